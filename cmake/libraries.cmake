@@ -1,0 +1,48 @@
+# The two shared libraries: the drop-in libfabric.so.1 and the plugin for a stock libfabric. Both hold all rooms, export only
+# what their map names, and bring no library of ours or of the compiler into the program.
+
+# The stock library's version whose interface is offered; it stands in the file's name only.
+set(WEFT_COMPAT_VERSION 1.17.0)
+
+function(weft_self_contained target map)
+  target_link_libraries(${target} PRIVATE ${WEFT_ROOM_TARGETS})
+  target_link_options(${target} PRIVATE -Wl,-z,defs -Wl,--no-undefined -Wl,-Bsymbolic -Wl,--gc-sections -Wl,-z,now
+                                        "-Wl,--version-script=${map}")
+  if(NOT WEFT_SANITIZE)
+    # A sanitizer must see one C++ runtime in the process; elsewhere ours is our own.
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
+  endif()
+  set_target_properties(${target} PROPERTIES LINK_DEPENDS "${map}" INTERPROCEDURAL_OPTIMIZATION OFF)
+  if(WEFT_LTO)
+    target_link_options(${target} PRIVATE -flto=auto)
+  endif()
+endfunction()
+
+set(face "${CMAKE_SOURCE_DIR}/src/faces/libfabric")
+# Listed by globs so that the first appearance of an entry configures again.
+file(GLOB entry_dropin CONFIGURE_DEPENDS "${face}/entry_dropin.cpp")
+file(GLOB map_dropin CONFIGURE_DEPENDS "${face}/libfabric.map")
+file(GLOB entry_plugin CONFIGURE_DEPENDS "${face}/entry_plugin.cpp")
+file(GLOB map_plugin CONFIGURE_DEPENDS "${face}/plugin.map")
+
+if(entry_dropin AND map_dropin)
+  # Entries are compiled without LTO: their .symver lines name symbols that a partition could move away.
+  add_library(weft_compat SHARED ${entry_dropin})
+  weft_self_contained(weft_compat "${map_dropin}")
+  set_target_properties(weft_compat PROPERTIES OUTPUT_NAME fabric VERSION ${WEFT_COMPAT_VERSION} SOVERSION 1
+                                               LIBRARY_OUTPUT_DIRECTORY "${WEFT_COMPAT_DIR}")
+else()
+  message(STATUS "weft: no entry_dropin.cpp with libfabric.map yet: the drop-in is not built")
+endif()
+
+if(entry_plugin)
+  if(NOT map_plugin)
+    set(map_plugin "${CMAKE_SOURCE_DIR}/cmake/plugin.map")
+  endif()
+  add_library(weft_plugin MODULE ${entry_plugin})
+  weft_self_contained(weft_plugin "${map_plugin}")
+  set_target_properties(weft_plugin PROPERTIES PREFIX "" OUTPUT_NAME libweft-fi SUFFIX .so
+                                               LIBRARY_OUTPUT_DIRECTORY "${WEFT_PLUGIN_DIR}")
+else()
+  message(STATUS "weft: no entry_plugin.cpp yet: the plugin is not built")
+endif()

@@ -1,0 +1,42 @@
+# The command `weft`, the benchmarks and the examples. They are written against the public interface and linked with the stock
+# library; at run time they use whichever libfabric.so.1 comes first.
+
+weft_sources(tool_sources "tools/weft")
+if(tool_sources)
+  find_package(fmt REQUIRED)
+  find_package(CLI11 REQUIRED)
+  find_package(nlohmann_json REQUIRED)
+  add_executable(weft ${tool_sources})
+  target_include_directories(weft PRIVATE "${CMAKE_SOURCE_DIR}/tools/weft" "${CMAKE_SOURCE_DIR}/tools")
+  target_compile_definitions(weft PRIVATE "WEFT_VERSION=\"${PROJECT_VERSION}\"")
+  target_link_libraries(weft PRIVATE PkgConfig::LIBFABRIC fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json
+                                     Threads::Threads)
+  set_target_properties(weft PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+else()
+  message(STATUS "weft: no tools/weft yet: the command is not built")
+endif()
+
+# weft_programs(<folder>): each .cpp directly in the folder is a program of its own.
+function(weft_programs folder)
+  file(GLOB files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${folder}/*.cpp")
+  string(REPLACE "/" "_" prefix "${folder}")
+  foreach(file IN LISTS files)
+    get_filename_component(name "${file}" NAME_WE)
+    set(target "weft_${prefix}_${name}")
+    add_executable(${target} "${file}")
+    # The rooms are there for what is measured without a library between; static, so only what is named gets in.
+    target_link_libraries(${target} PRIVATE ${WEFT_ROOM_TARGETS} PkgConfig::LIBFABRIC ${CMAKE_DL_LIBS})
+    file(STRINGS "${file}" micro REGEX "include <benchmark/benchmark.h>")
+    if(micro)
+      target_link_libraries(${target} PRIVATE benchmark::benchmark_main)
+    endif()
+    set_target_properties(${target} PROPERTIES OUTPUT_NAME "${name}"
+                                               RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/${folder}")
+  endforeach()
+endfunction()
+
+if(WEFT_BENCH)
+  find_package(benchmark REQUIRED)
+  weft_programs(bench)
+  weft_programs(examples)
+endif()

@@ -1,0 +1,127 @@
+# Unit tests of each room, conformance tests once for each provider, and system tests (programs and scripts).
+# Every gtest case is a test of its own for ctest: a crash costs one case, and the counts are real.
+find_package(GTest REQUIRED)
+include(GoogleTest)
+
+if(WEFT_SANITIZE)
+  set(WEFT_TIMEOUT_CASE 240)
+  set(WEFT_TIMEOUT_SYSTEM 1200)
+else()
+  set(WEFT_TIMEOUT_CASE 60)
+  set(WEFT_TIMEOUT_SYSTEM 600)
+endif()
+
+# What every test sees. Children of tests inherit it.
+set(env "WEFT_BUILD=${CMAKE_BINARY_DIR}" "WEFT_STAGE=${WEFT_STAGE}" "WEFT_SOURCE=${CMAKE_SOURCE_DIR}"
+        "WEFT_SANITIZE=${WEFT_SANITIZE}")
+if(WEFT_SANITIZE MATCHES "address")
+  include(cmake/leak_probe.cmake)
+  list(APPEND env "ASAN_OPTIONS=detect_leaks=${WEFT_LEAKS_WORK}:detect_stack_use_after_return=1:abort_on_error=0"
+       "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1" "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0")
+  # A program that was not built here must load the runtime first to use our library: LD_PRELOAD=$WEFT_PRELOAD.
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libasan.so OUTPUT_VARIABLE preload
+                  OUTPUT_STRIP_TRAILING_WHITESPACE)
+  file(REAL_PATH "${preload}" preload)
+  list(APPEND env "WEFT_PRELOAD=${preload}")
+elseif(WEFT_SANITIZE MATCHES "thread")
+  list(APPEND env "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp")
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libtsan.so OUTPUT_VARIABLE preload
+                  OUTPUT_STRIP_TRAILING_WHITESPACE)
+  file(REAL_PATH "${preload}" preload)
+  list(APPEND env "WEFT_PRELOAD=${preload}")
+endif()
+set(WEFT_TEST_ENV "${env}")
+set(WEFT_TEST_ENV_OURS "${env}" "LD_LIBRARY_PATH=${WEFT_COMPAT_DIR}")
+
+# weft_gtest(<target> <name> <label> <environment...>): registers each case of a program under "<name>: ".
+# The environment is set by an included file, for gtest_discover_tests cannot carry a list.
+function(weft_gtest target name label)
+  set(list "weft_cases_${target}_${name}")
+  gtest_discover_tests(${target} TEST_PREFIX "${name}: " TEST_LIST ${list} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                       WORKING_DIRECTORY "${CMAKE_BINARY_DIR}" EXTRA_ARGS --gtest_color=no
+                       PROPERTIES LABELS ${label} TIMEOUT ${WEFT_TIMEOUT_CASE})
+  set(file "${CMAKE_BINARY_DIR}/test_env/${list}.cmake")
+  file(WRITE "${file}" "if(${list})\n  set_tests_properties(\${${list}} PROPERTIES ENVIRONMENT \"${ARGN}\")\nendif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${file}")
+endfunction()
+
+# --- unit: src/<room>/**/*_test.cpp, linked with the room and those above it (which come with it) ---
+foreach(room IN LISTS WEFT_ROOMS)
+  weft_room_target(target "${room}")
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/${room}/*_test.cpp")
+  if(files)
+    add_executable(${target}_test ${files})
+    target_link_libraries(${target}_test PRIVATE ${target} GTest::gmock GTest::gtest_main)
+    set_target_properties(${target}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/unit")
+    string(REPLACE "weft_" "" name "${target}")
+    weft_gtest(${target}_test ${name} unit ${WEFT_TEST_ENV})
+  endif()
+endforeach()
+
+file(GLOB_RECURSE files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tools/weft/*_test.cpp")
+if(files AND TARGET weft)
+  # The command's own sources without its main.
+  set(parts ${tool_sources})
+  list(FILTER parts EXCLUDE REGEX "/main\\.cpp$")
+  add_executable(weft_tool_test ${files} ${parts})
+  target_include_directories(weft_tool_test PRIVATE "${CMAKE_SOURCE_DIR}/tools/weft" "${CMAKE_SOURCE_DIR}/tools")
+  target_compile_definitions(weft_tool_test PRIVATE "WEFT_VERSION=\"${PROJECT_VERSION}\"")
+  target_link_libraries(weft_tool_test PRIVATE PkgConfig::LIBFABRIC fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json
+                                               GTest::gmock GTest::gtest_main)
+  set_target_properties(weft_tool_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/unit")
+  weft_gtest(weft_tool_test tool unit ${WEFT_TEST_ENV})
+endif()
+
+# --- conformance: one program against the standard interface, over our drop-in, once for each provider ---
+file(GLOB_RECURSE files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/conformance/*.cpp")
+if(files AND TARGET weft_compat)
+  add_executable(weft_conformance ${files})
+  target_include_directories(weft_conformance PRIVATE "${CMAKE_SOURCE_DIR}/tests" "${CMAKE_SOURCE_DIR}/tests/conformance")
+  target_link_libraries(weft_conformance PRIVATE PkgConfig::LIBFABRIC GTest::gmock GTest::gtest_main Threads::Threads)
+  set_target_properties(weft_conformance PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+  add_dependencies(weft_conformance weft_compat)
+  foreach(provider IN LISTS WEFT_TEST_PROVIDERS)
+    weft_gtest(weft_conformance ${provider} conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=${provider}")
+  endforeach()
+elseif(files)
+  message(STATUS "weft: the drop-in is not there: conformance tests are not built")
+endif()
+
+# --- system: programs (run by scripts, or by ctest when named *_test.cpp) and scripts named *_test.sh ---
+file(GLOB files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/system/*.cpp")
+foreach(file IN LISTS files)
+  get_filename_component(name "${file}" NAME_WE)
+  add_executable(weft_system_${name} "${file}")
+  target_include_directories(weft_system_${name} PRIVATE "${CMAKE_SOURCE_DIR}/tests" "${CMAKE_SOURCE_DIR}/tests/system")
+  target_link_libraries(weft_system_${name} PRIVATE PkgConfig::LIBFABRIC Threads::Threads ${CMAKE_DL_LIBS})
+  set_target_properties(weft_system_${name} PROPERTIES OUTPUT_NAME "${name}"
+                                                       RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/system")
+  if(name MATCHES "_test$")
+    add_test(NAME "system: ${name}" COMMAND weft_system_${name})
+    list(APPEND system_programs "system: ${name}")
+  endif()
+endforeach()
+file(GLOB files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/system/*_test.sh" "${CMAKE_SOURCE_DIR}/tests/install/*_test.sh"
+     "${CMAKE_SOURCE_DIR}/tests/check/*_test.sh")
+foreach(file IN LISTS files)
+  get_filename_component(name "${file}" NAME_WE)
+  add_test(NAME "system: ${name}" COMMAND bash "${file}" WORKING_DIRECTORY "${CMAKE_BINARY_DIR}")
+  list(APPEND system_tests "system: ${name}")
+endforeach()
+# Alone on the machine: they kill, count and time. Exit status 77 means "cannot be tested here". A script starts with the system's
+# library and chooses for itself; a program gets ours.
+foreach(kind IN ITEMS system_tests system_programs)
+  if(${kind})
+    set_tests_properties(${${kind}} PROPERTIES LABELS system RUN_SERIAL TRUE TIMEOUT ${WEFT_TIMEOUT_SYSTEM}
+                                               SKIP_RETURN_CODE 77 ENVIRONMENT "${WEFT_TEST_ENV}")
+  endif()
+endforeach()
+if(system_programs)
+  set_tests_properties(${system_programs} PROPERTIES ENVIRONMENT "${WEFT_TEST_ENV_OURS}")
+endif()
+
+# --- the rules of the source that are quick to look at; ./dev check has the rest ---
+foreach(rule IN ITEMS layers walks paths)
+  add_test(NAME "check: ${rule}" COMMAND python3 "${CMAKE_SOURCE_DIR}/scripts/check/${rule}.py")
+  set_tests_properties("check: ${rule}" PROPERTIES LABELS check)
+endforeach()

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""The files of the project, for the other checks. usage: files.py cpp|all
+
+With git: what is tracked or new and not ignored. Without: everything outside build/ and hidden folders.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+CPP = {".cpp", ".hpp", ".h", ".c"}
+
+
+def git(*arguments: str) -> "list[str] | None":
+    """The lines that a git command prints, or None when there is no repository (or no such commit)."""
+    result = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return result.stdout.splitlines() if result.returncode == 0 else None
+
+
+def project_files() -> "list[pathlib.Path]":
+    names = git("ls-files", "--cached", "--others", "--exclude-standard")
+    if names is None:
+        names = []
+        for folder, folders, files in os.walk(ROOT):
+            folders[:] = [f for f in folders if f != "build" and (not f.startswith(".") or f == ".ci")]
+            names += [os.path.relpath(os.path.join(folder, f), ROOT) for f in files]
+    return sorted(ROOT / name for name in names if (ROOT / name).is_file())
+
+
+def cpp_files() -> "list[pathlib.Path]":
+    return [path for path in project_files() if path.suffix in CPP]
+
+
+def jobs() -> int:
+    return int(os.environ.get("WEFT_JOBS", os.cpu_count() or 1))
+
+
+if __name__ == "__main__":
+    wanted = cpp_files() if sys.argv[1:] == ["cpp"] else project_files()
+    for path in wanted:
+        print(path.relative_to(ROOT))

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""The layer rule: a room includes from itself and from the rooms above it in rooms.txt, by paths relative to src/.
+
+tools/, examples/ and tests/conformance/ stand on the public interface and include nothing from src/.
+"""
+import re
+import sys
+
+import files
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+OUTSIDE = ("tools/", "examples/", "tests/conformance/", "tests/system/")
+
+
+def rooms() -> "list[str]":
+    text = (files.ROOT / "scripts/check/rooms.txt").read_text()
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def room_of(path: str, order: "list[str]") -> "str | None":
+    """The room that a path relative to src/ lies in."""
+    fitting = [room for room in order if path.startswith(room + "/")]
+    return max(fitting, key=len) if fitting else None
+
+
+def main() -> int:
+    order = rooms()
+    complaints = []
+    seen = 0
+    for path in files.cpp_files():
+        name = path.relative_to(files.ROOT).as_posix()
+        inside = name.startswith("src/")
+        if not inside and not name.startswith(OUTSIDE):
+            continue
+        seen += 1
+        here = room_of(name[4:], order) if inside else None
+        if inside and here is None:
+            complaints.append(f"{name}: lies in no room of scripts/check/rooms.txt")
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            there = room_of(match.group(1), order)
+            if inside and there is None:
+                complaints.append(f'{name}:{number}: "{match.group(1)}" is not a path relative to src/')
+            elif inside and order.index(there) > order.index(here):
+                complaints.append(f"{name}:{number}: {here} must not include {there} ({match.group(1)})")
+            elif not inside and there is not None:
+                complaints.append(f"{name}:{number}: stands on the public interface, must not include {match.group(1)}")
+    print("\n".join(complaints) if complaints else f"{seen} files")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

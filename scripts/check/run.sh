@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Runs every check of the source. usage: run.sh [--fast] [--all] [--fix]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+fast=0 all=0 fix=0
+for option in "$@"; do
+  case "$option" in
+    --fast) fast=1 ;;
+    --all) all=1 ;;
+    --fix) fix=1 ;;
+    *) echo "check: unknown option $option (--fast, --all, --fix)" >&2; exit 2 ;;
+  esac
+done
+
+bad=()
+check() {  # check NAME COMMAND...: runs it, says how it went
+  local name="$1"; shift
+  printf 'check: %-8s ' "$name"
+  local output status=0
+  output="$("$@" 2>&1)" || status=$?
+  if [[ $status -eq 0 ]]; then
+    echo "ok${output:+: $(tail -n 1 <<<"$output")}"
+  else
+    echo "FAILED"
+    sed 's/^/  /' <<<"$output"
+    bad+=("$name")
+  fi
+}
+
+format() {
+  local files
+  mapfile -t files < <(python3 scripts/check/files.py cpp)
+  [[ ${#files[@]} -gt 0 ]] || return 0
+  if [[ $fix -eq 1 ]]; then
+    clang-format -i "${files[@]}" || return
+  else
+    local bad_files
+    bad_files="$(clang-format --dry-run "${files[@]}" 2>&1 | sed -n 's/^\([^: ]*\):[0-9]*:[0-9]*: warning: .*/\1/p' | sort | uniq -c)"
+    if [[ -n "$bad_files" ]]; then
+      echo "lines that are not as clang-format has them, by file (./dev check --fix writes them):"
+      echo "$bad_files"
+      return 1
+    fi
+  fi
+  echo "${#files[@]} files"
+}
+
+check format format
+check layers python3 scripts/check/layers.py
+check walks python3 scripts/check/walks.py
+check paths python3 scripts/check/paths.py
+if [[ $fast -eq 1 ]]; then
+  check headers python3 scripts/check/headers.py g++
+else
+  check headers python3 scripts/check/headers.py g++ clang++
+fi
+check sans-io python3 scripts/check/sans_io.py
+if [[ $fast -eq 0 ]]; then
+  echo "check: tidy     running; a file takes a few seconds"
+  # Not through check(): its progress is worth seeing.
+  if ! python3 scripts/check/tidy.py $([[ $all -eq 1 ]] && echo --all); then bad+=(tidy); fi
+fi
+
+if [[ ${#bad[@]} -gt 0 ]]; then
+  echo "check: FAILED: ${bad[*]}"
+  exit 1
+fi
+echo "check: all is well"

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""The protocol rooms do no I/O. What they are and what is forbidden stands in sans_io.txt. Three looks:
+
+1. their files include no header of the system;
+2. `nm -u` on their objects finds no socket, clock, file, thread or sleep;
+3. templates leave nothing in an object of their own room, so the sources that instantiate them (their tests, the providers) are compiled
+   with one section a function, and the functions of the rooms' namespaces may not refer to a forbidden symbol either.
+"""
+import concurrent.futures
+import re
+import subprocess
+import sys
+import tempfile
+
+import files
+
+INCLUDE = re.compile(r"^\s*#\s*include\s*[<\"]([^>\"]+)[>\"]")
+NAMESPACE = re.compile(r"^namespace weft::(\w+)", re.MULTILINE)
+SECTION = re.compile(r"^Relocation section '\.rela\.text\.(\S+)'")
+
+
+def rules() -> "dict[str, list[str]]":
+    sections, current = {}, None
+    for line in (files.ROOT / "scripts/check/sans_io.txt").read_text().splitlines():
+        if line.startswith("[") and line.endswith("]"):
+            current = sections.setdefault(line[1:-1], [])
+        elif current is not None and line.strip() and not line.startswith("#"):
+            current.append(line.strip())
+    return sections
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, cwd=files.ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def compiled(source, target: str, *options: str) -> None:
+    run("g++", "-std=c++20", "-Isrc", "-w", *options, "-c", str(source), "-o", target)
+
+
+def undefined_symbols(source, target: str) -> "set[str]":
+    compiled(source, target, "-O1", "-DNDEBUG")
+    return {line.split()[-1].split("@")[0] for line in run("nm", "-u", target).splitlines() if line.strip()}
+
+
+def referred_symbols(source, target: str, ours: "re.Pattern") -> "tuple[int, set[tuple[str, str]]]":
+    """How many functions of the rooms the object holds, and pairs of such a function and a symbol that it refers to."""
+    compiled(source, target, "-O0", "-ffunction-sections")
+    pairs, seen, function = set(), 0, None
+    for line in run("readelf", "-rW", target).splitlines():
+        section = SECTION.match(line)
+        if section:
+            function = section.group(1) if ours.match(section.group(1)) else None
+            seen += function is not None
+        elif line.startswith("Relocation section"):
+            function = None
+        elif function and len(line.split()) >= 5:
+            pairs.add((function, line.split()[4].split("@")[0]))
+    return seen, pairs
+
+
+def main() -> int:
+    sections = rules()
+    headers = set(" ".join(sections["headers"]).split())
+    forbidden = re.compile("|".join(f"(?:{line})" for line in sections["symbols"]))
+    starts = tuple(f"src/{room}/" for room in sections["rooms"])
+    complaints, sources, users, namespaces = [], [], [], set()
+    for path in files.cpp_files():
+        name = path.relative_to(files.ROOT).as_posix()
+        test = name.endswith("_test.cpp")
+        inside = name.startswith(starts)
+        if path.suffix == ".cpp" and (inside and test or name.startswith("src/providers/")):
+            users.append(path)
+        if not inside or test:
+            continue
+        text = path.read_text()
+        namespaces.update(NAMESPACE.findall(text))
+        for number, line in enumerate(text.splitlines(), 1):
+            match = INCLUDE.match(line)
+            if match and match.group(1) in headers:
+                complaints.append(f"{name}:{number}: must not include <{match.group(1)}>")
+        if path.suffix == ".cpp":
+            sources.append(path)
+    ours = re.compile("_ZNK?4weft(?:" + "|".join(f"{len(n)}{n}" for n in sorted(namespaces)) + ")")
+
+    functions = 0
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(files.jobs()) as pool:
+        objects = [pool.submit(undefined_symbols, s, f"{folder}/object{i}.o") for i, s in enumerate(sources)]
+        uses = [pool.submit(referred_symbols, s, f"{folder}/use{i}.o", ours) for i, s in enumerate(users)]
+        for source, result in zip(sources + users, objects + uses):
+            name = source.relative_to(files.ROOT)
+            try:
+                found = result.result()
+            except subprocess.CalledProcessError as error:
+                complaints.append(f"{name}: does not compile:\n{error.stderr}")
+                continue
+            if isinstance(found, set):
+                complaints += [f"{name}: uses {symbol}" for symbol in sorted(found) if forbidden.fullmatch(symbol)]
+            else:
+                functions += found[0]
+                complaints += [f"{name}: {function} uses {symbol}" for function, symbol in sorted(found[1])
+                               if forbidden.fullmatch(symbol)]
+    print("\n".join(complaints) if complaints else
+          f"{len(sources)} objects, {functions} functions in {len(users)} sources that instantiate")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

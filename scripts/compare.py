@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""One table out of the JSON reports of `weft perf`. usage: compare.py FOLDER OURS OTHER
+
+Reads FOLDER/OURS.*.json and FOLDER/OTHER.*.json, takes for each test and size the median over the reports, and prints both with the ratio:
+how many times better ours is (a latency that is lower, a rate or bandwidth that is higher).
+Exit status 1 when a figure is missing on either side.
+"""
+import json
+import pathlib
+import statistics
+import sys
+
+BETTER_LOW = {"ns", "us"}
+UNITS = ["ns", "us", "M msg/s", "GB/s"]  # in the order of the table
+
+
+def size_text(size: int) -> str:
+    for unit, shift in (("MiB", 20), ("KiB", 10)):
+        if size >= 1 << shift and size % (1 << shift) == 0:
+            return f"{size >> shift} {unit}"
+    return f"{size} B"
+
+
+def medians(folder: pathlib.Path, name: str) -> "dict[tuple[str, int, str], float]":
+    samples = {}
+    for path in sorted(folder.glob(f"{name}.*.json")):
+        for result in json.loads(path.read_text())["results"]:
+            samples.setdefault((result["test"], result["size"], result["unit"]), []).append(result["median"])
+    return {key: statistics.median(values) for key, values in samples.items()}
+
+
+def number(value: float) -> str:
+    return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 100 else f"{value:.2f}"
+
+
+def main() -> int:
+    folder, ours_name, other_name = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    ours, other = medians(folder, ours_name), medians(folder, other_name)
+    head = f"{'test':<18}{'size':>8}{ours_name:>12}{other_name:>12}  {'unit':<9}{'ratio':>7}"
+    print(head)
+    print("-" * len(head))
+    missing = not ours or not other
+    for key in sorted(set(ours) | set(other), key=lambda k: (UNITS.index(k[2]) if k[2] in UNITS else len(UNITS), k)):
+        test, size, unit = key
+        left, right = ours.get(key), other.get(key)
+        ratio = "?"
+        if left and right:
+            ratio = f"{right / left if unit in BETTER_LOW else left / right:.2f}x"
+        else:
+            missing = True
+        print(f"{test:<18}{size_text(size):>8}{number(left) if left else 'none':>12}{number(right) if right else 'none':>12}"
+              f"  {unit:<9}{ratio:>7}")
+    print(f"ratio: how many times better {ours_name} is (lower latency, higher rate and bandwidth); above 1 is ahead")
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# The demonstration: programs as the distribution ships them run over Weft, then the same measurement on Weft and on the stock
+# library, in turns. Called by `./dev demo`; needs the staged tree. Exit status 0 only when all of it ran.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+stage="${WEFT_STAGE:-$PWD/build/stage}"
+weft="$stage/bin/weft"
+work="$(mktemp -d)"
+server=""
+rounds="${WEFT_DEMO_ROUNDS:-5}"
+
+clean() {
+  [[ -z "$server" ]] || kill "$server" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap clean EXIT
+trap 'exit 130' INT TERM
+
+die() { printf 'demo: %s\n' "$*" >&2; exit 1; }
+title() { printf '\n== %s\n' "$*"; }
+
+[[ -x "$weft" ]] || die "no $weft; run ./dev build first"
+[[ -e "$stage/lib/weft/compat/libfabric.so.1" ]] || die "no drop-in library in $stage"
+command -v fi_info fi_pingpong >/dev/null || die "fi_info and fi_pingpong are missing (package libfabric-bin)"
+
+free_port() {
+  python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+title "the programs, unmodified: $(command -v fi_info), $(command -v fi_pingpong)"
+"$weft" run -- ldd "$(command -v fi_pingpong)" 2>/dev/null | grep 'libfabric\.so\.1' | sed "s|$PWD/||" || true
+
+title "weft run -- fi_info -p shm"
+timeout 30 "$weft" run -- fi_info -p shm >"$work/info" || die "fi_info ended with status $?"
+cat "$work/info"
+grep -q '^provider: *shm' "$work/info" || die "fi_info lists no provider shm"
+
+pingpong() {  # pingpong OPTIONS...: server in the background, client here, both unmodified
+  local port status=0
+  port="$(free_port)"
+  timeout 120 "$weft" run -- fi_pingpong -p shm -e rdm "$@" -B "$port" >"$work/server" 2>&1 &
+  server=$!
+  for _ in $(seq 100); do
+    ss -Hltn "sport = :$port" | grep -q . && break
+    kill -0 "$server" 2>/dev/null || break
+    sleep 0.05
+  done
+  timeout 120 "$weft" run -- fi_pingpong -p shm -e rdm "$@" -P "$port" 127.0.0.1 >"$work/client" 2>&1 || status=$?
+  cat "$work/client"
+  [[ $status -eq 0 ]] || { cat "$work/server"; die "the fi_pingpong client ended with status $status"; }
+  wait "$server" || { status=$?; server=""; cat "$work/server"; die "the fi_pingpong server ended with status $status"; }
+  server=""
+}
+
+title "weft run -- fi_pingpong -p shm -e rdm -c -S all   (messages, data checked)"
+pingpong -c -S all
+title "weft run -- fi_pingpong -p shm -e rdm -m tagged -S 1024 -I 20000"
+pingpong -m tagged -S 1024 -I 20000
+
+title "weft perf, in turns on Weft and on the stock library, $rounds rounds"
+measure() {  # measure NAME ROUND OPTION...: each test with the sizes that say something
+  local name="$1" round="$2" what tests sizes; shift 2
+  for what in tagged-pingpong:8,64k,1m tagged-rate:8 tagged-bw:64k,1m; do
+    tests="${what%%:*}" sizes="${what#*:}"
+    timeout 120 "$weft" perf "$@" --provider shm --tests "$tests" --sizes "$sizes" --repeat 3 --time 50 \
+      --format json --output "$work/$name.$round.$tests.json" >"$work/perf.log" 2>&1 ||
+      { tail -n 30 "$work/perf.log" >&2; die "weft perf ($name, $tests) ended badly"; }
+  done
+}
+for round in $(seq "$rounds"); do
+  measure weft "$round"
+  measure stock "$round" --stock
+  printf 'round %d of %d done\n' "$round" "$rounds"
+done
+
+title "medians over $rounds rounds, two processes$([[ "$(nproc)" -ge 2 ]] && echo ", pinned to a core each")"
+python3 scripts/compare.py "$work" weft stock

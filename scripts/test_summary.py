@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Counts the cases in a JUnit file of ctest and prints one plain line: N passed, N failed[, N skipped].
+
+usage: test_summary.py RESULTS.xml CTEST_STATUS
+Exit status 1 when anything failed, when nothing ran, or when ctest itself ended badly.
+"""
+import sys
+import xml.etree.ElementTree as ElementTree
+
+
+def main() -> int:
+    path, ctest_status = sys.argv[1], int(sys.argv[2])
+    try:
+        cases = list(ElementTree.parse(path).getroot().iter("testcase"))
+    except (OSError, ElementTree.ParseError) as error:
+        print(f"no results: {error}")
+        print("0 passed, 1 failed")
+        return 1
+    passed, failed, skipped = [], [], []
+    for case in cases:
+        status = case.get("status")
+        if status == "run":
+            passed.append(case)
+        elif status == "disabled" or case.find("skipped") is not None and "SKIP" in skip_reason(case):
+            skipped.append(case)
+        else:
+            failed.append(case)  # "fail", and "notrun" for a program that was not there
+    for case in failed:
+        print(f"failed: {case.get('name')}")
+    ended_badly = ctest_status != 0 and not failed
+    if ended_badly:
+        print(f"ctest ended with status {ctest_status}")
+    line = f"{len(passed)} passed, {len(failed) + ended_badly} failed"
+    if skipped:
+        line += f", {len(skipped)} skipped"
+    print(line)
+    return 1 if failed or ended_badly or not passed else 0
+
+
+def skip_reason(case) -> str:
+    return (case.find("skipped").get("message") or "").upper()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+// What depends on the CPU: spin pause, time stamp counter, prefetch, copies of a few bytes. Must not know the operating system.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace weft::arch {
+
+inline constexpr size_t cache_line_bytes = 64;
+
+// Tells the core that this is a spin loop.
+inline void pause() noexcept {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// A counter that runs at a constant rate and is the same on all cores of a machine (x86 invariant TSC, Arm CNTVCT).
+inline uint64_t ticks() noexcept {
+#if defined(__x86_64__)
+  return __rdtsc();
+#elif defined(__aarch64__)
+  uint64_t value;
+  asm volatile("mrs %0, cntvct_el0" : "=r"(value));
+  return value;
+#endif
+}
+
+// Copies at most 64 bytes by overlapping moves: no call, at most two branches deep for the usual 8 bytes.
+inline void copy_small(void* to, const void* from, size_t bytes) noexcept {
+  auto* t = static_cast<std::byte*>(to);
+  const auto* f = static_cast<const std::byte*>(from);
+  if (bytes >= 8 && bytes <= 16) {
+    uint64_t head;
+    uint64_t tail;
+    std::memcpy(&head, f, 8);
+    std::memcpy(&tail, f + bytes - 8, 8);
+    std::memcpy(t, &head, 8);
+    std::memcpy(t + bytes - 8, &tail, 8);
+  } else if (bytes > 32) {
+    std::byte head[32];
+    std::byte tail[32];
+    std::memcpy(head, f, 32);
+    std::memcpy(tail, f + bytes - 32, 32);
+    std::memcpy(t, head, 32);
+    std::memcpy(t + bytes - 32, tail, 32);
+  } else if (bytes > 16) {
+    std::byte head[16];
+    std::byte tail[16];
+    std::memcpy(head, f, 16);
+    std::memcpy(tail, f + bytes - 16, 16);
+    std::memcpy(t, head, 16);
+    std::memcpy(t + bytes - 16, tail, 16);
+  } else if (bytes >= 4) {
+    uint32_t head;
+    uint32_t tail;
+    std::memcpy(&head, f, 4);
+    std::memcpy(&tail, f + bytes - 4, 4);
+    std::memcpy(t, &head, 4);
+    std::memcpy(t + bytes - 4, &tail, 4);
+  } else if (bytes > 0) {
+    t[0] = f[0];
+    t[bytes >> 1] = f[bytes >> 1];
+    t[bytes - 1] = f[bytes - 1];
+  }
+}
+
+}  // namespace weft::arch

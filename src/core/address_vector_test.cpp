@@ -1,0 +1,120 @@
+// Address vectors: indices, removal, reuse, finding, receive context bits, readers beside a writer.
+#include "core/address_vector.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace weft::core {
+namespace {
+
+Address named(uint64_t n) {
+  const std::string text = "address-" + std::to_string(n);
+  return Address(text.data(), text.size());
+}
+
+// fi_av(3), FI_AV_TABLE: "The index of the first address inserted will be 0, successive insertions sequential".
+TEST(AddressVector, IndicesAreSequentialOverManyChunks) {
+  AddressVector av;
+  for (uint64_t i = 0; i < 5000; ++i) ASSERT_EQ(av.insert(named(i)), i);
+  EXPECT_EQ(av.count(), 5000u);
+  for (uint64_t i = 0; i < 5000; ++i) {
+    ASSERT_NE(av.lookup(i), nullptr);
+    ASSERT_TRUE(*av.lookup(i) == named(i));
+    ASSERT_EQ(av.find(named(i)), i);
+  }
+  EXPECT_EQ(av.lookup(5000), nullptr);
+  EXPECT_EQ(av.lookup(FI_ADDR_UNSPEC), nullptr);
+  EXPECT_EQ(av.find(named(5000)), FI_ADDR_NOTAVAIL);
+}
+
+TEST(AddressVector, TheLowestFreeIndexIsUsedAgain) {
+  AddressVector av;
+  for (uint64_t i = 0; i < 8; ++i) av.insert(named(i));
+  const uint32_t removals = av.removals();
+  ASSERT_EQ(av.remove(6), 0);
+  ASSERT_EQ(av.remove(2), 0);
+  EXPECT_EQ(av.remove(2), -FI_EINVAL);
+  EXPECT_EQ(av.remove(100), -FI_EINVAL);
+  EXPECT_EQ(av.removals(), removals + 2);
+  EXPECT_EQ(av.lookup(2), nullptr);
+  EXPECT_EQ(av.find(named(2)), FI_ADDR_NOTAVAIL);
+  EXPECT_EQ(av.insert(named(2)), 2u);  // removal and insertion again: fi_av(3), notes
+  EXPECT_EQ(av.insert(named(60)), 6u);
+  EXPECT_EQ(av.insert(named(80)), 8u);
+  EXPECT_EQ(av.count(), 9u);
+}
+
+TEST(AddressVector, VersionMovesWithEveryChange) {
+  AddressVector av;
+  const uint32_t before = av.version();
+  av.insert(named(1));
+  const uint32_t inserted = av.version();
+  EXPECT_NE(inserted, before);
+  av.remove(0);
+  EXPECT_NE(av.version(), inserted);
+}
+
+TEST(AddressVector, ADuplicateIsFoundAtItsLowestIndex) {
+  AddressVector av;
+  av.insert(named(1));
+  av.insert(named(2));
+  av.insert(named(1));
+  EXPECT_EQ(av.find(named(1)), 0u);
+  av.remove(0);
+  EXPECT_EQ(av.find(named(1)), 2u);
+}
+
+TEST(AddressVector, AddressesThatDifferOnlyInLengthDiffer) {
+  AddressVector av;
+  av.insert(Address("ab\0", 3));
+  EXPECT_EQ(av.find(Address("ab", 2)), FI_ADDR_NOTAVAIL);
+  EXPECT_EQ(av.find(Address("ab\0", 3)), 0u);
+}
+
+// fi_av(3), fi_rx_addr.
+TEST(AddressVector, ReceiveContextBitsStandOnTop) {
+  AddressVector av(4);
+  const fi_addr_t index = av.insert(named(1));
+  const fi_addr_t addr = fi_rx_addr(index, 9, 4);
+  EXPECT_EQ(av.peer_index(addr), index);
+  EXPECT_EQ(av.rx_index(addr), 9u);
+  AddressVector plain;
+  EXPECT_EQ(plain.peer_index(12345), 12345u);
+  EXPECT_EQ(plain.rx_index(12345), 0u);
+}
+
+TEST(AddressVectorThreads, ReadersNeedNoLock) {
+  AddressVector av;
+  constexpr uint64_t total = 4000;
+  std::atomic<bool> done{false};
+  std::vector<std::thread> readers;
+  for (int t = 0; t < 2; ++t) {
+    readers.emplace_back([&] {
+      uint64_t seen = 0;
+      while (!done.load() || seen < total) {
+        const Address* address = av.lookup(seen);
+        if (address == nullptr) continue;
+        ASSERT_TRUE(*address == named(seen));
+        ++seen;
+      }
+    });
+  }
+  std::thread remover([&] {
+    AddressVector other;  // removal and reuse run beside it in a vector of their own
+    for (uint64_t i = 0; i < 500; ++i) {
+      other.insert(named(i));
+      if (i % 2 == 1) other.remove(i / 2);
+    }
+  });
+  for (uint64_t i = 0; i < total; ++i) ASSERT_EQ(av.insert(named(i)), i);
+  done.store(true);
+  for (auto& reader : readers) reader.join();
+  remover.join();
+}
+
+}  // namespace
+}  // namespace weft::core

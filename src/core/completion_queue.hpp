@@ -1,0 +1,160 @@
+// A queue of completions: a ring that costs a few stores to fill and a few loads to empty. Must not know
+// system calls, locks or endpoints' kinds. Not thread-safe: the domain lock or the program serialises
+// (fi_domain(3), threading).
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+#include "core/progress.hpp"
+
+namespace weft::core {
+
+// In the order of fi_cq_tagged_entry (fi_cq(3), formats), so that every format is a prefix of it.
+struct Completion {
+  void* context = nullptr;
+  uint64_t flags = 0;
+  size_t len = 0;
+  void* buf = nullptr;
+  uint64_t data = 0;
+  uint64_t tag = 0;
+  fi_addr_t source = FI_ADDR_NOTAVAIL;
+};
+static_assert(sizeof(Completion) == 56);
+static_assert(offsetof(Completion, tag) == offsetof(fi_cq_tagged_entry, tag));
+
+struct CompletionError {
+  Completion base;
+  size_t olen = 0;  // bytes that did not fit
+  int err = 0;      // positive FI_E*
+  int prov_errno = 0;
+  std::array<std::byte, 64> err_data{};  // FI_SOURCE_ERR: the address of an unknown sender
+  uint8_t err_data_size = 0;
+};
+
+class CompletionQueue {
+ public:
+  static constexpr size_t size_default = 1024;
+  static constexpr size_t size_max = size_t{1} << 20;
+
+  // At least `size` completions (0: the default), rounded up to a power of two. Throws std::bad_alloc.
+  explicit CompletionQueue(size_t size = 0);
+  CompletionQueue(const CompletionQueue&) = delete;
+  CompletionQueue& operator=(const CompletionQueue&) = delete;
+
+  // True: the endpoint refuses new operations with -FI_EAGAIN and takes no frames until the program has read.
+  bool full() const noexcept { return tail_ - head_ >= limit_ && full_slow(); }
+
+  // Nothing is ever lost: what finds the ring full is held in order, bounded by the operations that were
+  // posted before.
+  void push(const Completion& completion) noexcept {
+    if (tail_ - head_ >= limit_) [[unlikely]] {
+      push_slow(completion);
+    } else {
+      slots_[tail_ & mask_].completion = completion;
+      tail_ = tail_ + 1;
+    }
+    if (armed_) [[unlikely]]
+      ring_bell();
+  }
+  // Errors stand in order with completions: fi_cq_read returns -FI_EAVAIL when it meets one (fi_cq(3)).
+  void push_error(const CompletionError& error) noexcept;
+
+  // The hot path. Format is one of fi_cq_entry, fi_cq_msg_entry, fi_cq_data_entry, fi_cq_tagged_entry.
+  // Returns the number read, -FI_EAGAIN, or -FI_EAVAIL. An empty queue drives its endpoints first.
+  template <class Format, bool with_source>
+  ssize_t read(void* buf, size_t count, fi_addr_t* source) noexcept {
+    if (head_ == tail_) {
+      if (int status = refill(); status != 0) return status;
+    }
+    return copy_out<Format, with_source>(static_cast<Format*>(buf), count, source);
+  }
+  // 0 and the error that stands first, or -FI_EAGAIN.
+  int read_error(CompletionError& out) noexcept;
+  // Completions and errors that wait.
+  size_t pending() const noexcept { return size_t(tail_ - head_) + held_.size(); }
+  size_t size() const noexcept { return size_t(mask_) + 1; }
+  bool error_pending() const noexcept { return errors_ != 0; }
+  void progress() const noexcept { progressors_.progress(); }
+
+  void add(Progressor& progressor) { progressors_.add(progressor); }
+  bool remove(Progressor& progressor) noexcept { return progressors_.remove(progressor); }
+  const ProgressorList& progressors() const noexcept { return progressors_; }
+
+  // Sleeping: the next push notifies `signal` once, then the bell is silent until armed again.
+  void set_signal(Signal* signal) noexcept { signal_ = signal; }
+  void arm() noexcept { armed_ = signal_ != nullptr; }
+  void disarm() noexcept { armed_ = false; }
+
+ private:
+  struct alignas(64) Slot {
+    Completion completion;
+  };
+
+  // Scalar loads: a completion is often read right after it was written in 8-byte stores, and a wider load
+  // would wait for them.
+  static uint64_t word(const Slot& slot, size_t index) noexcept {
+    return reinterpret_cast<const volatile uint64_t*>(&slot)[index];
+  }
+
+  // The queue was empty: drive the endpoints. 0: the ring has something now.
+  int refill() noexcept {
+    if (limit_ == 0) [[unlikely]]
+      return refill_slow();
+    head_ = 0;  // start again at the first slot, which is in the cache
+    tail_ = 0;
+    progressors_.progress();
+    if (head_ != tail_) return 0;
+    return limit_ != 0 ? -FI_EAGAIN : refill_slow();
+  }
+
+  template <class Format, bool with_source>
+  ssize_t copy_out(Format* out, size_t count, fi_addr_t* source) noexcept {
+    const size_t waiting = tail_ - head_;
+    const size_t n = count < waiting ? count : waiting;
+    if (n == 0) [[unlikely]] {  // fi_cq(3), fi_cq_read: a count of 0 drives progress
+      progressors_.progress();
+      return 0;
+    }
+    for (size_t i = 0; i < n; ++i) {
+      const Slot& slot = slots_[(head_ + i) & mask_];
+      uint64_t* to = reinterpret_cast<uint64_t*>(out + i);
+      for (size_t w = 0; w < sizeof(Format) / 8; ++w) to[w] = word(slot, w);
+      if constexpr (with_source) source[i] = word(slot, offsetof(Completion, source) / 8);
+    }
+    head_ = head_ + uint32_t(n);
+    return ssize_t(n);
+  }
+
+  bool full_slow() const noexcept { return pending() > mask_; }
+  void push_slow(const Completion& completion) noexcept;
+  int refill_slow() noexcept;
+  void hold(const CompletionError& entry) noexcept;
+  void ring_bell() noexcept;
+
+  // Hot: one cache line.
+  uint32_t head_ = 0;
+  uint32_t tail_ = 0;
+  uint32_t limit_ =
+      0;  // the ring's size; 0 while something is held, so that push keeps the order with one compare
+  uint32_t mask_ = 0;
+  Slot* slots_ = nullptr;
+  bool armed_ = false;
+  ProgressorList progressors_;
+  // Cold.
+  Signal* signal_ = nullptr;
+  std::deque<CompletionError> held_;  // err 0: an ordinary completion
+  size_t errors_ = 0;                 // of held_
+  std::unique_ptr<Slot[]> storage_;
+};
+
+}  // namespace weft::core

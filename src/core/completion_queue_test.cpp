@@ -1,0 +1,294 @@
+// The completion queue: formats, order, errors, a full ring, progress, the bell.
+#include "core/completion_queue.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace weft::core {
+namespace {
+
+Completion numbered(uint64_t n) {
+  Completion completion;
+  completion.context = reinterpret_cast<void*>(n);
+  completion.flags = n + 1;
+  completion.len = n + 2;
+  completion.buf = reinterpret_cast<void*>(n + 3);
+  completion.data = n + 4;
+  completion.tag = n + 5;
+  completion.source = n + 6;
+  return completion;
+}
+
+CompletionError failed(int err, uint64_t n = 0) {
+  CompletionError error;
+  error.base = numbered(n);
+  error.err = err;
+  return error;
+}
+
+struct Bell final : Signal {
+  int rung = 0;
+  void notify() noexcept override { ++rung; }
+};
+
+// Pushes what it was told to, one progress call at a time.
+struct Source final : Progressor {
+  CompletionQueue* queue = nullptr;
+  std::vector<Completion> later;
+  int calls = 0;
+  void progress() noexcept override {
+    ++calls;
+    if (later.empty()) return;
+    queue->push(later.front());
+    later.erase(later.begin());
+  }
+  int wait_fd() noexcept override { return -1; }
+  bool arm() noexcept override { return later.empty(); }
+  void disarm() noexcept override {}
+};
+
+template <class Format>
+ssize_t read(CompletionQueue& queue, std::vector<Format>& out) {
+  return queue.read<Format, false>(out.data(), out.size(), nullptr);
+}
+
+// fi_cq(3), formats: each is a prefix of the next.
+TEST(CompletionQueue, EveryFormatCarriesItsFields) {
+  CompletionQueue queue(8);
+  for (uint64_t i = 0; i < 4; ++i) queue.push(numbered(100 * i));
+  std::vector<fi_cq_entry> context(1);
+  ASSERT_EQ(read(queue, context), 1);
+  EXPECT_EQ(context[0].op_context, nullptr);
+  std::vector<fi_cq_msg_entry> msg(1);
+  ASSERT_EQ(read(queue, msg), 1);
+  EXPECT_EQ(msg[0].flags, 101u);
+  EXPECT_EQ(msg[0].len, 102u);
+  std::vector<fi_cq_data_entry> data(1);
+  ASSERT_EQ(read(queue, data), 1);
+  EXPECT_EQ(data[0].buf, reinterpret_cast<void*>(203));
+  EXPECT_EQ(data[0].data, 204u);
+  std::vector<fi_cq_tagged_entry> tagged(2);
+  fi_addr_t source[2] = {0, 0};
+  ASSERT_EQ((queue.read<fi_cq_tagged_entry, true>(tagged.data(), 2, source)), 1);
+  EXPECT_EQ(tagged[0].tag, 305u);
+  EXPECT_EQ(source[0], 306u);
+  EXPECT_EQ(read(queue, tagged), -FI_EAGAIN);
+}
+
+TEST(CompletionQueue, ReadsAtMostWhatIsAskedAndInOrder) {
+  CompletionQueue queue(8);
+  for (uint64_t i = 1; i <= 5; ++i) queue.push(numbered(i));
+  std::vector<fi_cq_entry> out(3);
+  ASSERT_EQ(read(queue, out), 3);
+  EXPECT_EQ(out[2].op_context, reinterpret_cast<void*>(3));
+  ASSERT_EQ(read(queue, out), 2);
+  EXPECT_EQ(out[0].op_context, reinterpret_cast<void*>(4));
+  EXPECT_EQ(out[1].op_context, reinterpret_cast<void*>(5));
+}
+
+TEST(CompletionQueue, WrapsAround) {
+  CompletionQueue queue(4);
+  std::vector<fi_cq_entry> out(1);
+  uint64_t next = 1;
+  uint64_t expected = 1;
+  queue.push(numbered(next++));
+  for (int i = 0; i < 100; ++i) {
+    queue.push(numbered(next++));
+    queue.push(numbered(next++));
+    for (int k = 0; k < 2; ++k) {
+      ASSERT_EQ(read(queue, out), 1);
+      ASSERT_EQ(out[0].op_context, reinterpret_cast<void*>(expected++));
+    }
+  }
+}
+
+TEST(CompletionQueue, SizeIsAtLeastWhatWasAskedAndHasADefault) {
+  EXPECT_EQ(CompletionQueue(5).size(), 8u);
+  EXPECT_EQ(CompletionQueue(0).size(), CompletionQueue::size_default);
+}
+
+TEST(CompletionQueue, FullKeepsEverythingInOrder) {
+  CompletionQueue queue(4);
+  for (uint64_t i = 1; i <= 4; ++i) {
+    EXPECT_FALSE(queue.full());
+    queue.push(numbered(i));
+  }
+  EXPECT_TRUE(queue.full());
+  for (uint64_t i = 5; i <= 11; ++i) queue.push(numbered(i));  // operations posted before
+  EXPECT_EQ(queue.pending(), 11u);
+  std::vector<fi_cq_entry> out(3);
+  uint64_t expected = 1;
+  while (expected <= 11) {
+    const ssize_t n = read(queue, out);
+    ASSERT_GT(n, 0) << "at " << expected;
+    for (ssize_t i = 0; i < n; ++i) ASSERT_EQ(out[size_t(i)].op_context, reinterpret_cast<void*>(expected++));
+  }
+  EXPECT_FALSE(queue.full());
+  EXPECT_EQ(read(queue, out), -FI_EAGAIN);
+}
+
+TEST(CompletionQueue, PushesWhileSomethingIsHeldStayBehindIt) {
+  CompletionQueue queue(2);
+  for (uint64_t i = 1; i <= 3; ++i) queue.push(numbered(i));
+  std::vector<fi_cq_entry> out(1);
+  ASSERT_EQ(read(queue, out), 1);
+  queue.push(numbered(4));  // the ring has room, but 3 is held
+  for (uint64_t i = 2; i <= 4; ++i) {
+    ASSERT_EQ(read(queue, out), 1);
+    EXPECT_EQ(out[0].op_context, reinterpret_cast<void*>(i));
+  }
+}
+
+// fi_cq(3), return values: "If the topmost completion is for a failed transfer, returns -FI_EAVAIL."
+TEST(CompletionQueue, ErrorsStandInOrder) {
+  CompletionQueue queue(8);
+  queue.push(numbered(1));
+  queue.push_error(failed(FI_EIO, 2));
+  queue.push(numbered(3));
+  queue.push_error(failed(FI_ECANCELED, 4));
+  std::vector<fi_cq_entry> out(8);
+  CompletionError error;
+  EXPECT_EQ(queue.read_error(error), -FI_EAGAIN) << "a completion stands before it";
+  ASSERT_EQ(read(queue, out), 1);
+  EXPECT_EQ(read(queue, out), -FI_EAVAIL);
+  EXPECT_EQ(read(queue, out), -FI_EAVAIL);
+  ASSERT_EQ(queue.read_error(error), 0);
+  EXPECT_EQ(error.err, FI_EIO);
+  EXPECT_EQ(error.base.context, reinterpret_cast<void*>(2));
+  EXPECT_EQ(queue.read_error(error), -FI_EAGAIN);
+  ASSERT_EQ(read(queue, out), 1);
+  EXPECT_EQ(out[0].op_context, reinterpret_cast<void*>(3));
+  EXPECT_EQ(read(queue, out), -FI_EAVAIL);
+  ASSERT_EQ(queue.read_error(error), 0);
+  EXPECT_EQ(error.err, FI_ECANCELED);
+  EXPECT_EQ(read(queue, out), -FI_EAGAIN);
+  EXPECT_FALSE(queue.error_pending());
+  queue.push(numbered(5));
+  EXPECT_EQ(read(queue, out), 1);
+}
+
+TEST(CompletionQueue, AnErrorAloneDoesNotMakeItFull) {
+  CompletionQueue queue(4);
+  queue.push_error(failed(FI_EIO));
+  EXPECT_FALSE(queue.full());
+  for (uint64_t i = 0; i < 3; ++i) queue.push(numbered(i));
+  EXPECT_TRUE(queue.full());
+}
+
+TEST(CompletionQueue, AnEmptyReadDrivesItsEndpointsOnce) {
+  CompletionQueue queue(4);
+  Source source;
+  source.queue = &queue;
+  queue.add(source);
+  queue.add(source);  // bound for both directions
+  std::vector<fi_cq_entry> out(4);
+  EXPECT_EQ(read(queue, out), -FI_EAGAIN);
+  EXPECT_EQ(source.calls, 1);
+  source.later = {numbered(7), numbered(8)};
+  ASSERT_EQ(read(queue, out), 1) << "what progress brought comes with the same read";
+  EXPECT_EQ(out[0].op_context, reinterpret_cast<void*>(7));
+  queue.push(numbered(9));
+  ASSERT_EQ(read(queue, out), 1);
+  EXPECT_EQ(source.calls, 2) << "a queue that is not empty is read without progress";
+  EXPECT_FALSE(queue.remove(source));
+  EXPECT_TRUE(queue.remove(source));
+  EXPECT_EQ(read(queue, out), -FI_EAGAIN);
+  EXPECT_EQ(source.calls, 2);
+}
+
+// fi_cq(3), fi_cq_read: "A count value of 0 may be used to drive progress".
+TEST(CompletionQueue, ACountOfZeroDrivesProgressEvenWhenItIsNotEmpty) {
+  CompletionQueue queue(4);
+  Source source;
+  source.queue = &queue;
+  queue.add(source);
+  queue.push(numbered(1));
+  EXPECT_EQ((queue.read<fi_cq_entry, false>(nullptr, 0, nullptr)), 0);
+  EXPECT_EQ(source.calls, 1);
+  queue.remove(source);
+}
+
+TEST(CompletionQueue, AnErrorFromProgressIsSeenByTheSameRead) {
+  struct Failing final : Progressor {
+    CompletionQueue* queue = nullptr;
+    void progress() noexcept override { queue->push_error(failed(FI_EIO)); }
+    int wait_fd() noexcept override { return -1; }
+    bool arm() noexcept override { return true; }
+    void disarm() noexcept override {}
+  } failing;
+  CompletionQueue queue(4);
+  failing.queue = &queue;
+  queue.add(failing);
+  std::vector<fi_cq_entry> out(1);
+  EXPECT_EQ(read(queue, out), -FI_EAVAIL);
+  queue.remove(failing);
+}
+
+TEST(CompletionQueue, TheBellRingsOncePerArming) {
+  CompletionQueue queue(4);
+  Bell bell;
+  queue.push(numbered(1));
+  queue.set_signal(&bell);
+  queue.push(numbered(2));
+  EXPECT_EQ(bell.rung, 0);
+  queue.arm();
+  queue.push(numbered(3));
+  queue.push(numbered(4));
+  EXPECT_EQ(bell.rung, 1);
+  queue.arm();
+  queue.push_error(failed(FI_EIO));
+  EXPECT_EQ(bell.rung, 2);
+  queue.arm();
+  queue.disarm();
+  queue.push(numbered(5));
+  EXPECT_EQ(bell.rung, 2);
+}
+
+// A model in parallel: random pushes, errors and reads.
+TEST(CompletionQueue, AgreesWithAPlainListUnderRandomUse) {
+  uint64_t state = 88172645463325252u;
+  auto random = [&state] {
+    state ^= state << 13;
+    state ^= state >> 7;
+    return state ^= state << 17;
+  };
+  CompletionQueue queue(8);
+  std::vector<std::pair<uint64_t, bool>> model;
+  uint64_t next = 1;
+  for (int step = 0; step < 20000; ++step) {
+    const uint64_t dice = random() % 10;
+    if (dice < 5) {
+      queue.push(numbered(next));
+      model.emplace_back(next++, false);
+    } else if (dice < 6) {
+      queue.push_error(failed(FI_EIO, next));
+      model.emplace_back(next++, true);
+    } else if (dice < 7) {
+      CompletionError error;
+      const bool is_error = !model.empty() && model.front().second;
+      ASSERT_EQ(queue.read_error(error), is_error ? 0 : -FI_EAGAIN);
+      if (!is_error) continue;
+      ASSERT_EQ(error.base.context, reinterpret_cast<void*>(model.front().first));
+      model.erase(model.begin());
+    } else {
+      std::vector<fi_cq_entry> out(1 + random() % 5);
+      const ssize_t n = read(queue, out);
+      if (model.empty() || model.front().second) {
+        ASSERT_EQ(n, model.empty() ? -FI_EAGAIN : -FI_EAVAIL);
+        continue;
+      }
+      ASSERT_GT(n, 0);
+      for (ssize_t i = 0; i < n; ++i) {
+        ASSERT_FALSE(model.front().second);
+        ASSERT_EQ(out[size_t(i)].op_context, reinterpret_cast<void*>(model.front().first));
+        model.erase(model.begin());
+      }
+    }
+    ASSERT_EQ(queue.pending(), model.size());
+    ASSERT_EQ(queue.full(), model.size() >= 8);
+  }
+}
+
+}  // namespace
+}  // namespace weft::core

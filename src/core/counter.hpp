@@ -1,0 +1,92 @@
+// A completion counter and what waits for its values (fi_cntr(3), fi_trigger(3)). Must not know endpoints'
+// kinds or system calls.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "core/progress.hpp"
+
+namespace weft::core {
+
+class Counter;
+
+// Something that happens once when a counter reaches a value. Lives where its owner puts it; must stay
+// until reached or cancelled.
+class Threshold {
+ public:
+  uint64_t at = 0;
+  // Called once, outside the counter's mutex, by the thread whose add() reached the value (in `when` if it
+  // was reached already).
+  virtual void reached() noexcept = 0;
+
+  Threshold* next = nullptr;  // the counter's, like `queued`
+  bool queued = false;
+
+ protected:
+  ~Threshold() = default;
+};
+
+// Every member may be called by any thread.
+class Counter {
+ public:
+  Counter() = default;
+  Counter(const Counter&) = delete;
+  Counter& operator=(const Counter&) = delete;
+
+  void add(uint64_t n) noexcept {
+    const uint64_t now = value_.fetch_add(n, std::memory_order_seq_cst) + n;
+    if (now >= nearest_.load(std::memory_order_relaxed)) [[unlikely]]
+      fire();
+  }
+  void add_error(uint64_t n) noexcept;
+  void set(uint64_t value) noexcept;
+  void set_error(uint64_t value) noexcept;
+  uint64_t value() const noexcept { return value_.load(std::memory_order_acquire); }
+  uint64_t errors() const noexcept { return errors_.load(std::memory_order_acquire); }
+
+  // Runs `threshold.reached()` when value() >= threshold.at; at once if it is so already. Equal values fire
+  // in the order of `when`.
+  void when(Threshold& threshold) noexcept;
+  // True: it was waiting and will not be reached any more. False: it was reached (perhaps is being reached
+  // by another thread).
+  bool cancel(Threshold& threshold) noexcept;
+
+  void add(Progressor& progressor) { progressors_.add(progressor); }  // under the domain lock
+  bool remove(Progressor& progressor) noexcept { return progressors_.remove(progressor); }
+  const ProgressorList& progressors() const noexcept { return progressors_; }
+  void progress() const noexcept { progressors_.progress(); }
+
+  // While armed, a change of the error count or a value of at least `at` notifies the signal, once. Armed
+  // twice, the lower value counts. The caller looks at value() and errors() again after arm(): what was
+  // there before makes no notice.
+  void set_signal(Signal* signal) noexcept { signal_ = signal; }
+  void arm(uint64_t at) noexcept;
+  void disarm() noexcept;
+
+ private:
+  struct Bell final : Threshold {
+    Counter* counter = nullptr;
+    void reached() noexcept override;
+  };
+
+  void fire() noexcept;
+  Threshold* take_reached() noexcept;
+  void insert(Threshold& threshold) noexcept;
+  bool unlink(Threshold& threshold) noexcept;
+  void ring_bell() noexcept;
+
+  std::atomic<uint64_t> value_{0};
+  std::atomic<uint64_t> nearest_{
+      UINT64_MAX};  // the first threshold; a threshold of UINT64_MAX itself is never reached
+  std::atomic<uint64_t> errors_{0};
+  std::mutex mutex_;  // the list
+  Threshold* first_ = nullptr;
+  ProgressorList progressors_;
+  Signal* signal_ = nullptr;
+  std::atomic<bool> armed_{false};
+  Bell bell_;
+};
+
+}  // namespace weft::core

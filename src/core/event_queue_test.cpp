@@ -1,0 +1,87 @@
+// Event queues: order, peeking, errors, the bound, reservations.
+#include "core/event_queue.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <utility>
+
+namespace weft::core {
+namespace {
+
+struct Bell final : Signal {
+  int rung = 0;
+  void notify() noexcept override { ++rung; }
+};
+
+TEST(EventQueue, EventsComeBackInOrderWithTheirBytes) {
+  EventQueue queue(4);
+  ASSERT_EQ(queue.write(7, "abc", 3), 0);
+  ASSERT_EQ(queue.write(8, nullptr, 0), 0);
+  uint32_t event = 0;
+  std::array<char, 8> buf{};
+  EXPECT_EQ(queue.read(&event, buf.data(), 2, false), -FI_ETOOSMALL);
+  ASSERT_EQ(queue.read(&event, buf.data(), buf.size(), true), 3);
+  ASSERT_EQ(queue.read(&event, buf.data(), buf.size(), false), 3);
+  EXPECT_EQ(event, 7u);
+  EXPECT_STREQ(buf.data(), "abc");
+  ASSERT_EQ(queue.read(&event, buf.data(), buf.size(), false), 0);
+  EXPECT_EQ(event, 8u);
+  EXPECT_EQ(queue.read(&event, buf.data(), buf.size(), false), -FI_EAGAIN);
+}
+
+// fi_eq(3), fi_eq_readerr.
+TEST(EventQueue, AnErrorHasToBeReadAsOne) {
+  EventQueue queue(4);
+  EventError error;
+  error.err = FI_EINVAL;
+  error.data = 3;
+  error.err_data = {std::byte{1}, std::byte{2}};
+  ASSERT_EQ(queue.write_error(error), 0);
+  ASSERT_EQ(queue.write(1, nullptr, 0), 0);
+  uint32_t event = 0;
+  EXPECT_EQ(queue.read(&event, nullptr, 0, false), -FI_EAVAIL);
+  EventError out;
+  ASSERT_EQ(queue.read_error(out, true), 0);
+  ASSERT_EQ(queue.read_error(out, false), 0);
+  EXPECT_EQ(out.err, FI_EINVAL);
+  EXPECT_EQ(out.err_data.size(), 2u);
+  EXPECT_EQ(queue.read_error(out, false), -FI_EAGAIN);
+  EXPECT_EQ(queue.read(&event, nullptr, 0, false), 0);
+}
+
+TEST(EventQueue, IsBoundedAndRefusesWhatIsTooLong) {
+  EventQueue queue(2);
+  EXPECT_EQ(queue.write(1, nullptr, 0), 0);
+  EXPECT_EQ(queue.write(1, nullptr, 0), 0);
+  EXPECT_EQ(queue.write(1, nullptr, 0), -FI_EAGAIN);
+  EXPECT_EQ(queue.write_error({}), -FI_EAGAIN);
+  EXPECT_EQ(queue.pending(), 2u);
+  const std::array<char, EventQueue::event_bytes_max + 1> long_event{};
+  EXPECT_EQ(EventQueue(2).write(1, long_event.data(), long_event.size()), -FI_EINVAL);
+}
+
+TEST(EventQueue, AReservationKeepsItsRoom) {
+  EventQueue queue(2);
+  ASSERT_EQ(queue.reserve(2), 0);
+  EXPECT_EQ(queue.reserve(1), -FI_EAGAIN);
+  EXPECT_EQ(queue.write(1, nullptr, 0), -FI_EAGAIN);
+  EXPECT_EQ(queue.write_reserved(2, nullptr, 0), 0);
+  queue.unreserve(1);
+  EXPECT_EQ(queue.write(3, nullptr, 0), 0);
+  EXPECT_EQ(queue.write(4, nullptr, 0), -FI_EAGAIN);
+}
+
+TEST(EventQueue, TheBellRingsOnceAndNotForWhatWasThere) {
+  EventQueue queue(8);
+  Bell bell;
+  queue.set_signal(&bell);
+  EXPECT_TRUE(queue.arm());
+  queue.write(1, nullptr, 0);
+  queue.write(2, nullptr, 0);
+  EXPECT_EQ(bell.rung, 1);
+  EXPECT_FALSE(queue.arm());
+}
+
+}  // namespace
+}  // namespace weft::core

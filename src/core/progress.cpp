@@ -1,0 +1,57 @@
+// Counting sleepers and bindings of endpoints. Must not know frames, links or system calls.
+#include "core/progress.hpp"
+
+#include <cstddef>
+
+namespace weft::core {
+
+bool Progressor::begin_sleep() noexcept {
+  if (arm()) {
+    ++sleepers_;
+    return true;
+  }
+  if (sleepers_ == 0) disarm();
+  return false;
+}
+
+void Progressor::end_sleep() noexcept {
+  disarm();
+  if (--sleepers_ == 0) return;
+  // Others still sleep on this endpoint, and disarm() has silenced it. Arm it again for them; what came
+  // meanwhile is taken here, and the queues that it goes to wake their sleepers themselves. A flood ends
+  // the attempt: the sleepers' slices bound what they then miss.
+  for (int attempt = 0; attempt < 16 && !arm(); ++attempt) progress();
+}
+
+void ProgressorList::add(Progressor& progressor) {
+  for (size_t i = 0; i < list_.size(); ++i) {
+    if (list_[i] == &progressor) {
+      ++bindings_[i];
+      return;
+    }
+  }
+  list_.reserve(list_.size() + 1);
+  publish();
+  bindings_.push_back(1);
+  list_.push_back(&progressor);
+  publish();
+}
+
+bool ProgressorList::remove(Progressor& progressor) noexcept {
+  for (size_t i = 0; i < list_.size(); ++i) {
+    if (list_[i] != &progressor) continue;
+    if (--bindings_[i] != 0) return false;
+    list_.erase(list_.begin() + std::ptrdiff_t(i));
+    bindings_.erase(bindings_.begin() + std::ptrdiff_t(i));
+    publish();
+    return true;
+  }
+  return false;
+}
+
+void ProgressorList::publish() noexcept {
+  begin_ = list_.data();
+  end_ = begin_ + list_.size();
+}
+
+}  // namespace weft::core

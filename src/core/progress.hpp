@@ -1,0 +1,63 @@
+// An endpoint as its queues see it: something that can be driven and slept on. Must not know frames, links
+// or system calls.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace weft::core {
+
+// Who is told that a sleeper has to wake up. Implemented above system calls' room; called from the data path.
+struct Signal {
+  virtual void notify() noexcept = 0;  // any thread
+
+ protected:
+  ~Signal() = default;
+};
+
+// All calls are made with the domain lock held, if the domain has one. Without a lock the program
+// serialises them (fi_domain(3), FI_THREAD_DOMAIN and FI_THREAD_COMPLETION).
+class Progressor {
+ public:
+  virtual void progress() noexcept = 0;  // take frames, push completions
+  virtual int
+  wait_fd() noexcept = 0;  // readable when something came after arm() returned true, or a peer died; -1: none
+  virtual bool arm() noexcept = 0;  // true: nothing to do, safe to sleep on wait_fd(); false: there is work
+  virtual void disarm() noexcept = 0;  // after a sleep: wait_fd() is quiet again
+
+  // Several queues may sleep on one endpoint, so arm and disarm are counted here. Queues call only these two.
+  bool begin_sleep() noexcept;
+  void end_sleep() noexcept;
+
+ protected:
+  ~Progressor() = default;
+
+ private:
+  unsigned sleepers_ = 0;
+};
+
+// The progressors of one queue. An endpoint that is bound twice (transmit and receive on one queue) is
+// counted and driven once.
+class ProgressorList {
+ public:
+  void add(Progressor& progressor);              // may throw std::bad_alloc
+  bool remove(Progressor& progressor) noexcept;  // true: this was its last binding
+
+  void progress() const noexcept {
+    for (Progressor* const* p = begin_; p != end_; ++p) (*p)->progress();
+  }
+  bool empty() const noexcept { return begin_ == end_; }
+  size_t size() const noexcept { return size_t(end_ - begin_); }
+  Progressor* const* begin() const noexcept { return begin_; }
+  Progressor* const* end() const noexcept { return end_; }
+
+ private:
+  void publish() noexcept;
+
+  Progressor* const* begin_ = nullptr;  // what the hot path reads: two loads, no vector internals
+  Progressor* const* end_ = nullptr;
+  std::vector<Progressor*> list_;
+  std::vector<unsigned> bindings_;
+};
+
+}  // namespace weft::core

@@ -1,0 +1,103 @@
+// Endpoints, transmit and receive contexts as the C ABI sees them, over any engine. A Port is what a program holds; several ports may
+// share one Core (a scalable endpoint and its contexts, an endpoint and its aliases). Must not know which links exist.
+//
+// endpoint_data.hpp has the data calls, endpoint_control.hpp binding and state; a provider includes endpoint_open.hpp.
+#pragma once
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+
+#include <memory>
+#include <vector>
+
+#include "faces/libfabric/objects.hpp"
+#include "proto/engine/engine.hpp"
+
+namespace weft::fi {
+
+// A receive context with what it is bound to. A shared one (SRX) outlives the endpoints that use it.
+struct Receiver {
+  Receiver(Domain& of, uint8_t index, const proto::EngineLimits& limits, uint64_t seed)
+      : domain(of), context(index, limits.receive_size, seed) {
+    context.unexpected_bytes_max = limits.unexpected_bytes;
+  }
+  Domain& domain;
+  proto::RxContext context;
+  Cq* cq = nullptr;
+  std::vector<Cntr*> counters;
+  Users users{0};  // endpoints that share it
+};
+
+struct Transmitter {
+  explicit Transmitter(Domain& of) : domain(of) {}
+  Domain& domain;
+  proto::TxContext context;
+  Cq* cq = nullptr;
+  std::vector<Cntr*> counters;
+};
+
+// Work that waits for a counter (trigger.hpp).
+struct Deferral;
+
+// What the ports of one endpoint share.
+template <class L>
+struct Core {
+  Core(Domain& of, const proto::EngineLimits& limits) : domain(of), engine(limits) {}
+  Domain& domain;
+  proto::Engine<L> engine;
+  Av* av = nullptr;
+  uint64_t caps = 0;
+  bool scalable = false;
+  size_t tx_count = 1;
+  size_t rx_count = 1;
+  Users users{0};  // ports besides the first
+  std::vector<core::Progressor*> attached;
+};
+
+template <class L>
+struct Port {
+  fid_ep fid{};
+  // Hot.
+  proto::Engine<L>* engine = nullptr;
+  proto::TxContext* tx = nullptr;
+  proto::RxContext* rx = nullptr;
+  DomainLock* lock = nullptr;
+  core::Counter* extra_counter = nullptr;  // while a deferred operation is being posted
+  // Cold.
+  Core<L>* core = nullptr;
+  Domain* domain = nullptr;
+  std::unique_ptr<Core<L>> owned_core;     // of the first port
+  std::unique_ptr<Transmitter> transmitter;
+  std::unique_ptr<Receiver> receiver;
+  Receiver* shared_receiver = nullptr;     // SRX
+  fid_stx* stx = nullptr;
+  Eq* eq = nullptr;
+  uint64_t caps = 0;
+  size_t index = 0;                        // of a context in its scalable endpoint
+  bool enabled = false;
+  bool alias = false;
+  Users users{0};                          // contexts and aliases opened on it
+  Port* parent = nullptr;
+
+  Receiver* receives() const noexcept { return shared_receiver != nullptr ? shared_receiver : receiver.get(); }
+};
+
+template <class L>
+Port<L>& port_of(::fid* fid) noexcept {
+  return *reinterpret_cast<Port<L>*>(fid);
+}
+template <class L>
+Port<L>& port_of(fid_ep* ep) noexcept {
+  return *reinterpret_cast<Port<L>*>(ep);
+}
+
+// A transmit context that endpoints may share (fi_stx_context(3)): attributes only, since our endpoints never run out of hardware queues.
+struct Stx {
+  fid_stx fid{};
+  Domain* domain = nullptr;
+  fi_tx_attr attr{};
+  Users users{0};
+};
+
+}  // namespace weft::fi

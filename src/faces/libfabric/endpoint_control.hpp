@@ -1,0 +1,350 @@
+// What is done to an endpoint apart from moving data: binding, enabling, options, names, closing (fi_endpoint(3), fi_cm(3)).
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "faces/libfabric/endpoint_data.hpp"
+#include "os/clock.hpp"
+
+namespace weft::fi {
+
+inline constexpr uint64_t close_linger_ns = 500'000'000;  // for operations that were accepted and not handed over yet
+
+template <class L>
+struct ControlOps {
+  using P = Port<L>;
+
+  static const char* provider(const P& p) noexcept { return p.domain->provider->name; }
+
+  // --- binding ---
+  static int attach(P& p, Cq* cq, Cntr* cntr) {
+    if (p.core == nullptr) return 0;  // an SRX drives nothing by itself; its endpoints attach
+    const int status = cq != nullptr ? cq->attach(p.core->engine) : cntr->attach(p.core->engine);
+    if (status == 0 && cq != nullptr) p.core->engine.add_queue(&cq->queue);
+    return status;
+  }
+  static int bind_cq(P& p, Cq& cq, uint64_t flags) {
+    const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
+    const bool transmits = (flags & FI_TRANSMIT) != 0;
+    const bool receives = (flags & FI_RECV) != 0;
+    if (!transmits && !receives) {
+      log_warn(provider(p), FI_LOG_EP_CTRL, "a completion queue is bound with FI_TRANSMIT or FI_RECV; neither was given");
+      return -FI_EBADFLAGS;
+    }
+    if (transmits && p.transmitter == nullptr) return -FI_EINVAL;
+    if ((transmits && p.transmitter->cq != nullptr) || (receives && p.receiver != nullptr && p.receiver->cq != nullptr)) {
+      log_warn(provider(p), FI_LOG_EP_CTRL, "the endpoint has a completion queue for that direction already");
+      return -FI_EINVAL;
+    }
+    if (transmits) {
+      if (const int status = attach(p, &cq, nullptr); status != 0) return status;
+      if (p.core == nullptr) hold(cq.users);
+      p.transmitter->cq = &cq;
+      p.tx->cq = &cq.queue;
+      p.tx->selective = selective;
+      p.tx->settle();
+    }
+    if (receives && p.receiver != nullptr) {
+      if (const int status = attach(p, &cq, nullptr); status != 0) return status;
+      if (p.core == nullptr) hold(cq.users);
+      p.receiver->cq = &cq;
+      p.receiver->context.cq = &cq.queue;
+      p.receiver->context.selective = selective;
+      p.receiver->context.settle();
+    }
+    return 0;
+  }
+  static int bind_counter(P& p, Cntr& cntr, uint64_t flags) {
+    constexpr uint64_t transmit_flags = FI_SEND | FI_READ | FI_WRITE;
+    constexpr uint64_t receive_flags = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
+    if ((flags & (transmit_flags | receive_flags)) == 0) return -FI_EBADFLAGS;
+    if ((flags & transmit_flags) != 0 && p.transmitter != nullptr) {
+      if (const int status = attach(p, nullptr, &cntr); status != 0) return status;
+      if (p.core == nullptr) hold(cntr.users);
+      p.transmitter->counters.push_back(&cntr);
+      if ((flags & FI_SEND) != 0) p.tx->sends = &cntr.counter;
+      if ((flags & FI_READ) != 0) p.tx->reads = &cntr.counter;
+      if ((flags & FI_WRITE) != 0) p.tx->writes = &cntr.counter;
+    }
+    if ((flags & receive_flags) != 0 && p.receiver != nullptr) {
+      if (const int status = attach(p, nullptr, &cntr); status != 0) return status;
+      if (p.core == nullptr) hold(cntr.users);
+      p.receiver->counters.push_back(&cntr);
+      proto::RxContext& rx = p.receiver->context;
+      if ((flags & FI_RECV) != 0) rx.receives = &cntr.counter;
+      if ((flags & FI_REMOTE_READ) != 0) rx.remote_reads = &cntr.counter;
+      if ((flags & FI_REMOTE_WRITE) != 0) rx.remote_writes = &cntr.counter;
+    }
+    return 0;
+  }
+  static int bind_av(P& p, Av& av) {
+    if (p.core == nullptr || p.core->av != nullptr) return -FI_EINVAL;
+    p.core->av = &av;
+    hold(av.users);
+    p.core->engine.set_address_vector(av.table.get());
+    return 0;
+  }
+  static int bind_srx(P& p, P& srx) {
+    if (p.core == nullptr || p.receiver == nullptr || p.shared_receiver != nullptr) return -FI_EINVAL;
+    p.shared_receiver = srx.receiver.get();
+    hold(p.shared_receiver->users);
+    p.rx = &p.shared_receiver->context;
+    p.core->engine.set_receive_context(0, p.rx);
+    if (p.shared_receiver->cq != nullptr) {
+      if (const int status = p.shared_receiver->cq->attach(p.core->engine); status != 0) return status;
+      p.core->engine.add_queue(&p.shared_receiver->cq->queue);
+    }
+    for (Cntr* cntr : p.shared_receiver->counters)
+      if (const int status = cntr->attach(p.core->engine); status != 0) return status;
+    return 0;
+  }
+  static int bind(::fid* fid, ::fid* other, uint64_t flags) {
+    P& p = port_of<L>(fid);
+    if (other == nullptr) return -FI_EINVAL;
+    if (p.enabled && other->fclass != FI_CLASS_CNTR && other->fclass != FI_CLASS_MR) {
+      log_warn(provider(p), FI_LOG_EP_CTRL, "an endpoint is bound before it is enabled");
+      return -FI_EOPBADSTATE;
+    }
+    return no_throw([&] {
+      std::scoped_lock guard(p.domain->lock);
+      switch (other->fclass) {
+        case FI_CLASS_CQ: return bind_cq(p, *cq_of(other), flags);
+        case FI_CLASS_CNTR: return bind_counter(p, *cntr_of(other), flags);
+        case FI_CLASS_AV: return bind_av(p, *av_of(other));
+        case FI_CLASS_EQ:
+          if (p.eq != nullptr) return -FI_EINVAL;
+          p.eq = eq_of(other);
+          hold(p.eq->users);
+          return 0;
+        case FI_CLASS_SRX_CTX: return bind_srx(p, port_of<L>(other));
+        case FI_CLASS_STX_CTX:
+          if (p.transmitter == nullptr || p.stx != nullptr) return -FI_EINVAL;
+          p.stx = reinterpret_cast<fid_stx*>(other);
+          hold(reinterpret_cast<Stx*>(other)->users);
+          return 0;
+        case FI_CLASS_MR: return 0;  // every region of the domain is reachable through every endpoint
+        default: return -FI_EINVAL;
+      }
+    });
+  }
+
+  // --- state ---
+  static bool has_completions(const proto::TxContext& tx) noexcept {
+    return tx.cq != nullptr || tx.sends != nullptr || tx.reads != nullptr || tx.writes != nullptr;
+  }
+  static bool has_completions(const proto::RxContext& rx) noexcept {
+    return rx.cq != nullptr || rx.receives != nullptr || rx.remote_reads != nullptr || rx.remote_writes != nullptr;
+  }
+  static int enable(P& p) {
+    if (p.enabled) return 0;
+    if (p.core != nullptr && p.core->av == nullptr) {
+      log_warn(provider(p), FI_LOG_EP_CTRL, "fi_enable: no address vector is bound");
+      return -FI_ENOAV;
+    }
+    const bool sends = p.tx != nullptr && (p.caps & (FI_SEND | FI_READ | FI_WRITE)) != 0;
+    const bool receives = p.rx != nullptr && (p.caps & FI_RECV) != 0;
+    if (p.fid.fid.fclass != FI_CLASS_SEP &&
+        ((sends && !has_completions(*p.tx)) || (receives && !has_completions(*p.rx)))) {
+      log_warn(provider(p), FI_LOG_EP_CTRL, "fi_enable: no completion queue or counter is bound for %s",
+               sends && !has_completions(*p.tx) ? "transmitting" : "receiving");
+      return -FI_ENOCQ;
+    }
+    p.enabled = true;
+    return 0;
+  }
+  static int get_op_flags(P& p, void* arg) {
+    auto* flags = static_cast<uint64_t*>(arg);
+    const uint64_t which = *flags;
+    if (((which & FI_TRANSMIT) != 0) == ((which & FI_RECV) != 0)) return -FI_EINVAL;
+    *flags = (which & FI_TRANSMIT) != 0 ? (p.tx != nullptr ? p.tx->op_flags : 0) : (p.rx != nullptr ? p.rx->op_flags : 0);
+    return 0;
+  }
+  static int set_op_flags(P& p, void* arg) {
+    const uint64_t flags = *static_cast<uint64_t*>(arg);
+    if (((flags & FI_TRANSMIT) != 0) == ((flags & FI_RECV) != 0)) return -FI_EINVAL;
+    const uint64_t op_flags = flags & ~(FI_TRANSMIT | FI_RECV);
+    if ((flags & FI_TRANSMIT) != 0 && p.tx != nullptr) {
+      p.tx->op_flags = op_flags;
+      p.tx->settle();
+    }
+    if ((flags & FI_RECV) != 0 && p.rx != nullptr) {
+      p.rx->op_flags = op_flags;
+      p.rx->settle();
+    }
+    return 0;
+  }
+  // Another face of the same endpoint with its own default flags (fi_endpoint(3), fi_ep_alias).
+  static int make_alias(P& p, struct fi_alias& alias) {
+    auto made = std::make_unique<P>();
+    made->fid = p.fid;
+    made->engine = p.engine;
+    made->lock = p.lock;
+    made->core = p.core;
+    made->domain = p.domain;
+    made->caps = p.caps;
+    made->enabled = p.enabled;
+    made->alias = true;
+    made->parent = &p;
+    made->rx = p.rx;
+    made->shared_receiver = p.shared_receiver;
+    if (p.tx != nullptr) {
+      made->transmitter = std::make_unique<Transmitter>(*p.domain);
+      made->transmitter->context = *p.tx;
+      made->tx = &made->transmitter->context;
+      if ((alias.flags & FI_RECV) == 0) {
+        made->tx->op_flags = alias.flags & ~FI_TRANSMIT;
+        made->tx->settle();
+      }
+    }
+    hold(p.users);
+    *alias.fid = &made->fid.fid;
+    made.release();
+    return 0;
+  }
+  static int control(::fid* fid, int command, void* arg) {
+    P& p = port_of<L>(fid);
+    return no_throw([&] {
+      std::scoped_lock guard(p.domain->lock);
+      switch (command) {
+        case FI_ENABLE: return enable(p);
+        case FI_GETOPSFLAG: return arg == nullptr ? -FI_EINVAL : get_op_flags(p, arg);
+        case FI_SETOPSFLAG: return arg == nullptr ? -FI_EINVAL : set_op_flags(p, arg);
+        case FI_ALIAS: return arg == nullptr ? -FI_EINVAL : make_alias(p, *static_cast<struct fi_alias*>(arg));
+        default: return -FI_ENOSYS;
+      }
+    });
+  }
+
+  // --- options and queries ---
+  static ssize_t cancel(::fid* fid, void* context) {
+    P& p = port_of<L>(fid);
+    std::scoped_lock guard(p.domain->lock);
+    if (p.rx != nullptr && p.rx->cancel(context) == 0) return 0;
+    return p.engine != nullptr && p.tx != nullptr ? p.engine->cancel(context) : -FI_ENOENT;
+  }
+  static int getopt(::fid* fid, int level, int name, void* value, size_t* length) {
+    P& p = port_of<L>(fid);
+    if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
+    if (value == nullptr || length == nullptr) return -FI_EINVAL;
+    size_t answer = 0;
+    switch (name) {
+      case FI_OPT_MIN_MULTI_RECV:
+        if (p.rx == nullptr) return -FI_ENOPROTOOPT;
+        answer = p.rx->multi_receive_min;
+        break;
+      case FI_OPT_CM_DATA_SIZE: answer = 0; break;
+      case FI_OPT_TX_SIZE:
+        if (p.engine == nullptr) return -FI_ENOPROTOOPT;
+        answer = p.engine->limits().transmit_size;
+        break;
+      case FI_OPT_RX_SIZE:
+        if (p.rx == nullptr) return -FI_ENOPROTOOPT;
+        answer = p.rx->ops.bound();
+        break;
+      default: return -FI_ENOPROTOOPT;
+    }
+    const size_t room = std::exchange(*length, sizeof(answer));
+    if (room < sizeof(answer)) return -FI_ETOOSMALL;
+    std::memcpy(value, &answer, sizeof(answer));
+    return 0;
+  }
+  static int setopt(::fid* fid, int level, int name, const void* value, size_t length) {
+    P& p = port_of<L>(fid);
+    if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV || p.rx == nullptr) return -FI_ENOPROTOOPT;
+    if (value == nullptr || length != sizeof(size_t)) return -FI_EINVAL;
+    std::scoped_lock guard(p.domain->lock);
+    std::memcpy(&p.rx->multi_receive_min, value, sizeof(size_t));
+    return 0;
+  }
+  static ssize_t rx_size_left(fid_ep* ep) {
+    P& p = port_of<L>(ep);
+    if (p.rx == nullptr) return -FI_EINVAL;
+    if (!p.enabled) return -FI_EOPBADSTATE;
+    std::scoped_lock guard(p.domain->lock);
+    return static_cast<ssize_t>(p.rx->ops.bound() - p.rx->ops.in_use());
+  }
+  static ssize_t tx_size_left(fid_ep* ep) {
+    P& p = port_of<L>(ep);
+    if (p.tx == nullptr || p.engine == nullptr) return -FI_EINVAL;
+    if (!p.enabled) return -FI_EOPBADSTATE;
+    std::scoped_lock guard(p.domain->lock);
+    return static_cast<ssize_t>(p.engine->limits().transmit_size - p.engine->transmit_in_use());
+  }
+  static int getname(::fid* fid, void* address, size_t* length) {
+    P& p = port_of<L>(fid);
+    if (length == nullptr || p.engine == nullptr) return -FI_EINVAL;
+    const auto own = p.engine->link().address();
+    const size_t room = std::exchange(*length, own.size());
+    if (address != nullptr) std::memcpy(address, own.data(), std::min(room, own.size()));
+    return room < own.size() ? -FI_ETOOSMALL : 0;
+  }
+
+  // --- closing ---
+  static void detach_all(P& p) noexcept {
+    const auto leave = [&](Cq* cq, std::vector<Cntr*>& counters) {
+      if (cq != nullptr) {
+        if (p.core != nullptr)
+          cq->detach(p.core->engine);
+        else
+          drop(cq->users);
+      }
+      for (Cntr* cntr : counters) {
+        if (p.core != nullptr)
+          cntr->detach(p.core->engine);
+        else
+          drop(cntr->users);
+      }
+    };
+    if (p.alias) return;
+    if (p.transmitter != nullptr) leave(p.transmitter->cq, p.transmitter->counters);
+    if (p.receiver != nullptr) leave(p.receiver->cq, p.receiver->counters);
+    if (p.shared_receiver != nullptr) {
+      leave(p.shared_receiver->cq, p.shared_receiver->counters);
+      drop(p.shared_receiver->users);
+    }
+    if (p.eq != nullptr) drop(p.eq->users);
+    if (p.stx != nullptr) drop(reinterpret_cast<Stx*>(p.stx)->users);
+  }
+  // Gives what was accepted a chance to leave (an injected message belongs to us), within a bound.
+  static void linger(P& p) noexcept {
+    if (!p.core->engine.has_unsent()) return;
+    const uint64_t until = os::monotonic_ns() + close_linger_ns;
+    while (p.core->engine.has_unsent() && os::monotonic_ns() < until) p.core->engine.progress();
+  }
+  static int close(::fid* fid) {
+    P& p = port_of<L>(fid);
+    if (busy(p.users) || (p.receiver != nullptr && busy(p.receiver->users))) {
+      log_warn(provider(p), FI_LOG_EP_CTRL, "fi_close: contexts, aliases or endpoints still use this endpoint");
+      return -FI_EBUSY;
+    }
+    Domain& domain = *p.domain;
+    {
+      std::scoped_lock guard(domain.lock);
+      if (p.owned_core != nullptr) {
+        linger(p);
+        p.core->engine.abandon();
+      } else if (p.core != nullptr && !p.alias && p.core->scalable && p.receiver != nullptr) {
+        p.core->engine.set_receive_context(p.index, nullptr);
+      }
+      detach_all(p);
+      if (p.owned_core != nullptr && p.core->av != nullptr) drop(p.core->av->users);
+      if (p.parent != nullptr) drop(p.parent->users);
+      if (!p.alias) drop(domain.users);
+      delete &p;
+    }
+    return 0;
+  }
+
+  // --- what an endpoint of this kind does not have ---
+  static int no_setname(::fid*, void*, size_t) { return -FI_ENOSYS; }
+  static int no_getpeer(fid_ep*, void*, size_t*) { return -FI_ENOSYS; }
+  static int no_connect(fid_ep*, const void*, const void*, size_t) { return -FI_ENOSYS; }
+  static int no_listen(fid_pep*) { return -FI_ENOSYS; }
+  static int no_accept(fid_ep*, const void*, size_t) { return -FI_ENOSYS; }
+  static int no_reject(fid_pep*, fid_t, const void*, size_t) { return -FI_ENOSYS; }
+  static int no_shutdown(fid_ep*, uint64_t) { return -FI_ENOSYS; }
+  static int no_join(fid_ep*, const void*, uint64_t, fid_mc**, void*) { return -FI_ENOSYS; }
+};
+
+}  // namespace weft::fi

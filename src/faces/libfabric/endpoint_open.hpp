@@ -1,0 +1,231 @@
+// Opens endpoints, scalable endpoints and their contexts, shared contexts, for any link (fi_endpoint(3)). A provider instantiates this.
+#pragma once
+
+#include <string>
+
+#include "faces/libfabric/endpoint_control.hpp"
+#include "faces/libfabric/match.hpp"
+#include "os/poll_set.hpp"
+
+namespace weft::fi {
+
+template <class L>
+struct Opener {
+  using P = Port<L>;
+  using Control = ControlOps<L>;
+
+  static proto::EngineLimits limits_of(const fi_tx_attr* tx, const fi_rx_attr* rx) noexcept {
+    proto::EngineLimits limits;
+    if (tx != nullptr && tx->size != 0) limits.transmit_size = std::max<size_t>(tx->size, 64);
+    if (rx != nullptr && rx->size != 0) limits.receive_size = std::max<size_t>(rx->size, 64);
+    return limits;
+  }
+  static Domain& domain_of(P& p) noexcept { return *p.domain; }
+
+  // The vectors, by lock and by what the port has.
+  template <class Lock>
+  static void set_data_vectors(P& p) noexcept {
+    p.fid.msg = &DataOps<L, Lock>::msg_ops;
+    p.fid.tagged = &DataOps<L, Lock>::tagged_ops;
+    p.fid.rma = &DataOps<L, Lock>::rma_ops;
+    p.fid.atomic = &DataOps<L, Lock>::atomic_ops;
+  }
+  static void set_vectors(P& p, size_t fclass, void* context) noexcept {
+    p.fid.fid = {fclass, context, &fid_ops};
+    p.fid.ops = &ep_ops;
+    p.fid.cm = &cm_ops;
+    p.lock = &p.domain->lock;
+    // Contexts of one scalable endpoint share its engine: the program may drive them from several threads under FI_THREAD_COMPLETION, so only
+    // FI_THREAD_DOMAIN spares their lock (domain.lock is enabled for them by open_scalable()).
+    if (p.domain->lock.enabled)
+      set_data_vectors<SharedLock>(p);
+    else
+      set_data_vectors<NoLock>(p);
+  }
+
+  static void set_transmitter(P& p, const fi_tx_attr* attr) {
+    p.transmitter = std::make_unique<Transmitter>(*p.domain);
+    p.tx = &p.transmitter->context;
+    p.tx->op_flags = attr != nullptr ? attr->op_flags : 0;
+    p.tx->settle();
+  }
+  static void set_receiver(P& p, const fi_rx_attr* attr, uint64_t caps, uint8_t index, const proto::EngineLimits& limits) {
+    p.receiver = std::make_unique<Receiver>(*p.domain, index, limits, os::random_bits());
+    p.rx = &p.receiver->context;
+    p.rx->op_flags = attr != nullptr ? attr->op_flags : 0;
+    p.rx->directed = (caps & FI_DIRECTED_RECV) != 0;
+    p.rx->source_errors = (caps & FI_SOURCE_ERR) != 0;
+    p.rx->settle();
+  }
+  // FI_SEND and FI_RECV are implied when neither is given with FI_MSG or FI_TAGGED (fi_getinfo(3), capabilities).
+  static uint64_t full_caps(uint64_t caps) noexcept {
+    if ((caps & (FI_MSG | FI_TAGGED)) != 0 && (caps & (FI_SEND | FI_RECV)) == 0) caps |= FI_SEND | FI_RECV;
+    if ((caps & (FI_RMA | FI_ATOMIC)) != 0 && (caps & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)) == 0)
+      caps |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+    return caps;
+  }
+
+  static std::unique_ptr<P> make_port(Domain& domain, fi_info& info, int& status) {
+    auto port = std::make_unique<P>();
+    port->domain = &domain;
+    port->caps = full_caps(info.caps);
+    const auto limits = limits_of(info.tx_attr, info.rx_attr);
+    port->owned_core = std::make_unique<Core<L>>(domain, limits);
+    port->core = port->owned_core.get();
+    port->core->caps = port->caps;
+    port->engine = &port->core->engine;
+    port->engine->set_regions(&domain.regions);
+    std::string name;
+    if (info.src_addr != nullptr && info.src_addrlen != 0) {
+      name.assign(static_cast<const char*>(info.src_addr), info.src_addrlen);
+      name.resize(::strnlen(name.data(), name.size()));
+    }
+    auto opened = port->engine->link().open(name, *port->engine);
+    if (!opened) {
+      log_warn(domain.provider->name, FI_LOG_EP_CTRL, "no endpoint: %s", opened.error().why.c_str());
+      status = -opened.error().code;
+      return nullptr;
+    }
+    status = 0;
+    return port;
+  }
+
+  static int refuse(Domain& domain, const fi_info* info) {
+    if (info == nullptr || info->ep_attr == nullptr) return -FI_EINVAL;
+    if (info->ep_attr->type == FI_EP_RDM || info->ep_attr->type == FI_EP_UNSPEC) return 0;
+    log_warn(domain.provider->name, FI_LOG_EP_CTRL, "ep_attr->type: this provider opens FI_EP_RDM endpoints only");
+    return -FI_ENOSYS;
+  }
+
+  static int open_endpoint(Domain& domain, fi_info* info, fid_ep** ep, void* context) {
+    if (const int refused = refuse(domain, info); refused != 0) return refused;
+    return no_throw([&] {
+      int status = 0;
+      auto port = make_port(domain, *info, status);
+      if (port == nullptr) return status;
+      set_transmitter(*port, info->tx_attr);
+      set_receiver(*port, info->rx_attr, port->caps, 0, port->engine->limits());
+      port->engine->set_receive_context(0, port->rx);
+      set_vectors(*port, FI_CLASS_EP, context);
+      hold(domain.users);
+      *ep = &port.release()->fid;
+      return 0;
+    });
+  }
+
+  static int open_scalable(Domain& domain, fi_info* info, fid_ep** sep, void* context) {
+    if (const int refused = refuse(domain, info); refused != 0) return refused;
+    return no_throw([&] {
+      if (domain.threading == FI_THREAD_COMPLETION && !domain.lock.enabled) {
+        if (busy(domain.users)) {
+          log_warn(domain.provider->name, FI_LOG_EP_CTRL,
+                   "a scalable endpoint under FI_THREAD_COMPLETION must be the first object of its domain: its contexts share a lock");
+          return -FI_EBUSY;
+        }
+        domain.lock.enabled = true;
+      }
+      int status = 0;
+      auto port = make_port(domain, *info, status);
+      if (port == nullptr) return status;
+      port->core->scalable = true;
+      port->core->tx_count = std::max<size_t>(info->ep_attr->tx_ctx_cnt, 1);
+      port->core->rx_count = std::max<size_t>(info->ep_attr->rx_ctx_cnt, 1);
+      set_vectors(*port, FI_CLASS_SEP, context);
+      hold(domain.users);
+      *sep = &port.release()->fid;
+      return 0;
+    });
+  }
+
+  // A context of a scalable endpoint.
+  static std::unique_ptr<P> make_context(P& sep, size_t index, uint64_t caps) {
+    auto port = std::make_unique<P>();
+    port->domain = sep.domain;
+    port->core = sep.core;
+    port->engine = sep.engine;
+    port->parent = &sep;
+    port->index = index;
+    port->caps = caps;
+    return port;
+  }
+  static int tx_ctx(fid_ep* sep_fid, int index, fi_tx_attr* attr, fid_ep** tx_ep, void* context) {
+    P& sep = port_of<L>(sep_fid);
+    if (!sep.core->scalable || index < 0 || static_cast<size_t>(index) >= sep.core->tx_count) return -FI_EINVAL;
+    return no_throw([&] {
+      auto port = make_context(sep, static_cast<size_t>(index), sep.caps & ~(FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE));
+      set_transmitter(*port, attr);
+      set_vectors(*port, FI_CLASS_TX_CTX, context);
+      hold(sep.users);
+      hold(sep.domain->users);
+      *tx_ep = &port.release()->fid;
+      return 0;
+    });
+  }
+  static int rx_ctx(fid_ep* sep_fid, int index, fi_rx_attr* attr, fid_ep** rx_ep, void* context) {
+    P& sep = port_of<L>(sep_fid);
+    if (!sep.core->scalable || index < 0 || static_cast<size_t>(index) >= sep.core->rx_count || index > 0xff) return -FI_EINVAL;
+    return no_throw([&] {
+      auto port = make_context(sep, static_cast<size_t>(index), sep.caps & ~(FI_SEND | FI_READ | FI_WRITE));
+      set_receiver(*port, attr, sep.caps, static_cast<uint8_t>(index), limits_of(nullptr, attr));
+      {
+        std::scoped_lock guard(sep.domain->lock);
+        sep.engine->set_receive_context(static_cast<size_t>(index), port->rx);
+      }
+      set_vectors(*port, FI_CLASS_RX_CTX, context);
+      hold(sep.users);
+      hold(sep.domain->users);
+      *rx_ep = &port.release()->fid;
+      return 0;
+    });
+  }
+
+  static int open_srx(Domain& domain, fi_rx_attr* attr, fid_ep** srx, void* context) {
+    return no_throw([&] {
+      auto port = std::make_unique<P>();
+      port->domain = &domain;
+      port->caps = full_caps(attr != nullptr && attr->caps != 0 ? attr->caps : domain.caps);
+      set_receiver(*port, attr, port->caps, 0, limits_of(nullptr, attr));
+      set_vectors(*port, FI_CLASS_SRX_CTX, context);
+      port->enabled = true;
+      hold(domain.users);
+      *srx = &port.release()->fid;
+      return 0;
+    });
+  }
+
+  static int close_stx(::fid* fid) {
+    auto* stx = reinterpret_cast<Stx*>(fid);
+    if (busy(stx->users)) return -FI_EBUSY;
+    drop(stx->domain->users);
+    delete stx;
+    return 0;
+  }
+  static int open_stx(Domain& domain, fi_tx_attr* attr, fid_stx** stx, void* context) {
+    return no_throw([&] {
+      static fi_ops stx_fid_ops = {sizeof(fi_ops), close_stx, no_bind, no_control, no_ops_open, no_tostr, no_ops_set};
+      auto made = std::make_unique<Stx>();
+      made->fid.fid = {FI_CLASS_STX_CTX, context, &stx_fid_ops};
+      made->fid.ops = &ep_ops;
+      made->domain = &domain;
+      if (attr != nullptr) made->attr = *attr;
+      hold(domain.users);
+      *stx = &made.release()->fid;
+      return 0;
+    });
+  }
+
+  static fi_ops fid_ops;
+  static fi_ops_ep ep_ops;
+  static fi_ops_cm cm_ops;
+};
+
+template <class L>
+fi_ops Opener<L>::fid_ops = {sizeof(fi_ops), Control::close, Control::bind, Control::control, no_ops_open, no_tostr, no_ops_set};
+template <class L>
+fi_ops_ep Opener<L>::ep_ops = {sizeof(fi_ops_ep), Control::cancel, Control::getopt,       Control::setopt,
+                               tx_ctx,            rx_ctx,          Control::rx_size_left, Control::tx_size_left};
+template <class L>
+fi_ops_cm Opener<L>::cm_ops = {sizeof(fi_ops_cm),   Control::no_setname, Control::getname,   Control::no_getpeer,  Control::no_connect,
+                               Control::no_listen, Control::no_accept,  Control::no_reject, Control::no_shutdown, Control::no_join};
+
+}  // namespace weft::fi

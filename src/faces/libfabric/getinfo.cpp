@@ -1,0 +1,266 @@
+// fi_getinfo(3): asks each provider, resolves addresses, collects answers or tells why there are none. Must
+// not know the providers.
+#include "faces/libfabric/getinfo.hpp"
+
+#include <rdma/fi_errno.h>
+#include <strings.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "faces/libfabric/log.hpp"
+#include "faces/libfabric/match.hpp"
+#include "faces/libfabric/tostr.hpp"
+
+namespace weft::fi {
+namespace {
+
+// One call, with hints that hold nothing which the caller cannot have set.
+struct Request {
+  uint32_t version;
+  const char* node;
+  const char* service;
+  uint64_t flags;
+  const fi_info* hints;
+  bool plugin;
+
+  bool named() const noexcept { return node != nullptr || service != nullptr; }
+  const char* prov_name() const noexcept {
+    return hints != nullptr && hints->fabric_attr != nullptr ? hints->fabric_attr->prov_name : nullptr;
+  }
+};
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+bool same_name(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
+}
+
+// Calls `found` with each part of `text` between separators until it returns true.
+template <class Found>
+bool any_part(std::string_view text, char separator, Found found) {
+  while (true) {
+    const size_t end = text.find(separator);
+    if (found(trimmed(text.substr(0, end)))) return true;
+    if (end == std::string_view::npos) return false;
+    text.remove_prefix(end + 1);
+  }
+}
+
+// "ofi_rxm;verbs" asks for both layers, in either order (fi_fabric(3), "prov_name").
+bool has_layers(std::string_view name, std::string_view layers) {
+  return !any_part(layers, ';', [name](std::string_view layer) {
+    return !any_part(name, ';', [layer](std::string_view part) { return same_name(part, layer); });
+  });
+}
+
+// A string address inside a sized field may lack its zero.
+std::string string_at(const void* bytes, size_t length) {
+  return {static_cast<const char*>(bytes), strnlen(static_cast<const char*>(bytes), length)};
+}
+
+// An address from the hints: the provider's own form as it is, another spelling of a string address through
+// the provider.
+Result<std::vector<std::byte>> given_address(const Provider& provider, const char* attribute,
+                                             const void* bytes, size_t length, bool source) {
+  if (length == provider.addrlen) {
+    const auto* first = static_cast<const std::byte*>(bytes);
+    return std::vector<std::byte>(first, first + length);
+  }
+  if (length > 0 && provider.addr_format == FI_ADDR_STR)
+    return provider.resolve(string_at(bytes, length).c_str(), nullptr, source);
+  return Error{FI_ENODATA, std::string(attribute) + ": a length of " + std::to_string(length) +
+                               " was given, " + provider.name + " has addresses of " +
+                               std::to_string(provider.addrlen)};
+}
+
+// fi_getinfo(3), "src_addr": node and service with FI_SOURCE, else the hints, else what the provider would
+// choose.
+Result<std::vector<std::byte>> source_address(const Provider& provider, const Request& request) {
+  if ((request.flags & FI_SOURCE) != 0) return provider.resolve(request.node, request.service, true);
+  if (request.hints != nullptr && request.hints->src_addr != nullptr)
+    return given_address(provider, "src_addr", request.hints->src_addr, request.hints->src_addrlen, true);
+  return provider.resolve(nullptr, nullptr, true);
+}
+
+// fi_getinfo(3), "dest_addr": node and service without FI_SOURCE, else the hints.
+Result<std::vector<std::byte>> destination_address(const Provider& provider, const Request& request) {
+  if ((request.flags & FI_SOURCE) == 0 && request.named())
+    return provider.resolve(request.node, request.service, false);
+  if (request.hints != nullptr && request.hints->dest_addr != nullptr)
+    return given_address(provider, "dest_addr", request.hints->dest_addr, request.hints->dest_addrlen, false);
+  return std::vector<std::byte>{};
+}
+
+void put_address(void** place, size_t* length, const std::vector<std::byte>& bytes) {
+  if (!assign_bytes(place, length, bytes.data(), bytes.size())) throw std::bad_alloc();
+}
+
+Result<void> add_addresses(const Provider& provider, const Request& request, fi_info& answer) {
+  answer.addr_format = provider.addr_format;
+  auto source = source_address(provider, request);
+  if (!source) return source.error();
+  auto destination = destination_address(provider, request);
+  if (!destination) return destination.error();
+  put_address(&answer.src_addr, &answer.src_addrlen, *source);
+  put_address(&answer.dest_addr, &answer.dest_addrlen, *destination);
+  return {};
+}
+
+// The name under which the other libfabric knows a provider of the plugin.
+std::string outer_name(const Provider& provider, const Request& request) {
+  return request.plugin ? kPluginPrefix + std::string(provider.name) : provider.name;
+}
+
+// FI_PROVIDER and fabric_attr->prov_name. The libfabric around a plugin has done both already.
+Result<void> admit(const Provider& provider, const Request& request) {
+  if (request.plugin) return {};
+  const char* list = std::getenv("FI_PROVIDER");
+  if (!name_passes(list, provider.name))
+    return Error{FI_ENODATA, std::string("left out by FI_PROVIDER=") + list};
+  const char* asked = request.prov_name();
+  if (asked == nullptr || *asked == 0) return {};
+  const bool fits = *asked == '^' ? name_passes(asked, provider.name) : has_layers(provider.name, asked);
+  if (fits) return {};
+  return Error{FI_ENODATA, std::string("fabric_attr->prov_name: \"") + asked + "\" was asked, this is \"" +
+                               provider.name + '"'};
+}
+
+// FI_PROV_ATTR_ONLY: one info with nothing but the provider's name and version, whatever else was asked.
+InfoPtr attributes_only(const Provider& provider, uint32_t version) {
+  InfoPtr info(dup_info(nullptr));
+  if (info == nullptr || !assign_string(&info->fabric_attr->prov_name, provider.name)) throw std::bad_alloc();
+  info->fabric_attr->prov_version = provider.version;
+  info->fabric_attr->api_version = version;
+  return info;
+}
+
+// A list that is built at its end.
+struct Answers {
+  InfoPtr head;
+  fi_info** tail = nullptr;
+
+  void add(InfoPtr info) {
+    fi_info* last = info.get();
+    if (head == nullptr) head = std::move(info);
+    else *tail = info.release();
+    tail = &last->next;
+  }
+};
+
+// Adds what this provider answers; the refusal of the offer that came nearest when it answers nothing.
+Result<void> ask(const Provider& provider, const Request& request, Answers& answers) {
+  if (auto ok = admit(provider, request); !ok) return ok;
+  if ((request.flags & FI_PROV_ATTR_ONLY) != 0) {
+    answers.add(attributes_only(provider, request.version));
+    return {};
+  }
+  bool any = false;
+  Error address_refusal{0, {}};
+  for (const fi_info* offer = provider.offers(); offer != nullptr; offer = offer->next) {
+    auto answer = match(provider, *offer, request.version, request.hints);
+    if (!answer) continue;
+    if (auto ok = add_addresses(provider, request, **answer); !ok) {
+      address_refusal = ok.error();
+      continue;
+    }
+    if (request.plugin && !assign_string(&(*answer)->fabric_attr->prov_name, nullptr)) throw std::bad_alloc();
+    answers.add(std::move(*answer));
+    any = true;
+  }
+  if (any) return {};
+  if (address_refusal.code != 0) return address_refusal;
+  auto refusal = match_any(provider, request.version, request.hints);
+  return refusal ? Error{FI_ENODATA, "offers nothing"} : refusal.error();
+}
+
+// The libfabric around a plugin marks its own questions, on behalf of its layers, with these (above what
+// fi_getinfo(3) defines).
+constexpr uint64_t kPrivateFlags = 0xfULL << 58;
+
+// A plugin does not know whether another provider answers, so it speaks up only when it was meant.
+bool meant(const Request& request, const Provider& provider) {
+  if (!request.plugin) return true;
+  if ((request.flags & kPrivateFlags) != 0) return false;
+  const char* asked = request.prov_name();
+  return asked != nullptr && has_layers(asked, outer_name(provider, request));
+}
+
+int find(const Catalogue& catalogue, const Request& request, fi_info** info) {
+  struct Refusal {
+    const Provider* provider;
+    std::string why;
+  };
+  Answers answers;
+  std::vector<Refusal> refusals;
+  for (const Provider* provider : catalogue.providers) {
+    if (auto ok = ask(*provider, request, answers); !ok) refusals.push_back({provider, ok.error().why});
+  }
+  const bool nothing = answers.head == nullptr;
+  for (const Refusal& refusal : refusals) {
+    if (nothing && meant(request, *refusal.provider))
+      log_warn(refusal.provider->name, FI_LOG_CORE, "%s", refusal.why.c_str());
+    else log_info(refusal.provider->name, FI_LOG_CORE, "%s", refusal.why.c_str());
+  }
+  if (nothing && catalogue.providers.empty()) log_warn(kCore, FI_LOG_CORE, "this build has no provider");
+  *info = answers.head.release();
+  return nothing ? -FI_ENODATA : 0;
+}
+
+int check_arguments(uint32_t version, const char* node, const char* service, uint64_t flags) {
+  if (FI_VERSION_LT(kApiVersion, version)) {
+    log_warn(kCore, FI_LOG_CORE, "version: API %s was asked, this is %s", version_text(version).c_str(),
+             version_text(kApiVersion).c_str());
+    return -FI_ENOSYS;
+  }
+  if ((flags & FI_SOURCE) != 0 && node == nullptr && service == nullptr) {
+    log_warn(kCore, FI_LOG_CORE, "flags: FI_SOURCE was given without node and service");
+    return -FI_EINVAL;
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool name_passes(const char* list, const char* name) noexcept {
+  if (list == nullptr) return true;
+  std::string_view items = trimmed(list);
+  if (items.empty()) return true;
+  const bool all_but = items.front() == '^';
+  if (all_but) items.remove_prefix(1);
+  const bool listed = any_part(items, ',', [name](std::string_view item) {
+    return !item.empty() && (has_layers(name, item) || any_part(name, ';', [item](std::string_view part) {
+                               return same_name(part, item);
+                             }));
+  });
+  return listed != all_but;
+}
+
+// Flags that are not known are passed over: a later libfabric around the plugin sends private ones, and later
+// programs new ones. FI_NUMERICHOST has nothing to suppress, for no provider asks a name server.
+int get_info(const Catalogue& catalogue, uint32_t version, const char* node, const char* service,
+             uint64_t flags, const fi_info* hints, fi_info** info, Abi abi) noexcept {
+  if (info == nullptr) return -FI_EINVAL;
+  *info = nullptr;
+  try {
+    if (const int failed = check_arguments(version, node, service, flags); failed != 0) return failed;
+    InfoPtr known(hints != nullptr ? dup_info(hints, std::min(abi, abi_of(version))) : nullptr);
+    if (hints != nullptr && known == nullptr) return -FI_ENOMEM;
+    return find(catalogue, {version, node, service, flags, known.get(), catalogue.plugin}, info);
+  } catch (const std::bad_alloc&) {
+    return -FI_ENOMEM;
+  } catch (...) {
+    return -FI_EOTHER;
+  }
+}
+
+}  // namespace weft::fi

@@ -1,0 +1,26 @@
+// What the engine can do over a link, as the fi_info of an offer (fi_getinfo(3)). Must not know which link.
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace weft::fi {
+
+// The maximal fi_info of an RDM provider over Engine, in static storage.
+struct Offer {
+  Offer(const char* name, uint32_t version, uint32_t addr_format, uint32_t protocol);
+  fi_info info{};
+  fi_tx_attr tx{};
+  fi_rx_attr rx{};
+  fi_ep_attr ep{};
+  fi_domain_attr domain_attr{};
+  fi_fabric_attr fabric_attr{};
+  std::string name;
+};
+
+}  // namespace weft::fi

@@ -1,0 +1,65 @@
+// What the libfabric face knows of a provider: a name, what it offers, how its addresses read, how to open
+// endpoints. One constant per provider stands in src/providers/; the face holds no other registry.
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+
+namespace weft::fi {
+
+struct Domain;  // objects.hpp
+
+struct Provider {
+  const char* name;      // "shm"; no semicolon, no colon
+  uint32_t version;      // FI_VERSION(major, minor) of the provider itself
+
+  // The most it can do, one fi_info per endpoint type, most preferred first, linked by next, static storage.
+  // prov_name is left null here; the face fills it in (and does not when it is loaded as a plugin). All five
+  // attribute structures are there and have their real values, except where an offer states what may be asked
+  // for:
+  //   op_flags of tx and rx   every flag that may be a default; an answer has only those that were asked
+  //   mr_mode                 what the provider demands of programs, FI_MR_BASIC and FI_MR_SCALABLE left out; 0 serves both styles
+  //   mode                    what it demands, too
+  //   data_progress           FI_PROGRESS_AUTO: can be asked for; whoever does not ask gets FI_PROGRESS_MANUAL
+  //   threading               the freest level; an answer has the level that was asked
+  //   av_type                 FI_AV_UNSPEC serves both
+  //   auth_key_size           the longest key (auth_key stays null)
+  //   msg_order               the orders that are always kept
+  //   cq_cnt, ep_cnt, cntr_cnt, mr_cnt, tx_ctx_cnt, rx_ctx_cnt of the domain: 0 states no limit
+  // Parameters (param.hpp) are defined here, too, so that fi_getparams, which calls this, lists them.
+  const fi_info* (*offers)();
+
+  // Addresses of this provider have a fixed length and one format.
+  uint32_t addr_format;  // FI_ADDR_STR ...
+  size_t addrlen;        // bytes, at most 64
+
+  // node and service of fi_getinfo(3) or fi_av_insertsvc(3) to one address. Either may be null. `source`
+  // tells that it is for the local side (FI_SOURCE), where nullopt-like empty bytes mean "choose one when the
+  // endpoint is opened".
+  Result<std::vector<std::byte>> (*resolve)(const char* node, const char* service, bool source);
+  // An address as a person reads it. `bytes` holds addrlen bytes.
+  std::string (*to_string)(const void* bytes);
+
+  // Endpoints. `info` was produced by fi_getinfo (possibly edited by the program, so it is checked again).
+  // Each returns 0 or -FI_E*, logs a reason at warn, and stores the object with its vectors set. The domain
+  // lock is not held.
+  int (*endpoint)(Domain& domain, fi_info* info, fid_ep** ep, void* context);
+  int (*scalable_endpoint)(Domain& domain, fi_info* info, fid_ep** sep, void* context);
+  int (*stx)(Domain& domain, fi_tx_attr* attr, fid_stx** stx, void* context);
+  int (*srx)(Domain& domain, fi_rx_attr* attr, fid_ep** srx, void* context);
+};
+
+// All providers of this build, in the order in which fi_getinfo returns them (src/providers/providers.cpp).
+std::span<const Provider* const> providers();
+
+}  // namespace weft::fi

@@ -1,0 +1,107 @@
+// The loopback link: frames between endpoints of one process. The smallest Link there is: a name, a queue of frames for each endpoint, and
+// nothing optional. Must not know tags or completions.
+//
+// Threads: endpoints of one process may belong to different threads, so each mailbox has a mutex. Bound: mailbox_frames per endpoint;
+// beyond it send() refuses and the engine waits.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.hpp"
+#include "core/provider_error.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::link::loopback {
+
+inline constexpr size_t address_bytes = 48;
+inline constexpr size_t mailbox_frames = 256;
+
+struct Frame {
+  std::string from;
+  wire::FrameHead head;
+  std::vector<std::byte> payload;
+  bool farewell = false;  // the sender's endpoint is gone
+};
+
+// Where an endpoint gets its frames. Outlives the endpoint as long as somebody sends to it.
+struct Mailbox {
+  std::mutex mutex;
+  std::deque<Frame> frames;
+  bool open = true;
+};
+
+struct Peer {
+  std::string name;
+  std::shared_ptr<Mailbox> mailbox;
+};
+
+struct Events {
+  virtual Peer* make_peer(std::span<const std::byte> address) = 0;
+  virtual void peer_lost(Peer& peer, core::ProviderError why) noexcept = 0;
+
+ protected:
+  ~Events() = default;
+};
+
+class Link {
+ public:
+  using PeerBase = Peer;
+  using Events = loopback::Events;
+  static constexpr size_t frame_bytes_max = size_t{1} << 16;
+  static constexpr size_t eager_bytes_max = size_t{1} << 13;
+  static constexpr size_t segment_bytes = size_t{1} << 15;
+  static constexpr size_t address_length = address_bytes;
+
+  Link() = default;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  ~Link() { close(); }
+
+  Result<void> open(std::string_view name, Events& events);
+  void close() noexcept;
+  std::span<const std::byte> address() const noexcept { return std::as_bytes(std::span(address_)); }
+  Peer* connect(std::span<const std::byte> address, int& error);
+  void forget(Peer& peer) noexcept;
+  bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts, size_t part_count) noexcept;
+
+  template <class Handler>
+  int poll(Handler& handler) noexcept {
+    int taken = 0;
+    while (Frame* frame = front()) {
+      Peer* peer = peer_of(*frame);
+      if (frame->farewell) {
+        if (peer != nullptr) lose(*peer);
+      } else if (peer != nullptr && !handler.on_frame(*peer, frame->head, frame->payload.data())) {
+        break;
+      }
+      pop();
+      ++taken;
+    }
+    return taken;
+  }
+
+ private:
+  Frame* front() noexcept;
+  void pop() noexcept;
+  Peer* peer_of(const Frame& frame) noexcept;
+  void lose(Peer& peer) noexcept;
+
+  Events* events_ = nullptr;
+  std::array<char, address_bytes> address_{};
+  std::string name_;
+  std::shared_ptr<Mailbox> mailbox_;
+  std::unordered_map<std::string, Peer*> peers_;
+};
+
+}  // namespace weft::link::loopback

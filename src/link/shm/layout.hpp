@@ -1,0 +1,105 @@
+// What lies in a shared memory file of the shm link. One file an endpoint: a header, then one channel per peer that it sends to.
+// Must not know who reads it. Everything here may be written by a hostile peer: readers load once into a local, then check.
+//
+//   offset 0          RegionHeader                 (header_bytes)
+//   header_bytes + i*channel_bytes:
+//     ChannelControl                               (one page)
+//     Slot[slot_count]                             (two pages)
+//     bulk ring of bulk_bytes                      (sparse; given back when idle)
+//
+// The sender owns the channel's memory; the receiver maps it. Each word has one writer, apart from the doorbells, which are set by
+// atomic or and cleared by exchange: a process that dies at any instruction leaves nothing locked.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::link::shm {
+
+inline constexpr uint64_t region_magic = 0x314d485354464557;  // "WEFTSHM1"
+inline constexpr uint32_t layout_version = 1;
+inline constexpr size_t address_bytes = 48;  // fixed length of an address, NUL padded
+
+inline constexpr size_t slot_count = 128;
+inline constexpr size_t slot_payload_offset = 16;  // after lead and a; b (when present) is the first word of the payload area
+inline constexpr size_t bulk_bytes = size_t{1} << 20;
+inline constexpr size_t page_bytes = 4096;
+inline constexpr size_t header_bytes = 2 * page_bytes;
+inline constexpr size_t bell_words = 62;
+inline constexpr size_t bell_count = bell_words * 64;
+inline constexpr uint64_t attention_socket = uint64_t{1} << 63;  // a datagram waits at the socket
+
+// The first word of a slot, stored last: [0..7] lap, [8..15] kind, [16..23] flags, [24..31] context, [32..63] length.
+// The lap counts passes over the ring, 1..128, so that a slot of the last pass never looks fresh; 0 is never written.
+using Lead = uint64_t;
+inline constexpr uint8_t lap_of(uint64_t position) noexcept {
+  return static_cast<uint8_t>(((position / slot_count) & 0x7f) + 1);
+}
+
+struct alignas(64) Slot {
+  std::atomic<Lead> lead;
+  uint64_t a;
+  std::array<std::byte, 48> payload;  // [b] and inline bytes, or [b] and BulkPlace at bulk_place_offset
+};
+static_assert(sizeof(Slot) == 64);
+
+// Where a payload lies that is not in the slot. Positions count bytes since the channel was made.
+struct BulkPlace {
+  uint64_t end;     // position after the payload: everything before it is free once this frame is consumed
+  uint64_t offset;  // of the payload in the bulk ring
+};
+inline constexpr size_t bulk_place_offset = 8;  // in Slot::payload, after b
+inline constexpr size_t inline_max = 48;        // without b
+inline constexpr size_t inline_max_with_b = 40;
+
+struct ChannelControl {
+  // Written by the receiver, rarely.
+  alignas(64) std::atomic<uint32_t> polled;  // the receiver looks at this ring in every poll: no doorbell needed
+  std::atomic<uint32_t> bell;                // doorbell to ring, plus one; 0: the receiver has not attached yet
+  // Written by the receiver as it consumes.
+  alignas(64) std::atomic<uint64_t> slots_consumed;
+  std::atomic<uint64_t> bulk_consumed;
+  // Written by the sender once.
+  alignas(64) std::atomic<uint32_t> closed;  // nothing more will come
+};
+static_assert(sizeof(ChannelControl) <= page_bytes);
+
+inline constexpr size_t channel_slots_offset = page_bytes;
+inline constexpr size_t channel_bulk_offset = channel_slots_offset + slot_count * sizeof(Slot);
+inline constexpr size_t channel_bytes = channel_bulk_offset + bulk_bytes;
+static_assert(channel_bytes % page_bytes == 0);
+
+struct RegionHeader {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t fences;  // 1: the owner takes part in the asymmetric fence
+  uint64_t nonce;   // tells this endpoint from every other that had its name
+  uint64_t header_size;
+  uint64_t channel_size;
+  std::array<char, address_bytes> address;
+  uint64_t probe_address;  // in the owner's memory: a word that holds probe_value, to try cross-memory attach on
+  uint64_t probe_value;
+  alignas(64) std::atomic<uint64_t> attention;  // bit w: a doorbell of word w rang; attention_socket
+  alignas(64) std::atomic<uint32_t> sleeping;   // the owner sleeps: send a wake-up datagram
+  alignas(64) std::atomic<uint32_t> closed;     // the endpoint is gone
+  alignas(64) std::array<std::atomic<uint64_t>, bell_words> bells;
+};
+static_assert(sizeof(RegionHeader) <= header_bytes);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+// A datagram between endpoints. Descriptors ride along: the memory file, then a pidfd of the sender.
+enum class NoteKind : uint32_t { Hello = 1, Reply = 2, Wake = 3 };
+struct Note {
+  uint64_t magic;
+  uint32_t version;
+  NoteKind kind;
+  uint64_t nonce;           // of the sender's region
+  uint64_t channel_offset;  // Hello: the channel to the receiver; 0: none
+  uint32_t wants_reply;     // the sender could not map the receiver's region by itself
+  uint32_t reserved;
+  std::array<char, address_bytes> address;  // of the sender
+};
+
+}  // namespace weft::link::shm

@@ -1,0 +1,633 @@
+// The cold side of the shared memory link: meeting peers, sleeping, noticing deaths, giving memory back.
+//
+// Meeting: A makes a channel to B in its own file and sends B a datagram with the file and a pidfd of itself. The datagram waits in B's
+// socket even if A exits, so what A had sent before is not lost. A may write to the channel at once. If A can open B's file
+// through /proc (same pid namespace, same user) it marks B's attention word, so that B looks at its socket in the next poll; otherwise B looks
+// within a millisecond of idle polling and answers with its own file.
+#include "link/shm/link.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <new>
+
+#include "os/clock.hpp"
+#include "os/poll_set.hpp"
+#include "os/process.hpp"
+#include "os/unix_socket.hpp"
+
+namespace weft::link::shm {
+namespace {
+
+constexpr uint64_t ms_ns = 1'000'000;
+constexpr uint64_t look_interval_ns = 1 * ms_ns;
+constexpr uint64_t tend_interval_ns = 10 * ms_ns;
+constexpr uint64_t meet_timeout_ns = 5'000 * ms_ns;   // nobody answers: the peer is unreachable
+constexpr uint64_t idle_discard_ns = 1'000 * ms_ns;   // then a ring's pages go back
+constexpr uint64_t cooling_ns = 2 * ms_ns;            // far longer than a store takes to be seen
+constexpr uint64_t close_linger_ns = 500 * ms_ns;     // to hand over a hello that the other socket had no room for
+constexpr uint32_t bells_to_promote = 4;
+constexpr uint64_t largest_streamed = uint64_t{1} << 24;
+
+std::string_view text_of(const std::array<char, address_bytes>& address) noexcept {
+  return {address.data(), ::strnlen(address.data(), address.size())};
+}
+
+std::string socket_name(std::string_view address) { return std::string("weft-shm/").append(address); }
+
+// "fi_shm://PID:FD:NONCE" is what a chosen name looks like; then the peer's file may be at hand under /proc.
+bool parse_chosen(std::string_view address, int& pid, int& fd, uint64_t& nonce) noexcept {
+  std::array<char, address_bytes + 1> copy{};
+  std::copy_n(address.begin(), std::min(address.size(), address_bytes), copy.begin());
+  unsigned long long bits = 0;
+  if (std::sscanf(copy.data(), "fi_shm://%d:%d:%16llx", &pid, &fd, &bits) != 3) return false;
+  nonce = bits;
+  return pid > 0 && fd >= 0;
+}
+
+}  // namespace
+
+Result<void> Link::open(std::string_view name, Events& events) {
+  events_ = &events;
+  owner_pid_ = os::process_id();
+  fences_ = os::register_for_fence();
+  auto file = os::create_memory("weft-shm", header_bytes);
+  if (!file) return file.error();
+  file_ = std::move(*file);
+  file_bytes_ = header_bytes;
+  auto map = os::map_memory(file_, 0, header_bytes);
+  if (!map) return map.error();
+  header_map_ = std::move(*map);
+  auto* header = header_map_.as<RegionHeader>();
+
+  header->nonce = os::random_bits();
+  std::array<char, address_bytes> address{};
+  if (name.empty()) {
+    std::snprintf(address.data(), address.size(), "fi_shm://%d:%d:%016llx", owner_pid_, file_.get(),
+                  static_cast<unsigned long long>(header->nonce));
+  } else {
+    if (name.size() >= address_bytes) return Error{ENAMETOOLONG, "a shared memory address has at most 47 characters"};
+    std::copy(name.begin(), name.end(), address.begin());
+  }
+  auto socket = os::bind_datagram(socket_name(text_of(address)));
+  if (!socket) return socket.error();
+  socket_ = std::move(*socket);
+  auto set = os::open_poll_set();
+  if (!set) return set.error();
+  epoll_ = std::move(*set);
+  if (!os::add_to_poll_set(epoll_, socket_, nullptr)) return Error{errno, "cannot watch the endpoint's socket"};
+  self_pidfd_ = os::open_process(owner_pid_);
+
+  probe_word_ = os::random_bits();
+  header->version = layout_version;
+  header->fences = fences_ ? 1 : 0;
+  header->header_size = header_bytes;
+  header->channel_size = channel_bytes;
+  header->address = address;
+  header->probe_address = reinterpret_cast<uint64_t>(&probe_word_);
+  header->probe_value = probe_word_;
+  header->magic = region_magic;
+  by_bell_ = std::make_unique<std::array<Peer*, bell_count>>();
+  by_bell_->fill(nullptr);
+  first_ticks_ = arch::ticks();
+  first_ns_ = os::monotonic_ns();
+  header_ = header;
+  return {};
+}
+
+std::span<const std::byte> Link::address() const noexcept {
+  return std::as_bytes(std::span(header_->address));
+}
+
+void Link::close() noexcept {
+  if (header_ == nullptr) return;
+  if (os::process_id() == owner_pid_) {  // a forked child must not speak for its parent
+    // A hello that found no room in the other socket still carries what was sent: hand it over now.
+    const uint64_t until = os::monotonic_ns() + close_linger_ns;
+    for (auto& [name, peer] : peers_) {
+      while (peer->state == PeerState::New && peer->tx_next > 0 && os::monotonic_ns() < until) {
+        greet(*peer);
+        arch::pause();
+      }
+    }
+    header_->closed.store(1, std::memory_order_release);
+    for (auto& [name, peer] : peers_) {
+      if (peer->tx_control == nullptr) continue;
+      peer->tx_control->closed.store(1, std::memory_order_release);
+      ring_bell(*peer);
+    }
+  }
+  while (!peers_.empty()) forget(*peers_.begin()->second);
+  header_ = nullptr;
+  header_map_ = {};
+  file_.reset();
+  socket_.reset();
+  epoll_.reset();
+  self_pidfd_.reset();
+}
+
+Peer* Link::connect(std::span<const std::byte> address, int& error) {
+  error = 0;
+  std::string key(reinterpret_cast<const char*>(address.data()), std::min(address.size(), address_bytes));
+  key.resize(::strnlen(key.data(), key.size()));
+  if (key.empty() || key.size() >= address_bytes) {
+    error = EINVAL;
+    return nullptr;
+  }
+  if (auto found = peers_.find(key); found != peers_.end() && found->second->state != PeerState::Lost) {
+    Peer& known = *found->second;
+    if (known.tx_control == nullptr && !open_channel(known)) error = ENOMEM;
+    if (error == 0 && !known.hello_sent) greet(known);
+    return error == 0 ? &known : nullptr;
+  }
+  std::array<char, address_bytes> padded{};
+  std::copy(key.begin(), key.end(), padded.begin());
+  Peer* peer = events_->make_peer(std::as_bytes(std::span(padded)));
+  peer->address = padded;
+  peer->met_at_ns = os::monotonic_ns();
+  if (!open_channel(*peer)) {
+    error = ENOMEM;
+    detach(*peer);
+    events_->peer_lost(*peer, core::ProviderError::NoChannel);
+    return nullptr;
+  }
+  peers_[key] = peer;
+  // Is its file at hand? Then its doorbells are, too.
+  int pid = 0;
+  int fd = -1;
+  uint64_t nonce = 0;
+  if (parse_chosen(key, pid, fd, nonce)) {
+    os::Fd pidfd = os::open_process(pid);
+    char path[64];
+    std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
+    os::Fd file(::open(path, O_RDWR | O_CLOEXEC));
+    if (file && attach_header(*peer, file, nonce) && !os::has_exited(pidfd)) {
+      peer->pid = pid;
+      peer->pidfd = std::move(pidfd);
+      watch(*peer);
+      probe_cma(*peer);
+    }
+  }
+  greet(*peer);
+  return peer;
+}
+
+void Link::forget(Peer& peer) noexcept {
+  detach(peer);
+  peers_.erase(std::string(text_of(peer.address)));
+  std::erase(lost_, &peer);
+  std::erase(dying_, &peer);
+  std::erase(rung_, &peer);
+}
+
+// --- sending ---
+
+bool Link::refresh_slots(Peer& peer) noexcept {
+  // Acquire: pairs with consumed(); the receiver has finished reading the slots that we write next.
+  const uint64_t consumed = peer.tx_control->slots_consumed.load(std::memory_order_acquire);
+  if (peer.tx_next - consumed > slot_count) return false;  // the peer wrote nonsense: it only harms itself
+  peer.tx_end = consumed + slot_count;
+  return peer.tx_next != peer.tx_end;
+}
+
+std::byte* Link::reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexcept {
+  const size_t room = (bytes + 63) & ~size_t{63};
+  uint64_t start = peer.bulk_next;
+  const size_t offset = start % bulk_bytes;
+  if (offset + room > bulk_bytes) start += bulk_bytes - offset;  // a payload does not wrap
+  if (start + room > peer.bulk_end) {
+    const uint64_t consumed = peer.tx_control->bulk_consumed.load(std::memory_order_acquire);
+    if (peer.bulk_next - consumed > bulk_bytes) return nullptr;
+    peer.bulk_end = consumed + bulk_bytes;
+    if (start + room > peer.bulk_end) return nullptr;
+  }
+  place.end = start + room;
+  place.offset = start % bulk_bytes;
+  return peer.tx_bulk + place.offset;
+}
+
+bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+                size_t part_count) noexcept {
+  if (peer.tx_next == peer.tx_end && !refresh_slots(peer)) return false;
+  const bool with_b = (head.flags & wire::has_b) != 0;
+  const bool fits = head.length <= (with_b ? inline_max_with_b : inline_max);
+  Slot& slot = peer.tx_slots[peer.tx_next % slot_count];
+  std::byte* to = slot.payload.data() + (with_b ? sizeof(head.b) : 0);
+  BulkPlace place{};
+  if (!fits) {
+    to = reserve_bulk(peer, head.length, place);
+    if (to == nullptr) return false;
+  }
+  slot.a = head.a;
+  if (with_b || !fits) std::memcpy(slot.payload.data(), &head.b, sizeof(head.b));
+  if (!prefix.empty()) std::memcpy(to, prefix.data(), prefix.size());
+  to += prefix.size();
+  size_t left = head.length - prefix.size();
+  for (size_t i = 0; i < part_count && left > 0; ++i) {
+    const size_t bytes = std::min(left, parts[i].iov_len);
+    if (bytes == 0) continue;
+    std::memcpy(to, parts[i].iov_base, bytes);
+    to += bytes;
+    left -= bytes;
+  }
+  if (!fits) {
+    std::memcpy(slot.payload.data() + bulk_place_offset, &place, sizeof(place));
+    peer.bulk_next = place.end;
+    peer.bulk_touched = true;
+  }
+  publish(peer, slot, head, fits ? 0 : wire::in_bulk);
+  return true;
+}
+
+void Link::ring_bell(Peer& peer) noexcept {
+  if (peer.remote == nullptr) return;  // the hello on its way is the doorbell
+  const uint32_t bell = peer.tx_control->bell.load(std::memory_order_relaxed);
+  if (bell == 0 || bell > bell_count) {
+    peer.remote->attention.fetch_or(attention_socket, std::memory_order_seq_cst);
+  } else {
+    const uint32_t index = bell - 1;
+    // Sequentially consistent: the slot before it is visible, and the look at `sleeping` comes after it (pairs with arm()).
+    peer.remote->bells[index / 64].fetch_or(uint64_t{1} << (index % 64), std::memory_order_seq_cst);
+    peer.remote->attention.fetch_or(uint64_t{1} << (index / 64), std::memory_order_seq_cst);
+  }
+  if (peer.remote->sleeping.load(std::memory_order_seq_cst) != 0 && peer.remote->sleeping.exchange(0) != 0)
+    send_note(peer, NoteKind::Wake, false);
+}
+
+// --- receiving ---
+
+int Link::reject(Peer& peer) noexcept {
+  peer.malformed = true;
+  deactivate(peer);
+  peer.rx_slots = nullptr;
+  dying_.push_back(&peer);
+  return 0;
+}
+
+void Link::ring_own_bell(Peer& peer) noexcept {
+  header_->bells[peer.bell / 64].fetch_or(uint64_t{1} << (peer.bell % 64));
+  header_->attention.fetch_or(uint64_t{1} << (peer.bell / 64));
+}
+
+void Link::collect_rung(uint64_t words) noexcept {
+  while (words != 0) {
+    const auto word = static_cast<size_t>(__builtin_ctzll(words));
+    words &= words - 1;
+    if (word >= bell_words) continue;
+    uint64_t bits = header_->bells[word].exchange(0, std::memory_order_acq_rel);
+    while (bits != 0) {
+      const size_t index = word * 64 + static_cast<size_t>(__builtin_ctzll(bits));
+      bits &= bits - 1;
+      for (Peer* peer = (*by_bell_)[index]; peer != nullptr; peer = peer->next_same_bell) {
+        rung_.push_back(peer);
+        if (!peer->active && ++peer->bells >= bells_to_promote) activate(*peer);
+      }
+    }
+  }
+}
+
+// Takes the peer into the list that every poll looks at. When the list is full somebody quiet has to leave, slowly: it is still looked at
+// until no doorbell can have been missed (cool()).
+void Link::activate(Peer& peer) noexcept {
+  if (peer.active || peer.rx_control == nullptr) return;
+  if (active_count_ == active_max) {
+    const uint64_t now = os::monotonic_ns();
+    Peer* quiet = nullptr;
+    for (size_t i = 0; i < active_count_; ++i)
+      if (!active_[i]->cooling && (quiet == nullptr || active_[i]->rang_at_ns < quiet->rang_at_ns)) quiet = active_[i];
+    if (quiet != nullptr && now - quiet->rang_at_ns > 10 * cooling_ns) {
+      quiet->cooling = true;
+      quiet->cooled_at_ns = now;
+      quiet->rx_control->polled.store(0, std::memory_order_seq_cst);
+    }
+    peer.bells = 0;
+    return;
+  }
+  active_[active_count_++] = &peer;
+  peer.active = true;
+  peer.cooling = false;
+  peer.rang_at_ns = os::monotonic_ns();
+  // Without the asymmetric fence on both sides a sender must ring (a locked instruction) every time.
+  const bool silent = fences_ && peer.remote != nullptr && peer.remote->fences != 0 && !armed_;
+  peer.rx_control->polled.store(silent ? 1 : 0, std::memory_order_seq_cst);
+}
+
+void Link::deactivate(Peer& peer) noexcept {
+  if (!peer.active) return;
+  for (size_t i = 0; i < active_count_; ++i) {
+    if (active_[i] != &peer) continue;
+    active_[i] = active_[--active_count_];
+    break;
+  }
+  peer.active = false;
+  peer.cooling = false;
+  peer.bells = 0;
+  if (peer.rx_control != nullptr) peer.rx_control->polled.store(0, std::memory_order_seq_cst);
+}
+
+void Link::cool(uint64_t now_ns) noexcept {
+  for (size_t i = active_count_; i-- > 0;) {
+    Peer& peer = *active_[i];
+    if (!peer.cooling || now_ns - peer.cooled_at_ns < cooling_ns) continue;
+    deactivate(peer);
+    if (has_frame(peer)) ring_own_bell(peer);
+  }
+}
+
+// --- meeting ---
+
+bool Link::open_channel(Peer& peer) noexcept try {
+  if (free_channels_.empty()) {
+    const size_t need = header_bytes + (channels_ + 1) * channel_bytes;
+    if (auto grown = os::grow_memory(file_, need); !grown) return false;
+    file_bytes_ = need;
+    free_channels_.push_back(channels_++);
+  }
+  const size_t index = free_channels_.back();
+  auto map = os::map_memory(file_, header_bytes + index * channel_bytes, channel_bytes);
+  if (!map) return false;
+  free_channels_.pop_back();
+  peer.tx_channel = index;
+  peer.tx_map = std::move(*map);
+  peer.tx_control = peer.tx_map.as<ChannelControl>();
+  peer.tx_slots = peer.tx_map.as<Slot>(channel_slots_offset);
+  peer.tx_bulk = peer.tx_map.as<std::byte>(channel_bulk_offset);
+  return true;
+} catch (...) {
+  return false;
+}
+
+void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
+  Note note{};
+  note.magic = region_magic;
+  note.version = layout_version;
+  note.kind = kind;
+  note.nonce = header_->nonce;
+  note.channel_offset = kind == NoteKind::Hello ? header_bytes + peer.tx_channel * channel_bytes : 0;
+  note.wants_reply = peer.remote == nullptr ? 1 : 0;
+  note.address = header_->address;
+  const std::array<int, 2> fds{file_.get(), self_pidfd_.get()};
+  const size_t fd_count = with_files ? (self_pidfd_ ? 2 : 1) : 0;
+  const int sent = os::send_datagram(socket_, socket_name(text_of(peer.address)), std::as_bytes(std::span(&note, 1)),
+                                     std::span(fds.data(), fd_count));
+  if (kind == NoteKind::Wake) return;
+  if (sent == 0) {
+    if (kind == NoteKind::Hello) peer.hello_sent = true;
+    if (kind == NoteKind::Hello && peer.state == PeerState::New) peer.state = PeerState::Greeted;
+    if (peer.remote != nullptr) {
+      peer.remote->attention.fetch_or(attention_socket, std::memory_order_seq_cst);
+      if (peer.remote->sleeping.load() != 0) (void)peer.remote->sleeping.exchange(0);  // the note itself wakes it
+    }
+  } else if (sent == -ECONNREFUSED && (peer.state == PeerState::Known || peer.remote != nullptr)) {
+    dying_.push_back(&peer);  // its socket is gone, so it is
+  }
+}
+
+void Link::greet(Peer& peer) noexcept { send_note(peer, NoteKind::Hello, true); }
+
+void Link::read_socket() noexcept {
+  for (int i = 0; i < 256; ++i) {
+    Note note{};
+    os::Datagram datagram;
+    const int got = os::receive_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), datagram);
+    if (got <= 0) return;
+    const bool same_user = datagram.uid == ::getuid() || datagram.uid == 0 || ::getuid() == 0;
+    if (datagram.bytes != sizeof(note) || note.magic != region_magic || note.version != layout_version || !same_user) continue;
+    if (note.kind == NoteKind::Wake) continue;
+    if (note.address.back() != 0 || note.address.front() == 0 || !datagram.fds[0]) continue;
+    try {
+      take_note(note, datagram.fds[0], datagram.fds[1], datagram.pid);
+    } catch (...) {  // out of memory: as if the datagram had been lost; the peer repeats it
+    }
+  }
+  header_->attention.fetch_or(attention_socket);  // more may wait
+}
+
+void Link::take_note(const Note& note, os::Fd& file, os::Fd& pidfd, int32_t pid) noexcept {
+  const std::string key(text_of(note.address));
+  auto found = peers_.find(key);
+  if (found != peers_.end() && found->second->nonce != 0 && found->second->nonce != note.nonce) {
+    Peer& old = *found->second;  // somebody new under an old name
+    peers_.erase(found);
+    detach(old);
+    events_->peer_lost(old, core::ProviderError::PeerReplaced);
+    found = peers_.end();
+  }
+  if (found == peers_.end()) {
+    if (note.kind != NoteKind::Hello) return;
+    Peer* made = events_->make_peer(std::as_bytes(std::span(note.address)));
+    made->address = note.address;
+    made->met_at_ns = os::monotonic_ns();
+    found = peers_.emplace(key, made).first;
+  }
+  Peer& peer = *found->second;
+  if (peer.remote == nullptr && !attach_header(peer, file, note.nonce)) return;
+  if (!peer.pidfd && pidfd) {
+    peer.pid = pid;
+    peer.pidfd = std::move(pidfd);
+    watch(peer);
+    probe_cma(peer);
+  }
+  if (note.kind == NoteKind::Hello && note.channel_offset != 0 && peer.rx_control == nullptr &&
+      attach_channel(peer, file, note.channel_offset)) {
+    peer.state = PeerState::Known;
+    activate(peer);
+    ring_own_bell(peer);  // what it wrote before we looked
+  }
+  if (note.wants_reply != 0) send_note(peer, NoteKind::Reply, true);
+}
+
+bool Link::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcept {
+  if (!os::memory_is_sealed(file) || os::memory_size(file) < header_bytes) return false;
+  auto map = os::map_memory(file, 0, header_bytes);
+  if (!map) return false;
+  auto* header = map->as<RegionHeader>();
+  if (header->magic != region_magic || header->version != layout_version || header->nonce != nonce ||
+      header->header_size != header_bytes || header->channel_size != channel_bytes || header->address != peer.address)
+    return false;
+  peer.remote_map = std::move(*map);
+  peer.remote = header;
+  peer.nonce = nonce;
+  if (peer.state != PeerState::Known && peer.hello_sent) peer.state = PeerState::Known;
+  return true;
+}
+
+bool Link::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept {
+  const size_t size = os::memory_size(file);
+  if (offset < header_bytes || (offset - header_bytes) % channel_bytes != 0 || offset > size || size - offset < channel_bytes)
+    return false;
+  auto map = os::map_memory(file, offset, channel_bytes);
+  if (!map) return false;
+  peer.rx_map = std::move(*map);
+  peer.rx_control = peer.rx_map.as<ChannelControl>();
+  peer.rx_slots = peer.rx_map.as<Slot>(channel_slots_offset);
+  peer.rx_bulk_base = peer.rx_map.as<std::byte>(channel_bulk_offset);
+  peer.bell = next_bell_++ % bell_count;
+  peer.next_same_bell = (*by_bell_)[peer.bell];
+  (*by_bell_)[peer.bell] = &peer;
+  peer.rx_control->bell.store(peer.bell + 1, std::memory_order_seq_cst);
+  return true;
+}
+
+void Link::probe_cma(Peer& peer) noexcept {
+  if (peer.pid <= 0 || peer.remote == nullptr) return;
+  uint64_t value = 0;
+  const iovec local{&value, sizeof(value)};
+  const iovec remote{reinterpret_cast<void*>(peer.remote->probe_address), sizeof(value)};
+  peer.cma = os::read_process(peer.pid, &local, 1, &remote, 1, sizeof(value)) == sizeof(value) &&
+             value == peer.remote->probe_value;
+}
+
+void Link::watch(Peer& peer) noexcept {
+  if (peer.pidfd) (void)os::add_to_poll_set(epoll_, peer.pidfd, &peer);
+}
+
+// --- reading the peer's memory ---
+
+int Link::read(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote, size_t remote_count,
+               size_t bytes) noexcept {
+  constexpr size_t list_max = 16;
+  if (remote_count > list_max) return -EINVAL;
+  std::array<iovec, list_max> from{};
+  for (size_t i = 0; i < remote_count; ++i)
+    from[i] = {reinterpret_cast<void*>(remote[i].address), static_cast<size_t>(remote[i].length)};
+  const ssize_t moved = os::read_process(peer.pid, local, local_count, from.data(), remote_count, bytes);
+  return moved < 0 ? static_cast<int>(moved) : 0;
+}
+
+bool Link::prefer_read(const Peer& peer, uint64_t total, uint64_t stamp) const noexcept {
+  return peer.cma && (total > largest_streamed || arch::ticks() - stamp > stale_ticks_);
+}
+
+// --- time ---
+
+bool Link::look_is_due() noexcept {
+  const uint64_t now = os::monotonic_ns();
+  if (now < next_look_ns_) return false;
+  next_look_ns_ = now + look_interval_ns;
+  return true;
+}
+
+void Link::find_lost() noexcept {
+  const uint64_t now = os::monotonic_ns();
+  std::array<void*, 64> tags{};
+  const size_t count = os::poll_now(epoll_, tags);
+  bool socket_ready = false;
+  for (size_t i = 0; i < count; ++i) {
+    if (tags[i] == nullptr) socket_ready = true;
+  }
+  if (socket_ready) read_socket();
+  for (size_t i = 0; i < count; ++i) {
+    if (tags[i] != nullptr) lost_.push_back(static_cast<Peer*>(tags[i]));
+  }
+  cool(now);
+  if (now >= next_tend_ns_) {
+    next_tend_ns_ = now + tend_interval_ns;
+    tend(now);
+  }
+  for (Peer* peer : dying_)
+    if (std::find(lost_.begin(), lost_.end(), peer) == lost_.end()) lost_.push_back(peer);
+  dying_.clear();
+  // A tag may be stale when read_socket() replaced the peer.
+  std::erase_if(lost_, [this](Peer* peer) {
+    return std::none_of(peers_.begin(), peers_.end(), [peer](const auto& entry) { return entry.second == peer; });
+  });
+}
+
+void Link::tend(uint64_t now_ns) noexcept {
+  const uint64_t ticks = arch::ticks() - first_ticks_;
+  const uint64_t elapsed_us = (now_ns - first_ns_) / 1000;
+  if (elapsed_us > 1000) stale_ticks_ = ticks / elapsed_us * 30;
+  for (auto& [name, entry] : peers_) {
+    Peer& peer = *entry;
+    if (peer.tx_control != nullptr && !peer.hello_sent) greet(peer);
+    const bool unanswered = peer.remote == nullptr && now_ns - peer.met_at_ns > meet_timeout_ns;
+    const bool left = (peer.remote != nullptr && peer.remote->closed.load(std::memory_order_relaxed) != 0);
+    if (unanswered || left) dying_.push_back(&peer);
+    if (peer.rx_control != nullptr && peer.rx_bulk_published != peer.rx_bulk) {
+      peer.rx_control->bulk_consumed.store(peer.rx_bulk, std::memory_order_release);
+      peer.rx_bulk_published = peer.rx_bulk;
+    }
+    if (peer.bulk_touched && peer.tx_control->bulk_consumed.load(std::memory_order_acquire) == peer.bulk_next) {
+      if (peer.rang_at_ns == 0 || peer.cooled_at_ns != peer.bulk_next) {  // moved since the last look
+        peer.cooled_at_ns = peer.bulk_next;
+        peer.rang_at_ns = now_ns;
+      } else if (now_ns - peer.rang_at_ns > idle_discard_ns) {
+        os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes + channel_bulk_offset, bulk_bytes);
+        peer.bulk_touched = false;
+      }
+    }
+  }
+}
+
+void Link::detach(Peer& peer) noexcept {
+  deactivate(peer);
+  if (peer.rx_control != nullptr) {
+    for (Peer** at = &(*by_bell_)[peer.bell]; *at != nullptr; at = &(*at)->next_same_bell) {
+      if (*at != &peer) continue;
+      *at = peer.next_same_bell;
+      break;
+    }
+    peer.rx_control = nullptr;
+    peer.rx_slots = nullptr;
+  }
+  if (peer.pidfd) {
+    os::remove_from_poll_set(epoll_, peer.pidfd);
+    peer.pidfd.reset();
+  }
+  if (peer.tx_control != nullptr) {
+    // The other side may still have the old contents mapped: the memory goes back, and a new user finds zeros.
+    os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes, channel_bytes);
+    free_channels_.push_back(peer.tx_channel);
+    peer.tx_control = nullptr;
+    peer.tx_slots = nullptr;
+  }
+  peer.remote = nullptr;
+  peer.cma = false;
+  peer.rx_map = {};
+  peer.tx_map = {};
+  peer.remote_map = {};
+  peer.state = PeerState::Lost;
+}
+
+void Link::bury(Peer& peer) noexcept {
+  // detach() forgets the mapping that this is read from.
+  const bool closed = peer.remote != nullptr && peer.remote->closed.load(std::memory_order_relaxed) != 0;
+  const bool unanswered = peer.remote == nullptr && !peer.pidfd;
+  peers_.erase(std::string(text_of(peer.address)));
+  detach(peer);
+  events_->peer_lost(peer, peer.malformed ? core::ProviderError::PeerMisbehaved
+                           : closed       ? core::ProviderError::PeerClosed
+                           : unanswered   ? core::ProviderError::PeerUnreachable
+                                          : core::ProviderError::PeerDied);
+}
+
+// --- sleeping ---
+
+bool Link::arm() noexcept {
+  armed_ = true;
+  header_->sleeping.store(1, std::memory_order_seq_cst);
+  for (size_t i = 0; i < active_count_; ++i) active_[i]->rx_control->polled.store(0, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (fences_) (void)os::fence_registered_processes();
+  bool work = header_->attention.load(std::memory_order_seq_cst) != 0;
+  for (size_t i = 0; i < active_count_ && !work; ++i) work = has_frame(*active_[i]);
+  if (work) disarm();
+  return !work;
+}
+
+void Link::disarm() noexcept {
+  armed_ = false;
+  header_->sleeping.store(0, std::memory_order_seq_cst);
+  next_look_ns_ = 0;
+  idle_polls_ = idle_polls_per_look;  // the next poll looks at the socket
+  for (size_t i = 0; i < active_count_; ++i) {
+    Peer& peer = *active_[i];
+    if (!peer.cooling && fences_ && peer.remote != nullptr && peer.remote->fences != 0)
+      peer.rx_control->polled.store(1, std::memory_order_seq_cst);
+  }
+}
+
+}  // namespace weft::link::shm

@@ -1,0 +1,336 @@
+// The shared memory link: reliable ordered frames between endpoints of one machine. Must not know tags or completions.
+//
+// Threads: one at a time (the owner serialises). Ring memory is shared with the peer process only.
+// Hot path: send_small() writes one slot, poll() looks at the next slot of each active peer and at one attention word. Neither
+// enters the kernel. Everything that does (meeting a peer, sleeping, noticing a death) is in link.cpp.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "arch/cpu.hpp"
+#include "base/result.hpp"
+#include "core/provider_error.hpp"
+#include "link/shm/layout.hpp"
+#include "os/fd.hpp"
+#include "os/shared_memory.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::link::shm {
+
+enum class PeerState : uint8_t { New, Greeted, Known, Lost };
+
+// One peer. The engine derives from it; the link owns these fields.
+struct Peer {
+  // Sending: our channel to the peer.
+  Slot* tx_slots = nullptr;
+  uint64_t tx_next = 0;
+  uint64_t tx_end = slot_count;  // first position that may not be used yet
+  ChannelControl* tx_control = nullptr;
+  std::byte* tx_bulk = nullptr;
+  uint64_t bulk_next = 0;
+  uint64_t bulk_end = bulk_bytes;
+  // Receiving: the peer's channel to us.
+  Slot* rx_slots = nullptr;
+  uint64_t rx_next = 0;
+  uint64_t rx_bulk = 0;            // bytes consumed
+  uint64_t rx_bulk_published = 0;
+  const std::byte* rx_bulk_base = nullptr;
+  ChannelControl* rx_control = nullptr;
+
+  // --- cold below this line ---
+  RegionHeader* remote = nullptr;  // the peer's header, once mapped
+  bool active = false;             // in Link's active list
+  bool cooling = false;            // leaving it
+  bool cma = false;                // cross-memory attach works
+  bool hello_sent = false;
+  bool bulk_touched = false;
+  bool malformed = false;
+  PeerState state = PeerState::New;
+  uint32_t bells = 0;              // doorbells answered lately
+  uint32_t bell = 0;               // its doorbell in our header
+  Peer* next_same_bell = nullptr;
+  int32_t pid = 0;                 // as we see it; 0: not visible
+  uint64_t nonce = 0;
+  uint64_t met_at_ns = 0;          // when it was made
+  uint64_t rang_at_ns = 0;         // last doorbell or promotion
+  uint64_t cooled_at_ns = 0;       // when it began to leave the active list
+  size_t tx_channel = 0;           // index of our channel
+  std::array<char, address_bytes> address{};
+  os::Mapping tx_map;
+  os::Mapping rx_map;
+  os::Mapping remote_map;
+  os::Fd pidfd;
+  os::Fd file;                     // the peer's memory file while it is needed
+};
+
+// What happens off the hot path.
+struct Events {
+  // A new peer object for this address; never null (std::bad_alloc may leave the link as it was).
+  virtual Peer* make_peer(std::span<const std::byte> address) = 0;
+  // The peer is gone; everything it had sent has been delivered. The link forgets it; the owner frees it.
+  virtual void peer_lost(Peer& peer, core::ProviderError why) noexcept = 0;
+
+ protected:
+  ~Events() = default;
+};
+
+class Link {
+ public:
+  using PeerBase = Peer;
+  using Events = shm::Events;
+  static constexpr size_t frame_bytes_max = size_t{1} << 16;
+  static constexpr size_t eager_bytes_max = size_t{1} << 13;
+  static constexpr size_t segment_bytes = size_t{1} << 14;
+  static constexpr size_t small_bytes_max = inline_max;
+  static constexpr size_t address_length = address_bytes;
+
+  Link() = default;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  ~Link() { close(); }
+
+  // Opens the endpoint under a name ("" chooses one). Errno EADDRINUSE when the name is taken.
+  Result<void> open(std::string_view address, Events& events);
+  // Tells the peers and lets go of everything.
+  void close() noexcept;
+  std::span<const std::byte> address() const noexcept;
+
+  // The peer with that address, made when it is new. Null with errno-like code in `error` when the address is malformed.
+  Peer* connect(std::span<const std::byte> address, int& error);
+  // The owner drops a peer (it must not be lost already).
+  void forget(Peer& peer) noexcept;
+
+  // --- hot ---
+  // Sends a frame of at most small_bytes_max bytes (8 fewer with a b field). False: no room now.
+  bool send_small(Peer& peer, const wire::FrameHead& head, const void* bytes) noexcept {
+    if (peer.tx_next == peer.tx_end && !refresh_slots(peer)) return false;
+    Slot& slot = peer.tx_slots[peer.tx_next % slot_count];
+    slot.a = head.a;
+    std::byte* to = slot.payload.data();
+    if ((head.flags & wire::has_b) != 0) {
+      std::memcpy(to, &head.b, sizeof(head.b));
+      to += sizeof(head.b);
+    }
+    arch::copy_small(to, bytes, head.length);
+    publish(peer, slot, head, 0);
+    return true;
+  }
+  // Sends prefix and gathered bytes as one frame; head.length is their sum, at most frame_bytes_max. False: no room now.
+  bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+            size_t part_count) noexcept;
+
+  // Delivers waiting frames: handler.on_frame(peer, head, payload) returns false to be asked again later. Returns the frames taken.
+  template <class Handler>
+  int poll(Handler& handler) noexcept {
+    int taken = 0;
+    for (size_t i = 0; i < active_count_; ++i) taken += drain(*active_[i], handler, frames_per_poll);
+    if (header_->attention.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      taken += attend(handler);
+    if (taken == 0) {
+      if (++idle_polls_ >= idle_polls_per_look) [[unlikely]] {
+        idle_polls_ = 0;
+        taken += look_around(handler);
+      }
+    } else if (++busy_polls_ >= busy_polls_per_look) [[unlikely]] {
+      busy_polls_ = 0;
+      taken += look_around(handler);
+    }
+    return taken;
+  }
+
+  // --- reading the peer's memory (CMA) ---
+  bool can_read(const Peer& peer) const noexcept { return peer.cma; }
+  // Copies `bytes` from the peer. 0 or a negative errno.
+  int read(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote, size_t remote_count,
+           size_t bytes) noexcept;
+  uint64_t stamp() const noexcept { return arch::ticks(); }
+  // Whether reading beats letting the sender stream: the data is larger than the caches, or the sender has gone on to something else.
+  bool prefer_read(const Peer& peer, uint64_t total, uint64_t stamp) const noexcept;
+
+  // --- sleeping ---
+  int wait_fd() const noexcept { return epoll_.get(); }
+  bool arm() noexcept;
+  void disarm() noexcept;
+
+ private:
+  static constexpr int frames_per_poll = 16;
+  static constexpr uint32_t idle_polls_per_look = 2048;
+  static constexpr uint32_t busy_polls_per_look = 1U << 18;
+  static constexpr size_t active_max = 16;
+
+  void publish(Peer& peer, Slot& slot, const wire::FrameHead& head, uint8_t more_flags) noexcept {
+    const Lead lead = lap_of(peer.tx_next) | uint64_t{static_cast<uint8_t>(head.kind)} << 8 |
+                      uint64_t{static_cast<uint8_t>(head.flags | more_flags)} << 16 | uint64_t{head.context} << 24 |
+                      uint64_t{head.length} << 32;
+    // Orders the slot's contents before its lead; pairs with the acquire load in drain().
+    slot.lead.store(lead, std::memory_order_release);
+    ++peer.tx_next;
+    if (peer.tx_control->polled.load(std::memory_order_relaxed) == 0) [[unlikely]]
+      ring_bell(peer);
+  }
+  bool refresh_slots(Peer& peer) noexcept;
+  std::byte* reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexcept;
+  void ring_bell(Peer& peer) noexcept;
+
+  template <class Handler>
+  int drain(Peer& peer, Handler& handler, int budget) noexcept {
+    int taken = 0;
+    for (; taken < budget; ++taken) {
+      Slot& slot = peer.rx_slots[peer.rx_next % slot_count];
+      const Lead lead = slot.lead.load(std::memory_order_acquire);
+      if (static_cast<uint8_t>(lead) != lap_of(peer.rx_next)) break;
+      wire::FrameHead head{static_cast<wire::FrameKind>(static_cast<uint8_t>(lead >> 8)),
+                           static_cast<uint8_t>(lead >> 16),
+                           static_cast<uint8_t>(lead >> 24),
+                           static_cast<uint32_t>(lead >> 32),
+                           slot.a,
+                           0};
+      const std::byte* payload = slot.payload.data();
+      uint64_t bulk_after = peer.rx_bulk;
+      if ((head.flags & (wire::has_b | wire::in_bulk)) != 0) {
+        std::memcpy(&head.b, payload, sizeof(head.b));
+        payload += sizeof(head.b);
+      }
+      if ((head.flags & wire::in_bulk) != 0) {
+        BulkPlace place;
+        std::memcpy(&place, payload, sizeof(place));
+        if (!bulk_is_sound(peer, place, head.length)) [[unlikely]]
+          return taken + reject(peer);
+        payload = peer.rx_bulk_base + place.offset;
+        bulk_after = place.end;
+      } else if (head.length > ((head.flags & wire::has_b) != 0 ? inline_max_with_b : inline_max)) [[unlikely]] {
+        return taken + reject(peer);
+      }
+      if (!handler.on_frame(peer, head, payload)) [[unlikely]]
+        break;
+      peer.rx_bulk = bulk_after;
+      consumed(peer);
+    }
+    return taken;
+  }
+  static bool bulk_is_sound(const Peer& peer, const BulkPlace& place, size_t bytes) noexcept {
+    return bytes <= frame_bytes_max && place.offset <= bulk_bytes - bytes && place.end - peer.rx_bulk <= bulk_bytes;
+  }
+  void consumed(Peer& peer) noexcept {
+    ++peer.rx_next;
+    // Credit goes back in quarters of the ring: the line is written rarely and the sender never starves.
+    // Release: our reads of the slots come before the sender's next writes (pairs with refresh_slots).
+    if (peer.rx_next % (slot_count / 4) == 0)
+      peer.rx_control->slots_consumed.store(peer.rx_next, std::memory_order_release);
+    if (peer.rx_bulk - peer.rx_bulk_published >= bulk_bytes / 8) {
+      peer.rx_control->bulk_consumed.store(peer.rx_bulk, std::memory_order_release);
+      peer.rx_bulk_published = peer.rx_bulk;
+    }
+  }
+  int reject(Peer& peer) noexcept;  // a malformed frame: stops listening to the peer
+
+  template <class Handler>
+  int attend(Handler& handler) noexcept {
+    int taken = 0;
+    const uint64_t bits = header_->attention.exchange(0, std::memory_order_acq_rel);
+    if ((bits & attention_socket) != 0) read_socket();
+    collect_rung(bits & ~attention_socket);
+    for (size_t i = 0; i < rung_.size(); ++i) {
+      Peer& peer = *rung_[i];
+      if (peer.rx_slots == nullptr) continue;
+      const int got = drain(peer, handler, rung_budget);
+      taken += got;
+      // What is left behind must not wait for another doorbell.
+      if (got == rung_budget || has_frame(peer)) {
+        if (!peer.active) ring_own_bell(peer);
+      }
+    }
+    rung_.clear();
+    return taken;
+  }
+  static bool has_frame(const Peer& peer) noexcept {
+    return peer.rx_slots != nullptr &&
+           static_cast<uint8_t>(peer.rx_slots[peer.rx_next % slot_count].lead.load(std::memory_order_acquire)) ==
+               lap_of(peer.rx_next);
+  }
+
+  // Time for what needs the kernel: datagrams, deaths, closed peers, credit of idle rings. At most once a millisecond.
+  template <class Handler>
+  int look_around(Handler& handler) noexcept {
+    if (!look_is_due()) return 0;
+    int taken = 0;
+    find_lost();
+    for (size_t i = 0; i < lost_.size(); ++i) {
+      Peer& peer = *lost_[i];
+      while (peer.rx_slots != nullptr && has_frame(peer)) {  // what it had sent still counts
+        const int got = drain(peer, handler, frames_per_poll);
+        taken += got;
+        if (got == 0) break;
+      }
+      if (peer.rx_slots == nullptr || !has_frame(peer)) bury(peer);
+    }
+    lost_.clear();
+    return taken;
+  }
+
+  bool look_is_due() noexcept;
+  void find_lost() noexcept;         // fills lost_
+  void bury(Peer& peer) noexcept;
+  void read_socket() noexcept;
+  void collect_rung(uint64_t words) noexcept;  // fills rung_
+  void ring_own_bell(Peer& peer) noexcept;
+  void activate(Peer& peer) noexcept;
+  void deactivate(Peer& peer) noexcept;
+  bool open_channel(Peer& peer) noexcept;
+  void greet(Peer& peer) noexcept;
+  void take_note(const Note& note, os::Fd& file, os::Fd& pidfd, int32_t pid) noexcept;
+  bool attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcept;
+  bool attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept;
+  void probe_cma(Peer& peer) noexcept;
+  void watch(Peer& peer) noexcept;
+  void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
+  void tend(uint64_t now_ns) noexcept;
+  void cool(uint64_t now_ns) noexcept;
+  void detach(Peer& peer) noexcept;
+
+  static constexpr int rung_budget = 64;
+
+  RegionHeader* header_ = nullptr;
+  size_t active_count_ = 0;
+  std::array<Peer*, active_max> active_{};
+  uint32_t idle_polls_ = 0;
+  uint32_t busy_polls_ = 0;
+
+  // --- cold below this line ---
+  Events* events_ = nullptr;
+  os::Fd file_;
+  os::Fd socket_;
+  os::Fd epoll_;
+  os::Fd self_pidfd_;
+  os::Mapping header_map_;
+  size_t file_bytes_ = 0;
+  std::vector<size_t> free_channels_;
+  size_t channels_ = 0;
+  std::unordered_map<std::string, Peer*> peers_;           // by address
+  std::unique_ptr<std::array<Peer*, bell_count>> by_bell_;  // lists through Peer::next_same_bell
+  uint32_t next_bell_ = 0;
+  std::vector<Peer*> rung_;
+  std::vector<Peer*> lost_;
+  std::vector<Peer*> dying_;       // known to be dead, found outside of a look
+  uint64_t next_look_ns_ = 0;
+  uint64_t next_tend_ns_ = 0;
+  uint64_t first_ticks_ = 0;       // with first_ns_: the rate of ticks()
+  uint64_t first_ns_ = 0;
+  uint64_t stale_ticks_ = 60'000;  // age of a stamp beyond which the sender is taken to be elsewhere
+  uint64_t probe_word_ = 0;
+  int owner_pid_ = 0;
+  bool fences_ = false;
+  bool armed_ = false;
+};
+
+}  // namespace weft::link::shm

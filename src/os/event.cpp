@@ -1,0 +1,87 @@
+// eventfd(2), epoll(7), getrandom(2), the monotonic clock. Must not know what they are for.
+#include "os/event.hpp"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <string>
+
+namespace weft::os {
+
+namespace {
+
+Error refused(const char* what) {
+  const int code = errno;
+  return Error{code, std::string(what) + ": " + std::strerror(code)};
+}
+
+}  // namespace
+
+Result<Event> Event::create() {
+  Fd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!fd) return refused("eventfd");
+  return Event(std::move(fd));
+}
+
+void Event::notify(uint64_t notices) noexcept {
+  const int saved = errno;
+  // Only a full counter refuses, and a full counter is readable.
+  [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &notices, sizeof notices);
+  errno = saved;
+}
+
+// Not atomic, but safe: who comes in between finds nothing now and is woken when the rest is put back.
+void Event::take_one() noexcept {
+  uint64_t count = 0;
+  if (::read(fd_.get(), &count, sizeof count) == sizeof count && count > 1) notify(count - 1);
+}
+
+void Event::drain() noexcept {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(fd_.get(), &count, sizeof count);
+}
+
+Result<Epoll> Epoll::create() {
+  Fd fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!fd) return refused("epoll_create1");
+  return Epoll(std::move(fd));
+}
+
+int Epoll::add(int fd) noexcept {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  if (::epoll_ctl(fd_.get(), EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST) return 0;
+  return -errno;
+}
+
+void Epoll::remove(int fd) noexcept { ::epoll_ctl(fd_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+bool Epoll::wait(int timeout_ms) noexcept {
+  epoll_event event;
+  return ::epoll_wait(fd_.get(), &event, 1, timeout_ms) > 0;
+}
+
+bool random_bytes(void* bytes, size_t len) noexcept {
+  auto* to = static_cast<unsigned char*>(bytes);
+  while (len != 0) {
+    const ssize_t got = ::getrandom(to, len, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    to += got;
+    len -= size_t(got);
+  }
+  return true;
+}
+
+int64_t now_ms() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
+}
+
+}  // namespace weft::os

@@ -1,0 +1,57 @@
+// The slow side of the domain's lock: spinning, sleeping, waking. Must not know what it protects.
+#include "os/lock.hpp"
+
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <ctime>
+
+#include "arch/cpu.hpp"
+
+namespace weft::os {
+
+namespace {
+
+constexpr int spins = 200;
+constexpr long slice_ns_with_barrier = 50'000'000;
+constexpr long slice_ns_without_barrier = 1'000'000;
+
+bool register_barrier() noexcept {
+  return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+
+bool has_barrier() noexcept {
+  static const bool registered = register_barrier();
+  return registered;
+}
+
+void barrier_on_all_threads() noexcept { syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0); }
+
+uint32_t* word(std::atomic<uint32_t>& value) noexcept { return reinterpret_cast<uint32_t*>(&value); }
+
+}  // namespace
+
+// Registered when the first lock is made: a process with many threads pays for it once, not in its first
+// contention.
+Lock::Lock() noexcept { (void)has_barrier(); }
+
+void Lock::lock_slow() noexcept {
+  for (int i = 0; i < spins; ++i) {
+    if (held_.load(std::memory_order_relaxed) == 0 && try_lock()) return;
+    arch::pause();
+  }
+  const bool barrier = has_barrier();
+  const timespec slice{0, barrier ? slice_ns_with_barrier : slice_ns_without_barrier};
+  waiters_.fetch_add(1, std::memory_order_seq_cst);
+  if (barrier) barrier_on_all_threads();
+  // From here on every unlock() sees the waiter. The kernel compares held_ with 1 again before it sleeps.
+  while (!try_lock()) syscall(SYS_futex, word(held_), FUTEX_WAIT_PRIVATE, 1, &slice, nullptr, 0);
+  waiters_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Lock::wake() noexcept { syscall(SYS_futex, word(held_), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0); }
+
+}  // namespace weft::os

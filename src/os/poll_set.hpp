@@ -1,0 +1,22 @@
+// A set of descriptors to wait for, each with a pointer (epoll(7)). Must not know what they are.
+#pragma once
+
+#include <span>
+
+#include "base/result.hpp"
+#include "os/fd.hpp"
+
+namespace weft::os {
+
+Result<Fd> open_poll_set();
+// Adds a descriptor for reading. False when it cannot be added.
+bool add_to_poll_set(const Fd& set, const Fd& fd, void* tag) noexcept;
+void remove_from_poll_set(const Fd& set, const Fd& fd) noexcept;
+// The tags of what is readable now, without waiting. Returns how many were written.
+size_t poll_now(const Fd& set, std::span<void*> tags) noexcept;
+
+// 64 unpredictable bits.
+uint64_t random_bits() noexcept;
+int process_id() noexcept;
+
+}  // namespace weft::os

@@ -1,0 +1,83 @@
+// pidfd_open(2), process_vm_readv(2), membarrier(2).
+#include "os/process.hpp"
+
+#include <linux/membarrier.h>
+#include <poll.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace weft::os {
+
+Fd open_process(pid_t pid) noexcept { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
+
+bool has_exited(const Fd& pidfd) noexcept {
+  pollfd probe{pidfd.get(), POLLIN, 0};
+  return pidfd && ::poll(&probe, 1, 0) == 1;
+}
+
+namespace {
+
+// Advances an iovec list by `bytes`; returns the entries left.
+size_t advance(iovec* list, size_t count, size_t bytes) noexcept {
+  size_t first = 0;
+  while (first < count && bytes >= list[first].iov_len) bytes -= list[first++].iov_len;
+  if (first < count) {
+    list[first].iov_base = static_cast<std::byte*>(list[first].iov_base) + bytes;
+    list[first].iov_len -= bytes;
+  }
+  std::move(list + first, list + count, list);
+  return count - first;
+}
+
+// Cuts an iovec list to `bytes` in all; returns the entries left.
+size_t limit(iovec* list, size_t count, size_t bytes) noexcept {
+  size_t used = 0;
+  for (; used < count && bytes > 0; ++used) {
+    list[used].iov_len = std::min(list[used].iov_len, bytes);
+    bytes -= list[used].iov_len;
+  }
+  return used;
+}
+
+}  // namespace
+
+ssize_t read_process(pid_t pid, const iovec* local, size_t local_count, const iovec* remote,
+                     size_t remote_count, size_t bytes) noexcept {
+  constexpr size_t list_max = 16;
+  constexpr size_t call_bytes_max = size_t{1} << 30;  // one call moves less than 2 GiB (MAX_RW_COUNT)
+  if (local_count > list_max || remote_count > list_max) return -EINVAL;
+  std::array<iovec, list_max> to{};
+  std::array<iovec, list_max> from{};
+  std::copy_n(local, local_count, to.begin());
+  std::copy_n(remote, remote_count, from.begin());
+  local_count = limit(to.data(), local_count, bytes);
+  remote_count = limit(from.data(), remote_count, bytes);
+  size_t done = 0;
+  while (done < bytes) {
+    std::array<iovec, list_max> slice = from;
+    const size_t slice_count = limit(slice.data(), remote_count, std::min(call_bytes_max, bytes - done));
+    const ssize_t moved = ::process_vm_readv(pid, to.data(), local_count, slice.data(), slice_count, 0);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved <= 0) return moved == 0 ? -EFAULT : -errno;
+    done += static_cast<size_t>(moved);
+    local_count = advance(to.data(), local_count, static_cast<size_t>(moved));
+    remote_count = advance(from.data(), remote_count, static_cast<size_t>(moved));
+    if (local_count == 0 || remote_count == 0) break;
+  }
+  return done == bytes ? static_cast<ssize_t>(done) : -EFAULT;
+}
+
+bool register_for_fence() noexcept {
+  static const bool registered =
+      ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+  return registered;
+}
+
+bool fence_registered_processes() noexcept {
+  return ::syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+}  // namespace weft::os

@@ -1,0 +1,30 @@
+// Other processes: liveness by pidfd, cross-memory attach (CMA), the asymmetric fence. Must not know protocols.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/result.hpp"
+#include "os/fd.hpp"
+
+namespace weft::os {
+
+// A pidfd of the process: readable once it has exited. An empty Fd when there is none (no such process, old kernel, no descriptor left).
+Fd open_process(pid_t pid) noexcept;
+// Whether the process behind a pidfd has exited.
+bool has_exited(const Fd& pidfd) noexcept;
+
+// Copies between our memory and another process's (process_vm_readv(2), process_vm_writev(2)). The number of bytes moved, or a negative
+// errno: -EPERM when ptrace scope or a container forbids it, -ESRCH when the process is gone. Moves everything or fails.
+ssize_t read_process(pid_t pid, const iovec* local, size_t local_count, const iovec* remote,
+                     size_t remote_count, size_t bytes) noexcept;
+
+// The asymmetric fence (membarrier(2), global expedited): a process that registered needs no fence of its own on its fast path; the one that
+// is about to sleep pays for both. False when the kernel or a filter refuses; then both sides fence.
+bool register_for_fence() noexcept;
+bool fence_registered_processes() noexcept;
+
+}  // namespace weft::os

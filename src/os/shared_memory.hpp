@@ -1,0 +1,48 @@
+// Anonymous shared memory files (memfd): they have no name, so nothing stays behind when a process dies. Must not know what lies in them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/result.hpp"
+#include "os/fd.hpp"
+
+namespace weft::os {
+
+// A mapping of a part of a file, unmapped at the end of its life.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(void* at, size_t bytes) noexcept : at_(at), bytes_(bytes) {}
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping();
+
+  template <class T>
+  T* as(size_t offset = 0) const noexcept {
+    return reinterpret_cast<T*>(static_cast<std::byte*>(at_) + offset);
+  }
+  explicit operator bool() const noexcept { return at_ != nullptr; }
+  size_t size() const noexcept { return bytes_; }
+
+ private:
+  void* at_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// A new memory file of `bytes` (sparse). `label` shows in /proc/PID/maps only.
+Result<Fd> create_memory(const char* label, size_t bytes);
+// Makes the file at least `bytes` long.
+Result<void> grow_memory(const Fd& file, size_t bytes);
+// The file's length in bytes, 0 on error.
+size_t memory_size(const Fd& file) noexcept;
+// Whether the file's length can never shrink again (so that a mapping of it cannot fault).
+bool memory_is_sealed(const Fd& file) noexcept;
+// Maps [offset, offset + bytes) readable and writable, shared.
+Result<Mapping> map_memory(const Fd& file, size_t offset, size_t bytes);
+// Gives the pages of a range back to the kernel; they read as zero afterwards.
+void discard_memory(const Fd& file, size_t offset, size_t bytes) noexcept;
+
+}  // namespace weft::os

@@ -1,0 +1,134 @@
+// Sleeping and waking. Must not know which queue it is for.
+#include "os/sleeper.hpp"
+
+#include <sched.h>
+
+#include <new>
+#include <utility>
+
+namespace weft::os {
+
+Result<std::unique_ptr<Sleeper>> Sleeper::create(Kind kind) {
+  Result<Event> event = Event::create();
+  if (!event) return event.error();
+  Result<Epoll> epoll = Epoll::create();
+  if (!epoll) return epoll.error();
+  if (const int status = epoll->add(event->fd()); status != 0)
+    return Error{-status, "epoll_ctl refuses an eventfd"};
+  return std::unique_ptr<Sleeper>(new Sleeper(kind, std::move(*event), std::move(*epoll)));
+}
+
+Sleeper::Sleeper(Kind kind, Event event, Epoll epoll) noexcept
+    : kind_(kind), event_(std::move(event)), epoll_(std::move(epoll)) {
+  pthread_mutex_init(&mutex_, nullptr);
+  pthread_cond_init(&cond_, nullptr);
+}
+
+Sleeper::~Sleeper() {
+  pthread_cond_destroy(&cond_);
+  pthread_mutex_destroy(&mutex_);
+}
+
+void Sleeper::notify() noexcept {
+  if (kind_ == Kind::yield) return;
+  // One notice for each sleeper; each takes its own when it wakes, so that no thread silences another's.
+  const unsigned sleepers = sleeping_.load(std::memory_order_relaxed);
+  event_.notify(sleepers > 1 ? sleepers : 1);
+  if (kind_ == Kind::mutex_cond) ring_cond();
+}
+
+// The caller may hold the domain lock, and the program may hold the mutex while it waits for that lock in
+// fi_trywait: blocking here could be for ever. So it tries for a moment. A program that passed fi_trywait
+// releases the mutex by pthread_cond_wait at once; one that did not will see the event in fi_trywait and
+// needs no signal.
+void Sleeper::ring_cond() noexcept {
+  bool locked = pthread_mutex_trylock(&mutex_) == 0;
+  for (const int64_t end = now_ms() + 3; !locked && now_ms() < end;) {
+    sched_yield();
+    locked = pthread_mutex_trylock(&mutex_) == 0;
+  }
+  pthread_cond_broadcast(&cond_);
+  if (locked) pthread_mutex_unlock(&mutex_);
+}
+
+void Sleeper::interrupt() noexcept {
+  interrupted_.store(true, std::memory_order_release);
+  notify();
+}
+
+bool Sleeper::take_interrupt() noexcept {
+  return interrupted_.load(std::memory_order_relaxed) &&
+         interrupted_.exchange(false, std::memory_order_acquire);
+}
+
+// Under registrations_mutex_. The endpoint makes its descriptor when it is asked for the first time, so a
+// program that never sleeps has none.
+Sleeper::Registration* Sleeper::registration(core::Progressor& progressor) noexcept {
+  for (Registration& known : registrations_) {
+    if (known.progressor == &progressor) return &known;
+  }
+  try {
+    registrations_.push_back(Registration{&progressor, -1, false});
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  Registration& added = registrations_.back();
+  added.fd = progressor.wait_fd();
+  if (added.fd >= 0 && epoll_.add(added.fd) != 0) added.fd = -1;
+  return &added;
+}
+
+bool Sleeper::arm(const core::ProgressorList& list) noexcept {
+  std::scoped_lock guard(registrations_mutex_);
+  bool all = true;
+  for (core::Progressor* progressor : list) {
+    Registration* entry = registration(*progressor);
+    if (entry == nullptr) return false;
+    if (entry->armed) progressor->end_sleep();
+    entry->armed = progressor->begin_sleep();
+    all = all && entry->armed;
+  }
+  // Nobody will sleep now, so peers need not ring.
+  if (!all && sleeping_.load(std::memory_order_relaxed) == 0) disarm_all(list);
+  return all;
+}
+
+void Sleeper::disarm(const core::ProgressorList& list) noexcept {
+  std::scoped_lock guard(registrations_mutex_);
+  disarm_all(list);
+}
+
+// Under registrations_mutex_.
+void Sleeper::disarm_all(const core::ProgressorList& list) noexcept {
+  for (core::Progressor* progressor : list) {
+    for (Registration& entry : registrations_) {
+      if (entry.progressor == progressor && std::exchange(entry.armed, false)) progressor->end_sleep();
+    }
+  }
+}
+
+void Sleeper::forget(core::Progressor& progressor) noexcept {
+  std::scoped_lock guard(registrations_mutex_);
+  for (size_t i = 0; i < registrations_.size(); ++i) {
+    Registration& entry = registrations_[i];
+    if (entry.progressor != &progressor) continue;
+    if (entry.armed) progressor.end_sleep();
+    if (entry.fd >= 0) epoll_.remove(entry.fd);
+    registrations_.erase(registrations_.begin() + std::ptrdiff_t(i));
+    return;
+  }
+}
+
+void Sleeper::drain() noexcept {
+  if (sleeping_.load(std::memory_order_relaxed) == 0) event_.drain();
+}
+
+void Sleeper::sleep(int timeout_ms) noexcept {
+  if (kind_ == Kind::yield) {
+    sched_yield();
+    return;
+  }
+  if (epoll_.wait(timeout_ms < 0 || timeout_ms > slice_ms ? slice_ms : timeout_ms)) event_.take_one();
+}
+
+}  // namespace weft::os

@@ -1,0 +1,112 @@
+// How a thread sleeps until one of a queue's endpoints has something, or somebody calls notify(). Must not
+// know which queue it is.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/result.hpp"
+#include "core/progress.hpp"
+#include "os/event.hpp"
+
+namespace weft::os {
+
+class Sleeper final : public core::Signal {
+ public:
+  enum class Kind { descriptor, mutex_cond, yield };
+  // A sleep is cut into slices, so that an endpoint looks after dead peers while its owner sleeps.
+  static constexpr int slice_ms = 100;
+
+  static Result<std::unique_ptr<Sleeper>> create(Kind kind);
+  ~Sleeper();
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+
+  Kind kind() const noexcept { return kind_; }
+  int fd() const noexcept { return epoll_.fd(); }  // FI_WAIT_FD: readable when it is time to read the queue
+  pthread_mutex_t* mutex() noexcept { return &mutex_; }  // FI_WAIT_MUTEX_COND: notify() broadcasts
+  pthread_cond_t* cond() noexcept { return &cond_; }
+
+  // Any thread, no lock.
+  void notify() noexcept override;
+  // One sleeping (or the next) wait returns early: fi_cq_signal.
+  void interrupt() noexcept;
+  bool take_interrupt() noexcept;
+
+  // The caller holds the lock that covers `list`. True: all are armed, sleep() may follow. False: there is
+  // work, or a descriptor is missing.
+  bool arm(const core::ProgressorList& list) noexcept;
+  void disarm(const core::ProgressorList& list) noexcept;
+  void forget(core::Progressor& progressor) noexcept;  // before the endpoint closes its descriptor
+  // Forgets earlier notices, unless other threads sleep here and have not seen them.
+  void drain() noexcept;
+
+  // Without any lock. At most timeout_ms and at most slice_ms (timeout_ms < 0: slice_ms).
+  void sleep(int timeout_ms) noexcept;
+  // Around a sleep() that is not wait()'s. leave() is true for the last thread that slept here.
+  void enter() noexcept { sleeping_.fetch_add(1, std::memory_order_relaxed); }
+  bool leave() noexcept { return sleeping_.fetch_sub(1, std::memory_order_relaxed) == 1; }
+
+  // Calls attempt() under `lock` until it returns something else than `again`, somebody interrupts, or the
+  // time is over; both return `again`. arm_queue() runs under `lock` before each sleep, after the last
+  // drain; it returns false when the queue filled.
+  template <class Lock, class Attempt, class ArmQueue>
+  long wait(Lock& lock, const core::ProgressorList& list, long again, int timeout_ms, Attempt&& attempt,
+            ArmQueue&& arm_queue) {
+    const int64_t deadline = timeout_ms < 0 ? INT64_MAX : now_ms() + timeout_ms;
+    for (unsigned round = 0;; ++round) {
+      int remaining = slice_ms;
+      {
+        std::scoped_lock guard(lock);
+        const long status = attempt();
+        if (status != again && sleeping_.load(std::memory_order_relaxed) != 0) notify();  // there may be more
+        if (status != again || take_interrupt()) return status;
+        if (round < spins && timeout_ms != 0) continue;
+        if (const int64_t left = deadline - now_ms(); left <= 0) {
+          return again;
+        } else if (left < remaining) {
+          remaining = int(left);
+        }
+        if (kind_ != Kind::yield) {
+          drain();
+          if (interrupted_.load(std::memory_order_acquire) || !arm_queue() || !arm(list)) continue;
+          enter();
+        }
+      }
+      sleep(remaining);
+      if (kind_ == Kind::yield) continue;
+      std::scoped_lock guard(lock);
+      if (leave()) disarm(list);  // while others sleep on, what woke this one wakes them too
+    }
+  }
+
+ private:
+  // Attempts before the first sleep: what comes soon costs no system call.
+  static constexpr unsigned spins = 64;
+  struct Registration {
+    core::Progressor* progressor;
+    int fd;
+    bool armed;
+  };
+
+  Sleeper(Kind kind, Event event, Epoll epoll) noexcept;
+  Registration* registration(core::Progressor& progressor) noexcept;
+  void disarm_all(const core::ProgressorList& list) noexcept;
+  void ring_cond() noexcept;
+
+  const Kind kind_;
+  Event event_;
+  Epoll epoll_;
+  pthread_mutex_t mutex_;
+  pthread_cond_t cond_;
+  std::atomic<bool> interrupted_{false};
+  std::atomic<unsigned> sleeping_{0};
+  std::mutex registrations_mutex_;
+  std::vector<Registration> registrations_;
+};
+
+}  // namespace weft::os

@@ -1,0 +1,448 @@
+// Receive contexts off the fast path: requests with flags, unexpected messages and their bound, multi-receive buffers, errors.
+#include "proto/engine/context.hpp"
+
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace weft::proto {
+namespace {
+
+constexpr size_t unexpected_overhead = 256;  // what one message costs besides its payload
+
+uint64_t receive_flags(bool tagged, bool has_data) noexcept {
+  return FI_RECV | (tagged ? FI_TAGGED : FI_MSG) | (has_data ? FI_REMOTE_CQ_DATA : 0);
+}
+
+}  // namespace
+
+RxContext::~RxContext() = default;
+
+// --- the program's side ---
+
+ssize_t RxContext::receive(const ReceiveRequest& request) noexcept {
+  if (request.iov_count > iov_max) return -FI_EINVAL;
+  if ((request.flags & FI_CLAIM) != 0 && (request.flags & FI_PEEK) == 0) {
+    auto* context = static_cast<fi_context*>(request.context);
+    if (context == nullptr) return -FI_EINVAL;
+    auto* message = static_cast<Unexpected*>(context->internal[0]);
+    const auto found = std::find(claimed_.begin(), claimed_.end(), message);
+    if (found == claimed_.end()) return -FI_EINVAL;
+    if ((request.flags & FI_DISCARD) != 0) {
+      claimed_.erase(found);
+      const size_t length = message->length;
+      const bool tagged = message->tagged;
+      const uint64_t tag = message->tag;
+      discard(*message);
+      if (completes(request.flags)) cq->push({request.context, receive_flags(tagged, false), length, nullptr, 0, tag, FI_ADDR_NOTAVAIL});
+      return 0;
+    }
+    Op* op = ops.take();
+    if (op == nullptr) return -FI_EAGAIN;
+    claimed_.erase(found);
+    void* first = request.iov_count > 0 ? request.iov[0].iov_base : nullptr;
+    fill(*op, first, total_bytes(request.iov, request.iov_count), request.context, completes(request.flags));
+    std::copy_n(request.iov, request.iov_count, op->iov.begin());
+    op->iov_count = static_cast<uint8_t>(request.iov_count);
+    op->tagged = message->tagged;
+    op->tag = message->tag;
+    claim(*op, *message);
+    return 0;
+  }
+  Op* op = ops.take();
+  if (op == nullptr) return -FI_EAGAIN;
+  void* first = request.iov_count > 0 ? request.iov[0].iov_base : nullptr;
+  fill(*op, first, total_bytes(request.iov, request.iov_count), request.context, completes(request.flags));
+  std::copy_n(request.iov, request.iov_count, op->iov.begin());
+  op->iov_count = static_cast<uint8_t>(request.iov_count);
+  op->tagged = request.tagged;
+  op->flags = request.flags;
+  op->tag = request.tag;
+  op->ignore = request.tagged ? request.ignore : 0;
+  op->source = directed ? request.source : FI_ADDR_UNSPEC;
+  op->extra_counter = request.extra_counter;
+  op->multi = !request.tagged && (request.flags & FI_MULTI_RECV) != 0;
+  op->done = 0;
+  op->stage = OpStage::Posted;
+  if (op->multi) {
+    // Posted first: each message that waits takes its part, until the buffer is used up.
+    messages.post(*op);
+    const uint32_t generation = op->generation;
+    while (op->generation == generation && op->posted()) {
+      core::UnexpectedBase* found = messages.match_posted(op->source);
+      if (found == nullptr) break;
+      claim(*op, static_cast<Unexpected&>(*found));
+    }
+    return 0;
+  }
+  core::UnexpectedBase* found = request.tagged ? tags.match_posted(op->tag, op->ignore, op->source) : messages.match_posted(op->source);
+  if (found != nullptr) {
+    claim(*op, static_cast<Unexpected&>(*found));
+  } else if (request.tagged) {
+    tags.post(*op);
+  } else {
+    messages.post(*op);
+  }
+  return 0;
+}
+
+Unexpected* RxContext::find_unexpected(const ReceiveRequest& request, bool take) noexcept {
+  const fi_addr_t source = directed ? request.source : FI_ADDR_UNSPEC;
+  core::UnexpectedBase* found = request.tagged ? tags.peek(request.tag, request.ignore, source) : messages.peek(source);
+  if (found == nullptr) return nullptr;
+  if (take && request.tagged) tags.remove(*found);
+  if (take && !request.tagged) messages.remove(*found);
+  return static_cast<Unexpected*>(found);
+}
+
+ssize_t RxContext::peek(const ReceiveRequest& request) noexcept try {
+  const bool claims = (request.flags & FI_CLAIM) != 0;
+  const bool discards = (request.flags & FI_DISCARD) != 0;
+  if (claims && request.context == nullptr) return -FI_EINVAL;
+  if (claims) claimed_.reserve(claimed_.size() + 1);
+  Unexpected* message = find_unexpected(request, claims || discards);
+  if (message == nullptr) {
+    if (cq != nullptr) {
+      core::CompletionError error;
+      error.base = {request.context, receive_flags(request.tagged, false), 0, nullptr, 0, request.tag, FI_ADDR_NOTAVAIL};
+      error.err = FI_ENOMSG;
+      cq->push_error(error);
+    }
+    return 0;
+  }
+  const core::Completion found{request.context, receive_flags(request.tagged, message->has_data),   message->length, nullptr,
+                               message->data,   request.tagged ? message->tag : 0, message->source};
+  if (claims) {
+    message->claimed = true;
+    static_cast<fi_context*>(request.context)->internal[0] = message;
+    claimed_.push_back(message);
+  } else if (discards) {
+    discard(*message);
+  }
+  if (cq != nullptr) cq->push(found);
+  return 0;
+} catch (const std::bad_alloc&) {
+  return -FI_ENOMEM;
+}
+
+ssize_t RxContext::cancel(const void* context) noexcept {
+  const auto is_it = [context](const core::PostedBase& base) { return static_cast<const Op&>(base).context == context; };
+  core::PostedBase* found = tags.find_posted(is_it);
+  if (found != nullptr) {
+    tags.remove(*found);
+  } else {
+    found = messages.find_posted(is_it);
+    if (found == nullptr) return -FI_ENOENT;
+    messages.remove(*found);
+  }
+  Op& op = static_cast<Op&>(*found);
+  if (op.multi && op.children > 0) {
+    op.exhausted = true;  // reported with its last part
+    return 0;
+  }
+  complete(op, FI_ADDR_NOTAVAIL, nullptr, 0, 0, op.buffer, false, 0, op.tag, FI_ECANCELED);
+  ops.give(op);
+  return 0;
+}
+
+// --- matched messages ---
+
+core::PostedBase* RxContext::match_message(fi_addr_t source) noexcept {
+  core::PostedBase* found = messages.peek_arrival(source);
+  if (found != nullptr && !static_cast<Op&>(*found).multi) messages.remove(*found);
+  return found;
+}
+
+void RxContext::deliver_slow(Op& op, PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+  place(op, peer, payload, head.length, (head.flags & wire::has_data) != 0, head.b, op.tagged ? head.a : 0);
+}
+
+// Cuts `length` bytes (or what is left) off a multi-receive buffer. When too little remains the buffer leaves its queue.
+bool RxContext::take_part(Op& parent, size_t length, std::byte*& at, size_t& room) noexcept {
+  at = parent.buffer + parent.done;
+  room = std::min<size_t>(length, parent.length - parent.done);
+  parent.done += room;
+  const bool spent = parent.length - parent.done < std::max<size_t>(multi_receive_min, 1);
+  if (spent) {
+    messages.remove(parent);
+    parent.exhausted = true;
+  }
+  return spent;
+}
+
+// A part has been filled: the last one of a spent buffer says so (FI_MULTI_RECV) and ends the operation.
+void RxContext::multi_part_done(Op& parent, uint64_t& flags) noexcept {
+  if (!parent.exhausted || parent.children > 0) return;
+  flags |= FI_MULTI_RECV;
+  ops.give(parent);
+}
+
+// A whole payload that is at hand goes into a receive.
+void RxContext::place(Op& op, PeerState& peer, const std::byte* payload, size_t length, bool has_data, uint64_t data,
+                      uint64_t tag) noexcept {
+  if (op.multi) {
+    std::byte* at = nullptr;
+    size_t room = 0;
+    take_part(op, length, at, room);
+    if (room > 0) std::memcpy(at, payload, room);
+    complete(op, peer.fi_addr, &peer, room, length, at, has_data, data, tag, room < length ? FI_ETRUNC : 0);
+    return;
+  }
+  const size_t moved = scatter(op.iov.data(), op.iov_count, 0, payload, std::min(length, op.length));
+  complete(op, peer.fi_addr, &peer, moved, length, op.buffer, has_data, data, tag, moved < length ? FI_ETRUNC : 0);
+  ops.give(op);
+}
+
+void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t length, size_t full_length, void* buffer, bool has_data,
+                         uint64_t data, uint64_t tag, int error,
+                         core::ProviderError why) noexcept {
+  const bool wants = op.completes;
+  core::Counter* extra = op.extra_counter;
+  void* context = op.context;
+  uint64_t flags = receive_flags(op.tagged, has_data);
+  if (op.multi)
+    multi_part_done(op, flags);
+  else if (op.exhausted)
+    flags |= FI_MULTI_RECV;
+  if (error == 0 && wants && source == FI_ADDR_NOTAVAIL && source_errors && peer != nullptr) {
+    error = FI_EADDRNOTAVAIL;
+    full_length = length;
+  } else {
+    peer = nullptr;
+  }
+  if (error != 0) {
+    if (cq != nullptr) {
+      core::CompletionError entry;
+      entry.base = {context, flags, length, buffer, data, tag, source};
+      entry.olen = full_length > length ? full_length - length : 0;
+      entry.err = error;
+      entry.prov_errno = static_cast<int>(why);
+      if (peer != nullptr) {
+        entry.err_data_size = peer->av_address.len;
+        std::memcpy(entry.err_data.data(), peer->av_address.bytes.data(), peer->av_address.len);
+      }
+      cq->push_error(entry);
+    }
+    if (receives != nullptr) receives->add_error(1);
+    if (extra != nullptr) extra->add_error(1);
+    return;
+  }
+  if (wants) cq->push({context, flags, length, buffer, data, tag, source});
+  if (receives != nullptr) receives->add(1);
+  if (extra != nullptr) extra->add(1);
+}
+
+void RxContext::complete_unknown_source(Op& op, PeerState& peer, size_t length, bool has_data, uint64_t data, uint64_t tag) noexcept {
+  core::CompletionError entry;
+  entry.base = {op.context, receive_flags(op.tagged, has_data), length, op.buffer, has_data ? data : 0, op.tagged ? tag : 0, FI_ADDR_NOTAVAIL};
+  entry.err = FI_EADDRNOTAVAIL;
+  entry.err_data_size = peer.av_address.len;
+  std::memcpy(entry.err_data.data(), peer.av_address.bytes.data(), peer.av_address.len);
+  cq->push_error(entry);
+}
+
+// --- rendezvous ---
+
+void RxContext::start(Op& op, const Unexpected& message) noexcept {
+  Op* receive = &op;
+  if (op.multi) {
+    std::byte* at = nullptr;
+    size_t room = 0;
+    Op* part = ops.take();
+    if (part == nullptr) {  // the table is full: the message cannot be taken apart from the buffer, so it ends it
+      messages.remove(op);
+      part = &op;
+      at = op.buffer + op.done;
+      room = std::min<size_t>(message.length, op.length - op.done);
+      fill(op, at, room, op.context, op.completes);
+      op.exhausted = true;
+    } else {
+      const bool wants = op.completes;
+      take_part(op, message.length, at, room);
+      fill(*part, at, room, op.context, wants);
+      part->parent = &op;
+      ++op.children;
+    }
+    part->tagged = false;
+    receive = part;
+  }
+  receive->stage = OpStage::Waiting;
+  receive->peer = message.peer;
+  receive->rx = this;
+  receive->remote = message.operation;
+  receive->done = 0;
+  receive->full_length = message.length;
+  receive->total = std::min<uint64_t>(message.length, receive->length);
+  receive->tag = message.tag;
+  receive->data = message.data;
+  receive->has_data = message.has_data;
+  message.peer->in_flight.push_back(*receive);
+  message.peer->owner->start_rendezvous(*receive, message);
+}
+
+void RxContext::finish(Op& op, int status, core::ProviderError why) noexcept {
+  PeerState& peer = *op.peer;
+  List<Op, InFlightHook>::remove(op);
+  int error = status;
+  if (error == 0 && op.total < op.full_length) error = FI_ETRUNC;
+  Op* parent = op.parent;
+  if (parent == nullptr) {
+    complete(op, peer.fi_addr, &peer, op.done, op.full_length, op.buffer, op.has_data, op.data, op.tagged ? op.tag : 0, error, why);
+    ops.give(op);
+    return;
+  }
+  --parent->children;
+  complete(*parent, peer.fi_addr, &peer, op.done, op.full_length, op.buffer, op.has_data, op.data, 0, error, why);
+  ops.give(op);
+}
+
+// --- unexpected messages ---
+
+Unexpected* RxContext::make_unexpected(PeerState& peer, const wire::FrameHead& head, bool tagged, uint64_t length) noexcept {
+  Unexpected* message = unexpected_pool.take();
+  if (message == nullptr) return nullptr;
+  message->peer = &peer;
+  message->source = peer.fi_addr;
+  message->tag = tagged ? head.a : 0;
+  message->has_data = (head.flags & wire::has_data) != 0;
+  message->data = message->has_data ? head.b : 0;
+  message->length = length;
+  message->tagged = tagged;
+  message->claimed = false;
+  message->operation = 0;
+  message->wants_ack = false;
+  message->rendezvous = false;
+  message->payload = nullptr;
+  return message;
+}
+
+void RxContext::insert(Unexpected& message) noexcept {
+  if (message.tagged)
+    tags.add_unexpected(message);
+  else
+    messages.add_unexpected(message);
+}
+
+bool RxContext::keep(PeerState& peer, const wire::FrameHead& head, bool tagged, const std::byte* payload, size_t length,
+                     uint64_t ack_operation) noexcept {
+  Unexpected* message = make_unexpected(peer, head, tagged, length);
+  if (message == nullptr) return false;
+  message->payload = message->small.data();
+  if (length > message->small.size()) {
+    message->heap.reset(new (std::nothrow) std::byte[length]);
+    if (!message->heap) {
+      unexpected_pool.give(message);
+      return false;
+    }
+    message->payload = message->heap.get();
+  }
+  if (length > 0) std::memcpy(message->payload, payload, length);
+  message->operation = ack_operation;
+  message->wants_ack = ack_operation != 0;
+  account(peer, length + unexpected_overhead);
+  insert(*message);
+  return true;
+}
+
+bool RxContext::keep_rendezvous(PeerState& peer, const wire::FrameHead& head, bool tagged, const wire::RtsPrefix& rts,
+                                const wire::SourceSegment* segments) noexcept {
+  Unexpected* message = make_unexpected(peer, head, tagged, rts.total);
+  if (message == nullptr) return false;
+  message->rendezvous = true;
+  message->operation = rts.operation;
+  message->stamp = rts.stamp;
+  message->segments = rts.segments;
+  std::copy_n(segments, rts.segments, message->source_segments.begin());
+  insert(*message);
+  return true;
+}
+
+// Beyond the bound the sender keeps its payloads. Headers of rendezvous are bounded by the senders' transmit queues.
+void RxContext::account(PeerState& peer, size_t bytes) noexcept {
+  unexpected_bytes += bytes;
+  if (unexpected_bytes <= unexpected_bytes_max || peer.pausing) return;
+  try {
+    paused_.push_back(&peer);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  peer.pausing = true;
+  peer.owner->set_pause(peer, true);
+}
+
+void RxContext::release(Unexpected& message) noexcept {
+  if (!message.rendezvous) {
+    unexpected_bytes -= message.length + unexpected_overhead;
+    message.heap.reset();
+    if (!paused_.empty() && unexpected_bytes < unexpected_bytes_max / 2) {
+      for (PeerState* peer : paused_) {
+        peer->pausing = false;
+        peer->owner->set_pause(*peer, false);
+      }
+      paused_.clear();
+    }
+  }
+  unexpected_pool.give(&message);
+}
+
+// A message that waited meets its receive. It is out of the matcher already.
+void RxContext::claim(Op& op, Unexpected& message) noexcept {
+  if (message.peer == nullptr && message.rendezvous) {  // claimed by FI_CLAIM, then its sender died
+    complete(op, message.source, nullptr, 0, 0, op.buffer, false, 0, message.tag, FI_EIO, core::ProviderError::PeerDied);
+    ops.give(op);
+    release(message);
+    return;
+  }
+  if (message.rendezvous) {
+    start(op, message);
+    release(message);
+    return;
+  }
+  PeerState gone;
+  gone.fi_addr = message.source;
+  PeerState& peer = message.peer != nullptr ? *message.peer : gone;
+  const bool acks = message.wants_ack && message.peer != nullptr;
+  const uint64_t operation = message.operation;
+  place(op, peer, message.payload, message.length, message.has_data, message.data, message.tag);
+  release(message);
+  if (acks) peer.owner->acknowledge(peer, operation, 0);
+}
+
+void RxContext::discard(Unexpected& message) noexcept {
+  PeerState* peer = message.peer;
+  const bool answers = peer != nullptr && (message.rendezvous || message.wants_ack);
+  const uint64_t operation = message.operation;
+  release(message);
+  if (answers) peer->owner->acknowledge(*peer, operation, 0);
+}
+
+void RxContext::forget_peer(PeerState& peer) noexcept {
+  std::erase(paused_, &peer);
+  const auto visit = [&](core::UnexpectedBase& base, auto& matcher) {
+    auto& message = static_cast<Unexpected&>(base);
+    if (message.peer != &peer) return;
+    message.peer = nullptr;
+    message.wants_ack = false;
+    if (!message.rendezvous) return;
+    matcher.remove(base);
+    release(message);
+  };
+  tags.for_each_unexpected([&](core::UnexpectedBase& base) { visit(base, tags); });
+  messages.for_each_unexpected([&](core::UnexpectedBase& base) { visit(base, messages); });
+  for (Unexpected* message : claimed_)
+    if (message->peer == &peer) message->peer = nullptr;
+}
+
+void RxContext::rename_peer(PeerState& peer) noexcept {
+  tags.for_each_unexpected([&](core::UnexpectedBase& base) {
+    if (static_cast<Unexpected&>(base).peer == &peer) tags.set_source(base, peer.fi_addr);
+  });
+  messages.for_each_unexpected([&](core::UnexpectedBase& base) {
+    if (static_cast<Unexpected&>(base).peer == &peer) messages.set_source(base, peer.fi_addr);
+  });
+}
+
+}  // namespace weft::proto

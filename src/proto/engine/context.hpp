@@ -1,0 +1,236 @@
+// Transmit and receive contexts: where completions go, what is posted, what arrived too early. Must not know links: what has to be said to a
+// peer goes through PeerState::owner.
+//
+// Threads: the owner of the endpoint serialises (domain lock or program).
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_eq.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "arch/cpu.hpp"
+#include "base/pool.hpp"
+#include "core/address_vector.hpp"
+#include "core/completion_queue.hpp"
+#include "core/counter.hpp"
+#include "core/matching.hpp"
+#include "core/provider_error.hpp"
+#include "proto/engine/op.hpp"
+
+namespace weft::proto {
+
+struct Unexpected;
+
+// What a receive context asks of the engine that a message came through.
+struct Conversation {
+  // A rendezvous has found its receive: fetch or ask for `receive.total` bytes.
+  virtual void start_rendezvous(Op& receive, const Unexpected& message) noexcept = 0;
+  // Tells the sender of `operation` that it is finished.
+  virtual void acknowledge(PeerState& peer, uint64_t operation, int status) noexcept = 0;
+  // Memory for unexpected messages is short (true) or not (false).
+  virtual void set_pause(PeerState& peer, bool pause) noexcept = 0;
+
+ protected:
+  ~Conversation() = default;
+};
+
+// What the engine knows of a peer, whatever the link.
+struct PeerState {
+  // Not zero: the fast path must not be taken.
+  enum Gate : uint32_t { gate_queued = 1, gate_paused = 2, gate_lost = 4, gate_fence = 8 };
+  uint32_t gate = 0;
+  fi_addr_t fi_addr = FI_ADDR_NOTAVAIL; // in the endpoint's address vector
+  Conversation* owner = nullptr;
+  List<Op, QueueHook> queue;            // operations in order, waiting for room
+  List<Op, InFlightHook> in_flight;     // every operation that names it
+  uint64_t unacknowledged = 0;          // operations whose Done has not come (FI_FENCE waits for zero)
+  bool pausing = false;                 // we asked it to keep payloads
+  bool lost = false;
+  uint64_t replies_queued = 0;          // service operations that wait for room
+  core::Address av_address;
+};
+
+struct TxContext {
+  core::CompletionQueue* cq = nullptr;
+  bool selective = false;      // FI_SELECTIVE_COMPLETION at bind
+  bool default_completes = false;  // what a call without flags does
+  bool default_plain = true;   // op_flags ask for nothing beyond transmit complete
+  uint64_t op_flags = 0;       // of the endpoint
+  core::Counter* sends = nullptr;
+  core::Counter* reads = nullptr;
+  core::Counter* writes = nullptr;
+
+  void settle() noexcept {  // after binding
+    default_completes = cq != nullptr && (!selective || (op_flags & FI_COMPLETION) != 0);
+    default_plain = (op_flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE | FI_FENCE)) == 0;
+  }
+  bool completes(uint64_t flags) const noexcept { return cq != nullptr && (!selective || (flags & FI_COMPLETION) != 0); }
+};
+
+// A message that no posted receive wanted.
+struct Unexpected : core::UnexpectedBase {
+  PeerState* peer = nullptr;  // null once it has gone
+  uint64_t operation = 0;  // the sender's, when it waits for us
+  uint64_t data = 0;
+  uint64_t length = 0;     // of the message
+  uint64_t stamp = 0;
+  bool tagged = false;
+  bool has_data = false;
+  bool rendezvous = false; // the payload is still with the sender
+  bool wants_ack = false;
+  bool claimed = false;
+  uint32_t segments = 0;
+  std::array<wire::SourceSegment, iov_max> source_segments{};
+  std::byte* payload = nullptr;
+  std::unique_ptr<std::byte[]> heap;
+  std::array<std::byte, 64> small{};
+};
+
+// A receive as a program asks for it.
+struct ReceiveRequest {
+  const iovec* iov = nullptr;
+  size_t iov_count = 0;
+  fi_addr_t source = FI_ADDR_UNSPEC;
+  uint64_t tag = 0;
+  uint64_t ignore = 0;
+  void* context = nullptr;
+  uint64_t flags = 0;
+  bool tagged = false;
+  core::Counter* extra_counter = nullptr;
+};
+
+struct RxContext {
+  static constexpr size_t unexpected_bytes_default = size_t{64} << 20;
+  static constexpr size_t unexpected_count_max = size_t{1} << 20;
+
+  RxContext(uint8_t index, size_t bound, uint64_t seed)
+      : tags(seed), messages(seed), ops(OpTableKind::Receive, index, bound), unexpected_pool(unexpected_count_max) {}
+  ~RxContext();
+  RxContext(const RxContext&) = delete;
+  RxContext& operator=(const RxContext&) = delete;
+
+  core::CompletionQueue* cq = nullptr;
+  bool selective = false;
+  bool default_completes = false;
+  bool directed = false;       // FI_DIRECTED_RECV: sources of receives count
+  bool source_errors = false;  // FI_SOURCE_ERR
+  uint64_t op_flags = 0;
+  core::Counter* receives = nullptr;
+  core::Counter* remote_writes = nullptr;
+  core::Counter* remote_reads = nullptr;
+  size_t multi_receive_min = 64;
+  core::TagMatcher tags;
+  core::MsgMatcher messages;
+  OpTable ops;
+  Pool<Unexpected> unexpected_pool;
+  size_t unexpected_bytes = 0;
+  size_t unexpected_bytes_max = unexpected_bytes_default;
+
+  void settle() noexcept { default_completes = cq != nullptr && (!selective || (op_flags & FI_COMPLETION) != 0); }
+  bool completes(uint64_t flags) const noexcept { return cq != nullptr && (!selective || (flags & FI_COMPLETION) != 0); }
+
+  // --- the program's side ---
+  // Hot: one buffer, no flags.
+  ssize_t receive_tagged(void* buffer, size_t length, fi_addr_t source, uint64_t tag, uint64_t ignore, void* context) noexcept {
+    Op* op = ops.take();
+    if (op == nullptr) [[unlikely]] return -FI_EAGAIN;
+    fill(*op, buffer, length, context, default_completes);
+    op->tagged = true;
+    op->flags = op_flags;
+    op->tag = tag;
+    op->ignore = ignore;
+    op->source = directed ? source : FI_ADDR_UNSPEC;
+    if (core::UnexpectedBase* found = tags.match_posted(tag, ignore, op->source); found != nullptr) [[unlikely]] {
+      claim(*op, static_cast<Unexpected&>(*found));
+      return 0;
+    }
+    op->stage = OpStage::Posted;
+    tags.post(*op);
+    return 0;
+  }
+  ssize_t receive(const ReceiveRequest& request) noexcept;
+  // FI_PEEK, FI_CLAIM, FI_DISCARD of fi_tagged(3) and fi_msg(3).
+  ssize_t peek(const ReceiveRequest& request) noexcept;
+  // 0, or -FI_ENOENT when nothing posted has that context.
+  ssize_t cancel(const void* context) noexcept;
+
+  // --- the engine's side ---
+  // An eager message for a matched receive.
+  void deliver(Op& op, PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+    if (op.iov_count != 1 || head.length > op.length || op.multi || op.extra_counter != nullptr) [[unlikely]] {
+      deliver_slow(op, peer, head, payload);
+      return;
+    }
+    if (head.length <= 48) [[likely]]
+      arch::copy_small(op.buffer, payload, head.length);
+    else
+      std::memcpy(op.buffer, payload, head.length);
+    if (op.completes) [[likely]] {
+      if (peer.fi_addr == FI_ADDR_NOTAVAIL && source_errors) [[unlikely]] {
+        complete_unknown_source(op, peer, head.length, (head.flags & wire::has_data) != 0, head.b, head.a);
+      } else {
+        const bool with_data = (head.flags & wire::has_data) != 0;
+        cq->push({op.context, (op.tagged ? FI_RECV | FI_TAGGED : FI_RECV | FI_MSG) | (with_data ? FI_REMOTE_CQ_DATA : 0),
+                  head.length, op.buffer, with_data ? head.b : 0, op.tagged ? head.a : 0, peer.fi_addr});
+      }
+    }
+    if (receives != nullptr) receives->add(1);
+    ops.give(op);
+  }
+  // A message that nothing waits for. False: no memory; the frame stays with the link.
+  bool keep(PeerState& peer, const wire::FrameHead& head, bool tagged, const std::byte* payload, size_t length,
+            uint64_t ack_operation) noexcept;
+  bool keep_rendezvous(PeerState& peer, const wire::FrameHead& head, bool tagged, const wire::RtsPrefix& rts,
+                       const wire::SourceSegment* segments) noexcept;
+  // A rendezvous and the receive that it goes to.
+  void start(Op& op, const Unexpected& message) noexcept;
+  // A rendezvous receive has all its bytes (status 0) or never will.
+  void finish(Op& op, int status, core::ProviderError why) noexcept;
+  Op* match(bool tagged, uint64_t tag, fi_addr_t source) noexcept {
+    return static_cast<Op*>(tagged ? tags.match_arrival(tag, source) : match_message(source));
+  }
+  // The peer has gone: what it only announced will never come.
+  void forget_peer(PeerState& peer) noexcept;
+  // The peer's fi_addr_t has changed.
+  void rename_peer(PeerState& peer) noexcept;
+
+ private:
+  static void fill(Op& op, void* buffer, size_t length, void* context, bool completes) noexcept {
+    op.kind = OpKind::Receive;
+    op.buffer = static_cast<std::byte*>(buffer);
+    op.length = length;
+    op.iov[0] = {buffer, length};
+    op.iov_count = 1;
+    op.context = context;
+    op.completes = completes;
+    op.multi = false;
+    op.exhausted = false;
+    op.children = 0;
+    op.parent = nullptr;
+    op.extra_counter = nullptr;
+  }
+  core::PostedBase* match_message(fi_addr_t source) noexcept;
+  void claim(Op& op, Unexpected& message) noexcept;
+  void consume(Unexpected& message) noexcept;
+  void release(Unexpected& message) noexcept;
+  void account(PeerState& peer, size_t bytes) noexcept;
+  void deliver_slow(Op& op, PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
+  void place(Op& op, PeerState& peer, const std::byte* payload, size_t length, bool has_data, uint64_t data, uint64_t tag) noexcept;
+  void complete(Op& op, fi_addr_t source, PeerState* peer, size_t length, size_t full_length, void* buffer, bool has_data,
+                uint64_t data, uint64_t tag, int error, core::ProviderError why = core::ProviderError::None) noexcept;
+  void complete_unknown_source(Op& op, PeerState& peer, size_t length, bool has_data, uint64_t data, uint64_t tag) noexcept;
+  void multi_part_done(Op& parent, uint64_t& flags) noexcept;
+  bool take_part(Op& parent, size_t length, std::byte*& at, size_t& room) noexcept;
+  Unexpected* make_unexpected(PeerState& peer, const wire::FrameHead& head, bool tagged, uint64_t length) noexcept;
+  void insert(Unexpected& message) noexcept;
+  Unexpected* find_unexpected(const ReceiveRequest& request, bool take) noexcept;
+  void discard(Unexpected& message) noexcept;
+
+  std::vector<PeerState*> paused_;       // asked to keep payloads
+  std::vector<Unexpected*> claimed_;     // taken out by FI_PEEK with FI_CLAIM
+};
+
+}  // namespace weft::proto

@@ -1,0 +1,259 @@
+// Engine<Link>: messages, tags, RMA and atomics over any Link. A state machine: calls and frames in, frames and completions out.
+// Must not know system calls, clocks or threads; the owner serialises every call (domain lock or program).
+//
+// The fast path is here: a small message goes out in inject()/send(), comes in through on_frame(). Everything else is in
+// transmit.hpp (queueing, rendezvous), remote.hpp (RMA and atomics at the target) and peers.hpp (who is who, who is gone).
+#pragma once
+
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+
+#include <memory>
+#include <vector>
+
+#include "core/address_vector.hpp"
+#include "core/atomic.hpp"
+#include "core/progress.hpp"
+#include "proto/engine/context.hpp"
+#include "proto/engine/link.hpp"
+#include "proto/engine/op.hpp"
+
+namespace weft::proto {
+
+// A transmit operation as a program asks for it. Pointers are read during the call only, unless it must wait.
+struct Request {
+  OpKind kind = OpKind::Send;  // Send, Write, Read, Atomic
+  bool tagged = false;
+  const iovec* iov = nullptr;  // source, or destination of a read
+  size_t iov_count = 0;
+  fi_addr_t dest = FI_ADDR_UNSPEC;
+  uint64_t tag = 0;
+  uint64_t data = 0;           // with FI_REMOTE_CQ_DATA in flags
+  uint64_t flags = 0;          // FI_*, op_flags merged in by the caller
+  void* context = nullptr;
+  const fi_rma_iov* targets = nullptr;
+  size_t target_count = 0;
+  uint32_t datatype = 0;       // Atomic
+  uint32_t atomic_op = 0;
+  core::AtomicKind atomic_kind = core::AtomicKind::Write;
+  const iovec* compare = nullptr;
+  size_t compare_count = 0;
+  const iovec* result = nullptr;
+  size_t result_count = 0;
+  core::Counter* extra_counter = nullptr;
+  bool silent = false;         // fi_inject...: never an entry in the completion queue
+};
+
+struct EngineLimits {
+  size_t transmit_size = 1024;          // operations in flight per endpoint
+  size_t receive_size = 1024;           // posted receives per context
+  size_t inject_bytes = 4096;           // FI_INJECT and fi_inject
+  size_t unexpected_bytes = RxContext::unexpected_bytes_default;
+};
+
+inline constexpr size_t atomic_bytes_max = 4096;  // operand of one atomic operation
+
+template <Link L>
+class Engine final : public core::Progressor, public Conversation, public L::Events {
+ public:
+  struct Peer : L::PeerBase, PeerState {};
+
+  explicit Engine(const EngineLimits& limits)
+      : transmit_ops_(OpTableKind::Transmit, 0, limits.transmit_size),
+        service_ops_(OpTableKind::Service, 0, size_t{1} << 20),
+        limits_(limits) {}
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // --- set-up, before the first operation ---
+  L& link() noexcept { return link_; }
+  void set_address_vector(core::AddressVector* av) noexcept { av_ = av; }
+  void set_regions(core::MemoryRegionTable* regions) noexcept { regions_ = regions; }
+  // Receive contexts are owned by the caller (an SRX belongs to several engines). Index as in fi_rx_addr(3).
+  void set_receive_context(size_t index, RxContext* context);
+  // A queue that must not overflow: while it is full no frames are taken.
+  void add_queue(core::CompletionQueue* queue);
+  const EngineLimits& limits() const noexcept { return limits_; }
+
+  // --- the program's calls: 0 or a negative errno; -FI_EAGAIN means nothing happened ---
+  template <bool tagged>
+  ssize_t inject(TxContext& tx, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag) noexcept {
+    if constexpr (HasSmallFrames<L>) {
+      Peer* peer = cached_peer(dest);
+      if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max) [[likely]] {
+        const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(length), tag, 0};
+        if (link_.send_small(*peer, head, buffer)) [[likely]] {
+          if (tx.sends != nullptr) tx.sends->add(1);
+          return 0;
+        }
+      }
+    }
+    return inject_slow(tx, tagged, buffer, length, dest, tag);
+  }
+  template <bool tagged>
+  ssize_t send(TxContext& tx, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag, void* context) noexcept {
+    if constexpr (HasSmallFrames<L>) {
+      Peer* peer = cached_peer(dest);
+      if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max && tx.default_plain &&
+          !(tx.default_completes && tx.cq->full())) [[likely]] {
+        const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(length), tag, 0};
+        if (link_.send_small(*peer, head, buffer)) [[likely]] {
+          if (tx.default_completes) tx.cq->push({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0, tag, FI_ADDR_NOTAVAIL});
+          if (tx.sends != nullptr) tx.sends->add(1);
+          return 0;
+        }
+      }
+    }
+    return send_slow(tx, tagged, buffer, length, dest, tag, context);
+  }
+  // Everything else.
+  ssize_t post(TxContext& tx, const Request& request) noexcept;
+
+  // --- Progressor ---
+  void progress() noexcept override {
+    for (core::CompletionQueue* queue : queues_)
+      if (queue->full()) [[unlikely]] return;
+    if (av_ != nullptr && av_->version() != av_seen_) [[unlikely]] refresh_peers();
+    (void)link_.poll(*this);
+    if (busy_ != 0) [[unlikely]] work();
+  }
+  int wait_fd() noexcept override {
+    if constexpr (HasSleep<L>) return link_.wait_fd();
+    return -1;
+  }
+  bool arm() noexcept override {
+    if (busy_ != 0) return false;
+    if constexpr (HasSleep<L>) return link_.arm();
+    return false;
+  }
+  void disarm() noexcept override {
+    if constexpr (HasSleep<L>) link_.disarm();
+  }
+
+  // --- called by the link ---
+  // One frame. False: show it again later.
+  bool on_frame(typename L::PeerBase& base, const wire::FrameHead& head, const std::byte* payload) noexcept {
+    Peer& peer = static_cast<Peer&>(base);
+    if (head.kind == wire::FrameKind::Tagged) [[likely]] {
+      RxContext* rx = context_for(head);
+      if (rx == nullptr) [[unlikely]] return true;
+      core::PostedBase* found = rx->tags.match_arrival(head.a, peer.fi_addr);
+      if (found == nullptr) return rx->keep(peer, head, true, payload, head.length, 0);
+      rx->deliver(static_cast<Op&>(*found), peer, head, payload);
+      return true;
+    }
+    return on_other_frame(peer, head, payload);
+  }
+  typename L::PeerBase* make_peer(std::span<const std::byte> address) override;
+  void peer_lost(typename L::PeerBase& peer, core::ProviderError why) noexcept override;
+
+  // --- Conversation: called by receive contexts ---
+  void start_rendezvous(Op& receive, const Unexpected& message) noexcept override;
+  void acknowledge(PeerState& peer, uint64_t operation, int status) noexcept override;
+  void set_pause(PeerState& peer, bool pause) noexcept override;
+
+  // Operations that were accepted and are not handed to the link yet. An endpoint that closes waits for these, for a while.
+  bool has_unsent() const noexcept;
+  // Drops every operation without a completion, before the queues go away.
+  void abandon() noexcept;
+  size_t transmit_in_use() const noexcept { return transmit_ops_.in_use(); }
+  // Takes back an operation that has not been sent yet. 0 or -FI_ENOENT.
+  ssize_t cancel(const void* context) noexcept;
+
+ private:
+  enum class Step { Sent, Blocked };
+
+  static Peer& full(PeerState& state) noexcept { return static_cast<Peer&>(state); }
+
+  // Peers by fi_addr_t without receive context bits; null where there is something to look up.
+  Peer* cached_peer(fi_addr_t dest) const noexcept {
+    if (dest >= cache_size_ || av_->removals() != removals_seen_) [[unlikely]] return nullptr;
+    return cache_[dest];
+  }
+  Peer* find_peer(fi_addr_t dest, uint8_t& context, int& error) noexcept;
+  RxContext* context_for(const wire::FrameHead& head) const noexcept {
+    return head.context < rx_count_ ? rx_[head.context] : nullptr;
+  }
+
+  // peers.hpp
+  void refresh_peers() noexcept;
+  void drop_cache() noexcept;
+  void fail_peer(Peer& peer, core::ProviderError why) noexcept;
+  void release_peer(Peer& peer) noexcept;
+
+  // transmit.hpp
+  ssize_t inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag) noexcept;
+  ssize_t send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag, void* context) noexcept;
+  int validate(const Request& request, size_t length) const noexcept;
+  bool send_at_once(TxContext& tx, Peer& peer, uint8_t context, const Request& request, size_t length) noexcept;
+  ssize_t post_op(TxContext& tx, Peer& peer, uint8_t context, const Request& request, size_t length) noexcept;
+  bool own_bytes(Op& op) noexcept;
+  void enqueue(Peer& peer, Op& op) noexcept;
+  Step step(Peer& peer, Op& op) noexcept;
+  Step step_message(Peer& peer, Op& op) noexcept;
+  Step step_rma(Peer& peer, Op& op) noexcept;
+  Step step_atomic(Peer& peer, Op& op) noexcept;
+  Step step_control(Peer& peer, Op& op) noexcept;
+  void wait_for_peer(Peer& peer, Op& op) noexcept;
+  void work() noexcept;
+  void flush(Peer& peer) noexcept;
+  bool stream(Op& op) noexcept;
+  void send_control(Peer& peer, wire::FrameKind kind, uint8_t flags, uint64_t a, uint64_t b, std::span<const std::byte> payload) noexcept;
+  void finish_transmit(Op& op, int status, core::ProviderError why) noexcept;
+  void complete_transmit(TxContext& tx, const Op& op, int status, core::ProviderError why) noexcept;
+  size_t fill_rts(const Peer& peer, const Op& op, uint64_t id, std::byte* out) const noexcept;
+  size_t fill_targets(const Op& op, std::byte* out) const noexcept;
+
+  // remote.hpp
+  bool on_other_frame(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
+  bool on_message(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged, bool acked) noexcept;
+  bool on_rts(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged) noexcept;
+  void on_cts(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
+  void on_segment(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
+  void on_done(Peer& peer, const wire::FrameHead& head) noexcept;
+  void on_write(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool rendezvous) noexcept;
+  void on_read(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
+  void on_atomic(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
+  void on_reply(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
+  void set_peer_pause(Peer& peer, bool pause) noexcept;
+  void malformed(Peer& peer) noexcept;
+  Op* find_op(uint64_t id, const Peer& peer) noexcept;
+  bool take_rts(const std::byte*& at, size_t& left, wire::RtsPrefix& rts, wire::SourceSegment* segments) noexcept;
+  struct Access;  // registered memory named by a peer, pinned
+  int open_access(const std::byte*& at, size_t& left, uint32_t targets, uint64_t access, Access& out) noexcept;
+  void close_access(Access& access) noexcept;
+  void note_remote(const Access& access, RxContext* rx, bool write, const wire::FrameHead& head, uint64_t bytes) noexcept;
+  void pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments, uint32_t segment_count) noexcept;
+  void finish_inbound(Op& op, int status, core::ProviderError why) noexcept;
+
+  L link_;
+  Peer** cache_ = nullptr;
+  size_t cache_size_ = 0;
+  core::AddressVector* av_ = nullptr;
+  uint32_t removals_seen_ = 0;
+  uint32_t av_seen_ = 0;
+  size_t busy_ = 0;  // peers with queues, and streams
+  RxContext** rx_ = nullptr;
+  size_t rx_count_ = 0;
+  std::vector<core::CompletionQueue*> queues_;
+
+  // --- cold below this line ---
+  OpTable transmit_ops_;
+  OpTable service_ops_;
+  core::MemoryRegionTable* regions_ = nullptr;
+  EngineLimits limits_;
+  std::vector<Peer*> cache_storage_;
+  std::vector<RxContext*> rx_storage_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<Peer*> blocked_peers_;        // with a queue
+  List<Op, QueueHook> streams_;
+  std::vector<Peer*> doomed_;               // sent nonsense
+};
+
+}  // namespace weft::proto
+
+#include "proto/engine/peers.hpp"
+#include "proto/engine/remote.hpp"
+#include "proto/engine/transmit.hpp"

@@ -1,0 +1,64 @@
+// What the engine asks of a Link: reliable, ordered frames to a peer. A Link states in its type what more it can do.
+// Must not know any Link.
+//
+// Rules of the contract:
+//   - One thread at a time calls into a link; the link calls back only from poll(), connect() and close().
+//   - send() takes the whole frame or nothing; a refused frame is offered again by the engine after a later poll().
+//   - poll() calls on_frame() in the order of sending; when that returns false the frame is shown again at a later poll().
+//     The payload is valid during the call only.
+//   - A peer object is made by Events::make_peer() and stays until Events::peer_lost() or forget().
+#pragma once
+
+#include <sys/uio.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/result.hpp"
+#include "core/progress.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::proto {
+
+template <class L>
+concept Link = requires(L& link, typename L::PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> bytes,
+                        const iovec* parts, int& error, std::string_view name) {
+  { L::frame_bytes_max } -> std::convertible_to<size_t>;   // largest payload of a frame
+  { L::eager_bytes_max } -> std::convertible_to<size_t>;   // largest message that is worth sending without asking
+  { L::segment_bytes } -> std::convertible_to<size_t>;     // pieces of a larger one
+  { L::address_length } -> std::convertible_to<size_t>;    // bytes of an address, at most 64
+  { link.address() } -> std::same_as<std::span<const std::byte>>;
+  { link.connect(bytes, error) } -> std::same_as<typename L::PeerBase*>;
+  { link.forget(peer) } noexcept;
+  { link.send(peer, head, bytes, parts, size_t{}) } noexcept -> std::same_as<bool>;
+  { link.close() } noexcept;
+};
+
+// A frame that fits one slot goes out inlined.
+template <class L>
+concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wire::FrameHead& head, const void* bytes) {
+  { L::small_bytes_max } -> std::convertible_to<size_t>;
+  { link.send_small(peer, head, bytes) } noexcept -> std::same_as<bool>;
+};
+
+// The link copies from the peer's memory by itself.
+template <class L>
+concept HasRemoteRead = requires(L& link, typename L::PeerBase& peer, const iovec* local, const wire::SourceSegment* remote) {
+  { link.can_read(peer) } noexcept -> std::same_as<bool>;
+  { link.read(peer, local, size_t{}, remote, size_t{}, size_t{}) } noexcept -> std::same_as<int>;
+  { link.stamp() } noexcept -> std::same_as<uint64_t>;
+  { link.prefer_read(peer, uint64_t{}, uint64_t{}) } noexcept -> std::same_as<bool>;
+};
+
+// The link can be slept on.
+template <class L>
+concept HasSleep = requires(L& link) {
+  { link.wait_fd() } noexcept -> std::same_as<int>;
+  { link.arm() } noexcept -> std::same_as<bool>;
+  { link.disarm() } noexcept;
+};
+
+}  // namespace weft::proto

@@ -1,0 +1,174 @@
+// Operations: what the engine remembers between a call and its completion, and the bounded tables they live in.
+// Must not know links.
+#pragma once
+
+#include <rdma/fi_rma.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/list.hpp"
+#include "core/counter.hpp"
+#include "core/matching.hpp"
+#include "core/memory_region.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::proto {
+
+inline constexpr size_t iov_max = 4;          // per operation, local
+inline constexpr size_t rma_iov_max = 4;      // per operation, remote
+
+enum class OpKind : uint8_t {
+  Idle,
+  Receive,   // posted receive, or a rendezvous into one
+  Send,      // message
+  Write,     // RMA write
+  Read,      // RMA read
+  Atomic,
+  Inbound,   // target of a large RMA write
+  Outbound,  // target of an RMA read: streams to the initiator
+  Control,   // a frame of ours that found no room
+};
+
+enum class OpStage : uint8_t {
+  Idle,
+  Posted,     // receive waits for a message
+  Queued,     // waits for room, or for the operations before it
+  Waiting,    // the other side acts next
+  Streaming,  // we send segments
+};
+
+using QueueHook = NamedHook<struct QueueName>;
+using InFlightHook = NamedHook<struct InFlightName>;
+
+struct PeerState;
+struct TxContext;
+struct RxContext;
+
+struct Op : core::PostedBase, QueueHook, InFlightHook {
+  void* context = nullptr;
+  std::byte* buffer = nullptr;  // first piece, hot
+  size_t length = 0;            // bytes in all pieces
+  OpKind kind = OpKind::Idle;
+  OpStage stage = OpStage::Idle;
+  uint8_t iov_count = 0;
+  uint8_t target_context = 0;   // receive context at the peer
+  bool completes = false;       // wants an entry in the completion queue
+  bool tagged = false;
+  bool multi = false;           // multi-receive buffer
+  bool exhausted = false;       // multi: out of its queue, children still run
+  uint64_t flags = 0;           // FI_* of the call
+
+  // --- warm: rendezvous, RMA ---
+  PeerState* peer = nullptr;
+  TxContext* tx = nullptr;
+  RxContext* rx = nullptr;
+  uint64_t done = 0;            // bytes moved
+  uint64_t total = 0;           // bytes to move
+  uint64_t full_length = 0;     // of the message, when more than fits
+  uint64_t data = 0;            // cq data
+  uint64_t remote = 0;          // operation id of the other side
+  Op* parent = nullptr;         // multi-receive buffer it fills a part of
+  uint32_t children = 0;        // parts of this multi-receive buffer that are being filled
+  uint32_t index = 0;           // in its table
+  uint32_t generation = 0;      // tells it from earlier users of the slot
+  uint8_t frame_kind = 0;       // Control
+  uint8_t frame_flags = 0;
+  uint8_t target_count = 0;
+  uint8_t region_count = 0;
+  bool acked = false;           // counted in PeerState::unacknowledged
+  bool has_data = false;
+  uint32_t datatype = 0;
+  uint32_t atomic_op = 0;
+  uint32_t atomic_kind = 0;
+  uint8_t compare_count = 0;
+  uint8_t result_count = 0;
+  core::Counter* extra_counter = nullptr;  // deferred work: bumped on completion
+  std::array<iovec, iov_max> iov{};
+  std::array<wire::RmaTarget, rma_iov_max> targets{};
+  std::array<iovec, iov_max> compare{};
+  std::array<iovec, iov_max> result{};
+  std::array<core::MemoryRegion*, rma_iov_max> regions{};
+  std::vector<iovec> pieces;               // Inbound, Outbound: the registered memory
+  std::unique_ptr<std::byte[]> bounce;     // a copy that we own (inject)
+
+  // The local memory of the operation.
+  const iovec* memory() const noexcept { return pieces.empty() ? iov.data() : pieces.data(); }
+  size_t memory_count() const noexcept { return pieces.empty() ? iov_count : pieces.size(); }
+};
+
+// Which table an id on the wire belongs to.
+enum class OpTableKind : uint8_t { Transmit = 1, Receive = 2, Service = 3 };
+
+// A bounded table of operations, grown in chunks, never moved. Ids are unguessable enough to catch a peer's mistakes: index,
+// generation and owner are all checked.
+class OpTable {
+ public:
+  OpTable(OpTableKind kind, uint8_t context, size_t bound) noexcept : kind_(kind), context_(context), bound_(bound) {}
+
+  // Null at the bound or out of memory.
+  Op* take() noexcept {
+    if (free_ == nullptr && !grow()) [[unlikely]] return nullptr;
+    Op* op = free_;
+    free_ = op->parent;
+    ++in_use_;
+    return op;
+  }
+  void give(Op& op) noexcept {
+    op.kind = OpKind::Idle;
+    op.stage = OpStage::Idle;
+    ++op.generation;
+    op.parent = free_;
+    free_ = &op;
+    --in_use_;
+  }
+  size_t in_use() const noexcept { return in_use_; }
+  size_t bound() const noexcept { return bound_; }
+  bool exhausted() const noexcept { return in_use_ >= bound_; }
+
+  uint64_t id(const Op& op) const noexcept {
+    return uint64_t{static_cast<uint8_t>(kind_)} << 62 | uint64_t{context_} << 54 | uint64_t{op.index} << 32 | op.generation;
+  }
+  Op* find(uint64_t id) const noexcept {
+    const size_t index = (id >> 32) & index_mask;
+    if (index >= chunks_.size() * chunk_ops) return nullptr;
+    Op& op = chunks_[index / chunk_ops][index % chunk_ops];
+    return op.kind != OpKind::Idle && op.generation == static_cast<uint32_t>(id) ? &op : nullptr;
+  }
+  static OpTableKind kind_of(uint64_t id) noexcept { return static_cast<OpTableKind>(id >> 62); }
+  static size_t context_of(uint64_t id) noexcept { return (id >> 54) & 0xff; }
+
+  template <class Fn>
+  void for_each_busy(Fn&& fn) {
+    for (auto& chunk : chunks_)
+      for (size_t i = 0; i < chunk_ops; ++i)
+        if (chunk[i].kind != OpKind::Idle) fn(chunk[i]);
+  }
+
+ private:
+  static constexpr size_t chunk_ops = 64;
+  static constexpr uint64_t index_mask = (uint64_t{1} << 22) - 1;
+
+  bool grow() noexcept;
+
+  Op* free_ = nullptr;
+  size_t in_use_ = 0;
+  OpTableKind kind_;
+  uint8_t context_;
+  size_t bound_;
+  std::vector<std::unique_ptr<Op[]>> chunks_;
+};
+
+// Copies between a contiguous buffer and a list of pieces, starting at byte `offset` of the list; stops at the list's end.
+// Returns the bytes copied.
+size_t scatter(const iovec* to, size_t count, size_t offset, const std::byte* from, size_t bytes) noexcept;
+size_t gather(std::byte* to, const iovec* from, size_t count, size_t offset, size_t bytes) noexcept;
+// The pieces of [offset, offset + bytes) of a list; returns how many were written (at most `room`).
+size_t slice(const iovec* list, size_t count, size_t offset, size_t bytes, iovec* out, size_t room) noexcept;
+size_t total_bytes(const iovec* list, size_t count) noexcept;
+
+}  // namespace weft::proto

@@ -1,0 +1,183 @@
+// Engine<Link>, part: who is who and who is gone. Included by engine.hpp.
+#pragma once
+
+#include <algorithm>
+
+#include "proto/engine/engine.hpp"
+
+namespace weft::proto {
+
+template <Link L>
+Engine<L>::~Engine() {
+  abandon();
+  link_.close();
+}
+
+template <Link L>
+void Engine<L>::set_receive_context(size_t index, RxContext* context) {
+  if (rx_storage_.size() <= index) rx_storage_.resize(index + 1, nullptr);
+  rx_storage_[index] = context;
+  rx_ = rx_storage_.data();
+  rx_count_ = rx_storage_.size();
+}
+
+template <Link L>
+void Engine<L>::add_queue(core::CompletionQueue* queue) {
+  if (std::find(queues_.begin(), queues_.end(), queue) == queues_.end()) queues_.push_back(queue);
+}
+
+template <Link L>
+void Engine<L>::drop_cache() noexcept {
+  std::fill(cache_storage_.begin(), cache_storage_.end(), nullptr);
+  removals_seen_ = av_->removals();
+}
+
+// The slow half of looking up a destination: receive context bits, first contact, a changed address vector.
+template <Link L>
+typename Engine<L>::Peer* Engine<L>::find_peer(fi_addr_t dest, uint8_t& context, int& error) noexcept try {
+  error = 0;
+  context = 0;
+  if (av_ == nullptr) {
+    error = FI_EOPBADSTATE;
+    return nullptr;
+  }
+  if (av_->removals() != removals_seen_) drop_cache();
+  if (av_->rx_ctx_bits() != 0) {
+    const unsigned index = av_->rx_index(dest);
+    if (index > 0xff) {
+      error = FI_EINVAL;
+      return nullptr;
+    }
+    context = static_cast<uint8_t>(index);
+    dest = av_->peer_index(dest);
+  }
+  if (dest < cache_size_ && cache_[dest] != nullptr) return cache_[dest];
+  const core::Address* address = av_->lookup(dest);
+  if (address == nullptr) {
+    error = FI_EINVAL;
+    return nullptr;
+  }
+  if (dest >= cache_storage_.size()) {
+    cache_storage_.resize(std::max<size_t>(dest + 1, 2 * cache_storage_.size()), nullptr);
+    cache_ = cache_storage_.data();
+    cache_size_ = cache_storage_.size();
+  }
+  auto* peer = static_cast<Peer*>(link_.connect(std::span(address->bytes.data(), address->len), error));
+  if (peer == nullptr) return nullptr;
+  if (peer->fi_addr == FI_ADDR_NOTAVAIL) peer->fi_addr = dest;
+  cache_[dest] = peer;
+  return peer;
+} catch (const std::bad_alloc&) {
+  error = FI_ENOMEM;
+  return nullptr;
+}
+
+template <Link L>
+typename L::PeerBase* Engine<L>::make_peer(std::span<const std::byte> address) {
+  auto peer = std::make_unique<Peer>();
+  peer->owner = this;
+  peer->av_address = core::Address(address.data(), address.size());
+  if (av_ != nullptr) peer->fi_addr = av_->find(peer->av_address);
+  peers_.push_back(std::move(peer));
+  return peers_.back().get();
+}
+
+// The address vector has changed: peers may have got or lost a number.
+template <Link L>
+void Engine<L>::refresh_peers() noexcept {
+  av_seen_ = av_->version();
+  if (av_->removals() != removals_seen_) drop_cache();
+  for (auto& peer : peers_) {
+    const fi_addr_t now = av_->find(peer->av_address);
+    if (now == peer->fi_addr) continue;
+    // The same address may stand in the vector more than once: a number that still means it is kept.
+    const core::Address* known = peer->fi_addr == FI_ADDR_NOTAVAIL ? nullptr : av_->lookup(peer->fi_addr);
+    if (known != nullptr && *known == peer->av_address) continue;
+    peer->fi_addr = now;
+    for (size_t i = 0; i < rx_count_; ++i)
+      if (rx_[i] != nullptr) rx_[i]->rename_peer(*peer);
+  }
+}
+
+template <Link L>
+void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
+  if (peer.lost) return;
+  peer.lost = true;
+  peer.gate |= PeerState::gate_lost;
+  const int status = why == core::ProviderError::PeerUnreachable ? FI_EHOSTUNREACH : FI_EIO;
+  while (Op* op = peer.queue.pop_front()) {
+    if (op->kind == OpKind::Control)
+      service_ops_.give(*op);
+    else
+      finish_transmit(*op, status, why);
+  }
+  if (std::erase(blocked_peers_, &peer) != 0) --busy_;
+  while (Op* op = peer.in_flight.front()) {
+    if (op->stage == OpStage::Streaming) {
+      List<Op, QueueHook>::remove(*op);
+      --busy_;
+    }
+    if (op->kind == OpKind::Receive || op->kind == OpKind::Inbound || op->kind == OpKind::Outbound)
+      finish_inbound(*op, status, why);
+    else
+      finish_transmit(*op, status, why);
+  }
+  for (size_t i = 0; i < rx_count_; ++i)
+    if (rx_[i] != nullptr) rx_[i]->forget_peer(peer);
+  for (Peer*& entry : cache_storage_)
+    if (entry == &peer) entry = nullptr;
+  std::erase(doomed_, &peer);
+}
+
+template <Link L>
+void Engine<L>::release_peer(Peer& peer) noexcept {
+  std::erase_if(peers_, [&](const std::unique_ptr<Peer>& entry) { return entry.get() == &peer; });
+}
+
+template <Link L>
+void Engine<L>::peer_lost(typename L::PeerBase& base, core::ProviderError why) noexcept {
+  Peer& peer = static_cast<Peer&>(base);
+  fail_peer(peer, why);
+  release_peer(peer);
+}
+
+template <Link L>
+bool Engine<L>::has_unsent() const noexcept {
+  return busy_ != 0;
+}
+
+template <Link L>
+void Engine<L>::abandon() noexcept {
+  for (auto& peer : peers_) {
+    while (Op* op = peer->queue.pop_front()) (op->kind == OpKind::Control ? service_ops_ : transmit_ops_).give(*op);
+    while (Op* op = peer->in_flight.pop_front()) {
+      if (op->stage == OpStage::Streaming) List<Op, QueueHook>::remove(*op);
+      for (uint8_t i = 0; i < op->region_count; ++i) regions_->release(*op->regions[i]);
+      op->region_count = 0;
+      if (op->kind == OpKind::Receive)
+        op->rx->ops.give(*op);
+      else if (op->kind == OpKind::Inbound || op->kind == OpKind::Outbound)
+        service_ops_.give(*op);
+      else
+        transmit_ops_.give(*op);
+    }
+    for (size_t i = 0; i < rx_count_; ++i)
+      if (rx_[i] != nullptr) rx_[i]->forget_peer(*peer);
+  }
+  blocked_peers_.clear();
+  busy_ = 0;
+}
+
+template <Link L>
+ssize_t Engine<L>::cancel(const void* context) noexcept {
+  for (auto& peer : peers_) {
+    Op* found = peer->queue.find([context](const Op& op) { return op.kind != OpKind::Control && op.context == context; });
+    if (found == nullptr) continue;
+    List<Op, QueueHook>::remove(*found);
+    finish_transmit(*found, FI_ECANCELED, core::ProviderError::Cancelled);
+    return 0;
+  }
+  return -FI_ENOENT;
+}
+
+}  // namespace weft::proto

@@ -1,0 +1,466 @@
+// Engine<Link>, part: frames that come in, apart from the eager tagged message. Included by engine.hpp.
+//
+// Everything in a frame is hostile: ids are looked up with generation and peer, lengths and counts are checked against our own state,
+// keys and addresses against the registered regions.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "proto/engine/engine.hpp"
+
+namespace weft::proto {
+
+inline core::ProviderError provider_error_of(int status) noexcept {
+  switch (status) {
+    case FI_EKEYREJECTED: return core::ProviderError::RemoteKey;
+    case FI_EACCES: return core::ProviderError::RemoteAccess;
+    case FI_ENOMEM: return core::ProviderError::RemoteMemory;
+    default: return core::ProviderError::None;
+  }
+}
+
+template <Link L>
+bool Engine<L>::on_other_frame(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+  if (peer.lost) return true;
+  using enum wire::FrameKind;
+  switch (head.kind) {
+    case Tagged: return true;  // handled by on_frame()
+    case Msg: return on_message(peer, head, payload, false, false);
+    case TaggedAck: return on_message(peer, head, payload, true, true);
+    case MsgAck: return on_message(peer, head, payload, false, true);
+    case TaggedRts: return on_rts(peer, head, payload, true);
+    case MsgRts: return on_rts(peer, head, payload, false);
+    case Cts: on_cts(peer, head, payload); return true;
+    case Segment: on_segment(peer, head, payload); return true;
+    case Done: on_done(peer, head); return true;
+    case Write: on_write(peer, head, payload, false); return true;
+    case WriteRts: on_write(peer, head, payload, true); return true;
+    case Read: on_read(peer, head, payload); return true;
+    case Atomic: on_atomic(peer, head, payload); return true;
+    case Reply: on_reply(peer, head, payload); return true;
+    case Pause: set_peer_pause(peer, true); return true;
+    case Resume: set_peer_pause(peer, false); return true;
+  }
+  malformed(peer);
+  return true;
+}
+
+template <Link L>
+void Engine<L>::malformed(Peer& peer) noexcept {
+  if (peer.lost || std::find(doomed_.begin(), doomed_.end(), &peer) != doomed_.end()) return;
+  doomed_.push_back(&peer);
+  ++busy_;
+}
+
+// --- messages ---
+
+template <Link L>
+bool Engine<L>::on_message(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged, bool acked) noexcept {
+  size_t left = head.length;
+  wire::AckPrefix ack{0};
+  if (acked && !wire::take(payload, left, ack)) {
+    malformed(peer);
+    return true;
+  }
+  RxContext* rx = context_for(head);
+  if (rx == nullptr) {
+    if (acked) acknowledge(peer, ack.operation, FI_EINVAL);
+    return true;
+  }
+  Op* op = rx->match(tagged, head.a, peer.fi_addr);
+  wire::FrameHead message = head;
+  message.length = static_cast<uint32_t>(left);
+  if (op == nullptr) return rx->keep(peer, message, tagged, payload, left, ack.operation);
+  rx->deliver(*op, peer, message, payload);
+  if (acked) acknowledge(peer, ack.operation, 0);
+  return true;
+}
+
+template <Link L>
+bool Engine<L>::take_rts(const std::byte*& at, size_t& left, wire::RtsPrefix& rts, wire::SourceSegment* segments) noexcept {
+  if (!wire::take(at, left, rts) || rts.segments > iov_max) return false;
+  for (uint32_t i = 0; i < rts.segments; ++i)
+    if (!wire::take(at, left, segments[i])) return false;
+  return true;
+}
+
+template <Link L>
+bool Engine<L>::on_rts(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged) noexcept {
+  size_t left = head.length;
+  wire::RtsPrefix rts;
+  std::array<wire::SourceSegment, iov_max> segments{};
+  if (!take_rts(payload, left, rts, segments.data())) {
+    malformed(peer);
+    return true;
+  }
+  RxContext* rx = context_for(head);
+  if (rx == nullptr) {
+    acknowledge(peer, rts.operation, FI_EINVAL);
+    return true;
+  }
+  Op* op = rx->match(tagged, head.a, peer.fi_addr);
+  if (op == nullptr) return rx->keep_rendezvous(peer, head, tagged, rts, segments.data());
+  Unexpected message;  // the same shape as one that waited
+  message.peer = &peer;
+  message.tag = tagged ? head.a : 0;
+  message.source = peer.fi_addr;
+  message.operation = rts.operation;
+  message.length = rts.total;
+  message.has_data = (head.flags & wire::has_data) != 0;
+  message.data = message.has_data ? head.b : 0;
+  message.stamp = rts.stamp;
+  message.segments = rts.segments;
+  message.source_segments = segments;
+  rx->start(*op, message);
+  return true;
+}
+
+template <Link L>
+void Engine<L>::start_rendezvous(Op& receive, const Unexpected& message) noexcept {
+  pull(receive, message.stamp, message.source_segments.data(), message.segments);
+}
+
+// Fetches the bytes of a rendezvous: by reading the peer's memory, or by asking it for segments.
+template <Link L>
+void Engine<L>::pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments, uint32_t segment_count) noexcept {
+  Peer& peer = full(*op.peer);
+  if (op.total == 0) {
+    finish_inbound(op, 0, core::ProviderError::None);
+    return;
+  }
+  if constexpr (HasRemoteRead<L>) {
+    if (segment_count > 0 && link_.can_read(peer) && link_.prefer_read(peer, op.total, stamp)) {
+      std::array<iovec, 16> local;
+      const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
+      if (total_bytes(local.data(), count) == op.total) {
+        const int status = link_.read(peer, local.data(), count, segments, segment_count, op.total);
+        if (status == 0) {
+          op.done = op.total;
+          finish_inbound(op, 0, core::ProviderError::None);
+          return;
+        }
+        // Not allowed after all, or dying: ask for segments; if it is dying that is noticed soon.
+      }
+    }
+  }
+  const OpTable& table = op.kind == OpKind::Receive ? op.rx->ops : service_ops_;
+  const wire::CtsPrefix cts{table.id(op), op.total};
+  send_control(peer, wire::FrameKind::Cts, 0, op.remote, 0, std::as_bytes(std::span(&cts, 1)));
+}
+
+template <Link L>
+Op* Engine<L>::find_op(uint64_t id, const Peer& peer) noexcept {
+  Op* op = nullptr;
+  switch (OpTable::kind_of(id)) {
+    case OpTableKind::Transmit: op = transmit_ops_.find(id); break;
+    case OpTableKind::Service: op = service_ops_.find(id); break;
+    case OpTableKind::Receive: {
+      const size_t context = OpTable::context_of(id);
+      if (context < rx_count_ && rx_[context] != nullptr) op = rx_[context]->ops.find(id);
+      break;
+    }
+  }
+  return op != nullptr && op->peer == &peer && op->stage != OpStage::Posted ? op : nullptr;
+}
+
+template <Link L>
+void Engine<L>::on_cts(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+  size_t left = head.length;
+  wire::CtsPrefix cts;
+  Op* op = find_op(head.a, peer);
+  const bool sound = wire::take(payload, left, cts) && op != nullptr && OpTable::kind_of(head.a) == OpTableKind::Transmit &&
+                     (op->kind == OpKind::Send || op->kind == OpKind::Write) && op->stage == OpStage::Waiting && cts.length <= op->length;
+  if (!sound) {
+    malformed(peer);
+    return;
+  }
+  op->remote = cts.operation;
+  op->total = cts.length;
+  op->done = 0;
+  op->stage = OpStage::Streaming;
+  streams_.push_back(*op);
+  ++busy_;
+}
+
+template <Link L>
+void Engine<L>::on_segment(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+  Op* op = find_op(head.a, peer);
+  const bool sound = op != nullptr && (op->kind == OpKind::Receive || op->kind == OpKind::Inbound || op->kind == OpKind::Read) &&
+                     op->stage == OpStage::Waiting && head.b == op->done && head.length <= op->total - op->done;
+  if (!sound) {
+    malformed(peer);
+    return;
+  }
+  if (op->memory_count() == 1)
+    std::memcpy(static_cast<std::byte*>(op->memory()->iov_base) + op->done, payload, head.length);
+  else
+    (void)scatter(op->memory(), op->memory_count(), op->done, payload, head.length);
+  op->done += head.length;
+  if (op->done < op->total) return;
+  if (op->kind == OpKind::Read)
+    finish_transmit(*op, 0, core::ProviderError::None);
+  else
+    finish_inbound(*op, 0, core::ProviderError::None);
+}
+
+template <Link L>
+void Engine<L>::on_done(Peer& peer, const wire::FrameHead& head) noexcept {
+  Op* op = find_op(head.a, peer);
+  if (op == nullptr || OpTable::kind_of(head.a) != OpTableKind::Transmit || op->stage == OpStage::Queued) {
+    malformed(peer);
+    return;
+  }
+  const int status = (head.flags & wire::has_b) != 0 ? static_cast<int>(head.b & 0xffff) : 0;
+  finish_transmit(*op, status, provider_error_of(status));
+}
+
+template <Link L>
+void Engine<L>::acknowledge(PeerState& peer, uint64_t operation, int status) noexcept {
+  if (operation == 0) return;
+  send_control(full(peer), wire::FrameKind::Done, status != 0 ? wire::has_b : 0, operation, static_cast<uint64_t>(status), {});
+}
+
+template <Link L>
+void Engine<L>::set_pause(PeerState& peer, bool pause) noexcept {
+  send_control(full(peer), pause ? wire::FrameKind::Pause : wire::FrameKind::Resume, 0, 0, 0, {});
+}
+
+template <Link L>
+void Engine<L>::set_peer_pause(Peer& peer, bool pause) noexcept {
+  if (pause)
+    peer.gate |= PeerState::gate_paused;
+  else
+    peer.gate &= ~static_cast<uint32_t>(PeerState::gate_paused);
+}
+
+// --- RMA and atomics at the target ---
+
+template <Link L>
+struct Engine<L>::Access {
+  std::array<core::MemoryRegion*, rma_iov_max> regions{};
+  size_t region_count = 0;
+  std::array<iovec, rma_iov_max * core::MemoryRegion::iov_max> pieces{};
+  size_t piece_count = 0;
+  uint64_t bytes = 0;
+};
+
+// Checks and pins what the peer named. 0, or a positive FI_E* for it. -1: the frame is malformed.
+template <Link L>
+int Engine<L>::open_access(const std::byte*& at, size_t& left, uint32_t targets, uint64_t access, Access& out) noexcept {
+  if (targets == 0 || targets > rma_iov_max) return -1;
+  int status = regions_ != nullptr ? 0 : FI_EKEYREJECTED;
+  for (uint32_t i = 0; i < targets; ++i) {
+    wire::RmaTarget target;
+    if (!wire::take(at, left, target)) {
+      close_access(out);
+      return -1;
+    }
+    if (status != 0) continue;
+    core::MemoryRegion* region = nullptr;
+    status = -regions_->acquire(target.key, target.address, target.length, access, region);
+    if (status != 0) continue;
+    out.regions[out.region_count++] = region;
+    size_t room = out.pieces.size() - out.piece_count;
+    (void)region->translate(target.address, target.length, out.pieces.data() + out.piece_count, room);
+    out.piece_count += room;
+    out.bytes += target.length;
+  }
+  if (status != 0) close_access(out);
+  return status;
+}
+
+template <Link L>
+void Engine<L>::close_access(Access& access) noexcept {
+  for (size_t i = 0; i < access.region_count; ++i) regions_->release(*access.regions[i]);
+  access.region_count = 0;
+}
+
+// What the target program sees of an access: counters, and an entry when data came along (fi_rma(3), FI_REMOTE_CQ_DATA).
+template <Link L>
+void Engine<L>::note_remote(const Access& access, RxContext* rx, bool write, const wire::FrameHead& head, uint64_t bytes) noexcept {
+  for (size_t i = 0; i < access.region_count; ++i) {
+    core::Counter* counter = write ? access.regions[i]->remote_write_counter() : access.regions[i]->remote_read_counter();
+    if (counter != nullptr) counter->add(1);
+  }
+  if (rx == nullptr) return;
+  if (core::Counter* counter = write ? rx->remote_writes : rx->remote_reads; counter != nullptr) counter->add(1);
+  if ((head.flags & wire::has_data) != 0 && rx->cq != nullptr) {
+    void* where = access.piece_count > 0 ? access.pieces[0].iov_base : nullptr;
+    rx->cq->push({nullptr, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, bytes, where, head.b, 0, FI_ADDR_NOTAVAIL});
+  }
+}
+
+template <Link L>
+void Engine<L>::on_write(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool rendezvous) noexcept {
+  size_t left = head.length;
+  wire::RmaPrefix rma;
+  Access access;
+  if (!wire::take(payload, left, rma)) return malformed(peer);
+  const int status = open_access(payload, left, rma.targets, FI_REMOTE_WRITE, access);
+  if (status < 0) return malformed(peer);
+  if (status > 0) return acknowledge(peer, head.a, status);
+  RxContext* rx = context_for(head);
+  if (!rendezvous) {
+    const bool sound = left == rma.total && access.bytes == rma.total;
+    if (sound) {
+      (void)scatter(access.pieces.data(), access.piece_count, 0, payload, left);
+      note_remote(access, rx, true, head, left);
+    }
+    close_access(access);
+    if (!sound) return malformed(peer);
+    return acknowledge(peer, head.a, 0);
+  }
+  wire::RtsPrefix rts;
+  std::array<wire::SourceSegment, iov_max> segments{};
+  if (!take_rts(payload, left, rts, segments.data()) || rts.total != access.bytes || rts.total != rma.total) {
+    close_access(access);
+    return malformed(peer);
+  }
+  Op* op = service_ops_.take();
+  if (op == nullptr) {
+    close_access(access);
+    return acknowledge(peer, head.a, FI_ENOMEM);
+  }
+  op->kind = OpKind::Inbound;
+  op->stage = OpStage::Waiting;
+  op->peer = &peer;
+  op->rx = rx;
+  op->remote = head.a;
+  op->total = rts.total;
+  op->length = rts.total;
+  op->done = 0;
+  op->has_data = (head.flags & wire::has_data) != 0;
+  op->data = head.b;
+  op->flags = 0;
+  op->pieces.assign(access.pieces.begin(), access.pieces.begin() + static_cast<std::ptrdiff_t>(access.piece_count));
+  op->region_count = static_cast<uint8_t>(access.region_count);
+  std::copy_n(access.regions.begin(), access.region_count, op->regions.begin());
+  peer.in_flight.push_back(*op);
+  pull(*op, rts.stamp, segments.data(), rts.segments);
+}
+
+// The receiving half of a transfer (or the serving half of a read) has ended.
+template <Link L>
+void Engine<L>::finish_inbound(Op& op, int status, core::ProviderError why) noexcept {
+  Peer& peer = full(*op.peer);
+  const uint64_t remote = op.remote;
+  if (op.kind == OpKind::Receive) {
+    op.rx->finish(op, status, why);
+    if (status == 0) acknowledge(peer, remote, 0);
+    return;
+  }
+  const bool inbound = op.kind == OpKind::Inbound;
+  Access access;
+  access.region_count = op.region_count;
+  std::copy_n(op.regions.begin(), op.region_count, access.regions.begin());
+  if (status == 0) {
+    access.piece_count = op.pieces.empty() ? 0 : 1;
+    if (!op.pieces.empty()) access.pieces[0] = op.pieces[0];
+    const wire::FrameHead head{wire::FrameKind::WriteRts, static_cast<uint8_t>(op.has_data ? wire::has_data : 0), 0, 0, 0, op.data};
+    note_remote(access, op.rx, inbound, head, op.total);
+  }
+  close_access(access);
+  op.region_count = 0;
+  op.pieces.clear();
+  op.bounce.reset();
+  List<Op, InFlightHook>::remove(op);
+  service_ops_.give(op);
+  if (inbound && status == 0) acknowledge(peer, remote, 0);
+}
+
+template <Link L>
+void Engine<L>::on_read(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+  size_t left = head.length;
+  wire::RmaPrefix rma;
+  Access access;
+  if (!wire::take(payload, left, rma)) return malformed(peer);
+  const int status = open_access(payload, left, rma.targets, FI_REMOTE_READ, access);
+  if (status < 0) return malformed(peer);
+  if (status > 0) return acknowledge(peer, head.a, status);
+  Op* op = access.bytes == rma.total ? service_ops_.take() : nullptr;
+  if (op == nullptr) {
+    close_access(access);
+    return acknowledge(peer, head.a, access.bytes == rma.total ? FI_ENOMEM : FI_EINVAL);
+  }
+  op->kind = OpKind::Outbound;
+  op->stage = OpStage::Streaming;
+  op->peer = &peer;
+  op->rx = context_for(head);
+  op->remote = head.a;
+  op->total = rma.total;
+  op->length = rma.total;
+  op->done = 0;
+  op->has_data = false;
+  op->flags = 0;
+  op->pieces.assign(access.pieces.begin(), access.pieces.begin() + static_cast<std::ptrdiff_t>(access.piece_count));
+  op->region_count = static_cast<uint8_t>(access.region_count);
+  std::copy_n(access.regions.begin(), access.region_count, op->regions.begin());
+  peer.in_flight.push_back(*op);
+  if (op->total == 0) {
+    finish_inbound(*op, 0, core::ProviderError::None);
+    return acknowledge(peer, head.a, 0);
+  }
+  if ((peer.gate & PeerState::gate_queued) == 0 && stream(*op)) return finish_inbound(*op, 0, core::ProviderError::None);
+  if (op->total <= L::eager_bytes_max) {
+    // A later write must not change what this read returns (FI_ORDER_WAR up to this size): keep the bytes of now.
+    op->bounce.reset(new (std::nothrow) std::byte[op->total]);
+    if (op->bounce) {
+      (void)gather(op->bounce.get(), op->pieces.data(), op->pieces.size(), 0, op->total);
+      op->pieces.assign(1, iovec{op->bounce.get(), op->total});
+    }
+  }
+  streams_.push_back(*op);
+  ++busy_;
+}
+
+template <Link L>
+void Engine<L>::on_atomic(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+  size_t left = head.length;
+  wire::AtomicPrefix atomic;
+  Access access;
+  if (!wire::take(payload, left, atomic) || atomic.kind > static_cast<uint32_t>(core::AtomicKind::Compare)) return malformed(peer);
+  const auto kind = static_cast<core::AtomicKind>(atomic.kind);
+  const bool reads_only = atomic.op == FI_ATOMIC_READ;
+  uint64_t rights = reads_only ? 0 : FI_REMOTE_WRITE;
+  if (kind != core::AtomicKind::Write) rights |= FI_REMOTE_READ;
+  const int status = open_access(payload, left, atomic.targets, rights, access);
+  if (status < 0) return malformed(peer);
+  if (status > 0) return acknowledge(peer, head.a, status);
+  const size_t element = core::datatype_size(atomic.datatype);
+  const size_t bytes = access.bytes;
+  const size_t operand_bytes = reads_only ? 0 : bytes;
+  const size_t compare_bytes = kind == core::AtomicKind::Compare ? bytes : 0;
+  bool sound = bytes == atomic.bytes && bytes <= atomic_bytes_max && left == operand_bytes + compare_bytes && element != 0;
+  for (size_t i = 0; sound && i < access.piece_count; ++i) sound = access.pieces[i].iov_len % element == 0;
+  if (!sound || !core::atomic_supported(atomic.datatype, atomic.op, kind)) {
+    close_access(access);
+    return acknowledge(peer, head.a, sound ? FI_EOPNOTSUPP : FI_EINVAL);
+  }
+  std::array<std::byte, atomic_bytes_max> result;
+  size_t done = 0;
+  for (size_t i = 0; i < access.piece_count; ++i) {
+    const std::byte* operand = reads_only ? nullptr : payload + done;
+    const std::byte* compare = compare_bytes != 0 ? payload + operand_bytes + done : nullptr;
+    (void)core::atomic_apply(atomic.datatype, atomic.op, kind, access.pieces[i].iov_base, operand, compare, result.data() + done,
+                             access.pieces[i].iov_len / element);
+    done += access.pieces[i].iov_len;
+  }
+  note_remote(access, context_for(head), !reads_only, head, bytes);
+  close_access(access);
+  if (kind == core::AtomicKind::Write) return acknowledge(peer, head.a, 0);
+  send_control(peer, wire::FrameKind::Reply, 0, head.a, 0, std::span(result.data(), done));
+}
+
+template <Link L>
+void Engine<L>::on_reply(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+  Op* op = find_op(head.a, peer);
+  if (op == nullptr || op->kind != OpKind::Atomic || op->stage != OpStage::Waiting ||
+      head.length != total_bytes(op->result.data(), op->result_count))
+    return malformed(peer);
+  (void)scatter(op->result.data(), op->result_count, 0, payload, head.length);
+  finish_transmit(*op, 0, core::ProviderError::None);
+}
+
+}  // namespace weft::proto

@@ -1,0 +1,449 @@
+// Engine<Link>, part: operations on their way out. Included by engine.hpp.
+//
+// An operation goes at once when nothing stands before it and the link has room; else it waits in its peer's queue, in order. Messages up
+// to eager_bytes_max carry their payload; larger ones (and all, when the peer asked for a pause) announce themselves with a
+// ready-to-send frame and keep the payload until the receiver fetches it or asks for segments.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "proto/engine/engine.hpp"
+
+namespace weft::proto {
+
+inline constexpr uint64_t acknowledged_flags = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
+inline constexpr size_t prefix_bytes_max = 256;  // RmaPrefix, targets, RtsPrefix and source segments together
+
+template <Link L>
+ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag) noexcept {
+  const iovec part{const_cast<void*>(buffer), length};
+  Request request;
+  request.tagged = tagged;
+  request.iov = &part;
+  request.iov_count = 1;
+  request.dest = dest;
+  request.tag = tag;
+  request.flags = (tx.op_flags & ~(acknowledged_flags | FI_COMPLETION)) | FI_INJECT;
+  request.silent = true;
+  return post(tx, request);
+}
+
+template <Link L>
+ssize_t Engine<L>::send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag,
+                             void* context) noexcept {
+  const iovec part{const_cast<void*>(buffer), length};
+  Request request;
+  request.tagged = tagged;
+  request.iov = &part;
+  request.iov_count = 1;
+  request.dest = dest;
+  request.tag = tag;
+  request.flags = tx.op_flags;
+  request.context = context;
+  return post(tx, request);
+}
+
+template <Link L>
+int Engine<L>::validate(const Request& request, size_t length) const noexcept {
+  if (request.iov_count > iov_max || request.compare_count > iov_max || request.result_count > iov_max) return -FI_EINVAL;
+  if ((request.flags & FI_INJECT) != 0 && length > limits_.inject_bytes) return -FI_EMSGSIZE;
+  if (request.kind == OpKind::Send) return 0;
+  if (request.target_count == 0 || request.target_count > rma_iov_max) return -FI_EINVAL;
+  size_t remote = 0;
+  for (size_t i = 0; i < request.target_count; ++i) remote += request.targets[i].len;
+  if (request.kind != OpKind::Atomic) return remote == length ? 0 : -FI_EINVAL;
+  if (remote > atomic_bytes_max) return -FI_EMSGSIZE;
+  if (!core::atomic_supported(request.datatype, request.atomic_op, request.atomic_kind)) return -FI_EOPNOTSUPP;
+  const bool has_operand = request.atomic_op != FI_ATOMIC_READ;
+  if (has_operand && remote != length) return -FI_EINVAL;
+  if (request.atomic_kind == core::AtomicKind::Compare && total_bytes(request.compare, request.compare_count) != remote) return -FI_EINVAL;
+  if (request.atomic_kind != core::AtomicKind::Write && total_bytes(request.result, request.result_count) != remote) return -FI_EINVAL;
+  return 0;
+}
+
+template <Link L>
+ssize_t Engine<L>::post(TxContext& tx, const Request& request) noexcept {
+  const size_t length = total_bytes(request.iov, request.iov_count);
+  if (const int refused = validate(request, length); refused != 0) return refused;
+  if (tx.cq != nullptr && tx.cq->full()) {
+    progress();
+    return -FI_EAGAIN;
+  }
+  uint8_t context = 0;
+  int error = 0;
+  Peer* peer = find_peer(request.dest, context, error);
+  if (peer == nullptr) return -error;
+  const bool acked = (request.flags & acknowledged_flags) != 0 || (request.flags & FI_FENCE) != 0;
+  if (request.kind == OpKind::Send && peer->gate == 0 && length <= L::eager_bytes_max && !acked &&
+      send_at_once(tx, *peer, context, request, length))
+    return 0;
+  return post_op(tx, *peer, context, request, length);
+}
+
+// The common message: no operation object, complete when the link has it.
+template <Link L>
+bool Engine<L>::send_at_once(TxContext& tx, Peer& peer, uint8_t context, const Request& request, size_t length) noexcept {
+  const bool with_data = (request.flags & FI_REMOTE_CQ_DATA) != 0;
+  const wire::FrameHead head{request.tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
+                             static_cast<uint8_t>(with_data ? wire::has_b | wire::has_data : 0),
+                             context,
+                             static_cast<uint32_t>(length),
+                             request.tag,
+                             request.data};
+  if (!link_.send(peer, head, {}, request.iov, request.iov_count)) return false;
+  if (!request.silent && tx.completes(request.flags))
+    tx.cq->push({request.context, request.tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0, request.tag, FI_ADDR_NOTAVAIL});
+  if (tx.sends != nullptr) tx.sends->add(1);
+  if (request.extra_counter != nullptr) request.extra_counter->add(1);
+  return true;
+}
+
+template <Link L>
+ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Request& request, size_t length) noexcept {
+  Op* taken = transmit_ops_.take();
+  if (taken == nullptr) {
+    progress();  // a program that only retries must still move
+    return -FI_EAGAIN;
+  }
+  Op& op = *taken;
+  op.kind = request.kind;
+  op.stage = OpStage::Queued;
+  op.context = request.context;
+  op.length = length;
+  op.total = length;
+  op.done = 0;
+  op.target_context = context;
+  op.completes = !request.silent && tx.completes(request.flags);
+  op.tagged = request.tagged;
+  op.flags = request.flags;
+  op.peer = &peer;
+  op.tx = &tx;
+  op.tag = request.tag;
+  op.data = request.data;
+  op.has_data = (request.flags & FI_REMOTE_CQ_DATA) != 0;
+  op.acked = false;
+  op.extra_counter = request.extra_counter;
+  op.iov_count = static_cast<uint8_t>(request.iov_count);
+  std::copy_n(request.iov, request.iov_count, op.iov.begin());
+  op.target_count = static_cast<uint8_t>(request.target_count);
+  for (size_t i = 0; i < request.target_count; ++i)
+    op.targets[i] = {request.targets[i].addr, request.targets[i].len, request.targets[i].key};
+  if (op.kind == OpKind::Atomic) {
+    op.datatype = request.datatype;
+    op.atomic_op = request.atomic_op;
+    op.atomic_kind = static_cast<uint32_t>(request.atomic_kind);
+    op.compare_count = static_cast<uint8_t>(request.compare_count);
+    op.result_count = static_cast<uint8_t>(request.result_count);
+    std::copy_n(request.compare, request.compare_count, op.compare.begin());
+    std::copy_n(request.result, request.result_count, op.result.begin());
+  }
+  const bool keeps_payload = length > L::eager_bytes_max || peer.gate != 0;
+  if ((op.flags & FI_INJECT) != 0 && keeps_payload && !own_bytes(op)) {
+    transmit_ops_.give(op);
+    return -FI_ENOMEM;
+  }
+  const bool fenced = (op.flags & FI_FENCE) != 0 && peer.unacknowledged > 0;
+  if ((peer.gate & PeerState::gate_queued) == 0 && !fenced && step(peer, op) == Step::Sent) return 0;
+  if ((op.flags & FI_INJECT) != 0 && !op.bounce && !own_bytes(op)) {
+    transmit_ops_.give(op);
+    return -FI_ENOMEM;
+  }
+  enqueue(peer, op);
+  return 0;
+}
+
+// Copies the source, so that the program has its buffer back (FI_INJECT).
+template <Link L>
+bool Engine<L>::own_bytes(Op& op) noexcept {
+  const size_t bytes = op.kind == OpKind::Read ? 0 : op.length;
+  if (bytes == 0) return true;
+  op.bounce.reset(new (std::nothrow) std::byte[bytes]);
+  if (!op.bounce) return false;
+  (void)gather(op.bounce.get(), op.iov.data(), op.iov_count, 0, bytes);
+  op.iov[0] = {op.bounce.get(), bytes};
+  op.iov_count = 1;
+  return true;
+}
+
+template <Link L>
+void Engine<L>::enqueue(Peer& peer, Op& op) noexcept {
+  op.stage = OpStage::Queued;
+  if (peer.queue.empty()) {
+    blocked_peers_.push_back(&peer);
+    ++busy_;
+    peer.gate |= PeerState::gate_queued;
+  }
+  peer.queue.push_back(op);
+}
+
+template <Link L>
+typename Engine<L>::Step Engine<L>::step(Peer& peer, Op& op) noexcept {
+  switch (op.kind) {
+    case OpKind::Send: return step_message(peer, op);
+    case OpKind::Write:
+    case OpKind::Read: return step_rma(peer, op);
+    case OpKind::Atomic: return step_atomic(peer, op);
+    default: return step_control(peer, op);
+  }
+}
+
+template <Link L>
+void Engine<L>::wait_for_peer(Peer& peer, Op& op) noexcept {
+  op.stage = OpStage::Waiting;
+  op.acked = true;
+  ++peer.unacknowledged;
+  peer.in_flight.push_back(op);
+}
+
+template <Link L>
+size_t Engine<L>::fill_rts(const Peer& peer, const Op& op, uint64_t id, std::byte* out) const noexcept {
+  (void)peer;
+  wire::RtsPrefix rts{id, op.length, 0, 0, 0};
+  std::array<wire::SourceSegment, iov_max> segments{};
+  if constexpr (HasRemoteRead<L>) {
+    rts.stamp = link_.stamp();
+    for (size_t i = 0; i < op.iov_count; ++i) {
+      if (op.iov[i].iov_len == 0) continue;
+      segments[rts.segments++] = {reinterpret_cast<uint64_t>(op.iov[i].iov_base), op.iov[i].iov_len};
+    }
+  }
+  std::memcpy(out, &rts, sizeof(rts));
+  std::memcpy(out + sizeof(rts), segments.data(), rts.segments * sizeof(wire::SourceSegment));
+  return sizeof(rts) + rts.segments * sizeof(wire::SourceSegment);
+}
+
+template <Link L>
+typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
+  const uint8_t flags = op.has_data ? wire::has_b | wire::has_data : 0;
+  const bool wants_ack = (op.flags & acknowledged_flags) != 0;
+  const uint64_t id = transmit_ops_.id(op);
+  std::array<std::byte, prefix_bytes_max> prefix;
+  if (op.length <= L::eager_bytes_max && (peer.gate & PeerState::gate_paused) == 0) {
+    size_t prefix_bytes = 0;
+    if (wants_ack) {
+      const wire::AckPrefix ack{id};
+      std::memcpy(prefix.data(), &ack, sizeof(ack));
+      prefix_bytes = sizeof(ack);
+    }
+    const auto kind = wants_ack ? (op.tagged ? wire::FrameKind::TaggedAck : wire::FrameKind::MsgAck)
+                                : (op.tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg);
+    const wire::FrameHead head{kind, flags, op.target_context, static_cast<uint32_t>(op.length + prefix_bytes), op.tag, op.data};
+    if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), op.iov.data(), op.iov_count)) return Step::Blocked;
+    if (wants_ack)
+      wait_for_peer(peer, op);
+    else
+      finish_transmit(op, 0, core::ProviderError::None);
+    return Step::Sent;
+  }
+  const size_t prefix_bytes = fill_rts(peer, op, id, prefix.data());
+  const auto kind = op.tagged ? wire::FrameKind::TaggedRts : wire::FrameKind::MsgRts;
+  const wire::FrameHead head{kind, flags, op.target_context, static_cast<uint32_t>(prefix_bytes), op.tag, op.data};
+  if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), nullptr, 0)) return Step::Blocked;
+  wait_for_peer(peer, op);
+  return Step::Sent;
+}
+
+template <Link L>
+size_t Engine<L>::fill_targets(const Op& op, std::byte* out) const noexcept {
+  std::memcpy(out, op.targets.data(), op.target_count * sizeof(wire::RmaTarget));
+  return op.target_count * sizeof(wire::RmaTarget);
+}
+
+template <Link L>
+typename Engine<L>::Step Engine<L>::step_rma(Peer& peer, Op& op) noexcept {
+  std::array<std::byte, prefix_bytes_max> prefix;
+  const uint64_t id = transmit_ops_.id(op);
+  const wire::RmaPrefix rma{op.length, op.target_count, 0};
+  std::memcpy(prefix.data(), &rma, sizeof(rma));
+  size_t prefix_bytes = sizeof(rma) + fill_targets(op, prefix.data() + sizeof(rma));
+  const bool write = op.kind == OpKind::Write;
+  const bool eager = write && op.length <= L::eager_bytes_max;
+  if (write && !eager) prefix_bytes += fill_rts(peer, op, id, prefix.data() + prefix_bytes);
+  const auto kind = !write ? wire::FrameKind::Read : eager ? wire::FrameKind::Write : wire::FrameKind::WriteRts;
+  const uint8_t flags = write && op.has_data ? wire::has_b | wire::has_data : 0;
+  const size_t payload = eager ? op.length : 0;
+  const wire::FrameHead head{kind, flags, op.target_context, static_cast<uint32_t>(prefix_bytes + payload), id, op.data};
+  if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), op.iov.data(), eager ? op.iov_count : 0)) return Step::Blocked;
+  wait_for_peer(peer, op);
+  return Step::Sent;
+}
+
+template <Link L>
+typename Engine<L>::Step Engine<L>::step_atomic(Peer& peer, Op& op) noexcept {
+  std::array<std::byte, prefix_bytes_max> prefix;
+  size_t remote = 0;
+  for (size_t i = 0; i < op.target_count; ++i) remote += op.targets[i].length;
+  const wire::AtomicPrefix atomic{op.datatype, op.atomic_op, op.atomic_kind, op.target_count, remote};
+  std::memcpy(prefix.data(), &atomic, sizeof(atomic));
+  const size_t prefix_bytes = sizeof(atomic) + fill_targets(op, prefix.data() + sizeof(atomic));
+  std::array<iovec, 2 * iov_max> parts{};
+  size_t count = 0;
+  size_t payload = 0;
+  const auto add = [&](const iovec* list, size_t n) {
+    for (size_t i = 0; i < n; ++i) {
+      parts[count++] = list[i];
+      payload += list[i].iov_len;
+    }
+  };
+  if (op.atomic_op != FI_ATOMIC_READ) add(op.iov.data(), op.iov_count);
+  if (op.atomic_kind == static_cast<uint32_t>(core::AtomicKind::Compare)) add(op.compare.data(), op.compare_count);
+  const uint8_t flags = op.has_data ? wire::has_b | wire::has_data : 0;
+  const wire::FrameHead head{wire::FrameKind::Atomic, flags, op.target_context, static_cast<uint32_t>(prefix_bytes + payload),
+                             transmit_ops_.id(op), op.data};
+  if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), parts.data(), count)) return Step::Blocked;
+  wait_for_peer(peer, op);
+  return Step::Sent;
+}
+
+template <Link L>
+typename Engine<L>::Step Engine<L>::step_control(Peer& peer, Op& op) noexcept {
+  const wire::FrameHead head{static_cast<wire::FrameKind>(op.frame_kind), op.frame_flags, 0, static_cast<uint32_t>(op.length), op.remote, op.data};
+  if (!link_.send(peer, head, std::span(op.bounce.get(), op.length), nullptr, 0)) return Step::Blocked;
+  op.bounce.reset();
+  service_ops_.give(op);
+  return Step::Sent;
+}
+
+// A frame of the protocol itself: goes at once or waits in the queue, never fails while there is memory.
+template <Link L>
+void Engine<L>::send_control(Peer& peer, wire::FrameKind kind, uint8_t flags, uint64_t a, uint64_t b,
+                             std::span<const std::byte> payload) noexcept {
+  if (peer.lost) return;
+  const wire::FrameHead head{kind, flags, 0, static_cast<uint32_t>(payload.size()), a, b};
+  if ((peer.gate & PeerState::gate_queued) == 0 && link_.send(peer, head, payload, nullptr, 0)) return;
+  Op* op = service_ops_.take();
+  if (op != nullptr) {
+    op->bounce.reset(payload.empty() ? nullptr : new (std::nothrow) std::byte[payload.size()]);
+    if (!payload.empty() && !op->bounce) {
+      service_ops_.give(*op);
+      op = nullptr;
+    }
+  }
+  if (op == nullptr) {
+    malformed(peer);  // nothing can be said to it any more: cutting it off is the honest end
+    return;
+  }
+  op->kind = OpKind::Control;
+  op->frame_kind = static_cast<uint8_t>(kind);
+  op->frame_flags = flags;
+  op->remote = a;
+  op->data = b;
+  op->flags = 0;
+  op->length = payload.size();
+  if (!payload.empty()) std::memcpy(op->bounce.get(), payload.data(), payload.size());
+  enqueue(peer, *op);
+}
+
+// --- work that waits for room ---
+
+template <Link L>
+void Engine<L>::work() noexcept {
+  for (size_t i = doomed_.size(); i-- > 0;) {
+    Peer& peer = *doomed_[i];
+    doomed_.erase(doomed_.begin() + static_cast<std::ptrdiff_t>(i));
+    --busy_;
+    fail_peer(peer, core::ProviderError::PeerMisbehaved);
+    link_.forget(peer);
+    release_peer(peer);
+  }
+  for (size_t i = blocked_peers_.size(); i-- > 0;) flush(*blocked_peers_[i]);
+  streams_.for_each([this](Op& op) {
+    Op* moving = &op;
+    if (!stream(*moving)) return;
+    List<Op, QueueHook>::remove(*moving);
+    --busy_;
+    if (moving->kind == OpKind::Outbound) {
+      finish_inbound(*moving, 0, core::ProviderError::None);
+    } else {
+      moving->stage = OpStage::Waiting;  // for Done
+    }
+  });
+}
+
+template <Link L>
+void Engine<L>::flush(Peer& peer) noexcept {
+  while (Op* op = peer.queue.front()) {
+    if ((op->flags & FI_FENCE) != 0 && peer.unacknowledged > 0) return;
+    List<Op, QueueHook>::remove(*op);
+    if (step(peer, *op) == Step::Blocked) {
+      peer.queue.push_front(*op);
+      return;
+    }
+  }
+  peer.gate &= ~static_cast<uint32_t>(PeerState::gate_queued);
+  std::erase(blocked_peers_, &peer);
+  --busy_;
+}
+
+// Sends segments while there is room. True: all of them are on their way.
+template <Link L>
+bool Engine<L>::stream(Op& op) noexcept {
+  Peer& peer = full(*op.peer);
+  std::array<iovec, 16> parts;
+  while (op.done < op.total) {
+    const size_t bytes = std::min<uint64_t>(L::segment_bytes, op.total - op.done);
+    size_t count = slice(op.memory(), op.memory_count(), op.done, bytes, parts.data(), parts.size());
+    const size_t covered = total_bytes(parts.data(), count);  // less when the pieces are many and small
+    const wire::FrameHead head{wire::FrameKind::Segment, wire::has_b, 0, static_cast<uint32_t>(covered), op.remote, op.done};
+    if (!link_.send(peer, head, {}, parts.data(), count)) return false;
+    op.done += covered;
+  }
+  return true;
+}
+
+// --- the end of an operation ---
+
+template <Link L>
+void Engine<L>::complete_transmit(TxContext& tx, const Op& op, int status, core::ProviderError why) noexcept {
+  const bool reads = op.kind == OpKind::Read || (op.kind == OpKind::Atomic && op.atomic_kind != static_cast<uint32_t>(core::AtomicKind::Write));
+  uint64_t flags = 0;
+  core::Counter* counter = nullptr;
+  switch (op.kind) {
+    case OpKind::Send:
+      flags = FI_SEND | (op.tagged ? FI_TAGGED : FI_MSG);
+      counter = tx.sends;
+      break;
+    case OpKind::Atomic:
+      flags = FI_ATOMIC | (reads ? FI_READ : FI_WRITE);
+      counter = reads ? tx.reads : tx.writes;
+      break;
+    default:
+      flags = FI_RMA | (reads ? FI_READ : FI_WRITE);
+      counter = reads ? tx.reads : tx.writes;
+  }
+  if (status != 0) {
+    if (tx.cq != nullptr) {
+      core::CompletionError error;
+      error.base = {op.context, flags, 0, nullptr, 0, op.tag, FI_ADDR_NOTAVAIL};
+      error.err = status;
+      error.prov_errno = static_cast<int>(why);
+      tx.cq->push_error(error);
+    }
+    if (counter != nullptr) counter->add_error(1);
+    if (op.extra_counter != nullptr) op.extra_counter->add_error(1);
+    return;
+  }
+  if (op.completes) tx.cq->push({op.context, flags, op.length, nullptr, 0, op.kind == OpKind::Send ? op.tag : 0, FI_ADDR_NOTAVAIL});
+  if (counter != nullptr) counter->add(1);
+  if (op.extra_counter != nullptr) op.extra_counter->add(1);
+}
+
+template <Link L>
+void Engine<L>::finish_transmit(Op& op, int status, core::ProviderError why) noexcept {
+  if (op.acked) {
+    List<Op, InFlightHook>::remove(op);
+    --op.peer->unacknowledged;
+    op.acked = false;
+  }
+  if (op.stage == OpStage::Streaming && List<Op, QueueHook>::linked(op)) {
+    List<Op, QueueHook>::remove(op);  // the peer ended it early
+    --busy_;
+  }
+  complete_transmit(*op.tx, op, status, why);
+  op.bounce.reset();
+  transmit_ops_.give(op);
+}
+
+}  // namespace weft::proto

@@ -1,0 +1,33 @@
+// Text addresses: chosen by the library, or named by a service.
+#include "providers/local_address.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+namespace weft::providers {
+
+Result<std::vector<std::byte>> resolve_local(const char* node, const char* service, bool source, size_t address_bytes) {
+  std::string text;
+  const std::string_view host = node != nullptr ? node : "";
+  if (host.starts_with("fi_shm://") || host.starts_with("fi_ns://")) {
+    text = host;
+  } else if (service != nullptr && *service != 0) {
+    text = std::string("fi_ns://").append(service);
+  } else if (!host.empty() && !source) {
+    text = std::string("fi_ns://").append(host);
+  }
+  if (text.empty()) return std::vector<std::byte>{};
+  if (text.size() >= address_bytes)
+    return Error{EINVAL, "the address " + text + " is longer than " + std::to_string(address_bytes - 1) + " characters"};
+  std::vector<std::byte> bytes(address_bytes);
+  std::memcpy(bytes.data(), text.data(), text.size());
+  return bytes;
+}
+
+std::string local_to_string(const void* bytes, size_t address_bytes) {
+  const char* text = static_cast<const char*>(bytes);
+  return {text, ::strnlen(text, address_bytes)};
+}
+
+}  // namespace weft::providers

@@ -1,0 +1,104 @@
+// Frames of the engine: what travels over a Link. A plain struct for the head and for each prefix; checked reads.
+// Stateless; must not know who sends or receives.
+//
+// A frame is a head and `length` bytes of payload. Kinds that need more than the head begin their payload with a prefix
+// struct from below. Frames between two processes of one machine use native byte order; a Link that leaves the machine converts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace weft::wire {
+
+enum class FrameKind : uint8_t {
+  Tagged = 1,     // a = tag, [b = cq data], payload: the message
+  Msg = 2,        // a = operation id or 0, [b = cq data], payload: the message
+  TaggedAck = 3,  // as Tagged; payload begins with AckPrefix: the sender waits for Done
+  MsgAck = 4,     // as Msg; likewise
+  TaggedRts = 5,  // a = tag, [b = cq data], payload: RtsPrefix, then its segments of the source
+  MsgRts = 6,     // likewise without a tag
+  Cts = 7,        // a = sender's operation id, payload: CtsPrefix
+  Segment = 8,    // a = receiving operation id, b = offset, payload: bytes
+  Done = 9,       // a = operation id of the other side, b = status (0 or a positive FI_E* value)
+  Write = 10,     // a = initiator's operation id, [b = cq data], payload: RmaPrefix, RmaTargets, bytes
+  WriteRts = 11,  // as Write, but RtsPrefix follows the targets and the bytes stay with the initiator
+  Read = 12,      // a = initiator's operation id, payload: RmaPrefix, RmaTargets
+  Atomic = 13,    // a = initiator's operation id, payload: AtomicPrefix, RmaTargets, operand, compare
+  Reply = 14,     // a = initiator's operation id, payload: the old values of a fetching atomic
+  Pause = 15,     // the receiver's buffer for unexpected messages is full: keep payloads with you
+  Resume = 16,    // it has room again
+};
+inline constexpr uint8_t frame_kind_max = 16;
+
+enum FrameFlag : uint8_t {
+  has_b = 1,        // the field b is meant
+  has_data = 2,     // b carries FI_REMOTE_CQ_DATA
+  in_bulk = 0x80,   // the link's own: the payload is not in the slot
+};
+
+struct FrameHead {
+  FrameKind kind;
+  uint8_t flags;
+  uint8_t context;  // receive context index at the target
+  uint32_t length;  // payload bytes
+  uint64_t a;
+  uint64_t b;
+};
+
+struct AckPrefix {
+  uint64_t operation;  // sender's operation id, for Done
+};
+
+// One stretch of the source of a rendezvous, in the sender's address space.
+struct SourceSegment {
+  uint64_t address;
+  uint64_t length;
+};
+
+struct RtsPrefix {
+  uint64_t operation;  // sender's operation id
+  uint64_t total;      // bytes of the message
+  uint64_t stamp;      // link time of sending; 0 when the link has none
+  uint32_t segments;   // SourceSegments that follow; 0 when the source cannot be read remotely
+  uint32_t reserved;
+};
+
+struct CtsPrefix {
+  uint64_t operation;  // receiving operation id, for Segment
+  uint64_t length;     // bytes to send: the message or what fits
+};
+
+struct RmaPrefix {
+  uint64_t total;     // bytes of the operation
+  uint32_t targets;   // RmaTargets that follow
+  uint32_t flags;     // RmaFlag
+};
+
+struct RmaTarget {
+  uint64_t address;  // as the target's mr_mode says: virtual or offset
+  uint64_t length;   // bytes
+  uint64_t key;
+};
+
+struct AtomicPrefix {
+  uint32_t datatype;  // fi_datatype
+  uint32_t op;        // fi_op
+  uint32_t kind;      // core::AtomicKind
+  uint32_t targets;
+  uint64_t bytes;     // of the operand (and of the compare values)
+};
+
+// Reads a struct from the front of a payload; false when it is too short.
+template <class T>
+[[nodiscard]] inline bool take(const std::byte*& at, size_t& left, T& out) noexcept {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if (left < sizeof(T)) return false;
+  std::memcpy(&out, at, sizeof(T));
+  at += sizeof(T);
+  left -= sizeof(T);
+  return true;
+}
+
+}  // namespace weft::wire

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# The checks of the source can fail: each is run on a small tree that breaks its rule, and on one that keeps it.
+set -euo pipefail
+source_dir="${WEFT_SOURCE:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}"
+tree="$(mktemp -d)"
+trap 'rm -rf "$tree"' EXIT
+mkdir -p "$tree/scripts" "$tree/docs/walk" "$tree"/src/{base,wire,core,proto,os} "$tree/tools/weft"
+cp -r "$source_dir/scripts/check" "$tree/scripts/check"
+failures=0
+
+expect() {  # expect good|bad NAME SCRIPT ARGUMENT...
+  local wanted="$1" name="$2" outcome=good; shift 2
+  python3 "$tree/scripts/check/$1" "${@:2}" >"$tree/output" 2>&1 || outcome=bad
+  if [[ $outcome == "$wanted" ]]; then echo "ok: $name"; else
+    echo "FAILED: $name (wanted $wanted)"; cat "$tree/output"; failures=$((failures + 1)); fi
+}
+put() { printf '%b' "$2" >"$tree/$1"; }
+
+put src/base/a.hpp '#pragma once\n#include <string>\nnamespace weft { std::string a(); }\n'
+put src/proto/b.hpp '#pragma once\n#include "base/a.hpp"\nnamespace weft::proto {\ninline int b(int x) { return x; }\n}\n'
+put src/proto/b.cpp '#include "proto/b.hpp"\nnamespace weft::proto { int c() { return b(1); } }\n'
+put docs/walk/one.md 'first `proto/b.hpp:b`, then `src/base/a.hpp:weft::a()`\n'
+for script in layers.py sans_io.py walks.py paths.py; do expect good "$script on a good tree" "$script"; done
+expect good "headers.py on a good tree" headers.py g++
+
+put src/base/up.hpp '#pragma once\n#include "core/none.hpp"\n'
+expect bad "a room includes a later one" layers.py
+put src/base/up.hpp '#pragma once\n#include "a.hpp"\n'
+expect bad "an include that is not relative to src" layers.py
+rm "$tree/src/base/up.hpp"
+put tools/weft/t.cpp '#include "base/a.hpp"\n'
+expect bad "the command includes a room" layers.py
+rm "$tree/tools/weft/t.cpp"
+put src/elsewhere.cpp 'int x;\n'
+expect bad "a file in no room" layers.py
+rm "$tree/src/elsewhere.cpp"
+
+put src/core/h.hpp '#pragma once\ninline std::string h() { return {}; }\n'
+expect bad "a header that needs another before it" headers.py g++
+put src/core/h.hpp 'struct H {};\n'
+expect bad "a header that cannot be included twice" headers.py g++
+rm "$tree/src/core/h.hpp"
+
+put src/wire/w.hpp '#pragma once\n#include <chrono>\n'
+expect bad "a clock's header in wire" sans_io.py
+rm "$tree/src/wire/w.hpp"
+put src/proto/io.cpp 'extern "C" long write(int, const void*, unsigned long);\nlong io() { return write(1, "", 0); }\n'
+expect bad "a system call in proto" sans_io.py
+rm "$tree/src/proto/io.cpp"
+put src/proto/t.hpp '#pragma once\nextern "C" int usleep(unsigned);\nnamespace weft::proto {\ntemplate <class T> int t(T x) { return usleep(x); }\n}\n'
+put src/proto/t_test.cpp '#include "proto/t.hpp"\nint use() { return weft::proto::t(1u); }\n'
+expect bad "a sleep in a template of proto" sans_io.py
+rm "$tree"/src/proto/t*
+
+put docs/walk/two.md 'gone: `proto/b.hpp:gone`\n'
+expect bad "an anchor without its symbol" walks.py
+put docs/walk/two.md 'gone: `proto/gone.hpp:b`\n'
+expect bad "an anchor without its file" walks.py
+put docs/walk/two.md 'no anchor\n'
+expect bad "a walk without anchors" walks.py
+put docs/walk/two.md 'see `proto/b.hpp:b` in /ho''me/someone\n'
+expect bad "a path of one machine" paths.py
+
+[[ $failures -eq 0 ]]

@@ -1,0 +1,160 @@
+// Where a message comes from: FI_DIRECTED_RECV, FI_SOURCE by fi_cq_readfrom, FI_SOURCE_ERR.
+#include <cstring>
+
+#include "fixture.hpp"
+
+namespace weft::conformance {
+namespace {
+
+void put(World& w, size_t from, size_t to, uint64_t value, uint64_t tag) {
+  WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[from], &value, sizeof value, w[from].peer[to], tag); }));
+}
+
+// fi_cq(3), fi_cq_readfrom.
+TEST(Source, readfrom__fi_cq_3) {
+  for (const fi_av_type type : {FI_AV_MAP, FI_AV_TABLE}) {
+    WEFT_WORLD(w, {.caps = FI_MSG | FI_TAGGED | FI_SOURCE, .av_type = type, .endpoints = 4});
+    for (const size_t len : {size_t{0}, size_t{8}, size_t{100}, size_t{300'000}}) {
+      for (size_t from = 0; from < 4; ++from) {
+        SCOPED_TRACE("from " + std::to_string(from) + ", size " + std::to_string(len));
+        const auto out = pattern(len, 1);
+        std::vector<uint8_t> in(len + 1);
+        Ctx sent, received;
+        WEFT_ASSERT_OK(w.post([&] { return fi_tsend(w[from], out.data(), len, nullptr, w[from].peer[1], 7, &sent); }));
+        WEFT_ASSERT_OK(fi_trecv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, 7, 0, &received));
+        EXPECT_EQ(w.done(w[1].rx, received).src, w[1].peer[from]);
+        w.done(w[from].tx, sent);
+        WEFT_ASSERT_OK(fi_recv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, &received));
+        WEFT_ASSERT_OK(w.post([&] { return fi_send(w[from], out.data(), len, nullptr, w[from].peer[1], &sent); }));
+        EXPECT_EQ(w.done(w[1].rx, received).src, w[1].peer[from]);
+        w.done(w[from].tx, sent);
+      }
+    }
+  }
+}
+
+// fi_cq(3), fi_cq_readfrom: a source that the AV does not hold is FI_ADDR_NOTAVAIL under FI_SOURCE alone.
+TEST(Source, unknown_source_is_not_available__fi_cq_3) {
+  WEFT_WORLD(w, {.caps = FI_MSG | FI_TAGGED | FI_SOURCE, .av_type = FI_AV_TABLE, .insert = false});
+  fi_addr_t to_one = FI_ADDR_NOTAVAIL;
+  ASSERT_EQ(fi_av_insert(w[0].av.get(), w[1].name.data(), 1, &to_one, 0, nullptr), 1);
+  uint64_t in = 0;
+  const uint64_t value = 5;
+  Ctx received;
+  WEFT_ASSERT_OK(fi_trecv(w[1], &in, 8, nullptr, FI_ADDR_UNSPEC, 1, 0, &received));
+  WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &value, 8, to_one, 1); }));
+  const Completion c = w.done(w[1].rx, received);
+  EXPECT_EQ(c.src, FI_ADDR_NOTAVAIL);
+  EXPECT_EQ(in, value);
+}
+
+// fi_cq(3), FI_EADDRNOTAVAIL: under FI_SOURCE_ERR the message comes by fi_cq_readerr with the address, which can be inserted.
+TEST(Source, source_err_gives_the_address__fi_cq_3) {
+  WEFT_WORLD(w, {.caps = FI_MSG | FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR, .insert = false});
+  fi_addr_t to_one = FI_ADDR_NOTAVAIL;
+  ASSERT_EQ(fi_av_insert(w[0].av.get(), w[1].name.data(), 1, &to_one, 0, nullptr), 1);
+  for (const bool receive_first : {true, false}) {
+    uint64_t in = 0;
+    const uint64_t value = receive_first ? 5 : 6;
+    Ctx received;
+    const auto receive = [&] { return fi_trecv(w[1], &in, 8, nullptr, FI_ADDR_UNSPEC, 1, 0, &received); };
+    if (receive_first) {
+      WEFT_ASSERT_OK(receive());
+    }
+    WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &value, 8, to_one, 1); }));
+    if (!receive_first) {
+      w.progress_for(milliseconds(1));
+      WEFT_ASSERT_OK(receive());
+    }
+    const Completion c = w.wait(w[1].rx, received);
+    EXPECT_EQ(c.err, FI_EADDRNOTAVAIL);
+    EXPECT_EQ(c.len, 8u);
+    EXPECT_EQ(c.tag, 1u);
+    EXPECT_EQ(in, value) << "the data was received";
+    EXPECT_EQ(c.err_data, w[0].name);
+    if (receive_first) continue;
+    // Inserted, the same source is known from then on, and can be answered.
+    fi_addr_t back = FI_ADDR_NOTAVAIL;
+    ASSERT_EQ(c.err_data.size(), w[0].name.size());
+    ASSERT_EQ(fi_av_insert(w[1].av.get(), c.err_data.data(), 1, &back, 0, nullptr), 1);
+    WEFT_ASSERT_OK(receive());
+    WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &value, 8, to_one, 1); }));
+    EXPECT_EQ(w.done(w[1].rx, received).src, back);
+    Ctx answered;
+    WEFT_ASSERT_OK(fi_trecv(w[0], &in, 8, nullptr, FI_ADDR_UNSPEC, 2, 0, &answered));
+    WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[1], &value, 8, back, 2); }));
+    w.wait(w[0].rx, answered);
+  }
+}
+
+// fi_msg(3) and fi_tagged(3), src_addr: a directed receive takes messages of its source alone.
+TEST(DirectedRecv, tagged__fi_tagged_3) {
+  WEFT_WORLD(w, {.caps = FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE, .endpoints = 4});
+  uint64_t got[4] = {};
+  Ctx ctx[4];
+  // Posting order: from 2, from 3, from any, from 2.
+  const fi_addr_t from[4] = {w[1].peer[2], w[1].peer[3], FI_ADDR_UNSPEC, w[1].peer[2]};
+  for (int i = 0; i < 4; ++i) WEFT_ASSERT_OK(fi_trecv(w[1], &got[i], 8, nullptr, from[i], 1, 0, &ctx[i]));
+  put(w, 0, 1, 100, 1);  // only the third fits
+  EXPECT_EQ(w.done(w[1].rx, ctx[2]).src, w[1].peer[0]);
+  put(w, 3, 1, 103, 1);
+  EXPECT_EQ(w.done(w[1].rx, ctx[1]).src, w[1].peer[3]);
+  put(w, 2, 1, 102, 1);
+  w.done(w[1].rx, ctx[0]);
+  put(w, 2, 1, 104, 1);
+  w.done(w[1].rx, ctx[3]);
+  EXPECT_EQ(got[0], 102u);
+  EXPECT_EQ(got[1], 103u);
+  EXPECT_EQ(got[2], 100u);
+  EXPECT_EQ(got[3], 104u);
+}
+
+// Unexpected messages of several sources; each directed receive with a wildcard tag finds its own, in order.
+TEST(DirectedRecv, unexpected_by_source__fi_tagged_3) {
+  WEFT_WORLD(w, {.caps = FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE, .msg_order = FI_ORDER_SAS, .endpoints = 4});
+  for (uint64_t i = 0; i < 5; ++i) {
+    for (const size_t from : {0, 2, 3}) put(w, from, 1, from * 1000 + i, i);
+  }
+  w.progress_for(milliseconds(2));
+  for (const size_t from : {3, 0, 2}) {
+    for (uint64_t i = 0; i < 5; ++i) {
+      uint64_t got = 0;
+      Ctx ctx;
+      WEFT_ASSERT_OK(fi_trecv(w[1], &got, 8, nullptr, w[1].peer[from], 0, ~0ULL, &ctx));
+      const Completion c = w.done(w[1].rx, ctx);
+      EXPECT_EQ(got, from * 1000 + i);
+      EXPECT_EQ(c.tag, i);
+      EXPECT_EQ(c.src, w[1].peer[from]);
+    }
+  }
+}
+
+TEST(DirectedRecv, untagged__fi_msg_3) {
+  WEFT_WORLD(w, {.caps = FI_MSG | FI_DIRECTED_RECV | FI_SOURCE, .endpoints = 3});
+  uint64_t got[2] = {};
+  Ctx ctx[2];
+  WEFT_ASSERT_OK(fi_recv(w[1], &got[0], 8, nullptr, w[1].peer[2], &ctx[0]));
+  WEFT_ASSERT_OK(fi_recv(w[1], &got[1], 8, nullptr, w[1].peer[0], &ctx[1]));
+  const uint64_t a = 10, b = 12;
+  WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[0], &a, 8, w[0].peer[1]); }));
+  w.done(w[1].rx, ctx[1]);
+  WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[2], &b, 8, w[2].peer[1]); }));
+  w.done(w[1].rx, ctx[0]);
+  EXPECT_EQ(got[0], b);
+  EXPECT_EQ(got[1], a);
+}
+
+// Without FI_DIRECTED_RECV the address of a receive is ignored; fi_msg(3), src_addr.
+TEST(DirectedRecv, ignored_when_not_asked_for__fi_msg_3) {
+  WEFT_WORLD(w, {.caps = FI_TAGGED, .endpoints = 3});
+  if (w.info()->caps & FI_DIRECTED_RECV) GTEST_SKIP() << "the provider gives it unasked";
+  uint64_t got = 0;
+  Ctx ctx;
+  WEFT_ASSERT_OK(fi_trecv(w[1], &got, 8, nullptr, w[1].peer[2], 1, 0, &ctx));
+  put(w, 0, 1, 9, 1);
+  w.done(w[1].rx, ctx);
+  EXPECT_EQ(got, 9u);
+}
+
+}  // namespace
+}  // namespace weft::conformance

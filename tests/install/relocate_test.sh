@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# The install tree works from anywhere: a copy under another name runs an unmodified program, brings no library of its own into it
+# and knows no folder of the build.
+set -euo pipefail
+[[ -n "${WEFT_STAGE:-}" && -x "$WEFT_STAGE/bin/weft" ]] || { echo "nothing is staged; ./dev build stages"; exit 77; }
+[[ -z "${WEFT_SANITIZE:-}" ]] || { echo "a sanitized library wants its runtime in the program"; exit 77; }
+place="$(mktemp -d)"
+trap 'rm -rf "$place"' EXIT
+cp -a "$WEFT_STAGE" "$place/moved tree"
+tree="$place/moved tree"
+fail() { echo "FAILED: $*"; exit 1; }
+
+for library in "$tree/lib/weft/compat/libfabric.so.1" "$tree/lib/weft/plugin/libweft-fi.so"; do
+  [[ -e "$library" ]] || fail "$library is missing"
+  strange="$(readelf -dW "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -Ev '^(libc|libm|ld-linux-x86-64)\.so\.[0-9]+$' || true)"
+  [[ -z "$strange" ]] || fail "$library brings in $strange"
+  readelf -dW "$library" | grep -E 'RPATH|RUNPATH' && fail "$library has a search path"
+done
+readelf -dW "$tree/lib/weft/compat/libfabric.so.1" | grep -q 'SONAME.*\[libfabric\.so\.1\]' || fail "the drop-in's soname"
+exported="$(nm -D --defined-only "$tree/lib/weft/plugin/libweft-fi.so" | awk '{ print $3 }' | xargs)"
+[[ "$exported" == fi_prov_ini ]] || fail "the plugin exports: $exported"
+readelf -dW "$tree/bin/weft" | grep -E 'RPATH|RUNPATH' && fail "weft has a search path"
+
+cd /
+env -u LD_LIBRARY_PATH "$tree/bin/weft" run -- fi_info -p shm >"$place/info" || { cat "$place/info"; fail "fi_info over the moved tree"; }
+grep -q '^provider: *shm' "$place/info" || { cat "$place/info"; fail "no provider shm"; }
+env -u LD_LIBRARY_PATH "$tree/bin/weft" run -- sh -c 'LD_TRACE_LOADED_OBJECTS=1 exec fi_info' | grep 'libfabric\.so\.1 =>' |
+  grep -qF "$tree/lib/weft/compat" || fail "the program did not get the moved library"
+env -u LD_LIBRARY_PATH "$tree/bin/weft" info >"$place/weft-info" || fail "weft info from the moved tree"
+echo "the moved tree works"

@@ -1,0 +1,95 @@
+// The command `weft`: finds the subcommand. Every subcommand knows the public API of libfabric and nothing of
+// Weft's insides.
+#include <rdma/fabric.h>
+
+#include <cstdio>
+#include <exception>
+#include <span>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "failure.hpp"
+#include "info.hpp"
+#include "perf.hpp"
+#include "run.hpp"
+
+#ifndef WEFT_VERSION
+#define WEFT_VERSION "0.1.0"
+#endif
+
+namespace {
+
+constexpr const char* help_text = R"(NAME
+  weft - run, inspect and measure programs on the Weft fabric stack
+
+SYNOPSIS
+  weft run [--plugin] [--] PROGRAM [ARGUMENT]...
+  weft info [-v|-j|-l] [--why] [HINT]...
+  weft perf [-p PROVIDER]... [-t TESTS] [-s SIZES] [OPTION]...
+  weft --version
+  weft help [COMMAND]
+
+DESCRIPTION
+  run     Runs an unmodified libfabric program on Weft.
+  info    Lists providers and their attributes; --why tells why hints match nothing.
+  perf    Measures latency, message rate and bandwidth of a provider, of Weft or of a stock libfabric.
+
+  Each command has --help.
+)";
+
+int usage_error(std::string_view word) {
+  fmt::print(stderr, "weft: there is no command '{}'; there are: run info perf help (weft --help)\n", word);
+  return weft::tool::exit_usage;
+}
+
+int version() {
+  fmt::print("weft {}\nlibfabric API {}.{}\n", WEFT_VERSION, FI_MAJOR_VERSION, FI_MINOR_VERSION);
+  return 0;
+}
+
+int help(std::span<char*> args, char** all) {
+  if (args.empty()) {
+    fmt::print("{}", help_text);
+    return 0;
+  }
+  const std::string_view topic = args[0];
+  char option[] = "--help";
+  char* help_args[] = {args[0], option, nullptr};
+  if (topic == "run") {
+    fmt::print("{}", weft::tool::run_help());
+    return 0;
+  }
+  if (topic == "info") return weft::tool::info(2, help_args, all);
+  if (topic == "perf") return weft::tool::perf(2, help_args, all);
+  return usage_error(topic);
+}
+
+int dispatch(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "{}", help_text);
+    return weft::tool::exit_usage;
+  }
+  const std::string_view command = argv[1];
+  const std::span<char*> rest(argv + 2, static_cast<size_t>(argc - 2));
+  if (command == "run") return weft::tool::run(rest);
+  if (command == "info") return weft::tool::info(argc - 1, argv + 1, argv);
+  if (command == "perf") return weft::tool::perf(argc - 1, argv + 1, argv);
+  if (command == "--version" || command == "-V" || command == "version") return version();
+  if (command == "help" || command == "--help" || command == "-h") return help(rest, argv);
+  return usage_error(command);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return dispatch(argc, argv);
+  } catch (const weft::tool::Failure& failure) {
+    fmt::print(stderr, "weft{}{}: {}\n", argc > 1 ? " " : "", argc > 1 ? argv[1] : "", failure.what());
+    return failure.status();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "weft: {}\n", error.what());
+    return weft::tool::exit_failed;
+  }
+}

@@ -1,0 +1,394 @@
+// `weft perf`: its command line, and the parent that starts the two processes and watches over them.
+#include "perf.hpp"
+
+#include <poll.h>
+#include <rdma/fabric.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "channel.hpp"
+#include "cli.hpp"
+#include "failure.hpp"
+#include "names.hpp"
+#include "perf_plan.hpp"
+#include "place.hpp"
+#include "report.hpp"
+#include "worker.hpp"
+
+namespace weft::tool {
+
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds grace{5};  // for a process whose other half has ended
+constexpr uint16_t usual_port = 7470;
+
+struct Options : PerfOptions {
+  std::string sizes_text, tests_text, pin_text, format = "text", output, plot_file, client;
+  bool server = false;
+  uint16_t port = usual_port;
+  std::pair<int, int> cpus{-1, -1};
+};
+
+std::string test_lines() {
+  std::string text;
+  for (const Test& test : all_tests()) text += fmt::format("  {:<17} {}\n", test.name, test.about);
+  return text;
+}
+
+void declare(CLI::App& app, Options& o) {
+  app.add_option("-p,--provider", o.providers,
+                 "Provider to measure; may be given more than once (default: shm)")
+      ->allow_extra_args(false)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("-t,--tests", o.tests_text, "Tests, separated by commas (default: all)");
+  app.add_option("-s,--sizes", o.sizes_text,
+                 "Message sizes: 8,64k or 8:1m for doubling (default: what suits the test)");
+  app.add_option("-n,--iters", o.iters, "Messages per repeat (default: as many as take about --time)");
+  app.add_option("--time", o.repeat_ms, "Milliseconds that a repeat takes about (default: 100)")
+      ->check(CLI::Range(1u, 60'000u));
+  app.add_option("-w,--warmup", o.warmup, "Messages before each repeat (default: a tenth)");
+  app.add_option("--window", o.window, "Operations outstanding at once (default: 64)")
+      ->check(CLI::Range(1u, 16384u));
+  app.add_option("-r,--repeat", o.repeat, "Repeats, of which the median is shown (default: 5)")
+      ->check(CLI::Range(1u, 1000u));
+  app.add_option("--buffers", o.buffers,
+                 "Distinct buffers used in turn (default: 1, which stays in the cache)")
+      ->check(CLI::Range(1u, 16384u));
+  app.add_option("--pin", o.pin_text, "CPU,CPU for the two processes, or none (default: two cores)");
+  app.add_option("--threading", o.threading, "Threading level asked for: domain, safe ... (default: domain)");
+  app.add_flag("--verify", o.verify, "Check every byte received (the figures are then of the checking)");
+  app.add_flag("--stock", o.stock, "Measure the system's libfabric instead of Weft");
+  app.add_option("-f,--format", o.format, "text or json")->check(CLI::IsMember({"text", "json"}));
+  app.add_option("-o,--output", o.output, "Write the report there");
+  app.add_option("--plot", o.plot_file, "Draw an SVG file with gnuplot");
+  app.add_option("--node", o.node, "Local address for providers over IP (default: the library's choice)");
+  app.add_flag("--server", o.server, "Two hosts: wait for one --client, do its half of the work, and end");
+  app.add_option("--client", o.client, "Two hosts: measure against the --server on that host");
+  app.add_option("--port", o.port,
+                 fmt::format("Control port of --server and --client (default: {})", usual_port));
+  set_manual(app, {R"(NAME
+  weft perf - latency, message rate and bandwidth of a provider
+
+SYNOPSIS
+  weft perf [-p PROVIDER]... [-t TESTS] [-s SIZES] [OPTION]...
+  weft perf --server [--port PORT]
+  weft perf --client HOST [--port PORT] [OPTION]...
+
+DESCRIPTION
+  Starts two processes on two CPUs, and measures between them through the standard API and nothing else, so
+  that the figures of Weft and of a stock libfabric (--stock) can be compared. Both poll fi_cq_read(3) without
+  sleeping. With one CPU the figures are those of the scheduler.
+
+TESTS
+)" + test_lines(),
+                   R"(EXIT STATUS
+  0 if everything asked for was measured, 1 if not, 2 if the command line makes no sense.
+
+EXAMPLES
+  weft perf
+  weft perf -t tagged-pingpong,tagged-bw -s 8:1m --plot shm.svg
+  weft perf --stock -p 'tcp;ofi_rxm' -t tagged-rate --format json -o tcp.json
+)"});
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> items;
+  size_t begin = 0;
+  while (begin <= text.size() && !text.empty()) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    if (end > begin) items.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return items;
+}
+
+void interpret(Options& o) {
+  if (o.providers.empty()) o.providers = {"shm"};
+  o.tests = split(o.tests_text);
+  if (o.tests.empty()) {
+    for (const Test& test : all_tests()) o.tests.emplace_back(test.name);
+  }
+  for (const std::string& name : o.tests) test_named(name);
+  if (!o.sizes_text.empty()) o.sizes = parse_sizes(o.sizes_text);
+  parse_one(o.threading, threading_names(), "a threading level");
+  if (o.server && !o.client.empty()) fail_usage("--server and --client are for two different hosts");
+  if (o.pin_text == "none") {
+    o.cpus = {-1, -1};
+  } else if (o.pin_text.empty()) {
+    o.cpus = choose_cpus();
+    if (o.cpus.first < 0) {
+      fmt::print(stderr,
+                 "weft perf: warning: there is only one CPU; the figures will be those of the scheduler\n");
+    }
+  } else {
+    const std::vector<std::string> cpus = split(o.pin_text);
+    try {
+      o.cpus.first = std::stoi(cpus.at(0));
+      o.cpus.second = cpus.size() > 1 ? std::stoi(cpus.at(1)) : o.cpus.first;
+    } catch (const std::exception&) {
+      fail_usage("--pin takes two CPU numbers, as in --pin 0,1, or none");
+    }
+  }
+}
+
+// ---- one process of the two ----
+
+struct Child {
+  pid_t pid = -1;
+  Channel reports;
+  std::string role;
+  bool open = true;  // may still report
+  bool ended = false;
+  int status = 0;
+};
+
+// Runs `work` in a new process. What it throws goes to the parent as a report.
+template <class Work>
+Child start(const std::string& role, int cpu, Work&& work) {
+  auto [parent_end, child_end] = local_channel();
+  std::fflush(nullptr);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) fail("cannot fork: {}", std::strerror(errno));
+  if (pid > 0) {
+    Child child;
+    child.pid = pid;
+    child.reports = std::move(parent_end);
+    child.role = role;
+    return child;
+  }
+  parent_end.close();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(exit_failed);
+  int status = exit_ok;
+  try {
+    pin_to(cpu);
+    work(child_end);
+  } catch (const std::exception& error) {
+    status = exit_failed;
+    try {
+      child_end.send({{"failed", error.what()}});
+    } catch (const Failure&) {
+      fmt::print(stderr, "weft perf: {}: {}\n", role, error.what());
+    }
+  }
+  std::exit(status);
+}
+
+Progress progress_over(Channel& parent) {
+  return {[&parent](const Step& step, size_t index, size_t count) {
+            parent.send({{"begin",
+                          {{"provider", step.provider},
+                           {"test", step.test->name},
+                           {"size", step.size},
+                           {"index", index},
+                           {"count", count}}}});
+          },
+          [&parent](const Result& result) {
+            parent.send({{"result", to_json(result)}});
+          },
+          [&parent](const Step& step, const std::string& reason) {
+            parent.send({{"refused",
+                          {{"provider", step.provider},
+                           {"test", step.test->name},
+                           {"size", step.size},
+                           {"reason", reason}}}});
+          }};
+}
+
+// ---- the parent ----
+
+class Supervisor {
+ public:
+  Supervisor(Reporter& reporter, std::string provider)
+      : reporter_(reporter), provider_(std::move(provider)) {}
+
+  void watch(std::array<Child, 2>& children) {
+    Clock::time_point first_end{};
+    while (!children[0].ended || !children[1].ended) {
+      std::array<pollfd, 2> polls{};
+      for (size_t i = 0; i < 2; ++i) polls[i] = {children[i].open ? children[i].reports.fd() : -1, POLLIN, 0};
+      poll(polls.data(), polls.size(), 50);
+      for (size_t i = 0; i < 2; ++i) {
+        if (polls[i].revents) hear(children[i]);
+      }
+      for (Child& child : children) {
+        if (reap(child) && first_end == Clock::time_point{}) first_end = Clock::now();
+      }
+      if (first_end != Clock::time_point{} && Clock::now() - first_end > grace) {
+        for (const Child& child : children) {
+          if (!child.ended) kill(child.pid, SIGKILL);
+        }
+      }
+    }
+    for (Child& child : children) {
+      while (child.open) hear(child);  // what was still in the channel
+    }
+    tell_of_deaths(children);
+  }
+
+ private:
+  void hear(Child& child) {
+    json message;
+    try {
+      message = child.reports.receive(std::chrono::seconds(5));
+    } catch (const Failure&) {
+      child.open = false;  // it has ended; how, waitpid says
+      return;
+    }
+    if (message.contains("begin")) {
+      const json& b = message["begin"];
+      reporter_.begin(b["provider"], b["test"], b["size"], b["index"], b["count"]);
+    } else if (message.contains("result")) {
+      reporter_.result(result_from(message["result"]));
+    } else if (message.contains("refused")) {
+      const json& r = message["refused"];
+      reporter_.refused(r["provider"], r["test"], r["size"], r["reason"]);
+    } else if (message.contains("failed")) {
+      // Each half tells the other why it goes; the first is enough.
+      if (!told_) reporter_.failed(provider_, message["failed"]);
+      told_ = true;
+    }
+  }
+
+  static bool reap(Child& child) {
+    if (!child.ended && waitpid(child.pid, &child.status, WNOHANG) == child.pid) child.ended = true;
+    return child.ended;
+  }
+
+  void tell_of_deaths(const std::array<Child, 2>& children) {
+    for (const Child& child : children) {
+      if (WIFSIGNALED(child.status)) {
+        reporter_.failed(provider_, fmt::format("the {} process died of signal {} ({})", child.role,
+                                                WTERMSIG(child.status), strsignal(WTERMSIG(child.status))));
+      } else if (WEXITSTATUS(child.status) != 0 && !told_) {
+        reporter_.failed(provider_, fmt::format("the {} process ended with status {}", child.role,
+                                                WEXITSTATUS(child.status)));
+      }
+    }
+  }
+
+  Reporter& reporter_;
+  const std::string provider_;
+  bool told_ = false;
+};
+
+void measure_here(const Options& options, const std::string& provider, Reporter& reporter) {
+  PerfOptions one = options;
+  one.providers = {provider};
+  const std::vector<Step> steps = steps_of(one);
+  // No call of the library before the fork: each process is to have a library of its own, as two programs
+  // would.
+  auto [leading, following] = local_channel();
+  std::array<Child, 2> children;
+  children[1] = start("following", options.cpus.second, [&](Channel&) {
+    leading.close();
+    follow(following, options.node);
+  });
+  children[0] = start("leading", options.cpus.first, [&](Channel& parent) {
+    following.close();
+    lead(leading, one, steps, progress_over(parent));
+  });
+  leading.close();
+  following.close();
+  Supervisor(reporter, provider).watch(children);
+}
+
+Circumstances circumstances_of(const Options& o, const std::string& where) {
+  Circumstances c;
+  c.library = library_path();
+  const uint32_t version = fi_version();
+  c.api = fmt::format("{}.{}", FI_MAJOR(version), FI_MINOR(version));
+  c.where = where;
+  if (o.cpus.first >= 0) c.cpus = {o.cpus.first, o.cpus.second};
+  c.threading = o.threading;
+  c.window = o.window;
+  c.repeat = o.repeat;
+  c.buffers = o.buffers;
+  c.verify = o.verify;
+  return c;
+}
+
+int finish(Reporter& reporter, const Options& options) {
+  reporter.finish();
+  if (!options.plot_file.empty() && !reporter.results().empty()) {
+    plot(reporter.results(), options.plot_file, "weft perf");
+  }
+  return reporter.anything_missing() || reporter.results().empty() ? exit_failed : exit_ok;
+}
+
+Format format_of(const Options& options) { return options.format == "json" ? Format::json : Format::text; }
+
+int perf_here(const Options& options) {
+  const std::string where = options.cpus.first < 0 ? "two, not pinned"
+                                                   : fmt::format("two, pinned to CPUs {} and {}",
+                                                                 options.cpus.first, options.cpus.second);
+  Reporter reporter(format_of(options), options.output, circumstances_of(options, where));
+  for (const std::string& provider : options.providers) measure_here(options, provider, reporter);
+  return finish(reporter, options);
+}
+
+int perf_server(const Options& options) {
+  Channel leader = accept_one(options.port, [](uint16_t port) {
+    fmt::print("weft perf: waiting for a client on port {}\n", port);
+    std::fflush(stdout);
+  });
+  pin_to(options.cpus.second);
+  follow(leader, options.node.empty() ? local_address(leader) : options.node);
+  return exit_ok;
+}
+
+int perf_client(Options& options) {
+  Channel follower = connect_to(options.client, options.port, std::chrono::seconds(5));
+  if (options.node.empty()) options.node = local_address(follower);
+  Reporter reporter(format_of(options), options.output,
+                    circumstances_of(options, "this host and " + options.client));
+  pin_to(options.cpus.first);
+  const Progress progress{[&](const Step& step, size_t index, size_t count) {
+                            reporter.begin(step.provider, std::string(step.test->name), step.size, index,
+                                           count);
+                          },
+                          [&](const Result& result) { reporter.result(result); },
+                          [&](const Step& step, const std::string& reason) {
+                            reporter.refused(step.provider, std::string(step.test->name), step.size, reason);
+                          }};
+  try {
+    lead(follower, options, steps_of(options), progress);
+  } catch (const Failure& error) {
+    reporter.failed(options.client, error.what());
+  }
+  return finish(reporter, options);
+}
+
+}  // namespace
+
+int perf(int argc, char** argv, char** all) {
+  CLI::App app("weft perf", "perf");
+  Options options;
+  declare(app, options);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  interpret(options);
+  settle_library(options.stock ? Library::stock : Library::ours, all);
+  if (options.server) return perf_server(options);
+  if (!options.client.empty()) return perf_client(options);
+  return perf_here(options);
+}
+
+}  // namespace weft::tool

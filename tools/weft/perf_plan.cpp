@@ -1,0 +1,170 @@
+// The tests of `weft perf` and their arithmetic. No I/O, no fabric.
+#include "perf_plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "failure.hpp"
+
+namespace weft::tool {
+
+namespace {
+
+constexpr std::array tests{
+    Test{"tagged-pingpong", Api::tagged, Unit::latency, false, "one-way latency of tagged messages"},
+    Test{"msg-pingpong", Api::msg, Unit::latency, false, "one-way latency of untagged messages"},
+    Test{"tagged-rate", Api::tagged, Unit::rate, false, "tagged messages per second, one direction"},
+    Test{"msg-rate", Api::msg, Unit::rate, false, "untagged messages per second, one direction"},
+    Test{"tagged-bw", Api::tagged, Unit::bandwidth, false, "bandwidth of tagged messages, one direction"},
+    Test{"rma-write-lat", Api::rma, Unit::latency, false,
+         "one-way latency of a write, to the target's completion"},
+    Test{"rma-write-bw", Api::rma, Unit::bandwidth, false, "bandwidth of writes"},
+    Test{"rma-read-bw", Api::rma, Unit::bandwidth, true, "bandwidth of reads"},
+};
+
+std::vector<size_t> usual_sizes(Unit unit) {
+  switch (unit) {
+    case Unit::latency:
+      return {8, 1024, 65536};
+    case Unit::rate:
+      return {8};
+    case Unit::bandwidth:
+      return {65536, 1048576};
+  }
+  return {};
+}
+
+size_t parse_size(std::string_view text) {
+  size_t value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string_view rest(stop, static_cast<size_t>(text.data() + text.size() - stop));
+  unsigned shift = 0;
+  if (!rest.empty()) {
+    constexpr std::string_view units = "kmg";
+    const size_t unit = units.find(static_cast<char>(rest[0] | 0x20));
+    if (unit != std::string_view::npos) {
+      shift = 10 * (static_cast<unsigned>(unit) + 1);
+      rest.remove_prefix(1);
+    }
+  }
+  constexpr size_t most = size_t{1} << 32;
+  if (error != std::errc{} || !rest.empty() || value > (most >> shift)) {
+    fail_usage("'{}' is not a size; write 8, 64k, 1m, a list 8,1k or a range 8:64k (at most 4g)", text);
+  }
+  return value << shift;
+}
+
+}  // namespace
+
+std::span<const Test> all_tests() { return tests; }
+
+const Test& test_named(std::string_view name) {
+  for (const Test& test : tests) {
+    if (test.name == name) return test;
+  }
+  std::string valid;
+  for (const Test& test : tests) valid += fmt::format(" {}", test.name);
+  fail_usage("there is no test '{}'; there are:{}", name, valid);
+}
+
+std::string_view unit_name(Unit unit) {
+  switch (unit) {
+    case Unit::latency:
+      return "ns";
+    case Unit::rate:
+      return "M msg/s";
+    case Unit::bandwidth:
+      return "GB/s";
+  }
+  return "";
+}
+
+std::vector<size_t> parse_sizes(const std::string& text) {
+  std::vector<size_t> sizes;
+  std::string_view rest = text;
+  while (true) {
+    const size_t comma = rest.find(',');
+    const std::string_view item = rest.substr(0, comma);
+    const size_t colon = item.find(':');
+    if (colon == std::string_view::npos) {
+      sizes.push_back(parse_size(item));
+    } else {
+      const size_t from = parse_size(item.substr(0, colon));
+      const size_t to = parse_size(item.substr(colon + 1));
+      if (from > to) fail_usage("the range {} goes down", item);
+      for (size_t size = from; size <= to; size = size == 0 ? 1 : size * 2) sizes.push_back(size);
+    }
+    if (comma == std::string_view::npos) return sizes;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+std::string size_text(size_t bytes) {
+  if (bytes >= (1 << 20) && bytes % (1 << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
+  if (bytes >= (1 << 10) && bytes % (1 << 10) == 0) return fmt::format("{} KiB", bytes >> 10);
+  return fmt::format("{} B", bytes);
+}
+
+std::vector<Step> steps_of(const PerfOptions& options) {
+  std::vector<Step> steps;
+  for (const std::string& provider : options.providers) {
+    for (const std::string& name : options.tests) {
+      const Test& test = test_named(name);
+      for (const size_t size : options.sizes.empty() ? usual_sizes(test.unit) : options.sizes) {
+        steps.push_back({provider, &test, size});
+      }
+    }
+  }
+  return steps;
+}
+
+double Result::median() const {
+  if (samples.empty()) return 0;
+  std::vector<double> sorted = samples;
+  std::sort(sorted.begin(), sorted.end());
+  const size_t half = sorted.size() / 2;
+  return sorted.size() % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+double Result::least() const {
+  return samples.empty() ? 0 : *std::min_element(samples.begin(), samples.end());
+}
+double Result::most() const {
+  return samples.empty() ? 0 : *std::max_element(samples.begin(), samples.end());
+}
+
+nlohmann::json to_json(const Result& r) {
+  return {{"provider", r.provider},
+          {"fabric", r.fabric},
+          {"domain", r.domain},
+          {"test", r.test},
+          {"size", r.size},
+          {"unit", unit_name(r.unit)},
+          {"iters", r.iters},
+          {"operation", r.operation},
+          {"median", r.median()},
+          {"min", r.least()},
+          {"max", r.most()},
+          {"samples", r.samples},
+          {"voluntary_switches", r.voluntary_switches},
+          {"involuntary_switches", r.involuntary_switches}};
+}
+
+Result result_from(const nlohmann::json& v) {
+  Result r;
+  v.at("provider").get_to(r.provider);
+  v.at("fabric").get_to(r.fabric);
+  v.at("domain").get_to(r.domain);
+  v.at("test").get_to(r.test);
+  v.at("size").get_to(r.size);
+  v.at("iters").get_to(r.iters);
+  v.at("operation").get_to(r.operation);
+  v.at("samples").get_to(r.samples);
+  v.at("voluntary_switches").get_to(r.voluntary_switches);
+  v.at("involuntary_switches").get_to(r.involuntary_switches);
+  r.unit = test_named(r.test).unit;
+  return r;
+}
+
+}  // namespace weft::tool

@@ -1,0 +1,80 @@
+// What `weft perf` measures: the tests, the user's wishes, one step of work and one result. No I/O, no
+// fabric.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace weft::tool {
+
+enum class Api { tagged, msg, rma };
+enum class Unit { latency, rate, bandwidth };  // ns one way, M messages/s, GB/s (1e9)
+
+struct Test {
+  std::string_view name;
+  Api api;
+  Unit unit;
+  bool read = false;  // RMA: the initiator reads
+  std::string_view about;
+};
+
+std::span<const Test> all_tests();
+const Test& test_named(std::string_view name);  // throws a usage Failure that lists the tests
+std::string_view unit_name(Unit unit);
+
+struct PerfOptions {
+  std::vector<std::string> providers;
+  std::vector<std::string> tests;
+  std::vector<size_t> sizes;  // bytes; empty: what suits the test
+  uint64_t iters = 0;         // messages per repeat; 0: as many as take about `repeat_ms`
+  int64_t warmup = -1;        // messages before each repeat; -1: a tenth
+  unsigned window = 64;       // most operations outstanding at once
+  unsigned repeat = 5;
+  unsigned buffers = 1;  // distinct buffers used in turn
+  unsigned repeat_ms = 100;
+  bool verify = false;
+  bool stock = false;
+  std::string threading = "domain";
+  std::string node;  // local address to bind to
+};
+
+// "8", "8,64,1k", "8:64k" (doubling) and any mixture. Throws a usage Failure.
+std::vector<size_t> parse_sizes(const std::string& text);
+std::string size_text(size_t bytes);
+
+struct Step {
+  std::string provider;
+  const Test* test = nullptr;
+  size_t size = 0;
+};
+
+// Every provider with every test with every size, in this order.
+std::vector<Step> steps_of(const PerfOptions& options);
+
+// Figures of one step, all repeats. JSON in between the processes and in the report.
+struct Result {
+  std::string provider, fabric, domain;
+  std::string test;
+  size_t size = 0;
+  Unit unit = Unit::latency;
+  uint64_t iters = 0;           // of one repeat
+  std::string operation;        // the call that carried the data
+  std::vector<double> samples;  // one per repeat, in the order in which they were taken
+  long voluntary_switches = 0, involuntary_switches = 0;  // of both processes, over all repeats
+
+  double median() const;
+  double least() const;
+  double most() const;
+};
+
+nlohmann::json to_json(const Result& result);
+Result result_from(const nlohmann::json& value);
+
+}  // namespace weft::tool

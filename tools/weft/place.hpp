@@ -1,0 +1,36 @@
+// Where this command stands in its install tree, and how a program comes to load the library from there.
+// Must not know what the library does.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace weft::tool {
+
+// The folder above bin/ of this executable.
+std::filesystem::path prefix();
+// The drop-in libfabric.so.1 and the plugin for a stock libfabric, as installed below the prefix.
+std::filesystem::path compat_dir();
+std::filesystem::path plugin_dir();
+
+// Colon-separated search lists. `put_first` leaves one occurrence of `dir`, at the front.
+std::string put_first(std::string_view list, const std::string& dir);
+std::string take_out(std::string_view list, const std::string& dir);
+
+enum class Library {
+  ours,   // lib/weft/compat of this install tree
+  stock,  // whatever the system has
+};
+
+// Sees to it that this process runs on the wanted library: executes itself again, once, with the search path
+// changed.
+// The loader has read LD_LIBRARY_PATH long before main(), so there is no other way for a normally linked
+// program.
+// Throws Failure when the library is not installed or the loader took another one all the same.
+void settle_library(Library wanted, char** argv);
+
+// The file that fi_getinfo() comes from.
+std::string library_path();
+
+}  // namespace weft::tool

@@ -1,0 +1,204 @@
+// Text, JSON and plot of the results. Knows neither fabric nor processes.
+#include "report.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "failure.hpp"
+
+namespace weft::tool {
+
+namespace {
+
+constexpr std::chrono::seconds quiet_time{2};
+
+int digits_of(double value) { return value >= 1000 ? 0 : value >= 100 ? 1 : value >= 1 ? 2 : 4; }
+
+std::string number(double value) { return fmt::format("{:.{}f}", value, digits_of(value)); }
+
+constexpr const char* notes = R"(
+latency    one way: half of a round trip; what fits is injected, larger messages are sent with a completion each
+rate, bw   one direction, a completion for every message at both ends, at most one window of sends incomplete;
+           the receiver has two windows of receives posted and acknowledges each window
+rma        write-lat counts to the completion at the target (remote CQ data); bw to the initiator's completions
+)";
+
+}  // namespace
+
+Reporter::Reporter(Format format, const std::string& output, Circumstances circumstances)
+    : format_(format),
+      circumstances_(std::move(circumstances)),
+      to_terminal_(isatty(STDERR_FILENO)),
+      last_progress_(std::chrono::steady_clock::now()) {
+  if (!output.empty() && output != "-") {
+    out_ = std::fopen(output.c_str(), "we");
+    if (!out_) fail("cannot write {}: {}", output, std::strerror(errno));
+  }
+  if (format_ == Format::text) print_head();
+}
+
+Reporter::~Reporter() {
+  clear_progress();
+  if (out_ != stdout) std::fclose(out_);
+}
+
+void Reporter::print_head() {
+  const Circumstances& c = circumstances_;
+  fmt::print(out_, "library    {} (API {})\n", c.library, c.api);
+  fmt::print(out_, "processes  {}; threading {}{}\n", c.where, c.threading,
+             c.verify ? "; data verified" : "");
+  fmt::print(out_, "figures    median of {} (least .. most); window {}\n\n", c.repeat, c.window);
+  fmt::print(out_, "{:<16} {:<16} {:>9} {:>10} {:>10} {:>10}  {:<8} {}\n", "PROVIDER", "TEST", "SIZE",
+             "MEDIAN", "LEAST", "MOST", "UNIT", "BY");
+  std::fflush(out_);
+}
+
+void Reporter::clear_progress() {
+  if (line_shown_) fmt::print(stderr, "\r\033[K");
+  line_shown_ = false;
+}
+
+void Reporter::begin(const std::string& provider, const std::string& test, size_t size, size_t index,
+                     size_t count) {
+  const auto now = std::chrono::steady_clock::now();
+  const std::string text = fmt::format("[{}/{}] {} {} {}", index + 1, count, provider, test, size_text(size));
+  if (to_terminal_) {
+    clear_progress();
+    fmt::print(stderr, "{}", text);
+    std::fflush(stderr);
+    line_shown_ = true;
+  } else if (now - last_progress_ > quiet_time) {
+    fmt::print(stderr, "{}\n", text);
+    last_progress_ = now;
+  }
+}
+
+void Reporter::result(const Result& r) {
+  results_.push_back(r);
+  if (format_ != Format::text) return;
+  clear_progress();
+  fmt::print(out_, "{:<16} {:<16} {:>9} {:>10} {:>10} {:>10}  {:<8} {}\n", r.provider, r.test,
+             size_text(r.size), number(r.median()), number(r.least()), number(r.most()), unit_name(r.unit),
+             r.operation);
+  std::fflush(out_);
+}
+
+void Reporter::refused(const std::string& provider, const std::string& test, size_t size,
+                       const std::string& reason) {
+  refused_.push_back({{"provider", provider}, {"test", test}, {"size", size}, {"reason", reason}});
+  clear_progress();
+  fmt::print(stderr, "weft perf: {} {} {} was not run: {}\n", provider, test, size_text(size), reason);
+}
+
+void Reporter::failed(const std::string& provider, const std::string& reason) {
+  failed_.push_back({{"provider", provider}, {"reason", reason}});
+  clear_progress();
+  fmt::print(stderr, "weft perf: {}: {}\n", provider, reason);
+}
+
+void Reporter::finish() {
+  clear_progress();
+  if (format_ == Format::text) {
+    fmt::print(out_, "{}", notes);
+    return;
+  }
+  const Circumstances& c = circumstances_;
+  nlohmann::json document{{"library", c.library},     {"api", c.api},
+                          {"where", c.where},         {"cpus", c.cpus},
+                          {"threading", c.threading}, {"window", c.window},
+                          {"repeat", c.repeat},       {"buffers", c.buffers},
+                          {"verify", c.verify},       {"results", nlohmann::json::array()},
+                          {"refused", refused_},      {"failed", failed_}};
+  for (const Result& r : results_) document["results"].push_back(to_json(r));
+  fmt::print(out_, "{}\n", document.dump(2));
+}
+
+namespace {
+
+using Series = std::map<std::string, std::map<size_t, double>>;
+
+std::string quoted(std::string text) {
+  std::erase_if(text, [](char c) { return c == '\'' || c == '"' || c == '\n' || c == '\\' || c == '`'; });
+  return "'" + text + "'";
+}
+
+struct Panel {
+  std::string title;
+  Series series;
+};
+
+std::vector<Panel> panels_of(const std::vector<Result>& results) {
+  std::vector<Panel> panels;
+  for (const auto& [unit, title] :
+       {std::pair{Unit::latency, "one-way latency, ns"}, std::pair{Unit::rate, "million messages per second"},
+        std::pair{Unit::bandwidth, "bandwidth, GB/s"}}) {
+    Panel panel{title, {}};
+    for (const Result& r : results) {
+      if (r.unit == unit) panel.series[r.provider + " " + r.test][r.size] = r.median();
+    }
+    if (!panel.series.empty()) panels.push_back(std::move(panel));
+  }
+  return panels;
+}
+
+std::string script_of(const std::vector<Panel>& panels, const std::string& svg_file,
+                      const std::string& title) {
+  std::string script = fmt::format(
+      "set terminal svg size 800,{} dynamic enhanced background rgb 'white'\n"
+      "set termoption noenhanced\nset output {}\nset multiplot layout {},1 title {}\n"
+      "set logscale x 2\nset grid\nset key outside right\nset xlabel 'message size, bytes'\nset format x "
+      "'%.0f'\n",
+      60 + 320 * panels.size(), quoted(svg_file), panels.size(), quoted(title));
+  for (const Panel& panel : panels) {
+    double least = INFINITY, most = 0;
+    size_t smallest = SIZE_MAX, largest = 1;
+    for (const auto& [name, points] : panel.series) {
+      for (const auto& [size, value] : points) {
+        least = std::min(least, value);
+        most = std::max(most, value);
+        smallest = std::min(smallest, std::max<size_t>(size, 1));
+        largest = std::max(largest, size);
+      }
+    }
+    script += fmt::format(
+        "set ylabel {}\n{}\nset xrange [{}:{}]\n", quoted(panel.title),
+        most > 20 * least ? "set logscale y; set yrange [*:*]" : "unset logscale y; set yrange [0:*]",
+        std::max(0.5, static_cast<double>(smallest) / 2), largest * 2);
+    std::string separator = "plot ";
+    for (const auto& [name, points] : panel.series) {
+      script += fmt::format("{}'-' using 1:2 with linespoints title {}", separator, quoted(name));
+      separator = ", ";
+    }
+    script += '\n';
+    for (const auto& [name, points] : panel.series) {
+      // A size of nothing has no place on a logarithmic axis.
+      for (const auto& [size, value] : points)
+        script += fmt::format("{} {}\n", std::max<size_t>(size, 1), value);
+      script += "e\n";
+    }
+  }
+  return script + "unset multiplot\n";
+}
+
+}  // namespace
+
+void plot(const std::vector<Result>& results, const std::string& svg_file, const std::string& title) {
+  const std::vector<Panel> panels = panels_of(results);
+  if (panels.empty()) fail("there is nothing to plot");
+  std::FILE* gnuplot = popen("gnuplot", "we");
+  if (!gnuplot) fail("cannot start gnuplot: {}", std::strerror(errno));
+  fmt::print(gnuplot, "{}", script_of(panels, svg_file, title));
+  const int status = pclose(gnuplot);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 127) fail("--plot needs gnuplot (package gnuplot-nox)");
+  if (status != 0) fail("gnuplot did not write {}", svg_file);
+}
+
+}  // namespace weft::tool
