@@ -41,7 +41,7 @@ struct CompletionError {
   uint8_t err_data_size = 0;
 };
 
-class CompletionQueue {
+class alignas(64) CompletionQueue {
  public:
   static constexpr size_t size_default = 1024;
   static constexpr size_t size_max = size_t{1} << 20;
@@ -73,10 +73,8 @@ class CompletionQueue {
   // Returns the number read, -FI_EAGAIN, or -FI_EAVAIL. An empty queue drives its endpoints first.
   template <class Format, bool with_source>
   ssize_t read(void* buf, size_t count, fi_addr_t* source) noexcept {
-    if (head_ == tail_) {
-      if (int status = refill(); status != 0) return status;
-    }
-    return copy_out<Format, with_source>(static_cast<Format*>(buf), count, source);
+    if (head_ != tail_) return copy_out<Format, with_source>(static_cast<Format*>(buf), count, source);
+    return read_empty<Format, with_source>(static_cast<Format*>(buf), count, source);
   }
   // 0 and the error that stands first, or -FI_EAGAIN.
   int read_error(CompletionError& out) noexcept;
@@ -100,10 +98,13 @@ class CompletionQueue {
     Completion completion;
   };
 
-  // Scalar loads: a completion is often read right after it was written in 8-byte stores, and a wider load
-  // would wait for them.
-  static uint64_t word(const Slot& slot, size_t index) noexcept {
-    return reinterpret_cast<const volatile uint64_t*>(&slot)[index];
+  // A completion is often read right after it was written in 8-byte stores. A wider load would have to wait
+  // until they have left the store buffer, so each word goes through a register of its own.
+  using Word [[gnu::may_alias]] = uint64_t;
+  static void copy_word(Word* to, const Word* from) noexcept {
+    uint64_t word = *from;
+    asm("" : "+r"(word));
+    *to = word;
   }
 
   // The queue was empty: drive the endpoints. 0: the ring has something now.
@@ -117,8 +118,15 @@ class CompletionQueue {
     return limit_ != 0 ? -FI_EAGAIN : refill_slow();
   }
 
+  // Apart from read(), so that reading what is there needs no stack.
   template <class Format, bool with_source>
-  ssize_t copy_out(Format* out, size_t count, fi_addr_t* source) noexcept {
+  [[gnu::noinline]] ssize_t read_empty(Format* out, size_t count, fi_addr_t* source) noexcept {
+    if (const int status = refill(); status != 0) return status;
+    return copy_out<Format, with_source>(out, count, source);
+  }
+
+  template <class Format, bool with_source>
+  [[gnu::always_inline]] ssize_t copy_out(Format* out, size_t count, fi_addr_t* source) noexcept {
     const size_t waiting = tail_ - head_;
     const size_t n = count < waiting ? count : waiting;
     if (n == 0) [[unlikely]] {  // fi_cq(3), fi_cq_read: a count of 0 drives progress
@@ -126,10 +134,10 @@ class CompletionQueue {
       return 0;
     }
     for (size_t i = 0; i < n; ++i) {
-      const Slot& slot = slots_[(head_ + i) & mask_];
-      uint64_t* to = reinterpret_cast<uint64_t*>(out + i);
-      for (size_t w = 0; w < sizeof(Format) / 8; ++w) to[w] = word(slot, w);
-      if constexpr (with_source) source[i] = word(slot, offsetof(Completion, source) / 8);
+      const Word* from = reinterpret_cast<const Word*>(&slots_[(head_ + i) & mask_]);
+      Word* to = reinterpret_cast<Word*>(out + i);
+      for (size_t w = 0; w < sizeof(Format) / 8; ++w) copy_word(to + w, from + w);
+      if constexpr (with_source) copy_word(source + i, from + offsetof(Completion, source) / 8);
     }
     head_ = head_ + uint32_t(n);
     return ssize_t(n);

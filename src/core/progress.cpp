@@ -52,6 +52,11 @@ bool ProgressorList::remove(Progressor& progressor) noexcept {
 void ProgressorList::publish() noexcept {
   begin_ = list_.data();
   end_ = begin_ + list_.size();
+  only_ = list_.size() == 1 ? list_.front() : nullptr;
+}
+
+void ProgressorList::progress_all() const noexcept {
+  for (Progressor* const* p = begin_; p != end_; ++p) (*p)->progress();
 }
 
 }  // namespace weft::core

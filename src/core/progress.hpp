@@ -44,7 +44,11 @@ class ProgressorList {
   bool remove(Progressor& progressor) noexcept;  // true: this was its last binding
 
   void progress() const noexcept {
-    for (Progressor* const* p = begin_; p != end_; ++p) (*p)->progress();
+    if (only_ != nullptr) [[likely]] {
+      only_->progress();
+    } else {
+      progress_all();
+    }
   }
   bool empty() const noexcept { return begin_ == end_; }
   size_t size() const noexcept { return size_t(end_ - begin_); }
@@ -53,8 +57,10 @@ class ProgressorList {
 
  private:
   void publish() noexcept;
+  void progress_all() const noexcept;
 
-  Progressor* const* begin_ = nullptr;  // what the hot path reads: two loads, no vector internals
+  Progressor* only_ = nullptr;  // the usual case: exactly one
+  Progressor* const* begin_ = nullptr;
   Progressor* const* end_ = nullptr;
   std::vector<Progressor*> list_;
   std::vector<unsigned> bindings_;

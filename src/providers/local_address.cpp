@@ -27,7 +27,9 @@ Result<std::vector<std::byte>> resolve_local(const char* node, const char* servi
 
 std::string local_to_string(const void* bytes, size_t address_bytes) {
   const char* text = static_cast<const char*>(bytes);
-  return {text, ::strnlen(text, address_bytes)};
+  const std::string_view address(text, ::strnlen(text, address_bytes));
+  const bool sound = address.size() < address_bytes && (address.starts_with("fi_shm://") || address.starts_with("fi_ns://"));
+  return sound ? std::string(address) : std::string();
 }
 
 }  // namespace weft::providers

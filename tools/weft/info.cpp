@@ -7,6 +7,7 @@
 #include <rdma/fi_errno.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -128,14 +129,17 @@ InfoList hints_of(const Options& o) {
   return hints;
 }
 
-// A line of the library's log: "libfabric:PID:TIME:[PREFIX]:PROVIDER:SUBSYSTEM:FUNCTION():LINE<level> TEXT".
+// A line of a library's log. Weft: "weft:PID:PROVIDER:SUBSYSTEM:<level> TEXT". Stock:
+// "libfabric:PID:TIME:[PREFIX]:PROVIDER:SUBSYSTEM:FUNCTION():LINE<level> TEXT".
 struct LogLine {
   std::string provider, function, level, text;
 
   explicit LogLine(const std::string& line) : text(line) {
     const size_t mark = line.find("> ");
     const size_t open = line.rfind('<', mark);
-    if (!line.starts_with("libfabric:") || mark == std::string::npos || open == std::string::npos) return;
+    const bool ours = line.starts_with("weft:");
+    if ((!ours && !line.starts_with("libfabric:")) || mark == std::string::npos || open == std::string::npos)
+      return;
     std::vector<std::string> fields;
     size_t begin = 0;
     while (begin < open) {
@@ -145,8 +149,9 @@ struct LogLine {
     }
     level = line.substr(open + 1, mark - open - 1);
     text = line.substr(mark + 2);
-    if (fields.size() > 3) provider = fields[3];
-    if (fields.size() > 5) function = fields[5];
+    const size_t at = ours ? 2 : 3;
+    if (fields.size() > at) provider = fields[at];
+    if (fields.size() > at + 2) function = fields[at + 2];
   }
 
   // Stock libraries give their reasons among much else at the level of information.
@@ -172,6 +177,11 @@ std::vector<std::string> reasons_of(const std::string& log) {
     if (!reason.empty() && seen.insert(reason).second) reasons.push_back(reason);
     begin = end + 1;
   }
+  // That the others have another name is no news to somebody who named one.
+  const auto names = [](const std::string& reason) {
+    return reason.find("->prov_name:") != std::string::npos;
+  };
+  if (!std::all_of(reasons.begin(), reasons.end(), names)) std::erase_if(reasons, names);
   return reasons;
 }
 

@@ -36,7 +36,7 @@ Candidate candidate(const Domain& domain, const void* bytes) {
   const size_t used = text ? strnlen(static_cast<const char*>(bytes), len) : len;
   result.address = core::Address(bytes, used);
   result.address.len = uint8_t(len);
-  if (text && used == 0) result.error = FI_EINVAL;
+  if (used == 0 || domain.provider->to_string(result.address.bytes.data()).empty()) result.error = FI_EINVAL;
   return result;
 }
 

@@ -198,6 +198,8 @@ int open_domain(Fabric& fabric, fi_info* info, fid_domain** out, void* context) 
   // The program may have edited what fi_getinfo gave it.
   Result<InfoPtr> answer = match_any(*fabric.provider, fabric.fid.api_version, info);
   if (!answer) return refuse(*fabric.provider, FI_EINVAL, "fi_domain", answer.error().why.c_str());
+  // Any style of registration is served, so the one in `info` counts, not the least that is demanded.
+  (*answer)->domain_attr->mr_mode = info->domain_attr->mr_mode;
   auto domain = std::make_unique<Domain>(fabric, **answer);
   domain->fid.fid.context = context;
   hold(fabric.users);

@@ -30,10 +30,12 @@ struct Settings {
   uint32_t subsystems = ~0u;
   std::string providers;  // a list as name_passes reads it
   uint64_t interval_ms = kIntervalDefault_ms;
+  const Settings* older = nullptr;  // those before log_reset: another thread may still be reading them
 };
 
 std::atomic<const Settings*> settings_now{nullptr};
 std::mutex settings_lock;
+const Settings* settings_made = nullptr;  // the newest, under the lock
 std::atomic<const char*> name_prefix{""};
 std::atomic<const fi_ops_log*> imported{nullptr};
 
@@ -69,6 +71,8 @@ const Settings* read_settings() noexcept {
     if (const char* providers = std::getenv("FI_LOG_PROV")) made->providers = providers;
     if (const char* interval = std::getenv("FI_LOG_INTERVAL"))
       made->interval_ms = std::strtoull(interval, nullptr, 0);
+    made->older = settings_made;
+    settings_made = made;
     settings_now.store(made, std::memory_order_release);
     return made;
   } catch (...) {
@@ -223,7 +227,6 @@ void log_import(const fi_ops_log* ops) noexcept { imported.store(ops, std::memor
 
 void log_reset() noexcept {
   std::lock_guard guard(settings_lock);
-  // The old ones are left where they are: another thread may be reading them.
   settings_now.store(nullptr, std::memory_order_release);
 }
 

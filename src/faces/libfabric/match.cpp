@@ -86,13 +86,14 @@ Result<void> match_names(const Negotiation& talk) {
 
 Result<void> match_type(const Negotiation& talk) {
   const fi_ep_attr* hints = talk.hints != nullptr ? talk.hints->ep_attr : nullptr;
-  if (hints == nullptr || hints->type == FI_EP_UNSPEC || hints->type == talk.offer.ep_attr->type) return {};
+  const uint32_t asked = hints != nullptr ? raw(hints->type) : uint32_t{FI_EP_UNSPEC};
+  if (asked == FI_EP_UNSPEC || asked == talk.offer.ep_attr->type) return {};
   std::string types;
   for (const fi_info* offer = talk.provider.offers(); offer != nullptr; offer = offer->next) {
     const std::string type = value_text(offer->ep_attr->type, FI_TYPE_EP_TYPE);
     if (types.find(type) == std::string::npos) types += (types.empty() ? "" : ", ") + type;
   }
-  return refuse(talk, "ep_attr->type", value_text(hints->type, FI_TYPE_EP_TYPE), types);
+  return refuse(talk, "ep_attr->type", value_text(asked, FI_TYPE_EP_TYPE), types);
 }
 
 // What a person would ask first is checked first, so that its refusal is the one that is told.

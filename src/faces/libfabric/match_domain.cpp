@@ -17,7 +17,7 @@ namespace {
 
 // How much a threading level lets the program do at once; 0 for a value that is none. FI_THREAD_UNSPEC asks
 // for nothing.
-int freedom(fi_threading level) {
+int freedom(uint32_t level) {
   switch (level) {
     case FI_THREAD_SAFE:
       return 5;
@@ -36,23 +36,34 @@ int freedom(fi_threading level) {
 
 // The level that was asked is returned, not a freer one: the form without locks is chosen by it.
 Result<void> match_threading(Negotiation& talk, const fi_domain_attr& hints) {
-  if (hints.threading == FI_THREAD_UNSPEC) return {};
+  const uint32_t asked = raw(hints.threading);
+  if (asked == FI_THREAD_UNSPEC) return {};
   const fi_threading there = talk.offer.domain_attr->threading;
-  if (freedom(hints.threading) == 0 || freedom(hints.threading) > freedom(there))
-    return refuse(talk, "domain_attr->threading", value_text(hints.threading, FI_TYPE_THREADING),
+  if (freedom(asked) == 0 || freedom(asked) > freedom(there))
+    return refuse(talk, "domain_attr->threading", value_text(asked, FI_TYPE_THREADING),
                   value_text(there, FI_TYPE_THREADING));
-  talk.answer.domain_attr->threading = hints.threading;
+  talk.answer.domain_attr->threading = static_cast<fi_threading>(asked);
   return {};
 }
 
 // Who progresses by itself also serves a program that would do it.
-Result<void> match_progress(Negotiation& talk, const char* attribute, fi_progress asked, fi_progress there,
+Result<void> match_progress(const Negotiation& talk, const char* attribute, uint32_t asked, fi_progress there,
                             fi_progress& answer) {
   if (asked == FI_PROGRESS_UNSPEC) return {};
   const bool known = asked == FI_PROGRESS_MANUAL || asked == FI_PROGRESS_AUTO;
   if (!known || (asked == FI_PROGRESS_AUTO && there != FI_PROGRESS_AUTO))
     return refuse(talk, attribute, value_text(asked, FI_TYPE_PROGRESS), value_text(there, FI_TYPE_PROGRESS));
-  answer = asked;
+  answer = static_cast<fi_progress>(asked);
+  return {};
+}
+
+Result<void> match_av_type(const Negotiation& talk, const fi_domain_attr& hints) {
+  const uint32_t asked = raw(hints.av_type);
+  const fi_av_type there = talk.offer.domain_attr->av_type;
+  if (there != FI_AV_UNSPEC) return same(talk, "domain_attr->av_type", asked, there, FI_TYPE_AV_TYPE);
+  if (asked > FI_AV_TABLE)
+    return refuse(talk, "domain_attr->av_type", value_text(asked, FI_TYPE_AV_TYPE), "FI_AV_MAP, FI_AV_TABLE");
+  talk.answer.domain_attr->av_type = static_cast<fi_av_type>(asked);
   return {};
 }
 
@@ -60,25 +71,18 @@ Result<void> match_models(Negotiation& talk, const fi_domain_attr& hints) {
   const fi_domain_attr& offer = *talk.offer.domain_attr;
   fi_domain_attr& answer = *talk.answer.domain_attr;
   if (auto ok = match_threading(talk, hints); !ok) return ok;
-  if (auto ok = match_progress(talk, "domain_attr->control_progress", hints.control_progress,
+  if (auto ok = match_progress(talk, "domain_attr->control_progress", raw(hints.control_progress),
                                offer.control_progress, answer.control_progress);
       !ok)
     return ok;
-  if (auto ok = match_progress(talk, "domain_attr->data_progress", hints.data_progress, offer.data_progress,
-                               answer.data_progress);
+  if (auto ok = match_progress(talk, "domain_attr->data_progress", raw(hints.data_progress),
+                               offer.data_progress, answer.data_progress);
       !ok)
     return ok;
   // FI_RM_DISABLED leaves the choice to the provider.
-  if (hints.resource_mgmt == FI_RM_ENABLED && offer.resource_mgmt != FI_RM_ENABLED)
+  if (raw(hints.resource_mgmt) == FI_RM_ENABLED && offer.resource_mgmt != FI_RM_ENABLED)
     return refuse(talk, "domain_attr->resource_mgmt", "FI_RM_ENABLED", "FI_RM_DISABLED");
-  if (offer.av_type == FI_AV_UNSPEC) {
-    if (hints.av_type > FI_AV_TABLE)
-      return refuse(talk, "domain_attr->av_type", value_text(hints.av_type, FI_TYPE_AV_TYPE),
-                    "FI_AV_MAP, FI_AV_TABLE");
-    answer.av_type = hints.av_type;
-    return {};
-  }
-  return same(talk, "domain_attr->av_type", hints.av_type, offer.av_type, FI_TYPE_AV_TYPE);
+  return match_av_type(talk, hints);
 }
 
 Result<void> match_limits(const Negotiation& talk, const fi_domain_attr& hints) {

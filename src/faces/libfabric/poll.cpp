@@ -71,8 +71,7 @@ int poll_del(fid_poll* fid, ::fid* member, uint64_t flags) {
 
 int poll_close(::fid* fid) {
   auto* poll = reinterpret_cast<Poll*>(fid);
-  if (busy(poll->users)) return -FI_EBUSY;
-  for (::fid* member : poll->members) drop(*users_of(member));
+  if (busy(poll->users) || !poll->members.empty()) return -FI_EBUSY;  // fi_poll(3), fi_close
   drop(poll->domain.users);
   delete poll;
   return 0;

@@ -47,7 +47,7 @@ struct Provider {
   // tells that it is for the local side (FI_SOURCE), where nullopt-like empty bytes mean "choose one when the
   // endpoint is opened".
   Result<std::vector<std::byte>> (*resolve)(const char* node, const char* service, bool source);
-  // An address as a person reads it. `bytes` holds addrlen bytes.
+  // An address as a person reads it. `bytes` holds addrlen bytes. Empty: they are no address of this provider.
   std::string (*to_string)(const void* bytes);
 
   // Endpoints. `info` was produced by fi_getinfo (possibly edited by the program, so it is checked again).

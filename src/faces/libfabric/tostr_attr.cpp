@@ -2,6 +2,8 @@
 // Must not know where it goes.
 #include "faces/libfabric/tostr_attr.hpp"
 
+#include "faces/libfabric/info.hpp"
+
 namespace weft::fi {
 namespace {
 
@@ -83,7 +85,7 @@ void add_nic(Text& text, const fid_nic* nic, int depth) noexcept {
   }
   if (open(text, "fi_bus_attr", nic->bus_attr, depth + 1)) {
     Block block(text, depth + 2);
-    const bool pci = nic->bus_attr->bus_type == FI_BUS_PCI;
+    const bool pci = raw(nic->bus_attr->bus_type) == FI_BUS_PCI;
     block.string("bus_type", pci ? "FI_BUS_PCI" : "FI_BUS_UNKNOWN");
     if (pci && open(text, "fi_pci_attr", nic->bus_attr, depth + 2)) {
       Block inner(text, depth + 3);
@@ -95,7 +97,7 @@ void add_nic(Text& text, const fid_nic* nic, int depth) noexcept {
   }
   if (open(text, "fi_link_attr", nic->link_attr, depth + 1)) {
     static constexpr const char* kStates[] = {"FI_LINK_UNKNOWN", "FI_LINK_DOWN", "FI_LINK_UP"};
-    const unsigned state = nic->link_attr->state;
+    const unsigned state = raw(nic->link_attr->state);
     Block block(text, depth + 2);
     block.string("address", nic->link_attr->address);
     block.number("mtu", nic->link_attr->mtu);
@@ -138,7 +140,7 @@ void add_rx_attr(Text& text, const fi_rx_attr* attr, int depth) noexcept {
 void add_ep_attr(Text& text, const fi_ep_attr* attr, int depth) noexcept {
   if (!open(text, "fi_ep_attr", attr, depth)) return;
   Block block(text, depth + 1);
-  block.value("type", attr->type, FI_TYPE_EP_TYPE);
+  block.value("type", raw(attr->type), FI_TYPE_EP_TYPE);
   block.value("protocol", attr->protocol, FI_TYPE_PROTOCOL);
   block.number("protocol_version", attr->protocol_version);
   block.number("max_msg_size", attr->max_msg_size);
@@ -157,13 +159,13 @@ void add_domain_attr(Text& text, const fi_domain_attr* attr, int depth) noexcept
   Block block(text, depth + 1);
   block.handle("domain", attr->domain);
   block.string("name", attr->name);
-  block.value("threading", attr->threading, FI_TYPE_THREADING);
-  block.value("control_progress", attr->control_progress, FI_TYPE_PROGRESS);
-  block.value("data_progress", attr->data_progress, FI_TYPE_PROGRESS);
+  block.value("threading", raw(attr->threading), FI_TYPE_THREADING);
+  block.value("control_progress", raw(attr->control_progress), FI_TYPE_PROGRESS);
+  block.value("data_progress", raw(attr->data_progress), FI_TYPE_PROGRESS);
   static constexpr const char* kResourceMgmt[] = {"FI_RM_UNSPEC", "FI_RM_DISABLED", "FI_RM_ENABLED"};
-  const unsigned resource_mgmt = attr->resource_mgmt;
+  const unsigned resource_mgmt = raw(attr->resource_mgmt);
   block.string("resource_mgmt", resource_mgmt < 3 ? kResourceMgmt[resource_mgmt] : "unknown");
-  block.value("av_type", attr->av_type, FI_TYPE_AV_TYPE);
+  block.value("av_type", raw(attr->av_type), FI_TYPE_AV_TYPE);
   block.flags("mr_mode", static_cast<uint32_t>(attr->mr_mode), FI_TYPE_MR_MODE);
   block.number("mr_key_size", attr->mr_key_size);
   block.number("cq_data_size", attr->cq_data_size);

@@ -39,7 +39,10 @@ Result<void> Link::open(std::string_view name, Events& events) {
   if (const auto found = names.mailboxes.find(name_); found != names.mailboxes.end() && !found->second.expired())
     return Error{EADDRINUSE, "the loopback address " + name_ + " is taken"};
   events_ = &events;
+  auto bell = os::Event::create();
+  if (!bell) return bell.error();
   mailbox_ = std::make_shared<Mailbox>();
+  mailbox_->bell = std::move(*bell);
   names.mailboxes[name_] = mailbox_;
   address_ = {};
   std::copy(name_.begin(), name_.end(), address_.begin());
@@ -57,6 +60,7 @@ void Link::close() noexcept {
     std::scoped_lock guard(peer->mailbox->mutex);
     try {
       peer->mailbox->frames.push_back({name_, {}, {}, true});
+      if (peer->mailbox->sleeping) peer->mailbox->bell->notify();
     } catch (const std::bad_alloc&) {  // the peer notices at its next send
     }
   }
@@ -109,9 +113,22 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
     frame.payload.insert(frame.payload.end(), bytes, bytes + parts[i].iov_len);
   }
   to.frames.push_back(std::move(frame));
+  if (to.sleeping) to.bell->notify();
   return true;
 } catch (const std::bad_alloc&) {
   return false;
+}
+
+bool Link::arm() noexcept {
+  std::scoped_lock guard(mailbox_->mutex);
+  mailbox_->sleeping = mailbox_->frames.empty();
+  return mailbox_->sleeping;
+}
+
+void Link::disarm() noexcept {
+  std::scoped_lock guard(mailbox_->mutex);
+  mailbox_->sleeping = false;
+  mailbox_->bell->drain();
 }
 
 // Only this endpoint takes frames out, so the front stays put while the lock is not held.

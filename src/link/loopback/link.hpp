@@ -1,5 +1,5 @@
-// The loopback link: frames between endpoints of one process. The smallest Link there is: a name, a queue of frames for each endpoint, and
-// nothing optional. Must not know tags or completions.
+// The loopback link: frames between endpoints of one process. The smallest Link there is: a name, a queue of frames for each endpoint and,
+// as the only optional ability, sleep. Must not know tags or completions.
 //
 // Threads: endpoints of one process may belong to different threads, so each mailbox has a mutex. Bound: mailbox_frames per endpoint;
 // beyond it send() refuses and the engine waits.
@@ -12,6 +12,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@
 
 #include "base/result.hpp"
 #include "core/provider_error.hpp"
+#include "os/event.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::link::loopback {
@@ -39,6 +41,8 @@ struct Mailbox {
   std::mutex mutex;
   std::deque<Frame> frames;
   bool open = true;
+  bool sleeping = false;  // ring the bell
+  std::optional<os::Event> bell;
 };
 
 struct Peer {
@@ -90,6 +94,10 @@ class Link {
     }
     return taken;
   }
+
+  int wait_fd() const noexcept { return mailbox_->bell->fd(); }
+  bool arm() noexcept;
+  void disarm() noexcept;
 
  private:
   Frame* front() noexcept;

@@ -210,6 +210,10 @@ std::byte* Link::reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexce
 
 bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
                 size_t part_count) noexcept {
+  if (peer.tx_control == nullptr) [[unlikely]] {  // it spoke first; this is our first answer
+    if (peer.state == PeerState::Lost || !open_channel(peer)) return false;
+    greet(peer);
+  }
   if (peer.tx_next == peer.tx_end && !refresh_slots(peer)) return false;
   const bool with_b = (head.flags & wire::has_b) != 0;
   const bool fits = head.length <= (with_b ? inline_max_with_b : inline_max);

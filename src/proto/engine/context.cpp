@@ -230,7 +230,8 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
     if (extra != nullptr) extra->add_error(1);
     return;
   }
-  if (wants) cq->push({context, flags, length, buffer, data, tag, source});
+  // The program is told that it has a multi-receive buffer back, even when it wants no completions (fi_msg(3)).
+  if (wants || (cq != nullptr && (flags & FI_MULTI_RECV) != 0)) cq->push({context, flags, length, buffer, data, tag, source});
   if (receives != nullptr) receives->add(1);
   if (extra != nullptr) extra->add(1);
 }

@@ -165,7 +165,9 @@ void Engine<L>::abandon() noexcept {
       if (rx_[i] != nullptr) rx_[i]->forget_peer(*peer);
   }
   blocked_peers_.clear();
+  doomed_.clear();
   busy_ = 0;
+  rx_count_ = 0;  // the contexts may go before us
 }
 
 template <Link L>

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""./dev bench instructions: how many instructions single calls take, Weft beside the stock library, counted by callgrind.
+
+usage: instructions.py [--count N] [--provider NAME]
+"""
+import argparse
+import os
+import re
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+import _common as c
+
+CALLS = [
+    ("tinject", "fi_tinject of 8 B"),
+    ("empty", "fi_cq_read of an empty queue"),
+    ("one", "fi_cq_read that returns a completion"),
+]
+
+
+def collected(provider, call, count, env):
+    command = ["valgrind", "--tool=callgrind", "--collect-atstart=no", "--callgrind-out-file=/dev/null",
+               c.program("callgrind_ops"), provider, call, str(count)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    except subprocess.TimeoutExpired:
+        c.die(f"{call} did not end under callgrind")
+    found = re.search(r"Collected\s*:\s*(\d+)", done.stderr)
+    if done.returncode != 0 or not found:
+        sys.stderr.write(done.stderr[-3000:])
+        c.die(f"{call} could not be counted")
+    calls = re.search(r"calls ([\d.]+)", done.stdout)
+    return int(found.group(1)), float(calls.group(1)) if calls else 1.0
+
+
+def counts(provider, count, env):
+    """Instructions of each call; what the counting itself costs is taken off, once per call."""
+    nothing = collected(provider, "nothing", count, env)[0] / count
+    result = {}
+    for call, _ in CALLS:
+        total, calls = collected(provider, call, count, env)
+        result[call] = total / count - nothing * calls
+    return result
+
+
+def main():
+    p = argparse.ArgumentParser(prog="bench/instructions.py", description=__doc__.split("\n")[0])
+    p.add_argument("--count", type=int, default=2000, help="calls of each kind (default 2000)")
+    p.add_argument("--provider", default="shm")
+    args = p.parse_args()
+    if not c.have("valgrind"):
+        c.die("valgrind is missing (package valgrind)")
+    if not c.has_ours():
+        c.die(f"there is no drop-in library in {c.STAGE}; run ./dev build first")
+    plain = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
+    ours = counts(args.provider, args.count, dict(plain, LD_LIBRARY_PATH=str(c.STAGE / "lib/weft/compat")))
+    stock = counts(args.provider, args.count, plain)
+    print(f"instructions per call, provider {args.provider}, two endpoints in one process, {args.count} calls each")
+    print(c.table(["call", "Weft", "stock", "ratio"],
+                  [[title, f"{ours[k]:.1f}", f"{stock[k]:.1f}", f"{ours[k] / stock[k]:.2f}x"] for k, title in CALLS]))
+    c.save("instructions.json", {"weft": ours, "stock": stock, "provider": args.provider, "count": args.count})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

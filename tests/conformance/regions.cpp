@@ -1,0 +1,344 @@
+// Memory regions: registration calls, keys, modes and refusals of fi_mr(3); what a wrong access costs the initiator.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "fixture.hpp"
+
+namespace weft::conformance {
+namespace {
+
+constexpr uint64_t remote_access = FI_REMOTE_READ | FI_REMOTE_WRITE;
+
+bool keys_are_ours(World& w) {
+  const int mode = w.info()->domain_attr->mr_mode;
+  return mode != FI_MR_BASIC && (mode & FI_MR_PROV_KEY) == 0;
+}
+
+// Writes and reads `len` bytes at the remote place and compares with the memory behind it.
+void usable(World& w, uint64_t addr, uint64_t key, const void* memory, size_t len) {
+  const auto out = pattern(len, 61);
+  std::vector<uint8_t> back(len + 1, 0);
+  Ctx wrote, did_read;
+  WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], addr, key, &wrote); }));
+  w.done(w[0].tx, wrote);
+  WEFT_EXPECT_PATTERN(memory, len, 61);
+  WEFT_ASSERT_OK(w.post([&] { return fi_read(w[0], back.data(), len, nullptr, w[0].peer[1], addr, key, &did_read); }));
+  w.done(w[0].tx, did_read);
+  WEFT_EXPECT_PATTERN(back.data(), len, 61);
+}
+
+// FI_DELIVERY_COMPLETE, so that errors at the target come to the initiator and results can be looked at.
+Options rma_options() { return {.caps = FI_RMA | FI_MSG, .tx_op_flags = FI_DELIVERY_COMPLETE}; }
+
+// fi_mr(3), fi_mr_reg with the key that the program chose.
+TEST(Region, key_of_the_program__fi_mr_3) {
+  Options options = rma_options();
+  options.mr_mode = 0;
+  WEFT_WORLD(w, options);
+  EXPECT_EQ(w.info()->domain_attr->mr_mode & (FI_MR_PROV_KEY | FI_MR_VIRT_ADDR), 0);
+  std::vector<uint8_t> memory(5000);
+  const size_t width = w.info()->domain_attr->mr_key_size;
+  for (const uint64_t key : {uint64_t{0}, uint64_t{1}, uint64_t{0xab}, uint64_t{width >= 8 ? 0xfeedfacecafebeefULL : 0xbeefULL}}) {
+    SCOPED_TRACE(key);
+    fid_mr* raw = nullptr;
+    WEFT_ASSERT_OK(fi_mr_reg(w[1].domain, memory.data(), memory.size(), remote_access, 0, key, 0, &raw, nullptr));
+    Handle<fid_mr> mr(raw);
+    EXPECT_EQ(fi_mr_key(mr.get()), key);
+    usable(w, 0, key, memory.data(), 5000);
+    // fi_mr(3), ERRORS: in use.
+    fid_mr* second = nullptr;
+    EXPECT_EQ(fi_mr_reg(w[1].domain, memory.data(), 10, remote_access, 0, key, 0, &second, nullptr), -FI_ENOKEY);
+    if (second != nullptr && second != raw) fi_close(&second->fid);
+    WEFT_EXPECT_OK(mr.close());
+    // Free again after the close.
+    WEFT_ASSERT_OK(fi_mr_reg(w[1].domain, memory.data(), memory.size(), remote_access, 0, key, 0, mr.out(), nullptr));
+    usable(w, 0, key, memory.data(), 100);
+  }
+}
+
+// fi_mr(3), FI_MR_PROV_KEY by basic registration: the provider chooses, keys differ and are not to be guessed.
+TEST(Region, keys_of_the_provider__fi_mr_3) {
+  Options options = rma_options();
+  options.mr_mode = FI_MR_BASIC;
+  WEFT_WORLD(w, options);
+  std::vector<uint8_t> memory(4096);
+  std::vector<Handle<fid_mr>> held;
+  std::set<uint64_t> keys;
+  for (int i = 0; i < 50; ++i) {
+    fid_mr* mr = nullptr;
+    WEFT_ASSERT_OK(fi_mr_reg(w[1].domain, memory.data(), memory.size(), remote_access, 0, 7, 0, &mr, nullptr));
+    held.emplace_back(mr);
+    EXPECT_TRUE(keys.insert(fi_mr_key(mr)).second) << "a key twice";
+  }
+  usable(w, reinterpret_cast<uint64_t>(memory.data()), fi_mr_key(held[3].get()), memory.data(), 4096);
+  usable(w, reinterpret_cast<uint64_t>(memory.data()) + 100, fi_mr_key(held[49].get()), memory.data() + 100, 200);
+}
+
+// fi_mr(3), Basic and Default Memory Registration, as programs of API 1.4 ask for them.
+TEST(Region, modes_of_api_1_4__fi_mr_3) {
+  for (const int mode : {static_cast<int>(FI_MR_BASIC), static_cast<int>(FI_MR_SCALABLE)}) {
+    SCOPED_TRACE(mode == FI_MR_BASIC ? "basic" : "scalable");
+    Options options = rma_options();
+    options.api = FI_VERSION(1, 4);
+    options.mode = FI_CONTEXT | FI_LOCAL_MR;
+    options.mr_mode = mode;
+    WEFT_WORLD(w, options);
+    EXPECT_EQ(w.info()->domain_attr->mr_mode, mode);
+    if (w.info()->mode & FI_LOCAL_MR) GTEST_SKIP() << "wants local registration";
+    std::vector<uint8_t> memory(4096);
+    fid_mr* raw = nullptr;
+    WEFT_ASSERT_OK(fi_mr_reg(w[1].domain, memory.data(), memory.size(), remote_access, 0, 77, 0, &raw, nullptr));
+    Handle<fid_mr> mr(raw);
+    if (mode == FI_MR_SCALABLE) {
+      EXPECT_EQ(fi_mr_key(raw), 77u);
+    }
+    usable(w, mode == FI_MR_BASIC ? reinterpret_cast<uint64_t>(memory.data()) : 0, fi_mr_key(raw), memory.data(), 4096);
+  }
+}
+
+// fi_getinfo(3): a mode bit that the provider does not need is cleared; fi_mr(3): FI_MR_BASIC stays.
+TEST(Region, mode_bits_are_answered__fi_mr_3) {
+  Options options{.caps = FI_RMA};
+  options.mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_RMA_EVENT | FI_MR_ENDPOINT;
+  WEFT_SKIP_IF(missing(options));
+  const Info info = find_info(options);
+  EXPECT_EQ(info->domain_attr->mr_mode & ~options.mr_mode, 0) << "a bit that was not offered";
+}
+
+// fi_mr(3), fi_mr_regv: several buffers are one region. Addresses count from the first (virtual) or from 0.
+TEST(Region, regv__fi_mr_3) {
+  Options options = rma_options();
+  options.mr_mode = 0;
+  WEFT_WORLD(w, options);
+  const size_t limit = std::min<size_t>(w.info()->domain_attr->mr_iov_limit, 4);
+  if (limit < 2) GTEST_SKIP() << "one buffer a region";
+  std::vector<std::vector<uint8_t>> memory;
+  std::vector<iovec> parts;
+  size_t total = 0;
+  for (size_t i = 0; i < limit; ++i) memory.emplace_back(100 + 1000 * i);
+  for (auto& part : memory) {
+    parts.push_back({part.data(), part.size()});
+    total += part.size();
+  }
+  fid_mr* raw = nullptr;
+  WEFT_ASSERT_OK(fi_mr_regv(w[1].domain, parts.data(), limit, remote_access, 0, 5, 0, &raw, nullptr));
+  Handle<fid_mr> mr(raw);
+  const auto out = pattern(total, 62);
+  std::vector<uint8_t> back(total);
+  Ctx wrote, did_read;
+  WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], out.data(), total, nullptr, w[0].peer[1], 0, fi_mr_key(raw), &wrote); }));
+  w.done(w[0].tx, wrote);
+  size_t at = 0;
+  for (auto& part : memory) {
+    EXPECT_EQ(std::memcmp(part.data(), out.data() + at, part.size()), 0) << "part at " << at;
+    at += part.size();
+  }
+  // A piece over the border of two parts.
+  WEFT_ASSERT_OK(w.post([&] { return fi_read(w[0], back.data(), 60, nullptr, w[0].peer[1], 70, fi_mr_key(raw), &did_read); }));
+  w.done(w[0].tx, did_read);
+  EXPECT_EQ(std::memcmp(back.data(), out.data() + 70, 60), 0);
+  std::vector<iovec> too_many(w.info()->domain_attr->mr_iov_limit + 1, iovec{memory[0].data(), 8});
+  fid_mr* refused = nullptr;
+  EXPECT_LT(fi_mr_regv(w[1].domain, too_many.data(), too_many.size(), remote_access, 0, 6, 0, &refused, nullptr), 0);
+}
+
+// fi_mr(3), fi_mr_regattr.
+TEST(Region, regattr__fi_mr_3) {
+  WEFT_WORLD(w, rma_options());
+  std::vector<uint8_t> memory(3000);
+  const iovec part{memory.data(), memory.size()};
+  int context = 0;
+  fi_mr_attr attr{};
+  attr.mr_iov = &part;
+  attr.iov_count = 1;
+  attr.access = remote_access;
+  attr.requested_key = 1234;
+  attr.context = &context;
+  fid_mr* raw = nullptr;
+  WEFT_ASSERT_OK(fi_mr_regattr(w[1].domain, &attr, 0, &raw));
+  Handle<fid_mr> mr(raw);
+  EXPECT_EQ(raw->fid.context, &context);
+  EXPECT_EQ(raw->fid.fclass, static_cast<size_t>(FI_CLASS_MR));
+  if (keys_are_ours(w)) {
+    EXPECT_EQ(fi_mr_key(raw), 1234u);
+  }
+  usable(w, w.virtual_addresses() ? reinterpret_cast<uint64_t>(memory.data()) : 0, fi_mr_key(raw), memory.data(), 3000);
+}
+
+// Many regions at once, small and overlapping.
+TEST(Region, many__fi_mr_3) {
+  WEFT_WORLD(w, rma_options());
+  std::vector<uint8_t> memory(100'000);
+  std::vector<Region> regions;
+  for (size_t i = 0; i < 1000; ++i) {
+    regions.push_back(w.reg(1, memory.data() + i * 50, 100, remote_access));
+    ASSERT_TRUE(regions.back());
+  }
+  for (size_t i = 0; i < 1000; i += 97) usable(w, regions[i].at(10), regions[i].key(), memory.data() + i * 50 + 10, 60);
+}
+
+// fi_mr(3): flags that do not exist are refused.
+TEST(Region, bad_arguments__fi_mr_3) {
+  WEFT_WORLD(w, rma_options());
+  uint8_t memory[64];
+  fid_mr* mr = nullptr;
+  EXPECT_LT(fi_mr_reg(w[1].domain, memory, sizeof memory, remote_access, 0, 900, 1ULL << 62, &mr, nullptr), 0);
+  EXPECT_LT(fi_mr_reg(w[1].domain, memory, sizeof memory, remote_access, 8, 901, 0, &mr, nullptr), 0) << "offset must be 0";
+}
+
+// fi_mr_raw_attr and fi_mr_map_raw of fi_mr(3) are allowed with any region.
+TEST(Region, raw_keys__fi_mr_3) {
+  WEFT_WORLD(w, rma_options());
+  std::vector<uint8_t> memory(4096);
+  Region region = w.reg(1, memory.data(), memory.size(), remote_access);
+  uint8_t key[64];
+  uint64_t base = 0, mapped = 0;
+  size_t len = sizeof key;
+  const int rc = fi_mr_raw_attr(region.handle().get(), &base, key, &len, 0);
+  if (rc == -FI_ENOSYS || rc == -FI_EINVAL || rc == -FI_EOPNOTSUPP) GTEST_SKIP() << "no raw keys";
+  WEFT_ASSERT_OK(rc);
+  EXPECT_EQ(base, region.at(0));
+  WEFT_ASSERT_OK(fi_mr_map_raw(w[0].domain, base, key, len, &mapped, 0));
+  usable(w, region.at(0), mapped, memory.data(), 100);
+  WEFT_ASSERT_OK(fi_mr_unmap_key(w[0].domain, mapped));
+}
+
+// ------------------------------------------------------------------------------------------------------- wrong accesses
+
+// The operation must end in an error at the initiator, change nothing at the target, and leave the pair working.
+struct Wrong : testing::Test {
+  void expect_error(World& w, const char* what, ssize_t posted, Ctx& ctx) {
+    SCOPED_TRACE(what);
+    if (posted != 0) {
+      EXPECT_LT(posted, 0) << "refused at once is fine as well";
+      EXPECT_NE(posted, -FI_EAGAIN);
+      return;
+    }
+    const Completion c = w.wait(w[0].tx, ctx);
+    EXPECT_GT(c.err, 0) << "a wrong access succeeded";
+    EXPECT_FALSE(c.text.empty()) << "no text for a person";
+  }
+
+  void try_both(World& w, const char* what, uint64_t addr, uint64_t key, size_t len, bool write_wrong = true, bool read_wrong = true) {
+    std::vector<uint8_t> local(len, 0x11);
+    Ctx wrote, did_read;
+    if (write_wrong) {
+      const ssize_t rc = w.post([&] { return fi_write(w[0], local.data(), len, nullptr, w[0].peer[1], addr, key, &wrote); });
+      expect_error(w, (std::string("write, ") + what).c_str(), rc, wrote);
+    }
+    if (read_wrong) {
+      const ssize_t rc = w.post([&] { return fi_read(w[0], local.data(), len, nullptr, w[0].peer[1], addr, key, &did_read); });
+      expect_error(w, (std::string("read, ") + what).c_str(), rc, did_read);
+      EXPECT_EQ(std::count(local.begin(), local.end(), 0x11), static_cast<long>(len)) << "a refused read brought data";
+    }
+  }
+
+  void still_works(World& w) {
+    std::vector<uint8_t> memory(2000);
+    Region good = w.reg(1, memory.data(), memory.size(), remote_access);
+    usable(w, good.at(), good.key(), memory.data(), 2000);
+    uint64_t in = 0;
+    const uint64_t out = 3;
+    Ctx received;
+    WEFT_ASSERT_OK(fi_recv(w[1], &in, 8, nullptr, FI_ADDR_UNSPEC, &received));
+    WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[0], &out, 8, w[0].peer[1]); }));
+    w.done(w[1].rx, received);
+    EXPECT_EQ(in, out);
+  }
+
+  const std::vector<size_t> lens_{8, 64, 3000, 100'000};
+};
+
+TEST_F(Wrong, key__fi_mr_3) {
+  WEFT_WORLD(w, rma_options());
+  std::vector<uint8_t> memory(200'000, 0xee);
+  Region region = w.reg(1, memory.data(), memory.size(), remote_access);
+  for (const size_t len : lens_) {
+    try_both(w, "wrong key", region.at(), region.key() + 1000, len);
+    still_works(w);
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), 0xee), 200'000);
+}
+
+TEST_F(Wrong, bounds__fi_mr_3) {
+  WEFT_WORLD(w, rma_options());
+  std::vector<uint8_t> memory(400'000, 0xee);
+  Region region = w.reg(1, memory.data() + 150'000, 100'000, remote_access);
+  for (const size_t len : lens_) {
+    try_both(w, "one byte behind the end", region.at(100'000 - len + 1), region.key(), len);
+    try_both(w, "wholly behind", region.at(100'000), region.key(), len);
+    try_both(w, "far away", region.at(1ULL << 40), region.key(), len);
+    try_both(w, "address overflow", ~0ULL - 4, region.key(), len);
+    if (w.virtual_addresses()) try_both(w, "one byte before", region.at() - 1, region.key(), len);
+    still_works(w);
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), 0xee), 400'000);
+}
+
+// fi_mr(3), access.
+TEST_F(Wrong, access__fi_mr_3) {
+  WEFT_WORLD(w, rma_options());
+  std::vector<uint8_t> memory(200'000, 0xee);
+  Region only_read = w.reg(1, memory.data(), memory.size(), FI_REMOTE_READ);
+  Region only_write = w.reg(1, memory.data(), memory.size(), FI_REMOTE_WRITE);
+  Region local = w.reg(1, memory.data(), memory.size(), FI_SEND | FI_RECV | FI_READ | FI_WRITE);
+  for (const size_t len : lens_) {
+    try_both(w, "region for reading", only_read.at(), only_read.key(), len, true, false);
+    try_both(w, "region for writing", only_write.at(), only_write.key(), len, false, true);
+    try_both(w, "region for local use", local.at(), local.key(), len);
+    still_works(w);
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), 0xee), 200'000);
+}
+
+// fi_mr(3), fi_close: accesses to a closed region are errors at the peer, the local endpoint is unaffected.
+TEST_F(Wrong, closed_region__fi_mr_3) {
+  WEFT_WORLD(w, rma_options());
+  std::vector<uint8_t> memory(200'000, 0xee);
+  Region region = w.reg(1, memory.data(), memory.size(), remote_access);
+  const uint64_t addr = region.at(), key = region.key();
+  WEFT_ASSERT_OK(region.handle().close());
+  for (const size_t len : lens_) {
+    try_both(w, "closed", addr, key, len);
+    still_works(w);
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), 0xee), 200'000);
+}
+
+// Two ranges of which one is wrong: the whole operation fails, the error is told once.
+TEST_F(Wrong, one_of_two_ranges__fi_rma_3) {
+  WEFT_WORLD(w, rma_options());
+  if (w.info()->tx_attr->rma_iov_limit < 2) GTEST_SKIP() << "one range an operation";
+  std::vector<uint8_t> memory(1000, 0);
+  Region region = w.reg(1, memory.data(), memory.size(), remote_access);
+  std::vector<uint8_t> local(200, 1);
+  const iovec from{local.data(), 200};
+  const fi_rma_iov to[2] = {{region.at(), 100, region.key()}, {region.at(950), 100, region.key()}};
+  Ctx wrote;
+  const fi_msg_rma msg{&from, nullptr, 1, w[0].peer[1], to, 2, &wrote, 0};
+  const ssize_t rc = w.post([&] { return fi_writemsg(w[0], &msg, FI_DELIVERY_COMPLETE); });
+  expect_error(w, "second range", rc, wrote);
+  EXPECT_TRUE(w.quiet(w[0].tx));
+  still_works(w);
+}
+
+// The counter of errors of the initiator goes up; fi_cntr(3), readerr.
+TEST_F(Wrong, counts_as_error__fi_cntr_3) {
+  Options options = rma_options();
+  options.counters = {FI_WRITE, FI_READ};
+  WEFT_WORLD(w, options);
+  try_both(w, "wrong key", 0, 0xdeadbeef, 8);
+  EXPECT_TRUE(w.progress_until([&] { return fi_cntr_readerr(w[0].counter(FI_WRITE)) == 1; }));
+  EXPECT_TRUE(w.progress_until([&] { return fi_cntr_readerr(w[0].counter(FI_READ)) == 1; }));
+  EXPECT_EQ(fi_cntr_read(w[0].counter(FI_WRITE)), 0u);
+}
+
+}  // namespace
+}  // namespace weft::conformance
