@@ -3,11 +3,12 @@
 // left behind is looked for. Written against the public interface alone. Exit status 0 only when all of it
 // was right.
 //
-//   all_to_all [-n PROCESSES] [-m MESSAGES] [-s BYTES] [-p PROVIDER] [-t SECONDS] [-e] [-q]
+//   all_to_all [-n PROCESSES] [-m MESSAGES] [-s BYTES] [-p PROVIDER] [-t SECONDS] [-i SECONDS] [-e] [-q]
 //
 // -m, -s  messages for each ordered pair and their size        -t  give up after so long
 // -e      receives name their sender and number (all posted beforehand); otherwise any message fits any
 // receive
+// -i      idle time before memory is measured for the last time
 // -q      only the verdict
 #include <dirent.h>
 #include <rdma/fabric.h>
@@ -40,13 +41,13 @@ namespace {
 
 struct Options {
   unsigned processes = 200, messages = 16, bytes = 1024, seconds = 300;
+  double idle_seconds = 1.5;
   const char* provider = "shm";
   bool exact = false, quiet = false;
 };
 
 constexpr unsigned receive_window = 256, send_window = 32;
 constexpr unsigned name_most = 256;
-constexpr double idle_time = 0.5;  // without a message, before memory is measured for the last time
 
 double seconds_now() {
   timespec t;
@@ -146,7 +147,7 @@ class Process {
     check_order();
     remember(talked);
     meet(5);
-    const double end = seconds_now() + idle_time;
+    const double end = seconds_now() + o_.idle_seconds;
     while (seconds_now() < end) {
       progress();
       usleep(1000);
@@ -484,7 +485,7 @@ void print_time(const Options& o) {
 
 bool parse(int argc, char** argv, Options& o) {
   int option;
-  while ((option = getopt(argc, argv, "n:m:s:p:t:eq")) != -1) {
+  while ((option = getopt(argc, argv, "n:m:s:p:t:i:eq")) != -1) {
     switch (option) {
       case 'n':
         o.processes = static_cast<unsigned>(std::atoi(optarg));
@@ -520,9 +521,9 @@ bool parse(int argc, char** argv, Options& o) {
 int main(int argc, char** argv) {
   Options o;
   if (!parse(argc, argv, o)) {
-    std::fprintf(
-        stderr,
-        "usage: all_to_all [-n PROCESSES] [-m MESSAGES] [-s BYTES] [-p PROVIDER] [-t SECONDS] [-e] [-q]\n");
+    std::fprintf(stderr,
+                 "usage: all_to_all [-n PROCESSES] [-m MESSAGES] [-s BYTES] [-p PROVIDER] [-t SECONDS] [-i "
+                 "SECONDS] [-e] [-q]\n");
     return 2;
   }
   void* got = mmap(nullptr, sizeof(Shared) + o.processes * sizeof(Member), PROT_READ | PROT_WRITE,

@@ -34,7 +34,7 @@ inline uint64_t ticks() noexcept {
 }
 
 // Copies at most 64 bytes by overlapping moves: no call, at most two branches deep for the usual 8 bytes.
-inline void copy_small(void* to, const void* from, size_t bytes) noexcept {
+[[gnu::always_inline]] inline void copy_small(void* to, const void* from, size_t bytes) noexcept {
   auto* t = static_cast<std::byte*>(to);
   const auto* f = static_cast<const std::byte*>(from);
   if (bytes >= 8 && bytes <= 16) {

@@ -16,7 +16,8 @@ Address named(uint64_t n) {
   return Address(text.data(), text.size());
 }
 
-// fi_av(3), FI_AV_TABLE: "The index of the first address inserted will be 0, successive insertions sequential".
+// fi_av(3), FI_AV_TABLE: "The index of the first address inserted will be 0, successive insertions
+// sequential".
 TEST(AddressVector, IndicesAreSequentialOverManyChunks) {
   AddressVector av;
   for (uint64_t i = 0; i < 5000; ++i) ASSERT_EQ(av.insert(named(i)), i);

@@ -60,11 +60,17 @@ class alignas(64) CompletionQueue {
     if (tail_ - head_ >= limit_) [[unlikely]] {
       push_slow(completion);
     } else {
-      slots_[tail_ & mask_].completion = completion;
+      fill(slots_[tail_ & mask_], completion);
       tail_ = tail_ + 1;
     }
     if (armed_) [[unlikely]]
       ring_bell();
+  }
+  // True: there is room in the ring and nobody sleeps, so push_plain() may be called once.
+  bool plain() const noexcept { return tail_ - head_ < limit_ && !armed_; }
+  void push_plain(const Completion& completion) noexcept {
+    fill(slots_[tail_ & mask_], completion);
+    tail_ = tail_ + 1;
   }
   // Errors stand in order with completions: fi_cq_read returns -FI_EAVAIL when it meets one (fi_cq(3)).
   void push_error(const CompletionError& error) noexcept;
@@ -107,6 +113,18 @@ class alignas(64) CompletionQueue {
     *to = word;
   }
 
+  // Word by word, for the same reason: a completion built on the stack and copied by wider moves would wait for its own stores.
+  static void fill(Slot& slot, const Completion& from) noexcept {
+    auto* to = reinterpret_cast<volatile uint64_t*>(&slot);
+    to[0] = reinterpret_cast<uint64_t>(from.context);
+    to[1] = from.flags;
+    to[2] = from.len;
+    to[3] = reinterpret_cast<uint64_t>(from.buf);
+    to[4] = from.data;
+    to[5] = from.tag;
+    to[6] = from.source;
+  }
+
   // The queue was empty: drive the endpoints. 0: the ring has something now.
   int refill() noexcept {
     if (limit_ == 0) [[unlikely]]
@@ -143,7 +161,7 @@ class alignas(64) CompletionQueue {
     return ssize_t(n);
   }
 
-  bool full_slow() const noexcept { return pending() > mask_; }
+  [[gnu::noinline, gnu::cold]] bool full_slow() const noexcept { return pending() > mask_; }
   void push_slow(const Completion& completion) noexcept;
   int refill_slow() noexcept;
   void hold(const CompletionError& entry) noexcept;
@@ -152,8 +170,7 @@ class alignas(64) CompletionQueue {
   // Hot: one cache line.
   uint32_t head_ = 0;
   uint32_t tail_ = 0;
-  uint32_t limit_ =
-      0;  // the ring's size; 0 while something is held, so that push keeps the order with one compare
+  uint32_t limit_ = 0;  // the ring's size; 0 while something is held: push keeps the order with one compare
   uint32_t mask_ = 0;
   Slot* slots_ = nullptr;
   bool armed_ = false;

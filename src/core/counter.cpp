@@ -1,10 +1,13 @@
 // Thresholds of counters. Must not know endpoints' kinds or system calls.
 #include "core/counter.hpp"
 
+#include <algorithm>
+
 namespace weft::core {
 
 void Counter::add_error(uint64_t n) noexcept {
   errors_.fetch_add(n, std::memory_order_seq_cst);
+  if (errors_matter_.load(std::memory_order_seq_cst)) fire();
   ring_bell();
 }
 
@@ -15,37 +18,50 @@ void Counter::set(uint64_t value) noexcept {
 
 void Counter::set_error(uint64_t value) noexcept {
   errors_.store(value, std::memory_order_seq_cst);
+  if (errors_matter_.load(std::memory_order_seq_cst)) fire();
   ring_bell();
+}
+
+// Says what add() and add_error() have to look after. Under the mutex.
+void Counter::publish() noexcept {
+  uint64_t nearest = first_ != nullptr ? first_->at : UINT64_MAX;
+  errors_matter_.store(first_with_errors_ != nullptr, std::memory_order_seq_cst);
+  if (first_with_errors_ != nullptr) {
+    const uint64_t errors = errors_.load(std::memory_order_seq_cst);
+    const uint64_t missing = first_with_errors_->at - std::min(first_with_errors_->at, errors);
+    nearest = std::min(nearest, missing);
+  }
+  nearest_.store(nearest, std::memory_order_seq_cst);
 }
 
 // Sorted by value, equal ones in the order of arrival. Under the mutex.
 void Counter::insert(Threshold& threshold) noexcept {
-  Threshold** place = &first_;
+  Threshold** place = &list_of(threshold);
   while (*place != nullptr && (*place)->at <= threshold.at) place = &(*place)->next;
   threshold.next = *place;
   threshold.queued = true;
   *place = &threshold;
-  nearest_.store(first_->at, std::memory_order_seq_cst);
+  publish();
 }
 
 // The order that makes it safe against add() without a lock: here the store of nearest_ is before the load
 // of value_, there the addition is before the load of nearest_. All four are sequentially consistent (on
-// x86 the addition is), so one of the two sides sees the other.
+// x86 the addition is), so one of the two sides sees the other. Errors and errors_matter_ work the same way.
 void Counter::when(Threshold& threshold) noexcept {
   {
     std::scoped_lock guard(mutex_);
     insert(threshold);
   }
-  if (value_.load(std::memory_order_seq_cst) >= threshold.at) fire();
+  if (value_.load(std::memory_order_seq_cst) >= nearest_.load(std::memory_order_seq_cst)) fire();
 }
 
 // Under the mutex.
 bool Counter::unlink(Threshold& threshold) noexcept {
-  for (Threshold** place = &first_; *place != nullptr; place = &(*place)->next) {
+  for (Threshold** place = &list_of(threshold); *place != nullptr; place = &(*place)->next) {
     if (*place != &threshold) continue;
     *place = threshold.next;
     threshold.queued = false;
-    nearest_.store(first_ != nullptr ? first_->at : UINT64_MAX, std::memory_order_seq_cst);
+    publish();
     return true;
   }
   return false;
@@ -57,14 +73,21 @@ bool Counter::cancel(Threshold& threshold) noexcept {
 }
 
 // One at a time, so that a callback may cancel or queue others; outside the mutex, so that it may use the
-// counter.
+// counter. The number of errors may have changed since nearest_ was set, so it is set before value_ is read.
 Threshold* Counter::take_reached() noexcept {
   std::scoped_lock guard(mutex_);
-  Threshold* threshold = first_;
-  if (threshold == nullptr || value_.load(std::memory_order_seq_cst) < threshold->at) return nullptr;
-  first_ = threshold->next;
+  publish();
+  const uint64_t value = value_.load(std::memory_order_seq_cst);
+  const uint64_t sum = value + errors_.load(std::memory_order_seq_cst);
+  Threshold* by_value = first_ != nullptr && value >= first_->at ? first_ : nullptr;
+  Threshold* by_sum =
+      first_with_errors_ != nullptr && sum >= first_with_errors_->at ? first_with_errors_ : nullptr;
+  Threshold* threshold = by_value;
+  if (by_sum != nullptr && (by_value == nullptr || by_sum->at < by_value->at)) threshold = by_sum;
+  if (threshold == nullptr) return nullptr;
+  list_of(*threshold) = threshold->next;
   threshold->queued = false;
-  nearest_.store(first_ != nullptr ? first_->at : UINT64_MAX, std::memory_order_seq_cst);
+  publish();
   return threshold;
 }
 

@@ -17,6 +17,7 @@ class Counter;
 class Threshold {
  public:
   uint64_t at = 0;
+  bool with_errors = false;  // counts value() + errors(): fi_trigger(3), deferred work queues
   // Called once, outside the counter's mutex, by the thread whose add() reached the value (in `when` if it
   // was reached already).
   virtual void reached() noexcept = 0;
@@ -46,8 +47,8 @@ class Counter {
   uint64_t value() const noexcept { return value_.load(std::memory_order_acquire); }
   uint64_t errors() const noexcept { return errors_.load(std::memory_order_acquire); }
 
-  // Runs `threshold.reached()` when value() >= threshold.at; at once if it is so already. Equal values fire
-  // in the order of `when`.
+  // Runs `threshold.reached()` when value() (or the sum with errors()) >= threshold.at; at once if it is so
+  // already. Equal values fire in the order of `when`.
   void when(Threshold& threshold) noexcept;
   // True: it was waiting and will not be reached any more. False: it was reached (perhaps is being reached
   // by another thread).
@@ -75,14 +76,20 @@ class Counter {
   Threshold* take_reached() noexcept;
   void insert(Threshold& threshold) noexcept;
   bool unlink(Threshold& threshold) noexcept;
+  void publish() noexcept;
+  Threshold*& list_of(const Threshold& threshold) noexcept {
+    return threshold.with_errors ? first_with_errors_ : first_;
+  }
   void ring_bell() noexcept;
 
   std::atomic<uint64_t> value_{0};
   std::atomic<uint64_t> nearest_{
-      UINT64_MAX};  // the first threshold; a threshold of UINT64_MAX itself is never reached
+      UINT64_MAX};  // the value at which to look; a threshold of UINT64_MAX itself is never reached
   std::atomic<uint64_t> errors_{0};
-  std::mutex mutex_;  // the list
+  std::atomic<bool> errors_matter_{false};  // something waits for the sum
+  std::mutex mutex_;                        // the lists
   Threshold* first_ = nullptr;
+  Threshold* first_with_errors_ = nullptr;
   ProgressorList progressors_;
   Signal* signal_ = nullptr;
   std::atomic<bool> armed_{false};

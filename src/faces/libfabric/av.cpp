@@ -303,7 +303,8 @@ Result<Table> shared_table(const Domain& domain, const fi_av_attr& attr) {
 }
 
 const char* why_not(const fi_av_attr& attr) noexcept {
-  if (attr.type != FI_AV_UNSPEC && attr.type != FI_AV_MAP && attr.type != FI_AV_TABLE)
+  const int type = number_of(attr.type);
+  if (type != FI_AV_UNSPEC && type != FI_AV_MAP && type != FI_AV_TABLE)
     return "type is none of MAP, TABLE, UNSPEC";
   if (attr.rx_ctx_bits < 0 || attr.rx_ctx_bits > 16) return "rx_ctx_bits is not within 0 to 16";
   if (attr.count > core::AddressVector::count_max) return "count is above 16777216";

@@ -127,7 +127,7 @@ int open_cntr(Domain& domain, fi_cntr_attr* attr, fid_cntr** out, void* context)
   const fi_cntr_attr defaults{};
   const fi_cntr_attr& asked = attr == nullptr ? defaults : *attr;
   if (out == nullptr) return -FI_EINVAL;
-  if (asked.events != FI_CNTR_EVENTS_COMP || asked.flags != 0) {
+  if (number_of(asked.events) != FI_CNTR_EVENTS_COMP || asked.flags != 0) {
     log_warn(domain.provider->name, FI_LOG_CNTR,
              "fi_cntr_open: events must be FI_CNTR_EVENTS_COMP and flags 0");
     return -FI_EINVAL;

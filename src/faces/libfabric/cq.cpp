@@ -118,7 +118,7 @@ fi_ops_cq Reader<Format, Guard>::ops = {sizeof(fi_ops_cq), read,   readfrom, rea
                                         sreadfrom,         signal, strerror};
 
 template <class Guard>
-fi_ops_cq* ops_for(fi_cq_format format) noexcept {
+fi_ops_cq* ops_for(int format) noexcept {
   switch (format) {
     case FI_CQ_FORMAT_UNSPEC:
     case FI_CQ_FORMAT_CONTEXT:
@@ -170,7 +170,8 @@ int open_cq(Domain& domain, fi_cq_attr* attr, fid_cq** out, void* context) {
   const fi_cq_attr defaults{};
   const fi_cq_attr& asked = attr == nullptr ? defaults : *attr;
   if (out == nullptr) return -FI_EINVAL;
-  fi_ops_cq* ops = domain.lock.enabled ? ops_for<SharedLock>(asked.format) : ops_for<NoLock>(asked.format);
+  const int format = number_of(asked.format);
+  fi_ops_cq* ops = domain.lock.enabled ? ops_for<SharedLock>(format) : ops_for<NoLock>(format);
   if (ops == nullptr) return refuse(domain, FI_ENOSYS, "format is none of CONTEXT, MSG, DATA, TAGGED");
   if (asked.size > core::CompletionQueue::size_max) return refuse(domain, FI_EINVAL, "size is above 1048576");
   if ((asked.flags & ~uint64_t{FI_AFFINITY}) != 0)
@@ -178,8 +179,8 @@ int open_cq(Domain& domain, fi_cq_attr* attr, fid_cq** out, void* context) {
   auto cq = std::make_unique<Cq>(domain, asked.size);
   cq->fid.fid = {FI_CLASS_CQ, context, &cq_fid_ops};
   cq->fid.ops = ops;
-  cq->format = asked.format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_CONTEXT : asked.format;
-  cq->condition = asked.wait_cond;
+  cq->format = format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_CONTEXT : fi_cq_format(format);
+  if (number_of(asked.wait_cond) == FI_CQ_COND_THRESHOLD) cq->condition = FI_CQ_COND_THRESHOLD;
   const int status =
       open_wait_object(*domain.provider, FI_LOG_CQ, asked.wait_obj, asked.wait_set, &cq->fid.fid, cq->wait);
   if (status != 0) return status;

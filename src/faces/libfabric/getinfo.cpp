@@ -179,7 +179,7 @@ Result<void> ask(const Provider& provider, const Request& request, Answers& answ
   }
   if (any) return {};
   if (address_refusal.code != 0) return address_refusal;
-  auto refusal = match_any(provider, request.version, request.hints);
+  auto refusal = match_offers(provider, request.version, request.hints);
   return refusal ? Error{FI_ENODATA, "offers nothing"} : refusal.error();
 }
 

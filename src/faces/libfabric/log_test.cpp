@@ -185,6 +185,7 @@ TEST_F(Log, OpenRefusesOtherObjects) {
 TEST_F(Log, LinesOfThreadsDoNotMix) {
   const std::string all = written([] {
     std::vector<std::thread> threads;
+    threads.reserve(4);
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([] {
         for (int i = 0; i < 50; ++i) log_warn("shm", FI_LOG_CORE, "0123456789");

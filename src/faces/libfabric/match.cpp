@@ -220,7 +220,7 @@ Result<InfoPtr> match(const Provider& provider, const fi_info& offer, uint32_t v
   return answer;
 }
 
-Result<InfoPtr> match_any(const Provider& provider, uint32_t version, const fi_info* hints) {
+Result<InfoPtr> match_offers(const Provider& provider, uint32_t version, const fi_info* hints) {
   Error refusal{FI_ENODATA, std::string(provider.name) + " offers nothing on this machine"};
   bool specific = false;
   for (const fi_info* offer = provider.offers(); offer != nullptr; offer = offer->next) {
@@ -231,6 +231,17 @@ Result<InfoPtr> match_any(const Provider& provider, uint32_t version, const fi_i
     specific = refusal.why.rfind("ep_attr->type", 0) != 0;
   }
   return refusal;
+}
+
+Result<InfoPtr> match_any(const Provider& provider, uint32_t version, const fi_info* info) {
+  if (info == nullptr) return match_offers(provider, version, nullptr);
+  const InfoPtr known(dup_info(info, abi_of(version)));
+  if (known == nullptr) throw std::bad_alloc();
+  known->handle = nullptr;
+  // What fi_getinfo once referred to may be closed by now.
+  if (known->fabric_attr != nullptr) known->fabric_attr->fabric = nullptr;
+  if (known->domain_attr != nullptr) known->domain_attr->domain = nullptr;
+  return match_offers(provider, version, known.get());
 }
 
 }  // namespace weft::fi

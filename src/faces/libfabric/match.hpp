@@ -21,10 +21,14 @@ namespace weft::fi {
 // Asking again with an answer as the hints gives an equal answer.
 Result<InfoPtr> match(const Provider& provider, const fi_info& offer, uint32_t version, const fi_info* hints);
 
-// The same over all offers of the provider: the first that answers. For objects that are opened with an
-// fi_info which the program may have edited since fi_getinfo. With several refusals the sentence is that of
-// the offer with the endpoint type that was asked.
-Result<InfoPtr> match_any(const Provider& provider, uint32_t version, const fi_info* hints);
+// The same over all offers of the provider: the first that answers. With several refusals the sentence is
+// that of the offer with the endpoint type that was asked.
+Result<InfoPtr> match_offers(const Provider& provider, uint32_t version, const fi_info* hints);
+
+// For objects that are opened with an fi_info which the program may have edited since fi_getinfo: as
+// match_offers, but `info` may be of any age (nothing beyond `version` is read), and the fabric, domain and
+// handle in it do not count.
+Result<InfoPtr> match_any(const Provider& provider, uint32_t version, const fi_info* info);
 
 // Capability classes of fi_getinfo(3), "CAPABILITIES".
 inline constexpr uint64_t kPrimaryCaps = FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC | FI_MULTICAST |

@@ -487,8 +487,24 @@ TEST_F(Match, PassiveEndpointIsHandedThrough) {
   EXPECT_EQ(given([&](fi_info& hints) { hints.handle = &handle; })->handle, nullptr);
 }
 
-TEST_F(Match, AnyOfferWillDoAndTheNearestRefuses) {
+// fi_domain(3): an info that is opened later may refer to what is closed, and may be older than its version.
+TEST_F(Match, OpeningDoesNotLookAtHandles) {
+  const InfoPtr info = given(nullptr);
+  fid_fabric closed{};
+  info->fabric_attr->fabric = &closed;
+  info->domain_attr->domain = reinterpret_cast<fid_domain*>(&closed);
+  info->handle = &closed.fid;
+  EXPECT_FALSE(match_offers(provider_, kNow, info.get()));
+  EXPECT_TRUE(match_any(provider_, kNow, info.get()));
   EXPECT_TRUE(match_any(provider_, kNow, nullptr));
+  info->domain_attr->mr_cnt = SIZE_MAX;
+  info->domain_attr->max_err_data = SIZE_MAX;
+  EXPECT_FALSE(match_any(provider_, kNow, info.get()));
+  EXPECT_TRUE(match_any(provider_, kOld, info.get()));
+}
+
+TEST_F(Match, AnyOfferWillDoAndTheNearestRefuses) {
+  EXPECT_TRUE(match_offers(provider_, kNow, nullptr));
   static MadeUpOffer datagram;
   static MadeUpOffer reliable;
   datagram.ep.type = FI_EP_DGRAM;

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -261,12 +262,22 @@ int no_ops_set(::fid* fid, const char* name, uint64_t flags, void* ops, void* co
 
 // Wait objects (wait.cpp).
 // Makes or joins what `kind` asks for; 0 or -FI_E*, with a line in the log.
-int open_wait_object(const Provider& provider, fi_log_subsys subsystem, fi_wait_obj kind, fid_wait* set,
-                     ::fid* owner, WaitObject& out);
+int open_wait_object(const Provider& provider, fi_log_subsys subsystem, const fi_wait_obj& asked,
+                     fid_wait* set, ::fid* owner, WaitObject& out);
 void close_wait_object(WaitObject& wait, ::fid* owner) noexcept;
 int wait_control(const WaitObject& wait, int command,
                  void* arg) noexcept;                       // FI_GETWAIT, FI_GETWAITOBJ; else -FI_ENOSYS
 int try_wait(fid_fabric* fabric, ::fid** fids, int count);  // fi_trywait(3)
+
+// The number in an enumeration that a program filled in. It may be none of the enumerators, which C++ must
+// not load as one.
+template <class Enum>
+int number_of(const Enum& value) noexcept {
+  static_assert(sizeof(Enum) == sizeof(int));
+  int number;
+  std::memcpy(&number, &value, sizeof number);
+  return number;
+}
 
 // Runs a control-path body at the C boundary: memory that runs out becomes -FI_ENOMEM.
 template <class Body>

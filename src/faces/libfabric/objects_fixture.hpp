@@ -1,4 +1,5 @@
-// A made-up provider and the objects of one domain, for the tests of the C ABI. Must not know any real provider.
+// A made-up provider and the objects of one domain, for the tests of the C ABI. Must not know any real
+// provider.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Fabrics, domains, event queues, address vectors, memory regions, wait sets and poll sets through the calls of their manual pages.
+// Fabrics, domains, event queues, address vectors, memory regions, wait sets and poll sets through the
+// calls of their manual pages.
 #include <chrono>
 #include <set>
 #include <thread>
@@ -523,6 +524,8 @@ TEST_F(SetTest, APollSetNamesWhatHasEvents) {
   EXPECT_EQ(fi_poll_del(poll, &cntr->fid, 0), 0);
   EXPECT_EQ(fi_poll_del(poll, &cntr->fid, 0), -FI_EINVAL);
   EXPECT_EQ(close(cntr), 0);
+  EXPECT_EQ(close(poll), -FI_EBUSY) << "fi_poll(3), fi_close: while something is in it";
+  EXPECT_EQ(fi_poll_del(poll, &cq->fid, 0), 0);
   EXPECT_EQ(close(poll), 0);
   EXPECT_EQ(close(cq), 0);
 }

@@ -142,6 +142,7 @@ TEST(Param, ListHasValuesAndAnEnd) {
 TEST(Param, ManyThreadsDefineAndRead) {
   const Env env("FI_CLOTH_SHARED", "5");
   std::vector<std::thread> threads;
+  threads.reserve(4);
   std::atomic<int> wrong{0};
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&wrong, t] {

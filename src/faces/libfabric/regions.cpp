@@ -199,7 +199,7 @@ int regattr(::fid* fid, const fi_mr_attr* attr, uint64_t flags, fid_mr** out) {
               : knows_auth_key ? offsetof(fi_mr_attr, iface)
                                : offsetof(fi_mr_attr, auth_key_size));
   if (asked.auth_key_size != 0) return refuse(domain, FI_ENOSYS, "there are no authorization keys");
-  if (asked.iface != FI_HMEM_SYSTEM)
+  if (number_of(asked.iface) != FI_HMEM_SYSTEM)
     return refuse(domain, FI_ENOSYS, "iface: only system memory (FI_HMEM_SYSTEM)");
   return register_region(fid, asked, flags, out);
 }

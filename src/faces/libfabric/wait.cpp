@@ -137,7 +137,7 @@ fi_ops wait_fid_ops = {sizeof(fi_ops), wait_close, no_bind,   wait_set_control,
                        no_ops_open,    no_tostr,   no_ops_set};
 fi_ops_wait wait_ops = {sizeof(fi_ops_wait), wait_wait};
 
-Result<std::unique_ptr<os::Sleeper>> make_sleeper(fi_wait_obj kind) {
+Result<std::unique_ptr<os::Sleeper>> make_sleeper(int kind) {
   switch (kind) {
     case FI_WAIT_MUTEX_COND:
       return os::Sleeper::create(os::Sleeper::Kind::mutex_cond);
@@ -148,7 +148,7 @@ Result<std::unique_ptr<os::Sleeper>> make_sleeper(fi_wait_obj kind) {
       return os::Sleeper::create(os::Sleeper::Kind::descriptor);
     default:
       return Error{FI_ENOSYS, "there are wait objects NONE, UNSPEC, SET, FD, MUTEX_COND and YIELD; number " +
-                                  std::to_string(int(kind)) + " was asked"};
+                                  std::to_string(kind) + " was asked"};
   }
 }
 
@@ -162,6 +162,7 @@ int join_wait_set(const Provider& provider, fi_log_subsys subsystem, fid_wait* s
   std::scoped_lock guard(set->mutex);
   set->members.push_back(owner);
   hold(set->users);
+  out.kind = FI_WAIT_SET;
   out.set = set;
   out.sleeper = set->sleeper.get();
   return 0;
@@ -169,9 +170,9 @@ int join_wait_set(const Provider& provider, fi_log_subsys subsystem, fid_wait* s
 
 }  // namespace
 
-int open_wait_object(const Provider& provider, fi_log_subsys subsystem, fi_wait_obj kind, fid_wait* set,
-                     ::fid* owner, WaitObject& out) {
-  out.kind = kind == FI_WAIT_UNSPEC ? FI_WAIT_FD : kind;
+int open_wait_object(const Provider& provider, fi_log_subsys subsystem, const fi_wait_obj& asked,
+                     fid_wait* set, ::fid* owner, WaitObject& out) {
+  const int kind = number_of(asked);
   if (kind == FI_WAIT_NONE) return 0;
   if (kind == FI_WAIT_SET) return join_wait_set(provider, subsystem, set, owner, out);
   Result<std::unique_ptr<os::Sleeper>> sleeper = make_sleeper(kind);
@@ -179,6 +180,7 @@ int open_wait_object(const Provider& provider, fi_log_subsys subsystem, fi_wait_
     log_warn(provider.name, subsystem, "no wait object: %s", sleeper.error().why.c_str());
     return -sleeper.error().code;
   }
+  out.kind = kind == FI_WAIT_UNSPEC ? FI_WAIT_FD : fi_wait_obj(kind);
   out.owned = std::move(*sleeper);
   out.sleeper = out.owned.get();
   return 0;
@@ -210,10 +212,10 @@ int wait_control(const WaitObject& wait, int command, void* arg) noexcept {
       *static_cast<fi_mutex_cond*>(arg) = {wait.sleeper->mutex(), wait.sleeper->cond()};
       return 0;
     case FI_WAIT_SET: {
-      Wait& set = *wait.set;
+      if (wait.set == nullptr) return -FI_EINVAL;
       WaitObject of_set;
-      of_set.kind = set.kind;
-      of_set.sleeper = set.sleeper.get();
+      of_set.kind = wait.set->kind;
+      of_set.sleeper = wait.set->sleeper.get();
       return wait_control(of_set, command, arg);
     }
     default:
@@ -240,7 +242,7 @@ int try_wait(fid_fabric*, ::fid** fids, int count) {
 }
 
 int open_wait(Fabric& fabric, fi_wait_attr* attr, fid_wait** wait) {
-  const fi_wait_obj kind = attr == nullptr ? FI_WAIT_UNSPEC : attr->wait_obj;
+  const int kind = attr == nullptr ? FI_WAIT_UNSPEC : number_of(attr->wait_obj);
   if (wait == nullptr || (attr != nullptr && attr->flags != 0) || kind == FI_WAIT_NONE ||
       kind == FI_WAIT_SET) {
     log_warn(fabric.provider->name, FI_LOG_FABRIC,
@@ -255,7 +257,7 @@ int open_wait(Fabric& fabric, fi_wait_attr* attr, fid_wait** wait) {
   auto* set = new Wait(fabric);
   set->fid.fid = {FI_CLASS_WAIT, nullptr, &wait_fid_ops};
   set->fid.ops = &wait_ops;
-  set->kind = kind == FI_WAIT_UNSPEC ? FI_WAIT_FD : kind;
+  set->kind = kind == FI_WAIT_UNSPEC ? FI_WAIT_FD : fi_wait_obj(kind);
   set->sleeper = std::move(*sleeper);
   hold(fabric.users);
   *wait = &set->fid;

@@ -241,7 +241,7 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
     peer.bulk_next = place.end;
     peer.bulk_touched = true;
   }
-  publish(peer, slot, head, fits ? 0 : wire::in_bulk);
+  if (!publish(peer, slot, head, fits ? 0 : wire::in_bulk)) ring_bell(peer);
   return true;
 }
 

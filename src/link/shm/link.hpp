@@ -23,6 +23,7 @@
 #include "link/shm/layout.hpp"
 #include "os/fd.hpp"
 #include "os/shared_memory.hpp"
+#include "proto/engine/link.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::link::shm {
@@ -111,9 +112,9 @@ class Link {
   void forget(Peer& peer) noexcept;
 
   // --- hot ---
-  // Sends a frame of at most small_bytes_max bytes (8 fewer with a b field). False: no room now.
-  bool send_small(Peer& peer, const wire::FrameHead& head, const void* bytes) noexcept {
-    if (peer.tx_next == peer.tx_end && !refresh_slots(peer)) return false;
+  // Sends a frame of at most small_bytes_max bytes (8 fewer with a b field).
+  [[gnu::always_inline]] proto::SmallSend send_small(Peer& peer, const wire::FrameHead& head, const void* bytes) noexcept {
+    if (peer.tx_next == peer.tx_end) [[unlikely]] return proto::SmallSend::Refused;  // send() looks for new credit
     Slot& slot = peer.tx_slots[peer.tx_next % slot_count];
     slot.a = head.a;
     std::byte* to = slot.payload.data();
@@ -122,9 +123,10 @@ class Link {
       to += sizeof(head.b);
     }
     arch::copy_small(to, bytes, head.length);
-    publish(peer, slot, head, 0);
-    return true;
+    return publish(peer, slot, head, 0) ? proto::SmallSend::Sent : proto::SmallSend::Unseen;
   }
+  // Rings the peer's doorbell.
+  void tell(Peer& peer) noexcept { ring_bell(peer); }
   // Sends prefix and gathered bytes as one frame; head.length is their sum, at most frame_bytes_max. False: no room now.
   bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
             size_t part_count) noexcept;
@@ -168,19 +170,19 @@ class Link {
   static constexpr uint32_t busy_polls_per_look = 1U << 18;
   static constexpr size_t active_max = 16;
 
-  void publish(Peer& peer, Slot& slot, const wire::FrameHead& head, uint8_t more_flags) noexcept {
+  // True: the peer looks at this ring in every poll.
+  [[gnu::always_inline]] bool publish(Peer& peer, Slot& slot, const wire::FrameHead& head, uint8_t more_flags) noexcept {
     const Lead lead = lap_of(peer.tx_next) | uint64_t{static_cast<uint8_t>(head.kind)} << 8 |
                       uint64_t{static_cast<uint8_t>(head.flags | more_flags)} << 16 | uint64_t{head.context} << 24 |
                       uint64_t{head.length} << 32;
     // Orders the slot's contents before its lead; pairs with the acquire load in drain().
     slot.lead.store(lead, std::memory_order_release);
     ++peer.tx_next;
-    if (peer.tx_control->polled.load(std::memory_order_relaxed) == 0) [[unlikely]]
-      ring_bell(peer);
+    return peer.tx_control->polled.load(std::memory_order_relaxed) != 0;
   }
-  bool refresh_slots(Peer& peer) noexcept;
+  [[gnu::noinline]] bool refresh_slots(Peer& peer) noexcept;
   std::byte* reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexcept;
-  void ring_bell(Peer& peer) noexcept;
+  [[gnu::noinline, gnu::cold]] void ring_bell(Peer& peer) noexcept;
 
   template <class Handler>
   int drain(Peer& peer, Handler& handler, int budget) noexcept {
@@ -232,10 +234,10 @@ class Link {
       peer.rx_bulk_published = peer.rx_bulk;
     }
   }
-  int reject(Peer& peer) noexcept;  // a malformed frame: stops listening to the peer
+  [[gnu::noinline, gnu::cold]] int reject(Peer& peer) noexcept;  // a malformed frame: stops listening to the peer
 
   template <class Handler>
-  int attend(Handler& handler) noexcept {
+  [[gnu::noinline, gnu::cold]] int attend(Handler& handler) noexcept {
     int taken = 0;
     const uint64_t bits = header_->attention.exchange(0, std::memory_order_acq_rel);
     if ((bits & attention_socket) != 0) read_socket();
@@ -261,7 +263,7 @@ class Link {
 
   // Time for what needs the kernel: datagrams, deaths, closed peers, credit of idle rings. At most once a millisecond.
   template <class Handler>
-  int look_around(Handler& handler) noexcept {
+  [[gnu::noinline, gnu::cold]] int look_around(Handler& handler) noexcept {
     if (!look_is_due()) return 0;
     int taken = 0;
     find_lost();

@@ -13,6 +13,11 @@ namespace {
 
 constexpr size_t unexpected_overhead = 256;  // what one message costs besides its payload
 
+// Deferred work reports to its own counter only, unless it asks for more (fi_trigger(3), deferred work queues). Failures are always told.
+bool is_quiet(const core::Counter* extra_counter, uint64_t flags) noexcept {
+  return extra_counter != nullptr && (flags & FI_COMPLETION) == 0;
+}
+
 uint64_t receive_flags(bool tagged, bool has_data) noexcept {
   return FI_RECV | (tagged ? FI_TAGGED : FI_MSG) | (has_data ? FI_REMOTE_CQ_DATA : 0);
 }
@@ -64,6 +69,7 @@ ssize_t RxContext::receive(const ReceiveRequest& request) noexcept {
   op->ignore = request.tagged ? request.ignore : 0;
   op->source = directed ? request.source : FI_ADDR_UNSPEC;
   op->extra_counter = request.extra_counter;
+  if (is_quiet(request.extra_counter, request.flags)) op->completes = false;
   op->multi = !request.tagged && (request.flags & FI_MULTI_RECV) != 0;
   op->done = 0;
   op->stage = OpStage::Posted;
@@ -201,6 +207,7 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
                          core::ProviderError why) noexcept {
   const bool wants = op.completes;
   core::Counter* extra = op.extra_counter;
+  core::Counter* own = is_quiet(extra, op.flags) ? nullptr : receives;
   void* context = op.context;
   uint64_t flags = receive_flags(op.tagged, has_data);
   if (op.multi)
@@ -226,13 +233,13 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
       }
       cq->push_error(entry);
     }
-    if (receives != nullptr) receives->add_error(1);
+    if (own != nullptr) own->add_error(1);
     if (extra != nullptr) extra->add_error(1);
     return;
   }
   // The program is told that it has a multi-receive buffer back, even when it wants no completions (fi_msg(3)).
   if (wants || (cq != nullptr && (flags & FI_MULTI_RECV) != 0)) cq->push({context, flags, length, buffer, data, tag, source});
-  if (receives != nullptr) receives->add(1);
+  if (own != nullptr) own->add(1);
   if (extra != nullptr) extra->add(1);
 }
 

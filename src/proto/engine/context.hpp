@@ -159,7 +159,7 @@ struct RxContext {
 
   // --- the engine's side ---
   // An eager message for a matched receive.
-  void deliver(Op& op, PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+  [[gnu::always_inline]] void deliver(Op& op, PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
     if (op.iov_count != 1 || head.length > op.length || op.multi || op.extra_counter != nullptr) [[unlikely]] {
       deliver_slow(op, peer, head, payload);
       return;
@@ -213,15 +213,15 @@ struct RxContext {
     op.extra_counter = nullptr;
   }
   core::PostedBase* match_message(fi_addr_t source) noexcept;
-  void claim(Op& op, Unexpected& message) noexcept;
+  [[gnu::noinline]] void claim(Op& op, Unexpected& message) noexcept;
   void consume(Unexpected& message) noexcept;
   void release(Unexpected& message) noexcept;
   void account(PeerState& peer, size_t bytes) noexcept;
-  void deliver_slow(Op& op, PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
+  [[gnu::noinline]] void deliver_slow(Op& op, PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
   void place(Op& op, PeerState& peer, const std::byte* payload, size_t length, bool has_data, uint64_t data, uint64_t tag) noexcept;
   void complete(Op& op, fi_addr_t source, PeerState* peer, size_t length, size_t full_length, void* buffer, bool has_data,
                 uint64_t data, uint64_t tag, int error, core::ProviderError why = core::ProviderError::None) noexcept;
-  void complete_unknown_source(Op& op, PeerState& peer, size_t length, bool has_data, uint64_t data, uint64_t tag) noexcept;
+  [[gnu::noinline, gnu::cold]] void complete_unknown_source(Op& op, PeerState& peer, size_t length, bool has_data, uint64_t data, uint64_t tag) noexcept;
   void multi_part_done(Op& parent, uint64_t& flags) noexcept;
   bool take_part(Op& parent, size_t length, std::byte*& at, size_t& room) noexcept;
   Unexpected* make_unexpected(PeerState& peer, const wire::FrameHead& head, bool tagged, uint64_t length) noexcept;

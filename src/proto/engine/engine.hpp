@@ -9,6 +9,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -45,6 +46,14 @@ struct Request {
   bool silent = false;         // fi_inject...: never an entry in the completion queue
 };
 
+// What became due in the middle of the engine, or on another thread, and must wait for a safe point: run() may post operations.
+struct Errands {
+  virtual void run() noexcept = 0;
+
+ protected:
+  ~Errands() = default;
+};
+
 struct EngineLimits {
   size_t transmit_size = 1024;          // operations in flight per endpoint
   size_t receive_size = 1024;           // posted receives per context
@@ -76,6 +85,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // A queue that must not overflow: while it is full no frames are taken.
   void add_queue(core::CompletionQueue* queue);
   const EngineLimits& limits() const noexcept { return limits_; }
+  // Any thread may store 1 into errands_due(); the next progress() then ends with run(). The one who gave the errands outlives the last store.
+  void set_errands(Errands* errands) noexcept { errands_ = errands; }
+  std::atomic<uint32_t>& errands_due() noexcept { return errands_due_; }
 
   // --- the program's calls: 0 or a negative errno; -FI_EAGAIN means nothing happened ---
   template <bool tagged>
@@ -84,10 +96,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
       Peer* peer = cached_peer(dest);
       if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max) [[likely]] {
         const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(length), tag, 0};
-        if (link_.send_small(*peer, head, buffer)) [[likely]] {
-          if (tx.sends != nullptr) tx.sends->add(1);
-          return 0;
-        }
+        const SmallSend sent = link_.send_small(*peer, head, buffer);
+        if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]] return 0;
+        if (sent != SmallSend::Refused) return after_small(tx, *peer, sent);
       }
     }
     return inject_slow(tx, tagged, buffer, length, dest, tag);
@@ -97,12 +108,14 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     if constexpr (HasSmallFrames<L>) {
       Peer* peer = cached_peer(dest);
       if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max && tx.default_plain &&
-          !(tx.default_completes && tx.cq->full())) [[likely]] {
+          (!tx.default_completes || tx.cq->plain())) [[likely]] {
         const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(length), tag, 0};
-        if (link_.send_small(*peer, head, buffer)) [[likely]] {
-          if (tx.default_completes) tx.cq->push({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0, tag, FI_ADDR_NOTAVAIL});
-          if (tx.sends != nullptr) tx.sends->add(1);
-          return 0;
+        const SmallSend sent = link_.send_small(*peer, head, buffer);
+        if (sent != SmallSend::Refused) [[likely]] {
+          if (tx.default_completes)
+            tx.cq->push_plain({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0, tag, FI_ADDR_NOTAVAIL});
+          if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]] return 0;
+          return after_small(tx, *peer, sent);
         }
       }
     }
@@ -117,14 +130,14 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
       if (queue->full()) [[unlikely]] return;
     if (av_ != nullptr && av_->version() != av_seen_) [[unlikely]] refresh_peers();
     (void)link_.poll(*this);
-    if (busy_ != 0) [[unlikely]] work();
+    if ((busy_ | errands_due_.load(std::memory_order_relaxed)) != 0) [[unlikely]] attend();
   }
   int wait_fd() noexcept override {
     if constexpr (HasSleep<L>) return link_.wait_fd();
     return -1;
   }
   bool arm() noexcept override {
-    if (busy_ != 0) return false;
+    if (busy_ != 0 || errands_due_.load(std::memory_order_acquire) != 0) return false;
     if constexpr (HasSleep<L>) return link_.arm();
     return false;
   }
@@ -178,14 +191,15 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   }
 
   // peers.hpp
-  void refresh_peers() noexcept;
+  [[gnu::noinline, gnu::cold]] void refresh_peers() noexcept;
   void drop_cache() noexcept;
   void fail_peer(Peer& peer, core::ProviderError why) noexcept;
   void release_peer(Peer& peer) noexcept;
 
   // transmit.hpp
-  ssize_t inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag) noexcept;
-  ssize_t send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag, void* context) noexcept;
+  [[gnu::noinline]] ssize_t after_small(TxContext& tx, Peer& peer, SmallSend sent) noexcept;
+  [[gnu::noinline]] ssize_t inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag) noexcept;
+  [[gnu::noinline]] ssize_t send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag, void* context) noexcept;
   int validate(const Request& request, size_t length) const noexcept;
   bool send_at_once(TxContext& tx, Peer& peer, uint8_t context, const Request& request, size_t length) noexcept;
   ssize_t post_op(TxContext& tx, Peer& peer, uint8_t context, const Request& request, size_t length) noexcept;
@@ -197,6 +211,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   Step step_atomic(Peer& peer, Op& op) noexcept;
   Step step_control(Peer& peer, Op& op) noexcept;
   void wait_for_peer(Peer& peer, Op& op) noexcept;
+  [[gnu::noinline]] void attend() noexcept;
   void work() noexcept;
   void flush(Peer& peer) noexcept;
   bool stream(Op& op) noexcept;
@@ -207,7 +222,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   size_t fill_targets(const Op& op, std::byte* out) const noexcept;
 
   // remote.hpp
-  bool on_other_frame(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
+  [[gnu::noinline]] bool on_other_frame(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
   bool on_message(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged, bool acked) noexcept;
   bool on_rts(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged) noexcept;
   void on_cts(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
@@ -235,6 +250,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   uint32_t removals_seen_ = 0;
   uint32_t av_seen_ = 0;
   size_t busy_ = 0;  // peers with queues, and streams
+  std::atomic<uint32_t> errands_due_{0};
   RxContext** rx_ = nullptr;
   size_t rx_count_ = 0;
   std::vector<core::CompletionQueue*> queues_;
@@ -244,6 +260,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   OpTable service_ops_;
   core::MemoryRegionTable* regions_ = nullptr;
   EngineLimits limits_;
+  Errands* errands_ = nullptr;
   std::vector<Peer*> cache_storage_;
   std::vector<RxContext*> rx_storage_;
   std::vector<std::unique_ptr<Peer>> peers_;

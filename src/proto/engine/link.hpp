@@ -37,11 +37,19 @@ concept Link = requires(L& link, typename L::PeerBase& peer, const wire::FrameHe
   { link.close() } noexcept;
 };
 
-// A frame that fits one slot goes out inlined.
+// What became of a small frame.
+enum class SmallSend : uint8_t {
+  Refused,  // no room, or not without a kernel call: send() may do it
+  Sent,     // and the peer sees it by itself
+  Unseen,   // sent, but the peer has to be told: call tell()
+};
+
+// A frame that fits one slot goes out inlined. Two calls, so that the usual case is a leaf.
 template <class L>
 concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wire::FrameHead& head, const void* bytes) {
   { L::small_bytes_max } -> std::convertible_to<size_t>;
-  { link.send_small(peer, head, bytes) } noexcept -> std::same_as<bool>;
+  { link.send_small(peer, head, bytes) } noexcept -> std::same_as<SmallSend>;
+  { link.tell(peer) } noexcept;
 };
 
 // The link copies from the peer's memory by itself.

@@ -16,6 +16,16 @@ namespace weft::proto {
 inline constexpr uint64_t acknowledged_flags = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
 inline constexpr size_t prefix_bytes_max = 256;  // RmaPrefix, targets, RtsPrefix and source segments together
 
+// A small frame is out; what is left is rare.
+template <Link L>
+ssize_t Engine<L>::after_small(TxContext& tx, Peer& peer, SmallSend sent) noexcept {
+  if constexpr (HasSmallFrames<L>) {
+    if (sent == SmallSend::Unseen) link_.tell(peer);
+  }
+  if (tx.sends != nullptr) tx.sends->add(1);
+  return 0;
+}
+
 template <Link L>
 ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag) noexcept {
   const iovec part{const_cast<void*>(buffer), length};
@@ -337,6 +347,12 @@ void Engine<L>::send_control(Peer& peer, wire::FrameKind kind, uint8_t flags, ui
 }
 
 // --- work that waits for room ---
+
+template <Link L>
+void Engine<L>::attend() noexcept {
+  if (busy_ != 0) work();
+  if (errands_due_.exchange(0, std::memory_order_acquire) != 0 && errands_ != nullptr) errands_->run();
+}
 
 template <Link L>
 void Engine<L>::work() noexcept {

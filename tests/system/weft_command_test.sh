@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# The command `weft` as a user meets it: exit statuses, reasons, reports, and that no subcommand hangs when a process dies.
+set -uo pipefail
+weft="${WEFT_BUILD:?}/bin/weft"
+[[ -x "$weft" && -e "$WEFT_BUILD/lib/weft/compat/libfabric.so.1" ]] || { echo "weft and the drop-in are not built"; exit 77; }
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+failures=0
+fail() { echo "FAILED: $*"; tail -n 20 "$work/out" "$work/err" 2>/dev/null; failures=$((failures + 1)); }
+# expect STATUS COMMAND...: output goes to $work/out and $work/err.
+expect() {
+  local wanted="$1" got=0; shift
+  timeout 60 "$@" >"$work/out" 2>"$work/err" || got=$?
+  [[ $got -eq $wanted ]] || fail "status $got, not $wanted, of: $*"
+}
+says() { grep -q -- "$1" "$work/out" "$work/err" || fail "nothing about '$1'"; }
+
+expect 0 "$weft" --version; says '^weft [0-9]'
+expect 0 "$weft" help; says SYNOPSIS
+for command in run info perf; do
+  expect 0 "$weft" "$command" --help; says 'EXIT STATUS'
+  expect 0 "$weft" help "$command"; says 'EXIT STATUS'
+done
+expect 2 "$weft"
+expect 2 "$weft" spin; says "no command 'spin'"
+
+expect 0 "$weft" info; says shm
+expect 0 "$weft" info -v -p shm; says 'fi_ep_attr\|ep_attr'
+expect 0 "$weft" info -j -p shm
+python3 - "$work/out" <<'P' || fail "weft info -j is not the JSON that it should be"
+import json, sys
+infos = json.load(open(sys.argv[1]))
+assert infos and all(i["fabric_attr"]["prov_name"] == "shm" and "FI_TAGGED" in i["caps"] for i in infos)
+P
+expect 1 "$weft" info --why -p shm -c FI_COLLECTIVE; says 'shm.*caps.*FI_COLLECTIVE'
+expect 1 "$weft" info -p nosuch; says 'nothing matches'
+expect 1 "$weft" info --why -p nosuch; says nosuch
+expect 1 "$weft" info --why -e dgram -p shm; says FI_EP_DGRAM
+expect 2 "$weft" info -c FI_FOO; says 'FI_FOO is not a capability'
+expect 2 "$weft" info --no-such-option
+
+expect 0 "$weft" perf -t tagged-pingpong,tagged-rate,rma-write-bw -s 8,100,64k -n 500 -r 3 --verify -f json -o "$work/report"
+python3 - "$work/report" "$WEFT_BUILD" <<'P' || fail "the JSON report is not what it should be"
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert report["library"].startswith(sys.argv[2]), report["library"]
+assert len(report["results"]) == 9, len(report["results"])
+for r in report["results"]:
+    assert len(r["samples"]) == 3 and 0 < r["min"] <= r["median"] <= r["max"], r
+P
+expect 0 "$weft" perf -t msg-pingpong -s 8 -n 500 -r 1 --threading safe; says 'fi_inject'
+if command -v gnuplot >/dev/null; then
+  expect 0 "$weft" perf -t tagged-pingpong -s 8:1k -n 200 -r 1 --plot "$work/plot.svg"
+  grep -q '</svg>' "$work/plot.svg" || fail "no plot"
+fi
+expect 2 "$weft" perf -t tagged-pong; says tagged-pingpong
+expect 2 "$weft" perf -s 3q
+expect 1 "$weft" perf -p nosuch -t tagged-rate; says 'weft info --why'
+
+# Two hosts, on one.
+"$weft" perf --server --port 0 >"$work/server" 2>&1 &
+server=$!
+for _ in $(seq 100); do grep -q 'port [0-9]' "$work/server" && break; sleep 0.05; done
+port="$(sed -n 's/.*port \([0-9]*\)$/\1/p' "$work/server")"
+expect 0 "$weft" perf --client 127.0.0.1 --port "$port" -t tagged-pingpong -s 8 -n 500 -r 2; says tagged-pingpong
+wait "$server" || fail "the server ended with status $?"
+
+# A process that is killed ends the measurement soon, whichever it is.
+for victim in 1 2; do
+  timeout 60 "$weft" perf -t tagged-pingpong -s 8 --time 20000 -r 3 >"$work/out" 2>"$work/err" &
+  parent=$!
+  for _ in $(seq 100); do
+    watcher="$(pgrep -P "$parent" | head -n 1)"
+    mapfile -t children < <(pgrep -P "${watcher:-0}")
+    [[ ${#children[@]} -eq 2 ]] && break
+    sleep 0.05
+  done
+  sleep 0.5
+  kill -KILL "${children[$((victim - 1))]}"
+  begin=$SECONDS
+  wait "$parent" && fail "status 0 although a process was killed"
+  [[ $((SECONDS - begin)) -le 15 ]] || fail "it took $((SECONDS - begin)) s to notice that a process was killed"
+  says 'died of signal 9'
+done
+
+expect 7 "$weft" run -- sh -c 'exit 7'
+expect 7 "$weft" run sh -c 'exit 7'
+expect 127 "$weft" run -- no-such-program-anywhere; says 'No such file'
+expect 126 "$weft" run -- /etc/passwd; says 'Permission denied'
+expect 126 "$weft" run -- /tmp
+expect 125 "$weft" run
+expect 125 "$weft" run --bogus true; says -- --bogus
+expect 0 "$weft" run -- sh -c 'echo "$LD_LIBRARY_PATH"'; says "^$WEFT_BUILD/lib/weft/compat"
+expect 0 "$weft" run --plugin -- sh -c 'echo "$FI_PROVIDER_PATH"'; says "^$WEFT_BUILD/lib/weft/plugin"
+
+[[ $failures -eq 0 ]] && echo "the command does what it says"
+exit $((failures > 0))

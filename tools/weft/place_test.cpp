@@ -1,0 +1,28 @@
+// Search lists of the loader.
+#include "place.hpp"
+
+#include <gtest/gtest.h>
+
+namespace weft::tool {
+namespace {
+
+TEST(SearchList, ours_comes_first_and_once) {
+  EXPECT_EQ(put_first("", "/w"), "/w");
+  EXPECT_EQ(put_first("/a:/b", "/w"), "/w:/a:/b");
+  EXPECT_EQ(put_first("/a:/w:/b:/w", "/w"), "/w:/a:/b");
+}
+
+TEST(SearchList, is_taken_out_wherever_it_stands) {
+  EXPECT_EQ(take_out("/w", "/w"), "");
+  EXPECT_EQ(take_out("/a:/w:/b", "/w"), "/a:/b");
+  EXPECT_EQ(take_out("/ww:/a/w", "/w"), "/ww:/a/w");
+}
+
+// An empty item is the current folder to ld.so(8).
+TEST(SearchList, empty_items_do_not_survive) {
+  EXPECT_EQ(put_first(":/a::/b:", "/w"), "/w:/a:/b");
+  EXPECT_EQ(take_out("::", "/w"), "");
+}
+
+}  // namespace
+}  // namespace weft::tool
