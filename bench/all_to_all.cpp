@@ -35,6 +35,7 @@
 #include <cstring>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -67,11 +68,15 @@ Memory memory_now() {
   if (!file) return m;
   char line[256];
   while (std::fgets(line, sizeof line, file)) {
-    long kib = 0;
-    if (std::sscanf(line, "Rss: %ld", &kib) == 1) m.rss = kib;
-    if (std::sscanf(line, "Pss: %ld", &kib) == 1) m.pss = kib;
-    if (std::sscanf(line, "Pss_Anon: %ld", &kib) == 1) m.pss_anon = kib;
-    if (std::sscanf(line, "Pss_Shmem: %ld", &kib) == 1) m.pss_shared = kib;
+    // "Name:   123 kB"
+    const char* colon = std::strchr(line, ':');
+    if (!colon) continue;
+    const std::string_view name(line, static_cast<size_t>(colon - line));
+    const long kib = std::strtol(colon + 1, nullptr, 10);
+    if (name == "Rss") m.rss = kib;
+    if (name == "Pss") m.pss = kib;
+    if (name == "Pss_Anon") m.pss_anon = kib;
+    if (name == "Pss_Shmem") m.pss_shared = kib;
   }
   std::fclose(file);
   return m;
@@ -483,24 +488,34 @@ void print_time(const Options& o) {
               messages * o.bytes / (end - begin) * 1e-9);
 }
 
+// 0 when it is no number; parse() refuses that where it matters.
+unsigned number_of(const char* text) {
+  char* end = nullptr;
+  const unsigned long value = std::strtoul(text, &end, 10);
+  return *text && !*end ? static_cast<unsigned>(value) : 0;
+}
+
 bool parse(int argc, char** argv, Options& o) {
   int option;
   while ((option = getopt(argc, argv, "n:m:s:p:t:i:eq")) != -1) {
     switch (option) {
       case 'n':
-        o.processes = static_cast<unsigned>(std::atoi(optarg));
+        o.processes = number_of(optarg);
         break;
       case 'm':
-        o.messages = static_cast<unsigned>(std::atoi(optarg));
+        o.messages = number_of(optarg);
         break;
       case 's':
-        o.bytes = static_cast<unsigned>(std::atoi(optarg));
+        o.bytes = number_of(optarg);
         break;
       case 'p':
         o.provider = optarg;
         break;
       case 't':
-        o.seconds = static_cast<unsigned>(std::atoi(optarg));
+        o.seconds = number_of(optarg);
+        break;
+      case 'i':
+        o.idle_seconds = std::strtod(optarg, nullptr);
         break;
       case 'e':
         o.exact = true;
@@ -522,8 +537,8 @@ int main(int argc, char** argv) {
   Options o;
   if (!parse(argc, argv, o)) {
     std::fprintf(stderr,
-                 "usage: all_to_all [-n PROCESSES] [-m MESSAGES] [-s BYTES] [-p PROVIDER] [-t SECONDS] [-i "
-                 "SECONDS] [-e] [-q]\n");
+                 "usage: all_to_all [-n PROCESSES] [-m MESSAGES] [-s BYTES] [-p PROVIDER] [-t SECONDS]\n"
+                 "                  [-i SECONDS] [-e] [-q]\n");
     return 2;
   }
   void* got = mmap(nullptr, sizeof(Shared) + o.processes * sizeof(Member), PROT_READ | PROT_WRITE,

@@ -296,10 +296,19 @@ void print(const Figures& f) {
 int main(int argc, char** argv) {
   int cpus[2] = {0, 1};
   int time_ms = 60;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--cpus") == 0 && std::sscanf(argv[i + 1], "%d,%d", &cpus[0], &cpus[1]) == 2)
-      continue;
-    if (std::strcmp(argv[i], "--time") == 0 && (time_ms = std::atoi(argv[i + 1])) > 0) continue;
+  for (int i = 1; i < argc; i += 2) {
+    const char* value = i + 1 < argc ? argv[i + 1] : "";
+    char* end = nullptr;
+    if (std::strcmp(argv[i], "--cpus") == 0) {
+      cpus[0] = static_cast<int>(std::strtol(value, &end, 10));
+      if (*end == ',') {
+        cpus[1] = static_cast<int>(std::strtol(end + 1, &end, 10));
+        if (*end == '\0') continue;
+      }
+    } else if (std::strcmp(argv[i], "--time") == 0) {
+      time_ms = static_cast<int>(std::strtol(value, &end, 10));
+      if (*end == '\0' && time_ms > 0) continue;
+    }
     std::fprintf(stderr, "usage: raw_limit [--cpus A,B] [--time MS]\n");
     return 2;
   }

@@ -93,6 +93,7 @@ TEST(AddressVectorThreads, ReadersNeedNoLock) {
   constexpr uint64_t total = 4000;
   std::atomic<bool> done{false};
   std::vector<std::thread> readers;
+  readers.reserve(4);
   for (int t = 0; t < 2; ++t) {
     readers.emplace_back([&] {
       uint64_t seen = 0;

@@ -109,6 +109,37 @@ TEST(Counter, ACallbackMayUseTheCounter) {
   EXPECT_EQ(counter.value(), 5u);
 }
 
+// fi_trigger(3), deferred work queues: successes and errors together.
+TEST(Counter, AThresholdMayCountErrorsToo) {
+  Counter counter;
+  std::vector<int> log;
+  Mark plain;
+  Mark sum;
+  Mark later;
+  plain.log = sum.log = later.log = &log;
+  plain.id = 1, plain.at = 4;
+  sum.id = 2, sum.at = 5, sum.with_errors = true;
+  later.id = 3, later.at = 9, later.with_errors = true;
+  for (Mark* mark : {&plain, &sum, &later}) counter.when(*mark);
+  counter.add_error(3);
+  counter.add(1);
+  EXPECT_TRUE(log.empty());
+  counter.add_error(1);
+  EXPECT_EQ(log, (std::vector<int>{2}));
+  counter.set_error(0);
+  counter.add(3);
+  EXPECT_EQ(log, (std::vector<int>{2, 1}));
+  counter.set_error(5);
+  EXPECT_EQ(log, (std::vector<int>{2, 1, 3}));
+  Mark cancelled;
+  cancelled.at = 100;
+  cancelled.with_errors = true;
+  counter.when(cancelled);
+  EXPECT_TRUE(counter.cancel(cancelled));
+  counter.add_error(200);
+  EXPECT_EQ(cancelled.times, 0);
+}
+
 TEST(Counter, TheBellRingsForTheValueAndForErrors) {
   Counter counter;
   Bell bell;
@@ -136,19 +167,40 @@ TEST(Counter, TheBellRingsForTheValueAndForErrors) {
   EXPECT_EQ(bell.rung, 3);
 }
 
+TEST(CounterThreads, SumsOfValueAndErrorsFireExactlyOnce) {
+  constexpr uint64_t each = 2000;
+  Counter counter;
+  std::vector<Mark> marks(2 * each);
+  std::thread adds([&] {
+    for (uint64_t i = 0; i < each; ++i) counter.add(1);
+  });
+  std::thread errors([&] {
+    for (uint64_t i = 0; i < each; ++i) counter.add_error(1);
+  });
+  for (uint64_t i = 0; i < marks.size(); ++i) {
+    marks[i].at = i + 1;
+    marks[i].with_errors = true;
+    counter.when(marks[i]);
+  }
+  adds.join();
+  errors.join();
+  for (const Mark& mark : marks) EXPECT_EQ(mark.times, 1) << mark.at;
+}
+
 TEST(CounterThreads, EveryThresholdFiresExactlyOnce) {
   constexpr int marks_each = 200;
   constexpr int adds_each = 2000;
   Counter counter;
   std::vector<Mark> marks(2 * marks_each);
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 2; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < adds_each; ++i) counter.add(1);
     });
     threads.emplace_back([&, t] {
       for (int i = 0; i < marks_each; ++i) {
-        Mark& mark = marks[size_t(t * marks_each + i)];
+        Mark& mark = marks[size_t(t) * marks_each + size_t(i)];
         mark.at = uint64_t(i) * 20 + 1;
         counter.when(mark);
       }

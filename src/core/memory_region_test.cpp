@@ -204,6 +204,7 @@ TEST(MemoryRegionThreads, ReadersBesideRegistration) {
   std::atomic<int> missed{0};
   std::atomic<int> wrong{0};
   std::vector<std::thread> readers;
+  readers.reserve(4);
   for (int t = 0; t < 2; ++t) {
     readers.emplace_back([&] {
       for (uint64_t i = 0; !stop.load(std::memory_order_relaxed); ++i) {

@@ -26,6 +26,7 @@ TEST(LockThreads, OneAtATime) {
   Lock lock;
   long count = 0;
   std::vector<std::thread> all;
+  all.reserve(4);
   for (int t = 0; t < threads; ++t) {
     all.emplace_back([&] {
       for (int i = 0; i < rounds; ++i) {

@@ -122,6 +122,7 @@ TEST_F(SleeperTest, SeveralSleepersShareWhatComes) {
   constexpr int each = 100;
   std::atomic<int> got{0};
   std::vector<std::thread> readers;
+  readers.reserve(4);
   for (int t = 0; t < threads; ++t) {
     readers.emplace_back([&] {
       while (got.load() < threads * each) {

@@ -35,6 +35,14 @@ Result<Fd> bind_datagram(std::string_view name) {
   return socket;
 }
 
+bool is_bound(std::string_view name) noexcept {
+  sockaddr_un address;
+  const socklen_t length = abstract_address(name, address);
+  const Fd probe(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (length == 0 || !probe) return true;
+  return ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 || errno != ECONNREFUSED;
+}
+
 int send_datagram(const Fd& socket, std::string_view name, std::span<const std::byte> message,
                   std::span<const int> fds) noexcept {
   sockaddr_un address;

@@ -27,6 +27,9 @@ struct Datagram {
 // Binds @name. Errno EADDRINUSE when somebody has it.
 Result<Fd> bind_datagram(std::string_view name);
 
+// Whether somebody has that name. True when that cannot be told.
+bool is_bound(std::string_view name) noexcept;
+
 // Sends without blocking. 0, or a negative errno: -EAGAIN when the other queue is full, -ECONNREFUSED when nobody has that name.
 int send_datagram(const Fd& socket, std::string_view name, std::span<const std::byte> message,
                   std::span<const int> fds) noexcept;

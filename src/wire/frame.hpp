@@ -29,8 +29,10 @@ enum class FrameKind : uint8_t {
   Reply = 14,     // a = initiator's operation id, payload: the old values of a fetching atomic
   Pause = 15,     // the receiver's buffer for unexpected messages is full: keep payloads with you
   Resume = 16,    // it has room again
+  TaggedFirst = 17,  // a = tag, [b = cq data], payload: FirstPrefix, bytes; the rest follows in More
+  MsgFirst = 18,     // likewise without a tag
+  More = 19,         // payload: the next bytes of the message that the last First began
 };
-inline constexpr uint8_t frame_kind_max = 16;
 
 enum FrameFlag : uint8_t {
   has_b = 1,        // the field b is meant
@@ -49,6 +51,10 @@ struct FrameHead {
 
 struct AckPrefix {
   uint64_t operation;  // sender's operation id, for Done
+};
+
+struct FirstPrefix {
+  uint64_t total;  // bytes of the message
 };
 
 // One stretch of the source of a rendezvous, in the sender's address space.

@@ -320,7 +320,8 @@ TEST(Names, setname__fi_cm_3) {
   std::string name = provider_name() == "shm" ? "fi_shm://conf-" : "fi_" + provider_name() + "://conf-";
   name += std::to_string(getpid());
   const int rc = fi_setname(w[0].ep.fid(), name.data(), name.size() + 1);
-  WEFT_SKIP_IF(rc == -FI_ENOSYS || rc == -FI_EOPNOTSUPP || rc == -FI_EINVAL ? "names cannot be chosen so" : "");
+  WEFT_SKIP_IF(rc == -FI_ENOSYS || rc == -FI_EOPNOTSUPP || rc == -FI_EINVAL ? "names cannot be chosen so"
+                                                                            : "");
   WEFT_ASSERT_OK(rc);
   WEFT_ASSERT_OK(fi_enable(w[0].ep.get()));
   WEFT_ASSERT_OK(fi_enable(w[1].ep.get()));

@@ -81,7 +81,8 @@ template <class T>
 T sample(unsigned i) {
   static const int values[] = {3, 0, 7, 1, 5, 0, 2, 11};
   if constexpr (is_complex<T>) {
-    return T(static_cast<typename T::value_type>(values[i % 8]), static_cast<typename T::value_type>(values[(i / 2) % 8]));
+    return T(static_cast<typename T::value_type>(values[i % 8]),
+             static_cast<typename T::value_type>(values[(i / 2) % 8]));
   } else if constexpr (std::is_unsigned_v<T>) {
     return static_cast<T>(values[i % 8] + (i % 5 == 4 ? 0x90 : 0));
   } else {
@@ -174,8 +175,10 @@ class Atomic : public testing::Test {
       Region region = w.reg(1, v.target.data(), n * sizeof(T), remote_access);
       Ctx ctx;
       EXPECT_EQ(w.post([&] {
-        return fi_atomic(w[0], v.source.data(), n, nullptr, w[0].peer[1], region.at(), region.key(), type, op, &ctx);
-      }), 0);
+        return fi_atomic(w[0], v.source.data(), n, nullptr, w[0].peer[1], region.at(), region.key(), type, op,
+                         &ctx);
+      }),
+                0);
       const Completion c = w.done(w[0].tx, ctx);
       EXPECT_EQ(c.flags & (FI_ATOMIC | FI_WRITE), FI_ATOMIC | FI_WRITE);
       check_result(v.target, v.want, "target");
@@ -194,9 +197,10 @@ class Atomic : public testing::Test {
       Ctx ctx;
       const T* source = op == FI_ATOMIC_READ ? nullptr : v.source.data();
       EXPECT_EQ(w.post([&] {
-        return fi_fetch_atomic(w[0], source, n, nullptr, result.data(), nullptr, w[0].peer[1], region.at(), region.key(),
-                               type, op, &ctx);
-      }), 0);
+        return fi_fetch_atomic(w[0], source, n, nullptr, result.data(), nullptr, w[0].peer[1], region.at(),
+                               region.key(), type, op, &ctx);
+      }),
+                0);
       const Completion c = w.done(w[0].tx, ctx);
       EXPECT_EQ(c.flags & (FI_ATOMIC | FI_READ), FI_ATOMIC | FI_READ);
       check_result(result, v.before, "fetched");
@@ -215,9 +219,10 @@ class Atomic : public testing::Test {
       Region region = w.reg(1, v.target.data(), n * sizeof(T), remote_access);
       Ctx ctx;
       EXPECT_EQ(w.post([&] {
-        return fi_compare_atomic(w[0], v.source.data(), n, nullptr, v.compare.data(), nullptr, result.data(), nullptr,
-                                 w[0].peer[1], region.at(), region.key(), type, op, &ctx);
-      }), 0);
+        return fi_compare_atomic(w[0], v.source.data(), n, nullptr, v.compare.data(), nullptr, result.data(),
+                                 nullptr, w[0].peer[1], region.at(), region.key(), type, op, &ctx);
+      }),
+                0);
       w.done(w[0].tx, ctx);
       check_result(result, v.before, "fetched");
       check_result(v.target, v.want, "target");
@@ -227,11 +232,11 @@ class Atomic : public testing::Test {
 };
 
 // fi_atomic(3), Atomic Data Types x Atomic Operations.
-#define WEFT_ATOMIC_TYPE(name, ctype, type)                                  \
-  TEST_F(Atomic, name##__fi_atomic_3) {                                      \
-    WEFT_WORLD(w, options());                                                \
-    const int valid = every_operation<ctype>(w, type);                       \
-    RecordProperty("valid", valid);                                          \
+#define WEFT_ATOMIC_TYPE(name, ctype, type)                                     \
+  TEST_F(Atomic, name##__fi_atomic_3) {                                         \
+    WEFT_WORLD(w, options());                                                   \
+    const int valid = every_operation<ctype>(w, type);                          \
+    RecordProperty("valid", valid);                                             \
     WEFT_SKIP_IF(valid == 0 ? "the provider has no operation for " #type : ""); \
   }
 
@@ -263,7 +268,8 @@ TEST_F(Atomic, query_refuses_nonsense__fi_atomic_3) {
   EXPECT_NE(fi_query_atomic(w[0].domain, FI_UINT64, FI_SUM, &attr, FI_COMPARE_ATOMIC), 0);
   EXPECT_NE(fi_query_atomic(w[0].domain, static_cast<fi_datatype>(99), FI_SUM, &attr, 0), 0);
   EXPECT_NE(fi_query_atomic(w[0].domain, FI_FLOAT, FI_BOR, &attr, 0), 0) << "bits of a float";
-  EXPECT_NE(fi_query_atomic(w[0].domain, FI_FLOAT_COMPLEX, FI_MIN, &attr, 0), 0) << "complex numbers have no order";
+  EXPECT_NE(fi_query_atomic(w[0].domain, FI_FLOAT_COMPLEX, FI_MIN, &attr, 0), 0)
+      << "complex numbers have no order";
 }
 
 // fi_atomic(3), ERRORS: -FI_EOPNOTSUPP and -FI_EMSGSIZE.
@@ -275,13 +281,19 @@ TEST_F(Atomic, refusals__fi_atomic_3) {
   Region region = w.reg(1, target.data(), target.size() * 8, remote_access);
   // Meet first, so that nothing is refused for that reason.
   Ctx first, ctx;
-  WEFT_ASSERT_OK(w.post([&] { return fi_atomic(w[0], source.data(), 1, nullptr, w[0].peer[1], region.at(), region.key(), FI_UINT64, FI_SUM, &first); }));
+  WEFT_ASSERT_OK(w.post([&] {
+    return fi_atomic(w[0], source.data(), 1, nullptr, w[0].peer[1], region.at(), region.key(), FI_UINT64,
+                     FI_SUM, &first);
+  }));
   w.done(w[0].tx, first);
-  ssize_t rc = fi_atomic(w[0], source.data(), limit + 1, nullptr, w[0].peer[1], region.at(), region.key(), FI_UINT64, FI_SUM, &ctx);
+  ssize_t rc = fi_atomic(w[0], source.data(), limit + 1, nullptr, w[0].peer[1], region.at(), region.key(),
+                         FI_UINT64, FI_SUM, &ctx);
   EXPECT_EQ(rc, -FI_EMSGSIZE);
-  rc = fi_atomic(w[0], source.data(), 1, nullptr, w[0].peer[1], region.at(), region.key(), FI_FLOAT, FI_BXOR, &ctx);
+  rc = fi_atomic(w[0], source.data(), 1, nullptr, w[0].peer[1], region.at(), region.key(), FI_FLOAT, FI_BXOR,
+                 &ctx);
   EXPECT_EQ(rc, -FI_EOPNOTSUPP);
-  rc = fi_atomic(w[0], source.data(), 1, nullptr, w[0].peer[1], region.at(), region.key(), FI_UINT64, FI_CSWAP, &ctx);
+  rc = fi_atomic(w[0], source.data(), 1, nullptr, w[0].peer[1], region.at(), region.key(), FI_UINT64,
+                 FI_CSWAP, &ctx);
   EXPECT_LT(rc, 0);
   EXPECT_TRUE(w.quiet(w[0].tx));
 }
@@ -293,10 +305,13 @@ TEST_F(Atomic, inject__fi_atomic_3) {
   Region region = w.reg(1, target.data(), 32, remote_access);
   for (int i = 0; i < 10; ++i) {
     uint64_t source[4] = {1, 2, 3, 4};
-    WEFT_ASSERT_OK(w.post([&] { return fi_inject_atomic(w[0], source, 4, w[0].peer[1], region.at(), region.key(), FI_UINT64, FI_SUM); }));
+    WEFT_ASSERT_OK(w.post([&] {
+      return fi_inject_atomic(w[0], source, 4, w[0].peer[1], region.at(), region.key(), FI_UINT64, FI_SUM);
+    }));
     std::fill(source, source + 4, 1000);
   }
-  EXPECT_TRUE(w.progress_until([&] { return target[0] == 20 && target[1] == 30 && target[2] == 40 && target[3] == 50; }));
+  EXPECT_TRUE(w.progress_until(
+      [&] { return target[0] == 20 && target[1] == 30 && target[2] == 40 && target[3] == 50; }));
   EXPECT_TRUE(w.quiet(w[0].tx));
 }
 
@@ -312,23 +327,25 @@ TEST_F(Atomic, vectors__fi_atomic_3) {
   const fi_ioc compare[2] = {{c1, 1}, {c2, 4}};
   Ctx one, two, three;
   WEFT_ASSERT_OK(w.post([&] {
-    return fi_atomicv(w[0], from, nullptr, 2, w[0].peer[1], region.at(), region.key(), FI_UINT64, FI_SUM, &one);
+    return fi_atomicv(w[0], from, nullptr, 2, w[0].peer[1], region.at(), region.key(), FI_UINT64, FI_SUM,
+                      &one);
   }));
   w.done(w[0].tx, one);
   EXPECT_EQ(target, (std::vector<uint64_t>{11, 22, 33, 44, 55}));
   WEFT_ASSERT_OK(w.post([&] {
-    return fi_fetch_atomicv(w[0], from, nullptr, 2, result, nullptr, 2, w[0].peer[1], region.at(), region.key(), FI_UINT64,
-                            FI_ATOMIC_READ, &two);
+    return fi_fetch_atomicv(w[0], from, nullptr, 2, result, nullptr, 2, w[0].peer[1], region.at(),
+                            region.key(), FI_UINT64, FI_ATOMIC_READ, &two);
   }));
   w.done(w[0].tx, two);
   EXPECT_EQ((std::vector<uint64_t>{r1[0], r1[1], r1[2], r2[0], r2[1]}), target);
   WEFT_ASSERT_OK(w.post([&] {
-    return fi_compare_atomicv(w[0], from, nullptr, 2, compare, nullptr, 2, result, nullptr, 2, w[0].peer[1], region.at(),
-                              region.key(), FI_UINT64, FI_CSWAP, &three);
+    return fi_compare_atomicv(w[0], from, nullptr, 2, compare, nullptr, 2, result, nullptr, 2, w[0].peer[1],
+                              region.at(), region.key(), FI_UINT64, FI_CSWAP, &three);
   }));
   w.done(w[0].tx, three);
   EXPECT_EQ(target, (std::vector<uint64_t>{1, 22, 3, 44, 5}));
-  EXPECT_EQ((std::vector<uint64_t>{r1[0], r1[1], r1[2], r2[0], r2[1]}), (std::vector<uint64_t>{11, 22, 33, 44, 55}));
+  EXPECT_EQ((std::vector<uint64_t>{r1[0], r1[1], r1[2], r2[0], r2[1]}),
+            (std::vector<uint64_t>{11, 22, 33, 44, 55}));
 }
 
 // fi_atomicmsg, fi_fetch_atomicmsg, fi_compare_atomicmsg: several remote ranges.
@@ -337,8 +354,9 @@ TEST_F(Atomic, msg_calls__fi_atomic_3) {
   const size_t ranges = std::min<size_t>(w.info()->tx_attr->rma_iov_limit, 2);
   std::vector<int32_t> one = {100, 200}, two = {300, 400};
   Region ra = w.reg(1, one.data(), 8, remote_access), rb = w.reg(1, two.data(), 8, remote_access);
-  const std::vector<fi_rma_ioc> to = ranges == 2 ? std::vector<fi_rma_ioc>{{ra.at(4), 1, ra.key()}, {rb.at(), 2, rb.key()}}
-                                                 : std::vector<fi_rma_ioc>{{rb.at(), 2, rb.key()}};
+  const std::vector<fi_rma_ioc> to =
+      ranges == 2 ? std::vector<fi_rma_ioc>{{ra.at(4), 1, ra.key()}, {rb.at(), 2, rb.key()}}
+                  : std::vector<fi_rma_ioc>{{rb.at(), 2, rb.key()}};
   const size_t n = ranges == 2 ? 3 : 2;
   int32_t source[3] = {1, 2, 3}, got[3] = {}, compare[3] = {0, 302, 0};
   const fi_ioc from{source, n};
@@ -363,7 +381,8 @@ TEST_F(Atomic, msg_calls__fi_atomic_3) {
   }
   msg.op = FI_CSWAP_GE;
   compare[1] = 304;
-  WEFT_ASSERT_OK(w.post([&] { return fi_compare_atomicmsg(w[0], &msg, &with, nullptr, 1, &result, nullptr, 1, 0); }));
+  WEFT_ASSERT_OK(
+      w.post([&] { return fi_compare_atomicmsg(w[0], &msg, &with, nullptr, 1, &result, nullptr, 1, 0); }));
   w.done(w[0].tx, ctx);
   if (ranges == 2) {
     EXPECT_EQ(two[0], 2) << "304 >= 304, so swapped";
@@ -384,8 +403,8 @@ TEST_F(Atomic, no_update_is_lost__fi_atomic_3) {
   for (uint64_t i = 0; i < rounds; ++i) {
     for (size_t from = 0; from < 3; ++from) {
       WEFT_ASSERT_OK(w.post([&] {
-        return fi_atomic(w[from], &by[from], 1, nullptr, w[from].peer[1], region.at(), region.key(), FI_UINT64, FI_SUM,
-                         &ctx[i * 3 + from]);
+        return fi_atomic(w[from], &by[from], 1, nullptr, w[from].peer[1], region.at(), region.key(),
+                         FI_UINT64, FI_SUM, &ctx[i * 3 + from]);
       }));
     }
   }
@@ -405,8 +424,8 @@ TEST_F(Atomic, tickets_differ__fi_atomic_3) {
   std::vector<Ctx> ctx(500);
   for (size_t i = 0; i < 500; ++i) {
     WEFT_ASSERT_OK(w.post([&] {
-      return fi_fetch_atomic(w[0], &one, 1, nullptr, &got[i], nullptr, w[0].peer[1], region.at(), region.key(), FI_UINT64,
-                             FI_SUM, &ctx[i]);
+      return fi_fetch_atomic(w[0], &one, 1, nullptr, &got[i], nullptr, w[0].peer[1], region.at(),
+                             region.key(), FI_UINT64, FI_SUM, &ctx[i]);
     }));
   }
   for (auto& c : ctx) w.done(w[0].tx, c);
@@ -422,18 +441,23 @@ TEST_F(Atomic, wrong_key__fi_mr_3) {
   Region region = w.reg(1, &target, 8, remote_access);
   Region only_write = w.reg(1, &target, 8, FI_REMOTE_WRITE);
   Ctx base_ctx, fetch_ctx, access_ctx;
-  ssize_t rc = w.post([&] { return fi_atomic(w[0], &one, 1, nullptr, w[0].peer[1], region.at(), region.key() + 99, FI_UINT64, FI_SUM, &base_ctx); });
+  ssize_t rc = w.post([&] {
+    return fi_atomic(w[0], &one, 1, nullptr, w[0].peer[1], region.at(), region.key() + 99, FI_UINT64, FI_SUM,
+                     &base_ctx);
+  });
   if (rc == 0) {
     EXPECT_GT(w.wait(w[0].tx, base_ctx).err, 0);
   }
   rc = w.post([&] {
-    return fi_fetch_atomic(w[0], &one, 1, nullptr, &got, nullptr, w[0].peer[1], region.at(8), region.key(), FI_UINT64, FI_SUM, &fetch_ctx);
+    return fi_fetch_atomic(w[0], &one, 1, nullptr, &got, nullptr, w[0].peer[1], region.at(8), region.key(),
+                           FI_UINT64, FI_SUM, &fetch_ctx);
   });
   if (rc == 0) {
     EXPECT_GT(w.wait(w[0].tx, fetch_ctx).err, 0) << "behind the region";
   }
   rc = w.post([&] {
-    return fi_fetch_atomic(w[0], &one, 1, nullptr, &got, nullptr, w[0].peer[1], only_write.at(), only_write.key(), FI_UINT64, FI_SUM, &access_ctx);
+    return fi_fetch_atomic(w[0], &one, 1, nullptr, &got, nullptr, w[0].peer[1], only_write.at(),
+                           only_write.key(), FI_UINT64, FI_SUM, &access_ctx);
   });
   if (rc == 0) {
     EXPECT_GT(w.wait(w[0].tx, access_ctx).err, 0) << "fi_atomic(3), Fetch-Atomic: needs remote read access";
@@ -441,7 +465,10 @@ TEST_F(Atomic, wrong_key__fi_mr_3) {
   EXPECT_EQ(target, 5u);
   EXPECT_EQ(got, 77u);
   Ctx good;
-  WEFT_ASSERT_OK(w.post([&] { return fi_atomic(w[0], &one, 1, nullptr, w[0].peer[1], region.at(), region.key(), FI_UINT64, FI_SUM, &good); }));
+  WEFT_ASSERT_OK(w.post([&] {
+    return fi_atomic(w[0], &one, 1, nullptr, w[0].peer[1], region.at(), region.key(), FI_UINT64, FI_SUM,
+                     &good);
+  }));
   w.done(w[0].tx, good);
   EXPECT_EQ(target, 6u);
 }
@@ -455,7 +482,8 @@ TEST_F(Atomic, to_self__fi_atomic_3) {
   Region region = w.reg(0, &target, 8, remote_access);
   Ctx ctx;
   WEFT_ASSERT_OK(w.post([&] {
-    return fi_fetch_atomic(w[0], &one, 1, nullptr, &got, nullptr, w[0].peer[0], region.at(), region.key(), FI_UINT64, FI_SUM, &ctx);
+    return fi_fetch_atomic(w[0], &one, 1, nullptr, &got, nullptr, w[0].peer[0], region.at(), region.key(),
+                           FI_UINT64, FI_SUM, &ctx);
   }));
   w.done(w[0].tx, ctx);
   EXPECT_EQ(got, 5u);

@@ -52,7 +52,8 @@ TEST(Completions, several_by_one_read__fi_cq_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED, .msg_order = FI_ORDER_SAS});
   uint64_t in[10];
   std::vector<Ctx> received(10);
-  for (size_t i = 0; i < 10; ++i) WEFT_ASSERT_OK(fi_trecv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, i, 0, &received[i]));
+  for (size_t i = 0; i < 10; ++i)
+    WEFT_ASSERT_OK(fi_trecv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, i, 0, &received[i]));
   for (uint64_t i = 0; i < 10; ++i) {
     WEFT_ASSERT_OK(w.post([&] {
       fi_cq_read(w[0].tx->get(), nullptr, 0);
@@ -193,7 +194,8 @@ TEST(Completions, buffer_reuse_after_completion__fi_cq_3) {
 // makes no progress before, so no completion may come.
 TEST(Completions, delivery_complete_means_delivered__fi_cq_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED, .tx_op_flags = FI_DELIVERY_COMPLETE, .own_domains = true});
-  if (w.info()->domain_attr->data_progress == FI_PROGRESS_AUTO) GTEST_SKIP() << "the receiver progresses by itself";
+  if (w.info()->domain_attr->data_progress == FI_PROGRESS_AUTO)
+    GTEST_SKIP() << "the receiver progresses by itself";
   // One exchange first: peers know each other from here on.
   uint64_t first = 0;
   Ctx hello_sent, hello;
@@ -241,7 +243,8 @@ TEST(Completions, error_queue__fi_cq_3_readerr) {
   WEFT_WORLD(w, {.caps = FI_TAGGED});
   uint64_t in[3];
   Ctx ctx[3];
-  for (int i = 0; i < 3; ++i) WEFT_ASSERT_OK(fi_trecv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, 1, 0, &ctx[i]));
+  for (int i = 0; i < 3; ++i)
+    WEFT_ASSERT_OK(fi_trecv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, 1, 0, &ctx[i]));
   WEFT_ASSERT_OK(fi_cancel(w[1].ep.fid(), &ctx[1]));
   fid_cq* cq = w[1].rx->get();
   fi_cq_tagged_entry entry;
@@ -274,7 +277,8 @@ TEST(Completions, small_queue_loses_nothing__fi_domain_3_resource_mgmt) {
   std::vector<uint64_t> in(count);
   std::vector<Ctx> received(count), sent(count);
   for (uint64_t i = 0; i < count; ++i) {
-    WEFT_ASSERT_OK(w.post([&] { return fi_trecv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, i, 0, &received[i]); }));
+    WEFT_ASSERT_OK(
+        w.post([&] { return fi_trecv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, i, 0, &received[i]); }));
   }
   std::vector<uint64_t> out(count);
   // The queues are not read while the posts go through; a refusal is when they are.
@@ -297,9 +301,11 @@ TEST(Completions, one_queue_for_everything__fi_endpoint_3) {
   uint64_t in[2] = {};
   const uint64_t out[2] = {1, 2};
   Ctx sent[2], received[2];
-  for (size_t i = 0; i < 2; ++i) WEFT_ASSERT_OK(fi_trecv(w[i], &in[i], 8, nullptr, FI_ADDR_UNSPEC, 0, 0, &received[i]));
+  for (size_t i = 0; i < 2; ++i)
+    WEFT_ASSERT_OK(fi_trecv(w[i], &in[i], 8, nullptr, FI_ADDR_UNSPEC, 0, 0, &received[i]));
   for (size_t i = 0; i < 2; ++i) {
-    WEFT_ASSERT_OK(w.post([&] { return fi_tsend(w[i], &out[i], 8, nullptr, w[i].peer[1 - i], 0, &sent[i]); }));
+    WEFT_ASSERT_OK(
+        w.post([&] { return fi_tsend(w[i], &out[i], 8, nullptr, w[i].peer[1 - i], 0, &sent[i]); }));
   }
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_TRUE(w.done(w[i].rx, received[i]).flags & FI_RECV);

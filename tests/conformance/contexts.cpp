@@ -73,13 +73,15 @@ TEST(ScalableEndpoint, named_contexts__fi_endpoint_3) {
   for (const size_t len : {size_t{8}, size_t{100'000}}) {
     for (size_t from = 0; from < contexts; ++from) {
       for (size_t at = 0; at < contexts; ++at) {
-        SCOPED_TRACE("from " + std::to_string(from) + " to " + std::to_string(at) + ", size " + std::to_string(len));
+        SCOPED_TRACE("from " + std::to_string(from) + " to " + std::to_string(at) + ", size " +
+                     std::to_string(len));
         const auto out = pattern(len, static_cast<uint32_t>(from * 10 + at));
         std::vector<uint8_t> in(len);
         Ctx sent, received;
         const fi_addr_t dest = fi_rx_addr(to, static_cast<int>(at), bits);
         WEFT_ASSERT_OK(fi_trecv(b.rx[at].get(), in.data(), len, nullptr, FI_ADDR_UNSPEC, 4, 0, &received));
-        WEFT_ASSERT_OK(w.post([&] { return fi_tsend(a.tx[from].get(), out.data(), len, nullptr, dest, 4, &sent); }));
+        WEFT_ASSERT_OK(
+            w.post([&] { return fi_tsend(a.tx[from].get(), out.data(), len, nullptr, dest, 4, &sent); }));
         w.done(b.rx_cq[at], received);
         w.done(a.tx_cq[from], sent);
         WEFT_EXPECT_PATTERN(in.data(), len, static_cast<uint32_t>(from * 10 + at));
@@ -193,7 +195,8 @@ TEST(SharedContext, srx__fi_endpoint_3) {
         WEFT_ASSERT_OK(fi_recv(srx.get(), in.data(), len, nullptr, FI_ADDR_UNSPEC, &received));
         WEFT_ASSERT_OK(fi_trecv(srx.get(), tagged_in.data(), len, nullptr, FI_ADDR_UNSPEC, i, 0, &tagged));
         WEFT_ASSERT_OK(w.post([&] { return fi_send(w[0], out.data(), len, nullptr, to[i % 2], &sent); }));
-        WEFT_ASSERT_OK(w.post([&] { return fi_tsend(w[0], out.data(), len, nullptr, to[(i + 1) % 2], i, &tagged_sent); }));
+        WEFT_ASSERT_OK(w.post(
+            [&] { return fi_tsend(w[0], out.data(), len, nullptr, to[(i + 1) % 2], i, &tagged_sent); }));
         w.done(cqs[i % 2], received);
         w.done(cqs[(i + 1) % 2], tagged);
         w.done(w[0].tx, sent);
@@ -206,9 +209,11 @@ TEST(SharedContext, srx__fi_endpoint_3) {
     uint64_t in[2] = {};
     const uint64_t out[2] = {7, 8};
     Ctx received[2];
-    for (size_t i = 0; i < 2; ++i) WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &out[i], 8, to[i], 70 + i); }));
+    for (size_t i = 0; i < 2; ++i)
+      WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &out[i], 8, to[i], 70 + i); }));
     w.progress_for(milliseconds(2));
-    for (size_t i = 0; i < 2; ++i) WEFT_ASSERT_OK(fi_trecv(srx.get(), &in[i], 8, nullptr, FI_ADDR_UNSPEC, 70 + i, 0, &received[i]));
+    for (size_t i = 0; i < 2; ++i)
+      WEFT_ASSERT_OK(fi_trecv(srx.get(), &in[i], 8, nullptr, FI_ADDR_UNSPEC, 70 + i, 0, &received[i]));
     for (size_t i = 0; i < 2; ++i) {
       w.done(cqs[i], received[i]);
       EXPECT_EQ(in[i], out[i]);

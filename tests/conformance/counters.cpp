@@ -88,13 +88,22 @@ TEST(Counter, reads_and_writes__fi_endpoint_3) {
   Region region = w.reg(1, target.data(), target.size(), FI_REMOTE_READ | FI_REMOTE_WRITE);
   std::vector<uint8_t> local(100'000);
   std::vector<Ctx> ctx(5);
-  WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], local.data(), 8, nullptr, w[0].peer[1], region.at(), region.key(), &ctx[0]); }));
-  WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], local.data(), 100'000, nullptr, w[0].peer[1], region.at(), region.key(), &ctx[1]); }));
-  WEFT_ASSERT_OK(w.post([&] { return fi_inject_write(w[0], local.data(), 8, w[0].peer[1], region.at(), region.key()); }));
+  WEFT_ASSERT_OK(w.post([&] {
+    return fi_write(w[0], local.data(), 8, nullptr, w[0].peer[1], region.at(), region.key(), &ctx[0]);
+  }));
+  WEFT_ASSERT_OK(w.post([&] {
+    return fi_write(w[0], local.data(), 100'000, nullptr, w[0].peer[1], region.at(), region.key(), &ctx[1]);
+  }));
+  WEFT_ASSERT_OK(w.post(
+      [&] { return fi_inject_write(w[0], local.data(), 8, w[0].peer[1], region.at(), region.key()); }));
   EXPECT_TRUE(reaches(w, w[0].counter(FI_WRITE), 3)) << fi_cntr_read(w[0].counter(FI_WRITE));
   EXPECT_EQ(fi_cntr_read(w[0].counter(FI_READ)), 0u);
-  WEFT_ASSERT_OK(w.post([&] { return fi_read(w[0], local.data(), 8, nullptr, w[0].peer[1], region.at(), region.key(), &ctx[2]); }));
-  WEFT_ASSERT_OK(w.post([&] { return fi_read(w[0], local.data(), 100'000, nullptr, w[0].peer[1], region.at(), region.key(), &ctx[3]); }));
+  WEFT_ASSERT_OK(w.post([&] {
+    return fi_read(w[0], local.data(), 8, nullptr, w[0].peer[1], region.at(), region.key(), &ctx[2]);
+  }));
+  WEFT_ASSERT_OK(w.post([&] {
+    return fi_read(w[0], local.data(), 100'000, nullptr, w[0].peer[1], region.at(), region.key(), &ctx[3]);
+  }));
   EXPECT_TRUE(reaches(w, w[0].counter(FI_READ), 2));
   w.progress_for(quiet_time);
   EXPECT_EQ(fi_cntr_read(w[0].counter(FI_WRITE)), 3u);
@@ -112,11 +121,15 @@ TEST(Counter, remote_reads_and_writes__fi_endpoint_3) {
     const auto out = pattern(len, static_cast<uint32_t>(len));
     std::vector<uint8_t> back(len);
     Ctx wrote, did_read;
-    WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &wrote); }));
+    WEFT_ASSERT_OK(w.post([&] {
+      return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &wrote);
+    }));
     EXPECT_TRUE(reaches(w, w[1].counter(FI_REMOTE_WRITE), ++writes));
     WEFT_EXPECT_PATTERN(target.data(), len, static_cast<uint32_t>(len));
     w.done(w[0].tx, wrote);
-    WEFT_ASSERT_OK(w.post([&] { return fi_read(w[0], back.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &did_read); }));
+    WEFT_ASSERT_OK(w.post([&] {
+      return fi_read(w[0], back.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &did_read);
+    }));
     w.done(w[0].tx, did_read);
     EXPECT_TRUE(reaches(w, w[1].counter(FI_REMOTE_READ), ++reads));
   }
@@ -133,7 +146,8 @@ TEST(Counter, bound_to_a_region__fi_mr_3) {
   WEFT_ASSERT_OK(fi_cntr_open(w[1].domain, &attr, counter.out(), nullptr));
   std::vector<uint8_t> counted(1000), other(1000);
   const bool late = (w.info()->domain_attr->mr_mode & FI_MR_RMA_EVENT) != 0;
-  Region a = w.reg(1, counted.data(), counted.size(), FI_REMOTE_WRITE | FI_REMOTE_READ, late ? FI_RMA_EVENT : 0);
+  Region a =
+      w.reg(1, counted.data(), counted.size(), FI_REMOTE_WRITE | FI_REMOTE_READ, late ? FI_RMA_EVENT : 0);
   Region b = w.reg(1, other.data(), other.size(), FI_REMOTE_WRITE | FI_REMOTE_READ);
   WEFT_ASSERT_OK(fi_mr_bind(a.handle().get(), counter.fid(), FI_REMOTE_WRITE));
   if (late) {
@@ -141,9 +155,12 @@ TEST(Counter, bound_to_a_region__fi_mr_3) {
   }
   const auto out = pattern(1000, 1);
   Ctx ctx[3];
-  WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], out.data(), 1000, nullptr, w[0].peer[1], a.at(), a.key(), &ctx[0]); }));
-  WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], out.data(), 1000, nullptr, w[0].peer[1], b.at(), b.key(), &ctx[1]); }));
-  WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], out.data(), 8, nullptr, w[0].peer[1], a.at(), a.key(), &ctx[2]); }));
+  WEFT_ASSERT_OK(w.post(
+      [&] { return fi_write(w[0], out.data(), 1000, nullptr, w[0].peer[1], a.at(), a.key(), &ctx[0]); }));
+  WEFT_ASSERT_OK(w.post(
+      [&] { return fi_write(w[0], out.data(), 1000, nullptr, w[0].peer[1], b.at(), b.key(), &ctx[1]); }));
+  WEFT_ASSERT_OK(
+      w.post([&] { return fi_write(w[0], out.data(), 8, nullptr, w[0].peer[1], a.at(), a.key(), &ctx[2]); }));
   for (auto& c : ctx) w.done(w[0].tx, c);
   EXPECT_TRUE(reaches(w, counter.get(), 2));
   w.progress_for(quiet_time);
@@ -156,7 +173,7 @@ TEST(Counter, bound_to_a_region__fi_mr_3) {
 TEST(Counter, errors_count_apart__fi_cntr_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED, .counters = {FI_RECV}});
   uint64_t in = 0;
-  Ctx canceled, small;
+  Ctx small;
   WEFT_ASSERT_OK(fi_trecv(w[1], &in, 8, nullptr, FI_ADDR_UNSPEC, 1, 0, &small));
   const uint8_t out[40] = {};
   WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], out, sizeof out, w[0].peer[1], 1); }));
@@ -183,7 +200,8 @@ struct CounterWait : testing::TestWithParam<fi_wait_obj> {
 // fi_cntr(3), fi_cntr_wait: -FI_ETIMEDOUT; there already; by another thread's fi_cntr_add.
 TEST_P(CounterWait, times_out_and_wakes__fi_cntr_3) {
   WEFT_SKIP_IF(why_not(GetParam()));
-  WEFT_WORLD(w, {.caps = FI_TAGGED, .threading = FI_THREAD_SAFE, .counters = {FI_RECV}, .counter_wait = GetParam()});
+  WEFT_WORLD(
+      w, {.caps = FI_TAGGED, .threading = FI_THREAD_SAFE, .counters = {FI_RECV}, .counter_wait = GetParam()});
   fid_cntr* counter = w[1].counter(FI_RECV);
   EXPECT_EQ(fi_cntr_wait(counter, 1, 50), -FI_ETIMEDOUT);
   WEFT_ASSERT_OK(fi_cntr_wait(counter, 0, 1000));
@@ -199,11 +217,16 @@ TEST_P(CounterWait, times_out_and_wakes__fi_cntr_3) {
 // A message makes it wake; the call makes the progress.
 TEST_P(CounterWait, wakes_for_a_message__fi_cntr_3) {
   WEFT_SKIP_IF(why_not(GetParam()));
-  WEFT_WORLD(w, {.caps = FI_TAGGED, .threading = FI_THREAD_SAFE, .counters = {FI_RECV}, .counter_wait = GetParam(), .own_domains = true});
+  WEFT_WORLD(w, {.caps = FI_TAGGED,
+                 .threading = FI_THREAD_SAFE,
+                 .counters = {FI_RECV},
+                 .counter_wait = GetParam(),
+                 .own_domains = true});
   fid_cntr* counter = w[1].counter(FI_RECV);
   std::vector<uint64_t> in(11);
   std::vector<Ctx> ctx(11);
-  for (size_t i = 0; i < 11; ++i) WEFT_ASSERT_OK(fi_trecv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, i, 0, &ctx[i]));
+  for (size_t i = 0; i < 11; ++i)
+    WEFT_ASSERT_OK(fi_trecv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, i, 0, &ctx[i]));
   const uint64_t out = 1;
   WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &out, 8, w[0].peer[1], 0); }));
   EXPECT_TRUE(reaches(w, counter, 1));
@@ -224,7 +247,8 @@ TEST_P(CounterWait, wakes_for_a_message__fi_cntr_3) {
 // fi_cntr(3): a change of the error value unblocks the waiting thread.
 TEST_P(CounterWait, an_error_unblocks__fi_cntr_3) {
   WEFT_SKIP_IF(why_not(GetParam()));
-  WEFT_WORLD(w, {.caps = FI_TAGGED, .threading = FI_THREAD_SAFE, .counters = {FI_RECV}, .counter_wait = GetParam()});
+  WEFT_WORLD(
+      w, {.caps = FI_TAGGED, .threading = FI_THREAD_SAFE, .counters = {FI_RECV}, .counter_wait = GetParam()});
   fid_cntr* counter = w[1].counter(FI_RECV);
   std::thread adder([&] {
     std::this_thread::sleep_for(milliseconds(30));

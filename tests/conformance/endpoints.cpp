@@ -74,7 +74,8 @@ TEST(Enable, two_queues_for_one_kind_are_refused__fi_endpoint_3) {
   attr.format = FI_CQ_FORMAT_TAGGED;
   Handle<fid_cq> other;
   WEFT_ASSERT_OK(fi_cq_open(w.domain(), &attr, other.out(), nullptr));
-  EXPECT_LT(fi_ep_bind(w[0].ep.get(), other.fid(), FI_RECV), 0) << "an endpoint may only be bound to a single CQ for a type";
+  EXPECT_LT(fi_ep_bind(w[0].ep.get(), other.fid(), FI_RECV), 0)
+      << "an endpoint may only be bound to a single CQ for a type";
 }
 
 // An object of another domain; fi_endpoint(3), ERRORS, -FI_EDOMAIN.
@@ -145,7 +146,8 @@ TEST(BadArguments, peer_that_is_gone__fi_cq_3) {
   const auto out = pattern(1'000'000, 1);
   for (const size_t len : {size_t{8}, size_t{1'000'000}}) {
     SCOPED_TRACE(len);
-    const ssize_t rc = w.post([&] { return fi_tsend(w[0], out.data(), len, nullptr, w[0].peer[1], 0, &sent); });
+    const ssize_t rc =
+        w.post([&] { return fi_tsend(w[0], out.data(), len, nullptr, w[0].peer[1], 0, &sent); });
     // A small message may have left before anybody noticed; a large one needs the peer.
     if (rc == 0) {
       const Completion c = w.wait(w[0].tx, sent);
@@ -187,7 +189,8 @@ TEST(EndpointOptions, getopt_setopt__fi_endpoint_3) {
   EXPECT_EQ(fi_getopt(w[0].ep.fid(), FI_OPT_ENDPOINT, 9999, &value, &len), -FI_ENOPROTOOPT);
   EXPECT_LT(fi_setopt(w[0].ep.fid(), 77, FI_OPT_MIN_MULTI_RECV, &value, sizeof value), 0);
   len = 2;
-  EXPECT_LT(fi_getopt(w[0].ep.fid(), FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, &len), 0) << "a short buffer";
+  EXPECT_LT(fi_getopt(w[0].ep.fid(), FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, &len), 0)
+      << "a short buffer";
 }
 
 // fi_endpoint(3), FI_GETOPSFLAG and FI_SETOPSFLAG.
@@ -218,7 +221,8 @@ TEST(EndpointOptions, alias__fi_endpoint_3) {
   uint64_t in[2] = {};
   const uint64_t out[2] = {1, 2};
   Ctx silent, told, received[2];
-  for (size_t i = 0; i < 2; ++i) WEFT_ASSERT_OK(fi_trecv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, i, 0, &received[i]));
+  for (size_t i = 0; i < 2; ++i)
+    WEFT_ASSERT_OK(fi_trecv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, i, 0, &received[i]));
   WEFT_ASSERT_OK(w.post([&] { return fi_tsend(w[0], &out[0], 8, nullptr, w[0].peer[1], 0, &silent); }));
   WEFT_ASSERT_OK(w.post([&] { return fi_tsend(loud.get(), &out[1], 8, nullptr, w[0].peer[1], 1, &told); }));
   w.done(w[0].tx, told);
@@ -272,10 +276,18 @@ TEST(Close, with_pending_sends_of_every_kind__fi_endpoint_3) {
       std::vector<Ctx> ctx(12);
       size_t n = 0;
       for (const size_t len : {size_t{8}, size_t{5000}, size_t{500'000}}) {
-        WEFT_ASSERT_OK(w.post([&] { return fi_send(w[0], local.data(), len, nullptr, w[0].peer[1], &ctx[n]); }));
-        WEFT_ASSERT_OK(w.post([&] { return fi_tsend(w[0], local.data(), len, nullptr, w[0].peer[1], 5, &ctx[n + 1]); }));
-        WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], local.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &ctx[n + 2]); }));
-        WEFT_ASSERT_OK(w.post([&] { return fi_read(w[0], local.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &ctx[n + 3]); }));
+        WEFT_ASSERT_OK(
+            w.post([&] { return fi_send(w[0], local.data(), len, nullptr, w[0].peer[1], &ctx[n]); }));
+        WEFT_ASSERT_OK(
+            w.post([&] { return fi_tsend(w[0], local.data(), len, nullptr, w[0].peer[1], 5, &ctx[n + 1]); }));
+        WEFT_ASSERT_OK(w.post([&] {
+          return fi_write(w[0], local.data(), len, nullptr, w[0].peer[1], region.at(), region.key(),
+                          &ctx[n + 2]);
+        }));
+        WEFT_ASSERT_OK(w.post([&] {
+          return fi_read(w[0], local.data(), len, nullptr, w[0].peer[1], region.at(), region.key(),
+                         &ctx[n + 3]);
+        }));
         n += 4;
       }
       if (progressed) w.progress_for(milliseconds(2));
@@ -295,7 +307,8 @@ TEST(Close, in_the_middle_of_a_large_transfer__fi_endpoint_3) {
       std::vector<uint8_t> in(out.size());
       Ctx sent, received;
       WEFT_ASSERT_OK(fi_trecv(w[1], in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &received));
-      WEFT_ASSERT_OK(w.post([&] { return fi_tsend(w[0], out.data(), out.size(), nullptr, w[0].peer[1], 1, &sent); }));
+      WEFT_ASSERT_OK(
+          w.post([&] { return fi_tsend(w[0], out.data(), out.size(), nullptr, w[0].peer[1], 1, &sent); }));
       for (int i = 0; i < rounds; ++i) w.progress();
       WEFT_ASSERT_OK(w.close_endpoint(closes_first));
       const size_t other = 1 - closes_first;

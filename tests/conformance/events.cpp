@@ -146,14 +146,16 @@ TEST(AsyncInsert, one_event_for_each_call__fi_av_3) {
   WEFT_SKIP_IF(rc == -FI_ENOSYS || rc == -FI_EOPNOTSUPP ? "no asynchronous insertions" : "");
   WEFT_ASSERT_OK(rc);
   fi_addr_t got[3] = {FI_ADDR_NOTAVAIL, FI_ADDR_NOTAVAIL, FI_ADDR_NOTAVAIL};
-  EXPECT_EQ(fi_av_insert(av.get(), w[0].name.data(), 1, got, 0, nullptr), -FI_ENOEQ) << "before an EQ is bound";
+  EXPECT_EQ(fi_av_insert(av.get(), w[0].name.data(), 1, got, 0, nullptr), -FI_ENOEQ)
+      << "before an EQ is bound";
   WEFT_ASSERT_OK(fi_av_bind(av.get(), eq.fid(), 0));
   for (size_t i = 0; i < 3; ++i) {
     Ctx context;
     WEFT_ASSERT_OK(fi_av_insert(av.get(), w[i].name.data(), 1, &got[i], 0, &context));
     uint32_t event = 0;
     fi_eq_entry entry{};
-    ASSERT_EQ(fi_eq_sread(eq.get(), &event, &entry, sizeof entry, 5000, 0), static_cast<ssize_t>(sizeof entry));
+    ASSERT_EQ(fi_eq_sread(eq.get(), &event, &entry, sizeof entry, 5000, 0),
+              static_cast<ssize_t>(sizeof entry));
     EXPECT_EQ(event, static_cast<uint32_t>(FI_AV_COMPLETE));
     EXPECT_EQ(entry.fid, av.fid());
     EXPECT_EQ(entry.context, &context);

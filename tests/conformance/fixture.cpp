@@ -21,6 +21,14 @@ bool skip_is_failure() {
   return value != nullptr && *value != '\0' && *value != '0';
 }
 
+unsigned patience() {
+  static const bool slow = [] {
+    const char* value = std::getenv("WEFT_SANITIZE");
+    return value != nullptr && *value != '\0';
+  }();
+  return slow ? 4 : 1;
+}
+
 std::string error_name(long code) {
   const int positive = static_cast<int>(code < 0 ? -code : code);
   return std::to_string(code) + " (" + fi_strerror(positive) + ")";
@@ -68,7 +76,8 @@ std::string missing(const Options& options) {
 
 // ---------------------------------------------------------------------------------------------------------------- queues
 
-Cq::Cq(fid_domain* domain, const fi_cq_attr& attr, bool with_source) : format_(attr.format), with_source_(with_source) {
+Cq::Cq(fid_domain* domain, const fi_cq_attr& attr, bool with_source)
+    : format_(attr.format), with_source_(with_source) {
   fi_cq_attr copy = attr;
   open_error_ = fi_cq_open(domain, &copy, fid_.out(), this);
   if (open_error_ != 0) *fid_.out() = nullptr;
@@ -332,7 +341,9 @@ size_t World::progress() {
   return came;
 }
 
-milliseconds World::limit(milliseconds asked) const { return timed_out_ ? std::min(asked, milliseconds(200)) : asked; }
+milliseconds World::limit(milliseconds asked) const {
+  return timed_out_ ? std::min(asked, milliseconds(200)) : asked * patience();
+}
 
 bool World::progress_until(const std::function<bool()>& done, milliseconds asked) {
   const auto end = Clock::now() + limit(asked);
@@ -371,7 +382,8 @@ Completion World::next(Cq* cq, milliseconds asked) {
 
 Completion World::wait(Cq* cq, const Ctx& context, milliseconds asked) {
   const auto find = [&] {
-    return std::find_if(cq->inbox.begin(), cq->inbox.end(), [&](const Completion& c) { return c.context == &context; });
+    return std::find_if(cq->inbox.begin(), cq->inbox.end(),
+                        [&](const Completion& c) { return c.context == &context; });
   };
   if (!progress_until([&] { return find() != cq->inbox.end(); }, asked)) {
     ADD_FAILURE() << "the operation did not complete within " << asked.count() << " ms";
@@ -387,7 +399,8 @@ Completion World::wait(Cq* cq, const Ctx& context, milliseconds asked) {
 
 Completion World::done(Cq* cq, const Ctx& context) {
   Completion out = wait(cq, context);
-  if (out.err > 0) ADD_FAILURE() << "completed in error: " << error_name(out.err) << ", provider says: " << out.text;
+  if (out.err > 0)
+    ADD_FAILURE() << "completed in error: " << error_name(out.err) << ", provider says: " << out.text;
   return out;
 }
 
@@ -438,8 +451,8 @@ std::vector<uint8_t> pattern(size_t len, uint32_t seed) {
 }
 
 const std::vector<size_t>& sizes() {
-  static const std::vector<size_t> all = {0,    1,    7,     8,     40,      48,       49,      64, 100,
-                                          1024, 4096, 8192, 16384, 65536, 1 << 20, 16 << 20};
+  static const std::vector<size_t> all = {0,   1,    7,    8,    40,    48,    49,      64,
+                                          100, 1024, 4096, 8192, 16384, 65536, 1 << 20, 16 << 20};
   return all;
 }
 

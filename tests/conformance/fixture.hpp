@@ -3,7 +3,7 @@
 //
 // Environment: WEFT_TEST_PROVIDER names the provider (default "shm"), WEFT_TEST_NODE a local address for providers that want one,
 // WEFT_TEST_NO_SKIP turns a skipped test into a failed one (for providers that must offer everything), WEFT_TEST_BIG runs the test
-// of more than 4 GiB.
+// of more than 4 GiB, WEFT_SANITIZE makes every wait longer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,6 +41,8 @@ inline constexpr milliseconds quiet_time{20};
 
 std::string provider_name();
 bool skip_is_failure();
+// How many times longer everything may take: more than 1 under a sanitizer (WEFT_SANITIZE is set then).
+unsigned patience();
 
 // "FI_EAGAIN (Resource temporarily unavailable)" and the like, of a return value (negative or positive).
 std::string error_name(long code);
@@ -50,16 +52,16 @@ testing::AssertionResult is_ok(const char* text, long rc);
 #define WEFT_ASSERT_OK(call) ASSERT_PRED_FORMAT1(weft::conformance::is_ok, (call))
 #define WEFT_EXPECT_OK(call) EXPECT_PRED_FORMAT1(weft::conformance::is_ok, (call))
 // Ends a test whose capability is not claimed; `why` is a std::string, empty when all is there.
-#define WEFT_SKIP_IF(why)                                          \
-  if (const std::string weft_why = (why); !weft_why.empty()) {     \
-    if (weft::conformance::skip_is_failure()) FAIL() << weft_why;  \
-    GTEST_SKIP() << weft_why;                                      \
+#define WEFT_SKIP_IF(why)                                         \
+  if (const std::string weft_why = (why); !weft_why.empty()) {    \
+    if (weft::conformance::skip_is_failure()) FAIL() << weft_why; \
+    GTEST_SKIP() << weft_why;                                     \
   }
 // Declares a World with these options, or skips the test when the provider does not claim them.
-#define WEFT_WORLD(name, ...)                                            \
-  const weft::conformance::Options name##_options = __VA_ARGS__;         \
-  WEFT_SKIP_IF(weft::conformance::missing(name##_options));              \
-  weft::conformance::World name(name##_options);                         \
+#define WEFT_WORLD(name, ...)                                    \
+  const weft::conformance::Options name##_options = __VA_ARGS__; \
+  WEFT_SKIP_IF(weft::conformance::missing(name##_options));      \
+  weft::conformance::World name(name##_options);                 \
   if (!name.usable()) return
 
 // A context that suits every mode bit (FI_CONTEXT, FI_CONTEXT2); fi_getinfo(3), MODE.
@@ -87,7 +89,9 @@ class Handle {
   T* operator->() const { return fid_; }
   explicit operator bool() const { return fid_ != nullptr; }
   T** out() { return &fid_; }
-  struct fid* fid() const { return &fid_->fid; }
+  struct fid* fid() const {
+    return &fid_->fid;
+  }
   // Closes now and returns what fi_close said; the object stays owned when that was an error.
   int close() {
     const int rc = fi_close(&fid_->fid);
@@ -124,7 +128,7 @@ struct Options {
   int mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
   uint64_t tx_op_flags = 0;
   uint64_t rx_op_flags = 0;
-  uint64_t msg_order = 0;        // of both directions
+  uint64_t msg_order = 0;  // of both directions
   size_t tx_size = 0;
   size_t rx_size = 0;
   fi_cq_format cq_format = FI_CQ_FORMAT_TAGGED;
@@ -135,10 +139,10 @@ struct Options {
   std::vector<uint64_t> counters = {};  // one counter is bound for each of these flag sets
   fi_wait_obj counter_wait = FI_WAIT_NONE;
   int endpoints = 2;
-  bool own_domains = false;        // each endpoint in its own domain
-  bool one_cq = false;             // one CQ for both directions of an endpoint
+  bool own_domains = false;  // each endpoint in its own domain
+  bool one_cq = false;       // one CQ for both directions of an endpoint
   bool enable = true;
-  bool insert = true;              // every address into every AV
+  bool insert = true;  // every address into every AV
   std::function<void(fi_info*)> edit_hints = {};
 };
 
@@ -172,7 +176,9 @@ class Cq {
   Cq(fid_domain* domain, const fi_cq_attr& attr, bool with_source);
 
   fid_cq* get() const { return fid_.get(); }
-  struct fid* fid() const { return fid_.fid(); }
+  struct fid* fid() const {
+    return fid_.fid();
+  }
   int close() { return fid_.close(); }
   int open_error() const { return open_error_; }
   fi_cq_format format() const { return format_; }
@@ -219,8 +225,8 @@ struct Node {
   Cq* rx = nullptr;
   std::map<uint64_t, Handle<fid_cntr>> counters;  // closed after the endpoint
   Handle<fid_ep> ep;
-  std::vector<uint8_t> name;       // fi_getname
-  std::vector<fi_addr_t> peer;     // peer[i] is endpoint i, itself included
+  std::vector<uint8_t> name;    // fi_getname
+  std::vector<fi_addr_t> peer;  // peer[i] is endpoint i, itself included
 
   fid_cntr* counter(uint64_t flags) const { return counters.at(flags).get(); }
   operator fid_ep*() const { return ep.get(); }
@@ -299,8 +305,9 @@ void fill(void* buf, size_t len, uint32_t seed);
 size_t first_difference(const void* buf, size_t len, uint32_t seed);
 std::vector<uint8_t> pattern(size_t len, uint32_t seed);
 
-#define WEFT_EXPECT_PATTERN(buf, len, seed) \
-  EXPECT_EQ(weft::conformance::first_difference((buf), (len), (seed)), static_cast<size_t>(len)) << "first wrong byte"
+#define WEFT_EXPECT_PATTERN(buf, len, seed)                                                      \
+  EXPECT_EQ(weft::conformance::first_difference((buf), (len), (seed)), static_cast<size_t>(len)) \
+      << "first wrong byte"
 
 // The sizes that every transfer is tried with: around the limits of slots, inject and rendezvous.
 const std::vector<size_t>& sizes();

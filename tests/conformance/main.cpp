@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr unsigned test_seconds_max = 120;
+constexpr unsigned test_seconds_max = 55;
 char current_test[256];
 
 void on_alarm(int) {
@@ -25,7 +25,7 @@ void on_alarm(int) {
 class Watchdog : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo& info) override {
     std::snprintf(current_test, sizeof current_test, "%s.%s", info.test_suite_name(), info.name());
-    alarm(test_seconds_max);
+    alarm(test_seconds_max * weft::conformance::patience());
   }
   void OnTestEnd(const testing::TestInfo&) override { alarm(0); }
 };
@@ -36,8 +36,11 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   std::signal(SIGALRM, on_alarm);
   testing::UnitTest::GetInstance()->listeners().Append(new Watchdog);
-  const uint32_t version = fi_version();
-  std::printf("provider %s, libfabric %u.%u\n", weft::conformance::provider_name().c_str(), FI_MAJOR(version),
-              FI_MINOR(version));
+  // A list of tests is read by programs.
+  if (!GTEST_FLAG_GET(list_tests)) {
+    const uint32_t version = fi_version();
+    std::printf("provider %s, libfabric %u.%u\n", weft::conformance::provider_name().c_str(),
+                FI_MAJOR(version), FI_MINOR(version));
+  }
   return RUN_ALL_TESTS();
 }

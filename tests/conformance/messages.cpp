@@ -67,8 +67,10 @@ TEST(Messages, vectors__fi_msg_3) {
         bt += m;
       }
       Ctx sent, received;
-      WEFT_ASSERT_OK(w.post([&] { return fi_recvv(w[1], to.data(), nullptr, parts, FI_ADDR_UNSPEC, &received); }));
-      WEFT_ASSERT_OK(w.post([&] { return fi_sendv(w[0], from.data(), nullptr, parts, w[0].peer[1], &sent); }));
+      WEFT_ASSERT_OK(
+          w.post([&] { return fi_recvv(w[1], to.data(), nullptr, parts, FI_ADDR_UNSPEC, &received); }));
+      WEFT_ASSERT_OK(
+          w.post([&] { return fi_sendv(w[0], from.data(), nullptr, parts, w[0].peer[1], &sent); }));
       EXPECT_EQ(w.done(w[1].rx, received).len, total);
       w.done(w[0].tx, sent);
       WEFT_EXPECT_PATTERN(in.data(), total, 3);
@@ -82,7 +84,8 @@ TEST(Messages, empty_parts_of_vectors__fi_msg_3) {
   if (w.info()->tx_attr->iov_limit < 3) GTEST_SKIP() << "needs three parts";
   const auto out = pattern(20, 9);
   std::vector<uint8_t> in(20, 0);
-  const iovec parts[3] = {{const_cast<uint8_t*>(out.data()), 8}, {nullptr, 0}, {const_cast<uint8_t*>(out.data()) + 8, 12}};
+  const iovec parts[3] = {
+      {const_cast<uint8_t*>(out.data()), 8}, {nullptr, 0}, {const_cast<uint8_t*>(out.data()) + 8, 12}};
   Ctx sent, received, sent_none, received_none;
   WEFT_ASSERT_OK(fi_recv(w[1], in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &received));
   WEFT_ASSERT_OK(fi_recv(w[1], nullptr, 0, nullptr, FI_ADDR_UNSPEC, &received_none));
@@ -157,7 +160,8 @@ TEST(Messages, remote_cq_data__fi_msg_3) {
     std::vector<uint8_t> in(len + 1, 0);
     Ctx sent, received;
     WEFT_ASSERT_OK(fi_recv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, &received));
-    WEFT_ASSERT_OK(w.post([&] { return fi_senddata(w[0], out.data(), len, nullptr, data, w[0].peer[1], &sent); }));
+    WEFT_ASSERT_OK(
+        w.post([&] { return fi_senddata(w[0], out.data(), len, nullptr, data, w[0].peer[1], &sent); }));
     const Completion r = w.done(w[1].rx, received);
     EXPECT_TRUE(r.flags & FI_REMOTE_CQ_DATA);
     EXPECT_EQ(r.data, data);
@@ -194,9 +198,11 @@ TEST(Messages, remote_cq_data__fi_msg_3) {
 TEST(Messages, truncation__fi_cq_3_olen) {
   WEFT_WORLD(w, {.caps = FI_MSG});
   for (const bool receive_first : {true, false}) {
-    for (const auto& [len, space] : std::vector<std::pair<size_t, size_t>>{
+    for (const auto& sizes_of_both : std::vector<std::pair<size_t, size_t>>{
              {9, 8}, {64, 0}, {100, 40}, {5000, 4096}, {100'000, 1000}, {3'000'000, 2'000'000}}) {
-      SCOPED_TRACE(std::to_string(len) + " bytes into " + std::to_string(space) + (receive_first ? "" : " unexpected"));
+      const size_t len = sizes_of_both.first, space = sizes_of_both.second;
+      SCOPED_TRACE(std::to_string(len) + " bytes into " + std::to_string(space) +
+                   (receive_first ? "" : " unexpected"));
       const auto out = pattern(len, 4);
       std::vector<uint8_t> in(space + 8, 0xee);
       Ctx sent, received;

@@ -51,7 +51,8 @@ TEST(MultiRecv, packs_and_releases__fi_msg_3_FI_MULTI_RECV) {
     used += 50;
     released = (c.flags & FI_MULTI_RECV) != 0;
     if (!released) {
-      EXPECT_GE(buffer.data() + buffer.size() - expected_end, 50) << "kept though less than a message is left";
+      EXPECT_GE(buffer.data() + buffer.size() - expected_end, 50)
+          << "kept though less than a message is left";
     }
   }
   if (!released) {
@@ -117,7 +118,8 @@ TEST(MultiRecv, unexpected_and_large__fi_msg_3_FI_MULTI_RECV) {
   std::vector<Ctx> sent(lens.size());
   for (uint32_t i = 0; i < lens.size(); ++i) {
     out.push_back(pattern(lens[i], i));
-    WEFT_ASSERT_OK(w.post([&] { return fi_send(w[0], out[i].data(), lens[i], nullptr, w[0].peer[1], &sent[i]); }));
+    WEFT_ASSERT_OK(
+        w.post([&] { return fi_send(w[0], out[i].data(), lens[i], nullptr, w[0].peer[1], &sent[i]); }));
   }
   w.progress_for(milliseconds(2));
   set_min(w, 1, 64);
@@ -147,7 +149,8 @@ TEST(MultiRecv, release_is_told_though_silent__fi_msg_3_FI_MULTI_RECV) {
   Ctx ctx;
   WEFT_ASSERT_OK(post_multi(w, 1, buffer, ctx));
   const auto out = pattern(40, 1);
-  for (int i = 0; i < 2; ++i) WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[0], out.data(), out.size(), w[0].peer[1]); }));
+  for (int i = 0; i < 2; ++i)
+    WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[0], out.data(), out.size(), w[0].peer[1]); }));
   const Completion c = w.next(w[1].rx);
   EXPECT_EQ(c.context, &ctx);
   EXPECT_TRUE(c.flags & FI_MULTI_RECV);
@@ -168,7 +171,8 @@ TEST(MultiRecv, message_longer_than_the_rest__fi_msg_3_FI_MULTI_RECV) {
   bool found = false;
   ASSERT_TRUE(w.progress_until([&] {
     for (const auto& c : w[1].rx->inbox) {
-      if (c.err == 0 && (c.flags & FI_RECV) && c.len == 100 && first_difference(c.buf, 100, 2) == 100) found = true;
+      if (c.err == 0 && (c.flags & FI_RECV) && c.len == 100 && first_difference(c.buf, 100, 2) == 100)
+        found = true;
       if (c.err == FI_ETRUNC && c.olen > 0) found = true;
     }
     return found;

@@ -8,12 +8,14 @@ struct Peeked : testing::Test {
   void put(World& w, size_t len, uint64_t tag, uint32_t seed, Ctx* sent) {
     out_.push_back(pattern(len, seed));
     const auto& data = out_.back();
-    WEFT_ASSERT_OK(w.post([&] { return fi_tsend(w[0], data.data(), len, nullptr, w[0].peer[1], tag, sent); }));
+    WEFT_ASSERT_OK(
+        w.post([&] { return fi_tsend(w[0], data.data(), len, nullptr, w[0].peer[1], tag, sent); }));
     w.progress_for(milliseconds(1));
   }
 
   // A trecvmsg without buffer: peek, claim and discard in their combinations.
-  ssize_t ask(World& w, uint64_t tag, uint64_t ignore, uint64_t flags, Ctx* ctx, fi_addr_t from = FI_ADDR_UNSPEC) {
+  ssize_t ask(World& w, uint64_t tag, uint64_t ignore, uint64_t flags, Ctx* ctx,
+              fi_addr_t from = FI_ADDR_UNSPEC) {
     const fi_msg_tagged msg{nullptr, nullptr, 0, from, tag, ignore, ctx, 0};
     return w.post([&] { return fi_trecvmsg(w[1], &msg, flags); });
   }

@@ -22,10 +22,12 @@ void usable(World& w, uint64_t addr, uint64_t key, const void* memory, size_t le
   const auto out = pattern(len, 61);
   std::vector<uint8_t> back(len + 1, 0);
   Ctx wrote, did_read;
-  WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], addr, key, &wrote); }));
+  WEFT_ASSERT_OK(
+      w.post([&] { return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], addr, key, &wrote); }));
   w.done(w[0].tx, wrote);
   WEFT_EXPECT_PATTERN(memory, len, 61);
-  WEFT_ASSERT_OK(w.post([&] { return fi_read(w[0], back.data(), len, nullptr, w[0].peer[1], addr, key, &did_read); }));
+  WEFT_ASSERT_OK(
+      w.post([&] { return fi_read(w[0], back.data(), len, nullptr, w[0].peer[1], addr, key, &did_read); }));
   w.done(w[0].tx, did_read);
   WEFT_EXPECT_PATTERN(back.data(), len, 61);
 }
@@ -41,20 +43,24 @@ TEST(Region, key_of_the_program__fi_mr_3) {
   EXPECT_EQ(w.info()->domain_attr->mr_mode & (FI_MR_PROV_KEY | FI_MR_VIRT_ADDR), 0);
   std::vector<uint8_t> memory(5000);
   const size_t width = w.info()->domain_attr->mr_key_size;
-  for (const uint64_t key : {uint64_t{0}, uint64_t{1}, uint64_t{0xab}, uint64_t{width >= 8 ? 0xfeedfacecafebeefULL : 0xbeefULL}}) {
+  for (const uint64_t key :
+       {uint64_t{0}, uint64_t{1}, uint64_t{0xab}, uint64_t{width >= 8 ? 0xfeedfacecafebeefULL : 0xbeefULL}}) {
     SCOPED_TRACE(key);
     fid_mr* raw = nullptr;
-    WEFT_ASSERT_OK(fi_mr_reg(w[1].domain, memory.data(), memory.size(), remote_access, 0, key, 0, &raw, nullptr));
+    WEFT_ASSERT_OK(
+        fi_mr_reg(w[1].domain, memory.data(), memory.size(), remote_access, 0, key, 0, &raw, nullptr));
     Handle<fid_mr> mr(raw);
     EXPECT_EQ(fi_mr_key(mr.get()), key);
     usable(w, 0, key, memory.data(), 5000);
     // fi_mr(3), ERRORS: in use.
     fid_mr* second = nullptr;
-    EXPECT_EQ(fi_mr_reg(w[1].domain, memory.data(), 10, remote_access, 0, key, 0, &second, nullptr), -FI_ENOKEY);
+    EXPECT_EQ(fi_mr_reg(w[1].domain, memory.data(), 10, remote_access, 0, key, 0, &second, nullptr),
+              -FI_ENOKEY);
     if (second != nullptr && second != raw) fi_close(&second->fid);
     WEFT_EXPECT_OK(mr.close());
     // Free again after the close.
-    WEFT_ASSERT_OK(fi_mr_reg(w[1].domain, memory.data(), memory.size(), remote_access, 0, key, 0, mr.out(), nullptr));
+    WEFT_ASSERT_OK(
+        fi_mr_reg(w[1].domain, memory.data(), memory.size(), remote_access, 0, key, 0, mr.out(), nullptr));
     usable(w, 0, key, memory.data(), 100);
   }
 }
@@ -69,12 +75,14 @@ TEST(Region, keys_of_the_provider__fi_mr_3) {
   std::set<uint64_t> keys;
   for (int i = 0; i < 50; ++i) {
     fid_mr* mr = nullptr;
-    WEFT_ASSERT_OK(fi_mr_reg(w[1].domain, memory.data(), memory.size(), remote_access, 0, 7, 0, &mr, nullptr));
+    WEFT_ASSERT_OK(
+        fi_mr_reg(w[1].domain, memory.data(), memory.size(), remote_access, 0, 7, 0, &mr, nullptr));
     held.emplace_back(mr);
     EXPECT_TRUE(keys.insert(fi_mr_key(mr)).second) << "a key twice";
   }
   usable(w, reinterpret_cast<uint64_t>(memory.data()), fi_mr_key(held[3].get()), memory.data(), 4096);
-  usable(w, reinterpret_cast<uint64_t>(memory.data()) + 100, fi_mr_key(held[49].get()), memory.data() + 100, 200);
+  usable(w, reinterpret_cast<uint64_t>(memory.data()) + 100, fi_mr_key(held[49].get()), memory.data() + 100,
+         200);
 }
 
 // fi_mr(3), Basic and Default Memory Registration, as programs of API 1.4 ask for them.
@@ -90,19 +98,22 @@ TEST(Region, modes_of_api_1_4__fi_mr_3) {
     if (w.info()->mode & FI_LOCAL_MR) GTEST_SKIP() << "wants local registration";
     std::vector<uint8_t> memory(4096);
     fid_mr* raw = nullptr;
-    WEFT_ASSERT_OK(fi_mr_reg(w[1].domain, memory.data(), memory.size(), remote_access, 0, 77, 0, &raw, nullptr));
+    WEFT_ASSERT_OK(
+        fi_mr_reg(w[1].domain, memory.data(), memory.size(), remote_access, 0, 77, 0, &raw, nullptr));
     Handle<fid_mr> mr(raw);
     if (mode == FI_MR_SCALABLE) {
       EXPECT_EQ(fi_mr_key(raw), 77u);
     }
-    usable(w, mode == FI_MR_BASIC ? reinterpret_cast<uint64_t>(memory.data()) : 0, fi_mr_key(raw), memory.data(), 4096);
+    usable(w, mode == FI_MR_BASIC ? reinterpret_cast<uint64_t>(memory.data()) : 0, fi_mr_key(raw),
+           memory.data(), 4096);
   }
 }
 
 // fi_getinfo(3): a mode bit that the provider does not need is cleared; fi_mr(3): FI_MR_BASIC stays.
 TEST(Region, mode_bits_are_answered__fi_mr_3) {
   Options options{.caps = FI_RMA};
-  options.mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_RMA_EVENT | FI_MR_ENDPOINT;
+  options.mr_mode =
+      FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_RMA_EVENT | FI_MR_ENDPOINT;
   WEFT_SKIP_IF(missing(options));
   const Info info = find_info(options);
   EXPECT_EQ(info->domain_attr->mr_mode & ~options.mr_mode, 0) << "a bit that was not offered";
@@ -129,7 +140,8 @@ TEST(Region, regv__fi_mr_3) {
   const auto out = pattern(total, 62);
   std::vector<uint8_t> back(total);
   Ctx wrote, did_read;
-  WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], out.data(), total, nullptr, w[0].peer[1], 0, fi_mr_key(raw), &wrote); }));
+  WEFT_ASSERT_OK(w.post(
+      [&] { return fi_write(w[0], out.data(), total, nullptr, w[0].peer[1], 0, fi_mr_key(raw), &wrote); }));
   w.done(w[0].tx, wrote);
   size_t at = 0;
   for (auto& part : memory) {
@@ -137,12 +149,15 @@ TEST(Region, regv__fi_mr_3) {
     at += part.size();
   }
   // A piece over the border of two parts.
-  WEFT_ASSERT_OK(w.post([&] { return fi_read(w[0], back.data(), 60, nullptr, w[0].peer[1], 70, fi_mr_key(raw), &did_read); }));
+  WEFT_ASSERT_OK(w.post(
+      [&] { return fi_read(w[0], back.data(), 60, nullptr, w[0].peer[1], 70, fi_mr_key(raw), &did_read); }));
   w.done(w[0].tx, did_read);
   EXPECT_EQ(std::memcmp(back.data(), out.data() + 70, 60), 0);
   std::vector<iovec> too_many(w.info()->domain_attr->mr_iov_limit + 1, iovec{memory[0].data(), 8});
   fid_mr* refused = nullptr;
-  EXPECT_LT(fi_mr_regv(w[1].domain, too_many.data(), too_many.size(), remote_access, 0, 6, 0, &refused, nullptr), 0);
+  EXPECT_LT(
+      fi_mr_regv(w[1].domain, too_many.data(), too_many.size(), remote_access, 0, 6, 0, &refused, nullptr),
+      0);
 }
 
 // fi_mr(3), fi_mr_regattr.
@@ -165,7 +180,8 @@ TEST(Region, regattr__fi_mr_3) {
   if (keys_are_ours(w)) {
     EXPECT_EQ(fi_mr_key(raw), 1234u);
   }
-  usable(w, w.virtual_addresses() ? reinterpret_cast<uint64_t>(memory.data()) : 0, fi_mr_key(raw), memory.data(), 3000);
+  usable(w, w.virtual_addresses() ? reinterpret_cast<uint64_t>(memory.data()) : 0, fi_mr_key(raw),
+         memory.data(), 3000);
 }
 
 // Many regions at once, small and overlapping.
@@ -177,7 +193,8 @@ TEST(Region, many__fi_mr_3) {
     regions.push_back(w.reg(1, memory.data() + i * 50, 100, remote_access));
     ASSERT_TRUE(regions.back());
   }
-  for (size_t i = 0; i < 1000; i += 97) usable(w, regions[i].at(10), regions[i].key(), memory.data() + i * 50 + 10, 60);
+  for (size_t i = 0; i < 1000; i += 97)
+    usable(w, regions[i].at(10), regions[i].key(), memory.data() + i * 50 + 10, 60);
 }
 
 // fi_mr(3): flags that do not exist are refused.
@@ -185,8 +202,10 @@ TEST(Region, bad_arguments__fi_mr_3) {
   WEFT_WORLD(w, rma_options());
   uint8_t memory[64];
   fid_mr* mr = nullptr;
-  EXPECT_LT(fi_mr_reg(w[1].domain, memory, sizeof memory, remote_access, 0, 900, 1ULL << 62, &mr, nullptr), 0);
-  EXPECT_LT(fi_mr_reg(w[1].domain, memory, sizeof memory, remote_access, 8, 901, 0, &mr, nullptr), 0) << "offset must be 0";
+  EXPECT_LT(fi_mr_reg(w[1].domain, memory, sizeof memory, remote_access, 0, 900, 1ULL << 62, &mr, nullptr),
+            0);
+  EXPECT_LT(fi_mr_reg(w[1].domain, memory, sizeof memory, remote_access, 8, 901, 0, &mr, nullptr), 0)
+      << "offset must be 0";
 }
 
 // fi_mr_raw_attr and fi_mr_map_raw of fi_mr(3) are allowed with any region.
@@ -222,17 +241,21 @@ struct Wrong : testing::Test {
     EXPECT_FALSE(c.text.empty()) << "no text for a person";
   }
 
-  void try_both(World& w, const char* what, uint64_t addr, uint64_t key, size_t len, bool write_wrong = true, bool read_wrong = true) {
+  void try_both(World& w, const char* what, uint64_t addr, uint64_t key, size_t len, bool write_wrong = true,
+                bool read_wrong = true) {
     std::vector<uint8_t> local(len, 0x11);
     Ctx wrote, did_read;
     if (write_wrong) {
-      const ssize_t rc = w.post([&] { return fi_write(w[0], local.data(), len, nullptr, w[0].peer[1], addr, key, &wrote); });
+      const ssize_t rc =
+          w.post([&] { return fi_write(w[0], local.data(), len, nullptr, w[0].peer[1], addr, key, &wrote); });
       expect_error(w, (std::string("write, ") + what).c_str(), rc, wrote);
     }
     if (read_wrong) {
-      const ssize_t rc = w.post([&] { return fi_read(w[0], local.data(), len, nullptr, w[0].peer[1], addr, key, &did_read); });
+      const ssize_t rc = w.post(
+          [&] { return fi_read(w[0], local.data(), len, nullptr, w[0].peer[1], addr, key, &did_read); });
       expect_error(w, (std::string("read, ") + what).c_str(), rc, did_read);
-      EXPECT_EQ(std::count(local.begin(), local.end(), 0x11), static_cast<long>(len)) << "a refused read brought data";
+      EXPECT_EQ(std::count(local.begin(), local.end(), 0x11), static_cast<long>(len))
+          << "a refused read brought data";
     }
   }
 

@@ -24,13 +24,15 @@ void write_and_read(World& w, const std::vector<size_t>& lens) {
       const auto out = pattern(len, 21);
       Ctx wrote, did_read;
       WEFT_ASSERT_OK(w.post([&] {
-        return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], region.at(offset), region.key(), &wrote);
+        return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], region.at(offset), region.key(),
+                        &wrote);
       }));
       const Completion c = w.done(w[0].tx, wrote);
       EXPECT_EQ(c.flags & (FI_RMA | FI_WRITE), FI_RMA | FI_WRITE);
       std::vector<uint8_t> back(len + 1, 0xdd);
       WEFT_ASSERT_OK(w.post([&] {
-        return fi_read(w[0], back.data(), len, nullptr, w[0].peer[1], region.at(offset), region.key(), &did_read);
+        return fi_read(w[0], back.data(), len, nullptr, w[0].peer[1], region.at(offset), region.key(),
+                       &did_read);
       }));
       const Completion r = w.done(w[0].tx, did_read);
       EXPECT_EQ(r.flags & (FI_RMA | FI_READ), FI_RMA | FI_READ);
@@ -60,9 +62,12 @@ TEST(Rma, default_completion_level__fi_cq_3) {
     SCOPED_TRACE(len);
     const auto out = pattern(len, static_cast<uint32_t>(len));
     Ctx wrote;
-    WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &wrote); }));
+    WEFT_ASSERT_OK(w.post([&] {
+      return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &wrote);
+    }));
     w.done(w[0].tx, wrote);
-    EXPECT_TRUE(w.progress_until([&] { return first_difference(target.data(), len, static_cast<uint32_t>(len)) == len; }));
+    EXPECT_TRUE(w.progress_until(
+        [&] { return first_difference(target.data(), len, static_cast<uint32_t>(len)) == len; }));
   }
 }
 
@@ -80,9 +85,13 @@ TEST(Rma, to_self__fi_rma_3) {
     const auto out = pattern(len, static_cast<uint32_t>(len));
     std::vector<uint8_t> back(len + 1);
     Ctx wrote, did_read;
-    WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], out.data(), len, nullptr, w[0].peer[0], region.at(), region.key(), &wrote); }));
+    WEFT_ASSERT_OK(w.post([&] {
+      return fi_write(w[0], out.data(), len, nullptr, w[0].peer[0], region.at(), region.key(), &wrote);
+    }));
     w.done(w[0].tx, wrote);
-    WEFT_ASSERT_OK(w.post([&] { return fi_read(w[0], back.data(), len, nullptr, w[0].peer[0], region.at(), region.key(), &did_read); }));
+    WEFT_ASSERT_OK(w.post([&] {
+      return fi_read(w[0], back.data(), len, nullptr, w[0].peer[0], region.at(), region.key(), &did_read);
+    }));
     w.done(w[0].tx, did_read);
     WEFT_EXPECT_PATTERN(back.data(), len, static_cast<uint32_t>(len));
   }
@@ -175,13 +184,16 @@ TEST(Rma, inject_write__fi_rma_3) {
     SCOPED_TRACE(len);
     auto out = pattern(len, 24);
     std::fill(target.begin(), target.end(), 0);
-    WEFT_ASSERT_OK(w.post([&] { return fi_inject_write(w[0], out.data(), len, w[0].peer[1], region.at(), region.key()); }));
+    WEFT_ASSERT_OK(w.post(
+        [&] { return fi_inject_write(w[0], out.data(), len, w[0].peer[1], region.at(), region.key()); }));
     std::fill(out.begin(), out.end(), 0xff);
-    EXPECT_TRUE(w.progress_until([&] { return first_difference(target.data(), len, 24) == len; })) << "never arrived";
+    EXPECT_TRUE(w.progress_until([&] { return first_difference(target.data(), len, 24) == len; }))
+        << "never arrived";
   }
   EXPECT_TRUE(w.quiet(w[0].tx));
   const std::vector<uint8_t> large(limit + 1);
-  const ssize_t rc = fi_inject_write(w[0], large.data(), large.size(), w[0].peer[1], region.at(), region.key());
+  const ssize_t rc =
+      fi_inject_write(w[0], large.data(), large.size(), w[0].peer[1], region.at(), region.key());
   EXPECT_LT(rc, 0);
   EXPECT_NE(rc, -FI_EAGAIN);
 }
@@ -196,15 +208,18 @@ TEST(Rma, writedata__fi_rma_3) {
   const uint64_t data = 0x8123456789abcdefULL & (width >= 8 ? ~0ULL : (1ULL << (8 * width)) - 1);
   std::vector<uint8_t> target(3'000'000);
   Region region = w.reg(1, target.data(), target.size(), remote_access);
-  for (const size_t len : {size_t{0}, size_t{8}, size_t{64}, size_t{5000}, size_t{70'000}, size_t{3'000'000}}) {
+  for (const size_t len :
+       {size_t{0}, size_t{8}, size_t{64}, size_t{5000}, size_t{70'000}, size_t{3'000'000}}) {
     SCOPED_TRACE(len);
     const auto out = pattern(len, static_cast<uint32_t>(25 + len));
     Ctx wrote;
     WEFT_ASSERT_OK(w.post([&] {
-      return fi_writedata(w[0], out.data(), len, nullptr, data, w[0].peer[1], region.at(), region.key(), &wrote);
+      return fi_writedata(w[0], out.data(), len, nullptr, data, w[0].peer[1], region.at(), region.key(),
+                          &wrote);
     }));
     const Completion r = w.next(w[1].rx);
-    EXPECT_EQ(r.flags & (FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA | FI_RMA), FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA | FI_RMA);
+    EXPECT_EQ(r.flags & (FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA | FI_RMA),
+              FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA | FI_RMA);
     EXPECT_EQ(r.data, data);
     EXPECT_EQ(r.context, nullptr);
     WEFT_EXPECT_PATTERN(target.data(), len, static_cast<uint32_t>(25 + len));
@@ -257,14 +272,16 @@ TEST(Rma, many_outstanding__fi_rma_3) {
   std::vector<Ctx> wrote(count), did_read(count);
   for (size_t i = 0; i < count; ++i) {
     WEFT_ASSERT_OK(w.post([&] {
-      return fi_write(w[0], out.data() + i * len, len, nullptr, w[0].peer[1], region.at(i * len), region.key(), &wrote[i]);
+      return fi_write(w[0], out.data() + i * len, len, nullptr, w[0].peer[1], region.at(i * len),
+                      region.key(), &wrote[i]);
     }));
   }
   ASSERT_TRUE(w.progress_until([&] { return w[0].tx->inbox.size() == count; })) << w[0].tx->inbox.size();
   w[0].tx->inbox.clear();
   for (size_t i = 0; i < count; ++i) {
     WEFT_ASSERT_OK(w.post([&] {
-      return fi_read(w[0], back.data() + i * len, len, nullptr, w[0].peer[1], region.at(i * len), region.key(), &did_read[i]);
+      return fi_read(w[0], back.data() + i * len, len, nullptr, w[0].peer[1], region.at(i * len),
+                     region.key(), &did_read[i]);
     }));
   }
   ASSERT_TRUE(w.progress_until([&] { return w[0].tx->inbox.size() == count; })) << w[0].tx->inbox.size();
@@ -286,7 +303,8 @@ TEST(Rma, order_waw__fi_endpoint_3) {
     for (uint32_t i = 0; i < 20; ++i) out.push_back(pattern(len, 200 + i));
     for (uint32_t i = 0; i < 20; ++i) {
       WEFT_ASSERT_OK(w.post([&] {
-        return fi_write(w[0], out[i].data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &wrote[i]);
+        return fi_write(w[0], out[i].data(), len, nullptr, w[0].peer[1], region.at(), region.key(),
+                        &wrote[i]);
       }));
     }
     for (auto& ctx : wrote) w.done(w[0].tx, ctx);
@@ -307,8 +325,12 @@ TEST(Rma, order_raw__fi_endpoint_3) {
       const auto out = pattern(len, 300 + i);
       std::vector<uint8_t> back(len);
       Ctx wrote, did_read;
-      WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &wrote); }));
-      WEFT_ASSERT_OK(w.post([&] { return fi_read(w[0], back.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &did_read); }));
+      WEFT_ASSERT_OK(w.post([&] {
+        return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &wrote);
+      }));
+      WEFT_ASSERT_OK(w.post([&] {
+        return fi_read(w[0], back.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &did_read);
+      }));
       w.done(w[0].tx, wrote);
       w.done(w[0].tx, did_read);
       WEFT_EXPECT_PATTERN(back.data(), len, 300 + i);
@@ -328,7 +350,9 @@ TEST(Rma, order_saw__fi_endpoint_3) {
       uint64_t note = 0;
       Ctx wrote, received;
       WEFT_ASSERT_OK(fi_recv(w[1], &note, sizeof note, nullptr, FI_ADDR_UNSPEC, &received));
-      WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &wrote); }));
+      WEFT_ASSERT_OK(w.post([&] {
+        return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &wrote);
+      }));
       const uint64_t value = i;
       WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[0], &value, sizeof value, w[0].peer[1]); }));
       w.done(w[1].rx, received);
@@ -366,7 +390,8 @@ TEST(Rma, both_directions_at_once__fi_rma_3) {
     for (size_t to = 0; to < n; ++to) {
       EXPECT_TRUE(w.progress_until([&] {
         return first_difference(target[to].data() + from * len, len, static_cast<uint32_t>(50 + from)) == len;
-      })) << from << " to " << to;
+      })) << from
+          << " to " << to;
     }
   }
 }

@@ -20,12 +20,14 @@ TEST(Source, readfrom__fi_cq_3) {
         const auto out = pattern(len, 1);
         std::vector<uint8_t> in(len + 1);
         Ctx sent, received;
-        WEFT_ASSERT_OK(w.post([&] { return fi_tsend(w[from], out.data(), len, nullptr, w[from].peer[1], 7, &sent); }));
+        WEFT_ASSERT_OK(
+            w.post([&] { return fi_tsend(w[from], out.data(), len, nullptr, w[from].peer[1], 7, &sent); }));
         WEFT_ASSERT_OK(fi_trecv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, 7, 0, &received));
         EXPECT_EQ(w.done(w[1].rx, received).src, w[1].peer[from]);
         w.done(w[from].tx, sent);
         WEFT_ASSERT_OK(fi_recv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, &received));
-        WEFT_ASSERT_OK(w.post([&] { return fi_send(w[from], out.data(), len, nullptr, w[from].peer[1], &sent); }));
+        WEFT_ASSERT_OK(
+            w.post([&] { return fi_send(w[from], out.data(), len, nullptr, w[from].peer[1], &sent); }));
         EXPECT_EQ(w.done(w[1].rx, received).src, w[1].peer[from]);
         w.done(w[from].tx, sent);
       }
@@ -111,7 +113,8 @@ TEST(DirectedRecv, tagged__fi_tagged_3) {
 
 // Unexpected messages of several sources; each directed receive with a wildcard tag finds its own, in order.
 TEST(DirectedRecv, unexpected_by_source__fi_tagged_3) {
-  WEFT_WORLD(w, {.caps = FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE, .msg_order = FI_ORDER_SAS, .endpoints = 4});
+  WEFT_WORLD(w,
+             {.caps = FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE, .msg_order = FI_ORDER_SAS, .endpoints = 4});
   for (uint64_t i = 0; i < 5; ++i) {
     for (const size_t from : {0, 2, 3}) put(w, from, 1, from * 1000 + i, i);
   }

@@ -8,7 +8,8 @@ namespace weft::conformance {
 namespace {
 
 const std::vector<size_t>& mixed_sizes() {
-  static const std::vector<size_t> all = {8, 0, 40, 49, 8, 300, 64, 5000, 1, 20'000, 16, 100'000, 8, 1'000'000, 8, 48};
+  static const std::vector<size_t> all = {8, 0,      40, 49,      8, 300,       64, 5000,
+                                          1, 20'000, 16, 100'000, 8, 1'000'000, 8,  48};
   return all;
 }
 
@@ -22,10 +23,12 @@ void order_over_mixed_sizes(bool receive_first) {
   // Every receive has room for the longest, so that a wrong order shows as a wrong length, not as truncation.
   const auto receive = [&](size_t i) {
     in[i].resize(room);
-    WEFT_ASSERT_OK(w.post([&] { return fi_recv(w[1], in[i].data(), room, nullptr, FI_ADDR_UNSPEC, &received[i]); }));
+    WEFT_ASSERT_OK(
+        w.post([&] { return fi_recv(w[1], in[i].data(), room, nullptr, FI_ADDR_UNSPEC, &received[i]); }));
   };
   const auto send = [&](size_t i) {
-    WEFT_ASSERT_OK(w.post([&] { return fi_send(w[0], out[i].data(), out[i].size(), nullptr, w[0].peer[1], &sent[i]); }));
+    WEFT_ASSERT_OK(
+        w.post([&] { return fi_send(w[0], out[i].data(), out[i].size(), nullptr, w[0].peer[1], &sent[i]); }));
   };
   for (size_t i = 0; i < count; ++i) receive_first ? receive(i) : send(i);
   for (size_t i = 0; i < count; ++i) receive_first ? send(i) : receive(i);
@@ -49,18 +52,23 @@ TEST(Order, sas_over_mixed_calls__fi_endpoint_3) {
   const size_t inject_max = w.info()->tx_attr->inject_size;
   std::vector<std::vector<uint8_t>> out, in(count);
   std::vector<Ctx> sent(count), received(count);
-  for (uint32_t i = 0; i < count; ++i) out.push_back(pattern(std::min<size_t>(mixed_sizes()[i % 12], 100'000), i));
+  for (uint32_t i = 0; i < count; ++i)
+    out.push_back(pattern(std::min<size_t>(mixed_sizes()[i % 12], 100'000), i));
   for (uint64_t i = 0; i < count; ++i) {
     const auto& data = out[i];
     WEFT_ASSERT_OK(w.post([&] {
-      if (i % 3 == 0 && data.size() <= inject_max) return fi_tinject(w[0], data.data(), data.size(), w[0].peer[1], i);
-      if (i % 3 == 1) return fi_tsenddata(w[0], data.data(), data.size(), nullptr, i & 0xff, w[0].peer[1], i, &sent[i]);
+      if (i % 3 == 0 && data.size() <= inject_max)
+        return fi_tinject(w[0], data.data(), data.size(), w[0].peer[1], i);
+      if (i % 3 == 1)
+        return fi_tsenddata(w[0], data.data(), data.size(), nullptr, i & 0xff, w[0].peer[1], i, &sent[i]);
       return fi_tsend(w[0], data.data(), data.size(), nullptr, w[0].peer[1], i, &sent[i]);
     }));
     if (i % 2 == 0) continue;
     for (const uint64_t k : {i - 1, i}) {
       in[k].resize(100'000);
-      WEFT_ASSERT_OK(w.post([&] { return fi_trecv(w[1], in[k].data(), 100'000, nullptr, FI_ADDR_UNSPEC, 0, ~0ULL, &received[k]); }));
+      WEFT_ASSERT_OK(w.post([&] {
+        return fi_trecv(w[1], in[k].data(), 100'000, nullptr, FI_ADDR_UNSPEC, 0, ~0ULL, &received[k]);
+      }));
     }
   }
   for (uint32_t i = 0; i < count; ++i) {
@@ -77,13 +85,16 @@ TEST(Order, sas_over_mixed_calls__fi_endpoint_3) {
 // comp_order.
 TEST(Order, completion_order__fi_endpoint_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED, .msg_order = FI_ORDER_SAS});
-  if ((w.info()->rx_attr->comp_order & FI_ORDER_STRICT) != FI_ORDER_STRICT) GTEST_SKIP() << "no strict completion order";
+  if ((w.info()->rx_attr->comp_order & FI_ORDER_STRICT) != FI_ORDER_STRICT)
+    GTEST_SKIP() << "no strict completion order";
   uint64_t in[64];
   std::vector<Ctx> received(64);
   for (int i = 0; i < 64; ++i) {
-    WEFT_ASSERT_OK(fi_trecv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, 0, ~0ULL, &received[static_cast<size_t>(i)]));
+    WEFT_ASSERT_OK(
+        fi_trecv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, 0, ~0ULL, &received[static_cast<size_t>(i)]));
   }
-  for (uint64_t i = 0; i < 64; ++i) WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &i, 8, w[0].peer[1], i); }));
+  for (uint64_t i = 0; i < 64; ++i)
+    WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &i, 8, w[0].peer[1], i); }));
   for (uint64_t i = 0; i < 64; ++i) EXPECT_EQ(w.next(w[1].rx).tag, i);
 }
 
@@ -99,7 +110,8 @@ void flood(size_t len, size_t count) {
   unsigned refused = 0;
   const auto push = [&] {
     while (posted < count) {
-      const ssize_t rc = fi_tsend(w[0], out[posted].data(), len, nullptr, w[0].peer[1], posted, &sent[posted]);
+      const ssize_t rc =
+          fi_tsend(w[0], out[posted].data(), len, nullptr, w[0].peer[1], posted, &sent[posted]);
       if (rc == -FI_EAGAIN) break;
       ASSERT_EQ(rc, 0) << error_name(rc);
       ++posted;
@@ -118,7 +130,8 @@ void flood(size_t len, size_t count) {
     SCOPED_TRACE("message " + std::to_string(i) + ", posted " + std::to_string(posted));
     Ctx received;
     std::fill(in.begin(), in.end(), 0);
-    WEFT_ASSERT_OK(w.post([&] { return fi_trecv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, i, 0, &received); }));
+    WEFT_ASSERT_OK(
+        w.post([&] { return fi_trecv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, i, 0, &received); }));
     if (posted <= i) {
       ASSERT_TRUE(w.progress_until([&] {
         push();
@@ -149,7 +162,8 @@ TEST(Flood, received_in_reverse_order__fi_tagged_3) {
     std::vector<Ctx> sent(count), received(count);
     for (uint32_t i = 0; i < count; ++i) out.push_back(pattern(len, i));
     for (uint32_t i = 0; i < count; ++i) {
-      WEFT_ASSERT_OK(w.post([&] { return fi_tsend(w[0], out[i].data(), len, nullptr, w[0].peer[1], i, &sent[i]); }));
+      WEFT_ASSERT_OK(
+          w.post([&] { return fi_tsend(w[0], out[i].data(), len, nullptr, w[0].peer[1], i, &sent[i]); }));
     }
     w.progress_for(milliseconds(2));
     for (uint32_t k = count; k-- > 0;) {
@@ -189,11 +203,13 @@ TEST(Flood, random_traffic_both_ways__fi_tagged_3) {
   for (size_t i = 0; i < all.size(); ++i) {
     Message& m = *all[i];
     WEFT_ASSERT_OK(w.post([&] {
-      return fi_tsend(w[m.from], m.out.data(), m.out.size(), nullptr, w[m.from].peer[1 - m.from], m.tag, &m.sent);
+      return fi_tsend(w[m.from], m.out.data(), m.out.size(), nullptr, w[m.from].peer[1 - m.from], m.tag,
+                      &m.sent);
     }));
     Message& r = *all[order[i]];
     WEFT_ASSERT_OK(w.post([&] {
-      return fi_trecv(w[1 - r.from], r.in.data(), r.out.size(), nullptr, FI_ADDR_UNSPEC, r.tag, 0, &r.received);
+      return fi_trecv(w[1 - r.from], r.in.data(), r.out.size(), nullptr, FI_ADDR_UNSPEC, r.tag, 0,
+                      &r.received);
     }));
   }
   for (auto& m : all) {
@@ -216,7 +232,8 @@ TEST(Flood, all_to_all__fi_av_3) {
     for (size_t a = 0; a < n; ++a) {
       for (size_t b = 0; b < n; ++b) {
         WEFT_ASSERT_OK(w.post([&] {
-          return fi_trecv(w[b], in[a * n + b].data(), len, nullptr, FI_ADDR_UNSPEC, a, 0, &received[a * n + b]);
+          return fi_trecv(w[b], in[a * n + b].data(), len, nullptr, FI_ADDR_UNSPEC, a, 0,
+                          &received[a * n + b]);
         }));
         WEFT_ASSERT_OK(w.post([&] {
           return fi_tsend(w[a], out[a * n + b].data(), len, nullptr, w[a].peer[b], a, &sent[a * n + b]);
@@ -257,7 +274,8 @@ TEST(Flood, tx_queue_full_then_success__fi_endpoint_3) {
   std::vector<uint8_t> in(len);
   for (size_t i = 0; i < std::min<size_t>(accepted, 200); ++i) {
     Ctx received;
-    WEFT_ASSERT_OK(w.post([&] { return fi_trecv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, i, 0, &received); }));
+    WEFT_ASSERT_OK(
+        w.post([&] { return fi_trecv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, i, 0, &received); }));
     w.done(w[1].rx, received);
     WEFT_EXPECT_PATTERN(in.data(), len, 1);
     w.done(w[0].tx, *sent[i]);

@@ -13,7 +13,8 @@ void one_message(World& w, size_t len, uint64_t tag, bool receive_first) {
   std::vector<uint8_t> in(len + 16, 0xee);
   Ctx sent, received;
   const auto post_receive = [&] {
-    WEFT_ASSERT_OK(w.post([&] { return fi_trecv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, tag, 0, &received); }));
+    WEFT_ASSERT_OK(
+        w.post([&] { return fi_trecv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, tag, 0, &received); }));
   };
   if (receive_first) post_receive();
   WEFT_ASSERT_OK(w.post([&] { return fi_tsend(w[0], out.data(), len, nullptr, w[0].peer[1], tag, &sent); }));
@@ -102,10 +103,12 @@ TEST(TaggedRecv, posting_order_of_exact_and_wildcard__fi_tagged_3) {
   std::vector<uint64_t> got(posts.size(), 0);
   std::vector<Ctx> ctx(posts.size());
   for (size_t i = 0; i < posts.size(); ++i) {
-    WEFT_ASSERT_OK(fi_trecv(w[1], &got[i], 8, nullptr, FI_ADDR_UNSPEC, posts[i].tag, posts[i].ignore, &ctx[i]));
+    WEFT_ASSERT_OK(
+        fi_trecv(w[1], &got[i], 8, nullptr, FI_ADDR_UNSPEC, posts[i].tag, posts[i].ignore, &ctx[i]));
   }
   // Messages and, by the model, the receive that each takes.
-  const std::vector<std::pair<uint64_t, size_t>> sends = {{5, 0}, {5, 1}, {7, 5}, {5, 2}, {5, 3}, {5, 4}, {5, 7}, {7, 6}};
+  const std::vector<std::pair<uint64_t, size_t>> sends = {{5, 0}, {5, 1}, {7, 5}, {5, 2},
+                                                          {5, 3}, {5, 4}, {5, 7}, {7, 6}};
   for (size_t i = 0; i < sends.size(); ++i) put(w, i + 100, sends[i].first);
   for (size_t i = 0; i < sends.size(); ++i) {
     SCOPED_TRACE("message " + std::to_string(i));
@@ -156,7 +159,8 @@ TEST(TaggedRecv, random_matching_against_a_model__fi_tagged_3) {
     std::vector<Ctx> ctx(receives.size());
     for (size_t i = 0; i < receives.size(); ++i) {
       WEFT_ASSERT_OK(w.post([&] {
-        return fi_trecv(w[1], &got[i], 8, nullptr, FI_ADDR_UNSPEC, receives[i].tag, receives[i].ignore, &ctx[i]);
+        return fi_trecv(w[1], &got[i], 8, nullptr, FI_ADDR_UNSPEC, receives[i].tag, receives[i].ignore,
+                        &ctx[i]);
       }));
     }
     std::vector<size_t> taken_by;
@@ -238,7 +242,8 @@ TEST(Tagged, vectors_and_msg_calls__fi_tagged_3) {
 TEST(Tagged, inject__fi_tagged_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED});
   const size_t limit = w.info()->tx_attr->inject_size;
-  for (const size_t len : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{40}, size_t{48}, size_t{49}, size_t{64}, limit}) {
+  for (const size_t len :
+       {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{40}, size_t{48}, size_t{49}, size_t{64}, limit}) {
     if (len > limit) continue;
     SCOPED_TRACE(len);
     auto out = pattern(len, 11);
@@ -269,11 +274,14 @@ TEST(Tagged, remote_cq_data__fi_tagged_3) {
       const auto out = pattern(len, 2);
       std::vector<uint8_t> in(len + 1, 0);
       Ctx sent, received;
-      const auto receive = [&] { return fi_trecv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, 9, 0, &received); };
+      const auto receive = [&] {
+        return fi_trecv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, 9, 0, &received);
+      };
       if (receive_first) {
         WEFT_ASSERT_OK(receive());
       }
-      WEFT_ASSERT_OK(w.post([&] { return fi_tsenddata(w[0], out.data(), len, nullptr, data, w[0].peer[1], 9, &sent); }));
+      WEFT_ASSERT_OK(
+          w.post([&] { return fi_tsenddata(w[0], out.data(), len, nullptr, data, w[0].peer[1], 9, &sent); }));
       if (!receive_first) {
         w.progress_for(milliseconds(1));
         WEFT_ASSERT_OK(receive());
@@ -301,17 +309,22 @@ TEST(Tagged, remote_cq_data__fi_tagged_3) {
 TEST(Tagged, truncation__fi_cq_3_olen) {
   WEFT_WORLD(w, {.caps = FI_TAGGED});
   for (const bool receive_first : {true, false}) {
-    for (const auto& [len, space] :
-         std::vector<std::pair<size_t, size_t>>{{9, 8}, {8, 0}, {100, 40}, {5000, 4096}, {1'000'000, 100'000}}) {
-      SCOPED_TRACE(std::to_string(len) + " bytes into " + std::to_string(space) + (receive_first ? "" : " unexpected"));
+    for (const auto& sizes_of_both : std::vector<std::pair<size_t, size_t>>{
+             {9, 8}, {8, 0}, {100, 40}, {5000, 4096}, {1'000'000, 100'000}}) {
+      const size_t len = sizes_of_both.first, space = sizes_of_both.second;
+      SCOPED_TRACE(std::to_string(len) + " bytes into " + std::to_string(space) +
+                   (receive_first ? "" : " unexpected"));
       const auto out = pattern(len, 4);
       std::vector<uint8_t> in(space + 8, 0xee);
       Ctx sent, received;
-      const auto receive = [&] { return fi_trecv(w[1], in.data(), space, nullptr, FI_ADDR_UNSPEC, 1, 0, &received); };
+      const auto receive = [&] {
+        return fi_trecv(w[1], in.data(), space, nullptr, FI_ADDR_UNSPEC, 1, 0, &received);
+      };
       if (receive_first) {
         WEFT_ASSERT_OK(receive());
       }
-      WEFT_ASSERT_OK(w.post([&] { return fi_tsend(w[0], out.data(), len, nullptr, w[0].peer[1], 1, &sent); }));
+      WEFT_ASSERT_OK(
+          w.post([&] { return fi_tsend(w[0], out.data(), len, nullptr, w[0].peer[1], 1, &sent); }));
       if (!receive_first) {
         w.progress_for(milliseconds(1));
         WEFT_ASSERT_OK(receive());
@@ -371,11 +384,14 @@ TEST(Tagged, send_to_self__fi_av_3) {
       const auto out = pattern(len, 6);
       std::vector<uint8_t> in(len + 1, 0);
       Ctx sent, received;
-      const auto receive = [&] { return fi_trecv(w[0], in.data(), len, nullptr, FI_ADDR_UNSPEC, 2, 0, &received); };
+      const auto receive = [&] {
+        return fi_trecv(w[0], in.data(), len, nullptr, FI_ADDR_UNSPEC, 2, 0, &received);
+      };
       if (receive_first) {
         WEFT_ASSERT_OK(receive());
       }
-      WEFT_ASSERT_OK(w.post([&] { return fi_tsend(w[0], out.data(), len, nullptr, w[0].peer[0], 2, &sent); }));
+      WEFT_ASSERT_OK(
+          w.post([&] { return fi_tsend(w[0], out.data(), len, nullptr, w[0].peer[0], 2, &sent); }));
       if (!receive_first) {
         WEFT_ASSERT_OK(receive());
       }

@@ -23,7 +23,9 @@ TEST(Fence, read_after_write__fi_rma_3) {
       const iovec to{back.data(), len};
       const fi_rma_iov from{region.at(), len, region.key()};
       const fi_msg_rma msg{&to, nullptr, 1, w[0].peer[1], &from, 1, &did_read, 0};
-      WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &wrote); }));
+      WEFT_ASSERT_OK(w.post([&] {
+        return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &wrote);
+      }));
       WEFT_ASSERT_OK(w.post([&] { return fi_readmsg(w[0], &msg, FI_FENCE); }));
       w.done(w[0].tx, did_read);
       WEFT_EXPECT_PATTERN(back.data(), len, 500 + i);
@@ -48,7 +50,9 @@ TEST(Fence, message_after_write__fi_msg_3) {
       const fi_msg msg{&from, nullptr, 1, w[0].peer[1], &sent, 0};
       uint64_t in = 0;
       WEFT_ASSERT_OK(fi_recv(w[1], &in, 8, nullptr, FI_ADDR_UNSPEC, &received));
-      WEFT_ASSERT_OK(w.post([&] { return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &wrote); }));
+      WEFT_ASSERT_OK(w.post([&] {
+        return fi_write(w[0], out.data(), len, nullptr, w[0].peer[1], region.at(), region.key(), &wrote);
+      }));
       WEFT_ASSERT_OK(w.post([&] { return fi_sendmsg(w[0], &msg, FI_FENCE | FI_DELIVERY_COMPLETE); }));
       w.done(w[1].rx, received);
       WEFT_EXPECT_PATTERN(target.data(), len, 600 + i);
@@ -143,7 +147,8 @@ TEST(Trigger, order_of_thresholds__fi_trigger_3) {
   std::vector<Trigger> triggers;
   std::vector<Ctx> received(4);
   for (size_t i = 0; i < 4; ++i) triggers.emplace_back(counter.get(), thresholds[i]);
-  for (size_t i = 0; i < 4; ++i) WEFT_ASSERT_OK(fi_recv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, &received[i]));
+  for (size_t i = 0; i < 4; ++i)
+    WEFT_ASSERT_OK(fi_recv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, &received[i]));
   for (size_t i = 0; i < 4; ++i) {
     const iovec from{&out[i], 8};
     const fi_msg msg{&from, nullptr, 1, w[0].peer[1], &triggers[i], 0};
@@ -243,7 +248,8 @@ TEST(DeferredWork, messages__fi_trigger_3) {
   w.progress_for(quiet_time);
   EXPECT_EQ(fi_cntr_read(sends.get()), 0u);
   WEFT_ASSERT_OK(fi_cntr_add(trigger.get(), 1));
-  EXPECT_TRUE(w.progress_until([&] { return fi_cntr_read(sends.get()) == 2 && fi_cntr_read(receives.get()) == 2; }));
+  EXPECT_TRUE(
+      w.progress_until([&] { return fi_cntr_read(sends.get()) == 2 && fi_cntr_read(receives.get()) == 2; }));
   EXPECT_EQ(in[0], 5u);
   EXPECT_EQ(in[1], 6u);
   EXPECT_TRUE(w.quiet(w[0].tx)) << "no entry at the endpoint by default";
@@ -284,7 +290,8 @@ TEST(DeferredWork, atomics__fi_trigger_3) {
   fi_ioc result{&got, 1}, swap_result{&swapped, 1};
   const fi_rma_ioc remote{region.at(), 1, region.key()};
   const fi_msg_atomic sum{&from, nullptr, 1, w[0].peer[1], &remote, 1, FI_UINT64, FI_SUM, nullptr, 0};
-  const fi_msg_atomic look{&from, nullptr, 1, w[0].peer[1], &remote, 1, FI_UINT64, FI_ATOMIC_READ, nullptr, 0};
+  const fi_msg_atomic look{&from,          nullptr, 1, w[0].peer[1], &remote, 1, FI_UINT64,
+                           FI_ATOMIC_READ, nullptr, 0};
   const fi_msg_atomic swap{&new_value, nullptr, 1, w[0].peer[1], &remote, 1, FI_UINT64, FI_CSWAP, nullptr, 0};
   fi_op_atomic base{w[0], sum, FI_DELIVERY_COMPLETE};
   fi_op_fetch_atomic fetch{w[0], look, {&result, nullptr, 1}, 0};

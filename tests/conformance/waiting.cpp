@@ -57,7 +57,8 @@ TEST_P(Blocking, sread_times_out__fi_cq_3) {
 // A message that is sent while the other thread sleeps wakes it.
 TEST_P(Blocking, sread_wakes_for_a_message__fi_cq_3) {
   WEFT_SKIP_IF(wait_missing(GetParam()));
-  WEFT_WORLD(w, {.caps = FI_TAGGED, .threading = FI_THREAD_SAFE, .wait_obj = GetParam(), .own_domains = true});
+  WEFT_WORLD(w,
+             {.caps = FI_TAGGED, .threading = FI_THREAD_SAFE, .wait_obj = GetParam(), .own_domains = true});
   say_hello(w);
   for (const size_t len : {size_t{8}, size_t{300'000}}) {
     SCOPED_TRACE(len);
@@ -102,8 +103,10 @@ TEST_P(Blocking, sread_returns_what_is_there__fi_cq_3) {
   uint64_t in[3];
   const uint64_t out = 1;
   std::vector<Ctx> received(3);
-  for (size_t i = 0; i < 3; ++i) WEFT_ASSERT_OK(fi_trecv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, i, 0, &received[i]));
-  for (size_t i = 0; i < 3; ++i) WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &out, 8, w[0].peer[1], i); }));
+  for (size_t i = 0; i < 3; ++i)
+    WEFT_ASSERT_OK(fi_trecv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, i, 0, &received[i]));
+  for (size_t i = 0; i < 3; ++i)
+    WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &out, 8, w[0].peer[1], i); }));
   const auto start = Clock::now();
   while (w[1].rx->inbox.size() < 3 && ms_since(start) < 5000) w[1].rx->sread(16, 1000);
   EXPECT_EQ(w[1].rx->inbox.size(), 3u);
@@ -150,12 +153,14 @@ std::string object_name(const testing::TestParamInfo<fi_wait_obj>& parameter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Wait, Blocking,
-                         testing::Values(FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_MUTEX_COND, FI_WAIT_YIELD), object_name);
+                         testing::Values(FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_MUTEX_COND, FI_WAIT_YIELD),
+                         object_name);
 
 // fi_poll(3), fi_trywait: after FI_SUCCESS it is safe to sleep in poll(2); a message makes the descriptor ready.
 TEST(WaitFd, trywait_and_poll__fi_poll_3) {
   WEFT_SKIP_IF(wait_missing(FI_WAIT_FD));
-  WEFT_WORLD(w, {.caps = FI_TAGGED, .threading = FI_THREAD_SAFE, .wait_obj = FI_WAIT_FD, .own_domains = true});
+  WEFT_WORLD(w,
+             {.caps = FI_TAGGED, .threading = FI_THREAD_SAFE, .wait_obj = FI_WAIT_FD, .own_domains = true});
   say_hello(w);
   int fd = -1;
   WEFT_ASSERT_OK(fi_control(w[1].rx->fid(), FI_GETWAIT, &fd));
@@ -208,7 +213,8 @@ TEST(WaitFd, trywait_and_poll__fi_poll_3) {
   WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &value, 8, w[0].peer[1], 1); }));
   const auto end = Clock::now() + std::chrono::seconds(2);
   int rc = 0;
-  while (w[1].rx->inbox.empty() && (rc = fi_trywait(w.fabric(), fids, 1)) == 0 && Clock::now() < end) w[0].tx->poll();
+  while (w[1].rx->inbox.empty() && (rc = fi_trywait(w.fabric(), fids, 1)) == 0 && Clock::now() < end)
+    w[0].tx->poll();
   EXPECT_TRUE(rc == -FI_EAGAIN || !w[1].rx->inbox.empty());
   w.done(w[1].rx, received);
 }

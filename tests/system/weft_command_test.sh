@@ -89,7 +89,7 @@ expect 127 "$weft" run -- no-such-program-anywhere; says 'No such file'
 expect 126 "$weft" run -- /etc/passwd; says 'Permission denied'
 expect 126 "$weft" run -- /tmp
 expect 125 "$weft" run
-expect 125 "$weft" run --bogus true; says -- --bogus
+expect 125 "$weft" run --bogus true; says '--bogus'
 expect 0 "$weft" run -- sh -c 'echo "$LD_LIBRARY_PATH"'; says "^$WEFT_BUILD/lib/weft/compat"
 expect 0 "$weft" run --plugin -- sh -c 'echo "$FI_PROVIDER_PATH"'; says "^$WEFT_BUILD/lib/weft/plugin"
 

@@ -296,7 +296,8 @@ void measure_here(const Options& options, const std::string& provider, Reporter&
   const std::vector<Step> steps = steps_of(one);
   // No call of the library before the fork: each process is to have a library of its own, as two programs
   // would.
-  auto [leading, following] = local_channel();
+  std::pair<Channel, Channel> ends = local_channel();
+  Channel &leading = ends.first, &following = ends.second;
   std::array<Child, 2> children;
   children[1] = start("following", options.cpus.second, [&](Channel&) {
     leading.close();

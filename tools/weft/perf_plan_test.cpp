@@ -1,4 +1,5 @@
-// The arithmetic of `weft perf`: sizes, steps, medians, and that a result survives its way between the processes.
+// The arithmetic of `weft perf`: sizes, steps, medians, and that a result survives its way between the
+// processes.
 #include "perf_plan.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Text, JSON and plot of the results. Knows neither fabric nor processes.
 #include "report.hpp"
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -188,16 +189,35 @@ std::string script_of(const std::vector<Panel>& panels, const std::string& svg_f
   return script + "unset multiplot\n";
 }
 
+// The script comes from an unnamed file, so there is no pipe to break. Returns the exit status, 127 when
+// there is no gnuplot.
+int run_gnuplot(const std::string& script) {
+  const int file = memfd_create("weft-plot", MFD_CLOEXEC);
+  if (file < 0 || write(file, script.data(), script.size()) != static_cast<ssize_t>(script.size()) ||
+      lseek(file, 0, SEEK_SET) != 0) {
+    fail("cannot hold the script for gnuplot: {}", std::strerror(errno));
+  }
+  const pid_t pid = fork();
+  if (pid < 0) fail("cannot fork: {}", std::strerror(errno));
+  if (pid == 0) {
+    dup2(file, STDIN_FILENO);
+    execlp("gnuplot", "gnuplot", nullptr);
+    _exit(127);
+  }
+  close(file);
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
 }  // namespace
 
 void plot(const std::vector<Result>& results, const std::string& svg_file, const std::string& title) {
   const std::vector<Panel> panels = panels_of(results);
   if (panels.empty()) fail("there is nothing to plot");
-  std::FILE* gnuplot = popen("gnuplot", "we");
-  if (!gnuplot) fail("cannot start gnuplot: {}", std::strerror(errno));
-  fmt::print(gnuplot, "{}", script_of(panels, svg_file, title));
-  const int status = pclose(gnuplot);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 127) fail("--plot needs gnuplot (package gnuplot-nox)");
+  const int status = run_gnuplot(script_of(panels, svg_file, title));
+  if (status == 127) fail("--plot needs gnuplot (package gnuplot-nox)");
   if (status != 0) fail("gnuplot did not write {}", svg_file);
 }
 

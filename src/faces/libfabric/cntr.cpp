@@ -1,5 +1,6 @@
 // Counters at the C ABI: fi_cntr(3). Must not know which links exist.
 #include "faces/libfabric/objects.hpp"
+#include "faces/libfabric/work_queue.hpp"
 
 namespace weft::fi {
 
@@ -31,6 +32,7 @@ struct Calls {
     Guard guard(cntr.domain.lock);
     cntr.counter.add(value);
     cntr.polled_value = cntr.counter.value();
+    cntr.domain.work->start_due();
     return 0;
   }
 
@@ -39,6 +41,7 @@ struct Calls {
     Guard guard(cntr.domain.lock);
     cntr.counter.set(value);
     cntr.polled_value = cntr.counter.value();
+    cntr.domain.work->start_due();
     return 0;
   }
 
@@ -46,6 +49,7 @@ struct Calls {
     Cntr& cntr = self(fid);
     Guard guard(cntr.domain.lock);
     cntr.counter.add_error(value);
+    cntr.domain.work->start_due();
     return 0;
   }
 
@@ -53,6 +57,7 @@ struct Calls {
     Cntr& cntr = self(fid);
     Guard guard(cntr.domain.lock);
     cntr.counter.set_error(value);
+    cntr.domain.work->start_due();
     return 0;
   }
 
@@ -90,6 +95,7 @@ fi_ops_cntr Calls<Guard>::ops = {sizeof(fi_ops_cntr), read, readerr, add, set, w
 
 int cntr_close(::fid* fid) {
   Cntr* cntr = cntr_of(fid);
+  cntr->domain.work->release(*cntr);
   if (busy(cntr->users)) return -FI_EBUSY;
   close_wait_object(cntr->wait, fid);
   drop(cntr->domain.users);

@@ -345,6 +345,7 @@ TEST_F(CqThreads, ManyReadersOfOneQueue) {
     std::atomic<int> got{0};
     std::atomic<uint64_t> sum{0};
     std::vector<std::thread> readers;
+    readers.reserve(4);
     for (int t = 0; t < 3; ++t) {
       readers.emplace_back([&, t] {
         fi_cq_tagged_entry entries[4];

@@ -5,6 +5,7 @@
 #include "faces/libfabric/match.hpp"
 #include "faces/libfabric/objects.hpp"
 #include "faces/libfabric/opened.hpp"
+#include "faces/libfabric/work_queue.hpp"
 
 namespace weft::fi {
 
@@ -126,9 +127,7 @@ int domain_control(::fid* fid, int command, void* arg) {
       case FI_QUEUE_WORK:
       case FI_CANCEL_WORK:
       case FI_FLUSH_WORK:
-        if (domain.deferred_work != nullptr) return domain.deferred_work(domain, command, arg);
-        return refuse(*domain.provider, FI_ENOSYS, "fi_control",
-                      "no endpoint of this domain takes deferred work");
+        return domain.work->control(command, arg);
       default:
         return -FI_ENOSYS;
     }
@@ -177,7 +176,8 @@ Domain::Domain(Fabric& of, const fi_info& info)
       mr_mode(mr_mode_bits(info.domain_attr->mr_mode)),
       threading(info.domain_attr->threading),
       addr_format(info.addr_format),
-      regions(table_mode(*info.domain_attr), os::random_bytes) {
+      regions(table_mode(*info.domain_attr), os::random_bytes),
+      work(std::make_unique<WorkQueue>(*this)) {
   lock.enabled = needs_lock(threading);
   driven = attr.data_progress == FI_PROGRESS_AUTO;
   attr.mr_mode = mr_mode;
@@ -191,6 +191,8 @@ Domain::Domain(Fabric& of, const fi_info& info)
   fid.ops = &domain_ops;
   fid.mr = &region_ops;
 }
+
+Domain::~Domain() = default;
 
 int open_domain(Fabric& fabric, fi_info* info, fid_domain** out, void* context) {
   if (info == nullptr || info->domain_attr == nullptr || out == nullptr)

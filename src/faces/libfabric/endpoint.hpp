@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "faces/libfabric/objects.hpp"
+#include "faces/libfabric/work_queue.hpp"
 #include "proto/engine/engine.hpp"
 
 namespace weft::fi {
@@ -37,15 +38,15 @@ struct Transmitter {
   std::vector<Cntr*> counters;
 };
 
-// Work that waits for a counter (trigger.hpp).
-struct Deferral;
-
 // What the ports of one endpoint share.
 template <class L>
 struct Core {
-  Core(Domain& of, const proto::EngineLimits& limits) : domain(of), engine(limits) {}
+  Core(Domain& of, const proto::EngineLimits& limits) : domain(of), engine(limits), work(of, engine, engine.errands_due()) {
+    engine.set_errands(&work);
+  }
   Domain& domain;
   proto::Engine<L> engine;
+  WorkLane work;  // operations that wait for counters
   Av* av = nullptr;
   uint64_t caps = 0;
   bool scalable = false;
@@ -63,7 +64,8 @@ struct Port {
   proto::TxContext* tx = nullptr;
   proto::RxContext* rx = nullptr;
   DomainLock* lock = nullptr;
-  core::Counter* extra_counter = nullptr;  // while a deferred operation is being posted
+  core::Counter* extra_counter = nullptr;  // while a deferred operation is being posted, like the next
+  proto::TxContext* quiet = nullptr;       // stands in for tx where completions are not wanted
   // Cold.
   Core<L>* core = nullptr;
   Domain* domain = nullptr;

@@ -18,11 +18,20 @@ struct ControlOps {
   static const char* provider(const P& p) noexcept { return p.domain->provider->name; }
 
   // --- binding ---
-  static int attach(P& p, Cq* cq, Cntr* cntr) {
-    if (p.core == nullptr) return 0;  // an SRX drives nothing by itself; its endpoints attach
-    const int status = cq != nullptr ? cq->attach(p.core->engine) : cntr->attach(p.core->engine);
-    if (status == 0 && cq != nullptr) p.core->engine.add_queue(&cq->queue);
-    return status;
+  // An SRX drives nothing by itself: it only holds what its endpoints attach to.
+  static int attach(P& p, Cq& cq) {
+    if (p.core == nullptr) {
+      hold(cq.users);
+      return 0;
+    }
+    if (const int status = cq.attach(p.core->engine); status != 0) return status;
+    p.core->engine.add_queue(&cq.queue);
+    return 0;
+  }
+  static int attach(P& p, Cntr& cntr) {
+    if (p.core != nullptr) return cntr.attach(p.core->engine);
+    hold(cntr.users);
+    return 0;
   }
   static int bind_cq(P& p, Cq& cq, uint64_t flags) {
     const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
@@ -38,16 +47,14 @@ struct ControlOps {
       return -FI_EINVAL;
     }
     if (transmits) {
-      if (const int status = attach(p, &cq, nullptr); status != 0) return status;
-      if (p.core == nullptr) hold(cq.users);
+      if (const int status = attach(p, cq); status != 0) return status;
       p.transmitter->cq = &cq;
       p.tx->cq = &cq.queue;
       p.tx->selective = selective;
       p.tx->settle();
     }
     if (receives && p.receiver != nullptr) {
-      if (const int status = attach(p, &cq, nullptr); status != 0) return status;
-      if (p.core == nullptr) hold(cq.users);
+      if (const int status = attach(p, cq); status != 0) return status;
       p.receiver->cq = &cq;
       p.receiver->context.cq = &cq.queue;
       p.receiver->context.selective = selective;
@@ -60,16 +67,14 @@ struct ControlOps {
     constexpr uint64_t receive_flags = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
     if ((flags & (transmit_flags | receive_flags)) == 0) return -FI_EBADFLAGS;
     if ((flags & transmit_flags) != 0 && p.transmitter != nullptr) {
-      if (const int status = attach(p, nullptr, &cntr); status != 0) return status;
-      if (p.core == nullptr) hold(cntr.users);
+      if (const int status = attach(p, cntr); status != 0) return status;
       p.transmitter->counters.push_back(&cntr);
       if ((flags & FI_SEND) != 0) p.tx->sends = &cntr.counter;
       if ((flags & FI_READ) != 0) p.tx->reads = &cntr.counter;
       if ((flags & FI_WRITE) != 0) p.tx->writes = &cntr.counter;
     }
     if ((flags & receive_flags) != 0 && p.receiver != nullptr) {
-      if (const int status = attach(p, nullptr, &cntr); status != 0) return status;
-      if (p.core == nullptr) hold(cntr.users);
+      if (const int status = attach(p, cntr); status != 0) return status;
       p.receiver->counters.push_back(&cntr);
       proto::RxContext& rx = p.receiver->context;
       if ((flags & FI_RECV) != 0) rx.receives = &cntr.counter;
@@ -91,6 +96,7 @@ struct ControlOps {
     hold(p.shared_receiver->users);
     p.rx = &p.shared_receiver->context;
     p.core->engine.set_receive_context(0, p.rx);
+    p.core->engine.set_sink(&p.receiver->context);
     if (p.shared_receiver->cq != nullptr) {
       if (const int status = p.shared_receiver->cq->attach(p.core->engine); status != 0) return status;
       p.core->engine.add_queue(&p.shared_receiver->cq->queue);
@@ -99,12 +105,26 @@ struct ControlOps {
       if (const int status = cntr->attach(p.core->engine); status != 0) return status;
     return 0;
   }
+  static bool same_domain(const P& p, ::fid* other) noexcept {
+    switch (other->fclass) {
+      case FI_CLASS_CQ: return &cq_of(other)->domain == p.domain;
+      case FI_CLASS_CNTR: return &cntr_of(other)->domain == p.domain;
+      case FI_CLASS_AV: return &av_of(other)->domain == p.domain;
+      case FI_CLASS_SRX_CTX: return port_of<L>(other).domain == p.domain;
+      case FI_CLASS_STX_CTX: return reinterpret_cast<Stx*>(other)->domain == p.domain;
+      default: return true;
+    }
+  }
   static int bind(::fid* fid, ::fid* other, uint64_t flags) {
     P& p = port_of<L>(fid);
     if (other == nullptr) return -FI_EINVAL;
     if (p.enabled && other->fclass != FI_CLASS_CNTR && other->fclass != FI_CLASS_MR) {
       log_warn(provider(p), FI_LOG_EP_CTRL, "an endpoint is bound before it is enabled");
       return -FI_EOPBADSTATE;
+    }
+    if (!same_domain(p, other)) {
+      log_warn(provider(p), FI_LOG_EP_CTRL, "an endpoint is bound to objects of its own domain only");
+      return -FI_EDOMAIN;
     }
     return no_throw([&] {
       std::scoped_lock guard(p.domain->lock);
@@ -133,9 +153,7 @@ struct ControlOps {
   static bool has_completions(const proto::TxContext& tx) noexcept {
     return tx.cq != nullptr || tx.sends != nullptr || tx.reads != nullptr || tx.writes != nullptr;
   }
-  static bool has_completions(const proto::RxContext& rx) noexcept {
-    return rx.cq != nullptr || rx.receives != nullptr || rx.remote_reads != nullptr || rx.remote_writes != nullptr;
-  }
+  static bool has_completions(const P& p) noexcept { return p.rx->bound() || (p.receiver != nullptr && p.receiver->context.bound()); }
   static int enable(P& p) {
     if (p.enabled) return 0;
     if (p.core != nullptr && p.core->av == nullptr) {
@@ -145,13 +163,30 @@ struct ControlOps {
     const bool sends = p.tx != nullptr && (p.caps & (FI_SEND | FI_READ | FI_WRITE)) != 0;
     const bool receives = p.rx != nullptr && (p.caps & FI_RECV) != 0;
     if (p.fid.fid.fclass != FI_CLASS_SEP &&
-        ((sends && !has_completions(*p.tx)) || (receives && !has_completions(*p.rx)))) {
+        ((sends && !has_completions(*p.tx)) || (receives && !has_completions(p)))) {
       log_warn(provider(p), FI_LOG_EP_CTRL, "fi_enable: no completion queue or counter is bound for %s",
                sends && !has_completions(*p.tx) ? "transmitting" : "receiving");
       return -FI_ENOCQ;
     }
     p.enabled = true;
+    set_data_vectors(p);
     return 0;
+  }
+  // The data vectors by lock, and refusing ones before the endpoint is enabled.
+  static void set_data_vectors(P& p) noexcept {
+    if (!p.enabled)
+      use<RefusingOps>(p);
+    else if (p.lock->enabled)
+      use<DataOps<L, SharedLock>>(p);
+    else
+      use<DataOps<L, NoLock>>(p);
+  }
+  template <class Ops>
+  static void use(P& p) noexcept {
+    p.fid.msg = &Ops::msg_ops;
+    p.fid.tagged = &Ops::tagged_ops;
+    p.fid.rma = &Ops::rma_ops;
+    p.fid.atomic = &Ops::atomic_ops;
   }
   static int get_op_flags(P& p, void* arg) {
     auto* flags = static_cast<uint64_t*>(arg);
@@ -210,6 +245,7 @@ struct ControlOps {
         case FI_ENABLE: return enable(p);
         case FI_GETOPSFLAG: return arg == nullptr ? -FI_EINVAL : get_op_flags(p, arg);
         case FI_SETOPSFLAG: return arg == nullptr ? -FI_EINVAL : set_op_flags(p, arg);
+        case work_place_command: *static_cast<WorkPlace*>(arg) = place_of<L>(p); return 0;
         case FI_ALIAS: return arg == nullptr ? -FI_EINVAL : make_alias(p, *static_cast<struct fi_alias*>(arg));
         default: return -FI_ENOSYS;
       }
@@ -220,6 +256,7 @@ struct ControlOps {
   static ssize_t cancel(::fid* fid, void* context) {
     P& p = port_of<L>(fid);
     std::scoped_lock guard(p.domain->lock);
+    if (p.domain->work->cancel_triggered(&p, context) == 0) return 0;
     if (p.rx != nullptr && p.rx->cancel(context) == 0) return 0;
     return p.engine != nullptr && p.tx != nullptr ? p.engine->cancel(context) : -FI_ENOENT;
   }
@@ -321,11 +358,13 @@ struct ControlOps {
     Domain& domain = *p.domain;
     {
       std::scoped_lock guard(domain.lock);
+      domain.work->close_port(&p);
       if (p.owned_core != nullptr) {
         linger(p);
         p.core->engine.abandon();
+        p.core->work.close();
       } else if (p.core != nullptr && !p.alias && p.core->scalable && p.receiver != nullptr) {
-        p.core->engine.set_receive_context(p.index, nullptr);
+        p.core->engine.release_receive_context(p.index);
       }
       detach_all(p);
       if (p.owned_core != nullptr && p.core->av != nullptr) drop(p.core->av->users);

@@ -78,7 +78,7 @@ struct DataOps {
   static ssize_t post(P& p, proto::Request& request) noexcept {
     Lock guard(*p.lock);
     request.extra_counter = p.extra_counter;
-    return p.engine->post(*p.tx, request);
+    return p.engine->post(p.quiet == nullptr ? *p.tx : *p.quiet, request);
   }
   template <bool tagged>
   static ssize_t send_one(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest, uint64_t tag, void* context) {
@@ -356,5 +356,22 @@ fi_ops_atomic DataOps<L, Lock>::atomic_ops = {sizeof(fi_ops_atomic),
                                               atomic_valid<core::AtomicKind::Write>,
                                               atomic_valid<core::AtomicKind::Fetch>,
                                               atomic_valid<core::AtomicKind::Compare>};
+
+// Before fi_enable an endpoint moves no data (fi_endpoint(3)): every entry is -FI_EOPBADSTATE.
+struct Refusal {
+  template <class R, class... Arguments>
+  using Function = R (*)(Arguments...);
+  template <class R, class... Arguments>
+  operator Function<R, Arguments...>() const noexcept {  // NOLINT(google-explicit-constructor)
+    return [](Arguments...) -> R { return -FI_EOPBADSTATE; };
+  }
+};
+struct RefusingOps {
+  static inline const Refusal no{};
+  static inline fi_ops_msg msg_ops = {sizeof(fi_ops_msg), no, no, no, no, no, no, no, no, no};
+  static inline fi_ops_tagged tagged_ops = {sizeof(fi_ops_tagged), no, no, no, no, no, no, no, no, no};
+  static inline fi_ops_rma rma_ops = {sizeof(fi_ops_rma), no, no, no, no, no, no, no, no, no};
+  static inline fi_ops_atomic atomic_ops = {sizeof(fi_ops_atomic), no, no, no, no, no, no, no, no, no, no, no, no, no};
+};
 
 }  // namespace weft::fi

@@ -22,14 +22,6 @@ struct Opener {
   }
   static Domain& domain_of(P& p) noexcept { return *p.domain; }
 
-  // The vectors, by lock and by what the port has.
-  template <class Lock>
-  static void set_data_vectors(P& p) noexcept {
-    p.fid.msg = &DataOps<L, Lock>::msg_ops;
-    p.fid.tagged = &DataOps<L, Lock>::tagged_ops;
-    p.fid.rma = &DataOps<L, Lock>::rma_ops;
-    p.fid.atomic = &DataOps<L, Lock>::atomic_ops;
-  }
   static void set_vectors(P& p, size_t fclass, void* context) noexcept {
     p.fid.fid = {fclass, context, &fid_ops};
     p.fid.ops = &ep_ops;
@@ -37,10 +29,7 @@ struct Opener {
     p.lock = &p.domain->lock;
     // Contexts of one scalable endpoint share its engine: the program may drive them from several threads under FI_THREAD_COMPLETION, so only
     // FI_THREAD_DOMAIN spares their lock (domain.lock is enabled for them by open_scalable()).
-    if (p.domain->lock.enabled)
-      set_data_vectors<SharedLock>(p);
-    else
-      set_data_vectors<NoLock>(p);
+    Control::set_data_vectors(p);
   }
 
   static void set_transmitter(P& p, const fi_tx_attr* attr) {
@@ -185,8 +174,9 @@ struct Opener {
       port->domain = &domain;
       port->caps = full_caps(attr != nullptr && attr->caps != 0 ? attr->caps : domain.caps);
       set_receiver(*port, attr, port->caps, 0, limits_of(nullptr, attr));
-      set_vectors(*port, FI_CLASS_SRX_CTX, context);
+      port->rx->shared = true;
       port->enabled = true;
+      set_vectors(*port, FI_CLASS_SRX_CTX, context);
       hold(domain.users);
       *srx = &port.release()->fid;
       return 0;

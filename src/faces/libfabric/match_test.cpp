@@ -487,6 +487,37 @@ TEST_F(Match, PassiveEndpointIsHandedThrough) {
   EXPECT_EQ(given([&](fi_info& hints) { hints.handle = &handle; })->handle, nullptr);
 }
 
+// What the users of a tagged provider ask for: an MPI over tagged messages, and one over RMA and atomics.
+TEST_F(Match, HintsOfMpiLibraries) {
+  const InfoPtr tagged = given(
+      [](fi_info& hints) {
+        hints.caps = FI_TAGGED | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_DIRECTED_RECV;
+        hints.mode = FI_CONTEXT | FI_CONTEXT2;
+        hints.ep_attr->type = FI_EP_RDM;
+        hints.tx_attr->msg_order = hints.rx_attr->msg_order = FI_ORDER_SAS;
+        hints.tx_attr->op_flags = hints.rx_attr->op_flags = FI_COMPLETION;
+        hints.domain_attr->threading = FI_THREAD_DOMAIN;
+        hints.domain_attr->cq_data_size = 4;
+        hints.domain_attr->av_type = FI_AV_MAP;
+        hints.domain_attr->resource_mgmt = FI_RM_ENABLED;
+      },
+      FI_VERSION(1, 5));
+  EXPECT_EQ(tagged->domain_attr->threading, FI_THREAD_DOMAIN);
+  EXPECT_EQ(tagged->domain_attr->av_type, FI_AV_MAP);
+  EXPECT_EQ(tagged->mode, 0u);
+  EXPECT_EQ(tagged->domain_attr->mr_mode, 0);
+  const InfoPtr memory = given(
+      [](fi_info& hints) {
+        hints.caps = FI_RMA | FI_ATOMIC;
+        hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+        hints.tx_attr->iov_limit = hints.rx_attr->iov_limit = 1;
+        hints.domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+      },
+      FI_VERSION(1, 5));
+  EXPECT_EQ(memory->tx_attr->op_flags, FI_DELIVERY_COMPLETE);
+  EXPECT_EQ(memory->domain_attr->mr_mode, 0);
+}
+
 // fi_domain(3): an info that is opened later may refer to what is closed, and may be older than its version.
 TEST_F(Match, OpeningDoesNotLookAtHandles) {
   const InfoPtr info = given(nullptr);

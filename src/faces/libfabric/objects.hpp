@@ -73,6 +73,7 @@ inline bool busy(const Users& users) noexcept { return users.load(std::memory_or
 
 struct Eq;
 struct Wait;
+class WorkQueue;  // work_queue.hpp
 
 struct Fabric {
   fid_fabric fid{};
@@ -83,6 +84,7 @@ struct Fabric {
 
 struct Domain {
   Domain(Fabric& of, const fi_info& info);  // `info` has domain_attr; see open_domain
+  ~Domain();
 
   fid_domain fid{};
   Fabric& fabric;
@@ -103,10 +105,8 @@ struct Domain {
   Eq* registration_eq = nullptr;
   bool driven = false;  // FI_PROGRESS_AUTO: somebody else drives the endpoints while the program sleeps
 
-  // FI_QUEUE_WORK, FI_CANCEL_WORK, FI_FLUSH_WORK of fi_control (fi_trigger(3)); null: -FI_ENOSYS. Called
-  // with the lock not held.
-  int (*deferred_work)(Domain& domain, int command, void* arg) = nullptr;
-  void* deferred_state = nullptr;  // belongs to whoever sets deferred_work
+  // Operations that wait for counters (fi_trigger(3)).
+  std::unique_ptr<WorkQueue> work;
 };
 
 // The most bytes that one atomic operation carries (fi_query_atomic, "count"); engines hold it.

@@ -38,19 +38,9 @@ TEST_F(FabricTest, WhatIsNotThereSaysSo) {
   EXPECT_EQ(fi_stx_context(domain, nullptr, &stx, nullptr), -FI_ENOSYS);
   EXPECT_EQ(fi_srx_context(domain, nullptr, &ep, nullptr), -FI_ENOSYS);
   EXPECT_EQ(domain->ops->query_collective(domain, FI_BARRIER, nullptr, 0), -FI_ENOSYS);
-  EXPECT_EQ(fi_control(&domain->fid, FI_QUEUE_WORK, nullptr), -FI_ENOSYS);
   info.domain_attr = nullptr;
   fid_domain* none = nullptr;
   EXPECT_EQ(fi_domain(fabric, &info, &none, nullptr), -FI_EINVAL);
-}
-
-TEST_F(FabricTest, DeferredWorkGoesToItsHook) {
-  open();
-  object(domain).deferred_work = [](Domain&, int command, void*) {
-    return command == FI_FLUSH_WORK ? 0 : -FI_EOTHER;
-  };
-  EXPECT_EQ(fi_control(&domain->fid, FI_FLUSH_WORK, nullptr), 0);
-  EXPECT_EQ(fi_control(&domain->fid, FI_QUEUE_WORK, nullptr), -FI_EOTHER);
 }
 
 // fi_atomic(3), fi_query_atomic.

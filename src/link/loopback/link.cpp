@@ -49,6 +49,16 @@ Result<void> Link::open(std::string_view name, Events& events) {
   return {};
 }
 
+void Link::say_farewell(Mailbox& to) noexcept {
+  std::scoped_lock guard(to.mutex);
+  if (!to.open) return;
+  try {
+    to.frames.push_back({name_, {}, {}, true});
+    if (to.sleeping) to.bell->notify();
+  } catch (const std::bad_alloc&) {  // the peer notices at its next send
+  }
+}
+
 void Link::close() noexcept {
   if (mailbox_ == nullptr) return;
   {
@@ -56,18 +66,16 @@ void Link::close() noexcept {
     std::scoped_lock guard(names.mutex);
     names.mailboxes.erase(name_);
   }
-  for (auto& [name, peer] : peers_) {
-    std::scoped_lock guard(peer->mailbox->mutex);
-    try {
-      peer->mailbox->frames.push_back({name_, {}, {}, true});
-      if (peer->mailbox->sleeping) peer->mailbox->bell->notify();
-    } catch (const std::bad_alloc&) {  // the peer notices at its next send
-    }
-  }
+  std::deque<Frame> unread;
   {
     std::scoped_lock guard(mailbox_->mutex);
     mailbox_->open = false;
-    mailbox_->frames.clear();
+    unread.swap(mailbox_->frames);
+  }
+  for (auto& [name, peer] : peers_) say_farewell(*peer->mailbox);
+  for (const Frame& frame : unread) {  // they sent something that we never looked at
+    if (peers_.contains(frame.from)) continue;
+    if (const auto mailbox = look_up(frame.from); mailbox != nullptr) say_farewell(*mailbox);
   }
   peers_.clear();
   mailbox_.reset();
@@ -102,8 +110,13 @@ void Link::lose(Peer& peer) noexcept {
 bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
                 size_t part_count) noexcept try {
   Mailbox& to = *peer.mailbox;
-  std::scoped_lock guard(to.mutex);
-  if (!to.open) return true;  // its farewell is in our mailbox
+  std::unique_lock guard(to.mutex);
+  if (!to.open) {  // it has left: we hear that from ourselves
+    guard.unlock();
+    std::scoped_lock own(mailbox_->mutex);
+    mailbox_->frames.push_back({peer.name, {}, {}, true});
+    return true;
+  }
   if (to.frames.size() >= mailbox_frames) return false;
   Frame frame{name_, head, {}, false};
   frame.payload.reserve(head.length);

@@ -64,6 +64,8 @@ class Link {
   using Events = loopback::Events;
   static constexpr size_t frame_bytes_max = size_t{1} << 16;
   static constexpr size_t eager_bytes_max = size_t{1} << 13;
+  static constexpr size_t train_bytes_max = size_t{1} << 18;
+  static constexpr size_t train_car_bytes = size_t{1} << 13;
   static constexpr size_t segment_bytes = size_t{1} << 15;
   static constexpr size_t address_length = address_bytes;
 
@@ -104,6 +106,7 @@ class Link {
   void pop() noexcept;
   Peer* peer_of(const Frame& frame) noexcept;
   void lose(Peer& peer) noexcept;
+  void say_farewell(Mailbox& to) noexcept;
 
   Events* events_ = nullptr;
   std::array<char, address_bytes> address_{};

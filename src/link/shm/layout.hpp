@@ -3,8 +3,7 @@
 //
 //   offset 0          RegionHeader                 (header_bytes)
 //   header_bytes + i*channel_bytes:
-//     ChannelControl                               (one page)
-//     Slot[slot_count]                             (two pages)
+//     ChannelControl, Slot[slot_count]             (three pages, of which a quiet peer touches one)
 //     bulk ring of bulk_bytes                      (sparse; given back when idle)
 //
 // The sender owns the channel's memory; the receiver maps it. Each word has one writer, apart from the doorbells, which are set by
@@ -64,10 +63,11 @@ struct ChannelControl {
   // Written by the sender once.
   alignas(64) std::atomic<uint32_t> closed;  // nothing more will come
 };
-static_assert(sizeof(ChannelControl) <= page_bytes);
 
-inline constexpr size_t channel_slots_offset = page_bytes;
-inline constexpr size_t channel_bulk_offset = channel_slots_offset + slot_count * sizeof(Slot);
+inline constexpr size_t channel_slots_offset = sizeof(ChannelControl);
+inline constexpr size_t channel_bulk_offset = 3 * page_bytes;
+static_assert(channel_slots_offset % alignof(Slot) == 0);
+static_assert(channel_slots_offset + slot_count * sizeof(Slot) <= channel_bulk_offset);
 inline constexpr size_t channel_bytes = channel_bulk_offset + bulk_bytes;
 static_assert(channel_bytes % page_bytes == 0);
 

@@ -246,7 +246,12 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
 }
 
 void Link::ring_bell(Peer& peer) noexcept {
-  if (peer.remote == nullptr) return;  // the hello on its way is the doorbell
+  if (peer.remote == nullptr) {
+    // The hello on its way is the doorbell. Once it has been read and the answer waits with us, only a datagram reaches the peer. An atomic
+    // read-modify-write: the slot before it is visible first (pairs with attach_channel()).
+    if (peer.tx_control->bell.fetch_or(0, std::memory_order_seq_cst) != 0) send_note(peer, NoteKind::Wake, false);
+    return;
+  }
   const uint32_t bell = peer.tx_control->bell.load(std::memory_order_relaxed);
   if (bell == 0 || bell > bell_count) {
     peer.remote->attention.fetch_or(attention_socket, std::memory_order_seq_cst);
@@ -358,6 +363,7 @@ bool Link::open_channel(Peer& peer) noexcept try {
   peer.tx_control = peer.tx_map.as<ChannelControl>();
   peer.tx_slots = peer.tx_map.as<Slot>(channel_slots_offset);
   peer.tx_bulk = peer.tx_map.as<std::byte>(channel_bulk_offset);
+  ++ungreeted_;
   return true;
 } catch (...) {
   return false;
@@ -378,7 +384,7 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
                                      std::span(fds.data(), fd_count));
   if (kind == NoteKind::Wake) return;
   if (sent == 0) {
-    if (kind == NoteKind::Hello) peer.hello_sent = true;
+    if (kind == NoteKind::Hello && !std::exchange(peer.hello_sent, true)) --ungreeted_;
     if (kind == NoteKind::Hello && peer.state == PeerState::New) peer.state = PeerState::Greeted;
     if (peer.remote != nullptr) {
       peer.remote->attention.fetch_or(attention_socket, std::memory_order_seq_cst);
@@ -399,8 +405,8 @@ void Link::read_socket() noexcept {
     if (got <= 0) return;
     const bool same_user = datagram.uid == ::getuid() || datagram.uid == 0 || ::getuid() == 0;
     if (datagram.bytes != sizeof(note) || note.magic != region_magic || note.version != layout_version || !same_user) continue;
-    if (note.kind == NoteKind::Wake) continue;
-    if (note.address.back() != 0 || note.address.front() == 0 || !datagram.fds[0]) continue;
+    if (note.address.back() != 0 || note.address.front() == 0) continue;
+    if (note.kind != NoteKind::Wake && !datagram.fds[0]) continue;
     try {
       take_note(note, datagram.fds[0], datagram.fds[1], datagram.pid);
     } catch (...) {  // out of memory: as if the datagram had been lost; the peer repeats it
@@ -409,13 +415,16 @@ void Link::read_socket() noexcept {
   header_->attention.fetch_or(attention_socket);  // more may wait
 }
 
-void Link::take_note(const Note& note, os::Fd& file, os::Fd& pidfd, int32_t pid) noexcept {
+void Link::take_note(const Note& note, os::Fd& file, os::Fd& pidfd, int32_t pid) {
   const std::string key(text_of(note.address));
   auto found = peers_.find(key);
+  if (note.kind == NoteKind::Wake) {  // it cannot ring: look at its ring in its stead
+    if (found != peers_.end() && found->second->rx_control != nullptr) ring_own_bell(*found->second);
+    return;
+  }
   if (found != peers_.end() && found->second->nonce != 0 && found->second->nonce != note.nonce) {
     Peer& old = *found->second;  // somebody new under an old name
-    peers_.erase(found);
-    detach(old);
+    forget(old);                 // out of every list: a new peer may get the same memory
     events_->peer_lost(old, core::ProviderError::PeerReplaced);
     found = peers_.end();
   }
@@ -520,12 +529,12 @@ void Link::find_lost() noexcept {
   const size_t count = os::poll_now(epoll_, tags);
   bool socket_ready = false;
   for (size_t i = 0; i < count; ++i) {
-    if (tags[i] == nullptr) socket_ready = true;
+    if (tags[i] == nullptr)
+      socket_ready = true;
+    else
+      lost_.push_back(static_cast<Peer*>(tags[i]));
   }
-  if (socket_ready) read_socket();
-  for (size_t i = 0; i < count; ++i) {
-    if (tags[i] != nullptr) lost_.push_back(static_cast<Peer*>(tags[i]));
-  }
+  if (socket_ready) read_socket();  // whom it replaces leaves lost_ again
   cool(now);
   if (now >= next_tend_ns_) {
     next_tend_ns_ = now + tend_interval_ns;
@@ -534,10 +543,6 @@ void Link::find_lost() noexcept {
   for (Peer* peer : dying_)
     if (std::find(lost_.begin(), lost_.end(), peer) == lost_.end()) lost_.push_back(peer);
   dying_.clear();
-  // A tag may be stale when read_socket() replaced the peer.
-  std::erase_if(lost_, [this](Peer* peer) {
-    return std::none_of(peers_.begin(), peers_.end(), [peer](const auto& entry) { return entry.second == peer; });
-  });
 }
 
 void Link::tend(uint64_t now_ns) noexcept {
@@ -547,27 +552,39 @@ void Link::tend(uint64_t now_ns) noexcept {
   for (auto& [name, entry] : peers_) {
     Peer& peer = *entry;
     if (peer.tx_control != nullptr && !peer.hello_sent) greet(peer);
-    const bool unanswered = peer.remote == nullptr && now_ns - peer.met_at_ns > meet_timeout_ns;
-    const bool left = (peer.remote != nullptr && peer.remote->closed.load(std::memory_order_relaxed) != 0);
+    bool unanswered = peer.remote == nullptr && now_ns - peer.met_at_ns > meet_timeout_ns;
+    if (unanswered && peer.hello_sent && os::is_bound(socket_name(text_of(peer.address)))) {
+      unanswered = false;  // it is there and busy with something else
+      peer.met_at_ns = now_ns;
+    }
+    const bool left = has_left(peer);
     if (unanswered || left) dying_.push_back(&peer);
     if (peer.rx_control != nullptr && peer.rx_bulk_published != peer.rx_bulk) {
       peer.rx_control->bulk_consumed.store(peer.rx_bulk, std::memory_order_release);
       peer.rx_bulk_published = peer.rx_bulk;
     }
-    if (peer.bulk_touched && peer.tx_control->bulk_consumed.load(std::memory_order_acquire) == peer.bulk_next) {
-      if (peer.rang_at_ns == 0 || peer.cooled_at_ns != peer.bulk_next) {  // moved since the last look
-        peer.cooled_at_ns = peer.bulk_next;
-        peer.rang_at_ns = now_ns;
-      } else if (now_ns - peer.rang_at_ns > idle_discard_ns) {
-        os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes + channel_bulk_offset, bulk_bytes);
-        peer.bulk_touched = false;
-      }
-    }
+    if (peer.tx_control != nullptr && peer.bulk_touched) give_back_idle_bulk(peer, now_ns);
   }
+}
+
+// A bulk ring that is empty and has not moved for a while returns its pages.
+void Link::give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept {
+  if (peer.bulk_seen != peer.bulk_next) {
+    peer.bulk_seen = peer.bulk_next;
+    peer.bulk_moved_ns = now_ns;
+    return;
+  }
+  if (now_ns - peer.bulk_moved_ns < idle_discard_ns ||
+      peer.tx_control->bulk_consumed.load(std::memory_order_acquire) != peer.bulk_next)
+    return;
+  os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes + channel_bulk_offset, bulk_bytes);
+  peer.bulk_touched = false;
 }
 
 void Link::detach(Peer& peer) noexcept {
   deactivate(peer);
+  // Who may still look at the channel would read what is meant for its next user.
+  const bool reusable = !peer.hello_sent || os::has_exited(peer.pidfd) || has_left(peer);
   if (peer.rx_control != nullptr) {
     for (Peer** at = &(*by_bell_)[peer.bell]; *at != nullptr; at = &(*at)->next_same_bell) {
       if (*at != &peer) continue;
@@ -582,9 +599,14 @@ void Link::detach(Peer& peer) noexcept {
     peer.pidfd.reset();
   }
   if (peer.tx_control != nullptr) {
-    // The other side may still have the old contents mapped: the memory goes back, and a new user finds zeros.
-    os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes, channel_bytes);
-    free_channels_.push_back(peer.tx_channel);
+    // The memory goes back, and the channel's next user finds zeros. Not when we close: then the peer still reads what we sent.
+    if (header_->closed.load(std::memory_order_relaxed) == 0)
+      os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes, channel_bytes);
+    if (reusable)
+      free_channels_.push_back(peer.tx_channel);
+    else
+      peer.tx_control->closed.store(1, std::memory_order_release);
+    if (!peer.hello_sent) --ungreeted_;
     peer.tx_control = nullptr;
     peer.tx_slots = nullptr;
   }
@@ -598,10 +620,11 @@ void Link::detach(Peer& peer) noexcept {
 
 void Link::bury(Peer& peer) noexcept {
   // detach() forgets the mapping that this is read from.
-  const bool closed = peer.remote != nullptr && peer.remote->closed.load(std::memory_order_relaxed) != 0;
+  const bool closed = has_left(peer);
   const bool unanswered = peer.remote == nullptr && !peer.pidfd;
   peers_.erase(std::string(text_of(peer.address)));
   detach(peer);
+  std::erase(dying_, &peer);  // a new peer may get the same memory
   events_->peer_lost(peer, peer.malformed ? core::ProviderError::PeerMisbehaved
                            : closed       ? core::ProviderError::PeerClosed
                            : unanswered   ? core::ProviderError::PeerUnreachable
@@ -611,6 +634,7 @@ void Link::bury(Peer& peer) noexcept {
 // --- sleeping ---
 
 bool Link::arm() noexcept {
+  if (ungreeted_ != 0) return false;  // a hello found no room at the other socket, and only polling repeats it
   armed_ = true;
   header_->sleeping.store(1, std::memory_order_seq_cst);
   for (size_t i = 0; i < active_count_; ++i) active_[i]->rx_control->polled.store(0, std::memory_order_seq_cst);

@@ -54,7 +54,9 @@ struct Peer {
   bool cooling = false;            // leaving it
   bool cma = false;                // cross-memory attach works
   bool hello_sent = false;
-  bool bulk_touched = false;
+  bool bulk_touched = false;       // pages of our bulk ring may be in memory
+  uint64_t bulk_seen = 0;          // bulk_next when tend() last saw it move
+  uint64_t bulk_moved_ns = 0;      // and when that was
   bool malformed = false;
   PeerState state = PeerState::New;
   uint32_t bells = 0;              // doorbells answered lately
@@ -91,7 +93,9 @@ class Link {
   using Events = shm::Events;
   static constexpr size_t frame_bytes_max = size_t{1} << 16;
   static constexpr size_t eager_bytes_max = size_t{1} << 13;
-  static constexpr size_t segment_bytes = size_t{1} << 14;
+  static constexpr size_t train_bytes_max = size_t{1} << 18;
+  static constexpr size_t train_car_bytes = size_t{1} << 14;
+  static constexpr size_t segment_bytes = size_t{1} << 15;
   static constexpr size_t small_bytes_max = inline_max;
   static constexpr size_t address_length = address_bytes;
 
@@ -269,12 +273,11 @@ class Link {
     find_lost();
     for (size_t i = 0; i < lost_.size(); ++i) {
       Peer& peer = *lost_[i];
-      while (peer.rx_slots != nullptr && has_frame(peer)) {  // what it had sent still counts
-        const int got = drain(peer, handler, frames_per_poll);
-        taken += got;
-        if (got == 0) break;
-      }
-      if (peer.rx_slots == nullptr || !has_frame(peer)) bury(peer);
+      // What it had sent still counts: that is a ring at most, whatever a hostile peer goes on writing.
+      constexpr int ring = slot_count;
+      const int got = peer.rx_slots == nullptr ? 0 : drain(peer, handler, ring);
+      taken += got;
+      if (got == ring || peer.rx_slots == nullptr || !has_frame(peer)) bury(peer);
     }
     lost_.clear();
     return taken;
@@ -290,13 +293,18 @@ class Link {
   void deactivate(Peer& peer) noexcept;
   bool open_channel(Peer& peer) noexcept;
   void greet(Peer& peer) noexcept;
-  void take_note(const Note& note, os::Fd& file, os::Fd& pidfd, int32_t pid) noexcept;
+  void take_note(const Note& note, os::Fd& file, os::Fd& pidfd, int32_t pid);  // throws std::bad_alloc
+  static bool has_left(const Peer& peer) noexcept {
+    return (peer.remote != nullptr && peer.remote->closed.load(std::memory_order_relaxed) != 0) ||
+           (peer.rx_control != nullptr && peer.rx_control->closed.load(std::memory_order_relaxed) != 0);
+  }
   bool attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcept;
   bool attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept;
   void probe_cma(Peer& peer) noexcept;
   void watch(Peer& peer) noexcept;
   void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
   void tend(uint64_t now_ns) noexcept;
+  void give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept;
   void cool(uint64_t now_ns) noexcept;
   void detach(Peer& peer) noexcept;
 
@@ -318,6 +326,7 @@ class Link {
   size_t file_bytes_ = 0;
   std::vector<size_t> free_channels_;
   size_t channels_ = 0;
+  size_t ungreeted_ = 0;           // peers that wait for our hello
   std::unordered_map<std::string, Peer*> peers_;           // by address
   std::unique_ptr<std::array<Peer*, bell_count>> by_bell_;  // lists through Peer::next_same_bell
   uint32_t next_bell_ = 0;

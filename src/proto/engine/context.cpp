@@ -205,7 +205,8 @@ void RxContext::place(Op& op, PeerState& peer, const std::byte* payload, size_t 
 void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t length, size_t full_length, void* buffer, bool has_data,
                          uint64_t data, uint64_t tag, int error,
                          core::ProviderError why) noexcept {
-  const bool wants = op.completes;
+  const RxSink& to = sink(peer);
+  const bool wants = shared ? to.completes(op.flags) : op.completes;
   core::Counter* extra = op.extra_counter;
   core::Counter* own = is_quiet(extra, op.flags) ? nullptr : receives;
   void* context = op.context;
@@ -221,7 +222,7 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
     peer = nullptr;
   }
   if (error != 0) {
-    if (cq != nullptr) {
+    if (to.cq != nullptr) {
       core::CompletionError entry;
       entry.base = {context, flags, length, buffer, data, tag, source};
       entry.olen = full_length > length ? full_length - length : 0;
@@ -231,14 +232,14 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
         entry.err_data_size = peer->av_address.len;
         std::memcpy(entry.err_data.data(), peer->av_address.bytes.data(), peer->av_address.len);
       }
-      cq->push_error(entry);
+      to.cq->push_error(entry);
     }
     if (own != nullptr) own->add_error(1);
     if (extra != nullptr) extra->add_error(1);
     return;
   }
   // The program is told that it has a multi-receive buffer back, even when it wants no completions (fi_msg(3)).
-  if (wants || (cq != nullptr && (flags & FI_MULTI_RECV) != 0)) cq->push({context, flags, length, buffer, data, tag, source});
+  if (wants || (to.cq != nullptr && (flags & FI_MULTI_RECV) != 0)) to.cq->push({context, flags, length, buffer, data, tag, source});
   if (own != nullptr) own->add(1);
   if (extra != nullptr) extra->add(1);
 }
@@ -252,9 +253,9 @@ void RxContext::complete_unknown_source(Op& op, PeerState& peer, size_t length, 
   cq->push_error(entry);
 }
 
-// --- rendezvous ---
+// --- messages whose bytes come later ---
 
-void RxContext::start(Op& op, const Unexpected& message) noexcept {
+Op& RxContext::begin(Op& op, const Unexpected& message) noexcept {
   Op* receive = &op;
   if (op.multi) {
     std::byte* at = nullptr;
@@ -288,7 +289,12 @@ void RxContext::start(Op& op, const Unexpected& message) noexcept {
   receive->data = message.data;
   receive->has_data = message.has_data;
   message.peer->in_flight.push_back(*receive);
-  message.peer->owner->start_rendezvous(*receive, message);
+  return *receive;
+}
+
+void RxContext::start(Op& op, const Unexpected& message) noexcept {
+  Op& receive = begin(op, message);
+  message.peer->owner->start_rendezvous(receive, message);
 }
 
 void RxContext::finish(Op& op, int status, core::ProviderError why) noexcept {
@@ -321,6 +327,7 @@ Unexpected* RxContext::make_unexpected(PeerState& peer, const wire::FrameHead& h
   message->tagged = tagged;
   message->claimed = false;
   message->operation = 0;
+  message->arrived = 0;
   message->wants_ack = false;
   message->rendezvous = false;
   message->payload = nullptr;
@@ -348,11 +355,26 @@ bool RxContext::keep(PeerState& peer, const wire::FrameHead& head, bool tagged, 
     message->payload = message->heap.get();
   }
   if (length > 0) std::memcpy(message->payload, payload, length);
+  message->arrived = length;
   message->operation = ack_operation;
   message->wants_ack = ack_operation != 0;
   account(peer, length + unexpected_overhead);
   insert(*message);
   return true;
+}
+
+Unexpected* RxContext::keep_train(PeerState& peer, const wire::FrameHead& head, bool tagged, uint64_t total) noexcept {
+  Unexpected* message = make_unexpected(peer, head, tagged, total);
+  if (message == nullptr) return nullptr;
+  message->heap.reset(new (std::nothrow) std::byte[total]);
+  if (!message->heap) {
+    unexpected_pool.give(message);
+    return nullptr;
+  }
+  message->payload = message->heap.get();
+  account(peer, total + unexpected_overhead);
+  insert(*message);
+  return message;
 }
 
 bool RxContext::keep_rendezvous(PeerState& peer, const wire::FrameHead& head, bool tagged, const wire::RtsPrefix& rts,
@@ -398,7 +420,8 @@ void RxContext::release(Unexpected& message) noexcept {
 
 // A message that waited meets its receive. It is out of the matcher already.
 void RxContext::claim(Op& op, Unexpected& message) noexcept {
-  if (message.peer == nullptr && message.rendezvous) {  // claimed by FI_CLAIM, then its sender died
+  const bool incomplete = !message.rendezvous && message.arrived < message.length;
+  if (message.peer == nullptr && (message.rendezvous || incomplete)) {  // claimed by FI_CLAIM, then its sender died
     complete(op, message.source, nullptr, 0, 0, op.buffer, false, 0, message.tag, FI_EIO, core::ProviderError::PeerDied);
     ops.give(op);
     release(message);
@@ -406,6 +429,15 @@ void RxContext::claim(Op& op, Unexpected& message) noexcept {
   }
   if (message.rendezvous) {
     start(op, message);
+    release(message);
+    return;
+  }
+  if (incomplete) {  // the rest goes straight into the receive
+    PeerState& peer = *message.peer;
+    Op& receive = begin(op, message);
+    receive.done = scatter(receive.iov.data(), receive.iov_count, 0, message.payload, std::min(message.arrived, receive.total));
+    peer.train_receive = &receive;
+    peer.train_message = nullptr;
     release(message);
     return;
   }
@@ -421,6 +453,7 @@ void RxContext::claim(Op& op, Unexpected& message) noexcept {
 
 void RxContext::discard(Unexpected& message) noexcept {
   PeerState* peer = message.peer;
+  if (peer != nullptr && peer->train_message == &message) peer->train_message = nullptr;  // the rest goes nowhere
   const bool answers = peer != nullptr && (message.rendezvous || message.wants_ack);
   const uint64_t operation = message.operation;
   release(message);
@@ -429,12 +462,13 @@ void RxContext::discard(Unexpected& message) noexcept {
 
 void RxContext::forget_peer(PeerState& peer) noexcept {
   std::erase(paused_, &peer);
+  peer.train_message = nullptr;
   const auto visit = [&](core::UnexpectedBase& base, auto& matcher) {
     auto& message = static_cast<Unexpected&>(base);
     if (message.peer != &peer) return;
     message.peer = nullptr;
     message.wants_ack = false;
-    if (!message.rendezvous) return;
+    if (!message.rendezvous && message.arrived == message.length) return;
     matcher.remove(base);
     release(message);
   };

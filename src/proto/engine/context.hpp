@@ -23,6 +23,7 @@
 namespace weft::proto {
 
 struct Unexpected;
+struct RxSink;
 
 // What a receive context asks of the engine that a message came through.
 struct Conversation {
@@ -44,9 +45,15 @@ struct PeerState {
   uint32_t gate = 0;
   fi_addr_t fi_addr = FI_ADDR_NOTAVAIL; // in the endpoint's address vector
   Conversation* owner = nullptr;
+  const RxSink* sink = nullptr;         // of the endpoint, for shared receive contexts
   List<Op, QueueHook> queue;            // operations in order, waiting for room
   List<Op, InFlightHook> in_flight;     // every operation that names it
   uint64_t unacknowledged = 0;          // operations whose Done has not come (FI_FENCE waits for zero)
+  // A message that comes in several frames: where its bytes go (neither: nowhere) and how many are still to come.
+  Op* train_receive = nullptr;
+  Unexpected* train_message = nullptr;
+  uint64_t train_left = 0;
+  uint64_t heard = 0;                   // link time of its last segment: it is there and copying
   bool pausing = false;                 // we asked it to keep payloads
   bool lost = false;
   uint64_t replies_queued = 0;          // service operations that wait for room
@@ -70,6 +77,19 @@ struct TxContext {
   bool completes(uint64_t flags) const noexcept { return cq != nullptr && (!selective || (flags & FI_COMPLETION) != 0); }
 };
 
+// Where receive completions go. A shared receive context takes the sink of the endpoint that the message came to (fi_endpoint(3)).
+struct RxSink {
+  core::CompletionQueue* cq = nullptr;
+  bool selective = false;
+  uint64_t op_flags = 0;
+  core::Counter* receives = nullptr;
+  core::Counter* remote_writes = nullptr;
+  core::Counter* remote_reads = nullptr;
+
+  bool completes(uint64_t flags) const noexcept { return cq != nullptr && (!selective || (flags & FI_COMPLETION) != 0); }
+  bool bound() const noexcept { return cq != nullptr || receives != nullptr || remote_writes != nullptr || remote_reads != nullptr; }
+};
+
 // A message that no posted receive wanted.
 struct Unexpected : core::UnexpectedBase {
   PeerState* peer = nullptr;  // null once it has gone
@@ -80,6 +100,7 @@ struct Unexpected : core::UnexpectedBase {
   bool tagged = false;
   bool has_data = false;
   bool rendezvous = false; // the payload is still with the sender
+  uint64_t arrived = 0;    // bytes of the payload; less than length while the rest is on its way
   bool wants_ack = false;
   bool claimed = false;
   uint32_t segments = 0;
@@ -102,7 +123,7 @@ struct ReceiveRequest {
   core::Counter* extra_counter = nullptr;
 };
 
-struct RxContext {
+struct RxContext : RxSink {
   static constexpr size_t unexpected_bytes_default = size_t{64} << 20;
   static constexpr size_t unexpected_count_max = size_t{1} << 20;
 
@@ -112,15 +133,10 @@ struct RxContext {
   RxContext(const RxContext&) = delete;
   RxContext& operator=(const RxContext&) = delete;
 
-  core::CompletionQueue* cq = nullptr;
-  bool selective = false;
   bool default_completes = false;
   bool directed = false;       // FI_DIRECTED_RECV: sources of receives count
   bool source_errors = false;  // FI_SOURCE_ERR
-  uint64_t op_flags = 0;
-  core::Counter* receives = nullptr;
-  core::Counter* remote_writes = nullptr;
-  core::Counter* remote_reads = nullptr;
+  bool shared = false;         // several endpoints receive here
   size_t multi_receive_min = 64;
   core::TagMatcher tags;
   core::MsgMatcher messages;
@@ -129,8 +145,10 @@ struct RxContext {
   size_t unexpected_bytes = 0;
   size_t unexpected_bytes_max = unexpected_bytes_default;
 
-  void settle() noexcept { default_completes = cq != nullptr && (!selective || (op_flags & FI_COMPLETION) != 0); }
-  bool completes(uint64_t flags) const noexcept { return cq != nullptr && (!selective || (flags & FI_COMPLETION) != 0); }
+  void settle() noexcept { default_completes = completes(op_flags); }
+  const RxSink& sink(const PeerState* peer) const noexcept {
+    return shared && peer != nullptr && peer->sink != nullptr && peer->sink->bound() ? *peer->sink : *this;
+  }
 
   // --- the program's side ---
   // Hot: one buffer, no flags.
@@ -160,7 +178,7 @@ struct RxContext {
   // --- the engine's side ---
   // An eager message for a matched receive.
   [[gnu::always_inline]] void deliver(Op& op, PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
-    if (op.iov_count != 1 || head.length > op.length || op.multi || op.extra_counter != nullptr) [[unlikely]] {
+    if (op.iov_count != 1 || head.length > op.length || op.multi || op.extra_counter != nullptr || shared) [[unlikely]] {
       deliver_slow(op, peer, head, payload);
       return;
     }
@@ -185,8 +203,11 @@ struct RxContext {
             uint64_t ack_operation) noexcept;
   bool keep_rendezvous(PeerState& peer, const wire::FrameHead& head, bool tagged, const wire::RtsPrefix& rts,
                        const wire::SourceSegment* segments) noexcept;
-  // A rendezvous and the receive that it goes to.
-  void start(Op& op, const Unexpected& message) noexcept;
+  // A message that comes in several frames, and nothing waits for it: room for all of it. Null: no memory.
+  Unexpected* keep_train(PeerState& peer, const wire::FrameHead& head, bool tagged, uint64_t total) noexcept;
+  // A message whose bytes come later, and the receive that it goes to. Returns what receives them: `op`, or a part of it.
+  Op& begin(Op& op, const Unexpected& message) noexcept;
+  void start(Op& op, const Unexpected& message) noexcept;  // the same for a rendezvous, which is then fetched
   // A rendezvous receive has all its bytes (status 0) or never will.
   void finish(Op& op, int status, core::ProviderError why) noexcept;
   Op* match(bool tagged, uint64_t tag, fi_addr_t source) noexcept {

@@ -82,6 +82,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void set_regions(core::MemoryRegionTable* regions) noexcept { regions_ = regions; }
   // Receive contexts are owned by the caller (an SRX belongs to several engines). Index as in fi_rx_addr(3).
   void set_receive_context(size_t index, RxContext* context);
+  // The context goes: what was on its way into it ends without a completion.
+  void release_receive_context(size_t index) noexcept;
+  // Where completions go when the receive context is a shared one.
+  void set_sink(const RxSink* sink) noexcept { sink_ = sink; }
   // A queue that must not overflow: while it is full no frames are taken.
   void add_queue(core::CompletionQueue* queue);
   const EngineLimits& limits() const noexcept { return limits_; }
@@ -207,6 +211,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void enqueue(Peer& peer, Op& op) noexcept;
   Step step(Peer& peer, Op& op) noexcept;
   Step step_message(Peer& peer, Op& op) noexcept;
+  Step step_train(Peer& peer, Op& op) noexcept;
   Step step_rma(Peer& peer, Op& op) noexcept;
   Step step_atomic(Peer& peer, Op& op) noexcept;
   Step step_control(Peer& peer, Op& op) noexcept;
@@ -224,6 +229,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // remote.hpp
   [[gnu::noinline]] bool on_other_frame(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
   bool on_message(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged, bool acked) noexcept;
+  bool on_first(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged) noexcept;
+  void on_more(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
   bool on_rts(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged) noexcept;
   void on_cts(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
   void on_segment(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
@@ -239,7 +246,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   struct Access;  // registered memory named by a peer, pinned
   int open_access(const std::byte*& at, size_t& left, uint32_t targets, uint64_t access, Access& out) noexcept;
   void close_access(Access& access) noexcept;
-  void note_remote(const Access& access, RxContext* rx, bool write, const wire::FrameHead& head, uint64_t bytes) noexcept;
+  void note_remote(const Access& access, const Peer& peer, RxContext* rx, bool write, const wire::FrameHead& head, uint64_t bytes) noexcept;
   void pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments, uint32_t segment_count) noexcept;
   void finish_inbound(Op& op, int status, core::ProviderError why) noexcept;
 
@@ -259,6 +266,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   OpTable transmit_ops_;
   OpTable service_ops_;
   core::MemoryRegionTable* regions_ = nullptr;
+  const RxSink* sink_ = nullptr;
   EngineLimits limits_;
   Errands* errands_ = nullptr;
   std::vector<Peer*> cache_storage_;

@@ -28,6 +28,8 @@ concept Link = requires(L& link, typename L::PeerBase& peer, const wire::FrameHe
                         const iovec* parts, int& error, std::string_view name) {
   { L::frame_bytes_max } -> std::convertible_to<size_t>;   // largest payload of a frame
   { L::eager_bytes_max } -> std::convertible_to<size_t>;   // largest message that is worth sending without asking
+  { L::train_bytes_max } -> std::convertible_to<size_t>;   // largest message that goes unasked in several frames
+  { L::train_car_bytes } -> std::convertible_to<size_t>;   // pieces of such a message
   { L::segment_bytes } -> std::convertible_to<size_t>;     // pieces of a larger one
   { L::address_length } -> std::convertible_to<size_t>;    // bytes of an address, at most 64
   { link.address() } -> std::same_as<std::span<const std::byte>>;

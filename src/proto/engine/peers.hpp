@@ -22,6 +22,24 @@ void Engine<L>::set_receive_context(size_t index, RxContext* context) {
 }
 
 template <Link L>
+void Engine<L>::release_receive_context(size_t index) noexcept {
+  if (index >= rx_count_ || rx_[index] == nullptr) return;
+  RxContext* context = rx_[index];
+  rx_[index] = nullptr;
+  for (auto& peer : peers_) {
+    context->forget_peer(*peer);
+    peer->in_flight.for_each([&](Op& op) {
+      if (op.rx != context) return;
+      op.rx = nullptr;
+      if (op.kind != OpKind::Receive) return;
+      if (peer->train_receive == &op) peer->train_receive = nullptr;
+      List<Op, InFlightHook>::remove(op);
+      context->ops.give(op);
+    });
+  }
+}
+
+template <Link L>
 void Engine<L>::add_queue(core::CompletionQueue* queue) {
   if (std::find(queues_.begin(), queues_.end(), queue) == queues_.end()) queues_.push_back(queue);
 }
@@ -76,6 +94,7 @@ template <Link L>
 typename L::PeerBase* Engine<L>::make_peer(std::span<const std::byte> address) {
   auto peer = std::make_unique<Peer>();
   peer->owner = this;
+  peer->sink = sink_;
   peer->av_address = core::Address(address.data(), address.size());
   if (av_ != nullptr) peer->fi_addr = av_->find(peer->av_address);
   peers_.push_back(std::move(peer));

@@ -42,6 +42,9 @@ bool Engine<L>::on_other_frame(Peer& peer, const wire::FrameHead& head, const st
     case Reply: on_reply(peer, head, payload); return true;
     case Pause: set_peer_pause(peer, true); return true;
     case Resume: set_peer_pause(peer, false); return true;
+    case TaggedFirst: return on_first(peer, head, payload, true);
+    case MsgFirst: return on_first(peer, head, payload, false);
+    case More: on_more(peer, head, payload); return true;
   }
   malformed(peer);
   return true;
@@ -76,6 +79,58 @@ bool Engine<L>::on_message(Peer& peer, const wire::FrameHead& head, const std::b
   rx->deliver(*op, peer, message, payload);
   if (acked) acknowledge(peer, ack.operation, 0);
   return true;
+}
+
+template <Link L>
+bool Engine<L>::on_first(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged) noexcept {
+  size_t left = head.length;
+  wire::FirstPrefix first;
+  if (!wire::take(payload, left, first) || left > first.total || first.total > L::train_bytes_max || peer.train_left != 0) {
+    malformed(peer);
+    return true;
+  }
+  RxContext* rx = context_for(head);
+  if (rx != nullptr) {
+    Op* op = rx->match(tagged, head.a, peer.fi_addr);
+    if (op == nullptr) {
+      peer.train_message = rx->keep_train(peer, head, tagged, first.total);
+      if (peer.train_message == nullptr) return false;
+    } else {
+      Unexpected message;  // the same shape as one that waited
+      message.peer = &peer;
+      message.tag = tagged ? head.a : 0;
+      message.length = first.total;
+      message.has_data = (head.flags & wire::has_data) != 0;
+      message.data = message.has_data ? head.b : 0;
+      peer.train_receive = &rx->begin(*op, message);
+    }
+  }
+  peer.train_left = first.total;
+  wire::FrameHead rest = head;
+  rest.length = static_cast<uint32_t>(left);
+  on_more(peer, rest, payload);
+  return true;
+}
+
+template <Link L>
+void Engine<L>::on_more(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+  if (head.length > peer.train_left) return malformed(peer);
+  peer.train_left -= head.length;
+  if (Op* op = peer.train_receive; op != nullptr) {
+    const size_t bytes = std::min<uint64_t>(head.length, op->total - op->done);
+    if (op->iov_count == 1)
+      std::memcpy(static_cast<std::byte*>(op->iov[0].iov_base) + op->done, payload, bytes);
+    else
+      (void)scatter(op->iov.data(), op->iov_count, op->done, payload, bytes);
+    op->done += bytes;
+    if (peer.train_left != 0) return;
+    peer.train_receive = nullptr;
+    op->rx->finish(*op, 0, core::ProviderError::None);
+  } else if (Unexpected* message = peer.train_message; message != nullptr) {
+    std::memcpy(message->payload + message->arrived, payload, head.length);
+    message->arrived += head.length;
+    if (peer.train_left == 0) peer.train_message = nullptr;
+  }
 }
 
 template <Link L>
@@ -131,7 +186,7 @@ void Engine<L>::pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments
     return;
   }
   if constexpr (HasRemoteRead<L>) {
-    if (segment_count > 0 && link_.can_read(peer) && link_.prefer_read(peer, op.total, stamp)) {
+    if (segment_count > 0 && link_.can_read(peer) && link_.prefer_read(peer, op.total, std::max(stamp, peer.heard))) {
       std::array<iovec, 16> local;
       const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
       if (total_bytes(local.data(), count) == op.total) {
@@ -187,6 +242,9 @@ void Engine<L>::on_cts(Peer& peer, const wire::FrameHead& head, const std::byte*
 template <Link L>
 void Engine<L>::on_segment(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
   Op* op = find_op(head.a, peer);
+  const size_t context = OpTable::context_of(head.a);
+  if (op == nullptr && OpTable::kind_of(head.a) == OpTableKind::Receive && (context >= rx_count_ || rx_[context] == nullptr))
+    return;  // the context was closed in the middle
   const bool sound = op != nullptr && (op->kind == OpKind::Receive || op->kind == OpKind::Inbound || op->kind == OpKind::Read) &&
                      op->stage == OpStage::Waiting && head.b == op->done && head.length <= op->total - op->done;
   if (!sound) {
@@ -198,6 +256,7 @@ void Engine<L>::on_segment(Peer& peer, const wire::FrameHead& head, const std::b
   else
     (void)scatter(op->memory(), op->memory_count(), op->done, payload, head.length);
   op->done += head.length;
+  if constexpr (HasRemoteRead<L>) peer.heard = link_.stamp();
   if (op->done < op->total) return;
   if (op->kind == OpKind::Read)
     finish_transmit(*op, 0, core::ProviderError::None);
@@ -279,16 +338,17 @@ void Engine<L>::close_access(Access& access) noexcept {
 
 // What the target program sees of an access: counters, and an entry when data came along (fi_rma(3), FI_REMOTE_CQ_DATA).
 template <Link L>
-void Engine<L>::note_remote(const Access& access, RxContext* rx, bool write, const wire::FrameHead& head, uint64_t bytes) noexcept {
+void Engine<L>::note_remote(const Access& access, const Peer& peer, RxContext* rx, bool write, const wire::FrameHead& head, uint64_t bytes) noexcept {
   for (size_t i = 0; i < access.region_count; ++i) {
     core::Counter* counter = write ? access.regions[i]->remote_write_counter() : access.regions[i]->remote_read_counter();
     if (counter != nullptr) counter->add(1);
   }
   if (rx == nullptr) return;
-  if (core::Counter* counter = write ? rx->remote_writes : rx->remote_reads; counter != nullptr) counter->add(1);
-  if ((head.flags & wire::has_data) != 0 && rx->cq != nullptr) {
+  const RxSink& to = rx->sink(&peer);
+  if (core::Counter* counter = write ? to.remote_writes : to.remote_reads; counter != nullptr) counter->add(1);
+  if ((head.flags & wire::has_data) != 0 && to.cq != nullptr) {
     void* where = access.piece_count > 0 ? access.pieces[0].iov_base : nullptr;
-    rx->cq->push({nullptr, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, bytes, where, head.b, 0, FI_ADDR_NOTAVAIL});
+    to.cq->push({nullptr, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, bytes, where, head.b, 0, FI_ADDR_NOTAVAIL});
   }
 }
 
@@ -306,7 +366,7 @@ void Engine<L>::on_write(Peer& peer, const wire::FrameHead& head, const std::byt
     const bool sound = left == rma.total && access.bytes == rma.total;
     if (sound) {
       (void)scatter(access.pieces.data(), access.piece_count, 0, payload, left);
-      note_remote(access, rx, true, head, left);
+      note_remote(access, peer, rx, true, head, left);
     }
     close_access(access);
     if (!sound) return malformed(peer);
@@ -347,6 +407,7 @@ void Engine<L>::finish_inbound(Op& op, int status, core::ProviderError why) noex
   Peer& peer = full(*op.peer);
   const uint64_t remote = op.remote;
   if (op.kind == OpKind::Receive) {
+    if (peer.train_receive == &op) peer.train_receive = nullptr;
     op.rx->finish(op, status, why);
     if (status == 0) acknowledge(peer, remote, 0);
     return;
@@ -359,7 +420,7 @@ void Engine<L>::finish_inbound(Op& op, int status, core::ProviderError why) noex
     access.piece_count = op.pieces.empty() ? 0 : 1;
     if (!op.pieces.empty()) access.pieces[0] = op.pieces[0];
     const wire::FrameHead head{wire::FrameKind::WriteRts, static_cast<uint8_t>(op.has_data ? wire::has_data : 0), 0, 0, 0, op.data};
-    note_remote(access, op.rx, inbound, head, op.total);
+    note_remote(access, peer, op.rx, inbound, head, op.total);
   }
   close_access(access);
   op.region_count = 0;
@@ -447,7 +508,7 @@ void Engine<L>::on_atomic(Peer& peer, const wire::FrameHead& head, const std::by
                              access.pieces[i].iov_len / element);
     done += access.pieces[i].iov_len;
   }
-  note_remote(access, context_for(head), !reads_only, head, bytes);
+  note_remote(access, peer, context_for(head), !reads_only, head, bytes);
   close_access(access);
   if (kind == core::AtomicKind::Write) return acknowledge(peer, head.a, 0);
   send_control(peer, wire::FrameKind::Reply, 0, head.a, 0, std::span(result.data(), done));

@@ -247,11 +247,33 @@ typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
       finish_transmit(op, 0, core::ProviderError::None);
     return Step::Sent;
   }
+  if (op.length <= L::train_bytes_max && !wants_ack && ((peer.gate & PeerState::gate_paused) == 0 || op.done > 0)) return step_train(peer, op);
   const size_t prefix_bytes = fill_rts(peer, op, id, prefix.data());
   const auto kind = op.tagged ? wire::FrameKind::TaggedRts : wire::FrameKind::MsgRts;
   const wire::FrameHead head{kind, flags, op.target_context, static_cast<uint32_t>(prefix_bytes), op.tag, op.data};
   if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), nullptr, 0)) return Step::Blocked;
   wait_for_peer(peer, op);
+  return Step::Sent;
+}
+
+// A message of several frames that goes without asking: the receiver copies the first pieces while we copy the next. When room runs out
+// the operation stays first in its peer's queue, so that nothing comes between its frames.
+template <Link L>
+typename Engine<L>::Step Engine<L>::step_train(Peer& peer, Op& op) noexcept {
+  std::array<iovec, iov_max> parts;
+  while (op.done < op.length) {
+    const size_t bytes = std::min<uint64_t>(L::train_car_bytes, op.length - op.done);
+    const size_t count = slice(op.iov.data(), op.iov_count, op.done, bytes, parts.data(), parts.size());
+    const bool first = op.done == 0;
+    const wire::FirstPrefix prefix{op.length};
+    const size_t prefix_bytes = first ? sizeof(prefix) : 0;
+    const auto kind = !first ? wire::FrameKind::More : op.tagged ? wire::FrameKind::TaggedFirst : wire::FrameKind::MsgFirst;
+    const uint8_t flags = first && op.has_data ? wire::has_b | wire::has_data : 0;
+    const wire::FrameHead head{kind, flags, op.target_context, static_cast<uint32_t>(bytes + prefix_bytes), op.tag, op.data};
+    if (!link_.send(peer, head, std::as_bytes(std::span(&prefix, 1)).first(prefix_bytes), parts.data(), count)) return Step::Blocked;
+    op.done += bytes;
+  }
+  finish_transmit(op, 0, core::ProviderError::None);
   return Step::Sent;
 }
 
