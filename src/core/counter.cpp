@@ -24,23 +24,25 @@ void Counter::set_error(uint64_t value) noexcept {
 
 // Says what add() and add_error() have to look after. Under the mutex.
 void Counter::publish() noexcept {
-  uint64_t nearest = first_ != nullptr ? first_->at : UINT64_MAX;
-  errors_matter_.store(first_with_errors_ != nullptr, std::memory_order_seq_cst);
-  if (first_with_errors_ != nullptr) {
-    const uint64_t errors = errors_.load(std::memory_order_seq_cst);
-    const uint64_t missing = first_with_errors_->at - std::min(first_with_errors_->at, errors);
-    nearest = std::min(nearest, missing);
+  uint64_t nearest = plain_.first != nullptr ? plain_.first->at : UINT64_MAX;
+  errors_matter_.store(with_errors_.first != nullptr, std::memory_order_seq_cst);
+  if (with_errors_.first != nullptr) {
+    const uint64_t at = with_errors_.first->at;
+    nearest = std::min(nearest, at - std::min(at, errors_.load(std::memory_order_seq_cst)));
   }
   nearest_.store(nearest, std::memory_order_seq_cst);
 }
 
 // Sorted by value, equal ones in the order of arrival. Under the mutex.
 void Counter::insert(Threshold& threshold) noexcept {
-  Threshold** place = &list_of(threshold);
+  Queue& queue = queue_of(threshold);
+  Threshold** place = &queue.first;
+  if (queue.last != nullptr && queue.last->at <= threshold.at) place = &queue.last->next;
   while (*place != nullptr && (*place)->at <= threshold.at) place = &(*place)->next;
   threshold.next = *place;
   threshold.queued = true;
   *place = &threshold;
+  if (threshold.next == nullptr) queue.last = &threshold;
   publish();
 }
 
@@ -57,9 +59,12 @@ void Counter::when(Threshold& threshold) noexcept {
 
 // Under the mutex.
 bool Counter::unlink(Threshold& threshold) noexcept {
-  for (Threshold** place = &list_of(threshold); *place != nullptr; place = &(*place)->next) {
-    if (*place != &threshold) continue;
-    *place = threshold.next;
+  Queue& queue = queue_of(threshold);
+  Threshold* before = nullptr;
+  for (Threshold* each = queue.first; each != nullptr; before = each, each = each->next) {
+    if (each != &threshold) continue;
+    (before == nullptr ? queue.first : before->next) = threshold.next;
+    if (queue.last == &threshold) queue.last = before;
     threshold.queued = false;
     publish();
     return true;
@@ -79,13 +84,16 @@ Threshold* Counter::take_reached() noexcept {
   publish();
   const uint64_t value = value_.load(std::memory_order_seq_cst);
   const uint64_t sum = value + errors_.load(std::memory_order_seq_cst);
-  Threshold* by_value = first_ != nullptr && value >= first_->at ? first_ : nullptr;
-  Threshold* by_sum =
-      first_with_errors_ != nullptr && sum >= first_with_errors_->at ? first_with_errors_ : nullptr;
+  Threshold* by_value = plain_.first;
+  Threshold* by_sum = with_errors_.first;
+  if (by_value != nullptr && value < by_value->at) by_value = nullptr;
+  if (by_sum != nullptr && sum < by_sum->at) by_sum = nullptr;
   Threshold* threshold = by_value;
   if (by_sum != nullptr && (by_value == nullptr || by_sum->at < by_value->at)) threshold = by_sum;
   if (threshold == nullptr) return nullptr;
-  list_of(*threshold) = threshold->next;
+  Queue& queue = queue_of(*threshold);
+  queue.first = threshold->next;
+  if (queue.first == nullptr) queue.last = nullptr;
   threshold->queued = false;
   publish();
   return threshold;

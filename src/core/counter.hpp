@@ -77,8 +77,13 @@ class Counter {
   void insert(Threshold& threshold) noexcept;
   bool unlink(Threshold& threshold) noexcept;
   void publish() noexcept;
-  Threshold*& list_of(const Threshold& threshold) noexcept {
-    return threshold.with_errors ? first_with_errors_ : first_;
+  // Thresholds in order. Most come in order, too, so the last one is at hand.
+  struct Queue {
+    Threshold* first = nullptr;
+    Threshold* last = nullptr;
+  };
+  Queue& queue_of(const Threshold& threshold) noexcept {
+    return threshold.with_errors ? with_errors_ : plain_;
   }
   void ring_bell() noexcept;
 
@@ -88,8 +93,8 @@ class Counter {
   std::atomic<uint64_t> errors_{0};
   std::atomic<bool> errors_matter_{false};  // something waits for the sum
   std::mutex mutex_;                        // the lists
-  Threshold* first_ = nullptr;
-  Threshold* first_with_errors_ = nullptr;
+  Queue plain_;
+  Queue with_errors_;
   ProgressorList progressors_;
   Signal* signal_ = nullptr;
   std::atomic<bool> armed_{false};

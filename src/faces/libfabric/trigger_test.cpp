@@ -7,6 +7,8 @@
 #include <rdma/fi_tagged.h>
 #include <rdma/fi_trigger.h>
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -507,9 +509,23 @@ TEST_F(Trigger, AChainRunsByItself) {
   EXPECT_EQ(at_one, 11u);
 }
 
+void on_small_stack(std::function<void()> body) {
+  pthread_attr_t attr;
+  pthread_t thread;
+  ASSERT_EQ(pthread_attr_init(&attr), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attr, 512 << 10), 0);
+  const auto run = [](void* what) -> void* {
+    (*static_cast<std::function<void()>*>(what))();
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, &attr, run, &body), 0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attr);
+}
+
 TEST_F(Trigger, CounterOperationsNeedNoEndpointAndNoStack) {
   open();
-  constexpr size_t length = 30'000;
+  constexpr size_t length = 60'000;
   std::vector<fid_cntr*> ring{counter(), counter(), counter()};
   std::vector<fi_op_cntr> ops(length);
   std::vector<fi_deferred_work> works(length);
@@ -521,7 +537,7 @@ TEST_F(Trigger, CounterOperationsNeedNoEndpointAndNoStack) {
     works[i].op.cntr = &ops[i];
     ASSERT_EQ(queue(works[i]), 0);
   }
-  fi_cntr_add(ring[0], 1);
+  on_small_stack([&] { fi_cntr_add(ring[0], 1); });
   EXPECT_EQ(fi_cntr_read(ring[0]), length / 3 + 1);
   EXPECT_EQ(fi_cntr_read(ring[1]), length / 3);
   fi_op_cntr set{ring[2], 3};
@@ -655,7 +671,8 @@ TEST_F(Trigger, CountersAreLetGoOfWhenTheirWorkIsDone) {
 // More than the endpoint and the peer's mailbox take at once: what finds no room waits, in order.
 TEST_F(Trigger, WhatFindsNoRoomIsTriedAgain) {
   open(FI_THREAD_SAFE, all_caps, 64);
-  constexpr size_t count = 1000;
+  constexpr size_t count = 3000;
+  ASSERT_LT(info->tx_attr->size, count / 2);
   fid_cntr* trigger = counter();
   fid_cntr* completion = counter();
   std::vector<uint64_t> value(count);
@@ -797,6 +814,29 @@ TEST_F(Trigger, ALargeMessageGoesOnAfterItWasTriggered) {
   }
   EXPECT_EQ(fi_cntr_read(completion), 2u);
   EXPECT_EQ(in, out);
+}
+
+// Nothing has to be driven first.
+TEST_F(Trigger, WorkStartsInTheCallThatReachesItsCounter) {
+  open();
+  fid_cntr* trigger = counter();
+  fid_cntr* completion = counter();
+  const core::Counter& value = reinterpret_cast<Cntr*>(completion)->counter;
+  Operation send(FI_OP_SEND);
+  send.build(nodes[0], nullptr, 0, 0);
+  fi_deferred_work works[4];
+  for (size_t i = 0; i < 4; ++i) {
+    works[i] = send.work(trigger, i + 1, completion);
+    ASSERT_EQ(queue(works[i]), 0);
+  }
+  ASSERT_EQ(fi_cntr_add(trigger, 1), 0);
+  EXPECT_EQ(value.value(), 1u);
+  ASSERT_EQ(fi_cntr_set(trigger, 2), 0);
+  EXPECT_EQ(value.value(), 2u);
+  ASSERT_EQ(fi_cntr_adderr(trigger, 1), 0);
+  EXPECT_EQ(value.value(), 3u);
+  ASSERT_EQ(fi_cntr_seterr(trigger, 2), 0);
+  EXPECT_EQ(value.value(), 4u);
 }
 
 TEST_F(Trigger, AWaitForTheCompletionCounterEndsWhenAnotherThreadTriggers) {

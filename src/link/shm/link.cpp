@@ -159,6 +159,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   int fd = -1;
   uint64_t nonce = 0;
   if (parse_chosen(key, pid, fd, nonce)) {
+    peer->chosen_by_library = true;
     os::Fd pidfd = os::open_process(pid);
     char path[64];
     std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
@@ -390,8 +391,8 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
       peer.remote->attention.fetch_or(attention_socket, std::memory_order_seq_cst);
       if (peer.remote->sleeping.load() != 0) (void)peer.remote->sleeping.exchange(0);  // the note itself wakes it
     }
-  } else if (sent == -ECONNREFUSED && (peer.state == PeerState::Known || peer.remote != nullptr)) {
-    dying_.push_back(&peer);  // its socket is gone, so it is
+  } else if (sent == -ECONNREFUSED && (peer.state == PeerState::Known || peer.remote != nullptr || peer.chosen_by_library)) {
+    dying_.push_back(&peer);  // its socket is gone, so it is; only a name that a program chose may yet appear
   }
 }
 

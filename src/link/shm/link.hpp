@@ -58,6 +58,7 @@ struct Peer {
   uint64_t bulk_seen = 0;          // bulk_next when tend() last saw it move
   uint64_t bulk_moved_ns = 0;      // and when that was
   bool malformed = false;
+  bool chosen_by_library = false;  // the address dies with its endpoint
   PeerState state = PeerState::New;
   uint32_t bells = 0;              // doorbells answered lately
   uint32_t bell = 0;               // its doorbell in our header

@@ -11,7 +11,7 @@
 namespace weft::proto {
 namespace {
 
-constexpr size_t unexpected_overhead = 256;  // what one message costs besides its payload
+constexpr size_t unexpected_overhead = sizeof(Unexpected) + 64;  // what one message costs besides its payload
 
 // Deferred work reports to its own counter only, unless it asks for more (fi_trigger(3), deferred work queues). Failures are always told.
 bool is_quiet(const core::Counter* extra_counter, uint64_t flags) noexcept {

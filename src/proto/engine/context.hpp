@@ -124,7 +124,7 @@ struct ReceiveRequest {
 };
 
 struct RxContext : RxSink {
-  static constexpr size_t unexpected_bytes_default = size_t{64} << 20;
+  static constexpr size_t unexpected_bytes_default = size_t{32} << 20;
   static constexpr size_t unexpected_count_max = size_t{1} << 20;
 
   RxContext(uint8_t index, size_t bound, uint64_t seed)

@@ -176,6 +176,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // Drops every operation without a completion, before the queues go away.
   void abandon() noexcept;
   size_t transmit_in_use() const noexcept { return transmit_ops_.in_use(); }
+  size_t service_in_use() const noexcept { return service_ops_.in_use(); }
   // Takes back an operation that has not been sent yet. 0 or -FI_ENOENT.
   ssize_t cancel(const void* context) noexcept;
 
