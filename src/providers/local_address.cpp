@@ -28,7 +28,7 @@ Result<std::vector<std::byte>> resolve_local(const char* node, const char* servi
 std::string local_to_string(const void* bytes, size_t address_bytes) {
   const char* text = static_cast<const char*>(bytes);
   const std::string_view address(text, ::strnlen(text, address_bytes));
-  const bool sound = address.size() < address_bytes && (address.starts_with("fi_shm://") || address.starts_with("fi_ns://"));
+  const bool sound = address.size() < address_bytes && address.find("://") != std::string_view::npos;
   return sound ? std::string(address) : std::string();
 }
 

@@ -1,4 +1,5 @@
 // What completions say and when they come: formats, selective completion, default flags, completion levels, errors, small queues.
+#include <algorithm>
 #include <cstring>
 
 #include "fixture.hpp"
@@ -173,7 +174,7 @@ TEST(Completions, inject_flag_of_sendmsg__fi_msg_3) {
 TEST(Completions, buffer_reuse_after_completion__fi_cq_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED});
   for (const uint64_t level : {FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE}) {
-    for (const size_t len : {size_t{8}, size_t{64}, size_t{5000}, size_t{300'000}}) {
+    for (const size_t len : {size_t{0}, size_t{8}, size_t{64}, size_t{5000}, size_t{300'000}}) {
       SCOPED_TRACE(std::to_string(len) + ", level " + std::to_string(level >> 26));
       auto out = pattern(len, 9);
       std::vector<uint8_t> in(len);
@@ -203,7 +204,7 @@ TEST(Completions, delivery_complete_means_delivered__fi_cq_3) {
   WEFT_ASSERT_OK(w.post([&] { return fi_tsend(w[0], &first, 8, nullptr, w[0].peer[1], 1, &hello_sent); }));
   w.done(w[1].rx, hello);
   w.done(w[0].tx, hello_sent);
-  for (const size_t len : {size_t{8}, size_t{64}, size_t{5000}, size_t{300'000}}) {
+  for (const size_t len : {size_t{0}, size_t{8}, size_t{64}, size_t{5000}, size_t{300'000}}) {
     SCOPED_TRACE(len);
     const auto out = pattern(len, 9);
     std::vector<uint8_t> in(len, 0);
@@ -312,6 +313,29 @@ TEST(Completions, one_queue_for_everything__fi_endpoint_3) {
     EXPECT_TRUE(w.done(w[i].tx, sent[i]).flags & FI_SEND);
     EXPECT_EQ(in[i], out[1 - i]);
   }
+}
+
+// fi_endpoint(3), FI_SELECTIVE_COMPLETION for RMA; fi_rma(3), FI_COMPLETION and FI_INJECT of fi_writemsg.
+TEST(Completions, selective_rma__fi_rma_3) {
+  WEFT_WORLD(w, {.caps = FI_RMA,
+                 .tx_op_flags = FI_DELIVERY_COMPLETE,
+                 .tx_bind = FI_TRANSMIT | FI_SELECTIVE_COMPLETION});
+  std::vector<uint8_t> target(1000);
+  Region region = w.reg(1, target.data(), target.size(), FI_REMOTE_READ | FI_REMOTE_WRITE);
+  auto out = pattern(40, 1);
+  const iovec from{out.data(), out.size()};
+  const fi_rma_iov to{region.at(100), 40, region.key()};
+  Ctx silent, told;
+  WEFT_ASSERT_OK(w.post([&] {
+    return fi_write(w[0], out.data(), 40, nullptr, w[0].peer[1], region.at(), region.key(), &silent);
+  }));
+  EXPECT_TRUE(w.progress_until([&] { return first_difference(target.data(), 40, 1) == 40; }));
+  EXPECT_TRUE(w.quiet(w[0].tx));
+  const fi_msg_rma msg{&from, nullptr, 1, w[0].peer[1], &to, 1, &told, 0};
+  WEFT_ASSERT_OK(w.post([&] { return fi_writemsg(w[0], &msg, FI_COMPLETION | FI_INJECT); }));
+  std::fill(out.begin(), out.end(), 0xff);
+  w.done(w[0].tx, told);
+  EXPECT_TRUE(w.progress_until([&] { return first_difference(target.data() + 100, 40, 1) == 40; }));
 }
 
 }  // namespace

@@ -300,5 +300,58 @@ TEST(Messages, tagged_and_untagged_do_not_meet__fi_tagged_3) {
   EXPECT_EQ(tagged, two);
 }
 
+// fi_msg(3), FI_MORE: only a hint. The last one without it brings all of them.
+TEST(Messages, more__fi_msg_3) {
+  WEFT_WORLD(w, {.caps = FI_MSG, .msg_order = FI_ORDER_SAS});
+  uint64_t in[20], out[20];
+  std::vector<Ctx> sent(20), received(20);
+  for (size_t i = 0; i < 20; ++i) {
+    WEFT_ASSERT_OK(fi_recv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, &received[i]));
+  }
+  for (size_t i = 0; i < 20; ++i) {
+    out[i] = i;
+    const iovec from{&out[i], 8};
+    const fi_msg msg{&from, nullptr, 1, w[0].peer[1], &sent[i], 0};
+    WEFT_ASSERT_OK(w.post([&] { return fi_sendmsg(w[0], &msg, i == 19 ? 0 : FI_MORE); }));
+  }
+  for (size_t i = 0; i < 20; ++i) {
+    w.done(w[1].rx, received[i]);
+    w.done(w[0].tx, sent[i]);
+    EXPECT_EQ(in[i], i);
+  }
+}
+
+// fi_getinfo(3), FI_SEND and FI_RECV restrict FI_MSG: an endpoint for one direction needs a queue for that direction alone.
+TEST(Messages, one_direction_only__fi_getinfo_3) {
+  const Options to_send{.caps = FI_MSG | FI_SEND, .endpoints = 0};
+  const Options to_receive{.caps = FI_MSG | FI_RECV};
+  WEFT_SKIP_IF(missing(to_send));
+  WEFT_WORLD(w, to_receive);
+  const Info info = find_info(to_send);
+  fi_cq_attr cq_attr{};
+  cq_attr.format = FI_CQ_FORMAT_TAGGED;
+  fi_av_attr av_attr{};
+  Handle<fid_av> av;
+  WEFT_ASSERT_OK(fi_av_open(w.domain(), &av_attr, av.out(), nullptr));
+  Cq* cq = w.add_cq(w.domain(), cq_attr);
+  Handle<fid_ep> ep;
+  WEFT_ASSERT_OK(fi_endpoint(w.domain(), info.get(), ep.out(), nullptr));
+  WEFT_ASSERT_OK(fi_ep_bind(ep.get(), av.fid(), 0));
+  WEFT_ASSERT_OK(fi_ep_bind(ep.get(), cq->fid(), FI_TRANSMIT));
+  WEFT_ASSERT_OK(fi_enable(ep.get()));
+  fi_addr_t to = FI_ADDR_NOTAVAIL;
+  ASSERT_EQ(fi_av_insert(av.get(), w[0].name.data(), 1, &to, 0, nullptr), 1);
+  for (const size_t len : {size_t{8}, size_t{300'000}}) {
+    const auto out = pattern(len, 1);
+    std::vector<uint8_t> in(len);
+    Ctx sent, received;
+    WEFT_ASSERT_OK(fi_recv(w[0], in.data(), len, nullptr, FI_ADDR_UNSPEC, &received));
+    WEFT_ASSERT_OK(w.post([&] { return fi_send(ep.get(), out.data(), len, nullptr, to, &sent); }));
+    w.done(w[0].rx, received);
+    w.done(cq, sent);
+    WEFT_EXPECT_PATTERN(in.data(), len, 1);
+  }
+}
+
 }  // namespace
 }  // namespace weft::conformance

@@ -219,6 +219,48 @@ TEST(WaitFd, trywait_and_poll__fi_poll_3) {
   w.done(w[1].rx, received);
 }
 
+// fi_cq(3), FI_CQ_COND_THRESHOLD: an optimisation only; a blocking read that hopes for more entries still ends.
+TEST(WaitCond, threshold__fi_cq_3_wait_cond) {
+  WEFT_WORLD(w, {.caps = FI_TAGGED, .wait_obj = FI_WAIT_UNSPEC, .endpoints = 0});
+  fi_cq_attr attr{};
+  attr.format = FI_CQ_FORMAT_TAGGED;
+  attr.wait_obj = FI_WAIT_UNSPEC;
+  attr.wait_cond = FI_CQ_COND_THRESHOLD;
+  Handle<fid_cq> cq;
+  const int rc = fi_cq_open(w.domain(), &attr, cq.out(), nullptr);
+  if (rc != 0) *cq.out() = nullptr;
+  WEFT_SKIP_IF(rc == -FI_ENOSYS || rc == -FI_EINVAL ? "no wait conditions" : "");
+  WEFT_ASSERT_OK(rc);
+  fi_av_attr av_attr{};
+  Handle<fid_av> av;
+  Handle<fid_ep> ep;
+  WEFT_ASSERT_OK(fi_av_open(w.domain(), &av_attr, av.out(), nullptr));
+  WEFT_ASSERT_OK(fi_endpoint(w.domain(), w.info(), ep.out(), nullptr));
+  WEFT_ASSERT_OK(fi_ep_bind(ep.get(), av.fid(), 0));
+  WEFT_ASSERT_OK(fi_ep_bind(ep.get(), cq.fid(), FI_TRANSMIT | FI_RECV));
+  WEFT_ASSERT_OK(fi_enable(ep.get()));
+  uint64_t in = 0;
+  Ctx ctx;
+  WEFT_ASSERT_OK(fi_trecv(ep.get(), &in, 8, nullptr, FI_ADDR_UNSPEC, 1, 0, &ctx));
+  fi_cq_tagged_entry entries[4];
+  const size_t threshold = 3;
+  const auto start = Clock::now();
+  EXPECT_EQ(fi_cq_sread(cq.get(), entries, 4, &threshold, 50), -FI_EAGAIN);
+  WEFT_ASSERT_OK(fi_cancel(ep.fid(), &ctx));
+  EXPECT_EQ(fi_cq_sread(cq.get(), entries, 4, &threshold, 3000), -FI_EAVAIL) << "an error need not wait";
+  EXPECT_LT(ms_since(start), 10'000);
+}
+
+// fi_eq(3) and fi_cq(3), FI_GETWAIT of FI_WAIT_MUTEX_COND: both pointers are there.
+TEST(WaitCond, mutex_and_cond__fi_cq_3) {
+  WEFT_SKIP_IF(wait_missing(FI_WAIT_MUTEX_COND));
+  WEFT_WORLD(w, {.caps = FI_TAGGED, .wait_obj = FI_WAIT_MUTEX_COND});
+  fi_mutex_cond pair{};
+  WEFT_ASSERT_OK(fi_control(w[0].rx->fid(), FI_GETWAIT, &pair));
+  EXPECT_NE(pair.mutex, nullptr);
+  EXPECT_NE(pair.cond, nullptr);
+}
+
 // fi_cq(3): a queue without wait object must not be slept on; the call says no.
 TEST(WaitNone, sread_is_refused__fi_cq_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED, .wait_obj = FI_WAIT_NONE});

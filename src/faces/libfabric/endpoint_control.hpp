@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "faces/libfabric/endpoint_data.hpp"
 #include "os/clock.hpp"
@@ -317,6 +319,31 @@ struct ControlOps {
     return room < own.size() ? -FI_ETOOSMALL : 0;
   }
 
+  // Another name, before the endpoint is enabled (fi_cm(3)). The old one stays when the new one is taken.
+  static int setname(::fid* fid, void* address, size_t length) {
+    P& p = port_of<L>(fid);
+    if (p.engine == nullptr || p.owned_core == nullptr || address == nullptr) return -FI_EINVAL;
+    if (p.enabled) return -FI_EOPBADSTATE;
+    return no_throw([&] {
+      std::string name(static_cast<const char*>(address), ::strnlen(static_cast<const char*>(address), length));
+      if (name.empty() || p.domain->provider->to_string(padded(name).data()).empty()) return -FI_EINVAL;
+      std::scoped_lock guard(p.domain->lock);
+      const auto own = p.engine->link().address();
+      const std::string before(reinterpret_cast<const char*>(own.data()), ::strnlen(reinterpret_cast<const char*>(own.data()), own.size()));
+      p.engine->link().close();
+      auto opened = p.engine->link().open(name, *p.engine);
+      if (opened) return 0;
+      log_warn(provider(p), FI_LOG_EP_CTRL, "fi_setname: %s", opened.error().why.c_str());
+      if (!p.engine->link().open(before, *p.engine)) log_warn(provider(p), FI_LOG_EP_CTRL, "fi_setname: the old name is lost, too");
+      return -opened.error().code;
+    });
+  }
+  static std::vector<char> padded(const std::string& name) {
+    std::vector<char> bytes(std::max(L::address_length, name.size() + 1));
+    std::copy(name.begin(), name.end(), bytes.begin());
+    return bytes;
+  }
+
   // --- closing ---
   static void detach_all(P& p) noexcept {
     const auto leave = [&](Cq* cq, std::vector<Cntr*>& counters) {
@@ -376,7 +403,6 @@ struct ControlOps {
   }
 
   // --- what an endpoint of this kind does not have ---
-  static int no_setname(::fid*, void*, size_t) { return -FI_ENOSYS; }
   static int no_getpeer(fid_ep*, void*, size_t*) { return -FI_ENOSYS; }
   static int no_connect(fid_ep*, const void*, const void*, size_t) { return -FI_ENOSYS; }
   static int no_listen(fid_pep*) { return -FI_ENOSYS; }

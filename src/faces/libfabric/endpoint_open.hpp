@@ -215,7 +215,7 @@ template <class L>
 fi_ops_ep Opener<L>::ep_ops = {sizeof(fi_ops_ep), Control::cancel, Control::getopt,       Control::setopt,
                                tx_ctx,            rx_ctx,          Control::rx_size_left, Control::tx_size_left};
 template <class L>
-fi_ops_cm Opener<L>::cm_ops = {sizeof(fi_ops_cm),   Control::no_setname, Control::getname,   Control::no_getpeer,  Control::no_connect,
+fi_ops_cm Opener<L>::cm_ops = {sizeof(fi_ops_cm),   Control::setname, Control::getname,   Control::no_getpeer,  Control::no_connect,
                                Control::no_listen, Control::no_accept,  Control::no_reject, Control::no_shutdown, Control::no_join};
 
 }  // namespace weft::fi

@@ -122,6 +122,11 @@ void Link::close() noexcept {
   while (!peers_.empty()) forget(*peers_.begin()->second);
   header_ = nullptr;
   header_map_ = {};
+  free_channels_.clear();
+  channels_ = 0;
+  rung_.clear();
+  lost_.clear();
+  dying_.clear();
   file_.reset();
   socket_.reset();
   epoll_.reset();

@@ -260,8 +260,8 @@ Op& RxContext::begin(Op& op, const Unexpected& message) noexcept {
   if (op.multi) {
     std::byte* at = nullptr;
     size_t room = 0;
-    Op* part = ops.take();
-    if (part == nullptr) {  // the table is full: the message cannot be taken apart from the buffer, so it ends it
+    Op* part = ops.take_beyond();  // bounded by what peers may have under way
+    if (part == nullptr) {         // out of memory: the message cannot be taken apart from the buffer, so it ends it
       messages.remove(op);
       part = &op;
       at = op.buffer + op.done;

@@ -46,7 +46,8 @@ struct PeerState {
   fi_addr_t fi_addr = FI_ADDR_NOTAVAIL; // in the endpoint's address vector
   Conversation* owner = nullptr;
   const RxSink* sink = nullptr;         // of the endpoint, for shared receive contexts
-  List<Op, QueueHook> queue;            // operations in order, waiting for room
+  List<Op, QueueHook> control;          // frames of the protocol, waiting for room; they go before the queue
+  List<Op, QueueHook> queue;            // operations in order, waiting for room, or for others (FI_FENCE)
   List<Op, InFlightHook> in_flight;     // every operation that names it
   uint64_t unacknowledged = 0;          // operations whose Done has not come (FI_FENCE waits for zero)
   // A message that comes in several frames: where its bytes go (neither: nowhere) and how many are still to come.

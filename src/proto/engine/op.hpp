@@ -81,6 +81,7 @@ struct Op : core::PostedBase, QueueHook, InFlightHook {
   uint8_t target_count = 0;
   uint8_t region_count = 0;
   bool acked = false;           // counted in PeerState::unacknowledged
+  bool announced = false;       // by a ready-to-send frame: the peer may ask for segments
   bool has_data = false;
   uint32_t datatype = 0;
   uint32_t atomic_op = 0;
@@ -117,6 +118,11 @@ class OpTable {
     free_ = op->parent;
     ++in_use_;
     return op;
+  }
+  // The same beyond the bound, for what cannot be refused. Null: out of memory.
+  Op* take_beyond() noexcept {
+    if (free_ == nullptr && chunks_.size() * chunk_ops >= bound_) bound_ += chunk_ops;
+    return take();
   }
   void give(Op& op) noexcept {
     op.kind = OpKind::Idle;

@@ -124,12 +124,8 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
   peer.lost = true;
   peer.gate |= PeerState::gate_lost;
   const int status = why == core::ProviderError::PeerUnreachable ? FI_EHOSTUNREACH : FI_EIO;
-  while (Op* op = peer.queue.pop_front()) {
-    if (op->kind == OpKind::Control)
-      service_ops_.give(*op);
-    else
-      finish_transmit(*op, status, why);
-  }
+  while (Op* op = peer.control.pop_front()) service_ops_.give(*op);
+  while (Op* op = peer.queue.pop_front()) finish_transmit(*op, status, why);
   if (std::erase(blocked_peers_, &peer) != 0) --busy_;
   while (Op* op = peer.in_flight.front()) {
     if (op->stage == OpStage::Streaming) {
@@ -145,7 +141,7 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
     if (rx_[i] != nullptr) rx_[i]->forget_peer(peer);
   for (Peer*& entry : cache_storage_)
     if (entry == &peer) entry = nullptr;
-  std::erase(doomed_, &peer);
+  busy_ -= std::erase(doomed_, &peer);
 }
 
 template <Link L>
@@ -168,7 +164,8 @@ bool Engine<L>::has_unsent() const noexcept {
 template <Link L>
 void Engine<L>::abandon() noexcept {
   for (auto& peer : peers_) {
-    while (Op* op = peer->queue.pop_front()) (op->kind == OpKind::Control ? service_ops_ : transmit_ops_).give(*op);
+    while (Op* op = peer->control.pop_front()) service_ops_.give(*op);
+    while (Op* op = peer->queue.pop_front()) transmit_ops_.give(*op);
     while (Op* op = peer->in_flight.pop_front()) {
       if (op->stage == OpStage::Streaming) List<Op, QueueHook>::remove(*op);
       for (uint8_t i = 0; i < op->region_count; ++i) regions_->release(*op->regions[i]);
@@ -192,7 +189,8 @@ void Engine<L>::abandon() noexcept {
 template <Link L>
 ssize_t Engine<L>::cancel(const void* context) noexcept {
   for (auto& peer : peers_) {
-    Op* found = peer->queue.find([context](const Op& op) { return op.kind != OpKind::Control && op.context == context; });
+    // Not a train that is under way: the peer waits for the rest of it.
+    Op* found = peer->queue.find([context](const Op& op) { return op.context == context && op.done == 0; });
     if (found == nullptr) continue;
     List<Op, QueueHook>::remove(*found);
     finish_transmit(*found, FI_ECANCELED, core::ProviderError::Cancelled);

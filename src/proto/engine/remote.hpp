@@ -225,8 +225,8 @@ void Engine<L>::on_cts(Peer& peer, const wire::FrameHead& head, const std::byte*
   size_t left = head.length;
   wire::CtsPrefix cts;
   Op* op = find_op(head.a, peer);
-  const bool sound = wire::take(payload, left, cts) && op != nullptr && OpTable::kind_of(head.a) == OpTableKind::Transmit &&
-                     (op->kind == OpKind::Send || op->kind == OpKind::Write) && op->stage == OpStage::Waiting && cts.length <= op->length;
+  const bool sound = wire::take(payload, left, cts) && op != nullptr && OpTable::kind_of(head.a) == OpTableKind::Transmit && op->announced &&
+                     op->stage == OpStage::Waiting && cts.length <= op->length;
   if (!sound) {
     malformed(peer);
     return;

@@ -134,6 +134,7 @@ ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Req
   op.data = request.data;
   op.has_data = (request.flags & FI_REMOTE_CQ_DATA) != 0;
   op.acked = false;
+  op.announced = false;
   op.extra_counter = request.extra_counter;
   op.iov_count = static_cast<uint8_t>(request.iov_count);
   std::copy_n(request.iov, request.iov_count, op.iov.begin());
@@ -180,12 +181,12 @@ bool Engine<L>::own_bytes(Op& op) noexcept {
 template <Link L>
 void Engine<L>::enqueue(Peer& peer, Op& op) noexcept {
   op.stage = OpStage::Queued;
-  if (peer.queue.empty()) {
+  if ((peer.gate & PeerState::gate_queued) == 0) {
     blocked_peers_.push_back(&peer);
     ++busy_;
     peer.gate |= PeerState::gate_queued;
   }
-  peer.queue.push_back(op);
+  (op.kind == OpKind::Control ? peer.control : peer.queue).push_back(op);
 }
 
 template <Link L>
@@ -252,6 +253,7 @@ typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
   const auto kind = op.tagged ? wire::FrameKind::TaggedRts : wire::FrameKind::MsgRts;
   const wire::FrameHead head{kind, flags, op.target_context, static_cast<uint32_t>(prefix_bytes), op.tag, op.data};
   if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), nullptr, 0)) return Step::Blocked;
+  op.announced = true;
   wait_for_peer(peer, op);
   return Step::Sent;
 }
@@ -298,6 +300,7 @@ typename Engine<L>::Step Engine<L>::step_rma(Peer& peer, Op& op) noexcept {
   const size_t payload = eager ? op.length : 0;
   const wire::FrameHead head{kind, flags, op.target_context, static_cast<uint32_t>(prefix_bytes + payload), id, op.data};
   if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), op.iov.data(), eager ? op.iov_count : 0)) return Step::Blocked;
+  op.announced = write && !eager;
   wait_for_peer(peer, op);
   return Step::Sent;
 }
@@ -344,7 +347,8 @@ void Engine<L>::send_control(Peer& peer, wire::FrameKind kind, uint8_t flags, ui
                              std::span<const std::byte> payload) noexcept {
   if (peer.lost) return;
   const wire::FrameHead head{kind, flags, 0, static_cast<uint32_t>(payload.size()), a, b};
-  if ((peer.gate & PeerState::gate_queued) == 0 && link_.send(peer, head, payload, nullptr, 0)) return;
+  // Past operations that wait: behind one that is fenced it would wait for the peer, and the peer for it.
+  if (peer.control.empty() && link_.send(peer, head, payload, nullptr, 0)) return;
   Op* op = service_ops_.take();
   if (op != nullptr) {
     op->bounce.reset(payload.empty() ? nullptr : new (std::nothrow) std::byte[payload.size()]);
@@ -402,6 +406,13 @@ void Engine<L>::work() noexcept {
 
 template <Link L>
 void Engine<L>::flush(Peer& peer) noexcept {
+  while (Op* op = peer.control.front()) {
+    List<Op, QueueHook>::remove(*op);
+    if (step_control(peer, *op) == Step::Blocked) {
+      peer.control.push_front(*op);
+      return;
+    }
+  }
   while (Op* op = peer.queue.front()) {
     if ((op->flags & FI_FENCE) != 0 && peer.unacknowledged > 0) return;
     List<Op, QueueHook>::remove(*op);

@@ -1,0 +1,65 @@
+// Random programs over engines that are linked in memory, checked against a model (sim_world.hpp). A failure prints the seed and the
+// command that repeats it. WEFT_SEED runs one seed, WEFT_SEEDS says how many.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "proto/engine/sim_world.hpp"
+
+namespace {
+
+bool starving = false;
+
+void* take(size_t bytes) noexcept { return std::malloc(bytes == 0 ? 1 : bytes); }
+void* take_or_throw(size_t bytes) {
+  if (void* at = take(bytes); at != nullptr) return at;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+// What may fail without an exception does fail while `starving`.
+void* operator new(size_t bytes) { return take_or_throw(bytes); }
+void* operator new[](size_t bytes) { return take_or_throw(bytes); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return starving ? nullptr : take(bytes); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return starving ? nullptr : take(bytes); }
+void operator delete(void* at) noexcept { std::free(at); }
+void operator delete[](void* at) noexcept { std::free(at); }
+void operator delete(void* at, size_t) noexcept { std::free(at); }
+void operator delete[](void* at, size_t) noexcept { std::free(at); }
+
+namespace weft::proto::sim {
+namespace {
+
+uint64_t number_from_environment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
+}
+
+template <class L>
+class EngineProperty : public testing::Test {};
+using Links = testing::Types<PlainLink, RichLink>;
+
+class LinkNames {
+ public:
+  template <class L>
+  static std::string GetName(int) {
+    return HasSmallFrames<L> ? "RichLink" : "PlainLink";
+  }
+};
+TYPED_TEST_SUITE(EngineProperty, Links, LinkNames);
+
+TYPED_TEST(EngineProperty, RandomProgramsEndAsTheModelSays) {
+  const uint64_t only = number_from_environment("WEFT_SEED", 0);
+  const uint64_t count = only != 0 ? 1 : number_from_environment("WEFT_SEEDS", 1500);
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t seed = only != 0 ? only : i + 1;
+    World<TypeParam> world(seed, [](bool on) { starving = on; });
+    const std::string wrong = world.run(60 + static_cast<int>(seed % 7) * 60);
+    ASSERT_EQ(wrong, "") << "seed " << seed << "; again: WEFT_SEED=" << seed << " weft_proto_test --gtest_filter=EngineProperty/*";
+  }
+}
+
+}  // namespace
+}  // namespace weft::proto::sim

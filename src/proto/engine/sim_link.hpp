@@ -1,0 +1,242 @@
+// A Link for tests of the engine: frames travel over queues in memory, when and as the test likes. Must not know tags or completions.
+//
+// Whatever the contract of link.hpp allows may happen: send() refuses, frames wait, poll() takes from the sources in any order, small frames
+// have to be told, memory runs out while a frame is shown, reading a peer's memory is refused, peers are lost after what they had sent.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "core/provider_error.hpp"
+#include "proto/engine/link.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::proto::sim {
+
+inline constexpr size_t address_bytes = 16;
+
+struct Frame {
+  wire::FrameHead head{};
+  std::vector<std::byte> payload;
+  bool told = true;  // false: sent Unseen, and the engine has not called tell() yet
+};
+
+// Who is told of what happens in a Net. `from` and `to` are numbers of links.
+struct Watcher {
+  virtual void arrived(int from, int to, const Frame& frame) = 0;  // on_frame() has taken it
+  virtual void lost(int at, int peer) = 0;                         // peer_lost() is about to be called
+  // While true, allocations that may fail do.
+  virtual void starve(bool on) = 0;
+
+ protected:
+  ~Watcher() = default;
+};
+
+// The wires between the links of one test, and the chances of what goes wrong on them, in percent.
+struct Net {
+  explicit Net(uint64_t seed) : random(seed) {}
+  bool chance(unsigned percent) { return percent != 0 && random() % 100 < percent; }
+
+  std::mt19937_64 random;
+  Watcher* watcher = nullptr;
+  unsigned refusal = 0;       // send() says no
+  unsigned delay = 0;         // poll() leaves the rest of a wire for later
+  unsigned starving = 0;      // no memory while a frame is shown
+  unsigned unseen = 0;        // a small frame has to be told
+  unsigned unreadable = 0;    // remote read fails
+  size_t frames_max = 64;     // on one wire
+  std::map<std::pair<int, int>, std::deque<Frame>> wires;  // (from, to)
+  std::vector<bool> dead;
+
+  bool quiet() const {
+    return std::all_of(wires.begin(), wires.end(), [this](const auto& wire) {
+      return wire.second.empty() || dead[static_cast<size_t>(wire.first.second)];
+    });
+  }
+  // The owner of the link has gone. What it had sent stays on the wires.
+  void kill(int id) { dead[static_cast<size_t>(id)] = true; }
+};
+
+inline std::array<std::byte, address_bytes> address_of(int id) {
+  std::array<std::byte, address_bytes> out{};
+  std::memcpy(out.data(), "sim", 3);
+  std::memcpy(out.data() + 4, &id, sizeof(id));
+  return out;
+}
+
+struct PeerBase {
+  int id = -1;
+};
+
+struct SimEvents {
+  virtual PeerBase* make_peer(std::span<const std::byte> address) = 0;
+  virtual void peer_lost(PeerBase& peer, core::ProviderError why) noexcept = 0;
+
+ protected:
+  ~SimEvents() = default;
+};
+
+// The least that a Link can be.
+class PlainLink {
+ public:
+  using PeerBase = sim::PeerBase;
+  using Events = SimEvents;
+  static constexpr size_t frame_bytes_max = 12'000;  // an atomic operation fits
+  static constexpr size_t eager_bytes_max = 200;
+  static constexpr size_t train_bytes_max = 1500;
+  static constexpr size_t train_car_bytes = 300;
+  static constexpr size_t segment_bytes = 700;
+  static constexpr size_t address_length = address_bytes;
+
+  void open(Net& net, int id, Events& events) {
+    net_ = &net;
+    id_ = id;
+    events_ = &events;
+    address_ = address_of(id);
+    if (net.dead.size() <= static_cast<size_t>(id)) net.dead.resize(static_cast<size_t>(id) + 1, false);
+  }
+  std::span<const std::byte> address() const { return address_; }
+
+  PeerBase* connect(std::span<const std::byte> address, int& error) {
+    int id = -1;
+    if (address.size() == address_bytes) std::memcpy(&id, address.data() + 4, sizeof(id));
+    if (id < 0 || static_cast<size_t>(id) >= net_->dead.size()) {
+      error = EINVAL;
+      return nullptr;
+    }
+    PeerBase*& peer = peers_[id];
+    if (peer == nullptr) {
+      peer = events_->make_peer(address);
+      peer->id = id;
+    }
+    return peer;
+  }
+  void forget(PeerBase& peer) noexcept {
+    net_->wires[{peer.id, id_}].clear();
+    peers_.erase(peer.id);
+  }
+  bool send(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts, size_t part_count) noexcept {
+    return !net_->chance(net_->refusal) && put(peer, head, prefix, parts, part_count, true);
+  }
+  void close() noexcept { peers_.clear(); }
+
+  template <class Handler>
+  int poll(Handler& handler) noexcept {
+    int taken = 0;
+    std::vector<int> sources;
+    for (size_t id = 0; id < net_->dead.size(); ++id) sources.push_back(static_cast<int>(id));
+    std::shuffle(sources.begin(), sources.end(), net_->random);
+    for (const int from : sources) {
+      taken += drain(from, handler);
+      lose(from);
+    }
+    return taken;
+  }
+
+ protected:
+  bool put(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts, size_t part_count, bool told) {
+    auto& wire = net_->wires[{id_, peer.id}];
+    if (wire.size() >= net_->frames_max) return false;
+    Frame frame{head, {prefix.begin(), prefix.end()}, told};
+    for (size_t i = 0; i < part_count; ++i) {
+      const auto* bytes = static_cast<const std::byte*>(parts[i].iov_base);
+      frame.payload.insert(frame.payload.end(), bytes, bytes + parts[i].iov_len);
+    }
+    if (frame.payload.size() < head.length || head.length > frame_bytes_max) std::abort();  // the engine broke the contract
+    frame.payload.resize(head.length);
+    wire.push_back(std::move(frame));
+    return true;
+  }
+
+  template <class Handler>
+  int drain(int from, Handler& handler) noexcept {
+    int taken = 0;
+    auto& wire = net_->wires[{from, id_}];
+    while (!wire.empty() && wire.front().told && !net_->chance(net_->delay)) {
+      Frame frame = wire.front();  // a copy of its own size: a read beyond it is seen
+      int error = 0;
+      const auto address = address_of(from);
+      PeerBase* peer = connect(address, error);
+      const bool starves = net_->watcher != nullptr && net_->chance(net_->starving) && may_wait(frame.head.kind);
+      if (starves) net_->watcher->starve(true);
+      const bool took = handler.on_frame(*peer, frame.head, frame.payload.data());
+      if (starves) net_->watcher->starve(false);
+      if (!took) break;
+      wire.pop_front();
+      ++taken;
+      if (net_->watcher != nullptr) net_->watcher->arrived(from, id_, frame);
+    }
+    return taken;
+  }
+  static bool may_wait(wire::FrameKind kind) noexcept {
+    using enum wire::FrameKind;
+    return kind == Tagged || kind == Msg || kind == TaggedFirst || kind == MsgFirst;
+  }
+  void lose(int id) noexcept {
+    const auto found = peers_.find(id);
+    if (found == peers_.end() || !net_->dead[static_cast<size_t>(id)] || !net_->wires[{id, id_}].empty() || net_->chance(net_->delay)) return;
+    PeerBase& peer = *found->second;
+    peers_.erase(found);
+    if (net_->watcher != nullptr) net_->watcher->lost(id_, id);
+    events_->peer_lost(peer, core::ProviderError::PeerDied);
+  }
+
+  Net* net_ = nullptr;
+  int id_ = -1;
+  Events* events_ = nullptr;
+  std::array<std::byte, address_bytes> address_{};
+  std::map<int, PeerBase*> peers_;
+};
+static_assert(Link<PlainLink> && !HasSmallFrames<PlainLink> && !HasRemoteRead<PlainLink> && !HasSleep<PlainLink>);
+
+// All that a Link can be, apart from sleep.
+class RichLink : public PlainLink {
+ public:
+  static constexpr size_t small_bytes_max = 48;
+
+  SmallSend send_small(PeerBase& peer, const wire::FrameHead& head, const void* bytes) noexcept {
+    const iovec part{const_cast<void*>(bytes), head.length};
+    const bool unseen = net_->chance(net_->unseen);
+    if (net_->chance(net_->refusal) || !put(peer, head, {}, &part, 1, !unseen)) return SmallSend::Refused;
+    return unseen ? SmallSend::Unseen : SmallSend::Sent;
+  }
+  void tell(PeerBase& peer) noexcept {
+    for (Frame& frame : net_->wires[{id_, peer.id}]) frame.told = true;
+  }
+
+  bool can_read(PeerBase& peer) noexcept { return peer.id % 2 == id_ % 2 || !net_->chance(20); }
+  uint64_t stamp() const noexcept { return ++stamps_; }
+  bool prefer_read(PeerBase&, uint64_t, uint64_t) noexcept { return net_->chance(50); }
+  int read(PeerBase& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote, size_t remote_count, size_t bytes) noexcept {
+    if (net_->dead[static_cast<size_t>(peer.id)]) return -ESRCH;
+    if (net_->chance(net_->unreadable)) return -EPERM;
+    std::vector<std::byte> all;
+    for (size_t i = 0; i < remote_count; ++i) {
+      const auto* from = reinterpret_cast<const std::byte*>(remote[i].address);
+      all.insert(all.end(), from, from + remote[i].length);
+    }
+    if (all.size() < bytes) return -EFAULT;
+    size_t done = 0;
+    for (size_t i = 0; i < local_count && done < bytes; ++i) {
+      const size_t n = std::min(local[i].iov_len, bytes - done);
+      std::copy_n(all.data() + done, n, static_cast<std::byte*>(local[i].iov_base));
+      done += n;
+    }
+    return done == bytes ? 0 : -EFAULT;
+  }
+
+ private:
+  mutable uint64_t stamps_ = 0;
+};
+static_assert(Link<RichLink> && HasSmallFrames<RichLink> && HasRemoteRead<RichLink>);
+
+}  // namespace weft::proto::sim
