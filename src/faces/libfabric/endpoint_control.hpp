@@ -393,6 +393,7 @@ struct ControlOps {
       } else if (p.core != nullptr && !p.alias && p.core->scalable && p.receiver != nullptr) {
         p.core->engine.release_receive_context(p.index);
       }
+      if (p.owned_core == nullptr && p.core != nullptr && p.transmitter != nullptr) p.core->engine.release_transmit_context(*p.tx);
       detach_all(p);
       if (p.owned_core != nullptr && p.core->av != nullptr) drop(p.core->av->users);
       if (p.parent != nullptr) drop(p.parent->users);

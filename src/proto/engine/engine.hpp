@@ -86,6 +86,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void release_receive_context(size_t index) noexcept;
   // Where completions go when the receive context is a shared one.
   void set_sink(const RxSink* sink) noexcept { sink_ = sink; }
+  // The transmit context goes: its operations in flight end without a completion.
+  void release_transmit_context(const TxContext& context) noexcept;
   // A queue that must not overflow: while it is full no frames are taken.
   void add_queue(core::CompletionQueue* queue);
   const EngineLimits& limits() const noexcept { return limits_; }
@@ -268,6 +270,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   OpTable service_ops_;
   core::MemoryRegionTable* regions_ = nullptr;
   const RxSink* sink_ = nullptr;
+  TxContext retired_;  // of operations whose context was closed
   EngineLimits limits_;
   Errands* errands_ = nullptr;
   std::vector<Peer*> cache_storage_;

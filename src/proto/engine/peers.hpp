@@ -40,6 +40,20 @@ void Engine<L>::release_receive_context(size_t index) noexcept {
 }
 
 template <Link L>
+void Engine<L>::release_transmit_context(const TxContext& context) noexcept {
+  const auto retire = [&](Op& op) {
+    if (op.tx != &context || (op.kind != OpKind::Send && op.kind != OpKind::Write && op.kind != OpKind::Read && op.kind != OpKind::Atomic)) return;
+    op.tx = &retired_;
+    op.completes = false;
+    op.extra_counter = nullptr;
+  };
+  for (auto& peer : peers_) {
+    peer->queue.for_each(retire);
+    peer->in_flight.for_each(retire);
+  }
+}
+
+template <Link L>
 void Engine<L>::add_queue(core::CompletionQueue* queue) {
   if (std::find(queues_.begin(), queues_.end(), queue) == queues_.end()) queues_.push_back(queue);
 }

@@ -9,6 +9,10 @@ namespace weft::proto::sim {
 
 template <class L>
 void World<L>::transmitted(void* context, int error) {
+  if (context == nullptr) {  // an injected message
+    check(killed_ && (error == FI_EIO || error == FI_EHOSTUNREACH), "an injected message failed without cause");
+    return;
+  }
   auto* op = static_cast<Sent*>(context);
   if (!check(waiting_.erase(op) == 1, "an operation completes twice, or one that was not posted")) return;
   op->completed = true;
