@@ -1,7 +1,8 @@
-// Processes talk all to all, verified; one after the other is killed at a random instant and replaced. Survivors must get their
-// pending operations back within a bounded time, go on with each other and with the replacement, and nothing may be left behind.
+// Processes talk all to all, verified; one after the other is killed at a random instant and replaced, at times two at once, at times
+// one that has hardly started. Survivors must get their pending operations back within a bounded time and go on with each other and
+// with the replacement; what they held for the dead is freed, and nothing may be left behind.
 //
-//   killer [--provider shm] [--rounds 100] [--processes 4] [--seed N] [--limit-ms 2000] [--max-size 262144] [--verbose]
+//   killer [--provider shm] [--rounds 100] [--processes 4] [--seed N] [--limit-ms 2000] [--max-size 262144] [--keep 1] [--verbose]
 #include "peer.hpp"
 
 namespace weft::system_test {
@@ -41,6 +42,7 @@ struct Setup {
   uint64_t seed = 1;
   long limit_ms = 2000;
   size_t size_max = 256 * 1024;
+  size_t keep = 1;  // so many slots are never killed; what they hold is looked at
   bool verbose = false;
 };
 
@@ -148,7 +150,7 @@ class Process {
       const uint32_t dead = other.dead.load(std::memory_order_acquire);
       if (link && !link->dying && dead >= link->generation) start_dying(*link);
       if (!link && ready > dead) meet(s, ready);
-      if (!link && ready == dead && mine_.buried[s] < dead) mine_.buried[s] = dead;  // died before we met
+      if (!link && ready <= dead && mine_.buried[s] < dead) mine_.buried[s] = dead;  // died before we met
     }
   }
 
@@ -399,6 +401,30 @@ class Process {
 
 // -------------------------------------------------------------------------------------------------------------- the parent
 
+// What a process holds, as the kernel tells.
+struct Held {
+  long resident_mb = 0, files = 0, mappings = 0;
+  Held() = default;
+  explicit Held(pid_t pid) {
+    const std::string proc = "/proc/" + std::to_string(pid);
+    if (FILE* file = std::fopen((proc + "/status").c_str(), "r")) {
+      char line[256];
+      while (std::fgets(line, sizeof line, file) != nullptr) {
+        if (std::sscanf(line, "VmRSS: %ld", &resident_mb) == 1) resident_mb /= 1024;
+      }
+      std::fclose(file);
+    }
+    if (FILE* file = std::fopen((proc + "/maps").c_str(), "r")) {
+      for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) mappings += c == '\n' ? 1 : 0;
+      std::fclose(file);
+    }
+    if (DIR* dir = opendir((proc + "/fd").c_str())) {
+      while (readdir(dir) != nullptr) ++files;
+      closedir(dir);
+    }
+  }
+};
+
 class Killer {
  public:
   Killer(const Setup& setup, uint64_t rounds)
@@ -410,8 +436,10 @@ class Killer {
     const auto begun = Clock::now();
     for (round_ = 1; good && round_ <= rounds_; ++round_) {
       good = one_round();
+      if (good && round_ == std::min<uint64_t>(rounds_, 20)) at_first_ = Held(pid_[0]);
       if (setup_.verbose || round_ % 100 == 0) report(begun);
     }
+    if (good && setup_.keep > 0 && rounds_ > 0) good = nothing_piles_up();
     board_->stop = true;
     for (size_t s = 0; s < setup_.processes; ++s) {
       if (!good) kill(pid_[s], SIGKILL);
@@ -452,29 +480,48 @@ class Killer {
     });
   }
 
+  // One death or several at once; some are of processes that have hardly started.
   bool one_round() {
-    const size_t victim = random() % setup_.processes;
-    usleep(static_cast<useconds_t>(random() % 5000));
-    const uint32_t generation = generation_[victim];
-    kill(pid_[victim], SIGKILL);
-    waitpid(pid_[victim], nullptr, 0);
-    board_->slot[victim].dead.store(generation, std::memory_order_release);
-    if (!wait_for("survivors", [&] {
-          for (size_t s = 0; s < setup_.processes; ++s) {
-            if (s != victim && board_->slot[s].buried[victim] < generation) return false;
-          }
-          return true;
-        })) {
-      return false;
+    const bool early = random() % 4 == 0;
+    std::vector<size_t> victims = {setup_.keep + random() % (setup_.processes - setup_.keep)};
+    if (random() % 8 == 0 && setup_.processes - setup_.keep > 2) {
+      victims.push_back(setup_.keep + (victims[0] - setup_.keep + 1) % (setup_.processes - setup_.keep));
     }
-    start(victim);
+    usleep(static_cast<useconds_t>(random() % 5000));
+    if (!end(victims)) return false;
+    for (const size_t victim : victims) start(victim);
+    if (early) {
+      usleep(static_cast<useconds_t>(random() % 3000));
+      if (!end(victims)) return false;
+      for (const size_t victim : victims) start(victim);
+    }
     // From here on everybody must move again, survivors among each other as well.
     for (size_t a = 0; a < setup_.processes; ++a) {
-      for (size_t b = 0; b < setup_.processes; ++b) {
-        base_[a][b] = a == victim || b == victim ? 0 : board_->slot[a].progress[b].load();
-      }
+      for (size_t b = 0; b < setup_.processes; ++b) base_[a][b] = board_->slot[a].progress[b];
+    }
+    for (const size_t victim : victims) {
+      for (size_t k = 0; k < setup_.processes; ++k) base_[victim][k] = base_[k][victim] = 0;
     }
     return settled("going on");
+  }
+
+  // Kills, tells the survivors, and waits until they have got over it.
+  bool end(const std::vector<size_t>& victims) {
+    for (const size_t victim : victims) kill(pid_[victim], SIGKILL);
+    for (const size_t victim : victims) {
+      waitpid(pid_[victim], nullptr, 0);
+      ++kills_;
+      board_->slot[victim].dead.store(generation_[victim], std::memory_order_release);
+    }
+    return wait_for("survivors", [&] {
+      for (size_t s = 0; s < setup_.processes; ++s) {
+        if (std::find(victims.begin(), victims.end(), s) != victims.end()) continue;
+        for (const size_t victim : victims) {
+          if (board_->slot[s].buried[victim] < generation_[victim]) return false;
+        }
+      }
+      return true;
+    });
   }
 
   // Bounded; tells of failures and of children that ended by themselves.
@@ -505,6 +552,23 @@ class Killer {
     return true;
   }
 
+  // A process that lived through all the deaths holds no more than after the first few.
+  bool nothing_piles_up() const {
+    const Held now(pid_[0]);
+    std::printf(
+        "killer: slot 0 held %ld MB, %ld files, %ld mappings after the first rounds, and %ld MB, %ld files, "
+        "%ld mappings at the "
+        "end\n",
+        at_first_.resident_mb, at_first_.files, at_first_.mappings, now.resident_mb, now.files, now.mappings);
+    // A sanitizer keeps freed memory for itself.
+    const char* sanitizer = std::getenv("WEFT_SANITIZE");
+    const long growth_mb = sanitizer != nullptr && *sanitizer != '\0' ? 1024 : 64;
+    const bool good = now.resident_mb <= at_first_.resident_mb + growth_mb &&
+                      now.files <= at_first_.files + 16 && now.mappings <= at_first_.mappings + 64;
+    if (!good) std::fprintf(stderr, "what belonged to the dead piles up\n");
+    return good;
+  }
+
   void print_progress() const {
     for (size_t a = 0; a < setup_.processes; ++a) {
       std::fprintf(stderr, "  slot %zu generation %u ready %u dead %u, got from others:", a, generation_[a],
@@ -532,11 +596,12 @@ class Killer {
       slowest = std::max(slowest, slot.slowest_ms.load());
     }
     std::printf(
-        "killer: %llu kills in %ld ms, %llu messages (%llu MB) and %llu writes+reads verified, %llu errors, "
+        "killer: %llu rounds, %llu kills in %ld ms, %llu messages (%llu MB) and %llu writes+reads verified, "
+        "%llu errors, "
         "%llu canceled, "
         "slowest recovery %u ms\n",
-        number(round_), ms_since(begun), number(messages), number(bytes >> 20), number(rma), number(errors),
-        number(canceled), slowest);
+        number(round_), number(kills_), ms_since(begun), number(messages), number(bytes >> 20), number(rma),
+        number(errors), number(canceled), slowest);
     std::fflush(stdout);
   }
 
@@ -546,7 +611,9 @@ class Killer {
   uint64_t rounds_;
   Board* board_;
   uint64_t round_ = 0;
+  uint64_t kills_ = 0;
   uint64_t draws_ = 0;
+  Held at_first_;
   pid_t pid_[slots_max] = {};
   uint32_t generation_[slots_max] = {};
   uint64_t base_[slots_max][slots_max] = {};
@@ -560,10 +627,11 @@ int main(int argc, char** argv) {
   const Arguments arguments(argc, argv);
   Setup setup;
   setup.provider = arguments.provider();
-  setup.processes = std::min<size_t>(arguments.number("processes", 4), slots_max);
+  setup.processes = std::clamp<size_t>(arguments.number("processes", 4), 2, slots_max);
   setup.seed = arguments.number("seed", static_cast<uint64_t>(getpid()));
   setup.limit_ms = static_cast<long>(arguments.number("limit-ms", 2000));
   setup.size_max = arguments.number("max-size", 256 * 1024);
+  setup.keep = std::min<size_t>(arguments.number("keep", 1), setup.processes - 1);
   setup.verbose = arguments.number("verbose", 0) != 0;
   std::printf("killer: provider %s, seed %llu\n", setup.provider.c_str(),
               static_cast<unsigned long long>(setup.seed));

@@ -114,11 +114,11 @@ bool Engine<L>::on_first(Peer& peer, const wire::FrameHead& head, const std::byt
 
 template <Link L>
 void Engine<L>::on_more(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
-  if (head.length > peer.train_left) return malformed(peer);
+  if (head.length == 0 || head.length > peer.train_left) return malformed(peer);
   peer.train_left -= head.length;
   if (Op* op = peer.train_receive; op != nullptr) {
     const size_t bytes = std::min<uint64_t>(head.length, op->total - op->done);
-    if (op->iov_count == 1)
+    if (op->iov_count == 1 && bytes > 0)
       std::memcpy(static_cast<std::byte*>(op->iov[0].iov_base) + op->done, payload, bytes);
     else
       (void)scatter(op->iov.data(), op->iov_count, op->done, payload, bytes);
@@ -246,7 +246,7 @@ void Engine<L>::on_segment(Peer& peer, const wire::FrameHead& head, const std::b
   if (op == nullptr && OpTable::kind_of(head.a) == OpTableKind::Receive && (context >= rx_count_ || rx_[context] == nullptr))
     return;  // the context was closed in the middle
   const bool sound = op != nullptr && (op->kind == OpKind::Receive || op->kind == OpKind::Inbound || op->kind == OpKind::Read) &&
-                     op->stage == OpStage::Waiting && head.b == op->done && head.length <= op->total - op->done;
+                     op->stage == OpStage::Waiting && head.b == op->done && head.length > 0 && head.length <= op->total - op->done;
   if (!sound) {
     malformed(peer);
     return;
