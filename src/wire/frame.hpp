@@ -14,7 +14,7 @@ namespace weft::wire {
 
 enum class FrameKind : uint8_t {
   Tagged = 1,     // a = tag, [b = cq data], payload: the message
-  Msg = 2,        // a = operation id or 0, [b = cq data], payload: the message
+  Msg = 2,        // [b = cq data], payload: the message
   TaggedAck = 3,  // as Tagged; payload begins with AckPrefix: the sender waits for Done
   MsgAck = 4,     // as Msg; likewise
   TaggedRts = 5,  // a = tag, [b = cq data], payload: RtsPrefix, then its segments of the source

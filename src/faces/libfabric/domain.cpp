@@ -165,6 +165,12 @@ core::MemoryRegionTable::Mode table_mode(const fi_domain_attr& attr) noexcept {
 
 }  // namespace
 
+// Contexts of a scalable endpoint, and endpoints with a shared receive context, meet in one engine or one matcher though each may have a
+// completion queue and a thread of its own: they need the lock under FI_THREAD_COMPLETION, too.
+static bool shares_contexts(const fi_info& info) noexcept {
+  return info.ep_attr != nullptr && (info.ep_attr->tx_ctx_cnt > 1 || info.ep_attr->rx_ctx_cnt > 1);
+}
+
 Domain::Domain(Fabric& of, const fi_info& info)
     : fabric(of),
       provider(of.provider),
@@ -178,7 +184,7 @@ Domain::Domain(Fabric& of, const fi_info& info)
       addr_format(info.addr_format),
       regions(table_mode(*info.domain_attr), os::random_bytes),
       work(std::make_unique<WorkQueue>(*this)) {
-  lock.enabled = needs_lock(threading);
+  lock.enabled = needs_lock(threading) || (threading == FI_THREAD_COMPLETION && shares_contexts(info));
   driven = attr.data_progress == FI_PROGRESS_AUTO;
   attr.mr_mode = mr_mode;
   attr.domain = nullptr;

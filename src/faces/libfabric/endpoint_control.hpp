@@ -372,6 +372,9 @@ struct ControlOps {
   }
   // Gives what was accepted a chance to leave (an injected message belongs to us), within a bound.
   static void linger(P& p) noexcept {
+    if constexpr (requires { p.core->engine.link().belongs_here(); }) {
+      if (!p.core->engine.link().belongs_here()) return;  // a forked child must not speak for its parent
+    }
     if (!p.core->engine.has_unsent()) return;
     const uint64_t until = os::monotonic_ns() + close_linger_ns;
     while (p.core->engine.has_unsent() && os::monotonic_ns() < until) p.core->engine.progress();

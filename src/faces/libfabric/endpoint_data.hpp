@@ -35,7 +35,12 @@ struct DataOps {
       if (p.engine != nullptr) p.engine->progress();
       return p.rx->peek(request);
     }
-    return p.rx->receive(request);
+    return driven(p, p.rx->receive(request));
+  }
+  // A program that only retries must still move.
+  static ssize_t driven(P& p, ssize_t status) noexcept {
+    if (status == -FI_EAGAIN && p.engine != nullptr) [[unlikely]] p.engine->progress();
+    return status;
   }
   static ssize_t recv(fid_ep* ep, void* buf, size_t len, void*, fi_addr_t src, void* context) {
     const iovec part{buf, len};
@@ -51,7 +56,7 @@ struct DataOps {
   static ssize_t trecv(fid_ep* ep, void* buf, size_t len, void*, fi_addr_t src, uint64_t tag, uint64_t ignore, void* context) {
     P& p = port(ep);
     Lock guard(*p.lock);
-    return p.rx->receive_tagged(buf, len, src, tag, ignore, context);
+    return driven(p, p.rx->receive_tagged(buf, len, src, tag, ignore, context));
   }
   static ssize_t trecvv(fid_ep* ep, const iovec* iov, void**, size_t count, fi_addr_t src, uint64_t tag, uint64_t ignore,
                         void* context) {

@@ -27,8 +27,6 @@ struct Opener {
     p.fid.ops = &ep_ops;
     p.fid.cm = &cm_ops;
     p.lock = &p.domain->lock;
-    // Contexts of one scalable endpoint share its engine: the program may drive them from several threads under FI_THREAD_COMPLETION, so only
-    // FI_THREAD_DOMAIN spares their lock (domain.lock is enabled for them by open_scalable()).
     Control::set_data_vectors(p);
   }
 
@@ -106,12 +104,9 @@ struct Opener {
     if (const int refused = refuse(domain, info); refused != 0) return refused;
     return no_throw([&] {
       if (domain.threading == FI_THREAD_COMPLETION && !domain.lock.enabled) {
-        if (busy(domain.users)) {
-          log_warn(domain.provider->name, FI_LOG_EP_CTRL,
-                   "a scalable endpoint under FI_THREAD_COMPLETION must be the first object of its domain: its contexts share a lock");
-          return -FI_EBUSY;
-        }
-        domain.lock.enabled = true;
+        log_warn(domain.provider->name, FI_LOG_EP_CTRL,
+                 "a scalable endpoint under FI_THREAD_COMPLETION needs a domain that was opened for it: with tx_ctx_cnt or rx_ctx_cnt above 1");
+        return -FI_EINVAL;
       }
       int status = 0;
       auto port = make_port(domain, *info, status);

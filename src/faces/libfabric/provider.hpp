@@ -59,7 +59,7 @@ struct Provider {
   int (*srx)(Domain& domain, fi_rx_attr* attr, fid_ep** srx, void* context);
 };
 
-// All providers of this build, in the order in which fi_getinfo returns them (src/providers/providers.cpp).
+// All providers of this build, in the order in which fi_getinfo returns them (registry.cpp).
 std::span<const Provider* const> providers();
 
 }  // namespace weft::fi

@@ -28,6 +28,8 @@ constexpr uint64_t meet_timeout_ns = 5'000 * ms_ns;   // nobody answers: the pee
 constexpr uint64_t idle_discard_ns = 1'000 * ms_ns;   // then a ring's pages go back
 constexpr uint64_t cooling_ns = 2 * ms_ns;            // far longer than a store takes to be seen
 constexpr uint64_t close_linger_ns = 500 * ms_ns;     // to hand over a hello that the other socket had no room for
+constexpr uint64_t first_hello_pause_ns = 200 * ms_ns;
+constexpr uint64_t longest_hello_pause_ns = 10'000 * ms_ns;
 constexpr uint32_t bells_to_promote = 4;
 constexpr uint64_t largest_streamed = uint64_t{1} << 24;
 
@@ -101,23 +103,27 @@ std::span<const std::byte> Link::address() const noexcept {
   return std::as_bytes(std::span(header_->address));
 }
 
+bool Link::belongs_here() const noexcept { return header_ == nullptr || os::process_id() == owner_pid_; }
+
 void Link::close() noexcept {
   if (header_ == nullptr) return;
-  if (os::process_id() == owner_pid_) {  // a forked child must not speak for its parent
-    // A hello that found no room in the other socket still carries what was sent: hand it over now.
-    const uint64_t until = os::monotonic_ns() + close_linger_ns;
-    for (auto& [name, peer] : peers_) {
-      while (peer->state == PeerState::New && peer->tx_next > 0 && os::monotonic_ns() < until) {
-        greet(*peer);
-        arch::pause();
-      }
+  if (!belongs_here()) {
+    abandon_inherited();
+    return;
+  }
+  // A hello that found no room in the other socket still carries what was sent: hand it over now.
+  const uint64_t until = os::monotonic_ns() + close_linger_ns;
+  for (auto& [name, peer] : peers_) {
+    while (peer->state == PeerState::New && peer->tx_next > 0 && os::monotonic_ns() < until) {
+      greet(*peer);
+      arch::pause();
     }
-    header_->closed.store(1, std::memory_order_release);
-    for (auto& [name, peer] : peers_) {
-      if (peer->tx_control == nullptr) continue;
-      peer->tx_control->closed.store(1, std::memory_order_release);
-      ring_bell(*peer);
-    }
+  }
+  header_->closed.store(1, std::memory_order_release);
+  for (auto& [name, peer] : peers_) {
+    if (peer->tx_control == nullptr) continue;
+    peer->tx_control->closed.store(1, std::memory_order_release);
+    ring_bell(*peer);
   }
   while (!peers_.empty()) forget(*peers_.begin()->second);
   header_ = nullptr;
@@ -127,6 +133,26 @@ void Link::close() noexcept {
   rung_.clear();
   lost_.clear();
   dying_.clear();
+  file_.reset();
+  socket_.reset();
+  epoll_.reset();
+  self_pidfd_.reset();
+}
+
+// A forked child lets go of its copies and touches nothing that it shares with its parent: channels, the epoll set, the socket's name.
+void Link::abandon_inherited() noexcept {
+  for (auto& [name, peer] : peers_) {
+    peer->rx_control = nullptr;
+    peer->rx_slots = nullptr;
+    peer->tx_control = nullptr;
+    peer->tx_slots = nullptr;
+    peer->remote = nullptr;
+    peer->state = PeerState::Lost;
+  }
+  peers_.clear();
+  active_count_ = 0;
+  header_ = nullptr;
+  header_map_ = {};
   file_.reset();
   socket_.reset();
   epoll_.reset();
@@ -557,7 +583,7 @@ void Link::tend(uint64_t now_ns) noexcept {
   if (elapsed_us > 1000) stale_ticks_ = ticks / elapsed_us * 30;
   for (auto& [name, entry] : peers_) {
     Peer& peer = *entry;
-    if (peer.tx_control != nullptr && !peer.hello_sent) greet(peer);
+    if (peer.tx_control != nullptr && greeting_is_due(peer, now_ns)) greet(peer);
     bool unanswered = peer.remote == nullptr && now_ns - peer.met_at_ns > meet_timeout_ns;
     if (unanswered && peer.hello_sent && os::is_bound(socket_name(text_of(peer.address)))) {
       unanswered = false;  // it is there and busy with something else
@@ -571,6 +597,17 @@ void Link::tend(uint64_t now_ns) noexcept {
     }
     if (peer.tx_control != nullptr && peer.bulk_touched) give_back_idle_bulk(peer, now_ns);
   }
+}
+
+// A hello may find no room, or be lost at a receiver that is short of descriptors or memory: it is repeated, more and more rarely, until the
+// peer has attached.
+bool Link::greeting_is_due(Peer& peer, uint64_t now_ns) noexcept {
+  if (!peer.hello_sent) return true;
+  if (peer.tx_next == 0 || peer.tx_control->bell.load(std::memory_order_relaxed) != 0) return false;
+  if (peer.hello_pause_ns == 0) peer.hello_pause_ns = first_hello_pause_ns;
+  if (now_ns - peer.hello_at_ns < peer.hello_pause_ns) return false;
+  peer.hello_pause_ns = std::min(2 * peer.hello_pause_ns, longest_hello_pause_ns);
+  return true;
 }
 
 // A bulk ring that is empty and has not moved for a while returns its pages.

@@ -54,6 +54,8 @@ struct Peer {
   bool cooling = false;            // leaving it
   bool cma = false;                // cross-memory attach works
   bool hello_sent = false;
+  uint64_t hello_at_ns = 0;        // of the last hello
+  uint64_t hello_pause_ns = 0;     // until the next, while nobody attaches
   bool bulk_touched = false;       // pages of our bulk ring may be in memory
   uint64_t bulk_seen = 0;          // bulk_next when tend() last saw it move
   uint64_t bulk_moved_ns = 0;      // and when that was
@@ -74,7 +76,6 @@ struct Peer {
   os::Mapping rx_map;
   os::Mapping remote_map;
   os::Fd pidfd;
-  os::Fd file;                     // the peer's memory file while it is needed
 };
 
 // What happens off the hot path.
@@ -107,6 +108,8 @@ class Link {
 
   // Opens the endpoint under a name ("" chooses one). Errno EADDRINUSE when the name is taken.
   Result<void> open(std::string_view address, Events& events);
+  // False in a forked child: the endpoint is its parent's.
+  bool belongs_here() const noexcept;
   // Tells the peers and lets go of everything.
   void close() noexcept;
   std::span<const std::byte> address() const noexcept;
@@ -305,6 +308,8 @@ class Link {
   void watch(Peer& peer) noexcept;
   void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
   void tend(uint64_t now_ns) noexcept;
+  void abandon_inherited() noexcept;
+  bool greeting_is_due(Peer& peer, uint64_t now_ns) noexcept;
   void give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept;
   void cool(uint64_t now_ns) noexcept;
   void detach(Peer& peer) noexcept;

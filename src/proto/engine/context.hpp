@@ -41,7 +41,7 @@ struct Conversation {
 // What the engine knows of a peer, whatever the link.
 struct PeerState {
   // Not zero: the fast path must not be taken.
-  enum Gate : uint32_t { gate_queued = 1, gate_paused = 2, gate_lost = 4, gate_fence = 8 };
+  enum Gate : uint32_t { gate_queued = 1, gate_paused = 2, gate_lost = 4 };
   uint32_t gate = 0;
   fi_addr_t fi_addr = FI_ADDR_NOTAVAIL; // in the endpoint's address vector
   Conversation* owner = nullptr;
@@ -57,7 +57,6 @@ struct PeerState {
   uint64_t heard = 0;                   // link time of its last segment: it is there and copying
   bool pausing = false;                 // we asked it to keep payloads
   bool lost = false;
-  uint64_t replies_queued = 0;          // service operations that wait for room
   core::Address av_address;
 };
 

@@ -135,6 +135,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     for (core::CompletionQueue* queue : queues_)
       if (queue->full()) [[unlikely]] return;
     if (av_ != nullptr && av_->version() != av_seen_) [[unlikely]] refresh_peers();
+    calls_since_poll_ = 0;
     (void)link_.poll(*this);
     if ((busy_ | errands_due_.load(std::memory_order_relaxed)) != 0) [[unlikely]] attend();
   }
@@ -260,6 +261,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   uint32_t removals_seen_ = 0;
   uint32_t av_seen_ = 0;
   size_t busy_ = 0;  // peers with queues, and streams
+  uint32_t calls_since_poll_ = 0;  // post() calls of a program that never reads its queues
+  bool attending_ = false;         // in attend(): no second progress() inside it
   std::atomic<uint32_t> errands_due_{0};
   RxContext** rx_ = nullptr;
   size_t rx_count_ = 0;

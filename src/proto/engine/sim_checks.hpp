@@ -254,6 +254,8 @@ void World<L>::check_end() {
       check_counters(*node);
     }
   }
+  for (const auto& [who, whom] : paused_)
+    check(!nodes_[size_t(who)]->alive || !nodes_[size_t(whom)]->alive, "a peer stays paused although all is received");
   for (const auto& [region, owner] : regions_)
     if (nodes_[owner]->alive) check(!region->pinned(), "a region stays pinned");
 }

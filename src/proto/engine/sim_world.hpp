@@ -195,7 +195,7 @@ class World final : public Watcher {
     limits.transmit_size = one_of<size_t>({2, 5, 64});
     limits.receive_size = one_of<size_t>({4, 16, 64, 200});
     limits.inject_bytes = one_of<size_t>({64, 1000});
-    limits.unexpected_bytes = one_of<size_t>({0, 700, 3000, 1 << 20});
+    limits.unexpected_bytes = one_of<size_t>({1, 700, 3000, 1 << 20});
     directed_ = pick(3) == 0;
     bits_ = static_cast<int>(pick(2));
     const size_t count = 2 + pick(2);
@@ -634,6 +634,8 @@ class World final : public Watcher {
         message->whole = message->train_left == 0;
         return;
       }
+      case Pause: paused_.insert({from, to}); return;
+      case Resume: paused_.erase({from, to}); return;
       default: return;
     }
   }
@@ -719,6 +721,7 @@ class World final : public Watcher {
   std::set<Sent*> waiting_;
   std::map<std::pair<int, int>, std::deque<Sent*>> in_order_;
   std::map<std::pair<int, int>, Sent*> trains_;
+  std::set<std::pair<int, int>> paused_;  // the first has asked the second to keep payloads
   std::vector<std::pair<core::MemoryRegion*, size_t>> regions_;  // with the number of the engine
   std::vector<std::unique_ptr<Node>> nodes_;
   std::string wrong_;

@@ -14,6 +14,7 @@
 namespace weft::proto {
 
 inline constexpr uint64_t acknowledged_flags = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
+inline constexpr uint32_t calls_without_poll_max = 16;
 inline constexpr size_t prefix_bytes_max = 256;  // RmaPrefix, targets, RtsPrefix and source segments together
 
 // A small frame is out; what is left is rare.
@@ -77,6 +78,8 @@ template <Link L>
 ssize_t Engine<L>::post(TxContext& tx, const Request& request) noexcept {
   const size_t length = total_bytes(request.iov, request.iov_count);
   if (const int refused = validate(request, length); refused != 0) return refused;
+  // A program that only sends must hear when its peer asks for a pause.
+  if (++calls_since_poll_ > calls_without_poll_max && !attending_) [[unlikely]] progress();
   if (tx.cq != nullptr && tx.cq->full()) {
     progress();
     return -FI_EAGAIN;
@@ -376,8 +379,11 @@ void Engine<L>::send_control(Peer& peer, wire::FrameKind kind, uint8_t flags, ui
 
 template <Link L>
 void Engine<L>::attend() noexcept {
+  if (attending_) return;
+  attending_ = true;
   if (busy_ != 0) work();
   if (errands_due_.exchange(0, std::memory_order_acquire) != 0 && errands_ != nullptr) errands_->run();
+  attending_ = false;
 }
 
 template <Link L>
