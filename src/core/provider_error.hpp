@@ -19,17 +19,28 @@ enum class ProviderError : int {
 
 inline const char* to_text(ProviderError error) noexcept {
   switch (error) {
-    case ProviderError::None: return "no further detail";
-    case ProviderError::PeerDied: return "the peer process has died";
-    case ProviderError::PeerClosed: return "the peer closed its endpoint";
-    case ProviderError::PeerUnreachable: return "nobody answers at the peer's address";
-    case ProviderError::PeerReplaced: return "the peer's address was taken over by a new endpoint";
-    case ProviderError::PeerMisbehaved: return "the peer sent a malformed frame and was cut off";
-    case ProviderError::NoChannel: return "no memory left for a channel to the peer";
-    case ProviderError::RemoteKey: return "the target has no memory region with that key";
-    case ProviderError::RemoteAccess: return "the target's memory region does not allow that access or is too short";
-    case ProviderError::RemoteMemory: return "the target ran out of memory";
-    case ProviderError::Cancelled: return "the program cancelled the operation";
+    case ProviderError::None:
+      return "no further detail";
+    case ProviderError::PeerDied:
+      return "the peer process has died";
+    case ProviderError::PeerClosed:
+      return "the peer closed its endpoint";
+    case ProviderError::PeerUnreachable:
+      return "nobody answers at the peer's address";
+    case ProviderError::PeerReplaced:
+      return "the peer's address was taken over by a new endpoint";
+    case ProviderError::PeerMisbehaved:
+      return "the peer sent a malformed frame and was cut off";
+    case ProviderError::NoChannel:
+      return "no memory left for a channel to the peer";
+    case ProviderError::RemoteKey:
+      return "the target has no memory region with that key";
+    case ProviderError::RemoteAccess:
+      return "the target's memory region does not allow that access or is too short";
+    case ProviderError::RemoteMemory:
+      return "the target ran out of memory";
+    case ProviderError::Cancelled:
+      return "the program cancelled the operation";
   }
   return "unknown provider error";
 }

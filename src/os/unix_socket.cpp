@@ -40,7 +40,8 @@ bool is_bound(std::string_view name) noexcept {
   const socklen_t length = abstract_address(name, address);
   const Fd probe(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (length == 0 || !probe) return true;
-  return ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 || errno != ECONNREFUSED;
+  return ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 ||
+         errno != ECONNREFUSED;
 }
 
 int send_datagram(const Fd& socket, std::string_view name, std::span<const std::byte> message,

@@ -7,7 +7,8 @@
 
 namespace weft::providers {
 
-Result<std::vector<std::byte>> resolve_local(const char* node, const char* service, bool source, size_t address_bytes) {
+Result<std::vector<std::byte>> resolve_local(const char* node, const char* service, bool source,
+                                             size_t address_bytes) {
   std::string text;
   const std::string_view host = node != nullptr ? node : "";
   if (host.starts_with("fi_shm://") || host.starts_with("fi_ns://")) {
@@ -19,7 +20,8 @@ Result<std::vector<std::byte>> resolve_local(const char* node, const char* servi
   }
   if (text.empty()) return std::vector<std::byte>{};
   if (text.size() >= address_bytes)
-    return Error{EINVAL, "the address " + text + " is longer than " + std::to_string(address_bytes - 1) + " characters"};
+    return Error{EINVAL, "the address " + text + " is longer than " + std::to_string(address_bytes - 1) +
+                             " characters"};
   std::vector<std::byte> bytes(address_bytes);
   std::memcpy(bytes.data(), text.data(), text.size());
   return bytes;

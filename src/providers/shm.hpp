@@ -11,7 +11,8 @@ namespace weft::providers {
 struct Shm {
   using Link = link::shm::Link;
   static constexpr const char* name = "shm";
-  static constexpr uint32_t version = FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for
+  static constexpr uint32_t version =
+      FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for
   static constexpr uint32_t protocol = FI_PROTO_SHM;
   static constexpr uint32_t addr_format = FI_ADDR_STR;
 

@@ -16,7 +16,8 @@ using namespace weft::core;
 
 // `bytes` bytes at an odd place, and nothing behind them.
 struct Odd {
-  Odd(FuzzedDataProvider& in, size_t bytes, size_t shift) : memory(new uint8_t[bytes + shift]), at(memory.get() + shift) {
+  Odd(FuzzedDataProvider& in, size_t bytes, size_t shift)
+      : memory(new uint8_t[bytes + shift]), at(memory.get() + shift) {
     std::memset(at, 0, bytes);
     const auto random = in.ConsumeBytes<uint8_t>(bytes);
     if (!random.empty()) std::memcpy(at, random.data(), random.size());
@@ -29,7 +30,10 @@ struct Odd {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzedDataProvider in(data, size);
-  const auto any = [&](uint32_t few) { return in.ConsumeIntegralInRange<int>(0, 15) == 0 ? in.ConsumeIntegral<uint32_t>() : in.ConsumeIntegralInRange<uint32_t>(0, few); };
+  const auto any = [&](uint32_t few) {
+    return in.ConsumeIntegralInRange<int>(0, 15) == 0 ? in.ConsumeIntegral<uint32_t>()
+                                                      : in.ConsumeIntegralInRange<uint32_t>(0, few);
+  };
   const uint32_t datatype = any(20);
   const uint32_t op = any(24);
   const auto kind = static_cast<AtomicKind>(in.ConsumeIntegralInRange<uint8_t>(0, 2));
@@ -46,7 +50,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<uint8_t> before(target.at, target.at + bytes);
   const int status = atomic_apply(datatype, op, kind, target.at, operand.at, compare.at, result.at, count);
   if (status != (supported ? 0 : -FI_EOPNOTSUPP)) std::abort();
-  if (supported && kind != AtomicKind::Write && bytes > 0 && std::memcmp(result.at, before.data(), bytes) != 0) std::abort();  // the old values
+  if (supported && kind != AtomicKind::Write && bytes > 0 &&
+      std::memcmp(result.at, before.data(), bytes) != 0)
+    std::abort();  // the old values
   if (!supported && bytes > 0 && std::memcmp(target.at, before.data(), bytes) != 0) std::abort();
   return 0;
 }

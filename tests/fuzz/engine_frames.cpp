@@ -23,7 +23,8 @@ using namespace weft::proto;
 class HostileLink : public sim::RichLink {
  public:
   static bool reads;
-  int read(sim::PeerBase&, const iovec* local, size_t count, const wire::SourceSegment*, size_t, size_t bytes) noexcept {
+  int read(sim::PeerBase&, const iovec* local, size_t count, const wire::SourceSegment*, size_t,
+           size_t bytes) noexcept {
     if (!reads) return -EFAULT;
     for (size_t i = 0; i < count && bytes > 0; ++i) {
       const size_t n = std::min(local[i].iov_len, bytes);
@@ -42,7 +43,8 @@ constexpr size_t region_bytes = 5000;
 
 class Session {
  public:
-  Session(const uint8_t* data, size_t size) : in_(data, size), net_(1), tx_cq_(64), rx_cq_(64), regions_({false, false, false}, nullptr) {
+  Session(const uint8_t* data, size_t size)
+      : in_(data, size), net_(1), tx_cq_(64), rx_cq_(64), regions_({false, false, false}, nullptr) {
     EngineLimits limits;
     limits.transmit_size = 16;
     limits.receive_size = 16;
@@ -69,7 +71,8 @@ class Session {
     const auto address = sim::address_of(them);
     av_.insert(core::Address(address.data(), address.size()));
     core::RegionRequest request;
-    const iovec parts[] = {{memory_.get(), region_bytes / 2}, {memory_.get() + region_bytes / 2, region_bytes - region_bytes / 2}};
+    const iovec parts[] = {{memory_.get(), region_bytes / 2},
+                           {memory_.get() + region_bytes / 2, region_bytes - region_bytes / 2}};
     request.iov = parts;
     request.iov_count = 2;
     request.access = FI_REMOTE_READ | FI_REMOTE_WRITE;
@@ -81,15 +84,39 @@ class Session {
   void run() {
     while (in_.remaining_bytes() > 0) {
       switch (in_.ConsumeIntegralInRange<int>(0, 15)) {
-        case 0: case 1: case 2: case 3: case 4: case 5: frame(); break;
-        case 6: case 7: send(); break;
-        case 8: case 9: receive(); break;
-        case 10: remote(); break;
-        case 11: net_.wires[{us, them}].clear(); break;
-        case 12: HostileLink::reads = in_.ConsumeBool(); break;
-        case 13: read_queues(); break;
-        case 14: cancel_or_peek(); break;
-        default: engine_->progress();
+        case 0:
+        case 1:
+        case 2:
+        case 3:
+        case 4:
+        case 5:
+          frame();
+          break;
+        case 6:
+        case 7:
+          send();
+          break;
+        case 8:
+        case 9:
+          receive();
+          break;
+        case 10:
+          remote();
+          break;
+        case 11:
+          net_.wires[{us, them}].clear();
+          break;
+        case 12:
+          HostileLink::reads = in_.ConsumeBool();
+          break;
+        case 13:
+          read_queues();
+          break;
+        case 14:
+          cancel_or_peek();
+          break;
+        default:
+          engine_->progress();
       }
       learn();
     }
@@ -104,10 +131,14 @@ class Session {
   }
   uint64_t amount() {
     switch (in_.ConsumeIntegralInRange<int>(0, 3)) {
-      case 0: return in_.ConsumeIntegralInRange<uint64_t>(0, 64);
-      case 1: return in_.ConsumeIntegralInRange<uint64_t>(0, 2000);
-      case 2: return in_.ConsumeIntegralInRange<uint64_t>(0, 2 * region_bytes);
-      default: return in_.ConsumeIntegral<uint64_t>();
+      case 0:
+        return in_.ConsumeIntegralInRange<uint64_t>(0, 64);
+      case 1:
+        return in_.ConsumeIntegralInRange<uint64_t>(0, 2000);
+      case 2:
+        return in_.ConsumeIntegralInRange<uint64_t>(0, 2 * region_bytes);
+      default:
+        return in_.ConsumeIntegral<uint64_t>();
     }
   }
   template <class T>
@@ -116,12 +147,14 @@ class Session {
     to.insert(to.end(), bytes, bytes + sizeof(what));
   }
   void append_rts(std::vector<std::byte>& to) {
-    const wire::RtsPrefix rts{id(), amount(), in_.ConsumeIntegral<uint8_t>(), in_.ConsumeIntegralInRange<uint32_t>(0, 6), 0};
+    const wire::RtsPrefix rts{id(), amount(), in_.ConsumeIntegral<uint8_t>(),
+                              in_.ConsumeIntegralInRange<uint32_t>(0, 6), 0};
     append(to, rts);
     for (uint32_t i = 0; i < rts.segments; ++i) append(to, wire::SourceSegment{amount(), amount()});
   }
   void append_targets(std::vector<std::byte>& to, uint32_t count) {
-    for (uint32_t i = 0; i < count && i < 8; ++i) append(to, wire::RmaTarget{amount(), amount(), in_.ConsumeBool() ? 5 : amount()});
+    for (uint32_t i = 0; i < count && i < 8; ++i)
+      append(to, wire::RmaTarget{amount(), amount(), in_.ConsumeBool() ? 5 : amount()});
   }
 
   // One frame of the peer, mostly of the right shape for its kind.
@@ -134,11 +167,24 @@ class Session {
     out.head.a = in_.ConsumeBool() ? id() : in_.ConsumeIntegralInRange<uint64_t>(0, 3);
     out.head.b = in_.ConsumeBool() ? amount() : in_.ConsumeIntegralInRange<uint64_t>(0, 3);
     switch (out.head.kind) {
-      case TaggedAck: case MsgAck: append(out.payload, wire::AckPrefix{id()}); break;
-      case TaggedRts: case MsgRts: append_rts(out.payload); break;
-      case Cts: append(out.payload, wire::CtsPrefix{id(), amount()}); break;
-      case TaggedFirst: case MsgFirst: append(out.payload, wire::FirstPrefix{amount()}); break;
-      case Write: case WriteRts: case Read: {
+      case TaggedAck:
+      case MsgAck:
+        append(out.payload, wire::AckPrefix{id()});
+        break;
+      case TaggedRts:
+      case MsgRts:
+        append_rts(out.payload);
+        break;
+      case Cts:
+        append(out.payload, wire::CtsPrefix{id(), amount()});
+        break;
+      case TaggedFirst:
+      case MsgFirst:
+        append(out.payload, wire::FirstPrefix{amount()});
+        break;
+      case Write:
+      case WriteRts:
+      case Read: {
         const wire::RmaPrefix rma{amount(), in_.ConsumeIntegralInRange<uint32_t>(0, 6), 0};
         append(out.payload, rma);
         append_targets(out.payload, rma.targets);
@@ -146,13 +192,15 @@ class Session {
         break;
       }
       case Atomic: {
-        const wire::AtomicPrefix atomic{in_.ConsumeIntegralInRange<uint32_t>(0, 24), in_.ConsumeIntegralInRange<uint32_t>(0, 24),
-                                        in_.ConsumeIntegralInRange<uint32_t>(0, 4), in_.ConsumeIntegralInRange<uint32_t>(0, 6), amount()};
+        const wire::AtomicPrefix atomic{
+            in_.ConsumeIntegralInRange<uint32_t>(0, 24), in_.ConsumeIntegralInRange<uint32_t>(0, 24),
+            in_.ConsumeIntegralInRange<uint32_t>(0, 4), in_.ConsumeIntegralInRange<uint32_t>(0, 6), amount()};
         append(out.payload, atomic);
         append_targets(out.payload, atomic.targets);
         break;
       }
-      default: break;
+      default:
+        break;
     }
     const size_t rest = static_cast<size_t>(amount() % (HostileLink::frame_bytes_max - 512));
     out.payload.resize(out.payload.size() + rest, std::byte{'h'});
@@ -214,7 +262,8 @@ class Session {
     const iovec result{buffer(context, bytes), bytes};
     const fi_rma_iov target{0, bytes, 9};
     Request request;
-    request.kind = static_cast<OpKind>(in_.ConsumeIntegralInRange<int>(static_cast<int>(OpKind::Write), static_cast<int>(OpKind::Atomic)));
+    request.kind = static_cast<OpKind>(
+        in_.ConsumeIntegralInRange<int>(static_cast<int>(OpKind::Write), static_cast<int>(OpKind::Atomic)));
     request.iov = &part;
     request.iov_count = 1;
     request.dest = 0;
@@ -233,9 +282,14 @@ class Session {
     if (handles_.empty()) return;
     fi_context* context = handles_[in_.ConsumeIntegralInRange<size_t>(0, handles_.size() - 1)].get();
     switch (in_.ConsumeIntegralInRange<int>(0, 3)) {
-      case 0: (void)engine_->cancel(context); return;
-      case 1: (void)rx_->cancel(context); return;
-      default: break;
+      case 0:
+        (void)engine_->cancel(context);
+        return;
+      case 1:
+        (void)rx_->cancel(context);
+        return;
+      default:
+        break;
     }
     ReceiveRequest request;
     fi_context* found = handle();
@@ -266,7 +320,8 @@ class Session {
         if (got == -FI_EAVAIL) {
           core::CompletionError error;
           (void)queue->read_error(error);
-          if (error.err != FI_ENOMSG) ended(error.base.context, error.base.flags | (error.err == FI_ECANCELED ? FI_MULTI_RECV : 0));
+          if (error.err != FI_ENOMSG)
+            ended(error.base.context, error.base.flags | (error.err == FI_ECANCELED ? FI_MULTI_RECV : 0));
           continue;
         }
         if (got <= 0) break;

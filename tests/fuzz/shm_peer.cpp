@@ -65,7 +65,8 @@ class Hostile {
     // Its file, as any peer gets it.
     int pid = 0;
     int fd = -1;
-    if (std::sscanf(reinterpret_cast<const char*>(victim_.data()), "fi_shm://%d:%d:", &pid, &fd) == 2) victim_file_ = os::Fd(::dup(fd));
+    if (std::sscanf(reinterpret_cast<const char*>(victim_.data()), "fi_shm://%d:%d:", &pid, &fd) == 2)
+      victim_file_ = os::Fd(::dup(fd));
   }
   ~Hostile() { engine_.reset(); }
 
@@ -74,19 +75,42 @@ class Hostile {
     engine_->progress();
     while (in_.remaining_bytes() > 0) {
       switch (in_.ConsumeIntegralInRange<int>(0, 15)) {
-        case 0: case 1: case 2: case 3: case 4: slot(); break;
-        case 5: raw(); break;
-        case 6: say_hello(false); break;
-        case 7: ring(); break;
-        case 8: credit(); break;
-        case 9: send(); break;
-        case 10: receive(); break;
-        case 11: header(); break;
+        case 0:
+        case 1:
+        case 2:
+        case 3:
+        case 4:
+          slot();
+          break;
+        case 5:
+          raw();
+          break;
+        case 6:
+          say_hello(false);
+          break;
+        case 7:
+          ring();
+          break;
+        case 8:
+          credit();
+          break;
+        case 9:
+          send();
+          break;
+        case 10:
+          receive();
+          break;
+        case 11:
+          header();
+          break;
         case 12:
           if (engine_->arm()) engine_->disarm();
           break;
-        case 13: read_queue(); break;
-        default: progress();
+        case 13:
+          read_queue();
+          break;
+        default:
+          progress();
       }
     }
     progress();
@@ -118,30 +142,39 @@ class Hostile {
     uint64_t& next = next_[channel];
     Slot& at = slots(channel)[next % slot_count];
     const auto kind = in_.ConsumeIntegralInRange<uint8_t>(0, 22);
-    const uint8_t flags = in_.ConsumeIntegralInRange<int>(0, 3) == 0 ? in_.ConsumeIntegral<uint8_t>()
-                                                                     : in_.PickValueInArray<uint8_t>({0, wire::has_b, wire::in_bulk, wire::in_bulk | wire::has_b | wire::has_data});
+    const uint8_t flags = in_.ConsumeIntegralInRange<int>(0, 3) == 0
+                              ? in_.ConsumeIntegral<uint8_t>()
+                              : in_.PickValueInArray<uint8_t>({0, wire::has_b, wire::in_bulk,
+                                                               wire::in_bulk | wire::has_b | wire::has_data});
     const uint32_t length = in_.ConsumeIntegralInRange<int>(0, 7) == 0 ? in_.ConsumeIntegral<uint32_t>()
-                            : (flags & wire::in_bulk) != 0             ? in_.ConsumeIntegralInRange<uint32_t>(0, Link::frame_bytes_max + 1)
-                                                                       : in_.ConsumeIntegralInRange<uint32_t>(0, 49);
+                            : (flags & wire::in_bulk) != 0
+                                ? in_.ConsumeIntegralInRange<uint32_t>(0, Link::frame_bytes_max + 1)
+                                : in_.ConsumeIntegralInRange<uint32_t>(0, 49);
     at.a = in_.ConsumeIntegral<uint64_t>();
     std::memset(at.payload.data(), 0, at.payload.size());
     if ((flags & wire::in_bulk) != 0) {
       BulkPlace place{bulk_[channel] + length, bulk_[channel] % bulk_bytes};
       if (in_.ConsumeIntegralInRange<int>(0, 3) == 0) place.end = in_.ConsumeIntegral<uint64_t>();
-      if (in_.ConsumeIntegralInRange<int>(0, 3) == 0) place.offset = in_.ConsumeBool() ? bulk_bytes - length : in_.ConsumeIntegral<uint64_t>();
+      if (in_.ConsumeIntegralInRange<int>(0, 3) == 0)
+        place.offset = in_.ConsumeBool() ? bulk_bytes - length : in_.ConsumeIntegral<uint64_t>();
       if (place.offset < bulk_bytes && bulk_bytes - place.offset < length) place.offset = 0;
       bulk_[channel] = place.end;
       std::memcpy(at.payload.data() + bulk_place_offset, &place, sizeof(place));
-      if (place.offset < bulk_bytes) fill(map_.as<std::byte>(header_bytes + channel * channel_bytes + channel_bulk_offset + place.offset), bulk_bytes - place.offset);
+      if (place.offset < bulk_bytes)
+        fill(map_.as<std::byte>(header_bytes + channel * channel_bytes + channel_bulk_offset + place.offset),
+             bulk_bytes - place.offset);
     } else {
       fill(at.payload.data(), at.payload.size());
     }
-    const uint8_t lap = in_.ConsumeIntegralInRange<int>(0, 15) == 0 ? in_.ConsumeIntegral<uint8_t>() : lap_of(next);
-    at.lead.store(lap | uint64_t{kind} << 8 | uint64_t{flags} << 16 | uint64_t{in_.ConsumeIntegralInRange<uint8_t>(0, 1)} << 24 | uint64_t{length} << 32);
+    const uint8_t lap =
+        in_.ConsumeIntegralInRange<int>(0, 15) == 0 ? in_.ConsumeIntegral<uint8_t>() : lap_of(next);
+    at.lead.store(lap | uint64_t{kind} << 8 | uint64_t{flags} << 16 |
+                  uint64_t{in_.ConsumeIntegralInRange<uint8_t>(0, 1)} << 24 | uint64_t{length} << 32);
     ++next;
   }
   void fill(std::byte* to, size_t room) {
-    const auto bytes = in_.ConsumeBytes<uint8_t>(std::min<size_t>(room, in_.ConsumeIntegralInRange<size_t>(0, 64)));
+    const auto bytes =
+        in_.ConsumeBytes<uint8_t>(std::min<size_t>(room, in_.ConsumeIntegralInRange<size_t>(0, 64)));
     if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
   }
   void raw() {
@@ -163,16 +196,21 @@ class Hostile {
     if (!sound) {
       note.kind = static_cast<NoteKind>(in_.ConsumeIntegralInRange<uint32_t>(0, 4));
       if (in_.ConsumeIntegralInRange<int>(0, 3) == 0) note.nonce = in_.ConsumeIntegral<uint8_t>();
-      note.channel_offset = in_.ConsumeBool() ? header_bytes + in_.ConsumeIntegralInRange<uint64_t>(0, 3) * channel_bytes : in_.ConsumeIntegral<uint64_t>();
+      note.channel_offset = in_.ConsumeBool()
+                                ? header_bytes + in_.ConsumeIntegralInRange<uint64_t>(0, 3) * channel_bytes
+                                : in_.ConsumeIntegral<uint64_t>();
       note.wants_reply = in_.ConsumeIntegral<uint8_t>() & 1;
       if (in_.ConsumeIntegralInRange<int>(0, 7) == 0) note.address.fill(in_.ConsumeIntegral<char>());
-      if (in_.ConsumeIntegralInRange<int>(0, 7) == 0) std::copy_n(reinterpret_cast<const char*>(victim_.data()), note.address.size(), note.address.begin());
+      if (in_.ConsumeIntegralInRange<int>(0, 7) == 0)
+        std::copy_n(reinterpret_cast<const char*>(victim_.data()), note.address.size(), note.address.begin());
       if (in_.ConsumeIntegralInRange<int>(0, 7) == 0) length = in_.ConsumeIntegralInRange<size_t>(0, length);
-      if (in_.ConsumeIntegralInRange<int>(0, 3) == 0) fds[0] = in_.ConsumeBool() ? self_.get() : victim_file_.get();
+      if (in_.ConsumeIntegralInRange<int>(0, 3) == 0)
+        fds[0] = in_.ConsumeBool() ? self_.get() : victim_file_.get();
       fd_count = in_.ConsumeIntegralInRange<size_t>(0, 2);
     }
     (void)os::send_datagram(socket_, std::string("weft-shm/") + reinterpret_cast<const char*>(victim_.data()),
-                            std::as_bytes(std::span(&note, 1)).first(length), std::span(fds.data(), fd_count));
+                            std::as_bytes(std::span(&note, 1)).first(length),
+                            std::span(fds.data(), fd_count));
     mark(attention_socket);
   }
   void mark(uint64_t bits) {
@@ -183,7 +221,8 @@ class Hostile {
     auto map = os::map_memory(victim_file_, 0, header_bytes);
     if (!map) return;
     const auto word = in_.ConsumeIntegralInRange<size_t>(0, bell_words - 1);
-    map->as<RegionHeader>()->bells[word].fetch_or(in_.ConsumeBool() ? ~uint64_t{0} : in_.ConsumeIntegral<uint64_t>());
+    map->as<RegionHeader>()->bells[word].fetch_or(in_.ConsumeBool() ? ~uint64_t{0}
+                                                                    : in_.ConsumeIntegral<uint64_t>());
     mark(in_.ConsumeBool() ? ~uint64_t{0} : uint64_t{1} << word);
   }
   // The words that a receiver writes in the endpoint's own channels.
@@ -195,17 +234,28 @@ class Hostile {
     auto* words = map->as<ChannelControl>();
     words->polled.store(in_.ConsumeIntegral<uint8_t>() & 1);
     words->bell.store(in_.ConsumeIntegral<uint32_t>());
-    words->slots_consumed.store(in_.ConsumeBool() ? in_.ConsumeIntegral<uint8_t>() : in_.ConsumeIntegral<uint64_t>());
-    words->bulk_consumed.store(in_.ConsumeBool() ? in_.ConsumeIntegral<uint32_t>() : in_.ConsumeIntegral<uint64_t>());
+    words->slots_consumed.store(in_.ConsumeBool() ? in_.ConsumeIntegral<uint8_t>()
+                                                  : in_.ConsumeIntegral<uint64_t>());
+    words->bulk_consumed.store(in_.ConsumeBool() ? in_.ConsumeIntegral<uint32_t>()
+                                                 : in_.ConsumeIntegral<uint64_t>());
   }
   void header() {
     auto* at = map_.as<RegionHeader>();
     switch (in_.ConsumeIntegralInRange<int>(0, 4)) {
-      case 0: at->closed.store(in_.ConsumeIntegral<uint8_t>() & 1); break;
-      case 1: at->sleeping.store(in_.ConsumeIntegral<uint32_t>()); break;
-      case 2: at->nonce = in_.ConsumeIntegral<uint8_t>(); break;
-      case 3: at->magic ^= in_.ConsumeIntegral<uint64_t>(); break;
-      default: control(0)->closed.store(1);
+      case 0:
+        at->closed.store(in_.ConsumeIntegral<uint8_t>() & 1);
+        break;
+      case 1:
+        at->sleeping.store(in_.ConsumeIntegral<uint32_t>());
+        break;
+      case 2:
+        at->nonce = in_.ConsumeIntegral<uint8_t>();
+        break;
+      case 3:
+        at->magic ^= in_.ConsumeIntegral<uint64_t>();
+        break;
+      default:
+        control(0)->closed.store(1);
     }
   }
 

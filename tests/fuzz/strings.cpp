@@ -24,7 +24,9 @@ void require(bool holds) {
 }
 
 std::string text(FuzzedDataProvider& in) {
-  static const char* const known[] = {"fi_shm://1:2:3", "fi_ns://x", "shm", "^shm,loopback", "127.0.0.1", "4711", "1", "yes", "0x10", ";", "weft_shm;ofi_rxm"};
+  static const char* const known[] = {
+      "fi_shm://1:2:3",  "fi_ns://x", "shm", "^shm,loopback", "127.0.0.1", "4711", "1", "yes", "0x10", ";",
+      "weft_shm;ofi_rxm"};
   if (in.ConsumeIntegralInRange<int>(0, 2) == 0) return in.PickValueInArray(known);
   std::string out = in.ConsumeRandomLengthString(80);
   out.resize(::strnlen(out.c_str(), out.size()));
@@ -35,7 +37,8 @@ void addresses(FuzzedDataProvider& in) {
   const std::string node = text(in);
   const std::string service = text(in);
   for (const fi::Provider* provider : fi::providers()) {
-    auto bytes = provider->resolve(in.ConsumeBool() ? node.c_str() : nullptr, in.ConsumeBool() ? service.c_str() : nullptr, in.ConsumeBool());
+    auto bytes = provider->resolve(in.ConsumeBool() ? node.c_str() : nullptr,
+                                   in.ConsumeBool() ? service.c_str() : nullptr, in.ConsumeBool());
     if (!bytes) {
       require(bytes.error().code > 0 && !bytes.error().why.empty());
       continue;
@@ -89,7 +92,9 @@ fi::InfoPtr random_info(FuzzedDataProvider& in) {
   };
   const auto word = [&](auto& field) {
     switch (in.ConsumeIntegralInRange<int>(0, 3)) {
-      case 0: scramble(&field, sizeof(field)); break;
+      case 0:
+        scramble(&field, sizeof(field));
+        break;
       case 1: {
         const uint64_t small = in.ConsumeIntegralInRange<uint64_t>(0, 8);
         std::memcpy(&field, &small, sizeof(field) < 8 ? sizeof(field) : 8);
@@ -100,33 +105,42 @@ fi::InfoPtr random_info(FuzzedDataProvider& in) {
         std::memcpy(&field, &bit, sizeof(field) < 8 ? sizeof(field) : 8);
         break;
       }
-      default: break;
+      default:
+        break;
     }
   };
   word(info->caps), word(info->mode), word(info->addr_format);
   fi_ep_attr& ep = *info->ep_attr;
-  word(ep.type), word(ep.protocol), word(ep.protocol_version), word(ep.max_msg_size), word(ep.msg_prefix_size), word(ep.max_order_raw_size);
+  word(ep.type), word(ep.protocol), word(ep.protocol_version), word(ep.max_msg_size),
+      word(ep.msg_prefix_size), word(ep.max_order_raw_size);
   word(ep.mem_tag_format), word(ep.tx_ctx_cnt), word(ep.rx_ctx_cnt);
   fi_domain_attr& domain = *info->domain_attr;
-  word(domain.threading), word(domain.control_progress), word(domain.data_progress), word(domain.resource_mgmt), word(domain.av_type);
-  word(domain.mr_mode), word(domain.mr_key_size), word(domain.cq_data_size), word(domain.cq_cnt), word(domain.caps), word(domain.mode);
-  word(domain.max_err_data), word(domain.mr_cnt), word(domain.tclass), word(domain.max_ep_tx_ctx), word(domain.mr_iov_limit);
+  word(domain.threading), word(domain.control_progress), word(domain.data_progress),
+      word(domain.resource_mgmt), word(domain.av_type);
+  word(domain.mr_mode), word(domain.mr_key_size), word(domain.cq_data_size), word(domain.cq_cnt),
+      word(domain.caps), word(domain.mode);
+  word(domain.max_err_data), word(domain.mr_cnt), word(domain.tclass), word(domain.max_ep_tx_ctx),
+      word(domain.mr_iov_limit);
   fi_tx_attr& tx = *info->tx_attr;
-  word(tx.caps), word(tx.mode), word(tx.op_flags), word(tx.msg_order), word(tx.comp_order), word(tx.inject_size), word(tx.size), word(tx.iov_limit);
+  word(tx.caps), word(tx.mode), word(tx.op_flags), word(tx.msg_order), word(tx.comp_order),
+      word(tx.inject_size), word(tx.size), word(tx.iov_limit);
   word(tx.rma_iov_limit), word(tx.tclass);
   fi_rx_attr& rx = *info->rx_attr;
-  word(rx.caps), word(rx.mode), word(rx.op_flags), word(rx.msg_order), word(rx.comp_order), word(rx.total_buffered_recv), word(rx.size), word(rx.iov_limit);
+  word(rx.caps), word(rx.mode), word(rx.op_flags), word(rx.msg_order), word(rx.comp_order),
+      word(rx.total_buffered_recv), word(rx.size), word(rx.iov_limit);
   const auto name = [&](char*& field) {
     if (in.ConsumeIntegralInRange<int>(0, 7) == 0) require(fi::assign_string(&field, text(in).c_str()));
   };
   name(info->fabric_attr->name), name(info->fabric_attr->prov_name), name(domain.name);
   if (in.ConsumeIntegralInRange<int>(0, 7) == 0) {
     const std::string bytes = in.ConsumeRandomLengthString(60);
-    if (!bytes.empty()) require(fi::assign_bytes(&info->dest_addr, &info->dest_addrlen, bytes.data(), bytes.size()));
+    if (!bytes.empty())
+      require(fi::assign_bytes(&info->dest_addr, &info->dest_addrlen, bytes.data(), bytes.size()));
   }
   if (in.ConsumeIntegralInRange<int>(0, 7) == 0) {
     const std::string bytes = in.ConsumeRandomLengthString(60);
-    if (!bytes.empty()) require(fi::assign_bytes(&info->src_addr, &info->src_addrlen, bytes.data(), bytes.size()));
+    if (!bytes.empty())
+      require(fi::assign_bytes(&info->src_addr, &info->src_addrlen, bytes.data(), bytes.size()));
   }
   return info;
 }
@@ -142,11 +156,13 @@ void hints(FuzzedDataProvider& in) {
 
   const std::string node = text(in);
   const std::string service = text(in);
-  const uint32_t version = in.ConsumeBool() ? FI_VERSION(1, in.ConsumeIntegralInRange<uint32_t>(0, 18)) : in.ConsumeIntegral<uint32_t>();
+  const uint32_t version = in.ConsumeBool() ? FI_VERSION(1, in.ConsumeIntegralInRange<uint32_t>(0, 18))
+                                            : in.ConsumeIntegral<uint32_t>();
   const fi::Catalogue catalogue{fi::providers(), in.ConsumeBool()};
   const uint64_t flags = in.ConsumeBool() ? FI_SOURCE : in.ConsumeBool() ? 0 : in.ConsumeIntegral<uint64_t>();
   fi_info* list = nullptr;
-  const int status = fi::get_info(catalogue, version, in.ConsumeBool() ? node.c_str() : nullptr, in.ConsumeBool() ? service.c_str() : nullptr, flags,
+  const int status = fi::get_info(catalogue, version, in.ConsumeBool() ? node.c_str() : nullptr,
+                                  in.ConsumeBool() ? service.c_str() : nullptr, flags,
                                   in.ConsumeIntegralInRange<int>(0, 7) == 0 ? nullptr : info.get(), &list);
   require(status <= 0 && (status == 0) == (list != nullptr));
   for (const fi_info* at = list; at != nullptr; at = at->next) (void)fi::to_text(at, FI_TYPE_INFO);
@@ -154,15 +170,24 @@ void hints(FuzzedDataProvider& in) {
 }
 
 void values(FuzzedDataProvider& in) {
-  const uint64_t value = in.ConsumeBool() ? in.ConsumeIntegral<uint64_t>() : in.ConsumeIntegralInRange<uint64_t>(0, 64);
-  const auto type = in.ConsumeIntegralInRange<uint32_t>(0, 60);
+  const uint64_t value =
+      in.ConsumeBool() ? in.ConsumeIntegral<uint64_t>() : in.ConsumeIntegralInRange<uint64_t>(0, 64);
+  const auto type = in.ConsumeIntegralInRange<uint32_t>(0, 31);  // what the enumeration can hold
   fi_type kind;
   std::memcpy(&kind, &type, sizeof(kind));
   // Types that are structures need a structure; the others are one number.
   switch (type) {
-    case FI_TYPE_INFO: case FI_TYPE_TX_ATTR: case FI_TYPE_RX_ATTR: case FI_TYPE_EP_ATTR: case FI_TYPE_DOMAIN_ATTR: case FI_TYPE_FABRIC_ATTR:
-    case FI_TYPE_VERSION: case FI_TYPE_FID: return;
-    default: break;
+    case FI_TYPE_INFO:
+    case FI_TYPE_TX_ATTR:
+    case FI_TYPE_RX_ATTR:
+    case FI_TYPE_EP_ATTR:
+    case FI_TYPE_DOMAIN_ATTR:
+    case FI_TYPE_FABRIC_ATTR:
+    case FI_TYPE_VERSION:
+    case FI_TYPE_FID:
+      return;
+    default:
+      break;
   }
   char small[40];
   (void)fi::to_text(small, in.ConsumeIntegralInRange<size_t>(0, sizeof(small)), &value, kind);
@@ -177,10 +202,17 @@ void values(FuzzedDataProvider& in) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzedDataProvider in(data, size);
   switch (in.ConsumeIntegralInRange<int>(0, 5)) {
-    case 0: addresses(in); break;
-    case 1: parameters(in); break;
-    case 2: values(in); break;
-    default: hints(in);
+    case 0:
+      addresses(in);
+      break;
+    case 1:
+      parameters(in);
+      break;
+    case 2:
+      values(in);
+      break;
+    default:
+      hints(in);
   }
   return 0;
 }

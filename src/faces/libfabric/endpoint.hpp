@@ -41,7 +41,8 @@ struct Transmitter {
 // What the ports of one endpoint share.
 template <class L>
 struct Core {
-  Core(Domain& of, const proto::EngineLimits& limits) : domain(of), engine(limits), work(of, engine, engine.errands_due()) {
+  Core(Domain& of, const proto::EngineLimits& limits)
+      : domain(of), engine(limits), work(of, engine, engine.errands_due()) {
     engine.set_errands(&work);
   }
   Domain& domain;
@@ -69,20 +70,22 @@ struct Port {
   // Cold.
   Core<L>* core = nullptr;
   Domain* domain = nullptr;
-  std::unique_ptr<Core<L>> owned_core;     // of the first port
+  std::unique_ptr<Core<L>> owned_core;  // of the first port
   std::unique_ptr<Transmitter> transmitter;
   std::unique_ptr<Receiver> receiver;
-  Receiver* shared_receiver = nullptr;     // SRX
+  Receiver* shared_receiver = nullptr;  // SRX
   fid_stx* stx = nullptr;
   Eq* eq = nullptr;
   uint64_t caps = 0;
-  size_t index = 0;                        // of a context in its scalable endpoint
+  size_t index = 0;  // of a context in its scalable endpoint
   bool enabled = false;
   bool alias = false;
-  Users users{0};                          // contexts and aliases opened on it
+  Users users{0};  // contexts and aliases opened on it
   Port* parent = nullptr;
 
-  Receiver* receives() const noexcept { return shared_receiver != nullptr ? shared_receiver : receiver.get(); }
+  Receiver* receives() const noexcept {
+    return shared_receiver != nullptr ? shared_receiver : receiver.get();
+  }
 };
 
 template <class L>

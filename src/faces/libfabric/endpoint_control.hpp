@@ -11,7 +11,8 @@
 
 namespace weft::fi {
 
-inline constexpr uint64_t close_linger_ns = 500'000'000;  // for operations that were accepted and not handed over yet
+inline constexpr uint64_t close_linger_ns =
+    500'000'000;  // for operations that were accepted and not handed over yet
 
 template <class L>
 struct ControlOps {
@@ -40,11 +41,13 @@ struct ControlOps {
     const bool transmits = (flags & FI_TRANSMIT) != 0;
     const bool receives = (flags & FI_RECV) != 0;
     if (!transmits && !receives) {
-      log_warn(provider(p), FI_LOG_EP_CTRL, "a completion queue is bound with FI_TRANSMIT or FI_RECV; neither was given");
+      log_warn(provider(p), FI_LOG_EP_CTRL,
+               "a completion queue is bound with FI_TRANSMIT or FI_RECV; neither was given");
       return -FI_EBADFLAGS;
     }
     if (transmits && p.transmitter == nullptr) return -FI_EINVAL;
-    if ((transmits && p.transmitter->cq != nullptr) || (receives && p.receiver != nullptr && p.receiver->cq != nullptr)) {
+    if ((transmits && p.transmitter->cq != nullptr) ||
+        (receives && p.receiver != nullptr && p.receiver->cq != nullptr)) {
       log_warn(provider(p), FI_LOG_EP_CTRL, "the endpoint has a completion queue for that direction already");
       return -FI_EINVAL;
     }
@@ -109,12 +112,18 @@ struct ControlOps {
   }
   static bool same_domain(const P& p, ::fid* other) noexcept {
     switch (other->fclass) {
-      case FI_CLASS_CQ: return &cq_of(other)->domain == p.domain;
-      case FI_CLASS_CNTR: return &cntr_of(other)->domain == p.domain;
-      case FI_CLASS_AV: return &av_of(other)->domain == p.domain;
-      case FI_CLASS_SRX_CTX: return port_of<L>(other).domain == p.domain;
-      case FI_CLASS_STX_CTX: return reinterpret_cast<Stx*>(other)->domain == p.domain;
-      default: return true;
+      case FI_CLASS_CQ:
+        return &cq_of(other)->domain == p.domain;
+      case FI_CLASS_CNTR:
+        return &cntr_of(other)->domain == p.domain;
+      case FI_CLASS_AV:
+        return &av_of(other)->domain == p.domain;
+      case FI_CLASS_SRX_CTX:
+        return port_of<L>(other).domain == p.domain;
+      case FI_CLASS_STX_CTX:
+        return reinterpret_cast<Stx*>(other)->domain == p.domain;
+      default:
+        return true;
     }
   }
   static int bind(::fid* fid, ::fid* other, uint64_t flags) {
@@ -131,22 +140,28 @@ struct ControlOps {
     return no_throw([&] {
       std::scoped_lock guard(p.domain->lock);
       switch (other->fclass) {
-        case FI_CLASS_CQ: return bind_cq(p, *cq_of(other), flags);
-        case FI_CLASS_CNTR: return bind_counter(p, *cntr_of(other), flags);
-        case FI_CLASS_AV: return bind_av(p, *av_of(other));
+        case FI_CLASS_CQ:
+          return bind_cq(p, *cq_of(other), flags);
+        case FI_CLASS_CNTR:
+          return bind_counter(p, *cntr_of(other), flags);
+        case FI_CLASS_AV:
+          return bind_av(p, *av_of(other));
         case FI_CLASS_EQ:
           if (p.eq != nullptr) return -FI_EINVAL;
           p.eq = eq_of(other);
           hold(p.eq->users);
           return 0;
-        case FI_CLASS_SRX_CTX: return bind_srx(p, port_of<L>(other));
+        case FI_CLASS_SRX_CTX:
+          return bind_srx(p, port_of<L>(other));
         case FI_CLASS_STX_CTX:
           if (p.transmitter == nullptr || p.stx != nullptr) return -FI_EINVAL;
           p.stx = reinterpret_cast<fid_stx*>(other);
           hold(reinterpret_cast<Stx*>(other)->users);
           return 0;
-        case FI_CLASS_MR: return 0;  // every region of the domain is reachable through every endpoint
-        default: return -FI_EINVAL;
+        case FI_CLASS_MR:
+          return 0;  // every region of the domain is reachable through every endpoint
+        default:
+          return -FI_EINVAL;
       }
     });
   }
@@ -155,7 +170,9 @@ struct ControlOps {
   static bool has_completions(const proto::TxContext& tx) noexcept {
     return tx.cq != nullptr || tx.sends != nullptr || tx.reads != nullptr || tx.writes != nullptr;
   }
-  static bool has_completions(const P& p) noexcept { return p.rx->bound() || (p.receiver != nullptr && p.receiver->context.bound()); }
+  static bool has_completions(const P& p) noexcept {
+    return p.rx->bound() || (p.receiver != nullptr && p.receiver->context.bound());
+  }
   static int enable(P& p) {
     if (p.enabled) return 0;
     if (p.core != nullptr && p.core->av == nullptr) {
@@ -176,12 +193,9 @@ struct ControlOps {
   }
   // The data vectors by lock, and refusing ones before the endpoint is enabled.
   static void set_data_vectors(P& p) noexcept {
-    if (!p.enabled)
-      use<RefusingOps>(p);
-    else if (p.lock->enabled)
-      use<DataOps<L, SharedLock>>(p);
-    else
-      use<DataOps<L, NoLock>>(p);
+    if (!p.enabled) use<RefusingOps>(p);
+    else if (p.lock->enabled) use<DataOps<L, SharedLock>>(p);
+    else use<DataOps<L, NoLock>>(p);
   }
   template <class Ops>
   static void use(P& p) noexcept {
@@ -194,7 +208,8 @@ struct ControlOps {
     auto* flags = static_cast<uint64_t*>(arg);
     const uint64_t which = *flags;
     if (((which & FI_TRANSMIT) != 0) == ((which & FI_RECV) != 0)) return -FI_EINVAL;
-    *flags = (which & FI_TRANSMIT) != 0 ? (p.tx != nullptr ? p.tx->op_flags : 0) : (p.rx != nullptr ? p.rx->op_flags : 0);
+    *flags = (which & FI_TRANSMIT) != 0 ? (p.tx != nullptr ? p.tx->op_flags : 0)
+                                        : (p.rx != nullptr ? p.rx->op_flags : 0);
     return 0;
   }
   static int set_op_flags(P& p, void* arg) {
@@ -244,12 +259,19 @@ struct ControlOps {
     return no_throw([&] {
       std::scoped_lock guard(p.domain->lock);
       switch (command) {
-        case FI_ENABLE: return enable(p);
-        case FI_GETOPSFLAG: return arg == nullptr ? -FI_EINVAL : get_op_flags(p, arg);
-        case FI_SETOPSFLAG: return arg == nullptr ? -FI_EINVAL : set_op_flags(p, arg);
-        case work_place_command: *static_cast<WorkPlace*>(arg) = place_of<L>(p); return 0;
-        case FI_ALIAS: return arg == nullptr ? -FI_EINVAL : make_alias(p, *static_cast<struct fi_alias*>(arg));
-        default: return -FI_ENOSYS;
+        case FI_ENABLE:
+          return enable(p);
+        case FI_GETOPSFLAG:
+          return arg == nullptr ? -FI_EINVAL : get_op_flags(p, arg);
+        case FI_SETOPSFLAG:
+          return arg == nullptr ? -FI_EINVAL : set_op_flags(p, arg);
+        case work_place_command:
+          *static_cast<WorkPlace*>(arg) = place_of<L>(p);
+          return 0;
+        case FI_ALIAS:
+          return arg == nullptr ? -FI_EINVAL : make_alias(p, *static_cast<struct fi_alias*>(arg));
+        default:
+          return -FI_ENOSYS;
       }
     });
   }
@@ -272,7 +294,9 @@ struct ControlOps {
         if (p.rx == nullptr) return -FI_ENOPROTOOPT;
         answer = p.rx->multi_receive_min;
         break;
-      case FI_OPT_CM_DATA_SIZE: answer = 0; break;
+      case FI_OPT_CM_DATA_SIZE:
+        answer = 0;
+        break;
       case FI_OPT_TX_SIZE:
         if (p.engine == nullptr) return -FI_ENOPROTOOPT;
         answer = p.engine->limits().transmit_size;
@@ -281,7 +305,8 @@ struct ControlOps {
         if (p.rx == nullptr) return -FI_ENOPROTOOPT;
         answer = p.rx->ops.bound();
         break;
-      default: return -FI_ENOPROTOOPT;
+      default:
+        return -FI_ENOPROTOOPT;
     }
     const size_t room = std::exchange(*length, sizeof(answer));
     if (room < sizeof(answer)) return -FI_ETOOSMALL;
@@ -325,16 +350,19 @@ struct ControlOps {
     if (p.engine == nullptr || p.owned_core == nullptr || address == nullptr) return -FI_EINVAL;
     if (p.enabled) return -FI_EOPBADSTATE;
     return no_throw([&] {
-      std::string name(static_cast<const char*>(address), ::strnlen(static_cast<const char*>(address), length));
+      std::string name(static_cast<const char*>(address),
+                       ::strnlen(static_cast<const char*>(address), length));
       if (name.empty() || p.domain->provider->to_string(padded(name).data()).empty()) return -FI_EINVAL;
       std::scoped_lock guard(p.domain->lock);
       const auto own = p.engine->link().address();
-      const std::string before(reinterpret_cast<const char*>(own.data()), ::strnlen(reinterpret_cast<const char*>(own.data()), own.size()));
+      const std::string before(reinterpret_cast<const char*>(own.data()),
+                               ::strnlen(reinterpret_cast<const char*>(own.data()), own.size()));
       p.engine->link().close();
       auto opened = p.engine->link().open(name, *p.engine);
       if (opened) return 0;
       log_warn(provider(p), FI_LOG_EP_CTRL, "fi_setname: %s", opened.error().why.c_str());
-      if (!p.engine->link().open(before, *p.engine)) log_warn(provider(p), FI_LOG_EP_CTRL, "fi_setname: the old name is lost, too");
+      if (!p.engine->link().open(before, *p.engine))
+        log_warn(provider(p), FI_LOG_EP_CTRL, "fi_setname: the old name is lost, too");
       return -opened.error().code;
     });
   }
@@ -348,16 +376,12 @@ struct ControlOps {
   static void detach_all(P& p) noexcept {
     const auto leave = [&](Cq* cq, std::vector<Cntr*>& counters) {
       if (cq != nullptr) {
-        if (p.core != nullptr)
-          cq->detach(p.core->engine);
-        else
-          drop(cq->users);
+        if (p.core != nullptr) cq->detach(p.core->engine);
+        else drop(cq->users);
       }
       for (Cntr* cntr : counters) {
-        if (p.core != nullptr)
-          cntr->detach(p.core->engine);
-        else
-          drop(cntr->users);
+        if (p.core != nullptr) cntr->detach(p.core->engine);
+        else drop(cntr->users);
       }
     };
     if (p.alias) return;
@@ -382,7 +406,8 @@ struct ControlOps {
   static int close(::fid* fid) {
     P& p = port_of<L>(fid);
     if (busy(p.users) || (p.receiver != nullptr && busy(p.receiver->users))) {
-      log_warn(provider(p), FI_LOG_EP_CTRL, "fi_close: contexts, aliases or endpoints still use this endpoint");
+      log_warn(provider(p), FI_LOG_EP_CTRL,
+               "fi_close: contexts, aliases or endpoints still use this endpoint");
       return -FI_EBUSY;
     }
     Domain& domain = *p.domain;
@@ -396,7 +421,8 @@ struct ControlOps {
       } else if (p.core != nullptr && !p.alias && p.core->scalable && p.receiver != nullptr) {
         p.core->engine.release_receive_context(p.index);
       }
-      if (p.owned_core == nullptr && p.core != nullptr && p.transmitter != nullptr) p.core->engine.release_transmit_context(*p.tx);
+      if (p.owned_core == nullptr && p.core != nullptr && p.transmitter != nullptr)
+        p.core->engine.release_transmit_context(*p.tx);
       detach_all(p);
       if (p.owned_core != nullptr && p.core->av != nullptr) drop(p.core->av->users);
       if (p.parent != nullptr) drop(p.parent->users);

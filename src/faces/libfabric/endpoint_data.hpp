@@ -18,8 +18,8 @@ struct DataOps {
   static P& port(fid_ep* ep) noexcept { return port_of<L>(ep); }
 
   // --- receiving ---
-  static ssize_t receive(P& p, bool tagged, const iovec* iov, size_t count, fi_addr_t source, uint64_t tag, uint64_t ignore,
-                         void* context, uint64_t flags) noexcept {
+  static ssize_t receive(P& p, bool tagged, const iovec* iov, size_t count, fi_addr_t source, uint64_t tag,
+                         uint64_t ignore, void* context, uint64_t flags) noexcept {
     Lock guard(*p.lock);
     proto::ReceiveRequest request;
     request.iov = iov;
@@ -39,7 +39,8 @@ struct DataOps {
   }
   // A program that only retries must still move.
   static ssize_t driven(P& p, ssize_t status) noexcept {
-    if (status == -FI_EAGAIN && p.engine != nullptr) [[unlikely]] p.engine->progress();
+    if (status == -FI_EAGAIN && p.engine != nullptr) [[unlikely]]
+      p.engine->progress();
     return status;
   }
   static ssize_t recv(fid_ep* ep, void* buf, size_t len, void*, fi_addr_t src, void* context) {
@@ -53,23 +54,25 @@ struct DataOps {
     if ((flags & FI_TRIGGER) != 0) return defer_message<L>(port(ep), FI_OP_RECV, *msg, flags);
     return receive(port(ep), false, msg->msg_iov, msg->iov_count, msg->addr, 0, 0, msg->context, flags);
   }
-  static ssize_t trecv(fid_ep* ep, void* buf, size_t len, void*, fi_addr_t src, uint64_t tag, uint64_t ignore, void* context) {
+  static ssize_t trecv(fid_ep* ep, void* buf, size_t len, void*, fi_addr_t src, uint64_t tag, uint64_t ignore,
+                       void* context) {
     P& p = port(ep);
     Lock guard(*p.lock);
     return driven(p, p.rx->receive_tagged(buf, len, src, tag, ignore, context));
   }
-  static ssize_t trecvv(fid_ep* ep, const iovec* iov, void**, size_t count, fi_addr_t src, uint64_t tag, uint64_t ignore,
-                        void* context) {
+  static ssize_t trecvv(fid_ep* ep, const iovec* iov, void**, size_t count, fi_addr_t src, uint64_t tag,
+                        uint64_t ignore, void* context) {
     return receive(port(ep), true, iov, count, src, tag, ignore, context, port(ep).rx->op_flags);
   }
   static ssize_t trecvmsg(fid_ep* ep, const fi_msg_tagged* msg, uint64_t flags) {
     if ((flags & FI_TRIGGER) != 0) return defer_tagged<L>(port(ep), FI_OP_TRECV, *msg, flags);
-    return receive(port(ep), true, msg->msg_iov, msg->iov_count, msg->addr, msg->tag, msg->ignore, msg->context, flags);
+    return receive(port(ep), true, msg->msg_iov, msg->iov_count, msg->addr, msg->tag, msg->ignore,
+                   msg->context, flags);
   }
 
   // --- sending ---
-  static proto::Request message(bool tagged, const iovec* iov, size_t count, fi_addr_t dest, uint64_t tag, void* context,
-                                uint64_t flags) noexcept {
+  static proto::Request message(bool tagged, const iovec* iov, size_t count, fi_addr_t dest, uint64_t tag,
+                                void* context, uint64_t flags) noexcept {
     proto::Request request;
     request.tagged = tagged;
     request.iov = iov;
@@ -86,7 +89,8 @@ struct DataOps {
     return p.engine->post(p.quiet == nullptr ? *p.tx : *p.quiet, request);
   }
   template <bool tagged>
-  static ssize_t send_one(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest, uint64_t tag, void* context) {
+  static ssize_t send_one(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest, uint64_t tag,
+                          void* context) {
     P& p = port(ep);
     Lock guard(*p.lock);
     return p.engine->template send<tagged>(*p.tx, buf, len, dest, tag, context);
@@ -94,14 +98,16 @@ struct DataOps {
   static ssize_t send(fid_ep* ep, const void* buf, size_t len, void*, fi_addr_t dest, void* context) {
     return send_one<false>(ep, buf, len, dest, 0, context);
   }
-  static ssize_t tsend(fid_ep* ep, const void* buf, size_t len, void*, fi_addr_t dest, uint64_t tag, void* context) {
+  static ssize_t tsend(fid_ep* ep, const void* buf, size_t len, void*, fi_addr_t dest, uint64_t tag,
+                       void* context) {
     return send_one<true>(ep, buf, len, dest, tag, context);
   }
   static ssize_t sendv(fid_ep* ep, const iovec* iov, void**, size_t count, fi_addr_t dest, void* context) {
     proto::Request request = message(false, iov, count, dest, 0, context, port(ep).tx->op_flags);
     return post(port(ep), request);
   }
-  static ssize_t tsendv(fid_ep* ep, const iovec* iov, void**, size_t count, fi_addr_t dest, uint64_t tag, void* context) {
+  static ssize_t tsendv(fid_ep* ep, const iovec* iov, void**, size_t count, fi_addr_t dest, uint64_t tag,
+                        void* context) {
     proto::Request request = message(true, iov, count, dest, tag, context, port(ep).tx->op_flags);
     return post(port(ep), request);
   }
@@ -113,7 +119,8 @@ struct DataOps {
   }
   static ssize_t tsendmsg(fid_ep* ep, const fi_msg_tagged* msg, uint64_t flags) {
     if ((flags & FI_TRIGGER) != 0) return defer_tagged<L>(port(ep), FI_OP_TSEND, *msg, flags);
-    proto::Request request = message(true, msg->msg_iov, msg->iov_count, msg->addr, msg->tag, msg->context, flags);
+    proto::Request request =
+        message(true, msg->msg_iov, msg->iov_count, msg->addr, msg->tag, msg->context, flags);
     request.data = msg->data;
     return post(port(ep), request);
   }
@@ -123,28 +130,36 @@ struct DataOps {
     Lock guard(*p.lock);
     return p.engine->template inject<tagged>(*p.tx, buf, len, dest, tag);
   }
-  static ssize_t inject(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest) { return inject_one<false>(ep, buf, len, dest, 0); }
+  static ssize_t inject(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest) {
+    return inject_one<false>(ep, buf, len, dest, 0);
+  }
   static ssize_t tinject(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest, uint64_t tag) {
     return inject_one<true>(ep, buf, len, dest, tag);
   }
-  static ssize_t data_one(fid_ep* ep, bool tagged, const void* buf, size_t len, uint64_t data, fi_addr_t dest, uint64_t tag, void* context) {
+  static ssize_t data_one(fid_ep* ep, bool tagged, const void* buf, size_t len, uint64_t data, fi_addr_t dest,
+                          uint64_t tag, void* context) {
     const iovec part{const_cast<void*>(buf), len};
-    proto::Request request = message(tagged, &part, 1, dest, tag, context, port(ep).tx->op_flags | FI_REMOTE_CQ_DATA);
+    proto::Request request =
+        message(tagged, &part, 1, dest, tag, context, port(ep).tx->op_flags | FI_REMOTE_CQ_DATA);
     request.data = data;
     return post(port(ep), request);
   }
-  static ssize_t senddata(fid_ep* ep, const void* buf, size_t len, void*, uint64_t data, fi_addr_t dest, void* context) {
+  static ssize_t senddata(fid_ep* ep, const void* buf, size_t len, void*, uint64_t data, fi_addr_t dest,
+                          void* context) {
     return data_one(ep, false, buf, len, data, dest, 0, context);
   }
-  static ssize_t tsenddata(fid_ep* ep, const void* buf, size_t len, void*, uint64_t data, fi_addr_t dest, uint64_t tag, void* context) {
+  static ssize_t tsenddata(fid_ep* ep, const void* buf, size_t len, void*, uint64_t data, fi_addr_t dest,
+                           uint64_t tag, void* context) {
     return data_one(ep, true, buf, len, data, dest, tag, context);
   }
   static uint64_t inject_flags(const P& p) noexcept {
     return (p.tx->op_flags & ~(proto::acknowledged_flags | FI_COMPLETION)) | FI_INJECT;
   }
-  static ssize_t inject_data_one(fid_ep* ep, bool tagged, const void* buf, size_t len, uint64_t data, fi_addr_t dest, uint64_t tag) {
+  static ssize_t inject_data_one(fid_ep* ep, bool tagged, const void* buf, size_t len, uint64_t data,
+                                 fi_addr_t dest, uint64_t tag) {
     const iovec part{const_cast<void*>(buf), len};
-    proto::Request request = message(tagged, &part, 1, dest, tag, nullptr, inject_flags(port(ep)) | FI_REMOTE_CQ_DATA);
+    proto::Request request =
+        message(tagged, &part, 1, dest, tag, nullptr, inject_flags(port(ep)) | FI_REMOTE_CQ_DATA);
     request.data = data;
     request.silent = true;
     return post(port(ep), request);
@@ -152,13 +167,15 @@ struct DataOps {
   static ssize_t injectdata(fid_ep* ep, const void* buf, size_t len, uint64_t data, fi_addr_t dest) {
     return inject_data_one(ep, false, buf, len, data, dest, 0);
   }
-  static ssize_t tinjectdata(fid_ep* ep, const void* buf, size_t len, uint64_t data, fi_addr_t dest, uint64_t tag) {
+  static ssize_t tinjectdata(fid_ep* ep, const void* buf, size_t len, uint64_t data, fi_addr_t dest,
+                             uint64_t tag) {
     return inject_data_one(ep, true, buf, len, data, dest, tag);
   }
 
   // --- RMA ---
-  static ssize_t rma(P& p, proto::OpKind kind, const iovec* iov, size_t count, fi_addr_t peer, const fi_rma_iov* targets, size_t target_count,
-                     uint64_t data, void* context, uint64_t flags, bool silent = false) noexcept {
+  static ssize_t rma(P& p, proto::OpKind kind, const iovec* iov, size_t count, fi_addr_t peer,
+                     const fi_rma_iov* targets, size_t target_count, uint64_t data, void* context,
+                     uint64_t flags, bool silent = false) noexcept {
     proto::Request request = message(false, iov, count, peer, 0, context, flags);
     request.kind = kind;
     request.targets = targets;
@@ -167,46 +184,59 @@ struct DataOps {
     request.silent = silent;
     return post(p, request);
   }
-  static ssize_t read(fid_ep* ep, void* buf, size_t len, void*, fi_addr_t src, uint64_t addr, uint64_t key, void* context) {
+  static ssize_t read(fid_ep* ep, void* buf, size_t len, void*, fi_addr_t src, uint64_t addr, uint64_t key,
+                      void* context) {
     const iovec part{buf, len};
     const fi_rma_iov target{addr, len, key};
     return rma(port(ep), proto::OpKind::Read, &part, 1, src, &target, 1, 0, context, port(ep).tx->op_flags);
   }
-  static ssize_t readv(fid_ep* ep, const iovec* iov, void**, size_t count, fi_addr_t src, uint64_t addr, uint64_t key, void* context) {
+  static ssize_t readv(fid_ep* ep, const iovec* iov, void**, size_t count, fi_addr_t src, uint64_t addr,
+                       uint64_t key, void* context) {
     const fi_rma_iov target{addr, proto::total_bytes(iov, count), key};
     return rma(port(ep), proto::OpKind::Read, iov, count, src, &target, 1, 0, context, port(ep).tx->op_flags);
   }
   static ssize_t readmsg(fid_ep* ep, const fi_msg_rma* msg, uint64_t flags) {
     if ((flags & FI_TRIGGER) != 0) return defer_rma<L>(port(ep), FI_OP_READ, *msg, flags);
-    return rma(port(ep), proto::OpKind::Read, msg->msg_iov, msg->iov_count, msg->addr, msg->rma_iov, msg->rma_iov_count, 0, msg->context, flags);
+    return rma(port(ep), proto::OpKind::Read, msg->msg_iov, msg->iov_count, msg->addr, msg->rma_iov,
+               msg->rma_iov_count, 0, msg->context, flags);
   }
-  static ssize_t write(fid_ep* ep, const void* buf, size_t len, void*, fi_addr_t dest, uint64_t addr, uint64_t key, void* context) {
+  static ssize_t write(fid_ep* ep, const void* buf, size_t len, void*, fi_addr_t dest, uint64_t addr,
+                       uint64_t key, void* context) {
     const iovec part{const_cast<void*>(buf), len};
     const fi_rma_iov target{addr, len, key};
     return rma(port(ep), proto::OpKind::Write, &part, 1, dest, &target, 1, 0, context, port(ep).tx->op_flags);
   }
-  static ssize_t writev(fid_ep* ep, const iovec* iov, void**, size_t count, fi_addr_t dest, uint64_t addr, uint64_t key, void* context) {
+  static ssize_t writev(fid_ep* ep, const iovec* iov, void**, size_t count, fi_addr_t dest, uint64_t addr,
+                        uint64_t key, void* context) {
     const fi_rma_iov target{addr, proto::total_bytes(iov, count), key};
-    return rma(port(ep), proto::OpKind::Write, iov, count, dest, &target, 1, 0, context, port(ep).tx->op_flags);
+    return rma(port(ep), proto::OpKind::Write, iov, count, dest, &target, 1, 0, context,
+               port(ep).tx->op_flags);
   }
   static ssize_t writemsg(fid_ep* ep, const fi_msg_rma* msg, uint64_t flags) {
     if ((flags & FI_TRIGGER) != 0) return defer_rma<L>(port(ep), FI_OP_WRITE, *msg, flags);
-    return rma(port(ep), proto::OpKind::Write, msg->msg_iov, msg->iov_count, msg->addr, msg->rma_iov, msg->rma_iov_count, msg->data, msg->context, flags);
+    return rma(port(ep), proto::OpKind::Write, msg->msg_iov, msg->iov_count, msg->addr, msg->rma_iov,
+               msg->rma_iov_count, msg->data, msg->context, flags);
   }
-  static ssize_t inject_write(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest, uint64_t addr, uint64_t key) {
+  static ssize_t inject_write(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest, uint64_t addr,
+                              uint64_t key) {
     const iovec part{const_cast<void*>(buf), len};
     const fi_rma_iov target{addr, len, key};
-    return rma(port(ep), proto::OpKind::Write, &part, 1, dest, &target, 1, 0, nullptr, inject_flags(port(ep)), true);
+    return rma(port(ep), proto::OpKind::Write, &part, 1, dest, &target, 1, 0, nullptr, inject_flags(port(ep)),
+               true);
   }
-  static ssize_t writedata(fid_ep* ep, const void* buf, size_t len, void*, uint64_t data, fi_addr_t dest, uint64_t addr, uint64_t key, void* context) {
+  static ssize_t writedata(fid_ep* ep, const void* buf, size_t len, void*, uint64_t data, fi_addr_t dest,
+                           uint64_t addr, uint64_t key, void* context) {
     const iovec part{const_cast<void*>(buf), len};
     const fi_rma_iov target{addr, len, key};
-    return rma(port(ep), proto::OpKind::Write, &part, 1, dest, &target, 1, data, context, port(ep).tx->op_flags | FI_REMOTE_CQ_DATA);
+    return rma(port(ep), proto::OpKind::Write, &part, 1, dest, &target, 1, data, context,
+               port(ep).tx->op_flags | FI_REMOTE_CQ_DATA);
   }
-  static ssize_t inject_writedata(fid_ep* ep, const void* buf, size_t len, uint64_t data, fi_addr_t dest, uint64_t addr, uint64_t key) {
+  static ssize_t inject_writedata(fid_ep* ep, const void* buf, size_t len, uint64_t data, fi_addr_t dest,
+                                  uint64_t addr, uint64_t key) {
     const iovec part{const_cast<void*>(buf), len};
     const fi_rma_iov target{addr, len, key};
-    return rma(port(ep), proto::OpKind::Write, &part, 1, dest, &target, 1, data, nullptr, inject_flags(port(ep)) | FI_REMOTE_CQ_DATA, true);
+    return rma(port(ep), proto::OpKind::Write, &part, 1, dest, &target, 1, data, nullptr,
+               inject_flags(port(ep)) | FI_REMOTE_CQ_DATA, true);
   }
 
   // --- atomics ---
@@ -225,8 +255,9 @@ struct DataOps {
     const fi_ioc* result = nullptr;
     size_t result_count = 0;
   };
-  static ssize_t atomic(P& p, const AtomicCall& call, fi_addr_t dest, const fi_rma_ioc* targets, size_t target_count, fi_datatype datatype,
-                        fi_op op, uint64_t data, void* context, uint64_t flags, bool silent = false) noexcept {
+  static ssize_t atomic(P& p, const AtomicCall& call, fi_addr_t dest, const fi_rma_ioc* targets,
+                        size_t target_count, fi_datatype datatype, fi_op op, uint64_t data, void* context,
+                        uint64_t flags, bool silent = false) noexcept {
     const size_t element = core::datatype_size(static_cast<uint32_t>(datatype));
     if (element == 0) return -FI_EOPNOTSUPP;
     if (target_count > proto::rma_iov_max) return -FI_EINVAL;
@@ -234,12 +265,15 @@ struct DataOps {
     Pieces compare;
     Pieces result;
     std::array<fi_rma_iov, proto::rma_iov_max> remote{};
-    if (to_pieces(call.operand, call.operand_count, element, operand) != 0 || to_pieces(call.compare, call.compare_count, element, compare) != 0 ||
+    if (to_pieces(call.operand, call.operand_count, element, operand) != 0 ||
+        to_pieces(call.compare, call.compare_count, element, compare) != 0 ||
         to_pieces(call.result, call.result_count, element, result) != 0)
       return -FI_EINVAL;
-    for (size_t i = 0; i < target_count; ++i) remote[i] = {targets[i].addr, targets[i].count * element, targets[i].key};
+    for (size_t i = 0; i < target_count; ++i)
+      remote[i] = {targets[i].addr, targets[i].count * element, targets[i].key};
     const bool has_operand = op != FI_ATOMIC_READ;
-    proto::Request request = message(false, operand.data(), has_operand ? call.operand_count : 0, dest, 0, context, flags);
+    proto::Request request =
+        message(false, operand.data(), has_operand ? call.operand_count : 0, dest, 0, context, flags);
     request.kind = proto::OpKind::Atomic;
     request.targets = remote.data();
     request.target_count = target_count;
@@ -254,81 +288,93 @@ struct DataOps {
     request.silent = silent;
     return post(p, request);
   }
-  static ssize_t atomic_writev(fid_ep* ep, const fi_ioc* iov, void**, size_t count, fi_addr_t dest, uint64_t addr, uint64_t key,
-                               fi_datatype datatype, fi_op op, void* context) {
+  static ssize_t atomic_writev(fid_ep* ep, const fi_ioc* iov, void**, size_t count, fi_addr_t dest,
+                               uint64_t addr, uint64_t key, fi_datatype datatype, fi_op op, void* context) {
     size_t elements = 0;
     for (size_t i = 0; i < count; ++i) elements += iov[i].count;
     const fi_rma_ioc target{addr, elements, key};
-    return atomic(port(ep), {core::AtomicKind::Write, iov, count}, dest, &target, 1, datatype, op, 0, context, port(ep).tx->op_flags);
+    return atomic(port(ep), {core::AtomicKind::Write, iov, count}, dest, &target, 1, datatype, op, 0, context,
+                  port(ep).tx->op_flags);
   }
-  static ssize_t atomic_write(fid_ep* ep, const void* buf, size_t count, void*, fi_addr_t dest, uint64_t addr, uint64_t key,
-                              fi_datatype datatype, fi_op op, void* context) {
+  static ssize_t atomic_write(fid_ep* ep, const void* buf, size_t count, void*, fi_addr_t dest, uint64_t addr,
+                              uint64_t key, fi_datatype datatype, fi_op op, void* context) {
     const fi_ioc part{const_cast<void*>(buf), count};
     return atomic_writev(ep, &part, nullptr, 1, dest, addr, key, datatype, op, context);
   }
   static ssize_t atomic_writemsg(fid_ep* ep, const fi_msg_atomic* msg, uint64_t flags) {
-    if ((flags & FI_TRIGGER) != 0) return defer_atomic<L>(port(ep), FI_OP_ATOMIC, *msg, nullptr, nullptr, flags);
-    return atomic(port(ep), {core::AtomicKind::Write, msg->msg_iov, msg->iov_count}, msg->addr, msg->rma_iov, msg->rma_iov_count, msg->datatype,
-                  msg->op, msg->data, msg->context, flags);
+    if ((flags & FI_TRIGGER) != 0)
+      return defer_atomic<L>(port(ep), FI_OP_ATOMIC, *msg, nullptr, nullptr, flags);
+    return atomic(port(ep), {core::AtomicKind::Write, msg->msg_iov, msg->iov_count}, msg->addr, msg->rma_iov,
+                  msg->rma_iov_count, msg->datatype, msg->op, msg->data, msg->context, flags);
   }
-  static ssize_t atomic_inject(fid_ep* ep, const void* buf, size_t count, fi_addr_t dest, uint64_t addr, uint64_t key, fi_datatype datatype,
-                               fi_op op) {
+  static ssize_t atomic_inject(fid_ep* ep, const void* buf, size_t count, fi_addr_t dest, uint64_t addr,
+                               uint64_t key, fi_datatype datatype, fi_op op) {
     const fi_ioc part{const_cast<void*>(buf), count};
     const fi_rma_ioc target{addr, count, key};
-    return atomic(port(ep), {core::AtomicKind::Write, &part, 1}, dest, &target, 1, datatype, op, 0, nullptr, inject_flags(port(ep)), true);
+    return atomic(port(ep), {core::AtomicKind::Write, &part, 1}, dest, &target, 1, datatype, op, 0, nullptr,
+                  inject_flags(port(ep)), true);
   }
-  static ssize_t fetchv(fid_ep* ep, const fi_ioc* iov, void**, size_t count, fi_ioc* resultv, void**, size_t result_count, fi_addr_t dest,
-                        uint64_t addr, uint64_t key, fi_datatype datatype, fi_op op, void* context) {
+  static ssize_t fetchv(fid_ep* ep, const fi_ioc* iov, void**, size_t count, fi_ioc* resultv, void**,
+                        size_t result_count, fi_addr_t dest, uint64_t addr, uint64_t key,
+                        fi_datatype datatype, fi_op op, void* context) {
     size_t elements = 0;
     for (size_t i = 0; i < result_count; ++i) elements += resultv[i].count;
     const fi_rma_ioc target{addr, elements, key};
-    return atomic(port(ep), {core::AtomicKind::Fetch, iov, count, nullptr, 0, resultv, result_count}, dest, &target, 1, datatype, op, 0,
-                  context, port(ep).tx->op_flags);
+    return atomic(port(ep), {core::AtomicKind::Fetch, iov, count, nullptr, 0, resultv, result_count}, dest,
+                  &target, 1, datatype, op, 0, context, port(ep).tx->op_flags);
   }
-  static ssize_t fetch(fid_ep* ep, const void* buf, size_t count, void*, void* result, void*, fi_addr_t dest, uint64_t addr, uint64_t key,
-                       fi_datatype datatype, fi_op op, void* context) {
+  static ssize_t fetch(fid_ep* ep, const void* buf, size_t count, void*, void* result, void*, fi_addr_t dest,
+                       uint64_t addr, uint64_t key, fi_datatype datatype, fi_op op, void* context) {
     const fi_ioc part{const_cast<void*>(buf), count};
     fi_ioc old{result, count};
     return fetchv(ep, &part, nullptr, 1, &old, nullptr, 1, dest, addr, key, datatype, op, context);
   }
-  static ssize_t fetchmsg(fid_ep* ep, const fi_msg_atomic* msg, fi_ioc* resultv, void**, size_t result_count, uint64_t flags) {
+  static ssize_t fetchmsg(fid_ep* ep, const fi_msg_atomic* msg, fi_ioc* resultv, void**, size_t result_count,
+                          uint64_t flags) {
     if ((flags & FI_TRIGGER) != 0) {
       const fi_msg_fetch results{resultv, nullptr, result_count};
       return defer_atomic<L>(port(ep), FI_OP_FETCH_ATOMIC, *msg, &results, nullptr, flags);
     }
-    return atomic(port(ep), {core::AtomicKind::Fetch, msg->msg_iov, msg->iov_count, nullptr, 0, resultv, result_count}, msg->addr, msg->rma_iov,
-                  msg->rma_iov_count, msg->datatype, msg->op, msg->data, msg->context, flags);
+    return atomic(
+        port(ep), {core::AtomicKind::Fetch, msg->msg_iov, msg->iov_count, nullptr, 0, resultv, result_count},
+        msg->addr, msg->rma_iov, msg->rma_iov_count, msg->datatype, msg->op, msg->data, msg->context, flags);
   }
-  static ssize_t comparev(fid_ep* ep, const fi_ioc* iov, void**, size_t count, const fi_ioc* cmp, void**, size_t cmp_count, fi_ioc* resultv,
-                          void**, size_t result_count, fi_addr_t dest, uint64_t addr, uint64_t key, fi_datatype datatype, fi_op op,
-                          void* context) {
+  static ssize_t comparev(fid_ep* ep, const fi_ioc* iov, void**, size_t count, const fi_ioc* cmp, void**,
+                          size_t cmp_count, fi_ioc* resultv, void**, size_t result_count, fi_addr_t dest,
+                          uint64_t addr, uint64_t key, fi_datatype datatype, fi_op op, void* context) {
     size_t elements = 0;
     for (size_t i = 0; i < count; ++i) elements += iov[i].count;
     const fi_rma_ioc target{addr, elements, key};
-    return atomic(port(ep), {core::AtomicKind::Compare, iov, count, cmp, cmp_count, resultv, result_count}, dest, &target, 1, datatype, op, 0,
-                  context, port(ep).tx->op_flags);
+    return atomic(port(ep), {core::AtomicKind::Compare, iov, count, cmp, cmp_count, resultv, result_count},
+                  dest, &target, 1, datatype, op, 0, context, port(ep).tx->op_flags);
   }
-  static ssize_t compare(fid_ep* ep, const void* buf, size_t count, void*, const void* cmp, void*, void* result, void*, fi_addr_t dest,
-                         uint64_t addr, uint64_t key, fi_datatype datatype, fi_op op, void* context) {
+  static ssize_t compare(fid_ep* ep, const void* buf, size_t count, void*, const void* cmp, void*,
+                         void* result, void*, fi_addr_t dest, uint64_t addr, uint64_t key,
+                         fi_datatype datatype, fi_op op, void* context) {
     const fi_ioc part{const_cast<void*>(buf), count};
     const fi_ioc against{const_cast<void*>(cmp), count};
     fi_ioc old{result, count};
-    return comparev(ep, &part, nullptr, 1, &against, nullptr, 1, &old, nullptr, 1, dest, addr, key, datatype, op, context);
+    return comparev(ep, &part, nullptr, 1, &against, nullptr, 1, &old, nullptr, 1, dest, addr, key, datatype,
+                    op, context);
   }
-  static ssize_t comparemsg(fid_ep* ep, const fi_msg_atomic* msg, const fi_ioc* cmp, void**, size_t cmp_count, fi_ioc* resultv, void**,
-                            size_t result_count, uint64_t flags) {
+  static ssize_t comparemsg(fid_ep* ep, const fi_msg_atomic* msg, const fi_ioc* cmp, void**, size_t cmp_count,
+                            fi_ioc* resultv, void**, size_t result_count, uint64_t flags) {
     if ((flags & FI_TRIGGER) != 0) {
       const fi_msg_fetch results{resultv, nullptr, result_count};
       const fi_msg_compare compares{cmp, nullptr, cmp_count};
       return defer_atomic<L>(port(ep), FI_OP_COMPARE_ATOMIC, *msg, &results, &compares, flags);
     }
-    return atomic(port(ep), {core::AtomicKind::Compare, msg->msg_iov, msg->iov_count, cmp, cmp_count, resultv, result_count}, msg->addr,
-                  msg->rma_iov, msg->rma_iov_count, msg->datatype, msg->op, msg->data, msg->context, flags);
+    return atomic(
+        port(ep),
+        {core::AtomicKind::Compare, msg->msg_iov, msg->iov_count, cmp, cmp_count, resultv, result_count},
+        msg->addr, msg->rma_iov, msg->rma_iov_count, msg->datatype, msg->op, msg->data, msg->context, flags);
   }
   template <core::AtomicKind kind>
   static int atomic_valid(fid_ep*, fi_datatype datatype, fi_op op, size_t* count) {
-    if (!core::atomic_supported(static_cast<uint32_t>(datatype), static_cast<uint32_t>(op), kind)) return -FI_EOPNOTSUPP;
-    if (count != nullptr) *count = proto::atomic_bytes_max / core::datatype_size(static_cast<uint32_t>(datatype));
+    if (!core::atomic_supported(static_cast<uint32_t>(datatype), static_cast<uint32_t>(op), kind))
+      return -FI_EOPNOTSUPP;
+    if (count != nullptr)
+      *count = proto::atomic_bytes_max / core::datatype_size(static_cast<uint32_t>(datatype));
     return 0;
   }
 
@@ -339,13 +385,15 @@ struct DataOps {
 };
 
 template <class L, class Lock>
-fi_ops_msg DataOps<L, Lock>::msg_ops = {sizeof(fi_ops_msg), recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata};
+fi_ops_msg DataOps<L, Lock>::msg_ops = {
+    sizeof(fi_ops_msg), recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata};
 template <class L, class Lock>
-fi_ops_tagged DataOps<L, Lock>::tagged_ops = {sizeof(fi_ops_tagged), trecv, trecvv, trecvmsg, tsend, tsendv, tsendmsg, tinject, tsenddata,
-                                              tinjectdata};
+fi_ops_tagged DataOps<L, Lock>::tagged_ops = {
+    sizeof(fi_ops_tagged), trecv, trecvv, trecvmsg, tsend, tsendv, tsendmsg, tinject, tsenddata, tinjectdata};
 template <class L, class Lock>
-fi_ops_rma DataOps<L, Lock>::rma_ops = {sizeof(fi_ops_rma), read, readv, readmsg, write, writev, writemsg, inject_write, writedata,
-                                        inject_writedata};
+fi_ops_rma DataOps<L, Lock>::rma_ops = {
+    sizeof(fi_ops_rma), read,         readv,     readmsg,         write, writev,
+    writemsg,           inject_write, writedata, inject_writedata};
 template <class L, class Lock>
 fi_ops_atomic DataOps<L, Lock>::atomic_ops = {sizeof(fi_ops_atomic),
                                               atomic_write,
@@ -376,7 +424,8 @@ struct RefusingOps {
   static inline fi_ops_msg msg_ops = {sizeof(fi_ops_msg), no, no, no, no, no, no, no, no, no};
   static inline fi_ops_tagged tagged_ops = {sizeof(fi_ops_tagged), no, no, no, no, no, no, no, no, no};
   static inline fi_ops_rma rma_ops = {sizeof(fi_ops_rma), no, no, no, no, no, no, no, no, no};
-  static inline fi_ops_atomic atomic_ops = {sizeof(fi_ops_atomic), no, no, no, no, no, no, no, no, no, no, no, no, no};
+  static inline fi_ops_atomic atomic_ops = {
+      sizeof(fi_ops_atomic), no, no, no, no, no, no, no, no, no, no, no, no, no};
 };
 
 }  // namespace weft::fi

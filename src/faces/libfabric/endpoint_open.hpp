@@ -36,7 +36,8 @@ struct Opener {
     p.tx->op_flags = attr != nullptr ? attr->op_flags : 0;
     p.tx->settle();
   }
-  static void set_receiver(P& p, const fi_rx_attr* attr, uint64_t caps, uint8_t index, const proto::EngineLimits& limits) {
+  static void set_receiver(P& p, const fi_rx_attr* attr, uint64_t caps, uint8_t index,
+                           const proto::EngineLimits& limits) {
     p.receiver = std::make_unique<Receiver>(*p.domain, index, limits, os::random_bits());
     p.rx = &p.receiver->context;
     p.rx->op_flags = attr != nullptr ? attr->op_flags : 0;
@@ -47,7 +48,8 @@ struct Opener {
   // FI_SEND and FI_RECV are implied when neither is given with FI_MSG or FI_TAGGED (fi_getinfo(3), capabilities).
   static uint64_t full_caps(uint64_t caps) noexcept {
     if ((caps & (FI_MSG | FI_TAGGED)) != 0 && (caps & (FI_SEND | FI_RECV)) == 0) caps |= FI_SEND | FI_RECV;
-    if ((caps & (FI_RMA | FI_ATOMIC)) != 0 && (caps & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)) == 0)
+    if ((caps & (FI_RMA | FI_ATOMIC)) != 0 &&
+        (caps & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)) == 0)
       caps |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
     return caps;
   }
@@ -80,7 +82,8 @@ struct Opener {
   static int refuse(Domain& domain, const fi_info* info) {
     if (info == nullptr || info->ep_attr == nullptr) return -FI_EINVAL;
     if (info->ep_attr->type == FI_EP_RDM || info->ep_attr->type == FI_EP_UNSPEC) return 0;
-    log_warn(domain.provider->name, FI_LOG_EP_CTRL, "ep_attr->type: this provider opens FI_EP_RDM endpoints only");
+    log_warn(domain.provider->name, FI_LOG_EP_CTRL,
+             "ep_attr->type: this provider opens FI_EP_RDM endpoints only");
     return -FI_ENOSYS;
   }
 
@@ -105,7 +108,8 @@ struct Opener {
     return no_throw([&] {
       if (domain.threading == FI_THREAD_COMPLETION && !domain.lock.enabled) {
         log_warn(domain.provider->name, FI_LOG_EP_CTRL,
-                 "a scalable endpoint under FI_THREAD_COMPLETION needs a domain that was opened for it: with tx_ctx_cnt or rx_ctx_cnt above 1");
+                 "a scalable endpoint under FI_THREAD_COMPLETION needs a domain that was opened for it: with "
+                 "tx_ctx_cnt or rx_ctx_cnt above 1");
         return -FI_EINVAL;
       }
       int status = 0;
@@ -134,9 +138,11 @@ struct Opener {
   }
   static int tx_ctx(fid_ep* sep_fid, int index, fi_tx_attr* attr, fid_ep** tx_ep, void* context) {
     P& sep = port_of<L>(sep_fid);
-    if (!sep.core->scalable || index < 0 || static_cast<size_t>(index) >= sep.core->tx_count) return -FI_EINVAL;
+    if (!sep.core->scalable || index < 0 || static_cast<size_t>(index) >= sep.core->tx_count)
+      return -FI_EINVAL;
     return no_throw([&] {
-      auto port = make_context(sep, static_cast<size_t>(index), sep.caps & ~(FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE));
+      auto port = make_context(sep, static_cast<size_t>(index),
+                               sep.caps & ~(FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE));
       set_transmitter(*port, attr);
       set_vectors(*port, FI_CLASS_TX_CTX, context);
       hold(sep.users);
@@ -147,7 +153,8 @@ struct Opener {
   }
   static int rx_ctx(fid_ep* sep_fid, int index, fi_rx_attr* attr, fid_ep** rx_ep, void* context) {
     P& sep = port_of<L>(sep_fid);
-    if (!sep.core->scalable || index < 0 || static_cast<size_t>(index) >= sep.core->rx_count || index > 0xff) return -FI_EINVAL;
+    if (!sep.core->scalable || index < 0 || static_cast<size_t>(index) >= sep.core->rx_count || index > 0xff)
+      return -FI_EINVAL;
     return no_throw([&] {
       auto port = make_context(sep, static_cast<size_t>(index), sep.caps & ~(FI_SEND | FI_READ | FI_WRITE));
       set_receiver(*port, attr, sep.caps, static_cast<uint8_t>(index), limits_of(nullptr, attr));
@@ -187,7 +194,8 @@ struct Opener {
   }
   static int open_stx(Domain& domain, fi_tx_attr* attr, fid_stx** stx, void* context) {
     return no_throw([&] {
-      static fi_ops stx_fid_ops = {sizeof(fi_ops), close_stx, no_bind, no_control, no_ops_open, no_tostr, no_ops_set};
+      static fi_ops stx_fid_ops = {sizeof(fi_ops), close_stx, no_bind,   no_control,
+                                   no_ops_open,    no_tostr,  no_ops_set};
       auto made = std::make_unique<Stx>();
       made->fid.fid = {FI_CLASS_STX_CTX, context, &stx_fid_ops};
       made->fid.ops = &ep_ops;
@@ -205,12 +213,15 @@ struct Opener {
 };
 
 template <class L>
-fi_ops Opener<L>::fid_ops = {sizeof(fi_ops), Control::close, Control::bind, Control::control, no_ops_open, no_tostr, no_ops_set};
+fi_ops Opener<L>::fid_ops = {sizeof(fi_ops), Control::close, Control::bind, Control::control,
+                             no_ops_open,    no_tostr,       no_ops_set};
 template <class L>
-fi_ops_ep Opener<L>::ep_ops = {sizeof(fi_ops_ep), Control::cancel, Control::getopt,       Control::setopt,
-                               tx_ctx,            rx_ctx,          Control::rx_size_left, Control::tx_size_left};
+fi_ops_ep Opener<L>::ep_ops = {
+    sizeof(fi_ops_ep),     Control::cancel,      Control::getopt, Control::setopt, tx_ctx, rx_ctx,
+    Control::rx_size_left, Control::tx_size_left};
 template <class L>
-fi_ops_cm Opener<L>::cm_ops = {sizeof(fi_ops_cm),   Control::setname, Control::getname,   Control::no_getpeer,  Control::no_connect,
-                               Control::no_listen, Control::no_accept,  Control::no_reject, Control::no_shutdown, Control::no_join};
+fi_ops_cm Opener<L>::cm_ops = {
+    sizeof(fi_ops_cm),  Control::setname,   Control::getname,   Control::no_getpeer,  Control::no_connect,
+    Control::no_listen, Control::no_accept, Control::no_reject, Control::no_shutdown, Control::no_join};
 
 }  // namespace weft::fi

@@ -81,7 +81,8 @@ Result<void> match_models(Negotiation& talk, const fi_domain_attr& hints) {
     return ok;
   // FI_RM_DISABLED leaves the choice to the provider.
   if (raw(hints.resource_mgmt) > FI_RM_ENABLED)
-    return refuse(talk, "domain_attr->resource_mgmt", std::to_string(raw(hints.resource_mgmt)), "FI_RM_ENABLED");
+    return refuse(talk, "domain_attr->resource_mgmt", std::to_string(raw(hints.resource_mgmt)),
+                  "FI_RM_ENABLED");
   if (raw(hints.resource_mgmt) == FI_RM_ENABLED && offer.resource_mgmt != FI_RM_ENABLED)
     return refuse(talk, "domain_attr->resource_mgmt", "FI_RM_ENABLED", "FI_RM_DISABLED");
   return match_av_type(talk, hints);

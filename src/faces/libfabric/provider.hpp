@@ -20,8 +20,8 @@ namespace weft::fi {
 struct Domain;  // objects.hpp
 
 struct Provider {
-  const char* name;      // "shm"; no semicolon, no colon
-  uint32_t version;      // FI_VERSION(major, minor) of the provider itself
+  const char* name;  // "shm"; no semicolon, no colon
+  uint32_t version;  // FI_VERSION(major, minor) of the provider itself
 
   // The most it can do, one fi_info per endpoint type, most preferred first, linked by next, static storage.
   // prov_name is left null here; the face fills it in (and does not when it is loaded as a plugin). All five

@@ -32,11 +32,13 @@ std::shared_ptr<Mailbox> look_up(const std::string& name) {
 
 Result<void> Link::open(std::string_view name, Events& events) {
   static std::atomic<uint64_t> next{1};
-  if (name.size() >= address_bytes) return Error{ENAMETOOLONG, "a loopback address has at most 47 characters"};
+  if (name.size() >= address_bytes)
+    return Error{ENAMETOOLONG, "a loopback address has at most 47 characters"};
   name_ = name.empty() ? "fi_ns://loopback-" + std::to_string(next.fetch_add(1)) : std::string(name);
   Directory& names = directory();
   std::scoped_lock guard(names.mutex);
-  if (const auto found = names.mailboxes.find(name_); found != names.mailboxes.end() && !found->second.expired())
+  if (const auto found = names.mailboxes.find(name_);
+      found != names.mailboxes.end() && !found->second.expired())
     return Error{EADDRINUSE, "the loopback address " + name_ + " is taken"};
   events_ = &events;
   auto bell = os::Event::create();
@@ -107,8 +109,8 @@ void Link::lose(Peer& peer) noexcept {
   events_->peer_lost(peer, core::ProviderError::PeerClosed);
 }
 
-bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
-                size_t part_count) noexcept try {
+bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
+                const iovec* parts, size_t part_count) noexcept try {
   Mailbox& to = *peer.mailbox;
   std::unique_lock guard(to.mutex);
   if (!to.open) {  // it has left: we hear that from ourselves

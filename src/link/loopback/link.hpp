@@ -79,7 +79,8 @@ class Link {
   std::span<const std::byte> address() const noexcept { return std::as_bytes(std::span(address_)); }
   Peer* connect(std::span<const std::byte> address, int& error);
   void forget(Peer& peer) noexcept;
-  bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts, size_t part_count) noexcept;
+  bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+            size_t part_count) noexcept;
 
   template <class Handler>
   int poll(Handler& handler) noexcept {

@@ -22,7 +22,8 @@ inline constexpr uint32_t layout_version = 1;
 inline constexpr size_t address_bytes = 48;  // fixed length of an address, NUL padded
 
 inline constexpr size_t slot_count = 128;
-inline constexpr size_t slot_payload_offset = 16;  // after lead and a; b (when present) is the first word of the payload area
+inline constexpr size_t slot_payload_offset =
+    16;  // after lead and a; b (when present) is the first word of the payload area
 inline constexpr size_t bulk_bytes = size_t{1} << 20;
 inline constexpr size_t page_bytes = 4096;
 inline constexpr size_t header_bytes = 2 * page_bytes;
@@ -55,8 +56,9 @@ inline constexpr size_t inline_max_with_b = 40;
 
 struct ChannelControl {
   // Written by the receiver, rarely.
-  alignas(64) std::atomic<uint32_t> polled;  // the receiver looks at this ring in every poll: no doorbell needed
-  std::atomic<uint32_t> bell;                // doorbell to ring, plus one; 0: the receiver has not attached yet
+  alignas(
+      64) std::atomic<uint32_t> polled;  // the receiver looks at this ring in every poll: no doorbell needed
+  std::atomic<uint32_t> bell;            // doorbell to ring, plus one; 0: the receiver has not attached yet
   // Written by the receiver as it consumes.
   alignas(64) std::atomic<uint64_t> slots_consumed;
   std::atomic<uint64_t> bulk_consumed;
@@ -79,7 +81,8 @@ struct RegionHeader {
   uint64_t header_size;
   uint64_t channel_size;
   std::array<char, address_bytes> address;
-  uint64_t probe_address;  // in the owner's memory: a word that holds probe_value, to try cross-memory attach on
+  uint64_t
+      probe_address;  // in the owner's memory: a word that holds probe_value, to try cross-memory attach on
   uint64_t probe_value;
   alignas(64) std::atomic<uint64_t> attention;  // bit w: a doorbell of word w rang; attention_socket
   alignas(64) std::atomic<uint32_t> sleeping;   // the owner sleeps: send a wake-up datagram

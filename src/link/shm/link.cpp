@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <new>
 
@@ -24,10 +25,11 @@ namespace {
 constexpr uint64_t ms_ns = 1'000'000;
 constexpr uint64_t look_interval_ns = 1 * ms_ns;
 constexpr uint64_t tend_interval_ns = 10 * ms_ns;
-constexpr uint64_t meet_timeout_ns = 5'000 * ms_ns;   // nobody answers: the peer is unreachable
-constexpr uint64_t idle_discard_ns = 1'000 * ms_ns;   // then a ring's pages go back
-constexpr uint64_t cooling_ns = 2 * ms_ns;            // far longer than a store takes to be seen
-constexpr uint64_t close_linger_ns = 500 * ms_ns;     // to hand over a hello that the other socket had no room for
+constexpr uint64_t meet_timeout_ns = 5'000 * ms_ns;  // nobody answers: the peer is unreachable
+constexpr uint64_t idle_discard_ns = 1'000 * ms_ns;  // then a ring's pages go back
+constexpr uint64_t cooling_ns = 2 * ms_ns;           // far longer than a store takes to be seen
+constexpr uint64_t close_linger_ns =
+    500 * ms_ns;  // to hand over a hello that the other socket had no room for
 constexpr uint64_t first_hello_pause_ns = 200 * ms_ns;
 constexpr uint64_t longest_hello_pause_ns = 10'000 * ms_ns;
 constexpr uint32_t bells_to_promote = 4;
@@ -41,12 +43,17 @@ std::string socket_name(std::string_view address) { return std::string("weft-shm
 
 // "fi_shm://PID:FD:NONCE" is what a chosen name looks like; then the peer's file may be at hand under /proc.
 bool parse_chosen(std::string_view address, int& pid, int& fd, uint64_t& nonce) noexcept {
-  std::array<char, address_bytes + 1> copy{};
-  std::copy_n(address.begin(), std::min(address.size(), address_bytes), copy.begin());
-  unsigned long long bits = 0;
-  if (std::sscanf(copy.data(), "fi_shm://%d:%d:%16llx", &pid, &fd, &bits) != 3) return false;
-  nonce = bits;
-  return pid > 0 && fd >= 0;
+  constexpr std::string_view scheme = "fi_shm://";
+  if (!address.starts_with(scheme)) return false;
+  const char* at = address.data() + scheme.size();
+  const char* end = address.data() + address.size();
+  const auto number = [&](auto& value, int base, char stop) {
+    const auto parsed = std::from_chars(at, end, value, base);
+    const bool sound = parsed.ec == std::errc() && (stop == 0 ? parsed.ptr == end : parsed.ptr != end && *parsed.ptr == stop);
+    at = sound ? parsed.ptr + 1 : end;
+    return sound;
+  };
+  return number(pid, 10, ':') && number(fd, 10, ':') && number(nonce, 16, 0) && pid > 0 && fd >= 0;
 }
 
 }  // namespace
@@ -70,7 +77,8 @@ Result<void> Link::open(std::string_view name, Events& events) {
     std::snprintf(address.data(), address.size(), "fi_shm://%d:%d:%016llx", owner_pid_, file_.get(),
                   static_cast<unsigned long long>(header->nonce));
   } else {
-    if (name.size() >= address_bytes) return Error{ENAMETOOLONG, "a shared memory address has at most 47 characters"};
+    if (name.size() >= address_bytes)
+      return Error{ENAMETOOLONG, "a shared memory address has at most 47 characters"};
     std::copy(name.begin(), name.end(), address.begin());
   }
   auto socket = os::bind_datagram(socket_name(text_of(address)));
@@ -79,7 +87,8 @@ Result<void> Link::open(std::string_view name, Events& events) {
   auto set = os::open_poll_set();
   if (!set) return set.error();
   epoll_ = std::move(*set);
-  if (!os::add_to_poll_set(epoll_, socket_, nullptr)) return Error{errno, "cannot watch the endpoint's socket"};
+  if (!os::add_to_poll_set(epoll_, socket_, nullptr))
+    return Error{errno, "cannot watch the endpoint's socket"};
   self_pidfd_ = os::open_process(owner_pid_);
 
   probe_word_ = os::random_bits();
@@ -240,8 +249,8 @@ std::byte* Link::reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexce
   return peer.tx_bulk + place.offset;
 }
 
-bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
-                size_t part_count) noexcept {
+bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
+                const iovec* parts, size_t part_count) noexcept {
   if (peer.tx_control == nullptr) [[unlikely]] {  // it spoke first; this is our first answer
     if (peer.state == PeerState::Lost || !open_channel(peer)) return false;
     greet(peer);
@@ -281,7 +290,8 @@ void Link::ring_bell(Peer& peer) noexcept {
   if (peer.remote == nullptr) {
     // The hello on its way is the doorbell. Once it has been read and the answer waits with us, only a datagram reaches the peer. An atomic
     // read-modify-write: the slot before it is visible first (pairs with attach_channel()).
-    if (peer.tx_control->bell.fetch_or(0, std::memory_order_seq_cst) != 0) send_note(peer, NoteKind::Wake, false);
+    if (peer.tx_control->bell.fetch_or(0, std::memory_order_seq_cst) != 0)
+      send_note(peer, NoteKind::Wake, false);
     return;
   }
   const uint32_t bell = peer.tx_control->bell.load(std::memory_order_relaxed);
@@ -332,12 +342,13 @@ void Link::collect_rung(uint64_t words) noexcept {
 // Takes the peer into the list that every poll looks at. When the list is full somebody quiet has to leave, slowly: it is still looked at
 // until no doorbell can have been missed (cool()).
 void Link::activate(Peer& peer) noexcept {
-  if (peer.active || peer.rx_control == nullptr) return;
+  if (peer.active || peer.rx_slots == nullptr) return;  // not met yet, or rejected
   if (active_count_ == active_max) {
     const uint64_t now = os::monotonic_ns();
     Peer* quiet = nullptr;
     for (size_t i = 0; i < active_count_; ++i)
-      if (!active_[i]->cooling && (quiet == nullptr || active_[i]->rang_at_ns < quiet->rang_at_ns)) quiet = active_[i];
+      if (!active_[i]->cooling && (quiet == nullptr || active_[i]->rang_at_ns < quiet->rang_at_ns))
+        quiet = active_[i];
     if (quiet != nullptr && now - quiet->rang_at_ns > 10 * cooling_ns) {
       quiet->cooling = true;
       quiet->cooled_at_ns = now;
@@ -412,17 +423,19 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
   note.address = header_->address;
   const std::array<int, 2> fds{file_.get(), self_pidfd_.get()};
   const size_t fd_count = with_files ? (self_pidfd_ ? 2 : 1) : 0;
-  const int sent = os::send_datagram(socket_, socket_name(text_of(peer.address)), std::as_bytes(std::span(&note, 1)),
-                                     std::span(fds.data(), fd_count));
+  const int sent = os::send_datagram(socket_, socket_name(text_of(peer.address)),
+                                     std::as_bytes(std::span(&note, 1)), std::span(fds.data(), fd_count));
   if (kind == NoteKind::Wake) return;
   if (sent == 0) {
     if (kind == NoteKind::Hello && !std::exchange(peer.hello_sent, true)) --ungreeted_;
     if (kind == NoteKind::Hello && peer.state == PeerState::New) peer.state = PeerState::Greeted;
     if (peer.remote != nullptr) {
       peer.remote->attention.fetch_or(attention_socket, std::memory_order_seq_cst);
-      if (peer.remote->sleeping.load() != 0) (void)peer.remote->sleeping.exchange(0);  // the note itself wakes it
+      if (peer.remote->sleeping.load() != 0)
+        (void)peer.remote->sleeping.exchange(0);  // the note itself wakes it
     }
-  } else if (sent == -ECONNREFUSED && (peer.state == PeerState::Known || peer.remote != nullptr || peer.chosen_by_library)) {
+  } else if (sent == -ECONNREFUSED &&
+             (peer.state == PeerState::Known || peer.remote != nullptr || peer.chosen_by_library)) {
     dying_.push_back(&peer);  // its socket is gone, so it is; only a name that a program chose may yet appear
   }
 }
@@ -436,7 +449,9 @@ void Link::read_socket() noexcept {
     const int got = os::receive_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), datagram);
     if (got <= 0) return;
     const bool same_user = datagram.uid == ::getuid() || datagram.uid == 0 || ::getuid() == 0;
-    if (datagram.bytes != sizeof(note) || note.magic != region_magic || note.version != layout_version || !same_user) continue;
+    if (datagram.bytes != sizeof(note) || note.magic != region_magic || note.version != layout_version ||
+        !same_user)
+      continue;
     if (note.address.back() != 0 || note.address.front() == 0) continue;
     if (note.kind != NoteKind::Wake && !datagram.fds[0]) continue;
     try {
@@ -490,7 +505,8 @@ bool Link::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcep
   if (!map) return false;
   auto* header = map->as<RegionHeader>();
   if (header->magic != region_magic || header->version != layout_version || header->nonce != nonce ||
-      header->header_size != header_bytes || header->channel_size != channel_bytes || header->address != peer.address)
+      header->header_size != header_bytes || header->channel_size != channel_bytes ||
+      header->address != peer.address)
     return false;
   peer.remote_map = std::move(*map);
   peer.remote = header;
@@ -501,7 +517,8 @@ bool Link::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcep
 
 bool Link::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept {
   const size_t size = os::memory_size(file);
-  if (offset < header_bytes || (offset - header_bytes) % channel_bytes != 0 || offset > size || size - offset < channel_bytes)
+  if (offset < header_bytes || (offset - header_bytes) % channel_bytes != 0 || offset > size ||
+      size - offset < channel_bytes)
     return false;
   auto map = os::map_memory(file, offset, channel_bytes);
   if (!map) return false;
@@ -531,8 +548,8 @@ void Link::watch(Peer& peer) noexcept {
 
 // --- reading the peer's memory ---
 
-int Link::read(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote, size_t remote_count,
-               size_t bytes) noexcept {
+int Link::read(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
+               size_t remote_count, size_t bytes) noexcept {
   constexpr size_t list_max = 16;
   if (remote_count > list_max) return -EINVAL;
   std::array<iovec, list_max> from{};
@@ -561,10 +578,8 @@ void Link::find_lost() noexcept {
   const size_t count = os::poll_now(epoll_, tags);
   bool socket_ready = false;
   for (size_t i = 0; i < count; ++i) {
-    if (tags[i] == nullptr)
-      socket_ready = true;
-    else
-      lost_.push_back(static_cast<Peer*>(tags[i]));
+    if (tags[i] == nullptr) socket_ready = true;
+    else lost_.push_back(static_cast<Peer*>(tags[i]));
   }
   if (socket_ready) read_socket();  // whom it replaces leaves lost_ again
   cool(now);
@@ -645,10 +660,8 @@ void Link::detach(Peer& peer) noexcept {
     // The memory goes back, and the channel's next user finds zeros. Not when we close: then the peer still reads what we sent.
     if (header_->closed.load(std::memory_order_relaxed) == 0)
       os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes, channel_bytes);
-    if (reusable)
-      free_channels_.push_back(peer.tx_channel);
-    else
-      peer.tx_control->closed.store(1, std::memory_order_release);
+    if (reusable) free_channels_.push_back(peer.tx_channel);
+    else peer.tx_control->closed.store(1, std::memory_order_release);
     if (!peer.hello_sent) --ungreeted_;
     peer.tx_control = nullptr;
     peer.tx_slots = nullptr;
@@ -677,10 +690,12 @@ void Link::bury(Peer& peer) noexcept {
 // --- sleeping ---
 
 bool Link::arm() noexcept {
-  if (ungreeted_ != 0) return false;  // a hello found no room at the other socket, and only polling repeats it
+  if (ungreeted_ != 0)
+    return false;  // a hello found no room at the other socket, and only polling repeats it
   armed_ = true;
   header_->sleeping.store(1, std::memory_order_seq_cst);
-  for (size_t i = 0; i < active_count_; ++i) active_[i]->rx_control->polled.store(0, std::memory_order_seq_cst);
+  for (size_t i = 0; i < active_count_; ++i)
+    active_[i]->rx_control->polled.store(0, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (fences_) (void)os::fence_registered_processes();
   bool work = header_->attention.load(std::memory_order_seq_cst) != 0;

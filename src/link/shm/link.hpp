@@ -43,7 +43,7 @@ struct Peer {
   // Receiving: the peer's channel to us.
   Slot* rx_slots = nullptr;
   uint64_t rx_next = 0;
-  uint64_t rx_bulk = 0;            // bytes consumed
+  uint64_t rx_bulk = 0;  // bytes consumed
   uint64_t rx_bulk_published = 0;
   const std::byte* rx_bulk_base = nullptr;
   ChannelControl* rx_control = nullptr;
@@ -54,23 +54,23 @@ struct Peer {
   bool cooling = false;            // leaving it
   bool cma = false;                // cross-memory attach works
   bool hello_sent = false;
-  uint64_t hello_at_ns = 0;        // of the last hello
-  uint64_t hello_pause_ns = 0;     // until the next, while nobody attaches
-  bool bulk_touched = false;       // pages of our bulk ring may be in memory
-  uint64_t bulk_seen = 0;          // bulk_next when tend() last saw it move
-  uint64_t bulk_moved_ns = 0;      // and when that was
+  uint64_t hello_at_ns = 0;     // of the last hello
+  uint64_t hello_pause_ns = 0;  // until the next, while nobody attaches
+  bool bulk_touched = false;    // pages of our bulk ring may be in memory
+  uint64_t bulk_seen = 0;       // bulk_next when tend() last saw it move
+  uint64_t bulk_moved_ns = 0;   // and when that was
   bool malformed = false;
   bool chosen_by_library = false;  // the address dies with its endpoint
   PeerState state = PeerState::New;
-  uint32_t bells = 0;              // doorbells answered lately
-  uint32_t bell = 0;               // its doorbell in our header
+  uint32_t bells = 0;  // doorbells answered lately
+  uint32_t bell = 0;   // its doorbell in our header
   Peer* next_same_bell = nullptr;
-  int32_t pid = 0;                 // as we see it; 0: not visible
+  int32_t pid = 0;  // as we see it; 0: not visible
   uint64_t nonce = 0;
-  uint64_t met_at_ns = 0;          // when it was made
-  uint64_t rang_at_ns = 0;         // last doorbell or promotion
-  uint64_t cooled_at_ns = 0;       // when it began to leave the active list
-  size_t tx_channel = 0;           // index of our channel
+  uint64_t met_at_ns = 0;     // when it was made
+  uint64_t rang_at_ns = 0;    // last doorbell or promotion
+  uint64_t cooled_at_ns = 0;  // when it began to leave the active list
+  size_t tx_channel = 0;      // index of our channel
   std::array<char, address_bytes> address{};
   os::Mapping tx_map;
   os::Mapping rx_map;
@@ -121,8 +121,10 @@ class Link {
 
   // --- hot ---
   // Sends a frame of at most small_bytes_max bytes (8 fewer with a b field).
-  [[gnu::always_inline]] proto::SmallSend send_small(Peer& peer, const wire::FrameHead& head, const void* bytes) noexcept {
-    if (peer.tx_next == peer.tx_end) [[unlikely]] return proto::SmallSend::Refused;  // send() looks for new credit
+  [[gnu::always_inline]] proto::SmallSend send_small(Peer& peer, const wire::FrameHead& head,
+                                                     const void* bytes) noexcept {
+    if (peer.tx_next == peer.tx_end) [[unlikely]]
+      return proto::SmallSend::Refused;  // send() looks for new credit
     Slot& slot = peer.tx_slots[peer.tx_next % slot_count];
     slot.a = head.a;
     std::byte* to = slot.payload.data();
@@ -161,8 +163,8 @@ class Link {
   // --- reading the peer's memory (CMA) ---
   bool can_read(const Peer& peer) const noexcept { return peer.cma; }
   // Copies `bytes` from the peer. 0 or a negative errno.
-  int read(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote, size_t remote_count,
-           size_t bytes) noexcept;
+  int read(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
+           size_t remote_count, size_t bytes) noexcept;
   uint64_t stamp() const noexcept { return arch::ticks(); }
   // Whether reading beats letting the sender stream: the data is larger than the caches, or the sender has gone on to something else.
   bool prefer_read(const Peer& peer, uint64_t total, uint64_t stamp) const noexcept;
@@ -179,10 +181,11 @@ class Link {
   static constexpr size_t active_max = 16;
 
   // True: the peer looks at this ring in every poll.
-  [[gnu::always_inline]] bool publish(Peer& peer, Slot& slot, const wire::FrameHead& head, uint8_t more_flags) noexcept {
+  [[gnu::always_inline]] bool publish(Peer& peer, Slot& slot, const wire::FrameHead& head,
+                                      uint8_t more_flags) noexcept {
     const Lead lead = lap_of(peer.tx_next) | uint64_t{static_cast<uint8_t>(head.kind)} << 8 |
-                      uint64_t{static_cast<uint8_t>(head.flags | more_flags)} << 16 | uint64_t{head.context} << 24 |
-                      uint64_t{head.length} << 32;
+                      uint64_t{static_cast<uint8_t>(head.flags | more_flags)} << 16 |
+                      uint64_t{head.context} << 24 | uint64_t{head.length} << 32;
     // Orders the slot's contents before its lead; pairs with the acquire load in drain().
     slot.lead.store(lead, std::memory_order_release);
     ++peer.tx_next;
@@ -218,7 +221,8 @@ class Link {
           return taken + reject(peer);
         payload = peer.rx_bulk_base + place.offset;
         bulk_after = place.end;
-      } else if (head.length > ((head.flags & wire::has_b) != 0 ? inline_max_with_b : inline_max)) [[unlikely]] {
+      } else if (head.length > ((head.flags & wire::has_b) != 0 ? inline_max_with_b : inline_max))
+          [[unlikely]] {
         return taken + reject(peer);
       }
       if (!handler.on_frame(peer, head, payload)) [[unlikely]]
@@ -229,7 +233,8 @@ class Link {
     return taken;
   }
   static bool bulk_is_sound(const Peer& peer, const BulkPlace& place, size_t bytes) noexcept {
-    return bytes <= frame_bytes_max && place.offset <= bulk_bytes - bytes && place.end - peer.rx_bulk <= bulk_bytes;
+    return bytes <= frame_bytes_max && place.offset <= bulk_bytes - bytes &&
+           place.end - peer.rx_bulk <= bulk_bytes;
   }
   void consumed(Peer& peer) noexcept {
     ++peer.rx_next;
@@ -242,7 +247,8 @@ class Link {
       peer.rx_bulk_published = peer.rx_bulk;
     }
   }
-  [[gnu::noinline, gnu::cold]] int reject(Peer& peer) noexcept;  // a malformed frame: stops listening to the peer
+  [[gnu::noinline, gnu::cold]] int reject(
+      Peer& peer) noexcept;  // a malformed frame: stops listening to the peer
 
   template <class Handler>
   [[gnu::noinline, gnu::cold]] int attend(Handler& handler) noexcept {
@@ -265,8 +271,8 @@ class Link {
   }
   static bool has_frame(const Peer& peer) noexcept {
     return peer.rx_slots != nullptr &&
-           static_cast<uint8_t>(peer.rx_slots[peer.rx_next % slot_count].lead.load(std::memory_order_acquire)) ==
-               lap_of(peer.rx_next);
+           static_cast<uint8_t>(peer.rx_slots[peer.rx_next % slot_count].lead.load(
+               std::memory_order_acquire)) == lap_of(peer.rx_next);
   }
 
   // Time for what needs the kernel: datagrams, deaths, closed peers, credit of idle rings. At most once a millisecond.
@@ -288,7 +294,7 @@ class Link {
   }
 
   bool look_is_due() noexcept;
-  void find_lost() noexcept;         // fills lost_
+  void find_lost() noexcept;  // fills lost_
   void bury(Peer& peer) noexcept;
   void read_socket() noexcept;
   void collect_rung(uint64_t words) noexcept;  // fills rung_
@@ -332,16 +338,16 @@ class Link {
   size_t file_bytes_ = 0;
   std::vector<size_t> free_channels_;
   size_t channels_ = 0;
-  size_t ungreeted_ = 0;           // peers that wait for our hello
-  std::unordered_map<std::string, Peer*> peers_;           // by address
+  size_t ungreeted_ = 0;                                    // peers that wait for our hello
+  std::unordered_map<std::string, Peer*> peers_;            // by address
   std::unique_ptr<std::array<Peer*, bell_count>> by_bell_;  // lists through Peer::next_same_bell
   uint32_t next_bell_ = 0;
   std::vector<Peer*> rung_;
   std::vector<Peer*> lost_;
-  std::vector<Peer*> dying_;       // known to be dead, found outside of a look
+  std::vector<Peer*> dying_;  // known to be dead, found outside of a look
   uint64_t next_look_ns_ = 0;
   uint64_t next_tend_ns_ = 0;
-  uint64_t first_ticks_ = 0;       // with first_ns_: the rate of ticks()
+  uint64_t first_ticks_ = 0;  // with first_ns_: the rate of ticks()
   uint64_t first_ns_ = 0;
   uint64_t stale_ticks_ = 60'000;  // age of a stamp beyond which the sender is taken to be elsewhere
   uint64_t probe_word_ = 0;

@@ -46,7 +46,8 @@ std::string name_of(std::span<const std::byte> address) {
 // A name that no look at /proc can resolve: the two sides must meet by datagrams alone.
 std::string plain_name(const char* what) {
   static std::atomic<int> next{0};
-  return "fi_ns://test-" + std::string(what) + "-" + std::to_string(::getpid()) + "-" + std::to_string(next++);
+  return "fi_ns://test-" + std::string(what) + "-" + std::to_string(::getpid()) + "-" +
+         std::to_string(next++);
 }
 
 // An owner of a link: keeps the peers, writes down what comes.
@@ -81,8 +82,12 @@ class Node final : public Events {
     return peer;
   }
   bool send(Peer& peer, uint64_t a, std::span<const std::byte> bytes, bool with_b = false) {
-    const wire::FrameHead head{wire::FrameKind::Tagged, static_cast<uint8_t>(with_b ? wire::has_b : 0), 3,
-                               static_cast<uint32_t>(bytes.size()), a, ~a};
+    const wire::FrameHead head{wire::FrameKind::Tagged,
+                               static_cast<uint8_t>(with_b ? wire::has_b : 0),
+                               3,
+                               static_cast<uint32_t>(bytes.size()),
+                               a,
+                               ~a};
     const iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
     return link.send(peer, head, {}, &part, 1);
   }
@@ -153,7 +158,8 @@ TEST_P(Meeting, CarriesEverySizeBothWays) {
   Node a(name("a"));
   Node b(name("b"));
   Peer* to_b = a.connect(b);
-  const size_t sizes[] = {0, 1, 8, 39, 40, 41, 47, 48, 49, 63, 64, 65, 4095, 4096, 8192, 40000, Link::frame_bytes_max};
+  const size_t sizes[] = {
+      0, 1, 8, 39, 40, 41, 47, 48, 49, 63, 64, 65, 4095, 4096, 8192, 40000, Link::frame_bytes_max};
   uint64_t id = 0;
   for (const bool with_b : {false, true}) {
     for (const size_t size : sizes) {
@@ -265,7 +271,8 @@ TEST_P(Meeting, AFullRingRefusesAndGoesOnLater) {
   uint64_t sent = 0;
   while (a.send(*to_b, sent, pattern(sent, 8))) ++sent;
   EXPECT_EQ(sent, slot_count);
-  EXPECT_EQ(a.link.send_small(*to_b, {wire::FrameKind::Tagged, 0, 3, 0, 0, 0}, nullptr), proto::SmallSend::Refused);
+  EXPECT_EQ(a.link.send_small(*to_b, {wire::FrameKind::Tagged, 0, 3, 0, 0, 0}, nullptr),
+            proto::SmallSend::Refused);
   ASSERT_TRUE(b.poll_for_frames(sent));
   for (uint64_t id = 0; id < sent; ++id) expect_frame(b.frames[id], id, 8, false);
   EXPECT_TRUE(a.send(*to_b, sent, pattern(sent, 8)));
@@ -521,7 +528,8 @@ TEST(ShmLink, ANewEndpointUnderAnOldNameIsANewPeer) {
   ASSERT_TRUE(a.poll_for_frames(2));
   EXPECT_EQ(a.frames[1].head.a, 3u);
   ASSERT_EQ(a.lost.size(), 1u);
-  EXPECT_TRUE(a.lost[0].why == core::ProviderError::PeerReplaced || a.lost[0].why == core::ProviderError::PeerClosed);
+  EXPECT_TRUE(a.lost[0].why == core::ProviderError::PeerReplaced ||
+              a.lost[0].why == core::ProviderError::PeerClosed);
   // And the answer reaches the new one, which lives on.
   ASSERT_TRUE(a.send(*a.connect(*b), 4, pattern(4, 8)));
   ASSERT_TRUE(b->poll_for_frames(1));
@@ -597,20 +605,36 @@ TEST(ShmLink, StrayDatagramsAreIgnored) {
     if (round % 2 == 0) {
       Note note = good;
       switch (random() % 8) {
-        case 0: note.kind = static_cast<NoteKind>(random() % 6); break;
-        case 1: note.version = 2; break;
-        case 2: note.address.fill('x'); break;
-        case 3: note.address.fill(0); break;
-        case 4: note.channel_offset = random(); break;
-        case 5: std::copy_n(b.name().c_str(), b.name().size() + 1, note.address.begin()); break;
-        case 6: std::copy_n(a.name().c_str(), a.name().size() + 1, note.address.begin()); break;
-        default: note.nonce = random();
+        case 0:
+          note.kind = static_cast<NoteKind>(random() % 6);
+          break;
+        case 1:
+          note.version = 2;
+          break;
+        case 2:
+          note.address.fill('x');
+          break;
+        case 3:
+          note.address.fill(0);
+          break;
+        case 4:
+          note.channel_offset = random();
+          break;
+        case 5:
+          std::copy_n(b.name().c_str(), b.name().size() + 1, note.address.begin());
+          break;
+        case 6:
+          std::copy_n(a.name().c_str(), a.name().size() + 1, note.address.begin());
+          break;
+        default:
+          note.nonce = random();
       }
       std::memcpy(bytes.data(), &note, sizeof(note));
       length = sizeof(note);
     }
     const std::array<int, 2> fds{random() % 2 == 0 ? file->get() : stranger->get(), stranger->get()};
-    (void)os::send_datagram(*stranger, target, std::span(bytes.data(), length), std::span(fds.data(), random() % 3));
+    (void)os::send_datagram(*stranger, target, std::span(bytes.data(), length),
+                            std::span(fds.data(), random() % 3));
     if (round % 5 == 0) a.poll_until([] { return false; }, 2);
   }
   a.poll_until([] { return false; }, 20);
@@ -645,7 +669,8 @@ TEST(ShmLink, AMalformedSlotCutsThePeerOff) {
     ASSERT_TRUE(b.poll_for_frames(1));
     Slot& slot = to_b->tx_slots[to_b->tx_next % slot_count];
     std::memcpy(slot.payload.data() + bulk_place_offset, &bad.place, sizeof(bad.place));
-    slot.lead.store(lap_of(to_b->tx_next) | uint64_t{1} << 8 | uint64_t{bad.flags} << 16 | uint64_t{bad.length} << 32);
+    slot.lead.store(lap_of(to_b->tx_next) | uint64_t{1} << 8 | uint64_t{bad.flags} << 16 |
+                    uint64_t{bad.length} << 32);
     to_b->tx_control->slots_consumed.store(~uint64_t{0} / 3);
     to_b->tx_control->bulk_consumed.store(~uint64_t{0} / 3);
     a.link.tell(*to_b);
@@ -847,7 +872,9 @@ TEST_P(Meeting, TwoProcessesEcho) {
   Node a(name("a"));
   const std::string mine = name("b");
   constexpr uint64_t count = 3000;
-  const auto size_of = [](uint64_t id) { return id % 7 == 0 ? (id * 131) % (Link::frame_bytes_max + 1) : (id * 13) % 300; };
+  const auto size_of = [](uint64_t id) {
+    return id % 7 == 0 ? (id * 131) % (Link::frame_bytes_max + 1) : (id * 13) % 300;
+  };
   const pid_t child = spawn([&] {
     Node b(mine);
     Peer* to_a = b.connect(a);
@@ -874,7 +901,8 @@ TEST_P(Meeting, TwoProcessesEcho) {
   for (uint64_t id = 0; seen < count && os::monotonic_ns() < until;) {
     if (id < count && a.send(*to_b, id, pattern(id, size_of(id)))) ++id;
     a.link.poll(a);
-    for (; !a.frames.empty(); a.frames.pop_front(), ++seen) expect_frame(a.frames.front(), seen, size_of(seen), false);
+    for (; !a.frames.empty(); a.frames.pop_front(), ++seen)
+      expect_frame(a.frames.front(), seen, size_of(seen), false);
     if (HasFailure()) break;
   }
   EXPECT_EQ(seen, count);

@@ -42,7 +42,8 @@ ssize_t RxContext::receive(const ReceiveRequest& request) noexcept {
       const bool tagged = message->tagged;
       const uint64_t tag = message->tag;
       discard(*message);
-      if (completes(request.flags)) cq->push({request.context, receive_flags(tagged, false), length, nullptr, 0, tag, FI_ADDR_NOTAVAIL});
+      if (completes(request.flags))
+        cq->push({request.context, receive_flags(tagged, false), length, nullptr, 0, tag, FI_ADDR_NOTAVAIL});
       return 0;
     }
     Op* op = ops.take();
@@ -84,7 +85,8 @@ ssize_t RxContext::receive(const ReceiveRequest& request) noexcept {
     }
     return 0;
   }
-  core::UnexpectedBase* found = request.tagged ? tags.match_posted(op->tag, op->ignore, op->source) : messages.match_posted(op->source);
+  core::UnexpectedBase* found =
+      request.tagged ? tags.match_posted(op->tag, op->ignore, op->source) : messages.match_posted(op->source);
   if (found != nullptr) {
     claim(*op, static_cast<Unexpected&>(*found));
   } else if (request.tagged) {
@@ -97,7 +99,8 @@ ssize_t RxContext::receive(const ReceiveRequest& request) noexcept {
 
 Unexpected* RxContext::find_unexpected(const ReceiveRequest& request, bool take) noexcept {
   const fi_addr_t source = directed ? request.source : FI_ADDR_UNSPEC;
-  core::UnexpectedBase* found = request.tagged ? tags.peek(request.tag, request.ignore, source) : messages.peek(source);
+  core::UnexpectedBase* found =
+      request.tagged ? tags.peek(request.tag, request.ignore, source) : messages.peek(source);
   if (found == nullptr) return nullptr;
   if (take && request.tagged) tags.remove(*found);
   if (take && !request.tagged) messages.remove(*found);
@@ -113,14 +116,17 @@ ssize_t RxContext::peek(const ReceiveRequest& request) noexcept try {
   if (message == nullptr) {
     if (cq != nullptr) {
       core::CompletionError error;
-      error.base = {request.context, receive_flags(request.tagged, false), 0, nullptr, 0, request.tag, FI_ADDR_NOTAVAIL};
+      error.base = {request.context, receive_flags(request.tagged, false), 0, nullptr, 0, request.tag,
+                    FI_ADDR_NOTAVAIL};
       error.err = FI_ENOMSG;
       cq->push_error(error);
     }
     return 0;
   }
-  const core::Completion found{request.context, receive_flags(request.tagged, message->has_data),   message->length, nullptr,
-                               message->data,   request.tagged ? message->tag : 0, message->source};
+  const core::Completion found{request.context, receive_flags(request.tagged, message->has_data),
+                               message->length, nullptr,
+                               message->data,   request.tagged ? message->tag : 0,
+                               message->source};
   if (claims) {
     message->claimed = true;
     static_cast<fi_context*>(request.context)->internal[0] = message;
@@ -135,7 +141,9 @@ ssize_t RxContext::peek(const ReceiveRequest& request) noexcept try {
 }
 
 ssize_t RxContext::cancel(const void* context) noexcept {
-  const auto is_it = [context](const core::PostedBase& base) { return static_cast<const Op&>(base).context == context; };
+  const auto is_it = [context](const core::PostedBase& base) {
+    return static_cast<const Op&>(base).context == context;
+  };
   core::PostedBase* found = tags.find_posted(is_it);
   if (found != nullptr) {
     tags.remove(*found);
@@ -162,7 +170,8 @@ core::PostedBase* RxContext::match_message(fi_addr_t source) noexcept {
   return found;
 }
 
-void RxContext::deliver_slow(Op& op, PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+void RxContext::deliver_slow(Op& op, PeerState& peer, const wire::FrameHead& head,
+                             const std::byte* payload) noexcept {
   place(op, peer, payload, head.length, (head.flags & wire::has_data) != 0, head.b, op.tagged ? head.a : 0);
 }
 
@@ -187,8 +196,8 @@ void RxContext::multi_part_done(Op& parent, uint64_t& flags) noexcept {
 }
 
 // A whole payload that is at hand goes into a receive.
-void RxContext::place(Op& op, PeerState& peer, const std::byte* payload, size_t length, bool has_data, uint64_t data,
-                      uint64_t tag) noexcept {
+void RxContext::place(Op& op, PeerState& peer, const std::byte* payload, size_t length, bool has_data,
+                      uint64_t data, uint64_t tag) noexcept {
   if (op.multi) {
     std::byte* at = nullptr;
     size_t room = 0;
@@ -198,12 +207,13 @@ void RxContext::place(Op& op, PeerState& peer, const std::byte* payload, size_t 
     return;
   }
   const size_t moved = scatter(op.iov.data(), op.iov_count, 0, payload, std::min(length, op.length));
-  complete(op, peer.fi_addr, &peer, moved, length, op.buffer, has_data, data, tag, moved < length ? FI_ETRUNC : 0);
+  complete(op, peer.fi_addr, &peer, moved, length, op.buffer, has_data, data, tag,
+           moved < length ? FI_ETRUNC : 0);
   ops.give(op);
 }
 
-void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t length, size_t full_length, void* buffer, bool has_data,
-                         uint64_t data, uint64_t tag, int error,
+void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t length, size_t full_length,
+                         void* buffer, bool has_data, uint64_t data, uint64_t tag, int error,
                          core::ProviderError why) noexcept {
   const RxSink& to = sink(peer);
   const bool wants = shared ? to.completes(op.flags) : op.completes;
@@ -211,10 +221,8 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
   core::Counter* own = is_quiet(extra, op.flags) ? nullptr : receives;
   void* context = op.context;
   uint64_t flags = receive_flags(op.tagged, has_data);
-  if (op.multi)
-    multi_part_done(op, flags);
-  else if (op.exhausted)
-    flags |= FI_MULTI_RECV;
+  if (op.multi) multi_part_done(op, flags);
+  else if (op.exhausted) flags |= FI_MULTI_RECV;
   if (error == 0 && wants && source == FI_ADDR_NOTAVAIL && source_errors && peer != nullptr) {
     error = FI_EADDRNOTAVAIL;
     full_length = length;
@@ -239,14 +247,22 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
     return;
   }
   // The program is told that it has a multi-receive buffer back, even when it wants no completions (fi_msg(3)).
-  if (wants || (to.cq != nullptr && (flags & FI_MULTI_RECV) != 0)) to.cq->push({context, flags, length, buffer, data, tag, source});
+  if (wants || (to.cq != nullptr && (flags & FI_MULTI_RECV) != 0))
+    to.cq->push({context, flags, length, buffer, data, tag, source});
   if (own != nullptr) own->add(1);
   if (extra != nullptr) extra->add(1);
 }
 
-void RxContext::complete_unknown_source(Op& op, PeerState& peer, size_t length, bool has_data, uint64_t data, uint64_t tag) noexcept {
+void RxContext::complete_unknown_source(Op& op, PeerState& peer, size_t length, bool has_data, uint64_t data,
+                                        uint64_t tag) noexcept {
   core::CompletionError entry;
-  entry.base = {op.context, receive_flags(op.tagged, has_data), length, op.buffer, has_data ? data : 0, op.tagged ? tag : 0, FI_ADDR_NOTAVAIL};
+  entry.base = {op.context,
+                receive_flags(op.tagged, has_data),
+                length,
+                op.buffer,
+                has_data ? data : 0,
+                op.tagged ? tag : 0,
+                FI_ADDR_NOTAVAIL};
   entry.err = FI_EADDRNOTAVAIL;
   entry.err_data_size = peer.av_address.len;
   std::memcpy(entry.err_data.data(), peer.av_address.bytes.data(), peer.av_address.len);
@@ -261,7 +277,7 @@ Op& RxContext::begin(Op& op, const Unexpected& message) noexcept {
     std::byte* at = nullptr;
     size_t room = 0;
     Op* part = ops.take_beyond();  // bounded by what peers may have under way
-    if (part == nullptr) {         // out of memory: the message cannot be taken apart from the buffer, so it ends it
+    if (part == nullptr) {  // out of memory: the message cannot be taken apart from the buffer, so it ends it
       messages.remove(op);
       part = &op;
       at = op.buffer + op.done;
@@ -304,18 +320,21 @@ void RxContext::finish(Op& op, int status, core::ProviderError why) noexcept {
   if (error == 0 && op.total < op.full_length) error = FI_ETRUNC;
   Op* parent = op.parent;
   if (parent == nullptr) {
-    complete(op, peer.fi_addr, &peer, op.done, op.full_length, op.buffer, op.has_data, op.data, op.tagged ? op.tag : 0, error, why);
+    complete(op, peer.fi_addr, &peer, op.done, op.full_length, op.buffer, op.has_data, op.data,
+             op.tagged ? op.tag : 0, error, why);
     ops.give(op);
     return;
   }
   --parent->children;
-  complete(*parent, peer.fi_addr, &peer, op.done, op.full_length, op.buffer, op.has_data, op.data, 0, error, why);
+  complete(*parent, peer.fi_addr, &peer, op.done, op.full_length, op.buffer, op.has_data, op.data, 0, error,
+           why);
   ops.give(op);
 }
 
 // --- unexpected messages ---
 
-Unexpected* RxContext::make_unexpected(PeerState& peer, const wire::FrameHead& head, bool tagged, uint64_t length) noexcept {
+Unexpected* RxContext::make_unexpected(PeerState& peer, const wire::FrameHead& head, bool tagged,
+                                       uint64_t length) noexcept {
   Unexpected* message = unexpected_pool.take();
   if (message == nullptr) return nullptr;
   message->peer = &peer;
@@ -335,14 +354,12 @@ Unexpected* RxContext::make_unexpected(PeerState& peer, const wire::FrameHead& h
 }
 
 void RxContext::insert(Unexpected& message) noexcept {
-  if (message.tagged)
-    tags.add_unexpected(message);
-  else
-    messages.add_unexpected(message);
+  if (message.tagged) tags.add_unexpected(message);
+  else messages.add_unexpected(message);
 }
 
-bool RxContext::keep(PeerState& peer, const wire::FrameHead& head, bool tagged, const std::byte* payload, size_t length,
-                     uint64_t ack_operation) noexcept {
+bool RxContext::keep(PeerState& peer, const wire::FrameHead& head, bool tagged, const std::byte* payload,
+                     size_t length, uint64_t ack_operation) noexcept {
   Unexpected* message = make_unexpected(peer, head, tagged, length);
   if (message == nullptr) return false;
   message->payload = message->small.data();
@@ -363,7 +380,8 @@ bool RxContext::keep(PeerState& peer, const wire::FrameHead& head, bool tagged, 
   return true;
 }
 
-Unexpected* RxContext::keep_train(PeerState& peer, const wire::FrameHead& head, bool tagged, uint64_t total) noexcept {
+Unexpected* RxContext::keep_train(PeerState& peer, const wire::FrameHead& head, bool tagged,
+                                  uint64_t total) noexcept {
   Unexpected* message = make_unexpected(peer, head, tagged, total);
   if (message == nullptr) return nullptr;
   message->heap.reset(new (std::nothrow) std::byte[total]);
@@ -377,8 +395,8 @@ Unexpected* RxContext::keep_train(PeerState& peer, const wire::FrameHead& head, 
   return message;
 }
 
-bool RxContext::keep_rendezvous(PeerState& peer, const wire::FrameHead& head, bool tagged, const wire::RtsPrefix& rts,
-                                const wire::SourceSegment* segments) noexcept {
+bool RxContext::keep_rendezvous(PeerState& peer, const wire::FrameHead& head, bool tagged,
+                                const wire::RtsPrefix& rts, const wire::SourceSegment* segments) noexcept {
   Unexpected* message = make_unexpected(peer, head, tagged, rts.total);
   if (message == nullptr) return false;
   message->rendezvous = true;
@@ -407,7 +425,7 @@ void RxContext::release(Unexpected& message) noexcept {
   if (!message.rendezvous) {
     unexpected_bytes -= message.length + unexpected_overhead;
     message.heap.reset();
-    if (!paused_.empty() && unexpected_bytes < unexpected_bytes_max / 2) {
+    if (!paused_.empty() && unexpected_bytes <= unexpected_bytes_max / 2) {
       for (PeerState* peer : paused_) {
         peer->pausing = false;
         peer->owner->set_pause(*peer, false);
@@ -421,8 +439,10 @@ void RxContext::release(Unexpected& message) noexcept {
 // A message that waited meets its receive. It is out of the matcher already.
 void RxContext::claim(Op& op, Unexpected& message) noexcept {
   const bool incomplete = !message.rendezvous && message.arrived < message.length;
-  if (message.peer == nullptr && (message.rendezvous || incomplete)) {  // claimed by FI_CLAIM, then its sender died
-    complete(op, message.source, nullptr, 0, 0, op.buffer, false, 0, message.tag, FI_EIO, core::ProviderError::PeerDied);
+  if (message.peer == nullptr &&
+      (message.rendezvous || incomplete)) {  // claimed by FI_CLAIM, then its sender died
+    complete(op, message.source, nullptr, 0, 0, op.buffer, false, 0, message.tag, FI_EIO,
+             core::ProviderError::PeerDied);
     ops.give(op);
     release(message);
     return;
@@ -435,7 +455,8 @@ void RxContext::claim(Op& op, Unexpected& message) noexcept {
   if (incomplete) {  // the rest goes straight into the receive
     PeerState& peer = *message.peer;
     Op& receive = begin(op, message);
-    receive.done = scatter(receive.iov.data(), receive.iov_count, 0, message.payload, std::min(message.arrived, receive.total));
+    receive.done = scatter(receive.iov.data(), receive.iov_count, 0, message.payload,
+                           std::min(message.arrived, receive.total));
     peer.train_receive = &receive;
     peer.train_message = nullptr;
     release(message);
@@ -453,7 +474,8 @@ void RxContext::claim(Op& op, Unexpected& message) noexcept {
 
 void RxContext::discard(Unexpected& message) noexcept {
   PeerState* peer = message.peer;
-  if (peer != nullptr && peer->train_message == &message) peer->train_message = nullptr;  // the rest goes nowhere
+  if (peer != nullptr && peer->train_message == &message)
+    peer->train_message = nullptr;  // the rest goes nowhere
   const bool answers = peer != nullptr && (message.rendezvous || message.wants_ack);
   const uint64_t operation = message.operation;
   release(message);

@@ -43,38 +43,41 @@ struct PeerState {
   // Not zero: the fast path must not be taken.
   enum Gate : uint32_t { gate_queued = 1, gate_paused = 2, gate_lost = 4 };
   uint32_t gate = 0;
-  fi_addr_t fi_addr = FI_ADDR_NOTAVAIL; // in the endpoint's address vector
+  fi_addr_t fi_addr = FI_ADDR_NOTAVAIL;  // in the endpoint's address vector
   Conversation* owner = nullptr;
-  const RxSink* sink = nullptr;         // of the endpoint, for shared receive contexts
-  List<Op, QueueHook> control;          // frames of the protocol, waiting for room; they go before the queue
-  List<Op, QueueHook> queue;            // operations in order, waiting for room, or for others (FI_FENCE)
-  List<Op, InFlightHook> in_flight;     // every operation that names it
-  uint64_t unacknowledged = 0;          // operations whose Done has not come (FI_FENCE waits for zero)
+  const RxSink* sink = nullptr;      // of the endpoint, for shared receive contexts
+  List<Op, QueueHook> control;       // frames of the protocol, waiting for room; they go before the queue
+  List<Op, QueueHook> queue;         // operations in order, waiting for room, or for others (FI_FENCE)
+  List<Op, InFlightHook> in_flight;  // every operation that names it
+  uint64_t unacknowledged = 0;       // operations whose Done has not come (FI_FENCE waits for zero)
   // A message that comes in several frames: where its bytes go (neither: nowhere) and how many are still to come.
   Op* train_receive = nullptr;
   Unexpected* train_message = nullptr;
   uint64_t train_left = 0;
-  uint64_t heard = 0;                   // link time of its last segment: it is there and copying
-  bool pausing = false;                 // we asked it to keep payloads
+  uint64_t heard = 0;    // link time of its last segment: it is there and copying
+  bool pausing = false;  // we asked it to keep payloads
   bool lost = false;
   core::Address av_address;
 };
 
 struct TxContext {
   core::CompletionQueue* cq = nullptr;
-  bool selective = false;      // FI_SELECTIVE_COMPLETION at bind
+  bool selective = false;          // FI_SELECTIVE_COMPLETION at bind
   bool default_completes = false;  // what a call without flags does
-  bool default_plain = true;   // op_flags ask for nothing beyond transmit complete
-  uint64_t op_flags = 0;       // of the endpoint
+  bool default_plain = true;       // op_flags ask for nothing beyond transmit complete
+  uint64_t op_flags = 0;           // of the endpoint
   core::Counter* sends = nullptr;
   core::Counter* reads = nullptr;
   core::Counter* writes = nullptr;
 
   void settle() noexcept {  // after binding
     default_completes = cq != nullptr && (!selective || (op_flags & FI_COMPLETION) != 0);
-    default_plain = (op_flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE | FI_FENCE)) == 0;
+    default_plain =
+        (op_flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE | FI_FENCE)) == 0;
   }
-  bool completes(uint64_t flags) const noexcept { return cq != nullptr && (!selective || (flags & FI_COMPLETION) != 0); }
+  bool completes(uint64_t flags) const noexcept {
+    return cq != nullptr && (!selective || (flags & FI_COMPLETION) != 0);
+  }
 };
 
 // Where receive completions go. A shared receive context takes the sink of the endpoint that the message came to (fi_endpoint(3)).
@@ -86,21 +89,25 @@ struct RxSink {
   core::Counter* remote_writes = nullptr;
   core::Counter* remote_reads = nullptr;
 
-  bool completes(uint64_t flags) const noexcept { return cq != nullptr && (!selective || (flags & FI_COMPLETION) != 0); }
-  bool bound() const noexcept { return cq != nullptr || receives != nullptr || remote_writes != nullptr || remote_reads != nullptr; }
+  bool completes(uint64_t flags) const noexcept {
+    return cq != nullptr && (!selective || (flags & FI_COMPLETION) != 0);
+  }
+  bool bound() const noexcept {
+    return cq != nullptr || receives != nullptr || remote_writes != nullptr || remote_reads != nullptr;
+  }
 };
 
 // A message that no posted receive wanted.
 struct Unexpected : core::UnexpectedBase {
   PeerState* peer = nullptr;  // null once it has gone
-  uint64_t operation = 0;  // the sender's, when it waits for us
+  uint64_t operation = 0;     // the sender's, when it waits for us
   uint64_t data = 0;
-  uint64_t length = 0;     // of the message
+  uint64_t length = 0;  // of the message
   uint64_t stamp = 0;
   bool tagged = false;
   bool has_data = false;
-  bool rendezvous = false; // the payload is still with the sender
-  uint64_t arrived = 0;    // bytes of the payload; less than length while the rest is on its way
+  bool rendezvous = false;  // the payload is still with the sender
+  uint64_t arrived = 0;     // bytes of the payload; less than length while the rest is on its way
   bool wants_ack = false;
   bool claimed = false;
   uint32_t segments = 0;
@@ -128,7 +135,10 @@ struct RxContext : RxSink {
   static constexpr size_t unexpected_count_max = size_t{1} << 20;
 
   RxContext(uint8_t index, size_t bound, uint64_t seed)
-      : tags(seed), messages(seed), ops(OpTableKind::Receive, index, bound), unexpected_pool(unexpected_count_max) {}
+      : tags(seed),
+        messages(seed),
+        ops(OpTableKind::Receive, index, bound),
+        unexpected_pool(unexpected_count_max) {}
   ~RxContext();
   RxContext(const RxContext&) = delete;
   RxContext& operator=(const RxContext&) = delete;
@@ -152,16 +162,19 @@ struct RxContext : RxSink {
 
   // --- the program's side ---
   // Hot: one buffer, no flags.
-  ssize_t receive_tagged(void* buffer, size_t length, fi_addr_t source, uint64_t tag, uint64_t ignore, void* context) noexcept {
+  ssize_t receive_tagged(void* buffer, size_t length, fi_addr_t source, uint64_t tag, uint64_t ignore,
+                         void* context) noexcept {
     Op* op = ops.take();
-    if (op == nullptr) [[unlikely]] return -FI_EAGAIN;
+    if (op == nullptr) [[unlikely]]
+      return -FI_EAGAIN;
     fill(*op, buffer, length, context, default_completes);
     op->tagged = true;
     op->flags = op_flags;
     op->tag = tag;
     op->ignore = ignore;
     op->source = directed ? source : FI_ADDR_UNSPEC;
-    if (core::UnexpectedBase* found = tags.match_posted(tag, ignore, op->source); found != nullptr) [[unlikely]] {
+    if (core::UnexpectedBase* found = tags.match_posted(tag, ignore, op->source); found != nullptr)
+        [[unlikely]] {
       claim(*op, static_cast<Unexpected&>(*found));
       return 0;
     }
@@ -177,21 +190,23 @@ struct RxContext : RxSink {
 
   // --- the engine's side ---
   // An eager message for a matched receive.
-  [[gnu::always_inline]] void deliver(Op& op, PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
-    if (op.iov_count != 1 || head.length > op.length || op.multi || op.extra_counter != nullptr || shared) [[unlikely]] {
+  [[gnu::always_inline]] void deliver(Op& op, PeerState& peer, const wire::FrameHead& head,
+                                      const std::byte* payload) noexcept {
+    if (op.iov_count != 1 || head.length > op.length || op.multi || op.extra_counter != nullptr || shared)
+        [[unlikely]] {
       deliver_slow(op, peer, head, payload);
       return;
     }
     if (head.length <= 48) [[likely]]
       arch::copy_small(op.buffer, payload, head.length);
-    else
-      std::memcpy(op.buffer, payload, head.length);
+    else std::memcpy(op.buffer, payload, head.length);
     if (op.completes) [[likely]] {
       if (peer.fi_addr == FI_ADDR_NOTAVAIL && source_errors) [[unlikely]] {
         complete_unknown_source(op, peer, head.length, (head.flags & wire::has_data) != 0, head.b, head.a);
       } else {
         const bool with_data = (head.flags & wire::has_data) != 0;
-        cq->push({op.context, (op.tagged ? FI_RECV | FI_TAGGED : FI_RECV | FI_MSG) | (with_data ? FI_REMOTE_CQ_DATA : 0),
+        cq->push({op.context,
+                  (op.tagged ? FI_RECV | FI_TAGGED : FI_RECV | FI_MSG) | (with_data ? FI_REMOTE_CQ_DATA : 0),
                   head.length, op.buffer, with_data ? head.b : 0, op.tagged ? head.a : 0, peer.fi_addr});
       }
     }
@@ -199,8 +214,8 @@ struct RxContext : RxSink {
     ops.give(op);
   }
   // A message that nothing waits for. False: no memory; the frame stays with the link.
-  bool keep(PeerState& peer, const wire::FrameHead& head, bool tagged, const std::byte* payload, size_t length,
-            uint64_t ack_operation) noexcept;
+  bool keep(PeerState& peer, const wire::FrameHead& head, bool tagged, const std::byte* payload,
+            size_t length, uint64_t ack_operation) noexcept;
   bool keep_rendezvous(PeerState& peer, const wire::FrameHead& head, bool tagged, const wire::RtsPrefix& rts,
                        const wire::SourceSegment* segments) noexcept;
   // A message that comes in several frames, and nothing waits for it: room for all of it. Null: no memory.
@@ -238,20 +253,26 @@ struct RxContext : RxSink {
   void consume(Unexpected& message) noexcept;
   void release(Unexpected& message) noexcept;
   void account(PeerState& peer, size_t bytes) noexcept;
-  [[gnu::noinline]] void deliver_slow(Op& op, PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
-  void place(Op& op, PeerState& peer, const std::byte* payload, size_t length, bool has_data, uint64_t data, uint64_t tag) noexcept;
-  void complete(Op& op, fi_addr_t source, PeerState* peer, size_t length, size_t full_length, void* buffer, bool has_data,
-                uint64_t data, uint64_t tag, int error, core::ProviderError why = core::ProviderError::None) noexcept;
-  [[gnu::noinline, gnu::cold]] void complete_unknown_source(Op& op, PeerState& peer, size_t length, bool has_data, uint64_t data, uint64_t tag) noexcept;
+  [[gnu::noinline]] void deliver_slow(Op& op, PeerState& peer, const wire::FrameHead& head,
+                                      const std::byte* payload) noexcept;
+  void place(Op& op, PeerState& peer, const std::byte* payload, size_t length, bool has_data, uint64_t data,
+             uint64_t tag) noexcept;
+  void complete(Op& op, fi_addr_t source, PeerState* peer, size_t length, size_t full_length, void* buffer,
+                bool has_data, uint64_t data, uint64_t tag, int error,
+                core::ProviderError why = core::ProviderError::None) noexcept;
+  [[gnu::noinline, gnu::cold]] void complete_unknown_source(Op& op, PeerState& peer, size_t length,
+                                                            bool has_data, uint64_t data,
+                                                            uint64_t tag) noexcept;
   void multi_part_done(Op& parent, uint64_t& flags) noexcept;
   bool take_part(Op& parent, size_t length, std::byte*& at, size_t& room) noexcept;
-  Unexpected* make_unexpected(PeerState& peer, const wire::FrameHead& head, bool tagged, uint64_t length) noexcept;
+  Unexpected* make_unexpected(PeerState& peer, const wire::FrameHead& head, bool tagged,
+                              uint64_t length) noexcept;
   void insert(Unexpected& message) noexcept;
   Unexpected* find_unexpected(const ReceiveRequest& request, bool take) noexcept;
   void discard(Unexpected& message) noexcept;
 
-  std::vector<PeerState*> paused_;       // asked to keep payloads
-  std::vector<Unexpected*> claimed_;     // taken out by FI_PEEK with FI_CLAIM
+  std::vector<PeerState*> paused_;    // asked to keep payloads
+  std::vector<Unexpected*> claimed_;  // taken out by FI_PEEK with FI_CLAIM
 };
 
 }  // namespace weft::proto

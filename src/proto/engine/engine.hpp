@@ -30,12 +30,12 @@ struct Request {
   size_t iov_count = 0;
   fi_addr_t dest = FI_ADDR_UNSPEC;
   uint64_t tag = 0;
-  uint64_t data = 0;           // with FI_REMOTE_CQ_DATA in flags
-  uint64_t flags = 0;          // FI_*, op_flags merged in by the caller
+  uint64_t data = 0;   // with FI_REMOTE_CQ_DATA in flags
+  uint64_t flags = 0;  // FI_*, op_flags merged in by the caller
   void* context = nullptr;
   const fi_rma_iov* targets = nullptr;
   size_t target_count = 0;
-  uint32_t datatype = 0;       // Atomic
+  uint32_t datatype = 0;  // Atomic
   uint32_t atomic_op = 0;
   core::AtomicKind atomic_kind = core::AtomicKind::Write;
   const iovec* compare = nullptr;
@@ -43,7 +43,7 @@ struct Request {
   const iovec* result = nullptr;
   size_t result_count = 0;
   core::Counter* extra_counter = nullptr;
-  bool silent = false;         // fi_inject...: never an entry in the completion queue
+  bool silent = false;  // fi_inject...: never an entry in the completion queue
 };
 
 // What became due in the middle of the engine, or on another thread, and must wait for a safe point: run() may post operations.
@@ -55,9 +55,9 @@ struct Errands {
 };
 
 struct EngineLimits {
-  size_t transmit_size = 1024;          // operations in flight per endpoint
-  size_t receive_size = 1024;           // posted receives per context
-  size_t inject_bytes = 4096;           // FI_INJECT and fi_inject
+  size_t transmit_size = 1024;  // operations in flight per endpoint
+  size_t receive_size = 1024;   // posted receives per context
+  size_t inject_bytes = 4096;   // FI_INJECT and fi_inject
   size_t unexpected_bytes = RxContext::unexpected_bytes_default;
 };
 
@@ -101,26 +101,40 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     if constexpr (HasSmallFrames<L>) {
       Peer* peer = cached_peer(dest);
       if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max) [[likely]] {
-        const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(length), tag, 0};
+        const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
+                                   0,
+                                   0,
+                                   static_cast<uint32_t>(length),
+                                   tag,
+                                   0};
         const SmallSend sent = link_.send_small(*peer, head, buffer);
-        if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]] return 0;
+        if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]]
+          return 0;
         if (sent != SmallSend::Refused) return after_small(tx, *peer, sent);
       }
     }
     return inject_slow(tx, tagged, buffer, length, dest, tag);
   }
   template <bool tagged>
-  ssize_t send(TxContext& tx, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag, void* context) noexcept {
+  ssize_t send(TxContext& tx, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag,
+               void* context) noexcept {
     if constexpr (HasSmallFrames<L>) {
       Peer* peer = cached_peer(dest);
       if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max && tx.default_plain &&
           (!tx.default_completes || tx.cq->plain())) [[likely]] {
-        const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(length), tag, 0};
+        const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
+                                   0,
+                                   0,
+                                   static_cast<uint32_t>(length),
+                                   tag,
+                                   0};
         const SmallSend sent = link_.send_small(*peer, head, buffer);
         if (sent != SmallSend::Refused) [[likely]] {
           if (tx.default_completes)
-            tx.cq->push_plain({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0, tag, FI_ADDR_NOTAVAIL});
-          if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]] return 0;
+            tx.cq->push_plain({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0,
+                               tag, FI_ADDR_NOTAVAIL});
+          if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]]
+            return 0;
           return after_small(tx, *peer, sent);
         }
       }
@@ -133,11 +147,14 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // --- Progressor ---
   void progress() noexcept override {
     for (core::CompletionQueue* queue : queues_)
-      if (queue->full()) [[unlikely]] return;
-    if (av_ != nullptr && av_->version() != av_seen_) [[unlikely]] refresh_peers();
+      if (queue->full()) [[unlikely]]
+        return;
+    if (av_ != nullptr && av_->version() != av_seen_) [[unlikely]]
+      refresh_peers();
     calls_since_poll_ = 0;
     (void)link_.poll(*this);
-    if ((busy_ | errands_due_.load(std::memory_order_relaxed)) != 0) [[unlikely]] attend();
+    if ((busy_ | errands_due_.load(std::memory_order_relaxed)) != 0) [[unlikely]]
+      attend();
   }
   int wait_fd() noexcept override {
     if constexpr (HasSleep<L>) return link_.wait_fd();
@@ -158,7 +175,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     Peer& peer = static_cast<Peer&>(base);
     if (head.kind == wire::FrameKind::Tagged) [[likely]] {
       RxContext* rx = context_for(head);
-      if (rx == nullptr) [[unlikely]] return true;
+      if (rx == nullptr) [[unlikely]]
+        return true;
       core::PostedBase* found = rx->tags.match_arrival(head.a, peer.fi_addr);
       if (found == nullptr) return rx->keep(peer, head, true, payload, head.length, 0);
       rx->deliver(static_cast<Op&>(*found), peer, head, payload);
@@ -190,7 +208,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
 
   // Peers by fi_addr_t without receive context bits; null where there is something to look up.
   Peer* cached_peer(fi_addr_t dest) const noexcept {
-    if (dest >= cache_size_ || av_->removals() != removals_seen_) [[unlikely]] return nullptr;
+    if (dest >= cache_size_ || av_->removals() != removals_seen_) [[unlikely]]
+      return nullptr;
     return cache_[dest];
   }
   Peer* find_peer(fi_addr_t dest, uint8_t& context, int& error) noexcept;
@@ -206,10 +225,13 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
 
   // transmit.hpp
   [[gnu::noinline]] ssize_t after_small(TxContext& tx, Peer& peer, SmallSend sent) noexcept;
-  [[gnu::noinline]] ssize_t inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag) noexcept;
-  [[gnu::noinline]] ssize_t send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag, void* context) noexcept;
+  [[gnu::noinline]] ssize_t inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length,
+                                        fi_addr_t dest, uint64_t tag) noexcept;
+  [[gnu::noinline]] ssize_t send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length,
+                                      fi_addr_t dest, uint64_t tag, void* context) noexcept;
   int validate(const Request& request, size_t length) const noexcept;
-  bool send_at_once(TxContext& tx, Peer& peer, uint8_t context, const Request& request, size_t length) noexcept;
+  bool send_at_once(TxContext& tx, Peer& peer, uint8_t context, const Request& request,
+                    size_t length) noexcept;
   ssize_t post_op(TxContext& tx, Peer& peer, uint8_t context, const Request& request, size_t length) noexcept;
   bool own_bytes(Op& op) noexcept;
   void enqueue(Peer& peer, Op& op) noexcept;
@@ -224,15 +246,18 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void work() noexcept;
   void flush(Peer& peer) noexcept;
   bool stream(Op& op) noexcept;
-  void send_control(Peer& peer, wire::FrameKind kind, uint8_t flags, uint64_t a, uint64_t b, std::span<const std::byte> payload) noexcept;
+  void send_control(Peer& peer, wire::FrameKind kind, uint8_t flags, uint64_t a, uint64_t b,
+                    std::span<const std::byte> payload) noexcept;
   void finish_transmit(Op& op, int status, core::ProviderError why) noexcept;
   void complete_transmit(TxContext& tx, const Op& op, int status, core::ProviderError why) noexcept;
   size_t fill_rts(const Peer& peer, const Op& op, uint64_t id, std::byte* out) const noexcept;
   size_t fill_targets(const Op& op, std::byte* out) const noexcept;
 
   // remote.hpp
-  [[gnu::noinline]] bool on_other_frame(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
-  bool on_message(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged, bool acked) noexcept;
+  [[gnu::noinline]] bool on_other_frame(Peer& peer, const wire::FrameHead& head,
+                                        const std::byte* payload) noexcept;
+  bool on_message(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged,
+                  bool acked) noexcept;
   bool on_first(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged) noexcept;
   void on_more(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
   bool on_rts(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged) noexcept;
@@ -246,11 +271,14 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void set_peer_pause(Peer& peer, bool pause) noexcept;
   void malformed(Peer& peer) noexcept;
   Op* find_op(uint64_t id, const Peer& peer) noexcept;
-  bool take_rts(const std::byte*& at, size_t& left, wire::RtsPrefix& rts, wire::SourceSegment* segments) noexcept;
+  bool take_rts(const std::byte*& at, size_t& left, wire::RtsPrefix& rts,
+                wire::SourceSegment* segments) noexcept;
   struct Access;  // registered memory named by a peer, pinned
-  int open_access(const std::byte*& at, size_t& left, uint32_t targets, uint64_t access, Access& out) noexcept;
+  int open_access(const std::byte*& at, size_t& left, uint32_t targets, uint64_t access,
+                  Access& out) noexcept;
   void close_access(Access& access) noexcept;
-  void note_remote(const Access& access, const Peer& peer, RxContext* rx, bool write, const wire::FrameHead& head, uint64_t bytes) noexcept;
+  void note_remote(const Access& access, const Peer& peer, RxContext* rx, bool write,
+                   const wire::FrameHead& head, uint64_t bytes) noexcept;
   void pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments, uint32_t segment_count) noexcept;
   void finish_inbound(Op& op, int status, core::ProviderError why) noexcept;
 
@@ -260,7 +288,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   core::AddressVector* av_ = nullptr;
   uint32_t removals_seen_ = 0;
   uint32_t av_seen_ = 0;
-  size_t busy_ = 0;  // peers with queues, and streams
+  size_t busy_ = 0;                // peers with queues, and streams
   uint32_t calls_since_poll_ = 0;  // post() calls of a program that never reads its queues
   bool attending_ = false;         // in attend(): no second progress() inside it
   std::atomic<uint32_t> errands_due_{0};
@@ -279,9 +307,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   std::vector<Peer*> cache_storage_;
   std::vector<RxContext*> rx_storage_;
   std::vector<std::unique_ptr<Peer>> peers_;
-  std::vector<Peer*> blocked_peers_;        // with a queue
+  std::vector<Peer*> blocked_peers_;  // with a queue
   List<Op, QueueHook> streams_;
-  std::vector<Peer*> doomed_;               // sent nonsense
+  std::vector<Peer*> doomed_;  // sent nonsense
 };
 
 }  // namespace weft::proto

@@ -24,19 +24,27 @@
 namespace weft::proto {
 
 template <class L>
-concept Link = requires(L& link, typename L::PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> bytes,
-                        const iovec* parts, int& error, std::string_view name) {
-  { L::frame_bytes_max } -> std::convertible_to<size_t>;   // largest payload of a frame
-  { L::eager_bytes_max } -> std::convertible_to<size_t>;   // largest message that is worth sending without asking
-  { L::train_bytes_max } -> std::convertible_to<size_t>;   // largest message that goes unasked in several frames
-  { L::train_car_bytes } -> std::convertible_to<size_t>;   // pieces of such a message
-  { L::segment_bytes } -> std::convertible_to<size_t>;     // pieces of a larger one
-  { L::address_length } -> std::convertible_to<size_t>;    // bytes of an address, at most 64
+concept Link = requires(L& link, typename L::PeerBase& peer, const wire::FrameHead& head,
+                        std::span<const std::byte> bytes, const iovec* parts, int& error,
+                        std::string_view name) {
+  { L::frame_bytes_max } -> std::convertible_to<size_t>;  // largest payload of a frame
+  {
+    L::eager_bytes_max
+    } -> std::convertible_to<size_t>;  // largest message that is worth sending without asking
+  {
+    L::train_bytes_max
+    } -> std::convertible_to<size_t>;  // largest message that goes unasked in several frames
+  { L::train_car_bytes } -> std::convertible_to<size_t>;  // pieces of such a message
+  { L::segment_bytes } -> std::convertible_to<size_t>;    // pieces of a larger one
+  { L::address_length } -> std::convertible_to<size_t>;   // bytes of an address, at most 64
   { link.address() } -> std::same_as<std::span<const std::byte>>;
   { link.connect(bytes, error) } -> std::same_as<typename L::PeerBase*>;
-  { link.forget(peer) } noexcept;
-  { link.send(peer, head, bytes, parts, size_t{}) } noexcept -> std::same_as<bool>;
-  { link.close() } noexcept;
+  { link.forget(peer) }
+  noexcept;
+  { link.send(peer, head, bytes, parts, size_t{}) }
+  noexcept->std::same_as<bool>;
+  { link.close() }
+  noexcept;
 };
 
 // What became of a small frame.
@@ -48,27 +56,38 @@ enum class SmallSend : uint8_t {
 
 // A frame that fits one slot goes out inlined. Two calls, so that the usual case is a leaf.
 template <class L>
-concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wire::FrameHead& head, const void* bytes) {
+concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wire::FrameHead& head,
+                                  const void* bytes) {
   { L::small_bytes_max } -> std::convertible_to<size_t>;
-  { link.send_small(peer, head, bytes) } noexcept -> std::same_as<SmallSend>;
-  { link.tell(peer) } noexcept;
+  { link.send_small(peer, head, bytes) }
+  noexcept->std::same_as<SmallSend>;
+  { link.tell(peer) }
+  noexcept;
 };
 
 // The link copies from the peer's memory by itself.
 template <class L>
-concept HasRemoteRead = requires(L& link, typename L::PeerBase& peer, const iovec* local, const wire::SourceSegment* remote) {
-  { link.can_read(peer) } noexcept -> std::same_as<bool>;
-  { link.read(peer, local, size_t{}, remote, size_t{}, size_t{}) } noexcept -> std::same_as<int>;
-  { link.stamp() } noexcept -> std::same_as<uint64_t>;
-  { link.prefer_read(peer, uint64_t{}, uint64_t{}) } noexcept -> std::same_as<bool>;
+concept HasRemoteRead = requires(L& link, typename L::PeerBase& peer, const iovec* local,
+                                 const wire::SourceSegment* remote) {
+  { link.can_read(peer) }
+  noexcept->std::same_as<bool>;
+  { link.read(peer, local, size_t{}, remote, size_t{}, size_t{}) }
+  noexcept->std::same_as<int>;
+  { link.stamp() }
+  noexcept->std::same_as<uint64_t>;
+  { link.prefer_read(peer, uint64_t{}, uint64_t{}) }
+  noexcept->std::same_as<bool>;
 };
 
 // The link can be slept on.
 template <class L>
 concept HasSleep = requires(L& link) {
-  { link.wait_fd() } noexcept -> std::same_as<int>;
-  { link.arm() } noexcept -> std::same_as<bool>;
-  { link.disarm() } noexcept;
+  { link.wait_fd() }
+  noexcept->std::same_as<int>;
+  { link.arm() }
+  noexcept->std::same_as<bool>;
+  { link.disarm() }
+  noexcept;
 };
 
 }  // namespace weft::proto

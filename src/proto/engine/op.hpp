@@ -19,15 +19,15 @@
 
 namespace weft::proto {
 
-inline constexpr size_t iov_max = 4;          // per operation, local
-inline constexpr size_t rma_iov_max = 4;      // per operation, remote
+inline constexpr size_t iov_max = 4;      // per operation, local
+inline constexpr size_t rma_iov_max = 4;  // per operation, remote
 
 enum class OpKind : uint8_t {
   Idle,
-  Receive,   // posted receive, or a rendezvous into one
-  Send,      // message
-  Write,     // RMA write
-  Read,      // RMA read
+  Receive,  // posted receive, or a rendezvous into one
+  Send,     // message
+  Write,    // RMA write
+  Read,     // RMA read
   Atomic,
   Inbound,   // target of a large RMA write
   Outbound,  // target of an RMA read: streams to the initiator
@@ -56,32 +56,32 @@ struct Op : core::PostedBase, QueueHook, InFlightHook {
   OpKind kind = OpKind::Idle;
   OpStage stage = OpStage::Idle;
   uint8_t iov_count = 0;
-  uint8_t target_context = 0;   // receive context at the peer
-  bool completes = false;       // wants an entry in the completion queue
+  uint8_t target_context = 0;  // receive context at the peer
+  bool completes = false;      // wants an entry in the completion queue
   bool tagged = false;
-  bool multi = false;           // multi-receive buffer
-  bool exhausted = false;       // multi: out of its queue, children still run
-  uint64_t flags = 0;           // FI_* of the call
+  bool multi = false;      // multi-receive buffer
+  bool exhausted = false;  // multi: out of its queue, children still run
+  uint64_t flags = 0;      // FI_* of the call
 
   // --- warm: rendezvous, RMA ---
   PeerState* peer = nullptr;
   TxContext* tx = nullptr;
   RxContext* rx = nullptr;
-  uint64_t done = 0;            // bytes moved
-  uint64_t total = 0;           // bytes to move
-  uint64_t full_length = 0;     // of the message, when more than fits
-  uint64_t data = 0;            // cq data
-  uint64_t remote = 0;          // operation id of the other side
-  Op* parent = nullptr;         // multi-receive buffer it fills a part of
-  uint32_t children = 0;        // parts of this multi-receive buffer that are being filled
-  uint32_t index = 0;           // in its table
-  uint32_t generation = 0;      // tells it from earlier users of the slot
-  uint8_t frame_kind = 0;       // Control
+  uint64_t done = 0;         // bytes moved
+  uint64_t total = 0;        // bytes to move
+  uint64_t full_length = 0;  // of the message, when more than fits
+  uint64_t data = 0;         // cq data
+  uint64_t remote = 0;       // operation id of the other side
+  Op* parent = nullptr;      // multi-receive buffer it fills a part of
+  uint32_t children = 0;     // parts of this multi-receive buffer that are being filled
+  uint32_t index = 0;        // in its table
+  uint32_t generation = 0;   // tells it from earlier users of the slot
+  uint8_t frame_kind = 0;    // Control
   uint8_t frame_flags = 0;
   uint8_t target_count = 0;
   uint8_t region_count = 0;
-  bool acked = false;           // counted in PeerState::unacknowledged
-  bool announced = false;       // by a ready-to-send frame: the peer may ask for segments
+  bool acked = false;      // counted in PeerState::unacknowledged
+  bool announced = false;  // by a ready-to-send frame: the peer may ask for segments
   bool has_data = false;
   uint32_t datatype = 0;
   uint32_t atomic_op = 0;
@@ -94,8 +94,8 @@ struct Op : core::PostedBase, QueueHook, InFlightHook {
   std::array<iovec, iov_max> compare{};
   std::array<iovec, iov_max> result{};
   std::array<core::MemoryRegion*, rma_iov_max> regions{};
-  std::vector<iovec> pieces;               // Inbound, Outbound: the registered memory
-  std::unique_ptr<std::byte[]> bounce;     // a copy that we own (inject)
+  std::vector<iovec> pieces;            // Inbound, Outbound: the registered memory
+  std::unique_ptr<std::byte[]> bounce;  // a copy that we own (inject)
 
   // The local memory of the operation.
   const iovec* memory() const noexcept { return pieces.empty() ? iov.data() : pieces.data(); }
@@ -109,11 +109,13 @@ enum class OpTableKind : uint8_t { Transmit = 1, Receive = 2, Service = 3 };
 // generation and owner are all checked.
 class OpTable {
  public:
-  OpTable(OpTableKind kind, uint8_t context, size_t bound) noexcept : kind_(kind), context_(context), bound_(bound) {}
+  OpTable(OpTableKind kind, uint8_t context, size_t bound) noexcept
+      : kind_(kind), context_(context), bound_(bound) {}
 
   // Null at the bound or out of memory.
   Op* take() noexcept {
-    if (free_ == nullptr && !grow()) [[unlikely]] return nullptr;
+    if (free_ == nullptr && !grow()) [[unlikely]]
+      return nullptr;
     Op* op = free_;
     free_ = op->parent;
     ++in_use_;
@@ -137,7 +139,8 @@ class OpTable {
   bool exhausted() const noexcept { return in_use_ >= bound_; }
 
   uint64_t id(const Op& op) const noexcept {
-    return uint64_t{static_cast<uint8_t>(kind_)} << 62 | uint64_t{context_} << 54 | uint64_t{op.index} << 32 | op.generation;
+    return uint64_t{static_cast<uint8_t>(kind_)} << 62 | uint64_t{context_} << 54 | uint64_t{op.index} << 32 |
+           op.generation;
   }
   Op* find(uint64_t id) const noexcept {
     const size_t index = (id >> 32) & index_mask;

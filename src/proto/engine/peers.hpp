@@ -42,7 +42,9 @@ void Engine<L>::release_receive_context(size_t index) noexcept {
 template <Link L>
 void Engine<L>::release_transmit_context(const TxContext& context) noexcept {
   const auto retire = [&](Op& op) {
-    if (op.tx != &context || (op.kind != OpKind::Send && op.kind != OpKind::Write && op.kind != OpKind::Read && op.kind != OpKind::Atomic)) return;
+    if (op.tx != &context || (op.kind != OpKind::Send && op.kind != OpKind::Write &&
+                              op.kind != OpKind::Read && op.kind != OpKind::Atomic))
+      return;
     op.tx = &retired_;
     op.completes = false;
     op.extra_counter = nullptr;
@@ -148,8 +150,7 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
     }
     if (op->kind == OpKind::Receive || op->kind == OpKind::Inbound || op->kind == OpKind::Outbound)
       finish_inbound(*op, status, why);
-    else
-      finish_transmit(*op, status, why);
+    else finish_transmit(*op, status, why);
   }
   for (size_t i = 0; i < rx_count_; ++i)
     if (rx_[i] != nullptr) rx_[i]->forget_peer(peer);
@@ -184,12 +185,9 @@ void Engine<L>::abandon() noexcept {
       if (op->stage == OpStage::Streaming) List<Op, QueueHook>::remove(*op);
       for (uint8_t i = 0; i < op->region_count; ++i) regions_->release(*op->regions[i]);
       op->region_count = 0;
-      if (op->kind == OpKind::Receive)
-        op->rx->ops.give(*op);
-      else if (op->kind == OpKind::Inbound || op->kind == OpKind::Outbound)
-        service_ops_.give(*op);
-      else
-        transmit_ops_.give(*op);
+      if (op->kind == OpKind::Receive) op->rx->ops.give(*op);
+      else if (op->kind == OpKind::Inbound || op->kind == OpKind::Outbound) service_ops_.give(*op);
+      else transmit_ops_.give(*op);
     }
     for (size_t i = 0; i < rx_count_; ++i)
       if (rx_[i] != nullptr) rx_[i]->forget_peer(*peer);

@@ -23,7 +23,9 @@ void* take_or_throw(size_t bytes) {
 void* operator new(size_t bytes) { return take_or_throw(bytes); }
 void* operator new[](size_t bytes) { return take_or_throw(bytes); }
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return starving ? nullptr : take(bytes); }
-void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return starving ? nullptr : take(bytes); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
+  return starving ? nullptr : take(bytes);
+}
 void operator delete(void* at) noexcept { std::free(at); }
 void operator delete[](void* at) noexcept { std::free(at); }
 void operator delete(void* at, size_t) noexcept { std::free(at); }
@@ -57,7 +59,8 @@ TYPED_TEST(EngineProperty, RandomProgramsEndAsTheModelSays) {
     const uint64_t seed = only != 0 ? only : i + 1;
     World<TypeParam> world(seed, [](bool on) { starving = on; });
     const std::string wrong = world.run(60 + static_cast<int>(seed % 7) * 60);
-    ASSERT_EQ(wrong, "") << "seed " << seed << "; again: WEFT_SEED=" << seed << " weft_proto_test --gtest_filter=EngineProperty/*";
+    ASSERT_EQ(wrong, "") << "seed " << seed << "; again: WEFT_SEED=" << seed
+                         << " weft_proto_test --gtest_filter=EngineProperty/*";
   }
 }
 

@@ -14,10 +14,14 @@ namespace weft::proto {
 
 inline core::ProviderError provider_error_of(int status) noexcept {
   switch (status) {
-    case FI_EKEYREJECTED: return core::ProviderError::RemoteKey;
-    case FI_EACCES: return core::ProviderError::RemoteAccess;
-    case FI_ENOMEM: return core::ProviderError::RemoteMemory;
-    default: return core::ProviderError::None;
+    case FI_EKEYREJECTED:
+      return core::ProviderError::RemoteKey;
+    case FI_EACCES:
+      return core::ProviderError::RemoteAccess;
+    case FI_ENOMEM:
+      return core::ProviderError::RemoteMemory;
+    default:
+      return core::ProviderError::None;
   }
 }
 
@@ -26,25 +30,55 @@ bool Engine<L>::on_other_frame(Peer& peer, const wire::FrameHead& head, const st
   if (peer.lost) return true;
   using enum wire::FrameKind;
   switch (head.kind) {
-    case Tagged: return true;  // handled by on_frame()
-    case Msg: return on_message(peer, head, payload, false, false);
-    case TaggedAck: return on_message(peer, head, payload, true, true);
-    case MsgAck: return on_message(peer, head, payload, false, true);
-    case TaggedRts: return on_rts(peer, head, payload, true);
-    case MsgRts: return on_rts(peer, head, payload, false);
-    case Cts: on_cts(peer, head, payload); return true;
-    case Segment: on_segment(peer, head, payload); return true;
-    case Done: on_done(peer, head); return true;
-    case Write: on_write(peer, head, payload, false); return true;
-    case WriteRts: on_write(peer, head, payload, true); return true;
-    case Read: on_read(peer, head, payload); return true;
-    case Atomic: on_atomic(peer, head, payload); return true;
-    case Reply: on_reply(peer, head, payload); return true;
-    case Pause: set_peer_pause(peer, true); return true;
-    case Resume: set_peer_pause(peer, false); return true;
-    case TaggedFirst: return on_first(peer, head, payload, true);
-    case MsgFirst: return on_first(peer, head, payload, false);
-    case More: on_more(peer, head, payload); return true;
+    case Tagged:
+      return true;  // handled by on_frame()
+    case Msg:
+      return on_message(peer, head, payload, false, false);
+    case TaggedAck:
+      return on_message(peer, head, payload, true, true);
+    case MsgAck:
+      return on_message(peer, head, payload, false, true);
+    case TaggedRts:
+      return on_rts(peer, head, payload, true);
+    case MsgRts:
+      return on_rts(peer, head, payload, false);
+    case Cts:
+      on_cts(peer, head, payload);
+      return true;
+    case Segment:
+      on_segment(peer, head, payload);
+      return true;
+    case Done:
+      on_done(peer, head);
+      return true;
+    case Write:
+      on_write(peer, head, payload, false);
+      return true;
+    case WriteRts:
+      on_write(peer, head, payload, true);
+      return true;
+    case Read:
+      on_read(peer, head, payload);
+      return true;
+    case Atomic:
+      on_atomic(peer, head, payload);
+      return true;
+    case Reply:
+      on_reply(peer, head, payload);
+      return true;
+    case Pause:
+      set_peer_pause(peer, true);
+      return true;
+    case Resume:
+      set_peer_pause(peer, false);
+      return true;
+    case TaggedFirst:
+      return on_first(peer, head, payload, true);
+    case MsgFirst:
+      return on_first(peer, head, payload, false);
+    case More:
+      on_more(peer, head, payload);
+      return true;
   }
   malformed(peer);
   return true;
@@ -60,7 +94,8 @@ void Engine<L>::malformed(Peer& peer) noexcept {
 // --- messages ---
 
 template <Link L>
-bool Engine<L>::on_message(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged, bool acked) noexcept {
+bool Engine<L>::on_message(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged,
+                           bool acked) noexcept {
   size_t left = head.length;
   wire::AckPrefix ack{0};
   if (acked && !wire::take(payload, left, ack)) {
@@ -82,10 +117,12 @@ bool Engine<L>::on_message(Peer& peer, const wire::FrameHead& head, const std::b
 }
 
 template <Link L>
-bool Engine<L>::on_first(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged) noexcept {
+bool Engine<L>::on_first(Peer& peer, const wire::FrameHead& head, const std::byte* payload,
+                         bool tagged) noexcept {
   size_t left = head.length;
   wire::FirstPrefix first;
-  if (!wire::take(payload, left, first) || left > first.total || first.total > L::train_bytes_max || peer.train_left != 0) {
+  if (!wire::take(payload, left, first) || left > first.total || first.total > L::train_bytes_max ||
+      peer.train_left != 0) {
     malformed(peer);
     return true;
   }
@@ -120,8 +157,7 @@ void Engine<L>::on_more(Peer& peer, const wire::FrameHead& head, const std::byte
     const size_t bytes = std::min<uint64_t>(head.length, op->total - op->done);
     if (op->iov_count == 1 && bytes > 0)
       std::memcpy(static_cast<std::byte*>(op->iov[0].iov_base) + op->done, payload, bytes);
-    else
-      (void)scatter(op->iov.data(), op->iov_count, op->done, payload, bytes);
+    else (void)scatter(op->iov.data(), op->iov_count, op->done, payload, bytes);
     op->done += bytes;
     if (peer.train_left != 0) return;
     peer.train_receive = nullptr;
@@ -134,7 +170,8 @@ void Engine<L>::on_more(Peer& peer, const wire::FrameHead& head, const std::byte
 }
 
 template <Link L>
-bool Engine<L>::take_rts(const std::byte*& at, size_t& left, wire::RtsPrefix& rts, wire::SourceSegment* segments) noexcept {
+bool Engine<L>::take_rts(const std::byte*& at, size_t& left, wire::RtsPrefix& rts,
+                         wire::SourceSegment* segments) noexcept {
   if (!wire::take(at, left, rts) || rts.segments > iov_max) return false;
   for (uint32_t i = 0; i < rts.segments; ++i)
     if (!wire::take(at, left, segments[i])) return false;
@@ -142,7 +179,8 @@ bool Engine<L>::take_rts(const std::byte*& at, size_t& left, wire::RtsPrefix& rt
 }
 
 template <Link L>
-bool Engine<L>::on_rts(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged) noexcept {
+bool Engine<L>::on_rts(Peer& peer, const wire::FrameHead& head, const std::byte* payload,
+                       bool tagged) noexcept {
   size_t left = head.length;
   wire::RtsPrefix rts;
   std::array<wire::SourceSegment, iov_max> segments{};
@@ -179,14 +217,16 @@ void Engine<L>::start_rendezvous(Op& receive, const Unexpected& message) noexcep
 
 // Fetches the bytes of a rendezvous: by reading the peer's memory, or by asking it for segments.
 template <Link L>
-void Engine<L>::pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments, uint32_t segment_count) noexcept {
+void Engine<L>::pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments,
+                     uint32_t segment_count) noexcept {
   Peer& peer = full(*op.peer);
   if (op.total == 0) {
     finish_inbound(op, 0, core::ProviderError::None);
     return;
   }
   if constexpr (HasRemoteRead<L>) {
-    if (segment_count > 0 && link_.can_read(peer) && link_.prefer_read(peer, op.total, std::max(stamp, peer.heard))) {
+    if (segment_count > 0 && link_.can_read(peer) &&
+        link_.prefer_read(peer, op.total, std::max(stamp, peer.heard))) {
       std::array<iovec, 16> local;
       const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
       if (total_bytes(local.data(), count) == op.total) {
@@ -209,8 +249,12 @@ template <Link L>
 Op* Engine<L>::find_op(uint64_t id, const Peer& peer) noexcept {
   Op* op = nullptr;
   switch (OpTable::kind_of(id)) {
-    case OpTableKind::Transmit: op = transmit_ops_.find(id); break;
-    case OpTableKind::Service: op = service_ops_.find(id); break;
+    case OpTableKind::Transmit:
+      op = transmit_ops_.find(id);
+      break;
+    case OpTableKind::Service:
+      op = service_ops_.find(id);
+      break;
     case OpTableKind::Receive: {
       const size_t context = OpTable::context_of(id);
       if (context < rx_count_ && rx_[context] != nullptr) op = rx_[context]->ops.find(id);
@@ -225,7 +269,8 @@ void Engine<L>::on_cts(Peer& peer, const wire::FrameHead& head, const std::byte*
   size_t left = head.length;
   wire::CtsPrefix cts;
   Op* op = find_op(head.a, peer);
-  const bool sound = wire::take(payload, left, cts) && op != nullptr && OpTable::kind_of(head.a) == OpTableKind::Transmit && op->announced &&
+  const bool sound = wire::take(payload, left, cts) && op != nullptr &&
+                     OpTable::kind_of(head.a) == OpTableKind::Transmit && op->announced &&
                      op->stage == OpStage::Waiting && cts.length <= op->length;
   if (!sound) {
     malformed(peer);
@@ -243,25 +288,26 @@ template <Link L>
 void Engine<L>::on_segment(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
   Op* op = find_op(head.a, peer);
   const size_t context = OpTable::context_of(head.a);
-  if (op == nullptr && OpTable::kind_of(head.a) == OpTableKind::Receive && (context >= rx_count_ || rx_[context] == nullptr))
+  if (op == nullptr && OpTable::kind_of(head.a) == OpTableKind::Receive &&
+      (context >= rx_count_ || rx_[context] == nullptr))
     return;  // the context was closed in the middle
-  const bool sound = op != nullptr && (op->kind == OpKind::Receive || op->kind == OpKind::Inbound || op->kind == OpKind::Read) &&
-                     op->stage == OpStage::Waiting && head.b == op->done && head.length > 0 && head.length <= op->total - op->done;
+  const bool sound =
+      op != nullptr &&
+      (op->kind == OpKind::Receive || op->kind == OpKind::Inbound || op->kind == OpKind::Read) &&
+      op->stage == OpStage::Waiting && head.b == op->done && head.length > 0 &&
+      head.length <= op->total - op->done;
   if (!sound) {
     malformed(peer);
     return;
   }
   if (op->memory_count() == 1)
     std::memcpy(static_cast<std::byte*>(op->memory()->iov_base) + op->done, payload, head.length);
-  else
-    (void)scatter(op->memory(), op->memory_count(), op->done, payload, head.length);
+  else (void)scatter(op->memory(), op->memory_count(), op->done, payload, head.length);
   op->done += head.length;
   if constexpr (HasRemoteRead<L>) peer.heard = link_.stamp();
   if (op->done < op->total) return;
-  if (op->kind == OpKind::Read)
-    finish_transmit(*op, 0, core::ProviderError::None);
-  else
-    finish_inbound(*op, 0, core::ProviderError::None);
+  if (op->kind == OpKind::Read) finish_transmit(*op, 0, core::ProviderError::None);
+  else finish_inbound(*op, 0, core::ProviderError::None);
 }
 
 template <Link L>
@@ -278,7 +324,8 @@ void Engine<L>::on_done(Peer& peer, const wire::FrameHead& head) noexcept {
 template <Link L>
 void Engine<L>::acknowledge(PeerState& peer, uint64_t operation, int status) noexcept {
   if (operation == 0) return;
-  send_control(full(peer), wire::FrameKind::Done, status != 0 ? wire::has_b : 0, operation, static_cast<uint64_t>(status), {});
+  send_control(full(peer), wire::FrameKind::Done, status != 0 ? wire::has_b : 0, operation,
+               static_cast<uint64_t>(status), {});
 }
 
 template <Link L>
@@ -288,10 +335,8 @@ void Engine<L>::set_pause(PeerState& peer, bool pause) noexcept {
 
 template <Link L>
 void Engine<L>::set_peer_pause(Peer& peer, bool pause) noexcept {
-  if (pause)
-    peer.gate |= PeerState::gate_paused;
-  else
-    peer.gate &= ~static_cast<uint32_t>(PeerState::gate_paused);
+  if (pause) peer.gate |= PeerState::gate_paused;
+  else peer.gate &= ~static_cast<uint32_t>(PeerState::gate_paused);
 }
 
 // --- RMA and atomics at the target ---
@@ -307,7 +352,8 @@ struct Engine<L>::Access {
 
 // Checks and pins what the peer named. 0, or a positive FI_E* for it. -1: the frame is malformed.
 template <Link L>
-int Engine<L>::open_access(const std::byte*& at, size_t& left, uint32_t targets, uint64_t access, Access& out) noexcept {
+int Engine<L>::open_access(const std::byte*& at, size_t& left, uint32_t targets, uint64_t access,
+                           Access& out) noexcept {
   if (targets == 0 || targets > rma_iov_max) return -1;
   int status = regions_ != nullptr ? 0 : FI_EKEYREJECTED;
   for (uint32_t i = 0; i < targets; ++i) {
@@ -338,22 +384,27 @@ void Engine<L>::close_access(Access& access) noexcept {
 
 // What the target program sees of an access: counters, and an entry when data came along (fi_rma(3), FI_REMOTE_CQ_DATA).
 template <Link L>
-void Engine<L>::note_remote(const Access& access, const Peer& peer, RxContext* rx, bool write, const wire::FrameHead& head, uint64_t bytes) noexcept {
+void Engine<L>::note_remote(const Access& access, const Peer& peer, RxContext* rx, bool write,
+                            const wire::FrameHead& head, uint64_t bytes) noexcept {
   for (size_t i = 0; i < access.region_count; ++i) {
-    core::Counter* counter = write ? access.regions[i]->remote_write_counter() : access.regions[i]->remote_read_counter();
+    core::Counter* counter =
+        write ? access.regions[i]->remote_write_counter() : access.regions[i]->remote_read_counter();
     if (counter != nullptr) counter->add(1);
   }
   if (rx == nullptr) return;
   const RxSink& to = rx->sink(&peer);
-  if (core::Counter* counter = write ? to.remote_writes : to.remote_reads; counter != nullptr) counter->add(1);
+  if (core::Counter* counter = write ? to.remote_writes : to.remote_reads; counter != nullptr)
+    counter->add(1);
   if ((head.flags & wire::has_data) != 0 && to.cq != nullptr) {
     void* where = access.piece_count > 0 ? access.pieces[0].iov_base : nullptr;
-    to.cq->push({nullptr, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, bytes, where, head.b, 0, FI_ADDR_NOTAVAIL});
+    to.cq->push(
+        {nullptr, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, bytes, where, head.b, 0, FI_ADDR_NOTAVAIL});
   }
 }
 
 template <Link L>
-void Engine<L>::on_write(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool rendezvous) noexcept {
+void Engine<L>::on_write(Peer& peer, const wire::FrameHead& head, const std::byte* payload,
+                         bool rendezvous) noexcept {
   size_t left = head.length;
   wire::RmaPrefix rma;
   Access access;
@@ -394,7 +445,8 @@ void Engine<L>::on_write(Peer& peer, const wire::FrameHead& head, const std::byt
   op->has_data = (head.flags & wire::has_data) != 0;
   op->data = head.b;
   op->flags = 0;
-  op->pieces.assign(access.pieces.begin(), access.pieces.begin() + static_cast<std::ptrdiff_t>(access.piece_count));
+  op->pieces.assign(access.pieces.begin(),
+                    access.pieces.begin() + static_cast<std::ptrdiff_t>(access.piece_count));
   op->region_count = static_cast<uint8_t>(access.region_count);
   std::copy_n(access.regions.begin(), access.region_count, op->regions.begin());
   peer.in_flight.push_back(*op);
@@ -419,7 +471,8 @@ void Engine<L>::finish_inbound(Op& op, int status, core::ProviderError why) noex
   if (status == 0) {
     access.piece_count = op.pieces.empty() ? 0 : 1;
     if (!op.pieces.empty()) access.pieces[0] = op.pieces[0];
-    const wire::FrameHead head{wire::FrameKind::WriteRts, static_cast<uint8_t>(op.has_data ? wire::has_data : 0), 0, 0, 0, op.data};
+    const wire::FrameHead head{
+        wire::FrameKind::WriteRts, static_cast<uint8_t>(op.has_data ? wire::has_data : 0), 0, 0, 0, op.data};
     note_remote(access, peer, op.rx, inbound, head, op.total);
   }
   close_access(access);
@@ -455,7 +508,8 @@ void Engine<L>::on_read(Peer& peer, const wire::FrameHead& head, const std::byte
   op->done = 0;
   op->has_data = false;
   op->flags = 0;
-  op->pieces.assign(access.pieces.begin(), access.pieces.begin() + static_cast<std::ptrdiff_t>(access.piece_count));
+  op->pieces.assign(access.pieces.begin(),
+                    access.pieces.begin() + static_cast<std::ptrdiff_t>(access.piece_count));
   op->region_count = static_cast<uint8_t>(access.region_count);
   std::copy_n(access.regions.begin(), access.region_count, op->regions.begin());
   peer.in_flight.push_back(*op);
@@ -463,7 +517,8 @@ void Engine<L>::on_read(Peer& peer, const wire::FrameHead& head, const std::byte
     finish_inbound(*op, 0, core::ProviderError::None);
     return acknowledge(peer, head.a, 0);
   }
-  if ((peer.gate & PeerState::gate_queued) == 0 && stream(*op)) return finish_inbound(*op, 0, core::ProviderError::None);
+  if ((peer.gate & PeerState::gate_queued) == 0 && stream(*op))
+    return finish_inbound(*op, 0, core::ProviderError::None);
   if (op->total <= L::eager_bytes_max) {
     // A later write must not change what this read returns (FI_ORDER_WAR up to this size): keep the bytes of now.
     op->bounce.reset(new (std::nothrow) std::byte[op->total]);
@@ -481,7 +536,8 @@ void Engine<L>::on_atomic(Peer& peer, const wire::FrameHead& head, const std::by
   size_t left = head.length;
   wire::AtomicPrefix atomic;
   Access access;
-  if (!wire::take(payload, left, atomic) || atomic.kind > static_cast<uint32_t>(core::AtomicKind::Compare)) return malformed(peer);
+  if (!wire::take(payload, left, atomic) || atomic.kind > static_cast<uint32_t>(core::AtomicKind::Compare))
+    return malformed(peer);
   const auto kind = static_cast<core::AtomicKind>(atomic.kind);
   const bool reads_only = atomic.op == FI_ATOMIC_READ;
   uint64_t rights = reads_only ? 0 : FI_REMOTE_WRITE;
@@ -493,7 +549,8 @@ void Engine<L>::on_atomic(Peer& peer, const wire::FrameHead& head, const std::by
   const size_t bytes = access.bytes;
   const size_t operand_bytes = reads_only ? 0 : bytes;
   const size_t compare_bytes = kind == core::AtomicKind::Compare ? bytes : 0;
-  bool sound = bytes == atomic.bytes && bytes <= atomic_bytes_max && left == operand_bytes + compare_bytes && element != 0;
+  bool sound = bytes == atomic.bytes && bytes <= atomic_bytes_max && left == operand_bytes + compare_bytes &&
+               element != 0;
   for (size_t i = 0; sound && i < access.piece_count; ++i) sound = access.pieces[i].iov_len % element == 0;
   if (!sound || !core::atomic_supported(atomic.datatype, atomic.op, kind)) {
     close_access(access);
@@ -504,8 +561,8 @@ void Engine<L>::on_atomic(Peer& peer, const wire::FrameHead& head, const std::by
   for (size_t i = 0; i < access.piece_count; ++i) {
     const std::byte* operand = reads_only ? nullptr : payload + done;
     const std::byte* compare = compare_bytes != 0 ? payload + operand_bytes + done : nullptr;
-    (void)core::atomic_apply(atomic.datatype, atomic.op, kind, access.pieces[i].iov_base, operand, compare, result.data() + done,
-                             access.pieces[i].iov_len / element);
+    (void)core::atomic_apply(atomic.datatype, atomic.op, kind, access.pieces[i].iov_base, operand, compare,
+                             result.data() + done, access.pieces[i].iov_len / element);
     done += access.pieces[i].iov_len;
   }
   note_remote(access, peer, context_for(head), !reads_only, head, bytes);

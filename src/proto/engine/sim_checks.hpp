@@ -10,7 +10,8 @@ namespace weft::proto::sim {
 template <class L>
 void World<L>::transmitted(void* context, int error) {
   if (context == nullptr) {  // an injected message
-    check(killed_ && (error == FI_EIO || error == FI_EHOSTUNREACH), "an injected message failed without cause");
+    check(killed_ && (error == FI_EIO || error == FI_EHOSTUNREACH),
+          "an injected message failed without cause");
     return;
   }
   auto* op = static_cast<Sent*>(context);
@@ -19,7 +20,8 @@ void World<L>::transmitted(void* context, int error) {
   op->failed_to_send = error != 0;
   Node& target = *nodes_[size_t(op->to)];
   if (op->kind == OpKind::Write || op->kind == OpKind::Read) target.busy[op->slot] = false;
-  const bool data_comes = op->kind == OpKind::Write && (op->flags & FI_REMOTE_CQ_DATA) != 0 && op->refused == 0;
+  const bool data_comes =
+      op->kind == OpKind::Write && (op->flags & FI_REMOTE_CQ_DATA) != 0 && op->refused == 0;
   if (op->cancelled || error == FI_ECANCELED) {
     check(op->cancelled && error == FI_ECANCELED, "cancelled, and yet not");
     if (data_comes) target.expected_data.erase(target.expected_data.find(op->data));
@@ -39,14 +41,19 @@ void World<L>::check_result(const Sent& op, Node& target) {
     case OpKind::Write:
       if (target.alive) check(at_target(op) == op.bytes, "a write is complete and the bytes are not there");
       return;
-    case OpKind::Read: check(op.memory.get() == op.bytes, "a read brought other bytes"); return;
-    case OpKind::Atomic: return check_atomic(op, target);
-    default: break;
+    case OpKind::Read:
+      check(op.memory.get() == op.bytes, "a read brought other bytes");
+      return;
+    case OpKind::Atomic:
+      return check_atomic(op, target);
+    default:
+      break;
   }
   if (!op.acked || op.discarded || !target.alive) return;
   if (!check(op.receive != nullptr, "delivery is complete and nobody has received")) return;
   const Bytes there = op.receive->memory.get();
-  check(std::equal(op.bytes.begin(), op.bytes.begin() + long(op.room), there.begin() + long(op.offset)), "delivery is complete and the bytes are not there");
+  check(std::equal(op.bytes.begin(), op.bytes.begin() + long(op.room), there.begin() + long(op.offset)),
+        "delivery is complete and the bytes are not there");
 }
 
 // Cells are used by one initiator each, so the order of posting tells every value.
@@ -61,11 +68,13 @@ void World<L>::check_atomic(const Sent& op, Node& target) {
       uint64_t& cell = cells[step->cell + i];
       old.push_back(cell);
       if (step->atomic_op == FI_SUM) cell += step->operand[i];
-      if (step->atomic_op == FI_ATOMIC_WRITE || (step->atomic_op == FI_CSWAP && cell == step->compare[i])) cell = step->operand[i];
+      if (step->atomic_op == FI_ATOMIC_WRITE || (step->atomic_op == FI_CSWAP && cell == step->compare[i]))
+        cell = step->operand[i];
     }
     if (step == &op) break;
   }
-  if (op.atomic_kind != core::AtomicKind::Write) check(op.result.get() == as_bytes(old), "an atomic operation fetched another value");
+  if (op.atomic_kind != core::AtomicKind::Write)
+    check(op.result.get() == as_bytes(old), "an atomic operation fetched another value");
 }
 
 // --- receives ---
@@ -73,7 +82,8 @@ void World<L>::check_atomic(const Sent& op, Node& target) {
 template <class L>
 void World<L>::received(Node& node, const core::CompletionError& entry) {
   if (entry.base.context == nullptr) {
-    check(entry.err == 0 && entry.base.flags == (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA), "a completion of nothing");
+    check(entry.err == 0 && entry.base.flags == (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA),
+          "a completion of nothing");
     node.seen_data.insert(entry.base.data);
     return;
   }
@@ -85,7 +95,8 @@ void World<L>::received(Node& node, const core::CompletionError& entry) {
   Side& side = *node.sides[record.side];
   ++(entry.err == 0 ? side.good : side.bad);
   if (entry.err == FI_ECANCELED) {
-    check(record.cancelled && std::all_of(record.parts.begin(), record.parts.end(), [](Sent* part) { return part->received; }),
+    check(record.cancelled && std::all_of(record.parts.begin(), record.parts.end(),
+                                          [](Sent* part) { return part->received; }),
           "a receive ends cancelled without cause");
     record.ended = true;
     return;
@@ -101,15 +112,19 @@ void World<L>::answered(Posted& record, const core::CompletionError& entry) {
     return;
   }
   const Sent& message = *record.peeked;
-  check(entry.err == 0 && entry.base.len == message.bytes.size() && entry.base.tag == message.tag, "a peek tells something else");
+  check(entry.err == 0 && entry.base.len == message.bytes.size() && entry.base.tag == message.tag,
+        "a peek tells something else");
 }
 
 template <class L>
 Sent* World<L>::part_of(Posted& record, const core::CompletionError& entry) {
-  const size_t offset = record.multi ? size_t(static_cast<std::byte*>(entry.base.buf) - record.memory.base()) : 0;
+  const size_t offset =
+      record.multi ? size_t(static_cast<std::byte*>(entry.base.buf) - record.memory.base()) : 0;
   for (Sent* part : record.parts) {
     if (part->received || part->offset != offset) continue;
-    if (!record.multi || entry.err == FI_EIO || (part->room == entry.base.len && part->data == entry.base.data)) return part;
+    if (!record.multi || entry.err == FI_EIO ||
+        (part->room == entry.base.len && part->data == entry.base.data))
+      return part;
   }
   return nullptr;
 }
@@ -127,17 +142,27 @@ void World<L>::received_part(Node& node, Posted& record, const core::CompletionE
     check(!nodes_[size_t(part.from)]->alive, "a receive failed although the sender lives");
   } else {
     check(entry.err == (cut ? FI_ETRUNC : 0), "a receive completes with another status than it should");
-    check(entry.base.len == part.room && (!cut || entry.olen == part.bytes.size() - part.room), "a wrong length");
-    check((entry.base.flags & ~uint64_t{FI_MULTI_RECV}) == (FI_RECV | (part.tagged ? FI_TAGGED : FI_MSG) | (has_data ? FI_REMOTE_CQ_DATA : 0)), "wrong flags");
+    check(entry.base.len == part.room && (!cut || entry.olen == part.bytes.size() - part.room),
+          "a wrong length");
+    check((entry.base.flags & ~uint64_t{FI_MULTI_RECV}) ==
+              (FI_RECV | (part.tagged ? FI_TAGGED : FI_MSG) | (has_data ? FI_REMOTE_CQ_DATA : 0)),
+          "wrong flags");
     check(entry.base.tag == part.tag && entry.base.data == part.data, "a wrong tag or wrong data");
     const fi_addr_t source = node.addresses[size_t(part.from)];
-    check(entry.base.source == source || (!directed_ && entry.base.source == FI_ADDR_NOTAVAIL) || !nodes_[size_t(part.from)]->alive, "a wrong source");
+    check(entry.base.source == source || (!directed_ && entry.base.source == FI_ADDR_NOTAVAIL) ||
+              !nodes_[size_t(part.from)]->alive,
+          "a wrong source");
     const Bytes there = record.memory.get();
-    check(std::equal(part.bytes.begin(), part.bytes.begin() + long(part.room), there.begin() + long(part.offset)), "other bytes were received");
+    check(std::equal(part.bytes.begin(), part.bytes.begin() + long(part.room),
+                     there.begin() + long(part.offset)),
+          "other bytes were received");
     if (!record.multi)
-      check(std::all_of(there.begin() + long(part.room), there.end(), [](std::byte byte) { return byte == untouched; }), "bytes beyond the message were touched");
+      check(std::all_of(there.begin() + long(part.room), there.end(),
+                        [](std::byte byte) { return byte == untouched; }),
+            "bytes beyond the message were touched");
   }
-  const bool all = std::all_of(record.parts.begin(), record.parts.end(), [](Sent* each) { return each->received; });
+  const bool all =
+      std::all_of(record.parts.begin(), record.parts.end(), [](Sent* each) { return each->received; });
   if (last) check(record.multi && !record.posted && all, "a buffer comes back while it is in use");
   record.ended = !record.multi || last;
 }
@@ -193,20 +218,25 @@ template <class L>
 std::string World<L>::what_waits() {
   std::string out;
   for (const Sent* op : waiting_)
-    out += "operation " + std::to_string(op->serial) + " of kind " + std::to_string(int(op->kind)) + " from " + std::to_string(op->from) + " to " +
-           std::to_string(op->to) + ", " + std::to_string(op->bytes.size()) + " bytes" + (op->acked ? ", acknowledged" : "") +
+    out += "operation " + std::to_string(op->serial) + " of kind " + std::to_string(int(op->kind)) +
+           " from " + std::to_string(op->from) + " to " + std::to_string(op->to) + ", " +
+           std::to_string(op->bytes.size()) + " bytes" + (op->acked ? ", acknowledged" : "") +
            (op->arrived ? ", arrived" : "") + (op->receive != nullptr ? ", matched; " : "; ");
   for (const auto& [ends, wire] : net_.wires)
-    if (!wire.empty()) out += std::to_string(wire.size()) + " frames from " + std::to_string(ends.first) + " to " + std::to_string(ends.second) + "; ";
+    if (!wire.empty())
+      out += std::to_string(wire.size()) + " frames from " + std::to_string(ends.first) + " to " +
+             std::to_string(ends.second) + "; ";
   for (const auto& node : nodes_) {
     if (!node->alive) continue;
     if (node->engine->has_unsent()) out += "something unsent; ";
     for (const auto& side : node->sides)
-      out += std::to_string(side->unexpected.size()) + " unexpected, " + std::to_string(side->claimed.size()) + " claimed; ";
+      out += std::to_string(side->unexpected.size()) + " unexpected, " +
+             std::to_string(side->claimed.size()) + " claimed; ";
   }
   for (const auto& record : posted_)
     for (const Sent* part : record->parts)
-      if (nodes_[record->node]->alive && !part->received) out += "a receive of " + std::to_string(part->serial) + " waits; ";
+      if (nodes_[record->node]->alive && !part->received)
+        out += "a receive of " + std::to_string(part->serial) + " waits; ";
   return out;
 }
 
@@ -245,17 +275,21 @@ void World<L>::check_end() {
       check(side->context->ops.in_use() == 0, "operations are left in a receive table");
       check(side->context->unexpected_bytes == 0, "unexpected bytes are left");
       check(side->context->tags.empty() && side->context->messages.empty(), "something is left in a matcher");
-      check(side->receives.value() == side->good && side->receives.errors() == side->bad, "the receive counter is wrong");
+      check(side->receives.value() == side->good && side->receives.errors() == side->bad,
+            "the receive counter is wrong");
     }
     if (killed_) {
-      check(std::includes(node->expected_data.begin(), node->expected_data.end(), node->seen_data.begin(), node->seen_data.end()), "data that nobody sent");
+      check(std::includes(node->expected_data.begin(), node->expected_data.end(), node->seen_data.begin(),
+                          node->seen_data.end()),
+            "data that nobody sent");
     } else {
       check(node->expected_data == node->seen_data, "data of a write is lost");
       check_counters(*node);
     }
   }
   for (const auto& [who, whom] : paused_)
-    check(!nodes_[size_t(who)]->alive || !nodes_[size_t(whom)]->alive, "a peer stays paused although all is received");
+    check(!nodes_[size_t(who)]->alive || !nodes_[size_t(whom)]->alive,
+          "a peer stays paused although all is received");
   for (const auto& [region, owner] : regions_)
     if (nodes_[owner]->alive) check(!region->pinned(), "a region stays pinned");
 }
@@ -274,7 +308,8 @@ void World<L>::check_counters(Node& node) {
     if (nodes_[size_t(op.to)].get() != &node || failed || op.kind == OpKind::Send) continue;
     ++(op.kind == OpKind::Read || (atomic && op.atomic_op == FI_ATOMIC_READ) ? remote_reads : remote_writes);
   }
-  if (node.tx.sends != nullptr) check(node.sends.value() == good[0] && node.sends.errors() == bad[0], "the send counter is wrong");
+  if (node.tx.sends != nullptr)
+    check(node.sends.value() == good[0] && node.sends.errors() == bad[0], "the send counter is wrong");
   check(node.reads.value() == good[1] && node.reads.errors() == bad[1], "the read counter is wrong");
   check(node.writes.value() == good[2] && node.writes.errors() == bad[2], "the write counter is wrong");
   uint64_t seen_reads = 0, seen_writes = 0;

@@ -48,12 +48,12 @@ struct Net {
 
   std::mt19937_64 random;
   Watcher* watcher = nullptr;
-  unsigned refusal = 0;       // send() says no
-  unsigned delay = 0;         // poll() leaves the rest of a wire for later
-  unsigned starving = 0;      // no memory while a frame is shown
-  unsigned unseen = 0;        // a small frame has to be told
-  unsigned unreadable = 0;    // remote read fails
-  size_t frames_max = 64;     // on one wire
+  unsigned refusal = 0;                                    // send() says no
+  unsigned delay = 0;                                      // poll() leaves the rest of a wire for later
+  unsigned starving = 0;                                   // no memory while a frame is shown
+  unsigned unseen = 0;                                     // a small frame has to be told
+  unsigned unreadable = 0;                                 // remote read fails
+  size_t frames_max = 64;                                  // on one wire
   std::map<std::pair<int, int>, std::deque<Frame>> wires;  // (from, to)
   std::vector<bool> dead;
 
@@ -124,7 +124,8 @@ class PlainLink {
     net_->wires[{peer.id, id_}].clear();
     peers_.erase(peer.id);
   }
-  bool send(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts, size_t part_count) noexcept {
+  bool send(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
+            const iovec* parts, size_t part_count) noexcept {
     return !net_->chance(net_->refusal) && put(peer, head, prefix, parts, part_count, true);
   }
   void close() noexcept { peers_.clear(); }
@@ -143,7 +144,8 @@ class PlainLink {
   }
 
  protected:
-  bool put(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts, size_t part_count, bool told) {
+  bool put(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+           size_t part_count, bool told) {
     auto& wire = net_->wires[{id_, peer.id}];
     if (wire.size() >= net_->frames_max) return false;
     Frame frame{head, {prefix.begin(), prefix.end()}, told};
@@ -151,7 +153,8 @@ class PlainLink {
       const auto* bytes = static_cast<const std::byte*>(parts[i].iov_base);
       frame.payload.insert(frame.payload.end(), bytes, bytes + parts[i].iov_len);
     }
-    if (frame.payload.size() < head.length || head.length > frame_bytes_max) std::abort();  // the engine broke the contract
+    if (frame.payload.size() < head.length || head.length > frame_bytes_max)
+      std::abort();  // the engine broke the contract
     frame.payload.resize(head.length);
     wire.push_back(std::move(frame));
     return true;
@@ -166,7 +169,8 @@ class PlainLink {
       int error = 0;
       const auto address = address_of(from);
       PeerBase* peer = connect(address, error);
-      const bool starves = net_->watcher != nullptr && net_->chance(net_->starving) && may_wait(frame.head.kind);
+      const bool starves =
+          net_->watcher != nullptr && net_->chance(net_->starving) && may_wait(frame.head.kind);
       if (starves) net_->watcher->starve(true);
       const bool took = handler.on_frame(*peer, frame.head, frame.payload.data());
       if (starves) net_->watcher->starve(false);
@@ -183,7 +187,9 @@ class PlainLink {
   }
   void lose(int id) noexcept {
     const auto found = peers_.find(id);
-    if (found == peers_.end() || !net_->dead[static_cast<size_t>(id)] || !net_->wires[{id, id_}].empty() || net_->chance(net_->delay)) return;
+    if (found == peers_.end() || !net_->dead[static_cast<size_t>(id)] || !net_->wires[{id, id_}].empty() ||
+        net_->chance(net_->delay))
+      return;
     PeerBase& peer = *found->second;
     peers_.erase(found);
     if (net_->watcher != nullptr) net_->watcher->lost(id_, id);
@@ -196,7 +202,8 @@ class PlainLink {
   std::array<std::byte, address_bytes> address_{};
   std::map<int, PeerBase*> peers_;
 };
-static_assert(Link<PlainLink> && !HasSmallFrames<PlainLink> && !HasRemoteRead<PlainLink> && !HasSleep<PlainLink>);
+static_assert(Link<PlainLink> && !HasSmallFrames<PlainLink> && !HasRemoteRead<PlainLink> &&
+              !HasSleep<PlainLink>);
 
 // All that a Link can be, apart from sleep.
 class RichLink : public PlainLink {
@@ -216,7 +223,8 @@ class RichLink : public PlainLink {
   bool can_read(PeerBase& peer) noexcept { return peer.id % 2 == id_ % 2 || !net_->chance(20); }
   uint64_t stamp() const noexcept { return ++stamps_; }
   bool prefer_read(PeerBase&, uint64_t, uint64_t) noexcept { return net_->chance(50); }
-  int read(PeerBase& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote, size_t remote_count, size_t bytes) noexcept {
+  int read(PeerBase& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
+           size_t remote_count, size_t bytes) noexcept {
     if (net_->dead[static_cast<size_t>(peer.id)]) return -ESRCH;
     if (net_->chance(net_->unreadable)) return -EPERM;
     std::vector<std::byte> all;

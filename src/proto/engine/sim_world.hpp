@@ -55,7 +55,8 @@ class Pieces {
     return out;
   }
   void spoil() const {
-    for (const iovec& part : iov_) std::fill_n(static_cast<std::byte*>(part.iov_base), part.iov_len, std::byte{0xee});
+    for (const iovec& part : iov_)
+      std::fill_n(static_cast<std::byte*>(part.iov_base), part.iov_len, std::byte{0xee});
   }
 
  private:
@@ -107,7 +108,8 @@ struct Posted {
 };
 
 inline constexpr std::byte untouched{0xcc};
-inline constexpr size_t slot_bytes = 8192, slot_count = 8, cells_per_engine = 4, engines_max = 3, contexts_max = 2;
+inline constexpr size_t slot_bytes = 8192, slot_count = 8, cells_per_engine = 4, engines_max = 3,
+                        contexts_max = 2;
 inline constexpr size_t memory_bytes = slot_bytes * slot_count + engines_max * cells_per_engine * 8;
 inline constexpr uint64_t open_key = 5, read_only_key = 6;
 
@@ -141,7 +143,8 @@ class World final : public Watcher {
     size_t good = 0, bad = 0;  // receives that completed
   };
   struct Node {
-    Node(int bits, size_t cq_size) : av(bits), regions({false, false, false}, nullptr), tx_cq(cq_size), rx_cq(cq_size) {}
+    Node(int bits, size_t cq_size)
+        : av(bits), regions({false, false, false}, nullptr), tx_cq(cq_size), rx_cq(cq_size) {}
     core::AddressVector av;
     core::MemoryRegionTable regions;
     core::CompletionQueue tx_cq, rx_cq;
@@ -160,14 +163,21 @@ class World final : public Watcher {
   // --- chances ---
   uint64_t pick(uint64_t n) { return net_.random() % n; }
   template <class T>
-  T one_of(std::initializer_list<T> list) { return *(list.begin() + pick(list.size())); }
+  T one_of(std::initializer_list<T> list) {
+    return *(list.begin() + pick(list.size()));
+  }
   size_t some_length() {
     switch (pick(6)) {
-      case 0: return pick(3) * pick(30);
-      case 1: return pick(49);
-      case 2: return pick(L::eager_bytes_max + 2);
-      case 3: return pick(L::train_bytes_max + 2);
-      default: return pick(6000);
+      case 0:
+        return pick(3) * pick(30);
+      case 1:
+        return pick(49);
+      case 2:
+        return pick(L::eager_bytes_max + 2);
+      case 3:
+        return pick(L::train_bytes_max + 2);
+      default:
+        return pick(6000);
     }
   }
   Bytes some_bytes(size_t n) {
@@ -215,7 +225,8 @@ class World final : public Watcher {
     node.engine->add_queue(&node.rx_cq);
     const size_t half = memory_bytes / 2;
     const iovec parts[] = {{node.memory.data(), half}, {node.memory.data() + half, memory_bytes - half}};
-    for (const auto& [key, access] : {std::pair{open_key, FI_REMOTE_READ | FI_REMOTE_WRITE}, std::pair{read_only_key, FI_REMOTE_READ}}) {
+    for (const auto& [key, access] :
+         {std::pair{open_key, FI_REMOTE_READ | FI_REMOTE_WRITE}, std::pair{read_only_key, FI_REMOTE_READ}}) {
       core::RegionRequest request;
       request.iov = parts;
       request.iov_count = 2;
@@ -297,13 +308,17 @@ class World final : public Watcher {
     if (way == 0 && op->bytes.size() <= node.engine->limits().inject_bytes) {
       op->memory = Pieces(op->bytes, 1);
       op->silent = true;
-      status = op->tagged ? node.engine->template inject<true>(node.tx, op->memory.base(), op->bytes.size(), dest, op->tag)
-                          : node.engine->template inject<false>(node.tx, op->memory.base(), op->bytes.size(), dest, 0);
+      status = op->tagged ? node.engine->template inject<true>(node.tx, op->memory.base(), op->bytes.size(),
+                                                               dest, op->tag)
+                          : node.engine->template inject<false>(node.tx, op->memory.base(), op->bytes.size(),
+                                                                dest, 0);
       op->memory.spoil();
     } else if (way == 1) {
       op->memory = Pieces(op->bytes, 1);
-      status = op->tagged ? node.engine->template send<true>(node.tx, op->memory.base(), op->bytes.size(), dest, op->tag, op.get())
-                          : node.engine->template send<false>(node.tx, op->memory.base(), op->bytes.size(), dest, 0, op.get());
+      status = op->tagged ? node.engine->template send<true>(node.tx, op->memory.base(), op->bytes.size(),
+                                                             dest, op->tag, op.get())
+                          : node.engine->template send<false>(node.tx, op->memory.base(), op->bytes.size(),
+                                                              dest, 0, op.get());
     } else {
       op->memory = Pieces(op->bytes, 1 + pick(iov_max));
       op->flags = some_flags(node, op->bytes.size());
@@ -342,7 +357,8 @@ class World final : public Watcher {
   }
   bool accepted(ssize_t status, const Sent& op) {
     if (status == 0) return true;
-    if (status != -FI_EAGAIN && nodes_[static_cast<size_t>(op.to)]->alive) wrong("a call was refused: " + std::to_string(status));
+    if (status != -FI_EAGAIN && nodes_[static_cast<size_t>(op.to)]->alive)
+      wrong("a call was refused: " + std::to_string(status));
     return false;
   }
   Sent* keep(std::unique_ptr<Sent> op) {
@@ -384,11 +400,13 @@ class World final : public Watcher {
       op->data = (op->flags & FI_REMOTE_CQ_DATA) != 0 ? net_.random() : 0;
     } else if (target.alive) {
       for (const fi_rma_iov& piece : op->targets)
-        for (size_t i = 0; i < piece.len; ++i) target.memory[piece.addr + i] = static_cast<std::byte>(net_.random());
+        for (size_t i = 0; i < piece.len; ++i)
+          target.memory[piece.addr + i] = static_cast<std::byte>(net_.random());
       op->bytes = at_target(*op);
     }
     spoil_target(*op);
-    op->memory = write ? Pieces(bytes, 1 + pick(iov_max)) : Pieces(bytes.size(), 1 + pick(iov_max), untouched);
+    op->memory =
+        write ? Pieces(bytes, 1 + pick(iov_max)) : Pieces(bytes.size(), 1 + pick(iov_max), untouched);
     Request request = request_of(*op, destination(node, to, op->context));
     request.targets = op->targets.data();
     request.target_count = op->targets.size();
@@ -407,7 +425,8 @@ class World final : public Watcher {
   Bytes at_target(const Sent& op) {
     Bytes out;
     const Bytes& memory = nodes_[static_cast<size_t>(op.to)]->memory;
-    for (const fi_rma_iov& piece : op.targets) out.insert(out.end(), memory.begin() + long(piece.addr), memory.begin() + long(piece.addr + piece.len));
+    for (const fi_rma_iov& piece : op.targets)
+      out.insert(out.end(), memory.begin() + long(piece.addr), memory.begin() + long(piece.addr + piece.len));
     return out;
   }
   // Sometimes the peer's memory is not what the program believes.
@@ -426,7 +445,8 @@ class World final : public Watcher {
         piece.key = read_only_key;
         op.refused = op.kind == OpKind::Read ? 0 : FI_EACCES;
         break;
-      default: break;
+      default:
+        break;
     }
   }
 
@@ -453,7 +473,8 @@ class World final : public Watcher {
     if (operand) op->memory = Pieces(as_bytes(op->operand), 1);
     op->compare_memory = Pieces(as_bytes(op->compare), 1);
     op->result = Pieces(8 * count, 1, untouched);
-    op->targets.push_back({slot_bytes * slot_count + 8 * (cells_per_engine * who + op->cell), 8 * count, open_key});
+    op->targets.push_back(
+        {slot_bytes * slot_count + 8 * (cells_per_engine * who + op->cell), 8 * count, open_key});
     spoil_target(*op);
     if (op->refused == FI_EACCES && op->targets[0].key == read_only_key && !operand) op->refused = 0;
     Request request = request_of(*op, destination(node, static_cast<size_t>(op->to), op->context));
@@ -493,14 +514,15 @@ class World final : public Watcher {
     record->ignore = record->tagged ? one_of<uint64_t>({0, 0, 1, 3}) : 0;
     if (directed_ && pick(2) == 0) record->source = node.addresses[pick(nodes_.size())];
     record->multi = !record->tagged && pick(3) == 0;
-    record->memory = Pieces(record->multi ? 500 + pick(12'000) : some_length(), record->multi ? 1 : 1 + pick(iov_max), untouched);
+    record->memory = Pieces(record->multi ? 500 + pick(12'000) : some_length(),
+                            record->multi ? 1 : 1 + pick(iov_max), untouched);
     (void)post(side, std::move(record));
   }
   bool post(Side& side, std::unique_ptr<Posted> record) {
     ssize_t status;
     if (record->tagged && record->memory.count() == 1 && pick(2) == 0) {
-      status = side.context->receive_tagged(record->memory.base(), record->memory.size(), record->source, record->tag, record->ignore,
-                                            &record->handle);
+      status = side.context->receive_tagged(record->memory.base(), record->memory.size(), record->source,
+                                            record->tag, record->ignore, &record->handle);
     } else {
       status = side.context->receive(request_of(*record, record->multi ? FI_MULTI_RECV : 0));
     }
@@ -543,7 +565,8 @@ class World final : public Watcher {
     record->tag = pick(4);
     record->ignore = one_of<uint64_t>({0, 3});
     const uint64_t also = one_of<uint64_t>({0, FI_CLAIM, FI_DISCARD});
-    auto found = std::find_if(side.unexpected.begin(), side.unexpected.end(), [&](Sent* message) { return accepts(*record, *message); });
+    auto found = std::find_if(side.unexpected.begin(), side.unexpected.end(),
+                              [&](Sent* message) { return accepts(*record, *message); });
     if (found != side.unexpected.end()) record->peeked = *found;
     if (!check(side.context->peek(request_of(*record, FI_PEEK | also)) == 0, "a peek failed")) return;
     by_handle_[&record->handle] = record.get();
@@ -557,7 +580,8 @@ class World final : public Watcher {
     Posted& record = *side.claimed.back();
     if (!check(record.ended, "a peek was not answered")) return;
     if (pick(4) == 0) {
-      if (!check(side.context->receive(request_of(record, FI_CLAIM | FI_DISCARD)) == 0, "a discard failed")) return;
+      if (!check(side.context->receive(request_of(record, FI_CLAIM | FI_DISCARD)) == 0, "a discard failed"))
+        return;
       record.peeked->discarded = true;
     } else {
       record.memory = Pieces(some_length(), 1 + pick(iov_max), untouched);
@@ -584,7 +608,9 @@ class World final : public Watcher {
     Posted& record = *posted_[pick(posted_.size())];
     const bool here = std::find(side.posted.begin(), side.posted.end(), &record) != side.posted.end();
     const ssize_t status = side.context->cancel(&record.handle);
-    if (!check(status == (here ? 0 : -FI_ENOENT), "cancel of a receive: neither cancelled nor completed") || !here) return;
+    if (!check(status == (here ? 0 : -FI_ENOENT), "cancel of a receive: neither cancelled nor completed") ||
+        !here)
+      return;
     record.cancelled = true;
     end_posting(side, record);
   }
@@ -602,8 +628,11 @@ class World final : public Watcher {
 
   // --- the model ---
   bool accepts(const Posted& record, const Sent& message) {
-    if (record.tagged != message.tagged || (record.tagged && ((record.tag ^ message.tag) & ~record.ignore) != 0)) return false;
-    return record.source == FI_ADDR_UNSPEC || record.source == nodes_[size_t(message.to)]->addresses[size_t(message.from)];
+    if (record.tagged != message.tagged ||
+        (record.tagged && ((record.tag ^ message.tag) & ~record.ignore) != 0))
+      return false;
+    return record.source == FI_ADDR_UNSPEC ||
+           record.source == nodes_[size_t(message.to)]->addresses[size_t(message.from)];
   }
   void end_posting(Side& side, Posted& record) {
     std::erase(side.posted, &record);
@@ -624,19 +653,33 @@ class World final : public Watcher {
   void arrived(int from, int to, const Frame& frame) override {
     using enum wire::FrameKind;
     switch (frame.head.kind) {
-      case Tagged: case Msg: case TaggedAck: case MsgAck: return first_frame(from, to, frame, frame.head.length, true);
-      case TaggedRts: case MsgRts: return first_frame(from, to, frame, 0, false);
-      case TaggedFirst: case MsgFirst: return first_frame(from, to, frame, frame.head.length - sizeof(wire::FirstPrefix), true);
+      case Tagged:
+      case Msg:
+      case TaggedAck:
+      case MsgAck:
+        return first_frame(from, to, frame, frame.head.length, true);
+      case TaggedRts:
+      case MsgRts:
+        return first_frame(from, to, frame, 0, false);
+      case TaggedFirst:
+      case MsgFirst:
+        return first_frame(from, to, frame, frame.head.length - sizeof(wire::FirstPrefix), true);
       case More: {
         Sent* message = trains_[{from, to}];
-        if (!check(message != nullptr && message->train_left >= frame.head.length, "bytes of no message")) return;
+        if (!check(message != nullptr && message->train_left >= frame.head.length, "bytes of no message"))
+          return;
         message->train_left -= frame.head.length;
         message->whole = message->train_left == 0;
         return;
       }
-      case Pause: paused_.insert({from, to}); return;
-      case Resume: paused_.erase({from, to}); return;
-      default: return;
+      case Pause:
+        paused_.insert({from, to});
+        return;
+      case Resume:
+        paused_.erase({from, to});
+        return;
+      default:
+        return;
     }
   }
   void first_frame(int from, int to, const Frame& frame, size_t bytes, bool carries) {
@@ -647,7 +690,9 @@ class World final : public Watcher {
     Sent& message = *order.front();
     order.pop_front();
     const bool tagged = kind == Tagged || kind == TaggedAck || kind == TaggedRts || kind == TaggedFirst;
-    check(message.tagged == tagged && (!tagged || frame.head.a == message.tag) && frame.head.context == message.context, "messages change places");
+    check(message.tagged == tagged && (!tagged || frame.head.a == message.tag) &&
+              frame.head.context == message.context,
+          "messages change places");
     const bool train = kind == TaggedFirst || kind == MsgFirst;
     message.arrived = true;
     message.train_left = train ? message.bytes.size() - bytes : 0;
@@ -655,22 +700,25 @@ class World final : public Watcher {
     if (train) trains_[{from, to}] = &message;
     if (message.fence) check_fence(message);
     Side& side = *nodes_[size_t(to)]->sides[message.context];
-    const auto found = std::find_if(side.posted.begin(), side.posted.end(), [&](Posted* record) { return accepts(*record, message); });
-    if (found == side.posted.end())
-      side.unexpected.push_back(&message);
-    else
-      assign(side, **found, message);
+    const auto found = std::find_if(side.posted.begin(), side.posted.end(),
+                                    [&](Posted* record) { return accepts(*record, message); });
+    if (found == side.posted.end()) side.unexpected.push_back(&message);
+    else assign(side, **found, message);
   }
   // FI_FENCE: what was written before it is there.
   void check_fence(const Sent& fence) {
     for (Sent* op : waiting_) {
-      if (op->from != fence.from || op->to != fence.to || op->kind != OpKind::Write || op->refused != 0 || op->cancelled) continue;
-      if (op->serial < fence.serial) check(at_target(*op) == op->bytes, "a fence was passed before an earlier write was done");
+      if (op->from != fence.from || op->to != fence.to || op->kind != OpKind::Write || op->refused != 0 ||
+          op->cancelled)
+        continue;
+      if (op->serial < fence.serial)
+        check(at_target(*op) == op->bytes, "a fence was passed before an earlier write was done");
     }
   }
   void lost(int at, int peer) override {
     for (auto& side : nodes_[size_t(at)]->sides)
-      std::erase_if(side->unexpected, [&](Sent* message) { return message->from == peer && !message->whole; });
+      std::erase_if(side->unexpected,
+                    [&](Sent* message) { return message->from == peer && !message->whole; });
   }
   void starve(bool on) override { starve_(on); }
 
@@ -690,7 +738,8 @@ class World final : public Watcher {
         if (got <= 0) break;
         for (ssize_t i = 0; i < got; ++i) {
           core::CompletionError entry;
-          entry.base = {entries[i].op_context, entries[i].flags, entries[i].len, entries[i].buf, entries[i].data, entries[i].tag, sources[i]};
+          entry.base = {entries[i].op_context, entries[i].flags, entries[i].len, entries[i].buf,
+                        entries[i].data,       entries[i].tag,   sources[i]};
           queue == &node.tx_cq ? transmitted(entries[i].op_context, 0) : received(node, entry);
         }
       }

@@ -28,7 +28,8 @@ ssize_t Engine<L>::after_small(TxContext& tx, Peer& peer, SmallSend sent) noexce
 }
 
 template <Link L>
-ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag) noexcept {
+ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest,
+                               uint64_t tag) noexcept {
   const iovec part{const_cast<void*>(buffer), length};
   Request request;
   request.tagged = tagged;
@@ -42,8 +43,8 @@ ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, s
 }
 
 template <Link L>
-ssize_t Engine<L>::send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag,
-                             void* context) noexcept {
+ssize_t Engine<L>::send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest,
+                             uint64_t tag, void* context) noexcept {
   const iovec part{const_cast<void*>(buffer), length};
   Request request;
   request.tagged = tagged;
@@ -58,7 +59,8 @@ ssize_t Engine<L>::send_slow(TxContext& tx, bool tagged, const void* buffer, siz
 
 template <Link L>
 int Engine<L>::validate(const Request& request, size_t length) const noexcept {
-  if (request.iov_count > iov_max || request.compare_count > iov_max || request.result_count > iov_max) return -FI_EINVAL;
+  if (request.iov_count > iov_max || request.compare_count > iov_max || request.result_count > iov_max)
+    return -FI_EINVAL;
   if ((request.flags & FI_INJECT) != 0 && length > limits_.inject_bytes) return -FI_EMSGSIZE;
   if (request.kind == OpKind::Send) return 0;
   if (request.target_count == 0 || request.target_count > rma_iov_max) return -FI_EINVAL;
@@ -66,11 +68,16 @@ int Engine<L>::validate(const Request& request, size_t length) const noexcept {
   for (size_t i = 0; i < request.target_count; ++i) remote += request.targets[i].len;
   if (request.kind != OpKind::Atomic) return remote == length ? 0 : -FI_EINVAL;
   if (remote > atomic_bytes_max) return -FI_EMSGSIZE;
-  if (!core::atomic_supported(request.datatype, request.atomic_op, request.atomic_kind)) return -FI_EOPNOTSUPP;
+  if (!core::atomic_supported(request.datatype, request.atomic_op, request.atomic_kind))
+    return -FI_EOPNOTSUPP;
   const bool has_operand = request.atomic_op != FI_ATOMIC_READ;
   if (has_operand && remote != length) return -FI_EINVAL;
-  if (request.atomic_kind == core::AtomicKind::Compare && total_bytes(request.compare, request.compare_count) != remote) return -FI_EINVAL;
-  if (request.atomic_kind != core::AtomicKind::Write && total_bytes(request.result, request.result_count) != remote) return -FI_EINVAL;
+  if (request.atomic_kind == core::AtomicKind::Compare &&
+      total_bytes(request.compare, request.compare_count) != remote)
+    return -FI_EINVAL;
+  if (request.atomic_kind != core::AtomicKind::Write &&
+      total_bytes(request.result, request.result_count) != remote)
+    return -FI_EINVAL;
   return 0;
 }
 
@@ -79,7 +86,8 @@ ssize_t Engine<L>::post(TxContext& tx, const Request& request) noexcept {
   const size_t length = total_bytes(request.iov, request.iov_count);
   if (const int refused = validate(request, length); refused != 0) return refused;
   // A program that only sends must hear when its peer asks for a pause.
-  if (++calls_since_poll_ > calls_without_poll_max && !attending_) [[unlikely]] progress();
+  if (++calls_since_poll_ > calls_without_poll_max && !attending_) [[unlikely]]
+    progress();
   if (tx.cq != nullptr && tx.cq->full()) {
     progress();
     return -FI_EAGAIN;
@@ -97,7 +105,8 @@ ssize_t Engine<L>::post(TxContext& tx, const Request& request) noexcept {
 
 // The common message: no operation object, complete when the link has it.
 template <Link L>
-bool Engine<L>::send_at_once(TxContext& tx, Peer& peer, uint8_t context, const Request& request, size_t length) noexcept {
+bool Engine<L>::send_at_once(TxContext& tx, Peer& peer, uint8_t context, const Request& request,
+                             size_t length) noexcept {
   const bool with_data = (request.flags & FI_REMOTE_CQ_DATA) != 0;
   const wire::FrameHead head{request.tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
                              static_cast<uint8_t>(with_data ? wire::has_b | wire::has_data : 0),
@@ -107,14 +116,16 @@ bool Engine<L>::send_at_once(TxContext& tx, Peer& peer, uint8_t context, const R
                              request.data};
   if (!link_.send(peer, head, {}, request.iov, request.iov_count)) return false;
   if (!request.silent && tx.completes(request.flags))
-    tx.cq->push({request.context, request.tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0, request.tag, FI_ADDR_NOTAVAIL});
+    tx.cq->push({request.context, request.tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0,
+                 request.tag, FI_ADDR_NOTAVAIL});
   if (tx.sends != nullptr) tx.sends->add(1);
   if (request.extra_counter != nullptr) request.extra_counter->add(1);
   return true;
 }
 
 template <Link L>
-ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Request& request, size_t length) noexcept {
+ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Request& request,
+                           size_t length) noexcept {
   Op* taken = transmit_ops_.take();
   if (taken == nullptr) {
     progress();  // a program that only retries must still move
@@ -195,11 +206,15 @@ void Engine<L>::enqueue(Peer& peer, Op& op) noexcept {
 template <Link L>
 typename Engine<L>::Step Engine<L>::step(Peer& peer, Op& op) noexcept {
   switch (op.kind) {
-    case OpKind::Send: return step_message(peer, op);
+    case OpKind::Send:
+      return step_message(peer, op);
     case OpKind::Write:
-    case OpKind::Read: return step_rma(peer, op);
-    case OpKind::Atomic: return step_atomic(peer, op);
-    default: return step_control(peer, op);
+    case OpKind::Read:
+      return step_rma(peer, op);
+    case OpKind::Atomic:
+      return step_atomic(peer, op);
+    default:
+      return step_control(peer, op);
   }
 }
 
@@ -243,18 +258,21 @@ typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
     }
     const auto kind = wants_ack ? (op.tagged ? wire::FrameKind::TaggedAck : wire::FrameKind::MsgAck)
                                 : (op.tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg);
-    const wire::FrameHead head{kind, flags, op.target_context, static_cast<uint32_t>(op.length + prefix_bytes), op.tag, op.data};
-    if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), op.iov.data(), op.iov_count)) return Step::Blocked;
-    if (wants_ack)
-      wait_for_peer(peer, op);
-    else
-      finish_transmit(op, 0, core::ProviderError::None);
+    const wire::FrameHead head{
+        kind, flags, op.target_context, static_cast<uint32_t>(op.length + prefix_bytes), op.tag, op.data};
+    if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), op.iov.data(), op.iov_count))
+      return Step::Blocked;
+    if (wants_ack) wait_for_peer(peer, op);
+    else finish_transmit(op, 0, core::ProviderError::None);
     return Step::Sent;
   }
-  if (op.length <= L::train_bytes_max && !wants_ack && ((peer.gate & PeerState::gate_paused) == 0 || op.done > 0)) return step_train(peer, op);
+  if (op.length <= L::train_bytes_max && !wants_ack &&
+      ((peer.gate & PeerState::gate_paused) == 0 || op.done > 0))
+    return step_train(peer, op);
   const size_t prefix_bytes = fill_rts(peer, op, id, prefix.data());
   const auto kind = op.tagged ? wire::FrameKind::TaggedRts : wire::FrameKind::MsgRts;
-  const wire::FrameHead head{kind, flags, op.target_context, static_cast<uint32_t>(prefix_bytes), op.tag, op.data};
+  const wire::FrameHead head{kind,   flags,  op.target_context, static_cast<uint32_t>(prefix_bytes),
+                             op.tag, op.data};
   if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), nullptr, 0)) return Step::Blocked;
   op.announced = true;
   wait_for_peer(peer, op);
@@ -272,10 +290,15 @@ typename Engine<L>::Step Engine<L>::step_train(Peer& peer, Op& op) noexcept {
     const bool first = op.done == 0;
     const wire::FirstPrefix prefix{op.length};
     const size_t prefix_bytes = first ? sizeof(prefix) : 0;
-    const auto kind = !first ? wire::FrameKind::More : op.tagged ? wire::FrameKind::TaggedFirst : wire::FrameKind::MsgFirst;
+    const auto kind = !first      ? wire::FrameKind::More
+                      : op.tagged ? wire::FrameKind::TaggedFirst
+                                  : wire::FrameKind::MsgFirst;
     const uint8_t flags = first && op.has_data ? wire::has_b | wire::has_data : 0;
-    const wire::FrameHead head{kind, flags, op.target_context, static_cast<uint32_t>(bytes + prefix_bytes), op.tag, op.data};
-    if (!link_.send(peer, head, std::as_bytes(std::span(&prefix, 1)).first(prefix_bytes), parts.data(), count)) return Step::Blocked;
+    const wire::FrameHead head{kind,   flags,  op.target_context, static_cast<uint32_t>(bytes + prefix_bytes),
+                               op.tag, op.data};
+    if (!link_.send(peer, head, std::as_bytes(std::span(&prefix, 1)).first(prefix_bytes), parts.data(),
+                    count))
+      return Step::Blocked;
     op.done += bytes;
   }
   finish_transmit(op, 0, core::ProviderError::None);
@@ -298,11 +321,16 @@ typename Engine<L>::Step Engine<L>::step_rma(Peer& peer, Op& op) noexcept {
   const bool write = op.kind == OpKind::Write;
   const bool eager = write && op.length <= L::eager_bytes_max;
   if (write && !eager) prefix_bytes += fill_rts(peer, op, id, prefix.data() + prefix_bytes);
-  const auto kind = !write ? wire::FrameKind::Read : eager ? wire::FrameKind::Write : wire::FrameKind::WriteRts;
+  const auto kind = !write  ? wire::FrameKind::Read
+                    : eager ? wire::FrameKind::Write
+                            : wire::FrameKind::WriteRts;
   const uint8_t flags = write && op.has_data ? wire::has_b | wire::has_data : 0;
   const size_t payload = eager ? op.length : 0;
-  const wire::FrameHead head{kind, flags, op.target_context, static_cast<uint32_t>(prefix_bytes + payload), id, op.data};
-  if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), op.iov.data(), eager ? op.iov_count : 0)) return Step::Blocked;
+  const wire::FrameHead head{kind, flags,  op.target_context, static_cast<uint32_t>(prefix_bytes + payload),
+                             id,   op.data};
+  if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), op.iov.data(),
+                  eager ? op.iov_count : 0))
+    return Step::Blocked;
   op.announced = write && !eager;
   wait_for_peer(peer, op);
   return Step::Sent;
@@ -326,18 +354,26 @@ typename Engine<L>::Step Engine<L>::step_atomic(Peer& peer, Op& op) noexcept {
     }
   };
   if (op.atomic_op != FI_ATOMIC_READ) add(op.iov.data(), op.iov_count);
-  if (op.atomic_kind == static_cast<uint32_t>(core::AtomicKind::Compare)) add(op.compare.data(), op.compare_count);
+  if (op.atomic_kind == static_cast<uint32_t>(core::AtomicKind::Compare))
+    add(op.compare.data(), op.compare_count);
   const uint8_t flags = op.has_data ? wire::has_b | wire::has_data : 0;
-  const wire::FrameHead head{wire::FrameKind::Atomic, flags, op.target_context, static_cast<uint32_t>(prefix_bytes + payload),
-                             transmit_ops_.id(op), op.data};
-  if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), parts.data(), count)) return Step::Blocked;
+  const wire::FrameHead head{wire::FrameKind::Atomic, flags,
+                             op.target_context,       static_cast<uint32_t>(prefix_bytes + payload),
+                             transmit_ops_.id(op),    op.data};
+  if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), parts.data(), count))
+    return Step::Blocked;
   wait_for_peer(peer, op);
   return Step::Sent;
 }
 
 template <Link L>
 typename Engine<L>::Step Engine<L>::step_control(Peer& peer, Op& op) noexcept {
-  const wire::FrameHead head{static_cast<wire::FrameKind>(op.frame_kind), op.frame_flags, 0, static_cast<uint32_t>(op.length), op.remote, op.data};
+  const wire::FrameHead head{static_cast<wire::FrameKind>(op.frame_kind),
+                             op.frame_flags,
+                             0,
+                             static_cast<uint32_t>(op.length),
+                             op.remote,
+                             op.data};
   if (!link_.send(peer, head, std::span(op.bounce.get(), op.length), nullptr, 0)) return Step::Blocked;
   op.bounce.reset();
   service_ops_.give(op);
@@ -441,7 +477,8 @@ bool Engine<L>::stream(Op& op) noexcept {
     const size_t bytes = std::min<uint64_t>(L::segment_bytes, op.total - op.done);
     size_t count = slice(op.memory(), op.memory_count(), op.done, bytes, parts.data(), parts.size());
     const size_t covered = total_bytes(parts.data(), count);  // less when the pieces are many and small
-    const wire::FrameHead head{wire::FrameKind::Segment, wire::has_b, 0, static_cast<uint32_t>(covered), op.remote, op.done};
+    const wire::FrameHead head{wire::FrameKind::Segment,       wire::has_b, 0,
+                               static_cast<uint32_t>(covered), op.remote,   op.done};
     if (!link_.send(peer, head, {}, parts.data(), count)) return false;
     op.done += covered;
   }
@@ -452,7 +489,9 @@ bool Engine<L>::stream(Op& op) noexcept {
 
 template <Link L>
 void Engine<L>::complete_transmit(TxContext& tx, const Op& op, int status, core::ProviderError why) noexcept {
-  const bool reads = op.kind == OpKind::Read || (op.kind == OpKind::Atomic && op.atomic_kind != static_cast<uint32_t>(core::AtomicKind::Write));
+  const bool reads =
+      op.kind == OpKind::Read ||
+      (op.kind == OpKind::Atomic && op.atomic_kind != static_cast<uint32_t>(core::AtomicKind::Write));
   uint64_t flags = 0;
   core::Counter* counter = nullptr;
   switch (op.kind) {
@@ -480,7 +519,9 @@ void Engine<L>::complete_transmit(TxContext& tx, const Op& op, int status, core:
     if (op.extra_counter != nullptr) op.extra_counter->add_error(1);
     return;
   }
-  if (op.completes) tx.cq->push({op.context, flags, op.length, nullptr, 0, op.kind == OpKind::Send ? op.tag : 0, FI_ADDR_NOTAVAIL});
+  if (op.completes)
+    tx.cq->push(
+        {op.context, flags, op.length, nullptr, 0, op.kind == OpKind::Send ? op.tag : 0, FI_ADDR_NOTAVAIL});
   if (counter != nullptr) counter->add(1);
   if (op.extra_counter != nullptr) op.extra_counter->add(1);
 }

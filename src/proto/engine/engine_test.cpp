@@ -1,0 +1,552 @@
+// Tests of the engine, one behaviour each, over links in memory. Random programs are in property_test.cpp.
+#include "proto/engine/engine.hpp"
+
+#include <gtest/gtest.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_tagged.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/memory_region.hpp"
+#include "proto/engine/sim_link.hpp"
+
+namespace weft::proto {
+namespace {
+
+using sim::PlainLink;
+using sim::RichLink;
+using Bytes = std::vector<std::byte>;
+
+Bytes pattern(size_t bytes, unsigned seed = 1) {
+  Bytes out(bytes);
+  for (size_t i = 0; i < bytes; ++i) out[i] = static_cast<std::byte>(i * 7 + seed);
+  return out;
+}
+
+// An engine with queues and one receive context.
+template <class L>
+struct End {
+  explicit End(sim::Net& net, int id, const EngineLimits& limits = {}) : engine(limits), rx(0, limits.receive_size, 1) {
+    engine.link().open(net, id, engine);
+    engine.set_address_vector(&av);
+    engine.set_regions(&regions);
+    engine.add_queue(&cq);
+    tx.cq = &cq;
+    tx.sends = &sends;
+    tx.settle();
+    rx.cq = &cq;
+    rx.unexpected_bytes_max = limits.unexpected_bytes;
+    rx.settle();
+    engine.set_receive_context(0, &rx);
+    for (int other = 0; other < 3; ++other) {
+      const auto address = sim::address_of(other);
+      (void)av.insert(core::Address(address.data(), address.size()));
+    }
+  }
+  ssize_t send(fi_addr_t to, const Bytes& bytes, void* context = nullptr, uint64_t flags = 0, uint64_t tag = 7, bool tagged = true) {
+    const iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    Request request;
+    request.tagged = tagged;
+    request.iov = &part;
+    request.iov_count = 1;
+    request.dest = to;
+    request.tag = tag;
+    request.context = context;
+    request.flags = flags;
+    return engine.post(tx, request);
+  }
+  ssize_t receive(Bytes& into, void* context = nullptr, uint64_t flags = 0, bool tagged = true, uint64_t tag = 7) {
+    const iovec part{into.data(), into.size()};
+    ReceiveRequest request;
+    request.iov = &part;
+    request.iov_count = 1;
+    request.tag = tag;
+    request.context = context;
+    request.flags = flags;
+    request.tagged = tagged;
+    return (flags & FI_PEEK) != 0 ? rx.peek(request) : rx.receive(request);
+  }
+  // What the queue has, errors included: err 0 is a completion.
+  std::vector<core::CompletionError> completions() {
+    std::vector<core::CompletionError> out;
+    for (;;) {
+      fi_cq_tagged_entry entry;
+      fi_addr_t source;
+      const ssize_t got = cq.template read<fi_cq_tagged_entry, true>(&entry, 1, &source);
+      if (got != 1 && got != -FI_EAVAIL) return out;
+      core::CompletionError& next = out.emplace_back();
+      if (got == 1)
+        next.base = {entry.op_context, entry.flags, entry.len, entry.buf, entry.data, entry.tag, source};
+      else
+        EXPECT_EQ(cq.read_error(next), 0);
+    }
+  }
+
+  core::AddressVector av;
+  core::MemoryRegionTable regions{{false, false, false}, nullptr};
+  core::CompletionQueue cq{256};
+  core::Counter sends;
+  TxContext tx;
+  Engine<L> engine;
+  RxContext rx;
+};
+
+template <class L>
+class EngineTest : public testing::Test {
+ protected:
+  void turn(int rounds = 20) {
+    for (int i = 0; i < rounds; ++i) {
+      a->engine.progress();
+      b->engine.progress();
+    }
+  }
+  static void turn_one(End<L>& end) {
+    for (int i = 0; i < 20; ++i) end.engine.progress();
+  }
+  std::deque<sim::Frame>& wire(int from, int to) { return net.wires[{from, to}]; }
+  void put(int from, int to, wire::FrameKind kind, uint64_t a_field, const Bytes& payload, uint8_t flags = 0, uint64_t b_field = 0) {
+    net.wires[{from, to}].push_back({{kind, flags, 0, static_cast<uint32_t>(payload.size()), a_field, b_field}, payload, true});
+  }
+  template <class T>
+  static Bytes bytes_of(const T& what, const Bytes& behind = {}) {
+    Bytes out(sizeof(what));
+    std::memcpy(out.data(), &what, sizeof(what));
+    out.insert(out.end(), behind.begin(), behind.end());
+    return out;
+  }
+  void expect_idle(End<L>& end) {
+    EXPECT_EQ(end.engine.transmit_in_use(), 0u);
+    EXPECT_EQ(end.engine.service_in_use(), 0u);
+    EXPECT_EQ(end.rx.ops.in_use(), 0u);
+    EXPECT_EQ(end.rx.unexpected_bytes, 0u);
+    EXPECT_FALSE(end.engine.has_unsent());
+  }
+
+  sim::Net net{5};
+  EngineLimits limits;
+  std::unique_ptr<End<L>> a = std::make_unique<End<L>>(net, 0);
+  std::unique_ptr<End<L>> b = std::make_unique<End<L>>(net, 1);
+};
+
+using Links = testing::Types<PlainLink, RichLink>;
+class LinkNames {
+ public:
+  template <class L>
+  static std::string GetName(int) {
+    return HasSmallFrames<L> ? "RichLink" : "PlainLink";
+  }
+};
+TYPED_TEST_SUITE(EngineTest, Links, LinkNames);
+
+constexpr size_t eager = PlainLink::eager_bytes_max;
+constexpr size_t train = PlainLink::train_bytes_max;
+
+TYPED_TEST(EngineTest, EverySizeArrivesExpectedAndUnexpected) {
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{48}, size_t{49}, eager, eager + 1, train, train + 1, size_t{50'000}}) {
+    for (const bool expected : {true, false}) {
+      const Bytes bytes = pattern(size);
+      Bytes into(size + 5);
+      int context = 0;
+      if (expected) { ASSERT_EQ(this->b->receive(into, &context), 0); }
+      ASSERT_EQ(this->a->send(1, bytes), 0);
+      this->turn();
+      if (!expected) { ASSERT_EQ(this->b->receive(into, &context), 0); }
+      this->turn();
+      const auto got = this->b->completions();
+      ASSERT_EQ(got.size(), 1u) << size;
+      EXPECT_EQ(got[0].err, 0);
+      EXPECT_EQ(got[0].base.len, size);
+      EXPECT_EQ(got[0].base.source, 0u);
+      EXPECT_EQ(got[0].base.context, &context);
+      EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), into.begin()));
+      EXPECT_EQ(this->a->completions().size(), 1u);
+      this->expect_idle(*this->a);
+      this->expect_idle(*this->b);
+    }
+  }
+  EXPECT_EQ(this->a->sends.value(), 18u);
+}
+
+TYPED_TEST(EngineTest, AnInjectedBufferMayBeReusedAtOnce) {
+  this->net.refusal = 100;
+  const Bytes expected = pattern(300);
+  Bytes bytes = expected;
+  ASSERT_EQ(this->a->send(1, bytes, nullptr, FI_INJECT), 0);
+  bytes.assign(bytes.size(), std::byte{0});
+  this->net.refusal = 0;
+  Bytes into(300);
+  ASSERT_EQ(this->b->receive(into), 0);
+  this->turn();
+  EXPECT_TRUE(into == expected);
+}
+
+TYPED_TEST(EngineTest, AMessageLargerThanItsReceiveIsCut) {
+  for (const size_t size : {eager, train, size_t{5000}}) {
+    const Bytes bytes = pattern(size);
+    Bytes into(100);
+    ASSERT_EQ(this->b->receive(into), 0);
+    ASSERT_EQ(this->a->send(1, bytes), 0);
+    this->turn();
+    const auto got = this->b->completions();
+    ASSERT_EQ(got.size(), 1u);
+    EXPECT_EQ(got[0].err, FI_ETRUNC);
+    EXPECT_EQ(got[0].base.len, 100u);
+    EXPECT_EQ(got[0].olen, size - 100);
+    EXPECT_TRUE(std::equal(into.begin(), into.end(), bytes.begin()));
+  }
+  this->turn();
+  this->expect_idle(*this->a);
+  this->expect_idle(*this->b);
+}
+
+// --- trains: messages of several frames ---
+
+TYPED_TEST(EngineTest, AReceiveInTheMiddleOfATrainGetsAllOfIt) {
+  this->net.frames_max = 2;
+  const Bytes bytes = pattern(train);
+  ASSERT_EQ(this->a->send(1, bytes), 0);
+  this->b->engine.progress();  // the first two cars; the rest has not been sent
+  Bytes into(train);
+  ASSERT_EQ(this->b->receive(into), 0);
+  this->turn();
+  ASSERT_EQ(this->b->completions().size(), 1u);
+  EXPECT_TRUE(into == bytes);
+  this->expect_idle(*this->b);
+}
+
+TYPED_TEST(EngineTest, ATrainMayBeDiscardedInTheMiddle) {
+  this->net.frames_max = 2;
+  const Bytes bytes = pattern(train);
+  ASSERT_EQ(this->a->send(1, bytes), 0);
+  this->b->engine.progress();
+  Bytes none;
+  ASSERT_EQ(this->b->receive(none, nullptr, FI_PEEK | FI_DISCARD), 0);
+  ASSERT_EQ(this->b->completions().size(), 1u);
+  this->turn();
+  // The next one is not disturbed by the rest.
+  Bytes into(10);
+  ASSERT_EQ(this->b->receive(into), 0);
+  ASSERT_EQ(this->a->send(1, pattern(10)), 0);
+  this->turn();
+  EXPECT_TRUE(into == pattern(10));
+  this->expect_idle(*this->b);
+}
+
+TYPED_TEST(EngineTest, ATrainUnderWayCannotBeCancelled) {
+  this->net.frames_max = 2;
+  const Bytes bytes = pattern(train);
+  int first = 0;
+  int second = 0;
+  ASSERT_EQ(this->a->send(1, bytes, &first), 0);
+  ASSERT_EQ(this->a->send(1, bytes, &second), 0);
+  EXPECT_EQ(this->a->engine.cancel(&first), -FI_ENOENT);
+  EXPECT_EQ(this->a->engine.cancel(&second), 0);
+  Bytes into(train);
+  ASSERT_EQ(this->b->receive(into), 0);
+  this->turn();
+  EXPECT_TRUE(into == bytes);
+  const auto got = this->a->completions();
+  ASSERT_EQ(got.size(), 2u);
+  EXPECT_EQ(got[0].err, FI_ECANCELED);
+  EXPECT_EQ(got[1].base.context, &first);
+  this->expect_idle(*this->a);
+}
+
+TYPED_TEST(EngineTest, ASenderThatDiesInTheMiddleFailsItsReceive) {
+  this->net.frames_max = 2;
+  const Bytes bytes = pattern(train);
+  Bytes into(train);
+  ASSERT_EQ(this->b->receive(into), 0);
+  ASSERT_EQ(this->a->send(1, bytes), 0);
+  this->b->engine.progress();
+  this->net.kill(0);
+  this->b->engine.progress();
+  const auto got = this->b->completions();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].err, FI_EIO);
+  EXPECT_EQ(got[0].prov_errno, static_cast<int>(core::ProviderError::PeerDied));
+  this->expect_idle(*this->b);
+}
+
+// --- waiting and its end ---
+
+TYPED_TEST(EngineTest, CancellingTheOnlyWaitingOperationLeavesNothing) {
+  this->net.refusal = 100;
+  const Bytes bytes = pattern(10);
+  int first = 0;
+  int second = 0;
+  ASSERT_EQ(this->a->send(1, bytes, &first), 0);
+  EXPECT_TRUE(this->a->engine.has_unsent());
+  ASSERT_EQ(this->a->engine.cancel(&first), 0);
+  ASSERT_EQ(this->a->send(1, bytes, &second), 0);
+  this->net.refusal = 0;
+  this->turn();
+  Bytes into(10);
+  ASSERT_EQ(this->b->receive(into), 0);
+  this->turn();
+  EXPECT_TRUE(into == bytes);
+  this->expect_idle(*this->a);
+}
+
+// Both sides wait at a fence for the other's answer, which must not stand behind the fence.
+TYPED_TEST(EngineTest, FencesOfBothSidesDoNotBlockEachOther) {
+  const Bytes large = pattern(5000);
+  Bytes into_a(5000);
+  Bytes into_b(5000);
+  for (auto* end : {this->a.get(), this->b.get()}) {
+    const fi_addr_t other = end == this->a.get() ? 1 : 0;
+    ASSERT_EQ(end->send(other, large), 0);
+    ASSERT_EQ(end->send(other, pattern(3), nullptr, FI_FENCE, 8), 0);
+  }
+  ASSERT_EQ(this->a->receive(into_a), 0);
+  ASSERT_EQ(this->b->receive(into_b), 0);
+  this->turn();
+  EXPECT_TRUE(into_a == large);
+  EXPECT_TRUE(into_b == large);
+  Bytes small(3);
+  ASSERT_EQ(this->a->receive(small, nullptr, 0, true, 8), 0);
+  ASSERT_EQ(this->b->receive(small, nullptr, 0, true, 8), 0);
+  this->turn();
+  this->expect_idle(*this->a);
+  this->expect_idle(*this->b);
+}
+
+TYPED_TEST(EngineTest, AFenceInAMessageToOneselfEnds) {
+  const Bytes large = pattern(5000);
+  Bytes into(5000);
+  Bytes small(3);
+  ASSERT_EQ(this->a->send(0, large), 0);
+  ASSERT_EQ(this->a->send(0, pattern(3), nullptr, FI_FENCE, 8), 0);
+  ASSERT_EQ(this->a->receive(into), 0);
+  ASSERT_EQ(this->a->receive(small, nullptr, 0, true, 8), 0);
+  this->turn();
+  EXPECT_TRUE(into == large);
+  EXPECT_TRUE(small == pattern(3));
+  EXPECT_EQ(this->a->completions().size(), 4u);
+  this->expect_idle(*this->a);
+}
+
+TYPED_TEST(EngineTest, BeyondTheBoundSendersKeepTheirPayloads) {
+  EngineLimits few;
+  few.unexpected_bytes = 1000;
+  this->b = std::make_unique<End<TypeParam>>(this->net, 1, few);
+  constexpr size_t count = 100;
+  for (unsigned i = 0; i < count; ++i) {
+    ASSERT_EQ(this->a->send(1, pattern(eager, i), nullptr, FI_INJECT), 0);
+    this->turn(2);
+  }
+  EXPECT_LT(this->b->rx.unexpected_bytes, 5000u);
+  for (unsigned i = 0; i < count; ++i) {
+    Bytes into(eager);
+    ASSERT_EQ(this->b->receive(into), 0);
+    this->turn(3);
+    EXPECT_TRUE(into == pattern(eager, i)) << i;
+    this->a->completions();
+    this->b->completions();
+  }
+  this->expect_idle(*this->a);
+  this->expect_idle(*this->b);
+  // Payloads travel unasked again.
+  ASSERT_EQ(this->a->send(1, pattern(10)), 0);
+  EXPECT_EQ(this->wire(0, 1).back().head.kind, wire::FrameKind::Tagged);
+}
+
+TYPED_TEST(EngineTest, AFullQueueTakesNoFrames) {
+  core::CompletionQueue small{2};
+  this->b->rx.cq = &small;
+  this->b->engine.add_queue(&small);
+  Bytes into(10);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_EQ(this->b->receive(into), 0);
+    ASSERT_EQ(this->a->send(1, pattern(10)), 0);
+    this->turn(2);
+  }
+  EXPECT_EQ(small.pending(), 2u);
+  EXPECT_EQ(this->wire(0, 1).size(), 2u);
+}
+
+TYPED_TEST(EngineTest, AFullTableIsTriedAgain) {
+  EngineLimits few;
+  few.transmit_size = 3;
+  this->a = std::make_unique<End<TypeParam>>(this->net, 0, few);
+  this->net.refusal = 100;
+  const Bytes bytes = pattern(10);
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(this->a->send(1, bytes), 0);
+  EXPECT_EQ(this->a->send(1, bytes), -FI_EAGAIN);
+  this->net.refusal = 0;
+  this->turn(1);
+  EXPECT_EQ(this->a->send(1, bytes), 0);
+}
+
+// --- multi-receive buffers ---
+
+TYPED_TEST(EngineTest, PartsOfABufferMayOutnumberTheTable) {
+  EngineLimits few;
+  few.receive_size = 2;
+  this->b = std::make_unique<End<TypeParam>>(this->net, 1, few);
+  const Bytes bytes = pattern(3000);
+  Bytes buffer(100'000);
+  int context = 0;
+  ASSERT_EQ(this->b->receive(buffer, &context, FI_MULTI_RECV, false), 0);
+  constexpr size_t count = 40;
+  for (size_t i = 0; i < count; ++i) ASSERT_EQ(this->a->send(1, bytes, nullptr, 0, 0, false), 0);
+  this->b->engine.progress();  // all are announced before the first has come
+  this->turn(60);
+  const auto got = this->b->completions();
+  // 33 fill the buffer; the last of them is cut and gives the buffer back.
+  ASSERT_GE(got.size(), 33u);
+  size_t ends = 0;
+  for (const auto& entry : got) {
+    EXPECT_EQ(entry.base.context, &context);
+    ends += (entry.base.flags & FI_MULTI_RECV) != 0;
+  }
+  EXPECT_EQ(ends, 1u);
+  EXPECT_NE(got.back().base.flags & FI_MULTI_RECV, 0u);
+  for (size_t i = 0; i < 33; ++i) EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), buffer.begin() + long(i * 3000)));
+}
+
+// --- RMA at the target ---
+
+TYPED_TEST(EngineTest, AForeignKeyIsAnsweredNotObeyed) {
+  Bytes memory(100);
+  const iovec part{memory.data(), memory.size()};
+  core::RegionRequest registration;
+  registration.iov = &part;
+  registration.iov_count = 1;
+  registration.access = FI_REMOTE_READ;
+  registration.requested_key = 4;
+  ASSERT_TRUE(this->b->regions.add(registration));
+  const Bytes bytes = pattern(50);
+  const iovec source{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  struct Case {
+    fi_rma_iov target;
+    int error;
+  };
+  for (const Case& one : {Case{{0, 50, 5}, FI_EKEYREJECTED}, Case{{0, 50, 4}, FI_EACCES}, Case{{80, 50, 4}, FI_EACCES}, Case{{~uint64_t{0} - 10, 50, 4}, FI_EACCES}}) {
+    Request request;
+    request.kind = OpKind::Write;
+    request.iov = &source;
+    request.iov_count = 1;
+    request.dest = 1;
+    request.targets = &one.target;
+    request.target_count = 1;
+    ASSERT_EQ(this->a->engine.post(this->a->tx, request), 0);
+    this->turn();
+    const auto got = this->a->completions();
+    ASSERT_EQ(got.size(), 1u);
+    EXPECT_EQ(got[0].err, one.error);
+  }
+  EXPECT_TRUE(memory == Bytes(100));
+  this->expect_idle(*this->a);
+  this->expect_idle(*this->b);
+}
+
+// --- what peers may do wrong ---
+
+TYPED_TEST(EngineTest, NonsenseCutsThePeerOff) {
+  using enum wire::FrameKind;
+  const wire::RmaPrefix rma{8, 9, 0};
+  const wire::FirstPrefix too_long{train + 1};
+  const wire::RtsPrefix many{1, 10, 0, 99, 0};
+  const wire::CtsPrefix cts{1, 1};
+  struct Case {
+    wire::FrameKind kind;
+    Bytes payload;
+  };
+  const Case cases[] = {{static_cast<wire::FrameKind>(0), {}}, {static_cast<wire::FrameKind>(200), {}}, {TaggedAck, pattern(7)}, {MsgRts, pattern(20)},
+                        {MsgRts, this->bytes_of(many)}, {Cts, this->bytes_of(cts)}, {Segment, pattern(10)}, {Done, {}}, {Write, this->bytes_of(rma)},
+                        {Read, pattern(3)}, {Atomic, pattern(100)}, {Reply, pattern(8)}, {TaggedFirst, this->bytes_of(too_long, pattern(10))},
+                        {MsgFirst, pattern(4)}, {More, pattern(5)}};
+  for (const Case& one : cases) {
+    this->b = std::make_unique<End<TypeParam>>(this->net, 1);
+    const Bytes large = pattern(5000);
+    ASSERT_EQ(this->b->send(0, large), 0);  // something that waits for the peer
+    this->wire(1, 0).clear();
+    this->put(0, 1, one.kind, 12345, one.payload);
+    this->b->engine.progress();
+    const auto got = this->b->completions();
+    ASSERT_EQ(got.size(), 1u) << int(one.kind);
+    EXPECT_EQ(got[0].err, FI_EIO);
+    EXPECT_EQ(got[0].prov_errno, static_cast<int>(core::ProviderError::PeerMisbehaved));
+    this->expect_idle(*this->b);
+  }
+}
+
+// The same when the link loses the peer before the engine has come to it.
+TYPED_TEST(EngineTest, APeerThatTalksNonsenseAndDiesIsForgottenOnce) {
+  this->put(0, 1, wire::FrameKind::Segment, 1, pattern(5));
+  this->net.kill(0);
+  this->b->engine.progress();
+  this->expect_idle(*this->b);
+  this->b->engine.progress();
+  this->expect_idle(*this->b);
+}
+
+// An acknowledged small message has left, and its buffer is the program's: nobody may ask for it once more.
+TYPED_TEST(EngineTest, NobodyAsksForWhatWasNotAnnounced) {
+  auto gone = std::make_unique<Bytes>(pattern(100));
+  ASSERT_EQ(this->a->send(1, *gone, nullptr, FI_INJECT | FI_DELIVERY_COMPLETE), 0);
+  gone.reset();
+  uint64_t id = 0;
+  std::memcpy(&id, this->wire(0, 1).front().payload.data(), sizeof(id));
+  this->put(1, 0, wire::FrameKind::Cts, id, this->bytes_of(wire::CtsPrefix{1, 100}));
+  this->a->engine.progress();
+  const auto got = this->a->completions();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].prov_errno, static_cast<int>(core::ProviderError::PeerMisbehaved));
+}
+
+TYPED_TEST(EngineTest, AMessageForNoContextIsRefused) {
+  this->net.wires[{0, 1}].push_back({{wire::FrameKind::Tagged, 0, 3, 4, 7, 0}, pattern(4), true});
+  this->b->engine.progress();
+  EXPECT_EQ(this->b->rx.unexpected_bytes, 0u);
+  EXPECT_EQ(this->b->completions().size(), 0u);
+}
+
+// --- closing ---
+
+TYPED_TEST(EngineTest, ClosingInTheMiddleOfEverythingLeaksNothing) {
+  this->net.frames_max = 3;
+  const Bytes large = pattern(5000);
+  const Bytes some = pattern(train);
+  Bytes into(5000);
+  Bytes buffer(20'000);
+  ASSERT_EQ(this->b->receive(into), 0);
+  ASSERT_EQ(this->b->receive(buffer, nullptr, FI_MULTI_RECV, false), 0);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(this->a->send(1, large), 0);
+    ASSERT_EQ(this->a->send(1, some), 0);
+    ASSERT_EQ(this->a->send(1, large, nullptr, 0, 0, false), 0);
+    ASSERT_EQ(this->b->send(0, some, nullptr, FI_DELIVERY_COMPLETE), 0);
+  }
+  this->turn(2);
+  this->b->engine.abandon();
+  EXPECT_EQ(this->b->engine.transmit_in_use(), 0u);
+  EXPECT_EQ(this->b->engine.service_in_use(), 0u);
+  EXPECT_FALSE(this->b->engine.has_unsent());
+  this->b.reset();
+  this->net.kill(1);
+  this->turn_one(*this->a);
+  this->expect_idle(*this->a);
+}
+
+TYPED_TEST(EngineTest, ErrandsRunAfterTheFrames) {
+  struct Count final : Errands {
+    int runs = 0;
+    void run() noexcept override { ++runs; }
+  } count;
+  this->a->engine.set_errands(&count);
+  this->a->engine.progress();
+  EXPECT_EQ(count.runs, 0);
+  this->a->engine.errands_due().store(1);
+  this->a->engine.progress();
+  this->a->engine.progress();
+  EXPECT_EQ(count.runs, 1);
+  this->a->engine.set_errands(nullptr);
+}
+
+}  // namespace
+}  // namespace weft::proto
