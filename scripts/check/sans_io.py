@@ -68,7 +68,8 @@ def main() -> int:
         name = path.relative_to(files.ROOT).as_posix()
         test = name.endswith("_test.cpp") or path.name.startswith("sim_")  # the simulator serves tests only
         inside = name.startswith(starts)
-        if path.suffix == ".cpp" and (inside and name.endswith("_test.cpp") or name.startswith("src/providers/")):
+        if path.suffix == ".cpp" and (inside and name.endswith("_test.cpp") or name.startswith("src/providers/")
+                                        or name == "src/faces/libfabric/registry.cpp"):
             users.append(path)
         if not inside or test:
             continue
