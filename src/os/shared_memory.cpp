@@ -30,7 +30,8 @@ Result<Fd> create_memory(const char* label, size_t bytes) {
   Fd file(::memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) return Error{errno, std::string("no shared memory file: memfd_create: ") + std::strerror(errno)};
   if (auto grown = grow_memory(file, bytes); !grown) return grown.error();
-  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0)
+  // And against more seals: who has the descriptor could forbid us to write or to grow.
+  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
     return Error{errno, std::string("cannot seal a shared memory file: ") + std::strerror(errno)};
   return file;
 }

@@ -373,10 +373,17 @@ struct ControlOps {
   }
 
   // --- closing ---
+  // The engine may outlive the queue: that of a scalable endpoint is open while its contexts come and go.
+  static void detach(proto::Engine<L>& engine, Cq& cq) noexcept {
+    cq.detach(engine);
+    for (const core::Progressor* still : cq.queue.progressors())
+      if (still == &engine) return;
+    engine.remove_queue(&cq.queue);
+  }
   static void detach_all(P& p) noexcept {
     const auto leave = [&](Cq* cq, std::vector<Cntr*>& counters) {
       if (cq != nullptr) {
-        if (p.core != nullptr) cq->detach(p.core->engine);
+        if (p.core != nullptr) detach(p.core->engine, *cq);
         else drop(cq->users);
       }
       for (Cntr* cntr : counters) {
@@ -401,7 +408,10 @@ struct ControlOps {
     }
     if (!p.core->engine.has_unsent()) return;
     const uint64_t until = os::monotonic_ns() + close_linger_ns;
-    while (p.core->engine.has_unsent() && os::monotonic_ns() < until) p.core->engine.progress();
+    while (p.core->engine.has_unsent() && os::monotonic_ns() < until) {
+      p.core->engine.progress();
+      p.core->engine.push_unsent();
+    }
   }
   static int close(::fid* fid) {
     P& p = port_of<L>(fid);

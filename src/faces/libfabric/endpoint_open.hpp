@@ -69,6 +69,8 @@ struct Opener {
       name.assign(static_cast<const char*>(info.src_addr), info.src_addrlen);
       name.resize(::strnlen(name.data(), name.size()));
     }
+    if constexpr (requires { port->engine->link().set_warning(nullptr); })
+      port->engine->link().set_warning([](const char* what) { log_warn("shm", FI_LOG_EP_CTRL, "%s", what); });
     auto opened = port->engine->link().open(name, *port->engine);
     if (!opened) {
       log_warn(domain.provider->name, FI_LOG_EP_CTRL, "no endpoint: %s", opened.error().why.c_str());
@@ -160,6 +162,7 @@ struct Opener {
       set_receiver(*port, attr, sep.caps, static_cast<uint8_t>(index), limits_of(nullptr, attr));
       {
         std::scoped_lock guard(sep.domain->lock);
+        if (sep.engine->has_receive_context(static_cast<size_t>(index))) return -FI_EBUSY;
         sep.engine->set_receive_context(static_cast<size_t>(index), port->rx);
       }
       set_vectors(*port, FI_CLASS_RX_CTX, context);

@@ -49,7 +49,8 @@ bool parse_chosen(std::string_view address, int& pid, int& fd, uint64_t& nonce) 
   const char* end = address.data() + address.size();
   const auto number = [&](auto& value, int base, char stop) {
     const auto parsed = std::from_chars(at, end, value, base);
-    const bool sound = parsed.ec == std::errc() && (stop == 0 ? parsed.ptr == end : parsed.ptr != end && *parsed.ptr == stop);
+    const bool sound = parsed.ec == std::errc() &&
+                       (stop == 0 ? parsed.ptr == end : parsed.ptr != end && *parsed.ptr == stop);
     at = sound ? parsed.ptr + 1 : end;
     return sound;
   };
@@ -203,7 +204,11 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
     os::Fd pidfd = os::open_process(pid);
     char path[64];
     std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
-    os::Fd file(::open(path, O_RDWR | O_CLOEXEC));
+    // The number may be another process's by now, and its descriptor anything: only a memory file is opened.
+    char target[sizeof("/memfd:")]{};
+    const bool memory =
+        ::readlink(path, target, sizeof(target) - 1) > 0 && std::string_view(target) == "/memfd:";
+    os::Fd file(memory ? ::open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) : -1);
     if (file && attach_header(*peer, file, nonce) && !os::has_exited(pidfd)) {
       peer->pid = pid;
       peer->pidfd = std::move(pidfd);
@@ -294,10 +299,13 @@ void Link::ring_bell(Peer& peer) noexcept {
       send_note(peer, NoteKind::Wake, false);
     return;
   }
-  const uint32_t bell = peer.tx_control->bell.load(std::memory_order_relaxed);
-  if (bell == 0 || bell > bell_count) {
+  uint32_t bell = peer.tx_control->bell.load(std::memory_order_relaxed);
+  if (bell == 0) {
     peer.remote->attention.fetch_or(attention_socket, std::memory_order_seq_cst);
-  } else {
+    // It may have attached, and looked at the ring, before our slot was visible; now it is (pairs with attach_channel()).
+    bell = peer.tx_control->bell.load(std::memory_order_seq_cst);
+  }
+  if (bell != 0 && bell <= bell_count) {
     const uint32_t index = bell - 1;
     // Sequentially consistent: the slot before it is visible, and the look at `sleeping` comes after it (pairs with arm()).
     peer.remote->bells[index / 64].fetch_or(uint64_t{1} << (index % 64), std::memory_order_seq_cst);
@@ -313,8 +321,12 @@ int Link::reject(Peer& peer) noexcept {
   peer.malformed = true;
   deactivate(peer);
   peer.rx_slots = nullptr;
-  dying_.push_back(&peer);
+  lose(peer);
   return 0;
+}
+
+void Link::lose(Peer& peer) noexcept {
+  if (std::find(dying_.begin(), dying_.end(), &peer) == dying_.end()) dying_.push_back(&peer);
 }
 
 void Link::ring_own_bell(Peer& peer) noexcept {
@@ -429,31 +441,58 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
   if (sent == 0) {
     if (kind == NoteKind::Hello && !std::exchange(peer.hello_sent, true)) --ungreeted_;
     if (kind == NoteKind::Hello && peer.state == PeerState::New) peer.state = PeerState::Greeted;
-    if (peer.remote != nullptr) {
-      peer.remote->attention.fetch_or(attention_socket, std::memory_order_seq_cst);
-      if (peer.remote->sleeping.load() != 0)
-        (void)peer.remote->sleeping.exchange(0);  // the note itself wakes it
-    }
+    // The note wakes a sleeper. Its flag stays: it may have read the note already and sleep again, and then the next frame has to wake it.
+    if (peer.remote != nullptr) peer.remote->attention.fetch_or(attention_socket, std::memory_order_seq_cst);
   } else if (sent == -ECONNREFUSED &&
              (peer.state == PeerState::Known || peer.remote != nullptr || peer.chosen_by_library)) {
-    dying_.push_back(&peer);  // its socket is gone, so it is; only a name that a program chose may yet appear
+    lose(peer);  // its socket is gone, so it is; only a name that a program chose may yet appear
   }
 }
 
 void Link::greet(Peer& peer) noexcept { send_note(peer, NoteKind::Hello, true); }
 
+// Once for each kind of trouble.
+void Link::warn(uint32_t kind, const char* what) noexcept {
+  if ((warned_ & kind) != 0 || on_warning_ == nullptr) return;
+  warned_ |= kind;
+  on_warning_(what);
+}
+
 void Link::read_socket() noexcept {
+  take_notes();
+  if (armed_) stay_armed();
+}
+
+// While one thread sleeps another polls, and has just read what may have been meant to wake the first.
+void Link::stay_armed() noexcept {
+  header_->sleeping.store(1, std::memory_order_seq_cst);
+  if (header_->attention.load(std::memory_order_seq_cst) == 0 || header_->sleeping.exchange(0) == 0) return;
+  Note note{};
+  note.magic = region_magic;
+  note.version = layout_version;
+  note.kind = NoteKind::Wake;
+  note.address = header_->address;
+  (void)os::send_datagram(socket_, socket_name(text_of(header_->address)), std::as_bytes(std::span(&note, 1)),
+                          {});
+}
+
+void Link::take_notes() noexcept {
   for (int i = 0; i < 256; ++i) {
     Note note{};
     os::Datagram datagram;
     const int got = os::receive_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), datagram);
     if (got <= 0) return;
     const bool same_user = datagram.uid == ::getuid() || datagram.uid == 0 || ::getuid() == 0;
-    if (datagram.bytes != sizeof(note) || note.magic != region_magic || note.version != layout_version ||
-        !same_user)
+    if (datagram.bytes != sizeof(note) || note.magic != region_magic || note.version != layout_version) continue;
+    if (!same_user) {
+      warn(warned_user, "a greeting from another user was dropped: shared memory joins processes of one user (or root)");
       continue;
+    }
     if (note.address.back() != 0 || note.address.front() == 0) continue;
-    if (note.kind != NoteKind::Wake && !datagram.fds[0]) continue;
+    if (note.kind != NoteKind::Wake && !datagram.fds[0]) {
+      warn(warned_descriptors, "a greeting came without its memory: this process is out of file descriptors (ulimit -n)");
+      continue;
+    }
     try {
       take_note(note, datagram.fds[0], datagram.fds[1], datagram.pid);
     } catch (...) {  // out of memory: as if the datagram had been lost; the peer repeats it
@@ -605,7 +644,7 @@ void Link::tend(uint64_t now_ns) noexcept {
       peer.met_at_ns = now_ns;
     }
     const bool left = has_left(peer);
-    if (unanswered || left) dying_.push_back(&peer);
+    if (unanswered || left) lose(peer);
     if (peer.rx_control != nullptr && peer.rx_bulk_published != peer.rx_bulk) {
       peer.rx_control->bulk_consumed.store(peer.rx_bulk, std::memory_order_release);
       peer.rx_bulk_published = peer.rx_bulk;
@@ -677,7 +716,8 @@ void Link::detach(Peer& peer) noexcept {
 void Link::bury(Peer& peer) noexcept {
   // detach() forgets the mapping that this is read from.
   const bool closed = has_left(peer);
-  const bool unanswered = peer.remote == nullptr && !peer.pidfd;
+  // A living process whose socket is not to be found: another network namespace, or it closed the endpoint.
+  const bool unanswered = !peer.pidfd ? peer.remote == nullptr : !os::has_exited(peer.pidfd);
   peers_.erase(std::string(text_of(peer.address)));
   detach(peer);
   std::erase(dying_, &peer);  // a new peer may get the same memory
@@ -692,6 +732,7 @@ void Link::bury(Peer& peer) noexcept {
 bool Link::arm() noexcept {
   if (ungreeted_ != 0)
     return false;  // a hello found no room at the other socket, and only polling repeats it
+  if (!dying_.empty()) return false;  // their operations end in the next look
   armed_ = true;
   header_->sleeping.store(1, std::memory_order_seq_cst);
   for (size_t i = 0; i < active_count_; ++i)

@@ -108,6 +108,8 @@ class Link {
 
   // Opens the endpoint under a name ("" chooses one). Errno EADDRINUSE when the name is taken.
   Result<void> open(std::string_view address, Events& events);
+  // Who is told, in a sentence, of trouble that no call reports.
+  void set_warning(void (*on_warning)(const char* what)) noexcept { on_warning_ = on_warning; }
   // False in a forked child: the endpoint is its parent's.
   bool belongs_here() const noexcept;
   // Tells the peers and lets go of everything.
@@ -261,6 +263,7 @@ class Link {
       if (peer.rx_slots == nullptr) continue;
       const int got = drain(peer, handler, rung_budget);
       taken += got;
+      if (has_left(peer)) lose(peer);  // it rang to say so
       // What is left behind must not wait for another doorbell.
       if (got == rung_budget || has_frame(peer)) {
         if (!peer.active) ring_own_bell(peer);
@@ -297,6 +300,9 @@ class Link {
   void find_lost() noexcept;  // fills lost_
   void bury(Peer& peer) noexcept;
   void read_socket() noexcept;
+  void take_notes() noexcept;
+  void stay_armed() noexcept;
+  void lose(Peer& peer) noexcept;              // to be buried in the next look
   void collect_rung(uint64_t words) noexcept;  // fills rung_
   void ring_own_bell(Peer& peer) noexcept;
   void activate(Peer& peer) noexcept;
@@ -315,6 +321,7 @@ class Link {
   void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
   void tend(uint64_t now_ns) noexcept;
   void abandon_inherited() noexcept;
+  void warn(uint32_t kind, const char* what) noexcept;
   bool greeting_is_due(Peer& peer, uint64_t now_ns) noexcept;
   void give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept;
   void cool(uint64_t now_ns) noexcept;
@@ -350,6 +357,10 @@ class Link {
   uint64_t first_ticks_ = 0;  // with first_ns_: the rate of ticks()
   uint64_t first_ns_ = 0;
   uint64_t stale_ticks_ = 60'000;  // age of a stamp beyond which the sender is taken to be elsewhere
+  static constexpr uint32_t warned_user = 1;
+  static constexpr uint32_t warned_descriptors = 2;
+  void (*on_warning_)(const char* what) = nullptr;
+  uint32_t warned_ = 0;
   uint64_t probe_word_ = 0;
   int owner_pid_ = 0;
   bool fences_ = false;

@@ -54,6 +54,7 @@ ssize_t RxContext::receive(const ReceiveRequest& request) noexcept {
     std::copy_n(request.iov, request.iov_count, op->iov.begin());
     op->iov_count = static_cast<uint8_t>(request.iov_count);
     op->tagged = message->tagged;
+    op->flags = request.flags;
     op->tag = message->tag;
     claim(*op, *message);
     return 0;
@@ -218,7 +219,9 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
   const RxSink& to = sink(peer);
   const bool wants = shared ? to.completes(op.flags) : op.completes;
   core::Counter* extra = op.extra_counter;
-  core::Counter* own = is_quiet(extra, op.flags) ? nullptr : receives;
+  const bool quiet = is_quiet(extra, op.flags);
+  core::Counter* own = quiet ? nullptr : receives;
+  core::Counter* of_endpoint = quiet || &to == this ? nullptr : to.receives;
   void* context = op.context;
   uint64_t flags = receive_flags(op.tagged, has_data);
   if (op.multi) multi_part_done(op, flags);
@@ -243,6 +246,7 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
       to.cq->push_error(entry);
     }
     if (own != nullptr) own->add_error(1);
+    if (of_endpoint != nullptr) of_endpoint->add_error(1);
     if (extra != nullptr) extra->add_error(1);
     return;
   }
@@ -250,6 +254,7 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
   if (wants || (to.cq != nullptr && (flags & FI_MULTI_RECV) != 0))
     to.cq->push({context, flags, length, buffer, data, tag, source});
   if (own != nullptr) own->add(1);
+  if (of_endpoint != nullptr) of_endpoint->add(1);
   if (extra != nullptr) extra->add(1);
 }
 
@@ -338,6 +343,7 @@ Unexpected* RxContext::make_unexpected(PeerState& peer, const wire::FrameHead& h
   Unexpected* message = unexpected_pool.take();
   if (message == nullptr) return nullptr;
   message->peer = &peer;
+  message->sink = peer.sink;
   message->source = peer.fi_addr;
   message->tag = tagged ? head.a : 0;
   message->has_data = (head.flags & wire::has_data) != 0;
@@ -439,9 +445,12 @@ void RxContext::release(Unexpected& message) noexcept {
 // A message that waited meets its receive. It is out of the matcher already.
 void RxContext::claim(Op& op, Unexpected& message) noexcept {
   const bool incomplete = !message.rendezvous && message.arrived < message.length;
+  PeerState gone;
+  gone.fi_addr = message.source;
+  gone.sink = message.sink;
   if (message.peer == nullptr &&
       (message.rendezvous || incomplete)) {  // claimed by FI_CLAIM, then its sender died
-    complete(op, message.source, nullptr, 0, 0, op.buffer, false, 0, message.tag, FI_EIO,
+    complete(op, message.source, &gone, 0, 0, op.buffer, false, 0, message.tag, FI_EIO,
              core::ProviderError::PeerDied);
     ops.give(op);
     release(message);
@@ -462,8 +471,6 @@ void RxContext::claim(Op& op, Unexpected& message) noexcept {
     release(message);
     return;
   }
-  PeerState gone;
-  gone.fi_addr = message.source;
   PeerState& peer = message.peer != nullptr ? *message.peer : gone;
   const bool acks = message.wants_ack && message.peer != nullptr;
   const uint64_t operation = message.operation;
@@ -482,13 +489,17 @@ void RxContext::discard(Unexpected& message) noexcept {
   if (answers) peer->owner->acknowledge(*peer, operation, 0);
 }
 
-void RxContext::forget_peer(PeerState& peer) noexcept {
-  std::erase(paused_, &peer);
-  peer.train_message = nullptr;
+bool RxContext::forget_peer(PeerState& peer) noexcept {
+  const bool paused = std::erase(paused_, &peer) != 0;
+  // The train may be on its way into another context of the endpoint.
+  const auto detach = [&](Unexpected& message) {
+    message.peer = nullptr;
+    if (peer.train_message == &message) peer.train_message = nullptr;
+  };
   const auto visit = [&](core::UnexpectedBase& base, auto& matcher) {
     auto& message = static_cast<Unexpected&>(base);
     if (message.peer != &peer) return;
-    message.peer = nullptr;
+    detach(message);
     message.wants_ack = false;
     if (!message.rendezvous && message.arrived == message.length) return;
     matcher.remove(base);
@@ -497,7 +508,46 @@ void RxContext::forget_peer(PeerState& peer) noexcept {
   tags.for_each_unexpected([&](core::UnexpectedBase& base) { visit(base, tags); });
   messages.for_each_unexpected([&](core::UnexpectedBase& base) { visit(base, messages); });
   for (Unexpected* message : claimed_)
-    if (message->peer == &peer) message->peer = nullptr;
+    if (message->peer == &peer) detach(*message);
+  return paused;
+}
+
+void RxContext::forget_sink(const RxSink* sink) noexcept {
+  if (sink == nullptr) return;
+  const auto visit = [&](core::UnexpectedBase& base, auto& matcher) {
+    auto& message = static_cast<Unexpected&>(base);
+    if (message.sink != sink) return;
+    matcher.remove(base);
+    release(message);
+  };
+  tags.for_each_unexpected([&](core::UnexpectedBase& base) { visit(base, tags); });
+  messages.for_each_unexpected([&](core::UnexpectedBase& base) { visit(base, messages); });
+  for (Unexpected* message : claimed_)
+    if (message->sink == sink) message->sink = nullptr;
+}
+
+void RxContext::refuse_unexpected(PeerState& peer) noexcept {
+  const auto refuse = [&](const Unexpected& message) {
+    if (message.peer == &peer && (message.rendezvous || message.wants_ack))
+      peer.owner->acknowledge(peer, message.operation, FI_EINVAL);
+  };
+  tags.for_each_unexpected([&](core::UnexpectedBase& base) { refuse(static_cast<Unexpected&>(base)); });
+  messages.for_each_unexpected([&](core::UnexpectedBase& base) { refuse(static_cast<Unexpected&>(base)); });
+  for (const Unexpected* message : claimed_) refuse(*message);
+}
+
+void RxContext::fail_directed(fi_addr_t source, core::ProviderError why) noexcept {
+  if (!directed || source == FI_ADDR_NOTAVAIL) return;
+  const auto fail = [&](core::PostedBase& base, auto& matcher) {
+    Op& op = static_cast<Op&>(base);
+    if (op.source != source) return;
+    if (op.multi && op.children > 0) return;  // ends with its last part
+    matcher.remove(base);
+    complete(op, source, nullptr, 0, 0, op.buffer, false, 0, op.tag, FI_EIO, why);
+    ops.give(op);
+  };
+  tags.for_each_posted([&](core::PostedBase& base) { fail(base, tags); });
+  messages.for_each_posted([&](core::PostedBase& base) { fail(base, messages); });
 }
 
 void RxContext::rename_peer(PeerState& peer) noexcept {

@@ -99,8 +99,9 @@ struct RxSink {
 
 // A message that no posted receive wanted.
 struct Unexpected : core::UnexpectedBase {
-  PeerState* peer = nullptr;  // null once it has gone
-  uint64_t operation = 0;     // the sender's, when it waits for us
+  PeerState* peer = nullptr;     // null once it has gone
+  const RxSink* sink = nullptr;  // the peer's, which stays as long as the endpoint
+  uint64_t operation = 0;        // the sender's, when it waits for us
   uint64_t data = 0;
   uint64_t length = 0;  // of the message
   uint64_t stamp = 0;
@@ -228,8 +229,14 @@ struct RxContext : RxSink {
   Op* match(bool tagged, uint64_t tag, fi_addr_t source) noexcept {
     return static_cast<Op*>(tagged ? tags.match_arrival(tag, source) : match_message(source));
   }
-  // The peer has gone: what it only announced will never come.
-  void forget_peer(PeerState& peer) noexcept;
+  // The peer has gone: what it only announced will never come. True: it had been asked to keep payloads.
+  bool forget_peer(PeerState& peer) noexcept;
+  // Receives that only this source could have satisfied end with an error (FI_DIRECTED_RECV).
+  void fail_directed(fi_addr_t source, core::ProviderError why) noexcept;
+  // The endpoint with this sink has gone, and all that came to it.
+  void forget_sink(const RxSink* sink) noexcept;
+  // This context goes: who waits for its unexpected messages to be received hears that they never will be.
+  void refuse_unexpected(PeerState& peer) noexcept;
   // The peer's fi_addr_t has changed.
   void rename_peer(PeerState& peer) noexcept;
 

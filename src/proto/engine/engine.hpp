@@ -82,7 +82,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void set_regions(core::MemoryRegionTable* regions) noexcept { regions_ = regions; }
   // Receive contexts are owned by the caller (an SRX belongs to several engines). Index as in fi_rx_addr(3).
   void set_receive_context(size_t index, RxContext* context);
-  // The context goes: what was on its way into it ends without a completion.
+  bool has_receive_context(size_t index) const noexcept { return index < rx_count_ && rx_[index] != nullptr; }
+  // The context goes: what was on its way into it ends without a completion here, and with an error at its sender.
   void release_receive_context(size_t index) noexcept;
   // Where completions go when the receive context is a shared one.
   void set_sink(const RxSink* sink) noexcept { sink_ = sink; }
@@ -90,6 +91,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void release_transmit_context(const TxContext& context) noexcept;
   // A queue that must not overflow: while it is full no frames are taken.
   void add_queue(core::CompletionQueue* queue);
+  void remove_queue(core::CompletionQueue* queue) noexcept { std::erase(queues_, queue); }
   const EngineLimits& limits() const noexcept { return limits_; }
   // Any thread may store 1 into errands_due(); the next progress() then ends with run(). The one who gave the errands outlives the last store.
   void set_errands(Errands* errands) noexcept { errands_ = errands; }
@@ -194,6 +196,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
 
   // Operations that were accepted and are not handed to the link yet. An endpoint that closes waits for these, for a while.
   bool has_unsent() const noexcept;
+  // Hands over what there is room for, even while a completion queue is full and progress() does nothing.
+  void push_unsent() noexcept {
+    if (busy_ != 0) attend();
+  }
   // Drops every operation without a completion, before the queues go away.
   void abandon() noexcept;
   size_t transmit_in_use() const noexcept { return transmit_ops_.in_use(); }

@@ -6,6 +6,7 @@
 #include <rdma/fi_tagged.h>
 
 #include <array>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,7 +30,8 @@ Bytes pattern(size_t bytes, unsigned seed = 1) {
 // An engine with queues and one receive context.
 template <class L>
 struct End {
-  explicit End(sim::Net& net, int id, const EngineLimits& limits = {}) : engine(limits), rx(0, limits.receive_size, 1) {
+  explicit End(sim::Net& net, int id, const EngineLimits& limits = {})
+      : rx(0, limits.receive_size, 1), engine(limits) {
     engine.link().open(net, id, engine);
     engine.set_address_vector(&av);
     engine.set_regions(&regions);
@@ -46,8 +48,11 @@ struct End {
       (void)av.insert(core::Address(address.data(), address.size()));
     }
   }
-  ssize_t send(fi_addr_t to, const Bytes& bytes, void* context = nullptr, uint64_t flags = 0, uint64_t tag = 7, bool tagged = true) {
-    const iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  ssize_t send(fi_addr_t to, const Bytes& bytes, void* context = nullptr, uint64_t flags = 0,
+               uint64_t tag = 7, bool tagged = true) {
+    // The program's buffer stays until the end of the test, unless it is injected.
+    const Bytes& source = (flags & FI_INJECT) != 0 ? bytes : held.emplace_back(bytes);
+    const iovec part{const_cast<std::byte*>(source.data()), source.size()};
     Request request;
     request.tagged = tagged;
     request.iov = &part;
@@ -58,7 +63,8 @@ struct End {
     request.flags = flags;
     return engine.post(tx, request);
   }
-  ssize_t receive(Bytes& into, void* context = nullptr, uint64_t flags = 0, bool tagged = true, uint64_t tag = 7) {
+  ssize_t receive(Bytes& into, void* context = nullptr, uint64_t flags = 0, bool tagged = true,
+                  uint64_t tag = 7) {
     const iovec part{into.data(), into.size()};
     ReceiveRequest request;
     request.iov = &part;
@@ -80,18 +86,18 @@ struct End {
       core::CompletionError& next = out.emplace_back();
       if (got == 1)
         next.base = {entry.op_context, entry.flags, entry.len, entry.buf, entry.data, entry.tag, source};
-      else
-        EXPECT_EQ(cq.read_error(next), 0);
+      else EXPECT_EQ(cq.read_error(next), 0);
     }
   }
 
+  std::deque<Bytes> held;
   core::AddressVector av;
   core::MemoryRegionTable regions{{false, false, false}, nullptr};
   core::CompletionQueue cq{256};
   core::Counter sends;
   TxContext tx;
-  Engine<L> engine;
   RxContext rx;
+  Engine<L> engine;  // after what it uses
 };
 
 template <class L>
@@ -107,8 +113,10 @@ class EngineTest : public testing::Test {
     for (int i = 0; i < 20; ++i) end.engine.progress();
   }
   std::deque<sim::Frame>& wire(int from, int to) { return net.wires[{from, to}]; }
-  void put(int from, int to, wire::FrameKind kind, uint64_t a_field, const Bytes& payload, uint8_t flags = 0, uint64_t b_field = 0) {
-    net.wires[{from, to}].push_back({{kind, flags, 0, static_cast<uint32_t>(payload.size()), a_field, b_field}, payload, true});
+  void put(int from, int to, wire::FrameKind kind, uint64_t a_field, const Bytes& payload, uint8_t flags = 0,
+           uint64_t b_field = 0) {
+    net.wires[{from, to}].push_back(
+        {{kind, flags, 0, static_cast<uint32_t>(payload.size()), a_field, b_field}, payload, true});
   }
   template <class T>
   static Bytes bytes_of(const T& what, const Bytes& behind = {}) {
@@ -145,15 +153,20 @@ constexpr size_t eager = PlainLink::eager_bytes_max;
 constexpr size_t train = PlainLink::train_bytes_max;
 
 TYPED_TEST(EngineTest, EverySizeArrivesExpectedAndUnexpected) {
-  for (const size_t size : {size_t{0}, size_t{1}, size_t{48}, size_t{49}, eager, eager + 1, train, train + 1, size_t{50'000}}) {
+  for (const size_t size :
+       {size_t{0}, size_t{1}, size_t{48}, size_t{49}, eager, eager + 1, train, train + 1, size_t{50'000}}) {
     for (const bool expected : {true, false}) {
       const Bytes bytes = pattern(size);
       Bytes into(size + 5);
       int context = 0;
-      if (expected) { ASSERT_EQ(this->b->receive(into, &context), 0); }
+      if (expected) {
+        ASSERT_EQ(this->b->receive(into, &context), 0);
+      }
       ASSERT_EQ(this->a->send(1, bytes), 0);
       this->turn();
-      if (!expected) { ASSERT_EQ(this->b->receive(into, &context), 0); }
+      if (!expected) {
+        ASSERT_EQ(this->b->receive(into, &context), 0);
+      }
       this->turn();
       const auto got = this->b->completions();
       ASSERT_EQ(got.size(), 1u) << size;
@@ -405,7 +418,8 @@ TYPED_TEST(EngineTest, PartsOfABufferMayOutnumberTheTable) {
   }
   EXPECT_EQ(ends, 1u);
   EXPECT_NE(got.back().base.flags & FI_MULTI_RECV, 0u);
-  for (size_t i = 0; i < 33; ++i) EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), buffer.begin() + long(i * 3000)));
+  for (size_t i = 0; i < 33; ++i)
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), buffer.begin() + long(i * 3000)));
 }
 
 // --- RMA at the target ---
@@ -425,7 +439,8 @@ TYPED_TEST(EngineTest, AForeignKeyIsAnsweredNotObeyed) {
     fi_rma_iov target;
     int error;
   };
-  for (const Case& one : {Case{{0, 50, 5}, FI_EKEYREJECTED}, Case{{0, 50, 4}, FI_EACCES}, Case{{80, 50, 4}, FI_EACCES}, Case{{~uint64_t{0} - 10, 50, 4}, FI_EACCES}}) {
+  for (const Case& one : {Case{{0, 50, 5}, FI_EKEYREJECTED}, Case{{0, 50, 4}, FI_EACCES},
+                          Case{{80, 50, 4}, FI_EACCES}, Case{{~uint64_t{0} - 10, 50, 4}, FI_EACCES}}) {
     Request request;
     request.kind = OpKind::Write;
     request.iov = &source;
@@ -456,10 +471,21 @@ TYPED_TEST(EngineTest, NonsenseCutsThePeerOff) {
     wire::FrameKind kind;
     Bytes payload;
   };
-  const Case cases[] = {{static_cast<wire::FrameKind>(0), {}}, {static_cast<wire::FrameKind>(200), {}}, {TaggedAck, pattern(7)}, {MsgRts, pattern(20)},
-                        {MsgRts, this->bytes_of(many)}, {Cts, this->bytes_of(cts)}, {Segment, pattern(10)}, {Done, {}}, {Write, this->bytes_of(rma)},
-                        {Read, pattern(3)}, {Atomic, pattern(100)}, {Reply, pattern(8)}, {TaggedFirst, this->bytes_of(too_long, pattern(10))},
-                        {MsgFirst, pattern(4)}, {More, pattern(5)}};
+  const Case cases[] = {{static_cast<wire::FrameKind>(0), {}},
+                        {static_cast<wire::FrameKind>(200), {}},
+                        {TaggedAck, pattern(7)},
+                        {MsgRts, pattern(20)},
+                        {MsgRts, this->bytes_of(many)},
+                        {Cts, this->bytes_of(cts)},
+                        {Segment, pattern(10)},
+                        {Done, {}},
+                        {Write, this->bytes_of(rma)},
+                        {Read, pattern(3)},
+                        {Atomic, pattern(100)},
+                        {Reply, pattern(8)},
+                        {TaggedFirst, this->bytes_of(too_long, pattern(10))},
+                        {MsgFirst, pattern(4)},
+                        {More, pattern(5)}};
   for (const Case& one : cases) {
     this->b = std::make_unique<End<TypeParam>>(this->net, 1);
     const Bytes large = pattern(5000);

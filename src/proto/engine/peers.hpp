@@ -26,14 +26,22 @@ void Engine<L>::release_receive_context(size_t index) noexcept {
   if (index >= rx_count_ || rx_[index] == nullptr) return;
   RxContext* context = rx_[index];
   rx_[index] = nullptr;
+  if constexpr (requires { link_.belongs_here(); })
+    if (!link_.belongs_here())  // a forked child must not speak for its parent
+      for (auto& peer : peers_) peer->lost = true;
   for (auto& peer : peers_) {
-    context->forget_peer(*peer);
+    context->refuse_unexpected(*peer);
+    if (context->forget_peer(*peer)) {  // nobody else would tell it to go on
+      peer->pausing = false;
+      set_pause(*peer, false);
+    }
     peer->in_flight.for_each([&](Op& op) {
       if (op.rx != context) return;
       op.rx = nullptr;
       if (op.kind != OpKind::Receive) return;
       if (peer->train_receive == &op) peer->train_receive = nullptr;
       List<Op, InFlightHook>::remove(op);
+      acknowledge(*peer, op.remote, FI_EINVAL);
       context->ops.give(op);
     });
   }
@@ -113,6 +121,8 @@ typename L::PeerBase* Engine<L>::make_peer(std::span<const std::byte> address) {
   peer->sink = sink_;
   peer->av_address = core::Address(address.data(), address.size());
   if (av_ != nullptr) peer->fi_addr = av_->find(peer->av_address);
+  blocked_peers_.reserve(peers_.size() + 1);  // so that putting a peer there never fails
+  doomed_.reserve(peers_.size() + 1);
   peers_.push_back(std::move(peer));
   return peers_.back().get();
 }
@@ -153,7 +163,10 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
     else finish_transmit(*op, status, why);
   }
   for (size_t i = 0; i < rx_count_; ++i)
-    if (rx_[i] != nullptr) rx_[i]->forget_peer(peer);
+    if (rx_[i] != nullptr) {
+      (void)rx_[i]->forget_peer(peer);
+      if (why == core::ProviderError::PeerDied) rx_[i]->fail_directed(peer.fi_addr, why);
+    }
   for (Peer*& entry : cache_storage_)
     if (entry == &peer) entry = nullptr;
   busy_ -= std::erase(doomed_, &peer);
@@ -178,10 +191,16 @@ bool Engine<L>::has_unsent() const noexcept {
 
 template <Link L>
 void Engine<L>::abandon() noexcept {
+  for (auto& peer : peers_) peer->lost = true;  // nothing more is said to them
   for (auto& peer : peers_) {
     while (Op* op = peer->control.pop_front()) service_ops_.give(*op);
     while (Op* op = peer->queue.pop_front()) transmit_ops_.give(*op);
-    while (Op* op = peer->in_flight.pop_front()) {
+    while (Op* op = peer->in_flight.front()) {
+      if (op->kind == OpKind::Receive && op->rx->shared) {  // the receive belongs to a context that stays
+        op->rx->finish(*op, FI_ECANCELED, core::ProviderError::Cancelled);
+        continue;
+      }
+      List<Op, InFlightHook>::remove(*op);
       if (op->stage == OpStage::Streaming) List<Op, QueueHook>::remove(*op);
       for (uint8_t i = 0; i < op->region_count; ++i) regions_->release(*op->regions[i]);
       op->region_count = 0;
@@ -190,8 +209,10 @@ void Engine<L>::abandon() noexcept {
       else transmit_ops_.give(*op);
     }
     for (size_t i = 0; i < rx_count_; ++i)
-      if (rx_[i] != nullptr) rx_[i]->forget_peer(*peer);
+      if (rx_[i] != nullptr) (void)rx_[i]->forget_peer(*peer);
   }
+  for (size_t i = 0; i < rx_count_; ++i)
+    if (rx_[i] != nullptr && rx_[i]->shared) rx_[i]->forget_sink(sink_);
   blocked_peers_.clear();
   doomed_.clear();
   busy_ = 0;

@@ -370,7 +370,7 @@ int Engine<L>::open_access(const std::byte*& at, size_t& left, uint32_t targets,
     size_t room = out.pieces.size() - out.piece_count;
     (void)region->translate(target.address, target.length, out.pieces.data() + out.piece_count, room);
     out.piece_count += room;
-    out.bytes += target.length;
+    if (__builtin_add_overflow(out.bytes, target.length, &out.bytes)) status = FI_EINVAL;
   }
   if (status != 0) close_access(out);
   return status;

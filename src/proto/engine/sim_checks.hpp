@@ -1,9 +1,126 @@
-// World, part: what is checked at each completion and at the end. Included by sim_world.hpp.
+// World, part: the model. What arrives and matches, what is checked at each completion and at the end. Included by sim_world.hpp.
 #pragma once
 
 #include "proto/engine/sim_world.hpp"
 
 namespace weft::proto::sim {
+
+// --- what the link tells ---
+
+template <class L>
+void World<L>::assign(Side& side, Posted& record, Sent& message) {
+  message.receive = &record;
+  message.offset = record.used;
+  message.room = std::min(message.bytes.size(), record.memory.size() - record.used);
+  record.parts.push_back(&message);
+  if (record.multi) {
+    record.used += message.room;
+    if (record.memory.size() - record.used < side.context->multi_receive_min) end_posting(side, record);
+  } else {
+    end_posting(side, record);
+  }
+}
+
+template <class L>
+void World<L>::arrived(int from, int to, const Frame& frame) {
+  using enum wire::FrameKind;
+  switch (frame.head.kind) {
+    case Tagged:
+    case Msg:
+    case TaggedAck:
+    case MsgAck:
+      return first_frame(from, to, frame, frame.head.length, true);
+    case TaggedRts:
+    case MsgRts:
+      return first_frame(from, to, frame, 0, false);
+    case TaggedFirst:
+    case MsgFirst:
+      return first_frame(from, to, frame, frame.head.length - sizeof(wire::FirstPrefix), true);
+    case More: {
+      Sent* message = trains_[{from, to}];
+      if (!check(message != nullptr && message->train_left >= frame.head.length, "bytes of no message"))
+        return;
+      message->train_left -= frame.head.length;
+      message->whole = message->train_left == 0;
+      return;
+    }
+    case Pause:
+      paused_.insert({from, to});
+      return;
+    case Resume:
+      paused_.erase({from, to});
+      return;
+    default:
+      return;
+  }
+}
+
+template <class L>
+void World<L>::first_frame(int from, int to, const Frame& frame, size_t bytes, bool carries) {
+  using enum wire::FrameKind;
+  const wire::FrameKind kind = frame.head.kind;
+  auto& order = in_order_[{from, to}];
+  if (!check(!order.empty(), "a message that nobody sent")) return;
+  Sent& message = *order.front();
+  order.pop_front();
+  const bool tagged = kind == Tagged || kind == TaggedAck || kind == TaggedRts || kind == TaggedFirst;
+  check(message.tagged == tagged && (!tagged || frame.head.a == message.tag) &&
+            frame.head.context == message.context,
+        "messages change places");
+  const bool train = kind == TaggedFirst || kind == MsgFirst;
+  message.arrived = true;
+  message.train_left = train ? message.bytes.size() - bytes : 0;
+  message.whole = carries && message.train_left == 0;
+  if (train) trains_[{from, to}] = &message;
+  if (message.fence) check_fence(message);
+  Side& side = *nodes_[size_t(to)]->sides[message.context];
+  const auto found = std::find_if(side.posted.begin(), side.posted.end(),
+                                  [&](Posted* record) { return accepts(*record, message); });
+  if (found == side.posted.end()) side.unexpected.push_back(&message);
+  else assign(side, **found, message);
+}
+
+// FI_FENCE: what was written before it is there.
+template <class L>
+void World<L>::check_fence(const Sent& fence) {
+  for (Sent* op : waiting_) {
+    if (op->from != fence.from || op->to != fence.to || op->kind != OpKind::Write || op->refused != 0 ||
+        op->cancelled)
+      continue;
+    if (op->serial < fence.serial)
+      check(at_target(*op) == op->bytes, "a fence was passed before an earlier write was done");
+  }
+}
+
+template <class L>
+void World<L>::lost(int at, int peer) {
+  for (auto& side : nodes_[size_t(at)]->sides)
+    std::erase_if(side->unexpected, [&](Sent* message) { return message->from == peer && !message->whole; });
+}
+
+template <class L>
+void World<L>::read_queues(Node& node) {
+  fi_cq_tagged_entry entries[4];
+  fi_addr_t sources[4];
+  for (core::CompletionQueue* queue : {&node.tx_cq, &node.rx_cq}) {
+    for (;;) {
+      const ssize_t got = queue->read<fi_cq_tagged_entry, true>(entries, 4, sources);
+      if (got == -FI_EAVAIL) {
+        core::CompletionError error;
+        if (!check(queue->read_error(error) == 0, "an error that cannot be read")) return;
+        queue == &node.tx_cq ? transmitted(error.base.context, error.err) : received(node, error);
+        continue;
+      }
+      if (got <= 0) break;
+      for (ssize_t i = 0; i < got; ++i) {
+        core::CompletionError entry;
+        entry.base = {entries[i].op_context, entries[i].flags, entries[i].len, entries[i].buf,
+                      entries[i].data,       entries[i].tag,   sources[i]};
+        queue == &node.tx_cq ? transmitted(entries[i].op_context, 0) : received(node, entry);
+      }
+    }
+  }
+}
 
 // --- transmit operations ---
 
@@ -149,8 +266,7 @@ void World<L>::received_part(Node& node, Posted& record, const core::CompletionE
           "wrong flags");
     check(entry.base.tag == part.tag && entry.base.data == part.data, "a wrong tag or wrong data");
     const fi_addr_t source = node.addresses[size_t(part.from)];
-    check(entry.base.source == source || (!directed_ && entry.base.source == FI_ADDR_NOTAVAIL) ||
-              !nodes_[size_t(part.from)]->alive,
+    check(entry.base.source == source || renamed_ || (!directed_ && entry.base.source == FI_ADDR_NOTAVAIL),
           "a wrong source");
     const Bytes there = record.memory.get();
     check(std::equal(part.bytes.begin(), part.bytes.begin() + long(part.room),

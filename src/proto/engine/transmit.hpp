@@ -179,16 +179,25 @@ ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Req
   return 0;
 }
 
-// Copies the source, so that the program has its buffer back (FI_INJECT).
+// Copies the source, and what a compare-and-swap compares with, so that the program has its buffers back (FI_INJECT).
 template <Link L>
 bool Engine<L>::own_bytes(Op& op) noexcept {
   const size_t bytes = op.kind == OpKind::Read ? 0 : op.length;
-  if (bytes == 0) return true;
-  op.bounce.reset(new (std::nothrow) std::byte[bytes]);
+  const bool compares =
+      op.kind == OpKind::Atomic && op.atomic_kind == static_cast<uint32_t>(core::AtomicKind::Compare);
+  const size_t compare_bytes = compares ? total_bytes(op.compare.data(), op.compare_count) : 0;
+  if (bytes + compare_bytes == 0) return true;
+  op.bounce.reset(new (std::nothrow) std::byte[bytes + compare_bytes]);
   if (!op.bounce) return false;
   (void)gather(op.bounce.get(), op.iov.data(), op.iov_count, 0, bytes);
   op.iov[0] = {op.bounce.get(), bytes};
   op.iov_count = 1;
+  if (compares) {
+    std::byte* behind = op.bounce.get() + bytes;
+    (void)gather(behind, op.compare.data(), op.compare_count, 0, compare_bytes);
+    op.compare[0] = {behind, compare_bytes};
+    op.compare_count = 1;
+  }
   return true;
 }
 
