@@ -69,13 +69,15 @@ wait "$server" || fail "the server ended with status $?"
 for victim in 1 2; do
   timeout 60 "$weft" perf -t tagged-pingpong -s 8 --time 20000 -r 3 >"$work/out" 2>"$work/err" &
   parent=$!
+  # The same two children at two looks: what the program starts before it measures has gone by then.
+  before=none
   for _ in $(seq 100); do
+    sleep 0.3
     watcher="$(pgrep -P "$parent" | head -n 1)"
     mapfile -t children < <(pgrep -P "${watcher:-0}")
-    [[ ${#children[@]} -eq 2 ]] && break
-    sleep 0.05
+    [[ ${#children[@]} -eq 2 && "${children[*]}" == "$before" ]] && break
+    before="${children[*]}"
   done
-  sleep 0.5
   kill -KILL "${children[$((victim - 1))]}"
   begin=$SECONDS
   wait "$parent" && fail "status 0 although a process was killed"

@@ -218,6 +218,16 @@ void World<L>::received(Node& node, const core::CompletionError& entry) {
     record.ended = true;
     return;
   }
+  if (entry.err == FI_EIO && record.posted && part_of(record, entry) == nullptr) {
+    // Only a dead source could have satisfied it.
+    const auto from = std::find(node.addresses.begin(), node.addresses.end(), record.source);
+    check(directed_ && record.source != FI_ADDR_UNSPEC && from != node.addresses.end() &&
+              !nodes_[size_t(from - node.addresses.begin())]->alive,
+          "a posted receive fails though its source lives");
+    end_posting(side, record);
+    record.ended = true;
+    return;
+  }
   received_part(node, record, entry);
 }
 
@@ -302,6 +312,8 @@ void World<L>::settle() {
     if (!node->alive) continue;
     for (auto& side : node->sides) {
       while (wrong_.empty() && !side->posted.empty()) {
+        read_queues(*node);  // receives from a dead source end by themselves
+        if (side->posted.empty()) break;
         Posted& record = *side->posted.front();
         check(side->context->cancel(&record.handle) == 0, "a posted receive cannot be cancelled");
         record.cancelled = true;
@@ -369,7 +381,9 @@ void World<L>::help() {
       record->tagged = message.tagged;
       record->tag = message.tag;
       record->memory = Pieces(message.bytes.size(), 1, untouched);
-      if (post(*side, std::move(record)) || side->posted.empty()) continue;
+      if (post(*side, std::move(record))) continue;
+      read_queues(*node);
+      if (side->posted.empty()) continue;
       Posted& other = *side->posted.front();  // the table is full of receives that nobody needs
       check(side->context->cancel(&other.handle) == 0, "a posted receive cannot be cancelled");
       other.cancelled = true;

@@ -240,6 +240,8 @@ void World<L>::cancel(size_t who) {
   Posted& record = *posted_[pick(posted_.size())];
   const bool here = std::find(side.posted.begin(), side.posted.end(), &record) != side.posted.end();
   const ssize_t status = side.context->cancel(&record.handle);
+  if (here && status == -FI_ENOENT && killed_ && directed_ && record.source != FI_ADDR_UNSPEC)
+    return;  // its source has died: the error waits in the queue
   if (!check(status == (here ? 0 : -FI_ENOENT), "cancel of a receive: neither cancelled nor completed") ||
       !here)
     return;
