@@ -194,8 +194,15 @@ struct ControlOps {
   // The data vectors by lock, and refusing ones before the endpoint is enabled.
   static void set_data_vectors(P& p) noexcept {
     if (!p.enabled) use<RefusingOps>(p);
-    else if (p.lock->enabled) use<DataOps<L, SharedLock>>(p);
-    else use<DataOps<L, NoLock>>(p);
+    else if (p.lock->enabled) use_half<DataOps<L, SharedLock>>(p);
+    else use_half<DataOps<L, NoLock>>(p);
+  }
+  template <class Ops>
+  static void use_half(P& p) noexcept {
+    if (p.tx != nullptr && p.rx != nullptr) use<Ops>(p);
+    else if (p.tx != nullptr) use<TransmitOnly<Ops>>(p);
+    else if (p.rx != nullptr) use<ReceiveOnly<Ops>>(p);
+    else use<RefusingOps>(p);
   }
   template <class Ops>
   static void use(P& p) noexcept {
@@ -228,6 +235,7 @@ struct ControlOps {
   }
   // Another face of the same endpoint with its own default flags (fi_endpoint(3), fi_ep_alias).
   static int make_alias(P& p, struct fi_alias& alias) {
+    if (!p.enabled) return -FI_EOPBADSTATE;
     auto made = std::make_unique<P>();
     made->fid = p.fid;
     made->engine = p.engine;

@@ -428,4 +428,28 @@ struct RefusingOps {
       sizeof(fi_ops_atomic), no, no, no, no, no, no, no, no, no, no, no, no, no};
 };
 
+// Contexts have one half of the calls (fi_endpoint(3), scalable endpoints): the other half is refused.
+template <class Ops>
+struct TransmitOnly {
+  static inline const Refusal no{};
+  static inline fi_ops_msg msg_ops = {
+      sizeof(fi_ops_msg), no, no, no, Ops::send, Ops::sendv, Ops::sendmsg, Ops::inject, Ops::senddata,
+      Ops::injectdata};
+  static inline fi_ops_tagged tagged_ops = {
+      sizeof(fi_ops_tagged), no, no, no, Ops::tsend, Ops::tsendv, Ops::tsendmsg, Ops::tinject, Ops::tsenddata,
+      Ops::tinjectdata};
+  static inline fi_ops_rma& rma_ops = Ops::rma_ops;
+  static inline fi_ops_atomic& atomic_ops = Ops::atomic_ops;
+};
+template <class Ops>
+struct ReceiveOnly {
+  static inline const Refusal no{};
+  static inline fi_ops_msg msg_ops = {
+      sizeof(fi_ops_msg), Ops::recv, Ops::recvv, Ops::recvmsg, no, no, no, no, no, no};
+  static inline fi_ops_tagged tagged_ops = {
+      sizeof(fi_ops_tagged), Ops::trecv, Ops::trecvv, Ops::trecvmsg, no, no, no, no, no, no};
+  static inline fi_ops_rma& rma_ops = RefusingOps::rma_ops;
+  static inline fi_ops_atomic& atomic_ops = RefusingOps::atomic_ops;
+};
+
 }  // namespace weft::fi
