@@ -33,6 +33,16 @@ inline uint64_t ticks() noexcept {
 #endif
 }
 
+// Asks for a cache line that will be written soon, and for one that will be read soon. Never faults.
+[[gnu::always_inline]] inline void prefetch_for_write(const void* at) noexcept {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(at)));
+#else
+  __builtin_prefetch(at, 1, 3);
+#endif
+}
+[[gnu::always_inline]] inline void prefetch_for_read(const void* at) noexcept { __builtin_prefetch(at, 0, 3); }
+
 // Copies at most 64 bytes by overlapping moves: no call, at most two branches deep for the usual 8 bytes.
 [[gnu::always_inline]] inline void copy_small(void* to, const void* from, size_t bytes) noexcept {
   auto* t = static_cast<std::byte*>(to);

@@ -127,6 +127,9 @@ class Link {
                                                      const void* bytes) noexcept {
     if (peer.tx_next == peer.tx_end) [[unlikely]]
       return proto::SmallSend::Refused;  // send() looks for new credit
+    // In a burst the lines that come next are fetched early; a lone message must not pay for that.
+    if (++burst_ > lone_messages)
+      arch::prefetch_for_write(&peer.tx_slots[(peer.tx_next + write_ahead) % slot_count]);
     Slot& slot = peer.tx_slots[peer.tx_next % slot_count];
     slot.a = head.a;
     std::byte* to = slot.payload.data();
@@ -150,6 +153,7 @@ class Link {
     for (size_t i = 0; i < active_count_; ++i) taken += drain(*active_[i], handler, frames_per_poll);
     if (header_->attention.load(std::memory_order_relaxed) != 0) [[unlikely]]
       taken += attend(handler);
+    if (taken != 0) burst_ = 0;
     if (taken == 0) {
       if (++idle_polls_ >= idle_polls_per_look) [[unlikely]] {
         idle_polls_ = 0;
@@ -181,6 +185,9 @@ class Link {
   static constexpr uint32_t idle_polls_per_look = 2048;
   static constexpr uint32_t busy_polls_per_look = 1U << 18;
   static constexpr size_t active_max = 16;
+  static constexpr size_t write_ahead = 16;  // slots
+  static constexpr size_t read_ahead = 8;
+  static constexpr uint32_t lone_messages = 2;
 
   // True: the peer looks at this ring in every poll.
   [[gnu::always_inline]] bool publish(Peer& peer, Slot& slot, const wire::FrameHead& head,
@@ -204,6 +211,7 @@ class Link {
       Slot& slot = peer.rx_slots[peer.rx_next % slot_count];
       const Lead lead = slot.lead.load(std::memory_order_acquire);
       if (static_cast<uint8_t>(lead) != lap_of(peer.rx_next)) break;
+      if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(peer.rx_next + read_ahead) % slot_count]);
       wire::FrameHead head{static_cast<wire::FrameKind>(static_cast<uint8_t>(lead >> 8)),
                            static_cast<uint8_t>(lead >> 16),
                            static_cast<uint8_t>(lead >> 24),
@@ -334,6 +342,7 @@ class Link {
   std::array<Peer*, active_max> active_{};
   uint32_t idle_polls_ = 0;
   uint32_t busy_polls_ = 0;
+  uint32_t burst_ = 0;  // frames sent since one came in
 
   // --- cold below this line ---
   Events* events_ = nullptr;
