@@ -41,7 +41,9 @@ inline uint64_t ticks() noexcept {
   __builtin_prefetch(at, 1, 3);
 #endif
 }
-[[gnu::always_inline]] inline void prefetch_for_read(const void* at) noexcept { __builtin_prefetch(at, 0, 3); }
+[[gnu::always_inline]] inline void prefetch_for_read(const void* at) noexcept {
+  __builtin_prefetch(at, 0, 3);
+}
 
 // Copies at most 64 bytes by overlapping moves: no call, at most two branches deep for the usual 8 bytes.
 [[gnu::always_inline]] inline void copy_small(void* to, const void* from, size_t bytes) noexcept {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <complex>
 #include <cstring>
 #include <limits>
@@ -153,7 +154,8 @@ T any_value(std::mt19937_64& random) {
 template <class T>
 bool same(const T& a, const T& b) {
   if constexpr (is_complex<T>) return same(a.real(), b.real()) && same(a.imag(), b.imag());
-  else if constexpr (is_real<T>) return (a != a && b != b) || (a == b && std::signbit(a) == std::signbit(b));
+  else if constexpr (is_real<T>)
+    return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b));
   else return a == b;
 }
 

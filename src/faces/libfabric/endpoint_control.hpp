@@ -259,7 +259,7 @@ struct ControlOps {
     }
     hold(p.users);
     *alias.fid = &made->fid.fid;
-    made.release();
+    (void)made.release();
     return 0;
   }
   static int control(::fid* fid, int command, void* arg) {

@@ -42,6 +42,7 @@ TEST_F(Trigger, TwoThreadsAddWhileAThirdDrives) {
   }
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
+  threads.reserve(2);
   for (int t = 0; t < 2; ++t)
     threads.emplace_back([&] {
       for (size_t i = 0; i < count / 2; ++i) fi_cntr_add(trigger, 1);

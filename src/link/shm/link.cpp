@@ -483,14 +483,17 @@ void Link::take_notes() noexcept {
     const int got = os::receive_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), datagram);
     if (got <= 0) return;
     const bool same_user = datagram.uid == ::getuid() || datagram.uid == 0 || ::getuid() == 0;
-    if (datagram.bytes != sizeof(note) || note.magic != region_magic || note.version != layout_version) continue;
+    if (datagram.bytes != sizeof(note) || note.magic != region_magic || note.version != layout_version)
+      continue;
     if (!same_user) {
-      warn(warned_user, "a greeting from another user was dropped: shared memory joins processes of one user (or root)");
+      warn(warned_user,
+           "a greeting from another user was dropped: shared memory joins processes of one user (or root)");
       continue;
     }
     if (note.address.back() != 0 || note.address.front() == 0) continue;
     if (note.kind != NoteKind::Wake && !datagram.fds[0]) {
-      warn(warned_descriptors, "a greeting came without its memory: this process is out of file descriptors (ulimit -n)");
+      warn(warned_descriptors,
+           "a greeting came without its memory: this process is out of file descriptors (ulimit -n)");
       continue;
     }
     try {

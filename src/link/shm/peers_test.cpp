@@ -194,7 +194,7 @@ TEST(ShmLink, ARestartedPeerIsNotTakenForTheDeadOne) {
         Peer* to_a = b.connect(a);
         (void)b.send(*to_a, id, pattern(id, 8));
         (void)!::write(up[1], "x", 1);
-        while (stays) b.link.poll(b);
+        while (stays) b.link.poll(b);  // NOLINT(bugprone-infinite-loop): until it is killed
         ::pause();
         return 0;
       });
@@ -455,6 +455,7 @@ TEST(ShmLink, ADeathWakes) {
 size_t blocks_of(const Node& node) {
   int pid = 0;
   int fd = -1;
+  // NOLINTNEXTLINE(cert-err34-c): our own text
   if (std::sscanf(node.name().c_str(), "fi_shm://%d:%d:", &pid, &fd) != 2) return 0;
   struct stat status {};
   return ::fstat(fd, &status) == 0 ? static_cast<size_t>(status.st_blocks) * 512 : 0;

@@ -151,11 +151,11 @@ class World final : public Watcher {
     node.tx.reads = &node.reads;
     node.tx.writes = &node.writes;
     node.tx.settle();
-    for (uint8_t i = 0; i < (bits_ == 0 ? 1 : contexts_max); ++i) {
+    for (size_t i = 0; i < (bits_ == 0 ? 1 : contexts_max); ++i) {
       node.sides.push_back(std::make_unique<Side>());
       Side& side = *node.sides.back();
       side.node = size_t(id);
-      side.index = i;
+      side.index = static_cast<uint8_t>(i);
       side.context = std::make_unique<RxContext>(i, limits.receive_size, net_.random());
       side.context->cq = &node.rx_cq;
       side.context->directed = directed_;
