@@ -69,8 +69,12 @@ struct Opener {
       name.assign(static_cast<const char*>(info.src_addr), info.src_addrlen);
       name.resize(::strnlen(name.data(), name.size()));
     }
-    if constexpr (requires { port->engine->link().set_warning(nullptr); })
-      port->engine->link().set_warning([](const char* what) { log_warn("shm", FI_LOG_EP_CTRL, "%s", what); });
+    if constexpr (requires { port->engine->link().set_warning(nullptr, nullptr); })
+      port->engine->link().set_warning(
+          [](const void* who, const char* what) {
+            log_warn(static_cast<const Provider*>(who)->name, FI_LOG_EP_CTRL, "%s", what);
+          },
+          domain.provider);
     auto opened = port->engine->link().open(name, *port->engine);
     if (!opened) {
       log_warn(domain.provider->name, FI_LOG_EP_CTRL, "no endpoint: %s", opened.error().why.c_str());

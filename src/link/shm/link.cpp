@@ -455,7 +455,7 @@ void Link::greet(Peer& peer) noexcept { send_note(peer, NoteKind::Hello, true); 
 void Link::warn(uint32_t kind, const char* what) noexcept {
   if ((warned_ & kind) != 0 || on_warning_ == nullptr) return;
   warned_ |= kind;
-  on_warning_(what);
+  on_warning_(warning_context_, what);
 }
 
 void Link::read_socket() noexcept {

@@ -109,7 +109,10 @@ class Link {
   // Opens the endpoint under a name ("" chooses one). Errno EADDRINUSE when the name is taken.
   Result<void> open(std::string_view address, Events& events);
   // Who is told, in a sentence, of trouble that no call reports.
-  void set_warning(void (*on_warning)(const char* what)) noexcept { on_warning_ = on_warning; }
+  void set_warning(void (*on_warning)(const void* who, const char* what), const void* who) noexcept {
+    on_warning_ = on_warning;
+    warning_context_ = who;
+  }
   // False in a forked child: the endpoint is its parent's.
   bool belongs_here() const noexcept;
   // Tells the peers and lets go of everything.
@@ -368,7 +371,8 @@ class Link {
   uint64_t stale_ticks_ = 60'000;  // age of a stamp beyond which the sender is taken to be elsewhere
   static constexpr uint32_t warned_user = 1;
   static constexpr uint32_t warned_descriptors = 2;
-  void (*on_warning_)(const char* what) = nullptr;
+  void (*on_warning_)(const void* who, const char* what) = nullptr;
+  const void* warning_context_ = nullptr;
   uint32_t warned_ = 0;
   uint64_t probe_word_ = 0;
   int owner_pid_ = 0;
