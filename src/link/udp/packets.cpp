@@ -1,0 +1,128 @@
+// Paths and trains.
+#include "link/udp/packets.hpp"
+
+#include <netinet/in.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/hash.hpp"
+
+namespace weft::link::udp {
+
+Result<void> Packets::open(std::span<const std::byte> address, bool fragments) {
+  auto socket = os::open_udp(address, {fragments, buffer_bytes});
+  if (!socket) return socket.error();
+  auto own = os::udp_address(*socket);
+  if (!own) return own.error();
+  auto receiver = os::UdpReceiver::create();
+  if (!receiver) return receiver.error();
+  paths_.resize(paths);
+  receiver_.emplace(std::move(*receiver));
+  address_ = *own;
+  receive_buffer_bytes_ = os::udp_receive_buffer(*socket);
+  fragments_ = fragments;
+  socket_ = std::move(*socket);
+  return {};
+}
+
+void Packets::close() noexcept {
+  socket_.reset();
+  receiver_.reset();
+}
+
+// --- path MTU ---
+
+Packets::Path Packets::path_to(std::span<const std::byte> address) noexcept {
+  Path path;
+  if (address.size() == sizeof(sockaddr_in6)) {
+    sockaddr_in6 to;
+    std::memcpy(&to, address.data(), sizeof to);
+    std::memcpy(path.host.data(), &to.sin6_addr, sizeof to.sin6_addr);
+    path.scope = to.sin6_scope_id;
+  } else if (address.size() == sizeof(sockaddr_in)) {
+    sockaddr_in to;
+    std::memcpy(&to, address.data(), sizeof to);
+    path.host[0] = to.sin_addr.s_addr;
+  }
+  return path;
+}
+
+// The place of that host, filled.
+Packets::Path& Packets::place_of(std::span<const std::byte> address) noexcept {
+  Path path = path_to(address);
+  Path& place = paths_[hash_pair(path.host[0], path.host[1], path.scope) % paths];
+  if (place.bytes != 0 && place.host == path.host && place.scope == path.scope) return place;
+  const size_t bytes = os::udp_path_bytes(address);
+  path.bytes = static_cast<uint32_t>(bytes != 0 ? bytes : unknown_path_bytes);
+  place = path;
+  return place;
+}
+
+size_t Packets::packet_bytes_max(std::span<const std::byte> address) noexcept {
+  return place_of(address).bytes;
+}
+
+// --- sending ---
+
+int Packets::try_send(std::span<const std::byte> address, const iovec* parts, size_t count) noexcept {
+  const int status = os::send_udp(socket_, address, parts, count, 0);
+  if (status == 0) return 0;
+  if (status == -EMSGSIZE) place_of(address).bytes = 0;
+  return status == -ENOBUFS ? -EAGAIN : status;
+}
+
+static bool not_segmented(int status) noexcept {
+  return status == -EINVAL || status == -EIO || status == -EMSGSIZE || status == -EOPNOTSUPP ||
+         status == -ENOPROTOOPT;
+}
+
+// Sends [offset, offset + bytes) of `parts`, in packets of packet_bytes. At most parts_max parts, like the kernel itself.
+int Packets::send_pieces(std::span<const std::byte> address, const iovec* parts, size_t count, size_t offset,
+                         size_t bytes, size_t packet_bytes) noexcept {
+  constexpr size_t parts_max = 128;
+  std::array<iovec, parts_max> piece;
+  size_t pieces = 0;
+  size_t left = bytes;
+  for (size_t i = 0; i < count && left != 0; ++i) {
+    if (offset >= parts[i].iov_len) {
+      offset -= parts[i].iov_len;
+      continue;
+    }
+    if (pieces == parts_max) return -EMSGSIZE;
+    const size_t n = std::min(left, parts[i].iov_len - offset);
+    piece[pieces++] = {static_cast<std::byte*>(parts[i].iov_base) + offset, n};
+    offset = 0;
+    left -= n;
+  }
+  if (bytes <= packet_bytes) return try_send(address, piece.data(), pieces);
+  const int status = os::send_udp(socket_, address, piece.data(), pieces, packet_bytes);
+  return status == -ENOBUFS ? -EAGAIN : status;
+}
+
+bool Packets::send_train(std::span<const std::byte> address, const iovec* parts, size_t count,
+                         size_t packet_bytes) noexcept {
+  size_t total = 0;
+  for (size_t i = 0; i < count; ++i) total += parts[i].iov_len;
+  if (packet_bytes == 0) return true;
+  Path& path = place_of(address);
+  const size_t packets = std::clamp<size_t>(train_bytes_max / packet_bytes, 1, train_packets_max);
+  bool any = false;
+  for (size_t at = 0; at < total;) {
+    const size_t bytes = std::min((path.segmentation ? packets : 1) * packet_bytes, total - at);
+    const int status = bytes == total && bytes > packet_bytes
+                           ? os::send_udp(socket_, address, parts, count, packet_bytes)
+                           : send_pieces(address, parts, count, at, bytes, packet_bytes);
+    if (status == -EAGAIN || status == -ENOBUFS) return any;
+    if (bytes > packet_bytes && not_segmented(status)) {
+      // No checksum offload below, an old kernel: packet by packet from now on. A packet above the path MTU says so again by itself.
+      path.segmentation = false;
+      continue;
+    }
+    any = true;
+    at += bytes;
+  }
+  return true;
+}
+
+}  // namespace weft::link::udp

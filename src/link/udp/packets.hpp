@@ -1,0 +1,112 @@
+// The PacketLink over one UDP socket: a packet is a datagram, with nothing added, so that any UDP program can be the other side.
+// Must not know what is in the packets.
+//
+// Speed comes from the number of packets in one system call: trains go out by UDP_SEGMENT, packets of one sender come in joined by UDP_GRO and
+// are shown one by one where they lie.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.hpp"
+#include "os/udp_socket.hpp"
+#include "proto/reliable/packet_link.hpp"
+
+namespace weft::link::udp {
+
+class Packets {
+ public:
+  static constexpr size_t address_length = os::UdpAddress::size_max;
+  // A train has at most 64 packets (the least that kernels with UDP_SEGMENT take). Beyond train_bytes_max it costs a second system call.
+  static constexpr size_t train_packets_max = 64;
+  static constexpr size_t train_bytes_max = 65000;
+  static constexpr size_t buffer_bytes = size_t{8} << 20;
+
+  Packets() = default;
+  Packets(const Packets&) = delete;
+  Packets& operator=(const Packets&) = delete;
+  ~Packets() { close(); }
+
+  // `address` is a sockaddr_in or sockaddr_in6; a zero port or host is chosen by the system. With `fragments`, packets above the path MTU
+  // travel in IP fragments.
+  Result<void> open(std::span<const std::byte> address, bool fragments = false);
+  void close() noexcept;
+  std::span<const std::byte> address() const noexcept { return address_.span(); }
+  // What the kernel keeps for us until we poll, its bookkeeping included: who sends more than that unasked loses it.
+  size_t receive_buffer_bytes() const noexcept { return receive_buffer_bytes_; }
+
+  size_t packet_bytes_max(std::span<const std::byte> address) noexcept;
+
+  // 0, or a negative errno: -EAGAIN is "no room now", -EMSGSIZE tells that packet_bytes_max() has changed.
+  int try_send(std::span<const std::byte> address, const iovec* parts, size_t count) noexcept;
+  // A packet that cannot reach its destination is lost, as it would be on the way.
+  bool send(std::span<const std::byte> address, const iovec* parts, size_t count) noexcept {
+    return try_send(address, parts, count) != -EAGAIN;
+  }
+  // When the kernel has room for the first packets only, the others are lost.
+  bool send_train(std::span<const std::byte> address, const iovec* parts, size_t count,
+                  size_t packet_bytes) noexcept;
+
+  template <class Handler>
+  int poll(Handler& handler) noexcept {
+    const size_t batches = receiver_->receive(socket_);
+    int packets = 0;
+    for (size_t i = 0; i < batches; ++i) {
+      const os::UdpReceiver::Batch batch = receiver_->batch(i);
+      if (batch.segment == 0) {
+        handler.on_packet(batch.source, batch.bytes);
+        ++packets;
+        continue;
+      }
+      for (size_t at = 0; at < batch.bytes.size(); at += batch.segment) {
+        handler.on_packet(batch.source,
+                          batch.bytes.subspan(at, std::min(batch.segment, batch.bytes.size() - at)));
+        ++packets;
+      }
+    }
+    return packets;
+  }
+
+  // Sleeping: readable whenever there is a packet.
+  int wait_fd() const noexcept { return socket_.get(); }
+  bool arm() const noexcept { return true; }
+  void disarm() const noexcept {}
+
+  // Multicast: 0 or a negative errno.
+  int join(std::span<const std::byte> group) noexcept { return os::join_group(socket_, group); }
+  int leave(std::span<const std::byte> group) noexcept { return os::leave_group(socket_, group); }
+
+ private:
+  // Path MTUs by host, in a table where a host has one place.
+  struct Path {
+    std::array<uint64_t, 2> host{};
+    uint32_t scope = 0;
+    uint32_t bytes = 0;        // 0: empty
+    bool segmentation = true;  // until the kernel says no
+  };
+  static constexpr size_t paths = 256;
+  static constexpr size_t unknown_path_bytes = 1200;  // every IPv6 path takes it, and nearly every IPv4 path
+
+  static Path path_to(std::span<const std::byte> address) noexcept;
+  Path& place_of(std::span<const std::byte> address) noexcept;
+  int send_pieces(std::span<const std::byte> address, const iovec* parts, size_t count, size_t offset,
+                  size_t bytes, size_t packet_bytes) noexcept;
+
+  os::Fd socket_;
+  std::optional<os::UdpReceiver> receiver_;
+  os::UdpAddress address_;
+  size_t receive_buffer_bytes_ = 0;
+  bool fragments_ = false;
+  std::vector<Path> paths_;
+};
+
+static_assert(proto::PacketLink<Packets> && proto::HasPacketTrains<Packets>);
+
+}  // namespace weft::link::udp

@@ -1,0 +1,185 @@
+// Packets over real sockets: trains, joined packets, plain UDP programs on the other side, path MTU, closed ports.
+#include "link/udp/packets.hpp"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace weft::link::udp {
+namespace {
+
+std::vector<std::byte> loopback_address(int family, uint16_t port = 0) {
+  std::vector<std::byte> bytes;
+  if (family == AF_INET) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    bytes.resize(sizeof address);
+    std::memcpy(bytes.data(), &address, sizeof address);
+  } else {
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_port = htons(port);
+    address.sin6_addr = in6addr_loopback;
+    bytes.resize(sizeof address);
+    std::memcpy(bytes.data(), &address, sizeof address);
+  }
+  return bytes;
+}
+
+struct Taken {
+  std::vector<std::string> packets;
+  std::vector<std::byte> source;
+  void on_packet(std::span<const std::byte> from, std::span<const std::byte> packet) noexcept {
+    source.assign(from.begin(), from.end());
+    packets.emplace_back(reinterpret_cast<const char*>(packet.data()), packet.size());
+  }
+};
+
+// Until `count` packets are there, or nothing has come for a second.
+void take(Packets& link, Taken& taken, size_t count) {
+  while (taken.packets.size() < count) {
+    pollfd waiting{link.wait_fd(), POLLIN, 0};
+    if (link.poll(taken) == 0 && ::poll(&waiting, 1, 1000) == 0) return;
+  }
+}
+
+iovec part_of(const std::string& text) { return {const_cast<char*>(text.data()), text.size()}; }
+
+class OverFamily : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    const auto own = loopback_address(GetParam());
+    if (auto opened = a.open(own); !opened) GTEST_SKIP() << opened.error().why;
+    ASSERT_TRUE(b.open(own));
+  }
+  Packets a;
+  Packets b;
+};
+
+TEST_P(OverFamily, APacketArrivesAsItIsWithItsSource) {
+  const std::string one = "hello, ";
+  const std::string two = "world";
+  const iovec parts[] = {part_of(one), part_of(two)};
+  ASSERT_TRUE(a.send(b.address(), parts, 2));
+  Taken taken;
+  take(b, taken, 1);
+  ASSERT_EQ(taken.packets.size(), 1u);
+  EXPECT_EQ(taken.packets[0], "hello, world");
+  EXPECT_TRUE(std::ranges::equal(taken.source, a.address()));
+}
+
+TEST_P(OverFamily, EmptyPacketsArePackets) {
+  ASSERT_TRUE(a.send(b.address(), nullptr, 0));
+  Taken taken;
+  take(b, taken, 1);
+  ASSERT_EQ(taken.packets.size(), 1u);
+  EXPECT_EQ(taken.packets[0], "");
+}
+
+TEST_P(OverFamily, ATrainArrivesPacketByPacket) {
+  for (const size_t packet : {1u, 9u, 1000u, 1400u, 8000u, 30000u}) {
+    std::string bytes(packet * 20 + packet / 2, 0);
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 + i / 251);
+    const std::string head = bytes.substr(0, 5);
+    const std::string rest = bytes.substr(5);
+    const iovec parts[] = {part_of(head), part_of(rest)};
+    ASSERT_TRUE(a.send_train(b.address(), parts, 2, packet));
+    Taken taken;
+    const size_t count = (bytes.size() + packet - 1) / packet;
+    take(b, taken, count);
+    ASSERT_EQ(taken.packets.size(), count) << packet;
+    for (size_t i = 0; i < count; ++i)
+      EXPECT_EQ(taken.packets[i], bytes.substr(i * packet, packet)) << packet << ' ' << i;
+  }
+}
+
+TEST_P(OverFamily, TheLargestPacketFitsAndALargerOneDoesNot) {
+  const size_t most = a.packet_bytes_max(b.address());
+  ASSERT_GT(most, 1000u);
+  const std::string bytes(most + 1, 'x');
+  const iovec fits{const_cast<char*>(bytes.data()), most};
+  EXPECT_EQ(a.try_send(b.address(), &fits, 1), 0);
+  const iovec above = part_of(bytes);
+  EXPECT_EQ(a.try_send(b.address(), &above, 1), -EMSGSIZE);
+  Taken taken;
+  take(b, taken, 1);
+  ASSERT_EQ(taken.packets.size(), 1u);
+  EXPECT_EQ(taken.packets[0].size(), most);
+}
+
+TEST_P(OverFamily, AClosedPortDoesNotDisturbTheSocket) {
+  const std::vector<std::byte> gone(b.address().begin(), b.address().end());
+  b.close();
+  const std::string text = "anybody?";
+  const iovec part = part_of(text);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(a.send(gone, &part, 1));
+  Taken taken;
+  EXPECT_EQ(a.poll(taken), 0);
+  ASSERT_TRUE(a.send(a.address(), &part, 1));
+  take(a, taken, 1);
+  EXPECT_EQ(taken.packets.size(), 1u);
+}
+
+TEST_P(OverFamily, APlainSocketTalksToIt) {
+  const int plain = ::socket(GetParam(), SOCK_DGRAM, 0);
+  const auto to = a.address();
+  ASSERT_EQ(
+      ::sendto(plain, "plain", 5, 0, reinterpret_cast<const sockaddr*>(to.data()), socklen_t(to.size())), 5);
+  Taken taken;
+  take(a, taken, 1);
+  ASSERT_EQ(taken.packets.size(), 1u);
+  EXPECT_EQ(taken.packets[0], "plain");
+  const std::string answer = "answer";
+  const iovec part = part_of(answer);
+  // The plain socket is bound to the wildcard, and its packets carry the loopback address.
+  ASSERT_TRUE(a.send(taken.source, &part, 1));
+  char buffer[16] = {};
+  EXPECT_EQ(::recv(plain, buffer, sizeof buffer, 0), 6);
+  EXPECT_STREQ(buffer, "answer");
+  ::close(plain);
+}
+
+TEST_P(OverFamily, ManySendersAreTakenInOneGo) {
+  const std::string text = "x";
+  const iovec part = part_of(text);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE((i % 2 == 0 ? a : b).send(a.address(), &part, 1));
+  Taken taken;
+  take(a, taken, 100);
+  EXPECT_EQ(taken.packets.size(), 100u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ip, OverFamily, testing::Values(AF_INET, AF_INET6),
+                         [](const auto& kind) { return kind.param == AF_INET ? "v4" : "v6"; });
+
+TEST(Packets, ASocketOnAllInterfacesHasAnAddressThatWorks) {
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  Packets a;
+  Packets b;
+  ASSERT_TRUE(a.open(std::as_bytes(std::span(&any, 1))));
+  ASSERT_TRUE(b.open(std::as_bytes(std::span(&any, 1))));
+  const std::string text = "here";
+  const iovec part = part_of(text);
+  ASSERT_TRUE(a.send(b.address(), &part, 1));
+  Taken taken;
+  take(b, taken, 1);
+  ASSERT_EQ(taken.packets.size(), 1u);
+  EXPECT_TRUE(std::ranges::equal(taken.source, a.address()));
+}
+
+TEST(Packets, OtherAddressesAreRefused) {
+  Packets link;
+  const std::byte junk[7] = {};
+  EXPECT_FALSE(link.open(junk));
+}
+
+}  // namespace
+}  // namespace weft::link::udp

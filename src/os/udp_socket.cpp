@@ -1,0 +1,321 @@
+// udp(7), ip(7), ipv6(7), cmsg(3), getifaddrs(3). Linux 4.18 (UDP_SEGMENT) and 5.0 (UDP_GRO); without them packets go one by one.
+#include "os/udp_socket.hpp"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace weft::os {
+namespace {
+
+// IPv4 counts its own head of 20 bytes in the 16-bit length, IPv6 does not; UDP's length has 16 bits with its head of 8.
+constexpr size_t udp_head = 8;
+constexpr size_t ipv4_head = 20;
+constexpr size_t ipv6_head = 40;
+constexpr size_t ipv4_payload_max = 0xffff - ipv4_head - udp_head;
+constexpr size_t ipv6_payload_max = 0xffff - udp_head;
+
+int family_of(std::span<const std::byte> address) noexcept {
+  sa_family_t family = AF_UNSPEC;
+  if (address.size() >= sizeof family) std::memcpy(&family, address.data(), sizeof family);
+  return family;
+}
+
+bool is_udp_address(std::span<const std::byte> address) noexcept {
+  const int family = family_of(address);
+  return (family == AF_INET && address.size() == sizeof(sockaddr_in)) ||
+         (family == AF_INET6 && address.size() == sizeof(sockaddr_in6));
+}
+
+Error system_error(const char* what) {
+  const int code = errno;
+  return Error{code, std::string(what) + ": " + std::strerror(code)};
+}
+
+void set(const Fd& socket, int level, int name, int value) noexcept {
+  (void)::setsockopt(socket.get(), level, name, &value, sizeof value);
+}
+
+// The privileged option goes beyond the system's limit, the other one up to it.
+void set_buffer(const Fd& socket, int forced, int plain, size_t bytes) noexcept {
+  const int value = static_cast<int>(std::min<size_t>(bytes, size_t{1} << 28));
+  if (::setsockopt(socket.get(), SOL_SOCKET, forced, &value, sizeof value) != 0)
+    set(socket, SOL_SOCKET, plain, value);
+}
+
+size_t payload_of(int family, size_t mtu) noexcept {
+  const size_t heads = udp_head + (family == AF_INET6 ? ipv6_head : ipv4_head);
+  const size_t most = family == AF_INET6 ? ipv6_payload_max : ipv4_payload_max;
+  return mtu <= heads ? 0 : std::min(mtu - heads, most);
+}
+
+struct Interfaces {
+  ifaddrs* list = nullptr;
+  Interfaces() noexcept { (void)::getifaddrs(&list); }
+  Interfaces(const Interfaces&) = delete;
+  Interfaces& operator=(const Interfaces&) = delete;
+  ~Interfaces() { ::freeifaddrs(list); }
+};
+
+bool is_link_local(const sockaddr* address) noexcept {
+  return address->sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+}
+
+// The host part of an address by which others know this host.
+void fill_host(sockaddr_storage& out) noexcept {
+  const Interfaces interfaces;
+  const ifaddrs* best = nullptr;
+  int best_rank = 0;
+  for (const ifaddrs* at = interfaces.list; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != out.ss_family || (at->ifa_flags & IFF_UP) == 0)
+      continue;
+    const bool loopback = (at->ifa_flags & IFF_LOOPBACK) != 0;
+    const int rank = loopback ? 1 : is_link_local(at->ifa_addr) ? 2 : 3;
+    if (rank > best_rank) {
+      best = at;
+      best_rank = rank;
+    }
+  }
+  if (best == nullptr) return;
+  if (out.ss_family == AF_INET) {
+    reinterpret_cast<sockaddr_in&>(out).sin_addr =
+        reinterpret_cast<const sockaddr_in*>(best->ifa_addr)->sin_addr;
+  } else {
+    const auto* from = reinterpret_cast<const sockaddr_in6*>(best->ifa_addr);
+    reinterpret_cast<sockaddr_in6&>(out).sin6_addr = from->sin6_addr;
+    reinterpret_cast<sockaddr_in6&>(out).sin6_scope_id = from->sin6_scope_id;
+  }
+}
+
+bool has_no_host(const sockaddr_storage& address) noexcept {
+  if (address.ss_family == AF_INET)
+    return reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr == htonl(INADDR_ANY);
+  return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
+}  // namespace
+
+Result<Fd> open_udp(std::span<const std::byte> address, const UdpOptions& options) {
+  if (!is_udp_address(address)) return Error{EINVAL, "the address is neither sockaddr_in nor sockaddr_in6"};
+  const int family = family_of(address);
+  Fd socket(::socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return system_error("no UDP socket");
+  if (options.buffer_bytes != 0) {
+    set_buffer(socket, SO_RCVBUFFORCE, SO_RCVBUF, options.buffer_bytes);
+    set_buffer(socket, SO_SNDBUFFORCE, SO_SNDBUF, options.buffer_bytes);
+  }
+  set(socket, IPPROTO_IP, IP_MTU_DISCOVER, options.fragments ? IP_PMTUDISC_WANT : IP_PMTUDISC_DO);
+  if (family == AF_INET6) {
+    set(socket, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    set(socket, IPPROTO_IPV6, IPV6_MTU_DISCOVER, options.fragments ? IPV6_PMTUDISC_WANT : IPV6_PMTUDISC_DO);
+  }
+  set(socket, SOL_UDP, UDP_GRO, 1);
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(address.data()),
+             static_cast<socklen_t>(address.size())) != 0)
+    return system_error("cannot bind the UDP socket");
+  return socket;
+}
+
+Result<UdpAddress> udp_address(const Fd& socket) {
+  sockaddr_storage bound{};
+  socklen_t length = sizeof bound;
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0)
+    return system_error("the UDP socket has no address");
+  if (has_no_host(bound)) fill_host(bound);
+  UdpAddress address;
+  address.length = static_cast<uint8_t>(std::min<size_t>(length, UdpAddress::size_max));
+  std::memcpy(address.bytes.data(), &bound, address.length);
+  return address;
+}
+
+size_t udp_receive_buffer(const Fd& socket) noexcept {
+  int bytes = 0;
+  socklen_t length = sizeof bytes;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &bytes, &length) != 0 || bytes < 0) return 0;
+  return static_cast<size_t>(bytes);
+}
+
+size_t udp_path_bytes(std::span<const std::byte> address) noexcept {
+  if (!is_udp_address(address)) return 0;
+  const int family = family_of(address);
+  const Fd probe(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!probe || ::connect(probe.get(), reinterpret_cast<const sockaddr*>(address.data()),
+                          static_cast<socklen_t>(address.size())) != 0)
+    return 0;
+  int mtu = 0;
+  socklen_t length = sizeof mtu;
+  const bool known = family == AF_INET6
+                         ? ::getsockopt(probe.get(), IPPROTO_IPV6, IPV6_MTU, &mtu, &length) == 0
+                         : ::getsockopt(probe.get(), IPPROTO_IP, IP_MTU, &mtu, &length) == 0;
+  return known && mtu > 0 ? payload_of(family, static_cast<size_t>(mtu)) : 0;
+}
+
+size_t udp_interface_bytes(int family) noexcept {
+  const Interfaces interfaces;
+  const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  size_t least = SIZE_MAX;
+  size_t loopback = 0;
+  for (const ifaddrs* at = interfaces.list; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != family || (at->ifa_flags & IFF_UP) == 0)
+      continue;
+    ifreq request{};
+    std::strncpy(request.ifr_name, at->ifa_name, sizeof request.ifr_name - 1);
+    if (::ioctl(any.get(), SIOCGIFMTU, &request) != 0 || request.ifr_mtu <= 0) continue;
+    const size_t bytes = payload_of(family, static_cast<size_t>(request.ifr_mtu));
+    if ((at->ifa_flags & IFF_LOOPBACK) != 0) loopback = bytes;
+    else least = std::min(least, bytes);
+  }
+  return least != SIZE_MAX ? least : loopback;
+}
+
+int send_udp(const Fd& socket, std::span<const std::byte> address, const iovec* parts, size_t count,
+             size_t segment_bytes) noexcept {
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(uint16_t))> control{};
+  msghdr message{};
+  message.msg_name = const_cast<std::byte*>(address.data());
+  message.msg_namelen = static_cast<socklen_t>(address.size());
+  message.msg_iov = const_cast<iovec*>(parts);
+  message.msg_iovlen = count;
+  if (segment_bytes != 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* entry = CMSG_FIRSTHDR(&message);
+    entry->cmsg_level = SOL_UDP;
+    entry->cmsg_type = UDP_SEGMENT;
+    entry->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+    const auto segment = static_cast<uint16_t>(segment_bytes);
+    std::memcpy(CMSG_DATA(entry), &segment, sizeof segment);
+  }
+  // An ICMP error about an earlier packet is reported by the next call, which then has sent nothing: once more.
+  for (int attempt = 0;; ++attempt) {
+    if (::sendmsg(socket.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return 0;
+    if (errno == EINTR || (errno == ECONNREFUSED && attempt < 4)) continue;
+    return -errno;
+  }
+}
+
+// --- receiving ---
+
+namespace {
+
+// One datagram at most, or what UDP_GRO joined, which an skb's 16-bit length bounds.
+constexpr size_t slot_bytes = size_t{1} << 16;
+// Slots begin in different sets of the first cache.
+constexpr size_t slot_stride = slot_bytes + 5 * 64;
+// When packets are large, fewer are taken in one call, so that they are still in the cache when they are looked at.
+constexpr size_t large_bytes = size_t{1} << 12;
+constexpr size_t large_batches = 4;
+
+}  // namespace
+
+struct UdpReceiver::State {
+  struct Slot {
+    alignas(8) std::array<std::byte, UdpAddress::size_max> source;
+    iovec part;
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control;
+  };
+  size_t ask = batches_max;
+  std::array<mmsghdr, batches_max> messages{};
+  std::array<Slot, batches_max> slots{};
+  std::unique_ptr<std::byte[]> memory;
+};
+
+void UdpReceiver::Deleter::operator()(State* state) const noexcept { delete state; }
+
+Result<UdpReceiver> UdpReceiver::create() {
+  UdpReceiver receiver;
+  receiver.state_.reset(new State);
+  State& state = *receiver.state_;
+  // Untouched memory costs nothing, so a receiver of small packets has a page for each slot.
+  state.memory.reset(new std::byte[batches_max * slot_stride]);
+  for (size_t i = 0; i < batches_max; ++i) {
+    State::Slot& slot = state.slots[i];
+    slot.part = {state.memory.get() + i * slot_stride, slot_bytes};
+    msghdr& message = state.messages[i].msg_hdr;
+    message.msg_name = slot.source.data();
+    message.msg_namelen = UdpAddress::size_max;
+    message.msg_iov = &slot.part;
+    message.msg_iovlen = 1;
+    message.msg_control = slot.control.data();
+    message.msg_controllen = slot.control.size();
+  }
+  return receiver;
+}
+
+size_t UdpReceiver::receive(const Fd& socket) noexcept {
+  State& state = *state_;
+  int got;
+  int attempt = 0;
+  do
+    got = ::recvmmsg(socket.get(), state.messages.data(), static_cast<unsigned>(state.ask), MSG_DONTWAIT,
+                     nullptr);
+  while (got < 0 && (errno == EINTR || errno == ECONNREFUSED) && ++attempt < 4);
+  if (got <= 0) return 0;
+  const auto count = static_cast<size_t>(got);
+  state.ask = state.messages[count - 1].msg_len >= large_bytes ? large_batches : batches_max;
+  return count;
+}
+
+UdpReceiver::Batch UdpReceiver::batch(size_t index) const noexcept {
+  msghdr& message = state_->messages[index].msg_hdr;
+  const size_t bytes = std::min<size_t>(state_->messages[index].msg_len, slot_bytes);
+  Batch batch{{static_cast<const std::byte*>(message.msg_name), message.msg_namelen},
+              {static_cast<const std::byte*>(message.msg_iov->iov_base), bytes},
+              0};
+  if (message.msg_controllen != 0) {
+    for (cmsghdr* entry = CMSG_FIRSTHDR(&message); entry != nullptr; entry = CMSG_NXTHDR(&message, entry)) {
+      if (entry->cmsg_level != SOL_UDP || entry->cmsg_type != UDP_GRO) continue;
+      int segment = 0;
+      std::memcpy(&segment, CMSG_DATA(entry), sizeof segment);
+      if (segment > 0 && static_cast<size_t>(segment) < bytes) batch.segment = static_cast<size_t>(segment);
+    }
+  }
+  // For the next call; the kernel has written the lengths that it used.
+  message.msg_namelen = UdpAddress::size_max;
+  message.msg_controllen = sizeof(State::Slot::control);
+  return batch;
+}
+
+// --- multicast ---
+
+namespace {
+
+int change_group(const Fd& socket, std::span<const std::byte> group, int ipv4_option,
+                 int ipv6_option) noexcept {
+  if (!is_udp_address(group)) return -EINVAL;
+  int status;
+  if (family_of(group) == AF_INET) {
+    sockaddr_in address;
+    std::memcpy(&address, group.data(), sizeof address);
+    ip_mreqn request{};
+    request.imr_multiaddr = address.sin_addr;
+    status = ::setsockopt(socket.get(), IPPROTO_IP, ipv4_option, &request, sizeof request);
+  } else {
+    sockaddr_in6 address;
+    std::memcpy(&address, group.data(), sizeof address);
+    ipv6_mreq request{};
+    request.ipv6mr_multiaddr = address.sin6_addr;
+    request.ipv6mr_interface = address.sin6_scope_id;
+    status = ::setsockopt(socket.get(), IPPROTO_IPV6, ipv6_option, &request, sizeof request);
+  }
+  return status == 0 ? 0 : -errno;
+}
+
+}  // namespace
+
+int join_group(const Fd& socket, std::span<const std::byte> group) noexcept {
+  return change_group(socket, group, IP_ADD_MEMBERSHIP, IPV6_ADD_MEMBERSHIP);
+}
+int leave_group(const Fd& socket, std::span<const std::byte> group) noexcept {
+  return change_group(socket, group, IP_DROP_MEMBERSHIP, IPV6_DROP_MEMBERSHIP);
+}
+
+}  // namespace weft::os

@@ -1,0 +1,81 @@
+// UDP sockets: many packets in one call (UDP_SEGMENT, UDP_GRO, recvmmsg(2)), path MTU, multicast. Must not know what is in the packets.
+//
+// Addresses are sockaddr_in (16 bytes) or sockaddr_in6 (28 bytes) as bytes, in the form that the kernel gives: unused fields are zero.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/result.hpp"
+#include "os/fd.hpp"
+
+namespace weft::os {
+
+struct UdpAddress {
+  static constexpr size_t size_max = 28;  // sockaddr_in6
+  alignas(8) std::array<std::byte, size_max> bytes{};
+  uint8_t length = 0;
+
+  std::span<const std::byte> span() const noexcept { return {bytes.data(), length}; }
+};
+
+struct UdpOptions {
+  bool fragments = false;   // packets above the path MTU travel in IP fragments; otherwise they are refused
+  size_t buffer_bytes = 0;  // of the kernel, each way; as much of it as we are allowed to have
+};
+
+// A non-blocking socket bound to `address`, whose port and host may be zero. An IPv6 socket takes IPv4-mapped addresses, too.
+Result<Fd> open_udp(std::span<const std::byte> address, const UdpOptions& options);
+// The address that a peer can send to: for a socket on all interfaces, that of the first interface which is up and not the loopback, or the
+// loopback's when there is no other.
+Result<UdpAddress> udp_address(const Fd& socket);
+// What the kernel gave: bytes of packets, with its bookkeeping, that it keeps until they are read.
+size_t udp_receive_buffer(const Fd& socket) noexcept;
+
+// The largest datagram that reaches `address` in one piece, as far as the kernel knows. 0: no route.
+size_t udp_path_bytes(std::span<const std::byte> address) noexcept;
+// The largest datagram that leaves every interface that is up in one piece; the loopback counts only when it is alone.
+size_t udp_interface_bytes(int family) noexcept;
+
+// Sends one datagram, or, when segment_bytes is not 0, as many as parts have bytes for, the last one shorter. 0 or a negative errno:
+// -EAGAIN, -EMSGSIZE (the path MTU), -EINVAL or -EIO (segmentation is not possible here), -ENETUNREACH ...
+int send_udp(const Fd& socket, std::span<const std::byte> address, const iovec* parts, size_t count,
+             size_t segment_bytes) noexcept;
+
+// Takes what the socket has, without waiting.
+class UdpReceiver {
+ public:
+  static constexpr size_t batches_max = 32;
+
+  // What one receive gave: one datagram, or several of one sender, each `segment` bytes long, the last one may be shorter.
+  struct Batch {
+    std::span<const std::byte> source;
+    std::span<const std::byte> bytes;
+    size_t segment;  // 0: one datagram
+  };
+
+  static Result<UdpReceiver> create();
+  // How many batches there are now; 0 when nothing is there. They stay valid until the next call.
+  size_t receive(const Fd& socket) noexcept;
+  Batch batch(size_t index) const noexcept;
+
+ private:
+  struct State;
+  struct Deleter {
+    void operator()(State* state) const noexcept;
+  };
+  UdpReceiver() = default;
+  std::unique_ptr<State, Deleter> state_;
+};
+
+// Multicast: takes part in a group on the interface that the system chooses, or the address's scope names. 0 or a negative errno.
+int join_group(const Fd& socket, std::span<const std::byte> group) noexcept;
+int leave_group(const Fd& socket, std::span<const std::byte> group) noexcept;
+
+}  // namespace weft::os
