@@ -1,7 +1,11 @@
 // Addresses of providers that stay on one machine. Must not know links.
 #pragma once
 
+#include <rdma/fabric.h>
+
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,5 +20,24 @@ namespace weft::providers {
 Result<std::vector<std::byte>> resolve_local(const char* node, const char* service, bool source,
                                              size_t address_bytes);
 std::string local_to_string(const void* bytes, size_t address_bytes);
+
+// The functions about addresses of a provider on one machine over `Link`.
+template <class Link>
+struct LocalAddresses {
+  static constexpr std::array<uint32_t, 1> formats = {FI_ADDR_STR};
+
+  static constexpr size_t addrlen(uint32_t format) noexcept {
+    return format == FI_ADDR_STR ? Link::address_length : 0;
+  }
+  static bool available(uint32_t) noexcept { return true; }
+  static Result<std::vector<std::byte>> resolve(uint32_t, const char* node, const char* service,
+                                                bool source) {
+    return resolve_local(node, service, source, Link::address_length);
+  }
+  static bool normalise(uint32_t, std::byte* bytes) { return !to_string(FI_ADDR_STR, bytes).empty(); }
+  static std::string to_string(uint32_t, const void* bytes) {
+    return local_to_string(bytes, Link::address_length);
+  }
+};
 
 }  // namespace weft::providers

@@ -30,25 +30,26 @@ struct Candidate {
 };
 
 Candidate candidate(const Domain& domain, const void* bytes) {
-  const size_t len = domain.provider->addrlen;
+  const size_t len = domain.addrlen;
   Candidate result;
   const bool text = domain.addr_format == FI_ADDR_STR;
   const size_t used = text ? strnlen(static_cast<const char*>(bytes), len) : len;
   result.address = core::Address(bytes, used);
   result.address.len = uint8_t(len);
-  if (used == 0 || domain.provider->to_string(result.address.bytes.data()).empty()) result.error = FI_EINVAL;
+  if (used == 0 || !domain.provider->normalise(domain.addr_format, result.address.bytes.data()))
+    result.error = FI_EINVAL;
   return result;
 }
 
 Candidate resolve(const Domain& domain, const char* node, const char* service) {
-  Result<std::vector<std::byte>> bytes = domain.provider->resolve(node, service, false);
+  Result<std::vector<std::byte>> bytes = domain.provider->resolve(domain.addr_format, node, service, false);
   if (!bytes) {
     log_warn(domain.provider->name, FI_LOG_AV, "node %s service %s: %s", node == nullptr ? "(none)" : node,
              service == nullptr ? "(none)" : service, bytes.error().why.c_str());
     return {{}, bytes.error().code};
   }
   Candidate result{core::Address(bytes->data(), bytes->size()), 0};
-  if (bytes->size() != domain.provider->addrlen) result.error = FI_EINVAL;
+  if (bytes->size() != domain.addrlen) result.error = FI_EINVAL;
   return result;
 }
 
@@ -136,8 +137,7 @@ int av_insert(fid_av* fid, const void* addr, size_t count, fi_addr_t* out, uint6
       return refuse(av, FI_EINVAL, "fi_av_insert", "count is above 16777216");
     std::vector<Candidate> addresses(count);
     for (size_t i = 0; i < count; ++i) {
-      addresses[i] =
-          candidate(av.domain, static_cast<const std::byte*>(addr) + i * av.domain.provider->addrlen);
+      addresses[i] = candidate(av.domain, static_cast<const std::byte*>(addr) + i * av.domain.addrlen);
     }
     return insert_all(av, addresses, out, flags, context);
   });
@@ -235,7 +235,8 @@ const char* av_straddr(fid_av* fid, const void* addr, char* buf, size_t* len) {
   if (addr == nullptr || len == nullptr) return nullptr;
   try {
     const Domain& domain = self(fid).domain;
-    const std::string text = domain.provider->to_string(candidate(domain, addr).address.bytes.data());
+    const std::string text =
+        domain.provider->to_string(domain.addr_format, candidate(domain, addr).address.bytes.data());
     if (buf != nullptr && *len != 0) std::snprintf(buf, *len, "%s", text.c_str());
     *len = text.size() + 1;
     return buf;

@@ -181,7 +181,8 @@ Domain::Domain(Fabric& of, const fi_info& info)
       attr(*info.domain_attr),
       mr_mode(mr_mode_bits(info.domain_attr->mr_mode)),
       threading(info.domain_attr->threading),
-      addr_format(info.addr_format),
+      addr_format(info.addr_format != FI_FORMAT_UNSPEC ? info.addr_format : provider->offers()->addr_format),
+      addrlen(provider->addrlen(addr_format)),
       regions(table_mode(*info.domain_attr), os::random_bytes),
       work(std::make_unique<WorkQueue>(*this)) {
   lock.enabled = needs_lock(threading) || (threading == FI_THREAD_COMPLETION && shares_contexts(info));
@@ -191,7 +192,6 @@ Domain::Domain(Fabric& of, const fi_info& info)
   attr.name = nullptr;
   attr.auth_key = nullptr;
   attr.auth_key_size = 0;
-  if (addr_format == FI_FORMAT_UNSPEC) addr_format = provider->addr_format;
   fid.fid.fclass = FI_CLASS_DOMAIN;
   fid.fid.ops = &domain_fid_ops;
   fid.ops = &domain_ops;

@@ -358,13 +358,16 @@ struct ControlOps {
     if (p.engine == nullptr || p.owned_core == nullptr || address == nullptr) return -FI_EINVAL;
     if (p.enabled) return -FI_EOPBADSTATE;
     return no_throw([&] {
-      std::string name(static_cast<const char*>(address),
-                       ::strnlen(static_cast<const char*>(address), length));
-      if (name.empty() || p.domain->provider->to_string(padded(name).data()).empty()) return -FI_EINVAL;
+      std::vector<std::byte> bytes(p.domain->addrlen);
+      const std::string given = link_name(*p.domain, address, length);
+      const bool text = p.domain->addr_format == FI_ADDR_STR;
+      if (given.empty() || (text ? given.size() >= bytes.size() : length < bytes.size())) return -FI_EINVAL;
+      std::memcpy(bytes.data(), given.data(), std::min(given.size(), bytes.size()));
+      if (!p.domain->provider->normalise(p.domain->addr_format, bytes.data())) return -FI_EINVAL;
+      const std::string name = link_name(*p.domain, bytes.data(), bytes.size());
       std::scoped_lock guard(p.domain->lock);
       const auto own = p.engine->link().address();
-      const std::string before(reinterpret_cast<const char*>(own.data()),
-                               ::strnlen(reinterpret_cast<const char*>(own.data()), own.size()));
+      const std::string before = link_name(*p.domain, own.data(), own.size());
       p.engine->link().close();
       auto opened = p.engine->link().open(name, *p.engine);
       if (opened) return 0;
@@ -374,10 +377,11 @@ struct ControlOps {
       return -opened.error().code;
     });
   }
-  static std::vector<char> padded(const std::string& name) {
-    std::vector<char> bytes(std::max(L::address_length, name.size() + 1));
-    std::copy(name.begin(), name.end(), bytes.begin());
-    return bytes;
+  // An address as links take it: a text without its zeros, or all bytes.
+  static std::string link_name(const Domain& domain, const void* bytes, size_t length) {
+    const auto* first = static_cast<const char*>(bytes);
+    if (first == nullptr) return {};
+    return {first, domain.addr_format == FI_ADDR_STR ? ::strnlen(first, length) : length};
   }
 
   // --- closing ---

@@ -64,11 +64,9 @@ struct Opener {
     port->core->caps = port->caps;
     port->engine = &port->core->engine;
     port->engine->set_regions(&domain.regions);
-    std::string name;
-    if (info.src_addr != nullptr && info.src_addrlen != 0) {
-      name.assign(static_cast<const char*>(info.src_addr), info.src_addrlen);
-      name.resize(::strnlen(name.data(), name.size()));
-    }
+    const std::string name = Control::link_name(domain, info.src_addr, info.src_addrlen);
+    if constexpr (requires { port->engine->link().set_address_format(uint32_t{}); })
+      port->engine->link().set_address_format(domain.addr_format);
     if constexpr (requires { port->engine->link().set_warning(nullptr, nullptr); })
       port->engine->link().set_warning(
           [](const void* who, const char* what) {

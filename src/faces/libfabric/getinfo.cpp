@@ -69,35 +69,44 @@ std::string string_at(const void* bytes, size_t length) {
 }
 
 // An address from the hints: the provider's own form as it is, another spelling of a string address through
-// the provider.
-Result<std::vector<std::byte>> given_address(const Provider& provider, const char* attribute,
+// the provider. Others than strings may stand in a larger field (sockaddr_storage).
+Result<std::vector<std::byte>> given_address(const Provider& provider, uint32_t format, const char* attribute,
                                              const void* bytes, size_t length, bool source) {
-  if (length == provider.addrlen) {
-    const auto* first = static_cast<const std::byte*>(bytes);
-    return std::vector<std::byte>(first, first + length);
+  const size_t addrlen = provider.addrlen(format);
+  const auto* first = static_cast<const std::byte*>(bytes);
+  if (format != FI_ADDR_STR && length >= addrlen) {
+    std::vector<std::byte> address(first, first + addrlen);
+    if (provider.normalise(format, address.data())) return address;
+    return Error{FI_ENODATA, std::string(attribute) + ": no address of the format " +
+                                 value_text(format, FI_TYPE_ADDR_FORMAT)};
   }
-  if (length > 0 && provider.addr_format == FI_ADDR_STR)
-    return provider.resolve(string_at(bytes, length).c_str(), nullptr, source);
+  if (length == addrlen) return std::vector<std::byte>(first, first + length);
+  if (length > 0 && format == FI_ADDR_STR)
+    return provider.resolve(format, string_at(bytes, length).c_str(), nullptr, source);
   return Error{FI_ENODATA, std::string(attribute) + ": a length of " + std::to_string(length) +
                                " was given, " + provider.name + " has addresses of " +
-                               std::to_string(provider.addrlen)};
+                               std::to_string(addrlen)};
 }
 
 // fi_getinfo(3), "src_addr": node and service with FI_SOURCE, else the hints, else what the provider would
 // choose.
-Result<std::vector<std::byte>> source_address(const Provider& provider, const Request& request) {
-  if ((request.flags & FI_SOURCE) != 0) return provider.resolve(request.node, request.service, true);
+Result<std::vector<std::byte>> source_address(const Provider& provider, uint32_t format,
+                                              const Request& request) {
+  if ((request.flags & FI_SOURCE) != 0) return provider.resolve(format, request.node, request.service, true);
   if (request.hints != nullptr && request.hints->src_addr != nullptr)
-    return given_address(provider, "src_addr", request.hints->src_addr, request.hints->src_addrlen, true);
-  return provider.resolve(nullptr, nullptr, true);
+    return given_address(provider, format, "src_addr", request.hints->src_addr, request.hints->src_addrlen,
+                         true);
+  return provider.resolve(format, nullptr, nullptr, true);
 }
 
 // fi_getinfo(3), "dest_addr": node and service without FI_SOURCE, else the hints.
-Result<std::vector<std::byte>> destination_address(const Provider& provider, const Request& request) {
+Result<std::vector<std::byte>> destination_address(const Provider& provider, uint32_t format,
+                                                   const Request& request) {
   if ((request.flags & FI_SOURCE) == 0 && request.named())
-    return provider.resolve(request.node, request.service, false);
+    return provider.resolve(format, request.node, request.service, false);
   if (request.hints != nullptr && request.hints->dest_addr != nullptr)
-    return given_address(provider, "dest_addr", request.hints->dest_addr, request.hints->dest_addrlen, false);
+    return given_address(provider, format, "dest_addr", request.hints->dest_addr, request.hints->dest_addrlen,
+                         false);
   return std::vector<std::byte>{};
 }
 
@@ -106,10 +115,9 @@ void put_address(void** place, size_t* length, const std::vector<std::byte>& byt
 }
 
 Result<void> add_addresses(const Provider& provider, const Request& request, fi_info& answer) {
-  answer.addr_format = provider.addr_format;
-  auto source = source_address(provider, request);
+  auto source = source_address(provider, answer.addr_format, request);
   if (!source) return source.error();
-  auto destination = destination_address(provider, request);
+  auto destination = destination_address(provider, answer.addr_format, request);
   if (!destination) return destination.error();
   put_address(&answer.src_addr, &answer.src_addrlen, *source);
   put_address(&answer.dest_addr, &answer.dest_addrlen, *destination);
@@ -246,7 +254,7 @@ bool name_passes(const char* list, const char* name) noexcept {
 }
 
 // Flags that are not known are passed over: a later libfabric around the plugin sends private ones, and later
-// programs new ones. FI_NUMERICHOST has nothing to suppress, for no provider asks a name server.
+// programs new ones. FI_NUMERICHOST has nothing to suppress, for numbers are never looked up.
 int get_info(const Catalogue& catalogue, uint32_t version, const char* node, const char* service,
              uint64_t flags, const fi_info* hints, fi_info** info, Abi abi) noexcept {
   if (info == nullptr) return -FI_EINVAL;

@@ -150,8 +150,10 @@ TEST_F(Getinfo, AddressesOfTheHints) {
 TEST_F(Getinfo, AddressesThatDoNotResolve) {
   EXPECT_EQ(ask("nowhere"), -FI_ENODATA);
   EXPECT_NE(log_.find("node: there is no \"nowhere\""), std::string::npos) << log_;
-  first_.addr_format = FI_SOCKADDR_IN;
-  second_.addr_format = FI_SOCKADDR_IN;
+  first_.offers = second_.offers = [] {
+    static const MadeUpOffer offer(FI_SOCKADDR_IN);
+    return &offer.info;
+  };
   const InfoPtr hints = made_up_hints();
   ASSERT_TRUE(assign_bytes(&hints->dest_addr, &hints->dest_addrlen, "12345", 5));
   EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), -FI_ENODATA);

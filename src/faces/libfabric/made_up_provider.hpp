@@ -18,11 +18,11 @@ namespace weft::fi {
 
 // Offers are variables, so that a test may change one and see what the match says; each test makes its own.
 struct MadeUpOffer {
-  MadeUpOffer() {
+  explicit MadeUpOffer(uint32_t addr_format = FI_ADDR_STR) {
     info.caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_REMOTE_READ |
                 FI_REMOTE_WRITE | FI_SEND | FI_RECV | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE |
                 FI_SOURCE_ERR | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_FENCE | FI_TRIGGER | FI_RMA_EVENT;
-    info.addr_format = FI_ADDR_STR;
+    info.addr_format = addr_format;
     info.tx_attr = &tx;
     info.rx_attr = &rx;
     info.ep_attr = &ep;
@@ -83,7 +83,8 @@ inline const fi_info* made_up_offers() {
 constexpr size_t kMadeUpAddress = 32;
 
 // "made://node:service"; a node that is "nowhere" is not found.
-inline Result<std::vector<std::byte>> made_up_resolve(const char* node, const char* service, bool source) {
+inline Result<std::vector<std::byte>> made_up_resolve(uint32_t, const char* node, const char* service,
+                                                      bool source) {
   if (node == nullptr && service == nullptr) return std::vector<std::byte>{};
   if (node != nullptr && std::string_view(node) == "nowhere")
     return Error{FI_ENODATA, "node: there is no \"nowhere\""};
@@ -97,17 +98,18 @@ inline Result<std::vector<std::byte>> made_up_resolve(const char* node, const ch
 }
 
 inline Provider made_up_provider(const char* name = "cloth") {
-  return {.name = name,
-          .version = FI_VERSION(2, 1),
-          .offers = made_up_offers,
-          .addr_format = FI_ADDR_STR,
-          .addrlen = kMadeUpAddress,
-          .resolve = made_up_resolve,
-          .to_string = [](const void* bytes) { return std::string(static_cast<const char*>(bytes)); },
-          .endpoint = nullptr,
-          .scalable_endpoint = nullptr,
-          .stx = nullptr,
-          .srx = nullptr};
+  return {
+      .name = name,
+      .version = FI_VERSION(2, 1),
+      .offers = made_up_offers,
+      .addrlen = [](uint32_t) { return kMadeUpAddress; },
+      .resolve = made_up_resolve,
+      .normalise = [](uint32_t, std::byte*) { return true; },
+      .to_string = [](uint32_t, const void* bytes) { return std::string(static_cast<const char*>(bytes)); },
+      .endpoint = nullptr,
+      .scalable_endpoint = nullptr,
+      .stx = nullptr,
+      .srx = nullptr};
 }
 
 // Empty hints with all parts.

@@ -49,6 +49,20 @@ Result<uint64_t> context_caps(const Negotiation& talk, const char* attribute, ui
   return with_modifiers(asked & there, there) & there;
 }
 
+// What all offers of the provider have in one place, for a refusal.
+template <class Value>
+std::string offered_values(const Negotiation& talk, fi_type type, Value value) {
+  std::string values;
+  const auto add = [&](const fi_info& offer) {
+    const std::string text = value_text(value(offer), type);
+    if ((", " + values + ",").find(", " + text + ",") == std::string::npos)
+      values += (values.empty() ? "" : ", ") + text;
+  };
+  for (const fi_info* offer = talk.provider.offers(); offer != nullptr; offer = offer->next) add(*offer);
+  add(talk.offer);
+  return values;
+}
+
 // "prov_name" is not compared here; see getinfo.cpp.
 Result<void> match_address_format(const Negotiation& talk) {
   if (talk.hints == nullptr) return {};
@@ -56,7 +70,10 @@ Result<void> match_address_format(const Negotiation& talk) {
   const uint32_t there = talk.offer.addr_format;
   // FI_SOCKADDR stands for the family that is found at run time.
   if (asked == FI_SOCKADDR && (there == FI_SOCKADDR_IN || there == FI_SOCKADDR_IN6)) return {};
-  return same(talk, "addr_format", asked, there, FI_TYPE_ADDR_FORMAT);
+  if (asked == FI_FORMAT_UNSPEC || asked == there) return {};
+  return refuse(
+      talk, "addr_format", value_text(asked, FI_TYPE_ADDR_FORMAT),
+      offered_values(talk, FI_TYPE_ADDR_FORMAT, [](const fi_info& offer) { return offer.addr_format; }));
 }
 
 Result<void> match_name(const Negotiation& talk, const char* attribute, const char* asked,
@@ -88,12 +105,9 @@ Result<void> match_type(const Negotiation& talk) {
   const fi_ep_attr* hints = talk.hints != nullptr ? talk.hints->ep_attr : nullptr;
   const uint32_t asked = hints != nullptr ? raw(hints->type) : uint32_t{FI_EP_UNSPEC};
   if (asked == FI_EP_UNSPEC || asked == talk.offer.ep_attr->type) return {};
-  std::string types;
-  for (const fi_info* offer = talk.provider.offers(); offer != nullptr; offer = offer->next) {
-    const std::string type = value_text(offer->ep_attr->type, FI_TYPE_EP_TYPE);
-    if (types.find(type) == std::string::npos) types += (types.empty() ? "" : ", ") + type;
-  }
-  return refuse(talk, "ep_attr->type", value_text(asked, FI_TYPE_EP_TYPE), types);
+  return refuse(
+      talk, "ep_attr->type", value_text(asked, FI_TYPE_EP_TYPE),
+      offered_values(talk, FI_TYPE_EP_TYPE, [](const fi_info& offer) { return offer.ep_attr->type; }));
 }
 
 // What a person would ask first is checked first, so that its refusal is the one that is told.

@@ -98,6 +98,7 @@ struct Domain {
   int mr_mode;  // the same bits
   fi_threading threading;
   uint32_t addr_format;
+  size_t addrlen;  // of that format
   DomainLock lock;
   core::MemoryRegionTable regions;
   Users users{0};

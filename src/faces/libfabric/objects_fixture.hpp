@@ -73,7 +73,7 @@ inline const fi_info* made_up_offers() {
 }
 
 // "node" or "node:service"; a node that starts with '!' does not resolve.
-inline Result<std::vector<std::byte>> made_up_resolve(const char* node, const char* service, bool) {
+inline Result<std::vector<std::byte>> made_up_resolve(uint32_t, const char* node, const char* service, bool) {
   std::string text = node == nullptr ? "here" : node;
   if (text[0] == '!') return Error{FI_EADDRNOTAVAIL, "nobody is called " + text};
   if (service != nullptr) text += std::string(":") + service;
@@ -82,16 +82,19 @@ inline Result<std::vector<std::byte>> made_up_resolve(const char* node, const ch
   return bytes;
 }
 
-inline std::string made_up_text(const void* bytes) {
+inline std::string made_up_text(uint32_t, const void* bytes) {
   return "made-up://" + std::string(static_cast<const char*>(bytes),
                                     strnlen(static_cast<const char*>(bytes), made_up_addrlen));
 }
 
 inline int made_up_endpoint(Domain&, fi_info*, fid_ep**, void*) { return -FI_EOTHER; }
 
-inline const Provider made_up = {"made_up",       FI_VERSION(1, 0), made_up_offers, FI_ADDR_STR,
-                                 made_up_addrlen, made_up_resolve,  made_up_text,   made_up_endpoint,
-                                 nullptr,         nullptr,          nullptr};
+inline const Provider made_up = {"made_up",       FI_VERSION(1, 0),
+                                 made_up_offers,  [](uint32_t) { return made_up_addrlen; },
+                                 made_up_resolve, [](uint32_t, std::byte*) { return true; },
+                                 made_up_text,    made_up_endpoint,
+                                 nullptr,         nullptr,
+                                 nullptr};
 
 // An endpoint as queues see it: tests hand frames in, progress() turns them into completions.
 class FakeEndpoint final : public core::Progressor {

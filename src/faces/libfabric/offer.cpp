@@ -1,4 +1,4 @@
-// Attributes and limits of an RDM provider over the engine.
+// Attributes and limits of a provider over the engine.
 #include "faces/libfabric/offer.hpp"
 
 #include <rdma/fi_errno.h>
@@ -7,14 +7,15 @@
 
 namespace weft::fi {
 
-Offer::Offer(const char* provider, uint32_t version, uint32_t addr_format, uint32_t protocol)
+Offer::Offer(const char* provider, uint32_t version, const providers::EndpointKind& kind,
+             uint32_t addr_format)
     : name(provider) {
   constexpr uint64_t transmit_caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE |
                                      FI_FENCE | FI_TRIGGER | FI_NAMED_RX_CTX;
   constexpr uint64_t receive_caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ |
                                     FI_REMOTE_WRITE | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE |
                                     FI_SOURCE_ERR | FI_RMA_EVENT | FI_TRIGGER;
-  constexpr uint64_t domain_caps = FI_LOCAL_COMM | FI_SHARED_AV;
+  const uint64_t domain_caps = kind.reach | FI_SHARED_AV;
   constexpr uint64_t order = FI_ORDER_SAS | FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAR | FI_ORDER_WAW |
                              FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAR | FI_ORDER_RMA_WAW |
                              FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR |
@@ -40,9 +41,9 @@ Offer::Offer(const char* provider, uint32_t version, uint32_t addr_format, uint3
   rx.size = limits.receive_size;
   rx.iov_limit = proto::iov_max;
 
-  ep.type = FI_EP_RDM;
-  ep.protocol = protocol;
-  ep.protocol_version = 1;
+  ep.type = kind.type;
+  ep.protocol = kind.protocol;
+  ep.protocol_version = kind.protocol_version;
   ep.max_msg_size = SIZE_MAX / 2;
   ep.max_order_raw_size = 8192;
   ep.max_order_war_size = 8192;

@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <string>
 
+#include "providers/endpoint_kind.hpp"
+
 namespace weft::fi {
 
-// The maximal fi_info of an RDM provider over Engine, in static storage.
+// The maximal fi_info of one kind of endpoint over Engine, with one format of addresses, in static storage.
 struct Offer {
-  Offer(const char* name, uint32_t version, uint32_t addr_format, uint32_t protocol);
+  Offer(const char* name, uint32_t version, const providers::EndpointKind& kind, uint32_t addr_format);
   fi_info info{};
   fi_tx_attr tx{};
   fi_rx_attr rx{};

@@ -23,7 +23,7 @@ struct Provider {
   const char* name;  // "shm"; no semicolon, no colon
   uint32_t version;  // FI_VERSION(major, minor) of the provider itself
 
-  // The most it can do, one fi_info per endpoint type, most preferred first, linked by next, static storage.
+  // The most it can do, one fi_info per endpoint type and address format, most preferred first, linked by next, static storage.
   // prov_name is left null here; the face fills it in (and does not when it is loaded as a plugin). All five
   // attribute structures are there and have their real values, except where an offer states what may be asked
   // for:
@@ -39,16 +39,18 @@ struct Provider {
   // Parameters (param.hpp) are defined here, too, so that fi_getparams, which calls this, lists them.
   const fi_info* (*offers)();
 
-  // Addresses of this provider have a fixed length and one format.
-  uint32_t addr_format;  // FI_ADDR_STR ...
-  size_t addrlen;        // bytes, at most 64
+  // Addresses of a format (FI_ADDR_STR, FI_SOCKADDR_IN ...) have one length: bytes, at most 64; 0 for a format that it has not.
+  size_t (*addrlen)(uint32_t format);
 
   // node and service of fi_getinfo(3) or fi_av_insertsvc(3) to one address. Either may be null. `source`
   // tells that it is for the local side (FI_SOURCE), where nullopt-like empty bytes mean "choose one when the
   // endpoint is opened".
-  Result<std::vector<std::byte>> (*resolve)(const char* node, const char* service, bool source);
+  Result<std::vector<std::byte>> (*resolve)(uint32_t format, const char* node, const char* service,
+                                            bool source);
+  // Gives an address of addrlen bytes its one form, so that the same place has the same bytes. False: they are no address.
+  bool (*normalise)(uint32_t format, std::byte* bytes);
   // An address as a person reads it. `bytes` holds addrlen bytes. Empty: they are no address of this provider.
-  std::string (*to_string)(const void* bytes);
+  std::string (*to_string)(uint32_t format, const void* bytes);
 
   // Endpoints. `info` was produced by fi_getinfo (possibly edited by the program, so it is checked again).
   // Each returns 0 or -FI_E*, logs a reason at warn, and stores the object with its vectors set. The domain

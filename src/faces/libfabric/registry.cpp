@@ -1,5 +1,6 @@
 // The providers of this build as the libfabric face sees them: one line for each type in src/providers/.
 #include <array>
+#include <deque>
 
 #include "faces/libfabric/endpoint_open.hpp"
 #include "faces/libfabric/offer.hpp"
@@ -10,10 +11,21 @@
 namespace weft::fi {
 namespace {
 
+// One offer for each kind of endpoint and each format of addresses, linked by next.
 template <class P>
 const fi_info* offers_of() {
-  static const Offer offer(P::name, P::version, P::addr_format, P::protocol);
-  return &offer.info;
+  static const std::deque<Offer> offers = [] {
+    std::deque<Offer> made;  // does not move its elements, which point into themselves
+    for (const providers::EndpointKind& kind : P::kinds) {
+      for (const uint32_t format : P::formats) {
+        if (!P::available(format)) continue;
+        Offer& offer = made.emplace_back(P::name, P::version, kind, format);
+        if (made.size() > 1) made[made.size() - 2].info.next = &offer.info;
+      }
+    }
+    return made;
+  }();
+  return offers.empty() ? nullptr : &offers.front().info;
 }
 
 template <class P>
@@ -21,9 +33,9 @@ const Provider provider_of = {
     P::name,
     P::version,
     offers_of<P>,
-    P::addr_format,
-    P::Link::address_length,
+    P::addrlen,
     P::resolve,
+    P::normalise,
     P::to_string,
     Opener<typename P::Link>::open_endpoint,
     Opener<typename P::Link>::open_scalable,

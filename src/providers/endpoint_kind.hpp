@@ -1,0 +1,18 @@
+// What a provider says of a kind of endpoint that it has; the rest of an offer is what the engine can do. Must not know the face.
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_endpoint.h>
+
+#include <cstdint>
+
+namespace weft::providers {
+
+struct EndpointKind {
+  fi_ep_type type;            // FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM
+  uint32_t protocol;          // FI_PROTO_*
+  uint32_t protocol_version;  // of that protocol
+  uint64_t reach;             // FI_LOCAL_COMM, FI_REMOTE_COMM
+};
+
+}  // namespace weft::providers
