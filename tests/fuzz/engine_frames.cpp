@@ -108,6 +108,7 @@ class Session {
           break;
         case 12:
           HostileLink::reads = in_.ConsumeBool();
+          net_.parting = in_.ConsumeBool() ? 60 : 0;
           break;
         case 13:
           read_queues();

@@ -186,6 +186,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     }
     return on_other_frame(peer, head, payload);
   }
+  // One frame in parts, see TakesParts.
+  Land land(typename L::PeerBase& peer, wire::FrameHead& head, const std::byte* payload, size_t arrived,
+            Landing& out) noexcept;
+  void landed(typename L::PeerBase& peer, wire::FrameHead& head, size_t bytes) noexcept;
   typename L::PeerBase* make_peer(std::span<const std::byte> address) override;
   void peer_lost(typename L::PeerBase& peer, core::ProviderError why) noexcept override;
 
@@ -265,7 +269,12 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   bool on_message(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged,
                   bool acked) noexcept;
   bool on_first(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged) noexcept;
+  bool begin_train(Peer& peer, const wire::FrameHead& head, const std::byte* payload, size_t arrived,
+                   uint64_t total, bool tagged) noexcept;
   void on_more(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
+  void more_arrived(Peer& peer, size_t bytes) noexcept;
+  Op* segment_op(Peer& peer, const wire::FrameHead& head) noexcept;
+  void segment_arrived(Peer& peer, Op& op, size_t bytes) noexcept;
   bool on_rts(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged) noexcept;
   void on_cts(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
   void on_segment(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;

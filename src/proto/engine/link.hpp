@@ -47,6 +47,35 @@ concept Link = requires(L& link, typename L::PeerBase& peer, const wire::FrameHe
   noexcept;
 };
 
+// Where bytes of a frame belong that is still arriving.
+struct Landing {
+  static constexpr size_t pieces_max = 8;
+  iovec pieces[pieces_max];
+  size_t count = 0;
+  size_t bytes = 0;  // in all pieces
+};
+
+enum class Land : uint8_t {
+  Whole,  // the frame cannot be taken in parts: collect it
+  Here,   // its first part has been taken
+  Later,  // no room now: show it again
+};
+
+// A handler (the engine) that takes large frames in parts, so that a link puts the payload straight where it belongs:
+//   land(peer, head, payload, arrived, out)  The frame has begun to arrive: its head and `arrived` bytes of the payload. With Here these bytes have
+//                                            been used, `head` has become what is left of the frame, and `out` says where its next bytes
+//                                            belong; with no pieces they belong nowhere and are only to be counted.
+//   landed(peer, head, bytes)                So many bytes more are where the last answer wanted them; `head` shrinks. It is over at length 0.
+//   land(peer, head, nullptr, 0, out)        Where the next ones belong (always Here). The answer holds until the link is left, not longer.
+template <class H, class P>
+concept TakesParts = requires(H& handler, P& peer, wire::FrameHead& head, const std::byte* payload,
+                              Landing& out) {
+  { handler.land(peer, head, payload, size_t{}, out) }
+  noexcept->std::same_as<Land>;
+  { handler.landed(peer, head, size_t{}) }
+  noexcept;
+};
+
 // What became of a small frame.
 enum class SmallSend : uint8_t {
   Refused,  // no room, or not without a kernel call: send() may do it

@@ -121,8 +121,18 @@ bool Engine<L>::on_first(Peer& peer, const wire::FrameHead& head, const std::byt
                          bool tagged) noexcept {
   size_t left = head.length;
   wire::FirstPrefix first;
-  if (!wire::take(payload, left, first) || left > first.total || first.total > L::train_bytes_max ||
-      peer.train_left != 0) {
+  if (!wire::take(payload, left, first)) {
+    malformed(peer);
+    return true;
+  }
+  return begin_train(peer, head, payload, left, first.total, tagged);
+}
+
+// A message of `total` bytes begins, of which the first ones are here (none, perhaps). False: no memory.
+template <Link L>
+bool Engine<L>::begin_train(Peer& peer, const wire::FrameHead& head, const std::byte* payload, size_t arrived,
+                            uint64_t total, bool tagged) noexcept {
+  if (arrived > total || total == 0 || total > L::train_bytes_max || peer.train_left != 0) {
     malformed(peer);
     return true;
   }
@@ -130,21 +140,22 @@ bool Engine<L>::on_first(Peer& peer, const wire::FrameHead& head, const std::byt
   if (rx != nullptr) {
     Op* op = rx->match(tagged, head.a, peer.fi_addr);
     if (op == nullptr) {
-      peer.train_message = rx->keep_train(peer, head, tagged, first.total);
+      peer.train_message = rx->keep_train(peer, head, tagged, total);
       if (peer.train_message == nullptr) return false;
     } else {
       Unexpected message;  // the same shape as one that waited
       message.peer = &peer;
       message.tag = tagged ? head.a : 0;
-      message.length = first.total;
+      message.length = total;
       message.has_data = (head.flags & wire::has_data) != 0;
       message.data = message.has_data ? head.b : 0;
       peer.train_receive = &rx->begin(*op, message);
     }
   }
-  peer.train_left = first.total;
+  peer.train_left = total;
+  if (arrived == 0) return true;
   wire::FrameHead rest = head;
-  rest.length = static_cast<uint32_t>(left);
+  rest.length = static_cast<uint32_t>(arrived);
   on_more(peer, rest, payload);
   return true;
 }
@@ -152,21 +163,99 @@ bool Engine<L>::on_first(Peer& peer, const wire::FrameHead& head, const std::byt
 template <Link L>
 void Engine<L>::on_more(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
   if (head.length == 0 || head.length > peer.train_left) return malformed(peer);
-  peer.train_left -= head.length;
   if (Op* op = peer.train_receive; op != nullptr) {
     const size_t bytes = std::min<uint64_t>(head.length, op->total - op->done);
     if (op->iov_count == 1 && bytes > 0)
       std::memcpy(static_cast<std::byte*>(op->iov[0].iov_base) + op->done, payload, bytes);
     else (void)scatter(op->iov.data(), op->iov_count, op->done, payload, bytes);
-    op->done += bytes;
+  } else if (Unexpected* message = peer.train_message; message != nullptr) {
+    std::memcpy(message->payload + message->arrived, payload, head.length);
+  }
+  more_arrived(peer, head.length);
+}
+
+// The next bytes of a train are where they belong.
+template <Link L>
+void Engine<L>::more_arrived(Peer& peer, size_t bytes) noexcept {
+  peer.train_left -= bytes;
+  if (Op* op = peer.train_receive; op != nullptr) {
+    op->done += std::min<uint64_t>(bytes, op->total - op->done);
     if (peer.train_left != 0) return;
     peer.train_receive = nullptr;
     op->rx->finish(*op, 0, core::ProviderError::None);
   } else if (Unexpected* message = peer.train_message; message != nullptr) {
-    std::memcpy(message->payload + message->arrived, payload, head.length);
-    message->arrived += head.length;
+    message->arrived += bytes;
     if (peer.train_left == 0) peer.train_message = nullptr;
   }
+}
+
+// --- frames in parts ---
+//
+// A segment, or a frame of a train, is as good as two shorter ones; an eager message is as good as a train. So a part is handled as a frame
+// of its own, and nothing has to be remembered between two parts.
+
+template <Link L>
+Land Engine<L>::land(typename L::PeerBase& base, wire::FrameHead& head, const std::byte* payload,
+                     size_t arrived, Landing& out) noexcept {
+  using enum wire::FrameKind;
+  Peer& peer = static_cast<Peer&>(base);
+  wire::FrameHead part = head;
+  part.length = static_cast<uint32_t>(arrived);
+  switch (head.kind) {
+    case Tagged:
+    case Msg:
+      if (head.length > L::train_bytes_max) return Land::Whole;
+      if (!peer.lost && !begin_train(peer, head, payload, arrived, head.length, head.kind == Tagged))
+        return Land::Later;
+      head.kind = More;
+      break;
+    case TaggedFirst:
+    case MsgFirst:
+      if (arrived < sizeof(wire::FirstPrefix)) return Land::Whole;
+      if (!peer.lost && !on_first(peer, part, payload, head.kind == TaggedFirst)) return Land::Later;
+      head.kind = More;
+      break;
+    case More:
+      if (arrived != 0 && !peer.lost) on_more(peer, part, payload);
+      break;
+    case Segment:
+      if (arrived != 0 && !peer.lost) on_segment(peer, part, payload);
+      head.b += arrived;
+      break;
+    default:
+      return Land::Whole;
+  }
+  head.length -= static_cast<uint32_t>(arrived);
+  if (peer.lost) return Land::Here;
+  if (head.kind == Segment) {
+    if (Op* op = segment_op(peer, head); op != nullptr)
+      out.count =
+          slice(op->memory(), op->memory_count(), op->done, head.length, out.pieces, Landing::pieces_max);
+  } else if (head.length > peer.train_left) {
+    malformed(peer);
+  } else if (Op* op = peer.train_receive; op != nullptr) {
+    const size_t bytes = std::min<uint64_t>(head.length, op->total - op->done);
+    out.count = slice(op->iov.data(), op->iov_count, op->done, bytes, out.pieces, Landing::pieces_max);
+  } else if (Unexpected* message = peer.train_message; message != nullptr) {
+    out.pieces[0] = {message->payload + message->arrived, head.length};
+    out.count = 1;
+  }
+  out.bytes = total_bytes(out.pieces, out.count);
+  return Land::Here;
+}
+
+template <Link L>
+void Engine<L>::landed(typename L::PeerBase& base, wire::FrameHead& head, size_t bytes) noexcept {
+  Peer& peer = static_cast<Peer&>(base);
+  if (!peer.lost) {
+    if (head.kind == wire::FrameKind::Segment) {
+      if (Op* op = segment_op(peer, head); op != nullptr) segment_arrived(peer, *op, bytes);
+    } else if (head.length <= peer.train_left) {
+      more_arrived(peer, bytes);
+    }
+  }
+  if (head.kind == wire::FrameKind::Segment) head.b += bytes;
+  head.length -= static_cast<uint32_t>(bytes);
 }
 
 template <Link L>
@@ -284,30 +373,42 @@ void Engine<L>::on_cts(Peer& peer, const wire::FrameHead& head, const std::byte*
   ++busy_;
 }
 
+// The operation that a segment (or what is left of one) goes to. Null: there is none any more, or the peer is malformed.
 template <Link L>
-void Engine<L>::on_segment(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+Op* Engine<L>::segment_op(Peer& peer, const wire::FrameHead& head) noexcept {
   Op* op = find_op(head.a, peer);
   const size_t context = OpTable::context_of(head.a);
   if (op == nullptr && OpTable::kind_of(head.a) == OpTableKind::Receive &&
       (context >= rx_count_ || rx_[context] == nullptr))
-    return;  // the context was closed in the middle
+    return nullptr;  // the context was closed in the middle
   const bool sound =
       op != nullptr &&
       (op->kind == OpKind::Receive || op->kind == OpKind::Inbound || op->kind == OpKind::Read) &&
       op->stage == OpStage::Waiting && head.b == op->done && head.length > 0 &&
       head.length <= op->total - op->done;
-  if (!sound) {
-    malformed(peer);
-    return;
-  }
+  if (sound) return op;
+  malformed(peer);
+  return nullptr;
+}
+
+template <Link L>
+void Engine<L>::on_segment(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+  Op* op = segment_op(peer, head);
+  if (op == nullptr) return;
   if (op->memory_count() == 1)
     std::memcpy(static_cast<std::byte*>(op->memory()->iov_base) + op->done, payload, head.length);
   else (void)scatter(op->memory(), op->memory_count(), op->done, payload, head.length);
-  op->done += head.length;
+  segment_arrived(peer, *op, head.length);
+}
+
+// The next bytes of a transfer are where they belong.
+template <Link L>
+void Engine<L>::segment_arrived(Peer& peer, Op& op, size_t bytes) noexcept {
+  op.done += bytes;
   if constexpr (HasRemoteRead<L>) peer.heard = link_.stamp();
-  if (op->done < op->total) return;
-  if (op->kind == OpKind::Read) finish_transmit(*op, 0, core::ProviderError::None);
-  else finish_inbound(*op, 0, core::ProviderError::None);
+  if (op.done < op.total) return;
+  if (op.kind == OpKind::Read) finish_transmit(op, 0, core::ProviderError::None);
+  else finish_inbound(op, 0, core::ProviderError::None);
 }
 
 template <Link L>

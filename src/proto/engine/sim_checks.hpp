@@ -298,7 +298,7 @@ void World<L>::received_part(Node& node, Posted& record, const core::CompletionE
 // Lets everything come to an end: posts what is missing, cancels what is too much, and looks at what is left.
 template <class L>
 void World<L>::settle() {
-  net_.refusal = net_.delay = net_.starving = net_.unseen = net_.unreadable = 0;
+  net_.refusal = net_.delay = net_.starving = net_.unseen = net_.parting = net_.unreadable = 0;
   for (int round = 0; wrong_.empty() && !at_rest(); ++round) {
     if (round == 5000) return wrong("it never comes to rest: " + what_waits());
     for (auto& node : nodes_) {

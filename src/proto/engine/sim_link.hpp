@@ -27,7 +27,9 @@ inline constexpr size_t address_bytes = 16;
 struct Frame {
   wire::FrameHead head{};
   std::vector<std::byte> payload;
-  bool told = true;  // false: sent Unseen, and the engine has not called tell() yet
+  bool told = true;        // false: sent Unseen, and the engine has not called tell() yet
+  bool in_parts = false;   // the handler has its first part
+  wire::FrameHead rest{};  // then: what is left of it
 };
 
 // Who is told of what happens in a Net. `from` and `to` are numbers of links.
@@ -52,6 +54,7 @@ struct Net {
   unsigned delay = 0;                                      // poll() leaves the rest of a wire for later
   unsigned starving = 0;                                   // no memory while a frame is shown
   unsigned unseen = 0;                                     // a small frame has to be told
+  unsigned parting = 0;                                    // a frame is shown in parts
   unsigned unreadable = 0;                                 // remote read fails
   size_t frames_max = 64;                                  // on one wire
   std::map<std::pair<int, int>, std::deque<Frame>> wires;  // (from, to)
@@ -165,6 +168,12 @@ class PlainLink {
     int taken = 0;
     auto& wire = net_->wires[{from, id_}];
     while (!wire.empty() && wire.front().told && !net_->chance(net_->delay)) {
+      if (wire.front().in_parts) {
+        if (!go_on(from, wire.front(), handler)) break;
+        wire.pop_front();
+        ++taken;
+        continue;
+      }
       Frame frame = wire.front();  // a copy of its own size: a read beyond it is seen
       int error = 0;
       const auto address = address_of(from);
@@ -172,14 +181,67 @@ class PlainLink {
       const bool starves =
           net_->watcher != nullptr && net_->chance(net_->starving) && may_wait(frame.head.kind);
       if (starves) net_->watcher->starve(true);
-      const bool took = handler.on_frame(*peer, frame.head, frame.payload.data());
+      Land in_parts = Land::Whole;
+      if (frame.head.length > 1 && net_->chance(net_->parting))
+        in_parts = begin_parts(from, *peer, wire.front(), handler);
+      const bool took = in_parts == Land::Whole && handler.on_frame(*peer, frame.head, frame.payload.data());
       if (starves) net_->watcher->starve(false);
+      if (in_parts == Land::Here) continue;
       if (!took) break;
       wire.pop_front();
       ++taken;
       if (net_->watcher != nullptr) net_->watcher->arrived(from, id_, frame);
     }
     return taken;
+  }
+  // Shows a frame while it is still arriving: some bytes now, the rest piece by piece, and perhaps not all of it in this poll.
+  template <class Handler>
+  Land begin_parts(int from, PeerBase& peer, Frame& frame, Handler& handler) noexcept {
+    if constexpr (TakesParts<Handler, PeerBase>) {
+      const size_t arrived = net_->random() % frame.head.length;
+      const std::vector<std::byte> part(frame.payload.begin(),
+                                        frame.payload.begin() + static_cast<std::ptrdiff_t>(arrived));
+      frame.rest = frame.head;
+      Landing unused;
+      const Land answer = handler.land(peer, frame.rest, part.data(), arrived, unused);
+      frame.in_parts = answer == Land::Here;
+      if (frame.in_parts) tell_part(from, frame.head, arrived);
+      return answer;
+    }
+    return Land::Whole;
+  }
+  // The watcher hears of a part as the shorter frame that it is as good as.
+  void tell_part(int from, wire::FrameHead head, size_t bytes) {
+    using enum wire::FrameKind;
+    const bool eager = head.kind == Tagged || head.kind == Msg;
+    if (eager) head.kind = head.kind == Tagged ? TaggedFirst : MsgFirst;
+    head.length = static_cast<uint32_t>(bytes + (eager ? sizeof(wire::FirstPrefix) : 0));
+    if (net_->watcher != nullptr && head.length != 0) net_->watcher->arrived(from, id_, {head, {}});
+  }
+  // True: all of it has arrived.
+  template <class Handler>
+  bool go_on(int from, Frame& frame, Handler& handler) noexcept {
+    if constexpr (TakesParts<Handler, PeerBase>) {
+      PeerBase* peer = peers_.at(from);
+      while (frame.rest.length > 0 && !net_->chance(net_->delay)) {
+        Landing to;
+        if (handler.land(*peer, frame.rest, nullptr, 0, to) != Land::Here) std::abort();
+        size_t count = 1 + net_->random() % frame.rest.length;
+        if (to.bytes != 0) count = std::min(count, to.bytes);
+        const std::byte* at = frame.payload.data() + frame.payload.size() - frame.rest.length;
+        size_t left = count;
+        for (size_t i = 0; i < to.count && left > 0; ++i) {
+          const size_t n = std::min(to.pieces[i].iov_len, left);
+          std::memcpy(to.pieces[i].iov_base, at, n);
+          at += n;
+          left -= n;
+        }
+        const wire::FrameHead part = frame.rest;
+        handler.landed(*peer, frame.rest, count);
+        tell_part(from, part, count);
+      }
+    }
+    return frame.rest.length == 0;
   }
   static bool may_wait(wire::FrameKind kind) noexcept {
     using enum wire::FrameKind;

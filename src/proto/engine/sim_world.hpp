@@ -110,6 +110,7 @@ class World final : public Watcher {
     net_.delay = one_of({10U, 50U, 80U});
     net_.starving = one_of({0U, 0U, 20U});
     net_.unseen = one_of({0U, 30U});
+    net_.parting = one_of({0U, 40U});
     net_.unreadable = one_of({0U, 50U});
     net_.frames_max = one_of<size_t>({1, 3, 20, 200});
     EngineLimits limits;
