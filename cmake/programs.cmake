@@ -40,3 +40,8 @@ if(WEFT_BENCH)
   weft_programs(bench)
   weft_programs(examples)
 endif()
+
+# A provider of somebody else, as far as we are concerned: build/<preset>/examples/c_plugin/libexample-fi.so.
+if(WEFT_TESTS)
+  add_subdirectory("${CMAKE_SOURCE_DIR}/examples/c_plugin" "${CMAKE_BINARY_DIR}/examples/c_plugin")
+endif()

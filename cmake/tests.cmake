@@ -125,3 +125,13 @@ foreach(rule IN ITEMS layers walks paths)
   add_test(NAME "check: ${rule}" COMMAND python3 "${CMAKE_SOURCE_DIR}/scripts/check/${rule}.py")
   set_tests_properties("check: ${rule}" PROPERTIES LABELS check)
 endforeach()
+
+# --- plugins for tests/system/plugins_test.sh, most of them broken in one way: build/<preset>/tests/system/plugins/<name>-fi.so ---
+file(GLOB files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/system/plugins/*.c")
+foreach(file IN LISTS files)
+  get_filename_component(name "${file}" NAME_WE)
+  add_library(weft_test_plugin_${name} MODULE "${file}")
+  target_include_directories(weft_test_plugin_${name} PRIVATE ${LIBFABRIC_INCLUDE_DIRS})
+  set_target_properties(weft_test_plugin_${name} PROPERTIES PREFIX "" OUTPUT_NAME "${name}-fi" SUFFIX .so
+                                                            LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/system/plugins")
+endforeach()

@@ -133,11 +133,11 @@ InfoList hints_of(const Options& o) {
 // "libfabric:PID:TIME:[PREFIX]:PROVIDER:SUBSYSTEM:FUNCTION():LINE<level> TEXT".
 struct LogLine {
   std::string provider, function, level, text;
+  bool ours;
 
-  explicit LogLine(const std::string& line) : text(line) {
+  explicit LogLine(const std::string& line) : text(line), ours(line.starts_with("weft:")) {
     const size_t mark = line.find("> ");
     const size_t open = line.rfind('<', mark);
-    const bool ours = line.starts_with("weft:");
     if ((!ours && !line.starts_with("libfabric:")) || mark == std::string::npos || open == std::string::npos)
       return;
     std::vector<std::string> fields;
@@ -154,9 +154,10 @@ struct LogLine {
     if (fields.size() > at + 2) function = fields[at + 2];
   }
 
-  // Stock libraries give their reasons among much else at the level of information.
+  // Stock libraries and plugins give their reasons among much else at the level of information. Only lines of
+  // plugins say where they come from in ours.
   bool is_reason() const {
-    return level != "info" || function.starts_with("ofi_check") ||
+    return level != "info" || (ours && !function.empty()) || function.starts_with("ofi_check") ||
            function.find("getinfo") != std::string::npos;
   }
 
@@ -237,8 +238,9 @@ void print_reasons(const std::vector<std::string>& reasons, bool stock) {
 // The library may read its logging variables when it is loaded, so they must be set before this process is
 // executed again.
 void ask_for_reasons(const Options& o) {
-  // The stock library says what its providers lack one level lower, if at all.
-  setenv("FI_LOG_LEVEL", o.stock ? "info" : "warn", 1);
+  // The stock library says what its providers lack one level lower, if at all; plugins are written for that.
+  const bool lower = o.stock || getenv("FI_PROVIDER_PATH") != nullptr;
+  setenv("FI_LOG_LEVEL", lower ? "info" : "warn", 1);
   unsetenv("FI_LOG_PROV");
   unsetenv("FI_LOG_SUBSYS");
 }

@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "faces/libfabric/fabric.hpp"
+#include "faces/libfabric/foreign.hpp"
 #include "faces/libfabric/getinfo.hpp"
 #include "faces/libfabric/info.hpp"
 #include "faces/libfabric/log.hpp"
@@ -29,7 +30,15 @@
 
 namespace {
 
-weft::fi::Catalogue catalogue() { return {weft::fi::providers(), false}; }
+weft::fi::Catalogue catalogue() {
+  const weft::fi::Loaded& all = weft::fi::loaded();
+  return {all.providers, false, &all.plugins};
+}
+
+// Plugins are told when this library goes, after the program's own destructors, if it was loaded before them.
+struct Leaving {
+  ~Leaving() { weft::fi::clean_up_plugins(); }
+} leaving;
 
 }  // namespace
 
@@ -144,7 +153,7 @@ WEFT_EXPORT int fi_param_get(fi_provider* provider, const char* param_name, void
 
 WEFT_EXPORT int fi_getparams(fi_param** params, int* count) {
   weft::fi::param_define_core();
-  for (const weft::fi::Provider* provider : weft::fi::providers()) provider->offers();
+  for (const weft::fi::Provider* provider : weft::fi::loaded().providers) provider->offers();
   return weft::fi::param_list(params, count);
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "faces/libfabric/foreign.hpp"
 #include "faces/libfabric/log.hpp"
 #include "faces/libfabric/tostr.hpp"
 
@@ -31,6 +32,10 @@ int find_and_open(const Catalogue& catalogue, fi_fabric_attr attr, fid_fabric** 
   for (const Provider* provider : catalogue.providers) {
     if (meant(catalogue, *provider, attr)) return open_fabric(*provider, &attr, fabric, context);
   }
+  if (catalogue.foreign != nullptr && attr.prov_name != nullptr)
+    for (const Foreign& foreign : *catalogue.foreign)
+      if (strcasecmp(attr.prov_name, foreign.name()) == 0)
+        return open_plugin_fabric(foreign, attr, fabric, context);
   log_warn(kCore, FI_LOG_FABRIC, "fabric_attr->prov_name: no provider is called \"%s\"",
            attr.prov_name != nullptr ? attr.prov_name : "");
   return -FI_ENODEV;

@@ -11,8 +11,10 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "faces/libfabric/foreign.hpp"
 #include "faces/libfabric/log.hpp"
 #include "faces/libfabric/match.hpp"
 #include "faces/libfabric/tostr.hpp"
@@ -125,29 +127,28 @@ Result<void> add_addresses(const Provider& provider, const Request& request, fi_
 }
 
 // The name under which the other libfabric knows a provider of the plugin.
-std::string outer_name(const Provider& provider, const Request& request) {
-  return request.plugin ? kPluginPrefix + std::string(provider.name) : provider.name;
+std::string outer_name(const char* name, const Request& request) {
+  return request.plugin ? kPluginPrefix + std::string(name) : name;
 }
 
 // FI_PROVIDER and fabric_attr->prov_name. The libfabric around a plugin has done both already.
-Result<void> admit(const Provider& provider, const Request& request) {
+Result<void> admit(const char* name, const Request& request) {
   if (request.plugin) return {};
   const char* list = std::getenv("FI_PROVIDER");
-  if (!name_passes(list, provider.name))
-    return Error{FI_ENODATA, std::string("left out by FI_PROVIDER=") + list};
+  if (!name_passes(list, name)) return Error{FI_ENODATA, std::string("left out by FI_PROVIDER=") + list};
   const char* asked = request.prov_name();
   if (asked == nullptr || *asked == 0) return {};
-  const bool fits = *asked == '^' ? name_passes(asked, provider.name) : has_layers(provider.name, asked);
+  const bool fits = *asked == '^' ? name_passes(asked, name) : has_layers(name, asked);
   if (fits) return {};
-  return Error{FI_ENODATA, std::string("fabric_attr->prov_name: \"") + asked + "\" was asked, this is \"" +
-                               provider.name + '"'};
+  return Error{FI_ENODATA,
+               std::string("fabric_attr->prov_name: \"") + asked + "\" was asked, this is \"" + name + '"'};
 }
 
 // FI_PROV_ATTR_ONLY: one info with nothing but the provider's name and version, whatever else was asked.
-InfoPtr attributes_only(const Provider& provider, uint32_t version) {
+InfoPtr attributes_only(const char* name, uint32_t provider_version, uint32_t version) {
   InfoPtr info(dup_info(nullptr));
-  if (info == nullptr || !assign_string(&info->fabric_attr->prov_name, provider.name)) throw std::bad_alloc();
-  info->fabric_attr->prov_version = provider.version;
+  if (info == nullptr || !assign_string(&info->fabric_attr->prov_name, name)) throw std::bad_alloc();
+  info->fabric_attr->prov_version = provider_version;
   info->fabric_attr->api_version = version;
   return info;
 }
@@ -167,9 +168,9 @@ struct Answers {
 
 // Adds what this provider answers; the refusal of the offer that came nearest when it answers nothing.
 Result<void> ask(const Provider& provider, const Request& request, Answers& answers) {
-  if (auto ok = admit(provider, request); !ok) return ok;
+  if (auto ok = admit(provider.name, request); !ok) return ok;
   if ((request.flags & FI_PROV_ATTR_ONLY) != 0) {
-    answers.add(attributes_only(provider, request.version));
+    answers.add(attributes_only(provider.name, provider.version, request.version));
     return {};
   }
   bool any = false;
@@ -191,33 +192,53 @@ Result<void> ask(const Provider& provider, const Request& request, Answers& answ
   return refusal ? Error{FI_ENODATA, "offers nothing"} : refusal.error();
 }
 
+// The same for a plugin of somebody else.
+Result<void> ask(const Foreign& foreign, const Request& request, Answers& answers) {
+  if (auto ok = admit(foreign.name(), request); !ok) return ok;
+  if ((request.flags & FI_PROV_ATTR_ONLY) != 0) {
+    answers.add(attributes_only(foreign.name(), foreign.plugin->version, request.version));
+    return {};
+  }
+  auto answer =
+      ask_plugin(foreign, request.version, request.node, request.service, request.flags, request.hints);
+  if (!answer) return answer.error();
+  while (InfoPtr info = std::move(*answer)) {
+    answer->reset(std::exchange(info->next, nullptr));
+    answers.add(std::move(info));
+  }
+  return {};
+}
+
 // The libfabric around a plugin marks its own questions, on behalf of its layers, with these (above what
 // fi_getinfo(3) defines).
 constexpr uint64_t kPrivateFlags = 0xfULL << 58;
 
 // A plugin does not know whether another provider answers, so it speaks up only when it was meant.
-bool meant(const Request& request, const Provider& provider) {
+bool meant(const Request& request, const char* name) {
   if (!request.plugin) return true;
   if ((request.flags & kPrivateFlags) != 0) return false;
   const char* asked = request.prov_name();
-  return asked != nullptr && has_layers(asked, outer_name(provider, request));
+  return asked != nullptr && has_layers(asked, outer_name(name, request));
 }
 
 int find(const Catalogue& catalogue, const Request& request, fi_info** info) {
   struct Refusal {
-    const Provider* provider;
+    const char* provider;
     std::string why;
   };
   Answers answers;
   std::vector<Refusal> refusals;
   for (const Provider* provider : catalogue.providers) {
-    if (auto ok = ask(*provider, request, answers); !ok) refusals.push_back({provider, ok.error().why});
+    if (auto ok = ask(*provider, request, answers); !ok) refusals.push_back({provider->name, ok.error().why});
   }
+  if (catalogue.foreign != nullptr)
+    for (const Foreign& foreign : *catalogue.foreign)
+      if (auto ok = ask(foreign, request, answers); !ok) refusals.push_back({foreign.name(), ok.error().why});
   const bool nothing = answers.head == nullptr;
   for (const Refusal& refusal : refusals) {
-    if (nothing && meant(request, *refusal.provider))
-      log_warn(refusal.provider->name, FI_LOG_CORE, "%s", refusal.why.c_str());
-    else log_info(refusal.provider->name, FI_LOG_CORE, "%s", refusal.why.c_str());
+    if (nothing && meant(request, refusal.provider))
+      log_warn(refusal.provider, FI_LOG_CORE, "%s", refusal.why.c_str());
+    else log_info(refusal.provider, FI_LOG_CORE, "%s", refusal.why.c_str());
   }
   if (nothing && catalogue.providers.empty()) log_warn(kCore, FI_LOG_CORE, "this build has no provider");
   *info = answers.head.release();

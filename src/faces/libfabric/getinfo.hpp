@@ -5,6 +5,7 @@
 #include <rdma/fabric.h>
 
 #include <cstdint>
+#include <deque>
 #include <span>
 
 #include "faces/libfabric/info.hpp"
@@ -19,11 +20,15 @@ inline constexpr uint32_t kApiVersion = FI_VERSION(1, 17);
 // names.
 inline constexpr const char* kPluginPrefix = "weft_";
 
+struct Foreign;  // foreign.hpp
+
 struct Catalogue {
   std::span<const Provider* const> providers;
   // Loaded by another libfabric: that one filters by provider name and fills prov_name in, and passes private
   // flags.
   bool plugin = false;
+  // Plugins that we have loaded ourselves; they answer after our own.
+  const std::deque<Foreign>* foreign = nullptr;
 };
 
 // fi_getinfo(3). 0 and a list in *info (freed by free_info), or a negative FI_E* value and null: -FI_ENODATA

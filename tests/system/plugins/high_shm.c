@@ -1,0 +1,5 @@
+// Has the name of one of our providers and a higher version: it takes its place.
+#define PLAIN_NAME "shm"
+#define PLAIN_VERSION FI_VERSION(999, 0)
+#define PLAIN_FI_VERSION FI_VERSION(1, 17)
+#include "plain.h"

@@ -1,0 +1,3 @@
+// A library that is no plugin: it has no fi_prov_ini().
+int weft_test_nothing(void);
+int weft_test_nothing(void) { return 0; }

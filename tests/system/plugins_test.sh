@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Plugins of others under FI_PROVIDER_PATH: which are taken, what is said of those that are not, in which order they answer; and the example
+# provider, alone and under ";ofi_rxm", in the stock library and in ours.
+set -uo pipefail
+build="${WEFT_BUILD:?}"
+weft="$build/bin/weft"
+example="$build/examples/c_plugin"
+broken="$build/tests/system/plugins"
+[[ -x "$weft" && -e "$build/lib/weft/compat/libfabric.so.1" && -e "$example/libexample-fi.so" ]] || { echo "not built"; exit 77; }
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+failures=0
+fail() { echo "FAILED: $*"; tail -n 30 "$work/out" "$work/err" 2>/dev/null; failures=$((failures + 1)); }
+# expect STATUS COMMAND...: output goes to $work/out and $work/err.
+expect() {
+  local wanted="$1" got=0; shift
+  timeout 60 "$@" >"$work/out" 2>"$work/err" || got=$?
+  [[ $got -eq $wanted ]] || fail "status $got, not $wanted, of: $*"
+}
+says() { grep -qE -- "$1" "$work/out" "$work/err" || fail "nothing about '$1'"; }
+says_not() { ! grep -qE -- "$1" "$work/out" "$work/err" || fail "something about '$1'"; }
+
+# --- those that cannot be used ---
+mkdir "$work/plugins"
+echo "no library" >"$work/plugins/text-fi.so"
+: >"$work/plugins/empty-fi.so"
+for name in no_entry no_provider missing_symbol old_interface low_shm nameless layer middle_interface; do
+  ln -s "$broken/$name-fi.so" "$work/plugins/"
+done
+ln -s "$broken/high_shm-fi.so" "$work/plugins/high_shm.so" # another suffix: not looked at
+export FI_PROVIDER_PATH="$work/nowhere:$work/plugins:$example"
+expect 0 "$weft" info
+says 'example +1\.0'
+says '^shm +118'
+says "FI_PROVIDER_PATH: $work/nowhere: No such file"
+says 'text-fi\.so.* (invalid ELF header|file too short)'
+says 'empty-fi\.so.* file too short'
+says 'no_entry-fi\.so is not used: it has no fi_prov_ini'
+says 'no_provider-fi\.so is not used: fi_prov_ini\(\) gave no provider'
+says 'missing_symbol-fi\.so.* undefined symbol: weft_test_exists_nowhere'
+says 'old_interface-fi\.so is not used: its interface is of version 1\.2'
+says 'low_shm-fi\.so is not used: there is a provider "shm" of version 118\.0, this one has 0\.1'
+says 'nameless-fi\.so is not used: its provider has no name'
+says 'layer-fi\.so is not used: it is a layer'
+says 'cleanup of middle'
+says_not 'high_shm'
+[[ "$(grep -c 'text-fi.so' "$work/err")" -eq 1 ]] || fail "a plugin's failure is said more than once"
+# The order: ours first, plugins later.
+"$weft" info 2>/dev/null | awk '{print $1}' >"$work/out"
+[[ "$(grep -n '^shm$' "$work/out" | head -1 | cut -d: -f1)" -lt "$(grep -n '^example$' "$work/out" | head -1 | cut -d: -f1)" ]] ||
+  fail "plugins come before our own providers"
+
+expect 1 "$weft" info --why -p middle
+says 'middle is made for 1\.10'
+says 'text-fi\.so'
+expect 1 "$weft" info --why -p example -c FI_ATOMIC
+says 'the hints ask for another caps'
+expect 0 env FI_LOG_LEVEL=none "$weft" info -l
+says 'middle +3\.2|example +1\.0'
+expect 0 env FI_PROVIDER=example "$weft" info
+says_not '^shm'
+expect 0 env FI_PROVIDER=^example "$weft" info
+says_not '^example'
+expect 0 "$weft" run -- fi_info -e
+says FI_PROVIDER_PATH
+
+# A higher version takes the place of ours, whatever stands beside it.
+mkdir "$work/high"
+ln -s "$broken/high_shm-fi.so" "$broken/low_shm-fi.so" "$work/high/"
+expect 0 env FI_PROVIDER_PATH="$work/high" FI_LOG_LEVEL=info "$weft" info
+says_not '^shm'
+says 'high_shm-fi\.so replaces our provider "shm"'
+says 'low_shm-fi\.so is not used: there is a provider "shm" of version 999\.0'
+
+# --- the example provider ---
+export FI_PROVIDER_PATH="$example"
+control="${WEFT_TEST_PORT:-47711}"
+# pingpong NAME COMMAND... -- ARGUMENTS OF fi_pingpong...
+pingpong() {
+  local name="$1"; shift
+  local with=()
+  while [[ "$1" != -- ]]; do with+=("$1"); shift; done
+  shift
+  control=$((control + 2))
+  timeout 100 "${with[@]}" fi_pingpong -B "$control" "$@" -I 50 -c >"$work/server" 2>&1 &
+  local server=$! status=0
+  for _ in $(seq 100); do
+    sleep 0.1
+    timeout 100 "${with[@]}" fi_pingpong "$@" -P "$control" -I 50 -c 127.0.0.1 >"$work/out" 2>"$work/err" && { status=0; break; }
+    status=1
+    kill -0 "$server" 2>/dev/null || break
+    grep -q 'Connection refused\|ctrl/init\|connect' "$work/err" || break
+  done
+  wait "$server" || status=1
+  cat "$work/server" >>"$work/err"
+  [[ $status -eq 0 ]] || fail "fi_pingpong over $name"
+}
+if command -v fi_pingpong >/dev/null && [[ -z "${WEFT_SANITIZE:-}" ]]; then
+  pingpong "example, stock" env -- -p example -e msg
+  pingpong "example;ofi_rxm, stock" env -- -p "example;ofi_rxm" -e rdm
+  pingpong "example, ours" "$weft" run -- -p example -e msg
+fi
+[[ $failures -eq 0 ]] && echo "plugins are taken and refused as they should be"
+exit $((failures != 0))
