@@ -18,10 +18,14 @@ Result<Fd> open_poll_set() {
 }
 
 bool add_to_poll_set(const Fd& set, const Fd& fd, void* tag) noexcept {
+  return add_to_poll_set(set, fd.get(), tag);
+}
+
+bool add_to_poll_set(const Fd& set, int fd, void* tag) noexcept {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = tag;
-  return ::epoll_ctl(set.get(), EPOLL_CTL_ADD, fd.get(), &event) == 0;
+  return ::epoll_ctl(set.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 void remove_from_poll_set(const Fd& set, const Fd& fd) noexcept {

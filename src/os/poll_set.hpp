@@ -11,6 +11,7 @@ namespace weft::os {
 Result<Fd> open_poll_set();
 // Adds a descriptor for reading. False when it cannot be added.
 bool add_to_poll_set(const Fd& set, const Fd& fd, void* tag) noexcept;
+bool add_to_poll_set(const Fd& set, int fd, void* tag) noexcept;
 void remove_from_poll_set(const Fd& set, const Fd& fd) noexcept;
 // The tags of what is readable now, without waiting. Returns how many were written.
 size_t poll_now(const Fd& set, std::span<void*> tags) noexcept;

@@ -18,8 +18,9 @@
 namespace weft::link::shm {
 
 inline constexpr uint64_t region_magic = 0x314d485354464557;  // "WEFTSHM1"
-inline constexpr uint32_t layout_version = 1;
+inline constexpr uint32_t layout_version = 2;
 inline constexpr size_t address_bytes = 48;  // fixed length of an address, NUL padded
+inline constexpr size_t alias_bytes = 64;    // longest other address that an endpoint is known by
 
 inline constexpr size_t slot_count = 128;
 inline constexpr size_t slot_payload_offset =
@@ -98,11 +99,12 @@ struct Note {
   uint64_t magic;
   uint32_t version;
   NoteKind kind;
-  uint64_t nonce;           // of the sender's region
-  uint64_t channel_offset;  // Hello: the channel to the receiver; 0: none
-  uint32_t wants_reply;     // the sender could not map the receiver's region by itself
-  uint32_t reserved;
-  std::array<char, address_bytes> address;  // of the sender
+  uint64_t nonce;                            // of the sender's region
+  uint64_t channel_offset;                   // Hello: the channel to the receiver; 0: none
+  uint32_t wants_reply;                      // the sender could not map the receiver's region by itself
+  uint32_t alias_length;                     // 0: the sender's owner knows it by `address`
+  std::array<char, address_bytes> address;   // of the sender
+  std::array<std::byte, alias_bytes> alias;  // what the sender's owner calls it, when that is something else
 };
 
 }  // namespace weft::link::shm

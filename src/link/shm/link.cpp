@@ -113,6 +113,17 @@ std::span<const std::byte> Link::address() const noexcept {
   return std::as_bytes(std::span(header_->address));
 }
 
+void Link::set_alias(std::span<const std::byte> alias) noexcept {
+  alias_length_ = static_cast<uint32_t>(std::min(alias.size(), alias_.size()));
+  std::copy_n(alias.begin(), alias_length_, alias_.begin());
+}
+
+bool Link::is_present(std::span<const std::byte> address) noexcept {
+  std::array<char, address_bytes> padded{};
+  std::memcpy(padded.data(), address.data(), std::min(address.size(), padded.size() - 1));
+  return os::is_bound(socket_name(text_of(padded)));
+}
+
 bool Link::belongs_here() const noexcept { return header_ == nullptr || os::process_id() == owner_pid_; }
 
 void Link::close() noexcept {
@@ -433,6 +444,8 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
   note.channel_offset = kind == NoteKind::Hello ? header_bytes + peer.tx_channel * channel_bytes : 0;
   note.wants_reply = peer.remote == nullptr ? 1 : 0;
   note.address = header_->address;
+  note.alias_length = alias_length_;
+  note.alias = alias_;
   const std::array<int, 2> fds{file_.get(), self_pidfd_.get()};
   const size_t fd_count = with_files ? (self_pidfd_ ? 2 : 1) : 0;
   const int sent = os::send_datagram(socket_, socket_name(text_of(peer.address)),
@@ -490,7 +503,7 @@ void Link::take_notes() noexcept {
            "a greeting from another user was dropped: shared memory joins processes of one user (or root)");
       continue;
     }
-    if (note.address.back() != 0 || note.address.front() == 0) continue;
+    if (note.address.back() != 0 || note.address.front() == 0 || note.alias_length > alias_bytes) continue;
     if (note.kind != NoteKind::Wake && !datagram.fds[0]) {
       warn(warned_descriptors,
            "a greeting came without its memory: this process is out of file descriptors (ulimit -n)");
@@ -519,7 +532,10 @@ void Link::take_note(const Note& note, os::Fd& file, os::Fd& pidfd, int32_t pid)
   }
   if (found == peers_.end()) {
     if (note.kind != NoteKind::Hello) return;
-    Peer* made = events_->make_peer(std::as_bytes(std::span(note.address)));
+    std::span<const std::byte> known_as = std::as_bytes(std::span(note.address));
+    if (note.alias_length != 0) known_as = std::span(note.alias).first(note.alias_length);
+    Peer* made = events_->make_peer(known_as);
+    if (made == nullptr) return;  // the owner makes nothing of that name
     made->address = note.address;
     made->met_at_ns = os::monotonic_ns();
     found = peers_.emplace(key, made).first;

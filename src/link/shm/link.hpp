@@ -80,7 +80,8 @@ struct Peer {
 
 // What happens off the hot path.
 struct Events {
-  // A new peer object for this address; never null (std::bad_alloc may leave the link as it was).
+  // A new peer object for this address, or for the alias of who greets us. Null, for an alias only: its hello is dropped. std::bad_alloc
+  // may leave the link as it was.
   virtual Peer* make_peer(std::span<const std::byte> address) = 0;
   // The peer is gone; everything it had sent has been delivered. The link forgets it; the owner frees it.
   virtual void peer_lost(Peer& peer, core::ProviderError why) noexcept = 0;
@@ -113,6 +114,11 @@ class Link {
     on_warning_ = on_warning;
     warning_context_ = who;
   }
+  // What the owner of this link is called: peers are made of that instead of the link's own address. At most alias_bytes. Before the first
+  // connect().
+  void set_alias(std::span<const std::byte> alias) noexcept;
+  // Whether somebody has that address here and now. True when that cannot be told.
+  static bool is_present(std::span<const std::byte> address) noexcept;
   // False in a forked child: the endpoint is its parent's.
   bool belongs_here() const noexcept;
   // Tells the peers and lets go of everything.
@@ -354,6 +360,8 @@ class Link {
   os::Fd epoll_;
   os::Fd self_pidfd_;
   os::Mapping header_map_;
+  std::array<std::byte, alias_bytes> alias_{};
+  uint32_t alias_length_ = 0;
   size_t file_bytes_ = 0;
   std::vector<size_t> free_channels_;
   size_t channels_ = 0;

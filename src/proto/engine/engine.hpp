@@ -223,6 +223,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     return cache_[dest];
   }
   Peer* find_peer(fi_addr_t dest, uint8_t& context, int& error) noexcept;
+  LinkLimits limits_for(const Peer& peer) const noexcept { return limits_of(link_, peer); }
   RxContext* context_for(const wire::FrameHead& head) const noexcept {
     return head.context < rx_count_ ? rx_[head.context] : nullptr;
   }

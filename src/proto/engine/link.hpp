@@ -76,6 +76,29 @@ concept TakesParts = requires(H& handler, P& peer, wire::FrameHead& head, const 
   noexcept;
 };
 
+// The sizes above, where they depend on the peer: a link that reaches its peers in more than one way. Its constants are then the largest.
+struct LinkLimits {
+  size_t eager_bytes_max;
+  size_t train_bytes_max;
+  size_t train_car_bytes;
+  size_t segment_bytes;
+};
+template <class L>
+constexpr LinkLimits limits_of_type() noexcept {
+  return {L::eager_bytes_max, L::train_bytes_max, L::train_car_bytes, L::segment_bytes};
+}
+template <class L>
+concept HasPeerLimits = requires(const L& link, const typename L::PeerBase& peer) {
+  { link.limits(peer) }
+  noexcept->std::same_as<LinkLimits>;
+};
+template <class L>
+[[gnu::always_inline]] constexpr LinkLimits limits_of(const L& link,
+                                                      const typename L::PeerBase& peer) noexcept {
+  if constexpr (HasPeerLimits<L>) return link.limits(peer);
+  else return limits_of_type<L>();
+}
+
 // What became of a small frame.
 enum class SmallSend : uint8_t {
   Refused,  // no room, or not without a kernel call: send() may do it
@@ -105,6 +128,13 @@ concept HasRemoteRead = requires(L& link, typename L::PeerBase& peer, const iove
   { link.stamp() }
   noexcept->std::same_as<uint64_t>;
   { link.prefer_read(peer, uint64_t{}, uint64_t{}) }
+  noexcept->std::same_as<bool>;
+};
+
+// Some peers cannot read our memory, whatever they would like: where a source lies is not for them.
+template <class L>
+concept HasUnreadablePeers = requires(const L& link, const typename L::PeerBase& peer) {
+  { link.may_be_read(peer) }
   noexcept->std::same_as<bool>;
 };
 

@@ -620,7 +620,7 @@ void Engine<L>::on_read(Peer& peer, const wire::FrameHead& head, const std::byte
   }
   if ((peer.gate & PeerState::gate_queued) == 0 && stream(*op))
     return finish_inbound(*op, 0, core::ProviderError::None);
-  if (op->total <= L::eager_bytes_max) {
+  if (op->total <= limits_for(peer).eager_bytes_max) {
     // A later write must not change what this read returns (FI_ORDER_WAR up to this size): keep the bytes of now.
     op->bounce.reset(new (std::nothrow) std::byte[op->total]);
     if (op->bounce) {

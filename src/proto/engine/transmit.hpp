@@ -97,8 +97,8 @@ ssize_t Engine<L>::post(TxContext& tx, const Request& request) noexcept {
   Peer* peer = find_peer(request.dest, context, error);
   if (peer == nullptr) return -error;
   const bool acked = (request.flags & acknowledged_flags) != 0 || (request.flags & FI_FENCE) != 0;
-  if (request.kind == OpKind::Send && peer->gate == 0 && length <= L::eager_bytes_max && !acked &&
-      send_at_once(tx, *peer, context, request, length))
+  if (request.kind == OpKind::Send && peer->gate == 0 && length <= limits_for(*peer).eager_bytes_max &&
+      !acked && send_at_once(tx, *peer, context, request, length))
     return 0;
   return post_op(tx, *peer, context, request, length);
 }
@@ -164,7 +164,7 @@ ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Req
     std::copy_n(request.compare, request.compare_count, op.compare.begin());
     std::copy_n(request.result, request.result_count, op.result.begin());
   }
-  const bool keeps_payload = length > L::eager_bytes_max || peer.gate != 0;
+  const bool keeps_payload = length > limits_for(peer).eager_bytes_max || peer.gate != 0;
   if ((op.flags & FI_INJECT) != 0 && keeps_payload && !own_bytes(op)) {
     transmit_ops_.give(op);
     return -FI_ENOMEM;
@@ -236,13 +236,15 @@ void Engine<L>::wait_for_peer(Peer& peer, Op& op) noexcept {
 }
 
 template <Link L>
-size_t Engine<L>::fill_rts(const Peer& peer, const Op& op, uint64_t id, std::byte* out) const noexcept {
-  (void)peer;
+size_t Engine<L>::fill_rts([[maybe_unused]] const Peer& peer, const Op& op, uint64_t id,
+                           std::byte* out) const noexcept {
   wire::RtsPrefix rts{id, op.length, 0, 0, 0};
   std::array<wire::SourceSegment, iov_max> segments{};
   if constexpr (HasRemoteRead<L>) {
     rts.stamp = link_.stamp();
-    for (size_t i = 0; i < op.iov_count; ++i) {
+    bool readable = true;
+    if constexpr (HasUnreadablePeers<L>) readable = link_.may_be_read(peer);
+    for (size_t i = 0; i < op.iov_count && readable; ++i) {
       if (op.iov[i].iov_len == 0) continue;
       segments[rts.segments++] = {reinterpret_cast<uint64_t>(op.iov[i].iov_base), op.iov[i].iov_len};
     }
@@ -258,7 +260,7 @@ typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
   const bool wants_ack = (op.flags & acknowledged_flags) != 0;
   const uint64_t id = transmit_ops_.id(op);
   std::array<std::byte, prefix_bytes_max> prefix;
-  if (op.length <= L::eager_bytes_max && (peer.gate & PeerState::gate_paused) == 0) {
+  if (op.length <= limits_for(peer).eager_bytes_max && (peer.gate & PeerState::gate_paused) == 0) {
     size_t prefix_bytes = 0;
     if (wants_ack) {
       const wire::AckPrefix ack{id};
@@ -275,7 +277,7 @@ typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
     else finish_transmit(op, 0, core::ProviderError::None);
     return Step::Sent;
   }
-  if (op.length <= L::train_bytes_max && !wants_ack &&
+  if (op.length <= limits_for(peer).train_bytes_max && !wants_ack &&
       ((peer.gate & PeerState::gate_paused) == 0 || op.done > 0))
     return step_train(peer, op);
   const size_t prefix_bytes = fill_rts(peer, op, id, prefix.data());
@@ -293,8 +295,9 @@ typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
 template <Link L>
 typename Engine<L>::Step Engine<L>::step_train(Peer& peer, Op& op) noexcept {
   std::array<iovec, iov_max> parts;
+  const size_t car = limits_for(peer).train_car_bytes;
   while (op.done < op.length) {
-    const size_t bytes = std::min<uint64_t>(L::train_car_bytes, op.length - op.done);
+    const size_t bytes = std::min<uint64_t>(car, op.length - op.done);
     const size_t count = slice(op.iov.data(), op.iov_count, op.done, bytes, parts.data(), parts.size());
     const bool first = op.done == 0;
     const wire::FirstPrefix prefix{op.length};
@@ -328,7 +331,7 @@ typename Engine<L>::Step Engine<L>::step_rma(Peer& peer, Op& op) noexcept {
   std::memcpy(prefix.data(), &rma, sizeof(rma));
   size_t prefix_bytes = sizeof(rma) + fill_targets(op, prefix.data() + sizeof(rma));
   const bool write = op.kind == OpKind::Write;
-  const bool eager = write && op.length <= L::eager_bytes_max;
+  const bool eager = write && op.length <= limits_for(peer).eager_bytes_max;
   if (write && !eager) prefix_bytes += fill_rts(peer, op, id, prefix.data() + prefix_bytes);
   const auto kind = !write  ? wire::FrameKind::Read
                     : eager ? wire::FrameKind::Write
@@ -482,8 +485,9 @@ template <Link L>
 bool Engine<L>::stream(Op& op) noexcept {
   Peer& peer = full(*op.peer);
   std::array<iovec, 16> parts;
+  const size_t segment = limits_for(peer).segment_bytes;
   while (op.done < op.total) {
-    const size_t bytes = std::min<uint64_t>(L::segment_bytes, op.total - op.done);
+    const size_t bytes = std::min<uint64_t>(segment, op.total - op.done);
     size_t count = slice(op.memory(), op.memory_count(), op.done, bytes, parts.data(), parts.size());
     const size_t covered = total_bytes(parts.data(), count);  // less when the pieces are many and small
     const wire::FrameHead head{wire::FrameKind::Segment,       wire::has_b, 0,

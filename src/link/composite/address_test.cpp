@@ -1,0 +1,79 @@
+// Addresses of composite endpoints: one spelling each, 63 characters at most, nonsense refused.
+#include "link/composite/address.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "os/host.hpp"
+
+namespace weft::link::composite {
+namespace {
+
+constexpr NearName some_near{0x123456789abc, 4194303, 77, 0xfedcba9876543210};
+
+Names::Parts parts_of(const char* where, const NearName& near) {
+  const Address address{*os::SocketAddress::from_text(where), near};
+  const std::string text = address.text();
+  Names::Parts parts;
+  EXPECT_TRUE(Names::split(std::as_bytes(std::span(text)), parts)) << text;
+  return parts;
+}
+
+std::string joined(const Names::Parts& parts) {
+  std::array<std::byte, Names::address_length> bytes{};
+  EXPECT_TRUE(Names::join(parts, bytes));
+  EXPECT_EQ(bytes.back(), std::byte{0});
+  return reinterpret_cast<const char*>(bytes.data());
+}
+
+TEST(CompositeAddress, EveryFormGoesThereAndBack) {
+  for (const char* where : {"10.1.2.3:40123", "255.255.255.255:65535", "[fd00::1]:7", "[::1]:65535",
+                            "[2001:db8:1111:2222:3333:4444:5555:6666]:65535"}) {
+    for (const NearName& near : {some_near, NearName{}}) {
+      const Address address{*os::SocketAddress::from_text(where), near};
+      const std::string text = address.text();
+      EXPECT_LT(text.size(), Address::text_bytes) << text;
+      const auto back = Address::from_text(text);
+      ASSERT_TRUE(back) << text;
+      EXPECT_TRUE(back->where == address.where) << text;
+      EXPECT_TRUE(back->near == near) << text;
+      EXPECT_EQ(back->text(), text);
+      EXPECT_EQ(joined(parts_of(where, near)), text);
+    }
+  }
+}
+
+TEST(CompositeAddress, IsReadableWhereItFits) {
+  const Address four{*os::SocketAddress::from_text("10.1.2.3:40123"), {}};
+  EXPECT_EQ(four.text(), "weft://10.1.2.3:40123");
+  const Address six{*os::SocketAddress::from_text("[fd00::12]:40123"), some_near};
+  EXPECT_TRUE(six.text().starts_with("weft://[fd00::12]:40123/")) << six.text();
+}
+
+TEST(CompositeAddress, HoldsTheNameOfTheSharedMemoryLink) {
+  const Names::Parts parts = parts_of("10.1.2.3:40123", some_near);
+  EXPECT_STREQ(reinterpret_cast<const char*>(parts.near.data()), "fi_shm://4194303:77:fedcba9876543210");
+  EXPECT_EQ(parts.host, some_near.host);
+}
+
+TEST(CompositeAddress, NonsenseIsRefused) {
+  const std::string good = Address{*os::SocketAddress::from_text("10.1.2.3:40123"), some_near}.text();
+  for (const std::string& text :
+       {std::string(), std::string("weft://"), std::string("weft:///"), std::string("fi_shm://1:2:3"),
+        std::string("weft://10.1.2.3"), std::string("weft://10.1.2.3:70000"), good + "A",
+        good.substr(0, good.size() - 1), good.substr(0, good.size() - 1) + "!",
+        std::string("weft://10.1.2.3:1/"), std::string("weft://~"), std::string("weft://~AAAA"),
+        std::string("weft://fi_sockaddr_in://10.1.2.3:1"), std::string("weft://10.1.2.3:1?x"),
+        "weft://10.1.2.3:1/" + std::string(28, 'A'), std::string(63, 'x'), std::string(100, 'w')})
+    EXPECT_FALSE(Address::from_text(text)) << text;
+}
+
+TEST(HostIdentity, IsOneForThisProcess) {
+  EXPECT_NE(os::sharing_identity(), 0u);
+  EXPECT_EQ(os::sharing_identity(), os::sharing_identity());
+  EXPECT_LT(os::sharing_identity(), uint64_t{1} << 48);
+}
+
+}  // namespace
+}  // namespace weft::link::composite

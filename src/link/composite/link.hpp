@@ -1,0 +1,313 @@
+// The composite link: one endpoint that reaches peers on its own host by one link (Near) and others by another (Far), chosen for each peer.
+// Must not know tags or completions, nor what shared memory or a network are.
+//
+// A peer uses exactly one path for what we send to it, chosen at the first contact and kept for its lifetime, so order is the path's own.
+// What it sends may come by the other path: then both ends are right, each with the path that it chose (docs/decisions/0010-one-path-a-peer.md).
+// Losing either path that is in use loses the peer.
+//
+// Hot path: a near peer's fields are the first base of Peer, so that a small frame costs one predictable branch more than without Far.
+// Far is polled rarely while only Near has something to say (look_far()), because looking at it enters the kernel.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "arch/cpu.hpp"
+#include "base/result.hpp"
+#include "core/provider_error.hpp"
+#include "os/fd.hpp"
+#include "os/poll_set.hpp"
+#include "proto/engine/link.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::link::composite {
+
+enum class Path : uint8_t { Near, Far };
+
+// Near and Far may be the same type in tests, so each is a base under a name of its own.
+template <class N>
+struct NearSide : N::PeerBase {};
+template <class F>
+struct FarSide : F::PeerBase {};
+
+template <class N, class F>
+struct Peer : NearSide<N>, FarSide<F> {
+  Path path = Path::Near;  // of what we send
+  bool near_met = false;   // Near knows this peer
+  bool far_met = false;    // Far does
+  std::array<std::byte, 64> name{};
+
+  typename N::PeerBase& near() noexcept { return static_cast<NearSide<N>&>(*this); }
+  const typename N::PeerBase& near() const noexcept { return static_cast<const NearSide<N>&>(*this); }
+  typename F::PeerBase& far() noexcept { return static_cast<FarSide<F>&>(*this); }
+  static Peer& of_near(typename N::PeerBase& base) noexcept {
+    return static_cast<Peer&>(static_cast<NearSide<N>&>(base));
+  }
+  static Peer& of_far(typename F::PeerBase& base) noexcept {
+    return static_cast<Peer&>(static_cast<FarSide<F>&>(base));
+  }
+};
+
+template <class P>
+struct Events {
+  virtual P* make_peer(std::span<const std::byte> address) = 0;
+  virtual void peer_lost(P& peer, core::ProviderError why) noexcept = 0;
+
+ protected:
+  ~Events() = default;
+};
+
+// N: a link with small frames, remote read and sleep. F: a link with sleep. Names: how an address holds both (address.hpp).
+template <class N, class F, class Names>
+class Link {
+ public:
+  using Near = N;
+  using Far = F;
+  using PeerBase = Peer<Near, Far>;
+  using Events = composite::Events<PeerBase>;
+  // The largest of both; limits() has those of a peer. Both sides take frames of the smaller size.
+  static constexpr size_t frame_bytes_max = std::min(Near::frame_bytes_max, Far::frame_bytes_max);
+  static constexpr size_t eager_bytes_max = std::max(Near::eager_bytes_max, Far::eager_bytes_max);
+  static constexpr size_t train_bytes_max = std::max(Near::train_bytes_max, Far::train_bytes_max);
+  static constexpr size_t train_car_bytes = std::max(Near::train_car_bytes, Far::train_car_bytes);
+  static constexpr size_t segment_bytes = std::max(Near::segment_bytes, Far::segment_bytes);
+  static constexpr size_t small_bytes_max = Near::small_bytes_max;
+  static constexpr size_t address_length = Names::address_length;
+
+  Link() = default;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  ~Link() { close(); }
+
+  // Opens the endpoint at an address ("" chooses one). Without Near where that is forbidden or impossible; never without Far.
+  Result<void> open(std::string_view name, Events& events);
+  void set_warning(void (*on_warning)(const void* who, const char* what), const void* who) noexcept {
+    if constexpr (requires { near_.set_warning(on_warning, who); }) near_.set_warning(on_warning, who);
+    if constexpr (requires { far_.set_warning(on_warning, who); }) far_.set_warning(on_warning, who);
+    on_warning_ = on_warning;
+    warning_context_ = who;
+  }
+  // False in a forked child: the endpoint is its parent's.
+  bool belongs_here() const noexcept { return owner_pid_ == 0 || os::process_id() == owner_pid_; }
+  void close() noexcept;
+  std::span<const std::byte> address() const noexcept { return address_; }
+
+  // The peer with that address, made when it is new: its path is chosen here.
+  PeerBase* connect(std::span<const std::byte> address, int& error);
+  // The owner drops a peer (it must not be lost already).
+  void forget(PeerBase& peer) noexcept {
+    drop(peer);
+    erase(peer);
+  }
+  // Which way a peer is sent to.
+  static Path path_to(const PeerBase& peer) noexcept { return peer.path; }
+
+  // --- hot ---
+  [[gnu::always_inline]] proto::SmallSend send_small(PeerBase& peer, const wire::FrameHead& head,
+                                                     const void* bytes) noexcept {
+    if (peer.path == Path::Far) [[unlikely]]
+      return proto::SmallSend::Refused;  // send() does it; its system call is by far the greater part
+    return near_.send_small(peer.near(), head, bytes);
+  }
+  void tell(PeerBase& peer) noexcept { near_.tell(peer.near()); }
+  bool send(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
+            const iovec* parts, size_t part_count) noexcept {
+    if (peer.path == Path::Near) [[likely]]
+      return near_.send(peer.near(), head, prefix, parts, part_count);
+    far_countdown_ = 1;  // Far may keep something for its next poll, and an answer is likely
+    far_heard_ = arch::ticks();
+    return far_.send(peer.far(), head, prefix, parts, part_count);
+  }
+
+  template <class Handler>
+  int poll(Handler& handler) noexcept {
+    int taken = 0;
+    if (near_on_) [[likely]] {
+      NearHandler<Handler> side{handler};
+      taken = near_.poll(side);
+      near_frames_ |= static_cast<uint32_t>(taken);
+    }
+    if (--far_countdown_ == 0) [[unlikely]]
+      taken += look_far(handler);
+    return taken;
+  }
+
+  // --- what depends on the peer ---
+  proto::LinkLimits limits(const PeerBase& peer) const noexcept {
+    return peer.path == Path::Near ? proto::limits_of_type<Near>() : proto::limits_of_type<Far>();
+  }
+
+  // --- reading the peer's memory: near peers only ---
+  bool may_be_read(const PeerBase& peer) const noexcept { return peer.path == Path::Near; }
+  bool can_read(const PeerBase& peer) const noexcept { return peer.near_met && near_.can_read(peer.near()); }
+  int read(PeerBase& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
+           size_t remote_count, size_t bytes) noexcept {
+    return near_.read(peer.near(), local, local_count, remote, remote_count, bytes);
+  }
+  uint64_t stamp() const noexcept { return near_.stamp(); }
+  bool prefer_read(const PeerBase& peer, uint64_t total, uint64_t stamp) const noexcept {
+    return near_.prefer_read(peer.near(), total, stamp);
+  }
+
+  // --- sleeping ---
+  int wait_fd() const noexcept { return both_.get(); }
+  bool arm() noexcept;
+  void disarm() noexcept;
+
+ private:
+  using Name = std::array<std::byte, address_length>;
+  using Parts = typename Names::Parts;
+
+  // Frames of one side as frames of the whole peer.
+  template <class Handler>
+  struct NearHandler {
+    Handler& handler;
+    bool on_frame(typename Near::PeerBase& base, const wire::FrameHead& head,
+                  const std::byte* payload) noexcept {
+      return handler.on_frame(PeerBase::of_near(base), head, payload);
+    }
+  };
+  template <class Handler>
+  struct FarHandler {
+    Handler& handler;
+    bool on_frame(typename Far::PeerBase& base, const wire::FrameHead& head,
+                  const std::byte* payload) noexcept {
+      return handler.on_frame(PeerBase::of_far(base), head, payload);
+    }
+    // Large frames in parts, when the handler takes them so.
+    proto::Land land(typename Far::PeerBase& base, wire::FrameHead& head, const std::byte* payload,
+                     size_t arrived,
+                     proto::Landing& out) noexcept requires proto::TakesParts<Handler, PeerBase> {
+      return handler.land(PeerBase::of_far(base), head, payload, arrived, out);
+    }
+    void landed(typename Far::PeerBase& base, wire::FrameHead& head,
+                size_t bytes) noexcept requires proto::TakesParts<Handler, PeerBase> {
+      handler.landed(PeerBase::of_far(base), head, bytes);
+    }
+  };
+  // What happens on one side.
+  struct NearEvents final : Near::Events {
+    Link* link = nullptr;
+    typename Near::PeerBase* make_peer(std::span<const std::byte> name) override {
+      return link->near_appears(name);
+    }
+    void peer_lost(typename Near::PeerBase& base, core::ProviderError why) noexcept override {
+      PeerBase& peer = PeerBase::of_near(base);
+      peer.near_met = false;
+      link->lose(peer, why);
+    }
+  };
+  struct FarEvents final : Far::Events {
+    Link* link = nullptr;
+    typename Far::PeerBase* make_peer(std::span<const std::byte> name) override {
+      return link->far_appears(name);
+    }
+    void peer_lost(typename Far::PeerBase& base, core::ProviderError why) noexcept override {
+      PeerBase& peer = PeerBase::of_far(base);
+      peer.far_met = false;
+      link->lose(peer, why);
+    }
+  };
+
+  // In ticks() of a machine of 3 GHz; others are near enough.
+  static constexpr uint64_t far_hot_ticks =
+      150'000;  // 50 us: so long after Far had something it is polled every time
+  static constexpr uint64_t near_busy_ticks = 300'000;  // 100 us: so long after Near had something
+  static constexpr uint64_t busy_pause_ticks = 30'000;  // Far is polled every 10 us,
+  static constexpr uint64_t idle_pause_ticks = 3'000;   // else every microsecond
+  static constexpr uint64_t look_ticks = 1'500;         // between two looks at the clock, about,
+  static constexpr uint32_t polls_per_look_max = 16;    // but never more polls than this
+
+  template <class Handler>
+  [[gnu::noinline]] int look_far(Handler& handler) noexcept {
+    const uint64_t now = arch::ticks();
+    const bool near_spoke = near_frames_ != 0;
+    near_frames_ = 0;
+    if (near_spoke) near_heard_ = now;
+    // A program that polls rarely gets to Far as often as one that polls in a loop.
+    polls_per_look_ = now - looked_ < look_ticks ? std::min(2 * polls_per_look_, polls_per_look_max)
+                                                 : std::max(polls_per_look_ / 2, 1U);
+    looked_ = now;
+    far_countdown_ = polls_per_look_;
+    bool hot = now - far_heard_ < far_hot_ticks;
+    if (near_on_ && !hot) {
+      const uint64_t pause = now - near_heard_ < near_busy_ticks ? busy_pause_ticks : idle_pause_ticks;
+      if (now - far_polled_ < pause) return 0;
+    }
+    far_polled_ = now;
+    FarHandler<Handler> side{handler};
+    const int taken = far_.poll(side);
+    if (taken != 0) {
+      far_heard_ = arch::ticks();
+      hot = true;
+    }
+    if (!near_on_) far_countdown_ = 1;
+    else if (hot) far_countdown_ = near_spoke ? 4 : 1;
+    return taken;
+  }
+
+  static std::string key_of(const Name& name) {
+    return {reinterpret_cast<const char*>(name.data()), name.size()};
+  }
+  static bool canonical(std::span<const std::byte> address, Parts& parts, Name& name) noexcept {
+    return Names::split(address, parts) && Names::join(parts, name);
+  }
+  PeerBase* find(const Name& name, const Parts& parts) const;
+  Path choose(const Parts& parts) const noexcept;
+  PeerBase* appears(std::span<const std::byte> name, Path path);
+  typename Near::PeerBase* near_appears(std::span<const std::byte> name);
+  typename Far::PeerBase* far_appears(std::span<const std::byte> name);
+  PeerBase* connect_near(const Name& name, const Parts& parts, int& error);
+  PeerBase* connect_far(const Name& name, const Parts& parts, int& error);
+  void lose(PeerBase& peer, core::ProviderError why) noexcept {
+    drop(peer);
+    erase(peer);
+    events_->peer_lost(peer, why);
+  }
+  void drop(PeerBase& peer) noexcept {
+    if (std::exchange(peer.near_met, false)) near_.forget(peer.near());
+    if (std::exchange(peer.far_met, false)) far_.forget(peer.far());
+  }
+  void erase(PeerBase& peer) noexcept {
+    std::erase_if(peers_, [&](const auto& entry) { return entry.second == &peer; });
+  }
+
+  Near near_;
+  bool near_on_ = false;
+  uint32_t near_frames_ = 0;    // since the last look
+  uint32_t far_countdown_ = 1;  // polls until the next look
+  Far far_;
+
+  // --- cold below this line ---
+  uint32_t polls_per_look_ = 1;
+  uint64_t looked_ = 0;
+  uint64_t near_heard_ = 0;
+  uint64_t far_heard_ = 0;
+  uint64_t far_polled_ = 0;
+  Events* events_ = nullptr;
+  NearEvents near_events_;
+  FarEvents far_events_;
+  const Name* connecting_ = nullptr;  // whose peer is being made by connect()
+  std::unordered_map<std::string, PeerBase*> peers_;
+  Name address_{};
+  uint64_t host_ = 0;
+  os::Fd both_;
+  int owner_pid_ = 0;
+  void (*on_warning_)(const void* who, const char* what) = nullptr;
+  const void* warning_context_ = nullptr;
+};
+
+}  // namespace weft::link::composite
+
+#include "link/composite/link_impl.hpp"

@@ -1,0 +1,194 @@
+// The composite link, cold side: opening, choosing a path, meeting and losing peers. Included by link.hpp.
+#pragma once
+
+#include "link/composite/link.hpp"
+
+namespace weft::link::composite {
+
+template <class N, class F, class Names>
+Result<void> Link<N, F, Names>::open(std::string_view name, Events& events) {
+  events_ = &events;
+  near_events_.link = this;
+  far_events_.link = this;
+  Parts parts{};
+  if (!name.empty() && !Names::split(std::as_bytes(std::span(name)), parts))
+    return Error{EINVAL, std::string(name) + " is no address of this provider"};
+  Names::prepare(far_, parts);
+  const auto wish = parts.far_address();
+  if (auto ok = far_.open({reinterpret_cast<const char*>(wish.data()), wish.size()}, far_events_); !ok)
+    return ok;
+  auto set = os::open_poll_set();
+  if (!set || !os::add_to_poll_set(*set, far_.wait_fd(), nullptr)) {
+    far_.close();
+    return Error{EMFILE, "no descriptor to sleep on"};
+  }
+  both_ = std::move(*set);
+  const auto far_address = far_.address();
+  parts = {};
+  parts.set_far(far_address);
+  host_ = Names::host();
+  if (host_ != 0 && Names::near_allowed()) {
+    if (auto ok = near_.open("", near_events_); !ok) {
+      if (on_warning_ != nullptr)
+        on_warning_(warning_context_, ("only the network is used: " + ok.error().why).c_str());
+    } else if (!os::add_to_poll_set(both_, near_.wait_fd(), nullptr)) {
+      near_.close();
+    } else {
+      near_on_ = true;
+      parts.set_near(near_.address());
+      parts.host = host_;
+    }
+  }
+  owner_pid_ = os::process_id();
+  if (!Names::join(parts, address_)) {
+    close();
+    return Error{EADDRNOTAVAIL, "the network address of this endpoint has no text form"};
+  }
+  if (near_on_) near_.set_alias(address_);
+  if constexpr (requires { far_.set_alias(address_); }) far_.set_alias(address_);
+  return {};
+}
+
+template <class N, class F, class Names>
+void Link<N, F, Names>::close() noexcept {
+  if (owner_pid_ == 0) return;
+  if (near_on_) near_.close();
+  far_.close();
+  peers_.clear();
+  both_.reset();
+  near_on_ = false;
+  owner_pid_ = 0;
+}
+
+template <class N, class F, class Names>
+bool Link<N, F, Names>::arm() noexcept {
+  if (near_on_ && !near_.arm()) return false;
+  if (far_.arm()) return true;
+  if (near_on_) near_.disarm();
+  far_countdown_ = 1;  // there is work
+  far_heard_ = arch::ticks();
+  return false;
+}
+
+template <class N, class F, class Names>
+void Link<N, F, Names>::disarm() noexcept {
+  if (near_on_) near_.disarm();
+  far_.disarm();
+  far_countdown_ = 1;
+  far_heard_ = arch::ticks();
+}
+
+// A program may name a peer by its network address alone; who greets us names itself in full. Both mean one peer, whichever came first.
+template <class N, class F, class Names>
+typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::find(const Name& name, const Parts& parts) const {
+  if (const auto found = peers_.find(key_of(name)); found != peers_.end()) return found->second;
+  Parts other = parts;
+  Name bare{};
+  if (parts.near_length != 0) {
+    other.near_length = 0;
+    other.host = 0;
+    if (!Names::join(other, bare)) return nullptr;
+    const auto found = peers_.find(key_of(bare));
+    return found != peers_.end() ? found->second : nullptr;
+  }
+  for (const auto& [key, peer] : peers_) {
+    if (!Names::split(std::as_bytes(std::span(key)), other)) continue;
+    const auto ours = parts.far_address();
+    const auto theirs = other.far_address();
+    if (std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end())) return peer;
+  }
+  return nullptr;
+}
+
+// Near when the peer says that it shares memory with us and is there to be met. Asked once, before anything is sent.
+template <class N, class F, class Names>
+Path Link<N, F, Names>::choose(const Parts& parts) const noexcept {
+  const bool near =
+      near_on_ && parts.near_length != 0 && parts.host == host_ && Near::is_present(parts.near_address());
+  return near ? Path::Near : Path::Far;
+}
+
+template <class N, class F, class Names>
+typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect(std::span<const std::byte> address,
+                                                                 int& error) {
+  error = 0;
+  Parts parts{};
+  Name name{};
+  if (!canonical(address, parts, name)) {
+    error = EINVAL;
+    return nullptr;
+  }
+  PeerBase* known = find(name, parts);
+  if (known != nullptr) {
+    name = known->name;
+    (void)Names::split(name, parts);
+  }
+  const Path path = known != nullptr ? known->path : choose(parts);
+  if (path == Path::Far) return connect_far(name, parts, error);
+  PeerBase* peer = connect_near(name, parts, error);
+  if (peer != nullptr || known != nullptr) return peer;
+  error = 0;  // no memory or descriptor for a channel, and nothing has been sent: the network serves, too
+  return connect_far(name, parts, error);
+}
+
+template <class N, class F, class Names>
+typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect_near(const Name& name, const Parts& parts,
+                                                                      int& error) {
+  connecting_ = &name;
+  auto* base = near_.connect(parts.near_address(), error);
+  connecting_ = nullptr;
+  return base != nullptr ? &PeerBase::of_near(*base) : nullptr;
+}
+
+template <class N, class F, class Names>
+typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect_far(const Name& name, const Parts& parts,
+                                                                     int& error) {
+  connecting_ = &name;
+  auto* base = far_.connect(parts.far_address(), error);
+  connecting_ = nullptr;
+  if (base == nullptr) return nullptr;
+  far_countdown_ = 1;
+  far_heard_ = arch::ticks();
+  return &PeerBase::of_far(*base);
+}
+
+// Somebody is met on one side: the peer of that name, made when it is new. Null: no name of ours.
+template <class N, class F, class Names>
+typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::appears(std::span<const std::byte> given,
+                                                                 Path path) {
+  Parts parts{};
+  Name name{};
+  if (!canonical(connecting_ != nullptr ? std::span<const std::byte>(*connecting_) : given, parts, name))
+    return nullptr;
+  if (PeerBase* known = find(name, parts); known != nullptr) return known;
+  const auto place = peers_.emplace(key_of(name), nullptr).first;
+  PeerBase* peer = nullptr;
+  try {
+    peer = events_->make_peer(name);
+  } catch (...) {
+    peers_.erase(place);
+    throw;
+  }
+  place->second = peer;
+  peer->path = path;
+  peer->name = name;
+  return peer;
+}
+
+template <class N, class F, class Names>
+typename N::PeerBase* Link<N, F, Names>::near_appears(std::span<const std::byte> name) {
+  PeerBase* peer = appears(name, Path::Near);
+  if (peer == nullptr || peer->near_met) return nullptr;  // nobody greets twice under one name
+  peer->near_met = true;
+  return &peer->near();
+}
+
+template <class N, class F, class Names>
+typename F::PeerBase* Link<N, F, Names>::far_appears(std::span<const std::byte> name) {
+  PeerBase* peer = appears(name, Path::Far);
+  if (peer == nullptr || peer->far_met) return nullptr;
+  peer->far_met = true;
+  return &peer->far();
+}
+
+}  // namespace weft::link::composite

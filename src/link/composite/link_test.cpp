@@ -1,0 +1,363 @@
+// The composite link over shared memory and the in-process link: which path a peer gets, that both carry frames, that losing one path loses
+// the peer, sleeping on both.
+#include "link/composite/link.hpp"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "link/loopback/link.hpp"
+#include "link/shm/link.hpp"
+#include "os/clock.hpp"
+
+namespace weft::link::composite {
+namespace {
+
+bool g_near_allowed = true;
+bool g_near_present = true;
+uint64_t g_host = 1;
+
+class TestNear : public shm::Link {
+ public:
+  static bool is_present(std::span<const std::byte> address) {
+    return g_near_present && shm::Link::is_present(address);
+  }
+};
+
+// "FAR|NEAR|HOST", or "FAR" alone.
+struct TestNames {
+  static constexpr size_t address_length = 64;
+  struct Parts {
+    std::string far, near;
+    size_t near_length = 0;
+    uint64_t host = 0;
+    void set_far(std::span<const std::byte> text) { far = as_text(text); }
+    void set_near(std::span<const std::byte> text) {
+      near = as_text(text);
+      near_length = near.size();
+    }
+    std::span<const std::byte> far_address() const { return std::as_bytes(std::span(far)); }
+    std::span<const std::byte> near_address() const { return std::as_bytes(std::span(near)); }
+  };
+  static std::string as_text(std::span<const std::byte> bytes) {
+    const auto* text = reinterpret_cast<const char*>(bytes.data());
+    return {text, ::strnlen(text, bytes.size())};
+  }
+  static bool split(std::span<const std::byte> address, Parts& out) {
+    const std::string text = as_text(address);
+    out = {};
+    if (!text.starts_with("fi_ns://")) return false;
+    const size_t first = text.find('|');
+    out.far = text.substr(0, first);
+    if (first == std::string::npos) return true;
+    const size_t second = text.find('|', first + 1);
+    out.near = text.substr(first + 1, second - first - 1);
+    out.near_length = out.near.size();
+    out.host = std::stoull(text.substr(second + 1));
+    return true;
+  }
+  static bool join(const Parts& parts, std::array<std::byte, address_length>& out) {
+    std::string text = parts.far;
+    if (parts.near_length != 0) text += '|' + parts.near + '|' + std::to_string(parts.host);
+    out = {};
+    std::memcpy(out.data(), text.data(), text.size());
+    return text.size() < out.size();
+  }
+  static uint64_t host() { return g_host; }
+  static bool near_allowed() { return g_near_allowed; }
+  template <class Far>
+  static void prepare(Far&, const Parts&) {}
+};
+
+using TestLink = Link<TestNear, loopback::Link, TestNames>;
+static_assert(proto::Link<TestLink>);
+static_assert(proto::HasSmallFrames<TestLink>);
+static_assert(proto::HasRemoteRead<TestLink>);
+static_assert(proto::HasSleep<TestLink>);
+static_assert(proto::HasPeerLimits<TestLink>);
+static_assert(proto::HasUnreadablePeers<TestLink>);
+using TestPeer = TestLink::PeerBase;
+
+struct Received {
+  TestPeer* from;
+  uint64_t a;
+  std::string text;
+};
+
+struct Node final : TestLink::Events {
+  Node() {
+    auto opened = link.open("", *this);
+    if (!opened) ADD_FAILURE() << opened.error().why;
+  }
+  TestPeer* make_peer(std::span<const std::byte>) override {
+    peers.push_back(std::make_unique<TestPeer>());
+    return peers.back().get();
+  }
+  void peer_lost(TestPeer& peer, core::ProviderError why) noexcept override {
+    lost.push_back(why);
+    std::erase_if(peers, [&](const auto& entry) { return entry.get() == &peer; });
+  }
+  bool on_frame(TestPeer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+    frames.push_back({&peer, head.a, {reinterpret_cast<const char*>(payload), head.length}});
+    return true;
+  }
+  TestPeer* connect(const Node& other) {
+    int error = 0;
+    TestPeer* peer = link.connect(other.link.address(), error);
+    EXPECT_NE(peer, nullptr) << error;
+    return peer;
+  }
+  bool send(TestPeer& peer, uint64_t a, const std::string& text) {
+    const wire::FrameHead head{wire::FrameKind::Tagged, 0, 0, static_cast<uint32_t>(text.size()), a, 0};
+    const iovec part{const_cast<char*>(text.data()), text.size()};
+    return link.send(peer, head, {}, &part, 1);
+  }
+  bool poll_until(const std::function<bool()>& done) {
+    const uint64_t until = os::monotonic_ns() + 2'000'000'000;
+    while (!done()) {
+      if (os::monotonic_ns() > until) return false;
+      (void)link.poll(*this);
+    }
+    return true;
+  }
+  bool poll_for_frames(size_t count) {
+    return poll_until([&] { return frames.size() >= count; });
+  }
+  std::deque<std::unique_ptr<TestPeer>> peers;
+  std::vector<Received> frames;
+  std::vector<core::ProviderError> lost;
+  TestLink link;
+};
+
+class Composite : public testing::Test {
+ protected:
+  void SetUp() override {
+    g_near_allowed = true;
+    g_near_present = true;
+    g_host = 1;
+  }
+  // Both ways, small and large frames.
+  static void talk(Node& a, Node& b, Path expected) {
+    TestPeer* to_b = a.connect(b);
+    ASSERT_NE(to_b, nullptr);
+    EXPECT_EQ(TestLink::path_to(*to_b), expected);
+    ASSERT_TRUE(a.send(*to_b, 1, "hello"));
+    ASSERT_TRUE(a.send(*to_b, 2, std::string(5000, 'x')));
+    ASSERT_TRUE(b.poll_for_frames(2));
+    EXPECT_EQ(b.frames[0].text, "hello");
+    EXPECT_EQ(b.frames[1].text.size(), 5000u);
+    EXPECT_EQ(b.frames[0].from, b.frames[1].from);
+    TestPeer* to_a = b.connect(a);
+    EXPECT_EQ(to_a, b.frames[0].from);
+    ASSERT_TRUE(b.send(*to_a, 3, "answer"));
+    ASSERT_TRUE(a.poll_for_frames(1));
+    EXPECT_EQ(a.frames[0].from, to_b);
+    EXPECT_EQ(a.peers.size(), 1u);
+    EXPECT_EQ(b.peers.size(), 1u);
+  }
+};
+
+TEST_F(Composite, SameHostTakesTheNearPath) {
+  Node a;
+  Node b;
+  talk(a, b, Path::Near);
+}
+
+TEST_F(Composite, AnotherHostTakesTheFarPath) {
+  Node a;
+  g_host = 2;
+  Node b;
+  talk(a, b, Path::Far);
+}
+
+TEST_F(Composite, AnEndpointThatCannotBeMetNearbyTakesTheFarPath) {
+  Node a;
+  Node b;
+  g_near_present = false;
+  talk(a, b, Path::Far);
+}
+
+TEST_F(Composite, NearMayBeForbidden) {
+  Node a;
+  g_near_allowed = false;
+  Node b;
+  Node c;
+  Node d;
+  talk(a, b, Path::Far);
+  talk(c, d, Path::Far);
+}
+
+TEST_F(Composite, ManyPeersOnBothPathsKeepTheirOrder) {
+  Node a;
+  Node near;
+  g_host = 2;
+  Node far;
+  TestPeer* to_near = a.connect(near);
+  TestPeer* to_far = a.connect(far);
+  for (uint64_t i = 0; i < 100; ++i) {
+    ASSERT_TRUE(a.send(*to_near, i, "n"));
+    ASSERT_TRUE(a.send(*to_far, i, "f"));
+  }
+  ASSERT_TRUE(near.poll_for_frames(100));
+  ASSERT_TRUE(far.poll_for_frames(100));
+  for (uint64_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(near.frames[i].a, i);
+    EXPECT_EQ(far.frames[i].a, i);
+  }
+}
+
+// One side thinks that it can meet the other nearby, the other does not: each has its path, and they understand each other.
+TEST_F(Composite, TheTwoEndsMayChooseDifferently) {
+  Node a;
+  Node b;
+  g_near_present = false;
+  TestPeer* to_b = a.connect(b);
+  g_near_present = true;
+  TestPeer* to_a = b.connect(a);
+  EXPECT_EQ(TestLink::path_to(*to_b), Path::Far);
+  EXPECT_EQ(TestLink::path_to(*to_a), Path::Near);
+  for (uint64_t i = 0; i < 50; ++i) {
+    ASSERT_TRUE(a.send(*to_b, i, "far"));
+    ASSERT_TRUE(b.send(*to_a, i, "near"));
+  }
+  ASSERT_TRUE(a.poll_for_frames(50));
+  ASSERT_TRUE(b.poll_for_frames(50));
+  for (uint64_t i = 0; i < 50; ++i) {
+    EXPECT_EQ(a.frames[i].from, to_b);
+    EXPECT_EQ(b.frames[i].from, to_a);
+    EXPECT_EQ(a.frames[i].a, i);
+    EXPECT_EQ(b.frames[i].a, i);
+  }
+  EXPECT_EQ(a.peers.size(), 1u);
+  EXPECT_EQ(b.peers.size(), 1u);
+}
+
+TEST_F(Composite, LosingOnePathOfTwoLosesThePeerOnce) {
+  Node a;
+  auto b = std::make_unique<Node>();
+  g_near_present = false;
+  TestPeer* to_b = a.connect(*b);
+  g_near_present = true;
+  TestPeer* to_a = b->connect(a);
+  ASSERT_TRUE(a.send(*to_b, 1, "far"));
+  ASSERT_TRUE(b->send(*to_a, 1, "near"));
+  ASSERT_TRUE(a.poll_for_frames(1));
+  ASSERT_TRUE(b->poll_for_frames(1));
+  b.reset();
+  ASSERT_TRUE(a.poll_until([&] { return !a.lost.empty(); }));
+  EXPECT_EQ(a.lost.size(), 1u);
+  EXPECT_TRUE(a.peers.empty());
+  for (int i = 0; i < 10'000; ++i) (void)a.link.poll(a);
+  EXPECT_EQ(a.lost.size(), 1u);
+}
+
+TEST_F(Composite, ANearPeerThatClosesIsLost) {
+  Node a;
+  auto b = std::make_unique<Node>();
+  talk(a, *b, Path::Near);
+  b.reset();
+  EXPECT_TRUE(a.poll_until([&] { return !a.lost.empty(); }));
+}
+
+TEST_F(Composite, APeerThatIsDroppedCanBeMetAgain) {
+  Node a;
+  Node b;
+  g_near_present = false;
+  TestPeer* to_b = a.connect(b);
+  a.link.forget(*to_b);
+  g_near_present = true;
+  TestPeer* again = a.connect(b);
+  EXPECT_EQ(TestLink::path_to(*again), Path::Near);
+}
+
+// Named by its network address alone, then in full.
+TEST_F(Composite, OneSpellingOrTwoItIsOnePeer) {
+  Node a;
+  Node b;
+  TestNames::Parts parts;
+  ASSERT_TRUE(TestNames::split(b.link.address(), parts));
+  int error = 0;
+  TestPeer* bare = a.link.connect(parts.far_address(), error);
+  ASSERT_NE(bare, nullptr);
+  EXPECT_EQ(TestLink::path_to(*bare), Path::Far);
+  EXPECT_EQ(a.connect(b), bare);
+  Node c;
+  TestPeer* full = c.connect(b);
+  EXPECT_EQ(c.link.connect(parts.far_address(), error), full);
+  EXPECT_EQ(TestLink::path_to(*full), Path::Near);
+}
+
+TEST_F(Composite, SizesAreThoseOfThePath) {
+  Node a;
+  Node near;
+  g_host = 2;
+  Node far;
+  EXPECT_EQ(a.link.limits(*a.connect(near)).train_car_bytes, shm::Link::train_car_bytes);
+  EXPECT_EQ(a.link.limits(*a.connect(far)).train_car_bytes, loopback::Link::train_car_bytes);
+  EXPECT_TRUE(a.link.may_be_read(*a.connect(near)));
+  EXPECT_FALSE(a.link.may_be_read(*a.connect(far)));
+}
+
+TEST_F(Composite, NonsenseIsNoAddress) {
+  Node a;
+  int error = 0;
+  EXPECT_EQ(a.link.connect(std::as_bytes(std::span("hello")), error), nullptr);
+  EXPECT_EQ(error, EINVAL);
+}
+
+TEST_F(Composite, SleepsOnBoth) {
+  Node a;
+  Node near;
+  g_host = 2;
+  Node far;
+  TestPeer* from_near = near.connect(a);
+  TestPeer* from_far = far.connect(a);
+  const auto wakes = [&] {
+    pollfd entry{a.link.wait_fd(), POLLIN, 0};
+    return ::poll(&entry, 1, 1000) == 1;
+  };
+  const auto sleep = [&] {
+    while (!a.link.arm()) (void)a.link.poll(a);
+  };
+  ASSERT_TRUE(near.send(*from_near, 0, "meet"));
+  ASSERT_TRUE(a.poll_for_frames(1));
+  ASSERT_TRUE(a.poll_until([&] { return near.link.poll(near) == 0 && a.link.arm(); }));
+  a.link.disarm();
+  for (Node* sender : {&near, &far}) {
+    sleep();
+    const size_t before = a.frames.size();
+    ASSERT_TRUE(sender->send(sender == &near ? *from_near : *from_far, 1, "wake up"));
+    EXPECT_TRUE(wakes());
+    a.link.disarm();
+    EXPECT_TRUE(a.poll_for_frames(before + 1));
+  }
+}
+
+// Far is not forgotten while Near is busy, and not polled each time.
+TEST_F(Composite, FarIsPolledBetweenNearFrames) {
+  Node a;
+  Node near;
+  g_host = 2;
+  Node far;
+  TestPeer* from_near = near.connect(a);
+  TestPeer* from_far = far.connect(a);
+  ASSERT_TRUE(near.send(*from_near, 0, "meet"));
+  ASSERT_TRUE(a.poll_for_frames(1));
+  ASSERT_TRUE(far.send(*from_far, 7, "far"));
+  const uint64_t until = os::monotonic_ns() + 2'000'000'000;
+  bool seen = false;
+  while (!seen && os::monotonic_ns() < until) {
+    (void)near.send(*from_near, 1, "near");
+    (void)a.link.poll(a);
+    seen = std::any_of(a.frames.begin(), a.frames.end(), [](const Received& frame) { return frame.a == 7; });
+  }
+  EXPECT_TRUE(seen);
+}
+
+}  // namespace
+}  // namespace weft::link::composite
