@@ -102,6 +102,13 @@ class HashedLists {
     ++size_;
   }
 
+  // The same in two steps, for a caller that knows the hash; only when has_room().
+  bool has_room() const noexcept { return size_ < grow_at_; }
+  void push_into(uint64_t hash, T& item) noexcept {
+    list_at(hash).push_back(item);
+    ++size_;
+  }
+
   // Adds one that is not the youngest.
   void insert(T& item) noexcept {
     list_at(Key::hash(item, seed_)).insert_sorted(item, [](const T& a, const T& b) {
@@ -170,6 +177,24 @@ class TagMatcher {
     exact_.push(receive);
     directed_ += receive.source != any_source;
   }
+
+  // --- the usual case, in fewer steps: no receive has ignore bits or names a source ---
+  // True: post_plain() may be called, once, without searching the arrived messages.
+  bool has_room_and_no_arrivals() const noexcept { return arrivals_.empty() && exact_.has_room(); }
+  // post() of a receive with ignore 0 from any_source.
+  void post_plain(PostedBase& receive) noexcept {
+    receive.order = ++posts_;
+    exact_.push_into(hash_pair(receive.tag, any_source, exact_.seed()), receive);
+  }
+  // The receive that match_arrival() would take, when all are of that kind. Null: match_arrival() may know better.
+  PostedBase* first_plain(uint64_t tag) const noexcept {
+    if ((masked_count_ | directed_) != 0) [[unlikely]]
+      return nullptr;
+    return exact_.list_at(hash_pair(tag, any_source, exact_.seed())).find([=](const PostedBase& receive) {
+      return receive.tag == tag;
+    });
+  }
+  void take_plain(PostedBase& receive) noexcept { exact_.remove(receive); }
 
   // Takes out the oldest receive that accepts this message, or null.
   PostedBase* match_arrival(uint64_t tag, uint64_t source) noexcept {

@@ -65,8 +65,14 @@ Runner::Runner(Session& session, Channel& channel, const Shape& shape)
                        (shape.test->unit == Unit::latency || !shape.initiator)),
       tx_(shape.tx_slots()),
       rx_(shape.rx_slots()) {
-  for (unsigned i = shape.tx_slots(); i-- > 0;) tx_free_.push_back(i);
-  for (unsigned i = shape.rx_slots(); i-- > 0;) rx_free_.push_back(i);
+  for (unsigned i = shape.tx_slots(); i-- > 0;) {
+    tx_[i].buffer = session.base() + session.tx_offset(i);
+    tx_free_.push_back(&tx_[i]);
+  }
+  for (unsigned i = shape.rx_slots(); i-- > 0;) {
+    rx_[i].buffer = session.base() + session.rx_offset(i);
+    rx_free_.push_back(&rx_[i]);
+  }
   check_ns_ = stall_begin_ns_ = now_ns();
 }
 
@@ -185,15 +191,15 @@ double Runner::rma(uint64_t operations) {
   const RemoteMemory remote = session_.peer_memory();
   const int64_t begin = now_ns();
   for (uint64_t i = 0; i < operations; ++i) {
-    const unsigned slot = free_tx();
-    std::byte* buffer = session_.base() + session_.tx_offset(slot);
-    const uint64_t address = remote.address + session_.rx_offset(slot);
+    Slot* slot = free_tx();
+    std::byte* buffer = slot->buffer;
+    const uint64_t address = remote.address + session_.rx_offset(static_cast<unsigned>(slot - tx_.data()));
     if (shape_.verify && !shape_.test->read) fill(buffer, 0);
     ssize_t status;
     do {
       status = shape_.test->read
-                   ? fi_read(ep_, buffer, shape_.size, descriptor_, peer_, address, remote.key, &tx_[slot])
-                   : fi_write(ep_, buffer, shape_.size, descriptor_, peer_, address, remote.key, &tx_[slot]);
+                   ? fi_read(ep_, buffer, shape_.size, descriptor_, peer_, address, remote.key, slot)
+                   : fi_write(ep_, buffer, shape_.size, descriptor_, peer_, address, remote.key, slot);
       if (status == -FI_EAGAIN) poll();
     } while (status == -FI_EAGAIN);
     if (status != 0) call_error(status);
@@ -240,7 +246,7 @@ void Runner::write_with_data() {
            -FI_EAGAIN)
       poll();
   } else {
-    Slot* slot = &tx_[free_tx()];
+    Slot* slot = free_tx();
     while ((status = fi_writedata(ep_, buffer, shape_.size, descriptor_, 1, peer_, address, remote.key,
                                   slot)) == -FI_EAGAIN) {
       poll();
@@ -263,14 +269,14 @@ void Runner::inject() {
 }
 
 void Runner::send() {
-  const unsigned slot = free_tx();
-  std::byte* buffer = session_.base() + session_.tx_offset(slot);
+  Slot* slot = free_tx();
+  std::byte* buffer = slot->buffer;
   if (shape_.verify) fill(buffer, sent_);
   ssize_t status;
   do {
     status = shape_.test->api == Api::tagged
-                 ? fi_tsend(ep_, buffer, tx_size_, descriptor_, peer_, data_tag, &tx_[slot])
-                 : fi_send(ep_, buffer, tx_size_, descriptor_, peer_, &tx_[slot]);
+                 ? fi_tsend(ep_, buffer, tx_size_, descriptor_, peer_, data_tag, slot)
+                 : fi_send(ep_, buffer, tx_size_, descriptor_, peer_, slot);
     if (status == -FI_EAGAIN) poll();
   } while (status == -FI_EAGAIN);
   if (status != 0) call_error(status);
@@ -278,37 +284,36 @@ void Runner::send() {
 }
 
 void Runner::ack() {
-  const unsigned slot = free_tx();
-  std::byte* buffer = session_.base() + session_.tx_offset(slot);
+  Slot* slot = free_tx();
+  std::byte* buffer = slot->buffer;
   ssize_t status;
   do {
     status = shape_.test->api == Api::tagged
-                 ? fi_tsend(ep_, buffer, ack_size, descriptor_, peer_, data_tag, &tx_[slot])
-                 : fi_send(ep_, buffer, ack_size, descriptor_, peer_, &tx_[slot]);
+                 ? fi_tsend(ep_, buffer, ack_size, descriptor_, peer_, data_tag, slot)
+                 : fi_send(ep_, buffer, ack_size, descriptor_, peer_, slot);
     if (status == -FI_EAGAIN) poll();
   } while (status == -FI_EAGAIN);
   if (status != 0) call_error(status);
 }
 
-unsigned Runner::free_tx() {
+Runner::Slot* Runner::free_tx() {
   while (tx_free_.empty()) poll();
-  const unsigned slot = tx_free_.back();
+  Slot* slot = tx_free_.back();
   tx_free_.pop_back();
   return slot;
 }
 
 void Runner::post_receives() {
+  const bool tagged = shape_.test->api == Api::tagged;
   while (!rx_free_.empty()) {
-    const unsigned slot = rx_free_.back();
-    std::byte* buffer = session_.base() + session_.rx_offset(slot);
+    Slot* slot = rx_free_.back();
     const ssize_t status =
-        shape_.test->api == Api::tagged
-            ? fi_trecv(ep_, buffer, rx_size_, descriptor_, FI_ADDR_UNSPEC, data_tag, 0, &rx_[slot])
-            : fi_recv(ep_, buffer, rx_size_, descriptor_, FI_ADDR_UNSPEC, &rx_[slot]);
+        tagged ? fi_trecv(ep_, slot->buffer, rx_size_, descriptor_, FI_ADDR_UNSPEC, data_tag, 0, slot)
+               : fi_recv(ep_, slot->buffer, rx_size_, descriptor_, FI_ADDR_UNSPEC, slot);
     if (status == -FI_EAGAIN) return;
     if (status != 0) call_error(status);
     rx_free_.pop_back();
-    rx_[slot].sequence = posted_++;
+    slot->sequence = posted_++;
   }
 }
 
@@ -329,17 +334,14 @@ void Runner::take(const fi_cq_tagged_entry& entry) {
     ++written_here_;
     return;
   }
-  const auto* slot = static_cast<const Slot*>(entry.op_context);
+  auto* slot = static_cast<Slot*>(entry.op_context);
   if (slot >= rx_.data() && slot < rx_.data() + rx_.size()) {
-    const auto index = static_cast<unsigned>(slot - rx_.data());
     if (entry.len != rx_size_) fail("a message of {} bytes came as one of {}", rx_size_, entry.len);
-    if (verify_received_) {
-      verify(session_.base() + session_.rx_offset(index), slot->sequence);
-    }
-    rx_free_.push_back(index);
+    if (verify_received_) verify(slot->buffer, slot->sequence);
+    rx_free_.push_back(slot);
     ++received_;
   } else if (slot >= tx_.data() && slot < tx_.data() + tx_.size()) {
-    tx_free_.push_back(static_cast<unsigned>(slot - tx_.data()));
+    tx_free_.push_back(slot);
   } else {
     fail("a completion came with a context that was not ours");
   }

@@ -45,7 +45,8 @@ class Runner {
  private:
   struct Slot {
     fi_context2 context;  // first: the completion brings back its address
-    uint64_t sequence;    // of the message that a receive will match
+    std::byte* buffer;
+    uint64_t sequence;  // of the message that a receive will match
   };
 
   void wait_pingpong(uint64_t until);
@@ -60,7 +61,7 @@ class Runner {
   void write_with_data();
   void wait_written(uint64_t until);
   void ack();
-  unsigned free_tx();
+  Slot* free_tx();
   void post_receives();
   void take(const fi_cq_tagged_entry& entry);
   [[gnu::cold]] void idle();
@@ -81,7 +82,7 @@ class Runner {
   const bool small_;                // can be injected
   const bool verify_received_;      // acks have no pattern
   std::vector<Slot> tx_, rx_;
-  std::vector<unsigned> tx_free_, rx_free_;
+  std::vector<Slot*> tx_free_, rx_free_;
   uint64_t sent_ = 0, posted_ = 0, received_ = 0, written_here_ = 0;
   uint64_t empty_polls_ = 0;
   uint64_t moved_ = 0;  // completions so far, to see a stall

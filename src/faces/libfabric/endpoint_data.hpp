@@ -57,6 +57,15 @@ struct DataOps {
   static ssize_t trecv(fid_ep* ep, void* buf, size_t len, void*, fi_addr_t src, uint64_t tag, uint64_t ignore,
                        void* context) {
     P& p = port(ep);
+    {
+      Lock guard(*p.lock);
+      if (p.rx->post_plain(buf, len, tag, ignore, context)) [[likely]]
+        return 0;
+    }
+    return trecv_slow(p, buf, len, src, tag, ignore, context);
+  }
+  [[gnu::noinline]] static ssize_t trecv_slow(P& p, void* buf, size_t len, fi_addr_t src, uint64_t tag,
+                                              uint64_t ignore, void* context) {
     Lock guard(*p.lock);
     return driven(p, p.rx->receive_tagged(buf, len, src, tag, ignore, context));
   }

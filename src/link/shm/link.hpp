@@ -137,7 +137,7 @@ class Link {
     if (peer.tx_next == peer.tx_end) [[unlikely]]
       return proto::SmallSend::Refused;  // send() looks for new credit
     // In a burst the lines that come next are fetched early; a lone message must not pay for that.
-    if (++burst_ > lone_messages)
+    if (++burst_ > lone_messages && peer.tx_end - peer.tx_next > write_ahead)
       arch::prefetch_for_write(&peer.tx_slots[(peer.tx_next + write_ahead) % slot_count]);
     Slot& slot = peer.tx_slots[peer.tx_next % slot_count];
     slot.a = head.a;
@@ -217,10 +217,21 @@ class Link {
   int drain(Peer& peer, Handler& handler, int budget) noexcept {
     int taken = 0;
     for (; taken < budget; ++taken) {
-      Slot& slot = peer.rx_slots[peer.rx_next % slot_count];
+      const uint64_t next = peer.rx_next;
+      Slot& slot = peer.rx_slots[next % slot_count];
       const Lead lead = slot.lead.load(std::memory_order_acquire);
-      if (static_cast<uint8_t>(lead) != lap_of(peer.rx_next)) break;
-      if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(peer.rx_next + read_ahead) % slot_count]);
+      if constexpr (requires { handler.on_plain_tagged(peer, slot.a, slot.payload.data(), uint32_t{}); }) {
+        const auto length = static_cast<uint32_t>(lead >> 32);
+        if (static_cast<uint32_t>(lead) == plain_tagged_lead(next) && length <= inline_max) [[likely]] {
+          if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(next + read_ahead) % slot_count]);
+          if (handler.on_plain_tagged(peer, slot.a, slot.payload.data(), length)) [[likely]] {
+            consumed_slot(peer, next);
+            continue;
+          }
+        }
+      }
+      if (static_cast<uint8_t>(lead) != lap_of(next)) break;
+      if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(next + read_ahead) % slot_count]);
       wire::FrameHead head{static_cast<wire::FrameKind>(static_cast<uint8_t>(lead >> 8)),
                            static_cast<uint8_t>(lead >> 16),
                            static_cast<uint8_t>(lead >> 24),
@@ -255,12 +266,19 @@ class Link {
     return bytes <= frame_bytes_max && place.offset <= bulk_bytes - bytes &&
            place.end - peer.rx_bulk <= bulk_bytes;
   }
-  void consumed(Peer& peer) noexcept {
-    ++peer.rx_next;
+  // The lower half of the lead of a Tagged frame with no flags to context 0.
+  static uint32_t plain_tagged_lead(uint64_t position) noexcept {
+    return uint32_t{lap_of(position)} | uint32_t{static_cast<uint8_t>(wire::FrameKind::Tagged)} << 8;
+  }
+  static void consumed_slot(Peer& peer, uint64_t position) noexcept {
+    peer.rx_next = position + 1;
     // Credit goes back in quarters of the ring: the line is written rarely and the sender never starves.
     // Release: our reads of the slots come before the sender's next writes (pairs with refresh_slots).
-    if (peer.rx_next % (slot_count / 4) == 0)
-      peer.rx_control->slots_consumed.store(peer.rx_next, std::memory_order_release);
+    if ((position + 1) % (slot_count / 4) == 0) [[unlikely]]
+      peer.rx_control->slots_consumed.store(position + 1, std::memory_order_release);
+  }
+  void consumed(Peer& peer) noexcept {
+    consumed_slot(peer, peer.rx_next);
     if (peer.rx_bulk - peer.rx_bulk_published >= bulk_bytes / 8) {
       peer.rx_control->bulk_consumed.store(peer.rx_bulk, std::memory_order_release);
       peer.rx_bulk_published = peer.rx_bulk;

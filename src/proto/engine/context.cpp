@@ -158,7 +158,7 @@ ssize_t RxContext::cancel(const void* context) noexcept {
     op.exhausted = true;  // reported with its last part
     return 0;
   }
-  complete(op, FI_ADDR_NOTAVAIL, nullptr, 0, 0, op.buffer, false, 0, op.tag, FI_ECANCELED);
+  complete(op, FI_ADDR_NOTAVAIL, nullptr, 0, 0, op.buffer(), false, 0, op.tag, FI_ECANCELED);
   ops.give(op);
   return 0;
 }
@@ -178,7 +178,7 @@ void RxContext::deliver_slow(Op& op, PeerState& peer, const wire::FrameHead& hea
 
 // Cuts `length` bytes (or what is left) off a multi-receive buffer. When too little remains the buffer leaves its queue.
 bool RxContext::take_part(Op& parent, size_t length, std::byte*& at, size_t& room) noexcept {
-  at = parent.buffer + parent.done;
+  at = parent.buffer() + parent.done;
   room = std::min<size_t>(length, parent.length - parent.done);
   parent.done += room;
   const bool spent = parent.length - parent.done < std::max<size_t>(multi_receive_min, 1);
@@ -208,7 +208,7 @@ void RxContext::place(Op& op, PeerState& peer, const std::byte* payload, size_t 
     return;
   }
   const size_t moved = scatter(op.iov.data(), op.iov_count, 0, payload, std::min(length, op.length));
-  complete(op, peer.fi_addr, &peer, moved, length, op.buffer, has_data, data, tag,
+  complete(op, peer.fi_addr, &peer, moved, length, op.buffer(), has_data, data, tag,
            moved < length ? FI_ETRUNC : 0);
   ops.give(op);
 }
@@ -264,7 +264,7 @@ void RxContext::complete_unknown_source(Op& op, PeerState& peer, size_t length, 
   entry.base = {op.context,
                 receive_flags(op.tagged, has_data),
                 length,
-                op.buffer,
+                op.buffer(),
                 has_data ? data : 0,
                 op.tagged ? tag : 0,
                 FI_ADDR_NOTAVAIL};
@@ -285,7 +285,7 @@ Op& RxContext::begin(Op& op, const Unexpected& message) noexcept {
     if (part == nullptr) {  // out of memory: the message cannot be taken apart from the buffer, so it ends it
       messages.remove(op);
       part = &op;
-      at = op.buffer + op.done;
+      at = op.buffer() + op.done;
       room = std::min<size_t>(message.length, op.length - op.done);
       fill(op, at, room, op.context, op.completes);
       op.exhausted = true;
@@ -325,13 +325,13 @@ void RxContext::finish(Op& op, int status, core::ProviderError why) noexcept {
   if (error == 0 && op.total < op.full_length) error = FI_ETRUNC;
   Op* parent = op.parent;
   if (parent == nullptr) {
-    complete(op, peer.fi_addr, &peer, op.done, op.full_length, op.buffer, op.has_data, op.data,
+    complete(op, peer.fi_addr, &peer, op.done, op.full_length, op.buffer(), op.has_data, op.data,
              op.tagged ? op.tag : 0, error, why);
     ops.give(op);
     return;
   }
   --parent->children;
-  complete(*parent, peer.fi_addr, &peer, op.done, op.full_length, op.buffer, op.has_data, op.data, 0, error,
+  complete(*parent, peer.fi_addr, &peer, op.done, op.full_length, op.buffer(), op.has_data, op.data, 0, error,
            why);
   ops.give(op);
 }
@@ -450,7 +450,7 @@ void RxContext::claim(Op& op, Unexpected& message) noexcept {
   gone.sink = message.sink;
   if (message.peer == nullptr &&
       (message.rendezvous || incomplete)) {  // claimed by FI_CLAIM, then its sender died
-    complete(op, message.source, &gone, 0, 0, op.buffer, false, 0, message.tag, FI_EIO,
+    complete(op, message.source, &gone, 0, 0, op.buffer(), false, 0, message.tag, FI_EIO,
              core::ProviderError::PeerDied);
     ops.give(op);
     release(message);
@@ -543,7 +543,7 @@ void RxContext::fail_directed(fi_addr_t source, core::ProviderError why) noexcep
     if (op.source != source) return;
     if (op.multi && op.children > 0) return;  // ends with its last part
     matcher.remove(base);
-    complete(op, source, nullptr, 0, 0, op.buffer, false, 0, op.tag, FI_EIO, why);
+    complete(op, source, nullptr, 0, 0, op.buffer(), false, 0, op.tag, FI_EIO, why);
     ops.give(op);
   };
   tags.for_each_posted([&](core::PostedBase& base) { fail(base, tags); });

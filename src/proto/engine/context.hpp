@@ -145,6 +145,7 @@ struct RxContext : RxSink {
   RxContext& operator=(const RxContext&) = delete;
 
   bool default_completes = false;
+  bool posts_plain = false;    // what Op::plain of a receive without flags is
   bool directed = false;       // FI_DIRECTED_RECV: sources of receives count
   bool source_errors = false;  // FI_SOURCE_ERR
   bool shared = false;         // several endpoints receive here
@@ -156,13 +157,32 @@ struct RxContext : RxSink {
   size_t unexpected_bytes = 0;
   size_t unexpected_bytes_max = unexpected_bytes_default;
 
-  void settle() noexcept { default_completes = completes(op_flags); }
+  void settle() noexcept {
+    default_completes = completes(op_flags);
+    posts_plain = default_completes && !shared;
+  }
   const RxSink& sink(const PeerState* peer) const noexcept {
     return shared && peer != nullptr && peer->sink != nullptr && peer->sink->bound() ? *peer->sink : *this;
   }
 
   // --- the program's side ---
-  // Hot: one buffer, no flags.
+  // Hot: one buffer, no flags. True: posted. False: nothing has happened, and receive_tagged() does it.
+  bool post_plain(void* buffer, size_t length, uint64_t tag, uint64_t ignore, void* context) noexcept {
+    Op* op = ops.peek();
+    if (op == nullptr || ignore != 0 || directed || !tags.has_room_and_no_arrivals()) [[unlikely]]
+      return false;
+    ops.take_peeked(*op);
+    fill(*op, buffer, length, context, default_completes);
+    op->stage = OpStage::Posted;
+    op->tagged = true;
+    op->plain = posts_plain;
+    op->flags = op_flags;
+    op->tag = tag;
+    op->ignore = 0;
+    op->source = FI_ADDR_UNSPEC;
+    tags.post_plain(*op);
+    return true;
+  }
   ssize_t receive_tagged(void* buffer, size_t length, fi_addr_t source, uint64_t tag, uint64_t ignore,
                          void* context) noexcept {
     Op* op = ops.take();
@@ -170,12 +190,12 @@ struct RxContext : RxSink {
       return -FI_EAGAIN;
     fill(*op, buffer, length, context, default_completes);
     op->tagged = true;
+    op->plain = posts_plain;
     op->flags = op_flags;
     op->tag = tag;
     op->ignore = ignore;
     op->source = directed ? source : FI_ADDR_UNSPEC;
-    if (core::UnexpectedBase* found = tags.match_posted(tag, ignore, op->source); found != nullptr)
-        [[unlikely]] {
+    if (core::UnexpectedBase* found = tags.match_posted(tag, ignore, op->source); found != nullptr) {
       claim(*op, static_cast<Unexpected&>(*found));
       return 0;
     }
@@ -190,6 +210,24 @@ struct RxContext : RxSink {
   ssize_t cancel(const void* context) noexcept;
 
   // --- the engine's side ---
+  // The usual message, a small one without data for a plain receive. True: delivered. False: nothing has happened.
+  [[gnu::always_inline]] bool deliver_plain(fi_addr_t source, uint64_t tag, const std::byte* payload,
+                                            uint32_t length) noexcept {
+    core::PostedBase* found = tags.first_plain(tag);
+    if (found == nullptr) [[unlikely]]
+      return false;
+    Op& op = static_cast<Op&>(*found);
+    if (!op.plain || length > op.length || source == FI_ADDR_NOTAVAIL) [[unlikely]]
+      return false;
+    tags.take_plain(op);
+    std::byte* const to = op.buffer();
+    arch::copy_small(to, payload, length);
+    cq->push_tagged(op.context, FI_RECV | FI_TAGGED, length, to, tag, source);
+    if (receives != nullptr) [[unlikely]]
+      receives->add(1);
+    ops.give(op);
+    return true;
+  }
   // An eager message for a matched receive.
   [[gnu::always_inline]] void deliver(Op& op, PeerState& peer, const wire::FrameHead& head,
                                       const std::byte* payload) noexcept {
@@ -199,8 +237,8 @@ struct RxContext : RxSink {
       return;
     }
     if (head.length <= 48) [[likely]]
-      arch::copy_small(op.buffer, payload, head.length);
-    else std::memcpy(op.buffer, payload, head.length);
+      arch::copy_small(op.buffer(), payload, head.length);
+    else std::memcpy(op.buffer(), payload, head.length);
     if (op.completes) [[likely]] {
       if (peer.fi_addr == FI_ADDR_NOTAVAIL && source_errors) [[unlikely]] {
         complete_unknown_source(op, peer, head.length, (head.flags & wire::has_data) != 0, head.b, head.a);
@@ -208,7 +246,7 @@ struct RxContext : RxSink {
         const bool with_data = (head.flags & wire::has_data) != 0;
         cq->push({op.context,
                   (op.tagged ? FI_RECV | FI_TAGGED : FI_RECV | FI_MSG) | (with_data ? FI_REMOTE_CQ_DATA : 0),
-                  head.length, op.buffer, with_data ? head.b : 0, op.tagged ? head.a : 0, peer.fi_addr});
+                  head.length, op.buffer(), with_data ? head.b : 0, op.tagged ? head.a : 0, peer.fi_addr});
       }
     }
     if (receives != nullptr) receives->add(1);
@@ -243,14 +281,16 @@ struct RxContext : RxSink {
  private:
   static void fill(Op& op, void* buffer, size_t length, void* context, bool completes) noexcept {
     op.kind = OpKind::Receive;
-    op.buffer = static_cast<std::byte*>(buffer);
-    op.length = length;
-    op.iov[0] = {buffer, length};
+    op.stage = OpStage::Idle;
     op.iov_count = 1;
-    op.context = context;
     op.completes = completes;
+    op.tagged = false;
     op.multi = false;
     op.exhausted = false;
+    op.plain = false;
+    op.length = length;
+    op.iov[0] = {buffer, length};
+    op.context = context;
     op.children = 0;
     op.parent = nullptr;
     op.extra_counter = nullptr;

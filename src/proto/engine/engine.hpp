@@ -190,6 +190,13 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   Land land(typename L::PeerBase& peer, wire::FrameHead& head, const std::byte* payload, size_t arrived,
             Landing& out) noexcept;
   void landed(typename L::PeerBase& peer, wire::FrameHead& head, size_t bytes) noexcept;
+  // A Tagged frame to receive context 0 that carries nothing but a few bytes: the shortest way to the receive it is for. False: nothing has
+  // happened, on_frame() does it.
+  [[gnu::always_inline]] bool on_plain_tagged(typename L::PeerBase& base, uint64_t tag,
+                                              const std::byte* payload, uint32_t length) noexcept {
+    return rx_first_ != nullptr &&
+           rx_first_->deliver_plain(static_cast<Peer&>(base).fi_addr, tag, payload, length);
+  }
   typename L::PeerBase* make_peer(std::span<const std::byte> address) override;
   void peer_lost(typename L::PeerBase& peer, core::ProviderError why) noexcept override;
 
@@ -308,6 +315,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   uint32_t calls_since_poll_ = 0;  // post() calls of a program that never reads its queues
   bool attending_ = false;         // in attend(): no second progress() inside it
   std::atomic<uint32_t> errands_due_{0};
+  RxContext* rx_first_ = nullptr;  // rx_[0]
   RxContext** rx_ = nullptr;
   size_t rx_count_ = 0;
   std::vector<core::CompletionQueue*> queues_;

@@ -45,24 +45,40 @@ enum class OpStage : uint8_t {
 using QueueHook = NamedHook<struct QueueName>;
 using InFlightHook = NamedHook<struct InFlightName>;
 
+struct Op;
 struct PeerState;
 struct TxContext;
 struct RxContext;
 
-struct Op : core::PostedBase, QueueHook, InFlightHook {
+// What a receive of one buffer touches between its posting and its completion: two cache lines, so that a window of some hundred posted
+// receives stays in the first-level cache.
+struct HotOp : core::PostedBase {
   void* context = nullptr;
-  std::byte* buffer = nullptr;  // first piece, hot
-  size_t length = 0;            // bytes in all pieces
+  size_t length = 0;  // bytes in all pieces
   OpKind kind = OpKind::Idle;
   OpStage stage = OpStage::Idle;
   uint8_t iov_count = 0;
-  uint8_t target_context = 0;  // receive context at the peer
-  bool completes = false;      // wants an entry in the completion queue
+  bool completes = false;  // wants an entry in the completion queue
   bool tagged = false;
   bool multi = false;      // multi-receive buffer
   bool exhausted = false;  // multi: out of its queue, children still run
-  uint64_t flags = 0;      // FI_* of the call
+  bool plain = false;  // tagged, one buffer, completes, of a context of one endpoint: nothing else to look at
+  uint64_t flags = 0;  // FI_* of the call
+  uint32_t index = 0;  // in its table
+  uint32_t generation = 0;  // tells it from earlier users of the slot
+  Op* parent = nullptr;     // multi-receive buffer it fills a part of; in the table: the next free one
+  core::Counter* extra_counter = nullptr;  // deferred work: bumped on completion
+  uint32_t children = 0;                   // parts of this multi-receive buffer that are being filled
+  uint8_t frame_kind = 0;                  // Control
+  uint8_t frame_flags = 0;
+  uint8_t target_count = 0;
+  uint8_t region_count = 0;
+  std::array<iovec, iov_max> iov{};
 
+  std::byte* buffer() const noexcept { return static_cast<std::byte*>(iov[0].iov_base); }  // the first piece
+};
+
+struct alignas(64) Op : HotOp, QueueHook, InFlightHook {
   // --- warm: rendezvous, RMA ---
   PeerState* peer = nullptr;
   TxContext* tx = nullptr;
@@ -72,24 +88,15 @@ struct Op : core::PostedBase, QueueHook, InFlightHook {
   uint64_t full_length = 0;  // of the message, when more than fits
   uint64_t data = 0;         // cq data
   uint64_t remote = 0;       // operation id of the other side
-  Op* parent = nullptr;      // multi-receive buffer it fills a part of
-  uint32_t children = 0;     // parts of this multi-receive buffer that are being filled
-  uint32_t index = 0;        // in its table
-  uint32_t generation = 0;   // tells it from earlier users of the slot
-  uint8_t frame_kind = 0;    // Control
-  uint8_t frame_flags = 0;
-  uint8_t target_count = 0;
-  uint8_t region_count = 0;
-  bool acked = false;      // counted in PeerState::unacknowledged
-  bool announced = false;  // by a ready-to-send frame: the peer may ask for segments
+  bool acked = false;        // counted in PeerState::unacknowledged
+  bool announced = false;    // by a ready-to-send frame: the peer may ask for segments
   bool has_data = false;
+  uint8_t target_context = 0;  // receive context at the peer
   uint32_t datatype = 0;
   uint32_t atomic_op = 0;
   uint32_t atomic_kind = 0;
   uint8_t compare_count = 0;
   uint8_t result_count = 0;
-  core::Counter* extra_counter = nullptr;  // deferred work: bumped on completion
-  std::array<iovec, iov_max> iov{};
   std::array<wire::RmaTarget, rma_iov_max> targets{};
   std::array<iovec, iov_max> compare{};
   std::array<iovec, iov_max> result{};
@@ -101,6 +108,7 @@ struct Op : core::PostedBase, QueueHook, InFlightHook {
   const iovec* memory() const noexcept { return pieces.empty() ? iov.data() : pieces.data(); }
   size_t memory_count() const noexcept { return pieces.empty() ? iov_count : pieces.size(); }
 };
+static_assert(sizeof(core::PostedBase) + 2 * sizeof(void*) == 64);
 
 // Which table an id on the wire belongs to.
 enum class OpTableKind : uint8_t { Transmit = 1, Receive = 2, Service = 3 };
@@ -121,7 +129,13 @@ class OpTable {
     ++in_use_;
     return op;
   }
-  // The same beyond the bound, for what cannot be refused. Null: out of memory.
+  // take() in two steps. Null: take() might still find one.
+  Op* peek() const noexcept { return free_; }
+  void take_peeked(Op& op) noexcept {
+    free_ = op.parent;
+    ++in_use_;
+  }
+  // take() beyond the bound, for what cannot be refused. Null: out of memory.
   Op* take_beyond() noexcept {
     if (free_ == nullptr && chunks_.size() * chunk_ops >= bound_) bound_ += chunk_ops;
     return take();

@@ -19,6 +19,7 @@ void Engine<L>::set_receive_context(size_t index, RxContext* context) {
   rx_storage_[index] = context;
   rx_ = rx_storage_.data();
   rx_count_ = rx_storage_.size();
+  rx_first_ = rx_[0];
 }
 
 template <Link L>
@@ -26,6 +27,7 @@ void Engine<L>::release_receive_context(size_t index) noexcept {
   if (index >= rx_count_ || rx_[index] == nullptr) return;
   RxContext* context = rx_[index];
   rx_[index] = nullptr;
+  rx_first_ = rx_[0];
   if constexpr (requires { link_.belongs_here(); })
     if (!link_.belongs_here())  // a forked child must not speak for its parent
       for (auto& peer : peers_) peer->lost = true;
@@ -217,6 +219,7 @@ void Engine<L>::abandon() noexcept {
   doomed_.clear();
   busy_ = 0;
   rx_count_ = 0;  // the contexts may go before us
+  rx_first_ = nullptr;
 }
 
 template <Link L>
