@@ -26,8 +26,10 @@ bool parse_number(std::string_view text, T& out) noexcept {
   return error == std::errc() && at == end && !text.empty();
 }
 
+// What means another place on each interface: link-local addresses, groups of interface and link scope (RFC 4291, 2.7).
 bool is_link_local(const in6_addr& address) noexcept {
-  return address.s6_addr[0] == 0xfe && (address.s6_addr[1] & 0xc0) == 0x80;
+  return (address.s6_addr[0] == 0xfe && (address.s6_addr[1] & 0xc0) == 0x80) ||
+         (address.s6_addr[0] == 0xff && (address.s6_addr[1] & 0x0f) <= 2);
 }
 
 }  // namespace

@@ -64,43 +64,6 @@ struct Interfaces {
   ~Interfaces() { ::freeifaddrs(list); }
 };
 
-bool is_link_local(const sockaddr* address) noexcept {
-  return address->sa_family == AF_INET6 &&
-         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
-}
-
-// The host part of an address by which others know this host.
-void fill_host(sockaddr_storage& out) noexcept {
-  const Interfaces interfaces;
-  const ifaddrs* best = nullptr;
-  int best_rank = 0;
-  for (const ifaddrs* at = interfaces.list; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != out.ss_family || (at->ifa_flags & IFF_UP) == 0)
-      continue;
-    const bool loopback = (at->ifa_flags & IFF_LOOPBACK) != 0;
-    const int rank = loopback ? 1 : is_link_local(at->ifa_addr) ? 2 : 3;
-    if (rank > best_rank) {
-      best = at;
-      best_rank = rank;
-    }
-  }
-  if (best == nullptr) return;
-  if (out.ss_family == AF_INET) {
-    reinterpret_cast<sockaddr_in&>(out).sin_addr =
-        reinterpret_cast<const sockaddr_in*>(best->ifa_addr)->sin_addr;
-  } else {
-    const auto* from = reinterpret_cast<const sockaddr_in6*>(best->ifa_addr);
-    reinterpret_cast<sockaddr_in6&>(out).sin6_addr = from->sin6_addr;
-    reinterpret_cast<sockaddr_in6&>(out).sin6_scope_id = from->sin6_scope_id;
-  }
-}
-
-bool has_no_host(const sockaddr_storage& address) noexcept {
-  if (address.ss_family == AF_INET)
-    return reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr == htonl(INADDR_ANY);
-  return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
-}
-
 }  // namespace
 
 Result<Fd> open_udp(std::span<const std::byte> address, const UdpOptions& options) {
@@ -124,16 +87,13 @@ Result<Fd> open_udp(std::span<const std::byte> address, const UdpOptions& option
   return socket;
 }
 
-Result<UdpAddress> udp_address(const Fd& socket) {
-  sockaddr_storage bound{};
-  socklen_t length = sizeof bound;
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0)
-    return system_error("the UDP socket has no address");
-  if (has_no_host(bound)) fill_host(bound);
-  UdpAddress address;
-  address.length = static_cast<uint8_t>(std::min<size_t>(length, UdpAddress::size_max));
-  std::memcpy(address.bytes.data(), &bound, address.length);
-  return address;
+Result<SocketAddress> udp_address(const Fd& socket) {
+  SocketAddress bound = local_address(socket.get());
+  if (!bound) return system_error("the UDP socket has no address");
+  if (!bound.is_any()) return bound;
+  SocketAddress reachable = outgoing_address(bound.family());
+  reachable.set_port(bound.port());
+  return reachable;
 }
 
 size_t udp_receive_buffer(const Fd& socket) noexcept {
@@ -208,6 +168,7 @@ namespace {
 
 // One datagram at most, or what UDP_GRO joined, which an skb's 16-bit length bounds.
 constexpr size_t slot_bytes = size_t{1} << 16;
+constexpr size_t source_bytes = sizeof(sockaddr_in6);
 // Slots begin in different sets of the first cache.
 constexpr size_t slot_stride = slot_bytes + 5 * 64;
 // When packets are large, fewer are taken in one call, so that they are still in the cache when they are looked at.
@@ -218,7 +179,7 @@ constexpr size_t large_batches = 4;
 
 struct UdpReceiver::State {
   struct Slot {
-    alignas(8) std::array<std::byte, UdpAddress::size_max> source;
+    alignas(8) std::array<std::byte, source_bytes> source;
     iovec part;
     alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control;
   };
@@ -241,7 +202,7 @@ Result<UdpReceiver> UdpReceiver::create() {
     slot.part = {state.memory.get() + i * slot_stride, slot_bytes};
     msghdr& message = state.messages[i].msg_hdr;
     message.msg_name = slot.source.data();
-    message.msg_namelen = UdpAddress::size_max;
+    message.msg_namelen = source_bytes;
     message.msg_iov = &slot.part;
     message.msg_iovlen = 1;
     message.msg_control = slot.control.data();
@@ -279,7 +240,7 @@ UdpReceiver::Batch UdpReceiver::batch(size_t index) const noexcept {
     }
   }
   // For the next call; the kernel has written the lengths that it used.
-  message.msg_namelen = UdpAddress::size_max;
+  message.msg_namelen = source_bytes;
   message.msg_controllen = sizeof(State::Slot::control);
   return batch;
 }
@@ -288,34 +249,87 @@ UdpReceiver::Batch UdpReceiver::batch(size_t index) const noexcept {
 
 namespace {
 
-int change_group(const Fd& socket, std::span<const std::byte> group, int ipv4_option,
-                 int ipv6_option) noexcept {
-  if (!is_udp_address(group)) return -EINVAL;
-  int status;
+// The number of the interface that has this address; 0: none, or any.
+unsigned interface_of(const SocketAddress& own) noexcept {
+  if (own.is_any()) return 0;
+  const Interfaces interfaces;
+  for (const ifaddrs* at = interfaces.list; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != own.family()) continue;
+    auto here = SocketAddress::from(at->ifa_addr, own.size());
+    if (!here) continue;
+    here->set_port(own.port());
+    if (*here == own) return ::if_nametoindex(at->ifa_name);
+  }
+  return 0;
+}
+
+// A group of link or interface scope is another one on each interface; the others may be joined on any.
+sockaddr_in6 on_interface(std::span<const std::byte> group, unsigned interface) noexcept {
+  sockaddr_in6 address;
+  std::memcpy(&address, group.data(), sizeof address);
+  if (address.sin6_scope_id == 0) address.sin6_scope_id = interface;
+  return address;
+}
+
+// Binds and joins. 0 or an errno.
+int enter_group(const Fd& socket, std::span<const std::byte> group, unsigned interface) noexcept {
   if (family_of(group) == AF_INET) {
     sockaddr_in address;
     std::memcpy(&address, group.data(), sizeof address);
     ip_mreqn request{};
     request.imr_multiaddr = address.sin_addr;
-    status = ::setsockopt(socket.get(), IPPROTO_IP, ipv4_option, &request, sizeof request);
-  } else {
-    sockaddr_in6 address;
-    std::memcpy(&address, group.data(), sizeof address);
-    ipv6_mreq request{};
-    request.ipv6mr_multiaddr = address.sin6_addr;
-    request.ipv6mr_interface = address.sin6_scope_id;
-    status = ::setsockopt(socket.get(), IPPROTO_IPV6, ipv6_option, &request, sizeof request);
+    request.imr_ifindex = static_cast<int>(interface);
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return errno;
+    return ::setsockopt(socket.get(), IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request) == 0 ? 0
+                                                                                                    : errno;
   }
-  return status == 0 ? 0 : -errno;
+  const sockaddr_in6 address = on_interface(group, interface);
+  ipv6_mreq request{};
+  request.ipv6mr_multiaddr = address.sin6_addr;
+  request.ipv6mr_interface = address.sin6_scope_id;
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return errno;
+  return ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &request, sizeof request) == 0 ? 0
+                                                                                                      : errno;
 }
 
 }  // namespace
 
-int join_group(const Fd& socket, std::span<const std::byte> group) noexcept {
-  return change_group(socket, group, IP_ADD_MEMBERSHIP, IPV6_ADD_MEMBERSHIP);
+Result<Fd> open_group(const Fd& member, std::span<const std::byte> group) {
+  if (!is_group(group)) return Error{EINVAL, "this is no multicast address with a port"};
+  const int family = family_of(group);
+  Fd socket(::socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return system_error("no UDP socket");
+  set(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+  set(socket, SOL_UDP, UDP_GRO, 1);
+  set_buffer(socket, SO_RCVBUFFORCE, SO_RCVBUF, udp_receive_buffer(member) / 2);
+  if (const int error = enter_group(socket, group, interface_of(local_address(member.get()))); error != 0)
+    return Error{error, std::string("cannot join the multicast group: ") + std::strerror(error)};
+  return socket;
 }
-int leave_group(const Fd& socket, std::span<const std::byte> group) noexcept {
-  return change_group(socket, group, IP_DROP_MEMBERSHIP, IPV6_DROP_MEMBERSHIP);
+
+void route_groups(const Fd& member) noexcept {
+  const SocketAddress own = local_address(member.get());
+  const auto interface = static_cast<int>(interface_of(own));
+  if (interface == 0) return;
+  if (own.family() == AF_INET) {
+    ip_mreqn request{};
+    request.imr_ifindex = interface;
+    (void)::setsockopt(member.get(), IPPROTO_IP, IP_MULTICAST_IF, &request, sizeof request);
+  } else {
+    set(member, IPPROTO_IPV6, IPV6_MULTICAST_IF, interface);
+  }
+}
+
+bool is_group(std::span<const std::byte> address) noexcept {
+  if (!is_udp_address(address)) return false;
+  if (family_of(address) == AF_INET) {
+    sockaddr_in at;
+    std::memcpy(&at, address.data(), sizeof at);
+    return IN_MULTICAST(ntohl(at.sin_addr.s_addr)) && at.sin_port != 0;
+  }
+  sockaddr_in6 at;
+  std::memcpy(&at, address.data(), sizeof at);
+  return IN6_IS_ADDR_MULTICAST(&at.sin6_addr) && at.sin6_port != 0;
 }
 
 }  // namespace weft::os

@@ -14,16 +14,9 @@
 
 #include "base/result.hpp"
 #include "os/fd.hpp"
+#include "os/socket_address.hpp"
 
 namespace weft::os {
-
-struct UdpAddress {
-  static constexpr size_t size_max = 28;  // sockaddr_in6
-  alignas(8) std::array<std::byte, size_max> bytes{};
-  uint8_t length = 0;
-
-  std::span<const std::byte> span() const noexcept { return {bytes.data(), length}; }
-};
 
 struct UdpOptions {
   bool fragments = false;   // packets above the path MTU travel in IP fragments; otherwise they are refused
@@ -32,9 +25,8 @@ struct UdpOptions {
 
 // A non-blocking socket bound to `address`, whose port and host may be zero. An IPv6 socket takes IPv4-mapped addresses, too.
 Result<Fd> open_udp(std::span<const std::byte> address, const UdpOptions& options);
-// The address that a peer can send to: for a socket on all interfaces, that of the first interface which is up and not the loopback, or the
-// loopback's when there is no other.
-Result<UdpAddress> udp_address(const Fd& socket);
+// The address that a peer can send to: for a socket on all interfaces, that of the way out of the machine.
+Result<SocketAddress> udp_address(const Fd& socket);
 // What the kernel gave: bytes of packets, with its bookkeeping, that it keeps until they are read.
 size_t udp_receive_buffer(const Fd& socket) noexcept;
 
@@ -74,8 +66,12 @@ class UdpReceiver {
   std::unique_ptr<State, Deleter> state_;
 };
 
-// Multicast: takes part in a group on the interface that the system chooses, or the address's scope names. 0 or a negative errno.
-int join_group(const Fd& socket, std::span<const std::byte> group) noexcept;
-int leave_group(const Fd& socket, std::span<const std::byte> group) noexcept;
+// Multicast: a socket that receives what is sent to the group's address and port, beside `member`, on whose interface it listens (the system
+// chooses one for a member on all interfaces; the scope of an IPv6 group names one). Other processes may have the group, too.
+Result<Fd> open_group(const Fd& member, std::span<const std::byte> group);
+// Sends what goes to groups out of the interface that the socket is bound to, if it is bound to one.
+void route_groups(const Fd& member) noexcept;
+// Whether this is a multicast address with a port.
+bool is_group(std::span<const std::byte> address) noexcept;
 
 }  // namespace weft::os

@@ -3,6 +3,7 @@
 
 #include <rdma/fi_errno.h>
 
+#include "proto/datagram/receiver.hpp"
 #include "proto/engine/engine.hpp"
 
 namespace weft::fi {
@@ -85,6 +86,35 @@ Offer::Offer(const char* provider, uint32_t version, const providers::EndpointKi
   info.ep_attr = &ep;
   info.domain_attr = &domain_attr;
   info.fabric_attr = &fabric_attr;
+}
+
+void Offer::limit_to_datagrams(size_t message_bytes) {
+  constexpr uint64_t transmit_caps = FI_MSG | FI_MULTICAST | FI_SEND;
+  constexpr uint64_t receive_caps = FI_MSG | FI_MULTICAST | FI_RECV | FI_MULTI_RECV | FI_SOURCE;
+
+  tx.caps = transmit_caps;
+  tx.op_flags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE;
+  tx.msg_order = FI_ORDER_NONE;
+  tx.inject_size = message_bytes;  // a datagram is copied in the call
+  tx.rma_iov_limit = 0;
+
+  rx.caps = receive_caps;
+  rx.msg_order = FI_ORDER_NONE;
+  rx.total_buffered_recv = proto::DatagramReceiver::kept_bytes_max;
+
+  ep.max_msg_size = message_bytes;
+  ep.max_order_raw_size = 0;
+  ep.max_order_war_size = 0;
+  ep.max_order_waw_size = 0;
+  ep.mem_tag_format = 0;
+
+  domain_attr.cq_data_size = 0;
+  domain_attr.max_ep_tx_ctx = 1;
+  domain_attr.max_ep_rx_ctx = 1;
+  domain_attr.max_ep_stx_ctx = 0;
+  domain_attr.max_ep_srx_ctx = 0;
+
+  info.caps = transmit_caps | receive_caps | domain_attr.caps;
 }
 
 }  // namespace weft::fi

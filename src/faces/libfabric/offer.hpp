@@ -16,6 +16,8 @@ namespace weft::fi {
 // The maximal fi_info of one kind of endpoint over Engine, with one format of addresses, in static storage.
 struct Offer {
   Offer(const char* name, uint32_t version, const providers::EndpointKind& kind, uint32_t addr_format);
+  // The same for datagram endpoints (FI_EP_DGRAM): messages of one packet, nothing else.
+  void limit_to_datagrams(size_t message_bytes);
   fi_info info{};
   fi_tx_attr tx{};
   fi_rx_attr rx{};

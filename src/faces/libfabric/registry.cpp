@@ -2,11 +2,13 @@
 #include <array>
 #include <deque>
 
+#include "faces/libfabric/datagram_open.hpp"
 #include "faces/libfabric/endpoint_open.hpp"
 #include "faces/libfabric/offer.hpp"
 #include "faces/libfabric/provider.hpp"
 #include "providers/loopback.hpp"
 #include "providers/shm.hpp"
+#include "providers/udp.hpp"
 
 namespace weft::fi {
 namespace {
@@ -20,6 +22,8 @@ const fi_info* offers_of() {
       for (const uint32_t format : P::formats) {
         if (!P::available(format)) continue;
         Offer& offer = made.emplace_back(P::name, P::version, kind, format);
+        if constexpr (requires { P::datagram_bytes(format); })
+          offer.limit_to_datagrams(P::datagram_bytes(format));
         if (made.size() > 1) made[made.size() - 2].info.next = &offer.info;
       }
     }
@@ -43,10 +47,19 @@ const Provider provider_of = {
     Opener<typename P::Link>::open_srx,
 };
 
+// Datagram endpoints only.
+template <class P>
+const Provider datagram_provider_of = {
+    P::name,    P::version,   offers_of<P>, P::addrlen,
+    P::resolve, P::normalise, P::to_string, DatagramOpener<typename P::Packets>::open_endpoint,
+    nullptr,    nullptr,      nullptr,
+};
+
 // In the order in which fi_getinfo returns them.
-constexpr std::array<const Provider*, 2> all = {
+constexpr std::array<const Provider*, 3> all = {
     &provider_of<providers::Shm>,
     &provider_of<providers::Loopback>,
+    &datagram_provider_of<providers::Udp>,
 };
 
 }  // namespace

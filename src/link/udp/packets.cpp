@@ -26,9 +26,58 @@ Result<void> Packets::open(std::span<const std::byte> address, bool fragments) {
   return {};
 }
 
+std::vector<std::byte> Packets::source_for(bool ipv6, std::span<const std::byte> destination) {
+  const int family = ipv6 ? AF_INET6 : AF_INET;
+  os::SocketAddress source;
+  if (const auto to = os::SocketAddress::from(destination.data(), destination.size());
+      to && to->family() == family)
+    source = os::source_toward(*to);
+  if (!source) source = os::SocketAddress::any(family);
+  const auto bytes = source.bytes();
+  return {bytes.begin(), bytes.end()};
+}
+
 void Packets::close() noexcept {
+  groups_.clear();
+  wait_.reset();
   socket_.reset();
   receiver_.reset();
+}
+
+int Packets::wait_fd() noexcept {
+  if (!wait_) {
+    auto made = os::Epoll::create();
+    if (!made) return -1;
+    wait_.emplace(std::move(*made));
+    (void)wait_->add(socket_.get());
+    for (const Group& group : groups_)
+      if (group.socket) (void)wait_->add(group.socket.get());
+  }
+  return wait_->fd();
+}
+
+// --- multicast ---
+
+int Packets::join(std::span<const std::byte> group, bool receives) {
+  if (!os::is_group(group)) return -EINVAL;
+  for (const Group& other : groups_)
+    if (std::ranges::equal(other.address, group)) return -EADDRINUSE;
+  Group joined{{group.begin(), group.end()}, {}};
+  if (receives) {
+    auto socket = os::open_group(socket_, group);
+    if (!socket) return -socket.error().code;
+    joined.socket = std::move(*socket);
+  }
+  os::route_groups(socket_);
+  groups_.push_back(std::move(joined));
+  if (wait_ && groups_.back().socket) (void)wait_->add(groups_.back().socket.get());
+  return 0;
+}
+
+void Packets::leave(std::span<const std::byte> group) noexcept {
+  for (const Group& other : groups_)
+    if (wait_ && other.socket && std::ranges::equal(other.address, group)) wait_->remove(other.socket.get());
+  std::erase_if(groups_, [&](const Group& other) { return std::ranges::equal(other.address, group); });
 }
 
 // --- path MTU ---

@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "os/event.hpp"
+#include "os/socket_address.hpp"
 #include "os/udp_socket.hpp"
 #include "proto/reliable/packet_link.hpp"
 
@@ -23,10 +25,11 @@ namespace weft::link::udp {
 
 class Packets {
  public:
-  static constexpr size_t address_length = os::UdpAddress::size_max;
+  static constexpr size_t address_length = sizeof(sockaddr_in6);
   // A train has at most 64 packets (the least that kernels with UDP_SEGMENT take). Beyond train_bytes_max it costs a second system call.
   static constexpr size_t train_packets_max = 64;
   static constexpr size_t train_bytes_max = 65000;
+  static constexpr size_t packet_bytes_limit = 65507;  // of IPv4, whose length field counts the heads
   static constexpr size_t buffer_bytes = size_t{8} << 20;
 
   Packets() = default;
@@ -38,7 +41,7 @@ class Packets {
   // travel in IP fragments.
   Result<void> open(std::span<const std::byte> address, bool fragments = false);
   void close() noexcept;
-  std::span<const std::byte> address() const noexcept { return address_.span(); }
+  std::span<const std::byte> address() const noexcept { return address_.bytes(); }
   // What the kernel keeps for us until we poll, its bookkeeping included: who sends more than that unasked loses it.
   size_t receive_buffer_bytes() const noexcept { return receive_buffer_bytes_; }
 
@@ -56,7 +59,43 @@ class Packets {
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
-    const size_t batches = receiver_->receive(socket_);
+    int packets = take(socket_, handler);
+    for (const Group& group : groups_)
+      if (group.socket) packets += take(group.socket, handler);
+    return packets;
+  }
+
+  // Sleeping: readable whenever there is a packet.
+  int wait_fd() noexcept;
+  bool arm() const noexcept { return true; }
+  void disarm() const noexcept {}
+
+  // Multicast: a member sends to the group's address and, with `receives`, gets what others and itself send there. 0 or a negative errno.
+  int join(std::span<const std::byte> group, bool receives);
+  void leave(std::span<const std::byte> group) noexcept;
+
+  // Where to open: the address from which `destination` is reached, if there is one, or any of the family.
+  static std::vector<std::byte> source_for(bool ipv6, std::span<const std::byte> destination);
+
+ private:
+  // Path MTUs by host, in a table where a host has one place.
+  struct Path {
+    std::array<uint64_t, 2> host{};
+    uint32_t scope = 0;
+    uint32_t bytes = 0;        // 0: empty
+    bool segmentation = true;  // until the kernel says no
+  };
+  static constexpr size_t paths = 256;
+  static constexpr size_t unknown_path_bytes = 1200;  // every IPv6 path takes it, and nearly every IPv4 path
+
+  struct Group {
+    std::vector<std::byte> address;
+    os::Fd socket;  // empty: it only sends
+  };
+
+  template <class Handler>
+  int take(const os::Fd& socket, Handler& handler) noexcept {
+    const size_t batches = receiver_->receive(socket);
     int packets = 0;
     for (size_t i = 0; i < batches; ++i) {
       const os::UdpReceiver::Batch batch = receiver_->batch(i);
@@ -74,26 +113,6 @@ class Packets {
     return packets;
   }
 
-  // Sleeping: readable whenever there is a packet.
-  int wait_fd() const noexcept { return socket_.get(); }
-  bool arm() const noexcept { return true; }
-  void disarm() const noexcept {}
-
-  // Multicast: 0 or a negative errno.
-  int join(std::span<const std::byte> group) noexcept { return os::join_group(socket_, group); }
-  int leave(std::span<const std::byte> group) noexcept { return os::leave_group(socket_, group); }
-
- private:
-  // Path MTUs by host, in a table where a host has one place.
-  struct Path {
-    std::array<uint64_t, 2> host{};
-    uint32_t scope = 0;
-    uint32_t bytes = 0;        // 0: empty
-    bool segmentation = true;  // until the kernel says no
-  };
-  static constexpr size_t paths = 256;
-  static constexpr size_t unknown_path_bytes = 1200;  // every IPv6 path takes it, and nearly every IPv4 path
-
   static Path path_to(std::span<const std::byte> address) noexcept;
   Path& place_of(std::span<const std::byte> address) noexcept;
   int send_pieces(std::span<const std::byte> address, const iovec* parts, size_t count, size_t offset,
@@ -101,10 +120,12 @@ class Packets {
 
   os::Fd socket_;
   std::optional<os::UdpReceiver> receiver_;
-  os::UdpAddress address_;
+  os::SocketAddress address_;
   size_t receive_buffer_bytes_ = 0;
   bool fragments_ = false;
   std::vector<Path> paths_;
+  std::vector<Group> groups_;
+  std::optional<os::Epoll> wait_;  // made when somebody sleeps for the first time
 };
 
 static_assert(proto::PacketLink<Packets> && proto::HasPacketTrains<Packets>);

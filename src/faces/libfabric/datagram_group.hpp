@@ -1,0 +1,96 @@
+// Multicast groups of a datagram endpoint: fi_join, fi_mc_addr (fi_cm(3)). Must not know which links exist.
+//
+// Joining ends at once, and the event says so. The group's address stands in the endpoint's address vector while it is joined.
+#pragma once
+
+#include <vector>
+
+#include "faces/libfabric/datagram_endpoint.hpp"
+#include "faces/libfabric/strerror.hpp"
+
+namespace weft::fi {
+
+template <class L>
+struct DatagramGroup {
+  using P = DatagramPort<L>;
+
+  fid_mc fid{};
+  P* port = nullptr;
+  std::vector<std::byte> address;
+  bool receives = false;
+
+  static int refuse(const P& p, int error, const char* why) {
+    log_warn(p.domain->provider->name, FI_LOG_EP_CTRL, "fi_join: %s", why);
+    return -error;
+  }
+
+  static int join(fid_ep* ep, const void* addr, uint64_t flags, fid_mc** mc, void* context) {
+    P& p = datagram_of<L>(ep);
+    const Domain& domain = *p.domain;
+    if (addr == nullptr || mc == nullptr) return -FI_EINVAL;
+    if ((flags & ~uint64_t{FI_SEND | FI_RECV}) != 0)
+      return refuse(p, FI_EBADFLAGS, "flags knows only FI_SEND and FI_RECV");
+    if ((p.caps & FI_MULTICAST) == 0)
+      return refuse(p, FI_EOPNOTSUPP, "the endpoint was opened without FI_MULTICAST");
+    if (!p.enabled) return refuse(p, FI_EOPBADSTATE, "the endpoint is not enabled");
+    if (p.core->eq == nullptr) return refuse(p, FI_ENOEQ, "the endpoint is bound to no event queue");
+    if ((flags & FI_SEND & ~p.caps) != 0 || (flags & FI_RECV & ~p.caps) != 0)
+      return refuse(p, FI_EINVAL, "the endpoint does not transfer in that direction");
+    return no_throw([&] {
+      const auto* first = static_cast<const std::byte*>(addr);
+      auto made = std::make_unique<DatagramGroup>();
+      made->address.assign(first, first + domain.addrlen);
+      made->port = &p;
+      made->receives = (flags == 0 ? p.caps & FI_RECV : flags & FI_RECV) != 0;
+      if (!domain.provider->normalise(domain.addr_format, made->address.data()))
+        return refuse(p, FI_EINVAL, "this is no address");
+      if (const int status = p.core->eq->queue.reserve(1); status != 0) return status;
+      const int status = enter(p, *made);
+      if (status != 0) {
+        p.core->eq->queue.unreserve(1);
+        return status;
+      }
+      static fi_ops group_ops = {sizeof(fi_ops), leave,    no_bind,   no_control,
+                                 no_ops_open,    no_tostr, no_ops_set};
+      made->fid.fid = {FI_CLASS_MC, context, &group_ops};
+      hold(p.users);
+      fi_eq_entry event{&made->fid.fid, context, 0};
+      *mc = &made.release()->fid;
+      (void)p.core->eq->queue.write_reserved(FI_JOIN_COMPLETE, &event, sizeof event);
+      return 0;
+    });
+  }
+
+  static int why_not(const P& p, int status) {
+    log_warn(p.domain->provider->name, FI_LOG_EP_CTRL, "fi_join: the group cannot be joined: %s",
+             status == -EINVAL ? "it is no multicast address with a port, or there is no interface for it"
+                               : error_text(-status));
+    return status;
+  }
+
+  static int enter(P& p, DatagramGroup& group) {
+    std::scoped_lock guard(p.domain->lock);
+    if (const int status = p.engine->link().join(group.address, group.receives); status != 0)
+      return why_not(p, status);
+    group.fid.fi_addr = p.core->av->table->insert(core::Address(group.address.data(), group.address.size()));
+    if (group.fid.fi_addr != FI_ADDR_NOTAVAIL) return 0;
+    p.engine->link().leave(group.address);
+    return -FI_ENOMEM;
+  }
+
+  static int leave(::fid* fid) {
+    auto* group = reinterpret_cast<DatagramGroup*>(fid);
+    P& p = *group->port;
+    {
+      std::scoped_lock guard(p.domain->lock);
+      (void)p.engine->push_unsent();
+      p.engine->link().leave(group->address);
+      (void)p.core->av->table->remove(group->fid.fi_addr);
+    }
+    drop(p.users);
+    delete group;
+    return 0;
+  }
+};
+
+}  // namespace weft::fi

@@ -1,0 +1,273 @@
+// Datagram<PacketLink>: messages of one packet each, unreliable (FI_EP_DGRAM, fi_endpoint(3)). Calls and packets in, packets and completions
+// out. Must not know system calls, clocks or threads; the owner serialises every call (domain lock or program).
+//
+// The first datagram since the last progress() goes out at once. What follows before the next one joins a train while it has the same
+// destination and length, and leaves with it: when the train is full, when another datagram does not fit in, and at progress(). A completion is
+// there when the datagram has left; its buffer may be used again as soon as the call returns.
+#pragma once
+
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "base/hash.hpp"
+#include "core/address_vector.hpp"
+#include "core/completion_queue.hpp"
+#include "core/progress.hpp"
+#include "proto/datagram/receiver.hpp"
+#include "proto/engine/context.hpp"
+#include "proto/reliable/packet_link.hpp"
+
+namespace weft::proto {
+
+struct DatagramLimits {
+  size_t transmit_size = 1024;
+  size_t receive_size = 1024;
+  size_t message_bytes = 1472;
+};
+
+template <PacketLink P>
+class Datagram final : public core::Progressor {
+ public:
+  explicit Datagram(const DatagramLimits& limits) : receiver_(limits.receive_size), limits_(limits) {
+    receiver_.multi_receive_min = limits.message_bytes;  // so that no datagram is cut at a buffer's end
+  }
+
+  // --- set-up, before the first operation ---
+  P& link() noexcept { return link_; }
+  const P& link() const noexcept { return link_; }
+  DatagramReceiver& receiver() noexcept { return receiver_; }
+  void set_address_vector(core::AddressVector* av) noexcept { av_ = av; }
+  core::AddressVector* address_vector() const noexcept { return av_; }
+  void want_sources(bool wanted) noexcept { sources_wanted_ = wanted; }  // FI_SOURCE
+  // A queue that must not overflow: while it is full no packets are taken.
+  void add_queue(core::CompletionQueue* queue) { queues_.push_back(queue); }
+  const DatagramLimits& limits() const noexcept { return limits_; }
+
+  // --- the program's calls: 0 or a negative errno; -FI_EAGAIN means nothing happened ---
+  // `silent`: never a completion (fi_inject).
+  ssize_t send(TxContext& tx, const iovec* iov, size_t count, fi_addr_t dest, uint64_t flags, void* context,
+               bool silent = false) noexcept {
+    if (count > iov_max) [[unlikely]]
+      return -FI_EINVAL;
+    if ((flags & refused_flags) != 0) [[unlikely]]
+      return -FI_EOPNOTSUPP;
+    const size_t length = total_bytes(iov, count);
+    if (length > limits_.message_bytes) [[unlikely]]
+      return -FI_EMSGSIZE;
+    if (tx.cq != nullptr && tx.cq->full()) [[unlikely]] {
+      progress();
+      return -FI_EAGAIN;
+    }
+    const core::Address* to = av_->lookup(av_->peer_index(dest));
+    if (to == nullptr) [[unlikely]]
+      return -FI_EINVAL;
+    Sent record{tx.cq, tx.sends, context, length, !silent && tx.completes(flags), silent};
+    if (joins_train(*to, length)) return join(iov, count, length, record);
+    if (train_.count != 0 && !depart()) return -FI_EAGAIN;
+    const bool wait = sends_since_poll_++ != 0 || (flags & FI_MORE) != 0;
+    if (wait && length <= train_packet_max && length != 0 && start_train(*to, length))
+      return join(iov, count, length, record);
+    return send_now(*to, iov, count, record);
+  }
+
+  // --- Progressor ---
+  void progress() noexcept override {
+    sends_since_poll_ = 0;
+    if (train_.count != 0) (void)depart();
+    for (core::CompletionQueue* queue : queues_)
+      if (queue->full()) [[unlikely]]
+        return;
+    if (sources_wanted_ && av_ != nullptr && av_->version() != av_seen_) [[unlikely]]
+      forget_sources();
+    (void)link_.poll(*this);
+  }
+  int wait_fd() noexcept override {
+    if constexpr (requires { link_.wait_fd(); }) return link_.wait_fd();
+    return -1;
+  }
+  bool arm() noexcept override {
+    if (train_.count != 0 && !depart()) return false;
+    for (core::CompletionQueue* queue : queues_)
+      if (queue->full()) return false;
+    if constexpr (requires { link_.arm(); }) return link_.arm();
+    return false;
+  }
+  void disarm() noexcept override {
+    if constexpr (requires { link_.disarm(); }) link_.disarm();
+  }
+
+  // --- called by the link ---
+  void on_packet(std::span<const std::byte> source, std::span<const std::byte> packet) noexcept {
+    receiver_.arrived(packet, sources_wanted_ ? find_source(source) : FI_ADDR_NOTAVAIL);
+  }
+
+  // Datagrams that wait for others, or for room. fi_close gives them a chance.
+  size_t unsent() const noexcept { return train_.count; }
+  bool push_unsent() noexcept { return train_.count == 0 || depart(); }
+  // Drops everything without a completion, before the queues go away.
+  void abandon() noexcept {
+    train_.count = 0;
+    receiver_.abandon();
+  }
+
+ private:
+  static constexpr uint64_t refused_flags =
+      FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE | FI_TRIGGER;
+  // Larger datagrams cost more to copy than a system call does.
+  static constexpr size_t train_packet_max = 8192;
+  static constexpr size_t train_bytes = size_t{1} << 15;
+
+  struct Sent {
+    core::CompletionQueue* cq;
+    core::Counter* counter;
+    void* context;
+    size_t length;
+    bool completes;
+    bool silent;
+  };
+  static constexpr size_t train_count_max() noexcept {
+    if constexpr (HasPacketTrains<P>) return P::train_packets_max;
+    return 1;
+  }
+  struct Train {
+    size_t count = 0;
+    size_t packet_bytes = 0;
+    size_t bytes = 0;
+    bool closed = false;  // its last packet is shorter
+    core::Address to;
+    std::unique_ptr<std::byte[]> memory;
+    std::array<Sent, train_count_max()> sent;
+  };
+  // Who sends, by address: each has one place, so strangers cannot make it grow.
+  struct Source {
+    core::Address address;
+    fi_addr_t fi_addr = FI_ADDR_NOTAVAIL;
+  };
+  static constexpr size_t sources_max = 256;
+
+  static std::span<const std::byte> span_of(const core::Address& address) noexcept {
+    return {address.bytes.data(), address.len};
+  }
+
+  // --- sending ---
+  bool joins_train(const core::Address& to, size_t length) const noexcept {
+    return train_.count != 0 && !train_.closed && length != 0 && length <= train_.packet_bytes &&
+           train_.count < train_.sent.size() && train_.bytes + length <= train_bytes && to == train_.to;
+  }
+  bool start_train(const core::Address& to, size_t length) noexcept {
+    if constexpr (train_count_max() < 2) return false;
+    if (train_.memory == nullptr) train_.memory.reset(new (std::nothrow) std::byte[train_bytes]);
+    if (train_.memory == nullptr) return false;
+    train_.packet_bytes = length;
+    train_.bytes = 0;
+    train_.closed = false;
+    train_.to = to;
+    return true;
+  }
+  ssize_t join(const iovec* iov, size_t count, size_t length, const Sent& record) noexcept {
+    gather(train_.memory.get() + train_.bytes, iov, count, 0, length);
+    train_.bytes += length;
+    train_.closed = length < train_.packet_bytes;
+    train_.sent[train_.count++] = record;
+    if (train_.closed || train_.count == train_.sent.size() ||
+        train_.bytes + train_.packet_bytes > train_bytes)
+      (void)depart();
+    return 0;
+  }
+  // False: no room now, it waits.
+  [[gnu::noinline]] bool depart() noexcept {
+    const iovec part{train_.memory.get(), train_.bytes};
+    if constexpr (HasPacketTrains<P>) {
+      if (train_.count > 1) {
+        if (!link_.send_train(span_of(train_.to), &part, 1, train_.packet_bytes)) return false;
+        const size_t count = std::exchange(train_.count, 0);
+        for (size_t i = 0; i < count; ++i) complete(train_.sent[i], 0);
+        return true;
+      }
+    }
+    const int status = hand_over(span_of(train_.to), &part, 1);
+    if (status == -FI_EAGAIN) return false;
+    train_.count = 0;
+    complete(train_.sent[0], -status);
+    return true;
+  }
+  ssize_t send_now(const core::Address& to, const iovec* iov, size_t count, const Sent& record) noexcept {
+    const int status = hand_over(span_of(to), iov, count);
+    if (status == -FI_EAGAIN) return -FI_EAGAIN;
+    complete(record, -status);
+    return 0;
+  }
+  // 0 or a negative errno, where the link knows one.
+  int hand_over(std::span<const std::byte> to, const iovec* iov, size_t count) noexcept {
+    if constexpr (requires { link_.try_send(to, iov, count); }) return link_.try_send(to, iov, count);
+    else return link_.send(to, iov, count) ? 0 : -FI_EAGAIN;
+  }
+  static void complete(const Sent& sent, int error) noexcept {
+    if (error != 0) [[unlikely]] {
+      if (sent.cq != nullptr && !sent.silent) {
+        core::CompletionError entry;
+        entry.base = {sent.context, FI_SEND | FI_MSG, 0, nullptr, 0, 0, FI_ADDR_NOTAVAIL};
+        entry.err = error;
+        sent.cq->push_error(entry);
+      }
+      if (sent.counter != nullptr) sent.counter->add_error(1);
+      return;
+    }
+    if (sent.completes)
+      sent.cq->push({sent.context, FI_SEND | FI_MSG, sent.length, nullptr, 0, 0, FI_ADDR_NOTAVAIL});
+    if (sent.counter != nullptr) sent.counter->add(1);
+  }
+
+  // --- who sent it ---
+  fi_addr_t find_source(std::span<const std::byte> bytes) noexcept {
+    Source& last = *last_source_;
+    if (bytes.size() == last.address.len &&
+        std::memcmp(bytes.data(), last.address.bytes.data(), bytes.size()) == 0)
+      return last.fi_addr;
+    return look_up_source(bytes);
+  }
+  [[gnu::noinline]] fi_addr_t look_up_source(std::span<const std::byte> bytes) noexcept {
+    if (av_ == nullptr) return FI_ADDR_NOTAVAIL;
+    const core::Address address(bytes.data(), bytes.size());
+    if (sources_.empty()) {
+      try {
+        sources_.resize(sources_max);
+      } catch (const std::bad_alloc&) {
+        return av_->find(address);
+      }
+    }
+    Source& place = sources_[core::AddressHash()(address) % sources_max];
+    if (!(place.address == address) || place.address.len == 0) {
+      place.fi_addr = av_->find(address);
+      place.address = address;
+    }
+    last_source_ = &place;
+    return place.fi_addr;
+  }
+  [[gnu::noinline, gnu::cold]] void forget_sources() noexcept {
+    av_seen_ = av_->version();
+    for (Source& source : sources_) source = {};
+    last_source_ = &nobody_;
+  }
+
+  P link_;
+  core::AddressVector* av_ = nullptr;
+  DatagramReceiver receiver_;
+  size_t sends_since_poll_ = 0;
+  bool sources_wanted_ = false;
+  uint32_t av_seen_ = 0;
+  Source nobody_;  // matches no sender: it has no address
+  Source* last_source_ = &nobody_;
+  std::vector<Source> sources_;
+  std::vector<core::CompletionQueue*> queues_;
+  DatagramLimits limits_;
+  Train train_;
+};
+
+}  // namespace weft::proto

@@ -1,0 +1,135 @@
+// Posted buffers and kept datagrams.
+#include "proto/datagram/receiver.hpp"
+
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+
+namespace weft::proto {
+
+DatagramReceiver::DatagramReceiver(size_t size) {
+  posted_.resize(std::bit_ceil(std::clamp<size_t>(size, 1, size_t{1} << 20)));
+  mask_ = static_cast<uint32_t>(posted_.size() - 1);
+}
+
+ssize_t DatagramReceiver::post(const iovec* iov, size_t count, void* context, uint64_t flags) noexcept {
+  if (count > iov_max || (count != 0 && iov == nullptr)) return -FI_EINVAL;
+  if ((flags & FI_MULTI_RECV) != 0 && count != 1) return -FI_EINVAL;
+  if (tail_ - head_ > mask_ || (sink.cq != nullptr && sink.cq->full())) return -FI_EAGAIN;
+  Posted& entry = posted_[tail_ & mask_];
+  std::copy_n(iov, count, entry.iov.begin());
+  entry.count = static_cast<uint8_t>(count);
+  entry.length = total_bytes(iov, count);
+  entry.done = 0;
+  entry.context = context;
+  entry.completes = sink.completes(flags);
+  entry.multi = (flags & FI_MULTI_RECV) != 0;
+  ++tail_;
+  if (kept_used_ != 0) [[unlikely]]
+    deliver_kept();
+  return 0;
+}
+
+ssize_t DatagramReceiver::cancel(const void* context) noexcept {
+  for (uint32_t at = head_; at != tail_; ++at) {
+    if (posted_[at & mask_].context != context) continue;
+    const Posted entry = posted_[at & mask_];
+    for (uint32_t i = at; i + 1 != tail_; ++i) posted_[i & mask_] = posted_[(i + 1) & mask_];
+    --tail_;
+    void* buffer = entry.count != 0 ? entry.iov[0].iov_base : nullptr;
+    complete(entry.context, true, FI_RECV | FI_MSG | (entry.multi ? FI_MULTI_RECV : 0), 0, 0, buffer,
+             FI_ADDR_NOTAVAIL, FI_ECANCELED);
+    return 0;
+  }
+  return -FI_ENOENT;
+}
+
+// fi_msg(3), fi_cq(3): a datagram that is longer than its buffer fills it and is an error, FI_ETRUNC.
+void DatagramReceiver::deliver(std::span<const std::byte> bytes, fi_addr_t source) noexcept {
+  Posted& entry = front();
+  uint64_t flags = FI_RECV | FI_MSG;
+  size_t moved;
+  void* buffer;
+  if (entry.multi) [[unlikely]] {
+    std::byte* at = static_cast<std::byte*>(entry.iov[0].iov_base) + entry.done;
+    moved = std::min(bytes.size(), entry.length - entry.done);
+    if (moved != 0) std::memcpy(at, bytes.data(), moved);
+    entry.done += moved;
+    buffer = at;
+    if (entry.length - entry.done < std::max<size_t>(multi_receive_min, 1)) {
+      flags |= FI_MULTI_RECV;
+      ++head_;
+    }
+  } else {
+    buffer = entry.count != 0 ? entry.iov[0].iov_base : nullptr;
+    moved = scatter(entry.iov.data(), entry.count, 0, bytes.data(), std::min(bytes.size(), entry.length));
+    ++head_;
+  }
+  complete(entry.context, entry.completes, flags, moved, bytes.size(), buffer, source,
+           moved < bytes.size() ? FI_ETRUNC : 0);
+}
+
+void DatagramReceiver::complete(void* context, bool wanted, uint64_t flags, size_t length, size_t full_length,
+                                void* buffer, fi_addr_t source, int error) noexcept {
+  if (error != 0) [[unlikely]] {
+    if (sink.cq != nullptr) {
+      core::CompletionError entry;
+      entry.base = {context, flags, length, buffer, 0, 0, source};
+      entry.olen = full_length > length ? full_length - length : 0;
+      entry.err = error;
+      sink.cq->push_error(entry);
+    }
+    if (sink.receives != nullptr) sink.receives->add_error(1);
+    return;
+  }
+  // The program is told that it has a multi-receive buffer back, even when it wants no completions (fi_msg(3)).
+  if (wanted || (sink.cq != nullptr && (flags & FI_MULTI_RECV) != 0))
+    sink.cq->push({context, flags, length, buffer, 0, 0, source});
+  if (sink.receives != nullptr) sink.receives->add(1);
+}
+
+// --- kept datagrams ---
+
+void DatagramReceiver::keep(std::span<const std::byte> bytes, fi_addr_t source) noexcept {
+  if (kept_ == nullptr) kept_.reset(new (std::nothrow) std::byte[kept_bytes_max]);
+  const size_t needs = sizeof(Kept) + (bytes.size() + sizeof(Kept) - 1) / sizeof(Kept) * sizeof(Kept);
+  size_t skipped = 0;  // bytes at the ring's end that are too few
+  if (kept_tail_ + needs > kept_bytes_max) skipped = kept_bytes_max - kept_tail_;
+  if (kept_ == nullptr || kept_used_ + skipped + needs > kept_bytes_max) {
+    ++dropped_;
+    return;
+  }
+  if (skipped != 0) {
+    const Kept skip{kept_skip, 0};
+    std::memcpy(kept_.get() + kept_tail_, &skip, sizeof skip);
+    kept_tail_ = 0;
+  }
+  const Kept head{bytes.size(), source};
+  std::byte* at = kept_.get() + kept_tail_;
+  std::memcpy(at, &head, sizeof head);
+  if (!bytes.empty()) std::memcpy(at + sizeof head, bytes.data(), bytes.size());
+  kept_used_ += skipped + needs;
+  kept_tail_ = (kept_tail_ + needs) % kept_bytes_max;
+  if (head_ != tail_) deliver_kept();
+}
+
+void DatagramReceiver::deliver_kept() noexcept {
+  while (kept_used_ != 0 && head_ != tail_) {
+    Kept head;
+    std::memcpy(&head, kept_.get() + kept_head_, sizeof head);
+    if (head.length == kept_skip) {
+      kept_used_ -= kept_bytes_max - kept_head_;
+      kept_head_ = 0;
+      continue;
+    }
+    deliver({kept_.get() + kept_head_ + sizeof head, head.length}, head.source);
+    const size_t needs = sizeof(Kept) + (head.length + sizeof(Kept) - 1) / sizeof(Kept) * sizeof(Kept);
+    kept_used_ -= needs;
+    kept_head_ = (kept_head_ + needs) % kept_bytes_max;
+  }
+}
+
+}  // namespace weft::proto

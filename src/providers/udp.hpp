@@ -1,0 +1,30 @@
+// The provider udp: unreliable datagrams, one UDP packet each. A provider is a type: its link, its name, its addresses.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include "link/udp/packets.hpp"
+#include "providers/endpoint_kind.hpp"
+#include "providers/socket_address.hpp"
+
+namespace weft::providers {
+
+struct Udp : SocketAddresses {
+  using Packets = link::udp::Packets;
+  static constexpr const char* name = "udp";
+  static constexpr uint32_t version =
+      FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for
+  static constexpr std::array<EndpointKind, 1> kinds = {
+      {{FI_EP_DGRAM, FI_PROTO_UDP, 0, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
+  static constexpr std::array<uint32_t, 2> formats = {FI_SOCKADDR_IN, FI_SOCKADDR_IN6};
+
+  static constexpr size_t addrlen(uint32_t format) noexcept {
+    return format == FI_ADDR_STR ? 0 : SocketAddresses::addrlen(format);
+  }
+  // The largest message: what leaves every interface in one piece.
+  static size_t datagram_bytes(uint32_t format) noexcept {
+    return os::udp_interface_bytes(format == FI_SOCKADDR_IN6 ? AF_INET6 : AF_INET);
+  }
+};
+
+}  // namespace weft::providers
