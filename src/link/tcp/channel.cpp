@@ -1,0 +1,291 @@
+// The system calls of a channel: connecting, greeting, writing, reading, noticing that nobody is there.
+#include "link/tcp/channel.hpp"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+namespace weft::link::tcp {
+namespace {
+
+// A silent connection is probed after 5 s, three times in 6 s.
+constexpr int keepalive_idle_s = 5;
+constexpr int keepalive_interval_s = 2;
+constexpr int keepalive_probes = 3;
+// Retransmissions in a row without an answer: 0.2 + 0.4 + ... s, about 12 s in all.
+constexpr unsigned retransmissions_max = 6;
+constexpr unsigned window_probes_max = 5;
+constexpr unsigned silence_ms_max = 10'000;
+
+void set(int fd, int level, int option, int value) noexcept {
+  (void)::setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+}  // namespace
+
+void Channel::set_options() noexcept {
+  set(fd_.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+  set(fd_.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(fd_.get(), IPPROTO_TCP, TCP_KEEPIDLE, keepalive_idle_s);
+  set(fd_.get(), IPPROTO_TCP, TCP_KEEPINTVL, keepalive_interval_s);
+  set(fd_.get(), IPPROTO_TCP, TCP_KEEPCNT, keepalive_probes);
+}
+
+void Channel::fail(int error) noexcept {
+  if (state_ == State::Failed) return;
+  state_ = State::Failed;
+  error_ = error;
+  out_.clear();
+}
+
+// --- connecting ---
+
+int Channel::connect(const os::SocketAddress& to, const os::SocketAddress& from) noexcept {
+  fd_ = os::Fd(::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd_) {
+    fail(errno);
+    return error_;
+  }
+  set_options();
+  if (from && !from.is_any()) {
+    // The port is chosen when the destination is known, so that ports do not run out.
+    set(fd_.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+    set(fd_.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+    if (::bind(fd_.get(), from.get(), from.size()) != 0) {
+      fail(errno);
+      return error_;
+    }
+  }
+  state_ = State::Connecting;
+  if (::connect(fd_.get(), to.get(), to.size()) != 0 && errno != EINPROGRESS) fail(errno);
+  return error_;
+}
+
+void Channel::adopt(os::Fd accepted) noexcept {
+  fd_ = std::move(accepted);
+  set_options();
+  state_ = State::Greeting;
+}
+
+bool Channel::finish_connect() noexcept {
+  pollfd ready{fd_.get(), POLLOUT, 0};
+  if (::poll(&ready, 1, 0) <= 0) return false;
+  int error = 0;
+  socklen_t length = sizeof(error);
+  if (::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+  // A socket that dials a port of this machine that nobody has may be given just that port, and reaches itself.
+  if (error == 0 && os::local_address(fd_.get()) == os::remote_address(fd_.get())) error = ECONNREFUSED;
+  if (error != 0) {
+    fail(error);
+    return false;
+  }
+  state_ = State::Greeting;
+  return true;
+}
+
+void Channel::greet(const Hello& hello) noexcept {
+  if (state_ != State::Connecting && state_ != State::Greeting) return;
+  std::array<std::byte, hello_bytes_max> bytes;
+  if (!out_.put_bytes(bytes.data(), pack_hello(hello, bytes.data()))) return fail(ENOMEM);
+  if (state_ == State::Greeting) (void)write_collected();
+}
+
+void Channel::refuse(const Hello& own, RefusalReason reason) noexcept {
+  Hello no = own;
+  no.type = HelloType::Refusal;
+  no.reason = reason;
+  greet(no);
+  refusal_ = reason;
+  // What the other side says meanwhile must not reset the connection before it has read this.
+  if (fd_) (void)::shutdown(fd_.get(), SHUT_WR);
+  fail(ECONNREFUSED);
+}
+
+void Channel::read_hello() noexcept {
+  if (greeting_ == nullptr) greeting_.reset(new (std::nothrow) Greeting);
+  if (greeting_ == nullptr) return fail(ENOMEM);
+  Greeting& in = *greeting_;
+  while (!in.complete && state_ == State::Greeting) {
+    const bool lead = in.arrived < hello_lead_bytes;
+    const size_t wanted = lead ? hello_lead_bytes : hello_size(in.bytes.data());
+    if (wanted == 0) {
+      Hello own;
+      return refuse(own, RefusalReason::Malformed);
+    }
+    if (in.arrived == wanted) {
+      const RefusalReason wrong = unpack_hello(std::span(in.bytes).first(wanted), in.hello);
+      if (wrong != RefusalReason::None) {
+        Hello own;
+        refuse(own, wrong);
+        error_ = EPROTO;
+        return;
+      }
+      in.complete = true;
+      return;
+    }
+    const iovec part{in.bytes.data() + in.arrived, wanted - in.arrived};
+    const ssize_t got = read(&part, 1);
+    if (got <= 0) return;
+    in.arrived += static_cast<size_t>(got);
+  }
+}
+
+Channel::State Channel::advance() noexcept {
+  if (state_ == State::Connecting && !finish_connect()) return state_;
+  if (state_ == State::Greeting && !out_.empty()) (void)write_collected();
+  if (state_ == State::Greeting && theirs() == nullptr) read_hello();
+  return state_;
+}
+
+void Channel::open() noexcept {
+  if (state_ != State::Greeting) return;
+  greeting_.reset();
+  state_ = State::Open;
+}
+
+// --- bytes ---
+
+// The bytes that the socket took; 0 when it took none. Failed on an error.
+ssize_t Channel::write(const iovec* parts, size_t count) noexcept {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts);
+  message.msg_iovlen = count;
+  while (true) {
+    const ssize_t sent = count == 1
+                             ? ::send(fd_.get(), parts->iov_base, parts->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                             : ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) return sent;
+    if (errno == EINTR) continue;
+    // What the other side had sent before it went is still to be read: reading will find the end.
+    if (errno != EAGAIN && errno != EPIPE && errno != ECONNRESET) fail(errno);
+    full_ = true;
+    return 0;
+  }
+}
+
+ssize_t Channel::read(const iovec* parts, size_t count) noexcept {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts);
+  message.msg_iovlen = count;
+  while (true) {
+    const ssize_t got = count == 1 ? ::recv(fd_.get(), parts->iov_base, parts->iov_len, MSG_DONTWAIT)
+                                   : ::recvmsg(fd_.get(), &message, MSG_DONTWAIT);
+    if (got > 0) return got;
+    if (got == 0) {
+      fail(bye_ && !in_.inside() ? ESHUTDOWN : ECONNRESET);
+      return 0;
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) fail(errno);
+    return -1;
+  }
+}
+
+// Gathers a small frame and writes it; what the socket does not take waits.
+bool Channel::write_small(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+                          size_t part_count) noexcept {
+  std::array<std::byte, proto::stream::head_bytes_max + small_frame_max> bytes;
+  std::byte* at = bytes.data() + proto::stream::pack_head(head, bytes.data());
+  if (!prefix.empty()) std::memcpy(at, prefix.data(), prefix.size());
+  at += prefix.size();
+  for (size_t i = 0; i < part_count; ++i) {
+    if (parts[i].iov_len != 0) std::memcpy(at, parts[i].iov_base, parts[i].iov_len);
+    at += parts[i].iov_len;
+  }
+  const iovec all{bytes.data(), static_cast<size_t>(at - bytes.data())};
+  const auto sent = static_cast<size_t>(write(&all, 1));
+  if (state_ != State::Open) return true;  // lost with the connection, as one that was under way
+  full_ = sent < all.iov_len;
+  if (!full_) return true;
+  if (out_.put_bytes(bytes.data() + sent, all.iov_len - sent)) return true;
+  if (sent != 0) fail(ENOMEM);
+  return sent != 0;
+}
+
+// Writes what was collected, then a large frame from where it lies. What the socket leaves of the frame is copied.
+bool Channel::write_large(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+                          size_t part_count) noexcept {
+  if (full_ || part_count > parts_max) return false;
+  std::array<std::byte, proto::stream::head_bytes_max> packed;
+  std::array<iovec, parts_max + 3> all;
+  size_t count = 0;
+  const size_t before = out_.size();
+  if (before != 0) all[count++] = {const_cast<std::byte*>(out_.bytes().data()), before};
+  const size_t own = count;
+  const size_t head_bytes = proto::stream::pack_head(head, packed.data());
+  all[count++] = {packed.data(), head_bytes};
+  if (!prefix.empty()) all[count++] = {const_cast<std::byte*>(prefix.data()), prefix.size()};
+  for (size_t i = 0; i < part_count; ++i)
+    if (parts[i].iov_len != 0) all[count++] = parts[i];
+  size_t sent = static_cast<size_t>(write(all.data(), count));
+  if (state_ != State::Open) return true;
+  const size_t old = std::min(sent, before);
+  out_.drop(old);
+  sent -= old;
+  full_ = sent < head_bytes + head.length;
+  if (!full_) return true;
+  if (sent == 0) return false;
+  // Room first: a frame that is cut in the middle would be the end of the stream.
+  if (!out_.reserve(head_bytes + head.length - sent)) {
+    fail(ENOMEM);
+    return true;
+  }
+  for (size_t i = own; i < count; ++i) {
+    const size_t skip = std::min(sent, all[i].iov_len);
+    sent -= skip;
+    (void)out_.put_bytes(static_cast<const std::byte*>(all[i].iov_base) + skip, all[i].iov_len - skip);
+  }
+  return true;
+}
+
+bool Channel::write_collected() noexcept {
+  const iovec all{const_cast<std::byte*>(out_.bytes().data()), out_.size()};
+  const auto sent = static_cast<size_t>(write(&all, 1));
+  if (state_ == State::Failed) return true;
+  full_ = sent < all.iov_len;
+  out_.drop(sent);
+  return !full_;
+}
+
+void Channel::say_bye() noexcept {
+  if (state_ != State::Open) return;
+  (void)out_.put({frame_bye, 0, 0, 0, 0, 0}, {}, nullptr, 0);
+  (void)write_collected();
+}
+
+bool Channel::alive() const noexcept {
+  if (!fd_) return false;
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (::getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return true;
+  // A peer that does not read has a closed window, but its machine answers: probes in a row without an answer count, not time alone.
+  return info.tcpi_retransmits < retransmissions_max &&
+         !(info.tcpi_probes >= window_probes_max && info.tcpi_last_ack_recv > silence_ms_max);
+}
+
+void Channel::close() noexcept {
+  if (fd_) {
+    (void)::shutdown(fd_.get(), SHUT_WR);
+    // Unread bytes would turn the close into a reset, which overtakes what was sent.
+    std::array<std::byte, 4096> unread;
+    for (int i = 0; i < 256 && ::recv(fd_.get(), unread.data(), unread.size(), MSG_DONTWAIT) > 0; ++i) {
+    }
+  }
+  drop();
+}
+
+void Channel::drop() noexcept {
+  fd_.reset();
+  out_.clear();
+  greeting_.reset();
+  state_ = State::Closed;
+}
+
+}  // namespace weft::link::tcp

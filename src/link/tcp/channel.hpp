@@ -1,0 +1,209 @@
+// Channel: one non-blocking TCP socket that carries frames (docs/wire/stream.md). What RDM and connected endpoints have in common; must not
+// know who is meant to be reached, nor when to try again.
+//
+// Life: connect() or adopt(), greet(); advance() until theirs() is there; the side that was called answers with a Welcome or a Refusal, and both
+// go on with open(). Then send(), flush() and receive(). Whatever goes wrong ends in Failed with error() and, for a refusal, refusal().
+//
+// Sending: a frame is written at once when nothing was sent since the last flush(), which the owner calls in every poll; what follows
+// before the next flush() is collected and goes in one write. Bounds: collected_bytes_max of small frames, and the rest of at most one large
+// one that the socket took in part.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "link/tcp/hello.hpp"
+#include "os/fd.hpp"
+#include "os/socket_address.hpp"
+#include "proto/stream/packer.hpp"
+#include "proto/stream/parser.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::link::tcp {
+
+// The stream's own frame: its sender closes in good order (no payload). All other kinds are the engine's.
+inline constexpr auto frame_bye = static_cast<wire::FrameKind>(0);
+
+class Channel {
+ public:
+  enum class State : uint8_t { Closed, Connecting, Greeting, Open, Failed };
+  static constexpr size_t collected_bytes_max = size_t{1} << 17;  // small frames that wait
+  static constexpr size_t flush_bytes = size_t{1} << 14;          // so many are worth a write
+  static constexpr size_t small_frame_max = 4096;                 // larger frames are not copied
+  static constexpr size_t receive_bytes = size_t{1} << 15;        // a good size of a buffer for receive()
+  static constexpr size_t parts_max = 16;                         // of a frame
+
+  explicit Channel(size_t frame_bytes_max) noexcept
+      : out_(collected_bytes_max + small_frame_max + frame_bytes_max + hello_bytes_max),
+        in_(frame_bytes_max) {}
+  Channel(Channel&&) noexcept = default;
+  Channel& operator=(Channel&&) noexcept = default;
+
+  // --- connecting ---
+  // Starts; `from` (no address: the kernel's choice) is what the socket is bound to. 0 or a positive errno, then Failed.
+  int connect(const os::SocketAddress& to, const os::SocketAddress& from) noexcept;
+  void adopt(os::Fd accepted) noexcept;  // then Greeting
+  // Sends a hello (any type). It waits until the connection is there.
+  void greet(const Hello& hello) noexcept;
+  // Goes on with connecting and greeting as far as possible without waiting. Returns the state; Greeting with theirs() not null: the hello of
+  // the other side is there. What is no hello of this version is refused, and the channel fails (EPROTO).
+  State advance() noexcept;
+  const Hello* theirs() const noexcept {
+    return greeting_ != nullptr && greeting_->complete ? &greeting_->hello : nullptr;
+  }
+  void open() noexcept;  // the greeting is over: frames
+  // Says no, in words or with the program's data, and fails with ECONNREFUSED.
+  void refuse(const Hello& own, RefusalReason reason) noexcept;
+
+  // --- open ---
+  // Prefix and parts are the payload, head.length bytes. False: no room now, or not open; nothing was sent.
+  bool send(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+            size_t part_count) noexcept {
+    if (state_ != State::Open) [[unlikely]]
+      return false;
+    if (!sent_ && out_.empty()) {
+      sent_ = true;
+      return head.length <= small_frame_max ? write_small(head, prefix, parts, part_count)
+                                            : write_large(head, prefix, parts, part_count);
+    }
+    if (head.length > small_frame_max) return write_large(head, prefix, parts, part_count);
+    if (out_.size() > collected_bytes_max || !out_.put(head, prefix, parts, part_count)) return false;
+    if (out_.size() >= flush_bytes && !full_) (void)write_collected();
+    return true;
+  }
+  // Something is collected that flush() would write.
+  bool unflushed() const noexcept { return !out_.empty(); }
+  // The socket took less than it was given.
+  bool full() const noexcept { return full_; }
+  // Writes what was collected, and lets the next frame go at once. False: something is left.
+  bool flush() noexcept {
+    sent_ = false;
+    if (!out_.empty()) return write_collected();
+    full_ = false;
+    return true;
+  }
+  // Reads what has come, bounded in one call, and hands frames to the handler (on_frame, and land, landed if it has them). `buffer` is
+  // scratch. Returns how many frames were taken.
+  template <class Handler, class Peer>
+  int receive(Handler& handler, Peer& peer, std::span<std::byte> buffer) noexcept;
+  // Says that this side closes in good order.
+  void say_bye() noexcept;
+
+  // --- always ---
+  State state() const noexcept { return state_; }
+  int error() const noexcept { return error_; }  // positive errno, once Failed
+  RefusalReason refusal() const noexcept { return refusal_; }
+  bool said_bye() const noexcept { return bye_; }  // the other side closed in good order
+  bool stalled() const noexcept { return in_.stalled(); }
+  // Whether the other machine still answers. To be asked about once a second: false after about ten seconds of silence, also when packets vanish.
+  bool alive() const noexcept;
+  const os::Fd& fd() const noexcept { return fd_; }
+  // Lets go. In good order: what the socket has is still delivered, as far as that is up to this side.
+  void close() noexcept;
+  void drop() noexcept;  // without a word: a forked child
+  void fail(int error) noexcept;
+
+ private:
+  static constexpr size_t bytes_per_receive_max = size_t{1} << 20;
+
+  struct Greeting {
+    Hello hello;
+    std::array<std::byte, hello_bytes_max> bytes;
+    size_t arrived = 0;
+    bool complete = false;
+  };
+
+  // Shows the engine its frames, and keeps the stream's own.
+  template <class Handler>
+  struct Filter {
+    Handler& handler;
+    Channel& channel;
+    template <class Peer>
+    bool on_frame(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+      if (head.kind == frame_bye) [[unlikely]] {
+        channel.bye_ = true;
+        return true;
+      }
+      return handler.on_frame(peer, head, payload);
+    }
+    template <class Peer>
+    proto::Land land(Peer& peer, wire::FrameHead& head, const std::byte* payload, size_t arrived,
+                     proto::Landing& out) noexcept requires proto::TakesParts<Handler, Peer> {
+      return handler.land(peer, head, payload, arrived, out);
+    }
+    template <class Peer>
+    void landed(Peer& peer, wire::FrameHead& head,
+                size_t bytes) noexcept requires proto::TakesParts<Handler, Peer> {
+      handler.landed(peer, head, bytes);
+    }
+  };
+
+  bool write_small(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+                   size_t part_count) noexcept;
+  bool write_large(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+                   size_t part_count) noexcept;
+  bool write_collected() noexcept;
+  ssize_t write(const iovec* parts, size_t count) noexcept;
+  ssize_t read(const iovec* parts, size_t count) noexcept;
+  bool finish_connect() noexcept;
+  void read_hello() noexcept;
+  void set_options() noexcept;
+
+  os::Fd fd_;
+  State state_ = State::Closed;
+  bool sent_ = false;
+  bool full_ = false;
+  bool bye_ = false;
+  RefusalReason refusal_ = RefusalReason::None;
+  int error_ = 0;
+  proto::stream::Packer out_;
+  proto::stream::Parser in_;
+  std::unique_ptr<Greeting> greeting_;
+};
+
+template <class Handler, class Peer>
+int Channel::receive(Handler& handler, Peer& peer, std::span<std::byte> buffer) noexcept {
+  if (state_ != State::Open) return 0;
+  const uint64_t before = in_.frames();
+  Filter<Handler> filter{handler, *this};
+  bool sound = in_.retry(filter, peer);
+  size_t total = 0;
+  while (sound && !in_.stalled() && total < bytes_per_receive_max) {
+    iovec parts[proto::Landing::pieces_max + 1];
+    size_t count = 0;
+    size_t asked = 0;
+    size_t direct = 0;  // bytes that go where they belong
+    const size_t landing = in_.landing();
+    proto::Landing to;
+    if (landing != 0) in_.where(filter, peer, to);
+    for (; count < to.count; ++count) parts[count] = to.pieces[count];
+    direct = to.bytes;
+    asked = to.bytes;
+    const bool nowhere = landing != 0 && to.bytes == 0;
+    if (landing == to.bytes || nowhere) {
+      const size_t room = nowhere ? std::min(landing, buffer.size()) : buffer.size();
+      parts[count++] = {buffer.data(), room};
+      asked += room;
+    }
+    const ssize_t got = read(parts, count);
+    if (got <= 0) break;
+    const auto bytes = static_cast<size_t>(got);
+    total += bytes;
+    if (nowhere) {
+      in_.landed(filter, peer, bytes);
+    } else {
+      const size_t landed = std::min(bytes, direct);
+      if (landed != 0) in_.landed(filter, peer, landed);
+      sound = in_.take(filter, peer, std::span<const std::byte>(buffer.first(bytes - landed)));
+    }
+    if (bytes < asked) break;  // there is no more now
+  }
+  if (!sound) fail(in_.error());
+  return static_cast<int>(in_.frames() - before);
+}
+
+}  // namespace weft::link::tcp

@@ -1,0 +1,294 @@
+// Two channels over the loopback interface: greeting, refusals, frames of all sizes, both ends.
+#include "link/tcp/channel.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <deque>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace weft::link::tcp {
+namespace {
+
+constexpr size_t frame_max = size_t{1} << 18;
+
+struct NoPeer {};
+
+struct Frame {
+  wire::FrameHead head;
+  std::vector<std::byte> payload;
+};
+
+struct Collector {
+  bool on_frame(NoPeer&, const wire::FrameHead& head, const std::byte* payload) noexcept {
+    if (refusing) return false;
+    frames.push_back({head, {payload, payload + head.length}});
+    return true;
+  }
+  bool refusing = false;
+  std::vector<Frame> frames;
+};
+
+// Takes everything in parts that it can.
+struct Lander : Collector {
+  proto::Land land(NoPeer&, wire::FrameHead& head, const std::byte* payload, size_t arrived,
+                   proto::Landing& out) noexcept {
+    if (payload != nullptr) {
+      frames.push_back({head, std::vector<std::byte>(head.length)});
+      std::copy_n(payload, arrived, frames.back().payload.begin());
+      head.length -= static_cast<uint32_t>(arrived);
+      ++landings;
+    }
+    auto& all = frames.back().payload;
+    out.pieces[0] = {all.data() + all.size() - head.length, head.length};
+    out.count = 1;
+    out.bytes = head.length;
+    return proto::Land::Here;
+  }
+  void landed(NoPeer&, wire::FrameHead& head, size_t bytes) noexcept {
+    head.length -= static_cast<uint32_t>(bytes);
+  }
+  int landings = 0;
+};
+
+class ChannelTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    listener_ = os::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto here = os::SocketAddress::loopback(AF_INET);
+    ASSERT_EQ(::bind(listener_.get(), here.get(), here.size()), 0);
+    ASSERT_EQ(::listen(listener_.get(), 8), 0);
+    place_ = os::local_address(listener_.get());
+  }
+  void dial() {
+    ASSERT_EQ(near_.connect(place_, {}), 0);
+    far_.adopt(os::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK)));
+  }
+  void greet(const Hello& hello, const Hello& answer) {
+    dial();
+    near_.greet(hello);
+    until([&] {
+      return far_.advance() != Channel::State::Greeting || far_.theirs() != nullptr ||
+             (near_.advance(), false);
+    });
+    ASSERT_NE(far_.theirs(), nullptr);
+    far_.greet(answer);
+    until([&] { return near_.advance() != Channel::State::Greeting || near_.theirs() != nullptr; });
+  }
+  void open() {
+    Hello welcome;
+    welcome.type = HelloType::Welcome;
+    greet({}, welcome);
+    ASSERT_NE(near_.theirs(), nullptr);
+    near_.open();
+    far_.open();
+  }
+  static void until(const std::function<bool()>& done) {
+    for (int i = 0; i < 2000; ++i) {
+      if (done()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ADD_FAILURE() << "nothing happens";
+  }
+  static bool send(Channel& channel, uint64_t a, const std::vector<std::byte>& payload) {
+    const size_t prefix = std::min<size_t>(payload.size(), 3);
+    const iovec parts[] = {{const_cast<std::byte*>(payload.data()) + prefix, payload.size() - prefix}};
+    return channel.send({wire::FrameKind::Tagged, 0, 0, static_cast<uint32_t>(payload.size()), a, 0},
+                        std::span(payload).first(prefix), parts, 1);
+  }
+
+  os::Fd listener_;
+  os::SocketAddress place_;
+  Channel near_{frame_max};
+  Channel far_{frame_max};
+  NoPeer peer_;
+  std::vector<std::byte> scratch_ = std::vector<std::byte>(Channel::receive_bytes);
+};
+
+TEST_F(ChannelTest, HelloCarriesEverything) {
+  Hello hello;
+  hello.kind = ConnectionKind::Msg;
+  hello.nonce = 0x1122334455667788;
+  hello.address = *os::SocketAddress::from_text("[fe80::1%3]:77");
+  hello.dialled = place_;
+  hello.set_data("connection data", 15);
+  Hello welcome;
+  welcome.type = HelloType::Welcome;
+  welcome.set_data("answer", 6);
+  greet(hello, welcome);
+  const Hello& got = *far_.theirs();
+  EXPECT_EQ(got.type, HelloType::Hello);
+  EXPECT_EQ(got.kind, ConnectionKind::Msg);
+  EXPECT_EQ(got.nonce, hello.nonce);
+  EXPECT_EQ(got.address, hello.address);
+  EXPECT_EQ(got.dialled, place_);
+  EXPECT_EQ(std::memcmp(got.data.data(), "connection data", 15), 0);
+  EXPECT_EQ(got.data_bytes, 15);
+  ASSERT_NE(near_.theirs(), nullptr);
+  EXPECT_EQ(near_.theirs()->type, HelloType::Welcome);
+  EXPECT_EQ(near_.theirs()->data_bytes, 6);
+}
+
+TEST_F(ChannelTest, ARefusalHasAReason) {
+  dial();
+  near_.greet({});
+  until([&] {
+    return near_.advance() == Channel::State::Greeting && (far_.advance(), far_.theirs() != nullptr);
+  });
+  Hello no;
+  no.set_data("not today", 9);
+  far_.refuse(no, RefusalReason::Program);
+  EXPECT_EQ(far_.state(), Channel::State::Failed);
+  until([&] { return near_.advance(), near_.theirs() != nullptr; });
+  EXPECT_EQ(near_.theirs()->type, HelloType::Refusal);
+  EXPECT_EQ(near_.theirs()->reason, RefusalReason::Program);
+  EXPECT_EQ(near_.theirs()->data_bytes, 9);
+}
+
+TEST_F(ChannelTest, AnotherVersionIsRefused) {
+  dial();
+  std::byte bytes[hello_bytes_max];
+  const size_t size = pack_hello({}, bytes);
+  bytes[4] = std::byte{99};
+  until([&] { return near_.advance() == Channel::State::Greeting; });
+  ASSERT_EQ(::send(near_.fd().get(), bytes, size, 0), static_cast<ssize_t>(size));
+  until([&] { return far_.advance() == Channel::State::Failed; });
+  EXPECT_EQ(far_.refusal(), RefusalReason::Version);
+  until([&] { return near_.advance(), near_.theirs() != nullptr; });
+  EXPECT_EQ(near_.theirs()->reason, RefusalReason::Version);
+}
+
+TEST_F(ChannelTest, SomethingElseOnThePortIsRefused) {
+  dial();
+  until([&] { return near_.advance() == Channel::State::Greeting; });
+  ASSERT_GT(::send(near_.fd().get(), "GET / HTTP/1.0\r\n", 16, 0), 0);
+  until([&] { return far_.advance() == Channel::State::Failed; });
+  EXPECT_EQ(far_.refusal(), RefusalReason::Malformed);
+}
+
+TEST_F(ChannelTest, NobodyListens) {
+  listener_.reset();
+  (void)near_.connect(place_, {});
+  near_.greet({});
+  until([&] { return near_.advance() == Channel::State::Failed; });
+  EXPECT_EQ(near_.error(), ECONNREFUSED);
+}
+
+template <class Handler>
+void all_sizes(Channel& from, Channel& to, std::span<std::byte> scratch, bool polls) {
+  std::mt19937_64 random(7);
+  std::deque<Frame> expected;
+  Handler handler;
+  NoPeer peer;
+  size_t seen = 0;
+  const auto receive = [&] {
+    to.receive(handler, peer, scratch);
+    // Not the last one: it may still be landing.
+    for (; seen + 1 < handler.frames.size(); ++seen) {
+      ASSERT_EQ(handler.frames[seen].head.a, seen);
+      ASSERT_EQ(handler.frames[seen].payload, expected.front().payload);
+      expected.pop_front();
+    }
+  };
+  for (uint64_t i = 0; i < 600; ++i) {
+    const size_t sizes[] = {0, 8, random() % 200, random() % 5000, random() % 70'000, frame_max};
+    Frame frame{{}, std::vector<std::byte>(sizes[random() % (i % 7 == 0 ? 6 : 5)])};
+    for (auto& byte : frame.payload) byte = static_cast<std::byte>(random());
+    const iovec part{frame.payload.data(), frame.payload.size()};
+    const wire::FrameHead head{
+        wire::FrameKind::Tagged, 0, 0, static_cast<uint32_t>(frame.payload.size()), i, 0};
+    while (!from.send(head, {}, &part, 1)) {
+      ASSERT_EQ(from.state(), Channel::State::Open);
+      receive();
+      from.flush();
+    }
+    expected.push_back(std::move(frame));
+    if (polls && i % 5 == 0) from.flush();
+    if (i % 11 == 0) receive();
+  }
+  from.say_bye();
+  for (int i = 0; i < 5000 && !to.said_bye(); ++i) {
+    from.flush();
+    receive();
+  }
+  EXPECT_TRUE(to.said_bye());
+  EXPECT_EQ(seen + 1, handler.frames.size());
+  EXPECT_EQ(expected.size(), 1u);
+}
+
+TEST_F(ChannelTest, FramesOfAllSizesWhole) {
+  open();
+  all_sizes<Collector>(near_, far_, scratch_, true);
+}
+TEST_F(ChannelTest, FramesOfAllSizesInParts) {
+  open();
+  all_sizes<Lander>(far_, near_, scratch_, false);
+}
+
+TEST_F(ChannelTest, ALoneFrameGoesAtOnceAndTheNextAreCollected) {
+  open();
+  ASSERT_TRUE(send(near_, 1, std::vector<std::byte>(8)));
+  EXPECT_FALSE(near_.unflushed());
+  ASSERT_TRUE(send(near_, 2, std::vector<std::byte>(8)));
+  ASSERT_TRUE(send(near_, 3, std::vector<std::byte>(8)));
+  EXPECT_TRUE(near_.unflushed());
+  Collector handler;
+  until([&] { return far_.receive(handler, peer_, scratch_) == 1; });
+  EXPECT_TRUE(near_.flush());
+  until([&] { return far_.receive(handler, peer_, scratch_) == 2; });
+  EXPECT_EQ(handler.frames.size(), 3u);
+}
+
+TEST_F(ChannelTest, AReceiverThatDoesNotReadStopsTheSender) {
+  open();
+  size_t sent = 0;
+  for (int i = 0; i < 10'000; ++i, near_.flush())
+    while (sent < 200'000 && send(near_, sent, std::vector<std::byte>(4000))) ++sent;
+  EXPECT_LT(sent, 20'000u);  // sockets and Channel::collected_bytes_max hold some
+  EXPECT_TRUE(near_.full());
+  Collector handler;
+  handler.refusing = true;
+  (void)far_.receive(handler, peer_, scratch_);
+  EXPECT_TRUE(far_.stalled());
+  handler.refusing = false;
+  until([&] {
+    near_.flush();
+    far_.receive(handler, peer_, scratch_);
+    return handler.frames.size() == sent;
+  });
+  for (size_t i = 0; i < sent; ++i) ASSERT_EQ(handler.frames[i].head.a, i);
+}
+
+TEST_F(ChannelTest, TheEndInGoodOrderAndTheOther) {
+  open();
+  ASSERT_TRUE(send(near_, 1, std::vector<std::byte>(8)));
+  near_.say_bye();
+  near_.close();
+  Collector handler;
+  until([&] { return far_.receive(handler, peer_, scratch_), far_.state() == Channel::State::Failed; });
+  EXPECT_EQ(handler.frames.size(), 1u);
+  EXPECT_EQ(far_.error(), ESHUTDOWN);
+  near_ = Channel(frame_max);
+  far_ = Channel(frame_max);
+  open();
+  near_.drop();
+  until([&] { return far_.receive(handler, peer_, scratch_), far_.state() == Channel::State::Failed; });
+  EXPECT_EQ(far_.error(), ECONNRESET);
+}
+
+TEST_F(ChannelTest, NonsenseEndsTheConnection) {
+  open();
+  const uint8_t nonsense[] = {1, 0xff, 0, 0};
+  ASSERT_EQ(::send(near_.fd().get(), nonsense, sizeof nonsense, 0), 4);
+  Collector handler;
+  until([&] { return far_.receive(handler, peer_, scratch_), far_.state() == Channel::State::Failed; });
+  EXPECT_EQ(far_.error(), EBADMSG);
+  EXPECT_TRUE(near_.alive());
+}
+
+}  // namespace
+}  // namespace weft::link::tcp
