@@ -7,11 +7,20 @@
 
 namespace weft::core {
 
-int EventQueue::write(uint32_t number, const void* bytes, size_t len, bool reserved) noexcept {
+const fid* EventQueue::Event::object() const noexcept {
+  if (is_error) return error.object;
+  const fid* first =
+      nullptr;  // every standard event begins with it: struct fi_eq_entry, struct fi_eq_cm_entry
+  if (bytes.size() >= sizeof(fi_eq_cm_entry)) std::memcpy(&first, bytes.data(), sizeof(first));
+  return first;
+}
+
+int EventQueue::write(uint32_t number, const void* bytes, size_t len, bool reserved, size_t fixed) noexcept {
   if (len > event_bytes_max || (bytes == nullptr && len != 0)) return -FI_EINVAL;
   try {
     Event event;
     event.number = number;
+    event.fixed = fixed < len ? fixed : len;
     const auto* from = static_cast<const std::byte*>(bytes);
     if (len != 0) event.bytes.assign(from, from + len);
     return put(std::move(event), reserved);
@@ -63,8 +72,8 @@ ssize_t EventQueue::read(uint32_t* number, void* buf, size_t len, bool peek) noe
   if (events_.empty()) return -FI_EAGAIN;
   const Event& event = events_.front();
   if (event.is_error) return -FI_EAVAIL;
-  const size_t bytes = event.bytes.size();
-  if (len < bytes) return -FI_ETOOSMALL;
+  if (len < event.fixed) return -FI_ETOOSMALL;
+  const size_t bytes = event.bytes.size() < len ? event.bytes.size() : len;
   if (number != nullptr) *number = event.number;
   if (bytes != 0) std::memcpy(buf, event.bytes.data(), bytes);
   if (!peek) events_.pop_front();

@@ -40,6 +40,11 @@ class EventQueue {
   }
   int write_error(EventError error) noexcept { return write_error(static_cast<EventError&&>(error), false); }
 
+  // An event whose bytes may be cut off beyond the first `fixed` when the reader has less room (fi_eq(3), connection notification).
+  int write_reserved(uint32_t event, const void* bytes, size_t len, size_t fixed) noexcept {
+    return write(event, bytes, len, true, fixed);
+  }
+
   // For an operation whose event must not be lost: room first (0 or -FI_EAGAIN), then the operation, then
   // the event.
   int reserve(size_t count) noexcept;
@@ -57,6 +62,16 @@ class EventQueue {
   // 0 and the error that stands first, or -FI_EAGAIN. `out.err_data` is the caller's to keep.
   int read_error(EventError& out, bool peek) noexcept;
   size_t pending() const noexcept;
+  // Takes out all events of an object that is about to go; those that name it in their first word. Each is shown to `dispose` first.
+  template <class Dispose>
+  void purge(const fid* object, Dispose&& dispose) {
+    std::scoped_lock guard(mutex_);
+    std::erase_if(events_, [&](Event& event) {
+      if (event.object() != object) return false;
+      if (!event.is_error) dispose(event.number, static_cast<const std::byte*>(event.bytes.data()));
+      return true;
+    });
+  }
 
   void set_signal(Signal* signal) noexcept { signal_ = signal; }
   // The next event notifies once. False: there is one already.
@@ -66,10 +81,13 @@ class EventQueue {
   struct Event {
     uint32_t number = 0;
     bool is_error = false;
+    size_t fixed = 0;  // bytes that a reader must have room for
     std::vector<std::byte> bytes;
     EventError error;
+
+    const fid* object() const noexcept;
   };
-  int write(uint32_t event, const void* bytes, size_t len, bool reserved) noexcept;
+  int write(uint32_t event, const void* bytes, size_t len, bool reserved, size_t fixed = SIZE_MAX) noexcept;
   int write_error(EventError error, bool reserved) noexcept;
   int put(Event&& event, bool reserved) noexcept;
 

@@ -83,5 +83,38 @@ TEST(EventQueue, TheBellRingsOnceAndNotForWhatWasThere) {
   EXPECT_FALSE(queue.arm());
 }
 
+// fi_eq(3): "the amount of data available is limited to the buffer space provided"; the fixed part is not cut.
+TEST(EventQueue, ConnectionDataIsCutToTheReadersRoom) {
+  EventQueue queue;
+  const char event[] = "0123456789abcdefDATA";
+  ASSERT_EQ(queue.reserve(1), 0);
+  ASSERT_EQ(queue.write_reserved(FI_CONNREQ, event, 20, 16), 0);
+  char out[32];
+  EXPECT_EQ(queue.read(nullptr, out, 15, false), -FI_ETOOSMALL);
+  EXPECT_EQ(queue.read(nullptr, out, 17, true), 17);
+  EXPECT_EQ(queue.read(nullptr, out, sizeof out, false), 20);
+}
+
+TEST(EventQueue, EventsOfAnObjectGoWithIt) {
+  EventQueue queue;
+  fid one{};
+  fid other{};
+  for (fid* object : {&one, &other, &one}) {
+    fi_eq_entry entry{};
+    entry.fid = object;
+    ASSERT_EQ(queue.write(FI_NOTIFY, &entry, sizeof entry), 0);
+  }
+  EventError error;
+  error.object = &one;
+  ASSERT_EQ(queue.write_error(error), 0);
+  int disposed = 0;
+  queue.purge(&one, [&](uint32_t number, const std::byte*) {
+    EXPECT_EQ(number, uint32_t(FI_NOTIFY));
+    ++disposed;
+  });
+  EXPECT_EQ(disposed, 2);
+  EXPECT_EQ(queue.pending(), 1u);
+}
+
 }  // namespace
 }  // namespace weft::core

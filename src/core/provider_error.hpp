@@ -15,6 +15,11 @@ enum class ProviderError : int {
   RemoteAccess = 8,
   RemoteMemory = 9,
   Cancelled = 10,
+  ConnectionRefused = 11,
+  ConnectionRejected = 12,
+  ConnectionTimedOut = 13,
+  ConnectionReset = 14,
+  ConnectionForeign = 15,
 };
 
 inline const char* to_text(ProviderError error) noexcept {
@@ -41,6 +46,16 @@ inline const char* to_text(ProviderError error) noexcept {
       return "the target ran out of memory";
     case ProviderError::Cancelled:
       return "the program cancelled the operation";
+    case ProviderError::ConnectionRefused:
+      return "nobody listens at that address";
+    case ProviderError::ConnectionRejected:
+      return "the listener rejected the request for a connection";
+    case ProviderError::ConnectionTimedOut:
+      return "nobody answered the request for a connection in time";
+    case ProviderError::ConnectionReset:
+      return "the other side ended the connection before it answered the request";
+    case ProviderError::ConnectionForeign:
+      return "what answered at that address speaks another protocol or version";
   }
   return "unknown provider error";
 }

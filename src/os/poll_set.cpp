@@ -28,8 +28,10 @@ bool add_to_poll_set(const Fd& set, int fd, void* tag) noexcept {
   return ::epoll_ctl(set.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-void remove_from_poll_set(const Fd& set, const Fd& fd) noexcept {
-  (void)::epoll_ctl(set.get(), EPOLL_CTL_DEL, fd.get(), nullptr);
+void remove_from_poll_set(const Fd& set, const Fd& fd) noexcept { remove_from_poll_set(set, fd.get()); }
+
+void remove_from_poll_set(const Fd& set, int fd) noexcept {
+  (void)::epoll_ctl(set.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 size_t poll_now(const Fd& set, std::span<void*> tags) noexcept {

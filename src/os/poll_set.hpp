@@ -13,6 +13,7 @@ Result<Fd> open_poll_set();
 bool add_to_poll_set(const Fd& set, const Fd& fd, void* tag) noexcept;
 bool add_to_poll_set(const Fd& set, int fd, void* tag) noexcept;
 void remove_from_poll_set(const Fd& set, const Fd& fd) noexcept;
+void remove_from_poll_set(const Fd& set, int fd) noexcept;
 // The tags of what is readable now, without waiting. Returns how many were written.
 size_t poll_now(const Fd& set, std::span<void*> tags) noexcept;
 

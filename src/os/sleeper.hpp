@@ -42,6 +42,9 @@ class Sleeper final : public core::Signal {
   bool arm(const core::ProgressorList& list) noexcept;
   void disarm(const core::ProgressorList& list) noexcept;
   void forget(core::Progressor& progressor) noexcept;  // before the endpoint closes its descriptor
+  // A descriptor that wakes sleepers while it is readable. 0 or a negative errno.
+  int watch(int fd) noexcept { return epoll_.add(fd); }
+  void unwatch(int fd) noexcept { epoll_.remove(fd); }
   // Forgets earlier notices, unless other threads sleep here and have not seen them.
   void drain() noexcept;
 

@@ -181,11 +181,15 @@ Domain::Domain(Fabric& of, const fi_info& info)
       attr(*info.domain_attr),
       mr_mode(mr_mode_bits(info.domain_attr->mr_mode)),
       threading(info.domain_attr->threading),
+      endpoint_type(info.ep_attr == nullptr ? FI_EP_UNSPEC : info.ep_attr->type),
       addr_format(info.addr_format != FI_FORMAT_UNSPEC ? info.addr_format : provider->offers()->addr_format),
       addrlen(provider->addrlen(addr_format)),
       regions(table_mode(*info.domain_attr), os::random_bytes),
       work(std::make_unique<WorkQueue>(*this)) {
   lock.enabled = needs_lock(threading) || (threading == FI_THREAD_COMPLETION && shares_contexts(info));
+  // Whoever reads an event queue drives connected endpoints, too, and the queue belongs to the fabric: no level of threading makes the
+  // program serialise the two.
+  if (endpoint_type == FI_EP_MSG) lock.enabled = true;
   driven = attr.data_progress == FI_PROGRESS_AUTO;
   attr.mr_mode = mr_mode;
   attr.domain = nullptr;

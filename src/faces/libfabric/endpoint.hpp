@@ -57,6 +57,13 @@ struct Core {
   std::vector<core::Progressor*> attached;
 };
 
+// What a connected endpoint has besides: connected.hpp.
+struct ConnectionSide {
+  virtual ~ConnectionSide() = default;
+  // The endpoint closes: no event of it comes any more, and nobody drives it through its event queue. Without the domain lock.
+  virtual void leave() noexcept = 0;
+};
+
 template <class L>
 struct Port {
   fid_ep fid{};
@@ -68,6 +75,7 @@ struct Port {
   core::Counter* extra_counter = nullptr;  // while a deferred operation is being posted, like the next
   proto::TxContext* quiet = nullptr;       // stands in for tx where completions are not wanted
   // Cold.
+  std::unique_ptr<ConnectionSide> connection;  // outlives the engine, whose link tells it
   Core<L>* core = nullptr;
   Domain* domain = nullptr;
   std::unique_ptr<Core<L>> owned_core;  // of the first port

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "faces/libfabric/connected.hpp"
 #include "faces/libfabric/endpoint_data.hpp"
 #include "os/clock.hpp"
 
@@ -90,6 +91,10 @@ struct ControlOps {
   }
   static int bind_av(P& p, Av& av) {
     if (p.core == nullptr || p.core->av != nullptr) return -FI_EINVAL;
+    if constexpr (proto::SolePeer<L>) {
+      log_warn(provider(p), FI_LOG_EP_CTRL, "a connected endpoint has one peer and no address vector");
+      return -FI_EINVAL;
+    }
     p.core->av = &av;
     hold(av.users);
     p.core->engine.set_address_vector(av.table.get());
@@ -152,6 +157,12 @@ struct ControlOps {
           hold(p.eq->users);
           return 0;
         case FI_CLASS_SRX_CTX:
+          if (other->ops != fid->ops) {
+            log_warn(
+                provider(p), FI_LOG_EP_CTRL,
+                "the shared receive context is of a domain that was opened for another type of endpoint");
+            return -FI_EINVAL;
+          }
           return bind_srx(p, port_of<L>(other));
         case FI_CLASS_STX_CTX:
           if (p.transmitter == nullptr || p.stx != nullptr) return -FI_EINVAL;
@@ -175,7 +186,12 @@ struct ControlOps {
   }
   static int enable(P& p) {
     if (p.enabled) return 0;
-    if (p.core != nullptr && p.core->av == nullptr) {
+    if constexpr (proto::SolePeer<L>) {
+      if (p.core != nullptr && p.eq == nullptr) {
+        log_warn(provider(p), FI_LOG_EP_CTRL, "fi_enable: no event queue is bound");
+        return -FI_ENOEQ;
+      }
+    } else if (p.core != nullptr && p.core->av == nullptr) {
       log_warn(provider(p), FI_LOG_EP_CTRL, "fi_enable: no address vector is bound");
       return -FI_ENOAV;
     }
@@ -303,7 +319,7 @@ struct ControlOps {
         answer = p.rx->multi_receive_min;
         break;
       case FI_OPT_CM_DATA_SIZE:
-        answer = 0;
+        if constexpr (proto::ConnectedLink<L>) answer = L::connection_data_bytes_max;
         break;
       case FI_OPT_TX_SIZE:
         if (p.engine == nullptr) return -FI_ENOPROTOOPT;
@@ -359,29 +375,28 @@ struct ControlOps {
     if (p.enabled) return -FI_EOPBADSTATE;
     return no_throw([&] {
       std::vector<std::byte> bytes(p.domain->addrlen);
-      const std::string given = link_name(*p.domain, address, length);
+      const std::string given = link_name(p.domain->addr_format, address, length);
       const bool text = p.domain->addr_format == FI_ADDR_STR;
       if (given.empty() || (text ? given.size() >= bytes.size() : length < bytes.size())) return -FI_EINVAL;
       std::memcpy(bytes.data(), given.data(), std::min(given.size(), bytes.size()));
       if (!p.domain->provider->normalise(p.domain->addr_format, bytes.data())) return -FI_EINVAL;
-      const std::string name = link_name(*p.domain, bytes.data(), bytes.size());
+      const std::string name = link_name(p.domain->addr_format, bytes.data(), bytes.size());
       std::scoped_lock guard(p.domain->lock);
       const auto own = p.engine->link().address();
-      const std::string before = link_name(*p.domain, own.data(), own.size());
+      const std::string before = link_name(p.domain->addr_format, own.data(), own.size());
       p.engine->link().close();
-      auto opened = p.engine->link().open(name, *p.engine);
+      auto opened = open_link(p, name);
       if (opened) return 0;
       log_warn(provider(p), FI_LOG_EP_CTRL, "fi_setname: %s", opened.error().why.c_str());
-      if (!p.engine->link().open(before, *p.engine))
+      if (!open_link(p, before))
         log_warn(provider(p), FI_LOG_EP_CTRL, "fi_setname: the old name is lost, too");
       return -opened.error().code;
     });
   }
-  // An address as links take it: a text without its zeros, or all bytes.
-  static std::string link_name(const Domain& domain, const void* bytes, size_t length) {
-    const auto* first = static_cast<const char*>(bytes);
-    if (first == nullptr) return {};
-    return {first, domain.addr_format == FI_ADDR_STR ? ::strnlen(first, length) : length};
+  static Result<void> open_link(P& p, const std::string& name) {
+    if constexpr (proto::ConnectedLink<L>)
+      return p.engine->link().open(name, *p.engine, static_cast<Connector<L>&>(*p.connection));
+    else return p.engine->link().open(name, *p.engine);
   }
 
   // --- closing ---
@@ -433,6 +448,7 @@ struct ControlOps {
       return -FI_EBUSY;
     }
     Domain& domain = *p.domain;
+    if (p.connection != nullptr) p.connection->leave();
     {
       std::scoped_lock guard(domain.lock);
       domain.work->close_port(&p);
@@ -453,15 +469,6 @@ struct ControlOps {
     }
     return 0;
   }
-
-  // --- what an endpoint of this kind does not have ---
-  static int no_getpeer(fid_ep*, void*, size_t*) { return -FI_ENOSYS; }
-  static int no_connect(fid_ep*, const void*, const void*, size_t) { return -FI_ENOSYS; }
-  static int no_listen(fid_pep*) { return -FI_ENOSYS; }
-  static int no_accept(fid_ep*, const void*, size_t) { return -FI_ENOSYS; }
-  static int no_reject(fid_pep*, fid_t, const void*, size_t) { return -FI_ENOSYS; }
-  static int no_shutdown(fid_ep*, uint64_t) { return -FI_ENOSYS; }
-  static int no_join(fid_ep*, const void*, uint64_t, fid_mc**, void*) { return -FI_ENOSYS; }
 };
 
 }  // namespace weft::fi

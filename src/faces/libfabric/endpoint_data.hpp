@@ -35,13 +35,40 @@ struct DataOps {
       if (p.engine != nullptr) p.engine->progress();
       return p.rx->peek(request);
     }
+    if (is_over(p)) return receive_rest(p, request);
     return driven(p, p.rx->receive(request));
+  }
+  // A connection has ended: only what had come before is still received.
+  static bool is_over(const P& p) noexcept {
+    if constexpr (proto::SolePeer<L>) return p.engine != nullptr && p.engine->gone() && !p.rx->shared;
+    return false;
+  }
+  static ssize_t receive_rest(P& p, const proto::ReceiveRequest& request) noexcept {
+    const bool claims = (request.flags & FI_CLAIM) != 0;
+    if (!claims && !p.rx->has_unexpected(request)) return -FI_ENOTCONN;
+    const ssize_t status = p.rx->receive(request);
+    p.rx->end_posted(FI_ECANCELED,
+                     core::ProviderError::PeerClosed);  // what is left of a multi-receive buffer
+    return status;
   }
   // A program that only retries must still move.
   static ssize_t driven(P& p, ssize_t status) noexcept {
     if (status == -FI_EAGAIN && p.engine != nullptr) [[unlikely]]
       p.engine->progress();
     return status;
+  }
+  static ssize_t tagged_rest(P& p, void* buf, size_t len, uint64_t tag, uint64_t ignore,
+                             void* context) noexcept {
+    const iovec part{buf, len};
+    proto::ReceiveRequest request;
+    request.iov = &part;
+    request.iov_count = 1;
+    request.tag = tag;
+    request.ignore = ignore;
+    request.context = context;
+    request.flags = p.rx->op_flags;
+    request.tagged = true;
+    return receive_rest(p, request);
   }
   static ssize_t recv(fid_ep* ep, void* buf, size_t len, void*, fi_addr_t src, void* context) {
     const iovec part{buf, len};
@@ -59,6 +86,9 @@ struct DataOps {
     P& p = port(ep);
     {
       Lock guard(*p.lock);
+      if constexpr (proto::SolePeer<L>) {
+        if (is_over(p)) return tagged_rest(p, buf, len, tag, ignore, context);
+      }
       if (p.rx->post_plain(buf, len, tag, ignore, context)) [[likely]]
         return 0;
     }

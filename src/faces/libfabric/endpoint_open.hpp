@@ -13,6 +13,7 @@ template <class L>
 struct Opener {
   using P = Port<L>;
   using Control = ControlOps<L>;
+  using Cm = CmOps<L, Control>;
 
   static proto::EngineLimits limits_of(const fi_tx_attr* tx, const fi_rx_attr* rx) noexcept {
     proto::EngineLimits limits;
@@ -64,7 +65,7 @@ struct Opener {
     port->core->caps = port->caps;
     port->engine = &port->core->engine;
     port->engine->set_regions(&domain.regions);
-    const std::string name = Control::link_name(domain, info.src_addr, info.src_addrlen);
+    const std::string name = link_name(domain.addr_format, info.src_addr, info.src_addrlen);
     if constexpr (requires { port->engine->link().set_address_format(uint32_t{}); })
       port->engine->link().set_address_format(domain.addr_format);
     if constexpr (requires { port->engine->link().set_warning(nullptr, nullptr); })
@@ -73,21 +74,29 @@ struct Opener {
             log_warn(static_cast<const Provider*>(who)->name, FI_LOG_EP_CTRL, "%s", what);
           },
           domain.provider);
-    auto opened = port->engine->link().open(name, *port->engine);
-    if (!opened) {
-      log_warn(domain.provider->name, FI_LOG_EP_CTRL, "no endpoint: %s", opened.error().why.c_str());
-      status = -opened.error().code;
-      return nullptr;
+    if constexpr (proto::ConnectedLink<L>) {
+      status = open_connection(*port, info, name);
+      if (status != 0) port.reset();
+    } else {
+      auto opened = port->engine->link().open(name, *port->engine);
+      if (!opened) {
+        log_warn(domain.provider->name, FI_LOG_EP_CTRL, "no endpoint: %s", opened.error().why.c_str());
+        status = -opened.error().code;
+        return nullptr;
+      }
+      status = 0;
     }
-    status = 0;
     return port;
   }
 
   static int refuse(Domain& domain, const fi_info* info) {
     if (info == nullptr || info->ep_attr == nullptr) return -FI_EINVAL;
-    if (info->ep_attr->type == FI_EP_RDM || info->ep_attr->type == FI_EP_UNSPEC) return 0;
+    // Connected endpoints are opened by type (open_by_type); what comes here otherwise is a type that this provider has not.
+    if (proto::SolePeer<L> && info->ep_attr->type == FI_EP_MSG) return 0;
+    if (!proto::SolePeer<L> && (info->ep_attr->type == FI_EP_RDM || info->ep_attr->type == FI_EP_UNSPEC))
+      return 0;
     log_warn(domain.provider->name, FI_LOG_EP_CTRL,
-             "ep_attr->type: this provider opens FI_EP_RDM endpoints only");
+             "ep_attr->type: this provider has no such endpoints of that type");
     return -FI_ENOSYS;
   }
 
@@ -225,8 +234,23 @@ fi_ops_ep Opener<L>::ep_ops = {
     sizeof(fi_ops_ep),     Control::cancel,      Control::getopt, Control::setopt, tx_ctx, rx_ctx,
     Control::rx_size_left, Control::tx_size_left};
 template <class L>
-fi_ops_cm Opener<L>::cm_ops = {
-    sizeof(fi_ops_cm),  Control::setname,   Control::getname,   Control::no_getpeer,  Control::no_connect,
-    Control::no_listen, Control::no_accept, Control::no_reject, Control::no_shutdown, Control::no_join};
+fi_ops_cm Opener<L>::cm_ops = {sizeof(fi_ops_cm), Control::setname, Control::getname, Cm::getpeer,
+                               Cm::connect,       Cm::no_listen,    Cm::accept,       Cm::no_reject,
+                               Cm::shutdown,      Cm::no_join};
+
+// The openers of a provider that has connected endpoints `C` besides the others: by the type of endpoint, and for what endpoints share by
+// the type that the domain was opened for.
+template <class L, class C>
+struct OpenerByType {
+  static int open_endpoint(Domain& domain, fi_info* info, fid_ep** ep, void* context) {
+    const bool connected = info != nullptr && info->ep_attr != nullptr && info->ep_attr->type == FI_EP_MSG;
+    return connected ? Opener<C>::open_endpoint(domain, info, ep, context)
+                     : Opener<L>::open_endpoint(domain, info, ep, context);
+  }
+  static int open_srx(Domain& domain, fi_rx_attr* attr, fid_ep** srx, void* context) {
+    return domain.endpoint_type == FI_EP_MSG ? Opener<C>::open_srx(domain, attr, srx, context)
+                                             : Opener<L>::open_srx(domain, attr, srx, context);
+  }
+};
 
 }  // namespace weft::fi

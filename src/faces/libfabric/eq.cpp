@@ -12,8 +12,14 @@ namespace {
 
 Eq& self(fid_eq* fid) noexcept { return *reinterpret_cast<Eq*>(fid); }
 
+// Events that are there come first; an empty queue drives what reports to it.
 ssize_t eq_read(fid_eq* fid, uint32_t* event, void* buf, size_t len, uint64_t flags) {
-  return self(fid).queue.read(event, buf, len, (flags & FI_PEEK) != 0);
+  Eq& eq = self(fid);
+  const bool peek = (flags & FI_PEEK) != 0;
+  const ssize_t status = eq.queue.read(event, buf, len, peek);
+  if (status != -FI_EAGAIN) return status;
+  eq.control.drive();
+  return eq.queue.read(event, buf, len, peek);
 }
 
 ssize_t eq_sread(fid_eq* fid, uint32_t* event, void* buf, size_t len, int timeout, uint64_t flags) {
@@ -73,6 +79,7 @@ const char* eq_strerror(fid_eq*, int prov_errno, const void*, char* buf, size_t 
 int eq_close(::fid* fid) {
   Eq* eq = eq_of(fid);
   if (busy(eq->users)) return -FI_EBUSY;
+  eq->control.close(eq->wait.sleeper);
   close_wait_object(eq->wait, fid);
   drop(eq->fabric.users);
   delete eq;
@@ -85,6 +92,18 @@ fi_ops eq_fid_ops = {sizeof(fi_ops), eq_close, no_bind, eq_control, no_ops_open,
 fi_ops_eq eq_ops = {sizeof(fi_ops_eq), eq_read, eq_readerr, eq_write, eq_sread, eq_strerror};
 
 }  // namespace
+
+// An FI_CONNREQ that nobody read owns an fi_info and a request.
+void Eq::detach(ControlSource& source, const ::fid* object) noexcept {
+  control.remove(source);
+  queue.purge(object, [&](uint32_t number, const std::byte* bytes) {
+    if (number != FI_CONNREQ) return;
+    fi_eq_cm_entry entry;
+    std::memcpy(static_cast<void*>(&entry), bytes, sizeof(entry));
+    (void)fabric.take(entry.info->handle);
+    free_info(entry.info);
+  });
+}
 
 int open_eq(Fabric& fabric, fi_eq_attr* attr, fid_eq** out, void* context) {
   const fi_eq_attr defaults{};

@@ -20,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@
 #include "core/event_queue.hpp"
 #include "core/memory_region.hpp"
 #include "core/progress.hpp"
+#include "faces/libfabric/control_set.hpp"
+#include "faces/libfabric/info.hpp"
 #include "faces/libfabric/log.hpp"
 #include "faces/libfabric/provider.hpp"
 #include "os/lock.hpp"
@@ -75,11 +78,39 @@ struct Eq;
 struct Wait;
 class WorkQueue;  // work_queue.hpp
 
+struct Fabric;
+
+// A request for a connection between FI_CONNREQ and fi_endpoint or fi_reject. Its fid is the `handle` of the event's fi_info.
+struct ConnectionRequest {
+  explicit ConnectionRequest(Fabric& of) : fabric(of) {}
+  virtual ~ConnectionRequest() = default;
+  ConnectionRequest(const ConnectionRequest&) = delete;
+  ConnectionRequest& operator=(const ConnectionRequest&) = delete;
+  virtual std::span<const std::byte> data() const = 0;
+  virtual std::span<const std::byte> peer_address() const = 0;
+  virtual std::span<const std::byte> local_address() const = 0;
+  virtual void reject(std::span<const std::byte> data) noexcept = 0;
+
+  struct Handle {
+    ::fid fid{};
+    ConnectionRequest* request = nullptr;
+  };
+  Handle handle;
+  Fabric& fabric;
+};
+
 struct Fabric {
   fid_fabric fid{};
   const Provider* provider = nullptr;
   std::string name;
   Users users{0};
+  // What the program has not answered yet. It may do so after the passive endpoint is closed.
+  std::mutex requests_mutex;
+  std::vector<std::unique_ptr<ConnectionRequest>> requests;
+
+  void add(std::unique_ptr<ConnectionRequest> request);  // may throw std::bad_alloc
+  // The request with this handle, which is then the caller's; null when there is none (any more).
+  std::unique_ptr<ConnectionRequest> take(const ::fid* handle) noexcept;
 };
 
 struct Domain {
@@ -97,6 +128,7 @@ struct Domain {
   fi_domain_attr attr;
   int mr_mode;  // the same bits
   fi_threading threading;
+  fi_ep_type endpoint_type;  // of the fi_info that opened it, FI_EP_UNSPEC if it did not say
   uint32_t addr_format;
   size_t addrlen;  // of that format
   DomainLock lock;
@@ -165,6 +197,12 @@ struct Eq {
   Fabric& fabric;
   core::EventQueue queue;
   WaitObject wait;
+  ControlSet control;  // what reports here and is driven by reading and sleeping
+
+  // 0 or -FI_E*.
+  int attach(ControlSource& source) { return control.add(source, wait.sleeper); }
+  // The source goes: it is not driven any more, and its events are gone, too.
+  void detach(ControlSource& source, const ::fid* object) noexcept;
   bool writable = false;
   core::EventError last_error;
   os::Lock lock;  // sleeping and last_error; the queue has its own
@@ -226,6 +264,11 @@ inline Cntr* cntr_of(::fid* fid) noexcept {
 }
 inline Eq* eq_of(::fid* fid) noexcept {
   return fid != nullptr && fid->fclass == FI_CLASS_EQ ? reinterpret_cast<Eq*>(fid) : nullptr;
+}
+// A passive endpoint of any link; passive.hpp has the rest.
+struct Passive;
+inline Passive* passive_of(::fid* fid) noexcept {
+  return fid != nullptr && fid->fclass == FI_CLASS_PEP ? reinterpret_cast<Passive*>(fid) : nullptr;
 }
 inline Av* av_of(::fid* fid) noexcept {
   return fid != nullptr && fid->fclass == FI_CLASS_AV ? reinterpret_cast<Av*>(fid) : nullptr;

@@ -80,6 +80,7 @@ Offer::Offer(const char* provider, uint32_t version, const providers::EndpointKi
   fabric_attr.prov_version = version;
 
   info.caps = transmit_caps | receive_caps | domain_caps;
+  if (kind.type == FI_EP_MSG) one_peer();
   info.addr_format = addr_format;
   info.tx_attr = &tx;
   info.rx_attr = &rx;
@@ -115,6 +116,17 @@ void Offer::limit_to_datagrams(size_t message_bytes) {
   domain_attr.max_ep_srx_ctx = 0;
 
   info.caps = transmit_caps | receive_caps | domain_attr.caps;
+}
+
+// A connected endpoint has one peer, which has no number, and one context each way.
+void Offer::one_peer() {
+  constexpr uint64_t sources = FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR;
+  tx.caps &= ~FI_NAMED_RX_CTX;
+  rx.caps &= ~sources;
+  info.caps &= ~(sources | FI_NAMED_RX_CTX | FI_SHARED_AV);
+  domain_attr.caps &= ~FI_SHARED_AV;
+  domain_attr.max_ep_tx_ctx = 1;
+  domain_attr.max_ep_rx_ctx = 1;
 }
 
 }  // namespace weft::fi

@@ -18,6 +18,9 @@ struct Offer {
   Offer(const char* name, uint32_t version, const providers::EndpointKind& kind, uint32_t addr_format);
   // The same for datagram endpoints (FI_EP_DGRAM): messages of one packet, nothing else.
   void limit_to_datagrams(size_t message_bytes);
+  // The same for connected endpoints (FI_EP_MSG): one peer, one context each way.
+  void one_peer();
+
   fi_info info{};
   fi_tx_attr tx{};
   fi_rx_attr rx{};

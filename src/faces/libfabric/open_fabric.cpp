@@ -21,10 +21,15 @@ int fabric_domain2(fid_fabric* fid, fi_info* info, fid_domain** domain, uint64_t
   return -FI_EBADFLAGS;
 }
 
-int fabric_passive_ep(fid_fabric* fid, fi_info*, fid_pep**, void*) {
-  log_warn(self(fid).provider->name, FI_LOG_FABRIC,
-           "fi_passive_ep: there are no connected endpoints (FI_EP_MSG)");
-  return -FI_ENOSYS;
+int fabric_passive_ep(fid_fabric* fid, fi_info* info, fid_pep** pep, void* context) {
+  Fabric& fabric = self(fid);
+  if (fabric.provider->passive_endpoint == nullptr) {
+    log_warn(fabric.provider->name, FI_LOG_FABRIC,
+             "fi_passive_ep: this provider has no connected endpoints (FI_EP_MSG)");
+    return -FI_ENOSYS;
+  }
+  if (info == nullptr || pep == nullptr) return -FI_EINVAL;
+  return no_throw([&] { return fabric.provider->passive_endpoint(fabric, info, pep, context); });
 }
 
 int fabric_eq_open(fid_fabric* fid, fi_eq_attr* attr, fid_eq** eq, void* context) {
@@ -63,6 +68,23 @@ int open_fabric(const Provider& provider, fi_fabric_attr* attr, fid_fabric** out
     *out = &fabric->fid;
     return 0;
   });
+}
+
+void Fabric::add(std::unique_ptr<ConnectionRequest> request) {
+  std::scoped_lock guard(requests_mutex);
+  requests.push_back(std::move(request));
+}
+
+std::unique_ptr<ConnectionRequest> Fabric::take(const ::fid* handle) noexcept {
+  std::scoped_lock guard(requests_mutex);
+  for (auto& entry : requests) {
+    if (&entry->handle.fid != handle) continue;
+    std::unique_ptr<ConnectionRequest> found = std::move(entry);
+    entry = std::move(requests.back());
+    requests.pop_back();
+    return found;
+  }
+  return nullptr;
 }
 
 int no_bind(::fid*, ::fid*, uint64_t) { return -FI_ENOSYS; }

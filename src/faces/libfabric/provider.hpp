@@ -18,6 +18,7 @@
 namespace weft::fi {
 
 struct Domain;  // objects.hpp
+struct Fabric;
 
 struct Provider {
   const char* name;  // "shm"; no semicolon, no colon
@@ -59,6 +60,8 @@ struct Provider {
   int (*scalable_endpoint)(Domain& domain, fi_info* info, fid_ep** sep, void* context);
   int (*stx)(Domain& domain, fi_tx_attr* attr, fid_stx** stx, void* context);
   int (*srx)(Domain& domain, fi_rx_attr* attr, fid_ep** srx, void* context);
+  // Null: no connected endpoints.
+  int (*passive_endpoint)(Fabric& fabric, fi_info* info, fid_pep** pep, void* context) = nullptr;
 };
 
 // All providers of this build, in the order in which fi_getinfo returns them (registry.cpp).

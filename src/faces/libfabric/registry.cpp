@@ -32,6 +32,20 @@ const fi_info* offers_of() {
   return offers.empty() ? nullptr : &offers.front().info;
 }
 
+// How a provider's endpoints are opened; one with a type Connection has connected endpoints, too.
+template <class P>
+struct Openers : Opener<typename P::Link> {
+  static constexpr decltype(Provider::passive_endpoint) open_passive = nullptr;
+};
+template <class P>
+requires proto::ConnectedLink<typename P::Connection>
+struct Openers<P> : Opener<typename P::Link> {
+  using ByType = OpenerByType<typename P::Link, typename P::Connection>;
+  static constexpr auto open_endpoint = ByType::open_endpoint;
+  static constexpr auto open_srx = ByType::open_srx;
+  static constexpr auto open_passive = open_passive_endpoint<typename P::Connection>;
+};
+
 template <class P>
 const Provider provider_of = {
     P::name,
@@ -41,10 +55,11 @@ const Provider provider_of = {
     P::resolve,
     P::normalise,
     P::to_string,
-    Opener<typename P::Link>::open_endpoint,
-    Opener<typename P::Link>::open_scalable,
-    Opener<typename P::Link>::open_stx,
-    Opener<typename P::Link>::open_srx,
+    Openers<P>::open_endpoint,
+    Openers<P>::open_scalable,
+    Openers<P>::open_stx,
+    Openers<P>::open_srx,
+    Openers<P>::open_passive,
 };
 
 // Datagram endpoints only.

@@ -17,7 +17,7 @@ Waitable waitable_of(::fid* fid) noexcept {
   if (Cq* cq = cq_of(fid)) return {&cq->wait, &cq->queue.progressors(), &cq->domain.lock, cq->domain.driven};
   if (Cntr* cntr = cntr_of(fid))
     return {&cntr->wait, &cntr->counter.progressors(), &cntr->domain.lock, cntr->domain.driven};
-  if (Eq* eq = eq_of(fid)) return {&eq->wait, nullptr, nullptr, true};
+  if (Eq* eq = eq_of(fid)) return {&eq->wait, nullptr, nullptr, eq->control.empty()};
   return {};
 }
 
@@ -35,7 +35,10 @@ bool has_events(::fid* fid) noexcept {
     if (!has_news(*cntr)) cntr->counter.progress();
     return has_news(*cntr);
   }
-  if (Eq* eq = eq_of(fid)) return eq->queue.pending() != 0;
+  if (Eq* eq = eq_of(fid)) {
+    if (eq->queue.pending() == 0) eq->control.drive();
+    return eq->queue.pending() != 0;
+  }
   return false;
 }
 
@@ -69,8 +72,8 @@ int try_one(::fid* fid, os::Sleeper& sleeper) {
     // A condition variable is signalled by threads of this process only. Where peers' messages arrive only
     // when the program drives its endpoints, nobody would signal it: "if blocking could hang the
     // application", fi_poll(3), fi_trywait.
-    const bool hangs =
-        sleeper.kind() == os::Sleeper::Kind::mutex_cond && !object.driven && !object.progressors->empty();
+    const bool hangs = sleeper.kind() == os::Sleeper::Kind::mutex_cond && !object.driven &&
+                       (object.progressors == nullptr || !object.progressors->empty());
     return hangs || sleeper.kind() == os::Sleeper::Kind::yield ? -FI_EAGAIN : 0;
   });
 }

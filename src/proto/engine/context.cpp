@@ -550,6 +550,20 @@ void RxContext::fail_directed(fi_addr_t source, core::ProviderError why) noexcep
   messages.for_each_posted([&](core::PostedBase& base) { fail(base, messages); });
 }
 
+void RxContext::end_posted(int error, core::ProviderError why) noexcept {
+  const auto end = [&](core::PostedBase& base, auto& matcher) {
+    Op& op = static_cast<Op&>(base);
+    if (op.multi && op.children > 0) return;  // ends with its last part
+    matcher.remove(base);
+    const bool multi = op.multi;
+    if (multi) op.exhausted = true;  // complete() gives the buffer back to the program
+    complete(op, FI_ADDR_NOTAVAIL, nullptr, 0, 0, op.buffer(), false, 0, op.tag, error, why);
+    if (!multi) ops.give(op);
+  };
+  tags.for_each_posted([&](core::PostedBase& base) { end(base, tags); });
+  messages.for_each_posted([&](core::PostedBase& base) { end(base, messages); });
+}
+
 void RxContext::rename_peer(PeerState& peer) noexcept {
   tags.for_each_unexpected([&](core::UnexpectedBase& base) {
     if (static_cast<Unexpected&>(base).peer == &peer) tags.set_source(base, peer.fi_addr);

@@ -271,6 +271,12 @@ struct RxContext : RxSink {
   bool forget_peer(PeerState& peer) noexcept;
   // Receives that only this source could have satisfied end with an error (FI_DIRECTED_RECV).
   void fail_directed(fi_addr_t source, core::ProviderError why) noexcept;
+  // Nobody is left who could send: what is posted ends with this error (connected endpoints).
+  void end_posted(int error, core::ProviderError why) noexcept;
+  // Whether a message waits that this receive would take.
+  bool has_unexpected(const ReceiveRequest& request) noexcept {
+    return find_unexpected(request, false) != nullptr;
+  }
   // The endpoint with this sink has gone, and all that came to it.
   void forget_sink(const RxSink* sink) noexcept;
   // This context goes: who waits for its unexpected messages to be received hears that they never will be.

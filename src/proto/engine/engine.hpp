@@ -211,6 +211,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void push_unsent() noexcept {
     if (busy_ != 0) attend();
   }
+  // A connected link: its peer has been there and has left, for good.
+  bool gone() const noexcept { return gone_; }
+  // A connected link: what is under way ends as cancelled, nothing is sent any more.
+  void shut_down() noexcept;
   // Drops every operation without a completion, before the queues go away.
   void abandon() noexcept;
   size_t transmit_in_use() const noexcept { return transmit_ops_.in_use(); }
@@ -225,6 +229,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
 
   // Peers by fi_addr_t without receive context bits; null where there is something to look up.
   Peer* cached_peer(fi_addr_t dest) const noexcept {
+    if constexpr (SolePeer<L>) return sole_;
     if (dest >= cache_size_ || av_->removals() != removals_seen_) [[unlikely]]
       return nullptr;
     return cache_[dest];
@@ -239,6 +244,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   [[gnu::noinline, gnu::cold]] void refresh_peers() noexcept;
   void drop_cache() noexcept;
   void fail_peer(Peer& peer, core::ProviderError why) noexcept;
+  void end_receives(core::ProviderError why) noexcept;
   void release_peer(Peer& peer) noexcept;
 
   // transmit.hpp
@@ -334,6 +340,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   std::vector<Peer*> blocked_peers_;  // with a queue
   List<Op, QueueHook> streams_;
   std::vector<Peer*> doomed_;  // sent nonsense
+  Peer* sole_ = nullptr;       // SolePeer: the one there is
+  bool gone_ = false;          // SolePeer: there was one
 };
 
 }  // namespace weft::proto

@@ -138,6 +138,13 @@ concept HasUnreadablePeers = requires(const L& link, const typename L::PeerBase&
   noexcept->std::same_as<bool>;
 };
 
+// The link has exactly one peer at most, so that there is no address vector: every destination means that peer, and no source has a number.
+// connection.hpp has the rest of what such a link is.
+template <class L>
+concept SolePeer = requires {
+  requires L::sole_peer;
+};
+
 // The link can be slept on.
 template <class L>
 concept HasSleep = requires(L& link) {

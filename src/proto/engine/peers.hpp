@@ -81,6 +81,10 @@ template <Link L>
 typename Engine<L>::Peer* Engine<L>::find_peer(fi_addr_t dest, uint8_t& context, int& error) noexcept try {
   error = 0;
   context = 0;
+  if constexpr (SolePeer<L>) {
+    if (sole_ == nullptr) error = FI_ENOTCONN;
+    return sole_;
+  }
   if (av_ == nullptr) {
     error = FI_EOPBADSTATE;
     return nullptr;
@@ -126,6 +130,7 @@ typename L::PeerBase* Engine<L>::make_peer(std::span<const std::byte> address) {
   blocked_peers_.reserve(peers_.size() + 1);  // so that putting a peer there never fails
   doomed_.reserve(peers_.size() + 1);
   peers_.push_back(std::move(peer));
+  if constexpr (SolePeer<L>) sole_ = peers_.back().get();
   return peers_.back().get();
 }
 
@@ -151,7 +156,9 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
   if (peer.lost) return;
   peer.lost = true;
   peer.gate |= PeerState::gate_lost;
-  const int status = why == core::ProviderError::PeerUnreachable ? FI_EHOSTUNREACH : FI_EIO;
+  const int status = why == core::ProviderError::PeerUnreachable ? FI_EHOSTUNREACH
+                     : why == core::ProviderError::Cancelled     ? FI_ECANCELED
+                                                                 : FI_EIO;
   while (Op* op = peer.control.pop_front()) service_ops_.give(*op);
   while (Op* op = peer.queue.pop_front()) finish_transmit(*op, status, why);
   if (std::erase(blocked_peers_, &peer) != 0) --busy_;
@@ -172,6 +179,29 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
   for (Peer*& entry : cache_storage_)
     if (entry == &peer) entry = nullptr;
   busy_ -= std::erase(doomed_, &peer);
+  if constexpr (SolePeer<L>) {
+    sole_ = nullptr;
+    gone_ = true;
+    end_receives(why);
+  }
+}
+
+// Nobody can send to receives of a connection that has ended. Those of a shared context stay: other connections may.
+template <Link L>
+void Engine<L>::end_receives(core::ProviderError why) noexcept {
+  for (size_t i = 0; i < rx_count_; ++i)
+    if (rx_[i] != nullptr && !rx_[i]->shared) rx_[i]->end_posted(FI_ECANCELED, why);
+}
+
+template <Link L>
+void Engine<L>::shut_down() noexcept {
+  if constexpr (requires { link_.shut_down(); }) {
+    if (sole_ == nullptr) return;
+    Peer& peer = *sole_;
+    fail_peer(peer, core::ProviderError::Cancelled);
+    link_.shut_down();
+    release_peer(peer);
+  }
 }
 
 template <Link L>
