@@ -25,9 +25,18 @@ AddressVector::~AddressVector() {
   for (auto& chunk : chunks_) delete[] chunk.load(std::memory_order_relaxed);
 }
 
+AddressVector::Entry& AddressVector::entry_at(fi_addr_t index) const noexcept {
+  const Chunk place = chunk_of(index);
+  return chunks_[place.number].load(std::memory_order_relaxed)[place.offset];
+}
+
 // fi_av(3), fi_av_insert: an address goes to the lowest index that is not used.
 fi_addr_t AddressVector::insert(const Address& address) noexcept {
   std::scoped_lock guard(mutex_);
+  if (const auto known = by_address_.find(address); known != by_address_.end()) {
+    ++entry_at(known->second).insertions;
+    return known->second;
+  }
   const bool reuse = !free_.empty();
   const fi_addr_t index = reuse ? free_.front() : used_;
   if (index >= count_max) return FI_ADDR_NOTAVAIL;
@@ -41,6 +50,7 @@ fi_addr_t AddressVector::insert(const Address& address) noexcept {
     by_address_.emplace(address, index);
     Entry& entry = chunk[place.offset];
     entry.address = address;
+    entry.insertions = 1;
     entry.present.store(true, std::memory_order_release);
   } catch (const std::bad_alloc&) {
     return FI_ADDR_NOTAVAIL;
@@ -60,21 +70,19 @@ int AddressVector::remove(fi_addr_t index) noexcept {
   std::scoped_lock guard(mutex_);
   const Address* address = lookup(index);
   if (address == nullptr) return -FI_EINVAL;
+  Entry& entry = entry_at(index);
+  if (entry.insertions > 1) {
+    --entry.insertions;
+    return 0;
+  }
   try {
     free_.push_back(index);
     std::push_heap(free_.begin(), free_.end(), std::greater<>());
   } catch (const std::bad_alloc&) {
     return -FI_ENOMEM;
   }
-  auto [first, last] = by_address_.equal_range(*address);
-  for (; first != last; ++first) {
-    if (first->second != index) continue;
-    by_address_.erase(first);
-    break;
-  }
-  const Chunk place = chunk_of(index);
-  chunks_[place.number].load(std::memory_order_relaxed)[place.offset].present.store(
-      false, std::memory_order_release);
+  by_address_.erase(*address);
+  entry.present.store(false, std::memory_order_release);
   count_.fetch_sub(1, std::memory_order_relaxed);
   removals_.fetch_add(1, std::memory_order_release);
   version_.fetch_add(1, std::memory_order_release);
@@ -83,12 +91,8 @@ int AddressVector::remove(fi_addr_t index) noexcept {
 
 fi_addr_t AddressVector::find(const Address& address) const noexcept {
   std::scoped_lock guard(mutex_);
-  fi_addr_t lowest = FI_ADDR_NOTAVAIL;
-  auto [first, last] = by_address_.equal_range(address);
-  for (; first != last; ++first) {
-    if (first->second < lowest) lowest = first->second;
-  }
-  return lowest;
+  const auto found = by_address_.find(address);
+  return found != by_address_.end() ? found->second : FI_ADDR_NOTAVAIL;
 }
 
 }  // namespace weft::core

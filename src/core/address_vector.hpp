@@ -47,10 +47,11 @@ class AddressVector {
   AddressVector(const AddressVector&) = delete;
   AddressVector& operator=(const AddressVector&) = delete;
 
-  // The new index, or FI_ADDR_NOTAVAIL when count_max or the memory is reached. The same address twice gets
-  // two indices.
+  // The address's index, or FI_ADDR_NOTAVAIL when count_max or the memory is reached. The same address again gets
+  // the same index (fi_av(3), NOTES: one instance), and goes with as many removals: Open MPI inserts a peer for
+  // each intercommunicator, and a receive directed at one index must match what comes from the other.
   fi_addr_t insert(const Address& address) noexcept;
-  // 0, or -FI_EINVAL: there is no such address.
+  // 0, or -FI_EINVAL: there is no such address. It stays while it was inserted more often than removed.
   int remove(fi_addr_t index) noexcept;
   // nullptr: there is no such address. `index` is without receive context bits (see peer_index).
   const Address* lookup(fi_addr_t index) const noexcept {
@@ -61,7 +62,7 @@ class AddressVector {
     const Entry& entry = chunk[place.offset];
     return entry.present.load(std::memory_order_acquire) ? &entry.address : nullptr;
   }
-  // The lowest index of this address, or FI_ADDR_NOTAVAIL.
+  // The index of this address, or FI_ADDR_NOTAVAIL.
   fi_addr_t find(const Address& address) const noexcept;
 
   // Endpoints drop what they remember of peers when this changes.
@@ -86,6 +87,7 @@ class AddressVector {
   struct Entry {
     Address address;
     std::atomic<bool> present{false};
+    uint32_t insertions = 0;  // under the mutex
   };
   struct Chunk {
     unsigned number;
@@ -97,6 +99,8 @@ class AddressVector {
     return {top - first_chunk_bits, size_t(shifted - (uint64_t{1} << top))};
   }
 
+  Entry& entry_at(fi_addr_t index) const noexcept;  // there is one
+
   std::atomic<Entry*> chunks_[chunks_max] = {};
   std::atomic<uint32_t> removals_{0};
   std::atomic<uint32_t> version_{0};
@@ -105,7 +109,7 @@ class AddressVector {
   mutable std::mutex mutex_;  // everything below
   size_t used_ = 0;           // indices ever given
   std::vector<fi_addr_t> free_;
-  std::unordered_multimap<Address, fi_addr_t, AddressHash> by_address_;
+  std::unordered_map<Address, fi_addr_t, AddressHash> by_address_;
 };
 
 }  // namespace weft::core
