@@ -176,7 +176,8 @@ TEST(AddressVector, removed_source_is_unknown__fi_cq_3) {
   EXPECT_EQ(in, out);
 }
 
-// One address twice: the manual leaves the outcome open, but nothing breaks and both numbers or the one reach the peer.
+// One address twice: the manual leaves the outcome open, but nothing breaks, and the number or both reach the peer. A receive
+// that is directed at the second number gets the peer's messages: programs that insert a peer again rely on it.
 TEST(AddressVector, duplicates_break_nothing__fi_av_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED | FI_DIRECTED_RECV});
   fi_addr_t twice = FI_ADDR_NOTAVAIL;
@@ -195,6 +196,20 @@ TEST(AddressVector, duplicates_break_nothing__fi_av_3) {
     EXPECT_EQ(in, out);
   }
   works(w, 0, w[0].peer[1], 1);
+}
+
+TEST(AddressVector, directed_at_a_duplicate__fi_av_3) {
+  WEFT_WORLD(w, {.caps = FI_TAGGED | FI_DIRECTED_RECV});
+  works(w, 1, w[1].peer[0], 0);  // known by its first number before there is a second
+  fi_addr_t twice = FI_ADDR_NOTAVAIL;
+  if (fi_av_insert(w[0].av.get(), w[1].name.data(), 1, &twice, 0, nullptr) != 1) GTEST_SKIP() << "refused";
+  uint64_t in = 0;
+  const uint64_t out = 77;
+  Ctx received;
+  WEFT_ASSERT_OK(fi_trecv(w[0], &in, 8, nullptr, twice, 5, 0, &received));
+  WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[1], &out, 8, w[1].peer[0], 5); }));
+  w.done(w[0].rx, received);
+  EXPECT_EQ(in, out);
 }
 
 // fi_av(3), fi_av_insertsvc: an FI_ADDR_STR name as node, service null.

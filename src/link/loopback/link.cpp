@@ -1,6 +1,8 @@
 // Names of this process and the mailboxes behind them.
 #include "link/loopback/link.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -34,7 +36,10 @@ Result<void> Link::open(std::string_view name, Events& events) {
   static std::atomic<uint64_t> next{1};
   if (name.size() >= address_bytes)
     return Error{ENAMETOOLONG, "a loopback address has at most 47 characters"};
-  name_ = name.empty() ? "fi_ns://loopback-" + std::to_string(next.fetch_add(1)) : std::string(name);
+  // The process is part of it: a name that another process made must lead nowhere here.
+  name_ = name.empty()
+              ? "fi_ns://loopback-" + std::to_string(getpid()) + "-" + std::to_string(next.fetch_add(1))
+              : std::string(name);
   Directory& names = directory();
   std::scoped_lock guard(names.mutex);
   if (const auto found = names.mailboxes.find(name_);

@@ -142,9 +142,6 @@ void Engine<L>::refresh_peers() noexcept {
   for (auto& peer : peers_) {
     const fi_addr_t now = av_->find(peer->av_address);
     if (now == peer->fi_addr) continue;
-    // The same address may stand in the vector more than once: a number that still means it is kept.
-    const core::Address* known = peer->fi_addr == FI_ADDR_NOTAVAIL ? nullptr : av_->lookup(peer->fi_addr);
-    if (known != nullptr && *known == peer->av_address) continue;
     peer->fi_addr = now;
     for (size_t i = 0; i < rx_count_; ++i)
       if (rx_[i] != nullptr) rx_[i]->rename_peer(*peer);
