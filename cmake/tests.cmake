@@ -108,6 +108,23 @@ foreach(file IN LISTS files)
   add_test(NAME "system: ${name}" COMMAND bash "${file}" WORKING_DIRECTORY "${CMAKE_BINARY_DIR}")
   list(APPEND system_tests "system: ${name}")
 endforeach()
+# --- MPI: programs of others and one of ours over each provider that Open MPI can take; tests/mpi/run.sh knows mpirun ---
+file(GLOB files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/mpi/*.cpp")
+find_package(MPI QUIET COMPONENTS CXX)
+if(files AND MPI_CXX_FOUND)
+  add_executable(weft_mpi_walk ${files})
+  target_link_libraries(weft_mpi_walk PRIVATE MPI::MPI_CXX Threads::Threads)
+  target_compile_definitions(weft_mpi_walk PRIVATE OMPI_SKIP_MPICXX)
+  set_target_properties(weft_mpi_walk PROPERTIES OUTPUT_NAME walk RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/mpi")
+else()
+  message(STATUS "weft: no MPI (libopenmpi-dev): its tests are skipped")
+endif()
+foreach(provider IN ITEMS weft shm tcp udp_ofi_rxd tcp_ofi_rxm)  # a semicolon would be a list
+  add_test(NAME "system: mpi over ${provider}" WORKING_DIRECTORY "${CMAKE_BINARY_DIR}"
+           COMMAND bash "${CMAKE_SOURCE_DIR}/tests/mpi/mpi_test.sh" ${provider})
+  list(APPEND system_tests "system: mpi over ${provider}")
+endforeach()
+
 # Alone on the machine: they kill, count and time. Exit status 77 means "cannot be tested here". A script starts with the system's
 # library and chooses for itself; a program gets ours.
 foreach(kind IN ITEMS system_tests system_programs)

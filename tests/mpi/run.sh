@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Runs an MPI program (Open MPI 4.1) over one of Weft's providers. It knows mpirun's flags, so that nobody else has to.
+#
+# usage: run.sh [OPTION]... PROVIDER RANKS PROGRAM [ARGUMENT...]
+#   PROVIDER     weft, tcp, shm, "udp;ofi_rxd", "tcp;ofi_rxm"; or "own": Open MPI's own transports, for comparison
+#   --rma WAY    one-sided over: rdma (btl ofi: fi_write, fi_read, atomics of the provider; the default), pt2pt (messages),
+#                or auto (what Open MPI chooses; for ranks on one machine that is memory of its own)
+#   --stock      the system's libfabric instead of Weft
+#   --mca K V    one more of mpirun's parameters
+#   --bind       a core for each rank (measuring); without it ranks are not bound and yield the core when idle
+#   --quiet      do not say which provider Open MPI took
+#
+# Exit status: the program's; 77 when mpirun is not there; 3 when Open MPI did not take the provider.
+set -uo pipefail
+rma=rdma library=ours bind=no quiet=no extra=()
+while [[ "${1:-}" == --* ]]; do
+  case "$1" in
+    --rma) rma="$2"; shift 2 ;;
+    --stock) library=stock; shift ;;
+    --mca) extra+=(--mca "$2" "$3"); shift 3 ;;
+    --bind) bind=yes; shift ;;
+    --quiet) quiet=yes; shift ;;
+    *) echo "run.sh: no option $1" >&2; exit 2 ;;
+  esac
+done
+[[ $# -ge 3 ]] || { sed -n '4,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+provider="$1" ranks="$2"; shift 2
+command -v mpirun >/dev/null || { echo "mpirun is not here (package openmpi-bin)"; exit 77; }
+
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+compat="${WEFT_BUILD:-$here/../../build/release}/lib/weft/compat"
+flags=(--oversubscribe -np "$ranks" --mca btl_base_warn_component_unused 0)
+[[ $EUID -ne 0 ]] || flags+=(--allow-run-as-root)
+if [[ $bind == yes ]]; then flags+=(--bind-to core); else flags+=(--bind-to none --mca mpi_yield_when_idle 1); fi
+
+if [[ $provider == own ]]; then
+  [[ $rma != pt2pt ]] || flags+=(--mca osc pt2pt)
+  exec mpirun "${flags[@]}" "${extra[@]}" "$@"
+fi
+
+if [[ $library == ours ]]; then
+  [[ -e $compat/libfabric.so.1 ]] || { echo "the drop-in is not built: $compat" >&2; exit 77; }
+  flags+=(-x "LD_LIBRARY_PATH=$compat${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
+fi
+# Open MPI compares beginnings, so "tcp" would also take "tcp;ofi_rxm"; FI_PROVIDER does not tell these apart either, but the one
+# that is named stands first in fi_getinfo's answer. Which it took is in what it says at this level.
+flags+=(--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include "$provider" --mca opal_common_ofi_verbose 1)
+case "$rma" in
+  rdma) flags+=(--mca btl ofi,self --mca btl_ofi_provider_include "$provider" --mca osc rdma --mca osc_rdma_btls ofi) ;;
+  pt2pt) flags+=(--mca btl self --mca osc pt2pt) ;;
+  auto) ;;
+  *) echo "run.sh: --rma rdma, pt2pt or auto" >&2; exit 2 ;;
+esac
+said="$(mktemp)"
+trap 'rm -f "$said"' EXIT
+status=0
+mpirun "${flags[@]}" "${extra[@]}" "$@" 2> >(tee "$said" | grep --line-buffered -v 'common_ofi\|mtl_ofi_component\|mtl:ofi\|btl:ofi\|btl_ofi_component' >&2) || status=$?
+wait
+exit "$status"
