@@ -260,6 +260,7 @@ int open_connection(Port<L>& port, const fi_info& info, std::string name) {
     return refuse(FI_EINVAL,
                   "connected endpoints need a domain that was opened with an fi_info of FI_EP_MSG");
   auto side = std::make_unique<Connector<L>>(port);
+  set_time_limits(domain.provider->name, port.engine->link());
   if (info.dest_addr != nullptr) {
     const auto* first = static_cast<const std::byte*>(info.dest_addr);
     side->destination.assign(first, first + info.dest_addrlen);

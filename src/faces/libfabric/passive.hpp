@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "faces/libfabric/objects.hpp"
+#include "faces/libfabric/param.hpp"
 #include "proto/engine/connection.hpp"
 
 namespace weft::fi {
@@ -109,12 +110,28 @@ struct PassiveSideOf final : PassiveSide {
   typename L::Listener listener;
 };
 
+// Variables of a provider whose connections have time limits; read when an endpoint is opened. `what` is a connection or a listener.
+template <class T>
+void set_time_limits(const char* provider, T& what) {
+  if constexpr (requires { what.set_connect_timeout_ms(uint64_t{}); })
+    what.set_connect_timeout_ms(
+        param_size(provider, "connect_timeout", 10'000,
+                   "Milliseconds until the host that fi_connect tries to reach must have "
+                   "answered, and until who connects to us must have said who it is"));
+  if constexpr (requires { what.set_accept_timeout_ms(uint64_t{}); })
+    what.set_accept_timeout_ms(
+        param_size(provider, "accept_timeout", 60'000,
+                   "Milliseconds until the program that fi_connect has reached must have "
+                   "accepted or rejected"));
+}
+
 template <proto::ConnectedLink L>
 int open_passive_endpoint(Fabric& fabric, fi_info* info, fid_pep** pep, void* context) {
   auto side = std::make_unique<PassiveSideOf<L>>(fabric);
   if constexpr (requires { side->listener.set_address_format(uint32_t{}); })
     side->listener.set_address_format(
         info->addr_format != FI_FORMAT_UNSPEC ? info->addr_format : fabric.provider->offers()->addr_format);
+  set_time_limits(fabric.provider->name, side->listener);
   return open_passive(fabric, info, std::move(side), L::connection_data_bytes_max, pep, context);
 }
 

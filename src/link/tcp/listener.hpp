@@ -1,0 +1,99 @@
+// Where TCP connections for connected endpoints come in (proto/engine/connection.hpp). Must not know tags or completions.
+//
+// Whoever connects is a guest until it has said who it is: a hello of our version, for a connected endpoint. A guest that says nothing, or
+// rubbish, costs a descriptor for a bounded time and never delays others. Bounds: guests_max guests, of which the oldest goes when another
+// comes; as many requests as the backlog; beyond them the kernel keeps who knocks, in its own queue of that length.
+//
+// Threads: one at a time. Nothing blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "base/result.hpp"
+#include "link/tcp/channel.hpp"
+#include "link/tcp/formed_address.hpp"
+#include "os/event.hpp"
+#include "os/fd.hpp"
+#include "os/socket_address.hpp"
+#include "os/watch.hpp"
+
+namespace weft::link::tcp {
+
+inline constexpr size_t connection_frame_bytes_max = (size_t{1} << 18) + 64;
+
+// Somebody who has introduced himself.
+class Request {
+ public:
+  Request(Channel&& channel, uint32_t format);
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+  ~Request();
+
+  std::span<const std::byte> data() const noexcept { return hello_.data_span(); }
+  std::span<const std::byte> peer_address() const noexcept { return peer_.bytes(); }
+  std::span<const std::byte> local_address() const noexcept { return local_.bytes(); }
+  void reject(std::span<const std::byte> data) noexcept;
+  Channel take() noexcept;  // to be answered by whoever takes it
+
+ private:
+  Channel channel_;
+  Hello hello_;
+  FormedAddress peer_;
+  FormedAddress local_;
+  int owner_pid_;
+};
+
+class Listener {
+ public:
+  using Request = tcp::Request;
+  static constexpr size_t guests_max = 1024;
+
+  Listener() = default;
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  ~Listener() { close(); }
+
+  void set_address_format(uint32_t format) noexcept { format_ = format; }
+  // How long a guest may be silent.
+  void set_connect_timeout_ms(uint64_t timeout) noexcept { guest_timeout_ns_ = timeout * 1'000'000; }
+
+  Result<void> open(std::string_view name);
+  std::span<const std::byte> address() const noexcept { return own_.bytes(); }
+  Result<void> listen(int backlog);
+  void poll() noexcept;
+  std::unique_ptr<Request> next() noexcept;
+  int control_fd() const noexcept { return set_.get(); }
+  void close() noexcept;
+
+  size_t guest_count() const noexcept { return guests_.size(); }
+
+ private:
+  struct Guest {
+    Channel channel{connection_frame_bytes_max};
+    uint64_t came_at_ns = 0;
+    bool gone = false;
+  };
+
+  void welcome(os::Fd accepted) noexcept;
+  void hear(Guest& guest) noexcept;
+  void dismiss_old(uint64_t now) noexcept;
+
+  uint32_t format_ = 0;
+  uint64_t guest_timeout_ns_ = 10'000'000'000;
+  os::Fd socket_;
+  os::Fd set_;  // the socket, guests, the timer, the notice
+  os::Timer timer_;
+  std::optional<os::Event> notice_;  // readable while requests wait here
+  FormedAddress own_;
+  size_t backlog_ = 0;
+  std::deque<std::unique_ptr<Guest>> guests_;  // oldest first
+  std::deque<std::unique_ptr<Request>> requests_;
+};
+
+}  // namespace weft::link::tcp
