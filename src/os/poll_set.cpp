@@ -17,15 +17,27 @@ Result<Fd> open_poll_set() {
   return set;
 }
 
-bool add_to_poll_set(const Fd& set, const Fd& fd, void* tag) noexcept {
-  return add_to_poll_set(set, fd.get(), tag);
+namespace {
+
+bool control(const Fd& set, int operation, int fd, void* tag, bool writing) noexcept {
+  epoll_event event{};
+  event.events = writing ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.data.ptr = tag;
+  return ::epoll_ctl(set.get(), operation, fd, &event) == 0;
+}
+
+}  // namespace
+
+bool add_to_poll_set(const Fd& set, const Fd& fd, void* tag, bool writing) noexcept {
+  return control(set, EPOLL_CTL_ADD, fd.get(), tag, writing);
 }
 
 bool add_to_poll_set(const Fd& set, int fd, void* tag) noexcept {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.ptr = tag;
-  return ::epoll_ctl(set.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+  return control(set, EPOLL_CTL_ADD, fd, tag, false);
+}
+
+void change_in_poll_set(const Fd& set, const Fd& fd, void* tag, bool writing) noexcept {
+  (void)control(set, EPOLL_CTL_MOD, fd.get(), tag, writing);
 }
 
 void remove_from_poll_set(const Fd& set, const Fd& fd) noexcept { remove_from_poll_set(set, fd.get()); }

@@ -9,12 +9,14 @@
 namespace weft::os {
 
 Result<Fd> open_poll_set();
-// Adds a descriptor for reading. False when it cannot be added.
-bool add_to_poll_set(const Fd& set, const Fd& fd, void* tag) noexcept;
+// Adds a descriptor for reading, and for writing when `writing`. False when it cannot be added.
+bool add_to_poll_set(const Fd& set, const Fd& fd, void* tag, bool writing = false) noexcept;
+// Changes the tag, and what is waited for.
+void change_in_poll_set(const Fd& set, const Fd& fd, void* tag, bool writing) noexcept;
 bool add_to_poll_set(const Fd& set, int fd, void* tag) noexcept;
 void remove_from_poll_set(const Fd& set, const Fd& fd) noexcept;
 void remove_from_poll_set(const Fd& set, int fd) noexcept;
-// The tags of what is readable now, without waiting. Returns how many were written.
+// The tags of what is ready now, without waiting. Returns how many were written.
 size_t poll_now(const Fd& set, std::span<void*> tags) noexcept;
 
 // 64 unpredictable bits.

@@ -27,4 +27,7 @@ ssize_t read_process(pid_t pid, const iovec* local, size_t local_count, const io
 bool register_for_fence() noexcept;
 bool fence_registered_processes() noexcept;
 
+// Raises the soft limit of open descriptors to the hard one (RLIMIT_NOFILE).
+void raise_descriptor_limit() noexcept;
+
 }  // namespace weft::os

@@ -61,7 +61,7 @@ std::optional<SocketAddress> SocketAddress::from(const void* bytes, size_t lengt
     std::memset(address.in().sin_zero, 0, sizeof(address.in().sin_zero));
   } else {
     address.in6().sin6_flowinfo = 0;
-    if (!is_link_local(address.in6().sin6_addr)) address.in6().sin6_scope_id = 0;
+    if (!os::is_link_local(address.in6().sin6_addr)) address.in6().sin6_scope_id = 0;
   }
   return address;
 }
@@ -92,7 +92,7 @@ std::optional<SocketAddress> SocketAddress::from_text(std::string_view text) noe
   void* place = bracketed ? static_cast<void*>(&address.in6().sin6_addr) : &address.in().sin_addr;
   if (::inet_pton(address.family(), plain, place) != 1) return {};
   if (scope != 0) {
-    if (!is_link_local(address.in6().sin6_addr)) return {};
+    if (!os::is_link_local(address.in6().sin6_addr)) return {};
     address.in6().sin6_scope_id = scope;
   }
   return address;
@@ -120,6 +120,14 @@ uint16_t SocketAddress::port() const noexcept {
 void SocketAddress::set_port(uint16_t port) noexcept {
   if (family() == AF_INET) in().sin_port = htons(port);
   if (family() == AF_INET6) in6().sin6_port = htons(port);
+}
+
+bool SocketAddress::is_link_local() const noexcept {
+  return family() == AF_INET6 && os::is_link_local(in6().sin6_addr);
+}
+
+void SocketAddress::set_scope(uint32_t scope) noexcept {
+  if (is_link_local()) in6().sin6_scope_id = scope;
 }
 
 bool SocketAddress::is_any() const noexcept {

@@ -35,6 +35,10 @@ class SocketAddress {
   explicit operator bool() const noexcept { return family() != AF_UNSPEC; }
   uint16_t port() const noexcept;
   void set_port(uint16_t port) noexcept;
+  // The interface of a link-local address; 0 for all others.
+  uint32_t scope() const noexcept { return family() == AF_INET6 ? in6().sin6_scope_id : 0; }
+  bool is_link_local() const noexcept;
+  void set_scope(uint32_t scope) noexcept;  // of a link-local one
   bool is_any() const noexcept;
   bool is_loopback() const noexcept;
   const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage_); }

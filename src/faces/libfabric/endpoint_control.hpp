@@ -434,6 +434,7 @@ struct ControlOps {
       if (!p.core->engine.link().belongs_here()) return;  // a forked child must not speak for its parent
     }
     if (!p.core->engine.has_unsent()) return;
+    if constexpr (requires { p.core->engine.link().hurry(); }) p.core->engine.link().hurry();
     const uint64_t until = os::monotonic_ns() + close_linger_ns;
     while (p.core->engine.has_unsent() && os::monotonic_ns() < until) {
       p.core->engine.progress();

@@ -8,6 +8,7 @@
 #include "faces/libfabric/provider.hpp"
 #include "providers/loopback.hpp"
 #include "providers/shm.hpp"
+#include "providers/tcp.hpp"
 #include "providers/udp.hpp"
 
 namespace weft::fi {
@@ -71,8 +72,9 @@ const Provider datagram_provider_of = {
 };
 
 // In the order in which fi_getinfo returns them.
-constexpr std::array<const Provider*, 3> all = {
+constexpr std::array<const Provider*, 4> all = {
     &provider_of<providers::Shm>,
+    &provider_of<providers::Tcp>,
     &provider_of<providers::Loopback>,
     &datagram_provider_of<providers::Udp>,
 };

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 
 namespace weft::link::tcp {
 namespace {
@@ -42,7 +43,6 @@ void Channel::fail(int error) noexcept {
   if (state_ == State::Failed) return;
   state_ = State::Failed;
   error_ = error;
-  out_.clear();
 }
 
 // --- connecting ---
@@ -93,7 +93,9 @@ bool Channel::finish_connect() noexcept {
 void Channel::greet(const Hello& hello) noexcept {
   if (state_ != State::Connecting && state_ != State::Greeting) return;
   std::array<std::byte, hello_bytes_max> bytes;
-  if (!out_.put_bytes(bytes.data(), pack_hello(hello, bytes.data()))) return fail(ENOMEM);
+  const size_t size = pack_hello(hello, bytes.data());
+  if (!out_.put_bytes(bytes.data(), size)) return fail(ENOMEM);
+  hello_bytes_ += size;
   if (state_ == State::Greeting) (void)write_collected();
 }
 
@@ -139,7 +141,7 @@ void Channel::read_hello() noexcept {
 
 Channel::State Channel::advance() noexcept {
   if (state_ == State::Connecting && !finish_connect()) return state_;
-  if (state_ == State::Greeting && !out_.empty()) (void)write_collected();
+  if (state_ == State::Greeting && unflushed()) (void)write_collected();
   if (state_ == State::Greeting && theirs() == nullptr) read_hello();
   return state_;
 }
@@ -148,6 +150,7 @@ void Channel::open() noexcept {
   if (state_ != State::Greeting) return;
   greeting_.reset();
   state_ = State::Open;
+  out_.drop(std::exchange(written_, 0));
 }
 
 // --- bytes ---
@@ -246,17 +249,28 @@ bool Channel::write_large(const wire::FrameHead& head, std::span<const std::byte
 }
 
 bool Channel::write_collected() noexcept {
-  const iovec all{const_cast<std::byte*>(out_.bytes().data()), out_.size()};
+  const auto waiting = out_.bytes().subspan(written_);
+  const iovec all{const_cast<std::byte*>(waiting.data()), waiting.size()};
   const auto sent = static_cast<size_t>(write(&all, 1));
   if (state_ == State::Failed) return true;
   full_ = sent < all.iov_len;
-  out_.drop(sent);
+  if (state_ == State::Open) out_.drop(sent);
+  else written_ += sent;
   return !full_;
 }
 
+bool Channel::send_early(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+                         size_t part_count) noexcept {
+  if (!early_ || (state_ != State::Connecting && state_ != State::Greeting) ||
+      head.length > small_frame_max || out_.size() > collected_bytes_max)
+    return false;
+  return out_.put(head, prefix, parts, part_count);
+}
+
 void Channel::say_bye() noexcept {
-  if (state_ != State::Open) return;
-  (void)out_.put({frame_bye, 0, 0, 0, 0, 0}, {}, nullptr, 0);
+  const wire::FrameHead bye{frame_bye, 0, 0, 0, 0, 0};
+  if (state_ != State::Open) return (void)send_early(bye, {}, nullptr, 0);
+  (void)out_.put(bye, {}, nullptr, 0);
   (void)write_collected();
 }
 

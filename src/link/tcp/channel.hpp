@@ -4,9 +4,9 @@
 // Life: connect() or adopt(), greet(); advance() until theirs() is there; the side that was called answers with a Welcome or a Refusal, and both
 // go on with open(). Then send(), flush() and receive(). Whatever goes wrong ends in Failed with error() and, for a refusal, refusal().
 //
-// Sending: a frame is written at once when nothing was sent since the last flush(), which the owner calls in every poll; what follows
-// before the next flush() is collected and goes in one write. Bounds: collected_bytes_max of small frames, and the rest of at most one large
-// one that the socket took in part.
+// Sending: the first frames since the last flush(), which the owner calls in every poll, are written at once; what follows before the next
+// flush() is collected and goes in one write. Bounds: collected_bytes_max of small frames, and the rest of at most one large one that the
+// socket took in part.
 #pragma once
 
 #include <sys/uio.h>
@@ -64,24 +64,27 @@ class Channel {
   bool send(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
             size_t part_count) noexcept {
     if (state_ != State::Open) [[unlikely]]
-      return false;
-    if (!sent_ && out_.empty()) {
-      sent_ = true;
+      return send_early(head, prefix, parts, part_count);
+    if (at_once_ != 0 && out_.empty()) {
+      --at_once_;
       return head.length <= small_frame_max ? write_small(head, prefix, parts, part_count)
                                             : write_large(head, prefix, parts, part_count);
     }
     if (head.length > small_frame_max) return write_large(head, prefix, parts, part_count);
     if (out_.size() > collected_bytes_max || !out_.put(head, prefix, parts, part_count)) return false;
+    ++collected_;
     if (out_.size() >= flush_bytes && !full_) (void)write_collected();
     return true;
   }
-  // Something is collected that flush() would write.
-  bool unflushed() const noexcept { return !out_.empty(); }
+  // Something waits that flush() or advance() would write.
+  bool unflushed() const noexcept { return out_.size() > written_; }
   // The socket took less than it was given.
   bool full() const noexcept { return full_; }
   // Writes what was collected, and lets the next frame go at once. False: something is left.
   bool flush() noexcept {
-    sent_ = false;
+    // After a burst the next one is expected: then only its first frame goes alone.
+    at_once_ = collected_ >= burst_frames ? 1 : lone_frames;
+    collected_ = 0;
     if (!out_.empty()) return write_collected();
     full_ = false;
     return true;
@@ -92,6 +95,19 @@ class Channel {
   int receive(Handler& handler, Peer& peer, std::span<std::byte> buffer) noexcept;
   // Says that this side closes in good order.
   void say_bye() noexcept;
+
+  // --- frames that go with the hello, before the answer ---
+  // For an owner that is about to leave and cannot wait: send() takes small frames early. The other side reads them when it says Welcome.
+  void allow_early() noexcept { early_ = true; }
+  // Frames that were sent early and are not known to be wanted, as they stand in the stream: for another connection to the same peer.
+  std::span<const std::byte> early_bytes() const noexcept {
+    return state_ == State::Open || out_.size() < hello_bytes_ ? std::span<const std::byte>()
+                                                               : out_.bytes().subspan(hello_bytes_);
+  }
+  bool sent_early() const noexcept { return state_ != State::Open && written_ > hello_bytes_; }
+  bool put_early(std::span<const std::byte> bytes) noexcept {
+    return out_.put_bytes(bytes.data(), bytes.size());
+  }
 
   // --- always ---
   State state() const noexcept { return state_; }
@@ -108,6 +124,8 @@ class Channel {
   void fail(int error) noexcept;
 
  private:
+  static constexpr uint8_t lone_frames = 4;
+  static constexpr uint32_t burst_frames = 16;
   static constexpr size_t bytes_per_receive_max = size_t{1} << 20;
 
   struct Greeting {
@@ -142,6 +160,8 @@ class Channel {
     }
   };
 
+  [[gnu::noinline, gnu::cold]] bool send_early(const wire::FrameHead& head, std::span<const std::byte> prefix,
+                                               const iovec* parts, size_t part_count) noexcept;
   bool write_small(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
                    size_t part_count) noexcept;
   bool write_large(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
@@ -155,9 +175,13 @@ class Channel {
 
   os::Fd fd_;
   State state_ = State::Closed;
-  bool sent_ = false;
+  uint8_t at_once_ = lone_frames;  // so many frames more are written at once
+  uint32_t collected_ = 0;         // frames since the last flush
   bool full_ = false;
   bool bye_ = false;
+  bool early_ = false;
+  size_t hello_bytes_ = 0;  // at the front of out_, until open()
+  size_t written_ = 0;      // of out_, until open(): it is kept as long as another connection might need it
   RefusalReason refusal_ = RefusalReason::None;
   int error_ = 0;
   proto::stream::Packer out_;

@@ -229,18 +229,44 @@ TEST_F(ChannelTest, FramesOfAllSizesInParts) {
   all_sizes<Lander>(far_, near_, scratch_, false);
 }
 
-TEST_F(ChannelTest, ALoneFrameGoesAtOnceAndTheNextAreCollected) {
+TEST_F(ChannelTest, LoneFramesGoAtOnceAndABurstIsCollected) {
   open();
-  ASSERT_TRUE(send(near_, 1, std::vector<std::byte>(8)));
-  EXPECT_FALSE(near_.unflushed());
-  ASSERT_TRUE(send(near_, 2, std::vector<std::byte>(8)));
-  ASSERT_TRUE(send(near_, 3, std::vector<std::byte>(8)));
-  EXPECT_TRUE(near_.unflushed());
   Collector handler;
-  until([&] { return far_.receive(handler, peer_, scratch_) == 1; });
+  for (size_t sent = 1; sent <= 4; ++sent) {
+    ASSERT_TRUE(send(near_, sent, std::vector<std::byte>(8)));
+    EXPECT_FALSE(near_.unflushed());
+    until([&] { return far_.receive(handler, peer_, scratch_), handler.frames.size() == sent; });
+  }
+  for (size_t sent = 5; sent <= 40; ++sent) ASSERT_TRUE(send(near_, sent, std::vector<std::byte>(8)));
+  EXPECT_TRUE(near_.unflushed());
   EXPECT_TRUE(near_.flush());
-  until([&] { return far_.receive(handler, peer_, scratch_) == 2; });
-  EXPECT_EQ(handler.frames.size(), 3u);
+  until([&] { return far_.receive(handler, peer_, scratch_), handler.frames.size() == 40; });
+  // The next burst is expected: its first frame goes, for it may be a lone one.
+  ASSERT_TRUE(send(near_, 41, std::vector<std::byte>(8)));
+  EXPECT_FALSE(near_.unflushed());
+  ASSERT_TRUE(send(near_, 42, std::vector<std::byte>(8)));
+  EXPECT_TRUE(near_.unflushed());
+}
+
+TEST_F(ChannelTest, FramesGoWithTheHelloOfOneWhoLeaves) {
+  ASSERT_EQ(near_.connect(place_, {}), 0);
+  near_.greet({});
+  EXPECT_FALSE(send(near_, 1, std::vector<std::byte>(8)));
+  near_.allow_early();
+  ASSERT_TRUE(send(near_, 1, std::vector<std::byte>(8)));
+  near_.say_bye();
+  EXPECT_GT(near_.early_bytes().size(), 8u);
+  until([&] { return near_.advance() == Channel::State::Greeting && !near_.unflushed(); });
+  EXPECT_TRUE(near_.sent_early());
+  near_.close();
+  far_.adopt(os::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK)));
+  until([&] { return far_.advance(), far_.theirs() != nullptr; });
+  far_.greet({});
+  far_.open();
+  Collector handler;
+  until([&] { return far_.receive(handler, peer_, scratch_), far_.state() == Channel::State::Failed; });
+  EXPECT_EQ(handler.frames.size(), 1u);
+  EXPECT_TRUE(far_.said_bye());
 }
 
 TEST_F(ChannelTest, AReceiverThatDoesNotReadStopsTheSender) {

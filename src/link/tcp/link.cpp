@@ -1,0 +1,510 @@
+// The cold side of the TCP link: listening, dialling, greeting, losing peers, closing.
+//
+// Who is who: an endpoint is known by the address that it listens at, which its hello names. No frame travels before the side that was called
+// has welcomed the other, so that a connection which is given up in favour of another has carried nothing.
+//
+// Two that dial each other at the same time: the connection of the one with the lower address stays. The other side finds itself dialling
+// somebody who calls, and takes that call instead of its own; the lower one refuses the second connection as a duplicate.
+//
+// The same endpoint may be dialled by another of its addresses than the one it names itself by; such a connection is a peer of its own.
+#include "link/tcp/link.hpp"
+
+#include <netinet/in.h>
+#include <rdma/fabric.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "os/clock.hpp"
+#include "os/process.hpp"
+
+namespace weft::link::tcp {
+namespace {
+
+constexpr uint64_t ms_ns = 1'000'000;
+constexpr uint64_t tend_interval_ns = 5 * ms_ns;
+constexpr uint64_t health_interval_ns = 1'000 * ms_ns;
+constexpr uint64_t refused_for_ns = 1'000 * ms_ns;  // nobody listens: perhaps it is about to
+constexpr uint64_t dial_timeout_ns = 10'000 * ms_ns;
+constexpr uint64_t guest_timeout_ns = 10'000 * ms_ns;
+constexpr uint64_t first_pause_ns = 5 * ms_ns;
+constexpr uint64_t longest_pause_ns = 500 * ms_ns;
+constexpr uint64_t close_linger_ns = 500 * ms_ns;
+constexpr int backlog = 4096;
+constexpr int accepts_per_look = 64;
+
+// The order that both sides of two crossing connections agree on. Scopes are known to one machine only.
+bool is_lower(os::SocketAddress a, os::SocketAddress b) noexcept {
+  a.set_scope(0);
+  b.set_scope(0);
+  return std::ranges::lexicographical_compare(a.bytes(), b.bytes());
+}
+
+bool same_place(os::SocketAddress a, os::SocketAddress b) noexcept {
+  a.set_scope(0);
+  b.set_scope(0);
+  return a == b;
+}
+
+}  // namespace
+
+uint64_t Link::now_ns() noexcept { return os::monotonic_ns(); }
+
+void Link::warn(const std::string& what) noexcept {
+  if (on_warning_ != nullptr) on_warning_(warning_context_, what.c_str());
+}
+
+bool Link::belongs_here() const noexcept { return !listener_ || os::process_id() == owner_pid_; }
+
+std::span<const std::byte> Link::form(const os::SocketAddress& address,
+                                      std::array<std::byte, address_length>& out) const {
+  out.fill(std::byte{0});
+  if (format_ == FI_ADDR_STR) {
+    const std::string text = address.text();
+    std::memcpy(out.data(), text.data(), std::min(text.size(), out.size() - 1));
+    return out;
+  }
+  std::memcpy(out.data(), address.get(), address.size());
+  return std::span(out).first(address.size());
+}
+
+// --- opening ---
+
+Result<void> Link::open(std::string_view name, Events& events) {
+  os::raise_descriptor_limit();
+  os::SocketAddress wanted = os::SocketAddress::any(format_ == FI_SOCKADDR_IN6 ? AF_INET6 : AF_INET);
+  if (!name.empty()) {
+    const auto given = format_ == FI_ADDR_STR ? os::SocketAddress::from_text(name)
+                                              : os::SocketAddress::from(name.data(), name.size());
+    if (!given) return Error{EINVAL, "the endpoint's address is none of IP"};
+    wanted = *given;
+  }
+  auto set = os::open_poll_set();
+  if (!set) return set.error();
+  events_set_ = std::move(*set);
+  events_ = &events;
+  owner_pid_ = os::process_id();
+  nonce_ = os::random_bits();
+  buffer_.resize(Channel::receive_bytes);
+  if (auto ok = listen(wanted); !ok) {
+    listener_.reset();
+    events_set_.reset();
+    return ok;
+  }
+  from_ = wanted.is_any() || wanted.is_loopback() ? os::SocketAddress() : wanted;
+  from_.set_port(0);
+  return {};
+}
+
+Result<void> Link::listen(const os::SocketAddress& wanted) {
+  const auto failed = [&](const char* what) {
+    const int error = errno;
+    return Error{error, std::string(what) + ' ' + wanted.text() + ": " + std::strerror(error)};
+  };
+  listener_ = os::Fd(::socket(wanted.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!listener_) return failed("no socket for");
+  const int on = 1;
+  (void)::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (wanted.family() == AF_INET6)
+    (void)::setsockopt(listener_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+  if (::bind(listener_.get(), wanted.get(), wanted.size()) != 0) return failed("cannot bind to");
+  if (::listen(listener_.get(), backlog) != 0) return failed("cannot listen at");
+  if (!os::add_to_poll_set(events_set_, listener_, &listener_source_)) return failed("cannot watch");
+  const os::SocketAddress bound = os::local_address(listener_.get());
+  own_ = bound.is_any() ? os::outgoing_address(bound.family()) : bound;
+  own_.set_port(bound.port());
+  own_bytes_count_ = form(own_, own_bytes_).size();
+  return {};
+}
+
+// --- who is there ---
+
+Peer* Link::find(const os::SocketAddress& address) const noexcept {
+  const auto found = by_address_.find(address);
+  return found == by_address_.end() ? nullptr : found->second;
+}
+
+Peer* Link::make_peer(const os::SocketAddress& address, bool keyed) {
+  std::array<std::byte, address_length> bytes;
+  // Room in every list first, so that putting a peer there never fails.
+  const size_t room = peers_.size() + 1;
+  for (auto* list : {&peers_, &dirty_, &stalled_, &unopened_}) {
+    if (list->capacity() < room) list->reserve(2 * room);
+  }
+  if (keyed) by_address_.reserve(by_address_.size() + 1);
+  Peer* peer = events_->make_peer(form(address, bytes));
+  peer->address = address;
+  peer->keyed = keyed;
+  peer->met_at_ns = now_ns();
+  peers_.push_back(peer);
+  if (keyed) {
+    try {
+      by_address_[address] = peer;
+    } catch (const std::bad_alloc&) {
+      peer->keyed = false;  // it is reached, but not found: a second connection at worst
+    }
+  }
+  return peer;
+}
+
+Peer* Link::connect(std::span<const std::byte> address, int& error) {
+  error = 0;
+  const std::string_view text(reinterpret_cast<const char*>(address.data()), address.size());
+  const auto place = format_ == FI_ADDR_STR
+                         ? os::SocketAddress::from_text(text.substr(0, ::strnlen(text.data(), text.size())))
+                         : os::SocketAddress::from(address.data(), address.size());
+  if (!place) {
+    error = EINVAL;
+    return nullptr;
+  }
+  if (Peer* known = find(*place); known != nullptr) return known;
+  Peer* peer = make_peer(*place, true);
+  unopened_.push_back(peer);
+  if (dialling_ < dialling_max) dial(*peer);
+  return peer;
+}
+
+void Link::forget_ready(const Source& source) noexcept {
+  for (size_t i = 0; i < ready_count_; ++i)
+    if (ready_[i] == &source) ready_[i] = nullptr;
+}
+
+// The connection goes; the peer stays.
+void Link::hang_up(Peer& peer) noexcept {
+  try {
+    if (const auto early = peer.channel.early_bytes(); !early.empty())
+      peer.early.assign(early.begin(), early.end());
+  } catch (const std::bad_alloc&) {  // they are lost with the endpoint that closes
+  }
+  if (!belongs_here()) {
+    peer.channel.drop();  // the poll set is the parent's, too
+  } else {
+    if (peer.channel.fd()) os::remove_from_poll_set(events_set_, peer.channel.fd());
+    peer.channel.close();
+  }
+  if (peer.stage == PeerStage::Dialling) --dialling_;
+  peer.channel = Channel(tcp::frame_bytes_max);
+  peer.stage = PeerStage::Waiting;
+  peer.writing = false;
+}
+
+void Link::remove(Peer& peer) noexcept {
+  hang_up(peer);
+  forget_ready(peer);
+  if (peer.keyed) by_address_.erase(peer.address);
+  if (peer.hot) chill(peer);
+  for (auto* list : {&peers_, &dirty_, &stalled_, &unopened_}) std::erase(*list, &peer);
+}
+
+void Link::forget(Peer& peer) noexcept { remove(peer); }
+
+void Link::lose(Peer& peer, core::ProviderError why) noexcept {
+  remove(peer);
+  events_->peer_lost(peer, why);
+}
+
+// --- dialling ---
+
+Hello Link::own_hello(HelloType type, const os::SocketAddress& dialled) const noexcept {
+  Hello hello;
+  hello.type = type;
+  hello.kind = ConnectionKind::Rdm;
+  hello.nonce = nonce_;
+  hello.address = own_;
+  hello.dialled = dialled;
+  return hello;
+}
+
+void Link::dial(Peer& peer) noexcept {
+  peer.channel = Channel(tcp::frame_bytes_max);
+  peer.stage = PeerStage::Dialling;
+  ++dialling_;
+  if (peer.pause_ns == 0) peer.met_at_ns = now_ns();  // it may have waited for its turn
+  // An address of this machine is reached from any of its own.
+  const os::SocketAddress none;
+  const int error =
+      peer.channel.connect(peer.address, peer.address.family() == from_.family() ? from_ : none);
+  if (error != 0) return dialling_failed(peer, error);
+  peer.channel.greet(own_hello(HelloType::Hello, peer.address));
+  if (leaving_) peer.channel.allow_early();
+  (void)peer.channel.put_early(peer.early);
+  peer.early.clear();
+  peer.writing = true;
+  if (!os::add_to_poll_set(events_set_, peer.channel.fd(), static_cast<Source*>(&peer), true))
+    dialling_failed(peer, errno);
+}
+
+void Link::dial_later(Peer& peer, uint64_t pause_ns) noexcept {
+  hang_up(peer);
+  peer.again_at_ns = now_ns() + pause_ns;
+}
+
+// Perhaps it is only about to listen, or many call at once: again, within a bound.
+void Link::dialling_failed(Peer& peer, int error) noexcept {
+  const bool nobody = error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH ||
+                      error == EINVAL || error == EAFNOSUPPORT || error == EACCES || error == EPERM;
+  peer.pause_ns = std::clamp(2 * peer.pause_ns, first_pause_ns, longest_pause_ns);
+  uint64_t until = peer.met_at_ns + (nobody ? refused_for_ns : dial_timeout_ns);
+  if (peer.channel.sent_early()) until = 0;  // perhaps they were read: they must not come twice
+  dial_later(peer, peer.pause_ns);
+  if (peer.again_at_ns < until) return;
+  warn("no connection to " + peer.address.text() + ": " + std::strerror(error));
+  lose(peer, core::ProviderError::PeerUnreachable);
+}
+
+// The connection or the greeting of a peer that we dialled has come further.
+void Link::go_on(Peer& peer) noexcept {
+  if (peer.stage != PeerStage::Dialling) return;
+  const Channel::State state = peer.channel.advance();
+  if (state == Channel::State::Failed) return dialling_failed(peer, peer.channel.error());
+  if (state == Channel::State::Greeting && !peer.channel.unflushed()) wait_for_room(peer, false);
+  const Hello* answer = peer.channel.theirs();
+  if (answer == nullptr) return;
+  if (answer->type == HelloType::Welcome) return opened(peer, answer->nonce);
+  if (answer->type == HelloType::Refusal && answer->reason == RefusalReason::Duplicate) {
+    // Its own connection to us is on its way. Should that fail, we try again.
+    peer.pause_ns = longest_pause_ns;
+    if (now_ns() - peer.met_at_ns < dial_timeout_ns) return dial_later(peer, longest_pause_ns);
+  }
+  warn(peer.address.text() + " refuses the connection: " + to_text(answer->reason));
+  lose(peer, core::ProviderError::PeerUnreachable);
+}
+
+void Link::opened(Peer& peer, uint64_t nonce) noexcept {
+  if (peer.stage == PeerStage::Dialling) --dialling_;
+  std::erase(unopened_, &peer);
+  peer.stage = PeerStage::Open;
+  peer.nonce = nonce;
+  peer.pause_ns = 0;
+  peer.channel.open();
+  if (!peer.early.empty()) {
+    (void)peer.channel.put_early(peer.early);
+    peer.early = {};
+    if (!peer.dirty) note_dirty(peer);
+  }
+  wait_for_room(peer, false);
+  warm(peer);
+}
+
+// --- guests ---
+
+void Link::accept_guests() noexcept {
+  for (int i = 0; i < accepts_per_look && guests_.size() < guests_max; ++i) {
+    os::Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd) {
+      if ((errno == EMFILE || errno == ENFILE) && !std::exchange(short_of_descriptors_, true))
+        warn("peers that connect have to wait: there are no more descriptors (RLIMIT_NOFILE)");
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      return;
+    }
+    try {
+      auto guest = std::make_unique<Guest>();
+      guest->channel.adopt(std::move(fd));
+      guest->came_at_ns = now_ns();
+      guests_.push_back(std::move(guest));
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+    Guest& guest = *guests_.back();
+    if (!os::add_to_poll_set(events_set_, guest.channel.fd(), static_cast<Source*>(&guest))) dismiss(guest);
+  }
+}
+
+void Link::dismiss(Guest& guest) noexcept {
+  if (guest.channel.fd()) os::remove_from_poll_set(events_set_, guest.channel.fd());
+  guest.channel.close();
+  forget_ready(guest);
+  std::erase_if(guests_, [&](const auto& entry) { return entry.get() == &guest; });
+}
+
+bool Link::has_introduced_itself(Guest& guest) noexcept {
+  const Channel::State state = guest.channel.advance();
+  if (state == Channel::State::Failed) {
+    if (guest.channel.refusal() != RefusalReason::None)
+      warn("a connection from " + os::remote_address(guest.channel.fd().get()).text() +
+           " was refused: " + to_text(guest.channel.refusal()));
+    dismiss(guest);
+    return false;
+  }
+  const Hello* hello = guest.channel.theirs();
+  if (hello == nullptr) return false;
+  if (hello->type == HelloType::Hello && hello->kind == ConnectionKind::Rdm && hello->address) return true;
+  refuse(guest, hello->type == HelloType::Hello && hello->kind != ConnectionKind::Rdm
+                    ? RefusalReason::Kind
+                    : RefusalReason::Malformed);
+  return false;
+}
+
+void Link::refuse(Guest& guest, RefusalReason reason) noexcept {
+  if (reason != RefusalReason::Duplicate)
+    warn("a connection from " + os::remote_address(guest.channel.fd().get()).text() +
+         " was refused: " + to_text(reason));
+  guest.channel.refuse(own_hello(HelloType::Refusal, {}), reason);
+  dismiss(guest);
+}
+
+void Link::admit(Guest& guest) noexcept try {
+  Hello hello = *guest.channel.theirs();
+  // A link-local address is meant on the interface that the call came by.
+  if (hello.address.is_link_local())
+    hello.address.set_scope(os::remote_address(guest.channel.fd().get()).scope());
+  const bool by_name = same_place(hello.dialled, own_);
+  Peer* known = find(hello.address);
+  if (hello.nonce == nonce_) return welcome(guest, nullptr, hello, false);  // we dialled ourselves
+  if (known == nullptr) return welcome(guest, nullptr, hello, true);
+  if (known->stage == PeerStage::Open && known->nonce != hello.nonce) {
+    lose(*known, core::ProviderError::PeerReplaced);
+    return welcome(guest, nullptr, hello, true);
+  }
+  if (!by_name) return welcome(guest, nullptr, hello, false);
+  if (known->stage == PeerStage::Open ||
+      (known->stage == PeerStage::Dialling && is_lower(own_, hello.address)))
+    return refuse(guest, RefusalReason::Duplicate);
+  hang_up(*known);
+  welcome(guest, known, hello, true);
+} catch (const std::bad_alloc&) {
+  refuse(guest, RefusalReason::Resources);
+}
+
+void Link::welcome(Guest& guest, Peer* peer, const Hello& hello, bool keyed) {
+  if (peer == nullptr) peer = make_peer(hello.address, keyed);
+  peer->channel = std::move(guest.channel);
+  os::change_in_poll_set(events_set_, peer->channel.fd(), static_cast<Source*>(peer), false);
+  dismiss(guest);
+  peer->channel.greet(own_hello(HelloType::Welcome, {}));
+  opened(*peer, hello.nonce);
+}
+
+// --- peers at work ---
+
+void Link::after_read(Peer& peer) noexcept {
+  if (peer.channel.stalled() != peer.stalled) {
+    peer.stalled = peer.channel.stalled();
+    if (peer.stalled) stalled_.push_back(&peer);
+    else std::erase(stalled_, &peer);
+  }
+  if (peer.channel.state() == Channel::State::Open) return;
+  using enum core::ProviderError;
+  const int error = peer.channel.error();
+  lose(peer, error == ESHUTDOWN                      ? PeerClosed
+             : error == EBADMSG || error == EMSGSIZE ? PeerMisbehaved
+                                                     : PeerDied);
+}
+
+void Link::flush_dirty() noexcept {
+  for (size_t i = dirty_.size(); i-- > 0;) {
+    Peer& peer = *dirty_[i];
+    if (!peer.channel.flush()) continue;
+    peer.dirty = false;
+    dirty_[i] = dirty_.back();
+    dirty_.pop_back();
+    if (peer.channel.state() == Channel::State::Failed) after_read(peer);
+  }
+}
+
+void Link::warm(Peer& peer) noexcept {
+  if (peer.hot) return;
+  if (hot_count_ == hot_max) {
+    Peer* coldest = *std::max_element(hot_.begin(), hot_.end(),
+                                      [](const Peer* a, const Peer* b) { return a->silent < b->silent; });
+    if (coldest->silent == 0) return;
+    chill(*coldest);
+  }
+  peer.hot = true;
+  peer.silent = 0;
+  hot_[hot_count_++] = &peer;
+}
+
+void Link::chill(Peer& peer) noexcept {
+  peer.hot = false;
+  const auto end = hot_.begin() + static_cast<std::ptrdiff_t>(hot_count_);
+  if (std::remove(hot_.begin(), end, &peer) != end) --hot_count_;
+}
+
+// While others are busy, a socket with nothing in it is not worth a system call in every poll.
+void Link::cool() noexcept {
+  for (size_t i = hot_count_; i-- > 0;)
+    if (hot_[i]->silent >= silent_polls_max) chill(*hot_[i]);
+}
+
+// Time: attempts that are due, peers and guests that have taken too long, machines that answer no more.
+void Link::tend(uint64_t now) noexcept {
+  next_tend_ns_ = now + tend_interval_ns;
+  for (size_t i = unopened_.size(); i-- > 0;) {
+    if (i >= unopened_.size()) continue;  // more than one was lost
+    Peer& peer = *unopened_[i];
+    if (peer.stage == PeerStage::Waiting) {
+      if (now >= peer.again_at_ns && dialling_ < dialling_max) dial(peer);
+    } else if (now - peer.met_at_ns > dial_timeout_ns) {
+      dialling_failed(peer, ETIMEDOUT);
+    }
+  }
+  if (now < next_health_ns_) return;
+  next_health_ns_ = now + health_interval_ns;
+  short_of_descriptors_ = false;
+  for (size_t i = guests_.size(); i-- > 0;)
+    if (now - guests_[i]->came_at_ns > guest_timeout_ns) dismiss(*guests_[i]);
+  for (size_t i = peers_.size(); i-- > 0;) {
+    if (i >= peers_.size()) continue;
+    if (peers_[i]->stage == PeerStage::Open && !peers_[i]->channel.alive())
+      lose(*peers_[i], core::ProviderError::PeerDied);
+  }
+}
+
+// --- sleeping ---
+
+void Link::wait_for_room(Peer& peer, bool writing) noexcept {
+  if (peer.writing == writing) return;
+  peer.writing = writing;
+  os::change_in_poll_set(events_set_, peer.channel.fd(), static_cast<Source*>(&peer), writing);
+}
+
+bool Link::arm() noexcept {
+  flush_dirty();
+  if (!stalled_.empty()) return false;  // only polling shows refused frames again
+  for (Peer* peer : dirty_) wait_for_room(*peer, true);
+  return true;
+}
+
+void Link::disarm() noexcept {
+  for (Peer* peer : dirty_) wait_for_room(*peer, false);
+  idle_polls_ = idle_polls_per_look;
+}
+
+// --- closing ---
+
+void Link::hurry() noexcept {
+  leaving_ = true;
+  for (Peer* peer : unopened_) peer->channel.allow_early();
+}
+
+void Link::close() noexcept {
+  if (!listener_) return;
+  const bool ours = belongs_here();
+  if (ours) {
+    for (Peer* peer : peers_) peer->channel.say_bye();
+    const uint64_t until = now_ns() + close_linger_ns;
+    const auto waits = [](Peer* peer) {
+      Channel& channel = peer->channel;
+      if (channel.state() == Channel::State::Open) return !channel.flush();
+      const size_t early = channel.early_bytes().size();
+      if (early != 0) (void)channel.advance();
+      return early != 0 && channel.state() != Channel::State::Failed && channel.unflushed();
+    };
+    while (std::count_if(peers_.begin(), peers_.end(), waits) != 0 && now_ns() < until) {
+    }
+  }
+  for (auto& guest : guests_) guest->channel.drop();
+  while (!peers_.empty()) remove(*peers_.back());
+  guests_.clear();
+  by_address_.clear();
+  listener_.reset();
+  events_set_.reset();
+  next_tend_ns_ = 0;
+  leaving_ = false;
+}
+
+}  // namespace weft::link::tcp

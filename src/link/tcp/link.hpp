@@ -1,0 +1,294 @@
+// The TCP link: one connection for each peer, made when it is first needed (docs/tcp.md). Must not know tags or completions.
+//
+// Threads: one at a time (the owner serialises). Nothing blocks, but for close(), within a bound.
+// Hot path: send() writes or collects (Channel), poll() writes what was collected and reads the few sockets that were active lately; the
+// others, and whoever connects, are looked at now and then (epoll). Dialling, greeting and losing peers is in link.cpp.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.hpp"
+#include "core/provider_error.hpp"
+#include "link/tcp/channel.hpp"
+#include "os/fd.hpp"
+#include "os/poll_set.hpp"
+#include "os/socket_address.hpp"
+#include "proto/engine/link.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::link::tcp {
+
+inline constexpr size_t frame_bytes_max = (size_t{1} << 18) + 64;
+
+// What an event of the poll set is about.
+enum class SourceKind : uint8_t { Listener, Guest, Peer };
+struct Source {
+  explicit Source(SourceKind what) noexcept : kind(what) {}
+  SourceKind kind;
+};
+
+enum class PeerStage : uint8_t {
+  Waiting,   // for its turn to be dialled, now or again
+  Dialling,  // connecting, or greeted and not answered
+  Open,
+};
+
+// One peer. The engine derives from it; the link owns these fields.
+struct Peer : Source {
+  Peer() noexcept : Source(SourceKind::Peer), channel(frame_bytes_max) {}
+
+  Channel channel;
+  PeerStage stage = PeerStage::Waiting;
+  bool dirty = false;    // in Link's list of those that were written to
+  bool stalled = false;  // in Link's list of those with a frame that was refused
+  bool hot = false;      // in Link's list of those that are read in every poll
+  uint32_t silent = 0;   // polls in which it had nothing, while hot
+
+  // --- cold below this line ---
+  bool keyed = false;    // the one that stands for its address
+  bool writing = false;  // the poll set waits for room, too
+  os::SocketAddress address;
+  uint64_t nonce = 0;  // of the endpoint at the other side, once it is known
+  uint64_t met_at_ns = 0;
+  uint64_t again_at_ns = 0;      // Waiting: when to dial
+  uint64_t pause_ns = 0;         // until the next attempt
+  std::vector<std::byte> early;  // frames that went with a hello which found no answer
+};
+
+// Somebody who has connected and is to say who it is.
+struct Guest : Source {
+  Guest() noexcept : Source(SourceKind::Guest), channel(frame_bytes_max) {}
+  Channel channel;
+  uint64_t came_at_ns = 0;
+};
+
+struct Events {
+  virtual Peer* make_peer(std::span<const std::byte> address) = 0;
+  virtual void peer_lost(Peer& peer, core::ProviderError why) noexcept = 0;
+
+ protected:
+  ~Events() = default;
+};
+
+class Link {
+ public:
+  using PeerBase = Peer;
+  using Events = tcp::Events;
+  static constexpr size_t frame_bytes_max = tcp::frame_bytes_max;
+  static constexpr size_t eager_bytes_max = size_t{1} << 13;
+  static constexpr size_t train_bytes_max = size_t{1} << 18;
+  static constexpr size_t train_car_bytes = size_t{1} << 18;
+  static constexpr size_t segment_bytes = size_t{1} << 18;
+  static constexpr size_t small_bytes_max = 1024;
+  static constexpr size_t address_length = os::SocketAddress::text_bytes;  // of the longest format
+  static constexpr size_t guests_max = 4096;                               // connected and nameless
+  static constexpr size_t dialling_max = 64;                               // connects in progress
+
+  Link() = default;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  ~Link() { close(); }
+
+  // FI_SOCKADDR_IN, FI_SOCKADDR_IN6 or FI_ADDR_STR: how addresses look from outside. Before open().
+  void set_address_format(uint32_t format) noexcept { format_ = format; }
+  // Listens at an address, bytes in the format ("": a port of the kernel's choice). Port 0 chooses, too. Errno EADDRINUSE when it is taken.
+  Result<void> open(std::string_view name, Events& events);
+  void set_warning(void (*on_warning)(const void* who, const char* what), const void* who) noexcept {
+    on_warning_ = on_warning;
+    warning_context_ = who;
+  }
+  // False in a forked child: the connections are its parent's.
+  bool belongs_here() const noexcept;
+  // The owner is about to close: frames go with the hello, for nobody will be there for the answer.
+  void hurry() noexcept;
+  // Says good-bye; what was accepted for sending gets half a second to leave.
+  void close() noexcept;
+  std::span<const std::byte> address() const noexcept {
+    return std::span(own_bytes_).first(own_bytes_count_);
+  }
+  // The peer with that address, dialled when it is new.
+  Peer* connect(std::span<const std::byte> address, int& error);
+  void forget(Peer& peer) noexcept;
+
+  // --- hot ---
+  bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+            size_t part_count) noexcept {
+    if (!peer.channel.send(head, prefix, parts, part_count)) return false;
+    if (!peer.dirty) note_dirty(peer);
+    return true;
+  }
+  proto::SmallSend send_small(Peer& peer, const wire::FrameHead& head, const void* bytes) noexcept {
+    const iovec part{const_cast<void*>(bytes), head.length};
+    return send(peer, head, {}, &part, 1) ? proto::SmallSend::Sent : proto::SmallSend::Refused;
+  }
+  void tell(Peer&) noexcept {}
+
+  template <class Handler>
+  int poll(Handler& handler) noexcept {
+    int taken = 0;
+    if (!dirty_.empty()) flush_dirty();
+    for (size_t i = hot_count_; i-- > 0;) taken += read_hot(*hot_[i], handler);
+    for (size_t i = stalled_.size(); i-- > 0;) taken += read(*stalled_[i], handler);
+    if (taken != 0) {
+      idle_polls_ = 0;
+      if (++busy_polls_ < busy_polls_per_look) return taken;
+      busy_polls_ = 0;
+      cool();
+    } else if (hot_count_ != 0 && ++idle_polls_ < idle_polls_per_look) {
+      return taken;
+    }
+    idle_polls_ = 0;
+    return taken + look(handler);
+  }
+
+  // --- sleeping ---
+  int wait_fd() const noexcept { return events_set_.get(); }
+  bool arm() noexcept;
+  void disarm() noexcept;
+
+ private:
+  static constexpr size_t hot_max = 4;
+  static constexpr uint32_t idle_polls_per_look = 16;
+  static constexpr uint32_t busy_polls_per_look = 64;
+  static constexpr uint32_t silent_polls_max = 64;
+
+  template <class Handler>
+  int read(Peer& peer, Handler& handler) noexcept {
+    const int taken = peer.channel.receive(handler, peer, buffer_);
+    if (peer.channel.state() != Channel::State::Open || peer.channel.stalled() || peer.stalled) [[unlikely]]
+      after_read(peer);
+    return taken;
+  }
+  template <class Handler>
+  int read_hot(Peer& peer, Handler& handler) noexcept {
+    const uint32_t silent = peer.silent;
+    peer.silent = 0;
+    const int taken = peer.channel.receive(handler, peer, buffer_);
+    if (peer.channel.state() != Channel::State::Open || peer.channel.stalled() || peer.stalled) [[unlikely]]
+      after_read(peer);
+    else if (taken == 0) peer.silent = silent + 1;
+    return taken;
+  }
+
+  // Everything that is not hot: other peers, whoever connects, dialling, time.
+  template <class Handler>
+  [[gnu::noinline]] int look(Handler& handler) noexcept {
+    int taken = 0;
+    ready_count_ = os::poll_now(events_set_, ready_);
+    for (size_t i = 0; i < ready_count_; ++i) {
+      auto* source = static_cast<Source*>(ready_[i]);
+      if (source == nullptr) continue;  // gone since
+      switch (source->kind) {
+        case SourceKind::Listener:
+          accept_guests();
+          break;
+        case SourceKind::Guest:
+          meet(static_cast<Guest&>(*source), handler);
+          break;
+        case SourceKind::Peer: {
+          Peer& peer = static_cast<Peer&>(*source);
+          if (peer.stage == PeerStage::Open) {
+            if (peer.hot) break;
+            warm(peer);
+            taken += read(peer, handler);
+          } else {
+            go_on(peer);
+          }
+        }
+      }
+    }
+    ready_count_ = 0;
+    if (const uint64_t now = now_ns(); now >= next_tend_ns_) tend(now);
+    return taken;
+  }
+  // A guest has said something: it becomes a peer, or is refused.
+  template <class Handler>
+  [[gnu::cold]] void meet(Guest& guest, Handler& handler) noexcept {
+    if (!has_introduced_itself(guest)) return;
+    // An old connection of the same peer may have ended, with frames that are still to be read.
+    if (Peer* old = find(guest.channel.theirs()->address); old != nullptr && old->stage == PeerStage::Open)
+      (void)read(*old, handler);
+    admit(guest);
+  }
+
+  static uint64_t now_ns() noexcept;
+  [[gnu::noinline, gnu::cold]] void after_read(Peer& peer) noexcept;
+  void note_dirty(Peer& peer) noexcept {
+    peer.dirty = true;
+    dirty_.push_back(&peer);  // room was made with the peer
+  }
+  void flush_dirty() noexcept;
+  void cool() noexcept;
+  void warm(Peer& peer) noexcept;
+  void chill(Peer& peer) noexcept;
+
+  Result<void> listen(const os::SocketAddress& wanted);
+  Peer* find(const os::SocketAddress& address) const noexcept;
+  Peer* make_peer(const os::SocketAddress& address, bool keyed);
+  void accept_guests() noexcept;
+  bool has_introduced_itself(Guest& guest) noexcept;
+  void admit(Guest& guest) noexcept;
+  void welcome(Guest& guest, Peer* peer, const Hello& hello, bool keyed);  // throws std::bad_alloc
+  void refuse(Guest& guest, RefusalReason reason) noexcept;
+  void dismiss(Guest& guest) noexcept;
+  void dial(Peer& peer) noexcept;
+  void go_on(Peer& peer) noexcept;
+  void dialling_failed(Peer& peer, int error) noexcept;
+  void dial_later(Peer& peer, uint64_t pause_ns) noexcept;
+  void opened(Peer& peer, uint64_t nonce) noexcept;
+  void hang_up(Peer& peer) noexcept;
+  void lose(Peer& peer, core::ProviderError why) noexcept;
+  void remove(Peer& peer) noexcept;
+  void tend(uint64_t now) noexcept;
+  void forget_ready(const Source& source) noexcept;
+  void wait_for_room(Peer& peer, bool writing) noexcept;
+  Hello own_hello(HelloType type, const os::SocketAddress& dialled) const noexcept;
+  std::span<const std::byte> form(const os::SocketAddress& address,
+                                  std::array<std::byte, address_length>& out) const;
+  void warn(const std::string& what) noexcept;
+
+  std::array<Peer*, hot_max> hot_{};
+  size_t hot_count_ = 0;
+  uint32_t idle_polls_ = 0;
+  uint32_t busy_polls_ = 0;
+  std::vector<Peer*> dirty_;
+  std::vector<Peer*> stalled_;
+  std::vector<std::byte> buffer_;
+
+  // --- cold below this line ---
+  Events* events_ = nullptr;
+  uint32_t format_ = 0;
+  os::SocketAddress own_;   // as others reach it
+  os::SocketAddress from_;  // what outgoing connections are bound to; none when the program did not choose
+  std::array<std::byte, address_length> own_bytes_{};
+  size_t own_bytes_count_ = 0;
+  uint64_t nonce_ = 0;
+  int owner_pid_ = 0;
+  Source listener_source_{SourceKind::Listener};
+  os::Fd listener_;
+  os::Fd events_set_;
+  std::unordered_map<os::SocketAddress, Peer*, os::SocketAddressHash> by_address_;
+  std::vector<Peer*> peers_;
+  std::vector<Peer*> unopened_;  // waiting or dialling
+  size_t dialling_ = 0;
+  std::vector<std::unique_ptr<Guest>> guests_;
+  std::array<void*, 64> ready_{};
+  size_t ready_count_ = 0;
+  uint64_t next_tend_ns_ = 0;
+  uint64_t next_health_ns_ = 0;
+  bool short_of_descriptors_ = false;
+  bool leaving_ = false;
+  void (*on_warning_)(const void* who, const char* what) = nullptr;
+  const void* warning_context_ = nullptr;
+};
+
+}  // namespace weft::link::tcp

@@ -1,0 +1,23 @@
+// The provider tcp: the engine over TCP connections. Reaches this machine and others, over IPv4 and IPv6.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include <array>
+
+#include "link/tcp/link.hpp"
+#include "providers/endpoint_kind.hpp"
+#include "providers/socket_address.hpp"
+
+namespace weft::providers {
+
+struct Tcp : SocketAddresses {
+  using Link = link::tcp::Link;
+  static constexpr const char* name = "tcp";
+  static constexpr uint32_t version =
+      FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for
+  static constexpr std::array<EndpointKind, 1> kinds = {
+      {{FI_EP_RDM, FI_PROTO_UNSPEC, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
+};
+
+}  // namespace weft::providers
