@@ -39,7 +39,23 @@ std::string_view text_of(const std::array<char, address_bytes>& address) noexcep
   return {address.data(), ::strnlen(address.data(), address.size())};
 }
 
-std::string socket_name(std::string_view address) { return std::string("weft-shm/").append(address); }
+// "weft-shm/" and the address, without memory of its own: it is asked for on paths that may not throw.
+class SocketName {
+ public:
+  explicit SocketName(std::string_view address) noexcept {
+    const size_t room = text_.size() - prefix.size();
+    length_ = prefix.size() + std::min(address.size(), room);
+    std::copy(prefix.begin(), prefix.end(), text_.begin());
+    std::copy_n(address.begin(), length_ - prefix.size(), text_.begin() + prefix.size());
+  }
+  operator std::string_view() const noexcept { return {text_.data(), length_}; }  // NOLINT: a name is text
+
+ private:
+  static constexpr std::string_view prefix = "weft-shm/";
+  std::array<char, prefix.size() + address_bytes> text_;
+  size_t length_;
+};
+SocketName socket_name(std::string_view address) noexcept { return SocketName(address); }
 
 // "fi_shm://PID:FD:NONCE" is what a chosen name looks like; then the peer's file may be at hand under /proc.
 bool parse_chosen(std::string_view address, int& pid, int& fd, uint64_t& nonce) noexcept {
@@ -180,6 +196,13 @@ void Link::abandon_inherited() noexcept {
   self_pidfd_.reset();
 }
 
+// Throws std::bad_alloc here, before a peer is made, so that putting it on a list never does.
+void Link::make_room() {
+  const size_t peers = peers_.size() + 1;
+  for (std::vector<Peer*>* list : {&rung_, &lost_, &dying_})
+    if (list->capacity() < peers + events_per_look) list->reserve(2 * peers + events_per_look);
+}
+
 Peer* Link::connect(std::span<const std::byte> address, int& error) {
   error = 0;
   std::string key(reinterpret_cast<const char*>(address.data()), std::min(address.size(), address_bytes));
@@ -196,6 +219,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   }
   std::array<char, address_bytes> padded{};
   std::copy(key.begin(), key.end(), padded.begin());
+  make_room();
   Peer* peer = events_->make_peer(std::as_bytes(std::span(padded)));
   peer->address = padded;
   peer->met_at_ns = os::monotonic_ns();
@@ -233,7 +257,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
 
 void Link::forget(Peer& peer) noexcept {
   detach(peer);
-  peers_.erase(std::string(text_of(peer.address)));
+  if (const auto found = peers_.find(text_of(peer.address)); found != peers_.end()) peers_.erase(found);
   std::erase(lost_, &peer);
   std::erase(dying_, &peer);
   std::erase(rung_, &peer);
@@ -532,6 +556,7 @@ void Link::take_note(const Note& note, os::Fd& file, os::Fd& pidfd, int32_t pid)
   }
   if (found == peers_.end()) {
     if (note.kind != NoteKind::Hello) return;
+    make_room();
     std::span<const std::byte> known_as = std::as_bytes(std::span(note.address));
     if (note.alias_length != 0) known_as = std::span(note.alias).first(note.alias_length);
     Peer* made = events_->make_peer(known_as);
@@ -632,7 +657,7 @@ bool Link::look_is_due() noexcept {
 
 void Link::find_lost() noexcept {
   const uint64_t now = os::monotonic_ns();
-  std::array<void*, 64> tags{};
+  std::array<void*, events_per_look> tags{};
   const size_t count = os::poll_now(epoll_, tags);
   bool socket_ready = false;
   for (size_t i = 0; i < count; ++i) {
@@ -737,7 +762,7 @@ void Link::bury(Peer& peer) noexcept {
   const bool closed = has_left(peer);
   // A living process whose socket is not to be found: another network namespace, or it closed the endpoint.
   const bool unanswered = !peer.pidfd ? peer.remote == nullptr : !os::has_exited(peer.pidfd);
-  peers_.erase(std::string(text_of(peer.address)));
+  if (const auto found = peers_.find(text_of(peer.address)); found != peers_.end()) peers_.erase(found);
   detach(peer);
   std::erase(dying_, &peer);  // a new peer may get the same memory
   events_->peer_lost(peer, peer.malformed ? core::ProviderError::PeerMisbehaved

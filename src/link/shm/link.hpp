@@ -361,8 +361,10 @@ class Link {
   void give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept;
   void cool(uint64_t now_ns) noexcept;
   void detach(Peer& peer) noexcept;
+  void make_room();
 
   static constexpr int rung_budget = 64;
+  static constexpr size_t events_per_look = 64;
 
   RegionHeader* header_ = nullptr;
   size_t active_count_ = 0;
@@ -383,8 +385,13 @@ class Link {
   size_t file_bytes_ = 0;
   std::vector<size_t> free_channels_;
   size_t channels_ = 0;
-  size_t ungreeted_ = 0;                                    // peers that wait for our hello
-  std::unordered_map<std::string, Peer*> peers_;            // by address
+  size_t ungreeted_ = 0;  // peers that wait for our hello
+  // By address; found by a view of it, so that looking never allocates.
+  struct NameHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view name) const noexcept { return std::hash<std::string_view>{}(name); }
+  };
+  std::unordered_map<std::string, Peer*, NameHash, std::equal_to<>> peers_;
   std::unique_ptr<std::array<Peer*, bell_count>> by_bell_;  // lists through Peer::next_same_bell
   uint32_t next_bell_ = 0;
   std::vector<Peer*> rung_;

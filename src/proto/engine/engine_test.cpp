@@ -120,9 +120,9 @@ class EngineTest : public testing::Test {
   }
   template <class T>
   static Bytes bytes_of(const T& what, const Bytes& behind = {}) {
-    Bytes out(sizeof(what));
+    Bytes out(sizeof(what) + behind.size());
     std::memcpy(out.data(), &what, sizeof(what));
-    out.insert(out.end(), behind.begin(), behind.end());
+    std::copy(behind.begin(), behind.end(), out.data() + sizeof(what));
     return out;
   }
   void expect_idle(End<L>& end) {

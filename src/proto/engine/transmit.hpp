@@ -297,7 +297,9 @@ typename Engine<L>::Step Engine<L>::step_train(Peer& peer, Op& op) noexcept {
   std::array<iovec, iov_max> parts;
   const size_t car = limits_for(peer).train_car_bytes;
   while (op.done < op.length) {
-    const size_t bytes = std::min<uint64_t>(car, op.length - op.done);
+    // The first piece is shorter, so that the receiver begins early.
+    const size_t piece = op.done == 0 ? car / 2 : car;
+    const size_t bytes = std::min<uint64_t>(piece, op.length - op.done);
     const size_t count = slice(op.iov.data(), op.iov_count, op.done, bytes, parts.data(), parts.size());
     const bool first = op.done == 0;
     const wire::FirstPrefix prefix{op.length};
