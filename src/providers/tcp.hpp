@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "link/tcp/connection.hpp"
 #include "link/tcp/link.hpp"
 #include "providers/endpoint_kind.hpp"
 #include "providers/socket_address.hpp"
@@ -13,11 +14,13 @@ namespace weft::providers {
 
 struct Tcp : SocketAddresses {
   using Link = link::tcp::Link;
+  using Connection = link::tcp::Connection;
   static constexpr const char* name = "tcp";
   static constexpr uint32_t version =
       FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for
-  static constexpr std::array<EndpointKind, 1> kinds = {
-      {{FI_EP_RDM, FI_PROTO_UNSPEC, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
+  static constexpr std::array<EndpointKind, 2> kinds = {
+      {{FI_EP_RDM, FI_PROTO_UNSPEC, 1, FI_LOCAL_COMM | FI_REMOTE_COMM},
+       {FI_EP_MSG, FI_PROTO_SOCK_TCP, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
 };
 
 }  // namespace weft::providers

@@ -39,11 +39,17 @@ testing::AssertionResult is_ok(const char* text, long rc) {
   return testing::AssertionFailure() << text << " returned " << error_name(rc);
 }
 
+// Whether this World is to be one of two connected endpoints.
+bool connected(const Options& options) {
+  const char* type = std::getenv("WEFT_TEST_ENDPOINT");
+  return type != nullptr && std::strcmp(type, "msg") == 0 && options.ep_type == FI_EP_RDM;
+}
+
 Info make_hints(const Options& options) {
   Info hints(fi_allocinfo());
   hints->caps = options.caps;
   hints->mode = options.mode;
-  hints->ep_attr->type = options.ep_type;
+  hints->ep_attr->type = connected(options) ? FI_EP_MSG : options.ep_type;
   hints->domain_attr->threading = options.threading;
   hints->domain_attr->av_type = options.av_type;
   hints->domain_attr->resource_mgmt = options.resource_mgmt;
@@ -69,6 +75,8 @@ Info find_info(const Options& options) {
 }
 
 std::string missing(const Options& options) {
+  if (connected(options) && (options.endpoints != 2 || !options.enable || !options.insert))
+    return "connected endpoints stand in pairs";
   if (find_info(options)) return {};
   std::string caps = fi_tostr(&options.caps, FI_TYPE_CAPS);
   return "provider " + provider_name() + " does not claim what the test needs: " + caps;
@@ -213,12 +221,71 @@ bool World::open() {
   if (!options_.own_domains || options_.endpoints == 0) {
     if (!open_domain()) return false;
   }
+  if (connected(options_)) return open_connected();
   for (int i = 0; i < options_.endpoints; ++i) {
     if (options_.own_domains && !open_domain()) return false;
     if (add_node(options_.own_domains ? static_cast<size_t>(i) : 0) == nullptr) return false;
   }
   if (options_.insert) connect_all();
   return !testing::Test::HasFatalFailure();
+}
+
+namespace {
+
+// The next event of `eq`, while `other` is read, too. Its number, or UINT32_MAX; `info` is that of a request.
+uint32_t next_event(fid_eq* eq, fid_eq* other, Info& info, milliseconds limit) {
+  const auto end = Clock::now() + limit;
+  while (Clock::now() < end) {
+    alignas(fi_eq_cm_entry) uint8_t space[512];
+    uint32_t number = 0;
+    const ssize_t n = fi_eq_read(eq, &number, space, sizeof space, 0);
+    if (n > 0) {
+      if (number == FI_CONNREQ) info.reset(reinterpret_cast<fi_eq_cm_entry*>(space)->info);
+      return number;
+    }
+    if (n != -FI_EAGAIN) return UINT32_MAX;
+    (void)fi_eq_read(other, &number, space, sizeof space, FI_PEEK);
+  }
+  return UINT32_MAX;
+}
+
+}  // namespace
+
+// Endpoint 0 has connected to endpoint 1.
+bool World::open_connected() {
+  fi_eq_attr attr{};
+  Handle<fid_eq> listening;
+  Handle<fid_pep> pep;
+  std::vector<uint8_t> name(256);
+  size_t len = name.size();
+  const auto good = [](const char* what, int rc) {
+    if (rc != 0) ADD_FAILURE() << what << ": " << error_name(rc);
+    return rc == 0;
+  };
+  if (!good("fi_eq_open", fi_eq_open(fabric_.get(), &attr, listening.out(), nullptr)) ||
+      !good("fi_passive_ep", fi_passive_ep(fabric_.get(), info_.get(), pep.out(), nullptr)) ||
+      !good("fi_pep_bind", fi_pep_bind(pep.get(), listening.fid(), 0)) ||
+      !good("fi_listen", fi_listen(pep.get())) ||
+      !good("fi_getname", fi_getname(pep.fid(), name.data(), &len)))
+    return false;
+  if (options_.own_domains && !open_domain()) return false;
+  Node* active = add_node(0);
+  if (active == nullptr || !good("fi_connect", fi_connect(active->ep.get(), name.data(), nullptr, 0)))
+    return false;
+  const auto expect = [&](fid_eq* eq, uint32_t number) {
+    const uint32_t came = next_event(eq, eq == listening.get() ? active->eq.get() : listening.get(), request_,
+                                     limit(timeout_default));
+    if (came != number) ADD_FAILURE() << "a connection event did not come";
+    return came == number;
+  };
+  if (!expect(listening.get(), FI_CONNREQ)) return false;
+  if (options_.own_domains && !open_domain()) return false;
+  Node* passive = add_node(options_.own_domains ? 1 : 0);
+  if (passive == nullptr || !good("fi_accept", fi_accept(passive->ep.get(), nullptr, 0))) return false;
+  if (!expect(passive->eq.get(), FI_CONNECTED) || !expect(active->eq.get(), FI_CONNECTED)) return false;
+  // Every destination means the other one (fi_msg(3)).
+  for (auto& node : nodes_) node->peer.assign(2, 0);
+  return true;
 }
 
 bool World::open_domain() {
@@ -262,8 +329,12 @@ Node* World::add_node(size_t domain_index) {
   node->domain = domain(domain_index);
   fi_av_attr av_attr{};
   av_attr.type = options_.av_type != FI_AV_UNSPEC ? options_.av_type : info_->domain_attr->av_type;
-  int rc = fi_av_open(node->domain, &av_attr, node->av.out(), nullptr);
-  if (rc == 0) rc = fi_endpoint(node->domain, info_.get(), node->ep.out(), nullptr);
+  fi_eq_attr eq_attr{};
+  const bool pair = connected(options_);
+  int rc = pair ? fi_eq_open(fabric_.get(), &eq_attr, node->eq.out(), nullptr)
+                : fi_av_open(node->domain, &av_attr, node->av.out(), nullptr);
+  fi_info* info = request_ ? request_.get() : info_.get();
+  if (rc == 0) rc = fi_endpoint(node->domain, info, node->ep.out(), nullptr);
   if (rc != 0) {
     ADD_FAILURE() << "fi_av_open or fi_endpoint: " << error_name(rc);
     return nullptr;
@@ -276,7 +347,7 @@ Node* World::add_node(size_t domain_index) {
   node->rx = options_.one_cq ? node->tx : add_cq(node->domain, cq_attr);
   if (node->tx == nullptr || node->rx == nullptr) return nullptr;
   fid_ep* ep = node->ep.get();
-  bool good = bound(ep, node->av.fid(), 0, "the AV");
+  bool good = pair ? bound(ep, node->eq.fid(), 0, "the EQ") : bound(ep, node->av.fid(), 0, "the AV");
   if (options_.one_cq) {
     good = good && bound(ep, node->tx->fid(), options_.tx_bind | options_.rx_bind, "the CQ");
   } else {
@@ -312,6 +383,7 @@ Node* World::add_node(size_t domain_index) {
 }
 
 void World::connect_all() {
+  if (connected(options_)) return;
   for (auto& from : nodes_) {
     for (size_t i = from->peer.size(); i < nodes_.size(); ++i) {
       fi_addr_t addr = FI_ADDR_NOTAVAIL;

@@ -2,6 +2,7 @@
 // Written over the public libfabric interface alone; knows nothing of the library that answers it.
 //
 // Environment: WEFT_TEST_PROVIDER names the provider (default "shm"), WEFT_TEST_NODE a local address for providers that want one,
+// WEFT_TEST_ENDPOINT=msg makes a World of two endpoints that are connected to each other (FI_EP_MSG) where a test asks for no other type,
 // WEFT_TEST_NO_SKIP turns a skipped test into a failed one (for providers that must offer everything), WEFT_TEST_BIG runs the test
 // of more than 4 GiB, WEFT_SANITIZE makes every wait longer.
 #pragma once
@@ -220,7 +221,8 @@ class Region {
 // An endpoint with all that it needs.
 struct Node {
   fid_domain* domain = nullptr;
-  Handle<fid_av> av;
+  Handle<fid_av> av;  // none for connected endpoints
+  Handle<fid_eq> eq;  // connected endpoints only
   Cq* tx = nullptr;
   Cq* rx = nullptr;
   std::map<uint64_t, Handle<fid_cntr>> counters;  // closed after the endpoint
@@ -286,10 +288,12 @@ class World {
  private:
   bool open();
   bool open_domain();
+  bool open_connected();
   milliseconds limit(milliseconds asked) const;
 
   Options options_;
   Info info_;
+  Info request_;  // connected endpoints: of the passive side
   Handle<fid_fabric> fabric_;
   std::vector<Handle<fid_domain>> domains_;
   std::vector<std::unique_ptr<Cq>> cqs_;

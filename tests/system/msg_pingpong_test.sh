@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Debian's fi_pingpong over connected endpoints, data checked, all sizes, through `weft run` where it is staged: IPv4 and IPv6 on this host.
+set -euo pipefail
+library="${WEFT_TEST_LIBRARY:-${WEFT_BUILD:?}/lib/weft/compat}"
+[[ -e "$library/libfabric.so.1" ]] && command -v fi_pingpong >/dev/null || { echo "fi_pingpong or the drop-in is not there"; exit 77; }
+run=(env LD_LIBRARY_PATH="$library" ${WEFT_PRELOAD:+LD_PRELOAD="$WEFT_PRELOAD"})
+[[ -z "${WEFT_PRELOAD:-}" && -x "${WEFT_STAGE:-}/bin/weft" ]] && run=("$WEFT_STAGE/bin/weft" run --)
+port=$((45000 + $$ % 5000))
+server=
+cleanup() { [[ -z "$server" ]] || kill "$server" 2>/dev/null || true; }
+trap cleanup EXIT
+
+# pingpong ADDRESS OPTIONS...: must reach the largest size, 6 MiB.
+pingpong() {
+  local address=$1 output
+  shift
+  port=$((port + 1))
+  timeout -k 2 120 "${run[@]}" fi_pingpong -p tcp -e msg -c -S all -B "$port" "$@" >/dev/null &
+  server=$!
+  sleep 0.7
+  output=$(timeout -k 2 120 "${run[@]}" fi_pingpong -p tcp -e msg -c -S all -P "$port" "$@" "$address")
+  wait "$server"
+  server=
+  grep -q '^6m .*=10' <<<"$output" || { echo "$output"; echo "fi_pingpong to $address did not reach 6 MiB"; exit 1; }
+}
+
+pingpong 127.0.0.1
+[[ ! -e /proc/net/if_inet6 ]] || ! grep -q ' lo$' /proc/net/if_inet6 || pingpong ::1 -6
