@@ -137,7 +137,7 @@ class Link {
     if (peer.tx_next == peer.tx_end) [[unlikely]]
       return proto::SmallSend::Refused;  // send() looks for new credit
     // In a burst the lines that come next are fetched early; a lone message must not pay for that.
-    if (++burst_ > lone_messages && peer.tx_end - peer.tx_next > write_ahead)
+    if (++burst_ > lone_messages)
       arch::prefetch_for_write(&peer.tx_slots[(peer.tx_next + write_ahead) % slot_count]);
     Slot& slot = peer.tx_slots[peer.tx_next % slot_count];
     slot.a = head.a;
