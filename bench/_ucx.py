@@ -1,0 +1,60 @@
+"""Running ucx_perftest between two processes of this machine. Used by net.py."""
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+import _common as c
+
+# So many messages that a run takes about as long as one of weft perf over a network.
+MESSAGES = {("tag_lat", 8): 8_000, ("tag_bw", 8): 100_000, ("tag_bw", 65536): 3_000, ("tag_bw", 1 << 20): 200}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Ucx:
+    def __init__(self, transports):
+        self.transports = ",".join(transports)
+
+    def rate(self, test, size, cpus):
+        """Messages per second over the whole run, or None."""
+        env = dict(os.environ, UCX_TLS=self.transports, UCX_NET_DEVICES="lo", UCX_LOG_LEVEL="error", UCX_WARN_UNUSED_ENV_VARS="n")
+        port = str(free_port())
+        messages = MESSAGES[test, size]
+        common = ["ucx_perftest", "-p", port]
+        server = subprocess.Popen(["taskset", "-c", str(cpus[1])] + common, env=env, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL)
+        try:
+            command = ["taskset", "-c", str(cpus[0])] + common + [
+                "127.0.0.1", "-t", test, "-s", str(size), "-n", str(messages), "-w", str(messages // 10), "-f"]
+            for _ in range(20):  # until the server listens
+                text = c.run(command, 60, env, check=False)
+                found = re.search(r"^\s+\d+((?:\s+[\d.]+){7})\s*$", text or "", re.M)
+                if found:
+                    return float(found.group(1).split()[6])
+                if server.poll() is not None:
+                    return None
+                time.sleep(0.05)
+            return None
+        finally:
+            if server.poll() is None:
+                try:
+                    server.wait(2)
+                except subprocess.TimeoutExpired:
+                    server.kill()
+            server.wait()
+
+    def measure(self, samples, tests, cpus):
+        for key, _, _, low, _, size, test in tests:
+            rate = self.rate(test, size, cpus)
+            if rate is None:
+                samples.fail("ucx", f"ucx_perftest {test} of {size} bytes over {self.transports} did not end well")
+            else:  # ucx_perftest counts one way
+                samples.add(key, "ucx", 1e6 / rate if low else rate * 1e-6 if key == "rate" else rate * size * 1e-9)
