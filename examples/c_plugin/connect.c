@@ -156,8 +156,14 @@ static int socket_name(int fd, int (*ask)(int, struct sockaddr*, socklen_t*), vo
   return given < sizeof name ? -FI_ETOOSMALL : 0;
 }
 
+// Whoever listens on every address of the machine is told one that others can reach.
 static int pep_getname(struct fid* fid, void* addr, size_t* length) {
-  return socket_name(((struct ex_pep*)fid)->source.fd, getsockname, addr, length);
+  const int status = socket_name(((struct ex_pep*)fid)->source.fd, getsockname, addr, length);
+  struct sockaddr_in* name = addr;
+  struct sockaddr_in own;
+  if (status != 0 || name->sin_addr.s_addr != htonl(INADDR_ANY)) return status;
+  if (ex_source_address(NULL, &own) == 0) name->sin_addr = own.sin_addr;
+  return 0;
 }
 
 static int pep_listen(struct fid_pep* fid) {
@@ -186,6 +192,7 @@ static int pep_close(struct fid* fid) {
   struct ex_pep* pep = (struct ex_pep*)fid;
   pthread_mutex_lock(&pep->fabric->lock);
   while (pep->requests != NULL) request_free(pep->requests);
+  ex_event_forget(pep->eq, &pep->fid.fid);
   close(pep->source.fd);
   if (pep->eq != NULL) pep->eq->users--;
   pep->fabric->users--;
@@ -550,6 +557,7 @@ static int ep_close(struct fid* fid) {
   set_watch(ep, 0);
   ex_forget(ep->tx_cq, ep);
   ex_forget(ep->rx_cq, ep);
+  ex_event_forget(ep->eq, &ep->fid.fid);
   close(ep->source.fd);
   if (ep->eq != NULL) ep->eq->users--;
   if (ep->tx_cq != NULL) ep->tx_cq->users--;

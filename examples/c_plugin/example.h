@@ -221,6 +221,7 @@ void ex_report(struct ex_cq* cq,
                struct ex_op* op);  // a completion for the program, or the end of the operation
 struct ex_event* ex_event_add(struct ex_eq* eq, uint32_t event, struct fid* fid);  // null: no memory
 struct ex_event* ex_event_fail(struct ex_eq* eq, struct fid* fid, int error);
+void ex_event_forget(struct ex_eq* eq, struct fid* fid);              // drops what the queue has to say of it
 void ex_watch(int epoll, struct ex_source* source, uint32_t events);  // 0: no longer
 void ex_push(struct ex_list* list, struct ex_op* op);
 struct ex_op* ex_pop(struct ex_list* list);

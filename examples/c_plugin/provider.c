@@ -202,11 +202,9 @@ static int add_addresses(struct fi_info* info, const char* node, const char* ser
   if ((have_source && source.sin_family != AF_INET) ||
       (have_destination && destination.sin_family != AF_INET))
     return -FI_ENODATA;
-  if (!have_source || source.sin_addr.s_addr == htonl(INADDR_ANY)) {
-    const in_port_t port = have_source ? source.sin_port : 0;
+  if (!have_source) {
     status = ex_source_address(have_destination ? &destination : NULL, &source);
     if (status != 0) return status;
-    source.sin_port = port;
   }
   if (!put_address(&info->src_addr, &info->src_addrlen, &source)) return -FI_ENOMEM;
   if (have_destination && !put_address(&info->dest_addr, &info->dest_addrlen, &destination))

@@ -272,6 +272,25 @@ static void drop_first(struct ex_eq* eq) {
   free(event);
 }
 
+void ex_event_forget(struct ex_eq* eq, struct fid* fid) {
+  if (eq == NULL) return;
+  struct ex_event* event = eq->first;
+  eq->first = NULL;
+  while (event != NULL) {
+    struct ex_event* next = event->next;
+    event->next = NULL;
+    if ((event->failed ? event->error.fid : event->entry.fid) == fid) {
+      if (event->event == FI_CONNREQ) fi_freeinfo(event->entry.info);
+      free(event);
+    } else {
+      if (eq->first == NULL) eq->first = event;
+      else eq->last->next = event;
+      eq->last = event;
+    }
+    event = next;
+  }
+}
+
 static ssize_t take_event(struct ex_eq* eq, uint32_t* kind, void* buf, size_t room, uint64_t flags) {
   struct ex_event* event = eq->first;
   if (event == NULL) return -FI_EAGAIN;

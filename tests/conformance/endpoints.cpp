@@ -303,6 +303,12 @@ TEST(Close, in_the_middle_of_a_large_transfer__fi_endpoint_3) {
   for (const size_t closes_first : {0, 1}) {
     for (int rounds = 0; rounds < 20; ++rounds) {
       WEFT_WORLD(w, {.caps = FI_TAGGED, .own_domains = rounds % 2 == 1});
+      // The two have met: where connections are made when they are needed, a close may come before there is one.
+      uint8_t greeting = 0;
+      Ctx met;
+      WEFT_ASSERT_OK(fi_trecv(w[1], &greeting, 1, nullptr, FI_ADDR_UNSPEC, 2, 0, &met));
+      WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], "!", 1, w[0].peer[1], 2); }));
+      w.done(w[1].rx, met);
       const auto out = pattern(4'000'000, 1);
       std::vector<uint8_t> in(out.size());
       Ctx sent, received;

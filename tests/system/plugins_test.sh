@@ -99,6 +99,7 @@ if command -v fi_pingpong >/dev/null && [[ -z "${WEFT_SANITIZE:-}" ]]; then
   pingpong "example, stock" env -- -p example -e msg
   pingpong "example;ofi_rxm, stock" env -- -p "example;ofi_rxm" -e rdm
   pingpong "example, ours" "$weft" run -- -p example -e msg
+  pingpong "example;ofi_rxm, ours" "$weft" run -- -p "example;ofi_rxm" -e rdm
 fi
 [[ $failures -eq 0 ]] && echo "plugins are taken and refused as they should be"
 exit $((failures != 0))

@@ -182,7 +182,8 @@ Domain::Domain(Fabric& of, const fi_info& info)
       mr_mode(mr_mode_bits(info.domain_attr->mr_mode)),
       threading(info.domain_attr->threading),
       endpoint_type(info.ep_attr == nullptr ? FI_EP_UNSPEC : info.ep_attr->type),
-      addr_format(info.addr_format != FI_FORMAT_UNSPEC ? info.addr_format : provider->offers()->addr_format),
+      addr_format(info.addr_format != FI_FORMAT_UNSPEC ? info.addr_format
+                                                       : provider->offers(*provider)->addr_format),
       addrlen(provider->addrlen(addr_format)),
       regions(table_mode(*info.domain_attr), os::random_bytes),
       work(std::make_unique<WorkQueue>(*this)) {

@@ -68,6 +68,8 @@ struct Opener {
     const std::string name = link_name(domain.addr_format, info.src_addr, info.src_addrlen);
     if constexpr (requires { port->engine->link().set_address_format(uint32_t{}); })
       port->engine->link().set_address_format(domain.addr_format);
+    if constexpr (requires { port->engine->link().set_context(nullptr); })
+      port->engine->link().set_context(domain.provider->context);
     if constexpr (requires { port->engine->link().set_warning(nullptr, nullptr); })
       port->engine->link().set_warning(
           [](const void* who, const char* what) {

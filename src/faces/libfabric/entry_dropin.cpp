@@ -153,7 +153,7 @@ WEFT_EXPORT int fi_param_get(fi_provider* provider, const char* param_name, void
 
 WEFT_EXPORT int fi_getparams(fi_param** params, int* count) {
   weft::fi::param_define_core();
-  for (const weft::fi::Provider* provider : weft::fi::loaded().providers) provider->offers();
+  for (const weft::fi::Provider* provider : weft::fi::loaded().providers) provider->offers(*provider);
   return weft::fi::param_list(params, count);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "faces/libfabric/foreign_layer.hpp"
 #include "faces/libfabric/getinfo.hpp"
 #include "faces/libfabric/info.hpp"
 #include "faces/libfabric/provider.hpp"
@@ -28,7 +29,8 @@ struct Foreign {
 // What the drop-in has to offer: our providers less those that a plugin of a higher version replaces, and the plugins.
 struct Loaded {
   std::deque<Foreign> plugins;
-  std::vector<const Provider*> providers;
+  std::vector<const Provider*> providers;  // layers over plugins come last
+  std::vector<LayeredPtr> layers;
 };
 
 // Loads the plugins at the first call; reasons of those that could not be used are logged at warn. Any thread; others wait meanwhile. A

@@ -119,6 +119,19 @@ void admit(fi_provider* plugin, const std::string& path, Loaded& out) {
            version_text(plugin->version).c_str(), path.c_str());
 }
 
+// A plugin with connected endpoints has unconnected ones for free.
+void add_layers(const Foreign& foreign, Loaded& out) {
+  link::foreign::Source source;
+  source.name = foreign.name();
+  source.version = std::min(foreign.plugin->fi_version, kApiVersion);
+  source.getinfo = foreign.plugin->getinfo;
+  source.fabric = foreign.plugin->fabric;
+  LayeredPtr layer = layer_messages(std::move(source));
+  if (layer == nullptr) return;
+  out.providers.push_back(&provider_of(*layer));
+  out.layers.push_back(std::move(layer));
+}
+
 thread_local bool loading_here = false;
 std::atomic<Loaded*> loaded_now{nullptr};
 
@@ -151,11 +164,12 @@ void load_plugins(const char* directories, std::span<const Provider* const> ours
     for (const std::string& path : files_of(directory))
       if (fi_provider* plugin = load_file(path); plugin != nullptr) admit(plugin, path, out);
   }
+  for (const Foreign& foreign : out.plugins) add_layers(foreign, out);
 }
 
 const Loaded& loaded() {
   if (loading_here) {
-    static const Loaded ours_alone{{}, {providers().begin(), providers().end()}};
+    static const Loaded ours_alone{{}, {providers().begin(), providers().end()}, {}};
     return ours_alone;
   }
   static const Loaded& all = *load_once();

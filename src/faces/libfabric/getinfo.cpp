@@ -175,7 +175,7 @@ Result<void> ask(const Provider& provider, const Request& request, Answers& answ
   }
   bool any = false;
   Error address_refusal{0, {}};
-  for (const fi_info* offer = provider.offers(); offer != nullptr; offer = offer->next) {
+  for (const fi_info* offer = provider.offers(provider); offer != nullptr; offer = offer->next) {
     auto answer = match(provider, *offer, request.version, request.hints);
     if (!answer) continue;
     if (auto ok = add_addresses(provider, request, **answer); !ok) {

@@ -150,7 +150,7 @@ TEST_F(Getinfo, AddressesOfTheHints) {
 TEST_F(Getinfo, AddressesThatDoNotResolve) {
   EXPECT_EQ(ask("nowhere"), -FI_ENODATA);
   EXPECT_NE(log_.find("node: there is no \"nowhere\""), std::string::npos) << log_;
-  first_.offers = second_.offers = [] {
+  first_.offers = second_.offers = [](const Provider&) -> const fi_info* {
     static const MadeUpOffer offer(FI_SOCKADDR_IN);
     return &offer.info;
   };

@@ -75,7 +75,7 @@ struct MadeUpOffer {
   fi_info info{};
 };
 
-inline const fi_info* made_up_offers() {
+inline const fi_info* made_up_offers(const Provider&) {
   static const MadeUpOffer offer;
   return &offer.info;
 }

@@ -58,7 +58,8 @@ std::string offered_values(const Negotiation& talk, fi_type type, Value value) {
     if ((", " + values + ",").find(", " + text + ",") == std::string::npos)
       values += (values.empty() ? "" : ", ") + text;
   };
-  for (const fi_info* offer = talk.provider.offers(); offer != nullptr; offer = offer->next) add(*offer);
+  for (const fi_info* offer = talk.provider.offers(talk.provider); offer != nullptr; offer = offer->next)
+    add(*offer);
   add(talk.offer);
   return values;
 }
@@ -237,7 +238,7 @@ Result<InfoPtr> match(const Provider& provider, const fi_info& offer, uint32_t v
 Result<InfoPtr> match_offers(const Provider& provider, uint32_t version, const fi_info* hints) {
   Error refusal{FI_ENODATA, std::string(provider.name) + " offers nothing on this machine"};
   bool specific = false;
-  for (const fi_info* offer = provider.offers(); offer != nullptr; offer = offer->next) {
+  for (const fi_info* offer = provider.offers(provider); offer != nullptr; offer = offer->next) {
     auto answer = match(provider, *offer, version, hints);
     if (answer) return answer;
     // The offer of the type that was asked says more than one of another type.

@@ -540,7 +540,7 @@ TEST_F(Match, AnyOfferWillDoAndTheNearestRefuses) {
   static MadeUpOffer reliable;
   datagram.ep.type = FI_EP_DGRAM;
   datagram.info.next = &reliable.info;
-  provider_.offers = []() -> const fi_info* { return &datagram.info; };
+  provider_.offers = [](const Provider&) -> const fi_info* { return &datagram.info; };
   const InfoPtr hints = made_up_hints();
   hints->ep_attr->type = FI_EP_RDM;
   hints->caps = FI_COLLECTIVE;

@@ -89,11 +89,16 @@ inline std::string made_up_text(uint32_t, const void* bytes) {
 
 inline int made_up_endpoint(Domain&, fi_info*, fid_ep**, void*) { return -FI_EOTHER; }
 
-inline const Provider made_up = {"made_up",       FI_VERSION(1, 0),
-                                 made_up_offers,  [](uint32_t) { return made_up_addrlen; },
-                                 made_up_resolve, [](uint32_t, std::byte*) { return true; },
-                                 made_up_text,    made_up_endpoint,
-                                 nullptr,         nullptr,
+inline const Provider made_up = {"made_up",
+                                 FI_VERSION(1, 0),
+                                 [](const Provider&) { return made_up_offers(); },
+                                 [](uint32_t) { return made_up_addrlen; },
+                                 made_up_resolve,
+                                 [](uint32_t, std::byte*) { return true; },
+                                 made_up_text,
+                                 made_up_endpoint,
+                                 nullptr,
+                                 nullptr,
                                  nullptr};
 
 // An endpoint as queues see it: tests hand frames in, progress() turns them into completions.

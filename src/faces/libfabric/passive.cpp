@@ -88,8 +88,9 @@ int pep_getname(::fid* fid, void* address, size_t* length) {
 }
 
 uint32_t format_of(const Passive& passive) noexcept {
-  return passive.info->addr_format != FI_FORMAT_UNSPEC ? passive.info->addr_format
-                                                       : passive.fabric.provider->offers()->addr_format;
+  return passive.info->addr_format != FI_FORMAT_UNSPEC
+             ? passive.info->addr_format
+             : passive.fabric.provider->offers(*passive.fabric.provider)->addr_format;
 }
 
 int pep_setname(::fid* fid, void* address, size_t length) {

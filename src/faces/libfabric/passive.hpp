@@ -129,8 +129,9 @@ template <proto::ConnectedLink L>
 int open_passive_endpoint(Fabric& fabric, fi_info* info, fid_pep** pep, void* context) {
   auto side = std::make_unique<PassiveSideOf<L>>(fabric);
   if constexpr (requires { side->listener.set_address_format(uint32_t{}); })
-    side->listener.set_address_format(
-        info->addr_format != FI_FORMAT_UNSPEC ? info->addr_format : fabric.provider->offers()->addr_format);
+    side->listener.set_address_format(info->addr_format != FI_FORMAT_UNSPEC
+                                          ? info->addr_format
+                                          : fabric.provider->offers(*fabric.provider)->addr_format);
   set_time_limits(fabric.provider->name, side->listener);
   return open_passive(fabric, info, std::move(side), L::connection_data_bytes_max, pep, context);
 }

@@ -21,7 +21,7 @@ struct Domain;  // objects.hpp
 struct Fabric;
 
 struct Provider {
-  const char* name;  // "shm"; no semicolon, no colon
+  const char* name;  // "shm"; layers from below with semicolons: "tcp;ofi_rxm"
   uint32_t version;  // FI_VERSION(major, minor) of the provider itself
 
   // The most it can do, one fi_info per endpoint type and address format, most preferred first, linked by next, static storage.
@@ -38,7 +38,7 @@ struct Provider {
   //   msg_order               the orders that are always kept
   //   cq_cnt, ep_cnt, cntr_cnt, mr_cnt, tx_ctx_cnt, rx_ctx_cnt of the domain: 0 states no limit
   // Parameters (param.hpp) are defined here, too, so that fi_getparams, which calls this, lists them.
-  const fi_info* (*offers)();
+  const fi_info* (*offers)(const Provider& provider);
 
   // Addresses of a format (FI_ADDR_STR, FI_SOCKADDR_IN ...) have one length: bytes, at most 64; 0 for a format that it has not.
   size_t (*addrlen)(uint32_t format);
@@ -62,6 +62,8 @@ struct Provider {
   int (*srx)(Domain& domain, fi_rx_attr* attr, fid_ep** srx, void* context);
   // Null: no connected endpoints.
   int (*passive_endpoint)(Fabric& fabric, fi_info* info, fid_pep** pep, void* context) = nullptr;
+  // What links of this provider need to know (set_context of the link); null for providers that are known when they are compiled.
+  const void* context = nullptr;
 };
 
 // All providers of this build, in the order in which fi_getinfo returns them (registry.cpp).

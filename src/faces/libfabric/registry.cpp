@@ -16,7 +16,7 @@ namespace {
 
 // One offer for each kind of endpoint and each format of addresses, linked by next.
 template <class P>
-const fi_info* offers_of() {
+const fi_info* offers_of(const Provider&) {
   static const std::deque<Offer> offers = [] {
     std::deque<Offer> made;  // does not move its elements, which point into themselves
     for (const providers::EndpointKind& kind : P::kinds) {

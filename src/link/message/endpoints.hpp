@@ -1,0 +1,64 @@
+// What a MessageLink stands on: endpoints that are connected and carry whole messages in order, as FI_EP_MSG does. Must not know frames.
+//
+// Rules of the contract:
+//   - One thread at a time calls in; callbacks come only from poll().
+//   - Whoever connects is accepted; who it is comes out by what it says. connect() begins a connection: on_connected() or on_lost() follows.
+//   - Each connection has receive_count receive buffers of message_bytes_max, posted from the beginning. The user of the connection sees to
+//     it that no more messages are on their way than the other side has buffers.
+//   - reserve() gives a buffer of message_bytes_max bytes to fill, or null when all are on their way; commit() sends it. A buffer that the
+//     device does not take at once is kept and tried again by poll().
+//   - on_message() that returns false is shown the same message again at a later poll(). The bytes are valid during the call only, and
+//     hostile.
+//   - After on_lost() the connection is gone. close() of a connection may be called from every callback, also for the connection that is
+//     being shown; no callback for it follows.
+//   - close() of it all gives what was committed a bounded time to leave.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "base/result.hpp"
+
+namespace weft::link::message {
+
+// What poll() calls; a template parameter in links, this form is for the concept.
+template <class Connection>
+struct ConnectionHandler {
+  void on_incoming(Connection& connection) noexcept;
+  void on_connected(Connection& connection) noexcept;
+  bool on_message(Connection& connection, std::span<const std::byte> message) noexcept;
+  void on_lost(Connection& connection) noexcept;
+};
+
+template <class E>
+concept Endpoints = requires(E& endpoints, typename E::Connection& connection, std::string_view source,
+                             std::span<const std::byte> address, int& error,
+                             ConnectionHandler<typename E::Connection>& handler) {
+  { connection.owner } -> std::convertible_to<void*>;  // the user's, null at first
+  { E::message_bytes_max } -> std::convertible_to<size_t>;
+  { E::receive_count } -> std::convertible_to<size_t>;
+  { E::address_length } -> std::convertible_to<size_t>;  // of the longest address
+  { endpoints.open(source) } -> std::same_as<Result<void>>;
+  { endpoints.address() } -> std::same_as<std::span<const std::byte>>;  // where it listens
+  { endpoints.connect(address, error) } -> std::same_as<typename E::Connection*>;
+  { endpoints.reserve(connection) }
+  noexcept->std::same_as<std::byte*>;
+  { endpoints.commit(connection, size_t{}) }
+  noexcept;
+  { endpoints.poll(handler) }
+  noexcept->std::same_as<int>;
+  { endpoints.close(connection) }
+  noexcept;
+  { endpoints.close() }
+  noexcept;
+  { endpoints.wait_fd() }
+  noexcept->std::same_as<int>;
+  { endpoints.arm() }
+  noexcept->std::same_as<bool>;
+  { endpoints.disarm() }
+  noexcept;
+};
+
+}  // namespace weft::link::message

@@ -1,0 +1,553 @@
+// Frames over connected endpoints: an RDM endpoint out of FI_EP_MSG ("...;ofi_rxm"). Must not know tags or completions, nor whose endpoints
+// they are (endpoints.hpp).
+//
+// A peer is connected when something is first sent to it. The side that connected says Hello, with the address that it listens on; the
+// answer Welcome lets frames flow both ways. When both connect at the same time, the connection of the side with the smaller address stays:
+// the other one is answered with Yield and kept, unused, until the first one works (docs/wire/message.md).
+//
+// Credits: a message with frames needs a receive buffer of the other side, and both sides count. Bounds for each peer: receive_count receive
+// and at most as many send buffers of message_bytes_max, and one message of frames that wait for a credit.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.hpp"
+#include "core/provider_error.hpp"
+#include "link/message/endpoints.hpp"
+#include "link/message/wire.hpp"
+#include "os/poll_set.hpp"
+#include "proto/stream/head.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::link::message {
+
+template <Endpoints E>
+class MessageLink {
+  struct Channel;
+  using Connection = typename E::Connection;
+
+ public:
+  struct Peer {
+    std::string address;
+    Channel* channel = nullptr;    // what is sent goes here
+    Channel* other_end = nullptr;  // of a connection to ourselves
+  };
+  struct Events {
+    virtual Peer* make_peer(std::span<const std::byte> address) = 0;
+    virtual void peer_lost(Peer& peer, core::ProviderError why) noexcept = 0;
+
+   protected:
+    ~Events() = default;
+  };
+  using PeerBase = Peer;
+
+  // Messages that are no frames are few, and have buffers of their own: a greeting, a goodbye, and at most two that return credits, since each
+  // returns half of them.
+  static constexpr size_t buffers_kept = 4;
+  static constexpr size_t credits_of_ours = E::receive_count - buffers_kept;
+  static constexpr size_t frame_bytes_max = E::message_bytes_max - head_bytes - proto::stream::head_bytes_max;
+  static constexpr size_t eager_bytes_max = size_t{1} << 13;
+  static constexpr size_t train_bytes_max = size_t{1} << 16;
+  static constexpr size_t train_car_bytes = size_t{1} << 14;
+  static constexpr size_t segment_bytes = size_t{1} << 14;
+  static constexpr size_t address_length = E::address_length;
+  static constexpr size_t collected_frame_bytes_max = 2048;  // larger ones wait with the engine
+  static constexpr size_t silent_max = 1024;                 // connections that have not said who they are
+  static_assert(E::receive_count >= 2 * buffers_kept && E::receive_count <= UINT16_MAX);
+  static_assert(frame_bytes_max >= segment_bytes && frame_bytes_max >= eager_bytes_max + 512);
+  static_assert(address_length <= address_bytes_max);
+
+  MessageLink() = default;
+  MessageLink(const MessageLink&) = delete;
+  MessageLink& operator=(const MessageLink&) = delete;
+  ~MessageLink() { close(); }
+
+  E& endpoints() noexcept { return endpoints_; }
+  // What the provider was made with; see Provider::context.
+  void set_context(const void* context) noexcept {
+    if constexpr (requires { endpoints_.set_context(context); }) endpoints_.set_context(context);
+  }
+  void set_address_format(uint32_t format) noexcept {
+    if constexpr (requires { endpoints_.set_address_format(format); }) endpoints_.set_address_format(format);
+  }
+  using Warning = void (*)(const void* who, const char* what);
+  void set_warning(Warning warning, const void* who) noexcept {
+    warning_ = warning;
+    who_ = who;
+    if constexpr (requires { endpoints_.set_warning(warning, who); }) endpoints_.set_warning(warning, who);
+  }
+
+  Result<void> open(std::string_view source, Events& events) {
+    events_ = &events;
+    if (auto opened = endpoints_.open(source); !opened) return opened;
+    life_ = os::random_bits();
+    const auto own = endpoints_.address();
+    own_.assign(reinterpret_cast<const char*>(own.data()), own.size());
+    return {};
+  }
+
+  void close() noexcept {
+    for (auto& [key, peer] : peers_) say_bye(*peer);
+    endpoints_.close();
+    channels_.clear();
+    graves_.clear();
+    peers_.clear();
+    owing_.clear();
+    collecting_.clear();
+    silent_ = 0;
+  }
+
+  std::span<const std::byte> address() const noexcept { return std::as_bytes(std::span(own_)); }
+
+  Peer* connect(std::span<const std::byte> address, int& error) {
+    error = 0;
+    std::string key(reinterpret_cast<const char*>(address.data()), address.size());
+    if (const auto found = peers_.find(key); found != peers_.end()) return found->second;
+    Connection* connection = endpoints_.connect(address, error);
+    if (connection == nullptr) {
+      if (error != ENOMEM && error != EAGAIN) error = EHOSTUNREACH;
+      return nullptr;
+    }
+    Channel& channel = make_channel(*connection, State::Connecting);
+    make_peer(key, channel);
+    return channel.peer;
+  }
+
+  void forget(Peer& peer) noexcept {
+    say_bye(peer);
+    part(peer);
+  }
+
+  bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+            size_t part_count) noexcept {
+    Channel* channel = peer.channel;
+    if (channel == nullptr || channel->state != State::Ready) return false;
+    const bool behind = channel->collected_bytes != 0 && !send_collected(*channel);
+    std::byte* out = behind || channel->credits == 0 ? nullptr : endpoints_.reserve(*channel->connection);
+    if (out == nullptr) return collect(*channel, head, prefix, parts, part_count);
+    const size_t bytes = put_frame(out + head_bytes, head, prefix, parts, part_count);
+    commit_frames(*channel, out, head_bytes + bytes);
+    return true;
+  }
+
+  template <class Handler>
+  int poll(Handler& handler) noexcept {
+    graves_.clear();
+    Turn<Handler> turn{*this, handler};
+    const int taken = endpoints_.poll(turn);
+    if (!owing_.empty()) return_credits();
+    if (!collecting_.empty()) send_all_collected();
+    return taken;
+  }
+
+  int wait_fd() const noexcept { return const_cast<E&>(endpoints_).wait_fd(); }
+  bool arm() noexcept { return endpoints_.arm(); }
+  void disarm() noexcept { endpoints_.disarm(); }
+
+ private:
+  enum class State : uint8_t {
+    Connecting,  // ours; not there yet
+    Greeting,    // ours; Hello is out
+    Yielded,     // ours; the peer's own connection goes first
+    Silent,      // the peer's; awaits its Hello
+    Waiting,     // the peer's; said Hello, but ours goes first
+    Ready,
+  };
+  struct Channel {
+    Connection* connection = nullptr;
+    Peer* peer = nullptr;
+    State state = State::Silent;
+    bool said_bye = false;
+    uint16_t credits = 0;                    // messages that we may send
+    uint16_t credits_max = 0;                // as many as the peer has buffers
+    uint16_t owed = 0;                       // messages that we have taken and not told
+    Greeting greeting;                       // what the peer said
+    size_t shown = 0;                        // bytes of the message at hand that are dealt with
+    std::unique_ptr<std::byte[]> collected;  // frames that wait for a credit, after room for a head
+    size_t collected_bytes = 0;
+  };
+  enum class Taken : uint8_t { Yes, Gone, Later };
+
+  // Callbacks of one poll.
+  template <class Handler>
+  struct Turn {
+    MessageLink& link;
+    Handler& handler;
+    void on_incoming(Connection& connection) noexcept { link.incoming(connection); }
+    void on_connected(Connection& connection) noexcept { link.connected(connection); }
+    void on_lost(Connection& connection) noexcept { link.lost(connection); }
+    bool on_message(Connection& connection, std::span<const std::byte> message) noexcept {
+      auto* channel = static_cast<Channel*>(connection.owner);
+      if (channel == nullptr) return true;  // no memory when it came
+      return link.message(*channel, message, handler) != Taken::Later;
+    }
+  };
+
+  static std::span<const std::byte> bytes_of(const std::string& text) noexcept {
+    return std::as_bytes(std::span(text));
+  }
+  void warn(const std::string& text) const noexcept {
+    if (warning_ != nullptr) warning_(who_, text.c_str());
+  }
+
+  // --- channels and peers ---
+  Channel& make_channel(Connection& connection, State state) {
+    auto made = std::make_unique<Channel>();
+    made->connection = &connection;
+    made->state = state;
+    Channel& channel = *made;
+    channels_.emplace(&channel, std::move(made));
+    connection.owner = &channel;
+    if (state == State::Silent) ++silent_;
+    return channel;
+  }
+  void make_peer(const std::string& key, Channel& channel) {
+    Peer* peer = events_->make_peer(bytes_of(key));
+    peer->address = key;
+    peer->channel = &channel;
+    channel.peer = peer;
+    peers_[key] = peer;
+  }
+  // Takes a channel out of everything; its memory stays until the next poll. The connection may be gone already.
+  void bury(Channel& channel) noexcept {
+    if (channel.state == State::Silent) --silent_;
+    std::erase(owing_, &channel);
+    std::erase(collecting_, &channel);
+    if (channel.peer != nullptr && channel.peer->channel == &channel) channel.peer->channel = nullptr;
+    if (channel.peer != nullptr && channel.peer->other_end == &channel) channel.peer->other_end = nullptr;
+    channel.peer = nullptr;
+    const auto found = channels_.find(&channel);
+    try {
+      graves_.push_back(std::move(found->second));
+    } catch (const std::bad_alloc&) {
+      (void)found->second.release();  // a leak, which is better than memory that somebody still looks at
+    }
+    channels_.erase(found);
+  }
+  void drop(Channel& channel) noexcept {
+    endpoints_.close(*channel.connection);
+    bury(channel);
+  }
+  // The peer goes, with its connections.
+  void part(Peer& peer) noexcept {
+    if (peer.channel != nullptr) drop(*peer.channel);
+    if (peer.other_end != nullptr) drop(*peer.other_end);
+    peers_.erase(peer.address);
+  }
+  void lose(Peer& peer, core::ProviderError why) noexcept {
+    part(peer);
+    events_->peer_lost(peer, why);
+  }
+  // A connection of this peer that stands back behind another one.
+  Channel* waiting_from(const std::string& address) noexcept {
+    for (auto& [key, channel] : channels_)
+      if (channel->state == State::Waiting && channel->greeting.address == address) return channel.get();
+    return nullptr;
+  }
+
+  // --- what happens to connections ---
+  void incoming(Connection& connection) noexcept try {
+    if (silent_ >= silent_max) {
+      endpoints_.close(connection);
+      return;
+    }
+    make_channel(connection, State::Silent);
+  } catch (const std::bad_alloc&) {
+    connection.owner = nullptr;
+    endpoints_.close(connection);
+  }
+
+  void connected(Connection& connection) noexcept {
+    auto* channel = static_cast<Channel*>(connection.owner);
+    if (channel == nullptr || channel->state != State::Connecting) return;
+    channel->state = State::Greeting;
+    if (!greet(*channel, Kind::Hello) && channel->peer != nullptr)
+      lose(*channel->peer, core::ProviderError::NoChannel);
+  }
+
+  void lost(Connection& connection) noexcept {
+    auto* channel = static_cast<Channel*>(connection.owner);
+    if (channel == nullptr) return;
+    Peer* peer = channel->peer;
+    const bool was_ready = channel->state == State::Ready;
+    const bool said_bye = channel->said_bye;
+    const bool carried = peer != nullptr && (peer->channel == channel || peer->other_end == channel);
+    bury(*channel);
+    if (!carried) return;
+    const std::string address = peer->address;
+    Channel* next = waiting_from(address);
+    if (!was_ready && next != nullptr) {
+      adopt(*next, *peer);
+      return;
+    }
+    lose(*peer, !was_ready ? core::ProviderError::PeerUnreachable
+                : said_bye ? core::ProviderError::PeerClosed
+                           : core::ProviderError::PeerDied);
+    if (next != nullptr) adopt_new(*next);
+  }
+
+  Taken misbehaved(Channel& channel, const char* what) noexcept {
+    try {
+      warn(std::string("a connection is cut off: ") + what);
+    } catch (const std::bad_alloc&) {
+    }
+    Peer* peer = channel.peer;
+    if (peer != nullptr) lose(*peer, core::ProviderError::PeerMisbehaved);
+    else drop(channel);
+    return Taken::Gone;
+  }
+
+  // --- greetings ---
+  bool greet(Channel& channel, Kind kind) noexcept {
+    std::byte* out = endpoints_.reserve(*channel.connection);
+    if (out == nullptr) return false;
+    const Greeting greeting{greeting_version, static_cast<uint16_t>(E::receive_count), life_, own_};
+    endpoints_.commit(*channel.connection, put_greeting(kind, greeting, out));
+    return true;
+  }
+  bool say(Channel& channel, Kind kind, uint16_t credits = 0) noexcept {
+    std::byte* out = endpoints_.reserve(*channel.connection);
+    if (out == nullptr) return false;
+    put_head({kind, credits}, out);
+    endpoints_.commit(*channel.connection, head_bytes);
+    return true;
+  }
+  void say_bye(Peer& peer) noexcept {
+    if (peer.channel == nullptr || peer.channel->state != State::Ready) return;
+    (void)send_collected(*peer.channel);
+    (void)say(*peer.channel, Kind::Bye);
+  }
+
+  void make_ready(Channel& channel) noexcept {
+    if (channel.state == State::Silent) --silent_;
+    channel.state = State::Ready;
+    channel.credits_max = static_cast<uint16_t>(channel.greeting.receive_count - buffers_kept);
+    channel.credits = channel.credits_max;
+  }
+  void adopt(Channel& channel, Peer& peer) noexcept {
+    channel.peer = &peer;
+    peer.channel = &channel;
+    make_ready(channel);
+    (void)greet(channel, Kind::Welcome);
+  }
+  void adopt_new(Channel& channel) noexcept try {
+    make_peer(channel.greeting.address, channel);
+    adopt(channel, *channel.peer);
+  } catch (const std::bad_alloc&) {
+    drop(channel);
+  }
+  Taken stand_back(Channel& channel) noexcept {
+    if (Channel* older = waiting_from(channel.greeting.address)) drop(*older);
+    --silent_;
+    channel.state = State::Waiting;
+    (void)say(channel, Kind::Yield);
+    return Taken::Yes;
+  }
+
+  const char* fault_of(const Greeting& greeting) const noexcept {
+    if (greeting.receive_count < 2 * buffers_kept) return "it has too few receive buffers";
+    if (greeting.address.size() != own_.size()) return "its address has another format";
+    return nullptr;
+  }
+
+  // The peer's Hello: who is it, and do we want this connection?
+  Taken hello(Channel& channel, std::span<const std::byte> bytes) noexcept try {
+    if (channel.state != State::Silent) return misbehaved(channel, "a greeting out of turn");
+    const char* fault = take_greeting(bytes, channel.greeting);
+    if (fault == nullptr) fault = fault_of(channel.greeting);
+    if (fault != nullptr)
+      return misbehaved(channel, (std::string("a greeting is refused: ") + fault).c_str());
+    const std::string& address = channel.greeting.address;
+    const auto found = peers_.find(address);
+    if (found == peers_.end()) {
+      adopt_new(channel);
+      return Taken::Yes;
+    }
+    Peer& peer = *found->second;
+    if (address == own_ && channel.greeting.life == life_) {  // we have connected to ourselves
+      channel.peer = &peer;
+      peer.other_end = &channel;
+      make_ready(channel);
+      (void)greet(channel, Kind::Welcome);
+      return Taken::Yes;
+    }
+    Channel* there = peer.channel;
+    if (there != nullptr && there->state == State::Ready) {
+      if (there->greeting.life == channel.greeting.life) return stand_back(channel);
+      lose(peer, core::ProviderError::PeerReplaced);
+      adopt_new(channel);
+      return Taken::Yes;
+    }
+    if (own_ < address) return stand_back(channel);
+    adopt(channel, peer);
+    if (there != nullptr) {
+      there->peer = nullptr;
+      drop(*there);
+    }
+    return Taken::Yes;
+  } catch (const std::bad_alloc&) {
+    drop(channel);
+    return Taken::Gone;
+  }
+
+  // The answer to our Hello.
+  Taken welcome(Channel& channel, std::span<const std::byte> bytes) noexcept try {
+    if (channel.state != State::Greeting && channel.state != State::Yielded)
+      return misbehaved(channel, "an answer out of turn");
+    const char* fault = take_greeting(bytes, channel.greeting);
+    if (fault == nullptr) fault = fault_of(channel.greeting);
+    if (fault != nullptr) return misbehaved(channel, (std::string("an answer is refused: ") + fault).c_str());
+    make_ready(channel);
+    // A connection that stood back for this one has done its duty.
+    if (channel.peer != nullptr)
+      if (Channel* other = waiting_from(channel.peer->address)) drop(*other);
+    return Taken::Yes;
+  } catch (const std::bad_alloc&) {
+    return Taken::Later;
+  }
+
+  // --- messages ---
+  template <class Handler>
+  Taken message(Channel& channel, std::span<const std::byte> bytes, Handler& handler) noexcept {
+    Head head{};
+    if (!take_head(bytes, head)) return misbehaved(channel, "a message that is none of ours");
+    Taken taken = Taken::Yes;
+    switch (head.kind) {
+      case Kind::Frames:
+        taken = frames(channel, bytes, handler);
+        break;
+      case Kind::Hello:
+        return hello(channel, bytes);
+      case Kind::Welcome:
+        return welcome(channel, bytes);
+      case Kind::Yield:
+        if (channel.state != State::Greeting) return misbehaved(channel, "an answer out of turn");
+        channel.state = State::Yielded;
+        break;
+      case Kind::Credits:
+        break;
+      case Kind::Bye:
+        channel.said_bye = true;
+        break;
+    }
+    if (taken != Taken::Yes) return taken;
+    channel.shown = 0;
+    if (head.credits > channel.credits_max - channel.credits)
+      return misbehaved(channel, "more credits than there can be");
+    channel.credits = static_cast<uint16_t>(channel.credits + head.credits);
+    if (head.kind == Kind::Frames) owe(channel);
+    return Taken::Yes;
+  }
+
+  template <class Handler>
+  Taken frames(Channel& channel, std::span<const std::byte> bytes, Handler& handler) noexcept {
+    if (channel.state != State::Ready || channel.owed >= credits_of_ours)
+      return misbehaved(channel, "frames out of turn");
+    if (channel.shown == 0) channel.shown = head_bytes;
+    while (channel.shown < bytes.size()) {
+      const std::byte* at = bytes.data() + channel.shown;
+      const size_t left = bytes.size() - channel.shown;
+      wire::FrameHead head{};
+      size_t head_size = 0;
+      if (proto::stream::unpack_head(at, left, head, head_size) != proto::stream::Unpacked::Head ||
+          head.length > left - head_size)
+        return misbehaved(channel, "a frame that is none");
+      if (!handler.on_frame(*channel.peer, head, at + head_size)) return Taken::Later;
+      channel.shown += head_size + head.length;
+    }
+    return Taken::Yes;
+  }
+
+  void owe(Channel& channel) noexcept {
+    ++channel.owed;
+    if (channel.owed != credits_of_ours / 2) return;
+    try {
+      owing_.push_back(&channel);
+    } catch (const std::bad_alloc&) {  // the next frames that we send say it
+    }
+  }
+  void return_credits() noexcept {
+    std::erase_if(owing_, [this](Channel* channel) {
+      if (channel->owed < credits_of_ours / 2) return true;  // frames have taken it along
+      if (!say(*channel, Kind::Credits, channel->owed)) return false;
+      channel->owed = 0;
+      return true;
+    });
+  }
+
+  // --- sending ---
+  static size_t put_frame(std::byte* out, const wire::FrameHead& head, std::span<const std::byte> prefix,
+                          const iovec* parts, size_t part_count) noexcept {
+    std::byte* at = out + proto::stream::pack_head(head, out);
+    if (!prefix.empty()) std::memcpy(at, prefix.data(), prefix.size());
+    at += prefix.size();
+    for (size_t i = 0; i < part_count; ++i) {
+      if (parts[i].iov_len != 0) std::memcpy(at, parts[i].iov_base, parts[i].iov_len);
+      at += parts[i].iov_len;
+    }
+    return static_cast<size_t>(at - out);
+  }
+  void commit_frames(Channel& channel, std::byte* message, size_t bytes) noexcept {
+    put_head({Kind::Frames, channel.owed}, message);
+    channel.owed = 0;
+    --channel.credits;
+    endpoints_.commit(*channel.connection, bytes);
+  }
+  // Many small frames share the message that waits for a credit.
+  bool collect(Channel& channel, const wire::FrameHead& head, std::span<const std::byte> prefix,
+               const iovec* parts, size_t part_count) noexcept try {
+    const size_t needed = proto::stream::head_bytes_max + head.length;
+    if (head.length > collected_frame_bytes_max ||
+        needed > E::message_bytes_max - std::max(channel.collected_bytes, head_bytes))
+      return false;
+    if (channel.collected == nullptr) channel.collected = std::make_unique<std::byte[]>(E::message_bytes_max);
+    if (channel.collected_bytes == 0) {
+      collecting_.push_back(&channel);
+      channel.collected_bytes = head_bytes;
+    }
+    channel.collected_bytes +=
+        put_frame(channel.collected.get() + channel.collected_bytes, head, prefix, parts, part_count);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  bool send_collected(Channel& channel) noexcept {
+    if (channel.collected_bytes == 0) return true;
+    if (channel.credits == 0) return false;
+    std::byte* out = endpoints_.reserve(*channel.connection);
+    if (out == nullptr) return false;
+    std::memcpy(out + head_bytes, channel.collected.get() + head_bytes, channel.collected_bytes - head_bytes);
+    commit_frames(channel, out, channel.collected_bytes);
+    channel.collected_bytes = 0;
+    std::erase(collecting_, &channel);
+    return true;
+  }
+  void send_all_collected() noexcept {
+    for (size_t i = 0; i < collecting_.size();)
+      if (!send_collected(*collecting_[i])) ++i;
+  }
+
+  E endpoints_;
+  std::vector<Channel*> owing_;       // have half of their credits to give back
+  std::vector<Channel*> collecting_;  // have frames that wait for a credit
+  Events* events_ = nullptr;
+  std::unordered_map<std::string, Peer*> peers_;
+  std::unordered_map<Channel*, std::unique_ptr<Channel>> channels_;
+  std::vector<std::unique_ptr<Channel>> graves_;
+  std::string own_;
+  uint64_t life_ = 0;
+  size_t silent_ = 0;
+  Warning warning_ = nullptr;
+  const void* who_ = nullptr;
+};
+
+}  // namespace weft::link::message
