@@ -1,0 +1,340 @@
+// TCP links in one process: meeting in every format, crossing calls, many callers, comings back, deaths.
+#include "link/tcp/link.hpp"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <rdma/fabric.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "os/clock.hpp"
+
+namespace weft::link::tcp {
+namespace {
+
+static_assert(proto::Link<Link> && proto::HasSmallFrames<Link> && proto::HasSleep<Link> &&
+              !proto::HasRemoteRead<Link>);
+
+// An endpoint that remembers what came, by sender.
+struct End final : Events {
+  ~End() { link->close(); }
+  Result<void> open(uint32_t format = FI_SOCKADDR_IN, const std::string& name = "") {
+    link->set_address_format(format);
+    return link->open(name, *this);
+  }
+  Peer* make_peer(std::span<const std::byte> address) override {
+    peers.push_back(std::make_unique<Peer>());
+    names[peers.back().get()] = std::string(reinterpret_cast<const char*>(address.data()), address.size());
+    return peers.back().get();
+  }
+  void peer_lost(Peer& peer, core::ProviderError why) noexcept override {
+    lost.push_back(why);
+    std::erase_if(peers, [&](const auto& entry) { return entry.get() == &peer; });
+  }
+  bool on_frame(Peer& peer, const wire::FrameHead& head, const std::byte*) noexcept {
+    came[names[&peer]].push_back(head.a);
+    ++frames;
+    last = &peer;
+    return true;
+  }
+  Peer* to(const End& other) {
+    int error = 0;
+    const auto address = other.link->address();
+    return link->connect(address, error);
+  }
+  bool send(Peer* peer, uint64_t a) {
+    return link->send(*peer, {wire::FrameKind::Tagged, 0, 0, 0, a, 0}, {}, nullptr, 0);
+  }
+  void poll() { link->poll(*this); }
+  std::string name() const {
+    const auto bytes = link->address();
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+
+  std::unique_ptr<Link> link = std::make_unique<Link>();
+  std::vector<std::unique_ptr<Peer>> peers;
+  std::map<const Peer*, std::string> names;
+  std::map<std::string, std::vector<uint64_t>> came;
+  std::vector<core::ProviderError> lost;
+  size_t frames = 0;
+  Peer* last = nullptr;
+};
+
+void until(const std::function<bool()>& done, const std::vector<End*>& ends, uint64_t ms = 5000) {
+  const uint64_t end = os::monotonic_ns() + ms * 1'000'000;
+  while (!done()) {
+    if (os::monotonic_ns() > end) {
+      ADD_FAILURE() << "nothing happens";
+      return;
+    }
+    for (End* one : ends) one->poll();
+  }
+}
+
+void talk(End& a, End& b) {
+  Peer* peer = a.to(b);
+  ASSERT_NE(peer, nullptr);
+  const size_t before = b.frames;
+  until([&] { return a.send(peer, 7); }, {&a, &b});
+  until([&] { return b.frames == before + 1; }, {&a, &b});
+  until([&] { return b.send(b.last, 8); }, {&a, &b});
+  until([&] { return a.frames != 0; }, {&a, &b});
+  EXPECT_EQ(b.came[a.name()].back(), 7u);
+  EXPECT_EQ(a.came[b.name()].back(), 8u);
+}
+
+class LinkFormats : public testing::TestWithParam<uint32_t> {};
+TEST_P(LinkFormats, MeetAndTalk) {
+  if (GetParam() == FI_SOCKADDR_IN6 && !os::has_family(AF_INET6)) GTEST_SKIP() << "no IPv6 here";
+  End a, b;
+  ASSERT_TRUE(a.open(GetParam()));
+  ASSERT_TRUE(b.open(GetParam()));
+  talk(a, b);
+  EXPECT_EQ(a.peers.size(), 1u);
+  EXPECT_EQ(b.peers.size(), 1u);
+  EXPECT_EQ(b.to(a), b.last) << "one connection for both ways";
+}
+INSTANTIATE_TEST_SUITE_P(Formats, LinkFormats, testing::Values(FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_ADDR_STR));
+
+TEST(TcpLink, AChosenAddressIsConcreteAndKept) {
+  End a, b;
+  ASSERT_TRUE(a.open());
+  const auto own = os::SocketAddress::from(a.name().data(), a.name().size());
+  ASSERT_TRUE(own);
+  EXPECT_FALSE(own->is_any());
+  EXPECT_NE(own->port(), 0);
+  const auto taken = b.open(FI_SOCKADDR_IN, a.name());
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, EADDRINUSE);
+  EXPECT_NE(taken.error().why.find("fi_sockaddr_in://"), std::string::npos);
+}
+
+TEST(TcpLink, CrossingCallsSettleOnOneConnection) {
+  for (int round = 0; round < 30; ++round) {
+    End a, b;
+    ASSERT_TRUE(a.open());
+    ASSERT_TRUE(b.open());
+    Peer* to_b = a.to(b);
+    for (int i = 0; i < round % 5; ++i) a.poll();
+    Peer* to_a = b.to(a);
+    // Polls in different orders, so that every interleaving of the two greetings is met.
+    uint64_t sent_a = 0, sent_b = 0;
+    const uint64_t end = os::monotonic_ns() + 5'000'000'000;
+    while ((a.frames < 20 || b.frames < 20) && os::monotonic_ns() < end) {
+      if (sent_a < 20 && a.send(to_b, sent_a)) ++sent_a;
+      if (sent_b < 20 && b.send(to_a, sent_b)) ++sent_b;
+      if ((round & 1) != 0) a.poll();
+      b.poll();
+      if ((round & 1) == 0) a.poll();
+    }
+    ASSERT_EQ(a.frames, 20u) << round;
+    ASSERT_EQ(b.frames, 20u) << round;
+    for (uint64_t i = 0; i < 20; ++i) {
+      ASSERT_EQ(a.came[b.name()][i], i);
+      ASSERT_EQ(b.came[a.name()][i], i);
+    }
+    EXPECT_EQ(a.peers.size(), 1u);
+    EXPECT_EQ(b.peers.size(), 1u);
+    EXPECT_TRUE(a.lost.empty() && b.lost.empty());
+  }
+}
+
+TEST(TcpLink, ToItself) {
+  End a;
+  ASSERT_TRUE(a.open());
+  Peer* self = a.to(a);
+  until([&] { return a.send(self, 3); }, {&a});
+  until([&] { return a.frames == 1; }, {&a});
+  EXPECT_EQ(a.came[a.name()], std::vector<uint64_t>{3});
+}
+
+TEST(TcpLink, AnotherAddressOfTheSameEndpoint) {
+  End a, b;
+  ASSERT_TRUE(a.open());
+  ASSERT_TRUE(b.open());
+  talk(a, b);
+  auto alias = *os::SocketAddress::from(b.name().data(), b.name().size());
+  alias = os::SocketAddress::loopback(AF_INET, alias.port());
+  int error = 0;
+  Peer* other = a.link->connect(alias.bytes(), error);
+  until([&] { return a.send(other, 9); }, {&a, &b});
+  until([&] { return b.frames == 2; }, {&a, &b});
+  EXPECT_TRUE(a.lost.empty() && b.lost.empty());
+}
+
+TEST(TcpLink, ManyCallAtOnce) {
+  constexpr size_t count = 300;
+  End server;
+  ASSERT_TRUE(server.open());
+  std::vector<std::unique_ptr<End>> clients;
+  std::vector<Peer*> peers;
+  std::vector<bool> sent(count);
+  for (size_t i = 0; i < count; ++i) {
+    clients.push_back(std::make_unique<End>());
+    ASSERT_TRUE(clients.back()->open());
+    peers.push_back(clients.back()->to(server));
+  }
+  const uint64_t end = os::monotonic_ns() + 20'000'000'000;
+  while (server.frames < count && os::monotonic_ns() < end) {
+    for (size_t i = 0; i < count; ++i) {
+      if (!sent[i]) sent[i] = clients[i]->send(peers[i], i);
+      clients[i]->poll();
+    }
+    server.poll();
+  }
+  EXPECT_EQ(server.frames, count);
+  EXPECT_EQ(server.peers.size(), count);
+}
+
+TEST(TcpLink, OneCallsMany) {
+  constexpr size_t count = 200;
+  End caller;
+  ASSERT_TRUE(caller.open());
+  std::vector<std::unique_ptr<End>> others;
+  std::vector<End*> all{&caller};
+  std::vector<Peer*> peers;
+  for (size_t i = 0; i < count; ++i) {
+    others.push_back(std::make_unique<End>());
+    ASSERT_TRUE(others.back()->open());
+    all.push_back(others.back().get());
+    peers.push_back(caller.to(*others.back()));
+  }
+  std::vector<bool> sent(count);
+  until(
+      [&] {
+        size_t there = 0;
+        for (size_t i = 0; i < count; ++i) {
+          if (!sent[i]) sent[i] = caller.send(peers[i], i);
+          there += others[i]->frames;
+        }
+        return there == count;
+      },
+      all, 20'000);
+}
+
+TEST(TcpLink, ClosedPeersAreToldAndComeBack) {
+  End a;
+  ASSERT_TRUE(a.open());
+  auto b = std::make_unique<End>();
+  ASSERT_TRUE(b->open());
+  talk(a, *b);
+  const std::string name = b->name();
+  b.reset();
+  until([&] { return !a.lost.empty(); }, {&a});
+  EXPECT_EQ(a.lost[0], core::ProviderError::PeerClosed);
+  EXPECT_TRUE(a.peers.empty());
+  End again;
+  ASSERT_TRUE(again.open(FI_SOCKADDR_IN, name));
+  a.frames = 0;
+  talk(a, again);
+}
+
+TEST(TcpLink, NobodyThere) {
+  End a;
+  ASSERT_TRUE(a.open());
+  std::string name;
+  {
+    End gone;
+    ASSERT_TRUE(gone.open());
+    name = gone.name();
+  }
+  int error = 0;
+  Peer* peer = a.link->connect(std::as_bytes(std::span(name.data(), name.size())), error);
+  ASSERT_NE(peer, nullptr);
+  const uint64_t start = os::monotonic_ns();
+  until([&] { return !a.lost.empty(); }, {&a});
+  EXPECT_EQ(a.lost[0], core::ProviderError::PeerUnreachable);
+  EXPECT_LT(os::monotonic_ns() - start, 3'000'000'000u);
+  EXPECT_EQ(a.link->connect(std::as_bytes(std::span("nonsense", 8)), error), nullptr);
+  EXPECT_EQ(error, EINVAL);
+}
+
+TEST(TcpLink, AKilledProcessIsNoticed) {
+  End a;
+  ASSERT_TRUE(a.open());
+  const std::string name = a.name();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    End b;
+    if (!b.open()) ::_exit(1);
+    int error = 0;
+    Peer* peer = b.link->connect(std::as_bytes(std::span(name.data(), name.size())), error);
+    while (true) {
+      (void)b.send(peer, 1);
+      b.poll();
+    }
+  }
+  until([&] { return a.frames > 10; }, {&a});
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  until([&] { return !a.lost.empty(); }, {&a});
+  EXPECT_EQ(a.lost[0], core::ProviderError::PeerDied);
+}
+
+TEST(TcpLink, AForkedChildSaysNothing) {
+  End a, b;
+  ASSERT_TRUE(a.open());
+  ASSERT_TRUE(b.open());
+  talk(a, b);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    a.link->close();
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  a.frames = 0;
+  talk(a, b);
+  EXPECT_TRUE(a.lost.empty() && b.lost.empty());
+}
+
+TEST(TcpLink, StrangersAreRefused) {
+  End a;
+  ASSERT_TRUE(a.open());
+  const auto place = *os::SocketAddress::from(a.name().data(), a.name().size());
+  const os::Fd stranger(::socket(AF_INET, SOCK_STREAM, 0));
+  ASSERT_EQ(::connect(stranger.get(), place.get(), place.size()), 0);
+  ASSERT_EQ(::send(stranger.get(), "hello, world", 12, MSG_NOSIGNAL), 12);
+  std::byte answer[hello_bytes_max];
+  ssize_t got = -1;
+  until(
+      [&] {
+        got = ::recv(stranger.get(), answer, sizeof answer, MSG_DONTWAIT);
+        return got > 0;
+      },
+      {&a});
+  Hello hello;
+  ASSERT_GE(got, 0);
+  ASSERT_EQ(unpack_hello(std::span(answer).first(static_cast<size_t>(got)), hello), RefusalReason::None);
+  EXPECT_EQ(hello.type, HelloType::Refusal);
+  EXPECT_EQ(hello.reason, RefusalReason::Malformed);
+  End b;
+  ASSERT_TRUE(b.open());
+  talk(b, a);
+}
+
+TEST(TcpLink, SleepsUntilSomethingComes) {
+  End a, b;
+  ASSERT_TRUE(a.open());
+  ASSERT_TRUE(b.open());
+  talk(a, b);
+  for (int i = 0; i < 100; ++i) b.poll();
+  ASSERT_TRUE(b.link->arm());
+  os::Fd set = std::move(*os::open_poll_set());
+  ASSERT_TRUE(os::add_to_poll_set(set, b.link->wait_fd(), nullptr));
+  void* tags[1];
+  EXPECT_EQ(os::poll_now(set, tags), 0u);
+  ASSERT_TRUE(a.send(a.peers[0].get(), 5));
+  until([&] { return os::poll_now(set, tags) == 1; }, {&a});
+  b.link->disarm();
+  until([&] { return b.frames == 2; }, {&b});
+}
+
+}  // namespace
+}  // namespace weft::link::tcp
