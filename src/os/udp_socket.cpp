@@ -56,6 +56,13 @@ size_t payload_of(int family, size_t mtu) noexcept {
   return mtu <= heads ? 0 : std::min(mtu - heads, most);
 }
 
+// An ICMP error about an earlier packet is reported by the next call, which then has done nothing: once more.
+bool is_about_another(int error, int attempt) noexcept {
+  return error == EINTR ||
+         (attempt < 3 && (error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH ||
+                          error == EMSGSIZE || error == EPROTO || error == EACCES));
+}
+
 struct Interfaces {
   ifaddrs* list = nullptr;
   Interfaces() noexcept { (void)::getifaddrs(&list); }
@@ -136,8 +143,38 @@ size_t udp_interface_bytes(int family) noexcept {
   return least != SIZE_MAX ? least : loopback;
 }
 
+namespace {
+
+// Small packets are put together here: a copy of a few bytes costs less than the kernel's reading of a list of pieces.
+constexpr size_t together_bytes = 512;
+
+int send_together(const Fd& socket, std::span<const std::byte> address, const iovec* parts,
+                  size_t count) noexcept {
+  std::array<std::byte, together_bytes> bytes;
+  size_t length = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (parts[i].iov_len != 0) std::memcpy(bytes.data() + length, parts[i].iov_base, parts[i].iov_len);
+    length += parts[i].iov_len;
+  }
+  for (int attempt = 0;; ++attempt) {
+    if (::sendto(socket.get(), bytes.data(), length, MSG_DONTWAIT | MSG_NOSIGNAL,
+                 reinterpret_cast<const sockaddr*>(address.data()),
+                 static_cast<socklen_t>(address.size())) >= 0)
+      return 0;
+    if (is_about_another(errno, attempt)) continue;
+    return -errno;
+  }
+}
+
+}  // namespace
+
 int send_udp(const Fd& socket, std::span<const std::byte> address, const iovec* parts, size_t count,
              size_t segment_bytes) noexcept {
+  if (segment_bytes == 0) {
+    size_t length = 0;
+    for (size_t i = 0; i < count; ++i) length += parts[i].iov_len;
+    if (length <= together_bytes) return send_together(socket, address, parts, count);
+  }
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(uint16_t))> control{};
   msghdr message{};
   message.msg_name = const_cast<std::byte*>(address.data());
@@ -154,10 +191,9 @@ int send_udp(const Fd& socket, std::span<const std::byte> address, const iovec* 
     const auto segment = static_cast<uint16_t>(segment_bytes);
     std::memcpy(CMSG_DATA(entry), &segment, sizeof segment);
   }
-  // An ICMP error about an earlier packet is reported by the next call, which then has sent nothing: once more.
   for (int attempt = 0;; ++attempt) {
     if (::sendmsg(socket.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return 0;
-    if (errno == EINTR || (errno == ECONNREFUSED && attempt < 4)) continue;
+    if (is_about_another(errno, attempt)) continue;
     return -errno;
   }
 }
@@ -183,7 +219,8 @@ struct UdpReceiver::State {
     iovec part;
     alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control;
   };
-  size_t ask = batches_max;
+  size_t ask = 1;       // batches in the next call
+  size_t in_a_row = 0;  // calls that found something
   std::array<mmsghdr, batches_max> messages{};
   std::array<Slot, batches_max> slots{};
   std::unique_ptr<std::byte[]> memory;
@@ -213,15 +250,29 @@ Result<UdpReceiver> UdpReceiver::create() {
 
 size_t UdpReceiver::receive(const Fd& socket) noexcept {
   State& state = *state_;
-  int got;
+  const size_t asked = state.ask;
+  ssize_t got;
   int attempt = 0;
-  do
-    got = ::recvmmsg(socket.get(), state.messages.data(), static_cast<unsigned>(state.ask), MSG_DONTWAIT,
-                     nullptr);
-  while (got < 0 && (errno == EINTR || errno == ECONNREFUSED) && ++attempt < 4);
-  if (got <= 0) return 0;
+  do {
+    if (asked == 1) {
+      got = ::recvmsg(socket.get(), &state.messages[0].msg_hdr, MSG_DONTWAIT);
+      if (got >= 0) {
+        state.messages[0].msg_len = static_cast<unsigned>(got);
+        got = 1;
+      }
+    } else {
+      got = ::recvmmsg(socket.get(), state.messages.data(), static_cast<unsigned>(asked), MSG_DONTWAIT,
+                       nullptr);
+    }
+  } while (got < 0 && is_about_another(errno, attempt++));
+  if (got <= 0) {
+    state.ask = 1;  // a lone packet costs least to ask for alone
+    state.in_a_row = 0;
+    return 0;
+  }
   const auto count = static_cast<size_t>(got);
-  state.ask = state.messages[count - 1].msg_len >= large_bytes ? large_batches : batches_max;
+  if (++state.in_a_row > 1)
+    state.ask = state.messages[count - 1].msg_len >= large_bytes ? large_batches : batches_max;
   return count;
 }
 

@@ -154,18 +154,22 @@ bool Packets::send_train(std::span<const std::byte> address, const iovec* parts,
   size_t total = 0;
   for (size_t i = 0; i < count; ++i) total += parts[i].iov_len;
   if (packet_bytes == 0) return true;
-  Path& path = place_of(address);
+  bool together = place_of(address).segmentation;
   const size_t packets = std::clamp<size_t>(train_bytes_max / packet_bytes, 1, train_packets_max);
   bool any = false;
   for (size_t at = 0; at < total;) {
-    const size_t bytes = std::min((path.segmentation ? packets : 1) * packet_bytes, total - at);
+    const size_t bytes = std::min((together ? packets : 1) * packet_bytes, total - at);
     const int status = bytes == total && bytes > packet_bytes
                            ? os::send_udp(socket_, address, parts, count, packet_bytes)
                            : send_pieces(address, parts, count, at, bytes, packet_bytes);
     if (status == -EAGAIN || status == -ENOBUFS) return any;
     if (bytes > packet_bytes && not_segmented(status)) {
-      // No checksum offload below, an old kernel: packet by packet from now on. A packet above the path MTU says so again by itself.
-      path.segmentation = false;
+      // A path MTU that has shrunk, no checksum offload below, or an old kernel: these packets go one by one, and for the latter two reasons
+      // all others, too.
+      together = false;
+      place_of(address).bytes = 0;
+      Path& path = place_of(address);
+      if (packet_bytes <= path.bytes) path.segmentation = false;
       continue;
     }
     any = true;

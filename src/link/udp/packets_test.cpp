@@ -115,6 +115,18 @@ TEST_P(OverFamily, TheLargestPacketFitsAndALargerOneDoesNot) {
   EXPECT_EQ(taken.packets[0].size(), most);
 }
 
+TEST_P(OverFamily, ATrainOfTooLargePacketsIsLostAndTheNextOneArrives) {
+  const std::string bytes(70'000, 'x');
+  const iovec large = part_of(bytes);
+  EXPECT_TRUE(a.send_train(b.address(), &large, 1, 65'530));
+  const iovec small{const_cast<char*>(bytes.data()), 5000};
+  EXPECT_TRUE(a.send_train(b.address(), &small, 1, 1000));
+  Taken taken;
+  take(b, taken, 6);
+  EXPECT_GE(taken.packets.size(), 5u);
+  EXPECT_EQ(taken.packets.back().size(), 1000u);
+}
+
 TEST_P(OverFamily, AClosedPortDoesNotDisturbTheSocket) {
   const std::vector<std::byte> gone(b.address().begin(), b.address().end());
   b.close();
