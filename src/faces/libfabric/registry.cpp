@@ -18,6 +18,10 @@ namespace {
 template <class P>
 const fi_info* offers_of(const Provider&) {
   static const std::deque<Offer> offers = [] {
+    if constexpr (requires { typename P::Connection; }) {  // defines the variables, too
+      typename P::Connection connection;
+      set_time_limits(P::name, connection);
+    }
     std::deque<Offer> made;  // does not move its elements, which point into themselves
     for (const providers::EndpointKind& kind : P::kinds) {
       for (const uint32_t format : P::formats) {

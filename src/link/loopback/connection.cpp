@@ -126,11 +126,11 @@ void Listener::close() noexcept {
     const auto found = directory().halls.find(name_);
     if (found != directory().halls.end() && found->second.lock() == hall_) directory().halls.erase(found);
   }
+  const std::shared_ptr<Hall> hall = std::exchange(hall_, nullptr);
   std::deque<std::unique_ptr<Request>> unheard;  // refused when it goes
-  std::scoped_lock guard(hall_->mutex);
-  hall_->backlog = 0;
-  unheard.swap(hall_->requests);
-  hall_.reset();
+  std::scoped_lock guard(hall->mutex);
+  hall->backlog = 0;
+  unheard.swap(hall->requests);
 }
 
 // --- connections ---

@@ -125,7 +125,7 @@ void Connection::opened(std::span<const std::byte> data) noexcept {
   timer_.close();
   // The data lies in the greeting, which open() drops.
   std::array<std::byte, hello_data_max> kept;
-  std::memcpy(kept.data(), data.data(), data.size());
+  if (!data.empty()) std::memcpy(kept.data(), data.data(), data.size());
   channel_.open();
   stage_ = Stage::Open;
   silent_ = 0;
