@@ -99,6 +99,10 @@ if(files AND TARGET weft_compat)
   weft_gtest(weft_conformance example+ofi_rxm conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=example+ofi_rxm"
              "FI_PROVIDER_PATH=${CMAKE_BINARY_DIR}/examples/c_plugin")
   add_dependencies(weft_conformance example_provider)
+  # The composite once more, with nobody near.
+  if("weft" IN_LIST WEFT_TEST_PROVIDERS)
+    weft_gtest(weft_conformance weft_far conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=weft" "FI_WEFT_NEAR=0")
+  endif()
 elseif(files)
   message(STATUS "weft: the drop-in is not there: conformance tests are not built")
 endif()

@@ -15,4 +15,10 @@ struct EndpointKind {
   uint64_t reach;             // FI_LOCAL_COMM, FI_REMOTE_COMM
 };
 
+// A switch of a provider: FI_<PROVIDER>_<NAME> in the environment, 0 or 1. `fi_info --env` shows it.
+struct Parameter {
+  const char* name;
+  const char* help;
+};
+
 }  // namespace weft::providers

@@ -5,11 +5,13 @@
 #include "faces/libfabric/datagram_open.hpp"
 #include "faces/libfabric/endpoint_open.hpp"
 #include "faces/libfabric/offer.hpp"
+#include "faces/libfabric/param.hpp"
 #include "faces/libfabric/provider.hpp"
 #include "providers/loopback.hpp"
 #include "providers/shm.hpp"
 #include "providers/tcp.hpp"
 #include "providers/udp.hpp"
+#include "providers/weft.hpp"
 
 namespace weft::fi {
 namespace {
@@ -22,6 +24,9 @@ const fi_info* offers_of(const Provider&) {
       typename P::Connection connection;
       set_time_limits(P::name, connection);
     }
+    if constexpr (requires { P::parameters; })
+      for (const providers::Parameter& parameter : P::parameters)
+        (void)param_define(P::name, parameter.name, FI_PARAM_BOOL, parameter.help);
     std::deque<Offer> made;  // does not move its elements, which point into themselves
     for (const providers::EndpointKind& kind : P::kinds) {
       for (const uint32_t format : P::formats) {
@@ -76,11 +81,9 @@ const Provider datagram_provider_of = {
 };
 
 // In the order in which fi_getinfo returns them.
-constexpr std::array<const Provider*, 4> all = {
-    &provider_of<providers::Shm>,
-    &provider_of<providers::Tcp>,
-    &provider_of<providers::Loopback>,
-    &datagram_provider_of<providers::Udp>,
+constexpr std::array<const Provider*, 5> all = {
+    &provider_of<providers::Weft>,     &provider_of<providers::Shm>,          &provider_of<providers::Tcp>,
+    &provider_of<providers::Loopback>, &datagram_provider_of<providers::Udp>,
 };
 
 }  // namespace

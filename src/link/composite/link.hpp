@@ -101,6 +101,10 @@ class Link {
   // False in a forked child: the endpoint is its parent's.
   bool belongs_here() const noexcept { return owner_pid_ == 0 || os::process_id() == owner_pid_; }
   void close() noexcept;
+  // The endpoint is about to close, and waits only for what can still be delivered.
+  void hurry() noexcept {
+    if constexpr (requires { far_.hurry(); }) far_.hurry();
+  }
   std::span<const std::byte> address() const noexcept { return address_; }
 
   // The peer with that address, made when it is new: its path is chosen here.
@@ -266,6 +270,7 @@ class Link {
   PeerBase* find(const Name& name, const Parts& parts) const;
   Path choose(const Parts& parts) const noexcept;
   PeerBase* appears(std::span<const std::byte> name, Path path);
+  PeerBase* make(const Name& name, Path path);
   typename Near::PeerBase* near_appears(std::span<const std::byte> name);
   typename Far::PeerBase* far_appears(std::span<const std::byte> name);
   PeerBase* connect_near(const Name& name, const Parts& parts, int& error);

@@ -160,16 +160,24 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::appears(std::span<const
   Name name{};
   if (!canonical(connecting_ != nullptr ? std::span<const std::byte>(*connecting_) : given, parts, name))
     return nullptr;
-  if (PeerBase* known = find(name, parts); known != nullptr) return known;
+  PeerBase* known = find(name, parts);
+  const bool met = known != nullptr && (path == Path::Near ? known->near_met : known->far_met);
+  if (known != nullptr && !met) return known;
+  // A second connection under one name is a peer of its own, which only answers: we called ourselves, or it has several network addresses.
+  if (met) return make(name, path);
   const auto place = peers_.emplace(key_of(name), nullptr).first;
-  PeerBase* peer = nullptr;
   try {
-    peer = events_->make_peer(name);
+    place->second = make(name, path);
   } catch (...) {
     peers_.erase(place);
     throw;
   }
-  place->second = peer;
+  return place->second;
+}
+
+template <class N, class F, class Names>
+typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::make(const Name& name, Path path) {
+  PeerBase* peer = events_->make_peer(name);
   peer->path = path;
   peer->name = name;
   return peer;
@@ -178,7 +186,7 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::appears(std::span<const
 template <class N, class F, class Names>
 typename N::PeerBase* Link<N, F, Names>::near_appears(std::span<const std::byte> name) {
   PeerBase* peer = appears(name, Path::Near);
-  if (peer == nullptr || peer->near_met) return nullptr;  // nobody greets twice under one name
+  if (peer == nullptr) return nullptr;
   peer->near_met = true;
   return &peer->near();
 }
@@ -186,7 +194,7 @@ typename N::PeerBase* Link<N, F, Names>::near_appears(std::span<const std::byte>
 template <class N, class F, class Names>
 typename F::PeerBase* Link<N, F, Names>::far_appears(std::span<const std::byte> name) {
   PeerBase* peer = appears(name, Path::Far);
-  if (peer == nullptr || peer->far_met) return nullptr;
+  if (peer == nullptr) return nullptr;
   peer->far_met = true;
   return &peer->far();
 }

@@ -127,7 +127,12 @@ Peer* Link::find(const os::SocketAddress& address) const noexcept {
   return found == by_address_.end() ? nullptr : found->second;
 }
 
-Peer* Link::make_peer(const os::SocketAddress& address, bool keyed) {
+void Link::set_alias(std::span<const std::byte> alias) noexcept {
+  alias_count_ = std::min(alias.size(), alias_.size());
+  std::copy_n(alias.begin(), alias_count_, alias_.begin());
+}
+
+Peer* Link::make_peer(const os::SocketAddress& address, bool keyed, std::span<const std::byte> alias) {
   std::array<std::byte, address_length> bytes;
   // Room in every list first, so that putting a peer there never fails.
   const size_t room = peers_.size() + 1;
@@ -135,7 +140,8 @@ Peer* Link::make_peer(const os::SocketAddress& address, bool keyed) {
     if (list->capacity() < room) list->reserve(2 * room);
   }
   if (keyed) by_address_.reserve(by_address_.size() + 1);
-  Peer* peer = events_->make_peer(form(address, bytes));
+  Peer* peer = events_->make_peer(alias.empty() ? form(address, bytes) : alias);
+  if (peer == nullptr) return nullptr;
   peer->address = address;
   peer->keyed = keyed;
   peer->met_at_ns = now_ns();
@@ -161,7 +167,11 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
     return nullptr;
   }
   if (Peer* known = find(*place); known != nullptr) return known;
-  Peer* peer = make_peer(*place, true);
+  Peer* peer = make_peer(*place, true, {});
+  if (peer == nullptr) {
+    error = EINVAL;
+    return nullptr;
+  }
   unopened_.push_back(peer);
   if (dialling_ < dialling_max) dial(*peer);
   return peer;
@@ -215,6 +225,7 @@ Hello Link::own_hello(HelloType type, const os::SocketAddress& dialled) const no
   hello.nonce = nonce_;
   hello.address = own_;
   hello.dialled = dialled;
+  hello.set_data(alias_.data(), alias_count_);
   return hello;
 }
 
@@ -370,7 +381,10 @@ void Link::admit(Guest& guest) noexcept try {
 }
 
 void Link::welcome(Guest& guest, Peer* peer, const Hello& hello, bool keyed) {
-  if (peer == nullptr) peer = make_peer(hello.address, keyed);
+  if (peer == nullptr)
+    peer =
+        make_peer(hello.address, keyed, alias_count_ != 0 ? hello.data_span() : std::span<const std::byte>());
+  if (peer == nullptr) return refuse(guest, RefusalReason::Kind);
   peer->channel = std::move(guest.channel);
   os::change_in_poll_set(events_set_, peer->channel.fd(), static_cast<Source*>(peer), false);
   dismiss(guest);

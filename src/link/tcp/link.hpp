@@ -72,6 +72,7 @@ struct Guest : Source {
 };
 
 struct Events {
+  // A new peer object for this address, or for the alias of who calls (set_alias()). Null, for an alias only: the caller is refused.
   virtual Peer* make_peer(std::span<const std::byte> address) = 0;
   virtual void peer_lost(Peer& peer, core::ProviderError why) noexcept = 0;
 
@@ -90,8 +91,9 @@ class Link {
   static constexpr size_t segment_bytes = size_t{1} << 18;
   static constexpr size_t small_bytes_max = 1024;
   static constexpr size_t address_length = os::SocketAddress::text_bytes;  // of the longest format
-  static constexpr size_t guests_max = 4096;                               // connected and nameless
-  static constexpr size_t dialling_max = 64;                               // connects in progress
+  static constexpr size_t alias_bytes_max = 64;
+  static constexpr size_t guests_max = 4096;  // connected and nameless
+  static constexpr size_t dialling_max = 64;  // connects in progress
 
   Link() = default;
   Link(const Link&) = delete;
@@ -106,6 +108,9 @@ class Link {
     on_warning_ = on_warning;
     warning_context_ = who;
   }
+  // What the owner of this link is called: it goes with every hello, and peers are made of what they are called instead of their network
+  // address. At most alias_bytes_max. Before the first connect().
+  void set_alias(std::span<const std::byte> alias) noexcept;
   // False in a forked child: the connections are its parent's.
   bool belongs_here() const noexcept;
   // The owner is about to close: frames go with the hello, for nobody will be there for the answer.
@@ -233,7 +238,7 @@ class Link {
 
   Result<void> listen(const os::SocketAddress& wanted);
   Peer* find(const os::SocketAddress& address) const noexcept;
-  Peer* make_peer(const os::SocketAddress& address, bool keyed);
+  Peer* make_peer(const os::SocketAddress& address, bool keyed, std::span<const std::byte> alias);
   void accept_guests() noexcept;
   bool has_introduced_itself(Guest& guest) noexcept;
   void admit(Guest& guest) noexcept;
@@ -271,6 +276,8 @@ class Link {
   os::SocketAddress from_;  // what outgoing connections are bound to; none when the program did not choose
   std::array<std::byte, address_length> own_bytes_{};
   size_t own_bytes_count_ = 0;
+  std::array<std::byte, alias_bytes_max> alias_{};
+  size_t alias_count_ = 0;
   uint64_t nonce_ = 0;
   int owner_pid_ = 0;
   Source listener_source_{SourceKind::Listener};

@@ -1,0 +1,60 @@
+// Names of hosts and ports to addresses of the provider weft.
+#include "providers/weft.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <string_view>
+
+#include "providers/socket_address.hpp"
+
+namespace weft::providers {
+namespace {
+
+using link::composite::Address;
+
+std::string_view text_at(const void* bytes) {
+  const char* text = static_cast<const char*>(bytes);
+  return {text, ::strnlen(text, Address::text_bytes)};
+}
+
+std::vector<std::byte> form(const Address& address) {
+  std::vector<std::byte> bytes(Address::text_bytes);
+  const std::string text = address.text();
+  std::memcpy(bytes.data(), text.data(), std::min(text.size(), bytes.size() - 1));
+  return bytes;
+}
+
+}  // namespace
+
+Result<std::vector<std::byte>> WeftAddresses::resolve(uint32_t, const char* node, const char* service,
+                                                      bool source) {
+  if (node != nullptr && std::string_view(node).starts_with("weft://")) {
+    const auto address = Address::from_text(node);
+    if (!address) return Error{EINVAL, std::string(node) + " is no address of weft"};
+    return form(*address);
+  }
+  auto bytes = SocketAddresses::resolve(FI_ADDR_STR, node, service, source);
+  if (!bytes || bytes->empty()) return bytes;
+  const auto where = os::SocketAddress::from_text(text_at(bytes->data()));
+  if (!where) return Error{EINVAL, std::string(text_at(bytes->data())) + " is no address with a port"};
+  return form({*where, {}});
+}
+
+bool WeftAddresses::normalise(uint32_t, std::byte* bytes) noexcept try {
+  const auto address = Address::from_text(text_at(bytes));
+  if (!address) return false;
+  const auto text = form(*address);
+  std::memcpy(bytes, text.data(), text.size());
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+std::string WeftAddresses::to_string(uint32_t, const void* bytes) {
+  const auto address = Address::from_text(text_at(bytes));
+  return address ? address->text() : std::string();
+}
+
+}  // namespace weft::providers

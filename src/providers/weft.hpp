@@ -1,0 +1,45 @@
+// The provider weft: one endpoint for peers on this host, by shared memory, and for others, by TCP. docs/composite.md. Must not know the
+// face.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include <array>
+
+#include "link/composite/address.hpp"
+#include "link/composite/link.hpp"
+#include "link/shm/link.hpp"
+#include "link/tcp/link.hpp"
+#include "providers/endpoint_kind.hpp"
+
+namespace weft::providers {
+
+// Addresses are text (link/composite/address.hpp), NUL padded to 64 bytes. A node and a service name a network address; then the peer is
+// reached by the network.
+struct WeftAddresses {
+  static constexpr std::array<uint32_t, 1> formats = {FI_ADDR_STR};
+
+  static constexpr size_t addrlen(uint32_t format) noexcept {
+    return format == FI_ADDR_STR ? link::composite::Address::text_bytes : 0;
+  }
+  static bool available(uint32_t) noexcept { return true; }
+  static Result<std::vector<std::byte>> resolve(uint32_t format, const char* node, const char* service,
+                                                bool source);
+  static bool normalise(uint32_t format, std::byte* bytes) noexcept;
+  static std::string to_string(uint32_t format, const void* bytes);
+};
+
+struct Weft : WeftAddresses {
+  using Link = link::composite::Link<link::shm::Link, link::tcp::Link, link::composite::Names>;
+  static constexpr const char* name = "weft";
+  static constexpr uint32_t version = FI_VERSION(1, 0);
+  static constexpr uint32_t protocol = FI_PROV_SPECIFIC | 0x77656674;  // "weft"
+  static constexpr std::array<EndpointKind, 1> kinds = {
+      {{FI_EP_RDM, protocol, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
+  static constexpr std::array<Parameter, 1> parameters = {
+      {{"near",
+        "whether peers on this host are reached by shared memory (default: yes); no: by the network, "
+        "as all others"}}};
+};
+
+}  // namespace weft::providers
