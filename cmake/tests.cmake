@@ -95,7 +95,8 @@ if(files AND TARGET weft_compat)
                "WEFT_TEST_ENDPOINT=msg")
   endforeach()
   unset(WEFT_GTEST_FILTER)
-  # Over a plugin of somebody else. The "+" stands for a semicolon, which would be a list here.
+  # Messages over connections: ours, and those of a plugin. The "+" stands for a semicolon, which would be a list here.
+  weft_gtest(weft_conformance tcp+ofi_rxm conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=tcp+ofi_rxm")
   weft_gtest(weft_conformance example+ofi_rxm conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=example+ofi_rxm"
              "FI_PROVIDER_PATH=${CMAKE_BINARY_DIR}/examples/c_plugin")
   add_dependencies(weft_conformance example_provider)

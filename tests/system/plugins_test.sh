@@ -96,6 +96,7 @@ pingpong() {
   [[ $status -eq 0 ]] || fail "fi_pingpong over $name"
 }
 if command -v fi_pingpong >/dev/null && [[ -z "${WEFT_SANITIZE:-}" ]]; then
+  pingpong "tcp;ofi_rxm, ours" "$weft" run -- -p "tcp;ofi_rxm" -e rdm
   pingpong "example, stock" env -- -p example -e msg
   pingpong "example;ofi_rxm, stock" env -- -p "example;ofi_rxm" -e rdm
   pingpong "example, ours" "$weft" run -- -p example -e msg

@@ -39,6 +39,7 @@ fi_info* message_hints(const Source& source, uint32_t addr_format) {
   hints->domain_attr->mr_mode = kMrMode;
   hints->domain_attr->mode = hints->mode;
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
+  hints->fabric_attr->prov_name = strdup(source.name.c_str());
   return hints;
 }
 
@@ -78,6 +79,7 @@ Result<void> Messages::open(std::string_view source) {
     memcpy(info_->src_addr, source.data(), source.size());
     info_->src_addrlen = source.size();
   }
+  if (info_->fabric_attr->prov_name == nullptr) info_->fabric_attr->prov_name = strdup(source_->name.c_str());
   if (info_->tx_attr->size != 0 && info_->tx_attr->size < send_count + 1)
     info_->tx_attr->size = send_count + 1;
   if (info_->rx_attr->size != 0 && info_->rx_attr->size < receive_count) info_->rx_attr->size = receive_count;

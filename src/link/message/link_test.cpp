@@ -1,0 +1,295 @@
+// MessageLink over endpoints in memory: who connects to whom, what crosses, who is gone, and that receivers are never overrun.
+#include "link/message/link.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "link/message/fake_endpoints.hpp"
+
+namespace weft::link::message {
+namespace {
+
+using core::ProviderError;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+template <class... Nodes>
+void poll_all(int rounds, Nodes&... nodes) {
+  for (int i = 0; i < rounds; ++i) (nodes.poll(), ...);
+}
+
+TEST(MessageLink, FramesOfOneSideAndAnswers) {
+  FakeNet net;
+  FakeNode a(net, "a"), b(net, "b");
+  auto* to_b = a.connect(b);
+  ASSERT_NE(to_b, nullptr);
+  EXPECT_EQ(a.connect(b), to_b) << "one peer for an address";
+  EXPECT_FALSE(a.send(*to_b, "too early"));
+  poll_all(3, a, b);
+  ASSERT_TRUE(a.send(*to_b, "one", 1));
+  ASSERT_TRUE(a.send(*to_b, std::string(FakeLink::frame_bytes_max, 'x'), 2));
+  poll_all(1, b);
+  EXPECT_THAT(b.frames[a.address], ElementsAre("one", std::string(FakeLink::frame_bytes_max, 'x')));
+  EXPECT_THAT(b.tags, ElementsAre(1, 2));
+  ASSERT_EQ(b.peers.size(), 1u);
+  EXPECT_EQ(b.last_address, a.address);
+  ASSERT_TRUE(b.send(*b.peers[0], "answer"));
+  poll_all(1, a);
+  EXPECT_THAT(a.frames[b.address], ElementsAre("answer"));
+}
+
+// Both connect before either has heard of the other; then they are polled in any order.
+TEST(MessageLink, ConnectsThatCrossSettleOnOneConnection) {
+  for (unsigned seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    FakeNet net;
+    FakeNode a(net, "a"), b(net, "b");
+    std::vector<std::string> sent;
+    size_t sent_a = 0, sent_b = 0;
+    FakeLink::Peer *to_a = nullptr, *to_b = nullptr;
+    const auto step = [&](FakeNode& node, FakeNode& other, FakeLink::Peer*& to, size_t& count) {
+      if (to == nullptr && random() % 3 == 0) to = node.connect(other);
+      if (to != nullptr && count < 40 && node.send(*to, std::to_string(count))) ++count;
+      if (random() % 2 == 0) node.poll();
+    };
+    for (int i = 0; i < 200; ++i) {
+      if (random() % 2 == 0) step(a, b, to_b, sent_a);
+      else step(b, a, to_a, sent_b);
+    }
+    poll_all(5, a, b);
+    for (size_t i = sent_a; i < 40; ++i)
+      ASSERT_TRUE(a.send(*a.connect(b), std::to_string(i))) << i, poll_all(1, a, b);
+    for (size_t i = sent_b; i < 40; ++i)
+      ASSERT_TRUE(b.send(*b.connect(a), std::to_string(i))) << i, poll_all(1, a, b);
+    poll_all(5, a, b);
+    std::vector<std::string> expected;
+    for (int i = 0; i < 40; ++i) expected.push_back(std::to_string(i));
+    ASSERT_EQ(a.frames[b.address], expected);
+    ASSERT_EQ(b.frames[a.address], expected);
+    ASSERT_TRUE(a.losses.empty() && b.losses.empty());
+    ASSERT_EQ(a.peers.size(), 1u);
+    ASSERT_EQ(b.peers.size(), 1u);
+    ASSERT_EQ(a.link.endpoints().connections(), 1u);
+    ASSERT_EQ(b.link.endpoints().connections(), 1u);
+    ASSERT_TRUE(a.warnings.empty() && b.warnings.empty());
+  }
+}
+
+TEST(MessageLink, AnEndpointThatClosesSaysSo) {
+  FakeNet net;
+  FakeNode a(net, "a");
+  auto b = std::make_unique<FakeNode>(net, "b");
+  auto* to_b = a.connect(*b);
+  poll_all(3, a, *b);
+  ASSERT_TRUE(b->send(*b->peers[0], "last words"));
+  b.reset();
+  poll_all(1, a);
+  EXPECT_THAT(a.losses, ElementsAre(ProviderError::PeerClosed));
+  std::string name = "b";
+  name.resize(FakeEndpoints::address_length);
+  EXPECT_THAT(a.frames[name], ElementsAre("last words"));
+  EXPECT_TRUE(a.peers.empty());
+  (void)to_b;
+}
+
+TEST(MessageLink, AProcessThatDiesDoesNot) {
+  FakeNet net;
+  FakeNode a(net, "a"), b(net, "b");
+  a.connect(b);
+  poll_all(3, a, b);
+  b.link.endpoints().die();
+  poll_all(1, a);
+  EXPECT_THAT(a.losses, ElementsAre(ProviderError::PeerDied));
+}
+
+TEST(MessageLink, NobodyThere) {
+  FakeNet net;
+  FakeNode a(net, "a");
+  std::string address = "nobody";
+  address.resize(FakeEndpoints::address_length);
+  int error = 0;
+  ASSERT_NE(a.link.connect(std::as_bytes(std::span(address)), error), nullptr);
+  poll_all(1, a);
+  EXPECT_THAT(a.losses, ElementsAre(ProviderError::PeerUnreachable));
+  EXPECT_EQ(a.link.endpoints().connections(), 0u);
+}
+
+// The old process is gone without a word, a new one has its address.
+TEST(MessageLink, ANewEndpointAtAnOldAddress) {
+  FakeNet net;
+  FakeNode a(net, "a");
+  auto b = std::make_unique<FakeNode>(net, "b");
+  a.connect(*b);
+  poll_all(3, a, *b);
+  net.hide_losses = true;
+  b->link.endpoints().die();
+  b = std::make_unique<FakeNode>(net, "b");
+  net.hide_losses = false;
+  auto* to_a = b->connect(a);
+  poll_all(4, a, *b);
+  EXPECT_THAT(a.losses, ElementsAre(ProviderError::PeerReplaced));
+  ASSERT_TRUE(b->send(*to_a, "new"));
+  poll_all(1, a);
+  EXPECT_THAT(a.frames[b->address], ElementsAre("new"));
+  EXPECT_EQ(a.peers.size(), 1u);
+}
+
+// The connection breaks and only one side has noticed when it connects again.
+TEST(MessageLink, TheSameEndpointConnectsAgain) {
+  FakeNet net;
+  FakeNode a(net, "a"), b(net, "b");
+  auto* to_a = b.connect(a);
+  poll_all(3, a, b);
+  b.link.forget(*to_a);
+  b.peers.clear();
+  to_a = b.connect(a);
+  poll_all(6, b, a);
+  ASSERT_TRUE(b.send(*to_a, "again"));
+  poll_all(2, a, b);
+  EXPECT_THAT(a.frames[b.address], ElementsAre("again"));
+  EXPECT_THAT(a.losses, ElementsAre(ProviderError::PeerClosed));
+}
+
+TEST(MessageLink, ToOneself) {
+  FakeNet net;
+  FakeNode a(net, "a");
+  auto* self = a.connect(a);
+  poll_all(4, a);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(a.send(*self, std::to_string(i)));
+    poll_all(1, a);
+  }
+  EXPECT_EQ(a.frames[a.address].size(), 100u);
+  EXPECT_EQ(a.peers.size(), 1u);
+  a.link.forget(*self);
+  poll_all(1, a);
+  EXPECT_EQ(a.link.endpoints().connections(), 0u);
+}
+
+// A receiver that takes nothing for a while: its buffers are never overrun (FakeEndpoints looks), and nothing is lost.
+TEST(MessageLink, ASlowReceiver) {
+  FakeNet net;
+  FakeNode a(net, "a"), b(net, "b");
+  auto* to_b = a.connect(b);
+  poll_all(3, a, b);
+  std::mt19937 random(1);
+  uint64_t sent = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    b.refusing = (i / 500) % 2 == 1;
+    a.link.endpoints().set_refuses(random() % 50 == 0);
+    if (a.send(*to_b, std::string(random() % 300, 'x'), sent)) ++sent;
+    if (random() % 4 == 0) a.poll();
+    if (random() % 8 == 0) b.poll();
+  }
+  a.link.endpoints().set_refuses(false);
+  b.refusing = false;
+  poll_all(5, a, b);
+  ASSERT_EQ(b.tags.size(), sent);
+  for (uint64_t i = 0; i < sent; ++i) ASSERT_EQ(b.tags[i], i);
+  EXPECT_GT(sent, 5'000u);
+}
+
+// --- those that do not keep to the rules ---
+
+struct Hostile : testing::Test {
+  FakeNet net;
+  FakeNode a{net, "a"};
+  FakeEndpoints enemy;
+  FakeEndpoints::Connection* raw = nullptr;
+
+  void SetUp() override {
+    enemy.set_context(&net);
+    ASSERT_TRUE(enemy.open("enemy"));
+    raw = &enemy.raw_connection_to(a.link.endpoints());
+  }
+  void TearDown() override { a.link.close(); }
+  void say(const std::vector<uint8_t>& bytes) {
+    if (!raw->lost) FakeEndpoints::say(*raw, std::as_bytes(std::span(bytes)));
+    a.poll();
+  }
+  void greet(Greeting greeting) {
+    std::array<std::byte, greeting_bytes_min + address_bytes_max> out{};
+    FakeEndpoints::say(*raw, std::span(out).first(put_greeting(Kind::Hello, greeting, out.data())));
+    a.poll();
+  }
+  Greeting proper() const {
+    Greeting greeting;
+    greeting.receive_count = 16;
+    greeting.life = 7;
+    greeting.address = std::string("enemy").append(FakeEndpoints::address_length - 5, '\0');
+    return greeting;
+  }
+  bool cut_off() const { return raw->lost; }
+};
+
+TEST_F(Hostile, NoMessage) {
+  say({});
+  EXPECT_TRUE(cut_off());
+  EXPECT_THAT(a.warnings.at(0), HasSubstr("none of ours"));
+}
+TEST_F(Hostile, UnknownKind) {
+  say({9, 0, 0, 0});
+  EXPECT_TRUE(cut_off());
+}
+TEST_F(Hostile, FramesWithoutAGreeting) {
+  say({1, 0, 0, 0, 1, 0, 0, 0});
+  EXPECT_TRUE(cut_off());
+}
+TEST_F(Hostile, AGreetingThatIsTooShort) {
+  say({2, 0, 0, 0, 'w', 'e', 'f', 't'});
+  EXPECT_TRUE(cut_off());
+}
+TEST_F(Hostile, AnotherVersion) {
+  Greeting greeting = proper();
+  greeting.version = 2;
+  greet(greeting);
+  EXPECT_TRUE(cut_off());
+  EXPECT_THAT(a.warnings.at(0), HasSubstr("another version"));
+}
+TEST_F(Hostile, NoBuffers) {
+  Greeting greeting = proper();
+  greeting.receive_count = 1;
+  greet(greeting);
+  EXPECT_TRUE(cut_off());
+}
+TEST_F(Hostile, AnAddressOfAnotherFormat) {
+  Greeting greeting = proper();
+  greeting.address = "x";
+  greet(greeting);
+  EXPECT_TRUE(cut_off());
+}
+TEST_F(Hostile, CreditsThatNobodyOwes) {
+  greet(proper());
+  ASSERT_EQ(a.peers.size(), 1u);
+  say({5, 0, 1, 0});
+  EXPECT_TRUE(cut_off());
+  EXPECT_THAT(a.losses, ElementsAre(ProviderError::PeerMisbehaved));
+}
+TEST_F(Hostile, AFrameLongerThanItsMessage) {
+  greet(proper());
+  say({1, 0, 0, 0, 1, 0, 200, 0, 1, 2, 3});
+  EXPECT_TRUE(cut_off());
+}
+TEST_F(Hostile, TwoGreetings) {
+  greet(proper());
+  greet(proper());
+  EXPECT_TRUE(cut_off());
+}
+TEST_F(Hostile, AnAnswerThatNobodyAskedFor) {
+  std::array<std::byte, greeting_bytes_min + address_bytes_max> out{};
+  FakeEndpoints::say(*raw, std::span(out).first(put_greeting(Kind::Welcome, proper(), out.data())));
+  a.poll();
+  EXPECT_TRUE(cut_off());
+}
+TEST_F(Hostile, ManyThatSayNothing) {
+  for (size_t i = 0; i < FakeLink::silent_max + 100; ++i) (void)enemy.raw_connection_to(a.link.endpoints());
+  a.poll();
+  a.poll();
+  EXPECT_EQ(a.link.endpoints().connections(), FakeLink::silent_max);
+}
+
+}  // namespace
+}  // namespace weft::link::message
