@@ -84,6 +84,7 @@ if(files AND TARGET weft_compat)
   target_link_libraries(weft_conformance PRIVATE PkgConfig::LIBFABRIC GTest::gmock GTest::gtest_main Threads::Threads)
   set_target_properties(weft_conformance PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   add_dependencies(weft_conformance weft_compat)
+  # A name with a semicolon cannot stand in a list: "udp+ofi_rxd" means udp;ofi_rxd, and the program knows that.
   foreach(provider IN LISTS WEFT_TEST_PROVIDERS)
     weft_gtest(weft_conformance ${provider} conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=${provider}")
   endforeach()

@@ -97,9 +97,12 @@ class alignas(64) CompletionQueue {
   // Returns the number read, -FI_EAGAIN, or -FI_EAVAIL. An empty queue drives its endpoints first.
   template <class Format, bool with_source>
   ssize_t read(void* buf, size_t count, fi_addr_t* source) noexcept {
-    if (head_ != tail_) return copy_out<Format, with_source>(static_cast<Format*>(buf), count, source);
+    if (head_ != tail_ && !drive_) [[likely]]
+      return copy_out<Format, with_source>(static_cast<Format*>(buf), count, source);
     return read_empty<Format, with_source>(static_cast<Format*>(buf), count, source);
   }
+  // An endpoint keeps something back for its next poll: the next read() drives it, whatever is there to read.
+  void drive_at_next_read() noexcept { drive_ = true; }
   // 0 and the error that stands first, or -FI_EAGAIN.
   int read_error(CompletionError& out) noexcept;
   // Completions and errors that wait.
@@ -157,6 +160,13 @@ class alignas(64) CompletionQueue {
   // Apart from read(), so that reading what is there needs no stack.
   template <class Format, bool with_source>
   [[gnu::noinline]] ssize_t read_empty(Format* out, size_t count, fi_addr_t* source) noexcept {
+    if (drive_) {
+      drive_ = false;
+      if (head_ != tail_) {
+        progressors_.progress();
+        return copy_out<Format, with_source>(out, count, source);
+      }
+    }
     if (const int status = refill(); status != 0) return status;
     return copy_out<Format, with_source>(out, count, source);
   }
@@ -200,6 +210,7 @@ class alignas(64) CompletionQueue {
   uint32_t mask_ = 0;
   Slot* slots_ = nullptr;
   bool armed_ = false;
+  bool drive_ = false;
   ProgressorList progressors_;
   // Cold.
   Signal* signal_ = nullptr;

@@ -2,6 +2,7 @@
 #include "os/udp_socket.hpp"
 
 #include <ifaddrs.h>
+#include <linux/errqueue.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -196,6 +197,38 @@ int send_udp(const Fd& socket, std::span<const std::byte> address, const iovec* 
     if (is_about_another(errno, attempt)) continue;
     return -errno;
   }
+}
+
+void watch_udp_refusals(const Fd& socket) noexcept {
+  set(socket, IPPROTO_IP, IP_RECVERR, 1);
+  set(socket, IPPROTO_IPV6, IPV6_RECVERR, 1);
+}
+
+bool take_udp_refusal(const Fd& socket, SocketAddress& destination) noexcept {
+  constexpr int errors_max = 64;  // others are passed over: a path MTU, an unreachable host
+  for (int i = 0; i < errors_max; ++i) {
+    alignas(cmsghdr) std::array<std::byte, 512> control;
+    sockaddr_storage to{};
+    msghdr message{};
+    message.msg_name = &to;
+    message.msg_namelen = sizeof to;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    if (::recvmsg(socket.get(), &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return false;
+    for (cmsghdr* entry = CMSG_FIRSTHDR(&message); entry != nullptr; entry = CMSG_NXTHDR(&message, entry)) {
+      if (!(entry->cmsg_level == IPPROTO_IP && entry->cmsg_type == IP_RECVERR) &&
+          !(entry->cmsg_level == IPPROTO_IPV6 && entry->cmsg_type == IPV6_RECVERR))
+        continue;
+      sock_extended_err error;
+      std::memcpy(&error, CMSG_DATA(entry), sizeof error);
+      if (error.ee_errno != ECONNREFUSED) continue;
+      const auto found = SocketAddress::from(&to, message.msg_namelen);
+      if (!found) continue;
+      destination = *found;
+      return true;
+    }
+  }
+  return false;
 }
 
 // --- receiving ---

@@ -40,6 +40,11 @@ size_t udp_interface_bytes(int family) noexcept;
 int send_udp(const Fd& socket, std::span<const std::byte> address, const iovec* parts, size_t count,
              size_t segment_bytes) noexcept;
 
+// From now on the socket keeps what it hears of destinations that nobody receives at (IP_RECVERR of ip(7)).
+void watch_udp_refusals(const Fd& socket) noexcept;
+// The oldest of these: the destination whose host answered "port unreachable". False: there is none.
+bool take_udp_refusal(const Fd& socket, SocketAddress& destination) noexcept;
+
 // Takes what the socket has, without waiting.
 class UdpReceiver {
  public:

@@ -66,7 +66,10 @@ class Arguments {
   }
   std::string provider() const {
     const char* by_environment = std::getenv("WEFT_TEST_PROVIDER");
-    return text("provider", by_environment != nullptr && *by_environment != '\0' ? by_environment : "shm");
+    std::string name =
+        text("provider", by_environment != nullptr && *by_environment != '\0' ? by_environment : "shm");
+    std::replace(name.begin(), name.end(), '+', ';');  // lists of CMake cannot hold a semicolon
+    return name;
   }
 
  private:

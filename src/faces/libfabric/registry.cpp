@@ -11,6 +11,7 @@
 #include "providers/shm.hpp"
 #include "providers/tcp.hpp"
 #include "providers/udp.hpp"
+#include "providers/udp_rxd.hpp"
 #include "providers/weft.hpp"
 
 namespace weft::fi {
@@ -81,9 +82,9 @@ const Provider datagram_provider_of = {
 };
 
 // In the order in which fi_getinfo returns them.
-constexpr std::array<const Provider*, 5> all = {
-    &provider_of<providers::Weft>,     &provider_of<providers::Shm>,          &provider_of<providers::Tcp>,
-    &provider_of<providers::Loopback>, &datagram_provider_of<providers::Udp>,
+constexpr std::array<const Provider*, 6> all = {
+    &provider_of<providers::Weft>,   &provider_of<providers::Shm>,      &provider_of<providers::Tcp>,
+    &provider_of<providers::UdpRxd>, &provider_of<providers::Loopback>, &datagram_provider_of<providers::Udp>,
 };
 
 }  // namespace

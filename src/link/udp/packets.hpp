@@ -30,6 +30,7 @@ class Packets {
   static constexpr size_t train_packets_max = 64;
   static constexpr size_t train_bytes_max = 65000;
   static constexpr size_t packet_bytes_limit = 65507;  // of IPv4, whose length field counts the heads
+  static constexpr bool checks_packets = true;  // UDP has a checksum, and links below have theirs
   static constexpr size_t buffer_bytes = size_t{8} << 20;
 
   Packets() = default;
@@ -63,6 +64,14 @@ class Packets {
     for (const Group& group : groups_)
       if (group.socket) packets += take(group.socket, handler);
     return packets;
+  }
+
+  // Keeps what the kernel hears of places where nobody receives, for take_refusals(): on_refused(place) for each.
+  void watch_refusals() noexcept { os::watch_udp_refusals(socket_); }
+  template <class Fn>
+  void take_refusals(Fn&& on_refused) noexcept {
+    os::SocketAddress place;
+    for (int i = 0; i < 64 && os::take_udp_refusal(socket_, place); ++i) on_refused(place.bytes());
   }
 
   // Sleeping: readable whenever there is a packet.

@@ -112,7 +112,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
         const SmallSend sent = link_.send_small(*peer, head, buffer);
         if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]]
           return 0;
-        if (sent != SmallSend::Refused) return after_small(tx, *peer, sent);
+        if (sent != SmallSend::Refused) return after_small(tx, *peer, sent, true);
       }
     }
     return inject_slow(tx, tagged, buffer, length, dest, tag);
@@ -137,7 +137,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                                tag, FI_ADDR_NOTAVAIL});
           if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]]
             return 0;
-          return after_small(tx, *peer, sent);
+          return after_small(tx, *peer, sent, !tx.default_completes);
         }
       }
     }
@@ -197,6 +197,11 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     return rx_first_ != nullptr &&
            rx_first_->deliver_plain(static_cast<Peer&>(base).fi_addr, tag, payload, length);
   }
+  // Whether something is unfinished that the peer has to go on with: a link that hears nothing from it for long asks whether it lives.
+  bool awaits(const typename L::PeerBase& base) const noexcept {
+    const Peer& peer = static_cast<const Peer&>(base);
+    return !peer.in_flight.empty() || peer.train_left != 0;
+  }
   typename L::PeerBase* make_peer(std::span<const std::byte> address) override;
   void peer_lost(typename L::PeerBase& peer, core::ProviderError why) noexcept override;
 
@@ -248,7 +253,15 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void release_peer(Peer& peer) noexcept;
 
   // transmit.hpp
-  [[gnu::noinline]] ssize_t after_small(TxContext& tx, Peer& peer, SmallSend sent) noexcept;
+  // `silent`: no completion brings the program to its queue.
+  void mind_kept(TxContext& tx, Peer& peer, bool silent) noexcept {
+    if constexpr (KeepsBack<L>) {
+      if (!link_.keeps_back()) return;
+      if (silent || tx.cq == nullptr) link_.push_kept(peer);
+      else tx.cq->drive_at_next_read();
+    }
+  }
+  [[gnu::noinline]] ssize_t after_small(TxContext& tx, Peer& peer, SmallSend sent, bool silent) noexcept;
   [[gnu::noinline]] ssize_t inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length,
                                         fi_addr_t dest, uint64_t tag) noexcept;
   [[gnu::noinline]] ssize_t send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length,

@@ -145,6 +145,16 @@ concept SolePeer = requires {
   requires L::sole_peer;
 };
 
+// Some of what send() took may lie here until the next poll(). The engine sees to it that a program which reads completions comes to a poll, though
+// completions are there; for operations without one it asks the link to push, which may send at once.
+template <class L>
+concept KeepsBack = requires(L& link, typename L::PeerBase& peer) {
+  { link.keeps_back() }
+  noexcept->std::same_as<bool>;
+  { link.push_kept(peer) }
+  noexcept;
+};
+
 // The link can be slept on.
 template <class L>
 concept HasSleep = requires(L& link) {

@@ -19,9 +19,10 @@ inline constexpr size_t prefix_bytes_max = 256;  // RmaPrefix, targets, RtsPrefi
 
 // A small frame is out; what is left is rare.
 template <Link L>
-ssize_t Engine<L>::after_small(TxContext& tx, Peer& peer, SmallSend sent) noexcept {
+ssize_t Engine<L>::after_small(TxContext& tx, Peer& peer, SmallSend sent, bool silent) noexcept {
   if constexpr (HasSmallFrames<L>) {
     if (sent == SmallSend::Unseen) link_.tell(peer);
+    mind_kept(tx, peer, silent);
   }
   if (tx.sends != nullptr) tx.sends->add(1);
   return 0;
@@ -120,6 +121,7 @@ bool Engine<L>::send_at_once(TxContext& tx, Peer& peer, uint8_t context, const R
                  request.tag, FI_ADDR_NOTAVAIL});
   if (tx.sends != nullptr) tx.sends->add(1);
   if (request.extra_counter != nullptr) request.extra_counter->add(1);
+  mind_kept(tx, peer, request.silent || !tx.completes(request.flags));
   return true;
 }
 
@@ -534,6 +536,7 @@ void Engine<L>::complete_transmit(TxContext& tx, const Op& op, int status, core:
     if (op.extra_counter != nullptr) op.extra_counter->add_error(1);
     return;
   }
+  mind_kept(tx, full(*op.peer), !op.completes);
   if (op.completes)
     tx.cq->push(
         {op.context, flags, op.length, nullptr, 0, op.kind == OpKind::Send ? op.tag : 0, FI_ADDR_NOTAVAIL});

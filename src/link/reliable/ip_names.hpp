@@ -1,0 +1,54 @@
+// How addresses of a program and those of a packet carrier over IP become each other: the same bytes, or a text. Must not know packets.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include <array>
+#include <cstring>
+#include <optional>
+
+#include "os/socket_address.hpp"
+
+namespace weft::link::reliable {
+
+class IpNames {
+ public:
+  static constexpr size_t address_length = os::SocketAddress::text_bytes;
+
+  struct Name {
+    std::array<std::byte, address_length> bytes{};
+    size_t length = 0;
+    std::span<const std::byte> span() const noexcept { return {bytes.data(), length}; }
+  };
+
+  // FI_SOCKADDR_IN, FI_SOCKADDR_IN6 or FI_ADDR_STR.
+  void set_format(uint32_t format) noexcept { format_ = format; }
+  // What an endpoint without an address is opened at.
+  os::SocketAddress anywhere() const noexcept {
+    const int family = format_ == FI_SOCKADDR_IN6 ? AF_INET6 : AF_INET;
+    return os::SocketAddress::any(family);
+  }
+  std::optional<os::SocketAddress> read(std::span<const std::byte> name) const noexcept {
+    if (format_ != FI_ADDR_STR) return os::SocketAddress::from(name.data(), name.size());
+    const auto* text = reinterpret_cast<const char*>(name.data());
+    return os::SocketAddress::from_text({text, ::strnlen(text, name.size())});
+  }
+  // As the program's address vector has it.
+  Name write(const os::SocketAddress& address) const {
+    Name name;
+    if (format_ == FI_ADDR_STR) {
+      const std::string text = address.text();
+      name.length = address_length;
+      std::memcpy(name.bytes.data(), text.data(), std::min(text.size(), address_length - 1));
+    } else {
+      name.length = address.size();
+      std::memcpy(name.bytes.data(), address.bytes().data(), name.length);
+    }
+    return name;
+  }
+
+ private:
+  uint32_t format_ = FI_SOCKADDR_IN;
+};
+
+}  // namespace weft::link::reliable

@@ -1,0 +1,208 @@
+// Reliable<P, Names>: a Link over a carrier of packets. The core (proto/reliable/) keeps streams whole and in order, the codec (proto/stream/) lays
+// frames into them; here are the clock, the carrier and sleep. Must not know tags, completions, or what P is.
+//
+// Bounds of a peer: 4 MiB kept for sending and 4 MiB received out of order, in chunks that exist while there are bytes; a parser with one
+// frame. An idle peer has neither chunks nor a timer.
+#pragma once
+
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/provider_error.hpp"
+#include "os/clock.hpp"
+#include "os/event.hpp"
+#include "os/poll_set.hpp"
+#include "os/watch.hpp"
+#include "proto/engine/link.hpp"
+#include "proto/reliable/core.hpp"
+#include "proto/reliable/packet_link.hpp"
+#include "proto/stream/head.hpp"
+#include "proto/stream/parser.hpp"
+
+namespace weft::link::reliable {
+
+inline constexpr size_t frame_bytes = size_t{1} << 16;
+
+// Whether a carrier finds altered packets by itself; else packets carry a checksum of ours.
+template <class P>
+inline constexpr bool packet_link_checks = requires {
+  requires P::checks_packets;
+};
+
+struct Peer : proto::reliable::Connection {
+  proto::stream::Parser parser{frame_bytes};
+  bool broken = false;  // it sends what is no frame
+};
+
+struct Events {
+  virtual Peer* make_peer(std::span<const std::byte> address) = 0;
+  virtual void peer_lost(Peer& peer, core::ProviderError why) noexcept = 0;
+
+ protected:
+  ~Events() = default;
+};
+
+template <class P, class Names>
+class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
+ public:
+  using PeerBase = Peer;
+  using Events = reliable::Events;
+  static constexpr size_t frame_bytes_max = frame_bytes;
+  static constexpr size_t eager_bytes_max = size_t{1} << 13;
+  static constexpr size_t train_bytes_max = size_t{1} << 18;
+  static constexpr size_t train_car_bytes = size_t{1} << 15;
+  static constexpr size_t segment_bytes = size_t{63} << 10;  // with its heads it fits the largest datagram
+  static constexpr size_t small_bytes_max = 256;
+  static constexpr size_t address_length = Names::address_length;
+
+  Reliable() = default;
+  Reliable(const Reliable&) = delete;
+  Reliable& operator=(const Reliable&) = delete;
+  ~Reliable() { close(); }
+
+  void set_address_format(uint32_t format) noexcept { names_.set_format(format); }
+  // `name` is an address in the format, or empty: the system chooses.
+  Result<void> open(std::string_view name, Events& events);
+  // Delivers what was sent, within a bound (Core::closed), and says good-bye.
+  void close() noexcept;
+  bool belongs_here() const noexcept { return core_ == nullptr || os::process_id() == owner_pid_; }
+  std::span<const std::byte> address() const noexcept { return name_.span(); }
+  P& packets() noexcept { return packets_; }
+  const proto::reliable::Core& core() const noexcept { return *core_; }
+
+  Peer* connect(std::span<const std::byte> address, int& error);
+  void forget(Peer& peer) noexcept { core_->remove(peer, os::monotonic_ns()); }
+
+  // --- hot ---
+  proto::SmallSend send_small(Peer& peer, const wire::FrameHead& head, const void* bytes) noexcept {
+    std::array<std::byte, proto::stream::head_bytes_max + small_bytes_max> frame;
+    const size_t at = proto::stream::pack_head(head, frame.data());
+    std::memcpy(frame.data() + at, bytes, head.length);
+    if (!core_->reserve(peer, at + head.length)) return proto::SmallSend::Refused;
+    core_->append(peer, frame.data(), at + head.length);
+    core_->push(peer, os::monotonic_ns);
+    return core_->has_ready() ? proto::SmallSend::Unseen : proto::SmallSend::Sent;
+  }
+  void tell(Peer&) noexcept {}
+  bool keeps_back() const noexcept { return core_->has_ready(); }
+  void push_kept(Peer& peer) noexcept { core_->hurry(peer, os::monotonic_ns); }
+  bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+            size_t part_count) noexcept {
+    std::array<std::byte, proto::stream::head_bytes_max> bytes;
+    const size_t head_bytes = proto::stream::pack_head(head, bytes.data());
+    if (!core_->reserve(peer, head_bytes + head.length)) return false;
+    core_->append(peer, bytes.data(), head_bytes);
+    core_->append(peer, prefix.data(), prefix.size());
+    for (size_t i = 0; i < part_count; ++i) core_->append(peer, parts[i].iov_base, parts[i].iov_len);
+    core_->push(peer, os::monotonic_ns);
+    return true;
+  }
+  template <class Handler>
+  int poll(Handler& handler) noexcept;
+
+  // --- sleeping ---
+  int wait_fd() noexcept;
+  bool arm() noexcept;
+  void disarm() noexcept {
+    if (timer_.fd()) timer_.set(0);
+    packets_.disarm();
+  }
+
+ private:
+  static constexpr uint64_t look_ns = proto::reliable::second;
+  static constexpr uint64_t quiet_ns = 5 * proto::reliable::second;  // a peer that owes us something is asked
+
+  // Whom the bytes of this poll go to.
+  struct Feeder {
+    virtual void feed(Peer& peer, std::span<const std::byte> bytes) noexcept = 0;
+    virtual void retry(Peer& peer) noexcept = 0;
+
+   protected:
+    ~Feeder() = default;
+  };
+  template <class Handler>
+  struct FeederOf final : Feeder {
+    Handler& handler;
+    int frames = 0;
+    explicit FeederOf(Handler& to) noexcept : handler(to) {}
+    void feed(Peer& peer, std::span<const std::byte> bytes) noexcept override {
+      const uint64_t before = peer.parser.frames();
+      (void)peer.parser.take(handler, peer, bytes);
+      frames += static_cast<int>(peer.parser.frames() - before);
+    }
+    void retry(Peer& peer) noexcept override {
+      const uint64_t before = peer.parser.frames();
+      (void)peer.parser.retry(handler, peer);
+      frames += static_cast<int>(peer.parser.frames() - before);
+    }
+  };
+  struct PacketHandler {
+    proto::reliable::Core& core;
+    void on_packet(std::span<const std::byte> source, std::span<const std::byte> packet) noexcept {
+      core.on_packet(source, packet, os::monotonic_ns());
+    }
+  };
+
+  // --- Carrier ---
+  size_t packet_bytes_max(std::span<const std::byte> to) noexcept override {
+    return packets_.packet_bytes_max(to);
+  }
+  bool send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept override {
+    return packets_.send(to, parts, count);
+  }
+  bool send_train(std::span<const std::byte> to, const iovec* parts, size_t count,
+                  size_t packet_bytes) noexcept override {
+    if constexpr (proto::HasPacketTrains<P>) return packets_.send_train(to, parts, count, packet_bytes);
+    return false;  // trains have one packet then
+  }
+  // --- Upper ---
+  proto::reliable::Connection* accept(std::span<const std::byte> address) noexcept override;
+  size_t on_bytes(proto::reliable::Connection& connection,
+                  std::span<const std::byte> bytes) noexcept override {
+    Peer& peer = static_cast<Peer&>(connection);
+    if (peer.broken) return bytes.size();
+    if (peer.parser.stalled()) return 0;  // poll() asks again
+    feeder_->feed(peer, bytes);
+    if (peer.parser.error() != 0) [[unlikely]]
+      break_off(peer);
+    else if (peer.parser.stalled()) [[unlikely]] stalled_.push_back(&peer);  // reserved
+    return bytes.size();
+  }
+  bool holds(const proto::reliable::Connection& connection) const noexcept override {
+    return static_cast<const Peer&>(connection).parser.stalled();
+  }
+  void lost(proto::reliable::Connection& connection, core::ProviderError why) noexcept override {
+    Peer& peer = static_cast<Peer&>(connection);
+    if (peer.broken) std::erase(broken_, &peer);
+    std::erase(stalled_, &peer);
+    events_->peer_lost(peer, why);
+  }
+
+  void break_off(Peer& peer) noexcept;
+  template <class Handler>
+  void look_around(Handler& handler, uint64_t now) noexcept;
+
+  Feeder* feeder_ = nullptr;
+  std::unique_ptr<proto::reliable::Core> core_;
+  P packets_;
+
+  // --- cold below this line ---
+  Events* events_ = nullptr;
+  Names names_;
+  typename Names::Name name_;
+  std::vector<Peer*> broken_;
+  std::vector<Peer*> stalled_;
+  uint64_t next_look_ = 0;
+  uint64_t timeouts_seen_ = 0;
+  os::Fd both_;
+  os::Timer timer_;
+  int owner_pid_ = 0;
+};
+
+}  // namespace weft::link::reliable
+
+#include "link/reliable/link_impl.hpp"

@@ -1,0 +1,178 @@
+// Reliable<P, Names>, part: opening, closing, polling, sleeping. Included by link.hpp.
+#pragma once
+
+#include <algorithm>
+#include <new>
+
+#include "link/reliable/link.hpp"
+
+namespace weft::link::reliable {
+
+template <class P, class Names>
+Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
+  os::SocketAddress at = names_.anywhere();
+  if (!name.empty()) {
+    const auto given = names_.read(std::as_bytes(std::span(name)));
+    if (!given) return Error{EINVAL, "the source address is none of this address format"};
+    at = *given;
+  }
+  if (auto opened = packets_.open(at.bytes()); !opened) return opened;
+  const auto own = os::SocketAddress::from(packets_.address().data(), packets_.address().size());
+  if (!own) return Error{EINVAL, "the packet link has no address"};
+  proto::reliable::Config config;
+  // Later than every endpoint that was here before, as long as the clock of the day does not go back; when it does, peers say so.
+  config.birth = os::realtime_ns();
+  config.seed = os::random_bits();
+  config.check = !packet_link_checks<P>;
+  if constexpr (proto::HasPacketTrains<P>) config.train_packets = P::train_packets_max;
+  if constexpr (requires { P::train_bytes_max; }) config.train_bytes = P::train_bytes_max;
+  if constexpr (requires { packets_.receive_buffer_bytes(); })
+    config.receive_bytes = packets_.receive_buffer_bytes() / 2;  // the rest is the kernel's bookkeeping
+  if (const char* text = std::getenv("WEFT_RELIABLE_TIMEOUT_S"); text != nullptr)
+    if (const uint64_t seconds = std::strtoull(text, nullptr, 10); seconds > 0 && seconds < 1'000'000)
+      config.dead_after = seconds * proto::reliable::second;
+  proto::reliable::Carrier& carrier = *this;
+  proto::reliable::Upper& upper = *this;
+  core_ = std::make_unique<proto::reliable::Core>(carrier, upper);
+  if (!core_->open(packets_.address(), config)) return Error{ENOMEM, "no memory for connections"};
+  if constexpr (requires { packets_.watch_refusals(); }) packets_.watch_refusals();
+  name_ = names_.write(*own);
+  events_ = &events;
+  owner_pid_ = os::process_id();
+  return {};
+}
+
+template <class P, class Names>
+void Reliable<P, Names>::close() noexcept {
+  if (core_ != nullptr && belongs_here()) {
+    core_->begin_close(os::monotonic_ns());
+    PacketHandler packets{*core_};
+    while (!core_->closed(os::monotonic_ns())) {
+      (void)packets_.poll(packets);
+      core_->end_poll(os::monotonic_ns());
+    }
+  }
+  core_.reset();
+  broken_.clear();
+  stalled_.clear();
+  packets_.close();
+  both_.reset();
+  timer_.close();
+}
+
+template <class P, class Names>
+Peer* Reliable<P, Names>::connect(std::span<const std::byte> address, int& error) {
+  error = 0;
+  const auto to = names_.read(address);
+  if (!to || to->is_any() || to->port() == 0) {
+    error = EINVAL;
+    return nullptr;
+  }
+  if (auto* known = core_->find(to->bytes()); known != nullptr) return static_cast<Peer*>(known);
+  stalled_.reserve(core_->size() + 1);
+  broken_.reserve(core_->size() + 1);
+  Peer* peer = events_->make_peer(names_.write(*to).span());
+  if (core_->add(*peer, to->bytes())) return peer;
+  events_->peer_lost(*peer, core::ProviderError::NoChannel);
+  error = ENOMEM;
+  return nullptr;
+}
+
+template <class P, class Names>
+proto::reliable::Connection* Reliable<P, Names>::accept(std::span<const std::byte> address) noexcept try {
+  const auto from = os::SocketAddress::from(address.data(), address.size());
+  if (!from || from->bytes().size() != address.size()) return nullptr;
+  stalled_.reserve(core_->size() + 1);
+  broken_.reserve(core_->size() + 1);
+  Peer* peer = events_->make_peer(names_.write(*from).span());
+  if (core_->add(*peer, address)) return peer;
+  events_->peer_lost(*peer, core::ProviderError::NoChannel);
+  return nullptr;
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
+
+template <class P, class Names>
+void Reliable<P, Names>::break_off(Peer& peer) noexcept {
+  peer.broken = true;
+  broken_.push_back(&peer);  // reserved
+}
+
+template <class P, class Names>
+template <class Handler>
+int Reliable<P, Names>::poll(Handler& handler) noexcept {
+  FeederOf<Handler> feeder(handler);
+  feeder_ = &feeder;
+  for (size_t i = stalled_.size(); i-- > 0;) {
+    Peer& peer = *stalled_[i];
+    feeder.retry(peer);
+    if (peer.parser.error() != 0) {
+      if (!peer.broken) break_off(peer);
+    } else if (peer.parser.stalled()) {
+      continue;
+    }
+    stalled_.erase(stalled_.begin() + static_cast<std::ptrdiff_t>(i));
+    core_->passed_on(peer);
+  }
+  PacketHandler packets{*core_};
+  (void)packets_.poll(packets);
+  const uint64_t now = os::monotonic_ns();
+  core_->end_poll(now);
+  if (now >= next_look_ || core_->counters().timeouts != timeouts_seen_) [[unlikely]]
+    look_around(handler, now);
+  while (!broken_.empty()) [[unlikely]] {
+      Peer& peer = *broken_.back();
+      broken_.pop_back();
+      std::erase(stalled_, &peer);
+      core_->remove(peer, now);
+      events_->peer_lost(peer, core::ProviderError::PeerMisbehaved);
+    }
+  feeder_ = nullptr;
+  return feeder.frames;
+}
+
+// Rarely: who said nothing for long though the engine waits for it, and whom the kernel knows to be gone.
+template <class P, class Names>
+template <class Handler>
+void Reliable<P, Names>::look_around(Handler& handler, uint64_t now) noexcept {
+  if constexpr (requires { packets_.take_refusals([](std::span<const std::byte>) {}); }) {
+    if (core_->counters().timeouts != timeouts_seen_)
+      packets_.take_refusals([&](std::span<const std::byte> place) { core_->on_refused(place, now); });
+  }
+  timeouts_seen_ = core_->counters().timeouts;
+  if (now < next_look_) return;
+  next_look_ = now + look_ns;
+  core_->for_each([&](proto::reliable::Connection& c) {
+    const Peer& peer = static_cast<Peer&>(c);
+    bool waits = peer.parser.inside();
+    if constexpr (requires { handler.awaits(peer); }) waits = waits || handler.awaits(peer);
+    if (waits) core_->probe_if_silent(c, quiet_ns, now);
+  });
+}
+
+template <class P, class Names>
+int Reliable<P, Names>::wait_fd() noexcept {
+  if (both_) return both_.get();
+  auto set = os::open_poll_set();
+  auto timer = os::Timer::create();
+  if (!set || !timer) return -1;
+  if (!os::add_to_poll_set(*set, packets_.wait_fd(), nullptr) ||
+      !os::add_to_poll_set(*set, timer->fd().get(), nullptr))
+    return -1;
+  timer_ = std::move(*timer);
+  both_ = std::move(*set);
+  return both_.get();
+}
+
+template <class P, class Names>
+bool Reliable<P, Names>::arm() noexcept {
+  if (!timer_.fd()) return false;
+  const uint64_t now = os::monotonic_ns();
+  core_->settle(now);
+  if (core_->has_ready() || !stalled_.empty() || !broken_.empty()) return false;
+  const uint64_t due = core_->next_due();
+  timer_.set(due == UINT64_MAX ? 0 : due > now ? due - now : 1);
+  return packets_.arm();
+}
+
+}  // namespace weft::link::reliable

@@ -1,0 +1,81 @@
+// Round trips and the window.
+#include "proto/reliable/congestion.hpp"
+
+namespace weft::proto::reliable {
+
+void RoundTrip::sample(uint64_t rtt, uint64_t now) noexcept {
+  rtt = std::max<uint64_t>(rtt, 1);
+  latest_ = rtt;
+  if (smoothed_ == 0) {
+    smoothed_ = rtt;
+    variation_ = rtt / 2;
+  } else {
+    const uint64_t off = rtt > smoothed_ ? rtt - smoothed_ : smoothed_ - rtt;
+    variation_ = (3 * variation_ + off) / 4;
+    smoothed_ = std::max<uint64_t>((7 * smoothed_ + rtt) / 8, 1);
+  }
+  if (now >= epoch_end_) {
+    shortest_before_ = shortest_;
+    shortest_ = rtt;
+    epoch_end_ = now + 10 * second;
+  }
+  shortest_ = std::min(shortest_, rtt);
+}
+
+void Congestion::configure(size_t packet, size_t bound) noexcept {
+  packet_ = std::max<size_t>(packet, 1);
+  bound_ = std::max(bound, 2 * packet_);
+  least_queue_ = std::clamp<size_t>(8 * packet_, size_t{32} << 10, size_t{128} << 10);
+  most_queue_ = 2 * least_queue_;
+  // RFC 6928: ten packets, but of jumbo packets no more than 256 KiB.
+  if (window_ == 0) window_ = std::min(10 * packet_, std::max(size_t{256} << 10, 2 * packet_));
+  window_ = std::clamp(window_, 2 * packet_, bound_);
+}
+
+void Congestion::on_ack(size_t delivered, uint64_t rtt, uint64_t shortest, uint64_t acked, uint64_t end,
+                        bool limited) noexcept {
+  delivered_ += delivered;
+  limited_ = limited_ || limited;
+  if (rtt != 0) round_rtt_ = std::min(round_rtt_, rtt);
+  if (acked < round_end_) return;
+  end_round(shortest);
+  round_end_ = end;
+  round_rtt_ = UINT64_MAX;
+  delivered_ = 0;
+  lost_ = 0;
+  limited_ = false;
+}
+
+void Congestion::end_round(uint64_t shortest) noexcept {
+  const size_t seen = delivered_ + lost_;
+  if (seen != 0) {
+    const double rate = static_cast<double>(lost_) / static_cast<double>(seen);
+    const double weight = std::min(1.0, static_cast<double>(seen) / (64.0 * static_cast<double>(packet_)));
+    loss_rate_ += (rate - loss_rate_) * weight;
+  }
+  if (loss_rate_ > loss_rate_max) {
+    window_ = std::max(window_ * 7 / 10, 2 * packet_);
+    loss_rate_ = loss_rate_max / 2;
+    starting_ = false;
+    return;
+  }
+  if (round_rtt_ == UINT64_MAX || shortest == UINT64_MAX) return;
+  const uint64_t rtt = std::max(round_rtt_, shortest);
+  const auto queued = static_cast<size_t>(static_cast<double>(window_) * static_cast<double>(rtt - shortest) /
+                                          static_cast<double>(rtt));
+  if (queued > most_queue_) {
+    starting_ = false;
+    window_ -= std::min(window_ / 4, std::max(packet_, (queued - most_queue_) / 2));
+  } else if (limited_ && queued < least_queue_) {
+    const size_t more = starting_ ? window_ : queued < least_queue_ / 2 ? window_ / 8 : 0;
+    window_ += std::max(packet_, more);
+  }
+  window_ = std::clamp(window_, 2 * packet_, bound_);
+}
+
+void Congestion::on_silence() noexcept {
+  window_ = std::clamp(window_ / 2, 2 * packet_, bound_);
+  round_rtt_ = UINT64_MAX;
+}
+
+}  // namespace weft::proto::reliable

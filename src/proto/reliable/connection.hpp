@@ -1,0 +1,99 @@
+// One connection: two streams, what is known of the path and of the other side. Kept by whoever is above (a peer of the engine is one); driven by
+// Core alone. Must not know sockets or clocks.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "base/list.hpp"
+#include "proto/reliable/congestion.hpp"
+#include "proto/reliable/receive_stream.hpp"
+#include "proto/reliable/send_stream.hpp"
+
+namespace weft::proto::reliable {
+
+// Where packets go, as the carrier writes it.
+struct Place {
+  std::array<std::byte, hello_address_max> bytes{};
+  size_t length = 0;
+
+  Place() = default;
+  explicit Place(std::span<const std::byte> from) noexcept
+      : length(from.size() < hello_address_max ? from.size() : hello_address_max) {
+    std::memcpy(bytes.data(), from.data(), length);
+  }
+  std::span<const std::byte> span() const noexcept { return {bytes.data(), length}; }
+  bool operator==(const Place& other) const noexcept {
+    return length == other.length && std::memcmp(bytes.data(), other.bytes.data(), length) == 0;
+  }
+};
+
+struct ReadyHook : ListHook {};
+struct TimedHook : ListHook {};
+struct UnprovenHook : ListHook {};
+
+struct Connection : ReadyHook, TimedHook, UnprovenHook {
+  SendStream out;
+  ReceiveStream in;
+  RoundTrip rtt;
+  Congestion congestion;
+
+  // --- who is who ---
+  uint32_t id = 0;          // our number for it
+  uint32_t peer_id = 0;     // the other side's number; 0: not heard yet
+  uint64_t birth = 0;       // of our side
+  uint64_t peer_birth = 0;  // of the other side; 0: not heard yet
+  bool proven = false;      // the other side has used our number: it gets what we send to its address
+  Place address;            // by which the program knows it
+  Place path;               // where its packets come from
+
+  // --- the path ---
+  size_t packet_bytes = 0;      // the largest packet now
+  size_t packet_bytes_cap = 0;  // large packets vanish: stay below; 0: they do not
+  uint64_t cap_until = 0;
+  uint64_t capped_at = 0;
+  unsigned caps = 0;  // how often in a row
+
+  // --- acknowledgement that we owe ---
+  uint32_t newest_stamp = 0;  // of the packets that came
+  uint64_t newest_at = 0;     // when it came; 0: none yet
+  uint64_t ack_due = 0;       // 0: none owed
+  size_t unacked = 0;         // bytes that came since the last one
+  uint64_t edge_told = 0;
+  uint64_t data_at = 0;   // when bytes came last
+  uint64_t acked_at = 0;  // when an acknowledgement went last
+  unsigned answers = 0;   // how often in a row bytes of ours followed those of the peer at once
+  bool ack_now = false;
+  bool duplicate = false;
+
+  // --- sending ---
+  uint64_t epoch = 0;  // the poll after which something was sent last
+  size_t unsent_frames = 0;
+  unsigned hurried = 0;    // since the last poll
+  bool refused = false;    // the carrier has no room
+  bool one_more = false;   // a timeout permits one packet beyond the window
+  bool probe = false;      // ask for a sign of life
+  bool keepalive = false;  // and take silence for death
+
+  // --- timers ---
+  uint64_t timeout_from = 0;  // 0: nothing is waited for
+  uint64_t silent_from = 0;   // since when we wait for any sign
+  uint64_t heard_at = 0;      // 0: never
+  uint64_t refused_from = 0;  // the carrier says that nobody is there, since then
+  unsigned backoff = 0;
+  unsigned refusals = 0;
+  unsigned probes = 0;  // left to send because nobody has proven itself
+
+  // --- the end ---
+  uint64_t final_offset = 0;  // of the incoming stream, with finishing
+  uint64_t finish_due = 0;
+  uint64_t close_sent_at = 0;
+  bool finishing = false;
+  bool close_sent = false;
+  bool closed = false;
+};
+
+}  // namespace weft::proto::reliable

@@ -1,0 +1,397 @@
+// Who is who, and what comes in.
+#include "proto/reliable/core.hpp"
+
+#include <algorithm>
+#include <new>
+
+#include "base/hash.hpp"
+
+namespace weft::proto::reliable {
+
+size_t Core::PlaceHash::operator()(const Place& place) const noexcept {
+  uint64_t hash = place.length;
+  for (size_t at = 0; at < place.length; at += sizeof(uint64_t)) {
+    uint64_t word;
+    std::memcpy(&word, place.bytes.data() + at, sizeof word);  // zero behind the end
+    hash = hash_pair(hash, word);
+  }
+  return hash;
+}
+
+Core::~Core() {
+  for (Connection* c : slots_)
+    if (c != nullptr) detach(*c);
+}
+
+bool Core::open(std::span<const std::byte> address, const Config& config) try {
+  config_ = config;
+  config_.train_packets = std::clamp<size_t>(config.train_packets, 1, Scratch::packets_max);
+  address_ = Place(address);
+  next_birth_ = std::max<uint64_t>(config.birth, 1);
+  random_ = config.seed | 1;
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+Connection* Core::find(std::span<const std::byte> address) noexcept {
+  const auto found = by_address_.find(Place(address));
+  return found == by_address_.end() ? nullptr : found->second;
+}
+
+bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
+  if (slots_.empty()) slots_.push_back(nullptr);  // number 0 means "not known yet"
+  uint16_t slot = 0;
+  if (!free_slots_.empty()) {
+    slot = free_slots_.front();
+  } else {
+    if (slots_.size() > connections_max) return false;
+    free_slots_.reserve(slots_.size() + 1);
+    slot = static_cast<uint16_t>(slots_.size());
+  }
+  c.address = c.path = Place(address);
+  if (!by_address_.emplace(c.address, &c).second) return false;
+  if (slot == slots_.size()) {
+    try {
+      slots_.push_back(nullptr);
+    } catch (const std::bad_alloc&) {
+      by_address_.erase(c.address);
+      return false;
+    }
+  } else {
+    free_slots_.erase(free_slots_.begin());  // the one that rested longest
+  }
+  random_ = hash_word(random_ + hash_factor_a, hash_factor_b);
+  c.id = static_cast<uint32_t>(random_ & 0xffff0000u) | slot;
+  c.birth = next_birth_++;
+  slots_[slot] = &c;
+  c.in.set_limit(std::max(config_.receive_bytes, size_t{128} << 10));
+  c.packet_bytes = 0;
+  // What a peer takes before it has said so: an initial window.
+  c.out.set_edge(size_t{256} << 10);
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+// Out of every list and table; its memory goes back.
+void Core::detach(Connection& c) noexcept {
+  if (List<Connection, ReadyHook>::linked(c)) List<Connection, ReadyHook>::remove(c);
+  if (List<Connection, TimedHook>::linked(c)) List<Connection, TimedHook>::remove(c);
+  if (List<Connection, UnprovenHook>::linked(c)) {
+    List<Connection, UnprovenHook>::remove(c);
+    --unproven_count_;
+  }
+  c.out.clear(pool_);
+  c.in.clear(pool_);
+  const size_t slot = c.id & 0xffff;
+  slots_[slot] = nullptr;
+  free_slots_.push_back(static_cast<uint16_t>(slot));  // reserved
+  by_address_.erase(c.address);
+  if (c.peer_birth == 0) return;
+  try {
+    uint64_t& birth = tombs_[c.address];
+    if (birth == 0) tomb_order_.push_back(c.address);
+    birth = std::max(birth, c.peer_birth);
+    if (tomb_order_.size() > tombs_max) {
+      tombs_.erase(tomb_order_.front());
+      tomb_order_.pop_front();
+    }
+  } catch (const std::bad_alloc&) {  // then an old packet of it may look new
+  }
+}
+
+void Core::lose(Connection& c, core::ProviderError why) noexcept {
+  detach(c);
+  if (!closing_) upper_.lost(c, why);
+}
+
+void Core::remove(Connection& c, uint64_t now) noexcept {
+  if (c.peer_id != 0) {
+    Packet packet;
+    packet.to = c.id;
+    packet.from = c.peer_id;
+    answer(PacketType::Reset, packet, c.path, 0);
+  }
+  (void)now;
+  detach(c);
+}
+
+// --- who sent it ---
+
+bool Core::is_old(const Place& address, uint64_t birth) const noexcept {
+  const auto tomb = tombs_.find(address);
+  return tomb != tombs_.end() && birth <= tomb->second;
+}
+
+// A packet without state: to whom `to` came from.
+void Core::answer(PacketType type, const Packet& to, const Place& place, uint64_t word) noexcept {
+  Packet packet;
+  packet.type = type;
+  packet.flags = config_.check ? has_check : 0;
+  packet.to = to.from;
+  packet.from = to.to;
+  packet.offset = word;
+  auto& head = scratch_.heads[0];
+  const size_t bytes = encode(packet, head.data());
+  if (config_.check) seal(head.data(), bytes, {});
+  const iovec part{head.data(), bytes};
+  (void)carrier_.send(place.span(), &part, 1);
+}
+
+// The first that is heard of the other side's end of this connection.
+bool Core::learn(Connection& c, const Packet& packet) noexcept {
+  if (is_old(c.address, packet.birth)) return false;
+  c.peer_birth = packet.birth;
+  c.peer_id = packet.from;
+  return packet.from != 0;
+}
+
+Connection* Core::identify(const Packet& packet, const Place& source, uint64_t now) noexcept {
+  if (packet.to == 0) {
+    if ((packet.flags & has_hello) != 0 && packet.peer_birth == 0 && packet.from != 0)
+      return identify_hello(packet, source, now);
+    ++counters_.malformed;
+    return nullptr;
+  }
+  Connection* c = by_id(packet.to);
+  if (c == nullptr) {
+    ++counters_.stale;
+    if (packet.type == PacketType::Close) answer(PacketType::CloseAck, packet, source, 0);
+    else if (packet.type == PacketType::Data) answer(PacketType::Reset, packet, source, 0);
+    return nullptr;
+  }
+  if ((packet.flags & has_hello) != 0) {
+    if (packet.peer_birth != c->birth || (c->peer_birth == 0 && !learn(*c, packet))) {
+      ++counters_.stale;
+      return nullptr;
+    }
+    if (packet.birth >
+        c->peer_birth) {  // it knows our end, and its own has begun anew: that cannot be mended
+      lose(*c, core::ProviderError::PeerReplaced);
+      answer(PacketType::Reset, packet, source, 0);
+      return nullptr;
+    }
+  }
+  if (packet.from != c->peer_id || ((packet.flags & has_hello) != 0 && packet.birth != c->peer_birth)) {
+    ++counters_.stale;
+    return nullptr;
+  }
+  if (!c->proven) {
+    c->proven = true;
+    c->probes = 0;
+    if (List<Connection, UnprovenHook>::linked(*c)) {
+      List<Connection, UnprovenHook>::remove(*c);
+      --unproven_count_;
+    }
+  }
+  c->path = source;
+  return c;
+}
+
+// A first packet: it does not know our number yet.
+Connection* Core::identify_hello(const Packet& packet, const Place& source, uint64_t now) noexcept {
+  const Place address(packet.address);
+  const auto found = by_address_.find(address);
+  if (found != by_address_.end()) {
+    Connection& c = *found->second;
+    if (c.peer_birth == 0) {
+      if (learn(c, packet)) {
+        c.path = source;
+        return &c;
+      }
+      ++counters_.stale;
+      return nullptr;
+    }
+    if (packet.birth == c.peer_birth && packet.from == c.peer_id) return &c;
+    if (packet.birth <= c.peer_birth) {
+      ++counters_.stale;
+      return nullptr;
+    }
+    lose(c, core::ProviderError::PeerReplaced);
+  }
+  if (closing_) return nullptr;
+  if (const auto tomb = tombs_.find(address); tomb != tombs_.end() && packet.birth <= tomb->second) {
+    ++counters_.stale;
+    answer(PacketType::Reset, packet, source, tomb->second);
+    return nullptr;
+  }
+  if (unproven_count_ >= unproven_max) {
+    Connection& oldest = *unproven_.front();
+    if (now < oldest.heard_at + 10 * second) {
+      ++counters_.turned_away;
+      return nullptr;
+    }
+    lose(oldest, core::ProviderError::PeerDied);
+  }
+  Connection* c = upper_.accept(packet.address);
+  if (c == nullptr || c->id == 0) {
+    ++counters_.turned_away;
+    return nullptr;
+  }
+  c->peer_birth = packet.birth;
+  c->peer_id = packet.from;
+  c->path = source;
+  c->probes = 5;
+  unproven_.push_back(*c);
+  ++unproven_count_;
+  return c;
+}
+
+// --- what it says ---
+
+void Core::on_packet(std::span<const std::byte> source, std::span<const std::byte> bytes,
+                     uint64_t now) noexcept {
+  Packet packet;
+  if (!decode(bytes, config_.check, packet)) {
+    ++counters_.malformed;
+    return;
+  }
+  if (packet.type == PacketType::Reset) return on_reset(packet, now);
+  if (packet.type == PacketType::CloseAck) {
+    Connection* c = by_id(packet.to);
+    if (c != nullptr && c->close_sent && packet.from == c->peer_id) c->closed = true;
+    return;
+  }
+  Connection* c = identify(packet, Place(source), now);
+  if (c == nullptr) return;
+  c->heard_at = now;
+  c->silent_from = now;
+  c->refused_from = 0;
+  c->refusals = 0;
+  if (c->newest_at == 0 || static_cast<int32_t>(packet.stamp - c->newest_stamp) >= 0) {
+    c->newest_stamp = packet.stamp;
+    c->newest_at = now;
+  }
+  if ((packet.flags & has_ack) != 0) on_ack(*c, packet, now);
+  if (packet.type == PacketType::Close) return on_close(*c, packet, now);
+  if ((packet.flags & wants_ack) != 0) {
+    c->ack_now = true;
+    make_ready(*c);
+  }
+  if (packet.payload.empty() || closing_) return;
+  on_payload(*c, packet, now);
+  if (c->finishing && finished(*c)) lose(*c, core::ProviderError::PeerClosed);
+}
+
+void Core::on_payload(Connection& c, const Packet& packet, uint64_t now) noexcept {
+  const auto came = c.in.on_bytes(pool_, packet.offset, packet.payload,
+                                  [&](std::span<const std::byte> bytes) { return offer(c, bytes); });
+  switch (came) {
+    case ReceiveStream::Came::InOrder: {
+      c.unacked += packet.payload.size();
+      // At once, but not too often, unless an answer is likely that takes it along. Every second full packet; behind a gap every one.
+      if (c.answers < answers_min && now - c.acked_at >= ack_pause) c.ack_now = true;
+      const size_t many = std::min(2 * c.packet_bytes, size_t{128} << 10);
+      if (c.in.has_gaps() || (c.unacked >= many && c.packet_bytes != 0) || c.unacked >= size_t{128} << 10)
+        c.ack_now = true;
+      break;
+    }
+    case ReceiveStream::Came::OutOfOrder:
+      ++counters_.out_of_order;
+      c.ack_now = true;
+      break;
+    case ReceiveStream::Came::Duplicate:
+      ++counters_.duplicates;
+      c.duplicate = true;
+      c.ack_now = true;
+      break;
+    case ReceiveStream::Came::Outside:
+      ++counters_.outside;
+      c.ack_now = true;
+      break;
+  }
+  c.data_at = now;
+  if (c.ack_now || c.in.blocked()) make_ready(c);
+  if (c.ack_due == 0) {
+    c.ack_due = now + ack_delay;
+    touch(c);
+  }
+}
+
+void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
+  uint64_t echoed = 0;
+  uint64_t rtt = 0;
+  if (packet.echo != 0 || packet.hold != 0) {
+    const auto clock = static_cast<uint32_t>(now >> stamp_shift);
+    const uint64_t ago = uint64_t{clock - packet.echo} << stamp_shift;
+    const uint64_t held = uint64_t{packet.hold} << stamp_shift;
+    if (ago < uint64_t{1} << 37 && ago <= now) {
+      echoed = ((now >> stamp_shift) << stamp_shift) - ago;
+      if (held <= ago) rtt = ago - held;
+    }
+  }
+  const SendStream::Acked acked = c.out.on_ack(pool_, packet, echoed, c.rtt, now);
+  if (!acked.sound) {
+    ++counters_.malformed;
+    return;
+  }
+  const bool limited = c.out.in_flight() + acked.delivered + c.packet_bytes >= c.congestion.window();
+  if (rtt != 0) c.rtt.sample(rtt, now);
+  if (acked.lost != 0) c.congestion.on_loss(acked.lost);
+  if (acked.delivered != 0) {
+    if (c.packet_bytes != 0)
+      c.congestion.on_ack(acked.delivered, rtt, c.rtt.shortest(), c.out.acked(), c.out.next(), limited);
+    c.backoff = 0;
+    c.timeout_from = c.out.outstanding() ? now : 0;
+    // Something large that was sent before we began to send small has come: it was silence, not the size.
+    if (c.packet_bytes_cap != 0 && echoed < c.capped_at) {
+      c.packet_bytes_cap = 0;
+      c.caps = 0;
+    }
+  } else if (!c.out.outstanding()) {
+    c.timeout_from = 0;
+    // While its window is shut we ask less and less often.
+    if (c.out.permitted() != 0 || c.out.unsent() == 0) c.backoff = 0;
+  }
+  c.keepalive = false;
+  c.probe = false;
+  if (c.out.unsent() != 0 || c.out.lost() != 0) make_ready(c);
+  if (c.out.outstanding()) touch(c);
+}
+
+void Core::on_reset(const Packet& packet, uint64_t now) noexcept {
+  Connection* c = by_id(packet.to);
+  if (c == nullptr || packet.from != c->peer_id) {
+    ++counters_.stale;
+    return;
+  }
+  if (c->peer_id == 0 && packet.offset >= c->birth && packet.offset < UINT64_MAX / 4) {
+    // It remembers a later connection from here than this one: a clock went back. Nothing was taken; begin again, later than that.
+    next_birth_ = std::max(next_birth_, packet.offset + 1);
+    c->birth = next_birth_++;
+    c->out.rewind();
+    flush(*c, now, true);
+    return;
+  }
+  lose(*c, core::ProviderError::PeerReplaced);
+}
+
+// All that the other side ever sent is handed up.
+bool Core::finished(Connection& c) noexcept { return c.in.taken() >= c.final_offset && !upper_.holds(c); }
+
+void Core::on_close(Connection& c, const Packet& packet, uint64_t now) noexcept {
+  answer(PacketType::CloseAck, packet, c.path, 0);
+  if (closing_) {  // it takes nothing any more
+    c.closed = true;
+    return;
+  }
+  c.finishing = true;
+  c.final_offset = packet.offset;
+  if (finished(c)) return lose(c, core::ProviderError::PeerClosed);
+  if (c.in.ready() >= c.final_offset) return;  // what is kept is handed up when it can be
+  c.finish_due = now + 100 * ms;
+  touch(c);
+}
+
+void Core::on_refused(std::span<const std::byte> destination, uint64_t now) noexcept {
+  Connection* c = find(destination);
+  if (c == nullptr) return;
+  if (c->refused_from == 0) c->refused_from = now;
+  ++c->refusals;
+  const bool met = c->peer_id != 0;
+  if (c->refusals < 3 || now - c->refused_from < (met ? 200 * ms : 2 * second)) return;
+  lose(*c, met ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable);
+}
+
+}  // namespace weft::proto::reliable

@@ -1,0 +1,247 @@
+// Reliable ordered streams over packets that may be lost, doubled, reordered, delayed and altered: all connections of one endpoint. A state machine:
+// packets, commands and the time go in; packets, bytes in order and the time of the next timer come out. Must not know sockets, clocks or frames.
+//
+// Calls, all with `now` in ns of a clock that never goes back:
+//   input     on_packet(), on_refused(); then end_poll(), which sends what became due
+//   commands  add(), remove(), append() and push(), begin_close()
+//   output    through Carrier (packets) and Upper (bytes, new and lost connections), from inside these calls only
+// Upper may call append() and push() from on_bytes(), and nothing else of the core.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/list.hpp"
+#include "core/provider_error.hpp"
+#include "proto/reliable/connection.hpp"
+#include "proto/reliable/packet.hpp"
+
+namespace weft::proto::reliable {
+
+// Where packets go (PacketLink, as seen from here).
+struct Carrier {
+  virtual size_t packet_bytes_max(std::span<const std::byte> to) noexcept = 0;
+  virtual bool send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept = 0;
+  // `parts` are packets of packet_bytes, the last may be shorter.
+  virtual bool send_train(std::span<const std::byte> to, const iovec* parts, size_t count,
+                          size_t packet_bytes) noexcept = 0;
+
+ protected:
+  ~Carrier() = default;
+};
+
+// Who gets the bytes.
+struct Upper {
+  // Somebody that was never added: a connection to keep, or null to refuse.
+  virtual Connection* accept(std::span<const std::byte> address) noexcept = 0;
+  // The next bytes; returns how many were taken. Fewer than given: the rest is offered at a later end_poll().
+  virtual size_t on_bytes(Connection& connection, std::span<const std::byte> bytes) noexcept = 0;
+  // Bytes that were taken wait to be passed on; passed_on() says that they were.
+  virtual bool holds(const Connection&) const noexcept { return false; }
+  // The core has forgotten it; nothing more happens to it.
+  virtual void lost(Connection& connection, core::ProviderError why) noexcept = 0;
+
+ protected:
+  ~Upper() = default;
+};
+
+struct Config {
+  uint64_t birth = 1;          // larger than that of earlier endpoints at this address
+  uint64_t seed = 1;           // unpredictable
+  bool check = true;           // packets carry a checksum of ours, and those without are refused
+  size_t train_packets = 1;    // in one send_train()
+  size_t train_bytes = 65000;  // likewise
+  size_t packet_bytes_max = 65535;
+  size_t receive_bytes = SIZE_MAX;  // what the carrier keeps between two polls
+  uint64_t dead_after = 60 * second;
+};
+
+struct Counters {
+  uint64_t malformed = 0;   // no packet of ours, or altered
+  uint64_t stale = 0;       // of a connection that is over, or not for this one
+  uint64_t duplicates = 0;  // nothing new in it
+  uint64_t out_of_order = 0;
+  uint64_t outside = 0;      // beyond the window, or no memory for it
+  uint64_t turned_away = 0;  // new peers beyond the bound
+  uint64_t sent_again = 0;   // packets
+  uint64_t timeouts = 0;
+};
+
+class Core {
+ public:
+  static constexpr size_t connections_max = 65535;
+  static constexpr size_t unproven_max = 1024;  // that came by themselves and have not answered yet
+  static constexpr size_t tombs_max =
+      4096;  // ended connections that are remembered, so that their packets are known as old
+  static constexpr uint64_t ack_delay = 100 * us;
+  static constexpr uint64_t ack_pause = 50 * us;
+  static constexpr unsigned answers_min = 3;
+  static constexpr unsigned hurries_max = 4;
+  static constexpr size_t frames_held_max = 64;  // collected without a poll
+  static constexpr size_t bytes_held_max = size_t{16} << 10;
+
+  Core(Carrier& carrier, Upper& upper) noexcept : carrier_(carrier), upper_(upper) {}
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+  ~Core();
+
+  bool open(std::span<const std::byte> address, const Config& config);  // false: no memory
+
+  // --- commands ---
+  Connection* find(std::span<const std::byte> address) noexcept;
+  // False: no room for one more. Nothing is sent yet.
+  bool add(Connection& connection, std::span<const std::byte> address) noexcept;
+  // We are done with it; the other side is told.
+  void remove(Connection& connection, uint64_t now) noexcept;
+  // Room for that many bytes, so that append() of them does not fail.
+  bool reserve(Connection& connection, size_t bytes) noexcept {
+    return connection.out.room() >= bytes && connection.out.reserve(pool_, bytes);
+  }
+  void append(Connection& connection, const void* bytes, size_t count) noexcept {
+    (void)connection.out.append(pool_, static_cast<const std::byte*>(bytes), count);
+  }
+  // A frame was appended: it goes at once when nothing went since the last poll, or when enough is there.
+  template <class Now>
+  void push(Connection& connection, Now&& now) noexcept {
+    ++connection.unsent_frames;
+    if (connection.epoch != epoch_ || connection.out.unsent() >= bytes_held_max ||
+        connection.unsent_frames >= frames_held_max) {
+      flush(connection, now(), connection.epoch != epoch_ || connection.out.unsent() < bytes_held_max);
+    } else {
+      make_ready(connection);
+    }
+  }
+  // Nobody may come to poll soon: what was kept back goes now, a few times between two polls.
+  template <class Now>
+  void hurry(Connection& connection, Now&& now) noexcept {
+    if (connection.epoch != epoch_ || connection.out.unsent() == 0 || ++connection.hurried > hurries_max)
+      return;
+    flush(connection, now(), true);
+  }
+  // See Upper::holds(). The connection may be lost by this: its end was waiting.
+  void passed_on(Connection& connection) noexcept {
+    if (connection.in.blocked()) make_ready(connection);
+    else if (connection.finishing && finished(connection)) lose(connection, core::ProviderError::PeerClosed);
+  }
+  template <class Fn>
+  void for_each(Fn&& fn) {
+    for (size_t i = 0; i < slots_.size(); ++i)
+      if (slots_[i] != nullptr) fn(*slots_[i]);
+  }
+  size_t size() const noexcept { return by_address_.size(); }
+  // Asks the peer for a sign of life, when there was none for a while.
+  void probe_if_silent(Connection& connection, uint64_t quiet, uint64_t now) noexcept;
+
+  // --- input ---
+  void on_packet(std::span<const std::byte> source, std::span<const std::byte> bytes, uint64_t now) noexcept;
+  // The carrier heard that nobody receives there. A hint: believed when it is repeated and nothing contradicts.
+  void on_refused(std::span<const std::byte> destination, uint64_t now) noexcept;
+  void end_poll(uint64_t now) noexcept {
+    ++epoch_;
+    if (!ready_.empty()) serve_ready(now);
+    if (now >= next_due_) [[unlikely]]
+      run_timers(now);
+  }
+
+  // --- output ---
+  // UINT64_MAX: nothing is waited for.
+  uint64_t next_due() const noexcept { return next_due_; }
+  bool has_ready() const noexcept { return !ready_.empty(); }
+  // Sends the acknowledgements that wait for company: before a sleep.
+  void settle(uint64_t now) noexcept;
+  const Counters& counters() const noexcept { return counters_; }
+
+  // --- the end ---
+  // From here on incoming bytes are dropped; what was appended is still delivered, and the peers are told. Poll until closed().
+  void begin_close(uint64_t now) noexcept;
+  bool closed(uint64_t now) noexcept;
+
+ private:
+  struct PlaceHash {
+    size_t operator()(const Place& place) const noexcept;
+  };
+
+  // core.cpp
+  Connection* by_id(uint32_t id) const noexcept {
+    const size_t slot = id & 0xffff;
+    Connection* c = slot < slots_.size() ? slots_[slot] : nullptr;
+    return c != nullptr && c->id == id ? c : nullptr;
+  }
+  Connection* identify(const Packet& packet, const Place& source, uint64_t now) noexcept;
+  Connection* identify_hello(const Packet& packet, const Place& source, uint64_t now) noexcept;
+  bool learn(Connection& c, const Packet& packet) noexcept;
+  bool is_old(const Place& address, uint64_t birth) const noexcept;
+  void answer(PacketType type, const Packet& to, const Place& place, uint64_t word) noexcept;
+  void on_reset(const Packet& packet, uint64_t now) noexcept;
+  void on_close(Connection& c, const Packet& packet, uint64_t now) noexcept;
+  void on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept;
+  void on_payload(Connection& c, const Packet& packet, uint64_t now) noexcept;
+  bool finished(Connection& c) noexcept;
+  void lose(Connection& c, core::ProviderError why) noexcept;
+  void detach(Connection& c) noexcept;
+  size_t offer(Connection& c, std::span<const std::byte> bytes) noexcept {
+    return closing_ ? bytes.size() : upper_.on_bytes(c, bytes);
+  }
+
+  // transmit.cpp
+  void make_ready(Connection& c) noexcept {
+    if (!List<Connection, ReadyHook>::linked(c)) ready_.push_back(c);
+  }
+  void serve_ready(uint64_t now) noexcept;
+  void flush(Connection& c, uint64_t now, bool tail) noexcept;
+  bool flush_lost(Connection& c, uint64_t now) noexcept;
+  bool flush_new(Connection& c, uint64_t now, bool tail) noexcept;
+  bool send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t offset, uint64_t now) noexcept;
+  size_t write_head(Connection& c, Packet& packet, std::byte* out) noexcept;
+  void describe(Connection& c, Packet& packet, uint64_t now) noexcept;
+  void acknowledged(Connection& c, uint64_t now) noexcept;
+  void size_packets(Connection& c, uint64_t now) noexcept;
+  void sent(Connection& c, uint64_t now) noexcept;
+
+  // timers.cpp
+  uint64_t due(const Connection& c) const noexcept;
+  void touch(Connection& c) noexcept;
+  void run_timers(uint64_t now) noexcept;
+  bool on_timer(Connection& c, uint64_t now) noexcept;
+  bool on_timeout(Connection& c, uint64_t now) noexcept;
+
+  Carrier& carrier_;
+  Upper& upper_;
+  ChunkPool pool_;
+  uint64_t epoch_ = 1;
+  uint64_t next_due_ = UINT64_MAX;
+  List<Connection, ReadyHook> ready_;  // something to send or to hand up at the next end_poll()
+  std::vector<Connection*> slots_;
+  bool closing_ = false;
+  Config config_;
+  Place address_;
+  Counters counters_;
+
+  // --- cold below this line ---
+  List<Connection, TimedHook> timed_;  // those that wait for anything
+  List<Connection, UnprovenHook> unproven_;
+  size_t unproven_count_ = 0;
+  std::unordered_map<Place, Connection*, PlaceHash> by_address_;
+  std::unordered_map<Place, uint64_t, PlaceHash> tombs_;
+  std::deque<Place> tomb_order_;
+  std::vector<uint16_t> free_slots_;
+  uint64_t next_birth_ = 1;
+  uint64_t random_ = 1;
+  uint64_t close_began_ = 0;
+
+  struct Scratch {
+    static constexpr size_t packets_max = 64;
+    std::array<std::array<std::byte, head_bytes_max>, packets_max> heads;
+    std::array<iovec, 4 * packets_max> parts;
+    std::array<uint32_t, packets_max> payloads;
+  } scratch_;
+};
+
+}  // namespace weft::proto::reliable

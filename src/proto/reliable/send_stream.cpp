@@ -1,0 +1,187 @@
+// Acknowledgement and loss.
+#include "proto/reliable/send_stream.hpp"
+
+#include <algorithm>
+#include <new>
+
+namespace weft::proto::reliable {
+
+bool Records::make_room(size_t more) noexcept {
+  if (size_ + more <= capacity_) return true;
+  if (capacity_ >= records_max) return false;
+  const size_t larger = capacity_ == 0 ? 64 : 2 * capacity_;  // a train has at most 64 packets
+  std::unique_ptr<Record[]> ring(new (std::nothrow) Record[larger]);
+  if (!ring) return false;
+  for (size_t i = 0; i < size_; ++i) ring[i] = (*this)[i];
+  ring_ = std::move(ring);
+  capacity_ = larger;
+  first_ = 0;
+  return true;
+}
+
+bool SendStream::append(ChunkPool& pool, const std::byte* from, size_t bytes) noexcept {
+  if (!window_.put(pool, end_, from, bytes)) return false;
+  end_ += bytes;
+  return true;
+}
+
+void SendStream::sent_new(size_t bytes, uint64_t now) noexcept {
+  records_.push_back({next_, now, static_cast<uint32_t>(bytes), false, false, false});
+  next_ += bytes;
+  in_flight_ += bytes;
+  last_sent_at_ = now;
+}
+
+Record* SendStream::first_lost() noexcept {
+  if (lost_bytes_ == 0) return nullptr;
+  while (lost_hint_ < records_.size() && !records_[lost_hint_].lost) ++lost_hint_;
+  return lost_hint_ < records_.size() ? &records_[lost_hint_] : nullptr;
+}
+
+void SendStream::sent_again(Record& record, uint64_t now) noexcept {
+  record.lost = false;
+  record.again = true;
+  record.sent_at = now;
+  lost_bytes_ -= record.bytes;
+  in_flight_ += record.bytes;
+  last_sent_at_ = now;
+}
+
+// The first record that ends behind `offset`.
+size_t SendStream::find(uint64_t offset) const noexcept {
+  size_t low = 0;
+  size_t high = records_.size();
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    if (records_[middle].offset + records_[middle].bytes <= offset) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+void SendStream::mark_arrived(const Range& range, Acked& out) noexcept {
+  for (size_t i = find(range.begin); i < records_.size(); ++i) {
+    Record& record = records_[i];
+    if (record.offset + record.bytes > range.end) break;
+    if (record.arrived || record.offset < range.begin) continue;
+    record.arrived = true;
+    out.delivered += record.bytes;
+    if (record.lost) {
+      record.lost = false;
+      lost_bytes_ -= record.bytes;
+    } else {
+      in_flight_ -= record.bytes;
+    }
+  }
+  arrived_end_ = std::max(arrived_end_, range.end);
+}
+
+SendStream::Acked SendStream::on_ack(ChunkPool& pool, const Packet& packet, uint64_t echoed,
+                                     const RoundTrip& rtt, uint64_t now) noexcept {
+  Acked out;
+  if (packet.ack > next_) return out;
+  for (size_t i = 0; i < packet.range_count; ++i)
+    if (packet.ranges[i].end > next_) return out;
+  out.sound = true;
+  edge_ = std::max(edge_, packet.ack + packet.window);
+  const uint64_t before = acked_;
+  while (!records_.empty() && records_[0].offset < packet.ack) {
+    Record& record = records_[0];
+    const uint64_t end = record.offset + record.bytes;
+    const auto gone = static_cast<uint32_t>(std::min(end, packet.ack) - record.offset);
+    if (!record.arrived) {
+      out.delivered += gone;
+      (record.lost ? lost_bytes_ : in_flight_) -= gone;
+    }
+    if (end > packet.ack) {  // it was sent in several packets, and some have come
+      record.offset += gone;
+      record.bytes -= gone;
+      break;
+    }
+    records_.pop_front();
+    if (lost_hint_ > 0) --lost_hint_;
+  }
+  if (packet.ack > acked_) {
+    acked_ = packet.ack;
+    out.progress = true;
+    window_.release(pool, before, acked_);
+    if (acked_ == end_) window_.release(pool, acked_, acked_ + chunk_bytes - 1);
+  }
+  arrived_end_ = std::max(arrived_end_, acked_);
+  for (size_t i = 0; i < packet.range_count; ++i) mark_arrived(packet.ranges[i], out);
+  if ((packet.flags & saw_duplicate) != 0 && now >= calm_from_) {
+    patience_ = std::min(patience_ + 1, 16u);
+    calm_from_ = now + rtt.smoothed();
+  } else if (patience_ > 1 && now > calm_from_ + 64 * rtt.smoothed() + 10 * ms) {
+    --patience_;
+    calm_from_ = now;
+  }
+  newest_ = std::max(newest_, echoed);
+  out.lost = detect_lost(rtt, now);
+  return out;
+}
+
+// How much later than a packet its successors may arrive before it is taken for lost.
+uint64_t SendStream::margin(const RoundTrip& rtt) const noexcept {
+  if (!rtt.measured()) return RoundTrip::timeout_ns_first;
+  return std::max<uint64_t>(std::max(rtt.shortest(), rtt.smoothed() / 2) * patience_ / 4, 2 * us);
+}
+
+size_t SendStream::mark_lost(Record& record) noexcept {
+  record.lost = true;
+  in_flight_ -= record.bytes;
+  lost_bytes_ += record.bytes;
+  lost_hint_ = std::min(lost_hint_, static_cast<size_t>(find(record.offset)));
+  return record.bytes;
+}
+
+size_t SendStream::detect_lost(const RoundTrip& rtt, uint64_t now) noexcept {
+  if (records_.empty() || newest_ == 0) return 0;
+  const uint64_t wait = margin(rtt);
+  size_t lost = 0;
+  for (size_t i = 0; i < records_.size(); ++i) {
+    Record& record = records_[i];
+    if (record.sent_at >= newest_ && !record.again)
+      break;  // and so are all behind it, or they were sent again
+    if (record.arrived || record.lost || record.sent_at >= newest_) continue;
+    if (newest_ - record.sent_at > wait || now > record.sent_at + rtt.smoothed() + wait)
+      lost += mark_lost(record);
+  }
+  return lost;
+}
+
+uint64_t SendStream::loss_due(const RoundTrip& rtt) const noexcept {
+  if (records_.empty() || newest_ == 0) return 0;
+  const uint64_t wait = rtt.smoothed() + margin(rtt);
+  for (size_t i = 0; i < records_.size(); ++i) {
+    const Record& record = records_[i];
+    if (record.sent_at >= newest_ && !record.again) break;
+    if (!record.arrived && !record.lost && record.sent_at < newest_) return record.sent_at + wait + 1;
+  }
+  return 0;
+}
+
+size_t SendStream::suspect_first() noexcept {
+  for (size_t i = 0; i < records_.size(); ++i) {
+    Record& record = records_[i];
+    if (record.arrived) continue;
+    return record.lost ? 0 : mark_lost(record);
+  }
+  return 0;
+}
+
+void SendStream::clear(ChunkPool& pool) noexcept {
+  window_.clear(pool);
+  records_.clear();
+}
+
+void SendStream::rewind() noexcept {
+  records_.clear();
+  next_ = acked_;
+  in_flight_ = 0;
+  lost_bytes_ = 0;
+  lost_hint_ = 0;
+  newest_ = 0;
+}
+
+}  // namespace weft::proto::reliable

@@ -1,0 +1,136 @@
+// The sending half of a connection: bytes until they are acknowledged, what was sent when, what is taken for lost. Times in ns. Must not know how
+// packets are written or whom they go to.
+//
+// A record is one packet's worth of bytes that went out. Records lie in the order of their bytes; first transmissions are therefore also in
+// the order of time. Loss detection is RFC 8985's idea (RACK): an acknowledgement names the newest packet that arrived by its time of
+// sending, and what was sent more than a reordering margin before that and has not arrived is lost.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "proto/reliable/congestion.hpp"
+#include "proto/reliable/packet.hpp"
+#include "proto/reliable/window.hpp"
+
+namespace weft::proto::reliable {
+
+struct Record {
+  uint64_t offset;
+  uint64_t sent_at;  // the last time
+  uint32_t bytes;
+  bool arrived;  // acknowledged out of order
+  bool lost;     // to be sent again
+  bool again;    // was sent more than once
+};
+
+// Records in a ring that grows to records_max.
+class Records {
+ public:
+  static constexpr size_t records_max = 8192;
+  size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+  Record& operator[](size_t i) noexcept { return ring_[(first_ + i) & (capacity_ - 1)]; }
+  const Record& operator[](size_t i) const noexcept { return ring_[(first_ + i) & (capacity_ - 1)]; }
+  bool make_room(size_t more) noexcept;  // false: no memory or the bound
+  void push_back(const Record& record) noexcept { ring_[(first_ + size_++) & (capacity_ - 1)] = record; }
+  void pop_front() noexcept {
+    first_ = (first_ + 1) & (capacity_ - 1);
+    --size_;
+  }
+  void clear() noexcept { size_ = 0; }
+
+ private:
+  std::unique_ptr<Record[]> ring_;
+  size_t capacity_ = 0;
+  size_t first_ = 0;
+  size_t size_ = 0;
+};
+
+class SendStream {
+ public:
+  // The most bytes that are kept, and of those the most that were never sent: enough for the next packets, and no more than stays in the cache.
+  static constexpr size_t bytes_max = window_bytes_max - chunk_bytes;
+  static constexpr size_t unsent_max = size_t{192} << 10;
+
+  // --- bytes in ---
+  size_t room() const noexcept {
+    const size_t unsent_bytes = unsent();
+    const size_t kept = static_cast<size_t>(end_ - acked_);
+    if (unsent_bytes >= unsent_max || kept >= bytes_max) return 0;
+    return std::min(unsent_max - unsent_bytes, bytes_max - kept);
+  }
+  bool reserve(ChunkPool& pool, size_t bytes) noexcept { return window_.reserve(pool, end_, bytes); }
+  bool append(ChunkPool& pool, const std::byte* from, size_t bytes) noexcept;
+
+  // Before the peer has said how much it takes.
+  void set_edge(uint64_t edge) noexcept { edge_ = edge; }
+
+  // --- what there is to send ---
+  size_t unsent() const noexcept { return static_cast<size_t>(end_ - next_); }
+  size_t in_flight() const noexcept { return in_flight_; }
+  size_t lost() const noexcept { return lost_bytes_; }
+  bool outstanding() const noexcept { return !records_.empty(); }
+  uint64_t acked() const noexcept { return acked_; }
+  uint64_t next() const noexcept { return next_; }
+  uint64_t end() const noexcept { return end_; }
+  uint64_t edge() const noexcept { return edge_; }  // the peer takes bytes before it
+  // Bytes that the peer's window takes now.
+  size_t permitted() const noexcept { return edge_ > next_ ? static_cast<size_t>(edge_ - next_) : 0; }
+  // A stretch to put into a packet; it may end early where a chunk ends.
+  std::span<std::byte> view(uint64_t offset, size_t bytes) const noexcept {
+    return window_.at(offset, bytes);
+  }
+  bool can_record(size_t packets) noexcept { return records_.make_room(packets); }
+  // The next `bytes` unsent ones went out in one packet. After can_record().
+  void sent_new(size_t bytes, uint64_t now) noexcept;
+  // The lost record nearest to the front, or null. sent_again() says that it went out.
+  Record* first_lost() noexcept;
+  void sent_again(Record& record, uint64_t now) noexcept;
+
+  // --- what came back ---
+  struct Acked {
+    bool sound = false;
+    size_t delivered = 0;   // bytes newly known to have arrived
+    size_t lost = 0;        // bytes newly taken for lost
+    bool progress = false;  // the front moved
+  };
+  // `echoed`: when the newest packet that arrived was sent, by our clock; 0: not known.
+  Acked on_ack(ChunkPool& pool, const Packet& packet, uint64_t echoed, const RoundTrip& rtt,
+               uint64_t now) noexcept;
+  // When bytes may be taken for lost without another acknowledgement; 0: not at all. And doing so.
+  uint64_t loss_due(const RoundTrip& rtt) const noexcept;
+  size_t detect_lost(const RoundTrip& rtt, uint64_t now) noexcept;
+  // Nothing came for a timeout: the first record is sent again, whatever became of it.
+  size_t suspect_first() noexcept;
+  uint64_t last_sent_at() const noexcept { return last_sent_at_; }
+
+  void clear(ChunkPool& pool) noexcept;
+  // Nobody has taken anything of this stream yet: all of it is unsent again.
+  void rewind() noexcept;
+
+ private:
+  size_t find(uint64_t offset) const noexcept;
+  uint64_t margin(const RoundTrip& rtt) const noexcept;
+  void mark_arrived(const Range& range, Acked& out) noexcept;
+  size_t mark_lost(Record& record) noexcept;
+
+  Window window_;
+  Records records_;
+  uint64_t acked_ = 0;  // everything before it has arrived
+  uint64_t next_ = 0;   // nothing from here on was ever sent
+  uint64_t end_ = 0;
+  uint64_t edge_ = 0;
+  uint64_t newest_ = 0;       // time of sending of the newest packet that arrived
+  uint64_t arrived_end_ = 0;  // the highest byte known to have arrived
+  uint64_t last_sent_at_ = 0;
+  size_t in_flight_ = 0;
+  size_t lost_bytes_ = 0;
+  size_t lost_hint_ = 0;    // no record before it is lost
+  unsigned patience_ = 1;   // quarters of a round trip in the reordering margin
+  uint64_t calm_from_ = 0;  // when the last needless repetition was reported
+};
+
+}  // namespace weft::proto::reliable

@@ -1,0 +1,250 @@
+// What goes out: what was lost first, then what is new, then what is owed.
+#include <algorithm>
+
+#include "proto/reliable/core.hpp"
+
+namespace weft::proto::reliable {
+
+void Core::serve_ready(uint64_t now) noexcept {
+  List<Connection, ReadyHook> due;
+  due.splice_back(ready_);
+  while (Connection* c = due.pop_front()) {
+    if (c->in.blocked()) {
+      c->in.drain(pool_, [&](std::span<const std::byte> bytes) { return offer(*c, bytes); });
+      // The window was nearly shut, and has opened.
+      if (c->in.edge() - c->edge_told >= ReceiveStream::bytes_max / 4) c->ack_now = true;
+      if (c->finishing && finished(*c)) {
+        lose(*c, core::ProviderError::PeerClosed);
+        continue;
+      }
+    }
+    flush(*c, now, true);
+    if (c->in.blocked() || c->refused) make_ready(*c);
+  }
+}
+
+void Core::flush(Connection& c, uint64_t now, bool tail) noexcept {
+  c.refused = false;
+  c.unsent_frames = 0;
+  if (c.out.lost() != 0 && !flush_lost(c, now)) {
+    make_ready(c);
+    return;
+  }
+  if (c.out.unsent() != 0 && !flush_new(c, now, tail)) {
+    make_ready(c);
+    return;
+  }
+  if (c.out.unsent() != 0 && !tail) make_ready(c);
+  if (c.ack_now || c.probe) (void)send_alone(c, PacketType::Data, c.probe ? wants_ack : 0, c.out.next(), now);
+}
+
+// Fills everything but acknowledgement and payload in.
+size_t Core::write_head(Connection& c, Packet& packet, std::byte* out) noexcept {
+  packet.to = c.peer_id;
+  packet.from = c.id;
+  if (config_.check) packet.flags |= has_check;
+  if (c.peer_id == 0 || !c.proven) {
+    packet.flags |= has_hello;
+    packet.birth = c.birth;
+    packet.peer_birth = c.peer_birth;
+    packet.address = address_.span();
+    if (c.probes != 0) packet.flags |= wants_ack;  // so that it proves itself
+  }
+  return encode(packet, out);
+}
+
+void Core::describe(Connection& c, Packet& packet, uint64_t now) noexcept {
+  if (c.newest_at == 0) return;
+  c.in.describe(packet);
+  if (c.duplicate) packet.flags |= saw_duplicate;
+  packet.echo = c.newest_stamp;
+  packet.hold = static_cast<uint32_t>(std::min<uint64_t>((now - c.newest_at) >> stamp_shift, UINT32_MAX));
+}
+
+// What was owed has gone.
+void Core::acknowledged(Connection& c, uint64_t now) noexcept {
+  c.ack_due = 0;
+  c.acked_at = now;
+  c.unacked = 0;
+  c.ack_now = false;
+  c.duplicate = false;
+  c.edge_told = c.in.edge();
+}
+
+// How large packets may be now.
+void Core::size_packets(Connection& c, uint64_t now) noexcept {
+  size_t bytes = std::min(carrier_.packet_bytes_max(c.path.span()), config_.packet_bytes_max);
+  if (c.packet_bytes_cap != 0) {
+    if (now >= c.cap_until) c.packet_bytes_cap = 0;
+    else bytes = std::min(bytes, c.packet_bytes_cap);
+  }
+  bytes = std::max(bytes, head_bytes_max + size_t{64});
+  if (bytes == c.packet_bytes) return;
+  c.packet_bytes = bytes;
+  c.congestion.configure(bytes - fixed_head_bytes, SendStream::bytes_max);
+}
+
+void Core::sent(Connection& c, uint64_t now) noexcept {
+  if (c.epoch != epoch_) c.hurried = 0;
+  c.epoch = epoch_;
+  c.one_more = false;
+  if (c.timeout_from == 0) {
+    c.timeout_from = now;
+    c.silent_from = now;
+  }
+  touch(c);
+}
+
+// Sends lost records again. False: the carrier has no room.
+bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
+  size_packets(c, now);
+  while (Record* record = c.out.first_lost()) {
+    if (c.out.in_flight() >= c.congestion.window() && !c.one_more) return true;
+    // As many packets as it takes today: they may have become smaller.
+    for (size_t at = 0; at < record->bytes;) {
+      Packet packet;
+      packet.stamp = static_cast<uint32_t>(now >> stamp_shift);
+      packet.offset = record->offset + at;
+      if (at == 0) describe(c, packet, now);
+      if (c.one_more) packet.flags |= wants_ack;
+      std::byte* head = scratch_.heads[0].data();
+      const size_t head_bytes = write_head(c, packet, head);
+      const size_t bytes = std::min<size_t>(record->bytes - at, c.packet_bytes - head_bytes);
+      std::array<iovec, 3> parts{iovec{head, head_bytes}};
+      std::array<Piece, 2> pieces{};
+      size_t count = 1;
+      for (size_t done = 0; done < bytes; ++count) {
+        const auto piece = c.out.view(packet.offset + done, bytes - done);
+        parts[count] = {piece.data(), piece.size()};
+        pieces[count - 1] = {piece.data(), piece.size()};
+        done += piece.size();
+      }
+      if (config_.check) seal(head, head_bytes, std::span(pieces.data(), count - 1));
+      if (!carrier_.send(c.path.span(), parts.data(), count)) {
+        c.refused = true;
+        return false;
+      }
+      if (at == 0 && (packet.flags & has_ack) != 0) acknowledged(c, now);
+      ++counters_.sent_again;
+      at += bytes;
+    }
+    c.out.sent_again(*record, now & ~((uint64_t{1} << stamp_shift) - 1));
+    sent(c, now);
+  }
+  return true;
+}
+
+// Sends new bytes in trains. Without `tail` only full packets. False: the carrier has no room.
+bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
+  size_packets(c, now);
+  const uint64_t stamp_time = now & ~((uint64_t{1} << stamp_shift) - 1);
+  const size_t train = std::clamp<size_t>(config_.train_bytes / c.packet_bytes, 1, config_.train_packets);
+  while (c.out.unsent() != 0) {
+    const size_t window = c.congestion.window();
+    const size_t flying = c.out.in_flight();
+    size_t budget = flying < window ? window - flying : c.one_more ? 1 : 0;
+    const size_t permitted = c.out.permitted();
+    if (budget == 0) return true;
+    if (permitted == 0) {
+      if (!c.out.outstanding() && c.timeout_from == 0) sent(c, now);  // its timeout asks for the window
+      return true;
+    }
+    size_t left = std::min(c.out.unsent(), permitted);
+    uint64_t offset = c.out.next();
+    size_t packets = 0;
+    size_t parts = 0;
+    bool acks = false;
+    while (packets < train && left != 0 && budget != 0 && c.out.can_record(packets + 1)) {
+      Packet packet;
+      packet.stamp = static_cast<uint32_t>(now >> stamp_shift);
+      packet.offset = offset;
+      if (packets == 0) describe(c, packet, now);
+      acks = acks || (packet.flags & has_ack) != 0;
+      const uint8_t flags = static_cast<uint8_t>(packet.flags | (config_.check ? has_check : 0) |
+                                                 (c.peer_id == 0 || !c.proven ? has_hello : 0));
+      const size_t room = c.packet_bytes - head_bytes(flags, packet.range_count, address_.length);
+      const size_t bytes = std::min(room, left);
+      if (bytes < room && !tail && bytes == c.out.unsent() - (offset - c.out.next())) break;
+      // The last one that may go: its answer lets the next go.
+      if (budget <= bytes && bytes < c.out.unsent() - (offset - c.out.next())) packet.flags |= wants_ack;
+      std::byte* head = scratch_.heads[packets].data();
+      const size_t head_size = write_head(c, packet, head);
+      scratch_.parts[parts++] = {head, head_size};
+      std::array<Piece, 2> pieces{};
+      size_t count = 0;
+      for (size_t done = 0; done < bytes;) {
+        const auto piece = c.out.view(offset + done, bytes - done);
+        scratch_.parts[parts++] = {piece.data(), piece.size()};
+        pieces[count++] = {piece.data(), piece.size()};
+        done += piece.size();
+      }
+      if (config_.check) seal(head, head_size, std::span(pieces.data(), count));
+      scratch_.payloads[packets++] = static_cast<uint32_t>(bytes);
+      offset += bytes;
+      left -= bytes;
+      budget -= std::min(budget, bytes);
+      if (bytes < room) break;  // only the last packet of a train may be short
+    }
+    if (packets == 0) return true;
+    const auto to = c.path.span();
+    const bool gone = packets == 1 ? carrier_.send(to, scratch_.parts.data(), parts)
+                                   : carrier_.send_train(to, scratch_.parts.data(), parts, c.packet_bytes);
+    if (!gone) {
+      c.refused = true;
+      return false;
+    }
+    for (size_t i = 0; i < packets; ++i) c.out.sent_new(scratch_.payloads[i], stamp_time);
+    if (c.data_at != 0) {
+      c.answers = now - c.data_at < ack_delay ? c.answers + 1 : 0;
+      c.data_at = 0;
+    }
+    if (acks) acknowledged(c, now);
+    sent(c, now);
+  }
+  return true;
+}
+
+// A packet without payload.
+bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t offset, uint64_t now) noexcept {
+  Packet packet;
+  packet.type = type;
+  packet.flags = flags;
+  packet.stamp = static_cast<uint32_t>(now >> stamp_shift);
+  packet.offset = offset;
+  if (type == PacketType::Data) describe(c, packet, now);
+  std::byte* head = scratch_.heads[0].data();
+  const size_t bytes = write_head(c, packet, head);
+  if (config_.check) seal(head, bytes, {});
+  const iovec part{head, bytes};
+  if (!carrier_.send(c.path.span(), &part, 1)) {
+    c.refused = true;
+    return false;
+  }
+  if ((packet.flags & has_ack) != 0) acknowledged(c, now);
+  if ((packet.flags & wants_ack) != 0) {
+    c.probe = false;
+    if (c.timeout_from == 0) c.timeout_from = now;
+    touch(c);
+  }
+  return true;
+}
+
+void Core::settle(uint64_t now) noexcept {
+  next_due_ = UINT64_MAX;  // exactly, for a sleeper should not wake for what is over
+  timed_.for_each([&](Connection& c) {
+    if (c.ack_due != 0) (void)send_alone(c, PacketType::Data, 0, c.out.next(), now);
+    const uint64_t when = due(c);
+    if (when == 0) List<Connection, TimedHook>::remove(c);
+    else next_due_ = std::min(next_due_, when);
+  });
+}
+
+void Core::probe_if_silent(Connection& c, uint64_t quiet, uint64_t now) noexcept {
+  if (c.peer_id == 0 || c.timeout_from != 0 || now - c.heard_at < quiet) return;
+  c.silent_from = c.heard_at;
+  c.probe = true;
+  c.keepalive = true;
+  make_ready(c);
+}
+
+}  // namespace weft::proto::reliable

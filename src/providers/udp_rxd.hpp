@@ -1,0 +1,24 @@
+// The provider udp;ofi_rxd: the engine over reliable streams over UDP. A provider is a type: its link, its name, its addresses.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include "link/reliable/faults.hpp"
+#include "link/reliable/ip_names.hpp"
+#include "link/reliable/link.hpp"
+#include "link/udp/packets.hpp"
+#include "providers/endpoint_kind.hpp"
+#include "providers/socket_address.hpp"
+
+namespace weft::providers {
+
+struct UdpRxd : SocketAddresses {
+  using Link = link::reliable::Reliable<link::reliable::Faulty<link::udp::Packets>, link::reliable::IpNames>;
+  static constexpr const char* name = "udp;ofi_rxd";
+  static constexpr uint32_t version =
+      FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for
+  static constexpr std::array<EndpointKind, 1> kinds = {
+      {{FI_EP_RDM, FI_PROTO_RXD, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
+};
+
+}  // namespace weft::providers
