@@ -93,7 +93,8 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--window" && i + 1 < argc) window = std::strtoull(argv[++i], nullptr, 10);
-    else if (word == "--time" && i + 1 < argc) time = std::chrono::milliseconds(std::atoi(argv[++i]));
+    else if (word == "--time" && i + 1 < argc)
+      time = std::chrono::milliseconds(std::strtol(argv[++i], nullptr, 10));
     else sizes.push_back(std::strtoull(argv[i], nullptr, 10));
   }
   if (sizes.empty()) sizes = {8, 64, 512, 1400, 4096, 8192, 16384, 32000, 65000};

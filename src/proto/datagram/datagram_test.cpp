@@ -158,7 +158,7 @@ TEST_F(DatagramEndpoint, PostedReceivesAreBounded) {
   const iovec part{in, sizeof in};
   for (int i = 0; i < 16; ++i) ASSERT_EQ(endpoint.receiver().post(&part, 1, &in[i % 8], 0), 0);
   EXPECT_EQ(endpoint.receiver().post(&part, 1, nullptr, 0), -FI_EAGAIN);
-  link().incoming.push_back("hi");
+  link().incoming.emplace_back("hi");
   endpoint.progress();
   EXPECT_EQ(endpoint.receiver().post(&part, 1, nullptr, 0), 0);
 }
@@ -169,7 +169,7 @@ TEST_F(DatagramEndpoint, SourcesFollowTheAddressVector) {
   const iovec part{in, sizeof in};
   const auto source_of_next = [&] {
     EXPECT_EQ(endpoint.receiver().post(&part, 1, nullptr, 0), 0);
-    link().incoming.push_back("hi");
+    link().incoming.emplace_back("hi");
     fi_cq_entry entry{};
     fi_addr_t source = 77;
     EXPECT_EQ((queue.read<fi_cq_entry, true>(&entry, 1, &source)), 1);
