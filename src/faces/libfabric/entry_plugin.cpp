@@ -1,6 +1,6 @@
-// The one exported symbol of the plugin for another libfabric: fi_prov_ini (fi_provider(3)). Offers the
-// shared-memory provider under a name that no built-in has. Must not know anything but the face and the list
-// of providers.
+// The one exported symbol of a plugin for another libfabric: fi_prov_ini (fi_provider(3)). Offers the provider
+// that the build names, under a name that no built-in has. Must not know anything but the face and the list of
+// providers.
 #include <rdma/fabric.h>
 #include <rdma/providers/fi_prov.h>
 
@@ -17,7 +17,10 @@ using weft::fi::Provider;
 
 // One plugin has one name, so it offers one provider; the others work only within a process or come as
 // plugins of their own.
-constexpr const char* kOffered = "shm";
+#ifndef WEFT_PLUGIN_PROVIDER
+#define WEFT_PLUGIN_PROVIDER "shm"
+#endif
+constexpr const char* kOffered = WEFT_PLUGIN_PROVIDER;
 
 const Provider* const* offered() {
   for (const Provider* const& provider : weft::fi::providers()) {

@@ -125,6 +125,7 @@ void Offer::one_peer() {
   rx.caps &= ~sources;
   info.caps &= ~(sources | FI_NAMED_RX_CTX | FI_SHARED_AV);
   domain_attr.caps &= ~FI_SHARED_AV;
+  rx.size = 8192;  // what many connections share: layers above ask for 4096
   domain_attr.max_ep_tx_ctx = 1;
   domain_attr.max_ep_rx_ctx = 1;
 }
