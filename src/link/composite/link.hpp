@@ -5,7 +5,7 @@
 // What it sends may come by the other path: then both ends are right, each with the path that it chose (docs/decisions/0010-one-path-a-peer.md).
 // Losing either path that is in use loses the peer.
 //
-// Hot path: a near peer's fields are the first base of Peer, so that a small frame costs one predictable branch more than without Far.
+// Hot path: a near peer's fields are a base of Peer, so that a small frame costs one predictable branch more than without Far.
 // Far is polled rarely while only Near has something to say (look_far()), because looking at it enters the kernel.
 #pragma once
 
@@ -41,11 +41,15 @@ struct NearSide : N::PeerBase {};
 template <class F>
 struct FarSide : F::PeerBase {};
 
-template <class N, class F>
-struct Peer : NearSide<N>, FarSide<F> {
+// Before the rest, in the cache line that every send reads.
+struct Ways {
   Path path = Path::Near;  // of what we send
   bool near_met = false;   // Near knows this peer
   bool far_met = false;    // Far does
+};
+
+template <class N, class F>
+struct Peer : Ways, NearSide<N>, FarSide<F> {
   std::array<std::byte, 64> name{};
 
   typename N::PeerBase& near() noexcept { return static_cast<NearSide<N>&>(*this); }
@@ -177,10 +181,16 @@ class Link {
   template <class Handler>
   struct NearHandler {
     Handler& handler;
-    bool on_frame(typename Near::PeerBase& base, const wire::FrameHead& head,
-                  const std::byte* payload) noexcept {
+    [[gnu::always_inline]] bool on_frame(typename Near::PeerBase& base, const wire::FrameHead& head,
+                                         const std::byte* payload) noexcept {
       return handler.on_frame(PeerBase::of_near(base), head, payload);
     }
+    [[gnu::always_inline]] bool on_plain_tagged(typename Near::PeerBase& base, uint64_t tag,
+                                                const std::byte* payload, uint32_t length) noexcept requires
+        requires(Handler& h, PeerBase& peer) {
+      h.on_plain_tagged(peer, tag, payload, length);
+    }
+    { return handler.on_plain_tagged(PeerBase::of_near(base), tag, payload, length); }
   };
   template <class Handler>
   struct FarHandler {
@@ -224,20 +234,23 @@ class Link {
     }
   };
 
-  // In ticks() of a machine of 3 GHz; others are near enough.
+  // In ticks() of a machine of 3 GHz; others are near enough. The longer Far has been silent, the more rarely it is polled.
   static constexpr uint64_t far_hot_ticks =
       150'000;  // 50 us: so long after Far had something it is polled every time
-  static constexpr uint64_t near_busy_ticks = 300'000;  // 100 us: so long after Near had something
-  static constexpr uint64_t busy_pause_ticks = 30'000;  // Far is polled every 10 us,
-  static constexpr uint64_t idle_pause_ticks = 3'000;   // else every microsecond
+  static constexpr uint64_t near_busy_ticks = 300'000;  // 100 us: so long Near is busy after it had something
+  static constexpr uint64_t busy_pause_least = 30'000;  // 10 us
+  static constexpr uint64_t busy_pause_most = 300'000;  // 100 us
+  static constexpr uint64_t idle_pause_least = 3'000;   // 1 us
+  static constexpr uint64_t idle_pause_most = 9'000;    // 3 us
   static constexpr uint64_t look_ticks = 1'500;         // between two looks at the clock, about,
   static constexpr uint32_t polls_per_look_max = 16;    // but never more polls than this
 
   template <class Handler>
   [[gnu::noinline]] int look_far(Handler& handler) noexcept {
     const uint64_t now = arch::ticks();
-    const bool near_spoke = near_frames_ != 0;
+    const bool near_spoke = near_frames_ != 0 || near_.burst() != near_burst_;
     near_frames_ = 0;
+    near_burst_ = near_.burst();
     if (near_spoke) near_heard_ = now;
     // A program that polls rarely gets to Far as often as one that polls in a loop.
     polls_per_look_ = now - looked_ < look_ticks ? std::min(2 * polls_per_look_, polls_per_look_max)
@@ -246,7 +259,10 @@ class Link {
     far_countdown_ = polls_per_look_;
     bool hot = now - far_heard_ < far_hot_ticks;
     if (near_on_ && !hot) {
-      const uint64_t pause = now - near_heard_ < near_busy_ticks ? busy_pause_ticks : idle_pause_ticks;
+      const uint64_t silence = (now - far_heard_) / 16;
+      const uint64_t pause = now - near_heard_ < near_busy_ticks
+                                 ? std::clamp(silence, busy_pause_least, busy_pause_most)
+                                 : std::clamp(silence, idle_pause_least, idle_pause_most);
       if (now - far_polled_ < pause) return 0;
     }
     far_polled_ = now;
@@ -297,6 +313,7 @@ class Link {
   // --- cold below this line ---
   uint32_t polls_per_look_ = 1;
   uint64_t looked_ = 0;
+  uint32_t near_burst_ = 0;
   uint64_t near_heard_ = 0;
   uint64_t far_heard_ = 0;
   uint64_t far_polled_ = 0;

@@ -130,6 +130,9 @@ class Link {
   // The owner drops a peer (it must not be lost already).
   void forget(Peer& peer) noexcept;
 
+  // Small frames sent since one came in: it changes while we send.
+  uint32_t burst() const noexcept { return burst_; }
+
   // --- hot ---
   // Sends a frame of at most small_bytes_max bytes (8 fewer with a b field).
   [[gnu::always_inline]] proto::SmallSend send_small(Peer& peer, const wire::FrameHead& head,
