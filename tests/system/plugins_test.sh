@@ -53,8 +53,8 @@ says_not 'high_shm'
 expect 1 "$weft" info --why -p middle
 says 'middle is made for 1\.10'
 says 'text-fi\.so'
-expect 1 "$weft" info --why -p example -c FI_ATOMIC
-says 'the hints ask for another caps'
+expect 1 "$weft" info --why -p example -e FI_EP_DGRAM
+says 'the hints ask for another ep_attr->type'
 expect 0 env FI_LOG_LEVEL=none "$weft" info -l
 says 'middle +3\.2|example +1\.0'
 expect 0 env FI_PROVIDER=example "$weft" info

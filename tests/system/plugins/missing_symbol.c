@@ -2,4 +2,6 @@
 struct fi_provider;
 struct fi_provider* weft_test_exists_nowhere(void);
 __attribute__((visibility("default"))) struct fi_provider* fi_prov_ini(void);
-struct fi_provider* fi_prov_ini(void) { return weft_test_exists_nowhere(); }
+struct fi_provider* fi_prov_ini(void) {
+  return weft_test_exists_nowhere();
+}

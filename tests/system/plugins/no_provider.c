@@ -3,4 +3,6 @@
 
 struct fi_provider;
 __attribute__((visibility("default"))) struct fi_provider* fi_prov_ini(void);
-struct fi_provider* fi_prov_ini(void) { return NULL; }
+struct fi_provider* fi_prov_ini(void) {
+  return NULL;
+}

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static int plain_getinfo(uint32_t version, const char* node, const char* service, uint64_t flags, const struct fi_info* hints,
-                         struct fi_info** info) {
+static int plain_getinfo(uint32_t version, const char* node, const char* service, uint64_t flags,
+                         const struct fi_info* hints, struct fi_info** info) {
   (void)version, (void)node, (void)service, (void)flags, (void)hints, (void)info;
   return -FI_ENODATA;
 }
