@@ -571,6 +571,10 @@ static int ep_close(struct fid* fid) {
 
 void ex_op_free(struct ex_op* op) {
   struct ex_ep* ep = op->ep;
+  if (ep == NULL) {
+    free(op);
+    return;
+  }
   op->error = 0;
   if (op->head.kind == EX_REPLY || op->head.kind == EX_ACK) ex_push(&ep->free_reply, op);
   else if (op->head.kind == 0) ex_push(&ep->free_rx, op);

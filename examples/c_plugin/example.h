@@ -225,7 +225,7 @@ void ex_event_forget(struct ex_eq* eq, struct fid* fid);              // drops w
 void ex_watch(int epoll, struct ex_source* source, uint32_t events);  // 0: no longer
 void ex_push(struct ex_list* list, struct ex_op* op);
 struct ex_op* ex_pop(struct ex_list* list);
-void ex_forget(struct ex_cq* cq, struct ex_ep* ep);  // drops what the endpoint has in the queue
+void ex_forget(struct ex_cq* cq, struct ex_ep* ep);  // the endpoint goes
 
 // connect.c
 int ex_passive_ep(struct fid_fabric* fabric, struct fi_info* info, struct fid_pep** pep, void* context);

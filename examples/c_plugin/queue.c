@@ -75,12 +75,22 @@ void ex_report(struct ex_cq* cq, struct ex_op* op) {
   else ex_push(&cq->done, op);
 }
 
+// The endpoint goes, and its operations with it. What ended well is still news: it stays as a copy that belongs to nobody.
 void ex_forget(struct ex_cq* cq, struct ex_ep* ep) {
   if (cq == NULL) return;
   struct ex_list all = cq->done;
   cq->done.first = NULL;
-  for (struct ex_op* op = ex_pop(&all); op != NULL; op = ex_pop(&all))
-    if (op->ep != ep) ex_push(&cq->done, op);
+  for (struct ex_op *op = ex_pop(&all), *next; op != NULL; op = next) {
+    next = ex_pop(&all);
+    struct ex_op* kept = op;
+    if (op->ep == ep) {
+      kept = op->error == 0 ? malloc(sizeof *op) : NULL;
+      if (kept == NULL) continue;
+      *kept = *op;
+      kept->ep = NULL;
+    }
+    ex_push(&cq->done, kept);
+  }
 }
 
 static size_t entry_bytes(enum fi_cq_format format) {
@@ -197,6 +207,7 @@ static int cq_close(struct fid* fid) {
   if (!busy) cq->domain->users--;
   pthread_mutex_unlock(&cq->domain->fabric->lock);
   if (busy) return -FI_EBUSY;
+  for (struct ex_op* op = ex_pop(&cq->done); op != NULL; op = ex_pop(&cq->done)) ex_op_free(op);
   close(cq->epoll);
   free(cq);
   return 0;
