@@ -73,7 +73,11 @@ Info find_info(const Options& options) {
   fi_info* found = nullptr;
   const int rc = fi_getinfo(options.api, node, nullptr, node != nullptr ? FI_SOURCE : 0, hints.get(), &found);
   if (rc != 0) return nullptr;
-  return Info(found);
+  const Info all(found);
+  // A name asks for what is layered over that provider, too; that is tested under its own name.
+  for (const fi_info* info = all.get(); info != nullptr; info = info->next)
+    if (info->fabric_attr->prov_name == provider_name()) return Info(fi_dupinfo(info));
+  return nullptr;
 }
 
 std::string missing(const Options& options) {

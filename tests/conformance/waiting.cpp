@@ -66,6 +66,7 @@ TEST_P(Blocking, sread_wakes_for_a_message__fi_cq_3) {
     std::vector<uint8_t> in(len);
     Ctx received, sent;
     WEFT_ASSERT_OK(fi_trecv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, 1, 0, &received));
+    const auto start = Clock::now();  // before the sender begins to wait
     std::atomic<ssize_t> posted{1};
     std::atomic<bool> stop{false};
     std::thread sender([&] {
@@ -80,7 +81,6 @@ TEST_P(Blocking, sread_wakes_for_a_message__fi_cq_3) {
         w[0].rx->poll();
       }
     });
-    const auto start = Clock::now();
     ssize_t n = -FI_EAGAIN;
     while (n == -FI_EAGAIN && ms_since(start) < 10'000) n = w[1].rx->sread(1, 10'000);
     EXPECT_EQ(n, 1);
