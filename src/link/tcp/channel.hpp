@@ -126,6 +126,8 @@ class Channel {
  private:
   static constexpr uint8_t lone_frames = 4;
   static constexpr uint32_t burst_frames = 16;
+  static constexpr size_t bulk_bytes = 8192;
+  static constexpr size_t bulk_tail_bytes = 4096;
   static constexpr size_t bytes_per_receive_max = size_t{1} << 20;
 
   struct Greeting {
@@ -175,6 +177,7 @@ class Channel {
 
   os::Fd fd_;
   State state_ = State::Closed;
+  bool bulk_ = false;              // large frames have come lately
   uint8_t at_once_ = lone_frames;  // so many frames more are written at once
   uint32_t collected_ = 0;         // frames since the last flush
   bool full_ = false;
@@ -209,7 +212,10 @@ int Channel::receive(Handler& handler, Peer& peer, std::span<std::byte> buffer) 
     asked = to.bytes;
     const bool nowhere = landing != 0 && to.bytes == 0;
     if (landing == to.bytes || nowhere) {
-      const size_t room = nowhere ? std::min(landing, buffer.size()) : buffer.size();
+      // Where large frames come one after the other, what is read beyond one should be little: it is copied.
+      const size_t room = nowhere ? std::min(landing, buffer.size())
+                          : bulk_ ? std::min(bulk_tail_bytes, buffer.size())
+                                  : buffer.size();
       parts[count++] = {buffer.data(), room};
       asked += room;
     }
@@ -223,6 +229,7 @@ int Channel::receive(Handler& handler, Peer& peer, std::span<std::byte> buffer) 
       const size_t landed = std::min(bytes, direct);
       if (landed != 0) in_.landed(filter, peer, landed);
       sound = in_.take(filter, peer, std::span<const std::byte>(buffer.first(bytes - landed)));
+      bulk_ = landed >= bulk_bytes || (bulk_ && in_.landing() != 0);
     }
     if (bytes < asked) break;  // there is no more now
   }

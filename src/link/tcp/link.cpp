@@ -192,13 +192,32 @@ void Link::hang_up(Peer& peer) noexcept {
   if (!belongs_here()) {
     peer.channel.drop();  // the poll set is the parent's, too
   } else {
-    if (peer.channel.fd()) os::remove_from_poll_set(events_set_, peer.channel.fd());
+    unwatch(peer);
     peer.channel.close();
   }
   if (peer.stage == PeerStage::Dialling) --dialling_;
   peer.channel = Channel(tcp::frame_bytes_max);
   peer.stage = PeerStage::Waiting;
   peer.writing = false;
+  peer.watched = false;
+}
+
+bool Link::watch(Peer& peer, bool writing) noexcept {
+  peer.writing = writing;
+  if (!peer.watched)
+    peer.watched = os::add_to_poll_set(events_set_, peer.channel.fd(), static_cast<Source*>(&peer), writing);
+  return peer.watched;
+}
+
+void Link::unwatch(Peer& peer) noexcept {
+  if (!std::exchange(peer.watched, false)) return;
+  os::remove_from_poll_set(events_set_, peer.channel.fd());
+  forget_ready(peer);
+}
+
+// A socket that is read in every poll anyway: its sender's kernel need not tell the poll set of each packet.
+void Link::unwatch_hot() noexcept {
+  for (size_t i = 0; i < hot_count_; ++i) unwatch(*hot_[i]);
 }
 
 void Link::remove(Peer& peer) noexcept {
@@ -243,9 +262,7 @@ void Link::dial(Peer& peer) noexcept {
   if (leaving_) peer.channel.allow_early();
   (void)peer.channel.put_early(peer.early);
   peer.early.clear();
-  peer.writing = true;
-  if (!os::add_to_poll_set(events_set_, peer.channel.fd(), static_cast<Source*>(&peer), true))
-    dialling_failed(peer, errno);
+  if (!watch(peer, true)) dialling_failed(peer, errno);
 }
 
 void Link::dial_later(Peer& peer, uint64_t pause_ns) noexcept {
@@ -387,6 +404,7 @@ void Link::welcome(Guest& guest, Peer* peer, const Hello& hello, bool keyed) {
   if (peer == nullptr) return refuse(guest, RefusalReason::Kind);
   peer->channel = std::move(guest.channel);
   os::change_in_poll_set(events_set_, peer->channel.fd(), static_cast<Source*>(peer), false);
+  peer->watched = true;
   dismiss(guest);
   peer->channel.greet(own_hello(HelloType::Welcome, {}));
   opened(*peer, hello.nonce);
@@ -430,12 +448,14 @@ void Link::warm(Peer& peer) noexcept {
   peer.hot = true;
   peer.silent = 0;
   hot_[hot_count_++] = &peer;
+  if (awake_looks_ == looks_to_unwatch) awake_looks_ = 0;
 }
 
 void Link::chill(Peer& peer) noexcept {
   peer.hot = false;
   const auto end = hot_.begin() + static_cast<std::ptrdiff_t>(hot_count_);
   if (std::remove(hot_.begin(), end, &peer) != end) --hot_count_;
+  if (peer.stage == PeerStage::Open) (void)watch(peer, peer.writing);
 }
 
 // While others are busy, a socket with nothing in it is not worth a system call in every poll.
@@ -471,21 +491,23 @@ void Link::tend(uint64_t now) noexcept {
 // --- sleeping ---
 
 void Link::wait_for_room(Peer& peer, bool writing) noexcept {
-  if (peer.writing == writing) return;
-  peer.writing = writing;
+  if (std::exchange(peer.writing, writing) == writing || !peer.watched) return;
   os::change_in_poll_set(events_set_, peer.channel.fd(), static_cast<Source*>(&peer), writing);
 }
 
 bool Link::arm() noexcept {
   flush_dirty();
   if (!stalled_.empty()) return false;  // only polling shows refused frames again
+  awake_looks_ = 0;
+  for (size_t i = 0; i < hot_count_; ++i)
+    if (!watch(*hot_[i], false)) return false;
   for (Peer* peer : dirty_) wait_for_room(*peer, true);
   return true;
 }
 
 void Link::disarm() noexcept {
   for (Peer* peer : dirty_) wait_for_room(*peer, false);
-  idle_polls_ = idle_polls_per_look;
+  idle_polls_ = idle_polls_max;
 }
 
 // --- closing ---

@@ -51,6 +51,7 @@ struct Peer : Source {
   bool dirty = false;    // in Link's list of those that were written to
   bool stalled = false;  // in Link's list of those with a frame that was refused
   bool hot = false;      // in Link's list of those that are read in every poll
+  bool watched = false;  // in the poll set
   uint32_t silent = 0;   // polls in which it had nothing, while hot
 
   // --- cold below this line ---
@@ -148,7 +149,7 @@ class Link {
       if (++busy_polls_ < busy_polls_per_look) return taken;
       busy_polls_ = 0;
       cool();
-    } else if (hot_count_ != 0 && ++idle_polls_ < idle_polls_per_look) {
+    } else if (hot_count_ != 0 && ++idle_polls_ < idle_polls_until_look_) {
       return taken;
     }
     idle_polls_ = 0;
@@ -162,9 +163,11 @@ class Link {
 
  private:
   static constexpr size_t hot_max = 4;
-  static constexpr uint32_t idle_polls_per_look = 16;
+  static constexpr uint32_t idle_polls_min = 4;  // between two looks
+  static constexpr uint32_t idle_polls_max = 64;
   static constexpr uint32_t busy_polls_per_look = 64;
   static constexpr uint32_t silent_polls_max = 64;
+  static constexpr uint32_t looks_to_unwatch = 32;  // since the last sleep
 
   template <class Handler>
   int read(Peer& peer, Handler& handler) noexcept {
@@ -189,6 +192,9 @@ class Link {
   [[gnu::noinline]] int look(Handler& handler) noexcept {
     int taken = 0;
     ready_count_ = os::poll_now(events_set_, ready_);
+    // Where the others have nothing to say they are asked less often.
+    idle_polls_until_look_ =
+        ready_count_ != 0 ? idle_polls_min : std::min(2 * idle_polls_until_look_, idle_polls_max);
     for (size_t i = 0; i < ready_count_; ++i) {
       auto* source = static_cast<Source*>(ready_[i]);
       if (source == nullptr) continue;  // gone since
@@ -212,6 +218,7 @@ class Link {
       }
     }
     ready_count_ = 0;
+    if (awake_looks_ < looks_to_unwatch && ++awake_looks_ == looks_to_unwatch) unwatch_hot();
     if (const uint64_t now = now_ns(); now >= next_tend_ns_) tend(now);
     return taken;
   }
@@ -254,6 +261,9 @@ class Link {
   void lose(Peer& peer, core::ProviderError why) noexcept;
   void remove(Peer& peer) noexcept;
   void tend(uint64_t now) noexcept;
+  bool watch(Peer& peer, bool writing) noexcept;
+  void unwatch(Peer& peer) noexcept;
+  void unwatch_hot() noexcept;
   void forget_ready(const Source& source) noexcept;
   void wait_for_room(Peer& peer, bool writing) noexcept;
   Hello own_hello(HelloType type, const os::SocketAddress& dialled) const noexcept;
@@ -264,7 +274,9 @@ class Link {
   std::array<Peer*, hot_max> hot_{};
   size_t hot_count_ = 0;
   uint32_t idle_polls_ = 0;
+  uint32_t idle_polls_until_look_ = idle_polls_min;
   uint32_t busy_polls_ = 0;
+  uint32_t awake_looks_ = 0;
   std::vector<Peer*> dirty_;
   std::vector<Peer*> stalled_;
   std::vector<std::byte> buffer_;
