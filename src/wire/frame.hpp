@@ -2,7 +2,8 @@
 // Stateless; must not know who sends or receives.
 //
 // A frame is a head and `length` bytes of payload. Kinds that need more than the head begin their payload with a prefix
-// struct from below. Frames between two processes of one machine use native byte order; a Link that leaves the machine converts.
+// struct from below. Numbers are in native byte order; on
+// links that leave the machine they are little-endian (proto/stream/head.hpp).
 #pragma once
 
 #include <cstddef>
