@@ -216,10 +216,11 @@ int peer(const Options& o, uint32_t me, Shared* shared, int go, int leave, doubl
 
   const fi_addr_t server = ep.insert(shared->name);
   fi_cq_tagged_entry entry{};
+  // The less there is to do, the longer it rests: a thousand that look every millisecond would leave the one no processor.
   const auto wait = [&](unsigned count) {
-    while (count != 0) {
-      if (ep.poll(entry)) --count;
-      else rest(1000);
+    for (long pause = 1'000; count != 0; pause = std::min(2 * pause, 64'000L)) {
+      if (ep.poll(entry)) --count, pause = 500;
+      else rest(pause);
     }
   };
   message.check = check_of(me, 0);
