@@ -174,8 +174,9 @@ struct Done {
 
 class Peer {
  public:
-  // Opens everything; on failure says why and leaves ok() false.
-  Peer(const std::string& provider, uint64_t caps, fi_threading threading = FI_THREAD_DOMAIN) {
+  // Opens everything; on failure says why and leaves ok() false. Node and service are the own address, if it matters.
+  Peer(const std::string& provider, uint64_t caps, fi_threading threading = FI_THREAD_DOMAIN,
+       const char* node = nullptr, const char* service = nullptr) {
     fi_info* hints = fi_allocinfo();
     hints->caps = caps;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
@@ -186,7 +187,8 @@ class Peer {
     hints->tx_attr->msg_order = FI_ORDER_SAS;
     hints->rx_attr->msg_order = FI_ORDER_SAS;
     hints->fabric_attr->prov_name = strdup(provider.c_str());
-    int rc = fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints, &info_);
+    const bool placed = node != nullptr || service != nullptr;
+    int rc = fi_getinfo(FI_VERSION(1, 17), node, service, placed ? FI_SOURCE : 0, hints, &info_);
     fi_freeinfo(hints);
     if (!good("fi_getinfo", rc)) return;
     if (!good("fi_fabric", fi_fabric(info_->fabric_attr, &fabric_, nullptr))) return;
@@ -245,6 +247,7 @@ class Peer {
     return fi_av_insert(av_, name.bytes, 1, &addr, 0, nullptr) == 1 ? addr : FI_ADDR_NOTAVAIL;
   }
   void remove(fi_addr_t addr) { fi_av_remove(av_, &addr, 1, 0); }
+  const std::vector<uint8_t>& name() const { return name_; }
 
   struct Region {
     uint64_t addr;
