@@ -16,7 +16,7 @@ command -v mpirun >/dev/null || skip "mpirun is not here (package openmpi-bin)"
 # What Open MPI's mtl asks for; FI_REMOTE_COMM is what shm, which stays on one machine, cannot promise.
 answer="$(LD_LIBRARY_PATH="$compat" fi_info -p "$provider" -t FI_EP_RDM \
   -c 'FI_TAGGED|FI_LOCAL_COMM|FI_REMOTE_COMM|FI_DIRECTED_RECV' 2>&1)" || skip "$provider is not for MPI: $(tail -n 1 <<<"$answer")"
-grep -qxF "provider: $provider" <<<"$answer" || skip "this build has no provider $provider"
+[[ $'\n'"$answer"$'\n' == *$'\n'"provider: $provider"$'\n'* ]] || skip "this build has no provider $provider"
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT

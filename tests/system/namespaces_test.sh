@@ -33,12 +33,12 @@ ip -n "$space-b" link set lo up
 set_up a 1
 set_up b 2
 six=no
-ip -n "$space-a" -6 addr show dev veth0 2>/dev/null | grep -q fd78::1 && six=yes
+[[ "$(ip -n "$space-a" -6 addr show dev veth0 2>/dev/null)" != *fd78::1* ]] || six=yes
 
 # Before a command: in that namespace, over our library.
 here=(ip netns exec "$space-b" env "LD_LIBRARY_PATH=$library" ${WEFT_PRELOAD:+"LD_PRELOAD=$WEFT_PRELOAD"})
 there=(ip netns exec "$space-a" "${here[@]:4}")
-offers() { "${there[@]}" fi_info -p "$1" -t "$2" 2>/dev/null | grep -qxF "provider: $1"; }
+offers() { [[ $'\n'"$("${there[@]}" fi_info -p "$1" -t "$2" 2>/dev/null)"$'\n' == *$'\n'"provider: $1"$'\n'* ]]; }
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
 
 port=46000

@@ -8,10 +8,13 @@ count=150
 [[ -z "${WEFT_SANITIZE:-}" ]] || count=12  # a sanitized process is large and slow
 export LD_LIBRARY_PATH="$library"
 ran=0 failed=0
-for provider in tcp "udp;ofi_rxd" "tcp;ofi_rxm" weft; do
-  LD_PRELOAD="${WEFT_PRELOAD:-}" fi_info -p "$provider" -t FI_EP_RDM 2>/dev/null | grep -qxF "provider: $provider" || continue
+for provider in shm weft tcp "udp;ofi_rxd" "tcp;ofi_rxm"; do
+  answer="$(LD_PRELOAD="${WEFT_PRELOAD:-}" fi_info -p "$provider" -t FI_EP_RDM 2>/dev/null)" || continue
+  [[ $'\n'"$answer"$'\n' == *$'\n'"provider: $provider"$'\n'* ]] || continue
   ran=$((ran + 1))
-  "$program" -n "$count" -p "$provider" -t 90 || { echo "FAILED: $provider"; failed=1; }
+  node=127.0.0.1
+  [[ $provider != shm ]] || node=
+  "$program" -n "$count" -p "$provider" -N "$node" -t 90 || { echo "FAILED: $provider"; failed=1; }
 done
-[[ $ran -gt 0 ]] || { echo "this build has no network"; exit 77; }
+[[ $ran -gt 0 ]] || { echo "this build has no provider for it"; exit 77; }
 exit $failed

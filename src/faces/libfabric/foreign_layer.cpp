@@ -62,7 +62,9 @@ class Layered : public Source {
     const int status = getinfo(version, nullptr, nullptr, 0, hints, &found);
     free_info(hints);
     if (status != 0 || found == nullptr) return;
-    const uint64_t reach = found->caps & (FI_LOCAL_COMM | FI_REMOTE_COMM);
+    // What was not asked for may be missing from the caps of an answer; the domain's are complete.
+    const uint64_t all_caps = found->caps | (found->domain_attr != nullptr ? found->domain_attr->caps : 0);
+    const uint64_t reach = all_caps & (FI_LOCAL_COMM | FI_REMOTE_COMM);
     const bool fits = found->addr_format == format && found->ep_attr->type == FI_EP_MSG &&
                       found->ep_attr->max_msg_size >= link::foreign::Messages::message_bytes_max;
     free_info(found);

@@ -453,10 +453,15 @@ bool Link::open_channel(Peer& peer) noexcept try {
   peer.tx_control = peer.tx_map.as<ChannelControl>();
   peer.tx_slots = peer.tx_map.as<Slot>(channel_slots_offset);
   peer.tx_bulk = peer.tx_map.as<std::byte>(channel_bulk_offset);
-  ++ungreeted_;
+  count_ungreeted(1);
   return true;
 } catch (...) {
   return false;
+}
+
+void Link::count_ungreeted(ptrdiff_t change) noexcept {
+  ungreeted_ += static_cast<size_t>(change);
+  idle_polls_per_look_ = ungreeted_ == 0 ? idle_polls_per_look : idle_polls_per_look_ungreeted;
 }
 
 void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
@@ -476,7 +481,7 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
                                      std::as_bytes(std::span(&note, 1)), std::span(fds.data(), fd_count));
   if (kind == NoteKind::Wake) return;
   if (sent == 0) {
-    if (kind == NoteKind::Hello && !std::exchange(peer.hello_sent, true)) --ungreeted_;
+    if (kind == NoteKind::Hello && !std::exchange(peer.hello_sent, true)) count_ungreeted(-1);
     if (kind == NoteKind::Hello && peer.state == PeerState::New) peer.state = PeerState::Greeted;
     // The note wakes a sleeper. Its flag stays: it may have read the note already and sleep again, and then the next frame has to wake it.
     if (peer.remote != nullptr) peer.remote->attention.fetch_or(attention_socket, std::memory_order_seq_cst);
@@ -745,7 +750,7 @@ void Link::detach(Peer& peer) noexcept {
       os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes, channel_bytes);
     if (reusable) free_channels_.push_back(peer.tx_channel);
     else peer.tx_control->closed.store(1, std::memory_order_release);
-    if (!peer.hello_sent) --ungreeted_;
+    if (!peer.hello_sent) count_ungreeted(-1);
     peer.tx_control = nullptr;
     peer.tx_slots = nullptr;
   }

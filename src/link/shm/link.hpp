@@ -167,7 +167,7 @@ class Link {
       taken += attend(handler);
     if (taken != 0) burst_ = 0;
     if (taken == 0) {
-      if (++idle_polls_ >= idle_polls_per_look) [[unlikely]] {
+      if (++idle_polls_ >= idle_polls_per_look_) [[unlikely]] {
         idle_polls_ = 0;
         taken += look_around(handler);
       }
@@ -195,6 +195,8 @@ class Link {
  private:
   static constexpr int frames_per_poll = 16;
   static constexpr uint32_t idle_polls_per_look = 2048;
+  // While a greeting waits for room: a program that sleeps between its polls would else take minutes to repeat it.
+  static constexpr uint32_t idle_polls_per_look_ungreeted = 1;
   static constexpr uint32_t busy_polls_per_look = 1U << 18;
   static constexpr size_t active_max = 16;
   static constexpr size_t write_ahead = 16;  // slots
@@ -346,6 +348,7 @@ class Link {
   void activate(Peer& peer) noexcept;
   void deactivate(Peer& peer) noexcept;
   bool open_channel(Peer& peer) noexcept;
+  void count_ungreeted(ptrdiff_t change) noexcept;
   void greet(Peer& peer) noexcept;
   void take_note(const Note& note, os::Fd& file, os::Fd& pidfd, int32_t pid);  // throws std::bad_alloc
   static bool has_left(const Peer& peer) noexcept {
@@ -373,6 +376,7 @@ class Link {
   size_t active_count_ = 0;
   std::array<Peer*, active_max> active_{};
   uint32_t idle_polls_ = 0;
+  uint32_t idle_polls_per_look_ = idle_polls_per_look;
   uint32_t busy_polls_ = 0;
   uint32_t burst_ = 0;  // frames sent since one came in
 
