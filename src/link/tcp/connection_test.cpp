@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <rdma/fabric.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <chrono>
@@ -73,11 +74,12 @@ struct TcpConnection : testing::Test {
     return *os::SocketAddress::from(listener.address().data(), listener.address().size());
   }
   // Sleeps on the control descriptors only, as the reader of an event queue does.
-  bool until(const std::function<bool()>& done, std::vector<Side*> sides, milliseconds most = limit) {
+  bool until(const std::function<bool()>& done, const std::vector<Side*>& sides, milliseconds most = limit) {
     const auto end = Clock::now() + most;
     while (!done()) {
       if (Clock::now() >= end) return false;
       std::vector<pollfd> fds;
+      fds.reserve(sides.size() + 1);
       for (Side* side : sides) fds.push_back({side->link.control_fd(), POLLIN, 0});
       if (listener.control_fd() >= 0) fds.push_back({listener.control_fd(), POLLIN, 0});
       (void)::poll(fds.data(), fds.size(), 1000);
@@ -232,6 +234,7 @@ TEST_F(TcpConnection, SilentGuests) {
   listener.set_connect_timeout_ms(200);
   listen(4096);
   std::vector<os::Fd> guests;
+  guests.reserve(50);
   for (int i = 0; i < 50; ++i) guests.emplace_back(raw());
   ASSERT_EQ(::send(guests[0].get(), "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 18);
   ASSERT_EQ(::send(guests[1].get(), "WEFT", 4, MSG_NOSIGNAL), 4);
@@ -299,6 +302,31 @@ TEST_F(TcpConnection, BacklogBoundsRequests) {
   EXPECT_EQ(listener.next(), nullptr);
   std::vector<Side*> all{&sides[0], &sides[1], &sides[2]};
   EXPECT_TRUE(until([&] { return request != nullptr; }, all));
+}
+
+// Without descriptors who knocks waits, quietly; with them again he is heard.
+TEST_F(TcpConnection, NoDescriptorIsLeft) {
+  listen();
+  Side active;
+  ASSERT_TRUE(active.link.start(text_of(place().bytes()), bytes_of("me")));
+  std::vector<os::Fd> all;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{256, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  while (true) {
+    const int fd = ::dup(0);
+    if (fd < 0) break;
+    all.emplace_back(fd);
+  }
+  pollfd control{listener.control_fd(), POLLIN, 0};
+  ASSERT_EQ(::poll(&control, 1, 1000), 1);
+  listener.poll();
+  EXPECT_EQ(listener.next(), nullptr);
+  EXPECT_EQ(::poll(&control, 1, 20), 0);
+  all.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(until([&] { return request != nullptr; }, {&active}));
 }
 
 // A peer that dies without a word: what it had sent is shown first.

@@ -18,6 +18,7 @@ namespace weft::link::tcp {
 namespace {
 
 constexpr int accepts_per_poll = 64;
+constexpr uint64_t no_descriptor_pause_ns = 100'000'000;
 
 Hello answer(HelloType type) noexcept {
   Hello hello;
@@ -154,7 +155,14 @@ void Listener::dismiss_old(uint64_t now) noexcept {
   while (!guests_.empty() &&
          (guests_.front()->gone || guests_.front()->came_at_ns + guest_timeout_ns_ <= now))
     guests_.pop_front();
-  timer_.set(guests_.empty() ? 0 : guests_.front()->came_at_ns + guest_timeout_ns_ - now);
+  uint64_t next = guests_.empty() ? 0 : guests_.front()->came_at_ns + guest_timeout_ns_ - now;
+  if (deaf_until_ns_ != 0 && deaf_until_ns_ <= now) {
+    deaf_until_ns_ = 0;
+    (void)os::add_to_poll_set(set_, socket_, this);
+  } else if (deaf_until_ns_ != 0 && (next == 0 || deaf_until_ns_ - now < next)) {
+    next = deaf_until_ns_ - now;
+  }
+  timer_.set(next);
 }
 
 void Listener::poll() noexcept {
@@ -170,7 +178,14 @@ void Listener::poll() noexcept {
   // The usual guest has said its hello before it is accepted: it is heard at once.
   for (int i = 0; knocking && i < accepts_per_poll && requests_.size() < backlog_; ++i) {
     os::Fd accepted(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!accepted) break;
+    if (!accepted) {
+      // No descriptor is left: who knocks waits, and whoever sleeps on us must not be woken for it all the time.
+      if (errno == EMFILE || errno == ENFILE) {
+        os::remove_from_poll_set(set_, socket_);
+        deaf_until_ns_ = os::monotonic_ns() + no_descriptor_pause_ns;
+      }
+      break;
+    }
     welcome(std::move(accepted));
     if (!guests_.empty()) hear(*guests_.back());
   }

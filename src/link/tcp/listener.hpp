@@ -92,6 +92,7 @@ class Listener {
   std::optional<os::Event> notice_;  // readable while requests wait here
   FormedAddress own_;
   size_t backlog_ = 0;
+  uint64_t deaf_until_ns_ = 0;                 // no descriptor is left: nobody is accepted until then
   std::deque<std::unique_ptr<Guest>> guests_;  // oldest first
   std::deque<std::unique_ptr<Request>> requests_;
 };
