@@ -54,23 +54,29 @@ class Layered : public Source {
   const Provider& provider() const noexcept { return provider_; }
 
  private:
-  // One offer for each format in which the provider below answers.
-  void add_offer(uint32_t format) {
+  // Whether the provider below has endpoints for us with these addresses that reach so far.
+  bool answers(uint32_t format, uint64_t reach) const {
     fi_info* hints = link::foreign::message_hints(*this, format);
-    if (hints == nullptr) return;
+    if (hints == nullptr) return false;
+    hints->caps |= reach;
     fi_info* found = nullptr;
     const int status = getinfo(version, nullptr, nullptr, 0, hints, &found);
     free_info(hints);
-    if (status != 0 || found == nullptr) return;
-    // What was not asked for may be missing from the caps of an answer; the domain's are complete.
-    const uint64_t all_caps = found->caps | (found->domain_attr != nullptr ? found->domain_attr->caps : 0);
-    const uint64_t reach = all_caps & (FI_LOCAL_COMM | FI_REMOTE_COMM);
+    if (status != 0 || found == nullptr) return false;
     const bool fits = found->addr_format == format && found->ep_attr->type == FI_EP_MSG &&
                       found->ep_attr->max_msg_size >= link::foreign::Messages::message_bytes_max;
     free_info(found);
-    if (!fits) return;
-    const providers::EndpointKind kind{FI_EP_RDM, FI_PROTO_RXM, 1,
-                                       reach != 0 ? reach : FI_LOCAL_COMM | FI_REMOTE_COMM};
+    return fits;
+  }
+
+  // One offer for each format in which the provider below answers. Providers need not name what they were not asked for, so how far they
+  // reach is asked.
+  void add_offer(uint32_t format) {
+    if (!answers(format, 0)) return;
+    uint64_t reach = 0;
+    for (const uint64_t far : {FI_LOCAL_COMM, FI_REMOTE_COMM})
+      if (answers(format, far)) reach |= far;
+    const providers::EndpointKind kind{FI_EP_RDM, FI_PROTO_RXM, 1, reach};
     Offer& offer = offers_.emplace_back(full_name_.c_str(), FI_VERSION(118, 0), kind, format);
     if (offers_.size() > 1) offers_[offers_.size() - 2].info.next = &offer.info;
   }
