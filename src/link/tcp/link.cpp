@@ -28,8 +28,11 @@ constexpr uint64_t ms_ns = 1'000'000;
 constexpr uint64_t tend_interval_ns = 5 * ms_ns;
 constexpr uint64_t health_interval_ns = 1'000 * ms_ns;
 constexpr uint64_t refused_for_ns = 1'000 * ms_ns;  // nobody listens: perhaps it is about to
-constexpr uint64_t dial_timeout_ns = 10'000 * ms_ns;
-constexpr uint64_t guest_timeout_ns = 10'000 * ms_ns;
+constexpr uint64_t dial_timeout_ns =
+    10'000 * ms_ns;  // no machine answers, or connections break again and again
+// Connected and not welcomed: the other process is there, for its end would be told, but it does not call into its library.
+constexpr uint64_t welcome_timeout_ns = 300'000 * ms_ns;
+constexpr uint64_t guest_timeout_ns = 60'000 * ms_ns;
 constexpr uint64_t first_pause_ns = 5 * ms_ns;
 constexpr uint64_t longest_pause_ns = 500 * ms_ns;
 constexpr uint64_t close_linger_ns = 500 * ms_ns;
@@ -252,7 +255,8 @@ void Link::dial(Peer& peer) noexcept {
   peer.channel = Channel(tcp::frame_bytes_max);
   peer.stage = PeerStage::Dialling;
   ++dialling_;
-  if (peer.pause_ns == 0) peer.met_at_ns = now_ns();  // it may have waited for its turn
+  peer.dialled_at_ns = now_ns();
+  if (peer.pause_ns == 0) peer.met_at_ns = peer.dialled_at_ns;  // it may have waited for its turn
   // An address of this machine is reached from any of its own.
   const os::SocketAddress none;
   const int error =
@@ -472,7 +476,10 @@ void Link::tend(uint64_t now) noexcept {
     Peer& peer = *unopened_[i];
     if (peer.stage == PeerStage::Waiting) {
       if (now >= peer.again_at_ns && dialling_ < dialling_max) dial(peer);
-    } else if (now - peer.met_at_ns > dial_timeout_ns) {
+    } else if (peer.channel.state() == Channel::State::Connecting) {
+      if (now - peer.dialled_at_ns > dial_timeout_ns) dialling_failed(peer, ETIMEDOUT);
+    } else if (now - peer.dialled_at_ns > welcome_timeout_ns) {
+      peer.met_at_ns = peer.dialled_at_ns;  // that was long enough
       dialling_failed(peer, ETIMEDOUT);
     }
   }
@@ -485,6 +492,9 @@ void Link::tend(uint64_t now) noexcept {
     if (i >= peers_.size()) continue;
     if (peers_[i]->stage == PeerStage::Open && !peers_[i]->channel.alive())
       lose(*peers_[i], core::ProviderError::PeerDied);
+    else if (peers_[i]->stage == PeerStage::Dialling &&
+             peers_[i]->channel.state() == Channel::State::Greeting && !peers_[i]->channel.alive())
+      dialling_failed(*peers_[i], ETIMEDOUT);
   }
 }
 

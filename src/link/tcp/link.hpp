@@ -58,8 +58,9 @@ struct Peer : Source {
   bool keyed = false;    // the one that stands for its address
   bool writing = false;  // the poll set waits for room, too
   os::SocketAddress address;
-  uint64_t nonce = 0;  // of the endpoint at the other side, once it is known
-  uint64_t met_at_ns = 0;
+  uint64_t nonce = 0;            // of the endpoint at the other side, once it is known
+  uint64_t met_at_ns = 0;        // when dialling began
+  uint64_t dialled_at_ns = 0;    // when this attempt did
   uint64_t again_at_ns = 0;      // Waiting: when to dial
   uint64_t pause_ns = 0;         // until the next attempt
   std::vector<std::byte> early;  // frames that went with a hello which found no answer
