@@ -87,6 +87,10 @@ class Link {
   static constexpr size_t train_car_bytes = std::max(Near::train_car_bytes, Far::train_car_bytes);
   static constexpr size_t segment_bytes = std::max(Near::segment_bytes, Far::segment_bytes);
   static constexpr size_t small_bytes_max = Near::small_bytes_max;
+  static constexpr size_t slow_small_bytes_max = [] {
+    if constexpr (proto::HasSmallFrames<Far>) return Far::small_bytes_max;
+    else return size_t{0};
+  }();
   static constexpr size_t address_length = Names::address_length;
 
   Link() = default;
@@ -125,17 +129,35 @@ class Link {
   [[gnu::always_inline]] proto::SmallSend send_small(PeerBase& peer, const wire::FrameHead& head,
                                                      const void* bytes) noexcept {
     if (peer.path == Path::Far) [[unlikely]]
-      return proto::SmallSend::Refused;  // send() does it; its system call is by far the greater part
+      return proto::SmallSend::
+          Refused;  // send_small_slow() does it; a call from here would cost near peers their registers
     return near_.send_small(peer.near(), head, bytes);
   }
-  void tell(PeerBase& peer) noexcept { near_.tell(peer.near()); }
+  proto::SmallSend send_small_slow(PeerBase& peer, const wire::FrameHead& head, const void* bytes) noexcept {
+    if constexpr (proto::HasSmallFrames<Far>) {
+      if (peer.path == Path::Near) return proto::SmallSend::Refused;
+      expect_far();
+      return far_.send_small(peer.far(), head, bytes);
+    } else {
+      return proto::SmallSend::Refused;
+    }
+  }
+  void tell(PeerBase& peer) noexcept {
+    if (peer.path == Path::Near) return near_.tell(peer.near());
+    if constexpr (proto::HasSmallFrames<Far>) far_.tell(peer.far());
+  }
   bool send(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
             const iovec* parts, size_t part_count) noexcept {
     if (peer.path == Path::Near) [[likely]]
       return near_.send(peer.near(), head, prefix, parts, part_count);
-    far_countdown_ = 1;  // Far may keep something for its next poll, and an answer is likely
-    far_heard_ = arch::ticks();
+    expect_far();
     return far_.send(peer.far(), head, prefix, parts, part_count);
+  }
+
+  // What Far keeps until the next poll.
+  bool keeps_back() noexcept requires proto::KeepsBack<Far> { return far_.keeps_back(); }
+  void push_kept(PeerBase& peer) noexcept requires proto::KeepsBack<Far> {
+    if (peer.path == Path::Far) far_.push_kept(peer.far());
   }
 
   template <class Handler>
@@ -277,6 +299,12 @@ class Link {
     return taken;
   }
 
+  // Far may keep something for its next poll, and an answer is likely.
+  void expect_far() noexcept {
+    if (far_countdown_ == 1) return;
+    far_countdown_ = 1;
+    far_heard_ = arch::ticks();
+  }
   static std::string key_of(const Name& name) {
     return {reinterpret_cast<const char*>(name.data()), name.size()};
   }

@@ -262,6 +262,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     }
   }
   [[gnu::noinline]] ssize_t after_small(TxContext& tx, Peer& peer, SmallSend sent, bool silent) noexcept;
+  SmallSend send_small_slow(Peer* peer, bool tagged, const void* buffer, size_t length,
+                            uint64_t tag) noexcept;
   [[gnu::noinline]] ssize_t inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length,
                                         fi_addr_t dest, uint64_t tag) noexcept;
   [[gnu::noinline]] ssize_t send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length,

@@ -117,6 +117,15 @@ concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wir
   noexcept;
 };
 
+// Peers whose small frames send_small() refuses, because they take more than a leaf function: the engine asks once more on its slow way.
+template <class L>
+concept HasSlowSmallFrames = HasSmallFrames<L> &&
+    requires(L& link, typename L::PeerBase& peer, const wire::FrameHead& head, const void* bytes) {
+  { L::slow_small_bytes_max } -> std::convertible_to<size_t>;
+  { link.send_small_slow(peer, head, bytes) }
+  noexcept->std::same_as<SmallSend>;
+};
+
 // The link copies from the peer's memory by itself.
 template <class L>
 concept HasRemoteRead = requires(L& link, typename L::PeerBase& peer, const iovec* local,

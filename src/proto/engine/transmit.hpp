@@ -28,9 +28,28 @@ ssize_t Engine<L>::after_small(TxContext& tx, Peer& peer, SmallSend sent, bool s
   return 0;
 }
 
+// A small frame to a peer that send_small() refuses always.
+template <Link L>
+SmallSend Engine<L>::send_small_slow(Peer* peer, bool tagged, const void* buffer, size_t length,
+                                     uint64_t tag) noexcept {
+  if constexpr (HasSlowSmallFrames<L>) {
+    if (peer == nullptr || peer->gate != 0 || length > L::slow_small_bytes_max) return SmallSend::Refused;
+    const wire::FrameHead head{
+        tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(length), tag, 0};
+    return link_.send_small_slow(*peer, head, buffer);
+  } else {
+    return SmallSend::Refused;
+  }
+}
+
 template <Link L>
 ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest,
                                uint64_t tag) noexcept {
+  if constexpr (HasSlowSmallFrames<L>) {
+    Peer* peer = cached_peer(dest);
+    const SmallSend sent = send_small_slow(peer, tagged, buffer, length, tag);
+    if (sent != SmallSend::Refused) return after_small(tx, *peer, sent, true);
+  }
   const iovec part{const_cast<void*>(buffer), length};
   Request request;
   request.tagged = tagged;
@@ -46,6 +65,18 @@ ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, s
 template <Link L>
 ssize_t Engine<L>::send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest,
                              uint64_t tag, void* context) noexcept {
+  if constexpr (HasSlowSmallFrames<L>) {
+    if (tx.default_plain && (!tx.default_completes || tx.cq->plain())) {
+      Peer* peer = cached_peer(dest);
+      const SmallSend sent = send_small_slow(peer, tagged, buffer, length, tag);
+      if (sent != SmallSend::Refused) {
+        if (tx.default_completes)
+          tx.cq->push_plain({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0,
+                             tag, FI_ADDR_NOTAVAIL});
+        return after_small(tx, *peer, sent, !tx.default_completes);
+      }
+    }
+  }
   const iovec part{const_cast<void*>(buffer), length};
   Request request;
   request.tagged = tagged;
