@@ -114,7 +114,7 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
 
  private:
   static constexpr uint64_t look_ns = proto::reliable::second;
-  static constexpr uint64_t quiet_ns = 5 * proto::reliable::second;  // a peer that owes us something is asked
+  static constexpr uint64_t quiet_ns = 2 * proto::reliable::second;  // a peer that owes us something is asked
 
   // Whom the bytes of this poll go to.
   struct Feeder {

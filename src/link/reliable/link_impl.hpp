@@ -167,6 +167,7 @@ int Reliable<P, Names>::wait_fd() noexcept {
 template <class P, class Names>
 bool Reliable<P, Names>::arm() noexcept {
   if (!timer_.fd()) return false;
+  timeouts_seen_ = UINT64_MAX;  // a kept error makes the descriptor readable: the next poll looks for it
   const uint64_t now = os::monotonic_ns();
   core_->settle(now);
   if (core_->has_ready() || !stalled_.empty() || !broken_.empty()) return false;

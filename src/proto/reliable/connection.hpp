@@ -54,7 +54,8 @@ struct Connection : ReadyHook, TimedHook, UnprovenHook {
   size_t packet_bytes = 0;      // the largest packet now
   size_t packet_bytes_cap = 0;  // large packets vanish: stay below; 0: they do not
   uint64_t cap_until = 0;
-  uint64_t capped_at = 0;
+  size_t capped_bytes = 0;  // sent since
+  bool cap_judged = false;
   unsigned caps = 0;  // how often in a row
 
   // --- acknowledgement that we owe ---

@@ -334,20 +334,25 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
       c.congestion.on_ack(acked.delivered, rtt, c.rtt.shortest(), c.out.acked(), c.out.next(), limited);
     c.backoff = 0;
     c.timeout_from = c.out.outstanding() ? now : 0;
-    // Something large that was sent before we began to send small has come: it was silence, not the size.
-    if (c.packet_bytes_cap != 0 && echoed < c.capped_at) {
-      c.packet_bytes_cap = 0;
-      c.caps = 0;
-    }
   } else if (!c.out.outstanding()) {
     c.timeout_from = 0;
     // While its window is shut we ask less and less often.
     if (c.out.permitted() != 0 || c.out.unsent() == 0) c.backoff = 0;
   }
+  judge_cap(c, acked.delivered);
   c.keepalive = false;
   c.probe = false;
   if (c.out.unsent() != 0 || c.out.lost() != 0) make_ready(c);
   if (c.out.outstanding()) touch(c);
+}
+
+// The first bytes that arrive since packets became small: when they are more than was sent small, it was silence and not the size.
+void Core::judge_cap(Connection& c, size_t delivered) noexcept {
+  if (c.packet_bytes_cap == 0 || c.cap_judged || delivered == 0) return;
+  c.cap_judged = true;
+  if (delivered <= c.capped_bytes) return;
+  c.packet_bytes_cap = 0;
+  c.caps = 0;
 }
 
 void Core::on_reset(const Packet& packet, uint64_t now) noexcept {

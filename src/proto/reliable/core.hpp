@@ -183,6 +183,7 @@ class Core {
   void on_close(Connection& c, const Packet& packet, uint64_t now) noexcept;
   void on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept;
   void on_payload(Connection& c, const Packet& packet, uint64_t now) noexcept;
+  static void judge_cap(Connection& c, size_t delivered) noexcept;
   bool finished(Connection& c) noexcept;
   void lose(Connection& c, core::ProviderError why) noexcept;
   void detach(Connection& c) noexcept;

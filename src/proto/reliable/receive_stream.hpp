@@ -62,6 +62,7 @@ class ReceiveStream {
   // Bytes before it are taken. It never goes back.
   uint64_t edge() const noexcept { return taken_ + limit_; }
   void set_limit(size_t bytes) noexcept { limit_ = bytes < bytes_max ? bytes : bytes_max; }
+  size_t limit() const noexcept { return limit_; }
   bool has_gaps() const noexcept { return gaps_ != 0; }
   // Fills in acknowledgement, window and ranges: the stretch that came last first, then from the front.
   void describe(Packet& packet) const noexcept;

@@ -16,7 +16,7 @@ uint64_t number_from_environment(const char* name, uint64_t otherwise) {
 
 TEST(ReliableSim, EveryByteInOrderExactlyOnce) {
   const uint64_t only = number_from_environment("WEFT_SIM_SEED", 0);
-  const uint64_t count = only != 0 ? 1 : number_from_environment("WEFT_SIM_SEEDS", 200);
+  const uint64_t count = only != 0 ? 1 : number_from_environment("WEFT_SIM_SEEDS", 400);
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t seed = only != 0 ? only : i + 1;
     World world(seed);

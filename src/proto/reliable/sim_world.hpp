@@ -50,6 +50,7 @@ struct Conditions {
   double sleeps = 0;  // share of polls that come late, by up to 50 ms
   bool cut = false;
   bool rebirth = false;
+  bool deaths = false;  // connections may be lost
   int nodes = 2;
   uint64_t bytes = 0;  // of each stream
 };
@@ -119,7 +120,7 @@ class Node final : public Carrier, public Upper {
   std::vector<Arrived> inbox;
   std::map<int, std::unique_ptr<Peer>> peers;
   uint64_t incarnation = 0;
-  uint64_t refused_before = 0;
+  int losses = 0;
 
  private:
   static std::array<std::byte, 4> address_of(int number) {
@@ -163,6 +164,7 @@ class World {
       if (finished() && wrong.empty()) break;
     }
     if (!wrong.empty()) return wrong;
+    finished_at = now;
     return after();
   }
 
@@ -270,6 +272,7 @@ class World {
 
  public:
   bool reborn = false;
+  uint64_t finished_at = 0;  // when all streams were through
 };
 
 // --- nodes ---
@@ -386,7 +389,8 @@ inline size_t Node::on_bytes(Connection& connection, std::span<const std::byte> 
 }
 
 inline void Node::lost(Connection& connection, core::ProviderError) noexcept {
-  if (!world_.reborn) world_.complain("a connection is lost without reason");
+  ++losses;
+  if (!world_.reborn && !world_.rules.deaths) world_.complain("a connection is lost without reason");
   for (auto it = peers.begin(); it != peers.end(); ++it)
     if (it->second.get() == &connection) {
       peers.erase(it);

@@ -90,11 +90,12 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   }
   c.congestion.on_loss(c.out.suspect_first());
   if (c.backoff >= 2) c.congestion.on_silence();
-  if (c.backoff >= 3) {  // perhaps large packets vanish
+  if (c.backoff >= 4) {  // perhaps large packets vanish
     for (const size_t step : steps) {
       if (step >= c.packet_bytes) continue;
       if (c.packet_bytes_cap == 0) {
-        c.capped_at = now;
+        c.capped_bytes = 0;
+        c.cap_judged = false;
         ++c.caps;
       }
       c.packet_bytes_cap = step;

@@ -12,7 +12,7 @@ void Core::serve_ready(uint64_t now) noexcept {
     if (c->in.blocked()) {
       c->in.drain(pool_, [&](std::span<const std::byte> bytes) { return offer(*c, bytes); });
       // The window was nearly shut, and has opened.
-      if (c->in.edge() - c->edge_told >= ReceiveStream::bytes_max / 4) c->ack_now = true;
+      if (c->in.edge() - c->edge_told >= c->in.limit() / 4) c->ack_now = true;
       if (c->finishing && finished(*c)) {
         lose(*c, core::ProviderError::PeerClosed);
         continue;
@@ -126,6 +126,7 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
       }
       if (at == 0 && (packet.flags & has_ack) != 0) acknowledged(c, now);
       ++counters_.sent_again;
+      c.capped_bytes += bytes;
       at += bytes;
     }
     c.out.sent_again(*record, now & ~((uint64_t{1} << stamp_shift) - 1));
@@ -193,7 +194,10 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       c.refused = true;
       return false;
     }
-    for (size_t i = 0; i < packets; ++i) c.out.sent_new(scratch_.payloads[i], stamp_time);
+    for (size_t i = 0; i < packets; ++i) {
+      c.out.sent_new(scratch_.payloads[i], stamp_time);
+      c.capped_bytes += scratch_.payloads[i];
+    }
     if (c.data_at != 0) {
       c.answers = now - c.data_at < ack_delay ? c.answers + 1 : 0;
       c.data_at = 0;

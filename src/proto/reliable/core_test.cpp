@@ -1,0 +1,138 @@
+// What the simulator's random worlds do not pin down: the wire byte by byte, speed under loss, the time until a dead peer is known, and that hostile
+// packets change nothing.
+#include "proto/reliable/core.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string_view>
+
+#include "proto/reliable/sim_world.hpp"
+
+namespace weft::proto::reliable {
+namespace {
+
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+TEST(ReliablePacket, CheckIsCastagnolis) {
+  EXPECT_EQ(crc32c(0, bytes_of("123456789").data(), 9), 0xe3069283u);  // the value that its catalogues give
+  const auto text = bytes_of("frames over an ordered stream of bytes");
+  EXPECT_EQ(crc32c(crc32c(0, text.data(), 11), text.data() + 11, text.size() - 11),
+            crc32c(0, text.data(), text.size()));
+}
+
+TEST(ReliablePacket, BytesAreAsDocumented) {
+  Packet packet;
+  packet.flags = has_ack | has_hello | has_check | wants_ack;
+  packet.to = 0x01020304;
+  packet.from = 0x05060708;
+  packet.stamp = 0x090a0b0c;
+  packet.offset = 0x1122334455667788;
+  packet.ack = 1000;
+  packet.window = 77;
+  packet.echo = 5;
+  packet.hold = 6;
+  packet.range_count = 1;
+  packet.ranges[0] = {1500, 1600};
+  packet.birth = 9;
+  packet.peer_birth = 8;
+  packet.address = bytes_of("here");
+  std::array<std::byte, head_bytes_max + 3> bytes{};
+  const size_t head = encode(packet, bytes.data());
+  EXPECT_EQ(head, head_bytes(packet.flags, 1, 4));
+  EXPECT_EQ(head, 24u + 4 + 20 + 8 + 17 + 4);
+  std::memcpy(bytes.data() + head, "abc", 3);
+  const Piece payload{bytes.data() + head, 3};
+  seal(bytes.data(), head, {&payload, 1});
+  const auto at = [&](size_t i) { return std::to_integer<unsigned>(bytes[i]); };
+  EXPECT_EQ(at(0), 0x57u);
+  EXPECT_EQ(at(1), 0x11u);
+  EXPECT_EQ(at(2), unsigned{has_ack | has_hello | has_check | wants_ack});
+  EXPECT_EQ(at(3), 1u);
+  EXPECT_EQ(at(4), 4u);
+  EXPECT_EQ(at(8), 8u);
+  EXPECT_EQ(at(12), 0x0cu);
+  EXPECT_EQ(at(16), 0x88u);
+  EXPECT_EQ(at(23), 0x11u);
+  EXPECT_EQ(at(28), 1000u % 256);
+  EXPECT_EQ(at(48), 500u % 256);
+
+  Packet read;
+  ASSERT_TRUE(decode(std::span(bytes.data(), head + 3), true, read));
+  EXPECT_EQ(read.offset, packet.offset);
+  EXPECT_EQ(read.ranges[0].end, 1600u);
+  EXPECT_EQ(read.birth, 9u);
+  EXPECT_EQ(read.payload.size(), 3u);
+  // No prefix of it is a packet, and no altered byte goes unseen.
+  for (size_t length = 0; length < head; ++length)
+    EXPECT_FALSE(decode(std::span(bytes.data(), length), true, read)) << length;
+  for (size_t i = 0; i < head + 3; ++i) {
+    bytes[i] ^= std::byte{0x40};
+    EXPECT_FALSE(decode(std::span(bytes.data(), head + 3), true, read)) << i;
+    bytes[i] ^= std::byte{0x40};
+  }
+}
+
+// How long a stream takes over a path of 100 us there and back, in simulated time.
+uint64_t time_of(double loss, size_t packet_bytes, uint64_t bytes) {
+  sim::World world(1);
+  world.rules = sim::Conditions{};
+  world.rules.loss = loss;
+  world.rules.delay_ns = 50 * us;
+  world.rules.packet_bytes = packet_bytes;
+  world.rules.poll_ns = 1 * us;
+  world.rules.bytes = bytes;
+  EXPECT_EQ(world.run(), "");
+  return world.finished_at;
+}
+
+TEST(ReliableSim, LossAloneDoesNotCollapseTheWindow) {
+  const uint64_t without = time_of(0, 1472, 8'000'000);
+  EXPECT_LT(time_of(0.01, 1472, 8'000'000), 2 * without);
+  EXPECT_LT(time_of(0.05, 1472, 8'000'000), 6 * without);
+  EXPECT_LT(time_of(0.2, 1472, 2'000'000), 100 * ms);
+}
+
+// Somebody vanishes without a word while bytes are under way: it is known after dead_after, and a timeout more.
+TEST(ReliableSim, SilenceIsNoticedInBoundedTime) {
+  sim::World world(1);
+  world.rules = sim::Conditions{};
+  world.rules.delay_ns = 50 * us;
+  world.rules.poll_ns = 100 * us;
+  world.rules.bytes = 100;
+  world.rules.deaths = true;
+  ASSERT_EQ(world.run(), "");
+  sim::Node& node = *world.nodes[0];
+  const int before = node.losses;
+  world.rules.loss = 1;
+  world.calm = false;
+  node.connect(1, 1000);
+  const uint64_t from = world.now;
+  while (node.losses == before && world.now < from + 100 * second) {
+    world.now += 100 * us;
+    node.poll();
+  }
+  EXPECT_EQ(node.losses, before + 1);
+  EXPECT_GE(world.now - from, Config{}.dead_after);
+  EXPECT_LE(world.now - from, Config{}.dead_after + 2 * second);
+}
+
+TEST(ReliableCore, RefusalsAreBelievedWhenNothingContradicts) {
+  sim::World world(1);
+  world.rules = sim::Conditions{};
+  world.rules.delay_ns = 50 * us;
+  world.rules.poll_ns = 100 * us;
+  world.rules.bytes = 100;
+  world.rules.deaths = true;
+  ASSERT_EQ(world.run(), "");
+  sim::Node& node = *world.nodes[0];
+  const int before = node.losses;
+  const std::array<std::byte, 4> there{std::byte{'n'}, std::byte{'o'}, std::byte{'d'}, std::byte{1}};
+  for (int i = 0; i < 10; ++i) node.core().on_refused(there, world.now);
+  EXPECT_EQ(node.losses, before) << "at once";
+  for (int i = 0; i < 5; ++i) node.core().on_refused(there, world.now += 100 * ms);
+  EXPECT_EQ(node.losses, before + 1);
+}
+
+}  // namespace
+}  // namespace weft::proto::reliable

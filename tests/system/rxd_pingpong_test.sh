@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Debian's fi_pingpong over udp;ofi_rxd, data checked, all sizes, through `weft run` where it is staged: IPv4, IPv6, and with lost packets.
+set -euo pipefail
+library="${WEFT_TEST_LIBRARY:-${WEFT_BUILD:?}/lib/weft/compat}"
+[[ -e "$library/libfabric.so.1" ]] && command -v fi_pingpong >/dev/null || { echo "fi_pingpong or the drop-in is not there"; exit 77; }
+port=$((45000 + $$ % 5000))
+server=
+trap '[[ -z "$server" ]] || kill "$server" 2>/dev/null || true' EXIT
+
+pingpong() {
+  local address=$1 output
+  shift
+  port=$((port + 1))
+  local run=(env LD_LIBRARY_PATH="$library" ${WEFT_PRELOAD:+LD_PRELOAD="$WEFT_PRELOAD"} timeout -k 2 120
+    fi_pingpong -p 'udp;ofi_rxd' -e rdm -c -S all)
+  "${run[@]}" -B "$port" "$@" >/dev/null &
+  server=$!
+  sleep 0.5
+  output=$("${run[@]}" -P "$port" "$@" "$address")
+  wait "$server"
+  server=
+  grep -q '^6m .*=10' <<<"$output" || { echo "$output"; echo "fi_pingpong to $address did not reach 6 MiB"; exit 1; }
+}
+
+pingpong 127.0.0.1
+[[ ! -e /proc/net/if_inet6 ]] || ! grep -q ' lo$' /proc/net/if_inet6 || pingpong ::1 -6
+WEFT_PACKET_FAULTS="loss=1,twice=0.5,late=1,seed=3" pingpong 127.0.0.1
