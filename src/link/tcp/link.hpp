@@ -129,9 +129,10 @@ class Link {
   // --- hot ---
   bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
             size_t part_count) noexcept {
-    if (!peer.channel.send(head, prefix, parts, part_count)) return false;
-    if (!peer.dirty) note_dirty(peer);
-    return true;
+    const bool sent = peer.channel.send(head, prefix, parts, part_count);
+    // A socket that takes nothing at all refuses the frame, and only flush() asks it again.
+    if (!peer.dirty && (sent || peer.channel.state() == Channel::State::Open)) note_dirty(peer);
+    return sent;
   }
   proto::SmallSend send_small(Peer& peer, const wire::FrameHead& head, const void* bytes) noexcept {
     const iovec part{const_cast<void*>(bytes), head.length};

@@ -219,6 +219,32 @@ TEST(TcpLink, OneCallsMany) {
       all, 20'000);
 }
 
+// A slow reader: now and then the socket takes nothing at all of a large frame, and must be asked again all the same.
+TEST(TcpLink, LargeFramesToASlowReader) {
+  End a, b;
+  ASSERT_TRUE(a.open());
+  ASSERT_TRUE(b.open());
+  talk(a, b);
+  const std::vector<std::byte> bytes(Link::segment_bytes);
+  Peer* peer = a.to(b);
+  const size_t before = b.frames;
+  constexpr size_t count = 3000;
+  for (size_t i = 0; i < count && !testing::Test::HasFailure(); ++i) {
+    const iovec part{const_cast<std::byte*>(bytes.data()), 5'000 + i * 7'919 % 250'000};
+    const wire::FrameHead head{wire::FrameKind::Tagged, 0, 0, uint32_t(part.iov_len), 9, 0};
+    size_t refusals = 0;
+    until(
+        [&] {
+          if (a.link->send(*peer, head, {}, &part, 1)) return true;
+          if (++refusals % 4 == 0) b.poll();
+          return false;
+        },
+        {&a});
+    if (i % 3 != 0) a.poll();
+  }
+  until([&] { return b.frames == before + count; }, {&a, &b});
+}
+
 TEST(TcpLink, ClosedPeersAreToldAndComeBack) {
   End a;
   ASSERT_TRUE(a.open());
