@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """One table out of the JSON reports of `weft perf`. usage: compare.py FOLDER OURS OTHER
 
-Reads FOLDER/OURS.*.json and FOLDER/OTHER.*.json, takes for each test and size the median over the reports, and prints both with the ratio:
-how many times better ours is (a latency that is lower, a rate or bandwidth that is higher).
+Reads FOLDER/OURS.NETWORK.*.json and FOLDER/OTHER.NETWORK.*.json, takes for each network, test and size the median over the reports, and
+prints both with the ratio: how many times better ours is (a latency that is lower, a rate or bandwidth that is higher).
 Exit status 1 when a figure is missing on either side.
 """
 import json
@@ -21,11 +21,12 @@ def size_text(size: int) -> str:
     return f"{size} B"
 
 
-def medians(folder: pathlib.Path, name: str) -> "dict[tuple[str, int, str], float]":
+def medians(folder: pathlib.Path, name: str) -> "dict[tuple[str, str, int, str], float]":
     samples = {}
     for path in sorted(folder.glob(f"{name}.*.json")):
+        network = path.name.split(".")[1]
         for result in json.loads(path.read_text())["results"]:
-            samples.setdefault((result["test"], result["size"], result["unit"]), []).append(result["median"])
+            samples.setdefault((network, result["test"], result["size"], result["unit"]), []).append(result["median"])
     return {key: statistics.median(values) for key, values in samples.items()}
 
 
@@ -36,19 +37,22 @@ def number(value: float) -> str:
 def main() -> int:
     folder, ours_name, other_name = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     ours, other = medians(folder, ours_name), medians(folder, other_name)
-    head = f"{'test':<18}{'size':>8}{ours_name:>12}{other_name:>12}  {'unit':<9}{'ratio':>7}"
+    networks = list(dict.fromkeys(key[0] for key in ours))
+    head = f"{'network':<14}{'test':<18}{'size':>8}{ours_name:>12}{other_name:>12}  {'unit':<9}{'ratio':>7}"
     print(head)
     print("-" * len(head))
     missing = not ours or not other
-    for key in sorted(set(ours) | set(other), key=lambda k: (UNITS.index(k[2]) if k[2] in UNITS else len(UNITS), k)):
-        test, size, unit = key
+    order = {key: (networks.index(key[0]) if key[0] in networks else 99, UNITS.index(key[3]) if key[3] in UNITS else 99, key)
+             for key in set(ours) | set(other)}
+    for key in sorted(order, key=order.get):
+        network, test, size, unit = key
         left, right = ours.get(key), other.get(key)
         ratio = "?"
         if left and right:
             ratio = f"{right / left if unit in BETTER_LOW else left / right:.2f}x"
         else:
             missing = True
-        print(f"{test:<18}{size_text(size):>8}{number(left) if left else 'none':>12}{number(right) if right else 'none':>12}"
+        print(f"{network:<14}{test:<18}{size_text(size):>8}{number(left) if left else 'none':>12}{number(right) if right else 'none':>12}"
               f"  {unit:<9}{ratio:>7}")
     print(f"ratio: how many times better {ours_name} is (lower latency, higher rate and bandwidth); above 1 is ahead")
     return 1 if missing else 0

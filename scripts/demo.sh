@@ -35,17 +35,18 @@ timeout 30 "$weft" run -- fi_info -p shm >"$work/info" || die "fi_info ended wit
 cat "$work/info"
 grep -q '^provider: *shm' "$work/info" || die "fi_info lists no provider shm"
 
-pingpong() {  # pingpong OPTIONS...: server in the background, client here, both unmodified
+pingpong() {  # pingpong PROVIDER OPTIONS...: server in the background, client here, both unmodified
+  local provider="$1"; shift
   local port status=0
   port="$(free_port)"
-  timeout 120 "$weft" run -- fi_pingpong -p shm -e rdm "$@" -B "$port" >"$work/server" 2>&1 &
+  timeout 120 "$weft" run -- fi_pingpong -p "$provider" -e rdm "$@" -B "$port" >"$work/server" 2>&1 &
   server=$!
   for _ in $(seq 100); do
     ss -Hltn "sport = :$port" | grep -q . && break
     kill -0 "$server" 2>/dev/null || break
     sleep 0.05
   done
-  timeout 120 "$weft" run -- fi_pingpong -p shm -e rdm "$@" -P "$port" 127.0.0.1 >"$work/client" 2>&1 || status=$?
+  timeout 120 "$weft" run -- fi_pingpong -p "$provider" -e rdm "$@" -P "$port" 127.0.0.1 >"$work/client" 2>&1 || status=$?
   cat "$work/client"
   [[ $status -eq 0 ]] || { cat "$work/server"; die "the fi_pingpong client ended with status $status"; }
   wait "$server" || { status=$?; server=""; cat "$work/server"; die "the fi_pingpong server ended with status $status"; }
@@ -53,25 +54,45 @@ pingpong() {  # pingpong OPTIONS...: server in the background, client here, both
 }
 
 title "weft run -- fi_pingpong -p shm -e rdm -c -S all   (messages, data checked)"
-pingpong -c -S all
+pingpong shm -c -S all
 title "weft run -- fi_pingpong -p shm -e rdm -m tagged -S 1024 -I 20000"
-pingpong -m tagged -S 1024 -I 20000
+pingpong shm -m tagged -S 1024 -I 20000
+for network in tcp "udp;ofi_rxd"; do
+  title "weft run -- fi_pingpong -p '$network' -e rdm -c -S all   (over the network, data checked)"
+  pingpong "$network" -c -S all
+done
+
+if command -v mpicc mpirun >/dev/null; then
+  title "mpicc examples/mpi/ring.c, and mpirun over weft, tcp and udp;ofi_rxd"
+  mpicc -O2 examples/mpi/ring.c -o "$work/ring" || die "mpicc ended with status $?"
+  for network in weft tcp "udp;ofi_rxd"; do
+    printf '%-12s ' "$network"
+    WEFT_BUILD="$stage" timeout 120 tests/mpi/run.sh "$network" 2 "$work/ring" || die "mpirun over $network ended with status $?"
+  done
+  printf '%-12s ' "Open MPI's own"
+  timeout 120 tests/mpi/run.sh own 2 "$work/ring" || die "mpirun over Open MPI's own transports ended with status $?"
+fi
 
 title "weft perf, in turns on Weft and on the stock library, $rounds rounds"
-measure() {  # measure NAME ROUND OPTION...: each test with the sizes that say something
-  local name="$1" round="$2" what tests sizes; shift 2
+measure() {  # measure NAME ROUND NETWORK PROVIDER OPTION...: each test with the sizes that say something
+  local name="$1" round="$2" network="$3" provider="$4" what tests sizes; shift 4
   for what in tagged-pingpong:8,64k,1m tagged-rate:8 tagged-bw:64k,1m; do
     tests="${what%%:*}" sizes="${what#*:}"
-    timeout 120 "$weft" perf "$@" --provider shm --tests "$tests" --sizes "$sizes" --repeat 3 --time 50 \
-      --format json --output "$work/$name.$round.$tests.json" >"$work/perf.log" 2>&1 ||
-      { tail -n 30 "$work/perf.log" >&2; die "weft perf ($name, $tests) ended badly"; }
+    timeout 120 "$weft" perf "$@" --provider "$provider" --tests "$tests" --sizes "$sizes" --repeat 3 --time 30 \
+      --format json --output "$work/$name.$network.$round.$tests.json" >"$work/perf.log" 2>&1 ||
+      { tail -n 30 "$work/perf.log" >&2; die "weft perf ($name, $provider, $tests) ended badly"; }
   done
 }
 for round in $(seq "$rounds"); do
-  measure weft "$round"
-  measure stock "$round" --stock
+  # The stock tcp has no RDM endpoints; its successor net has.
+  for pair in shm=shm tcp=net "udp;ofi_rxd=udp;ofi_rxd"; do
+    network="${pair%%=*}"
+    measure weft "$round" "$network" "$network"
+    measure stock "$round" "$network" "${pair#*=}" --stock
+  done
   printf 'round %d of %d done\n' "$round" "$rounds"
 done
 
 title "medians over $rounds rounds, two processes$([[ "$(nproc)" -ge 2 ]] && echo ", pinned to a core each")"
 python3 scripts/compare.py "$work" weft stock
+echo "the stock library is measured with its net in the rows of tcp"
