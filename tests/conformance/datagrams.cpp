@@ -154,7 +154,7 @@ TEST(Datagrams, bursts_arrive_and_complete__fi_msg_3) {
     auto out = pattern(length(i), uint32_t(i));
     WEFT_ASSERT_OK(w.post(
         [&] { return fi_send(w[0], out.data(), out.size(), nullptr, w[0].peer[target(i)], &sent[i]); }));
-    std::memset(out.data(), 0, out.size());  // the buffer may be used again
+    std::fill(out.begin(), out.end(), decltype(out)::value_type{});  // the buffer may be used again
     expected[target(i)].push_back(i);
   }
   for (size_t i = 0; i < count; ++i) w.done(w[0].tx, sent[i]);

@@ -81,7 +81,7 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   proto::SmallSend send_small(Peer& peer, const wire::FrameHead& head, const void* bytes) noexcept {
     std::array<std::byte, proto::stream::head_bytes_max + small_bytes_max> frame;
     const size_t at = proto::stream::pack_head(head, frame.data());
-    std::memcpy(frame.data() + at, bytes, head.length);
+    if (head.length != 0) std::memcpy(frame.data() + at, bytes, head.length);
     if (!core_->reserve(peer, at + head.length)) return proto::SmallSend::Refused;
     core_->append(peer, frame.data(), at + head.length);
     core_->push(peer, os::monotonic_ns);
