@@ -17,9 +17,7 @@ namespace {
 constexpr std::string_view scheme = "weft://";
 constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 constexpr size_t near_bytes = 21;
-constexpr size_t near_characters = near_bytes / 3 * 4;
 constexpr size_t where_bytes = 18;
-constexpr size_t where_characters = where_bytes / 3 * 4;
 
 // RFC 4648, section 5, of whole groups of three bytes.
 std::string encode(std::span<const uint8_t> bytes) {

@@ -21,6 +21,10 @@ class IpNames {
     std::span<const std::byte> span() const noexcept { return {bytes.data(), length}; }
   };
 
+  // As the carrier has it.
+  static std::optional<os::SocketAddress> from(std::span<const std::byte> bytes) noexcept {
+    return os::SocketAddress::from(bytes.data(), bytes.size());
+  }
   // FI_SOCKADDR_IN, FI_SOCKADDR_IN6 or FI_ADDR_STR.
   void set_format(uint32_t format) noexcept { format_ = format; }
   // What an endpoint without an address is opened at.

@@ -10,14 +10,14 @@ namespace weft::link::reliable {
 
 template <class P, class Names>
 Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
-  os::SocketAddress at = names_.anywhere();
+  auto at = names_.anywhere();
   if (!name.empty()) {
     const auto given = names_.read(std::as_bytes(std::span(name)));
     if (!given) return Error{EINVAL, "the source address is none of this address format"};
     at = *given;
   }
   if (auto opened = packets_.open(at.bytes()); !opened) return opened;
-  const auto own = os::SocketAddress::from(packets_.address().data(), packets_.address().size());
+  const auto own = Names::from(packets_.address());
   if (!own) return Error{EINVAL, "the packet link has no address"};
   proto::reliable::Config config;
   // Later than every endpoint that was here before, as long as the clock of the day does not go back; when it does, peers say so.
@@ -80,7 +80,7 @@ Peer* Reliable<P, Names>::connect(std::span<const std::byte> address, int& error
 
 template <class P, class Names>
 proto::reliable::Connection* Reliable<P, Names>::accept(std::span<const std::byte> address) noexcept try {
-  const auto from = os::SocketAddress::from(address.data(), address.size());
+  const auto from = Names::from(address);
   if (!from || from->bytes().size() != address.size()) return nullptr;
   stalled_.reserve(core_->size() + 1);
   broken_.reserve(core_->size() + 1);

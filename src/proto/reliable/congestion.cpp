@@ -25,7 +25,9 @@ void RoundTrip::sample(uint64_t rtt, uint64_t now) noexcept {
 void Congestion::configure(size_t packet, size_t bound) noexcept {
   packet_ = std::max<size_t>(packet, 1);
   bound_ = std::max(bound, 2 * packet_);
-  least_queue_ = std::clamp<size_t>(8 * packet_, size_t{32} << 10, size_t{128} << 10);
+  // Packets above 16 KiB never meet a switch: the queue is the socket of a process on this host, which may be waiting for its processor.
+  const size_t queue_max = packet_ > size_t{16} << 10 ? size_t{512} << 10 : size_t{128} << 10;
+  least_queue_ = std::clamp<size_t>(8 * packet_, size_t{32} << 10, queue_max);
   most_queue_ = 2 * least_queue_;
   // RFC 6928: ten packets, but of jumbo packets no more than 256 KiB.
   if (window_ == 0) window_ = std::min(10 * packet_, std::max(size_t{256} << 10, 2 * packet_));
