@@ -45,13 +45,13 @@ port=46000
 pingpong() {  # pingpong PROVIDER TYPE ADDRESS [OPTION...]
   local provider="$1" type="$2" address="$3" server status=0; shift 3
   port=$((port + 1))
-  "${there[@]}" timeout -k 2 60 fi_pingpong -p "$provider" -e "$type" -c -S all -I 20 -B "$port" "$@" >"$work/server" 2>&1 &
+  "${there[@]}" timeout -k 2 120 fi_pingpong -p "$provider" -e "$type" -c -S all -I 5 -B "$port" "$@" >"$work/server" 2>&1 &
   server=$!
   for _ in $(seq 60); do
     ip netns exec "$space-a" ss -Hltn "sport = :$port" | grep -q . && break
     sleep 0.05
   done
-  "${here[@]}" timeout -k 2 60 fi_pingpong -p "$provider" -e "$type" -c -S all -I 20 -P "$port" "$@" "$address" >"$work/client" 2>&1 || status=$?
+  "${here[@]}" timeout -k 2 120 fi_pingpong -p "$provider" -e "$type" -c -S all -I 5 -P "$port" "$@" "$address" >"$work/client" 2>&1 || status=$?
   wait "$server" || status=$((status + 1000))
   if [[ $status -ne 0 ]]; then
     fail "fi_pingpong -p $provider -e $type to $address: status $status"
