@@ -61,7 +61,7 @@ expect 0 env FI_PROVIDER=example "$weft" info
 says_not '^shm'
 expect 0 env FI_PROVIDER=^example "$weft" info
 says_not '^example'
-expect 0 "$weft" run -- fi_info -e
+expect 0 "$weft" run -- env ${WEFT_PRELOAD:+LD_PRELOAD="$WEFT_PRELOAD"} fi_info -e
 says FI_PROVIDER_PATH
 
 # A higher version takes the place of ours, whatever stands beside it.

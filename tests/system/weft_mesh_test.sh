@@ -39,7 +39,10 @@ command -v fi_pingpong >/dev/null || { echo "no fi_pingpong: package libfabric-b
 echo "- fi_pingpong between the hosts"
 up "$a" "wv$$a" 10.99.0.1/24
 up "$b" "wv$$b" 10.99.0.2/24
-pingpong() { LD_LIBRARY_PATH="$library" timeout -k 5 60 ip netns exec "$1" fi_pingpong -p weft -e rdm -c -I 20 "${@:2}"; }
+pingpong() {
+  timeout -k 5 60 ip netns exec "$1" env LD_LIBRARY_PATH="$library" ${WEFT_PRELOAD:+LD_PRELOAD="$WEFT_PRELOAD"} fi_pingpong -p weft -e rdm -c -I 20 \
+    "${@:2}"
+}
 pingpong "$a" >/dev/null &
 server=$!
 sleep 1

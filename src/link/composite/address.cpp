@@ -156,6 +156,7 @@ bool Names::join(const Parts& parts, std::array<std::byte, address_length>& out)
     unsigned process = 0;
     unsigned descriptor = 0;
     unsigned long long nonce = 0;
+    // NOLINTNEXTLINE(cert-err34-c): what does not read back the same is refused by whoever reads the address
     if (std::sscanf(name.data(), "fi_shm://%u:%u:%llx", &process, &descriptor, &nonce) == 3 &&
         descriptor < 1U << 24)
       address.near = {parts.host, process, descriptor, nonce};

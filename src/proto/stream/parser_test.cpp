@@ -129,8 +129,8 @@ TEST(StreamHead, ShapesThatAreNone) {
 template <class Handler>
 void any_split(uint64_t seed, bool refusing, bool directly) {
   std::mt19937_64 random(seed);
-  std::vector<Seen> frames;
-  for (int i = 0; i < 40; ++i) frames.push_back(random_frame(random));
+  std::vector<Seen> frames(40);
+  for (Seen& frame : frames) frame = random_frame(random);
   const std::vector<std::byte> bytes = bytes_of(frames);
   Handler handler;
   if (refusing) handler.refuse = &random;
