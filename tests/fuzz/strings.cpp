@@ -37,19 +37,25 @@ void addresses(FuzzedDataProvider& in) {
   const std::string node = text(in);
   const std::string service = text(in);
   for (const fi::Provider* provider : fi::providers()) {
-    auto bytes = provider->resolve(in.ConsumeBool() ? node.c_str() : nullptr,
-                                   in.ConsumeBool() ? service.c_str() : nullptr, in.ConsumeBool());
-    if (!bytes) {
-      require(bytes.error().code > 0 && !bytes.error().why.empty());
-      continue;
+    for (const fi_info* offer = provider->offers(*provider); offer != nullptr; offer = offer->next) {
+      const uint32_t format = offer->addr_format;
+      const size_t length = provider->addrlen(format);
+      // Whatever a peer calls itself.
+      auto random = in.ConsumeBytes<uint8_t>(length);
+      random.resize(length);
+      random.shrink_to_fit();
+      (void)provider->to_string(format, random.data());
+      if (node.find_first_not_of("0123456789.:abcdef[]/") != std::string::npos && format != FI_ADDR_STR)
+        continue;  // a name would be asked for in the network
+      auto bytes = provider->resolve(format, in.ConsumeBool() ? node.c_str() : nullptr,
+                                     in.ConsumeBool() ? service.c_str() : nullptr, in.ConsumeBool());
+      if (!bytes) {
+        require(bytes.error().code > 0 && !bytes.error().why.empty());
+        continue;
+      }
+      require(bytes->empty() || bytes->size() == length);
+      if (!bytes->empty()) (void)provider->to_string(format, bytes->data());
     }
-    require(bytes->empty() || bytes->size() == provider->addrlen);
-    if (!bytes->empty()) (void)provider->to_string(bytes->data());
-    // Whatever a peer calls itself.
-    auto random = in.ConsumeBytes<uint8_t>(provider->addrlen);
-    random.resize(provider->addrlen);
-    random.shrink_to_fit();
-    (void)provider->to_string(random.data());
   }
   const std::string raw = in.ConsumeRandomLengthString(70);
   std::unique_ptr<char[]> exact(new char[raw.size()]);

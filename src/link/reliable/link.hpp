@@ -88,6 +88,7 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
     return core_->has_ready() ? proto::SmallSend::Unseen : proto::SmallSend::Sent;
   }
   void tell(Peer&) noexcept {}
+  bool has_backlog(const Peer& peer) const noexcept { return peer.out.unsent() != 0; }
   bool keeps_back() const noexcept { return core_->has_ready(); }
   void push_kept(Peer& peer) noexcept { core_->hurry(peer, os::monotonic_ns); }
   bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,

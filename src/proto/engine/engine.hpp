@@ -277,6 +277,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   Step step(Peer& peer, Op& op) noexcept;
   Step step_message(Peer& peer, Op& op) noexcept;
   Step step_train(Peer& peer, Op& op) noexcept;
+  Step finish_handed(Peer& peer, Op& op) noexcept;
   Step step_rma(Peer& peer, Op& op) noexcept;
   Step step_atomic(Peer& peer, Op& op) noexcept;
   Step step_control(Peer& peer, Op& op) noexcept;

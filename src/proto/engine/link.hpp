@@ -164,6 +164,14 @@ concept KeepsBack = requires(L& link, typename L::PeerBase& peer) {
   noexcept;
 };
 
+// Of what send() took, some may wait here for the peer or the network to have room. A message that wants a completion has it when nothing of it
+// waits any more: the program may then turn to something else and not call us for long.
+template <class L>
+concept HasBacklog = requires(const L& link, const typename L::PeerBase& peer) {
+  { link.has_backlog(peer) }
+  noexcept->std::same_as<bool>;
+};
+
 // The link can be slept on.
 template <class L>
 concept HasSleep = requires(L& link) {

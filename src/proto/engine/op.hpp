@@ -91,6 +91,7 @@ struct alignas(64) Op : HotOp, QueueHook, InFlightHook {
   bool acked = false;        // counted in PeerState::unacknowledged
   bool announced = false;    // by a ready-to-send frame: the peer may ask for segments
   bool has_data = false;
+  bool handed = false;         // the link has all of it, but keeps some (HasBacklog)
   uint8_t target_context = 0;  // receive context at the peer
   uint32_t datatype = 0;
   uint32_t atomic_op = 0;

@@ -130,7 +130,7 @@ ssize_t Engine<L>::post(TxContext& tx, const Request& request) noexcept {
   if (peer == nullptr) return -error;
   const bool acked = (request.flags & acknowledged_flags) != 0 || (request.flags & FI_FENCE) != 0;
   if (request.kind == OpKind::Send && peer->gate == 0 && length <= limits_for(*peer).eager_bytes_max &&
-      !acked && send_at_once(tx, *peer, context, request, length))
+      !acked && !(HasBacklog<L> && !request.silent) && send_at_once(tx, *peer, context, request, length))
     return 0;
   return post_op(tx, *peer, context, request, length);
 }
@@ -182,6 +182,7 @@ ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Req
   op.has_data = (request.flags & FI_REMOTE_CQ_DATA) != 0;
   op.acked = false;
   op.announced = false;
+  op.handed = false;
   op.extra_counter = request.extra_counter;
   op.iov_count = static_cast<uint8_t>(request.iov_count);
   std::copy_n(request.iov, request.iov_count, op.iov.begin());
@@ -289,6 +290,7 @@ size_t Engine<L>::fill_rts([[maybe_unused]] const Peer& peer, const Op& op, uint
 
 template <Link L>
 typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
+  if (op.handed) return finish_handed(peer, op);
   const uint8_t flags = op.has_data ? wire::has_b | wire::has_data : 0;
   const bool wants_ack = (op.flags & acknowledged_flags) != 0;
   const uint64_t id = transmit_ops_.id(op);
@@ -307,7 +309,7 @@ typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
     if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), op.iov.data(), op.iov_count))
       return Step::Blocked;
     if (wants_ack) wait_for_peer(peer, op);
-    else finish_transmit(op, 0, core::ProviderError::None);
+    else return finish_handed(peer, op);
     return Step::Sent;
   }
   if (op.length <= limits_for(peer).train_bytes_max && !wants_ack &&
@@ -347,6 +349,16 @@ typename Engine<L>::Step Engine<L>::step_train(Peer& peer, Op& op) noexcept {
                     count))
       return Step::Blocked;
     op.done += bytes;
+  }
+  return finish_handed(peer, op);
+}
+
+// The link has all of it. One that keeps some back lets the completion wait, and what comes after it; an injected message has none.
+template <Link L>
+typename Engine<L>::Step Engine<L>::finish_handed(Peer& peer, Op& op) noexcept {
+  if constexpr (HasBacklog<L>) {
+    op.handed = true;
+    if ((op.flags & FI_INJECT) == 0 && link_.has_backlog(peer)) return Step::Blocked;
   }
   finish_transmit(op, 0, core::ProviderError::None);
   return Step::Sent;
