@@ -3,7 +3,7 @@
 
 Reads FOLDER/OURS.NETWORK.*.json and FOLDER/OTHER.NETWORK.*.json, takes for each network, test and size the median over the reports, and
 prints both with the ratio: how many times better ours is (a latency that is lower, a rate or bandwidth that is higher).
-Exit status 1 when a figure is missing on either side.
+Exit status 1 when a figure of ours is missing, or all of the other's.
 """
 import json
 import pathlib
@@ -51,7 +51,7 @@ def main() -> int:
         if left and right:
             ratio = f"{right / left if unit in BETTER_LOW else left / right:.2f}x"
         else:
-            missing = True
+            missing = missing or not left
         print(f"{network:<14}{test:<18}{size_text(size):>8}{number(left) if left else 'none':>12}{number(right) if right else 'none':>12}"
               f"  {unit:<9}{ratio:>7}")
     print(f"ratio: how many times better {ours_name} is (lower latency, higher rate and bandwidth); above 1 is ahead")
