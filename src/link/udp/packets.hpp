@@ -30,7 +30,7 @@ class Packets {
   static constexpr size_t train_packets_max = 64;
   static constexpr size_t train_bytes_max = 65000;
   static constexpr size_t packet_bytes_limit = 65507;  // of IPv4, whose length field counts the heads
-  static constexpr bool checks_packets = true;  // UDP has a checksum, and links below have theirs
+  static constexpr bool checks_packets = true;         // UDP has a checksum, and links below have theirs
   static constexpr size_t buffer_bytes = size_t{8} << 20;
 
   Packets() = default;

@@ -253,7 +253,8 @@ template <Link L>
 ssize_t Engine<L>::cancel(const void* context) noexcept {
   for (auto& peer : peers_) {
     // Not a train that is under way: the peer waits for the rest of it.
-    Op* found = peer->queue.find([context](const Op& op) { return op.context == context && op.done == 0 && !op.handed; });
+    Op* found = peer->queue.find(
+        [context](const Op& op) { return op.context == context && op.done == 0 && !op.handed; });
     if (found == nullptr) continue;
     List<Op, QueueHook>::remove(*found);
     finish_transmit(*found, FI_ECANCELED, core::ProviderError::Cancelled);
