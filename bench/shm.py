@@ -6,14 +6,12 @@ Every figure is a median over the rounds. usage: shm.py [--rounds N] [--time MS]
 """
 import argparse
 import os
-import re
-import socket
-import subprocess
 import sys
 import time
 
 sys.dont_write_bytecode = True
 import _common as c
+import _ucx
 
 # One line for each thing measured: key, title, unit, better when low, test and size of weft perf, test of ucx_perftest.
 TESTS = [
@@ -36,7 +34,6 @@ GOALS = [
 
 # Ways to run UCX; the best of them in a first round is what it is measured with.
 UCX_TRANSPORTS = ["posix,sysv,cma,self", "posix,cma,self", "sysv,cma,self", "shm,self"]
-UCX_OUTSTANDING = {"tag_lat": [None], "tag_bw": [None, 8, 64]}
 UCX_MESSAGES = {("tag_lat", 8): 400_000, ("tag_bw", 8): 3_000_000, ("tag_lat", 65536): 15_000, ("tag_bw", 1 << 20): 3_000}
 
 
@@ -62,42 +59,8 @@ def weft_perf(test, size, args, cpus, stock):
     return report["results"][0]["median"], report["library"]
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def ucx(test, size, transports, outstanding, cpus, share=1.0):
-    """Messages per second, or None. The average over all messages, as ours is."""
-    env = dict(os.environ, UCX_TLS=transports, UCX_LOG_LEVEL="error", UCX_WARN_UNUSED_ENV_VARS="n")
-    port = str(free_port())
-    messages = max(100, int(UCX_MESSAGES[test, size] * share))
-    common = ["ucx_perftest", "-p", port]
-    server = subprocess.Popen(["taskset", "-c", str(cpus[1])] + common, env=env, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL)
-    try:
-        command = ["taskset", "-c", str(cpus[0])] + common + [
-            "127.0.0.1", "-t", test, "-s", str(size), "-n", str(messages), "-w", str(messages // 10), "-f"]
-        if outstanding:
-            command += ["-O", str(outstanding)]
-        for _ in range(20):  # until the server listens
-            text = c.run(command, 60, env, check=False)
-            # Percentile, average and overall latency; average and overall bandwidth; average and overall rate.
-            found = re.search(r"^\s+\d+((?:\s+[\d.]+){7})\s*$", text or "", re.M)
-            if found:
-                return float(found.group(1).split()[6])
-            if server.poll() is not None:
-                return None
-            time.sleep(0.05)
-        return None
-    finally:
-        if server.poll() is None:
-            try:
-                server.wait(2)
-            except subprocess.TimeoutExpired:
-                server.kill()
-        server.wait()
+    return _ucx.run(test, size, max(100, int(UCX_MESSAGES[test, size] * share)), transports, outstanding, cpus)
 
 
 def ucx_figure(key, rate, size):
@@ -114,7 +77,7 @@ def choose_ucx(cpus):
     for key, _, _, _, _, size, test in TESTS:
         tried = []
         for transports in UCX_TRANSPORTS:
-            for outstanding in UCX_OUTSTANDING[test]:
+            for outstanding in _ucx.OUTSTANDING[test]:
                 rates = [ucx(test, size, transports, outstanding, cpus, 0.25) for _ in range(2)]
                 tried.append((max((r for r in rates if r), default=0), transports, outstanding))
         tried.sort(key=lambda t: -t[0])

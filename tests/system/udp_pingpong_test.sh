@@ -1,48 +1,5 @@
 #!/usr/bin/env bash
-# Debian's fi_pingpong over datagram endpoints, data checked, all sizes: on this host with IPv4 and IPv6, and between two network namespaces.
-set -euo pipefail
-library="${WEFT_TEST_LIBRARY:-${WEFT_BUILD:?}/lib/weft/compat}"
-[[ -e "$library/libfabric.so.1" ]] && command -v fi_pingpong >/dev/null || { echo "fi_pingpong or the drop-in is not there"; exit 77; }
-port=$((40000 + $$ % 5000))
-there=()
-here=()
-server=
-space="weft-udp-$$"
-cleanup() {
-  [[ -z "$server" ]] || kill "$server" 2>/dev/null || true
-  [[ "${#here[@]}" == 0 ]] || { ip netns del "$space-a"; ip netns del "$space-b"; } 2>/dev/null || true
-}
-trap cleanup EXIT
-
-# pingpong ADDRESS OPTIONS...: the sizes that passed must reach the largest power-of-two size that a datagram holds.
-pingpong() {
-  local address=$1 output
-  shift
-  port=$((port + 1))
-  "${there[@]}" env LD_LIBRARY_PATH="$library" ${WEFT_PRELOAD:+LD_PRELOAD="$WEFT_PRELOAD"} \
-    timeout -k 2 60 fi_pingpong -p udp -e dgram -c -S all -B "$port" "$@" >/dev/null &
-  server=$!
-  sleep 0.5
-  output=$("${here[@]}" env LD_LIBRARY_PATH="$library" ${WEFT_PRELOAD:+LD_PRELOAD="$WEFT_PRELOAD"} \
-    timeout -k 2 60 fi_pingpong -p udp -e dgram -c -S all -P "$port" "$@" "$address")
-  wait "$server"
-  server=
-  grep -q '^1k .*=10' <<<"$output" || { echo "$output"; echo "fi_pingpong to $address did not reach 1 KiB"; exit 1; }
-}
-
-pingpong 127.0.0.1
-[[ ! -e /proc/net/if_inet6 ]] || ! grep -q ' lo$' /proc/net/if_inet6 || pingpong ::1 -6
-
-ip netns add "$space-a" 2>/dev/null || { echo "no network namespaces here: only this host was tried"; exit 0; }
-here=(ip netns exec "$space-b")
-there=(ip netns exec "$space-a")
-ip netns add "$space-b"
-ip -n "$space-a" link add veth0 type veth peer name veth0 netns "$space-b"
-for side in a b; do
-  ip -n "$space-$side" link set lo up
-  ip -n "$space-$side" link set veth0 up
-  ip -n "$space-$side" addr add "10.77.0.$([[ $side == a ]] && echo 1 || echo 2)/24" dev veth0
-  ip -n "$space-$side" addr add "fd77::$([[ $side == a ]] && echo 1 || echo 2)/64" dev veth0 nodad
-done
-pingpong 10.77.0.1
-pingpong fd77::1 -6
+# Debian's fi_pingpong over datagram endpoints, up to the largest size of it that fits.
+provider=udp type=dgram largest=1k net=77
+# shellcheck disable=SC2034
+source "$(dirname "${BASH_SOURCE[0]}")/pingpong.sh"
