@@ -129,6 +129,13 @@ def median(values):
     return statistics.median(values) if values else None
 
 
+def ratio(mine, theirs):
+    """Median of the rounds' own ratios: the host may move the machine's cores between two rounds, rarely within one."""
+    if len(mine) == len(theirs):
+        return statistics.median(a / b for a, b in zip(mine, theirs))
+    return statistics.median(mine) / statistics.median(theirs)  # a round failed for one of them
+
+
 def figure(value):
     if value is None:
         return "-"

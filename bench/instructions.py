@@ -19,9 +19,9 @@ CALLS = [
 ]
 
 
-def collected(provider, call, count, env):
+def collected(provider, call, count, env, program="callgrind_ops"):
     command = ["valgrind", "--tool=callgrind", "--collect-atstart=no", "--callgrind-out-file=/dev/null",
-               c.program("callgrind_ops"), provider, call, str(count)]
+               c.program(program), provider, call, str(count)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
     except subprocess.TimeoutExpired:
@@ -34,12 +34,12 @@ def collected(provider, call, count, env):
     return int(found.group(1)), float(calls.group(1)) if calls else 1.0
 
 
-def counts(provider, count, env):
+def counts(provider, count, env, program="callgrind_ops"):
     """Instructions of each call; what the counting itself costs is taken off, once per call."""
-    nothing = collected(provider, "nothing", count, env)[0] / count
+    nothing = collected(provider, "nothing", count, env, program)[0] / count
     result = {}
     for call, _ in CALLS:
-        total, calls = collected(provider, call, count, env)
+        total, calls = collected(provider, call, count, env, program)
         result[call] = total / count - nothing * calls
     return result
 

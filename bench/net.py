@@ -2,7 +2,7 @@
 """./dev bench net: the networks over loopback; Weft beside bare sockets, the stock libfabric, UCX and Open MPI's shared memory, in turns in one run.
 
 The host places the cores of a virtual machine differently from hour to hour, so only ratios within one run mean anything.
-Every figure is a median over the rounds.
+Every figure is a median over the rounds, every ratio the median of the ratios that the rounds had.
 usage: net.py [--rounds N] [--time MS] [--no-ucx] [--no-mpi] [--no-loss] [--strict]
 """
 import argparse
@@ -184,7 +184,8 @@ def measure(args, cpus, ucx, quiet):
     return samples
 
 
-def verdicts(medians):
+def verdicts(samples):
+    medians = samples.medians()
     rows = []
     for key, whose, others, sense, factor in GOALS:
         title, low = TITLES[key]
@@ -195,7 +196,7 @@ def verdicts(medians):
             rows.append([title, whose, " or ".join(others), asked, "-", "not measured"])
             continue
         other = (min if low else max)(there, key=there.get)
-        ratio = m[whose] / there[other]
+        ratio = c.ratio(samples.all[key][whose], samples.all[key][other])
         ok = ratio <= factor if sense == "at most" else ratio >= factor
         rows.append([title, whose, other, asked, f"{ratio:.2f}x", "ok" if ok else "missed"])
     return rows
@@ -219,7 +220,7 @@ def report(args, medians, samples, quiet, seconds):
     if "mpi8" in medians:
         text.append("NetPIPE, us for 8 B and GB/s for 1 MiB: " +
                     ", ".join(f"{who}: {c.figure(v)} and {c.figure(medians['mpi1m'].get(who))}" for who, v in medians["mpi8"].items()))
-    rows = verdicts(medians)
+    rows = verdicts(samples)
     text.append("\n" + c.table(["goal", "whose", "beside", "asked", "ratio", "verdict"], rows))
     text += [f"{why}" for why in samples.failed.values()]
     text.append(f"\n{quiet.verdict()}; took {seconds:.0f} s")

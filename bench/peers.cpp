@@ -332,11 +332,13 @@ int serve(const Options& o, Shared* shared, int go[2], int leave[2], const std::
   return failed == 0 ? 0 : 1;
 }
 
+unsigned number(const char* text) { return static_cast<unsigned>(std::strtoul(text, nullptr, 10)); }
+
 Options parse(int argc, char** argv) {
   Options o;
   for (int c; (c = getopt(argc, argv, "n:p:N:m:t:j")) != -1;) switch (c) {
       case 'n':
-        o.peers = static_cast<unsigned>(std::atoi(optarg));
+        o.peers = number(optarg);
         break;
       case 'p':
         o.provider = optarg;
@@ -345,10 +347,10 @@ Options parse(int argc, char** argv) {
         o.node = optarg;
         break;
       case 'm':
-        o.messages = static_cast<unsigned>(std::atoi(optarg));
+        o.messages = number(optarg);
         break;
       case 't':
-        o.seconds = static_cast<unsigned>(std::atoi(optarg));
+        o.seconds = number(optarg);
         break;
       case 'j':
         o.json = true;

@@ -99,7 +99,8 @@ double ping_pong(Side& side, int fd) {
     return 0;
   }
   uint64_t rounds = 0;
-  double begin = seconds_now(), now = begin;
+  double begin = seconds_now();
+  double now = 0;
   const double warm = side.time_s * 0.2;
   bool measuring = false;
   do {
@@ -265,11 +266,14 @@ int main(int argc, char** argv) {
   int cpus[2] = {-1, -1};
   double time_ms = 150;
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--cpus") == 0 && i + 1 < argc &&
-        std::sscanf(argv[i + 1], "%d,%d", &cpus[0], &cpus[1]) == 2)
-      ++i;
-    else if (std::strcmp(argv[i], "--time") == 0 && i + 1 < argc) time_ms = std::atof(argv[++i]);
-    else {
+    char* rest = nullptr;
+    if (std::strcmp(argv[i], "--cpus") == 0 && i + 1 < argc) {
+      cpus[0] = static_cast<int>(std::strtol(argv[++i], &rest, 10));
+      if (*rest == ',') cpus[1] = static_cast<int>(std::strtol(rest + 1, &rest, 10));
+    } else if (std::strcmp(argv[i], "--time") == 0 && i + 1 < argc) {
+      time_ms = std::strtod(argv[++i], &rest);
+    }
+    if (rest == nullptr || *rest != 0) {
       std::fprintf(stderr, "usage: raw_sockets [--cpus A,B] [--time MS]\n");
       return 2;
     }

@@ -2,7 +2,7 @@
 """./dev bench shm: shared memory, Weft beside the bare limit, the stock libfabric and UCX, in turns in one run.
 
 The host places the cores of a virtual machine differently from hour to hour, so only ratios within one run mean anything.
-Every figure is a median over the rounds. usage: shm.py [--rounds N] [--time MS] [--no-ucx] [--strict]
+Every figure is a median over the rounds, every ratio the median of the ratios that the rounds had. usage: shm.py [--rounds N] [--time MS] [--no-ucx] [--strict]
 """
 import argparse
 import os
@@ -109,7 +109,7 @@ def measure(args, cpus, ways, quiet):
     return samples, raw_all, libraries
 
 
-def verdicts(medians):
+def verdicts(medians, samples):
     rows = []
     for key, other, sense, factor in GOALS:
         title, low = next((t[1], t[3]) for t in TESTS if t[0] == key)
@@ -124,7 +124,7 @@ def verdicts(medians):
         if not theirs or not m["weft"]:
             rows.append([title, name, f"{sense} {factor}x", "-", "not measured"])
             continue
-        ratio = m["weft"] / theirs
+        ratio = c.ratio(samples[key]["weft"], samples[key][name])
         if other == "better" and low:
             ratio = 1 / ratio
         ok = ratio <= factor if sense == "at most" else ratio >= factor
@@ -174,7 +174,7 @@ def main():
         print("UCX was not measured" + ("" if args.no_ucx else " (package ucx-utils)"))
     print("weft perf: fi_tinject in the 8 B ping-pong, fi_tsend with completions elsewhere; an acknowledgement per window,")
     print("           which ucx_perftest does without\n")
-    rows = verdicts(medians)
+    rows = verdicts(medians, samples)
     print(c.table(["goal", "Weft beside", "asked", "ratio", "verdict"], rows))
     print(f"\n{quiet.verdict()}; took {time.monotonic() - begin:.0f} s")
 

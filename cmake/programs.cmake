@@ -39,6 +39,13 @@ if(WEFT_BENCH)
   find_package(benchmark REQUIRED)
   weft_programs(bench)
   weft_programs(examples)
+  # The same source linked in other ways, for bench/link.py.
+  add_executable(weft_bench_ops_mux "${CMAKE_SOURCE_DIR}/bench/callgrind_ops.cpp")
+  target_link_libraries(weft_bench_ops_mux PRIVATE weft::mux)
+  set_target_properties(weft_bench_ops_mux PROPERTIES OUTPUT_NAME callgrind_ops_mux RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bench")
+  add_executable(weft_bench_ops_direct "${CMAKE_SOURCE_DIR}/bench/callgrind_ops.cpp")
+  target_link_libraries(weft_bench_ops_direct PRIVATE weft::direct::shm)
+  set_target_properties(weft_bench_ops_direct PROPERTIES OUTPUT_NAME callgrind_ops_direct RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bench")
 endif()
 
 # A provider of somebody else, as far as we are concerned: build/<preset>/examples/c_plugin/libexample-fi.so.

@@ -101,6 +101,12 @@ if(files AND TARGET weft_compat)
   weft_gtest(weft_conformance example+ofi_rxm conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=example+ofi_rxm"
              "FI_PROVIDER_PATH=${CMAKE_BINARY_DIR}/examples/c_plugin")
   add_dependencies(weft_conformance example_provider)
+  # Reliability over the datagrams of a plugin.
+  weft_gtest(weft_conformance weft_udp+ofi_rxd conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=weft_udp+ofi_rxd"
+             "FI_PROVIDER_PATH=${CMAKE_BINARY_DIR}/tests/datagram_plugin" "WEFT_RELIABLE_TIMEOUT_S=5")
+  file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/tests/datagram_plugin")
+  file(CREATE_LINK "${WEFT_PLUGIN_DIR}/libweft-udp-fi.so" "${CMAKE_BINARY_DIR}/tests/datagram_plugin/libweft-udp-fi.so" SYMBOLIC)
+  add_dependencies(weft_conformance weft_plugin_udp)
   # The composite once more, with nobody near.
   if("weft" IN_LIST WEFT_TEST_PROVIDERS)
     weft_gtest(weft_conformance weft_far conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=weft" "FI_WEFT_NEAR=0")
@@ -146,6 +152,9 @@ foreach(provider IN ITEMS weft shm tcp udp_ofi_rxd tcp_ofi_rxm)  # a semicolon w
            COMMAND bash "${CMAKE_SOURCE_DIR}/tests/mpi/mpi_test.sh" ${provider})
   list(APPEND system_tests "system: mpi over ${provider}")
 endforeach()
+add_test(NAME "system: mpi between hosts" WORKING_DIRECTORY "${CMAKE_BINARY_DIR}"
+         COMMAND bash "${CMAKE_SOURCE_DIR}/tests/mpi/hosts_test.sh")
+list(APPEND system_tests "system: mpi between hosts")
 
 # Alone on the machine: they kill, count and time. Exit status 77 means "cannot be tested here". A script starts with the system's
 # library and chooses for itself; a program gets ours.

@@ -67,7 +67,7 @@ if command -v mpicc mpirun >/dev/null; then
   mpicc -O2 examples/mpi/ring.c -o "$work/ring" || die "mpicc ended with status $?"
   for network in weft tcp "udp;ofi_rxd"; do
     printf '%-12s ' "$network"
-    WEFT_BUILD="$stage" timeout 120 tests/mpi/run.sh "$network" 2 "$work/ring" || die "mpirun over $network ended with status $?"
+    WEFT_BUILD="$stage" timeout 120 tests/mpi/run.sh --quiet "$network" 2 "$work/ring" || die "mpirun over $network ended with status $?"
   done
   printf '%-12s ' "Open MPI's own"
   timeout 120 tests/mpi/run.sh own 2 "$work/ring" || die "mpirun over Open MPI's own transports ended with status $?"

@@ -3,6 +3,7 @@
 #include "core/completion_queue.hpp"
 
 #include <bit>
+#include <new>
 
 namespace weft::core {
 
@@ -18,28 +19,35 @@ CompletionQueue::CompletionQueue(size_t size) {
 
 // From now on all that comes goes to held_, so that the order stays; refill_slow() ends it when held_ is
 // empty again.
-void CompletionQueue::hold(const CompletionError& entry) noexcept {
+// False: lost, and so is all that comes after it.
+bool CompletionQueue::hold(const CompletionError& entry) noexcept {
   limit_ = 0;
-  held_.push_back(entry);
+  if (overrun_) return false;
+  try {
+    held_.push_back(entry);
+  } catch (const std::bad_alloc&) {
+    overrun_ = true;
+  }
+  return !overrun_;
 }
 
 void CompletionQueue::push_slow(const Completion& completion) noexcept {
   CompletionError entry;
   entry.base = completion;
-  hold(entry);
+  (void)hold(entry);
 }
 
 void CompletionQueue::push_error(const CompletionError& error) noexcept {
-  hold(error);
-  ++errors_;
+  if (hold(error)) ++errors_;
   if (armed_) ring_bell();
 }
 
 // The ring is empty and something is held: the error that is next, or completions that go to the ring now.
 int CompletionQueue::refill_slow() noexcept {
   if (held_.empty()) {
+    if (overrun_) return -FI_EOVERRUN;
     limit_ = mask_ + 1;
-    return refill();
+    return refill<AnyEndpoint>();
   }
   if (held_.front().err != 0) return -FI_EAVAIL;
   head_ = 0;
@@ -49,7 +57,7 @@ int CompletionQueue::refill_slow() noexcept {
     tail_ = tail_ + 1;
     held_.pop_front();
   }
-  if (held_.empty()) limit_ = mask_ + 1;
+  if (held_.empty() && !overrun_) limit_ = mask_ + 1;
   return 0;
 }
 
@@ -58,7 +66,7 @@ int CompletionQueue::read_error(CompletionError& out) noexcept {
   out = held_.front();
   held_.pop_front();
   --errors_;
-  if (held_.empty()) limit_ = mask_ + 1;
+  if (held_.empty() && !overrun_) limit_ = mask_ + 1;
   return 0;
 }
 

@@ -42,6 +42,11 @@ struct CompletionError {
   uint8_t err_data_size = 0;
 };
 
+// The usual Driver of a queue: any endpoints.
+struct AnyEndpoint {
+  static void progress(const ProgressorList& list) noexcept { list.progress(); }
+};
+
 class alignas(64) CompletionQueue {
  public:
   static constexpr size_t size_default = 1024;
@@ -56,7 +61,8 @@ class alignas(64) CompletionQueue {
   bool full() const noexcept { return tail_ - head_ >= limit_ && full_slow(); }
 
   // Nothing is ever lost: what finds the ring full is held in order, bounded by the operations that were
-  // posted before.
+  // posted before. Only when memory for that is out the queue is overrun (fi_cq(3), notes): what it has can
+  // still be read, then every read says so.
   void push(const Completion& completion) noexcept {
     if (tail_ - head_ >= limit_) [[unlikely]] {
       push_slow(completion);
@@ -74,10 +80,10 @@ class alignas(64) CompletionQueue {
     tail_ = tail_ + 1;
   }
   // push() of a received message, without a detour over memory.
-  [[gnu::always_inline]] void push_tagged(void* context, uint64_t flags, size_t len, void* buf, uint64_t tag,
-                                          fi_addr_t source) noexcept {
+  [[gnu::always_inline]] void push_tagged(void* context, uint64_t flags, size_t len, void* buf, uint64_t data,
+                                          uint64_t tag, fi_addr_t source) noexcept {
     if (tail_ - head_ >= limit_ || armed_) [[unlikely]] {
-      push({context, flags, len, buf, 0, tag, source});
+      push({context, flags, len, buf, data, tag, source});
       return;
     }
     auto* to = reinterpret_cast<volatile uint64_t*>(&slots_[tail_ & mask_]);
@@ -85,7 +91,7 @@ class alignas(64) CompletionQueue {
     to[1] = flags;
     to[2] = len;
     to[3] = reinterpret_cast<uint64_t>(buf);
-    to[4] = 0;
+    to[4] = data;
     to[5] = tag;
     to[6] = source;
     tail_ = tail_ + 1;
@@ -94,21 +100,24 @@ class alignas(64) CompletionQueue {
   void push_error(const CompletionError& error) noexcept;
 
   // The hot path. Format is one of fi_cq_entry, fi_cq_msg_entry, fi_cq_data_entry, fi_cq_tagged_entry.
-  // Returns the number read, -FI_EAGAIN, or -FI_EAVAIL. An empty queue drives its endpoints first.
-  template <class Format, bool with_source>
+  // Returns the number read, -FI_EAGAIN, -FI_EAVAIL, or -FI_EOVERRUN. An empty queue drives its endpoints first, but not when the last read
+  // has just told the program that it is empty, by returning less than was asked for: Open MPI reads again then, before it does anything
+  // with what it got.
+  // Driver drives them: a program that knows their type saves the virtual call.
+  template <class Format, bool with_source, class Driver = AnyEndpoint>
   ssize_t read(void* buf, size_t count, fi_addr_t* source) noexcept {
     if (head_ != tail_ && !drive_) [[likely]]
-      return copy_out<Format, with_source>(static_cast<Format*>(buf), count, source);
-    return read_empty<Format, with_source>(static_cast<Format*>(buf), count, source);
+      return copy_out<Format, with_source, Driver>(static_cast<Format*>(buf), count, source);
+    return read_empty<Format, with_source, Driver>(static_cast<Format*>(buf), count, source);
   }
   // An endpoint keeps something back for its next poll: the next read() drives it, whatever is there to read.
   void drive_at_next_read() noexcept { drive_ = true; }
   // 0 and the error that stands first, or -FI_EAGAIN.
   int read_error(CompletionError& out) noexcept;
-  // Completions and errors that wait.
-  size_t pending() const noexcept { return size_t(tail_ - head_) + held_.size(); }
+  // Completions and errors that wait; an overrun is one.
+  size_t pending() const noexcept { return size_t(tail_ - head_) + held_.size() + (overrun_ ? 1 : 0); }
   size_t size() const noexcept { return size_t(mask_) + 1; }
-  bool error_pending() const noexcept { return errors_ != 0; }
+  bool error_pending() const noexcept { return errors_ != 0 || overrun_; }
   void progress() const noexcept { progressors_.progress(); }
 
   void add(Progressor& progressor) { progressors_.add(progressor); }
@@ -147,36 +156,42 @@ class alignas(64) CompletionQueue {
   }
 
   // The queue was empty: drive the endpoints. 0: the ring has something now.
+  template <class Driver>
   int refill() noexcept {
     if (limit_ == 0) [[unlikely]]
       return refill_slow();
     head_ = 0;  // start again at the first slot, which is in the cache
     tail_ = 0;
-    progressors_.progress();
+    Driver::progress(progressors_);
     if (head_ != tail_) return 0;
     return limit_ != 0 ? -FI_EAGAIN : refill_slow();
   }
 
   // Apart from read(), so that reading what is there needs no stack.
-  template <class Format, bool with_source>
+  template <class Format, bool with_source, class Driver>
   [[gnu::noinline]] ssize_t read_empty(Format* out, size_t count, fi_addr_t* source) noexcept {
     if (drive_) {
       drive_ = false;
+      sated_ = false;
       if (head_ != tail_) {
-        progressors_.progress();
-        return copy_out<Format, with_source>(out, count, source);
+        Driver::progress(progressors_);
+        return copy_out<Format, with_source, Driver>(out, count, source);
       }
     }
-    if (const int status = refill(); status != 0) return status;
-    return copy_out<Format, with_source>(out, count, source);
+    if (sated_ && limit_ != 0 && count != 0) {
+      sated_ = false;
+      return -FI_EAGAIN;
+    }
+    if (const int status = refill<Driver>(); status != 0) return status;
+    return copy_out<Format, with_source, Driver>(out, count, source);
   }
 
-  template <class Format, bool with_source>
+  template <class Format, bool with_source, class Driver>
   [[gnu::always_inline]] ssize_t copy_out(Format* out, size_t count, fi_addr_t* source) noexcept {
     const size_t waiting = tail_ - head_;
     const size_t n = count < waiting ? count : waiting;
     if (n == 0) [[unlikely]] {  // fi_cq(3), fi_cq_read: a count of 0 drives progress
-      progressors_.progress();
+      Driver::progress(progressors_);
       return 0;
     }
     size_t place = head_ & mask_;
@@ -194,13 +209,14 @@ class alignas(64) CompletionQueue {
       place = 0;
     }
     head_ = head_ + uint32_t(n);
+    sated_ = n != count;
     return ssize_t(n);
   }
 
   [[gnu::noinline, gnu::cold]] bool full_slow() const noexcept { return pending() > mask_; }
   void push_slow(const Completion& completion) noexcept;
   int refill_slow() noexcept;
-  void hold(const CompletionError& entry) noexcept;
+  bool hold(const CompletionError& entry) noexcept;
   void ring_bell() noexcept;
 
   // Hot: one cache line.
@@ -211,11 +227,13 @@ class alignas(64) CompletionQueue {
   Slot* slots_ = nullptr;
   bool armed_ = false;
   bool drive_ = false;
+  bool sated_ = false;  // the last read took all there was, and had room for more
   ProgressorList progressors_;
   // Cold.
   Signal* signal_ = nullptr;
   std::deque<CompletionError> held_;  // err 0: an ordinary completion
   size_t errors_ = 0;                 // of held_
+  bool overrun_ = false;              // something could not be held
   std::unique_ptr<Slot[]> storage_;
 };
 

@@ -197,6 +197,36 @@ TEST(CompletionQueue, AnEmptyReadDrivesItsEndpointsOnce) {
   EXPECT_EQ(source.calls, 2);
 }
 
+// Open MPI reads again as long as there is something, and answers a message only then.
+TEST(CompletionQueue, AReadThatFindsAfterAShortOneThatNothingIsThereLooksNoFurther) {
+  CompletionQueue queue(4);
+  Source source;
+  source.queue = &queue;
+  queue.add(source);
+  std::vector<fi_cq_entry> out(2);
+  source.later = {numbered(1), numbered(2)};
+  ASSERT_EQ(read(queue, out), 1);
+  EXPECT_EQ(read(queue, out), -FI_EAGAIN) << "the read before has said so";
+  EXPECT_EQ(source.calls, 1);
+  ASSERT_EQ(read(queue, out), 1) << "once only";
+  queue.push(numbered(9));
+  ASSERT_EQ(read(queue, out), 1) << "what is there comes at once";
+  EXPECT_EQ(out[0].op_context, reinterpret_cast<void*>(9));
+  EXPECT_EQ(source.calls, 2);
+  (void)queue.read<fi_cq_entry, false>(nullptr, 0, nullptr);
+  EXPECT_GT(source.calls, 2) << "a count of 0 drives always";
+  EXPECT_EQ(read(queue, out), -FI_EAGAIN);
+  std::vector<fi_cq_entry> one(1);
+  source.later = {numbered(3), numbered(4)};
+  ASSERT_EQ(read(queue, one), 1);
+  ASSERT_EQ(read(queue, one), 1) << "a read that got all it asked for says nothing";
+  source.later = {numbered(5), numbered(6)};
+  ASSERT_EQ(read(queue, out), 1);
+  queue.drive_at_next_read();
+  ASSERT_EQ(read(queue, out), 1) << "an endpoint that keeps something back is driven";
+  queue.remove(source);
+}
+
 // fi_cq(3), fi_cq_read: "A count value of 0 may be used to drive progress".
 TEST(CompletionQueue, ACountOfZeroDrivesProgressEvenWhenItIsNotEmpty) {
   CompletionQueue queue(4);

@@ -47,8 +47,8 @@ void Counter::insert(Threshold& threshold) noexcept {
 }
 
 // The order that makes it safe against add() without a lock: here the store of nearest_ is before the load
-// of value_, there the addition is before the load of nearest_. All four are sequentially consistent (on
-// x86 the addition is), so one of the two sides sees the other. Errors and errors_matter_ work the same way.
+// of value_, there the addition is before the load of nearest_. All four are sequentially consistent, so one
+// of the two sides sees the other. Errors and errors_matter_ work the same way.
 void Counter::when(Threshold& threshold) noexcept {
   {
     std::scoped_lock guard(mutex_);

@@ -38,7 +38,7 @@ class Counter {
 
   void add(uint64_t n) noexcept {
     const uint64_t now = value_.fetch_add(n, std::memory_order_seq_cst) + n;
-    if (now >= nearest_.load(std::memory_order_relaxed)) [[unlikely]]
+    if (now >= nearest_.load(std::memory_order_seq_cst)) [[unlikely]]
       fire();
   }
   void add_error(uint64_t n) noexcept;

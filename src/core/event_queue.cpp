@@ -67,6 +67,16 @@ void EventQueue::unreserve(size_t count) noexcept {
   reserved_ -= count;
 }
 
+void EventQueue::widen(size_t count) noexcept {
+  std::scoped_lock guard(mutex_);
+  size_ += count;
+}
+
+void EventQueue::narrow(size_t count) noexcept {
+  std::scoped_lock guard(mutex_);
+  size_ -= count;
+}
+
 ssize_t EventQueue::read(uint32_t* number, void* buf, size_t len, bool peek) noexcept {
   std::scoped_lock guard(mutex_);
   if (events_.empty()) return -FI_EAGAIN;

@@ -49,6 +49,9 @@ class EventQueue {
   // the event.
   int reserve(size_t count) noexcept;
   void unreserve(size_t count) noexcept;
+  // Room beyond the size, for an object that takes part: `count` events more, until it goes.
+  void widen(size_t count) noexcept;
+  void narrow(size_t count) noexcept;
   int write_reserved(uint32_t event, const void* bytes, size_t len) noexcept {
     return write(event, bytes, len, true);
   }
@@ -91,7 +94,7 @@ class EventQueue {
   int write_error(EventError error, bool reserved) noexcept;
   int put(Event&& event, bool reserved) noexcept;
 
-  const size_t size_;
+  size_t size_;  // with the room that objects have brought
   mutable std::mutex mutex_;
   std::deque<Event> events_;
   size_t reserved_ = 0;

@@ -72,6 +72,24 @@ TEST(EventQueue, AReservationKeepsItsRoom) {
   EXPECT_EQ(queue.write(4, nullptr, 0), -FI_EAGAIN);
 }
 
+// Whoever brings its own room takes none of the others'.
+TEST(EventQueue, RoomOfOnesOwn) {
+  EventQueue queue(2);
+  queue.widen(2);
+  ASSERT_EQ(queue.reserve(2), 0);
+  EXPECT_EQ(queue.write(1, nullptr, 0), 0);
+  EXPECT_EQ(queue.write(1, nullptr, 0), 0);
+  EXPECT_EQ(queue.write(1, nullptr, 0), -FI_EAGAIN);
+  EXPECT_EQ(queue.write_reserved(2, nullptr, 0), 0);
+  queue.unreserve(1);
+  queue.narrow(2);
+  EXPECT_EQ(queue.write(1, nullptr, 0), -FI_EAGAIN);
+  EXPECT_EQ(queue.reserve(1), -FI_EAGAIN);
+  char out[8];
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(queue.read(nullptr, out, sizeof out, false), 0);
+  EXPECT_EQ(queue.write(1, nullptr, 0), 0);
+}
+
 TEST(EventQueue, TheBellRingsOnceAndNotForWhatWasThere) {
   EventQueue queue(8);
   Bell bell;

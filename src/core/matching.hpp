@@ -178,7 +178,7 @@ class TagMatcher {
     directed_ += receive.source != any_source;
   }
 
-  // --- the usual case, in fewer steps: no receive has ignore bits or names a source ---
+  // --- the usual case, in fewer steps: no receive has ignore bits or names a source; or, as over MPI, all have ignore bits ---
   // True: post_plain() may be called, once, without searching the arrived messages.
   bool has_room_and_no_arrivals() const noexcept { return arrivals_.empty() && exact_.has_room(); }
   // post() of a receive with ignore 0 from any_source.
@@ -186,15 +186,15 @@ class TagMatcher {
     receive.order = ++posts_;
     exact_.push_into(hash_pair(receive.tag, any_source, exact_.seed()), receive);
   }
-  // The receive that match_arrival() would take, when all are of that kind. Null: match_arrival() may know better.
-  PostedBase* first_plain(uint64_t tag) const noexcept {
+  // The receive that match_arrival() would take for a message of a known source. Null: match_arrival() may know better.
+  PostedBase* first_plain(uint64_t tag, uint64_t source) const noexcept {
     if ((masked_count_ | directed_) != 0) [[unlikely]]
-      return nullptr;
+      return first_masked(tag, source);
     return exact_.list_at(hash_pair(tag, any_source, exact_.seed())).find([=](const PostedBase& receive) {
       return receive.tag == tag;
     });
   }
-  void take_plain(PostedBase& receive) noexcept { exact_.remove(receive); }
+  void take_plain(PostedBase& receive) noexcept { take(receive); }
 
   // Takes out the oldest receive that accepts this message, or null.
   PostedBase* match_arrival(uint64_t tag, uint64_t source) noexcept {
@@ -286,6 +286,14 @@ class TagMatcher {
     }
     exact_.remove(receive);
     directed_ -= receive.source != any_source;
+  }
+  // Of receives that all have ignore bits the oldest, if it accepts the message, is the one.
+  PostedBase* first_masked(uint64_t tag, uint64_t source) const noexcept {
+    if (exact_.size() == 0) {
+      PostedBase* oldest = masked_.front();
+      if (oldest != nullptr && oldest->accepts(tag, source)) return oldest;
+    }
+    return peek_arrival_mixed(tag, source);
   }
   PostedBase* peek_arrival_mixed(uint64_t tag, uint64_t source) const noexcept;
   UnexpectedBase* find_unexpected(uint64_t tag, uint64_t ignore, uint64_t source) const noexcept;

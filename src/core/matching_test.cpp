@@ -191,6 +191,7 @@ struct Tagged {
   static constexpr bool tags = true;
   PostedBase* match_arrival(uint64_t tag, uint64_t source) { return matcher.match_arrival(tag, source); }
   PostedBase* peek_arrival(uint64_t tag, uint64_t source) { return matcher.peek_arrival(tag, source); }
+  PostedBase* first_plain(uint64_t tag, uint64_t source) { return matcher.first_plain(tag, source); }
   UnexpectedBase* match_posted(uint64_t tag, uint64_t ignore, uint64_t source) {
     return matcher.match_posted(tag, ignore, source);
   }
@@ -217,6 +218,7 @@ class History {
     tags_ = 1 + pick(8);
     sources_ = 1 + pick(4);
     masks_ = pick(3) == 0;
+    all_masked_ = masks_ && pick(3) == 0;
     directed_ = pick(2) == 0;
     receive_share_ = 25 + pick(50);
   }
@@ -230,7 +232,7 @@ class History {
   uint64_t pick(uint64_t below) { return random_() % below; }
   uint64_t any_tag() { return Subject::tags ? pick(tags_) << (8 * (tags_ % 5)) : 0; }
   uint64_t any_mask() {
-    if (!Subject::tags || !masks_ || pick(3) != 0) return 0;
+    if (!Subject::tags || !masks_ || (!all_masked_ && pick(3) != 0)) return 0;
     return pick(4) == 0 ? UINT64_MAX : uint64_t{1 + pick(7)} << (8 * (tags_ % 5));
   }
   uint64_t wanted_source() { return directed_ && pick(2) == 0 ? pick(sources_) : any_source; }
@@ -267,6 +269,9 @@ class History {
     const uint64_t tag = any_tag(), source = sender();
     Receive* expected = model_.for_message(tag, source);
     ASSERT_EQ(subject_.peek_arrival(tag, source), expected);
+    if constexpr (Subject::tags) {
+      ASSERT_EQ(subject_.first_plain(tag, source), expected);
+    }
     ASSERT_EQ(subject_.match_arrival(tag, source), expected);
     if (expected != nullptr) {
       ASSERT_FALSE(expected->posted());
@@ -342,7 +347,7 @@ class History {
   std::vector<std::unique_ptr<Receive>> receives_;
   std::vector<std::unique_ptr<Message>> messages_;
   uint64_t tags_, sources_, receive_share_;
-  bool masks_, directed_;
+  bool masks_, all_masked_, directed_;
 };
 
 template <class Subject>

@@ -50,6 +50,7 @@ class ProgressorList {
       progress_all();
     }
   }
+  Progressor* only() const noexcept { return only_; }  // null: none or several
   bool empty() const noexcept { return begin_ == end_; }
   size_t size() const noexcept { return size_t(end_ - begin_); }
   Progressor* const* begin() const noexcept { return begin_; }

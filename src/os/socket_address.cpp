@@ -144,6 +144,14 @@ bool operator==(const SocketAddress& a, const SocketAddress& b) noexcept {
   return a.family() == b.family() && std::memcmp(&a.storage_, &b.storage_, a.size()) == 0;
 }
 
+bool same_host(SocketAddress a, SocketAddress b) noexcept {
+  for (SocketAddress* address : {&a, &b}) {
+    address->set_port(0);
+    address->set_scope(0);
+  }
+  return a == b;
+}
+
 SocketAddress local_address(int socket) noexcept {
   sockaddr_storage storage{};
   socklen_t length = sizeof(storage);

@@ -62,6 +62,9 @@ class SocketAddress {
   sockaddr_storage storage_{};
 };
 
+// Whether both are of one host, whatever the port, and the scope, which its own machine alone understands.
+bool same_host(SocketAddress a, SocketAddress b) noexcept;
+
 struct SocketAddressHash {
   size_t operator()(const SocketAddress& address) const noexcept {
     const auto bytes = address.bytes();

@@ -289,6 +289,10 @@ TEST_F(Atomic, refusals__fi_atomic_3) {
   ssize_t rc = fi_atomic(w[0], source.data(), limit + 1, nullptr, w[0].peer[1], region.at(), region.key(),
                          FI_UINT64, FI_SUM, &ctx);
   EXPECT_EQ(rc, -FI_EMSGSIZE);
+  // So many that their bytes are 8 again when the count of bytes wraps.
+  rc = fi_atomic(w[0], source.data(), (SIZE_MAX / 8) + 2, nullptr, w[0].peer[1], region.at(), region.key(),
+                 FI_UINT64, FI_SUM, &ctx);
+  EXPECT_LT(rc, 0);
   rc = fi_atomic(w[0], source.data(), 1, nullptr, w[0].peer[1], region.at(), region.key(), FI_FLOAT, FI_BXOR,
                  &ctx);
   EXPECT_EQ(rc, -FI_EOPNOTSUPP);

@@ -543,6 +543,31 @@ TEST_F(Connections, shutdown_after_the_last_data__fi_cm_3) {
   EXPECT_EQ(fi_send(accepted->ep.get(), mine.data(), 1, nullptr, 0, nullptr), -FI_ENOTCONN);
 }
 
+// fi_cm(3), fi_shutdown: what the other side receives was not cancelled here.
+TEST_F(Connections, what_arrives_is_complete_after_shutdown__fi_cm_3) {
+  WEFT_SIDES(msg_options());
+  connect(server, client);
+  if (HasFatalFailure()) return;
+  constexpr size_t count = 55;
+  constexpr size_t bytes = 2048;
+  const auto sent = pattern(bytes, 1);
+  std::vector<Ctx> contexts(count);
+  std::vector<std::vector<uint8_t>> got(count, std::vector<uint8_t>(bytes));
+  for (auto& place : got)
+    WEFT_ASSERT_OK(fi_recv(accepted->ep.get(), place.data(), bytes, nullptr, 0, &place));
+  forget(*accepted);
+  for (Ctx& context : contexts)
+    WEFT_ASSERT_OK(post([&] { return fi_send(active->ep.get(), sent.data(), bytes, nullptr, 0, &context); }));
+  WEFT_ASSERT_OK(fi_shutdown(active->ep.get(), 0));
+  size_t complete = 0;
+  for (size_t i = 0; i < count; ++i) complete += completion(*active).err == 0 ? 1 : 0;
+  watch(*accepted);
+  EXPECT_EQ(next(server, client).number, static_cast<uint32_t>(FI_SHUTDOWN));
+  size_t arrived = 0;
+  for (size_t i = 0; i < count; ++i) arrived += completion(*accepted).err == 0 ? 1 : 0;
+  EXPECT_EQ(complete, arrived);
+}
+
 // fi_endpoint(3), fi_close; fi_cm(3), fi_shutdown: an abrupt end. What waits at the other side ends in error, what had come is received.
 TEST_F(Connections, close_ends_the_other_side__fi_cm_3) {
   WEFT_SIDES(msg_options(FI_MSG | FI_TAGGED));
@@ -952,6 +977,31 @@ TEST_F(Connections, full_event_queue__fi_eq_3) {
   }
   for (size_t i = 0; i < std::size(from); ++i) EXPECT_EQ(next(client, server).err, FI_ECONNREFUSED);
   for (auto& end : from) end.reset();
+  server.pep = Handle<fid_pep>();
+}
+
+// fi_eq(3): the size is that of the queue, of events that nobody has read; it does not bound how many connections report to it.
+TEST_F(Connections, small_event_queue_serves_many__fi_eq_3) {
+  WEFT_SIDES(msg_options());
+  fi_eq_attr attr{};
+  attr.size = 2;
+  server.eq = Handle<fid_eq>();
+  client.eq = Handle<fid_eq>();
+  WEFT_ASSERT_OK(fi_eq_open(server.fabric.get(), &attr, server.eq.out(), nullptr));
+  WEFT_ASSERT_OK(fi_eq_open(client.fabric.get(), &attr, client.eq.out(), nullptr));
+  server.listen();
+  std::vector<std::unique_ptr<End>> ends_here;
+  for (int i = 0; i < 10; ++i) {
+    ends_here.push_back(client.open());
+    WEFT_ASSERT_OK(fi_connect(ends_here.back()->ep.get(), server.name.data(), nullptr, 0));
+    Event request = next(server, client);
+    ASSERT_EQ(request.number, static_cast<uint32_t>(FI_CONNREQ));
+    ends_here.push_back(server.open(request.info.get()));
+    WEFT_ASSERT_OK(fi_accept(ends_here.back()->ep.get(), nullptr, 0));
+    EXPECT_EQ(next(server, client).number, static_cast<uint32_t>(FI_CONNECTED));
+    EXPECT_EQ(next(client, server).number, static_cast<uint32_t>(FI_CONNECTED));
+  }
+  ends_here.clear();
   server.pep = Handle<fid_pep>();
 }
 

@@ -222,5 +222,145 @@ TEST(SharedContext, srx__fi_endpoint_3) {
   }
 }
 
+// A shared context with two endpoints that have a queue each.
+struct SharedPair {
+  void open(World& w) {
+    WEFT_ASSERT_OK(fi_srx_context(w.domain(), w.info()->rx_attr, srx.out(), nullptr));
+    info.reset(fi_dupinfo(w.info()));
+    info->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+    fi_av_attr av_attr{};
+    WEFT_ASSERT_OK(fi_av_open(w.domain(), &av_attr, av.out(), nullptr));
+    fi_cq_attr cq_attr{};
+    cq_attr.format = FI_CQ_FORMAT_TAGGED;
+    for (Handle<fid_ep>& ep : eps) {
+      cqs.push_back(w.add_cq(w.domain(), cq_attr));
+      WEFT_ASSERT_OK(fi_endpoint(w.domain(), info.get(), ep.out(), nullptr));
+      WEFT_ASSERT_OK(fi_ep_bind(ep.get(), srx.fid(), 0));
+      WEFT_ASSERT_OK(fi_ep_bind(ep.get(), av.fid(), 0));
+      WEFT_ASSERT_OK(fi_ep_bind(ep.get(), cqs.back()->fid(), FI_TRANSMIT | FI_RECV));
+      WEFT_ASSERT_OK(fi_enable(ep.get()));
+    }
+  }
+  fi_addr_t insert(World& w, size_t i) {
+    uint8_t name[256];
+    size_t len = sizeof name;
+    fi_addr_t to = FI_ADDR_NOTAVAIL;
+    EXPECT_EQ(fi_getname(eps[i].fid(), name, &len), 0);
+    EXPECT_EQ(fi_av_insert(w[0].av.get(), name, 1, &to, 0, nullptr), 1);
+    return to;
+  }
+  // The next entry of any of the queues.
+  Completion next() {
+    const auto end = std::chrono::steady_clock::now() + timeout_default;
+    while (std::chrono::steady_clock::now() < end) {
+      for (Cq* cq : cqs) {
+        cq->poll();
+        if (cq->inbox.empty()) continue;
+        const Completion first = cq->inbox.front();
+        cq->inbox.pop_front();
+        return first;
+      }
+    }
+    Completion none;
+    none.err = -1;
+    return none;
+  }
+
+  Info info;
+  Handle<fid_ep> srx;  // after its endpoints
+  Handle<fid_av> av;
+  std::vector<Cq*> cqs;
+  std::vector<Handle<fid_ep>> eps = std::vector<Handle<fid_ep>>(2);
+};
+
+// fi_endpoint(3), fi_cancel: a receive of a shared context belongs to no endpoint, and its end is reported all the same.
+TEST(SharedContext, cancel__fi_endpoint_3_fi_cancel) {
+  WEFT_WORLD(w, {.caps = FI_TAGGED | FI_MSG, .endpoints = 1});
+  if (w.info()->domain_attr->max_ep_srx_ctx == 0) GTEST_SKIP() << "no shared receive contexts";
+  SharedPair shared;
+  shared.open(w);
+  uint64_t in = 0;
+  for (const bool tagged : {true, false}) {
+    Ctx received;
+    if (tagged) WEFT_ASSERT_OK(fi_trecv(shared.srx.get(), &in, 8, nullptr, FI_ADDR_UNSPEC, 1, 0, &received));
+    else WEFT_ASSERT_OK(fi_recv(shared.srx.get(), &in, 8, nullptr, FI_ADDR_UNSPEC, &received));
+    WEFT_ASSERT_OK(fi_cancel(shared.srx.fid(), &received));
+    const Completion c = shared.next();
+    EXPECT_EQ(c.err, FI_ECANCELED);
+    EXPECT_EQ(c.context, &received);
+    // The queue that answered may go; another endpoint's does it then.
+    shared.eps[0] = {};
+  }
+}
+
+// fi_tagged(3), FI_PEEK: what has come to any of the endpoints is seen.
+TEST(SharedContext, peek_and_claim__fi_tagged_3_FI_PEEK) {
+  WEFT_WORLD(w, {.caps = FI_TAGGED | FI_MSG, .endpoints = 1});
+  if (w.info()->domain_attr->max_ep_srx_ctx == 0) GTEST_SKIP() << "no shared receive contexts";
+  SharedPair shared;
+  shared.open(w);
+  const auto look = [&](uint64_t tag, uint64_t flags, void* into, Ctx& ctx) {
+    const iovec part{into, 8};
+    fi_msg_tagged msg{};
+    msg.msg_iov = &part;
+    msg.iov_count = into != nullptr ? 1 : 0;
+    msg.addr = FI_ADDR_UNSPEC;
+    msg.tag = tag;
+    msg.context = &ctx;
+    return w.post([&] { return fi_trecvmsg(shared.srx.get(), &msg, flags); });
+  };
+  Ctx ctx;
+  WEFT_ASSERT_OK(look(5, FI_PEEK, nullptr, ctx));
+  EXPECT_EQ(shared.next().err, FI_ENOMSG);
+  for (size_t i = 0; i < 2; ++i) {
+    const fi_addr_t to = shared.insert(w, i);
+    const uint64_t out = 70 + i;
+    WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &out, 8, to, 5); }));
+    const auto end = std::chrono::steady_clock::now() + timeout_default;
+    Completion c;
+    do {
+      w[0].tx->poll();  // the sender's connection may still be on its way
+      WEFT_ASSERT_OK(look(5, FI_PEEK | FI_CLAIM, nullptr, ctx));
+      c = shared.next();
+    } while (c.err == FI_ENOMSG && std::chrono::steady_clock::now() < end);
+    ASSERT_EQ(c.err, 0);
+    EXPECT_EQ(c.len, 8u);
+    uint64_t in = 0;
+    WEFT_ASSERT_OK(look(5, FI_CLAIM, &in, ctx));
+    c = shared.next();
+    EXPECT_EQ(c.err, 0);
+    EXPECT_EQ(in, out);
+  }
+}
+
+// A counter that a shared context got after its endpoints is its own until the context is closed.
+TEST(SharedContext, counters_that_come_late__fi_endpoint_3) {
+  WEFT_WORLD(w, {.caps = FI_TAGGED | FI_MSG, .endpoints = 1});
+  if (w.info()->domain_attr->max_ep_srx_ctx == 0) GTEST_SKIP() << "no shared receive contexts";
+  fi_cntr_attr attr{};
+  attr.events = FI_CNTR_EVENTS_COMP;
+  Handle<fid_cntr> counter;
+  WEFT_ASSERT_OK(fi_cntr_open(w.domain(), &attr, counter.out(), nullptr));
+  SharedPair shared;
+  shared.open(w);
+  const int rc = fi_ep_bind(shared.srx.get(), counter.fid(), FI_RECV);
+  WEFT_SKIP_IF(rc == -FI_EINVAL || rc == -FI_ENOSYS ? "shared contexts have no counters" : "");
+  WEFT_ASSERT_OK(rc);
+  const fi_addr_t to = shared.insert(w, 1);
+  uint64_t in = 0;
+  const uint64_t out = 9;
+  Ctx received;
+  WEFT_ASSERT_OK(fi_recv(shared.srx.get(), &in, 8, nullptr, FI_ADDR_UNSPEC, &received));
+  WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[0], &out, 8, to); }));
+  const auto end = std::chrono::steady_clock::now() + timeout_default;
+  while (fi_cntr_read(counter.get()) == 0 && std::chrono::steady_clock::now() < end) w[0].tx->poll();
+  EXPECT_EQ(fi_cntr_read(counter.get()), 1u) << "reading it drives the endpoints";
+  EXPECT_EQ(in, out);
+  for (Handle<fid_ep>& ep : shared.eps) ep = {};
+  EXPECT_EQ(counter.close(), -FI_EBUSY) << "the shared context has it";
+  shared.srx = {};
+  WEFT_ASSERT_OK(counter.close());
+}
+
 }  // namespace
 }  // namespace weft::conformance

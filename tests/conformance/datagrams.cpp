@@ -480,7 +480,7 @@ TEST(Datagrams, multicast__fi_cm_3) {
     options.enable = false;
     options.insert = false;
     const size_t length = format == FI_SOCKADDR_IN ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    const uint16_t port = htons(uint16_t(20000 + getpid() % 20000));
+    const uint16_t port = htons(uint16_t(10000 + getpid() % 20000));
     sockaddr_storage group{};
     sockaddr_storage here{};
     group.ss_family = here.ss_family = sa_family_t(format == FI_SOCKADDR_IN ? AF_INET : AF_INET6);

@@ -355,7 +355,7 @@ TEST(GetInfo, source_wants_a_name__fi_getinfo_3) {
 TEST(GetInfo, node_and_service_meet__fi_getinfo_3) {
   const Options options{.caps = FI_TAGGED, .endpoints = 0};
   WEFT_SKIP_IF(missing(options));
-  const std::string service = std::to_string(30'000 + getpid() % 10'000);
+  const std::string service = std::to_string(20'000 + getpid() % 10'000);
   const Info hints = make_hints(options);
   fi_info *server_raw = nullptr, *client_raw = nullptr;
   WEFT_ASSERT_OK(fi_getinfo(options.api, nullptr, service.c_str(), FI_SOURCE, hints.get(), &server_raw));
@@ -396,7 +396,7 @@ TEST(GetInfo, node_and_service_meet__fi_getinfo_3) {
 TEST(GetInfo, address_in_use__fi_errno_3) {
   const Options options{.caps = FI_TAGGED, .endpoints = 0};
   WEFT_SKIP_IF(missing(options));
-  const std::string service = std::to_string(41'000 + getpid() % 10'000);
+  const std::string service = std::to_string(10'000 + getpid() % 10'000);
   const Info hints = make_hints(options);
   fi_info* raw = nullptr;
   if (fi_getinfo(options.api, nullptr, service.c_str(), FI_SOURCE, hints.get(), &raw) != 0)

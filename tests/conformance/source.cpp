@@ -111,6 +111,46 @@ TEST(DirectedRecv, tagged__fi_tagged_3) {
   EXPECT_EQ(got[3], 104u);
 }
 
+// What Open MPI does for each message: the sender is in the data, the receive names its source and ignores a bit of the tag.
+TEST(DirectedRecv, tagged_with_data_and_ignored_bits__fi_tagged_3) {
+  WEFT_WORLD(w, {.caps = FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE, .endpoints = 3});
+  if (w.info()->domain_attr->cq_data_size < 4) GTEST_SKIP() << "the provider carries no CQ data";
+  constexpr uint64_t ignore = 1ULL << 32;
+  for (const size_t len : {size_t{0}, size_t{8}, size_t{40}, size_t{41}, size_t{48}, size_t{4096}}) {
+    SCOPED_TRACE(len);
+    std::vector<std::vector<uint8_t>> got(4, std::vector<uint8_t>(len + 1, 0xee));
+    Ctx ctx[4], sent;
+    const fi_addr_t from[4] = {w[1].peer[2], w[1].peer[0], FI_ADDR_UNSPEC, w[1].peer[0]};
+    const uint64_t tags[4] = {7, 7, 7, 8};
+    for (size_t i = 0; i < 4; ++i)
+      WEFT_ASSERT_OK(fi_trecv(w[1], got[i].data(), len, nullptr, from[i], tags[i], ignore, &ctx[i]));
+    const auto send = [&](size_t who, uint64_t tag, uint64_t data, size_t takes) {
+      const auto out = pattern(len, data);
+      if (len <= 8) {
+        WEFT_ASSERT_OK(
+            w.post([&] { return fi_tinjectdata(w[who], out.data(), len, data, w[who].peer[1], tag); }));
+      } else {
+        WEFT_ASSERT_OK(w.post([&] {
+          return fi_tsenddata(w[who], out.data(), len, nullptr, data, w[who].peer[1], tag, &sent);
+        }));
+        w.done(w[who].tx, sent);
+      }
+      const Completion c = w.done(w[1].rx, ctx[takes]);
+      EXPECT_EQ(c.flags & (FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA), FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA);
+      EXPECT_EQ(c.data, data);
+      EXPECT_EQ(c.tag, tag);
+      EXPECT_EQ(c.len, len);
+      EXPECT_EQ(c.src, w[1].peer[who]);
+      WEFT_EXPECT_PATTERN(got[takes].data(), len, data);
+      EXPECT_EQ(got[takes][len], 0xee) << "wrote behind the buffer";
+    };
+    send(0, 8, 1, 3);           // the youngest
+    send(0, 7 | ignore, 2, 1);  // passes the first, which is for another source
+    send(0, 7, 3, 2);
+    send(2, 7 | ignore, 4, 0);
+  }
+}
+
 // Unexpected messages of several sources; each directed receive with a wildcard tag finds its own, in order.
 TEST(DirectedRecv, unexpected_by_source__fi_tagged_3) {
   WEFT_WORLD(w,

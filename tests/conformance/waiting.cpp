@@ -246,6 +246,8 @@ TEST(WaitCond, threshold__fi_cq_3_wait_cond) {
   const size_t threshold = 3;
   const auto start = Clock::now();
   EXPECT_EQ(fi_cq_sread(cq.get(), entries, 4, &threshold, 50), -FI_EAGAIN);
+  // "The cond field is interpreted as a size_t": programs also pass the number in the place of the pointer.
+  EXPECT_EQ(fi_cq_sread(cq.get(), entries, 4, reinterpret_cast<const void*>(threshold), 50), -FI_EAGAIN);
   WEFT_ASSERT_OK(fi_cancel(ep.fid(), &ctx));
   EXPECT_EQ(fi_cq_sread(cq.get(), entries, 4, &threshold, 3000), -FI_EAVAIL) << "an error need not wait";
   EXPECT_LT(ms_since(start), 10'000);

@@ -10,7 +10,8 @@ cp -a "$WEFT_STAGE" "$place/moved tree"
 tree="$place/moved tree"
 fail() { echo "FAILED: $*"; exit 1; }
 
-for library in "$tree/lib/weft/compat/libfabric.so.1" "$tree/lib/weft/plugin/libweft-fi.so" "$tree/lib/weft/plugin/libweft-tcp-fi.so"; do
+for library in "$tree/lib/weft/compat/libfabric.so.1" "$tree/lib/weft/plugin/libweft-fi.so" "$tree/lib/weft/plugin/libweft-tcp-fi.so" \
+  "$tree/lib/weft/plugin/libweft-udp-fi.so"; do
   [[ -e "$library" ]] || fail "$library is missing"
   strange="$(readelf -dW "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -Ev '^(libc|libm|ld-linux-x86-64)\.so\.[0-9]+$' || true)"
   [[ -z "$strange" ]] || fail "$library brings in $strange"

@@ -57,12 +57,16 @@ inline int tag_of(int number) noexcept { return 100 + number; }
 
 // The parts. Each is collective over MPI_COMM_WORLD and leaves nothing under way.
 void point_to_point();
+void truncation();
 void probes();
 void patterns_of_traffic();
 void collectives();
 void collectives_nonblocking();
 void derived_types();
 void windows();
+void windows_dynamic();
+void operations();         // all of them
+void operations_of_btl();  // those that Open MPI's btl ofi takes with its own defaults
 void threads();
 void communicators();
 

@@ -1,9 +1,11 @@
 // Walks MPI: point-to-point, probes, traffic, collectives, derived types, windows, threads, communicators. All data is checked.
 // Exit status 0 when no check failed on any rank, else 1; 2 for a wrong argument.
 //
-// usage: walk [PART...]   parts: p2p probe traffic coll icoll types comms rma threads (default: all but threads)
+// usage: walk [PART...]   parts: p2p trunc probe traffic coll icoll types comms rma dynamic amo ops threads
+//                        default: all but ops and threads
 //
-// MPI_THREAD_MULTIPLE is asked for only when the part with threads is, for not every way of Open MPI has it.
+// MPI_THREAD_MULTIPLE is asked for only when the part with threads is, for not every way of Open MPI has it. Nor has every way all
+// operations on windows: those of amo go everywhere, ops are all (docs/mpi.md).
 #include <cstdio>
 #include <cstring>
 
@@ -14,10 +16,12 @@ namespace {
 struct Part {
   const char* name;
   void (*run)();
+  bool is_default = true;
 };
 
 constexpr Part parts[] = {
     {"p2p", weft::mpi::point_to_point},
+    {"trunc", weft::mpi::truncation},
     {"probe", weft::mpi::probes},
     {"traffic", weft::mpi::patterns_of_traffic},
     {"coll", weft::mpi::collectives},
@@ -25,7 +29,10 @@ constexpr Part parts[] = {
     {"types", weft::mpi::derived_types},
     {"comms", weft::mpi::communicators},
     {"rma", weft::mpi::windows},
-    {"threads", weft::mpi::threads},
+    {"dynamic", weft::mpi::windows_dynamic},
+    {"amo", weft::mpi::operations_of_btl},
+    {"ops", weft::mpi::operations, false},
+    {"threads", weft::mpi::threads, false},
 };
 
 bool known(const char* name) {
@@ -62,7 +69,7 @@ int main(int argc, char** argv) {
   // Errors come back to the caller, which checks them.
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   for (const Part& part : parts) {
-    const bool wanted = argc > 1 ? named(part.name, argc, argv) : part.run != weft::mpi::threads;
+    const bool wanted = argc > 1 ? named(part.name, argc, argv) : part.is_default;
     if (!wanted) continue;
     const weft::mpi::Tally before = weft::mpi::tally();
     const double begin = MPI_Wtime();

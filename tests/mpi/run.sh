@@ -3,6 +3,7 @@
 #
 # usage: run.sh [OPTION]... PROVIDER RANKS PROGRAM [ARGUMENT...]
 #   PROVIDER     weft, tcp, shm, "udp;ofi_rxd", "tcp;ofi_rxm"; or "own": Open MPI's own transports, for comparison
+#   --way WAY    mtl (pml cm, mtl ofi: the provider matches tags; the default) or btl (pml ob1, btl ofi: Open MPI matches; also over shm)
 #   --rma WAY    one-sided over: rdma (btl ofi: fi_write, fi_read, atomics of the provider; the default), pt2pt (messages),
 #                or auto (what Open MPI chooses; for ranks on one machine that is memory of its own)
 #   --stock      the system's libfabric instead of Weft
@@ -12,9 +13,10 @@
 #
 # Exit status: the program's; 77 when mpirun is not there; 3 when Open MPI did not take the provider.
 set -uo pipefail
-rma=rdma library=ours bind=no quiet=no extra=()
+way=mtl rma=rdma library=ours bind=no quiet=no extra=()
 while [[ "${1:-}" == --* ]]; do
   case "$1" in
+    --way) way="$2"; shift 2 ;;
     --rma) rma="$2"; shift 2 ;;
     --stock) library=stock; shift ;;
     --mca) extra+=(--mca "$2" "$3"); shift 3 ;;
@@ -23,7 +25,7 @@ while [[ "${1:-}" == --* ]]; do
     *) echo "run.sh: no option $1" >&2; exit 2 ;;
   esac
 done
-[[ $# -ge 3 ]] || { sed -n '4,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[[ $# -ge 3 ]] || { sed -n '4,14s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 provider="$1" ranks="$2"; shift 2
 command -v mpirun >/dev/null || { echo "mpirun is not here (package openmpi-bin)"; exit 77; }
 
@@ -44,11 +46,18 @@ if [[ $library == ours ]]; then
 fi
 # Open MPI compares beginnings, so "tcp" would also take "tcp;ofi_rxm"; FI_PROVIDER does not tell these apart either, but the one
 # that is named stands first in fi_getinfo's answer. Which it took is in what it says at this level.
-flags+=(--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include "$provider" --mca opal_common_ofi_verbose 1)
-case "$rma" in
-  rdma) flags+=(--mca btl ofi,self --mca btl_ofi_provider_include "$provider" --mca osc rdma --mca osc_rdma_btls ofi) ;;
-  pt2pt) flags+=(--mca btl self --mca osc pt2pt) ;;
-  auto) ;;
+flags+=(--mca opal_common_ofi_verbose 1)
+case "$way" in
+  mtl) flags+=(--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include "$provider") ;;
+  btl) flags+=(--mca pml ob1 --mca btl ofi,self --mca btl_ofi_mode 2 --mca btl_ofi_provider_include "$provider") ;;  # 2: messages too
+  *) echo "run.sh: --way mtl or btl" >&2; exit 2 ;;
+esac
+case "$way $rma" in
+  "mtl rdma") flags+=(--mca btl ofi,self --mca btl_ofi_provider_include "$provider" --mca osc rdma --mca osc_rdma_btls ofi) ;;
+  "btl rdma") flags+=(--mca osc rdma --mca osc_rdma_btls ofi) ;;
+  "mtl pt2pt") flags+=(--mca btl self --mca osc pt2pt) ;;
+  "btl pt2pt") flags+=(--mca osc pt2pt) ;;
+  *" auto") ;;
   *) echo "run.sh: --rma rdma, pt2pt or auto" >&2; exit 2 ;;
 esac
 said="$(mktemp)"
@@ -56,4 +65,10 @@ trap 'rm -f "$said"' EXIT
 status=0
 mpirun "${flags[@]}" "${extra[@]}" "$@" 2> >(tee "$said" | grep --line-buffered -v 'common_ofi\|mtl_ofi_component\|mtl:ofi\|btl:ofi\|btl_ofi_component' >&2) || status=$?
 wait
+taken="$(sed -n 's/.*mtl:ofi:prov: *//p' "$said" | sort -u | paste -sd' ')"  # the btl does not say it
+[[ -z $taken || $quiet == yes ]] || echo "run.sh: Open MPI took $taken" >&2
+if [[ $status -eq 0 && $way == mtl && $taken != "$provider" ]]; then
+  echo "run.sh: Open MPI did not take $provider but ${taken:-none}" >&2
+  status=3
+fi
 exit "$status"

@@ -233,7 +233,7 @@ void accumulates() {
   good(MPI_Win_fence(0, w));
   std::fill_n(&w[0], length, 0);
   good(MPI_Win_fence(0, w));
-  // More than osc_rdma_network_amo_max_count: for fewer Open MPI 4.1 asks its btl ofi for atomics that this does not know.
+  // More than osc_rdma_network_max_amo: for fewer Open MPI 4.1 asks its btl ofi for atomics that this does not know.
   constexpr int n = 64;
   const std::vector<int64_t> bits(n, int64_t{1} << rank()), highs(n, 100 + rank());
   good(MPI_Accumulate(bits.data(), n, MPI_INT64_T, 0, w.at(0, 0), n, MPI_INT64_T, MPI_BOR, w));
@@ -263,8 +263,8 @@ void accumulates_of_doubles() {
 }
 
 // A counter at rank 0, drawn from by all: each number is drawn once.
-void tickets() {
-  Window w(Window::Kind::Allocate, 8);
+void tickets(Window::Kind kind) {
+  Window w(kind, 8);
   if (!w.usable()) return;
   if (rank() == 0) w[0] = 0;
   w.sync();
@@ -369,18 +369,22 @@ void beside_messages() {
 void windows() {
   fences(Window::Kind::Create);
   fences(Window::Kind::Allocate);
-  fences(Window::Kind::Dynamic);
   start_and_post();
   locks(Window::Kind::Create);
   locks(Window::Kind::Allocate);
-  locks(Window::Kind::Dynamic);
   request_forms();
   accumulates();
   accumulates_of_doubles();
-  tickets();
+  tickets(Window::Kind::Allocate);
+  tickets(Window::Kind::Create);
   spin_lock();
   derived_targets();
   beside_messages();
+}
+
+void windows_dynamic() {
+  fences(Window::Kind::Dynamic);
+  locks(Window::Kind::Dynamic);
 }
 
 }  // namespace weft::mpi

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Two hosts, as network namespaces that a pair of veth joins: fi_pingpong over every network, IPv4 and IPv6; a link that is cut and
-# restored under load; a peer that is killed under load and comes again. Data is right, nothing hangs, and it goes on afterwards.
+# restored under load; a link that loses packets; a peer that is killed under load and comes again. Data is right, nothing hangs, and it
+# goes on afterwards.
 # Exit status 77: namespaces cannot be made here, or there is no network provider.
 #
 # usage: namespaces_test.sh [PROVIDER...]
@@ -11,53 +12,60 @@ echo_program="$WEFT_BUILD/tests/system/echo"
 command -v ip >/dev/null || { echo "ip is not here (package iproute2)"; exit 77; }
 space="weft-ns-$$" work="$(mktemp -d)" failures=0
 ip netns add "$space-a" 2>"$work/err" || { echo "no network namespaces here: $(cat "$work/err")"; rm -rf "$work"; exit 77; }
+ip netns del "$space-a"
 cleanup() {
   local pids
   pids="$(jobs -p)"
   # shellcheck disable=SC2086  # a list of words on purpose
   [[ -z "$pids" ]] || kill $pids 2>/dev/null
+  wait
   ip netns del "$space-a" 2>/dev/null
   ip netns del "$space-b" 2>/dev/null
   rm -rf "$work"
 }
 trap cleanup EXIT
-ip netns add "$space-b"
-ip -n "$space-a" link add veth0 type veth peer name veth0 netns "$space-b" || { echo "no veth here"; exit 77; }
-set_up() {  # set_up a|b: the address goes with a link that is down
+trap 'exit 1' TERM
+set_up() {  # set_up a|b NUMBER: the address goes with a link that is down
   ip -n "$space-$1" link set veth0 up
   ip -n "$space-$1" addr replace "10.78.0.$2/24" dev veth0
   ip -n "$space-$1" addr replace "fd78::$2/64" dev veth0 nodad 2>/dev/null
 }
-ip -n "$space-a" link set lo up
-ip -n "$space-b" link set lo up
-set_up a 1
-set_up b 2
+two_hosts() {  # makes $space-a and $space-b
+  ip netns add "$space-a" && ip netns add "$space-b" || return 1
+  ip -n "$space-a" link add veth0 type veth peer name veth0 netns "$space-b" || return 1
+  ip -n "$space-a" link set lo up
+  ip -n "$space-b" link set lo up
+  set_up a 1
+  set_up b 2
+  # Before a command: in that namespace, over our library.
+  here=(ip netns exec "$space-b" env "LD_LIBRARY_PATH=$library" ${WEFT_PRELOAD:+"LD_PRELOAD=$WEFT_PRELOAD"})
+  there=(ip netns exec "$space-a" "${here[@]:4}")
+}
+two_hosts || { echo "no veth here"; exit 77; }
 six=no
 [[ "$(ip -n "$space-a" -6 addr show dev veth0 2>/dev/null)" != *fd78::1* ]] || six=yes
 
-# Before a command: in that namespace, over our library.
-here=(ip netns exec "$space-b" env "LD_LIBRARY_PATH=$library" ${WEFT_PRELOAD:+"LD_PRELOAD=$WEFT_PRELOAD"})
-there=(ip netns exec "$space-a" "${here[@]:4}")
 offers() { [[ $'\n'"$("${there[@]}" fi_info -p "$1" -t "$2" 2>/dev/null)"$'\n' == *$'\n'"provider: $1"$'\n'* ]]; }
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
 
 port=46000
-pingpong() {  # pingpong PROVIDER TYPE ADDRESS [OPTION...]
-  local provider="$1" type="$2" address="$3" server status=0; shift 3
+pingpong() {  # pingpong PROVIDER TYPE ADDRESS ROUNDS SIZE [OPTION...]
+  local provider="$1" type="$2" address="$3" server status=0
+  local run=(timeout -k 2 120 fi_pingpong -p "$1" -e "$2" -c -I "$4" -S "$5" "${@:6}")
   port=$((port + 1))
-  "${there[@]}" timeout -k 2 120 fi_pingpong -p "$provider" -e "$type" -c -S all -I 5 -B "$port" "$@" >"$work/server" 2>&1 &
+  "${there[@]}" "${run[@]}" -B "$port" >"$work/server" 2>&1 &
   server=$!
   for _ in $(seq 60); do
     ip netns exec "$space-a" ss -Hltn "sport = :$port" | grep -q . && break
     sleep 0.05
   done
-  "${here[@]}" timeout -k 2 120 fi_pingpong -p "$provider" -e "$type" -c -S all -I 5 -P "$port" "$@" "$address" >"$work/client" 2>&1 || status=$?
+  "${here[@]}" "${run[@]}" -P "$port" "$address" >"$work/client" 2>&1 || status=$?
   wait "$server" || status=$((status + 1000))
   if [[ $status -ne 0 ]]; then
     fail "fi_pingpong -p $provider -e $type to $address: status $status"
     tail -n 5 "$work/client" "$work/server"
   else
-    echo "ok: fi_pingpong -p '$provider' -e $type to $address, up to $(awk 'NR > 1 { size = $1 } END { print size }' "$work/client")"
+    echo "ok: fi_pingpong -p '$provider' -e $type to $address, $4 rounds up to $(awk 'NR > 1 { size = $1 } END { print size }' "$work/client")"
   fi
 }
 
@@ -101,20 +109,32 @@ cut_link() {  # cut_link SECONDS
   sleep "$1"
   set_up a 1
 }
+# lose PER_CENT: so much of what comes to either side is lost. A classic BPF program (load a random word, compare) sends it into a hole,
+# for netem is not in every kernel; 0xfffff038 is SKF_AD_OFF + SKF_AD_RANDOM of linux/filter.h.
+lose() {
+  local side limit=$(($1 * 42949673))
+  for side in a b; do
+    ip netns exec "$space-$side" tc qdisc del dev veth0 clsact 2>/dev/null
+    [[ $1 -gt 0 ]] || continue
+    [[ -e "$work/hole.$side" ]] || ip -n "$space-$side" link add hole type veth peer name depth || return 1
+    : >"$work/hole.$side"
+    ip -n "$space-$side" link set hole up || return 1
+    ip netns exec "$space-$side" tc qdisc add dev veth0 clsact || return 1
+    ip netns exec "$space-$side" tc filter add dev veth0 ingress protocol all \
+      bpf bytecode "4,32 0 0 $((0xfffff038)),53 1 0 $limit,6 0 0 $((0xffffffff)),6 0 0 0" action mirred egress redirect dev hole || return 1
+  done
+}
+lost() { ip netns exec "$space-a" tc -s filter show dev veth0 ingress | awk '$1 == "Sent" { print $4 }'; }
 
-under_load() {
+short_cut() {
   serve 47000
-  call 9
+  call 7
   cut_link 1.5  # nobody has to notice
   ends_well "link cut for 1.5 s"
-
-  serve 47100
-  call 40
-  cut_link 18  # each side gives the other up
-  ends_well "link cut for 18 s"
-
+}
+peer_killed() {
   serve 47200
-  call 24
+  call 10
   sleep 2
   # shellcheck disable=SC2046  # process ids
   kill -KILL $(ip netns pids "$space-a") 2>/dev/null
@@ -123,20 +143,64 @@ under_load() {
   serve 47200  # the same addresses, other processes
   ends_well "peer killed, and there again"
 }
+long_cut() {
+  serve 47100
+  call 24
+  cut_link 14  # tcp gives up after 10 s to 12 s; packets wait
+  ends_well "link cut for 14 s"
+}
+loss() {
+  command -v tc >/dev/null || { echo "loss is skipped: tc is not here (package iproute2)"; return; }
+  lose 1 2>"$work/tc" || { echo "loss is skipped: $(tail -n 1 "$work/tc")"; lose 0; return; }
+  serve 47300
+  call 8
+  sleep 4
+  local few many
+  few="$(lost)"
+  lose 5 || fail "tc does not set 5 %"
+  sleep 3
+  many="$(lost)"
+  lose 0
+  ends_well "1 % lost, then 5 % ($few and $many packets)"
+  [[ ${few:-0} -gt 0 && ${many:-0} -gt 0 ]] || fail "nothing was lost"
+}
 
-ran=0
 providers=("$@")
 [[ ${#providers[@]} -gt 0 ]] || providers=(tcp "udp;ofi_rxd" "tcp;ofi_rxm" weft udp)
+for provider in "${providers[@]}"; do ! offers "$provider" FI_EP_RDM || networks+=("$provider"); done
+
+# What mostly waits goes on beside the rest, between two hosts of its own.
+elsewhere() (
+  trap cleanup EXIT
+  trap 'exit 1' TERM
+  space+="-2" work="$(mktemp -d)" failures=0
+  two_hosts || exit 1
+  long_cut
+  exit $((failures > 0))
+)
+beside=
+if [[ ${#networks[@]} -gt 0 ]]; then
+  elsewhere >"$work/elsewhere" 2>&1 &
+  beside=$!
+fi
+
+ran=0
 for provider in "${providers[@]}"; do
   for type in FI_EP_RDM FI_EP_MSG FI_EP_DGRAM; do
     offers "$provider" "$type" || continue
     ran=$((ran + 1))
     short="$(tr '[:upper:]' '[:lower:]' <<<"${type#FI_EP_}")"
-    pingpong "$provider" "$short" 10.78.0.1
-    [[ $six == no ]] || pingpong "$provider" "$short" fd78::1 -6
+    pingpong "$provider" "$short" 10.78.0.1 10 all
+    pingpong "$provider" "$short" 10.78.0.1 500 512
+    [[ $six == no ]] || pingpong "$provider" "$short" fd78::1 10 all -6
   done
-  ! offers "$provider" FI_EP_RDM || networks+=("$provider")
 done
 [[ $ran -gt 0 ]] || { echo "this build has no network"; exit 77; }
-[[ ${#networks[@]} -eq 0 ]] || under_load
+if [[ ${#networks[@]} -gt 0 ]]; then
+  short_cut
+  loss
+  peer_killed
+  wait "$beside" || failures=$((failures + 1))
+  cat "$work/elsewhere"
+fi
 exit $((failures > 0))

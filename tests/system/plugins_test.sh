@@ -75,14 +75,14 @@ says 'low_shm-fi\.so is not used: there is a provider "shm" of version 999\.0'
 # --- the example provider ---
 export FI_PROVIDER_PATH="$example"
 control="${WEFT_TEST_PORT:-47711}"
-# pingpong NAME COMMAND... -- ARGUMENTS OF fi_pingpong...
+# pingpong NAME COMMAND... -- ARGUMENTS OF fi_pingpong...; $other names another provider for the server
 pingpong() {
   local name="$1"; shift
   local with=()
   while [[ "$1" != -- ]]; do with+=("$1"); shift; done
   shift
   control=$((control + 2))
-  timeout 100 "${with[@]}" fi_pingpong -B "$control" "$@" -I 50 -c >"$work/server" 2>&1 &
+  timeout 100 "${with[@]}" fi_pingpong -B "$control" "$@" ${other:+-p "$other"} -I 50 -c >"$work/server" 2>&1 &
   local server=$! status=0
   for _ in $(seq 100); do
     sleep 0.1
@@ -101,6 +101,16 @@ if command -v fi_pingpong >/dev/null && [[ -z "${WEFT_SANITIZE:-}" ]]; then
   pingpong "example;ofi_rxm, stock" env -- -p "example;ofi_rxm" -e rdm
   pingpong "example, ours" "$weft" run -- -p example -e msg
   pingpong "example;ofi_rxm, ours" "$weft" run -- -p "example;ofi_rxm" -e rdm
+  # Over our own connected endpoints directly, and as a plugin through function vectors: they understand each other.
+  mkdir "$work/connected"
+  ln -s "$build/lib/weft/plugin/libweft-tcp-fi.so" "$work/connected/"
+  FI_PROVIDER_PATH="$work/connected" other="weft_tcp;ofi_rxm" pingpong "tcp;ofi_rxm with weft_tcp;ofi_rxm" "$weft" run -- -p "tcp;ofi_rxm" -e rdm
+  # Datagrams of a plugin with reliability on top, in ours.
+  mkdir "$work/datagrams"
+  ln -s "$build/lib/weft/plugin/libweft-udp-fi.so" "$work/datagrams/"
+  export FI_PROVIDER_PATH="$work/datagrams"
+  pingpong "weft_udp, ours" "$weft" run -- -p weft_udp -e dgram -S 1024
+  pingpong "weft_udp;ofi_rxd, ours" "$weft" run -- -p "weft_udp;ofi_rxd" -e rdm
 fi
 [[ $failures -eq 0 ]] && echo "plugins are taken and refused as they should be"
 exit $((failures != 0))

@@ -32,6 +32,8 @@ namespace weft::tool {
 
 namespace {
 
+constexpr uint64_t messages_most = 1'000'000'000'000;  // of a repeat: more is a slip of the finger
+
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
@@ -60,10 +62,12 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("-t,--tests", o.tests_text, "Tests, separated by commas (default: all)");
   app.add_option("-s,--sizes", o.sizes_text,
                  "Message sizes: 8,64k or 8:1m for doubling (default: what suits the test)");
-  app.add_option("-n,--iters", o.iters, "Messages per repeat (default: as many as take about --time)");
+  app.add_option("-n,--iters", o.iters, "Messages per repeat (default: as many as take about --time)")
+      ->check(CLI::Range(uint64_t{1}, messages_most));
   app.add_option("--time", o.repeat_ms, "Milliseconds that a repeat takes about (default: 100)")
       ->check(CLI::Range(1u, 60'000u));
-  app.add_option("-w,--warmup", o.warmup, "Messages before each repeat (default: a tenth)");
+  app.add_option("-w,--warmup", o.warmup, "Messages before each repeat (default: a tenth)")
+      ->check(CLI::Range(int64_t{0}, static_cast<int64_t>(messages_most)));
   app.add_option("--window", o.window, "Operations outstanding at once (default: 64)")
       ->check(CLI::Range(1u, 16384u));
   app.add_option("-r,--repeat", o.repeat, "Repeats, of which the median is shown (default: 5)")

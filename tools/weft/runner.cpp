@@ -160,7 +160,8 @@ double Runner::stream_out(uint64_t messages) {
 }
 
 void Runner::stream_in(uint64_t messages) {
-  const uint64_t base = received_;
+  const uint64_t base = streamed_in_;  // while we waited for our last completions, more may have come
+  streamed_in_ += messages;
   uint64_t acked = 0;
   while (acked * shape_.window < messages) {
     poll();

@@ -84,6 +84,7 @@ class Runner {
   std::vector<Slot> tx_, rx_;
   std::vector<Slot*> tx_free_, rx_free_;
   uint64_t sent_ = 0, posted_ = 0, received_ = 0, written_here_ = 0;
+  uint64_t streamed_in_ = 0;  // of received_, what earlier calls of stream_in() were to take
   uint64_t empty_polls_ = 0;
   uint64_t moved_ = 0;  // completions so far, to see a stall
   uint64_t moved_at_check_ = 0;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "faces/libfabric/answers.hpp"
 #include "faces/libfabric/endpoint.hpp"
 #include "faces/libfabric/passive.hpp"
 
@@ -36,10 +37,11 @@ class Connector final : public ConnectionSide, public proto::ConnectionObserver,
   std::unique_ptr<RequestOf<L>> request;  // Requested
   std::vector<std::byte> destination;     // of the fi_info, for fi_connect without an address
 
-  // Room in the event queue for all that may come: the outcome, and the end.
+  // Room in the event queue for all that may come: the outcome, and the end. An endpoint brings it along, so that a queue serves any number.
   int reserve() noexcept {
-    if (const int status = port_.eq->queue.reserve(2); status != 0) return status;
-    reserved_ = 2;
+    if (!std::exchange(widened_, true)) port_.eq->queue.widen(events_max);
+    if (const int status = port_.eq->queue.reserve(events_max); status != 0) return status;
+    reserved_ = events_max;
     return 0;
   }
   void unreserve() noexcept {
@@ -83,6 +85,7 @@ class Connector final : public ConnectionSide, public proto::ConnectionObserver,
     if (port_.eq == nullptr) return;
     port_.eq->detach(*this, &port_.fid.fid);
     unreserve();
+    if (std::exchange(widened_, false)) port_.eq->queue.narrow(events_max);
   }
 
  private:
@@ -101,8 +104,11 @@ class Connector final : public ConnectionSide, public proto::ConnectionObserver,
     log_warn(port_.domain->provider->name, FI_LOG_EP_CTRL, "a connection event was lost: out of memory");
   }
 
+  static constexpr size_t events_max = 2;
+
   Port<L>& port_;
   size_t reserved_ = 0;
+  bool widened_ = false;
 };
 
 // fi_ops_cm of active endpoints. `Control` is ControlOps<L>, which enables.
@@ -134,9 +140,7 @@ struct CmOps<L, Control> {
     std::scoped_lock guard(p.domain->lock);
     const auto peer = p.engine->link().peer_address();
     if (peer.empty()) return -FI_ENOTCONN;
-    const size_t room = std::exchange(*length, peer.size());
-    if (address != nullptr) std::memcpy(address, peer.data(), std::min(room, peer.size()));
-    return room < peer.size() ? -FI_ETOOSMALL : 0;
+    return give_address(peer, address, length);
   }
 
   static int connect(fid_ep* ep, const void* address, const void* param, size_t length) {

@@ -37,6 +37,13 @@ void copy_error(Cq& cq, fi_cq_err_entry* out) noexcept {
   }
 }
 
+// fi_cq(3), wait_cond: "the cond field is interpreted as a size_t". Some programs pass the number itself, others where it is; no address is
+// as low as the number may be.
+size_t threshold_of(const void* condition) noexcept {
+  const auto number = reinterpret_cast<uintptr_t>(condition);
+  return number <= core::CompletionQueue::size_max ? number : *static_cast<const size_t*>(condition);
+}
+
 // fi_cq(3), wait_cond: at least this many before a blocking read returns; an error ends the wait as well.
 bool below_threshold(Cq& cq, size_t threshold) noexcept {
   if (cq.queue.pending() < threshold) cq.queue.progress();
@@ -71,8 +78,7 @@ struct Reader {
     Cq& cq = self(fid);
     if (cq.wait.owned == nullptr) return -FI_EINVAL;  // FI_WAIT_NONE, FI_WAIT_SET: fi_cq(3), fi_cq_sread
     size_t threshold = 0;
-    if (cq.condition == FI_CQ_COND_THRESHOLD && condition != nullptr)
-      threshold = *static_cast<const size_t*>(condition);
+    if (cq.condition == FI_CQ_COND_THRESHOLD) threshold = threshold_of(condition);
     if (threshold > cq.queue.size()) threshold = cq.queue.size();
     auto read_now = [&]() -> long {
       return source == nullptr ? cq.queue.read<Format, false>(buf, count, nullptr)

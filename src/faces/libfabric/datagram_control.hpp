@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "faces/libfabric/answers.hpp"
 #include "faces/libfabric/datagram_endpoint.hpp"
 #include "os/clock.hpp"
 
@@ -62,12 +63,6 @@ struct DatagramControl {
     if ((flags & FI_RECV) != 0) p.engine->receiver().sink.receives = &cntr.counter;
     return 0;
   }
-  static bool same_domain(const P& p, ::fid* other) noexcept {
-    if (const Cq* cq = cq_of(other)) return &cq->domain == p.domain;
-    if (const Cntr* cntr = cntr_of(other)) return &cntr->domain == p.domain;
-    if (const Av* av = av_of(other)) return &av->domain == p.domain;
-    return true;
-  }
   static int bind(::fid* fid, ::fid* other, uint64_t flags) {
     P& p = datagram_of<L>(fid);
     if (other == nullptr || p.parent != nullptr) return -FI_EINVAL;
@@ -75,7 +70,7 @@ struct DatagramControl {
       log_warn(provider(p), FI_LOG_EP_CTRL, "an endpoint is bound before it is enabled");
       return -FI_EOPBADSTATE;
     }
-    if (!same_domain(p, other)) {
+    if (!is_of(*p.domain, other)) {
       log_warn(provider(p), FI_LOG_EP_CTRL, "an endpoint is bound to objects of its own domain only");
       return -FI_EDOMAIN;
     }
@@ -218,10 +213,7 @@ struct DatagramControl {
       default:
         return -FI_ENOPROTOOPT;
     }
-    const size_t room = std::exchange(*length, sizeof(answer));
-    if (room < sizeof(answer)) return -FI_ETOOSMALL;
-    std::memcpy(value, &answer, sizeof(answer));
-    return 0;
+    return give_option(answer, value, length);
   }
   static int setopt(::fid* fid, int level, int name, const void* value, size_t length) {
     P& p = datagram_of<L>(fid);
@@ -245,10 +237,7 @@ struct DatagramControl {
   }
   static int getname(::fid* fid, void* address, size_t* length) {
     if (length == nullptr) return -FI_EINVAL;
-    const auto own = datagram_of<L>(fid).engine->link().address();
-    const size_t room = std::exchange(*length, own.size());
-    if (address != nullptr) std::memcpy(address, own.data(), std::min(room, own.size()));
-    return room < own.size() ? -FI_ETOOSMALL : 0;
+    return give_address(datagram_of<L>(fid).engine->link().address(), address, length);
   }
   // Another name, before the endpoint is enabled (fi_cm(3)). The old one stays when the new one is taken.
   static int setname(::fid* fid, void* address, size_t length) {
@@ -286,7 +275,16 @@ struct DatagramControl {
       return -FI_EBUSY;
     }
     Domain& domain = *p.domain;
-    std::scoped_lock guard(domain.lock);
+    const bool alias = p.parent != nullptr;
+    {
+      std::scoped_lock guard(domain.lock);
+      leave(p);
+      delete &p;
+    }
+    if (!alias) drop(domain.users);  // last: another thread may wait for that to close the domain
+    return 0;
+  }
+  static void leave(P& p) noexcept {
     if (p.parent != nullptr) {
       drop(p.parent->users);
     } else {
@@ -297,10 +295,7 @@ struct DatagramControl {
       for (Cntr* cntr : p.core->counters) cntr->detach(*p.engine);
       if (p.core->av != nullptr) drop(p.core->av->users);
       if (p.core->eq != nullptr) drop(p.core->eq->users);
-      drop(domain.users);
     }
-    delete &p;
-    return 0;
   }
 };
 

@@ -25,9 +25,22 @@ struct Receiver {
   }
   Domain& domain;
   proto::RxContext context;
-  Cq* cq = nullptr;
+  Cq* cq = nullptr;  // not of a shared one (fi_endpoint(3), shared contexts)
   std::vector<Cntr*> counters;
   Users users{0};  // endpoints that share it
+  // The endpoints that share it, oldest first. Each is attached to all of `counters`.
+  struct Sharer {
+    core::Progressor* engine;
+    Cq* cq;  // of its receives, or null
+  };
+  std::vector<Sharer> sharers;
+
+  // A queue for what concerns no endpoint: that of the oldest which has one.
+  void choose_reports() noexcept {
+    context.reports = nullptr;
+    for (const Sharer& sharer : sharers)
+      if (context.reports == nullptr && sharer.cq != nullptr) context.reports = &sharer.cq->queue;
+  }
 };
 
 struct Transmitter {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "faces/libfabric/answers.hpp"
 #include "faces/libfabric/connected.hpp"
 #include "faces/libfabric/endpoint_data.hpp"
 #include "os/clock.hpp"
@@ -22,18 +23,22 @@ struct ControlOps {
   static const char* provider(const P& p) noexcept { return p.domain->provider->name; }
 
   // --- binding ---
-  // An SRX drives nothing by itself: it only holds what its endpoints attach to.
   static int attach(P& p, Cq& cq) {
-    if (p.core == nullptr) {
-      hold(cq.users);
-      return 0;
-    }
+    if (p.core == nullptr) return -FI_EINVAL;
     if (const int status = cq.attach(p.core->engine); status != 0) return status;
     p.core->engine.add_queue(&cq.queue);
     return 0;
   }
+  // An SRX drives nothing by itself: it holds what its endpoints attach to, those that are there and those that come.
   static int attach(P& p, Cntr& cntr) {
     if (p.core != nullptr) return cntr.attach(p.core->engine);
+    const auto& sharers = p.receiver->sharers;
+    for (size_t i = 0; i < sharers.size(); ++i) {
+      const int status = cntr.attach(*sharers[i].engine);
+      if (status == 0) continue;
+      while (i-- > 0) cntr.detach(*sharers[i].engine);
+      return status;
+    }
     hold(cntr.users);
     return 0;
   }
@@ -65,6 +70,11 @@ struct ControlOps {
       p.receiver->context.cq = &cq.queue;
       p.receiver->context.selective = selective;
       p.receiver->context.settle();
+      if (p.shared_receiver != nullptr) {
+        for (Receiver::Sharer& sharer : p.shared_receiver->sharers)
+          if (sharer.engine == &p.core->engine) sharer.cq = &cq;
+        p.shared_receiver->choose_reports();
+      }
     }
     return 0;
   }
@@ -73,6 +83,7 @@ struct ControlOps {
     constexpr uint64_t receive_flags = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
     if ((flags & (transmit_flags | receive_flags)) == 0) return -FI_EBADFLAGS;
     if ((flags & transmit_flags) != 0 && p.transmitter != nullptr) {
+      p.transmitter->counters.reserve(p.transmitter->counters.size() + 1);
       if (const int status = attach(p, cntr); status != 0) return status;
       p.transmitter->counters.push_back(&cntr);
       if ((flags & FI_SEND) != 0) p.tx->sends = &cntr.counter;
@@ -80,6 +91,7 @@ struct ControlOps {
       if ((flags & FI_WRITE) != 0) p.tx->writes = &cntr.counter;
     }
     if ((flags & receive_flags) != 0 && p.receiver != nullptr) {
+      p.receiver->counters.reserve(p.receiver->counters.size() + 1);
       if (const int status = attach(p, cntr); status != 0) return status;
       p.receiver->counters.push_back(&cntr);
       proto::RxContext& rx = p.receiver->context;
@@ -102,38 +114,37 @@ struct ControlOps {
   }
   static int bind_srx(P& p, P& srx) {
     if (p.core == nullptr || p.receiver == nullptr || p.shared_receiver != nullptr) return -FI_EINVAL;
-    p.shared_receiver = srx.receiver.get();
-    hold(p.shared_receiver->users);
-    p.rx = &p.shared_receiver->context;
-    p.core->engine.set_receive_context(0, p.rx);
-    p.core->engine.set_sink(&p.receiver->context);
-    if (p.shared_receiver->cq != nullptr) {
-      if (const int status = p.shared_receiver->cq->attach(p.core->engine); status != 0) return status;
-      p.core->engine.add_queue(&p.shared_receiver->cq->queue);
+    Receiver& shared = *srx.receiver;
+    shared.sharers.reserve(shared.sharers.size() + 1);
+    for (size_t i = 0; i < shared.counters.size(); ++i) {
+      const int status = shared.counters[i]->attach(p.core->engine);
+      if (status == 0) continue;
+      while (i-- > 0) shared.counters[i]->detach(p.core->engine);
+      return status;
     }
-    for (Cntr* cntr : p.shared_receiver->counters)
-      if (const int status = cntr->attach(p.core->engine); status != 0) return status;
+    p.core->engine.set_receive_context(0, &shared.context);
+    p.core->engine.set_sink(&p.receiver->context);
+    p.shared_receiver = &shared;
+    p.rx = &shared.context;
+    hold(shared.users);
+    shared.sharers.push_back({&p.core->engine, p.receiver->cq});
+    shared.choose_reports();
     return 0;
   }
   static bool same_domain(const P& p, ::fid* other) noexcept {
-    switch (other->fclass) {
-      case FI_CLASS_CQ:
-        return &cq_of(other)->domain == p.domain;
-      case FI_CLASS_CNTR:
-        return &cntr_of(other)->domain == p.domain;
-      case FI_CLASS_AV:
-        return &av_of(other)->domain == p.domain;
-      case FI_CLASS_SRX_CTX:
-        return port_of<L>(other).domain == p.domain;
-      case FI_CLASS_STX_CTX:
-        return reinterpret_cast<Stx*>(other)->domain == p.domain;
-      default:
-        return true;
-    }
+    if (other->fclass == FI_CLASS_SRX_CTX) return port_of<L>(other).domain == p.domain;
+    if (other->fclass == FI_CLASS_STX_CTX) return reinterpret_cast<Stx*>(other)->domain == p.domain;
+    return is_of(*p.domain, other);
   }
   static int bind(::fid* fid, ::fid* other, uint64_t flags) {
     P& p = port_of<L>(fid);
     if (other == nullptr) return -FI_EINVAL;
+    if (p.core == nullptr && other->fclass == FI_CLASS_CQ) {
+      log_warn(
+          provider(p), FI_LOG_EP_CTRL,
+          "a shared receive context has no completion queue: what it receives is reported by its endpoints'");
+      return -FI_EINVAL;
+    }
     if (p.enabled && other->fclass != FI_CLASS_CNTR && other->fclass != FI_CLASS_MR) {
       log_warn(provider(p), FI_LOG_EP_CTRL, "an endpoint is bound before it is enabled");
       return -FI_EOPBADSTATE;
@@ -332,10 +343,7 @@ struct ControlOps {
       default:
         return -FI_ENOPROTOOPT;
     }
-    const size_t room = std::exchange(*length, sizeof(answer));
-    if (room < sizeof(answer)) return -FI_ETOOSMALL;
-    std::memcpy(value, &answer, sizeof(answer));
-    return 0;
+    return give_option(answer, value, length);
   }
   static int setopt(::fid* fid, int level, int name, const void* value, size_t length) {
     P& p = port_of<L>(fid);
@@ -362,10 +370,7 @@ struct ControlOps {
   static int getname(::fid* fid, void* address, size_t* length) {
     P& p = port_of<L>(fid);
     if (length == nullptr || p.engine == nullptr) return -FI_EINVAL;
-    const auto own = p.engine->link().address();
-    const size_t room = std::exchange(*length, own.size());
-    if (address != nullptr) std::memcpy(address, own.data(), std::min(room, own.size()));
-    return room < own.size() ? -FI_ETOOSMALL : 0;
+    return give_address(p.engine->link().address(), address, length);
   }
 
   // Another name, before the endpoint is enabled (fi_cm(3)). The old one stays when the new one is taken.
@@ -409,10 +414,7 @@ struct ControlOps {
   }
   static void detach_all(P& p) noexcept {
     const auto leave = [&](Cq* cq, std::vector<Cntr*>& counters) {
-      if (cq != nullptr) {
-        if (p.core != nullptr) detach(p.core->engine, *cq);
-        else drop(cq->users);
-      }
+      if (cq != nullptr) detach(p.core->engine, *cq);
       for (Cntr* cntr : counters) {
         if (p.core != nullptr) cntr->detach(p.core->engine);
         else drop(cntr->users);
@@ -422,7 +424,10 @@ struct ControlOps {
     if (p.transmitter != nullptr) leave(p.transmitter->cq, p.transmitter->counters);
     if (p.receiver != nullptr) leave(p.receiver->cq, p.receiver->counters);
     if (p.shared_receiver != nullptr) {
-      leave(p.shared_receiver->cq, p.shared_receiver->counters);
+      leave(nullptr, p.shared_receiver->counters);
+      std::erase_if(p.shared_receiver->sharers,
+                    [&](const Receiver::Sharer& sharer) { return sharer.engine == &p.core->engine; });
+      p.shared_receiver->choose_reports();
       drop(p.shared_receiver->users);
     }
     if (p.eq != nullptr) drop(p.eq->users);
@@ -449,6 +454,7 @@ struct ControlOps {
       return -FI_EBUSY;
     }
     Domain& domain = *p.domain;
+    const bool alias = p.alias;
     if (p.connection != nullptr) p.connection->leave();
     {
       std::scoped_lock guard(domain.lock);
@@ -465,9 +471,9 @@ struct ControlOps {
       detach_all(p);
       if (p.owned_core != nullptr && p.core->av != nullptr) drop(p.core->av->users);
       if (p.parent != nullptr) drop(p.parent->users);
-      if (!p.alias) drop(domain.users);
       delete &p;
     }
+    if (!alias) drop(domain.users);  // last: another thread may wait for that to close the domain
     return 0;
   }
 };

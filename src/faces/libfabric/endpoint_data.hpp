@@ -32,7 +32,7 @@ struct DataOps {
     request.tagged = tagged;
     request.extra_counter = p.extra_counter;
     if ((flags & FI_PEEK) != 0) {
-      if (p.engine != nullptr) p.engine->progress();
+      drive(p);
       return p.rx->peek(request);
     }
     if (is_over(p)) return receive_rest(p, request);
@@ -51,10 +51,16 @@ struct DataOps {
                      core::ProviderError::PeerClosed);  // what is left of a multi-receive buffer
     return status;
   }
+  // What has arrived is taken; of a shared receive context by all its endpoints, where the caller's thread may drive them.
+  static void drive(P& p) noexcept {
+    if (p.engine != nullptr) return p.engine->progress();
+    if (p.receiver == nullptr || (!p.lock->enabled && p.domain->threading != FI_THREAD_DOMAIN)) return;
+    for (const Receiver::Sharer& sharer : p.receiver->sharers) sharer.engine->progress();
+  }
   // A program that only retries must still move.
   static ssize_t driven(P& p, ssize_t status) noexcept {
-    if (status == -FI_EAGAIN && p.engine != nullptr) [[unlikely]]
-      p.engine->progress();
+    if (status == -FI_EAGAIN) [[unlikely]]
+      drive(p);
     return status;
   }
   static ssize_t tagged_rest(P& p, void* buf, size_t len, uint64_t tag, uint64_t ignore,
@@ -89,7 +95,7 @@ struct DataOps {
       if constexpr (proto::SolePeer<L>) {
         if (is_over(p)) return tagged_rest(p, buf, len, tag, ignore, context);
       }
-      if (p.rx->post_plain(buf, len, tag, ignore, context)) [[likely]]
+      if (p.rx->post_plain(buf, len, src, tag, ignore, context)) [[likely]]
         return 0;
     }
     return trecv_slow(p, buf, len, src, tag, ignore, context);
@@ -175,8 +181,15 @@ struct DataOps {
   static ssize_t tinject(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest, uint64_t tag) {
     return inject_one<true>(ep, buf, len, dest, tag);
   }
-  static ssize_t data_one(fid_ep* ep, bool tagged, const void* buf, size_t len, uint64_t data, fi_addr_t dest,
+  template <bool tagged>
+  static ssize_t data_one(fid_ep* ep, const void* buf, size_t len, uint64_t data, fi_addr_t dest,
                           uint64_t tag, void* context) {
+    P& p = port(ep);
+    {
+      Lock guard(*p.lock);
+      if (p.engine->template send_data<tagged>(*p.tx, buf, len, data, dest, tag, context)) [[likely]]
+        return 0;
+    }
     const iovec part{const_cast<void*>(buf), len};
     proto::Request request =
         message(tagged, &part, 1, dest, tag, context, port(ep).tx->op_flags | FI_REMOTE_CQ_DATA);
@@ -185,17 +198,29 @@ struct DataOps {
   }
   static ssize_t senddata(fid_ep* ep, const void* buf, size_t len, void*, uint64_t data, fi_addr_t dest,
                           void* context) {
-    return data_one(ep, false, buf, len, data, dest, 0, context);
+    return data_one<false>(ep, buf, len, data, dest, 0, context);
   }
   static ssize_t tsenddata(fid_ep* ep, const void* buf, size_t len, void*, uint64_t data, fi_addr_t dest,
                            uint64_t tag, void* context) {
-    return data_one(ep, true, buf, len, data, dest, tag, context);
+    return data_one<true>(ep, buf, len, data, dest, tag, context);
   }
   static uint64_t inject_flags(const P& p) noexcept {
     return (p.tx->op_flags & ~(proto::acknowledged_flags | FI_COMPLETION)) | FI_INJECT;
   }
-  static ssize_t inject_data_one(fid_ep* ep, bool tagged, const void* buf, size_t len, uint64_t data,
-                                 fi_addr_t dest, uint64_t tag) {
+  template <bool tagged>
+  static ssize_t inject_data_one(fid_ep* ep, const void* buf, size_t len, uint64_t data, fi_addr_t dest,
+                                 uint64_t tag) {
+    P& p = port(ep);
+    {
+      Lock guard(*p.lock);
+      if (p.engine->template inject_data<tagged>(*p.tx, buf, len, data, dest, tag)) [[likely]]
+        return 0;
+    }
+    return inject_data_slow<tagged>(ep, buf, len, data, dest, tag);
+  }
+  template <bool tagged>
+  [[gnu::noinline]] static ssize_t inject_data_slow(fid_ep* ep, const void* buf, size_t len, uint64_t data,
+                                                    fi_addr_t dest, uint64_t tag) {
     const iovec part{const_cast<void*>(buf), len};
     proto::Request request =
         message(tagged, &part, 1, dest, tag, nullptr, inject_flags(port(ep)) | FI_REMOTE_CQ_DATA);
@@ -204,11 +229,11 @@ struct DataOps {
     return post(port(ep), request);
   }
   static ssize_t injectdata(fid_ep* ep, const void* buf, size_t len, uint64_t data, fi_addr_t dest) {
-    return inject_data_one(ep, false, buf, len, data, dest, 0);
+    return inject_data_one<false>(ep, buf, len, data, dest, 0);
   }
   static ssize_t tinjectdata(fid_ep* ep, const void* buf, size_t len, uint64_t data, fi_addr_t dest,
                              uint64_t tag) {
-    return inject_data_one(ep, true, buf, len, data, dest, tag);
+    return inject_data_one<true>(ep, buf, len, data, dest, tag);
   }
 
   // --- RMA ---
@@ -282,7 +307,10 @@ struct DataOps {
   using Pieces = std::array<iovec, proto::iov_max>;
   static int to_pieces(const fi_ioc* list, size_t count, size_t element, Pieces& out) noexcept {
     if (count > out.size()) return -FI_EINVAL;
-    for (size_t i = 0; i < count; ++i) out[i] = {list[i].addr, list[i].count * element};
+    for (size_t i = 0; i < count; ++i) {
+      if (list[i].count > SIZE_MAX / element) return -FI_EINVAL;
+      out[i] = {list[i].addr, list[i].count * element};
+    }
     return 0;
   }
   struct AtomicCall {
@@ -308,8 +336,10 @@ struct DataOps {
         to_pieces(call.compare, call.compare_count, element, compare) != 0 ||
         to_pieces(call.result, call.result_count, element, result) != 0)
       return -FI_EINVAL;
-    for (size_t i = 0; i < target_count; ++i)
+    for (size_t i = 0; i < target_count; ++i) {
+      if (targets[i].count > SIZE_MAX / element) return -FI_EINVAL;
       remote[i] = {targets[i].addr, targets[i].count * element, targets[i].key};
+    }
     const bool has_operand = op != FI_ATOMIC_READ;
     proto::Request request =
         message(false, operand.data(), has_operand ? call.operand_count : 0, dest, 0, context, flags);

@@ -1,10 +1,11 @@
-// RDM endpoints over the connected endpoints of a provider that is known at run time: "<name>;ofi_rxm". Must not know which providers there are.
+// RDM endpoints over what a provider that is known at run time has: "<name>;ofi_rxm" over connected endpoints, "<name>;ofi_rxd" over datagrams.
+// Must not know which providers there are.
 #pragma once
 
 #include <memory>
 
 #include "faces/libfabric/provider.hpp"
-#include "link/foreign/messages.hpp"
+#include "link/foreign/source.hpp"
 
 namespace weft::fi {
 
@@ -14,9 +15,10 @@ struct DropLayered {
 };
 using LayeredPtr = std::unique_ptr<Layered, DropLayered>;
 
-// The provider "<source.name>;ofi_rxm"; null when the one below offers no FI_EP_MSG with addresses of IP here. `name` and version of `source`
-// are set.
+// The providers "<source.name>;ofi_rxm" and "<source.name>;ofi_rxd"; null when the one below offers no FI_EP_MSG or FI_EP_DGRAM with addresses
+// of IP here. `name` and version of `source` are set.
 LayeredPtr layer_messages(link::foreign::Source source);
+LayeredPtr layer_packets(link::foreign::Source source);
 
 const Provider& provider_of(const Layered& layered) noexcept;
 

@@ -120,49 +120,25 @@ void admit(fi_provider* plugin, const std::string& path, Loaded& out) {
            version_text(plugin->version).c_str(), path.c_str());
 }
 
-void add_layer(link::foreign::Source source, Loaded& out) {
-  LayeredPtr layer = layer_messages(std::move(source));
+void add_layer(LayeredPtr layer, Loaded& out) {
   if (layer == nullptr) return;
+  // Over a plugin that has taken the place of one of ours.
+  std::erase_if(out.providers, [&](const Provider* provider) {
+    return strcasecmp(provider->name, provider_of(*layer).name) == 0;
+  });
   out.providers.push_back(&provider_of(*layer));
   out.layers.push_back(std::move(layer));
 }
 
-// Our own providers as something that is known at run time only: asked for by name, like plugins.
-Catalogue own_alone(const char* name) {
-  for (const Provider* const& provider : providers())
-    if (name != nullptr && strcmp(provider->name, name) == 0) return {{&provider, 1}, true};
-  return {};
-}
-int own_getinfo(uint32_t version, const char* node, const char* service, uint64_t flags, const fi_info* hints,
-                fi_info** info) {
-  return get_info(own_alone(hints->fabric_attr->prov_name), version, node, service, flags, hints, info);
-}
-int own_fabric(fi_fabric_attr* attr, fid_fabric** fabric, void* context) {
-  return find_and_open_fabric(own_alone(attr->prov_name), attr, fabric, context);
-}
-
-// Our providers with connected endpoints over IP.
-void add_own_layers(std::span<const Provider* const> ours, Loaded& out) {
-  for (const Provider* provider : ours) {
-    if (provider->passive_endpoint == nullptr || provider->addrlen(FI_SOCKADDR_IN) == 0) continue;
-    if (std::find(out.providers.begin(), out.providers.end(), provider) == out.providers.end()) continue;
-    link::foreign::Source source;
-    source.name = provider->name;
-    source.version = kApiVersion;
-    source.getinfo = own_getinfo;
-    source.fabric = own_fabric;
-    add_layer(std::move(source), out);
-  }
-}
-
-// A plugin with connected endpoints has unconnected ones for free.
+// A plugin with connected endpoints, or with datagrams, has reliable unconnected ones for free.
 void add_layers(const Foreign& foreign, Loaded& out) {
   link::foreign::Source source;
   source.name = foreign.name();
   source.version = std::min(foreign.plugin->fi_version, kApiVersion);
   source.getinfo = foreign.plugin->getinfo;
   source.fabric = foreign.plugin->fabric;
-  add_layer(std::move(source), out);
+  add_layer(layer_messages(source), out);
+  add_layer(layer_packets(std::move(source)), out);
 }
 
 thread_local bool loading_here = false;
@@ -197,7 +173,6 @@ void load_plugins(const char* directories, std::span<const Provider* const> ours
     for (const std::string& path : files_of(directory))
       if (fi_provider* plugin = load_file(path); plugin != nullptr) admit(plugin, path, out);
   }
-  add_own_layers(ours, out);
   for (const Foreign& foreign : out.plugins) add_layers(foreign, out);
 }
 

@@ -17,6 +17,7 @@
 #include "faces/libfabric/foreign.hpp"
 #include "faces/libfabric/log.hpp"
 #include "faces/libfabric/match.hpp"
+#include "faces/libfabric/setting.hpp"
 #include "faces/libfabric/tostr.hpp"
 
 namespace weft::fi {
@@ -134,7 +135,7 @@ std::string outer_name(const char* name, const Request& request) {
 // FI_PROVIDER and fabric_attr->prov_name. The libfabric around a plugin has done both already.
 Result<void> admit(const char* name, const Request& request) {
   if (request.plugin) return {};
-  const char* list = std::getenv("FI_PROVIDER");
+  const char* list = setting("FI_PROVIDER");
   if (!name_passes(list, name)) return Error{FI_ENODATA, std::string("left out by FI_PROVIDER=") + list};
   const char* asked = request.prov_name();
   if (asked == nullptr || *asked == 0) return {};
@@ -258,6 +259,15 @@ int check_arguments(uint32_t version, const char* node, const char* service, uin
   return 0;
 }
 
+void report_settings() noexcept {
+  static const bool reported = [] {
+    const std::string& problem = setting_problem();
+    if (!problem.empty()) log_warn(kCore, FI_LOG_CORE, "configuration: %s", problem.c_str());
+    return true;
+  }();
+  (void)reported;
+}
+
 }  // namespace
 
 bool name_passes(const char* list, const char* name) noexcept {
@@ -281,6 +291,7 @@ int get_info(const Catalogue& catalogue, uint32_t version, const char* node, con
   if (info == nullptr) return -FI_EINVAL;
   *info = nullptr;
   try {
+    report_settings();
     if (const int failed = check_arguments(version, node, service, flags); failed != 0) return failed;
     InfoPtr known(hints != nullptr ? dup_info(hints, std::min(abi, abi_of(version))) : nullptr);
     if (hints != nullptr && known == nullptr) return -FI_ENOMEM;

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "faces/libfabric/getinfo.hpp"
+#include "faces/libfabric/setting.hpp"
 #include "faces/libfabric/tostr.hpp"
 
 namespace weft::fi {
@@ -66,10 +67,10 @@ const Settings* read_settings() noexcept {
   if (const Settings* there = settings_now.load(std::memory_order_acquire)) return there;
   try {
     auto* made = new Settings;
-    made->level = level_of(std::getenv("FI_LOG_LEVEL"));
-    made->subsystems = subsystems_of(std::getenv("FI_LOG_SUBSYS"));
-    if (const char* providers = std::getenv("FI_LOG_PROV")) made->providers = providers;
-    if (const char* interval = std::getenv("FI_LOG_INTERVAL"))
+    made->level = level_of(setting("FI_LOG_LEVEL"));
+    made->subsystems = subsystems_of(setting("FI_LOG_SUBSYS"));
+    if (const char* providers = setting("FI_LOG_PROV")) made->providers = providers;
+    if (const char* interval = setting("FI_LOG_INTERVAL"))
       made->interval_ms = std::strtoull(interval, nullptr, 0);
     made->older = settings_made;
     settings_made = made;

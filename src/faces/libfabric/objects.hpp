@@ -279,6 +279,13 @@ inline Mr* mr_of(::fid* fid) noexcept {
 inline Wait* wait_of(::fid* fid) noexcept {
   return fid != nullptr && fid->fclass == FI_CLASS_WAIT ? reinterpret_cast<Wait*>(fid) : nullptr;
 }
+// Whether an endpoint of `domain` may be bound to it, as far as domains go; what has none may.
+inline bool is_of(const Domain& domain, ::fid* fid) noexcept {
+  if (const Cq* cq = cq_of(fid)) return &cq->domain == &domain;
+  if (const Cntr* cntr = cntr_of(fid)) return &cntr->domain == &domain;
+  if (const Av* av = av_of(fid)) return &av->domain == &domain;
+  return true;
+}
 
 // fi_fabric(3): opens the fabric of a provider. attr->name and attr->api_version are used. 0 or -FI_E*.
 int open_fabric(const Provider& provider, fi_fabric_attr* attr, fid_fabric** fabric, void* context);

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "faces/libfabric/log.hpp"
+#include "faces/libfabric/setting.hpp"
 
 namespace weft::fi {
 namespace {
@@ -132,7 +133,7 @@ int get(const char* provider, const char* name, void* value) {
     std::lock_guard guard(table().lock);
     const auto found = table().params.find(variable);
     if (found == table().params.end()) return -FI_ENOENT;
-    const char* there = std::getenv(variable.c_str());
+    const char* there = setting(variable.c_str());
     if (there == nullptr) return -FI_ENODATA;
     if (read_value(found->second, there, value)) return 0;
     text = there;
@@ -148,7 +149,7 @@ bool fill(fi_param& entry, const std::string& name, const Param& param) {
   entry.name = strdup(name.c_str());
   entry.type = param.type;
   entry.help_string = strdup(param.help.c_str());
-  const char* text = std::getenv(name.c_str());
+  const char* text = setting(name.c_str());
   entry.value = text != nullptr ? strdup(text) : nullptr;
   return entry.name != nullptr && entry.help_string != nullptr && (text == nullptr || entry.value != nullptr);
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "faces/libfabric/answers.hpp"
 #include "faces/libfabric/log.hpp"
 
 namespace weft::fi {
@@ -81,10 +82,7 @@ int pep_getname(::fid* fid, void* address, size_t* length) {
   if (length == nullptr) return -FI_EINVAL;
   std::scoped_lock guard(passive.mutex);
   if (passive.surrendered) return -FI_EOPBADSTATE;
-  const auto own = passive.side->address();
-  const size_t room = std::exchange(*length, own.size());
-  if (address != nullptr) std::memcpy(address, own.data(), std::min(room, own.size()));
-  return room < own.size() ? -FI_ETOOSMALL : 0;
+  return give_address(passive.side->address(), address, length);
 }
 
 uint32_t format_of(const Passive& passive) noexcept {
@@ -114,11 +112,7 @@ int pep_setname(::fid* fid, void* address, size_t length) {
 int pep_getopt(::fid* fid, int level, int name, void* value, size_t* length) {
   if (level != FI_OPT_ENDPOINT || name != FI_OPT_CM_DATA_SIZE) return -FI_ENOPROTOOPT;
   if (value == nullptr || length == nullptr) return -FI_EINVAL;
-  const size_t answer = self(fid).data_bytes_max;
-  const size_t room = std::exchange(*length, sizeof(answer));
-  if (room < sizeof(answer)) return -FI_ETOOSMALL;
-  std::memcpy(value, &answer, sizeof(answer));
-  return 0;
+  return give_option(self(fid).data_bytes_max, value, length);
 }
 
 int pep_close(::fid* fid) {

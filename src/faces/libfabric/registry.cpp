@@ -1,15 +1,11 @@
 // The providers of this build as the libfabric face sees them: one line for each type in src/providers/.
 #include <array>
-#include <deque>
 
-#include "faces/libfabric/datagram_open.hpp"
-#include "faces/libfabric/endpoint_open.hpp"
-#include "faces/libfabric/offer.hpp"
-#include "faces/libfabric/param.hpp"
-#include "faces/libfabric/provider.hpp"
+#include "faces/libfabric/provider_of.hpp"
 #include "providers/loopback.hpp"
 #include "providers/shm.hpp"
 #include "providers/tcp.hpp"
+#include "providers/tcp_rxm.hpp"
 #include "providers/udp.hpp"
 #include "providers/udp_rxd.hpp"
 #include "providers/weft.hpp"
@@ -17,74 +13,11 @@
 namespace weft::fi {
 namespace {
 
-// One offer for each kind of endpoint and each format of addresses, linked by next.
-template <class P>
-const fi_info* offers_of(const Provider&) {
-  static const std::deque<Offer> offers = [] {
-    if constexpr (requires { typename P::Connection; }) {  // defines the variables, too
-      typename P::Connection connection;
-      set_time_limits(P::name, connection);
-    }
-    if constexpr (requires { P::parameters; })
-      for (const providers::Parameter& parameter : P::parameters)
-        (void)param_define(P::name, parameter.name, FI_PARAM_BOOL, parameter.help);
-    std::deque<Offer> made;  // does not move its elements, which point into themselves
-    for (const providers::EndpointKind& kind : P::kinds) {
-      for (const uint32_t format : P::formats) {
-        if (!P::available(format)) continue;
-        Offer& offer = made.emplace_back(P::name, P::version, kind, format);
-        if constexpr (requires { P::datagram_bytes(format); })
-          offer.limit_to_datagrams(P::datagram_bytes(format));
-        if (made.size() > 1) made[made.size() - 2].info.next = &offer.info;
-      }
-    }
-    return made;
-  }();
-  return offers.empty() ? nullptr : &offers.front().info;
-}
-
-// How a provider's endpoints are opened; one with a type Connection has connected endpoints, too.
-template <class P>
-struct Openers : Opener<typename P::Link> {
-  static constexpr decltype(Provider::passive_endpoint) open_passive = nullptr;
-};
-template <class P>
-requires proto::ConnectedLink<typename P::Connection>
-struct Openers<P> : Opener<typename P::Link> {
-  using ByType = OpenerByType<typename P::Link, typename P::Connection>;
-  static constexpr auto open_endpoint = ByType::open_endpoint;
-  static constexpr auto open_srx = ByType::open_srx;
-  static constexpr auto open_passive = open_passive_endpoint<typename P::Connection>;
-};
-
-template <class P>
-const Provider provider_of = {
-    P::name,
-    P::version,
-    offers_of<P>,
-    P::addrlen,
-    P::resolve,
-    P::normalise,
-    P::to_string,
-    Openers<P>::open_endpoint,
-    Openers<P>::open_scalable,
-    Openers<P>::open_stx,
-    Openers<P>::open_srx,
-    Openers<P>::open_passive,
-};
-
-// Datagram endpoints only.
-template <class P>
-const Provider datagram_provider_of = {
-    P::name,    P::version,   offers_of<P>, P::addrlen,
-    P::resolve, P::normalise, P::to_string, DatagramOpener<typename P::Packets>::open_endpoint,
-    nullptr,    nullptr,      nullptr,
-};
-
 // In the order in which fi_getinfo returns them.
-constexpr std::array<const Provider*, 6> all = {
+constexpr std::array<const Provider*, 7> all = {
     &provider_of<providers::Weft>,   &provider_of<providers::Shm>,      &provider_of<providers::Tcp>,
     &provider_of<providers::UdpRxd>, &provider_of<providers::Loopback>, &datagram_provider_of<providers::Udp>,
+    &provider_of<providers::TcpRxm>,
 };
 
 }  // namespace

@@ -87,6 +87,7 @@ class Link {
   static constexpr size_t train_car_bytes = std::max(Near::train_car_bytes, Far::train_car_bytes);
   static constexpr size_t segment_bytes = std::max(Near::segment_bytes, Far::segment_bytes);
   static constexpr size_t small_bytes_max = Near::small_bytes_max;
+  static constexpr bool small_credit = proto::HasSmallCredit<Near>;
   static constexpr size_t slow_small_bytes_max = [] {
     if constexpr (proto::HasSmallFrames<Far>) return Far::small_bytes_max;
     else return size_t{0};
@@ -154,6 +155,17 @@ class Link {
     return far_.send(peer.far(), head, prefix, parts, part_count);
   }
 
+  // What Far has not got rid of. Near settles at once.
+  uint64_t taken(PeerBase& peer) noexcept requires proto::SettlesLater<Far> {
+    return peer.path == Path::Near ? 0 : far_.taken(peer.far());
+  }
+  uint64_t settled(PeerBase& peer) noexcept requires proto::SettlesLater<Far> {
+    return peer.path == Path::Near ? 0 : far_.settled(peer.far());
+  }
+  void expect(PeerBase& peer) noexcept requires proto::SettlesLater<Far> {
+    if (peer.path == Path::Far) far_.expect(peer.far());
+  }
+
   // What Far keeps until the next poll.
   bool keeps_back() noexcept requires proto::KeepsBack<Far> { return far_.keeps_back(); }
   void push_kept(PeerBase& peer) noexcept requires proto::KeepsBack<Far> {
@@ -199,6 +211,14 @@ class Link {
   using Name = std::array<std::byte, address_length>;
   using Parts = typename Names::Parts;
 
+  // While connect() asks one side; that may throw.
+  struct Connecting {
+    Connecting(const Name*& place, const Name& name) noexcept : place_(place) { place = &name; }
+    Connecting(const Connecting&) = delete;
+    Connecting& operator=(const Connecting&) = delete;
+    ~Connecting() { place_ = nullptr; }
+    const Name*& place_;
+  };
   // Frames of one side as frames of the whole peer.
   template <class Handler>
   struct NearHandler {
@@ -213,6 +233,13 @@ class Link {
       h.on_plain_tagged(peer, tag, payload, length);
     }
     { return handler.on_plain_tagged(PeerBase::of_near(base), tag, payload, length); }
+    [[gnu::always_inline]] bool on_plain_tagged_data(typename Near::PeerBase& base, uint64_t tag,
+                                                     uint64_t data, const std::byte* payload,
+                                                     uint32_t length) noexcept requires
+        requires(Handler& h, PeerBase& peer) {
+      h.on_plain_tagged_data(peer, tag, data, payload, length);
+    }
+    { return handler.on_plain_tagged_data(PeerBase::of_near(base), tag, data, payload, length); }
   };
   template <class Handler>
   struct FarHandler {
@@ -311,7 +338,7 @@ class Link {
   static bool canonical(std::span<const std::byte> address, Parts& parts, Name& name) noexcept {
     return Names::split(address, parts) && Names::join(parts, name);
   }
-  PeerBase* find(const Name& name, const Parts& parts) const;
+  PeerBase* find(const Name& name, const Parts& parts, bool greets) const;
   Path choose(const Parts& parts) const noexcept;
   PeerBase* appears(std::span<const std::byte> name, Path path);
   PeerBase* make(const Name& name, Path path);

@@ -80,7 +80,8 @@ void Link<N, F, Names>::disarm() noexcept {
 
 // A program may name a peer by its network address alone; who greets us names itself in full. Both mean one peer, whichever came first.
 template <class N, class F, class Names>
-typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::find(const Name& name, const Parts& parts) const {
+typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::find(const Name& name, const Parts& parts,
+                                                              bool greets) const {
   if (const auto found = peers_.find(key_of(name)); found != peers_.end()) return found->second;
   Parts other = parts;
   Name bare{};
@@ -91,6 +92,9 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::find(const Name& name, 
     const auto found = peers_.find(key_of(bare));
     return found != peers_.end() ? found->second : nullptr;
   }
+  // Anybody may call himself by a network address; one who shares memory with us would have named himself in full.
+  if constexpr (requires(Far & far, Name & full) { far.set_alias(full); })
+    if (greets) return nullptr;
   for (const auto& [key, peer] : peers_) {
     if (!Names::split(std::as_bytes(std::span(key)), other)) continue;
     const auto ours = parts.far_address();
@@ -118,7 +122,7 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect(std::span<const
     error = EINVAL;
     return nullptr;
   }
-  PeerBase* known = find(name, parts);
+  PeerBase* known = find(name, parts, false);
   if (known != nullptr) {
     name = known->name;
     (void)Names::split(name, parts);
@@ -134,18 +138,16 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect(std::span<const
 template <class N, class F, class Names>
 typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect_near(const Name& name, const Parts& parts,
                                                                       int& error) {
-  connecting_ = &name;
+  const Connecting meant(connecting_, name);
   auto* base = near_.connect(parts.near_address(), error);
-  connecting_ = nullptr;
   return base != nullptr ? &PeerBase::of_near(*base) : nullptr;
 }
 
 template <class N, class F, class Names>
 typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect_far(const Name& name, const Parts& parts,
                                                                      int& error) {
-  connecting_ = &name;
+  const Connecting meant(connecting_, name);
   auto* base = far_.connect(parts.far_address(), error);
-  connecting_ = nullptr;
   if (base == nullptr) return nullptr;
   far_countdown_ = 1;
   far_heard_ = arch::ticks();
@@ -160,7 +162,7 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::appears(std::span<const
   Name name{};
   if (!canonical(connecting_ != nullptr ? std::span<const std::byte>(*connecting_) : given, parts, name))
     return nullptr;
-  PeerBase* known = find(name, parts);
+  PeerBase* known = find(name, parts, connecting_ == nullptr);
   const bool met = known != nullptr && (path == Path::Near ? known->near_met : known->far_met);
   if (known != nullptr && !met) return known;
   // A second connection under one name is a peer of its own, which only answers: we called ourselves, or it has several network addresses.

@@ -22,8 +22,14 @@ bool g_near_allowed = true;
 bool g_near_present = true;
 uint64_t g_host = 1;
 
+bool g_near_throws = false;
+
 class TestNear : public shm::Link {
  public:
+  shm::Peer* connect(std::span<const std::byte> address, int& error) {
+    if (g_near_throws) throw std::bad_alloc();
+    return shm::Link::connect(address, error);
+  }
   static bool is_present(std::span<const std::byte> address) {
     return g_near_present && shm::Link::is_present(address);
   }
@@ -209,6 +215,21 @@ TEST_F(Composite, ManyPeersOnBothPathsKeepTheirOrder) {
     EXPECT_EQ(near.frames[i].a, i);
     EXPECT_EQ(far.frames[i].a, i);
   }
+}
+
+// What was to be the name of a peer that there was no memory for is not the name of the next one.
+TEST_F(Composite, MemoryThatRunsOutLeavesNoNameBehind) {
+  Node a;
+  Node b;
+  Node c;
+  int error = 0;
+  g_near_throws = true;
+  EXPECT_THROW((void)a.link.connect(b.link.address(), error), std::bad_alloc);
+  g_near_throws = false;
+  TestPeer* to_a = c.connect(a);
+  ASSERT_TRUE(c.send(*to_a, 1, "hello"));
+  ASSERT_TRUE(a.poll_for_frames(1));
+  EXPECT_EQ(TestNames::as_text(a.frames[0].from->name), TestNames::as_text(c.link.address()));
 }
 
 // One side thinks that it can meet the other nearby, the other does not: each has its path, and they understand each other.

@@ -17,75 +17,24 @@ namespace weft::link::foreign {
 
 namespace {
 
-constexpr int kMrMode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 constexpr int64_t kCloseMs = 500;  // for what was committed to leave
 constexpr size_t kTurnEntries = 64;
 
-template <class Object>
-void shut(Object*& object) noexcept {
-  if (object != nullptr) fi_close(&object->fid);
-  object = nullptr;
-}
-
 }  // namespace
-
-fi_info* message_hints(const Source& source, uint32_t addr_format) {
-  fi_info* hints = source.dup_info(nullptr);
-  if (hints == nullptr) return nullptr;
-  hints->caps = FI_MSG;
-  hints->mode = FI_CONTEXT | FI_CONTEXT2;
-  hints->addr_format = addr_format;
-  hints->ep_attr->type = FI_EP_MSG;
-  hints->domain_attr->mr_mode = kMrMode;
-  hints->domain_attr->mode = hints->mode;
-  hints->domain_attr->threading = FI_THREAD_DOMAIN;
-  hints->fabric_attr->prov_name = strdup(source.name.c_str());
-  return hints;
-}
-
-Result<void> Messages::fail(const char* what, int status) const {
-  return Error{status < 0 ? -status : EIO, source_->name + ": " + what + ": " + strerror(std::abs(status))};
-}
-
-void Messages::warn(const char* what, int status) const noexcept {
-  if (warning_ == nullptr) return;
-  char text[160];
-  snprintf(text, sizeof text, "%s: %s: %s", source_->name.c_str(), what, strerror(std::abs(status)));
-  warning_(who_, text);
-}
 
 // --- opening ---
 
 Result<void> Messages::open(std::string_view source) {
   if (source_ == nullptr) return Error{ENODEV, "there is no provider below"};
-  fi_info* hints = message_hints(*source_, addr_format_);
-  if (hints == nullptr) return Error{ENOMEM, "no memory"};
-  if (!source.empty()) {
-    hints->src_addr = malloc(source.size());
-    if (hints->src_addr == nullptr) {
-      source_->free_info(hints);
-      return Error{ENOMEM, "no memory"};
-    }
-    memcpy(hints->src_addr, source.data(), source.size());
-    hints->src_addrlen = source.size();
-  }
-  int status = source_->getinfo(source_->version, nullptr, nullptr, 0, hints, &info_);
-  source_->free_info(hints);
-  if (status != 0) return fail("no endpoints of type FI_EP_MSG", status);
+  if (auto asked = ask(*source_, FI_EP_MSG, addr_format_, source, info_); !asked) return asked;
   if (info_->ep_attr->max_msg_size < message_bytes_max) return fail("its messages are too short", -EMSGSIZE);
-  if (info_->src_addr == nullptr && !source.empty()) {  // it does not repeat what was asked
-    info_->src_addr = malloc(source.size());
-    if (info_->src_addr == nullptr) return Error{ENOMEM, "no memory"};
-    memcpy(info_->src_addr, source.data(), source.size());
-    info_->src_addrlen = source.size();
-  }
-  if (info_->fabric_attr->prov_name == nullptr) info_->fabric_attr->prov_name = strdup(source_->name.c_str());
-  if (info_->tx_attr->size != 0 && info_->tx_attr->size < send_count + 1)
-    info_->tx_attr->size = send_count + 1;
-  if (info_->rx_attr->size != 0 && info_->rx_attr->size < receive_count) info_->rx_attr->size = receive_count;
+  // As few operations as we have, so that providers which keep memory for each take little.
+  if (info_->tx_attr->size != 0) info_->tx_attr->size = 2 * send_count;
+  if (info_->rx_attr->size != 0) info_->rx_attr->size = receive_count;
   inject_bytes_ = info_->tx_attr->inject_size;
   registers_ = (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
 
+  int status = 0;
   if (status = source_->fabric(info_->fabric_attr, &fabric_, nullptr); status != 0)
     return fail("fi_fabric", status);
   if (status = fi_domain(fabric_, info_, &domain_, nullptr); status != 0) return fail("fi_domain", status);
@@ -125,7 +74,8 @@ Result<void> Messages::open(std::string_view source) {
 // The receives of a connection stand before it begins, so nothing that comes finds none.
 bool Messages::give_buffers(Connection& connection) {
   constexpr size_t count = receive_count + send_count;
-  connection.memory = std::make_unique<std::byte[]>(count * message_bytes_max);
+  connection.memory =
+      std::make_unique_for_overwrite<std::byte[]>(count * message_bytes_max);  // pages come with use
   connection.arrived.reserve(receive_count);
   connection.unposted.reserve(receive_count);
   connection.waiting.reserve(send_count);
@@ -134,7 +84,7 @@ bool Messages::give_buffers(Connection& connection) {
     if (const int status = fi_mr_reg(domain_, connection.memory.get(), count * message_bytes_max,
                                      FI_SEND | FI_RECV, 0, next_key_++, 0, &connection.region, nullptr);
         status != 0) {
-      warn("fi_mr_reg", status);
+      warn_(*source_, "fi_mr_reg", status);
       return false;
     }
   }
@@ -162,7 +112,7 @@ Messages::Connection* Messages::open_connection(fi_info* info, bool incoming, in
   if (status == 0 && !give_buffers(connection)) status = -FI_ENOMEM;
   if (status != 0) {
     release(connection);
-    warn("a connection cannot be opened", status);
+    warn_(*source_, "a connection cannot be opened", status);
     error = -status;
     return nullptr;
   }
@@ -267,6 +217,7 @@ void Messages::commit(Connection& connection, size_t bytes) noexcept {
   Buffer& buffer = *std::exchange(connection.reserved, nullptr);
   connection.free.pop_back();
   buffer.used = bytes;
+  ++connection.committed;
   if (connection.waiting.empty() && send(connection, buffer)) return;
   await_room(connection);
   connection.waiting.push_back(&buffer);  // reserved
@@ -396,7 +347,7 @@ void Messages::on_request(fi_info* info) noexcept {
   source_->free_info(info);
   if (connection == nullptr) return;
   if (const int status = fi_accept(connection->ep, nullptr, 0); status != 0) {
-    warn("fi_accept", status);
+    warn_(*source_, "fi_accept", status);
     close(*connection);
   }
 }

@@ -1,5 +1,5 @@
 // Connected endpoints of a provider that is known at run time only, as MessageLink wants them (link/message/endpoints.hpp): FI_EP_MSG through the
-// function vectors of libfabric's interface. A plugin of somebody else, or one of ours. Must not know frames.
+// function vectors of libfabric's interface. Must not know frames.
 //
 // Each opened object has a fabric, a domain, a completion queue, an event queue and a passive endpoint of its own; all of it is driven by
 // poll(). Memory for each connection: receive_count buffers at once and send_count more as they are needed.
@@ -20,23 +20,10 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "link/foreign/source.hpp"
 #include "os/event.hpp"
 
 namespace weft::link::foreign {
-
-// The provider below, as its libfabric sees it. The structure outlives what is opened with it.
-struct Source {
-  std::string name;
-  uint32_t version = 0;  // of the interface that it is asked with
-  int (*getinfo)(uint32_t version, const char* node, const char* service, uint64_t flags,
-                 const fi_info* hints, fi_info** info) = nullptr;
-  int (*fabric)(fi_fabric_attr* attr, fid_fabric** fabric, void* context) = nullptr;
-  fi_info* (*dup_info)(const fi_info* info) = nullptr;  // null: an empty one
-  void (*free_info)(fi_info* info) = nullptr;
-};
-
-// Hints for endpoints that we can use. Null: no memory. To be freed by source.free_info.
-fi_info* message_hints(const Source& source, uint32_t addr_format);
 
 class Messages {
  public:
@@ -74,6 +61,7 @@ class Messages {
     std::vector<Buffer*> waiting;   // committed, the provider had no room, oldest first
     std::vector<Buffer*> unposted;  // receives that the provider had no room for
     size_t on_their_way = 0;        // sends without completion yet
+    uint64_t committed = 0;         // messages
     bool incoming = false, settled = false;
     bool tell_incoming = false, tell_connected = false, lost = false;
     bool listed = false;  // in news_
@@ -89,8 +77,7 @@ class Messages {
   void set_context(const void* source) noexcept { source_ = static_cast<const Source*>(source); }
   void set_address_format(uint32_t format) noexcept { addr_format_ = format; }
   void set_warning(void (*warning)(const void* who, const char* what), const void* who) noexcept {
-    warning_ = warning;
-    who_ = who;
+    warn_ = {warning, who};
   }
 
   Result<void> open(std::string_view source);
@@ -98,6 +85,11 @@ class Messages {
   Connection* connect(std::span<const std::byte> address, int& error);
   std::byte* reserve(Connection& connection) noexcept;
   void commit(Connection& connection, size_t bytes) noexcept;
+  // Messages that were committed, and those that the provider has.
+  static uint64_t taken(const Connection& connection) noexcept { return connection.committed; }
+  static uint64_t settled(const Connection& connection) noexcept {
+    return connection.lost ? 0 : connection.committed - connection.waiting.size();
+  }
   void close(Connection& connection) noexcept;
   void close() noexcept;
 
@@ -144,8 +136,7 @@ class Messages {
     return taken;
   }
 
-  Result<void> fail(const char* what, int status) const;
-  void warn(const char* what, int status) const noexcept;
+  Error fail(const char* what, int status) const { return failure(*source_, what, status); }
   Connection* open_connection(fi_info* info, bool incoming, int& error);
   bool give_buffers(Connection& connection);
   static std::span<const std::byte> bytes_of(const Buffer& buffer) noexcept;
@@ -167,8 +158,7 @@ class Messages {
 
   const Source* source_ = nullptr;
   uint32_t addr_format_ = FI_FORMAT_UNSPEC;
-  void (*warning_)(const void*, const char*) = nullptr;
-  const void* who_ = nullptr;
+  Warning warn_;
 
   fi_info* info_ = nullptr;
   fid_fabric* fabric_ = nullptr;

@@ -115,19 +115,13 @@ struct ConnectionEvents {
   ~ConnectionEvents() = default;
 };
 
-class Connection {
+class Connection : public Sizes {
  public:
   using PeerBase = Other;
   using Events = ConnectionEvents;
   using Listener = loopback::Listener;
   static constexpr bool sole_peer = true;
   static constexpr size_t connection_data_bytes_max = 256;
-  static constexpr size_t frame_bytes_max = size_t{1} << 16;
-  static constexpr size_t eager_bytes_max = size_t{1} << 13;
-  static constexpr size_t train_bytes_max = size_t{1} << 18;
-  static constexpr size_t train_car_bytes = size_t{1} << 13;
-  static constexpr size_t segment_bytes = size_t{1} << 15;
-  static constexpr size_t address_length = address_bytes;
 
   Connection() = default;
   Connection(const Connection&) = delete;

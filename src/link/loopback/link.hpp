@@ -58,16 +58,20 @@ struct Events {
   ~Events() = default;
 };
 
-class Link {
- public:
-  using PeerBase = Peer;
-  using Events = loopback::Events;
+// What links and connections carry (proto/engine/link.hpp).
+struct Sizes {
   static constexpr size_t frame_bytes_max = size_t{1} << 16;
   static constexpr size_t eager_bytes_max = size_t{1} << 13;
   static constexpr size_t train_bytes_max = size_t{1} << 18;
   static constexpr size_t train_car_bytes = size_t{1} << 13;
   static constexpr size_t segment_bytes = size_t{1} << 15;
   static constexpr size_t address_length = address_bytes;
+};
+
+class Link : public Sizes {
+ public:
+  using PeerBase = Peer;
+  using Events = loopback::Events;
 
   Link() = default;
   Link(const Link&) = delete;

@@ -3,10 +3,14 @@
 // Rules of the contract:
 //   - One thread at a time calls in; callbacks come only from poll().
 //   - Whoever connects is accepted; who it is comes out by what it says. connect() begins a connection: on_connected() or on_lost() follows.
-//   - Each connection has receive_count receive buffers of message_bytes_max, posted from the beginning. The user of the connection sees to
-//     it that no more messages are on their way than the other side has buffers.
+//   - Each connection takes receive_count messages of message_bytes_max before any of them is shown. The user of the connection sees to
+//     it that no more messages are on their way than that.
 //   - reserve() gives a buffer of message_bytes_max bytes to fill, or null when all are on their way; commit() sends it. A buffer that the
-//     device does not take at once is kept and tried again by poll().
+//     device does not take at once is kept and tried again by poll(). Endpoints that have no such number of buffers may have busy(): true
+//     when what is committed would wait. Then only messages follow that cannot be put off, of which there are few.
+//   - Endpoints that keep something for the next poll() by themselves have keeps_back(), and push() of a connection, as links do.
+//   - Endpoints that may keep what was committed for long, because there is no room, have taken() and settled() of a connection: marks behind all
+//     that was committed, and behind what needs them no more. Both only grow; a connection that has failed settles nothing more.
 //   - on_message() that returns false is shown the same message again at a later poll(). The bytes are valid during the call only, and
 //     hostile.
 //   - After on_lost() the connection is gone. close() of a connection may be called from every callback, also for the connection that is

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <deque>
@@ -40,6 +41,7 @@ class FakeEndpoints {
     Connection* other = nullptr;
     std::deque<std::vector<std::byte>> inbox;
     std::vector<std::byte> out = std::vector<std::byte>(message_bytes_max);
+    uint64_t committed = 0;
     bool incoming = false, told = false, lost = false, closed = false;
   };
 
@@ -78,6 +80,7 @@ class FakeEndpoints {
     return refuses_ || connection.closed ? nullptr : connection.out.data();
   }
   void commit(Connection& connection, size_t bytes) noexcept {
+    ++connection.committed;
     if (connection.other == nullptr) return;
     say(connection, std::span(connection.out).first(bytes));
     EXPECT_LE(connection.other->inbox.size(), receive_count) << "a message finds no buffer";
@@ -114,6 +117,12 @@ class FakeEndpoints {
   void disarm() noexcept {}
 
   size_t connections() const noexcept { return all_.size(); }
+  // Of what is committed from now on nothing has left us, in the eyes of who asks, but for the first `count` messages.
+  void hold_behind(uint64_t count) noexcept { held_behind_ = count; }
+  uint64_t taken(const Connection& connection) const noexcept { return connection.committed; }
+  uint64_t settled(const Connection& connection) const noexcept {
+    return connection.lost ? 0 : std::min(connection.committed, held_behind_);
+  }
   void set_refuses(bool refuses) noexcept { refuses_ = refuses; }  // no send buffers
 
  private:
@@ -151,6 +160,7 @@ class FakeEndpoints {
   std::string address_;
   std::vector<std::unique_ptr<Connection>> all_;
   bool refuses_ = false;
+  uint64_t held_behind_ = UINT64_MAX;
 };
 
 using FakeLink = MessageLink<FakeEndpoints>;

@@ -5,8 +5,8 @@
 // answer Welcome lets frames flow both ways. When both connect at the same time, the connection of the side with the smaller address stays:
 // the other one is answered with Yield and kept, unused, until the first one works (docs/wire/message.md).
 //
-// Credits: a message with frames needs a receive buffer of the other side, and both sides count. Bounds for each peer: receive_count receive
-// and at most as many send buffers of message_bytes_max, and one message of frames that wait for a credit.
+// Credits: a message with frames needs a receive buffer of the other side, and both sides count. Bounds for each peer: what the endpoints have
+// for receive_count messages each way, and one message of frames that wait for a credit.
 #pragma once
 
 #include <sys/uio.h>
@@ -40,6 +40,13 @@ class MessageLink {
     std::string address;
     Channel* channel = nullptr;    // what is sent goes here
     Channel* other_end = nullptr;  // of a connection to ourselves
+    // Frames: accepted, committed to the endpoints, and those that need us no more.
+    uint64_t taken = 0;
+    uint64_t committed = 0;
+    uint64_t settled = 0;
+    // So many frames need us no more when the endpoints are past their mark; a new one is taken when `settled` has reached that.
+    uint64_t awaited = 0;
+    uint64_t awaited_mark = 0;
   };
   struct Events {
     virtual Peer* make_peer(std::span<const std::byte> address) = 0;
@@ -60,7 +67,8 @@ class MessageLink {
   static constexpr size_t train_car_bytes = size_t{1} << 14;
   static constexpr size_t segment_bytes = size_t{1} << 14;
   static constexpr size_t address_length = E::address_length;
-  static constexpr size_t collected_frame_bytes_max = 2048;  // larger ones wait with the engine
+  static constexpr size_t collected_frame_bytes_max = 2048;  // larger ones go alone, or wait with the engine
+  static constexpr size_t collected_bytes_sent = 8192;       // so many are worth a message
   static constexpr size_t silent_max = 1024;                 // connections that have not said who they are
   static_assert(E::receive_count >= 2 * buffers_kept && E::receive_count <= UINT16_MAX);
   static_assert(frame_bytes_max >= segment_bytes && frame_bytes_max >= eager_bytes_max + 512);
@@ -95,8 +103,15 @@ class MessageLink {
     return {};
   }
 
+  // False in a forked child: the connections are its parent's.
+  bool belongs_here() const noexcept {
+    if constexpr (requires { endpoints_.belongs_here(); }) return endpoints_.belongs_here();
+    return true;
+  }
+
   void close() noexcept {
-    for (auto& [key, peer] : peers_) say_bye(*peer);
+    if (belongs_here())
+      for (auto& [key, peer] : peers_) say_bye(*peer);
     endpoints_.close();
     channels_.clear();
     graves_.clear();
@@ -131,17 +146,56 @@ class MessageLink {
             size_t part_count) noexcept {
     Channel* channel = peer.channel;
     if (channel == nullptr || channel->state != State::Ready) return false;
-    const bool behind = channel->collected_bytes != 0 && !send_collected(*channel);
-    std::byte* out = behind || channel->credits == 0 ? nullptr : endpoints_.reserve(*channel->connection);
-    if (out == nullptr) return collect(*channel, head, prefix, parts, part_count);
+    const bool alone = head.length > collected_frame_bytes_max || goes_alone(*channel);
+    if ((!alone || (channel->collected_bytes != 0 && head.length <= collected_frame_bytes_max)) &&
+        collect(*channel, head, prefix, parts, part_count)) {
+      ++peer.taken;
+      if (channel->collected_bytes >= collected_bytes_sent) (void)send_collected(*channel);
+      return true;
+    }
+    std::byte* out = send_collected(*channel) ? room_for_frames(*channel) : nullptr;
+    if (out == nullptr) {
+      if (channel->collected_bytes != 0 || !collect(*channel, head, prefix, parts, part_count)) return false;
+      ++peer.taken;
+      return true;
+    }
+    ++peer.taken;
     const size_t bytes = put_frame(out + head_bytes, head, prefix, parts, part_count);
     commit_frames(*channel, out, head_bytes + bytes);
     return true;
   }
 
+  // Frames that wait for a credit are with us, and so is what the endpoints have not got rid of (proto::SettlesLater).
+  uint64_t taken(const Peer& peer) const noexcept { return peer.taken; }
+  uint64_t settled(Peer& peer) noexcept {
+    if (peer.settled != peer.committed) settle(peer);
+    return peer.settled;
+  }
+  void expect(Peer&) noexcept {}  // nobody has to be asked: credits come by themselves
+
+  // An endpoint that closes polls on for a while as long as frames wait here.
+  bool has_collected() const noexcept { return !collecting_.empty(); }
+  void push_collected() noexcept { send_all_collected(); }
+
+  // Some frames wait for the next poll: those that came so close together that they share a message, or that have no credit.
+  bool keeps_back() const noexcept {
+    if constexpr (requires { endpoints_.keeps_back(); })
+      if (endpoints_.keeps_back()) return true;
+    return !collecting_.empty();
+  }
+  // Nobody may come to poll soon: they go now, a few times between two polls.
+  void push_kept(Peer& peer) noexcept {
+    Channel* channel = peer.channel;
+    if (channel == nullptr || channel->turn != turn_ || ++channel->pushed > pushes_max) return;
+    (void)send_collected(*channel);
+    if constexpr (requires { endpoints_.push(*channel->connection); }) endpoints_.push(*channel->connection);
+  }
+
   template <class Handler>
   int poll(Handler& handler) noexcept {
     graves_.clear();
+    ++turn_;
+    if (!collecting_.empty()) send_all_collected();
     Turn<Handler> turn{*this, handler};
     const int taken = endpoints_.poll(turn);
     if (!owing_.empty()) return_credits();
@@ -150,10 +204,18 @@ class MessageLink {
   }
 
   int wait_fd() const noexcept { return const_cast<E&>(endpoints_).wait_fd(); }
-  bool arm() noexcept { return endpoints_.arm(); }
+  bool arm() noexcept {
+    if (!collecting_.empty()) send_all_collected();  // what is left wakes us when it has credit or room
+    return endpoints_.arm();
+  }
   void disarm() noexcept { endpoints_.disarm(); }
 
  private:
+  // Small frames that go alone between two polls, when the time before had few.
+  static constexpr uint8_t lone_frames = 3;
+  static constexpr uint32_t burst_frames = 16;
+  static constexpr uint8_t pushes_max = 4;
+
   enum class State : uint8_t {
     Connecting,  // ours; not there yet
     Greeting,    // ours; Hello is out
@@ -166,6 +228,7 @@ class MessageLink {
     Connection* connection = nullptr;
     Peer* peer = nullptr;
     State state = State::Silent;
+    uint64_t number = 0;  // in the order in which they were made
     bool said_bye = false;
     uint16_t credits = 0;                    // messages that we may send
     uint16_t credits_max = 0;                // as many as the peer has buffers
@@ -174,6 +237,10 @@ class MessageLink {
     size_t shown = 0;                        // bytes of the message at hand that are dealt with
     std::unique_ptr<std::byte[]> collected;  // frames that wait for a credit, after room for a head
     size_t collected_bytes = 0;
+    uint64_t turn = 0;    // of the last frame
+    uint32_t frames = 0;  // in that turn
+    uint8_t alone = lone_frames;
+    uint8_t pushed = 0;  // in that turn
   };
   enum class Taken : uint8_t { Yes, Gone, Later };
 
@@ -204,6 +271,7 @@ class MessageLink {
     auto made = std::make_unique<Channel>();
     made->connection = &connection;
     made->state = state;
+    made->number = ++made_;
     Channel& channel = *made;
     channels_.emplace(&channel, std::move(made));
     connection.owner = &channel;
@@ -239,6 +307,7 @@ class MessageLink {
   }
   // The peer goes, with its connections.
   void part(Peer& peer) noexcept {
+    settle(peer);  // the last time that the connection can be asked
     if (peer.channel != nullptr) drop(*peer.channel);
     if (peer.other_end != nullptr) drop(*peer.other_end);
     peers_.erase(peer.address);
@@ -254,12 +323,18 @@ class MessageLink {
     return nullptr;
   }
 
+  // Of those that have not said who they are, the one goes that has had the most time for it.
+  void drop_oldest_silent() noexcept {
+    Channel* oldest = nullptr;
+    for (auto& [key, channel] : channels_)
+      if (channel->state == State::Silent && (oldest == nullptr || channel->number < oldest->number))
+        oldest = channel.get();
+    if (oldest != nullptr) drop(*oldest);
+  }
+
   // --- what happens to connections ---
   void incoming(Connection& connection) noexcept try {
-    if (silent_ >= silent_max) {
-      endpoints_.close(connection);
-      return;
-    }
+    if (silent_ >= silent_max) drop_oldest_silent();
     make_channel(connection, State::Silent);
   } catch (const std::bad_alloc&) {
     connection.owner = nullptr;
@@ -281,6 +356,7 @@ class MessageLink {
     const bool was_ready = channel->state == State::Ready;
     const bool said_bye = channel->said_bye;
     const bool carried = peer != nullptr && (peer->channel == channel || peer->other_end == channel);
+    if (carried) settle(*peer);
     bury(*channel);
     if (!carried) return;
     const std::string address = peer->address;
@@ -383,6 +459,9 @@ class MessageLink {
     Channel* there = peer.channel;
     if (there != nullptr && there->state == State::Ready) {
       if (there->greeting.life == channel.greeting.life) return stand_back(channel);
+      if constexpr (requires { endpoints_.speaks_for(*channel.connection, bytes, *there->connection); })
+        if (!endpoints_.speaks_for(*channel.connection, bytes_of(address), *there->connection))
+          return misbehaved(channel, "it calls in the name of a peer that is connected from elsewhere");
       lose(peer, core::ProviderError::PeerReplaced);
       adopt_new(channel);
       return Taken::Yes;
@@ -485,6 +564,13 @@ class MessageLink {
   }
 
   // --- sending ---
+  // Where a message with frames is made; null: it has to wait.
+  std::byte* room_for_frames(Channel& channel) noexcept {
+    if (channel.credits == 0) return nullptr;
+    if constexpr (requires { endpoints_.busy(*channel.connection); })
+      if (endpoints_.busy(*channel.connection)) return nullptr;
+    return endpoints_.reserve(*channel.connection);
+  }
   static size_t put_frame(std::byte* out, const wire::FrameHead& head, std::span<const std::byte> prefix,
                           const iovec* parts, size_t part_count) noexcept {
     std::byte* at = out + proto::stream::pack_head(head, out);
@@ -496,20 +582,54 @@ class MessageLink {
     }
     return static_cast<size_t>(at - out);
   }
+  // A frame that finds nothing before it since the last poll does not wait; after a burst another one is expected, and only its first frame
+  // goes alone.
+  bool goes_alone(Channel& channel) noexcept {
+    if (channel.turn != turn_) {
+      channel.alone = channel.frames >= burst_frames ? 1 : lone_frames;
+      channel.turn = turn_;
+      channel.frames = 0;
+      channel.pushed = 0;
+    }
+    return channel.frames++ < channel.alone;
+  }
   void commit_frames(Channel& channel, std::byte* message, size_t bytes) noexcept {
     put_head({Kind::Frames, channel.owed}, message);
     channel.owed = 0;
     --channel.credits;
     endpoints_.commit(*channel.connection, bytes);
+    channel.peer->committed = channel.peer->taken;  // frames go through the peer's own channel, in order
   }
-  // Many small frames share the message that waits for a credit.
+  // Looks how far the endpoints are. They may never be done with everything while more follows, so one mark at a time is waited for.
+  void settle(Peer& peer) noexcept {
+    if constexpr (requires { endpoints_.settled(*peer.channel->connection); }) {
+      if (peer.channel == nullptr) return;  // what is left has failed
+      const Connection& connection = *peer.channel->connection;
+      const uint64_t there = endpoints_.settled(connection);
+      const uint64_t all = endpoints_.taken(connection);
+      if (there >= all) {
+        peer.settled = peer.committed;
+        return;
+      }
+      if (peer.awaited > peer.settled) {
+        if (there < peer.awaited_mark) return;
+        peer.settled = peer.awaited;
+      }
+      peer.awaited = peer.committed;
+      peer.awaited_mark = all;
+    } else {
+      peer.settled = peer.committed;
+    }
+  }
+  // Many small frames share a message: what follows others before the next poll, and what waits for a credit.
   bool collect(Channel& channel, const wire::FrameHead& head, std::span<const std::byte> prefix,
                const iovec* parts, size_t part_count) noexcept try {
     const size_t needed = proto::stream::head_bytes_max + head.length;
     if (head.length > collected_frame_bytes_max ||
         needed > E::message_bytes_max - std::max(channel.collected_bytes, head_bytes))
       return false;
-    if (channel.collected == nullptr) channel.collected = std::make_unique<std::byte[]>(E::message_bytes_max);
+    if (channel.collected == nullptr)
+      channel.collected = std::make_unique_for_overwrite<std::byte[]>(E::message_bytes_max);
     if (channel.collected_bytes == 0) {
       collecting_.push_back(&channel);
       channel.collected_bytes = head_bytes;
@@ -522,12 +642,12 @@ class MessageLink {
   }
   bool send_collected(Channel& channel) noexcept {
     if (channel.collected_bytes == 0) return true;
-    if (channel.credits == 0) return false;
-    std::byte* out = endpoints_.reserve(*channel.connection);
+    std::byte* out = room_for_frames(channel);
     if (out == nullptr) return false;
     std::memcpy(out + head_bytes, channel.collected.get() + head_bytes, channel.collected_bytes - head_bytes);
     commit_frames(channel, out, channel.collected_bytes);
     channel.collected_bytes = 0;
+    channel.collected.reset();  // most peers need it rarely
     std::erase(collecting_, &channel);
     return true;
   }
@@ -545,7 +665,9 @@ class MessageLink {
   std::vector<std::unique_ptr<Channel>> graves_;
   std::string own_;
   uint64_t life_ = 0;
+  uint64_t turn_ = 1;  // polls
   size_t silent_ = 0;
+  uint64_t made_ = 0;
   Warning warning_ = nullptr;
   const void* who_ = nullptr;
 };

@@ -40,6 +40,72 @@ TEST(MessageLink, FramesOfOneSideAndAnswers) {
   EXPECT_THAT(a.frames[b.address], ElementsAre("answer"));
 }
 
+// What follows others before the next poll is kept for a message of its own, and said to be.
+TEST(MessageLink, SmallFramesShareAMessage) {
+  FakeNet net;
+  FakeNode a(net, "a"), b(net, "b");
+  auto* to_b = a.connect(b);
+  poll_all(3, a, b);
+  std::vector<std::string> sent;
+  for (int i = 0; i < 40; ++i) {
+    sent.push_back(std::to_string(i));
+    ASSERT_TRUE(a.send(*to_b, sent.back()));
+    EXPECT_EQ(a.link.keeps_back(), i >= 3) << "lone frames go at once";
+  }
+  EXPECT_TRUE(a.link.keeps_back());
+  poll_all(1, b);
+  EXPECT_LT(b.frames[a.address].size(), 10u);
+  a.link.push_kept(*to_b);
+  EXPECT_FALSE(a.link.keeps_back());
+  poll_all(1, b);
+  EXPECT_EQ(b.frames[a.address], sent);
+  sent.emplace_back("one more");
+  ASSERT_TRUE(a.send(*to_b, sent.back()));
+  sent.emplace_back(FakeLink::frame_bytes_max, 'x');
+  ASSERT_TRUE(a.send(*to_b, sent.back())) << "a large one takes with it what waits before it";
+  poll_all(1, a, b);
+  EXPECT_EQ(b.frames[a.address], sent);
+}
+
+// What waits for a credit is still ours.
+TEST(MessageLink, FramesSettleWhenTheyHaveLeft) {
+  FakeNet net;
+  FakeNode a(net, "a"), b(net, "b");
+  auto* to_b = a.connect(b);
+  poll_all(3, a, b);
+  b.refusing = true;
+  uint64_t sent = 0;
+  while (a.send(*to_b, std::string(2000, 'x'))) {
+    ++sent;
+    a.poll();
+  }
+  EXPECT_EQ(a.link.taken(*to_b), sent);
+  EXPECT_EQ(a.link.settled(*to_b), FakeLink::credits_of_ours) << "each went alone";
+  EXPECT_GT(sent, FakeLink::credits_of_ours);
+  EXPECT_TRUE(a.link.has_collected());
+  b.refusing = false;
+  poll_all(2, b, a);
+  EXPECT_EQ(a.link.settled(*to_b), sent);
+  EXPECT_FALSE(a.link.has_collected());
+}
+
+// Endpoints that never come to an end do not keep everything back.
+TEST(MessageLink, FramesSettleWhileOthersFollow) {
+  FakeNet net;
+  FakeNode a(net, "a"), b(net, "b");
+  auto* to_b = a.connect(b);
+  poll_all(3, a, b);
+  for (uint64_t i = 0; i < 100; ++i) {
+    a.link.endpoints().hold_behind(1 + i);  // one for the Hello
+    ASSERT_TRUE(a.send(*to_b, "one"));
+    EXPECT_LE(a.link.settled(*to_b), i);
+    EXPECT_GE(a.link.settled(*to_b) + 2, i);
+    poll_all(1, a, b);
+  }
+  a.link.endpoints().hold_behind(UINT64_MAX);
+  EXPECT_EQ(a.link.settled(*to_b), 100u);
+}
+
 // Both connect before either has heard of the other; then they are polled in any order.
 TEST(MessageLink, ConnectsThatCrossSettleOnOneConnection) {
   for (unsigned seed = 0; seed < 2000; ++seed) {
@@ -289,6 +355,17 @@ TEST_F(Hostile, ManyThatSayNothing) {
   a.poll();
   a.poll();
   EXPECT_EQ(a.link.endpoints().connections(), FakeLink::silent_max);
+  // They keep nobody out.
+  FakeNode c(net, "c");
+  FakeLink::Peer* peer = c.connect(a);
+  for (int i = 0; i < 10; ++i) {
+    c.poll();
+    a.poll();
+  }
+  ASSERT_EQ(c.peers.size(), 1u);
+  EXPECT_TRUE(c.send(*peer, "hi"));
+  a.poll();
+  EXPECT_EQ(a.frames[c.address], std::vector<std::string>{"hi"});
 }
 
 }  // namespace

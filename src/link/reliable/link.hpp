@@ -65,6 +65,13 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   ~Reliable() { close(); }
 
   void set_address_format(uint32_t format) noexcept { names_.set_format(format); }
+  // For carriers that are known at run time only; see Provider::context.
+  void set_context(const void* context) noexcept {
+    if constexpr (requires { packets_.set_context(context); }) packets_.set_context(context);
+  }
+  void set_warning(void (*warning)(const void* who, const char* what), const void* who) noexcept {
+    if constexpr (requires { packets_.set_warning(warning, who); }) packets_.set_warning(warning, who);
+  }
   // `name` is an address in the format, or empty: the system chooses.
   Result<void> open(std::string_view name, Events& events);
   // Delivers what was sent, within a bound (Core::closed), and says good-bye.
@@ -88,7 +95,10 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
     return core_->has_ready() ? proto::SmallSend::Unseen : proto::SmallSend::Sent;
   }
   void tell(Peer&) noexcept {}
-  bool has_backlog(const Peer& peer) const noexcept { return peer.out.unsent() != 0; }
+  // What the peer has not acknowledged needs us.
+  uint64_t taken(const Peer& peer) const noexcept { return peer.out.end(); }
+  uint64_t settled(const Peer& peer) const noexcept { return proto::reliable::Core::settled(peer); }
+  void expect(Peer& peer) noexcept { proto::reliable::Core::expect(peer); }
   bool keeps_back() const noexcept { return core_->has_ready(); }
   void push_kept(Peer& peer) noexcept { core_->hurry(peer, os::monotonic_ns); }
   bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
@@ -162,6 +172,15 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   }
   // --- Upper ---
   proto::reliable::Connection* accept(std::span<const std::byte> address) noexcept override;
+  // A link-local address is meant on the interface that its packets come by.
+  proto::reliable::Place known_as(std::span<const std::byte> address,
+                                  const proto::reliable::Place& source) const noexcept override {
+    auto named = Names::from(address);
+    const auto from = Names::from(source.span());
+    if (!named || !from || !named->is_link_local()) return proto::reliable::Place(address);
+    named->set_scope(from->scope());
+    return proto::reliable::Place(named->bytes());
+  }
   size_t on_bytes(proto::reliable::Connection& connection,
                   std::span<const std::byte> bytes) noexcept override {
     Peer& peer = static_cast<Peer&>(connection);

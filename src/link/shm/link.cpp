@@ -88,11 +88,12 @@ Result<void> Link::open(std::string_view name, Events& events) {
   header_map_ = std::move(*map);
   auto* header = header_map_.as<RegionHeader>();
 
-  header->nonce = os::random_bits();
+  nonce_ = os::random_bits();
+  header->nonce = nonce_;
   std::array<char, address_bytes> address{};
   if (name.empty()) {
     std::snprintf(address.data(), address.size(), "fi_shm://%d:%d:%016llx", owner_pid_, file_.get(),
-                  static_cast<unsigned long long>(header->nonce));
+                  static_cast<unsigned long long>(nonce_));
   } else {
     if (name.size() >= address_bytes)
       return Error{ENAMETOOLONG, "a shared memory address has at most 47 characters"};
@@ -113,6 +114,7 @@ Result<void> Link::open(std::string_view name, Events& events) {
   header->fences = fences_ ? 1 : 0;
   header->header_size = header_bytes;
   header->channel_size = channel_bytes;
+  address_ = address;
   header->address = address;
   header->probe_address = reinterpret_cast<uint64_t>(&probe_word_);
   header->probe_value = probe_word_;
@@ -125,9 +127,7 @@ Result<void> Link::open(std::string_view name, Events& events) {
   return {};
 }
 
-std::span<const std::byte> Link::address() const noexcept {
-  return std::as_bytes(std::span(header_->address));
-}
+std::span<const std::byte> Link::address() const noexcept { return std::as_bytes(std::span(address_)); }
 
 void Link::set_alias(std::span<const std::byte> alias) noexcept {
   alias_length_ = static_cast<uint32_t>(std::min(alias.size(), alias_.size()));
@@ -196,6 +196,26 @@ void Link::abandon_inherited() noexcept {
   self_pidfd_.reset();
 }
 
+// A name's place in the table, taken before there is a peer, so that memory that runs out leaves none behind which nobody knows.
+class Link::Place {
+ public:
+  Place(PeerTable& table, const std::string& key)
+      : table_(table), entry_(table.emplace(key, nullptr).first) {}
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  ~Place() {
+    if (entry_->second == nullptr) table_.erase(entry_);
+  }
+  PeerTable::iterator take(Peer& peer) noexcept {
+    entry_->second = &peer;
+    return entry_;
+  }
+
+ private:
+  PeerTable& table_;
+  PeerTable::iterator entry_;
+};
+
 // Throws std::bad_alloc here, before a peer is made, so that putting it on a list never does.
 void Link::make_room() {
   const size_t peers = peers_.size() + 1;
@@ -220,6 +240,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   std::array<char, address_bytes> padded{};
   std::copy(key.begin(), key.end(), padded.begin());
   make_room();
+  Place place(peers_, key);
   Peer* peer = events_->make_peer(std::as_bytes(std::span(padded)));
   peer->address = padded;
   peer->met_at_ns = os::monotonic_ns();
@@ -229,7 +250,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
     events_->peer_lost(*peer, core::ProviderError::NoChannel);
     return nullptr;
   }
-  peers_[key] = peer;
+  place.take(*peer);
   // Is its file at hand? Then its doorbells are, too.
   int pid = 0;
   int fd = -1;
@@ -461,7 +482,7 @@ bool Link::open_channel(Peer& peer) noexcept try {
 
 void Link::count_ungreeted(ptrdiff_t change) noexcept {
   ungreeted_ += static_cast<size_t>(change);
-  idle_polls_per_look_ = ungreeted_ == 0 ? idle_polls_per_look : idle_polls_per_look_ungreeted;
+  if (ungreeted_ != 0) idle_polls_per_look_ = 1;
 }
 
 void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
@@ -469,10 +490,10 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
   note.magic = region_magic;
   note.version = layout_version;
   note.kind = kind;
-  note.nonce = header_->nonce;
+  note.nonce = nonce_;
   note.channel_offset = kind == NoteKind::Hello ? header_bytes + peer.tx_channel * channel_bytes : 0;
   note.wants_reply = peer.remote == nullptr ? 1 : 0;
-  note.address = header_->address;
+  note.address = address_;
   note.alias_length = alias_length_;
   note.alias = alias_;
   const std::array<int, 2> fds{file_.get(), self_pidfd_.get()};
@@ -513,9 +534,8 @@ void Link::stay_armed() noexcept {
   note.magic = region_magic;
   note.version = layout_version;
   note.kind = NoteKind::Wake;
-  note.address = header_->address;
-  (void)os::send_datagram(socket_, socket_name(text_of(header_->address)), std::as_bytes(std::span(&note, 1)),
-                          {});
+  note.address = address_;
+  (void)os::send_datagram(socket_, socket_name(text_of(address_)), std::as_bytes(std::span(&note, 1)), {});
 }
 
 void Link::take_notes() noexcept {
@@ -564,11 +584,12 @@ void Link::take_note(const Note& note, os::Fd& file, os::Fd& pidfd, int32_t pid)
     make_room();
     std::span<const std::byte> known_as = std::as_bytes(std::span(note.address));
     if (note.alias_length != 0) known_as = std::span(note.alias).first(note.alias_length);
+    Place place(peers_, key);
     Peer* made = events_->make_peer(known_as);
     if (made == nullptr) return;  // the owner makes nothing of that name
     made->address = note.address;
     made->met_at_ns = os::monotonic_ns();
-    found = peers_.emplace(key, made).first;
+    found = place.take(*made);
   }
   Peer& peer = *found->second;
   if (peer.remote == nullptr && !attach_header(peer, file, note.nonce)) return;
@@ -644,7 +665,8 @@ int Link::read(Peer& peer, const iovec* local, size_t local_count, const wire::S
   for (size_t i = 0; i < remote_count; ++i)
     from[i] = {reinterpret_cast<void*>(remote[i].address), static_cast<size_t>(remote[i].length)};
   const ssize_t moved = os::read_process(peer.pid, local, local_count, from.data(), remote_count, bytes);
-  return moved < 0 ? static_cast<int>(moved) : 0;
+  if (moved < 0) return static_cast<int>(moved);
+  return os::has_exited(peer.pidfd) ? -ESRCH : 0;  // its number may have been somebody else's already
 }
 
 bool Link::prefer_read(const Peer& peer, uint64_t total, uint64_t stamp) const noexcept {
@@ -655,7 +677,11 @@ bool Link::prefer_read(const Peer& peer, uint64_t total, uint64_t stamp) const n
 
 bool Link::look_is_due() noexcept {
   const uint64_t now = os::monotonic_ns();
-  if (now < next_look_ns_) return false;
+  if (now < next_look_ns_) {
+    if (ungreeted_ == 0) idle_polls_per_look_ = std::min(2 * idle_polls_per_look_, idle_polls_per_look_max);
+    return false;
+  }
+  if (now - next_look_ns_ > look_interval_ns) idle_polls_per_look_ = std::max(idle_polls_per_look_ / 8, 1U);
   next_look_ns_ = now + look_interval_ns;
   return true;
 }
@@ -798,7 +824,7 @@ void Link::disarm() noexcept {
   armed_ = false;
   header_->sleeping.store(0, std::memory_order_seq_cst);
   next_look_ns_ = 0;
-  idle_polls_ = idle_polls_per_look;  // the next poll looks at the socket
+  idle_polls_ = idle_polls_per_look_;  // the next poll looks at the socket
   for (size_t i = 0; i < active_count_; ++i) {
     Peer& peer = *active_[i];
     if (!peer.cooling && fences_ && peer.remote != nullptr && peer.remote->fences != 0)

@@ -100,6 +100,7 @@ class Link {
   static constexpr size_t train_car_bytes = size_t{1} << 14;
   static constexpr size_t segment_bytes = size_t{1} << 15;
   static constexpr size_t small_bytes_max = inline_max;
+  static constexpr bool small_credit = true;
   static constexpr size_t address_length = address_bytes;
 
   Link() = default;
@@ -194,9 +195,9 @@ class Link {
 
  private:
   static constexpr int frames_per_poll = 16;
-  static constexpr uint32_t idle_polls_per_look = 2048;
-  // While a greeting waits for room: a program that sleeps between its polls would else take minutes to repeat it.
-  static constexpr uint32_t idle_polls_per_look_ungreeted = 1;
+  // Polls that find nothing between two looks at the clock. It follows the program: many while it spins, one while it sleeps between its
+  // polls, and one while a greeting waits for room.
+  static constexpr uint32_t idle_polls_per_look_max = 512;
   static constexpr uint32_t busy_polls_per_look = 1U << 18;
   static constexpr size_t active_max = 16;
   static constexpr size_t write_ahead = 16;  // slots
@@ -236,6 +237,22 @@ class Link {
         }
       }
       if (static_cast<uint8_t>(lead) != lap_of(next)) break;
+      if constexpr (requires {
+                      handler.on_plain_tagged_data(peer, slot.a, uint64_t{}, slot.payload.data(), uint32_t{});
+                    }) {
+        const auto length = static_cast<uint32_t>(lead >> 32);
+        if (static_cast<uint32_t>(lead) == (plain_tagged_lead(next) | data_flags) &&
+            length <= inline_max_with_b) {
+          uint64_t data;
+          std::memcpy(&data, slot.payload.data(), sizeof(data));
+          if (handler.on_plain_tagged_data(peer, slot.a, data, slot.payload.data() + sizeof(data), length))
+              [[likely]] {
+            if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(next + read_ahead) % slot_count]);
+            consumed_slot(peer, next);
+            continue;
+          }
+        }
+      }
       if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(next + read_ahead) % slot_count]);
       wire::FrameHead head{static_cast<wire::FrameKind>(static_cast<uint8_t>(lead >> 8)),
                            static_cast<uint8_t>(lead >> 16),
@@ -271,6 +288,7 @@ class Link {
     return bytes <= frame_bytes_max && place.offset <= bulk_bytes - bytes &&
            place.end - peer.rx_bulk <= bulk_bytes;
   }
+  static constexpr uint32_t data_flags = uint32_t{wire::has_b | wire::has_data} << 16;
   // The lower half of the lead of a Tagged frame with no flags to context 0.
   static uint32_t plain_tagged_lead(uint64_t position) noexcept {
     return uint32_t{lap_of(position)} | uint32_t{static_cast<uint8_t>(wire::FrameKind::Tagged)} << 8;
@@ -331,6 +349,7 @@ class Link {
       const int got = peer.rx_slots == nullptr ? 0 : drain(peer, handler, ring);
       taken += got;
       if (got == ring || peer.rx_slots == nullptr || !has_frame(peer)) bury(peer);
+      else lose(peer);  // there is no memory for what it had sent: again in the next look
     }
     lost_.clear();
     return taken;
@@ -376,7 +395,7 @@ class Link {
   size_t active_count_ = 0;
   std::array<Peer*, active_max> active_{};
   uint32_t idle_polls_ = 0;
-  uint32_t idle_polls_per_look_ = idle_polls_per_look;
+  uint32_t idle_polls_per_look_ = 1;
   uint32_t busy_polls_ = 0;
   uint32_t burst_ = 0;  // frames sent since one came in
 
@@ -387,6 +406,9 @@ class Link {
   os::Fd epoll_;
   os::Fd self_pidfd_;
   os::Mapping header_map_;
+  // Who we are: not read from the header, which peers may write.
+  std::array<char, address_bytes> address_{};
+  uint64_t nonce_ = 0;
   std::array<std::byte, alias_bytes> alias_{};
   uint32_t alias_length_ = 0;
   size_t file_bytes_ = 0;
@@ -398,7 +420,9 @@ class Link {
     using is_transparent = void;
     size_t operator()(std::string_view name) const noexcept { return std::hash<std::string_view>{}(name); }
   };
-  std::unordered_map<std::string, Peer*, NameHash, std::equal_to<>> peers_;
+  using PeerTable = std::unordered_map<std::string, Peer*, NameHash, std::equal_to<>>;
+  class Place;
+  PeerTable peers_;
   std::unique_ptr<std::array<Peer*, bell_count>> by_bell_;  // lists through Peer::next_same_bell
   uint32_t next_bell_ = 0;
   std::vector<Peer*> rung_;

@@ -6,6 +6,26 @@ namespace {
 
 // --- ends ---
 
+// The header is shared, so whoever has met us may write it.
+TEST(ShmHostile, PeersDoNotRenameUs) {
+  Node a;
+  Node b;
+  Node c;
+  const std::string name = a.name();
+  Peer* to_a = b.connect(a);
+  ASSERT_TRUE(b.send(*to_a, 1, pattern(1, 8)));
+  ASSERT_TRUE(a.poll_for_frames(1));
+  ASSERT_NE(to_a->remote, nullptr);
+  to_a->remote->address.fill('x');
+  to_a->remote->nonce = 0;
+  EXPECT_EQ(a.name(), name);
+  Peer* to_c = a.connect(c);
+  ASSERT_TRUE(a.send(*to_c, 2, pattern(2, 8)));
+  (void)c.poll_until([&] { return !c.peers.empty(); });
+  ASSERT_FALSE(c.peers.empty());
+  EXPECT_EQ(name_of(std::as_bytes(std::span(c.peers[0]->address))), name);
+}
+
 TEST_P(Meeting, ACloseIsToldAfterWhatWasSent) {
   Node b(name("b"));
   std::string gone;

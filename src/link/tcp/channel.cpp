@@ -13,6 +13,8 @@
 #include <new>
 #include <utility>
 
+#include "link/tcp/congestion.hpp"
+
 namespace weft::link::tcp {
 namespace {
 
@@ -63,6 +65,7 @@ int Channel::connect(const os::SocketAddress& to, const os::SocketAddress& from)
       return error_;
     }
   }
+  settle_congestion_control(fd_.get(), to);
   state_ = State::Connecting;
   if (::connect(fd_.get(), to.get(), to.size()) != 0 && errno != EINPROGRESS) fail(errno);
   return error_;
@@ -71,6 +74,7 @@ int Channel::connect(const os::SocketAddress& to, const os::SocketAddress& from)
 void Channel::adopt(os::Fd accepted) noexcept {
   fd_ = std::move(accepted);
   set_options();
+  revise_congestion_control(fd_.get());
   state_ = State::Greeting;
 }
 
@@ -119,7 +123,8 @@ void Channel::read_hello() noexcept {
     const size_t wanted = lead ? hello_lead_bytes : hello_size(in.bytes.data());
     if (wanted == 0) {
       Hello own;
-      return refuse(own, RefusalReason::Malformed);
+      return refuse(own,
+                    is_foreign_version(in.bytes.data()) ? RefusalReason::Version : RefusalReason::Malformed);
     }
     if (in.arrived == wanted) {
       const RefusalReason wrong = unpack_hello(std::span(in.bytes).first(wanted), in.hello);
@@ -164,7 +169,10 @@ ssize_t Channel::write(const iovec* parts, size_t count) noexcept {
     const ssize_t sent = count == 1
                              ? ::send(fd_.get(), parts->iov_base, parts->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
                              : ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent >= 0) return sent;
+    if (sent >= 0) {
+      gone_ += static_cast<uint64_t>(sent);
+      return sent;
+    }
     if (errno == EINTR) continue;
     // What the other side had sent before it went is still to be read: reading will find the end.
     if (errno != EAGAIN && errno != EPIPE && errno != ECONNRESET) fail(errno);

@@ -78,6 +78,11 @@ class Channel {
   }
   // Something waits that flush() or advance() would write.
   bool unflushed() const noexcept { return out_.size() > written_; }
+  // Bytes that were given to the socket, and those together with what waits for it.
+  uint64_t written() const noexcept { return gone_; }
+  uint64_t taken() const noexcept { return gone_ + (out_.size() - written_); }
+  // A fresh channel after one that had written so much: marks on that one keep their meaning.
+  void count_from(uint64_t bytes) noexcept { gone_ = bytes; }
   // The socket took less than it was given.
   bool full() const noexcept { return full_; }
   // Writes what was collected, and lets the next frame go at once. False: something is left.
@@ -180,6 +185,7 @@ class Channel {
   bool bulk_ = false;              // large frames have come lately
   uint8_t at_once_ = lone_frames;  // so many frames more are written at once
   uint32_t collected_ = 0;         // frames since the last flush
+  uint64_t gone_ = 0;              // bytes that the socket took
   bool full_ = false;
   bool bye_ = false;
   bool early_ = false;

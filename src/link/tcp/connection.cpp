@@ -178,7 +178,7 @@ void Connection::advance() noexcept {
     return refuse(error, core::ProviderError::PeerUnreachable, {});
   }
   if (const Hello* answer = channel_.theirs(); answer != nullptr) {
-    if (answer->type == HelloType::Welcome && answer->kind == ConnectionKind::Msg && answer->features == 0)
+    if (answer->type == HelloType::Welcome && answer->kind == ConnectionKind::Msg)
       return opened(answer->data_span());
     if (answer->type == HelloType::Refusal) return refused_by(*answer);
     return refuse(ECONNREFUSED, core::ProviderError::ConnectionForeign, {});
@@ -323,11 +323,13 @@ int Connection::wait_fd() noexcept {
 
 bool Connection::arm() noexcept {
   if (channel_.stalled()) return false;
+  if (stage_ == Stage::Open) look_after();
+  silent_ = 0;
+  if (channel_.state() == Channel::State::Failed) return false;  // poll() says so
   if (stage_ == Stage::Open && data_set_) {
     const uint32_t writing = channel_.unflushed() ? os::watch_writing : os::watch_errors;
     if (!os::watch(data_set_, channel_.fd(), os::watch_reading | writing)) return false;
   }
-  silent_ = 0;
   return true;
 }
 

@@ -89,6 +89,10 @@ class Connection {
     return channel_.send(head, {}, &part, 1) ? proto::SmallSend::Sent : proto::SmallSend::Refused;
   }
   void tell(Other&) noexcept {}
+  // What the socket has not taken needs us.
+  uint64_t taken(const Other&) const noexcept { return channel_.taken(); }
+  uint64_t settled(const Other&) const noexcept { return channel_.written(); }
+  void expect(Other&) noexcept {}
 
   template <class Handler>
   int poll(Handler& handler) noexcept {

@@ -2,6 +2,7 @@
 #include "link/tcp/connection.hpp"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
 #include <poll.h>
 #include <rdma/fabric.h>
 #include <sys/resource.h>
@@ -283,6 +284,54 @@ TEST_F(TcpConnection, AnotherKindIsRefused) {
   ASSERT_NE(channel.theirs(), nullptr);
   EXPECT_EQ(channel.theirs()->type, HelloType::Refusal);
   EXPECT_EQ(channel.theirs()->reason, RefusalReason::Kind);
+}
+
+// Features that we do not know are those that the other side can do without (docs/wire/stream.md).
+TEST_F(TcpConnection, FeaturesOfTheFuture) {
+  listen();
+  Channel channel(connection_frame_bytes_max);
+  ASSERT_EQ(channel.connect(place(), {}), 0);
+  Hello hello;
+  hello.kind = ConnectionKind::Msg;
+  hello.features = 0x80000001;
+  channel.greet(hello);
+  ASSERT_TRUE(until(
+      [&] {
+        (void)channel.advance();
+        return request != nullptr || channel.theirs() != nullptr;
+      },
+      {}));
+  EXPECT_NE(request, nullptr);
+}
+
+// The other machine vanishes while bytes are under way and we sleep on frames: the kernel alone would wait for a quarter of an hour.
+TEST_F(TcpConnection, ASleeperNoticesThatTheMachineIsGone) {
+  Side active;
+  Side passive;
+  connect(active, passive);
+  const int fd = [&] {
+    for (int at = 3; at < 4096; ++at) {
+      const os::SocketAddress remote = os::remote_address(at);
+      if (remote && text_of(remote.bytes()) == text_of(active.link.address())) return at;
+    }
+    return -1;
+  }();
+  ASSERT_GE(fd, 0);
+  sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+  const sock_fprog program{1, nothing};
+  const int off = 0;  // or its keepalive would tell us
+  ASSERT_EQ(::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &off, sizeof off), 0);
+  ASSERT_EQ(::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program), 0);
+  ASSERT_TRUE(active.say("into the void"));
+  const auto end = Clock::now() + 3 * limit;
+  while (active.happened.empty() && Clock::now() < end) {
+    active.link.poll(active);
+    if (!active.link.arm()) continue;
+    pollfd data{active.link.wait_fd(), POLLIN, 0};
+    (void)::poll(&data, 1, 100);
+    active.link.disarm();
+  }
+  EXPECT_EQ(active.happened, "lost disconnected(3) ");
 }
 
 // The backlog bounds requests that nobody takes.

@@ -121,6 +121,11 @@ size_t hello_size(const std::byte* lead) noexcept {
   return bytes >= hello_bytes_min && bytes <= hello_bytes_max ? bytes : 0;
 }
 
+bool is_foreign_version(const std::byte* lead) noexcept {
+  return std::memcmp(lead, magic.data(), magic.size()) == 0 &&
+         get<uint16_t>(lead, at_version) != wire_version;
+}
+
 RefusalReason unpack_hello(std::span<const std::byte> bytes, Hello& out) noexcept {
   if (bytes.size() < hello_bytes_min || hello_size(bytes.data()) != bytes.size())
     return RefusalReason::Malformed;

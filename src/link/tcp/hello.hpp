@@ -45,7 +45,7 @@ const char* to_text(RefusalReason reason) noexcept;
 struct Hello {
   HelloType type = HelloType::Hello;
   ConnectionKind kind = ConnectionKind::Rdm;
-  uint32_t features = 0;      // what this side wants to use; both must say the same (none is defined yet)
+  uint32_t features = 0;      // that this side can use; both use what both have (none is defined yet)
   uint64_t nonce = 0;         // tells an endpoint from an earlier one with its address
   os::SocketAddress address;  // where it listens; none for a connected endpoint
   os::SocketAddress dialled;  // Hello: whom it means to reach
@@ -62,6 +62,8 @@ size_t pack_hello(const Hello& hello, std::byte* out) noexcept;
 
 // How many bytes the hello has that begins with hello_lead_bytes bytes; 0: it is none.
 size_t hello_size(const std::byte* lead) noexcept;
+// Whether that is because it is of another version, whose hellos have another length.
+bool is_foreign_version(const std::byte* lead) noexcept;
 // Reads a whole hello. None: sound. Version, Malformed: it has to be refused.
 RefusalReason unpack_hello(std::span<const std::byte> bytes, Hello& out) noexcept;
 

@@ -18,6 +18,7 @@
 #include <cstring>
 #include <new>
 
+#include "link/tcp/congestion.hpp"
 #include "os/clock.hpp"
 #include "os/process.hpp"
 
@@ -33,6 +34,8 @@ constexpr uint64_t dial_timeout_ns =
 // Connected and not welcomed: the other process is there, for its end would be told, but it does not call into its library.
 constexpr uint64_t welcome_timeout_ns = 300'000 * ms_ns;
 constexpr uint64_t guest_timeout_ns = 60'000 * ms_ns;
+constexpr uint64_t guest_patience_ns = 1'000 * ms_ns;  // for one whose place another wants
+constexpr uint64_t deaf_pause_ns = 100 * ms_ns;
 constexpr uint64_t first_pause_ns = 5 * ms_ns;
 constexpr uint64_t longest_pause_ns = 500 * ms_ns;
 constexpr uint64_t close_linger_ns = 500 * ms_ns;
@@ -114,6 +117,7 @@ Result<void> Link::listen(const os::SocketAddress& wanted) {
   if (wanted.family() == AF_INET6)
     (void)::setsockopt(listener_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
   if (::bind(listener_.get(), wanted.get(), wanted.size()) != 0) return failed("cannot bind to");
+  prepare_congestion_control(listener_.get());
   if (::listen(listener_.get(), backlog) != 0) return failed("cannot listen at");
   if (!os::add_to_poll_set(events_set_, listener_, &listener_source_)) return failed("cannot watch");
   const os::SocketAddress bound = os::local_address(listener_.get());
@@ -198,8 +202,11 @@ void Link::hang_up(Peer& peer) noexcept {
     unwatch(peer);
     peer.channel.close();
   }
-  if (peer.stage == PeerStage::Dialling) --dialling_;
+  reached(peer);
+  // Whoever hears of the loss asks what the socket took. What went before a Welcome goes again, and counts again.
+  const uint64_t gone = peer.stage == PeerStage::Open ? peer.channel.written() : 0;
   peer.channel = Channel(tcp::frame_bytes_max);
+  peer.channel.count_from(gone);
   peer.stage = PeerStage::Waiting;
   peer.writing = false;
   peer.watched = false;
@@ -254,6 +261,7 @@ Hello Link::own_hello(HelloType type, const os::SocketAddress& dialled) const no
 void Link::dial(Peer& peer) noexcept {
   peer.channel = Channel(tcp::frame_bytes_max);
   peer.stage = PeerStage::Dialling;
+  peer.reaching = true;
   ++dialling_;
   peer.dialled_at_ns = now_ns();
   if (peer.pause_ns == 0) peer.met_at_ns = peer.dialled_at_ns;  // it may have waited for its turn
@@ -292,10 +300,12 @@ void Link::go_on(Peer& peer) noexcept {
   if (peer.stage != PeerStage::Dialling) return;
   const Channel::State state = peer.channel.advance();
   if (state == Channel::State::Failed) return dialling_failed(peer, peer.channel.error());
+  if (state != Channel::State::Connecting) reached(peer);
   if (state == Channel::State::Greeting && !peer.channel.unflushed()) wait_for_room(peer, false);
   const Hello* answer = peer.channel.theirs();
   if (answer == nullptr) return;
-  if (answer->type == HelloType::Welcome) return opened(peer, answer->nonce);
+  if (answer->type == HelloType::Welcome && answer->kind == ConnectionKind::Rdm)
+    return opened(peer, answer->nonce);
   if (answer->type == HelloType::Refusal && answer->reason == RefusalReason::Duplicate) {
     // Its own connection to us is on its way. Should that fail, we try again.
     peer.pause_ns = longest_pause_ns;
@@ -306,7 +316,7 @@ void Link::go_on(Peer& peer) noexcept {
 }
 
 void Link::opened(Peer& peer, uint64_t nonce) noexcept {
-  if (peer.stage == PeerStage::Dialling) --dialling_;
+  reached(peer);
   std::erase(unopened_, &peer);
   peer.stage = PeerStage::Open;
   peer.nonce = nonce;
@@ -324,12 +334,15 @@ void Link::opened(Peer& peer, uint64_t nonce) noexcept {
 // --- guests ---
 
 void Link::accept_guests() noexcept {
-  for (int i = 0; i < accepts_per_look && guests_.size() < guests_max; ++i) {
+  for (int i = 0; i < accepts_per_look; ++i) {
+    if (guests_.size() >= guests_max && !make_room()) return be_deaf();
     os::Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
-      if ((errno == EMFILE || errno == ENFILE) && !std::exchange(short_of_descriptors_, true))
+      const int error = errno;
+      if ((error == EMFILE || error == ENFILE) && !std::exchange(short_of_descriptors_, true))
         warn("peers that connect have to wait: there are no more descriptors (RLIMIT_NOFILE)");
-      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (error == EINTR || error == ECONNABORTED) continue;
+      if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) be_deaf();
       return;
     }
     try {
@@ -343,6 +356,19 @@ void Link::accept_guests() noexcept {
     Guest& guest = *guests_.back();
     if (!os::add_to_poll_set(events_set_, guest.channel.fd(), static_cast<Source*>(&guest))) dismiss(guest);
   }
+}
+
+// The oldest of those that have said nothing for a while goes.
+bool Link::make_room() noexcept {
+  if (now_ns() - guests_.front()->came_at_ns < guest_patience_ns) return false;
+  dismiss(*guests_.front());
+  return true;
+}
+
+// Who knocks waits in the kernel, and whoever sleeps on us is not woken for it.
+void Link::be_deaf() noexcept {
+  os::remove_from_poll_set(events_set_, listener_);
+  deaf_until_ns_ = now_ns() + deaf_pause_ns;
 }
 
 void Link::dismiss(Guest& guest) noexcept {
@@ -388,6 +414,14 @@ void Link::admit(Guest& guest) noexcept try {
   if (hello.nonce == nonce_) return welcome(guest, nullptr, hello, false);  // we dialled ourselves
   if (known == nullptr) return welcome(guest, nullptr, hello, true);
   if (known->stage == PeerStage::Open && known->nonce != hello.nonce) {
+    // The peer began anew: so says somebody who is where it was, or at the address that he names. Anybody can name an address.
+    const os::SocketAddress caller = os::remote_address(guest.channel.fd().get());
+    if (!os::same_host(caller, hello.address) &&
+        !os::same_host(caller, os::remote_address(known->channel.fd().get()))) {
+      warn(caller.text() + " calls in the name of " + hello.address.text() +
+           ", which is connected from elsewhere, and is refused");
+      return refuse(guest, RefusalReason::Duplicate);
+    }
     lose(*known, core::ProviderError::PeerReplaced);
     return welcome(guest, nullptr, hello, true);
   }
@@ -471,6 +505,10 @@ void Link::cool() noexcept {
 // Time: attempts that are due, peers and guests that have taken too long, machines that answer no more.
 void Link::tend(uint64_t now) noexcept {
   next_tend_ns_ = now + tend_interval_ns;
+  if (deaf_until_ns_ != 0 && now >= deaf_until_ns_) {
+    deaf_until_ns_ = 0;
+    (void)os::add_to_poll_set(events_set_, listener_, &listener_source_);
+  }
   for (size_t i = unopened_.size(); i-- > 0;) {
     if (i >= unopened_.size()) continue;  // more than one was lost
     Peer& peer = *unopened_[i];
@@ -550,6 +588,7 @@ void Link::close() noexcept {
   listener_.reset();
   events_set_.reset();
   next_tend_ns_ = 0;
+  deaf_until_ns_ = 0;
   leaving_ = false;
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/result.hpp"
@@ -55,8 +56,9 @@ struct Peer : Source {
   uint32_t silent = 0;   // polls in which it had nothing, while hot
 
   // --- cold below this line ---
-  bool keyed = false;    // the one that stands for its address
-  bool writing = false;  // the poll set waits for room, too
+  bool keyed = false;     // the one that stands for its address
+  bool writing = false;   // the poll set waits for room, too
+  bool reaching = false;  // Dialling, and its machine has not answered: one of dialling_max
   os::SocketAddress address;
   uint64_t nonce = 0;            // of the endpoint at the other side, once it is known
   uint64_t met_at_ns = 0;        // when dialling began
@@ -95,7 +97,7 @@ class Link {
   static constexpr size_t address_length = os::SocketAddress::text_bytes;  // of the longest format
   static constexpr size_t alias_bytes_max = 64;
   static constexpr size_t guests_max = 4096;  // connected and nameless
-  static constexpr size_t dialling_max = 64;  // connects in progress
+  static constexpr size_t dialling_max = 64;  // connects that no machine has answered yet
 
   Link() = default;
   Link(const Link&) = delete;
@@ -139,6 +141,10 @@ class Link {
     return send(peer, head, {}, &part, 1) ? proto::SmallSend::Sent : proto::SmallSend::Refused;
   }
   void tell(Peer&) noexcept {}
+  // What the socket has not taken needs us.
+  uint64_t taken(const Peer& peer) const noexcept { return peer.channel.taken(); }
+  uint64_t settled(const Peer& peer) const noexcept { return peer.channel.written(); }
+  void expect(Peer&) noexcept {}
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
@@ -254,11 +260,16 @@ class Link {
   void welcome(Guest& guest, Peer* peer, const Hello& hello, bool keyed);  // throws std::bad_alloc
   void refuse(Guest& guest, RefusalReason reason) noexcept;
   void dismiss(Guest& guest) noexcept;
+  bool make_room() noexcept;
+  void be_deaf() noexcept;
   void dial(Peer& peer) noexcept;
   void go_on(Peer& peer) noexcept;
   void dialling_failed(Peer& peer, int error) noexcept;
   void dial_later(Peer& peer, uint64_t pause_ns) noexcept;
   void opened(Peer& peer, uint64_t nonce) noexcept;
+  void reached(Peer& peer) noexcept {
+    if (std::exchange(peer.reaching, false)) --dialling_;
+  }
   void hang_up(Peer& peer) noexcept;
   void lose(Peer& peer, core::ProviderError why) noexcept;
   void remove(Peer& peer) noexcept;
@@ -306,6 +317,7 @@ class Link {
   size_t ready_count_ = 0;
   uint64_t next_tend_ns_ = 0;
   uint64_t next_health_ns_ = 0;
+  uint64_t deaf_until_ns_ = 0;  // nobody can be accepted, and the poll set does not ask until then
   bool short_of_descriptors_ = false;
   bool leaving_ = false;
   void (*on_warning_)(const void* who, const char* what) = nullptr;

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <rdma/fabric.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "os/clock.hpp"
+#include "os/process.hpp"
 
 namespace weft::link::tcp {
 namespace {
@@ -36,6 +39,7 @@ struct End final : Events {
   }
   void peer_lost(Peer& peer, core::ProviderError why) noexcept override {
     lost.push_back(why);
+    settled_when_lost = link->settled(peer);
     std::erase_if(peers, [&](const auto& entry) { return entry.get() == &peer; });
   }
   bool on_frame(Peer& peer, const wire::FrameHead& head, const std::byte*) noexcept {
@@ -63,6 +67,7 @@ struct End final : Events {
   std::map<const Peer*, std::string> names;
   std::map<std::string, std::vector<uint64_t>> came;
   std::vector<core::ProviderError> lost;
+  uint64_t settled_when_lost = 0;
   size_t frames = 0;
   Peer* last = nullptr;
 };
@@ -252,9 +257,12 @@ TEST(TcpLink, ClosedPeersAreToldAndComeBack) {
   ASSERT_TRUE(b->open());
   talk(a, *b);
   const std::string name = b->name();
+  const uint64_t sent = a.link->settled(*a.to(*b));
+  EXPECT_GT(sent, 0u);
   b.reset();
   until([&] { return !a.lost.empty(); }, {&a});
   EXPECT_EQ(a.lost[0], core::ProviderError::PeerClosed);
+  EXPECT_EQ(a.settled_when_lost, sent) << "what the socket took has not failed";
   EXPECT_TRUE(a.peers.empty());
   End again;
   ASSERT_TRUE(again.open(FI_SOCKADDR_IN, name));
@@ -342,6 +350,128 @@ TEST(TcpLink, StrangersAreRefused) {
   EXPECT_EQ(hello.reason, RefusalReason::Malformed);
   End b;
   ASSERT_TRUE(b.open());
+  talk(b, a);
+}
+
+// A later version may have longer hellos: it is told that the versions differ, as the format promises, and not that it talks nonsense.
+TEST(TcpLink, ALongerHelloOfAnotherVersion) {
+  End a;
+  ASSERT_TRUE(a.open());
+  const auto place = *os::SocketAddress::from(a.name().data(), a.name().size());
+  const os::Fd other(::socket(AF_INET, SOCK_STREAM, 0));
+  ASSERT_EQ(::connect(other.get(), place.get(), place.size()), 0);
+  const char lead[] = {'W', 'E', 'F', 'T', 2, 0, 0, 2, 1, 1, 0, 0};
+  ASSERT_EQ(::send(other.get(), lead, sizeof lead, MSG_NOSIGNAL), ssize_t(sizeof lead));
+  std::byte answer[hello_bytes_max];
+  ssize_t got = -1;
+  until(
+      [&] {
+        got = ::recv(other.get(), answer, sizeof answer, MSG_DONTWAIT);
+        return got > 0;
+      },
+      {&a});
+  Hello hello;
+  ASSERT_GE(got, 0);
+  ASSERT_EQ(unpack_hello(std::span(answer).first(static_cast<size_t>(got)), hello), RefusalReason::None);
+  EXPECT_EQ(hello.type, HelloType::Refusal);
+  EXPECT_EQ(hello.reason, RefusalReason::Version);
+}
+
+// Says hello from `source` in the name of `who`; returns the answer.
+Hello call(End& at, const os::SocketAddress& source, const std::string& who, uint64_t nonce) {
+  const auto place = *os::SocketAddress::from(at.name().data(), at.name().size());
+  Channel channel(tcp::frame_bytes_max);
+  EXPECT_EQ(channel.connect(place, source), 0);
+  Hello hello;
+  hello.nonce = nonce;
+  hello.address = *os::SocketAddress::from(who.data(), who.size());
+  hello.dialled = place;
+  channel.greet(hello);
+  until(
+      [&] {
+        (void)channel.advance();
+        return channel.theirs() != nullptr;
+      },
+      {&at});
+  return channel.theirs() != nullptr ? *channel.theirs() : Hello();
+}
+
+// A new nonce at a known address is the peer born again, when it comes from where the peer is; else anybody could end anybody's connection.
+TEST(TcpLink, AStrangerDoesNotReplaceAPeer) {
+  End a, b;
+  const os::SocketAddress here = os::SocketAddress::loopback(AF_INET);
+  const std::string name(reinterpret_cast<const char*>(here.bytes().data()), here.size());
+  ASSERT_TRUE(a.open(FI_SOCKADDR_IN, name));
+  ASSERT_TRUE(b.open(FI_SOCKADDR_IN, name));
+  talk(a, b);
+  const Hello answer = call(b, *os::SocketAddress::from_text("127.0.0.3:0"), a.name(), 77);
+  EXPECT_EQ(answer.type, HelloType::Refusal);
+  EXPECT_TRUE(b.lost.empty());
+  a.frames = 0;
+  talk(a, b);
+  EXPECT_EQ(call(b, here, a.name(), 78).type, HelloType::Welcome);
+  EXPECT_EQ(b.lost, std::vector{core::ProviderError::PeerReplaced});
+}
+
+// Processes that compute, or are stopped, accept in their kernel and say nothing for long: others are reached meanwhile.
+TEST(TcpLink, SilentOnesHoldNobodyUp) {
+  std::vector<os::Fd> silent;
+  End a, b;
+  ASSERT_TRUE(a.open());
+  ASSERT_TRUE(b.open());
+  int error = 0;
+  for (size_t i = 0; i < Link::dialling_max + 5; ++i) {
+    silent.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const os::SocketAddress here = os::SocketAddress::loopback(AF_INET);
+    ASSERT_EQ(::bind(silent.back().get(), here.get(), here.size()), 0);
+    ASSERT_EQ(::listen(silent.back().get(), 8), 0);
+    ASSERT_NE(a.link->connect(os::local_address(silent.back().get()).bytes(), error), nullptr);
+  }
+  talk(a, b);
+}
+
+// Without descriptors who knocks waits, and whoever sleeps is not woken for it all the time.
+TEST(TcpLink, NoDescriptorIsLeft) {
+  End a, b;
+  ASSERT_TRUE(a.open());
+  ASSERT_TRUE(b.open());
+  Peer* peer = b.to(a);
+  std::vector<os::Fd> all;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{256, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  while (true) {
+    const int fd = ::dup(0);
+    if (fd < 0) break;
+    all.emplace_back(fd);
+  }
+  for (int i = 0; i < 10; ++i) b.poll();
+  for (int i = 0; i < 200; ++i) a.poll();
+  pollfd sleeper{a.link->wait_fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&sleeper, 1, 20), 0);
+  all.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  until([&] { return b.send(peer, 4); }, {&a, &b});
+  until([&] { return a.frames == 1; }, {&a, &b});
+}
+
+// Guests that say nothing keep nobody out.
+TEST(TcpLink, SilentGuestsMakeRoom) {
+  os::raise_descriptor_limit();
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  if (limit.rlim_cur < 2 * Link::guests_max + 200) GTEST_SKIP() << "not enough descriptors";
+  End a, b;
+  ASSERT_TRUE(a.open());
+  ASSERT_TRUE(b.open());
+  const auto place = *os::SocketAddress::from(a.name().data(), a.name().size());
+  std::vector<os::Fd> guests;
+  for (size_t i = 0; i < Link::guests_max; ++i) {
+    guests.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(::connect(guests.back().get(), place.get(), place.size()), 0);
+    if (i % 32 == 0) a.poll();
+  }
   talk(b, a);
 }
 

@@ -11,6 +11,7 @@
 #include <new>
 #include <utility>
 
+#include "link/tcp/congestion.hpp"
 #include "os/clock.hpp"
 #include "os/poll_set.hpp"
 
@@ -78,6 +79,7 @@ Result<void> Listener::open(std::string_view name) {
   if (wanted.family() == AF_INET6)
     (void)::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
   if (::bind(socket.get(), wanted.get(), wanted.size()) != 0) return failed("cannot bind to");
+  prepare_congestion_control(socket.get());
   if (!os::add_to_poll_set(*set, timer->fd(), nullptr) || !os::add_to_poll_set(*set, notice->fd(), nullptr))
     return failed("cannot watch");
   close();
@@ -138,11 +140,6 @@ void Listener::hear(Guest& guest) noexcept {
     guest.channel.close();
     return;
   }
-  if (hello->features != 0) {
-    guest.channel.refuse(answer(HelloType::Refusal), RefusalReason::Features);
-    guest.channel.close();
-    return;
-  }
   try {
     requests_.push_back(std::make_unique<Request>(std::move(guest.channel), format_));
     notice_->notify();
@@ -180,7 +177,7 @@ void Listener::poll() noexcept {
     os::Fd accepted(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!accepted) {
       // No descriptor is left: who knocks waits, and whoever sleeps on us must not be woken for it all the time.
-      if (errno == EMFILE || errno == ENFILE) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         os::remove_from_poll_set(set_, socket_);
         deaf_until_ns_ = os::monotonic_ns() + no_descriptor_pause_ns;
       }

@@ -42,8 +42,10 @@ ssize_t RxContext::receive(const ReceiveRequest& request) noexcept {
       const bool tagged = message->tagged;
       const uint64_t tag = message->tag;
       discard(*message);
-      if (completes(request.flags))
-        cq->push({request.context, receive_flags(tagged, false), length, nullptr, 0, tag, FI_ADDR_NOTAVAIL});
+      core::CompletionQueue* const answers = cq != nullptr ? cq : reports;
+      if (answers != nullptr && (!selective || (request.flags & FI_COMPLETION) != 0))
+        answers->push(
+            {request.context, receive_flags(tagged, false), length, nullptr, 0, tag, FI_ADDR_NOTAVAIL});
       return 0;
     }
     Op* op = ops.take();
@@ -59,6 +61,8 @@ ssize_t RxContext::receive(const ReceiveRequest& request) noexcept {
     claim(*op, *message);
     return 0;
   }
+  const bool multi = !request.tagged && (request.flags & FI_MULTI_RECV) != 0;
+  if (multi && request.iov_count != 1) return -FI_EINVAL;  // parts are cut off one stretch of memory
   Op* op = ops.take();
   if (op == nullptr) return -FI_EAGAIN;
   void* first = request.iov_count > 0 ? request.iov[0].iov_base : nullptr;
@@ -72,7 +76,7 @@ ssize_t RxContext::receive(const ReceiveRequest& request) noexcept {
   op->source = directed ? request.source : FI_ADDR_UNSPEC;
   op->extra_counter = request.extra_counter;
   if (is_quiet(request.extra_counter, request.flags)) op->completes = false;
-  op->multi = !request.tagged && (request.flags & FI_MULTI_RECV) != 0;
+  op->multi = multi;
   op->done = 0;
   op->stage = OpStage::Posted;
   if (op->multi) {
@@ -112,15 +116,18 @@ ssize_t RxContext::peek(const ReceiveRequest& request) noexcept try {
   const bool claims = (request.flags & FI_CLAIM) != 0;
   const bool discards = (request.flags & FI_DISCARD) != 0;
   if (claims && request.context == nullptr) return -FI_EINVAL;
+  core::CompletionQueue* const answers = cq != nullptr ? cq : reports;
+  if (answers != nullptr && answers->full())
+    return -FI_EAGAIN;  // each look is answered there, and none is posted before
   if (claims) claimed_.reserve(claimed_.size() + 1);
   Unexpected* message = find_unexpected(request, claims || discards);
   if (message == nullptr) {
-    if (cq != nullptr) {
+    if (answers != nullptr) {
       core::CompletionError error;
       error.base = {request.context, receive_flags(request.tagged, false), 0, nullptr, 0, request.tag,
                     FI_ADDR_NOTAVAIL};
       error.err = FI_ENOMSG;
-      cq->push_error(error);
+      answers->push_error(error);
     }
     return 0;
   }
@@ -135,7 +142,7 @@ ssize_t RxContext::peek(const ReceiveRequest& request) noexcept try {
   } else if (discards) {
     discard(*message);
   }
-  if (cq != nullptr) cq->push(found);
+  if (answers != nullptr) answers->push(found);
   return 0;
 } catch (const std::bad_alloc&) {
   return -FI_ENOMEM;
@@ -217,7 +224,9 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
                          void* buffer, bool has_data, uint64_t data, uint64_t tag, int error,
                          core::ProviderError why) noexcept {
   const RxSink& to = sink(peer);
-  const bool wants = shared ? to.completes(op.flags) : op.completes;
+  core::CompletionQueue* const queue = to.cq == nullptr && &to == this ? reports : to.cq;
+  const bool asked = !to.selective || (op.flags & FI_COMPLETION) != 0;
+  const bool wants = shared ? queue != nullptr && asked : op.completes;
   core::Counter* extra = op.extra_counter;
   const bool quiet = is_quiet(extra, op.flags);
   core::Counter* own = quiet ? nullptr : receives;
@@ -233,7 +242,7 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
     peer = nullptr;
   }
   if (error != 0) {
-    if (to.cq != nullptr) {
+    if (queue != nullptr) {
       core::CompletionError entry;
       entry.base = {context, flags, length, buffer, data, tag, source};
       entry.olen = full_length > length ? full_length - length : 0;
@@ -243,7 +252,7 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
         entry.err_data_size = peer->av_address.len;
         std::memcpy(entry.err_data.data(), peer->av_address.bytes.data(), peer->av_address.len);
       }
-      to.cq->push_error(entry);
+      queue->push_error(entry);
     }
     if (own != nullptr) own->add_error(1);
     if (of_endpoint != nullptr) of_endpoint->add_error(1);
@@ -251,8 +260,8 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
     return;
   }
   // The program is told that it has a multi-receive buffer back, even when it wants no completions (fi_msg(3)).
-  if (wants || (to.cq != nullptr && (flags & FI_MULTI_RECV) != 0))
-    to.cq->push({context, flags, length, buffer, data, tag, source});
+  if (wants || (queue != nullptr && (flags & FI_MULTI_RECV) != 0))
+    queue->push({context, flags, length, buffer, data, tag, source});
   if (own != nullptr) own->add(1);
   if (of_endpoint != nullptr) of_endpoint->add(1);
   if (extra != nullptr) extra->add(1);
@@ -366,6 +375,7 @@ void RxContext::insert(Unexpected& message) noexcept {
 
 bool RxContext::keep(PeerState& peer, const wire::FrameHead& head, bool tagged, const std::byte* payload,
                      size_t length, uint64_t ack_operation) noexcept {
+  if (peer.unheeded > unheeded_bytes_max) return false;
   Unexpected* message = make_unexpected(peer, head, tagged, length);
   if (message == nullptr) return false;
   message->payload = message->small.data();
@@ -388,6 +398,7 @@ bool RxContext::keep(PeerState& peer, const wire::FrameHead& head, bool tagged, 
 
 Unexpected* RxContext::keep_train(PeerState& peer, const wire::FrameHead& head, bool tagged,
                                   uint64_t total) noexcept {
+  if (peer.unheeded > unheeded_bytes_max) return nullptr;
   Unexpected* message = make_unexpected(peer, head, tagged, total);
   if (message == nullptr) return nullptr;
   message->heap.reset(new (std::nothrow) std::byte[total]);
@@ -403,8 +414,10 @@ Unexpected* RxContext::keep_train(PeerState& peer, const wire::FrameHead& head, 
 
 bool RxContext::keep_rendezvous(PeerState& peer, const wire::FrameHead& head, bool tagged,
                                 const wire::RtsPrefix& rts, const wire::SourceSegment* segments) noexcept {
+  if (peer.announced >= announced_max) return false;
   Unexpected* message = make_unexpected(peer, head, tagged, rts.total);
   if (message == nullptr) return false;
+  ++peer.announced;
   message->rendezvous = true;
   message->operation = rts.operation;
   message->stamp = rts.stamp;
@@ -414,9 +427,10 @@ bool RxContext::keep_rendezvous(PeerState& peer, const wire::FrameHead& head, bo
   return true;
 }
 
-// Beyond the bound the sender keeps its payloads. Headers of rendezvous are bounded by the senders' transmit queues.
+// Beyond the bound the sender keeps its payloads.
 void RxContext::account(PeerState& peer, size_t bytes) noexcept {
   unexpected_bytes += bytes;
+  if (peer.pausing) peer.unheeded += bytes;
   if (unexpected_bytes <= unexpected_bytes_max || peer.pausing) return;
   try {
     paused_.push_back(&peer);
@@ -434,10 +448,13 @@ void RxContext::release(Unexpected& message) noexcept {
     if (!paused_.empty() && unexpected_bytes <= unexpected_bytes_max / 2) {
       for (PeerState* peer : paused_) {
         peer->pausing = false;
+        peer->unheeded = 0;
         peer->owner->set_pause(*peer, false);
       }
       paused_.clear();
     }
+  } else if (message.peer != nullptr) {
+    --message.peer->announced;
   }
   unexpected_pool.give(&message);
 }
@@ -494,6 +511,7 @@ bool RxContext::forget_peer(PeerState& peer) noexcept {
   // The train may be on its way into another context of the endpoint.
   const auto detach = [&](Unexpected& message) {
     message.peer = nullptr;
+    if (message.rendezvous) --peer.announced;
     if (peer.train_message == &message) peer.train_message = nullptr;
   };
   const auto visit = [&](core::UnexpectedBase& base, auto& matcher) {

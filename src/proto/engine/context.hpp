@@ -38,8 +38,10 @@ struct Conversation {
   ~Conversation() = default;
 };
 
+using SettlingHook = NamedHook<struct SettlingName>;
+
 // What the engine knows of a peer, whatever the link.
-struct PeerState {
+struct PeerState : SettlingHook {
   // Not zero: the fast path must not be taken.
   enum Gate : uint32_t { gate_queued = 1, gate_paused = 2, gate_lost = 4 };
   uint32_t gate = 0;
@@ -49,13 +51,18 @@ struct PeerState {
   List<Op, QueueHook> control;       // frames of the protocol, waiting for room; they go before the queue
   List<Op, QueueHook> queue;         // operations in order, waiting for room, or for others (FI_FENCE)
   List<Op, InFlightHook> in_flight;  // every operation that names it
-  uint64_t unacknowledged = 0;       // operations whose Done has not come (FI_FENCE waits for zero)
+  Fifo<Unsettled> unsettled;         // messages that the link has, in order, whose completions wait for it
+  Unsettled* newest = nullptr;  // the last of them, when it is a small message: it stands for all before it
+  uint64_t unacknowledged = 0;  // operations whose Done has not come (FI_FENCE waits for zero)
   // A message that comes in several frames: where its bytes go (neither: nowhere) and how many are still to come.
   Op* train_receive = nullptr;
   Unexpected* train_message = nullptr;
   uint64_t train_left = 0;
-  uint64_t heard = 0;    // link time of its last segment: it is there and copying
-  bool pausing = false;  // we asked it to keep payloads
+  uint64_t heard = 0;      // link time of its last segment: it is there and copying
+  bool pausing = false;    // we asked it to keep payloads
+  uint64_t unheeded = 0;   // bytes that came unasked since then
+  uint32_t announced = 0;  // messages of it that wait with it for a receive
+  uint32_t served = 0;     // what we do for it: transfers, and frames of the protocol that wait for room
   bool lost = false;
   core::Address av_address;
 };
@@ -65,6 +72,7 @@ struct TxContext {
   bool selective = false;          // FI_SELECTIVE_COMPLETION at bind
   bool default_completes = false;  // what a call without flags does
   bool default_plain = true;       // op_flags ask for nothing beyond transmit complete
+  bool default_early = false;      // nor for that: inject complete will do
   uint64_t op_flags = 0;           // of the endpoint
   core::Counter* sends = nullptr;
   core::Counter* reads = nullptr;
@@ -74,6 +82,7 @@ struct TxContext {
     default_completes = cq != nullptr && (!selective || (op_flags & FI_COMPLETION) != 0);
     default_plain =
         (op_flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE | FI_FENCE)) == 0;
+    default_early = default_plain && (op_flags & FI_INJECT_COMPLETE) != 0;
   }
   bool completes(uint64_t flags) const noexcept {
     return cq != nullptr && (!selective || (flags & FI_COMPLETION) != 0);
@@ -134,6 +143,9 @@ struct ReceiveRequest {
 struct RxContext : RxSink {
   static constexpr size_t unexpected_bytes_default = size_t{32} << 20;
   static constexpr size_t unexpected_count_max = size_t{1} << 20;
+  // Of one peer: more than any link has under way when it hears of a pause, more than any endpoint announces. Beyond that its frames wait.
+  static constexpr size_t unheeded_bytes_max = size_t{64} << 20;
+  static constexpr size_t announced_max = size_t{1} << 16;
 
   RxContext(uint8_t index, size_t bound, uint64_t seed)
       : tags(seed),
@@ -149,6 +161,8 @@ struct RxContext : RxSink {
   bool directed = false;       // FI_DIRECTED_RECV: sources of receives count
   bool source_errors = false;  // FI_SOURCE_ERR
   bool shared = false;         // several endpoints receive here
+  // Shared: where is said what concerns no endpoint, such as a receive that was cancelled. A queue of one of them, or null.
+  core::CompletionQueue* reports = nullptr;
   size_t multi_receive_min = 64;
   core::TagMatcher tags;
   core::MsgMatcher messages;
@@ -167,9 +181,10 @@ struct RxContext : RxSink {
 
   // --- the program's side ---
   // Hot: one buffer, no flags. True: posted. False: nothing has happened, and receive_tagged() does it.
-  bool post_plain(void* buffer, size_t length, uint64_t tag, uint64_t ignore, void* context) noexcept {
+  bool post_plain(void* buffer, size_t length, fi_addr_t source, uint64_t tag, uint64_t ignore,
+                  void* context) noexcept {
     Op* op = ops.peek();
-    if (op == nullptr || ignore != 0 || directed || !tags.has_room_and_no_arrivals()) [[unlikely]]
+    if (op == nullptr || !tags.has_room_and_no_arrivals()) [[unlikely]]
       return false;
     ops.take_peeked(*op);
     fill(*op, buffer, length, context, default_completes);
@@ -178,9 +193,14 @@ struct RxContext : RxSink {
     op->plain = posts_plain;
     op->flags = op_flags;
     op->tag = tag;
-    op->ignore = 0;
-    op->source = FI_ADDR_UNSPEC;
-    tags.post_plain(*op);
+    op->ignore = ignore;
+    if (!directed && ignore == 0) [[likely]] {
+      op->source = FI_ADDR_UNSPEC;
+      tags.post_plain(*op);
+    } else {
+      op->source = directed ? source : FI_ADDR_UNSPEC;
+      tags.post(*op);
+    }
     return true;
   }
   ssize_t receive_tagged(void* buffer, size_t length, fi_addr_t source, uint64_t tag, uint64_t ignore,
@@ -210,19 +230,22 @@ struct RxContext : RxSink {
   ssize_t cancel(const void* context) noexcept;
 
   // --- the engine's side ---
-  // The usual message, a small one without data for a plain receive. True: delivered. False: nothing has happened.
+  // The usual message, a small one for a plain receive; `flags` and `data` are those of its completion. True: delivered. False: nothing has
+  // happened.
   [[gnu::always_inline]] bool deliver_plain(fi_addr_t source, uint64_t tag, const std::byte* payload,
-                                            uint32_t length) noexcept {
-    core::PostedBase* found = tags.first_plain(tag);
+                                            uint32_t length, uint64_t flags, uint64_t data) noexcept {
+    if (source == FI_ADDR_NOTAVAIL) [[unlikely]]
+      return false;
+    core::PostedBase* found = tags.first_plain(tag, source);
     if (found == nullptr) [[unlikely]]
       return false;
     Op& op = static_cast<Op&>(*found);
-    if (!op.plain || length > op.length || source == FI_ADDR_NOTAVAIL) [[unlikely]]
+    if (!op.plain || length > op.length) [[unlikely]]
       return false;
     tags.take_plain(op);
     std::byte* const to = op.buffer();
     arch::copy_small(to, payload, length);
-    cq->push_tagged(op.context, FI_RECV | FI_TAGGED, length, to, tag, source);
+    cq->push_tagged(op.context, flags, length, to, data, tag, source);
     if (receives != nullptr) [[unlikely]]
       receives->add(1);
     ops.give(op);

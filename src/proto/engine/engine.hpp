@@ -2,7 +2,7 @@
 // Must not know system calls, clocks or threads; the owner serialises every call (domain lock or program).
 //
 // The fast path is here: a small message goes out in inject()/send(), comes in through on_frame(). Everything else is in
-// transmit.hpp (queueing, rendezvous), remote.hpp (RMA and atomics at the target) and peers.hpp (who is who, who is gone).
+// transmit.hpp (queueing, rendezvous), settle.hpp (completions that wait for the link), remote.hpp (RMA and atomics at the target) and peers.hpp (who is who, who is gone).
 #pragma once
 
 #include <rdma/fi_atomic.h>
@@ -61,7 +61,9 @@ struct EngineLimits {
   size_t unexpected_bytes = RxContext::unexpected_bytes_default;
 };
 
+inline constexpr uint64_t acknowledged_flags = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
 inline constexpr size_t atomic_bytes_max = 4096;  // operand of one atomic operation
+inline constexpr uint32_t small_calls_without_poll_max = 256;
 
 template <Link L>
 class Engine final : public core::Progressor, public Conversation, public L::Events {
@@ -71,6 +73,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   explicit Engine(const EngineLimits& limits)
       : transmit_ops_(OpTableKind::Transmit, 0, limits.transmit_size),
         service_ops_(OpTableKind::Service, 0, size_t{1} << 20),
+        unsettled_pool_(limits.transmit_size),
         limits_(limits) {}
   ~Engine();
   Engine(const Engine&) = delete;
@@ -102,7 +105,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   ssize_t inject(TxContext& tx, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag) noexcept {
     if constexpr (HasSmallFrames<L>) {
       Peer* peer = cached_peer(dest);
-      if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max) [[likely]] {
+      if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max && may_go_on()) [[likely]] {
         const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
                                    0,
                                    0,
@@ -117,19 +120,61 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     }
     return inject_slow(tx, tagged, buffer, length, dest, tag);
   }
+  // inject() with data. False: nothing has happened, and post() does it.
+  template <bool tagged>
+  bool inject_data(TxContext& tx, const void* buffer, size_t length, uint64_t data, fi_addr_t dest,
+                   uint64_t tag) noexcept {
+    if constexpr (HasSmallFrames<L>) {
+      Peer* peer = cached_peer(dest);
+      if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max - sizeof(data) && may_go_on())
+          [[likely]] {
+        const SmallSend sent = link_.send_small(*peer, data_head<tagged>(length, tag, data), buffer);
+        if (sent == SmallSend::Refused) return false;
+        if (sent != SmallSend::Sent || tx.sends != nullptr) [[unlikely]]
+          (void)after_small(tx, *peer, sent, true);
+        return true;
+      }
+    }
+    return false;
+  }
+  // send() with data. False: nothing has happened, and post() does it.
+  template <bool tagged>
+  bool send_data(TxContext& tx, const void* buffer, size_t length, uint64_t data, fi_addr_t dest,
+                 uint64_t tag, void* context) noexcept {
+    if constexpr (HasSmallFrames<L> && (!SettlesLater<L> || HasSlowSmallFrames<L>)) {
+      Peer* peer = cached_peer(dest);
+      if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max - sizeof(data) &&
+          tx.default_plain && (!tx.default_completes || tx.cq->plain()) && may_go_on()) [[likely]] {
+        const SmallSend sent = link_.send_small(*peer, data_head<tagged>(length, tag, data), buffer);
+        if (sent == SmallSend::Refused) return false;
+        if (tx.default_completes)
+          tx.cq->push_plain({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0,
+                             tag, FI_ADDR_NOTAVAIL});
+        if (sent != SmallSend::Sent || tx.sends != nullptr) [[unlikely]]
+          (void)after_small(tx, *peer, sent, !tx.default_completes);
+        return true;
+      }
+    }
+    return false;
+  }
   template <bool tagged>
   ssize_t send(TxContext& tx, const void* buffer, size_t length, fi_addr_t dest, uint64_t tag,
                void* context) noexcept {
     if constexpr (HasSmallFrames<L>) {
       Peer* peer = cached_peer(dest);
       if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max && tx.default_plain &&
-          (!tx.default_completes || tx.cq->plain())) [[likely]] {
+          (!tx.default_completes || tx.cq->plain()) && may_go_on()) [[likely]] {
         const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
                                    0,
                                    0,
                                    static_cast<uint32_t>(length),
                                    tag,
                                    0};
+        if constexpr (SettlesLater<L> && !HasSlowSmallFrames<L>) {
+          if (send_small_settling(tx, *peer, head, buffer, context)) [[likely]]
+            return 0;
+          return send_slow(tx, tagged, buffer, length, dest, tag, context);
+        }
         const SmallSend sent = link_.send_small(*peer, head, buffer);
         if (sent != SmallSend::Refused) [[likely]] {
           if (tx.default_completes)
@@ -155,6 +200,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
       refresh_peers();
     calls_since_poll_ = 0;
     (void)link_.poll(*this);
+    if constexpr (SettlesLater<L>)
+      if (!settling_.empty()) release_settled();
     if ((busy_ | errands_due_.load(std::memory_order_relaxed)) != 0) [[unlikely]]
       attend();
   }
@@ -164,7 +211,11 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   }
   bool arm() noexcept override {
     if (busy_ != 0 || errands_due_.load(std::memory_order_acquire) != 0) return false;
-    if constexpr (HasSleep<L>) return link_.arm();
+    if constexpr (HasSleep<L>) {
+      if (!link_.arm()) return false;
+      if (!has_settled()) return true;
+      link_.disarm();  // there is something to read
+    }
     return false;
   }
   void disarm() noexcept override {
@@ -194,8 +245,15 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // happened, on_frame() does it.
   [[gnu::always_inline]] bool on_plain_tagged(typename L::PeerBase& base, uint64_t tag,
                                               const std::byte* payload, uint32_t length) noexcept {
+    return rx_first_ != nullptr && rx_first_->deliver_plain(static_cast<Peer&>(base).fi_addr, tag, payload,
+                                                            length, FI_RECV | FI_TAGGED, 0);
+  }
+  // The same for a frame with data: Open MPI names the sender by it.
+  [[gnu::always_inline]] bool on_plain_tagged_data(typename L::PeerBase& base, uint64_t tag, uint64_t data,
+                                                   const std::byte* payload, uint32_t length) noexcept {
     return rx_first_ != nullptr &&
-           rx_first_->deliver_plain(static_cast<Peer&>(base).fi_addr, tag, payload, length);
+           rx_first_->deliver_plain(static_cast<Peer&>(base).fi_addr, tag, payload, length,
+                                    FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA, data);
   }
   // Whether something is unfinished that the peer has to go on with: a link that hears nothing from it for long asks whether it lives.
   bool awaits(const typename L::PeerBase& base) const noexcept {
@@ -210,10 +268,11 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void acknowledge(PeerState& peer, uint64_t operation, int status) noexcept override;
   void set_pause(PeerState& peer, bool pause) noexcept override;
 
-  // Operations that were accepted and are not handed to the link yet. An endpoint that closes waits for these, for a while.
+  // Operations that were accepted and are not handed to the link yet, or that it collects. An endpoint that closes waits for these, for a while.
   bool has_unsent() const noexcept;
   // Hands over what there is room for, even while a completion queue is full and progress() does nothing.
   void push_unsent() noexcept {
+    if constexpr (Collects<L>) link_.push_collected();
     if (busy_ != 0) attend();
   }
   // A connected link: its peer has been there and has left, for good.
@@ -239,10 +298,25 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
       return nullptr;
     return cache_[dest];
   }
+  // A program that only sends small messages must hear when its peer asks for a pause. False: the slow way, which polls.
+  bool may_go_on() noexcept {
+    if constexpr (HasSmallCredit<L>) return true;
+    else return ++calls_since_poll_ <= small_calls_without_poll_max;
+  }
   Peer* find_peer(fi_addr_t dest, uint8_t& context, int& error) noexcept;
   LinkLimits limits_for(const Peer& peer) const noexcept { return limits_of(link_, peer); }
   RxContext* context_for(const wire::FrameHead& head) const noexcept {
     return head.context < rx_count_ ? rx_[head.context] : nullptr;
+  }
+
+  template <bool tagged>
+  static wire::FrameHead data_head(size_t length, uint64_t tag, uint64_t data) noexcept {
+    return {tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
+            wire::has_b | wire::has_data,
+            0,
+            static_cast<uint32_t>(length),
+            tag,
+            data};
   }
 
   // peers.hpp
@@ -277,7 +351,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   Step step(Peer& peer, Op& op) noexcept;
   Step step_message(Peer& peer, Op& op) noexcept;
   Step step_train(Peer& peer, Op& op) noexcept;
-  Step finish_handed(Peer& peer, Op& op) noexcept;
+  Step finish_sent(Peer& peer, Op& op) noexcept;
   Step step_rma(Peer& peer, Op& op) noexcept;
   Step step_atomic(Peer& peer, Op& op) noexcept;
   Step step_control(Peer& peer, Op& op) noexcept;
@@ -288,8 +362,29 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   bool stream(Op& op) noexcept;
   void send_control(Peer& peer, wire::FrameKind kind, uint8_t flags, uint64_t a, uint64_t b,
                     std::span<const std::byte> payload) noexcept;
+  Op* take_service(Peer& peer) noexcept;
+  void give_service(Op& op) noexcept;
   void finish_transmit(Op& op, int status, core::ProviderError why) noexcept;
   void complete_transmit(TxContext& tx, const Op& op, int status, core::ProviderError why) noexcept;
+  // settle.hpp
+  bool waits(const TxContext& tx, const Request& request) const noexcept;
+  bool waits(const Op& op) const noexcept;
+  bool is_settled(Peer& peer) noexcept;
+  static void fill_small(Unsettled& record, TxContext& tx, const wire::FrameHead& head,
+                         void* context) noexcept;
+  bool send_small_settling(TxContext& tx, Peer& peer, const wire::FrameHead& head, const void* buffer,
+                           void* context) noexcept;
+  void hold(Peer& peer, Unsettled& record) noexcept;
+  bool hold(Peer& peer, const Op& op) noexcept;
+  void settle_rendezvous(Op& op) noexcept;
+  void hold_rendezvous(Peer& peer, Op& op) noexcept;
+  void complete_record(const Unsettled& record, int status, core::ProviderError why) noexcept;
+  void release_settled(Peer& peer) noexcept;
+  [[gnu::noinline]] void release_settled() noexcept;
+  void end_unsettled(Peer& peer, int status, core::ProviderError why) noexcept;
+  void drop_unsettled(Peer& peer) noexcept;
+  bool has_settled() noexcept;
+
   size_t fill_rts(const Peer& peer, const Op& op, uint64_t id, std::byte* out) const noexcept;
   size_t fill_targets(const Op& op, std::byte* out) const noexcept;
 
@@ -322,6 +417,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   int open_access(const std::byte*& at, size_t& left, uint32_t targets, uint64_t access,
                   Access& out) noexcept;
   void close_access(Access& access) noexcept;
+  bool keep_access(Op& op, const Access& access) noexcept;
   void note_remote(const Access& access, const Peer& peer, RxContext* rx, bool write,
                    const wire::FrameHead& head, uint64_t bytes) noexcept;
   void pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments, uint32_t segment_count) noexcept;
@@ -345,6 +441,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // --- cold below this line ---
   OpTable transmit_ops_;
   OpTable service_ops_;
+  UnsettledPool unsettled_pool_;
+  List<PeerState, SettlingHook> settling_;  // those with unsettled messages
   core::MemoryRegionTable* regions_ = nullptr;
   const RxSink* sink_ = nullptr;
   TxContext retired_;  // of operations whose context was closed
@@ -364,4 +462,5 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
 
 #include "proto/engine/peers.hpp"
 #include "proto/engine/remote.hpp"
+#include "proto/engine/settle.hpp"
 #include "proto/engine/transmit.hpp"

@@ -17,6 +17,7 @@
 namespace weft::proto {
 namespace {
 
+using sim::LateLink;
 using sim::PlainLink;
 using sim::RichLink;
 using Bytes = std::vector<std::byte>;
@@ -367,6 +368,104 @@ TYPED_TEST(EngineTest, BeyondTheBoundSendersKeepTheirPayloads) {
   EXPECT_EQ(this->wire(0, 1).back().head.kind, wire::FrameKind::Tagged);
 }
 
+// A program that does nothing but inject small messages hears of the pause, too.
+TYPED_TEST(EngineTest, WhoOnlyInjectsHearsOfThePause) {
+  EngineLimits few;
+  few.unexpected_bytes = 100'000;
+  this->net.frames_max = SIZE_MAX;  // a wire that never refuses
+  uint64_t word = 0;
+  for (const bool with_data : {false, true}) {
+    this->a = std::make_unique<End<TypeParam>>(this->net, 0);
+    this->b = std::make_unique<End<TypeParam>>(this->net, 1, few);
+    this->net.wires.clear();
+    const Bytes bytes(sizeof word);
+    for (int i = 0; i < 20'000; ++i) {
+      ssize_t status = 0;
+      if (!with_data) status = this->a->engine.template inject<true>(this->a->tx, &word, sizeof word, 1, 7);
+      else if (!this->a->engine.template inject_data<true>(this->a->tx, &word, sizeof word, 3, 1, 7))
+        status = this->a->send(1, bytes, nullptr, FI_INJECT | FI_REMOTE_CQ_DATA);
+      if (status == -FI_EAGAIN) break;  // the table of operations, or the queue, is full
+      ASSERT_EQ(status, 0);
+      if (i % 16 == 0) this->b->engine.progress();
+    }
+    this->turn_one(*this->b);
+    EXPECT_LT(this->b->rx.unexpected_bytes, 500'000u) << with_data;
+  }
+}
+
+// A length that wraps is no small one.
+TYPED_TEST(EngineTest, AnAbsurdLengthIsNotSmall) {
+  ASSERT_EQ(this->a->send(1, pattern(1)), 0);  // they have met
+  uint64_t word = 0;
+  for (const size_t length : {SIZE_MAX, SIZE_MAX - 3, SIZE_MAX - 7}) {
+    EXPECT_FALSE(this->a->engine.template inject_data<true>(this->a->tx, &word, length, 3, 1, 7));
+    EXPECT_FALSE(this->a->engine.template send_data<true>(this->a->tx, &word, length, 3, 1, 7, nullptr));
+  }
+}
+
+// Neither the memory for what comes unasked nor that for what is announced is for one peer to fill.
+TYPED_TEST(EngineTest, APeerThatDoesNotHeedWaits) {
+  EngineLimits few;
+  few.unexpected_bytes = 1000;
+  this->b = std::make_unique<End<TypeParam>>(this->net, 1, few);
+  const size_t most = RxContext::unheeded_bytes_max;
+  for (int i = 0; i < 200; ++i) {
+    for (int j = 0; j < 1000; ++j) this->put(0, 1, wire::FrameKind::Tagged, 7, pattern(eager));
+    this->b->engine.progress();
+  }
+  this->turn_one(*this->b);
+  EXPECT_GT(this->b->rx.unexpected_bytes, most);
+  EXPECT_LT(this->b->rx.unexpected_bytes, most + 10'000);
+  EXPECT_FALSE(this->wire(0, 1).empty());
+  // What is received makes room, and nothing has been lost.
+  const size_t waiting = this->wire(0, 1).size();
+  Bytes into(eager);
+  for (int i = 0; i < 300'000 && this->wire(0, 1).size() == waiting; ++i) {
+    ASSERT_EQ(this->b->receive(into, nullptr, FI_COMPLETION), 0);
+    if (i % 100 == 0) (void)this->b->completions();
+    if (i % 1000 == 0) this->b->engine.progress();
+  }
+  EXPECT_LT(this->wire(0, 1).size(), waiting);
+}
+
+TYPED_TEST(EngineTest, APeerAnnouncesNoMoreThanAnEndpointCan) {
+  const wire::RtsPrefix rts{1, 5000, 0, 0, 0};
+  const Bytes payload = this->bytes_of(rts);
+  for (size_t i = 0; i < RxContext::announced_max + 100; ++i)
+    this->put(0, 1, wire::FrameKind::TaggedRts, 7, payload);
+  this->turn_one(*this->b);
+  EXPECT_EQ(this->wire(0, 1).size(), 100u);
+  Bytes into(10);
+  for (int i = 0; i < 40; ++i) ASSERT_EQ(this->b->receive(into), 0);
+  this->turn_one(*this->b);
+  EXPECT_EQ(this->wire(0, 1).size(), 60u);
+}
+
+// Answers that nobody takes are kept, but not without end.
+TYPED_TEST(EngineTest, APeerThatTakesNoAnswersIsCutOff) {
+  const Bytes large = pattern(5000);
+  ASSERT_EQ(this->b->send(0, large), 0);
+  this->wire(1, 0).clear();
+  this->net.refusal = 100;
+  const wire::RmaPrefix rma{8, 1, 0};
+  const wire::RmaTarget target{0, 8, 77};
+  Bytes payload = this->bytes_of(rma);
+  const Bytes behind = this->bytes_of(target);
+  payload.insert(payload.end(), behind.begin(), behind.end());
+  size_t most = 0;
+  std::vector<core::CompletionError> got;
+  for (int i = 0; i < 100 && got.empty(); ++i) {
+    for (int j = 0; j < 1000; ++j) this->put(0, 1, wire::FrameKind::Read, 5, payload);
+    this->b->engine.progress();
+    most = std::max(most, this->b->engine.service_in_use());
+    got = this->b->completions();
+  }
+  EXPECT_LE(most, served_max);
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].prov_errno, static_cast<int>(core::ProviderError::PeerMisbehaved));
+  this->expect_idle(*this->b);
+}
+
 TYPED_TEST(EngineTest, AFullQueueTakesNoFrames) {
   core::CompletionQueue small{2};
   this->b->rx.cq = &small;
@@ -423,6 +522,111 @@ TYPED_TEST(EngineTest, PartsOfABufferMayOutnumberTheTable) {
 }
 
 // --- RMA at the target ---
+
+// Parts are cut off the first piece, so there is only one.
+TYPED_TEST(EngineTest, AMultiReceiveBufferIsOnePiece) {
+  Bytes first(100);
+  Bytes second(4000);
+  const iovec parts[] = {{first.data(), first.size()}, {second.data(), second.size()}};
+  ReceiveRequest request;
+  request.iov = parts;
+  request.iov_count = 2;
+  request.flags = FI_MULTI_RECV;
+  EXPECT_EQ(this->b->rx.receive(request), -FI_EINVAL);
+  this->expect_idle(*this->b);
+}
+
+// Each look is answered in the queue; a program that never reads it is told to.
+TYPED_TEST(EngineTest, PeeksAreBoundedByTheQueue) {
+  Bytes none;
+  size_t accepted = 0;
+  ssize_t status = 0;
+  while (accepted < 10'000 && (status = this->b->receive(none, nullptr, FI_PEEK)) == 0) ++accepted;
+  EXPECT_EQ(status, -FI_EAGAIN);
+  EXPECT_EQ(accepted, this->b->cq.size());
+  const auto got = this->b->completions();
+  ASSERT_EQ(got.size(), accepted);
+  EXPECT_EQ(got[0].err, FI_ENOMSG);
+  EXPECT_EQ(this->b->receive(none, nullptr, FI_PEEK), 0);
+}
+
+TYPED_TEST(EngineTest, ATargetWithoutMemoryRefusesATransfer) {
+  Bytes target(50'000);
+  const iovec at{target.data(), target.size()};
+  core::RegionRequest region;
+  region.iov = &at;
+  region.iov_count = 1;
+  region.access = FI_REMOTE_WRITE | FI_REMOTE_READ;
+  region.requested_key = 4;
+  ASSERT_TRUE(this->b->regions.add(region));
+  Bytes bytes = pattern(target.size());
+  const iovec part{bytes.data(), bytes.size()};
+  const fi_rma_iov whole{0, bytes.size(), 4};
+  const fi_rma_iov halves[] = {{0, 25'000, 4}, {25'000, 25'000, 4}};
+  Request request;
+  request.iov = &part;
+  request.iov_count = 1;
+  request.dest = 1;
+  for (const OpKind kind : {OpKind::Write, OpKind::Read}) {
+    request.kind = kind;
+    request.targets =
+        &whole;  // a first one makes the tables, so that only what the second one needs is missing
+    request.target_count = 1;
+    ASSERT_EQ(this->a->engine.post(this->a->tx, request), 0);
+    this->turn(200);
+    auto got = this->a->completions();
+    ASSERT_EQ(got.size(), 1u);
+    EXPECT_EQ(got[0].err, 0);
+    request.targets = halves;
+    request.target_count = 2;
+    ASSERT_EQ(this->a->engine.post(this->a->tx, request), 0);
+    const sim::Frame frame = this->wire(0, 1).front();
+    this->wire(0, 1).clear();
+    int error = 0;
+    auto* peer = this->b->engine.link().connect(sim::address_of(0), error);
+    this->net.refusal = 100;  // the answer waits, for the wire has no memory either
+    sim::out_of_memory = true;
+    EXPECT_TRUE(this->b->engine.on_frame(*peer, frame.head, frame.payload.data()));
+    sim::out_of_memory = false;
+    this->net.refusal = 0;
+    this->turn();
+    got = this->a->completions();
+    ASSERT_EQ(got.size(), 1u);
+    EXPECT_EQ(got[0].err, FI_ENOMEM);
+    this->expect_idle(*this->a);
+    this->expect_idle(*this->b);
+  }
+}
+
+// fi_cq(3), notes: what is there can be read, then every read says that something was lost.
+TYPED_TEST(EngineTest, AQueueWithoutMemoryIsOverrun) {
+  core::CompletionQueue queue(2);
+  core::Completion entry;
+  entry.len = 5;
+  core::CompletionError failed;
+  failed.err = FI_EIO;
+  queue.push(entry);
+  queue.push(entry);
+  queue.push_error(failed);
+  sim::out_of_memory = true;
+  for (int i = 0; i < 100; ++i) queue.push(entry);
+  queue.push_error(failed);
+  sim::out_of_memory = false;
+  queue.push(entry);  // is not to be reported any more
+  EXPECT_TRUE(queue.error_pending());
+  fi_cq_tagged_entry out[4];
+  ASSERT_EQ((queue.read<fi_cq_tagged_entry, false>(out, 4, nullptr)), 2);
+  core::CompletionError error;
+  ssize_t status = queue.read<fi_cq_tagged_entry, false>(out, 4, nullptr);
+  ASSERT_EQ(status, -FI_EAVAIL);
+  ASSERT_EQ(queue.read_error(error), 0);
+  EXPECT_EQ(error.err, FI_EIO);
+  while ((status = queue.read<fi_cq_tagged_entry, false>(out, 1, nullptr)) == 1) EXPECT_EQ(out[0].len, 5u);
+  EXPECT_EQ(status, -FI_EOVERRUN);
+  EXPECT_EQ((queue.read<fi_cq_tagged_entry, false>(out, 1, nullptr)), -FI_EOVERRUN);
+  EXPECT_EQ(queue.read_error(error), -FI_EAGAIN);
+  EXPECT_NE(queue.pending(), 0u);
+}
 
 TYPED_TEST(EngineTest, AForeignKeyIsAnsweredNotObeyed) {
   Bytes memory(100);
@@ -572,6 +776,39 @@ TYPED_TEST(EngineTest, ErrandsRunAfterTheFrames) {
   this->a->engine.progress();
   EXPECT_EQ(count.runs, 1);
   this->a->engine.set_errands(nullptr);
+}
+
+using LateEngineTest = EngineTest<LateLink>;
+
+// The newest small message of one context does not stand for that of another: its program may wait for the other one only.
+TEST_F(LateEngineTest, ContextsSettleTheirOwn) {
+  core::CompletionQueue other_cq{16};
+  core::Counter other_sends;
+  TxContext other;
+  other.cq = &other_cq;
+  other.sends = &other_sends;
+  other.settle();
+  int first = 0;
+  int second = 0;
+  const Bytes bytes = pattern(8);
+  Bytes into(8);
+  ASSERT_EQ(b->receive(into), 0);
+  ASSERT_EQ(a->send(1, bytes), 0);
+  for (int i = 0; i < 100; ++i) turn();
+  ASSERT_EQ(a->completions().size(), 1u);
+  ASSERT_EQ(a->engine.template send<true>(a->tx, bytes.data(), bytes.size(), 1, 7, &first), 0);
+  ASSERT_EQ(a->engine.template send<true>(other, bytes.data(), bytes.size(), 1, 7, &second), 0);
+  EXPECT_EQ(a->completions().size(), 0u) << "the link still needs us";
+  for (int i = 0; i < 100; ++i) turn();
+  const auto done = a->completions();
+  ASSERT_EQ(done.size(), 1u);
+  EXPECT_EQ(done[0].base.context, &first);
+  fi_cq_tagged_entry entry;
+  fi_addr_t source;
+  ASSERT_EQ((other_cq.read<fi_cq_tagged_entry, true>(&entry, 1, &source)), 1);
+  EXPECT_EQ(entry.op_context, &second);
+  EXPECT_EQ(other_sends.value(), 1u);
+  a->engine.release_transmit_context(other);
 }
 
 }  // namespace

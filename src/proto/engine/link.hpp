@@ -117,6 +117,12 @@ concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wir
   noexcept;
 };
 
+// send_small() refuses after a bounded number of frames, until the slow way has looked for new credit.
+template <class L>
+concept HasSmallCredit = HasSmallFrames<L> && requires {
+  requires L::small_credit;
+};
+
 // Peers whose small frames send_small() refuses, because they take more than a leaf function: the engine asks once more on its slow way.
 template <class L>
 concept HasSlowSmallFrames = HasSmallFrames<L> &&
@@ -164,12 +170,28 @@ concept KeepsBack = requires(L& link, typename L::PeerBase& peer) {
   noexcept;
 };
 
-// Of what send() took, some may wait here for the peer or the network to have room. A message that wants a completion has it when nothing of it
-// waits any more: the program may then turn to something else and not call us for long.
+// What send() took may be in our hands still: it waits for room, or for the peer to say that it came. A message that wants a completion has it
+// when nothing of it needs us any more: the program may then turn to something else and not call us for long.
+// Marks count along what was sent to a peer: taken() is behind all of it, settled() behind what needs nothing of us any more; both only grow.
+// expect() before a send(): a completion waits for what that takes, so the peer should be asked to answer soon.
 template <class L>
-concept HasBacklog = requires(const L& link, const typename L::PeerBase& peer) {
-  { link.has_backlog(peer) }
+concept SettlesLater = requires(L& link, typename L::PeerBase& peer) {
+  { link.taken(peer) }
+  noexcept->std::same_as<uint64_t>;
+  { link.settled(peer) }
+  noexcept->std::same_as<uint64_t>;
+  { link.expect(peer) }
+  noexcept;
+};
+
+// What send() took may stay in the link until the peer lets it go on. An endpoint that closes polls for a while as long as there is some, and
+// has the link send what it can when it may not poll.
+template <class L>
+concept Collects = requires(L& link) {
+  { link.has_collected() }
   noexcept->std::same_as<bool>;
+  { link.push_collected() }
+  noexcept;
 };
 
 // The link can be slept on.

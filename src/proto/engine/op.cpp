@@ -23,6 +23,14 @@ bool OpTable::grow() noexcept try {
   return false;
 }
 
+bool UnsettledPool::grow() noexcept try {
+  chunks_.push_back(std::make_unique<Unsettled[]>(chunk_records));
+  for (size_t i = chunk_records; i-- > 0;) free_.push_front(chunks_.back()[i]);
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
 size_t scatter(const iovec* to, size_t count, size_t offset, const std::byte* from, size_t bytes) noexcept {
   size_t copied = 0;
   for (size_t i = 0; i < count && copied < bytes; ++i) {

@@ -91,7 +91,7 @@ struct alignas(64) Op : HotOp, QueueHook, InFlightHook {
   bool acked = false;        // counted in PeerState::unacknowledged
   bool announced = false;    // by a ready-to-send frame: the peer may ask for segments
   bool has_data = false;
-  bool handed = false;         // the link has all of it, but keeps some (HasBacklog)
+  bool early = false;          // completes when the link has it (FI_INJECT_COMPLETE, fi_inject)
   uint8_t target_context = 0;  // receive context at the peer
   uint32_t datatype = 0;
   uint32_t atomic_op = 0;
@@ -185,6 +185,50 @@ class OpTable {
   uint8_t context_;
   size_t bound_;
   std::vector<std::unique_ptr<Op[]>> chunks_;
+};
+
+// A message that the link has, and whose completion waits until nothing of it needs us any more (SettlesLater). One cache line.
+struct Unsettled : FifoHook {
+  uint64_t mark = 0;  // of the link
+  void* context = nullptr;
+  uint64_t tag = 0;
+  uint64_t length = 0;
+  TxContext* tx = nullptr;
+  core::Counter* extra_counter = nullptr;
+  bool completes = false;
+  bool tagged = false;
+  bool rendezvous = false;  // the operation goes on until Done: `tag` is its number, the rest is with it
+};
+static_assert(sizeof(Unsettled) == 64);
+
+// A bounded pool of them.
+class UnsettledPool {
+ public:
+  explicit UnsettledPool(size_t bound) noexcept : bound_(bound) {}
+  bool exhausted() const noexcept { return in_use_ >= bound_; }
+  // Null at the bound or out of memory.
+  Unsettled* take() noexcept { return exhausted() ? nullptr : take_beyond(); }
+  // For what has been accepted already: at most as many as there are operations. Null: out of memory.
+  Unsettled* take_beyond() noexcept {
+    if (free_.empty() && !grow()) [[unlikely]]
+      return nullptr;
+    ++in_use_;
+    return free_.pop_front();
+  }
+  void give(Unsettled& record) noexcept {
+    free_.push_front(record);
+    --in_use_;
+  }
+  size_t in_use() const noexcept { return in_use_; }
+
+ private:
+  static constexpr size_t chunk_records = 64;
+  bool grow() noexcept;
+
+  Fifo<Unsettled> free_;
+  size_t in_use_ = 0;
+  size_t bound_;
+  std::vector<std::unique_ptr<Unsettled[]>> chunks_;
 };
 
 // Copies between a contiguous buffer and a list of pieces, starting at byte `offset` of the list; stops at the list's end.

@@ -35,6 +35,7 @@ void Engine<L>::release_receive_context(size_t index) noexcept {
     context->refuse_unexpected(*peer);
     if (context->forget_peer(*peer)) {  // nobody else would tell it to go on
       peer->pausing = false;
+      peer->unheeded = 0;
       set_pause(*peer, false);
     }
     peer->in_flight.for_each([&](Op& op) {
@@ -62,6 +63,13 @@ void Engine<L>::release_transmit_context(const TxContext& context) noexcept {
   for (auto& peer : peers_) {
     peer->queue.for_each(retire);
     peer->in_flight.for_each(retire);
+    for (Unsettled* record = peer->unsettled.front(); record != nullptr;
+         record = Fifo<Unsettled>::next(*record)) {
+      if (record->rendezvous || record->tx != &context) continue;
+      record->tx = &retired_;
+      record->completes = false;
+      record->extra_counter = nullptr;
+    }
   }
 }
 
@@ -156,7 +164,8 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
   const int status = why == core::ProviderError::PeerUnreachable ? FI_EHOSTUNREACH
                      : why == core::ProviderError::Cancelled     ? FI_ECANCELED
                                                                  : FI_EIO;
-  while (Op* op = peer.control.pop_front()) service_ops_.give(*op);
+  end_unsettled(peer, status, why);
+  while (Op* op = peer.control.pop_front()) give_service(*op);
   while (Op* op = peer.queue.pop_front()) finish_transmit(*op, status, why);
   if (std::erase(blocked_peers_, &peer) != 0) --busy_;
   while (Op* op = peer.in_flight.front()) {
@@ -195,8 +204,8 @@ void Engine<L>::shut_down() noexcept {
   if constexpr (requires { link_.shut_down(); }) {
     if (sole_ == nullptr) return;
     Peer& peer = *sole_;
+    link_.shut_down();  // it still writes what it has collected: that is not cancelled
     fail_peer(peer, core::ProviderError::Cancelled);
-    link_.shut_down();
     release_peer(peer);
   }
 }
@@ -215,6 +224,8 @@ void Engine<L>::peer_lost(typename L::PeerBase& base, core::ProviderError why) n
 
 template <Link L>
 bool Engine<L>::has_unsent() const noexcept {
+  if constexpr (Collects<L>)
+    if (link_.has_collected()) return true;
   return busy_ != 0;
 }
 
@@ -222,7 +233,8 @@ template <Link L>
 void Engine<L>::abandon() noexcept {
   for (auto& peer : peers_) peer->lost = true;  // nothing more is said to them
   for (auto& peer : peers_) {
-    while (Op* op = peer->control.pop_front()) service_ops_.give(*op);
+    drop_unsettled(*peer);
+    while (Op* op = peer->control.pop_front()) give_service(*op);
     while (Op* op = peer->queue.pop_front()) transmit_ops_.give(*op);
     while (Op* op = peer->in_flight.front()) {
       if (op->kind == OpKind::Receive && op->rx->shared) {  // the receive belongs to a context that stays
@@ -234,7 +246,7 @@ void Engine<L>::abandon() noexcept {
       for (uint8_t i = 0; i < op->region_count; ++i) regions_->release(*op->regions[i]);
       op->region_count = 0;
       if (op->kind == OpKind::Receive) op->rx->ops.give(*op);
-      else if (op->kind == OpKind::Inbound || op->kind == OpKind::Outbound) service_ops_.give(*op);
+      else if (op->kind == OpKind::Inbound || op->kind == OpKind::Outbound) give_service(*op);
       else transmit_ops_.give(*op);
     }
     for (size_t i = 0; i < rx_count_; ++i)
@@ -253,8 +265,7 @@ template <Link L>
 ssize_t Engine<L>::cancel(const void* context) noexcept {
   for (auto& peer : peers_) {
     // Not a train that is under way: the peer waits for the rest of it.
-    Op* found = peer->queue.find(
-        [context](const Op& op) { return op.context == context && op.done == 0 && !op.handed; });
+    Op* found = peer->queue.find([context](const Op& op) { return op.context == context && op.done == 0; });
     if (found == nullptr) continue;
     List<Op, QueueHook>::remove(*found);
     finish_transmit(*found, FI_ECANCELED, core::ProviderError::Cancelled);

@@ -7,13 +7,17 @@
 
 #include "proto/engine/sim_world.hpp"
 
+namespace weft::proto::sim {
+bool out_of_memory = false;
+}
+
 namespace {
 
 bool starving = false;
 
 void* take(size_t bytes) noexcept { return std::malloc(bytes == 0 ? 1 : bytes); }
 void* take_or_throw(size_t bytes) {
-  if (void* at = take(bytes); at != nullptr) return at;
+  if (void* at = weft::proto::sim::out_of_memory ? nullptr : take(bytes); at != nullptr) return at;
   throw std::bad_alloc();
 }
 
@@ -43,13 +47,13 @@ uint64_t number_from_environment(const char* name, uint64_t otherwise) {
 
 template <class L>
 class EngineProperty : public testing::Test {};
-using Links = testing::Types<PlainLink, RichLink>;
+using Links = testing::Types<PlainLink, RichLink, LateLink>;
 
 class LinkNames {
  public:
   template <class L>
   static std::string GetName(int) {
-    return HasSmallFrames<L> ? "RichLink" : "PlainLink";
+    return SettlesLater<L> ? "LateLink" : HasSmallFrames<L> ? "RichLink" : "PlainLink";
   }
 };
 TYPED_TEST_SUITE(EngineProperty, Links, LinkNames);

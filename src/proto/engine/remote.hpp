@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 
 #include "proto/engine/engine.hpp"
 
@@ -483,6 +484,18 @@ void Engine<L>::close_access(Access& access) noexcept {
   access.region_count = 0;
 }
 
+// The operation has the regions until it ends. False: no memory, and nothing has happened.
+template <Link L>
+bool Engine<L>::keep_access(Op& op, const Access& access) noexcept try {
+  op.pieces.assign(access.pieces.begin(),
+                   access.pieces.begin() + static_cast<std::ptrdiff_t>(access.piece_count));
+  op.region_count = static_cast<uint8_t>(access.region_count);
+  std::copy_n(access.regions.begin(), access.region_count, op.regions.begin());
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
 // What the target program sees of an access: counters, and an entry when data came along (fi_rma(3), FI_REMOTE_CQ_DATA).
 template <Link L>
 void Engine<L>::note_remote(const Access& access, const Peer& peer, RxContext* rx, bool write,
@@ -530,14 +543,17 @@ void Engine<L>::on_write(Peer& peer, const wire::FrameHead& head, const std::byt
     close_access(access);
     return malformed(peer);
   }
-  Op* op = service_ops_.take();
+  Op* op = take_service(peer);
+  if (op != nullptr && !keep_access(*op, access)) {
+    give_service(*op);
+    op = nullptr;
+  }
   if (op == nullptr) {
     close_access(access);
     return acknowledge(peer, head.a, FI_ENOMEM);
   }
   op->kind = OpKind::Inbound;
   op->stage = OpStage::Waiting;
-  op->peer = &peer;
   op->rx = rx;
   op->remote = head.a;
   op->total = rts.total;
@@ -546,10 +562,6 @@ void Engine<L>::on_write(Peer& peer, const wire::FrameHead& head, const std::byt
   op->has_data = (head.flags & wire::has_data) != 0;
   op->data = head.b;
   op->flags = 0;
-  op->pieces.assign(access.pieces.begin(),
-                    access.pieces.begin() + static_cast<std::ptrdiff_t>(access.piece_count));
-  op->region_count = static_cast<uint8_t>(access.region_count);
-  std::copy_n(access.regions.begin(), access.region_count, op->regions.begin());
   peer.in_flight.push_back(*op);
   pull(*op, rts.stamp, segments.data(), rts.segments);
 }
@@ -581,7 +593,7 @@ void Engine<L>::finish_inbound(Op& op, int status, core::ProviderError why) noex
   op.pieces.clear();
   op.bounce.reset();
   List<Op, InFlightHook>::remove(op);
-  service_ops_.give(op);
+  give_service(op);
   if (inbound && status == 0) acknowledge(peer, remote, 0);
 }
 
@@ -594,14 +606,17 @@ void Engine<L>::on_read(Peer& peer, const wire::FrameHead& head, const std::byte
   const int status = open_access(payload, left, rma.targets, FI_REMOTE_READ, access);
   if (status < 0) return malformed(peer);
   if (status > 0) return acknowledge(peer, head.a, status);
-  Op* op = access.bytes == rma.total ? service_ops_.take() : nullptr;
+  Op* op = access.bytes == rma.total ? take_service(peer) : nullptr;
+  if (op != nullptr && !keep_access(*op, access)) {
+    give_service(*op);
+    op = nullptr;
+  }
   if (op == nullptr) {
     close_access(access);
     return acknowledge(peer, head.a, access.bytes == rma.total ? FI_ENOMEM : FI_EINVAL);
   }
   op->kind = OpKind::Outbound;
   op->stage = OpStage::Streaming;
-  op->peer = &peer;
   op->rx = context_for(head);
   op->remote = head.a;
   op->total = rma.total;
@@ -609,10 +624,6 @@ void Engine<L>::on_read(Peer& peer, const wire::FrameHead& head, const std::byte
   op->done = 0;
   op->has_data = false;
   op->flags = 0;
-  op->pieces.assign(access.pieces.begin(),
-                    access.pieces.begin() + static_cast<std::ptrdiff_t>(access.piece_count));
-  op->region_count = static_cast<uint8_t>(access.region_count);
-  std::copy_n(access.regions.begin(), access.region_count, op->regions.begin());
   peer.in_flight.push_back(*op);
   if (op->total == 0) {
     finish_inbound(*op, 0, core::ProviderError::None);

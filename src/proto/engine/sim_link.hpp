@@ -24,6 +24,9 @@ namespace weft::proto::sim {
 
 inline constexpr size_t address_bytes = 16;
 
+// While true, every allocation that throws does (property_test.cpp, where the operators are).
+extern bool out_of_memory;
+
 struct Frame {
   wire::FrameHead head{};
   std::vector<std::byte> payload;
@@ -78,6 +81,8 @@ inline std::array<std::byte, address_bytes> address_of(int id) {
 
 struct PeerBase {
   int id = -1;
+  uint64_t taken = 0;    // frames sent to it
+  uint64_t settled = 0;  // of which the link says that they need nothing more
 };
 
 struct SimEvents {
@@ -160,6 +165,7 @@ class PlainLink {
       std::abort();  // the engine broke the contract
     frame.payload.resize(head.length);
     wire.push_back(std::move(frame));
+    ++peer.taken;
     return true;
   }
 
@@ -308,5 +314,28 @@ class RichLink : public PlainLink {
   mutable uint64_t stamps_ = 0;
 };
 static_assert(Link<RichLink> && HasSmallFrames<RichLink> && HasRemoteRead<RichLink>);
+
+// A link that knows only later that frames have left its hands: at some polls, and of some of them.
+class LateLink : public PlainLink {
+ public:
+  static constexpr size_t small_bytes_max = 48;
+
+  SmallSend send_small(PeerBase& peer, const wire::FrameHead& head, const void* bytes) noexcept {
+    const iovec part{const_cast<void*>(bytes), head.length};
+    return send(peer, head, {}, &part, 1) ? SmallSend::Sent : SmallSend::Refused;
+  }
+  void tell(PeerBase&) noexcept {}
+  uint64_t taken(const PeerBase& peer) const noexcept { return peer.taken; }
+  uint64_t settled(const PeerBase& peer) const noexcept { return peer.settled; }
+  void expect(PeerBase&) noexcept {}
+
+  template <class Handler>
+  int poll(Handler& handler) noexcept {
+    for (const auto& [id, peer] : peers_)
+      if (!net_->chance(net_->delay)) peer->settled += net_->random() % (peer->taken - peer->settled + 1);
+    return PlainLink::poll(handler);
+  }
+};
+static_assert(Link<LateLink> && HasSmallFrames<LateLink> && SettlesLater<LateLink>);
 
 }  // namespace weft::proto::sim

@@ -197,7 +197,9 @@ void World<L>::peek(Node& node) {
   auto found = std::find_if(side.unexpected.begin(), side.unexpected.end(),
                             [&](Sent* message) { return accepts(*record, *message); });
   if (found != side.unexpected.end()) record->peeked = *found;
-  if (!check(side.context->peek(request_of(*record, FI_PEEK | also)) == 0, "a peek failed")) return;
+  const bool room = side.context->cq == nullptr || !side.context->cq->full();
+  const ssize_t status = side.context->peek(request_of(*record, FI_PEEK | also));
+  if (!check(status == (room ? 0 : -FI_EAGAIN), "a peek failed") || !room) return;
   by_handle_[&record->handle] = record.get();
   if (record->peeked != nullptr && also != 0) side.unexpected.erase(found);
   if (record->peeked != nullptr && also == FI_DISCARD) record->peeked->discarded = true;

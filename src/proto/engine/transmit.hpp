@@ -13,8 +13,9 @@
 
 namespace weft::proto {
 
-inline constexpr uint64_t acknowledged_flags = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
 inline constexpr uint32_t calls_without_poll_max = 16;
+inline constexpr uint32_t served_max = 1U
+                                       << 16;  // of one peer; an endpoint has far fewer operations under way
 inline constexpr size_t prefix_bytes_max = 256;  // RmaPrefix, targets, RtsPrefix and source segments together
 
 // A small frame is out; what is left is rare.
@@ -33,7 +34,9 @@ template <Link L>
 SmallSend Engine<L>::send_small_slow(Peer* peer, bool tagged, const void* buffer, size_t length,
                                      uint64_t tag) noexcept {
   if constexpr (HasSlowSmallFrames<L>) {
-    if (peer == nullptr || peer->gate != 0 || length > L::slow_small_bytes_max) return SmallSend::Refused;
+    if (peer == nullptr || peer->gate != 0 || length > L::slow_small_bytes_max ||
+        ++calls_since_poll_ > small_calls_without_poll_max)
+      return SmallSend::Refused;
     const wire::FrameHead head{
         tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(length), tag, 0};
     return link_.send_small_slow(*peer, head, buffer);
@@ -65,7 +68,19 @@ ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, s
 template <Link L>
 ssize_t Engine<L>::send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest,
                              uint64_t tag, void* context) noexcept {
-  if constexpr (HasSlowSmallFrames<L>) {
+  if constexpr (HasSlowSmallFrames<L> && SettlesLater<L>) {
+    Peer* peer = cached_peer(dest);
+    if (peer != nullptr && peer->gate == 0 && length <= L::slow_small_bytes_max && tx.default_plain &&
+        (!tx.default_completes || tx.cq->plain()) && ++calls_since_poll_ <= small_calls_without_poll_max) {
+      const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
+                                 0,
+                                 0,
+                                 static_cast<uint32_t>(length),
+                                 tag,
+                                 0};
+      if (send_small_settling(tx, *peer, head, buffer, context)) return 0;
+    }
+  } else if constexpr (HasSlowSmallFrames<L>) {
     if (tx.default_plain && (!tx.default_completes || tx.cq->plain())) {
       Peer* peer = cached_peer(dest);
       const SmallSend sent = send_small_slow(peer, tagged, buffer, length, tag);
@@ -124,18 +139,22 @@ ssize_t Engine<L>::post(TxContext& tx, const Request& request) noexcept {
     progress();
     return -FI_EAGAIN;
   }
+  if (unsettled_pool_.exhausted() && request.kind == OpKind::Send && waits(tx, request)) [[unlikely]] {
+    progress();
+    return -FI_EAGAIN;
+  }
   uint8_t context = 0;
   int error = 0;
   Peer* peer = find_peer(request.dest, context, error);
   if (peer == nullptr) return -error;
   const bool acked = (request.flags & acknowledged_flags) != 0 || (request.flags & FI_FENCE) != 0;
   if (request.kind == OpKind::Send && peer->gate == 0 && length <= limits_for(*peer).eager_bytes_max &&
-      !acked && !(HasBacklog<L> && !request.silent) && send_at_once(tx, *peer, context, request, length))
+      !acked && send_at_once(tx, *peer, context, request, length))
     return 0;
   return post_op(tx, *peer, context, request, length);
 }
 
-// The common message: no operation object, complete when the link has it.
+// The common message: no operation object, complete when the link has it, or needs us no more for it.
 template <Link L>
 bool Engine<L>::send_at_once(TxContext& tx, Peer& peer, uint8_t context, const Request& request,
                              size_t length) noexcept {
@@ -146,7 +165,32 @@ bool Engine<L>::send_at_once(TxContext& tx, Peer& peer, uint8_t context, const R
                              static_cast<uint32_t>(length),
                              request.tag,
                              request.data};
-  if (!link_.send(peer, head, {}, request.iov, request.iov_count)) return false;
+  Unsettled* record = nullptr;
+  if constexpr (SettlesLater<L>) {
+    if (waits(tx, request)) {
+      record = unsettled_pool_.take();
+      if (record == nullptr) return false;
+      link_.expect(peer);
+    }
+  }
+  if (!link_.send(peer, head, {}, request.iov, request.iov_count)) {
+    if (record != nullptr) unsettled_pool_.give(*record);
+    return false;
+  }
+  if (record != nullptr && !is_settled(peer)) {
+    record->context = request.context;
+    record->tag = request.tag;
+    record->length = length;
+    record->tx = &tx;
+    record->extra_counter = request.extra_counter;
+    record->completes = tx.completes(request.flags);
+    record->tagged = request.tagged;
+    record->rendezvous = false;
+    hold(peer, *record);
+    mind_kept(tx, peer, !record->completes);
+    return true;
+  }
+  if (record != nullptr) unsettled_pool_.give(*record);
   if (!request.silent && tx.completes(request.flags))
     tx.cq->push({request.context, request.tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0,
                  request.tag, FI_ADDR_NOTAVAIL});
@@ -182,7 +226,7 @@ ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Req
   op.has_data = (request.flags & FI_REMOTE_CQ_DATA) != 0;
   op.acked = false;
   op.announced = false;
-  op.handed = false;
+  op.early = request.silent || (request.flags & FI_INJECT_COMPLETE) != 0;
   op.extra_counter = request.extra_counter;
   op.iov_count = static_cast<uint8_t>(request.iov_count);
   std::copy_n(request.iov, request.iov_count, op.iov.begin());
@@ -290,7 +334,6 @@ size_t Engine<L>::fill_rts([[maybe_unused]] const Peer& peer, const Op& op, uint
 
 template <Link L>
 typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
-  if (op.handed) return finish_handed(peer, op);
   const uint8_t flags = op.has_data ? wire::has_b | wire::has_data : 0;
   const bool wants_ack = (op.flags & acknowledged_flags) != 0;
   const uint64_t id = transmit_ops_.id(op);
@@ -306,10 +349,12 @@ typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
                                 : (op.tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg);
     const wire::FrameHead head{
         kind, flags, op.target_context, static_cast<uint32_t>(op.length + prefix_bytes), op.tag, op.data};
+    if constexpr (SettlesLater<L>)
+      if (waits(op)) link_.expect(peer);
     if (!link_.send(peer, head, std::span(prefix.data(), prefix_bytes), op.iov.data(), op.iov_count))
       return Step::Blocked;
     if (wants_ack) wait_for_peer(peer, op);
-    else return finish_handed(peer, op);
+    else return finish_sent(peer, op);
     return Step::Sent;
   }
   if (op.length <= limits_for(peer).train_bytes_max && !wants_ack &&
@@ -345,20 +390,24 @@ typename Engine<L>::Step Engine<L>::step_train(Peer& peer, Op& op) noexcept {
     const uint8_t flags = first && op.has_data ? wire::has_b | wire::has_data : 0;
     const wire::FrameHead head{kind,   flags,  op.target_context, static_cast<uint32_t>(bytes + prefix_bytes),
                                op.tag, op.data};
+    if constexpr (SettlesLater<L>)
+      if (op.done + bytes == op.length && waits(op)) link_.expect(peer);
     if (!link_.send(peer, head, std::as_bytes(std::span(&prefix, 1)).first(prefix_bytes), parts.data(),
                     count))
       return Step::Blocked;
     op.done += bytes;
   }
-  return finish_handed(peer, op);
+  return finish_sent(peer, op);
 }
 
-// The link has all of it. One that keeps some back lets the completion wait, and what comes after it; an injected message has none.
+// The link has all of it.
 template <Link L>
-typename Engine<L>::Step Engine<L>::finish_handed(Peer& peer, Op& op) noexcept {
-  if constexpr (HasBacklog<L>) {
-    op.handed = true;
-    if ((op.flags & FI_INJECT) == 0 && link_.has_backlog(peer)) return Step::Blocked;
+typename Engine<L>::Step Engine<L>::finish_sent(Peer& peer, Op& op) noexcept {
+  if (waits(op) && hold(peer, op)) {
+    mind_kept(*op.tx, peer, !op.completes);
+    op.bounce.reset();
+    transmit_ops_.give(op);
+    return Step::Sent;
   }
   finish_transmit(op, 0, core::ProviderError::None);
   return Step::Sent;
@@ -435,8 +484,24 @@ typename Engine<L>::Step Engine<L>::step_control(Peer& peer, Op& op) noexcept {
                              op.data};
   if (!link_.send(peer, head, std::span(op.bounce.get(), op.length), nullptr, 0)) return Step::Blocked;
   op.bounce.reset();
-  service_ops_.give(op);
+  give_service(op);
   return Step::Sent;
+}
+
+// What is done for a peer. Null: it asks for more than an endpoint can, or memory is out.
+template <Link L>
+Op* Engine<L>::take_service(Peer& peer) noexcept {
+  Op* op = peer.served < served_max ? service_ops_.take() : nullptr;
+  if (op == nullptr) return nullptr;
+  op->peer = &peer;
+  ++peer.served;
+  return op;
+}
+
+template <Link L>
+void Engine<L>::give_service(Op& op) noexcept {
+  --op.peer->served;
+  service_ops_.give(op);
 }
 
 // A frame of the protocol itself: goes at once or waits in the queue, never fails while there is memory.
@@ -447,11 +512,11 @@ void Engine<L>::send_control(Peer& peer, wire::FrameKind kind, uint8_t flags, ui
   const wire::FrameHead head{kind, flags, 0, static_cast<uint32_t>(payload.size()), a, b};
   // Past operations that wait: behind one that is fenced it would wait for the peer, and the peer for it.
   if (peer.control.empty() && link_.send(peer, head, payload, nullptr, 0)) return;
-  Op* op = service_ops_.take();
+  Op* op = take_service(peer);
   if (op != nullptr) {
     op->bounce.reset(payload.empty() ? nullptr : new (std::nothrow) std::byte[payload.size()]);
     if (!payload.empty() && !op->bounce) {
-      service_ops_.give(*op);
+      give_service(*op);
       op = nullptr;
     }
   }
@@ -501,6 +566,7 @@ void Engine<L>::work() noexcept {
       finish_inbound(*moving, 0, core::ProviderError::None);
     } else {
       moving->stage = OpStage::Waiting;  // for Done
+      hold_rendezvous(full(*moving->peer), *moving);
     }
   });
 }
@@ -539,6 +605,8 @@ bool Engine<L>::stream(Op& op) noexcept {
     const size_t covered = total_bytes(parts.data(), count);  // less when the pieces are many and small
     const wire::FrameHead head{wire::FrameKind::Segment,       wire::has_b, 0,
                                static_cast<uint32_t>(covered), op.remote,   op.done};
+    if constexpr (SettlesLater<L>)
+      if (op.done + covered == op.total && waits(op)) link_.expect(peer);
     if (!link_.send(peer, head, {}, parts.data(), count)) return false;
     op.done += covered;
   }

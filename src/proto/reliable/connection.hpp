@@ -47,8 +47,12 @@ struct Connection : ReadyHook, TimedHook, UnprovenHook {
   uint64_t birth = 0;       // of our side
   uint64_t peer_birth = 0;  // of the other side; 0: not heard yet
   bool proven = false;      // the other side has used our number: it gets what we send to its address
-  Place address;            // by which the program knows it
-  Place path;               // where its packets come from
+  uint8_t restarts = 0;     // with a larger birth, because it was asked for
+  uint64_t denied =
+      0;  // the largest birth of the other side that was asked to begin again: nothing of it is taken
+  size_t credit = 0;  // bytes that may go to somebody who came by himself and has not proven himself
+  Place address;      // by which the program knows it
+  Place path;         // where its packets come from
 
   // --- the path ---
   size_t packet_bytes = 0;      // the largest packet now
@@ -78,12 +82,25 @@ struct Connection : ReadyHook, TimedHook, UnprovenHook {
   bool one_more = false;   // a timeout permits one packet beyond the window
   bool probe = false;      // ask for a sign of life
   bool keepalive = false;  // and take silence for death
+  size_t poured = 0;       // of its window, by packets since we heard from it (Core::pour())
+  bool all_again = false;  // a timeout sends everything, beyond the window
+
+  // --- what is waited for above ---
+  bool expects = false;  // a completion waits for the next frame
+  uint64_t awaited = 0;  // completions wait for acknowledgements before here
+  uint64_t sure = 0;     // bytes before it have arrived as far as anyone can tell (timers.cpp)
+  bool lone = false;     // one small frame goes by itself: its acknowledgement may come with the answer
+  bool patient = false;  // what goes now does not ask for its acknowledgement, unless that is late
+  uint64_t ask_due = 0;  // when to ask for the acknowledgement; 0: not
+  unsigned calm = 0;     // acknowledgements since the last loss
+  bool lossy = false;    // there was one
 
   // --- timers ---
   uint64_t timeout_from = 0;  // 0: nothing is waited for
   uint64_t silent_from = 0;   // since when we wait for any sign
   uint64_t heard_at = 0;      // 0: never
   uint64_t refused_from = 0;  // the carrier says that nobody is there, since then
+  uint64_t refusal_due = 0;   // when to ask whether that is so; 0: not
   unsigned backoff = 0;
   unsigned refusals = 0;
   unsigned probes = 0;  // left to send because nobody has proven itself

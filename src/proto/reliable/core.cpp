@@ -8,6 +8,12 @@
 
 namespace weft::proto::reliable {
 
+// The second half of the births that are left is for endpoints whose peers remember too much: a forged birth shall not use all of them up.
+static constexpr uint64_t births_end = UINT64_MAX / 4;
+static constexpr uint64_t likely_births_end = births_end / 2;
+static constexpr uint64_t birth_step = uint64_t{1} << 34;  // more than a demand asks for
+static constexpr unsigned restarts_max = 16;               // of one connection
+
 size_t Core::PlaceHash::operator()(const Place& place) const noexcept {
   uint64_t hash = place.length;
   for (size_t at = 0; at < place.length; at += sizeof(uint64_t)) {
@@ -28,7 +34,7 @@ bool Core::open(std::span<const std::byte> address, const Config& config) try {
   config_.train_packets = std::clamp<size_t>(config.train_packets, 1, Scratch::packets_max);
   address_ = Place(address);
   next_birth_ = std::max<uint64_t>(config.birth, 1);
-  random_ = config.seed | 1;
+  secret_ = {config.seed, hash_word(config.seed, hash_factor_b)};
   return true;
 } catch (const std::bad_alloc&) {
   return false;
@@ -61,8 +67,8 @@ bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
   } else {
     free_slots_.erase(free_slots_.begin());  // the one that rested longest
   }
-  random_ = hash_word(random_ + hash_factor_a, hash_factor_b);
-  c.id = static_cast<uint32_t>(random_ & 0xffff0000u) | slot;
+  ++drawn_;
+  c.id = static_cast<uint32_t>(siphash(secret_, std::as_bytes(std::span(&drawn_, 1))) & 0xffff0000u) | slot;
   c.birth = next_birth_++;
   slots_[slot] = &c;
   c.in.set_limit(std::max(config_.receive_bytes, size_t{128} << 10));
@@ -78,7 +84,8 @@ bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
 void Core::detach(Connection& c) noexcept {
   if (List<Connection, ReadyHook>::linked(c)) List<Connection, ReadyHook>::remove(c);
   if (List<Connection, TimedHook>::linked(c)) List<Connection, TimedHook>::remove(c);
-  if (List<Connection, UnprovenHook>::linked(c)) {
+  const bool doubted = doubtful(c);
+  if (doubted) {
     List<Connection, UnprovenHook>::remove(c);
     --unproven_count_;
   }
@@ -88,11 +95,11 @@ void Core::detach(Connection& c) noexcept {
   slots_[slot] = nullptr;
   free_slots_.push_back(static_cast<uint16_t>(slot));  // reserved
   by_address_.erase(c.address);
-  if (c.peer_birth == 0) return;
+  if (c.peer_birth == 0 || (doubted && c.peer_birth >= likely_births_end)) return;
   try {
     uint64_t& birth = tombs_[c.address];
     if (birth == 0) tomb_order_.push_back(c.address);
-    birth = std::max(birth, c.peer_birth);
+    birth = std::max({birth, c.peer_birth, c.denied});
     if (tomb_order_.size() > tombs_max) {
       tombs_.erase(tomb_order_.front());
       tomb_order_.pop_front();
@@ -141,15 +148,48 @@ void Core::answer(PacketType type, const Packet& to, const Place& place, uint64_
 
 // The first that is heard of the other side's end of this connection.
 bool Core::learn(Connection& c, const Packet& packet) noexcept {
-  if (is_old(c.address, packet.birth)) return false;
+  if (packet.from == 0 || is_old(c.address, packet.birth)) return false;
   c.peer_birth = packet.birth;
   c.peer_id = packet.from;
-  return packet.from != 0;
+  return true;
+}
+
+// --- proofs ---
+//
+// Whoever gets our packets at a place can repeat what we said there. A demand is a Reset that asks for a birth whose lower half only we can make:
+// without state, and no longer than what it answers. The other side begins again with that birth, and has lost nothing.
+
+uint32_t Core::proof(Proof kind, const Packet& packet, const Place& source) const noexcept {
+  struct {
+    uint8_t kind;
+    uint8_t source_bytes;
+    uint8_t address_bytes;
+    uint8_t zero;
+    uint32_t from;
+    std::array<std::byte, 2 * hello_address_max> places;
+  } words{static_cast<uint8_t>(kind), 0, static_cast<uint8_t>(packet.address.size()), 0, packet.from, {}};
+  std::memcpy(words.places.data(), packet.address.data(), packet.address.size());
+  if (kind == Proof::Fresh) {
+    words.source_bytes = static_cast<uint8_t>(source.length);
+    std::memcpy(words.places.data() + hello_address_max, source.bytes.data(), source.length);
+  }
+  return static_cast<uint32_t>(siphash(secret_, std::as_bytes(std::span(&words, 1))));
+}
+
+bool Core::is_proof(Proof kind, const Packet& packet, const Place& source) const noexcept {
+  return static_cast<uint32_t>(packet.birth - 1) == proof(kind, packet, source);
+}
+
+void Core::demand(Proof kind, const Packet& packet, const Place& source, const Place& to,
+                  uint64_t above) noexcept {
+  const uint64_t upper = std::max(packet.birth, above) >> 32;
+  answer(PacketType::Reset, packet, to, (upper + 1) << 32 | proof(kind, packet, source));
 }
 
 Connection* Core::identify(const Packet& packet, const Place& source, uint64_t now) noexcept {
   if (packet.to == 0) {
-    if ((packet.flags & has_hello) != 0 && packet.peer_birth == 0 && packet.from != 0)
+    if ((packet.flags & has_hello) != 0 && packet.peer_birth == 0 && packet.from != 0 &&
+        packet.birth < births_end)
       return identify_hello(packet, source, now);
     ++counters_.malformed;
     return nullptr;
@@ -173,7 +213,10 @@ Connection* Core::identify(const Packet& packet, const Place& source, uint64_t n
       return nullptr;
     }
   }
-  if (packet.from != c->peer_id || ((packet.flags & has_hello) != 0 && packet.birth != c->peer_birth)) {
+  // Without a hello nobody answers for a peer that has not answered yet; and an end comes from where the peer is.
+  if (c->peer_id == 0 || packet.from != c->peer_id ||
+      ((packet.flags & has_hello) != 0 && packet.birth != c->peer_birth) ||
+      (packet.type == PacketType::Close && (packet.flags & has_hello) == 0 && !(source == c->path))) {
     ++counters_.stale;
     return nullptr;
   }
@@ -183,6 +226,7 @@ Connection* Core::identify(const Packet& packet, const Place& source, uint64_t n
     if (List<Connection, UnprovenHook>::linked(*c)) {
       List<Connection, UnprovenHook>::remove(*c);
       --unproven_count_;
+      make_ready(*c);  // what was kept back goes
     }
   }
   c->path = source;
@@ -191,7 +235,7 @@ Connection* Core::identify(const Packet& packet, const Place& source, uint64_t n
 
 // A first packet: it does not know our number yet.
 Connection* Core::identify_hello(const Packet& packet, const Place& source, uint64_t now) noexcept {
-  const Place address(packet.address);
+  const Place address = upper_.known_as(packet.address, source);
   const auto found = by_address_.find(address);
   if (found != by_address_.end()) {
     Connection& c = *found->second;
@@ -204,27 +248,34 @@ Connection* Core::identify_hello(const Packet& packet, const Place& source, uint
       return nullptr;
     }
     if (packet.birth == c.peer_birth && packet.from == c.peer_id) return &c;
-    if (packet.birth <= c.peer_birth) {
+    // The endpoint there has begun anew, or somebody says so: the place by which it is known decides.
+    if (packet.birth <= c.peer_birth || !is_proof(Proof::Replaces, packet, source)) {
       ++counters_.stale;
+      if (packet.birth < likely_births_end) c.denied = std::max(c.denied, packet.birth);
+      demand(Proof::Replaces, packet, source, source == c.path ? source : address, c.peer_birth);
       return nullptr;
     }
     lose(c, core::ProviderError::PeerReplaced);
   }
   if (closing_) return nullptr;
+  if (packet.type == PacketType::Close) {  // of a connection that is unknown here
+    answer(PacketType::CloseAck, packet, source, 0);
+    return nullptr;
+  }
   if (const auto tomb = tombs_.find(address); tomb != tombs_.end() && packet.birth <= tomb->second) {
     ++counters_.stale;
     answer(PacketType::Reset, packet, source, tomb->second);
     return nullptr;
   }
-  if (unproven_count_ >= unproven_max) {
-    Connection& oldest = *unproven_.front();
-    if (now < oldest.heard_at + 10 * second) {
-      ++counters_.turned_away;
-      return nullptr;
-    }
-    lose(oldest, core::ProviderError::PeerDied);
+  // Many who may not exist: from here on who comes shows first that it gets our answers.
+  const bool shown = is_proof(Proof::Fresh, packet, source);
+  if (unproven_count_ >= unproven_max) doubt_until_ = now + doubt;
+  if (now < doubt_until_ && !shown) {
+    ++counters_.turned_away;
+    demand(Proof::Fresh, packet, source, source, 0);
+    return nullptr;
   }
-  Connection* c = upper_.accept(packet.address);
+  Connection* c = upper_.accept(address.span());
   if (c == nullptr || c->id == 0) {
     ++counters_.turned_away;
     return nullptr;
@@ -233,6 +284,7 @@ Connection* Core::identify_hello(const Packet& packet, const Place& source, uint
   c->peer_id = packet.from;
   c->path = source;
   c->probes = 5;
+  if (shown) return c;
   unproven_.push_back(*c);
   ++unproven_count_;
   return c;
@@ -247,7 +299,7 @@ void Core::on_packet(std::span<const std::byte> source, std::span<const std::byt
     ++counters_.malformed;
     return;
   }
-  if (packet.type == PacketType::Reset) return on_reset(packet, now);
+  if (packet.type == PacketType::Reset) return on_reset(packet, Place(source), now);
   if (packet.type == PacketType::CloseAck) {
     Connection* c = by_id(packet.to);
     if (c != nullptr && c->close_sent && packet.from == c->peer_id) c->closed = true;
@@ -258,8 +310,13 @@ void Core::on_packet(std::span<const std::byte> source, std::span<const std::byt
   c->heard_at = now;
   c->silent_from = now;
   c->refused_from = 0;
+  c->refusal_due = 0;
   c->refusals = 0;
-  if (c->newest_at == 0 || static_cast<int32_t>(packet.stamp - c->newest_stamp) >= 0) {
+  c->poured = std::min(c->poured, c->out.under_way());
+  if (doubtful(*c)) c->credit += credit_factor * bytes.size();
+  // A stamp means something for less than half of its 275 s: after a longer silence any is new.
+  if (c->newest_at == 0 || static_cast<int32_t>(packet.stamp - c->newest_stamp) >= 0 ||
+      now - c->newest_at > 60 * second) {
     c->newest_stamp = packet.stamp;
     c->newest_at = now;
   }
@@ -275,6 +332,11 @@ void Core::on_packet(std::span<const std::byte> source, std::span<const std::byt
 }
 
 void Core::on_payload(Connection& c, const Packet& packet, uint64_t now) noexcept {
+  if (doubtful(c) && packet.offset > c.in.ready()) {  // no memory for what comes early
+    ++counters_.outside;
+    c.ack_now = true;
+    return make_ready(c);
+  }
   const auto came = c.in.on_bytes(pool_, packet.offset, packet.payload,
                                   [&](std::span<const std::byte> bytes) { return offer(c, bytes); });
   switch (came) {
@@ -293,6 +355,7 @@ void Core::on_payload(Connection& c, const Packet& packet, uint64_t now) noexcep
       break;
     case ReceiveStream::Came::Duplicate:
       ++counters_.duplicates;
+      if ((packet.flags & is_copy) != 0) return;  // as it should be
       c.duplicate = true;
       c.ack_now = true;
       break;
@@ -339,6 +402,9 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
     // While its window is shut we ask less and less often.
     if (c.out.permitted() != 0 || c.out.unsent() == 0) c.backoff = 0;
   }
+  if (acked.lost != 0) note_loss(c);
+  else if (acked.delivered != 0 && c.calm < calm_after_loss && ++c.calm == calm_after_loss) c.lossy = false;
+  if (c.out.acked() >= c.awaited) c.ask_due = 0;
   judge_cap(c, acked.delivered);
   c.keepalive = false;
   c.probe = false;
@@ -355,18 +421,25 @@ void Core::judge_cap(Connection& c, size_t delivered) noexcept {
   c.caps = 0;
 }
 
-void Core::on_reset(const Packet& packet, uint64_t now) noexcept {
+void Core::on_reset(const Packet& packet, const Place& source, uint64_t now) noexcept {
   Connection* c = by_id(packet.to);
   if (c == nullptr || packet.from != c->peer_id) {
     ++counters_.stale;
     return;
   }
-  if (c->peer_id == 0 && packet.offset >= c->birth && packet.offset < UINT64_MAX / 4) {
-    // It remembers a later connection from here than this one: a clock went back. Nothing was taken; begin again, later than that.
-    next_birth_ = std::max(next_birth_, packet.offset + 1);
-    c->birth = next_birth_++;
+  const bool likely = packet.offset < likely_births_end || packet.offset - c->birth < birth_step;
+  if (c->peer_id == 0 && packet.offset >= c->birth && likely && c->restarts < restarts_max) {
+    ++c->restarts;
+    // It remembers a later connection from here than this one (a clock went back), or wants to see that we get what it sends. Nothing was
+    // taken; begin again, just behind that.
+    c->birth = packet.offset + 1;
+    next_birth_ = std::max(next_birth_, c->birth + 1);
     c->out.rewind();
     flush(*c, now, true);
+    return;
+  }
+  if (c->peer_id == 0 || !(source == c->path)) {
+    ++counters_.stale;
     return;
   }
   lose(*c, core::ProviderError::PeerReplaced);
@@ -391,11 +464,19 @@ void Core::on_close(Connection& c, const Packet& packet, uint64_t now) noexcept 
 
 void Core::on_refused(std::span<const std::byte> destination, uint64_t now) noexcept {
   Connection* c = find(destination);
-  if (c == nullptr) return;
+  if (c == nullptr || (!c->out.outstanding() && c->timeout_from == 0))
+    return;  // nothing of ours is under way
   if (c->refused_from == 0) c->refused_from = now;
   ++c->refusals;
   const bool met = c->peer_id != 0;
-  if (c->refusals < 3 || now - c->refused_from < (met ? 200 * ms : 2 * second)) return;
+  if (c->refusals < 3 || now - c->refused_from < (met ? 200 * ms : 2 * second)) {
+    // Several may come at once, and its timeout be far: we ask, and hear of it again.
+    if (met && c->refusal_due == 0) {
+      c->refusal_due = now + refusal_pause;
+      touch(*c);
+    }
+    return;
+  }
   lose(*c, met ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable);
 }
 

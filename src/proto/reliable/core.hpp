@@ -10,6 +10,7 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "base/list.hpp"
+#include "base/siphash.hpp"
 #include "core/provider_error.hpp"
 #include "proto/reliable/connection.hpp"
 #include "proto/reliable/packet.hpp"
@@ -41,6 +43,10 @@ struct Carrier {
 struct Upper {
   // Somebody that was never added: a connection to keep, or null to refuse.
   virtual Connection* accept(std::span<const std::byte> address) noexcept = 0;
+  // The address that a hello names, as it is known here: part of it may mean something to its own machine only.
+  virtual Place known_as(std::span<const std::byte> address, const Place&) const noexcept {
+    return Place(address);
+  }
   // The next bytes; returns how many were taken. Fewer than given: the rest is offered at a later end_poll().
   virtual size_t on_bytes(Connection& connection, std::span<const std::byte> bytes) noexcept = 0;
   // Bytes that were taken wait to be passed on; passed_on() says that they were.
@@ -59,7 +65,8 @@ struct Config {
   size_t train_packets = 1;    // in one send_train()
   size_t train_bytes = 65000;  // likewise
   size_t packet_bytes_max = 65535;
-  size_t receive_bytes = SIZE_MAX;  // what the carrier keeps between two polls
+  size_t receive_bytes = SIZE_MAX;  // what the carrier keeps between two polls,
+  size_t receive_cost = 0;          // of which a packet takes so many at least, at a peer's as here
   uint64_t dead_after = 60 * second;
 };
 
@@ -77,14 +84,26 @@ struct Counters {
 class Core {
  public:
   static constexpr size_t connections_max = 65535;
-  static constexpr size_t unproven_max = 1024;  // that came by themselves and have not answered yet
+  static constexpr size_t unproven_max = 1024;    // that came by themselves and have not answered yet
+  static constexpr uint64_t doubt = 60 * second;  // so long after there were as many, packets may be late
+  static constexpr size_t credit_factor = 3;      // bytes to one of these for each byte that came from there
   static constexpr size_t tombs_max =
       4096;  // ended connections that are remembered, so that their packets are known as old
   static constexpr uint64_t ack_delay = 100 * us;
   static constexpr uint64_t ack_pause = 50 * us;
   static constexpr unsigned answers_min = 3;
   static constexpr unsigned hurries_max = 4;
+  static constexpr uint64_t ask_delay_min = 60 * us;
+  static constexpr uint64_t ask_delay_patient = 20 * us;
+  static constexpr unsigned sure_after = 4;  // timeouts in a row
+  static constexpr size_t repeat_bytes_max = size_t{192} << 10;
+  static constexpr size_t repeat_packets_max = 2048;
+  static constexpr uint64_t refusal_pause = 250 * ms;  // then we ask whether it is true
+  static constexpr unsigned calm_min = 1000;           // acknowledgements until a new path is taken for good,
+  static constexpr unsigned calm_after_loss = 10'000;  // and one that has lost something
+  static constexpr size_t copied_bytes_max = 4608;
   static constexpr size_t frames_held_max = 64;  // collected without a poll
+  static constexpr size_t burst_min = 16;        // frames that go together: more are expected
   static constexpr size_t bytes_held_max = size_t{16} << 10;
 
   Core(Carrier& carrier, Upper& upper) noexcept : carrier_(carrier), upper_(upper) {}
@@ -107,13 +126,27 @@ class Core {
   void append(Connection& connection, const void* bytes, size_t count) noexcept {
     (void)connection.out.append(pool_, static_cast<const std::byte*>(bytes), count);
   }
+  // Before push(): a completion waits for this frame, so the peer is asked for an answer.
+  static void expect(Connection& connection) noexcept { connection.expects = true; }
+  // Bytes of the stream before it need us no more.
+  static uint64_t settled(const Connection& connection) noexcept {
+    return std::max(connection.out.acked(), connection.sure);
+  }
   // A frame was appended: it goes at once when nothing went since the last poll, or when enough is there.
   template <class Now>
   void push(Connection& connection, Now&& now) noexcept {
     ++connection.unsent_frames;
-    if (connection.epoch != epoch_ || connection.out.unsent() >= bytes_held_max ||
-        connection.unsent_frames >= frames_held_max) {
-      flush(connection, now(), connection.epoch != epoch_ || connection.out.unsent() < bytes_held_max);
+    const bool awaited = connection.expects;
+    if (awaited) connection.awaited = connection.out.end();
+    connection.expects = false;
+    if (connection.epoch != epoch_) {
+      const uint64_t time = now();
+      connection.lone = awaited && connection.out.unsent() <= copied_bytes_max && connection.rtt.measured();
+      flush(connection, time, true);
+      connection.lone = false;
+      if (!awaited) copy_last(connection, time);
+    } else if (connection.out.unsent() >= bytes_held_max || connection.unsent_frames >= frames_held_max) {
+      flush(connection, now(), connection.out.unsent() < bytes_held_max);
     } else {
       make_ready(connection);
     }
@@ -123,7 +156,9 @@ class Core {
   void hurry(Connection& connection, Now&& now) noexcept {
     if (connection.epoch != epoch_ || connection.out.unsent() == 0 || ++connection.hurried > hurries_max)
       return;
-    flush(connection, now(), true);
+    const uint64_t time = now();
+    flush(connection, time, true);
+    copy_last(connection, time);
   }
   // See Upper::holds(). The connection may be lost by this: its end was waiting.
   void passed_on(Connection& connection) noexcept {
@@ -179,11 +214,26 @@ class Core {
   bool learn(Connection& c, const Packet& packet) noexcept;
   bool is_old(const Place& address, uint64_t birth) const noexcept;
   void answer(PacketType type, const Packet& to, const Place& place, uint64_t word) noexcept;
-  void on_reset(const Packet& packet, uint64_t now) noexcept;
+  enum class Proof : uint8_t { Fresh, Replaces };
+  uint32_t proof(Proof kind, const Packet& packet, const Place& source) const noexcept;
+  bool is_proof(Proof kind, const Packet& packet, const Place& source) const noexcept;
+  void demand(Proof kind, const Packet& packet, const Place& source, const Place& to,
+              uint64_t above) noexcept;
+  void on_reset(const Packet& packet, const Place& source, uint64_t now) noexcept;
+  // It came by itself, and for all we know it does not exist.
+  static bool doubtful(const Connection& c) noexcept { return List<Connection, UnprovenHook>::linked(c); }
+  size_t doubtful_head() const noexcept {
+    return head_bytes(has_check | has_ack | has_hello, 0, address_.length);
+  }
+  bool starved(const Connection& c) const noexcept { return doubtful(c) && c.credit <= doubtful_head(); }
   void on_close(Connection& c, const Packet& packet, uint64_t now) noexcept;
   void on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept;
   void on_payload(Connection& c, const Packet& packet, uint64_t now) noexcept;
   static void judge_cap(Connection& c, size_t delivered) noexcept;
+  static void note_loss(Connection& c) noexcept {
+    c.calm = 0;
+    c.lossy = true;
+  }
   bool finished(Connection& c) noexcept;
   void lose(Connection& c, core::ProviderError why) noexcept;
   void detach(Connection& c) noexcept;
@@ -199,9 +249,17 @@ class Core {
   void flush(Connection& c, uint64_t now, bool tail) noexcept;
   bool flush_lost(Connection& c, uint64_t now) noexcept;
   bool flush_new(Connection& c, uint64_t now, bool tail) noexcept;
+  // What nobody waits for may be the last that we are called for in a long while: where packets get lost it goes more than once.
+  void copy_last(Connection& c, uint64_t now) noexcept {
+    if (c.calm < (c.lossy ? calm_after_loss : calm_min)) [[unlikely]]
+      send_copies(c, now);
+  }
+  [[gnu::noinline]] void send_copies(Connection& c, uint64_t now) noexcept;
   bool send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t offset, uint64_t now) noexcept;
   size_t write_head(Connection& c, Packet& packet, std::byte* out) noexcept;
   void describe(Connection& c, Packet& packet, uint64_t now) noexcept;
+  // A packet goes to a peer that may not be looking. True: its carrier has room for it and all that went since we heard from it.
+  bool pour(Connection& c, size_t bytes) noexcept;
   void acknowledged(Connection& c, uint64_t now) noexcept;
   void size_packets(Connection& c, uint64_t now) noexcept;
   void sent(Connection& c, uint64_t now) noexcept;
@@ -234,7 +292,9 @@ class Core {
   std::deque<Place> tomb_order_;
   std::vector<uint16_t> free_slots_;
   uint64_t next_birth_ = 1;
-  uint64_t random_ = 1;
+  SipKey secret_;
+  uint64_t drawn_ = 0;
+  uint64_t doubt_until_ = 0;  // too many who may not exist have come
   uint64_t close_began_ = 0;
 
   struct Scratch {

@@ -127,6 +127,10 @@ TEST(ReliableCore, RefusalsAreBelievedWhenNothingContradicts) {
   ASSERT_EQ(world.run(), "");
   sim::Node& node = *world.nodes[0];
   const int before = node.losses;
+  world.rules.loss = 1;
+  world.calm = false;
+  node.connect(1, 1000);
+  for (int i = 0; i < 100; ++i) node.poll();  // something is under way
   const std::array<std::byte, 4> there{std::byte{'n'}, std::byte{'o'}, std::byte{'d'}, std::byte{1}};
   for (int i = 0; i < 10; ++i) node.core().on_refused(there, world.now);
   EXPECT_EQ(node.losses, before) << "at once";

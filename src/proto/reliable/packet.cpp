@@ -123,7 +123,8 @@ bool decode(std::span<const std::byte> bytes, bool must_check, Packet& out) noex
   out.type = static_cast<PacketType>(kind & 15);
   out.flags = get<uint8_t>(at);
   out.range_count = get<uint8_t>(at);
-  if ((out.flags & ~(has_hello | has_ack | wants_ack | saw_duplicate | has_check)) != 0) return false;
+  if ((out.flags & ~(has_hello | has_ack | wants_ack | saw_duplicate | has_check | is_copy)) != 0)
+    return false;
   if (must_check && (out.flags & has_check) == 0) return false;
   if (out.range_count > ranges_max || ((out.flags & has_ack) == 0 && out.range_count != 0)) return false;
   const bool hello = (out.flags & has_hello) != 0;

@@ -21,6 +21,7 @@ enum PacketFlag : uint8_t {
   has_hello = 1,      // who I am
   has_ack = 2,        // what I have received
   wants_ack = 4,      // answer at once
+  is_copy = 32,       // sent more than once on purpose: nothing to report
   saw_duplicate = 8,  // bytes came that I had: something was sent again without need
   has_check = 16,     // CRC-32C over the packet
 };

@@ -37,7 +37,10 @@ class ReceiveStream {
       return Came::Outside;
     }
     ready_ = end;
-    if (gaps_ != 0) close_gaps();
+    if (gaps_ != 0) {
+      close_gaps();
+      if (gaps_ == 0 && taken_ == ready_) window_.clear(pool);
+    }
     if (taken_ < ready_) drain(pool, up);
     return Came::InOrder;
   }
@@ -63,6 +66,7 @@ class ReceiveStream {
   uint64_t edge() const noexcept { return taken_ + limit_; }
   void set_limit(size_t bytes) noexcept { limit_ = bytes < bytes_max ? bytes : bytes_max; }
   size_t limit() const noexcept { return limit_; }
+  size_t kept_chunks() const noexcept { return window_.chunk_count(); }
   bool has_gaps() const noexcept { return gaps_ != 0; }
   // Fills in acknowledgement, window and ranges: the stretch that came last first, then from the front.
   void describe(Packet& packet) const noexcept;

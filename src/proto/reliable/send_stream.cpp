@@ -25,8 +25,9 @@ bool SendStream::append(ChunkPool& pool, const std::byte* from, size_t bytes) no
   return true;
 }
 
-void SendStream::sent_new(size_t bytes, uint64_t now) noexcept {
-  records_.push_back({next_, now, static_cast<uint32_t>(bytes), false, false, false});
+void SendStream::sent_new(size_t bytes, uint64_t now, bool kept) noexcept {
+  records_.push_back(
+      {next_, now, static_cast<uint32_t>(bytes), false, false, false, 0, static_cast<uint8_t>(kept ? 1 : 0)});
   next_ += bytes;
   in_flight_ += bytes;
   last_sent_at_ = now;
@@ -38,9 +39,11 @@ Record* SendStream::first_lost() noexcept {
   return lost_hint_ < records_.size() ? &records_[lost_hint_] : nullptr;
 }
 
-void SendStream::sent_again(Record& record, uint64_t now) noexcept {
+void SendStream::sent_again(Record& record, uint64_t now, bool kept) noexcept {
   record.lost = false;
   record.again = true;
+  if (record.repeats < 255) ++record.repeats;
+  if (kept && record.kept < 255) ++record.kept;
   record.sent_at = now;
   lost_bytes_ -= record.bytes;
   in_flight_ += record.bytes;
@@ -84,6 +87,7 @@ SendStream::Acked SendStream::on_ack(ChunkPool& pool, const Packet& packet, uint
     if (packet.ranges[i].end > next_) return out;
   out.sound = true;
   edge_ = std::max(edge_, packet.ack + packet.window);
+  announced_ = packet.window;
   const uint64_t before = acked_;
   while (!records_.empty() && records_[0].offset < packet.ack) {
     Record& record = records_[0];
@@ -161,13 +165,29 @@ uint64_t SendStream::loss_due(const RoundTrip& rtt) const noexcept {
   return 0;
 }
 
-size_t SendStream::suspect_first() noexcept {
-  for (size_t i = 0; i < records_.size(); ++i) {
+size_t SendStream::suspect(size_t count) noexcept {
+  size_t first = 0;
+  bool found = false;
+  for (size_t i = 0; i < records_.size() && (i < count || !found); ++i) {
     Record& record = records_[i];
     if (record.arrived) continue;
-    return record.lost ? 0 : mark_lost(record);
+    const size_t bytes = record.lost ? 0 : mark_lost(record);
+    if (!found) first = bytes;
+    found = true;
   }
-  return 0;
+  return first;
+}
+
+size_t SendStream::count_kept(unsigned times) const noexcept {
+  size_t count = 0;
+  while (count < records_.size() && (records_[count].arrived || records_[count].kept >= times)) ++count;
+  return count;
+}
+
+bool SendStream::all_repeated(unsigned times, size_t count) const noexcept {
+  for (size_t i = 0; i < std::min(count, records_.size()); ++i)
+    if (!records_[i].arrived && (records_[i].lost || records_[i].repeats < times)) return false;
+  return true;
 }
 
 void SendStream::clear(ChunkPool& pool) noexcept {

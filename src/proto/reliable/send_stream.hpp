@@ -21,9 +21,11 @@ struct Record {
   uint64_t offset;
   uint64_t sent_at;  // the last time
   uint32_t bytes;
-  bool arrived;  // acknowledged out of order
-  bool lost;     // to be sent again
-  bool again;    // was sent more than once
+  bool arrived;     // acknowledged out of order
+  bool lost;        // to be sent again
+  bool again;       // was sent more than once
+  uint8_t repeats;  // so many times more (255: at least)
+  uint8_t kept;     // so many times the peer's carrier had room (likewise)
 };
 
 // Records in a ring that grows to records_max.
@@ -73,6 +75,7 @@ class SendStream {
   size_t in_flight() const noexcept { return in_flight_; }
   size_t lost() const noexcept { return lost_bytes_; }
   bool outstanding() const noexcept { return !records_.empty(); }
+  const Record* last() const noexcept { return records_.empty() ? nullptr : &records_[records_.size() - 1]; }
   uint64_t acked() const noexcept { return acked_; }
   uint64_t next() const noexcept { return next_; }
   uint64_t end() const noexcept { return end_; }
@@ -85,10 +88,10 @@ class SendStream {
   }
   bool can_record(size_t packets) noexcept { return records_.make_room(packets); }
   // The next `bytes` unsent ones went out in one packet. After can_record().
-  void sent_new(size_t bytes, uint64_t now) noexcept;
+  void sent_new(size_t bytes, uint64_t now, bool kept) noexcept;
   // The lost record nearest to the front, or null. sent_again() says that it went out.
   Record* first_lost() noexcept;
-  void sent_again(Record& record, uint64_t now) noexcept;
+  void sent_again(Record& record, uint64_t now, bool kept) noexcept;
 
   // --- what came back ---
   struct Acked {
@@ -103,8 +106,24 @@ class SendStream {
   // When bytes may be taken for lost without another acknowledgement; 0: not at all. And doing so.
   uint64_t loss_due(const RoundTrip& rtt) const noexcept;
   size_t detect_lost(const RoundTrip& rtt, uint64_t now) noexcept;
-  // Nothing came for a timeout: the first record is sent again, whatever became of it.
-  size_t suspect_first() noexcept;
+  // Nothing came for a timeout: the first record that has not arrived is sent again, whatever became of it, and so is everything in the first
+  // `count` ones. Returns the bytes of the first.
+  size_t suspect(size_t count) noexcept;
+  // Whether the first `count` records have gone so many times more than once.
+  bool all_repeated(unsigned times, size_t count) const noexcept;
+  // Where the first `count` records end.
+  uint64_t end_of(size_t count) const noexcept {
+    return count == 0 ? acked_ : records_[count - 1].offset + records_[count - 1].bytes;
+  }
+  // What the peer had room for when it said so last.
+  size_t announced() const noexcept { return announced_; }
+  // So many records from the front were sent `times` times when the peer's carrier had room, or are known to have arrived.
+  size_t count_kept(unsigned times) const noexcept;
+  // Packets on the way, as they count in Core::pour(), more or less.
+  size_t under_way() const noexcept { return in_flight_ + records_.size() * 384; }
+  bool is_little(size_t bytes, size_t packets) const noexcept {
+    return records_.size() <= packets && end_ - acked_ <= bytes;
+  }
   uint64_t last_sent_at() const noexcept { return last_sent_at_; }
 
   void clear(ChunkPool& pool) noexcept;
@@ -123,8 +142,9 @@ class SendStream {
   uint64_t next_ = 0;   // nothing from here on was ever sent
   uint64_t end_ = 0;
   uint64_t edge_ = 0;
-  uint64_t newest_ = 0;       // time of sending of the newest packet that arrived
-  uint64_t arrived_end_ = 0;  // the highest byte known to have arrived
+  size_t announced_ = size_t{128} << 10;  // nobody's is less
+  uint64_t newest_ = 0;                   // time of sending of the newest packet that arrived
+  uint64_t arrived_end_ = 0;              // the highest byte known to have arrived
   uint64_t last_sent_at_ = 0;
   size_t in_flight_ = 0;
   size_t lost_bytes_ = 0;

@@ -304,7 +304,8 @@ inline void Node::connect(int to, uint64_t bytes) {
 inline bool Node::idle() const {
   return std::all_of(peers.begin(), peers.end(), [&](const auto& entry) {
     const Peer& peer = *entry.second;
-    return peer.sent == peer.goal && peer.out.acked() == peer.goal && !peer.in.blocked();
+    return peer.sent == peer.goal && peer.out.acked() == peer.goal && Core::settled(peer) == peer.goal &&
+           !peer.in.blocked();
   });
 }
 
@@ -324,6 +325,7 @@ inline void Node::poll() {
       for (size_t i = 0; i < bytes; ++i) frame[i] = stream_byte(peer->sending, peer->sent + i);
       core_->append(*peer, frame.data(), bytes);
       peer->sent += bytes;
+      if (world_.random.chance(0.5)) Core::expect(*peer);
       core_->push(*peer, [&] { return world_.now; });
     }
   }

@@ -6,9 +6,11 @@
 namespace weft::proto::reliable {
 
 // How long an answer is waited for. That somebody proves itself is not urgent.
-static uint64_t patience_of(const Connection& c) noexcept {
+static uint64_t patience_of(const Connection& c, bool doubtful) noexcept {
   const bool waits = c.out.outstanding() || c.out.unsent() != 0 || c.keepalive || c.close_sent;
-  return waits ? c.rtt.timeout(c.backoff) : second;
+  if (!waits) return second;
+  if (doubtful) return std::min(RoundTrip::timeout_ns_first << std::min(c.backoff, 16u), 16 * second);
+  return c.rtt.timeout(c.backoff);
 }
 
 // 0: this connection waits for nothing.
@@ -19,7 +21,9 @@ uint64_t Core::due(const Connection& c) const noexcept {
   };
   at(c.ack_due);
   at(c.finish_due);
-  if (c.timeout_from != 0) at(c.timeout_from + patience_of(c));
+  at(c.ask_due);
+  at(c.refusal_due);
+  if (c.timeout_from != 0) at(c.timeout_from + patience_of(c, doubtful(c)));
   if (c.out.outstanding()) at(c.out.loss_due(c.rtt));
   return first == UINT64_MAX ? 0 : first;
 }
@@ -52,9 +56,25 @@ bool Core::on_timer(Connection& c, uint64_t now) noexcept {
   if (const uint64_t when = c.out.loss_due(c.rtt); when != 0 && now >= when) {
     const size_t lost = c.out.detect_lost(c.rtt, now);
     c.congestion.on_loss(lost);
-    if (lost != 0) flush(c, now, true);
+    if (lost != 0) {
+      note_loss(c);
+      flush(c, now, true);
+    }
   }
-  if (c.timeout_from != 0 && now >= c.timeout_from + patience_of(c) && !on_timeout(c, now)) return false;
+  if (c.ask_due != 0 && now >= c.ask_due) {  // the packet that asked, or its answer, may be lost
+    c.ask_due = 0;
+    if (c.out.outstanding() && c.out.unsent() == 0)
+      (void)send_alone(c, PacketType::Data, wants_ack, c.out.next(), now);
+  }
+  if (c.refusal_due != 0 && now >= c.refusal_due) {  // if nobody is there, we are told once more
+    c.refusal_due = 0;
+    if (c.refused_from != 0 && !starved(c)) {
+      ++counters_.timeouts;  // whoever carries refusals looks for them after each
+      (void)send_alone(c, PacketType::Data, wants_ack, c.out.next(), now);
+    }
+  }
+  if (c.timeout_from != 0 && now >= c.timeout_from + patience_of(c, doubtful(c)) && !on_timeout(c, now))
+    return false;
   if (c.ack_due != 0 && now >= c.ack_due) {
     c.answers = 0;  // no answer came along
     if (!send_alone(c, PacketType::Data, 0, c.out.next(), now)) c.ack_due = now + ack_delay;
@@ -65,6 +85,9 @@ bool Core::on_timer(Connection& c, uint64_t now) noexcept {
 bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   constexpr std::array<size_t, 3> steps{8900, 1400, 1172};
   const bool waits = c.out.outstanding() || c.out.unsent() != 0 || c.keepalive;
+  // Time in which nobody called us is not counted: the other side may have answered, or be away as long as we were.
+  const uint64_t late = now - (c.timeout_from + patience_of(c, doubtful(c)));
+  if (late > second) c.silent_from = std::min(now, c.silent_from + late);
   if (waits && now - c.silent_from >= config_.dead_after) {
     lose(c, c.peer_id != 0 ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable);
     return false;
@@ -78,7 +101,7 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   }
   if (!c.out.outstanding()) {
     if (!waits) {
-      if (c.probes == 0) {
+      if (c.probes == 0 || starved(c)) {
         c.timeout_from = 0;
         c.backoff = 0;
         return true;
@@ -88,7 +111,13 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
     (void)send_alone(c, PacketType::Data, wants_ack, c.out.next(), now);
     return true;
   }
-  c.congestion.on_loss(c.out.suspect_first());
+  if (doubtful(c)) {  // a sign of life first
+    (void)send_alone(c, PacketType::Data, wants_ack, c.out.next(), now);
+    return true;
+  }
+  // Little is repeated whole: a peer that computes, and does not call us, then has all of it.
+  c.all_again = c.out.is_little(repeat_bytes_max, repeat_packets_max);
+  c.congestion.on_loss(c.out.suspect(c.all_again ? SIZE_MAX : 0));
   if (c.backoff >= 2) c.congestion.on_silence();
   if (c.backoff >= 4) {  // perhaps large packets vanish
     for (const size_t step : steps) {
@@ -105,6 +134,13 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   }
   c.one_more = true;
   flush(c, now, true);
+  // A peer that we have met, whose machine does not say that it is gone, and that is silent to all of it so many times: it does not call its
+  // library, and its socket keeps what came, as far as there is room. An answer may never come, if its last one was lost and it has nothing to
+  // wait for.
+  if (c.backoff >= sure_after && c.peer_id != 0 && !doubtful(c) && c.refused_from == 0) {
+    const size_t kept = c.out.count_kept(c.lossy ? 2 : 1);
+    if (c.out.all_repeated(sure_after, kept)) c.sure = std::max(c.sure, c.out.end_of(kept));
+  }
   return true;
 }
 
@@ -140,7 +176,7 @@ bool Core::closed(uint64_t now) noexcept {
     }
     // The good-bye itself is a courtesy, and said a few times; bytes are worth more.
     const uint64_t patience =
-        c->close_sent ? std::max(5 * ms, 2 * c->rtt.smoothed()) : std::max(60 * ms, 4 * c->rtt.timeout(0));
+        c->close_sent ? std::max(5 * ms, 2 * c->rtt.smoothed()) : std::max(60 * ms, 8 * c->rtt.timeout(0));
     if (now - std::max(c->close_sent ? c->close_sent_at : c->heard_at, close_began_) > patience ||
         now - close_began_ > second) {
       if (!c->close_sent) (void)send_alone(*c, PacketType::Close, 0, c->out.end(), now);

@@ -1,5 +1,6 @@
 // What goes out: what was lost first, then what is new, then what is owed.
 #include <algorithm>
+#include <bit>
 
 #include "proto/reliable/core.hpp"
 
@@ -25,6 +26,8 @@ void Core::serve_ready(uint64_t now) noexcept {
 
 void Core::flush(Connection& c, uint64_t now, bool tail) noexcept {
   c.refused = false;
+  // A small frame by itself is acknowledged with the answer, and one of many with the next ones, as a rule.
+  c.patient = c.lone || c.unsent_frames >= burst_min;
   c.unsent_frames = 0;
   if (c.out.lost() != 0 && !flush_lost(c, now)) {
     make_ready(c);
@@ -34,6 +37,7 @@ void Core::flush(Connection& c, uint64_t now, bool tail) noexcept {
     make_ready(c);
     return;
   }
+  c.all_again = false;
   if (c.out.unsent() != 0 && !tail) make_ready(c);
   if (c.ack_now || c.probe) (void)send_alone(c, PacketType::Data, c.probe ? wants_ack : 0, c.out.next(), now);
 }
@@ -59,6 +63,17 @@ void Core::describe(Connection& c, Packet& packet, uint64_t now) noexcept {
   if (c.duplicate) packet.flags |= saw_duplicate;
   packet.echo = c.newest_stamp;
   packet.hold = static_cast<uint32_t>(std::min<uint64_t>((now - c.newest_at) >> stamp_shift, UINT32_MAX));
+}
+
+// A window is half of a socket's buffer (link_impl.hpp), of which the kernel takes what a packet occupies: a power of two, its own notes
+// about it included.
+bool Core::pour(Connection& c, size_t bytes) noexcept {
+  constexpr size_t notes = 448;
+  constexpr size_t paged_from = size_t{16} << 10;  // larger ones lie in pages
+  const size_t all = bytes + notes;
+  const size_t memory = (all < paged_from ? std::bit_ceil(all) : all + all / 8) + 256;
+  c.poured += std::max(memory / 2, config_.receive_cost);
+  return c.poured <= c.out.announced();
 }
 
 // What was owed has gone.
@@ -99,7 +114,9 @@ void Core::sent(Connection& c, uint64_t now) noexcept {
 bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
   size_packets(c, now);
   while (Record* record = c.out.first_lost()) {
-    if (c.out.in_flight() >= c.congestion.window() && !c.one_more) return true;
+    if (c.out.in_flight() >= c.congestion.window() && !c.one_more && !c.all_again) return true;
+    if (doubtful(c) && c.credit < record->bytes + doubtful_head()) return true;
+    bool kept = true;
     // As many packets as it takes today: they may have become smaller.
     for (size_t at = 0; at < record->bytes;) {
       Packet packet;
@@ -125,11 +142,13 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
         return false;
       }
       if (at == 0 && (packet.flags & has_ack) != 0) acknowledged(c, now);
+      c.credit -= std::min(c.credit, head_bytes + bytes);
+      kept = pour(c, bytes) && kept;
       ++counters_.sent_again;
       c.capped_bytes += bytes;
       at += bytes;
     }
-    c.out.sent_again(*record, now & ~((uint64_t{1} << stamp_shift) - 1));
+    c.out.sent_again(*record, now & ~((uint64_t{1} << stamp_shift) - 1), kept);
     sent(c, now);
   }
   return true;
@@ -144,6 +163,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
     const size_t window = c.congestion.window();
     const size_t flying = c.out.in_flight();
     size_t budget = flying < window ? window - flying : c.one_more ? 1 : 0;
+    if (c.all_again && c.backoff >= 2) budget = SIZE_MAX;  // the window has shrunk because nobody answers
     const size_t permitted = c.out.permitted();
     if (budget == 0) return true;
     if (permitted == 0) {
@@ -151,10 +171,18 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       return true;
     }
     size_t left = std::min(c.out.unsent(), permitted);
+    if (doubtful(c)) {
+      if (starved(c)) {
+        if (c.timeout_from == 0) sent(c, now);  // its timeout asks for a sign of life
+        return true;
+      }
+      left = std::min(left, c.credit - doubtful_head());
+    }
     uint64_t offset = c.out.next();
     size_t packets = 0;
     size_t parts = 0;
     bool acks = false;
+    bool asks = false;
     while (packets < train && left != 0 && budget != 0 && c.out.can_record(packets + 1)) {
       Packet packet;
       packet.stamp = static_cast<uint32_t>(now >> stamp_shift);
@@ -168,6 +196,10 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       if (bytes < room && !tail && bytes == c.out.unsent() - (offset - c.out.next())) break;
       // The last one that may go: its answer lets the next go.
       if (budget <= bytes && bytes < c.out.unsent() - (offset - c.out.next())) packet.flags |= wants_ack;
+      if (offset < c.awaited && offset + bytes >= c.awaited) {
+        if (!c.patient) packet.flags |= wants_ack;
+        asks = true;
+      }
       std::byte* head = scratch_.heads[packets].data();
       const size_t head_size = write_head(c, packet, head);
       scratch_.parts[parts++] = {head, head_size};
@@ -195,17 +227,49 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       return false;
     }
     for (size_t i = 0; i < packets; ++i) {
-      c.out.sent_new(scratch_.payloads[i], stamp_time);
+      c.out.sent_new(scratch_.payloads[i], stamp_time, pour(c, scratch_.payloads[i]));
       c.capped_bytes += scratch_.payloads[i];
+      c.credit -= std::min<size_t>(c.credit, scratch_.payloads[i] + doubtful_head());
     }
     if (c.data_at != 0) {
       c.answers = now - c.data_at < ack_delay ? c.answers + 1 : 0;
       c.data_at = 0;
     }
     if (acks) acknowledged(c, now);
+    if (asks && c.rtt.measured())
+      c.ask_due = now + (c.patient ? std::max(2 * c.rtt.smoothed(), ask_delay_patient)
+                                   : std::max(3 * c.rtt.smoothed(), ask_delay_min));
     sent(c, now);
   }
   return true;
+}
+
+void Core::send_copies(Connection& c, uint64_t now) noexcept {
+  const Record* last = c.out.last();
+  if (last == nullptr || doubtful(c) || last->again || last->bytes > copied_bytes_max || c.out.unsent() != 0)
+    return;
+  for (int copies = c.lossy ? 2 : 1; copies > 0; --copies) {
+    Packet packet;
+    packet.flags = is_copy;
+    packet.stamp = static_cast<uint32_t>(now >> stamp_shift);
+    packet.offset = last->offset;
+    describe(c, packet, now);
+    std::byte* head = scratch_.heads[0].data();
+    const size_t head_bytes = write_head(c, packet, head);
+    if (head_bytes + last->bytes > c.packet_bytes) return;
+    std::array<iovec, 3> parts{iovec{head, head_bytes}};
+    std::array<Piece, 2> pieces{};
+    size_t count = 1;
+    for (size_t done = 0; done < last->bytes; ++count) {
+      const auto piece = c.out.view(last->offset + done, last->bytes - done);
+      parts[count] = {piece.data(), piece.size()};
+      pieces[count - 1] = {piece.data(), piece.size()};
+      done += piece.size();
+    }
+    if (config_.check) seal(head, head_bytes, std::span(pieces.data(), count - 1));
+    if (!carrier_.send(c.path.span(), parts.data(), count)) return;
+    (void)pour(c, last->bytes);
+  }
 }
 
 // A packet without payload.
@@ -215,7 +279,7 @@ bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t of
   packet.flags = flags;
   packet.stamp = static_cast<uint32_t>(now >> stamp_shift);
   packet.offset = offset;
-  if (type == PacketType::Data) describe(c, packet, now);
+  if (type == PacketType::Data || type == PacketType::Close) describe(c, packet, now);
   std::byte* head = scratch_.heads[0].data();
   const size_t bytes = write_head(c, packet, head);
   if (config_.check) seal(head, bytes, {});
@@ -224,6 +288,8 @@ bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t of
     c.refused = true;
     return false;
   }
+  c.credit -= std::min(c.credit, bytes);
+  (void)pour(c, 0);
   if ((packet.flags & has_ack) != 0) acknowledged(c, now);
   if ((packet.flags & wants_ack) != 0) {
     c.probe = false;
@@ -245,7 +311,7 @@ void Core::settle(uint64_t now) noexcept {
 
 void Core::probe_if_silent(Connection& c, uint64_t quiet, uint64_t now) noexcept {
   if (c.peer_id == 0 || c.timeout_from != 0 || now - c.heard_at < quiet) return;
-  c.silent_from = c.heard_at;
+  c.silent_from = now;  // perhaps it is we who were away
   c.probe = true;
   c.keepalive = true;
   make_ready(c);

@@ -1,6 +1,7 @@
 // Chunks of streams.
 #include "proto/reliable/window.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -56,6 +57,10 @@ void Window::clear(ChunkPool& pool) noexcept {
     if (chunk != nullptr) pool.give(chunk);
     chunk = nullptr;
   }
+}
+
+size_t Window::chunk_count() const noexcept {
+  return static_cast<size_t>(std::ranges::count_if(chunks_, [](const std::byte* c) { return c != nullptr; }));
 }
 
 }  // namespace weft::proto::reliable

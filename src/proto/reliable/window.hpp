@@ -48,6 +48,7 @@ class Window {
   // Nobody needs [from, to) any more: chunks that end there go back.
   void release(ChunkPool& pool, uint64_t from, uint64_t to) noexcept;
   void clear(ChunkPool& pool) noexcept;
+  size_t chunk_count() const noexcept;
 
  private:
   std::array<std::byte*, window_chunks> chunks_{};

@@ -1,0 +1,186 @@
+# Linking directly: for each provider that has endpoints of one type, an archive libweft-<provider>.a and headers that lead a program's standard
+# source into it (docs/linking.md). Generated: the wrappers of the standard headers, and copies of ours whose includes start at "weft/src/".
+
+set(WEFT_DIRECT_INCLUDE "${CMAKE_BINARY_DIR}/include")
+set(WEFT_DIRECT_PROVIDERS shm loopback weft)
+set(type_shm Shm)
+set(type_loopback Loopback)
+set(type_weft Weft)
+
+# The data path's calls by the header that declares them.
+set(calls_fi_endpoint "")
+set(calls_fi_tagged "")
+set(calls_fi_rma "")
+set(calls_fi_atomic "")
+set(calls_fi_eq fi_cq_read fi_cq_readfrom)
+file(STRINGS "${CMAKE_SOURCE_DIR}/src/faces/direct/calls.inc" lines REGEX "^WEFT_DIRECT\\(")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/faces/direct/calls.inc")
+foreach(line IN LISTS lines)
+  string(REGEX MATCH "\\(([a-z]+), (fi_[a-z_]+)," ignored "${line}")
+  set(header "fi_${CMAKE_MATCH_1}")
+  string(REPLACE fi_msg fi_endpoint header "${header}")
+  list(APPEND calls_${header} "${CMAKE_MATCH_2}")
+endforeach()
+
+# fi_direct*.h: what the standard headers include right before their inline functions when FABRIC_DIRECT is defined.
+function(weft_write_direct_renames folder name calls)
+  set(text "")
+  foreach(call IN LISTS calls)
+    string(APPEND text "#define ${call}(...) weft_vector_${call}(__VA_ARGS__)\n")
+  endforeach()
+  if(NOT text)
+    set(text "/* Nothing is replaced here. */\n")
+  endif()
+  file(CONFIGURE OUTPUT "${folder}/${name}" @ONLY CONTENT
+"/* Included by the standard headers under FABRIC_DIRECT: these calls of theirs get another name, and the proper one is ours. */
+${text}")
+endfunction()
+
+function(weft_write_direct_header folder provider header calls)
+  set(restore "")
+  set(declare "")
+  foreach(call IN LISTS calls)
+    string(APPEND restore "#undef ${call}\n")
+    string(APPEND declare "extern __typeof__(weft_vector_${call}) ${call};\n")
+  endforeach()
+  string(MAKE_C_IDENTIFIER "WEFT_DIRECT_${provider}_${header}_H" guard)
+  string(TOUPPER "${guard}" guard)
+  file(CONFIGURE OUTPUT "${folder}/${header}.h" @ONLY CONTENT
+"/* <rdma/${header}.h> for programs that link the provider ${provider} directly. */
+#ifndef ${guard}
+#define ${guard}
+#pragma GCC system_header
+#include <weft/direct/way.h>
+#ifndef WEFT_DIRECT_NESTED
+#define WEFT_DIRECT_NESTED
+#define ${guard}_OUTERMOST
+#endif
+#include_next <rdma/${header}.h>
+#ifdef FABRIC_DIRECT
+${restore}#ifndef WEFT_DIRECT_INLINE
+#ifdef __cplusplus
+extern \"C\" {
+#endif
+${declare}#ifdef __cplusplus
+}
+#endif
+#endif
+#endif
+#ifdef ${guard}_OUTERMOST
+#undef WEFT_DIRECT_NESTED
+#if defined(FABRIC_DIRECT) && defined(WEFT_DIRECT_INLINE)
+extern \"C++\" {
+#include <weft/direct/${provider}/calls.hpp>
+}
+#endif
+#endif
+#endif
+")
+endfunction()
+
+file(CONFIGURE OUTPUT "${WEFT_DIRECT_INCLUDE}/weft/direct/way.h" @ONLY CONTENT
+"/* Whether the program inlines the data path: C++20 with exceptions, and a standard library whose types are those of the archive. */
+#ifndef WEFT_DIRECT_WAY_H
+#define WEFT_DIRECT_WAY_H
+#if defined(__cplusplus) && __cplusplus >= 202002L && defined(__cpp_exceptions) && !defined(_GLIBCXX_DEBUG)
+extern \"C++\" {
+#include <version>
+}
+#ifndef _LIBCPP_VERSION
+#define WEFT_DIRECT_INLINE 1
+#endif
+#endif
+#endif
+")
+
+function(weft_write_direct_headers provider type)
+  set(base "${WEFT_DIRECT_INCLUDE}/weft/direct")
+  set(folder "${base}/${provider}/rdma")
+  foreach(header IN ITEMS fabric fi_domain fi_eq fi_cm fi_endpoint fi_tagged fi_rma fi_atomic fi_collective fi_trigger fi_ext
+                             providers/fi_log providers/fi_prov)
+    weft_write_direct_header("${folder}" "${provider}" "${header}" "${calls_${header}}")
+  endforeach()
+  foreach(name IN ITEMS endpoint tagged rma atomic eq)
+    weft_write_direct_renames("${folder}" "fi_direct_${name}.h" "${calls_fi_${name}}")
+  endforeach()
+  foreach(name IN ITEMS "" _atomic_def _domain _cm _trigger _collective _collective_def)
+    weft_write_direct_renames("${folder}" "fi_direct${name}.h" "")
+  endforeach()
+  file(CONFIGURE OUTPUT "${base}/${provider}.hpp" @ONLY CONTENT
+"// The provider ${provider} for C++20 programs that link it directly and use its own types: docs/linking.md.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include \"weft/src/providers/${provider}.hpp\"
+
+namespace weft::direct::${provider} {
+using Link = ::weft::providers::${type}::Link;
+}
+")
+  file(CONFIGURE OUTPUT "${base}/${provider}/calls.hpp" @ONLY CONTENT
+"// The calls of the data path, inlined. Included by the headers beside it.
+#pragma once
+
+#include \"weft/src/providers/${provider}.hpp\"
+
+#define WEFT_DIRECT_LINK ::weft::providers::${type}::Link
+#include \"weft/src/faces/direct/inline.inc\"
+")
+endfunction()
+
+# Our headers under weft/src/, made again when one of them changes.
+set(public "")
+foreach(room IN LISTS WEFT_ROOMS)
+  if(NOT room STREQUAL "faces/mux")
+    file(GLOB_RECURSE found CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}/src/${room}/*.hpp" "${CMAKE_SOURCE_DIR}/src/${room}/*.inc")
+    list(APPEND public ${found})
+  endif()
+endforeach()
+list(TRANSFORM public PREPEND "${CMAKE_SOURCE_DIR}/src/" OUTPUT_VARIABLE public_sources)
+string(REPLACE ";" "\n" public_lines "${public}")
+file(WRITE "${CMAKE_BINARY_DIR}/public_headers.txt" "${public_lines}\n")
+add_custom_command(
+  OUTPUT "${CMAKE_BINARY_DIR}/public_headers.stamp"
+  COMMAND "${CMAKE_COMMAND}" -DLIST=${CMAKE_BINARY_DIR}/public_headers.txt -DFROM=${CMAKE_SOURCE_DIR}/src
+          -DTO=${WEFT_DIRECT_INCLUDE}/weft/src -P "${CMAKE_SOURCE_DIR}/cmake/public_headers.cmake"
+  COMMAND "${CMAKE_COMMAND}" -E touch "${CMAKE_BINARY_DIR}/public_headers.stamp"
+  DEPENDS ${public_sources} "${CMAKE_SOURCE_DIR}/cmake/public_headers.cmake"
+  COMMENT "Copying headers for direct linking" VERBATIM)
+add_custom_target(weft_public_headers ALL DEPENDS "${CMAKE_BINARY_DIR}/public_headers.stamp")
+
+# The rooms' objects without the list of all providers.
+set(objects "")
+foreach(room IN LISTS WEFT_ROOMS)
+  weft_room_target(target "${room}")
+  get_target_property(kind ${target} TYPE)
+  if(kind STREQUAL "STATIC_LIBRARY" AND NOT room MATCHES "^faces/(mux|direct)")
+    list(APPEND objects "$<FILTER:$<TARGET_OBJECTS:${target}>,EXCLUDE,/registry[.]cpp>")
+  endif()
+endforeach()
+
+foreach(provider IN LISTS WEFT_DIRECT_PROVIDERS)
+  weft_write_direct_headers("${provider}" "${type_${provider}}")
+  set(target "weft_direct_${provider}")
+  # Each source is compiled once for each provider, so it needs a name of its own.
+  set(functions "${CMAKE_BINARY_DIR}/direct_${provider}.cpp")
+  file(CONFIGURE OUTPUT "${functions}" @ONLY CONTENT
+"// The calls of the data path as functions, for C and for C++ before C++20.
+#define WEFT_DIRECT_FUNCTION(call) extern __typeof__(weft_vector_##call) call; __attribute__((visibility(\"hidden\")))
+#include <rdma/fi_tagged.h>
+")
+  add_library(${target} STATIC "${CMAKE_SOURCE_DIR}/src/faces/direct/entry_direct.cpp" "${functions}" ${objects})
+  add_dependencies(${target} weft_public_headers)
+  target_compile_definitions(${target} PRIVATE "WEFT_DIRECT_PROVIDER=${type_${provider}}" "WEFT_DIRECT_HEADER=\"providers/${provider}.hpp\"")
+  target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}/src" ${LIBFABRIC_INCLUDE_DIRS})
+  set_source_files_properties("${functions}" PROPERTIES
+    COMPILE_DEFINITIONS FABRIC_DIRECT COMPILE_OPTIONS "-ffat-lto-objects;-flto"
+    INCLUDE_DIRECTORIES "${WEFT_DIRECT_INCLUDE}/weft/direct/${provider};${WEFT_DIRECT_INCLUDE}")
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME "weft-${provider}" ARCHIVE_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+  target_link_libraries(${target} PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
+  # What find_package gives programs, for those in this tree.
+  add_library(weft::direct::${provider} ALIAS ${target})
+  target_compile_definitions(${target} INTERFACE FABRIC_DIRECT)
+  target_include_directories(${target} INTERFACE "$<BUILD_INTERFACE:${WEFT_DIRECT_INCLUDE}/weft/direct/${provider};${WEFT_DIRECT_INCLUDE}>")
+  configure_file("${CMAKE_SOURCE_DIR}/cmake/weft-direct.pc.in" "${CMAKE_BINARY_DIR}/weft-direct-${provider}.pc" @ONLY)
+endforeach()

@@ -1,0 +1,325 @@
+// The cold side of messages over TCP: connecting, being connected to, losing, closing.
+#include "link/tcp/messages.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "link/message/endpoints.hpp"
+#include "os/clock.hpp"
+#include "os/process.hpp"
+
+namespace weft::link::tcp {
+namespace {
+
+constexpr uint64_t ms_ns = 1'000'000;
+constexpr uint64_t tend_interval_ns = 5 * ms_ns;
+constexpr uint64_t health_interval_ns = 1'000 * ms_ns;
+constexpr uint64_t host_timeout_ns = 10'000 * ms_ns;      // until the host has answered
+constexpr uint64_t welcome_timeout_ns = 300'000 * ms_ns;  // until the process there has, which may compute
+constexpr uint64_t close_linger_ns = 500 * ms_ns;
+constexpr int backlog = 4096;
+
+Hello own_hello(HelloType type) noexcept {
+  Hello hello;
+  hello.type = type;
+  hello.kind = ConnectionKind::Msg;
+  return hello;
+}
+
+}  // namespace
+
+static_assert(message::Endpoints<Messages>);
+
+uint64_t Messages::now_ns() noexcept { return os::monotonic_ns(); }
+
+// --- opening ---
+
+Result<void> Messages::open(std::string_view source) {
+  auto set = os::open_poll_set();
+  if (!set) return set.error();
+  auto timer = os::Timer::create();
+  if (!timer) return timer.error();
+  os::raise_descriptor_limit();
+  listener_.set_address_format(format_);
+  if (auto opened = listener_.open(source); !opened) return opened;
+  if (auto listening = listener_.listen(backlog); !listening) return listening;
+  if (!os::add_to_poll_set(*set, listener_.control_fd(), this) ||
+      !os::add_to_poll_set(*set, timer->fd(), nullptr))
+    return Error{errno, "the system watches no more descriptors"};
+  out_ = std::make_unique_for_overwrite<std::byte[]>(message_bytes_max);
+  buffer_.resize(Channel::receive_bytes);
+  set_ = std::move(*set);
+  timer_ = std::move(*timer);
+  owner_pid_ = os::process_id();
+  return {};
+}
+
+// Room in the lists is made with the connection, so that nothing fails later.
+Messages::Connection& Messages::add() {
+  const size_t count = all_.size() + 1;
+  for (auto* list : {&dirty_, &stalled_, &failed_, &dialling_})
+    if (list->capacity() < count) list->reserve(2 * count);
+  if (graves_.capacity() < graves_.size() + count) graves_.reserve(2 * (graves_.size() + count));
+  auto made = std::make_unique<Connection>();
+  Connection& connection = *made;
+  all_.emplace(&connection, std::move(made));
+  return connection;
+}
+
+Messages::Connection* Messages::connect(std::span<const std::byte> address, int& error) {
+  const auto to = os::SocketAddress::from(address.data(), address.size());
+  if (!to || to->port() == 0) {
+    error = EINVAL;
+    return nullptr;
+  }
+  Connection& connection = add();
+  Hello hello = own_hello(HelloType::Hello);
+  hello.dialled = *to;
+  const int failed = connection.channel.connect(*to, {});
+  const bool local = failed != 0 && failed != ECONNREFUSED && failed != ENETUNREACH &&
+                     failed != EHOSTUNREACH && failed != ETIMEDOUT;
+  if (local || (failed == 0 && !os::add_to_poll_set(set_, connection.channel.fd(), &connection, true))) {
+    error = local ? failed : ENOMEM;
+    close(connection);
+    return nullptr;
+  }
+  connection.deadline_ns = now_ns() + host_timeout_ns;
+  if (failed != 0) {
+    fail(connection);
+  } else {
+    dialling_.push_back(&connection);
+    connection.channel.greet(hello);
+  }
+  return &connection;
+}
+
+// Null: whoever asked is refused, or has gone.
+Messages::Connection* Messages::admit(std::unique_ptr<Request> request) noexcept try {
+  Connection& connection = add();
+  connection.channel = request->take();
+  connection.channel.greet(own_hello(HelloType::Welcome));
+  if (connection.channel.state() == Channel::State::Failed ||
+      !os::add_to_poll_set(set_, connection.channel.fd(), &connection)) {
+    close(connection);
+    return nullptr;
+  }
+  connection.channel.open();
+  connection.stage = Connection::Stage::Open;
+  connection.incoming = true;
+  return &connection;
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
+
+// True: it is there.
+bool Messages::advance(Connection& connection) noexcept {
+  Channel& channel = connection.channel;
+  const Channel::State before = channel.state();
+  const Channel::State state = channel.advance();
+  if (state == Channel::State::Failed) {
+    fail(connection);
+    return false;
+  }
+  if (const Hello* answer = channel.theirs(); answer != nullptr) {
+    const bool welcome = answer->type == HelloType::Welcome && answer->kind == ConnectionKind::Msg;
+    if (!welcome) {
+      fail(connection);
+      return false;
+    }
+    std::erase(dialling_, &connection);
+    channel.open();
+    connection.stage = Connection::Stage::Open;
+    os::change_in_poll_set(set_, channel.fd(), &connection, false);
+    warm(connection);
+    return true;
+  }
+  if (before != state) connection.deadline_ns = now_ns() + welcome_timeout_ns;
+  os::change_in_poll_set(set_, channel.fd(), &connection,
+                         state == Channel::State::Connecting || channel.unflushed());
+  return false;
+}
+
+bool Messages::speaks_for(const Connection& connection, std::span<const std::byte> address,
+                          const Connection& before) noexcept {
+  const os::SocketAddress caller = os::remote_address(connection.channel.fd().get());
+  const auto named = os::SocketAddress::from(address.data(), address.size());
+  return (named && os::same_host(caller, *named)) ||
+         os::same_host(caller, os::remote_address(before.channel.fd().get()));
+}
+
+// --- moving ---
+
+// A message of our own FI_EP_MSG endpoints that is longer than what they send in one go: a train, whose first car has all of it.
+bool Messages::unwrap_train(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept {
+  const std::byte* at = message.data();
+  size_t left = message.size();
+  wire::FirstPrefix prefix{};
+  if (head.kind != wire::FrameKind::MsgFirst || !wire::take(at, left, prefix) || prefix.total != left)
+    return false;
+  message = {at, left};
+  return true;
+}
+
+void Messages::keep(Connection& connection, size_t bytes) noexcept try {
+  connection.waiting.emplace_back(out_.get(), out_.get() + bytes);
+} catch (const std::bad_alloc&) {
+  connection.channel.fail(ENOMEM);
+}
+
+// False: something is left.
+bool Messages::flush(Connection& connection) noexcept {
+  Channel& channel = connection.channel;
+  if (!channel.flush()) return false;
+  size_t sent = 0;
+  for (auto& message : connection.waiting) {
+    const wire::FrameHead head = head_of(message.size());
+    const iovec part{message.data(), message.size()};
+    if (!channel.send(head, {}, &part, 1)) break;
+    ++sent;
+  }
+  connection.waiting.erase(connection.waiting.begin(),
+                           connection.waiting.begin() + static_cast<std::ptrdiff_t>(sent));
+  if (connection.waiting.empty() && sent != 0) connection.waiting.shrink_to_fit();
+  return connection.waiting.empty() && !channel.unflushed();
+}
+
+void Messages::flush_dirty() noexcept {
+  for (size_t i = dirty_.size(); i-- > 0;) {
+    Connection& connection = *dirty_[i];
+    if (!flush(connection) && connection.channel.state() == Channel::State::Open) continue;
+    connection.dirty = false;
+    dirty_[i] = dirty_.back();
+    dirty_.pop_back();
+    if (connection.channel.state() != Channel::State::Open) fail(connection);
+  }
+}
+
+// The connection was closed by whoever got its messages, has ended, or holds a message that was refused.
+void Messages::after_read(Connection& connection) noexcept {
+  if (connection.stage == Connection::Stage::Over) return hang_up(connection);
+  if (connection.channel.stalled() != connection.stalled) {
+    connection.stalled = connection.channel.stalled();
+    if (connection.stalled) stalled_.push_back(&connection);  // reserved
+    else std::erase(stalled_, &connection);
+  }
+  if (connection.channel.state() != Channel::State::Open) fail(connection);
+}
+
+// To be told of by poll().
+void Messages::fail(Connection& connection) noexcept {
+  if (connection.stage == Connection::Stage::Over || connection.stage == Connection::Stage::Failing) return;
+  connection.stage = Connection::Stage::Failing;
+  if (connection.hot) chill(connection);
+  for (auto* list : {&dirty_, &stalled_, &dialling_}) std::erase(*list, &connection);
+  connection.dirty = connection.stalled = false;
+  if (connection.channel.fd()) os::remove_from_poll_set(set_, connection.channel.fd());
+  failed_.push_back(&connection);  // reserved
+}
+
+void Messages::warm(Connection& connection) noexcept {
+  if (connection.hot) return;
+  if (hot_count_ == hot_max) {
+    Connection* coldest = *std::max_element(
+        hot_.begin(), hot_.end(), [](const auto* a, const auto* b) { return a->silent < b->silent; });
+    if (coldest->silent == 0) return;
+    chill(*coldest);
+  }
+  connection.hot = true;
+  connection.silent = 0;
+  hot_[hot_count_++] = &connection;
+}
+
+void Messages::chill(Connection& connection) noexcept {
+  connection.hot = false;
+  const auto end = hot_.begin() + static_cast<std::ptrdiff_t>(hot_count_);
+  if (std::remove(hot_.begin(), end, &connection) != end) --hot_count_;
+}
+
+// While others are busy, a socket with nothing in it is not worth a system call in every poll.
+void Messages::cool() noexcept {
+  if (hot_count_ < 2) return;
+  for (size_t i = hot_count_; i-- > 0;)
+    if (hot_[i]->silent >= silent_polls_max) chill(*hot_[i]);
+}
+
+// Time: who has not answered, and machines that answer no more.
+void Messages::tend(uint64_t now) noexcept {
+  next_tend_ns_ = now + tend_interval_ns;
+  for (size_t i = dialling_.size(); i-- > 0;)
+    if (now >= dialling_[i]->deadline_ns) fail(*dialling_[i]);
+  if (now < next_health_ns_) return;
+  next_health_ns_ = now + health_interval_ns;
+  for (auto& [connection, owned] : all_)
+    if (connection->stage == Connection::Stage::Open && !connection->channel.alive()) {
+      connection->channel.fail(ETIMEDOUT);
+      fail(*connection);
+    }
+}
+
+// --- closing ---
+
+void Messages::hang_up(Connection& connection) noexcept {
+  if (!belongs_here()) return connection.channel.drop();  // the poll set is the parent's, too
+  if (connection.channel.fd()) os::remove_from_poll_set(set_, connection.channel.fd());
+  if (connection.channel.state() == Channel::State::Open) connection.channel.say_bye();
+  connection.channel.close();
+}
+
+// The object stays until the poll is over: callers up the stack may be looking at it.
+void Messages::close(Connection& connection) noexcept {
+  if (connection.stage == Connection::Stage::Over) return;
+  if (connection.hot) chill(connection);
+  for (auto* list : {&dirty_, &stalled_, &dialling_, &failed_}) std::erase(*list, &connection);
+  if (connection.stage == Connection::Stage::Open && connection.channel.state() == Channel::State::Open)
+    (void)flush(connection);
+  connection.stage = Connection::Stage::Over;
+  if (&connection != reading_) hang_up(connection);
+  const auto found = all_.find(&connection);
+  graves_.push_back(std::move(found->second));  // reserved
+  all_.erase(found);
+}
+
+void Messages::close() noexcept {
+  if (!set_) return;
+  if (belongs_here()) {
+    const uint64_t until = now_ns() + close_linger_ns;
+    const auto waits = [](const auto& entry) {
+      Connection& c = *entry.second;
+      return c.stage == Connection::Stage::Open && c.channel.state() == Channel::State::Open && !flush(c);
+    };
+    while (std::count_if(all_.begin(), all_.end(), waits) != 0 && now_ns() < until) {
+    }
+  }
+  while (!all_.empty()) close(*all_.begin()->second);
+  graves_.clear();
+  listener_.close();
+  set_.reset();
+  timer_.close();
+  next_tend_ns_ = next_health_ns_ = 0;
+}
+
+// --- sleeping ---
+
+bool Messages::arm() noexcept {
+  flush_dirty();
+  if (!stalled_.empty() || !failed_.empty()) return false;  // only polling shows them
+  for (Connection* connection : dirty_)
+    os::change_in_poll_set(set_, connection->channel.fd(), connection, true);
+  uint64_t due = UINT64_MAX;
+  for (const Connection* connection : dialling_) due = std::min(due, connection->deadline_ns);
+  const uint64_t now = now_ns();
+  timer_.set(due == UINT64_MAX ? 0 : due > now ? due - now : 1);
+  return true;
+}
+
+void Messages::disarm() noexcept {
+  for (Connection* connection : dirty_)
+    os::change_in_poll_set(set_, connection->channel.fd(), connection, false);
+  timer_.set(0);
+  idle_polls_ = idle_polls_max;
+}
+
+}  // namespace weft::link::tcp

@@ -1,0 +1,276 @@
+// Connected endpoints over TCP as MessageLink wants them (link/message/endpoints.hpp), without function vectors between: the same connections
+// that the provider's FI_EP_MSG endpoints make, so the other side may as well be such endpoints under a MessageLink of their own. Must not
+// know what the messages say.
+//
+// A message is one frame of the stream (docs/wire/stream.md), at most message_bytes_max long. There are no receive buffers: what nobody takes
+// stays in the stream, and what TCP has no room for stays here.
+//
+// Threads: one at a time. Nothing blocks, but for close(), within a bound.
+// Hot path: commit() writes or collects (Channel); poll() writes what was collected and reads the few connections that were active lately; the
+// others, and whoever connects, are looked at now and then (epoll).
+// Bounds of a connection: a channel's, and messages that wait for room (busy()): whoever asks before it sends has one, or few.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.hpp"
+#include "link/tcp/channel.hpp"
+#include "link/tcp/listener.hpp"
+#include "os/fd.hpp"
+#include "os/poll_set.hpp"
+#include "os/watch.hpp"
+#include "proto/stream/head.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::link::tcp {
+
+class Messages {
+ public:
+  static constexpr size_t message_bytes_max = (size_t{1} << 14) + 512;
+  static constexpr size_t receive_count = 32;
+  static constexpr size_t address_length = sizeof(sockaddr_in6);
+
+  class Connection {
+   public:
+    void* owner = nullptr;
+
+   private:
+    friend class Messages;
+    enum class Stage : uint8_t { Dialling, Open, Failing, Over };  // Failing: to be told of
+    Channel channel{connection_frame_bytes_max};
+    Stage stage = Stage::Dialling;
+    bool told = false;     // that it is there
+    bool hot = false;      // in Messages' list of those that are read in every poll
+    bool dirty = false;    // in the list of those that were written to
+    bool stalled = false;  // in the list of those with a message that was refused
+    bool incoming = false;
+    uint32_t silent = 0;                          // polls in which it had nothing, while hot
+    uint64_t deadline_ns = 0;                     // Dialling
+    std::vector<std::vector<std::byte>> waiting;  // committed and not taken by the channel, oldest first
+  };
+
+  Messages() = default;
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
+  ~Messages() { close(); }
+
+  void set_address_format(uint32_t format) noexcept { format_ = format; }  // before open()
+
+  Result<void> open(std::string_view source);
+  std::span<const std::byte> address() const noexcept { return listener_.address(); }
+  Connection* connect(std::span<const std::byte> address, int& error);
+  std::byte* reserve(Connection& connection) noexcept {
+    return connection.stage == Connection::Stage::Open ? out_.get() : nullptr;
+  }
+  void commit(Connection& connection, size_t bytes) noexcept {
+    const wire::FrameHead head = head_of(bytes);
+    const iovec part{out_.get(), bytes};
+    if (!connection.waiting.empty() || !connection.channel.send(head, {}, &part, 1)) [[unlikely]]
+      keep(connection, bytes);
+    kept_ |= connection.channel.unflushed();
+    if (!connection.dirty) note_dirty(connection);
+  }
+  // Something that was committed waits for the next poll; push() writes what that connection has, as far as there is room.
+  bool keeps_back() const noexcept { return kept_; }
+  void push(Connection& connection) noexcept { (void)connection.channel.flush(); }
+  // What is committed now would wait.
+  bool busy(const Connection& connection) const noexcept {
+    return connection.channel.full() || !connection.waiting.empty();
+  }
+  // Bytes of the stream that were committed, and those that the socket has.
+  static uint64_t taken(const Connection& connection) noexcept {
+    uint64_t bytes = connection.channel.taken();
+    for (const auto& message : connection.waiting) {
+      std::array<std::byte, proto::stream::head_bytes_max> head;
+      bytes += proto::stream::pack_head(head_of(message.size()), head.data()) + message.size();
+    }
+    return bytes;
+  }
+  static uint64_t settled(const Connection& connection) noexcept {
+    return connection.channel.state() == Channel::State::Open ? connection.channel.written() : 0;
+  }
+  // Whether whoever made this connection may end the one `before` by naming its address: he is at that address, or where that one comes from.
+  static bool speaks_for(const Connection& connection, std::span<const std::byte> address,
+                         const Connection& before) noexcept;
+  void close(Connection& connection) noexcept;
+  void close() noexcept;
+  bool belongs_here() const noexcept { return !set_ || os::process_id() == owner_pid_; }
+
+  template <class Handler>
+  int poll(Handler& handler) noexcept {
+    kept_ = false;
+    if (!dirty_.empty()) flush_dirty();
+    Shown<Handler> shown{*this, handler};
+    int taken = 0;
+    for (size_t i = hot_count_; i-- > 0;)
+      if (i < hot_count_) taken += read(*hot_[i], shown);
+    for (size_t i = stalled_.size(); i-- > 0;)
+      if (i < stalled_.size()) taken += read(*stalled_[i], shown);
+    if (taken != 0 ? ++busy_polls_ >= busy_polls_per_look
+                   : hot_count_ == 0 || ++idle_polls_ >= idle_until_look_)
+      taken += look(shown);
+    if (!failed_.empty()) [[unlikely]]
+      bury_failed(shown);
+    if (!graves_.empty()) [[unlikely]]
+      graves_.clear();
+    return taken;
+  }
+
+  // --- sleeping ---
+  int wait_fd() const noexcept { return set_.get(); }
+  bool arm() noexcept;
+  void disarm() noexcept;
+
+  size_t connections() const noexcept { return all_.size(); }
+
+ private:
+  static constexpr size_t hot_max = 4;
+  static constexpr uint32_t silent_polls_max = 64;
+  static constexpr uint32_t busy_polls_per_look = 64;
+  static constexpr uint32_t idle_polls_min = 4;
+  static constexpr uint32_t idle_polls_max = 64;
+
+  // Shows messages where the channel shows frames.
+  template <class Handler>
+  struct Shown {
+    Messages& messages;
+    Handler& handler;
+    bool on_frame(Connection& connection, const wire::FrameHead& head, const std::byte* payload) noexcept {
+      if (connection.stage != Connection::Stage::Open) return false;  // closed meanwhile
+      std::span<const std::byte> message(payload, head.length);
+      if (!unwrap(head, message)) [[unlikely]] {
+        connection.channel.fail(EBADMSG);
+        return false;
+      }
+      return handler.on_message(connection, message);
+    }
+  };
+
+  template <class Handler>
+  int read(Connection& connection, Shown<Handler>& shown) noexcept {
+    reading_ = &connection;
+    const int taken = connection.channel.receive(shown, connection, buffer_);
+    reading_ = nullptr;
+    connection.silent = taken != 0 ? 0 : connection.silent + 1;
+    if (connection.stage != Connection::Stage::Open || connection.channel.state() != Channel::State::Open ||
+        connection.channel.stalled() != connection.stalled) [[unlikely]]
+      after_read(connection);
+    return taken;
+  }
+
+  // Everything that is not hot: other connections, whoever connects, time.
+  template <class Handler>
+  [[gnu::noinline]] int look(Shown<Handler>& shown) noexcept {
+    int taken = 0;
+    std::array<void*, 64> ready;
+    const size_t count = os::poll_now(set_, ready);
+    idle_until_look_ = count > hot_count_ ? idle_polls_min : std::min(2 * idle_until_look_, idle_polls_max);
+    idle_polls_ = busy_polls_ = 0;
+    cool();
+    for (size_t i = 0; i < count; ++i) {
+      if (ready[i] == this) {
+        take_requests(shown);
+        continue;
+      }
+      if (ready[i] == nullptr) continue;  // the timer
+      // One that was closed in this poll lies in a grave until its end.
+      auto& connection = *static_cast<Connection*>(ready[i]);
+      if (connection.stage == Connection::Stage::Dialling) {
+        go_on(connection, shown);
+      } else if (connection.stage == Connection::Stage::Open && !connection.hot) {
+        warm(connection);
+        taken += read(connection, shown);
+      }
+    }
+    if (const uint64_t now = now_ns(); now >= next_tend_ns_) tend(now);
+    return taken;
+  }
+
+  template <class Handler>
+  [[gnu::cold]] void take_requests(Shown<Handler>& shown) noexcept {
+    listener_.poll();
+    while (auto request = listener_.next()) {
+      Connection* connection = admit(std::move(request));
+      if (connection == nullptr) continue;
+      connection->told = true;
+      shown.handler.on_incoming(*connection);
+    }
+  }
+  template <class Handler>
+  [[gnu::cold]] void go_on(Connection& connection, Shown<Handler>& shown) noexcept {
+    if (!advance(connection)) return;
+    connection.told = true;
+    shown.handler.on_connected(connection);
+  }
+  template <class Handler>
+  [[gnu::cold]] void bury_failed(Shown<Handler>& shown) noexcept {
+    while (!failed_.empty()) {
+      Connection& connection = *failed_.back();
+      failed_.pop_back();
+      shown.handler.on_lost(connection);
+      close(connection);
+    }
+  }
+
+  static uint64_t now_ns() noexcept;
+  static wire::FrameHead head_of(size_t bytes) noexcept {
+    return {wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(bytes), 0, 0};
+  }
+  static bool unwrap(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept {
+    if (head.kind != wire::FrameKind::Msg && !unwrap_train(head, message)) [[unlikely]]
+      return false;
+    return message.size() <= message_bytes_max;
+  }
+  static bool unwrap_train(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept;
+  void note_dirty(Connection& connection) noexcept {
+    connection.dirty = true;
+    dirty_.push_back(&connection);  // reserved
+  }
+  void keep(Connection& connection, size_t bytes) noexcept;
+  [[gnu::noinline]] void flush_dirty() noexcept;
+  static bool flush(Connection& connection) noexcept;
+  [[gnu::noinline, gnu::cold]] void after_read(Connection& connection) noexcept;
+  void fail(Connection& connection) noexcept;
+  void warm(Connection& connection) noexcept;
+  void chill(Connection& connection) noexcept;
+  void cool() noexcept;
+  void tend(uint64_t now) noexcept;
+  Connection& add();
+  Connection* admit(std::unique_ptr<Request> request) noexcept;
+  bool advance(Connection& connection) noexcept;
+  void hang_up(Connection& connection) noexcept;
+
+  std::array<Connection*, hot_max> hot_{};
+  size_t hot_count_ = 0;
+  uint32_t idle_polls_ = 0;
+  uint32_t idle_until_look_ = idle_polls_min;
+  uint32_t busy_polls_ = 0;
+  bool kept_ = false;
+  std::vector<Connection*> dirty_;
+  std::vector<Connection*> stalled_;
+  std::unique_ptr<std::byte[]> out_;  // the message that is being made
+  std::vector<std::byte> buffer_;
+  Connection* reading_ = nullptr;
+
+  // --- cold below this line ---
+  std::vector<Connection*> failed_;    // to be told of
+  std::vector<Connection*> dialling_;  // have a deadline
+  std::unordered_map<Connection*, std::unique_ptr<Connection>> all_;
+  std::vector<std::unique_ptr<Connection>> graves_;
+  Listener listener_;
+  os::Fd set_;
+  os::Timer timer_;  // while somebody sleeps
+  uint32_t format_ = 0;
+  int owner_pid_ = 0;
+  uint64_t next_tend_ns_ = 0;
+  uint64_t next_health_ns_ = 0;
+};
+
+}  // namespace weft::link::tcp

@@ -1,0 +1,239 @@
+// Engine<Link>, part: completions that wait until the link needs us no more for a message (SettlesLater). Included by engine.hpp.
+//
+// A message that the link has taken leaves a record with the link's mark behind it; progress() compares the marks of a few peers and completes
+// what has been passed. Records are bounded as operations are. Links that settle at once have none of this.
+//
+// Of small messages in a row only the newest keeps its completion back, and stands for those before it: a program that waits for it comes again,
+// and then all of them have settled. So a stream of small messages is not held up by a round trip for each window.
+#pragma once
+
+#include "proto/engine/engine.hpp"
+
+namespace weft::proto {
+
+inline constexpr size_t settling_looks_max = 32;  // peers that one progress() asks about
+
+// Whether somebody waits for more than that the link has it.
+template <Link L>
+bool Engine<L>::waits(const TxContext& tx, const Request& request) const noexcept {
+  if constexpr (!SettlesLater<L>) return false;
+  if (request.silent || (request.flags & FI_INJECT_COMPLETE) != 0) return false;
+  return tx.completes(request.flags) || tx.sends != nullptr || request.extra_counter != nullptr;
+}
+
+template <Link L>
+bool Engine<L>::waits(const Op& op) const noexcept {
+  if constexpr (!SettlesLater<L>) return false;
+  if (op.early || op.kind != OpKind::Send || (op.flags & acknowledged_flags) != 0) return false;
+  return op.completes || op.tx->sends != nullptr || op.extra_counter != nullptr;
+}
+
+template <Link L>
+bool Engine<L>::is_settled(Peer& peer) noexcept {
+  if constexpr (SettlesLater<L>) return peer.unsettled.empty() && link_.settled(peer) >= link_.taken(peer);
+  return true;
+}
+
+template <Link L>
+void Engine<L>::fill_small(Unsettled& record, TxContext& tx, const wire::FrameHead& head,
+                           void* context) noexcept {
+  record.context = context;
+  record.tag = head.a;
+  record.length = head.length;
+  record.tx = &tx;
+  record.extra_counter = nullptr;
+  record.completes = tx.default_completes;
+  record.tagged = head.kind == wire::FrameKind::Tagged;
+  record.rendezvous = false;
+}
+
+// The short way of a small message. False: nothing has happened.
+template <Link L>
+bool Engine<L>::send_small_settling(TxContext& tx, Peer& peer, const wire::FrameHead& head,
+                                    const void* buffer, void* context) noexcept {
+  if constexpr (SettlesLater<L> && HasSmallFrames<L>) {
+    const bool waits = !tx.default_early && (tx.default_completes || tx.sends != nullptr);
+    Unsettled* record = nullptr;
+    Unsettled* before = nullptr;
+    if (waits) {
+      if (peer.newest != nullptr && peer.newest->tx == &tx &&
+          (tx.default_completes || !peer.newest->completes))
+        before = peer.newest;
+      if (before == nullptr) record = unsettled_pool_.take();
+      if (before == nullptr && record == nullptr) return false;
+      link_.expect(peer);
+    }
+    SmallSend sent;
+    if constexpr (HasSlowSmallFrames<L>) sent = link_.send_small_slow(peer, head, buffer);
+    else sent = link_.send_small(peer, head, buffer);
+    if (sent == SmallSend::Refused) [[unlikely]] {
+      if (record != nullptr) unsettled_pool_.give(*record);
+      return false;
+    }
+    if (sent == SmallSend::Unseen) link_.tell(peer);
+    const bool tagged = head.kind == wire::FrameKind::Tagged;
+    mind_kept(tx, peer, !tx.default_completes);
+    if (before !=
+        nullptr) {  // this one is now waited for: the program comes again, so the one before needs no promise of its own
+      complete_record(*before, 0, core::ProviderError::None);
+      before->mark = link_.taken(peer);
+      fill_small(*before, tx, head, context);
+      return true;
+    }
+    if (record != nullptr && !is_settled(peer)) {
+      fill_small(*record, tx, head, context);
+      hold(peer, *record);
+      peer.newest = record;
+      return true;
+    }
+    if (record != nullptr) unsettled_pool_.give(*record);
+    if (tx.default_completes)
+      tx.cq->push_plain({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, head.length, nullptr, 0,
+                         head.a, FI_ADDR_NOTAVAIL});
+    if (tx.sends != nullptr) tx.sends->add(1);
+    return true;
+  } else {
+    return false;
+  }
+}
+
+template <Link L>
+void Engine<L>::hold(Peer& peer, Unsettled& record) noexcept {
+  if constexpr (SettlesLater<L>) {
+    record.mark = link_.taken(peer);
+    peer.newest = nullptr;
+    if (peer.unsettled.empty()) settling_.push_back(peer);
+    peer.unsettled.push_back(record);
+  }
+}
+
+// False: it is settled, or there is no memory to remember that it is not.
+template <Link L>
+bool Engine<L>::hold(Peer& peer, const Op& op) noexcept {
+  if (is_settled(peer)) return false;
+  Unsettled* record = unsettled_pool_.take_beyond();
+  if (record == nullptr) return false;
+  record->context = op.context;
+  record->tag = op.tag;
+  record->length = op.length;
+  record->tx = op.tx;
+  record->extra_counter = op.extra_counter;
+  record->completes = op.completes;
+  record->tagged = op.tagged;
+  record->rendezvous = false;
+  hold(peer, *record);
+  return true;
+}
+
+// The bytes of a rendezvous are all with the peer. The operation stays for its Done, which may be lost as long as the peer does other things.
+template <Link L>
+void Engine<L>::settle_rendezvous(Op& op) noexcept {
+  complete_transmit(*op.tx, op, 0, core::ProviderError::None);
+  op.tx = &retired_;
+  op.announced = false;  // the program has its memory back: whoever asks for segments again is malformed
+  op.completes = false;
+  op.extra_counter = nullptr;
+}
+
+// All its segments are with the link.
+template <Link L>
+void Engine<L>::hold_rendezvous(Peer& peer, Op& op) noexcept {
+  if (!waits(op)) return;
+  if (is_settled(peer)) return settle_rendezvous(op);
+  Unsettled* record = unsettled_pool_.take_beyond();
+  if (record == nullptr) return;  // then Done completes it
+  record->rendezvous = true;
+  record->tag = transmit_ops_.id(op);
+  hold(peer, *record);
+}
+
+template <Link L>
+void Engine<L>::complete_record(const Unsettled& record, int status, core::ProviderError why) noexcept {
+  if (record.rendezvous) {
+    Op* op = status == 0 ? transmit_ops_.find(record.tag) : nullptr;
+    if (op != nullptr && op->stage == OpStage::Waiting) settle_rendezvous(*op);
+    return;
+  }
+  TxContext& tx = *record.tx;
+  const uint64_t flags = FI_SEND | (record.tagged ? FI_TAGGED : FI_MSG);
+  if (status != 0) {
+    if (tx.cq != nullptr) {
+      core::CompletionError error;
+      error.base = {record.context, flags, 0, nullptr, 0, record.tag, FI_ADDR_NOTAVAIL};
+      error.err = status;
+      error.prov_errno = static_cast<int>(why);
+      tx.cq->push_error(error);
+    }
+    if (tx.sends != nullptr) tx.sends->add_error(1);
+    if (record.extra_counter != nullptr) record.extra_counter->add_error(1);
+    return;
+  }
+  if (record.completes)
+    tx.cq->push({record.context, flags, record.length, nullptr, 0, record.tag, FI_ADDR_NOTAVAIL});
+  if (tx.sends != nullptr) tx.sends->add(1);
+  if (record.extra_counter != nullptr) record.extra_counter->add(1);
+}
+
+template <Link L>
+void Engine<L>::release_settled(Peer& peer) noexcept {
+  if constexpr (SettlesLater<L>) {
+    const uint64_t settled = link_.settled(peer);
+    for (Unsettled* record = peer.unsettled.front(); record != nullptr && record->mark <= settled;
+         record = peer.unsettled.front()) {
+      (void)peer.unsettled.pop_front();
+      if (record == peer.newest) peer.newest = nullptr;
+      complete_record(*record, 0, core::ProviderError::None);
+      unsettled_pool_.give(*record);
+    }
+    if (peer.unsettled.empty() && List<PeerState, SettlingHook>::linked(peer))
+      List<PeerState, SettlingHook>::remove(peer);
+  }
+}
+
+// A few peers at a time, in turn.
+template <Link L>
+void Engine<L>::release_settled() noexcept {
+  const PeerState* const last = settling_.back();
+  for (size_t looks = settling_looks_max; looks > 0; --looks) {
+    PeerState* peer = settling_.front();
+    if (peer == nullptr) return;
+    release_settled(full(*peer));
+    if (List<PeerState, SettlingHook>::linked(*peer)) {
+      List<PeerState, SettlingHook>::remove(*peer);
+      settling_.push_back(*peer);
+    }
+    if (peer == last) return;
+  }
+}
+
+// The peer is gone: what it had said it has is complete, the rest has failed.
+template <Link L>
+void Engine<L>::end_unsettled(Peer& peer, int status, core::ProviderError why) noexcept {
+  release_settled(peer);
+  peer.newest = nullptr;
+  while (Unsettled* record = peer.unsettled.pop_front()) {
+    complete_record(*record, status, why);
+    unsettled_pool_.give(*record);
+  }
+  if (List<PeerState, SettlingHook>::linked(peer)) List<PeerState, SettlingHook>::remove(peer);
+}
+
+template <Link L>
+void Engine<L>::drop_unsettled(Peer& peer) noexcept {
+  peer.newest = nullptr;
+  while (Unsettled* record = peer.unsettled.pop_front()) unsettled_pool_.give(*record);
+  if (List<PeerState, SettlingHook>::linked(peer)) List<PeerState, SettlingHook>::remove(peer);
+}
+
+template <Link L>
+bool Engine<L>::has_settled() noexcept {
+  bool any = false;
+  if constexpr (SettlesLater<L>)
+    settling_.for_each([&](PeerState& state) {
+      Peer& peer = full(state);
+      any = any || peer.unsettled.front()->mark <= link_.settled(peer);
+    });
+  return any;
+}
+
+}  // namespace weft::proto

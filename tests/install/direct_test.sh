@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Providers linked directly, from an installed tree that was moved: the same source in C, C++17 and C++20 prints what it prints over the drop-in,
+# and in C++20 the data path has no indirect call.
+set -euo pipefail
+build="${WEFT_BUILD:?}" source="${WEFT_SOURCE:?}"
+[[ -z "${WEFT_SANITIZE:-}" ]] || { echo "a sanitized archive needs a sanitized program: not tested here"; exit 77; }
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+fail() { echo "FAILED: $*"; exit 1; }
+
+echo "-- installed, and the tree moved to another folder"
+cmake --install "$build" --prefix "$work/first" >"$work/install.log" || { cat "$work/install.log"; fail "install"; }
+mv "$work/first" "$work/prefix"
+export PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig"
+strict=(-Wall -Wextra -Werror)
+
+gcc -std=c11 -D_GNU_SOURCE -O2 "$source/examples/same_source/pingpong.c" -o "$work/pingpong.stock" -lfabric
+g++ -std=c++17 -O2 "$source/examples/same_source/board.cpp" -o "$work/board.stock" -lfabric
+for provider in shm weft; do
+  echo "-- $provider"
+  read -r -a flags <<<"$(pkg-config --cflags --libs "weft-direct-$provider")"
+  pingpong="$source/examples/same_source/pingpong.c" board="$source/examples/same_source/board.cpp"
+  gcc -std=c11 -D_GNU_SOURCE -O2 "${strict[@]}" "$pingpong" -o "$work/pingpong.c11" "${flags[@]}" || fail "C"
+  gcc -std=c11 -D_GNU_SOURCE -O2 -flto "${strict[@]}" "$pingpong" -o "$work/pingpong.lto" "${flags[@]}" || fail "C, LTO"
+  g++ -std=c++17 -O2 "${strict[@]}" "$board" -o "$work/board.cc17" "${flags[@]}" || fail "C++17"
+  g++ -std=c++20 -O2 "${strict[@]}" "$board" -o "$work/board.cc20" "${flags[@]}" || fail "C++20"
+  # What the same sources print over the drop-in.
+  for program in pingpong board; do
+    LD_LIBRARY_PATH="$work/prefix/lib/weft/compat" timeout 60 "$work/$program.stock" "$provider" >"$work/$program.expected"
+  done
+  for made in pingpong.c11 pingpong.lto board.cc17 board.cc20; do
+    timeout 60 "$work/$made" "$provider" >"$work/out" || fail "$made"
+    diff "$work/${made%.*}.expected" "$work/out" || fail "$made prints something else"
+    ldd "$work/$made" | grep -qE 'libfabric|libweft' && fail "$made needs a fabric library at run time"
+  done
+  timeout 60 "$work/pingpong.c11" tcp >/dev/null 2>"$work/log" && fail "a provider that is not linked was found"
+  grep -q "No data available" "$work/log" || fail "no reason for a provider that is not linked"
+done
+
+echo "-- C++ headers in any order"
+for order in "fi_tagged fi_endpoint fabric" "fi_eq" "fi_atomic fi_rma" "fi_domain fi_cm fi_collective" "fi_trigger fabric" "fi_ext" "providers/fi_log fi_tagged"; do
+  for header in $order; do echo "#include <rdma/$header.h>"; done >"$work/order.cpp"
+  echo "int main() { return 0; }" >>"$work/order.cpp"
+  read -r -a flags <<<"$(pkg-config --cflags --libs weft-direct-shm)"
+  for std in c++17 c++20; do g++ -std=$std "${strict[@]}" "$work/order.cpp" -o "$work/order" "${flags[@]}" || fail "$order ($std)"; done
+done
+
+printf '#include <weft/direct/shm.hpp>\nint main() { return sizeof(weft::direct::shm::Link) == 0; }\n' >"$work/order.cpp"
+g++ -std=c++20 "${strict[@]}" "$work/order.cpp" -o "$work/order" "${flags[@]}" || fail "weft/direct/shm.hpp alone"
+printf 'extern "C" {\n#include <rdma/fi_tagged.h>\n}\nint main() { return 0; }\n' >"$work/order.cpp"
+g++ -std=c++20 "${strict[@]}" "$work/order.cpp" -o "$work/order" "${flags[@]}" || fail "headers inside extern C"
+echo "-- a standard library with other types; nothing is taken away from libraries of the program"
+g++ -std=c++20 -O2 -D_GLIBCXX_DEBUG "$source/examples/same_source/board.cpp" -o "$work/board.debug" "${flags[@]}" || fail "_GLIBCXX_DEBUG"
+[[ "$(timeout 60 "$work/board.debug")" == "3 writers over shm: 200 200 200, counted 600" ]] || fail "_GLIBCXX_DEBUG"
+printf '#include <rdma/fabric.h>\nextern "C" int other() { return fi_getinfo(0, 0, 0, 0, 0, 0); }\n' >"$work/other.cpp"
+g++ -shared -fPIC "$work/other.cpp" -o "$work/libother.so" -lfabric
+g++ -std=c++20 -O2 "$source/examples/same_source/board.cpp" -o "$work/board.both" -Wl,--no-as-needed "$work/libother.so" -Wl,--as-needed "${flags[@]}"
+[[ -z "$(nm -D --defined-only "$work/board.both" | grep ' fi_' || true)" ]] || fail "the program exports calls of libfabric"
+echo "-- no indirect call on the data path"
+if command -v valgrind >/dev/null; then
+  read -r -a flags <<<"$(pkg-config --cflags --libs weft-direct-shm)"
+  g++ -std=c++20 -O2 -DNDEBUG -no-pie "$source/bench/callgrind_ops.cpp" -o "$work/ops" "${flags[@]}"
+  for call in tinject empty one; do
+    python3 "$source/tests/install/indirect_calls.py" "$work/ops" shm "$call" 200 || fail "indirect calls in $call"
+  done
+else
+  echo "valgrind is not installed: skipped"
+fi
+echo "direct_test: ok"
