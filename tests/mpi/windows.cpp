@@ -179,6 +179,28 @@ void locks(Window::Kind kind) {
   good(MPI_Win_unlock_all(w));
 }
 
+// Windows that come and go while the last acknowledgements of their predecessors are still on the way.
+void many_windows() {
+  constexpr int part = 6'250;
+  for (int lap = 0; lap < 30; ++lap) {
+    Window w(Window::Kind::Allocate, part);
+    if (!w.usable()) return;
+    const auto mine = values(lap, part);
+    good(MPI_Win_lock_all(0, w));
+    good(put(w, mine, right(), 0));
+    good(MPI_Win_flush_all(w));
+    MPI_Barrier(MPI_COMM_WORLD);
+    w.sync();
+    expect(holds(w, 0, part, lap), "a put into a new window");
+    MPI_Barrier(MPI_COMM_WORLD);
+    std::vector<int64_t> back(static_cast<size_t>(part), -1);
+    good(get(w, back, right(), 0));
+    good(MPI_Win_flush_local_all(w));
+    expect(back == mine, "a get from a new window");
+    good(MPI_Win_unlock_all(w));
+  }
+}
+
 void request_forms() {
   Window w(Window::Kind::Allocate);
   if (!w.usable()) return;
@@ -372,6 +394,7 @@ void windows() {
   start_and_post();
   locks(Window::Kind::Create);
   locks(Window::Kind::Allocate);
+  many_windows();
   request_forms();
   accumulates();
   accumulates_of_doubles();

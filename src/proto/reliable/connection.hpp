@@ -34,8 +34,9 @@ struct Place {
 struct ReadyHook : ListHook {};
 struct TimedHook : ListHook {};
 struct UnprovenHook : ListHook {};
+struct OwedHook : ListHook {};
 
-struct Connection : ReadyHook, TimedHook, UnprovenHook {
+struct Connection : ReadyHook, TimedHook, UnprovenHook, OwedHook {
   SendStream out;
   ReceiveStream in;
   RoundTrip rtt;

@@ -84,6 +84,7 @@ bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
 void Core::detach(Connection& c) noexcept {
   if (List<Connection, ReadyHook>::linked(c)) List<Connection, ReadyHook>::remove(c);
   if (List<Connection, TimedHook>::linked(c)) List<Connection, TimedHook>::remove(c);
+  if (List<Connection, OwedHook>::linked(c)) List<Connection, OwedHook>::remove(c);
   const bool doubted = doubtful(c);
   if (doubted) {
     List<Connection, UnprovenHook>::remove(c);
@@ -368,6 +369,7 @@ void Core::on_payload(Connection& c, const Packet& packet, uint64_t now) noexcep
   if (c.ack_now || c.in.blocked()) make_ready(c);
   if (c.ack_due == 0) {
     c.ack_due = now + ack_delay;
+    owed_.push_back(c);
     touch(c);
   }
 }

@@ -261,6 +261,11 @@ class Core {
   // A packet goes to a peer that may not be looking. True: its carrier has room for it and all that went since we heard from it.
   bool pour(Connection& c, size_t bytes) noexcept;
   void acknowledged(Connection& c, uint64_t now) noexcept;
+  // Before bytes go to one peer the others hear what came from them: what a message brings about shall not be seen before it is acknowledged.
+  void acknowledge_others(Connection& c, uint64_t now) noexcept {
+    if (!owed_.empty()) pay_others(c, now);
+  }
+  void pay_others(Connection& c, uint64_t now) noexcept;
   void size_packets(Connection& c, uint64_t now) noexcept;
   void sent(Connection& c, uint64_t now) noexcept;
 
@@ -277,6 +282,7 @@ class Core {
   uint64_t epoch_ = 1;
   uint64_t next_due_ = UINT64_MAX;
   List<Connection, ReadyHook> ready_;  // something to send or to hand up at the next end_poll()
+  List<Connection, OwedHook> owed_;    // with an acknowledgement that waits for company
   std::vector<Connection*> slots_;
   bool closing_ = false;
   Config config_;

@@ -73,17 +73,22 @@ TEST(ReliablePacket, BytesAreAsDocumented) {
   }
 }
 
-// How long a stream takes over a path of 100 us there and back, in simulated time.
+// How long a stream takes over a path of 100 us there and back, in simulated time: the median of several worlds, for one may be unlucky.
 uint64_t time_of(double loss, size_t packet_bytes, uint64_t bytes) {
-  sim::World world(1);
-  world.rules = sim::Conditions{};
-  world.rules.loss = loss;
-  world.rules.delay_ns = 50 * us;
-  world.rules.packet_bytes = packet_bytes;
-  world.rules.poll_ns = 1 * us;
-  world.rules.bytes = bytes;
-  EXPECT_EQ(world.run(), "");
-  return world.finished_at;
+  std::array<uint64_t, 9> times{};
+  for (size_t i = 0; i < times.size(); ++i) {
+    sim::World world(i + 1);
+    world.rules = sim::Conditions{};
+    world.rules.loss = loss;
+    world.rules.delay_ns = 50 * us;
+    world.rules.packet_bytes = packet_bytes;
+    world.rules.poll_ns = 1 * us;
+    world.rules.bytes = bytes;
+    EXPECT_EQ(world.run(), "");
+    times[i] = world.finished_at;
+  }
+  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+  return times[times.size() / 2];
 }
 
 TEST(ReliableSim, LossAloneDoesNotCollapseTheWindow) {
@@ -136,6 +141,41 @@ TEST(ReliableCore, RefusalsAreBelievedWhenNothingContradicts) {
   EXPECT_EQ(node.losses, before) << "at once";
   for (int i = 0; i < 5; ++i) node.core().on_refused(there, world.now += 100 * ms);
   EXPECT_EQ(node.losses, before + 1);
+}
+
+// One tells a second, which tells a third, which tells the first: that one knows by now that its message has come. Programs rely on it: what
+// belongs to a message is given back when everybody has said to have gone on.
+TEST(ReliableCore, WhatAMessageBringsAboutIsNotSeenBeforeItsAcknowledgement) {
+  sim::World world(1);
+  world.rules = sim::Conditions{};
+  world.rules.nodes = 3;
+  world.rules.delay_ns = 2 * us;
+  world.rules.poll_ns = 20 * us;
+  world.rules.bytes = 100;
+  ASSERT_EQ(world.run(), "");
+  world.deliver();
+  for (auto& node : world.nodes) node->poll();
+  const auto tell = [&](size_t from, int to) {
+    sim::Node& node = *world.nodes[from];
+    sim::Peer& peer = *node.peers.at(to);
+    const auto byte = sim::stream_byte(peer.sending, peer.sent++);
+    ++peer.goal;
+    ASSERT_TRUE(node.core().reserve(peer, 1));
+    node.core().append(peer, &byte, 1);
+    Core::expect(peer);
+    node.core().push(peer, [&] { return world.now; });
+    world.deliver();
+    world.now += 5 * us;
+    world.nodes[static_cast<size_t>(to)]->poll();
+  };
+  for (int round = 0; round < 100; ++round) {
+    tell(0, 1);
+    tell(1, 2);
+    tell(2, 0);
+    const sim::Peer& peer = *world.nodes[0]->peers.at(1);
+    ASSERT_EQ(Core::settled(peer), peer.sent) << round;
+  }
+  EXPECT_EQ(world.wrong, "");
 }
 
 }  // namespace

@@ -203,6 +203,13 @@ class World {
     }
   }
 
+  // By hand, after run(): what is under way arrives, and nobody polls.
+  void deliver() {
+    for (; !events.empty(); events.pop())
+      if (const Event& event = events.top(); event.kind == Kind::Packet)
+        nodes[static_cast<size_t>(event.node)]->inbox.push_back({event.from, *event.bytes});
+  }
+
   std::string complain(const std::string& what) {
     if (wrong.empty()) wrong = what + " at " + std::to_string(now) + " ns";
     return wrong;

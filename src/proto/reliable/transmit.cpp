@@ -26,6 +26,7 @@ void Core::serve_ready(uint64_t now) noexcept {
 
 void Core::flush(Connection& c, uint64_t now, bool tail) noexcept {
   c.refused = false;
+  if (c.out.lost() != 0 || c.out.unsent() != 0) acknowledge_others(c, now);
   // A small frame by itself is acknowledged with the answer, and one of many with the next ones, as a rule.
   c.patient = c.lone || c.unsent_frames >= burst_min;
   c.unsent_frames = 0;
@@ -78,12 +79,19 @@ bool Core::pour(Connection& c, size_t bytes) noexcept {
 
 // What was owed has gone.
 void Core::acknowledged(Connection& c, uint64_t now) noexcept {
+  if (c.ack_due != 0) List<Connection, OwedHook>::remove(c);
   c.ack_due = 0;
   c.acked_at = now;
   c.unacked = 0;
   c.ack_now = false;
   c.duplicate = false;
   c.edge_told = c.in.edge();
+}
+
+void Core::pay_others(Connection& c, uint64_t now) noexcept {
+  owed_.for_each([&](Connection& other) {
+    if (&other != &c) (void)send_alone(other, PacketType::Data, 0, other.out.next(), now);
+  });
 }
 
 // How large packets may be now.
