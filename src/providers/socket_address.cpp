@@ -59,6 +59,11 @@ Result<SocketAddress> look_up(uint32_t format, const char* node, const char* ser
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = source ? AI_PASSIVE : 0;
   addrinfo* list = nullptr;
+  // getaddrinfo takes larger numbers modulo 65536.
+  if (service != nullptr && *service != 0 &&
+      std::string_view(service).find_first_not_of("0123456789") == std::string_view::npos &&
+      !port_number(service))
+    return Error{ENODATA, std::string("port ") + service + ": above 65535"};
   const int failed = ::getaddrinfo(node, service == nullptr ? "0" : service, &hints, &list);
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
   const std::string name = std::string(node != nullptr ? node : "(this machine)") +

@@ -37,6 +37,8 @@ TEST(SocketAddresses, RefusalsSayWhy) {
   EXPECT_EQ(resolved(FI_SOCKADDR_IN, "fi_shm://1:2:3", nullptr), "error: fi_shm://1:2:3 is no address of IP");
   EXPECT_EQ(resolved(FI_SOCKADDR_IN, "fi_sockaddr_in://1.2.3.4", nullptr),
             "error: fi_sockaddr_in://1.2.3.4 is no address with a port");
+  EXPECT_EQ(resolved(FI_SOCKADDR_IN, "1.2.3.4", "65536"), "error: port 65536: above 65535");
+  EXPECT_EQ(resolved(FI_SOCKADDR_IN, nullptr, "70000", true), "error: port 70000: above 65535");
   EXPECT_EQ(resolved(FI_SOCKADDR_IN, "1.2.3.4", "no-such-service").rfind("error: 1.2.3.4 port", 0), 0u);
 }
 

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -132,6 +133,11 @@ void interpret(Options& o) {
   for (const std::string& name : o.tests) test_named(name);
   if (!o.sizes_text.empty()) o.sizes = parse_sizes(o.sizes_text);
   parse_one(o.threading, threading_names(), "a threading level");
+  if (!o.plot_file.empty()) {
+    const std::filesystem::path folder = std::filesystem::path(o.plot_file).parent_path();
+    if (!folder.empty() && access(folder.c_str(), W_OK | X_OK) != 0)
+      fail("cannot write {}: {}", o.plot_file, std::strerror(errno));
+  }
   if (o.server && !o.client.empty()) fail_usage("--server and --client are for two different hosts");
   if (o.pin_text == "none") {
     o.cpus = {-1, -1};
@@ -294,7 +300,29 @@ class Supervisor {
   bool told_ = false;
 };
 
+// Asked by a process of its own: this one is not to have called the library.
+bool is_offered(const std::string& provider) {
+  const pid_t child = fork();
+  if (child < 0) return true;  // then it shows later
+  if (child == 0) {
+    setenv("FI_LOG_LEVEL", "none", 0);
+    fi_info* hints = fi_allocinfo();
+    fi_info* found = nullptr;
+    hints->mode = ~uint64_t{0};
+    hints->fabric_attr->prov_name = strdup(provider.c_str());
+    const int status = fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints, &found);
+    _exit(status == -FI_ENODATA ? 1 : 0);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return !WIFEXITED(status) || WEXITSTATUS(status) != 1;
+}
+
 void measure_here(const Options& options, const std::string& provider, Reporter& reporter) {
+  if (!is_offered(provider))
+    return reporter.failed(
+        provider, "the library has no such provider here (weft info lists them, weft info --why says more)");
   PerfOptions one = options;
   one.providers = {provider};
   const std::vector<Step> steps = steps_of(one);

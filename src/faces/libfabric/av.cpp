@@ -136,9 +136,18 @@ int av_insert(fid_av* fid, const void* addr, size_t count, fi_addr_t* out, uint6
     if (count > core::AddressVector::count_max)
       return refuse(av, FI_EINVAL, "fi_av_insert", "count is above 16777216");
     std::vector<Candidate> addresses(count);
+    size_t malformed = 0;
+    size_t first = count;
     for (size_t i = 0; i < count; ++i) {
       addresses[i] = candidate(av.domain, static_cast<const std::byte*>(addr) + i * av.domain.addrlen);
+      if (addresses[i].error == 0) continue;
+      ++malformed;
+      first = std::min(first, i);
     }
+    if (malformed != 0)
+      log_warn(av.domain.provider->name, FI_LOG_AV,
+               "fi_av_insert: %zu of %zu addresses are none of this format; the first is number %zu",
+               malformed, count, first);
     return insert_all(av, addresses, out, flags, context);
   });
 }

@@ -263,6 +263,10 @@ void report_settings() noexcept {
   static const bool reported = [] {
     const std::string& problem = setting_problem();
     if (!problem.empty()) log_warn(kCore, FI_LOG_CORE, "configuration: %s", problem.c_str());
+    if (!log_level_is_known())
+      log_warn(kCore, FI_LOG_CORE,
+               "FI_LOG_LEVEL: '%s' is none of warn, trace, info, debug, none; it is taken for warn",
+               setting("FI_LOG_LEVEL"));
     return true;
   }();
   (void)reported;

@@ -40,7 +40,10 @@ const Settings* settings_made = nullptr;  // the newest, under the lock
 std::atomic<const char*> name_prefix{""};
 std::atomic<const fi_ops_log*> imported{nullptr};
 
+bool level_known = true;  // under settings_lock
+
 int level_of(const char* text) {
+  level_known = true;
   if (text == nullptr || *text == 0) return FI_LOG_WARN;
   // Not in fabric(7): silence.
   if (strcasecmp(text, "none") == 0) return -1;
@@ -49,6 +52,7 @@ int level_of(const char* text) {
     if (strcasecmp(text, to_text(name, sizeof name, &level, FI_TYPE_LOG_LEVEL)) == 0) return level;
   }
   if (text[0] >= '0' && text[0] <= '9' && text[1] == 0) return std::min(text[0] - '0', FI_LOG_MAX - 1);
+  level_known = false;
   return FI_LOG_WARN;
 }
 
@@ -220,6 +224,12 @@ void log_c(const fi_provider* provider, fi_log_level level, fi_log_subsys subsys
            int line, const char* format, va_list args) noexcept {
   // The caller has asked fi_log_enabled; see fi_log.h.
   write_line(name_of(provider), level, subsys, function, line, format, args);
+}
+
+bool log_level_is_known() noexcept {
+  (void)settings();
+  std::lock_guard guard(settings_lock);
+  return level_known;
 }
 
 void log_name_prefix(const char* prefix) noexcept { name_prefix.store(prefix, std::memory_order_relaxed); }

@@ -35,6 +35,13 @@ SettingFile load() {
     if (path == named || errno != ENOENT) none.problem = std::string(path) + ": " + std::strerror(errno);
     return none;
   }
+  stream.peek();  // a directory opens as well, and says so when it is read
+  if (stream.bad() || (stream.fail() && !stream.eof())) {
+    SettingFile none;
+    none.problem = std::string(path) + ": " + std::strerror(errno != 0 ? errno : EIO);
+    return none;
+  }
+  stream.clear();
   SettingFile made = parse_settings(std::string(std::istreambuf_iterator<char>(stream), {}));
   if (!made.problem.empty()) made.problem = std::string(path) + ": " + made.problem;
   return made;

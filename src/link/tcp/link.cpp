@@ -63,6 +63,20 @@ void Link::warn(const std::string& what) noexcept {
   if (on_warning_ != nullptr) on_warning_(warning_context_, what.c_str());
 }
 
+void Link::warn_of_stranger(const std::string& what) noexcept {
+  constexpr uint64_t pause_ns = 10'000'000'000;
+  const uint64_t now = now_ns();
+  if (stranger_told_ns_ != 0 && now - stranger_told_ns_ < pause_ns) {
+    ++strangers_untold_;
+    return;
+  }
+  warn(strangers_untold_ == 0
+           ? what
+           : what + " (and " + std::to_string(strangers_untold_) + " more since the last such line)");
+  stranger_told_ns_ = now;
+  strangers_untold_ = 0;
+}
+
 bool Link::belongs_here() const noexcept { return !listener_ || os::process_id() == owner_pid_; }
 
 std::span<const std::byte> Link::form(const os::SocketAddress& address,
@@ -382,8 +396,8 @@ bool Link::has_introduced_itself(Guest& guest) noexcept {
   const Channel::State state = guest.channel.advance();
   if (state == Channel::State::Failed) {
     if (guest.channel.refusal() != RefusalReason::None)
-      warn("a connection from " + os::remote_address(guest.channel.fd().get()).text() +
-           " was refused: " + to_text(guest.channel.refusal()));
+      warn_of_stranger("a connection from " + os::remote_address(guest.channel.fd().get()).text() +
+                       " was refused: " + to_text(guest.channel.refusal()));
     dismiss(guest);
     return false;
   }
@@ -398,8 +412,8 @@ bool Link::has_introduced_itself(Guest& guest) noexcept {
 
 void Link::refuse(Guest& guest, RefusalReason reason) noexcept {
   if (reason != RefusalReason::Duplicate)
-    warn("a connection from " + os::remote_address(guest.channel.fd().get()).text() +
-         " was refused: " + to_text(reason));
+    warn_of_stranger("a connection from " + os::remote_address(guest.channel.fd().get()).text() +
+                     " was refused: " + to_text(reason));
   guest.channel.refuse(own_hello(HelloType::Refusal, {}), reason);
   dismiss(guest);
 }
@@ -418,8 +432,8 @@ void Link::admit(Guest& guest) noexcept try {
     const os::SocketAddress caller = os::remote_address(guest.channel.fd().get());
     if (!os::same_host(caller, hello.address) &&
         !os::same_host(caller, os::remote_address(known->channel.fd().get()))) {
-      warn(caller.text() + " calls in the name of " + hello.address.text() +
-           ", which is connected from elsewhere, and is refused");
+      warn_of_stranger(caller.text() + " calls in the name of " + hello.address.text() +
+                       ", which is connected from elsewhere, and is refused");
       return refuse(guest, RefusalReason::Duplicate);
     }
     lose(*known, core::ProviderError::PeerReplaced);

@@ -283,6 +283,8 @@ class Link {
   std::span<const std::byte> form(const os::SocketAddress& address,
                                   std::array<std::byte, address_length>& out) const;
   void warn(const std::string& what) noexcept;
+  // Of those who are not let in: anybody can call, so at most one line in a while says so, and how many there were.
+  void warn_of_stranger(const std::string& what) noexcept;
 
   std::array<Peer*, hot_max> hot_{};
   size_t hot_count_ = 0;
@@ -322,6 +324,8 @@ class Link {
   bool leaving_ = false;
   void (*on_warning_)(const void* who, const char* what) = nullptr;
   const void* warning_context_ = nullptr;
+  uint64_t stranger_told_ns_ = 0;  // 0: never
+  size_t strangers_untold_ = 0;
 };
 
 }  // namespace weft::link::tcp
