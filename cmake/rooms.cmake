@@ -32,7 +32,7 @@ function(weft_add_rooms)
       add_library(${target} INTERFACE)
       set(scope INTERFACE)
     endif()
-    target_include_directories(${target} ${scope} "${CMAKE_SOURCE_DIR}/src" ${LIBFABRIC_INCLUDE_DIRS})
+    target_include_directories(${target} ${scope} "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
     # Nearest first: a static library must stand before those that it takes symbols from.
     target_link_libraries(${target} ${scope} ${above} Threads::Threads)
     list(PREPEND above ${target})

@@ -34,7 +34,7 @@ def run(*command: str) -> str:
 
 
 def compiled(source, target: str, *options: str) -> None:
-    run("g++", "-std=c++20", "-Isrc", "-w", *options, "-c", str(source), "-o", target)
+    run("g++", "-std=c++20", "-Isrc", "-Iinclude", "-w", *options, "-c", str(source), "-o", target)
 
 
 def undefined_symbols(source, target: str) -> "set[str]":

@@ -31,6 +31,7 @@ struct Request {
   uint64_t flags;
   const fi_info* hints;
   bool plugin;
+  const char* prefix;
 
   bool named() const noexcept { return node != nullptr || service != nullptr; }
   const char* prov_name() const noexcept {
@@ -129,7 +130,7 @@ Result<void> add_addresses(const Provider& provider, const Request& request, fi_
 
 // The name under which the other libfabric knows a provider of the plugin.
 std::string outer_name(const char* name, const Request& request) {
-  return request.plugin ? kPluginPrefix + std::string(name) : name;
+  return request.plugin ? request.prefix + std::string(name) : name;
 }
 
 // FI_PROVIDER and fabric_attr->prov_name. The libfabric around a plugin has done both already.
@@ -299,7 +300,8 @@ int get_info(const Catalogue& catalogue, uint32_t version, const char* node, con
     if (const int failed = check_arguments(version, node, service, flags); failed != 0) return failed;
     InfoPtr known(hints != nullptr ? dup_info(hints, std::min(abi, abi_of(version))) : nullptr);
     if (hints != nullptr && known == nullptr) return -FI_ENOMEM;
-    return find(catalogue, {version, node, service, flags, known.get(), catalogue.plugin}, info);
+    return find(catalogue, {version, node, service, flags, known.get(), catalogue.plugin, catalogue.prefix},
+                info);
   } catch (const std::bad_alloc&) {
     return -FI_ENOMEM;
   } catch (...) {

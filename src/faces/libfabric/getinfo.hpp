@@ -17,7 +17,7 @@ namespace weft::fi {
 inline constexpr uint32_t kApiVersion = FI_VERSION(1, 17);
 
 // A provider "x" of ours is called "weft_x" inside another libfabric, whose own providers have the plain
-// names.
+// names. One of somebody else over our layers has the name that it gave itself.
 inline constexpr const char* kPluginPrefix = "weft_";
 
 struct Foreign;  // foreign.hpp
@@ -29,6 +29,8 @@ struct Catalogue {
   bool plugin = false;
   // Plugins that we have loaded ourselves; they answer after our own.
   const std::deque<Foreign>* foreign = nullptr;
+  // What stands before the names of a plugin's providers outside of it.
+  const char* prefix = kPluginPrefix;
 };
 
 // fi_getinfo(3). 0 and a list in *info (freed by free_info), or a negative FI_E* value and null: -FI_ENODATA

@@ -1,0 +1,29 @@
+# For authors of providers (docs/provider-guide.md): libweft-core.a, all that a plugin over weft/provider.hpp needs, and the header with the macro
+# that makes it one.
+
+# The list of objects, the generated headers' folder: cmake/direct.cmake.
+add_library(weft_plugin_core STATIC "${CMAKE_SOURCE_DIR}/src/faces/provider/entry_core.cpp" ${objects})
+add_dependencies(weft_plugin_core weft_public_headers)
+target_include_directories(weft_plugin_core PRIVATE "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
+set_target_properties(weft_plugin_core PROPERTIES OUTPUT_NAME "weft-core" ARCHIVE_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+file(CONFIGURE OUTPUT "${WEFT_DIRECT_INCLUDE}/weft/plugin.hpp" @ONLY CONTENT
+"// The macro WEFT_PROVIDER_OVER_PACKETS, for one source of a provider: docs/provider-guide.md.
+#pragma once
+
+#include \"weft/src/faces/provider/plugin.hpp\"
+")
+
+# What every plugin is linked with: one symbol goes out, no library of the compiler comes in, and what is missing is missed when it is linked.
+set(WEFT_PLUGIN_LINK "-Wl,-z,defs;-Wl,-Bsymbolic;-Wl,--gc-sections;-Wl,-z,now")
+if(NOT WEFT_SANITIZE)
+  list(APPEND WEFT_PLUGIN_LINK -static-libstdc++ -static-libgcc)
+endif()
+string(REPLACE ";" " " WEFT_PLUGIN_LINK_WORDS "${WEFT_PLUGIN_LINK}")
+
+# What find_package gives, for projects in this tree.
+add_library(weft_provider INTERFACE)
+add_library(weft::provider ALIAS weft_provider)
+target_link_libraries(weft_provider INTERFACE weft_plugin_core Threads::Threads ${CMAKE_DL_LIBS})
+target_include_directories(weft_provider INTERFACE "${CMAKE_SOURCE_DIR}/include" "${WEFT_DIRECT_INCLUDE}" ${LIBFABRIC_INCLUDE_DIRS})
+target_compile_features(weft_provider INTERFACE cxx_std_20)
+target_link_options(weft_provider INTERFACE "-Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/plugin.map" ${WEFT_PLUGIN_LINK})

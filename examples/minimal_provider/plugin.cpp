@@ -1,0 +1,6 @@
+// The one source that knows more of Weft than weft/provider.hpp.
+#include <weft/plugin.hpp>
+
+#include "unix_packets.hpp"
+
+WEFT_PROVIDER_OVER_PACKETS(UnixPackets, "minimal");

@@ -1,0 +1,89 @@
+// A provider over packets of somebody else (weft/provider.hpp): the engine over reliable streams over them. A provider is a type: its link, its
+// name, its addresses. Must not know the face.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+#include "link/kit/over_packets.hpp"
+#include "link/kit/text_names.hpp"
+#include "link/reliable/faults.hpp"
+#include "link/reliable/link.hpp"
+#include "providers/endpoint_kind.hpp"
+
+namespace weft::providers {
+
+// `Named` has `name`.
+template <weft::Packets P, class Named>
+struct PacketsProvider {
+  using Names = link::kit::TextNames<P, Named>;
+  using Link = link::reliable::Reliable<link::reliable::Faulty<OverPackets<P>>, Names>;
+  static constexpr const char* name = Named::name;
+  static constexpr uint32_t version = [] {
+    if constexpr (HasVersion<P>) return uint32_t{P::version};
+    else return uint32_t{FI_VERSION(1, 0)};
+  }();
+  static constexpr uint64_t reach = [] {
+    if constexpr (HasLeavesMachine<P>)
+      return P::leaves_machine ? FI_LOCAL_COMM | FI_REMOTE_COMM : FI_LOCAL_COMM;
+    else return FI_LOCAL_COMM | FI_REMOTE_COMM;
+  }();
+  static constexpr std::array<EndpointKind, 1> kinds = {{{FI_EP_RDM, FI_PROTO_RXD, 1, reach}}};
+  static constexpr std::array<uint32_t, 1> formats = {FI_ADDR_STR};
+
+  static constexpr size_t addrlen(uint32_t format) noexcept {
+    return format == FI_ADDR_STR ? Names::address_length : 0;
+  }
+  static bool available(uint32_t) noexcept {
+    if constexpr (HasIsAvailable<P>) return P::is_available();
+    else return true;
+  }
+  // A node "NAME://TEXT" is taken as it is. Else P resolves; when it does not, the service is the text, and a node that is not the only one says
+  // nothing.
+  static Result<std::vector<std::byte>> resolve(uint32_t, const char* node, const char* service,
+                                                bool source) {
+    const std::string_view host = node != nullptr ? node : "";
+    const std::string_view port = service != nullptr ? service : "";
+    if (host.empty() && port.empty()) return std::vector<std::byte>{};
+    std::optional<link::kit::Address> address;
+    if (host.starts_with(Names::scheme())) {
+      address = Names().read(std::as_bytes(std::span(host)));
+    } else if (host.find("://") != std::string_view::npos) {
+      return Error{EINVAL, std::string(host) + " is no address of " + name};
+    } else if constexpr (HasResolve<P>) {
+      address = Names::from(P::resolve(node, service, source));
+    } else if (!port.empty()) {
+      address = Names::from_text(port);
+    } else if (source) {
+      return std::vector<std::byte>{};
+    } else {
+      address = Names::from_text(host);
+    }
+    if (!address) return Error{ENODATA, std::string(!port.empty() ? port : host) + ": no address of " + name};
+    const auto text = Names().write(*address);
+    return std::vector<std::byte>(text.bytes.begin(), text.bytes.end());
+  }
+  static bool normalise(uint32_t, std::byte* bytes) {
+    const auto address = Names().read({bytes, Names::address_length});
+    if (!address) return false;
+    const auto text = Names().write(*address);
+    std::memcpy(bytes, text.bytes.data(), text.bytes.size());
+    return true;
+  }
+  static std::string to_string(uint32_t, const void* bytes) {
+    const auto* text = static_cast<const char*>(bytes);
+    return Names().read({static_cast<const std::byte*>(bytes), Names::address_length})
+               ? std::string(text, ::strnlen(text, Names::address_length))
+               : std::string();
+  }
+};
+
+}  // namespace weft::providers
