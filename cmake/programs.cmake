@@ -51,4 +51,6 @@ endif()
 # A provider of somebody else, as far as we are concerned: build/<preset>/examples/c_plugin/libexample-fi.so.
 if(WEFT_TESTS)
   add_subdirectory("${CMAKE_SOURCE_DIR}/examples/c_plugin" "${CMAKE_BINARY_DIR}/examples/c_plugin")
+  # And one over the kit for authors: build/<preset>/examples/minimal_provider/libminimal-fi.so.
+  add_subdirectory("${CMAKE_SOURCE_DIR}/examples/minimal_provider" "${CMAKE_BINARY_DIR}/examples/minimal_provider")
 endif()

@@ -13,6 +13,10 @@ file(CONFIGURE OUTPUT "${WEFT_DIRECT_INCLUDE}/weft/plugin.hpp" @ONLY CONTENT
 #include \"weft/src/faces/provider/plugin.hpp\"
 ")
 
+# Where an installed tree has them, too, so that what finds them relative to itself works in both.
+configure_file("${CMAKE_SOURCE_DIR}/include/weft/provider.hpp" "${WEFT_DIRECT_INCLUDE}/weft/provider.hpp" COPYONLY)
+configure_file("${CMAKE_SOURCE_DIR}/cmake/plugin.map" "${CMAKE_BINARY_DIR}/lib/weft/plugin.map" COPYONLY)
+
 # What every plugin is linked with: one symbol goes out, no library of the compiler comes in, and what is missing is missed when it is linked.
 set(WEFT_PLUGIN_LINK "-Wl,-z,defs;-Wl,-Bsymbolic;-Wl,--gc-sections;-Wl,-z,now")
 if(NOT WEFT_SANITIZE)
@@ -24,6 +28,6 @@ string(REPLACE ";" " " WEFT_PLUGIN_LINK_WORDS "${WEFT_PLUGIN_LINK}")
 add_library(weft_provider INTERFACE)
 add_library(weft::provider ALIAS weft_provider)
 target_link_libraries(weft_provider INTERFACE weft_plugin_core Threads::Threads ${CMAKE_DL_LIBS})
-target_include_directories(weft_provider INTERFACE "${CMAKE_SOURCE_DIR}/include" "${WEFT_DIRECT_INCLUDE}" ${LIBFABRIC_INCLUDE_DIRS})
+target_include_directories(weft_provider INTERFACE "${WEFT_DIRECT_INCLUDE}" ${LIBFABRIC_INCLUDE_DIRS})
 target_compile_features(weft_provider INTERFACE cxx_std_20)
-target_link_options(weft_provider INTERFACE "-Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/plugin.map" ${WEFT_PLUGIN_LINK})
+target_link_options(weft_provider INTERFACE "-Wl,--version-script=${CMAKE_BINARY_DIR}/lib/weft/plugin.map" ${WEFT_PLUGIN_LINK})

@@ -107,6 +107,10 @@ if(files AND TARGET weft_compat)
   file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/tests/datagram_plugin")
   file(CREATE_LINK "${WEFT_PLUGIN_DIR}/libweft-udp-fi.so" "${CMAKE_BINARY_DIR}/tests/datagram_plugin/libweft-udp-fi.so" SYMBOLIC)
   add_dependencies(weft_conformance weft_plugin_udp)
+  # Reliability over the packets of an author's type.
+  weft_gtest(weft_conformance minimal conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=minimal"
+             "FI_PROVIDER_PATH=${CMAKE_BINARY_DIR}/examples/minimal_provider")
+  add_dependencies(weft_conformance minimal_provider)
   # The composite once more, with nobody near.
   if("weft" IN_LIST WEFT_TEST_PROVIDERS)
     weft_gtest(weft_conformance weft_far conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=weft" "FI_WEFT_NEAR=0")

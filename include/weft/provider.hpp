@@ -5,7 +5,7 @@
 // Who calls. One object of the type is one endpoint. Weft makes it with the default constructor, calls open() once, then anything until close(), once.
 // All calls to one object come from one thread at a time, with a lock around them where the program has several; they come from inside the
 // program's calls of libfabric, never from a thread of ours. Different objects are used by different threads at once. Static functions may be called
-// by any thread at any time. A child after fork(2) calls nothing but the destructor.
+// by any thread at any time. A child after fork(2) calls close() and the destructor at most, which must not disturb the parent.
 //
 // Nothing blocks: a call that cannot do its work at once says so. Functions that are noexcept here must not throw; others may throw
 // std::bad_alloc.

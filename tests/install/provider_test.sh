@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# The way of docs/provider-guide.md, from an installed tree that was moved: examples/minimal_provider is built by make and by CMake, gives nothing but
+# fi_prov_ini to others, runs in the system's libfabric and in ours, and carries MPI. And what find_package gives besides.
+set -euo pipefail
+build="${WEFT_BUILD:?}" source="${WEFT_SOURCE:?}"
+[[ -z "${WEFT_SANITIZE:-}" ]] || { echo "a sanitized archive needs a sanitized program: not tested here"; exit 77; }
+command -v fi_pingpong >/dev/null || { echo "fi_pingpong is not here (package libfabric-bin)"; exit 77; }
+work="$(mktemp -d)"
+server=
+trap '[[ -z "$server" ]] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
+fail() { echo "FAILED: $*"; exit 1; }
+
+echo "-- installed, and the tree moved to another folder"
+cmake --install "$build" --prefix "$work/first" >"$work/install.log" || { cat "$work/install.log"; fail "install"; }
+mv "$work/first" "$work/prefix"
+export PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig"
+weft="$work/prefix/bin/weft"
+
+echo "-- the minimal provider, by make and by CMake"
+[[ "$(cat "$source"/examples/minimal_provider/*.[ch]pp | wc -l)" -le 150 ]] || fail "it has become longer than 150 lines"
+cp -r "$source/examples/minimal_provider" "$work/example"
+CXXFLAGS="-O2 -Werror" make -C "$work/example" >"$work/make.log" 2>&1 &
+making=$!
+{ cmake -S "$source/examples/minimal_provider" -B "$work/example/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror" &&
+  cmake --build "$work/example/build"; } >"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; fail "CMake"; }
+wait "$making" || { cat "$work/make.log"; fail "make"; }
+for plugin in "$work/example/libminimal-fi.so" "$work/example/build/libminimal-fi.so"; do
+  exported="$(nm -D --defined-only "$plugin" | awk '{ print $3 }' | xargs)"
+  [[ "$exported" == fi_prov_ini ]] || fail "$plugin exports: $exported"
+  strange="$(readelf -dW "$plugin" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -Ev '^(libc|libm|ld-linux-x86-64)\.so\.[0-9]+$' || true)"
+  [[ -z "$strange" ]] || fail "$plugin brings in $strange"
+done
+
+# over FOLDER COMMAND...: with the plugin of that folder.
+over() { FI_PROVIDER_PATH="$1" timeout -k 2 60 "${@:2}"; }
+port=$((50000 + $$ % 5000))
+pingpong() {  # pingpong FOLDER [COMMAND...]: bytes checked, all sizes
+  local output run=("${@:2}" fi_pingpong -p minimal -e rdm -c -S all)
+  port=$((port + 1))
+  over "$1" "${run[@]}" -B "$port" >/dev/null &
+  server=$!
+  sleep 0.5
+  output="$(over "$1" "${run[@]}" -P "$port" 127.0.0.1)" || fail "fi_pingpong: $output"
+  wait "$server" || fail "fi_pingpong's server"
+  server=
+  grep -q '^6m .*=10' <<<"$output" || { echo "$output"; fail "fi_pingpong did not reach 6 MiB"; }
+}
+echo "-- in the system's libfabric (made by make), and in ours (made by CMake)"
+over "$work/example" fi_info -p minimal | tee "$work/info"
+grep -q '^provider: minimal$' "$work/info" || fail "no provider minimal in the system's libfabric"
+over "$work/example/build" "$weft" run -- fi_info -p minimal -c 'FI_TAGGED|FI_RMA|FI_ATOMIC' >/dev/null || fail "no provider minimal in ours"
+pingpong "$work/example"
+pingpong "$work/example/build" "$weft" run --
+
+echo "-- what it lacks is said"
+remote="$(over "$work/example" fi_info -p minimal -c FI_REMOTE_COMM 2>&1)" && fail "it does not leave the machine"
+grep -q 'minimal:core:<warn> caps' <<<"$remote" || { echo "$remote"; fail "no reason under its own name"; }
+sed 's/int receive(.*/int receive() noexcept;/' "$work/example/unix_packets.hpp" >"$work/lacking.hpp"
+printf '#include "lacking.hpp"\nstatic_assert(weft::explain_packets<UnixPackets>());\n' >"$work/lacking.cpp"
+read -r -a cflags <<<"$(pkg-config --cflags weft-provider)"
+g++ -std=c++20 -fsyntax-only "${cflags[@]}" "$work/lacking.cpp" 2>"$work/log" && fail "a provider that cannot receive"
+grep -q 'weft::Packets: missing, or of another type: int receive(weft::PacketSink& sink) noexcept' "$work/log" || { cat "$work/log"; fail "it is not said what is missing"; }
+[[ "$(grep -c 'error: .*weft::Packets:' "$work/log")" == 1 ]] || { cat "$work/log"; fail "more is said to be missing"; }
+
+echo "-- an object of another version is refused"
+cat >"$work/old.cpp" <<'END'
+#include <rdma/providers/fi_prov.h>
+namespace weft {
+namespace fi { struct Provider; }
+namespace plugin { fi_provider* offer(unsigned version, const fi::Provider& provider) noexcept; }
+}
+extern "C" __attribute__((visibility("default"))) fi_provider* fi_prov_ini() {
+  static long provider;
+  return weft::plugin::offer(WEFT_OTHER_VERSION, reinterpret_cast<weft::fi::Provider&>(provider));
+}
+END
+read -r -a libs <<<"$(pkg-config --libs weft-provider)"
+for version in 2.0 1.99; do
+  mkdir "$work/$version"
+  g++ -std=c++20 -fPIC -shared -DWEFT_OTHER_VERSION="(${version%.*} << 16 | ${version#*.})" "$work/old.cpp" -o "$work/$version/libold-fi.so" "${libs[@]}"
+  over "$work/$version" "$weft" run -- fi_info -l >/dev/null 2>"$work/log"
+  grep -q "a provider was compiled for version $version of weft/provider.hpp, libweft-core.a has 1.0" "$work/log" || { cat "$work/log"; fail "version $version"; }
+done
+
+echo "-- find_package: weft::mux and weft::direct"
+mkdir "$work/found"
+cat >"$work/found/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.22)
+project(found LANGUAGES C)
+set(CMAKE_C_FLAGS "-O1 -D_GNU_SOURCE -Wall -Wextra -Werror")
+find_package(weft 0.1 REQUIRED)
+foreach(way IN ITEMS mux direct::shm direct::weft)
+  string(REPLACE "::" "_" name ${way})
+  add_executable(${name} ${SOURCE})
+  target_link_libraries(${name} PRIVATE weft::${way})
+endforeach()
+END
+{ cmake -S "$work/found" -B "$work/found/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DSOURCE="$source/examples/same_source/pingpong.c" &&
+  cmake --build "$work/found/build"; } >"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; fail "find_package"; }
+timeout 60 "$work/found/build/mux" >"$work/mux.out" || fail "weft::mux"
+timeout 60 "$work/found/build/direct_shm" >"$work/direct.out" || fail "weft::direct::shm"
+diff "$work/mux.out" "$work/direct.out" || fail "another output"
+! ldd "$work/found/build/direct_weft" | grep -qE 'libfabric|libweft' || fail "a directly linked program needs a fabric library"
+
+if command -v mpirun >/dev/null && command -v NPopenmpi >/dev/null; then
+  echo "-- Open MPI"
+  cd "$work"
+  for library in "" --stock; do
+    FI_PROVIDER_PATH="$work/example" timeout -k 5 60 bash "$source/tests/mpi/run.sh" --way btl --rma pt2pt ${library:+"$library"} minimal 2 \
+      NPopenmpi -i -n 5 -u 65536 -o /dev/null >"$work/out" 2>&1 || { tail "$work/out"; fail "NPopenmpi ${library:-over Weft}"; }
+    [[ "$(grep -c 'Integrity check passed' "$work/out")" -ge 20 ]] || { tail "$work/out"; fail "NPopenmpi did not check"; }
+  done
+else
+  echo "mpirun or NPopenmpi is not here: skipped"
+fi
+echo "provider_test: ok"
