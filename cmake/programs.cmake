@@ -8,7 +8,7 @@ if(tool_sources)
   find_package(nlohmann_json REQUIRED)
   add_executable(weft ${tool_sources})
   target_include_directories(weft PRIVATE "${CMAKE_SOURCE_DIR}/tools/weft" "${CMAKE_SOURCE_DIR}/tools")
-  target_compile_definitions(weft PRIVATE "WEFT_VERSION=\"${PROJECT_VERSION}\"")
+  target_compile_definitions(weft PRIVATE "WEFT_VERSION=\"${PROJECT_VERSION}\"" "WEFT_PLUGIN_LINK=\"${WEFT_PLUGIN_LINK_WORDS}\"")
   target_link_libraries(weft PRIVATE PkgConfig::LIBFABRIC fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json
                                      Threads::Threads)
   set_target_properties(weft PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")

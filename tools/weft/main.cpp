@@ -11,6 +11,7 @@
 
 #include "failure.hpp"
 #include "info.hpp"
+#include "mux.hpp"
 #include "perf.hpp"
 #include "run.hpp"
 
@@ -27,6 +28,7 @@ SYNOPSIS
   weft run [--plugin] [--] PROGRAM [ARGUMENT]...
   weft info [-v|-j|-l] [--why] [HINT]...
   weft perf [-p PROVIDER]... [-t TESTS] [-s SIZES] [OPTION]...
+  weft mux [OPTION]... HEADER [OBJECT|ARCHIVE|SOURCE]...
   weft --version
   weft help [COMMAND]
 
@@ -34,12 +36,14 @@ DESCRIPTION
   run     Runs an unmodified libfabric program on Weft.
   info    Lists providers and their attributes; --why tells why hints match nothing.
   perf    Measures latency, message rate and bandwidth of a provider, of Weft or of a stock libfabric.
+  mux     Makes a plugin out of a provider's header and objects; says what it lacks.
 
   Each command has --help.
 )";
 
 int usage_error(std::string_view word) {
-  fmt::print(stderr, "weft: there is no command '{}'; there are: run info perf help (weft --help)\n", word);
+  fmt::print(stderr, "weft: there is no command '{}'; there are: run info perf mux help (weft --help)\n",
+             word);
   return weft::tool::exit_usage;
 }
 
@@ -62,6 +66,7 @@ int help(std::span<char*> args, char** all) {
   }
   if (topic == "info") return weft::tool::info(2, help_args, all);
   if (topic == "perf") return weft::tool::perf(2, help_args, all);
+  if (topic == "mux") return weft::tool::mux(2, help_args);
   return usage_error(topic);
 }
 
@@ -75,6 +80,7 @@ int dispatch(int argc, char** argv) {
   if (command == "run") return weft::tool::run(rest);
   if (command == "info") return weft::tool::info(argc - 1, argv + 1, argv);
   if (command == "perf") return weft::tool::perf(argc - 1, argv + 1, argv);
+  if (command == "mux") return weft::tool::mux(argc - 1, argv + 1);
   if (command == "--version" || command == "-V" || command == "version") return version();
   if (command == "help" || command == "--help" || command == "-h") return help(rest, argv);
   return usage_error(command);
