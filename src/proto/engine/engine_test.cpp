@@ -729,6 +729,21 @@ TYPED_TEST(EngineTest, NobodyAsksForWhatWasNotAnnounced) {
   EXPECT_EQ(got[0].prov_errno, static_cast<int>(core::ProviderError::PeerMisbehaved));
 }
 
+// Each time would cost the whole message once more.
+TYPED_TEST(EngineTest, NobodyAsksTwice) {
+  ASSERT_EQ(this->a->send(1, pattern(5000)), 0);
+  uint64_t id = 0;
+  std::memcpy(&id, this->wire(0, 1).front().payload.data(), sizeof(id));
+  this->put(1, 0, wire::FrameKind::Cts, id, this->bytes_of(wire::CtsPrefix{1, 0}));
+  this->a->engine.progress();
+  EXPECT_EQ(this->a->completions().size(), 0u);
+  this->put(1, 0, wire::FrameKind::Cts, id, this->bytes_of(wire::CtsPrefix{1, 0}));
+  this->a->engine.progress();
+  const auto got = this->a->completions();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].prov_errno, static_cast<int>(core::ProviderError::PeerMisbehaved));
+}
+
 TYPED_TEST(EngineTest, AMessageForNoContextIsRefused) {
   this->net.wires[{0, 1}].push_back({{wire::FrameKind::Tagged, 0, 3, 4, 7, 0}, pattern(4), true});
   this->b->engine.progress();
@@ -809,6 +824,39 @@ TEST_F(LateEngineTest, ContextsSettleTheirOwn) {
   EXPECT_EQ(entry.op_context, &second);
   EXPECT_EQ(other_sends.value(), 1u);
   a->engine.release_transmit_context(other);
+}
+
+// A link that has always something to push, and hears that all has settled when it is polled.
+class KeepingLink : public LateLink {
+ public:
+  bool keeps_back() const noexcept { return true; }
+  void push_kept(PeerBase& peer) noexcept { pushed_the_dead += peers_.contains(peer.id) ? 0 : 1; }
+  template <class Handler>
+  int poll(Handler& handler) noexcept {
+    for (const auto& [id, peer] : peers_) peer->settled = peer->taken;
+    return PlainLink::poll(handler);
+  }
+  int pushed_the_dead = 0;
+};
+static_assert(KeepsBack<KeepingLink> && SettlesLater<KeepingLink>);
+using KeepingEngineTest = EngineTest<KeepingLink>;
+
+// The last acknowledgement and the news that the peer has gone may come in one poll.
+TEST_F(KeepingEngineTest, NothingIsPushedToThePeerThatIsGone) {
+  a->tx.selective = true;
+  a->tx.settle();
+  Bytes into(5000);
+  ASSERT_EQ(b->receive(into), 0);
+  ASSERT_EQ(a->send(1, pattern(5000)), 0);
+  b->engine.progress();
+  a->engine.progress();  // asked for, and all of it sent
+  EXPECT_EQ(a->sends.value(), 0u);
+  net.kill(1);
+  a->engine.progress();
+  EXPECT_EQ(a->sends.value(), 1u) << "it had settled";
+  EXPECT_EQ(a->sends.errors(), 0u);
+  EXPECT_EQ(a->engine.link().pushed_the_dead, 0);
+  expect_idle(*a);
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ struct alignas(64) Op : HotOp, QueueHook, InFlightHook {
   uint64_t data = 0;         // cq data
   uint64_t remote = 0;       // operation id of the other side
   bool acked = false;        // counted in PeerState::unacknowledged
-  bool announced = false;    // by a ready-to-send frame: the peer may ask for segments
+  bool announced = false;    // by a ready-to-send frame: the peer may ask for segments, once
   bool has_data = false;
   bool early = false;          // completes when the link has it (FI_INJECT_COMPLETE, fi_inject)
   uint8_t target_context = 0;  // receive context at the peer

@@ -130,7 +130,6 @@ template <Link L>
 void Engine<L>::settle_rendezvous(Op& op) noexcept {
   complete_transmit(*op.tx, op, 0, core::ProviderError::None);
   op.tx = &retired_;
-  op.announced = false;  // the program has its memory back: whoever asks for segments again is malformed
   op.completes = false;
   op.extra_counter = nullptr;
 }

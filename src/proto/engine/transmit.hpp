@@ -647,7 +647,8 @@ void Engine<L>::complete_transmit(TxContext& tx, const Op& op, int status, core:
     if (op.extra_counter != nullptr) op.extra_counter->add_error(1);
     return;
   }
-  mind_kept(tx, full(*op.peer), !op.completes);
+  if (!op.peer->lost)
+    mind_kept(tx, full(*op.peer), !op.completes);  // of a lost one the link has nothing left
   if (op.completes)
     tx.cq->push(
         {op.context, flags, op.length, nullptr, 0, op.kind == OpKind::Send ? op.tag : 0, FI_ADDR_NOTAVAIL});
