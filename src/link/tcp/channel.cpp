@@ -199,6 +199,12 @@ ssize_t Channel::read(const iovec* parts, size_t count) noexcept {
   }
 }
 
+// It is lost with the connection, as one that was under way; but no socket has it.
+bool Channel::lose_frame(size_t bytes) noexcept {
+  broken_ += bytes;
+  return true;
+}
+
 // Gathers a small frame and writes it; what the socket does not take waits.
 bool Channel::write_small(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
                           size_t part_count) noexcept {
@@ -212,7 +218,7 @@ bool Channel::write_small(const wire::FrameHead& head, std::span<const std::byte
   }
   const iovec all{bytes.data(), static_cast<size_t>(at - bytes.data())};
   const auto sent = static_cast<size_t>(write(&all, 1));
-  if (state_ != State::Open) return true;  // lost with the connection, as one that was under way
+  if (state_ != State::Open) return lose_frame(all.iov_len);
   full_ = sent < all.iov_len;
   if (!full_) return true;
   if (out_.put_bytes(bytes.data() + sent, all.iov_len - sent)) return true;
@@ -236,7 +242,7 @@ bool Channel::write_large(const wire::FrameHead& head, std::span<const std::byte
   for (size_t i = 0; i < part_count; ++i)
     if (parts[i].iov_len != 0) all[count++] = parts[i];
   size_t sent = static_cast<size_t>(write(all.data(), count));
-  if (state_ != State::Open) return true;
+  if (state_ != State::Open) return lose_frame(head_bytes + head.length);
   const size_t old = std::min(sent, before);
   out_.drop(old);
   sent -= old;

@@ -78,9 +78,9 @@ class Channel {
   }
   // Something waits that flush() or advance() would write.
   bool unflushed() const noexcept { return out_.size() > written_; }
-  // Bytes that were given to the socket, and those together with what waits for it.
+  // Bytes that were given to the socket, and those together with what waits for it, or was lost when it broke.
   uint64_t written() const noexcept { return gone_; }
-  uint64_t taken() const noexcept { return gone_ + (out_.size() - written_); }
+  uint64_t taken() const noexcept { return gone_ + (out_.size() - written_) + broken_; }
   // A fresh channel after one that had written so much: marks on that one keep their meaning.
   void count_from(uint64_t bytes) noexcept { gone_ = bytes; }
   // The socket took less than it was given.
@@ -174,6 +174,7 @@ class Channel {
   bool write_large(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
                    size_t part_count) noexcept;
   bool write_collected() noexcept;
+  bool lose_frame(size_t bytes) noexcept;
   ssize_t write(const iovec* parts, size_t count) noexcept;
   ssize_t read(const iovec* parts, size_t count) noexcept;
   bool finish_connect() noexcept;
@@ -186,6 +187,7 @@ class Channel {
   uint8_t at_once_ = lone_frames;  // so many frames more are written at once
   uint32_t collected_ = 0;         // frames since the last flush
   uint64_t gone_ = 0;              // bytes that the socket took
+  uint64_t broken_ = 0;            // of frames that found it broken
   bool full_ = false;
   bool bye_ = false;
   bool early_ = false;

@@ -520,8 +520,8 @@ void Link::cool() noexcept {
 void Link::tend(uint64_t now) noexcept {
   next_tend_ns_ = now + tend_interval_ns;
   if (deaf_until_ns_ != 0 && now >= deaf_until_ns_) {
-    deaf_until_ns_ = 0;
-    (void)os::add_to_poll_set(events_set_, listener_, &listener_source_);
+    const bool hears = os::add_to_poll_set(events_set_, listener_, &listener_source_);
+    deaf_until_ns_ = hears ? 0 : now + deaf_pause_ns;
   }
   for (size_t i = unopened_.size(); i-- > 0;) {
     if (i >= unopened_.size()) continue;  // more than one was lost

@@ -1,6 +1,7 @@
 // TCP links in one process: meeting in every format, crossing calls, many callers, comings back, deaths.
 #include "link/tcp/link.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -310,6 +311,27 @@ TEST(TcpLink, AKilledProcessIsNoticed) {
   ::waitpid(child, nullptr, 0);
   until([&] { return !a.lost.empty(); }, {&a});
   EXPECT_EQ(a.lost[0], core::ProviderError::PeerDied);
+}
+
+// Nobody may take it for sent: the socket never had it.
+TEST(TcpLink, WhatABrokenSocketRefusesNeverSettles) {
+  for (const size_t bytes : {size_t{0}, Channel::small_frame_max + 1}) {
+    End a, b;
+    ASSERT_TRUE(a.open());
+    ASSERT_TRUE(b.open());
+    talk(a, b);
+    Peer* peer = a.to(b);
+    const os::Fd nothing(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+    ASSERT_EQ(::dup2(nothing.get(), peer->channel.fd().get()), peer->channel.fd().get());  // fails otherwise
+    const std::vector<std::byte> payload(bytes);
+    const iovec part{const_cast<std::byte*>(payload.data()), bytes};
+    ASSERT_TRUE(a.link->send(*peer, {wire::FrameKind::Tagged, 0, 0, static_cast<uint32_t>(bytes), 1, 0}, {},
+                             &part, 1));
+    const uint64_t mark = a.link->taken(*peer);
+    EXPECT_LT(a.link->settled(*peer), mark);
+    until([&] { return !a.lost.empty(); }, {&a, &b});
+    EXPECT_LT(a.settled_when_lost, mark);
+  }
 }
 
 TEST(TcpLink, AForkedChildSaysNothing) {

@@ -273,7 +273,8 @@ void Messages::close(Connection& connection) noexcept {
   if (connection.stage == Connection::Stage::Over) return;
   if (connection.hot) chill(connection);
   for (auto* list : {&dirty_, &stalled_, &dialling_, &failed_}) std::erase(*list, &connection);
-  if (connection.stage == Connection::Stage::Open && connection.channel.state() == Channel::State::Open)
+  if (connection.stage == Connection::Stage::Open && connection.channel.state() == Channel::State::Open &&
+      belongs_here())
     (void)flush(connection);
   connection.stage = Connection::Stage::Over;
   if (&connection != reading_) hang_up(connection);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rdma/fabric.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <functional>
 #include <string>
@@ -222,6 +224,31 @@ TEST(TcpMessages, NobodyThere) {
   ASSERT_TRUE(poll_until([&] { return !a.losses.empty(); }, a));
   EXPECT_THAT(a.losses, ElementsAre(ProviderError::PeerUnreachable));
   EXPECT_EQ(a.link.endpoints().connections(), 0u);
+}
+
+// What waits for the next poll is the parent's to write.
+TEST(TcpMessages, AForkedChildWritesNothing) {
+  Node a, b;
+  auto* to_b = a.connect(b);
+  ASSERT_TRUE(poll_until([&] { return a.send(*to_b, "one"); }, a, b));
+  ASSERT_TRUE(poll_until([&] { return b.frames.size() == 1; }, a, b));
+  std::vector<std::string> sent{"one"};
+  for (size_t i = 0; i < 8; ++i) {
+    sent.push_back(text_of(i, TcpLink::collected_frame_bytes_max + 1));
+    ASSERT_TRUE(a.send(*to_b, sent.back()));
+  }
+  ASSERT_TRUE(a.link.endpoints().keeps_back());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    a.link.close();
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  sent.push_back("two");
+  ASSERT_TRUE(poll_until([&] { return a.send(*to_b, sent.back()); }, a, b));
+  ASSERT_TRUE(poll_until([&] { return b.frames.size() >= sent.size() || !b.losses.empty(); }, a, b));
+  EXPECT_TRUE(b.frames == sent) << b.frames.size() << " of " << sent.size();
+  EXPECT_TRUE(a.losses.empty() && b.losses.empty());
 }
 
 // Whoever connects and does not keep to the rules goes, and others stay.
