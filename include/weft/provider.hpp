@@ -130,7 +130,7 @@ concept HasReceive = requires(P& packets, PacketSink& sink) {
 
 // static std::string address_text(weft::Bytes address)
 //   The address as a person reads it, one text for one address; printable, no spaces. Empty: these bytes are no address. They may be anything, for they
-//   come from peers, too. Programs see "NAME://TEXT" (FI_ADDR_STR), 63 characters in all.
+//   come from peers, too. Programs see "fi_NAME://TEXT" (FI_ADDR_STR), 63 characters in all.
 template <class P>
 concept HasAddressText = requires(Bytes address) {
   { P::address_text(address) } -> std::same_as<std::string>;
@@ -219,7 +219,7 @@ concept HasReason = requires(P& packets) {
 };
 
 // static std::vector<std::byte> resolve(const char* node, const char* service, bool source)
-//   The address of what a person names; one of the two may be null. `source`: it is to be an own address. Empty: there is none. "NAME://TEXT" does not
+//   The address of what a person names; one of the two may be null. `source`: it is to be an own address. Empty: there is none. "fi_NAME://TEXT" does not
 //   come here.
 template <class P>
 concept HasResolve = requires(const char* text, bool source) {

@@ -46,7 +46,7 @@ struct PacketsProvider {
     if constexpr (HasIsAvailable<P>) return P::is_available();
     else return true;
   }
-  // A node "NAME://TEXT" is taken as it is. Else P resolves; when it does not, the service is the text, and a node that is not the only one says
+  // A node "fi_NAME://TEXT" is taken as it is. Else P resolves; when it does not, the service is the text, and a node that is not the only one says
   // nothing.
   static Result<std::vector<std::byte>> resolve(uint32_t, const char* node, const char* service,
                                                 bool source) {

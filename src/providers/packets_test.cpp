@@ -34,11 +34,11 @@ std::string resolved(const char* node, const char* service, bool source = false)
 
 TEST(PacketsProvider, names_of_people) {
   EXPECT_EQ(resolved(nullptr, nullptr, true), "");
-  EXPECT_EQ(resolved("wire://there", nullptr), "wire://there");
-  EXPECT_EQ(resolved("there", nullptr), "wire://there");
+  EXPECT_EQ(resolved("fi_wire://there", nullptr), "fi_wire://there");
+  EXPECT_EQ(resolved("there", nullptr), "fi_wire://there");
   EXPECT_EQ(resolved("there", nullptr, true), "");  // some address of this machine
-  EXPECT_EQ(resolved("127.0.0.1", "5000"), "wire://5000");
-  EXPECT_EQ(resolved(nullptr, "5000", true), "wire://5000");
+  EXPECT_EQ(resolved("127.0.0.1", "5000"), "fi_wire://5000");
+  EXPECT_EQ(resolved(nullptr, "5000", true), "fi_wire://5000");
 }
 
 TEST(PacketsProvider, what_is_no_address_is_named) {
@@ -49,8 +49,8 @@ TEST(PacketsProvider, what_is_no_address_is_named) {
   ASSERT_FALSE(spaces);
   EXPECT_EQ(spaces.error().why, "two words: no address of wire");
   // Its text and the name before it need 63 characters at most.
-  const std::string longest(56, 'x');
-  EXPECT_EQ(resolved(nullptr, longest.c_str()), "wire://" + longest);
+  const std::string longest(53, 'x');
+  EXPECT_EQ(resolved(nullptr, longest.c_str()), "fi_wire://" + longest);
   EXPECT_EQ(resolved(nullptr, (longest + "x").c_str()), "");
 }
 
@@ -58,9 +58,9 @@ TEST(PacketsProvider, bytes_and_text) {
   auto bytes = Provider::resolve(FI_ADDR_STR, nullptr, "here", false);
   ASSERT_TRUE(bytes);
   EXPECT_EQ(bytes->size(), Provider::addrlen(FI_ADDR_STR));
-  EXPECT_EQ(Provider::to_string(FI_ADDR_STR, bytes->data()), "wire://here");
+  EXPECT_EQ(Provider::to_string(FI_ADDR_STR, bytes->data()), "fi_wire://here");
   EXPECT_TRUE(Provider::normalise(FI_ADDR_STR, bytes->data()));
-  std::memcpy(bytes->data(), "rope", 4);
+  std::memcpy(bytes->data(), "fi_rope", 7);
   EXPECT_EQ(Provider::to_string(FI_ADDR_STR, bytes->data()), "");
   EXPECT_FALSE(Provider::normalise(FI_ADDR_STR, bytes->data()));
 }

@@ -100,6 +100,7 @@ struct Ran {
 
 Ran execute(const std::vector<std::string>& words, const fs::path& log) {
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;
@@ -200,7 +201,7 @@ class Maker {
     fail("{} in {} is no provider:\n{}", wanted_.type, wanted_.header, checked.said);
   }
   std::string compile(const std::string& source, const std::string& object) const {
-    const std::string made = (folder_ / object).string();
+    std::string made = (folder_ / object).string();
     const Ran ran = execute(command({"-O2", "-g", "-fPIC", "-fvisibility=hidden", "-c", source, "-o", made}),
                             folder_ / "log");
     if (!ran.ok) fail("{} does not compile:\n{}", source, ran.said);

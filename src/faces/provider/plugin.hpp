@@ -25,7 +25,7 @@ namespace weft::plugin {
 // In libweft-core.a. Null, with the reason in the log, when the caller was compiled for another version of the interface. Once in a plugin.
 fi_provider* offer(uint32_t interface_version, const fi::Provider& provider) noexcept;
 
-// Names that libfabric gives a meaning to are none of a provider; addresses "NAME://..." need room for more than it.
+// Names that libfabric gives a meaning to are none of a provider; addresses "fi_NAME://..." need room for more than it.
 consteval bool is_name(std::string_view name) {
   return !name.empty() && name.size() <= 24 && name.find_first_of(";:,^/ ") == std::string_view::npos &&
          !name.starts_with("ofi_");

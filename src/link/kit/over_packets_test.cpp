@@ -215,12 +215,12 @@ TEST(TextNames, one_text_for_one_address) {
   ASSERT_TRUE(address);
   const auto name = names.write(*address);
   EXPECT_EQ(name.span().size(), 64u);
-  EXPECT_STREQ(reinterpret_cast<const char*>(name.bytes.data()), "arch://here");
+  EXPECT_STREQ(reinterpret_cast<const char*>(name.bytes.data()), "fi_arch://here");
   const auto again = names.read(name.span());
   ASSERT_TRUE(again);
   EXPECT_EQ(text_of(again->bytes()), "here");
-  for (const char* wrong :
-       {"", "here", "arch:/here", "other://here", "arch://", "arch://no spaces", "arch://longer than eight"})
+  for (const char* wrong : {"", "here", "arch:/here", "other://here", "fi_arch://", "fi_arch://no spaces",
+                            "fi_arch://longer than eight"})
     EXPECT_FALSE(names.read(bytes_of(wrong))) << wrong;
 }
 
@@ -240,9 +240,9 @@ struct Loose : Archetype {
 };
 TEST(TextNames, other_spellings_are_brought_into_one_form) {
   using Names = TextNames<Loose, Name>;
-  const auto address = Names().read(bytes_of("arch://alias"));
+  const auto address = Names().read(bytes_of("fi_arch://alias"));
   ASSERT_TRUE(address);
-  EXPECT_STREQ(reinterpret_cast<const char*>(Names().write(*address).bytes.data()), "arch://real");
+  EXPECT_STREQ(reinterpret_cast<const char*>(Names().write(*address).bytes.data()), "fi_arch://real");
   EXPECT_FALSE(Names::from(bytes_of("alias")));
 }
 

@@ -1,4 +1,4 @@
-// How addresses of a program and those of an author's packet carrier (weft/provider.hpp) become each other: the program's are the text "NAME://TEXT",
+// How addresses of a program and those of an author's packet carrier (weft/provider.hpp) become each other: the program's are the text "fi_NAME://TEXT",
 // NUL padded to 64 bytes. Must not know packets.
 #pragma once
 
@@ -50,7 +50,7 @@ class TextNames {
     std::span<const std::byte> span() const noexcept { return {bytes.data(), length}; }
   };
 
-  static std::string scheme() { return std::string(Named::name) + "://"; }
+  static std::string scheme() { return std::string("fi_") + Named::name + "://"; }
 
   // As the carrier has it. Nothing when these bytes are no address, not the one form of it, or one whose text is too long.
   static std::optional<Address> from(std::span<const std::byte> bytes) noexcept try {
@@ -72,12 +72,14 @@ class TextNames {
   void set_format(uint32_t) noexcept {}  // there is one
   Address anywhere() const noexcept { return {}; }
   // As the program has it.
-  std::optional<Address> read(std::span<const std::byte> name) const noexcept {
+  std::optional<Address> read(std::span<const std::byte> name) const noexcept try {
     const std::string_view text(reinterpret_cast<const char*>(name.data()),
                                 ::strnlen(reinterpret_cast<const char*>(name.data()), name.size()));
-    const std::string_view own = Named::name;
-    if (!text.starts_with(own) || !text.substr(own.size()).starts_with("://")) return {};
-    return from_text(text.substr(own.size() + 3));
+    const std::string own = scheme();
+    if (!text.starts_with(own)) return {};
+    return from_text(text.substr(own.size()));
+  } catch (const std::bad_alloc&) {
+    return {};
   }
   Name write(const Address& address) const {
     Name name;
