@@ -124,7 +124,7 @@ using Link = ::weft::providers::${type}::Link;
 
 #include \"weft/src/providers/${provider}.hpp\"
 
-#define WEFT_DIRECT_TYPE ::weft::providers::${type}
+#define WEFT_DIRECT_LINK ::weft::providers::${type}::Link
 #include \"weft/src/faces/direct/inline.inc\"
 ")
 endfunction()
