@@ -22,6 +22,10 @@ exported="$(nm -D --defined-only "$tree/lib/weft/plugin/libweft-fi.so" | awk '{ 
 [[ "$exported" == fi_prov_ini ]] || fail "the plugin exports: $exported"
 readelf -dW "$tree/bin/weft" | grep -E 'RPATH|RUNPATH' && fail "weft has a search path"
 
+for page in man1/weft.1 man1/weft-run.1 man7/weft_provider.7 man7/weft_direct.7; do
+  [[ -s "$tree/share/man/$page" ]] || fail "no manual page $page"
+done
+
 cd /
 env -u LD_LIBRARY_PATH "$tree/bin/weft" run -- fi_info -p shm >"$place/info" || { cat "$place/info"; fail "fi_info over the moved tree"; }
 grep -q '^provider: *shm' "$place/info" || { cat "$place/info"; fail "no provider shm"; }

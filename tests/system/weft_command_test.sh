@@ -2,6 +2,7 @@
 # The command `weft` as a user meets it: exit statuses, reasons, reports, and that no subcommand hangs when a process dies.
 set -uo pipefail
 weft="${WEFT_BUILD:?}/bin/weft"
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 [[ -x "$weft" && -e "$WEFT_BUILD/lib/weft/compat/libfabric.so.1" ]] || { echo "weft and the drop-in are not built"; exit 77; }
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
@@ -94,6 +95,9 @@ expect 125 "$weft" run
 expect 125 "$weft" run --bogus true; says '--bogus'
 expect 0 "$weft" run -- sh -c 'echo "$LD_LIBRARY_PATH"'; says "^$WEFT_BUILD/lib/weft/compat"
 expect 0 "$weft" run --plugin -- sh -c 'echo "$FI_PROVIDER_PATH"'; says "^$WEFT_BUILD/lib/weft/plugin"
+
+# The manual pages are the texts of --help.
+[[ -n "${WEFT_SANITIZE:-}" ]] || expect 0 python3 "$root/scripts/man.py" "$weft" "$root/docs/man" --check
 
 [[ $failures -eq 0 ]] && echo "the command does what it says"
 exit $((failures > 0))
