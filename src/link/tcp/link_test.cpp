@@ -11,10 +11,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "os/clock.hpp"
@@ -350,13 +352,13 @@ TEST(TcpLink, AForkedChildSaysNothing) {
   EXPECT_TRUE(a.lost.empty() && b.lost.empty());
 }
 
-TEST(TcpLink, StrangersAreRefused) {
-  End a;
-  ASSERT_TRUE(a.open());
-  const auto place = *os::SocketAddress::from(a.name().data(), a.name().size());
+// What somebody who connects and says these bytes gets to hear.
+Hello answer_to(End& at, std::string_view bytes) {
+  const auto place = *os::SocketAddress::from(at.name().data(), at.name().size());
   const os::Fd stranger(::socket(AF_INET, SOCK_STREAM, 0));
-  ASSERT_EQ(::connect(stranger.get(), place.get(), place.size()), 0);
-  ASSERT_EQ(::send(stranger.get(), "hello, world", 12, MSG_NOSIGNAL), 12);
+  EXPECT_EQ(::connect(stranger.get(), place.get(), place.size()), 0);
+  EXPECT_EQ(::send(stranger.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(bytes.size()));
   std::byte answer[hello_bytes_max];
   ssize_t got = -1;
   until(
@@ -364,12 +366,18 @@ TEST(TcpLink, StrangersAreRefused) {
         got = ::recv(stranger.get(), answer, sizeof answer, MSG_DONTWAIT);
         return got > 0;
       },
-      {&a});
+      {&at});
   Hello hello;
-  ASSERT_GE(got, 0);
-  ASSERT_EQ(unpack_hello(std::span(answer).first(static_cast<size_t>(got)), hello), RefusalReason::None);
+  EXPECT_EQ(unpack_hello(std::span(answer).first(static_cast<size_t>(std::max<ssize_t>(got, 0))), hello),
+            RefusalReason::None);
   EXPECT_EQ(hello.type, HelloType::Refusal);
-  EXPECT_EQ(hello.reason, RefusalReason::Malformed);
+  return hello;
+}
+
+TEST(TcpLink, StrangersAreRefused) {
+  End a;
+  ASSERT_TRUE(a.open());
+  EXPECT_EQ(answer_to(a, "hello, world").reason, RefusalReason::Malformed);
   End b;
   ASSERT_TRUE(b.open());
   talk(b, a);
@@ -379,24 +387,8 @@ TEST(TcpLink, StrangersAreRefused) {
 TEST(TcpLink, ALongerHelloOfAnotherVersion) {
   End a;
   ASSERT_TRUE(a.open());
-  const auto place = *os::SocketAddress::from(a.name().data(), a.name().size());
-  const os::Fd other(::socket(AF_INET, SOCK_STREAM, 0));
-  ASSERT_EQ(::connect(other.get(), place.get(), place.size()), 0);
   const char lead[] = {'W', 'E', 'F', 'T', 2, 0, 0, 2, 1, 1, 0, 0};
-  ASSERT_EQ(::send(other.get(), lead, sizeof lead, MSG_NOSIGNAL), ssize_t(sizeof lead));
-  std::byte answer[hello_bytes_max];
-  ssize_t got = -1;
-  until(
-      [&] {
-        got = ::recv(other.get(), answer, sizeof answer, MSG_DONTWAIT);
-        return got > 0;
-      },
-      {&a});
-  Hello hello;
-  ASSERT_GE(got, 0);
-  ASSERT_EQ(unpack_hello(std::span(answer).first(static_cast<size_t>(got)), hello), RefusalReason::None);
-  EXPECT_EQ(hello.type, HelloType::Refusal);
-  EXPECT_EQ(hello.reason, RefusalReason::Version);
+  EXPECT_EQ(answer_to(a, {lead, sizeof lead}).reason, RefusalReason::Version);
 }
 
 // Says hello from `source` in the name of `who`; returns the answer.
