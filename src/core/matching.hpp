@@ -156,6 +156,16 @@ class HashedLists {
   Bucket inline_[inline_lists];
 };
 
+template <class Matcher, class Predicate>
+PostedBase* oldest_posted(Matcher& matcher, Predicate& is_it) {
+  PostedBase* oldest = nullptr;
+  matcher.for_each_posted([&](PostedBase& receive) {
+    if (is_it(std::as_const(receive)) && (oldest == nullptr || receive.order < oldest->order))
+      oldest = &receive;
+  });
+  return oldest;
+}
+
 }  // namespace detail
 
 class TagMatcher {
@@ -246,12 +256,7 @@ class TagMatcher {
   // The oldest posted receive for which `is_it(const PostedBase&)` holds, or null: fi_cancel(3) by context.
   template <class Predicate>
   PostedBase* find_posted(Predicate&& is_it) {
-    PostedBase* oldest = nullptr;
-    for_each_posted([&](PostedBase& receive) {
-      if (is_it(std::as_const(receive)) && (oldest == nullptr || receive.order < oldest->order))
-        oldest = &receive;
-    });
-    return oldest;
+    return detail::oldest_posted(*this, is_it);
   }
 
   // Calls fn(PostedBase&) for each posted receive, in no order. fn may remove the receive that it was given.
@@ -371,12 +376,7 @@ class MsgMatcher {
   // The oldest posted receive for which `is_it(const PostedBase&)` holds, or null: fi_cancel(3) by context.
   template <class Predicate>
   PostedBase* find_posted(Predicate&& is_it) {
-    PostedBase* oldest = nullptr;
-    for_each_posted([&](PostedBase& receive) {
-      if (is_it(std::as_const(receive)) && (oldest == nullptr || receive.order < oldest->order))
-        oldest = &receive;
-    });
-    return oldest;
+    return detail::oldest_posted(*this, is_it);
   }
 
   // Calls fn(PostedBase&) for each posted receive, in no order. fn may remove the receive that it was given.

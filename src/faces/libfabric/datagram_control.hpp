@@ -150,15 +150,7 @@ struct DatagramControl {
   // Another face of the same endpoint with its own default flags (fi_endpoint(3), fi_ep_alias).
   static int make_alias(P& p, struct fi_alias& alias) {
     if (!p.enabled) return -FI_EOPBADSTATE;
-    auto made = std::make_unique<P>();
-    made->fid = p.fid;
-    made->engine = p.engine;
-    made->lock = p.lock;
-    made->core = p.core;
-    made->domain = p.domain;
-    made->caps = p.caps;
-    made->enabled = true;
-    made->parent = &p;
+    auto made = face_of(p);
     made->tx = p.tx;
     made->rx_op_flags = p.rx_op_flags;
     if ((alias.flags & FI_RECV) != 0) made->rx_op_flags = alias.flags & ~FI_RECV;

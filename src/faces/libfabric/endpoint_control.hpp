@@ -263,16 +263,8 @@ struct ControlOps {
   // Another face of the same endpoint with its own default flags (fi_endpoint(3), fi_ep_alias).
   static int make_alias(P& p, struct fi_alias& alias) {
     if (!p.enabled) return -FI_EOPBADSTATE;
-    auto made = std::make_unique<P>();
-    made->fid = p.fid;
-    made->engine = p.engine;
-    made->lock = p.lock;
-    made->core = p.core;
-    made->domain = p.domain;
-    made->caps = p.caps;
-    made->enabled = p.enabled;
+    auto made = face_of(p);
     made->alias = true;
-    made->parent = &p;
     made->rx = p.rx;
     made->shared_receiver = p.shared_receiver;
     if (p.tx != nullptr) {

@@ -257,41 +257,29 @@ void Messages::arrive(Connection& connection, Buffer& buffer) noexcept {
 }
 
 void Messages::collect_completions(size_t most) noexcept {
-  fi_cq_msg_entry entries[16];
-  for (size_t seen = 0; seen < most;) {
-    const ssize_t count = fi_cq_read(cq_, entries, std::size(entries));
-    if (count == -FI_EAVAIL) {
-      collect_error();
-      ++seen;
-      continue;
-    }
-    if (count <= 0) return;
-    for (ssize_t i = 0; i < count; ++i) {
-      auto& buffer = *static_cast<Buffer*>(entries[i].op_context);
-      Connection& connection = *buffer.connection;
-      if (buffer.receives) {
-        buffer.used = std::min(entries[i].len, message_bytes_max);
-        arrive(connection, buffer);
-      } else {
-        --connection.on_their_way;
-        connection.free.push_back(&buffer);  // reserved
-      }
-    }
-    seen += static_cast<size_t>(count);
-  }
+  read_completions(
+      cq_, most,
+      [this](const fi_cq_msg_entry& entry) {
+        auto& buffer = *static_cast<Buffer*>(entry.op_context);
+        if (buffer.receives) {
+          buffer.used = std::min(entry.len, message_bytes_max);
+          arrive(*buffer.connection, buffer);
+        } else {
+          give_back(buffer);
+        }
+      },
+      // What fails takes the connection with it. Receives end like this when it goes, too.
+      [this](const fi_cq_err_entry& entry) {
+        auto& buffer = *static_cast<Buffer*>(entry.op_context);
+        if (!buffer.receives) give_back(buffer);
+        fail_connection(*buffer.connection);
+      });
 }
 
-// An operation failed: so did the connection. Receives end like this when it goes, too.
-void Messages::collect_error() noexcept {
-  fi_cq_err_entry entry{};
-  if (fi_cq_readerr(cq_, &entry, 0) != 1 || entry.op_context == nullptr) return;
-  auto& buffer = *static_cast<Buffer*>(entry.op_context);
-  Connection& connection = *buffer.connection;
-  if (!buffer.receives) {
-    --connection.on_their_way;
-    connection.free.push_back(&buffer);
-  }
-  fail_connection(connection);
+// Has been sent from.
+void Messages::give_back(Buffer& buffer) noexcept {
+  --buffer.connection->on_their_way;
+  buffer.connection->free.push_back(&buffer);  // reserved
 }
 
 void Messages::collect_events(size_t most) noexcept {

@@ -147,7 +147,7 @@ class Messages {
   void collect() noexcept;
   void collect_completions(size_t most) noexcept;
   void arrive(Connection& connection, Buffer& buffer) noexcept;
-  void collect_error() noexcept;
+  static void give_back(Buffer& buffer) noexcept;
   void collect_events(size_t most) noexcept;
   void on_request(fi_info* info) noexcept;
   void retry(Connection& connection) noexcept;

@@ -187,36 +187,25 @@ void Packets::post(Buffer& buffer) noexcept {
 void Packets::collect() noexcept {
   if (ep_ == nullptr) return;
   std::erase_if(unposted_, [this](Buffer* buffer) { return try_post(*buffer); });
-  fi_cq_msg_entry entries[16];
-  for (size_t seen = 0; seen < turn_entries;) {
-    const ssize_t count = fi_cq_read(cq_, entries, std::size(entries));
-    if (count == -FI_EAVAIL) {
-      collect_error();
-      ++seen;
-      continue;
-    }
-    if (count <= 0) return;
-    for (ssize_t i = 0; i < count; ++i) {
-      auto& buffer = *static_cast<Buffer*>(entries[i].op_context);
-      if (buffer.receives) {
-        buffer.used = std::min(entries[i].len, datagram_bytes_);
-        arrived_.push_back(&buffer);  // reserved: each is posted once
-      } else {
-        free_.push_back(&buffer);  // likewise
-      }
-    }
-    seen += static_cast<size_t>(count);
-  }
+  read_completions(
+      cq_, turn_entries,
+      [this](const fi_cq_msg_entry& entry) {
+        auto& buffer = *static_cast<Buffer*>(entry.op_context);
+        if (buffer.receives) {
+          buffer.used = std::min(entry.len, datagram_bytes_);
+          arrived_.push_back(&buffer);  // reserved: each is posted once
+        } else {
+          free_.push_back(&buffer);  // likewise
+        }
+      },
+      [this](const fi_cq_err_entry& entry) { drop(*static_cast<Buffer*>(entry.op_context), entry.err); });
 }
 
 // A datagram that was not sent, or too long, is a lost one.
-void Packets::collect_error() noexcept {
-  fi_cq_err_entry entry{};
-  if (fi_cq_readerr(cq_, &entry, 0) != 1 || entry.op_context == nullptr) return;
-  auto& buffer = *static_cast<Buffer*>(entry.op_context);
+void Packets::drop(Buffer& buffer, int status) noexcept {
   if (!buffer.receives) {
     free_.push_back(&buffer);
-  } else if (entry.err != FI_ECANCELED) {
+  } else if (status != FI_ECANCELED) {
     buffer.used = 0;
     arrived_.push_back(&buffer);
   }

@@ -117,7 +117,7 @@ class Packets {
   bool try_post(Buffer& buffer) noexcept;
   void post(Buffer& buffer) noexcept;
   void collect() noexcept;
-  void collect_error() noexcept;
+  void drop(Buffer& buffer, int status) noexcept;
   ssize_t hand_over(Buffer& buffer, size_t bytes, fi_addr_t place) noexcept;
   fi_addr_t place_of(std::span<const std::byte> to) noexcept;
 

@@ -3,8 +3,11 @@
 
 #include <rdma/fabric.h>
 #include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -49,6 +52,24 @@ template <class Object>
 void shut(Object*& object) noexcept {
   if (object != nullptr) fi_close(&object->fid);
   object = nullptr;
+}
+
+// Reads at most about `most` entries of a queue of FI_CQ_FORMAT_MSG: taken(entry) for what is done, failed(entry) for what is not.
+template <class Taken, class Failed>
+void read_completions(fid_cq* cq, size_t most, Taken&& taken, Failed&& failed) noexcept {
+  fi_cq_msg_entry entries[16];
+  for (size_t seen = 0; seen < most;) {
+    const ssize_t count = fi_cq_read(cq, entries, std::size(entries));
+    if (count == -FI_EAVAIL) {
+      fi_cq_err_entry error{};
+      if (fi_cq_readerr(cq, &error, 0) == 1 && error.op_context != nullptr) failed(error);
+      ++seen;
+      continue;
+    }
+    if (count <= 0) return;
+    for (ssize_t i = 0; i < count; ++i) taken(entries[i]);
+    seen += static_cast<size_t>(count);
+  }
 }
 
 }  // namespace weft::link::foreign
