@@ -1,20 +1,14 @@
-# For authors of providers (docs/provider-guide.md): libweft-core.a, all that a plugin over weft/provider.hpp needs, and the header with the macro
-# that makes it one.
+# For authors of providers (docs/provider-guide.md): libweft-core.a, all that a plugin over weft/provider.hpp needs.
 
 # The list of objects, the generated headers' folder: cmake/direct.cmake.
 add_library(weft_plugin_core STATIC "${CMAKE_SOURCE_DIR}/src/faces/provider/entry_core.cpp" ${objects})
 add_dependencies(weft_plugin_core weft_public_headers)
 target_include_directories(weft_plugin_core PRIVATE "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
 set_target_properties(weft_plugin_core PROPERTIES OUTPUT_NAME "weft-core" ARCHIVE_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
-file(CONFIGURE OUTPUT "${WEFT_DIRECT_INCLUDE}/weft/plugin.hpp" @ONLY CONTENT
-"// The macro WEFT_PROVIDER_OVER_PACKETS, for one source of a provider: docs/provider-guide.md.
-#pragma once
-
-#include \"weft/src/faces/provider/plugin.hpp\"
-")
-
 # Where an installed tree has them, too, so that what finds them relative to itself works in both.
-configure_file("${CMAKE_SOURCE_DIR}/include/weft/provider.hpp" "${WEFT_DIRECT_INCLUDE}/weft/provider.hpp" COPYONLY)
+foreach(header IN ITEMS provider plugin)
+  configure_file("${CMAKE_SOURCE_DIR}/include/weft/${header}.hpp" "${WEFT_DIRECT_INCLUDE}/weft/${header}.hpp" COPYONLY)
+endforeach()
 configure_file("${CMAKE_SOURCE_DIR}/cmake/plugin.map" "${CMAKE_BINARY_DIR}/lib/weft/plugin.map" COPYONLY)
 
 # What every plugin is linked with: one symbol goes out, no library of the compiler comes in, and what is missing is missed when it is linked.

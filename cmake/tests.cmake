@@ -134,7 +134,7 @@ foreach(file IN LISTS files)
   endif()
 endforeach()
 file(GLOB files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/system/*_test.sh" "${CMAKE_SOURCE_DIR}/tests/install/*_test.sh"
-     "${CMAKE_SOURCE_DIR}/tests/check/*_test.sh")
+     "${CMAKE_SOURCE_DIR}/tests/check/*_test.sh" "${CMAKE_SOURCE_DIR}/tests/compat/*_test.sh")
 foreach(file IN LISTS files)
   get_filename_component(name "${file}" NAME_WE)
   add_test(NAME "system: ${name}" COMMAND bash "${file}" WORKING_DIRECTORY "${CMAKE_BINARY_DIR}")
@@ -177,6 +177,14 @@ foreach(rule IN ITEMS layers walks paths)
   add_test(NAME "check: ${rule}" COMMAND python3 "${CMAKE_SOURCE_DIR}/scripts/check/${rule}.py")
   set_tests_properties("check: ${rule}" PROPERTIES LABELS check)
 endforeach()
+
+# --- the core of a plugin as the next minor version of weft/provider.hpp might have it, for tests/compat/: linked before libweft-core.a ---
+if(NOT WEFT_SANITIZE)
+  add_library(weft_core_next STATIC "${CMAKE_SOURCE_DIR}/src/faces/provider/entry_core.cpp" "${CMAKE_SOURCE_DIR}/src/link/kit/tabled.cpp")
+  target_compile_definitions(weft_core_next PRIVATE WEFT_PROVIDER_NEXT)
+  target_include_directories(weft_core_next PRIVATE "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
+  set_target_properties(weft_core_next PROPERTIES OUTPUT_NAME "weft-core-next" ARCHIVE_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/compat")
+endif()
 
 # --- plugins for tests/system/plugins_test.sh, most of them broken in one way: build/<preset>/tests/system/plugins/<name>-fi.so ---
 file(GLOB files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/system/plugins/*.c")

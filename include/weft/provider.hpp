@@ -24,13 +24,28 @@
 #include <string_view>
 #include <vector>
 
-// The version of this interface. The major number changes when a type that fitted does not fit any more; the minor one when something
-// optional is added. The source with WEFT_PROVIDER_OVER_PACKETS (weft/plugin.hpp) is compiled with the headers of the library that it is linked with,
-// and that is checked when the plugin is loaded. Objects that include this header alone fit every library of the same major version; with another
-// the linker misses weft::provider_v1.
+// The version of this interface: an object works with a core of any minor version, with an older one where it needs nothing newer.
+//
+//   major   changes when a type that fitted does not fit any more. It is a part of the names that the linker sees: weft_core_v1, weft::provider_v1.
+//   minor   changes when something optional is added: at the end of this header, and at the end of PacketsTable (weft/plugin.hpp). Nothing that is
+//           there changes its meaning or its place.
+//
+//   object compiled for   core           what the core does
+//   1.N                   1.N            uses all of it
+//   1.N                   1.N+1          takes what was added since for absent, as of a provider that does not have it
+//   1.N+1                 1.N            does not see what was added; refuses, when it is loaded, a provider that says it needs that
+//   another major number                 is not linked (weft_core_v1 is missing), and refused when it is loaded
+//
+// The core is libweft-core.a, linked into the plugin. tests/compat/ builds both sides of each line.
 #define WEFT_PROVIDER_VERSION_MAJOR 1
+#ifdef WEFT_PROVIDER_NEXT  // by tests/compat/ alone: the next minor version, with something that it might add
+#define WEFT_PROVIDER_VERSION_MINOR 1
+#else
 #define WEFT_PROVIDER_VERSION_MINOR 0
-#define WEFT_PROVIDER_VERSION ((WEFT_PROVIDER_VERSION_MAJOR << 16) | WEFT_PROVIDER_VERSION_MINOR)
+#endif
+#define WEFT_PROVIDER_VERSION_OF(major, minor) (uint32_t{major} << 16 | uint32_t{minor})
+#define WEFT_PROVIDER_VERSION \
+  WEFT_PROVIDER_VERSION_OF(WEFT_PROVIDER_VERSION_MAJOR, WEFT_PROVIDER_VERSION_MINOR)
 
 namespace weft {
 inline namespace provider_v1 {
@@ -248,6 +263,25 @@ concept HasVersion = requires {
   { P::version } -> std::convertible_to<uint32_t>;
 };
 
+// static constexpr uint32_t version_needed
+//   The oldest version of this interface that will do, WEFT_PROVIDER_VERSION_OF(1, 2): cores that are older refuse the provider when it is loaded,
+//   instead of passing over what it has since then. 1.0 without it.
+template <class P>
+concept HasVersionNeeded = requires {
+  { P::version_needed } -> std::convertible_to<uint32_t>;
+};
+
+#ifdef WEFT_PROVIDER_NEXT
+// --- since 1.1 ---
+
+// static std::string note()
+//   What a person should know of the provider; it stands in the log at level info.
+template <class P>
+concept HasNote = requires {
+  { P::note() } -> std::same_as<std::string>;
+};
+#endif
+
 // Refuses what is not Packets, function by function, in words; also an optional function that is there in another form, which would be passed over.
 template <class P>
 consteval bool explain_packets() {
@@ -296,6 +330,9 @@ consteval bool explain_packets() {
       WEFT_OTHER("static constexpr bool leaves_machine"));
   static_assert(
       HasVersion<P> || !requires { &P::version; }, WEFT_OTHER("static constexpr uint32_t version"));
+  static_assert(
+      HasVersionNeeded<P> || !requires { &P::version_needed; },
+      WEFT_OTHER("static constexpr uint32_t version_needed"));
 #undef WEFT_MISSING
 #undef WEFT_OTHER
   return Packets<P>;

@@ -1,4 +1,4 @@
-// A provider over packets of somebody else (weft/provider.hpp): the engine over reliable streams over them. A provider is a type: its link, its
+// A provider over packets of somebody else (weft/plugin.hpp): the engine over reliable streams over them. A provider is a type: its link, its
 // name, its addresses. Must not know the face.
 #pragma once
 
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "link/kit/over_packets.hpp"
+#include "link/kit/tabled.hpp"
 #include "link/kit/text_names.hpp"
 #include "link/reliable/faults.hpp"
 #include "link/reliable/link.hpp"
@@ -21,32 +21,32 @@
 
 namespace weft::providers {
 
-// `Named` has `name`.
-template <weft::Packets P, class Named>
+// There is one in a process; what it is, it learns from its table. `kinds`, `name` and `version` are there after use().
 struct PacketsProvider {
-  using Names = link::kit::TextNames<P, Named>;
-  using Link = link::reliable::Reliable<link::reliable::Faulty<OverPackets<P>>, Names>;
-  static constexpr const char* name = Named::name;
-  static constexpr uint32_t version = [] {
-    if constexpr (HasVersion<P>) return uint32_t{P::version};
-    else return uint32_t{FI_VERSION(1, 0)};
-  }();
-  static constexpr uint64_t reach = [] {
-    if constexpr (HasLeavesMachine<P>)
-      return P::leaves_machine ? FI_LOCAL_COMM | FI_REMOTE_COMM : FI_LOCAL_COMM;
-    else return FI_LOCAL_COMM | FI_REMOTE_COMM;
-  }();
-  static constexpr std::array<EndpointKind, 1> kinds = {{{FI_EP_RDM, FI_PROTO_RXD, 1, reach}}};
+  using Tabled = link::kit::Tabled;
+  static inline const char* name = "";
+  static inline uint32_t version = 0;
+  static inline std::array<EndpointKind, 1> kinds{};
+  static void use(const PacketsTable& table) noexcept {
+    link::kit::use_table(table);
+    name = table.name;
+    version = table.provider_version;
+    const uint64_t reach = (table.flags & table_leaves_machine) != 0 ? FI_REMOTE_COMM : 0;
+    kinds[0] = {FI_EP_RDM, FI_PROTO_RXD, 1, FI_LOCAL_COMM | reach};
+  }
+
+  struct Named {
+    static inline const char*& name = PacketsProvider::name;
+  };
+  using Names = link::kit::TextNames<Tabled, Named>;
+  using Link = link::reliable::Reliable<link::reliable::Faulty<link::kit::TabledPackets>, Names>;
   static constexpr std::array<uint32_t, 1> formats = {FI_ADDR_STR};
 
   static constexpr size_t addrlen(uint32_t format) noexcept {
     return format == FI_ADDR_STR ? Names::address_length : 0;
   }
-  static bool available(uint32_t) noexcept {
-    if constexpr (HasIsAvailable<P>) return P::is_available();
-    else return true;
-  }
-  // A node "fi_NAME://TEXT" is taken as it is. Else P resolves; when it does not, the service is the text, and a node that is not the only one says
+  static bool available(uint32_t) noexcept { return Tabled::is_available(); }
+  // A node "fi_NAME://TEXT" is taken as it is. Else the author's type resolves; when it does not, the service is the text, and a node that is not the only one says
   // nothing.
   static Result<std::vector<std::byte>> resolve(uint32_t, const char* node, const char* service,
                                                 bool source) {
@@ -58,8 +58,8 @@ struct PacketsProvider {
       address = Names().read(std::as_bytes(std::span(host)));
     } else if (host.find("://") != std::string_view::npos) {
       return Error{EINVAL, std::string(host) + " is no address of " + name};
-    } else if constexpr (HasResolve<P>) {
-      address = Names::from(P::resolve(node, service, source));
+    } else if (Tabled::resolves()) {
+      address = Names::from(Tabled::resolve(node, service, source));
     } else if (!port.empty()) {
       address = Names::from_text(port);
     } else if (source) {

@@ -20,10 +20,12 @@ struct Wire : TextAddresses {
   int send(Bytes, const iovec*, size_t) noexcept { return 0; }
   int receive(PacketSink&) noexcept { return 0; }
 };
-struct Name {
-  static constexpr const char* name = "wire";
+constexpr PacketsTable table = table_of<Wire>("wire");
+
+struct PacketsProviderTest : testing::Test {
+  PacketsProviderTest() { PacketsProvider::use(table); }
 };
-using Provider = PacketsProvider<Wire, Name>;
+using Provider = PacketsProvider;
 
 std::string text_of(const Result<std::vector<std::byte>>& bytes) {
   return bytes && !bytes->empty() ? reinterpret_cast<const char*>(bytes->data()) : "";
@@ -32,7 +34,7 @@ std::string resolved(const char* node, const char* service, bool source = false)
   return text_of(Provider::resolve(FI_ADDR_STR, node, service, source));
 }
 
-TEST(PacketsProvider, names_of_people) {
+TEST_F(PacketsProviderTest, names_of_people) {
   EXPECT_EQ(resolved(nullptr, nullptr, true), "");
   EXPECT_EQ(resolved("fi_wire://there", nullptr), "fi_wire://there");
   EXPECT_EQ(resolved("there", nullptr), "fi_wire://there");
@@ -41,7 +43,7 @@ TEST(PacketsProvider, names_of_people) {
   EXPECT_EQ(resolved(nullptr, "5000", true), "fi_wire://5000");
 }
 
-TEST(PacketsProvider, what_is_no_address_is_named) {
+TEST_F(PacketsProviderTest, what_is_no_address_is_named) {
   const auto other = Provider::resolve(FI_ADDR_STR, "shm://x", nullptr, false);
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().why, "shm://x is no address of wire");
@@ -54,7 +56,7 @@ TEST(PacketsProvider, what_is_no_address_is_named) {
   EXPECT_EQ(resolved(nullptr, (longest + "x").c_str()), "");
 }
 
-TEST(PacketsProvider, bytes_and_text) {
+TEST_F(PacketsProviderTest, bytes_and_text) {
   auto bytes = Provider::resolve(FI_ADDR_STR, nullptr, "here", false);
   ASSERT_TRUE(bytes);
   EXPECT_EQ(bytes->size(), Provider::addrlen(FI_ADDR_STR));
@@ -65,7 +67,7 @@ TEST(PacketsProvider, bytes_and_text) {
   EXPECT_FALSE(Provider::normalise(FI_ADDR_STR, bytes->data()));
 }
 
-TEST(PacketsProvider, reach_is_what_the_type_says) {
+TEST_F(PacketsProviderTest, reach_is_what_the_type_says) {
   EXPECT_EQ(Provider::kinds[0].reach, uint64_t{FI_LOCAL_COMM});
   EXPECT_EQ(Provider::version, uint32_t{FI_VERSION(1, 0)});
   EXPECT_TRUE(Provider::available(FI_ADDR_STR));

@@ -62,26 +62,6 @@ g++ -std=c++20 -fsyntax-only "${cflags[@]}" "$work/lacking.cpp" 2>"$work/log" &&
 grep -q 'weft::Packets: missing, or of another type: int receive(weft::PacketSink& sink) noexcept' "$work/log" || { cat "$work/log"; fail "it is not said what is missing"; }
 [[ "$(grep -c 'error: .*weft::Packets:' "$work/log")" == 1 ]] || { cat "$work/log"; fail "more is said to be missing"; }
 
-echo "-- an object of another version is refused"
-cat >"$work/old.cpp" <<'END'
-#include <rdma/providers/fi_prov.h>
-namespace weft {
-namespace fi { struct Provider; }
-namespace plugin { fi_provider* offer(unsigned version, const fi::Provider& provider) noexcept; }
-}
-extern "C" __attribute__((visibility("default"))) fi_provider* fi_prov_ini() {
-  static long provider;
-  return weft::plugin::offer(WEFT_OTHER_VERSION, reinterpret_cast<weft::fi::Provider&>(provider));
-}
-END
-read -r -a libs <<<"$(pkg-config --libs weft-provider)"
-for version in 2.0 1.99; do
-  mkdir "$work/$version"
-  g++ -std=c++20 -fPIC -shared -DWEFT_OTHER_VERSION="(${version%.*} << 16 | ${version#*.})" "$work/old.cpp" -o "$work/$version/libold-fi.so" "${libs[@]}"
-  over "$work/$version" "$weft" run -- fi_info -l >/dev/null 2>"$work/log"
-  grep -q "a provider was compiled for version $version of weft/provider.hpp, libweft-core.a has 1.0" "$work/log" || { cat "$work/log"; fail "version $version"; }
-done
-
 echo "-- find_package: weft::mux and weft::direct"
 mkdir "$work/found"
 cat >"$work/found/CMakeLists.txt" <<'END'

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "faces/libfabric/fabric.hpp"
-#include "faces/libfabric/getinfo.hpp"
 #include "faces/libfabric/log.hpp"
+#include "faces/libfabric/plugin.hpp"
 
 namespace {
 
@@ -29,38 +29,13 @@ const Provider* const* offered() {
   return nullptr;
 }
 
-weft::fi::Catalogue catalogue() {
-  const Provider* const* provider = offered();
-  return {{provider, provider != nullptr ? size_t{1} : size_t{0}}, true};
-}
-
-int plugin_getinfo(uint32_t version, const char* node, const char* service, uint64_t flags,
-                   const fi_info* hints, fi_info** info) {
-  return weft::fi::get_info(catalogue(), version, node, service, flags, hints, info);
-}
-
-int plugin_fabric(fi_fabric_attr* attr, fid_fabric** fabric, void* context) {
-  return weft::fi::find_and_open_fabric(catalogue(), attr, fabric, context);
-}
-
-// Nothing of ours outlives the objects of the program.
-void plugin_cleanup() {}
-
 }  // namespace
 
 extern "C" __attribute__((visibility("default"), used)) fi_provider* fi_prov_ini() {
-  // Writable: the libfabric that loads it keeps its own state in `context`.
-  static fi_provider provider;
   static std::string name;
   const Provider* const* ours = offered();
   if (ours == nullptr) return nullptr;
   weft::fi::log_name_prefix(weft::fi::kPluginPrefix);
   name = std::string(weft::fi::kPluginPrefix) + (*ours)->name;
-  provider.version = (*ours)->version;
-  provider.fi_version = weft::fi::kApiVersion;
-  provider.name = name.c_str();
-  provider.getinfo = plugin_getinfo;
-  provider.fabric = plugin_fabric;
-  provider.cleanup = plugin_cleanup;
-  return &provider;
+  return weft::fi::give_as_plugin(*ours, name.c_str());
 }

@@ -54,20 +54,24 @@ struct Openers<P> : Opener<typename P::Link> {
 };
 
 template <class P>
-inline const Provider provider_of = {
-    P::name,
-    P::version,
-    offers_of<P>,
-    P::addrlen,
-    P::resolve,
-    P::normalise,
-    P::to_string,
-    Openers<P>::open_endpoint,
-    Openers<P>::open_scalable,
-    Openers<P>::open_stx,
-    Openers<P>::open_srx,
-    Openers<P>::open_passive,
-};
+constexpr Provider describe() {
+  return {
+      P::name,
+      P::version,
+      offers_of<P>,
+      P::addrlen,
+      P::resolve,
+      P::normalise,
+      P::to_string,
+      Openers<P>::open_endpoint,
+      Openers<P>::open_scalable,
+      Openers<P>::open_stx,
+      Openers<P>::open_srx,
+      Openers<P>::open_passive,
+  };
+}
+template <class P>
+inline const Provider provider_of = describe<P>();
 
 // Datagram endpoints only.
 template <class P>

@@ -1,33 +1,34 @@
-// What a plugin made by WEFT_PROVIDER_OVER_PACKETS calls: the rest of its fi_prov_ini (fi_provider(3)). Must not know the provider but by what the
-// face knows of one.
+// What a plugin made by WEFT_PROVIDER_OVER_PACKETS calls: the rest of its fi_prov_ini (fi_provider(3)), and the engine over its packets. Must not know
+// the provider but by its table.
 #include <rdma/fabric.h>
 #include <rdma/providers/fi_prov.h>
-#include <weft/provider.hpp>
+#include <weft/plugin.hpp>
 
+#include <new>
 #include <string>
 
-#include "faces/libfabric/fabric.hpp"
-#include "faces/libfabric/getinfo.hpp"
 #include "faces/libfabric/log.hpp"
-#include "faces/libfabric/provider.hpp"
+#include "faces/libfabric/plugin.hpp"
+#include "faces/libfabric/provider_of.hpp"
+#include "link/kit/tabled.hpp"
+#include "providers/packets.hpp"
 
 namespace {
 
+using weft::providers::PacketsProvider;
+
 const weft::fi::Provider* offered = nullptr;
 
-weft::fi::Catalogue catalogue() { return {weft::fi::providers(), true, nullptr, ""}; }
-
-int plugin_getinfo(uint32_t version, const char* node, const char* service, uint64_t flags,
-                   const fi_info* hints, fi_info** info) {
-  return weft::fi::get_info(catalogue(), version, node, service, flags, hints, info);
+#ifdef WEFT_PROVIDER_NEXT
+void log_note() {
+  using weft::link::kit::provider_table;
+  char text[200];
+  if (provider_table.note == nullptr) return;
+  const size_t length = std::min(provider_table.note(text, sizeof text), sizeof text);
+  weft::fi::log_info(weft::fi::kCore, FI_LOG_CORE, "provider \"%s\": %.*s", provider_table.name,
+                     static_cast<int>(length), text);
 }
-
-int plugin_fabric(fi_fabric_attr* attr, fid_fabric** fabric, void* context) {
-  return weft::fi::find_and_open_fabric(catalogue(), attr, fabric, context);
-}
-
-// Nothing of ours outlives the objects of the program.
-void plugin_cleanup() {}
+#endif
 
 }  // namespace
 
@@ -39,33 +40,18 @@ std::span<const Provider* const> providers() {
 
 }  // namespace weft::fi
 
-namespace weft::plugin {
-
-// An object may use what is older than the library: same major version, at most our minor one.
-static bool fits(uint32_t version) noexcept {
-  return version >> 16 == WEFT_PROVIDER_VERSION_MAJOR && (version & 0xffff) <= WEFT_PROVIDER_VERSION_MINOR;
-}
-
-// The provider is not looked at before its version is known to fit.
-fi_provider* offer(uint32_t version, const fi::Provider& provider) noexcept {
-  if (!fits(version)) {
-    fi::log_warn(fi::kCore, FI_LOG_CORE,
-                 "a provider was compiled for version %u.%u of weft/provider.hpp, libweft-core.a has %u.%u: "
-                 "compile its source with WEFT_PROVIDER_OVER_PACKETS again, with the headers of this library",
-                 version >> 16, version & 0xffff, unsigned{WEFT_PROVIDER_VERSION_MAJOR},
-                 unsigned{WEFT_PROVIDER_VERSION_MINOR});
+extern "C" fi_provider* weft_core_v1(const weft::PacketsTable* table) noexcept try {
+  if (const std::string fault = weft::link::kit::fault_of_table(*table); !fault.empty()) {
+    weft::fi::log_warn(weft::fi::kCore, FI_LOG_CORE, "%s", fault.c_str());
     return nullptr;
   }
-  // Writable: the libfabric that loads it keeps its own state in `context`.
-  static fi_provider made;
+  PacketsProvider::use(*table);
+  static const weft::fi::Provider provider = weft::fi::describe<PacketsProvider>();
   offered = &provider;
-  made.version = provider.version;
-  made.fi_version = fi::kApiVersion;
-  made.name = provider.name;
-  made.getinfo = plugin_getinfo;
-  made.fabric = plugin_fabric;
-  made.cleanup = plugin_cleanup;
-  return &made;
+#ifdef WEFT_PROVIDER_NEXT
+  log_note();
+#endif
+  return weft::fi::give_as_plugin(offered, provider.name);
+} catch (const std::bad_alloc&) {
+  return nullptr;
 }
-
-}  // namespace weft::plugin

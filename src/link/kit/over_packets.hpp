@@ -86,6 +86,9 @@ class OverPackets {
   bool arm() const noexcept { return HasWaitFd<P>; }
   void disarm() const noexcept {}
 
+ protected:
+  P& carrier() noexcept { return packets_; }
+
  private:
   Error refusal(int status) {
     const int code = status < 0 ? -status : EINVAL;

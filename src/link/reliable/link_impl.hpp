@@ -30,6 +30,8 @@ Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
     config.receive_bytes = packets_.receive_buffer_bytes() / 2;  // the rest is the kernel's bookkeeping
   if constexpr (requires { packets_.receive_packet_bytes(); })
     config.receive_cost = packets_.receive_packet_bytes();
+  // Of carriers that are known at run time only.
+  if constexpr (requires { packets_.configure(config); }) packets_.configure(config);
   if (const char* text = std::getenv("WEFT_RELIABLE_TIMEOUT_S"); text != nullptr)
     if (const uint64_t seconds = std::strtoull(text, nullptr, 10); seconds > 0 && seconds < 1'000'000)
       config.dead_after = seconds * proto::reliable::second;
