@@ -177,6 +177,11 @@ foreach(rule IN ITEMS layers walks paths)
   add_test(NAME "check: ${rule}" COMMAND python3 "${CMAKE_SOURCE_DIR}/scripts/check/${rule}.py")
   set_tests_properties("check: ${rule}" PROPERTIES LABELS check)
 endforeach()
+find_program(WEFT_ABIDIFF abidiff)
+if(WEFT_ABIDIFF AND NOT WEFT_SANITIZE)
+  add_test(NAME "check: abi" COMMAND python3 "${CMAKE_SOURCE_DIR}/scripts/check/abi.py" "${CMAKE_BINARY_DIR}")
+  set_tests_properties("check: abi" PROPERTIES LABELS check)
+endif()
 
 # --- the core of a plugin as the next minor version of weft/provider.hpp might have it, for tests/compat/: linked before libweft-core.a ---
 if(NOT WEFT_SANITIZE)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every check of the source. usage: run.sh [--fast] [--all] [--fix]
+# Runs every check of the source. usage: run.sh [--fast] [--all] [--fix] | --abi-renew
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 fast=0 all=0 fix=0
@@ -8,7 +8,8 @@ for option in "$@"; do
     --fast) fast=1 ;;
     --all) all=1 ;;
     --fix) fix=1 ;;
-    *) echo "check: unknown option $option (--fast, --all, --fix)" >&2; exit 2 ;;
+    --abi-renew) exec python3 scripts/check/abi.py --renew ;;
+    *) echo "check: unknown option $option (--fast, --all, --fix, --abi-renew)" >&2; exit 2 ;;
   esac
 done
 
@@ -49,6 +50,7 @@ check format format
 check layers python3 scripts/check/layers.py
 check walks python3 scripts/check/walks.py
 check paths python3 scripts/check/paths.py
+check abi python3 scripts/check/abi.py
 if [[ $fast -eq 1 ]]; then
   check headers python3 scripts/check/headers.py g++
 else

@@ -61,4 +61,32 @@ expect bad "a walk without anchors" walks.py
 put docs/walk/two.md 'see `proto/b.hpp:b` in /ho''me/someone\n'
 expect bad "a path of one machine" paths.py
 
+if command -v abidiff >/dev/null; then
+  mkdir -p "$tree/include/weft" "$tree/tests/compat/abi" "$tree/build/lib"
+  put tests/compat/abi/x.c '#include <weft/x.h>\n__attribute__((visibility("default"))) int f(struct x* x) { return x->a; }\n'
+  symbols() { printf 'void %s(void) {}\n' "$@" | gcc -shared -fPIC -x c - -o "$tree/build/lib/libweft.so.1"; }
+  put include/weft/x.h 'struct x { int a; int b; };\n'
+  symbols one two
+  expect bad "no baseline" abi.py "$tree/build"
+  expect good "baselines are written" abi.py --renew "$tree/build"
+  expect good "nothing changed" abi.py "$tree/build"
+  put include/weft/x.h 'struct x { int a; int b; int c; };\n'
+  expect bad "a structure has grown" abi.py "$tree/build"
+  grep -q "data member insertion" "$tree/output" || { echo "FAILED: abidiff's words are not shown"; failures=$((failures + 1)); }
+  expect good "which is renewed" abi.py --renew "$tree/build"
+  expect good "and then known" abi.py "$tree/build"
+  put include/weft/x.h 'struct x { long a; int b; int c; };\n'
+  expect bad "a member has another type" abi.py "$tree/build"
+  expect bad "which is not renewed" abi.py --renew "$tree/build"
+  put include/weft/x.h 'struct x { int b; int a; int c; };\n'
+  expect bad "members change places" abi.py --renew "$tree/build"
+  put include/weft/x.h 'struct x { int a; int b; int c; };\n'
+  symbols one two three
+  expect bad "a symbol more" abi.py "$tree/build"
+  expect good "which is renewed" abi.py --renew "$tree/build"
+  symbols one three
+  expect bad "a symbol less" abi.py "$tree/build"
+  expect bad "which is not renewed" abi.py --renew "$tree/build"
+fi
+
 [[ $failures -eq 0 ]]
