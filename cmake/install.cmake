@@ -16,6 +16,10 @@ install(DIRECTORY LICENSES DESTINATION share/doc/weft)
 if(IS_DIRECTORY "${CMAKE_SOURCE_DIR}/docs")
   install(DIRECTORY docs/ DESTINATION share/doc/weft/docs FILES_MATCHING PATTERN "*.md" PATTERN "*.svg")
 endif()
+# The examples that documents speak of.
+install(DIRECTORY examples DESTINATION share/doc/weft FILES_MATCHING PATTERN "*.md" PATTERN "*.[ch]" PATTERN "*.[ch]pp" PATTERN "Makefile"
+        PATTERN "CMakeLists.txt")
+install(SCRIPT "${CMAKE_SOURCE_DIR}/cmake/installed_docs.cmake")
 file(GLOB manual_commands CONFIGURE_DEPENDS docs/man/*.1)
 file(GLOB manual_subjects CONFIGURE_DEPENDS docs/man/*.7)
 install(FILES ${manual_commands} DESTINATION share/man/man1)

@@ -26,6 +26,15 @@ for page in man1/weft.1 man1/weft-run.1 man7/weft_provider.7 man7/weft_direct.7;
   [[ -s "$tree/share/man/$page" ]] || fail "no manual page $page"
 done
 
+echo "-- links of the documents lead to installed files"
+while IFS= read -r page; do
+  while IFS= read -r link; do
+    [[ -e "$(dirname "$page")/$link" ]] || fail "${page#"$tree"/} points to $link"
+  done < <(grep -o '](\([^() ]*\))' "$page" | sed 's/^](//; s/)$//; s/#.*//' | grep -v '^[a-z]*:\|^$')
+done < <(find "$tree/share/doc/weft" -name '*.md')
+grep -qF '](../../../../include/weft/provider.hpp)' "$tree/share/doc/weft/docs/provider-guide.md" || fail "the guide does not point to the header"
+[[ -s "$tree/share/doc/weft/examples/minimal_provider/unix_packets.cpp" ]] || fail "no example of a provider"
+
 cd /
 env -u LD_LIBRARY_PATH "$tree/bin/weft" run -- fi_info -p shm >"$place/info" || { cat "$place/info"; fail "fi_info over the moved tree"; }
 grep -q '^provider: *shm' "$place/info" || { cat "$place/info"; fail "no provider shm"; }

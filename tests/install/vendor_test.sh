@@ -39,11 +39,15 @@ for function in "${functions[@]}"; do
   # Without its line; what else says a constant's name says its value.
   awk -v name="$name" '!gone && $0 ~ ("^  [a-z].* " name "([(]| =)") { gone = 1; next } { print }' unix_packets.hpp >lacking.hpp
   [[ "$name" != address_bytes_max ]] || sed -i 's/address_bytes_max/40/' lacking.hpp
-  refused 1 "UnixPackets in lacking.hpp is no provider:" "missing, or of another type: $function" -- --type UnixPackets lacking.hpp unix_packets.o
+  refused 1 "UnixPackets in lacking.hpp is no provider:" "missing, or of another type: $function" "    there is none" -- --type UnixPackets lacking.hpp unix_packets.o
   [[ "$(grep -c 'another type:' "$work/log")" == 1 ]] || { cat "$work/log"; fail "more is said to be missing than $name"; }
 done
 sed 's/int wait_fd() noexcept/long wait_fd() noexcept/' unix_packets.hpp >lacking.hpp
-refused 1 "optional, but when it is there it must be: int wait_fd() noexcept" -- --type UnixPackets lacking.hpp unix_packets.o
+refused 1 "optional, but when it is there it must be: int wait_fd() noexcept" "    it has the type: long int () noexcept" -- --type UnixPackets lacking.hpp unix_packets.o
+sed 's/int receive(weft::PacketSink& sink) noexcept/int receive(weft::PacketSink\& sink)/' unix_packets.hpp >lacking.hpp
+refused 1 "another type: int receive(weft::PacketSink& sink) noexcept" "    it has the type: int (weft::PacketSink&)" -- --type UnixPackets lacking.hpp unix_packets.o
+sed 's/ public:/ private:/' unix_packets.hpp >lacking.hpp
+refused 1 "    it is not public" -- --type UnixPackets lacking.hpp unix_packets.o
 echo "-- other mistakes"
 refused 1 "lacking.hpp has no type Lacking (--type names another)" -- lacking.hpp unix_packets.o
 refused 2 "nothing.o: there is no such file" -- unix_packets.hpp nothing.o
@@ -58,6 +62,18 @@ refused 1 "unix_packets.hpp declares, or uses, what none of the files has:" "Uni
 echo "-- the plugin"
 "$weft" mux unix_packets.hpp unix_packets.o -o libminimal-fi.so || fail "mux"
 [[ "$(nm -D --defined-only libminimal-fi.so | awk '{ print $3 }' | xargs)" == fi_prov_ini ]] || fail "exports"
+"$weft" mux unix_packets.hpp unix_packets.o -o "$work/tmp/libshm-fi.so" 2>"$work/log" || fail "mux under a name that is taken"
+grep -q 'warning: Weft has a provider "shm" of its own' "$work/log" || { cat "$work/log"; fail "a name that is taken is not said"; }
+rm "$work/tmp/libshm-fi.so"
+echo "-- objects alone, one of them with the macro"
+printf '#include <weft/plugin.hpp>\n#include "unix_packets.hpp"\nWEFT_PROVIDER_OVER_PACKETS(UnixPackets, "alone");\n' >alone.cpp
+g++ -O1 -std=c++20 -fPIC "${cflags[@]}" -c alone.cpp
+refused 2 "needs a name (-o)" -- alone.o unix_packets.o
+refused 1 "none of the files has WEFT_PROVIDER_OVER_PACKETS" -- unix_packets.o -o "$work/tmp/libalone-fi.so"
+mkdir alone
+"$weft" mux alone.o unix_packets.o -o alone/libalone-fi.so || fail "mux of objects"
+FI_PROVIDER_PATH="$work/sdk/alone" "$weft" info -l | grep -q '^alone ' || fail "objects alone"
+
 export FI_PROVIDER_PATH="$work/sdk"
 if command -v fi_info >/dev/null; then
   fi_info -p minimal | grep -q '^provider: minimal$' || fail "the system's libfabric"

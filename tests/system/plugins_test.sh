@@ -64,6 +64,14 @@ says_not '^example'
 expect 0 "$weft" run -- env ${WEFT_PRELOAD:+LD_PRELOAD="$WEFT_PRELOAD"} fi_info -e
 says FI_PROVIDER_PATH
 
+# What is passed over is said: a file at level info, a folder that has nothing else at level warn.
+mkdir "$work/misnamed"
+ln -s "$broken/high_shm-fi.so" "$work/misnamed/high_shm.so"
+expect 0 env FI_PROVIDER_PATH="$work/misnamed" "$weft" info
+says "FI_PROVIDER_PATH: $work/misnamed has no file whose name ends in \"fi.so\""
+expect 0 env FI_LOG_LEVEL=info "$weft" info
+says "high_shm.so is passed over: its name does not end in \"fi.so\""
+
 # A higher version takes the place of ours, whatever stands beside it.
 mkdir "$work/high"
 ln -s "$broken/high_shm-fi.so" "$broken/low_shm-fi.so" "$work/high/"

@@ -18,6 +18,7 @@
 #include <sstream>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -44,11 +45,15 @@ const Manual manual = {
 
 SYNOPSIS
   weft mux [OPTION]... HEADER [OBJECT|ARCHIVE|SOURCE]...
+  weft mux -o OUTPUT OBJECT|ARCHIVE...
 
 DESCRIPTION
   HEADER has a type with what weft/provider.hpp prescribes (weft::Packets); the files have its functions: objects
   (*.o) and archives (*.a), compiled with -fPIC, or sources (*.cpp, *.cc, *.cxx), which are compiled. What is
   missing, or has another type, is named. The result is one file for FI_PROVIDER_PATH of any libfabric.
+
+  Without a header, one of the objects has WEFT_PROVIDER_OVER_PACKETS (weft/plugin.hpp) and is only linked: with the
+  core of this install, whichever version it was compiled for.
 )",
     R"(EXIT STATUS
   0  the plugin is made
@@ -61,6 +66,7 @@ ENVIRONMENT
 EXAMPLES
   weft mux unix_packets.hpp unix_packets.o -o libminimal-fi.so
   weft mux --type vendor::Nic nic.hpp libnic.a --flag -I../sdk
+  weft mux -o libnic-fi.so libnic.a
 )"};
 
 struct Wanted {
@@ -107,10 +113,13 @@ Ran execute(const std::vector<std::string>& words, const fs::path& log) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-  // The words that are looked for are English.
+  // The words that are looked for are English; plugins of others are not asked for.
   std::vector<char*> environment;
+  const auto starts = [](const char* entry, const char* with) {
+    return std::strncmp(entry, with, std::strlen(with)) == 0;
+  };
   for (char** entry = environ; *entry != nullptr; ++entry)
-    if (std::strncmp(*entry, "LC_", 3) != 0 && std::strncmp(*entry, "LANG", 4) != 0)
+    if (!starts(*entry, "LC_") && !starts(*entry, "LANG") && !starts(*entry, "FI_PROVIDER"))
       environment.push_back(*entry);
   environment.push_back(nullptr);
   pid_t child = 0;
@@ -150,7 +159,9 @@ class Maker {
   }
 
   void make() {
+    if (wanted_.header.empty()) return link(wanted_.files);
     check();
+    warn_of_taken_name();
     std::vector<std::string> objects;
     for (const std::string& file : wanted_.files)
       objects.push_back(is_source(file) ? compile(file, "source" + std::to_string(objects.size()) + ".o")
@@ -189,8 +200,36 @@ class Maker {
     const std::vector<std::string> complaints = complaints_of(ran.said);
     if (complaints.empty()) not_checked(ran);
     std::string text = fmt::format("{} in {} is no provider:", wanted_.type, wanted_.header);
-    for (const std::string& complaint : complaints) text += "\n  " + complaint;
+    const std::string said = types_of(complaints);
+    for (const std::string& complaint : complaints) {
+      text += "\n  " + complaint;
+      if (const std::string name = name_in(complaint); !name.empty())
+        text += "\n    " + answer_of_types(said, name);
+    }
     fail("{}\n(weft/provider.hpp says what each must do)", text);
+  }
+  // What the compiler says of the types that are there instead.
+  std::string types_of(const std::vector<std::string>& complaints) const {
+    std::vector<std::string> names;
+    for (const std::string& complaint : complaints)
+      if (std::string name = name_in(complaint); !name.empty()) names.push_back(std::move(name));
+    const std::string source = write("types.cpp", include() + question_of_types(wanted_.type, names));
+    return execute(command({"-fsyntax-only", source}), folder_ / "log").said;
+  }
+  // Of two providers with one name a libfabric takes one.
+  void warn_of_taken_name() const {
+    for (const bool stock : {false, true}) {
+      std::vector<std::string> words = {"/proc/self/exe", "info", "-l"};
+      if (stock) words.emplace_back("--stock");
+      const Ran ran = execute(words, folder_ / "log");
+      const std::vector<std::string> names = ran.ok ? names_listed(ran.said) : std::vector<std::string>();
+      if (std::ranges::find(names, wanted_.name) != names.end())
+        fmt::print(
+            stderr,
+            "weft mux: warning: {} has a provider \"{}\" of its own, and of two with one name the higher "
+            "version is used (--name gives another)\n",
+            stock ? "the system's libfabric" : "Weft", wanted_.name);
+    }
   }
   [[noreturn]] void not_checked(const Ran& checked) const {
     const Ran header = execute(command({"-fsyntax-only", write("header.cpp", include())}), folder_ / "log");
@@ -214,6 +253,7 @@ class Maker {
     words.insert(words.end(), {"-shared", "-o", made});
     words.insert(words.end(), objects.begin(), objects.end());
     words.insert(words.end(), {"-L" + (prefix_ / "lib").string(), "-lweft-core", "-ldl", "-pthread",
+                               "-Wl,--require-defined=fi_prov_ini",
                                "-Wl,--version-script=" + (prefix_ / "lib" / "weft" / "plugin.map").string()});
     for (const std::string& word : words_of(WEFT_PLUGIN_LINK)) words.push_back(word);
     for (const std::string& flag : wanted_.flags)
@@ -226,8 +266,11 @@ class Maker {
     std::error_code ignored;
     fs::remove(made, ignored);
     const std::vector<std::string> undefined = undefined_in(ran.said);
+    if (wanted_.header.empty() && ran.said.find("required symbol") != std::string::npos)
+      fail("none of the files has WEFT_PROVIDER_OVER_PACKETS (weft/plugin.hpp): give the header, too");
     if (undefined.empty()) fail("the linker refuses:\n{}", ran.said);
-    std::string text = fmt::format("{} declares, or uses, what none of the files has:", wanted_.header);
+    std::string text = fmt::format("{} declares, or uses, what none of the files has:",
+                                   wanted_.header.empty() ? "the provider" : wanted_.header);
     for (const std::string& symbol : undefined) text += "\n  " + symbol;
     fail("{}", text);
   }
@@ -243,11 +286,18 @@ void settle(Wanted& wanted) {
     if (!fs::exists(file)) fail_usage("{}: there is no such file", file);
   };
   missing(wanted.header);
+  if (has_extension(wanted.header, {".o", ".a"})) {
+    if (wanted.output.empty()) fail_usage("without a header the plugin needs a name (-o)");
+    wanted.files.insert(wanted.files.begin(), std::exchange(wanted.header, {}));
+  }
   for (const std::string& file : wanted.files) {
     missing(file);
     if (!is_source(file) && !has_extension(file, {".o", ".a"}))
       fail_usage("{}: neither an object, an archive nor a C++ source", file);
   }
+  if (!wanted.output.empty() && !wanted.output.ends_with("fi.so"))
+    fail_usage("{}: libfabric loads files whose names end in \"fi.so\"", wanted.output);
+  if (wanted.header.empty()) return;
   const std::string file_name = fs::path(wanted.header).filename().string();
   if (wanted.type.empty()) wanted.type = type_of_header(file_name);
   if (wanted.name.empty() && !wanted.output.empty())
@@ -256,8 +306,6 @@ void settle(Wanted& wanted) {
   if (const std::string fault = fault_of_name(wanted.name); !fault.empty())
     fail_usage("\"{}\" is no name for a provider: {} (--name)", wanted.name, fault);
   if (wanted.output.empty()) wanted.output = "lib" + wanted.name + "-fi.so";
-  if (!wanted.output.ends_with("fi.so"))
-    fail_usage("{}: libfabric loads files whose names end in \"fi.so\"", wanted.output);
 }
 
 }  // namespace
@@ -266,7 +314,8 @@ int mux(int argc, char** argv) {
   CLI::App app("weft mux", "mux");
   set_manual(app, manual);
   Wanted wanted;
-  app.add_option("HEADER", wanted.header, "The header with the type")->required();
+  app.add_option("HEADER", wanted.header, "The header with the type, or an object with the macro")
+      ->required();
   app.add_option("FILE", wanted.files, "Objects, archives and sources with its functions");
   app.add_option("-o,--output", wanted.output, "The plugin (default: lib<name>-fi.so in this folder)");
   app.add_option("-t,--type", wanted.type,
@@ -280,6 +329,10 @@ int mux(int argc, char** argv) {
   settle(wanted);
   Maker(wanted).make();
   const fs::path folder = fs::absolute(wanted.output).parent_path();
+  if (wanted.name.empty()) {
+    fmt::print("{}; FI_PROVIDER_PATH={} fi_info -l\n", wanted.output, folder.string());
+    return exit_ok;
+  }
   fmt::print("{}: the provider \"{}\"; FI_PROVIDER_PATH={} fi_info -p {}\n", wanted.output, wanted.name,
              folder.string(), wanted.name);
   return exit_ok;

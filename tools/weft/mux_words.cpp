@@ -22,7 +22,97 @@ void behind(std::string_view text, std::string_view mark, Found found) {
   }
 }
 
+// What a compiler has printed behind "NAME<", up to the ">" that closes it.
+std::string_view argument_of(std::string_view text, const std::string& name) {
+  const size_t at = text.find(name + "<");
+  if (at == std::string_view::npos) return {};
+  text.remove_prefix(at + name.size() + 1);
+  int depth = 0;
+  for (size_t i = 0; i < text.size() && text[i] != '\n'; ++i) {
+    if (text[i] == '<') ++depth;
+    if (text[i] == '>' && depth-- == 0) return text.substr(0, i);
+  }
+  return {};
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+}
+
+// A type as an author writes it: functions without the "(Type::*)" of a pointer to them.
+std::string as_written(std::string_view type) {
+  std::string text(type);
+  const size_t pointer = text.find("*)(");
+  const size_t open = pointer == std::string::npos ? pointer : text.rfind('(', pointer);
+  if (open != std::string::npos) text.erase(open, pointer + 2 - open);
+  replace_all(text, "provider_v1::", "");
+  for (const char* bytes : {"std::span<const std::byte, 18446744073709551615>", "std::span<const std::byte>"})
+    replace_all(text, bytes, "weft::Bytes");
+  return text;
+}
+
+constexpr std::string_view question_mark = "weft_type_of_";
+
 }  // namespace
+
+std::string name_in(std::string_view complaint) {
+  std::string_view text = complaint.substr(complaint.find(": ") + 1);
+  if (text.find(" default ") != std::string_view::npos) return {};
+  const size_t open = text.find('(');
+  text = text.substr(0, std::min(open, text.find(',')));
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return std::string(text.substr(text.rfind(' ') + 1));
+}
+
+std::string question_of_types(std::string_view type, const std::vector<std::string>& names) {
+  std::string text = "using WeftAsked = " + std::string(type) + ";\n";
+  for (const std::string& name : names) {
+    const std::string question = std::string(question_mark) + name;
+    text += "template <class> struct " + question + ";\n" + question + "<decltype(&WeftAsked::" + name +
+            ")> " + name + "_asked;\n";
+  }
+  return text;
+}
+
+std::string answer_of_types(std::string_view compiler_output, const std::string& name) {
+  const std::string quoted = "::" + name;
+  bool hidden = false;
+  behind(compiler_output, "error: ", [&](std::string_view line) {
+    hidden = hidden || ((line.find("is private") != std::string_view::npos ||
+                         line.find("is protected") != std::string_view::npos ||
+                         line.find("private member") != std::string_view::npos ||
+                         line.find("protected member") != std::string_view::npos) &&
+                        (line.find(quoted + "(") != std::string_view::npos ||
+                         line.find(quoted + "'") != std::string_view::npos ||
+                         line.find("'" + name + "'") != std::string_view::npos));
+  });
+  if (hidden) return "it is not public";
+  const std::string_view type = argument_of(compiler_output, std::string(question_mark) + name);
+  if (!type.empty() && type.find("WeftAsked") == std::string_view::npos) {
+    std::string text = as_written(type);
+    if (text.ends_with('*') && type.find("*)(") == std::string_view::npos) text.pop_back();  // of a constant
+    return "it has the type: " + text;
+  }
+  bool absent = false;
+  behind(compiler_output, "error: ", [&](std::string_view line) {
+    absent = absent || line.find("'" + name + "' is not a member") != std::string_view::npos ||
+             line.find("no member named '" + name + "'") != std::string_view::npos;
+  });
+  return absent ? "there is none" : "there are several, or a template";
+}
+
+std::vector<std::string> names_listed(std::string_view table) {
+  std::vector<std::string> names;
+  while (!table.empty()) {
+    const size_t end = std::min(table.find('\n'), table.size());
+    const std::string_view line = table.substr(0, end);
+    if (const size_t length = std::min(line.find(' '), line.size()); length != 0)
+      add_once(names, line.substr(0, length));
+    table.remove_prefix(std::min(end + 1, table.size()));
+  }
+  return names;
+}
 
 std::string type_of_header(std::string_view file_name) {
   std::string type;

@@ -19,6 +19,18 @@ std::string fault_of_name(std::string_view name);
 // What the concepts of weft/provider.hpp complain of, each once, in the order in which it stands there.
 std::vector<std::string> complaints_of(std::string_view compiler_output);
 
+// The function or constant that a complaint is about; empty when it is about none by name.
+std::string name_in(std::string_view complaint);
+
+// A source that makes a compiler say what `type` has under each of these names: include what declares it first.
+std::string question_of_types(std::string_view type, const std::vector<std::string>& names);
+
+// What is there instead of what a complaint wants, as a part of a sentence, out of what the compiler says to that source.
+std::string answer_of_types(std::string_view compiler_output, const std::string& name);
+
+// What `weft info -l` lists: the names.
+std::vector<std::string> names_listed(std::string_view table);
+
 // What the linker misses, each once.
 std::vector<std::string> undefined_in(std::string_view linker_output);
 

@@ -42,6 +42,49 @@ TEST(MuxWords, complaints_of_compilers) {
   EXPECT_THAT(complaints_of("error: no such type"), IsEmpty());
 }
 
+TEST(MuxWords, a_complaint_is_about_a_name) {
+  EXPECT_EQ(name_in("missing, or of another type: int receive(weft::PacketSink& sink) noexcept"), "receive");
+  EXPECT_EQ(name_in("missing, or of another type: static constexpr size_t address_bytes_max (1 to 64)"),
+            "address_bytes_max");
+  EXPECT_EQ(name_in("missing, or of another type: static constexpr bool alters_packets"), "alters_packets");
+  EXPECT_EQ(name_in("missing, or of another type: a default constructor"), "");
+  EXPECT_EQ(
+      name_in("optional, but when it is there it must be: int send_train(weft::Bytes to, size_t n) noexcept, "
+              "with static constexpr size_t train_packets_max (2 to 64)"),
+      "send_train");
+}
+
+TEST(MuxWords, what_is_there_instead) {
+  const std::string gcc =
+      "t.cpp:4:1: error: aggregate 'weft_type_of_receive<int (Nic::*)()> receive_asked' has incomplete type\n"
+      "t.cpp:5:1: error: aggregate 'weft_type_of_open<bool (Nic::*)(std::span<const std::byte>) noexcept> x' "
+      "has\n"
+      "t.cpp:6:1: error: 'send' is not a member of 'WeftAsked' {aka 'Nic'}\n"
+      "t.cpp:7:1: error: 'int Nic::close()' is private within this context\n"
+      "t.cpp:7:1: error: aggregate 'weft_type_of_close<int (Nic::*)()> close_asked' has incomplete type\n"
+      "t.cpp:8:1: error: aggregate 'weft_type_of_address_text<int (*)(weft::provider_v1::PacketSink&)> x' "
+      "has\n"
+      "t.cpp:9:1: error: aggregate 'weft_type_of_version<const long unsigned int*> x' has incomplete type\n";
+  EXPECT_EQ(answer_of_types(gcc, "receive"), "it has the type: int ()");
+  EXPECT_EQ(answer_of_types(gcc, "open"), "it has the type: bool (weft::Bytes) noexcept");
+  EXPECT_EQ(answer_of_types(gcc, "send"), "there is none");
+  EXPECT_EQ(answer_of_types(gcc, "close"), "it is not public");
+  EXPECT_EQ(answer_of_types(gcc, "address_text"), "it has the type: int (weft::PacketSink&)");
+  EXPECT_EQ(answer_of_types(gcc, "version"), "it has the type: const long unsigned int");
+  EXPECT_EQ(answer_of_types(gcc, "reason"), "there are several, or a template");
+  const std::string clang =
+      "t.cpp:4:1: error: implicit instantiation of undefined template 'weft_type_of_open<bool (Nic::*)()>'\n"
+      "t.cpp:5:1: error: no member named 'send' in 'Nic'\nt.cpp:6:1: error: 'close' is a private member of "
+      "'Nic'\n";
+  EXPECT_EQ(answer_of_types(clang, "open"), "it has the type: bool ()");
+  EXPECT_EQ(answer_of_types(clang, "send"), "there is none");
+  EXPECT_EQ(answer_of_types(clang, "close"), "it is not public");
+}
+
+TEST(MuxWords, names_of_a_list) {
+  EXPECT_THAT(names_listed("shm  118.0\nudp;ofi_rxd 1.0\n\nshm 1.0"), ElementsAre("shm", "udp;ofi_rxd"));
+}
+
 TEST(MuxWords, what_the_linker_misses) {
   EXPECT_THAT(
       undefined_in("/usr/bin/ld: a.o: in function `f':\na.cpp:1: undefined reference to `Nic::close()'\n"

@@ -35,9 +35,16 @@ std::vector<std::string> files_of(const std::string& directory) {
     log_warn(kCore, FI_LOG_CORE, "FI_PROVIDER_PATH: %s: %s", directory.c_str(), strerror(errno));
     return files;
   }
-  while (const dirent* entry = readdir(open.get()))
-    if (std::string_view(entry->d_name).ends_with(FI_LIB_SUFFIX))
-      files.push_back(directory + "/" + entry->d_name);
+  while (const dirent* entry = readdir(open.get())) {
+    const std::string_view name = entry->d_name;
+    if (name.ends_with(FI_LIB_SUFFIX)) files.push_back(directory + "/" + entry->d_name);
+    else if (name.find(".so") != std::string_view::npos)
+      log_info(kCore, FI_LOG_CORE, "FI_PROVIDER_PATH: %s/%s is passed over: its name does not end in \"%s\"",
+               directory.c_str(), entry->d_name, FI_LIB_SUFFIX);
+  }
+  if (files.empty())
+    log_warn(kCore, FI_LOG_CORE, "FI_PROVIDER_PATH: %s has no file whose name ends in \"%s\"",
+             directory.c_str(), FI_LIB_SUFFIX);
   std::sort(files.begin(), files.end());
   return files;
 }
