@@ -1,7 +1,7 @@
 # Linking directly: for each provider that has endpoints of one type, an archive libweft-<provider>.a and headers that lead a program's standard
 # source into it (docs/linking.md). Generated: the wrappers of the standard headers, and copies of ours whose includes start at "weft/src/".
 
-set(WEFT_DIRECT_INCLUDE "${CMAKE_BINARY_DIR}/include")
+set(WEFT_DIRECT_INCLUDE "${PROJECT_BINARY_DIR}/include")
 set(WEFT_DIRECT_PROVIDERS shm loopback weft)
 set(type_shm Shm)
 set(type_loopback Loopback)
@@ -13,8 +13,8 @@ set(calls_fi_tagged "")
 set(calls_fi_rma "")
 set(calls_fi_atomic "")
 set(calls_fi_eq fi_cq_read fi_cq_readfrom)
-file(STRINGS "${CMAKE_SOURCE_DIR}/src/faces/direct/calls.inc" lines REGEX "^WEFT_DIRECT\\(")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/faces/direct/calls.inc")
+file(STRINGS "${PROJECT_SOURCE_DIR}/src/faces/direct/calls.inc" lines REGEX "^WEFT_DIRECT\\(")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/faces/direct/calls.inc")
 foreach(line IN LISTS lines)
   string(REGEX MATCH "\\(([a-z]+), (fi_[a-z_]+)," ignored "${line}")
   set(header "fi_${CMAKE_MATCH_1}")
@@ -133,21 +133,21 @@ endfunction()
 set(public "")
 foreach(room IN LISTS WEFT_ROOMS)
   if(NOT room STREQUAL "faces/mux")
-    file(GLOB_RECURSE found CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}/src/${room}/*.hpp" "${CMAKE_SOURCE_DIR}/src/${room}/*.inc")
+    file(GLOB_RECURSE found CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/src/${room}/*.hpp" "${PROJECT_SOURCE_DIR}/src/${room}/*.inc")
     list(APPEND public ${found})
   endif()
 endforeach()
-list(TRANSFORM public PREPEND "${CMAKE_SOURCE_DIR}/src/" OUTPUT_VARIABLE public_sources)
+list(TRANSFORM public PREPEND "${PROJECT_SOURCE_DIR}/src/" OUTPUT_VARIABLE public_sources)
 string(REPLACE ";" "\n" public_lines "${public}")
-file(WRITE "${CMAKE_BINARY_DIR}/public_headers.txt" "${public_lines}\n")
+file(WRITE "${PROJECT_BINARY_DIR}/public_headers.txt" "${public_lines}\n")
 add_custom_command(
-  OUTPUT "${CMAKE_BINARY_DIR}/public_headers.stamp"
-  COMMAND "${CMAKE_COMMAND}" -DLIST=${CMAKE_BINARY_DIR}/public_headers.txt -DFROM=${CMAKE_SOURCE_DIR}/src
-          -DTO=${WEFT_DIRECT_INCLUDE}/weft/src -P "${CMAKE_SOURCE_DIR}/cmake/public_headers.cmake"
-  COMMAND "${CMAKE_COMMAND}" -E touch "${CMAKE_BINARY_DIR}/public_headers.stamp"
-  DEPENDS ${public_sources} "${CMAKE_SOURCE_DIR}/cmake/public_headers.cmake"
+  OUTPUT "${PROJECT_BINARY_DIR}/public_headers.stamp"
+  COMMAND "${CMAKE_COMMAND}" -DLIST=${PROJECT_BINARY_DIR}/public_headers.txt -DFROM=${PROJECT_SOURCE_DIR}/src
+          -DTO=${WEFT_DIRECT_INCLUDE}/weft/src -P "${PROJECT_SOURCE_DIR}/cmake/public_headers.cmake"
+  COMMAND "${CMAKE_COMMAND}" -E touch "${PROJECT_BINARY_DIR}/public_headers.stamp"
+  DEPENDS ${public_sources} "${PROJECT_SOURCE_DIR}/cmake/public_headers.cmake"
   COMMENT "Copying headers for direct linking" VERBATIM)
-add_custom_target(weft_public_headers ALL DEPENDS "${CMAKE_BINARY_DIR}/public_headers.stamp")
+add_custom_target(weft_public_headers ALL DEPENDS "${PROJECT_BINARY_DIR}/public_headers.stamp")
 
 # The rooms' objects without the list of all providers.
 set(objects "")
@@ -163,24 +163,24 @@ foreach(provider IN LISTS WEFT_DIRECT_PROVIDERS)
   weft_write_direct_headers("${provider}" "${type_${provider}}")
   set(target "weft_direct_${provider}")
   # Each source is compiled once for each provider, so it needs a name of its own.
-  set(functions "${CMAKE_BINARY_DIR}/direct_${provider}.cpp")
+  set(functions "${PROJECT_BINARY_DIR}/direct_${provider}.cpp")
   file(CONFIGURE OUTPUT "${functions}" @ONLY CONTENT
 "// The calls of the data path as functions, for C and for C++ before C++20.
 #define WEFT_DIRECT_FUNCTION(call) extern __typeof__(weft_vector_##call) call; __attribute__((visibility(\"hidden\")))
 #include <rdma/fi_tagged.h>
 ")
-  add_library(${target} STATIC "${CMAKE_SOURCE_DIR}/src/faces/direct/entry_direct.cpp" "${functions}" ${objects})
+  add_library(${target} STATIC "${PROJECT_SOURCE_DIR}/src/faces/direct/entry_direct.cpp" "${functions}" ${objects})
   add_dependencies(${target} weft_public_headers)
   target_compile_definitions(${target} PRIVATE "WEFT_DIRECT_PROVIDER=${type_${provider}}" "WEFT_DIRECT_HEADER=\"providers/${provider}.hpp\"")
-  target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}/src" ${LIBFABRIC_INCLUDE_DIRS})
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src" ${LIBFABRIC_INCLUDE_DIRS})
   set_source_files_properties("${functions}" PROPERTIES
     COMPILE_DEFINITIONS FABRIC_DIRECT COMPILE_OPTIONS "-ffat-lto-objects;-flto"
     INCLUDE_DIRECTORIES "${WEFT_DIRECT_INCLUDE}/weft/direct/${provider};${WEFT_DIRECT_INCLUDE}")
-  set_target_properties(${target} PROPERTIES OUTPUT_NAME "weft-${provider}" ARCHIVE_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME "weft-${provider}" ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
   target_link_libraries(${target} PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
   # What find_package gives programs, for those in this tree.
   add_library(weft::direct::${provider} ALIAS ${target})
   target_compile_definitions(${target} INTERFACE FABRIC_DIRECT)
   target_include_directories(${target} INTERFACE "$<BUILD_INTERFACE:${WEFT_DIRECT_INCLUDE}/weft/direct/${provider};${WEFT_DIRECT_INCLUDE}>")
-  configure_file("${CMAKE_SOURCE_DIR}/cmake/weft-direct.pc.in" "${CMAKE_BINARY_DIR}/weft-direct-${provider}.pc" @ONLY)
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/weft-direct.pc.in" "${PROJECT_BINARY_DIR}/weft-direct-${provider}.pc" @ONLY)
 endforeach()

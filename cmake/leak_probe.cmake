@@ -1,5 +1,5 @@
 # WEFT_LEAKS_WORK: 1 where LeakSanitizer can stop the process to look at it (a container or a tracer may forbid it), else 0.
-set(probe "${CMAKE_BINARY_DIR}/leak_probe")
+set(probe "${PROJECT_BINARY_DIR}/leak_probe")
 file(WRITE "${probe}.cpp" "int main() { return 0; }\n")
 execute_process(COMMAND ${CMAKE_CXX_COMPILER} -fsanitize=address "${probe}.cpp" -o "${probe}" RESULT_VARIABLE built)
 execute_process(COMMAND ${CMAKE_COMMAND} -E env ASAN_OPTIONS=detect_leaks=1 "${probe}" RESULT_VARIABLE ran OUTPUT_QUIET ERROR_QUIET)

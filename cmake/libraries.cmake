@@ -18,7 +18,7 @@ function(weft_self_contained target map)
   endif()
 endfunction()
 
-set(face "${CMAKE_SOURCE_DIR}/src/faces/libfabric")
+set(face "${PROJECT_SOURCE_DIR}/src/faces/libfabric")
 # Listed by globs so that the first appearance of an entry configures again.
 file(GLOB entry_dropin CONFIGURE_DEPENDS "${face}/entry_dropin.cpp")
 file(GLOB map_dropin CONFIGURE_DEPENDS "${face}/libfabric.map")
@@ -37,7 +37,7 @@ endif()
 
 if(entry_plugin)
   if(NOT map_plugin)
-    set(map_plugin "${CMAKE_SOURCE_DIR}/cmake/plugin.map")
+    set(map_plugin "${PROJECT_SOURCE_DIR}/cmake/plugin.map")
   endif()
   # A plugin is one provider, so there is one for each that is of use to others: libweft-fi.so is shm.
   function(weft_add_plugin target name provider)

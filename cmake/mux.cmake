@@ -2,8 +2,8 @@
 # it. Both are made from src/faces/mux/calls.txt and the standard headers of this machine, whose inline functions keep their text and get
 # another name (docs/linking.md).
 
-set(mux "${CMAKE_SOURCE_DIR}/src/faces/mux")
-set(WEFT_MUX_INCLUDE "${CMAKE_BINARY_DIR}/include/weft/mux")
+set(mux "${PROJECT_SOURCE_DIR}/src/faces/mux")
+set(WEFT_MUX_INCLUDE "${PROJECT_BINARY_DIR}/include/weft/mux")
 file(STRINGS "${mux}/calls.txt" WEFT_MUX_CALLS REGEX "^[a-z]")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${mux}/calls.txt")
 
@@ -55,14 +55,14 @@ foreach(line IN LISTS WEFT_MUX_CALLS)
   string(REGEX REPLACE ".* " "" call "${line}")
   string(APPEND source "extern __typeof__(weft_inline_${call}) ${call} __attribute__((alias(\"weft_inline_${call}\"), visibility(\"default\")));\n")
 endforeach()
-file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/mux_calls.c" CONTENT "${source}" @ONLY)
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/mux_calls.c" CONTENT "${source}" @ONLY)
 
-add_library(weft_mux SHARED "${mux}/entry_mux.cpp" "${CMAKE_BINARY_DIR}/mux_calls.c")
+add_library(weft_mux SHARED "${mux}/entry_mux.cpp" "${PROJECT_BINARY_DIR}/mux_calls.c")
 # Before the standard headers' folder, wherever that is.
-set_property(SOURCE "${CMAKE_BINARY_DIR}/mux_calls.c" PROPERTY INCLUDE_DIRECTORIES "${WEFT_MUX_INCLUDE}")
+set_property(SOURCE "${PROJECT_BINARY_DIR}/mux_calls.c" PROPERTY INCLUDE_DIRECTORIES "${WEFT_MUX_INCLUDE}")
 weft_self_contained(weft_mux "${mux}/libweft.map")
 set_target_properties(weft_mux PROPERTIES OUTPUT_NAME weft VERSION 1.0.0 SOVERSION 1
-                                          LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+                                          LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 # What find_package gives programs, for those in this tree.
 add_library(weft::mux ALIAS weft_mux)
 target_include_directories(weft_mux INTERFACE "$<BUILD_INTERFACE:${WEFT_MUX_INCLUDE}>" "$<BUILD_INTERFACE:${LIBFABRIC_INCLUDE_DIRS}>")

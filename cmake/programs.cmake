@@ -2,23 +2,21 @@
 # library; at run time they use whichever libfabric.so.1 comes first.
 
 weft_sources(tool_sources "tools/weft")
-if(tool_sources)
+if(tool_sources AND WEFT_TOOLS)
   find_package(fmt REQUIRED)
   find_package(CLI11 REQUIRED)
   find_package(nlohmann_json REQUIRED)
   add_executable(weft ${tool_sources})
-  target_include_directories(weft PRIVATE "${CMAKE_SOURCE_DIR}/tools/weft" "${CMAKE_SOURCE_DIR}/tools")
+  target_include_directories(weft PRIVATE "${PROJECT_SOURCE_DIR}/tools/weft" "${PROJECT_SOURCE_DIR}/tools")
   target_compile_definitions(weft PRIVATE "WEFT_VERSION=\"${PROJECT_VERSION}\"" "WEFT_PLUGIN_LINK=\"${WEFT_PLUGIN_LINK_WORDS}\"")
   target_link_libraries(weft PRIVATE PkgConfig::LIBFABRIC fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json
                                      Threads::Threads)
-  set_target_properties(weft PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
-else()
-  message(STATUS "weft: no tools/weft yet: the command is not built")
+  set_target_properties(weft PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 endif()
 
 # weft_programs(<folder>): each .cpp directly in the folder is a program of its own.
 function(weft_programs folder)
-  file(GLOB files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${folder}/*.cpp")
+  file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/*.cpp")
   string(REPLACE "/" "_" prefix "${folder}")
   foreach(file IN LISTS files)
     get_filename_component(name "${file}" NAME_WE)
@@ -31,7 +29,7 @@ function(weft_programs folder)
       target_link_libraries(${target} PRIVATE benchmark::benchmark_main)
     endif()
     set_target_properties(${target} PROPERTIES OUTPUT_NAME "${name}"
-                                               RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/${folder}")
+                                               RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/${folder}")
   endforeach()
 endfunction()
 
@@ -40,17 +38,17 @@ if(WEFT_BENCH)
   weft_programs(bench)
   weft_programs(examples)
   # The same source linked in other ways, for bench/link.py.
-  add_executable(weft_bench_ops_mux "${CMAKE_SOURCE_DIR}/bench/callgrind_ops.cpp")
+  add_executable(weft_bench_ops_mux "${PROJECT_SOURCE_DIR}/bench/callgrind_ops.cpp")
   target_link_libraries(weft_bench_ops_mux PRIVATE weft::mux)
-  set_target_properties(weft_bench_ops_mux PROPERTIES OUTPUT_NAME callgrind_ops_mux RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bench")
-  add_executable(weft_bench_ops_direct "${CMAKE_SOURCE_DIR}/bench/callgrind_ops.cpp")
+  set_target_properties(weft_bench_ops_mux PROPERTIES OUTPUT_NAME callgrind_ops_mux RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bench")
+  add_executable(weft_bench_ops_direct "${PROJECT_SOURCE_DIR}/bench/callgrind_ops.cpp")
   target_link_libraries(weft_bench_ops_direct PRIVATE weft::direct::shm)
-  set_target_properties(weft_bench_ops_direct PROPERTIES OUTPUT_NAME callgrind_ops_direct RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bench")
+  set_target_properties(weft_bench_ops_direct PROPERTIES OUTPUT_NAME callgrind_ops_direct RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bench")
 endif()
 
 # A provider of somebody else, as far as we are concerned: build/<preset>/examples/c_plugin/libexample-fi.so.
 if(WEFT_TESTS)
-  add_subdirectory("${CMAKE_SOURCE_DIR}/examples/c_plugin" "${CMAKE_BINARY_DIR}/examples/c_plugin")
+  add_subdirectory("${PROJECT_SOURCE_DIR}/examples/c_plugin" "${PROJECT_BINARY_DIR}/examples/c_plugin")
   # And one over the kit for authors: build/<preset>/examples/minimal_provider/libminimal-fi.so.
-  add_subdirectory("${CMAKE_SOURCE_DIR}/examples/minimal_provider" "${CMAKE_BINARY_DIR}/examples/minimal_provider")
+  add_subdirectory("${PROJECT_SOURCE_DIR}/examples/minimal_provider" "${PROJECT_BINARY_DIR}/examples/minimal_provider")
 endif()

@@ -1,15 +1,15 @@
 # For authors of providers (docs/provider-guide.md): libweft-core.a, all that a plugin over weft/provider.hpp needs.
 
 # The list of objects, the generated headers' folder: cmake/direct.cmake.
-add_library(weft_plugin_core STATIC "${CMAKE_SOURCE_DIR}/src/faces/provider/entry_core.cpp" ${objects})
+add_library(weft_plugin_core STATIC "${PROJECT_SOURCE_DIR}/src/faces/provider/entry_core.cpp" ${objects})
 add_dependencies(weft_plugin_core weft_public_headers)
-target_include_directories(weft_plugin_core PRIVATE "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
-set_target_properties(weft_plugin_core PROPERTIES OUTPUT_NAME "weft-core" ARCHIVE_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+target_include_directories(weft_plugin_core PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
+set_target_properties(weft_plugin_core PROPERTIES OUTPUT_NAME "weft-core" ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 # Where an installed tree has them, too, so that what finds them relative to itself works in both.
 foreach(header IN ITEMS provider plugin)
-  configure_file("${CMAKE_SOURCE_DIR}/include/weft/${header}.hpp" "${WEFT_DIRECT_INCLUDE}/weft/${header}.hpp" COPYONLY)
+  configure_file("${PROJECT_SOURCE_DIR}/include/weft/${header}.hpp" "${WEFT_DIRECT_INCLUDE}/weft/${header}.hpp" COPYONLY)
 endforeach()
-configure_file("${CMAKE_SOURCE_DIR}/cmake/plugin.map" "${CMAKE_BINARY_DIR}/lib/weft/plugin.map" COPYONLY)
+configure_file("${PROJECT_SOURCE_DIR}/cmake/plugin.map" "${PROJECT_BINARY_DIR}/lib/weft/plugin.map" COPYONLY)
 
 # What every plugin is linked with: one symbol goes out, no library of the compiler comes in, and what is missing is missed when it is linked.
 set(WEFT_PLUGIN_LINK "-Wl,-z,defs;-Wl,-Bsymbolic;-Wl,--gc-sections;-Wl,-z,now")
@@ -24,4 +24,4 @@ add_library(weft::provider ALIAS weft_provider)
 target_link_libraries(weft_provider INTERFACE weft_plugin_core Threads::Threads ${CMAKE_DL_LIBS})
 target_include_directories(weft_provider INTERFACE "${WEFT_DIRECT_INCLUDE}" ${LIBFABRIC_INCLUDE_DIRS})
 target_compile_features(weft_provider INTERFACE cxx_std_20)
-target_link_options(weft_provider INTERFACE "-Wl,--version-script=${CMAKE_BINARY_DIR}/lib/weft/plugin.map" ${WEFT_PLUGIN_LINK})
+target_link_options(weft_provider INTERFACE "-Wl,--version-script=${PROJECT_BINARY_DIR}/lib/weft/plugin.map" ${WEFT_PLUGIN_LINK})

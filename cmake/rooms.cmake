@@ -1,7 +1,7 @@
 # One library weft_<room> for each folder in scripts/check/rooms.txt, which is also the list of the layer rule.
 # A room of headers only becomes an interface library, so nobody needs to know which kind a room is.
 
-set(WEFT_ROOMS_FILE "${CMAKE_SOURCE_DIR}/scripts/check/rooms.txt")
+set(WEFT_ROOMS_FILE "${PROJECT_SOURCE_DIR}/scripts/check/rooms.txt")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${WEFT_ROOMS_FILE}")
 file(STRINGS "${WEFT_ROOMS_FILE}" WEFT_ROOMS REGEX "^[a-z]")
 
@@ -13,7 +13,7 @@ endfunction()
 
 # weft_sources(<out> <folder>): what belongs in a library or program: neither tests nor entries of shared libraries.
 function(weft_sources out folder)
-  file(GLOB_RECURSE files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${folder}/*.cpp")
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/*.cpp")
   list(FILTER files EXCLUDE REGEX "_test\\.cpp$")
   list(FILTER files EXCLUDE REGEX "/entry_[^/]*\\.cpp$")
   set(${out} "${files}" PARENT_SCOPE)
@@ -32,7 +32,7 @@ function(weft_add_rooms)
       add_library(${target} INTERFACE)
       set(scope INTERFACE)
     endif()
-    target_include_directories(${target} ${scope} "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
+    target_include_directories(${target} ${scope} "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
     # Nearest first: a static library must stand before those that it takes symbols from.
     target_link_libraries(${target} ${scope} ${above} Threads::Threads)
     list(PREPEND above ${target})

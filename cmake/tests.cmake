@@ -12,19 +12,19 @@ else()
 endif()
 
 # What every test sees. Children of tests inherit it.
-set(env "WEFT_BUILD=${CMAKE_BINARY_DIR}" "WEFT_STAGE=${WEFT_STAGE}" "WEFT_SOURCE=${CMAKE_SOURCE_DIR}"
+set(env "WEFT_BUILD=${PROJECT_BINARY_DIR}" "WEFT_STAGE=${WEFT_STAGE}" "WEFT_SOURCE=${PROJECT_SOURCE_DIR}"
         "WEFT_SANITIZE=${WEFT_SANITIZE}")
 if(WEFT_SANITIZE MATCHES "address")
   include(cmake/leak_probe.cmake)
   list(APPEND env "ASAN_OPTIONS=detect_leaks=${WEFT_LEAKS_WORK}:detect_stack_use_after_return=1:abort_on_error=0"
-       "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1" "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0")
+       "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1" "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0")
   # A program that was not built here must load the runtime first to use our library: LD_PRELOAD=$WEFT_PRELOAD.
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libasan.so OUTPUT_VARIABLE preload
                   OUTPUT_STRIP_TRAILING_WHITESPACE)
   file(REAL_PATH "${preload}" preload)
   list(APPEND env "WEFT_PRELOAD=${preload}")
 elseif(WEFT_SANITIZE MATCHES "thread")
-  list(APPEND env "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp")
+  list(APPEND env "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp")
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libtsan.so OUTPUT_VARIABLE preload
                   OUTPUT_STRIP_TRAILING_WHITESPACE)
   file(REAL_PATH "${preload}" preload)
@@ -42,9 +42,9 @@ function(weft_gtest target name label)
     set(filter TEST_FILTER "${WEFT_GTEST_FILTER}")
   endif()
   gtest_discover_tests(${target} TEST_PREFIX "${name}: " TEST_LIST ${list} ${filter} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-                       WORKING_DIRECTORY "${CMAKE_BINARY_DIR}" EXTRA_ARGS --gtest_color=no
+                       WORKING_DIRECTORY "${PROJECT_BINARY_DIR}" EXTRA_ARGS --gtest_color=no
                        PROPERTIES LABELS ${label} TIMEOUT ${WEFT_TIMEOUT_CASE})
-  set(file "${CMAKE_BINARY_DIR}/test_env/${list}.cmake")
+  set(file "${PROJECT_BINARY_DIR}/test_env/${list}.cmake")
   file(WRITE "${file}" "if(${list})\n  set_tests_properties(\${${list}} PROPERTIES ENVIRONMENT \"${ARGN}\")\nendif()\n")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${file}")
 endfunction()
@@ -52,37 +52,37 @@ endfunction()
 # --- unit: src/<room>/**/*_test.cpp, linked with the room and those above it (which come with it) ---
 foreach(room IN LISTS WEFT_ROOMS)
   weft_room_target(target "${room}")
-  file(GLOB_RECURSE files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/${room}/*_test.cpp")
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${room}/*_test.cpp")
   if(files)
     add_executable(${target}_test ${files})
     target_link_libraries(${target}_test PRIVATE ${target} GTest::gmock GTest::gtest_main)
-    set_target_properties(${target}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/unit")
+    set_target_properties(${target}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/unit")
     string(REPLACE "weft_" "" name "${target}")
     weft_gtest(${target}_test ${name} unit ${WEFT_TEST_ENV})
   endif()
 endforeach()
 
-file(GLOB_RECURSE files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tools/weft/*_test.cpp")
+file(GLOB_RECURSE files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tools/weft/*_test.cpp")
 if(files AND TARGET weft)
   # The command's own sources without its main.
   set(parts ${tool_sources})
   list(FILTER parts EXCLUDE REGEX "/main\\.cpp$")
   add_executable(weft_tool_test ${files} ${parts})
-  target_include_directories(weft_tool_test PRIVATE "${CMAKE_SOURCE_DIR}/tools/weft" "${CMAKE_SOURCE_DIR}/tools")
+  target_include_directories(weft_tool_test PRIVATE "${PROJECT_SOURCE_DIR}/tools/weft" "${PROJECT_SOURCE_DIR}/tools")
   target_compile_definitions(weft_tool_test PRIVATE "WEFT_VERSION=\"${PROJECT_VERSION}\"")
   target_link_libraries(weft_tool_test PRIVATE PkgConfig::LIBFABRIC fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json
                                                GTest::gmock GTest::gtest_main)
-  set_target_properties(weft_tool_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/unit")
+  set_target_properties(weft_tool_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/unit")
   weft_gtest(weft_tool_test tool unit ${WEFT_TEST_ENV})
 endif()
 
 # --- conformance: one program against the standard interface, over our drop-in, once for each provider ---
-file(GLOB_RECURSE files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/conformance/*.cpp")
+file(GLOB_RECURSE files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/conformance/*.cpp")
 if(files AND TARGET weft_compat)
   add_executable(weft_conformance ${files})
-  target_include_directories(weft_conformance PRIVATE "${CMAKE_SOURCE_DIR}/tests" "${CMAKE_SOURCE_DIR}/tests/conformance")
+  target_include_directories(weft_conformance PRIVATE "${PROJECT_SOURCE_DIR}/tests" "${PROJECT_SOURCE_DIR}/tests/conformance")
   target_link_libraries(weft_conformance PRIVATE PkgConfig::LIBFABRIC GTest::gmock GTest::gtest_main Threads::Threads)
-  set_target_properties(weft_conformance PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+  set_target_properties(weft_conformance PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   add_dependencies(weft_conformance weft_compat)
   # A name with a semicolon cannot stand in a list: "udp+ofi_rxd" means udp;ofi_rxd, and the program knows that.
   foreach(provider IN LISTS WEFT_TEST_PROVIDERS)
@@ -99,17 +99,17 @@ if(files AND TARGET weft_compat)
   # Messages over connections: ours, and those of a plugin. The "+" stands for a semicolon, which would be a list here.
   weft_gtest(weft_conformance tcp+ofi_rxm conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=tcp+ofi_rxm")
   weft_gtest(weft_conformance example+ofi_rxm conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=example+ofi_rxm"
-             "FI_PROVIDER_PATH=${CMAKE_BINARY_DIR}/examples/c_plugin")
+             "FI_PROVIDER_PATH=${PROJECT_BINARY_DIR}/examples/c_plugin")
   add_dependencies(weft_conformance example_provider)
   # Reliability over the datagrams of a plugin.
   weft_gtest(weft_conformance weft_udp+ofi_rxd conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=weft_udp+ofi_rxd"
-             "FI_PROVIDER_PATH=${CMAKE_BINARY_DIR}/tests/datagram_plugin" "WEFT_RELIABLE_TIMEOUT_S=5")
-  file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/tests/datagram_plugin")
-  file(CREATE_LINK "${WEFT_PLUGIN_DIR}/libweft-udp-fi.so" "${CMAKE_BINARY_DIR}/tests/datagram_plugin/libweft-udp-fi.so" SYMBOLIC)
+             "FI_PROVIDER_PATH=${PROJECT_BINARY_DIR}/tests/datagram_plugin" "WEFT_RELIABLE_TIMEOUT_S=5")
+  file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/tests/datagram_plugin")
+  file(CREATE_LINK "${WEFT_PLUGIN_DIR}/libweft-udp-fi.so" "${PROJECT_BINARY_DIR}/tests/datagram_plugin/libweft-udp-fi.so" SYMBOLIC)
   add_dependencies(weft_conformance weft_plugin_udp)
   # Reliability over the packets of an author's type.
   weft_gtest(weft_conformance minimal conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=minimal"
-             "FI_PROVIDER_PATH=${CMAKE_BINARY_DIR}/examples/minimal_provider")
+             "FI_PROVIDER_PATH=${PROJECT_BINARY_DIR}/examples/minimal_provider")
   add_dependencies(weft_conformance minimal_provider)
   # The composite once more, with nobody near.
   if("weft" IN_LIST WEFT_TEST_PROVIDERS)
@@ -120,44 +120,44 @@ elseif(files)
 endif()
 
 # --- system: programs (run by scripts, or by ctest when named *_test.cpp) and scripts named *_test.sh ---
-file(GLOB files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/system/*.cpp")
+file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/system/*.cpp")
 foreach(file IN LISTS files)
   get_filename_component(name "${file}" NAME_WE)
   add_executable(weft_system_${name} "${file}")
-  target_include_directories(weft_system_${name} PRIVATE "${CMAKE_SOURCE_DIR}/tests" "${CMAKE_SOURCE_DIR}/tests/system")
+  target_include_directories(weft_system_${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests" "${PROJECT_SOURCE_DIR}/tests/system")
   target_link_libraries(weft_system_${name} PRIVATE PkgConfig::LIBFABRIC Threads::Threads ${CMAKE_DL_LIBS})
   set_target_properties(weft_system_${name} PROPERTIES OUTPUT_NAME "${name}"
-                                                       RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/system")
+                                                       RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/system")
   if(name MATCHES "_test$")
     add_test(NAME "system: ${name}" COMMAND weft_system_${name})
     list(APPEND system_programs "system: ${name}")
   endif()
 endforeach()
-file(GLOB files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/system/*_test.sh" "${CMAKE_SOURCE_DIR}/tests/install/*_test.sh"
-     "${CMAKE_SOURCE_DIR}/tests/check/*_test.sh" "${CMAKE_SOURCE_DIR}/tests/compat/*_test.sh")
+file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/system/*_test.sh" "${PROJECT_SOURCE_DIR}/tests/install/*_test.sh"
+     "${PROJECT_SOURCE_DIR}/tests/check/*_test.sh" "${PROJECT_SOURCE_DIR}/tests/compat/*_test.sh")
 foreach(file IN LISTS files)
   get_filename_component(name "${file}" NAME_WE)
-  add_test(NAME "system: ${name}" COMMAND bash "${file}" WORKING_DIRECTORY "${CMAKE_BINARY_DIR}")
+  add_test(NAME "system: ${name}" COMMAND bash "${file}" WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
   list(APPEND system_tests "system: ${name}")
 endforeach()
 # --- MPI: programs of others and one of ours over each provider that Open MPI can take; tests/mpi/run.sh knows mpirun ---
-file(GLOB files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/mpi/*.cpp")
+file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/mpi/*.cpp")
 find_package(MPI QUIET COMPONENTS CXX)
 if(files AND MPI_CXX_FOUND)
   add_executable(weft_mpi_walk ${files})
   target_link_libraries(weft_mpi_walk PRIVATE MPI::MPI_CXX Threads::Threads)
   target_compile_definitions(weft_mpi_walk PRIVATE OMPI_SKIP_MPICXX)
-  set_target_properties(weft_mpi_walk PROPERTIES OUTPUT_NAME walk RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/mpi")
+  set_target_properties(weft_mpi_walk PROPERTIES OUTPUT_NAME walk RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/mpi")
 else()
   message(STATUS "weft: no MPI (libopenmpi-dev): its tests are skipped")
 endif()
 foreach(provider IN ITEMS weft shm tcp udp_ofi_rxd tcp_ofi_rxm)  # a semicolon would be a list
-  add_test(NAME "system: mpi over ${provider}" WORKING_DIRECTORY "${CMAKE_BINARY_DIR}"
-           COMMAND bash "${CMAKE_SOURCE_DIR}/tests/mpi/mpi_test.sh" ${provider})
+  add_test(NAME "system: mpi over ${provider}" WORKING_DIRECTORY "${PROJECT_BINARY_DIR}"
+           COMMAND bash "${PROJECT_SOURCE_DIR}/tests/mpi/mpi_test.sh" ${provider})
   list(APPEND system_tests "system: mpi over ${provider}")
 endforeach()
-add_test(NAME "system: mpi between hosts" WORKING_DIRECTORY "${CMAKE_BINARY_DIR}"
-         COMMAND bash "${CMAKE_SOURCE_DIR}/tests/mpi/hosts_test.sh")
+add_test(NAME "system: mpi between hosts" WORKING_DIRECTORY "${PROJECT_BINARY_DIR}"
+         COMMAND bash "${PROJECT_SOURCE_DIR}/tests/mpi/hosts_test.sh")
 list(APPEND system_tests "system: mpi between hosts")
 
 # Alone on the machine: they kill, count and time. Exit status 77 means "cannot be tested here". A script starts with the system's
@@ -174,29 +174,29 @@ endif()
 
 # --- the rules of the source that are quick to look at; ./dev check has the rest ---
 foreach(rule IN ITEMS layers walks paths)
-  add_test(NAME "check: ${rule}" COMMAND python3 "${CMAKE_SOURCE_DIR}/scripts/check/${rule}.py")
+  add_test(NAME "check: ${rule}" COMMAND python3 "${PROJECT_SOURCE_DIR}/scripts/check/${rule}.py")
   set_tests_properties("check: ${rule}" PROPERTIES LABELS check)
 endforeach()
 find_program(WEFT_ABIDIFF abidiff)
 if(WEFT_ABIDIFF AND NOT WEFT_SANITIZE)
-  add_test(NAME "check: abi" COMMAND python3 "${CMAKE_SOURCE_DIR}/scripts/check/abi.py" "${CMAKE_BINARY_DIR}")
+  add_test(NAME "check: abi" COMMAND python3 "${PROJECT_SOURCE_DIR}/scripts/check/abi.py" "${PROJECT_BINARY_DIR}")
   set_tests_properties("check: abi" PROPERTIES LABELS check)
 endif()
 
 # --- the core of a plugin as the next minor version of weft/provider.hpp might have it, for tests/compat/: linked before libweft-core.a ---
 if(NOT WEFT_SANITIZE)
-  add_library(weft_core_next STATIC "${CMAKE_SOURCE_DIR}/src/faces/provider/entry_core.cpp" "${CMAKE_SOURCE_DIR}/src/link/kit/tabled.cpp")
+  add_library(weft_core_next STATIC "${PROJECT_SOURCE_DIR}/src/faces/provider/entry_core.cpp" "${PROJECT_SOURCE_DIR}/src/link/kit/tabled.cpp")
   target_compile_definitions(weft_core_next PRIVATE WEFT_PROVIDER_NEXT)
-  target_include_directories(weft_core_next PRIVATE "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
-  set_target_properties(weft_core_next PROPERTIES OUTPUT_NAME "weft-core-next" ARCHIVE_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/compat")
+  target_include_directories(weft_core_next PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
+  set_target_properties(weft_core_next PROPERTIES OUTPUT_NAME "weft-core-next" ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/compat")
 endif()
 
 # --- plugins for tests/system/plugins_test.sh, most of them broken in one way: build/<preset>/tests/system/plugins/<name>-fi.so ---
-file(GLOB files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/system/plugins/*.c")
+file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/system/plugins/*.c")
 foreach(file IN LISTS files)
   get_filename_component(name "${file}" NAME_WE)
   add_library(weft_test_plugin_${name} MODULE "${file}")
   target_include_directories(weft_test_plugin_${name} PRIVATE ${LIBFABRIC_INCLUDE_DIRS})
   set_target_properties(weft_test_plugin_${name} PROPERTIES PREFIX "" OUTPUT_NAME "${name}-fi" SUFFIX .so
-                                                            LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/system/plugins")
+                                                            LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/system/plugins")
 endforeach()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The way of docs/provider-guide.md, from an installed tree that was moved: examples/minimal_provider is built by make and by CMake, gives nothing but
-# fi_prov_ini to others, runs in the system's libfabric and in ours, and carries MPI. And what find_package gives besides.
+# fi_prov_ini to others, runs in the system's libfabric and in ours, and carries MPI.
 set -euo pipefail
 build="${WEFT_BUILD:?}" source="${WEFT_SOURCE:?}"
 [[ -z "${WEFT_SANITIZE:-}" ]] || { echo "a sanitized archive needs a sanitized program: not tested here"; exit 77; }
@@ -61,26 +61,6 @@ read -r -a cflags <<<"$(pkg-config --cflags weft-provider)"
 g++ -std=c++20 -fsyntax-only "${cflags[@]}" "$work/lacking.cpp" 2>"$work/log" && fail "a provider that cannot receive"
 grep -q 'weft::Packets: missing, or of another type: int receive(weft::PacketSink& sink) noexcept' "$work/log" || { cat "$work/log"; fail "it is not said what is missing"; }
 [[ "$(grep -c 'error: .*weft::Packets:' "$work/log")" == 1 ]] || { cat "$work/log"; fail "more is said to be missing"; }
-
-echo "-- find_package: weft::mux and weft::direct"
-mkdir "$work/found"
-cat >"$work/found/CMakeLists.txt" <<'END'
-cmake_minimum_required(VERSION 3.22)
-project(found LANGUAGES C)
-set(CMAKE_C_FLAGS "-O1 -D_GNU_SOURCE -Wall -Wextra -Werror")
-find_package(weft 0.1 REQUIRED)
-foreach(way IN ITEMS mux direct::shm direct::weft)
-  string(REPLACE "::" "_" name ${way})
-  add_executable(${name} ${SOURCE})
-  target_link_libraries(${name} PRIVATE weft::${way})
-endforeach()
-END
-{ cmake -S "$work/found" -B "$work/found/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DSOURCE="$source/examples/same_source/pingpong.c" &&
-  cmake --build "$work/found/build"; } >"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; fail "find_package"; }
-timeout 60 "$work/found/build/mux" >"$work/mux.out" || fail "weft::mux"
-timeout 60 "$work/found/build/direct_shm" >"$work/direct.out" || fail "weft::direct::shm"
-diff "$work/mux.out" "$work/direct.out" || fail "another output"
-! ldd "$work/found/build/direct_weft" | grep -qE 'libfabric|libweft' || fail "a directly linked program needs a fabric library"
 
 if command -v mpirun >/dev/null && command -v NPopenmpi >/dev/null; then
   echo "-- Open MPI"
