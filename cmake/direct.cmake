@@ -94,6 +94,9 @@ extern \"C++\" {
 ")
 
 function(weft_write_direct_headers provider type)
+  set(extensions "// The calls of <weft/extensions.h> on our endpoints, to be inlined: InPlace::take(ep, &wanted, &message) and the others.
+using InPlace = ::weft::fi::InPlaceOps<Link>;
+")
   set(base "${WEFT_DIRECT_INCLUDE}/weft/direct")
   set(folder "${base}/${provider}/rdma")
   foreach(header IN ITEMS fabric fi_domain fi_eq fi_cm fi_endpoint fi_tagged fi_rma fi_atomic fi_collective fi_trigger fi_ext
@@ -113,10 +116,11 @@ function(weft_write_direct_headers provider type)
 #include <rdma/fabric.h>
 
 #include \"weft/src/providers/${provider}.hpp\"
+#include \"weft/src/faces/libfabric/in_place.hpp\"
 
 namespace weft::direct::${provider} {
 using Link = ::weft::providers::${type}::Link;
-}
+${extensions}}
 ")
   file(CONFIGURE OUTPUT "${base}/${provider}/calls.hpp" @ONLY CONTENT
 "// The calls of the data path, inlined. Included by the headers beside it.
@@ -149,6 +153,11 @@ add_custom_command(
   COMMENT "Copying headers for direct linking" VERBATIM)
 add_custom_target(weft_public_headers ALL DEPENDS "${PROJECT_BINARY_DIR}/public_headers.stamp")
 
+# Where an installed tree has them, too, so that what finds them relative to itself works in both.
+foreach(header IN ITEMS provider.hpp plugin.hpp extensions.h)
+  configure_file("${PROJECT_SOURCE_DIR}/include/weft/${header}" "${WEFT_DIRECT_INCLUDE}/weft/${header}" COPYONLY)
+endforeach()
+
 # The rooms' objects without the list of all providers.
 set(objects "")
 foreach(room IN LISTS WEFT_ROOMS)
@@ -172,7 +181,7 @@ foreach(provider IN LISTS WEFT_DIRECT_PROVIDERS)
   add_library(${target} STATIC "${PROJECT_SOURCE_DIR}/src/faces/direct/entry_direct.cpp" "${functions}" ${objects})
   add_dependencies(${target} weft_public_headers)
   target_compile_definitions(${target} PRIVATE "WEFT_DIRECT_PROVIDER=${type_${provider}}" "WEFT_DIRECT_HEADER=\"providers/${provider}.hpp\"")
-  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src" ${LIBFABRIC_INCLUDE_DIRS})
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
   set_source_files_properties("${functions}" PROPERTIES
     COMPILE_DEFINITIONS FABRIC_DIRECT COMPILE_OPTIONS "-ffat-lto-objects;-flto"
     INCLUDE_DIRECTORIES "${WEFT_DIRECT_INCLUDE}/weft/direct/${provider};${WEFT_DIRECT_INCLUDE}")

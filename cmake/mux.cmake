@@ -65,4 +65,4 @@ set_target_properties(weft_mux PROPERTIES OUTPUT_NAME weft VERSION 1.0.0 SOVERSI
                                           LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 # What find_package gives programs, for those in this tree.
 add_library(weft::mux ALIAS weft_mux)
-target_include_directories(weft_mux INTERFACE "$<BUILD_INTERFACE:${WEFT_MUX_INCLUDE}>" "$<BUILD_INTERFACE:${LIBFABRIC_INCLUDE_DIRS}>")
+target_include_directories(weft_mux INTERFACE "$<BUILD_INTERFACE:${WEFT_MUX_INCLUDE}>" "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>" "$<BUILD_INTERFACE:${LIBFABRIC_INCLUDE_DIRS}>")

@@ -5,10 +5,7 @@ add_library(weft_plugin_core STATIC "${PROJECT_SOURCE_DIR}/src/faces/provider/en
 add_dependencies(weft_plugin_core weft_public_headers)
 target_include_directories(weft_plugin_core PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
 set_target_properties(weft_plugin_core PROPERTIES OUTPUT_NAME "weft-core" ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
-# Where an installed tree has them, too, so that what finds them relative to itself works in both.
-foreach(header IN ITEMS provider plugin)
-  configure_file("${PROJECT_SOURCE_DIR}/include/weft/${header}.hpp" "${WEFT_DIRECT_INCLUDE}/weft/${header}.hpp" COPYONLY)
-endforeach()
+# Where an installed tree has it, too, so that what finds it relative to itself works in both.
 configure_file("${PROJECT_SOURCE_DIR}/cmake/plugin.map" "${PROJECT_BINARY_DIR}/lib/weft/plugin.map" COPYONLY)
 
 # What every plugin is linked with: one symbol goes out, no library of the compiler comes in, and what is missing is missed when it is linked.

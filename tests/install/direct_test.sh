@@ -33,6 +33,11 @@ for provider in shm weft; do
     diff "$work/${made%.*}.expected" "$work/out" || fail "$made prints something else"
     ldd "$work/$made" | grep -qE 'libfabric|libweft' && fail "$made needs a fabric library at run time"
   done
+  in_place="$source/examples/in_place/in_place.c"
+  for more in "" -flto; do
+    gcc -std=c99 -D_GNU_SOURCE -O2 $more "${strict[@]}" "$in_place" -o "$work/in_place" "${flags[@]}" || fail "in_place.c $more"
+    [[ "$(timeout 60 "$work/in_place" "$provider")" == *", sum 998500500000, in place" ]] || fail "in_place $more over $provider"
+  done
   timeout 60 "$work/pingpong.c11" tcp >/dev/null 2>"$work/log" && fail "a provider that is not linked was found"
   grep -q "No data available" "$work/log" || fail "no reason for a provider that is not linked"
 done
@@ -47,6 +52,16 @@ done
 
 printf '#include <weft/direct/shm.hpp>\nint main() { return sizeof(weft::direct::shm::Link) == 0; }\n' >"$work/order.cpp"
 g++ -std=c++20 "${strict[@]}" "$work/order.cpp" -o "$work/order" "${flags[@]}" || fail "weft/direct/shm.hpp alone"
+cat >"$work/order.cpp" <<'END'
+#include <weft/direct/shm.hpp>
+int main() {
+  weft_shm_limits limits{};
+  limits.size = sizeof limits;
+  return weft::direct::shm::InPlace::limits(nullptr, &limits) == -FI_EINVAL ? 0 : 1;
+}
+END
+g++ -std=c++20 "${strict[@]}" "$work/order.cpp" -o "$work/order" "${flags[@]}" || fail "weft::direct::shm::InPlace"
+"$work/order" || fail "weft::direct::shm::InPlace::limits"
 printf 'extern "C" {\n#include <rdma/fi_tagged.h>\n}\nint main() { return 0; }\n' >"$work/order.cpp"
 g++ -std=c++20 "${strict[@]}" "$work/order.cpp" -o "$work/order" "${flags[@]}" || fail "headers inside extern C"
 echo "-- a standard library with other types; nothing is taken away from libraries of the program"

@@ -41,6 +41,7 @@ made() {  # made <folder> <flags...>
   mkdir -p "$work/$1"
   gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror "$source/examples/same_source/pingpong.c" -o "$work/$1/pingpong" "${@:2}"
   g++ -std=c++17 -O2 -Wall -Wextra -Werror "$source/examples/same_source/board.cpp" -o "$work/$1/board" "${@:2}"
+  gcc -std=c99 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror "$source/examples/in_place/in_place.c" -o "$work/$1/in_place" -I"$prefix/include" "${@:2}"
 }
 made mux "${mux_flags[@]}"
 made stock -lfabric
@@ -57,6 +58,13 @@ timeout 120 "$work/stock/pingpong" >"$work/stock.out" || fail "pingpong over the
 diff "$work/stock.out" <(ran "$work/mux/pingpong") || fail "pingpong prints something else over the system's library"
 undefined="$(nm -D --undefined-only "$work/mux/pingpong" | grep -c '@WEFT_1.0$')" || true
 [[ "$undefined" -ge 15 ]] || fail "the program calls $undefined functions of the library"
+
+# Extensions are there over ours and nowhere else, and the program is the same.
+records="2000 records over shm, sum 998500500000"
+[[ "$(ran "$work/mux/in_place")" == "$records, in place" ]] || fail "in_place over the multiplexer"
+[[ "$(ran "$work/mux/in_place" tcp)" == "2000 records over tcp, sum 998500500000, copied" ]] || fail "in_place over tcp"
+[[ "$(ran env LD_LIBRARY_PATH="$prefix/lib/weft/compat" "$work/stock/in_place")" == "$records, in place" ]] || fail "in_place over the drop-in"
+[[ "$(timeout 120 "$work/stock/in_place")" == "$records, copied" ]] || fail "in_place over the system's library"
 
 echo "-- a file chooses the provider"
 printf '# which\nFI_PROVIDER = tcp\n' >"$work/weft.conf"

@@ -452,6 +452,7 @@ struct ControlOps {
       std::scoped_lock guard(domain.lock);
       domain.work->close_port(&p);
       if (p.owned_core != nullptr) {
+        p.core->engine.end_in_place();
         linger(p);
         p.core->engine.abandon();
         p.core->work.close();

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "faces/libfabric/endpoint_control.hpp"
+#include "faces/libfabric/in_place.hpp"
 #include "faces/libfabric/match.hpp"
 #include "os/poll_set.hpp"
 
@@ -229,8 +230,8 @@ struct Opener {
 };
 
 template <class L>
-fi_ops Opener<L>::fid_ops = {sizeof(fi_ops), Control::close, Control::bind, Control::control,
-                             no_ops_open,    no_tostr,       no_ops_set};
+fi_ops Opener<L>::fid_ops = {sizeof(fi_ops),          Control::close, Control::bind, Control::control,
+                             InPlaceOps<L>::open_ops, no_tostr,       no_ops_set};
 template <class L>
 fi_ops_ep Opener<L>::ep_ops = {
     sizeof(fi_ops_ep),     Control::cancel,      Control::getopt, Control::setopt, tx_ctx, rx_ctx,

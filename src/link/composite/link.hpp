@@ -63,6 +63,26 @@ struct Peer : Ways, NearSide<N>, FarSide<F> {
   }
 };
 
+namespace detail {
+template <class N>
+struct InPlaceTypes {
+  struct Held {};
+  struct Room {};
+  static constexpr size_t bytes_max = 0;
+  static constexpr size_t ring_entries = 0;
+  static constexpr size_t ring_bytes = 0;
+};
+template <class N>
+requires proto::InPlace<N>
+struct InPlaceTypes<N> {
+  using Held = typename N::Held;
+  using Room = typename N::Room;
+  static constexpr size_t bytes_max = N::in_place_bytes_max;
+  static constexpr size_t ring_entries = N::ring_entries;
+  static constexpr size_t ring_bytes = N::ring_bytes;
+};
+}  // namespace detail
+
 template <class P>
 struct Events {
   virtual P* make_peer(std::span<const std::byte> address) = 0;
@@ -185,6 +205,38 @@ class Link {
     return taken;
   }
 
+  // --- in place: near peers only ---
+  using Held = typename detail::InPlaceTypes<Near>::Held;
+  using Room = typename detail::InPlaceTypes<Near>::Room;
+  static constexpr size_t in_place_bytes_max = detail::InPlaceTypes<Near>::bytes_max;
+  static constexpr size_t ring_entries = detail::InPlaceTypes<Near>::ring_entries;
+  static constexpr size_t ring_bytes = detail::InPlaceTypes<Near>::ring_bytes;
+  static bool writes_in_place(const PeerBase& peer) noexcept { return peer.path == Path::Near; }
+  template <class Taker, class Handler>
+  void poll_for(Taker& taker, Handler& handler) noexcept requires proto::InPlace<Near> {
+    if (near_on_) {
+      NearHandler<Taker> side{taker};
+      NearHandler<Handler> rest{handler};
+      near_.poll_for(side, rest);
+    }
+    if (--far_countdown_ == 0) (void)look_far(handler);
+  }
+  Held hold(PeerBase& peer) noexcept requires proto::InPlace<Near> { return near_.hold(peer.near()); }
+  void release(const Held& held) noexcept requires proto::InPlace<Near> { near_.release(held); }
+  Room* reserve(PeerBase& peer, size_t bytes) noexcept requires proto::InPlace<Near> {
+    return near_.reserve(peer.near(), bytes);
+  }
+  static std::byte* bytes_of(const Room& room) noexcept requires proto::InPlace<Near> {
+    return Near::bytes_of(room);
+  }
+  bool commit(Room& room, const wire::FrameHead& head) noexcept requires proto::InPlace<Near> {
+    return near_.commit(room, head);
+  }
+  void abandon(Room& room) noexcept requires proto::InPlace<Near> { near_.abandon(room); }
+  proto::RingUse rings(const PeerBase& peer) const noexcept requires proto::InPlace<Near> {
+    return peer.near_met ? near_.rings(peer.near()) : proto::RingUse{};
+  }
+
   // --- what depends on the peer ---
   proto::LinkLimits limits(const PeerBase& peer) const noexcept {
     return peer.path == Path::Near ? proto::limits_of_type<Near>() : proto::limits_of_type<Far>();
@@ -227,6 +279,7 @@ class Link {
                                          const std::byte* payload) noexcept {
       return handler.on_frame(PeerBase::of_near(base), head, payload);
     }
+    bool satisfied() const noexcept { return handler.satisfied(); }
     [[gnu::always_inline]] bool on_plain_tagged(typename Near::PeerBase& base, uint64_t tag,
                                                 const std::byte* payload, uint32_t length) noexcept requires
         requires(Handler& h, PeerBase& peer) {

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <new>
 
+#include "link/shm/in_place.hpp"
 #include "os/clock.hpp"
 #include "os/poll_set.hpp"
 #include "os/process.hpp"
@@ -74,6 +75,9 @@ bool parse_chosen(std::string_view address, int& pid, int& fd, uint64_t& nonce) 
 }
 
 }  // namespace
+
+Link::Link() = default;
+Link::~Link() { close(); }
 
 Result<void> Link::open(std::string_view name, Events& events) {
   events_ = &events;
@@ -170,6 +174,8 @@ void Link::close() noexcept {
   rung_.clear();
   lost_.clear();
   dying_.clear();
+  held_.clear();
+  rooms_.clear();
   file_.reset();
   socket_.reset();
   epoll_.reset();
@@ -290,7 +296,7 @@ bool Link::refresh_slots(Peer& peer) noexcept {
   // Acquire: pairs with consumed(); the receiver has finished reading the slots that we write next.
   const uint64_t consumed = peer.tx_control->slots_consumed.load(std::memory_order_acquire);
   if (peer.tx_next - consumed > slot_count) return false;  // the peer wrote nonsense: it only harms itself
-  peer.tx_end = consumed + slot_count;
+  peer.tx_end = consumed + slot_count - (peer.room != nullptr ? 1 : 0);
   return peer.tx_next != peer.tx_end;
 }
 
@@ -323,7 +329,7 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
   std::byte* to = slot.payload.data() + (with_b ? sizeof(head.b) : 0);
   BulkPlace place{};
   if (!fits) {
-    to = reserve_bulk(peer, head.length, place);
+    to = peer.room == nullptr ? reserve_bulk(peer, head.length, place) : nullptr;
     if (to == nullptr) return false;
   }
   slot.a = head.a;
@@ -720,10 +726,7 @@ void Link::tend(uint64_t now_ns) noexcept {
     }
     const bool left = has_left(peer);
     if (unanswered || left) lose(peer);
-    if (peer.rx_control != nullptr && peer.rx_bulk_published != peer.rx_bulk) {
-      peer.rx_control->bulk_consumed.store(peer.rx_bulk, std::memory_order_release);
-      peer.rx_bulk_published = peer.rx_bulk;
-    }
+    if (peer.rx_control != nullptr && peer.rx_bulk_published != peer.rx_bulk) give_bulk_back(peer);
     if (peer.tx_control != nullptr && peer.bulk_touched) give_back_idle_bulk(peer, now_ns);
   }
 }
@@ -746,7 +749,7 @@ void Link::give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept {
     peer.bulk_moved_ns = now_ns;
     return;
   }
-  if (now_ns - peer.bulk_moved_ns < idle_discard_ns ||
+  if (now_ns - peer.bulk_moved_ns < idle_discard_ns || peer.room != nullptr ||
       peer.tx_control->bulk_consumed.load(std::memory_order_acquire) != peer.bulk_next)
     return;
   os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes + channel_bulk_offset, bulk_bytes);
@@ -757,6 +760,7 @@ void Link::detach(Peer& peer) noexcept {
   deactivate(peer);
   // Who may still look at the channel would read what is meant for its next user.
   const bool reusable = !peer.hello_sent || os::has_exited(peer.pidfd) || has_left(peer);
+  keep_ring(peer);
   if (peer.rx_control != nullptr) {
     for (Peer** at = &(*by_bell_)[peer.bell]; *at != nullptr; at = &(*at)->next_same_bell) {
       if (*at != &peer) continue;
@@ -774,7 +778,8 @@ void Link::detach(Peer& peer) noexcept {
     // The memory goes back, and the channel's next user finds zeros. Not when we close: then the peer still reads what we sent.
     if (header_->closed.load(std::memory_order_relaxed) == 0)
       os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes, channel_bytes);
-    if (reusable) free_channels_.push_back(peer.tx_channel);
+    if (keep_channel(peer, reusable)) peer.tx_control->closed.store(1, std::memory_order_release);
+    else if (reusable) free_channels_.push_back(peer.tx_channel);
     else peer.tx_control->closed.store(1, std::memory_order_release);
     if (!peer.hello_sent) count_ungreeted(-1);
     peer.tx_control = nullptr;

@@ -7,6 +7,7 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -30,6 +31,9 @@ namespace weft::link::shm {
 
 enum class PeerState : uint8_t { New, Greeted, Known, Lost };
 
+struct HeldFrames;  // in_place.hpp
+struct Room;
+
 // One peer. The engine derives from it; the link owns these fields.
 struct Peer {
   // Sending: our channel to the peer.
@@ -47,8 +51,13 @@ struct Peer {
   uint64_t rx_bulk_published = 0;
   const std::byte* rx_bulk_base = nullptr;
   ChannelControl* rx_control = nullptr;
+  // Frames from here on are still read in place: no credit goes back for them.
+  uint64_t rx_hold = UINT64_MAX;
+  uint64_t rx_bulk_hold = UINT64_MAX;
 
   // --- cold below this line ---
+  HeldFrames* held = nullptr;
+  Room* room = nullptr;            // reserved: one slot and all the rest of the bulk ring are kept for it
   RegionHeader* remote = nullptr;  // the peer's header, once mapped
   bool active = false;             // in Link's active list
   bool cooling = false;            // leaving it
@@ -102,11 +111,14 @@ class Link {
   static constexpr size_t small_bytes_max = inline_max;
   static constexpr bool small_credit = true;
   static constexpr size_t address_length = address_bytes;
+  static constexpr size_t in_place_bytes_max = frame_bytes_max;
+  static constexpr size_t ring_entries = slot_count;
+  static constexpr size_t ring_bytes = bulk_bytes;
 
-  Link() = default;
+  Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
-  ~Link() { close(); }
+  ~Link();
 
   // Opens the endpoint under a name ("" chooses one). Errno EADDRINUSE when the name is taken.
   Result<void> open(std::string_view address, Events& events);
@@ -178,6 +190,39 @@ class Link {
     }
     return taken;
   }
+
+  // --- in place (proto::InPlace) ---
+  using Room = shm::Room;
+  // A frame that was held; its place in the ring is the program's.
+  struct Held {
+    HeldFrames* frames = nullptr;
+    uint64_t slot = 0;
+  };
+  // poll(), frame by frame, until taker.satisfied(); what else there is goes to `rest`.
+  template <class Taker, class Handler>
+  void poll_for(Taker& taker, Handler&) noexcept {
+    for (size_t i = 0; i < active_count_ && !taker.satisfied(); ++i) {
+      Peer& peer = *active_[(first_to_take_ + i) % active_count_];
+      for (int n = 0; n < frames_per_poll && !taker.satisfied(); ++n)
+        if (drain(peer, taker, 1) == 0) break;
+    }
+    if (active_count_ != 0) first_to_take_ = (first_to_take_ + 1) % active_count_;
+    if (header_->attention.load(std::memory_order_relaxed) != 0) attend(taker);
+    if (++idle_polls_ >= idle_polls_per_look_) {
+      idle_polls_ = 0;
+      look_around(taker);
+    }
+  }
+  // From within on_frame(), for the frame that it was called with: its bytes stay until release(). Null frames: no memory.
+  Held hold(Peer& peer) noexcept;
+  void release(const Held& held) noexcept;
+  // Room for a frame of so many bytes. Until commit() or abandon() nothing goes to the peer that does not fit a slot. Null: none now.
+  Room* reserve(Peer& peer, size_t bytes) noexcept;
+  static std::byte* bytes_of(const Room& room) noexcept;
+  // Sends the frame, head.length bytes of which lie there. False: the peer has gone. The room is over.
+  bool commit(Room& room, const wire::FrameHead& head) noexcept;
+  void abandon(Room& room) noexcept;
+  proto::RingUse rings(const Peer& peer) const noexcept;
 
   // --- reading the peer's memory (CMA) ---
   bool can_read(const Peer& peer) const noexcept { return peer.cma; }
@@ -298,14 +343,15 @@ class Link {
     // Credit goes back in quarters of the ring: the line is written rarely and the sender never starves.
     // Release: our reads of the slots come before the sender's next writes (pairs with refresh_slots).
     if ((position + 1) % (slot_count / 4) == 0) [[unlikely]]
-      peer.rx_control->slots_consumed.store(position + 1, std::memory_order_release);
+      peer.rx_control->slots_consumed.store(std::min(position + 1, peer.rx_hold), std::memory_order_release);
   }
   void consumed(Peer& peer) noexcept {
     consumed_slot(peer, peer.rx_next);
-    if (peer.rx_bulk - peer.rx_bulk_published >= bulk_bytes / 8) {
-      peer.rx_control->bulk_consumed.store(peer.rx_bulk, std::memory_order_release);
-      peer.rx_bulk_published = peer.rx_bulk;
-    }
+    if (peer.rx_bulk - peer.rx_bulk_published >= bulk_bytes / 8) give_bulk_back(peer);
+  }
+  static void give_bulk_back(Peer& peer) noexcept {
+    peer.rx_bulk_published = std::min(peer.rx_bulk, peer.rx_bulk_hold);
+    peer.rx_control->bulk_consumed.store(peer.rx_bulk_published, std::memory_order_release);
   }
   [[gnu::noinline, gnu::cold]] int reject(
       Peer& peer) noexcept;  // a malformed frame: stops listening to the peer
@@ -386,6 +432,9 @@ class Link {
   void give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept;
   void cool(uint64_t now_ns) noexcept;
   void detach(Peer& peer) noexcept;
+  void keep_ring(Peer& peer) noexcept;
+  bool keep_channel(Peer& peer, bool reusable) noexcept;
+  void end_room(Room& room) noexcept;
   void make_room();
 
   static constexpr int rung_budget = 64;
@@ -428,6 +477,9 @@ class Link {
   std::vector<Peer*> rung_;
   std::vector<Peer*> lost_;
   std::vector<Peer*> dying_;  // known to be dead, found outside of a look
+  std::vector<std::unique_ptr<HeldFrames>> held_;
+  std::vector<std::unique_ptr<shm::Room>> rooms_;
+  size_t first_to_take_ = 0;  // in active_, so that everybody's turn comes
   uint64_t next_look_ns_ = 0;
   uint64_t next_tend_ns_ = 0;
   uint64_t first_ticks_ = 0;  // with first_ns_: the rate of ticks()

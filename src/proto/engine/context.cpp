@@ -35,7 +35,7 @@ ssize_t RxContext::receive(const ReceiveRequest& request) noexcept {
     if (context == nullptr) return -FI_EINVAL;
     auto* message = static_cast<Unexpected*>(context->internal[0]);
     const auto found = std::find(claimed_.begin(), claimed_.end(), message);
-    if (found == claimed_.end()) return -FI_EINVAL;
+    if (found == claimed_.end() || !message->claimed) return -FI_EINVAL;
     if ((request.flags & FI_DISCARD) != 0) {
       claimed_.erase(found);
       const size_t length = message->length;
@@ -110,6 +110,25 @@ Unexpected* RxContext::find_unexpected(const ReceiveRequest& request, bool take)
   if (take && request.tagged) tags.remove(*found);
   if (take && !request.tagged) messages.remove(*found);
   return static_cast<Unexpected*>(found);
+}
+
+Unexpected* RxContext::take_whole(const ReceiveRequest& request, const Unexpected*& found) noexcept try {
+  claimed_.reserve(claimed_.size() + 1);
+  Unexpected* message = find_unexpected(request, false);
+  found = message;
+  if (message == nullptr || message->rendezvous || message->arrived < message->length) return nullptr;
+  if (request.tagged) tags.remove(*message);
+  else messages.remove(*message);
+  claimed_.push_back(message);
+  return message;
+} catch (const std::bad_alloc&) {
+  found = nullptr;
+  return nullptr;
+}
+
+void RxContext::give_back(Unexpected& message) noexcept {
+  std::erase(claimed_, &message);
+  discard(message);
 }
 
 ssize_t RxContext::peek(const ReceiveRequest& request) noexcept try {

@@ -43,7 +43,7 @@ using SettlingHook = NamedHook<struct SettlingName>;
 // What the engine knows of a peer, whatever the link.
 struct PeerState : SettlingHook {
   // Not zero: the fast path must not be taken.
-  enum Gate : uint32_t { gate_queued = 1, gate_paused = 2, gate_lost = 4 };
+  enum Gate : uint32_t { gate_queued = 1, gate_paused = 2, gate_lost = 4, gate_reserved = 8 };
   uint32_t gate = 0;
   fi_addr_t fi_addr = FI_ADDR_NOTAVAIL;  // in the endpoint's address vector
   Conversation* owner = nullptr;
@@ -300,6 +300,10 @@ struct RxContext : RxSink {
   bool has_unexpected(const ReceiveRequest& request) noexcept {
     return find_unexpected(request, false) != nullptr;
   }
+  // The oldest message that waits and that this receive would take, taken out to be read where it lies, until give_back(). Null: there is none,
+  // or, with `found`, one that is not here as a whole, and stays.
+  Unexpected* take_whole(const ReceiveRequest& request, const Unexpected*& found) noexcept;
+  void give_back(Unexpected& message) noexcept;
   // The endpoint with this sink has gone, and all that came to it.
   void forget_sink(const RxSink* sink) noexcept;
   // This context goes: who waits for its unexpected messages to be received hears that they never will be.
@@ -348,7 +352,7 @@ struct RxContext : RxSink {
   void discard(Unexpected& message) noexcept;
 
   std::vector<PeerState*> paused_;    // asked to keep payloads
-  std::vector<Unexpected*> claimed_;  // taken out by FI_PEEK with FI_CLAIM
+  std::vector<Unexpected*> claimed_;  // taken out by FI_PEEK with FI_CLAIM, or by take_whole()
 };
 
 }  // namespace weft::proto

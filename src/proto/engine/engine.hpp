@@ -2,7 +2,8 @@
 // Must not know system calls, clocks or threads; the owner serialises every call (domain lock or program).
 //
 // The fast path is here: a small message goes out in inject()/send(), comes in through on_frame(). Everything else is in
-// transmit.hpp (queueing, rendezvous), settle.hpp (completions that wait for the link), remote.hpp (RMA and atomics at the target) and peers.hpp (who is who, who is gone).
+// transmit.hpp (queueing, rendezvous), settle.hpp (completions that wait for the link), in_place.hpp (messages read and written where the link has them),
+// remote.hpp (RMA and atomics at the target) and peers.hpp (who is who, who is gone).
 #pragma once
 
 #include <rdma/fi_atomic.h>
@@ -19,6 +20,7 @@
 #include "proto/engine/context.hpp"
 #include "proto/engine/link.hpp"
 #include "proto/engine/op.hpp"
+#include "proto/engine/open_table.hpp"
 
 namespace weft::proto {
 
@@ -191,15 +193,29 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // Everything else.
   ssize_t post(TxContext& tx, const Request& request) noexcept;
 
+  // --- reading and writing messages where the link has them (in_place.hpp). Handles are never 0 and never used again ---
+  int take(RxContext& rx, const ReceiveRequest& request, TakenMessage& out) noexcept requires InPlace<L>;
+  int release(uint64_t handle) noexcept requires InPlace<L>;
+  int reserve(fi_addr_t dest, size_t bytes, uint64_t& handle, std::byte*& at) noexcept requires InPlace<L>;
+  int commit(TxContext& tx, uint64_t handle, const WrittenMessage& message) noexcept requires InPlace<L>;
+  int abandon_room(uint64_t handle) noexcept requires InPlace<L>;
+  int rings(fi_addr_t peer, RingUse& out) noexcept requires InPlace<L>;
+  // What is open ends: the endpoint closes.
+  void end_in_place() noexcept;
+
   // --- Progressor ---
   void progress() noexcept override {
+    drive([this] { (void)link_.poll(*this); });
+  }
+  template <class Poll>
+  [[gnu::always_inline]] void drive(Poll&& poll) noexcept {
     for (core::CompletionQueue* queue : queues_)
       if (queue->full()) [[unlikely]]
         return;
     if (av_ != nullptr && av_->version() != av_seen_) [[unlikely]]
       refresh_peers();
     calls_since_poll_ = 0;
-    (void)link_.poll(*this);
+    poll();
     if constexpr (SettlesLater<L>)
       if (!settling_.empty()) release_settled();
     if ((busy_ | errands_due_.load(std::memory_order_relaxed)) != 0) [[unlikely]]
@@ -304,6 +320,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     else return ++calls_since_poll_ <= small_calls_without_poll_max;
   }
   Peer* find_peer(fi_addr_t dest, uint8_t& context, int& error) noexcept;
+  // in_place.hpp
+  struct Taker;
+  bool make_open_table() noexcept;
+  void drop_taken(const RxContext& rx) noexcept;
   LinkLimits limits_for(const Peer& peer) const noexcept { return limits_of(link_, peer); }
   RxContext* context_for(const wire::FrameHead& head) const noexcept {
     return head.context < rx_count_ ? rx_[head.context] : nullptr;
@@ -453,13 +473,15 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<Peer*> blocked_peers_;  // with a queue
   List<Op, QueueHook> streams_;
-  std::vector<Peer*> doomed_;  // sent nonsense
-  Peer* sole_ = nullptr;       // SolePeer: the one there is
-  bool gone_ = false;          // SolePeer: there was one
+  std::vector<Peer*> doomed_;           // sent nonsense
+  std::unique_ptr<OpenTable<L>> open_;  // what the program reads and writes in place; made at the first use
+  Peer* sole_ = nullptr;                // SolePeer: the one there is
+  bool gone_ = false;                   // SolePeer: there was one
 };
 
 }  // namespace weft::proto
 
+#include "proto/engine/in_place.hpp"
 #include "proto/engine/peers.hpp"
 #include "proto/engine/remote.hpp"
 #include "proto/engine/settle.hpp"

@@ -194,6 +194,45 @@ concept Collects = requires(L& link) {
   noexcept;
 };
 
+// How full the rings between us and a peer are.
+struct RingUse {
+  size_t out_entries, out_bytes;  // sent, and not known to be consumed
+  size_t in_entries, in_bytes;    // waiting
+  size_t in_taken;                // held
+};
+
+// The program reads and writes frames where the link has them. hold() is called from within on_frame() only: then the frame's bytes stay until
+// release(). poll_for() shows frames to `taker` until taker.satisfied(), and what cannot be held to the usual handler. A room that is reserved
+// lets no frame to that peer pass which needs as much; it ends with commit() or abandon(), and stays when the peer goes. close() ends all.
+template <class L>
+concept InPlace = requires(L& link, typename L::PeerBase& peer, const typename L::PeerBase& known,
+                           typename L::Held held, typename L::Room& room, const wire::FrameHead& head) {
+  { L::in_place_bytes_max } -> std::convertible_to<size_t>;  // longest that reserve() has room for
+  { L::ring_entries } -> std::convertible_to<size_t>;
+  { L::ring_bytes } -> std::convertible_to<size_t>;
+  { link.hold(peer) }
+  noexcept->std::same_as<typename L::Held>;
+  { link.release(held) }
+  noexcept;
+  { link.reserve(peer, size_t{}) }
+  noexcept->std::same_as<typename L::Room*>;
+  { L::bytes_of(room) }
+  noexcept->std::same_as<std::byte*>;
+  { link.commit(room, head) }
+  noexcept->std::same_as<bool>;
+  { link.abandon(room) }
+  noexcept;
+  { link.rings(known) }
+  noexcept->std::same_as<RingUse>;
+};
+
+// Only some peers are reached so.
+template <class L>
+concept HasPeersElsewhere = requires(const L& link, const typename L::PeerBase& peer) {
+  { link.writes_in_place(peer) }
+  noexcept->std::same_as<bool>;
+};
+
 // The link can be slept on.
 template <class L>
 concept HasSleep = requires(L& link) {

@@ -26,6 +26,7 @@ template <Link L>
 void Engine<L>::release_receive_context(size_t index) noexcept {
   if (index >= rx_count_ || rx_[index] == nullptr) return;
   RxContext* context = rx_[index];
+  drop_taken(*context);
   rx_[index] = nullptr;
   rx_first_ = rx_[0];
   if constexpr (requires { link_.belongs_here(); })
@@ -161,6 +162,7 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
   if (peer.lost) return;
   peer.lost = true;
   peer.gate |= PeerState::gate_lost;
+  if (open_ != nullptr) open_->forget(peer);
   const int status = why == core::ProviderError::PeerUnreachable ? FI_EHOSTUNREACH
                      : why == core::ProviderError::Cancelled     ? FI_ECANCELED
                                                                  : FI_EIO;

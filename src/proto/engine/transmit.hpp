@@ -248,7 +248,9 @@ ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Req
     return -FI_ENOMEM;
   }
   const bool fenced = (op.flags & FI_FENCE) != 0 && peer.unacknowledged > 0;
-  if ((peer.gate & PeerState::gate_queued) == 0 && !fenced && step(peer, op) == Step::Sent) return 0;
+  if ((peer.gate & (PeerState::gate_queued | PeerState::gate_reserved)) == 0 && !fenced &&
+      step(peer, op) == Step::Sent)
+    return 0;
   if ((op.flags & FI_INJECT) != 0 && !op.bounce && !own_bytes(op)) {
     transmit_ops_.give(op);
     return -FI_ENOMEM;
@@ -581,6 +583,7 @@ void Engine<L>::flush(Peer& peer) noexcept {
     }
   }
   while (Op* op = peer.queue.front()) {
+    if ((peer.gate & PeerState::gate_reserved) != 0) return;  // behind what is written in place
     if ((op->flags & FI_FENCE) != 0 && peer.unacknowledged > 0) return;
     List<Op, QueueHook>::remove(*op);
     if (step(peer, *op) == Step::Blocked) {

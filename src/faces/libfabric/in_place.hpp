@@ -1,0 +1,155 @@
+// The calls of <weft/extensions.h> over an endpoint whose link can be read and written in place. Must not know which link it is.
+#pragma once
+
+#include <rdma/fi_endpoint.h>
+#include <weft/extensions.h>
+
+#include <cstddef>
+#include <cstring>
+#include <mutex>
+
+#include "faces/libfabric/endpoint.hpp"
+
+namespace weft::fi {
+
+// Structures that carry the size that their owner knows. Ours may be shorter or longer: what the other has besides is zero on the way out, and must
+// be on the way in. `least`: what version 1 had.
+template <class T>
+int read_sized(const T* from, T& to, size_t least) noexcept {
+  if (from == nullptr || from->size < least) return -FI_EINVAL;
+  to = {};
+  std::memcpy(&to, from, from->size < sizeof(T) ? from->size : sizeof(T));
+  const auto* bytes = reinterpret_cast<const std::byte*>(from);
+  for (size_t i = sizeof(T); i < from->size; ++i)
+    if (bytes[i] != std::byte{0}) return -FI_ENOSYS;  // it asks for something that we do not know
+  return 0;
+}
+template <class T>
+bool can_write_sized(const T* to, size_t least) noexcept {
+  return to != nullptr && to->size >= least;
+}
+template <class T>
+void write_sized(T& from, T* to) noexcept {
+  const size_t size = to->size;
+  from.size = size;
+  std::memcpy(to, &from, size < sizeof(T) ? size : sizeof(T));
+  if (size > sizeof(T)) std::memset(reinterpret_cast<std::byte*>(to) + sizeof(T), 0, size - sizeof(T));
+}
+
+template <class L>
+struct InPlaceOps {
+  using P = Port<L>;
+
+  // fi_open_ops(3) of an endpoint.
+  static int open_ops(::fid* fid, const char* name, uint64_t flags, void** ops, void*) {
+    if constexpr (proto::InPlace<L>) {
+      if (name == nullptr || ops == nullptr) return -FI_EINVAL;
+      if (port_of<L>(fid).engine == nullptr || std::strcmp(name, WEFT_SHM_OPS) != 0) return -FI_ENOSYS;
+      if (flags != 0) return -FI_EBADFLAGS;
+      *ops = &table;
+      return 0;
+    } else {
+      return -FI_ENOSYS;
+    }
+  }
+  // Whether the calls may be used on it.
+  static int check(const fid_ep* ep) noexcept {
+    if (ep == nullptr || ep->fid.ops == nullptr || ep->fid.ops->ops_open != open_ops) return -FI_EINVAL;
+    const P& p = *reinterpret_cast<const P*>(ep);
+    if (p.engine == nullptr) return -FI_EINVAL;
+    return p.enabled ? 0 : -FI_EOPBADSTATE;
+  }
+  static bool is_one_kind(uint64_t flags) noexcept { return flags == FI_TAGGED || flags == FI_MSG; }
+
+  static int limits(fid_ep* ep, weft_shm_limits* out) {
+    if (const int status = check(ep); status != 0) return status;
+    if (!can_write_sized(out, sizeof(weft_shm_limits))) return -FI_EINVAL;
+    weft_shm_limits limits{0, L::in_place_bytes_max, proto::open_in_place_max, L::ring_entries,
+                           L::ring_bytes};
+    write_sized(limits, out);
+    return 0;
+  }
+  static int rings(fid_ep* ep, fi_addr_t peer, weft_shm_rings* out) {
+    if (const int status = check(ep); status != 0) return status;
+    if (!can_write_sized(out, sizeof(weft_shm_rings))) return -FI_EINVAL;
+    P& p = port_of<L>(ep);
+    std::scoped_lock guard(*p.lock);
+    proto::RingUse use{};
+    if (const int status = p.engine->rings(peer, use); status != 0) return status;
+    weft_shm_rings rings{0, use.out_entries, use.out_bytes, use.in_entries, use.in_bytes, use.in_taken};
+    write_sized(rings, out);
+    return 0;
+  }
+  static int take(fid_ep* ep, const weft_shm_wanted* wanted, weft_shm_message* out) {
+    if (const int status = check(ep); status != 0) return status;
+    weft_shm_wanted asked;
+    if (const int status = read_sized(wanted, asked, sizeof(asked)); status != 0) return status;
+    P& p = port_of<L>(ep);
+    if (!can_write_sized(out, sizeof(weft_shm_message)) || !is_one_kind(asked.flags) || p.rx == nullptr)
+      return -FI_EINVAL;
+    proto::ReceiveRequest request;
+    request.tagged = asked.flags == FI_TAGGED;
+    request.source = asked.source;
+    request.tag = asked.tag;
+    request.ignore = asked.ignore;
+    proto::TakenMessage taken;
+    std::scoped_lock guard(*p.lock);
+    const int status = p.engine->take(*p.rx, request, taken);
+    if (status != 0 && status != -FI_EMSGSIZE) return status;
+    weft_shm_message message{0,
+                             taken.data,
+                             taken.length,
+                             taken.handle,
+                             asked.flags | (taken.has_data ? FI_REMOTE_CQ_DATA : 0),
+                             taken.in_link ? WEFT_SHM_IN_RING : 0,
+                             taken.tag,
+                             taken.cq_data,
+                             taken.source};
+    write_sized(message, out);
+    return status;
+  }
+  static int release(fid_ep* ep, uint64_t handle) {
+    if (const int status = check(ep); status != 0) return status;
+    P& p = port_of<L>(ep);
+    std::scoped_lock guard(*p.lock);
+    return p.engine->release(handle);
+  }
+  static int reserve(fid_ep* ep, fi_addr_t dest, size_t length, weft_shm_room* out) {
+    if (const int status = check(ep); status != 0) return status;
+    P& p = port_of<L>(ep);
+    if (!can_write_sized(out, sizeof(weft_shm_room)) || p.tx == nullptr) return -FI_EINVAL;
+    weft_shm_room room{0, nullptr, length, 0};
+    std::byte* at = nullptr;
+    std::scoped_lock guard(*p.lock);
+    if (const int status = p.engine->reserve(dest, length, room.handle, at); status != 0) return status;
+    room.data = at;
+    write_sized(room, out);
+    return 0;
+  }
+  static int commit(fid_ep* ep, uint64_t handle, const weft_shm_send* send) {
+    if (const int status = check(ep); status != 0) return status;
+    weft_shm_send how;
+    if (const int status = read_sized(send, how, sizeof(how)); status != 0) return status;
+    P& p = port_of<L>(ep);
+    if (!is_one_kind(how.flags & ~FI_REMOTE_CQ_DATA) || p.tx == nullptr) return -FI_EINVAL;
+    const proto::WrittenMessage message{(how.flags & FI_TAGGED) != 0, (how.flags & FI_REMOTE_CQ_DATA) != 0,
+                                        how.length, how.tag, how.cq_data};
+    std::scoped_lock guard(*p.lock);
+    return p.engine->commit(*p.tx, handle, message);
+  }
+  static int abandon(fid_ep* ep, uint64_t handle) {
+    if (const int status = check(ep); status != 0) return status;
+    P& p = port_of<L>(ep);
+    std::scoped_lock guard(*p.lock);
+    return p.engine->abandon_room(handle);
+  }
+
+  static inline weft_shm_ops table = [] {
+    weft_shm_ops made{};
+    if constexpr (proto::InPlace<L>)
+      made = {sizeof(weft_shm_ops), limits, rings, take, release, reserve, commit, abandon};
+    return made;
+  }();
+};
+
+}  // namespace weft::fi
