@@ -183,6 +183,16 @@ if(WEFT_ABIDIFF AND NOT WEFT_SANITIZE)
   set_tests_properties("check: abi" PROPERTIES LABELS check)
 endif()
 
+# --- the library as the next version of weft/extensions.h might have it, with shm alone, for tests/compat/: unoptimised, for it is only called ---
+if(NOT WEFT_SANITIZE)
+  add_library(weft_compat_next SHARED ${entry_dropin} "${PROJECT_SOURCE_DIR}/tests/compat/next_registry.cpp")
+  target_compile_definitions(weft_compat_next PRIVATE WEFT_EXTENSIONS_NEXT)
+  target_compile_options(weft_compat_next PRIVATE -O0 -g0)
+  weft_self_contained(weft_compat_next "${map_dropin}")
+  set_target_properties(weft_compat_next PROPERTIES OUTPUT_NAME fabric VERSION ${WEFT_COMPAT_VERSION} SOVERSION 1
+                                                    LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/compat/next")
+endif()
+
 # --- the core of a plugin as the next minor version of weft/provider.hpp might have it, for tests/compat/: linked before libweft-core.a ---
 if(NOT WEFT_SANITIZE)
   add_library(weft_core_next STATIC "${PROJECT_SOURCE_DIR}/src/faces/provider/entry_core.cpp" "${PROJECT_SOURCE_DIR}/src/link/kit/tabled.cpp")

@@ -25,7 +25,11 @@
 #include <stdint.h>
 
 /* For feature tests: what this header has. A library has what the size of its table says. */
+#ifdef WEFT_EXTENSIONS_NEXT /* by tests/compat alone: the next version, with something that it might add */
+#define WEFT_EXTENSIONS_VERSION 2
+#else
 #define WEFT_EXTENSIONS_VERSION 1
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,6 +48,9 @@ struct weft_shm_limits {
       take_max; /* messages that an endpoint may have taken and not released, and room that it may have reserved: in all */
   size_t entries;    /* of a ring: frames that a sender may have under way to one receiver */
   size_t ring_bytes; /* of a ring, for payloads that do not fit an entry */
+#ifdef WEFT_EXTENSIONS_NEXT
+  size_t room_alignment; /* of weft_shm_room.data, bytes */
+#endif
 };
 
 /* How full the two rings between an endpoint and one peer are. A sender learns in steps what its receiver has consumed. */
@@ -110,6 +117,10 @@ struct weft_shm_ops {
   int (*reserve)(struct fid_ep* ep, fi_addr_t dest, size_t length, struct weft_shm_room* room);
   int (*commit)(struct fid_ep* ep, uint64_t handle, const struct weft_shm_send* send);
   int (*abandon)(struct fid_ep* ep, uint64_t handle);
+#ifdef WEFT_EXTENSIONS_NEXT
+  /* since version 2 */
+  int (*ready)(struct fid_ep* ep);
+#endif
 };
 
 /* Whether the library has a member. `ops` may be null. */
@@ -195,6 +206,13 @@ static inline int weft_shm_commit(const struct weft_shm_ops* ops, struct fid_ep*
 static inline int weft_shm_abandon(const struct weft_shm_ops* ops, struct fid_ep* ep, uint64_t handle) {
   return WEFT_SHM_HAS(ops, abandon) ? ops->abandon(ep, handle) : -FI_ENOSYS;
 }
+
+#ifdef WEFT_EXTENSIONS_NEXT
+/* Whether the calls above may be used on `ep` now: 0, or what they would say. */
+static inline int weft_shm_query_ready(const struct weft_shm_ops* ops, struct fid_ep* ep) {
+  return WEFT_SHM_HAS(ops, ready) ? ops->ready(ep) : -FI_ENOSYS;
+}
+#endif
 
 #ifdef __cplusplus
 }

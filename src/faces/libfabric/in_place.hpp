@@ -36,6 +36,16 @@ void write_sized(T& from, T* to) noexcept {
   if (size > sizeof(T)) std::memset(reinterpret_cast<std::byte*>(to) + sizeof(T), 0, size - sizeof(T));
 }
 
+// The size that a structure had in version 1, by the last member that it had then: programs of that version say no more.
+#define WEFT_SIZE_UP_TO(Type, member) (offsetof(Type, member) + sizeof(Type::member))
+inline constexpr size_t limits_least = WEFT_SIZE_UP_TO(weft_shm_limits, ring_bytes);
+inline constexpr size_t rings_least = WEFT_SIZE_UP_TO(weft_shm_rings, in_taken);
+inline constexpr size_t wanted_least = WEFT_SIZE_UP_TO(weft_shm_wanted, ignore);
+inline constexpr size_t message_least = WEFT_SIZE_UP_TO(weft_shm_message, source);
+inline constexpr size_t room_least = WEFT_SIZE_UP_TO(weft_shm_room, handle);
+inline constexpr size_t send_least = WEFT_SIZE_UP_TO(weft_shm_send, cq_data);
+#undef WEFT_SIZE_UP_TO
+
 template <class L>
 struct InPlaceOps {
   using P = Port<L>;
@@ -53,7 +63,7 @@ struct InPlaceOps {
     }
   }
   // Whether the calls may be used on it.
-  static int check(const fid_ep* ep) noexcept {
+  static int check(fid_ep* ep) noexcept {
     if (ep == nullptr || ep->fid.ops == nullptr || ep->fid.ops->ops_open != open_ops) return -FI_EINVAL;
     const P& p = *reinterpret_cast<const P*>(ep);
     if (p.engine == nullptr) return -FI_EINVAL;
@@ -63,15 +73,21 @@ struct InPlaceOps {
 
   static int limits(fid_ep* ep, weft_shm_limits* out) {
     if (const int status = check(ep); status != 0) return status;
-    if (!can_write_sized(out, sizeof(weft_shm_limits))) return -FI_EINVAL;
-    weft_shm_limits limits{0, L::in_place_bytes_max, proto::open_in_place_max, L::ring_entries,
-                           L::ring_bytes};
+    if (!can_write_sized(out, limits_least)) return -FI_EINVAL;
+    weft_shm_limits limits{};
+    limits.write_max = L::in_place_bytes_max;
+    limits.take_max = proto::open_in_place_max;
+    limits.entries = L::ring_entries;
+    limits.ring_bytes = L::ring_bytes;
+#ifdef WEFT_EXTENSIONS_NEXT
+    limits.room_alignment = 64;
+#endif
     write_sized(limits, out);
     return 0;
   }
   static int rings(fid_ep* ep, fi_addr_t peer, weft_shm_rings* out) {
     if (const int status = check(ep); status != 0) return status;
-    if (!can_write_sized(out, sizeof(weft_shm_rings))) return -FI_EINVAL;
+    if (!can_write_sized(out, rings_least)) return -FI_EINVAL;
     P& p = port_of<L>(ep);
     std::scoped_lock guard(*p.lock);
     proto::RingUse use{};
@@ -83,9 +99,9 @@ struct InPlaceOps {
   static int take(fid_ep* ep, const weft_shm_wanted* wanted, weft_shm_message* out) {
     if (const int status = check(ep); status != 0) return status;
     weft_shm_wanted asked;
-    if (const int status = read_sized(wanted, asked, sizeof(asked)); status != 0) return status;
+    if (const int status = read_sized(wanted, asked, wanted_least); status != 0) return status;
     P& p = port_of<L>(ep);
-    if (!can_write_sized(out, sizeof(weft_shm_message)) || !is_one_kind(asked.flags) || p.rx == nullptr)
+    if (!can_write_sized(out, message_least) || !is_one_kind(asked.flags) || p.rx == nullptr)
       return -FI_EINVAL;
     proto::ReceiveRequest request;
     request.tagged = asked.flags == FI_TAGGED;
@@ -117,7 +133,7 @@ struct InPlaceOps {
   static int reserve(fid_ep* ep, fi_addr_t dest, size_t length, weft_shm_room* out) {
     if (const int status = check(ep); status != 0) return status;
     P& p = port_of<L>(ep);
-    if (!can_write_sized(out, sizeof(weft_shm_room)) || p.tx == nullptr) return -FI_EINVAL;
+    if (!can_write_sized(out, room_least) || p.tx == nullptr) return -FI_EINVAL;
     weft_shm_room room{0, nullptr, length, 0};
     std::byte* at = nullptr;
     std::scoped_lock guard(*p.lock);
@@ -129,7 +145,7 @@ struct InPlaceOps {
   static int commit(fid_ep* ep, uint64_t handle, const weft_shm_send* send) {
     if (const int status = check(ep); status != 0) return status;
     weft_shm_send how;
-    if (const int status = read_sized(send, how, sizeof(how)); status != 0) return status;
+    if (const int status = read_sized(send, how, send_least); status != 0) return status;
     P& p = port_of<L>(ep);
     if (!is_one_kind(how.flags & ~FI_REMOTE_CQ_DATA) || p.tx == nullptr) return -FI_EINVAL;
     const proto::WrittenMessage message{(how.flags & FI_TAGGED) != 0, (how.flags & FI_REMOTE_CQ_DATA) != 0,
@@ -146,8 +162,19 @@ struct InPlaceOps {
 
   static inline weft_shm_ops table = [] {
     weft_shm_ops made{};
-    if constexpr (proto::InPlace<L>)
-      made = {sizeof(weft_shm_ops), limits, rings, take, release, reserve, commit, abandon};
+    if constexpr (proto::InPlace<L>) {
+      made.size = sizeof made;
+      made.limits = limits;
+      made.rings = rings;
+      made.take = take;
+      made.release = release;
+      made.reserve = reserve;
+      made.commit = commit;
+      made.abandon = abandon;
+#ifdef WEFT_EXTENSIONS_NEXT
+      made.ready = check;
+#endif
+    }
     return made;
   }();
 };

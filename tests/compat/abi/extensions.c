@@ -1,0 +1,6 @@
+/* What programs and libraries pass each other by weft/extensions.h, for scripts/check/abi.py: the table leads to all of it. */
+#include <weft/extensions.h>
+
+__attribute__((visibility("default"))) size_t weft_shm_table_size(const struct weft_shm_ops* ops) {
+  return ops->size;
+}
