@@ -106,7 +106,7 @@ TEST(AddressVector, lookup__fi_av_3) {
     EXPECT_EQ(std::memcmp(got.data(), name.data(), 5), 0);
     EXPECT_EQ(got[5], 0xee) << "wrote behind a short buffer";
     len = got.size();
-    if (type == FI_AV_TABLE) {
+    if (type == FI_AV_TABLE && !manual_only()) {
       EXPECT_LT(fi_av_lookup(w[0].av.get(), 1000, got.data(), &len), 0) << "an index without an address";
     }
   }
@@ -251,7 +251,8 @@ TEST(AddressVector, insertsvc_of_a_service__fi_av_3) {
     WEFT_ASSERT_OK(fi_ep_bind(ep.get(), cq->fid(), FI_TRANSMIT | FI_RECV));
     WEFT_ASSERT_OK(fi_enable(ep.get()));
     fi_addr_t to = FI_ADDR_NOTAVAIL;
-    const int n = fi_av_insertsvc(w[0].av.get(), "127.0.0.1", service.c_str(), &to, 0, nullptr);
+    const int n =
+        fi_av_insertsvc(w[0].av.get(), node_of(named.get()).c_str(), service.c_str(), &to, 0, nullptr);
     if (n == 1) {
       uint64_t in = 0;
       const uint64_t out = 99;

@@ -274,6 +274,7 @@ TEST_F(Atomic, query_refuses_nonsense__fi_atomic_3) {
 
 // fi_atomic(3), ERRORS: -FI_EOPNOTSUPP and -FI_EMSGSIZE.
 TEST_F(Atomic, refusals__fi_atomic_3) {
+  WEFT_BEYOND_THE_MANUAL("calls that are not valid");
   WEFT_WORLD(w, options());
   size_t limit = 0;
   WEFT_ASSERT_OK(fi_atomicvalid(w[0], FI_UINT64, FI_SUM, &limit));

@@ -338,7 +338,9 @@ TEST_F(Connections, rejection_carries_data__fi_cm_3) {
   EXPECT_TRUE(request.data.empty());
   const std::vector<uint8_t> why = pattern(33, 3);
   WEFT_ASSERT_OK(fi_reject(server.pep.get(), request.info->handle, why.data(), why.size()));
-  EXPECT_EQ(fi_reject(server.pep.get(), request.info->handle, nullptr, 0), -FI_EINVAL);  // only once
+  if (!manual_only()) {
+    EXPECT_EQ(fi_reject(server.pep.get(), request.info->handle, nullptr, 0), -FI_EINVAL);  // only once
+  }
   Event refusal = next(client, server);
   EXPECT_EQ(refusal.err, FI_ECONNREFUSED);
   EXPECT_EQ(refusal.fid, active->ep.fid());
@@ -346,7 +348,9 @@ TEST_F(Connections, rejection_carries_data__fi_cm_3) {
   EXPECT_FALSE(refusal.text.empty());
   ASSERT_GE(refusal.data.size(), why.size());
   EXPECT_TRUE(std::equal(why.begin(), why.end(), refusal.data.begin()));
-  EXPECT_EQ(fi_send(active->ep.get(), why.data(), 1, nullptr, 0, nullptr), -FI_ENOTCONN);
+  if (!manual_only()) {
+    EXPECT_EQ(fi_send(active->ep.get(), why.data(), 1, nullptr, 0, nullptr), -FI_ENOTCONN);
+  }
 }
 
 // fi_cm(3): "A rejected or failed connection request will generate an error event". Nobody listens where somebody did.
@@ -361,7 +365,11 @@ TEST_F(Connections, nobody_listens__fi_cm_3) {
   EXPECT_EQ(refusal.fid, active->ep.fid());
   EXPECT_FALSE(refusal.text.empty());
   EXPECT_TRUE(quiet(client));
-  EXPECT_EQ(fi_connect(active->ep.get(), server.name.data(), nullptr, 0), -FI_EOPBADSTATE);
+  const int again = fi_connect(active->ep.get(), server.name.data(), nullptr, 0);
+  EXPECT_LT(again, 0);
+  if (!manual_only()) {
+    EXPECT_EQ(again, -FI_EOPBADSTATE);
+  }
 }
 
 // fi_cm(3), fi_listen: the passive endpoint is closed before it answered; whoever asked hears of it.
@@ -396,6 +404,7 @@ TEST_F(Connections, unaccepted_is_refused__fi_cm_3) {
     if (opened) {
       accepted = server.open(request.info.get());
     } else {
+      if (manual_only()) break;  // a handle is accepted or rejected
       WEFT_ASSERT_OK(fi_close(request.info->handle));
     }
     accepted.reset();
@@ -407,7 +416,8 @@ TEST_F(Connections, unaccepted_is_refused__fi_cm_3) {
 
 // fi_msg(3): destination and source addresses are ignored for connected endpoints; messages of every size, both ways.
 TEST_F(Connections, messages_go_both_ways__fi_msg_3) {
-  WEFT_SIDES(msg_options(FI_MSG | FI_TAGGED));
+  const bool tagged = missing(msg_options(FI_MSG | FI_TAGGED)).empty();
+  WEFT_SIDES(msg_options(tagged ? FI_MSG | FI_TAGGED : FI_MSG));
   connect(server, client);
   if (HasFatalFailure()) return;
   const fi_addr_t destinations[] = {0, FI_ADDR_UNSPEC, 12345};
@@ -429,6 +439,7 @@ TEST_F(Connections, messages_go_both_ways__fi_msg_3) {
       EXPECT_EQ(in.len, size);
       WEFT_EXPECT_PATTERN(got.data(), size, seed);
       EXPECT_EQ(completion(from).context, &ctx[1]);
+      if (!tagged) continue;
       WEFT_ASSERT_OK(post([&] {
         return fi_tsend(from.ep.get(), sent.data(), size, nullptr, destinations[seed % 3], seed, &ctx[3]);
       }));
@@ -476,19 +487,27 @@ TEST_F(Connections, before_the_connection__fi_msg_3) {
   server.listen();
   active = client.open(nullptr, false);
   uint8_t byte = 9;
-  EXPECT_EQ(fi_send(active->ep.get(), &byte, 1, nullptr, 0, nullptr), -FI_EOPBADSTATE);
+  if (!manual_only()) {
+    EXPECT_EQ(fi_send(active->ep.get(), &byte, 1, nullptr, 0, nullptr), -FI_EOPBADSTATE);
+  }
   WEFT_ASSERT_OK(fi_enable(active->ep.get()));
-  EXPECT_EQ(fi_send(active->ep.get(), &byte, 1, nullptr, 0, nullptr), -FI_ENOTCONN);
-  EXPECT_EQ(fi_inject(active->ep.get(), &byte, 1, 0), -FI_ENOTCONN);
+  if (!manual_only()) {
+    EXPECT_EQ(fi_send(active->ep.get(), &byte, 1, nullptr, 0, nullptr), -FI_ENOTCONN);
+    EXPECT_EQ(fi_inject(active->ep.get(), &byte, 1, 0), -FI_ENOTCONN);
+  }
   std::vector<uint8_t> peer(256);
   size_t len = peer.size();
   EXPECT_EQ(fi_getpeer(active->ep.get(), peer.data(), &len), -FI_ENOTCONN);
-  EXPECT_EQ(fi_shutdown(active->ep.get(), 0), -FI_ENOTCONN);
+  if (!manual_only()) {
+    EXPECT_EQ(fi_shutdown(active->ep.get(), 0), -FI_ENOTCONN);
+  }
   uint8_t got = 0;
   Ctx ctx;
   WEFT_ASSERT_OK(fi_recv(active->ep.get(), &got, 1, nullptr, 0, &ctx));
   WEFT_ASSERT_OK(fi_connect(active->ep.get(), server.name.data(), nullptr, 0));
-  EXPECT_EQ(fi_send(active->ep.get(), &byte, 1, nullptr, 0, nullptr), -FI_ENOTCONN);
+  if (!manual_only()) {
+    EXPECT_EQ(fi_send(active->ep.get(), &byte, 1, nullptr, 0, nullptr), -FI_ENOTCONN);
+  }
   Event request = next(server, client);
   accepted = server.open(request.info.get(), false);
   WEFT_ASSERT_OK(fi_accept(accepted->ep.get(), nullptr, 0));  // enables
@@ -520,14 +539,18 @@ TEST_F(Connections, shutdown_after_the_last_data__fi_cm_3) {
     WEFT_ASSERT_OK(post([&] { return fi_inject(active->ep.get(), sent.data(), bytes, 0); }));
   }
   forget(*accepted);
-  EXPECT_EQ(fi_shutdown(active->ep.get(), 1), -FI_EBADFLAGS);
+  if (!manual_only()) {
+    EXPECT_EQ(fi_shutdown(active->ep.get(), 1), -FI_EBADFLAGS);
+  }
   WEFT_ASSERT_OK(fi_shutdown(active->ep.get(), 0));
   fi_cq_tagged_entry entry;
   EXPECT_EQ(fi_cq_read(active->cq.get(), &entry, 1), -FI_EAVAIL);
   Completion cancelled = completion(*active);
   EXPECT_EQ(cancelled.context, &pending);
   EXPECT_EQ(cancelled.err, FI_ECANCELED);
-  EXPECT_EQ(fi_inject(active->ep.get(), mine.data(), 1, 0), -FI_ENOTCONN);
+  if (!manual_only()) {
+    EXPECT_EQ(fi_inject(active->ep.get(), mine.data(), 1, 0), -FI_ENOTCONN);
+  }
   WEFT_EXPECT_OK(fi_shutdown(active->ep.get(), 0));  // nothing is left to do
 
   watch(*accepted);
@@ -570,6 +593,7 @@ TEST_F(Connections, what_arrives_is_complete_after_shutdown__fi_cm_3) {
 
 // fi_endpoint(3), fi_close; fi_cm(3), fi_shutdown: an abrupt end. What waits at the other side ends in error, what had come is received.
 TEST_F(Connections, close_ends_the_other_side__fi_cm_3) {
+  WEFT_SKIP_IF(missing(msg_options(FI_MSG | FI_TAGGED)));
   WEFT_SIDES(msg_options(FI_MSG | FI_TAGGED));
   connect(server, client);
   if (HasFatalFailure()) return;
@@ -1018,7 +1042,7 @@ TEST_F(Connections, data_that_does_not_fit_is_cut__fi_cm_3) {
   WEFT_ASSERT_OK(fi_getopt(server.pep.fid(), FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &listening, &len));
   EXPECT_GE(listening, most);
   EXPECT_GT(most, 0u);
-  const auto long_data = pattern(most + 100, 8);
+  const auto long_data = pattern(manual_only() ? most : most + 100, 8);
   WEFT_ASSERT_OK(fi_connect(active->ep.get(), server.name.data(), long_data.data(), long_data.size()));
   Event request;
   const auto end = Clock::now() + limit();
@@ -1042,6 +1066,7 @@ TEST_F(Connections, data_that_does_not_fit_is_cut__fi_cm_3) {
 
 // Calls in the wrong state or on the wrong object are refused: fi_cm(3), fi_endpoint(3).
 TEST_F(Connections, wrong_calls_are_refused__fi_cm_3) {
+  WEFT_BEYOND_THE_MANUAL("calls in the wrong state");
   WEFT_SIDES(msg_options());
   WEFT_ASSERT_OK(fi_passive_ep(server.fabric.get(), server.info.get(), server.pep.out(), nullptr));
   EXPECT_EQ(fi_listen(server.pep.get()), -FI_ENOEQ);

@@ -43,17 +43,18 @@ TEST(Datagrams, every_size__fi_msg_3) {
       WEFT_ASSERT_OK(w.post([&] { return fi_send(w[0], out.data(), len, nullptr, w[0].peer[1], &sent); }));
       const Completion c = w.done(w[1].rx, received);
       EXPECT_EQ(c.len, len);
-      EXPECT_EQ(c.flags & (FI_RECV | FI_MSG), FI_RECV | FI_MSG);
+      EXPECT_EQ(c.flags & sure_flags(FI_RECV | FI_MSG), sure_flags(FI_RECV | FI_MSG));
       EXPECT_EQ(c.src, w[1].peer[0]);
       WEFT_EXPECT_PATTERN(in.data(), len, 3);
       const Completion s = w.done(w[0].tx, sent);
-      EXPECT_EQ(s.flags & (FI_SEND | FI_MSG), FI_SEND | FI_MSG);
+      EXPECT_EQ(s.flags & sure_flags(FI_SEND | FI_MSG), sure_flags(FI_SEND | FI_MSG));
     }
   }
 }
 
 // fi_endpoint(3), max_msg_size; fi_msg(3), FI_EMSGSIZE.
 TEST(Datagrams, larger_ones_are_refused__fi_msg_3) {
+  WEFT_BEYOND_THE_MANUAL("a datagram of more than max_msg_size");
   WEFT_WORLD(w, datagrams());
   const std::vector<uint8_t> out(w.info()->ep_attr->max_msg_size + 1);
   Ctx ctx;
@@ -86,6 +87,7 @@ TEST(Datagrams, a_short_buffer_truncates__fi_cq_3) {
 
 // What comes before a receive is posted is kept, within a bound, in order.
 TEST(Datagrams, early_ones_are_kept__fi_endpoint_3) {
+  WEFT_BEYOND_THE_MANUAL("datagrams that nobody waits for");
   WEFT_WORLD(w, datagrams());
   constexpr uint64_t count = 300;
   for (uint64_t i = 0; i < count; ++i) {
@@ -117,13 +119,16 @@ TEST(Datagrams, a_flood_is_bounded__fi_endpoint_3) {
     Ctx received;
     WEFT_ASSERT_OK(fi_recv(w[1], in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &received));
     if (!w.progress_until([&] { return !w[1].rx->inbox.empty(); }, milliseconds(50))) {
+      if (manual_only()) return;  // the open receive takes the next one, where nothing can be cancelled
       EXPECT_EQ(fi_cancel(w[1].ep.fid(), &received), 0);
       EXPECT_EQ(w.wait(w[1].rx, received).err, FI_ECANCELED);
       break;
     }
     w[1].rx->inbox.clear();
   }
-  EXPECT_GT(arrived, 1000u);
+  if (!manual_only()) {
+    EXPECT_GT(arrived, 1000u);
+  }
   EXPECT_LT(arrived, 20'000u);
   Ctx received;
   WEFT_ASSERT_OK(fi_recv(w[1], in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &received));
@@ -136,7 +141,8 @@ TEST(Datagrams, bursts_arrive_and_complete__fi_msg_3) {
   Options options = datagrams();
   options.endpoints = 3;
   WEFT_WORLD(w, options);
-  constexpr size_t count = 600;
+  const size_t count =
+      manual_only() ? std::min<size_t>({600, w.info()->rx_attr->size, w.info()->tx_attr->size}) : 600;
   std::vector<Ctx> sent(count);
   std::vector<std::vector<uint8_t>> in[3];
   std::vector<Ctx> received[3];
@@ -183,7 +189,9 @@ TEST(Datagrams, vectors__fi_msg_3) {
   w.done(w[0].tx, sent);
   WEFT_EXPECT_PATTERN(in.data(), 300, 9);
   const iovec five[5] = {};
-  EXPECT_EQ(fi_sendv(w[0], five, nullptr, 5, w[0].peer[1], &sent), -FI_EINVAL);
+  if (!manual_only()) {
+    EXPECT_EQ(fi_sendv(w[0], five, nullptr, 5, w[0].peer[1], &sent), -FI_EINVAL);
+  }
 }
 
 // fi_endpoint(3), FI_SELECTIVE_COMPLETION.
@@ -213,6 +221,8 @@ TEST(Datagrams, selective_completion__fi_endpoint_3) {
 // fi_cntr(3).
 TEST(Datagrams, counters__fi_cntr_3) {
   Options options = datagrams();
+  WEFT_SKIP_IF(missing(options));
+  WEFT_SKIP_IF(manual_only() && find_info(options)->domain_attr->cntr_cnt == 0 ? "no counters" : "");
   options.counters = {FI_SEND, FI_RECV};
   WEFT_WORLD(w, options);
   constexpr uint64_t count = 100;
@@ -287,6 +297,7 @@ TEST(Datagrams, full_queue__fi_cq_3) {
 
 // fi_endpoint(3): what the endpoint has not is refused, not crashed into.
 TEST(Datagrams, only_messages__fi_endpoint_3) {
+  WEFT_BEYOND_THE_MANUAL("calls that are not offered");
   WEFT_WORLD(w, datagrams());
   uint64_t value = 0;
   Ctx ctx;
@@ -409,7 +420,9 @@ TEST(Datagrams, alias__fi_endpoint_3) {
   options.tx_bind |= FI_SELECTIVE_COMPLETION;
   WEFT_WORLD(w, options);
   fid_ep* alias = nullptr;
-  WEFT_ASSERT_OK(fi_ep_alias(w[0], &alias, FI_TRANSMIT | FI_COMPLETION));
+  const int aliased = fi_ep_alias(w[0], &alias, FI_TRANSMIT | FI_COMPLETION);
+  WEFT_SKIP_IF(aliased == -FI_ENOSYS ? "no aliases" : "");
+  WEFT_ASSERT_OK(aliased);
   uint64_t in = 0;
   const uint64_t value = 9;
   Ctx received, sent;
@@ -450,14 +463,14 @@ TEST(Datagrams, threads__fi_domain_3) {
   Options options = datagrams();
   options.threading = FI_THREAD_SAFE;
   WEFT_WORLD(w, options);
-  constexpr uint64_t each = 200;
+  const uint64_t each = manual_only() ? std::min<uint64_t>(200, w.info()->rx_attr->size / 2) : 200;
   std::vector<uint64_t> in(2 * each);
   std::vector<Ctx> received(2 * each);
   for (size_t i = 0; i < in.size(); ++i)
     WEFT_ASSERT_OK(fi_recv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, &received[i]));
   std::vector<std::thread> senders;
   for (uint64_t t = 0; t < 2; ++t)
-    senders.emplace_back([&w, t] {
+    senders.emplace_back([&w, t, each] {
       for (uint64_t i = 0; i < each; ++i) {
         const uint64_t value = t << 32 | i;
         while (fi_inject(w[0], &value, 8, w[0].peer[1]) == -FI_EAGAIN) std::this_thread::yield();

@@ -90,6 +90,7 @@ TEST(Enable, objects_of_another_domain_are_refused__fi_endpoint_3) {
 // ------------------------------------------------------------------------------------------------------------- arguments
 
 TEST(BadArguments, too_many_parts__fi_endpoint_3_iov_limit) {
+  WEFT_BEYOND_THE_MANUAL("more parts than iov_limit");
   WEFT_WORLD(w, {.caps = FI_MSG | FI_TAGGED | FI_RMA});
   const size_t limit = std::max(w.info()->tx_attr->iov_limit, w.info()->rx_attr->iov_limit);
   uint8_t byte = 0;
@@ -118,6 +119,7 @@ TEST(BadArguments, too_many_parts__fi_endpoint_3_iov_limit) {
 
 // A destination that the AV does not hold: an error at once or as completion, never a hang.
 TEST(BadArguments, unknown_destination__fi_av_3) {
+  WEFT_BEYOND_THE_MANUAL("an address that no AV gave");
   WEFT_WORLD(w, {.caps = FI_TAGGED, .av_type = FI_AV_TABLE});
   uint64_t value = 0;
   Ctx ctx;
@@ -134,6 +136,7 @@ TEST(BadArguments, unknown_destination__fi_av_3) {
 
 // Nobody at the address: the name is well formed, its endpoint was closed. An error within the bounded time.
 TEST(BadArguments, peer_that_is_gone__fi_cq_3) {
+  WEFT_BEYOND_THE_MANUAL("how soon a vanished peer is told");
   WEFT_WORLD(w, {.caps = FI_TAGGED, .endpoints = 3, .own_domains = true});
   // One message, so that the pair knows each other; then the peer closes.
   uint64_t value = 0;
@@ -167,6 +170,7 @@ TEST(BadArguments, peer_that_is_gone__fi_cq_3) {
 
 // max_msg_size; fi_endpoint(3).
 TEST(BadArguments, longer_than_max_msg_size__fi_endpoint_3) {
+  WEFT_BEYOND_THE_MANUAL("a message of more than max_msg_size");
   WEFT_WORLD(w, {.caps = FI_TAGGED});
   const size_t limit = w.info()->ep_attr->max_msg_size;
   if (limit >= SIZE_MAX / 2) GTEST_SKIP() << "no limit worth the name";

@@ -104,6 +104,7 @@ TEST(EventQueue, file_descriptor__fi_eq_3) {
 
 // fi_eq(3): writing is for queues opened with FI_WRITE.
 TEST(EventQueue, write_needs_the_flag__fi_eq_3) {
+  WEFT_BEYOND_THE_MANUAL("fi_eq_write without FI_WRITE");
   WEFT_WORLD(w, {.caps = FI_MSG, .endpoints = 0});
   fi_eq_attr attr{};
   Handle<fid_eq> eq;

@@ -1,6 +1,8 @@
 // The World of the conformance tests: opening, polling, waiting. Knows only the public libfabric interface.
 #include "fixture.hpp"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -18,9 +20,21 @@ std::string provider_name() {
   return text;
 }
 
-bool skip_is_failure() {
-  const char* value = std::getenv("WEFT_TEST_NO_SKIP");
+namespace {
+
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
   return value != nullptr && *value != '\0' && *value != '0';
+}
+
+}  // namespace
+
+bool skip_is_failure() { return is_set("WEFT_TEST_NO_SKIP"); }
+bool manual_only() { return is_set("WEFT_TEST_MANUAL_ONLY"); }
+
+uint64_t tag_bits(const fi_info* info) {
+  const uint64_t format = info->ep_attr->mem_tag_format;
+  return format == 0 ? ~uint64_t{0} : ~uint64_t{0} >> __builtin_clzll(format);
 }
 
 unsigned patience() {
@@ -36,15 +50,63 @@ std::string error_name(long code) {
   return std::to_string(code) + " (" + fi_strerror(positive) + ")";
 }
 
+void closed_badly(int rc) {
+  if (!manual_only()) {
+    ADD_FAILURE() << "fi_close returned " << error_name(rc);
+  } else {
+    testing::Test::RecordProperty("unclosed", error_name(rc));
+  }
+}
+
 testing::AssertionResult is_ok(const char* text, long rc) {
   if (rc == 0) return testing::AssertionSuccess();
   return testing::AssertionFailure() << text << " returned " << error_name(rc);
 }
 
+const milliseconds timeout_default = [] {
+  const char* value = std::getenv("WEFT_TEST_WAIT_MS");
+  const long asked = value != nullptr ? std::strtol(value, nullptr, 10) : 0;
+  return milliseconds(asked > 0 ? asked : 10'000);
+}();
+
+namespace {
+
+// The type of endpoint under test, FI_EP_UNSPEC for whatever a test asks for.
+fi_ep_type type_under_test() {
+  const char* type = std::getenv("WEFT_TEST_ENDPOINT");
+  const std::string word = type != nullptr ? type : "";
+  return word == "msg" ? FI_EP_MSG : word == "rdm" ? FI_EP_RDM : word == "dgram" ? FI_EP_DGRAM : FI_EP_UNSPEC;
+}
+
+}  // namespace
+
 // Whether this World is to be one of two connected endpoints.
 bool connected(const Options& options) {
-  const char* type = std::getenv("WEFT_TEST_ENDPOINT");
-  return type != nullptr && std::strcmp(type, "msg") == 0 && options.ep_type == FI_EP_RDM;
+  return type_under_test() == FI_EP_MSG && options.ep_type == FI_EP_RDM;
+}
+
+Info own_of(const fi_info* list) {
+  const fi_ep_type type = type_under_test();
+  fi_info* first = nullptr;
+  fi_info** last = &first;
+  for (; list != nullptr; list = list->next) {
+    if (list->fabric_attr->prov_name != provider_name()) continue;
+    if (type != FI_EP_UNSPEC && list->ep_attr->type != type) continue;
+    *last = fi_dupinfo(list);
+    if (*last == nullptr) break;
+    last = &(*last)->next;
+  }
+  return Info(first);
+}
+
+// Where the server of an answer is found: its own IPv4 address, when it has one.
+std::string node_of(const fi_info* server) {
+  char text[INET_ADDRSTRLEN] = "127.0.0.1";
+  if (server->addr_format == FI_SOCKADDR_IN && server->src_addrlen >= sizeof(sockaddr_in)) {
+    const in_addr at = static_cast<const sockaddr_in*>(server->src_addr)->sin_addr;
+    if (at.s_addr != INADDR_ANY) inet_ntop(AF_INET, &at, text, sizeof text);
+  }
+  return text;
 }
 
 Info make_hints(const Options& options) {
@@ -74,7 +136,6 @@ Info find_info(const Options& options) {
   const int rc = fi_getinfo(options.api, node, nullptr, node != nullptr ? FI_SOURCE : 0, hints.get(), &found);
   if (rc != 0) return nullptr;
   const Info all(found);
-  // A name asks for what is layered over that provider, too; that is tested under its own name.
   for (const fi_info* info = all.get(); info != nullptr; info = info->next)
     if (info->fabric_attr->prov_name == provider_name()) return Info(fi_dupinfo(info));
   return nullptr;
@@ -520,6 +581,13 @@ size_t first_difference(const void* buf, size_t len, uint32_t seed) {
     }
   }
   return len;
+}
+
+testing::AssertionResult is_pattern(const char* buf_text, const char*, const char*, const void* buf,
+                                    size_t len, uint32_t seed) {
+  const size_t at = first_difference(buf, len, seed);
+  if (at == len) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "byte " << at << " of " << len << " is wrong (" << buf_text << ")";
 }
 
 std::vector<uint8_t> pattern(size_t len, uint32_t seed) {

@@ -2,9 +2,10 @@
 // Written over the public libfabric interface alone; knows nothing of the library that answers it.
 //
 // Environment: WEFT_TEST_PROVIDER names the provider (default "shm"), WEFT_TEST_NODE a local address for providers that want one,
-// WEFT_TEST_ENDPOINT=msg makes a World of two endpoints that are connected to each other (FI_EP_MSG) where a test asks for no other type,
+// WEFT_TEST_ENDPOINT=msg makes a World of two endpoints that are connected to each other (FI_EP_MSG) where a test asks for no other type
+// (with rdm, msg or dgram the tests of fi_getinfo look at that type alone), WEFT_TEST_WAIT_MS is how long a wait lasts at most,
 // WEFT_TEST_NO_SKIP turns a skipped test into a failed one (for providers that must offer everything), WEFT_TEST_BIG runs the test
-// of more than 4 GiB, WEFT_SANITIZE makes every wait longer.
+// of more than 4 GiB, WEFT_TEST_MANUAL_ONLY asks for nothing that the manual leaves open, WEFT_SANITIZE makes every wait longer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,12 +37,17 @@ namespace weft::conformance {
 using std::chrono::milliseconds;
 
 // No wait lasts longer than this, whatever the provider does.
-inline constexpr milliseconds timeout_default{10'000};
+extern const milliseconds timeout_default;
 // How long a test watches to see that something does not happen.
 inline constexpr milliseconds quiet_time{20};
 
 std::string provider_name();
 bool skip_is_failure();
+// Whether only what a manual page says is asked (WEFT_TEST_MANUAL_ONLY). Without it our providers are held to more: a wrong call is refused with
+// an errno where the manual leaves open what happens.
+bool manual_only();
+// The bits of a tag that the provider leaves to the program; fi_endpoint(3), mem_tag_format: the upper bits that are zero are reserved.
+uint64_t tag_bits(const fi_info* info);
 // How many times longer everything may take: more than 1 under a sanitizer (WEFT_SANITIZE is set then).
 unsigned patience();
 
@@ -58,6 +64,14 @@ testing::AssertionResult is_ok(const char* text, long rc);
     if (weft::conformance::skip_is_failure()) FAIL() << weft_why; \
     GTEST_SKIP() << weft_why;                                     \
   }
+// The flags of a completion that must be there; fi_cq(3): those that say which interface it was (FI_MSG, FI_RMA ...) may be.
+inline uint64_t sure_flags(uint64_t flags) {
+  return manual_only() ? flags & ~(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC) : flags;
+}
+
+// Ends a test of what the manual leaves open, where only the manual is asked.
+#define WEFT_BEYOND_THE_MANUAL(why) \
+  if (weft::conformance::manual_only()) GTEST_SKIP() << "beyond the manual: " << (why)
 // Declares a World with these options, or skips the test when the provider does not claim them.
 #define WEFT_WORLD(name, ...)                                    \
   const weft::conformance::Options name##_options = __VA_ARGS__; \
@@ -69,6 +83,9 @@ testing::AssertionResult is_ok(const char* text, long rc);
 struct Ctx {
   fi_context2 space{};
 };
+
+// What became of a test's objects at its end is no matter of the test where only the manual is asked: it is noted and told apart ("unclosed").
+void closed_badly(int rc);
 
 // Owns one fabric object. Closing must succeed: the destructor says so with a failed expectation.
 template <class T>
@@ -104,7 +121,7 @@ class Handle {
  private:
   void close_checked() {
     if (fid_ != nullptr) {
-      WEFT_EXPECT_OK(fi_close(&fid_->fid));
+      if (const int rc = fi_close(&fid_->fid); rc != 0) closed_badly(rc);
     }
     fid_ = nullptr;
   }
@@ -148,8 +165,13 @@ struct Options {
 };
 
 Info make_hints(const Options& options);
+// Where the server of an answer of fi_getinfo is found: its own IPv4 address, when it has one.
+std::string node_of(const fi_info* server);
 // The first fi_info the provider gives for these options; null when it gives none.
 Info find_info(const Options& options);
+// Of a list, the answers that are this provider's own and of the type of endpoint under test; null when none is. A name asks for what is layered
+// over that provider, too (fi_provider(3)); that is tested under its own name.
+Info own_of(const fi_info* list);
 // Empty, or why a test with these options cannot run on this provider.
 std::string missing(const Options& options);
 
@@ -309,9 +331,11 @@ void fill(void* buf, size_t len, uint32_t seed);
 size_t first_difference(const void* buf, size_t len, uint32_t seed);
 std::vector<uint8_t> pattern(size_t len, uint32_t seed);
 
-#define WEFT_EXPECT_PATTERN(buf, len, seed)                                                      \
-  EXPECT_EQ(weft::conformance::first_difference((buf), (len), (seed)), static_cast<size_t>(len)) \
-      << "first wrong byte"
+testing::AssertionResult is_pattern(const char* buf_text, const char* len_text, const char* seed_text,
+                                    const void* buf, size_t len, uint32_t seed);
+#define WEFT_EXPECT_PATTERN(buf, len, seed)                                                \
+  EXPECT_PRED_FORMAT3(weft::conformance::is_pattern, static_cast<const void*>(buf), (len), \
+                      static_cast<uint32_t>(seed))
 
 // The sizes that every transfer is tried with: around the limits of slots, inject and rendezvous.
 const std::vector<size_t>& sizes();

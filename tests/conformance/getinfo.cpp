@@ -10,12 +10,20 @@
 namespace weft::conformance {
 namespace {
 
-// What comes back for hints that `edit` changed; null when refused, and then it must be -FI_ENODATA with a null list.
+// What comes back of this provider for hints that `edit` changed; null when refused, and then it must be -FI_ENODATA with a null list.
 Info ask(const std::function<void(fi_info*)>& edit, uint32_t api = FI_VERSION(1, 17)) {
   const Info hints = make_hints({.api = api, .caps = 0, .ep_type = FI_EP_UNSPEC, .edit_hints = edit});
   fi_info* found = reinterpret_cast<fi_info*>(0x1);
   const int rc = fi_getinfo(api, nullptr, nullptr, 0, hints.get(), &found);
-  if (rc == 0) return Info(found);
+  if (rc == 0) {
+    const Info all(found);
+    for (const fi_info* info = all.get(); info != nullptr; info = info->next) {
+      const std::string name = info->fabric_attr->prov_name;
+      EXPECT_TRUE(name == provider_name() || name.starts_with(provider_name() + ";"))
+          << "nobody asked for " << name;
+    }
+    return own_of(all.get());
+  }
   EXPECT_EQ(rc, -FI_ENODATA);
   EXPECT_EQ(found, nullptr) << "fi_getinfo(3): info is set to NULL";
   return nullptr;
@@ -38,9 +46,6 @@ TEST(GetInfo, results_are_complete__fi_getinfo_3) {
     ASSERT_NE(info->fabric_attr->prov_name, nullptr);
     ASSERT_NE(info->fabric_attr->name, nullptr);
     ASSERT_NE(info->domain_attr->name, nullptr);
-    // A name asks for what is layered over that provider, too (fi_provider(3)).
-    const std::string name = info->fabric_attr->prov_name;
-    EXPECT_TRUE(name == provider_name() || name.starts_with(provider_name() + ";")) << name;
     EXPECT_NE(info->ep_attr->type, FI_EP_UNSPEC);
     EXPECT_NE(info->caps, 0u);
     EXPECT_NE(info->domain_attr->threading, FI_THREAD_UNSPEC);
@@ -143,7 +148,9 @@ TEST(GetInfo, limits_are_honoured_or_refused__fi_getinfo_3) {
     const Info same = ask([&](fi_info* h) { *field.place(h) = most; });
     ASSERT_TRUE(same) << "its own value was refused";
     EXPECT_GE(*field.place(same.get()), most);
-    if (most >= SIZE_MAX / 2) continue;
+    // Only what a page calls requested must be there or refused; the others are what the provider has (fi_domain(3)).
+    if (most >= SIZE_MAX / 2 || (manual_only() && std::strncmp(field.name, "domain_attr->", 13) == 0))
+      continue;
     const Info more = ask([&](fi_info* h) { *field.place(h) = SIZE_MAX / 2; });
     if (more) {
       EXPECT_GE(*field.place(more.get()), SIZE_MAX / 2) << "neither honoured nor refused";
@@ -217,20 +224,26 @@ TEST(GetInfo, domain_modes__fi_domain_3) {
   if (automatic) {
     EXPECT_EQ(automatic->domain_attr->data_progress, FI_PROGRESS_AUTO);
   }
-  EXPECT_FALSE(ask([](fi_info* h) { h->domain_attr->data_progress = static_cast<fi_progress>(9); }));
+  if (!manual_only()) {
+    EXPECT_FALSE(ask([](fi_info* h) { h->domain_attr->data_progress = static_cast<fi_progress>(9); }));
+  }
   const Info managed = ask([](fi_info* h) { h->domain_attr->resource_mgmt = FI_RM_ENABLED; });
   if (managed) {
     EXPECT_EQ(managed->domain_attr->resource_mgmt, FI_RM_ENABLED);
   }
   EXPECT_TRUE(ask([](fi_info* h) { h->domain_attr->resource_mgmt = FI_RM_DISABLED; }));
-  EXPECT_FALSE(ask([](fi_info* h) { h->domain_attr->resource_mgmt = static_cast<fi_resource_mgmt>(9); }));
+  if (!manual_only()) {
+    EXPECT_FALSE(ask([](fi_info* h) { h->domain_attr->resource_mgmt = static_cast<fi_resource_mgmt>(9); }));
+  }
   for (const fi_av_type type : {FI_AV_MAP, FI_AV_TABLE}) {
     const Info info = ask([&](fi_info* h) { h->domain_attr->av_type = type; });
     if (info) {
       EXPECT_EQ(info->domain_attr->av_type, type);
     }
   }
-  EXPECT_FALSE(ask([](fi_info* h) { h->domain_attr->av_type = static_cast<fi_av_type>(9); }));
+  if (!manual_only()) {
+    EXPECT_FALSE(ask([](fi_info* h) { h->domain_attr->av_type = static_cast<fi_av_type>(9); }));
+  }
 }
 
 // fi_endpoint(3), msg_order, comp_order, op_flags; all of what is claimed can be asked for, what is not is refused.
@@ -360,7 +373,12 @@ TEST(GetInfo, node_and_service_meet__fi_getinfo_3) {
   fi_info *server_raw = nullptr, *client_raw = nullptr;
   WEFT_ASSERT_OK(fi_getinfo(options.api, nullptr, service.c_str(), FI_SOURCE, hints.get(), &server_raw));
   const Info server(server_raw);
-  WEFT_ASSERT_OK(fi_getinfo(options.api, "127.0.0.1", service.c_str(), 0, hints.get(), &client_raw));
+  WEFT_SKIP_IF(manual_only() && server->addr_format != FI_SOCKADDR_IN &&
+                       server->addr_format != FI_SOCKADDR_IN6
+                   ? "what a node is called is left to the provider"
+                   : "");
+  const std::string node = node_of(server.get());
+  WEFT_ASSERT_OK(fi_getinfo(options.api, node.c_str(), service.c_str(), 0, hints.get(), &client_raw));
   const Info client(client_raw);
   ASSERT_NE(client->dest_addr, nullptr);
   World w(options);
@@ -422,7 +440,10 @@ TEST(GetInfo, address_in_use__fi_errno_3) {
     WEFT_ASSERT_OK(fi_ep_bind(ep.get(), cq->fid(), FI_TRANSMIT | FI_RECV));
     last = fi_enable(ep.get());
   }
-  EXPECT_EQ(last, -FI_EADDRINUSE);
+  EXPECT_LT(last, 0);
+  if (!manual_only()) {
+    EXPECT_EQ(last, -FI_EADDRINUSE);
+  }
 }
 
 // fi_dupinfo and fi_freeinfo; fi_getinfo(3).

@@ -24,8 +24,8 @@ void one_message(World& w, size_t len, bool receive_first) {
   const Completion r = w.done(w[1].rx, received);
   const Completion s = w.done(w[0].tx, sent);
   EXPECT_EQ(r.len, len);
-  EXPECT_EQ(r.flags & (FI_RECV | FI_MSG), FI_RECV | FI_MSG);
-  EXPECT_EQ(s.flags & (FI_SEND | FI_MSG), FI_SEND | FI_MSG);
+  EXPECT_EQ(r.flags & sure_flags(FI_RECV | FI_MSG), sure_flags(FI_RECV | FI_MSG));
+  EXPECT_EQ(s.flags & sure_flags(FI_SEND | FI_MSG), sure_flags(FI_SEND | FI_MSG));
   WEFT_EXPECT_PATTERN(in.data(), len, 7);
   EXPECT_EQ(in[len], 0xee) << "wrote behind the buffer";
 }
@@ -139,6 +139,7 @@ TEST(Messages, inject_frees_the_buffer_and_is_silent__fi_msg_3) {
 
 // fi_msg(3), fi_inject: limited by inject_size.
 TEST(Messages, inject_too_large_is_refused__fi_msg_3) {
+  WEFT_BEYOND_THE_MANUAL("more than inject_size");
   WEFT_WORLD(w, {.caps = FI_MSG});
   one_message(w, 8, true);
   const std::vector<uint8_t> out(w.info()->tx_attr->inject_size + 1);
@@ -217,7 +218,9 @@ TEST(Messages, truncation__fi_cq_3_olen) {
       const Completion r = w.wait(w[1].rx, received);
       EXPECT_EQ(r.err, FI_ETRUNC);
       EXPECT_EQ(r.olen, len - space);
-      EXPECT_EQ(r.len, space);
+      if (!manual_only()) {
+        EXPECT_EQ(r.len, space);
+      }
       WEFT_EXPECT_PATTERN(in.data(), space, 4);
       for (size_t i = space; i < in.size(); ++i) EXPECT_EQ(in[i], 0xee) << "wrote behind the buffer";
       w.wait(w[0].tx, sent);  // whether the sender hears of it is the provider's choice

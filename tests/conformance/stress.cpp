@@ -270,7 +270,9 @@ TEST(Flood, tx_queue_full_then_success__fi_endpoint_3) {
     sent.push_back(std::move(ctx));
     ++accepted;
   }
-  EXPECT_LT(accepted, 20'000u) << "a queue without a bound";
+  if (!manual_only()) {
+    EXPECT_LT(accepted, 20'000u) << "a queue without a bound";
+  }
   std::vector<uint8_t> in(len);
   for (size_t i = 0; i < std::min<size_t>(accepted, 200); ++i) {
     Ctx received;

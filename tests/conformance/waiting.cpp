@@ -265,6 +265,7 @@ TEST(WaitCond, mutex_and_cond__fi_cq_3) {
 
 // fi_cq(3): a queue without wait object must not be slept on; the call says no.
 TEST(WaitNone, sread_is_refused__fi_cq_3) {
+  WEFT_BEYOND_THE_MANUAL("fi_cq(3): the application may not call it");
   WEFT_WORLD(w, {.caps = FI_TAGGED, .wait_obj = FI_WAIT_NONE});
   fi_cq_tagged_entry entry;
   const auto start = Clock::now();

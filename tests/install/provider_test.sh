@@ -52,6 +52,11 @@ over "$work/example/build" "$weft" run -- fi_info -p minimal -c 'FI_TAGGED|FI_RM
 pingpong "$work/example"
 pingpong "$work/example/build" "$weft" run --
 
+echo "-- it shows what it claims"
+timeout -k 2 120 "$weft" check "$work/example/libminimal-fi.so" >"$work/check" || { cat "$work/check"; fail "weft check"; }
+grep -q '^all that is claimed was shown' "$work/check" || { cat "$work/check"; fail "weft check"; }
+grep -A1 '^runs Open MPI btl ' "$work/check" | grep -q yes || { cat "$work/check"; fail "weft check: not good enough for btl ofi"; }
+
 echo "-- what it lacks is said"
 remote="$(over "$work/example" fi_info -p minimal -c FI_REMOTE_COMM 2>&1)" && fail "it does not leave the machine"
 grep -q 'minimal:core:<warn> caps' <<<"$remote" || { echo "$remote"; fail "no reason under its own name"; }

@@ -20,9 +20,12 @@ done
 readelf -dW "$tree/lib/weft/compat/libfabric.so.1" | grep -q 'SONAME.*\[libfabric\.so\.1\]' || fail "the drop-in's soname"
 exported="$(nm -D --defined-only "$tree/lib/weft/plugin/libweft-fi.so" | awk '{ print $3 }' | xargs)"
 [[ "$exported" == fi_prov_ini ]] || fail "the plugin exports: $exported"
-readelf -dW "$tree/bin/weft" | grep -E 'RPATH|RUNPATH' && fail "weft has a search path"
+for program in bin/weft libexec/weft/weft_conformance; do
+  readelf -dW "$tree/$program" | grep -E 'RPATH|RUNPATH' && fail "$program has a search path"
+done
+readelf -dW "$tree/libexec/weft/weft_conformance" | grep -E 'NEEDED.*(gtest|gmock)' && fail "the cases need GoogleTest's library"
 
-for page in man1/weft.1 man1/weft-run.1 man7/weft_provider.7 man7/weft_direct.7; do
+for page in man1/weft.1 man1/weft-run.1 man1/weft-check.1 man7/weft_provider.7 man7/weft_direct.7; do
   [[ -s "$tree/share/man/$page" ]] || fail "no manual page $page"
 done
 
@@ -41,4 +44,6 @@ grep -q '^provider: *shm' "$place/info" || { cat "$place/info"; fail "no provide
 env -u LD_LIBRARY_PATH "$tree/bin/weft" run -- sh -c 'LD_TRACE_LOADED_OBJECTS=1 exec fi_info' | grep 'libfabric\.so\.1 =>' |
   grep -qF "$tree/lib/weft/compat" || fail "the program did not get the moved library"
 env -u LD_LIBRARY_PATH "$tree/bin/weft" info >"$place/weft-info" || fail "weft info from the moved tree"
+env -u LD_LIBRARY_PATH "$tree/bin/weft" check --only FI_TAGGED loopback >"$place/check" || { cat "$place/check"; fail "weft check from the moved tree"; }
+grep -qF "$tree/lib/weft/compat" "$place/check" || { cat "$place/check"; fail "weft check asked another library"; }
 echo "the moved tree works"

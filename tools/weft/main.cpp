@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "check.hpp"
 #include "failure.hpp"
 #include "info.hpp"
 #include "mux.hpp"
@@ -29,6 +30,7 @@ SYNOPSIS
   weft info [-v|-j|-l] [--why] [HINT]...
   weft perf [-p PROVIDER]... [-t TESTS] [-s SIZES] [OPTION]...
   weft mux [OPTION]... HEADER [OBJECT|ARCHIVE|SOURCE]...
+  weft check [OPTION]... PROVIDER|PLUGIN
   weft --version
   weft help [COMMAND]
 
@@ -37,13 +39,14 @@ DESCRIPTION
   info    Lists providers and their attributes; --why tells why hints match nothing.
   perf    Measures latency, message rate and bandwidth of a provider, of Weft or of a stock libfabric.
   mux     Makes a plugin out of a provider's header and objects; says what it lacks.
+  check   Says whether a provider, of Weft or of anybody, shows what it claims, and what it is good enough for.
 
   Each command has --help.
 )";
 
 int usage_error(std::string_view word) {
-  fmt::print(stderr, "weft: there is no command '{}'; there are: run info perf mux help (weft --help)\n",
-             word);
+  fmt::print(stderr,
+             "weft: there is no command '{}'; there are: run info perf mux check help (weft --help)\n", word);
   return weft::tool::exit_usage;
 }
 
@@ -67,6 +70,7 @@ int help(std::span<char*> args, char** all) {
   if (topic == "info") return weft::tool::info(2, help_args, all);
   if (topic == "perf") return weft::tool::perf(2, help_args, all);
   if (topic == "mux") return weft::tool::mux(2, help_args);
+  if (topic == "check") return weft::tool::check(2, help_args);
   return usage_error(topic);
 }
 
@@ -81,6 +85,7 @@ int dispatch(int argc, char** argv) {
   if (command == "info") return weft::tool::info(argc - 1, argv + 1, argv);
   if (command == "perf") return weft::tool::perf(argc - 1, argv + 1, argv);
   if (command == "mux") return weft::tool::mux(argc - 1, argv + 1);
+  if (command == "check") return weft::tool::check(argc - 1, argv + 1);
   if (command == "--version" || command == "-V" || command == "version") return version();
   if (command == "help" || command == "--help" || command == "-h") return help(rest, argv);
   return usage_error(command);

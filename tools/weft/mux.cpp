@@ -28,6 +28,7 @@
 #include "failure.hpp"
 #include "mux_words.hpp"
 #include "place.hpp"
+#include "temporary.hpp"
 
 // What every plugin is linked with, the same words as in weft-provider.pc.
 #ifndef WEFT_PLUGIN_LINK
@@ -76,27 +77,6 @@ struct Wanted {
   std::string type;
   std::string name;
   std::vector<std::string> flags;
-};
-
-// A folder that goes with the object.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "weft-mux-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr)
-      fail("cannot make a folder in {}: {}", fs::temp_directory_path().string(), std::strerror(errno));
-    path_ = name;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
 };
 
 struct Ran {
@@ -278,7 +258,7 @@ class Maker {
   const Wanted& wanted_;
   fs::path prefix_;
   std::vector<std::string> compiler_;
-  Folder folder_;
+  TemporaryFolder folder_{"weft-mux"};
 };
 
 void settle(Wanted& wanted) {

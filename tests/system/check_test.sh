@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# `weft check`: a provider of ours shows what it claims; one that lies, crashes and hangs is told by name and the others go on; plugins that cannot be
+# used, names that nobody has, and the system's library.
+set -uo pipefail
+build="${WEFT_BUILD:?}"
+weft="$build/bin/weft"
+plugins="$build/tests/system/plugins"
+[[ -x "$weft" && -x "$build/libexec/weft/weft_conformance" && -e "$build/lib/weft/compat/libfabric.so.1" ]] || { echo "not built"; exit 77; }
+[[ -z "${WEFT_SANITIZE:-}" ]] || { echo "crashes on purpose: not under a sanitizer"; exit 77; }
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+failures=0
+fail() { echo "FAILED: $*"; tail -n 40 "$work/out" "$work/err" 2>/dev/null; failures=$((failures + 1)); }
+expect() {
+  local wanted="$1" got=0; shift
+  timeout -k 2 120 "$@" >"$work/out" 2>"$work/err" || got=$?
+  [[ $got -eq $wanted ]] || fail "status $got, not $wanted, of: $*"
+}
+says() { grep -qE -- "$1" "$work/out" "$work/err" || fail "nothing about '$1'"; }
+says_not() { ! grep -qE -- "$1" "$work/out" "$work/err" || fail "something about '$1'"; }
+
+echo "-- every case stands in the table"
+expect 0 "$weft" check --list
+says '^FI_TAGGED \(fi_tagged\(3\)\)$'
+says_not 'in no table'
+
+echo "-- ours, as JSON"
+expect 0 "$weft" check --format json shm
+python3 - "$work/out" <<'END' || fail "the JSON of shm"
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert report["all_claims_shown"] and report["provider"] == "shm"
+lines = {line["capability"]: line for line in report["endpoint_types"]["FI_EP_RDM"]["capabilities"]}
+assert lines["FI_TAGGED"]["claimed"] == "yes" and lines["FI_TAGGED"]["shown"] >= 10 and not lines["FI_TAGGED"]["broken"]
+verdicts = {v["verdict"]: v for v in report["verdicts"]}
+assert verdicts["runs Open MPI btl"]["yes"] and not verdicts["runs Open MPI mtl"]["yes"]
+assert any("FI_REMOTE_COMM" in reason for reason in verdicts["runs Open MPI mtl"]["reasons"])
+END
+
+echo "-- a part: connected endpoints of tcp, and only what is named"
+expect 0 "$weft" check --type msg --only 'FI_EP_MSG,Messages.every_size*' tcp
+says '^FI_EP_MSG '
+says_not 'FI_EP_RDM|verdict|runs Open MPI'
+
+echo "-- one that lies, crashes and hangs"
+expect 1 "$weft" check --case-time 2 --wait-time 500 --only 'FI_TAGGED,fi_cancel,FI_MSG,Peeked.miss*' "$plugins/liar-fi.so"
+says '^  FI_TAGGED .* yes .*[1-9][0-9]* of [1-9]'
+says 'Tagged.every_size_expected.*: byte 512 of 1024 is wrong'
+says 'Tagged.vectors_and_msg_calls.*: crashed: the process was ended by SIGSEGV'
+says 'Peeked.miss.*: hung: a call did not return'
+says 'TaggedRecv.cancel__.*: '
+says 'of what is claimed, [1-9] broken'
+grep -qE '^  FI_MSG +yes +([0-9]+) of \1$' "$work/out" || fail "what works is not shown"
+
+echo "-- what cannot be checked"
+expect 2 "$weft" check nobody
+says 'does not offer nobody; it has: .*shm'
+expect 2 "$weft" check
+says 'which provider'
+expect 2 "$weft" check --only no_such_thing shm
+says 'no capability and no case is named so'
+expect 2 "$weft" check ./nowhere-fi.so
+says 'there is no such file'
+echo "no library" >"$work/text-fi.so"
+expect 2 "$weft" check "$work/text-fi.so"
+says 'text-fi.so cannot be used: .*(invalid ELF header|file too short)'
+expect 2 "$weft" check "$plugins/no_entry-fi.so"
+says 'has no fi_prov_ini'
+expect 2 "$weft" check "$plugins/missing_symbol-fi.so"
+says 'undefined symbol'
+expect 2 "$weft" check "$plugins/old_interface-fi.so"
+says 'does not offer'
+expect 2 "$weft" check --stock --library "$build/lib/weft/compat/libfabric.so.1" shm
+
+echo "-- another library, by its file"
+expect 0 "$weft" check --library "$build/lib/weft/compat/libfabric.so.1" --only 'FI_MULTI_RECV' loopback
+if command -v fi_info >/dev/null; then
+  echo "-- the system's"
+  expect 0 "$weft" check --stock --type rdm --only 'Messages.every_size*' sockets
+  says '^sockets '
+fi
+exit $((failures > 0))

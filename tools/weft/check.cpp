@@ -1,0 +1,378 @@
+// `weft check`: puts a provider before the conformance program, in processes that may crash, and says what it showed of what it claims.
+// Knows the public interface, the conformance program and the loader's search path; never calls the provider itself.
+#include "check.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "check_child.hpp"
+#include "check_claims.hpp"
+#include "check_report.hpp"
+#include "check_table.hpp"
+#include "cli.hpp"
+#include "failure.hpp"
+#include "place.hpp"
+#include "temporary.hpp"
+
+namespace fs = std::filesystem;
+
+namespace weft::tool {
+
+namespace {
+
+using namespace checking;
+
+constexpr unsigned question_seconds = 30;  // for what fi_getinfo(3) is asked
+
+const Manual manual = {
+    R"(NAME
+  weft check - whether a provider shows what it claims
+
+SYNOPSIS
+  weft check [OPTION]... PROVIDER|PLUGIN
+  weft check --list
+
+DESCRIPTION
+  PROVIDER is a name as fi_info shows it ("shm", "tcp;ofi_rxm"), PLUGIN the file of a plugin (lib...-fi.so), after which a
+  layer may be named (./libfoo-fi.so;ofi_rxm). Runs the conformance cases over it, which know the public interface alone, in
+  processes of their own: a case that crashes or hangs is counted and named. Prints for each type of endpoint what is claimed,
+  what was shown and what is broken, and which programs and layers the provider is good enough for, with reasons.
+
+  CLAIMED is what fi_getinfo(3) answers ("yes"), what the manual asks of every provider ("always"), or what no attribute tells
+  ("by call"). A case that needs more than is claimed is not run.
+)",
+    R"(EXIT STATUS
+  0  what is claimed was shown
+  1  something that is claimed is broken
+  2  the command line makes no sense, nobody has that name, or the plugin cannot be loaded
+
+EXAMPLES
+  weft check shm
+  weft check ./libminimal-fi.so
+  weft check --stock 'tcp;ofi_rxm'
+  weft check --only FI_TAGGED -v ./libfoo-fi.so
+)"};
+
+struct Options {
+  std::string target, library, only, format = "text", type;
+  bool stock = false, list = false, verbose = false;
+  unsigned seconds = 20, wait_ms = 4000;
+};
+
+void declare(CLI::App& app, Options& o) {
+  app.add_option("TARGET", o.target, "The provider's name, or the plugin's file")
+      ->option_text("PROVIDER|PLUGIN");
+  app.add_flag("--stock", o.stock, "Over the system's libfabric instead of Weft's");
+  app.add_option("--library", o.library, "Over this libfabric.so.1")->option_text("FILE");
+  app.add_option(
+         "--only", o.only,
+         "Only these capabilities, as --list names them, or cases (patterns with *), with commas between")
+      ->option_text("WHAT");
+  app.add_option("--type", o.type, "Only this type of endpoint: rdm, msg or dgram")->option_text("TYPE");
+  app.add_option("--format", o.format, "text or json")->option_text("FORMAT");
+  app.add_option("--case-time", o.seconds, "How long a case may take, in seconds")
+      ->option_text("SECONDS")
+      ->check(CLI::Range(1, 3600));
+  app.add_option("--wait-time", o.wait_ms, "How long a case waits for what should come, in milliseconds")
+      ->option_text("MS")
+      ->check(CLI::Range(50, 600'000));
+  app.add_flag("-v,--verbose", o.verbose, "All that the failed cases said, and the cases that were not run");
+  app.add_flag("--list", o.list, "The capabilities and their cases");
+  set_manual(app, manual);
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return result;
+}
+
+fs::path conformance_program() {
+  fs::path program = prefix() / "libexec/weft/weft_conformance";
+  if (access(program.c_str(), X_OK) != 0)
+    fail("{} is not there, which has the cases (is GoogleTest installed where Weft was built?)",
+         program.string());
+  return program;
+}
+
+std::string this_program() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  if (error) fail("/proc/self/exe: {}", error.message());
+  return self.string();
+}
+
+// The provider, the library that it is looked for in, and the environment of the processes that meet them.
+struct Subject {
+  std::string provider, plugin;
+  TemporaryFolder folder{"weft-check"};
+  Environment environment;
+};
+
+std::string library_folder(const Options& o, Subject& subject) {
+  if (o.library.empty()) {
+    if (!fs::exists(compat_dir() / "libfabric.so.1"))
+      fail_usage("Weft's library is not at {}; give --stock or --library",
+                 (compat_dir() / "libfabric.so.1").string());
+    return compat_dir().string();
+  }
+  const fs::path file = fs::absolute(o.library);
+  if (!fs::is_regular_file(file)) fail_usage("--library {}: there is no such file", o.library);
+  const fs::path own = subject.folder.path() / "library";
+  fs::create_directory(own);
+  fs::create_symlink(fs::canonical(file), own / "libfabric.so.1");
+  return own.string();
+}
+
+// Whether the target is meant as a file.
+bool is_file_name(const std::string& target) {
+  const std::string first = target.substr(0, target.find(';'));
+  return first.find('/') != std::string::npos || first.ends_with(".so");
+}
+
+void find_plugin(const Options& o, Subject& subject,
+                 std::vector<std::pair<std::string, std::string>>& variables) {
+  const size_t semicolon = o.target.find(';');
+  const fs::path file = o.target.substr(0, semicolon);
+  if (!fs::exists(file)) fail_usage("{}: there is no such file", file.string());
+  if (!fs::is_regular_file(file)) fail_usage("{} is not a file", file.string());
+  subject.plugin = file.string();
+  const std::string real = fs::canonical(file).string();
+  const Answered answered = run_to_end(this_program(), {"check", "--plugin-name", real},
+                                       environment_with(variables), question_seconds);
+  if (answered.status != 0) {
+    std::string why = answered.err.substr(0, answered.err.find_last_not_of('\n') + 1);
+    if (!answered.ending.empty())
+      why = "the process that loaded it " + answered.ending + (why.empty() ? "" : ": " + why);
+    fail_usage("{} cannot be used: {}", file.string(), why);
+  }
+  subject.provider = answered.out.substr(0, answered.out.find('\n'));
+  if (semicolon != std::string::npos) subject.provider += o.target.substr(semicolon);
+  // Only that file is seen. Libraries look for names that end so (fi_provider(3), DL provider).
+  std::string name = file.filename().string();
+  if (!name.ends_with("-fi.so")) name = file.stem().string() + "-fi.so";
+  const fs::path own = subject.folder.path() / "plugin";
+  fs::create_directory(own);
+  fs::create_symlink(real, own / name);
+  variables.emplace_back("FI_PROVIDER_PATH", own.string());
+}
+
+void prepare(const Options& o, Subject& subject) {
+  std::vector<std::pair<std::string, std::string>> variables;
+  const char* list = std::getenv("LD_LIBRARY_PATH");
+  const std::string old = take_out(list != nullptr ? list : "", compat_dir().string());
+  variables.emplace_back("LD_LIBRARY_PATH", o.stock ? old : put_first(old, library_folder(o, subject)));
+  // What would change the question.
+  for (const char* name : {"FI_PROVIDER", "WEFT_LIBRARY_SETTLED", "WEFT_TEST_PROVIDER", "WEFT_TEST_NODE",
+                           "WEFT_TEST_NO_SKIP", "WEFT_TEST_BIG", "GTEST_FILTER", "GTEST_SHUFFLE",
+                           "GTEST_REPEAT", "GTEST_OUTPUT", "GTEST_TOTAL_SHARDS"})
+    variables.emplace_back(name, "");
+  // The children run elsewhere.
+  std::string plugin_folders;
+  const char* folders = std::getenv("FI_PROVIDER_PATH");
+  for (std::string rest = folders != nullptr ? folders : ""; !rest.empty();) {
+    const size_t colon = std::min(rest.find(':'), rest.size());
+    if (colon > 0)
+      plugin_folders += (plugin_folders.empty() ? "" : ":") + fs::absolute(rest.substr(0, colon)).string();
+    rest.erase(0, colon + 1);
+  }
+  if (is_file_name(o.target)) {
+    find_plugin(o, subject, variables);
+  } else {
+    subject.provider = o.target;
+    variables.emplace_back("FI_PROVIDER_PATH", plugin_folders);
+  }
+  variables.emplace_back("WEFT_TEST_MANUAL_ONLY", "1");
+  variables.emplace_back("WEFT_TEST_WAIT_MS", std::to_string(o.wait_ms));
+  variables.emplace_back("WEFT_TEST_PROVIDER", subject.provider);
+  subject.environment = environment_with(variables);
+}
+
+Offer ask(const Options& o, const Subject& subject) {
+  Environment environment = subject.environment;
+  std::erase_if(environment, [](const std::string& one) { return one.starts_with("FI_LOG_"); });
+  environment.emplace_back("FI_LOG_LEVEL=warn");  // a library says there why it does not take a plugin
+  const Answered answered =
+      run_to_end(this_program(), {"check", "--offer-of", subject.provider}, environment, question_seconds);
+  if (answered.status != 0) {
+    fail("asking fi_getinfo for {}: the process {}: {}", subject.provider,
+         answered.ending.empty() ? fmt::format("exited with status {}", answered.status) : answered.ending,
+         answered.err);
+  }
+  Offer offer = read_offer(answered.out);
+  const bool ours = fs::weakly_canonical(offer.library).parent_path() == fs::weakly_canonical(compat_dir());
+  if (o.stock && ours) fail("there is no libfabric.so.1 besides Weft's own: {}", offer.library);
+  if (!o.stock && o.library.empty() && !ours)
+    fail("the loader took {} and not the one in {}", offer.library, compat_dir().string());
+  if (!o.library.empty() && !fs::equivalent(offer.library, o.library))
+    fail("the loader took {} and not {}", offer.library, o.library);
+  if (!o.library.empty()) offer.library = fs::canonical(o.library).string();
+  if (offer.types.empty()) {
+    std::string why = answered.err.substr(0, answered.err.find_last_not_of('\n') + 1);
+    fail_usage("{} does not offer {}{}{}{}", offer.library, subject.provider,
+               offer.all.empty() ? "" : fmt::format("; it has: {}", fmt::join(offer.all, " ")),
+               !o.stock && o.library.empty() ? " (--stock asks the system's libfabric)" : "",
+               why.empty() ? "" : "\n" + why);
+  }
+  return offer;
+}
+
+std::vector<std::string> all_cases(const Environment& environment) {
+  const Answered answered =
+      run_to_end(conformance_program().string(), {"--gtest_list_tests"}, environment, question_seconds);
+  if (answered.status != 0)
+    fail("the conformance program cannot say what it has: {} {}", answered.ending, answered.err);
+  std::vector<std::string> names = read_case_list(answered.out);
+  if (names.empty()) fail("the conformance program has no cases");
+  return names;
+}
+
+// What --only names: capabilities, or patterns of cases.
+bool is_wanted(const Options& o, const std::string& name) {
+  if (o.only.empty()) return true;
+  const Capability* capability = capability_of(name);
+  for (size_t at = 0; at <= o.only.size();) {
+    const size_t end = std::min(o.only.find(',', at), o.only.size());
+    const std::string word = o.only.substr(at, end - at);
+    if (!word.empty() &&
+        (matches(word, name) || (capability != nullptr && lower(capability->name) == lower(word))))
+      return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+int list_cases(const Options& o) {
+  const std::vector<std::string> names = all_cases(environment_with({}));
+  const Capability* none = nullptr;
+  std::vector<const Capability*> order{none};
+  for (const Capability& capability : capabilities()) order.push_back(&capability);
+  for (const Capability* capability : order) {
+    std::string text;
+    for (const std::string& name : names)
+      if (capability_of(name) == capability && is_wanted(o, name)) text += "    " + name + "\n";
+    if (!text.empty())
+      fmt::print("{} ({})\n{}", capability ? capability->name : "in no table",
+                 capability ? capability->manual : "", text);
+  }
+  return exit_ok;
+}
+
+std::string_view endpoint_word(fi_ep_type type) {
+  return type == FI_EP_RDM ? "rdm" : type == FI_EP_MSG ? "msg" : "dgram";
+}
+
+// The cases of one type of endpoint.
+TypeReport run_type(const Options& o, const Subject& subject, fi_ep_type type, const Answers& answers,
+                    const std::vector<std::string>& names) {
+  std::vector<std::string> cases;
+  for (const std::string& name : names)
+    if (belongs_to(name, type) && is_wanted(o, name)) cases.push_back(name);
+  RunOptions run;
+  run.program = conformance_program().string();
+  run.environment = subject.environment;
+  run.environment.push_back(fmt::format("WEFT_TEST_ENDPOINT={}", endpoint_word(type)));
+  run.case_seconds = o.seconds;
+  const bool shown = isatty(STDERR_FILENO);
+  if (shown) {
+    run.progress = [&](const std::string& name, size_t done) {
+      fmt::print(stderr, "\r\033[K{} {}/{} {}", name_of(type), done + 1, cases.size(), name.substr(0, 60));
+      std::fflush(stderr);
+    };
+  }
+  // Told once, whatever the case was about.
+  CaseResult closing{"Closing.after_every_case", Outcome::passed, {}};
+  run.unclosed = [&](const std::string& name, const std::string& error) {
+    closing.outcome = Outcome::failed;
+    if (closing.reasons.empty()) closing.reasons.emplace_back();
+    closing.reasons.push_back(name + ": fi_close returned " + error);
+  };
+  TypeReport report{type, answers, run_cases(run, cases)};
+  if (shown) fmt::print(stderr, "\r\033[K");
+  if (!closing.reasons.empty())
+    closing.reasons.front() =
+        fmt::format("in {} cases an object could not be closed at the end, the first: {}",
+                    closing.reasons.size() - 1, closing.reasons[1]);
+  if (belongs_to(closing.name, type) && !cases.empty() && o.only.empty())
+    report.results.push_back(std::move(closing));
+  return report;
+}
+
+// What this program asks itself, in a process that may crash: the provider's code runs there alone.
+constexpr std::string_view offer_question = "--offer-of", name_question = "--plugin-name";
+
+bool is_question(std::string_view word) { return word == offer_question || word == name_question; }
+
+[[noreturn]] void answer_parent(std::string_view question, const char* about) {
+  int status = exit_ok;
+  if (question == name_question) {
+    status = print_plugin_name(about);
+  } else {
+    print_offer(about);
+  }
+  std::fflush(nullptr);
+  _exit(status);  // what a library does at the exit is not asked here
+}
+
+int answer(const Options& o) {
+  Subject subject;
+  prepare(o, subject);
+  Report report;
+  report.offer = ask(o, subject);
+  report.provider = subject.provider;
+  report.plugin = subject.plugin;
+  const std::vector<std::string> names = all_cases(subject.environment);
+  if (std::none_of(names.begin(), names.end(), [&](const std::string& name) { return is_wanted(o, name); }))
+    fail_usage("--only {}: no capability and no case is named so (weft check --list)", o.only);
+  for (const fi_ep_type type : {FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM}) {
+    const auto found = report.offer.types.find(std::string(name_of(type)));
+    if (found == report.offer.types.end() || (!o.type.empty() && o.type != endpoint_word(type))) continue;
+    report.types.push_back(run_type(o, subject, type, found->second, names));
+  }
+  if (report.types.empty()) fail_usage("{} has no endpoints of type {}", subject.provider, o.type);
+  if (o.only.empty() && o.type.empty()) {
+    for (const Verdict verdict : verdicts) {
+      const auto type = std::find_if(report.types.begin(), report.types.end(),
+                                     [&](const TypeReport& t) { return t.type == type_of(verdict); });
+      const bool there = type != report.types.end();
+      report.judgements.push_back(
+          judge(verdict, subject.provider, there ? &type->answers : nullptr,
+                there ? std::span<const CaseResult>(type->results) : std::span<const CaseResult>()));
+    }
+  }
+  fmt::print("{}", o.format == "json" ? as_json(report) : as_text(report, o.verbose));
+  return all_claims_shown(report) ? exit_ok : exit_failed;
+}
+
+}  // namespace
+
+int check(int argc, char** argv) {
+  if (argc == 3 && is_question(argv[1])) answer_parent(argv[1], argv[2]);
+  CLI::App app("weft check", "check");
+  Options options;
+  declare(app, options);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (options.format != "text" && options.format != "json")
+    fail_usage("--format {}: there are text and json", options.format);
+  if (!options.type.empty() && options.type != "rdm" && options.type != "msg" && options.type != "dgram")
+    fail_usage("--type {}: there are rdm, msg and dgram", options.type);
+  if (options.stock && !options.library.empty()) fail_usage("--stock and --library exclude each other");
+  if (options.list) return list_cases(options);
+  if (options.target.empty()) fail_usage("which provider? (weft check --help)");
+  return answer(options);
+}
+
+}  // namespace weft::tool
