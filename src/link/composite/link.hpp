@@ -174,6 +174,15 @@ class Link {
     expect_far();
     return far_.send(peer.far(), head, prefix, parts, part_count);
   }
+  bool send_in_place(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
+                     const iovec* parts, size_t part_count) noexcept requires proto::SendsInPlace<Far> {
+    if (peer.path == Path::Near) return near_.send(peer.near(), head, prefix, parts, part_count);
+    expect_far();
+    return far_.send_in_place(peer.far(), head, prefix, parts, part_count);
+  }
+  void keep(PeerBase& peer) noexcept requires proto::SendsInPlace<Far> {
+    if (peer.path == Path::Far) far_.keep(peer.far());
+  }
 
   // What Far has not got rid of. Near settles at once.
   uint64_t taken(PeerBase& peer) noexcept requires proto::SettlesLater<Far> {

@@ -226,19 +226,24 @@ bool Channel::write_small(const wire::FrameHead& head, std::span<const std::byte
   return sent != 0;
 }
 
-// Writes what was collected, then a large frame from where it lies. What the socket leaves of the frame is copied.
+// Writes what was collected, then a large frame from where it lies. What the socket leaves of the frame stays there if it may, else it is copied.
 bool Channel::write_large(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
-                          size_t part_count) noexcept {
+                          size_t part_count, bool stays) noexcept {
   if (full_ || part_count > parts_max) return false;
   std::array<std::byte, proto::stream::head_bytes_max> packed;
-  std::array<iovec, parts_max + 3> all;
-  size_t count = 0;
-  const size_t before = out_.size();
-  if (before != 0) all[count++] = {const_cast<std::byte*>(out_.bytes().data()), before};
+  std::array<iovec, parts_max + 2 + waiting_parts_max> all;
+  size_t before = 0;
+  size_t count = out_.front(all.data(), waiting_parts_max, 0, before);
+  if (before != out_.size()) {  // more pieces than that
+    if (!write_collected()) return false;
+    if (state_ != State::Open) return lose_frame(proto::stream::head_bytes_max + head.length);
+    count = before = 0;
+  }
   const size_t own = count;
   const size_t head_bytes = proto::stream::pack_head(head, packed.data());
   all[count++] = {packed.data(), head_bytes};
   if (!prefix.empty()) all[count++] = {const_cast<std::byte*>(prefix.data()), prefix.size()};
+  const size_t theirs = count;
   for (size_t i = 0; i < part_count; ++i)
     if (parts[i].iov_len != 0) all[count++] = parts[i];
   size_t sent = static_cast<size_t>(write(all.data(), count));
@@ -250,24 +255,49 @@ bool Channel::write_large(const wire::FrameHead& head, std::span<const std::byte
   if (!full_) return true;
   if (sent == 0) return false;
   // Room first: a frame that is cut in the middle would be the end of the stream.
-  if (!out_.reserve(head_bytes + head.length - sent)) {
+  if (!out_.reserve(stays ? head_bytes + prefix.size() : head_bytes + head.length - sent)) {
     fail(ENOMEM);
     return true;
   }
   for (size_t i = own; i < count; ++i) {
     const size_t skip = std::min(sent, all[i].iov_len);
     sent -= skip;
-    (void)out_.put_bytes(static_cast<const std::byte*>(all[i].iov_base) + skip, all[i].iov_len - skip);
+    const auto* rest = static_cast<const std::byte*>(all[i].iov_base) + skip;
+    const size_t bytes = all[i].iov_len - skip;
+    if (stays && i >= theirs && out_.refer(rest, bytes)) continue;
+    if (!out_.put_bytes(rest, bytes)) fail(ENOMEM);
   }
   return true;
 }
 
+bool Channel::send_in_place(const wire::FrameHead& head, std::span<const std::byte> prefix,
+                            const iovec* parts, size_t part_count) noexcept {
+  if (state_ != State::Open || head.length <= small_frame_max) return send(head, prefix, parts, part_count);
+  if (at_once_ != 0 && out_.empty() && !full_) {
+    --at_once_;
+    collected_ += large_frame_weight;
+    return write_large(head, prefix, parts, part_count, true);
+  }
+  if (out_.referred() >= gathered_bytes) return false;
+  if (out_.own_size() > collected_bytes_max || !out_.put_in_place(head, prefix, parts, part_count))
+    return write_large(head, prefix, parts, part_count, true);
+  collected_ += large_frame_weight;
+  if (out_.referred() >= gathered_bytes && !full_) (void)write_collected();
+  return true;
+}
+
+void Channel::keep() noexcept {
+  if (!out_.keep()) fail(ENOMEM);
+}
+
+// False: something is left.
 bool Channel::write_collected() noexcept {
-  const auto waiting = out_.bytes().subspan(written_);
-  const iovec all{const_cast<std::byte*>(waiting.data()), waiting.size()};
-  const auto sent = static_cast<size_t>(write(&all, 1));
+  std::array<iovec, 2 * proto::stream::Outbox::pieces_max + 1> parts;
+  size_t waiting = 0;
+  const size_t count = out_.front(parts.data(), parts.size(), written_, waiting);
+  const auto sent = static_cast<size_t>(write(parts.data(), count));
   if (state_ == State::Failed) return true;
-  full_ = sent < all.iov_len;
+  full_ = sent < waiting;
   if (state_ == State::Open) out_.drop(sent);
   else written_ += sent;
   return !full_;

@@ -5,8 +5,9 @@
 // go on with open(). Then send(), flush() and receive(). Whatever goes wrong ends in Failed with error() and, for a refusal, refusal().
 //
 // Sending: the first frames since the last flush(), which the owner calls in every poll, are written at once; what follows before the next
-// flush() is collected and goes in one write. Bounds: collected_bytes_max of small frames, and the rest of at most one large one that the
-// socket took in part.
+// flush() is collected and goes in one write. Large frames whose payload may stay where it is (send_in_place()) are collected by reference, so
+// that several leave in one write. Bounds: collected_bytes_max of small frames, gathered_bytes of payload that is referred to and one frame more,
+// and the rest of at most one large frame that the socket took in part.
 #pragma once
 
 #include <sys/uio.h>
@@ -19,7 +20,7 @@
 #include "link/tcp/hello.hpp"
 #include "os/fd.hpp"
 #include "os/socket_address.hpp"
-#include "proto/stream/packer.hpp"
+#include "proto/stream/outbox.hpp"
 #include "proto/stream/parser.hpp"
 #include "wire/frame.hpp"
 
@@ -34,6 +35,7 @@ class Channel {
   static constexpr size_t collected_bytes_max = size_t{1} << 17;  // small frames that wait
   static constexpr size_t flush_bytes = size_t{1} << 14;          // so many are worth a write
   static constexpr size_t small_frame_max = 4096;                 // larger frames are not copied
+  static constexpr size_t gathered_bytes = size_t{1} << 20;       // so many of large frames are worth a write
   static constexpr size_t receive_bytes = size_t{1} << 15;        // a good size of a buffer for receive()
   static constexpr size_t parts_max = 16;                         // of a frame
 
@@ -68,16 +70,23 @@ class Channel {
     if (at_once_ != 0 && out_.empty()) {
       --at_once_;
       return head.length <= small_frame_max ? write_small(head, prefix, parts, part_count)
-                                            : write_large(head, prefix, parts, part_count);
+                                            : write_large(head, prefix, parts, part_count, false);
     }
-    if (head.length > small_frame_max) return write_large(head, prefix, parts, part_count);
-    if (out_.size() > collected_bytes_max || !out_.put(head, prefix, parts, part_count)) return false;
+    if (head.length > small_frame_max) return write_large(head, prefix, parts, part_count, false);
+    if (out_.own_size() > collected_bytes_max || !out_.put(head, prefix, parts, part_count)) return false;
     ++collected_;
-    if (out_.size() >= flush_bytes && !full_) (void)write_collected();
+    if (out_.own_size() >= flush_bytes && !full_) (void)write_collected();
     return true;
   }
+  // The same, and the parts stay as they are until written() has passed what taken() then is, or keep(), fail() or close() was called.
+  bool send_in_place(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+                     size_t part_count) noexcept;
+  // Copies what waits by reference: the program has its memory back. Fails the channel when there is none for it.
+  void keep() noexcept;
   // Something waits that flush() or advance() would write.
   bool unflushed() const noexcept { return out_.size() > written_; }
+  // Bytes of the program's that wait.
+  size_t referred() const noexcept { return out_.referred(); }
   // Bytes that were given to the socket, and those together with what waits for it, or was lost when it broke.
   uint64_t written() const noexcept { return gone_; }
   uint64_t taken() const noexcept { return gone_ + (out_.size() - written_) + broken_; }
@@ -106,8 +115,8 @@ class Channel {
   void allow_early() noexcept { early_ = true; }
   // Frames that were sent early and are not known to be wanted, as they stand in the stream: for another connection to the same peer.
   std::span<const std::byte> early_bytes() const noexcept {
-    return state_ == State::Open || out_.size() < hello_bytes_ ? std::span<const std::byte>()
-                                                               : out_.bytes().subspan(hello_bytes_);
+    return state_ == State::Open || out_.own_size() < hello_bytes_ ? std::span<const std::byte>()
+                                                                   : out_.own_bytes().subspan(hello_bytes_);
   }
   bool sent_early() const noexcept { return state_ != State::Open && written_ > hello_bytes_; }
   bool put_early(std::span<const std::byte> bytes) noexcept {
@@ -131,6 +140,8 @@ class Channel {
  private:
   static constexpr uint8_t lone_frames = 4;
   static constexpr uint32_t burst_frames = 16;
+  static constexpr uint32_t large_frame_weight = 4;  // in a burst, as so many small ones
+  static constexpr size_t waiting_parts_max = 32;    // of what goes before a large frame, in the same write
   static constexpr size_t bulk_bytes = 8192;
   static constexpr size_t bulk_tail_bytes = 4096;
   static constexpr size_t bytes_per_receive_max = size_t{1} << 20;
@@ -172,7 +183,7 @@ class Channel {
   bool write_small(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
                    size_t part_count) noexcept;
   bool write_large(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
-                   size_t part_count) noexcept;
+                   size_t part_count, bool stays) noexcept;
   bool write_collected() noexcept;
   bool lose_frame(size_t bytes) noexcept;
   ssize_t write(const iovec* parts, size_t count) noexcept;
@@ -195,7 +206,7 @@ class Channel {
   size_t written_ = 0;      // of out_, until open(): it is kept as long as another connection might need it
   RefusalReason refusal_ = RefusalReason::None;
   int error_ = 0;
-  proto::stream::Packer out_;
+  proto::stream::Outbox out_;
   proto::stream::Parser in_;
   std::unique_ptr<Greeting> greeting_;
 };

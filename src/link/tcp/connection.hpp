@@ -84,6 +84,11 @@ class Connection {
             size_t part_count) noexcept {
     return channel_.send(head, prefix, parts, part_count);
   }
+  bool send_in_place(Other&, const wire::FrameHead& head, std::span<const std::byte> prefix,
+                     const iovec* parts, size_t part_count) noexcept {
+    return channel_.send_in_place(head, prefix, parts, part_count);
+  }
+  void keep(Other&) noexcept { channel_.keep(); }
   proto::SmallSend send_small(Other&, const wire::FrameHead& head, const void* bytes) noexcept {
     const iovec part{const_cast<void*>(bytes), head.length};
     return channel_.send(head, {}, &part, 1) ? proto::SmallSend::Sent : proto::SmallSend::Refused;

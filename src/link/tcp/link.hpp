@@ -131,11 +131,13 @@ class Link {
   // --- hot ---
   bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
             size_t part_count) noexcept {
-    const bool sent = peer.channel.send(head, prefix, parts, part_count);
-    // A socket that takes nothing at all refuses the frame, and only flush() asks it again.
-    if (!peer.dirty && (sent || peer.channel.state() == Channel::State::Open)) note_dirty(peer);
-    return sent;
+    return noted(peer, peer.channel.send(head, prefix, parts, part_count));
   }
+  bool send_in_place(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
+                     const iovec* parts, size_t part_count) noexcept {
+    return noted(peer, peer.channel.send_in_place(head, prefix, parts, part_count));
+  }
+  void keep(Peer& peer) noexcept { peer.channel.keep(); }
   proto::SmallSend send_small(Peer& peer, const wire::FrameHead& head, const void* bytes) noexcept {
     const iovec part{const_cast<void*>(bytes), head.length};
     return send(peer, head, {}, &part, 1) ? proto::SmallSend::Sent : proto::SmallSend::Refused;
@@ -242,6 +244,11 @@ class Link {
 
   static uint64_t now_ns() noexcept;
   [[gnu::noinline, gnu::cold]] void after_read(Peer& peer) noexcept;
+  bool noted(Peer& peer, bool sent) noexcept {
+    // A socket that takes nothing at all refuses the frame, and only flush() asks it again.
+    if (!peer.dirty && (sent || peer.channel.state() == Channel::State::Open)) note_dirty(peer);
+    return sent;
+  }
   void note_dirty(Peer& peer) noexcept {
     peer.dirty = true;
     dirty_.push_back(&peer);  // room was made with the peer

@@ -394,6 +394,13 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                          void* context) noexcept;
   bool send_small_settling(TxContext& tx, Peer& peer, const wire::FrameHead& head, const void* buffer,
                            void* context) noexcept;
+  // A message that is complete when the link is done with it may stay where it is until then.
+  bool send_last(Peer& peer, bool waits, uint64_t flags, const wire::FrameHead& head,
+                 std::span<const std::byte> prefix, const iovec* parts, size_t part_count) noexcept;
+  // The program gets its memory back before the link is done with it.
+  void keep(Peer& peer) noexcept {
+    if constexpr (SendsInPlace<L>) link_.keep(peer);
+  }
   void hold(Peer& peer, Unsettled& record) noexcept;
   bool hold(Peer& peer, const Op& op) noexcept;
   void settle_rendezvous(Op& op) noexcept;

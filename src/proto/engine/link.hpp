@@ -184,6 +184,19 @@ concept SettlesLater = requires(L& link, typename L::PeerBase& peer) {
   noexcept;
 };
 
+// A frame may leave later from where its payload lies, without a copy.
+//   send_in_place()  as send(), and the parts stay as they are until settled() has passed what taken() then is, or the peer is gone or forgotten.
+//   keep()           the program has its memory back: what waits is copied.
+template <class L>
+concept SendsInPlace = SettlesLater<L> &&
+    requires(L& link, typename L::PeerBase& peer, const wire::FrameHead& head,
+             std::span<const std::byte> bytes, const iovec* parts) {
+  { link.send_in_place(peer, head, bytes, parts, size_t{}) }
+  noexcept->std::same_as<bool>;
+  { link.keep(peer) }
+  noexcept;
+};
+
 // What send() took may stay in the link until the peer lets it go on. An endpoint that closes polls for a while as long as there is some, and
 // has the link send what it can when it may not poll.
 template <class L>

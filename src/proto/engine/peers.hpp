@@ -62,6 +62,7 @@ void Engine<L>::release_transmit_context(const TxContext& context) noexcept {
     op.extra_counter = nullptr;
   };
   for (auto& peer : peers_) {
+    keep(*peer);
     peer->queue.for_each(retire);
     peer->in_flight.for_each(retire);
     for (Unsettled* record = peer->unsettled.front(); record != nullptr;
@@ -207,6 +208,7 @@ void Engine<L>::shut_down() noexcept {
     if (sole_ == nullptr) return;
     Peer& peer = *sole_;
     link_.shut_down();  // it still writes what it has collected: that is not cancelled
+    keep(peer);
     fail_peer(peer, core::ProviderError::Cancelled);
     release_peer(peer);
   }
@@ -235,6 +237,7 @@ template <Link L>
 void Engine<L>::abandon() noexcept {
   for (auto& peer : peers_) peer->lost = true;  // nothing more is said to them
   for (auto& peer : peers_) {
+    keep(*peer);
     drop_unsettled(*peer);
     while (Op* op = peer->control.pop_front()) give_service(*op);
     while (Op* op = peer->queue.pop_front()) transmit_ops_.give(*op);

@@ -98,6 +98,17 @@ bool Engine<L>::send_small_settling(TxContext& tx, Peer& peer, const wire::Frame
 }
 
 template <Link L>
+bool Engine<L>::send_last(Peer& peer, [[maybe_unused]] bool waits, [[maybe_unused]] uint64_t flags,
+                          const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+                          size_t part_count) noexcept {
+  if constexpr (SettlesLater<L>)
+    if (waits) link_.expect(peer);
+  if constexpr (SendsInPlace<L>)
+    if (waits && (flags & FI_INJECT) == 0) return link_.send_in_place(peer, head, prefix, parts, part_count);
+  return link_.send(peer, head, prefix, parts, part_count);
+}
+
+template <Link L>
 void Engine<L>::hold(Peer& peer, Unsettled& record) noexcept {
   if constexpr (SettlesLater<L>) {
     record.mark = link_.taken(peer);
@@ -112,7 +123,10 @@ template <Link L>
 bool Engine<L>::hold(Peer& peer, const Op& op) noexcept {
   if (is_settled(peer)) return false;
   Unsettled* record = unsettled_pool_.take_beyond();
-  if (record == nullptr) return false;
+  if (record == nullptr) {
+    keep(peer);
+    return false;
+  }
   record->context = op.context;
   record->tag = op.tag;
   record->length = op.length;

@@ -22,6 +22,8 @@ class Packer {
   static constexpr size_t kept_bytes = size_t{1} << 16;  // memory that an empty packer may keep
 
   explicit Packer(size_t bound) noexcept : bound_(bound) {}
+  size_t bound() const noexcept { return bound_; }
+  void set_bound(size_t bound) noexcept { bound_ = bound; }
 
   // Adds a whole frame. False: beyond the bound, or no memory; nothing has changed.
   [[gnu::always_inline]] bool put(const wire::FrameHead& head, std::span<const std::byte> prefix,
