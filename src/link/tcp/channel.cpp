@@ -276,7 +276,7 @@ bool Channel::send_in_place(const wire::FrameHead& head, std::span<const std::by
   if (at_once_ != 0 && out_.empty() && !full_) {
     --at_once_;
     collected_ += large_frame_weight;
-    return write_large(head, prefix, parts, part_count, true);
+    if (write_large(head, prefix, parts, part_count, true)) return true;
   }
   if (out_.referred() >= gathered_bytes) return false;
   if (out_.own_size() > collected_bytes_max || !out_.put_in_place(head, prefix, parts, part_count))
