@@ -26,19 +26,21 @@ objects() {  # objects NAME FLAGS...: what an author compiles
   mkdir "$work/$1"
   local file
   for file in "$source/examples/minimal_provider/unix_packets.cpp" "$work/plugin.cpp"; do
-    g++ -std=c++20 -O1 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -I"$source/examples/minimal_provider" "${@:2}" -c "$file" \
-      -o "$work/$1/$(basename "$file" .cpp).o" || fail "$1 does not compile"
+    g++ -std=c++20 -O0 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -I"$source/examples/minimal_provider" "${@:2}" -c "$file" \
+      -o "$work/$1/$(basename "$file" .cpp).o" || return 1
   done
 }
-objects old -I"$here/provider-1.0"
-objects new -I"$source/include" -DWEFT_PROVIDER_NEXT
-objects needy -I"$source/include" -DWEFT_PROVIDER_NEXT -DNEEDS
-sed 's/\(WEFT_PROVIDER_VERSION_MAJOR\) 1$/\1 2/' "$here/provider-1.0/weft/provider.hpp" >"$work/provider.hpp"
-mkdir -p "$work/major/weft"
-cp "$work/provider.hpp" "$here/provider-1.0/weft/plugin.hpp" "$work/major/weft"
-objects claims -I"$work/major"
-sed -i 's/weft_core_v1/weft_core_v2/; s/provider_v1/provider_v2/' "$work"/major/weft/*.hpp
-objects later -I"$work/major"
+mkdir -p "$work/major/weft" "$work/names/weft"
+sed 's/\(WEFT_PROVIDER_VERSION_MAJOR\) 1$/\1 2/' "$here/provider-1.0/weft/provider.hpp" >"$work/major/weft/provider.hpp"
+cp "$here/provider-1.0/weft/plugin.hpp" "$work/major/weft"
+for header in provider plugin; do sed 's/weft_core_v1/weft_core_v2/; s/provider_v1/provider_v2/' "$work/major/weft/$header.hpp" >"$work/names/weft/$header.hpp"; done
+made=()
+objects old -I"$here/provider-1.0" & made+=($!)
+objects new -I"$source/include" -DWEFT_PROVIDER_NEXT & made+=($!)
+objects needy -I"$source/include" -DWEFT_PROVIDER_NEXT -DNEEDS & made+=($!)
+objects claims -I"$work/major" & made+=($!)
+objects later -I"$work/names" & made+=($!)
+for one in "${made[@]}"; do wait "$one" || fail "objects do not compile"; done
 
 linked() {  # linked OBJECTS CORE: $work/OBJECTS.CORE/libversions-fi.so
   local next=()
