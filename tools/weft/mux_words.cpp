@@ -69,8 +69,8 @@ std::string question_of_types(std::string_view type, const std::vector<std::stri
   std::string text = "using WeftAsked = " + std::string(type) + ";\n";
   for (const std::string& name : names) {
     const std::string question = std::string(question_mark) + name;
-    text += "template <class> struct " + question + ";\n" + question + "<decltype(&WeftAsked::" + name +
-            ")> " + name + "_asked;\n";
+    text.append("template <class> struct ").append(question).append(";\n").append(question);
+    text.append("<decltype(&WeftAsked::").append(name).append(")> ").append(name).append("_asked;\n");
   }
   return text;
 }
