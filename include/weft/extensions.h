@@ -123,6 +123,8 @@ struct weft_shm_ops {
 #endif
 };
 
+/* NOLINTBEGIN(modernize-use-nullptr): C, too */
+
 /* Whether the library has a member. `ops` may be null. */
 #define WEFT_SHM_HAS(ops, member) \
   ((ops) != NULL && (ops)->size >= offsetof(struct weft_shm_ops, member) + sizeof((ops)->member))
@@ -213,6 +215,8 @@ static inline int weft_shm_query_ready(const struct weft_shm_ops* ops, struct fi
   return WEFT_SHM_HAS(ops, ready) ? ops->ready(ep) : -FI_ENOSYS;
 }
 #endif
+
+/* NOLINTEND(modernize-use-nullptr) */
 
 #ifdef __cplusplus
 }
