@@ -58,7 +58,7 @@ row() {
   linked "$1" "$2" || { cat "$work/log"; fail "$1 objects do not link with the $2 core"; }
   if loaded "$1.$2"; then
     FI_PROVIDER_PATH="$work/$1.$2" LD_LIBRARY_PATH="$build/lib/weft/compat" WEFT_TEST_PROVIDER=versions timeout 60 \
-      "$build/tests/weft_conformance" --gtest_brief=1 --gtest_filter='Tagged.*:Rma.*' >"$work/out" 2>&1 || { tail -20 "$work/out"; fail "$1 objects over the $2 core"; }
+      "$build/libexec/weft/weft_conformance" --gtest_brief=1 --gtest_filter='Tagged.*:Rma.*' >"$work/out" 2>&1 || { tail -20 "$work/out"; fail "$1 objects over the $2 core"; }
     ! grep -q 'provider "versions": made of sockets' "$work/log" || noted=", with what is new"
     outcome="works$noted"
   else
