@@ -2,10 +2,10 @@
 # source into it (docs/linking.md). Generated: the wrappers of the standard headers, and copies of ours whose includes start at "weft/src/".
 
 set(WEFT_DIRECT_INCLUDE "${PROJECT_BINARY_DIR}/include")
-set(WEFT_DIRECT_PROVIDERS shm loopback weft)
-set(type_shm Shm)
-set(type_loopback Loopback)
-set(type_weft Weft)
+# Name in files and targets, type and header in src/providers/; those whose endpoints are datagrams have no data path to inline.
+set(WEFT_DIRECT_TABLE "shm Shm shm" "loopback Loopback loopback" "weft Weft weft" "tcp Tcp tcp" "tcp-rxm TcpRxm tcp_rxm" "udp-rxd UdpRxd udp_rxd"
+                      "udp Udp udp datagrams")
+list(TRANSFORM WEFT_DIRECT_TABLE REPLACE " .*" "" OUTPUT_VARIABLE WEFT_DIRECT_PROVIDERS)
 
 # The data path's calls by the header that declares them.
 set(calls_fi_endpoint "")
@@ -36,7 +36,16 @@ function(weft_write_direct_renames folder name calls)
 ${text}")
 endfunction()
 
-function(weft_write_direct_header folder provider header calls)
+function(weft_write_direct_header folder provider header calls inlined)
+  set(include_calls "")
+  if(inlined)
+    set(include_calls "#if defined(FABRIC_DIRECT) && defined(WEFT_DIRECT_INLINE)
+extern \"C++\" {
+#include <weft/direct/${provider}/calls.hpp>
+}
+#endif
+")
+  endif()
   set(restore "")
   set(declare "")
   foreach(call IN LISTS calls)
@@ -68,12 +77,7 @@ ${declare}#ifdef __cplusplus
 #endif
 #ifdef ${guard}_OUTERMOST
 #undef WEFT_DIRECT_NESTED
-#if defined(FABRIC_DIRECT) && defined(WEFT_DIRECT_INLINE)
-extern \"C++\" {
-#include <weft/direct/${provider}/calls.hpp>
-}
-#endif
-#endif
+${include_calls}#endif
 #endif
 ")
 endfunction()
@@ -93,43 +97,57 @@ extern \"C++\" {
 #endif
 ")
 
-function(weft_write_direct_headers provider type)
-  set(extensions "// The calls of <weft/extensions.h> on our endpoints, to be inlined: InPlace::take(ep, &wanted, &message) and the others.
-using InPlace = ::weft::fi::InPlaceOps<Link>;
-")
+function(weft_write_direct_headers provider type header inlined)
+  string(MAKE_C_IDENTIFIER "${provider}" space)
   set(base "${WEFT_DIRECT_INCLUDE}/weft/direct")
   set(folder "${base}/${provider}/rdma")
-  foreach(header IN ITEMS fabric fi_domain fi_eq fi_cm fi_endpoint fi_tagged fi_rma fi_atomic fi_collective fi_trigger fi_ext
+  foreach(standard IN ITEMS fabric fi_domain fi_eq fi_cm fi_endpoint fi_tagged fi_rma fi_atomic fi_collective fi_trigger fi_ext
                              providers/fi_log providers/fi_prov)
-    weft_write_direct_header("${folder}" "${provider}" "${header}" "${calls_${header}}")
+    set(calls "")
+    if(inlined)
+      set(calls "${calls_${standard}}")
+    endif()
+    weft_write_direct_header("${folder}" "${provider}" "${standard}" "${calls}" "${inlined}")
   endforeach()
   foreach(name IN ITEMS endpoint tagged rma atomic eq)
-    weft_write_direct_renames("${folder}" "fi_direct_${name}.h" "${calls_fi_${name}}")
+    set(calls "")
+    if(inlined)
+      set(calls "${calls_fi_${name}}")
+    endif()
+    weft_write_direct_renames("${folder}" "fi_direct_${name}.h" "${calls}")
   endforeach()
   foreach(name IN ITEMS "" _atomic_def _domain _cm _trigger _collective _collective_def)
     weft_write_direct_renames("${folder}" "fi_direct${name}.h" "")
   endforeach()
+  set(types "using Provider = ::weft::providers::${type};")
+  set(more "")
+  if(inlined)
+    set(more "#include \"weft/src/faces/libfabric/in_place.hpp\"\n")
+    string(APPEND types "
+using Link = Provider::Link;
+// The calls of <weft/extensions.h>, to be inlined: InPlace::take(ep, &wanted, &message) and the others.
+using InPlace = ::weft::fi::InPlaceOps<Link>;")
+    file(CONFIGURE OUTPUT "${base}/${provider}/calls.hpp" @ONLY CONTENT
+"// The calls of the data path, inlined. Included by the headers beside it.
+#pragma once
+
+#include \"weft/src/providers/${header}.hpp\"
+
+#define WEFT_DIRECT_LINK ::weft::providers::${type}::Link
+#include \"weft/src/faces/direct/inline.inc\"
+")
+  endif()
   file(CONFIGURE OUTPUT "${base}/${provider}.hpp" @ONLY CONTENT
 "// The provider ${provider} for C++20 programs that link it directly and use its own types: docs/linking.md.
 #pragma once
 
 #include <rdma/fabric.h>
 
-#include \"weft/src/providers/${provider}.hpp\"
-#include \"weft/src/faces/libfabric/in_place.hpp\"
+${more}#include \"weft/src/providers/${header}.hpp\"
 
-namespace weft::direct::${provider} {
-using Link = ::weft::providers::${type}::Link;
-${extensions}}
-")
-  file(CONFIGURE OUTPUT "${base}/${provider}/calls.hpp" @ONLY CONTENT
-"// The calls of the data path, inlined. Included by the headers beside it.
-#pragma once
-
-#include \"weft/src/providers/${provider}.hpp\"
-
-#define WEFT_DIRECT_LINK ::weft::providers::${type}::Link
-#include \"weft/src/faces/direct/inline.inc\"
+namespace weft::direct::${space} {
+${types}
+}
 ")
 endfunction()
 
@@ -168,23 +186,30 @@ foreach(room IN LISTS WEFT_ROOMS)
   endif()
 endforeach()
 
-foreach(provider IN LISTS WEFT_DIRECT_PROVIDERS)
-  weft_write_direct_headers("${provider}" "${type_${provider}}")
+function(weft_add_direct provider type header)
+  set(inlined ON)
+  if("datagrams" IN_LIST ARGN)
+    set(inlined OFF)
+  endif()
+  weft_write_direct_headers("${provider}" "${type}" "${header}" "${inlined}")
   set(target "weft_direct_${provider}")
-  # Each source is compiled once for each provider, so it needs a name of its own.
-  set(functions "${PROJECT_BINARY_DIR}/direct_${provider}.cpp")
-  file(CONFIGURE OUTPUT "${functions}" @ONLY CONTENT
+  set(functions "")
+  if(inlined)
+    # Each source is compiled once for each provider, so it needs a name of its own.
+    set(functions "${PROJECT_BINARY_DIR}/direct_${provider}.cpp")
+    file(CONFIGURE OUTPUT "${functions}" @ONLY CONTENT
 "// The calls of the data path as functions, for C and for C++ before C++20.
 #define WEFT_DIRECT_FUNCTION(call) extern __typeof__(weft_vector_##call) call; __attribute__((visibility(\"hidden\")))
 #include <rdma/fi_tagged.h>
 ")
-  add_library(${target} STATIC "${PROJECT_SOURCE_DIR}/src/faces/direct/entry_direct.cpp" "${functions}" ${objects})
+    set_source_files_properties("${functions}" PROPERTIES
+      COMPILE_DEFINITIONS FABRIC_DIRECT COMPILE_OPTIONS "-ffat-lto-objects;-flto"
+      INCLUDE_DIRECTORIES "${WEFT_DIRECT_INCLUDE}/weft/direct/${provider};${WEFT_DIRECT_INCLUDE}")
+  endif()
+  add_library(${target} STATIC "${PROJECT_SOURCE_DIR}/src/faces/direct/entry_direct.cpp" ${functions} ${objects})
   add_dependencies(${target} weft_public_headers)
-  target_compile_definitions(${target} PRIVATE "WEFT_DIRECT_PROVIDER=${type_${provider}}" "WEFT_DIRECT_HEADER=\"providers/${provider}.hpp\"")
+  target_compile_definitions(${target} PRIVATE "WEFT_DIRECT_PROVIDER=${type}" "WEFT_DIRECT_HEADER=\"providers/${header}.hpp\"")
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
-  set_source_files_properties("${functions}" PROPERTIES
-    COMPILE_DEFINITIONS FABRIC_DIRECT COMPILE_OPTIONS "-ffat-lto-objects;-flto"
-    INCLUDE_DIRECTORIES "${WEFT_DIRECT_INCLUDE}/weft/direct/${provider};${WEFT_DIRECT_INCLUDE}")
   set_target_properties(${target} PROPERTIES OUTPUT_NAME "weft-${provider}" ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
   target_link_libraries(${target} PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
   # What find_package gives programs, for those in this tree.
@@ -192,4 +217,9 @@ foreach(provider IN LISTS WEFT_DIRECT_PROVIDERS)
   target_compile_definitions(${target} INTERFACE FABRIC_DIRECT)
   target_include_directories(${target} INTERFACE "$<BUILD_INTERFACE:${WEFT_DIRECT_INCLUDE}/weft/direct/${provider};${WEFT_DIRECT_INCLUDE}>")
   configure_file("${PROJECT_SOURCE_DIR}/cmake/weft-direct.pc.in" "${PROJECT_BINARY_DIR}/weft-direct-${provider}.pc" @ONLY)
+endfunction()
+
+foreach(row IN LISTS WEFT_DIRECT_TABLE)
+  separate_arguments(row UNIX_COMMAND "${row}")
+  weft_add_direct(${row})
 endforeach()

@@ -110,6 +110,11 @@ class alignas(64) CompletionQueue {
       return copy_out<Format, with_source, Driver>(static_cast<Format*>(buf), count, source);
     return read_empty<Format, with_source, Driver>(static_cast<Format*>(buf), count, source);
   }
+  // A read would drive the endpoints now, and nothing waits, sleeps or is held. Who drives them otherwise may hand a completion to the program
+  // without putting it here.
+  bool is_plainly_empty() const noexcept {
+    return head_ == tail_ && limit_ != 0 && !(armed_ | drive_ | sated_);
+  }
   // An endpoint keeps something back for its next poll: the next read() drives it, whatever is there to read.
   void drive_at_next_read() noexcept { drive_ = true; }
   // 0 and the error that stands first, or -FI_EAGAIN.

@@ -42,6 +42,38 @@ for provider in shm weft; do
   grep -q "No data available" "$work/log" || fail "no reason for a provider that is not linked"
 done
 
+for row in "tcp tcp" "tcp-rxm tcp;ofi_rxm" "udp-rxd udp;ofi_rxd"; do
+  read -r name provider <<<"$row"
+  echo "-- $name"
+  read -r -a flags <<<"$(pkg-config --cflags --libs "weft-direct-$name")"
+  gcc -std=c11 -D_GNU_SOURCE -O2 -flto "${strict[@]}" "$source/examples/same_source/pingpong.c" -o "$work/pingpong.lto" "${flags[@]}" || fail "C, LTO"
+  g++ -std=c++20 -O2 "${strict[@]}" "$source/examples/same_source/board.cpp" -o "$work/board.cc20" "${flags[@]}" || fail "C++20"
+  [[ "$(timeout 60 "$work/pingpong.lto" "$provider")" == "1000 rounds over $provider, sum 50301000" ]] || fail "pingpong over $provider"
+  [[ "$(timeout 60 "$work/board.cc20" "$provider")" == "3 writers over $provider: 200 200 200, counted 600" ]] || fail "board over $provider"
+done
+echo "-- udp"
+read -r -a flags <<<"$(pkg-config --cflags --libs weft-direct-udp)"
+cat >"$work/udp.cpp" <<'END'
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <weft/direct/udp.hpp>
+#include <cstdio>
+int main() {
+  fi_info* hints = fi_allocinfo();
+  hints->ep_attr->type = FI_EP_DGRAM;
+  fi_info* found = nullptr;
+  if (fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints, &found) != 0) return 1;
+  fid_fabric* fabric = nullptr;
+  if (fi_fabric(found->fabric_attr, &fabric, nullptr) != 0) return 1;
+  std::puts(weft::direct::udp::Provider::name);
+  fi_close(&fabric->fid);
+  fi_freeinfo(found);
+  fi_freeinfo(hints);
+}
+END
+g++ -std=c++20 "${strict[@]}" "$work/udp.cpp" -o "$work/udp" "${flags[@]}" || fail "udp"
+[[ "$("$work/udp")" == udp ]] || fail "udp"
+
 echo "-- C++ headers in any order"
 for order in "fi_tagged fi_endpoint fabric" "fi_eq" "fi_atomic fi_rma" "fi_domain fi_cm fi_collective" "fi_trigger fabric" "fi_ext" "providers/fi_log fi_tagged"; do
   for header in $order; do echo "#include <rdma/$header.h>"; done >"$work/order.cpp"

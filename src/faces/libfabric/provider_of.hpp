@@ -81,4 +81,11 @@ inline const Provider datagram_provider_of = {
     nullptr,    nullptr,      nullptr,
 };
 
+// The one of the two that fits.
+template <class P>
+constexpr const Provider& any_provider_of() noexcept {
+  if constexpr (requires { typename P::Link; }) return provider_of<P>;
+  else return datagram_provider_of<P>;
+}
+
 }  // namespace weft::fi

@@ -35,8 +35,11 @@ inline constexpr uint64_t attention_socket = uint64_t{1} << 63;  // a datagram w
 // The first word of a slot, stored last: [0..7] lap, [8..15] kind, [16..23] flags, [24..31] context, [32..63] length.
 // The lap counts passes over the ring, 1..128, so that a slot of the last pass never looks fresh; 0 is never written.
 using Lead = uint64_t;
+inline constexpr uint64_t lap_bits(uint64_t position) noexcept {
+  return ((position / slot_count) & 0x7f) + 1;
+}
 inline constexpr uint8_t lap_of(uint64_t position) noexcept {
-  return static_cast<uint8_t>(((position / slot_count) & 0x7f) + 1);
+  return static_cast<uint8_t>(lap_bits(position));
 }
 
 struct alignas(64) Slot {

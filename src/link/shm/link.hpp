@@ -143,7 +143,7 @@ class Link {
   // The owner drops a peer (it must not be lost already).
   void forget(Peer& peer) noexcept;
 
-  // Small frames sent since one came in: it changes while we send.
+  // Changes with each small frame that is sent, and when one comes in.
   uint32_t burst() const noexcept { return burst_; }
 
   // --- hot ---
@@ -153,7 +153,7 @@ class Link {
     if (peer.tx_next == peer.tx_end) [[unlikely]]
       return proto::SmallSend::Refused;  // send() looks for new credit
     // In a burst the lines that come next are fetched early; a lone message must not pay for that.
-    if (++burst_ > lone_messages)
+    if (static_cast<int32_t>(--burst_) < 0)
       arch::prefetch_for_write(&peer.tx_slots[(peer.tx_next + write_ahead) % slot_count]);
     Slot& slot = peer.tx_slots[peer.tx_next % slot_count];
     slot.a = head.a;
@@ -178,7 +178,7 @@ class Link {
     for (size_t i = 0; i < active_count_; ++i) taken += drain(*active_[i], handler, frames_per_poll);
     if (header_->attention.load(std::memory_order_relaxed) != 0) [[unlikely]]
       taken += attend(handler);
-    if (taken != 0) burst_ = 0;
+    if (taken != 0) burst_ = lone_messages;
     if (taken == 0) {
       if (++idle_polls_ >= idle_polls_per_look_) [[unlikely]] {
         idle_polls_ = 0;
@@ -189,6 +189,32 @@ class Link {
       taken += look_around(handler);
     }
     return taken;
+  }
+
+  // poll() in a few loads (proto::HasGlance), for the usual case of one active peer.
+  template <class Take>
+  [[gnu::always_inline]] proto::Glance glance(Take&& take) noexcept {
+    if (active_count_ != 1 || header_->attention.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      return proto::Glance::Poll;
+    Peer& peer = *active_[0];
+    const uint64_t next = peer.rx_next;
+    Slot& slot = peer.rx_slots[next % slot_count];
+    const Lead lead = slot.lead.load(std::memory_order_acquire);
+    if (static_cast<uint8_t>(lead) != lap_of(next)) {
+      if (idle_polls_ + 1 >= idle_polls_per_look_) [[unlikely]]
+        return proto::Glance::Poll;  // which looks around
+      ++idle_polls_;
+      return proto::Glance::Nothing;
+    }
+    const auto length = static_cast<uint32_t>(lead >> 32);
+    if (static_cast<uint32_t>(lead) != plain_tagged_lead(next) || length > inline_max ||
+        busy_polls_ + 1 >= busy_polls_per_look || !take(peer, slot.a, slot.payload.data(), length))
+        [[unlikely]]
+      return proto::Glance::Poll;
+    ++busy_polls_;
+    burst_ = lone_messages;
+    consumed_slot(peer, next);
+    return proto::Glance::Taken;
   }
 
   // --- in place (proto::InPlace) ---
@@ -252,12 +278,13 @@ class Link {
   // True: the peer looks at this ring in every poll.
   [[gnu::always_inline]] bool publish(Peer& peer, Slot& slot, const wire::FrameHead& head,
                                       uint8_t more_flags) noexcept {
-    const Lead lead = lap_of(peer.tx_next) | uint64_t{static_cast<uint8_t>(head.kind)} << 8 |
+    const uint64_t next = peer.tx_next;
+    const Lead lead = lap_bits(next) | uint64_t{static_cast<uint8_t>(head.kind)} << 8 |
                       uint64_t{static_cast<uint8_t>(head.flags | more_flags)} << 16 |
                       uint64_t{head.context} << 24 | uint64_t{head.length} << 32;
     // Orders the slot's contents before its lead; pairs with the acquire load in drain().
     slot.lead.store(lead, std::memory_order_release);
-    ++peer.tx_next;
+    peer.tx_next = next + 1;
     return peer.tx_control->polled.load(std::memory_order_relaxed) != 0;
   }
   [[gnu::noinline]] bool refresh_slots(Peer& peer) noexcept;
@@ -446,7 +473,8 @@ class Link {
   uint32_t idle_polls_ = 0;
   uint32_t idle_polls_per_look_ = 1;
   uint32_t busy_polls_ = 0;
-  uint32_t burst_ = 0;  // frames sent since one came in
+  uint32_t burst_ =
+      lone_messages;  // counts down with each frame sent since one came in; "negative": more are expected
 
   // --- cold below this line ---
   Events* events_ = nullptr;

@@ -234,6 +234,16 @@ struct RxContext : RxSink {
   // happened.
   [[gnu::always_inline]] bool deliver_plain(fi_addr_t source, uint64_t tag, const std::byte* payload,
                                             uint32_t length, uint64_t flags, uint64_t data) noexcept {
+    return deliver_plain(
+        source, tag, payload, length,
+        [ =, queue = cq ](void* context, void* to) __attribute__((always_inline)) {
+          queue->push_tagged(context, flags, length, to, data, tag, source);
+        });
+  }
+  // The same; complete(context, buffer) says it.
+  template <class Complete>
+  [[gnu::always_inline]] bool deliver_plain(fi_addr_t source, uint64_t tag, const std::byte* payload,
+                                            uint32_t length, Complete&& complete) noexcept {
     if (source == FI_ADDR_NOTAVAIL) [[unlikely]]
       return false;
     core::PostedBase* found = tags.first_plain(tag, source);
@@ -245,7 +255,7 @@ struct RxContext : RxSink {
     tags.take_plain(op);
     std::byte* const to = op.buffer();
     arch::copy_small(to, payload, length);
-    cq->push_tagged(op.context, flags, length, to, data, tag, source);
+    complete(op.context, to);
     if (receives != nullptr) [[unlikely]]
       receives->add(1);
     ops.give(op);

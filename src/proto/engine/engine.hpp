@@ -83,7 +83,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
 
   // --- set-up, before the first operation ---
   L& link() noexcept { return link_; }
-  void set_address_vector(core::AddressVector* av) noexcept { av_ = av; }
+  void set_address_vector(core::AddressVector* av) noexcept {
+    av_ = av;
+    choose_sole_queue();
+  }
   void set_regions(core::MemoryRegionTable* regions) noexcept { regions_ = regions; }
   // Receive contexts are owned by the caller (an SRX belongs to several engines). Index as in fi_rx_addr(3).
   void set_receive_context(size_t index, RxContext* context);
@@ -96,7 +99,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void release_transmit_context(const TxContext& context) noexcept;
   // A queue that must not overflow: while it is full no frames are taken.
   void add_queue(core::CompletionQueue* queue);
-  void remove_queue(core::CompletionQueue* queue) noexcept { std::erase(queues_, queue); }
+  void remove_queue(core::CompletionQueue* queue) noexcept {
+    std::erase(queues_, queue);
+    choose_sole_queue();
+  }
   const EngineLimits& limits() const noexcept { return limits_; }
   // Any thread may store 1 into errands_due(); the next progress() then ends with run(). The one who gave the errands outlives the last store.
   void set_errands(Errands* errands) noexcept { errands_ = errands; }
@@ -221,6 +227,25 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     if ((busy_ | errands_due_.load(std::memory_order_relaxed)) != 0) [[unlikely]]
       attend();
   }
+  // What progress() would bring to `queue`, which is plainly empty, in the usual cases: nothing, or one small message, whose completion is said by
+  // give(context, length, buffer, tag, source) instead of the queue. Poll: nothing has happened, and progress() does it.
+  template <class Give>
+  [[gnu::always_inline]] Glance glance(const core::CompletionQueue& queue,
+                                       Give&& give) noexcept requires HasGlance<L> {
+    if (sole_queue_ != &queue || (busy_ | errands_due_.load(std::memory_order_relaxed)) != 0 ||
+        av_->version() != av_seen_) [[unlikely]]
+      return Glance::Poll;
+    calls_since_poll_ = 0;
+    return link_.glance(
+        [&](typename L::PeerBase& base, uint64_t tag, const std::byte* payload, uint32_t length) {
+          if (rx_first_ == nullptr || rx_first_->cq != &queue) [[unlikely]]
+            return false;
+          const fi_addr_t source = static_cast<Peer&>(base).fi_addr;
+          return rx_first_->deliver_plain(source, tag, payload, length, [&](void* context, void* to) {
+            give(context, length, to, tag, source);
+          });
+        });
+  }
   int wait_fd() noexcept override {
     if constexpr (HasSleep<L>) return link_.wait_fd();
     return -1;
@@ -340,6 +365,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   }
 
   // peers.hpp
+  void choose_sole_queue() noexcept {
+    sole_queue_ = queues_.size() == 1 && av_ != nullptr ? queues_.front() : nullptr;
+  }
   [[gnu::noinline, gnu::cold]] void refresh_peers() noexcept;
   void drop_cache() noexcept;
   void fail_peer(Peer& peer, core::ProviderError why) noexcept;
@@ -464,6 +492,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   RxContext** rx_ = nullptr;
   size_t rx_count_ = 0;
   std::vector<core::CompletionQueue*> queues_;
+  core::CompletionQueue* sole_queue_ = nullptr;  // the one there is, once there is an address vector
 
   // --- cold below this line ---
   OpTable transmit_ops_;

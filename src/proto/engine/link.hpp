@@ -246,6 +246,18 @@ concept HasPeersElsewhere = requires(const L& link, const typename L::PeerBase& 
   noexcept->std::same_as<bool>;
 };
 
+// What a short look found, instead of a poll: a frame that has been taken, nothing, or that poll() has to be called.
+enum class Glance : uint8_t { Taken, Nothing, Poll };
+
+// glance(take) looks where the next frame is most likely to be and offers it to take(peer, tag, payload, length) when it is a plain tagged
+// message. For programs that know the type: it is worth its while inlined.
+template <class L>
+concept HasGlance = requires(L& link,
+                             bool (*take)(typename L::PeerBase&, uint64_t, const std::byte*, uint32_t)) {
+  { link.glance(take) }
+  noexcept->std::same_as<Glance>;
+};
+
 // The link can be slept on.
 template <class L>
 concept HasSleep = requires(L& link) {

@@ -78,6 +78,7 @@ void Engine<L>::release_transmit_context(const TxContext& context) noexcept {
 template <Link L>
 void Engine<L>::add_queue(core::CompletionQueue* queue) {
   if (std::find(queues_.begin(), queues_.end(), queue) == queues_.end()) queues_.push_back(queue);
+  choose_sole_queue();
 }
 
 template <Link L>
