@@ -68,7 +68,7 @@ EXAMPLES
 struct Options {
   std::string target, library, only, format = "text", type;
   bool stock = false, list = false, verbose = false;
-  unsigned seconds = 20, wait_ms = 4000;
+  unsigned seconds = 60, wait_ms = 4000;
 };
 
 void declare(CLI::App& app, Options& o) {

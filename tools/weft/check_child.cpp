@@ -207,9 +207,7 @@ class Batch {
   unsigned seconds() const {
     const auto hung = std::count_if(results_.begin(), results_.end(),
                                     [](const CaseResult& r) { return r.outcome == Outcome::hung; });
-    return hung < hung_before_haste
-               ? options_.case_seconds
-               : std::min(options_.case_seconds, std::max(hasty_seconds, options_.case_seconds / 4));
+    return hung < hung_before_haste ? options_.case_seconds : std::min(options_.case_seconds, hasty_seconds);
   }
   // The program ends such a case itself and says so; this is for one that does not.
   std::chrono::seconds limit() const { return std::chrono::seconds(seconds() + 2); }
