@@ -141,8 +141,9 @@ TEST(Datagrams, bursts_arrive_and_complete__fi_msg_3) {
   Options options = datagrams();
   options.endpoints = 3;
   WEFT_WORLD(w, options);
+  // A foreign provider may keep less than it takes: a burst that every socket has room for.
   const size_t count =
-      manual_only() ? std::min<size_t>({600, w.info()->rx_attr->size, w.info()->tx_attr->size}) : 600;
+      manual_only() ? std::min<size_t>({90, w.info()->rx_attr->size, w.info()->tx_attr->size}) : 600;
   std::vector<Ctx> sent(count);
   std::vector<std::vector<uint8_t>> in[3];
   std::vector<Ctx> received[3];
