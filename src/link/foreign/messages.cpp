@@ -194,7 +194,10 @@ bool Messages::send(Connection& connection, Buffer& buffer) noexcept {
   ssize_t status = 0;
   if (buffer.used <= inject_bytes_) {
     status = fi_inject(connection.ep, buffer.bytes, buffer.used, FI_ADDR_UNSPEC);
-    if (status == 0) connection.free.push_back(&buffer);
+    if (status == 0) {
+      connection.free.push_back(&buffer);
+      if (connection.on_their_way == 0) connection.left = buffer.order;
+    }
   } else {
     void* desc = connection.region != nullptr ? fi_mr_desc(connection.region) : nullptr;
     status = fi_send(connection.ep, buffer.bytes, buffer.used, desc, FI_ADDR_UNSPEC, &buffer.context);
@@ -217,7 +220,7 @@ void Messages::commit(Connection& connection, size_t bytes) noexcept {
   Buffer& buffer = *std::exchange(connection.reserved, nullptr);
   connection.free.pop_back();
   buffer.used = bytes;
-  ++connection.committed;
+  buffer.order = ++connection.committed;
   if (connection.waiting.empty() && send(connection, buffer)) return;
   await_room(connection);
   connection.waiting.push_back(&buffer);  // reserved
@@ -278,8 +281,11 @@ void Messages::collect_completions(size_t most) noexcept {
 
 // Has been sent from.
 void Messages::give_back(Buffer& buffer) noexcept {
-  --buffer.connection->on_their_way;
-  buffer.connection->free.push_back(&buffer);  // reserved
+  Connection& connection = *buffer.connection;
+  // Sends of a connection end in their order; injected ones behind the last have no end of their own.
+  connection.left = --connection.on_their_way == 0 ? connection.committed - connection.waiting.size()
+                                                   : std::max(connection.left, buffer.order);
+  connection.free.push_back(&buffer);  // reserved
 }
 
 void Messages::collect_events(size_t most) noexcept {

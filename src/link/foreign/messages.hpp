@@ -41,6 +41,7 @@ class Messages {
     Connection* connection = nullptr;
     std::byte* bytes = nullptr;
     size_t used = 0;
+    uint64_t order = 0;  // of a send, in its connection
     bool receives = false;
   };
 
@@ -61,6 +62,7 @@ class Messages {
     std::vector<Buffer*> waiting;   // committed, the provider had no room, oldest first
     std::vector<Buffer*> unposted;  // receives that the provider had no room for
     size_t on_their_way = 0;        // sends without completion yet
+    uint64_t left = 0;              // order of the last that needs us no more
     uint64_t committed = 0;         // messages
     bool incoming = false, settled = false;
     bool tell_incoming = false, tell_connected = false, lost = false;
@@ -85,10 +87,10 @@ class Messages {
   Connection* connect(std::span<const std::byte> address, int& error);
   std::byte* reserve(Connection& connection) noexcept;
   void commit(Connection& connection, size_t bytes) noexcept;
-  // Messages that were committed, and those that the provider has.
+  // Messages that were committed, and those that the provider is done with: until then it may want to be driven, before it sends them.
   static uint64_t taken(const Connection& connection) noexcept { return connection.committed; }
   static uint64_t settled(const Connection& connection) noexcept {
-    return connection.lost ? 0 : connection.committed - connection.waiting.size();
+    return connection.lost ? 0 : connection.left;
   }
   void close(Connection& connection) noexcept;
   void close() noexcept;
