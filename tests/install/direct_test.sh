@@ -7,6 +7,10 @@ build="${WEFT_BUILD:?}" source="${WEFT_SOURCE:?}"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 fail() { echo "FAILED: $*"; exit 1; }
+# start WHAT COMMAND...: compiles in the background; joined waits for all of them.
+started=()
+start() { local what="$1"; shift; ( "$@" || { echo "FAILED: $what"; exit 1; } ) & started+=($!); }
+joined() { local pid; for pid in "${started[@]}"; do wait "$pid" || exit 1; done; started=(); }
 
 echo "-- installed, and the tree moved to another folder"
 cmake --install "$build" --prefix "$work/first" >"$work/install.log" || { cat "$work/install.log"; fail "install"; }
@@ -20,10 +24,14 @@ for provider in shm weft; do
   echo "-- $provider"
   read -r -a flags <<<"$(pkg-config --cflags --libs "weft-direct-$provider")"
   pingpong="$source/examples/same_source/pingpong.c" board="$source/examples/same_source/board.cpp"
-  gcc -std=c11 -D_GNU_SOURCE -O2 "${strict[@]}" "$pingpong" -o "$work/pingpong.c11" "${flags[@]}" || fail "C"
-  gcc -std=c11 -D_GNU_SOURCE -O2 -flto "${strict[@]}" "$pingpong" -o "$work/pingpong.lto" "${flags[@]}" || fail "C, LTO"
-  g++ -std=c++17 -O2 "${strict[@]}" "$board" -o "$work/board.cc17" "${flags[@]}" || fail "C++17"
-  g++ -std=c++20 -O2 "${strict[@]}" "$board" -o "$work/board.cc20" "${flags[@]}" || fail "C++20"
+  in_place="$source/examples/in_place/in_place.c"
+  start "C++20" g++ -std=c++20 -O2 "${strict[@]}" "$board" -o "$work/board.cc20" "${flags[@]}"
+  start "C" gcc -std=c11 -D_GNU_SOURCE -O2 "${strict[@]}" "$pingpong" -o "$work/pingpong.c11" "${flags[@]}"
+  start "C, LTO" gcc -std=c11 -D_GNU_SOURCE -O2 -flto "${strict[@]}" "$pingpong" -o "$work/pingpong.lto" "${flags[@]}"
+  start "C++17" g++ -std=c++17 -O2 "${strict[@]}" "$board" -o "$work/board.cc17" "${flags[@]}"
+  start "in_place.c" gcc -std=c99 -D_GNU_SOURCE -O2 "${strict[@]}" "$in_place" -o "$work/in_place.c99" "${flags[@]}"
+  start "in_place.c, LTO" gcc -std=c99 -D_GNU_SOURCE -O2 -flto "${strict[@]}" "$in_place" -o "$work/in_place.lto" "${flags[@]}"
+  joined
   # What the same sources print over the drop-in.
   for program in pingpong board; do
     LD_LIBRARY_PATH="$work/prefix/lib/weft/compat" timeout 60 "$work/$program.stock" "$provider" >"$work/$program.expected"
@@ -33,10 +41,8 @@ for provider in shm weft; do
     diff "$work/${made%.*}.expected" "$work/out" || fail "$made prints something else"
     ldd "$work/$made" | grep -qE 'libfabric|libweft' && fail "$made needs a fabric library at run time"
   done
-  in_place="$source/examples/in_place/in_place.c"
-  for more in "" -flto; do
-    gcc -std=c99 -D_GNU_SOURCE -O2 $more "${strict[@]}" "$in_place" -o "$work/in_place" "${flags[@]}" || fail "in_place.c $more"
-    [[ "$(timeout 60 "$work/in_place" "$provider")" == *", sum 998500500000, in place" ]] || fail "in_place $more over $provider"
+  for made in in_place.c99 in_place.lto; do
+    [[ "$(timeout 60 "$work/$made" "$provider")" == *", sum 998500500000, in place" ]] || fail "$made over $provider"
   done
   timeout 60 "$work/pingpong.c11" tcp >/dev/null 2>"$work/log" && fail "a provider that is not linked was found"
   grep -q "No data available" "$work/log" || fail "no reason for a provider that is not linked"
@@ -46,8 +52,9 @@ for row in "tcp tcp" "tcp-rxm tcp;ofi_rxm" "udp-rxd udp;ofi_rxd"; do
   read -r name provider <<<"$row"
   echo "-- $name"
   read -r -a flags <<<"$(pkg-config --cflags --libs "weft-direct-$name")"
-  gcc -std=c11 -D_GNU_SOURCE -O2 -flto "${strict[@]}" "$source/examples/same_source/pingpong.c" -o "$work/pingpong.lto" "${flags[@]}" || fail "C, LTO"
-  g++ -std=c++20 -O2 "${strict[@]}" "$source/examples/same_source/board.cpp" -o "$work/board.cc20" "${flags[@]}" || fail "C++20"
+  start "C++20" g++ -std=c++20 -O2 "${strict[@]}" "$source/examples/same_source/board.cpp" -o "$work/board.cc20" "${flags[@]}"
+  start "C, LTO" gcc -std=c11 -D_GNU_SOURCE -O2 -flto "${strict[@]}" "$source/examples/same_source/pingpong.c" -o "$work/pingpong.lto" "${flags[@]}"
+  joined
   [[ "$(timeout 60 "$work/pingpong.lto" "$provider")" == "1000 rounds over $provider, sum 50301000" ]] || fail "pingpong over $provider"
   [[ "$(timeout 60 "$work/board.cc20" "$provider")" == "3 writers over $provider: 200 200 200, counted 600" ]] || fail "board over $provider"
 done
@@ -79,7 +86,8 @@ for order in "fi_tagged fi_endpoint fabric" "fi_eq" "fi_atomic fi_rma" "fi_domai
   for header in $order; do echo "#include <rdma/$header.h>"; done >"$work/order.cpp"
   echo "int main() { return 0; }" >>"$work/order.cpp"
   read -r -a flags <<<"$(pkg-config --cflags --libs weft-direct-shm)"
-  for std in c++17 c++20; do g++ -std=$std "${strict[@]}" "$work/order.cpp" -o "$work/order" "${flags[@]}" || fail "$order ($std)"; done
+  for std in c++17 c++20; do start "$order ($std)" g++ -std=$std "${strict[@]}" "$work/order.cpp" -o "$work/order.$std" "${flags[@]}"; done
+  joined
 done
 
 printf '#include <weft/direct/shm.hpp>\nint main() { return sizeof(weft::direct::shm::Link) == 0; }\n' >"$work/order.cpp"
