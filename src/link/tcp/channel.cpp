@@ -287,11 +287,15 @@ bool Channel::send_in_place(const wire::FrameHead& head, std::span<const std::by
 }
 
 void Channel::keep() noexcept {
-  if (!out_.keep()) fail(ENOMEM);
+  if (out_.keep()) return;
+  broken_ += out_.size() - std::exchange(written_, 0);
+  out_.clear();  // nobody may look there any more
+  fail(ENOMEM);
 }
 
 // False: something is left.
 bool Channel::write_collected() noexcept {
+  if (state_ == State::Failed) return true;  // a frame may be cut in the middle
   std::array<iovec, 2 * proto::stream::Outbox::pieces_max + 1> parts;
   size_t waiting = 0;
   const size_t count = out_.front(parts.data(), parts.size(), written_, waiting);

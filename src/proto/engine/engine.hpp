@@ -427,7 +427,12 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                  std::span<const std::byte> prefix, const iovec* parts, size_t part_count) noexcept;
   // The program gets its memory back before the link is done with it.
   void keep(Peer& peer) noexcept {
-    if constexpr (SendsInPlace<L>) link_.keep(peer);
+    if constexpr (SendsInPlace<L>) {
+      if constexpr (requires { link_.belongs_here(); })
+        if (!link_.belongs_here())
+          return;  // a forked child sends nothing, and may not have that memory (MADV_DONTFORK)
+      link_.keep(peer);
+    }
   }
   void hold(Peer& peer, Unsettled& record) noexcept;
   bool hold(Peer& peer, const Op& op) noexcept;
