@@ -161,12 +161,17 @@ void find_plugin(const Options& o, Subject& subject,
   }
   subject.provider = answered.out.substr(0, answered.out.find('\n'));
   if (semicolon != std::string::npos) subject.provider += o.target.substr(semicolon);
-  // Only that file is seen. Libraries look for names that end so (fi_provider(3), DL provider).
+  // Only that plugin is seen, and what lies beside it ($ORIGIN in ld.so(8)). Libraries look for names that end so (fi_provider(3), DL provider).
   std::string name = file.filename().string();
   if (!name.ends_with("-fi.so")) name = file.stem().string() + "-fi.so";
   const fs::path own = subject.folder.path() / "plugin";
   fs::create_directory(own);
   fs::create_symlink(real, own / name);
+  for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(real).parent_path())) {
+    const std::string beside = entry.path().filename().string();
+    if (beside.find(".so") != std::string::npos && !beside.ends_with("fi.so"))
+      fs::create_symlink(entry.path(), own / beside);
+  }
   variables.emplace_back("FI_PROVIDER_PATH", own.string());
 }
 
@@ -177,9 +182,11 @@ void prepare(const Options& o, Subject& subject) {
   variables.emplace_back("LD_LIBRARY_PATH", o.stock ? old : put_first(old, library_folder(o, subject)));
   // What would change the question.
   for (const char* name : {"FI_PROVIDER", "WEFT_LIBRARY_SETTLED", "WEFT_TEST_PROVIDER", "WEFT_TEST_NODE",
-                           "WEFT_TEST_NO_SKIP", "WEFT_TEST_BIG", "GTEST_FILTER", "GTEST_SHUFFLE",
-                           "GTEST_REPEAT", "GTEST_OUTPUT", "GTEST_TOTAL_SHARDS"})
+                           "WEFT_TEST_NO_SKIP", "WEFT_TEST_BIG"})
     variables.emplace_back(name, "");
+  for (char** one = environ; *one != nullptr; ++one)
+    if (const std::string_view text = *one; text.starts_with("GTEST_"))
+      variables.emplace_back(text.substr(0, text.find('=')), "");
   // The children run elsewhere.
   std::string plugin_folders;
   const char* folders = std::getenv("FI_PROVIDER_PATH");
@@ -318,10 +325,13 @@ bool is_question(std::string_view word) { return word == offer_question || word 
 
 [[noreturn]] void answer_parent(std::string_view question, const char* about) {
   int status = exit_ok;
+  // What a provider prints is no answer.
+  std::FILE* answers = fdopen(dup(STDOUT_FILENO), "w");
+  if (answers == nullptr || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) _exit(exit_failed);
   if (question == name_question) {
-    status = print_plugin_name(about);
+    status = print_plugin_name(about, answers);
   } else {
-    print_offer(about);
+    print_offer(about, answers);
   }
   std::fflush(nullptr);
   _exit(status);  // what a library does at the exit is not asked here
@@ -372,6 +382,7 @@ int check(int argc, char** argv) {
   if (options.stock && !options.library.empty()) fail_usage("--stock and --library exclude each other");
   if (options.list) return list_cases(options);
   if (options.target.empty()) fail_usage("which provider? (weft check --help)");
+  clean_up_at_signals();
   return answer(options);
 }
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -32,6 +33,8 @@ constexpr std::string_view case_mark = "conformance: case ";  // tests/conforman
 constexpr int hung_before_haste = 3;
 constexpr unsigned hasty_seconds = 5;
 constexpr int report_number = 3;  // where the conformance program finds its report
+
+volatile std::sig_atomic_t ended_by = 0;
 
 struct Pipe {
   int in = -1, out = -1;
@@ -99,6 +102,7 @@ class Child {
 
   // Waits for something to read, at most so long. False when the process is over and everything was read.
   bool read_some(Clock::time_point until) {
+    if (ended_by != 0) throw Failure("was interrupted", 128 + ended_by);
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
     // Grandchildren may keep the pipes open, so the process itself is looked at, too.
     pollfd fds[] = {{out_.in, POLLIN, 0}, {err_.in, POLLIN, 0}, {report_.in, POLLIN, 0}};
@@ -268,6 +272,16 @@ class Batch {
 };
 
 }  // namespace
+
+void clean_up_at_signals() {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    action = {};
+    action.sa_handler = [](int which) { ended_by = which; };
+    sigaction(number, &action, nullptr);
+  }
+}
 
 Environment environment_with(const std::vector<std::pair<std::string, std::string>>& changes) {
   Environment result;

@@ -15,6 +15,9 @@ using Environment = std::vector<std::string>;
 // That of this process, with some variables set and others (an empty value) taken out.
 Environment environment_with(const std::vector<std::pair<std::string, std::string>>& changes);
 
+// SIGINT, SIGTERM and SIGHUP end what waits for a child by a Failure, so that children and folders go. Once.
+void clean_up_at_signals();
+
 struct Answered {
   int status = 0;      // exit status; -1 when it did not end by itself
   std::string ending;  // "was ended by SIGSEGV", "did not answer within 20 s"; empty when it exited

@@ -75,7 +75,7 @@ class Asked : public Claims {
 
 }  // namespace
 
-void print_offer(const std::string& provider) {
+void print_offer(const std::string& provider, std::FILE* to) {
   const uint32_t version = fi_version();
   json offer{{"library", library_path()},
              {"api", fmt::format("{}.{}", FI_MAJOR(version), FI_MINOR(version))},
@@ -104,10 +104,10 @@ void print_offer(const std::string& provider) {
     for (const fi_info* i = every.get(); i != nullptr; i = i->next) all.insert(i->fabric_attr->prov_name);
     offer["all"] = all;
   }
-  fmt::print("{}\n", offer.dump());
+  fmt::print(to, "{}\n", offer.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
-int print_plugin_name(const std::string& file) {
+int print_plugin_name(const std::string& file, std::FILE* to) {
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     fmt::print(stderr, "{}\n", dlerror());
@@ -123,7 +123,7 @@ int print_plugin_name(const std::string& file) {
     fmt::print(stderr, "{}: its fi_prov_ini names no provider\n", file);
     return exit_failed;
   }
-  fmt::print("{}\n", provider->name);
+  fmt::print(to, "{}\n", provider->name);
   return exit_ok;
 }
 

@@ -2,6 +2,7 @@
 // how cases are run.
 #pragma once
 
+#include <cstdio>
 #include <map>
 #include <optional>
 #include <string>
@@ -21,9 +22,9 @@ struct Offer {
 };
 
 // In the child: prints the offer as one line of JSON. Asks the library that this process has loaded.
-void print_offer(const std::string& provider);
+void print_offer(const std::string& provider, std::FILE* to);
 // In the child: loads a plugin and prints the name of its provider. The status of the process: 0, or 1 with the reason on standard error.
-int print_plugin_name(const std::string& file);
+int print_plugin_name(const std::string& file, std::FILE* to);
 
 // In the parent: reads what print_offer() wrote; throws Failure when it is not that.
 Offer read_offer(const std::string& json);
