@@ -51,7 +51,6 @@ constexpr size_t slot_count = 1024;
 constexpr size_t ring_bytes = 1 << 20;
 constexpr size_t message_bytes = 1 << 20;
 constexpr size_t chunks_most = 64;
-constexpr uint64_t count_most = uint64_t{1} << 34;  // where the work turns out to be nothing
 
 struct alignas(64) Slot {
   uint64_t payload[7];

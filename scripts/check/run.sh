@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Runs every check of the source. usage: run.sh [--fast] [--all] [--fix] | --abi-renew
+# Runs every check of the source. usage: run.sh [--fast] [--changed] [--fix] | --abi-renew
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-fast=0 all=0 fix=0
+fast=0 changed="" fix=0
 for option in "$@"; do
   case "$option" in
     --fast) fast=1 ;;
-    --all) all=1 ;;
+    --changed) changed=--changed ;;
     --fix) fix=1 ;;
     --abi-renew) exec python3 scripts/check/abi.py --renew ;;
-    *) echo "check: unknown option $option (--fast, --all, --fix, --abi-renew)" >&2; exit 2 ;;
+    *) echo "check: unknown option $option (--fast, --changed, --fix, --abi-renew)" >&2; exit 2 ;;
   esac
 done
 
@@ -58,9 +58,10 @@ else
 fi
 check sans-io python3 scripts/check/sans_io.py
 if [[ $fast -eq 0 ]]; then
-  echo "check: tidy     running; a file takes a few seconds"
-  # Not through check(): its progress is worth seeing.
-  if ! python3 scripts/check/tidy.py $([[ $all -eq 1 ]] && echo --all); then bad+=(tidy); fi
+  # Not through check(): their progress is worth seeing.
+  for step in lint analysis; do
+    python3 scripts/check/tidy.py "$step" ${changed:+"$changed"} || bad+=("$step")
+  done
 fi
 
 if [[ ${#bad[@]} -gt 0 ]]; then

@@ -9,10 +9,9 @@ namespace weft::core {
 
 const fid* EventQueue::Event::object() const noexcept {
   if (is_error) return error.object;
-  const fid* first =
-      nullptr;  // every standard event begins with it: struct fi_eq_entry, struct fi_eq_cm_entry
-  if (bytes.size() >= sizeof(fi_eq_cm_entry)) std::memcpy(&first, bytes.data(), sizeof(first));
-  return first;
+  fi_eq_cm_entry first{};  // struct fi_eq_entry begins in the same way
+  if (bytes.size() >= sizeof(first)) std::memcpy(&first, bytes.data(), sizeof(first));
+  return first.fid;
 }
 
 int EventQueue::write(uint32_t number, const void* bytes, size_t len, bool reserved, size_t fixed) noexcept {

@@ -89,4 +89,54 @@ if command -v abidiff >/dev/null; then
   expect bad "which is not renewed" abi.py --renew "$tree/build"
 fi
 
+if command -v clang-tidy >/dev/null && command -v cmake >/dev/null; then
+  looked() {  # looked NUMBER NAME: so many sources were looked at, the others were known to be clean
+    grep -q " $1 looked at" "$tree/output" && return
+    echo "FAILED: $2"; cat "$tree/output"; failures=$((failures + 1))
+  }
+  rm -rf "$tree/src" "$tree/include" "$tree/tests" "$tree/examples" "$tree/build"
+  mkdir -p "$tree/src/base"
+  put CMakePresets.json '{"version": 4, "configurePresets": [{"name": "dev", "generator": "Ninja", "binaryDir": "${sourceDir}/build/dev",
+    "cacheVariables": {"CMAKE_EXPORT_COMPILE_COMMANDS": "ON"}}]}'
+  put CMakeLists.txt 'cmake_minimum_required(VERSION 3.23)\nproject(small CXX)\nadd_custom_target(weft_public_headers)
+    add_library(small src/base/one.cpp src/base/two.cpp)\ntarget_include_directories(small PRIVATE src)
+    add_library(again src/base/one.cpp)\ntarget_include_directories(again PRIVATE src)
+    target_compile_definitions(again PRIVATE WEFT_HEADER="base/c.hpp" WEFT_NOT_NAMED)\n'
+  put .clang-tidy 'Checks: "-*,clang-analyzer-core.DivideZero,modernize-use-nullptr,readability-delete-null-pointer"
+WarningsAsErrors: "*"\nHeaderFilterRegex: "/src/"\n'
+  put src/base/a.hpp '#pragma once\n#include "base/b.hpp"\n'
+  put src/base/b.hpp '#pragma once\ninline int b(int x) { return x; }\n'
+  put src/base/c.hpp '#pragma once\n'
+  put src/base/one.cpp '#include "base/a.hpp"\nint one() { return b(1); }\n'
+  put src/base/two.cpp 'int two() { return 2; }\n'
+  put src/base/unbuilt.cpp 'int three() { return 3; }\n'
+  expect good "clang-tidy on a good tree" tidy.py lint
+  looked 3 "every source is looked at, once when its commands differ in a macro that it does not name"
+  expect good "clang-tidy on what is known to be clean" tidy.py lint
+  looked 0 "what is clean is remembered"
+  put src/base/b.hpp '#pragma once\ninline int b(int x) { return x; }\ninline int* none() { return 0; }\n'
+  expect bad "a finding in a header that a header includes" tidy.py lint
+  looked 1 "what includes the header is looked at"
+  expect bad "a finding is not remembered" tidy.py lint
+  put src/base/b.hpp '#pragma once\ninline int b(int x) { return x; }\n'
+  expect good "what was clean and is so again" tidy.py lint
+  looked 0 "what was clean and is so again is remembered"
+  expect good "the analysis is another step" tidy.py analysis
+  looked 3 "the analysis does not take the lint's word"
+  put src/base/two.cpp 'int two() { int none = 0; return 2 / none; }\n'
+  expect good "a division by zero is none of the lint's findings" tidy.py lint
+  expect bad "a division by zero" tidy.py analysis
+  put src/base/two.cpp 'int two() { return 2; }\n'
+  put src/base/.clang-tidy 'InheritParentConfig: true\nChecks: "-readability-delete-null-pointer"\n'
+  expect good "the configuration of a folder" tidy.py lint
+  looked 3 "another configuration is another look"
+  put src/base/one.cpp '#include WEFT_HEADER\nint one() { return 1; }\n'
+  put CMakeLists.txt 'cmake_minimum_required(VERSION 3.23)\nproject(small CXX)\nadd_custom_target(weft_public_headers)
+    add_library(small src/base/one.cpp src/base/two.cpp)\ntarget_include_directories(small PRIVATE src)
+    target_compile_definitions(small PRIVATE WEFT_HEADER="base/c.hpp")\n'
+  expect good "an include by a macro" tidy.py lint
+  put src/base/c.hpp '#pragma once\ninline int* none() { return 0; }\n'
+  expect bad "a finding in a header that is included by a macro" tidy.py lint
+fi
+
 [[ $failures -eq 0 ]]
