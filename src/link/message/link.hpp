@@ -71,7 +71,8 @@ class MessageLink {
   static constexpr size_t collected_bytes_sent = 8192;       // so many are worth a message
   static constexpr size_t silent_max = 1024;                 // connections that have not said who they are
   static_assert(E::receive_count >= 2 * buffers_kept && E::receive_count <= UINT16_MAX);
-  static_assert(frame_bytes_max >= segment_bytes && frame_bytes_max >= eager_bytes_max + 512);
+  static_assert(frame_bytes_max >= segment_bytes);
+  static_assert(frame_bytes_max >= eager_bytes_max + 512);
   static_assert(address_length <= address_bytes_max);
 
   MessageLink() = default;
