@@ -5,17 +5,23 @@
 2. `nm -u` on their objects finds no socket, clock, file, thread or sleep;
 3. templates leave nothing in an object of their own room, so the sources that instantiate them (their tests, the providers) are compiled
    with one section a function, and the functions of the rooms' namespaces may not refer to a forbidden symbol either.
+
+Sources that keep 2 and 3 are remembered (memory.py).
 """
 import concurrent.futures
+import functools
+import pathlib
 import re
 import subprocess
 import sys
 import tempfile
 
 import files
+import memory
 
 INCLUDE = re.compile(r"^\s*#\s*include\s*[<\"]([^>\"]+)[>\"]")
 NAMESPACE = re.compile(r"^namespace weft::(\w+)", re.MULTILINE)
+FOLDERS = [files.ROOT / "src", files.ROOT / "include"]
 SECTION = re.compile(r"^Relocation section '\.rela\.text\.(\S+)'")
 
 
@@ -31,6 +37,11 @@ def rules() -> "dict[str, list[str]]":
 
 def run(*command: str) -> str:
     return subprocess.run(command, cwd=files.ROOT, capture_output=True, text=True, check=True).stdout
+
+
+@functools.cache
+def version() -> str:
+    return run("g++", "--version")
 
 
 def compiled(source, target: str, *options: str) -> None:
@@ -58,6 +69,30 @@ def referred_symbols(source, target: str, ours: "re.Pattern") -> "tuple[int, set
     return seen, pairs
 
 
+def look(source, target: str, ours: "re.Pattern | None", forbidden: "re.Pattern", good: memory.Memory) -> "tuple[int, list[str]]":
+    """How many functions of the rooms a source that instantiates them has, and what is wrong. `ours` is None for a source of the rooms."""
+    def key() -> str:
+        return memory.digest(source, FOLDERS, version(), memory.text_of(pathlib.Path(__file__)), forbidden.pattern, ours and ours.pattern)
+
+    before = key()
+    known = good.note(before)
+    if known is not None:
+        return int(known), []
+    name = source.relative_to(files.ROOT)
+    functions = 0
+    try:
+        if ours is None:
+            complaints = [f"{name}: uses {symbol}" for symbol in sorted(undefined_symbols(source, target)) if forbidden.fullmatch(symbol)]
+        else:
+            functions, pairs = referred_symbols(source, target, ours)
+            complaints = [f"{name}: {function} uses {symbol}" for function, symbol in sorted(pairs) if forbidden.fullmatch(symbol)]
+    except subprocess.CalledProcessError as error:
+        return 0, [f"{name}: does not compile:\n{error.stderr}"]
+    if not complaints:
+        good.keep(before, key, str(functions))
+    return functions, complaints
+
+
 def main() -> int:
     sections = rules()
     headers = set(" ".join(sections["headers"]).split())
@@ -83,23 +118,12 @@ def main() -> int:
             sources.append(path)
     ours = re.compile("_ZNK?4weft(?:" + "|".join(f"{len(n)}{n}" for n in sorted(namespaces)) + ")")
 
-    functions = 0
+    good = memory.Memory("sans_io")
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(files.jobs()) as pool:
-        objects = [pool.submit(undefined_symbols, s, f"{folder}/object{i}.o") for i, s in enumerate(sources)]
-        uses = [pool.submit(referred_symbols, s, f"{folder}/use{i}.o", ours) for i, s in enumerate(users)]
-        for source, result in zip(sources + users, objects + uses):
-            name = source.relative_to(files.ROOT)
-            try:
-                found = result.result()
-            except subprocess.CalledProcessError as error:
-                complaints.append(f"{name}: does not compile:\n{error.stderr}")
-                continue
-            if isinstance(found, set):
-                complaints += [f"{name}: uses {symbol}" for symbol in sorted(found) if forbidden.fullmatch(symbol)]
-            else:
-                functions += found[0]
-                complaints += [f"{name}: {function} uses {symbol}" for function, symbol in sorted(found[1])
-                               if forbidden.fullmatch(symbol)]
+        looks = [pool.submit(look, source, f"{folder}/{i}.o", ours if i >= len(sources) else None, forbidden, good)
+                 for i, source in enumerate(sources + users)]
+    functions = sum(result.result()[0] for result in looks)
+    complaints += [text for result in looks for text in result.result()[1]]
     print("\n".join(complaints) if complaints else
           f"{len(sources)} objects, {functions} functions in {len(users)} sources that instantiate")
     return 1 if complaints else 0

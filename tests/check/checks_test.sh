@@ -20,8 +20,10 @@ put src/base/a.hpp '#pragma once\n#include <string>\nnamespace weft { std::strin
 put src/proto/b.hpp '#pragma once\n#include "base/a.hpp"\nnamespace weft::proto {\ninline int b(int x) { return x; }\n}\n'
 put src/proto/b.cpp '#include "proto/b.hpp"\nnamespace weft::proto { int c() { return b(1); } }\n'
 put docs/walk/one.md 'first `proto/b.hpp:b`, then `src/base/a.hpp:weft::a()`\n'
-for script in layers.py sans_io.py walks.py paths.py; do expect good "$script on a good tree" "$script"; done
-expect good "headers.py on a good tree" headers.py g++
+for again in "" " again"; do
+  for script in layers.py sans_io.py walks.py paths.py; do expect good "$script on a good tree$again" "$script"; done
+  expect good "headers.py on a good tree$again" headers.py g++
+done
 
 put src/base/up.hpp '#pragma once\n#include "core/none.hpp"\n'
 expect bad "a room includes a later one" layers.py

@@ -63,7 +63,7 @@ constexpr PacketsTable plain = table_of<Plain>("plain");
 constexpr PacketsTable rich = table_of<Rich>("rich");
 
 struct Name {
-  static constexpr const char* name = "tabled";
+  [[maybe_unused]] static constexpr const char* name = "tabled";  // used in an unevaluated way only
 };
 static_assert(proto::Link<reliable::Reliable<reliable::Faulty<TabledPackets>, TextNames<Tabled, Name>>>);
 static_assert(proto::PacketLink<TabledPackets> && proto::HasPacketTrains<TabledPackets>);

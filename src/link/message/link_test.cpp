@@ -132,6 +132,7 @@ TEST(MessageLink, ConnectsThatCrossSettleOnOneConnection) {
       ASSERT_TRUE(b.send(*b.connect(a), std::to_string(i))) << i, poll_all(1, a, b);
     poll_all(5, a, b);
     std::vector<std::string> expected;
+    expected.reserve(40);
     for (int i = 0; i < 40; ++i) expected.push_back(std::to_string(i));
     ASSERT_EQ(a.frames[b.address], expected);
     ASSERT_EQ(b.frames[a.address], expected);
@@ -276,7 +277,7 @@ struct Hostile : testing::Test {
     if (!raw->lost) FakeEndpoints::say(*raw, std::as_bytes(std::span(bytes)));
     a.poll();
   }
-  void greet(Greeting greeting) {
+  void greet(const Greeting& greeting) {
     std::array<std::byte, greeting_bytes_min + address_bytes_max> out{};
     FakeEndpoints::say(*raw, std::span(out).first(put_greeting(Kind::Hello, greeting, out.data())));
     a.poll();

@@ -244,7 +244,7 @@ TEST(TcpMessages, AForkedChildWritesNothing) {
     ::_exit(0);
   }
   ::waitpid(child, nullptr, 0);
-  sent.push_back("two");
+  sent.emplace_back("two");
   ASSERT_TRUE(poll_until([&] { return a.send(*to_b, sent.back()); }, a, b));
   ASSERT_TRUE(poll_until([&] { return b.frames.size() >= sent.size() || !b.losses.empty(); }, a, b));
   EXPECT_TRUE(b.frames == sent) << b.frames.size() << " of " << sent.size();
