@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Writes the tables of docs/check.md between its marks: `weft check` over each provider of the system's libfabric and over ours.
 
-usage: check_tables.py STAGE [--minimal PLUGIN] [--from FOLDER]     STAGE has bin/weft; FOLDER has answers that were stored before (NAME.json)
+usage: check_tables.py STAGE [--minimal PLUGIN] [--from FOLDER] [--runs FILE]
+STAGE has bin/weft; FOLDER has answers that were stored before (NAME.json); FILE is what tests/system/check_verdicts_test.sh wrote
+(WEFT_CHECK_VERDICTS=all WEFT_CHECK_VERDICTS_TO=FILE). Two providers are asked at a time.
 """
 import argparse
+import concurrent.futures
 import json
 import pathlib
 import subprocess
@@ -70,10 +73,23 @@ def shortened(text, most=170):
     return text if len(text) <= most else text[:most].rsplit(" ", 1)[0] + " ..."
 
 
-def verdicts(reports):
+PURPOSES = ["ompi-mtl", "ompi-btl", "mpich", "rxm", "rxd"]
+
+
+def read_runs(file):
+    """What the runs did: (library, provider, purpose) to a word or two."""
+    lines = [line.split("\t") for line in file.read_text().splitlines()] if file else []
+    return {(library, provider, purpose): did for library, provider, purpose, _, did in lines}
+
+
+def verdicts(reports, library, runs):
     out = ["| | " + " | ".join(f"`{r['provider']}`" for r in reports) + " |", "|---|" + "---|" * len(reports)]
     for i, verdict in enumerate(reports[0]["verdicts"]):
-        out.append(f"| {verdict['verdict']} | " + " | ".join("yes" if r["verdicts"][i]["yes"] else "no" for r in reports) + " |")
+        said = ["yes" if r["verdicts"][i]["yes"] else "no" for r in reports]
+        out.append(f"| {verdict['verdict']} | " + " | ".join(said) + " |")
+        if runs:
+            did = [runs.get((library, r["provider"], PURPOSES[i]), "not run") for r in reports]
+            out.append("| ... and when it was run | " + " | ".join(did) + " |")
     out.append("")
     for report in reports:
         for verdict in report["verdicts"]:
@@ -97,11 +113,11 @@ def broken(reports):
     return ["| provider | case | first reason |", "|---|---|---|"] + out + [""] if out else ["Nothing.", ""]
 
 
-def section(title, reports):
+def section(title, reports, library, runs):
     versions = sorted({f"libfabric {r['libfabric']}" for r in reports})
     names = ", ".join(f"`{r['provider']}` {r['version']}" for r in reports)
     out = [f"## {title}", "", f"{', '.join(versions)}: {names}.", ""]
-    out += verdicts(reports)
+    out += verdicts(reports, library, runs)
     for kind in TYPES:
         out += table(reports, kind)
     return out + ["What is claimed and broken:", ""] + broken(reports)
@@ -112,6 +128,7 @@ def main():
     parser.add_argument("stage", type=pathlib.Path)
     parser.add_argument("--minimal", help="the plugin of examples/minimal_provider")
     parser.add_argument("--from", dest="stored", type=pathlib.Path, default=pathlib.Path("build/check"))
+    parser.add_argument("--runs", type=pathlib.Path)
     given = parser.parse_args()
     weft = str(given.stage / "bin" / "weft")
     ours = OURS + ([given.minimal] if given.minimal else [])
@@ -119,8 +136,12 @@ def main():
     begin, end = "<!-- tables: scripts/check_tables.py -->\n", "<!-- end of tables -->\n"
     before, rest = text.split(begin)
     after = rest.split(end)[1]
-    lines = section("Debian's providers", [answer(weft, p, True, given.stored) for p in STOCK])
-    lines += section("Ours", [answer(weft, p, False, given.stored) for p in ours])
+    runs = read_runs(given.runs)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        of_stock = pool.map(lambda p: answer(weft, p, True, given.stored), STOCK)
+        of_ours = pool.map(lambda p: answer(weft, p, False, given.stored), ours)
+        lines = section("Debian's providers", list(of_stock), "stock", runs)
+        lines += section("Ours", list(of_ours), "ours", runs)
     PAGE.write_text(before + begin + "\n" + "\n".join(lines) + end + after)
 
 

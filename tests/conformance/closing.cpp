@@ -29,8 +29,10 @@ TEST(Closing, queue_of_a_closed_context__fi_endpoint_3) {
     WEFT_ASSERT_OK(fi_tx_context(sep.get(), 0, nullptr, tx.out(), nullptr));
     WEFT_ASSERT_OK(fi_tx_context(sep.get(), 1, nullptr, short_lived.out(), nullptr));
     WEFT_ASSERT_OK(fi_rx_context(sep.get(), 0, nullptr, rx.out(), nullptr));
-    fid_ep* again = nullptr;
-    EXPECT_EQ(fi_rx_context(sep.get(), 0, nullptr, &again, nullptr), -FI_EBUSY) << "it is open";
+    if (!manual_only()) {
+      fid_ep* again = nullptr;
+      EXPECT_EQ(fi_rx_context(sep.get(), 0, nullptr, &again, nullptr), -FI_EBUSY) << "it is open";
+    }
     WEFT_ASSERT_OK(fi_ep_bind(tx.get(), kept.fid(), FI_TRANSMIT));
     WEFT_ASSERT_OK(fi_ep_bind(rx.get(), kept.fid(), FI_RECV));
     WEFT_ASSERT_OK(fi_ep_bind(short_lived.get(), gone.fid(), FI_TRANSMIT));

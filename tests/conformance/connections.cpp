@@ -71,7 +71,14 @@ class Side {
     fi_eq_attr attr{};
     attr.wait_obj = wait;
     WEFT_EXPECT_OK(fi_fabric(info->fabric_attr, fabric.out(), nullptr));
-    WEFT_EXPECT_OK(fi_eq_open(fabric.get(), &attr, eq.out(), nullptr));
+    const int opened = fi_eq_open(fabric.get(), &attr, eq.out(), nullptr);
+    if (opened != 0) {
+      *eq.out() = nullptr;
+      lacks =
+          wait != FI_WAIT_NONE && wait != FI_WAIT_UNSPEC;  // which wait objects there are is the provider's
+      if (!lacks) ADD_FAILURE() << "fi_eq_open: " << error_name(opened);
+      return;
+    }
     WEFT_EXPECT_OK(fi_domain(fabric.get(), info.get(), domain.out(), nullptr));
   }
 
@@ -144,6 +151,7 @@ class Side {
   Handle<fid_pep> pep;
   std::vector<uint8_t> name;
   fi_wait_obj cq_wait = FI_WAIT_NONE;
+  bool lacks = false;  // no event queue with the wait object that was asked for
 
  private:
   Options options_;
@@ -187,6 +195,21 @@ class Connections : public testing::Test {
   }
   void watch(End& end) { ends.push_back(&end); }
   void forget(End& end) { std::erase(ends, &end); }
+  // fi_cm(3): an error event; no page says which error.
+  static void expect_refused(const Event& refusal) {
+    if (manual_only()) {
+      EXPECT_GT(refusal.err, 0);
+    } else {
+      EXPECT_EQ(refusal.err, FI_ECONNREFUSED);
+    }
+  }
+  // So many bytes, or what a connection can carry; fi_cm(3), NOTES: the rest is silently cut.
+  static size_t fitting(End& end, size_t bytes) {
+    size_t most = bytes;
+    size_t len = sizeof most;
+    WEFT_EXPECT_OK(fi_getopt(end.ep.fid(), FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &most, &len));
+    return std::min(bytes, most);
+  }
   // Reads the completions of all ends.
   void drive() {
     for (End* end : ends) {
@@ -271,6 +294,9 @@ class Connections : public testing::Test {
 // Two sides that go after the ends do.
 #define WEFT_SIDES(...)                                                                  \
   Side server(__VA_ARGS__), client(__VA_ARGS__);                                         \
+  if (server.lacks) {                                                                    \
+    WEFT_SKIP_IF("no event queue with this wait object");                                \
+  }                                                                                      \
   if (!server.domain || !client.domain) return;                                          \
   const std::unique_ptr<int, std::function<void(int*)>> closer(new int, [this](int* p) { \
     ends.clear();                                                                        \
@@ -285,8 +311,8 @@ TEST_F(Connections, request_and_answer_carry_data__fi_cm_3) {
   WEFT_SIDES(msg_options());
   server.listen();
   active = client.open();
-  const std::vector<uint8_t> question = pattern(100, 1);
-  const std::vector<uint8_t> reply = pattern(77, 2);
+  const std::vector<uint8_t> question = pattern(fitting(*active, 100), 1);
+  const std::vector<uint8_t> reply = pattern(fitting(*active, 77), 2);
   WEFT_ASSERT_OK(fi_connect(active->ep.get(), server.name.data(), question.data(), question.size()));
   Event request = next(server, client);
   ASSERT_EQ(request.number, static_cast<uint32_t>(FI_CONNREQ));
@@ -336,15 +362,17 @@ TEST_F(Connections, rejection_carries_data__fi_cm_3) {
   Event request = next(server, client);
   ASSERT_EQ(request.number, static_cast<uint32_t>(FI_CONNREQ));
   EXPECT_TRUE(request.data.empty());
-  const std::vector<uint8_t> why = pattern(33, 3);
+  const std::vector<uint8_t> why = pattern(fitting(*active, 33), 3);
   WEFT_ASSERT_OK(fi_reject(server.pep.get(), request.info->handle, why.data(), why.size()));
   if (!manual_only()) {
     EXPECT_EQ(fi_reject(server.pep.get(), request.info->handle, nullptr, 0), -FI_EINVAL);  // only once
   }
   Event refusal = next(client, server);
-  EXPECT_EQ(refusal.err, FI_ECONNREFUSED);
+  expect_refused(refusal);
   EXPECT_EQ(refusal.fid, active->ep.fid());
-  EXPECT_EQ(refusal.context, active.get());
+  if (!manual_only()) {
+    EXPECT_EQ(refusal.context, active.get());
+  }
   EXPECT_FALSE(refusal.text.empty());
   ASSERT_GE(refusal.data.size(), why.size());
   EXPECT_TRUE(std::equal(why.begin(), why.end(), refusal.data.begin()));
@@ -359,16 +387,16 @@ TEST_F(Connections, nobody_listens__fi_cm_3) {
   server.listen();
   WEFT_ASSERT_OK(server.pep.close());
   active = client.open();
-  WEFT_ASSERT_OK(fi_connect(active->ep.get(), server.name.data(), nullptr, 0));
+  const int asked = fi_connect(active->ep.get(), server.name.data(), nullptr, 0);
+  if (manual_only() && asked < 0) return;  // refused at once
+  WEFT_ASSERT_OK(asked);
   Event refusal = next(client, server);
-  EXPECT_EQ(refusal.err, FI_ECONNREFUSED);
+  expect_refused(refusal);
   EXPECT_EQ(refusal.fid, active->ep.fid());
   EXPECT_FALSE(refusal.text.empty());
   EXPECT_TRUE(quiet(client));
-  const int again = fi_connect(active->ep.get(), server.name.data(), nullptr, 0);
-  EXPECT_LT(again, 0);
   if (!manual_only()) {
-    EXPECT_EQ(again, -FI_EOPBADSTATE);
+    EXPECT_EQ(fi_connect(active->ep.get(), server.name.data(), nullptr, 0), -FI_EOPBADSTATE);
   }
 }
 
@@ -394,6 +422,7 @@ TEST_F(Connections, listener_goes_before_it_answers__fi_cm_3) {
 
 // fi_close of an endpoint that was opened for a request and never accepted it; and a request that is dropped by fi_close.
 TEST_F(Connections, unaccepted_is_refused__fi_cm_3) {
+  WEFT_BEYOND_THE_MANUAL("a request that is neither accepted nor rejected");
   WEFT_SIDES(msg_options());
   server.listen();
   for (const bool opened : {true, false}) {
@@ -404,7 +433,6 @@ TEST_F(Connections, unaccepted_is_refused__fi_cm_3) {
     if (opened) {
       accepted = server.open(request.info.get());
     } else {
-      if (manual_only()) break;  // a handle is accepted or rejected
       WEFT_ASSERT_OK(fi_close(request.info->handle));
     }
     accepted.reset();
@@ -497,8 +525,8 @@ TEST_F(Connections, before_the_connection__fi_msg_3) {
   }
   std::vector<uint8_t> peer(256);
   size_t len = peer.size();
-  EXPECT_EQ(fi_getpeer(active->ep.get(), peer.data(), &len), -FI_ENOTCONN);
   if (!manual_only()) {
+    EXPECT_EQ(fi_getpeer(active->ep.get(), peer.data(), &len), -FI_ENOTCONN);
     EXPECT_EQ(fi_shutdown(active->ep.get(), 0), -FI_ENOTCONN);
   }
   uint8_t got = 0;
@@ -527,7 +555,7 @@ TEST_F(Connections, shutdown_after_the_last_data__fi_cm_3) {
   connect(server, client);
   if (HasFatalFailure()) return;
   constexpr size_t count = 200;
-  constexpr size_t bytes = 3000;
+  const size_t bytes = std::min<size_t>(3000, client.info->tx_attr->inject_size);
   std::vector<uint8_t> mine(bytes);
   Ctx pending;
   WEFT_ASSERT_OK(fi_recv(active->ep.get(), mine.data(), bytes, nullptr, 0, &pending));
@@ -538,31 +566,38 @@ TEST_F(Connections, shutdown_after_the_last_data__fi_cm_3) {
     const auto sent = pattern(bytes, static_cast<uint32_t>(i));
     WEFT_ASSERT_OK(post([&] { return fi_inject(active->ep.get(), sent.data(), bytes, 0); }));
   }
-  forget(*accepted);
-  if (!manual_only()) {
-    EXPECT_EQ(fi_shutdown(active->ep.get(), 1), -FI_EBADFLAGS);
+  const auto all_arrive = [&] {
+    for (size_t i = 0; i < count; ++i) {
+      Completion in = completion(*accepted);
+      ASSERT_EQ(in.err, 0) << in.text << " at " << i;
+      ASSERT_EQ(in.context, &got[i]);
+      WEFT_EXPECT_PATTERN(got[i].data(), bytes, static_cast<uint32_t>(i));
+    }
+  };
+  if (manual_only()) {  // what is outstanding is cancelled or discarded, as the provider likes
+    watch(*active);
+    all_arrive();
+    if (HasFatalFailure()) return;
+    WEFT_ASSERT_OK(fi_shutdown(active->ep.get(), 0));
+    EXPECT_EQ(next(server, client).number, static_cast<uint32_t>(FI_SHUTDOWN));
+    return;
   }
+  forget(*accepted);
+  EXPECT_EQ(fi_shutdown(active->ep.get(), 1), -FI_EBADFLAGS);
   WEFT_ASSERT_OK(fi_shutdown(active->ep.get(), 0));
   fi_cq_tagged_entry entry;
   EXPECT_EQ(fi_cq_read(active->cq.get(), &entry, 1), -FI_EAVAIL);
   Completion cancelled = completion(*active);
   EXPECT_EQ(cancelled.context, &pending);
   EXPECT_EQ(cancelled.err, FI_ECANCELED);
-  if (!manual_only()) {
-    EXPECT_EQ(fi_inject(active->ep.get(), mine.data(), 1, 0), -FI_ENOTCONN);
-  }
+  EXPECT_EQ(fi_inject(active->ep.get(), mine.data(), 1, 0), -FI_ENOTCONN);
   WEFT_EXPECT_OK(fi_shutdown(active->ep.get(), 0));  // nothing is left to do
 
   watch(*accepted);
   Event end = next(server, client);
   EXPECT_EQ(end.number, static_cast<uint32_t>(FI_SHUTDOWN));
   EXPECT_EQ(end.fid, accepted->ep.fid());
-  for (size_t i = 0; i < count; ++i) {
-    Completion in = completion(*accepted);
-    ASSERT_EQ(in.err, 0) << in.text << " at " << i;
-    ASSERT_EQ(in.context, &got[i]);
-    WEFT_EXPECT_PATTERN(got[i].data(), bytes, static_cast<uint32_t>(i));
-  }
+  all_arrive();
   EXPECT_EQ(fi_send(accepted->ep.get(), mine.data(), 1, nullptr, 0, nullptr), -FI_ENOTCONN);
 }
 
@@ -608,6 +643,7 @@ TEST_F(Connections, close_ends_the_other_side__fi_cm_3) {
   forget(*active);
   WEFT_ASSERT_OK(active->ep.close());
   EXPECT_EQ(next(server, client).number, static_cast<uint32_t>(FI_SHUTDOWN));
+  if (manual_only()) return;  // what becomes of what was outstanding here
   std::map<void*, int> errors;
   for (int i = 0; i < 2; ++i) {
     const Completion bad = completion(*accepted);
@@ -625,6 +661,7 @@ TEST_F(Connections, close_ends_the_other_side__fi_cm_3) {
 
 // fi_domain(3), manual progress: reading the completion queue alone notices the end; the event waits in the event queue.
 TEST_F(Connections, completion_queue_notices_the_end__fi_eq_3) {
+  WEFT_BEYOND_THE_MANUAL("what is outstanding when the other side goes");
   WEFT_SIDES(msg_options());
   connect(server, client);
   if (HasFatalFailure()) return;
@@ -732,6 +769,7 @@ TEST_F(Connections, event_queue_descriptor__fi_poll_3) {
 // fi_eq(3), fi_eq_sread: two threads, each blocked on the queue of its side, and nobody else drives anything.
 TEST_F(Connections, blocking_reads__fi_eq_3) {
   for (const fi_wait_obj object : {FI_WAIT_UNSPEC, FI_WAIT_MUTEX_COND, FI_WAIT_YIELD}) {
+    if (manual_only() && Side(msg_options(), object).lacks) continue;
     WEFT_SIDES(msg_options(), object);
     server.listen();
     const auto wait = [](Side& side, Event& out) {
@@ -972,7 +1010,8 @@ TEST_F(Connections, many_at_once__fi_cm_3) {
   EXPECT_EQ(connected_there, count);
   from.clear();
   size_t ended = 0;
-  while (ended < count && Clock::now() < end) {
+  const auto last = Clock::now() + limit();
+  while (ended < count && Clock::now() < last) {
     if (!server.read(event)) continue;
     EXPECT_EQ(event.number, static_cast<uint32_t>(FI_SHUTDOWN));
     ++ended;
@@ -1045,16 +1084,19 @@ TEST_F(Connections, data_that_does_not_fit_is_cut__fi_cm_3) {
   const auto long_data = pattern(manual_only() ? most : most + 100, 8);
   WEFT_ASSERT_OK(fi_connect(active->ep.get(), server.name.data(), long_data.data(), long_data.size()));
   Event request;
-  const auto end = Clock::now() + limit();
-  ssize_t n = -FI_EAGAIN;
-  uint8_t space[sizeof(fi_eq_cm_entry) + 10];
-  uint32_t number = 0;
-  while (n == -FI_EAGAIN && Clock::now() < end) {
-    n = fi_eq_read(server.eq.get(), &number, space, sizeof space, FI_PEEK);
-    ASSERT_FALSE(client.read(request));
+  if (!manual_only()) {
+    const auto end = Clock::now() + limit();
+    ssize_t n = -FI_EAGAIN;
+    uint8_t space[sizeof(fi_eq_cm_entry) + 10];
+    uint32_t number = 0;
+    while (n == -FI_EAGAIN && Clock::now() < end) {
+      n = fi_eq_read(server.eq.get(), &number, space, sizeof space, FI_PEEK);
+      ASSERT_FALSE(client.read(request));
+    }
+    EXPECT_EQ(n, static_cast<ssize_t>(sizeof space));
+    EXPECT_EQ(fi_eq_read(server.eq.get(), &number, space, sizeof(fi_eq_cm_entry) - 1, FI_PEEK),
+              -FI_ETOOSMALL);
   }
-  EXPECT_EQ(n, static_cast<ssize_t>(sizeof space));
-  EXPECT_EQ(fi_eq_read(server.eq.get(), &number, space, sizeof(fi_eq_cm_entry) - 1, FI_PEEK), -FI_ETOOSMALL);
   request = next(server, client);
   ASSERT_GE(request.data.size(), most);
   EXPECT_EQ(std::memcmp(request.data.data(), long_data.data(), most), 0);
@@ -1104,6 +1146,7 @@ TEST_F(Connections, wrong_calls_are_refused__fi_cm_3) {
 
 // fi_endpoint(3), fi_info::handle: an active endpoint takes the address that a passive endpoint reserved.
 TEST_F(Connections, active_endpoint_takes_a_reserved_address__fi_endpoint_3) {
+  WEFT_BEYOND_THE_MANUAL("the name of a passive endpoint that does not listen");
   WEFT_SIDES(msg_options());
   server.listen();
   WEFT_ASSERT_OK(fi_passive_ep(client.fabric.get(), client.info.get(), client.pep.out(), nullptr));

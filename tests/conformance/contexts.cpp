@@ -108,6 +108,7 @@ TEST(ScalableEndpoint, close_with_open_contexts_is_busy__fi_endpoint_3) {
 
 // An index that does not exist.
 TEST(ScalableEndpoint, index_out_of_range__fi_endpoint_3) {
+  WEFT_BEYOND_THE_MANUAL("an index of no context");
   WEFT_WORLD(w, scalable_options());
   if (w.info()->domain_attr->max_ep_tx_ctx < contexts) GTEST_SKIP() << "one context an endpoint";
   Handle<fid_ep> sep;
@@ -153,7 +154,9 @@ TEST(SharedContext, stx__fi_endpoint_3) {
       w.done(cqs[i % 2], sent);
       EXPECT_EQ(in, i);
     }
-    ASSERT_EQ(stx.close(), -FI_EBUSY) << "endpoints use it";
+    if (!manual_only()) {
+      ASSERT_EQ(stx.close(), -FI_EBUSY) << "endpoints use it";
+    }
   }
 }
 
@@ -218,7 +221,9 @@ TEST(SharedContext, srx__fi_endpoint_3) {
       w.done(cqs[i], received[i]);
       EXPECT_EQ(in[i], out[i]);
     }
-    ASSERT_EQ(srx.close(), -FI_EBUSY) << "endpoints use it";
+    if (!manual_only()) {
+      ASSERT_EQ(srx.close(), -FI_EBUSY) << "endpoints use it";
+    }
   }
 }
 

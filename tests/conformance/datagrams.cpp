@@ -31,10 +31,15 @@ TEST(Datagrams, every_size__fi_msg_3) {
     Options options = datagrams();
     use_format(options, format);
     WEFT_WORLD(w, options);
-    const size_t most = w.info()->ep_attr->max_msg_size;
-    ASSERT_GT(most, 1000u);
+    // Who names no limit is not asked for one.
+    const size_t told = w.info()->ep_attr->max_msg_size;
+    const size_t most = told > 1 << 20 ? 60'000 : told;
+    if (!manual_only()) {
+      ASSERT_GT(most, 1000u);
+    }
     for (size_t len :
          {size_t{0}, size_t{1}, size_t{8}, size_t{63}, size_t{512}, size_t{1000}, most - 1, most}) {
+      if (len > most) continue;
       SCOPED_TRACE(len);
       const auto out = pattern(len, 3);
       std::vector<uint8_t> in(len + 1);
@@ -65,21 +70,24 @@ TEST(Datagrams, larger_ones_are_refused__fi_msg_3) {
 // fi_cq(3), FI_ETRUNC and olen.
 TEST(Datagrams, a_short_buffer_truncates__fi_cq_3) {
   WEFT_WORLD(w, datagrams());
-  const auto out = pattern(500, 4);
+  const size_t bytes = std::min<size_t>(500, w.info()->tx_attr->inject_size);
+  if (bytes <= 100) GTEST_SKIP() << "nothing so long is injected";
+  const auto out = pattern(bytes, 4);
   for (const bool receive_first : {true, false}) {
     std::vector<uint8_t> in(120, 0xee);
     Ctx received;
     if (receive_first) {
       WEFT_ASSERT_OK(fi_recv(w[1], in.data(), 100, nullptr, FI_ADDR_UNSPEC, &received));
     }
-    WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[0], out.data(), 500, w[0].peer[1]); }));
+    WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[0], out.data(), bytes, w[0].peer[1]); }));
     if (!receive_first) {
       w.progress_for(quiet_time);
       WEFT_ASSERT_OK(fi_recv(w[1], in.data(), 100, nullptr, FI_ADDR_UNSPEC, &received));
     }
+    // fi_domain(3), Rx Buffer Overrun: truncated or dropped.
+    if (manual_only() && !w.progress_until([&] { return !w[1].rx->inbox.empty(); }, quiet_time)) return;
     const Completion c = w.wait(w[1].rx, received);
-    EXPECT_EQ(c.err, FI_ETRUNC);
-    EXPECT_EQ(c.olen, 400u);
+    expect_truncated(c, bytes - 100);
     WEFT_EXPECT_PATTERN(in.data(), 100, 4);
     EXPECT_EQ(in[100], 0xee);
   }
@@ -107,7 +115,8 @@ TEST(Datagrams, early_ones_are_kept__fi_endpoint_3) {
 // A receiver that posts nothing loses datagrams and nothing else: those that come later arrive.
 TEST(Datagrams, a_flood_is_bounded__fi_endpoint_3) {
   WEFT_WORLD(w, datagrams());
-  const std::vector<uint8_t> out(1000, 1);
+  const std::vector<uint8_t> out(std::min<size_t>(1000, w.info()->tx_attr->inject_size), 1);
+  const size_t last = std::min<size_t>(10, out.size());
   for (int i = 0; i < 20'000; ++i) {
     WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[0], out.data(), out.size(), w[0].peer[1]); }));
     if (i % 16 == 0) w.progress();
@@ -129,11 +138,13 @@ TEST(Datagrams, a_flood_is_bounded__fi_endpoint_3) {
   if (!manual_only()) {
     EXPECT_GT(arrived, 1000u);
   }
-  EXPECT_LT(arrived, 20'000u);
+  if (!manual_only()) {
+    EXPECT_LT(arrived, 20'000u);
+  }
   Ctx received;
   WEFT_ASSERT_OK(fi_recv(w[1], in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, &received));
-  WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[0], out.data(), 10, w[0].peer[1]); }));
-  EXPECT_EQ(w.done(w[1].rx, received).len, 10u);
+  WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[0], out.data(), last, w[0].peer[1]); }));
+  EXPECT_EQ(w.done(w[1].rx, received).len, last);
 }
 
 // Many sends between two looks at the queue, of changing sizes and destinations: all complete, all arrive, each destination in order.
@@ -246,7 +257,9 @@ TEST(Datagrams, cancel__fi_endpoint_3) {
   for (int i = 0; i < 3; ++i) WEFT_ASSERT_OK(fi_recv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, &received[i]));
   EXPECT_EQ(fi_cancel(w[1].ep.fid(), &received[1]), 0);
   EXPECT_EQ(w.wait(w[1].rx, received[1]).err, FI_ECANCELED);
-  EXPECT_EQ(fi_cancel(w[1].ep.fid(), &never), -FI_ENOENT);
+  if (!manual_only()) {
+    EXPECT_EQ(fi_cancel(w[1].ep.fid(), &never), -FI_ENOENT);
+  }
   for (uint64_t i = 0; i < 2; ++i)
     WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[0], &i, 8, w[0].peer[1]); }));
   w.done(w[1].rx, received[0]);
@@ -280,6 +293,7 @@ TEST(Datagrams, multi_receive__fi_msg_3) {
 
 // fi_cq(3): a full queue refuses work, and no completion is lost.
 TEST(Datagrams, full_queue__fi_cq_3) {
+  WEFT_BEYOND_THE_MANUAL("a size of a queue is the least that it keeps");
   Options options = datagrams();
   options.cq_size = 4;
   WEFT_WORLD(w, options);
@@ -344,6 +358,7 @@ TEST(Datagrams, plain_sockets__fi_endpoint_3) {
   options.endpoints = 1;
   use_format(options, FI_SOCKADDR_IN);
   WEFT_WORLD(w, options);
+  if (manual_only() && w.info()->ep_attr->protocol != FI_PROTO_UDP) GTEST_SKIP() << "the protocol is not UDP";
   const int plain = ::socket(AF_INET, SOCK_DGRAM, 0);
   sockaddr_in own{};
   own.sin_family = AF_INET;
@@ -384,6 +399,7 @@ TEST(Datagrams, plain_sockets__fi_endpoint_3) {
 
 // A peer that is gone, or never was: the datagram is lost, and the endpoint goes on.
 TEST(Datagrams, nobody_there__fi_endpoint_3) {
+  WEFT_BEYOND_THE_MANUAL("a datagram to nobody");
   Options options = datagrams();
   options.endpoints = 3;
   WEFT_WORLD(w, options);
@@ -403,6 +419,7 @@ TEST(Datagrams, nobody_there__fi_endpoint_3) {
 
 // fi_close: what was accepted leaves.
 TEST(Datagrams, closing_sends_what_was_accepted__fi_endpoint_3) {
+  WEFT_BEYOND_THE_MANUAL("what is outstanding at the close is discarded");
   WEFT_WORLD(w, datagrams());
   uint64_t in[5] = {};
   Ctx received[5];
@@ -444,9 +461,14 @@ TEST(Datagrams, names__fi_cm_3) {
   WEFT_WORLD(w, options);
   sockaddr_in name{};
   size_t length = 4;
+  // Before that there need not be a name, nor need one be taken.
+  if (manual_only()) {
+    WEFT_ASSERT_OK(fi_enable(w[0]));
+  }
   EXPECT_EQ(fi_getname(w[0].ep.fid(), &name, &length), -FI_ETOOSMALL);
   ASSERT_EQ(length, sizeof name);
   WEFT_ASSERT_OK(fi_getname(w[0].ep.fid(), &name, &length));
+  if (manual_only()) return;
   EXPECT_NE(name.sin_port, 0);
   EXPECT_NE(name.sin_addr.s_addr, htonl(INADDR_ANY));
   sockaddr_in wanted{};
@@ -464,7 +486,7 @@ TEST(Datagrams, threads__fi_domain_3) {
   Options options = datagrams();
   options.threading = FI_THREAD_SAFE;
   WEFT_WORLD(w, options);
-  const uint64_t each = manual_only() ? std::min<uint64_t>(200, w.info()->rx_attr->size / 2) : 200;
+  const uint64_t each = manual_only() ? std::min<uint64_t>(60, w.info()->rx_attr->size / 2) : 200;
   std::vector<uint64_t> in(2 * each);
   std::vector<Ctx> received(2 * each);
   for (size_t i = 0; i < in.size(); ++i)
@@ -521,7 +543,10 @@ TEST(Datagrams, multicast__fi_cm_3) {
     fid_mc* groups[3] = {};
     Ctx joined[3];
     for (size_t i = 0; i < 3; ++i) {
-      WEFT_ASSERT_OK(fi_setname(w[i].ep.fid(), &here, length));
+      const int named = fi_setname(w[i].ep.fid(), &here, length);
+      if (!manual_only()) {
+        WEFT_ASSERT_OK(named);
+      }
       WEFT_ASSERT_OK(fi_ep_bind(w[i], eq.fid(), 0));
       WEFT_ASSERT_OK(fi_enable(w[i]));
       WEFT_ASSERT_OK(fi_join(w[i], &group, i == 2 ? FI_SEND : 0, &groups[i], &joined[i]));

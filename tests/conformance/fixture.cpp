@@ -548,6 +548,15 @@ bool World::quiet(Cq* cq) {
   return cq->inbox.empty();
 }
 
+void expect_truncated(const Completion& c, size_t left_over) {
+  if (manual_only() && c.err != FI_ETRUNC) {
+    EXPECT_GE(c.err, 0);
+    return;
+  }
+  EXPECT_EQ(c.err, FI_ETRUNC);
+  EXPECT_EQ(c.olen, left_over);
+}
+
 // ------------------------------------------------------------------------------------------------------------------ data
 
 namespace {

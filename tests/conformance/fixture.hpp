@@ -193,6 +193,10 @@ struct Completion {
   bool ok() const { return err == 0; }
 };
 
+// That a message was longer than its buffer by so many bytes. fi_cq(3) says how it is told as an error; fi_domain(3), Rx Buffer Overrun: a
+// provider may report success instead.
+void expect_truncated(const Completion& c, size_t left_over);
+
 // A completion queue and what was read from it but not asked for yet.
 class Cq {
  public:

@@ -172,9 +172,14 @@ TEST(GetInfo, protocol_and_names__fi_getinfo_3) {
   EXPECT_TRUE(ask([&](fi_info* h) { h->ep_attr->protocol = all->ep_attr->protocol; }));
   EXPECT_FALSE(ask([](fi_info* h) { h->ep_attr->protocol = FI_PROTO_IB_UD; }));
   EXPECT_TRUE(ask([&](fi_info* h) { h->domain_attr->name = strdup(all->domain_attr->name); }));
-  EXPECT_FALSE(ask([](fi_info* h) { h->domain_attr->name = strdup("no-such-domain"); }));
+  const bool names_choose = !manual_only();  // no page says that a name which nobody has is refused
+  if (names_choose) {
+    EXPECT_FALSE(ask([](fi_info* h) { h->domain_attr->name = strdup("no-such-domain"); }));
+  }
   EXPECT_TRUE(ask([&](fi_info* h) { h->fabric_attr->name = strdup(all->fabric_attr->name); }));
-  EXPECT_FALSE(ask([](fi_info* h) { h->fabric_attr->name = strdup("no-such-fabric"); }));
+  if (names_choose) {
+    EXPECT_FALSE(ask([](fi_info* h) { h->fabric_attr->name = strdup("no-such-fabric"); }));
+  }
   EXPECT_FALSE(ask([](fi_info* h) {
     free(h->fabric_attr->prov_name);
     h->fabric_attr->prov_name = strdup("no-such-provider");

@@ -175,6 +175,8 @@ TEST(MultiRecv, message_longer_than_the_rest__fi_msg_3_FI_MULTI_RECV) {
         found = true;
       if (c.err == FI_ETRUNC && c.olen > 0) found = true;
     }
+    // Which buffer it goes to, and what it costs, is the provider's (fi_domain(3), Rx Buffer Overrun).
+    if (manual_only() && w[1].rx->inbox.size() > 1) found = true;
     return found;
   }));
 }

@@ -50,7 +50,9 @@ void write_and_read(World& w, const std::vector<size_t>& lens) {
 
 TEST(Rma, every_size__fi_rma_3) {
   WEFT_WORLD(w, {.caps = FI_RMA, .tx_op_flags = FI_DELIVERY_COMPLETE});
-  write_and_read(w, sizes());
+  std::vector<size_t> lens = sizes();
+  if (manual_only()) std::erase(lens, size_t{0});  // no page speaks of an access to nothing
+  write_and_read(w, lens);
 }
 
 // Completions of the default level: the result arrives in the end.

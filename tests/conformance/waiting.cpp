@@ -179,7 +179,9 @@ TEST(WaitFd, trywait_and_poll__fi_poll_3) {
   // Nothing there: it sleeps.
   WEFT_ASSERT_OK(quiesce());
   pollfd waiting{fd, POLLIN, 0};
-  EXPECT_EQ(poll(&waiting, 1, 50), 0) << "ready though nothing is there";
+  if (!manual_only()) {  // that blocking is safe is no promise that it lasts
+    EXPECT_EQ(poll(&waiting, 1, 50), 0) << "ready though nothing is there";
+  }
   for (int round = 0; round < 10; ++round) {
     SCOPED_TRACE(round);
     uint64_t in = 0;

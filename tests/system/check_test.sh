@@ -40,7 +40,7 @@ END
 echo "-- a part: connected endpoints of tcp, and only what is named"
 expect 0 "$weft" check --type msg --only 'FI_EP_MSG,Messages.every_size*' tcp
 says '^FI_EP_MSG '
-says_not 'FI_EP_RDM|verdict|runs Open MPI'
+says_not 'FI_EP_RDM|^runs |^serves '
 
 echo "-- one that lies, crashes and hangs"
 expect 1 "$weft" check --case-time 2 --wait-time 500 --only 'FI_TAGGED,fi_cancel,FI_MSG,Peeked.miss*' "$plugins/liar-fi.so"
@@ -70,7 +70,37 @@ expect 2 "$weft" check "$plugins/missing_symbol-fi.so"
 says 'undefined symbol'
 expect 2 "$weft" check "$plugins/old_interface-fi.so"
 says 'does not offer'
+printf 'no library' >"$work/libfabric.so.1"
+expect 2 "$weft" check --library "$work/libfabric.so.1" shm
+says 'cannot be used: .*(invalid ELF header|file too short)'
 expect 2 "$weft" check --stock --library "$build/lib/weft/compat/libfabric.so.1" shm
+
+echo "-- one purpose alone"
+expect 0 "$weft" check --for ompi-btl shm
+says '^runs Open MPI btl +yes$'
+says_not 'runs Open MPI mtl|FI_TAGGED'
+expect 1 "$weft" check --for ompi-mtl shm
+says 'not offered: FI_LOCAL_COMM and FI_REMOTE_COMM'
+expect 1 "$weft" check --for rxd shm
+says 'FI_EP_DGRAM is not offered'
+expect 2 "$weft" check --for something shm
+says 'there are ompi-mtl'
+expect 2 "$weft" check --for rxm --only FI_MSG tcp
+
+echo "-- what hinders the check is no answer"
+mkdir -p "$work/bin" "$work/libexec/weft" "$work/lib"
+cp "$weft" "$work/bin/weft"
+ln -s "$build/lib/weft" "$work/lib/weft"
+expect 3 "$work/bin/weft" check shm
+says 'weft_conformance is not there'
+printf '#!/bin/sh\nexit 9\n' >"$work/libexec/weft/weft_conformance"
+chmod +x "$work/libexec/weft/weft_conformance"
+expect 3 "$work/bin/weft" check shm
+says 'cannot say what it has'
+printf '#!/bin/sh\n[ "$1" = --gtest_list_tests ] || exit 127\necho Tagged.; echo "  one"\n' >"$work/libexec/weft/weft_conformance"
+expect 3 "$work/bin/weft" check shm
+says 'exited with status 127'
+[[ ! -s "$work/out" ]] || fail "a verdict without a case"
 
 echo "-- another library, by its file"
 expect 0 "$weft" check --library "$build/lib/weft/compat/libfabric.so.1" --only 'FI_MULTI_RECV' loopback

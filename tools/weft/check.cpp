@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,12 @@ namespace {
 using namespace checking;
 
 constexpr unsigned question_seconds = 30;  // for what fi_getinfo(3) is asked
+constexpr int loader_failed = 127;         // ld.so(8)
+
+// The provider itself failed before a case could be run: an answer, and no failure of the check.
+struct ProviderFailed : Failure {
+  using Failure::Failure;
+};
 
 const Manual manual = {
     R"(NAME
@@ -55,18 +63,20 @@ DESCRIPTION
 )",
     R"(EXIT STATUS
   0  what is claimed was shown
-  1  something that is claimed is broken
+  1  something that is claimed is broken; with --for: it is not good enough
   2  the command line makes no sense, nobody has that name, or the plugin cannot be loaded
+  3  the check itself could not be done: a process that cannot be started, no memory, no cases
 
 EXAMPLES
   weft check shm
   weft check ./libminimal-fi.so
   weft check --stock 'tcp;ofi_rxm'
   weft check --only FI_TAGGED -v ./libfoo-fi.so
+  weft check --for ompi-mtl './libfoo-fi.so;ofi_rxm'
 )"};
 
 struct Options {
-  std::string target, library, only, format = "text", type;
+  std::string target, library, only, format = "text", type, purpose;
   bool stock = false, list = false, verbose = false;
   unsigned seconds = 60, wait_ms = 4000;
 };
@@ -80,6 +90,9 @@ void declare(CLI::App& app, Options& o) {
          "--only", o.only,
          "Only these capabilities, as --list names them, or cases (patterns with *), with commas between")
       ->option_text("WHAT");
+  app.add_option("--for", o.purpose,
+                 "Only whether it is good enough for that: ompi-mtl, ompi-btl, mpich, rxm or rxd")
+      ->option_text("PROGRAM");
   app.add_option("--type", o.type, "Only this type of endpoint: rdm, msg or dgram")->option_text("TYPE");
   app.add_option("--format", o.format, "text or json")->option_text("FORMAT");
   app.add_option("--case-time", o.seconds, "How long a case may take, in seconds")
@@ -214,11 +227,13 @@ Offer ask(const Options& o, const Subject& subject) {
   environment.emplace_back("FI_LOG_LEVEL=warn");  // a library says there why it does not take a plugin
   const Answered answered =
       run_to_end(this_program(), {"check", "--offer-of", subject.provider}, environment, question_seconds);
-  if (answered.status != 0) {
-    fail("asking fi_getinfo for {}: the process {}: {}", subject.provider,
-         answered.ending.empty() ? fmt::format("exited with status {}", answered.status) : answered.ending,
+  if (!answered.ending.empty())
+    throw ProviderFailed(fmt::format("asking fi_getinfo for {}: the process {}: {}", subject.provider,
+                                     answered.ending, answered.err));
+  if (answered.status == loader_failed) fail_usage("the library cannot be used: {}", answered.err);
+  if (answered.status != 0)
+    fail("asking fi_getinfo for {}: the process exited with status {}: {}", subject.provider, answered.status,
          answered.err);
-  }
   Offer offer = read_offer(answered.out);
   const bool ours = fs::weakly_canonical(offer.library).parent_path() == fs::weakly_canonical(compat_dir());
   if (o.stock && ours) fail("there is no libfabric.so.1 besides Weft's own: {}", offer.library);
@@ -249,6 +264,7 @@ std::vector<std::string> all_cases(const Environment& environment) {
 
 // What --only names: capabilities, or patterns of cases.
 bool is_wanted(const Options& o, const std::string& name) {
+  if (!o.purpose.empty() && !needs_case(*verdict_of(o.purpose), name)) return false;
   if (o.only.empty()) return true;
   const Capability* capability = capability_of(name);
   for (size_t at = 0; at <= o.only.size();) {
@@ -313,7 +329,7 @@ TypeReport run_type(const Options& o, const Subject& subject, fi_ep_type type, c
     closing.reasons.front() =
         fmt::format("in {} cases an object could not be closed at the end, the first: {}",
                     closing.reasons.size() - 1, closing.reasons[1]);
-  if (belongs_to(closing.name, type) && !cases.empty() && o.only.empty())
+  if (belongs_to(closing.name, type) && !cases.empty() && o.only.empty() && o.purpose.empty())
     report.results.push_back(std::move(closing));
   return report;
 }
@@ -347,14 +363,18 @@ int answer(const Options& o) {
   const std::vector<std::string> names = all_cases(subject.environment);
   if (std::none_of(names.begin(), names.end(), [&](const std::string& name) { return is_wanted(o, name); }))
     fail_usage("--only {}: no capability and no case is named so (weft check --list)", o.only);
+  const std::optional<Verdict> only_for = verdict_of(o.purpose);
   for (const fi_ep_type type : {FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM}) {
     const auto found = report.offer.types.find(std::string(name_of(type)));
     if (found == report.offer.types.end() || (!o.type.empty() && o.type != endpoint_word(type))) continue;
+    if (only_for && type != type_of(*only_for)) continue;
     report.types.push_back(run_type(o, subject, type, found->second, names));
   }
-  if (report.types.empty()) fail_usage("{} has no endpoints of type {}", subject.provider, o.type);
+  if (report.types.empty() && !only_for)
+    fail_usage("{} has no endpoints of type {}", subject.provider, o.type);
   if (o.only.empty() && o.type.empty()) {
     for (const Verdict verdict : verdicts) {
+      if (only_for && verdict != *only_for) continue;
       const auto type = std::find_if(report.types.begin(), report.types.end(),
                                      [&](const TypeReport& t) { return t.type == type_of(verdict); });
       const bool there = type != report.types.end();
@@ -364,13 +384,11 @@ int answer(const Options& o) {
     }
   }
   fmt::print("{}", o.format == "json" ? as_json(report) : as_text(report, o.verbose));
-  return all_claims_shown(report) ? exit_ok : exit_failed;
+  const bool good = only_for ? report.judgements.front().yes : all_claims_shown(report);
+  return good ? exit_ok : exit_failed;
 }
 
-}  // namespace
-
-int check(int argc, char** argv) {
-  if (argc == 3 && is_question(argv[1])) answer_parent(argv[1], argv[2]);
+int run(int argc, char** argv) {
   CLI::App app("weft check", "check");
   Options options;
   declare(app, options);
@@ -379,11 +397,33 @@ int check(int argc, char** argv) {
     fail_usage("--format {}: there are text and json", options.format);
   if (!options.type.empty() && options.type != "rdm" && options.type != "msg" && options.type != "dgram")
     fail_usage("--type {}: there are rdm, msg and dgram", options.type);
+  if (!options.purpose.empty() && !verdict_of(options.purpose))
+    fail_usage("--for {}: there are ompi-mtl, ompi-btl, mpich, rxm and rxd", options.purpose);
+  if (!options.purpose.empty() && (!options.only.empty() || !options.type.empty()))
+    fail_usage("--for chooses the cases itself: neither --only nor --type");
   if (options.stock && !options.library.empty()) fail_usage("--stock and --library exclude each other");
   if (options.list) return list_cases(options);
   if (options.target.empty()) fail_usage("which provider? (weft check --help)");
   clean_up_at_signals();
   return answer(options);
+}
+
+}  // namespace
+
+int check(int argc, char** argv) {
+  if (argc == 3 && is_question(argv[1])) answer_parent(argv[1], argv[2]);
+  // Status 1 is an answer, so what hinders the answer has another one.
+  try {
+    return run(argc, argv);
+  } catch (const ProviderFailed&) {
+    throw;
+  } catch (const Failure& failure) {
+    throw Failure(failure.what(), failure.status() == exit_failed ? exit_unable : failure.status());
+  } catch (const std::bad_alloc&) {
+    throw Failure("out of memory", exit_unable);
+  } catch (const std::exception& error) {
+    throw Failure(error.what(), exit_unable);
+  }
 }
 
 }  // namespace weft::tool

@@ -13,6 +13,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -63,6 +65,14 @@ std::string ending_of(int status) {
                        name != nullptr ? name : std::to_string(WTERMSIG(status)).c_str());
   }
   return fmt::format("exited with status {}", WEXITSTATUS(status));
+}
+
+// libfabric's shm names its memory by the process, and who is killed leaves it: the next one with that number would find it.
+void remove_memory_of(pid_t pid) {
+  const std::string begin = std::to_string(pid) + ":";
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", error))
+    if (entry.path().filename().string().starts_with(begin)) std::filesystem::remove(entry.path(), error);
 }
 
 // A process whose three outputs we read. Ended with its group when it is still there at the end: a provider may have children.
@@ -116,6 +126,7 @@ class Child {
     if (err.size() > text_max) err.erase(0, err.size() - text_max);
     if (over) {
       kill(-pid_, SIGKILL);
+      remove_memory_of(pid_);
       pid_ = -1;
     }
     return !over;
@@ -126,6 +137,7 @@ class Child {
     kill(-pid_, SIGKILL);
     while (waitpid(pid_, &status_, 0) < 0 && errno == EINTR) {
     }
+    remove_memory_of(pid_);
     pid_ = -1;
   }
 
@@ -184,7 +196,8 @@ class Batch {
       take(child);
       if (alive && Clock::now() >= deadline_) {
         child.end();
-        if (!running_) return give_up(first, fmt::format("did not begin within {} s", limit().count()));
+        if (!running_)
+          return give_up(first, fmt::format("did not begin within {} s", limit().count()), first > 0);
         finish(Outcome::hung, {fmt::format("did not end within {} s", limit().count())});
         return next_;
       }
@@ -199,7 +212,8 @@ class Batch {
     }
     if (next_ == first && !done_)
       return give_up(first,
-                     ending_of(child.status()) + (child.err.empty() ? "" : ": " + last_line(child.err)));
+                     ending_of(child.status()) + (child.err.empty() ? "" : ": " + last_line(child.err)),
+                     first > 0 && WIFSIGNALED(child.status()));
     // After its last case: what is undone at the exit may crash, too.
     if (WIFSIGNALED(child.status()) && next_ > first)
       blame(results_[next_ - 1], "after it the process " + ending_of(child.status()));
@@ -216,8 +230,9 @@ class Batch {
   // The program ends such a case itself and says so; this is for one that does not.
   std::chrono::seconds limit() const { return std::chrono::seconds(seconds() + 2); }
 
-  // The program does not even start.
-  size_t give_up(size_t first, const std::string& why) {
+  // The program does not even start. `blamed`: what a case before it left may be the cause; otherwise nothing is known of the provider.
+  size_t give_up(size_t first, const std::string& why, bool blamed) {
+    if (!blamed) fail("{} {}", options_.program, why);
     for (size_t i = first; i < cases_.size(); ++i)
       results_.push_back({cases_[i], Outcome::crashed, {"the conformance program " + why}});
     return cases_.size();

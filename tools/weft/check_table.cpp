@@ -94,7 +94,7 @@ constexpr std::array capability_table{
     Capability{"FI_RMA", "fi_rma(3)", "Rma.*", rdm | msg, has<FI_RMA>},
     Capability{"memory regions", "fi_mr(3)", "Region.*", rdm | msg, has<FI_RMA>},
     Capability{"protection of memory", "fi_mr(3), access", "Wrong.*", rdm | msg, has<FI_RMA>},
-    Capability{"FI_ATOMIC", "fi_atomic(3)", "Atomic.*:*/Atomic*.*", rdm | msg, has<FI_ATOMIC>},
+    Capability{"FI_ATOMIC", "fi_atomic(3)", "Atomic.*:*/Atomic*.*:Batches.*", rdm | msg, has<FI_ATOMIC>},
     Capability{"FI_TRIGGER", "fi_trigger(3)", "Trigger.*", rdm | msg, has<FI_TRIGGER>},
     Capability{"deferred work", "fi_trigger(3), DEFERRED WORK QUEUES", "DeferredWork.*", rdm | msg,
                has<FI_TRIGGER>},
@@ -247,6 +247,13 @@ std::string_view name_of(Verdict verdict) {
   return "?";
 }
 
+std::optional<Verdict> verdict_of(std::string_view word) {
+  constexpr std::string_view words[] = {"ompi-mtl", "ompi-btl", "mpich", "rxm", "rxd"};
+  for (size_t i = 0; i < std::size(words); ++i)
+    if (word == words[i]) return verdicts[i];
+  return std::nullopt;
+}
+
 fi_ep_type type_of(Verdict verdict) {
   return verdict == Verdict::rxm ? FI_EP_MSG : verdict == Verdict::rxd ? FI_EP_DGRAM : FI_EP_RDM;
 }
@@ -320,10 +327,10 @@ const std::array need_table{
          {}},
     Need{ompi_btl, "FI_RMA", btl, false, caps<FI_RMA>,
          "Rma.every_size*:Rma.default_completion*:Rma.many_outstanding*:Rma.separate_domains*"},
-    Need{ompi_btl, "FI_ATOMIC", btl, false, caps<FI_ATOMIC>,
-         "Atomic.no_update_is_lost*:Atomic.tickets_differ*"},
+    // It has at most 64 operations outstanding (btl_ofi_progress_threshold), and all of them are RMA or atomics.
+    Need{ompi_btl, "FI_ATOMIC", btl, false, caps<FI_ATOMIC>, "Batches.of_adds__*:Batches.of_tickets*"},
     Need{ompi_btl, "FI_DELIVERY_COMPLETE", btl, false, op_flags<FI_DELIVERY_COMPLETE | FI_COMPLETION>,
-         "Rma.delivery_complete*:Completions.delivery_complete_means*"},
+         "Rma.delivery_complete*"},
     Need{ompi_btl, "FI_AV_MAP", btl, false, [](fi_info& h) { h.domain_attr->av_type = FI_AV_MAP; },
          "AddressVector.map*"},
     Need{ompi_btl, "memory regions", btl, false, nullptr, "Region.many*"},
@@ -387,6 +394,12 @@ const std::array need_table{
 }  // namespace
 
 std::span<const Need> needs() { return need_table; }
+
+bool needs_case(Verdict verdict, std::string_view case_name) {
+  return std::any_of(need_table.begin(), need_table.end(), [&](const Need& need) {
+    return need.verdict == verdict && matches(need.cases, case_name);
+  });
+}
 
 std::string_view text_of(Outcome outcome) {
   switch (outcome) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -65,6 +66,8 @@ enum class Verdict { ompi_mtl, ompi_btl, mpich, rxm, rxd };
 inline constexpr Verdict verdicts[] = {Verdict::ompi_mtl, Verdict::ompi_btl, Verdict::mpich, Verdict::rxm,
                                        Verdict::rxd};
 std::string_view name_of(Verdict verdict);
+// By the word that stands for it on the command line: ompi-mtl, ompi-btl, mpich, rxm, rxd.
+std::optional<Verdict> verdict_of(std::string_view word);
 fi_ep_type type_of(Verdict verdict);
 
 struct Need {
@@ -76,6 +79,8 @@ struct Need {
   std::string_view cases;  // that must not be broken; empty: none
 };
 std::span<const Need> needs();
+// Whether the verdict looks at this case.
+bool needs_case(Verdict verdict, std::string_view case_name);
 
 enum class Outcome { passed, failed, skipped, crashed, hung };
 std::string_view text_of(Outcome outcome);

@@ -11,6 +11,7 @@
 #include "check_child.hpp"
 #include "check_report.hpp"
 #include "check_table.hpp"
+#include "failure.hpp"
 #include "temporary.hpp"
 
 namespace weft::tool::checking {
@@ -181,6 +182,24 @@ TEST(CheckChild, a_crash_and_a_hang_cost_one_case_each) {
   EXPECT_EQ(results[2].outcome, Outcome::hung);
   EXPECT_EQ(results[3].outcome, Outcome::failed);
   EXPECT_THAT(results[3].reasons, ElementsAre("why"));
+}
+
+// Of a provider nothing is known then.
+TEST(CheckChild, a_program_that_cannot_begin_is_no_answer) {
+  RunOptions options;
+  options.program = "/bin/false";
+  options.environment = environment_with({});
+  EXPECT_THROW(run_cases(options, {"A.one"}), Failure);
+  options.program = "/nowhere/at/all";
+  EXPECT_THROW(run_cases(options, {"A.one"}), Failure);
+}
+
+TEST(CheckVerdict, words_and_cases) {
+  EXPECT_EQ(verdict_of("ompi-mtl"), Verdict::ompi_mtl);
+  EXPECT_EQ(verdict_of("rxd"), Verdict::rxd);
+  EXPECT_EQ(verdict_of(""), std::nullopt);
+  EXPECT_TRUE(needs_case(Verdict::rxd, "Datagrams.every_size__fi_msg_3"));
+  EXPECT_FALSE(needs_case(Verdict::rxd, "Tagged.every_size__fi_tagged_3"));
 }
 
 }  // namespace

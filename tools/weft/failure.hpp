@@ -14,6 +14,8 @@ enum Exit : int {
   exit_ok = 0,
   exit_failed = 1,  // the answer is no, or the work failed
   exit_usage = 2,   // the command line makes no sense
+  exit_unable =
+      3,  // the question could not be asked, so that there is no answer; where a command tells it from exit_failed
 };
 
 // Thrown with one sentence for the user; main() prints it and leaves with `status`.
