@@ -175,6 +175,13 @@ struct DataOps {
     Lock guard(*p.lock);
     return p.engine->template inject<tagged>(*p.tx, buf, len, dest, tag);
   }
+  // For programs that are linked directly, of domains without a lock.
+  static ssize_t inject_direct(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest) {
+    return port(ep).engine->template inject_aimed<false>(*port(ep).tx, buf, len, dest, 0);
+  }
+  static ssize_t tinject_direct(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest, uint64_t tag) {
+    return port(ep).engine->template inject_aimed<true>(*port(ep).tx, buf, len, dest, tag);
+  }
   static ssize_t inject(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest) {
     return inject_one<false>(ep, buf, len, dest, 0);
   }

@@ -163,6 +163,9 @@ class Link {
       return proto::SmallSend::Refused;
     }
   }
+  bool more_room(PeerBase& peer) noexcept requires proto::HasSmallCredit<Near> {
+    return peer.path == Path::Near && near_.more_room(peer.near());
+  }
   void tell(PeerBase& peer) noexcept {
     if (peer.path == Path::Near) return near_.tell(peer.near());
     if constexpr (proto::HasSmallFrames<Far>) far_.tell(peer.far());

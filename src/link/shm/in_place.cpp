@@ -62,7 +62,7 @@ Room* Link::reserve(Peer& peer, size_t bytes) noexcept try {
     if (!open_channel(peer)) return nullptr;
     greet(peer);
   }
-  if (peer.tx_next == peer.tx_end && !refresh_slots(peer)) return nullptr;
+  if (peer.tx_at == peer.tx_stop && !more_room(peer)) return nullptr;
   BulkPlace place{};
   std::byte* const at = reserve_bulk(peer, bytes, place);
   if (at == nullptr) return nullptr;
@@ -75,6 +75,7 @@ Room* Link::reserve(Peer& peer, size_t bytes) noexcept try {
   peer.room = rooms_.back().get();
   peer.bulk_touched = true;
   --peer.tx_end;
+  (void)peer.set_stop();
   return peer.room;
 } catch (const std::bad_alloc&) {
   return nullptr;
@@ -87,12 +88,12 @@ bool Link::commit(Room& room, const wire::FrameHead& head) noexcept {
   const BulkPlace place{room.start + ((head.length + 63) & ~size_t{63}), room.start % bulk_bytes};
   end_room(room);
   if (peer == nullptr) return false;
-  Slot& slot = peer->tx_slots[peer->tx_next % slot_count];
+  Slot& slot = *peer->tx_at;
   slot.a = head.a;
   std::memcpy(slot.payload.data(), &head.b, sizeof(head.b));
   std::memcpy(slot.payload.data() + bulk_place_offset, &place, sizeof(place));
   peer->bulk_next = place.end;
-  if (!publish(*peer, slot, head, wire::in_bulk)) ring_bell(*peer);
+  if (!publish(*peer, slot, lead_of(*peer, head, wire::in_bulk))) ring_bell(*peer);
   return true;
 }
 
@@ -102,6 +103,7 @@ void Link::end_room(Room& room) noexcept {
   if (room.peer != nullptr) {
     room.peer->room = nullptr;
     ++room.peer->tx_end;
+    (void)room.peer->set_stop();
   } else if (room.reusable) {  // the program wrote there after the channel had been emptied
     os::discard_memory(file_, header_bytes + room.channel * channel_bytes, channel_bytes);
     free_channels_.push_back(room.channel);
@@ -124,7 +126,7 @@ proto::RingUse Link::rings(const Peer& peer) const noexcept {
   proto::RingUse use{};
   if (peer.tx_control != nullptr) {
     // The receiver may write anything there: no more than there is.
-    const uint64_t slots = peer.tx_next - peer.tx_control->slots_consumed.load(std::memory_order_acquire);
+    const uint64_t slots = peer.tx_next() - peer.tx_control->slots_consumed.load(std::memory_order_acquire);
     uint64_t bytes = peer.bulk_next - peer.tx_control->bulk_consumed.load(std::memory_order_acquire);
     if (peer.room != nullptr) bytes = peer.room->start + peer.room->capacity - (peer.bulk_next - bytes);
     use.out_entries = std::min<uint64_t>(slots, slot_count);

@@ -155,7 +155,7 @@ void Link::close() noexcept {
   // A hello that found no room in the other socket still carries what was sent: hand it over now.
   const uint64_t until = os::monotonic_ns() + close_linger_ns;
   for (auto& [name, peer] : peers_) {
-    while (peer->state == PeerState::New && peer->tx_next > 0 && os::monotonic_ns() < until) {
+    while (peer->state == PeerState::New && peer->tx_next() > 0 && os::monotonic_ns() < until) {
       greet(*peer);
       arch::pause();
     }
@@ -188,7 +188,7 @@ void Link::abandon_inherited() noexcept {
     peer->rx_control = nullptr;
     peer->rx_slots = nullptr;
     peer->tx_control = nullptr;
-    peer->tx_slots = nullptr;
+    peer->drop_slots();
     peer->remote = nullptr;
     peer->state = PeerState::Lost;
   }
@@ -295,9 +295,10 @@ void Link::forget(Peer& peer) noexcept {
 bool Link::refresh_slots(Peer& peer) noexcept {
   // Acquire: pairs with consumed(); the receiver has finished reading the slots that we write next.
   const uint64_t consumed = peer.tx_control->slots_consumed.load(std::memory_order_acquire);
-  if (peer.tx_next - consumed > slot_count) return false;  // the peer wrote nonsense: it only harms itself
-  peer.tx_end = consumed + slot_count - (peer.room != nullptr ? 1 : 0);
-  return peer.tx_next != peer.tx_end;
+  const uint64_t usable = slot_count - (peer.room != nullptr ? 1 : 0);
+  if (peer.tx_next() - consumed > usable) return false;  // the peer wrote nonsense: it only harms itself
+  peer.tx_end = consumed + usable;
+  return peer.set_stop();
 }
 
 std::byte* Link::reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexcept {
@@ -322,10 +323,10 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
     if (peer.state == PeerState::Lost || !open_channel(peer)) return false;
     greet(peer);
   }
-  if (peer.tx_next == peer.tx_end && !refresh_slots(peer)) return false;
+  if (peer.tx_at == peer.tx_stop && !more_room(peer)) return false;
   const bool with_b = (head.flags & wire::has_b) != 0;
   const bool fits = head.length <= (with_b ? inline_max_with_b : inline_max);
-  Slot& slot = peer.tx_slots[peer.tx_next % slot_count];
+  Slot& slot = *peer.tx_at;
   std::byte* to = slot.payload.data() + (with_b ? sizeof(head.b) : 0);
   BulkPlace place{};
   if (!fits) {
@@ -349,7 +350,7 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
     peer.bulk_next = place.end;
     peer.bulk_touched = true;
   }
-  if (!publish(peer, slot, head, fits ? 0 : wire::in_bulk)) ring_bell(peer);
+  if (!publish(peer, slot, lead_of(peer, head, fits ? 0 : wire::in_bulk))) ring_bell(peer);
   return true;
 }
 
@@ -478,7 +479,8 @@ bool Link::open_channel(Peer& peer) noexcept try {
   peer.tx_channel = index;
   peer.tx_map = std::move(*map);
   peer.tx_control = peer.tx_map.as<ChannelControl>();
-  peer.tx_slots = peer.tx_map.as<Slot>(channel_slots_offset);
+  peer.tx_slots = peer.tx_at = peer.tx_map.as<Slot>(channel_slots_offset);
+  (void)peer.set_stop();
   peer.tx_bulk = peer.tx_map.as<std::byte>(channel_bulk_offset);
   count_ungreeted(1);
   return true;
@@ -735,7 +737,7 @@ void Link::tend(uint64_t now_ns) noexcept {
 // peer has attached.
 bool Link::greeting_is_due(Peer& peer, uint64_t now_ns) noexcept {
   if (!peer.hello_sent) return true;
-  if (peer.tx_next == 0 || peer.tx_control->bell.load(std::memory_order_relaxed) != 0) return false;
+  if (peer.tx_next() == 0 || peer.tx_control->bell.load(std::memory_order_relaxed) != 0) return false;
   if (peer.hello_pause_ns == 0) peer.hello_pause_ns = first_hello_pause_ns;
   if (now_ns - peer.hello_at_ns < peer.hello_pause_ns) return false;
   peer.hello_pause_ns = std::min(2 * peer.hello_pause_ns, longest_hello_pause_ns);
@@ -783,7 +785,7 @@ void Link::detach(Peer& peer) noexcept {
     else peer.tx_control->closed.store(1, std::memory_order_release);
     if (!peer.hello_sent) count_ungreeted(-1);
     peer.tx_control = nullptr;
-    peer.tx_slots = nullptr;
+    peer.drop_slots();
   }
   peer.remote = nullptr;
   peer.cma = false;

@@ -36,11 +36,16 @@ struct Room;
 
 // One peer. The engine derives from it; the link owns these fields.
 struct Peer {
-  // Sending: our channel to the peer.
-  Slot* tx_slots = nullptr;
-  uint64_t tx_next = 0;
-  uint64_t tx_end = slot_count;  // first position that may not be used yet
+  // Sending: our channel to the peer. The next slot, and what set_stop() makes of its position, so that a frame computes none of it.
+  Slot* tx_at = nullptr;
+  Slot* tx_stop =
+      nullptr;      // what tx_at must not reach without set_stop(); null, as tx_at: there is no channel
+  Lead tx_lap = 0;  // lap_bits() of tx_at
+  ptrdiff_t tx_ahead = 0;  // bytes from tx_at to the slot that a burst fetches early
   ChannelControl* tx_control = nullptr;
+  Slot* tx_slots = nullptr;
+  uint64_t tx_first = 0;         // position of tx_slots[0] in this lap
+  uint64_t tx_end = slot_count;  // first position that may not be used yet
   std::byte* tx_bulk = nullptr;
   uint64_t bulk_next = 0;
   uint64_t bulk_end = bulk_bytes;
@@ -85,6 +90,28 @@ struct Peer {
   os::Mapping rx_map;
   os::Mapping remote_map;
   os::Fd pidfd;
+
+  static constexpr uint64_t write_ahead = 16;  // slots
+
+  // The position of the next frame: frames sent to it so far.
+  uint64_t tx_next() const noexcept { return tx_first + static_cast<uint64_t>(tx_at - tx_slots); }
+  // After each change of tx_end, and at tx_stop. False: no credit. tx_end lies at most a ring behind tx_next(), never before it.
+  bool set_stop() noexcept {
+    if (tx_slots == nullptr) return false;
+    const uint64_t next = tx_next();
+    const uint64_t index = next % slot_count;
+    // Near the end of a lap the slots that are fetched early lie at its beginning.
+    const bool turns = index >= slot_count - write_ahead;
+    const uint64_t border = turns ? slot_count : slot_count - write_ahead;
+    tx_first = next - index;
+    tx_at = tx_slots + index;
+    tx_stop = tx_slots + std::min(border, index + (tx_end - next));
+    tx_lap = lap_bits(next);
+    tx_ahead = (static_cast<ptrdiff_t>(write_ahead) - (turns ? static_cast<ptrdiff_t>(slot_count) : 0)) *
+               static_cast<ptrdiff_t>(sizeof(Slot));
+    return tx_at != tx_stop;
+  }
+  void drop_slots() noexcept { tx_at = tx_stop = tx_slots = nullptr; }
 };
 
 // What happens off the hot path.
@@ -150,12 +177,14 @@ class Link {
   // Sends a frame of at most small_bytes_max bytes (8 fewer with a b field).
   [[gnu::always_inline]] proto::SmallSend send_small(Peer& peer, const wire::FrameHead& head,
                                                      const void* bytes) noexcept {
-    if (peer.tx_next == peer.tx_end) [[unlikely]]
-      return proto::SmallSend::Refused;  // send() looks for new credit
+    Slot* const at = peer.tx_at;
+    if (at == peer.tx_stop) [[unlikely]]
+      return proto::SmallSend::Refused;  // more_room() sees what is next
     // In a burst the lines that come next are fetched early; a lone message must not pay for that.
     if (static_cast<int32_t>(--burst_) < 0)
-      arch::prefetch_for_write(&peer.tx_slots[(peer.tx_next + write_ahead) % slot_count]);
-    Slot& slot = peer.tx_slots[peer.tx_next % slot_count];
+      arch::prefetch_for_write(reinterpret_cast<std::byte*>(at) + peer.tx_ahead);
+    Slot& slot = *at;
+    const Lead lead = lead_of(peer, head, 0);
     slot.a = head.a;
     std::byte* to = slot.payload.data();
     if ((head.flags & wire::has_b) != 0) {
@@ -163,7 +192,12 @@ class Link {
       to += sizeof(head.b);
     }
     arch::copy_small(to, bytes, head.length);
-    return publish(peer, slot, head, 0) ? proto::SmallSend::Sent : proto::SmallSend::Unseen;
+    return publish(peer, slot, lead) ? proto::SmallSend::Sent : proto::SmallSend::Unseen;
+  }
+  // After send_small() has refused. True: it will not do so now.
+  bool more_room(Peer& peer) noexcept {
+    if (peer.tx_slots == nullptr) return false;
+    return peer.tx_next() == peer.tx_end ? refresh_slots(peer) : peer.set_stop();
   }
   // Rings the peer's doorbell.
   void tell(Peer& peer) noexcept { ring_bell(peer); }
@@ -271,20 +305,20 @@ class Link {
   static constexpr uint32_t idle_polls_per_look_max = 512;
   static constexpr uint32_t busy_polls_per_look = 1U << 18;
   static constexpr size_t active_max = 16;
-  static constexpr size_t write_ahead = 16;  // slots
   static constexpr size_t read_ahead = 8;
   static constexpr uint32_t lone_messages = 2;
 
+  [[gnu::always_inline]] static Lead lead_of(const Peer& peer, const wire::FrameHead& head,
+                                             uint8_t more_flags) noexcept {
+    return peer.tx_lap | (uint64_t{static_cast<uint8_t>(head.kind)} << 8 |
+                          uint64_t{static_cast<uint8_t>(head.flags | more_flags)} << 16 |
+                          uint64_t{head.context} << 24 | uint64_t{head.length} << 32);
+  }
   // True: the peer looks at this ring in every poll.
-  [[gnu::always_inline]] bool publish(Peer& peer, Slot& slot, const wire::FrameHead& head,
-                                      uint8_t more_flags) noexcept {
-    const uint64_t next = peer.tx_next;
-    const Lead lead = lap_bits(next) | uint64_t{static_cast<uint8_t>(head.kind)} << 8 |
-                      uint64_t{static_cast<uint8_t>(head.flags | more_flags)} << 16 |
-                      uint64_t{head.context} << 24 | uint64_t{head.length} << 32;
+  [[gnu::always_inline]] static bool publish(Peer& peer, Slot& slot, Lead lead) noexcept {
     // Orders the slot's contents before its lead; pairs with the acquire load in drain().
     slot.lead.store(lead, std::memory_order_release);
-    peer.tx_next = next + 1;
+    peer.tx_at = &slot + 1;
     return peer.tx_control->polled.load(std::memory_order_relaxed) != 0;
   }
   [[gnu::noinline]] bool refresh_slots(Peer& peer) noexcept;

@@ -330,9 +330,9 @@ TEST(ShmLink, AMalformedSlotCutsThePeerOff) {
     Peer* to_b = a.connect(b);
     ASSERT_TRUE(a.send(*to_b, 1, pattern(1, 8)));
     ASSERT_TRUE(b.poll_for_frames(1));
-    Slot& slot = to_b->tx_slots[to_b->tx_next % slot_count];
+    Slot& slot = *to_b->tx_at;
     std::memcpy(slot.payload.data() + bulk_place_offset, &bad.place, sizeof(bad.place));
-    slot.lead.store(lap_of(to_b->tx_next) | uint64_t{1} << 8 | uint64_t{bad.flags} << 16 |
+    slot.lead.store(lap_of(to_b->tx_next()) | uint64_t{1} << 8 | uint64_t{bad.flags} << 16 |
                     uint64_t{bad.length} << 32);
     to_b->tx_control->slots_consumed.store(~uint64_t{0} / 3);
     to_b->tx_control->bulk_consumed.store(~uint64_t{0} / 3);

@@ -76,7 +76,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
       : transmit_ops_(OpTableKind::Transmit, 0, limits.transmit_size),
         service_ops_(OpTableKind::Service, 0, size_t{1} << 20),
         unsettled_pool_(limits.transmit_size),
-        limits_(limits) {}
+        limits_(limits) {
+    drop_aim();
+  }
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -127,6 +129,29 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
       }
     }
     return inject_slow(tx, tagged, buffer, length, dest, tag);
+  }
+  // inject() for a program that sends to the same peer again, and that nobody locks out: what has to be looked at before a send was looked at
+  // when the aim was taken, and whoever changes it drops the aim.
+  template <bool tagged>
+  [[gnu::always_inline]] ssize_t inject_aimed(TxContext& tx, const void* buffer, size_t length,
+                                              fi_addr_t dest, uint64_t tag) noexcept {
+    if constexpr (HasSmallCredit<L>) {
+      if (dest == aim_.dest && av_->removals() == removals_seen_ && length <= L::small_bytes_max) [[likely]] {
+        const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
+                                   0,
+                                   0,
+                                   static_cast<uint32_t>(length),
+                                   tag,
+                                   0};
+        const SmallSend sent = link_.send_small(*aim_.peer, head, buffer);
+        if (sent == SmallSend::Sent) [[likely]]
+          return 0;
+        if (sent == SmallSend::Unseen) return after_small(tx, static_cast<Peer&>(*aim_.peer), sent, true);
+      }
+      return inject_aiming(tx, tagged, buffer, length, dest, tag);
+    } else {
+      return inject<tagged>(tx, buffer, length, dest, tag);
+    }
   }
   // inject() with data. False: nothing has happened, and post() does it.
   template <bool tagged>
@@ -339,6 +364,19 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
       return nullptr;
     return cache_[dest];
   }
+  // Where inject_aimed() sends to without another look: nothing waits before it (gate), nothing counts its sends. Dropped by drop_aim().
+  struct Aim {
+    fi_addr_t dest = FI_ADDR_NOTAVAIL;
+    typename L::PeerBase* peer = nullptr;
+  };
+  void drop_aim() noexcept {
+    if constexpr (HasSmallCredit<L>) aim_ = {FI_ADDR_NOTAVAIL, &nobody_};
+  }
+  // From now on operations to the peer wait, or fail.
+  void shut(Peer& peer, PeerState::Gate bit) noexcept {
+    peer.gate |= bit;
+    drop_aim();
+  }
   // A program that only sends small messages must hear when its peer asks for a pause. False: the slow way, which polls.
   bool may_go_on() noexcept {
     if constexpr (HasSmallCredit<L>) return true;
@@ -388,6 +426,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                             uint64_t tag) noexcept;
   [[gnu::noinline]] ssize_t inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length,
                                         fi_addr_t dest, uint64_t tag) noexcept;
+  [[gnu::noinline]] ssize_t inject_aiming(TxContext& tx, bool tagged, const void* buffer, size_t length,
+                                          fi_addr_t dest, uint64_t tag) noexcept;
   [[gnu::noinline]] ssize_t send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length,
                                       fi_addr_t dest, uint64_t tag, void* context) noexcept;
   int validate(const Request& request, size_t length) const noexcept;
@@ -483,7 +523,11 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments, uint32_t segment_count) noexcept;
   void finish_inbound(Op& op, int status, core::ProviderError why) noexcept;
 
+  struct NoPeer {};
+  using Nobody = std::conditional_t<HasSmallCredit<L>, typename L::PeerBase, NoPeer>;
+
   L link_;
+  Aim aim_;
   Peer** cache_ = nullptr;
   size_t cache_size_ = 0;
   core::AddressVector* av_ = nullptr;
@@ -514,10 +558,11 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<Peer*> blocked_peers_;  // with a queue
   List<Op, QueueHook> streams_;
-  std::vector<Peer*> doomed_;           // sent nonsense
-  std::unique_ptr<OpenTable<L>> open_;  // what the program reads and writes in place; made at the first use
-  Peer* sole_ = nullptr;                // SolePeer: the one there is
-  bool gone_ = false;                   // SolePeer: there was one
+  std::vector<Peer*> doomed_;            // sent nonsense
+  std::unique_ptr<OpenTable<L>> open_;   // what the program reads and writes in place; made at the first use
+  [[no_unique_address]] Nobody nobody_;  // refuses every frame: what there is without an aim
+  Peer* sole_ = nullptr;                 // SolePeer: the one there is
+  bool gone_ = false;                    // SolePeer: there was one
 };
 
 }  // namespace weft::proto

@@ -118,7 +118,7 @@ int Engine<L>::reserve(fi_addr_t dest, size_t bytes, uint64_t& handle,
     progress();
     return -FI_EAGAIN;
   }
-  peer->gate |= PeerState::gate_reserved;
+  shut(*peer, PeerState::gate_reserved);
   auto& entry = open_->add(OpenTable<L>::Kind::Room);
   entry.peer = peer;
   entry.room = room;

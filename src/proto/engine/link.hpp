@@ -117,10 +117,13 @@ concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wir
   noexcept;
 };
 
-// send_small() refuses after a bounded number of frames, until the slow way has looked for new credit.
+// send_small() refuses after a bounded number of frames, until more_room() or send() has looked for new credit; it refuses a PeerBase that nobody
+// has connected.
 template <class L>
-concept HasSmallCredit = HasSmallFrames<L> && requires {
+concept HasSmallCredit = HasSmallFrames<L> && requires(L& link, typename L::PeerBase& peer) {
   requires L::small_credit;
+  { link.more_room(peer) }
+  noexcept->std::same_as<bool>;  // true: send_small() will not refuse the next frame
 };
 
 // Peers whose small frames send_small() refuses, because they take more than a leaf function: the engine asks once more on its slow way.

@@ -83,6 +83,7 @@ void Engine<L>::add_queue(core::CompletionQueue* queue) {
 
 template <Link L>
 void Engine<L>::drop_cache() noexcept {
+  drop_aim();
   std::fill(cache_storage_.begin(), cache_storage_.end(), nullptr);
   removals_seen_ = av_->removals();
 }
@@ -163,7 +164,7 @@ template <Link L>
 void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
   if (peer.lost) return;
   peer.lost = true;
-  peer.gate |= PeerState::gate_lost;
+  shut(peer, PeerState::gate_lost);
   if (open_ != nullptr) open_->forget(peer);
   const int status = why == core::ProviderError::PeerUnreachable ? FI_EHOSTUNREACH
                      : why == core::ProviderError::Cancelled     ? FI_ECANCELED
@@ -237,6 +238,7 @@ bool Engine<L>::has_unsent() const noexcept {
 template <Link L>
 void Engine<L>::abandon() noexcept {
   for (auto& peer : peers_) peer->lost = true;  // nothing more is said to them
+  drop_aim();
   for (auto& peer : peers_) {
     keep(*peer);
     drop_unsettled(*peer);

@@ -439,7 +439,7 @@ void Engine<L>::set_pause(PeerState& peer, bool pause) noexcept {
 
 template <Link L>
 void Engine<L>::set_peer_pause(Peer& peer, bool pause) noexcept {
-  if (pause) peer.gate |= PeerState::gate_paused;
+  if (pause) shut(peer, PeerState::gate_paused);
   else peer.gate &= ~static_cast<uint32_t>(PeerState::gate_paused);
 }
 

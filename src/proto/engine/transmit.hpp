@@ -48,6 +48,19 @@ SmallSend Engine<L>::send_small_slow(Peer* peer, bool tagged, const void* buffer
 template <Link L>
 ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest,
                                uint64_t tag) noexcept {
+  if constexpr (HasSmallCredit<L>) {
+    Peer* peer = cached_peer(dest);
+    if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max && link_.more_room(*peer)) {
+      const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
+                                 0,
+                                 0,
+                                 static_cast<uint32_t>(length),
+                                 tag,
+                                 0};
+      const SmallSend sent = link_.send_small(*peer, head, buffer);
+      if (sent != SmallSend::Refused) return after_small(tx, *peer, sent, true);
+    }
+  }
   if constexpr (HasSlowSmallFrames<L>) {
     Peer* peer = cached_peer(dest);
     const SmallSend sent = send_small_slow(peer, tagged, buffer, length, tag);
@@ -63,6 +76,17 @@ ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, s
   request.flags = (tx.op_flags & ~(acknowledged_flags | FI_COMPLETION)) | FI_INJECT;
   request.silent = true;
   return post(tx, request);
+}
+
+template <Link L>
+ssize_t Engine<L>::inject_aiming(TxContext& tx, bool tagged, const void* buffer, size_t length,
+                                 fi_addr_t dest, uint64_t tag) noexcept {
+  const ssize_t status =
+      tagged ? inject<true>(tx, buffer, length, dest, tag) : inject<false>(tx, buffer, length, dest, tag);
+  Peer* peer = cached_peer(dest);
+  if (peer != nullptr && peer->gate == 0 && tx.sends == nullptr) aim_ = {dest, peer};
+  else drop_aim();
+  return status;
 }
 
 template <Link L>
@@ -286,7 +310,7 @@ void Engine<L>::enqueue(Peer& peer, Op& op) noexcept {
   if ((peer.gate & PeerState::gate_queued) == 0) {
     blocked_peers_.push_back(&peer);
     ++busy_;
-    peer.gate |= PeerState::gate_queued;
+    shut(peer, PeerState::gate_queued);
   }
   (op.kind == OpKind::Control ? peer.control : peer.queue).push_back(op);
 }
