@@ -209,7 +209,9 @@ class Link {
   template <class Handler>
   int poll(Handler& handler) noexcept {
     int taken = 0;
-    for (size_t i = 0; i < active_count_; ++i) taken += drain(*active_[i], handler, frames_per_poll);
+    // Most looks find nothing, and drain() saves many registers.
+    for (size_t i = 0; i < active_count_; ++i)
+      if (is_fresh(*active_[i])) taken += drain(*active_[i], handler, frames_per_poll);
     if (header_->attention.load(std::memory_order_relaxed) != 0) [[unlikely]]
       taken += attend(handler);
     if (taken != 0) burst_ = lone_messages;
@@ -226,29 +228,37 @@ class Link {
   }
 
   // poll() in a few loads (proto::HasGlance), for the usual case of one active peer.
-  template <class Take>
-  [[gnu::always_inline]] proto::Glance glance(Take&& take) noexcept {
+  struct Seen {
+    Peer* peer;
+    Slot* slot;
+    Lead lead;
+  };
+  [[gnu::always_inline]] proto::Glance glance(Seen& seen) noexcept {
     if (active_count_ != 1 || header_->attention.load(std::memory_order_relaxed) != 0) [[unlikely]]
       return proto::Glance::Poll;
     Peer& peer = *active_[0];
-    const uint64_t next = peer.rx_next;
-    Slot& slot = peer.rx_slots[next % slot_count];
+    Slot& slot = peer.rx_slots[peer.rx_next % slot_count];
     const Lead lead = slot.lead.load(std::memory_order_acquire);
-    if (static_cast<uint8_t>(lead) != lap_of(next)) {
-      if (idle_polls_ + 1 >= idle_polls_per_look_) [[unlikely]]
-        return proto::Glance::Poll;  // which looks around
-      ++idle_polls_;
-      return proto::Glance::Nothing;
+    if (static_cast<uint8_t>(lead) == lap_of(peer.rx_next)) {
+      seen = {&peer, &slot, lead};
+      return proto::Glance::Frame;
     }
-    const auto length = static_cast<uint32_t>(lead >> 32);
-    if (static_cast<uint32_t>(lead) != plain_tagged_lead(next) || length > inline_max ||
-        busy_polls_ + 1 >= busy_polls_per_look || !take(peer, slot.a, slot.payload.data(), length))
-        [[unlikely]]
-      return proto::Glance::Poll;
+    if (idle_polls_ + 1 >= idle_polls_per_look_) [[unlikely]]
+      return proto::Glance::Poll;  // which looks around
+    ++idle_polls_;
+    return proto::Glance::Nothing;
+  }
+  template <class Take>
+  [[gnu::always_inline]] bool take_plain(const Seen& seen, Take&& take) noexcept {
+    const auto length = static_cast<uint32_t>(seen.lead >> 32);
+    if (static_cast<uint32_t>(seen.lead) >> 8 != plain_tagged || length > inline_max ||
+        busy_polls_ + 1 >= busy_polls_per_look ||
+        !take(*seen.peer, seen.slot->a, seen.slot->payload.data(), length)) [[unlikely]]
+      return false;
     ++busy_polls_;
     burst_ = lone_messages;
-    consumed_slot(peer, next);
-    return proto::Glance::Taken;
+    consumed_slot(*seen.peer, seen.peer->rx_next);
+    return true;
   }
 
   // --- in place (proto::InPlace) ---
@@ -395,9 +405,10 @@ class Link {
            place.end - peer.rx_bulk <= bulk_bytes;
   }
   static constexpr uint32_t data_flags = uint32_t{wire::has_b | wire::has_data} << 16;
-  // The lower half of the lead of a Tagged frame with no flags to context 0.
+  // The lower half of the lead of a Tagged frame with no flags to context 0, without and with the lap.
+  static constexpr uint32_t plain_tagged = static_cast<uint8_t>(wire::FrameKind::Tagged);
   static uint32_t plain_tagged_lead(uint64_t position) noexcept {
-    return uint32_t{lap_of(position)} | uint32_t{static_cast<uint8_t>(wire::FrameKind::Tagged)} << 8;
+    return uint32_t{lap_of(position)} | plain_tagged << 8;
   }
   static void consumed_slot(Peer& peer, uint64_t position) noexcept {
     peer.rx_next = position + 1;
@@ -437,11 +448,12 @@ class Link {
     rung_.clear();
     return taken;
   }
-  static bool has_frame(const Peer& peer) noexcept {
-    return peer.rx_slots != nullptr &&
-           static_cast<uint8_t>(peer.rx_slots[peer.rx_next % slot_count].lead.load(
-               std::memory_order_acquire)) == lap_of(peer.rx_next);
+  static bool is_fresh(const Peer& peer) noexcept {
+    const uint64_t next = peer.rx_next;
+    const Slot& slot = peer.rx_slots[next % slot_count];
+    return static_cast<uint8_t>(slot.lead.load(std::memory_order_acquire)) == lap_of(next);
   }
+  static bool has_frame(const Peer& peer) noexcept { return peer.rx_slots != nullptr && is_fresh(peer); }
 
   // Time for what needs the kernel: datagrams, deaths, closed peers, credit of idle rings. At most once a millisecond.
   template <class Handler>

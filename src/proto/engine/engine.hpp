@@ -252,17 +252,23 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     if ((busy_ | errands_due_.load(std::memory_order_relaxed)) != 0) [[unlikely]]
       attend();
   }
-  // What progress() would bring to `queue`, which is plainly empty, in the usual cases: nothing, or one small message, whose completion is said by
-  // give(context, length, buffer, tag, source) instead of the queue. Poll: nothing has happened, and progress() does it.
-  template <class Give>
+  // What progress() would bring to `queue`, which is plainly empty. Nothing: it need not be called. Frame: take_plain() may have it.
+  template <class Seen>
   [[gnu::always_inline]] Glance glance(const core::CompletionQueue& queue,
-                                       Give&& give) noexcept requires HasGlance<L> {
+                                       Seen& seen) noexcept requires HasGlance<L> {
     if (sole_queue_ != &queue || (busy_ | errands_due_.load(std::memory_order_relaxed)) != 0 ||
         av_->version() != av_seen_) [[unlikely]]
       return Glance::Poll;
     calls_since_poll_ = 0;
-    return link_.glance(
-        [&](typename L::PeerBase& base, uint64_t tag, const std::byte* payload, uint32_t length) {
+    return link_.glance(seen);
+  }
+  // Right after Frame: one small message, the usual case, whose completion is said by give(context, length, buffer, tag, source) instead of the queue.
+  // False: nothing has happened, and progress() does it.
+  template <class Seen, class Give>
+  [[gnu::always_inline]] bool take_plain(const core::CompletionQueue& queue, const Seen& seen,
+                                         Give&& give) noexcept requires HasGlance<L> {
+    return link_.take_plain(
+        seen, [&](typename L::PeerBase& base, uint64_t tag, const std::byte* payload, uint32_t length) {
           if (rx_first_ == nullptr || rx_first_->cq != &queue) [[unlikely]]
             return false;
           const fi_addr_t source = static_cast<Peer&>(base).fi_addr;

@@ -249,16 +249,19 @@ concept HasPeersElsewhere = requires(const L& link, const typename L::PeerBase& 
   noexcept->std::same_as<bool>;
 };
 
-// What a short look found, instead of a poll: a frame that has been taken, nothing, or that poll() has to be called.
-enum class Glance : uint8_t { Taken, Nothing, Poll };
+// What a short look found, instead of a poll: a frame, nothing, or that poll() has to be called.
+enum class Glance : uint8_t { Frame, Nothing, Poll };
 
-// glance(take) looks where the next frame is most likely to be and offers it to take(peer, tag, payload, length) when it is a plain tagged
-// message. For programs that know the type: it is worth its while inlined.
+// glance() looks where the next frame is most likely to be. After Frame, take_plain(seen, take) offers it to take(peer, tag, payload, length) when
+// it is a plain tagged message; false: nothing has happened, and poll() is called. For programs that know the type: glance() is worth its while
+// inlined.
 template <class L>
-concept HasGlance = requires(L& link,
+concept HasGlance = requires(L& link, typename L::Seen& seen,
                              bool (*take)(typename L::PeerBase&, uint64_t, const std::byte*, uint32_t)) {
-  { link.glance(take) }
+  { link.glance(seen) }
   noexcept->std::same_as<Glance>;
+  { link.take_plain(seen, take) }
+  noexcept->std::same_as<bool>;
 };
 
 // The link can be slept on.
