@@ -91,6 +91,48 @@ TEST(ScalableEndpoint, named_contexts__fi_endpoint_3) {
   for (auto* cq : b.rx_cq) EXPECT_TRUE(cq->inbox.empty());
 }
 
+// fi_endpoint(3), fi_close: the program may do with its buffers what it likes when the context is closed that sent from them. Ours are sent all
+// the same.
+TEST(ScalableEndpoint, closed_context_gives_buffers_back__fi_endpoint_3) {
+  WEFT_BEYOND_THE_MANUAL("operations of a closed context may be dropped");
+  WEFT_WORLD(w, scalable_options());
+  if (w.info()->domain_attr->max_ep_tx_ctx < contexts || w.info()->domain_attr->max_ep_rx_ctx < contexts) {
+    GTEST_SKIP() << "one context an endpoint";
+  }
+  Scalable a, b;
+  ASSERT_NO_FATAL_FAILURE(open_scalable(w, a));
+  ASSERT_NO_FATAL_FAILURE(open_scalable(w, b));
+  fi_addr_t to = FI_ADDR_NOTAVAIL;
+  ASSERT_EQ(fi_av_insert(a.av.get(), b.name.data(), 1, &to, 0, nullptr), 1);
+  const fi_addr_t dest = fi_rx_addr(to, 0, bits);
+  uint8_t greeting = 0;
+  Ctx met;
+  WEFT_ASSERT_OK(fi_trecv(b.rx[0].get(), &greeting, 1, nullptr, FI_ADDR_UNSPEC, ~0U, 0, &met));
+  WEFT_ASSERT_OK(w.post([&] { return fi_tinject(a.tx[0].get(), "!", 1, dest, ~0U); }));
+  w.done(b.rx_cq[0], met);
+  // More than sockets and rings hold, while the receiver is not driven.
+  const size_t sizes[] = {65'536, 5'000, 200'000, 8};
+  std::vector<std::vector<uint8_t>> out;
+  std::vector<Ctx> sent(250);
+  for (size_t i = 0; i < sent.size(); ++i) {
+    out.push_back(pattern(sizes[i % 4], static_cast<uint32_t>(i)));
+    if (fi_tsend(a.tx[1].get(), out[i].data(), out[i].size(), nullptr, dest, i, &sent[i]) == 0) continue;
+    out.pop_back();
+    break;
+  }
+  ASSERT_GT(out.size(), 4u);
+  WEFT_ASSERT_OK(a.tx[1].close());
+  for (auto& buffer : out) std::fill(buffer.begin(), buffer.end(), 0xee);
+  for (size_t i = 0; i < out.size(); ++i) {
+    std::vector<uint8_t> in(out[i].size());
+    Ctx received;
+    WEFT_ASSERT_OK(fi_trecv(b.rx[0].get(), in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, i, 0, &received));
+    w.done(b.rx_cq[0], received);
+    WEFT_EXPECT_PATTERN(in.data(), in.size(), static_cast<uint32_t>(i));
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 // fi_endpoint(3), fi_close: -FI_EBUSY while contexts are open.
 TEST(ScalableEndpoint, close_with_open_contexts_is_busy__fi_endpoint_3) {
   WEFT_WORLD(w, scalable_options());

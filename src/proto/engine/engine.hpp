@@ -97,7 +97,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void release_receive_context(size_t index) noexcept;
   // Where completions go when the receive context is a shared one.
   void set_sink(const RxSink* sink) noexcept { sink_ = sink; }
-  // The transmit context goes: its operations in flight end without a completion.
+  // The transmit context goes, and the program has the buffers of its operations back. They go on, and end without a completion.
   void release_transmit_context(const TxContext& context) noexcept;
   // A queue that must not overflow: while it is full no frames are taken.
   void add_queue(core::CompletionQueue* queue);
@@ -441,6 +441,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                     size_t length) noexcept;
   ssize_t post_op(TxContext& tx, Peer& peer, uint8_t context, const Request& request, size_t length) noexcept;
   bool own_bytes(Op& op) noexcept;
+  bool give_back(Op& op) noexcept;
   void enqueue(Peer& peer, Op& op) noexcept;
   Step step(Peer& peer, Op& op) noexcept;
   Step step_message(Peer& peer, Op& op) noexcept;
@@ -473,12 +474,14 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                  std::span<const std::byte> prefix, const iovec* parts, size_t part_count) noexcept;
   // The program gets its memory back before the link is done with it.
   void keep(Peer& peer) noexcept {
-    if constexpr (SendsInPlace<L>) {
-      if constexpr (requires { link_.belongs_here(); })
-        if (!link_.belongs_here())
-          return;  // a forked child sends nothing, and may not have that memory (MADV_DONTFORK)
-      link_.keep(peer);
-    }
+    // A forked child sends nothing, and may not have that memory (MADV_DONTFORK).
+    if constexpr (SendsInPlace<L>)
+      if (!is_forked_copy()) link_.keep(peer);
+  }
+  // In a forked child, which must not speak for its parent.
+  bool is_forked_copy() const noexcept {
+    if constexpr (requires { link_.belongs_here(); }) return !link_.belongs_here();
+    return false;
   }
   void hold(Peer& peer, Unsettled& record) noexcept;
   bool hold(Peer& peer, const Op& op) noexcept;

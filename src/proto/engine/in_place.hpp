@@ -179,8 +179,7 @@ template <Link L>
 void Engine<L>::end_in_place() noexcept {
   if (open_ == nullptr) return;
   if constexpr (InPlace<L>) {
-    if constexpr (requires { link_.belongs_here(); })
-      if (!link_.belongs_here()) return;  // a forked child must not speak for its parent
+    if (is_forked_copy()) return;
     for (auto& entry : open_->entries) {
       const uint64_t handle = open_->handle_of(entry);
       if (entry.kind == OpenTable<L>::Kind::Room) (void)abandon_room(handle);

@@ -29,9 +29,8 @@ void Engine<L>::release_receive_context(size_t index) noexcept {
   drop_taken(*context);
   rx_[index] = nullptr;
   rx_first_ = rx_[0];
-  if constexpr (requires { link_.belongs_here(); })
-    if (!link_.belongs_here())  // a forked child must not speak for its parent
-      for (auto& peer : peers_) peer->lost = true;
+  if (is_forked_copy())
+    for (auto& peer : peers_) peer->lost = true;
   for (auto& peer : peers_) {
     context->refuse_unexpected(*peer);
     if (context->forget_peer(*peer)) {  // nobody else would tell it to go on
@@ -51,19 +50,41 @@ void Engine<L>::release_receive_context(size_t index) noexcept {
   }
 }
 
+// The program has the buffers of this operation back: what is still to be sent is copied, what is still to come goes nowhere. False: no memory.
+template <Link L>
+bool Engine<L>::give_back(Op& op) noexcept {
+  const bool to_send = (!op.acked || op.announced || op.stage == OpStage::Streaming) && !is_forked_copy();
+  if (to_send && !op.bounce && !own_bytes(op)) return false;
+  if (op.kind == OpKind::Read) op.iov_count = 0;
+  op.result_count = 0;
+  return true;
+}
+
+// What was accepted goes on without its buffers, and completes in silence.
 template <Link L>
 void Engine<L>::release_transmit_context(const TxContext& context) noexcept {
+  const auto belongs = [&](const Op& op) {
+    return op.tx == &context && (op.kind == OpKind::Send || op.kind == OpKind::Write ||
+                                 op.kind == OpKind::Read || op.kind == OpKind::Atomic);
+  };
   const auto retire = [&](Op& op) {
-    if (op.tx != &context || (op.kind != OpKind::Send && op.kind != OpKind::Write &&
-                              op.kind != OpKind::Read && op.kind != OpKind::Atomic))
-      return;
+    if (!belongs(op)) return;
+    (void)give_back(op);
     op.tx = &retired_;
     op.completes = false;
     op.extra_counter = nullptr;
   };
+  // There was no memory for what it sends: it is dropped, unless the peer waits for the rest.
+  const auto is_stuck = [&](const Op& op) {
+    return op.tx == &retired_ && op.kind != OpKind::Read && op.length != 0 && op.done == 0 && !op.bounce;
+  };
   for (auto& peer : peers_) {
     keep(*peer);
     peer->queue.for_each(retire);
+    while (Op* op = peer->queue.find(is_stuck)) {
+      List<Op, QueueHook>::remove(*op);
+      transmit_ops_.give(*op);
+    }
     peer->in_flight.for_each(retire);
     for (Unsettled* record = peer->unsettled.front(); record != nullptr;
          record = Fifo<Unsettled>::next(*record)) {

@@ -47,13 +47,16 @@ uint64_t number_from_environment(const char* name, uint64_t otherwise) {
 
 template <class L>
 class EngineProperty : public testing::Test {};
-using Links = testing::Types<PlainLink, RichLink, LateLink>;
+using Links = testing::Types<PlainLink, RichLink, LateLink, ReferringLink>;
 
 class LinkNames {
  public:
   template <class L>
   static std::string GetName(int) {
-    return SettlesLater<L> ? "LateLink" : HasSmallFrames<L> ? "RichLink" : "PlainLink";
+    return SendsInPlace<L>     ? "ReferringLink"
+           : SettlesLater<L>   ? "LateLink"
+           : HasSmallFrames<L> ? "RichLink"
+                               : "PlainLink";
   }
 };
 TYPED_TEST_SUITE(EngineProperty, Links, LinkNames);

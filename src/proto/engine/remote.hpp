@@ -688,9 +688,9 @@ void Engine<L>::on_atomic(Peer& peer, const wire::FrameHead& head, const std::by
 template <Link L>
 void Engine<L>::on_reply(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
   Op* op = find_op(head.a, peer);
-  if (op == nullptr || op->kind != OpKind::Atomic || op->stage != OpStage::Waiting ||
-      head.length != total_bytes(op->result.data(), op->result_count))
-    return malformed(peer);
+  if (op == nullptr || op->kind != OpKind::Atomic || op->stage != OpStage::Waiting) return malformed(peer);
+  const bool wanted = op->tx != &retired_;  // else its context was closed
+  if (wanted && head.length != total_bytes(op->result.data(), op->result_count)) return malformed(peer);
   (void)scatter(op->result.data(), op->result_count, 0, payload, head.length);
   finish_transmit(*op, 0, core::ProviderError::None);
 }

@@ -33,6 +33,9 @@ struct Frame {
   bool told = true;        // false: sent Unseen, and the engine has not called tell() yet
   bool in_parts = false;   // the handler has its first part
   wire::FrameHead rest{};  // then: what is left of it
+  // Payload that is still where the program has it, behind `payload`; the frame is not told of until its sender's mark has settled.
+  std::vector<iovec> parts{};
+  uint64_t mark = 0;
 };
 
 // Who is told of what happens in a Net. `from` and `to` are numbers of links.
@@ -331,11 +334,70 @@ class LateLink : public PlainLink {
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
+    settle();
+    return PlainLink::poll(handler);
+  }
+
+ protected:
+  void settle() noexcept {
     for (const auto& [id, peer] : peers_)
       if (!net_->chance(net_->delay)) peer->settled += net_->random() % (peer->taken - peer->settled + 1);
-    return PlainLink::poll(handler);
   }
 };
 static_assert(Link<LateLink> && HasSmallFrames<LateLink> && SettlesLater<LateLink>);
+
+// A late link whose frames may leave from where their payload lies: they are copied when they settle, and not before.
+class ReferringLink : public LateLink {
+ public:
+  bool send_in_place(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
+                     const iovec* parts, size_t part_count) noexcept {
+    if (net_->chance(30)) return send(peer, head, prefix, parts, part_count);
+    auto& wire = net_->wires[{id_, peer.id}];
+    if (net_->chance(net_->refusal) || wire.size() >= net_->frames_max) return false;
+    if (prefix.size() + total_bytes(parts, part_count) < head.length) std::abort();
+    wire.push_back(
+        {head, {prefix.begin(), prefix.end()}, false, false, {}, {parts, parts + part_count}, ++peer.taken});
+    return true;
+  }
+  void keep(PeerBase& peer) noexcept {
+    for (Frame& frame : net_->wires[{id_, peer.id}]) copy(frame);
+  }
+  void forget(PeerBase& peer) noexcept {
+    net_->wires[{id_, peer.id}].clear();
+    LateLink::forget(peer);
+  }
+  // What the engine has not had copied would be lost: it breaks the contract.
+  void close() noexcept {
+    for (const auto& [id, peer] : peers_)
+      for (Frame& frame : net_->wires[{id_, id}]) {
+        if (!frame.parts.empty()) std::abort();
+        frame.told = true;
+      }
+    LateLink::close();
+  }
+
+  template <class Handler>
+  int poll(Handler& handler) noexcept {
+    settle();
+    for (const auto& [id, peer] : peers_)
+      for (Frame& frame : net_->wires[{id_, id}])
+        if (!frame.told && frame.mark <= peer->settled) {
+          copy(frame);
+          frame.told = true;
+        }
+    return PlainLink::poll(handler);
+  }
+
+ private:
+  static void copy(Frame& frame) {
+    for (const iovec& part : frame.parts) {
+      const auto* bytes = static_cast<const std::byte*>(part.iov_base);
+      frame.payload.insert(frame.payload.end(), bytes, bytes + part.iov_len);
+    }
+    frame.parts.clear();
+    frame.payload.resize(frame.head.length);
+  }
+};
+static_assert(SendsInPlace<ReferringLink> && !SendsInPlace<LateLink>);
 
 }  // namespace weft::proto::sim

@@ -251,6 +251,23 @@ void World<L>::cancel(size_t who) {
   end_posting(side, record);
 }
 
+// The transmit context goes, and another takes its place. What was accepted goes on without the program's buffers. Where peers read what was
+// announced to them that cannot be.
+template <class L>
+void World<L>::close_context(size_t who) {
+  if constexpr (HasRemoteRead<L>) return;
+  Node& node = *nodes_[who];
+  read_queues(node);
+  node.engine->release_transmit_context(node.tx);
+  node.closed_context = true;
+  std::erase_if(waiting_, [&](Sent* op) {
+    if (op->from != int(who)) return false;
+    op->completed = op->given_back = true;
+    for (const Pieces* buffer : {&op->memory, &op->result, &op->compare_memory}) buffer->spoil();
+    return true;
+  });
+}
+
 template <class L>
 void World<L>::kill(size_t who) {
   Node& node = *nodes_[who];
@@ -306,7 +323,7 @@ void World<L>::step() {
   } else if (what < 80) {
     read_queues(node);
   } else if (what < 81) {
-    unknow(node);
+    pick(2) == 0 ? unknow(node) : close_context(who);
   } else if (what < 99 || killed_ || pick(6) != 0) {
     node.engine->progress();
   } else {

@@ -18,6 +18,8 @@ namespace weft::proto::sim {
 
 using Bytes = std::vector<std::byte>;
 
+inline constexpr std::byte spoilt{0xee};
+
 // A buffer in several pieces, each an allocation of its own: one byte too many is seen.
 class Pieces {
  public:
@@ -44,8 +46,11 @@ class Pieces {
     return out;
   }
   void spoil() const {
-    for (const iovec& part : iov_)
-      std::fill_n(static_cast<std::byte*>(part.iov_base), part.iov_len, std::byte{0xee});
+    for (const iovec& part : iov_) std::fill_n(static_cast<std::byte*>(part.iov_base), part.iov_len, spoilt);
+  }
+  bool is_spoilt() const {
+    const Bytes all = get();
+    return std::all_of(all.begin(), all.end(), [](std::byte byte) { return byte == spoilt; });
   }
 
  private:
@@ -66,6 +71,7 @@ struct Sent {
   Bytes bytes;    // of the message, or what is written
   Pieces memory;  // the program's until completion: source, or destination of a read
   bool completed = false, cancelled = false, failed_to_send = false;
+  bool given_back = false;  // its context was closed before it was done: nobody may touch its buffers
   // Messages.
   bool arrived = false, whole = false, discarded = false;
   size_t train_left = 0;

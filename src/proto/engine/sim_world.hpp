@@ -69,6 +69,7 @@ class World final : public Watcher {
     std::multiset<uint64_t> expected_data, seen_data;
     std::unique_ptr<Eng> engine;
     bool alive = true;
+    bool closed_context = false;  // what was under way then is not counted
   };
 
   // --- chances ---
@@ -265,6 +266,7 @@ class World final : public Watcher {
   void take_claimed(Node& node, Side& side);
 
   void cancel(size_t who);
+  void close_context(size_t who);
 
   void kill(size_t who);
 
