@@ -469,9 +469,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                          void* context) noexcept;
   bool send_small_settling(TxContext& tx, Peer& peer, const wire::FrameHead& head, const void* buffer,
                            void* context) noexcept;
-  // A message that is complete when the link is done with it may stay where it is until then.
-  bool send_last(Peer& peer, bool waits, uint64_t flags, const wire::FrameHead& head,
-                 std::span<const std::byte> prefix, const iovec* parts, size_t part_count) noexcept;
+  // A frame of a message. One that is complete when the link is done with it (`waits`) may stay where it is until then.
+  bool send_payload(Peer& peer, bool waits, bool last, uint64_t flags, const wire::FrameHead& head,
+                    std::span<const std::byte> prefix, const iovec* parts, size_t part_count) noexcept;
   // The program gets its memory back before the link is done with it.
   void keep(Peer& peer) noexcept {
     // A forked child sends nothing, and may not have that memory (MADV_DONTFORK).

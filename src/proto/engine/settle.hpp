@@ -98,11 +98,12 @@ bool Engine<L>::send_small_settling(TxContext& tx, Peer& peer, const wire::Frame
 }
 
 template <Link L>
-bool Engine<L>::send_last(Peer& peer, [[maybe_unused]] bool waits, [[maybe_unused]] uint64_t flags,
-                          const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
-                          size_t part_count) noexcept {
+bool Engine<L>::send_payload(Peer& peer, [[maybe_unused]] bool waits, [[maybe_unused]] bool last,
+                             [[maybe_unused]] uint64_t flags, const wire::FrameHead& head,
+                             std::span<const std::byte> prefix, const iovec* parts,
+                             size_t part_count) noexcept {
   if constexpr (SettlesLater<L>)
-    if (waits) link_.expect(peer);
+    if (waits && last) link_.expect(peer);
   if constexpr (SendsInPlace<L>)
     if (waits && (flags & FI_INJECT) == 0) return link_.send_in_place(peer, head, prefix, parts, part_count);
   return link_.send(peer, head, prefix, parts, part_count);

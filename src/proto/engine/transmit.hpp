@@ -196,7 +196,7 @@ bool Engine<L>::send_at_once(TxContext& tx, Peer& peer, uint8_t context, const R
       if (record == nullptr) return false;
     }
   }
-  if (!send_last(peer, record != nullptr, request.flags, head, {}, request.iov, request.iov_count)) {
+  if (!send_payload(peer, record != nullptr, true, request.flags, head, {}, request.iov, request.iov_count)) {
     if (record != nullptr) unsettled_pool_.give(*record);
     return false;
   }
@@ -374,8 +374,8 @@ typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
                                 : (op.tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg);
     const wire::FrameHead head{
         kind, flags, op.target_context, static_cast<uint32_t>(op.length + prefix_bytes), op.tag, op.data};
-    if (!send_last(peer, waits(op), op.flags, head, std::span(prefix.data(), prefix_bytes), op.iov.data(),
-                   op.iov_count))
+    if (!send_payload(peer, waits(op), true, op.flags, head, std::span(prefix.data(), prefix_bytes),
+                      op.iov.data(), op.iov_count))
       return Step::Blocked;
     if (wants_ack) wait_for_peer(peer, op);
     else return finish_sent(peer, op);
@@ -414,8 +414,8 @@ typename Engine<L>::Step Engine<L>::step_train(Peer& peer, Op& op) noexcept {
     const uint8_t flags = first && op.has_data ? wire::has_b | wire::has_data : 0;
     const wire::FrameHead head{kind,   flags,  op.target_context, static_cast<uint32_t>(bytes + prefix_bytes),
                                op.tag, op.data};
-    if (!send_last(peer, op.done + bytes == op.length && waits(op), op.flags, head,
-                   std::as_bytes(std::span(&prefix, 1)).first(prefix_bytes), parts.data(), count))
+    if (!send_payload(peer, waits(op), op.done + bytes == op.length, op.flags, head,
+                      std::as_bytes(std::span(&prefix, 1)).first(prefix_bytes), parts.data(), count))
       return Step::Blocked;
     op.done += bytes;
   }
