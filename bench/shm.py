@@ -109,6 +109,23 @@ def measure(args, cpus, ways, quiet):
     return samples, raw_all, libraries
 
 
+def in_place(args, cpus):
+    """What a message costs that is written and taken in place, beside one that is sent and received: rounds of figures by size."""
+    env = dict(os.environ, LD_LIBRARY_PATH=str(c.STAGE / "lib/weft/compat"))
+    command = [c.program("in_place_messages"), "--cpus", f"{cpus[0]},{cpus[1]}", "--time", str(args.time)]
+    return [c.run_json(command, env=env) for _ in range(args.rounds)]
+
+
+def in_place_rows(rounds):
+    rows = []
+    for size in rounds[0]:
+        for title, unit in (("one way", "ns"), ("a stream", "GB/s")):
+            key = "ns" if unit == "ns" else "gbs"
+            copied, placed = ([r[size][f"{way}_{key}"] for r in rounds] for way in ("copied", "in_place"))
+            rows.append([f"{size} B, {title}", unit, c.figure(c.median(copied)), c.figure(c.median(placed)), f"{c.ratio(placed, copied):.2f}x"])
+    return rows
+
+
 def verdicts(medians, samples):
     rows = []
     for key, other, sense, factor in GOALS:
@@ -158,6 +175,7 @@ def main():
     ways = choose_ucx(cpus) if with_ucx else {}
     samples, raw_all, libraries = measure(args, cpus, ways, quiet)
     medians = {key: {who: c.median(values) for who, values in by.items()} for key, by in samples.items()}
+    placed = in_place(args, cpus)
 
     print(f"\nmedians of {args.rounds} rounds in turns, pinned to CPUs {cpus[0]} and {cpus[1]}; "
           f"stock: {libraries.get('stock')}")
@@ -174,11 +192,13 @@ def main():
         print("UCX was not measured" + ("" if args.no_ucx else " (package ucx-utils)"))
     print("weft perf: fi_tinject in the 8 B ping-pong, fi_tsend with completions elsewhere; an acknowledgement per window,")
     print("           which ucx_perftest does without\n")
+    print("messages in place (weft/extensions.h); each payload is made by the sender and added up by the receiver, 64 under way")
+    print(c.table(["what", "unit", "fi_tsend, fi_trecv", "in place", "ratio"], in_place_rows(placed)) + "\n")
     rows = verdicts(medians, samples)
     print(c.table(["goal", "Weft beside", "asked", "ratio", "verdict"], rows))
     print(f"\n{quiet.verdict()}; took {time.monotonic() - begin:.0f} s")
 
-    saved = c.save("shm.json", {"medians": medians, "samples": samples, "raw": raw_all, "ucx_ways": ways, "cpus": cpus,
+    saved = c.save("shm.json", {"medians": medians, "samples": samples, "raw": raw_all, "in_place": placed, "ucx_ways": ways, "cpus": cpus,
                                 "libraries": libraries, "verdicts": rows, "other_work_cpus": quiet.worst})
     drawn = plot(medians, c.OUT / "shm.svg")
     print(f"saved {saved.name}{' and shm.svg' if drawn else ''} in {c.OUT}")
