@@ -303,7 +303,7 @@ struct SharedPair {
       for (Cq* cq : cqs) {
         cq->poll();
         if (cq->inbox.empty()) continue;
-        const Completion first = cq->inbox.front();
+        Completion first = cq->inbox.front();
         cq->inbox.pop_front();
         return first;
       }

@@ -49,7 +49,7 @@ bool expect(bool ok, const char* what, Where where) {
   const std::lock_guard lock(counting);
   ++tally().checks;
   if (!ok && ++tally().failures <= 20)
-    std::fprintf(stderr, "rank %d: %s:%u: %s\n", rank(), short_name(where.file_name()), where.line(), what);
+    std::fprintf(stderr, "rank %d: %s:%u: %s\n", rank(), short_name(where.file), where.line, what);
   return ok;
 }
 

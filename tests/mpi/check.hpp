@@ -6,14 +6,22 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 #include <span>
 #include <vector>
 
 namespace weft::mpi {
 
 using Bytes = std::vector<uint8_t>;
-using Where = std::source_location;
+
+// A place in a source. Not std::source_location, which clang has from version 16 on.
+struct Where {
+  const char* file;
+  unsigned line;
+  static constexpr Where current(const char* file = __builtin_FILE(),
+                                 unsigned line = __builtin_LINE()) noexcept {
+    return {file, line};
+  }
+};
 
 // One rank's counts; main adds them up.
 struct Tally {
