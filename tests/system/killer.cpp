@@ -410,7 +410,7 @@ struct Held {
     if (FILE* file = std::fopen((proc + "/status").c_str(), "r")) {
       char line[256];
       while (std::fgets(line, sizeof line, file) != nullptr) {
-        if (std::sscanf(line, "VmRSS: %ld", &resident_mb) == 1) resident_mb /= 1024;
+        if (std::strncmp(line, "VmRSS:", 6) == 0) resident_mb = std::strtol(line + 6, nullptr, 10) / 1024;
       }
       std::fclose(file);
     }

@@ -40,7 +40,7 @@ long resident_kb() {
   if (FILE* file = std::fopen("/proc/self/status", "r")) {
     char line[256];
     while (std::fgets(line, sizeof line, file) != nullptr) {
-      if (std::sscanf(line, "VmRSS: %ld", &kb) == 1) break;
+      if (std::strncmp(line, "VmRSS:", 6) == 0) kb = std::strtol(line + 6, nullptr, 10);
     }
     std::fclose(file);
   }

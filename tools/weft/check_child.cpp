@@ -308,7 +308,7 @@ Environment environment_with(const std::vector<std::pair<std::string, std::strin
       result.emplace_back(text);
   }
   for (const auto& [name, value] : changes)
-    if (!value.empty()) result.push_back(name + "=" + value);
+    if (!value.empty()) result.emplace_back(name).append("=").append(value);
   return result;
 }
 
