@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <span>
 #include <string>
@@ -90,7 +91,13 @@ consteval bool is_provider_name(std::string_view name) {
 // The functions of a type as those of a table.
 template <Packets P>
 struct TableFunctions {
-  static P& of(void* self) noexcept { return *static_cast<P*>(self); }
+  // What `self` points to.
+  struct Made {
+    P packets;
+    std::string thrown;  // by open(); reason() says it
+  };
+  static Made& made_of(void* self) noexcept { return *static_cast<Made*>(self); }
+  static P& of(void* self) noexcept { return made_of(self).packets; }
   template <class Range, class To>
   static size_t copy(const Range& from, To* place, size_t room) noexcept {
     std::copy_n(from.begin(), std::min<size_t>(from.size(), room), place);
@@ -104,14 +111,24 @@ struct TableFunctions {
     return 0;
   }
 
-  static void* make() noexcept try { return new P(); } catch (const std::bad_alloc&) {
+  static void* make() noexcept try { return new Made(); } catch (const std::bad_alloc&) {
     return nullptr;
   }
-  static void destroy(void* self) noexcept { delete static_cast<P*>(self); }
+  static void destroy(void* self) noexcept { delete static_cast<Made*>(self); }
   static int open(void* self, const std::byte* address, size_t address_bytes) noexcept try {
     return of(self).open(Bytes(address, address_bytes));
   } catch (const std::bad_alloc&) {
     return -ENOMEM;
+  } catch (const std::exception& thrown) {
+    return keep_thrown(self, thrown.what());
+  } catch (...) {
+    return keep_thrown(self, "something that is no std::exception");
+  }
+  static int keep_thrown(void* self, const char* what) noexcept try {
+    made_of(self).thrown = std::string("open() threw an exception: ") + what;
+    return -EIO;
+  } catch (const std::bad_alloc&) {
+    return -EIO;
   }
   static void close(void* self) noexcept { of(self).close(); }
   static const std::byte* address(void* self, size_t* address_bytes) noexcept {
@@ -146,7 +163,9 @@ struct TableFunctions {
   static size_t receive_bytes_max(void* self) noexcept { return of(self).receive_bytes_max(); }
   static size_t receive_slot_bytes(void* self) noexcept { return of(self).receive_slot_bytes(); }
   static size_t reason(void* self, char* place, size_t room) noexcept {
-    return made([&] { return of(self).reason(); }, place, room);
+    if (const std::string& thrown = made_of(self).thrown; !thrown.empty()) return copy(thrown, place, room);
+    if constexpr (HasReason<P>) return made([&] { return of(self).reason(); }, place, room);
+    else return 0;
   }
   static size_t resolve(const char* node, const char* service, bool source, std::byte* place,
                         size_t room) noexcept {
@@ -196,7 +215,7 @@ consteval PacketsTable table_of(const char* name) {
   if constexpr (HasRefusals<P>) table.take_refusal = Functions::take_refusal;
   if constexpr (HasReceiveBytesMax<P>) table.receive_bytes_max = Functions::receive_bytes_max;
   if constexpr (HasReceiveSlotBytes<P>) table.receive_slot_bytes = Functions::receive_slot_bytes;
-  if constexpr (HasReason<P>) table.reason = Functions::reason;
+  table.reason = Functions::reason;  // also of those that have none: open() may throw
   if constexpr (HasResolve<P>) table.resolve = Functions::resolve;
   if constexpr (HasIsAvailable<P>) table.is_available = Functions::is_available;
 #ifdef WEFT_PROVIDER_NEXT

@@ -191,7 +191,7 @@ TEST(OverPackets, what_a_provider_gets_wrong_is_said) {
   OverPackets<Archetype> long_named;
   const auto named = long_named.open(bytes_of("nine char"));
   ASSERT_FALSE(named);
-  EXPECT_EQ(named.error().why, "the provider has an own address of 9 bytes");
+  EXPECT_EQ(named.error().why, "address() has 9 bytes; by address_bytes_max it may have 1 to 8");
 }
 
 TEST(OverPackets, what_is_optional_is_used) {

@@ -50,6 +50,7 @@ class Tabled {
 
   int open(Bytes address) { return provider_table.open(self_, address.data(), address.size()); }
   void close() noexcept { provider_table.close(self_); }
+  static size_t longest_address() noexcept { return provider_table.address_bytes_max; }
   Bytes address() noexcept {
     size_t bytes = 0;
     const std::byte* own = provider_table.address(self_, &bytes);

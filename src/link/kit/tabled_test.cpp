@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -154,6 +155,40 @@ TEST(Tabled, what_is_not_there_is_done_without) {
   EXPECT_TRUE(config.check);
   EXPECT_EQ(config.train_packets, 1u);
   EXPECT_EQ(config.receive_bytes, SIZE_MAX);
+}
+
+struct Throwing : Plain {
+  int open(Bytes address) {
+    if (address.empty()) throw 5;
+    throw std::runtime_error("no device");
+  }
+};
+constexpr PacketsTable throwing = table_of<Throwing>("throwing");
+
+TEST(Tabled, what_open_throws_is_the_reason) {
+  use_table(throwing);
+  TabledPackets link;
+  auto refused = link.open(std::as_bytes(std::span("here", 4)));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, EIO);
+  EXPECT_EQ(refused.error().why, "open() threw an exception: no device");
+  TabledPackets other;
+  refused = other.open({});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().why, "open() threw an exception: something that is no std::exception");
+}
+
+struct Overlong : Plain {
+  Bytes address() noexcept { return std::as_bytes(std::span("nine char", 9)); }
+};
+constexpr PacketsTable overlong = table_of<Overlong>("overlong");
+
+TEST(Tabled, addresses_are_no_longer_than_the_table_says) {
+  use_table(overlong);
+  TabledPackets link;
+  const auto refused = link.open({});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().why, "address() has 9 bytes; by address_bytes_max it may have 1 to 8");
 }
 
 TEST(Tabled, what_is_optional_is_used) {

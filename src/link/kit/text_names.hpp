@@ -52,6 +52,26 @@ class TextNames {
 
   static std::string scheme() { return std::string("fi_") + Named::name + "://"; }
 
+  // Why an own address is none, as a sentence for the author of the carrier; empty when it is one.
+  static std::string fault(std::span<const std::byte> own) {
+    const std::string text = P::address_text(own);
+    if (text.empty()) return "address_text() has no text for the own address";
+    const auto odd = [](char c) { return c <= ' ' || c >= 0x7f; };
+    if (std::ranges::any_of(text, odd))
+      return "address_text() has a space or what cannot be printed in the text of the own address: \"" +
+             text + '"';
+    if (scheme().size() + text.size() >= address_length)
+      return "the text of the own address is too long: " + scheme() + text + " has " +
+             std::to_string(scheme().size() + text.size()) + " characters, and may have " +
+             std::to_string(address_length - 1);
+    const auto read = P::address_from_text(text);
+    if (!std::ranges::equal(read, own))
+      return "address_from_text() reads \"" + text + "\", which address_text() wrote, as " +
+             (read.empty() ? "no address" : "another address");
+    return {};
+  }
+  static std::string text_of(const Address& address) { return scheme() + P::address_text(address.bytes()); }
+
   // As the carrier has it. Nothing when these bytes are no address, not the one form of it, or one whose text is too long.
   static std::optional<Address> from(std::span<const std::byte> bytes) noexcept try {
     if (bytes.empty() || bytes.size() > P::address_bytes_max) return {};

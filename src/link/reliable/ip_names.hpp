@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <string>
 
 #include "os/socket_address.hpp"
 
@@ -21,6 +22,7 @@ class IpNames {
     std::span<const std::byte> span() const noexcept { return {bytes.data(), length}; }
   };
 
+  static std::string text_of(const os::SocketAddress& address) { return address.text(); }
   // As the carrier has it.
   static std::optional<os::SocketAddress> from(std::span<const std::byte> bytes) noexcept {
     return os::SocketAddress::from(bytes.data(), bytes.size());

@@ -33,6 +33,12 @@ inline constexpr bool packet_link_checks = requires {
   requires P::checks_packets;
 };
 
+// Whether the source of a packet is always the address of its sender: then packets that say otherwise are a fault of the carrier.
+template <class P>
+inline constexpr bool shows_addresses = requires {
+  requires P::shows_addresses;
+};
+
 struct Peer : proto::reliable::Connection {
   proto::stream::Parser parser{frame_bytes};
   bool broken = false;  // it sends what is no frame
@@ -71,6 +77,8 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   }
   void set_warning(void (*warning)(const void* who, const char* what), const void* who) noexcept {
     if constexpr (requires { packets_.set_warning(warning, who); }) packets_.set_warning(warning, who);
+    warning_ = warning;
+    warned_ = who;
   }
   // `name` is an address in the format, or empty: the system chooses.
   Result<void> open(std::string_view name, Events& events);
@@ -199,8 +207,16 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
     Peer& peer = static_cast<Peer&>(connection);
     if (peer.broken) std::erase(broken_, &peer);
     std::erase(stalled_, &peer);
+    if (peer.death != proto::reliable::Death::None) tell_death(peer);
     events_->peer_lost(peer, why);
   }
+
+  static constexpr unsigned told_max = 16;  // warnings of an endpoint
+  static std::string text_of(const proto::reliable::Place& place);
+  [[gnu::noinline]] void tell(std::string what) noexcept;
+  [[gnu::noinline]] void tell_cut(const Peer& peer) noexcept;
+  [[gnu::noinline]] void tell_death(const Peer& peer) noexcept;
+  [[gnu::noinline]] void tell_oddities() noexcept;
 
   void break_off(Peer& peer) noexcept;
   template <class Handler>
@@ -221,6 +237,12 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   os::Fd both_;
   os::Timer timer_;
   int owner_pid_ = 0;
+  void (*warning_)(const void* who, const char* what) = nullptr;
+  const void* warned_ = nullptr;
+  unsigned told_ = 0;
+  bool told_displaced_ = false;
+  bool told_length_ = false;
+  bool told_malformed_ = false;
 };
 
 }  // namespace weft::link::reliable

@@ -18,6 +18,10 @@ Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
   }
   if (auto opened = packets_.open(at.bytes()); !opened) return opened;
   const auto own = Names::from(packets_.address());
+  if constexpr (requires { Names::fault(packets_.address()); }) {
+    if (std::string fault = Names::fault(packets_.address()); !fault.empty())
+      return Error{EINVAL, std::move(fault)};
+  }
   if (!own) return Error{EINVAL, "the packet link has no address"};
   proto::reliable::Config config;
   // Later than every endpoint that was here before, as long as the clock of the day does not go back; when it does, peers say so.
@@ -32,6 +36,7 @@ Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
     config.receive_cost = packets_.receive_packet_bytes();
   // Of carriers that are known at run time only.
   if constexpr (requires { packets_.configure(config); }) packets_.configure(config);
+  config.length = shows_addresses<P> && !config.check;
   if (const char* text = std::getenv("WEFT_RELIABLE_TIMEOUT_S"); text != nullptr)
     if (const uint64_t seconds = std::strtoull(text, nullptr, 10); seconds > 0 && seconds < 1'000'000)
       config.dead_after = seconds * proto::reliable::second;
@@ -128,6 +133,7 @@ int Reliable<P, Names>::poll(Handler& handler) noexcept {
       Peer& peer = *broken_.back();
       broken_.pop_back();
       std::erase(stalled_, &peer);
+      tell_cut(peer);
       core_->remove(peer, now);
       events_->peer_lost(peer, core::ProviderError::PeerMisbehaved);
     }
@@ -146,12 +152,108 @@ void Reliable<P, Names>::look_around(Handler& handler, uint64_t now) noexcept {
   timeouts_seen_ = core_->counters().timeouts;
   if (now < next_look_) return;
   next_look_ = now + look_ns;
+  tell_oddities();
   core_->for_each([&](proto::reliable::Connection& c) {
     const Peer& peer = static_cast<Peer&>(c);
     bool waits = peer.parser.inside();
     if constexpr (requires { handler.awaits(peer); }) waits = waits || handler.awaits(peer);
     if (waits) core_->probe_if_silent(c, quiet_ns, now);
   });
+}
+
+// --- what a person should know ---
+
+template <class P, class Names>
+std::string Reliable<P, Names>::text_of(const proto::reliable::Place& place) {
+  if (const auto address = Names::from(place.span())) return Names::text_of(*address);
+  std::string text;
+  for (const std::byte byte : place.span()) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    text += digits[std::to_integer<size_t>(byte >> 4)];
+    text += digits[std::to_integer<size_t>(byte & std::byte{15})];
+  }
+  return std::to_string(place.length) + " bytes that are no address (" + text + ')';
+}
+
+template <class P, class Names>
+void Reliable<P, Names>::tell(std::string what) noexcept try {
+  if (told_ >= told_max || warning_ == nullptr) return;
+  if (++told_ == told_max) what += ". Others are not named any more";
+  warning_(warned_, what.c_str());
+} catch (const std::bad_alloc&) {  // then nobody is told
+}
+
+template <class P, class Names>
+void Reliable<P, Names>::tell_cut(const Peer& peer) noexcept try {
+  tell("peer " + text_of(peer.address) + " sent what is no frame, and is cut off");
+} catch (const std::bad_alloc&) {
+}
+
+template <class P, class Names>
+void Reliable<P, Names>::tell_death(const Peer& peer) noexcept try {
+  using proto::reliable::Death;
+  tell_oddities();
+  const uint64_t tenths = peer.dead_ns / (proto::reliable::second / 10);
+  const std::string span = std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10) + " s";
+  std::string text = "peer " + text_of(peer.address);
+  switch (peer.death) {
+    case Death::None:
+      return;
+    case Death::Silence:
+      text += peer.peer_id != 0 ? " is taken for dead: it has been silent for " + span
+                                : " is taken for unreachable: nobody has answered there for " + span;
+      text += ", and we waited for it (WEFT_RELIABLE_TIMEOUT_S)";
+      break;
+    case Death::NoRoom:
+      text += " is taken for unreachable: send() has had no room for a packet to it for " + span +
+              " (EAGAIN; WEFT_RELIABLE_TIMEOUT_S)";
+      break;
+    case Death::Refusals:
+      text += peer.peer_id != 0 ? " is dead" : " is unreachable";
+      text += ": nobody receives there any more, as the carrier has said for " + span;
+      break;
+    case Death::Truncated:
+      text += " has left, and not all that it had sent came";
+      break;
+  }
+  if constexpr (requires { packets_.hints(); }) text += packets_.hints();
+  if constexpr (shows_addresses<P>) {
+    if (const uint64_t displaced = core_->counters().displaced; displaced != 0)
+      text += "; " + std::to_string(displaced) +
+              " packets came from another source than their sender's address()";
+    if (const uint64_t malformed = core_->counters().malformed; malformed != 0)
+      text += "; " + std::to_string(malformed) + " packets were damaged";
+  }
+  tell(std::move(text));
+} catch (const std::bad_alloc&) {
+}
+
+// What the contract of carriers forbids, and only packets show: each kind once.
+template <class P, class Names>
+void Reliable<P, Names>::tell_oddities() noexcept try {
+  if constexpr (!shows_addresses<P>) return;
+  const auto& counters = core_->counters();
+  const auto& seen = core_->oddities();
+  if (counters.displaced != 0 && !told_displaced_) {
+    told_displaced_ = true;
+    tell("a packet came from " + text_of(seen.source) + ", and its sender says that it is at " +
+         text_of(seen.address) +
+         ": the source that receive() shows must be byte by byte the address() of the sender, and what "
+         "send() takes");
+  }
+  if (counters.wrong_lengths != 0 && !told_length_) {
+    told_length_ = true;
+    tell("a packet that was sent with " + std::to_string(seen.sent_bytes) + " bytes came with " +
+         std::to_string(seen.came_bytes) +
+         ": receive() must show packets as they were given to send(). Those of other length are lost");
+  }
+  if (counters.malformed > counters.wrong_lengths && !told_malformed_ && !core_->checks()) {
+    told_malformed_ = true;
+    tell(
+        "packets come that are none of ours, or were altered on the way, though alters_packets says that "
+        "this does not happen. They are lost");
+  }
+} catch (const std::bad_alloc&) {
 }
 
 template <class P, class Names>

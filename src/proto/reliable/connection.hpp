@@ -31,6 +31,15 @@ struct Place {
   }
 };
 
+// What showed that a peer is gone, where that is a conclusion of ours.
+enum class Death : uint8_t {
+  None,      // it said so, or somebody else is there
+  Silence,   // nothing came back
+  NoRoom,    // the carrier took nothing for it
+  Refusals,  // the carrier heard that nobody is there
+  Truncated  // it left, and not all that it had sent came
+};
+
 struct ReadyHook : ListHook {};
 struct TimedHook : ListHook {};
 struct UnprovenHook : ListHook {};
@@ -78,13 +87,15 @@ struct Connection : ReadyHook, TimedHook, UnprovenHook, OwedHook {
   // --- sending ---
   uint64_t epoch = 0;  // the poll after which something was sent last
   size_t unsent_frames = 0;
-  unsigned hurried = 0;    // since the last poll
-  bool refused = false;    // the carrier has no room
-  bool one_more = false;   // a timeout permits one packet beyond the window
-  bool probe = false;      // ask for a sign of life
-  bool keepalive = false;  // and take silence for death
-  size_t poured = 0;       // of its window, by packets since we heard from it (Core::pour())
-  bool all_again = false;  // a timeout sends everything, beyond the window
+  unsigned hurried = 0;     // since the last poll
+  bool refused = false;     // the carrier has no room
+  uint64_t stuck_from = 0;  // since then, at every try; 0: it had
+  uint64_t stuck_at = 0;    // the last try
+  bool one_more = false;    // a timeout permits one packet beyond the window
+  bool probe = false;       // ask for a sign of life
+  bool keepalive = false;   // and take silence for death
+  size_t poured = 0;        // of its window, by packets since we heard from it (Core::pour())
+  bool all_again = false;   // a timeout sends everything, beyond the window
 
   // --- what is waited for above ---
   bool expects = false;  // a completion waits for the next frame
@@ -110,6 +121,8 @@ struct Connection : ReadyHook, TimedHook, UnprovenHook, OwedHook {
   uint64_t final_offset = 0;  // of the incoming stream, with finishing
   uint64_t finish_due = 0;
   uint64_t close_sent_at = 0;
+  Death death = Death::None;  // with `dead_ns`, when it is lost
+  uint64_t dead_ns = 0;       // how long that was so
   bool finishing = false;
   bool close_sent = false;
   bool closed = false;

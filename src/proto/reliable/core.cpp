@@ -32,6 +32,7 @@ Core::~Core() {
 bool Core::open(std::span<const std::byte> address, const Config& config) try {
   config_ = config;
   config_.train_packets = std::clamp<size_t>(config.train_packets, 1, Scratch::packets_max);
+  guard_ = config.check ? has_check : config.length ? has_length : 0;
   address_ = Place(address);
   next_birth_ = std::max<uint64_t>(config.birth, 1);
   secret_ = {config.seed, hash_word(config.seed, hash_factor_b)};
@@ -136,13 +137,13 @@ bool Core::is_old(const Place& address, uint64_t birth) const noexcept {
 void Core::answer(PacketType type, const Packet& to, const Place& place, uint64_t word) noexcept {
   Packet packet;
   packet.type = type;
-  packet.flags = config_.check ? has_check : 0;
+  packet.flags = guard_;
   packet.to = to.from;
   packet.from = to.to;
   packet.offset = word;
   auto& head = scratch_.heads[0];
   const size_t bytes = encode(packet, head.data());
-  if (config_.check) seal(head.data(), bytes, {});
+  if (guard_ != 0) seal(head.data(), bytes, {});
   const iovec part{head.data(), bytes};
   (void)carrier_.send(place.span(), &part, 1);
 }
@@ -230,13 +231,17 @@ Connection* Core::identify(const Packet& packet, const Place& source, uint64_t n
       make_ready(*c);  // what was kept back goes
     }
   }
-  c->path = source;
+  if (!(c->path == source)) {
+    displaced(source, c->address);
+    c->path = source;
+  }
   return c;
 }
 
 // A first packet: it does not know our number yet.
 Connection* Core::identify_hello(const Packet& packet, const Place& source, uint64_t now) noexcept {
   const Place address = upper_.known_as(packet.address, source);
+  if (!(address == source)) displaced(source, address);
   const auto found = by_address_.find(address);
   if (found != by_address_.end()) {
     Connection& c = *found->second;
@@ -296,8 +301,13 @@ Connection* Core::identify_hello(const Packet& packet, const Place& source, uint
 void Core::on_packet(std::span<const std::byte> source, std::span<const std::byte> bytes,
                      uint64_t now) noexcept {
   Packet packet;
-  if (!decode(bytes, config_.check, packet)) {
+  if (!decode(bytes, guard_, packet)) {
     ++counters_.malformed;
+    if (packet.length != 0 && packet.length != bytes.size()) {
+      ++counters_.wrong_lengths;
+      oddities_.sent_bytes = packet.length;
+      oddities_.came_bytes = bytes.size();
+    }
     return;
   }
   if (packet.type == PacketType::Reset) return on_reset(packet, Place(source), now);
@@ -479,7 +489,8 @@ void Core::on_refused(std::span<const std::byte> destination, uint64_t now) noex
     }
     return;
   }
-  lose(*c, met ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable);
+  bury(*c, met ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable, Death::Refusals,
+       now - c->refused_from);
 }
 
 }  // namespace weft::proto::reliable

@@ -62,6 +62,7 @@ struct Config {
   uint64_t birth = 1;          // larger than that of earlier endpoints at this address
   uint64_t seed = 1;           // unpredictable
   bool check = true;           // packets carry a checksum of ours, and those without are refused
+  bool length = false;         // else: they carry their length
   size_t train_packets = 1;    // in one send_train()
   size_t train_bytes = 65000;  // likewise
   size_t packet_bytes_max = 65535;
@@ -79,6 +80,16 @@ struct Counters {
   uint64_t turned_away = 0;  // new peers beyond the bound
   uint64_t sent_again = 0;   // packets
   uint64_t timeouts = 0;
+  uint64_t displaced = 0;      // from another place than the address of their sender
+  uint64_t wrong_lengths = 0;  // longer or shorter than they were sent, of those that say so
+};
+
+// The newest of what is counted there, for a person.
+struct Oddities {
+  Place source;           // of a displaced packet,
+  Place address;          // and where its sender says that it is
+  size_t sent_bytes = 0;  // of a packet with a wrong length
+  size_t came_bytes = 0;
 };
 
 class Core {
@@ -192,6 +203,8 @@ class Core {
   // Sends the acknowledgements that wait for company: before a sleep.
   void settle(uint64_t now) noexcept;
   const Counters& counters() const noexcept { return counters_; }
+  const Oddities& oddities() const noexcept { return oddities_; }
+  bool checks() const noexcept { return config_.check; }
 
   // --- the end ---
   // From here on incoming bytes are dropped; what was appended is still delivered, and the peers are told. Poll until closed().
@@ -236,6 +249,16 @@ class Core {
   }
   bool finished(Connection& c) noexcept;
   void lose(Connection& c, core::ProviderError why) noexcept;
+  void bury(Connection& c, core::ProviderError why, Death death, uint64_t after) noexcept {
+    c.death = death;
+    c.dead_ns = after;
+    lose(c, why);
+  }
+  void displaced(const Place& source, const Place& address) noexcept {
+    ++counters_.displaced;
+    oddities_.source = source;
+    oddities_.address = address;
+  }
   void detach(Connection& c) noexcept;
   size_t offer(Connection& c, std::span<const std::byte> bytes) noexcept {
     return closing_ ? bytes.size() : upper_.on_bytes(c, bytes);
@@ -268,6 +291,7 @@ class Core {
   void pay_others(Connection& c, uint64_t now) noexcept;
   void size_packets(Connection& c, uint64_t now) noexcept;
   void sent(Connection& c, uint64_t now) noexcept;
+  [[gnu::noinline]] void refused(Connection& c, uint64_t now) noexcept;
 
   // timers.cpp
   uint64_t due(const Connection& c) const noexcept;
@@ -286,10 +310,12 @@ class Core {
   std::vector<Connection*> slots_;
   bool closing_ = false;
   Config config_;
+  uint8_t guard_ = has_check;  // what every packet carries
   Place address_;
   Counters counters_;
 
   // --- cold below this line ---
+  Oddities oddities_;
   List<Connection, TimedHook> timed_;  // those that wait for anything
   List<Connection, UnprovenHook> unproven_;
   size_t unproven_count_ = 0;

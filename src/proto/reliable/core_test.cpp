@@ -58,19 +58,43 @@ TEST(ReliablePacket, BytesAreAsDocumented) {
   EXPECT_EQ(at(48), 500u % 256);
 
   Packet read;
-  ASSERT_TRUE(decode(std::span(bytes.data(), head + 3), true, read));
+  ASSERT_TRUE(decode(std::span(bytes.data(), head + 3), has_check, read));
   EXPECT_EQ(read.offset, packet.offset);
   EXPECT_EQ(read.ranges[0].end, 1600u);
   EXPECT_EQ(read.birth, 9u);
   EXPECT_EQ(read.payload.size(), 3u);
   // No prefix of it is a packet, and no altered byte goes unseen.
   for (size_t length = 0; length < head; ++length)
-    EXPECT_FALSE(decode(std::span(bytes.data(), length), true, read)) << length;
+    EXPECT_FALSE(decode(std::span(bytes.data(), length), has_check, read)) << length;
   for (size_t i = 0; i < head + 3; ++i) {
     bytes[i] ^= std::byte{0x40};
-    EXPECT_FALSE(decode(std::span(bytes.data(), head + 3), true, read)) << i;
+    EXPECT_FALSE(decode(std::span(bytes.data(), head + 3), has_check, read)) << i;
     bytes[i] ^= std::byte{0x40};
   }
+}
+
+TEST(ReliablePacket, LengthIsInPlaceOfTheCheck) {
+  Packet packet;
+  packet.flags = has_length;
+  packet.from = 1;
+  std::array<std::byte, head_bytes_max + 8> bytes{};
+  const size_t head = encode(packet, bytes.data());
+  EXPECT_EQ(head, 28u);
+  EXPECT_EQ(head, head_bytes(packet.flags, 0, 0));
+  const Piece payload{bytes.data() + head, 3};
+  seal(bytes.data(), head, {&payload, 1});
+  Packet read;
+  ASSERT_TRUE(decode(std::span(bytes.data(), head + 3), has_length, read));
+  EXPECT_EQ(read.length, head + 3);
+  EXPECT_EQ(read.payload.size(), 3u);
+  EXPECT_FALSE(decode(std::span(bytes.data(), head + 3), has_check, read));
+  for (const size_t other : {head, head + 2, head + 4, head + 8}) {
+    read = {};
+    EXPECT_FALSE(decode(std::span(bytes.data(), other), has_length, read)) << other;
+    EXPECT_EQ(read.length, head + 3);
+  }
+  bytes[2] |= std::byte{has_check};  // both are none
+  EXPECT_FALSE(decode(std::span(bytes.data(), head + 3), 0, read));
 }
 
 // How long a stream takes over a path of 100 us there and back, in simulated time: the median of several worlds, for one may be unlucky.
@@ -176,6 +200,77 @@ TEST(ReliableCore, WhatAMessageBringsAboutIsNotSeenBeforeItsAcknowledgement) {
     ASSERT_EQ(Core::settled(peer), peer.sent) << round;
   }
   EXPECT_EQ(world.wrong, "");
+}
+
+// A carrier that has no room is no reason to wait for ever; but time in which nobody tries is not counted.
+struct Full final : Carrier, Upper {
+  size_t packet_bytes_max(std::span<const std::byte>) noexcept override { return 1000; }
+  bool send(std::span<const std::byte>, const iovec*, size_t) noexcept override { return has_room; }
+  bool send_train(std::span<const std::byte>, const iovec*, size_t, size_t) noexcept override {
+    return has_room;
+  }
+  Connection* accept(std::span<const std::byte>) noexcept override { return nullptr; }
+  size_t on_bytes(Connection&, std::span<const std::byte> bytes) noexcept override { return bytes.size(); }
+  void lost(Connection& c, core::ProviderError why) noexcept override {
+    EXPECT_EQ(why, core::ProviderError::PeerUnreachable);
+    death = c.death;
+  }
+  bool has_room = false;
+  Death death = Death::None;
+};
+
+TEST(ReliableCore, WhoseCarrierNeverHasRoomIsUnreachable) {
+  Full full;
+  Core core(full, full);
+  Config config;
+  ASSERT_TRUE(core.open(bytes_of("here"), config));
+  Connection there;
+  ASSERT_TRUE(core.add(there, bytes_of("there")));
+  ASSERT_TRUE(core.reserve(there, 5));
+  uint64_t now = second;
+  core.append(there, "hello", 5);
+  core.push(there, [&] { return now; });
+  const auto drive = [&](uint64_t span) {
+    for (const uint64_t end = now + span; now < end && full.death == Death::None; now += 100 * ms)
+      core.end_poll(now);
+  };
+  drive(config.dead_after / 2);
+  now += 10 * config.dead_after;  // the program does something else
+  drive(config.dead_after / 3);
+  EXPECT_EQ(full.death, Death::None);
+  full.has_room = true;
+  drive(100 * ms);
+  full.has_room = false;
+  const uint64_t from = now;
+  ASSERT_TRUE(core.reserve(there, 5));
+  core.append(there, "again", 5);
+  core.push(there, [&] { return now; });
+  drive(2 * config.dead_after);
+  EXPECT_NE(full.death, Death::None);
+  EXPECT_GE(now - from, config.dead_after - second);
+  EXPECT_LE(now - from, config.dead_after + 2 * second);
+}
+
+TEST(ReliableCore, WhatEndedAPeerIsKnown) {
+  Full full;
+  Core core(full, full);
+  Config config;
+  config.dead_after = second;
+  ASSERT_TRUE(core.open(bytes_of("here"), config));
+  for (const bool has_room : {false, true}) {
+    Connection there;
+    full.death = Death::None;
+    full.has_room = has_room;
+    ASSERT_TRUE(core.add(there, bytes_of("there")));
+    ASSERT_TRUE(core.reserve(there, 5));
+    core.append(there, "hello", 5);
+    uint64_t now = second;
+    core.push(there, [&] { return now; });
+    for (; full.death == Death::None && now < 10 * second; now += 10 * ms) core.end_poll(now);
+    EXPECT_EQ(full.death, has_room ? Death::Silence : Death::NoRoom);
+    EXPECT_GE(there.dead_ns, second);
+    EXPECT_LE(there.dead_ns, 3 * second);
+  }
 }
 
 }  // namespace

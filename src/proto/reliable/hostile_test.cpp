@@ -412,7 +412,7 @@ TEST_F(Asleep, OnlyWhatFitsIsTakenForArrived) {
   std::map<uint64_t, uint64_t> kept;  // from, to
   for (const auto& datagram : socket) {
     Packet packet;
-    ASSERT_TRUE(decode(datagram.bytes, false, packet));
+    ASSERT_TRUE(decode(datagram.bytes, 0, packet));
     kept[packet.offset] = std::max(kept[packet.offset], packet.offset + packet.payload.size());
   }
   uint64_t end = before;

@@ -8,6 +8,7 @@ namespace {
 
 constexpr uint8_t magic = 0x57;
 constexpr uint8_t version = 1;
+constexpr size_t flags_at = 2;
 constexpr size_t check_at = fixed_head_bytes;
 
 template <class T>
@@ -77,7 +78,7 @@ size_t encode(const Packet& packet, std::byte* out) noexcept {
   put<uint32_t>(at, packet.from);
   put<uint32_t>(at, packet.stamp);
   put<uint64_t>(at, packet.offset);
-  if ((packet.flags & has_check) != 0) put<uint32_t>(at, 0);
+  if ((packet.flags & (has_check | has_length)) != 0) put<uint32_t>(at, 0);
   if ((packet.flags & has_ack) != 0) {
     put<uint64_t>(at, packet.ack);
     put<uint32_t>(at, packet.window);
@@ -99,9 +100,14 @@ size_t encode(const Packet& packet, std::byte* out) noexcept {
 }
 
 void seal(std::byte* head, size_t bytes, std::span<const Piece> payload) noexcept {
+  std::byte* at = head + check_at;
+  if ((std::to_integer<uint8_t>(head[flags_at]) & has_length) != 0) {
+    size_t length = bytes;
+    for (const Piece& piece : payload) length += piece.bytes;
+    return put<uint32_t>(at, static_cast<uint32_t>(length));
+  }
   uint32_t crc = crc32c(0, head, bytes);
   for (const Piece& piece : payload) crc = crc32c(crc, piece.at, piece.bytes);
-  std::byte* at = head + check_at;
   put<uint32_t>(at, crc);
 }
 
@@ -114,7 +120,7 @@ static bool check_is_right(std::span<const std::byte> bytes) noexcept {
   return crc32c(crc, at, bytes.size() - check_at - check_bytes) == said;
 }
 
-bool decode(std::span<const std::byte> bytes, bool must_check, Packet& out) noexcept {
+bool decode(std::span<const std::byte> bytes, uint8_t must_have, Packet& out) noexcept {
   if (bytes.size() < fixed_head_bytes) return false;
   const std::byte* at = bytes.data();
   if (get<uint8_t>(at) != magic) return false;
@@ -123,9 +129,11 @@ bool decode(std::span<const std::byte> bytes, bool must_check, Packet& out) noex
   out.type = static_cast<PacketType>(kind & 15);
   out.flags = get<uint8_t>(at);
   out.range_count = get<uint8_t>(at);
-  if ((out.flags & ~(has_hello | has_ack | wants_ack | saw_duplicate | has_check | is_copy)) != 0)
+  if ((out.flags & ~(has_hello | has_ack | wants_ack | saw_duplicate | has_check | is_copy | has_length)) !=
+      0)
     return false;
-  if (must_check && (out.flags & has_check) == 0) return false;
+  if ((out.flags & must_have) != must_have) return false;
+  if ((out.flags & has_check) != 0 && (out.flags & has_length) != 0) return false;
   if (out.range_count > ranges_max || ((out.flags & has_ack) == 0 && out.range_count != 0)) return false;
   const bool hello = (out.flags & has_hello) != 0;
   if (bytes.size() < head_bytes(out.flags, out.range_count, 0)) return false;
@@ -136,6 +144,9 @@ bool decode(std::span<const std::byte> bytes, bool must_check, Packet& out) noex
   if ((out.flags & has_check) != 0) {
     if (!check_is_right(bytes)) return false;
     at += check_bytes;
+  } else if ((out.flags & has_length) != 0) {
+    out.length = get<uint32_t>(at);
+    if (out.length != bytes.size()) return false;
   }
   if ((out.flags & has_ack) != 0) {
     out.ack = get<uint64_t>(at);

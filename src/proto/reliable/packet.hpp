@@ -24,13 +24,14 @@ enum PacketFlag : uint8_t {
   is_copy = 32,       // sent more than once on purpose: nothing to report
   saw_duplicate = 8,  // bytes came that I had: something was sent again without need
   has_check = 16,     // CRC-32C over the packet
+  has_length = 64,    // in place of it: how many bytes the packet has
 };
 
 inline constexpr size_t ranges_max = 16;  // in one packet
 inline constexpr size_t hello_address_max = 64;
 inline constexpr unsigned stamp_shift = 6;  // stamps count 64 ns
 inline constexpr size_t fixed_head_bytes = 24;
-inline constexpr size_t check_bytes = 4;
+inline constexpr size_t check_bytes = 4;  // and so has the length
 inline constexpr size_t ack_head_bytes = 20;
 inline constexpr size_t range_bytes = 8;
 inline constexpr size_t hello_head_bytes = 17;
@@ -52,6 +53,9 @@ struct Packet {
   uint32_t stamp = 0;   // the sender's clock
   uint64_t offset = 0;  // of the first payload byte in the stream
 
+  uint32_t length =
+      0;  // with has_length: of the packet, as its sender said; decode() has it also where it refuses the packet for it
+
   // with has_ack
   uint64_t ack = 0;     // everything before it has come
   uint32_t window = 0;  // bytes behind ack that may be sent
@@ -69,23 +73,24 @@ struct Packet {
 
 // Bytes of the head that encode() would write.
 constexpr size_t head_bytes(uint8_t flags, size_t ranges, size_t address_bytes) noexcept {
-  return fixed_head_bytes + ((flags & has_check) != 0 ? check_bytes : 0) +
+  return fixed_head_bytes + ((flags & (has_check | has_length)) != 0 ? check_bytes : 0) +
          ((flags & has_ack) != 0 ? ack_head_bytes + ranges * range_bytes : 0) +
          ((flags & has_hello) != 0 ? hello_head_bytes + address_bytes : 0);
 }
 
-// Writes the head, at most head_bytes_max, and returns its length. The check field stays zero: seal() fills it.
+// Writes the head, at most head_bytes_max, and returns its length. The field of check or length stays zero: seal() fills it.
 size_t encode(const Packet& packet, std::byte* out) noexcept;
 
-// Puts the check of head and payload pieces into an encoded head.
+// Puts the check of head and payload pieces, or their length, into an encoded head that has one of the flags.
 struct Piece {
   const std::byte* at;
   size_t bytes;
 };
 void seal(std::byte* head, size_t bytes, std::span<const Piece> payload) noexcept;
 
-// False: no packet of this version, or one that contradicts itself, or its check is wrong. `must_check` refuses packets without one.
-[[nodiscard]] bool decode(std::span<const std::byte> bytes, bool must_check, Packet& out) noexcept;
+// False: no packet of this version, or one that contradicts itself, or its check or length is wrong. Refuses packets without one of `must_have`,
+// which is has_check, has_length or 0.
+[[nodiscard]] bool decode(std::span<const std::byte> bytes, uint8_t must_have, Packet& out) noexcept;
 
 // CRC-32C (Castagnoli, RFC 3720 appendix B.4), continued from `crc`.
 uint32_t crc32c(uint32_t crc, const std::byte* at, size_t bytes) noexcept;

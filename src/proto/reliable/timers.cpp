@@ -23,6 +23,7 @@ uint64_t Core::due(const Connection& c) const noexcept {
   at(c.finish_due);
   at(c.ask_due);
   at(c.refusal_due);
+  if (c.stuck_from != 0) at(c.stuck_from + config_.dead_after);
   if (c.timeout_from != 0) at(c.timeout_from + patience_of(c, doubtful(c)));
   if (c.out.outstanding()) at(c.out.loss_due(c.rtt));
   return first == UINT64_MAX ? 0 : first;
@@ -50,8 +51,15 @@ void Core::run_timers(uint64_t now) noexcept {
 // False: the connection is gone.
 bool Core::on_timer(Connection& c, uint64_t now) noexcept {
   if (c.finish_due != 0 && now >= c.finish_due) {  // it left before all was there
-    lose(c, core::ProviderError::PeerDied);
+    bury(c, core::ProviderError::PeerDied, Death::Truncated, 0);
     return false;
+  }
+  if (c.stuck_from != 0 && now - c.stuck_from >= config_.dead_after) {
+    if (now - c.stuck_at <= second) {
+      bury(c, core::ProviderError::PeerUnreachable, Death::NoRoom, now - c.stuck_from);
+      return false;
+    }
+    c.stuck_from = 0;  // nothing more was to be sent
   }
   if (const uint64_t when = c.out.loss_due(c.rtt); when != 0 && now >= when) {
     const size_t lost = c.out.detect_lost(c.rtt, now);
@@ -89,7 +97,8 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   const uint64_t late = now - (c.timeout_from + patience_of(c, doubtful(c)));
   if (late > second) c.silent_from = std::min(now, c.silent_from + late);
   if (waits && now - c.silent_from >= config_.dead_after) {
-    lose(c, c.peer_id != 0 ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable);
+    bury(c, c.peer_id != 0 ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable,
+         Death::Silence, now - c.silent_from);
     return false;
   }
   ++counters_.timeouts;

@@ -47,7 +47,7 @@ void Core::flush(Connection& c, uint64_t now, bool tail) noexcept {
 size_t Core::write_head(Connection& c, Packet& packet, std::byte* out) noexcept {
   packet.to = c.peer_id;
   packet.from = c.id;
-  if (config_.check) packet.flags |= has_check;
+  packet.flags |= guard_;
   if (c.peer_id == 0 || !c.proven) {
     packet.flags |= has_hello;
     packet.birth = c.birth;
@@ -111,10 +111,20 @@ void Core::sent(Connection& c, uint64_t now) noexcept {
   if (c.epoch != epoch_) c.hurried = 0;
   c.epoch = epoch_;
   c.one_more = false;
+  c.stuck_from = 0;
   if (c.timeout_from == 0) {
     c.timeout_from = now;
     c.silent_from = now;
   }
+  touch(c);
+}
+
+// The carrier has no room: since when, less the time in which nobody called us.
+void Core::refused(Connection& c, uint64_t now) noexcept {
+  c.refused = true;
+  if (c.stuck_from == 0) c.stuck_from = now;
+  else if (now - c.stuck_at > second) c.stuck_from += now - c.stuck_at;
+  c.stuck_at = now;
   touch(c);
 }
 
@@ -144,9 +154,9 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
         pieces[count - 1] = {piece.data(), piece.size()};
         done += piece.size();
       }
-      if (config_.check) seal(head, head_bytes, std::span(pieces.data(), count - 1));
+      if (guard_ != 0) seal(head, head_bytes, std::span(pieces.data(), count - 1));
       if (!carrier_.send(c.path.span(), parts.data(), count)) {
-        c.refused = true;
+        refused(c, now);
         return false;
       }
       if (at == 0 && (packet.flags & has_ack) != 0) acknowledged(c, now);
@@ -197,8 +207,8 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       packet.offset = offset;
       if (packets == 0) describe(c, packet, now);
       acks = acks || (packet.flags & has_ack) != 0;
-      const uint8_t flags = static_cast<uint8_t>(packet.flags | (config_.check ? has_check : 0) |
-                                                 (c.peer_id == 0 || !c.proven ? has_hello : 0));
+      const uint8_t flags =
+          static_cast<uint8_t>(packet.flags | guard_ | (c.peer_id == 0 || !c.proven ? has_hello : 0));
       const size_t room = c.packet_bytes - head_bytes(flags, packet.range_count, address_.length);
       const size_t bytes = std::min(room, left);
       if (bytes < room && !tail && bytes == c.out.unsent() - (offset - c.out.next())) break;
@@ -219,7 +229,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
         pieces[count++] = {piece.data(), piece.size()};
         done += piece.size();
       }
-      if (config_.check) seal(head, head_size, std::span(pieces.data(), count));
+      if (guard_ != 0) seal(head, head_size, std::span(pieces.data(), count));
       scratch_.payloads[packets++] = static_cast<uint32_t>(bytes);
       offset += bytes;
       left -= bytes;
@@ -231,7 +241,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
     const bool gone = packets == 1 ? carrier_.send(to, scratch_.parts.data(), parts)
                                    : carrier_.send_train(to, scratch_.parts.data(), parts, c.packet_bytes);
     if (!gone) {
-      c.refused = true;
+      refused(c, now);
       return false;
     }
     for (size_t i = 0; i < packets; ++i) {
@@ -274,7 +284,7 @@ void Core::send_copies(Connection& c, uint64_t now) noexcept {
       pieces[count - 1] = {piece.data(), piece.size()};
       done += piece.size();
     }
-    if (config_.check) seal(head, head_bytes, std::span(pieces.data(), count - 1));
+    if (guard_ != 0) seal(head, head_bytes, std::span(pieces.data(), count - 1));
     if (!carrier_.send(c.path.span(), parts.data(), count)) return;
     (void)pour(c, last->bytes);
   }
@@ -290,12 +300,13 @@ bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t of
   if (type == PacketType::Data || type == PacketType::Close) describe(c, packet, now);
   std::byte* head = scratch_.heads[0].data();
   const size_t bytes = write_head(c, packet, head);
-  if (config_.check) seal(head, bytes, {});
+  if (guard_ != 0) seal(head, bytes, {});
   const iovec part{head, bytes};
   if (!carrier_.send(c.path.span(), &part, 1)) {
-    c.refused = true;
+    refused(c, now);
     return false;
   }
+  c.stuck_from = 0;
   c.credit -= std::min(c.credit, bytes);
   (void)pour(c, 0);
   if ((packet.flags & has_ack) != 0) acknowledged(c, now);
