@@ -54,12 +54,19 @@ extern \"C++\" {
   endforeach()
   string(MAKE_C_IDENTIFIER "WEFT_DIRECT_${provider}_${header}_H" guard)
   string(TOUPPER "${guard}" guard)
+  string(MAKE_C_IDENTIFIER "WEFT_DIRECT_CHOSEN_${provider}" chosen)
   file(CONFIGURE OUTPUT "${folder}/${header}.h" @ONLY CONTENT
 "/* <rdma/${header}.h> for programs that link the provider ${provider} directly. */
 #ifndef ${guard}
 #define ${guard}
 #pragma GCC system_header
 #include <weft/direct/way.h>
+#ifndef WEFT_DIRECT_CHOSEN
+#define WEFT_DIRECT_CHOSEN
+#define ${chosen}
+#elif !defined(${chosen})
+#error \"direct linking takes one provider: compile with the flags of one of weft-direct-*\"
+#endif
 #ifndef WEFT_DIRECT_NESTED
 #define WEFT_DIRECT_NESTED
 #define ${guard}_OUTERMOST
@@ -140,6 +147,12 @@ using InPlace = ::weft::fi::InPlaceOps<Link>;")
   file(CONFIGURE OUTPUT "${base}/${provider}.hpp" @ONLY CONTENT
 "// The provider ${provider} for C++20 programs that link it directly and use its own types: docs/linking.md.
 #pragma once
+
+#if __cplusplus < 202002L
+#error \"weft/direct/${provider}.hpp needs C++20 (-std=c++20)\"
+#elif !defined(FABRIC_DIRECT)
+#error \"weft/direct/${provider}.hpp needs the flags of direct linking (pkg-config --cflags weft-direct-${provider})\"
+#endif
 
 #include <rdma/fabric.h>
 

@@ -28,6 +28,9 @@ function(weft_write_mux_header header)
 #ifndef ${guard}
 #define ${guard}
 #pragma GCC system_header
+#ifdef FABRIC_DIRECT
+#error \"a program is linked to the multiplexer or directly: compile with the flags of weft-mux, or of one of weft-direct-*\"
+#endif
 ${rename}#include_next <rdma/${header}>
 ${restore}#ifdef __cplusplus
 extern \"C\" {

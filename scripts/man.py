@@ -44,7 +44,7 @@ def page(program, command):
                 inside = True
             out.append(escaped(line[2:]) if line.strip() else "")
     end_of(out, inside)
-    others = ["weft"] + [f"weft\\-{c}" for c in COMMANDS if c]
+    others = ["weft" + (f"\\-{c}" if c else "") for c in COMMANDS if c != command]
     out += [".SH SEE ALSO", ", ".join(f"{n}(1)" for n in others) + ", weft_provider(7), weft_direct(7), fabric(7)"]
     return name + ".1", "\n".join(out) + "\n"
 

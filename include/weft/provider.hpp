@@ -13,6 +13,10 @@
 // Units: sizes are bytes. Status: 0 or a negative errno, as each function says.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "weft/provider.hpp needs C++20 (-std=c++20)"
+#endif
+
 #include <sys/uio.h>
 
 #include <concepts>
@@ -288,7 +292,12 @@ consteval bool explain_packets() {
 #define WEFT_MISSING(what) "weft::Packets: missing, or of another type: " what
 #define WEFT_OTHER(what) "weft::Packets: optional, but when it is there it must be: " what
   static_assert(std::default_initializable<P>, WEFT_MISSING("a default constructor"));
-  static_assert(HasAddressBytesMax<P>, WEFT_MISSING("static constexpr size_t address_bytes_max (1 to 64)"));
+  constexpr bool has_bytes = requires {
+    { P::address_bytes_max } -> std::convertible_to<size_t>;
+  };
+  static_assert(has_bytes, WEFT_MISSING("static constexpr size_t address_bytes_max (1 to 64)"));
+  static_assert(!has_bytes || HasAddressBytesMax<P>,
+                "weft::Packets: must be a constant from 1 to 64: static constexpr size_t address_bytes_max");
   static_assert(HasAltersPackets<P>, WEFT_MISSING("static constexpr bool alters_packets"));
   static_assert(HasOpen<P>, WEFT_MISSING("int open(weft::Bytes address)"));
   static_assert(HasClose<P>, WEFT_MISSING("void close() noexcept"));

@@ -104,6 +104,27 @@ g++ -std=c++20 "${strict[@]}" "$work/order.cpp" -o "$work/order" "${flags[@]}" |
 "$work/order" || fail "weft::direct::shm::InPlace::limits"
 printf 'extern "C" {\n#include <rdma/fi_tagged.h>\n}\nint main() { return 0; }\n' >"$work/order.cpp"
 g++ -std=c++20 "${strict[@]}" "$work/order.cpp" -o "$work/order" "${flags[@]}" || fail "headers inside extern C"
+echo "-- what does not go together"
+refused() {
+  local words="$1"; shift
+  if g++ -fsyntax-only "$@" 2>"$work/log"; then fail "compiles: $*"; fi
+  grep -qF -- "$words" "$work/log" || { cat "$work/log"; fail "$*: does not say \"$words\""; }
+}
+printf '#include <rdma/fabric.h>\n' >"$work/two.cpp"
+for two in "weft-direct-shm weft-direct-tcp" "weft-direct-udp weft-direct-shm"; do
+  read -r -a both <<<"$(pkg-config --cflags $two)"
+  refused "direct linking takes one provider" "$work/two.cpp" "${both[@]}"
+done
+for two in "weft-direct-shm weft-mux" "weft-mux weft-direct-shm"; do
+  read -r -a both <<<"$(pkg-config --cflags $two)"
+  refused "linked to the multiplexer or directly" "$work/two.cpp" "${both[@]}"
+done
+printf '#include <weft/direct/shm.hpp>\n' >"$work/two.cpp"
+refused "weft/direct/shm.hpp needs C++20" -std=c++17 "$work/two.cpp" "${flags[@]}"
+read -r -a plain <<<"$(pkg-config --cflags weft-provider)"
+refused "weft/direct/shm.hpp needs the flags of direct linking" -std=c++20 "$work/two.cpp" "${plain[@]}"
+printf '#include <weft/provider.hpp>\n' >"$work/two.cpp"
+refused "weft/provider.hpp needs C++20" -std=c++17 "$work/two.cpp" "${plain[@]}"
 echo "-- a standard library with other types; nothing is taken away from libraries of the program"
 g++ -std=c++20 -O2 -D_GLIBCXX_DEBUG "$source/examples/same_source/board.cpp" -o "$work/board.debug" "${flags[@]}" || fail "_GLIBCXX_DEBUG"
 [[ "$(timeout 60 "$work/board.debug")" == "3 writers over shm: 200 200 200, counted 600" ]] || fail "_GLIBCXX_DEBUG"

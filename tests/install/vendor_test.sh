@@ -53,10 +53,15 @@ refused 1 "lacking.hpp has no type Lacking (--type names another)" -- lacking.hp
 refused 2 "nothing.o: there is no such file" -- unix_packets.hpp nothing.o
 refused 2 'names end in "fi.so"' -- unix_packets.hpp unix_packets.o -o libminimal.so
 refused 2 'is no name for a provider' -- unix_packets.hpp unix_packets.o --name 'a;b'
+sed 's/address_bytes_max = [0-9]*/address_bytes_max = 80/' unix_packets.hpp >lacking.hpp
+refused 1 "must be a constant from 1 to 64: static constexpr size_t address_bytes_max" -- --type UnixPackets lacking.hpp unix_packets.o
+sed 's/^class UnixPackets/namespace vendor {\n&/; $a}' unix_packets.hpp >spaced.hpp
+refused 1 "spaced.hpp has no type UnixPackets, but vendor::UnixPackets: --type vendor::UnixPackets" -- --type UnixPackets spaced.hpp unix_packets.o
+refused 1 "there/libminimal-fi.so cannot be written: " "/there: No such file or directory" -- unix_packets.hpp unix_packets.o -o there/libminimal-fi.so
 printf '#error "not today"\n' >broken.hpp
 refused 1 "broken.hpp does not compile:" "not today" -- broken.hpp unix_packets.o
 printf 'int nothing;\n' >nothing.cpp
-refused 1 "unix_packets.hpp declares, or uses, what none of the files has:" "UnixPackets::open(" "UnixPackets::receive(" -- unix_packets.hpp nothing.cpp
+refused 1 "unix_packets.hpp declares, or uses, what none of the files has:" "UnixPackets::open(weft::Bytes)" "UnixPackets::receive(weft::PacketSink&)" -- unix_packets.hpp nothing.cpp
 [[ -z "$(ls -A "$work/tmp")" && ! -e libunix_packets-fi.so && ! -e libunix_packets-fi.so.new ]] || fail "something is left behind"
 
 echo "-- the plugin"
@@ -68,6 +73,7 @@ rm "$work/tmp/libshm-fi.so"
 echo "-- objects alone, one of them with the macro"
 printf '#include <weft/plugin.hpp>\n#include "unix_packets.hpp"\nWEFT_PROVIDER_OVER_PACKETS(UnixPackets, "alone");\n' >alone.cpp
 g++ -O1 -std=c++20 -fPIC "${cflags[@]}" -c alone.cpp
+refused 1 "leave out the header, as in weft mux -o libboth-fi.so unix_packets.o alone.o" -- unix_packets.hpp unix_packets.o alone.o -o libboth-fi.so
 refused 2 "needs a name (-o)" -- alone.o unix_packets.o
 refused 1 "none of the files has WEFT_PROVIDER_OVER_PACKETS" -- unix_packets.o -o "$work/tmp/libalone-fi.so"
 mkdir alone

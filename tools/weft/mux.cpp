@@ -215,8 +215,15 @@ class Maker {
     const Ran header = execute(command({"-fsyntax-only", write("header.cpp", include())}), folder_ / "log");
     if (!header.ok) fail("{} does not compile:\n{}", wanted_.header, header.said);
     const std::string source = write("type.cpp", include() + "using WeftChecked = " + wanted_.type + ";\n");
-    if (!execute(command({"-fsyntax-only", source}), folder_ / "log").ok)
+    if (!execute(command({"-fsyntax-only", source}), folder_ / "log").ok) {
+      const std::string asked =
+          write("meant.cpp", include() + "using WeftMeant = decltype(" + wanted_.type + "());\n");
+      const std::string meant =
+          type_meant(execute(command({"-fsyntax-only", asked}), folder_ / "log").said, wanted_.type);
+      if (!meant.empty())
+        fail("{} has no type {}, but {}: --type {}", wanted_.header, wanted_.type, meant, meant);
       fail("{} has no type {} (--type names another)", wanted_.header, wanted_.type);
+    }
     fail("{} in {} is no provider:\n{}", wanted_.type, wanted_.header, checked.said);
   }
   std::string compile(const std::string& source, const std::string& object) const {
@@ -248,6 +255,11 @@ class Maker {
     const std::vector<std::string> undefined = undefined_in(ran.said);
     if (wanted_.header.empty() && ran.said.find("required symbol") != std::string::npos)
       fail("none of the files has WEFT_PROVIDER_OVER_PACKETS (weft/plugin.hpp): give the header, too");
+    if (!wanted_.header.empty() && ran.said.find("multiple definition of `fi_prov_ini'") != std::string::npos)
+      fail(
+          "one of the files has WEFT_PROVIDER_OVER_PACKETS (weft/plugin.hpp) already: leave out the header, "
+          "as in weft mux -o {} {}",
+          wanted_.output, fmt::join(wanted_.files, " "));
     if (undefined.empty()) fail("the linker refuses:\n{}", ran.said);
     std::string text = fmt::format("{} declares, or uses, what none of the files has:",
                                    wanted_.header.empty() ? "the provider" : wanted_.header);
@@ -260,6 +272,13 @@ class Maker {
   std::vector<std::string> compiler_;
   TemporaryFolder folder_{"weft-mux"};
 };
+
+// Before the compiler runs for long.
+void writable(const std::string& output) {
+  const fs::path folder = fs::absolute(output).parent_path();
+  if (access(folder.c_str(), W_OK | X_OK) != 0)
+    fail("{} cannot be written: {}: {}", output, folder.string(), std::strerror(errno));
+}
 
 void settle(Wanted& wanted) {
   const auto missing = [](const std::string& file) {
@@ -277,7 +296,7 @@ void settle(Wanted& wanted) {
   }
   if (!wanted.output.empty() && !wanted.output.ends_with("fi.so"))
     fail_usage("{}: libfabric loads files whose names end in \"fi.so\"", wanted.output);
-  if (wanted.header.empty()) return;
+  if (wanted.header.empty()) return writable(wanted.output);
   const std::string file_name = fs::path(wanted.header).filename().string();
   if (wanted.type.empty()) wanted.type = type_of_header(file_name);
   if (wanted.name.empty() && !wanted.output.empty())
@@ -286,6 +305,7 @@ void settle(Wanted& wanted) {
   if (const std::string fault = fault_of_name(wanted.name); !fault.empty())
     fail_usage("\"{}\" is no name for a provider: {} (--name)", wanted.name, fault);
   if (wanted.output.empty()) wanted.output = "lib" + wanted.name + "-fi.so";
+  writable(wanted.output);
 }
 
 }  // namespace

@@ -40,15 +40,25 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
+// Names as an author writes them, in what compilers and linkers say.
+void rename(std::string& text) {
+  replace_all(text, "provider_v1::", "");
+  for (const char* bytes :
+       {"std::span<const std::byte, 18446744073709551615>",
+        "std::span<const std::byte, 18446744073709551615ul>",
+        "std::span<std::byte const, 18446744073709551615ul>", "std::span<const std::byte>"})
+    replace_all(text, bytes, "weft::Bytes");
+  for (const char* extent : {", 18446744073709551615ul>", ", 18446744073709551615>"})
+    replace_all(text, extent, ">");
+}
+
 // A type as an author writes it: functions without the "(Type::*)" of a pointer to them.
 std::string as_written(std::string_view type) {
   std::string text(type);
   const size_t pointer = text.find("*)(");
   const size_t open = pointer == std::string::npos ? pointer : text.rfind('(', pointer);
   if (open != std::string::npos) text.erase(open, pointer + 2 - open);
-  replace_all(text, "provider_v1::", "");
-  for (const char* bytes : {"std::span<const std::byte, 18446744073709551615>", "std::span<const std::byte>"})
-    replace_all(text, bytes, "weft::Bytes");
+  rename(text);
   return text;
 }
 
@@ -100,6 +110,15 @@ std::string answer_of_types(std::string_view compiler_output, const std::string&
              line.find("no member named '" + name + "'") != std::string_view::npos;
   });
   return absent ? "there is none" : "there are several, or a template";
+}
+
+std::string type_meant(std::string_view compiler_output, std::string_view type) {
+  std::string meant;
+  behind(compiler_output, "did you mean '", [&](std::string_view rest) {
+    const std::string_view name = rest.substr(0, rest.find('\''));
+    if (name.ends_with("::" + std::string(type))) meant = name;
+  });
+  return meant;
 }
 
 std::vector<std::string> names_listed(std::string_view table) {
@@ -159,8 +178,11 @@ std::vector<std::string> complaints_of(std::string_view compiler_output) {
 
 std::vector<std::string> undefined_in(std::string_view linker_output) {
   std::vector<std::string> found;
-  behind(linker_output, "undefined reference to `",
-         [&](std::string_view rest) { add_once(found, rest.substr(0, rest.rfind('\''))); });
+  behind(linker_output, "undefined reference to `", [&](std::string_view rest) {
+    std::string name(rest.substr(0, rest.rfind('\'')));
+    rename(name);
+    add_once(found, name);
+  });
   return found;
 }
 

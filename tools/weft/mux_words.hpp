@@ -29,6 +29,9 @@ std::string question_of_types(std::string_view type, const std::vector<std::stri
 std::string answer_of_types(std::string_view compiler_output, const std::string& name);
 
 // What `weft info -l` lists: the names.
+// The type that a compiler thinks is meant where it does not know `type`: one of that name in a namespace. Empty: none, or several.
+std::string type_meant(std::string_view compiler_output, std::string_view type);
+
 std::vector<std::string> names_listed(std::string_view table);
 
 // What the linker misses, each once.

@@ -85,6 +85,27 @@ TEST(MuxWords, names_of_a_list) {
   EXPECT_THAT(names_listed("shm  118.0\nudp;ofi_rxd 1.0\n\nshm 1.0"), ElementsAre("shm", "udp;ofi_rxd"));
 }
 
+TEST(MuxWords, a_type_in_a_namespace_is_meant) {
+  const std::string gcc =
+      "t.cpp:2:20: error: 'Nic' was not declared in this scope; did you mean 'vendor::Nic'?\nt.hpp:1:26: "
+      "note: "
+      "'vendor::Nic' declared here\n";
+  EXPECT_EQ(type_meant(gcc, "Nic"), "vendor::Nic");
+  EXPECT_EQ(type_meant("error: 'Nic' was not declared in this scope; did you mean 'Nice'?", "Nic"), "");
+  EXPECT_EQ(
+      type_meant("error: 'Nic' was not declared\nnote: suggested alternatives:\nnote:  'a::Nic'", "Nic"), "");
+}
+
+TEST(MuxWords, the_linker_names_types_as_authors_do) {
+  EXPECT_THAT(
+      undefined_in(
+          "a: undefined reference to `Nic::send(std::span<std::byte const, 18446744073709551615ul>)'\n"
+          "a: undefined reference to `Nic::take(std::span<std::byte, 18446744073709551615ul>)'\n"
+          "a: undefined reference to `Nic::receive(weft::provider_v1::PacketSink&)'"),
+      ElementsAre("Nic::send(weft::Bytes)", "Nic::take(std::span<std::byte>)",
+                  "Nic::receive(weft::PacketSink&)"));
+}
+
 TEST(MuxWords, what_the_linker_misses) {
   EXPECT_THAT(
       undefined_in("/usr/bin/ld: a.o: in function `f':\na.cpp:1: undefined reference to `Nic::close()'\n"
