@@ -113,10 +113,11 @@ std::string answer_of_types(std::string_view compiler_output, const std::string&
 }
 
 std::string type_meant(std::string_view compiler_output, std::string_view type) {
+  const std::string scoped = std::string("::").append(type);
   std::string meant;
   behind(compiler_output, "did you mean '", [&](std::string_view rest) {
     const std::string_view name = rest.substr(0, rest.find('\''));
-    if (name.ends_with("::" + std::string(type))) meant = name;
+    if (name.ends_with(scoped)) meant = name;
   });
   return meant;
 }
