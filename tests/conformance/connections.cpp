@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "fixture.hpp"
+#include "local_modes.hpp"
 
 namespace weft::conformance {
 namespace {
@@ -80,6 +81,7 @@ class Side {
       return;
     }
     WEFT_EXPECT_OK(fi_domain(fabric.get(), info.get(), domain.out(), nullptr));
+    meet_demands(domain.get(), info.get());
   }
 
   // The next event if there is one. False: none.

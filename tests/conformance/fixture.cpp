@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "local_modes.hpp"
+
 namespace weft::conformance {
 
 using Clock = std::chrono::steady_clock;
@@ -118,6 +120,8 @@ Info make_hints(const Options& options) {
   hints->domain_attr->av_type = options.av_type;
   hints->domain_attr->resource_mgmt = options.resource_mgmt;
   hints->domain_attr->mr_mode = options.mr_mode;
+  if (options.mr_mode != FI_MR_BASIC && options.mr_mode != FI_MR_SCALABLE)
+    hints->domain_attr->mr_mode |= demanded_mr_modes();
   hints->tx_attr->op_flags = options.tx_op_flags;
   hints->rx_attr->op_flags = options.rx_op_flags;
   hints->tx_attr->msg_order = options.msg_order;
@@ -281,6 +285,8 @@ bool World::open() {
     ADD_FAILURE() << missing(options_);
     return false;
   }
+  // A region of a domain with one endpoint is that endpoint's (meet_demands()).
+  if ((demanded_mr_modes() & FI_MR_ENDPOINT) != 0) options_.own_domains = true;
   if (const int rc = fi_fabric(info_->fabric_attr, fabric_.out(), nullptr); rc != 0) {
     ADD_FAILURE() << "fi_fabric: " << error_name(rc);
     return false;
@@ -361,6 +367,7 @@ bool World::open_domain() {
     ADD_FAILURE() << "fi_domain: " << error_name(rc);
     return false;
   }
+  meet_demands(domain.get(), info_.get());
   domains_.push_back(std::move(domain));
   return true;
 }

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "fixture.hpp"
+#include "local_modes.hpp"
 
 namespace weft::conformance {
 namespace {
@@ -313,12 +314,14 @@ TEST(GetInfo, mode_bits__fi_getinfo_3) {
 
 // Old programs: every version from 1.0 on is served; fi_getinfo(3), version.
 TEST(GetInfo, api_versions__fi_getinfo_3) {
-  for (uint32_t minor = 0; minor <= 17; ++minor) {
+  // Before 1.5 there were no bits to demand a mode by.
+  for (uint32_t minor = demanded_mr_modes() == 0 ? 0 : 5; minor <= 17; ++minor) {
     const uint32_t api = FI_VERSION(1, minor);
     const Info info = ask(
         [&](fi_info* h) {
           h->domain_attr->mr_mode =
-              minor < 5 ? static_cast<int>(FI_MR_UNSPEC) : FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+              minor < 5 ? static_cast<int>(FI_MR_UNSPEC)
+                        : FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | demanded_mr_modes();
           h->mode = ~0ULL;
         },
         api);

@@ -52,6 +52,18 @@ says 'TaggedRecv.cancel__.*: '
 says 'of what is claimed, [1-9] broken'
 grep -qE '^  FI_MSG +yes +([0-9]+) of \1$' "$work/out" || fail "what works is not shown"
 
+echo "-- one that demands registration of local buffers, and regions that belong to endpoints"
+for demand in local endpoint both; do
+  cases='FI_MSG,FI_TAGGED,FI_RMA,memory regions'
+  [[ $demand != local ]] || cases+=',FI_ATOMIC,EndpointOptions.alias*'
+  WEFT_DEMANDING=$demand expect 0 "$weft" check --type rdm --only "$cases" "$plugins/demanding-fi.so"
+  for capability in FI_MSG FI_TAGGED FI_RMA 'memory regions'; do
+    grep -qE "^  $capability +yes +([1-9][0-9]*) of \1\$" "$work/out" || fail "$capability with $demand is not shown"
+  done
+done
+expect 1 "$weft" check --for ompi-btl "$plugins/demanding-fi.so"
+says 'not offered: .*no FI_MR_LOCAL'
+
 echo "-- what cannot be checked"
 expect 2 "$weft" check nobody
 says 'does not offer nobody; it has: .*shm'

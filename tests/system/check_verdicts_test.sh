@@ -93,7 +93,8 @@ compare() {  # compare LIBRARY PROVIDER VERDICT...
       1) says=no ;;
       *) echo "FAILED: weft check ${option[*]} --for $verdict '$provider': status $status"; cat "$work/said"; failures=$((failures + 1)); continue ;;
     esac
-    did="$(run "$library" "$provider" "$verdict")"
+    # A program would find another provider whose name begins like this one.
+    if grep -q 'FI_EP_[A-Z]* is not offered' "$work/said"; then did="not run"; else did="$(run "$library" "$provider" "$verdict")"; fi
     echo "$library $provider, $verdict: weft check says $says, the run: $did"
     [[ -z "${WEFT_CHECK_VERDICTS_TO:-}" ]] || printf '%s\t%s\t%s\t%s\t%s\n' "$library" "$provider" "$verdict" "$says" "$did" >>"$WEFT_CHECK_VERDICTS_TO"
     if [[ $did != "not run" && "$([[ $did == yes ]] && echo yes || echo no)" != "$says" ]]; then
