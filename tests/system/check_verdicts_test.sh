@@ -2,7 +2,7 @@
 # What `weft check` says a provider is good enough for, beside what happens: Open MPI over it (tests/mpi/walk by mtl ofi; its windows with everything
 # by btl ofi), and fi_pingpong over the system's rxm and rxd on top of it. They must say the same.
 #
-# WEFT_CHECK_VERDICTS=all  every provider of the system's libfabric and of ours (20 minutes), not a few fast ones
+# WEFT_CHECK_VERDICTS=all  every provider of the system's libfabric and of ours (10 to 20 minutes), not a few fast ones
 # WEFT_CHECK_VERDICTS_TO   a file that gets a line for each: LIBRARY<tab>PROVIDER<tab>VERDICT<tab>yes or no<tab>what the run did
 #                          (scripts/check_tables.py reads it)
 set -uo pipefail
