@@ -21,10 +21,15 @@ void World<L>::send(size_t who) {
   if (way == 0 && op->bytes.size() <= node.engine->limits().inject_bytes) {
     op->memory = Pieces(op->bytes, 1);
     op->silent = true;
-    status =
-        op->tagged
-            ? node.engine->template inject<true>(node.tx, op->memory.base(), op->bytes.size(), dest, op->tag)
-            : node.engine->template inject<false>(node.tx, op->memory.base(), op->bytes.size(), dest, 0);
+    Engine<L>& engine = *node.engine;
+    const void* const bytes = op->memory.base();
+    const size_t length = op->bytes.size();
+    if (pick(2) == 0)
+      status = op->tagged ? engine.template inject_aimed<true>(node.tx, bytes, length, dest, op->tag)
+                          : engine.template inject_aimed<false>(node.tx, bytes, length, dest, 0);
+    else
+      status = op->tagged ? engine.template inject<true>(node.tx, bytes, length, dest, op->tag)
+                          : engine.template inject<false>(node.tx, bytes, length, dest, 0);
     op->memory.spoil();
   } else if (way == 1) {
     op->memory = Pieces(op->bytes, 1);
