@@ -287,7 +287,9 @@ TEST(AddressVector, insertsym__fi_av_3) {
   }
   EXPECT_NE(names[0], names[1]);
   EXPECT_NE(names[1], names[2]);
-  EXPECT_NE(names[2].find("25002"), std::string::npos) << names[2];
+  if (!manual_only()) {  // what an address looks like as text is left to the provider (fi_av(3), fi_av_straddr)
+    EXPECT_NE(names[2].find("25002"), std::string::npos) << names[2];
+  }
 }
 
 // fi_av(3), name and FI_READ: a vector shared by name shows the same addresses; one that does not exist cannot be read.

@@ -270,6 +270,8 @@ ssize_t Cq::sread(size_t count, int timeout_ms) {
 
 // ----------------------------------------------------------------------------------------------------------------- World
 
+void (*case_is_lost)() = nullptr;
+
 World::World(const Options& options) : options_(options) { usable_ = open(); }
 
 World::~World() {
@@ -517,6 +519,7 @@ void World::progress_for(milliseconds time) {
 Completion World::next(Cq* cq, milliseconds asked) {
   if (!progress_until([cq] { return !cq->inbox.empty(); }, asked)) {
     ADD_FAILURE() << "no completion within " << asked.count() << " ms";
+    if (case_is_lost != nullptr) case_is_lost();
     Completion none;
     none.err = -1;
     return none;
@@ -533,6 +536,7 @@ Completion World::wait(Cq* cq, const Ctx& context, milliseconds asked) {
   };
   if (!progress_until([&] { return find() != cq->inbox.end(); }, asked)) {
     ADD_FAILURE() << "the operation did not complete within " << asked.count() << " ms";
+    if (case_is_lost != nullptr) case_is_lost();
     Completion none;
     none.err = -1;
     return none;

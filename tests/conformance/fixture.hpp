@@ -260,6 +260,10 @@ struct Node {
   operator fid_ep*() const { return ep.get(); }
 };
 
+// Called when a completion has not come, which failed the case already: its operations still have the buffers that the rest of the case would free.
+// Null: the case goes on.
+extern void (*case_is_lost)();
+
 class World {
  public:
   explicit World(const Options& options);

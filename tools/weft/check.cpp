@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -36,8 +37,9 @@ namespace {
 
 using namespace checking;
 
-constexpr unsigned question_seconds = 30;  // for what fi_getinfo(3) is asked
-constexpr int loader_failed = 127;         // ld.so(8)
+constexpr unsigned question_seconds = 30;           // for what fi_getinfo(3) is asked
+constexpr int loader_failed = 127;                  // ld.so(8)
+constexpr std::chrono::seconds progress_pause{20};  // between two lines about it where there is no terminal
 
 // The provider itself failed before a case could be run: an answer, and no failure of the check.
 struct ProviderFailed : Failure {
@@ -263,23 +265,48 @@ std::vector<std::string> all_cases(const Environment& environment) {
 }
 
 // What --only names: capabilities, or patterns of cases.
+std::vector<std::string> words_of(std::string_view list) {
+  std::vector<std::string> words;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    std::string_view word = list.substr(at, end - at);
+    while (!word.empty() && word.front() == ' ') word.remove_prefix(1);
+    while (!word.empty() && word.back() == ' ') word.remove_suffix(1);
+    if (!word.empty()) words.emplace_back(word);
+    at = end + 1;
+  }
+  return words;
+}
+
+// Some capabilities go by several names, with commas between; each of them will do.
+bool names_case(const std::string& word, const std::string& name) {
+  if (matches(word, name)) return true;
+  const Capability* capability = capability_of(name);
+  if (capability == nullptr) return false;
+  const std::vector<std::string> names = words_of(lower(capability->name));
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& one) { return matches(lower(word), one); });
+}
+
 bool is_wanted(const Options& o, const std::string& name) {
   if (!o.purpose.empty() && !needs_case(*verdict_of(o.purpose), name)) return false;
   if (o.only.empty()) return true;
-  const Capability* capability = capability_of(name);
-  for (size_t at = 0; at <= o.only.size();) {
-    const size_t end = std::min(o.only.find(',', at), o.only.size());
-    const std::string word = o.only.substr(at, end - at);
-    if (!word.empty() &&
-        (matches(word, name) || (capability != nullptr && lower(capability->name) == lower(word))))
-      return true;
-    at = end + 1;
-  }
-  return false;
+  const std::vector<std::string> words = words_of(o.only);
+  return std::any_of(words.begin(), words.end(),
+                     [&](const std::string& word) { return names_case(word, name); });
+}
+
+// Each word of --only must name something: a misspelt one would be a capability that nobody looked at.
+void check_words(const Options& o, const std::vector<std::string>& names) {
+  for (const std::string& word : words_of(o.only))
+    if (std::none_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return names_case(word, name); }))
+      fail_usage("--only {}: no capability and no case is named so (weft check --list)", word);
 }
 
 int list_cases(const Options& o) {
   const std::vector<std::string> names = all_cases(environment_with({}));
+  check_words(o, names);
   const Capability* none = nullptr;
   std::vector<const Capability*> order{none};
   for (const Capability& capability : capabilities()) order.push_back(&capability);
@@ -300,7 +327,7 @@ std::string_view endpoint_word(fi_ep_type type) {
 
 // The cases of one type of endpoint.
 TypeReport run_type(const Options& o, const Subject& subject, fi_ep_type type, const Answers& answers,
-                    const std::vector<std::string>& names) {
+                    const std::vector<std::string>& names, int& interrupted) {
   std::vector<std::string> cases;
   for (const std::string& name : names)
     if (belongs_to(name, type) && is_wanted(o, name)) cases.push_back(name);
@@ -309,11 +336,20 @@ TypeReport run_type(const Options& o, const Subject& subject, fi_ep_type type, c
   run.environment = subject.environment;
   run.environment.push_back(fmt::format("WEFT_TEST_ENDPOINT={}", endpoint_word(type)));
   run.case_seconds = o.seconds;
+  run.interrupted = &interrupted;
   const bool shown = isatty(STDERR_FILENO);
+  auto said = std::chrono::steady_clock::now();
   if (shown) {
     run.progress = [&](const std::string& name, size_t done) {
       fmt::print(stderr, "\r\033[K{} {}/{} {}", name_of(type), done + 1, cases.size(), name.substr(0, 60));
       std::fflush(stderr);
+    };
+  } else {
+    run.progress = [&](const std::string& name, size_t done) {
+      const auto now = std::chrono::steady_clock::now();
+      if (now - said < progress_pause) return;
+      said = now;
+      fmt::print(stderr, "weft check: {} {}/{} {}\n", name_of(type), done + 1, cases.size(), name);
     };
   }
   // Told once, whatever the case was about.
@@ -361,14 +397,22 @@ int answer(const Options& o) {
   report.provider = subject.provider;
   report.plugin = subject.plugin;
   const std::vector<std::string> names = all_cases(subject.environment);
-  if (std::none_of(names.begin(), names.end(), [&](const std::string& name) { return is_wanted(o, name); }))
-    fail_usage("--only {}: no capability and no case is named so (weft check --list)", o.only);
+  check_words(o, names);
   const std::optional<Verdict> only_for = verdict_of(o.purpose);
+  int interrupted = 0;
   for (const fi_ep_type type : {FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM}) {
     const auto found = report.offer.types.find(std::string(name_of(type)));
     if (found == report.offer.types.end() || (!o.type.empty() && o.type != endpoint_word(type))) continue;
     if (only_for && type != type_of(*only_for)) continue;
-    report.types.push_back(run_type(o, subject, type, found->second, names));
+    report.types.push_back(run_type(o, subject, type, found->second, names, interrupted));
+    if (interrupted != 0) break;
+  }
+  // What was found until then is worth something, though no verdict.
+  if (interrupted != 0) {
+    fmt::print("{}", o.format == "json" ? as_json(report) : as_text(report, o.verbose));
+    std::fflush(stdout);
+    fmt::print(stderr, "weft check: was interrupted; what was found until then is all there is\n");
+    return interrupted;
   }
   if (report.types.empty() && !only_for)
     fail_usage("{} has no endpoints of type {}", subject.provider, o.type);

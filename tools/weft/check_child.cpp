@@ -112,7 +112,7 @@ class Child {
 
   // Waits for something to read, at most so long. False when the process is over and everything was read.
   bool read_some(Clock::time_point until) {
-    if (ended_by != 0) throw Failure("was interrupted", 128 + ended_by);
+    if (ended_by != 0) throw Interrupted(ended_by);
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
     // Grandchildren may keep the pipes open, so the process itself is looked at, too.
     pollfd fds[] = {{out_.in, POLLIN, 0}, {err_.in, POLLIN, 0}, {report_.in, POLLIN, 0}};
@@ -270,6 +270,9 @@ class Batch {
         deadline_ = Clock::now() + limit();
         if (options_.progress) options_.progress(line.name, next_);
       } else if (running_) {
+        // A library explains in its log what its calls say in a number.
+        if (const std::string said = last_line(child.err); line.word == "fail" && !said.empty())
+          line.reasons.push_back("said meanwhile: " + said);
         finish(line.word == "pass"   ? Outcome::passed
                : line.word == "skip" ? Outcome::skipped
                                      : Outcome::failed,
@@ -338,7 +341,12 @@ std::vector<CaseResult> run_cases(const RunOptions& options, const std::vector<s
   RunOptions own = options;
   own.environment.push_back(fmt::format("WEFT_TEST_REPORT={}", report_number));
   size_t next = 0;
-  while (next < cases.size()) next = Batch(own, cases, results).run(next);
+  try {
+    while (next < cases.size()) next = Batch(own, cases, results).run(next);
+  } catch (const Interrupted& interrupted) {
+    if (options.interrupted == nullptr) throw;
+    *options.interrupted = interrupted.status();
+  }
   return results;
 }
 

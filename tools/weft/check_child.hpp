@@ -31,6 +31,8 @@ struct RunOptions {
   std::string program;  // the conformance program
   Environment environment;
   unsigned case_seconds = 30;
+  // Takes the exit status of an interruption; run_cases() then returns what there is until then. Null: it throws.
+  int* interrupted = nullptr;
   // Called with the name of each case that begins, and how many are done.
   std::function<void(const std::string& name, size_t done)> progress;
   // Called when an object of a case could not be closed at its end.

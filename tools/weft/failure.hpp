@@ -29,6 +29,11 @@ class Failure : public std::runtime_error {
   int status_;
 };
 
+// A signal asked for the end.
+struct Interrupted : Failure {
+  explicit Interrupted(int signal) : Failure("was interrupted", 128 + signal) {}
+};
+
 template <class... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
   throw Failure(fmt::format(format, std::forward<Args>(args)...));
