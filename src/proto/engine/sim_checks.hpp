@@ -331,7 +331,8 @@ bool World<L>::at_rest() {
   for (auto& node : nodes_) {
     if (!node->alive) continue;
     if (node->engine->has_unsent()) return false;
-    if (node->closed_context && node->engine->transmit_in_use() != 0) return false;  // nobody else waits for these
+    if (node->closed_context && node->engine->transmit_in_use() != 0)
+      return false;  // nobody else waits for these
     for (auto& side : node->sides)
       if (!side->unexpected.empty() || !side->claimed.empty()) return false;
   }
