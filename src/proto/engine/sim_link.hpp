@@ -18,6 +18,7 @@
 
 #include "core/provider_error.hpp"
 #include "proto/engine/link.hpp"
+#include "proto/engine/op.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::proto::sim {
