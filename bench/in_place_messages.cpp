@@ -21,6 +21,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -244,6 +245,23 @@ void pin(int cpu) {
   if (cpu >= 0) (void)sched_setaffinity(0, sizeof set, &set);
 }
 
+// Reads a number; what follows it, or nullptr when there is none.
+const char* after_number(const char* text, int& value) {
+  const auto [end, fault] = std::from_chars(text, text + std::strlen(text), value);
+  return fault == std::errc() ? end : nullptr;
+}
+
+bool read_cpus(const char* text, int (&cpus)[2]) {
+  const char* comma = after_number(text, cpus[0]);
+  const char* end = comma != nullptr && *comma == ',' ? after_number(comma + 1, cpus[1]) : nullptr;
+  return end != nullptr && *end == '\0';
+}
+
+bool read_time(const char* text, int& time_ms) {
+  const char* end = after_number(text, time_ms);
+  return end != nullptr && *end == '\0' && time_ms > 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -252,9 +270,8 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; i += 2) {
     const bool known =
         i + 1 < argc && (std::strcmp(argv[i], "--cpus") == 0
-                             ? std::sscanf(argv[i + 1], "%d,%d", &cpus[0], &cpus[1]) == 2
-                             : std::strcmp(argv[i], "--time") == 0 &&
-                                   std::sscanf(argv[i + 1], "%d", &time_ms) == 1 && time_ms > 0);
+                             ? read_cpus(argv[i + 1], cpus)
+                             : std::strcmp(argv[i], "--time") == 0 && read_time(argv[i + 1], time_ms));
     if (!known) {
       std::fprintf(stderr, "usage: in_place_messages [--cpus A,B] [--time MS]\n");
       return 2;
