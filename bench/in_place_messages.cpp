@@ -296,7 +296,7 @@ int main(int argc, char** argv) {
     std::printf("{");
     const size_t sizes[] = {8, 4096, side.write_max() & ~size_t{7}};
     for (const size_t bytes : sizes) {
-      double one_way[2], stream[2];
+      double one_way[2] = {}, stream[2] = {};
       for (const bool in_place : {false, true}) {
         one_way[in_place] = measure(shared, side, {bytes, 0, in_place, false}, time_s) / 2 * 1e9;
         stream[in_place] =
