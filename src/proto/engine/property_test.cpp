@@ -47,7 +47,7 @@ uint64_t number_from_environment(const char* name, uint64_t otherwise) {
 
 template <class L>
 class EngineProperty : public testing::Test {};
-using Links = testing::Types<PlainLink, RichLink, LateLink, ReferringLink>;
+using Links = testing::Types<PlainLink, RichLink, CreditLink, LateLink, ReferringLink>;
 
 class LinkNames {
  public:
@@ -55,6 +55,7 @@ class LinkNames {
   static std::string GetName(int) {
     return SendsInPlace<L>     ? "ReferringLink"
            : SettlesLater<L>   ? "LateLink"
+           : HasSmallCredit<L> ? "CreditLink"
            : HasSmallFrames<L> ? "RichLink"
                                : "PlainLink";
   }

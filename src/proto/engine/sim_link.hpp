@@ -281,11 +281,8 @@ static_assert(Link<PlainLink> && !HasSmallFrames<PlainLink> && !HasRemoteRead<Pl
 class RichLink : public PlainLink {
  public:
   static constexpr size_t small_bytes_max = 48;
-  static constexpr bool small_credit = true;
 
-  bool more_room(PeerBase&) noexcept { return net_->chance(50); }
   SmallSend send_small(PeerBase& peer, const wire::FrameHead& head, const void* bytes) noexcept {
-    if (peer.id < 0) return SmallSend::Refused;  // nobody has connected it
     const iovec part{const_cast<void*>(bytes), head.length};
     const bool unseen = net_->chance(net_->unseen);
     if (net_->chance(net_->refusal) || !put(peer, head, {}, &part, 1, !unseen)) return SmallSend::Refused;
@@ -320,7 +317,19 @@ class RichLink : public PlainLink {
  private:
   mutable uint64_t stamps_ = 0;
 };
-static_assert(Link<RichLink> && HasSmallCredit<RichLink> && HasRemoteRead<RichLink>);
+static_assert(Link<RichLink> && HasSmallFrames<RichLink> && HasRemoteRead<RichLink>);
+
+// A rich link whose small frames are refused after as many as the wire holds, as every frame to nobody.
+class CreditLink : public RichLink {
+ public:
+  static constexpr bool small_credit = true;
+
+  bool more_room(PeerBase& peer) noexcept { return peer.id >= 0 && net_->chance(50); }
+  SmallSend send_small(PeerBase& peer, const wire::FrameHead& head, const void* bytes) noexcept {
+    return peer.id < 0 ? SmallSend::Refused : RichLink::send_small(peer, head, bytes);
+  }
+};
+static_assert(HasSmallCredit<CreditLink> && !HasSmallCredit<RichLink>);
 
 // A link that knows only later that frames have left its hands: at some polls, and of some of them.
 class LateLink : public PlainLink {
