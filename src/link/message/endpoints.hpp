@@ -11,12 +11,18 @@
 //   - Endpoints that keep something for the next poll() by themselves have keeps_back(), and push() of a connection, as links do.
 //   - Endpoints that may keep what was committed for long, because there is no room, have taken() and settled() of a connection: marks behind all
 //     that was committed, and behind what needs them no more. Both only grow; a connection that has failed settles nothing more.
+//   - Endpoints that can send from where bytes lie have commit_in_place(): a message out of bytes that are copied and parts that stay as they are
+//     until settled() has passed what taken() then is, or the connection is closed. False: nothing was sent. keep_parts(): what waits is copied.
 //   - on_message() that returns false is shown the same message again at a later poll(). The bytes are valid during the call only, and
 //     hostile.
+//   - A handler may take a message while it is still arriving (TakesMessageParts), and endpoints may offer that: on_part() shows what is here, where()
+//     says where the next bytes belong (nowhere: they are only counted), landed() that so many are there. The message is over with its last byte.
 //   - After on_lost() the connection is gone. close() of a connection may be called from every callback, also for the connection that is
 //     being shown; no callback for it follows.
 //   - close() of it all gives what was committed a bounded time to leave.
 #pragma once
+
+#include <sys/uio.h>
 
 #include <concepts>
 #include <cstddef>
@@ -24,6 +30,7 @@
 #include <string_view>
 
 #include "base/result.hpp"
+#include "proto/engine/link.hpp"
 
 namespace weft::link::message {
 
@@ -62,6 +69,27 @@ concept Endpoints = requires(E& endpoints, typename E::Connection& connection, s
   { endpoints.arm() }
   noexcept->std::same_as<bool>;
   { endpoints.disarm() }
+  noexcept;
+};
+
+template <class H, class Connection>
+concept TakesMessageParts = requires(H& handler, Connection& connection, std::span<const std::byte> arrived,
+                                     proto::Landing& out) {
+  { handler.on_part(connection, arrived, size_t{}) }
+  noexcept->std::same_as<proto::Land>;
+  { handler.where(connection, out) }
+  noexcept;
+  { handler.landed(connection, size_t{}) }
+  noexcept;
+};
+
+// Endpoints that send from where bytes lie.
+template <class E>
+concept SendsParts = requires(E& endpoints, typename E::Connection& connection,
+                              std::span<const std::byte> front, const iovec* parts) {
+  { endpoints.commit_in_place(connection, front, parts, size_t{}) }
+  noexcept->std::same_as<bool>;
+  { endpoints.keep_parts(connection) }
   noexcept;
 };
 

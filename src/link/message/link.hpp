@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -25,6 +26,7 @@
 #include "link/message/endpoints.hpp"
 #include "link/message/wire.hpp"
 #include "os/poll_set.hpp"
+#include "proto/engine/link.hpp"
 #include "proto/stream/head.hpp"
 #include "wire/frame.hpp"
 
@@ -166,6 +168,28 @@ class MessageLink {
     return true;
   }
 
+  // Large frames whose payload may stay: a message each, whose head alone is copied.
+  bool send_in_place(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
+                     const iovec* parts, size_t part_count) noexcept requires SendsParts<E> {
+    Channel* channel = peer.channel;
+    if (head.length <= in_place_bytes_min || prefix.size() > in_place_prefix_max || channel == nullptr ||
+        channel->state != State::Ready)
+      return send(peer, head, prefix, parts, part_count);
+    if (!send_collected(*channel) || !may_send_frames(*channel)) return false;
+    (void)goes_alone(*channel);  // it counts
+    std::array<std::byte, head_bytes + proto::stream::head_bytes_max + in_place_prefix_max> front;
+    put_head({Kind::Frames, channel->owed}, front.data());
+    const size_t bytes = head_bytes + put_frame(front.data() + head_bytes, head, prefix, nullptr, 0);
+    if (!endpoints_.commit_in_place(*channel->connection, std::span(front).first(bytes), parts, part_count))
+      return false;
+    ++peer.taken;
+    sent_frames(*channel);
+    return true;
+  }
+  void keep(Peer& peer) noexcept requires SendsParts<E> {
+    if (peer.channel != nullptr) endpoints_.keep_parts(*peer.channel->connection);
+  }
+
   // Frames that wait for a credit are with us, and so is what the endpoints have not got rid of (proto::SettlesLater).
   uint64_t taken(const Peer& peer) const noexcept { return peer.taken; }
   uint64_t settled(Peer& peer) noexcept {
@@ -216,6 +240,8 @@ class MessageLink {
   static constexpr uint8_t lone_frames = 3;
   static constexpr uint32_t burst_frames = 16;
   static constexpr uint8_t pushes_max = 4;
+  static constexpr size_t in_place_bytes_min = 4096;  // of frames worth it
+  static constexpr size_t in_place_prefix_max = 64;
 
   enum class State : uint8_t {
     Connecting,  // ours; not there yet
@@ -236,6 +262,8 @@ class MessageLink {
     uint16_t owed = 0;                       // messages that we have taken and not told
     Greeting greeting;                       // what the peer said
     size_t shown = 0;                        // bytes of the message at hand that are dealt with
+    wire::FrameHead rest{};                  // what is still to come of a frame that is shown in parts
+    uint16_t told = 0;                       // the credits that its message returns
     std::unique_ptr<std::byte[]> collected;  // frames that wait for a credit, after room for a head
     size_t collected_bytes = 0;
     uint64_t turn = 0;    // of the last frame
@@ -245,7 +273,7 @@ class MessageLink {
   };
   enum class Taken : uint8_t { Yes, Gone, Later };
 
-  // Callbacks of one poll.
+  // Callbacks of one poll. A message that is still arriving may be shown in parts (endpoints.hpp).
   template <class Handler>
   struct Turn {
     MessageLink& link;
@@ -257,6 +285,22 @@ class MessageLink {
       auto* channel = static_cast<Channel*>(connection.owner);
       if (channel == nullptr) return true;  // no memory when it came
       return link.message(*channel, message, handler) != Taken::Later;
+    }
+    proto::Land on_part(Connection& connection, std::span<const std::byte> arrived,
+                        size_t length) noexcept requires proto::TakesParts<Handler, Peer> {
+      auto* channel = static_cast<Channel*>(connection.owner);
+      return channel == nullptr ? proto::Land::Whole : link.begin_part(*channel, arrived, length, handler);
+    }
+    void where(Connection& connection,
+               proto::Landing& out) noexcept requires proto::TakesParts<Handler, Peer> {
+      Channel& channel = *static_cast<Channel*>(connection.owner);
+      if (channel.peer != nullptr) (void)handler.land(*channel.peer, channel.rest, nullptr, 0, out);
+    }
+    void landed(Connection& connection, size_t bytes) noexcept requires proto::TakesParts<Handler, Peer> {
+      Channel& channel = *static_cast<Channel*>(connection.owner);
+      if (channel.peer == nullptr) return;
+      handler.landed(*channel.peer, channel.rest, bytes);
+      if (channel.rest.length == 0) (void)link.end_frames(channel, channel.told);
     }
   };
 
@@ -521,11 +565,51 @@ class MessageLink {
     }
     if (taken != Taken::Yes) return taken;
     channel.shown = 0;
-    if (head.credits > channel.credits_max - channel.credits)
+    return head.kind == Kind::Frames ? end_frames(channel, head.credits) : credit(channel, head.credits);
+  }
+  Taken credit(Channel& channel, uint16_t credits) noexcept {
+    if (credits > channel.credits_max - channel.credits)
       return misbehaved(channel, "more credits than there can be");
-    channel.credits = static_cast<uint16_t>(channel.credits + head.credits);
-    if (head.kind == Kind::Frames) owe(channel);
+    channel.credits = static_cast<uint16_t>(channel.credits + credits);
     return Taken::Yes;
+  }
+  // A message with frames is dealt with.
+  Taken end_frames(Channel& channel, uint16_t credits) noexcept {
+    const Taken taken = credit(channel, credits);
+    if (taken == Taken::Yes) owe(channel);
+    return taken;
+  }
+
+  // A message of `length` bytes is arriving, and so much of it is here. Frames that are whole are shown; the last may go on in parts.
+  template <class Handler>
+  proto::Land begin_part(Channel& channel, std::span<const std::byte> arrived, size_t length,
+                         Handler& handler) noexcept {
+    Head told{};
+    if (!take_head(arrived, told) || told.kind != Kind::Frames || channel.state != State::Ready ||
+        channel.owed >= credits_of_ours)
+      return proto::Land::Whole;  // it is looked at when all of it is there
+    if (channel.shown == 0) channel.shown = head_bytes;
+    while (channel.shown < arrived.size()) {
+      const std::byte* at = arrived.data() + channel.shown;
+      const size_t left = arrived.size() - channel.shown;
+      wire::FrameHead head{};
+      size_t head_size = 0;
+      if (proto::stream::unpack_head(at, left, head, head_size) != proto::stream::Unpacked::Head) break;
+      if (head.length <= left - head_size) {
+        if (!handler.on_frame(*channel.peer, head, at + head_size)) return proto::Land::Later;
+        channel.shown += head_size + head.length;
+        continue;
+      }
+      if (channel.shown + head_size + head.length != length) break;
+      proto::Landing unused;
+      const proto::Land answer = handler.land(*channel.peer, head, at + head_size, left - head_size, unused);
+      if (answer != proto::Land::Here) return answer;
+      channel.rest = head;
+      channel.told = told.credits;
+      channel.shown = 0;
+      return answer;
+    }
+    return proto::Land::Whole;
   }
 
   template <class Handler>
@@ -567,10 +651,13 @@ class MessageLink {
   // --- sending ---
   // Where a message with frames is made; null: it has to wait.
   std::byte* room_for_frames(Channel& channel) noexcept {
-    if (channel.credits == 0) return nullptr;
+    return may_send_frames(channel) ? endpoints_.reserve(*channel.connection) : nullptr;
+  }
+  bool may_send_frames(Channel& channel) noexcept {
+    if (channel.credits == 0) return false;
     if constexpr (requires { endpoints_.busy(*channel.connection); })
-      if (endpoints_.busy(*channel.connection)) return nullptr;
-    return endpoints_.reserve(*channel.connection);
+      return !endpoints_.busy(*channel.connection);
+    return true;
   }
   static size_t put_frame(std::byte* out, const wire::FrameHead& head, std::span<const std::byte> prefix,
                           const iovec* parts, size_t part_count) noexcept {
@@ -596,9 +683,12 @@ class MessageLink {
   }
   void commit_frames(Channel& channel, std::byte* message, size_t bytes) noexcept {
     put_head({Kind::Frames, channel.owed}, message);
+    endpoints_.commit(*channel.connection, bytes);
+    sent_frames(channel);
+  }
+  void sent_frames(Channel& channel) noexcept {
     channel.owed = 0;
     --channel.credits;
-    endpoints_.commit(*channel.connection, bytes);
     channel.peer->committed = channel.peer->taken;  // frames go through the peer's own channel, in order
   }
   // Looks how far the endpoints are. They may never be done with everything while more follows, so one mark at a time is waited for.

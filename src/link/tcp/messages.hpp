@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "link/message/endpoints.hpp"
 #include "link/tcp/channel.hpp"
 #include "link/tcp/listener.hpp"
 #include "os/fd.hpp"
@@ -77,6 +78,18 @@ class Messages {
     kept_ |= connection.channel.unflushed();
     if (!connection.dirty) note_dirty(connection);
   }
+  // A message out of bytes that are copied and parts that stay (Channel::send_in_place()).
+  bool commit_in_place(Connection& connection, std::span<const std::byte> front, const iovec* parts,
+                       size_t part_count) noexcept {
+    size_t bytes = front.size();
+    for (size_t i = 0; i < part_count; ++i) bytes += parts[i].iov_len;
+    if (connection.stage != Connection::Stage::Open || !connection.waiting.empty()) return false;
+    const bool sent = connection.channel.send_in_place(head_of(bytes), front, parts, part_count);
+    kept_ |= connection.channel.unflushed();
+    if (!connection.dirty) note_dirty(connection);
+    return sent;
+  }
+  static void keep_parts(Connection& connection) noexcept { connection.channel.keep(); }
   // Something that was committed waits for the next poll; push() writes what that connection has, as far as there is room.
   bool keeps_back() const noexcept { return kept_; }
   void push(Connection& connection) noexcept { (void)connection.channel.flush(); }
@@ -150,6 +163,24 @@ class Messages {
         return false;
       }
       return handler.on_message(connection, message);
+    }
+    proto::Land land(Connection& connection, wire::FrameHead& head, const std::byte* payload, size_t arrived,
+                     proto::Landing& out) noexcept requires message::TakesMessageParts<Handler, Connection> {
+      const bool open = connection.stage == Connection::Stage::Open;  // else closed meanwhile
+      if (payload == nullptr) {
+        if (open) handler.where(connection, out);
+        return proto::Land::Here;
+      }
+      if (!open) return proto::Land::Later;
+      if (head.kind != wire::FrameKind::Msg || head.length > message_bytes_max) return proto::Land::Whole;
+      const proto::Land answer = handler.on_part(connection, {payload, arrived}, head.length);
+      if (answer == proto::Land::Here) head.length -= static_cast<uint32_t>(arrived);
+      return answer;
+    }
+    void landed(Connection& connection, wire::FrameHead& head,
+                size_t bytes) noexcept requires message::TakesMessageParts<Handler, Connection> {
+      if (connection.stage == Connection::Stage::Open) handler.landed(connection, bytes);
+      head.length -= static_cast<uint32_t>(bytes);
     }
   };
 

@@ -122,6 +122,85 @@ TEST(TcpMessages, AReceiverThatTakesNothingGetsAllOfItLater) {
   EXPECT_EQ(b.frames, more);
 }
 
+// A handler that takes what is still arriving, as the engine does.
+struct PartsHandler {
+  bool on_frame(TcpLink::Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+    return node.on_frame(peer, head, payload);
+  }
+  proto::Land land(TcpLink::Peer&, wire::FrameHead& head, const std::byte* payload, size_t arrived,
+                   proto::Landing& out) noexcept {
+    if (payload != nullptr) {
+      if (node.refusing) return proto::Land::Later;
+      ++parts;
+      node.frames.emplace_back(reinterpret_cast<const char*>(payload), arrived);
+      node.frames.back().resize(head.length);
+      head.length -= static_cast<uint32_t>(arrived);
+    }
+    if (head.length == 0) return proto::Land::Here;
+    out.pieces[0] = {node.frames.back().data() + node.frames.back().size() - head.length, head.length};
+    out.count = 1;
+    out.bytes = head.length;
+    return proto::Land::Here;
+  }
+  void landed(TcpLink::Peer&, wire::FrameHead& head, size_t bytes) noexcept {
+    head.length -= static_cast<uint32_t>(bytes);
+  }
+  void poll() { node.link.poll(*this); }
+
+  Node& node;
+  size_t parts = 0;
+};
+static_assert(proto::SendsInPlace<TcpLink> && proto::TakesParts<PartsHandler, TcpLink::Peer>);
+
+// Large frames that leave from where they lie: their bytes are free when they have settled, or were kept. They arrive where they belong.
+TEST(TcpMessages, LargeFramesLieWhereTheyAreUntilTheyHaveSettled) {
+  Node a, b;
+  PartsHandler into{b};
+  auto* to_b = a.connect(b);
+  ASSERT_TRUE(poll_until([&] { return b.peers.size() == 1; }, a, into));
+  constexpr size_t count = 400;
+  std::vector<std::string> out, expected;
+  std::vector<uint64_t> marks;
+  size_t freed = 0;
+  const auto give_back = [&] {
+    for (; freed < marks.size() && a.link.settled(*to_b) >= marks[freed]; ++freed)
+      out[freed].assign(out[freed].size(), '!');
+  };
+  for (size_t i = 0; i < count; ++i) {
+    out.push_back(text_of(i, i % 5 == 4 ? 100 : 4'000 + i * 7919 % (TcpLink::frame_bytes_max - 4'000)));
+    expected.push_back(out.back());
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const wire::FrameHead head{wire::FrameKind::Tagged, 0, 0, static_cast<uint32_t>(out[i].size()), 7, 0};
+    const size_t prefix = i % 3;
+    const iovec part{out[i].data() + prefix, out[i].size() - prefix};
+    b.refusing = i % 50 > 40;
+    ASSERT_TRUE(poll_until(
+        [&] {
+          give_back();
+          if (i % 50 == 49) b.refusing = false;
+          if (a.link.send_in_place(*to_b, head, std::as_bytes(std::span(out[i])).first(prefix), &part, 1))
+            return true;
+          b.refusing = false;
+          return false;
+        },
+        a, into))
+        << i;
+    marks.push_back(a.link.taken(*to_b));
+    if (i % 100 == 99) {  // the program takes everything back
+      a.link.keep(*to_b);
+      for (; freed < marks.size(); ++freed) out[freed].assign(out[freed].size(), '!');
+    }
+  }
+  b.refusing = false;
+  ASSERT_TRUE(
+      poll_until([&] { return b.frames.size() == count && a.link.settled(*to_b) == marks.back(); }, a, b));
+  for (int i = 0; i < 100; ++i) into.poll();
+  EXPECT_EQ(b.frames, expected);
+  EXPECT_GT(into.parts, 0u);
+  EXPECT_TRUE(a.losses.empty() && b.losses.empty());
+}
+
 TEST(TcpMessages, ConnectsThatCrossSettleOnOneConnection) {
   Node a, b;
   auto* to_b = a.connect(b);
