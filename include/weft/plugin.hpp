@@ -103,15 +103,15 @@ struct TableFunctions {
     std::copy_n(from.begin(), std::min<size_t>(from.size(), room), place);
     return from.size();
   }
-  // Of what may throw std::bad_alloc: then there is nothing.
+  // Of what may throw: then there is nothing.
   template <class Fn, class To>
   static size_t made(Fn&& make, To* place, size_t room) noexcept try {
     return copy(make(), place, room);
-  } catch (const std::bad_alloc&) {
+  } catch (...) {
     return 0;
   }
 
-  static void* make() noexcept try { return new Made(); } catch (const std::bad_alloc&) {
+  static void* make() noexcept try { return new Made(); } catch (...) {
     return nullptr;
   }
   static void destroy(void* self) noexcept { delete static_cast<Made*>(self); }

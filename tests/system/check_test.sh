@@ -71,6 +71,13 @@ expect 2 "$weft" check
 says 'which provider'
 expect 2 "$weft" check --only no_such_thing shm
 says 'no capability and no case is named so'
+expect 2 "$weft" check --only 'FI_TAGGED,FI_PEKK' shm
+says 'FI_PEKK: no capability and no case is named so'
+expect 2 "$weft" check --only ' , ' shm
+says 'names nothing'
+expect 2 "$weft" check --only FI_EP_MSG shm
+says 'no endpoints that these cases are about'
+expect 0 "$weft" check --only 'FI_PEEK' shm
 expect 2 "$weft" check ./nowhere-fi.so
 says 'there is no such file'
 echo "no library" >"$work/text-fi.so"

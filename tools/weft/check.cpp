@@ -298,6 +298,7 @@ bool is_wanted(const Options& o, const std::string& name) {
 
 // Each word of --only must name something: a misspelt one would be a capability that nobody looked at.
 void check_words(const Options& o, const std::vector<std::string>& names) {
+  if (!o.only.empty() && words_of(o.only).empty()) fail_usage("--only {}: names nothing", o.only);
   for (const std::string& word : words_of(o.only))
     if (std::none_of(names.begin(), names.end(),
                      [&](const std::string& name) { return names_case(word, name); }))
@@ -409,11 +410,15 @@ int answer(const Options& o) {
   }
   // What was found until then is worth something, though no verdict.
   if (interrupted != 0) {
+    report.interrupted = true;
     fmt::print("{}", o.format == "json" ? as_json(report) : as_text(report, o.verbose));
     std::fflush(stdout);
     fmt::print(stderr, "weft check: was interrupted; what was found until then is all there is\n");
     return interrupted;
   }
+  if (!o.only.empty() && std::all_of(report.types.begin(), report.types.end(),
+                                     [](const TypeReport& type) { return type.results.empty(); }))
+    fail_usage("--only {}: {} has no endpoints that these cases are about", o.only, subject.provider);
   if (report.types.empty() && !only_for)
     fail_usage("{} has no endpoints of type {}", subject.provider, o.type);
   if (o.only.empty() && o.type.empty()) {

@@ -155,7 +155,8 @@ std::string as_json(const Report& report) {
                     {"endpoint_types", types},
                     {"verdicts", verdicts_json},
                     {"also", report.offer.others},
-                    {"all_claims_shown", all_claims_shown(report)}};
+                    {"interrupted", report.interrupted},
+                    {"all_claims_shown", !report.interrupted && all_claims_shown(report)}};
   return all.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

@@ -21,6 +21,7 @@ struct Report {
   Offer offer;
   std::vector<TypeReport> types;
   std::vector<Judgement> judgements;  // empty when only a part was run
+  bool interrupted = false;           // cases are missing
 };
 
 // A line of the table.

@@ -86,7 +86,10 @@ struct ControlOps {
       p.transmitter->counters.reserve(p.transmitter->counters.size() + 1);
       if (const int status = attach(p, cntr); status != 0) return status;
       p.transmitter->counters.push_back(&cntr);
-      if ((flags & FI_SEND) != 0) p.tx->sends = &cntr.counter;
+      if ((flags & FI_SEND) != 0) {
+        p.tx->sends = &cntr.counter;
+        if (p.engine != nullptr) p.engine->count_sends();
+      }
       if ((flags & FI_READ) != 0) p.tx->reads = &cntr.counter;
       if ((flags & FI_WRITE) != 0) p.tx->writes = &cntr.counter;
     }

@@ -9,6 +9,7 @@
 #include <array>
 #include <bitset>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <new>
 #include <string>
@@ -134,7 +135,7 @@ class OverPackets {
   P& carrier() noexcept { return packets_; }
 
  private:
-  static std::string words(int status) { return std::strerror(-status); }
+  static std::string words(int status) { return std::strerror(status == INT_MIN ? EINVAL : -status); }
   // As it is when a peer has gone, or is not there yet: nothing to tell until it is dead.
   static bool says_nobody(int status) noexcept {
     for (const int code : {ECONNREFUSED, ECONNRESET, ENOENT, ENOTCONN, EPIPE, EHOSTUNREACH, EHOSTDOWN, ENXIO})

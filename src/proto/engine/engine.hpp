@@ -106,6 +106,11 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     choose_sole_queue();
   }
   const EngineLimits& limits() const noexcept { return limits_; }
+  // A counter of sends is bound to one of the transmit contexts, perhaps after it has sent.
+  void count_sends() noexcept {
+    counts_sends_ = true;
+    drop_aim();
+  }
   // Any thread may store 1 into errands_due(); the next progress() then ends with run(). The one who gave the errands outlives the last store.
   void set_errands(Errands* errands) noexcept { errands_ = errands; }
   std::atomic<uint32_t>& errands_due() noexcept { return errands_due_; }
@@ -370,7 +375,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
       return nullptr;
     return cache_[dest];
   }
-  // Where inject_aimed() sends to without another look: nothing waits before it (gate), nothing counts its sends. Dropped by drop_aim().
+  // Where inject_aimed() sends to without another look: nothing waits before it (gate), nothing counts sends. Dropped by drop_aim().
   struct Aim {
     fi_addr_t dest = FI_ADDR_NOTAVAIL;
     typename L::PeerBase* peer = nullptr;
@@ -537,6 +542,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
 
   L link_;
   Aim aim_;
+  bool counts_sends_ = false;
   Peer** cache_ = nullptr;
   size_t cache_size_ = 0;
   core::AddressVector* av_ = nullptr;

@@ -17,6 +17,7 @@
 namespace weft::proto {
 namespace {
 
+using sim::CreditLink;
 using sim::LateLink;
 using sim::PlainLink;
 using sim::RichLink;
@@ -140,12 +141,12 @@ class EngineTest : public testing::Test {
   std::unique_ptr<End<L>> b = std::make_unique<End<L>>(net, 1);
 };
 
-using Links = testing::Types<PlainLink, RichLink>;
+using Links = testing::Types<PlainLink, RichLink, CreditLink>;
 class LinkNames {
  public:
   template <class L>
   static std::string GetName(int) {
-    return HasSmallFrames<L> ? "RichLink" : "PlainLink";
+    return HasSmallCredit<L> ? "CreditLink" : HasSmallFrames<L> ? "RichLink" : "PlainLink";
   }
 };
 TYPED_TEST_SUITE(EngineTest, Links, LinkNames);
@@ -391,6 +392,25 @@ TYPED_TEST(EngineTest, WhoOnlyInjectsHearsOfThePause) {
     this->turn_one(*this->b);
     EXPECT_LT(this->b->rx.unexpected_bytes, 500'000u) << with_data;
   }
+}
+
+// Counters may be bound late, and to another transmit context of the same endpoint.
+TYPED_TEST(EngineTest, SendsWithAnAimAreCounted) {
+  uint64_t word = 0;
+  const auto inject = [&](TxContext& tx) {
+    ASSERT_EQ(this->a->engine.template inject_aimed<true>(tx, &word, sizeof word, 1, 7), 0);
+  };
+  inject(this->a->tx);
+  inject(this->a->tx);
+  TxContext alias = this->a->tx;
+  core::Counter counter;
+  alias.sends = &counter;
+  this->a->engine.count_sends();
+  for (int i = 0; i < 5; ++i) {
+    inject(alias);
+    inject(this->a->tx);
+  }
+  EXPECT_EQ(counter.value(), 5u);
 }
 
 // A length that wraps is no small one.

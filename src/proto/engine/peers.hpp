@@ -239,6 +239,7 @@ void Engine<L>::shut_down() noexcept {
 
 template <Link L>
 void Engine<L>::release_peer(Peer& peer) noexcept {
+  drop_aim();
   std::erase_if(peers_, [&](const std::unique_ptr<Peer>& entry) { return entry.get() == &peer; });
 }
 

@@ -319,15 +319,26 @@ class RichLink : public PlainLink {
 };
 static_assert(Link<RichLink> && HasSmallFrames<RichLink> && HasRemoteRead<RichLink>);
 
-// A rich link whose small frames are refused after as many as the wire holds, as every frame to nobody.
+// A rich link that refuses small frames after some of them, as every frame to nobody.
 class CreditLink : public RichLink {
  public:
   static constexpr bool small_credit = true;
+  static constexpr int credit = 24;
 
-  bool more_room(PeerBase& peer) noexcept { return peer.id >= 0 && net_->chance(50); }
-  SmallSend send_small(PeerBase& peer, const wire::FrameHead& head, const void* bytes) noexcept {
-    return peer.id < 0 ? SmallSend::Refused : RichLink::send_small(peer, head, bytes);
+  bool more_room(PeerBase& peer) noexcept {
+    if (peer.id < 0 || net_->wires[{id_, peer.id}].size() >= net_->frames_max) return false;
+    used_[peer.id] = 0;
+    return true;
   }
+  SmallSend send_small(PeerBase& peer, const wire::FrameHead& head, const void* bytes) noexcept {
+    if (peer.id < 0 || used_[peer.id] == credit) return SmallSend::Refused;
+    const SmallSend sent = RichLink::send_small(peer, head, bytes);
+    if (sent != SmallSend::Refused) ++used_[peer.id];
+    return sent;
+  }
+
+ private:
+  std::map<int, int> used_;
 };
 static_assert(HasSmallCredit<CreditLink> && !HasSmallCredit<RichLink>);
 

@@ -150,6 +150,7 @@ class World final : public Watcher {
     }
     node.tx.cq = &node.tx_cq;
     node.tx.sends = pick(2) == 0 ? &node.sends : nullptr;
+    if (node.tx.sends != nullptr) node.engine->count_sends();
     node.tx.reads = &node.reads;
     node.tx.writes = &node.writes;
     node.tx.settle();

@@ -50,7 +50,9 @@ ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, s
                                uint64_t tag) noexcept {
   if constexpr (HasSmallCredit<L>) {
     Peer* peer = cached_peer(dest);
-    if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max && link_.more_room(*peer)) {
+    // Counted like a post(), which polls when there were enough of them.
+    if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max &&
+        ++calls_since_poll_ <= calls_without_poll_max && link_.more_room(*peer)) {
       const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
                                  0,
                                  0,
@@ -84,7 +86,7 @@ ssize_t Engine<L>::inject_aiming(TxContext& tx, bool tagged, const void* buffer,
   const ssize_t status =
       tagged ? inject<true>(tx, buffer, length, dest, tag) : inject<false>(tx, buffer, length, dest, tag);
   Peer* peer = cached_peer(dest);
-  if (peer != nullptr && peer->gate == 0 && tx.sends == nullptr) aim_ = {dest, peer};
+  if (peer != nullptr && peer->gate == 0 && !counts_sends_) aim_ = {dest, peer};
   else drop_aim();
   return status;
 }
