@@ -33,7 +33,7 @@ done
 
 # over FOLDER COMMAND...: with the plugin of that folder.
 over() { FI_PROVIDER_PATH="$1" timeout -k 2 60 "${@:2}"; }
-port=$((50000 + $$ % 5000))
+port=$((10000 + $$ % 2000))
 pingpong() {  # pingpong FOLDER [COMMAND...]: bytes checked, all sizes
   local output run=("${@:2}" fi_pingpong -p minimal -e rdm -c -S all)
   port=$((port + 1))

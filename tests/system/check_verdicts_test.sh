@@ -15,7 +15,7 @@ command -v fi_pingpong >/dev/null || { echo "fi_pingpong is not here"; exit 77; 
 work="$(mktemp -d)"
 server=
 trap '[[ -z "$server" ]] || kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
-failures=0 port=$((50000 + $$ % 5000))
+failures=0 port=$((12000 + $$ % 2000))
 [[ -z "${WEFT_CHECK_VERDICTS_TO:-}" ]] || : >"$WEFT_CHECK_VERDICTS_TO"
 
 ended() {  # what a status means

@@ -6,7 +6,7 @@ library="${WEFT_TEST_LIBRARY:-${WEFT_BUILD:?}/lib/weft/compat}"
 [[ -e "$library/libfabric.so.1" ]] && command -v fi_pingpong >/dev/null || { echo "fi_pingpong or the drop-in is not there"; exit 77; }
 run=(env LD_LIBRARY_PATH="$library" ${WEFT_PRELOAD:+LD_PRELOAD="$WEFT_PRELOAD"})
 [[ -z "${WEFT_PRELOAD:-}" && -x "${WEFT_STAGE:-}/bin/weft" ]] && run=("$WEFT_STAGE/bin/weft" run --)
-port=$((45000 + $$ % 5000))
+port=$((16000 + $$ % 2000))
 server=
 cleanup() { [[ -z "$server" ]] || kill "$server" 2>/dev/null || true; }
 trap cleanup EXIT

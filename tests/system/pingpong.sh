@@ -4,7 +4,7 @@
 set -euo pipefail
 library="${WEFT_TEST_LIBRARY:-${WEFT_BUILD:?}/lib/weft/compat}"
 [[ -e "$library/libfabric.so.1" ]] && command -v fi_pingpong >/dev/null || { echo "fi_pingpong or the drop-in is not there"; exit 77; }
-port=$((40000 + $$ % 10000))
+port=$((14000 + $$ % 2000))
 there=()
 here=()
 server=
