@@ -156,7 +156,9 @@ void structure(Table& table, ssize_t (*Table::*)(fid_ep*, const Message*, uint64
 #define WEFT_FRONT(kind, call, access) \
   kind<&std::remove_reference_t<decltype(t)>::call, access>(t, &std::remove_reference_t<decltype(t)>::call)
 
-void front(fi_ops_msg& t) {
+// The calls of both have the same names.
+template <class Ops>
+void front_messages(Ops& t) {
   WEFT_FRONT(one_buffer, recv, receiving);
   WEFT_FRONT(parts, recvv, receiving);
   WEFT_FRONT(structure, recvmsg, receiving);
@@ -166,15 +168,8 @@ void front(fi_ops_msg& t) {
   WEFT_FRONT(one_buffer, senddata, sending);
 }
 
-void front(fi_ops_tagged& t) {
-  WEFT_FRONT(one_buffer, recv, receiving);
-  WEFT_FRONT(parts, recvv, receiving);
-  WEFT_FRONT(structure, recvmsg, receiving);
-  WEFT_FRONT(one_buffer, send, sending);
-  WEFT_FRONT(parts, sendv, sending);
-  WEFT_FRONT(structure, sendmsg, sending);
-  WEFT_FRONT(one_buffer, senddata, sending);
-}
+void front(fi_ops_msg& t) { front_messages(t); }
+void front(fi_ops_tagged& t) { front_messages(t); }
 
 void front(fi_ops_rma& t) {
   WEFT_FRONT(one_buffer, read, receiving);
