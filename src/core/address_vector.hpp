@@ -15,6 +15,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/address_board.hpp"
+
 namespace weft::core {
 
 struct Address {
@@ -53,8 +55,25 @@ class AddressVector {
   fi_addr_t insert(const Address& address) noexcept;
   // 0, or -FI_EINVAL: there is no such address. It stays while it was inserted more often than removed.
   int remove(fi_addr_t index) noexcept;
+  // Writes what is inserted and removed to a board, too, from now on; at most AddressBoard::address_max addresses then. Before the first
+  // insertion.
+  void publish(AddressBoard& board) noexcept { board_ = &board; }
+  // Has what the board has, and nothing else: insert() and remove() are not for such a table. Before it is used.
+  void follow(const AddressBoard& board) noexcept {
+    followed_ = &board;
+    changes_ = &board.changes;
+  }
+  // Ends publish(): a forked child's copy is its own.
+  void stop_publishing() noexcept { board_ = nullptr; }
+  bool is_followed() const noexcept { return followed_ != nullptr; }
+
   // nullptr: there is no such address. `index` is without receive context bits (see peer_index).
   const Address* lookup(fi_addr_t index) const noexcept {
+    if (followed_ != nullptr) [[unlikely]]
+      catch_up();
+    return at(index);
+  }
+  const Address* at(fi_addr_t index) const noexcept {
     if (index >= count_max) return nullptr;
     const Chunk place = chunk_of(index);
     const Entry* chunk = chunks_[place.number].load(std::memory_order_acquire);
@@ -65,10 +84,8 @@ class AddressVector {
   // The index of this address, or FI_ADDR_NOTAVAIL.
   fi_addr_t find(const Address& address) const noexcept;
 
-  // Endpoints drop what they remember of peers when this changes.
-  uint32_t removals() const noexcept { return removals_.load(std::memory_order_acquire); }
-  // Changes at each insert and each removal.
-  uint32_t version() const noexcept { return version_.load(std::memory_order_acquire); }
+  // Endpoints drop what they remember of peers when a removal shows here. It stays where it is while the table lives.
+  const AddressChanges& changes() const noexcept { return *changes_; }
   size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
   // fi_rx_addr(3): the receive context's number stands in the top rx_ctx_bits of an fi_addr_t.
@@ -101,15 +118,26 @@ class AddressVector {
 
   Entry& entry_at(fi_addr_t index) const noexcept;  // there is one
 
+  Entry* make_entry(fi_addr_t index);  // throws std::bad_alloc
+  void post(fi_addr_t index, const Address* address) noexcept;
+  void announce(bool removal) noexcept;
+  void catch_up() const noexcept;
+  bool take_over(fi_addr_t index, const Address& address);  // throws std::bad_alloc
+
   std::atomic<Entry*> chunks_[chunks_max] = {};
-  std::atomic<uint32_t> removals_{0};
-  std::atomic<uint32_t> version_{0};
+  AddressChanges own_changes_;
+  const AddressChanges* changes_ = &own_changes_;
+  const AddressBoard* followed_ = nullptr;
+  AddressBoard* board_ = nullptr;
   std::atomic<size_t> count_{0};
   const int rx_ctx_bits_;
   mutable std::mutex mutex_;  // everything below
   size_t used_ = 0;           // indices ever given
   std::vector<fi_addr_t> free_;
   std::unordered_map<Address, fi_addr_t, AddressHash> by_address_;
+  // Of a table that follows a board: how much of it is here.
+  uint32_t version_seen_ = 0;
+  size_t holes_ = 0;  // entries below used_ without an address
 };
 
 }  // namespace weft::core

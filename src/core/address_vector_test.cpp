@@ -35,12 +35,12 @@ TEST(AddressVector, IndicesAreSequentialOverManyChunks) {
 TEST(AddressVector, TheLowestFreeIndexIsUsedAgain) {
   AddressVector av;
   for (uint64_t i = 0; i < 8; ++i) av.insert(named(i));
-  const uint32_t removals = av.removals();
+  const uint32_t removals = av.changes().removals.load();
   ASSERT_EQ(av.remove(6), 0);
   ASSERT_EQ(av.remove(2), 0);
   EXPECT_EQ(av.remove(2), -FI_EINVAL);
   EXPECT_EQ(av.remove(100), -FI_EINVAL);
-  EXPECT_EQ(av.removals(), removals + 2);
+  EXPECT_EQ(av.changes().removals.load(), removals + 2);
   EXPECT_EQ(av.lookup(2), nullptr);
   EXPECT_EQ(av.find(named(2)), FI_ADDR_NOTAVAIL);
   EXPECT_EQ(av.insert(named(2)), 2u);  // removal and insertion again: fi_av(3), notes
@@ -51,12 +51,12 @@ TEST(AddressVector, TheLowestFreeIndexIsUsedAgain) {
 
 TEST(AddressVector, VersionMovesWithEveryChange) {
   AddressVector av;
-  const uint32_t before = av.version();
+  const uint32_t before = av.changes().version.load();
   av.insert(named(1));
-  const uint32_t inserted = av.version();
+  const uint32_t inserted = av.changes().version.load();
   EXPECT_NE(inserted, before);
   av.remove(0);
-  EXPECT_NE(av.version(), inserted);
+  EXPECT_NE(av.changes().version.load(), inserted);
 }
 
 // fi_av(3), NOTES: a single instance of an address. It goes when it was removed as often as it was inserted.
@@ -66,9 +66,9 @@ TEST(AddressVector, ADuplicateHasTheSameIndex) {
   EXPECT_EQ(av.insert(named(2)), 1u);
   EXPECT_EQ(av.insert(named(1)), 0u);
   EXPECT_EQ(av.count(), 2u);
-  const uint32_t removals = av.removals();
+  const uint32_t removals = av.changes().removals.load();
   EXPECT_EQ(av.remove(0), 0);
-  EXPECT_EQ(av.removals(), removals);
+  EXPECT_EQ(av.changes().removals.load(), removals);
   EXPECT_EQ(av.find(named(1)), 0u);
   EXPECT_EQ(av.remove(0), 0);
   EXPECT_EQ(av.find(named(1)), FI_ADDR_NOTAVAIL);

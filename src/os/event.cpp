@@ -1,6 +1,7 @@
 // eventfd(2), epoll(7), getrandom(2), the monotonic clock. Must not know what they are for.
 #include "os/event.hpp"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -77,6 +78,8 @@ bool random_bytes(void* bytes, size_t len) noexcept {
   }
   return true;
 }
+
+void yield_processor() noexcept { ::sched_yield(); }
 
 int64_t now_ms() noexcept {
   timespec now{};

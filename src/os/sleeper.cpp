@@ -125,7 +125,7 @@ void Sleeper::drain() noexcept {
 
 void Sleeper::sleep(int timeout_ms) noexcept {
   if (kind_ == Kind::yield) {
-    sched_yield();
+    yield_processor();
     return;
   }
   if (epoll_.wait(timeout_ms < 0 || timeout_ms > slice_ms ? slice_ms : timeout_ms)) event_.take_one();

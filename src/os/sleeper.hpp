@@ -15,6 +15,21 @@
 
 namespace weft::os {
 
+// Calls attempt() under `lock` until it returns something else than `again` or the time is over (timeout_ms < 0: never); the processor is
+// yielded between two calls. For who has nothing to sleep on.
+template <class Lock, class Attempt>
+long wait_by_polling(Lock& lock, long again, int timeout_ms, Attempt&& attempt) {
+  const int64_t deadline = timeout_ms < 0 ? INT64_MAX : now_ms() + timeout_ms;
+  for (;;) {
+    {
+      std::scoped_lock guard(lock);
+      if (const long status = attempt(); status != again) return status;
+    }
+    if (deadline != INT64_MAX && now_ms() >= deadline) return again;
+    yield_processor();
+  }
+}
+
 class Sleeper final : public core::Signal {
  public:
   enum class Kind { descriptor, mutex_cond, yield };

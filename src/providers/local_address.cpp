@@ -27,6 +27,13 @@ Result<std::vector<std::byte>> resolve_local(const char* node, const char* servi
   return bytes;
 }
 
+std::vector<std::byte> unnamed_local(size_t address_bytes) {
+  constexpr std::string_view text = "fi_shm://";
+  std::vector<std::byte> bytes(address_bytes);
+  std::memcpy(bytes.data(), text.data(), text.size());
+  return bytes;
+}
+
 std::string local_to_string(const void* bytes, size_t address_bytes) {
   const char* text = static_cast<const char*>(bytes);
   const std::string_view address(text, ::strnlen(text, address_bytes));

@@ -4,6 +4,7 @@
 
 #include <rdma/fabric.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -70,6 +71,13 @@ struct PacketsProvider {
     if (!address) return Error{ENODATA, std::string(!port.empty() ? port : host) + ": no address of " + name};
     const auto text = Names().write(*address);
     return std::vector<std::byte>(text.bytes.begin(), text.bytes.end());
+  }
+  // "fi_NAME://", without a text.
+  static std::vector<std::byte> unnamed(uint32_t) {
+    const std::string text = Names::scheme();
+    std::vector<std::byte> bytes(Names::address_length);
+    std::memcpy(bytes.data(), text.data(), std::min(text.size(), bytes.size() - 1));
+    return bytes;
   }
   static bool normalise(uint32_t, std::byte* bytes) {
     const auto address = Names().read({bytes, Names::address_length});

@@ -113,6 +113,10 @@ Result<std::vector<std::byte>> SocketAddresses::resolve(uint32_t format, const c
   return form(format, *address);
 }
 
+std::vector<std::byte> SocketAddresses::unnamed(uint32_t format) {
+  return form(format, SocketAddress::any(format == FI_SOCKADDR_IN6 ? AF_INET6 : AF_INET));
+}
+
 bool SocketAddresses::normalise(uint32_t format, std::byte* bytes) noexcept {
   const auto address = parse(format, bytes);
   if (!address) return false;

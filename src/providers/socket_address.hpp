@@ -30,6 +30,8 @@ struct SocketAddresses {
   // `source`, the loopback address without.
   static Result<std::vector<std::byte>> resolve(uint32_t format, const char* node, const char* service,
                                                 bool source);
+  // The wildcard address and port; IPv4 in the text form.
+  static std::vector<std::byte> unnamed(uint32_t format);
   static bool normalise(uint32_t format, std::byte* bytes) noexcept;
   static std::string to_string(uint32_t format, const void* bytes);
 };

@@ -42,6 +42,10 @@ Result<std::vector<std::byte>> WeftAddresses::resolve(uint32_t, const char* node
   return form({*where, {}});
 }
 
+std::vector<std::byte> WeftAddresses::unnamed(uint32_t) {
+  return form({os::SocketAddress::any(AF_INET), {}});
+}
+
 bool WeftAddresses::normalise(uint32_t, std::byte* bytes) noexcept try {
   const auto address = Address::from_text(text_at(bytes));
   if (!address) return false;

@@ -25,6 +25,7 @@ struct WeftAddresses {
   static bool available(uint32_t) noexcept { return true; }
   static Result<std::vector<std::byte>> resolve(uint32_t format, const char* node, const char* service,
                                                 bool source);
+  static std::vector<std::byte> unnamed(uint32_t format);  // "weft://0.0.0.0:0"
   static bool normalise(uint32_t format, std::byte* bytes) noexcept;
   static std::string to_string(uint32_t format, const void* bytes);
 };

@@ -5,6 +5,8 @@
 
 #include "faces/libfabric/datagram_control.hpp"
 #include "faces/libfabric/datagram_group.hpp"
+#include "faces/libfabric/link_name.hpp"
+#include "faces/libfabric/traffic_class.hpp"
 
 namespace weft::fi {
 
@@ -38,6 +40,8 @@ struct DatagramOpener {
       port->tx.op_flags = info->tx_attr != nullptr ? info->tx_attr->op_flags : 0;
       port->tx.settle();
       port->rx_op_flags = info->rx_attr != nullptr ? info->rx_attr->op_flags : 0;
+      set_traffic_class(port->engine->link(),
+                        code_point_of(info->tx_attr, domain.attr.tclass, domain.api_version));
       auto opened = port->engine->link().open(source_of(domain, *info), true);
       if (!opened) {
         log_warn(domain.provider->name, FI_LOG_EP_CTRL, "no endpoint: %s", opened.error().why.c_str());
@@ -56,7 +60,9 @@ struct DatagramOpener {
   // The address to bind: what the program chose, or the one from which the destination that it named is reached, or any.
   static std::vector<std::byte> source_of(const Domain& domain, const fi_info& info) {
     const auto* first = static_cast<const std::byte*>(info.src_addr);
-    if (first != nullptr && info.src_addrlen != 0) return {first, first + info.src_addrlen};
+    const bool named =
+        !source_name(*domain.provider, domain.addr_format, info.src_addr, info.src_addrlen).empty();
+    if (named) return {first, first + info.src_addrlen};
     const auto* dest = static_cast<const std::byte*>(info.dest_addr);
     return L::source_for(domain.addr_format == FI_SOCKADDR_IN6,
                          dest != nullptr ? std::span(dest, info.dest_addrlen) : std::span<const std::byte>());

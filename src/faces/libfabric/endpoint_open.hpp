@@ -6,6 +6,7 @@
 #include "faces/libfabric/endpoint_control.hpp"
 #include "faces/libfabric/in_place.hpp"
 #include "faces/libfabric/match.hpp"
+#include "faces/libfabric/traffic_class.hpp"
 #include "os/poll_set.hpp"
 
 namespace weft::fi {
@@ -66,7 +67,10 @@ struct Opener {
     port->core->caps = port->caps;
     port->engine = &port->core->engine;
     port->engine->set_regions(&domain.regions);
-    const std::string name = link_name(domain.addr_format, info.src_addr, info.src_addrlen);
+    const std::string name =
+        source_name(*domain.provider, domain.addr_format, info.src_addr, info.src_addrlen);
+    set_traffic_class(port->engine->link(),
+                      code_point_of(info.tx_attr, domain.attr.tclass, domain.api_version));
     if constexpr (requires { port->engine->link().set_address_format(uint32_t{}); })
       port->engine->link().set_address_format(domain.addr_format);
     if constexpr (requires { port->engine->link().set_context(nullptr); })

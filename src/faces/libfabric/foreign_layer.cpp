@@ -70,6 +70,7 @@ class Layered : public Source {
               return format == FI_ADDR_STR ? size_t{0} : SocketAddresses::addrlen(format);
             },
         .resolve = SocketAddresses::resolve,
+        .unnamed = SocketAddresses::unnamed,
         .normalise = SocketAddresses::normalise,
         .to_string = SocketAddresses::to_string,
         .endpoint = Open::open_endpoint,

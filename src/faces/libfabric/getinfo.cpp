@@ -92,15 +92,15 @@ Result<std::vector<std::byte>> given_address(const Provider& provider, uint32_t 
                                std::to_string(addrlen)};
 }
 
-// fi_getinfo(3), "src_addr": node and service with FI_SOURCE, else the hints, else what the provider would
-// choose.
+// fi_getinfo(3), "src_addr": node and service with FI_SOURCE, else the hints, else the address that is chosen
+// when the endpoint is opened.
 Result<std::vector<std::byte>> source_address(const Provider& provider, uint32_t format,
                                               const Request& request) {
   if ((request.flags & FI_SOURCE) != 0) return provider.resolve(format, request.node, request.service, true);
   if (request.hints != nullptr && request.hints->src_addr != nullptr)
     return given_address(provider, format, "src_addr", request.hints->src_addr, request.hints->src_addrlen,
                          true);
-  return provider.resolve(format, nullptr, nullptr, true);
+  return provider.unnamed(format);
 }
 
 // fi_getinfo(3), "dest_addr": node and service without FI_SOURCE, else the hints.

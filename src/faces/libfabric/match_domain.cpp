@@ -205,11 +205,7 @@ Result<void> match_domain(Negotiation& talk) {
     if (auto ok = piece(talk, *hints); !ok) return ok;
   }
   if (auto ok = match_limits(talk, *hints); !ok) return ok;
-  // fi_endpoint(3), "tclass"; best effort is what every network gives.
-  if (hints->tclass == FI_TC_BEST_EFFORT && answer.tclass == FI_TC_UNSPEC) answer.tclass = FI_TC_BEST_EFFORT;
-  if (hints->tclass != FI_TC_UNSPEC && hints->tclass != answer.tclass)
-    return refuse(talk, "domain_attr->tclass", std::to_string(hints->tclass), std::to_string(answer.tclass));
-  return {};
+  return match_traffic_class(talk, "domain_attr->tclass", hints->tclass, answer.tclass);
 }
 
 }  // namespace weft::fi

@@ -11,6 +11,7 @@
 #include "faces/libfabric/info.hpp"
 #include "faces/libfabric/match_parts.hpp"
 #include "faces/libfabric/tostr.hpp"
+#include "faces/libfabric/traffic_class.hpp"
 
 namespace weft::fi {
 namespace {
@@ -136,6 +137,15 @@ Result<void> match_context(const Negotiation& talk, const Attr& hints, const Att
 
 }  // namespace
 
+Result<void> match_traffic_class(const Negotiation& talk, const char* attribute, uint32_t asked,
+                                 uint32_t& answer) {
+  if (!is_traffic_class(asked))
+    return refuse(talk, attribute, hex_text(asked),
+                  "FI_TC_UNSPEC, the labels from FI_TC_BEST_EFFORT to FI_TC_NETWORK_CTRL, and DSCP values");
+  if (asked != FI_TC_UNSPEC) answer = asked;
+  return {};
+}
+
 Result<void> match_endpoint(Negotiation& talk) {
   fi_ep_attr& answer = *talk.answer.ep_attr;
   const fi_ep_attr& offer = *talk.offer.ep_attr;
@@ -184,10 +194,7 @@ Result<void> match_transmit(Negotiation& talk) {
   if (auto ok = at_most(talk, "tx_attr->inject_size", hints->inject_size, offer.inject_size); !ok) return ok;
   if (auto ok = at_most(talk, "tx_attr->rma_iov_limit", hints->rma_iov_limit, offer.rma_iov_limit); !ok)
     return ok;
-  if (hints->tclass == FI_TC_BEST_EFFORT && answer.tclass == FI_TC_UNSPEC) answer.tclass = FI_TC_BEST_EFFORT;
-  if (hints->tclass != FI_TC_UNSPEC && hints->tclass != answer.tclass)
-    return refuse(talk, "tx_attr->tclass", std::to_string(hints->tclass), std::to_string(answer.tclass));
-  return {};
+  return match_traffic_class(talk, "tx_attr->tclass", hints->tclass, answer.tclass);
 }
 
 Result<void> match_receive(Negotiation& talk) {

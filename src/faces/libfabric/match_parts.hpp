@@ -43,6 +43,9 @@ Result<void> at_most(const Negotiation& talk, const char* attribute, uint64_t as
 // Bits of which each must be offered.
 Result<void> within(const Negotiation& talk, const char* attribute, uint64_t asked, uint64_t there,
                     fi_type type);
+// fi_endpoint(3), "tclass": a class that exists is granted, for it is a request that a transport honours as well as it can.
+Result<void> match_traffic_class(const Negotiation& talk, const char* attribute, uint32_t asked,
+                                 uint32_t& answer);
 // Values where 0 asks for nothing.
 Result<void> same(const Negotiation& talk, const char* attribute, uint32_t asked, uint32_t there,
                   fi_type type);

@@ -234,7 +234,8 @@ int open_passive(Fabric& fabric, fi_info* info, std::unique_ptr<PassiveSide> sid
   if (copy == nullptr) return -FI_ENOMEM;
   copy->handle = nullptr;
   auto passive = std::make_unique<Passive>(fabric, std::move(copy));
-  auto opened = side->open(link_name(format_of(*passive), info->src_addr, info->src_addrlen));
+  auto opened =
+      side->open(source_name(*fabric.provider, format_of(*passive), info->src_addr, info->src_addrlen));
   if (!opened) return refuse(*passive, opened.error().code, "fi_passive_ep", opened.error().why.c_str());
   passive->side = std::move(side);
   passive->data_bytes_max = data_bytes_max;

@@ -11,8 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "faces/libfabric/link_name.hpp"
 #include "faces/libfabric/objects.hpp"
 #include "faces/libfabric/param.hpp"
+#include "faces/libfabric/traffic_class.hpp"
 #include "proto/engine/connection.hpp"
 
 namespace weft::fi {
@@ -61,13 +63,6 @@ struct Passive {
 int open_passive(Fabric& fabric, fi_info* info, std::unique_ptr<PassiveSide> side, size_t data_bytes_max,
                  fid_pep** pep, void* context);
 extern fi_ops request_ops;  // of a request's fid
-
-// An address as links take it: a text without its zeros, or all bytes.
-inline std::string link_name(uint32_t format, const void* bytes, size_t length) {
-  const auto* first = static_cast<const char*>(bytes);
-  if (first == nullptr) return {};
-  return {first, format == FI_ADDR_STR ? ::strnlen(first, length) : length};
-}
 
 // User data of the connection calls beyond what fits is cut off without a word (fi_cm(3), notes).
 inline std::span<const std::byte> connection_data(const void* param, size_t length, size_t most) noexcept {
@@ -133,6 +128,7 @@ int open_passive_endpoint(Fabric& fabric, fi_info* info, fid_pep** pep, void* co
                                           ? info->addr_format
                                           : fabric.provider->offers(*fabric.provider)->addr_format);
   set_time_limits(fabric.provider->name, side->listener);
+  set_traffic_class(side->listener, code_point_of(info->tx_attr, FI_TC_UNSPEC, fabric.fid.api_version));
   return open_passive(fabric, info, std::move(side), L::connection_data_bytes_max, pep, context);
 }
 

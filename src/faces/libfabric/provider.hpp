@@ -44,10 +44,11 @@ struct Provider {
   size_t (*addrlen)(uint32_t format);
 
   // node and service of fi_getinfo(3) or fi_av_insertsvc(3) to one address. Either may be null. `source`
-  // tells that it is for the local side (FI_SOURCE), where nullopt-like empty bytes mean "choose one when the
-  // endpoint is opened".
+  // tells that it is for the local side (FI_SOURCE). With neither, the answer is empty.
   Result<std::vector<std::byte>> (*resolve)(uint32_t format, const char* node, const char* service,
                                             bool source);
+  // The source address that leaves the choice to the library until the endpoint is opened: wildcard host and port with IP.
+  std::vector<std::byte> (*unnamed)(uint32_t format);
   // Gives an address of addrlen bytes its one form, so that the same place has the same bytes. False: they are no address.
   bool (*normalise)(uint32_t format, std::byte* bytes);
   // An address as a person reads it. `bytes` holds addrlen bytes. Empty: they are no address of this provider.

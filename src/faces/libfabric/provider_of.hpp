@@ -61,6 +61,7 @@ constexpr Provider describe() {
       offers_of<P>,
       P::addrlen,
       P::resolve,
+      P::unnamed,
       P::normalise,
       P::to_string,
       Openers<P>::open_endpoint,
@@ -76,9 +77,10 @@ inline const Provider provider_of = describe<P>();
 // Datagram endpoints only.
 template <class P>
 inline const Provider datagram_provider_of = {
-    P::name,    P::version,   offers_of<P>, P::addrlen,
-    P::resolve, P::normalise, P::to_string, DatagramOpener<typename P::Packets>::open_endpoint,
-    nullptr,    nullptr,      nullptr,
+    P::name,      P::version,   offers_of<P>,
+    P::addrlen,   P::resolve,   P::unnamed,
+    P::normalise, P::to_string, DatagramOpener<typename P::Packets>::open_endpoint,
+    nullptr,      nullptr,      nullptr,
 };
 
 // The one of the two that fits.

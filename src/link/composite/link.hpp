@@ -127,6 +127,9 @@ class Link {
     on_warning_ = on_warning;
     warning_context_ = who;
   }
+  void set_traffic_class(uint8_t dscp) noexcept {
+    if constexpr (requires { far_.set_traffic_class(dscp); }) far_.set_traffic_class(dscp);
+  }
   // False in a forked child: the endpoint is its parent's.
   bool belongs_here() const noexcept { return owner_pid_ == 0 || os::process_id() == owner_pid_; }
   void close() noexcept;

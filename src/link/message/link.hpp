@@ -90,6 +90,9 @@ class MessageLink {
   void set_address_format(uint32_t format) noexcept {
     if constexpr (requires { endpoints_.set_address_format(format); }) endpoints_.set_address_format(format);
   }
+  void set_traffic_class(uint8_t dscp) noexcept {
+    if constexpr (requires { endpoints_.set_traffic_class(dscp); }) endpoints_.set_traffic_class(dscp);
+  }
   using Warning = void (*)(const void* who, const char* what);
   void set_warning(Warning warning, const void* who) noexcept {
     warning_ = warning;

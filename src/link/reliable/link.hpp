@@ -80,6 +80,9 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
     warning_ = warning;
     warned_ = who;
   }
+  void set_traffic_class(uint8_t dscp) noexcept {
+    if constexpr (requires { packets_.set_traffic_class(dscp); }) packets_.set_traffic_class(dscp);
+  }
   // `name` is an address in the format, or empty: the system chooses.
   Result<void> open(std::string_view name, Events& events);
   // Delivers what was sent, within a bound (Core::closed), and says good-bye.

@@ -74,6 +74,16 @@ bool parse_chosen(std::string_view address, int& pid, int& fd, uint64_t& nonce) 
   return number(pid, 10, ':') && number(fd, 10, ':') && number(nonce, 16, 0) && pid > 0 && fd >= 0;
 }
 
+// The n-th other name for who finds a service's name taken. False: only names of services have one, and it must fit.
+constexpr int second_names_max = 1000;
+bool second_name(std::string_view name, int pid, int n, std::array<char, address_bytes>& out) noexcept {
+  if (!name.starts_with("fi_ns://")) return false;
+  out = {};
+  const int length =
+      std::snprintf(out.data(), out.size(), "%.*s:%d:%d", static_cast<int>(name.size()), name.data(), pid, n);
+  return length > 0 && static_cast<size_t>(length) < out.size();
+}
+
 }  // namespace
 
 Link::Link() = default;
@@ -104,6 +114,10 @@ Result<void> Link::open(std::string_view name, Events& events) {
     std::copy(name.begin(), name.end(), address.begin());
   }
   auto socket = os::bind_datagram(socket_name(text_of(address)));
+  for (int n = 0; !socket && socket.error().code == EADDRINUSE && n < second_names_max; ++n) {
+    if (!second_name(name, owner_pid_, n, address)) break;
+    socket = os::bind_datagram(socket_name(text_of(address)));
+  }
   if (!socket) return socket.error();
   socket_ = std::move(*socket);
   auto set = os::open_poll_set();

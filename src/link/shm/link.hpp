@@ -147,7 +147,8 @@ class Link {
   Link& operator=(const Link&) = delete;
   ~Link();
 
-  // Opens the endpoint under a name ("" chooses one). Errno EADDRINUSE when the name is taken.
+  // Opens the endpoint under a name ("" chooses one). Where a name fi_ns://... is taken, the endpoint is fi_ns://...:PID:N, so that programs
+  // of which both sides ask for one service work; address() tells. Errno EADDRINUSE when any other name is taken.
   Result<void> open(std::string_view address, Events& events);
   // Who is told, in a sentence, of trouble that no call reports.
   void set_warning(void (*on_warning)(const void* who, const char* what), const void* who) noexcept {

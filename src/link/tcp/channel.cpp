@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "link/tcp/congestion.hpp"
+#include "os/traffic_class.hpp"
 
 namespace weft::link::tcp {
 namespace {
@@ -49,13 +50,14 @@ void Channel::fail(int error) noexcept {
 
 // --- connecting ---
 
-int Channel::connect(const os::SocketAddress& to, const os::SocketAddress& from) noexcept {
+int Channel::connect(const os::SocketAddress& to, const os::SocketAddress& from, uint8_t dscp) noexcept {
   fd_ = os::Fd(::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd_) {
     fail(errno);
     return error_;
   }
   set_options();
+  os::mark_traffic(fd_.get(), dscp);
   if (from && !from.is_any()) {
     // The port is chosen when the destination is known, so that ports do not run out.
     set(fd_.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);

@@ -46,8 +46,8 @@ class Channel {
   Channel& operator=(Channel&&) noexcept = default;
 
   // --- connecting ---
-  // Starts; `from` (no address: the kernel's choice) is what the socket is bound to. 0 or a positive errno, then Failed.
-  int connect(const os::SocketAddress& to, const os::SocketAddress& from) noexcept;
+  // Starts; `from` (no address: the kernel's choice) is what the socket is bound to, `dscp` marks its packets. 0 or a positive errno, then Failed.
+  int connect(const os::SocketAddress& to, const os::SocketAddress& from, uint8_t dscp = 0) noexcept;
   void adopt(os::Fd accepted) noexcept;  // then Greeting
   // Sends a hello (any type). It waits until the connection is there.
   void greet(const Hello& hello) noexcept;

@@ -14,6 +14,7 @@
 
 #include "os/clock.hpp"
 #include "os/poll_set.hpp"
+#include "os/traffic_class.hpp"
 
 namespace weft::link::tcp {
 namespace {
@@ -79,7 +80,7 @@ Result<void> Connection::start(std::string_view name, std::span<const std::byte>
   }
   timer_.set(connect_timeout_ns_);
   channel_ = Channel(frame_bytes_max);
-  const int error = channel_.connect(*to, from);
+  const int error = channel_.connect(*to, from, dscp_);
   switch (error) {
     case 0:
       channel_.greet(hello);
@@ -101,6 +102,7 @@ Result<void> Connection::start(std::string_view name, std::span<const std::byte>
 
 Result<void> Connection::accept(std::unique_ptr<Request> request, std::span<const std::byte> data) {
   channel_ = request->take();
+  os::mark_traffic(channel_.fd().get(), dscp_);
   channel_.greet(own_hello(HelloType::Welcome, data));
   if (channel_.state() == Channel::State::Failed) {
     const int error = channel_.error();

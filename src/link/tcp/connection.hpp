@@ -60,6 +60,7 @@ class Connection {
 
   // --- before open() ---
   void set_address_format(uint32_t format) noexcept { format_ = format; }
+  void set_traffic_class(uint8_t dscp) noexcept { dscp_ = dscp; }
   // Until the host must have answered; until the program there must have accepted or rejected.
   void set_connect_timeout_ms(uint64_t timeout) noexcept { connect_timeout_ns_ = timeout * 1'000'000; }
   void set_accept_timeout_ms(uint64_t timeout) noexcept { accept_timeout_ns_ = timeout * 1'000'000; }
@@ -157,6 +158,7 @@ class Connection {
   Events* events_ = nullptr;
   proto::ConnectionObserver* observer_ = nullptr;
   uint32_t format_ = 0;
+  uint8_t dscp_ = 0;
   uint64_t connect_timeout_ns_ = 10'000'000'000;
   uint64_t accept_timeout_ns_ = 60'000'000'000;
   uint64_t deadline_ns_ = 0;  // Dialling

@@ -21,6 +21,7 @@
 #include "link/tcp/congestion.hpp"
 #include "os/clock.hpp"
 #include "os/process.hpp"
+#include "os/traffic_class.hpp"
 
 namespace weft::link::tcp {
 namespace {
@@ -130,6 +131,7 @@ Result<void> Link::listen(const os::SocketAddress& wanted) {
   (void)::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (wanted.family() == AF_INET6)
     (void)::setsockopt(listener_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+  os::mark_traffic(listener_.get(), dscp_);
   if (::bind(listener_.get(), wanted.get(), wanted.size()) != 0) return failed("cannot bind to");
   prepare_congestion_control(listener_.get());
   if (::listen(listener_.get(), backlog) != 0) return failed("cannot listen at");
@@ -282,7 +284,7 @@ void Link::dial(Peer& peer) noexcept {
   // An address of this machine is reached from any of its own.
   const os::SocketAddress none;
   const int error =
-      peer.channel.connect(peer.address, peer.address.family() == from_.family() ? from_ : none);
+      peer.channel.connect(peer.address, peer.address.family() == from_.family() ? from_ : none, dscp_);
   if (error != 0) return dialling_failed(peer, error);
   peer.channel.greet(own_hello(HelloType::Hello, peer.address));
   if (leaving_) peer.channel.allow_early();

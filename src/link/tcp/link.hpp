@@ -108,6 +108,7 @@ class Link {
   void set_address_format(uint32_t format) noexcept { format_ = format; }
   // Listens at an address, bytes in the format ("": a port of the kernel's choice). Port 0 chooses, too. Errno EADDRINUSE when it is taken.
   Result<void> open(std::string_view name, Events& events);
+  void set_traffic_class(uint8_t dscp) noexcept { dscp_ = dscp; }  // before open()
   void set_warning(void (*on_warning)(const void* who, const char* what), const void* who) noexcept {
     on_warning_ = on_warning;
     warning_context_ = who;
@@ -313,6 +314,7 @@ class Link {
   std::array<std::byte, alias_bytes_max> alias_{};
   size_t alias_count_ = 0;
   uint64_t nonce_ = 0;
+  uint8_t dscp_ = 0;
   int owner_pid_ = 0;
   Source listener_source_{SourceKind::Listener};
   os::Fd listener_;

@@ -14,6 +14,7 @@
 #include "link/tcp/congestion.hpp"
 #include "os/clock.hpp"
 #include "os/poll_set.hpp"
+#include "os/traffic_class.hpp"
 
 namespace weft::link::tcp {
 namespace {
@@ -78,6 +79,7 @@ Result<void> Listener::open(std::string_view name) {
   (void)::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (wanted.family() == AF_INET6)
     (void)::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+  os::mark_traffic(socket.get(), dscp_);
   if (::bind(socket.get(), wanted.get(), wanted.size()) != 0) return failed("cannot bind to");
   prepare_congestion_control(socket.get());
   if (!os::add_to_poll_set(*set, timer->fd(), nullptr) || !os::add_to_poll_set(*set, notice->fd(), nullptr))

@@ -60,6 +60,7 @@ class Listener {
   ~Listener() { close(); }
 
   void set_address_format(uint32_t format) noexcept { format_ = format; }
+  void set_traffic_class(uint8_t dscp) noexcept { dscp_ = dscp; }  // before open()
   // How long a guest may be silent.
   void set_connect_timeout_ms(uint64_t timeout) noexcept { guest_timeout_ns_ = timeout * 1'000'000; }
 
@@ -85,6 +86,7 @@ class Listener {
   void dismiss_old(uint64_t now) noexcept;
 
   uint32_t format_ = 0;
+  uint8_t dscp_ = 0;
   uint64_t guest_timeout_ns_ = 10'000'000'000;
   os::Fd socket_;
   os::Fd set_;  // the socket, guests, the timer, the notice

@@ -78,7 +78,7 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
   Connection& connection = add();
   Hello hello = own_hello(HelloType::Hello);
   hello.dialled = *to;
-  const int failed = connection.channel.connect(*to, {});
+  const int failed = connection.channel.connect(*to, {}, dscp_);
   const bool local = failed != 0 && failed != ECONNREFUSED && failed != ENETUNREACH &&
                      failed != EHOSTUNREACH && failed != ETIMEDOUT;
   if (local || (failed == 0 && !os::add_to_poll_set(set_, connection.channel.fd(), &connection, true))) {

@@ -64,6 +64,10 @@ class Messages {
 
   void set_address_format(uint32_t format) noexcept { format_ = format; }  // before open()
 
+  void set_traffic_class(uint8_t dscp) noexcept {  // before open()
+    dscp_ = dscp;
+    listener_.set_traffic_class(dscp);
+  }
   Result<void> open(std::string_view source);
   std::span<const std::byte> address() const noexcept { return listener_.address(); }
   Connection* connect(std::span<const std::byte> address, int& error);
@@ -299,6 +303,7 @@ class Messages {
   os::Fd set_;
   os::Timer timer_;  // while somebody sleeps
   uint32_t format_ = 0;
+  uint8_t dscp_ = 0;
   int owner_pid_ = 0;
   uint64_t next_tend_ns_ = 0;
   uint64_t next_health_ns_ = 0;

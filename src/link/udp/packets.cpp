@@ -7,12 +7,14 @@
 #include <cstring>
 
 #include "base/hash.hpp"
+#include "os/traffic_class.hpp"
 
 namespace weft::link::udp {
 
 Result<void> Packets::open(std::span<const std::byte> address, bool fragments) {
   auto socket = os::open_udp(address, {fragments, buffer_bytes});
   if (!socket) return socket.error();
+  os::mark_traffic(socket->get(), dscp_);
   auto own = os::udp_address(*socket);
   if (!own) return own.error();
   auto receiver = os::UdpReceiver::create();

@@ -41,6 +41,7 @@ class Packets {
   // `address` is a sockaddr_in or sockaddr_in6; a zero port or host is chosen by the system. With `fragments`, packets above the path MTU
   // travel in IP fragments.
   Result<void> open(std::span<const std::byte> address, bool fragments = false);
+  void set_traffic_class(uint8_t dscp) noexcept { dscp_ = dscp; }  // before open()
   void close() noexcept;
   std::span<const std::byte> address() const noexcept { return address_.bytes(); }
   // What the kernel keeps for us until we poll, its bookkeeping included: who sends more than that unasked loses it.
@@ -131,6 +132,7 @@ class Packets {
   std::optional<os::UdpReceiver> receiver_;
   os::SocketAddress address_;
   size_t receive_buffer_bytes_ = 0;
+  uint8_t dscp_ = 0;
   bool fragments_ = false;
   std::vector<Path> paths_;
   std::vector<Group> groups_;

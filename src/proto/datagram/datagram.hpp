@@ -83,7 +83,8 @@ class Datagram final : public core::Progressor {
     for (core::CompletionQueue* queue : queues_)
       if (queue->full()) [[unlikely]]
         return;
-    if (sources_wanted_ && av_ != nullptr && av_->version() != av_seen_) [[unlikely]]
+    if (sources_wanted_ && av_ != nullptr &&
+        av_->changes().version.load(std::memory_order_acquire) != av_seen_) [[unlikely]]
       forget_sources();
     (void)link_.poll(*this);
   }
@@ -251,7 +252,7 @@ class Datagram final : public core::Progressor {
     return place.fi_addr;
   }
   [[gnu::noinline, gnu::cold]] void forget_sources() noexcept {
-    av_seen_ = av_->version();
+    av_seen_ = av_->changes().version.load(std::memory_order_acquire);
     for (Source& source : sources_) source = {};
     last_source_ = &nobody_;
   }

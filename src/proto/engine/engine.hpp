@@ -87,6 +87,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   L& link() noexcept { return link_; }
   void set_address_vector(core::AddressVector* av) noexcept {
     av_ = av;
+    av_changes_ = av != nullptr ? &av->changes() : nullptr;
     choose_sole_queue();
   }
   void set_regions(core::MemoryRegionTable* regions) noexcept { regions_ = regions; }
@@ -141,7 +142,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   [[gnu::always_inline]] ssize_t inject_aimed(TxContext& tx, const void* buffer, size_t length,
                                               fi_addr_t dest, uint64_t tag) noexcept {
     if constexpr (HasSmallCredit<L>) {
-      if (dest == aim_.dest && av_->removals() == removals_seen_ && length <= L::small_bytes_max) [[likely]] {
+      if (dest == aim_.dest && av_removals() == removals_seen_ && length <= L::small_bytes_max) [[likely]] {
         const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
                                    0,
                                    0,
@@ -248,7 +249,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     for (core::CompletionQueue* queue : queues_)
       if (queue->full()) [[unlikely]]
         return;
-    if (av_ != nullptr && av_->version() != av_seen_) [[unlikely]]
+    if (av_ != nullptr && av_version() != av_seen_) [[unlikely]]
       refresh_peers();
     calls_since_poll_ = 0;
     poll();
@@ -262,7 +263,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   [[gnu::always_inline]] Glance glance(const core::CompletionQueue& queue,
                                        Seen& seen) noexcept requires HasGlance<L> {
     if (sole_queue_ != &queue || (busy_ | errands_due_.load(std::memory_order_relaxed)) != 0 ||
-        av_->version() != av_seen_) [[unlikely]]
+        av_version() != av_seen_) [[unlikely]]
       return Glance::Poll;
     calls_since_poll_ = 0;
     return link_.glance(seen);
@@ -371,7 +372,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // Peers by fi_addr_t without receive context bits; null where there is something to look up.
   Peer* cached_peer(fi_addr_t dest) const noexcept {
     if constexpr (SolePeer<L>) return sole_;
-    if (dest >= cache_size_ || av_->removals() != removals_seen_) [[unlikely]]
+    if (dest >= cache_size_ || av_removals() != removals_seen_) [[unlikely]]
       return nullptr;
     return cache_[dest];
   }
@@ -414,6 +415,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   }
 
   // peers.hpp
+  uint32_t av_removals() const noexcept { return av_changes_->removals.load(std::memory_order_acquire); }
+  uint32_t av_version() const noexcept { return av_changes_->version.load(std::memory_order_acquire); }
   void choose_sole_queue() noexcept {
     sole_queue_ = queues_.size() == 1 && av_ != nullptr ? queues_.front() : nullptr;
   }
@@ -546,6 +549,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   Peer** cache_ = nullptr;
   size_t cache_size_ = 0;
   core::AddressVector* av_ = nullptr;
+  const core::AddressChanges* av_changes_ = nullptr;  // of av_
   uint32_t removals_seen_ = 0;
   uint32_t av_seen_ = 0;
   size_t busy_ = 0;                // peers with queues, and streams

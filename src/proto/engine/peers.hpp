@@ -106,7 +106,7 @@ template <Link L>
 void Engine<L>::drop_cache() noexcept {
   drop_aim();
   std::fill(cache_storage_.begin(), cache_storage_.end(), nullptr);
-  removals_seen_ = av_->removals();
+  removals_seen_ = av_removals();
 }
 
 // The slow half of looking up a destination: receive context bits, first contact, a changed address vector.
@@ -122,7 +122,7 @@ typename Engine<L>::Peer* Engine<L>::find_peer(fi_addr_t dest, uint8_t& context,
     error = FI_EOPBADSTATE;
     return nullptr;
   }
-  if (av_->removals() != removals_seen_) drop_cache();
+  if (av_removals() != removals_seen_) drop_cache();
   if (av_->rx_ctx_bits() != 0) {
     const unsigned index = av_->rx_index(dest);
     if (index > 0xff) {
@@ -170,8 +170,8 @@ typename L::PeerBase* Engine<L>::make_peer(std::span<const std::byte> address) {
 // The address vector has changed: peers may have got or lost a number.
 template <Link L>
 void Engine<L>::refresh_peers() noexcept {
-  av_seen_ = av_->version();
-  if (av_->removals() != removals_seen_) drop_cache();
+  av_seen_ = av_version();
+  if (av_removals() != removals_seen_) drop_cache();
   for (auto& peer : peers_) {
     const fi_addr_t now = av_->find(peer->av_address);
     if (now == peer->fi_addr) continue;
