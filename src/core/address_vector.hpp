@@ -65,7 +65,7 @@ class AddressVector {
   }
   // Ends publish(): a forked child's copy is its own.
   void stop_publishing() noexcept { board_ = nullptr; }
-  bool is_followed() const noexcept { return followed_ != nullptr; }
+  bool is_published() const noexcept { return board_ != nullptr; }
 
   // nullptr: there is no such address. `index` is without receive context bits (see peer_index).
   const Address* lookup(fi_addr_t index) const noexcept {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -124,6 +125,96 @@ TEST(AddressVectorThreads, ReadersNeedNoLock) {
   done.store(true);
   for (auto& reader : readers) reader.join();
   remover.join();
+}
+
+// What one table publishes another one follows, as processes do over shared memory.
+struct Followed {
+  std::unique_ptr<AddressBoard> board = std::make_unique<AddressBoard>();
+  AddressVector writer;
+  AddressVector reader;
+  Followed() {
+    writer.publish(*board);
+    reader.follow(*board);
+  }
+};
+
+TEST(FollowedAddressVector, ShowsWhatIsInserted) {
+  Followed both;
+  EXPECT_EQ(both.reader.lookup(0), nullptr);
+  for (uint64_t i = 0; i < 100; ++i) ASSERT_EQ(both.writer.insert(named(i)), i);
+  for (uint64_t i = 0; i < 100; ++i) {
+    ASSERT_NE(both.reader.lookup(i), nullptr);
+    EXPECT_TRUE(*both.reader.lookup(i) == named(i));
+    EXPECT_EQ(both.reader.find(named(i)), i);
+    EXPECT_EQ(both.board->ids[i], i);
+  }
+  EXPECT_EQ(both.reader.lookup(100), nullptr);
+  EXPECT_EQ(both.reader.count(), 100u);
+}
+
+TEST(FollowedAddressVector, RemovalsAndReuse) {
+  Followed both;
+  for (uint64_t i = 0; i < 8; ++i) both.writer.insert(named(i));
+  ASSERT_NE(both.reader.lookup(3), nullptr);
+  const uint32_t removals = both.reader.changes().removals.load();
+  ASSERT_EQ(both.writer.remove(3), 0);
+  EXPECT_NE(both.reader.changes().removals.load(), removals) << "endpoints have to forget the peer";
+  EXPECT_EQ(both.reader.lookup(3), nullptr);
+  EXPECT_EQ(both.reader.find(named(3)), FI_ADDR_NOTAVAIL);
+  EXPECT_EQ(both.board->ids[3], FI_ADDR_NOTAVAIL);
+  ASSERT_EQ(both.writer.insert(named(77)), 3u);
+  ASSERT_NE(both.reader.lookup(3), nullptr);
+  EXPECT_TRUE(*both.reader.lookup(3) == named(77));
+  // Removed and used again before the reader looks.
+  ASSERT_EQ(both.writer.remove(5), 0);
+  ASSERT_EQ(both.writer.insert(named(78)), 5u);
+  EXPECT_TRUE(*both.reader.lookup(5) == named(78));
+  EXPECT_EQ(both.reader.find(named(5)), FI_ADDR_NOTAVAIL);
+}
+
+// The writer's process may write anything.
+TEST(FollowedAddressVector, NonsenseOnTheBoardIsNoAddress) {
+  Followed both;
+  both.writer.insert(named(0));
+  both.board->entries[0].length.store(65);
+  both.board->entries[1].length.store(UINT32_MAX);
+  both.board->used.store(UINT64_MAX);
+  both.board->changes.version.fetch_add(1);
+  EXPECT_EQ(both.reader.lookup(0), nullptr);
+  EXPECT_EQ(both.reader.lookup(1), nullptr);
+  EXPECT_EQ(both.reader.lookup(AddressBoard::address_max), nullptr);
+}
+
+TEST(FollowedAddressVector, ABoardHasABound) {
+  Followed both;
+  both.writer.insert(named(0));
+  EXPECT_EQ(AddressVector().insert(named(1)), 0u);
+  for (uint64_t i = 1; i < AddressBoard::address_max; ++i) {
+    if (both.writer.insert(named(i)) != i) FAIL() << i;
+  }
+  EXPECT_EQ(both.writer.insert(named(AddressBoard::address_max)), FI_ADDR_NOTAVAIL);
+}
+
+TEST(FollowedAddressVector, AReaderBesideAWriter) {
+  Followed both;
+  std::atomic<bool> done{false};
+  std::thread writing([&] {
+    for (uint64_t round = 0; round < 2000; ++round) {
+      for (uint64_t i = 0; i < 4; ++i) both.writer.insert(named(round * 4 + i));
+      for (uint64_t i = 0; i < 4; ++i) both.writer.remove(i);
+    }
+    done = true;
+  });
+  while (!done) {
+    for (uint64_t i = 0; i < 4; ++i) {
+      const Address* seen = both.reader.lookup(i);
+      if (seen == nullptr) continue;
+      const std::string text(reinterpret_cast<const char*>(seen->bytes.data()), seen->len);
+      ASSERT_EQ(text.rfind("address-", 0), 0u) << text;
+      ASSERT_TRUE(*seen == named(std::stoull(text.substr(8)))) << "torn: " << text;
+    }
+  }
+  writing.join();
 }
 
 }  // namespace

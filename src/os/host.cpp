@@ -2,11 +2,15 @@
 #include "os/host.hpp"
 
 #include <fcntl.h>
+#include <netdb.h>
+#include <strings.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstring>
+#include <memory>
 
 #include "base/hash.hpp"
 #include "os/fd.hpp"
@@ -35,7 +39,27 @@ bool mix_boot(uint64_t& hash) noexcept {
   return true;
 }
 
+// Only addresses of this machine can be bound.
+bool is_own_address(const sockaddr* address, socklen_t length) noexcept {
+  const Fd socket(::socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return socket && ::bind(socket.get(), address, length) == 0;
+}
+
 }  // namespace
+
+bool is_this_host(const char* node) {
+  std::array<char, 256> own{};
+  if (::strcasecmp(node, "localhost") == 0) return true;
+  if (::gethostname(own.data(), own.size() - 1) == 0 && ::strcasecmp(node, own.data()) == 0) return true;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* list = nullptr;
+  if (::getaddrinfo(node, "0", &hints, &list) != 0) return false;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next)
+    if (is_own_address(entry->ai_addr, entry->ai_addrlen)) return true;
+  return false;
+}
 
 uint64_t sharing_identity() noexcept {
   uint64_t hash = hash_word(::getuid(), hash_factor_b);

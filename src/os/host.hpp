@@ -10,4 +10,8 @@ namespace weft::os {
 // 48 bits, never 0; 0 when /proc does not tell.
 uint64_t sharing_identity() noexcept;
 
+// Whether a name or number of a host means this one: "localhost", its own name, an address of an interface, or a name that resolves to one
+// (getaddrinfo(3), which may ask the network). Nothing is known of names that do not resolve: false.
+bool is_this_host(const char* node);
+
 }  // namespace weft::os

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "os/host.hpp"
+
 namespace weft::providers {
 
 Result<std::vector<std::byte>> resolve_local(const char* node, const char* service, bool source,
@@ -14,6 +16,8 @@ Result<std::vector<std::byte>> resolve_local(const char* node, const char* servi
   if (host.starts_with("fi_shm://") || host.starts_with("fi_ns://")) {
     text = host;
   } else if (service != nullptr && *service != 0) {
+    if (!host.empty() && !os::is_this_host(node))
+      return Error{ENODATA, std::string(host) + " is not known to be this host, and others are not reached"};
     text = std::string("fi_ns://").append(service);
   } else if (!host.empty() && !source) {
     text = std::string("fi_ns://").append(host);

@@ -169,6 +169,45 @@ TEST(Counter, bound_to_a_region__fi_mr_3) {
   WEFT_ASSERT_OK(a.handle().close());
 }
 
+// Any endpoint may be the one that is written to, so a counter that is bound to a region alone drives them all.
+TEST(Counter, a_region_alone_makes_progress__fi_cntr_3) {
+  WEFT_BEYOND_THE_MANUAL("which calls drive an endpoint is the provider's");
+  WEFT_WORLD(w, {.caps = FI_RMA | FI_RMA_EVENT, .threading = FI_THREAD_DOMAIN});
+  fi_cntr_attr attr{};
+  Handle<fid_cntr> counter;
+  WEFT_ASSERT_OK(fi_cntr_open(w[1].domain, &attr, counter.out(), nullptr));
+  std::vector<uint8_t> target(1000);
+  Region region = w.reg(1, target.data(), target.size(), FI_REMOTE_WRITE);
+  WEFT_ASSERT_OK(fi_mr_bind(region.handle().get(), counter.fid(), FI_REMOTE_WRITE));
+  const auto out = pattern(1000, 1);
+  Ctx ctx;
+  WEFT_ASSERT_OK(w.post([&] {
+    return fi_write(w[0], out.data(), 1000, nullptr, w[0].peer[1], region.at(), region.key(), &ctx);
+  }));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (fi_cntr_read(counter.get()) == 0 && std::chrono::steady_clock::now() < end) w[0].tx->poll();
+  EXPECT_EQ(fi_cntr_read(counter.get()), 1u);
+  w.done(w[0].tx, ctx);
+}
+
+// fi_cntr(3) calls waiting for a counter without a wait object invalid; programs do it, so it polls.
+TEST(Counter, wait_without_a_wait_object__fi_cntr_3) {
+  WEFT_BEYOND_THE_MANUAL("fi_cntr(3): the application may not call it");
+  WEFT_WORLD(w, {.caps = FI_TAGGED});
+  fi_cntr_attr attr{};
+  attr.wait_obj = FI_WAIT_NONE;
+  Handle<fid_cntr> counter;
+  WEFT_ASSERT_OK(fi_cntr_open(w.domain(), &attr, counter.out(), nullptr));
+  EXPECT_EQ(fi_cntr_wait(counter.get(), 0, 0), 0);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(fi_cntr_wait(counter.get(), 1, 50), -FI_ETIMEDOUT);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(45));
+  WEFT_ASSERT_OK(fi_cntr_add(counter.get(), 2));
+  EXPECT_EQ(fi_cntr_wait(counter.get(), 2, -1), 0);
+  WEFT_ASSERT_OK(fi_cntr_adderr(counter.get(), 1));
+  EXPECT_EQ(fi_cntr_wait(counter.get(), 3, -1), -FI_EAVAIL);
+}
+
 // fi_cntr(3), readerr: what fails counts apart.
 TEST(Counter, errors_count_apart__fi_cntr_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED, .counters = {FI_RECV}});

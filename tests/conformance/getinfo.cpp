@@ -65,6 +65,40 @@ TEST(GetInfo, results_are_complete__fi_getinfo_3) {
   }
 }
 
+// fi_endpoint(3), "tclass": a request that a transport honours as well as it can.
+TEST(GetInfo, traffic_classes__fi_endpoint_3) {
+  WEFT_BEYOND_THE_MANUAL("a provider may have none");
+  for (const uint32_t tclass :
+       {uint32_t{FI_TC_BEST_EFFORT}, uint32_t{FI_TC_LOW_LATENCY}, uint32_t{FI_TC_DEDICATED_ACCESS},
+        uint32_t{FI_TC_BULK_DATA}, uint32_t{FI_TC_SCAVENGER}, uint32_t{FI_TC_NETWORK_CTRL}, fi_tc_dscp_set(0),
+        fi_tc_dscp_set(46), fi_tc_dscp_set(63)}) {
+    SCOPED_TRACE(tclass);
+    const Info info = ask([&](fi_info* h) {
+      h->tx_attr->tclass = tclass;
+      h->domain_attr->tclass = tclass;
+    });
+    ASSERT_TRUE(info);
+    EXPECT_EQ(info->tx_attr->tclass, tclass);
+    EXPECT_EQ(info->domain_attr->tclass, tclass);
+  }
+  for (const uint32_t nonsense : {fi_tc_dscp_set(64), uint32_t{FI_TC_NETWORK_CTRL + 1}, 0xdeadu}) {
+    SCOPED_TRACE(nonsense);
+    EXPECT_FALSE(ask([&](fi_info* h) { h->tx_attr->tclass = nonsense; }));
+    EXPECT_FALSE(ask([&](fi_info* h) { h->domain_attr->tclass = nonsense; }));
+  }
+}
+
+// fi_getinfo(3), "src_addr": there without FI_SOURCE, too; what it leaves open is chosen when the endpoint is opened.
+TEST(GetInfo, a_source_address_unasked__fi_getinfo_3) {
+  WEFT_BEYOND_THE_MANUAL("a provider may leave it out");
+  const Info info = everything();
+  ASSERT_TRUE(info);
+  for (const fi_info* one = info.get(); one != nullptr; one = one->next) {
+    EXPECT_NE(one->src_addr, nullptr) << one->fabric_attr->prov_name;
+    EXPECT_NE(one->src_addrlen, 0u);
+  }
+}
+
 // fi_getinfo(3), CAPABILITIES: each that is claimed alone can be asked for, and comes back.
 TEST(GetInfo, each_claimed_capability_can_be_asked_for__fi_getinfo_3) {
   const Info all = everything();

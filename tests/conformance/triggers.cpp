@@ -119,6 +119,45 @@ TEST(Trigger, send_waits_for_the_threshold__fi_trigger_3) {
   EXPECT_EQ(wait_for(w, w[0].tx, &trigger).err, 0);
 }
 
+// fi_endpoint(3), fi_ep_alias with FI_TRIGGER: the calls without flags are triggered, those of the endpoint itself are not.
+TEST(Trigger, default_flags_of_an_alias__fi_trigger_3) {
+  WEFT_WORLD(w, trigger_options());
+  Handle<fid_ep> triggering;
+  const int rc = fi_ep_alias(w[0].ep.get(), triggering.out(), FI_TRANSMIT | FI_TRIGGER | FI_COMPLETION);
+  WEFT_SKIP_IF(rc == -FI_ENOSYS || rc == -FI_EINVAL ? "no aliases: " + error_name(rc) : "");
+  WEFT_ASSERT_OK(rc);
+  auto counter = new_counter(w);
+  std::vector<uint8_t> target(8), source(8, 1);
+  Region region = w.reg(1, target.data(), target.size(), remote_access);
+  uint64_t out[3] = {1, 2, 3}, in[3] = {};
+  Ctx received[3], plain;
+  for (size_t i = 0; i < 3; ++i)
+    WEFT_ASSERT_OK(fi_trecv(w[1], &in[i], 8, nullptr, FI_ADDR_UNSPEC, i, 0, &received[i]));
+  Trigger first(counter.get(), 2), second(counter.get(), 1), third(counter.get(), 3);
+  const iovec part{&out[1], 8};
+  WEFT_ASSERT_OK(
+      w.post([&] { return fi_tsend(triggering.get(), &out[0], 8, nullptr, w[0].peer[1], 0, &first); }));
+  WEFT_ASSERT_OK(
+      w.post([&] { return fi_tsendv(triggering.get(), &part, nullptr, 1, w[0].peer[1], 1, &second); }));
+  WEFT_ASSERT_OK(w.post([&] {
+    return fi_write(triggering.get(), source.data(), 8, nullptr, w[0].peer[1], region.at(), region.key(),
+                    &third);
+  }));
+  WEFT_ASSERT_OK(w.post([&] { return fi_tsend(w[0], &out[2], 8, nullptr, w[0].peer[1], 2, &plain); }));
+  w.done(w[1].rx, received[2]);
+  EXPECT_TRUE(w.quiet(w[1].rx));
+  WEFT_ASSERT_OK(fi_cntr_add(counter.get(), 1));
+  w.done(w[1].rx, received[1]);
+  EXPECT_TRUE(w.quiet(w[1].rx));
+  WEFT_ASSERT_OK(fi_cntr_add(counter.get(), 1));
+  w.done(w[1].rx, received[0]);
+  EXPECT_EQ(target[0], 0);
+  WEFT_ASSERT_OK(fi_cntr_add(counter.get(), 1));
+  EXPECT_EQ(wait_for(w, w[0].tx, &third).err, 0);
+  EXPECT_TRUE(w.progress_until([&] { return target[0] == 1; }));
+  WEFT_ASSERT_OK(triggering.close());
+}
+
 // The condition holds already: at once.
 TEST(Trigger, starts_at_once_when_met__fi_trigger_3) {
   WEFT_WORLD(w, trigger_options());

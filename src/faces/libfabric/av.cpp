@@ -2,14 +2,14 @@
 //
 // Every address of a provider has one length, and fi_av_insert takes an array of such entries, as
 // fi_getname gives them; this is also so for FI_ADDR_STR, where an entry is a string that ends before its
-// length and a last string may be shorter than an entry. A named address vector is shared by all who open
-// the name in one process, not across processes.
+// length and a last string may be shorter than an entry. named_av.hpp has address vectors with a
+// name.
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <span>
 #include <utility>
 
+#include "faces/libfabric/named_av.hpp"
 #include "faces/libfabric/objects.hpp"
 
 namespace weft::fi {
@@ -62,6 +62,7 @@ int check_insert(const Av& av, uint64_t flags, const char* what) {
   if ((flags & FI_AV_USER_ID) != 0) return refuse(av, FI_ENOSYS, what, "FI_AV_USER_ID is not supported");
   if ((flags & ~uint64_t{FI_MORE | FI_SYNC_ERR}) != 0)
     return refuse(av, FI_EBADFLAGS, what, "flags knows only FI_MORE and FI_SYNC_ERR");
+  settle_owner(*av.table);
   return 0;
 }
 
@@ -220,6 +221,7 @@ int av_remove(fid_av* fid, fi_addr_t* addresses, size_t count, uint64_t flags) {
   if ((av.flags & FI_READ) != 0)
     return refuse(av, FI_EACCES, "fi_av_remove", "the address vector was opened with FI_READ");
   if (addresses == nullptr && count != 0) return -FI_EINVAL;
+  settle_owner(*av.table);
   std::scoped_lock guard(av.domain.lock);
   int first_error = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -282,36 +284,6 @@ fi_ops av_fid_ops = {sizeof(fi_ops), av_close, av_bind, no_control, no_ops_open,
 fi_ops_av av_ops = {sizeof(fi_ops_av), av_insert, av_insertsvc, av_insertsym,
                     av_remove,         av_lookup, av_straddr,   av_set};
 
-using Table = std::shared_ptr<core::AddressVector>;
-
-// Named tables of this process, by provider and name.
-struct Registry {
-  std::mutex mutex;
-  std::map<std::pair<const Provider*, std::string>, std::weak_ptr<core::AddressVector>> tables;
-};
-
-Registry& registry() {
-  static Registry instance;
-  return instance;
-}
-
-// fi_av(3), name: created unless it is there; FI_READ only opens.
-Result<Table> shared_table(const Domain& domain, const fi_av_attr& attr) {
-  Registry& known = registry();
-  std::scoped_lock guard(known.mutex);
-  std::erase_if(known.tables, [](const auto& entry) { return entry.second.expired(); });
-  auto& place = known.tables[{domain.provider, attr.name}];
-  if (Table table = place.lock()) {
-    if (table->rx_ctx_bits() == attr.rx_ctx_bits) return table;
-    return Error{FI_EINVAL, std::string("address vector ") + attr.name + " has other rx_ctx_bits"};
-  }
-  if ((attr.flags & FI_READ) != 0)
-    return Error{FI_ENOENT, std::string("there is no address vector ") + attr.name + " in this process"};
-  Table table = std::make_shared<core::AddressVector>(attr.rx_ctx_bits);
-  place = table;
-  return table;
-}
-
 const char* why_not(const fi_av_attr& attr) noexcept {
   const int type = number_of(attr.type);
   if (type != FI_AV_UNSPEC && type != FI_AV_MAP && type != FI_AV_TABLE)
@@ -322,6 +294,22 @@ const char* why_not(const fi_av_attr& attr) noexcept {
     return "flags knows only FI_EVENT, FI_READ and FI_SYMMETRIC";
   if ((attr.flags & FI_READ) != 0 && attr.name == nullptr) return "FI_READ needs a name";
   return nullptr;
+}
+
+// fi_av(3), name. That nobody has the name has a normal way out: the program makes one of its own.
+int join(const Domain& domain, fi_av_attr& attr, Av& av) {
+  Result<NamedTable> named = open_named_table(domain, attr);
+  if (!named) {
+    const int code = named.error().code;
+    const char* why = named.error().why.c_str();
+    if (code == FI_ENOENT) log_info(domain.provider->name, FI_LOG_AV, "fi_av_open: %s", why);
+    else log_warn(domain.provider->name, FI_LOG_AV, "fi_av_open: %s", why);
+    return -code;
+  }
+  av.table = std::move(named->table);
+  av.name = attr.name;
+  if (attr.map_addr == nullptr) attr.map_addr = named->map_addr;
+  return 0;
 }
 
 }  // namespace
@@ -335,15 +323,8 @@ int open_av(Domain& domain, fi_av_attr* attr, fid_av** out, void* context) {
   auto av = std::make_unique<Av>(domain);
   if (attr->name == nullptr) {
     av->table = std::make_shared<core::AddressVector>(attr->rx_ctx_bits);
-  } else {
-    Result<Table> table = shared_table(domain, *attr);
-    if (!table) {
-      log_warn(domain.provider->name, FI_LOG_AV, "fi_av_open: %s", table.error().why.c_str());
-      return -table.error().code;
-    }
-    av->table = *table;
-    av->name = attr->name;
-    if (attr->map_addr == nullptr) attr->map_addr = av->table.get();
+  } else if (const int status = join(domain, *attr, *av); status != 0) {
+    return status;
   }
   if (attr->type == FI_AV_UNSPEC) attr->type = domain.attr.av_type == FI_AV_MAP ? FI_AV_MAP : FI_AV_TABLE;
   av->fid.fid = {FI_CLASS_AV, context, &av_fid_ops};

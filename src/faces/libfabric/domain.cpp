@@ -1,4 +1,5 @@
 // Domains at the C ABI: fi_domain(3). Must not know which links exist.
+#include <algorithm>
 #include <cstring>
 
 #include "core/atomic.hpp"
@@ -204,6 +205,46 @@ Domain::Domain(Fabric& of, const fi_info& info)
 }
 
 Domain::~Domain() = default;
+
+int Domain::add_engine(core::Progressor& engine) noexcept {
+  if (!drives_all()) return 0;
+  return no_throw([&] {
+    engines_.reserve(engines_.size() + 1);
+    for (size_t i = 0; i < region_counters_.size(); ++i) {
+      if (region_counters_[i]->attach(engine) == 0) continue;
+      while (i-- > 0) region_counters_[i]->detach(engine);
+      return -FI_ENOMEM;
+    }
+    engines_.push_back(&engine);
+    return 0;
+  });
+}
+
+void Domain::remove_engine(core::Progressor& engine) noexcept {
+  if (std::erase(engines_, &engine) == 0) return;
+  for (Cntr* counter : region_counters_) counter->detach(engine);
+}
+
+int Domain::add_region_counter(Cntr& counter) noexcept {
+  if (!drives_all()) return 0;
+  return no_throw([&] {
+    region_counters_.reserve(region_counters_.size() + 1);
+    for (size_t i = 0; i < engines_.size(); ++i) {
+      if (counter.attach(*engines_[i]) == 0) continue;
+      while (i-- > 0) counter.detach(*engines_[i]);
+      return -FI_ENOMEM;
+    }
+    region_counters_.push_back(&counter);
+    return 0;
+  });
+}
+
+void Domain::remove_region_counter(Cntr& counter) noexcept {
+  const auto found = std::find(region_counters_.begin(), region_counters_.end(), &counter);
+  if (found == region_counters_.end()) return;
+  region_counters_.erase(found);
+  for (core::Progressor* engine : engines_) counter.detach(*engine);
+}
 
 int open_domain(Fabric& fabric, fi_info* info, fid_domain** out, void* context) {
   if (info == nullptr || info->domain_attr == nullptr || out == nullptr)

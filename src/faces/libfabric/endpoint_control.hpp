@@ -8,7 +8,7 @@
 
 #include "faces/libfabric/answers.hpp"
 #include "faces/libfabric/connected.hpp"
-#include "faces/libfabric/endpoint_data.hpp"
+#include "faces/libfabric/endpoint_triggered.hpp"
 #include "os/clock.hpp"
 
 namespace weft::fi {
@@ -221,11 +221,20 @@ struct ControlOps {
     set_data_vectors(p);
     return 0;
   }
-  // The data vectors by lock, and refusing ones before the endpoint is enabled.
+  // The data vectors by lock and default flags, and refusing ones before the endpoint is enabled.
   static void set_data_vectors(P& p) noexcept {
     if (!p.enabled) use<RefusingOps>(p);
-    else if (p.lock->enabled) use_half<DataOps<L, SharedLock>>(p);
-    else use_half<DataOps<L, NoLock>>(p);
+    else if (p.lock->enabled) use_defaults<DataOps<L, SharedLock>>(p);
+    else use_defaults<DataOps<L, NoLock>>(p);
+  }
+  template <class Ops>
+  static void use_defaults(P& p) noexcept {
+    const bool transmit = p.tx != nullptr && (p.tx->op_flags & FI_TRIGGER) != 0;
+    const bool receive = p.rx != nullptr && (p.rx->op_flags & FI_TRIGGER) != 0;
+    if (transmit && receive) use_half<TriggeredOps<L, Ops, true, true>>(p);
+    else if (transmit) use_half<TriggeredOps<L, Ops, true, false>>(p);
+    else if (receive) use_half<TriggeredOps<L, Ops, false, true>>(p);
+    else use_half<Ops>(p);
   }
   template <class Ops>
   static void use_half(P& p) noexcept {
@@ -261,6 +270,7 @@ struct ControlOps {
       p.rx->op_flags = op_flags;
       p.rx->settle();
     }
+    set_data_vectors(p);
     return 0;
   }
   // Another face of the same endpoint with its own default flags (fi_endpoint(3), fi_ep_alias).
@@ -277,6 +287,7 @@ struct ControlOps {
       if ((alias.flags & FI_RECV) == 0) {
         made->tx->op_flags = alias.flags & ~FI_TRANSMIT;
         made->tx->settle();
+        set_data_vectors(*made);
       }
     }
     hold(p.users);
@@ -464,6 +475,7 @@ struct ControlOps {
       }
       if (p.owned_core == nullptr && p.core != nullptr && p.transmitter != nullptr)
         p.core->engine.release_transmit_context(*p.tx);
+      if (p.owned_core != nullptr) domain.remove_engine(p.core->engine);
       detach_all(p);
       if (p.owned_core != nullptr && p.core->av != nullptr) drop(p.core->av->users);
       if (p.parent != nullptr) drop(p.parent->users);

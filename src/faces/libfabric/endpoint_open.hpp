@@ -95,6 +95,15 @@ struct Opener {
     }
     return port;
   }
+  // The last step of opening: Control::close() undoes it.
+  static int enroll(P& p) {
+    {
+      std::scoped_lock guard(p.domain->lock);
+      if (const int status = p.domain->add_engine(*p.engine); status != 0) return status;
+    }
+    hold(p.domain->users);
+    return 0;
+  }
 
   static int refuse(Domain& domain, const fi_info* info) {
     if (info == nullptr || info->ep_attr == nullptr) return -FI_EINVAL;
@@ -117,7 +126,7 @@ struct Opener {
       set_receiver(*port, info->rx_attr, port->caps, 0, port->engine->limits());
       port->engine->set_receive_context(0, port->rx);
       set_vectors(*port, FI_CLASS_EP, context);
-      hold(domain.users);
+      if (status = enroll(*port); status != 0) return status;
       *ep = &port.release()->fid;
       return 0;
     });
@@ -139,7 +148,7 @@ struct Opener {
       port->core->tx_count = std::max<size_t>(info->ep_attr->tx_ctx_cnt, 1);
       port->core->rx_count = std::max<size_t>(info->ep_attr->rx_ctx_cnt, 1);
       set_vectors(*port, FI_CLASS_SEP, context);
-      hold(domain.users);
+      if (status = enroll(*port); status != 0) return status;
       *sep = &port.release()->fid;
       return 0;
     });

@@ -96,7 +96,11 @@ Result<std::vector<std::byte>> given_address(const Provider& provider, uint32_t 
 // when the endpoint is opened.
 Result<std::vector<std::byte>> source_address(const Provider& provider, uint32_t format,
                                               const Request& request) {
-  if ((request.flags & FI_SOURCE) != 0) return provider.resolve(format, request.node, request.service, true);
+  if ((request.flags & FI_SOURCE) != 0) {
+    auto named = provider.resolve(format, request.node, request.service, true);
+    if (!named || !named->empty()) return named;  // else this machine, and nothing more
+    return provider.unnamed(format);
+  }
   if (request.hints != nullptr && request.hints->src_addr != nullptr)
     return given_address(provider, format, "src_addr", request.hints->src_addr, request.hints->src_addrlen,
                          true);

@@ -117,8 +117,8 @@ TEST_F(Getinfo, NodeAndServiceAreTheDestination) {
   EXPECT_EQ(ask("host", "5"), 0);
   EXPECT_EQ(text(infos_->dest_addr), "made://host:5");
   EXPECT_EQ(infos_->dest_addrlen, kMadeUpAddress);
-  EXPECT_EQ(infos_->src_addr, nullptr);
-  EXPECT_EQ(infos_->src_addrlen, 0u);
+  EXPECT_EQ(text(infos_->src_addr), "made://") << "chosen when the endpoint is opened";
+  EXPECT_EQ(infos_->src_addrlen, kMadeUpAddress);
 }
 
 TEST_F(Getinfo, OrTheSource) {

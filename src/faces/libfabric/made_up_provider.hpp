@@ -104,6 +104,12 @@ inline Provider made_up_provider(const char* name = "cloth") {
       .offers = made_up_offers,
       .addrlen = [](uint32_t) { return kMadeUpAddress; },
       .resolve = made_up_resolve,
+      .unnamed =
+          [](uint32_t) {
+            std::vector<std::byte> bytes(kMadeUpAddress);
+            memcpy(bytes.data(), "made://", 7);
+            return bytes;
+          },
       .normalise = [](uint32_t, std::byte*) { return true; },
       .to_string = [](uint32_t, const void* bytes) { return std::string(static_cast<const char*>(bytes)); },
       .endpoint = nullptr,

@@ -11,6 +11,7 @@
 #include "faces/libfabric/made_up_provider.hpp"
 #include "faces/libfabric/opened.hpp"
 #include "faces/libfabric/tostr.hpp"
+#include "faces/libfabric/traffic_class.hpp"
 
 namespace weft::fi {
 namespace {
@@ -423,8 +424,30 @@ TEST_F(Match, Orders) {
 TEST_F(Match, TrafficClass) {
   EXPECT_EQ(given([](fi_info& hints) { hints.tx_attr->tclass = FI_TC_BEST_EFFORT; })->tx_attr->tclass,
             uint32_t{FI_TC_BEST_EFFORT});
-  refused([](fi_info& hints) { hints.tx_attr->tclass = FI_TC_LOW_LATENCY; }, "tx_attr->tclass");
-  refused([](fi_info& hints) { hints.domain_attr->tclass = FI_TC_LOW_LATENCY; }, "domain_attr->tclass");
+  EXPECT_EQ(given([](fi_info& hints) { hints.tx_attr->tclass = FI_TC_LOW_LATENCY; })->tx_attr->tclass,
+            uint32_t{FI_TC_LOW_LATENCY});
+  EXPECT_EQ(
+      given([](fi_info& hints) { hints.domain_attr->tclass = FI_TC_NETWORK_CTRL; })->domain_attr->tclass,
+      uint32_t{FI_TC_NETWORK_CTRL});
+  EXPECT_EQ(given([](fi_info& hints) { hints.tx_attr->tclass = fi_tc_dscp_set(46); })->tx_attr->tclass,
+            fi_tc_dscp_set(46));
+  refused([](fi_info& hints) { hints.tx_attr->tclass = fi_tc_dscp_set(64); }, "tx_attr->tclass: 0x140");
+  refused([](fi_info& hints) { hints.tx_attr->tclass = FI_TC_NETWORK_CTRL + 1; }, "tx_attr->tclass");
+  refused([](fi_info& hints) { hints.domain_attr->tclass = 0xdead; }, "domain_attr->tclass");
+}
+
+TEST(TrafficClass, LabelsHaveCodePoints) {
+  EXPECT_EQ(code_point_of(FI_TC_UNSPEC), 0);
+  EXPECT_EQ(code_point_of(FI_TC_BEST_EFFORT), 0);
+  EXPECT_EQ(code_point_of(FI_TC_LOW_LATENCY), 18);
+  EXPECT_EQ(code_point_of(fi_tc_dscp_set(63)), 63);
+  EXPECT_EQ(code_point_of(0xdead), 0);
+  // The endpoint's class, or the domain's; a program of an older interface has none of its own.
+  fi_tx_attr tx{};
+  EXPECT_EQ(code_point_of(&tx, FI_TC_BULK_DATA, FI_VERSION(1, 17)), 10);
+  tx.tclass = FI_TC_SCAVENGER;
+  EXPECT_EQ(code_point_of(&tx, FI_TC_BULK_DATA, FI_VERSION(1, 17)), 1);
+  EXPECT_EQ(code_point_of(&tx, FI_TC_BULK_DATA, FI_VERSION(1, 4)), 10);
 }
 
 TEST_F(Match, DomainCapabilities) {

@@ -128,6 +128,8 @@ struct Fabric {
   std::unique_ptr<ConnectionRequest> take(const ::fid* handle) noexcept;
 };
 
+struct Cntr;
+
 struct Domain {
   Domain(Fabric& of, const fi_info& info);  // `info` has domain_attr; see open_domain
   ~Domain();
@@ -155,6 +157,19 @@ struct Domain {
 
   // Operations that wait for counters (fi_trigger(3)).
   std::unique_ptr<WorkQueue> work;
+
+  // A counter that is bound to a memory region (fi_mr_bind) may be bound to no endpoint, and any endpoint may be the one that is written to:
+  // reading or waiting for it drives all of them. Under the domain lock; the engines are those that take remote accesses. Not under
+  // FI_THREAD_COMPLETION without a lock, where the program serialises each endpoint with its own queues and counters only.
+  int add_engine(core::Progressor& engine) noexcept;  // 0 or -FI_ENOMEM
+  void remove_engine(core::Progressor& engine) noexcept;
+  int add_region_counter(Cntr& counter) noexcept;  // as often as it is bound; 0 or -FI_ENOMEM
+  void remove_region_counter(Cntr& counter) noexcept;
+
+ private:
+  bool drives_all() const noexcept { return lock.enabled || threading == FI_THREAD_DOMAIN; }
+  std::vector<core::Progressor*> engines_;
+  std::vector<Cntr*> region_counters_;
 };
 
 // The most bytes that one atomic operation carries (fi_query_atomic, "count"); engines hold it.

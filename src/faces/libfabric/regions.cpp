@@ -82,6 +82,8 @@ int bind_counter(Mr& mr, Cntr& cntr, uint64_t flags) {
     return refuse(mr.domain, FI_EBADFLAGS, "a counter is bound with FI_REMOTE_WRITE, FI_REMOTE_READ or both");
   if (&cntr.domain != &mr.domain)
     return refuse(mr.domain, FI_EINVAL, "the counter belongs to another domain");
+  mr.counters.reserve(mr.counters.size() + 1);
+  if (const int status = mr.domain.add_region_counter(cntr); status != 0) return status;
   mr.counters.push_back(&cntr);
   hold(cntr.users);
   mr.region->bind(&cntr.counter, flags);
@@ -112,6 +114,7 @@ int mr_close(::fid* fid) {
   {
     std::scoped_lock guard(domain.lock);
     if (const int status = domain.regions.remove(*mr->region); status != 0) return status;
+    for (Cntr* cntr : mr->counters) domain.remove_region_counter(*cntr);
   }
   for (Cntr* cntr : mr->counters) drop(cntr->users);
   drop(domain.users);

@@ -137,8 +137,22 @@ TEST(ShmLink, ForgettingAPeerIsTheEndOfItsChannel) {
 
 // --- names ---
 
+// Both sides of a program may ask for one service.
+TEST(ShmLink, AServiceThatIsTakenGivesANameOfItsOwn) {
+  const std::string name = "fi_ns://second-" + std::to_string(::getpid());
+  Node first(name);
+  Node second(name);
+  Node third(name);
+  EXPECT_EQ(first.name(), name);
+  EXPECT_EQ(second.name(), name + ':' + std::to_string(::getpid()) + ":0");
+  EXPECT_EQ(third.name(), name + ':' + std::to_string(::getpid()) + ":1");
+  Peer* to_second = first.connect(second);
+  ASSERT_TRUE(first.send(*to_second, 1, pattern(1, 8)));
+  EXPECT_TRUE(second.poll_for_frames(1));
+}
+
 TEST(ShmLink, ANameIsTakenOnce) {
-  const std::string name = plain_name("taken");
+  const std::string name = "fi_shm://taken-" + std::to_string(::getpid());
   Node a(name);
   EXPECT_EQ(a.name(), name);
   struct Nobody final : Events {

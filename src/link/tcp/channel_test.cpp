@@ -2,6 +2,7 @@
 #include "link/tcp/channel.hpp"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <deque>
@@ -10,6 +11,8 @@
 #include <random>
 #include <thread>
 #include <vector>
+
+#include "os/traffic_class.hpp"
 
 namespace weft::link::tcp {
 namespace {
@@ -64,8 +67,8 @@ class ChannelTest : public testing::Test {
     ASSERT_EQ(::listen(listener_.get(), 8), 0);
     place_ = os::local_address(listener_.get());
   }
-  void dial() {
-    ASSERT_EQ(near_.connect(place_, {}), 0);
+  void dial(uint8_t dscp = 0) {
+    ASSERT_EQ(near_.connect(place_, {}, dscp), 0);
     far_.adopt(os::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK)));
   }
   void greet(const Hello& hello, const Hello& answer) {
@@ -108,6 +111,21 @@ class ChannelTest : public testing::Test {
   NoPeer peer_;
   std::vector<std::byte> scratch_ = std::vector<std::byte>(Channel::receive_bytes);
 };
+
+int type_of_service(const os::Fd& socket) {
+  int octet = -1;
+  socklen_t length = sizeof(octet);
+  EXPECT_EQ(::getsockopt(socket.get(), IPPROTO_IP, IP_TOS, &octet, &length), 0);
+  return octet;
+}
+
+// RFC 2474: the code point is the upper six bits. What is accepted has the mark of its listener.
+TEST_F(ChannelTest, TrafficClass) {
+  os::mark_traffic(listener_.get(), 10);
+  dial(46);
+  EXPECT_EQ(type_of_service(near_.fd()), 46 << 2);
+  EXPECT_EQ(type_of_service(far_.fd()), 10 << 2);
+}
 
 TEST_F(ChannelTest, HelloCarriesEverything) {
   Hello hello;

@@ -1,0 +1,88 @@
+// Abstract names as a directory of memory files.
+#include "os/published_memory.hpp"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "os/poll_set.hpp"
+#include "os/unix_socket.hpp"
+
+namespace weft::os {
+namespace {
+
+// A path is opened for real only once it is known to be a memory file of this user: nothing else is touched.
+Fd open_memory_of_user(const char* path) noexcept {
+  const Fd place(::open(path, O_PATH | O_CLOEXEC));
+  struct stat status {};
+  struct statfs system {};
+  if (!place || ::fstat(place.get(), &status) != 0 || ::fstatfs(place.get(), &system) != 0) return {};
+  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || system.f_type != TMPFS_MAGIC) return {};
+  char self[64];
+  std::snprintf(self, sizeof(self), "/proc/self/fd/%d", place.get());
+  return Fd(::open(self, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+}
+
+bool map_found(int pid, int fd, size_t bytes, FoundMemory& out) noexcept {
+  char path[64];
+  std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
+  const Fd file = open_memory_of_user(path);
+  if (!file || !memory_is_sealed(file) || memory_size(file) < bytes) return false;
+  void* at = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
+  if (at == MAP_FAILED) return false;
+  out = {Mapping(at, bytes), pid};
+  return true;
+}
+
+}  // namespace
+
+Result<PublishedMemory> PublishedMemory::create(const char* label, size_t bytes) {
+  PublishedMemory made;
+  auto file = create_memory(label, bytes);
+  if (!file) return file.error();
+  made.file_ = std::move(*file);
+  auto mapping = map_memory(made.file_, 0, bytes);
+  if (!mapping) return mapping.error();
+  made.mapping_ = std::move(*mapping);
+  made.owner_pid_ = process_id();
+  return made;
+}
+
+Result<void> PublishedMemory::publish(std::string_view prefix) {
+  auto bound = bind_datagram(std::string(prefix) + '/' + std::to_string(owner_pid_) + ':' +
+                             std::to_string(file_.get()));
+  if (!bound) return bound.error();
+  name_ = std::move(*bound);
+  return {};
+}
+
+bool PublishedMemory::belongs_here() const noexcept { return process_id() == owner_pid_; }
+
+std::vector<FoundMemory> find_published_memory(std::string_view prefix, size_t bytes) {
+  std::vector<FoundMemory> all;
+  std::ifstream names("/proc/net/unix");
+  const std::string wanted = '@' + std::string(prefix) + '/';
+  for (std::string line; std::getline(names, line);) {
+    const size_t at = line.find(wanted);
+    if (at == std::string::npos) continue;
+    int pid = 0;
+    int fd = -1;
+    char end = 0;
+    if (std::sscanf(line.c_str() + at + wanted.size(), "%9d:%9d%c", &pid, &fd, &end) != 2) continue;
+    if (pid <= 0 || fd < 0 || pid == process_id()) continue;
+    FoundMemory found;
+    if (map_found(pid, fd, bytes, found)) all.push_back(std::move(found));
+  }
+  return all;
+}
+
+}  // namespace weft::os
