@@ -64,6 +64,9 @@ extern \"C++\" {
 #ifndef WEFT_DIRECT_CHOSEN
 #define WEFT_DIRECT_CHOSEN
 #define ${chosen}
+#ifdef FABRIC_DIRECT
+#include <weft/direct/${provider}/program.h>
+#endif
 #elif !defined(${chosen})
 #error \"direct linking takes one provider: compile with the flags of one of weft-direct-*\"
 #endif
@@ -104,9 +107,29 @@ extern \"C++\" {
 #endif
 ")
 
+# The undefined symbol of every object that is compiled for a provider; entry_direct.cpp defines it in that provider's archive alone. It stands in a
+# note, because linkers keep notes and their relocations under --gc-sections, and relative to its place, so that it needs no relocation at run time.
+function(weft_write_direct_program folder provider symbol)
+  file(CONFIGURE OUTPUT "${folder}/program.h" @ONLY CONTENT
+"/* Ties an object to libweft-${provider}.a: linked to anything else, the linker says that ${symbol} is undefined. */
+#ifndef WEFT_DIRECT_PROGRAM_H
+#define WEFT_DIRECT_PROGRAM_H
+__asm__(
+    \".pushsection .note.weft,\\\"a\\\",%note\\n\"
+    \".balign 4\\n\"
+    \".long 5, 4, 1\\n\"
+    \".asciz \\\"Weft\\\"\\n\"
+    \".balign 4\\n\"
+    \".long ${symbol} - .\\n\"
+    \".popsection\");
+#endif
+")
+endfunction()
+
 function(weft_write_direct_headers provider type header inlined)
   string(MAKE_C_IDENTIFIER "${provider}" space)
   set(base "${WEFT_DIRECT_INCLUDE}/weft/direct")
+  weft_write_direct_program("${base}/${provider}" "${provider}" "weft_direct_program_was_compiled_for_${space}")
   set(folder "${base}/${provider}/rdma")
   foreach(standard IN ITEMS fabric fi_domain fi_eq fi_cm fi_endpoint fi_tagged fi_rma fi_atomic fi_collective fi_trigger fi_ext
                              providers/fi_log providers/fi_prov)
@@ -155,6 +178,10 @@ using InPlace = ::weft::fi::InPlaceOps<Link>;")
 #endif
 
 #include <rdma/fabric.h>
+
+#ifndef WEFT_DIRECT_CHOSEN_${space}
+#error \"weft/direct/${provider}.hpp: the flags are those of another way of linking; compile with pkg-config --cflags weft-direct-${provider}\"
+#endif
 
 ${more}#include \"weft/src/providers/${header}.hpp\"
 
@@ -221,7 +248,8 @@ function(weft_add_direct provider type header)
   endif()
   add_library(${target} STATIC "${PROJECT_SOURCE_DIR}/src/faces/direct/entry_direct.cpp" ${functions} ${objects})
   add_dependencies(${target} weft_public_headers)
-  target_compile_definitions(${target} PRIVATE "WEFT_DIRECT_PROVIDER=${type}" "WEFT_DIRECT_HEADER=\"providers/${header}.hpp\"")
+  string(MAKE_C_IDENTIFIER "weft_direct_program_was_compiled_for_${provider}" symbol)
+  target_compile_definitions(${target} PRIVATE "WEFT_DIRECT_PROVIDER=${type}" "WEFT_DIRECT_PROGRAM=${symbol}" "WEFT_DIRECT_HEADER=\"providers/${header}.hpp\"")
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
   set_target_properties(${target} PROPERTIES OUTPUT_NAME "weft-${provider}" ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
   target_link_libraries(${target} PUBLIC Threads::Threads ${CMAKE_DL_LIBS})

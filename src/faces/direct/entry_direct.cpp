@@ -21,5 +21,15 @@ weft::fi::Catalogue catalogue() { return {weft::fi::providers(), false, nullptr}
 
 // For this program only: a library that it loads may need a libfabric of its own.
 #define WEFT_EXPORT __attribute__((visibility("hidden"), used))
+
+extern "C" {
+// What objects that were compiled for this provider refer to (weft/direct/<provider>/program.h).
+extern const char WEFT_DIRECT_PROGRAM __attribute__((visibility("hidden")));
+__attribute__((used)) const char WEFT_DIRECT_PROGRAM = 0;
+// In every archive: a program that is linked to two of them is told so.
+extern const char weft_direct_a_program_is_linked_to_one_provider __attribute__((visibility("hidden")));
+__attribute__((used)) const char weft_direct_a_program_is_linked_to_one_provider = 0;
+}
+
 #include "faces/libfabric/exported_calls.inc"
 #include "faces/libfabric/exported_objects.inc"
