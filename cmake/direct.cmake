@@ -74,7 +74,13 @@ extern \"C++\" {
 #define WEFT_DIRECT_NESTED
 #define ${guard}_OUTERMOST
 #endif
+#if defined(__has_include_next)
+#if !__has_include_next(<rdma/${header}.h>)
+#error \"libfabric's headers are not there: install libfabric-dev (1.17 is what Weft is tested with)\"
+#endif
+#endif
 #include_next <rdma/${header}.h>
+#include <weft/libfabric_headers.h>
 #ifdef FABRIC_DIRECT
 ${restore}#ifndef WEFT_DIRECT_INLINE
 #ifdef __cplusplus
@@ -212,7 +218,7 @@ add_custom_command(
 add_custom_target(weft_public_headers ALL DEPENDS "${PROJECT_BINARY_DIR}/public_headers.stamp")
 
 # Where an installed tree has them, too, so that what finds them relative to itself works in both.
-foreach(header IN ITEMS provider.hpp plugin.hpp extensions.h)
+foreach(header IN ITEMS provider.hpp plugin.hpp extensions.h libfabric_headers.h)
   configure_file("${PROJECT_SOURCE_DIR}/include/weft/${header}" "${WEFT_DIRECT_INCLUDE}/weft/${header}" COPYONLY)
 endforeach()
 

@@ -48,7 +48,8 @@ string(REPLACE ";" " " WEFT_DIRECT_PROVIDERS_WORDS "${WEFT_DIRECT_PROVIDERS}")
 configure_file("${PROJECT_SOURCE_DIR}/cmake/weft-config.cmake.in" "${PROJECT_BINARY_DIR}/weft-config.cmake" @ONLY)
 include(CMakePackageConfigHelpers)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/weft-config-version.cmake" COMPATIBILITY SameMinorVersion)
-install(FILES "${PROJECT_BINARY_DIR}/weft-config.cmake" "${PROJECT_BINARY_DIR}/weft-config-version.cmake" DESTINATION lib/cmake/weft)
+install(FILES "${PROJECT_BINARY_DIR}/weft-config.cmake" "${PROJECT_BINARY_DIR}/weft-config-version.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/libfabric_headers.cmake" DESTINATION lib/cmake/weft)
 # All that is installed: what `./dev build` builds.
 add_custom_target(weft_installed)
 add_dependencies(weft_installed weft weft_compat weft_plugin weft_plugin_tcp weft_plugin_udp weft_mux weft_public_headers weft_plugin_core)

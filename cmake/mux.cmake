@@ -31,8 +31,14 @@ function(weft_write_mux_header header)
 #ifdef FABRIC_DIRECT
 #error \"a program is linked to the multiplexer or directly: compile with the flags of weft-mux, or of one of weft-direct-*\"
 #endif
+#if defined(__has_include_next)
+#if !__has_include_next(<rdma/${header}>)
+#error \"libfabric's headers are not there: install libfabric-dev (1.17 is what Weft is tested with)\"
+#endif
+#endif
 ${rename}#include_next <rdma/${header}>
-${restore}#ifdef __cplusplus
+${restore}#include <weft/libfabric_headers.h>
+#ifdef __cplusplus
 extern \"C\" {
 #endif
 ${declare}#ifdef __cplusplus

@@ -18,6 +18,11 @@
 #ifndef WEFT_EXTENSIONS_H
 #define WEFT_EXTENSIONS_H
 
+#ifdef __has_include
+#if !__has_include(<rdma/fabric.h>)
+#error "libfabric's headers are not there: install libfabric-dev (1.17 is what Weft is tested with)"
+#endif
+#endif
 #include <rdma/fabric.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>

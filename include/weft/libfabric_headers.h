@@ -1,0 +1,57 @@
+/*
+ * Whether the libfabric headers of this machine are those that Weft can be used with, for C99 and C++11 and later. Included by the headers for direct
+ * linking and for the multiplexer after each standard one; cmake/libfabric_headers.cmake asks the same when a project is configured.
+ *
+ * Weft has the binary interface of libfabric 1.17. Older headers, those of another major version, and those whose structures have another size are
+ * refused. Newer ones with the same structures are accepted with a note, which WEFT_ACCEPT_LIBFABRIC_HEADERS leaves out.
+ */
+#ifndef WEFT_LIBFABRIC_HEADERS_H
+#define WEFT_LIBFABRIC_HEADERS_H
+
+#pragma GCC system_header
+
+#ifdef __has_include
+#if !__has_include(<rdma/fabric.h>)
+#error "libfabric's headers are not there: install libfabric-dev (1.17 is what Weft is tested with)"
+#endif
+#endif
+#include <rdma/fabric.h>
+
+#define WEFT_HEADERS_TEXT_(number) #number
+#define WEFT_HEADERS_TEXT(number) WEFT_HEADERS_TEXT_(number)
+#define WEFT_HEADERS_FOUND WEFT_HEADERS_TEXT(FI_MAJOR_VERSION) "." WEFT_HEADERS_TEXT(FI_MINOR_VERSION)
+/* glibc has a macro of that name for strict C99, which leaves out the text. */
+#pragma push_macro("_Static_assert")
+#undef _Static_assert
+#ifdef __cplusplus
+#define WEFT_HEADERS_ASSERT(what, text) static_assert(what, text)
+#else
+#define WEFT_HEADERS_ASSERT(what, text) _Static_assert(what, text)
+#endif
+
+#if FI_MAJOR_VERSION != 1 || FI_MINOR_VERSION < 17
+WEFT_HEADERS_ASSERT(0,
+                    "libfabric-dev 1.17 is what Weft is made for and tested with; found " WEFT_HEADERS_FOUND
+                    ", whose binary interface is another: install libfabric-dev 1.17");
+#else
+WEFT_HEADERS_ASSERT(sizeof(struct fi_info) == 120 && sizeof(struct fi_tx_attr) == 80 &&
+                        sizeof(struct fi_rx_attr) == 64 && sizeof(struct fi_ep_attr) == 96 &&
+                        sizeof(struct fi_domain_attr) == 192 && sizeof(struct fi_fabric_attr) == 32 &&
+                        sizeof(struct fid) == 24,
+                    "libfabric-dev 1.17 is what Weft is made for and tested with; found " WEFT_HEADERS_FOUND
+                    ", whose structures have another size: install libfabric-dev 1.17");
+#if FI_MINOR_VERSION > 17 && !defined(WEFT_ACCEPT_LIBFABRIC_HEADERS)
+#define WEFT_HEADERS_PRAGMA(text) _Pragma(#text)
+#define WEFT_HEADERS_NOTE(text) WEFT_HEADERS_PRAGMA(message(text))
+WEFT_HEADERS_NOTE("libfabric-dev 1.17 is what Weft is tested with; found " WEFT_HEADERS_FOUND)
+#undef WEFT_HEADERS_NOTE
+#undef WEFT_HEADERS_PRAGMA
+#endif
+#endif
+
+#undef WEFT_HEADERS_ASSERT
+#pragma pop_macro("_Static_assert")
+#undef WEFT_HEADERS_FOUND
+#undef WEFT_HEADERS_TEXT
+#undef WEFT_HEADERS_TEXT_
+#endif
