@@ -15,6 +15,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/settings.hpp"
 #include "faces/libfabric/getinfo.hpp"
 #include "faces/libfabric/setting.hpp"
 #include "faces/libfabric/tostr.hpp"
@@ -23,14 +24,13 @@ namespace weft::fi {
 namespace {
 
 constexpr size_t kLineMax = 4096;
-constexpr uint64_t kIntervalDefault_ms = 2000;
 
 // What the environment said. Made once, never freed: a line may be written while the process ends.
 struct Settings {
   int level = FI_LOG_WARN;  // the most verbose one written; -1 writes nothing
   uint32_t subsystems = ~0u;
   std::string providers;  // a list as name_passes reads it
-  uint64_t interval_ms = kIntervalDefault_ms;
+  uint64_t interval_ms = 2000;
   const Settings* older = nullptr;  // those before log_reset: another thread may still be reading them
 };
 
@@ -63,7 +63,9 @@ uint32_t subsystems_of(const char* text) {
     if (name_passes(text, to_text(name, sizeof name, &subsystem, FI_TYPE_LOG_SUBSYS)))
       mask |= 1u << subsystem;
   }
-  return mask;
+  // A list of nothing that there is would silence the warning about it, too.
+  const bool all_but = text != nullptr && text[strspn(text, " ")] == '^';
+  return mask == 0 && !all_but ? ~0u : mask;
 }
 
 const Settings* read_settings() noexcept {
@@ -74,8 +76,10 @@ const Settings* read_settings() noexcept {
     made->level = level_of(setting("FI_LOG_LEVEL"));
     made->subsystems = subsystems_of(setting("FI_LOG_SUBSYS"));
     if (const char* providers = setting("FI_LOG_PROV")) made->providers = providers;
-    if (const char* interval = setting("FI_LOG_INTERVAL"))
-      made->interval_ms = std::strtoull(interval, nullptr, 0);
+    const settings::Setting& limit = *settings::find("FI_LOG_INTERVAL");
+    const char* interval = setting(limit.name.data());
+    made->interval_ms =
+        interval != nullptr ? settings::parse(limit, interval).value_or(limit.otherwise) : limit.otherwise;
     made->older = settings_made;
     settings_made = made;
     settings_now.store(made, std::memory_order_release);

@@ -2,8 +2,6 @@
 // face itself.
 #include "faces/libfabric/param.hpp"
 
-#include <strings.h>
-
 #include <cctype>
 #include <cerrno>
 #include <cstdlib>
@@ -14,6 +12,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/settings.hpp"
 #include "faces/libfabric/log.hpp"
 #include "faces/libfabric/setting.hpp"
 
@@ -25,11 +24,12 @@ struct Param {
   std::string help;
   // Texts handed out stay valid although the environment may change, so each different one is kept.
   std::deque<std::string> texts;
+  std::string refused;  // the last text that was not of the type
 };
 
 struct Table {
   std::mutex lock;
-  std::map<std::string, Param> params;  // by the variable's name
+  std::map<std::string, Param, std::less<>> params;  // by the variable's name
 };
 
 Table& table() {
@@ -68,13 +68,9 @@ const char* type_text(fi_param_type type) {
 }
 
 bool read_bool(const char* text, int* value) {
-  for (const char* yes : {"1", "on", "true", "yes"}) {
-    if (strcasecmp(text, yes) == 0) return *value = 1, true;
-  }
-  for (const char* no : {"0", "off", "false", "no"}) {
-    if (strcasecmp(text, no) == 0) return *value = 0, true;
-  }
-  return false;
+  const auto flag = settings::parse_flag(text);
+  if (flag) *value = *flag ? 1 : 0;
+  return flag.has_value();
 }
 
 // The whole text must be the number; strtol's base 0 takes 0x and 0 as C does.
@@ -120,7 +116,7 @@ int define(const char* provider, const char* name, fi_param_type type, const cha
   if (variable.empty() || help == nullptr || *help == 0) return -FI_EINVAL;
   if (type < FI_PARAM_STRING || type > FI_PARAM_SIZE_T) return -FI_EINVAL;
   std::lock_guard guard(table().lock);
-  const auto [place, fresh] = table().params.try_emplace(variable, Param{type, help, {}});
+  const auto [place, fresh] = table().params.try_emplace(variable, Param{type, help, {}, {}});
   return fresh || place->second.type == type ? 0 : -FI_EINVAL;
 }
 
@@ -136,7 +132,9 @@ int get(const char* provider, const char* name, void* value) {
     const char* there = setting(variable.c_str());
     if (there == nullptr) return -FI_ENODATA;
     if (read_value(found->second, there, value)) return 0;
-    text = there;
+    // Those of the list are told by report_settings().
+    if (settings::find(variable) != nullptr || found->second.refused == there) return -FI_EINVAL;
+    text = found->second.refused = there;
     type = found->second.type;
   }
   log_warn(provider, FI_LOG_CORE, "%s=%s is not %s; it is ignored", variable.c_str(), text.c_str(),
@@ -230,20 +228,22 @@ void param_list_free(fi_param* params) noexcept {
   std::free(params);
 }
 
-void param_define_core() noexcept {
-  param_define(kCore, "provider", FI_PARAM_STRING,
-               "Providers to use, separated by commas; ^ before the list means all but those (default: all)");
-  param_define(kCore, "log_level", FI_PARAM_STRING,
-               "What is logged: warn, trace, info, debug, or none (default: warn)");
-  param_define(
-      kCore, "log_prov", FI_PARAM_STRING,
-      "Providers that log, separated by commas; ^ before the list means all but those (default: all)");
-  param_define(
-      kCore, "log_subsys", FI_PARAM_STRING,
-      "Subsystems that log: core, fabric, domain, ep_ctrl, ep_data, av, cq, eq, mr, cntr; ^ before the "
-      "list means all but those (default: all)");
-  param_define(kCore, "log_interval", FI_PARAM_INT,
-               "Milliseconds between two log lines of one place that limits its rate (default: 2000)");
+bool param_is_defined(std::string_view variable) noexcept {
+  std::lock_guard guard(table().lock);
+  return table().params.contains(variable);
+}
+
+void param_define_core() noexcept try {
+  std::lock_guard guard(table().lock);
+  for (const settings::Setting& one : settings::all()) {
+    if (one.help == nullptr) continue;
+    const fi_param_type type = one.kind == settings::Kind::Flag     ? FI_PARAM_BOOL
+                               : one.kind == settings::Kind::Number ? FI_PARAM_SIZE_T
+                                                                    : FI_PARAM_STRING;
+    table().params.try_emplace(std::string(one.name), Param{type, one.help, {}, {}});
+  }
+} catch (...) {
+  return;  // no memory: the list is shorter
 }
 
 }  // namespace weft::fi

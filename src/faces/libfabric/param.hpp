@@ -5,6 +5,7 @@
 #include <rdma/fabric.h>
 
 #include <cstddef>
+#include <string_view>
 
 namespace weft::fi {
 
@@ -16,7 +17,7 @@ int param_define(const char* provider, const char* name, fi_param_type type, con
 
 // Reads a defined variable into *value: `char*` (ours, stays valid), `int`, `int` 0 or 1, or `size_t` by its
 // type. 0; -FI_ENODATA when it is not set; -FI_ENOENT when it was not defined; -FI_EINVAL when the text is
-// not of the type, which is also said at warn. *value is touched only on 0. Any thread.
+// not of the type, which is also said at warn, once for each text. *value is touched only on 0. Any thread.
 int param_get(const char* provider, const char* name, void* value) noexcept;
 
 // Define and read in one step, `otherwise` when it is unset or malformed.
@@ -30,7 +31,10 @@ const char* param_string(const char* provider, const char* name, const char* oth
 int param_list(fi_param** params, int* count) noexcept;
 void param_list_free(fi_param* params) noexcept;
 
-// Defines the variables of the face itself (FI_PROVIDER, FI_LOG_*). Idempotent.
+// Whether a variable of this name, FI_<PROVIDER>_<NAME>, was defined. Any thread.
+bool param_is_defined(std::string_view variable) noexcept;
+
+// Defines the settings of base/settings.hpp that are no provider's (FI_PROVIDER, FI_LOG_*, WEFT_*). Idempotent.
 void param_define_core() noexcept;
 
 }  // namespace weft::fi

@@ -90,6 +90,10 @@ const char* setting(const char* name) noexcept {
   return found == values.end() ? nullptr : found->second.c_str();
 }
 
+const std::map<std::string, std::string, std::less<>>& setting_file_values() noexcept {
+  return file().values;
+}
+
 const std::string& setting_problem() noexcept { return file().problem; }
 
 }  // namespace weft::fi

@@ -12,6 +12,9 @@ namespace weft::fi {
 // call: the one that WEFT_CONFIG names, else /etc/weft.conf, if it is there. The text stays valid as getenv's does. Any thread.
 const char* setting(const char* name) noexcept;
 
+// What the configuration file sets, whatever the environment has. Any thread.
+const std::map<std::string, std::string, std::less<>>& setting_file_values() noexcept;
+
 // What was wrong with the file, for one line of the log; empty: nothing. Any thread.
 const std::string& setting_problem() noexcept;
 

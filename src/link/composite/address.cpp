@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/settings.hpp"
 #include "os/host.hpp"
 
 namespace weft::link::composite {
@@ -182,14 +183,7 @@ void Names::Parts::set_near(std::span<const std::byte> text) noexcept {
 
 uint64_t Names::host() noexcept { return os::sharing_identity(); }
 
-bool Names::near_allowed() noexcept {
-  const char* text = std::getenv("FI_WEFT_NEAR");
-  if (text == nullptr) return true;
-  const std::string_view value = text;
-  for (const std::string_view no : {"0", "no", "off", "false", "n", "f"})
-    if (value == no) return false;
-  return true;
-}
+bool Names::near_allowed() noexcept { return settings::flag("FI_WEFT_NEAR"); }
 
 uint32_t Names::format_for(const Parts& parts) noexcept {
   const auto where = os::SocketAddress::from(parts.far.data(), parts.far_length);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/settings.hpp"
 #include "link/reliable/link.hpp"
 
 namespace weft::link::reliable {
@@ -37,9 +38,7 @@ Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
   // Of carriers that are known at run time only.
   if constexpr (requires { packets_.configure(config); }) packets_.configure(config);
   config.length = shows_addresses<P> && !config.check;
-  if (const char* text = std::getenv("WEFT_RELIABLE_TIMEOUT_S"); text != nullptr)
-    if (const uint64_t seconds = std::strtoull(text, nullptr, 10); seconds > 0 && seconds < 1'000'000)
-      config.dead_after = seconds * proto::reliable::second;
+  config.dead_after = settings::number("WEFT_RELIABLE_TIMEOUT_S") * proto::reliable::second;
   proto::reliable::Carrier& carrier = *this;
   proto::reliable::Upper& upper = *this;
   core_ = std::make_unique<proto::reliable::Core>(carrier, upper);

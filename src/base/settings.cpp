@@ -1,0 +1,133 @@
+// The table of settings.
+#include "base/settings.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+
+namespace weft::settings {
+namespace {
+
+constexpr uint64_t int_max = 0x7fffffff;
+
+constexpr std::array<Setting, 12> table = {{
+    {"FI_PROVIDER", Kind::Text, 0, 0, 0,
+     "Providers to use, separated by commas; ^ before the list means all but those (default: all)"},
+    {"FI_PROVIDER_PATH", Kind::Text, 0, 0, 0, "Directories with plugins (*fi.so), with colons between"},
+    {"FI_LOG_LEVEL", Kind::Text, 0, 0, 0,
+     "What is logged: warn, trace, info, debug, or none (default: warn)"},
+    {"FI_LOG_PROV", Kind::Text, 0, 0, 0,
+     "Providers that log, separated by commas; ^ before the list means all but those (default: all)"},
+    {"FI_LOG_SUBSYS", Kind::Text, 0, 0, 0,
+     "Subsystems that log: core, fabric, domain, ep_ctrl, ep_data, av, cq, eq, mr, cntr; ^ before the "
+     "list means all but those (default: all)"},
+    {"FI_LOG_INTERVAL", Kind::Number, 0, int_max, 2000,
+     "Milliseconds between two log lines of one place that limits its rate (default: 2000)"},
+    {"WEFT_CONFIG", Kind::Text, 0, 0, 0,
+     "A file of lines NAME = value for the other settings (default: /etc/weft.conf); the environment wins"},
+    {"WEFT_RELIABLE_TIMEOUT_S", Kind::Number, 1, 999'999, 60,
+     "udp;ofi_rxd and other layers over packets: seconds of silence after which a peer is dead, 1 to 999999 "
+     "(default: 60)"},
+    {"WEFT_PACKET_FAULTS", Kind::Text, 0, 0, 0,
+     "For tests, packets that are lost or come twice or late: loss=PERCENT,twice=PERCENT,late=PERCENT,seed=N "
+     "(default: none)"},
+    {"FI_WEFT_NEAR", Kind::Flag, 0, 1, 1, nullptr},
+    {"FI_TCP_CONNECT_TIMEOUT", Kind::Number, 0, UINT64_MAX, 10'000, nullptr},
+    {"FI_TCP_ACCEPT_TIMEOUT", Kind::Number, 0, UINT64_MAX, 60'000, nullptr},
+}};
+
+const char* environment(const char* name) noexcept { return std::getenv(name); }
+std::atomic<Lookup> lookup{environment};
+
+constexpr size_t name_length_max = 64;
+constexpr size_t distance_max = 2;
+
+// Levenshtein's distance, or more than distance_max when it is more.
+size_t distance(std::string_view a, std::string_view b) noexcept {
+  if (a.size() > name_length_max || b.size() > name_length_max) return distance_max + 1;
+  std::array<size_t, name_length_max + 1> row;
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] != b[j - 1] ? 1 : 0);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row[b.size()];
+}
+
+bool same_word(std::string_view text, std::string_view word) noexcept {
+  return std::equal(text.begin(), text.end(), word.begin(), word.end(),
+                    [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; });
+}
+
+}  // namespace
+
+std::span<const Setting> all() noexcept { return table; }
+
+const Setting* find(std::string_view name) noexcept {
+  const auto* found = std::find_if(table.begin(), table.end(),
+                                   [name](const Setting& setting) { return setting.name == name; });
+  return found == table.end() ? nullptr : found;
+}
+
+std::optional<bool> parse_flag(std::string_view text) noexcept {
+  for (const std::string_view yes : {"1", "on", "true", "yes", "y", "t"})
+    if (same_word(text, yes)) return true;
+  for (const std::string_view no : {"0", "off", "false", "no", "n", "f"})
+    if (same_word(text, no)) return false;
+  return std::nullopt;
+}
+
+std::optional<uint64_t> parse(const Setting& setting, std::string_view text) noexcept {
+  if (setting.kind == Kind::Flag) return parse_flag(text);
+  if (setting.kind == Kind::Text) return 0;
+  uint64_t value = 0;
+  int base = 10;
+  if (text.starts_with("0x") || text.starts_with("0X")) {
+    text.remove_prefix(2);
+    base = 16;
+  }
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (value < setting.least || value > setting.most) return std::nullopt;
+  return value;
+}
+
+std::string accepted(const Setting& setting) {
+  if (setting.kind == Kind::Flag) return "one of 0, 1, on, off, true, false, yes, no";
+  if (setting.kind == Kind::Text) return "a text";
+  if (setting.most == UINT64_MAX) return "a number of " + std::to_string(setting.least) + " or more";
+  return "a number from " + std::to_string(setting.least) + " to " + std::to_string(setting.most);
+}
+
+uint64_t number(std::string_view name) noexcept {
+  const Setting* setting = find(name);
+  if (setting == nullptr) return 0;
+  const char* text = lookup.load(std::memory_order_acquire)(setting->name.data());
+  return text != nullptr ? parse(*setting, text).value_or(setting->otherwise) : setting->otherwise;
+}
+
+bool flag(std::string_view name) noexcept { return number(name) != 0; }
+
+void look_up_with(Lookup other) noexcept { lookup.store(other, std::memory_order_release); }
+
+std::string_view nearest(std::string_view name) noexcept {
+  std::string_view best;
+  size_t least = distance_max + 1;
+  for (const Setting& setting : table) {
+    const size_t away = distance(name, setting.name);
+    if (away < least) {
+      least = away;
+      best = setting.name;
+    }
+  }
+  return best;
+}
+
+}  // namespace weft::settings

@@ -1,0 +1,12 @@
+// Settings with malformed values, and names of settings that do not exist: one warning each. Must not know who reads them.
+#pragma once
+
+namespace weft::fi {
+
+// Looks at the environment and the configuration file once, at the first call; from then on links find their settings there, too. Any thread.
+void report_settings() noexcept;
+
+// The same at every call. For tests.
+void report_settings_now() noexcept;
+
+}  // namespace weft::fi
