@@ -59,7 +59,7 @@ grep -A1 '^runs Open MPI btl ' "$work/check" | grep -q yes || { cat "$work/check
 
 echo "-- what it lacks is said"
 remote="$(over "$work/example" fi_info -p minimal -c FI_REMOTE_COMM 2>&1)" && fail "it does not leave the machine"
-grep -q 'minimal:core:<warn> caps' <<<"$remote" || { echo "$remote"; fail "no reason under its own name"; }
+grep -q 'minimal:core:<warn> fi_getinfo found nothing: caps' <<<"$remote" || { echo "$remote"; fail "no reason under its own name"; }
 sed 's/int receive(.*/int receive() noexcept;/' "$work/example/unix_packets.hpp" >"$work/lacking.hpp"
 printf '#include "lacking.hpp"\nstatic_assert(weft::explain_packets<UnixPackets>());\n' >"$work/lacking.cpp"
 read -r -a cflags <<<"$(pkg-config --cflags weft-provider)"

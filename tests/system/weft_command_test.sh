@@ -37,6 +37,18 @@ expect 1 "$weft" info --why -p shm -c FI_COLLECTIVE; says 'shm.*caps.*FI_COLLECT
 expect 1 "$weft" info -p nosuch; says 'nothing matches'
 expect 1 "$weft" info --why -p nosuch; says nosuch
 expect 1 "$weft" info --why -e dgram -p shm; says FI_EP_DGRAM
+expect 0 "$weft" info --why; says 'weft '
+expect 0 "$weft" info --why -p shm -c FI_MSG; says '^  not named "shm": weft, tcp, '
+expect 1 "$weft" info --why -p nosuch; says 'no provider is named "nosuch"; there are: weft, shm, tcp, '
+expect 0 env FI_PROVIDER=shm,nosuch "$weft" info --why
+says '^  FI_PROVIDER: no provider is named "nosuch"; there are: weft, shm, tcp, '; says '^  left out by FI_PROVIDER=shm,nosuch: weft, tcp, '
+expect 0 "$weft" info --why -c FI_REMOTE_COMM; says '^  caps: .* shm offers \|^  shm: caps: '
+expect 0 "$weft" info --settings; says '^WEFT_RELIABLE_TIMEOUT_S$'; says '^FI_WEFT_NEAR$'
+expect 0 env WEFT_RELIABLE_TIMEOUT_S=5 "$weft" info --settings; says '^WEFT_RELIABLE_TIMEOUT_S = 5$'
+# Settings that are wrong are told, once.
+expect 0 env WEFT_RELIABLE_TIMEOUT_S=1e99 "$weft" info; says 'WEFT_RELIABLE_TIMEOUT_S=1e99 is not a number from 1 to 999999; 60 is used'
+echo 'FI_WEFT_NAER = 0' >"$work/config"
+expect 0 env WEFT_CONFIG="$work/config" "$weft" info; says 'FI_WEFT_NAER in the configuration file is no setting: is FI_WEFT_NEAR meant'
 expect 2 "$weft" info -c FI_FOO; says 'FI_FOO is not a capability'
 expect 2 "$weft" info --no-such-option
 

@@ -5,15 +5,18 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <rdma/providers/fi_prov.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -36,7 +39,8 @@ struct FreeInfo {
 using InfoList = std::unique_ptr<fi_info, FreeInfo>;
 
 struct Options {
-  bool verbose = false, json = false, why = false, stock = false, providers_only = false, source = false;
+  bool verbose = false, json = false, why = false, stock = false, providers_only = false, source = false,
+       settings = false;
   std::string provider, fabric, domain, node, service;
   std::string caps, mode, ep_type, addr_format, threading, mr_mode, av_type, msg_order, comp_order, op_flags,
       progress;
@@ -47,8 +51,11 @@ void declare(CLI::App& app, Options& o) {
   app.add_flag("-v,--verbose", o.verbose, "All attributes of each match, as fi_tostr(3) writes them");
   app.add_flag("-j,--json", o.json, "All attributes of each match as JSON");
   app.add_flag("-l,--list", o.providers_only, "Only the names and versions of the providers");
-  app.add_flag("-w,--why", o.why,
-               "For each provider that is refused: which attribute failed, what was asked, what is there");
+  app.add_flag(
+      "-w,--why", o.why,
+      "For each provider that is not returned: which attribute failed, what was asked, what is there");
+  app.add_flag("--settings", o.settings,
+               "The settings that exist (fi_getparams(3)): name, value, meaning; nothing else is asked");
   app.add_flag("--stock", o.stock, "Ask the system's libfabric instead of Weft");
   app.add_option("-p,--provider", o.provider, "Provider name (hints: fabric_attr.prov_name)");
   app.add_option("-c,--caps", o.caps, "Capabilities: FI_MSG|FI_RMA, or msg,rma, or a number");
@@ -77,10 +84,12 @@ void declare(CLI::App& app, Options& o) {
 
 SYNOPSIS
   weft info [-v|-j|-l] [--why] [--stock] [HINT]...
+  weft info --settings [--stock]
 
 DESCRIPTION
   Asks fi_getinfo(3) with the hints given and prints a line for each match. With --why, every provider that
-  does not match says which attribute failed. Names may be written in either case and without their FI_.
+  is not returned says which attribute failed, or which name left it out, and names that no provider has
+  are told. Names may be written in either case and without their FI_.
 )",
                    R"(EXIT STATUS
   0 if something matches, 1 if nothing does, 2 if the command line makes no sense.
@@ -154,35 +163,51 @@ struct LogLine {
     if (fields.size() > at + 2) function = fields[at + 2];
   }
 
+  // How our library begins the reasons of a provider, and a name that no provider has.
+  static constexpr std::string_view not_returned = "not returned: ", nobody = ": no provider is named ";
+
   // Stock libraries and plugins give their reasons among much else at the level of information. Only lines of
   // plugins say where they come from in ours.
   bool is_reason() const {
-    return level != "info" || (ours && !function.empty()) || function.starts_with("ofi_check") ||
+    return level != "info" || text.starts_with(not_returned) || text.find(nobody) != std::string::npos ||
+           (ours && !function.empty()) || function.starts_with("ofi_check") ||
            function.find("getinfo") != std::string::npos;
   }
 
   std::string reason() const {
-    if (provider.empty() || provider == "core" || text.starts_with(provider)) return text;
-    return provider + ": " + text;
+    const std::string told = text.starts_with(not_returned) ? text.substr(not_returned.size()) : text;
+    if (provider.empty() || provider == "core" || told.starts_with(provider)) return told;
+    return provider + ": " + told;
+  }
+
+  // By which name it was left out: ours only. Empty: by something else.
+  std::string left_out_by() const {
+    if (!text.starts_with(not_returned)) return {};
+    const std::string told = text.substr(not_returned.size());
+    if (told.starts_with("left out by FI_PROVIDER=")) return told;
+    const size_t end = told.find(" was asked, this is ");
+    constexpr std::string_view asked = "fabric_attr->prov_name: ";
+    if (!told.starts_with(asked) || end == std::string::npos) return {};
+    return "not named " + told.substr(asked.size(), end - asked.size());
   }
 };
 
 std::vector<std::string> reasons_of(const std::string& log) {
   std::vector<std::string> reasons;
+  std::map<std::string, std::string> by_name;  // what left providers out, and which
   std::set<std::string> seen;
   size_t begin = 0;
   while (begin < log.size()) {
     const size_t end = std::min(log.find('\n', begin), log.size());
     const LogLine line(log.substr(begin, end - begin));
-    const std::string reason = line.is_reason() ? line.reason() : "";
-    if (!reason.empty() && seen.insert(reason).second) reasons.push_back(reason);
     begin = end + 1;
+    if (!line.is_reason() || !seen.insert(line.reason()).second) continue;
+    if (const std::string name = line.left_out_by(); !name.empty())
+      by_name[name] += (by_name[name].empty() ? "" : ", ") + line.provider;
+    else reasons.push_back(line.reason());
   }
-  // That the others have another name is no news to somebody who named one.
-  const auto names = [](const std::string& reason) {
-    return reason.find("->prov_name:") != std::string::npos;
-  };
-  if (!std::all_of(reasons.begin(), reasons.end(), names)) std::erase_if(reasons, names);
+  // One line for all that have another name than the one that was asked for.
+  for (const auto& [name, providers] : by_name) reasons.push_back(name + ": " + providers);
   return reasons;
 }
 
@@ -237,10 +262,8 @@ void print_reasons(const std::vector<std::string>& reasons, bool stock) {
 
 // The library may read its logging variables when it is loaded, so they must be set before this process is
 // executed again.
-void ask_for_reasons(const Options& o) {
-  // The stock library says what its providers lack one level lower, if at all; plugins are written for that.
-  const bool lower = o.stock || getenv("FI_PROVIDER_PATH") != nullptr;
-  setenv("FI_LOG_LEVEL", lower ? "info" : "warn", 1);
+void ask_for_reasons() {
+  setenv("FI_LOG_LEVEL", "info", 1);
   unsetenv("FI_LOG_PROV");
   unsetenv("FI_LOG_SUBSYS");
 }
@@ -281,9 +304,21 @@ int answer(const Options& o) {
     return exit_failed;
   }
   if (o.why && !reasons.empty() && !o.stock) {
-    fmt::print(stderr, "refused:\n");
+    fmt::print(stderr, "not returned:\n");
     print_reasons(reasons, o.stock);
   }
+  return exit_ok;
+}
+
+int print_settings() {
+  fi_param* params = nullptr;
+  int count = 0;
+  if (const int status = fi_getparams(&params, &count); status != 0)
+    fail("fi_getparams: {}", fi_strerror(-status));
+  for (int i = 0; i < count; ++i)
+    fmt::print("{}{}{}\n    {}\n", params[i].name, params[i].value ? " = " : "",
+               params[i].value ? params[i].value : "", or_dash(params[i].help_string));
+  fi_freeparams(params);
   return exit_ok;
 }
 
@@ -295,11 +330,10 @@ int info(int argc, char** argv, char** all) {
   declare(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   hints_of(options);  // a mistake in a name shall not need the library
-  if (options.why) ask_for_reasons(options);
+  if (options.why) ask_for_reasons();
   settle_library(options.stock ? Library::stock : Library::ours, all);
-  const int status = answer(options);
-  if (!options.why) return status;
-  // The library may log at its end as well, and nobody asked for that.
+  const int status = options.settings ? print_settings() : answer(options);
+  // The library may log at its end as well: what it refused is told already.
   std::fflush(nullptr);
   _exit(status);
 }

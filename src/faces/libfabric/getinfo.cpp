@@ -17,7 +17,9 @@
 #include "faces/libfabric/foreign.hpp"
 #include "faces/libfabric/log.hpp"
 #include "faces/libfabric/match.hpp"
+#include "faces/libfabric/refusals.hpp"
 #include "faces/libfabric/setting.hpp"
+#include "faces/libfabric/setting_report.hpp"
 #include "faces/libfabric/tostr.hpp"
 
 namespace weft::fi {
@@ -174,7 +176,6 @@ struct Answers {
 
 // Adds what this provider answers; the refusal of the offer that came nearest when it answers nothing.
 Result<void> ask(const Provider& provider, const Request& request, Answers& answers) {
-  if (auto ok = admit(provider.name, request); !ok) return ok;
   if ((request.flags & FI_PROV_ATTR_ONLY) != 0) {
     answers.add(attributes_only(provider.name, provider.version, request.version));
     return {};
@@ -200,7 +201,6 @@ Result<void> ask(const Provider& provider, const Request& request, Answers& answ
 
 // The same for a plugin of somebody else.
 Result<void> ask(const Foreign& foreign, const Request& request, Answers& answers) {
-  if (auto ok = admit(foreign.name(), request); !ok) return ok;
   if ((request.flags & FI_PROV_ATTR_ONLY) != 0) {
     answers.add(attributes_only(foreign.name(), foreign.plugin->version, request.version));
     return {};
@@ -227,27 +227,117 @@ bool meant(const Request& request, const char* name) {
   return asked != nullptr && has_layers(asked, outer_name(name, request));
 }
 
-int find(const Catalogue& catalogue, const Request& request, fi_info** info) {
-  struct Refusal {
-    const char* provider;
-    std::string why;
-  };
+struct Refusal {
+  const char* provider;
+  std::string why;
+};
+
+// How far a provider's offer was followed before it was refused: the order of match_all(), then addresses.
+size_t nearness(const std::string& why) {
+  constexpr std::string_view steps[] = {
+      "fabric_attr->name", "domain_attr->name", "ep_attr->type", "caps",
+      "tx_attr->caps",     "rx_attr->caps",     "mode",          "domain_attr->mr_mode",
+      "ep_attr->",         "domain_attr->",     "tx_attr->",     "rx_attr->",
+      "fabric_attr->",     "addr_format"};
+  for (const std::string_view other : {"the plugin ", "version:"})
+    if (why.starts_with(other)) return 0;
+  if (why.ends_with(" offers nothing on this machine")) return 0;
+  size_t step = 0;
+  while (step < std::size(steps) && !why.starts_with(steps[step])) ++step;
+  return step;
+}
+
+// What one call was answered with.
+struct Outcome {
   Answers answers;
-  std::vector<Refusal> refusals;
-  for (const Provider* provider : catalogue.providers) {
-    if (auto ok = ask(*provider, request, answers); !ok) refusals.push_back({provider->name, ok.error().why});
+  std::vector<Refusal> refused;   // asked, and answered nothing
+  std::vector<Refusal> left_out;  // not asked, by their names
+  std::vector<std::string> names_of_nobody;
+
+  template <class Source>
+  void ask_one(const Source& source, const char* name, const Request& request) {
+    if (auto ok = admit(name, request); !ok) left_out.push_back({name, ok.error().why});
+    else if (ok = ask(source, request, answers); !ok) refused.push_back({name, ok.error().why});
   }
+};
+
+std::vector<const char*> names_of(const Catalogue& catalogue) {
+  std::vector<const char*> names;
+  for (const Provider* provider : catalogue.providers) names.push_back(provider->name);
   if (catalogue.foreign != nullptr)
-    for (const Foreign& foreign : *catalogue.foreign)
-      if (auto ok = ask(foreign, request, answers); !ok) refusals.push_back({foreign.name(), ok.error().why});
-  const bool nothing = answers.head == nullptr;
-  for (const Refusal& refusal : refusals) {
-    if (nothing && meant(request, refusal.provider))
-      log_warn(refusal.provider, FI_LOG_CORE, "%s", refusal.why.c_str());
-    else log_info(refusal.provider, FI_LOG_CORE, "%s", refusal.why.c_str());
+    for (const Foreign& foreign : *catalogue.foreign) names.push_back(foreign.name());
+  return names;
+}
+
+// "PLACE: no provider is named "xyz"; there are: ..." when nobody has the name.
+void check_name(const Catalogue& catalogue, const char* place, std::string_view wanted,
+                std::vector<std::string>& out) {
+  const std::vector<const char*> names = names_of(catalogue);
+  const auto fits = [wanted](const char* name) { return has_layers(name, wanted); };
+  if (wanted.empty() || std::any_of(names.begin(), names.end(), fits)) return;
+  std::string text =
+      std::string(place) + ": no provider is named \"" + std::string(wanted) + "\"; there are:";
+  for (const char* name : names) text += (name == names.front() ? " " : ", ") + std::string(name);
+  out.push_back(std::move(text));
+}
+
+void check_names(const Catalogue& catalogue, const char* place, const char* list,
+                 std::vector<std::string>& out) {
+  if (list == nullptr) return;
+  std::string_view items = trimmed(list);
+  if (items.starts_with('^')) items.remove_prefix(1);
+  any_part(items, ',', [&](std::string_view item) {
+    check_name(catalogue, place, item, out);
+    return false;
+  });
+}
+
+// What is said of a call that found nothing, when the program ends and found nothing later either.
+void note_nothing(const Request& request, const Outcome& outcome) {
+  const char* asked = request.prov_name();
+  const bool named = asked != nullptr && *asked != 0 && *asked != '^';
+  const Refusal* nearest = nullptr;
+  size_t candidates = 0;
+  for (const Refusal& refusal : outcome.refused) {
+    if (!meant(request, refusal.provider)) continue;
+    ++candidates;
+    if (nearest == nullptr || nearness(refusal.why) > nearness(nearest->why)) nearest = &refusal;
   }
-  if (nothing && catalogue.providers.empty()) log_warn(kCore, FI_LOG_CORE, "this build has no provider");
-  *info = answers.head.release();
+  if (candidates == 1) note_nothing_found(nearest->provider, nearest->why, named);
+  else if (candidates > 1)
+    note_nothing_found(nearest->provider,
+                       nearest->why + " (the nearest of " + std::to_string(candidates) +
+                           " providers; FI_LOG_LEVEL=info or weft info --why has the others)",
+                       named);
+  else if (!outcome.names_of_nobody.empty())
+    note_nothing_found(kCore, outcome.names_of_nobody.front(), false);
+  else if (const char* list = setting("FI_PROVIDER"); named && list != nullptr && !outcome.left_out.empty())
+    note_nothing_found(kCore,
+                       std::string("FI_PROVIDER=") + list + " leaves out \"" + asked +
+                           "\", which fabric_attr->prov_name asks for",
+                       true);
+}
+
+int find(const Catalogue& catalogue, const Request& request, fi_info** info) {
+  Outcome outcome;
+  for (const Provider* provider : catalogue.providers) outcome.ask_one(*provider, provider->name, request);
+  if (catalogue.foreign != nullptr)
+    for (const Foreign& foreign : *catalogue.foreign) outcome.ask_one(foreign, foreign.name(), request);
+  if (!request.plugin) {
+    check_names(catalogue, "FI_PROVIDER", setting("FI_PROVIDER"), outcome.names_of_nobody);
+    if (const char* asked = request.prov_name(); asked != nullptr && *asked != '^')
+      check_name(catalogue, "fabric_attr->prov_name", trimmed(asked), outcome.names_of_nobody);
+    else check_names(catalogue, "fabric_attr->prov_name", asked, outcome.names_of_nobody);
+  }
+  for (const std::string& text : outcome.names_of_nobody) log_info(kCore, FI_LOG_CORE, "%s", text.c_str());
+  for (const auto* refusals : {&outcome.refused, &outcome.left_out})
+    for (const Refusal& refusal : *refusals)
+      log_info(refusal.provider, FI_LOG_CORE, "not returned: %s", refusal.why.c_str());
+  const bool nothing = outcome.answers.head == nullptr;
+  if (!nothing) note_found();
+  else if (catalogue.providers.empty()) log_warn(kCore, FI_LOG_CORE, "this build has no provider");
+  else note_nothing(request, outcome);
+  *info = outcome.answers.head.release();
   return nothing ? -FI_ENODATA : 0;
 }
 
@@ -264,19 +354,6 @@ int check_arguments(uint32_t version, const char* node, const char* service, uin
   return 0;
 }
 
-void report_settings() noexcept {
-  static const bool reported = [] {
-    const std::string& problem = setting_problem();
-    if (!problem.empty()) log_warn(kCore, FI_LOG_CORE, "configuration: %s", problem.c_str());
-    if (!log_level_is_known())
-      log_warn(kCore, FI_LOG_CORE,
-               "FI_LOG_LEVEL: '%s' is none of warn, trace, info, debug, none; it is taken for warn",
-               setting("FI_LOG_LEVEL"));
-    return true;
-  }();
-  (void)reported;
-}
-
 }  // namespace
 
 bool name_passes(const char* list, const char* name) noexcept {
@@ -285,11 +362,8 @@ bool name_passes(const char* list, const char* name) noexcept {
   if (items.empty()) return true;
   const bool all_but = items.front() == '^';
   if (all_but) items.remove_prefix(1);
-  const bool listed = any_part(items, ',', [name](std::string_view item) {
-    return !item.empty() && (has_layers(name, item) || any_part(name, ';', [item](std::string_view part) {
-                               return same_name(part, item);
-                             }));
-  });
+  const bool listed =
+      any_part(items, ',', [name](std::string_view item) { return !item.empty() && has_layers(name, item); });
   return listed != all_but;
 }
 

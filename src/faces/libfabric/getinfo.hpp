@@ -34,7 +34,7 @@ struct Catalogue {
 };
 
 // fi_getinfo(3). 0 and a list in *info (freed by free_info), or a negative FI_E* value and null: -FI_ENODATA
-// nothing matches, in which case each provider's reason is logged at warn; -FI_ENOSYS a newer interface is
+// nothing matches, and each provider's reason is logged at info (refusals.hpp); -FI_ENOSYS a newer API is
 // asked for; -FI_EINVAL; -FI_ENOMEM. `abi` is what the caller was linked with. Any thread.
 int get_info(const Catalogue& catalogue, uint32_t version, const char* node, const char* service,
              uint64_t flags, const fi_info* hints, fi_info** info, Abi abi = Abi::v1_3) noexcept;

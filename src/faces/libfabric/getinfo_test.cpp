@@ -10,6 +10,7 @@
 #include "faces/libfabric/fabric.hpp"
 #include "faces/libfabric/log.hpp"
 #include "faces/libfabric/made_up_provider.hpp"
+#include "faces/libfabric/refusals.hpp"
 
 namespace weft::fi {
 namespace {
@@ -20,6 +21,7 @@ class Getinfo : public ::testing::Test {
     unsetenv("FI_PROVIDER");
     unsetenv("FI_LOG_LEVEL");
     log_reset();
+    (void)at_end();
   }
   void TearDown() override { SetUp(); }
 
@@ -31,6 +33,23 @@ class Getinfo : public ::testing::Test {
     log_ = testing::internal::GetCapturedStderr();
     infos_.reset(info);
     return status;
+  }
+
+  // The same with all that level info tells.
+  int ask_aloud(const char* node = nullptr, const fi_info* hints = nullptr) {
+    setenv("FI_LOG_LEVEL", "info", 1);
+    log_reset();
+    const int status = ask(node, nullptr, 0, hints);
+    unsetenv("FI_LOG_LEVEL");
+    log_reset();
+    return status;
+  }
+
+  // What is written when the program ends.
+  static std::string at_end() {
+    testing::internal::CaptureStderr();
+    report_nothing_found();
+    return testing::internal::GetCapturedStderr();
   }
 
   std::string names() const {
@@ -72,8 +91,19 @@ TEST_F(Getinfo, ProviderVariable) {
   setenv("FI_PROVIDER", "tcp", 1);
   EXPECT_EQ(ask(), -FI_ENODATA);
   EXPECT_EQ(infos_, nullptr);
-  EXPECT_NE(log_.find(":cloth:core:<warn> left out by FI_PROVIDER=tcp\n"), std::string::npos) << log_;
-  EXPECT_NE(log_.find(":silk:core:<warn> left out by FI_PROVIDER=tcp\n"), std::string::npos) << log_;
+  EXPECT_EQ(log_, "");
+  EXPECT_EQ(ask_aloud(), -FI_ENODATA);
+  EXPECT_NE(log_.find(":cloth:core:<info> not returned: left out by FI_PROVIDER=tcp\n"), std::string::npos)
+      << log_;
+  EXPECT_NE(log_.find(":silk:core:<info> not returned: left out by FI_PROVIDER=tcp\n"), std::string::npos)
+      << log_;
+  EXPECT_NE(log_.find("<info> FI_PROVIDER: no provider is named \"tcp\"; there are: cloth, silk\n"),
+            std::string::npos)
+      << log_;
+  setenv("FI_PROVIDER", "^tcp,silk", 1);
+  EXPECT_EQ(ask_aloud(), 0);
+  EXPECT_NE(log_.find("no provider is named \"tcp\""), std::string::npos) << log_;
+  EXPECT_EQ(log_.find("no provider is named \"silk\""), std::string::npos) << log_;
 }
 
 TEST_F(Getinfo, NameLists) {
@@ -95,9 +125,13 @@ TEST_F(Getinfo, ProviderNameInHints) {
   EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), 0);
   EXPECT_EQ(names(), "silk ");
   ASSERT_TRUE(assign_string(&hints->fabric_attr->prov_name, "silk;ofi_rxm"));
-  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), -FI_ENODATA);
+  EXPECT_EQ(ask_aloud(nullptr, hints.get()), -FI_ENODATA);
   EXPECT_NE(log_.find("fabric_attr->prov_name: \"silk;ofi_rxm\" was asked, this is \"silk\"\n"),
             std::string::npos)
+      << log_;
+  EXPECT_NE(
+      log_.find("fabric_attr->prov_name: no provider is named \"silk;ofi_rxm\"; there are: cloth, silk\n"),
+      std::string::npos)
       << log_;
   ASSERT_TRUE(assign_string(&hints->fabric_attr->prov_name, "^silk"));
   EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), 0);
@@ -107,10 +141,57 @@ TEST_F(Getinfo, ProviderNameInHints) {
 TEST_F(Getinfo, ReasonsOneLineForEachProvider) {
   const InfoPtr hints = made_up_hints();
   hints->caps = FI_COLLECTIVE;
-  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), -FI_ENODATA);
+  EXPECT_EQ(ask_aloud(nullptr, hints.get()), -FI_ENODATA);
   EXPECT_EQ(std::count(log_.begin(), log_.end(), '\n'), 2) << log_;
-  EXPECT_NE(log_.find(":silk:core:<warn> caps: FI_COLLECTIVE was asked, silk offers "), std::string::npos)
+  EXPECT_NE(log_.find(":silk:core:<info> not returned: caps: FI_COLLECTIVE was asked, silk offers "),
+            std::string::npos)
       << log_;
+}
+
+TEST_F(Getinfo, OneWarningWhenTheProgramEnds) {
+  const InfoPtr hints = made_up_hints();
+  ASSERT_TRUE(assign_string(&hints->fabric_attr->prov_name, "silk"));
+  hints->caps = FI_COLLECTIVE;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), -FI_ENODATA);
+    EXPECT_EQ(log_, "");
+  }
+  std::string said = at_end();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_NE(
+      said.find(":silk:core:<warn> fi_getinfo found nothing: caps: FI_COLLECTIVE was asked, silk offers "),
+      std::string::npos)
+      << said;
+  EXPECT_EQ(at_end(), "");
+}
+
+TEST_F(Getinfo, NoWarningWhenALaterCallFindsSomething) {
+  const InfoPtr hints = made_up_hints();
+  ASSERT_TRUE(assign_string(&hints->fabric_attr->prov_name, "silk"));
+  hints->caps = FI_COLLECTIVE;
+  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), -FI_ENODATA);
+  EXPECT_EQ(ask(), 0);
+  EXPECT_EQ(at_end(), "");
+  // Probes for anybody, and for providers that are not there, after something was found.
+  ASSERT_TRUE(assign_string(&hints->fabric_attr->prov_name, "efa"));
+  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), -FI_ENODATA);
+  ASSERT_TRUE(assign_string(&hints->fabric_attr->prov_name, nullptr));
+  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), -FI_ENODATA);
+  EXPECT_EQ(at_end(), "");
+}
+
+TEST_F(Getinfo, TheNamedProviderAndNoOther) {
+  const InfoPtr hints = made_up_hints();
+  setenv("FI_PROVIDER", "silk", 1);
+  hints->ep_attr->type = FI_EP_MSG;
+  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), -FI_ENODATA);
+  ASSERT_TRUE(assign_string(&hints->fabric_attr->prov_name, "cloth"));
+  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), -FI_ENODATA);
+  const std::string said = at_end();
+  EXPECT_EQ(said.find("left out by"), std::string::npos) << said;
+  EXPECT_NE(said.find("FI_PROVIDER=silk leaves out \"cloth\", which fabric_attr->prov_name asks for\n"),
+            std::string::npos)
+      << said;
 }
 
 TEST_F(Getinfo, NodeAndServiceAreTheDestination) {
@@ -148,7 +229,7 @@ TEST_F(Getinfo, AddressesOfTheHints) {
 }
 
 TEST_F(Getinfo, AddressesThatDoNotResolve) {
-  EXPECT_EQ(ask("nowhere"), -FI_ENODATA);
+  EXPECT_EQ(ask_aloud("nowhere"), -FI_ENODATA);
   EXPECT_NE(log_.find("node: there is no \"nowhere\""), std::string::npos) << log_;
   first_.offers = second_.offers = [](const Provider&) -> const fi_info* {
     static const MadeUpOffer offer(FI_SOCKADDR_IN);
@@ -156,7 +237,7 @@ TEST_F(Getinfo, AddressesThatDoNotResolve) {
   };
   const InfoPtr hints = made_up_hints();
   ASSERT_TRUE(assign_bytes(&hints->dest_addr, &hints->dest_addrlen, "12345", 5));
-  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), -FI_ENODATA);
+  EXPECT_EQ(ask_aloud(nullptr, hints.get()), -FI_ENODATA);
   EXPECT_NE(log_.find("dest_addr: a length of 5 was given, cloth has addresses of 32"), std::string::npos)
       << log_;
 }
@@ -217,13 +298,14 @@ TEST_F(Getinfo, PluginLeavesNamesToTheOtherLibfabric) {
   hints->caps = FI_COLLECTIVE;
   ASSERT_TRUE(assign_string(&hints->fabric_attr->prov_name, "weft_cloth"));
   EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), -FI_ENODATA);
-  EXPECT_NE(log_.find("caps: FI_COLLECTIVE"), std::string::npos);
+  EXPECT_EQ(log_, "");
+  EXPECT_NE(at_end().find("caps: FI_COLLECTIVE"), std::string::npos);
   // Questions on behalf of layers, and those that may be meant for others, are refused in silence.
   EXPECT_EQ(ask(nullptr, nullptr, 1ULL << 60, hints.get()), -FI_ENODATA);
   EXPECT_EQ(log_, "");
   ASSERT_TRUE(assign_string(&hints->fabric_attr->prov_name, nullptr));
   EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), -FI_ENODATA);
-  EXPECT_EQ(log_, "");
+  EXPECT_EQ(log_ + at_end(), "");
 }
 
 TEST_F(Getinfo, FabricOfAnUnknownProvider) {
