@@ -53,6 +53,11 @@ says_not 'high_shm'
 expect 1 "$weft" info --why -p middle
 says 'middle is made for 1\.10'
 says 'text-fi\.so'
+expect 1 "$weft" info --why -p nosuch
+says 'no provider is named "nosuch"; there are: weft, shm, .*, middle'
+expect 0 env FI_PROVIDER=example,nosuch "$weft" info --why
+says 'FI_PROVIDER: no provider is named "nosuch"'
+says_not 'no provider is named "example"'
 expect 1 "$weft" info --why -p example -e FI_EP_DGRAM
 says 'the hints ask for another ep_attr->type'
 expect 0 env FI_LOG_LEVEL=none "$weft" info -l

@@ -332,7 +332,9 @@ int info(int argc, char** argv, char** all) {
   hints_of(options);  // a mistake in a name shall not need the library
   if (options.why) ask_for_reasons();
   settle_library(options.stock ? Library::stock : Library::ours, all);
-  const int status = options.settings ? print_settings() : answer(options);
+  if (options.settings) return print_settings();
+  const int status = answer(options);
+  if (!options.why) return status;
   // The library may log at its end as well: what it refused is told already.
   std::fflush(nullptr);
   _exit(status);
