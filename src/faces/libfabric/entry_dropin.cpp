@@ -3,6 +3,7 @@
 // assembler lines (clang).
 #include "faces/libfabric/all_providers.inc"
 #include "faces/libfabric/exported_calls.inc"
+#include "faces/libfabric/unload.inc"
 
 // Functions of one version carry their plain name and get the version from the map. Functions of several
 // versions are defined under names of ours, and this gives each its versioned name; "@@" is the one that new

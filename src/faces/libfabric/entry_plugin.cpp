@@ -10,6 +10,7 @@
 #include "faces/libfabric/fabric.hpp"
 #include "faces/libfabric/log.hpp"
 #include "faces/libfabric/plugin.hpp"
+#include "faces/libfabric/unload.inc"
 
 namespace {
 

@@ -10,7 +10,9 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <utility>
 
+#include "base/lasting.hpp"
 #include "faces/libfabric/fabric.hpp"
 #include "faces/libfabric/foreign.hpp"
 #include "faces/libfabric/log.hpp"
@@ -154,17 +156,18 @@ std::atomic<Loaded*> loaded_now{nullptr};
 Loaded* load_once() {
   const char* directories = param_string(nullptr, "provider_path", nullptr,
                                          "Directories with plugins (*fi.so), with colons between");
-  auto made = std::make_unique<Loaded>();
+  Loaded made;
   struct Loading {
     Loading() { loading_here = true; }
     ~Loading() { loading_here = false; }
   };
   {
     const Loading mark;
-    load_plugins(directories, providers(), *made);
+    load_plugins(directories, providers(), made);
   }
-  loaded_now.store(made.get(), std::memory_order_release);
-  return made.release();  // never freed: objects are closed from destructors of programs
+  Loaded& all = make_lasting<Loaded>(std::move(made));  // objects are closed from destructors of programs
+  loaded_now.store(&all, std::memory_order_release);
+  return &all;
 }
 
 }  // namespace

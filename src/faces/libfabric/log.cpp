@@ -15,6 +15,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/lasting.hpp"
 #include "base/settings.hpp"
 #include "faces/libfabric/getinfo.hpp"
 #include "faces/libfabric/setting.hpp"
@@ -25,18 +26,17 @@ namespace {
 
 constexpr size_t kLineMax = 4096;
 
-// What the environment said. Made once, never freed: a line may be written while the process ends.
+// What the environment said. Made once and after each log_reset, and lasting: a line may be written while the process ends, and another thread
+// may still read what was there before the reset.
 struct Settings {
   int level = FI_LOG_WARN;  // the most verbose one written; -1 writes nothing
   uint32_t subsystems = ~0u;
   std::string providers;  // a list as name_passes reads it
   uint64_t interval_ms = 2000;
-  const Settings* older = nullptr;  // those before log_reset: another thread may still be reading them
 };
 
 std::atomic<const Settings*> settings_now{nullptr};
 std::mutex settings_lock;
-const Settings* settings_made = nullptr;  // the newest, under the lock
 std::atomic<const char*> name_prefix{""};
 std::atomic<const fi_ops_log*> imported{nullptr};
 
@@ -72,7 +72,7 @@ const Settings* read_settings() noexcept {
   std::lock_guard guard(settings_lock);
   if (const Settings* there = settings_now.load(std::memory_order_acquire)) return there;
   try {
-    auto* made = new Settings;
+    Settings* made = &make_lasting<Settings>();
     made->level = level_of(setting("FI_LOG_LEVEL"));
     made->subsystems = subsystems_of(setting("FI_LOG_SUBSYS"));
     if (const char* providers = setting("FI_LOG_PROV")) made->providers = providers;
@@ -80,8 +80,6 @@ const Settings* read_settings() noexcept {
     const char* interval = setting(limit.name.data());
     made->interval_ms =
         interval != nullptr ? settings::parse(limit, interval).value_or(limit.otherwise) : limit.otherwise;
-    made->older = settings_made;
-    settings_made = made;
     settings_now.store(made, std::memory_order_release);
     return made;
   } catch (...) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/lasting.hpp"
+
 namespace weft::fi {
 namespace {
 
@@ -23,8 +25,8 @@ struct Opened {
 };
 
 Opened& opened() {
-  static auto* there = new Opened;  // never freed: objects are closed from destructors of programs
-  return *there;
+  static Opened& there = make_lasting<Opened>();  // objects are closed from destructors of programs
+  return there;
 }
 
 void note(const Provider& provider, const char* name, const fid* object, size_t fclass) noexcept {

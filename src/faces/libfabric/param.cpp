@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/lasting.hpp"
 #include "base/settings.hpp"
 #include "faces/libfabric/log.hpp"
 #include "faces/libfabric/setting.hpp"
@@ -33,8 +34,8 @@ struct Table {
 };
 
 Table& table() {
-  static auto* there = new Table;  // never freed: programs ask from their own destructors
-  return *there;
+  static Table& there = make_lasting<Table>();  // programs ask from their own destructors
+  return there;
 }
 
 // FI_<PROVIDER>_<NAME>; empty when it cannot be a variable's name.

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/lasting.hpp"
+
 namespace weft::fi {
 namespace {
 
@@ -50,8 +52,8 @@ SettingFile load() {
 const SettingFile& file() noexcept {
   static const SettingFile* there = []() noexcept -> const SettingFile* {
     try {
-      const int kept = errno;                      // who logs an error has it there
-      const auto* made = new SettingFile(load());  // never freed: programs ask from their own destructors
+      const int kept = errno;                                 // who logs an error has it there
+      const auto* made = &make_lasting<SettingFile>(load());  // programs ask from their own destructors
       errno = kept;
       return made;
     } catch (...) {

@@ -3,3 +3,4 @@
 #include "faces/libfabric/all_providers.inc"
 #include "faces/libfabric/exported_calls.inc"
 #include "faces/libfabric/exported_objects.inc"
+#include "faces/libfabric/unload.inc"

@@ -10,6 +10,7 @@
 #include "faces/libfabric/log.hpp"
 #include "faces/libfabric/plugin.hpp"
 #include "faces/libfabric/provider_of.hpp"
+#include "faces/libfabric/unload.inc"
 #include "link/kit/tabled.hpp"
 #include "providers/packets.hpp"
 
