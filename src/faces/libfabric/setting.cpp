@@ -1,18 +1,23 @@
 // Configuration variables from the environment and from one file. Must not log: the log asks for its own level here.
 #include "faces/libfabric/setting.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
 #include "base/lasting.hpp"
+#include "os/fd.hpp"
 
 namespace weft::fi {
 namespace {
 
 constexpr const char* default_path = "/etc/weft.conf";
+constexpr size_t file_bytes_max = size_t{1} << 16;
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view space = " \t\r";
@@ -26,26 +31,35 @@ bool is_name(std::string_view text) {
          text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == std::string_view::npos;
 }
 
+// All of a file. Null with errno 0, else errno or a reason. Nothing else than a regular file is read: a FIFO may block, a device may have no end.
+const char* read_regular(const char* path, std::string& text) {
+  const os::Fd file(::open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0) return nullptr;
+  errno = 0;
+  if (S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3)) return nullptr;  // /dev/null: no settings
+  if (!S_ISREG(status.st_mode)) return "it is no regular file, and is ignored";
+  text.resize(file_bytes_max + 1);
+  size_t bytes = 0;
+  while (bytes < text.size()) {
+    const ssize_t got = ::read(file.get(), text.data() + bytes, text.size() - bytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return nullptr;
+    if (got == 0) break;
+    bytes += static_cast<size_t>(got);
+  }
+  errno = 0;
+  if (bytes > file_bytes_max) return "it is longer than 65536 bytes, and is ignored";
+  text.resize(bytes);
+  return nullptr;
+}
+
 SettingFile load() {
   // A program that runs with more rights than its user takes no file from that user.
   const char* named = secure_getenv("WEFT_CONFIG");
-  const char* path = named != nullptr && *named != 0 ? named : default_path;
-  errno = 0;
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) {
-    SettingFile none;
-    if (path == named || errno != ENOENT) none.problem = std::string(path) + ": " + std::strerror(errno);
-    return none;
-  }
-  stream.peek();  // a directory opens as well, and says so when it is read
-  if (stream.bad() || (stream.fail() && !stream.eof())) {
-    SettingFile none;
-    none.problem = std::string(path) + ": " + std::strerror(errno != 0 ? errno : EIO);
-    return none;
-  }
-  stream.clear();
-  SettingFile made = parse_settings(std::string(std::istreambuf_iterator<char>(stream), {}));
-  if (!made.problem.empty()) made.problem = std::string(path) + ": " + made.problem;
+  if (named != nullptr && *named != 0) return read_setting_file(named);
+  SettingFile made = read_setting_file(default_path);
+  if (made.missing) made.problem.clear();
   return made;
 }
 
@@ -65,6 +79,18 @@ const SettingFile& file() noexcept {
 }
 
 }  // namespace
+
+SettingFile read_setting_file(const char* path) {
+  std::string text;
+  const char* problem = read_regular(path, text);
+  SettingFile made;
+  made.missing = problem == nullptr && errno == ENOENT;
+  if (problem == nullptr && errno != 0) problem = std::strerror(errno);
+  if (problem != nullptr) made.problem = problem;
+  else made = parse_settings(text);
+  if (!made.problem.empty()) made.problem = std::string(path) + ": " + made.problem;
+  return made;
+}
 
 SettingFile parse_settings(std::string_view text) {
   SettingFile made;

@@ -22,8 +22,12 @@ const std::string& setting_problem() noexcept;
 // that start with "#" say nothing. Of two lines with one name the later counts.
 struct SettingFile {
   std::map<std::string, std::string, std::less<>> values;
-  std::string problem;  // the first line that is none of these, with its number
+  std::string
+      problem;  // the first line that is none of these, with its number, or why the file cannot be read
+  bool missing = false;  // there is no such file
 };
 SettingFile parse_settings(std::string_view text);
+// A regular file of 64 KiB at most; anything else is a problem, and not waited for.
+SettingFile read_setting_file(const char* path);
 
 }  // namespace weft::fi

@@ -3,7 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 namespace weft::fi {
 namespace {
@@ -35,6 +41,26 @@ TEST(Settings, TheEnvironmentAnswers) {
   EXPECT_STREQ(setting("FI_WEFT_SETTING_TEST"), "here");
   unsetenv("FI_WEFT_SETTING_TEST");
   EXPECT_EQ(setting("FI_WEFT_SETTING_TEST"), nullptr);
+}
+
+TEST(Settings, AFileIsRegularAndNotEndless) {
+  const std::string folder = testing::TempDir() + "weft-setting-" + std::to_string(getpid());
+  ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+  const std::string plain = folder + "/plain", large = folder + "/large", fifo = folder + "/fifo";
+  const auto problem_of = [](const std::string& path) { return read_setting_file(path.c_str()).problem; };
+  std::ofstream(plain) << "FI_PROVIDER = tcp\n";
+  EXPECT_EQ(read_setting_file(plain.c_str()).values.at("FI_PROVIDER"), "tcp");
+  std::ofstream(large) << std::string(65536, '\n');
+  EXPECT_EQ(problem_of(large), "");
+  ASSERT_EQ(truncate(large.c_str(), off_t{10} << 30), 0);
+  EXPECT_EQ(problem_of(large), large + ": it is longer than 65536 bytes, and is ignored");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  for (const std::string& path : {fifo, folder, std::string("/dev/zero")})
+    EXPECT_EQ(problem_of(path), path + ": it is no regular file, and is ignored");
+  EXPECT_EQ(problem_of("/dev/null"), "");
+  EXPECT_EQ(problem_of(folder + "/none"), folder + "/none: No such file or directory");
+  EXPECT_TRUE(read_setting_file((folder + "/none").c_str()).missing);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
