@@ -37,11 +37,13 @@ void Event::notify(uint64_t notices) noexcept {
 
 // Not atomic, but safe: who comes in between finds nothing now and is woken when the rest is put back.
 void Event::take_one() noexcept {
+  if (!origin_.is_here()) return;
   uint64_t count = 0;
   if (::read(fd_.get(), &count, sizeof count) == sizeof count && count > 1) notify(count - 1);
 }
 
 void Event::drain() noexcept {
+  if (!origin_.is_here()) return;
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = ::read(fd_.get(), &count, sizeof count);
 }
@@ -53,6 +55,7 @@ Result<Epoll> Epoll::create() {
 }
 
 int Epoll::add(int fd) noexcept {
+  if (!origin_.is_here()) return -EPERM;
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.fd = fd;
@@ -60,7 +63,9 @@ int Epoll::add(int fd) noexcept {
   return -errno;
 }
 
-void Epoll::remove(int fd) noexcept { ::epoll_ctl(fd_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+void Epoll::remove(int fd) noexcept {
+  if (origin_.is_here()) ::epoll_ctl(fd_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
 
 bool Epoll::wait(int timeout_ms) noexcept {
   epoll_event event;

@@ -7,10 +7,11 @@
 
 #include "base/result.hpp"
 #include "os/fd.hpp"
+#include "os/origin.hpp"
 
 namespace weft::os {
 
-// An eventfd: readable while there are notices that nobody took.
+// An eventfd: readable while there are notices that nobody took. Of an inherited one nothing is taken (Origin).
 class Event {
  public:
   static Result<Event> create();
@@ -22,9 +23,10 @@ class Event {
  private:
   explicit Event(Fd fd) noexcept : fd_(static_cast<Fd&&>(fd)) {}
   Fd fd_;
+  Origin origin_;
 };
 
-// A set of descriptors that is one descriptor itself: readable when any of them is.
+// A set of descriptors that is one descriptor itself: readable when any of them is. An inherited one is not changed.
 class Epoll {
  public:
   static Result<Epoll> create();
@@ -38,6 +40,7 @@ class Epoll {
  private:
   explicit Epoll(Fd fd) noexcept : fd_(static_cast<Fd&&>(fd)) {}
   Fd fd_;
+  Origin origin_;
 };
 
 // False: the system gives none now.

@@ -79,6 +79,7 @@ Sleeper::Registration* Sleeper::registration(core::Progressor& progressor) noexc
 }
 
 bool Sleeper::arm(const core::ProgressorList& list) noexcept {
+  if (!origin_.is_here()) return false;  // a forked child has nothing that wakes it
   std::scoped_lock guard(registrations_mutex_);
   bool all = true;
   for (core::Progressor* progressor : list) {
@@ -102,7 +103,8 @@ void Sleeper::disarm(const core::ProgressorList& list) noexcept {
 void Sleeper::disarm_all(const core::ProgressorList& list) noexcept {
   for (core::Progressor* progressor : list) {
     for (Registration& entry : registrations_) {
-      if (entry.progressor == progressor && std::exchange(entry.armed, false)) progressor->end_sleep();
+      if (entry.progressor == progressor && std::exchange(entry.armed, false) && origin_.is_here())
+        progressor->end_sleep();
     }
   }
 }
@@ -112,7 +114,7 @@ void Sleeper::forget(core::Progressor& progressor) noexcept {
   for (size_t i = 0; i < registrations_.size(); ++i) {
     Registration& entry = registrations_[i];
     if (entry.progressor != &progressor) continue;
-    if (entry.armed) progressor.end_sleep();
+    if (entry.armed && origin_.is_here()) progressor.end_sleep();
     if (entry.fd >= 0) epoll_.remove(entry.fd);
     registrations_.erase(registrations_.begin() + std::ptrdiff_t(i));
     return;

@@ -119,6 +119,7 @@ class Sleeper final : public core::Signal {
   const Kind kind_;
   Event event_;
   Epoll epoll_;
+  Origin origin_;
   pthread_mutex_t mutex_;
   pthread_cond_t cond_;
   std::atomic<bool> interrupted_{false};

@@ -9,7 +9,8 @@
 
 namespace weft::os {
 
-bool watch(const Fd& set, const Fd& fd, uint32_t interest) noexcept {
+bool watch(const PollSet& set, const Fd& fd, uint32_t interest) noexcept {
+  if (!set.is_here()) return false;
   epoll_event event{};
   if ((interest & watch_reading) != 0) event.events |= EPOLLIN;
   if ((interest & watch_writing) != 0) event.events |= EPOLLOUT;
@@ -19,8 +20,8 @@ bool watch(const Fd& set, const Fd& fd, uint32_t interest) noexcept {
   return errno == ENOENT && ::epoll_ctl(set.get(), EPOLL_CTL_ADD, fd.get(), &event) == 0;
 }
 
-void unwatch(const Fd& set, const Fd& fd) noexcept {
-  if (set && fd) (void)::epoll_ctl(set.get(), EPOLL_CTL_DEL, fd.get(), nullptr);
+void unwatch(const PollSet& set, const Fd& fd) noexcept {
+  if (set && fd && set.is_here()) (void)::epoll_ctl(set.get(), EPOLL_CTL_DEL, fd.get(), nullptr);
 }
 
 Result<Timer> Timer::create() {
@@ -30,6 +31,7 @@ Result<Timer> Timer::create() {
 }
 
 void Timer::set(uint64_t in_ns) noexcept {
+  if (!origin_.is_here()) return;
   constexpr uint64_t second_ns = 1'000'000'000;
   itimerspec when{};
   when.it_value.tv_sec = static_cast<time_t>(in_ns / second_ns);

@@ -6,6 +6,8 @@
 
 #include "base/result.hpp"
 #include "os/fd.hpp"
+#include "os/origin.hpp"
+#include "os/poll_set.hpp"
 
 namespace weft::os {
 
@@ -18,10 +20,10 @@ enum Interest : uint32_t {
 };
 
 // Adds the descriptor, or changes what it is watched for. False when the system refuses.
-bool watch(const Fd& set, const Fd& fd, uint32_t interest) noexcept;
-void unwatch(const Fd& set, const Fd& fd) noexcept;
+bool watch(const PollSet& set, const Fd& fd, uint32_t interest) noexcept;
+void unwatch(const PollSet& set, const Fd& fd) noexcept;
 
-// Readable when its time has come, until it is set again.
+// Readable when its time has come, until it is set again. An inherited one is not set.
 class Timer {
  public:
   static Result<Timer> create();
@@ -33,6 +35,7 @@ class Timer {
  private:
   explicit Timer(Fd fd) noexcept : fd_(static_cast<Fd&&>(fd)) {}
   Fd fd_;
+  Origin origin_;
 };
 
 }  // namespace weft::os

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "os/fd.hpp"
+#include "os/poll_set.hpp"
 #include "os/sleeper.hpp"
 
 namespace weft::fi {
@@ -39,7 +40,7 @@ class ControlSet {
 
  private:
   std::mutex mutex_;
-  os::Fd set_;
+  os::PollSet set_;
   std::vector<ControlSource*> sources_;
 };
 

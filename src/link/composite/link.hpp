@@ -447,7 +447,7 @@ class Link {
   std::unordered_map<std::string, PeerBase*> peers_;
   Name address_{};
   uint64_t host_ = 0;
-  os::Fd both_;
+  os::PollSet both_;
   int owner_pid_ = 0;
   void (*on_warning_)(const void* who, const char* what) = nullptr;
   const void* warning_context_ = nullptr;

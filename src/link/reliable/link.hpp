@@ -237,7 +237,7 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   std::vector<Peer*> stalled_;
   uint64_t next_look_ = 0;
   uint64_t timeouts_seen_ = 0;
-  os::Fd both_;
+  os::PollSet both_;
   os::Timer timer_;
   int owner_pid_ = 0;
   void (*warning_)(const void* who, const char* what) = nullptr;

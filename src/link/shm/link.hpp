@@ -23,6 +23,7 @@
 #include "core/provider_error.hpp"
 #include "link/shm/layout.hpp"
 #include "os/fd.hpp"
+#include "os/poll_set.hpp"
 #include "os/shared_memory.hpp"
 #include "proto/engine/link.hpp"
 #include "wire/frame.hpp"
@@ -74,6 +75,7 @@ struct Peer {
   uint64_t bulk_seen = 0;       // bulk_next when tend() last saw it move
   uint64_t bulk_moved_ns = 0;   // and when that was
   bool malformed = false;
+  bool mute = false;               // our file could not grow by a channel to it
   bool chosen_by_library = false;  // the address dies with its endpoint
   PeerState state = PeerState::New;
   uint32_t bells = 0;  // doorbells answered lately
@@ -527,7 +529,7 @@ class Link {
   Events* events_ = nullptr;
   os::Fd file_;
   os::Fd socket_;
-  os::Fd epoll_;
+  os::PollSet epoll_;
   os::Fd self_pidfd_;
   os::Mapping header_map_;
   // Who we are: not read from the header, which peers may write.

@@ -112,7 +112,7 @@ void Channel::refuse(const Hello& own, RefusalReason reason) noexcept {
   greet(no);
   refusal_ = reason;
   // What the other side says meanwhile must not reset the connection before it has read this.
-  if (fd_) (void)::shutdown(fd_.get(), SHUT_WR);
+  if (fd_ && origin_.is_here()) (void)::shutdown(fd_.get(), SHUT_WR);
   fail(ECONNREFUSED);
 }
 
@@ -164,6 +164,10 @@ void Channel::open() noexcept {
 
 // The bytes that the socket took; 0 when it took none. Failed on an error.
 ssize_t Channel::write(const iovec* parts, size_t count) noexcept {
+  if (!origin_.is_here()) [[unlikely]] {  // the stream is that of a forked child's parent
+    full_ = true;
+    return 0;
+  }
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(parts);
   message.msg_iovlen = count;
@@ -184,6 +188,8 @@ ssize_t Channel::write(const iovec* parts, size_t count) noexcept {
 }
 
 ssize_t Channel::read(const iovec* parts, size_t count) noexcept {
+  if (!origin_.is_here()) [[unlikely]]
+    return -1;
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(parts);
   message.msg_iovlen = count;
@@ -335,7 +341,7 @@ bool Channel::alive() const noexcept {
 }
 
 void Channel::close() noexcept {
-  if (fd_) {
+  if (fd_ && origin_.is_here()) {
     (void)::shutdown(fd_.get(), SHUT_WR);
     // Unread bytes would turn the close into a reset, which overtakes what was sent.
     std::array<std::byte, 4096> unread;

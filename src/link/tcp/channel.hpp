@@ -19,6 +19,7 @@
 
 #include "link/tcp/hello.hpp"
 #include "os/fd.hpp"
+#include "os/origin.hpp"
 #include "os/socket_address.hpp"
 #include "proto/stream/outbox.hpp"
 #include "proto/stream/parser.hpp"
@@ -193,6 +194,7 @@ class Channel {
   void set_options() noexcept;
 
   os::Fd fd_;
+  os::Origin origin_;
   State state_ = State::Closed;
   bool bulk_ = false;              // large frames have come lately
   uint8_t at_once_ = lone_frames;  // so many frames more are written at once

@@ -286,7 +286,7 @@ void Connection::wait_until_sent(uint64_t until_ns) noexcept {
 }
 
 void Connection::shut_down() noexcept {
-  if (stage_ != Stage::Open) return;
+  if (stage_ != Stage::Open || !belongs_here()) return;
   stage_ = Stage::Shut;
   peer_ = nullptr;
   channel_.say_bye();

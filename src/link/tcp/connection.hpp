@@ -21,6 +21,7 @@
 #include "link/tcp/formed_address.hpp"
 #include "link/tcp/listener.hpp"
 #include "os/fd.hpp"
+#include "os/poll_set.hpp"
 #include "os/watch.hpp"
 #include "proto/engine/connection.hpp"
 #include "wire/frame.hpp"
@@ -168,9 +169,9 @@ class Connection {
   os::SocketAddress from_;
   FormedAddress own_;
   FormedAddress other_;
-  os::Fd control_set_;  // the socket and the timer
-  os::Fd data_set_;     // the socket, for whoever sleeps on frames; made when it is asked for
-  os::Timer timer_;     // Dialling
+  os::PollSet control_set_;  // the socket and the timer
+  os::PollSet data_set_;     // the socket, for whoever sleeps on frames; made when it is asked for
+  os::Timer timer_;          // Dialling
 };
 
 }  // namespace weft::link::tcp

@@ -350,6 +350,7 @@ void Link::opened(Peer& peer, uint64_t nonce) noexcept {
 // --- guests ---
 
 void Link::accept_guests() noexcept {
+  if (!events_set_.is_here()) return;  // whoever connects wants a forked child's parent
   for (int i = 0; i < accepts_per_look; ++i) {
     if (guests_.size() >= guests_max && !make_room()) return be_deaf();
     os::Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -521,6 +522,7 @@ void Link::cool() noexcept {
 // Time: attempts that are due, peers and guests that have taken too long, machines that answer no more.
 void Link::tend(uint64_t now) noexcept {
   next_tend_ns_ = now + tend_interval_ns;
+  if (!events_set_.is_here()) return;  // a forked child neither dials nor judges
   if (deaf_until_ns_ != 0 && now >= deaf_until_ns_) {
     const bool hears = os::add_to_poll_set(events_set_, listener_, &listener_source_);
     deaf_until_ns_ = hears ? 0 : now + deaf_pause_ns;

@@ -318,7 +318,7 @@ class Link {
   int owner_pid_ = 0;
   Source listener_source_{SourceKind::Listener};
   os::Fd listener_;
-  os::Fd events_set_;
+  os::PollSet events_set_;
   std::unordered_map<os::SocketAddress, Peer*, os::SocketAddressHash> by_address_;
   std::vector<Peer*> peers_;
   std::vector<Peer*> unopened_;  // waiting or dialling

@@ -496,7 +496,7 @@ TEST(TcpLink, SleepsUntilSomethingComes) {
   talk(a, b);
   for (int i = 0; i < 100; ++i) b.poll();
   ASSERT_TRUE(b.link->arm());
-  os::Fd set = std::move(*os::open_poll_set());
+  os::PollSet set = std::move(*os::open_poll_set());
   ASSERT_TRUE(os::add_to_poll_set(set, b.link->wait_fd(), nullptr));
   void* tags[1];
   EXPECT_EQ(os::poll_now(set, tags), 0u);

@@ -20,6 +20,7 @@
 #include "link/tcp/formed_address.hpp"
 #include "os/event.hpp"
 #include "os/fd.hpp"
+#include "os/poll_set.hpp"
 #include "os/socket_address.hpp"
 #include "os/watch.hpp"
 
@@ -89,7 +90,7 @@ class Listener {
   uint8_t dscp_ = 0;
   uint64_t guest_timeout_ns_ = 10'000'000'000;
   os::Fd socket_;
-  os::Fd set_;  // the socket, guests, the timer, the notice
+  os::PollSet set_;  // the socket, guests, the timer, the notice
   os::Timer timer_;
   std::optional<os::Event> notice_;  // readable while requests wait here
   FormedAddress own_;

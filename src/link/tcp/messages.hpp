@@ -300,7 +300,7 @@ class Messages {
   std::unordered_map<Connection*, std::unique_ptr<Connection>> all_;
   std::vector<std::unique_ptr<Connection>> graves_;
   Listener listener_;
-  os::Fd set_;
+  os::PollSet set_;
   os::Timer timer_;  // while somebody sleeps
   uint32_t format_ = 0;
   uint8_t dscp_ = 0;

@@ -117,6 +117,8 @@ size_t Packets::packet_bytes_max(std::span<const std::byte> address) noexcept {
 // --- sending ---
 
 int Packets::try_send(std::span<const std::byte> address, const iovec* parts, size_t count) noexcept {
+  if (!origin_.is_here()) [[unlikely]]
+    return 0;  // a forked child says nothing in its parent's name
   const int status = os::send_udp(socket_, address, parts, count, 0);
   if (status == 0) return 0;
   if (status == -EMSGSIZE) place_of(address).bytes = 0;
@@ -155,7 +157,7 @@ bool Packets::send_train(std::span<const std::byte> address, const iovec* parts,
                          size_t packet_bytes) noexcept {
   size_t total = 0;
   for (size_t i = 0; i < count; ++i) total += parts[i].iov_len;
-  if (packet_bytes == 0) return true;
+  if (packet_bytes == 0 || !origin_.is_here()) return true;
   bool together = place_of(address).segmentation;
   const size_t packets = std::clamp<size_t>(train_bytes_max / packet_bytes, 1, train_packets_max);
   bool any = false;

@@ -17,6 +17,7 @@
 
 #include "base/result.hpp"
 #include "os/event.hpp"
+#include "os/origin.hpp"
 #include "os/socket_address.hpp"
 #include "os/udp_socket.hpp"
 #include "proto/reliable/packet_link.hpp"
@@ -61,6 +62,8 @@ class Packets {
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
+    if (!origin_.is_here()) [[unlikely]]
+      return 0;
     int packets = take(socket_, handler);
     for (const Group& group : groups_)
       if (group.socket) packets += take(group.socket, handler);
@@ -72,7 +75,8 @@ class Packets {
   template <class Fn>
   void take_refusals(Fn&& on_refused) noexcept {
     os::SocketAddress place;
-    for (int i = 0; i < 64 && os::take_udp_refusal(socket_, place); ++i) on_refused(place.bytes());
+    for (int i = 0; i < 64 && origin_.is_here() && os::take_udp_refusal(socket_, place); ++i)
+      on_refused(place.bytes());
   }
 
   // Sleeping: readable whenever there is a packet.
@@ -129,6 +133,7 @@ class Packets {
                   size_t bytes, size_t packet_bytes) noexcept;
 
   os::Fd socket_;
+  os::Origin origin_;
   std::optional<os::UdpReceiver> receiver_;
   os::SocketAddress address_;
   size_t receive_buffer_bytes_ = 0;

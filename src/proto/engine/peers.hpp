@@ -133,6 +133,10 @@ typename Engine<L>::Peer* Engine<L>::find_peer(fi_addr_t dest, uint8_t& context,
     dest = av_->peer_index(dest);
   }
   if (dest < cache_size_ && cache_[dest] != nullptr) return cache_[dest];
+  if (is_forked_copy()) {
+    error = FI_EOPBADSTATE;
+    return nullptr;
+  }
   const core::Address* address = av_->lookup(dest);
   if (address == nullptr) {
     error = FI_EINVAL;
