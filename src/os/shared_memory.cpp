@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -36,7 +37,16 @@ Result<Fd> create_memory(const char* label, size_t bytes) {
   return file;
 }
 
+Result<void> check_file_limit(size_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur)
+    return {};
+  return Error{ENOMEM, "the limit on file size (ulimit -f) is " + std::to_string(limit.rlim_cur) +
+                           " bytes, and shared memory needs " + std::to_string(bytes)};
+}
+
 Result<void> grow_memory(const Fd& file, size_t bytes) {
+  if (auto allowed = check_file_limit(bytes); !allowed) return allowed;
   if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
     return Error{errno, std::string("cannot enlarge a shared memory file: ") + std::strerror(errno)};
   return {};

@@ -34,8 +34,10 @@ class Mapping {
 
 // A new memory file of `bytes` (sparse). `label` shows in /proc/PID/maps only.
 Result<Fd> create_memory(const char* label, size_t bytes);
-// Makes the file at least `bytes` long.
+// Makes the file at least `bytes` long. ENOMEM above the limit on file size (RLIMIT_FSIZE): the kernel would end the process (SIGXFSZ).
 Result<void> grow_memory(const Fd& file, size_t bytes);
+// Whether the limit on file size allows a file of that length.
+Result<void> check_file_limit(size_t bytes);
 // The file's length in bytes, 0 on error.
 size_t memory_size(const Fd& file) noexcept;
 // Whether the file's length can never shrink again (so that a mapping of it cannot fault).

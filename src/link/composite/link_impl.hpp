@@ -130,9 +130,11 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect(std::span<const
   const Path path = known != nullptr ? known->path : choose(parts);
   if (path == Path::Far) return connect_far(name, parts, error);
   PeerBase* peer = connect_near(name, parts, error);
-  if (peer != nullptr || known != nullptr) return peer;
+  if (peer != nullptr) return peer;
   error = 0;  // no memory or descriptor for a channel, and nothing has been sent: the network serves, too
-  return connect_far(name, parts, error);
+  peer = connect_far(name, parts, error);
+  if (peer != nullptr) peer->path = Path::Far;  // it may have spoken to us first, by the near path
+  return peer;
 }
 
 template <class N, class F, class Names>

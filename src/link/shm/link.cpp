@@ -93,6 +93,7 @@ Result<void> Link::open(std::string_view name, Events& events) {
   events_ = &events;
   owner_pid_ = os::process_id();
   fences_ = os::register_for_fence();
+  if (auto allowed = os::check_file_limit(header_bytes + channel_bytes); !allowed) return allowed;
   auto file = os::create_memory("weft-shm", header_bytes);
   if (!file) return file.error();
   file_ = std::move(*file);
@@ -334,7 +335,11 @@ std::byte* Link::reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexce
 bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
                 const iovec* parts, size_t part_count) noexcept {
   if (peer.tx_control == nullptr) [[unlikely]] {  // it spoke first; this is our first answer
-    if (peer.state == PeerState::Lost || !open_channel(peer)) return false;
+    if (peer.state == PeerState::Lost) return false;
+    if (!open_channel(peer)) {
+      if (peer.mute) lose(peer);  // what waits for our answer ends
+      return false;
+    }
     greet(peer);
   }
   if (peer.tx_at == peer.tx_stop && !more_room(peer)) return false;
@@ -482,7 +487,11 @@ void Link::cool(uint64_t now_ns) noexcept {
 bool Link::open_channel(Peer& peer) noexcept try {
   if (free_channels_.empty()) {
     const size_t need = header_bytes + (channels_ + 1) * channel_bytes;
-    if (auto grown = os::grow_memory(file_, need); !grown) return false;
+    if (auto grown = os::grow_memory(file_, need); !grown) {
+      peer.mute = true;
+      warn(warned_memory, grown.error().why.c_str());
+      return false;
+    }
     file_bytes_ = need;
     free_channels_.push_back(channels_++);
   }
@@ -818,6 +827,7 @@ void Link::bury(Peer& peer) noexcept {
   detach(peer);
   std::erase(dying_, &peer);  // a new peer may get the same memory
   events_->peer_lost(peer, peer.malformed ? core::ProviderError::PeerMisbehaved
+                           : peer.mute    ? core::ProviderError::NoChannel
                            : closed       ? core::ProviderError::PeerClosed
                            : unanswered   ? core::ProviderError::PeerUnreachable
                                           : core::ProviderError::PeerDied);

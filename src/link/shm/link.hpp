@@ -564,6 +564,7 @@ class Link {
   uint64_t stale_ticks_ = 60'000;  // age of a stamp beyond which the sender is taken to be elsewhere
   static constexpr uint32_t warned_user = 1;
   static constexpr uint32_t warned_descriptors = 2;
+  static constexpr uint32_t warned_memory = 4;
   void (*on_warning_)(const void* who, const char* what) = nullptr;
   const void* warning_context_ = nullptr;
   uint32_t warned_ = 0;
