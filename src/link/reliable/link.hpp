@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/provider_error.hpp"
+#include "link/reliable/linger.hpp"
 #include "os/clock.hpp"
 #include "os/event.hpp"
 #include "os/poll_set.hpp"

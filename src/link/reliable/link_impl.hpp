@@ -53,12 +53,15 @@ Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
 template <class P, class Names>
 void Reliable<P, Names>::close() noexcept {
   if (core_ != nullptr && belongs_here()) {
-    core_->begin_close(os::monotonic_ns());
+    const uint64_t began = os::monotonic_ns();
+    core_->begin_close(began);
     PacketHandler packets{*core_};
-    while (!core_->closed(os::monotonic_ns())) {
+    const bool hurried = Linger::is_spent(began);
+    while (!core_->closed(os::monotonic_ns(), hurried)) {
       (void)packets_.poll(packets);
       core_->end_poll(os::monotonic_ns());
     }
+    Linger::note(began, os::monotonic_ns());
   }
   core_.reset();
   broken_.clear();

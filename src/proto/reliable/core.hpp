@@ -209,7 +209,8 @@ class Core {
   // --- the end ---
   // From here on incoming bytes are dropped; what was appended is still delivered, and the peers are told. Poll until closed().
   void begin_close(uint64_t now) noexcept;
-  bool closed(uint64_t now) noexcept;
+  // With `hurried` nobody is waited for: what is not acknowledged goes twice more, and the good-bye behind it.
+  bool closed(uint64_t now, bool hurried = false) noexcept;
 
  private:
   struct PlaceHash {
@@ -294,6 +295,11 @@ class Core {
   [[gnu::noinline]] void refused(Connection& c, uint64_t now) noexcept;
 
   // timers.cpp
+  // Nothing has been lost on the way to it, which is short: a good-bye that is said several times arrives without being waited for.
+  static bool is_sound(const Connection& c) noexcept {
+    return c.rtt.measured() && c.rtt.smoothed() < ms && !c.lossy;
+  }
+  void say_close(Connection& c, uint64_t now, unsigned times) noexcept;
   uint64_t due(const Connection& c) const noexcept;
   void touch(Connection& c) noexcept;
   void run_timers(uint64_t now) noexcept;

@@ -171,16 +171,37 @@ void Core::begin_close(uint64_t now) noexcept {
   }
 }
 
-bool Core::closed(uint64_t now) noexcept {
+void Core::say_close(Connection& c, uint64_t now, unsigned times) noexcept {
+  for (unsigned i = 0; i < times; ++i) (void)send_alone(c, PacketType::Close, 0, c.out.end(), now);
+}
+
+bool Core::closed(uint64_t now, bool hurried) noexcept {
+  constexpr unsigned good_byes = 3;
   bool all = true;
   for (Connection* c : slots_) {
     if (c == nullptr || c->closed) continue;
-    if (!c->close_sent && c->out.acked() == c->out.end()) {
+    const bool sound = is_sound(*c);
+    const uint64_t arrived = sound ? settled(*c) : c->out.acked();
+    if (hurried && c->peer_id != 0 && !doubtful(*c)) {
+      for (unsigned i = 1; i < good_byes && c->out.outstanding(); ++i) {
+        c->all_again = c->out.is_little(repeat_bytes_max, repeat_packets_max);
+        (void)c->out.suspect(c->all_again ? SIZE_MAX : 0);
+        flush(*c, now, true);
+      }
+      say_close(*c, now, good_byes);
+      c->closed = true;
+      continue;
+    }
+    if (!c->close_sent && arrived == c->out.end()) {
       c->close_sent = true;
       c->close_sent_at = now;
       c->backoff = 0;
       c->timeout_from = now;
-      (void)send_alone(*c, PacketType::Close, 0, c->out.end(), now);
+      say_close(*c, now, sound ? good_byes : 1);
+      if (sound) {
+        c->closed = true;
+        continue;
+      }
       touch(*c);
     }
     // The good-bye itself is a courtesy, and said a few times; bytes are worth more.
