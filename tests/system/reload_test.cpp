@@ -134,8 +134,8 @@ int run(int cycles) {
   }
   const fs::path root(build);
   // The loader knows a file by its inode, and this program is linked to the drop-in itself: a copy is another library.
-  char folder[] = "/tmp/weft-reload-XXXXXX";
-  if (mkdtemp(folder) == nullptr) return 1;
+  std::string folder = fs::temp_directory_path() / "weft-reload-XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) return 1;
   const fs::path copy = fs::path(folder) / "dropin.so";
   fs::copy_file(root / "lib/weft/compat/libfabric.so.1", copy);
 
