@@ -3,6 +3,7 @@
 //
 //   fork_close_test [--provider tcp] [--kind rdm|msg|dgram] [--child close|exit|use]
 #include <netinet/in.h>
+#include <poll.h>
 #include <rdma/fi_cm.h>
 
 #include "peer.hpp"
@@ -12,6 +13,7 @@ namespace {
 
 constexpr size_t window = 8;
 constexpr uint64_t round_messages = 64;
+constexpr int silence_ms_max = 5000;
 constexpr size_t room = size_t{512} << 10;
 
 struct Board {
@@ -42,6 +44,7 @@ struct Side {
   std::vector<std::vector<uint8_t>> in, out;
   std::vector<fi_context2> contexts;
   std::vector<bool> ended;  // by context, until those before it have ended
+  uint64_t turns = 0;
   bool bad = false;
 
   bool good(const char* what, ssize_t rc) {
@@ -138,7 +141,15 @@ struct Side {
 
   void take(bool sleeps) {
     fi_cq_msg_entry entries[16];
-    const ssize_t got = sleeps ? fi_cq_sread(cq, entries, 16, nullptr, 100) : fi_cq_read(cq, entries, 16);
+    ::fid* waited = &cq->fid;
+    if (sleeps && fi_trywait(fabric, &waited, 1) == 0) {
+      int fd = -1;
+      (void)fi_control(&cq->fid, FI_GETWAIT, &fd);
+      pollfd ready{fd, POLLIN, 0};
+      // Something always comes: an empty poll set would be silent for ever.
+      if (poll(&ready, 1, silence_ms_max) == 0) good("the queue's descriptor is silent", -FI_ETIMEDOUT);
+    }
+    const ssize_t got = fi_cq_read(cq, entries, 16);
     if (got == -FI_EAVAIL) {
       fi_cq_err_entry error{};
       if (fi_cq_readerr(cq, &error, 0) == 1)
@@ -184,7 +195,9 @@ struct Side {
                if (!good("fi_send", rc)) return true;
                ++sent;
              }
-             take(sent % 16 == 0);
+             // Asleep whenever nothing can be sent, so that each fork finds a queue that was slept on.
+             take(++turns % 4 == 0 &&
+                  (sent == end || sent - sent_done == window || sent == received + ahead));
              if (between && !between(sent)) bad = true;
              return bad || (sent_done == end && received == end);
            }) &&
