@@ -20,6 +20,7 @@ enum class ProviderError : int {
   ConnectionTimedOut = 13,
   ConnectionReset = 14,
   ConnectionForeign = 15,
+  NotReceived = 16,
 };
 
 inline const char* to_text(ProviderError error) noexcept {
@@ -56,6 +57,8 @@ inline const char* to_text(ProviderError error) noexcept {
       return "the other side ended the connection before it answered the request";
     case ProviderError::ConnectionForeign:
       return "what answered at that address speaks another protocol or version";
+    case ProviderError::NotReceived:
+      return "the peer has gone, and earlier messages that were injected or complete may not have reached it";
   }
   return "unknown provider error";
 }

@@ -20,7 +20,11 @@ constexpr milliseconds limit{15'000};
 
 enum class Kind : uint8_t { Small, Inject, Middle, Large, Delivered, count };
 constexpr size_t kinds = static_cast<size_t>(Kind::count);
-Kind kind_of(size_t id) { return static_cast<Kind>(id % kinds); }
+bool small_only = false;
+Kind kind_of(size_t id) {
+  const Kind kind = static_cast<Kind>(id % kinds);
+  return small_only && (kind == Kind::Middle || kind == Kind::Large) ? Kind::Small : kind;
+}
 const char* name_of(Kind kind) {
   constexpr const char* names[] = {"send of 8 B", "inject of 8 B", "send of 64 KiB", "send of 1 MiB",
                                    "send of 8 B, delivery complete"};
@@ -58,7 +62,7 @@ struct Setup {
 };
 
 struct Scenario {
-  bool killed, noticed, late, busy;
+  bool killed, noticed, late, busy, small;
 };
 
 // ------------------------------------------------------------------------------------------------------------- receiver
@@ -288,6 +292,7 @@ class Sender {
 
 bool run(const Setup& setup, const Scenario& scenario) {
   Board& board = *shared_block<Board>();
+  small_only = scenario.small;
   board.call[0] = true;
   const auto start = Clock::now();
   pid_t first = spawn([&] { return receive(board, setup, 0); });
@@ -364,6 +369,7 @@ bool run(const Setup& setup, const Scenario& scenario) {
       scenario.killed ? "killed" : "closed",
       scenario.busy      ? "reborn at once, under load"
       : scenario.noticed ? "reborn when it was noticed"
+      : scenario.small   ? "the same, small messages only"
       : scenario.late    ? "reborn at once, late to call"
                          : "reborn at once",
       board.ids.load(), to_first, to_second, errors, board.events.load(), untold, late_complete, lost_before,
@@ -413,10 +419,10 @@ int main(int argc, char** argv) {
   std::printf("%s%s\n", setup.provider.c_str(), setup.by_service ? ", by service" : "");
   unsigned number = 0;
   for (const bool killed : {true, false})
-    for (const unsigned when : {0U, 1U, 2U, 3U}) {
+    for (const unsigned when : {0U, 1U, 2U, 3U, 4U}) {
       setup.service = network ? std::to_string(free_port())
                               : "reborn-" + std::to_string(getpid()) + "-" + std::to_string(number++);
-      const Scenario scenario{killed, when == 2, when == 1, when == 3};
+      const Scenario scenario{killed, when == 2, when == 1 || when == 4, when == 3, when == 4};
       good = run(setup, scenario) && good;
       std::fflush(stdout);
     }

@@ -197,6 +197,12 @@ class Link {
   uint64_t settled(PeerBase& peer) noexcept requires proto::SettlesLater<Far> {
     return peer.path == Path::Near ? 0 : far_.settled(peer.far());
   }
+  uint64_t proven(PeerBase& peer) noexcept requires proto::Proves<Far> {
+    return peer.path == Path::Near ? 0 : far_.proven(peer.far());
+  }
+  uint64_t unread(PeerBase& peer) noexcept requires proto::CountsUnread<Near> {
+    return peer.path == Path::Near ? near_.unread(peer.near()) : 0;
+  }
   void expect(PeerBase& peer) noexcept requires proto::SettlesLater<Far> {
     if (peer.path == Path::Far) far_.expect(peer.far());
   }

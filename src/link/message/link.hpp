@@ -49,6 +49,7 @@ class MessageLink {
     // So many frames need us no more when the endpoints are past their mark; a new one is taken when `settled` has reached that.
     uint64_t awaited = 0;
     uint64_t awaited_mark = 0;
+    uint64_t proven = 0;  // frames that are known to be there; known once the connection has ended
   };
   struct Events {
     virtual Peer* make_peer(std::span<const std::byte> address) = 0;
@@ -199,6 +200,7 @@ class MessageLink {
     if (peer.settled != peer.committed) settle(peer);
     return peer.settled;
   }
+  uint64_t proven(Peer& peer) noexcept { return peer.proven; }
   void expect(Peer&) noexcept {}  // nobody has to be asked: credits come by themselves
 
   // An endpoint that closes polls on for a while as long as frames wait here.
@@ -356,6 +358,7 @@ class MessageLink {
   // The peer goes, with its connections.
   void part(Peer& peer) noexcept {
     settle(peer);  // the last time that the connection can be asked
+    prove(peer);
     if (peer.channel != nullptr) drop(*peer.channel);
     if (peer.other_end != nullptr) drop(*peer.other_end);
     peers_.erase(peer.address);
@@ -404,7 +407,10 @@ class MessageLink {
     const bool was_ready = channel->state == State::Ready;
     const bool said_bye = channel->said_bye;
     const bool carried = peer != nullptr && (peer->channel == channel || peer->other_end == channel);
-    if (carried) settle(*peer);
+    if (carried) {
+      settle(*peer);
+      if (was_ready) prove(*peer);
+    }
     bury(*channel);
     if (!carried) return;
     const std::string address = peer->address;
@@ -714,6 +720,13 @@ class MessageLink {
     } else {
       peer.settled = peer.committed;
     }
+  }
+  // How far the other side is, as far as the endpoints can tell.
+  void prove(Peer& peer) noexcept {
+    if (peer.channel == nullptr) return;
+    peer.proven = peer.settled;
+    if constexpr (requires { endpoints_.delivered(*peer.channel->connection); })
+      if (!endpoints_.delivered(*peer.channel->connection)) peer.proven = 0;
   }
   // Many small frames share a message: what follows others before the next poll, and what waits for a credit.
   bool collect(Channel& channel, const wire::FrameHead& head, std::span<const std::byte> prefix,

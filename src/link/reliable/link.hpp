@@ -110,6 +110,8 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   // What the peer has not acknowledged needs us.
   uint64_t taken(const Peer& peer) const noexcept { return peer.out.end(); }
   uint64_t settled(const Peer& peer) const noexcept { return proto::reliable::Core::settled(peer); }
+  // Without what is only taken for arrived.
+  uint64_t proven(const Peer& peer) const noexcept { return peer.out.acked(); }
   void expect(Peer& peer) noexcept { proto::reliable::Core::expect(peer); }
   bool keeps_back() const noexcept { return core_->has_ready(); }
   void push_kept(Peer& peer) noexcept { core_->hurry(peer, os::monotonic_ns); }

@@ -42,7 +42,7 @@ void Link::release(const Held& held) noexcept {
   // What was held back: the last quarter of the ring that is through, as consumed_slot() says it.
   const uint64_t quarter = peer.rx_next / (slot_count / 4) * (slot_count / 4);
   const uint64_t due = std::min(quarter, peer.rx_hold);
-  if (peer.rx_control->slots_consumed.load(std::memory_order_relaxed) != due)
+  if (peer.rx_control->slots_consumed.load(std::memory_order_relaxed) < due)
     peer.rx_control->slots_consumed.store(due, std::memory_order_release);
   if (peer.rx_bulk - peer.rx_bulk_published >= bulk_bytes / 8) give_bulk_back(peer);
 }

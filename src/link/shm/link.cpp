@@ -175,6 +175,8 @@ void Link::close() noexcept {
       arch::pause();
     }
   }
+  for (auto& [name, peer] : peers_)
+    if (peer->rx_control != nullptr) give_slots_back(*peer);
   header_->closed.store(1, std::memory_order_release);
   for (auto& [name, peer] : peers_) {
     if (peer->tx_control == nullptr) continue;
@@ -751,7 +753,10 @@ void Link::tend(uint64_t now_ns) noexcept {
     }
     const bool left = has_left(peer);
     if (unanswered || left) lose(peer);
-    if (peer.rx_control != nullptr && peer.rx_bulk_published != peer.rx_bulk) give_bulk_back(peer);
+    if (peer.rx_control != nullptr) {
+      if (peer.rx_bulk_published != peer.rx_bulk) give_bulk_back(peer);
+      give_slots_back(peer);
+    }
     if (peer.tx_control != nullptr && peer.bulk_touched) give_back_idle_bulk(peer, now_ns);
   }
 }
@@ -800,6 +805,8 @@ void Link::detach(Peer& peer) noexcept {
     peer.pidfd.reset();
   }
   if (peer.tx_control != nullptr) {
+    const uint64_t sent = peer.tx_next();
+    peer.unread = sent - std::min(sent, peer.tx_control->slots_consumed.load(std::memory_order_acquire));
     // The memory goes back, and the channel's next user finds zeros. Not when we close: then the peer still reads what we sent.
     if (header_->closed.load(std::memory_order_relaxed) == 0)
       os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes, channel_bytes);

@@ -76,6 +76,7 @@ struct Peer {
   uint64_t bulk_moved_ns = 0;   // and when that was
   bool malformed = false;
   bool mute = false;               // our file could not grow by a channel to it
+  uint64_t unread = 0;             // frames that it may not have read, when it was lost
   bool chosen_by_library = false;  // the address dies with its endpoint
   PeerState state = PeerState::New;
   uint32_t bells = 0;  // doorbells answered lately
@@ -299,6 +300,7 @@ class Link {
 
   // --- reading the peer's memory (CMA) ---
   bool can_read(const Peer& peer) const noexcept { return peer.cma; }
+  uint64_t unread(const Peer& peer) const noexcept { return peer.unread; }
   // Copies `bytes` from the peer. 0 or a negative errno.
   int read(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
            size_t remote_count, size_t bytes) noexcept;
@@ -423,6 +425,12 @@ class Link {
   void consumed(Peer& peer) noexcept {
     consumed_slot(peer, peer.rx_next);
     if (peer.rx_bulk - peer.rx_bulk_published >= bulk_bytes / 8) give_bulk_back(peer);
+  }
+  // All of it, where there is time: who is lost is asked how far it was.
+  static void give_slots_back(Peer& peer) noexcept {
+    const uint64_t through = std::min(peer.rx_next, peer.rx_hold);
+    if (peer.rx_control->slots_consumed.load(std::memory_order_relaxed) < through)
+      peer.rx_control->slots_consumed.store(through, std::memory_order_release);
   }
   static void give_bulk_back(Peer& peer) noexcept {
     peer.rx_bulk_published = std::min(peer.rx_bulk, peer.rx_bulk_hold);

@@ -180,6 +180,7 @@ ssize_t Channel::write(const iovec* parts, size_t count) noexcept {
       return sent;
     }
     if (errno == EINTR) continue;
+    reset_ = reset_ || errno == EPIPE || errno == ECONNRESET;
     // What the other side had sent before it went is still to be read: reading will find the end.
     if (errno != EAGAIN && errno != EPIPE && errno != ECONNRESET) fail(errno);
     full_ = true;
@@ -202,6 +203,7 @@ ssize_t Channel::read(const iovec* parts, size_t count) noexcept {
       return 0;
     }
     if (errno == EINTR) continue;
+    reset_ = reset_ || errno == ECONNRESET;
     if (errno != EAGAIN) fail(errno);
     return -1;
   }
@@ -338,6 +340,14 @@ bool Channel::alive() const noexcept {
   // A peer that does not read has a closed window, but its machine answers: probes in a row without an answer count, not time alone.
   return info.tcpi_retransmits < retransmissions_max &&
          !(info.tcpi_probes >= window_probes_max && info.tcpi_last_ack_recv > silence_ms_max);
+}
+
+uint64_t Channel::delivered() const noexcept {
+  if (!fd_ || reset_) return first_;
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (::getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return first_;
+  return first_ + std::min<uint64_t>(info.tcpi_bytes_acked, gone_ - first_);
 }
 
 void Channel::close() noexcept {

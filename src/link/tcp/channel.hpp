@@ -92,7 +92,9 @@ class Channel {
   uint64_t written() const noexcept { return gone_; }
   uint64_t taken() const noexcept { return gone_ + (out_.size() - written_) + broken_; }
   // A fresh channel after one that had written so much: marks on that one keep their meaning.
-  void count_from(uint64_t bytes) noexcept { gone_ = bytes; }
+  void count_from(uint64_t bytes) noexcept { gone_ = first_ = bytes; }
+  // What the other machine has, of what written() counts; no more than was there before when it threw something away. While there is a socket.
+  uint64_t delivered() const noexcept;
   // The socket took less than it was given.
   bool full() const noexcept { return full_; }
   // Writes what was collected, and lets the next frame go at once. False: something is left.
@@ -200,9 +202,11 @@ class Channel {
   uint8_t at_once_ = lone_frames;  // so many frames more are written at once
   uint32_t collected_ = 0;         // frames since the last flush
   uint64_t gone_ = 0;              // bytes that the socket took
+  uint64_t first_ = 0;             // what it began with
   uint64_t broken_ = 0;            // of frames that found it broken
   bool full_ = false;
   bool bye_ = false;
+  bool reset_ = false;  // the other machine threw away what came, or what nobody had read
   bool early_ = false;
   size_t hello_bytes_ = 0;  // at the front of out_, until open()
   size_t written_ = 0;      // of out_, until open(): it is kept as long as another connection might need it

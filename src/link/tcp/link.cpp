@@ -212,6 +212,7 @@ void Link::hang_up(Peer& peer) noexcept {
       peer.early.assign(early.begin(), early.end());
   } catch (const std::bad_alloc&) {  // they are lost with the endpoint that closes
   }
+  if (peer.stage == PeerStage::Open) peer.delivered = peer.channel.delivered();
   if (!belongs_here()) {
     peer.channel.drop();  // the poll set is the parent's, too
   } else {

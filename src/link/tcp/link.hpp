@@ -61,6 +61,7 @@ struct Peer : Source {
   bool reaching = false;  // Dialling, and its machine has not answered: one of dialling_max
   os::SocketAddress address;
   uint64_t nonce = 0;            // of the endpoint at the other side, once it is known
+  uint64_t delivered = 0;        // bytes that had reached its machine when the last connection ended
   uint64_t met_at_ns = 0;        // when dialling began
   uint64_t dialled_at_ns = 0;    // when this attempt did
   uint64_t again_at_ns = 0;      // Waiting: when to dial
@@ -147,6 +148,8 @@ class Link {
   // What the socket has not taken needs us.
   uint64_t taken(const Peer& peer) const noexcept { return peer.channel.taken(); }
   uint64_t settled(const Peer& peer) const noexcept { return peer.channel.written(); }
+  // What its machine has; known once the connection has ended.
+  uint64_t proven(const Peer& peer) const noexcept { return peer.delivered; }
   void expect(Peer&) noexcept {}
 
   template <class Handler>

@@ -113,6 +113,10 @@ class Messages {
   static uint64_t settled(const Connection& connection) noexcept {
     return connection.channel.state() == Channel::State::Open ? connection.channel.written() : 0;
   }
+  // Whether the other machine has all of it.
+  static bool delivered(const Connection& connection) noexcept {
+    return connection.channel.delivered() == taken(connection);
+  }
   // Whether whoever made this connection may end the one `before` by naming its address: he is at that address, or where that one comes from.
   static bool speaks_for(const Connection& connection, std::span<const std::byte> address,
                          const Connection& before) noexcept;

@@ -129,6 +129,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                                    tag,
                                    0};
         const SmallSend sent = link_.send_small(*peer, head, buffer);
+        if constexpr (!HasSlowSmallFrames<L>) note_quiet(*peer);  // else it is a peer that has no marks
         if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]]
           return 0;
         if (sent != SmallSend::Refused) return after_small(tx, *peer, sent, true);
@@ -169,6 +170,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
           [[likely]] {
         const SmallSend sent = link_.send_small(*peer, data_head<tagged>(length, tag, data), buffer);
         if (sent == SmallSend::Refused) return false;
+        if constexpr (!HasSlowSmallFrames<L>) note_quiet(*peer);
         if (sent != SmallSend::Sent || tx.sends != nullptr) [[unlikely]]
           (void)after_small(tx, *peer, sent, true);
         return true;
@@ -501,6 +503,11 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void end_unsettled(Peer& peer, int status, core::ProviderError why) noexcept;
   void drop_unsettled(Peer& peer) noexcept;
   bool has_settled() noexcept;
+  // Everything that the link has taken for the peer has no completion to come any more, or never had one.
+  void note_quiet(Peer& peer) noexcept {
+    if constexpr (Proves<L>) peer.quiet = link_.taken(peer);
+  }
+  void report_unread(Peer& peer, core::ProviderError why) noexcept;
 
   size_t fill_rts(const Peer& peer, const Op& op, uint64_t id, std::byte* out) const noexcept;
   size_t fill_targets(const Op& op, std::byte* out) const noexcept;
@@ -570,6 +577,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   core::MemoryRegionTable* regions_ = nullptr;
   const RxSink* sink_ = nullptr;
   TxContext retired_;  // of operations whose context was closed
+  TxContext* reporting_ =
+      &retired_;  // where is said what concerns no operation: the last context that posted one
   EngineLimits limits_;
   Errands* errands_ = nullptr;
   std::vector<Peer*> cache_storage_;

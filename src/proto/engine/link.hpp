@@ -187,6 +187,21 @@ concept SettlesLater = requires(L& link, typename L::PeerBase& peer) {
   noexcept;
 };
 
+// Not everything that is settled has reached the peer: a socket may have it, or it is taken for arrived. proven() is a mark before which all has, at
+// most settled(); asked when the peer is lost, and when a message completes.
+template <class L>
+concept Proves = SettlesLater<L> && requires(L& link, typename L::PeerBase& peer) {
+  { link.proven(peer) }
+  noexcept->std::same_as<uint64_t>;
+};
+
+// Frames lie where the peer reads them. unread(): how many of these it may not have read; asked when the peer is lost.
+template <class L>
+concept CountsUnread = requires(L& link, typename L::PeerBase& peer) {
+  { link.unread(peer) }
+  noexcept->std::same_as<uint64_t>;
+};
+
 // A frame may leave later from where its payload lies, without a copy.
 //   send_in_place()  as send(), and the parts stay as they are until settled() has passed what taken() then is, or the peer is gone or forgotten.
 //   keep()           the program has its memory back: what waits is copied.

@@ -78,6 +78,7 @@ void Engine<L>::release_transmit_context(const TxContext& context) noexcept {
   const auto is_stuck = [&](const Op& op) {
     return op.tx == &retired_ && op.kind != OpKind::Read && op.length != 0 && op.done == 0 && !op.bounce;
   };
+  if (reporting_ == &context) reporting_ = &retired_;
   for (auto& peer : peers_) {
     keep(*peer);
     peer->queue.for_each(retire);
@@ -212,6 +213,7 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
       (void)rx_[i]->forget_peer(peer);
       if (why == core::ProviderError::PeerDied) rx_[i]->fail_directed(peer.fi_addr, why);
     }
+  report_unread(peer, why);
   for (Peer*& entry : cache_storage_)
     if (entry == &peer) entry = nullptr;
   busy_ -= std::erase(doomed_, &peer);
@@ -220,6 +222,26 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
     gone_ = true;
     end_receives(why);
   }
+}
+
+// Messages that have no operation any more end with the peer, too: one error for all of them.
+template <Link L>
+void Engine<L>::report_unread(Peer& peer, core::ProviderError why) noexcept {
+  using enum core::ProviderError;
+  if (why != PeerDied && why != PeerClosed && why != PeerReplaced && why != PeerUnreachable) return;
+  bool any = false;
+  core::CompletionError error;
+  if constexpr (Proves<L>) any = peer.quiet > link_.proven(peer);
+  if constexpr (CountsUnread<L>) {
+    error.olen = link_.unread(peer);
+    any = any || error.olen != 0;
+  }
+  if (!any) return;
+  error.base = {nullptr, FI_SEND, 0, nullptr, 0, 0, FI_ADDR_NOTAVAIL};
+  error.err = why == PeerUnreachable ? FI_EHOSTUNREACH : FI_EIO;
+  error.prov_errno = static_cast<int>(NotReceived);
+  if (reporting_->cq != nullptr) reporting_->cq->push_error(error);
+  if (reporting_->sends != nullptr) reporting_->sends->add_error(1);
 }
 
 // Nobody can send to receives of a connection that has ended. Those of a shared context stay: other connections may.

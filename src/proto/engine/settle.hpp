@@ -76,6 +76,7 @@ bool Engine<L>::send_small_settling(TxContext& tx, Peer& peer, const wire::Frame
     if (before !=
         nullptr) {  // this one is now waited for: the program comes again, so the one before needs no promise of its own
       complete_record(*before, 0, core::ProviderError::None);
+      if constexpr (Proves<L>) peer.quiet = before->mark;
       before->mark = link_.taken(peer);
       fill_small(*before, tx, head, context);
       return true;
@@ -87,6 +88,7 @@ bool Engine<L>::send_small_settling(TxContext& tx, Peer& peer, const wire::Frame
       return true;
     }
     if (record != nullptr) unsettled_pool_.give(*record);
+    note_quiet(peer);
     if (tx.default_completes)
       tx.cq->push_plain({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, head.length, nullptr, 0,
                          head.a, FI_ADDR_NOTAVAIL});
@@ -196,6 +198,7 @@ void Engine<L>::release_settled(Peer& peer) noexcept {
          record = peer.unsettled.front()) {
       (void)peer.unsettled.pop_front();
       if (record == peer.newest) peer.newest = nullptr;
+      if constexpr (Proves<L>) peer.quiet = std::max(peer.quiet, record->mark);
       complete_record(*record, 0, core::ProviderError::None);
       unsettled_pool_.give(*record);
     }

@@ -23,6 +23,7 @@ template <Link L>
 ssize_t Engine<L>::after_small(TxContext& tx, Peer& peer, SmallSend sent, bool silent) noexcept {
   if constexpr (HasSmallFrames<L>) {
     if (sent == SmallSend::Unseen) link_.tell(peer);
+    if (silent) note_quiet(peer);
     mind_kept(tx, peer, silent);
   }
   if (tx.sends != nullptr) tx.sends->add(1);
@@ -173,6 +174,7 @@ ssize_t Engine<L>::post(TxContext& tx, const Request& request) noexcept {
   int error = 0;
   Peer* peer = find_peer(request.dest, context, error);
   if (peer == nullptr) return -error;
+  reporting_ = &tx;
   const bool acked = (request.flags & acknowledged_flags) != 0 || (request.flags & FI_FENCE) != 0;
   if (request.kind == OpKind::Send && peer->gate == 0 && length <= limits_for(*peer).eager_bytes_max &&
       !acked && send_at_once(tx, *peer, context, request, length))
@@ -216,6 +218,7 @@ bool Engine<L>::send_at_once(TxContext& tx, Peer& peer, uint8_t context, const R
     return true;
   }
   if (record != nullptr) unsettled_pool_.give(*record);
+  note_quiet(peer);
   if (!request.silent && tx.completes(request.flags))
     tx.cq->push({request.context, request.tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0,
                  request.tag, FI_ADDR_NOTAVAIL});
@@ -433,6 +436,7 @@ typename Engine<L>::Step Engine<L>::finish_sent(Peer& peer, Op& op) noexcept {
     transmit_ops_.give(op);
     return Step::Sent;
   }
+  note_quiet(peer);
   finish_transmit(op, 0, core::ProviderError::None);
   return Step::Sent;
 }
