@@ -31,9 +31,9 @@
 
 /* For feature tests: what this header has. A library has what the size of its table says. */
 #ifdef WEFT_EXTENSIONS_NEXT /* by tests/compat alone: the next version, with something that it might add */
-#define WEFT_EXTENSIONS_VERSION 2
+#define WEFT_EXTENSIONS_VERSION 3
 #else
-#define WEFT_EXTENSIONS_VERSION 1
+#define WEFT_EXTENSIONS_VERSION 2
 #endif
 
 #ifdef __cplusplus
@@ -123,7 +123,7 @@ struct weft_shm_ops {
   int (*commit)(struct fid_ep* ep, uint64_t handle, const struct weft_shm_send* send);
   int (*abandon)(struct fid_ep* ep, uint64_t handle);
 #ifdef WEFT_EXTENSIONS_NEXT
-  /* since version 2 */
+  /* since version 3 */
   int (*ready)(struct fid_ep* ep);
 #endif
 };
@@ -220,6 +220,64 @@ static inline int weft_shm_query_ready(const struct weft_shm_ops* ops, struct fi
   return WEFT_SHM_HAS(ops, ready) ? ops->ready(ep) : -FI_ENOSYS;
 }
 #endif
+
+/*
+ * Reliable endpoints over packets that may be lost: `udp;ofi_rxd`, `PLUGIN;ofi_rxd`, and providers made from an author's packets
+ * (docs/provider-guide.md). The name for fi_open_ops() on an endpoint. Since version 2.
+ */
+#define WEFT_RELIABLE_OPS "weft_reliable_ops"
+
+/* What became of the packets of an endpoint since it was opened. Counters only grow, but for the last three members. */
+struct weft_reliable_statistics {
+  size_t size;         /* of this structure; set by the caller */
+  uint64_t sent;       /* packets that the carrier took: all of them */
+  uint64_t sent_again; /* of these: with bytes that had been sent before, after a loss or a timeout */
+  uint64_t copies;     /* of these: sent twice on purpose, see docs/reliable.md */
+  uint64_t acks_sent;  /* of these: with nothing but an acknowledgement */
+  uint64_t
+      received; /* packets that came whole, also those that were dropped for another reason than damage */
+  uint64_t acks_received; /* of these: with nothing but an acknowledgement */
+  uint64_t duplicates;    /* of these, dropped: all of their bytes had come before */
+  uint64_t out_of_order;  /* of these: kept until the bytes before them came */
+  uint64_t
+      not_taken; /* of these, dropped: beyond the window, without memory, or from too many new peers at once */
+  uint64_t stale;             /* of these, dropped: of a connection that is over, or not known */
+  uint64_t damaged;           /* came, and were dropped: wrong checksum, length or head; not in `received` */
+  uint64_t lost;              /* packets sent that were found lost; some may only have been late */
+  uint64_t timeouts;          /* how often nothing came back in time */
+  uint64_t peers;             /* connections now */
+  uint64_t round_trip_ns;     /* smoothed, of the peer that was heard last; 0: not measured */
+  uint64_t round_trip_ns_min; /* the shortest of the last 10 to 20 s, of the same peer */
+};
+
+/* What fi_open_ops(&ep->fid, WEFT_RELIABLE_OPS, 0, ...) gives. It belongs to the library and stays as long as that is loaded. */
+struct weft_reliable_ops {
+  size_t size;
+  /* since version 2 */
+  int (*statistics)(struct fid_ep* ep, struct weft_reliable_statistics* statistics);
+};
+
+/* Whether the library has a member. `ops` may be null. */
+#define WEFT_RELIABLE_HAS(ops, member) \
+  ((ops) != NULL && (ops)->size >= offsetof(struct weft_reliable_ops, member) + sizeof((ops)->member))
+
+/* The table of an endpoint. -FI_ENOSYS, and *ops null, where there is none; the call below takes that null and says -FI_ENOSYS. */
+static inline int weft_reliable_open(struct fid_ep* ep, const struct weft_reliable_ops** ops) {
+  void* found = NULL;
+  int status;
+  *ops = NULL;
+  if (ep == NULL) return -FI_EINVAL;
+  status = fi_open_ops(&ep->fid, WEFT_RELIABLE_OPS, 0, &found, NULL);
+  if (status != 0) return status;
+  *ops = (const struct weft_reliable_ops*)found;
+  return 0;
+}
+
+/* Reads the counters. Drives nothing, and looks at every peer: not for each message. */
+static inline int weft_reliable_query_statistics(const struct weft_reliable_ops* ops, struct fid_ep* ep,
+                                                 struct weft_reliable_statistics* statistics) {
+  return WEFT_RELIABLE_HAS(ops, statistics) ? ops->statistics(ep, statistics) : -FI_ENOSYS;
+}
 
 /* NOLINTEND(modernize-use-nullptr) */
 

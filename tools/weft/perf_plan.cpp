@@ -134,6 +134,20 @@ double Result::most() const {
   return samples.empty() ? 0 : *std::max_element(samples.begin(), samples.end());
 }
 
+nlohmann::json to_json(const std::optional<Packets>& p) {
+  if (!p) return nullptr;
+  return {{"sent", p->sent},
+          {"sent_again", p->sent_again},
+          {"lost", p->lost},
+          {"duplicates", p->duplicates},
+          {"damaged", p->damaged}};
+}
+
+std::optional<Packets> packets_from(const nlohmann::json& v) {
+  if (v.is_null()) return {};
+  return Packets{v.at("sent"), v.at("sent_again"), v.at("lost"), v.at("duplicates"), v.at("damaged")};
+}
+
 nlohmann::json to_json(const Result& r) {
   return {{"provider", r.provider},
           {"fabric", r.fabric},
@@ -148,7 +162,8 @@ nlohmann::json to_json(const Result& r) {
           {"max", r.most()},
           {"samples", r.samples},
           {"voluntary_switches", r.voluntary_switches},
-          {"involuntary_switches", r.involuntary_switches}};
+          {"involuntary_switches", r.involuntary_switches},
+          {"packets", to_json(r.packets)}};
 }
 
 Result result_from(const nlohmann::json& v) {
@@ -163,6 +178,7 @@ Result result_from(const nlohmann::json& v) {
   v.at("samples").get_to(r.samples);
   v.at("voluntary_switches").get_to(r.voluntary_switches);
   v.at("involuntary_switches").get_to(r.involuntary_switches);
+  r.packets = packets_from(v.value("packets", nlohmann::json()));
   r.unit = test_named(r.test).unit;
   return r;
 }

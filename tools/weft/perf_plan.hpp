@@ -59,6 +59,11 @@ struct Step {
 std::vector<Step> steps_of(const PerfOptions& options);
 
 // Figures of one step, all repeats. JSON in between the processes and in the report.
+// What became of packets, where the provider can tell (WEFT_RELIABLE_OPS).
+struct Packets {
+  uint64_t sent = 0, sent_again = 0, lost = 0, duplicates = 0, damaged = 0;
+};
+
 struct Result {
   std::string provider, fabric, domain;
   std::string test;
@@ -68,12 +73,15 @@ struct Result {
   std::string operation;        // the call that carried the data
   std::vector<double> samples;  // one per repeat, in the order in which they were taken
   long voluntary_switches = 0, involuntary_switches = 0;  // of both processes, over all repeats
+  std::optional<Packets> packets;                         // of both, from opening to closing
 
   double median() const;
   double least() const;
   double most() const;
 };
 
+nlohmann::json to_json(const std::optional<Packets>& packets);
+std::optional<Packets> packets_from(const nlohmann::json& value);
 nlohmann::json to_json(const Result& result);
 Result result_from(const nlohmann::json& value);
 

@@ -89,6 +89,9 @@ void Reporter::result(const Result& r) {
   fmt::print(out_, "{:<16} {:<16} {:>9} {:>10} {:>10} {:>10}  {:<8} {}\n", r.provider, r.test,
              size_text(r.size), number(r.median()), number(r.least()), number(r.most()), unit_name(r.unit),
              r.operation);
+  if (const auto& p = r.packets; p && (p->sent_again != 0 || p->lost != 0 || p->damaged != 0))
+    fmt::print(out_, "{:<16} of {} packets {} were found lost, {} sent again; {} came twice, {} damaged\n",
+               "", p->sent, p->lost, p->sent_again, p->duplicates, p->damaged);
   std::fflush(out_);
 }
 

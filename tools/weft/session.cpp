@@ -3,6 +3,7 @@
 
 #include <rdma/fi_cm.h>
 #include <sys/mman.h>
+#include <weft/extensions.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -171,6 +172,14 @@ void Session::connect(const std::vector<uint8_t>& peer_name, RemoteMemory peer_m
   if (inserted != 1)
     fail("fi_av_insert: {}", inserted < 0 ? fi_strerror(-inserted) : "the address was not accepted");
   peer_memory_ = peer_memory;
+}
+
+std::optional<Packets> Session::packets() const {
+  const weft_reliable_ops* ops = nullptr;
+  weft_reliable_statistics told{};
+  told.size = sizeof told;
+  if (weft_reliable_open(ep(), &ops) != 0 || weft_reliable_query_statistics(ops, ep(), &told) != 0) return {};
+  return Packets{told.sent, told.sent_again, told.lost, told.duplicates, told.damaged};
 }
 
 }  // namespace weft::tool

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,7 @@ class Session {
   std::vector<uint8_t> name() const;  // fi_getname(3)
   void connect(const std::vector<uint8_t>& peer_name, RemoteMemory peer_memory);
   RemoteMemory memory() const;
+  std::optional<Packets> packets() const;
 
   const fi_info& info() const noexcept { return *info_; }
   fid_ep* ep() const noexcept { return ep_.get(); }

@@ -125,9 +125,10 @@ class Follower {
     } else if (command == "run" && runner_) {
       run(message);
     } else if (command == "close") {
+      const auto packets = session_ ? session_->packets() : std::nullopt;
       runner_.reset();
       session_.reset();
-      leader_.send({{"closed", true}});
+      leader_.send({{"closed", true}, {"packets", to_json(packets)}});
     } else if (command == "bye") {
       return false;
     } else {
@@ -193,19 +194,28 @@ class Leader {
     }
     result.voluntary_switches = switches_.voluntary;
     result.involuntary_switches = switches_.involuntary;
-    close();
+    result.packets = session_->packets();
+    const auto theirs = packets_from(close());
+    if (result.packets && theirs) {
+      result.packets->sent += theirs->sent;
+      result.packets->sent_again += theirs->sent_again;
+      result.packets->lost += theirs->lost;
+      result.packets->duplicates += theirs->duplicates;
+      result.packets->damaged += theirs->damaged;
+    }
     return result;
   }
 
   // After a refusal: the other side may have opened what we could not, or the other way round.
-  void close() {
+  json close() {
     follower_.send({{"command", "close"}});
     const auto idle = [this] {
       if (runner_) runner_->poll();
     };
-    follower_.receive(answer_limit, idle);
+    const json answer = follower_.receive(answer_limit, idle);
     runner_.reset();
     session_.reset();
+    return answer.value("packets", json());
   }
 
  private:
@@ -338,7 +348,7 @@ void lead(Channel& follower, const PerfOptions& options, const std::vector<Step>
       try {
         progress.result(leader.measure());
       } catch (const Refused& reason) {
-        leader.close();
+        (void)leader.close();
         progress.refused(steps[i], reason.what());
       }
     }

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "faces/libfabric/endpoint_control.hpp"
-#include "faces/libfabric/in_place.hpp"
+#include "faces/libfabric/extensions.hpp"
 #include "faces/libfabric/match.hpp"
 #include "faces/libfabric/traffic_class.hpp"
 #include "os/poll_set.hpp"
@@ -81,6 +81,13 @@ struct Opener {
             log_warn(static_cast<const Provider*>(who)->name, FI_LOG_EP_CTRL, "%s", what);
           },
           domain.provider);
+    if constexpr (requires { port->engine->link().set_note(nullptr, nullptr); })
+      if (log_enabled(FI_LOG_INFO, FI_LOG_EP_DATA, domain.provider->name))
+        port->engine->link().set_note(
+            [](const void* who, const char* what) {
+              log_info(static_cast<const Provider*>(who)->name, FI_LOG_EP_DATA, "%s", what);
+            },
+            domain.provider);
     if constexpr (proto::ConnectedLink<L>) {
       status = open_connection(*port, info, name);
       if (status != 0) port.reset();
@@ -243,8 +250,8 @@ struct Opener {
 };
 
 template <class L>
-fi_ops Opener<L>::fid_ops = {sizeof(fi_ops),          Control::close, Control::bind, Control::control,
-                             InPlaceOps<L>::open_ops, no_tostr,       no_ops_set};
+fi_ops Opener<L>::fid_ops = {sizeof(fi_ops),    Control::close, Control::bind, Control::control,
+                             open_extension<L>, no_tostr,       no_ops_set};
 template <class L>
 fi_ops_ep Opener<L>::ep_ops = {
     sizeof(fi_ops_ep),     Control::cancel,      Control::getopt, Control::setopt, tx_ctx, rx_ctx,

@@ -1,4 +1,4 @@
-// The calls of <weft/extensions.h> over an endpoint whose link can be read and written in place. Must not know which link it is.
+// WEFT_SHM_OPS of <weft/extensions.h>: the calls over an endpoint whose link can be read and written in place. Must not know which link it is.
 #pragma once
 
 #include <rdma/fi_endpoint.h>
@@ -9,32 +9,9 @@
 #include <mutex>
 
 #include "faces/libfabric/endpoint.hpp"
+#include "faces/libfabric/extension.hpp"
 
 namespace weft::fi {
-
-// Structures that carry the size that their owner knows. Ours may be shorter or longer: what the other has besides is zero on the way out, and must
-// be on the way in. `least`: what version 1 had.
-template <class T>
-int read_sized(const T* from, T& to, size_t least) noexcept {
-  if (from == nullptr || from->size < least) return -FI_EINVAL;
-  to = {};
-  std::memcpy(&to, from, from->size < sizeof(T) ? from->size : sizeof(T));
-  const auto* bytes = reinterpret_cast<const std::byte*>(from);
-  for (size_t i = sizeof(T); i < from->size; ++i)
-    if (bytes[i] != std::byte{0}) return -FI_ENOSYS;  // it asks for something that we do not know
-  return 0;
-}
-template <class T>
-bool can_write_sized(const T* to, size_t least) noexcept {
-  return to != nullptr && to->size >= least;
-}
-template <class T>
-void write_sized(T& from, T* to) noexcept {
-  const size_t size = to->size;
-  from.size = size;
-  std::memcpy(to, &from, size < sizeof(T) ? size : sizeof(T));
-  if (size > sizeof(T)) std::memset(reinterpret_cast<std::byte*>(to) + sizeof(T), 0, size - sizeof(T));
-}
 
 // The size that a structure had in version 1, by the last member that it had then: programs of that version say no more.
 #define WEFT_SIZE_UP_TO(Type, member) (offsetof(Type, member) + sizeof(Type::member))
@@ -50,25 +27,7 @@ template <class L>
 struct InPlaceOps {
   using P = Port<L>;
 
-  // fi_open_ops(3) of an endpoint.
-  static int open_ops(::fid* fid, const char* name, uint64_t flags, void** ops, void*) {
-    if constexpr (proto::InPlace<L>) {
-      if (name == nullptr || ops == nullptr) return -FI_EINVAL;
-      if (port_of<L>(fid).engine == nullptr || std::strcmp(name, WEFT_SHM_OPS) != 0) return -FI_ENOSYS;
-      if (flags != 0) return -FI_EBADFLAGS;
-      *ops = &table;
-      return 0;
-    } else {
-      return -FI_ENOSYS;
-    }
-  }
-  // Whether the calls may be used on it.
-  static int check(fid_ep* ep) noexcept {
-    if (ep == nullptr || ep->fid.ops == nullptr || ep->fid.ops->ops_open != open_ops) return -FI_EINVAL;
-    const P& p = *reinterpret_cast<const P*>(ep);
-    if (p.engine == nullptr) return -FI_EINVAL;
-    return p.enabled ? 0 : -FI_EOPBADSTATE;
-  }
+  static int check(fid_ep* ep) noexcept { return check_extension<L>(ep); }
   static bool is_one_kind(uint64_t flags) noexcept { return flags == FI_TAGGED || flags == FI_MSG; }
 
   static int limits(fid_ep* ep, weft_shm_limits* out) {

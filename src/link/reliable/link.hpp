@@ -84,6 +84,11 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   void set_traffic_class(uint8_t dscp) noexcept {
     if constexpr (requires { packets_.set_traffic_class(dscp); }) packets_.set_traffic_class(dscp);
   }
+  // Who is told what is no fault: what became of the packets, at close().
+  void set_note(void (*note)(const void* who, const char* what), const void* who) noexcept {
+    note_ = note;
+    noted_ = who;
+  }
   // `name` is an address in the format, or empty: the system chooses.
   Result<void> open(std::string_view name, Events& events);
   // Delivers what was sent, within a bound (Core::closed), and says good-bye.
@@ -92,6 +97,9 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   std::span<const std::byte> address() const noexcept { return name_.span(); }
   P& packets() noexcept { return packets_; }
   const proto::reliable::Core& core() const noexcept { return *core_; }
+  proto::reliable::Statistics statistics() const noexcept {
+    return core_ != nullptr ? core_->statistics() : proto::reliable::Statistics();
+  }
 
   Peer* connect(std::span<const std::byte> address, int& error);
   void forget(Peer& peer) noexcept { core_->remove(peer, os::monotonic_ns()); }
@@ -223,6 +231,7 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   [[gnu::noinline]] void tell_cut(const Peer& peer) noexcept;
   [[gnu::noinline]] void tell_death(const Peer& peer) noexcept;
   [[gnu::noinline]] void tell_oddities() noexcept;
+  void tell_statistics() noexcept;
 
   void break_off(Peer& peer) noexcept;
   template <class Handler>
@@ -245,6 +254,8 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   int owner_pid_ = 0;
   void (*warning_)(const void* who, const char* what) = nullptr;
   const void* warned_ = nullptr;
+  void (*note_)(const void* who, const char* what) = nullptr;
+  const void* noted_ = nullptr;
   unsigned told_ = 0;
   bool told_displaced_ = false;
   bool told_length_ = false;

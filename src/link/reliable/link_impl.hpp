@@ -62,6 +62,7 @@ void Reliable<P, Names>::close() noexcept {
       core_->end_poll(os::monotonic_ns());
     }
     Linger::note(began, os::monotonic_ns());
+    tell_statistics();
   }
   core_.reset();
   broken_.clear();
@@ -255,6 +256,36 @@ void Reliable<P, Names>::tell_oddities() noexcept try {
         "packets come that are none of ours, or were altered on the way, though alters_packets says that "
         "this does not happen. They are lost");
   }
+} catch (const std::bad_alloc&) {
+}
+
+// What was lost, sent again or dropped, when there was any.
+template <class P, class Names>
+void Reliable<P, Names>::tell_statistics() noexcept try {
+  if (note_ == nullptr) return;
+  const proto::reliable::Statistics all = core_->statistics();
+  if (all.sent_again == 0 && all.lost == 0 && all.timeouts == 0 && all.damaged == 0 && all.not_taken == 0 &&
+      all.duplicates == 0)
+    return;
+  std::string text = "packets:";
+  const auto add = [&](uint64_t count, const char* what) {
+    if (text.back() != ':') text += ',';
+    text += ' ' + std::to_string(count) + what;
+  };
+  add(all.sent, " sent");
+  add(all.sent_again, " of them again");
+  add(all.copies, " copies");
+  add(all.acks_sent, " acknowledgements");
+  add(all.lost, " found lost");
+  add(all.timeouts, " timeouts");
+  text += "; " + std::to_string(all.received) + " received";
+  add(all.duplicates, " duplicates");
+  add(all.out_of_order, " out of order");
+  add(all.not_taken, " not taken");
+  add(all.stale, " stale");
+  add(all.damaged, " damaged");
+  if (all.round_trip_ns != 0) add(all.round_trip_ns / 1000, " us of round trip");
+  note_(noted_, text.c_str());
 } catch (const std::bad_alloc&) {
 }
 

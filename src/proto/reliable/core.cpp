@@ -91,6 +91,7 @@ void Core::detach(Connection& c) noexcept {
     List<Connection, UnprovenHook>::remove(c);
     --unproven_count_;
   }
+  counters_.lost += c.out.lost_packets();
   c.out.clear(pool_);
   c.in.clear(pool_);
   const size_t slot = c.id & 0xffff;
@@ -108,6 +109,35 @@ void Core::detach(Connection& c) noexcept {
     }
   } catch (const std::bad_alloc&) {  // then an old packet of it may look new
   }
+}
+
+Statistics Core::statistics() const noexcept {
+  Statistics all;
+  all.sent = counters_.sent;
+  all.sent_again = counters_.sent_again;
+  all.copies = counters_.copies;
+  all.acks_sent = counters_.acks_sent;
+  all.received = counters_.received;
+  all.acks_received = counters_.acks_received;
+  all.duplicates = counters_.duplicates;
+  all.out_of_order = counters_.out_of_order;
+  all.not_taken = counters_.outside + counters_.turned_away;
+  all.stale = counters_.stale;
+  all.damaged = counters_.malformed;
+  all.lost = counters_.lost;
+  all.timeouts = counters_.timeouts;
+  const Connection* newest = nullptr;
+  for (const Connection* c : slots_) {
+    if (c == nullptr) continue;
+    ++all.peers;
+    all.lost += c->out.lost_packets();
+    if (c->rtt.measured() && (newest == nullptr || c->heard_at > newest->heard_at)) newest = c;
+  }
+  if (newest != nullptr) {
+    all.round_trip_ns = newest->rtt.smoothed();
+    all.round_trip_ns_min = newest->rtt.shortest();
+  }
+  return all;
 }
 
 void Core::lose(Connection& c, core::ProviderError why) noexcept {
@@ -145,7 +175,7 @@ void Core::answer(PacketType type, const Packet& to, const Place& place, uint64_
   const size_t bytes = encode(packet, head.data());
   if (guard_ != 0) seal(head.data(), bytes, {});
   const iovec part{head.data(), bytes};
-  (void)carrier_.send(place.span(), &part, 1);
+  if (carrier_.send(place.span(), &part, 1)) ++counters_.sent;
 }
 
 // The first that is heard of the other side's end of this connection.
@@ -310,6 +340,7 @@ void Core::on_packet(std::span<const std::byte> source, std::span<const std::byt
     }
     return;
   }
+  ++counters_.received;
   if (packet.type == PacketType::Reset) return on_reset(packet, Place(source), now);
   if (packet.type == PacketType::CloseAck) {
     Connection* c = by_id(packet.to);
@@ -337,6 +368,7 @@ void Core::on_packet(std::span<const std::byte> source, std::span<const std::byt
     c->ack_now = true;
     make_ready(*c);
   }
+  if (packet.payload.empty() && (packet.flags & has_ack) != 0) ++counters_.acks_received;
   if (packet.payload.empty() || closing_) return;
   on_payload(*c, packet, now);
   if (c->finishing && finished(*c)) lose(*c, core::ProviderError::PeerClosed);

@@ -24,6 +24,7 @@
 #include "core/provider_error.hpp"
 #include "proto/reliable/connection.hpp"
 #include "proto/reliable/packet.hpp"
+#include "proto/reliable/statistics.hpp"
 
 namespace weft::proto::reliable {
 
@@ -78,7 +79,13 @@ struct Counters {
   uint64_t out_of_order = 0;
   uint64_t outside = 0;      // beyond the window, or no memory for it
   uint64_t turned_away = 0;  // new peers beyond the bound
+  uint64_t sent = 0;         // packets, all of them
   uint64_t sent_again = 0;   // packets
+  uint64_t copies = 0;       // of the same packet, on purpose
+  uint64_t acks_sent = 0;    // packets with nothing else
+  uint64_t received = 0;     // packets of ours
+  uint64_t acks_received = 0;
+  uint64_t lost = 0;  // packets of connections that are over; the others count their own
   uint64_t timeouts = 0;
   uint64_t displaced = 0;      // from another place than the address of their sender
   uint64_t wrong_lengths = 0;  // longer or shorter than they were sent, of those that say so
@@ -203,6 +210,7 @@ class Core {
   // Sends the acknowledgements that wait for company: before a sleep.
   void settle(uint64_t now) noexcept;
   const Counters& counters() const noexcept { return counters_; }
+  Statistics statistics() const noexcept;
   const Oddities& oddities() const noexcept { return oddities_; }
   bool checks() const noexcept { return config_.check; }
 

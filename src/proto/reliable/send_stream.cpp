@@ -133,6 +133,7 @@ uint64_t SendStream::margin(const RoundTrip& rtt) const noexcept {
 
 size_t SendStream::mark_lost(Record& record) noexcept {
   record.lost = true;
+  ++lost_packets_;
   in_flight_ -= record.bytes;
   lost_bytes_ += record.bytes;
   lost_hint_ = std::min(lost_hint_, static_cast<size_t>(find(record.offset)));

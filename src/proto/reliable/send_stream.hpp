@@ -125,6 +125,7 @@ class SendStream {
     return records_.size() <= packets && end_ - acked_ <= bytes;
   }
   uint64_t last_sent_at() const noexcept { return last_sent_at_; }
+  uint64_t lost_packets() const noexcept { return lost_packets_; }  // so far
 
   void clear(ChunkPool& pool) noexcept;
   // Nobody has taken anything of this stream yet: all of it is unsent again.
@@ -148,7 +149,8 @@ class SendStream {
   uint64_t last_sent_at_ = 0;
   size_t in_flight_ = 0;
   size_t lost_bytes_ = 0;
-  size_t lost_hint_ = 0;    // no record before it is lost
+  size_t lost_hint_ = 0;  // no record before it is lost
+  uint64_t lost_packets_ = 0;
   unsigned patience_ = 1;   // quarters of a round trip in the reordering margin
   uint64_t calm_from_ = 0;  // when the last needless repetition was reported
 };

@@ -162,6 +162,7 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
       if (at == 0 && (packet.flags & has_ack) != 0) acknowledged(c, now);
       c.credit -= std::min(c.credit, head_bytes + bytes);
       kept = pour(c, bytes) && kept;
+      ++counters_.sent;
       ++counters_.sent_again;
       c.capped_bytes += bytes;
       at += bytes;
@@ -244,6 +245,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       refused(c, now);
       return false;
     }
+    counters_.sent += packets;
     for (size_t i = 0; i < packets; ++i) {
       c.out.sent_new(scratch_.payloads[i], stamp_time, pour(c, scratch_.payloads[i]));
       c.capped_bytes += scratch_.payloads[i];
@@ -286,6 +288,8 @@ void Core::send_copies(Connection& c, uint64_t now) noexcept {
     }
     if (guard_ != 0) seal(head, head_bytes, std::span(pieces.data(), count - 1));
     if (!carrier_.send(c.path.span(), parts.data(), count)) return;
+    ++counters_.sent;
+    ++counters_.copies;
     (void)pour(c, last->bytes);
   }
 }
@@ -306,6 +310,8 @@ bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t of
     refused(c, now);
     return false;
   }
+  ++counters_.sent;
+  if (type == PacketType::Data && (packet.flags & has_ack) != 0) ++counters_.acks_sent;
   c.stuck_from = 0;
   c.credit -= std::min(c.credit, bytes);
   (void)pour(c, 0);

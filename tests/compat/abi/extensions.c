@@ -4,3 +4,7 @@
 __attribute__((visibility("default"))) size_t weft_shm_table_size(const struct weft_shm_ops* ops) {
   return ops->size;
 }
+
+__attribute__((visibility("default"))) size_t weft_reliable_table_size(const struct weft_reliable_ops* ops) {
+  return ops->size;
+}

@@ -1,0 +1,30 @@
+// fi_open_ops(3) of an endpoint: the tables of <weft/extensions.h> that its link has. Must not know which link it is.
+#pragma once
+
+#include <cstring>
+
+#include "faces/libfabric/in_place.hpp"
+#include "faces/libfabric/packet_statistics.hpp"
+
+namespace weft::fi {
+
+template <class L>
+int open_extension(::fid* fid, const char* name, uint64_t flags, void** ops, void*) {
+  if constexpr (proto::InPlace<L> || CountsPackets<L>) {
+    if (name == nullptr || ops == nullptr) return -FI_EINVAL;
+    if (port_of<L>(fid).engine == nullptr) return -FI_ENOSYS;
+    void* found = nullptr;
+    if constexpr (proto::InPlace<L>)
+      if (std::strcmp(name, WEFT_SHM_OPS) == 0) found = &InPlaceOps<L>::table;
+    if constexpr (CountsPackets<L>)
+      if (std::strcmp(name, WEFT_RELIABLE_OPS) == 0) found = &ReliableOps<L>::table;
+    if (found == nullptr) return -FI_ENOSYS;
+    if (flags != 0) return -FI_EBADFLAGS;
+    *ops = found;
+    return 0;
+  } else {
+    return -FI_ENOSYS;
+  }
+}
+
+}  // namespace weft::fi
