@@ -7,7 +7,7 @@ if(tool_sources AND WEFT_TOOLS)
   find_package(CLI11 REQUIRED)
   find_package(nlohmann_json REQUIRED)
   add_executable(weft ${tool_sources})
-  target_include_directories(weft PRIVATE "${PROJECT_SOURCE_DIR}/tools/weft" "${PROJECT_SOURCE_DIR}/tools")
+  target_include_directories(weft PRIVATE "${PROJECT_SOURCE_DIR}/tools/weft" "${PROJECT_SOURCE_DIR}/tools" "${PROJECT_SOURCE_DIR}/include")
   target_compile_definitions(weft PRIVATE "WEFT_VERSION=\"${PROJECT_VERSION}\"" "WEFT_PLUGIN_LINK=\"${WEFT_PLUGIN_LINK_WORDS}\"")
   target_link_libraries(weft PRIVATE PkgConfig::LIBFABRIC fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json
                                      Threads::Threads)

@@ -68,7 +68,7 @@ if(files AND TARGET weft)
   set(parts ${tool_sources})
   list(FILTER parts EXCLUDE REGEX "/main\\.cpp$")
   add_executable(weft_tool_test ${files} ${parts})
-  target_include_directories(weft_tool_test PRIVATE "${PROJECT_SOURCE_DIR}/tools/weft" "${PROJECT_SOURCE_DIR}/tools")
+  target_include_directories(weft_tool_test PRIVATE "${PROJECT_SOURCE_DIR}/tools/weft" "${PROJECT_SOURCE_DIR}/tools" "${PROJECT_SOURCE_DIR}/include")
   target_compile_definitions(weft_tool_test PRIVATE "WEFT_VERSION=\"${PROJECT_VERSION}\"")
   target_link_libraries(weft_tool_test PRIVATE PkgConfig::LIBFABRIC fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json
                                                GTest::gmock GTest::gtest_main)

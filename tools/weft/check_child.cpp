@@ -272,7 +272,7 @@ class Batch {
       } else if (running_) {
         // A library explains in its log what its calls say in a number.
         if (const std::string said = last_line(child.err); line.word == "fail" && !said.empty())
-          line.reasons.push_back("said meanwhile: " + said);
+          line.reasons.push_back(std::string(said_meanwhile) + said);
         finish(line.word == "pass"   ? Outcome::passed
                : line.word == "skip" ? Outcome::skipped
                                      : Outcome::failed,

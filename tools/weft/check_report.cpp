@@ -12,6 +12,7 @@ namespace weft::tool::checking {
 namespace {
 
 constexpr size_t reason_max = 150;
+constexpr size_t said_max = 5;  // lines of the log under the table
 
 std::string shortened(const std::string& text) {
   if (text.size() <= reason_max) return text;
@@ -30,6 +31,22 @@ std::string title(const Report& report) {
   return fmt::format("{}{}{}, by libfabric {} ({}){}", report.provider,
                      report.offer.version.empty() ? "" : " ", report.offer.version, report.offer.api,
                      report.offer.library, report.plugin.empty() ? "" : ", plugin " + report.plugin);
+}
+
+// What the library logged while cases failed, each line once, without process ids: often the cause, where the cases show its consequences.
+std::vector<std::string> said_in(const TypeReport& type) {
+  std::vector<std::string> lines;
+  for (const CaseResult& result : type.results)
+    for (const std::string& reason : result.reasons) {
+      if (!result.broken() || !reason.starts_with(said_meanwhile)) continue;
+      std::string line = reason.substr(said_meanwhile.size());
+      const size_t name = line.find(':'), id = name == std::string::npos ? name : line.find(':', name + 1);
+      if (id != std::string::npos && line.find_first_not_of("0123456789", name + 1) == id)
+        line.erase(name, id - name);
+      if (lines.size() < said_max && std::find(lines.begin(), lines.end(), line) == lines.end())
+        lines.push_back(std::move(line));
+    }
+  return lines;
 }
 
 std::string joined(const std::vector<std::string>& parts, std::string_view between) {
@@ -97,6 +114,10 @@ std::string as_text(const Report& report, bool verbose) {
             fmt::format_to(to, "          {}: {}\n", one.name,
                            one.reasons.empty() ? "" : shortened(one.reasons.front()));
       }
+    }
+    if (const auto lines = said_in(type); !verbose && !lines.empty()) {
+      fmt::format_to(to, "  said meanwhile (-v says when):\n");
+      for (const std::string& line : lines) fmt::format_to(to, "      {}\n", line);
     }
     if (!type.answers.untested.empty())
       fmt::format_to(to, "  claimed, and no case here: {}\n", joined(type.answers.untested, " "));

@@ -85,6 +85,9 @@ bool needs_case(Verdict verdict, std::string_view case_name);
 enum class Outcome { passed, failed, skipped, crashed, hung };
 std::string_view text_of(Outcome outcome);
 
+// A reason that begins so is what the library wrote to its log in that case.
+inline constexpr std::string_view said_meanwhile = "said meanwhile: ";
+
 struct CaseResult {
   std::string name;
   Outcome outcome = Outcome::passed;

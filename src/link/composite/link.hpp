@@ -197,6 +197,10 @@ class Link {
   uint64_t settled(PeerBase& peer) noexcept requires proto::SettlesLater<Far> {
     return peer.path == Path::Near ? 0 : far_.settled(peer.far());
   }
+  bool is_stuck(PeerBase& peer) noexcept requires requires(Far& far, typename Far::PeerBase& there) {
+    far.is_stuck(there);
+  }
+  { return peer.path == Path::Far && far_.is_stuck(peer.far()); }
   uint64_t proven(PeerBase& peer) noexcept requires proto::Proves<Far> {
     return peer.path == Path::Near ? 0 : far_.proven(peer.far());
   }

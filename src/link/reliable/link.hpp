@@ -118,6 +118,7 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   // What the peer has not acknowledged needs us.
   uint64_t taken(const Peer& peer) const noexcept { return peer.out.end(); }
   uint64_t settled(const Peer& peer) const noexcept { return proto::reliable::Core::settled(peer); }
+  bool is_stuck(const Peer& peer) const noexcept { return peer.backoff != 0; }
   // Without what is only taken for arrived.
   uint64_t proven(const Peer& peer) const noexcept { return peer.out.acked(); }
   void expect(Peer& peer) noexcept { proto::reliable::Core::expect(peer); }
@@ -258,6 +259,7 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   const void* noted_ = nullptr;
   unsigned told_ = 0;
   bool told_displaced_ = false;
+  bool told_namesake_ = false;
   bool told_length_ = false;
   bool told_malformed_ = false;
 };

@@ -244,6 +244,13 @@ void Reliable<P, Names>::tell_oddities() noexcept try {
          ": the source that receive() shows must be byte by byte the address() of the sender, and what "
          "send() takes");
   }
+  if (counters.namesakes != 0 && !told_namesake_) {
+    told_namesake_ = true;
+    tell("another endpoint says that it is at the address of this one, " +
+         Names::text_of(*Names::from(core_->address())) +
+         ": open() with an empty address must choose one that nobody has, in no process of any machine, "
+         "and with one that somebody has it must return -EADDRINUSE");
+  }
   if (counters.wrong_lengths != 0 && !told_length_) {
     told_length_ = true;
     tell("a packet that was sent with " + std::to_string(seen.sent_bytes) + " bytes came with " +
@@ -270,7 +277,9 @@ void Reliable<P, Names>::tell_statistics() noexcept try {
   std::string text = "packets:";
   const auto add = [&](uint64_t count, const char* what) {
     if (text.back() != ':') text += ',';
-    text += ' ' + std::to_string(count) + what;
+    text += ' ';
+    text += std::to_string(count);
+    text += what;
   };
   add(all.sent, " sent");
   add(all.sent_again, " of them again");
@@ -278,7 +287,8 @@ void Reliable<P, Names>::tell_statistics() noexcept try {
   add(all.acks_sent, " acknowledgements");
   add(all.lost, " found lost");
   add(all.timeouts, " timeouts");
-  text += "; " + std::to_string(all.received) + " received";
+  text += ';';
+  text.append(" ").append(std::to_string(all.received)).append(" received");
   add(all.duplicates, " duplicates");
   add(all.out_of_order, " out of order");
   add(all.not_taken, " not taken");

@@ -148,6 +148,7 @@ class Link {
   // What the socket has not taken needs us.
   uint64_t taken(const Peer& peer) const noexcept { return peer.channel.taken(); }
   uint64_t settled(const Peer& peer) const noexcept { return peer.channel.written(); }
+  bool is_stuck(const Peer& peer) const noexcept { return peer.channel.full(); }
   // What its machine has; known once the connection has ended.
   uint64_t proven(const Peer& peer) const noexcept { return peer.delivered; }
   void expect(Peer&) noexcept {}

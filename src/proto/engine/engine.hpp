@@ -475,6 +475,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   bool waits(const TxContext& tx, const Request& request) const noexcept;
   bool waits(const Op& op) const noexcept;
   bool is_settled(Peer& peer) noexcept;
+  bool is_stuck(Peer& peer) noexcept;
   static void fill_small(Unsettled& record, TxContext& tx, const wire::FrameHead& head,
                          void* context) noexcept;
   bool send_small_settling(TxContext& tx, Peer& peer, const wire::FrameHead& head, const void* buffer,

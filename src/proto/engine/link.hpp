@@ -176,6 +176,7 @@ concept KeepsBack = requires(L& link, typename L::PeerBase& peer) {
 // What send() took may be in our hands still: it waits for room, or for the peer to say that it came. A message that wants a completion has it
 // when nothing of it needs us any more: the program may then turn to something else and not call us for long.
 // Marks count along what was sent to a peer: taken() is behind all of it, settled() behind what needs nothing of us any more; both only grow.
+// is_stuck(), optional: nothing gets through to the peer at present.
 // expect() before a send(): a completion waits for what that takes, so the peer should be asked to answer soon.
 template <class L>
 concept SettlesLater = requires(L& link, typename L::PeerBase& peer) {

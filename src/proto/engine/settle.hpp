@@ -4,7 +4,7 @@
 // what has been passed. Records are bounded as operations are. Links that settle at once have none of this.
 //
 // Of small messages in a row only the newest keeps its completion back, and stands for those before it: a program that waits for it comes again,
-// and then all of them have settled. So a stream of small messages is not held up by a round trip for each window.
+// and then all of them have settled. Not while the link gets nothing through (is_stuck()): perhaps nobody is there. So a stream of small messages is not held up by a round trip for each window.
 #pragma once
 
 #include "proto/engine/engine.hpp"
@@ -35,6 +35,12 @@ bool Engine<L>::is_settled(Peer& peer) noexcept {
 }
 
 template <Link L>
+bool Engine<L>::is_stuck([[maybe_unused]] Peer& peer) noexcept {
+  if constexpr (requires { link_.is_stuck(peer); }) return link_.is_stuck(peer);
+  return false;
+}
+
+template <Link L>
 void Engine<L>::fill_small(Unsettled& record, TxContext& tx, const wire::FrameHead& head,
                            void* context) noexcept {
   record.context = context;
@@ -57,7 +63,7 @@ bool Engine<L>::send_small_settling(TxContext& tx, Peer& peer, const wire::Frame
     Unsettled* before = nullptr;
     if (waits) {
       if (peer.newest != nullptr && peer.newest->tx == &tx &&
-          (tx.default_completes || !peer.newest->completes))
+          (tx.default_completes || !peer.newest->completes) && !is_stuck(peer))
         before = peer.newest;
       if (before == nullptr) record = unsettled_pool_.take();
       if (before == nullptr && record == nullptr) return false;

@@ -273,6 +273,9 @@ Connection* Core::identify_hello(const Packet& packet, const Place& source, uint
   const Place address = upper_.known_as(packet.address, source);
   if (!(address == source)) displaced(source, address);
   const auto found = by_address_.find(address);
+  // Who talks to himself is a peer of his own, with our birth.
+  if (address == address_ && (found == by_address_.end() || found->second->birth != packet.birth))
+    ++counters_.namesakes;
   if (found != by_address_.end()) {
     Connection& c = *found->second;
     if (c.peer_birth == 0) {

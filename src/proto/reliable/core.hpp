@@ -87,6 +87,7 @@ struct Counters {
   uint64_t acks_received = 0;
   uint64_t lost = 0;  // packets of connections that are over; the others count their own
   uint64_t timeouts = 0;
+  uint64_t namesakes = 0;      // hellos of somebody else that name our own address
   uint64_t displaced = 0;      // from another place than the address of their sender
   uint64_t wrong_lengths = 0;  // longer or shorter than they were sent, of those that say so
 };
@@ -213,6 +214,7 @@ class Core {
   Statistics statistics() const noexcept;
   const Oddities& oddities() const noexcept { return oddities_; }
   bool checks() const noexcept { return config_.check; }
+  std::span<const std::byte> address() const noexcept { return address_.span(); }
 
   // --- the end ---
   // From here on incoming bytes are dropped; what was appended is still delivered, and the peers are told. Poll until closed().
