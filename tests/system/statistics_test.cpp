@@ -85,8 +85,8 @@ int main() {
     Name name;
     b.publish(name);
     const fi_addr_t to = a.insert(name);
-    for (uint64_t i = 0; i < 200; ++i)
-      if (!say_to(a, b, to, i % 10 == 0 ? 200'000 : 8, i)) {
+    for (uint64_t i = 0; i < 300; ++i)
+      if (!say_to(a, b, to, i % 2 == 0 ? 300'000 : 8, i)) {
         expect(false, "a message did not arrive");
         break;
       }
