@@ -21,6 +21,7 @@ enum class ProviderError : int {
   ConnectionReset = 14,
   ConnectionForeign = 15,
   NotReceived = 16,
+  PeerOfOtherUser = 17,
 };
 
 inline const char* to_text(ProviderError error) noexcept {
@@ -59,6 +60,8 @@ inline const char* to_text(ProviderError error) noexcept {
       return "what answered at that address speaks another protocol or version";
     case ProviderError::NotReceived:
       return "the peer has gone, and earlier messages that were injected or complete may not have reached it";
+    case ProviderError::PeerOfOtherUser:
+      return "the peer is a process of another user; shared memory joins processes of one user only";
   }
   return "unknown provider error";
 }

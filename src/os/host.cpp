@@ -62,7 +62,7 @@ bool is_this_host(const char* node) {
 }
 
 uint64_t sharing_identity() noexcept {
-  uint64_t hash = hash_word(::getuid(), hash_factor_b);
+  uint64_t hash = hash_word(::geteuid(), hash_factor_b);
   if (!mix_boot(hash) || !mix_namespace("/proc/self/ns/net", hash) ||
       !mix_namespace("/proc/self/ns/user", hash))
     return 0;

@@ -1,22 +1,51 @@
 // pidfd_open(2), process_vm_readv(2), membarrier(2).
 #include "os/process.hpp"
 
+#include <fcntl.h>
 #include <linux/membarrier.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 
 namespace weft::os {
 
 Fd open_process(pid_t pid) noexcept { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
-bool has_exited(const Fd& pidfd) noexcept {
-  pollfd probe{pidfd.get(), POLLIN, 0};
-  return pidfd && ::poll(&probe, 1, 0) == 1;
+Result<Life> open_life() {
+  if (Fd self = open_process(::getpid())) return Life{std::move(self), {}};
+  if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+    return Error{errno, std::string("no pidfd of this process: ") + std::strerror(errno)};
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0)
+    return Error{errno, std::string("nothing to tell of our death by: pipe: ") + std::strerror(errno)};
+  return Life{Fd(ends[0]), Fd(ends[1])};
+}
+
+bool tells_of_death(const Fd& fd) noexcept {
+  // F_GETPIPE_SZ would wait for the lock of the pipe, and fstat(2) for a file system.
+  struct statx kind {};
+  if (fd && ::statx(fd.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &kind) == 0 &&
+      S_ISFIFO(kind.stx_mode))
+    return true;
+  // EBADF: no pidfd. A pidfd of somebody else's child is ECHILD.
+  constexpr auto by_pidfd = static_cast<idtype_t>(3);  // P_PIDFD
+  siginfo_t info{};
+  return fd && (::waitid(by_pidfd, static_cast<id_t>(fd.get()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 ||
+                errno == ECHILD);
+}
+
+bool has_exited(const Fd& life) noexcept {
+  pollfd probe{life.get(), POLLIN, 0};
+  return life && ::poll(&probe, 1, 0) == 1;
 }
 
 namespace {

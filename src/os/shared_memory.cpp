@@ -2,11 +2,18 @@
 #include "os/shared_memory.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 namespace weft::os {
@@ -58,9 +65,45 @@ size_t memory_size(const Fd& file) noexcept {
   return static_cast<size_t>(status.st_size);
 }
 
-bool memory_is_sealed(const Fd& file) noexcept {
+bool is_memory(const Fd& file) noexcept { return ::fcntl(file.get(), F_GET_SEALS) >= 0; }
+
+bool memory_is_sound(const Fd& file, uid_t owner) noexcept {
   const int seals = ::fcntl(file.get(), F_GET_SEALS);
-  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+  constexpr int needed = F_SEAL_SHRINK | F_SEAL_SEAL;
+  constexpr int unwelcome = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
+  if (seals < 0 || (seals & needed) != needed || (seals & unwelcome) != 0) return false;
+  // A load from a memory file of huge pages raises SIGBUS when none is free.
+  struct statfs kind {};
+  struct stat status {};
+  return ::fstatfs(file.get(), &kind) == 0 && kind.f_type == TMPFS_MAGIC &&
+         ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == owner;
+}
+
+Fd open_memory_of(pid_t pid, int fd, uid_t owner, const Fd& ours) noexcept {
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d", pid);
+  const Fd process(::open(path.data(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  struct stat status {};
+  if (!process || ::fstat(process.get(), &status) != 0 || status.st_uid != owner) return {};
+  // The descriptor may be anything. O_PATH opens nothing; that it is a memory file shows in the device, which all memory files share.
+  std::snprintf(path.data(), path.size(), "fd/%d", fd);
+  const Fd place(::openat(process.get(), path.data(), O_PATH | O_CLOEXEC));
+  struct statx seen {};
+  if (!place || ::fstat(ours.get(), &status) != 0 ||
+      ::statx(place.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_UID, &seen) != 0 ||
+      seen.stx_dev_major != major(status.st_dev) || seen.stx_dev_minor != minor(status.st_dev) ||
+      !S_ISREG(seen.stx_mode) || seen.stx_uid != owner)
+    return {};
+  std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", place.get());
+  Fd file(::open(path.data(), O_RDWR | O_CLOEXEC));
+  return file && memory_is_sound(file, owner) ? std::move(file) : Fd{};
+}
+
+bool read_memory(const Fd& file, size_t offset, void* to, size_t bytes) noexcept {
+  ssize_t got;
+  do got = ::pread(file.get(), to, bytes, static_cast<off_t>(offset));
+  while (got < 0 && errno == EINTR);
+  return got == static_cast<ssize_t>(bytes);
 }
 
 Result<Mapping> map_memory(const Fd& file, size_t offset, size_t bytes) {
@@ -68,6 +111,13 @@ Result<Mapping> map_memory(const Fd& file, size_t offset, size_t bytes) {
                     static_cast<off_t>(offset));
   if (at == MAP_FAILED) return Error{errno, std::string("cannot map shared memory: ") + std::strerror(errno)};
   return Mapping(at, bytes);
+}
+
+bool have_pages(const Mapping& map, size_t bytes) noexcept {
+  constexpr int populate_write = 23;  // MADV_POPULATE_WRITE
+  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t length = std::min((bytes + page - 1) / page * page, map.size());
+  return ::madvise(map.as<void>(), length, populate_write) == 0 || errno == EINVAL;
 }
 
 void discard_memory(const Fd& file, size_t offset, size_t bytes) noexcept {

@@ -1,6 +1,8 @@
 // Anonymous shared memory files (memfd): they have no name, so nothing stays behind when a process dies. Must not know what lies in them.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -40,10 +42,23 @@ Result<void> grow_memory(const Fd& file, size_t bytes);
 Result<void> check_file_limit(size_t bytes);
 // The file's length in bytes, 0 on error.
 size_t memory_size(const Fd& file) noexcept;
-// Whether the file's length can never shrink again (so that a mapping of it cannot fault).
-bool memory_is_sealed(const Fd& file) noexcept;
+// Whether the descriptor is a memory file or another file in memory (tmpfs, hugetlbfs). Asks the kernel only, never a file system that may
+// not answer; what it refuses must not be looked at in another way, nor closed where a sleep hurts.
+bool is_memory(const Fd& file) noexcept;
+// Whether it is a memory file as create_memory() makes them, of that user: of ordinary pages, sealed against shrinking and against more
+// seals, and not against writing. A mapping of it faults only when the machine or our control group is out of memory. Asked after
+// is_memory() only.
+bool memory_is_sound(const Fd& file, uid_t owner) noexcept;
+// Descriptor `fd` of process `pid`, by /proc, when that process and the file are that user's and the file is sound. Empty otherwise. `ours`
+// is a memory file, to compare with.
+Fd open_memory_of(pid_t pid, int fd, uid_t owner, const Fd& ours) noexcept;
+// Reads what lies at an offset, without mapping it. False: there is less.
+bool read_memory(const Fd& file, size_t offset, void* to, size_t bytes) noexcept;
 // Maps [offset, offset + bytes) readable and writable, shared.
 Result<Mapping> map_memory(const Fd& file, size_t offset, size_t bytes);
+// Whether the kernel has pages for the first `bytes` of a mapping, which a first touch would otherwise find out by a fault. True where it
+// cannot be asked (before Linux 5.14).
+bool have_pages(const Mapping& map, size_t bytes) noexcept;
 // Gives the pages of a range back to the kernel; they read as zero afterwards.
 void discard_memory(const Fd& file, size_t offset, size_t bytes) noexcept;
 

@@ -1,6 +1,5 @@
 // A hostile peer of the shared memory link: a real endpoint, and a memory file, notes and datagrams that the input fills. What lies in the
 // file changes between polls and while a frame is looked at. The endpoint must not crash, hang or read outside of the mappings.
-#include <fcntl.h>
 #include <fuzzer/FuzzedDataProvider.h>
 #include <rdma/fi_tagged.h>
 #include <unistd.h>
@@ -10,8 +9,10 @@
 #include <vector>
 
 #include "core/memory_region.hpp"
+#include "link/shm/greeting.hpp"
 #include "link/shm/link.hpp"
 #include "os/poll_set.hpp"
+#include "os/process.hpp"
 #include "os/unix_socket.hpp"
 #include "proto/engine/engine.hpp"
 
@@ -27,12 +28,12 @@ class Hostile {
  public:
   Hostile(const uint8_t* data, size_t size) : in_(data, size) {
     address_ = "fi_ns://fuzz-peer-" + std::to_string(::getpid());
-    auto socket = os::bind_datagram("weft-shm/" + address_);
+    auto socket = os::bind_datagram(SocketName(address_));
     auto file = os::create_memory("fuzz", header_bytes + channels * channel_bytes);
     if (!socket || !file) std::abort();
     socket_ = std::move(*socket);
     file_ = std::move(*file);
-    self_ = os::Fd(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));  // some descriptor that is no pidfd
+    self_ = os::open_process(::getpid());
     map_ = std::move(*os::map_memory(file_, 0, header_bytes + channels * channel_bytes));
     auto* header = map_.as<RegionHeader>();
     header->version = layout_version;
@@ -186,13 +187,14 @@ class Hostile {
   void say_hello(bool sound) {
     Note note{};
     note.magic = region_magic;
+    note.token = token_of(text_of(victim_text()));
     note.version = layout_version;
     note.kind = NoteKind::Hello;
     note.nonce = 7;
     note.channel_offset = header_bytes;
     std::copy_n(address_.c_str(), address_.size() + 1, note.address.begin());
     std::array<int, 2> fds{file_.get(), self_.get()};
-    size_t fd_count = 1;
+    size_t fd_count = 2;
     size_t length = sizeof(note);
     if (!sound) {
       note.kind = static_cast<NoteKind>(in_.ConsumeIntegralInRange<uint32_t>(0, 4));
@@ -209,10 +211,15 @@ class Hostile {
         fds[0] = in_.ConsumeBool() ? self_.get() : victim_file_.get();
       fd_count = in_.ConsumeIntegralInRange<size_t>(0, 2);
     }
-    (void)os::send_datagram(socket_, std::string("weft-shm/") + reinterpret_cast<const char*>(victim_.data()),
+    (void)os::send_datagram(socket_, SocketName(text_of(victim_text())),
                             std::as_bytes(std::span(&note, 1)).first(length),
                             std::span(fds.data(), fd_count));
     mark(attention_socket);
+  }
+  std::array<char, address_bytes> victim_text() const {
+    std::array<char, address_bytes> text{};
+    std::copy_n(reinterpret_cast<const char*>(victim_.data()), text.size(), text.begin());
+    return text;
   }
   void mark(uint64_t bits) {
     auto map = os::map_memory(victim_file_, 0, header_bytes);

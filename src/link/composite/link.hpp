@@ -130,6 +130,12 @@ class Link {
   void set_traffic_class(uint8_t dscp) noexcept {
     if constexpr (requires { far_.set_traffic_class(dscp); }) far_.set_traffic_class(dscp);
   }
+  void warn_of_malformed(PeerBase& peer, const char* what) noexcept {
+    if constexpr (requires { near_.warn_of_malformed(peer.near(), what); })
+      if (peer.near_met) return near_.warn_of_malformed(peer.near(), what);
+    if constexpr (requires { far_.warn_of_malformed(peer.far(), what); })
+      if (peer.far_met) far_.warn_of_malformed(peer.far(), what);
+  }
   // False in a forked child: the endpoint is its parent's.
   bool belongs_here() const noexcept { return owner_pid_ == 0 || os::process_id() == owner_pid_; }
   void close() noexcept;

@@ -18,7 +18,7 @@
 namespace weft::link::shm {
 
 inline constexpr uint64_t region_magic = 0x314d485354464557;  // "WEFTSHM1"
-inline constexpr uint32_t layout_version = 2;
+inline constexpr uint32_t layout_version = 3;
 inline constexpr size_t address_bytes = 48;  // fixed length of an address, NUL padded
 inline constexpr size_t alias_bytes = 64;    // longest other address that an endpoint is known by
 
@@ -77,7 +77,8 @@ static_assert(channel_slots_offset + slot_count * sizeof(Slot) <= channel_bulk_o
 inline constexpr size_t channel_bytes = channel_bulk_offset + bulk_bytes;
 static_assert(channel_bytes % page_bytes == 0);
 
-struct RegionHeader {
+// What a peer checks before it maps the rest.
+struct HeaderStart {
   uint64_t magic;
   uint32_t version;
   uint32_t fences;  // 1: the owner takes part in the asymmetric fence
@@ -85,6 +86,8 @@ struct RegionHeader {
   uint64_t header_size;
   uint64_t channel_size;
   std::array<char, address_bytes> address;
+};
+struct RegionHeader : HeaderStart {
   uint64_t
       probe_address;  // in the owner's memory: a word that holds probe_value, to try cross-memory attach on
   uint64_t probe_value;
@@ -96,13 +99,14 @@ struct RegionHeader {
 static_assert(sizeof(RegionHeader) <= header_bytes);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// A datagram between endpoints. Descriptors ride along: the memory file, then a pidfd of the sender.
-enum class NoteKind : uint32_t { Hello = 1, Reply = 2, Wake = 3 };
+// A datagram between endpoints. With Hello and Reply ride two descriptors: the memory file, then what tells of the sender's death.
+enum class NoteKind : uint32_t { Hello = 1, Reply = 2, Wake = 3, Refusal = 4 };
 struct Note {
   uint64_t magic;
+  uint64_t token;  // of the receiver's address (greeting.hpp): who does not know the address does not know it
   uint32_t version;
   NoteKind kind;
-  uint64_t nonce;                            // of the sender's region
+  uint64_t nonce;  // of the sender's region; Refusal: of the receiver's, from the note that is refused
   uint64_t channel_offset;                   // Hello: the channel to the receiver; 0: none
   uint32_t wants_reply;                      // the sender could not map the receiver's region by itself
   uint32_t alias_length;                     // 0: the sender's owner knows it by `address`

@@ -1,19 +1,14 @@
-// The cold side of the shared memory link: meeting peers, sleeping, noticing deaths, giving memory back.
-//
-// Meeting: A makes a channel to B in its own file and sends B a datagram with the file and a pidfd of itself. The datagram waits in B's
-// socket even if A exits, so what A had sent before is not lost. A may write to the channel at once. If A can open B's file
-// through /proc (same pid namespace, same user) it marks B's attention word, so that B looks at its socket in the next poll; otherwise B looks
-// within a millisecond of idle polling and answers with its own file.
+// The cold side of the shared memory link: opening, peers and their channels, sleeping, noticing deaths, giving memory back. The meeting is
+// in greeting.cpp.
 #include "link/shm/link.hpp"
-
-#include <fcntl.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
+#include <cstddef>
 #include <cstdio>
 #include <new>
 
+#include "link/shm/greeting.hpp"
 #include "link/shm/in_place.hpp"
 #include "os/clock.hpp"
 #include "os/poll_set.hpp"
@@ -35,44 +30,6 @@ constexpr uint64_t first_hello_pause_ns = 200 * ms_ns;
 constexpr uint64_t longest_hello_pause_ns = 10'000 * ms_ns;
 constexpr uint32_t bells_to_promote = 4;
 constexpr uint64_t largest_streamed = uint64_t{1} << 24;
-
-std::string_view text_of(const std::array<char, address_bytes>& address) noexcept {
-  return {address.data(), ::strnlen(address.data(), address.size())};
-}
-
-// "weft-shm/" and the address, without memory of its own: it is asked for on paths that may not throw.
-class SocketName {
- public:
-  explicit SocketName(std::string_view address) noexcept {
-    const size_t room = text_.size() - prefix.size();
-    length_ = prefix.size() + std::min(address.size(), room);
-    std::copy(prefix.begin(), prefix.end(), text_.begin());
-    std::copy_n(address.begin(), length_ - prefix.size(), text_.begin() + prefix.size());
-  }
-  operator std::string_view() const noexcept { return {text_.data(), length_}; }  // NOLINT: a name is text
-
- private:
-  static constexpr std::string_view prefix = "weft-shm/";
-  std::array<char, prefix.size() + address_bytes> text_;
-  size_t length_;
-};
-SocketName socket_name(std::string_view address) noexcept { return SocketName(address); }
-
-// "fi_shm://PID:FD:NONCE" is what a chosen name looks like; then the peer's file may be at hand under /proc.
-bool parse_chosen(std::string_view address, int& pid, int& fd, uint64_t& nonce) noexcept {
-  constexpr std::string_view scheme = "fi_shm://";
-  if (!address.starts_with(scheme)) return false;
-  const char* at = address.data() + scheme.size();
-  const char* end = address.data() + address.size();
-  const auto number = [&](auto& value, int base, char stop) {
-    const auto parsed = std::from_chars(at, end, value, base);
-    const bool sound = parsed.ec == std::errc() &&
-                       (stop == 0 ? parsed.ptr == end : parsed.ptr != end && *parsed.ptr == stop);
-    at = sound ? parsed.ptr + 1 : end;
-    return sound;
-  };
-  return number(pid, 10, ':') && number(fd, 10, ':') && number(nonce, 16, 0) && pid > 0 && fd >= 0;
-}
 
 // The n-th other name for who finds a service's name taken. False: only names of services have one, and it must fit.
 constexpr int second_names_max = 1000;
@@ -114,19 +71,26 @@ Result<void> Link::open(std::string_view name, Events& events) {
       return Error{ENAMETOOLONG, "a shared memory address has at most 47 characters"};
     std::copy(name.begin(), name.end(), address.begin());
   }
-  auto socket = os::bind_datagram(socket_name(text_of(address)));
+  const auto bind = [&] {
+    const std::string_view text = text_of(address);
+    return os::bind_datagram(SocketName(text), offsetof(Note, token), token_of(text));
+  };
+  auto socket = bind();
   for (int n = 0; !socket && socket.error().code == EADDRINUSE && n < second_names_max; ++n) {
     if (!second_name(name, owner_pid_, n, address)) break;
-    socket = os::bind_datagram(socket_name(text_of(address)));
+    socket = bind();
   }
-  if (!socket) return socket.error();
+  if (!socket)
+    return Error{socket.error().code, std::string(text_of(address)) + ": " + socket.error().why};
   socket_ = std::move(*socket);
   auto set = os::open_poll_set();
   if (!set) return set.error();
   epoll_ = std::move(*set);
   if (!os::add_to_poll_set(epoll_, socket_, nullptr))
     return Error{errno, "cannot watch the endpoint's socket"};
-  self_pidfd_ = os::open_process(owner_pid_);
+  auto life = os::open_life();
+  if (!life) return life.error();
+  life_ = std::move(*life);
 
   probe_word_ = os::random_bits();
   header->version = layout_version;
@@ -151,12 +115,6 @@ std::span<const std::byte> Link::address() const noexcept { return std::as_bytes
 void Link::set_alias(std::span<const std::byte> alias) noexcept {
   alias_length_ = static_cast<uint32_t>(std::min(alias.size(), alias_.size()));
   std::copy_n(alias.begin(), alias_length_, alias_.begin());
-}
-
-bool Link::is_present(std::span<const std::byte> address) noexcept {
-  std::array<char, address_bytes> padded{};
-  std::memcpy(padded.data(), address.data(), std::min(address.size(), padded.size() - 1));
-  return os::is_bound(socket_name(text_of(padded)));
 }
 
 bool Link::belongs_here() const noexcept { return header_ == nullptr || os::process_id() == owner_pid_; }
@@ -194,9 +152,9 @@ void Link::close() noexcept {
   held_.clear();
   rooms_.clear();
   file_.reset();
-  socket_.reset();
+  close_socket();
   epoll_.reset();
-  self_pidfd_.reset();
+  life_ = {};
 }
 
 // A forked child lets go of its copies and touches nothing that it shares with its parent: channels, the epoll set, the socket's name.
@@ -214,30 +172,11 @@ void Link::abandon_inherited() noexcept {
   header_ = nullptr;
   header_map_ = {};
   file_.reset();
+  disposal_.forget();
   socket_.reset();
   epoll_.reset();
-  self_pidfd_.reset();
+  life_ = {};
 }
-
-// A name's place in the table, taken before there is a peer, so that memory that runs out leaves none behind which nobody knows.
-class Link::Place {
- public:
-  Place(PeerTable& table, const std::string& key)
-      : table_(table), entry_(table.emplace(key, nullptr).first) {}
-  Place(const Place&) = delete;
-  Place& operator=(const Place&) = delete;
-  ~Place() {
-    if (entry_->second == nullptr) table_.erase(entry_);
-  }
-  PeerTable::iterator take(Peer& peer) noexcept {
-    entry_->second = &peer;
-    return entry_;
-  }
-
- private:
-  PeerTable& table_;
-  PeerTable::iterator entry_;
-};
 
 // Throws std::bad_alloc here, before a peer is made, so that putting it on a list never does.
 void Link::make_room() {
@@ -260,6 +199,10 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
     if (error == 0 && !known.hello_sent) greet(known);
     return error == 0 ? &known : nullptr;
   }
+  if (is_foreign(key)) {
+    error = EACCES;
+    return nullptr;
+  }
   std::array<char, address_bytes> padded{};
   std::copy(key.begin(), key.end(), padded.begin());
   make_room();
@@ -274,27 +217,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
     return nullptr;
   }
   place.take(*peer);
-  // Is its file at hand? Then its doorbells are, too.
-  int pid = 0;
-  int fd = -1;
-  uint64_t nonce = 0;
-  if (parse_chosen(key, pid, fd, nonce)) {
-    peer->chosen_by_library = true;
-    os::Fd pidfd = os::open_process(pid);
-    char path[64];
-    std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
-    // The number may be another process's by now, and its descriptor anything: only a memory file is opened.
-    char target[sizeof("/memfd:")]{};
-    const bool memory =
-        ::readlink(path, target, sizeof(target) - 1) > 0 && std::string_view(target) == "/memfd:";
-    os::Fd file(memory ? ::open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) : -1);
-    if (file && attach_header(*peer, file, nonce) && !os::has_exited(pidfd)) {
-      peer->pid = pid;
-      peer->pidfd = std::move(pidfd);
-      watch(*peer);
-      probe_cma(*peer);
-    }
-  }
+  find_by_process(*peer);
   greet(*peer);
   return peer;
 }
@@ -401,7 +324,8 @@ void Link::ring_bell(Peer& peer) noexcept {
 
 // --- receiving ---
 
-int Link::reject(Peer& peer) noexcept {
+int Link::reject(Peer& peer, const char* what) noexcept {
+  if (!peer.malformed) warn_of_malformed(peer, what);
   peer.malformed = true;
   deactivate(peer);
   peer.rx_slots = nullptr;
@@ -518,163 +442,6 @@ void Link::count_ungreeted(ptrdiff_t change) noexcept {
   if (ungreeted_ != 0) idle_polls_per_look_ = 1;
 }
 
-void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
-  Note note{};
-  note.magic = region_magic;
-  note.version = layout_version;
-  note.kind = kind;
-  note.nonce = nonce_;
-  note.channel_offset = kind == NoteKind::Hello ? header_bytes + peer.tx_channel * channel_bytes : 0;
-  note.wants_reply = peer.remote == nullptr ? 1 : 0;
-  note.address = address_;
-  note.alias_length = alias_length_;
-  note.alias = alias_;
-  const std::array<int, 2> fds{file_.get(), self_pidfd_.get()};
-  const size_t fd_count = with_files ? (self_pidfd_ ? 2 : 1) : 0;
-  const int sent = os::send_datagram(socket_, socket_name(text_of(peer.address)),
-                                     std::as_bytes(std::span(&note, 1)), std::span(fds.data(), fd_count));
-  if (kind == NoteKind::Wake) return;
-  if (sent == 0) {
-    if (kind == NoteKind::Hello && !std::exchange(peer.hello_sent, true)) count_ungreeted(-1);
-    if (kind == NoteKind::Hello && peer.state == PeerState::New) peer.state = PeerState::Greeted;
-    // The note wakes a sleeper. Its flag stays: it may have read the note already and sleep again, and then the next frame has to wake it.
-    if (peer.remote != nullptr) peer.remote->attention.fetch_or(attention_socket, std::memory_order_seq_cst);
-  } else if (sent == -ECONNREFUSED &&
-             (peer.state == PeerState::Known || peer.remote != nullptr || peer.chosen_by_library)) {
-    lose(peer);  // its socket is gone, so it is; only a name that a program chose may yet appear
-  }
-}
-
-void Link::greet(Peer& peer) noexcept { send_note(peer, NoteKind::Hello, true); }
-
-// Once for each kind of trouble.
-void Link::warn(uint32_t kind, const char* what) noexcept {
-  if ((warned_ & kind) != 0 || on_warning_ == nullptr) return;
-  warned_ |= kind;
-  on_warning_(warning_context_, what);
-}
-
-void Link::read_socket() noexcept {
-  take_notes();
-  if (armed_) stay_armed();
-}
-
-// While one thread sleeps another polls, and has just read what may have been meant to wake the first.
-void Link::stay_armed() noexcept {
-  header_->sleeping.store(1, std::memory_order_seq_cst);
-  if (header_->attention.load(std::memory_order_seq_cst) == 0 || header_->sleeping.exchange(0) == 0) return;
-  Note note{};
-  note.magic = region_magic;
-  note.version = layout_version;
-  note.kind = NoteKind::Wake;
-  note.address = address_;
-  (void)os::send_datagram(socket_, socket_name(text_of(address_)), std::as_bytes(std::span(&note, 1)), {});
-}
-
-void Link::take_notes() noexcept {
-  for (int i = 0; i < 256; ++i) {
-    Note note{};
-    os::Datagram datagram;
-    const int got = os::receive_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), datagram);
-    if (got <= 0) return;
-    const bool same_user = datagram.uid == ::getuid() || datagram.uid == 0 || ::getuid() == 0;
-    if (datagram.bytes != sizeof(note) || note.magic != region_magic || note.version != layout_version)
-      continue;
-    if (!same_user) {
-      warn(warned_user,
-           "a greeting from another user was dropped: shared memory joins processes of one user (or root)");
-      continue;
-    }
-    if (note.address.back() != 0 || note.address.front() == 0 || note.alias_length > alias_bytes) continue;
-    if (note.kind != NoteKind::Wake && !datagram.fds[0]) {
-      warn(warned_descriptors,
-           "a greeting came without its memory: this process is out of file descriptors (ulimit -n)");
-      continue;
-    }
-    try {
-      take_note(note, datagram.fds[0], datagram.fds[1], datagram.pid);
-    } catch (...) {  // out of memory: as if the datagram had been lost; the peer repeats it
-    }
-  }
-  header_->attention.fetch_or(attention_socket);  // more may wait
-}
-
-void Link::take_note(const Note& note, os::Fd& file, os::Fd& pidfd, int32_t pid) {
-  const std::string key(text_of(note.address));
-  auto found = peers_.find(key);
-  if (note.kind == NoteKind::Wake) {  // it cannot ring: look at its ring in its stead
-    if (found != peers_.end() && found->second->rx_control != nullptr) ring_own_bell(*found->second);
-    return;
-  }
-  if (found != peers_.end() && found->second->nonce != 0 && found->second->nonce != note.nonce) {
-    Peer& old = *found->second;  // somebody new under an old name
-    forget(old);                 // out of every list: a new peer may get the same memory
-    events_->peer_lost(old, core::ProviderError::PeerReplaced);
-    found = peers_.end();
-  }
-  if (found == peers_.end()) {
-    if (note.kind != NoteKind::Hello) return;
-    make_room();
-    std::span<const std::byte> known_as = std::as_bytes(std::span(note.address));
-    if (note.alias_length != 0) known_as = std::span(note.alias).first(note.alias_length);
-    Place place(peers_, key);
-    Peer* made = events_->make_peer(known_as);
-    if (made == nullptr) return;  // the owner makes nothing of that name
-    made->address = note.address;
-    made->met_at_ns = os::monotonic_ns();
-    found = place.take(*made);
-  }
-  Peer& peer = *found->second;
-  if (peer.remote == nullptr && !attach_header(peer, file, note.nonce)) return;
-  if (!peer.pidfd && pidfd) {
-    peer.pid = pid;
-    peer.pidfd = std::move(pidfd);
-    watch(peer);
-    probe_cma(peer);
-  }
-  if (note.kind == NoteKind::Hello && note.channel_offset != 0 && peer.rx_control == nullptr &&
-      attach_channel(peer, file, note.channel_offset)) {
-    peer.state = PeerState::Known;
-    activate(peer);
-    ring_own_bell(peer);  // what it wrote before we looked
-  }
-  if (note.wants_reply != 0) send_note(peer, NoteKind::Reply, true);
-}
-
-bool Link::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcept {
-  if (!os::memory_is_sealed(file) || os::memory_size(file) < header_bytes) return false;
-  auto map = os::map_memory(file, 0, header_bytes);
-  if (!map) return false;
-  auto* header = map->as<RegionHeader>();
-  if (header->magic != region_magic || header->version != layout_version || header->nonce != nonce ||
-      header->header_size != header_bytes || header->channel_size != channel_bytes ||
-      header->address != peer.address)
-    return false;
-  peer.remote_map = std::move(*map);
-  peer.remote = header;
-  peer.nonce = nonce;
-  if (peer.state != PeerState::Known && peer.hello_sent) peer.state = PeerState::Known;
-  return true;
-}
-
-bool Link::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept {
-  const size_t size = os::memory_size(file);
-  if (offset < header_bytes || (offset - header_bytes) % channel_bytes != 0 || offset > size ||
-      size - offset < channel_bytes)
-    return false;
-  auto map = os::map_memory(file, offset, channel_bytes);
-  if (!map) return false;
-  peer.rx_map = std::move(*map);
-  peer.rx_control = peer.rx_map.as<ChannelControl>();
-  peer.rx_slots = peer.rx_map.as<Slot>(channel_slots_offset);
-  peer.rx_bulk_base = peer.rx_map.as<std::byte>(channel_bulk_offset);
-  peer.bell = next_bell_++ % bell_count;
-  peer.next_same_bell = (*by_bell_)[peer.bell];
-  (*by_bell_)[peer.bell] = &peer;
-  peer.rx_control->bell.store(peer.bell + 1, std::memory_order_seq_cst);
-  return true;
-}
-
 void Link::probe_cma(Peer& peer) noexcept {
   if (peer.pid <= 0 || peer.remote == nullptr) return;
   uint64_t value = 0;
@@ -743,13 +510,17 @@ void Link::tend(uint64_t now_ns) noexcept {
   const uint64_t ticks = arch::ticks() - first_ticks_;
   const uint64_t elapsed_us = (now_ns - first_ns_) / 1000;
   if (elapsed_us > 1000) stale_ticks_ = ticks / elapsed_us * 30;
-  for (auto& [name, entry] : peers_) {
+  bool asked = false;
+  for (auto& [key, entry] : peers_) {
     Peer& peer = *entry;
     if (peer.tx_control != nullptr && greeting_is_due(peer, now_ns)) greet(peer);
     bool unanswered = peer.remote == nullptr && now_ns - peer.met_at_ns > meet_timeout_ns;
-    if (unanswered && peer.hello_sent && os::is_bound(socket_name(text_of(peer.address)))) {
-      unanswered = false;  // it is there and busy with something else
-      peer.met_at_ns = now_ns;
+    if (const SocketName name(text_of(peer.address)); unanswered && peer.hello_sent && os::is_bound(name)) {
+      unanswered = false;
+      if (asked) continue;  // the next time: it is a look at every socket of the machine
+      asked = true;
+      if (belongs_to_other(name)) refuse(peer);
+      peer.met_at_ns = now_ns;  // it is there and busy with something else
     }
     const bool left = has_left(peer);
     if (unanswered || left) lose(peer);
@@ -761,11 +532,13 @@ void Link::tend(uint64_t now_ns) noexcept {
   }
 }
 
-// A hello may find no room, or be lost at a receiver that is short of descriptors or memory: it is repeated, more and more rarely, until the
-// peer has attached.
+// A hello may find no room, or be lost at a receiver that is short of descriptors or memory, and so may the answer: it is repeated, more and
+// more rarely, until the peer has attached and we know it.
 bool Link::greeting_is_due(Peer& peer, uint64_t now_ns) noexcept {
   if (!peer.hello_sent) return true;
-  if (peer.tx_next() == 0 || peer.tx_control->bell.load(std::memory_order_relaxed) != 0) return false;
+  // Attached, the peer has answered, and a lost answer is asked for again. Before that only what is in the ring is worth it.
+  const bool attached = peer.tx_control->bell.load(std::memory_order_relaxed) != 0;
+  if (attached ? peer.remote != nullptr : peer.tx_next() == 0) return false;
   if (peer.hello_pause_ns == 0) peer.hello_pause_ns = first_hello_pause_ns;
   if (now_ns - peer.hello_at_ns < peer.hello_pause_ns) return false;
   peer.hello_pause_ns = std::min(2 * peer.hello_pause_ns, longest_hello_pause_ns);
@@ -833,11 +606,12 @@ void Link::bury(Peer& peer) noexcept {
   if (const auto found = peers_.find(text_of(peer.address)); found != peers_.end()) peers_.erase(found);
   detach(peer);
   std::erase(dying_, &peer);  // a new peer may get the same memory
-  events_->peer_lost(peer, peer.malformed ? core::ProviderError::PeerMisbehaved
-                           : peer.mute    ? core::ProviderError::NoChannel
-                           : closed       ? core::ProviderError::PeerClosed
-                           : unanswered   ? core::ProviderError::PeerUnreachable
-                                          : core::ProviderError::PeerDied);
+  events_->peer_lost(peer, peer.foreign     ? core::ProviderError::PeerOfOtherUser
+                           : peer.malformed ? core::ProviderError::PeerMisbehaved
+                           : peer.mute      ? core::ProviderError::NoChannel
+                           : closed         ? core::ProviderError::PeerClosed
+                           : unanswered     ? core::ProviderError::PeerUnreachable
+                                            : core::ProviderError::PeerDied);
 }
 
 // --- sleeping ---

@@ -2,7 +2,7 @@
 //
 // Threads: one at a time (the owner serialises). Ring memory is shared with the peer process only.
 // Hot path: send_small() writes one slot, poll() looks at the next slot of each active peer and at one attention word. Neither
-// enters the kernel. Everything that does (meeting a peer, sleeping, noticing a death) is in link.cpp.
+// enters the kernel. Everything that does is elsewhere: the meeting in greeting.cpp, sleeping and noticing a death in link.cpp.
 #pragma once
 
 #include <sys/uio.h>
@@ -22,8 +22,10 @@
 #include "base/result.hpp"
 #include "core/provider_error.hpp"
 #include "link/shm/layout.hpp"
+#include "os/disposal.hpp"
 #include "os/fd.hpp"
 #include "os/poll_set.hpp"
+#include "os/process.hpp"
 #include "os/shared_memory.hpp"
 #include "proto/engine/link.hpp"
 #include "wire/frame.hpp"
@@ -69,7 +71,8 @@ struct Peer {
   bool cooling = false;            // leaving it
   bool cma = false;                // cross-memory attach works
   bool hello_sent = false;
-  uint64_t hello_at_ns = 0;     // of the last hello
+  uint64_t hello_at_ns = 0;     // of the last note
+  uint64_t owner_asked_ns = 0;  // when it was last asked whose its name is
   uint64_t hello_pause_ns = 0;  // until the next, while nobody attaches
   bool bulk_touched = false;    // pages of our bulk ring may be in memory
   uint64_t bulk_seen = 0;       // bulk_next when tend() last saw it move
@@ -77,6 +80,7 @@ struct Peer {
   bool malformed = false;
   bool mute = false;               // our file could not grow by a channel to it
   uint64_t unread = 0;             // frames that it may not have read, when it was lost
+  bool foreign = false;            // another user's
   bool chosen_by_library = false;  // the address dies with its endpoint
   PeerState state = PeerState::New;
   uint32_t bells = 0;  // doorbells answered lately
@@ -92,7 +96,7 @@ struct Peer {
   os::Mapping tx_map;
   os::Mapping rx_map;
   os::Mapping remote_map;
-  os::Fd pidfd;
+  os::Fd pidfd;  // or a pipe (os::Life)
 
   static constexpr uint64_t write_ahead = 16;  // slots
 
@@ -158,6 +162,8 @@ class Link {
     on_warning_ = on_warning;
     warning_context_ = who;
   }
+  // The owner takes nothing more from the peer, whose frames make no sense.
+  void warn_of_malformed(const Peer& peer, const char* what) noexcept;
   // What the owner of this link is called: peers are made of that instead of the link's own address. At most alias_bytes. Before the first
   // connect().
   void set_alias(std::span<const std::byte> alias) noexcept;
@@ -391,12 +397,12 @@ class Link {
         BulkPlace place;
         std::memcpy(&place, payload, sizeof(place));
         if (!bulk_is_sound(peer, place, head.length)) [[unlikely]]
-          return taken + reject(peer);
+          return taken + reject(peer, "a frame's payload lies outside of the bulk ring");
         payload = peer.rx_bulk_base + place.offset;
         bulk_after = place.end;
       } else if (head.length > ((head.flags & wire::has_b) != 0 ? inline_max_with_b : inline_max))
           [[unlikely]] {
-        return taken + reject(peer);
+        return taken + reject(peer, "a frame is longer than its slot");
       }
       if (!handler.on_frame(peer, head, payload)) [[unlikely]]
         break;
@@ -436,8 +442,8 @@ class Link {
     peer.rx_bulk_published = std::min(peer.rx_bulk, peer.rx_bulk_hold);
     peer.rx_control->bulk_consumed.store(peer.rx_bulk_published, std::memory_order_release);
   }
-  [[gnu::noinline, gnu::cold]] int reject(
-      Peer& peer) noexcept;  // a malformed frame: stops listening to the peer
+  // A malformed frame: stops listening to the peer.
+  [[gnu::noinline, gnu::cold]] int reject(Peer& peer, const char* what) noexcept;
 
   template <class Handler>
   [[gnu::noinline, gnu::cold]] int attend(Handler& handler) noexcept {
@@ -499,7 +505,18 @@ class Link {
   bool open_channel(Peer& peer) noexcept;
   void count_ungreeted(ptrdiff_t change) noexcept;
   void greet(Peer& peer) noexcept;
-  void take_note(const Note& note, os::Fd& file, os::Fd& pidfd, int32_t pid);  // throws std::bad_alloc
+  bool take_datagram(bool listening) noexcept;
+  void take_wake(const Note& note) noexcept;
+  void take_note(const Note& note, os::Fd& file, os::Fd& life, int32_t pid);  // throws std::bad_alloc
+  void turn_away(const Note& note, uid_t uid) noexcept;
+  void find_by_process(Peer& peer) noexcept;
+  static bool belongs_to_other(std::string_view name) noexcept;
+  bool is_foreign(std::string_view address) noexcept;
+  bool was_refused(std::string_view address) const noexcept;
+  void remember_refused(std::string_view address) noexcept;
+  void refuse(Peer& peer) noexcept;
+  Note note_to(const std::array<char, address_bytes>& whom, NoteKind kind) const noexcept;
+  void close_socket() noexcept;
   static bool has_left(const Peer& peer) noexcept {
     return (peer.remote != nullptr && peer.remote->closed.load(std::memory_order_relaxed) != 0) ||
            (peer.rx_control != nullptr && peer.rx_control->closed.load(std::memory_order_relaxed) != 0);
@@ -538,7 +555,8 @@ class Link {
   os::Fd file_;
   os::Fd socket_;
   os::PollSet epoll_;
-  os::Fd self_pidfd_;
+  os::Life life_;
+  os::Disposal disposal_;
   os::Mapping header_map_;
   // Who we are: not read from the header, which peers may write.
   std::array<char, address_bytes> address_{};
@@ -555,7 +573,25 @@ class Link {
     size_t operator()(std::string_view name) const noexcept { return std::hash<std::string_view>{}(name); }
   };
   using PeerTable = std::unordered_map<std::string, Peer*, NameHash, std::equal_to<>>;
-  class Place;
+  // A name's place in the table, taken before there is a peer, so that memory that runs out leaves none behind which nobody knows.
+  class Place {
+   public:
+    Place(PeerTable& table, const std::string& key)
+        : table_(table), entry_(table.emplace(key, nullptr).first) {}
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+    ~Place() {
+      if (entry_->second == nullptr) table_.erase(entry_);
+    }
+    PeerTable::iterator take(Peer& peer) noexcept {
+      entry_->second = &peer;
+      return entry_;
+    }
+
+   private:
+    PeerTable& table_;
+    PeerTable::iterator entry_;
+  };
   PeerTable peers_;
   std::unique_ptr<std::array<Peer*, bell_count>> by_bell_;  // lists through Peer::next_same_bell
   uint32_t next_bell_ = 0;
@@ -573,6 +609,16 @@ class Link {
   static constexpr uint32_t warned_user = 1;
   static constexpr uint32_t warned_descriptors = 2;
   static constexpr uint32_t warned_memory = 4;
+  static constexpr uint32_t warned_disposal = 8;
+  // Addresses that turned out to be another user's, so that what goes there fails at once.
+  struct Refused {
+    uint64_t token = 0;
+    uint64_t until_ns = 0;
+  };
+  std::array<Refused, 16> refused_{};
+  uint32_t next_refused_ = 0;
+  uint64_t cut_told_ns_ = 0;  // when a line said that a peer is cut off
+  uint32_t cuts_untold_ = 0;  // and how many since then have none
   void (*on_warning_)(const void* who, const char* what) = nullptr;
   const void* warning_context_ = nullptr;
   uint32_t warned_ = 0;

@@ -266,9 +266,10 @@ TEST(ShmLink, StrayDatagramsAreIgnored) {
   auto file = os::create_memory("stray", header_bytes);
   ASSERT_TRUE(file);
   std::mt19937_64 random(5);
-  const std::string target = "weft-shm/" + a.name();
+  const SocketName target(a.name());
   Note good{};
   good.magic = region_magic;
+  good.token = token_of(a.name());
   good.version = layout_version;
   good.kind = NoteKind::Hello;
   good.nonce = 77;
@@ -286,7 +287,7 @@ TEST(ShmLink, StrayDatagramsAreIgnored) {
           note.kind = static_cast<NoteKind>(random() % 6);
           break;
         case 1:
-          note.version = 2;
+          note.version = layout_version - 1;
           break;
         case 2:
           note.address.fill('x');
@@ -443,10 +444,11 @@ TEST_P(Meeting, ASleeperIsWoken) {
 TEST(ShmLink, AnUnsentHelloKeepsAwake) {
   Node a(plain_name("a"));
   Node b(plain_name("b"));
-  const std::array<std::byte, 1> byte{};
+  Note note{};
+  note.token = token_of(b.name());
   auto stranger = os::bind_datagram("weft-shm-test/" + plain_name("stranger"));
   ASSERT_TRUE(stranger);
-  while (os::send_datagram(*stranger, "weft-shm/" + b.name(), byte, {}) == 0) {
+  while (os::send_datagram(*stranger, SocketName(b.name()), std::as_bytes(std::span(&note, 1)), {}) == 0) {
   }
   Peer* to_b = a.connect(b);
   ASSERT_TRUE(a.send(*to_b, 1, pattern(1, 8)));

@@ -78,6 +78,11 @@ void Link::warn_of_stranger(const std::string& what) noexcept {
   strangers_untold_ = 0;
 }
 
+void Link::warn_of_cut(const Peer& peer, const char* what) noexcept try {
+  warn_of_stranger(peer.address.text() + " is cut off: " + what);
+} catch (...) {  // no memory for the sentence
+}
+
 bool Link::belongs_here() const noexcept { return !listener_ || os::process_id() == owner_pid_; }
 
 std::span<const std::byte> Link::form(const os::SocketAddress& address,
@@ -477,6 +482,8 @@ void Link::after_read(Peer& peer) noexcept {
   if (peer.channel.state() == Channel::State::Open) return;
   using enum core::ProviderError;
   const int error = peer.channel.error();
+  if (error == EBADMSG) warn_of_cut(peer, "what it sent is no frame");
+  if (error == EMSGSIZE) warn_of_cut(peer, "it sent a frame that is longer than any may be");
   lose(peer, error == ESHUTDOWN                      ? PeerClosed
              : error == EBADMSG || error == EMSGSIZE ? PeerMisbehaved
                                                      : PeerDied);

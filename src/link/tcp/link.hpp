@@ -105,6 +105,8 @@ class Link {
   Link& operator=(const Link&) = delete;
   ~Link() { close(); }
 
+  // The owner takes nothing more from the peer, whose frames make no sense.
+  void warn_of_malformed(const Peer& peer, const char* what) noexcept { warn_of_cut(peer, what); }
   // FI_SOCKADDR_IN, FI_SOCKADDR_IN6 or FI_ADDR_STR: how addresses look from outside. Before open().
   void set_address_format(uint32_t format) noexcept { format_ = format; }
   // Listens at an address, bytes in the format ("": a port of the kernel's choice). Port 0 chooses, too. Errno EADDRINUSE when it is taken.
@@ -297,6 +299,7 @@ class Link {
   void warn(const std::string& what) noexcept;
   // Of those who are not let in: anybody can call, so at most one line in a while says so, and how many there were.
   void warn_of_stranger(const std::string& what) noexcept;
+  void warn_of_cut(const Peer& peer, const char* what) noexcept;
 
   std::array<Peer*, hot_max> hot_{};
   size_t hot_count_ = 0;

@@ -410,6 +410,47 @@ Hello call(End& at, const os::SocketAddress& source, const std::string& who, uin
   return channel.theirs() != nullptr ? *channel.theirs() : Hello();
 }
 
+// Who says hello in order and then sends no frames is cut off, and the log says who and why.
+TEST(TcpLink, AMalformedFrameIsSaidInTheLog) {
+  End a;
+  ASSERT_TRUE(a.open());
+  std::vector<std::string> lines;
+  a.link->set_warning(
+      [](const void* who, const char* what) {
+        static_cast<std::vector<std::string>*>(const_cast<void*>(who))->emplace_back(what);
+      },
+      &lines);
+  const auto place = *os::SocketAddress::from(a.name().data(), a.name().size());
+  const auto caller = *os::SocketAddress::from_text("127.0.0.1:9");
+  for (int i = 0; i < 2; ++i) {
+    Channel channel(tcp::frame_bytes_max);
+    ASSERT_EQ(channel.connect(place, os::SocketAddress::loopback(AF_INET)), 0);
+    Hello hello;
+    hello.nonce = 77 + static_cast<uint64_t>(i);
+    hello.address = caller;
+    hello.dialled = place;
+    channel.greet(hello);
+    until(
+        [&] {
+          (void)channel.advance();
+          return channel.theirs() != nullptr;
+        },
+        {&a});
+    ASSERT_NE(channel.theirs(), nullptr);
+    const std::array<char, 64> nonsense = [] {
+      std::array<char, 64> bytes{};
+      bytes.fill('\xff');
+      return bytes;
+    }();
+    ASSERT_EQ(::send(channel.fd().get(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL), 64);
+    until([&] { return a.lost.size() == static_cast<size_t>(i) + 1; }, {&a});
+  }
+  EXPECT_EQ(a.lost, std::vector(2, core::ProviderError::PeerMisbehaved));
+  ASSERT_EQ(lines.size(), 1u) << "not more than one line in ten seconds";
+  EXPECT_NE(lines[0].find(caller.text()), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("cut off"), std::string::npos) << lines[0];
+}
+
 // A new nonce at a known address is the peer born again, when it comes from where the peer is; else anybody could end anybody's connection.
 TEST(TcpLink, AStrangerDoesNotReplaceAPeer) {
   End a, b;

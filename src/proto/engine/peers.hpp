@@ -192,9 +192,10 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
   peer.lost = true;
   shut(peer, PeerState::gate_lost);
   if (open_ != nullptr) open_->forget(peer);
-  const int status = why == core::ProviderError::PeerUnreachable ? FI_EHOSTUNREACH
-                     : why == core::ProviderError::Cancelled     ? FI_ECANCELED
-                                                                 : FI_EIO;
+  const int status = why == core::ProviderError::PeerUnreachable   ? FI_EHOSTUNREACH
+                     : why == core::ProviderError::PeerOfOtherUser ? FI_EACCES
+                     : why == core::ProviderError::Cancelled       ? FI_ECANCELED
+                                                                   : FI_EIO;
   end_unsettled(peer, status, why);
   while (Op* op = peer.control.pop_front()) give_service(*op);
   while (Op* op = peer.queue.pop_front()) finish_transmit(*op, status, why);

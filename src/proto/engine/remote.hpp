@@ -90,6 +90,8 @@ void Engine<L>::malformed(Peer& peer) noexcept {
   if (peer.lost || std::find(doomed_.begin(), doomed_.end(), &peer) != doomed_.end()) return;
   doomed_.push_back(&peer);
   ++busy_;
+  constexpr const char* what = "a frame does not belong to any operation or breaks the protocol";
+  if constexpr (requires { link_.warn_of_malformed(peer, what); }) link_.warn_of_malformed(peer, what);
 }
 
 // --- messages ---

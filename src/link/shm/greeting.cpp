@@ -1,0 +1,385 @@
+// The meeting of two endpoints: notes out, notes in, whose they are, what comes with them.
+//
+// A makes a channel to B in its own file and sends B a datagram with the file and what tells of its death. The datagram waits in B's socket
+// even if A exits, so what A had sent before is not lost. A may write to the channel at once. If A can open B's file through /proc (same pid
+// namespace, same user) it marks B's attention word, so that B looks at its socket in the next poll; otherwise B looks within a millisecond of
+// idle polling and answers with its own file.
+//
+// Who may send to our socket may be another user. Nothing of his is received, opened or closed here (docs/decisions/0015).
+#include "link/shm/greeting.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+#include "base/siphash.hpp"
+#include "link/shm/link.hpp"
+#include "os/clock.hpp"
+#include "os/poll_set.hpp"
+#include "os/process.hpp"
+#include "os/unix_socket.hpp"
+
+namespace weft::link::shm {
+namespace {
+
+constexpr uint64_t owner_pause_ns = 1'000'000'000;  // between two questions whose a name is
+constexpr uint64_t refused_ns = 10'000'000'000;     // so long an address that was refused is not tried again
+constexpr uint64_t warning_pause_ns = 10'000'000'000;  // between two lines about peers
+
+// Hashes of an address, each of its own.
+enum class Use : uint64_t { Name = 0x656d616e2d6d6873, Token = 0x6e656b6f742d6d68 };
+uint64_t hash_of(std::string_view address, Use use) noexcept {
+  ChosenAddress chosen;
+  (void)parse_chosen(address, chosen);
+  return siphash({chosen.nonce, static_cast<uint64_t>(use)}, std::as_bytes(std::span(address)));
+}
+
+bool is_sound(const Note& note, size_t bytes) noexcept {
+  return bytes == sizeof(note) && note.magic == region_magic && note.version == layout_version &&
+         note.address.back() == 0 && note.address.front() != 0 && note.alias_length <= alias_bytes;
+}
+
+}  // namespace
+
+bool parse_chosen(std::string_view address, ChosenAddress& out) noexcept {
+  constexpr std::string_view scheme = "fi_shm://";
+  if (!address.starts_with(scheme)) return false;
+  const char* at = address.data() + scheme.size();
+  const char* end = address.data() + address.size();
+  const auto number = [&](auto& value, int base, char stop) {
+    const auto parsed = std::from_chars(at, end, value, base);
+    const bool sound = parsed.ec == std::errc() &&
+                       (stop == 0 ? parsed.ptr == end : parsed.ptr != end && *parsed.ptr == stop);
+    at = sound ? parsed.ptr + 1 : end;
+    return sound;
+  };
+  return number(out.pid, 10, ':') && number(out.fd, 10, ':') && number(out.nonce, 16, 0) && out.pid > 0 &&
+         out.fd >= 0;
+}
+
+SocketName::SocketName(std::string_view address) noexcept {
+  std::array<char, 26> text{};
+  std::snprintf(text.data(), text.size(), "weft-shm/%016llx",
+                static_cast<unsigned long long>(hash_of(address, Use::Name)));
+  std::copy_n(text.begin(), text_.size(), text_.begin());
+}
+
+uint64_t token_of(std::string_view address) noexcept {
+  return std::max<uint64_t>(hash_of(address, Use::Token), 1);
+}
+
+Line::Line(const char* format, ...) noexcept {
+  std::va_list arguments;
+  va_start(arguments, format);
+  (void)std::vsnprintf(text_.data(), text_.size(), format, arguments);
+  va_end(arguments);
+}
+
+bool Link::is_present(std::span<const std::byte> address) noexcept {
+  std::array<char, address_bytes> padded{};
+  std::memcpy(padded.data(), address.data(), std::min(address.size(), padded.size() - 1));
+  return os::is_bound(SocketName(text_of(padded)));
+}
+
+// --- out ---
+
+// Is the peer's file at hand? Then its doorbells are, too. Without something that tells of its death the note that it sends has to bring both.
+void Link::find_by_process(Peer& peer) noexcept {
+  ChosenAddress chosen;
+  if (!parse_chosen(text_of(peer.address), chosen)) return;
+  peer.chosen_by_library = true;
+  os::Fd life = os::open_process(chosen.pid);
+  if (!life) return;
+  const os::Fd file = os::open_memory_of(chosen.pid, chosen.fd, ::geteuid(), file_);
+  if (!file || os::has_exited(life) || !attach_header(peer, file, chosen.nonce)) return;
+  peer.pid = chosen.pid;
+  peer.pidfd = std::move(life);
+  watch(peer);
+  probe_cma(peer);
+}
+
+Note Link::note_to(const std::array<char, address_bytes>& whom, NoteKind kind) const noexcept {
+  Note note{};
+  note.magic = region_magic;
+  note.token = token_of(text_of(whom));
+  note.version = layout_version;
+  note.kind = kind;
+  note.nonce = nonce_;
+  note.address = address_;
+  note.alias_length = alias_length_;
+  note.alias = alias_;
+  return note;
+}
+
+void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
+  const SocketName name(text_of(peer.address));
+  if (kind == NoteKind::Hello) {
+    peer.hello_at_ns = os::monotonic_ns();
+    if (!peer.chosen_by_library && !peer.hello_sent &&
+        peer.hello_at_ns - peer.owner_asked_ns > owner_pause_ns && os::is_bound(name)) {
+      peer.owner_asked_ns = peer.hello_at_ns;
+      if (belongs_to_other(name)) return refuse(peer);  // who would get our memory
+    }
+  }
+  Note note = note_to(peer.address, kind);
+  note.channel_offset = kind == NoteKind::Hello ? header_bytes + peer.tx_channel * channel_bytes : 0;
+  note.wants_reply = peer.remote == nullptr ? 1 : 0;
+  const std::array<int, 2> fds{file_.get(), life_.shown.get()};
+  const int sent = os::send_datagram(socket_, name, std::as_bytes(std::span(&note, 1)),
+                                     std::span(fds.data(), with_files ? fds.size() : 0));
+  if (kind == NoteKind::Wake) return;
+  if (sent == 0) {
+    if (kind == NoteKind::Hello && !std::exchange(peer.hello_sent, true)) count_ungreeted(-1);
+    if (kind == NoteKind::Hello && peer.state == PeerState::New) peer.state = PeerState::Greeted;
+    // The note wakes a sleeper. Its flag stays: it may have read the note already and sleep again, and then the next frame has to wake it.
+    if (peer.remote != nullptr) peer.remote->attention.fetch_or(attention_socket, std::memory_order_seq_cst);
+  } else if (sent == -ECONNREFUSED &&
+             (peer.state == PeerState::Known || peer.remote != nullptr || peer.chosen_by_library)) {
+    lose(peer);  // its socket is gone, so it is; only a name that a program chose may yet appear
+  }
+}
+
+void Link::greet(Peer& peer) noexcept { send_note(peer, NoteKind::Hello, true); }
+
+bool Link::belongs_to_other(std::string_view name) noexcept {
+  const auto owner = os::owner_of_name(name);
+  return owner && *owner != ::geteuid();
+}
+
+// The peer is another user's: what is pending with it ends, and for a while it is not tried again.
+void Link::refuse(Peer& peer) noexcept {
+  peer.foreign = true;
+  remember_refused(text_of(peer.address));
+  lose(peer);
+}
+
+void Link::remember_refused(std::string_view address) noexcept {
+  refused_[next_refused_++ % refused_.size()] = {token_of(address), os::monotonic_ns() + refused_ns};
+}
+
+// Before a first contact. An address that the library chose is found out later: nobody else can have bound its name before it was known.
+bool Link::is_foreign(std::string_view address) noexcept {
+  if (was_refused(address)) return true;
+  ChosenAddress chosen;
+  const SocketName name(address);
+  if (parse_chosen(address, chosen) || !os::is_bound(name) || !belongs_to_other(name)) return false;
+  remember_refused(address);
+  return true;
+}
+
+bool Link::was_refused(std::string_view address) const noexcept {
+  const uint64_t now = os::monotonic_ns();
+  const uint64_t token = token_of(address);
+  return std::any_of(refused_.begin(), refused_.end(),
+                     [&](const Refused& entry) { return entry.token == token && now < entry.until_ns; });
+}
+
+// --- what is said in the log ---
+
+// Once for each kind of trouble.
+void Link::warn(uint32_t kind, const char* what) noexcept {
+  if ((warned_ & kind) != 0 || on_warning_ == nullptr) return;
+  warned_ |= kind;
+  on_warning_(warning_context_, what);
+}
+
+void Link::warn_of_malformed(const Peer& peer, const char* what) noexcept {
+  if (on_warning_ == nullptr) return;
+  const uint64_t now = os::monotonic_ns();
+  if (cut_told_ns_ != 0 && now - cut_told_ns_ < warning_pause_ns) {
+    ++cuts_untold_;
+    return;
+  }
+  const std::string_view name = text_of(peer.address);
+  const Line line("%.*s (process %d) is cut off: %s", static_cast<int>(name.size()), name.data(), peer.pid,
+                  what);
+  const Line more("%s (and %u more peers since the last such line)", line.get(), cuts_untold_);
+  on_warning_(warning_context_, cuts_untold_ == 0 ? line.get() : more.get());
+  cut_told_ns_ = now;
+  cuts_untold_ = 0;
+}
+
+// --- in ---
+
+void Link::read_socket() noexcept {
+  take_notes();
+  if (armed_) stay_armed();
+}
+
+// While one thread sleeps another polls, and has just read what may have been meant to wake the first.
+void Link::stay_armed() noexcept {
+  header_->sleeping.store(1, std::memory_order_seq_cst);
+  if (header_->attention.load(std::memory_order_seq_cst) == 0 || header_->sleeping.exchange(0) == 0) return;
+  const Note note = note_to(address_, NoteKind::Wake);
+  (void)os::send_datagram(socket_, SocketName(text_of(address_)), std::as_bytes(std::span(&note, 1)), {});
+}
+
+void Link::take_notes() noexcept {
+  for (int i = 0; i < 256; ++i)
+    if (!take_datagram(true)) return;
+  header_->attention.fetch_or(attention_socket);  // more may wait
+}
+
+// False: there is none, or what the last one brought is not let go of yet; then the next look goes on.
+bool Link::take_datagram(bool listening) noexcept {
+  if (disposal_.busy()) {
+    warn(warned_disposal,
+         "a descriptor that came with a greeting cannot be closed; greetings wait meanwhile");
+    return false;
+  }
+  Note note{};
+  os::Sender sender;
+  if (os::peek_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), sender) <= 0) return false;
+  const bool sound = is_sound(note, sender.bytes);
+  if (sender.uid != ::geteuid()) {
+    if (sender.passes_fds) disposal_.drop_datagram(socket_);
+    else os::skip_datagram(socket_);
+    if (sound && listening) turn_away(note, sender.uid);
+    return true;
+  }
+  if (!sender.passes_fds) {
+    os::skip_datagram(socket_);
+    if (sound && listening && note.kind == NoteKind::Wake) take_wake(note);
+    return true;
+  }
+  os::Datagram datagram;
+  if (os::receive_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), datagram, disposal_) <= 0)
+    return true;
+  auto& [file, life] = datagram.fds;
+  // What else there is, a file system or a socket behind it may keep the closing of.
+  if (file && !os::is_memory(file)) disposal_.close(std::move(file));
+  if (life && !os::tells_of_death(life)) disposal_.close(std::move(life));
+  if (!sound || !listening) return true;
+  if (datagram.cut && (!file || !life)) {
+    warn(warned_descriptors,
+         "a greeting came without its memory: this process is out of file descriptors (ulimit -n)");
+    return true;  // the peer repeats it
+  }
+  if (!file || !life || (note.kind != NoteKind::Hello && note.kind != NoteKind::Reply)) return true;
+  try {
+    take_note(note, file, life, sender.pid);
+  } catch (...) {  // out of memory: as if the datagram had been lost; the peer repeats it
+  }
+  return true;
+}
+
+// What another user sent, bytes only. Whoever greets learns that it is no use. A refusal counts only from whom we greet: it has our nonce.
+void Link::turn_away(const Note& note, uid_t uid) noexcept {
+  const auto found = peers_.find(text_of(note.address));
+  if (note.kind == NoteKind::Refusal) {
+    if (found == peers_.end() || found->second->remote != nullptr || note.nonce != nonce_) return;
+    refuse(*found->second);
+    return;
+  }
+  if (note.kind != NoteKind::Hello && note.kind != NoteKind::Reply) return;
+  const std::string_view name = text_of(note.address);
+  warn(warned_user,
+       Line("a greeting of %.*s, a process of user %u, was refused: shared memory joins processes of "
+            "one user, and this one is of user %u",
+            static_cast<int>(name.size()), name.data(), uid, ::geteuid())
+           .get());
+  Note refusal = note_to(note.address, NoteKind::Refusal);
+  refusal.nonce = note.nonce;
+  (void)os::send_datagram(socket_, SocketName(name), std::as_bytes(std::span(&refusal, 1)), {});
+}
+
+// It cannot ring: look at its ring in its stead.
+void Link::take_wake(const Note& note) noexcept {
+  const auto found = peers_.find(text_of(note.address));
+  if (found != peers_.end() && found->second->rx_control != nullptr) ring_own_bell(*found->second);
+}
+
+void Link::take_note(const Note& note, os::Fd& file, os::Fd& life, int32_t pid) {
+  const std::string key(text_of(note.address));
+  auto found = peers_.find(key);
+  if (found != peers_.end() && found->second->nonce != 0 && found->second->nonce != note.nonce) {
+    Peer& old = *found->second;  // somebody new under an old name
+    forget(old);                 // out of every list: a new peer may get the same memory
+    events_->peer_lost(old, core::ProviderError::PeerReplaced);
+    found = peers_.end();
+  }
+  if (found == peers_.end()) {
+    if (note.kind != NoteKind::Hello) return;
+    make_room();
+    std::span<const std::byte> known_as = std::as_bytes(std::span(note.address));
+    if (note.alias_length != 0) known_as = std::span(note.alias).first(note.alias_length);
+    Place place(peers_, key);
+    Peer* made = events_->make_peer(known_as);
+    if (made == nullptr) return;  // the owner makes nothing of that name
+    made->address = note.address;
+    made->met_at_ns = os::monotonic_ns();
+    found = place.take(*made);
+  }
+  Peer& peer = *found->second;
+  if (peer.remote == nullptr && !attach_header(peer, file, note.nonce)) return;
+  if (!peer.pidfd) {
+    peer.pid = pid;
+    peer.pidfd = std::move(life);
+    watch(peer);
+    probe_cma(peer);
+  }
+  if (note.kind == NoteKind::Hello && note.channel_offset != 0 && peer.rx_control == nullptr &&
+      attach_channel(peer, file, note.channel_offset)) {
+    peer.state = PeerState::Known;
+    activate(peer);
+    ring_own_bell(peer);  // what it wrote before we looked
+  }
+  if (note.wants_reply != 0) send_note(peer, NoteKind::Reply, true);
+}
+
+bool Link::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcept {
+  if (!os::memory_is_sound(file, ::geteuid()) || os::memory_size(file) < header_bytes) return false;
+  HeaderStart
+      start;  // read first: a load from a mapping could find no memory for a page that nobody has written
+  if (!os::read_memory(file, 0, &start, sizeof(start)) || start.magic != region_magic ||
+      start.version != layout_version || start.nonce != nonce || start.header_size != header_bytes ||
+      start.channel_size != channel_bytes || start.address != peer.address)
+    return false;
+  auto map = os::map_memory(file, 0, header_bytes);
+  if (!map || !os::have_pages(*map, sizeof(RegionHeader))) return false;
+  peer.remote_map = std::move(*map);
+  peer.remote = peer.remote_map.as<RegionHeader>();
+  peer.nonce = nonce;
+  if (peer.state != PeerState::Known && peer.hello_sent) peer.state = PeerState::Known;
+  return true;
+}
+
+bool Link::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept {
+  const size_t size = os::memory_size(file);
+  if (!os::memory_is_sound(file, ::geteuid()) || offset < header_bytes ||
+      (offset - header_bytes) % channel_bytes != 0 || offset > size || size - offset < channel_bytes)
+    return false;
+  auto map = os::map_memory(file, offset, channel_bytes);
+  if (!map || !os::have_pages(*map, page_bytes)) return false;
+  peer.rx_map = std::move(*map);
+  peer.rx_control = peer.rx_map.as<ChannelControl>();
+  peer.rx_slots = peer.rx_map.as<Slot>(channel_slots_offset);
+  peer.rx_bulk_base = peer.rx_map.as<std::byte>(channel_bulk_offset);
+  peer.bell = next_bell_++ % bell_count;
+  peer.next_same_bell = (*by_bell_)[peer.bell];
+  (*by_bell_)[peer.bell] = &peer;
+  peer.rx_control->bell.store(peer.bell + 1, std::memory_order_seq_cst);
+  return true;
+}
+
+// Before the socket is closed: what strangers have put into its queue would be dropped by our close(2).
+void Link::close_socket() noexcept {
+  os::stop_datagrams(socket_);
+  const uint64_t until = os::monotonic_ns() + 500'000'000;
+  while (os::monotonic_ns() < until && (take_datagram(false) || disposal_.busy())) {
+  }
+  Note note{};
+  os::Sender sender;
+  if (os::peek_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), sender) > 0 &&
+      !disposal_.busy())
+    disposal_.close(std::move(socket_));
+  disposal_.finish();
+  socket_.reset();
+}
+
+}  // namespace weft::link::shm

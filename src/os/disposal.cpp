@@ -1,0 +1,128 @@
+// pthreads(7): close(2) and recvmsg(2) on a short-lived thread. An asynchronous cancellation ends a sleep of theirs, as any signal does.
+#include "os/disposal.hpp"
+
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <new>
+
+#include "os/clock.hpp"
+
+namespace weft::os {
+namespace {
+
+constexpr uint64_t patience_ns = 20'000'000;        // then the thread is interrupted
+constexpr uint64_t stuck_after_ns = 1'000'000'000;  // then it is left behind
+constexpr uint64_t finish_patience_ns = 200'000'000;
+constexpr uint32_t stuck_max = 4;
+constexpr size_t stack_bytes = size_t{256} << 10;
+
+}  // namespace
+
+struct Disposal::Job {
+  pthread_t thread{};
+  std::atomic<bool> begun{false};
+  int socket = -1;
+  size_t count = 0;
+  std::array<int, fds_max> fds{};
+
+  static void* run(void* argument) {
+    auto& job = *static_cast<Job*>(argument);
+    job.begun.store(true, std::memory_order_release);
+    // From here on a cancellation ends the thread in the middle of a system call. The descriptor is free by then, and the datagram is off
+    // the queue; what sleeps is the end of what they meant.
+    int old = 0;
+    (void)::pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old);
+    if (job.socket >= 0) {
+      msghdr nothing{};
+      (void)::recvmsg(job.socket, &nothing, MSG_DONTWAIT);
+    }
+    while (job.count > 0) {
+      const int fd = job.fds[job.count - 1];
+      --job.count;
+      ::close(fd);
+    }
+    return nullptr;
+  }
+};
+
+void Disposal::close(Fd fd) noexcept {
+  if (!fd) return;
+  if (waiting_count_ == waiting_.size()) return;  // cannot be: one datagram carries fewer, and fd closes here
+  waiting_[waiting_count_++] = fd.release();
+}
+
+void Disposal::drop_datagram(const Fd& socket) noexcept {
+  socket_ = socket.get();
+  start();
+}
+
+bool Disposal::busy() noexcept {
+  if (job_ != nullptr) {
+    if (::pthread_tryjoin_np(job_->thread, nullptr) == 0) {
+      // Interrupted at one descriptor, it has not come to those after it.
+      for (size_t i = 0; i < job_->count; ++i) waiting_[waiting_count_++] = job_->fds[i];
+      delete job_;
+      job_ = nullptr;
+    } else {
+      const uint64_t took_ns = monotonic_ns() - started_ns_;
+      if (took_ns > patience_ns && !interrupted_ && job_->begun.load(std::memory_order_acquire)) {
+        interrupted_ = true;
+        (void)::pthread_cancel(job_->thread);
+      }
+      if (took_ns > stuck_after_ns && interrupted_ && stuck_ < stuck_max) {
+        (void)::pthread_detach(job_->thread);  // its Job stays with it
+        job_ = nullptr;
+        ++stuck_;
+      }
+    }
+  }
+  if (job_ == nullptr && waiting_count_ != 0) start();
+  return job_ != nullptr || waiting_count_ != 0;
+}
+
+void Disposal::start() noexcept {
+  auto* job = new (std::nothrow) Job;
+  if (job == nullptr) return;
+  job->socket = std::exchange(socket_, -1);
+  job->fds = waiting_;
+  job->count = waiting_count_;
+  pthread_attr_t attributes;
+  bool started = false;
+  if (::pthread_attr_init(&attributes) == 0) {
+    (void)::pthread_attr_setstacksize(&attributes, stack_bytes);
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);  // the program's signals are not this thread's
+    (void)::pthread_sigmask(SIG_SETMASK, &all, &before);
+    started = ::pthread_create(&job->thread, &attributes, &Job::run, job) == 0;
+    (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    (void)::pthread_attr_destroy(&attributes);
+  }
+  if (!started) {
+    delete job;
+    return;
+  }
+  waiting_count_ = 0;
+  job_ = job;
+  interrupted_ = false;
+  started_ns_ = monotonic_ns();
+}
+
+void Disposal::finish() noexcept {
+  const uint64_t until = monotonic_ns() + finish_patience_ns;
+  while (busy() && monotonic_ns() < until) {
+    const timespec pause{0, 100'000};
+    (void)::nanosleep(&pause, nullptr);
+  }
+  if (job_ != nullptr) (void)::pthread_detach(job_->thread);
+  forget();
+}
+
+void Disposal::forget() noexcept {
+  job_ = nullptr;
+  waiting_count_ = 0;
+}
+
+}  // namespace weft::os
