@@ -27,6 +27,8 @@
 namespace weft::link::shm {
 namespace {
 
+constexpr uint64_t look_most_ns = 2'000'000;  // for one look at the socket
+constexpr int disposal_spins = 4000;          // about as long as a thread needs that has nothing to sleep on
 constexpr uint64_t owner_pause_ns = 1'000'000'000;  // between two questions whose a name is
 constexpr uint64_t refused_ns = 10'000'000'000;     // so long an address that was refused is not tried again
 constexpr uint64_t warning_pause_ns = 10'000'000'000;  // between two lines about peers
@@ -220,13 +222,15 @@ void Link::stay_armed() noexcept {
 }
 
 void Link::take_notes() noexcept {
-  for (int i = 0; i < 256; ++i)
+  const uint64_t until = os::monotonic_ns() + look_most_ns;
+  for (int i = 0; i < 256 && os::monotonic_ns() < until; ++i)
     if (!take_datagram(true)) return;
   header_->attention.fetch_or(attention_socket);  // more may wait
 }
 
 // False: there is none, or what the last one brought is not let go of yet; then the next look goes on.
 bool Link::take_datagram(bool listening) noexcept {
+  for (int i = 0; i < disposal_spins && disposal_.busy(); ++i) arch::pause();
   if (disposal_.busy()) {
     warn(warned_disposal,
          "a descriptor that came with a greeting cannot be closed; greetings wait meanwhile");
