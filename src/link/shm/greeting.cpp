@@ -16,6 +16,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/siphash.hpp"
 #include "link/shm/link.hpp"
@@ -29,6 +30,7 @@ namespace {
 
 constexpr uint64_t look_most_ns = 2'000'000;  // for one look at the socket
 constexpr int disposal_spins = 4000;          // about as long as a thread needs that has nothing to sleep on
+constexpr uint32_t was_busy = 1U << 31;       // in Link::warned_: so it was at the last look
 constexpr uint64_t owner_pause_ns = 1'000'000'000;  // between two questions whose a name is
 constexpr uint64_t refused_ns = 10'000'000'000;     // so long an address that was refused is not tried again
 constexpr uint64_t warning_pause_ns = 10'000'000'000;  // between two lines about peers
@@ -232,10 +234,12 @@ void Link::take_notes() noexcept {
 bool Link::take_datagram(bool listening) noexcept {
   for (int i = 0; i < disposal_spins && disposal_.busy(); ++i) arch::pause();
   if (disposal_.busy()) {
+    if ((std::exchange(warned_, warned_ | was_busy) & was_busy) == 0) return false;
     warn(warned_disposal,
          "a descriptor that came with a greeting cannot be closed; greetings wait meanwhile");
     return false;
   }
+  warned_ &= ~was_busy;
   Note note{};
   os::Sender sender;
   if (os::peek_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), sender) <= 0) return false;
