@@ -1,11 +1,13 @@
 // Tests of the shared memory link: what other users of the machine, and descriptors of the wrong kind, can do to an endpoint. Most of them run
 // as root and let a child become another user; without that right they are skipped.
 #include <fcntl.h>
-#include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/fuse.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -228,6 +230,103 @@ TEST(ShmStrangers, ASocketThatLingersDelaysNobody) {
       ::close(down[0]);
       ::close(down[1]);
     }
+  }
+}
+
+// A FUSE file system of one file, whose daemon answers everything but FLUSH: to close a descriptor of that file sleeps until the daemon is gone,
+// and no signal ends it.
+int serve_silent_file(const std::string& at, const std::function<void()>& ready) {
+  const os::Fd place(::open(at.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666));
+  const os::Fd device(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
+  const std::string options =
+      "fd=" + std::to_string(device.get()) + ",rootmode=100000,user_id=0,group_id=0,allow_other";
+  if (!place || !device || ::unshare(CLONE_NEWNS) != 0 ||
+      ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      ::mount("weft-test", at.c_str(), "fuse", MS_NOSUID | MS_NODEV, options.c_str()) != 0)
+    return 77;
+  const pid_t user = spawn([&] {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::close(device.get());
+    ready();
+    ::pause();
+    return 0;
+  });
+  alignas(8) std::array<char, 1 << 18> in;
+  for (;;) {
+    if (::read(device.get(), in.data(), in.size()) < static_cast<ssize_t>(sizeof(fuse_in_header))) break;
+    fuse_in_header request;
+    std::memcpy(&request, in.data(), sizeof(request));
+    struct {
+      fuse_out_header head{};
+      union {
+        fuse_init_out init;
+        fuse_open_out open;
+        fuse_attr_out attr{};
+      };
+    } out;
+    size_t bytes = 0;
+    if (request.opcode == FUSE_INIT) {
+      out.init = {};
+      out.init.major = FUSE_KERNEL_VERSION;
+      out.init.minor = 31;
+      out.init.max_write = 4096;
+      bytes = sizeof(out.init);
+    } else if (request.opcode == FUSE_OPEN) {
+      out.open = {};
+      bytes = sizeof(out.open);
+    } else if (request.opcode == FUSE_GETATTR) {
+      out.attr.attr.mode = S_IFREG | 0666;
+      out.attr.attr.nlink = 1;
+      bytes = sizeof(out.attr);
+    } else if (request.opcode == FUSE_FLUSH) {
+      continue;
+    } else {
+      out.head.error = -ENOSYS;
+    }
+    out.head.unique = request.unique;
+    out.head.len = static_cast<uint32_t>(sizeof(out.head) + bytes);
+    (void)!::write(device.get(), &out, out.head.len);
+  }
+  ::kill(user, SIGKILL);
+  return 0;
+}
+
+TEST(ShmStrangers, AFileSystemThatDoesNotAnswerDelaysNobody) {
+  WEFT_NEEDS_ROOT();
+  for (const uid_t user : {uid_t{0}, other_user}) {
+    Node a;
+    const std::string victim = a.name();
+    const std::string at = "/tmp/weft-silent-" + std::to_string(::getpid());
+    int up[2];
+    ASSERT_EQ(::pipe(up), 0);
+    const pid_t daemon = spawn([&] {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      return serve_silent_file(at, [&] {
+        if (user != 0 && !become(user)) return;
+        const os::Fd file(::open(at.c_str(), O_RDWR | O_CLOEXEC));
+        const int sent = file ? greet(victim, file.get(), file.get()) : -1;
+        const std::array<int, 2> said{sent, ::getpid()};  // becoming another user ends PR_SET_PDEATHSIG
+        (void)!::write(up[1], said.data(), sizeof(said));
+        ::pause();
+      });
+    });
+    ::close(up[1]);
+    std::array<int, 2> said{};
+    if (::read(up[0], said.data(), sizeof(said)) != static_cast<ssize_t>(sizeof(said))) {
+      wait_for(daemon);
+      ::close(up[0]);
+      GTEST_SKIP() << "no FUSE here";
+    }
+    EXPECT_EQ(said[0], 0);
+    EXPECT_LT(longest_poll_ms(a, 300), 150u) << "user " << user;
+    const uint64_t before = os::monotonic_ns();
+    a.link.close();
+    EXPECT_LT((os::monotonic_ns() - before) / ms, 1500u) << "user " << user;
+    ::kill(daemon, SIGKILL);
+    ::kill(said[1], SIGKILL);
+    wait_for(daemon);
+    ::close(up[0]);
+    ::unlink(at.c_str());
   }
 }
 
