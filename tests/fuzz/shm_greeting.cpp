@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fuzzer/FuzzedDataProvider.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
@@ -250,8 +251,8 @@ class Greeter {
 
   // os::send_datagram() would name the effective user.
   int send(std::span<const std::byte> message, std::span<const int> fds) {
-    const SocketName name(text_of(victim_));
-    const std::string_view text = name;
+    const SocketName place(text_of(victim_));
+    const std::string_view text = place;
     sockaddr_un to{};
     to.sun_family = AF_UNIX;
     std::copy(text.begin(), text.end(), to.sun_path + 1);

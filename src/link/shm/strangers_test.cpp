@@ -296,7 +296,7 @@ TEST(ShmStrangers, AFileSystemThatDoesNotAnswerDelaysNobody) {
   for (const uid_t user : {uid_t{0}, other_user}) {
     Node a;
     const std::string victim = a.name();
-    const std::string at = "/tmp/weft-silent-" + std::to_string(::getpid());
+    const std::string at = testing::TempDir() + "weft-silent-" + std::to_string(::getpid());
     int up[2];
     ASSERT_EQ(::pipe(up), 0);
     const pid_t daemon = spawn([&] {
