@@ -1,16 +1,10 @@
 // Abstract names as a directory of memory files.
 #include "os/published_memory.hpp"
 
-#include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <utility>
 
@@ -20,23 +14,9 @@
 namespace weft::os {
 namespace {
 
-// A path is opened for real only once it is known to be a memory file of this user: nothing else is touched.
-Fd open_memory_of_user(const char* path) noexcept {
-  const Fd place(::open(path, O_PATH | O_CLOEXEC));
-  struct stat status {};
-  struct statfs system {};
-  if (!place || ::fstat(place.get(), &status) != 0 || ::fstatfs(place.get(), &system) != 0) return {};
-  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || system.f_type != TMPFS_MAGIC) return {};
-  char self[64];
-  std::snprintf(self, sizeof(self), "/proc/self/fd/%d", place.get());
-  return Fd(::open(self, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-}
-
-bool map_found(int pid, int fd, size_t bytes, FoundMemory& out) noexcept {
-  char path[64];
-  std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
-  const Fd file = open_memory_of_user(path);
-  if (!file || !memory_is_sealed(file) || memory_size(file) < bytes) return false;
+bool map_found(int pid, int fd, size_t bytes, const Fd& ours, FoundMemory& out) noexcept {
+  const Fd file = open_memory_of(pid, fd, ::geteuid(), ours);
+  if (!file || memory_size(file) < bytes) return false;
   void* at = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
   if (at == MAP_FAILED) return false;
   out = {Mapping(at, bytes), pid};
@@ -69,6 +49,8 @@ bool PublishedMemory::belongs_here() const noexcept { return process_id() == own
 
 std::vector<FoundMemory> find_published_memory(std::string_view prefix, size_t bytes) {
   std::vector<FoundMemory> all;
+  auto ours = create_memory("weft-look", 1);  // to compare with
+  if (!ours) return all;
   std::ifstream names("/proc/net/unix");
   const std::string wanted = '@' + std::string(prefix) + '/';
   for (std::string line; std::getline(names, line);) {
@@ -80,7 +62,7 @@ std::vector<FoundMemory> find_published_memory(std::string_view prefix, size_t b
     if (std::sscanf(line.c_str() + at + wanted.size(), "%9d:%9d%c", &pid, &fd, &end) != 2) continue;
     if (pid <= 0 || fd < 0 || pid == process_id()) continue;
     FoundMemory found;
-    if (map_found(pid, fd, bytes, found)) all.push_back(std::move(found));
+    if (map_found(pid, fd, bytes, *ours, found)) all.push_back(std::move(found));
   }
   return all;
 }
