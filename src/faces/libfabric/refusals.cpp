@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/lasting.hpp"
 #include "faces/libfabric/log.hpp"
 
 namespace weft::fi {
@@ -29,8 +30,8 @@ struct State {
 };
 
 State& state() {
-  static auto* there = new State;  // never freed: it is used at the end
-  return *there;
+  static auto& there = make_lasting<State>();  // it is used at the end
+  return there;
 }
 
 struct AtEnd {
