@@ -34,8 +34,8 @@ constexpr std::array<Setting, 12> table = {{
      "For tests, packets that are lost or come twice or late: loss=PERCENT,twice=PERCENT,late=PERCENT,seed=N "
      "(default: none)"},
     {"FI_WEFT_NEAR", Kind::Flag, 0, 1, 1, nullptr},
-    {"FI_TCP_CONNECT_TIMEOUT", Kind::Number, 0, UINT64_MAX, 10'000, nullptr},
-    {"FI_TCP_ACCEPT_TIMEOUT", Kind::Number, 0, UINT64_MAX, 60'000, nullptr},
+    {"FI_TCP_CONNECT_TIMEOUT", Kind::Number, 0, 86'400'000, 10'000, nullptr},
+    {"FI_TCP_ACCEPT_TIMEOUT", Kind::Number, 0, 86'400'000, 60'000, nullptr},
 }};
 
 const char* environment(const char* name) noexcept { return std::getenv(name); }

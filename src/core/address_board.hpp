@@ -36,7 +36,7 @@ struct AddressBoard {
   std::array<char, 256> name;
   alignas(64) AddressChanges changes;
   std::atomic<uint64_t> used;  // entries that ever held an address
-  // fi_av_attr::map_addr: the fi_addr_t of each address in the order of insertion, FI_ADDR_NOTAVAIL once it was removed.
+  // fi_av_attr::map_addr: the fi_addr_t at each index, FI_ADDR_NOTAVAIL where an address was removed.
   alignas(64) std::array<fi_addr_t, address_max> ids;
   std::array<Entry, address_max> entries;
 };

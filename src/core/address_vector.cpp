@@ -107,7 +107,10 @@ bool AddressVector::take_over(fi_addr_t index, const Address& address) {
   const bool was_present = entry.present.load(std::memory_order_relaxed);
   if (was_present && entry.address == address) return true;
   if (was_present) {
-    by_address_.erase(entry.address);
+    // It may have moved to a lower index already.
+    if (const auto known = by_address_.find(entry.address);
+        known != by_address_.end() && known->second == index)
+      by_address_.erase(known);
     entry.present.store(false, std::memory_order_release);
     count_.fetch_sub(1, std::memory_order_relaxed);
   }

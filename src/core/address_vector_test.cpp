@@ -170,6 +170,13 @@ TEST(FollowedAddressVector, RemovalsAndReuse) {
   ASSERT_EQ(both.writer.insert(named(78)), 5u);
   EXPECT_TRUE(*both.reader.lookup(5) == named(78));
   EXPECT_EQ(both.reader.find(named(5)), FI_ADDR_NOTAVAIL);
+  // Two that change places before the reader looks.
+  ASSERT_EQ(both.writer.remove(0), 0);
+  ASSERT_EQ(both.writer.remove(1), 0);
+  ASSERT_EQ(both.writer.insert(named(1)), 0u);
+  ASSERT_EQ(both.writer.insert(named(0)), 1u);
+  EXPECT_EQ(both.reader.find(named(1)), 0u);
+  EXPECT_EQ(both.reader.find(named(0)), 1u);
 }
 
 // The writer's process may write anything.

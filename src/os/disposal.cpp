@@ -1,6 +1,7 @@
 // pthreads(7): close(2) and recvmsg(2) on a short-lived thread. An asynchronous cancellation ends a sleep of theirs, as any signal does.
 #include "os/disposal.hpp"
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <sys/socket.h>
 
@@ -17,6 +18,18 @@ constexpr uint64_t stuck_after_ns = 1'000'000'000;  // then it is left behind
 constexpr uint64_t finish_patience_ns = 200'000'000;
 constexpr uint32_t stuck_max = 4;
 constexpr size_t stack_bytes = size_t{256} << 10;
+
+}  // namespace
+
+namespace {
+
+// A thread that is left behind returns into this library some day: from now on dlclose(3) does not unload it.
+void stay_loaded() noexcept {
+  static const char here = 0;
+  Dl_info library{};
+  if (::dladdr(&here, &library) != 0 && library.dli_fname != nullptr)
+    (void)::dlopen(library.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+}
 
 }  // namespace
 
@@ -72,6 +85,7 @@ bool Disposal::busy() noexcept {
         (void)::pthread_cancel(job_->thread);
       }
       if (took_ns > stuck_after_ns && interrupted_ && stuck_ < stuck_max) {
+        stay_loaded();
         (void)::pthread_detach(job_->thread);  // its Job stays with it
         job_ = nullptr;
         ++stuck_;
@@ -116,7 +130,10 @@ void Disposal::finish() noexcept {
     const timespec pause{0, 100'000};
     (void)::nanosleep(&pause, nullptr);
   }
-  if (job_ != nullptr) (void)::pthread_detach(job_->thread);
+  if (job_ != nullptr) {
+    stay_loaded();
+    (void)::pthread_detach(job_->thread);
+  }
   forget();
 }
 

@@ -2,7 +2,9 @@
 #include "os/host.hpp"
 
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <strings.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -39,10 +41,24 @@ bool mix_boot(uint64_t& hash) noexcept {
   return true;
 }
 
-// Only addresses of this machine can be bound.
-bool is_own_address(const sockaddr* address, socklen_t length) noexcept {
-  const Fd socket(::socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  return socket && ::bind(socket.get(), address, length) == 0;
+bool same_address(const sockaddr* a, const sockaddr* b) noexcept {
+  if (a == nullptr || b == nullptr || a->sa_family != b->sa_family) return false;
+  if (a->sa_family == AF_INET)
+    return std::memcmp(&reinterpret_cast<const sockaddr_in*>(a)->sin_addr,
+                       &reinterpret_cast<const sockaddr_in*>(b)->sin_addr, sizeof(in_addr)) == 0;
+  return a->sa_family == AF_INET6 &&
+         std::memcmp(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr,
+                     &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr, sizeof(in6_addr)) == 0;
+}
+
+// The loopback network is always this host; all else is an address of an interface.
+bool is_own_address(const sockaddr* address, const ifaddrs* interfaces) noexcept {
+  if (address->sa_family == AF_INET &&
+      ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET)
+    return true;
+  for (const ifaddrs* entry = interfaces; entry != nullptr; entry = entry->ifa_next)
+    if (same_address(entry->ifa_addr, address)) return true;
+  return false;
 }
 
 }  // namespace
@@ -56,8 +72,11 @@ bool is_this_host(const char* node) {
   addrinfo* list = nullptr;
   if (::getaddrinfo(node, "0", &hints, &list) != 0) return false;
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
+  ifaddrs* interfaces = nullptr;
+  if (::getifaddrs(&interfaces) != 0) interfaces = nullptr;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> interfaces_owner(interfaces, ::freeifaddrs);
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next)
-    if (is_own_address(entry->ai_addr, entry->ai_addrlen)) return true;
+    if (is_own_address(entry->ai_addr, interfaces)) return true;
   return false;
 }
 

@@ -6,8 +6,10 @@
 
 #include <cstdio>
 #include <fstream>
+#include <new>
 #include <utility>
 
+#include "os/event.hpp"
 #include "os/poll_set.hpp"
 #include "os/unix_socket.hpp"
 
@@ -39,9 +41,18 @@ Result<PublishedMemory> PublishedMemory::create(const char* label, size_t bytes)
 
 Result<void> PublishedMemory::publish(std::string_view prefix) {
   auto bound = bind_datagram(std::string(prefix) + '/' + std::to_string(owner_pid_) + ':' +
-                             std::to_string(file_.get()));
+                             std::to_string(file_.get()) + ':' + std::to_string(random_bits() >> 32));
   if (!bound) return bound.error();
   name_ = std::move(*bound);
+  return {};
+}
+
+Fd hold_prefix(std::string_view prefix) noexcept try {
+  constexpr int64_t patience_ms = 500;
+  for (const int64_t until = now_ms() + patience_ms; now_ms() < until; yield_processor())
+    if (auto bound = bind_datagram(prefix)) return std::move(*bound);
+  return {};
+} catch (const std::bad_alloc&) {
   return {};
 }
 
@@ -59,7 +70,8 @@ std::vector<FoundMemory> find_published_memory(std::string_view prefix, size_t b
     int pid = 0;
     int fd = -1;
     char end = 0;
-    if (std::sscanf(line.c_str() + at + wanted.size(), "%9d:%9d%c", &pid, &fd, &end) != 2) continue;
+    if (std::sscanf(line.c_str() + at + wanted.size(), "%9d:%9d%c", &pid, &fd, &end) != 3 || end != ':')
+      continue;
     if (pid <= 0 || fd < 0 || pid == process_id()) continue;
     FoundMemory found;
     if (map_found(pid, fd, bytes, *ours, found)) all.push_back(std::move(found));

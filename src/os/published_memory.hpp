@@ -1,7 +1,8 @@
 // A memory file of one process that the other processes of its user find by a name while it lives (memfd_create(2), unix(7), proc(5)). Must not know what
 // lies in it.
 //
-// The name is that of a socket in the abstract name space, which says where the file is: @PREFIX/PID:FD. It goes with its process, however that ends.
+// The name is that of a socket in the abstract name space, which says where the file is: @PREFIX/PID:FD:NONCE. It goes with its process, however that
+// ends; a forked child that keeps the socket keeps a name that leads nowhere.
 // Processes find each other within one network namespace, one pid namespace and one user; who may not look into the other's /proc does not.
 // Anybody may bind such a name: what it leads to counts only when it is a memory file of this user.
 #pragma once
@@ -32,6 +33,9 @@ class PublishedMemory {
   Mapping mapping_;
   int owner_pid_ = 0;
 };
+
+// While it lives nobody else publishes under that prefix. Within a bounded time: a name that somebody holds for long counts for nothing.
+Fd hold_prefix(std::string_view prefix) noexcept;
 
 struct FoundMemory {
   Mapping mapping;  // read-only

@@ -7,7 +7,6 @@
 namespace weft::os {
 
 void mark_traffic(int socket, uint8_t dscp) noexcept {
-  if (dscp == 0) return;
   const int octet = dscp << 2;
   // Both: an IPv6 socket sends to IPv4-mapped addresses, too.
   (void)::setsockopt(socket, IPPROTO_IP, IP_TOS, &octet, sizeof(octet));

@@ -5,7 +5,7 @@
 
 namespace weft::os {
 
-// Marks what the socket sends from now on; sockets that it accepts inherit the mark. 0 is the default class and sets nothing. A kernel that
+// Marks what the socket sends from now on; sockets that it accepts inherit the mark. 0 is the default class. A kernel that
 // refuses leaves the socket unmarked: a traffic class is a request.
 void mark_traffic(int socket, uint8_t dscp) noexcept;
 

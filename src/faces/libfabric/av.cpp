@@ -36,7 +36,8 @@ Candidate candidate(const Domain& domain, const void* bytes) {
   const size_t used = text ? strnlen(static_cast<const char*>(bytes), len) : len;
   result.address = core::Address(bytes, used);
   result.address.len = uint8_t(len);
-  if (used == 0 || !domain.provider->normalise(domain.addr_format, result.address.bytes.data()))
+  if (used == 0 || !domain.provider->normalise(domain.addr_format, result.address.bytes.data()) ||
+      result.address == domain.unnamed)  // nobody is there
     result.error = FI_EINVAL;
   return result;
 }

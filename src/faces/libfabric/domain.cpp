@@ -186,6 +186,10 @@ Domain::Domain(Fabric& of, const fi_info& info)
       addr_format(info.addr_format != FI_FORMAT_UNSPEC ? info.addr_format
                                                        : provider->offers(*provider)->addr_format),
       addrlen(provider->addrlen(addr_format)),
+      unnamed([this] {
+        const std::vector<std::byte> bytes = provider->unnamed(addr_format);
+        return core::Address(bytes.data(), bytes.size());
+      }()),
       regions(table_mode(*info.domain_attr), os::random_bytes),
       work(std::make_unique<WorkQueue>(*this)) {
   lock.enabled = needs_lock(threading) || (threading == FI_THREAD_COMPLETION && shares_contexts(info));

@@ -276,6 +276,10 @@ struct ControlOps {
   // Another face of the same endpoint with its own default flags (fi_endpoint(3), fi_ep_alias).
   static int make_alias(P& p, struct fi_alias& alias) {
     if (!p.enabled) return -FI_EOPBADSTATE;
+    if ((alias.flags & FI_RECV) != 0 && (alias.flags & FI_TRIGGER) != 0) {
+      log_warn(provider(p), FI_LOG_EP_CTRL, "fi_ep_alias: receives are triggered by calls with flags only");
+      return -FI_ENOSYS;
+    }
     auto made = face_of(p);
     made->alias = true;
     made->rx = p.rx;
@@ -391,7 +395,8 @@ struct ControlOps {
       if (given.empty() || (text ? given.size() >= bytes.size() : length < bytes.size())) return -FI_EINVAL;
       std::memcpy(bytes.data(), given.data(), std::min(given.size(), bytes.size()));
       if (!p.domain->provider->normalise(p.domain->addr_format, bytes.data())) return -FI_EINVAL;
-      const std::string name = link_name(p.domain->addr_format, bytes.data(), bytes.size());
+      const std::string name =
+          source_name(*p.domain->provider, p.domain->addr_format, bytes.data(), bytes.size());
       std::scoped_lock guard(p.domain->lock);
       const auto own = p.engine->link().address();
       const std::string before = link_name(p.domain->addr_format, own.data(), own.size());

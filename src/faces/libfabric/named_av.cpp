@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "base/hash.hpp"
+#include "base/lasting.hpp"
 #include "faces/libfabric/log.hpp"
 #include "os/published_memory.hpp"
 
@@ -47,7 +48,7 @@ struct Registry {
   std::map<Key, std::weak_ptr<Shared>> tables;
 };
 Registry& registry() {
-  static Registry instance;
+  static Registry& instance = make_lasting<Registry>();
   return instance;
 }
 
@@ -120,6 +121,8 @@ Result<NamedTable> open_named_table(const Domain& domain, const fi_av_attr& attr
       return table_of(shared);
     }
   }
+  // Two processes that make one name at once: the second finds the first.
+  const os::Fd held = (attr.flags & FI_READ) == 0 ? os::hold_prefix(prefix_of(domain, name)) : os::Fd();
   os::FoundMemory elsewhere = find_elsewhere(domain, name);
   const auto* board = elsewhere.mapping.as<AddressBoard>();
   if ((attr.flags & FI_READ) == 0) {

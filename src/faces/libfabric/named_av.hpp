@@ -12,7 +12,7 @@ namespace weft::fi {
 
 struct NamedTable {
   std::shared_ptr<core::AddressVector> table;
-  void* map_addr = nullptr;  // the fi_addr_t of each address in the order of insertion; null: not to be had
+  void* map_addr = nullptr;  // the fi_addr_t at each index; null: others cannot open it
 };
 
 // Opens the name: what this process has under it, or with FI_READ what another process has, or without FI_READ a new one. Errno ENOENT: with

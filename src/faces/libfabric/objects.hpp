@@ -147,7 +147,8 @@ struct Domain {
   fi_threading threading;
   fi_ep_type endpoint_type;  // of the fi_info that opened it, FI_EP_UNSPEC if it did not say
   uint32_t addr_format;
-  size_t addrlen;  // of that format
+  size_t addrlen;         // of that format
+  core::Address unnamed;  // the source address that leaves the choice to the library
   DomainLock lock;
   core::MemoryRegionTable regions;
   Users users{0};

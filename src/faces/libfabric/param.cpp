@@ -90,7 +90,8 @@ bool read_size(const char* text, size_t* value) {
   if (!std::isdigit(static_cast<unsigned char>(*text))) return false;
   char* end = nullptr;
   errno = 0;
-  const unsigned long long number = std::strtoull(text, &end, 0);
+  const unsigned long long number =
+      std::strtoull(text, &end, text[0] == '0' && (text[1] == 'x' || text[1] == 'X') ? 16 : 10);
   if (end == text || *end != 0 || errno != 0) return false;
   *value = number;
   return true;
@@ -132,9 +133,11 @@ int get(const char* provider, const char* name, void* value) {
     if (found == table().params.end()) return -FI_ENOENT;
     const char* there = setting(variable.c_str());
     if (there == nullptr) return -FI_ENODATA;
-    if (read_value(found->second, there, value)) return 0;
-    // Those of the list are told by report_settings().
-    if (settings::find(variable) != nullptr || found->second.refused == there) return -FI_EINVAL;
+    // Those of the list are read as the list says, and what is malformed is told by report_settings().
+    const settings::Setting* listed = settings::find(variable);
+    const bool number = listed != nullptr && listed->kind == settings::Kind::Number;
+    if ((!number || settings::parse(*listed, there)) && read_value(found->second, there, value)) return 0;
+    if (listed != nullptr || found->second.refused == there) return -FI_EINVAL;
     text = found->second.refused = there;
     type = found->second.type;
   }

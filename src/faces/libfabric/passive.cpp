@@ -104,7 +104,8 @@ int pep_setname(::fid* fid, void* address, size_t length) {
     if (!passive.fabric.provider->normalise(format, bytes.data())) return -FI_EINVAL;
     std::scoped_lock guard(passive.mutex);
     if (passive.listening || passive.surrendered) return -FI_EOPBADSTATE;
-    auto opened = passive.side->open(link_name(format, bytes.data(), bytes.size()));
+    auto opened =
+        passive.side->open(source_name(*passive.fabric.provider, format, bytes.data(), bytes.size()));
     return opened ? 0 : refuse(passive, opened.error().code, "fi_setname", opened.error().why.c_str());
   });
 }

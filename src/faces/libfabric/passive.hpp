@@ -128,7 +128,7 @@ int open_passive_endpoint(Fabric& fabric, fi_info* info, fid_pep** pep, void* co
                                           ? info->addr_format
                                           : fabric.provider->offers(*fabric.provider)->addr_format);
   set_time_limits(fabric.provider->name, side->listener);
-  set_traffic_class(side->listener, code_point_of(info->tx_attr, FI_TC_UNSPEC, fabric.fid.api_version));
+  set_traffic_class(side->listener, code_point_of(*info, fabric.fid.api_version));
   return open_passive(fabric, info, std::move(side), L::connection_data_bytes_max, pep, context);
 }
 

@@ -4,6 +4,7 @@
 
 #include <deque>
 
+#include "base/lasting.hpp"
 #include "faces/libfabric/datagram_open.hpp"
 #include "faces/libfabric/endpoint_open.hpp"
 #include "faces/libfabric/offer.hpp"
@@ -13,10 +14,10 @@
 
 namespace weft::fi {
 
-// One offer for each kind of endpoint and each format of addresses, linked by next.
+// One offer for each kind of endpoint and each format of addresses, linked by next. Programs may ask from their own exit handlers.
 template <class P>
 const fi_info* offers_of(const Provider&) {
-  static const std::deque<Offer> offers = [] {
+  static const std::deque<Offer>& offers = make_lasting<std::deque<Offer>>([] {
     if constexpr (requires { typename P::Connection; }) {  // defines the variables, too
       typename P::Connection connection;
       set_time_limits(P::name, connection);
@@ -35,7 +36,7 @@ const fi_info* offers_of(const Provider&) {
       }
     }
     return made;
-  }();
+  }());
   return offers.empty() ? nullptr : &offers.front().info;
 }
 

@@ -20,7 +20,7 @@ namespace {
 // A value that is not taken, and what is taken instead.
 void report_value(const settings::Setting& one) {
   const char* text = setting(one.name.data());
-  if (text == nullptr || settings::parse(one, text)) return;
+  if (text == nullptr || *text == 0 || settings::parse(one, text)) return;
   const std::string used =
       one.kind == settings::Kind::Flag ? (one.otherwise != 0 ? "yes" : "no") : std::to_string(one.otherwise);
   log_warn(kCore, FI_LOG_CORE, "%s=%s is not %s; %s is used", one.name.data(), text,

@@ -34,4 +34,10 @@ uint8_t code_point_of(const fi_tx_attr* tx, uint32_t domain_class, uint32_t api_
   return code_point_of(has_class && tx->tclass != FI_TC_UNSPEC ? tx->tclass : domain_class);
 }
 
+uint8_t code_point_of(const fi_info& info, uint32_t api_version) noexcept {
+  const bool has_class = info.domain_attr != nullptr && abi_of(api_version) >= Abi::v1_3;
+  return code_point_of(info.tx_attr, has_class ? info.domain_attr->tclass : uint32_t{FI_TC_UNSPEC},
+                       api_version);
+}
+
 }  // namespace weft::fi

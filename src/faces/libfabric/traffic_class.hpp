@@ -22,6 +22,9 @@ uint8_t code_point_of(uint32_t tclass) noexcept;
 // The class of an endpoint that is opened with these attributes: its own, or the domain's (fi_endpoint(3)).
 uint8_t code_point_of(const fi_tx_attr* tx, uint32_t domain_class, uint32_t api_version) noexcept;
 
+// The same for a passive endpoint, which has no domain: the class of the fi_info's domain attributes stands in for it.
+uint8_t code_point_of(const fi_info& info, uint32_t api_version) noexcept;
+
 // Hands it to a link that sends marked packets. Before open().
 template <class Link>
 void set_traffic_class(Link& link, uint8_t dscp) noexcept {

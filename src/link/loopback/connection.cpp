@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/lasting.hpp"
+
 namespace weft::link::loopback {
 namespace {
 
@@ -17,7 +19,7 @@ struct Directory {
 };
 
 Directory& directory() {
-  static Directory the_directory;
+  static Directory& the_directory = make_lasting<Directory>();
   return the_directory;
 }
 

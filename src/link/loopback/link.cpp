@@ -9,6 +9,8 @@
 #include <cstring>
 #include <new>
 
+#include "base/lasting.hpp"
+
 namespace weft::link::loopback {
 namespace {
 
@@ -19,7 +21,7 @@ struct Directory {
 };
 
 Directory& directory() {
-  static Directory the_directory;
+  static Directory& the_directory = make_lasting<Directory>();
   return the_directory;
 }
 
