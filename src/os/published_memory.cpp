@@ -44,13 +44,17 @@ Result<void> PublishedMemory::publish(std::string_view prefix) {
                              std::to_string(file_.get()) + ':' + std::to_string(random_bits() >> 32));
   if (!bound) return bound.error();
   name_ = std::move(*bound);
+  stop_datagrams(name_);  // it is a name only; to close what strangers sent there could sleep
   return {};
 }
 
 Fd hold_prefix(std::string_view prefix) noexcept try {
   constexpr int64_t patience_ms = 500;
   for (const int64_t until = now_ms() + patience_ms; now_ms() < until; yield_processor())
-    if (auto bound = bind_datagram(prefix)) return std::move(*bound);
+    if (auto bound = bind_datagram(prefix)) {
+      stop_datagrams(*bound);
+      return std::move(*bound);
+    }
   return {};
 } catch (const std::bad_alloc&) {
   return {};

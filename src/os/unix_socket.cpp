@@ -74,16 +74,27 @@ bool is_bound(std::string_view name) noexcept {
          errno != ECONNREFUSED;
 }
 
+Fd connect_datagram(std::string_view name, int& error) noexcept {
+  sockaddr_un address;
+  const socklen_t length = abstract_address(name, address);
+  Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  error = length == 0 ? ENAMETOOLONG : 0;
+  if (error == 0 &&
+      (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0))
+    error = errno;
+  return error == 0 ? std::move(socket) : Fd{};
+}
+
 int send_datagram(const Fd& socket, std::string_view name, std::span<const std::byte> message,
                   std::span<const int> fds) noexcept {
   sockaddr_un address;
-  const socklen_t length = abstract_address(name, address);
-  if (length == 0) return -ENAMETOOLONG;
+  const socklen_t length = name.empty() ? socklen_t{0} : abstract_address(name, address);
+  if (length == 0 && !name.empty()) return -ENAMETOOLONG;
   iovec part{const_cast<std::byte*>(message.data()), message.size()};
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int) * passed_fds_max) + CMSG_SPACE(sizeof(ucred))>
       control{};
   msghdr header{};
-  header.msg_name = &address;
+  header.msg_name = length != 0 ? &address : nullptr;
   header.msg_namelen = length;
   header.msg_iov = &part;
   header.msg_iovlen = 1;

@@ -44,7 +44,11 @@ std::optional<uid_t> owner_of_name(std::string_view name) noexcept;
 // Whether somebody has that name. True when that cannot be told.
 bool is_bound(std::string_view name) noexcept;
 
-// Sends without blocking. 0, or a negative errno: -EAGAIN when the other queue is full, -ECONNREFUSED when nobody has that name.
+// A socket that is connected to who has @name now, and to nobody after him. Empty: a positive errno in `error`, ECONNREFUSED when nobody has
+// it.
+Fd connect_datagram(std::string_view name, int& error) noexcept;
+
+// Sends without blocking; no name for a connected socket. 0, or a negative errno: -EAGAIN when the other queue is full, -ECONNREFUSED when nobody has that name.
 int send_datagram(const Fd& socket, std::string_view name, std::span<const std::byte> message,
                   std::span<const int> fds) noexcept;
 

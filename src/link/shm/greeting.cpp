@@ -31,8 +31,7 @@ namespace {
 constexpr uint64_t look_most_ns = 2'000'000;  // for one look at the socket
 constexpr int disposal_spins = 4000;          // about as long as a thread needs that has nothing to sleep on
 constexpr uint32_t was_busy = 1U << 31;       // in Link::warned_: so it was at the last look
-constexpr uint64_t owner_pause_ns = 1'000'000'000;  // between two questions whose a name is
-constexpr uint64_t refused_ns = 10'000'000'000;     // so long an address that was refused is not tried again
+constexpr uint64_t refused_ns = 10'000'000'000;  // so long an address that was refused is not tried again
 constexpr uint64_t warning_pause_ns = 10'000'000'000;  // between two lines about peers
 
 // Hashes of an address, each of its own.
@@ -43,9 +42,10 @@ uint64_t hash_of(std::string_view address, Use use) noexcept {
   return siphash({chosen.nonce, static_cast<uint64_t>(use)}, std::as_bytes(std::span(address)));
 }
 
-bool is_sound(const Note& note, size_t bytes) noexcept {
-  return bytes == sizeof(note) && note.magic == region_magic && note.version == layout_version &&
-         note.address.back() == 0 && note.address.front() != 0 && note.alias_length <= alias_bytes;
+bool is_sound(const Note& note, size_t bytes, uint64_t token) noexcept {
+  return bytes == sizeof(note) && note.token == token && note.magic == region_magic &&
+         note.version == layout_version && note.address.back() == 0 && note.address.front() != 0 &&
+         note.alias_length <= alias_bytes;
 }
 
 }  // namespace
@@ -99,7 +99,8 @@ void Link::find_by_process(Peer& peer) noexcept {
   peer.chosen_by_library = true;
   os::Fd life = os::open_process(chosen.pid);
   if (!life) return;
-  const os::Fd file = os::open_memory_of(chosen.pid, chosen.fd, ::geteuid(), file_);
+  os::Fd file = os::open_memory_of(chosen.pid, chosen.fd, ::geteuid(), file_);
+  if (!file && opened_as_ != ::geteuid()) file = os::open_memory_of(chosen.pid, chosen.fd, opened_as_, file_);
   if (!file || os::has_exited(life) || !attach_header(peer, file, chosen.nonce)) return;
   peer.pid = chosen.pid;
   peer.pidfd = std::move(life);
@@ -122,20 +123,23 @@ Note Link::note_to(const std::array<char, address_bytes>& whom, NoteKind kind) c
 
 void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
   const SocketName name(text_of(peer.address));
-  if (kind == NoteKind::Hello) {
-    peer.hello_at_ns = os::monotonic_ns();
-    if (!peer.chosen_by_library && !peer.hello_sent &&
-        peer.hello_at_ns - peer.owner_asked_ns > owner_pause_ns && os::is_bound(name)) {
-      peer.owner_asked_ns = peer.hello_at_ns;
-      if (belongs_to_other(name)) return refuse(peer);  // who would get our memory
-    }
-  }
+  if (peer.foreign) return;
+  if (kind == NoteKind::Hello) peer.hello_at_ns = os::monotonic_ns();
   Note note = note_to(peer.address, kind);
   note.channel_offset = kind == NoteKind::Hello ? header_bytes + peer.tx_channel * channel_bytes : 0;
   note.wants_reply = peer.remote == nullptr ? 1 : 0;
-  const std::array<int, 2> fds{file_.get(), life_.shown.get()};
-  const int sent = os::send_datagram(socket_, name, std::as_bytes(std::span(&note, 1)),
-                                     std::span(fds.data(), with_files ? fds.size() : 0));
+  const auto bytes = std::as_bytes(std::span(&note, 1));
+  int sent;
+  if (with_files) {
+    // Whoever has the name gets our memory. The connection keeps the socket that is asked about: nobody else gets what is sent over it.
+    int error = 0;
+    const os::Fd there = os::connect_datagram(name, error);
+    if (there && !is_of_our_user(peer, name)) return refuse(peer);
+    const std::array<int, 2> fds{file_.get(), life_.shown.get()};
+    sent = there ? os::send_datagram(there, {}, bytes, fds) : -error;
+  } else {
+    sent = os::send_datagram(socket_, name, bytes, {});
+  }
   if (kind == NoteKind::Wake) return;
   if (sent == 0) {
     if (kind == NoteKind::Hello && !std::exchange(peer.hello_sent, true)) count_ungreeted(-1);
@@ -150,9 +154,20 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
 
 void Link::greet(Peer& peer) noexcept { send_note(peer, NoteKind::Hello, true); }
 
-bool Link::belongs_to_other(std::string_view name) noexcept {
+// A process may have changed its user since its endpoint was opened.
+bool Link::is_own(uid_t user) const noexcept { return user == ::geteuid() || user == opened_as_; }
+
+bool Link::belongs_to_other(std::string_view name) const noexcept {
   const auto owner = os::owner_of_name(name);
-  return owner && *owner != ::geteuid();
+  return owner && !is_own(*owner);
+}
+
+// Whether the name is bound by the peer that we know, or by another process of our user. An endpoint that is gone has said so in its header, or its
+// process has ended.
+bool Link::is_of_our_user(const Peer& peer, std::string_view name) const noexcept {
+  if (peer.remote != nullptr && peer.pidfd && !has_left(peer) && !os::has_exited(peer.pidfd)) return true;
+  const auto owner = os::owner_of_name(name);
+  return owner && is_own(*owner);
 }
 
 // The peer is another user's: what is pending with it ends, and for a while it is not tried again.
@@ -232,7 +247,8 @@ void Link::take_notes() noexcept {
 
 // False: there is none, or what the last one brought is not let go of yet; then the next look goes on.
 bool Link::take_datagram(bool listening) noexcept {
-  for (int i = 0; i < disposal_spins && disposal_.busy(); ++i) arch::pause();
+  const int spins = (warned_ & was_busy) != 0 ? 0 : disposal_spins;
+  for (int i = 0; i < spins && disposal_.busy(); ++i) arch::pause();
   if (disposal_.busy()) {
     if ((std::exchange(warned_, warned_ | was_busy) & was_busy) == 0) return false;
     warn(warned_disposal,
@@ -243,7 +259,7 @@ bool Link::take_datagram(bool listening) noexcept {
   Note note{};
   os::Sender sender;
   if (os::peek_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), sender) <= 0) return false;
-  const bool sound = is_sound(note, sender.bytes);
+  const bool sound = is_sound(note, sender.bytes, token_of(text_of(address_)));
   if (sender.uid != ::geteuid()) {
     if (sender.passes_fds) disposal_.drop_datagram(socket_);
     else os::skip_datagram(socket_);
@@ -340,8 +356,12 @@ void Link::take_note(const Note& note, os::Fd& file, os::Fd& life, int32_t pid) 
   if (note.wants_reply != 0) send_note(peer, NoteKind::Reply, true);
 }
 
+bool Link::is_sound_memory(const os::Fd& file) const noexcept {
+  return os::memory_is_sound(file, ::geteuid()) || os::memory_is_sound(file, opened_as_);
+}
+
 bool Link::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcept {
-  if (!os::memory_is_sound(file, ::geteuid()) || os::memory_size(file) < header_bytes) return false;
+  if (!is_sound_memory(file) || os::memory_size(file) < header_bytes) return false;
   HeaderStart
       start;  // read first: a load from a mapping could find no memory for a page that nobody has written
   if (!os::read_memory(file, 0, &start, sizeof(start)) || start.magic != region_magic ||
@@ -359,8 +379,8 @@ bool Link::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcep
 
 bool Link::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept {
   const size_t size = os::memory_size(file);
-  if (!os::memory_is_sound(file, ::geteuid()) || offset < header_bytes ||
-      (offset - header_bytes) % channel_bytes != 0 || offset > size || size - offset < channel_bytes)
+  if (!is_sound_memory(file) || offset < header_bytes || (offset - header_bytes) % channel_bytes != 0 ||
+      offset > size || size - offset < channel_bytes)
     return false;
   auto map = os::map_memory(file, offset, channel_bytes);
   if (!map || !os::have_pages(*map, page_bytes)) return false;

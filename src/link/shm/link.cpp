@@ -49,6 +49,7 @@ Link::~Link() { close(); }
 Result<void> Link::open(std::string_view name, Events& events) {
   events_ = &events;
   owner_pid_ = os::process_id();
+  opened_as_ = ::geteuid();
   fences_ = os::register_for_fence();
   if (auto allowed = os::check_file_limit(header_bytes + channel_bytes); !allowed) return allowed;
   auto file = os::create_memory("weft-shm", header_bytes);
@@ -80,8 +81,7 @@ Result<void> Link::open(std::string_view name, Events& events) {
     if (!second_name(name, owner_pid_, n, address)) break;
     socket = bind();
   }
-  if (!socket)
-    return Error{socket.error().code, std::string(text_of(address)) + ": " + socket.error().why};
+  if (!socket) return Error{socket.error().code, std::string(text_of(address)) + ": " + socket.error().why};
   socket_ = std::move(*socket);
   auto set = os::open_poll_set();
   if (!set) return set.error();
@@ -128,7 +128,8 @@ void Link::close() noexcept {
   // A hello that found no room in the other socket still carries what was sent: hand it over now.
   const uint64_t until = os::monotonic_ns() + close_linger_ns;
   for (auto& [name, peer] : peers_) {
-    while (peer->state == PeerState::New && peer->tx_next() > 0 && os::monotonic_ns() < until) {
+    while (peer->state == PeerState::New && !peer->foreign && peer->tx_next() > 0 &&
+           os::monotonic_ns() < until) {
       greet(*peer);
       arch::pause();
     }
@@ -419,6 +420,7 @@ bool Link::open_channel(Peer& peer) noexcept try {
       return false;
     }
     file_bytes_ = need;
+    peer.mute = false;
     free_channels_.push_back(channels_++);
   }
   const size_t index = free_channels_.back();
@@ -559,6 +561,28 @@ void Link::give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept {
   peer.bulk_touched = false;
 }
 
+// Frames of messages that need no answer, in our channel, and that the peer has not read.
+uint64_t Link::unread_messages(const Peer& peer) noexcept {
+  const uint64_t sent = peer.tx_next();
+  const uint64_t read = std::min(sent, peer.tx_control->slots_consumed.load(std::memory_order_acquire));
+  uint64_t count = 0;
+  for (uint64_t at = std::max(read, sent - std::min<uint64_t>(sent, slot_count)); at < sent; ++at) {
+    const Lead lead = peer.tx_slots[at % slot_count].lead.load(std::memory_order_relaxed);
+    switch (static_cast<wire::FrameKind>(static_cast<uint8_t>(lead >> 8))) {
+      case wire::FrameKind::Tagged:
+      case wire::FrameKind::Msg:
+      case wire::FrameKind::TaggedFirst:
+      case wire::FrameKind::MsgFirst:
+      case wire::FrameKind::More:
+        ++count;
+        break;
+      default:
+        break;
+    }
+  }
+  return count;
+}
+
 void Link::detach(Peer& peer) noexcept {
   deactivate(peer);
   // Who may still look at the channel would read what is meant for its next user.
@@ -578,8 +602,7 @@ void Link::detach(Peer& peer) noexcept {
     peer.pidfd.reset();
   }
   if (peer.tx_control != nullptr) {
-    const uint64_t sent = peer.tx_next();
-    peer.unread = sent - std::min(sent, peer.tx_control->slots_consumed.load(std::memory_order_acquire));
+    peer.unread = unread_messages(peer);
     // The memory goes back, and the channel's next user finds zeros. Not when we close: then the peer still reads what we sent.
     if (header_->closed.load(std::memory_order_relaxed) == 0)
       os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes, channel_bytes);

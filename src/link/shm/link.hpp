@@ -5,6 +5,7 @@
 // enters the kernel. Everything that does is elsewhere: the meeting in greeting.cpp, sleeping and noticing a death in link.cpp.
 #pragma once
 
+#include <sys/types.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -72,7 +73,6 @@ struct Peer {
   bool cma = false;                // cross-memory attach works
   bool hello_sent = false;
   uint64_t hello_at_ns = 0;     // of the last note
-  uint64_t owner_asked_ns = 0;  // when it was last asked whose its name is
   uint64_t hello_pause_ns = 0;  // until the next, while nobody attaches
   bool bulk_touched = false;    // pages of our bulk ring may be in memory
   uint64_t bulk_seen = 0;       // bulk_next when tend() last saw it move
@@ -268,6 +268,7 @@ class Link {
     ++busy_polls_;
     burst_ = lone_messages;
     consumed_slot(*seen.peer, seen.peer->rx_next);
+    give_slots_back(*seen.peer);
     return true;
   }
 
@@ -409,6 +410,7 @@ class Link {
       peer.rx_bulk = bulk_after;
       consumed(peer);
     }
+    if (taken > 0) give_slots_back(peer);
     return taken;
   }
   static bool bulk_is_sound(const Peer& peer, const BulkPlace& place, size_t bytes) noexcept {
@@ -432,11 +434,9 @@ class Link {
     consumed_slot(peer, peer.rx_next);
     if (peer.rx_bulk - peer.rx_bulk_published >= bulk_bytes / 8) give_bulk_back(peer);
   }
-  // All of it, where there is time: who is lost is asked how far it was.
+  // All of it, once a poll: the peer is to know how far we were when we are gone. It reads the line only when it is out of credit.
   static void give_slots_back(Peer& peer) noexcept {
-    const uint64_t through = std::min(peer.rx_next, peer.rx_hold);
-    if (peer.rx_control->slots_consumed.load(std::memory_order_relaxed) < through)
-      peer.rx_control->slots_consumed.store(through, std::memory_order_release);
+    peer.rx_control->slots_consumed.store(std::min(peer.rx_next, peer.rx_hold), std::memory_order_release);
   }
   static void give_bulk_back(Peer& peer) noexcept {
     peer.rx_bulk_published = std::min(peer.rx_bulk, peer.rx_bulk_hold);
@@ -510,7 +510,10 @@ class Link {
   void take_note(const Note& note, os::Fd& file, os::Fd& life, int32_t pid);  // throws std::bad_alloc
   void turn_away(const Note& note, uid_t uid) noexcept;
   void find_by_process(Peer& peer) noexcept;
-  static bool belongs_to_other(std::string_view name) noexcept;
+  bool is_own(uid_t user) const noexcept;
+  bool belongs_to_other(std::string_view name) const noexcept;
+  bool is_of_our_user(const Peer& peer, std::string_view name) const noexcept;
+  bool is_sound_memory(const os::Fd& file) const noexcept;
   bool is_foreign(std::string_view address) noexcept;
   bool was_refused(std::string_view address) const noexcept;
   void remember_refused(std::string_view address) noexcept;
@@ -532,6 +535,7 @@ class Link {
   bool greeting_is_due(Peer& peer, uint64_t now_ns) noexcept;
   void give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept;
   void cool(uint64_t now_ns) noexcept;
+  static uint64_t unread_messages(const Peer& peer) noexcept;
   void detach(Peer& peer) noexcept;
   void keep_ring(Peer& peer) noexcept;
   bool keep_channel(Peer& peer, bool reusable) noexcept;
@@ -624,6 +628,7 @@ class Link {
   uint32_t warned_ = 0;
   uint64_t probe_word_ = 0;
   int owner_pid_ = 0;
+  uid_t opened_as_ = 0;  // the effective user who opened the endpoint
   bool fences_ = false;
   bool armed_ = false;
 };

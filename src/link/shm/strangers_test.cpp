@@ -404,6 +404,45 @@ TEST(ShmStrangers, ASilentOwnerIsFoundOut) {
 }
 
 // /proc/net/unix shows names to everybody.
+// A name is free when its endpoint is gone: whoever takes it then gets nothing of ours.
+TEST_P(Meeting, AFreedNameLeadsNobodyToOurMemory) {
+  WEFT_NEEDS_ROOT();
+  std::array<std::byte, address_bytes> address{};
+  std::string text;
+  {
+    Node gone(name("gone"));
+    text = gone.name();
+    std::memcpy(address.data(), text.data(), text.size());
+  }
+  int up[2];
+  ASSERT_EQ(::pipe(up), 0);
+  const pid_t child = spawn([&] {
+    if (!become(other_user)) return 1;
+    auto taken = os::bind_datagram(SocketName(text));
+    if (!taken) return 2;
+    (void)!::write(up[1], "x", 1);
+    ::usleep(300'000);
+    Note note{};
+    os::Sender sender;
+    return os::peek_datagram(*taken, std::as_writable_bytes(std::span(&note, 1)), sender) > 0 &&
+                   sender.passes_fds
+               ? 3
+               : 0;
+  });
+  char byte;
+  ASSERT_EQ(::read(up[0], &byte, 1), 1);
+  {
+    Node a(name("a"));
+    int error = 0;
+    Peer* peer = a.link.connect(address, error);
+    if (peer != nullptr) (void)a.send(*peer, 1, pattern(1, 8));
+    EXPECT_TRUE(a.poll_until([&] { return peer == nullptr || !a.lost.empty(); }, 1000));
+  }  // to close it tries once more to hand over what was sent
+  EXPECT_EQ(wait_for(child), 0);
+  ::close(up[0]);
+  ::close(up[1]);
+}
+
 TEST(ShmStrangers, ANameGivesNothingAway) {
   Node a;
   const std::string nonce = a.name().substr(a.name().rfind(':') + 1);
