@@ -2,6 +2,7 @@
 #include "os/disposal.hpp"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
 
@@ -99,9 +100,13 @@ bool Disposal::busy() noexcept {
 void Disposal::start() noexcept {
   auto* job = new (std::nothrow) Job;
   if (job == nullptr) return;
-  job->socket = std::exchange(socket_, -1);
   job->fds = waiting_;
   job->count = waiting_count_;
+  if (const int socket = std::exchange(socket_, -1); socket >= 0) {
+    // A descriptor of its own: the thread may run when the owner has closed his and the number is another file's.
+    job->socket = ::fcntl(socket, F_DUPFD_CLOEXEC, 0);
+    if (job->socket >= 0) job->fds[job->count++] = job->socket;
+  }
   pthread_attr_t attributes;
   bool started = false;
   if (::pthread_attr_init(&attributes) == 0) {

@@ -403,10 +403,12 @@ void Link::close_socket() noexcept {
   }
   Note note{};
   os::Sender sender;
-  if (os::peek_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), sender) > 0 &&
-      !disposal_.busy())
-    disposal_.close(std::move(socket_));
+  // A machine that is short of processors may not have run the thread yet. What is left in the queue goes with the socket, on another thread.
+  os::Disposal rest;
+  if (os::peek_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), sender) > 0)
+    rest.close(std::move(socket_));
   disposal_.finish();
+  rest.finish();
   socket_.reset();
 }
 
