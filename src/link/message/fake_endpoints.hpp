@@ -123,6 +123,8 @@ class FakeEndpoints {
   uint64_t settled(const Connection& connection) const noexcept {
     return connection.lost ? 0 : std::min(connection.committed, held_behind_);
   }
+  bool delivered(const Connection&) const noexcept { return delivered_; }
+  void set_delivered(bool delivered) noexcept { delivered_ = delivered; }
   void set_refuses(bool refuses) noexcept { refuses_ = refuses; }  // no send buffers
 
  private:
@@ -160,6 +162,7 @@ class FakeEndpoints {
   std::string address_;
   std::vector<std::unique_ptr<Connection>> all_;
   bool refuses_ = false;
+  bool delivered_ = true;
   uint64_t held_behind_ = UINT64_MAX;
 };
 
@@ -186,6 +189,7 @@ struct FakeNode final : FakeLink::Events {
   }
   void peer_lost(FakeLink::Peer& peer, core::ProviderError why) noexcept override {
     losses.push_back(why);
+    proven.push_back(link.proven(peer));
     std::erase_if(peers, [&](const auto& entry) { return entry.get() == &peer; });
   }
   bool on_frame(FakeLink::Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
@@ -211,6 +215,7 @@ struct FakeNode final : FakeLink::Events {
   std::vector<std::unique_ptr<FakeLink::Peer>> peers;
   std::string last_address;
   std::vector<core::ProviderError> losses;
+  std::vector<uint64_t> proven;  // when they were lost
   std::map<std::string, std::vector<std::string>> frames;
   std::vector<uint64_t> tags;
   std::vector<std::string> warnings;

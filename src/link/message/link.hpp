@@ -721,12 +721,17 @@ class MessageLink {
       peer.settled = peer.committed;
     }
   }
-  // How far the other side is, as far as the endpoints can tell.
+  // How far the other side is, as far as the endpoints can tell. What it has needs us no more either, though a connection that has ended settles
+  // nothing, and nobody asks after messages without a completion while it lives.
   void prove(Peer& peer) noexcept {
     if (peer.channel == nullptr) return;
-    peer.proven = peer.settled;
-    if constexpr (requires { endpoints_.delivered(*peer.channel->connection); })
-      if (!endpoints_.delivered(*peer.channel->connection)) peer.proven = 0;
+    if constexpr (requires { endpoints_.delivered(*peer.channel->connection); }) {
+      const bool delivered = endpoints_.delivered(*peer.channel->connection);
+      if (delivered) peer.settled = peer.committed;
+      peer.proven = delivered ? peer.committed : 0;
+    } else {
+      peer.proven = peer.settled;
+    }
   }
   // Many small frames share a message: what follows others before the next poll, and what waits for a credit.
   bool collect(Channel& channel, const wire::FrameHead& head, std::span<const std::byte> prefix,

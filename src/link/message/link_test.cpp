@@ -172,6 +172,43 @@ TEST(MessageLink, AProcessThatDiesDoesNot) {
   EXPECT_THAT(a.losses, ElementsAre(ProviderError::PeerDied));
 }
 
+// Nobody asked what had settled while the peer was there, as for injected messages, and the connection that has ended settles nothing.
+TEST(MessageLink, WhatThePeersMachineHasIsProven) {
+  for (const bool delivered : {true, false}) {
+    FakeNet net;
+    FakeNode a(net, "a"), b(net, "b");
+    auto* to_b = a.connect(b);
+    poll_all(3, a, b);
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(a.send(*to_b, "injected"));
+    poll_all(3, a, b);
+    ASSERT_EQ(b.frames[a.address].size(), 10u);
+    a.link.endpoints().set_delivered(delivered);
+    b.link.endpoints().die();
+    poll_all(1, a);
+    EXPECT_THAT(a.proven, ElementsAre(delivered ? 10u : 0u));
+  }
+}
+
+// Frames that the endpoints never got are not proven by what they delivered.
+TEST(MessageLink, WhatWaitsForACreditIsNotProven) {
+  FakeNet net;
+  FakeNode a(net, "a"), b(net, "b");
+  auto* to_b = a.connect(b);
+  poll_all(3, a, b);
+  b.refusing = true;
+  const std::string large(FakeLink::collected_frame_bytes_max, 'x');
+  uint64_t sent = 0;
+  while (a.send(*to_b, large)) {
+    ++sent;
+    poll_all(1, a);
+  }
+  const uint64_t committed = to_b->committed;
+  ASSERT_LT(committed, sent);
+  b.link.endpoints().die();
+  poll_all(1, a);
+  EXPECT_THAT(a.proven, ElementsAre(committed));
+}
+
 TEST(MessageLink, NobodyThere) {
   FakeNet net;
   FakeNode a(net, "a");
