@@ -145,6 +145,7 @@ class MessageLink {
   }
 
   void forget(Peer& peer) noexcept {
+    prove(peer);  // before the goodbye, which has not arrived yet
     say_bye(peer);
     part(peer);
   }
@@ -357,13 +358,12 @@ class MessageLink {
   }
   // The peer goes, with its connections.
   void part(Peer& peer) noexcept {
-    settle(peer);  // the last time that the connection can be asked
-    prove(peer);
     if (peer.channel != nullptr) drop(*peer.channel);
     if (peer.other_end != nullptr) drop(*peer.other_end);
     peers_.erase(peer.address);
   }
   void lose(Peer& peer, core::ProviderError why) noexcept {
+    prove(peer);
     part(peer);
     events_->peer_lost(peer, why);
   }
@@ -407,10 +407,7 @@ class MessageLink {
     const bool was_ready = channel->state == State::Ready;
     const bool said_bye = channel->said_bye;
     const bool carried = peer != nullptr && (peer->channel == channel || peer->other_end == channel);
-    if (carried) {
-      settle(*peer);
-      if (was_ready) prove(*peer);
-    }
+    if (carried) prove(*peer);
     bury(*channel);
     if (!carried) return;
     const std::string address = peer->address;
@@ -721,10 +718,11 @@ class MessageLink {
       peer.settled = peer.committed;
     }
   }
-  // How far the other side is, as far as the endpoints can tell. What it has needs us no more either, though a connection that has ended settles
-  // nothing, and nobody asks after messages without a completion while it lives.
+  // How far the other side is, as far as the endpoints can tell; the last time that the connection can be asked. What the other side has needs us
+  // no more, though a connection that has ended settles nothing, and nobody asks after messages without a completion while it lives.
   void prove(Peer& peer) noexcept {
     if (peer.channel == nullptr) return;
+    settle(peer);
     if constexpr (requires { endpoints_.delivered(*peer.channel->connection); }) {
       const bool delivered = endpoints_.delivered(*peer.channel->connection);
       if (delivered) peer.settled = peer.committed;

@@ -286,6 +286,58 @@ TYPED_TEST(EngineTest, ASenderThatDiesInTheMiddleFailsItsReceive) {
   this->expect_idle(*this->b);
 }
 
+// A link that never proves that anything has arrived.
+struct UnprovenLink : LateLink {
+  uint64_t proven(const PeerBase&) const noexcept { return 0; }
+};
+static_assert(Proves<UnprovenLink>);
+
+// Whatever ends a peer, a program that injected to it hears of it; not when it was the program itself that ended it.
+TEST(Engine, WhatIsNotProvenIsReportedForEveryReason) {
+  using enum core::ProviderError;
+  for (const auto& [why, err] :
+       {std::pair(PeerDied, FI_EIO), std::pair(PeerClosed, FI_EIO), std::pair(PeerReplaced, FI_EIO),
+        std::pair(PeerUnreachable, FI_EHOSTUNREACH), std::pair(PeerOfOtherUser, FI_EACCES),
+        std::pair(NoChannel, FI_EIO), std::pair(PeerMisbehaved, FI_EIO), std::pair(Cancelled, 0)}) {
+    sim::Net net(5);
+    End<UnprovenLink> a(net, 0), b(net, 1);
+    ASSERT_EQ(a.send(1, pattern(8), nullptr, FI_INJECT), 0);
+    for (int i = 0; i < 20; ++i) a.engine.progress();
+    ASSERT_EQ(a.completions().size(), 1u);
+    int error = 0;
+    auto* peer = a.engine.link().connect(sim::address_of(1), error);
+    a.engine.peer_lost(*peer, why);
+    const auto got = a.completions();
+    ASSERT_EQ(got.size(), err != 0 ? 1u : 0u) << static_cast<int>(why);
+    if (err == 0) continue;
+    EXPECT_EQ(got[0].err, err);
+    EXPECT_EQ(got[0].prov_errno, static_cast<int>(NotReceived));
+  }
+}
+
+// A link that knows what has arrived once the connection has ended.
+struct LateProofLink : LateLink {
+  uint64_t proven(const PeerBase& peer) const noexcept { return ended_ ? peer.taken : 0; }
+  void forget(PeerBase& peer) noexcept {
+    ended_ = true;
+    LateLink::forget(peer);
+  }
+
+ private:
+  bool ended_ = false;
+};
+
+TEST(Engine, APeerThatTalksNonsenseIsAskedForItsProofFirst) {
+  sim::Net net(5);
+  End<LateProofLink> a(net, 0), b(net, 1);
+  ASSERT_EQ(a.send(1, pattern(8), nullptr, FI_INJECT), 0);
+  for (int i = 0; i < 20; ++i) a.engine.progress();
+  ASSERT_EQ(a.completions().size(), 1u);
+  net.wires[{1, 0}].push_back({{wire::FrameKind::Segment, 0, 0, 5, 1, 0}, pattern(5), true});
+  for (int i = 0; i < 20; ++i) a.engine.progress();
+  EXPECT_TRUE(a.completions().empty());
+}
+
 // --- waiting and its end ---
 
 TYPED_TEST(EngineTest, CancellingTheOnlyWaitingOperationLeavesNothing) {

@@ -214,7 +214,7 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
       (void)rx_[i]->forget_peer(peer);
       if (why == core::ProviderError::PeerDied) rx_[i]->fail_directed(peer.fi_addr, why);
     }
-  report_unread(peer, why);
+  report_unread(peer, status, why);
   for (Peer*& entry : cache_storage_)
     if (entry == &peer) entry = nullptr;
   busy_ -= std::erase(doomed_, &peer);
@@ -227,9 +227,20 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
 
 // Messages that have no operation any more end with the peer, too: one error for all of them.
 template <Link L>
-void Engine<L>::report_unread(Peer& peer, core::ProviderError why) noexcept {
+void Engine<L>::report_unread(Peer& peer, int status, core::ProviderError why) noexcept {
   using enum core::ProviderError;
-  if (why != PeerDied && why != PeerClosed && why != PeerReplaced && why != PeerUnreachable) return;
+  switch (why) {
+    case PeerDied:
+    case PeerClosed:
+    case PeerReplaced:
+    case PeerUnreachable:
+    case PeerOfOtherUser:
+    case NoChannel:
+    case PeerMisbehaved:
+      break;
+    default:
+      return;  // the program itself ended it
+  }
   bool any = false;
   core::CompletionError error;
   if constexpr (Proves<L>) any = peer.quiet > link_.proven(peer);
@@ -239,7 +250,7 @@ void Engine<L>::report_unread(Peer& peer, core::ProviderError why) noexcept {
   }
   if (!any) return;
   error.base = {nullptr, FI_SEND, 0, nullptr, 0, 0, FI_ADDR_NOTAVAIL};
-  error.err = why == PeerUnreachable ? FI_EHOSTUNREACH : FI_EIO;
+  error.err = status;
   error.prov_errno = static_cast<int>(NotReceived);
   if (reporting_->cq != nullptr) reporting_->cq->push_error(error);
   if (reporting_->sends != nullptr) reporting_->sends->add_error(1);

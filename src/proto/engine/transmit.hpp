@@ -580,8 +580,8 @@ void Engine<L>::work() noexcept {
     Peer& peer = *doomed_[i];
     doomed_.erase(doomed_.begin() + static_cast<std::ptrdiff_t>(i));
     --busy_;
+    link_.forget(peer);  // first: it then knows what has arrived
     fail_peer(peer, core::ProviderError::PeerMisbehaved);
-    link_.forget(peer);
     release_peer(peer);
   }
   for (size_t i = blocked_peers_.size(); i-- > 0;) flush(*blocked_peers_[i]);
