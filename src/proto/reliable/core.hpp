@@ -114,7 +114,8 @@ class Core {
   static constexpr unsigned hurries_max = 4;
   static constexpr uint64_t ask_delay_min = 60 * us;
   static constexpr uint64_t ask_delay_patient = 20 * us;
-  static constexpr unsigned sure_after = 4;  // timeouts in a row
+  static constexpr unsigned sure_after = 4;             // timeouts in a row
+  static constexpr uint64_t silence_hurried = 10 * ms;  // at most, of a peer that a hurried close waits for
   static constexpr size_t repeat_bytes_max = size_t{192} << 10;
   static constexpr size_t repeat_packets_max = 2048;
   static constexpr uint64_t refusal_pause = 250 * ms;  // then we ask whether it is true
@@ -219,7 +220,7 @@ class Core {
   // --- the end ---
   // From here on incoming bytes are dropped; what was appended is still delivered, and the peers are told. Poll until closed().
   void begin_close(uint64_t now) noexcept;
-  // With `hurried` nobody is waited for: what is not acknowledged goes twice more, and the good-bye behind it.
+  // With `hurried` only peers that answer are waited for: to others what is not acknowledged goes twice more, and the good-bye behind it.
   bool closed(uint64_t now, bool hurried = false) noexcept;
 
  private:
@@ -310,6 +311,7 @@ class Core {
     return c.rtt.measured() && c.rtt.smoothed() < ms && !c.lossy;
   }
   void say_close(Connection& c, uint64_t now, unsigned times) noexcept;
+  bool is_silent(const Connection& c, uint64_t now) const noexcept;
   uint64_t due(const Connection& c) const noexcept;
   void touch(Connection& c) noexcept;
   void run_timers(uint64_t now) noexcept;

@@ -425,6 +425,65 @@ TEST_F(Asleep, OnlyWhatFitsIsTakenForArrived) {
   EXPECT_EQ(a.losses + b.losses, 0);
 }
 
+// Endpoints that close in a row, with no time left for peers that are silent.
+struct Closing : Hostile {
+  // Closes `a` in a hurry; the other one answers meanwhile, or not. Every n-th packet is lost. Returns how long it took.
+  uint64_t close_a(bool answers, size_t lost_every) {
+    const uint64_t began = net.now;
+    a.core->begin_close(net.now);
+    while (!a.core->closed(net.now, true)) {
+      carry(answers, lost_every);
+      a.core->end_poll(net.now);
+      net.now += 50 * us;
+    }
+    const uint64_t took = net.now - began;
+    for (int i = 0; i < 100; ++i, net.now += 50 * us) carry(true, lost_every);
+    return took;
+  }
+  void carry(bool answers, size_t lost_every) {
+    for (; !net.flying.empty(); net.flying.pop_front()) {
+      const Net::Datagram& datagram = net.flying.front();
+      if (lost_every != 0 && ++packets_ % lost_every == 0) continue;
+      if (datagram.to == "aaaa") a.core->on_packet(place("bbbb"), datagram.bytes, net.now);
+      else if (answers) b.core->on_packet(place("aaaa"), datagram.bytes, net.now);
+    }
+    if (answers) b.core->end_poll(net.now);
+  }
+  std::string say_much() {
+    std::string all;
+    for (int i = 0; i < 100; ++i) {
+      all += std::string(1000, static_cast<char>('a' + i % 26));
+      a.say("bbbb", all.substr(all.size() - 1000));
+    }
+    return all;
+  }
+
+ private:
+  size_t packets_ = 0;
+};
+
+struct ClosingUnderLoss : Closing, testing::WithParamInterface<size_t> {};
+
+TEST_P(ClosingUnderLoss, AHurryLosesNothingOfAPeerThatAnswers) {
+  talk();
+  const std::string all = say_much();
+  EXPECT_LT(close_a(true, GetParam()), second);
+  EXPECT_EQ(b.heard["aaaa"], "one" + all);
+}
+INSTANTIATE_TEST_SUITE_P(Loss, ClosingUnderLoss, testing::Values(0, 10, 7, 4));
+
+TEST_F(Closing, AHurryDoesNotWaitForASilentPeer) {
+  talk();
+  say_much();
+  EXPECT_LE(close_a(false, 0), 11 * ms);
+}
+
+TEST_F(Closing, AHurryDoesNotWaitWhenEverythingHasArrived) {
+  talk();
+  run(net, {&a, &b}, 50 * ms);
+  EXPECT_EQ(close_a(false, 0), 0u);
+}
+
 // A carrier tells of refusals when it is asked, several at one instant, and a timeout may be far away.
 TEST_F(Hostile, ADeadPeerIsAskedSoonAfterARefusal) {
   talk();

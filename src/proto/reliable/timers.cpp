@@ -175,6 +175,12 @@ void Core::say_close(Connection& c, uint64_t now, unsigned times) noexcept {
   for (unsigned i = 0; i < times; ++i) (void)send_alone(c, PacketType::Close, 0, c.out.end(), now);
 }
 
+// Of a closing endpoint: nothing came since it began. What comes in the first moment may have been in our own socket before.
+bool Core::is_silent(const Connection& c, uint64_t now) const noexcept {
+  if (c.heard_at > close_began_ + ms) return false;
+  return now - std::max(c.heard_at, close_began_) > std::min(4 * c.rtt.timeout(0), silence_hurried);
+}
+
 bool Core::closed(uint64_t now, bool hurried) noexcept {
   constexpr unsigned good_byes = 3;
   bool all = true;
@@ -182,7 +188,7 @@ bool Core::closed(uint64_t now, bool hurried) noexcept {
     if (c == nullptr || c->closed) continue;
     const bool sound = is_sound(*c);
     const uint64_t arrived = sound ? settled(*c) : c->out.acked();
-    if (hurried && c->peer_id != 0 && !doubtful(*c)) {
+    if (hurried && c->peer_id != 0 && !doubtful(*c) && (arrived == c->out.end() || is_silent(*c, now))) {
       for (unsigned i = 1; i < good_byes && c->out.outstanding(); ++i) {
         c->all_again = c->out.is_little(repeat_bytes_max, repeat_packets_max);
         (void)c->out.suspect(c->all_again ? SIZE_MAX : 0);
