@@ -97,6 +97,8 @@ bool Disposal::busy() noexcept {
   return job_ != nullptr || waiting_count_ != 0;
 }
 
+uint64_t Disposal::age_ns() const noexcept { return job_ != nullptr ? monotonic_ns() - started_ns_ : 0; }
+
 void Disposal::start() noexcept {
   auto* job = new (std::nothrow) Job;
   if (job == nullptr) return;

@@ -27,6 +27,8 @@ class Disposal {
   void drop_datagram(const Fd& socket) noexcept;
   // Whether something is still being let go of. Starts what waits, and interrupts what has slept for long.
   bool busy() noexcept;
+  // How long what is let go of now has taken; 0: nothing is.
+  uint64_t age_ns() const noexcept;
   // Waits for a bounded time until nothing is left; a thread that nothing interrupts is left behind.
   void finish() noexcept;
   // After fork(2), in the child: the thread is the parent's.

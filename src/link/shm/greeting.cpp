@@ -28,9 +28,10 @@
 namespace weft::link::shm {
 namespace {
 
-constexpr uint64_t look_most_ns = 2'000'000;  // for one look at the socket
-constexpr int disposal_spins = 4000;          // about as long as a thread needs that has nothing to sleep on
-constexpr uint32_t was_busy = 1U << 31;       // in Link::warned_: so it was at the last look
+constexpr uint64_t look_most_ns = 2'000'000;        // for one look at the socket
+constexpr uint64_t slow_disposal_ns = 200'000'000;  // what a loaded machine may take to run a thread
+constexpr int disposal_spins = 4000;     // about as long as a thread needs that has nothing to sleep on
+constexpr uint32_t was_busy = 1U << 31;  // in Link::warned_: so it was at the last look
 constexpr uint64_t refused_ns = 10'000'000'000;  // so long an address that was refused is not tried again
 constexpr uint64_t warning_pause_ns = 10'000'000'000;  // between two lines about peers
 
@@ -250,9 +251,10 @@ bool Link::take_datagram(bool listening) noexcept {
   const int spins = (warned_ & was_busy) != 0 ? 0 : disposal_spins;
   for (int i = 0; i < spins && disposal_.busy(); ++i) arch::pause();
   if (disposal_.busy()) {
-    if ((std::exchange(warned_, warned_ | was_busy) & was_busy) == 0) return false;
-    warn(warned_disposal,
-         "a descriptor that came with a greeting cannot be closed; greetings wait meanwhile");
+    warned_ |= was_busy;
+    if (disposal_.age_ns() > slow_disposal_ns)
+      warn(warned_disposal,
+           "a descriptor that came with a greeting cannot be closed; greetings wait meanwhile");
     return false;
   }
   warned_ &= ~was_busy;
