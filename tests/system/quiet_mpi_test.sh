@@ -16,7 +16,7 @@ flags=(--oversubscribe -np 2 --bind-to none --mca mpi_yield_when_idle 1 -x "LD_L
 silent() {
   local set=()
   if [[ $1 == *=* ]]; then set=("$1"); shift; fi
-  env "${set[@]}" LD_LIBRARY_PATH="$compat" timeout -k 5 60 mpirun "${flags[@]}" "$@" "$work/ring" >"$work/out" 2>"$work/err" </dev/null
+  env "${set[@]}" LD_LIBRARY_PATH="$compat" timeout -k 5 120 mpirun "${flags[@]}" "$@" "$work/ring" >"$work/out" 2>"$work/err" </dev/null
   local status=$?
   if [[ $status -ne 0 ]] || grep -q '^weft:' "$work/err"; then
     echo "FAILED: status $status: ${set[*]} $*"
