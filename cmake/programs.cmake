@@ -44,6 +44,10 @@ if(WEFT_BENCH)
   add_executable(weft_bench_ops_direct "${PROJECT_SOURCE_DIR}/bench/callgrind_ops.cpp")
   target_link_libraries(weft_bench_ops_direct PRIVATE weft::direct::shm)
   set_target_properties(weft_bench_ops_direct PROPERTIES OUTPUT_NAME callgrind_ops_direct RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bench")
+  # All of them: what `./dev bench` builds.
+  get_property(targets DIRECTORY "${PROJECT_SOURCE_DIR}" PROPERTY BUILDSYSTEM_TARGETS)
+  list(FILTER targets INCLUDE REGEX "^weft_bench_")
+  add_custom_target(weft_benches DEPENDS ${targets})
 endif()
 
 # A provider of somebody else, as far as we are concerned: build/<preset>/examples/c_plugin/libexample-fi.so.
