@@ -29,7 +29,8 @@ struct Sink {
   std::vector<std::byte> memory = std::vector<std::byte>(size_t{1} << 20);
   size_t at = 0;
   uint64_t bytes = 0;
-  void on_packet(std::span<const std::byte>, std::span<const std::byte> packet) noexcept {
+  void on_packet(const weft::proto::ReceivedPacket& received) noexcept {
+    const auto packet = received.bytes;
     if (at + packet.size() > memory.size()) at = 0;
     std::memcpy(memory.data() + at, packet.data(), packet.size());
     at += packet.size();
@@ -68,7 +69,7 @@ Figure measure(size_t packet, size_t train, size_t window, std::chrono::millisec
     while (sent - given_up > arrived.load(std::memory_order_acquire) + window)
       if (Clock::now() - waiting > std::chrono::milliseconds(20)) given_up = sent - arrived;
     const iovec part{source.data() + at, train};
-    if (train > packet ? sender.send_train(receiver.address(), &part, 1, packet)
+    if (train > packet ? sender.send_segmented(receiver.address(), &part, 1, packet)
                        : sender.send(receiver.address(), &part, 1))
       sent += train;
     at = (at + train) % (size_t{1} << 20);
@@ -102,7 +103,7 @@ int main(int argc, char** argv) {
   std::printf("{");
   for (const size_t packet : sizes) {
     if (packet == 0 || packet > Packets::packet_bytes_limit) continue;
-    const size_t most = std::min(Packets::train_packets_max, Packets::train_bytes_max / packet);
+    const size_t most = std::min(Packets::segments_max, Packets::segmented_bytes_max / packet);
     for (const size_t train : {packet, packet * std::max<size_t>(most, 1)}) {
       const Figure f = measure(packet, train, window, time);
       std::printf("%s\n  \"%zu_%s\": {\"gb_s\": %.3f, \"mpackets_s\": %.3f, \"lost\": %.5f}", comma, packet,

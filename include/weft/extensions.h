@@ -230,7 +230,7 @@ static inline int weft_shm_query_ready(const struct weft_shm_ops* ops, struct fi
 /* What became of the packets of an endpoint since it was opened. Counters only grow, but for the last three members. */
 struct weft_reliable_statistics {
   size_t size;         /* of this structure; set by the caller */
-  uint64_t sent;       /* packets that the carrier took: all of them */
+  uint64_t sent;       /* packets that the packet link took: all of them */
   uint64_t sent_again; /* of these: with bytes that had been sent before, after a loss or a timeout */
   uint64_t copies;     /* of these: sent twice on purpose, see docs/reliable.md */
   uint64_t acks_sent;  /* of these: with nothing but an acknowledgement */

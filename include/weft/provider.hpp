@@ -85,7 +85,7 @@ concept HasAddressBytesMax = requires {
 };
 
 // static constexpr bool alters_packets
-//   Whether a packet may arrive altered without anybody below noticing. Then each gets a checksum (CRC-32C). False where the carrier has one, as
+//   Whether a packet may arrive altered without anybody below noticing. Then each gets a checksum (CRC-32C). False where the network has one, as
 //   UDP and Ethernet have.
 template <class P>
 concept HasAltersPackets = requires {
@@ -119,7 +119,7 @@ concept HasAddress = requires(P& packets) {
 };
 
 // size_t packet_bytes_max(weft::Bytes to) noexcept
-//   The largest packet that may reach `to`, without what the carrier adds: at least 512; more than 65,535 is not used. May change in time. Larger
+//   The largest packet that may reach `to`, without the headers of the layers below: at least 512; more than 65,535 is not used. May change in time. Larger
 //   ones are faster where a call is what costs. Called for each train of packets, so it must be cheap.
 template <class P>
 concept HasPacketBytesMax = requires(P& packets, Bytes to) {
@@ -214,7 +214,7 @@ concept HasRefusals = requires(P& packets, std::span<std::byte> place) {
 };
 
 // size_t receive_bytes_max() noexcept
-//   Bytes of packets that are kept until receive(), when more than that is thrown away. Peers do not send more unasked. Not for carriers that make
+//   Bytes of packets that are kept until receive(), when more than that is thrown away. Peers do not send more unasked. Not where the type makes
 //   send() say -EAGAIN instead.
 template <class P>
 concept HasReceiveBytesMax = requires(P& packets) {

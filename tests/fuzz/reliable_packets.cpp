@@ -13,7 +13,7 @@ namespace {
 
 using namespace weft::proto::reliable;
 
-struct Ground final : Carrier, Upper {
+struct Ground final : PacketOutput, Upper {
   size_t packet_bytes_max(std::span<const std::byte>) noexcept override { return 600; }
   bool send(std::span<const std::byte>, const iovec* parts, size_t count) noexcept override {
     last.clear();
@@ -23,7 +23,8 @@ struct Ground final : Carrier, Upper {
     }
     return refusing == 0 || --refusing != 0;
   }
-  bool send_train(std::span<const std::byte> to, const iovec* parts, size_t count, size_t) noexcept override {
+  bool send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
+                      size_t) noexcept override {
     return send(to, parts, count);
   }
   Connection* accept(std::span<const std::byte> address) noexcept override {
@@ -114,7 +115,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ground.core = &core;
   Config config;
   config.check = in.ConsumeBool();
-  config.train_packets = 4;
+  config.segments_max = 4;
   (void)core.open(our_address, config);
   uint64_t now = 1;
   if (in.ConsumeBool()) (void)ground.accept(std::array<std::byte, 4>{std::byte{9}, {}, {}, {}});

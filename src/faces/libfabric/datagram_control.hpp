@@ -245,10 +245,10 @@ struct DatagramControl {
       const auto own = p.engine->link().address();
       const std::vector<std::byte> before(own.begin(), own.end());
       p.engine->link().close();
-      auto opened = p.engine->link().open(wanted, true);
+      auto opened = p.engine->link().open(wanted);
       if (opened) return 0;
       log_warn(provider(p), FI_LOG_EP_CTRL, "fi_setname: %s", opened.error().why.c_str());
-      if (!p.engine->link().open(before, true))
+      if (!p.engine->link().open(before))
         log_warn(provider(p), FI_LOG_EP_CTRL, "fi_setname: the old name is lost, too");
       return -opened.error().code;
     });

@@ -41,10 +41,10 @@ struct Answerer {
   Packets& link;
   size_t answers;
   size_t came = 0;
-  void on_packet(std::span<const std::byte> source, std::span<const std::byte> packet) noexcept {
+  void on_packet(const proto::ReceivedPacket& packet) noexcept {
     ++came;
-    const iovec part{const_cast<std::byte*>(packet.data()), packet.size()};
-    for (size_t i = 0; i < answers; ++i) (void)link.send(source, &part, 1);
+    const iovec part{const_cast<std::byte*>(packet.bytes.data()), packet.bytes.size()};
+    for (size_t i = 0; i < answers; ++i) (void)link.send(packet.source, &part, 1);
   }
 };
 

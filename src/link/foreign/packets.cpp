@@ -132,8 +132,8 @@ ssize_t Packets::hand_over(Buffer& buffer, size_t bytes, fi_addr_t place) noexce
   return status;
 }
 
-bool Packets::send_train(std::span<const std::byte> to, const iovec* parts, size_t count,
-                         size_t packet_bytes) noexcept {
+bool Packets::send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
+                             size_t packet_bytes) noexcept {
   const size_t head = address_.size();
   if (packet_bytes == 0 || packet_bytes > datagram_bytes_ - head) return true;
   const fi_addr_t place = place_of(to);

@@ -28,7 +28,7 @@
 #include "base/result.hpp"
 #include "link/foreign/source.hpp"
 #include "os/socket_address.hpp"
-#include "proto/reliable/packet_link.hpp"
+#include "proto/packet/abilities.hpp"
 
 namespace weft::link::foreign {
 
@@ -41,7 +41,8 @@ class Packets {
   static constexpr size_t receive_count_max = 1024;
   static constexpr size_t receive_bytes_max = size_t{4} << 20;
   static constexpr size_t send_count = 128;
-  static constexpr size_t train_packets_max = 32;
+  static constexpr size_t segments_max = 32;
+  static constexpr bool has_ip_addresses = true;
   static constexpr size_t places_max = size_t{1} << 17;
 
   Packets() = default;
@@ -51,9 +52,7 @@ class Packets {
 
   // --- before open() ---
   void set_context(const void* source) noexcept { source_ = static_cast<const Source*>(source); }
-  void set_warning(void (*warning)(const void* who, const char* what), const void* who) noexcept {
-    warn_ = {warning, who};
-  }
+  void set_warning(proto::PacketWarning warning, const void* who) noexcept { warn_ = {warning, who}; }
 
   // `address` is a sockaddr_in or sockaddr_in6; a zero port or host is chosen by the provider.
   Result<void> open(std::span<const std::byte> address);
@@ -71,11 +70,11 @@ class Packets {
   bool send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept {
     size_t bytes = 0;
     for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
-    return send_train(to, parts, count, bytes);
+    return send_segmented(to, parts, count, bytes);
   }
   // When the provider has room for the first packets only, the others are lost.
-  bool send_train(std::span<const std::byte> to, const iovec* parts, size_t count,
-                  size_t packet_bytes) noexcept;
+  bool send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
+                      size_t packet_bytes) noexcept;
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
@@ -86,7 +85,8 @@ class Packets {
     std::swap(arrived_, shown_);
     for (Buffer* buffer : shown_) {
       const std::span<const std::byte> bytes(buffer->bytes, buffer->used);
-      if (bytes.size() > head) handler.on_packet(bytes.first(head), bytes.subspan(head));
+      if (bytes.size() > head)
+        handler.on_packet(proto::ReceivedPacket{bytes.first(head), address_.bytes(), bytes.subspan(head)});
       post(*buffer);
     }
     const int taken = static_cast<int>(shown_.size());
@@ -147,6 +147,8 @@ class Packets {
   bool can_sleep_ = false;
 };
 
-static_assert(proto::PacketLink<Packets> && proto::HasPacketTrains<Packets>);
+static_assert(proto::PacketLink<Packets> && proto::HasSegmentationOffload<Packets> &&
+              proto::HasSleep<Packets> && proto::HasContext<Packets> && proto::HasWarnings<Packets> &&
+              proto::HasReceiveSlots<Packets>);
 
 }  // namespace weft::link::foreign

@@ -15,7 +15,7 @@
 #include <string>
 
 #include "base/result.hpp"
-#include "proto/reliable/packet_link.hpp"
+#include "proto/packet/abilities.hpp"
 
 namespace weft {
 
@@ -25,12 +25,12 @@ class OverPackets {
   static constexpr size_t address_length = P::address_bytes_max;
   static constexpr bool checks_packets = !P::alters_packets;
   static constexpr bool shows_addresses = true;  // a source is the sender's address(), byte by byte
-  static constexpr size_t train_packets_max = [] {
+  static constexpr size_t segments_max = [] {
     if constexpr (HasTrains<P>) return size_t{P::train_packets_max};
     else return size_t{1};
   }();
 
-  void set_warning(void (*warning)(const void* who, const char* what), const void* who) noexcept {
+  void set_warning(proto::PacketWarning warning, const void* who) noexcept {
     warning_ = warning;
     who_ = who;
   }
@@ -69,8 +69,8 @@ class OverPackets {
       not_sent(to, status, parts, count, SIZE_MAX);
     return status != -EAGAIN;
   }
-  bool send_train(std::span<const std::byte> to, const iovec* parts, size_t count,
-                  size_t packet_bytes) noexcept requires HasTrains<P> {
+  bool send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
+                      size_t packet_bytes) noexcept requires HasTrains<P> {
     const int status = packets_.send_train(to, parts, count, packet_bytes);
     if (status != 0 && status != -EAGAIN) [[unlikely]]
       not_sent(to, status, parts, count, packet_bytes);
@@ -88,7 +88,7 @@ class OverPackets {
       ++to.shown;
       // Nothing above has room for a longer one.
       if (!source.empty() && source.size() <= to.link.longest_) [[likely]]
-        to.handler.on_packet(source, packet);
+        to.handler.on_packet({source, to.link.address(), packet});
       else to.link.no_source(source.size());
     });
     const int said = packets_.receive(sink);
@@ -113,6 +113,7 @@ class OverPackets {
   size_t receive_packet_bytes() noexcept requires HasReceiveSlotBytes<P> {
     return packets_.receive_slot_bytes();
   }
+  static void watch_refusals() noexcept requires HasRefusals<P> {}
   template <class Fn>
   void take_refusals(Fn&& on_refused) noexcept requires HasRefusals<P> {
     std::array<std::byte, address_bytes_limit> place;
@@ -132,7 +133,7 @@ class OverPackets {
   void disarm() const noexcept {}
 
  protected:
-  P& carrier() noexcept { return packets_; }
+  P& packets() noexcept { return packets_; }
 
  private:
   static std::string words(int status) { return std::strerror(status == INT_MIN ? EINVAL : -status); }
@@ -209,7 +210,7 @@ class OverPackets {
   int last_failure_ = 0;
   std::array<std::byte, address_bytes_limit> own_{};
   size_t own_bytes_ = 0;
-  void (*warning_)(const void* who, const char* what) = nullptr;
+  proto::PacketWarning warning_ = nullptr;
   const void* who_ = nullptr;
 };
 

@@ -63,10 +63,11 @@ struct Name {
 };
 
 static_assert(Packets<Archetype> && explain_packets<Archetype>());
-static_assert(proto::PacketLink<OverPackets<Archetype>> && !proto::HasPacketTrains<OverPackets<Archetype>>);
+static_assert(proto::PacketLink<OverPackets<Archetype>> &&
+              !proto::HasSegmentationOffload<OverPackets<Archetype>>);
 using Over = reliable::Reliable<reliable::Faulty<OverPackets<Archetype>>, TextNames<Archetype, Name>>;
 static_assert(proto::Link<Over>);
-static_assert(!reliable::packet_link_checks<OverPackets<Archetype>>);
+static_assert(!proto::HasChecksum<OverPackets<Archetype>> && !proto::HasRefusals<OverPackets<Archetype>>);
 
 // With one of them missing, or of another type.
 #define WEFT_WITHOUT(Type, member) \
@@ -116,13 +117,13 @@ static_assert(Packets<Rich> && explain_packets<Rich>());
 static_assert(HasTrains<Rich> && HasWaitFd<Rich> && HasRefusals<Rich> && HasReceiveBytesMax<Rich> &&
               HasReceiveSlotBytes<Rich> && HasReason<Rich> && HasResolve<Rich> && HasIsAvailable<Rich> &&
               HasLeavesMachine<Rich> && HasVersion<Rich>);
-static_assert(proto::HasPacketTrains<OverPackets<Rich>> &&
+static_assert(proto::HasSegmentationOffload<OverPackets<Rich>> && proto::HasRefusals<OverPackets<Rich>> &&
               proto::Link<reliable::Reliable<OverPackets<Rich>, TextNames<Rich, Name>>>);
 
 struct Taken {
   std::vector<std::pair<std::string, std::string>> packets;
-  void on_packet(Bytes source, Bytes packet) noexcept {
-    packets.emplace_back(text_of(source), text_of(packet));
+  void on_packet(const proto::ReceivedPacket& packet) noexcept {
+    packets.emplace_back(text_of(packet.source), text_of(packet.bytes));
   }
 };
 
@@ -198,7 +199,7 @@ TEST(OverPackets, what_is_optional_is_used) {
   OverPackets<Rich> link;
   ASSERT_TRUE(link.open({}));
   const iovec part{};
-  EXPECT_FALSE(link.send_train(bytes_of("there"), &part, 1, 512));
+  EXPECT_FALSE(link.send_segmented(bytes_of("there"), &part, 1, 512));
   EXPECT_EQ(link.wait_fd(), 5);
   EXPECT_TRUE(link.arm());
   EXPECT_EQ(link.receive_buffer_bytes(), 8192u);

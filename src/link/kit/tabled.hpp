@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "link/kit/over_packets.hpp"
-#include "proto/reliable/core.hpp"
 
 namespace weft::link::kit {
 
@@ -38,7 +37,7 @@ inline void use_table(const PacketsTable& table) noexcept {
 class Tabled {
  public:
   static constexpr size_t address_bytes_max = address_bytes_limit;
-  static constexpr bool alters_packets = false;    // configure() has what is true
+  static constexpr bool alters_packets = false;    // traits() has what the table says
   static constexpr size_t train_packets_max = 64;  // likewise
 
   Tabled() : self_(provider_table.make()) {
@@ -97,14 +96,16 @@ class Tabled {
   static bool is_available() noexcept {
     return provider_table.is_available == nullptr || provider_table.is_available();
   }
-  void configure(proto::reliable::Config& config) noexcept {
-    config.check = (provider_table.flags & table_alters_packets) != 0;
-    config.train_packets =
+  proto::PacketLinkTraits traits(proto::PacketLinkTraits traits) noexcept {
+    traits.checks_packets = (provider_table.flags & table_alters_packets) == 0;
+    traits.segments_max =
         provider_table.send_train != nullptr ? std::clamp(provider_table.train_packets_max, 1u, 64u) : 1;
-    if (provider_table.receive_bytes_max != nullptr)
-      config.receive_bytes = provider_table.receive_bytes_max(self_);
+    if (provider_table.receive_bytes_max != nullptr)  // half of a buffer counts as bookkeeping
+      traits.receive_buffer_bytes =
+          2 * std::min<size_t>(provider_table.receive_bytes_max(self_), SIZE_MAX / 2);
     if (provider_table.receive_slot_bytes != nullptr)
-      config.receive_cost = provider_table.receive_slot_bytes(self_);
+      traits.receive_packet_bytes = provider_table.receive_slot_bytes(self_);
+    return traits;
   }
 
  private:
@@ -123,7 +124,9 @@ static_assert(Packets<Tabled>);
 // Its packets.
 class TabledPackets : public OverPackets<Tabled> {
  public:
-  void configure(proto::reliable::Config& config) noexcept { carrier().configure(config); }
+  proto::PacketLinkTraits traits(const proto::PacketLinkTraits& constants) noexcept {
+    return packets().traits(constants);
+  }
   static bool arm() noexcept { return provider_table.wait_fd != nullptr; }
 };
 

@@ -67,7 +67,8 @@ struct Name {
   [[maybe_unused]] static constexpr const char* name = "tabled";  // used in an unevaluated way only
 };
 static_assert(proto::Link<reliable::Reliable<reliable::Faulty<TabledPackets>, TextNames<Tabled, Name>>>);
-static_assert(proto::PacketLink<TabledPackets> && proto::HasPacketTrains<TabledPackets>);
+static_assert(proto::PacketLink<TabledPackets> && proto::HasSegmentationOffload<TabledPackets> &&
+              proto::HasRunTimeTraits<TabledPackets>);
 
 TEST(Tables, of_this_version_are_taken) {
   EXPECT_EQ(fault_of_table(plain), "");
@@ -121,9 +122,9 @@ TEST(Tables, what_a_shorter_one_lacks_is_absent) {
 
 struct Taken {
   std::string packets;
-  void on_packet(Bytes source, Bytes packet) noexcept {
-    packets.append(reinterpret_cast<const char*>(source.data()), source.size());
-    packets.append(":").append(reinterpret_cast<const char*>(packet.data()), packet.size());
+  void on_packet(const proto::ReceivedPacket& packet) noexcept {
+    packets.append(reinterpret_cast<const char*>(packet.source.data()), packet.source.size());
+    packets.append(":").append(reinterpret_cast<const char*>(packet.bytes.data()), packet.bytes.size());
   }
 };
 
@@ -150,11 +151,10 @@ TEST(Tabled, what_is_not_there_is_done_without) {
   EXPECT_FALSE(link.arm());
   link.take_refusals([](Bytes) { FAIL(); });
   EXPECT_FALSE(Tabled::resolves());
-  proto::reliable::Config config;
-  link.configure(config);
-  EXPECT_TRUE(config.check);
-  EXPECT_EQ(config.train_packets, 1u);
-  EXPECT_EQ(config.receive_bytes, SIZE_MAX);
+  const proto::PacketLinkTraits traits = proto::traits_of(link);
+  EXPECT_FALSE(traits.checks_packets);
+  EXPECT_EQ(traits.segments_max, 1u);
+  EXPECT_EQ(traits.receive_buffer_bytes, SIZE_MAX);
 }
 
 struct Throwing : Plain {
@@ -199,18 +199,17 @@ TEST(Tabled, what_is_optional_is_used) {
   EXPECT_EQ(refused.error().why, "the board is on fire");
   EXPECT_TRUE(link.arm());
   const iovec part{};
-  EXPECT_FALSE(link.send_train(link.address(), &part, 1, 512));
+  EXPECT_FALSE(link.send_segmented(link.address(), &part, 1, 512));
   size_t gone = 0;
   link.take_refusals([&](Bytes) { ++gone; });
   EXPECT_EQ(gone, 1u);
   EXPECT_FALSE(Tabled::is_available());
   EXPECT_EQ(Tabled::resolve("node", nullptr, false).size(), 4u);
-  proto::reliable::Config config;
-  link.configure(config);
-  EXPECT_FALSE(config.check);
-  EXPECT_EQ(config.train_packets, 4u);
-  EXPECT_EQ(config.receive_bytes, 4096u);
-  EXPECT_EQ(config.receive_cost, 64u);
+  const proto::PacketLinkTraits traits = proto::traits_of(link);
+  EXPECT_TRUE(traits.checks_packets);
+  EXPECT_EQ(traits.segments_max, 4u);
+  EXPECT_EQ(traits.receive_buffer_bytes, 2 * 4096u);
+  EXPECT_EQ(traits.receive_packet_bytes, 64u);
 }
 
 TEST(Tabled, texts_and_addresses_have_a_bound) {

@@ -1,4 +1,4 @@
-// How addresses of a program and those of an author's packet carrier (weft/provider.hpp) become each other: the program's are the text "fi_NAME://TEXT",
+// How addresses of a program and those of an author's packet link (weft/provider.hpp) become each other: the program's are the text "fi_NAME://TEXT",
 // NUL padded to 64 bytes. Must not know packets.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace weft::link::kit {
 
-// Bytes that the carrier alone understands.
+// Bytes that the packet link alone understands.
 class Address {
  public:
   Address() = default;
@@ -27,11 +27,6 @@ class Address {
   }
   std::span<const std::byte> bytes() const noexcept { return {bytes_.data(), length_}; }
   bool is_any() const noexcept { return length_ == 0; }
-  // What addresses of IP have besides.
-  static uint16_t port() noexcept { return 1; }
-  static bool is_link_local() noexcept { return false; }
-  static uint32_t scope() noexcept { return 0; }
-  static void set_scope(uint32_t) noexcept {}
 
  private:
   std::array<std::byte, address_bytes_limit> bytes_{};
@@ -52,7 +47,7 @@ class TextNames {
 
   static std::string scheme() { return std::string("fi_") + Named::name + "://"; }
 
-  // Why an own address is none, as a sentence for the author of the carrier; empty when it is one.
+  // Why an own address is none, as a sentence for the author of the packet link; empty when it is one.
   static std::string fault(std::span<const std::byte> own) {
     const std::string text = P::address_text(own);
     if (text.empty()) return "address_text() has no text for the own address";
@@ -72,7 +67,7 @@ class TextNames {
   }
   static std::string text_of(const Address& address) { return scheme() + P::address_text(address.bytes()); }
 
-  // As the carrier has it. Nothing when these bytes are no address, not the one form of it, or one whose text is too long.
+  // As the packet link has it. Nothing when these bytes are no address, not the one form of it, or one whose text is too long.
   static std::optional<Address> from(std::span<const std::byte> bytes) noexcept try {
     if (bytes.empty() || bytes.size() > P::address_bytes_max) return {};
     const std::string text = P::address_text(bytes);
@@ -91,6 +86,7 @@ class TextNames {
 
   void set_format(uint32_t) noexcept {}  // there is one
   Address anywhere() const noexcept { return {}; }
+  static bool is_destination(const Address& address) noexcept { return !address.is_any(); }
   // As the program has it.
   std::optional<Address> read(std::span<const std::byte> name) const noexcept try {
     const std::string_view text(reinterpret_cast<const char*>(name.data()),

@@ -1,4 +1,4 @@
-// What authors get wrong, over whole links: two endpoints in one process, whose carrier breaks its contract in one way. Peers die, and are told of, instead
+// What authors get wrong, over whole links: two endpoints in one process, whose packet link breaks its contract in one way. Peers die, and are told of, instead
 // of hanging; and no wrong byte comes up.
 #include <gtest/gtest.h>
 

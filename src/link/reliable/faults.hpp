@@ -1,4 +1,4 @@
-// Faulty<P>: a carrier of packets that loses, doubles and reorders some of what it sends, for tests; by default it does nothing of that. Must not
+// Faulty<P>: a packet link that loses, doubles and reorders some of what it sends, for tests; by default it does nothing of that. Must not
 // know what is in the packets.
 //
 //   WEFT_PACKET_FAULTS="loss=1,twice=0.5,late=2,seed=7"
@@ -20,8 +20,8 @@
 
 #include "base/hash.hpp"
 #include "base/result.hpp"
+#include "proto/packet/abilities.hpp"
 #include "proto/reliable/connection.hpp"
-#include "proto/reliable/packet_link.hpp"
 
 namespace weft::link::reliable {
 
@@ -52,10 +52,10 @@ class Faulty : public P {
       return spoil(to, parts, count);
     return P::send(to, parts, count);
   }
-  bool send_train(std::span<const std::byte> to, const iovec* parts, size_t count,
-                  size_t packet_bytes) noexcept requires proto::HasPacketTrains<P> {
+  bool send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
+                      size_t packet_bytes) noexcept requires proto::HasSegmentationOffload<P> {
     if (faults_ == nullptr) [[likely]]
-      return P::send_train(to, parts, count, packet_bytes);
+      return P::send_segmented(to, parts, count, packet_bytes);
     std::vector<std::byte> all;
     if (!gather(all, parts, count)) return true;
     for (size_t at = 0; at < all.size(); at += packet_bytes) {

@@ -1,4 +1,4 @@
-// How addresses of a program and those of a packet carrier over IP become each other: the same bytes, or a text. Must not know packets.
+// How addresses of a program and those of a packet link over IP become each other: the same bytes, or a text. Must not know packets.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -23,7 +23,7 @@ class IpNames {
   };
 
   static std::string text_of(const os::SocketAddress& address) { return address.text(); }
-  // As the carrier has it.
+  // As the packet link has it.
   static std::optional<os::SocketAddress> from(std::span<const std::byte> bytes) noexcept {
     return os::SocketAddress::from(bytes.data(), bytes.size());
   }
@@ -38,6 +38,18 @@ class IpNames {
     if (format_ != FI_ADDR_STR) return os::SocketAddress::from(name.data(), name.size());
     const auto* text = reinterpret_cast<const char*>(name.data());
     return os::SocketAddress::from_text({text, ::strnlen(text, name.size())});
+  }
+  static bool is_destination(const os::SocketAddress& address) noexcept {
+    return !address.is_any() && address.port() != 0;
+  }
+  // A link-local address is meant on the interface that the packet came by (HasScopedAddresses).
+  static std::optional<os::SocketAddress> in_scope_of(std::span<const std::byte> address,
+                                                      std::span<const std::byte> source) noexcept {
+    auto named = from(address);
+    const auto by = from(source);
+    if (!named || !by || !named->is_link_local()) return {};
+    named->set_scope(by->scope());
+    return named;
   }
   // As the program's address vector has it.
   Name write(const os::SocketAddress& address) const {

@@ -1,5 +1,5 @@
-// Reliable<P, Names>: a Link over a carrier of packets. The core (proto/reliable/) keeps streams whole and in order, the codec (proto/stream/) lays
-// frames into them; here are the clock, the carrier and sleep. Must not know tags, completions, or what P is.
+// Reliable<P, Names>: a Link over a packet link. The core (proto/reliable/) keeps streams whole and in order, the codec (proto/stream/) lays
+// frames into them; here are the clock, the packet link and sleep. Must not know tags, completions, or what P is.
 //
 // Bounds of a peer: 4 MiB kept for sending and 4 MiB received out of order, in chunks that exist while there are bytes; a parser with one
 // frame. An idle peer has neither chunks nor a timer.
@@ -14,31 +14,20 @@
 
 #include "core/provider_error.hpp"
 #include "link/reliable/linger.hpp"
+#include "link/reliable/names.hpp"
 #include "os/clock.hpp"
 #include "os/event.hpp"
 #include "os/poll_set.hpp"
 #include "os/watch.hpp"
 #include "proto/engine/link.hpp"
+#include "proto/packet/abilities.hpp"
 #include "proto/reliable/core.hpp"
-#include "proto/reliable/packet_link.hpp"
 #include "proto/stream/head.hpp"
 #include "proto/stream/parser.hpp"
 
 namespace weft::link::reliable {
 
 inline constexpr size_t frame_bytes = size_t{1} << 16;
-
-// Whether a carrier finds altered packets by itself; else packets carry a checksum of ours.
-template <class P>
-inline constexpr bool packet_link_checks = requires {
-  requires P::checks_packets;
-};
-
-// Whether the source of a packet is always the address of its sender: then packets that say otherwise are a fault of the carrier.
-template <class P>
-inline constexpr bool shows_addresses = requires {
-  requires P::shows_addresses;
-};
 
 struct Peer : proto::reliable::Connection {
   proto::stream::Parser parser{frame_bytes};
@@ -53,8 +42,8 @@ struct Events {
   ~Events() = default;
 };
 
-template <class P, class Names>
-class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
+template <proto::PacketLink P, PacketNames Names>
+class Reliable final : proto::reliable::PacketOutput, proto::reliable::Upper {
  public:
   using PeerBase = Peer;
   using Events = reliable::Events;
@@ -72,17 +61,16 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   ~Reliable() { close(); }
 
   void set_address_format(uint32_t format) noexcept { names_.set_format(format); }
-  // For carriers that are known at run time only; see Provider::context.
   void set_context(const void* context) noexcept {
-    if constexpr (requires { packets_.set_context(context); }) packets_.set_context(context);
+    if constexpr (proto::HasContext<P>) packets_.set_context(context);
   }
   void set_warning(void (*warning)(const void* who, const char* what), const void* who) noexcept {
-    if constexpr (requires { packets_.set_warning(warning, who); }) packets_.set_warning(warning, who);
+    if constexpr (proto::HasWarnings<P>) packets_.set_warning(warning, who);
     warning_ = warning;
     warned_ = who;
   }
   void set_traffic_class(uint8_t dscp) noexcept {
-    if constexpr (requires { packets_.set_traffic_class(dscp); }) packets_.set_traffic_class(dscp);
+    if constexpr (proto::HasTrafficClass<P>) packets_.set_traffic_class(dscp);
   }
   // Who is told what is no fault: what became of the packets, at close().
   void set_note(void (*note)(const void* who, const char* what), const void* who) noexcept {
@@ -143,7 +131,7 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   bool arm() noexcept;
   void disarm() noexcept {
     if (timer_.fd()) timer_.set(0);
-    packets_.disarm();
+    if constexpr (proto::HasSleep<P>) packets_.disarm();
   }
 
  private:
@@ -176,33 +164,33 @@ class Reliable final : proto::reliable::Carrier, proto::reliable::Upper {
   };
   struct PacketHandler {
     proto::reliable::Core& core;
-    void on_packet(std::span<const std::byte> source, std::span<const std::byte> packet) noexcept {
-      core.on_packet(source, packet, os::monotonic_ns());
+    void on_packet(const proto::ReceivedPacket& packet) noexcept {
+      core.on_packet(packet.source, packet.bytes, os::monotonic_ns());
     }
   };
 
-  // --- Carrier ---
+  // --- PacketOutput ---
   size_t packet_bytes_max(std::span<const std::byte> to) noexcept override {
     return packets_.packet_bytes_max(to);
   }
   bool send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept override {
     return packets_.send(to, parts, count);
   }
-  bool send_train(std::span<const std::byte> to, const iovec* parts, size_t count,
-                  size_t packet_bytes) noexcept override {
-    if constexpr (proto::HasPacketTrains<P>) return packets_.send_train(to, parts, count, packet_bytes);
-    return false;  // trains have one packet then
+  bool send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
+                      size_t packet_bytes) noexcept override {
+    if constexpr (proto::HasSegmentationOffload<P>)
+      return packets_.send_segmented(to, parts, count, packet_bytes);
+    return false;  // never called: Config::segments_max is 1
   }
   // --- Upper ---
   proto::reliable::Connection* accept(std::span<const std::byte> address) noexcept override;
-  // A link-local address is meant on the interface that its packets come by.
   proto::reliable::Place known_as(std::span<const std::byte> address,
                                   const proto::reliable::Place& source) const noexcept override {
-    auto named = Names::from(address);
-    const auto from = Names::from(source.span());
-    if (!named || !from || !named->is_link_local()) return proto::reliable::Place(address);
-    named->set_scope(from->scope());
-    return proto::reliable::Place(named->bytes());
+    if constexpr (HasScopedAddresses<Names>) {
+      if (const auto here = Names::in_scope_of(address, source.span()))
+        return proto::reliable::Place(here->bytes());
+    }
+    return proto::reliable::Place(address);
   }
   size_t on_bytes(proto::reliable::Connection& connection,
                   std::span<const std::byte> bytes) noexcept override {

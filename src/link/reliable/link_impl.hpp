@@ -9,7 +9,7 @@
 
 namespace weft::link::reliable {
 
-template <class P, class Names>
+template <proto::PacketLink P, PacketNames Names>
 Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
   auto at = names_.anywhere();
   if (!name.empty()) {
@@ -19,7 +19,7 @@ Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
   }
   if (auto opened = packets_.open(at.bytes()); !opened) return opened;
   const auto own = Names::from(packets_.address());
-  if constexpr (requires { Names::fault(packets_.address()); }) {
+  if constexpr (ExplainsAddresses<Names>) {
     if (std::string fault = Names::fault(packets_.address()); !fault.empty())
       return Error{EINVAL, std::move(fault)};
   }
@@ -28,29 +28,27 @@ Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
   // Later than every endpoint that was here before, as long as the clock of the day does not go back; when it does, peers say so.
   config.birth = os::realtime_ns();
   config.seed = os::random_bits();
-  config.check = !packet_link_checks<P>;
-  if constexpr (proto::HasPacketTrains<P>) config.train_packets = P::train_packets_max;
-  if constexpr (requires { P::train_bytes_max; }) config.train_bytes = P::train_bytes_max;
-  if constexpr (requires { packets_.receive_buffer_bytes(); })
-    config.receive_bytes = packets_.receive_buffer_bytes() / 2;  // the rest is the kernel's bookkeeping
-  if constexpr (requires { packets_.receive_packet_bytes(); })
-    config.receive_cost = packets_.receive_packet_bytes();
-  // Of carriers that are known at run time only.
-  if constexpr (requires { packets_.configure(config); }) packets_.configure(config);
-  config.length = shows_addresses<P> && !config.check;
+  const proto::PacketLinkTraits traits = proto::traits_of(packets_);
+  config.check = !traits.checks_packets;
+  config.length = proto::HasTrueSources<P> && !config.check;
+  config.segments_max = traits.segments_max;
+  config.segmented_bytes_max = traits.segmented_bytes_max;
+  if (traits.receive_buffer_bytes != SIZE_MAX)
+    config.receive_bytes = traits.receive_buffer_bytes / 2;  // the rest is bookkeeping
+  config.receive_cost = traits.receive_packet_bytes;
   config.dead_after = settings::number("WEFT_RELIABLE_TIMEOUT_S") * proto::reliable::second;
-  proto::reliable::Carrier& carrier = *this;
+  proto::reliable::PacketOutput& output = *this;
   proto::reliable::Upper& upper = *this;
-  core_ = std::make_unique<proto::reliable::Core>(carrier, upper);
+  core_ = std::make_unique<proto::reliable::Core>(output, upper);
   if (!core_->open(packets_.address(), config)) return Error{ENOMEM, "no memory for connections"};
-  if constexpr (requires { packets_.watch_refusals(); }) packets_.watch_refusals();
+  if constexpr (proto::HasRefusals<P>) packets_.watch_refusals();
   name_ = names_.write(*own);
   events_ = &events;
   owner_pid_ = os::process_id();
   return {};
 }
 
-template <class P, class Names>
+template <proto::PacketLink P, PacketNames Names>
 void Reliable<P, Names>::close() noexcept {
   if (core_ != nullptr && belongs_here()) {
     const uint64_t began = os::monotonic_ns();
@@ -72,11 +70,11 @@ void Reliable<P, Names>::close() noexcept {
   timer_.close();
 }
 
-template <class P, class Names>
+template <proto::PacketLink P, PacketNames Names>
 Peer* Reliable<P, Names>::connect(std::span<const std::byte> address, int& error) {
   error = 0;
   const auto to = names_.read(address);
-  if (!to || to->is_any() || to->port() == 0) {
+  if (!to || !Names::is_destination(*to)) {
     error = EINVAL;
     return nullptr;
   }
@@ -90,7 +88,7 @@ Peer* Reliable<P, Names>::connect(std::span<const std::byte> address, int& error
   return nullptr;
 }
 
-template <class P, class Names>
+template <proto::PacketLink P, PacketNames Names>
 proto::reliable::Connection* Reliable<P, Names>::accept(std::span<const std::byte> address) noexcept try {
   const auto from = Names::from(address);
   if (!from || from->bytes().size() != address.size()) return nullptr;
@@ -104,13 +102,13 @@ proto::reliable::Connection* Reliable<P, Names>::accept(std::span<const std::byt
   return nullptr;
 }
 
-template <class P, class Names>
+template <proto::PacketLink P, PacketNames Names>
 void Reliable<P, Names>::break_off(Peer& peer) noexcept {
   peer.broken = true;
   broken_.push_back(&peer);  // reserved
 }
 
-template <class P, class Names>
+template <proto::PacketLink P, PacketNames Names>
 template <class Handler>
 int Reliable<P, Names>::poll(Handler& handler) noexcept {
   FeederOf<Handler> feeder(handler);
@@ -145,10 +143,10 @@ int Reliable<P, Names>::poll(Handler& handler) noexcept {
 }
 
 // Rarely: who said nothing for long though the engine waits for it, and whom the kernel knows to be gone.
-template <class P, class Names>
+template <proto::PacketLink P, PacketNames Names>
 template <class Handler>
 void Reliable<P, Names>::look_around(Handler& handler, uint64_t now) noexcept {
-  if constexpr (requires { packets_.take_refusals([](std::span<const std::byte>) {}); }) {
+  if constexpr (proto::HasRefusals<P>) {
     if (core_->counters().timeouts != timeouts_seen_)
       packets_.take_refusals([&](std::span<const std::byte> place) { core_->on_refused(place, now); });
   }
@@ -166,7 +164,7 @@ void Reliable<P, Names>::look_around(Handler& handler, uint64_t now) noexcept {
 
 // --- what a person should know ---
 
-template <class P, class Names>
+template <proto::PacketLink P, PacketNames Names>
 std::string Reliable<P, Names>::text_of(const proto::reliable::Place& place) {
   if (const auto address = Names::from(place.span())) return Names::text_of(*address);
   std::string text;
@@ -178,7 +176,7 @@ std::string Reliable<P, Names>::text_of(const proto::reliable::Place& place) {
   return std::to_string(place.length) + " bytes that are no address (" + text + ')';
 }
 
-template <class P, class Names>
+template <proto::PacketLink P, PacketNames Names>
 void Reliable<P, Names>::tell(std::string what) noexcept try {
   if (told_ >= told_max || warning_ == nullptr) return;
   if (++told_ == told_max) what += ". Others are not named any more";
@@ -186,13 +184,13 @@ void Reliable<P, Names>::tell(std::string what) noexcept try {
 } catch (const std::bad_alloc&) {  // then nobody is told
 }
 
-template <class P, class Names>
+template <proto::PacketLink P, PacketNames Names>
 void Reliable<P, Names>::tell_cut(const Peer& peer) noexcept try {
   tell("peer " + text_of(peer.address) + " sent what is no frame, and is cut off");
 } catch (const std::bad_alloc&) {
 }
 
-template <class P, class Names>
+template <proto::PacketLink P, PacketNames Names>
 void Reliable<P, Names>::tell_death(const Peer& peer) noexcept try {
   using proto::reliable::Death;
   tell_oddities();
@@ -213,14 +211,14 @@ void Reliable<P, Names>::tell_death(const Peer& peer) noexcept try {
       break;
     case Death::Refusals:
       text += peer.peer_id != 0 ? " is dead" : " is unreachable";
-      text += ": nobody receives there any more, as the carrier has said for " + span;
+      text += ": nobody receives there any more, as the packet link has said for " + span;
       break;
     case Death::Truncated:
       text += " has left, and not all that it had sent came";
       break;
   }
-  if constexpr (requires { packets_.hints(); }) text += packets_.hints();
-  if constexpr (shows_addresses<P>) {
+  if constexpr (proto::HasHints<P>) text += packets_.hints();
+  if constexpr (proto::HasTrueSources<P>) {
     if (const uint64_t displaced = core_->counters().displaced; displaced != 0)
       text += "; " + std::to_string(displaced) +
               " packets came from another source than their sender's address()";
@@ -231,10 +229,10 @@ void Reliable<P, Names>::tell_death(const Peer& peer) noexcept try {
 } catch (const std::bad_alloc&) {
 }
 
-// What the contract of carriers forbids, and only packets show: each kind once.
-template <class P, class Names>
+// What the contract of packet links forbids, and only packets show: each kind once.
+template <proto::PacketLink P, PacketNames Names>
 void Reliable<P, Names>::tell_oddities() noexcept try {
-  if constexpr (!shows_addresses<P>) return;
+  if constexpr (!proto::HasTrueSources<P>) return;
   const auto& counters = core_->counters();
   const auto& seen = core_->oddities();
   if (counters.displaced != 0 && !told_displaced_) {
@@ -267,7 +265,7 @@ void Reliable<P, Names>::tell_oddities() noexcept try {
 }
 
 // What was lost, sent again or dropped, when there was any.
-template <class P, class Names>
+template <proto::PacketLink P, PacketNames Names>
 void Reliable<P, Names>::tell_statistics() noexcept try {
   if (note_ == nullptr) return;
   const proto::reliable::Statistics all = core_->statistics();
@@ -299,13 +297,18 @@ void Reliable<P, Names>::tell_statistics() noexcept try {
 } catch (const std::bad_alloc&) {
 }
 
-template <class P, class Names>
+template <proto::PacketLink P, PacketNames Names>
 int Reliable<P, Names>::wait_fd() noexcept {
   if (both_) return both_.get();
+  const int packets_fd = [this] {
+    if constexpr (proto::HasSleep<P>) return packets_.wait_fd();
+    else return -1;
+  }();
+  if (packets_fd < 0) return -1;
   auto set = os::open_poll_set();
   auto timer = os::Timer::create();
   if (!set || !timer) return -1;
-  if (!os::add_to_poll_set(*set, packets_.wait_fd(), nullptr) ||
+  if (!os::add_to_poll_set(*set, packets_fd, nullptr) ||
       !os::add_to_poll_set(*set, timer->fd().get(), nullptr))
     return -1;
   timer_ = std::move(*timer);
@@ -313,7 +316,7 @@ int Reliable<P, Names>::wait_fd() noexcept {
   return both_.get();
 }
 
-template <class P, class Names>
+template <proto::PacketLink P, PacketNames Names>
 bool Reliable<P, Names>::arm() noexcept {
   if (!timer_.fd()) return false;
   timeouts_seen_ = UINT64_MAX;  // a kept error makes the descriptor readable: the next poll looks for it
@@ -322,7 +325,8 @@ bool Reliable<P, Names>::arm() noexcept {
   if (core_->has_ready() || !stalled_.empty() || !broken_.empty()) return false;
   const uint64_t due = core_->next_due();
   timer_.set(due == UINT64_MAX ? 0 : due > now ? due - now : 1);
-  return packets_.arm();
+  if constexpr (proto::HasSleep<P>) return packets_.arm();
+  else return false;
 }
 
 }  // namespace weft::link::reliable

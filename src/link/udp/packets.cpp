@@ -1,4 +1,4 @@
-// Paths and trains.
+// Opening, multicast, path MTU, sending.
 #include "link/udp/packets.hpp"
 
 #include <netinet/in.h>
@@ -11,8 +11,8 @@
 
 namespace weft::link::udp {
 
-Result<void> Packets::open(std::span<const std::byte> address, bool fragments) {
-  auto socket = os::open_udp(address, {fragments, buffer_bytes});
+Result<void> Packets::open(std::span<const std::byte> address) {
+  auto socket = os::open_udp(address, {fragments_, buffer_bytes});
   if (!socket) return socket.error();
   os::mark_traffic(socket->get(), dscp_);
   auto own = os::udp_address(*socket);
@@ -23,7 +23,6 @@ Result<void> Packets::open(std::span<const std::byte> address, bool fragments) {
   receiver_.emplace(std::move(*receiver));
   address_ = *own;
   receive_buffer_bytes_ = os::udp_receive_buffer(*socket);
-  fragments_ = fragments;
   socket_ = std::move(*socket);
   return {};
 }
@@ -153,13 +152,13 @@ int Packets::send_pieces(std::span<const std::byte> address, const iovec* parts,
   return status == -ENOBUFS ? -EAGAIN : status;
 }
 
-bool Packets::send_train(std::span<const std::byte> address, const iovec* parts, size_t count,
-                         size_t packet_bytes) noexcept {
+bool Packets::send_segmented(std::span<const std::byte> address, const iovec* parts, size_t count,
+                             size_t packet_bytes) noexcept {
   size_t total = 0;
   for (size_t i = 0; i < count; ++i) total += parts[i].iov_len;
   if (packet_bytes == 0 || !origin_.is_here()) return true;
   bool together = place_of(address).segmentation;
-  const size_t packets = std::clamp<size_t>(train_bytes_max / packet_bytes, 1, train_packets_max);
+  const size_t packets = std::clamp<size_t>(segmented_bytes_max / packet_bytes, 1, segments_max);
   bool any = false;
   for (size_t at = 0; at < total;) {
     const size_t bytes = std::min((together ? packets : 1) * packet_bytes, total - at);

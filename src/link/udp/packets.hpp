@@ -1,7 +1,7 @@
 // The PacketLink over one UDP socket: a packet is a datagram, with nothing added, so that any UDP program can be the other side.
 // Must not know what is in the packets.
 //
-// Speed comes from the number of packets in one system call: trains go out by UDP_SEGMENT, packets of one sender come in joined by UDP_GRO and
+// Speed comes from the number of packets in one system call: segmented sends go out by UDP_SEGMENT, packets of one sender come in joined by UDP_GRO and
 // are shown one by one where they lie.
 #pragma once
 
@@ -20,18 +20,18 @@
 #include "os/origin.hpp"
 #include "os/socket_address.hpp"
 #include "os/udp_socket.hpp"
-#include "proto/reliable/packet_link.hpp"
+#include "proto/packet/abilities.hpp"
 
 namespace weft::link::udp {
 
 class Packets {
  public:
   static constexpr size_t address_length = sizeof(sockaddr_in6);
-  // A train has at most 64 packets (the least that kernels with UDP_SEGMENT take). Beyond train_bytes_max it costs a second system call.
-  static constexpr size_t train_packets_max = 64;
-  static constexpr size_t train_bytes_max = 65000;
+  static constexpr size_t segments_max = 64;  // the least that kernels with UDP_SEGMENT take
+  static constexpr size_t segmented_bytes_max = 65000;
   static constexpr size_t packet_bytes_limit = 65507;  // of IPv4, whose length field counts the heads
   static constexpr bool checks_packets = true;         // UDP has a checksum, and links below have theirs
+  static constexpr bool has_ip_addresses = true;
   static constexpr size_t buffer_bytes = size_t{8} << 20;
 
   Packets() = default;
@@ -39,10 +39,12 @@ class Packets {
   Packets& operator=(const Packets&) = delete;
   ~Packets() { close(); }
 
-  // `address` is a sockaddr_in or sockaddr_in6; a zero port or host is chosen by the system. With `fragments`, packets above the path MTU
-  // travel in IP fragments.
-  Result<void> open(std::span<const std::byte> address, bool fragments = false);
-  void set_traffic_class(uint8_t dscp) noexcept { dscp_ = dscp; }  // before open()
+  // --- before open() ---
+  void set_traffic_class(uint8_t dscp) noexcept { dscp_ = dscp; }
+  void set_fragments(bool fragments) noexcept { fragments_ = fragments; }
+
+  // `address` is a sockaddr_in or sockaddr_in6; a zero port or host is chosen by the system.
+  Result<void> open(std::span<const std::byte> address);
   void close() noexcept;
   std::span<const std::byte> address() const noexcept { return address_.bytes(); }
   // What the kernel keeps for us until we poll, its bookkeeping included: who sends more than that unasked loses it.
@@ -57,16 +59,16 @@ class Packets {
     return try_send(address, parts, count) != -EAGAIN;
   }
   // When the kernel has room for the first packets only, the others are lost.
-  bool send_train(std::span<const std::byte> address, const iovec* parts, size_t count,
-                  size_t packet_bytes) noexcept;
+  bool send_segmented(std::span<const std::byte> address, const iovec* parts, size_t count,
+                      size_t packet_bytes) noexcept;
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
     if (!origin_.is_here()) [[unlikely]]
       return 0;
-    int packets = take(socket_, handler);
+    int packets = take(socket_, address_.bytes(), handler);
     for (const Group& group : groups_)
-      if (group.socket) packets += take(group.socket, handler);
+      if (group.socket) packets += take(group.socket, group.address, handler);
     return packets;
   }
 
@@ -108,19 +110,19 @@ class Packets {
   };
 
   template <class Handler>
-  int take(const os::Fd& socket, Handler& handler) noexcept {
+  int take(const os::Fd& socket, std::span<const std::byte> destination, Handler& handler) noexcept {
     const size_t batches = receiver_->receive(socket);
     int packets = 0;
     for (size_t i = 0; i < batches; ++i) {
       const os::UdpReceiver::Batch batch = receiver_->batch(i);
       if (batch.segment == 0) {
-        handler.on_packet(batch.source, batch.bytes);
+        handler.on_packet(proto::ReceivedPacket{batch.source, destination, batch.bytes});
         ++packets;
         continue;
       }
       for (size_t at = 0; at < batch.bytes.size(); at += batch.segment) {
-        handler.on_packet(batch.source,
-                          batch.bytes.subspan(at, std::min(batch.segment, batch.bytes.size() - at)));
+        const size_t bytes = std::min(batch.segment, batch.bytes.size() - at);
+        handler.on_packet(proto::ReceivedPacket{batch.source, destination, batch.bytes.subspan(at, bytes)});
         ++packets;
       }
     }
@@ -144,6 +146,8 @@ class Packets {
   std::optional<os::Epoll> wait_;  // made when somebody sleeps for the first time
 };
 
-static_assert(proto::PacketLink<Packets> && proto::HasPacketTrains<Packets>);
+static_assert(proto::PacketLink<Packets> && proto::HasSegmentationOffload<Packets> &&
+              proto::HasSleep<Packets> && proto::HasPathMtu<Packets> && proto::HasRefusals<Packets> &&
+              proto::HasReceiveBuffer<Packets>);
 
 }  // namespace weft::link::udp

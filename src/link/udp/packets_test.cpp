@@ -37,9 +37,11 @@ std::vector<std::byte> loopback_address(int family, uint16_t port = 0) {
 struct Taken {
   std::vector<std::string> packets;
   std::vector<std::byte> source;
-  void on_packet(std::span<const std::byte> from, std::span<const std::byte> packet) noexcept {
-    source.assign(from.begin(), from.end());
-    packets.emplace_back(reinterpret_cast<const char*>(packet.data()), packet.size());
+  std::vector<std::byte> destination;
+  void on_packet(const proto::ReceivedPacket& packet) noexcept {
+    source.assign(packet.source.begin(), packet.source.end());
+    destination.assign(packet.destination.begin(), packet.destination.end());
+    packets.emplace_back(reinterpret_cast<const char*>(packet.bytes.data()), packet.bytes.size());
   }
 };
 
@@ -74,6 +76,7 @@ TEST_P(OverFamily, APacketArrivesAsItIsWithItsSource) {
   ASSERT_EQ(taken.packets.size(), 1u);
   EXPECT_EQ(taken.packets[0], "hello, world");
   EXPECT_TRUE(std::ranges::equal(taken.source, a.address()));
+  EXPECT_TRUE(std::ranges::equal(taken.destination, b.address()));
 }
 
 TEST_P(OverFamily, EmptyPacketsArePackets) {
@@ -91,7 +94,7 @@ TEST_P(OverFamily, ATrainArrivesPacketByPacket) {
     const std::string head = bytes.substr(0, 5);
     const std::string rest = bytes.substr(5);
     const iovec parts[] = {part_of(head), part_of(rest)};
-    ASSERT_TRUE(a.send_train(b.address(), parts, 2, packet));
+    ASSERT_TRUE(a.send_segmented(b.address(), parts, 2, packet));
     Taken taken;
     const size_t count = (bytes.size() + packet - 1) / packet;
     take(b, taken, count);
@@ -118,9 +121,9 @@ TEST_P(OverFamily, TheLargestPacketFitsAndALargerOneDoesNot) {
 TEST_P(OverFamily, ATrainOfTooLargePacketsIsLostAndTheNextOneArrives) {
   const std::string bytes(70'000, 'x');
   const iovec large = part_of(bytes);
-  EXPECT_TRUE(a.send_train(b.address(), &large, 1, 65'530));
+  EXPECT_TRUE(a.send_segmented(b.address(), &large, 1, 65'530));
   const iovec small{const_cast<char*>(bytes.data()), 5000};
-  EXPECT_TRUE(a.send_train(b.address(), &small, 1, 1000));
+  EXPECT_TRUE(a.send_segmented(b.address(), &small, 1, 1000));
   Taken taken;
   take(b, taken, 6);
   EXPECT_GE(taken.packets.size(), 5u);

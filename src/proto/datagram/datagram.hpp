@@ -21,7 +21,7 @@
 #include "core/progress.hpp"
 #include "proto/datagram/receiver.hpp"
 #include "proto/engine/context.hpp"
-#include "proto/reliable/packet_link.hpp"
+#include "proto/packet/abilities.hpp"
 
 namespace weft::proto {
 
@@ -89,23 +89,23 @@ class Datagram final : public core::Progressor {
     (void)link_.poll(*this);
   }
   int wait_fd() noexcept override {
-    if constexpr (requires { link_.wait_fd(); }) return link_.wait_fd();
+    if constexpr (HasSleep<P>) return link_.wait_fd();
     return -1;
   }
   bool arm() noexcept override {
     if (train_.count != 0 && !depart()) return false;
     for (core::CompletionQueue* queue : queues_)
       if (queue->full()) return false;
-    if constexpr (requires { link_.arm(); }) return link_.arm();
+    if constexpr (HasSleep<P>) return link_.arm();
     return false;
   }
   void disarm() noexcept override {
-    if constexpr (requires { link_.disarm(); }) link_.disarm();
+    if constexpr (HasSleep<P>) link_.disarm();
   }
 
   // --- called by the link ---
-  void on_packet(std::span<const std::byte> source, std::span<const std::byte> packet) noexcept {
-    receiver_.arrived(packet, sources_wanted_ ? find_source(source) : FI_ADDR_NOTAVAIL);
+  void on_packet(const ReceivedPacket& packet) noexcept {
+    receiver_.arrived(packet.bytes, sources_wanted_ ? find_source(packet.source) : FI_ADDR_NOTAVAIL);
   }
 
   // Datagrams that wait for others, or for room. fi_close gives them a chance.
@@ -133,7 +133,7 @@ class Datagram final : public core::Progressor {
     bool silent;
   };
   static constexpr size_t train_count_max() noexcept {
-    if constexpr (HasPacketTrains<P>) return P::train_packets_max;
+    if constexpr (HasSegmentationOffload<P>) return P::segments_max;
     return 1;
   }
   struct Train {
@@ -184,9 +184,9 @@ class Datagram final : public core::Progressor {
   // False: no room now, it waits.
   [[gnu::noinline]] bool depart() noexcept {
     const iovec part{train_.memory.get(), train_.bytes};
-    if constexpr (HasPacketTrains<P>) {
+    if constexpr (HasSegmentationOffload<P>) {
       if (train_.count > 1) {
-        if (!link_.send_train(span_of(train_.to), &part, 1, train_.packet_bytes)) return false;
+        if (!link_.send_segmented(span_of(train_.to), &part, 1, train_.packet_bytes)) return false;
         const size_t count = std::exchange(train_.count, 0);
         for (size_t i = 0; i < count; ++i) complete(train_.sent[i], 0);
         return true;
@@ -206,7 +206,7 @@ class Datagram final : public core::Progressor {
   }
   // 0 or a negative errno, where the link knows one.
   int hand_over(std::span<const std::byte> to, const iovec* iov, size_t count) noexcept {
-    if constexpr (requires { link_.try_send(to, iov, count); }) return link_.try_send(to, iov, count);
+    if constexpr (HasSendStatus<P>) return link_.try_send(to, iov, count);
     else return link_.send(to, iov, count) ? 0 : -FI_EAGAIN;
   }
   static void complete(const Sent& sent, int error) noexcept {

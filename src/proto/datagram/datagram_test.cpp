@@ -14,7 +14,8 @@ namespace {
 // Keeps what it is given; refuses on demand.
 struct FakeLink {
   static constexpr size_t address_length = 4;
-  static constexpr size_t train_packets_max = 8;
+  static constexpr size_t segments_max = 8;
+  static Result<void> open(std::span<const std::byte>) { return {}; }
   std::span<const std::byte> address() const noexcept { return {}; }
   size_t packet_bytes_max(std::span<const std::byte>) const noexcept { return 1500; }
   bool send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept {
@@ -23,7 +24,8 @@ struct FakeLink {
     put(to, flat(parts, count));
     return true;
   }
-  bool send_train(std::span<const std::byte> to, const iovec* parts, size_t count, size_t bytes) noexcept {
+  bool send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
+                      size_t bytes) noexcept {
     if (full) return false;
     ++calls;
     const std::string all = flat(parts, count);
@@ -36,7 +38,7 @@ struct FakeLink {
     for (; !incoming.empty(); ++n) {
       const std::string text = incoming.front();
       incoming.pop_front();
-      handler.on_packet(std::as_bytes(std::span("\1\2\3\4", 4)), std::as_bytes(std::span(text)));
+      handler.on_packet({std::as_bytes(std::span("\1\2\3\4", 4)), address(), std::as_bytes(std::span(text))});
     }
     return n;
   }

@@ -19,6 +19,7 @@
 
 #include "base/result.hpp"
 #include "core/progress.hpp"
+#include "proto/sleep.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::proto {
@@ -278,17 +279,6 @@ concept HasGlance = requires(L& link, typename L::Seen& seen,
   noexcept->std::same_as<Glance>;
   { link.take_plain(seen, take) }
   noexcept->std::same_as<bool>;
-};
-
-// The link can be slept on.
-template <class L>
-concept HasSleep = requires(L& link) {
-  { link.wait_fd() }
-  noexcept->std::same_as<int>;
-  { link.arm() }
-  noexcept->std::same_as<bool>;
-  { link.disarm() }
-  noexcept;
 };
 
 }  // namespace weft::proto

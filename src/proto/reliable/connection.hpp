@@ -15,7 +15,7 @@
 
 namespace weft::proto::reliable {
 
-// Where packets go, as the carrier writes it.
+// Where packets go, as the packet link writes it.
 struct Place {
   std::array<std::byte, hello_address_max> bytes{};
   size_t length = 0;
@@ -35,8 +35,8 @@ struct Place {
 enum class Death : uint8_t {
   None,      // it said so, or somebody else is there
   Silence,   // nothing came back
-  NoRoom,    // the carrier took nothing for it
-  Refusals,  // the carrier heard that nobody is there
+  NoRoom,    // the packet link took nothing for it
+  Refusals,  // the packet link heard that nobody is there
   Truncated  // it left, and not all that it had sent came
 };
 
@@ -88,7 +88,7 @@ struct Connection : ReadyHook, TimedHook, UnprovenHook, OwedHook {
   uint64_t epoch = 0;  // the poll after which something was sent last
   size_t unsent_frames = 0;
   unsigned hurried = 0;     // since the last poll
-  bool refused = false;     // the carrier has no room
+  bool refused = false;     // the packet link has no room
   uint64_t stuck_from = 0;  // since then, at every try; 0: it had
   uint64_t stuck_at = 0;    // the last try
   bool one_more = false;    // a timeout permits one packet beyond the window
@@ -111,7 +111,7 @@ struct Connection : ReadyHook, TimedHook, UnprovenHook, OwedHook {
   uint64_t timeout_from = 0;  // 0: nothing is waited for
   uint64_t silent_from = 0;   // since when we wait for any sign
   uint64_t heard_at = 0;      // 0: never
-  uint64_t refused_from = 0;  // the carrier says that nobody is there, since then
+  uint64_t refused_from = 0;  // the packet link says that nobody is there, since then
   uint64_t refusal_due = 0;   // when to ask whether that is so; 0: not
   unsigned backoff = 0;
   unsigned refusals = 0;

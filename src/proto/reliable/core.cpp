@@ -31,7 +31,7 @@ Core::~Core() {
 
 bool Core::open(std::span<const std::byte> address, const Config& config) try {
   config_ = config;
-  config_.train_packets = std::clamp<size_t>(config.train_packets, 1, Scratch::packets_max);
+  config_.segments_max = std::clamp<size_t>(config.segments_max, 1, Scratch::packets_max);
   guard_ = config.check ? has_check : config.length ? has_length : 0;
   address_ = Place(address);
   next_birth_ = std::max<uint64_t>(config.birth, 1);
@@ -175,7 +175,7 @@ void Core::answer(PacketType type, const Packet& to, const Place& place, uint64_
   const size_t bytes = encode(packet, head.data());
   if (guard_ != 0) seal(head.data(), bytes, {});
   const iovec part{head.data(), bytes};
-  if (carrier_.send(place.span(), &part, 1)) ++counters_.sent;
+  if (output_.send(place.span(), &part, 1)) ++counters_.sent;
 }
 
 // The first that is heard of the other side's end of this connection.

@@ -4,7 +4,7 @@
 // Calls, all with `now` in ns of a clock that never goes back:
 //   input     on_packet(), on_refused(); then end_poll(), which sends what became due
 //   commands  add(), remove(), append() and push(), begin_close()
-//   output    through Carrier (packets) and Upper (bytes, new and lost connections), from inside these calls only
+//   output    through PacketOutput (packets) and Upper (bytes, new and lost connections), from inside these calls only
 // Upper may call append() and push() from on_bytes(), and nothing else of the core.
 #pragma once
 
@@ -29,15 +29,15 @@
 namespace weft::proto::reliable {
 
 // Where packets go (PacketLink, as seen from here).
-struct Carrier {
+struct PacketOutput {
   virtual size_t packet_bytes_max(std::span<const std::byte> to) noexcept = 0;
   virtual bool send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept = 0;
   // `parts` are packets of packet_bytes, the last may be shorter.
-  virtual bool send_train(std::span<const std::byte> to, const iovec* parts, size_t count,
-                          size_t packet_bytes) noexcept = 0;
+  virtual bool send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
+                              size_t packet_bytes) noexcept = 0;
 
  protected:
-  ~Carrier() = default;
+  ~PacketOutput() = default;
 };
 
 // Who gets the bytes.
@@ -60,14 +60,14 @@ struct Upper {
 };
 
 struct Config {
-  uint64_t birth = 1;          // larger than that of earlier endpoints at this address
-  uint64_t seed = 1;           // unpredictable
-  bool check = true;           // packets carry a checksum of ours, and those without are refused
-  bool length = false;         // else: they carry their length
-  size_t train_packets = 1;    // in one send_train()
-  size_t train_bytes = 65000;  // likewise
+  uint64_t birth = 1;                  // larger than that of earlier endpoints at this address
+  uint64_t seed = 1;                   // unpredictable
+  bool check = true;                   // packets carry a checksum of ours, and those without are refused
+  bool length = false;                 // else: they carry their length
+  size_t segments_max = 1;             // in one send_segmented()
+  size_t segmented_bytes_max = 65000;  // likewise
   size_t packet_bytes_max = 65535;
-  size_t receive_bytes = SIZE_MAX;  // what the carrier keeps between two polls,
+  size_t receive_bytes = SIZE_MAX;  // what the packet link keeps between two polls,
   size_t receive_cost = 0;          // of which a packet takes so many at least, at a peer's as here
   uint64_t dead_after = 60 * second;
 };
@@ -126,7 +126,7 @@ class Core {
   static constexpr size_t burst_min = 16;        // frames that go together: more are expected
   static constexpr size_t bytes_held_max = size_t{16} << 10;
 
-  Core(Carrier& carrier, Upper& upper) noexcept : carrier_(carrier), upper_(upper) {}
+  Core(PacketOutput& output, Upper& upper) noexcept : output_(output), upper_(upper) {}
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
   ~Core();
@@ -196,7 +196,7 @@ class Core {
 
   // --- input ---
   void on_packet(std::span<const std::byte> source, std::span<const std::byte> bytes, uint64_t now) noexcept;
-  // The carrier heard that nobody receives there. A hint: believed when it is repeated and nothing contradicts.
+  // The packet link heard that nobody receives there. A hint: believed when it is repeated and nothing contradicts.
   void on_refused(std::span<const std::byte> destination, uint64_t now) noexcept;
   void end_poll(uint64_t now) noexcept {
     ++epoch_;
@@ -293,7 +293,7 @@ class Core {
   bool send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t offset, uint64_t now) noexcept;
   size_t write_head(Connection& c, Packet& packet, std::byte* out) noexcept;
   void describe(Connection& c, Packet& packet, uint64_t now) noexcept;
-  // A packet goes to a peer that may not be looking. True: its carrier has room for it and all that went since we heard from it.
+  // A packet goes to a peer that may not be looking. True: its packet link has room for it and all that went since we heard from it.
   bool pour(Connection& c, size_t bytes) noexcept;
   void acknowledged(Connection& c, uint64_t now) noexcept;
   // Before bytes go to one peer the others hear what came from them: what a message brings about shall not be seen before it is acknowledged.
@@ -318,7 +318,7 @@ class Core {
   bool on_timer(Connection& c, uint64_t now) noexcept;
   bool on_timeout(Connection& c, uint64_t now) noexcept;
 
-  Carrier& carrier_;
+  PacketOutput& output_;
   Upper& upper_;
   ChunkPool pool_;
   uint64_t epoch_ = 1;

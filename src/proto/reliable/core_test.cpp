@@ -202,11 +202,11 @@ TEST(ReliableCore, WhatAMessageBringsAboutIsNotSeenBeforeItsAcknowledgement) {
   EXPECT_EQ(world.wrong, "");
 }
 
-// A carrier that has no room is no reason to wait for ever; but time in which nobody tries is not counted.
-struct Full final : Carrier, Upper {
+// A packet link that has no room is no reason to wait for ever; but time in which nobody tries is not counted.
+struct Full final : PacketOutput, Upper {
   size_t packet_bytes_max(std::span<const std::byte>) noexcept override { return 1000; }
   bool send(std::span<const std::byte>, const iovec*, size_t) noexcept override { return has_room; }
-  bool send_train(std::span<const std::byte>, const iovec*, size_t, size_t) noexcept override {
+  bool send_segmented(std::span<const std::byte>, const iovec*, size_t, size_t) noexcept override {
     return has_room;
   }
   Connection* accept(std::span<const std::byte>) noexcept override { return nullptr; }
@@ -219,7 +219,7 @@ struct Full final : Carrier, Upper {
   Death death = Death::None;
 };
 
-TEST(ReliableCore, WhoseCarrierNeverHasRoomIsUnreachable) {
+TEST(ReliableCore, WhoseLinkNeverHasRoomIsUnreachable) {
   Full full;
   Core core(full, full);
   Config config;

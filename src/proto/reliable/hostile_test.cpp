@@ -32,7 +32,7 @@ struct Net {
   uint64_t now = 1'000'000;
 };
 
-struct End final : Carrier, Upper {
+struct End final : PacketOutput, Upper {
   End(Net& of, std::string at, uint64_t birth, size_t receive_bytes = SIZE_MAX)
       : net(of), name(std::move(at)) {
     Config config;
@@ -40,7 +40,7 @@ struct End final : Carrier, Upper {
     config.birth = birth;
     config.seed = birth * 77 + 5;
     config.check = false;
-    config.train_packets = 16;
+    config.segments_max = 16;
     (void)core->open(place(name), config);
   }
   size_t packet_bytes_max(std::span<const std::byte>) noexcept override { return 1400; }
@@ -54,8 +54,8 @@ struct End final : Carrier, Upper {
     net.flying.push_back({name, text(to), std::move(all)});
     return true;
   }
-  bool send_train(std::span<const std::byte> to, const iovec* parts, size_t count,
-                  size_t packet_bytes) noexcept override {
+  bool send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
+                      size_t packet_bytes) noexcept override {
     Bytes all;
     for (size_t i = 0; i < count; ++i) {
       const auto* at = static_cast<const std::byte*>(parts[i].iov_base);
@@ -484,7 +484,7 @@ TEST_F(Closing, AHurryDoesNotWaitWhenEverythingHasArrived) {
   EXPECT_EQ(close_a(false, 0), 0u);
 }
 
-// A carrier tells of refusals when it is asked, several at one instant, and a timeout may be far away.
+// A packet link tells of refusals when it is asked, several at one instant, and a timeout may be far away.
 TEST_F(Hostile, ADeadPeerIsAskedSoonAfterARefusal) {
   talk();
   a.say("bbbb", "more");

@@ -25,7 +25,7 @@ struct Record {
   bool lost;        // to be sent again
   bool again;       // was sent more than once
   uint8_t repeats;  // so many times more (255: at least)
-  uint8_t kept;     // so many times the peer's carrier had room (likewise)
+  uint8_t kept;     // so many times the peer's packet link had room (likewise)
 };
 
 // Records in a ring that grows to records_max.
@@ -117,7 +117,7 @@ class SendStream {
   }
   // What the peer had room for when it said so last.
   size_t announced() const noexcept { return announced_; }
-  // So many records from the front were sent `times` times when the peer's carrier had room, or are known to have arrived.
+  // So many records from the front were sent `times` times when the peer's packet link had room, or are known to have arrived.
   size_t count_kept(unsigned times) const noexcept;
   // Packets on the way, as they count in Core::pour(), more or less.
   size_t under_way() const noexcept { return in_flight_ + records_.size() * 384; }

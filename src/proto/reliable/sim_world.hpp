@@ -42,7 +42,7 @@ struct Conditions {
   double altered = 0;  // one byte
   uint64_t late_ns = 0;
   uint64_t delay_ns = 0;
-  size_t packet_bytes = 1472;      // what the carrier says
+  size_t packet_bytes = 1472;      // what the packet link says
   size_t vanish_bytes = SIZE_MAX;  // packets above it never arrive
   size_t queue_packets = 1000;
   double refuses = 0;  // share of on_bytes() calls that take less
@@ -96,7 +96,7 @@ struct Peer : Connection {
   uint64_t heard = 0;
 };
 
-class Node final : public Carrier, public Upper {
+class Node final : public PacketOutput, public Upper {
  public:
   Node(World& world, int number) : world_(world), number_(number) {}
   void begin(uint64_t birth, uint64_t seed);
@@ -107,8 +107,8 @@ class Node final : public Carrier, public Upper {
 
   size_t packet_bytes_max(std::span<const std::byte>) noexcept override;
   bool send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept override;
-  bool send_train(std::span<const std::byte> to, const iovec* parts, size_t count,
-                  size_t packet_bytes) noexcept override;
+  bool send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
+                      size_t packet_bytes) noexcept override;
   Connection* accept(std::span<const std::byte> address) noexcept override;
   size_t on_bytes(Connection& connection, std::span<const std::byte> bytes) noexcept override;
   void lost(Connection& connection, core::ProviderError why) noexcept override;
@@ -294,7 +294,7 @@ inline void Node::begin(uint64_t birth, uint64_t seed) {
   config.birth = birth;
   config.seed = seed;
   config.check = true;
-  config.train_packets = 16;
+  config.segments_max = 16;
   (void)core_->open(address_of(number_), config);
 }
 
@@ -353,8 +353,8 @@ inline bool Node::send(std::span<const std::byte> to, const iovec* parts, size_t
   return true;
 }
 
-inline bool Node::send_train(std::span<const std::byte> to, const iovec* parts, size_t count,
-                             size_t packet_bytes) noexcept {
+inline bool Node::send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
+                                 size_t packet_bytes) noexcept {
   if (!world_.calm && world_.random.chance(0.01)) return false;
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < count; ++i) {

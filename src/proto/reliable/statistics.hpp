@@ -6,7 +6,7 @@
 namespace weft::proto::reliable {
 
 struct Statistics {
-  uint64_t sent = 0;  // packets that the carrier took, everything below included
+  uint64_t sent = 0;  // packets that the link took, everything below included
   uint64_t sent_again =
       0;  // of these: with bytes that were sent before, because they were lost or nothing came back
   uint64_t copies = 0;     // of these: the same packet once more on purpose (docs/reliable.md)

@@ -96,7 +96,7 @@ void Core::pay_others(Connection& c, uint64_t now) noexcept {
 
 // How large packets may be now.
 void Core::size_packets(Connection& c, uint64_t now) noexcept {
-  size_t bytes = std::min(carrier_.packet_bytes_max(c.path.span()), config_.packet_bytes_max);
+  size_t bytes = std::min(output_.packet_bytes_max(c.path.span()), config_.packet_bytes_max);
   if (c.packet_bytes_cap != 0) {
     if (now >= c.cap_until) c.packet_bytes_cap = 0;
     else bytes = std::min(bytes, c.packet_bytes_cap);
@@ -119,7 +119,7 @@ void Core::sent(Connection& c, uint64_t now) noexcept {
   touch(c);
 }
 
-// The carrier has no room: since when, less the time in which nobody called us.
+// The packet link has no room: since when, less the time in which nobody called us.
 void Core::refused(Connection& c, uint64_t now) noexcept {
   c.refused = true;
   if (c.stuck_from == 0) c.stuck_from = now;
@@ -128,7 +128,7 @@ void Core::refused(Connection& c, uint64_t now) noexcept {
   touch(c);
 }
 
-// Sends lost records again. False: the carrier has no room.
+// Sends lost records again. False: the packet link has no room.
 bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
   size_packets(c, now);
   while (Record* record = c.out.first_lost()) {
@@ -155,7 +155,7 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
         done += piece.size();
       }
       if (guard_ != 0) seal(head, head_bytes, std::span(pieces.data(), count - 1));
-      if (!carrier_.send(c.path.span(), parts.data(), count)) {
+      if (!output_.send(c.path.span(), parts.data(), count)) {
         refused(c, now);
         return false;
       }
@@ -173,11 +173,12 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
   return true;
 }
 
-// Sends new bytes in trains. Without `tail` only full packets. False: the carrier has no room.
+// Sends new bytes in trains. Without `tail` only full packets. False: the packet link has no room.
 bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
   size_packets(c, now);
   const uint64_t stamp_time = now & ~((uint64_t{1} << stamp_shift) - 1);
-  const size_t train = std::clamp<size_t>(config_.train_bytes / c.packet_bytes, 1, config_.train_packets);
+  const size_t train =
+      std::clamp<size_t>(config_.segmented_bytes_max / c.packet_bytes, 1, config_.segments_max);
   while (c.out.unsent() != 0) {
     const size_t window = c.congestion.window();
     const size_t flying = c.out.in_flight();
@@ -239,8 +240,8 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
     }
     if (packets == 0) return true;
     const auto to = c.path.span();
-    const bool gone = packets == 1 ? carrier_.send(to, scratch_.parts.data(), parts)
-                                   : carrier_.send_train(to, scratch_.parts.data(), parts, c.packet_bytes);
+    const bool gone = packets == 1 ? output_.send(to, scratch_.parts.data(), parts)
+                                   : output_.send_segmented(to, scratch_.parts.data(), parts, c.packet_bytes);
     if (!gone) {
       refused(c, now);
       return false;
@@ -287,7 +288,7 @@ void Core::send_copies(Connection& c, uint64_t now) noexcept {
       done += piece.size();
     }
     if (guard_ != 0) seal(head, head_bytes, std::span(pieces.data(), count - 1));
-    if (!carrier_.send(c.path.span(), parts.data(), count)) return;
+    if (!output_.send(c.path.span(), parts.data(), count)) return;
     ++counters_.sent;
     ++counters_.copies;
     (void)pour(c, last->bytes);
@@ -306,7 +307,7 @@ bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t of
   const size_t bytes = write_head(c, packet, head);
   if (guard_ != 0) seal(head, bytes, {});
   const iovec part{head, bytes};
-  if (!carrier_.send(c.path.span(), &part, 1)) {
+  if (!output_.send(c.path.span(), &part, 1)) {
     refused(c, now);
     return false;
   }

@@ -1,0 +1,217 @@
+// What a PacketLink may have beyond the required part: one named concept for each ability. Who uses a link asks for the
+// concept with `if constexpr` and does without what is absent. docs/packets.md has the table. Must not know who
+// implements what.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "proto/packet/packet_link.hpp"
+#include "proto/packet/send_buffer.hpp"
+#include "proto/sleep.hpp"
+
+namespace weft::proto {
+
+// --- sending ---
+
+// Segmentation offload: one call sends many packets. The parts are cut into packets of `segment_bytes`, the last may be
+// shorter; at most segments_max packets. True: all were taken, or the first ones were and the others are lost. False:
+// none was taken.
+template <class P>
+concept HasSegmentationOffload = requires(P& link, std::span<const std::byte> to, const iovec* parts,
+                                          size_t count, size_t segment_bytes) {
+  { P::segments_max } -> std::convertible_to<size_t>;
+  { link.send_segmented(to, parts, count, segment_bytes) }
+  noexcept->std::same_as<bool>;
+};
+
+// Beyond so many bytes a segmented send costs a second call of the device.
+template <class P>
+concept HasSegmentedBytesMax = requires {
+  { P::segmented_bytes_max } -> std::convertible_to<size_t>;
+};
+
+// A packet of a batch.
+struct PacketToSend {
+  std::span<const std::byte> to;
+  const iovec* parts;
+  size_t count;  // of parts
+};
+
+// Batches: one call sends packets to different addresses and of different lengths. Returns how many of the first ones
+// were taken; those behind them found no room.
+template <class P>
+concept HasBatches = requires(P& link, const PacketToSend* packets, size_t count) {
+  { link.send_batch(packets, count) }
+  noexcept->std::same_as<size_t>;
+};
+
+// Zero-copy send: the device reads the payload where it lies. `head` is copied; `payload` is a part of buffer.bytes().
+// When it returns true the packet was taken, and the link holds the buffer (SendBuffer::hold) until the device
+// completes the packet; a link that had to copy does not hold it. poll() and collect_sent() release. After close()
+// nothing is held.
+template <class P>
+concept HasZeroCopySend = requires(P& link, std::span<const std::byte> to, std::span<const std::byte> head,
+                                   SendBuffer& buffer, std::span<const std::byte> payload) {
+  { link.send_in_place(to, head, buffer, payload) }
+  noexcept->std::same_as<bool>;
+  { link.collect_sent() }
+  noexcept;
+};
+
+// Send status: as send(), with the reason of a loss. 0, -EAGAIN for "no room now", or another negative errno: the
+// packet is lost.
+template <class P>
+concept HasSendStatus = requires(P& link, std::span<const std::byte> to, const iovec* parts, size_t count) {
+  { link.try_send(to, parts, count) }
+  noexcept->std::same_as<int>;
+};
+
+// Path MTU: the network below has one, and packet_bytes_max() follows it. set_fragments(true), before open(): packets
+// above it travel in fragments; otherwise they are refused.
+template <class P>
+concept HasPathMtu = requires(P& link) {
+  { link.set_fragments(bool{}) }
+  noexcept;
+};
+
+// Traffic class: packets carry this DSCP (RFC 2474). Before open().
+template <class P>
+concept HasTrafficClass = requires(P& link, uint8_t dscp) {
+  { link.set_traffic_class(dscp) }
+  noexcept;
+};
+
+// Congestion marks: packets carry this ECN codepoint from now on, and ReceivedPacket::ecn has that of those that
+// arrive.
+template <class P>
+concept HasCongestionMarks = requires(P& link, Ecn ecn) {
+  { link.set_ecn(ecn) }
+  noexcept;
+};
+
+// --- receiving; HasSleep is in proto/sleep.hpp ---
+
+// Bytes that the link keeps between two polls; what comes beyond them is lost. About half of them counts as bookkeeping
+// of the packets.
+template <class P>
+concept HasReceiveBuffer = requires(P& link) {
+  { link.receive_buffer_bytes() }
+  noexcept->std::convertible_to<size_t>;
+};
+
+// What a packet takes of these at least: the size of a slot, where each packet has one to itself.
+template <class P>
+concept HasReceiveSlots = requires(P& link) {
+  { link.receive_packet_bytes() }
+  noexcept->std::convertible_to<size_t>;
+};
+
+// Refusals: the link hears that nobody receives at an address (ICMP port unreachable). watch_refusals() after open()
+// asks it to keep such notes, take_refusals(f) calls f(address) for each and forgets it. They are hints: anybody can
+// forge them.
+template <class P>
+concept HasRefusals = requires(P& link, void (*on_refused)(std::span<const std::byte>)) {
+  { link.watch_refusals() }
+  noexcept;
+  { link.take_refusals(on_refused) }
+  noexcept;
+};
+
+// --- what a link says of itself ---
+
+// The link (or a layer below) has a checksum: a packet that was altered does not arrive. Others may show altered
+// packets.
+template <class P>
+concept HasChecksum = requires {
+  requires P::checks_packets;
+};
+
+// The source of a packet is byte by byte the address() of its sender.
+template <class P>
+concept HasTrueSources = requires {
+  requires P::shows_addresses;
+};
+
+// Addresses are sockaddr_in or sockaddr_in6.
+template <class P>
+concept HasIpAddresses = requires {
+  requires P::has_ip_addresses;
+};
+
+// What is constant for most links. A link that learns it at run time (somebody else's object) overrides it with
+// traits().
+struct PacketLinkTraits {
+  bool checks_packets = false;
+  bool ip_addresses = false;
+  size_t segments_max = 1;
+  size_t segmented_bytes_max = 65000;
+  size_t receive_buffer_bytes = SIZE_MAX;  // SIZE_MAX: nothing is lost for want of room, or nobody knows
+  size_t receive_packet_bytes = 0;
+};
+
+template <class P>
+concept HasRunTimeTraits = requires(P& link, const PacketLinkTraits& constants) {
+  { link.traits(constants) }
+  noexcept->std::same_as<PacketLinkTraits>;
+};
+
+// Of an open link.
+template <PacketLink P>
+PacketLinkTraits traits_of(P& link) noexcept {
+  PacketLinkTraits traits;
+  traits.checks_packets = HasChecksum<P>;
+  traits.ip_addresses = HasIpAddresses<P>;
+  if constexpr (HasSegmentationOffload<P>) traits.segments_max = P::segments_max;
+  if constexpr (HasSegmentedBytesMax<P>) traits.segmented_bytes_max = P::segmented_bytes_max;
+  if constexpr (HasReceiveBuffer<P>) traits.receive_buffer_bytes = link.receive_buffer_bytes();
+  if constexpr (HasReceiveSlots<P>) traits.receive_packet_bytes = link.receive_packet_bytes();
+  if constexpr (HasRunTimeTraits<P>) return link.traits(traits);
+  return traits;
+}
+
+// Statistics: what the link counts itself.
+struct PacketStatistics {
+  uint64_t sent = 0;
+  uint64_t sent_bytes = 0;
+  uint64_t refused = 0;  // no room: tried again by the owner
+  uint64_t received = 0;
+  uint64_t received_bytes = 0;
+  uint64_t dropped = 0;  // arrived, and there was no room for them
+};
+
+template <class P>
+concept HasStatistics = requires(const P& link) {
+  { link.packet_statistics() }
+  noexcept->std::same_as<PacketStatistics>;
+};
+
+// --- set-up and people ---
+
+// Context: what a link needs to know that is known at run time only (Provider::context). Before open().
+template <class P>
+concept HasContext = requires(P& link, const void* context) {
+  { link.set_context(context) }
+  noexcept;
+};
+
+// Warnings: sentences for the log about what goes wrong where no caller hears of it. Before open().
+using PacketWarning = void (*)(const void* who, const char* what);
+template <class P>
+concept HasWarnings = requires(P& link, PacketWarning warning, const void* who) {
+  { link.set_warning(warning, who) }
+  noexcept;
+};
+
+// Hints: parts of a sentence, each after "; ", that may explain why nobody answers.
+template <class P>
+concept HasHints = requires(const P& link) {
+  { link.hints() } -> std::same_as<std::string>;
+};
+
+}  // namespace weft::proto
