@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t int_max = 0x7fffffff;
 
-constexpr std::array<Setting, 12> table = {{
+constexpr std::array<Setting, 13> table = {{
     {"FI_PROVIDER", Kind::Text, 0, 0, 0,
      "Providers to use, separated by commas; ^ before the list means all but those (default: all)"},
     {"FI_PROVIDER_PATH", Kind::Text, 0, 0, 0, "Directories with plugins (*fi.so), with colons between"},
@@ -31,8 +31,11 @@ constexpr std::array<Setting, 12> table = {{
      "udp;ofi_rxd and other layers over packets: seconds of silence after which a peer is dead, 1 to 999999 "
      "(default: 60)"},
     {"WEFT_PACKET_FAULTS", Kind::Text, 0, 0, 0,
-     "For tests, packets that are lost or come twice or late: loss=PERCENT,twice=PERCENT,late=PERCENT,seed=N "
-     "(default: none)"},
+     "For tests, packets that are lost, duplicated, delayed, reordered or altered: "
+     "loss=PERCENT,twice=PERCENT,late=PERCENT,reorder=PERCENT,corrupt=PERCENT,seed=N (default: none)"},
+    {"WEFT_PCAP", Kind::Text, 0, 0, 0,
+     "File that gets a copy of every packet, for tshark and Wireshark; a second endpoint, and a name that is "
+     "taken, get NAME.PID.N (default: none)"},
     {"FI_WEFT_NEAR", Kind::Flag, 0, 1, 1, nullptr},
     {"FI_TCP_CONNECT_TIMEOUT", Kind::Number, 0, 86'400'000, 10'000, nullptr},
     {"FI_TCP_ACCEPT_TIMEOUT", Kind::Number, 0, 86'400'000, 60'000, nullptr},
@@ -114,6 +117,11 @@ uint64_t number(std::string_view name) noexcept {
 }
 
 bool flag(std::string_view name) noexcept { return number(name) != 0; }
+
+const char* text(std::string_view name) noexcept {
+  const Setting* setting = find(name);
+  return setting != nullptr ? lookup.load(std::memory_order_acquire)(setting->name.data()) : nullptr;
+}
 
 void look_up_with(Lookup other) noexcept { lookup.store(other, std::memory_order_release); }
 

@@ -38,8 +38,10 @@ std::string accepted(const Setting& setting);
 // The value of a setting of the list; `otherwise` when it is not set or malformed. Any thread.
 uint64_t number(std::string_view name) noexcept;
 bool flag(std::string_view name) noexcept;
+// The text of a setting of the list; null when it is not set.
+const char* text(std::string_view name) noexcept;
 
-// Where number() and flag() find a text: std::getenv, until somebody who knows the configuration file says otherwise.
+// Where number(), flag() and text() find a text: std::getenv, until somebody who knows the configuration file says otherwise.
 using Lookup = const char* (*)(const char* name) noexcept;
 void look_up_with(Lookup lookup) noexcept;
 

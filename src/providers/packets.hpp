@@ -16,7 +16,6 @@
 #include "base/result.hpp"
 #include "link/kit/tabled.hpp"
 #include "link/kit/text_names.hpp"
-#include "link/reliable/faults.hpp"
 #include "link/reliable/link.hpp"
 #include "providers/endpoint_kind.hpp"
 
@@ -40,7 +39,7 @@ struct PacketsProvider {
     static inline const char*& name = PacketsProvider::name;
   };
   using Names = link::kit::TextNames<Tabled, Named>;
-  using Link = link::reliable::Reliable<link::reliable::Faulty<link::kit::TabledPackets>, Names>;
+  using Link = link::reliable::Reliable<link::kit::TabledPackets, Names>;
   static constexpr std::array<uint32_t, 1> formats = {FI_ADDR_STR};
 
   static constexpr size_t addrlen(uint32_t format) noexcept {

@@ -3,7 +3,6 @@
 
 #include <rdma/fabric.h>
 
-#include "link/reliable/faults.hpp"
 #include "link/reliable/ip_names.hpp"
 #include "link/reliable/link.hpp"
 #include "link/udp/packets.hpp"
@@ -13,7 +12,7 @@
 namespace weft::providers {
 
 struct UdpRxd : SocketAddresses {
-  using Link = link::reliable::Reliable<link::reliable::Faulty<link::udp::Packets>, link::reliable::IpNames>;
+  using Link = link::reliable::Reliable<link::udp::Packets, link::reliable::IpNames>;
   static constexpr const char* name = "udp;ofi_rxd";
   static constexpr uint32_t version =
       FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for

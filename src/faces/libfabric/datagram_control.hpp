@@ -8,6 +8,7 @@
 
 #include "faces/libfabric/answers.hpp"
 #include "faces/libfabric/datagram_endpoint.hpp"
+#include "link/packet/middleware.hpp"
 #include "os/clock.hpp"
 
 namespace weft::fi {
@@ -231,6 +232,21 @@ struct DatagramControl {
     if (length == nullptr) return -FI_EINVAL;
     return give_address(datagram_of<L>(fid).engine->link().address(), address, length);
   }
+  // With the middleware that the settings ask for.
+  static Result<void> open_link(P& p, std::span<const std::byte> address) {
+    link::packet::Audience audience;
+    audience.warning = [](const void* who, const char* what) {
+      log_warn(static_cast<const char*>(who), FI_LOG_EP_CTRL, "%s", what);
+    };
+    audience.warned = provider(p);
+    if (log_enabled(FI_LOG_INFO, FI_LOG_EP_DATA, provider(p))) {
+      audience.note = [](const void* who, const char* what) {
+        log_info(static_cast<const char*>(who), FI_LOG_EP_DATA, "%s", what);
+      };
+      audience.noted = provider(p);
+    }
+    return link::packet::open_observed(p.engine->link(), address, audience);
+  }
   // Another name, before the endpoint is enabled (fi_cm(3)). The old one stays when the new one is taken.
   static int setname(::fid* fid, void* address, size_t length) {
     P& p = datagram_of<L>(fid);
@@ -245,10 +261,10 @@ struct DatagramControl {
       const auto own = p.engine->link().address();
       const std::vector<std::byte> before(own.begin(), own.end());
       p.engine->link().close();
-      auto opened = p.engine->link().open(wanted);
+      auto opened = open_link(p, wanted);
       if (opened) return 0;
       log_warn(provider(p), FI_LOG_EP_CTRL, "fi_setname: %s", opened.error().why.c_str());
-      if (!p.engine->link().open(before))
+      if (!open_link(p, before))
         log_warn(provider(p), FI_LOG_EP_CTRL, "fi_setname: the old name is lost, too");
       return -opened.error().code;
     });

@@ -43,7 +43,7 @@ struct DatagramOpener {
       set_traffic_class(port->engine->link(),
                         code_point_of(info->tx_attr, domain.attr.tclass, domain.api_version));
       if constexpr (proto::HasPathMtu<L>) port->engine->link().set_fragments(true);
-      auto opened = port->engine->link().open(source_of(domain, *info));
+      auto opened = Control::open_link(*port, source_of(domain, *info));
       if (!opened) {
         log_warn(domain.provider->name, FI_LOG_EP_CTRL, "no endpoint: %s", opened.error().why.c_str());
         return -opened.error().code;

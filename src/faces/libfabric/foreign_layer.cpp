@@ -14,7 +14,6 @@
 #include "link/foreign/messages.hpp"
 #include "link/foreign/packets.hpp"
 #include "link/message/link.hpp"
-#include "link/reliable/faults.hpp"
 #include "link/reliable/ip_names.hpp"
 #include "link/reliable/link.hpp"
 #include "providers/socket_address.hpp"
@@ -36,8 +35,7 @@ struct MessagesLayer {
   static constexpr size_t message_bytes_min = link::foreign::Messages::message_bytes_max;
 };
 struct PacketsLayer {
-  using Link =
-      link::reliable::Reliable<link::reliable::Faulty<link::foreign::Packets>, link::reliable::IpNames>;
+  using Link = link::reliable::Reliable<link::foreign::Packets, link::reliable::IpNames>;
   static constexpr const char* name = "ofi_rxd";
   static constexpr uint32_t protocol = FI_PROTO_RXD;
   static constexpr fi_ep_type below = FI_EP_DGRAM;

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "link/kit/text_names.hpp"
-#include "link/reliable/faults.hpp"
 #include "link/reliable/link.hpp"
 #include "proto/engine/link.hpp"
 
@@ -65,7 +64,7 @@ struct Name {
 static_assert(Packets<Archetype> && explain_packets<Archetype>());
 static_assert(proto::PacketLink<OverPackets<Archetype>> &&
               !proto::HasSegmentationOffload<OverPackets<Archetype>>);
-using Over = reliable::Reliable<reliable::Faulty<OverPackets<Archetype>>, TextNames<Archetype, Name>>;
+using Over = reliable::Reliable<OverPackets<Archetype>, TextNames<Archetype, Name>>;
 static_assert(proto::Link<Over>);
 static_assert(!proto::HasChecksum<OverPackets<Archetype>> && !proto::HasRefusals<OverPackets<Archetype>>);
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "link/kit/text_names.hpp"
-#include "link/reliable/faults.hpp"
 #include "link/reliable/link.hpp"
 #include "proto/engine/link.hpp"
 
@@ -66,7 +65,7 @@ constexpr PacketsTable rich = table_of<Rich>("rich");
 struct Name {
   [[maybe_unused]] static constexpr const char* name = "tabled";  // used in an unevaluated way only
 };
-static_assert(proto::Link<reliable::Reliable<reliable::Faulty<TabledPackets>, TextNames<Tabled, Name>>>);
+static_assert(proto::Link<reliable::Reliable<TabledPackets, TextNames<Tabled, Name>>>);
 static_assert(proto::PacketLink<TabledPackets> && proto::HasSegmentationOffload<TabledPackets> &&
               proto::HasRunTimeTraits<TabledPackets>);
 

@@ -13,7 +13,6 @@
 
 #include "link/kit/over_packets.hpp"
 #include "link/kit/text_names.hpp"
-#include "link/reliable/faults.hpp"
 #include "link/reliable/link.hpp"
 
 namespace weft::link::kit {
@@ -88,7 +87,7 @@ struct Wrong : TextAddresses {
 struct Named {
   static constexpr const char* name = "wrong";
 };
-using Link = reliable::Reliable<reliable::Faulty<OverPackets<Wrong>>, TextNames<Wrong, Named>>;
+using Link = reliable::Reliable<OverPackets<Wrong>, TextNames<Wrong, Named>>;
 
 struct End final : reliable::Events {
   explicit End(const std::string& name) {

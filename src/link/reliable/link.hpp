@@ -21,6 +21,7 @@
 #include "os/watch.hpp"
 #include "proto/engine/link.hpp"
 #include "proto/packet/abilities.hpp"
+#include "proto/packet/observed.hpp"
 #include "proto/reliable/core.hpp"
 #include "proto/stream/head.hpp"
 #include "proto/stream/parser.hpp"
@@ -84,6 +85,7 @@ class Reliable final : proto::reliable::PacketOutput, proto::reliable::Upper {
   bool belongs_here() const noexcept { return core_ == nullptr || os::process_id() == owner_pid_; }
   std::span<const std::byte> address() const noexcept { return name_.span(); }
   P& packets() noexcept { return packets_; }
+  const proto::PacketObserver* observer() const noexcept { return packets_.observer(); }
   const proto::reliable::Core& core() const noexcept { return *core_; }
   proto::reliable::Statistics statistics() const noexcept {
     return core_ != nullptr ? core_->statistics() : proto::reliable::Statistics();
@@ -228,7 +230,7 @@ class Reliable final : proto::reliable::PacketOutput, proto::reliable::Upper {
 
   Feeder* feeder_ = nullptr;
   std::unique_ptr<proto::reliable::Core> core_;
-  P packets_;
+  proto::Observed<P> packets_;
 
   // --- cold below this line ---
   Events* events_ = nullptr;

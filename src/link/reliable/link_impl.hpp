@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/settings.hpp"
+#include "link/packet/middleware.hpp"
 #include "link/reliable/link.hpp"
 
 namespace weft::link::reliable {
@@ -17,7 +18,8 @@ Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
     if (!given) return Error{EINVAL, "the source address is none of this address format"};
     at = *given;
   }
-  if (auto opened = packets_.open(at.bytes()); !opened) return opened;
+  const packet::Audience audience{warning_, warned_, note_, noted_};
+  if (auto opened = packet::open_observed(packets_, at.bytes(), audience); !opened) return opened;
   const auto own = Names::from(packets_.address());
   if constexpr (ExplainsAddresses<Names>) {
     if (std::string fault = Names::fault(packets_.address()); !fault.empty())

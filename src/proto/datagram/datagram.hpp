@@ -22,6 +22,7 @@
 #include "proto/datagram/receiver.hpp"
 #include "proto/engine/context.hpp"
 #include "proto/packet/abilities.hpp"
+#include "proto/packet/observed.hpp"
 
 namespace weft::proto {
 
@@ -39,8 +40,8 @@ class Datagram final : public core::Progressor {
   }
 
   // --- set-up, before the first operation ---
-  P& link() noexcept { return link_; }
-  const P& link() const noexcept { return link_; }
+  Observed<P>& link() noexcept { return link_; }
+  const Observed<P>& link() const noexcept { return link_; }
   DatagramReceiver& receiver() noexcept { return receiver_; }
   void set_address_vector(core::AddressVector* av) noexcept { av_ = av; }
   core::AddressVector* address_vector() const noexcept { return av_; }
@@ -257,7 +258,7 @@ class Datagram final : public core::Progressor {
     last_source_ = &nobody_;
   }
 
-  P link_;
+  Observed<P> link_;
   core::AddressVector* av_ = nullptr;
   DatagramReceiver receiver_;
   size_t sends_since_poll_ = 0;

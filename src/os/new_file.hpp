@@ -1,0 +1,19 @@
+// Files that are made new and only grow. Must not know what is in them.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "base/result.hpp"
+#include "os/fd.hpp"
+
+namespace weft::os {
+
+// A file that was not there, for its owner alone (mode 0600). EEXIST: something has that name.
+Result<Fd> create_file(const std::string& path);
+// Writes all of it at the end of a file that has `size` bytes. 0 or an errno; then a part of it may be written. EFBIG
+// beyond the limit on file size (RLIMIT_FSIZE), where the kernel would end the process (SIGXFSZ).
+int append_to_file(const Fd& file, size_t size, std::span<const std::byte> bytes) noexcept;
+
+}  // namespace weft::os
