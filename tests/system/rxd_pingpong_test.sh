@@ -6,7 +6,8 @@ library="${WEFT_TEST_LIBRARY:-${WEFT_BUILD:?}/lib/weft/compat}"
 [[ -e "$library/libfabric.so.1" ]] && command -v fi_pingpong >/dev/null || { echo "fi_pingpong or the drop-in is not there"; exit 77; }
 port=$((18000 + $$ % 2000))  # below the range that the system gives out
 server=
-trap '[[ -z "$server" ]] || kill "$server" 2>/dev/null || true' EXIT
+log=
+trap '[[ -z "$server" ]] || kill "$server" 2>/dev/null || true; [[ -z "$log" ]] || rm -f "$log"' EXIT
 
 pingpong() {
   local address=$1 output
@@ -25,6 +26,9 @@ pingpong() {
 
 pingpong 127.0.0.1
 [[ ! -e /proc/net/if_inet6 ]] || ! grep -q ' lo$' /proc/net/if_inet6 || pingpong ::1 -6
+log="$(mktemp)"
 for seed in 1 2; do
-  WEFT_PACKET_FAULTS="loss=1,twice=1,late=1,seed=$seed" pingpong 127.0.0.1
+  FI_LOG_LEVEL=info WEFT_PACKET_FAULTS="loss=1,twice=1,late=1,seed=$seed" pingpong 127.0.0.1 2>"$log"
+  grep -qE "faults: of [0-9]+ packets [1-9][0-9]* lost, [1-9][0-9]* twice, [1-9][0-9]* late, .*; seed $seed\$" "$log" ||
+    { cat "$log"; echo "no faults happened"; exit 1; }
 done

@@ -123,6 +123,12 @@ int main() {
   const size_t at = text.find("packets: ");
   expect(at != std::string::npos, "a line in the log at close");
   if (at != std::string::npos) std::printf("log: %s\n", text.substr(at, text.find('\n', at) - at).c_str());
+  // Two endpoints, each with faults of its own.
+  const size_t faults = text.find("faults: of ");
+  expect(faults != std::string::npos && text.find("faults: of ", faults + 1) != std::string::npos,
+         "a line of faults for each endpoint");
+  expect(text.find(" 0 lost, ") == std::string::npos && text.find(" 0 twice, ") == std::string::npos,
+         "every endpoint lost and doubled some");
   std::printf("%s\n", failures == 0 ? "statistics_test: ok" : "statistics_test: FAILED");
   return failures == 0 ? 0 : 1;
 }
