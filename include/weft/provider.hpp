@@ -1,6 +1,6 @@
-// The provider interface: what a type must have to become a provider of libfabric. The smallest one sends and receives packets that may be lost;
-// everything else (order, reliability, messages of any size, tags, remote memory access, atomics) is put over it. docs/provider-guide.md goes
-// from nothing to MPI. Needs the standard library and <sys/uio.h> only, so a provider's own header and objects know nothing else of Weft.
+// The provider interface: what a type must have to become a provider of libfabric. The smallest one is a packet link
+// (docs/packets.md): it sends and receives packets that may be lost; everything else (order, reliability, messages of any
+// size, tags, remote memory access, atomics) is put over it. docs/provider-guide.md goes from nothing to MPI. Needs the standard library and <sys/uio.h> only, so a provider's own header and objects know nothing else of Weft.
 //
 // Who calls. One object of the type is one endpoint. Weft makes it with the default constructor, calls open() once, then anything until close(), once.
 // All calls to one object come from one thread at a time, with a lock around them where the program has several; they come from inside the
