@@ -19,6 +19,13 @@
 
 namespace weft {
 
+// The longest address is known at run time only, and no longer than address_bytes_max.
+template <class P>
+concept LearnsAddressLength = requires {
+  { P::longest_address() }
+  noexcept->std::same_as<size_t>;
+};
+
 template <Packets P>
 class OverPackets {
  public:
@@ -39,7 +46,7 @@ class OverPackets {
     const int status = packets_.open(address);
     if (status != 0) return refusal(status);
     open_ = true;
-    if constexpr (requires { P::longest_address(); }) longest_ = P::longest_address();
+    if constexpr (LearnsAddressLength<P>) longest_ = P::longest_address();
     const Bytes own = packets_.address();
     if (own.empty() || own.size() > longest_)
       return Error{EINVAL, "address() has " + std::to_string(own.size()) +

@@ -159,7 +159,7 @@ void Reliable<P, Names>::look_around(Handler& handler, uint64_t now) noexcept {
   core_->for_each([&](proto::reliable::Connection& c) {
     const Peer& peer = static_cast<Peer&>(c);
     bool waits = peer.parser.inside();
-    if constexpr (requires { handler.awaits(peer); }) waits = waits || handler.awaits(peer);
+    if constexpr (proto::HasAwaited<Handler, Peer>) waits = waits || handler.awaits(peer);
     if (waits) core_->probe_if_silent(c, quiet_ns, now);
   });
 }

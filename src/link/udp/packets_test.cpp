@@ -1,4 +1,4 @@
-// Packets over real sockets: trains, joined packets, plain UDP programs on the other side, path MTU, closed ports.
+// Packets over real sockets: segmented sends, joined packets, plain UDP programs on the other side, path MTU, closed ports.
 #include "link/udp/packets.hpp"
 
 #include <arpa/inet.h>

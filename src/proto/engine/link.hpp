@@ -77,6 +77,13 @@ concept TakesParts = requires(H& handler, P& peer, wire::FrameHead& head, const 
   noexcept;
 };
 
+// The handler knows whether it waits for bytes of a peer: the rest of a message, an answer.
+template <class H, class P>
+concept HasAwaited = requires(const H& handler, const P& peer) {
+  { handler.awaits(peer) }
+  noexcept->std::same_as<bool>;
+};
+
 // The sizes above, where they depend on the peer: a link that reaches its peers in more than one way. Its constants are then the largest.
 struct LinkLimits {
   size_t eager_bytes_max;
