@@ -12,7 +12,9 @@ namespace {
 
 constexpr uint64_t int_max = 0x7fffffff;
 
-constexpr std::array<Setting, 13> table = {{
+constexpr std::array<std::string_view, 2> progress_words = {"auto", "manual"};
+
+constexpr std::array<Setting, 14> table = {{
     {"FI_PROVIDER", Kind::Text, 0, 0, 0,
      "Providers to use, separated by commas; ^ before the list means all but those (default: all)"},
     {"FI_PROVIDER_PATH", Kind::Text, 0, 0, 0, "Directories with plugins (*fi.so), with colons between"},
@@ -36,6 +38,10 @@ constexpr std::array<Setting, 13> table = {{
     {"WEFT_PCAP", Kind::Text, 0, 0, 0,
      "File that gets a copy of every packet, for tshark and Wireshark; a second endpoint, and a name that is "
      "taken, get NAME.PID.N (default: none)"},
+    {"WEFT_PROGRESS", Kind::Word, 0, 0, 0,
+     "Who makes progress: auto (a thread for every domain), manual (no thread at all; FI_PROGRESS_AUTO is "
+     "refused) (default: what the program asks for, and a thread that sends again what is lost)",
+     progress_words},
     {"FI_WEFT_NEAR", Kind::Flag, 0, 1, 1, nullptr},
     {"FI_TCP_CONNECT_TIMEOUT", Kind::Number, 0, 86'400'000, 10'000, nullptr},
     {"FI_TCP_ACCEPT_TIMEOUT", Kind::Number, 0, 86'400'000, 60'000, nullptr},
@@ -90,6 +96,11 @@ std::optional<bool> parse_flag(std::string_view text) noexcept {
 std::optional<uint64_t> parse(const Setting& setting, std::string_view text) noexcept {
   if (setting.kind == Kind::Flag) return parse_flag(text);
   if (setting.kind == Kind::Text) return 0;
+  if (setting.kind == Kind::Word) {
+    for (size_t i = 0; i < setting.words.size(); ++i)
+      if (same_word(text, setting.words[i])) return i + 1;
+    return std::nullopt;
+  }
   uint64_t value = 0;
   int base = 10;
   if (text.starts_with("0x") || text.starts_with("0X")) {
@@ -105,6 +116,11 @@ std::optional<uint64_t> parse(const Setting& setting, std::string_view text) noe
 std::string accepted(const Setting& setting) {
   if (setting.kind == Kind::Flag) return "one of 0, 1, on, off, true, false, yes, no";
   if (setting.kind == Kind::Text) return "a text";
+  if (setting.kind == Kind::Word) {
+    std::string words;
+    for (const std::string_view word : setting.words) words.append(words.empty() ? "" : " or ").append(word);
+    return words;
+  }
   if (setting.most == UINT64_MAX) return "a number of " + std::to_string(setting.least) + " or more";
   return "a number from " + std::to_string(setting.least) + " to " + std::to_string(setting.most);
 }

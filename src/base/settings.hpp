@@ -15,15 +15,17 @@ enum class Kind : uint8_t {
   Text,    // anything
   Flag,    // 0, 1, on, off, true, false, yes, no
   Number,  // a decimal number from `least` to `most`
+  Word,    // one of `words`; its number is its place there, from 1
 };
 
 struct Setting {
   std::string_view name;
   Kind kind;
   uint64_t least, most;  // of a number
-  uint64_t otherwise;    // a number or flag that is not set, or malformed
+  uint64_t otherwise;    // a number or flag that is not set, or malformed; 0 for a word
   // For fi_getparams(3). Null: the provider that reads the setting defines it there.
   const char* help;
+  std::span<const std::string_view> words = {};
 };
 
 std::span<const Setting> all() noexcept;

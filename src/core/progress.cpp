@@ -56,7 +56,7 @@ void ProgressorList::publish() noexcept {
 }
 
 void ProgressorList::progress_all() const noexcept {
-  for (Progressor* const* p = begin_; p != end_; ++p) (*p)->progress();
+  for (Progressor* const* p = begin_; p != end_; ++p) (*p)->poll();
 }
 
 }  // namespace weft::core

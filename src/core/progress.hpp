@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace weft::core {
@@ -25,14 +26,29 @@ class Progressor {
   virtual bool arm() noexcept = 0;  // true: nothing to do, safe to sleep on wait_fd(); false: there is work
   virtual void disarm() noexcept = 0;  // after a sleep: wait_fd() is quiet again
 
+  // Something was accepted that needs calls of progress() in time, though the program waits for nothing: bytes that the peer has not acknowledged,
+  // acknowledgements that it is owed. Retransmission in a word. False where the link below needs no such calls.
+  virtual bool has_background_work() noexcept { return false; }
+  // has_background_work() is false: `signal` is notified once when that changes. Null: nobody is.
+  virtual void notify_background_work(Signal*) noexcept {}
+
+  // progress() for the program, by way of a queue or counter. The count tells a progress thread that somebody polls.
+  void poll() noexcept {
+    ++polls_;
+    progress();
+  }
+  uint64_t polls() const noexcept { return polls_; }
+
   // Several queues may sleep on one endpoint, so arm and disarm are counted here. Queues call only these two.
   bool begin_sleep() noexcept;
   void end_sleep() noexcept;
+  unsigned sleepers() const noexcept { return sleepers_; }
 
  protected:
   ~Progressor() = default;
 
  private:
+  uint64_t polls_ = 0;
   unsigned sleepers_ = 0;
 };
 
@@ -45,7 +61,7 @@ class ProgressorList {
 
   void progress() const noexcept {
     if (only_ != nullptr) [[likely]] {
-      only_->progress();
+      only_->poll();
     } else {
       progress_all();
     }

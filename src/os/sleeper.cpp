@@ -1,6 +1,7 @@
 // Sleeping and waking. Must not know which queue it is for.
 #include "os/sleeper.hpp"
 
+#include <poll.h>
 #include <sched.h>
 
 #include <new>
@@ -131,6 +132,12 @@ void Sleeper::sleep(int timeout_ms) noexcept {
     return;
   }
   if (epoll_.wait(timeout_ms < 0 || timeout_ms > slice_ms ? slice_ms : timeout_ms)) event_.take_one();
+}
+
+void Sleeper::pause(int64_t timeout_ns) noexcept {
+  pollfd entry{event_.fd(), POLLIN, 0};
+  const timespec limit{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
+  if (::ppoll(&entry, 1, timeout_ns < 0 ? nullptr : &limit, nullptr) > 0) event_.take_one();
 }
 
 }  // namespace weft::os

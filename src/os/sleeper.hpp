@@ -65,6 +65,8 @@ class Sleeper final : public core::Signal {
 
   // Without any lock. At most timeout_ms and at most slice_ms (timeout_ms < 0: slice_ms).
   void sleep(int timeout_ms) noexcept;
+  // Without any lock. Until notify(), or the time is over; endpoints do not end it. timeout_ns < 0: no limit.
+  void pause(int64_t timeout_ns) noexcept;
   // Around a sleep() that is not wait()'s. leave() is true for the last thread that slept here.
   void enter() noexcept { sleeping_.fetch_add(1, std::memory_order_relaxed); }
   bool leave() noexcept { return sleeping_.fetch_sub(1, std::memory_order_relaxed) == 1; }

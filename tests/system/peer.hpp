@@ -176,13 +176,15 @@ class Peer {
  public:
   // Opens everything; on failure says why and leaves ok() false. Node and service are the own address, if it matters.
   Peer(const std::string& provider, uint64_t caps, fi_threading threading = FI_THREAD_DOMAIN,
-       const char* node = nullptr, const char* service = nullptr, uint64_t op_flags = FI_DELIVERY_COMPLETE) {
+       const char* node = nullptr, const char* service = nullptr, uint64_t op_flags = FI_DELIVERY_COMPLETE,
+       fi_progress progress = FI_PROGRESS_UNSPEC) {
     fi_info* hints = fi_allocinfo();
     hints->caps = caps;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->ep_attr->type = FI_EP_RDM;
     hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->domain_attr->threading = threading;
+    hints->domain_attr->data_progress = progress;
     hints->tx_attr->op_flags = op_flags;
     hints->tx_attr->msg_order = FI_ORDER_SAS;
     hints->rx_attr->msg_order = FI_ORDER_SAS;

@@ -116,6 +116,7 @@ struct DatagramControl {
                sends_unheard ? "transmitting" : "receiving");
       return -FI_ENOCQ;
     }
+    if (const int status = p.domain->begin_progress(*p.engine); status != 0) return status;
     p.enabled = true;
     set_data_vectors(p);
     return 0;
@@ -298,6 +299,7 @@ struct DatagramControl {
     } else {
       linger(p);
       p.engine->abandon();
+      if (p.enabled) p.domain->end_progress(*p.engine);
       if (p.core->tx_cq != nullptr) p.core->tx_cq->detach(*p.engine);
       if (p.core->rx_cq != nullptr) p.core->rx_cq->detach(*p.engine);
       for (Cntr* cntr : p.core->counters) cntr->detach(*p.engine);

@@ -6,6 +6,7 @@
 #include "faces/libfabric/match.hpp"
 #include "faces/libfabric/objects.hpp"
 #include "faces/libfabric/opened.hpp"
+#include "faces/libfabric/progress_choice.hpp"
 #include "faces/libfabric/work_queue.hpp"
 
 namespace weft::fi {
@@ -196,7 +197,6 @@ Domain::Domain(Fabric& of, const fi_info& info)
   // Whoever reads an event queue drives connected endpoints, too, and the queue belongs to the fabric: no level of threading makes the
   // program serialise the two.
   if (endpoint_type == FI_EP_MSG) lock.enabled = true;
-  driven = attr.data_progress == FI_PROGRESS_AUTO;
   attr.mr_mode = mr_mode;
   attr.domain = nullptr;
   attr.name = nullptr;
@@ -209,6 +209,32 @@ Domain::Domain(Fabric& of, const fi_info& info)
 }
 
 Domain::~Domain() = default;
+
+void Domain::make_progress_thread() {
+  const ProgressChoice choice = progress_choice();
+  const bool automatic = attr.data_progress == FI_PROGRESS_AUTO ||
+                         attr.control_progress == FI_PROGRESS_AUTO || choice == ProgressChoice::Auto;
+  // Where calls are locked anyway the thread costs nothing until it is needed.
+  const bool in_background = lock.enabled || provider->repeats_packets;
+  if (choice == ProgressChoice::Manual || (!automatic && !in_background)) return;
+  using Duty = os::ProgressThread::Duty;
+  progress =
+      std::make_unique<os::ProgressThread>(lock.mutex, automatic ? Duty::Everything : Duty::BackgroundWork);
+  lock.enabled = true;
+}
+
+int Domain::begin_progress(core::Progressor& engine) noexcept {
+  if (progress == nullptr) return 0;
+  const int status = progress->add(engine);
+  if (status != 0)
+    log_warn(provider->name, FI_LOG_DOMAIN, "fi_enable: the progress thread cannot take the endpoint on: %s",
+             std::strerror(-status));
+  return status;
+}
+
+void Domain::end_progress(core::Progressor& engine) noexcept {
+  if (progress != nullptr) progress->remove(engine);
+}
 
 int Domain::add_engine(core::Progressor& engine) noexcept {
   if (!drives_all()) return 0;
@@ -260,6 +286,7 @@ int open_domain(Fabric& fabric, fi_info* info, fid_domain** out, void* context) 
   (*answer)->domain_attr->mr_mode = info->domain_attr->mr_mode;
   auto domain = std::make_unique<Domain>(fabric, **answer);
   domain->fid.fid.context = context;
+  domain->make_progress_thread();
   hold(fabric.users);
   *out = &domain.release()->fid;
   note_opened(*fabric.provider, self(*out).name.c_str(), *out);

@@ -63,6 +63,7 @@ struct Core {
   WorkLane work;  // operations that wait for counters
   Av* av = nullptr;
   uint64_t caps = 0;
+  bool in_progress = false;  // the progress thread's, too
   bool scalable = false;
   size_t tx_count = 1;
   size_t rx_count = 1;

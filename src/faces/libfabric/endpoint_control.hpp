@@ -217,6 +217,10 @@ struct ControlOps {
                sends && !has_completions(*p.tx) ? "transmitting" : "receiving");
       return -FI_ENOCQ;
     }
+    if (p.core != nullptr && !p.core->in_progress) {
+      if (const int status = p.domain->begin_progress(p.core->engine); status != 0) return status;
+      p.core->in_progress = true;
+    }
     p.enabled = true;
     set_data_vectors(p);
     return 0;
@@ -480,7 +484,10 @@ struct ControlOps {
       }
       if (p.owned_core == nullptr && p.core != nullptr && p.transmitter != nullptr)
         p.core->engine.release_transmit_context(*p.tx);
-      if (p.owned_core != nullptr) domain.remove_engine(p.core->engine);
+      if (p.owned_core != nullptr) {
+        domain.remove_engine(p.core->engine);
+        if (p.core->in_progress) domain.end_progress(p.core->engine);
+      }
       detach_all(p);
       if (p.owned_core != nullptr && p.core->av != nullptr) drop(p.core->av->users);
       if (p.parent != nullptr) drop(p.parent->users);

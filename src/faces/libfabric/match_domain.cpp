@@ -10,6 +10,7 @@
 #include "faces/libfabric/match.hpp"
 #include "faces/libfabric/match_parts.hpp"
 #include "faces/libfabric/opened.hpp"
+#include "faces/libfabric/progress_choice.hpp"
 #include "faces/libfabric/tostr.hpp"
 
 namespace weft::fi {
@@ -51,6 +52,9 @@ Result<void> match_progress(const Negotiation& talk, const char* attribute, uint
                             fi_progress& answer) {
   if (asked == FI_PROGRESS_UNSPEC) return {};
   const bool known = asked == FI_PROGRESS_MANUAL || asked == FI_PROGRESS_AUTO;
+  if (asked == FI_PROGRESS_AUTO && progress_choice() == ProgressChoice::Manual)
+    return Error{FI_ENODATA, std::string(attribute) +
+                                 ": FI_PROGRESS_AUTO was asked, and WEFT_PROGRESS=manual forbids it"};
   if (!known || (asked == FI_PROGRESS_AUTO && there != FI_PROGRESS_AUTO))
     return refuse(talk, attribute, value_text(asked, FI_TYPE_PROGRESS), value_text(there, FI_TYPE_PROGRESS));
   answer = static_cast<fi_progress>(asked);
@@ -197,8 +201,11 @@ Result<void> match_domain(Negotiation& talk) {
   fi_domain_attr& answer = *talk.answer.domain_attr;
   answer.domain = first_domain(talk.provider, answer.name);
   answer.auth_key_size = 0;  // the offer states the longest key, not one
-  // An offer of automatic progress is a thread of ours, so it is given only to those who ask.
-  if (answer.data_progress == FI_PROGRESS_AUTO) answer.data_progress = FI_PROGRESS_MANUAL;
+  // Automatic progress costs a thread and a lock: it is given to those who ask, and where the user wants it.
+  const fi_progress progress =
+      progress_choice() == ProgressChoice::Auto ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
+  for (fi_progress* given : {&answer.control_progress, &answer.data_progress})
+    if (*given == FI_PROGRESS_AUTO) *given = progress;
   const fi_domain_attr* hints = talk.hints != nullptr ? talk.hints->domain_attr : nullptr;
   if (hints == nullptr) return {};
   for (auto* piece : {match_models, match_domain_caps, match_key, match_handle}) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -246,6 +247,15 @@ TEST_F(Match, Progress) {
   const InfoPtr automatic =
       given([](fi_info& hints) { hints.domain_attr->data_progress = FI_PROGRESS_AUTO; });
   EXPECT_EQ(automatic->domain_attr->data_progress, FI_PROGRESS_AUTO);
+  ::setenv("WEFT_PROGRESS", "auto", 1);
+  EXPECT_EQ(given([](fi_info&) {})->domain_attr->data_progress, FI_PROGRESS_AUTO);
+  EXPECT_EQ(given([](fi_info& hints) { hints.domain_attr->data_progress = FI_PROGRESS_MANUAL; })
+                ->domain_attr->data_progress,
+            FI_PROGRESS_MANUAL);
+  ::setenv("WEFT_PROGRESS", "manual", 1);
+  refused([](fi_info& hints) { hints.domain_attr->data_progress = FI_PROGRESS_AUTO; },
+          "domain_attr->data_progress: FI_PROGRESS_AUTO was asked, and WEFT_PROGRESS=manual forbids it");
+  ::unsetenv("WEFT_PROGRESS");
 }
 
 TEST_F(Match, AddressVectorType) {

@@ -35,6 +35,7 @@
 #include "faces/libfabric/log.hpp"
 #include "faces/libfabric/provider.hpp"
 #include "os/lock.hpp"
+#include "os/progress_thread.hpp"
 #include "os/sleeper.hpp"
 
 namespace weft::fi {
@@ -154,7 +155,12 @@ struct Domain {
   Users users{0};
   Eq* eq = nullptr;  // fi_domain_bind
   Eq* registration_eq = nullptr;
-  bool driven = false;  // FI_PROGRESS_AUTO: somebody else drives the endpoints while the program sleeps
+  // FI_PROGRESS_AUTO, or endpoints with background work (docs/progress.md); the lock is enabled then. Null: the program makes all progress.
+  std::unique_ptr<os::ProgressThread> progress;
+  // Endpoints move while no thread of the program calls.
+  bool driven() const noexcept {
+    return progress != nullptr && progress->duty() == os::ProgressThread::Duty::Everything;
+  }
 
   // Operations that wait for counters (fi_trigger(3)).
   std::unique_ptr<WorkQueue> work;
@@ -164,6 +170,10 @@ struct Domain {
   // FI_THREAD_COMPLETION without a lock, where the program serialises each endpoint with its own queues and counters only.
   int add_engine(core::Progressor& engine) noexcept;  // 0 or -FI_ENOMEM
   void remove_engine(core::Progressor& engine) noexcept;
+  void make_progress_thread();  // if this domain has one: once, before the first endpoint
+  // An endpoint that is enabled is the progress thread's, too. Under the domain lock. 0 or -FI_E*.
+  int begin_progress(core::Progressor& engine) noexcept;
+  void end_progress(core::Progressor& engine) noexcept;
   int add_region_counter(Cntr& counter) noexcept;  // as often as it is bound; 0 or -FI_ENOMEM
   void remove_region_counter(Cntr& counter) noexcept;
 

@@ -55,8 +55,8 @@ Offer::Offer(const char* provider, uint32_t version, const providers::EndpointKi
 
   domain_attr.name = name.data();
   domain_attr.threading = FI_THREAD_SAFE;
-  domain_attr.control_progress = FI_PROGRESS_MANUAL;
-  domain_attr.data_progress = FI_PROGRESS_MANUAL;
+  domain_attr.control_progress = FI_PROGRESS_AUTO;
+  domain_attr.data_progress = FI_PROGRESS_AUTO;
   domain_attr.resource_mgmt = FI_RM_ENABLED;
   domain_attr.av_type = FI_AV_UNSPEC;
   domain_attr.mr_mode = 0;

@@ -31,7 +31,8 @@ struct Provider {
   //   op_flags of tx and rx   every flag that may be a default; an answer has only those that were asked
   //   mr_mode                 what the provider demands of programs, FI_MR_BASIC and FI_MR_SCALABLE left out; 0 serves both styles
   //   mode                    what it demands, too
-  //   data_progress           FI_PROGRESS_AUTO: can be asked for; whoever does not ask gets FI_PROGRESS_MANUAL
+  //   control_progress, data_progress
+  //                           FI_PROGRESS_AUTO: can be asked for; whoever does not ask gets FI_PROGRESS_MANUAL
   //   threading               the freest level; an answer has the level that was asked
   //   av_type                 FI_AV_UNSPEC serves both
   //   auth_key_size           the longest key (auth_key stays null)
@@ -65,6 +66,8 @@ struct Provider {
   int (*passive_endpoint)(Fabric& fabric, fi_info* info, fid_pep** pep, void* context) = nullptr;
   // What links of this provider need to know (set_context of the link); null for providers that are known when they are compiled.
   const void* context = nullptr;
+  // proto::RepeatsPackets: its domains have a progress thread at every level of threading.
+  bool repeats_packets = false;
 };
 
 // All providers of this build, in the order in which fi_getinfo returns them (registry.cpp).

@@ -70,6 +70,8 @@ constexpr Provider describe() {
       Openers<P>::open_stx,
       Openers<P>::open_srx,
       Openers<P>::open_passive,
+      nullptr,
+      proto::RepeatsPackets<typename P::Link>,
   };
 }
 template <class P>

@@ -10,8 +10,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "core/progress.hpp"
 #include "core/provider_error.hpp"
 #include "link/reliable/linger.hpp"
 #include "link/reliable/names.hpp"
@@ -102,6 +104,7 @@ class Reliable final : proto::reliable::PacketOutput, proto::reliable::Upper {
     if (!core_->reserve(peer, at + head.length)) return proto::SmallSend::Refused;
     core_->append(peer, frame.data(), at + head.length);
     core_->push(peer, os::monotonic_ns);
+    report_background_work();
     return core_->has_ready() ? proto::SmallSend::Unseen : proto::SmallSend::Sent;
   }
   void tell(Peer&) noexcept {}
@@ -123,10 +126,16 @@ class Reliable final : proto::reliable::PacketOutput, proto::reliable::Upper {
     core_->append(peer, prefix.data(), prefix.size());
     for (size_t i = 0; i < part_count; ++i) core_->append(peer, parts[i].iov_base, parts[i].iov_len);
     core_->push(peer, os::monotonic_ns);
+    report_background_work();
     return true;
   }
   template <class Handler>
   int poll(Handler& handler) noexcept;
+
+  static constexpr bool repeats_packets = true;
+  // Timers run, or something waits for the next poll.
+  bool has_background_work() const noexcept { return core_->next_due() != UINT64_MAX || core_->has_ready(); }
+  void notify_background_work(core::Signal* signal) noexcept { background_ = signal; }
 
   // --- sleeping ---
   int wait_fd() noexcept;
@@ -228,7 +237,13 @@ class Reliable final : proto::reliable::PacketOutput, proto::reliable::Upper {
   template <class Handler>
   void look_around(Handler& handler, uint64_t now) noexcept;
 
+  void report_background_work() noexcept {
+    if (background_ != nullptr && has_background_work()) [[unlikely]]
+      std::exchange(background_, nullptr)->notify();
+  }
+
   Feeder* feeder_ = nullptr;
+  core::Signal* background_ = nullptr;  // notified once when has_background_work() becomes true
   std::unique_ptr<proto::reliable::Core> core_;
   proto::Observed<P> packets_;
 

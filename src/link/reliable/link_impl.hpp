@@ -141,6 +141,7 @@ int Reliable<P, Names>::poll(Handler& handler) noexcept {
       events_->peer_lost(peer, core::ProviderError::PeerMisbehaved);
     }
   feeder_ = nullptr;
+  report_background_work();
   return feeder.frames;
 }
 

@@ -173,6 +173,10 @@ class Link {
     return taken + look(handler);
   }
 
+  // Sockets may have had no room for all that was sent since the last poll.
+  bool has_background_work() const noexcept { return !dirty_.empty(); }
+  void notify_background_work(core::Signal* signal) noexcept { background_ = signal; }
+
   // --- sleeping ---
   int wait_fd() const noexcept { return events_set_.get(); }
   bool arm() noexcept;
@@ -259,6 +263,8 @@ class Link {
   void note_dirty(Peer& peer) noexcept {
     peer.dirty = true;
     dirty_.push_back(&peer);  // room was made with the peer
+    if (background_ != nullptr) [[unlikely]]
+      std::exchange(background_, nullptr)->notify();
   }
   void flush_dirty() noexcept;
   void cool() noexcept;
@@ -308,6 +314,7 @@ class Link {
   uint32_t busy_polls_ = 0;
   uint32_t awake_looks_ = 0;
   std::vector<Peer*> dirty_;
+  core::Signal* background_ = nullptr;  // notified once when dirty_ is not empty any more
   std::vector<Peer*> stalled_;
   std::vector<std::byte> buffer_;
 

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/address_vector.hpp"
@@ -250,7 +251,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   [[gnu::always_inline]] void drive(Poll&& poll) noexcept {
     for (core::CompletionQueue* queue : queues_)
       if (queue->full()) [[unlikely]]
-        return;
+        return poll_without_frames();
     if (av_ != nullptr && av_version() != av_seen_) [[unlikely]]
       refresh_peers();
     calls_since_poll_ = 0;
@@ -300,6 +301,17 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   }
   void disarm() noexcept override {
     if constexpr (HasSleep<L>) link_.disarm();
+  }
+  bool has_background_work() noexcept override {
+    if (unwatched_ops_ != 0) return true;
+    if constexpr (Collects<L>)
+      if (link_.has_collected()) return true;
+    if constexpr (HasBackgroundWork<L>) return link_.has_background_work();
+    return false;
+  }
+  void notify_background_work(core::Signal* signal) noexcept override {
+    background_ = signal;
+    if constexpr (HasBackgroundWork<L>) link_.notify_background_work(signal);
   }
 
   // --- called by the link ---
@@ -428,9 +440,21 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void end_receives(core::ProviderError why) noexcept;
   void release_peer(Peer& peer) noexcept;
 
+  void report_background_work() noexcept {
+    if (background_ != nullptr && has_background_work()) [[unlikely]]
+      std::exchange(background_, nullptr)->notify();
+  }
+  void give_transmit(Op& op) noexcept {
+    if (std::exchange(op.unwatched, false)) --unwatched_ops_;
+    transmit_ops_.give(op);
+  }
+  // A completion queue is full: no frame is taken, but what was sent is still acknowledged and sent again.
+  struct FrameRefuser;
+  [[gnu::noinline, gnu::cold]] void poll_without_frames() noexcept;
   // transmit.hpp
   // `silent`: no completion brings the program to its queue.
   void mind_kept(TxContext& tx, Peer& peer, bool silent) noexcept {
+    if constexpr (Collects<L>) report_background_work();
     if constexpr (KeepsBack<L>) {
       if (!link_.keeps_back()) return;
       if (silent || tx.cq == nullptr) link_.push_kept(peer);
@@ -582,6 +606,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
       &retired_;  // where is said what concerns no operation: the last context that posted one
   EngineLimits limits_;
   Errands* errands_ = nullptr;
+  core::Signal* background_ = nullptr;  // notified once when has_background_work() becomes true
+  size_t unwatched_ops_ = 0;            // see Op::unwatched
   std::vector<Peer*> cache_storage_;
   std::vector<RxContext*> rx_storage_;
   std::vector<std::unique_ptr<Peer>> peers_;

@@ -234,6 +234,23 @@ concept Collects = requires(L& link) {
   noexcept;
 };
 
+// What send() took, or what came, needs calls of poll() though the program has nothing to wait for: a socket had no room, what is not
+// acknowledged is sent again, an acknowledgement is due (docs/progress.md).
+template <class L>
+concept HasBackgroundWork = requires(L& link, core::Signal* signal) {
+  { link.has_background_work() }
+  noexcept->std::same_as<bool>;
+  // Once, when has_background_work() becomes true; null: not.
+  { link.notify_background_work(signal) }
+  noexcept;
+};
+
+// Packets get lost below, so that nothing arrives for sure without such calls: domains have a thread for them at every level of threading.
+template <class L>
+concept RepeatsPackets = HasBackgroundWork<L> && requires {
+  requires L::repeats_packets;
+};
+
 // How full the rings between us and a peer are.
 struct RingUse {
   size_t out_entries, out_bytes;  // sent, and not known to be consumed

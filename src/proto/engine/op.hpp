@@ -91,6 +91,7 @@ struct alignas(64) Op : HotOp, QueueHook, InFlightHook {
   bool acked = false;        // counted in PeerState::unacknowledged
   bool announced = false;    // by a ready-to-send frame: the peer may ask for segments, once
   bool has_data = false;
+  bool unwatched = false;      // waits, and no completion of it brings the program back
   bool early = false;          // completes when the link has it (FI_INJECT_COMPLETE, fi_inject)
   uint8_t target_context = 0;  // receive context at the peer
   uint32_t datatype = 0;

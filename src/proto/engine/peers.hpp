@@ -13,6 +13,29 @@ Engine<L>::~Engine() {
   link_.close();
 }
 
+// Takes no new frame. The rest of one that has begun to arrive goes where it belongs.
+template <Link L>
+struct Engine<L>::FrameRefuser {
+  Engine& engine;
+  bool on_frame(typename L::PeerBase&, const wire::FrameHead&, const std::byte*) noexcept { return false; }
+  Land land(typename L::PeerBase& peer, wire::FrameHead& head, const std::byte* payload, size_t arrived,
+            Landing& out) noexcept {
+    return payload == nullptr ? engine.land(peer, head, payload, arrived, out) : Land::Later;
+  }
+  void landed(typename L::PeerBase& peer, wire::FrameHead& head, size_t bytes) noexcept {
+    engine.landed(peer, head, bytes);
+  }
+  bool awaits(const typename L::PeerBase& peer) const noexcept { return engine.awaits(peer); }
+};
+
+template <Link L>
+void Engine<L>::poll_without_frames() noexcept {
+  if constexpr (HasBackgroundWork<L>) {
+    FrameRefuser refuser{*this};
+    (void)link_.poll(refuser);
+  }
+}
+
 template <Link L>
 void Engine<L>::set_receive_context(size_t index, RxContext* context) {
   if (rx_storage_.size() <= index) rx_storage_.resize(index + 1, nullptr);
@@ -84,7 +107,7 @@ void Engine<L>::release_transmit_context(const TxContext& context) noexcept {
     peer->queue.for_each(retire);
     while (Op* op = peer->queue.find(is_stuck)) {
       List<Op, QueueHook>::remove(*op);
-      transmit_ops_.give(*op);
+      give_transmit(*op);
     }
     peer->in_flight.for_each(retire);
     for (Unsettled* record = peer->unsettled.front(); record != nullptr;
@@ -303,7 +326,7 @@ void Engine<L>::abandon() noexcept {
     keep(*peer);
     drop_unsettled(*peer);
     while (Op* op = peer->control.pop_front()) give_service(*op);
-    while (Op* op = peer->queue.pop_front()) transmit_ops_.give(*op);
+    while (Op* op = peer->queue.pop_front()) give_transmit(*op);
     while (Op* op = peer->in_flight.front()) {
       if (op->kind == OpKind::Receive && op->rx->shared) {  // the receive belongs to a context that stays
         op->rx->finish(*op, FI_ECANCELED, core::ProviderError::Cancelled);
@@ -315,7 +338,7 @@ void Engine<L>::abandon() noexcept {
       op->region_count = 0;
       if (op->kind == OpKind::Receive) op->rx->ops.give(*op);
       else if (op->kind == OpKind::Inbound || op->kind == OpKind::Outbound) give_service(*op);
-      else transmit_ops_.give(*op);
+      else give_transmit(*op);
     }
     for (size_t i = 0; i < rx_count_; ++i)
       if (rx_[i] != nullptr) (void)rx_[i]->forget_peer(*peer);

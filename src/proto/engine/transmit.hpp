@@ -272,7 +272,7 @@ ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Req
   }
   const bool keeps_payload = length > limits_for(peer).eager_bytes_max || peer.gate != 0;
   if ((op.flags & FI_INJECT) != 0 && keeps_payload && !own_bytes(op)) {
-    transmit_ops_.give(op);
+    give_transmit(op);
     return -FI_ENOMEM;
   }
   const bool fenced = (op.flags & FI_FENCE) != 0 && peer.unacknowledged > 0;
@@ -280,8 +280,13 @@ ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Req
       step(peer, op) == Step::Sent)
     return 0;
   if ((op.flags & FI_INJECT) != 0 && !op.bounce && !own_bytes(op)) {
-    transmit_ops_.give(op);
+    give_transmit(op);
     return -FI_ENOMEM;
+  }
+  if (!op.completes) {
+    op.unwatched = true;
+    ++unwatched_ops_;
+    report_background_work();
   }
   enqueue(peer, op);
   return 0;
@@ -433,7 +438,7 @@ typename Engine<L>::Step Engine<L>::finish_sent(Peer& peer, Op& op) noexcept {
   if (waits(op) && hold(peer, op)) {
     mind_kept(*op.tx, peer, !op.completes);
     op.bounce.reset();
-    transmit_ops_.give(op);
+    give_transmit(op);
     return Step::Sent;
   }
   note_quiet(peer);
@@ -698,7 +703,7 @@ void Engine<L>::finish_transmit(Op& op, int status, core::ProviderError why) noe
   }
   complete_transmit(*op.tx, op, status, why);
   op.bounce.reset();
-  transmit_ops_.give(op);
+  give_transmit(op);
 }
 
 }  // namespace weft::proto

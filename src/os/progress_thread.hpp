@@ -1,0 +1,76 @@
+// A thread that calls progress() for endpoints while no thread of the program does (fi_domain(3), FI_PROGRESS_AUTO; docs/progress.md). Must not know
+// links or queues.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "core/progress.hpp"
+#include "os/lock.hpp"
+#include "os/sleeper.hpp"
+#include "os/thread.hpp"
+
+namespace weft::os {
+
+// States, with the lock that covers the endpoints held only while the thread works:
+//   aside    the program has polled since the last look: the thread looks again after look_ns_min to look_ns_max
+//   working  progress() of the endpoints, until they may be slept on
+//   asleep   on the endpoints' descriptors, all armed
+//   resting  Duty::BackgroundWork only: no endpoint has background work, the thread waits for the signal that one has
+class ProgressThread final : core::Signal {
+ public:
+  enum class Duty : uint8_t {
+    Everything,      // FI_PROGRESS_AUTO
+    BackgroundWork,  // FI_PROGRESS_MANUAL: only while an endpoint has_background_work()
+  };
+
+  static constexpr int64_t look_ns_min = 1'000'000;
+  static constexpr int64_t look_ns_max = 4'000'000;
+  // After the last background work, until the thread rests: a program that sends now and then wakes it once, not for every message.
+  static constexpr uint64_t rest_after_ns = 20'000'000;
+  // A thread of the program that sleeps on the same endpoint is woken by the same event, and goes first.
+  static constexpr int64_t yield_ns = 100'000;
+
+  // `lock` covers the endpoints and outlives the thread. The thread starts with the first endpoint, or the first background work.
+  ProgressThread(Lock& lock, Duty duty);
+  ~ProgressThread();  // without the lock
+  ProgressThread(const ProgressThread&) = delete;
+  ProgressThread& operator=(const ProgressThread&) = delete;
+
+  Duty duty() const noexcept { return duty_; }
+  // With the lock held. 0 or a negative errno: no memory, no descriptors, no thread.
+  int add(core::Progressor& progressor) noexcept;
+  void remove(core::Progressor& progressor) noexcept;
+
+ private:
+  struct Registry;
+
+  bool start() noexcept;
+  void notify() noexcept override;  // an endpoint has background work; with the lock held
+  void run() noexcept;
+  // With the lock held, which they give back while they sleep.
+  using Guard = std::unique_lock<Lock>;
+  void stand_aside(Guard& guard) noexcept;
+  void rest(Guard& guard) noexcept;
+  void work(Guard& guard) noexcept;
+  bool has_background_work() const noexcept;
+  bool has_other_sleepers() const noexcept;
+  uint64_t count_polls() const noexcept;
+
+  Lock& lock_;
+  const Duty duty_;
+  std::unique_ptr<Sleeper> sleeper_;
+  core::ProgressorList endpoints_;
+  Origin origin_;
+  Thread thread_;
+  std::atomic<bool> stop_{false};
+  uint64_t polls_seen_ = 0;
+  int64_t look_ns_ = look_ns_min;
+  uint64_t worked_at_ns_ = 0;
+  unsigned unarmed_ = 0;       // times in a row that the endpoints could not be slept on
+  bool held_by_fork_ = false;  // between pthread_atfork(3)'s handlers
+};
+
+}  // namespace weft::os
