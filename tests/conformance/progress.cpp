@@ -1,4 +1,6 @@
 // FI_PROGRESS_AUTO (fi_domain(3), progress models): what a peer does completes though the program that owns the target makes no call.
+#include <algorithm>
+
 #include "fixture.hpp"
 
 namespace weft::conformance {
@@ -21,11 +23,14 @@ bool completes(World& w, const Ctx& context) {
   const auto end = std::chrono::steady_clock::now() + timeout_default * patience();
   while (std::chrono::steady_clock::now() < end) {
     w[0].tx->poll();
-    for (const Completion& c : w[0].tx->inbox) {
-      if (c.context != &context) continue;
-      EXPECT_TRUE(c.ok()) << c.text;
-      return c.ok();
-    }
+    auto& inbox = w[0].tx->inbox;
+    const auto found =
+        std::find_if(inbox.begin(), inbox.end(), [&](const Completion& c) { return c.context == &context; });
+    if (found == inbox.end()) continue;
+    EXPECT_TRUE(found->ok()) << found->text;
+    const bool good = found->ok();
+    inbox.erase(found);
+    return good;
   }
   return false;
 }
