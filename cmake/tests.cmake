@@ -114,6 +114,11 @@ else()
   message(STATUS "weft: the drop-in is not there: conformance tests are not run")
 endif()
 
+# What is on the way of a message and in no header.
+set(WEFT_WALKED_SOURCES faces/libfabric/cq.cpp core/matching.cpp proto/reliable/core.cpp proto/reliable/transmit.cpp proto/reliable/send_stream.cpp
+    proto/reliable/receive_stream.cpp link/tcp/channel.cpp link/tcp/link.cpp link/udp/packets.cpp link/shm/link.cpp os/udp_socket.cpp)
+set(WEFT_WALK_OPTIONS -O0 -fno-pie -fno-lto -finstrument-functions -Dalways_inline=noinline)
+
 # --- system: programs (run by scripts, or by ctest when named *_test.cpp) and scripts named *_test.sh ---
 file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/system/*.cpp")
 foreach(file IN LISTS files)
@@ -165,6 +170,31 @@ foreach(kind IN ITEMS system_tests system_programs)
 endforeach()
 if(system_programs)
   set_tests_properties(${system_programs} PROPERTIES ENVIRONMENT "${WEFT_TEST_ENV_OURS}")
+endif()
+
+# --- docs/walk/: what the walks tell, against the functions that a message passes. Everything on its way is compiled without inlining ---
+if(NOT WEFT_SANITIZE)
+  list(TRANSFORM WEFT_WALKED_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/src/" OUTPUT_VARIABLE files)
+  add_library(weft_walked OBJECT ${files})
+  target_include_directories(weft_walked PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
+  target_compile_options(weft_walked PRIVATE ${WEFT_WALK_OPTIONS})
+  set_target_properties(weft_walked PROPERTIES POSITION_INDEPENDENT_CODE OFF INTERPROCEDURAL_OPTIMIZATION OFF)
+  foreach(row IN ITEMS "shm Shm shm send.md receive.md" "tcp Tcp tcp tcp.md" "rxd UdpRxd udp_rxd rxd.md")
+    separate_arguments(row UNIX_COMMAND "${row}")
+    list(POP_FRONT row name type header)
+    list(TRANSFORM row PREPEND "${PROJECT_SOURCE_DIR}/docs/walk/")
+    set(target "weft_walk_${name}")
+    add_executable(${target} "${PROJECT_SOURCE_DIR}/tests/walk/trace.cpp" "${PROJECT_SOURCE_DIR}/src/faces/direct/entry_direct.cpp"
+                             $<TARGET_OBJECTS:weft_walked>)
+    target_compile_options(${target} PRIVATE ${WEFT_WALK_OPTIONS})
+    target_compile_definitions(${target} PRIVATE "WEFT_DIRECT_PROVIDER=${type}" WEFT_DIRECT_PROGRAM=weft_walk "WEFT_DIRECT_HEADER=\"providers/${header}.hpp\"")
+    target_link_libraries(${target} PRIVATE ${WEFT_ROOM_TARGETS} ${CMAKE_DL_LIBS})
+    target_link_options(${target} PRIVATE -no-pie)
+    set_target_properties(${target} PROPERTIES OUTPUT_NAME "${name}" RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/walk"
+                                               POSITION_INDEPENDENT_CODE OFF INTERPROCEDURAL_OPTIMIZATION OFF)
+    add_test(NAME "check: walk of ${name}" COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/walk/walk_test.py" $<TARGET_FILE:${target}> ${row})
+    set_tests_properties("check: walk of ${name}" PROPERTIES LABELS check ENVIRONMENT "${WEFT_TEST_ENV}")
+  endforeach()
 endif()
 
 # --- the rules of the source that are quick to look at; ./dev check has the rest ---

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""A walk tells what a message does: the first `file:symbol` of each of its numbered steps is a function that a real message passes, in the order of the steps.
+
+usage: walk_test.py TRACE_PROGRAM WALK...
+
+Two walks: the way out and the way in. One: its sections "## Out" and "## In".
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+ANCHOR = re.compile(r"`(?:src/)?([A-Za-z0-9_./-]+\.(?:hpp|cpp)):([A-Za-z_~][A-Za-z0-9_:~]*)`")
+
+
+def without_templates(name):
+    depth, out = 0, []
+    for letter in name:
+        if letter == "<":
+            depth += 1
+        elif letter == ">":
+            depth -= 1
+        elif depth == 0:
+            out.append(letter)
+    return "".join(out)
+
+
+def passed(program):
+    """The names that were recorded, in order, for each direction."""
+    names = {}
+    for line in subprocess.run(["nm", "-C", program], capture_output=True, text=True, check=True).stdout.splitlines():
+        parts = line.split(" ", 2)
+        if len(parts) == 3 and parts[0]:
+            names.setdefault(int(parts[0], 16), without_templates(parts[2].replace("(anonymous namespace)::", "")).split("(")[0].split(" ")[-1])
+    out = {"send": [], "receive": []}
+    run = subprocess.run([program], capture_output=True, text=True, timeout=60)
+    if run.returncode != 0:
+        sys.exit(f"{program} ended with status {run.returncode}: {run.stderr.strip()}")
+    for line in run.stdout.splitlines():
+        direction, address = line.split()
+        out[direction].append(names.get(int(address, 16), "?"))
+    return out
+
+
+def steps(text):
+    """(number, symbol) of each numbered step that names a function."""
+    for number, body in re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |\Z)", text, re.DOTALL | re.MULTILINE):
+        anchor = ANCHOR.search(body)
+        if anchor:
+            yield int(number), anchor.group(2)
+
+
+def is_named(name, symbol):
+    """Whether a function has that name; a class stands for its constructor."""
+    return ("::" + name).endswith("::" + symbol) or ("::" + name).endswith(f"::{symbol}::{symbol.split('::')[-1]}")
+
+
+def main():
+    program, *walks = sys.argv[1:]
+    texts = [pathlib.Path(walk).read_text() for walk in walks]
+    if len(texts) == 1:
+        texts = re.split(r"^## In$", texts[0], flags=re.MULTILINE)
+    trace, complaints = passed(program), []
+    for direction, text in zip(("send", "receive"), texts, strict=True):
+        names, at, told = trace[direction], 0, 0
+        for number, symbol in steps(text):
+            told += 1
+            found = next((i for i in range(at, len(names)) if is_named(names[i], symbol)), None)
+            if found is None:
+                before = any(is_named(name, symbol) for name in names)
+                complaints.append(f"{direction}, step {number}: {symbol} is {'passed before the step above it' if before else 'not passed'}")
+            else:
+                at = found
+        if told == 0:
+            complaints.append(f"{direction}: no step names a function")
+        print(f"{direction}: {told} steps, {len(names)} functions recorded")
+    print("\n".join(complaints))
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
