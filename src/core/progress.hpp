@@ -26,6 +26,12 @@ class Progressor {
   virtual bool arm() noexcept = 0;  // true: nothing to do, safe to sleep on wait_fd(); false: there is work
   virtual void disarm() noexcept = 0;  // after a sleep: wait_fd() is quiet again
 
+  // progress(), for who wants to know whether anything came. False where that is not known.
+  virtual bool advance() noexcept {
+    progress();
+    return false;
+  }
+
   // Something was accepted that needs calls of progress() in time, though the program waits for nothing: bytes that the peer has not acknowledged,
   // acknowledgements that it is owed. Retransmission in a word. False where the link below needs no such calls.
   virtual bool has_background_work() noexcept { return false; }

@@ -40,6 +40,7 @@ struct Disposal::Job {
   int socket = -1;
   size_t count = 0;
   std::array<int, fds_max> fds{};
+  Job* older = nullptr;  // in the list of those that were left behind
 
   static void* run(void* argument) {
     auto& job = *static_cast<Job*>(argument);
@@ -60,6 +61,17 @@ struct Disposal::Job {
     return nullptr;
   }
 };
+
+// What a thread that is left behind still uses is never freed. A process has few such threads.
+void Disposal::leave_behind() noexcept {
+  static std::atomic<Job*> newest{nullptr};
+  stay_loaded();
+  (void)::pthread_detach(job_->thread);
+  job_->older = newest.load(std::memory_order_relaxed);
+  while (!newest.compare_exchange_weak(job_->older, job_, std::memory_order_acq_rel)) {
+  }
+  job_ = nullptr;
+}
 
 void Disposal::close(Fd fd) noexcept {
   if (!fd) return;
@@ -86,9 +98,7 @@ bool Disposal::busy() noexcept {
         (void)::pthread_cancel(job_->thread);
       }
       if (took_ns > stuck_after_ns && interrupted_ && stuck_ < stuck_max) {
-        stay_loaded();
-        (void)::pthread_detach(job_->thread);  // its Job stays with it
-        job_ = nullptr;
+        leave_behind();
         ++stuck_;
       }
     }
@@ -137,10 +147,7 @@ void Disposal::finish() noexcept {
     const timespec pause{0, 100'000};
     (void)::nanosleep(&pause, nullptr);
   }
-  if (job_ != nullptr) {
-    stay_loaded();
-    (void)::pthread_detach(job_->thread);
-  }
+  if (job_ != nullptr) leave_behind();
   forget();
 }
 

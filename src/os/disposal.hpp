@@ -38,6 +38,7 @@ class Disposal {
   struct Job;
 
   void start() noexcept;
+  void leave_behind() noexcept;
 
   std::array<int, fds_max> waiting_{};
   size_t waiting_count_ = 0;

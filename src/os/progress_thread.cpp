@@ -1,66 +1,83 @@
 // The loop of a progress thread; fork(2) while one runs.
 #include "os/progress_thread.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <ctime>
 #include <new>
 #include <utility>
-#include <vector>
 
-#include "base/lasting.hpp"
 #include "os/clock.hpp"
 
 namespace weft::os {
 namespace {
 
-constexpr unsigned yields_max = 16;  // then the thread sleeps between two attempts
-constexpr int64_t retry_ns_min = 20'000;
-constexpr int64_t retry_ns_max = 1'000'000;
+// Between two attempts on endpoints that cannot be slept on: yields first, then pauses that grow, for a peer may have no room for hours.
+constexpr unsigned yields_max = 16;
+constexpr unsigned attempts_per_pause = 4;
+constexpr int64_t pause_ns_min = 20'000;
+constexpr int64_t pause_ns_max = 16'000'000;
+constexpr int64_t fork_look_ns = 100'000;
 constexpr uint64_t fork_patience_ns = 20'000'000;
+
+// A child of fork(2) has no such threads, so none may hold a lock, or be in the middle of an endpoint, when the process is copied. A thread announces
+// itself before it takes a lock; who forks announces that, and waits until no thread is inside. No lock is held meanwhile: handlers of the program, which
+// run in between, may wait for threads that wait for ours.
+std::atomic<int> inside{0};
+std::atomic<int> forks_under_way{0};
+
+void before_fork() noexcept {
+  forks_under_way.fetch_add(1, std::memory_order_seq_cst);
+  const uint64_t until = monotonic_ns() + fork_patience_ns;
+  // The thread that forks may be in a signal handler, and hold the lock that a thread of ours waits for.
+  while (inside.load(std::memory_order_seq_cst) != 0 && monotonic_ns() < until) yield_processor();
+}
+void after_fork_in_parent() noexcept { forks_under_way.fetch_sub(1, std::memory_order_seq_cst); }
+void after_fork_in_child() noexcept {
+  inside.store(0, std::memory_order_relaxed);
+  forks_under_way.store(0, std::memory_order_relaxed);
+}
+[[maybe_unused]] const int registered =
+    ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+
+bool enter() noexcept {
+  inside.fetch_add(1, std::memory_order_seq_cst);
+  if (forks_under_way.load(std::memory_order_seq_cst) == 0) return true;
+  inside.fetch_sub(1, std::memory_order_seq_cst);
+  return false;
+}
+void leave() noexcept { inside.fetch_sub(1, std::memory_order_seq_cst); }
 
 }  // namespace
 
-// fork(2) copies the locks as they are. None may be held by a progress thread then: the child has no such thread to give it back.
-struct ProgressThread::Registry {
-  std::mutex mutex;
-  std::vector<ProgressThread*> threads;
-
-  static Registry& get() {
-    static Registry& registry = make_lasting<Registry>();
-    return registry;
+void ProgressThread::take(Guard& guard) noexcept {
+  while (!enter()) {
+    const timespec pause{0, fork_look_ns};
+    (void)::nanosleep(&pause, nullptr);
   }
-  static void before_fork() noexcept {
-    Registry& registry = get();
-    registry.mutex.lock();
-    const uint64_t until = monotonic_ns() + fork_patience_ns;
-    for (ProgressThread* thread : registry.threads) {
-      // The thread that forks may hold the lock itself, in a signal handler.
-      while (!(thread->held_by_fork_ = thread->lock_.try_lock()) && monotonic_ns() < until) yield_processor();
-    }
-  }
-  static void after_fork() noexcept {
-    Registry& registry = get();
-    for (ProgressThread* thread : registry.threads)
-      if (std::exchange(thread->held_by_fork_, false)) thread->lock_.unlock();
-    registry.mutex.unlock();
-  }
-  [[maybe_unused]] static const int registered;
-};
-const int ProgressThread::Registry::registered = ::pthread_atfork(before_fork, after_fork, after_fork);
-
-ProgressThread::ProgressThread(Lock& lock, Duty duty) : lock_(lock), duty_(duty) {
-  Registry& registry = Registry::get();
-  std::scoped_lock guard(registry.mutex);
-  registry.threads.push_back(this);
+  guard.lock();
 }
+
+bool ProgressThread::try_take(Guard& guard) noexcept {
+  if (!enter()) return false;
+  if (guard.try_lock()) return true;
+  leave();
+  return false;
+}
+
+void ProgressThread::give(Guard& guard) noexcept {
+  guard.unlock();
+  leave();
+}
+
+ProgressThread::ProgressThread(Lock& lock, Duty duty) : lock_(lock), duty_(duty) {}
 
 ProgressThread::~ProgressThread() {
   stop_.store(true, std::memory_order_release);
   if (thread_.running()) sleeper_->notify();
   thread_.join();
-  Registry& registry = Registry::get();
-  std::scoped_lock guard(registry.mutex);
-  std::erase(registry.threads, this);
 }
 
 bool ProgressThread::start() noexcept {
@@ -98,9 +115,14 @@ void ProgressThread::remove(core::Progressor& progressor) noexcept {
 }
 
 void ProgressThread::notify() noexcept {
-  // In a forked child, or without a thread, the program's own calls are all there is.
-  if (!origin_.is_here() || !start()) return;
-  sleeper_->notify();
+  if (!origin_.is_here()) return;
+  notified_ = true;
+  if (start()) sleeper_->notify();
+  else ask_for_notice();  // no descriptors or no thread now: the next send tries again
+}
+
+void ProgressThread::ask_for_notice() noexcept {
+  for (core::Progressor* endpoint : endpoints_) endpoint->notify_background_work(this);
 }
 
 bool ProgressThread::has_background_work() const noexcept {
@@ -120,7 +142,8 @@ uint64_t ProgressThread::count_polls() const noexcept {
 }
 
 void ProgressThread::run() noexcept {
-  Guard guard(lock_);
+  Guard guard(lock_, std::defer_lock);
+  take(guard);
   worked_at_ns_ = monotonic_ns();
   while (!stop_.load(std::memory_order_acquire)) {
     const uint64_t polls = count_polls();
@@ -129,57 +152,76 @@ void ProgressThread::run() noexcept {
       if (monotonic_ns() - worked_at_ns_ >= rest_after_ns) rest(guard);
       else stand_aside(guard);
     } else {
-      worked_at_ns_ = duty_ == Duty::BackgroundWork ? monotonic_ns() : 0;
+      if (duty_ == Duty::BackgroundWork) worked_at_ns_ = monotonic_ns();
       if (polled) stand_aside(guard);
       else work(guard);
     }
   }
+  give(guard);
 }
 
 void ProgressThread::stand_aside(Guard& guard) noexcept {
-  guard.unlock();
+  give(guard);
+  bool taken = false;
   do {
     sleeper_->pause(look_ns_);
     look_ns_ = std::min(2 * look_ns_, look_ns_max);
     // Whoever holds the lock is at work.
-  } while (!stop_.load(std::memory_order_acquire) && !guard.try_lock());
-  if (!guard.owns_lock()) guard.lock();
+  } while (!stop_.load(std::memory_order_acquire) && !(taken = try_take(guard)));
+  if (!taken) take(guard);
 }
 
 void ProgressThread::rest(Guard& guard) noexcept {
-  for (core::Progressor* endpoint : endpoints_) endpoint->notify_background_work(this);
-  guard.unlock();
+  notified_ = false;
+  ask_for_notice();
+  give(guard);
   sleeper_->pause(-1);
-  guard.lock();
+  settle(guard);
   worked_at_ns_ = monotonic_ns();
+}
+
+// After a sleep.
+void ProgressThread::settle(Guard& guard) noexcept {
+  take(guard);
   look_ns_ = look_ns_min;
+  const bool gives_way = duty_ == Duty::BackgroundWork && has_other_sleepers();
+  const int64_t pause_ns = notified_ ? settle_ns : gives_way ? yield_ns : 0;
+  if (pause_ns == 0) return;
+  give(guard);
+  sleeper_->pause(pause_ns);
+  take(guard);
 }
 
 void ProgressThread::work(Guard& guard) noexcept {
   look_ns_ = look_ns_min;
-  for (core::Progressor* endpoint : endpoints_)
-    if (duty_ == Duty::Everything || endpoint->has_background_work()) endpoint->progress();
+  bool came = false;
+  for (core::Progressor* endpoint : endpoints_) came = endpoint->advance() || came;
+  if (came) unarmed_ = 0;
   sleeper_->drain();
   if (stop_.load(std::memory_order_acquire)) return;  // its notice may be gone
   if (sleeper_->arm(endpoints_)) {
     unarmed_ = 0;
+    notified_ = false;
+    ask_for_notice();
     sleeper_->enter();
-    guard.unlock();
+    give(guard);
     sleeper_->sleep(Sleeper::slice_ms);
-    guard.lock();
+    take(guard);
     (void)sleeper_->leave();
     sleeper_->disarm(endpoints_);
-    if (!has_other_sleepers()) return;
-    guard.unlock();
-    sleeper_->pause(yield_ns);
-    guard.lock();
+    give(guard);
+    settle(guard);
     return;
   }
   // There is work at once, or a peer has no room for what waits.
-  guard.unlock();
-  if (++unarmed_ <= yields_max) yield_processor();
-  else sleeper_->pause(std::min(retry_ns_min << std::min(unarmed_ - yields_max, 8U), retry_ns_max));
-  guard.lock();
+  give(guard);
+  if (unarmed_++ < yields_max) {
+    yield_processor();
+  } else {
+    const unsigned doublings = std::min((unarmed_ - yields_max) / attempts_per_pause, 10U);
+    sleeper_->pause(std::min(pause_ns_min << doublings, pause_ns_max));
+  }
+  take(guard);
 }
 
 }  // namespace weft::os

@@ -19,6 +19,7 @@ namespace weft::os {
 //   working  progress() of the endpoints, until they may be slept on
 //   asleep   on the endpoints' descriptors, all armed
 //   resting  Duty::BackgroundWork only: no endpoint has background work, the thread waits for the signal that one has
+// Asleep and resting it is notified of new background work. The program has just called then, so the thread waits for settle_ns before it looks.
 class ProgressThread final : core::Signal {
  public:
   enum class Duty : uint8_t {
@@ -30,7 +31,8 @@ class ProgressThread final : core::Signal {
   static constexpr int64_t look_ns_max = 4'000'000;
   // After the last background work, until the thread rests: a program that sends now and then wakes it once, not for every message.
   static constexpr uint64_t rest_after_ns = 20'000'000;
-  // A thread of the program that sleeps on the same endpoint is woken by the same event, and goes first.
+  static constexpr int64_t settle_ns = 200'000;
+  // With Duty::BackgroundWork a thread of the program that sleeps on the same endpoint is woken by the same event, and goes first.
   static constexpr int64_t yield_ns = 100'000;
 
   // `lock` covers the endpoints and outlives the thread. The thread starts with the first endpoint, or the first background work.
@@ -45,15 +47,19 @@ class ProgressThread final : core::Signal {
   void remove(core::Progressor& progressor) noexcept;
 
  private:
-  struct Registry;
-
   bool start() noexcept;
+  void ask_for_notice() noexcept;
   void notify() noexcept override;  // an endpoint has background work; with the lock held
   void run() noexcept;
-  // With the lock held, which they give back while they sleep.
+  // Takes and gives back the lock. Not while a thread of the process forks.
   using Guard = std::unique_lock<Lock>;
+  static void take(Guard& guard) noexcept;
+  static bool try_take(Guard& guard) noexcept;
+  static void give(Guard& guard) noexcept;
+  // With the lock held, which they give back while they sleep.
   void stand_aside(Guard& guard) noexcept;
   void rest(Guard& guard) noexcept;
+  void settle(Guard& guard) noexcept;
   void work(Guard& guard) noexcept;
   bool has_background_work() const noexcept;
   bool has_other_sleepers() const noexcept;
@@ -69,8 +75,8 @@ class ProgressThread final : core::Signal {
   uint64_t polls_seen_ = 0;
   int64_t look_ns_ = look_ns_min;
   uint64_t worked_at_ns_ = 0;
-  unsigned unarmed_ = 0;       // times in a row that the endpoints could not be slept on
-  bool held_by_fork_ = false;  // between pthread_atfork(3)'s handlers
+  unsigned unarmed_ = 0;   // times in a row that the endpoints could not be slept on
+  bool notified_ = false;  // of background work, since the thread slept
 };
 
 }  // namespace weft::os

@@ -28,7 +28,7 @@ void* Thread::enter(void* self) {
 }
 
 bool Thread::start(const char* name, void (*run)(void*), void* argument) noexcept {
-  if (started_) return true;
+  if (started_) return origin_.is_here();
   pthread_attr_t attributes;
   if (::pthread_attr_init(&attributes) != 0) return false;
   (void)::pthread_attr_setstacksize(&attributes, stack_bytes);

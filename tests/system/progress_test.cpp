@@ -2,6 +2,8 @@
 // before still arrives, whatever is lost on the way.
 //
 //   progress_test [--provider shm]
+#include <array>
+
 #include "peer.hpp"
 
 namespace weft::system_test {
@@ -101,23 +103,26 @@ bool target_sleeps(const std::string& provider, fi_threading threading) {
   return good && status == 0;
 }
 
-int inject_and_sleep(Board& board, const std::string& provider, fi_threading threading) {
+// `met`: the two have talked before, so that nothing waits for a connection.
+int inject_and_sleep(Board& board, const std::string& provider, fi_threading threading, bool met) {
   Peer me(provider, FI_TAGGED, threading);
   if (!me.ok()) return 1;
+  me.publish(board.initiator);
   const fi_addr_t to = me.reach(board.target);
+  if (met && !exchange(me, to, 2, 8, 1, 2)) return 4;
   for (uint64_t i = 0; i < injected_count; ++i)
     if (me.post([&] { return fi_tinject(me.ep(), &i, sizeof(i), to, 1); }, Op::take) != 0) return 2;
   usleep(static_cast<useconds_t>(sleep_time.count()) * 1000);
   return board.received == injected_count ? 0 : 3;
 }
 
-bool what_was_accepted_arrives(const std::string& provider, fi_threading threading) {
+bool what_was_accepted_arrives(const std::string& provider, fi_threading threading, bool met) {
   auto* board = shared_block<Board>();
-  const pid_t sender = spawn([&] { return inject_and_sleep(*board, provider, threading); });
+  const pid_t sender = spawn([&] { return inject_and_sleep(*board, provider, threading, met); });
   Peer me(provider, FI_TAGGED);
   if (!me.ok()) return false;
   me.publish(board->target);
-  bool good = true;
+  bool good = !met || exchange(me, me.reach(board->initiator), 2, 8, 2, 1);
   for (uint64_t i = 0; good && i < injected_count; ++i) {
     uint64_t word = 0;
     Op receive;
@@ -132,16 +137,76 @@ bool what_was_accepted_arrives(const std::string& provider, fi_threading threadi
   return good && status == 0;
 }
 
+// A scalable endpoint that is enabled before its receive contexts are there: what comes in between stays.
+bool contexts_may_come_later(const std::string& provider) {
+  Peer peer(provider, FI_TAGGED, FI_THREAD_SAFE, nullptr, nullptr, FI_DELIVERY_COMPLETE, FI_PROGRESS_AUTO);
+  if (!peer.ok()) return false;
+  fi_info* hints = fi_dupinfo(peer.info());
+  free(hints->src_addr);
+  hints->src_addr = nullptr;
+  hints->src_addrlen = 0;
+  hints->ep_attr->tx_ctx_cnt = 2;
+  hints->ep_attr->rx_ctx_cnt = 2;
+  fi_info* info = nullptr;
+  const int none = fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints, &info);
+  fi_freeinfo(hints);
+  if (none != 0) return true;  // no scalable endpoints
+  fid_fabric* fabric = nullptr;
+  fid_domain* domain = nullptr;
+  fid_ep* sep = nullptr;
+  fid_av* av = nullptr;
+  fid_cq* cq = nullptr;
+  std::array<fid_ep*, 2> receives{};
+  fi_av_attr av_attr{};
+  av_attr.rx_ctx_bits = 1;
+  fi_cq_attr cq_attr{};
+  cq_attr.format = FI_CQ_FORMAT_TAGGED;
+  bool good =
+      fi_fabric(info->fabric_attr, &fabric, nullptr) == 0 && fi_domain(fabric, info, &domain, nullptr) == 0 &&
+      fi_scalable_ep(domain, info, &sep, nullptr) == 0 && fi_av_open(domain, &av_attr, &av, nullptr) == 0 &&
+      fi_cq_open(domain, &cq_attr, &cq, nullptr) == 0 && fi_scalable_ep_bind(sep, &av->fid, 0) == 0 &&
+      fi_enable(sep) == 0;
+  Name name;
+  size_t length = sizeof(name.bytes);
+  good = good && fi_getname(&sep->fid, name.bytes, &length) == 0;
+  name.len = static_cast<uint32_t>(length);
+  const fi_addr_t to = good ? peer.insert(name) : FI_ADDR_NOTAVAIL;
+  uint64_t word = 5;
+  good = good && peer.post([&] { return fi_tinject(peer.ep(), &word, sizeof(word), to, 7); }, Op::take) == 0;
+  usleep(100'000);
+  for (size_t i = 0; good && i < receives.size(); ++i)
+    good = fi_rx_context(sep, static_cast<int>(i), info->rx_attr, &receives[i], nullptr) == 0 &&
+           fi_ep_bind(receives[i], &cq->fid, FI_RECV) == 0 && fi_enable(receives[i]) == 0;
+  word = 0;
+  good = good && fi_trecv(receives[0], &word, sizeof(word), nullptr, FI_ADDR_UNSPEC, 7, 0, nullptr) == 0;
+  fi_cq_tagged_entry entry{};
+  const bool came = good && eventually([&] { return fi_cq_read(cq, &entry, 1) == 1; }) && word == 5;
+  std::printf("progress_test: %s: contexts that come later: %s\n", provider.c_str(),
+              came ? "received" : "LOST");
+  for (fid_ep* each : receives)
+    if (each != nullptr) fi_close(&each->fid);
+  for (fid* each : {sep != nullptr ? &sep->fid : nullptr, cq != nullptr ? &cq->fid : nullptr,
+                    av != nullptr ? &av->fid : nullptr, domain != nullptr ? &domain->fid : nullptr,
+                    fabric != nullptr ? &fabric->fid : nullptr})
+    if (each != nullptr) fi_close(each);
+  fi_freeinfo(info);
+  return came;
+}
+
 int run(const Arguments& args) {
   const std::string provider = args.provider();
   // Packets get lost: nothing arrives unless somebody sends it again. Copies on purpose are no help against that much.
   if (provider.ends_with("ofi_rxd")) setenv("WEFT_PACKET_FAULTS", "loss=60,seed=11", 0);
   bool good = true;
-  good = what_was_accepted_arrives(provider, FI_THREAD_SAFE) && good;
-  if (provider.ends_with("ofi_rxd")) good = what_was_accepted_arrives(provider, FI_THREAD_DOMAIN) && good;
+  for (const bool met : {false, true}) {
+    good = what_was_accepted_arrives(provider, FI_THREAD_SAFE, met) && good;
+    if (provider.ends_with("ofi_rxd"))
+      good = what_was_accepted_arrives(provider, FI_THREAD_DOMAIN, met) && good;
+  }
   unsetenv("WEFT_PACKET_FAULTS");
   for (const fi_threading threading : {FI_THREAD_SAFE, FI_THREAD_DOMAIN})
     good = target_sleeps(provider, threading) && good;
+  good = contexts_may_come_later(provider) && good;
   return good ? 0 : 1;
 }
 

@@ -76,7 +76,7 @@ class Connector final : public ConnectionSide, public proto::ConnectionObserver,
   void drive() noexcept override {
     std::scoped_lock guard(port_.domain->lock);
     port_.engine->link().advance();
-    port_.engine->progress();
+    port_.engine->poll();
   }
   int control_fd() noexcept override { return port_.engine->link().control_fd(); }
 

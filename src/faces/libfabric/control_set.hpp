@@ -1,5 +1,5 @@
-// What reports to an event queue and is driven by whoever reads it: listeners, and endpoints with a connection (control progress is
-// manual, fi_domain(3)). Must not know links.
+// What reports to an event queue and is driven by whoever reads it: listeners, and endpoints with a connection (docs/progress.md). Must not
+// know links.
 #pragma once
 
 #include <mutex>

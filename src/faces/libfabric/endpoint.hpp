@@ -64,6 +64,7 @@ struct Core {
   Av* av = nullptr;
   uint64_t caps = 0;
   bool in_progress = false;  // the progress thread's, too
+  size_t rx_enabled = 0;     // receive contexts of a scalable endpoint, so far
   bool scalable = false;
   size_t tx_count = 1;
   size_t rx_count = 1;

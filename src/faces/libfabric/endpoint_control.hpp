@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "faces/libfabric/answers.hpp"
@@ -217,13 +218,21 @@ struct ControlOps {
                sends && !has_completions(*p.tx) ? "transmitting" : "receiving");
       return -FI_ENOCQ;
     }
-    if (p.core != nullptr && !p.core->in_progress) {
+    if (takes_part(p)) {
       if (const int status = p.domain->begin_progress(p.core->engine); status != 0) return status;
       p.core->in_progress = true;
     }
     p.enabled = true;
     set_data_vectors(p);
     return 0;
+  }
+  // Whether the progress thread may take frames from now on: of a scalable endpoint when the last of its receive contexts is enabled, for a frame to one
+  // that is not there yet is lost.
+  static bool takes_part(P& p) noexcept {
+    if (p.core == nullptr || p.core->in_progress) return false;
+    if (!p.core->scalable) return true;
+    if (p.fid.fid.fclass == FI_CLASS_RX_CTX && !p.enabled) ++p.core->rx_enabled;
+    return p.core->rx_enabled == p.core->rx_count;
   }
   // The data vectors by lock and default flags, and refusing ones before the endpoint is enabled.
   static void set_data_vectors(P& p) noexcept {
@@ -470,7 +479,13 @@ struct ControlOps {
     }
     Domain& domain = *p.domain;
     const bool alias = p.alias;
-    if (p.connection != nullptr) p.connection->leave();
+    if (p.connection != nullptr) {
+      {
+        std::scoped_lock guard(domain.lock);
+        if (std::exchange(p.core->in_progress, false)) domain.end_progress(p.core->engine);
+      }
+      p.connection->leave();
+    }
     {
       std::scoped_lock guard(domain.lock);
       domain.work->close_port(&p);
@@ -486,7 +501,7 @@ struct ControlOps {
         p.core->engine.release_transmit_context(*p.tx);
       if (p.owned_core != nullptr) {
         domain.remove_engine(p.core->engine);
-        if (p.core->in_progress) domain.end_progress(p.core->engine);
+        if (std::exchange(p.core->in_progress, false)) domain.end_progress(p.core->engine);
       }
       detach_all(p);
       if (p.owned_core != nullptr && p.core->av != nullptr) drop(p.core->av->users);

@@ -223,6 +223,13 @@ class Link {
     if (peer.path == Path::Far) far_.push_kept(peer.far());
   }
 
+  bool has_background_work() noexcept requires proto::HasBackgroundWork<Far> {
+    return far_.has_background_work();
+  }
+  void notify_background_work(core::Signal* signal) noexcept requires proto::HasBackgroundWork<Far> {
+    far_.notify_background_work(signal);
+  }
+
   template <class Handler>
   int poll(Handler& handler) noexcept {
     int taken = 0;

@@ -13,9 +13,11 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.hpp"
+#include "core/progress.hpp"
 #include "core/provider_error.hpp"
 #include "link/tcp/channel.hpp"
 #include "link/tcp/formed_address.hpp"
@@ -84,15 +86,18 @@ class Connection {
   void forget(Other& peer) noexcept;
   bool send(Other&, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
             size_t part_count) noexcept {
+    note_sent();
     return channel_.send(head, prefix, parts, part_count);
   }
   bool send_in_place(Other&, const wire::FrameHead& head, std::span<const std::byte> prefix,
                      const iovec* parts, size_t part_count) noexcept {
+    note_sent();
     return channel_.send_in_place(head, prefix, parts, part_count);
   }
   void keep(Other&) noexcept { channel_.keep(); }
   proto::SmallSend send_small(Other&, const wire::FrameHead& head, const void* bytes) noexcept {
     const iovec part{const_cast<void*>(bytes), head.length};
+    note_sent();
     return channel_.send(head, {}, &part, 1) ? proto::SmallSend::Sent : proto::SmallSend::Refused;
   }
   void tell(Other&) noexcept {}
@@ -101,13 +106,17 @@ class Connection {
   uint64_t settled(const Other&) const noexcept { return channel_.written(); }
   void expect(Other&) noexcept {}
 
+  // The socket may have had no room for all that was sent since the last poll.
+  bool has_background_work() const noexcept { return sent_since_poll_; }
+  void notify_background_work(core::Signal* signal) noexcept { background_ = signal; }
+
   template <class Handler>
   int poll(Handler& handler) noexcept {
     if (stage_ != Stage::Open) [[unlikely]] {
       advance();
       if (stage_ != Stage::Open) return 0;
     }
-    (void)channel_.flush();
+    if (channel_.flush()) sent_since_poll_ = false;
     if (silent_ >= silent_polls_max && ++silent_ % polls_per_read != 0) return 0;
     const int taken = channel_.receive(handler, *peer_, buffer_);
     if (taken != 0) {
@@ -150,6 +159,14 @@ class Connection {
   void wait_until_sent(uint64_t until_ns) noexcept;
 
   Stage stage_ = Stage::Idle;
+  void note_sent() noexcept {
+    sent_since_poll_ = true;
+    if (background_ != nullptr) [[unlikely]]
+      std::exchange(background_, nullptr)->notify();
+  }
+
+  bool sent_since_poll_ = false;  // or not all of it has been written
+  core::Signal* background_ = nullptr;
   uint32_t silent_ = 0;  // polls without a frame
   Channel channel_{frame_bytes_max};
   Other* peer_ = nullptr;

@@ -247,6 +247,11 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void progress() noexcept override {
     drive([this] { (void)link_.poll(*this); });
   }
+  bool advance() noexcept override {
+    int frames = 0;
+    drive([&] { frames = link_.poll(*this); });
+    return frames != 0;
+  }
   template <class Poll>
   [[gnu::always_inline]] void drive(Poll&& poll) noexcept {
     for (core::CompletionQueue* queue : queues_)
@@ -443,6 +448,11 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void report_background_work() noexcept {
     if (background_ != nullptr && has_background_work()) [[unlikely]]
       std::exchange(background_, nullptr)->notify();
+  }
+  void note_unwatched(Op& op) noexcept {
+    if (op.completes || std::exchange(op.unwatched, true)) return;
+    ++unwatched_ops_;
+    report_background_work();
   }
   void give_transmit(Op& op) noexcept {
     if (std::exchange(op.unwatched, false)) --unwatched_ops_;

@@ -96,6 +96,7 @@ void Engine<L>::release_transmit_context(const TxContext& context) noexcept {
     op.tx = &retired_;
     op.completes = false;
     op.extra_counter = nullptr;
+    note_unwatched(op);
   };
   // There was no memory for what it sends: it is dropped, unless the peer waits for the rest.
   const auto is_stuck = [&](const Op& op) {

@@ -283,11 +283,7 @@ ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Req
     give_transmit(op);
     return -FI_ENOMEM;
   }
-  if (!op.completes) {
-    op.unwatched = true;
-    ++unwatched_ops_;
-    report_background_work();
-  }
+  note_unwatched(op);
   enqueue(peer, op);
   return 0;
 }
@@ -343,6 +339,7 @@ typename Engine<L>::Step Engine<L>::step(Peer& peer, Op& op) noexcept {
 template <Link L>
 void Engine<L>::wait_for_peer(Peer& peer, Op& op) noexcept {
   op.stage = OpStage::Waiting;
+  note_unwatched(op);
   op.acked = true;
   ++peer.unacknowledged;
   peer.in_flight.push_back(op);
