@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +15,15 @@ Result<Fd> create_file(const std::string& path) {
   Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file) return Error{errno, path + ": " + std::strerror(errno)};
   return file;
+}
+
+bool is_regular_file(const std::string& path) noexcept {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+void shorten_file(const Fd& file, size_t size) noexcept {
+  (void)!::ftruncate(file.get(), static_cast<off_t>(size));
 }
 
 int append_to_file(const Fd& file, size_t size, std::span<const std::byte> bytes) noexcept {

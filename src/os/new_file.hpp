@@ -12,6 +12,9 @@ namespace weft::os {
 
 // A file that was not there, for its owner alone (mode 0600). EEXIST: something has that name.
 Result<Fd> create_file(const std::string& path);
+// Not a directory, a device, or a symbolic link.
+bool is_regular_file(const std::string& path) noexcept;
+void shorten_file(const Fd& file, size_t size) noexcept;
 // Writes all of it at the end of a file that has `size` bytes. 0 or an errno; then a part of it may be written. EFBIG
 // beyond the limit on file size (RLIMIT_FSIZE), where the kernel would end the process (SIGXFSZ).
 int append_to_file(const Fd& file, size_t size, std::span<const std::byte> bytes) noexcept;

@@ -153,6 +153,10 @@ constexpr std::array capability_table{
                threads<FI_THREAD_COMPLETION>},
     Capability{"FI_THREAD_DOMAIN", "fi_domain(3), threading", "Threads.*THREAD_DOMAIN*", rdm,
                threads<FI_THREAD_DOMAIN>},
+    Capability{"FI_PROGRESS_AUTO", "fi_domain(3), progress models", "*AutoProgress.*", rdm,
+               [](const Claims& c) {
+                 return when(c.offered([](fi_info& h) { h.domain_attr->data_progress = FI_PROGRESS_AUTO; }));
+               }},
     Capability{"scalable endpoints", "fi_endpoint(3), fi_scalable_ep", "ScalableEndpoint.*", rdm,
                [](const Claims& c) {
                  return when(c.any([](const fi_info& i) {

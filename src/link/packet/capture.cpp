@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/lasting.hpp"
 #include "os/clock.hpp"
 #include "os/new_file.hpp"
 #include "os/poll_set.hpp"
@@ -26,29 +27,42 @@ namespace pcap = proto::pcap;
 // list alone.
 struct Open {
   os::Origin origin;
+  std::mutex lock;  // of an inherited list it may be held by a thread that the child does not have
   std::vector<CaptureFile*> captures;
 };
-std::mutex open_lock;
-Open* open_captures = nullptr;
+std::atomic<Open*> open_captures{nullptr};
+
+// The list of this process; null: there is none.
+Open* own_list() noexcept {
+  Open* there = open_captures.load(std::memory_order_acquire);
+  return there != nullptr && there->origin.is_here() ? there : nullptr;
+}
 
 struct AtExit {
   ~AtExit() {
-    const std::lock_guard guard(open_lock);
-    if (open_captures == nullptr || !open_captures->origin.is_here()) return;
-    for (CaptureFile* capture : open_captures->captures) capture->flush();
+    Open* const own = own_list();
+    if (own == nullptr) return;
+    const std::lock_guard guard(own->lock);
+    for (CaptureFile* capture : own->captures) capture->flush();
   }
 } at_exit;
 
 void add(CaptureFile* capture) {
-  const std::lock_guard guard(open_lock);
-  if (open_captures == nullptr || !open_captures->origin.is_here()) open_captures = new Open;
-  open_captures->captures.push_back(capture);
+  Open* own = own_list();
+  while (own == nullptr) {
+    Open* other = open_captures.load(std::memory_order_acquire);
+    if (other != nullptr && other->origin.is_here()) own = other;
+    else if (Open* made = &make_lasting<Open>(); open_captures.compare_exchange_strong(other, made))
+      own = made;
+  }
+  const std::lock_guard guard(own->lock);
+  own->captures.push_back(capture);
 }
 void remove(CaptureFile* capture) noexcept {
-  const std::lock_guard guard(open_lock);
-  if (open_captures == nullptr) return;
-  std::erase(open_captures->captures, capture);
-  if (open_captures->captures.empty()) delete std::exchange(open_captures, nullptr);
+  Open* const own = own_list();
+  if (own == nullptr) return;
+  const std::lock_guard guard(own->lock);
+  std::erase(own->captures, capture);
 }
 
 // The next number of a file of this process.
@@ -125,17 +139,32 @@ CaptureFile::~CaptureFile() {
   flush();
 }
 
-void CaptureFile::give_up(const std::string& why) noexcept try {
+void CaptureFile::give_up(std::string why) noexcept {
   done_ = true;
   file_.reset();
   records_.clear();
-  if (warning_ != nullptr) warning_(warned_, ("WEFT_PCAP: packets are not captured: " + why).c_str());
+  untold_ = std::move(why);
+}
+
+// Without the lock: who is warned may end the process, which flushes.
+void CaptureFile::warn() noexcept try {
+  std::string why;
+  {
+    const std::lock_guard guard(lock_);
+    why = std::exchange(untold_, {});
+  }
+  if (!why.empty() && warning_ != nullptr)
+    warning_(warned_, ("WEFT_PCAP: packets are not captured: " + why).c_str());
 } catch (const std::bad_alloc&) {  // then nobody is told
 }
 
 bool CaptureFile::create() {
   constexpr unsigned tries_max = 1000;
   auto made = os::create_file(path_);
+  if (!made && made.error().code == EEXIST && !os::is_regular_file(path_)) {
+    give_up(path_ + ": something that is no regular file has this name");
+    return false;
+  }
   for (unsigned i = 0; i < tries_max && !made && made.error().code == EEXIST; ++i) {
     std::string other = numbered_name(path_, os::process_id(), ++last_number);
     made = os::create_file(other);
@@ -145,16 +174,24 @@ bool CaptureFile::create() {
     give_up(made.error().why);
     return false;
   }
-  file_ = std::move(*made);
   pcap::append_file_head(records_);
+  file_ = std::move(*made);
   return true;
 }
 
 void CaptureFile::record(std::span<const std::byte> source, std::span<const std::byte> destination,
                          std::span<const std::byte> bytes) noexcept try {
   if (!origin_.is_here()) return;  // a forked child shares the parent's file
+  if (!append(source, destination, bytes)) warn();
+} catch (const std::bad_alloc&) {  // this packet is missing
+}
+
+// False: the capture has just ended, and somebody is to be told.
+bool CaptureFile::append(std::span<const std::byte> source, std::span<const std::byte> destination,
+                         std::span<const std::byte> bytes) {
   const std::lock_guard guard(lock_);
-  if (done_ || (!file_ && !create())) return;
+  if (done_) return true;
+  if (!file_ && !create()) return false;
   const uint64_t now = os::realtime_ns();
   pcap::Endpoint from = endpoint_of(source, ip_addresses_);
   pcap::Endpoint to = endpoint_of(destination, ip_addresses_);
@@ -162,12 +199,13 @@ void CaptureFile::record(std::span<const std::byte> source, std::span<const std:
   pcap::append_packet(records_, now, from, to, bytes);
   ++packets_;
   if (records_.size() >= flush_bytes || now - written_at_ >= flush_ns) write_out();
-} catch (const std::bad_alloc&) {  // this packet is missing
+  return !done_;
 }
 
 void CaptureFile::write_out() noexcept {
   if (!file_ || records_.empty()) return;
   const int error = os::append_to_file(file_, written_, records_);
+  if (error != 0) os::shorten_file(file_, written_);  // no half of a record stays
   written_ += records_.size();
   written_at_ = os::realtime_ns();
   records_.clear();
@@ -181,8 +219,11 @@ void CaptureFile::write_out() noexcept {
 
 void CaptureFile::flush() noexcept {
   if (!origin_.is_here()) return;
-  const std::lock_guard guard(lock_);
-  write_out();
+  {
+    const std::lock_guard guard(lock_);
+    write_out();
+  }
+  warn();
 }
 
 std::string CaptureFile::summary() const {

@@ -45,7 +45,10 @@ class CaptureFile final : public proto::PacketCapture {
 
   bool create();
   void write_out() noexcept;  // with the lock
-  void give_up(const std::string& why) noexcept;
+  bool append(std::span<const std::byte> source, std::span<const std::byte> destination,
+              std::span<const std::byte> bytes);
+  void give_up(std::string why) noexcept;  // with the lock
+  void warn() noexcept;
 
   mutable std::mutex lock_;
   std::string path_;
@@ -57,6 +60,7 @@ class CaptureFile final : public proto::PacketCapture {
   uint64_t written_at_ = 0;
   uint64_t packets_ = 0;
   std::vector<std::byte> records_;
+  std::string untold_;  // why the capture has ended
   proto::PacketWarning warning_;
   const void* warned_;
 };

@@ -1,10 +1,27 @@
 // From settings to an observer.
 #include "link/packet/middleware.hpp"
 
+#include <sys/auxv.h>
+
+#include <filesystem>
+#include <system_error>
+
 #include "base/settings.hpp"
 #include "link/packet/capture.hpp"
+#include "os/origin.hpp"
 
 namespace weft::link::packet {
+namespace {
+
+class Observer final : public proto::PacketObserver {
+ public:
+  bool is_here() const noexcept override { return origin_.is_here(); }
+
+ private:
+  os::Origin origin_;
+};
+
+}  // namespace
 
 Result<Middleware> middleware_of_settings() {
   Middleware wanted;
@@ -13,14 +30,21 @@ Result<Middleware> middleware_of_settings() {
     if (!plan) return Error{plan.error().code, "WEFT_PACKET_FAULTS=" + plan.error().why};
     wanted.faults = *plan;
   }
-  if (const char* path = settings::text("WEFT_PCAP"); path != nullptr) wanted.capture_path = path;
+  // A program that runs with more rights than its user writes no file that the user names.
+  const char* path = ::getauxval(AT_SECURE) == 0 ? settings::text("WEFT_PCAP") : nullptr;
+  if (path != nullptr && *path != 0) {
+    std::error_code
+        error;  // the file is made with the first packet, and the program may have changed its directory by then
+    const auto absolute = std::filesystem::absolute(path, error);
+    wanted.capture_path = error ? std::string(path) : absolute.string();
+  }
   return wanted;
 }
 
 std::unique_ptr<proto::PacketObserver> make_observer(const Middleware& wanted,
                                                      const proto::PacketLinkTraits& traits,
                                                      const Audience& audience) {
-  auto observer = std::make_unique<proto::PacketObserver>();
+  auto observer = std::make_unique<Observer>();
   observer->is_checked = traits.checks_packets;
   observer->note = audience.note;
   observer->noted = audience.noted;

@@ -38,6 +38,13 @@ class PacketCapture {
 // The middleware of one endpoint.
 class PacketObserver {
  public:
+  PacketObserver() = default;
+  PacketObserver(const PacketObserver&) = delete;
+  PacketObserver& operator=(const PacketObserver&) = delete;
+  virtual ~PacketObserver() = default;
+  // False in a forked child, whose parent the link belongs to: nothing is sent or told there.
+  virtual bool is_here() const noexcept { return true; }
+
   std::optional<Faults> faults;
   std::unique_ptr<PacketCapture> capture;
   // The link has a checksum: what is corrupted below it does not arrive.
@@ -121,7 +128,7 @@ class Observed : public P {
   }
 
   void close() noexcept {
-    if (observer_ != nullptr) {
+    if (observer_ != nullptr && observer_->is_here()) {
       if (observer_->faults)
         observer_->faults->release_all([this](const auto& to, const auto& bytes) { (void)put(to, bytes); });
       observer_->tell();
@@ -157,7 +164,7 @@ class Observed : public P {
   int spoil(std::span<const std::byte> to, std::span<std::byte> bytes) noexcept {
     if (!observer_->faults) return put(to, bytes);
     Faults& faults = *observer_->faults;
-    const FaultDecision decision = faults.next();
+    FaultDecision decision = faults.next();
     int status = 0;
     if (decision.corrupt && !bytes.empty()) {
       const uint64_t bit = decision.bit % (bytes.size() * 8);
@@ -168,7 +175,8 @@ class Observed : public P {
       status = put(to, bytes);
       if (status == -EAGAIN) return status;
     }
-    if (arrives && decision.twice) (void)put(to, bytes);
+    if (!arrives) decision.twice = decision.reordered = false, decision.after = 0;
+    if (decision.twice) (void)put(to, bytes);
     faults.done(decision);
     faults.release([this](const auto& place, const auto& packet) { (void)put(place, packet); });
     return status;
