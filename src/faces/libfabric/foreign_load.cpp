@@ -1,6 +1,7 @@
 // Finding and loading plugins: fi_provider(3), "fi_prov_ini". Must not know what they do.
 #include <dirent.h>
 #include <dlfcn.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -156,6 +157,12 @@ std::atomic<Loaded*> loaded_now{nullptr};
 Loaded* load_once() {
   const char* directories = param_string(nullptr, "provider_path", nullptr,
                                          "Directories with plugins (*fi.so), with colons between");
+  // A program that runs with more rights than its user loads no code that the user names.
+  if (directories != nullptr && ::getauxval(AT_SECURE) != 0) {
+    log_warn(kCore, FI_LOG_CORE,
+             "FI_PROVIDER_PATH is ignored: this program runs with more rights than its user");
+    directories = nullptr;
+  }
   Loaded made;
   struct Loading {
     Loading() { loading_here = true; }
