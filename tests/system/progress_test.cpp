@@ -54,6 +54,7 @@ bool target_sleeps(const std::string& provider, fi_threading threading) {
   if (!me.ok()) return false;
   const fi_addr_t to = me.reach(board->target);
   std::vector<uint8_t> out(region_bytes), back(region_bytes);
+  const auto completes = [&](Op& op, auto&& call) { return me.post(call, Op::take) == 0 && done(me, op); };
   const auto start = Clock::now();
   uint64_t small = 0;
   unsigned rounds = 0;
@@ -61,37 +62,28 @@ bool target_sleeps(const std::string& provider, fi_threading threading) {
   for (; good && rounds < 200; ++rounds) {
     Op write;
     small = rounds;
-    good = me.post(
-               [&] {
-                 return fi_write(me.ep(), &small, 8, nullptr, to, board->addr, board->key, &write.context);
-               },
-               Op::take) == 0 &&
-           done(me, write);
+    good = completes(write, [&] {
+      return fi_write(me.ep(), &small, 8, nullptr, to, board->addr, board->key, &write.context);
+    });
   }
   const double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count() / rounds;
   Op write, read, send;
   fill(out.data(), out.size(), 9);
+  good = good && completes(write, [&] {
+           return fi_write(me.ep(), out.data(), out.size(), nullptr, to, board->addr, board->key,
+                           &write.context);
+         });
   good = good &&
-         me.post(
-             [&] {
-               return fi_write(me.ep(), out.data(), out.size(), nullptr, to, board->addr, board->key,
-                               &write.context);
-             },
-             Op::take) == 0 &&
-         done(me, write);
-  good = good &&
-         me.post(
-             [&] {
-               return fi_read(me.ep(), back.data(), back.size(), nullptr, to, board->addr, board->key,
-                              &read.context);
-             },
-             Op::take) == 0 &&
-         done(me, read) && back == out;
+         completes(read,
+                   [&] {
+                     return fi_read(me.ep(), back.data(), back.size(), nullptr, to, board->addr, board->key,
+                                    &read.context);
+                   }) &&
+         back == out;
   fill(out.data(), out.size(), 7);
-  good = good &&
-         me.post([&] { return fi_tsend(me.ep(), out.data(), out.size(), nullptr, to, 1, &send.context); },
-                 Op::take) == 0 &&
-         done(me, send);
+  good = good && completes(send, [&] {
+           return fi_tsend(me.ep(), out.data(), out.size(), nullptr, to, 1, &send.context);
+         });
   const long took = ms_since(start);
   board->finished = good;
   const int status = join(target, milliseconds(30'000));
