@@ -17,11 +17,13 @@ CompletionQueue::CompletionQueue(size_t size) {
   limit_ = uint32_t(slots);
 }
 
-// From now on all that comes goes to held_, so that the order stays; refill_slow() ends it when held_ is
+// From now on all that comes goes to held_, so that the order stays; hold_no_more() ends it when held_ is
 // empty again.
 // False: lost, and so is all that comes after it.
 bool CompletionQueue::hold(const CompletionError& entry) noexcept {
   limit_ = 0;
+  state_.holding = true;
+  patience_ = 1;  // the poll that is under way looks at what is held
   if (overrun_) return false;
   try {
     held_.push_back(entry);
@@ -39,15 +41,21 @@ void CompletionQueue::push_slow(const Completion& completion) noexcept {
 
 void CompletionQueue::push_error(const CompletionError& error) noexcept {
   if (hold(error)) ++errors_;
-  if (armed_) ring_bell();
+  if (state_.armed) ring_bell();
 }
 
-// The ring is empty and something is held: the error that is next, or completions that go to the ring now.
-int CompletionQueue::refill_slow() noexcept {
+void CompletionQueue::hold_no_more() noexcept {
+  limit_ = mask_ + 1;
+  state_.holding = false;
+  patience_ = patience_full_;
+}
+
+// The ring is empty, and something is held or was. A negative error: it is next. 0: completions went to the ring, or nothing is held any more.
+int CompletionQueue::release_held() noexcept {
   if (held_.empty()) {
     if (overrun_) return -FI_EOVERRUN;
-    limit_ = mask_ + 1;
-    return refill<AnyEndpoint>();
+    hold_no_more();
+    return 0;
   }
   if (held_.front().err != 0) return -FI_EAVAIL;
   head_ = 0;
@@ -57,8 +65,20 @@ int CompletionQueue::refill_slow() noexcept {
     tail_ = tail_ + 1;
     held_.pop_front();
   }
-  if (held_.empty() && !overrun_) limit_ = mask_ + 1;
+  if (held_.empty() && !overrun_) hold_no_more();
   return 0;
+}
+
+// A poll found the ring empty, and it was one too many, or something is held. 0: the ring has something now.
+int CompletionQueue::end_patience() noexcept {
+  if (!state_.holding) patience_ = patience_full_ = idle_polls_ == nullptr ? UINT32_MAX : idle_polls_->idle();
+  if (state_.holding) {  // perhaps since the lock was let go
+    patience_ = 1;
+    if (head_ == tail_) {
+      if (const int status = release_held(); status != 0) return status;
+    }
+  }
+  return head_ == tail_ ? -FI_EAGAIN : 0;
 }
 
 int CompletionQueue::read_error(CompletionError& out) noexcept {
@@ -66,12 +86,12 @@ int CompletionQueue::read_error(CompletionError& out) noexcept {
   out = held_.front();
   held_.pop_front();
   --errors_;
-  if (held_.empty() && !overrun_) limit_ = mask_ + 1;
+  if (held_.empty() && !overrun_) hold_no_more();
   return 0;
 }
 
 void CompletionQueue::ring_bell() noexcept {
-  armed_ = false;
+  state_.armed = false;
   signal_->notify();
 }
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -47,6 +48,15 @@ struct AnyEndpoint {
   static void progress(const ProgressorList& list) noexcept { list.progress(); }
 };
 
+// What is done for a program that polls in vain: other threads may wait for its processor. Implemented above system calls' room.
+struct IdlePolls {
+  virtual uint32_t
+  idle() noexcept = 0;  // under the domain lock, which it may let go; after how many more polls in vain it wants a call
+
+ protected:
+  ~IdlePolls() = default;
+};
+
 class alignas(64) CompletionQueue {
  public:
   static constexpr size_t size_default = 1024;
@@ -70,11 +80,11 @@ class alignas(64) CompletionQueue {
       fill(slots_[tail_ & mask_], completion);
       tail_ = tail_ + 1;
     }
-    if (armed_) [[unlikely]]
+    if (state_.armed) [[unlikely]]
       ring_bell();
   }
   // True: there is room in the ring and nobody sleeps, so push_plain() may be called once.
-  bool plain() const noexcept { return tail_ - head_ < limit_ && !armed_; }
+  bool plain() const noexcept { return tail_ - head_ < limit_ && !state_.armed; }
   void push_plain(const Completion& completion) noexcept {
     fill(slots_[tail_ & mask_], completion);
     tail_ = tail_ + 1;
@@ -82,7 +92,7 @@ class alignas(64) CompletionQueue {
   // push() of a received message, without a detour over memory.
   [[gnu::always_inline]] void push_tagged(void* context, uint64_t flags, size_t len, void* buf, uint64_t data,
                                           uint64_t tag, fi_addr_t source) noexcept {
-    if (tail_ - head_ >= limit_ || armed_) [[unlikely]] {
+    if (tail_ - head_ >= limit_ || state_.armed) [[unlikely]] {
       push({context, flags, len, buf, data, tag, source});
       return;
     }
@@ -106,17 +116,22 @@ class alignas(64) CompletionQueue {
   // Driver drives them: a program that knows their type saves the virtual call.
   template <class Format, bool with_source, class Driver = AnyEndpoint>
   ssize_t read(void* buf, size_t count, fi_addr_t* source) noexcept {
-    if (head_ != tail_ && !drive_) [[likely]]
+    if (head_ != tail_ && !state_.drive) [[likely]]
       return copy_out<Format, with_source, Driver>(static_cast<Format*>(buf), count, source);
     return read_empty<Format, with_source, Driver>(static_cast<Format*>(buf), count, source);
   }
   // A read would drive the endpoints now, and nothing waits, sleeps or is held. Who drives them otherwise may hand a completion to the program
   // without putting it here.
-  bool is_plainly_empty() const noexcept {
-    return head_ == tail_ && limit_ != 0 && !(armed_ | drive_ | sated_);
+  bool is_plainly_empty() const noexcept { return head_ == tail_ && is_usual(); }
+  // Who drives them otherwise has found nothing. True: as a read that returns -FI_EAGAIN; false: read() has more to do.
+  bool count_idle_poll() noexcept {
+    if (--patience_ != 0) [[likely]]
+      return true;
+    patience_ = 1;
+    return false;
   }
   // An endpoint keeps something back for its next poll: the next read() drives it, whatever is there to read.
-  void drive_at_next_read() noexcept { drive_ = true; }
+  void drive_at_next_read() noexcept { state_.drive = true; }
   // 0 and the error that stands first, or -FI_EAGAIN.
   int read_error(CompletionError& out) noexcept;
   // Completions and errors that wait; an overrun is one.
@@ -131,8 +146,14 @@ class alignas(64) CompletionQueue {
 
   // Sleeping: the next push notifies `signal` once, then the bell is silent until armed again.
   void set_signal(Signal* signal) noexcept { signal_ = signal; }
-  void arm() noexcept { armed_ = signal_ != nullptr; }
-  void disarm() noexcept { armed_ = false; }
+  void arm() noexcept { state_.armed = signal_ != nullptr; }
+  void disarm() noexcept { state_.armed = false; }
+
+  // `polls.idle()` is called after 64 polls in vain, then as often as it says.
+  void set_idle_polls(IdlePolls* polls) noexcept {
+    idle_polls_ = polls;
+    patience_ = patience_full_ = 64;
+  }
 
  private:
   struct alignas(64) Slot {
@@ -160,34 +181,37 @@ class alignas(64) CompletionQueue {
     to[6] = from.source;
   }
 
-  // The queue was empty: drive the endpoints. 0: the ring has something now.
-  template <class Driver>
-  int refill() noexcept {
-    if (limit_ == 0) [[unlikely]]
-      return refill_slow();
-    head_ = 0;  // start again at the first slot, which is in the cache
-    tail_ = 0;
-    Driver::progress(progressors_);
-    if (head_ != tail_) return 0;
-    return limit_ != 0 ? -FI_EAGAIN : refill_slow();
-  }
-
   // Apart from read(), so that reading what is there needs no stack.
   template <class Format, bool with_source, class Driver>
   [[gnu::noinline]] ssize_t read_empty(Format* out, size_t count, fi_addr_t* source) noexcept {
-    if (drive_) {
-      drive_ = false;
-      sated_ = false;
-      if (head_ != tail_) {
-        Driver::progress(progressors_);
-        return copy_out<Format, with_source, Driver>(out, count, source);
+    if (!is_usual()) [[unlikely]] {
+      if (state_.drive) {
+        state_.drive = false;
+        state_.sated = false;
+        if (head_ != tail_) {
+          Driver::progress(progressors_);
+          return copy_out<Format, with_source, Driver>(out, count, source);
+        }
+      }
+      if (state_.sated && !state_.holding && count != 0) {
+        state_.sated = false;
+        return -FI_EAGAIN;
+      }
+      if (state_.holding) {
+        if (const int status = release_held(); status < 0) return status;
+        if (head_ != tail_) return copy_out<Format, with_source, Driver>(out, count, source);
       }
     }
-    if (sated_ && limit_ != 0 && count != 0) {
-      sated_ = false;
-      return -FI_EAGAIN;
+    head_ = 0;  // start again at the first slot, which is in the cache
+    tail_ = 0;
+    Driver::progress(progressors_);
+    if (head_ != tail_) {
+      patience_ = patience_full_;
+      return copy_out<Format, with_source, Driver>(out, count, source);
     }
-    if (const int status = refill<Driver>(); status != 0) return status;
+    if (--patience_ != 0) [[likely]]
+      return -FI_EAGAIN;
+    if (const int status = end_patience(); status != 0) return status;
     return copy_out<Format, with_source, Driver>(out, count, source);
   }
 
@@ -214,13 +238,15 @@ class alignas(64) CompletionQueue {
       place = 0;
     }
     head_ = head_ + uint32_t(n);
-    sated_ = n != count;
+    state_.sated = n != count;
     return ssize_t(n);
   }
 
   [[gnu::noinline, gnu::cold]] bool full_slow() const noexcept { return pending() > mask_; }
   void push_slow(const Completion& completion) noexcept;
-  int refill_slow() noexcept;
+  void hold_no_more() noexcept;
+  int release_held() noexcept;
+  int end_patience() noexcept;
   bool hold(const CompletionError& entry) noexcept;
   void ring_bell() noexcept;
 
@@ -230,12 +256,20 @@ class alignas(64) CompletionQueue {
   uint32_t limit_ = 0;  // the ring's size; 0 while something is held: push keeps the order with one compare
   uint32_t mask_ = 0;
   Slot* slots_ = nullptr;
-  bool armed_ = false;
-  bool drive_ = false;
-  bool sated_ = false;  // the last read took all there was, and had room for more
+  struct State {  // all false: the usual case, one compare
+    bool armed = false;
+    bool drive = false;
+    bool sated = false;    // the last read took all there was, and had room for more
+    bool holding = false;  // limit_ is 0
+  };
+  bool is_usual() const noexcept { return std::bit_cast<uint32_t>(state_) == 0; }
+  State state_;
+  uint32_t patience_ = UINT32_MAX;  // polls in vain until end_patience(); 1 while something is held
   ProgressorList progressors_;
   // Cold.
   Signal* signal_ = nullptr;
+  IdlePolls* idle_polls_ = nullptr;
+  uint32_t patience_full_ = UINT32_MAX;
   std::deque<CompletionError> held_;  // err 0: an ordinary completion
   size_t errors_ = 0;                 // of held_
   bool overrun_ = false;              // something could not be held

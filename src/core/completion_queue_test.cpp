@@ -320,5 +320,84 @@ TEST(CompletionQueue, AgreesWithAPlainListUnderRandomUse) {
   }
 }
 
+struct CountedIdlePolls final : IdlePolls {
+  CompletionQueue* queue = nullptr;  // another thread pushes to it while the lock is let go
+  bool fails = false;
+  int calls = 0;
+  uint32_t idle() noexcept override {
+    ++calls;
+    if (queue != nullptr && !fails) queue->push(numbered(1));
+    if (queue != nullptr && fails) queue->push_error(failed(FI_EIO));
+    return 10;
+  }
+};
+
+TEST(CompletionQueue, PollsInVainAreCounted) {
+  CompletionQueue queue(8);
+  CountedIdlePolls polls;
+  queue.set_idle_polls(&polls);
+  std::vector<fi_cq_entry> out(2);
+  for (int i = 0; i < 63; ++i) ASSERT_EQ(read(queue, out), -FI_EAGAIN);
+  EXPECT_EQ(polls.calls, 0);
+  EXPECT_EQ(read(queue, out), -FI_EAGAIN);
+  EXPECT_EQ(polls.calls, 1);
+  for (int i = 0; i < 10; ++i) ASSERT_EQ(read(queue, out), -FI_EAGAIN);
+  EXPECT_EQ(polls.calls, 2);
+}
+
+// What endpoints bring starts the count again; so do errors.
+TEST(CompletionQueue, WhatComesEndsTheCountOfPollsInVain) {
+  CompletionQueue queue(8);
+  CountedIdlePolls polls;
+  Source source;
+  source.queue = &queue;
+  queue.add(source);
+  queue.set_idle_polls(&polls);
+  std::vector<fi_cq_entry> out(1);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 60; ++i) ASSERT_EQ(read(queue, out), -FI_EAGAIN);
+    source.later.push_back(numbered(1));
+    ASSERT_EQ(read(queue, out), 1);
+  }
+  for (int i = 0; i < 60; ++i) ASSERT_EQ(read(queue, out), -FI_EAGAIN);
+  queue.push_error(failed(FI_EIO));
+  ASSERT_EQ(read(queue, out), -FI_EAVAIL);
+  CompletionError error;
+  ASSERT_EQ(queue.read_error(error), 0);
+  for (int i = 0; i < 60; ++i) ASSERT_EQ(read(queue, out), -FI_EAGAIN);
+  EXPECT_EQ(polls.calls, 0);
+}
+
+TEST(CompletionQueue, WhatComesWhileTheLockIsLetGoIsRead) {
+  for (const bool fails : {false, true}) {
+    CompletionQueue queue(8);
+    CountedIdlePolls polls;
+    polls.queue = &queue;
+    polls.fails = fails;
+    queue.set_idle_polls(&polls);
+    std::vector<fi_cq_entry> out(1);
+    for (int i = 0; i < 63; ++i) ASSERT_EQ(read(queue, out), -FI_EAGAIN);
+    EXPECT_EQ(read(queue, out), fails ? -FI_EAVAIL : 1);
+    if (!fails) continue;
+    CompletionError error;
+    ASSERT_EQ(queue.read_error(error), 0);
+    EXPECT_EQ(error.err, FI_EIO);
+  }
+}
+
+// A program that knows the endpoint's type looks by itself (count_idle_poll) and reads when it is told.
+TEST(CompletionQueue, PollsInVainOfAnotherAreCountedToo) {
+  CompletionQueue queue(8);
+  CountedIdlePolls polls;
+  queue.set_idle_polls(&polls);
+  std::vector<fi_cq_entry> out(1);
+  for (int round = 0; round < 3; ++round) {
+    while (queue.count_idle_poll()) {
+    }
+    EXPECT_EQ(read(queue, out), -FI_EAGAIN);
+    EXPECT_EQ(polls.calls, round + 1);
+  }
+}
+
 }  // namespace
 }  // namespace weft::core

@@ -49,7 +49,7 @@ bool random_bytes(void* bytes, size_t len) noexcept;
 // Milliseconds of a clock that never goes back.
 int64_t now_ms() noexcept;
 
-// Lets another thread run.
-void yield_processor() noexcept;
+// Lets another thread run. True: one did, as far as time tells.
+bool yield_processor() noexcept;
 
 }  // namespace weft::os

@@ -17,6 +17,7 @@ struct Calls {
     Cntr& cntr = self(fid);
     Guard guard(cntr.domain.lock);
     cntr.counter.progress();
+    if (cntr.counter.value() == cntr.read_value && --cntr.patience == 0) cntr.patience = cntr.yielding.idle();
     return cntr.read_value = cntr.counter.value();
   }
 

@@ -1,4 +1,5 @@
 // Completion queues at the C ABI: fi_cq(3). Must not know which links exist.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -161,6 +162,14 @@ int refuse(const Domain& domain, int code, const char* why) {
 }
 
 }  // namespace
+
+uint32_t YieldWhenIdle::idle() noexcept {
+  lock_.unlock();
+  const bool wanted = os::yield_processor();
+  lock_.lock();
+  polls_ = wanted ? polls_min : std::min(2 * polls_, polls_max);
+  return polls_;
+}
 
 int Cq::attach(core::Progressor& progressor) noexcept {
   return no_throw([&] {

@@ -186,6 +186,20 @@ struct Domain {
 // The most bytes that one atomic operation carries (fi_query_atomic, "count"); engines hold it.
 inline constexpr size_t atomic_bytes_max = 4096;
 
+// Yields the processor for a program that polls a queue or a counter in vain: with more programs that poll than processors, the one that would
+// send what this one waits for would otherwise wait for the scheduler's next tick. Rarer and rarer while nobody else wants the processor.
+class YieldWhenIdle final : public core::IdlePolls {
+ public:
+  explicit YieldWhenIdle(DomainLock& lock) noexcept : lock_(lock) {}
+  uint32_t idle() noexcept override;
+
+ private:
+  static constexpr uint32_t polls_min = 64;
+  static constexpr uint32_t polls_max = 4096;
+  DomainLock& lock_;
+  uint32_t polls_ = polls_min;
+};
+
 // What a queue or counter sleeps on. Empty for FI_WAIT_NONE.
 struct WaitObject {
   fi_wait_obj kind = FI_WAIT_NONE;
@@ -195,11 +209,14 @@ struct WaitObject {
 };
 
 struct Cq {
-  Cq(Domain& of, size_t size) : domain(of), queue(size) {}
+  Cq(Domain& of, size_t size) : domain(of), queue(size), yielding(of.lock) {
+    queue.set_idle_polls(&yielding);
+  }
 
   fid_cq fid{};
   Domain& domain;
   core::CompletionQueue queue;
+  YieldWhenIdle yielding;
   fi_cq_format format = FI_CQ_FORMAT_CONTEXT;
   fi_cq_wait_cond condition = FI_CQ_COND_NONE;
   WaitObject wait;
@@ -213,7 +230,7 @@ struct Cq {
 };
 
 struct Cntr {
-  explicit Cntr(Domain& of) : domain(of) {}
+  explicit Cntr(Domain& of) : domain(of), yielding(of.lock) {}
 
   fid_cntr fid{};
   Domain& domain;
@@ -225,6 +242,8 @@ struct Cntr {
   uint64_t read_value = 0;   // fi_cntr_read, fi_cntr_wait
   uint64_t read_errors = 0;  // fi_cntr_readerr, fi_cntr_wait
   uint64_t op_flags = 0;
+  YieldWhenIdle yielding;
+  uint32_t patience = 64;  // reads in vain until the processor is yielded
   Users users{0};
 
   int attach(core::Progressor& progressor) noexcept;  // as in Cq
