@@ -9,7 +9,7 @@
 namespace weft::fi {
 
 std::span<const Provider* const> providers() {
-  static constexpr std::array<const Provider*, 1> all = {&any_provider_of<providers::WEFT_DIRECT_PROVIDER>()};
+  static constexpr std::array<const Provider*, 1> all = {&provider_of<providers::WEFT_DIRECT_PROVIDER>};
   return all;
 }
 

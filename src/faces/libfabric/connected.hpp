@@ -1,5 +1,5 @@
-// Connected endpoints (fi_cm(3), fi_eq(3)): the calls of both sides and the events that come of them, for any ConnectedLink. For other
-// links the calls refuse. Must not know which links exist.
+// Connected endpoints (fi_cm(3), fi_eq(3)): the calls of both sides and the events that come of them, for any ConnectedEngine. For other
+// engines the calls refuse. Must not know which links exist.
 #pragma once
 
 #include <rdma/fi_cm.h>
@@ -19,7 +19,7 @@ namespace weft::fi {
 
 // The connection of one endpoint: what the link says becomes events, what the event queue's reader drives becomes progress of the link.
 // Everything but leave() and drive() is called with the domain lock held.
-template <proto::ConnectedLink L>
+template <proto::ConnectedEngine E>
 class Connector final : public ConnectionSide, public proto::ConnectionObserver, public ControlSource {
  public:
   enum class State : uint8_t {
@@ -31,11 +31,11 @@ class Connector final : public ConnectionSide, public proto::ConnectionObserver,
     Over,  // refused, or the peer has left
   };
 
-  explicit Connector(Port<L>& port) : port_(port) {}
+  explicit Connector(Port<E>& port) : port_(port) {}
 
   State state = State::Idle;
-  std::unique_ptr<RequestOf<L>> request;  // Requested
-  std::vector<std::byte> destination;     // of the fi_info, for fi_connect without an address
+  std::unique_ptr<RequestOf<typename E::Connection>> request;  // Requested
+  std::vector<std::byte> destination;  // of the fi_info, for fi_connect without an address
 
   // Room in the event queue for all that may come: the outcome, and the end. An endpoint brings it along, so that a queue serves any number.
   int reserve() noexcept {
@@ -75,10 +75,10 @@ class Connector final : public ConnectionSide, public proto::ConnectionObserver,
   // --- ControlSource ---
   void drive() noexcept override {
     std::scoped_lock guard(port_.domain->lock);
-    port_.engine->link().advance();
+    port_.engine->connection().advance();
     port_.engine->poll();
   }
-  int control_fd() noexcept override { return port_.engine->link().control_fd(); }
+  int control_fd() noexcept override { return port_.engine->connection().control_fd(); }
 
   // --- ConnectionSide ---
   void leave() noexcept override {
@@ -106,13 +106,13 @@ class Connector final : public ConnectionSide, public proto::ConnectionObserver,
 
   static constexpr size_t events_max = 2;
 
-  Port<L>& port_;
+  Port<E>& port_;
   size_t reserved_ = 0;
   bool widened_ = false;
 };
 
-// fi_ops_cm of active endpoints. `Control` is ControlOps<L>, which enables.
-template <class L, class Control>
+// fi_ops_cm of active endpoints. `Control` is ControlOps<E>, which enables.
+template <class E, class Control>
 struct CmOps {
   static int getpeer(fid_ep*, void*, size_t*) { return -FI_ENOSYS; }
   static int connect(fid_ep*, const void*, const void*, size_t) { return -FI_ENOSYS; }
@@ -120,13 +120,12 @@ struct CmOps {
   static int accept(fid_ep*, const void*, size_t) { return -FI_ENOSYS; }
   static int no_reject(fid_pep*, fid_t, const void*, size_t) { return -FI_ENOSYS; }
   static int shutdown(fid_ep*, uint64_t) { return -FI_ENOSYS; }
-  static int no_join(fid_ep*, const void*, uint64_t, fid_mc**, void*) { return -FI_ENOSYS; }
 };
 
-template <proto::ConnectedLink L, class Control>
-struct CmOps<L, Control> {
-  using P = Port<L>;
-  using State = typename Connector<L>::State;
+template <proto::ConnectedEngine E, class Control>
+struct CmOps<E, Control> {
+  using P = Port<E>;
+  using State = typename Connector<E>::State;
 
   static int refuse(const P& p, int code, const char* what, const char* why) {
     log_warn(p.domain->provider->name, FI_LOG_EP_CTRL, "%s: %s", what, why);
@@ -134,30 +133,32 @@ struct CmOps<L, Control> {
   }
 
   static int getpeer(fid_ep* ep, void* address, size_t* length) {
-    P& p = port_of<L>(ep);
+    P& p = port_of<E>(ep);
     if (p.connection == nullptr) return -FI_ENOSYS;
     if (length == nullptr) return -FI_EINVAL;
     std::scoped_lock guard(p.domain->lock);
-    const auto peer = p.engine->link().peer_address();
+    const auto peer = p.engine->connection().peer_address();
     if (peer.empty()) return -FI_ENOTCONN;
     return give_address(peer, address, length);
   }
 
   static int connect(fid_ep* ep, const void* address, const void* param, size_t length) {
-    P& p = port_of<L>(ep);
+    P& p = port_of<E>(ep);
     if (p.connection == nullptr) return -FI_ENOSYS;
-    return no_throw(
-        [&] { return start(p, address, connection_data(param, length, L::connection_data_bytes_max)); });
+    return no_throw([&] {
+      return start(p, address, connection_data(param, length, E::Connection::connection_data_bytes_max));
+    });
   }
 
   static int accept(fid_ep* ep, const void* param, size_t length) {
-    P& p = port_of<L>(ep);
+    P& p = port_of<E>(ep);
     if (p.connection == nullptr) return -FI_ENOSYS;
-    return no_throw([&] { return answer(p, connection_data(param, length, L::connection_data_bytes_max)); });
+    return no_throw(
+        [&] { return answer(p, connection_data(param, length, E::Connection::connection_data_bytes_max)); });
   }
 
   static int shutdown(fid_ep* ep, uint64_t flags) {
-    P& p = port_of<L>(ep);
+    P& p = port_of<E>(ep);
     if (p.connection == nullptr) return -FI_ENOSYS;
     if (flags != 0) return refuse(p, FI_EBADFLAGS, "fi_shutdown", "flags must be 0");
     auto& side = connector(p);
@@ -173,10 +174,9 @@ struct CmOps<L, Control> {
 
   static int no_listen(fid_pep*) { return -FI_ENOSYS; }
   static int no_reject(fid_pep*, fid_t, const void*, size_t) { return -FI_ENOSYS; }
-  static int no_join(fid_ep*, const void*, uint64_t, fid_mc**, void*) { return -FI_ENOSYS; }
 
  private:
-  static auto& connector(P& p) noexcept { return static_cast<Connector<L>&>(*p.connection); }
+  static auto& connector(P& p) noexcept { return static_cast<Connector<E>&>(*p.connection); }
 
   // An address of the program, or that of the fi_info, in its one form.
   static int target(P& p, const void* address, std::string& name) {
@@ -233,7 +233,7 @@ struct CmOps<L, Control> {
     if (const int status = prepare(p, State::Idle, "fi_connect"); status != 0) return status;
     std::scoped_lock guard(p.domain->lock);
     connector(p).state = State::Connecting;
-    auto started = p.engine->link().start(name, data);
+    auto started = p.engine->connection().start(name, data);
     if (started) return 0;
     connector(p).state = State::Idle;
     connector(p).unreserve();
@@ -243,7 +243,7 @@ struct CmOps<L, Control> {
   static int answer(P& p, std::span<const std::byte> data) {
     if (const int status = prepare(p, State::Requested, "fi_accept"); status != 0) return status;
     std::scoped_lock guard(p.domain->lock);
-    auto accepted = p.engine->link().accept(std::move(connector(p).request->incoming), data);
+    auto accepted = p.engine->connection().accept(std::move(connector(p).request->incoming), data);
     connector(p).request.reset();
     if (accepted) return 0;
     connector(p).state = State::Over;
@@ -253,8 +253,8 @@ struct CmOps<L, Control> {
 };
 
 // Gives a new port its connection and opens the link with the address that `info` says. 0 or -FI_E*.
-template <proto::ConnectedLink L>
-int open_connection(Port<L>& port, const fi_info& info, std::string name) {
+template <proto::ConnectedEngine E>
+int open_connection(Port<E>& port, const fi_info& info, std::string name) {
   Domain& domain = *port.domain;
   const auto refuse = [&](int code, const char* why) {
     log_warn(domain.provider->name, FI_LOG_EP_CTRL, "no endpoint: %s", why);
@@ -263,8 +263,8 @@ int open_connection(Port<L>& port, const fi_info& info, std::string name) {
   if (domain.endpoint_type != FI_EP_MSG)
     return refuse(FI_EINVAL,
                   "connected endpoints need a domain that was opened with an fi_info of FI_EP_MSG");
-  auto side = std::make_unique<Connector<L>>(port);
-  set_time_limits(domain.provider->name, port.engine->link());
+  auto side = std::make_unique<Connector<E>>(port);
+  set_time_limits(domain.provider->name, port.engine->connection());
   if (info.dest_addr != nullptr) {
     const auto* first = static_cast<const std::byte*>(info.dest_addr);
     side->destination.assign(first, first + info.dest_addrlen);
@@ -277,13 +277,13 @@ int open_connection(Port<L>& port, const fi_info& info, std::string name) {
   } else if (info.handle != nullptr) {
     return refuse(FI_EINVAL, "fi_info::handle is neither a request nor a passive endpoint");
   }
-  auto opened = port.engine->link().open(name, *port.engine, *side);
+  auto opened = port.engine->open(name, *side);
   if (!opened) return refuse(opened.error().code, opened.error().why.c_str());
   if (requested) {  // last, so that it stays valid when something failed
     auto taken = domain.fabric.take(info.handle);
     if (taken == nullptr) return refuse(FI_EINVAL, "fi_info::handle is a request that was answered before");
-    side->request.reset(static_cast<RequestOf<L>*>(taken.release()));
-    side->state = Connector<L>::State::Requested;
+    side->request.reset(static_cast<RequestOf<typename E::Connection>*>(taken.release()));
+    side->state = Connector<E>::State::Requested;
   }
   port.connection = std::move(side);
   return 0;

@@ -13,18 +13,17 @@
 
 #include "faces/libfabric/objects.hpp"
 #include "faces/libfabric/work_queue.hpp"
-#include "proto/engine/engine.hpp"
+#include "proto/engine/endpoint_engine.hpp"
 
 namespace weft::fi {
 
 // A receive context with what it is bound to. A shared one (SRX) outlives the endpoints that use it.
+template <class R>
 struct Receiver {
   Receiver(Domain& of, uint8_t index, const proto::EngineLimits& limits, uint64_t seed)
-      : domain(of), context(index, limits.receive_size, seed) {
-    context.unexpected_bytes_max = limits.unexpected_bytes;
-  }
+      : domain(of), context(index, limits, seed) {}
   Domain& domain;
-  proto::RxContext context;
+  R context;
   Cq* cq = nullptr;  // not of a shared one (fi_endpoint(3), shared contexts)
   std::vector<Cntr*> counters;
   Users users{0};  // endpoints that share it
@@ -52,15 +51,17 @@ struct Transmitter {
 };
 
 // What the ports of one endpoint share.
-template <class L>
+template <proto::EndpointEngine E>
 struct Core {
-  Core(Domain& of, const proto::EngineLimits& limits)
-      : domain(of), engine(limits), work(of, engine, engine.errands_due()) {
-    engine.set_errands(&work);
+  Core(Domain& of, const proto::EngineLimits& limits) : domain(of), engine(limits) {
+    if constexpr (proto::RunsErrands<E>) {
+      work = std::make_unique<WorkLane>(of, engine, engine.errands_due());
+      engine.set_errands(work.get());
+    }
   }
   Domain& domain;
-  proto::Engine<L> engine;
-  WorkLane work;  // operations that wait for counters
+  E engine;
+  std::unique_ptr<WorkLane> work;  // operations that wait for counters
   Av* av = nullptr;
   uint64_t caps = 0;
   bool in_progress = false;  // the progress thread's, too
@@ -79,24 +80,31 @@ struct ConnectionSide {
   virtual void leave() noexcept = 0;
 };
 
-template <class L>
+// The engine stands on a link, which has settings and extensions of its own.
+template <class E>
+concept HasLink = requires(E& engine) {
+  { engine.link() } -> std::same_as<typename E::Link&>;
+};
+
+template <class E>
 struct Port {
+  using Rx = typename E::Receive;
   fid_ep fid{};
   // Hot.
-  proto::Engine<L>* engine = nullptr;
+  E* engine = nullptr;
   proto::TxContext* tx = nullptr;
-  proto::RxContext* rx = nullptr;
+  Rx* rx = nullptr;
   DomainLock* lock = nullptr;
   core::Counter* extra_counter = nullptr;  // while a deferred operation is being posted, like the next
   proto::TxContext* quiet = nullptr;       // stands in for tx where completions are not wanted
   // Cold.
   std::unique_ptr<ConnectionSide> connection;  // outlives the engine, whose link tells it
-  Core<L>* core = nullptr;
+  Core<E>* core = nullptr;
   Domain* domain = nullptr;
-  std::unique_ptr<Core<L>> owned_core;  // of the first port
+  std::unique_ptr<Core<E>> owned_core;  // of the first port
   std::unique_ptr<Transmitter> transmitter;
-  std::unique_ptr<Receiver> receiver;
-  Receiver* shared_receiver = nullptr;  // SRX
+  std::unique_ptr<Receiver<Rx>> receiver;
+  Receiver<Rx>* shared_receiver = nullptr;  // SRX
   fid_stx* stx = nullptr;
   Eq* eq = nullptr;
   uint64_t caps = 0;
@@ -106,18 +114,18 @@ struct Port {
   Users users{0};  // contexts and aliases opened on it
   Port* parent = nullptr;
 
-  Receiver* receives() const noexcept {
+  Receiver<Rx>* receives() const noexcept {
     return shared_receiver != nullptr ? shared_receiver : receiver.get();
   }
 };
 
-template <class L>
-Port<L>& port_of(::fid* fid) noexcept {
-  return *reinterpret_cast<Port<L>*>(fid);
+template <class E>
+Port<E>& port_of(::fid* fid) noexcept {
+  return *reinterpret_cast<Port<E>*>(fid);
 }
-template <class L>
-Port<L>& port_of(fid_ep* ep) noexcept {
-  return *reinterpret_cast<Port<L>*>(ep);
+template <class E>
+Port<E>& port_of(fid_ep* ep) noexcept {
+  return *reinterpret_cast<Port<E>*>(ep);
 }
 
 // A transmit context that endpoints may share (fi_stx_context(3)): attributes only, since our endpoints never run out of hardware queues.

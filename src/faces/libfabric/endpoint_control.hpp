@@ -10,6 +10,8 @@
 #include "faces/libfabric/answers.hpp"
 #include "faces/libfabric/connected.hpp"
 #include "faces/libfabric/endpoint_triggered.hpp"
+#include "faces/libfabric/engine_open.hpp"
+#include "faces/libfabric/in_place.hpp"
 #include "os/clock.hpp"
 
 namespace weft::fi {
@@ -17,9 +19,9 @@ namespace weft::fi {
 inline constexpr uint64_t close_linger_ns =
     500'000'000;  // for operations that were accepted and not handed over yet
 
-template <class L>
+template <class E>
 struct ControlOps {
-  using P = Port<L>;
+  using P = Port<E>;
 
   static const char* provider(const P& p) noexcept { return p.domain->provider->name; }
 
@@ -71,18 +73,24 @@ struct ControlOps {
       p.receiver->context.cq = &cq.queue;
       p.receiver->context.selective = selective;
       p.receiver->context.settle();
-      if (p.shared_receiver != nullptr) {
-        for (Receiver::Sharer& sharer : p.shared_receiver->sharers)
-          if (sharer.engine == &p.core->engine) sharer.cq = &cq;
-        p.shared_receiver->choose_reports();
-      }
+      if constexpr (proto::HasManyContexts<E>)
+        if (p.shared_receiver != nullptr) {
+          for (auto& sharer : p.shared_receiver->sharers)
+            if (sharer.engine == &p.core->engine) sharer.cq = &cq;
+          p.shared_receiver->choose_reports();
+        }
     }
     return 0;
   }
   static int bind_counter(P& p, Cntr& cntr, uint64_t flags) {
-    constexpr uint64_t transmit_flags = FI_SEND | FI_READ | FI_WRITE;
-    constexpr uint64_t receive_flags = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
-    if ((flags & (transmit_flags | receive_flags)) == 0) return -FI_EBADFLAGS;
+    constexpr uint64_t transmit_flags = E::abilities.transmit_caps & (FI_SEND | FI_READ | FI_WRITE);
+    constexpr uint64_t receive_flags =
+        E::abilities.receive_caps & (FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE);
+    if ((flags & (transmit_flags | receive_flags)) == 0) {
+      log_warn(provider(p), FI_LOG_EP_CTRL,
+               "a counter is bound with what it counts, FI_SEND and FI_RECV at least; none of it was given");
+      return -FI_EBADFLAGS;
+    }
     if ((flags & transmit_flags) != 0 && p.transmitter != nullptr) {
       p.transmitter->counters.reserve(p.transmitter->counters.size() + 1);
       if (const int status = attach(p, cntr); status != 0) return status;
@@ -98,7 +106,7 @@ struct ControlOps {
       p.receiver->counters.reserve(p.receiver->counters.size() + 1);
       if (const int status = attach(p, cntr); status != 0) return status;
       p.receiver->counters.push_back(&cntr);
-      proto::RxContext& rx = p.receiver->context;
+      auto& rx = p.receiver->context;
       if ((flags & FI_RECV) != 0) rx.receives = &cntr.counter;
       if ((flags & FI_REMOTE_READ) != 0) rx.remote_reads = &cntr.counter;
       if ((flags & FI_REMOTE_WRITE) != 0) rx.remote_writes = &cntr.counter;
@@ -107,7 +115,7 @@ struct ControlOps {
   }
   static int bind_av(P& p, Av& av) {
     if (p.core == nullptr || p.core->av != nullptr) return -FI_EINVAL;
-    if constexpr (proto::SolePeer<L>) {
+    if constexpr (E::abilities.connects()) {
       log_warn(provider(p), FI_LOG_EP_CTRL, "a connected endpoint has one peer and no address vector");
       return -FI_EINVAL;
     }
@@ -118,7 +126,7 @@ struct ControlOps {
   }
   static int bind_srx(P& p, P& srx) {
     if (p.core == nullptr || p.receiver == nullptr || p.shared_receiver != nullptr) return -FI_EINVAL;
-    Receiver& shared = *srx.receiver;
+    auto& shared = *srx.receiver;
     shared.sharers.reserve(shared.sharers.size() + 1);
     for (size_t i = 0; i < shared.counters.size(); ++i) {
       const int status = shared.counters[i]->attach(p.core->engine);
@@ -136,12 +144,12 @@ struct ControlOps {
     return 0;
   }
   static bool same_domain(const P& p, ::fid* other) noexcept {
-    if (other->fclass == FI_CLASS_SRX_CTX) return port_of<L>(other).domain == p.domain;
+    if (other->fclass == FI_CLASS_SRX_CTX) return port_of<E>(other).domain == p.domain;
     if (other->fclass == FI_CLASS_STX_CTX) return reinterpret_cast<Stx*>(other)->domain == p.domain;
     return is_of(*p.domain, other);
   }
   static int bind(::fid* fid, ::fid* other, uint64_t flags) {
-    P& p = port_of<L>(fid);
+    P& p = port_of<E>(fid);
     if (other == nullptr) return -FI_EINVAL;
     if (p.core == nullptr && other->fclass == FI_CLASS_CQ) {
       log_warn(
@@ -178,14 +186,15 @@ struct ControlOps {
                 "the shared receive context is of a domain that was opened for another type of endpoint");
             return -FI_EINVAL;
           }
-          return bind_srx(p, port_of<L>(other));
+          if constexpr (proto::HasManyContexts<E>) return bind_srx(p, port_of<E>(other));
+          else return -FI_ENOSYS;
         case FI_CLASS_STX_CTX:
           if (p.transmitter == nullptr || p.stx != nullptr) return -FI_EINVAL;
           p.stx = reinterpret_cast<fid_stx*>(other);
           hold(reinterpret_cast<Stx*>(other)->users);
           return 0;
-        case FI_CLASS_MR:
-          return 0;  // every region of the domain is reachable through every endpoint
+        case FI_CLASS_MR:  // every region of the domain is reachable through every endpoint
+          return proto::ServesRegions<E> ? 0 : -FI_EINVAL;
         default:
           return -FI_EINVAL;
       }
@@ -201,7 +210,7 @@ struct ControlOps {
   }
   static int enable(P& p) {
     if (p.enabled) return 0;
-    if constexpr (proto::SolePeer<L>) {
+    if constexpr (E::abilities.connects()) {
       if (p.core != nullptr && p.eq == nullptr) {
         log_warn(provider(p), FI_LOG_EP_CTRL, "fi_enable: no event queue is bound");
         return -FI_ENOEQ;
@@ -237,17 +246,19 @@ struct ControlOps {
   // The data vectors by lock and default flags, and refusing ones before the endpoint is enabled.
   static void set_data_vectors(P& p) noexcept {
     if (!p.enabled) use<RefusingOps>(p);
-    else if (p.lock->enabled) use_defaults<DataOps<L, SharedLock>>(p);
-    else use_defaults<DataOps<L, NoLock>>(p);
+    else if (p.lock->enabled) use_defaults<DataOps<E, SharedLock>>(p);
+    else use_defaults<DataOps<E, NoLock>>(p);
   }
   template <class Ops>
   static void use_defaults(P& p) noexcept {
-    const bool transmit = p.tx != nullptr && (p.tx->op_flags & FI_TRIGGER) != 0;
-    const bool receive = p.rx != nullptr && (p.rx->op_flags & FI_TRIGGER) != 0;
-    if (transmit && receive) use_half<TriggeredOps<L, Ops, true, true>>(p);
-    else if (transmit) use_half<TriggeredOps<L, Ops, true, false>>(p);
-    else if (receive) use_half<TriggeredOps<L, Ops, false, true>>(p);
-    else use_half<Ops>(p);
+    if constexpr (proto::RunsErrands<E>) {
+      const bool transmit = p.tx != nullptr && (p.tx->op_flags & FI_TRIGGER) != 0;
+      const bool receive = p.rx != nullptr && (p.rx->op_flags & FI_TRIGGER) != 0;
+      if (transmit && receive) return use_half<TriggeredOps<E, Ops, true, true>>(p);
+      if (transmit) return use_half<TriggeredOps<E, Ops, true, false>>(p);
+      if (receive) return use_half<TriggeredOps<E, Ops, false, true>>(p);
+    }
+    use_half<Ops>(p);
   }
   template <class Ops>
   static void use_half(P& p) noexcept {
@@ -259,9 +270,12 @@ struct ControlOps {
   template <class Ops>
   static void use(P& p) noexcept {
     p.fid.msg = &Ops::msg_ops;
-    p.fid.tagged = &Ops::tagged_ops;
-    p.fid.rma = &Ops::rma_ops;
-    p.fid.atomic = &Ops::atomic_ops;
+    if constexpr (E::abilities.has(FI_TAGGED)) p.fid.tagged = &Ops::tagged_ops;
+    else p.fid.tagged = &NoSuchOps::tagged_ops;
+    if constexpr (E::abilities.has(FI_RMA)) p.fid.rma = &Ops::rma_ops;
+    else p.fid.rma = &NoSuchOps::rma_ops;
+    if constexpr (E::abilities.has(FI_ATOMIC)) p.fid.atomic = &Ops::atomic_ops;
+    else p.fid.atomic = &NoSuchOps::atomic_ops;
   }
   static int get_op_flags(P& p, void* arg) {
     auto* flags = static_cast<uint64_t*>(arg);
@@ -313,7 +327,7 @@ struct ControlOps {
     return 0;
   }
   static int control(::fid* fid, int command, void* arg) {
-    P& p = port_of<L>(fid);
+    P& p = port_of<E>(fid);
     return no_throw([&] {
       std::scoped_lock guard(p.domain->lock);
       switch (command) {
@@ -324,8 +338,8 @@ struct ControlOps {
         case FI_SETOPSFLAG:
           return arg == nullptr ? -FI_EINVAL : set_op_flags(p, arg);
         case work_place_command:
-          *static_cast<WorkPlace*>(arg) = place_of<L>(p);
-          return 0;
+          if constexpr (proto::RunsErrands<E>) *static_cast<WorkPlace*>(arg) = place_of<E>(p);
+          return proto::RunsErrands<E> ? 0 : -FI_ENOSYS;
         case FI_ALIAS:
           return arg == nullptr ? -FI_EINVAL : make_alias(p, *static_cast<struct fi_alias*>(arg));
         default:
@@ -336,14 +350,14 @@ struct ControlOps {
 
   // --- options and queries ---
   static ssize_t cancel(::fid* fid, void* context) {
-    P& p = port_of<L>(fid);
+    P& p = port_of<E>(fid);
     std::scoped_lock guard(p.domain->lock);
     if (p.domain->work->cancel_triggered(&p, context) == 0) return 0;
     if (p.rx != nullptr && p.rx->cancel(context) == 0) return 0;
     return p.engine != nullptr && p.tx != nullptr ? p.engine->cancel(context) : -FI_ENOENT;
   }
   static int getopt(::fid* fid, int level, int name, void* value, size_t* length) {
-    P& p = port_of<L>(fid);
+    P& p = port_of<E>(fid);
     if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
     if (value == nullptr || length == nullptr) return -FI_EINVAL;
     size_t answer = 0;
@@ -353,7 +367,7 @@ struct ControlOps {
         answer = p.rx->multi_receive_min;
         break;
       case FI_OPT_CM_DATA_SIZE:
-        if constexpr (proto::ConnectedLink<L>) answer = L::connection_data_bytes_max;
+        if constexpr (proto::ConnectedEngine<E>) answer = E::Connection::connection_data_bytes_max;
         break;
       case FI_OPT_TX_SIZE:
         if (p.engine == nullptr) return -FI_ENOPROTOOPT;
@@ -361,7 +375,7 @@ struct ControlOps {
         break;
       case FI_OPT_RX_SIZE:
         if (p.rx == nullptr) return -FI_ENOPROTOOPT;
-        answer = p.rx->ops.bound();
+        answer = p.rx->posted_max();
         break;
       default:
         return -FI_ENOPROTOOPT;
@@ -369,7 +383,7 @@ struct ControlOps {
     return give_option(answer, value, length);
   }
   static int setopt(::fid* fid, int level, int name, const void* value, size_t length) {
-    P& p = port_of<L>(fid);
+    P& p = port_of<E>(fid);
     if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV || p.rx == nullptr) return -FI_ENOPROTOOPT;
     if (value == nullptr || length != sizeof(size_t)) return -FI_EINVAL;
     std::scoped_lock guard(p.domain->lock);
@@ -377,28 +391,28 @@ struct ControlOps {
     return 0;
   }
   static ssize_t rx_size_left(fid_ep* ep) {
-    P& p = port_of<L>(ep);
+    P& p = port_of<E>(ep);
     if (p.rx == nullptr) return -FI_EINVAL;
     if (!p.enabled) return -FI_EOPBADSTATE;
     std::scoped_lock guard(p.domain->lock);
-    return static_cast<ssize_t>(p.rx->ops.bound() - p.rx->ops.in_use());
+    return static_cast<ssize_t>(p.rx->posted_max() - p.rx->posted());
   }
   static ssize_t tx_size_left(fid_ep* ep) {
-    P& p = port_of<L>(ep);
+    P& p = port_of<E>(ep);
     if (p.tx == nullptr || p.engine == nullptr) return -FI_EINVAL;
     if (!p.enabled) return -FI_EOPBADSTATE;
     std::scoped_lock guard(p.domain->lock);
     return static_cast<ssize_t>(p.engine->limits().transmit_size - p.engine->transmit_in_use());
   }
   static int getname(::fid* fid, void* address, size_t* length) {
-    P& p = port_of<L>(fid);
+    P& p = port_of<E>(fid);
     if (length == nullptr || p.engine == nullptr) return -FI_EINVAL;
-    return give_address(p.engine->link().address(), address, length);
+    return give_address(p.engine->address(), address, length);
   }
 
   // Another name, before the endpoint is enabled (fi_cm(3)). The old one stays when the new one is taken.
   static int setname(::fid* fid, void* address, size_t length) {
-    P& p = port_of<L>(fid);
+    P& p = port_of<E>(fid);
     if (p.engine == nullptr || p.owned_core == nullptr || address == nullptr) return -FI_EINVAL;
     if (p.enabled) return -FI_EOPBADSTATE;
     return no_throw([&] {
@@ -411,9 +425,9 @@ struct ControlOps {
       const std::string name =
           source_name(*p.domain->provider, p.domain->addr_format, bytes.data(), bytes.size());
       std::scoped_lock guard(p.domain->lock);
-      const auto own = p.engine->link().address();
+      const auto own = p.engine->address();
       const std::string before = link_name(p.domain->addr_format, own.data(), own.size());
-      p.engine->link().close();
+      p.engine->close();
       auto opened = open_link(p, name);
       if (opened) return 0;
       log_warn(provider(p), FI_LOG_EP_CTRL, "fi_setname: %s", opened.error().why.c_str());
@@ -423,14 +437,14 @@ struct ControlOps {
     });
   }
   static Result<void> open_link(P& p, const std::string& name) {
-    if constexpr (proto::ConnectedLink<L>)
-      return p.engine->link().open(name, *p.engine, static_cast<Connector<L>&>(*p.connection));
-    else return p.engine->link().open(name, *p.engine);
+    if constexpr (proto::ConnectedEngine<E>)
+      return p.engine->open(name, static_cast<Connector<E>&>(*p.connection));
+    else return open_engine(*p.engine, *p.domain, name, nullptr);
   }
 
   // --- closing ---
   // The engine may outlive the queue: that of a scalable endpoint is open while its contexts come and go.
-  static void detach(proto::Engine<L>& engine, Cq& cq) noexcept {
+  static void detach(E& engine, Cq& cq) noexcept {
     cq.detach(engine);
     for (const core::Progressor* still : cq.queue.progressors())
       if (still == &engine) return;
@@ -450,8 +464,8 @@ struct ControlOps {
     if (p.shared_receiver != nullptr) {
       leave(nullptr, p.shared_receiver->counters);
       std::erase_if(p.shared_receiver->sharers,
-                    [&](const Receiver::Sharer& sharer) { return sharer.engine == &p.core->engine; });
-      p.shared_receiver->choose_reports();
+                    [&](const auto& sharer) { return sharer.engine == &p.core->engine; });
+      if constexpr (proto::HasManyContexts<E>) p.shared_receiver->choose_reports();
       drop(p.shared_receiver->users);
     }
     if (p.eq != nullptr) drop(p.eq->users);
@@ -459,11 +473,11 @@ struct ControlOps {
   }
   // Gives what was accepted a chance to leave (an injected message belongs to us), within a bound.
   static void linger(P& p) noexcept {
-    if constexpr (requires { p.core->engine.link().belongs_here(); }) {
-      if (!p.core->engine.link().belongs_here()) return;  // a forked child must not speak for its parent
+    if constexpr (proto::KnowsItsProcess<E>) {
+      if (!p.core->engine.belongs_here()) return;  // a forked child must not speak for its parent
     }
     if (!p.core->engine.has_unsent()) return;
-    if constexpr (requires { p.core->engine.link().hurry(); }) p.core->engine.link().hurry();
+    if constexpr (proto::Hurries<E>) p.core->engine.hurry();
     const uint64_t until = os::monotonic_ns() + close_linger_ns;
     while (p.core->engine.has_unsent() && os::monotonic_ns() < until) {
       p.core->engine.progress();
@@ -471,7 +485,7 @@ struct ControlOps {
     }
   }
   static int close(::fid* fid) {
-    P& p = port_of<L>(fid);
+    P& p = port_of<E>(fid);
     if (busy(p.users) || (p.receiver != nullptr && busy(p.receiver->users))) {
       log_warn(provider(p), FI_LOG_EP_CTRL,
                "fi_close: contexts, aliases or endpoints still use this endpoint");
@@ -490,17 +504,18 @@ struct ControlOps {
       std::scoped_lock guard(domain.lock);
       domain.work->close_port(&p);
       if (p.owned_core != nullptr) {
-        p.core->engine.end_in_place();
+        if constexpr (InPlaceEngine<E>) p.core->engine.end_in_place();
         linger(p);
         p.core->engine.abandon();
-        p.core->work.close();
+        if (p.core->work != nullptr) p.core->work->close();
       } else if (p.core != nullptr && !p.alias && p.core->scalable && p.receiver != nullptr) {
-        p.core->engine.release_receive_context(p.index);
+        if constexpr (proto::HasManyContexts<E>) p.core->engine.release_receive_context(p.index);
       }
-      if (p.owned_core == nullptr && p.core != nullptr && p.transmitter != nullptr)
-        p.core->engine.release_transmit_context(*p.tx);
+      if constexpr (proto::HasManyContexts<E>)
+        if (p.owned_core == nullptr && p.core != nullptr && p.transmitter != nullptr)
+          p.core->engine.release_transmit_context(*p.tx);
       if (p.owned_core != nullptr) {
-        domain.remove_engine(p.core->engine);
+        if constexpr (proto::ServesRegions<E>) domain.remove_engine(p.core->engine);
         if (std::exchange(p.core->in_progress, false)) domain.end_progress(p.core->engine);
       }
       detach_all(p);

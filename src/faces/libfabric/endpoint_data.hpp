@@ -12,10 +12,10 @@ namespace weft::fi {
 // Operation flags that only direct the call and never come from op_flags.
 inline constexpr uint64_t receive_default_flags = FI_COMPLETION | FI_MULTI_RECV;
 
-template <class L, class Lock>
+template <class E, class Lock>
 struct DataOps {
-  using P = Port<L>;
-  static P& port(fid_ep* ep) noexcept { return port_of<L>(ep); }
+  using P = Port<E>;
+  static P& port(fid_ep* ep) noexcept { return port_of<E>(ep); }
 
   // --- receiving ---
   static ssize_t receive(P& p, bool tagged, const iovec* iov, size_t count, fi_addr_t source, uint64_t tag,
@@ -35,12 +35,13 @@ struct DataOps {
       drive(p);
       return p.rx->peek(request);
     }
-    if (is_over(p)) return receive_rest(p, request);
+    if constexpr (proto::ConnectedEngine<E>)
+      if (is_over(p)) return receive_rest(p, request);
     return driven(p, p.rx->receive(request));
   }
   // A connection has ended: only what had come before is still received.
   static bool is_over(const P& p) noexcept {
-    if constexpr (proto::SolePeer<L>) return p.engine != nullptr && p.engine->gone() && !p.rx->shared;
+    if constexpr (proto::ConnectedEngine<E>) return p.engine != nullptr && p.engine->gone() && !p.rx->shared;
     return false;
   }
   static ssize_t receive_rest(P& p, const proto::ReceiveRequest& request) noexcept {
@@ -55,7 +56,7 @@ struct DataOps {
   static void drive(P& p) noexcept {
     if (p.engine != nullptr) return p.engine->progress();
     if (p.receiver == nullptr || (!p.lock->enabled && p.domain->threading != FI_THREAD_DOMAIN)) return;
-    for (const Receiver::Sharer& sharer : p.receiver->sharers) sharer.engine->progress();
+    for (const auto& sharer : p.receiver->sharers) sharer.engine->progress();
   }
   // A program that only retries must still move.
   static ssize_t driven(P& p, ssize_t status) noexcept {
@@ -84,15 +85,25 @@ struct DataOps {
     return receive(port(ep), false, iov, count, src, 0, 0, context, port(ep).rx->op_flags);
   }
   static ssize_t recvmsg(fid_ep* ep, const fi_msg* msg, uint64_t flags) {
-    if ((flags & FI_TRIGGER) != 0) return defer_message<L>(port(ep), FI_OP_RECV, *msg, flags);
+    if constexpr (proto::RunsErrands<E>)
+      if ((flags & FI_TRIGGER) != 0) return defer_message<E>(port(ep), FI_OP_RECV, *msg, flags);
     return receive(port(ep), false, msg->msg_iov, msg->iov_count, msg->addr, 0, 0, msg->context, flags);
   }
   static ssize_t trecv(fid_ep* ep, void* buf, size_t len, void*, fi_addr_t src, uint64_t tag, uint64_t ignore,
                        void* context) {
     P& p = port(ep);
+    if constexpr (!proto::HasShortReceives<typename E::Receive>) {
+      const iovec part{buf, len};
+      return receive(p, true, &part, 1, src, tag, ignore, context, p.rx->op_flags);
+    } else {
+      return trecv_short(p, buf, len, src, tag, ignore, context);
+    }
+  }
+  [[gnu::always_inline]] static ssize_t trecv_short(P& p, void* buf, size_t len, fi_addr_t src, uint64_t tag,
+                                                    uint64_t ignore, void* context) {
     {
       Lock guard(*p.lock);
-      if constexpr (proto::SolePeer<L>) {
+      if constexpr (proto::ConnectedEngine<E>) {
         if (is_over(p)) return tagged_rest(p, buf, len, tag, ignore, context);
       }
       if (p.rx->post_plain(buf, len, src, tag, ignore, context)) [[likely]]
@@ -110,7 +121,7 @@ struct DataOps {
     return receive(port(ep), true, iov, count, src, tag, ignore, context, port(ep).rx->op_flags);
   }
   static ssize_t trecvmsg(fid_ep* ep, const fi_msg_tagged* msg, uint64_t flags) {
-    if ((flags & FI_TRIGGER) != 0) return defer_tagged<L>(port(ep), FI_OP_TRECV, *msg, flags);
+    if ((flags & FI_TRIGGER) != 0) return defer_tagged<E>(port(ep), FI_OP_TRECV, *msg, flags);
     return receive(port(ep), true, msg->msg_iov, msg->iov_count, msg->addr, msg->tag, msg->ignore,
                    msg->context, flags);
   }
@@ -137,8 +148,14 @@ struct DataOps {
   static ssize_t send_one(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest, uint64_t tag,
                           void* context) {
     P& p = port(ep);
-    Lock guard(*p.lock);
-    return p.engine->template send<tagged>(*p.tx, buf, len, dest, tag, context);
+    if constexpr (proto::HasShortCalls<E>) {
+      Lock guard(*p.lock);
+      return p.engine->template send<tagged>(*p.tx, buf, len, dest, tag, context);
+    } else {
+      const iovec part{const_cast<void*>(buf), len};
+      proto::Request request = message(tagged, &part, 1, dest, tag, context, p.tx->op_flags);
+      return post(p, request);
+    }
   }
   static ssize_t send(fid_ep* ep, const void* buf, size_t len, void*, fi_addr_t dest, void* context) {
     return send_one<false>(ep, buf, len, dest, 0, context);
@@ -157,13 +174,14 @@ struct DataOps {
     return post(port(ep), request);
   }
   static ssize_t sendmsg(fid_ep* ep, const fi_msg* msg, uint64_t flags) {
-    if ((flags & FI_TRIGGER) != 0) return defer_message<L>(port(ep), FI_OP_SEND, *msg, flags);
+    if constexpr (proto::RunsErrands<E>)
+      if ((flags & FI_TRIGGER) != 0) return defer_message<E>(port(ep), FI_OP_SEND, *msg, flags);
     proto::Request request = message(false, msg->msg_iov, msg->iov_count, msg->addr, 0, msg->context, flags);
     request.data = msg->data;
     return post(port(ep), request);
   }
   static ssize_t tsendmsg(fid_ep* ep, const fi_msg_tagged* msg, uint64_t flags) {
-    if ((flags & FI_TRIGGER) != 0) return defer_tagged<L>(port(ep), FI_OP_TSEND, *msg, flags);
+    if ((flags & FI_TRIGGER) != 0) return defer_tagged<E>(port(ep), FI_OP_TSEND, *msg, flags);
     proto::Request request =
         message(true, msg->msg_iov, msg->iov_count, msg->addr, msg->tag, msg->context, flags);
     request.data = msg->data;
@@ -172,8 +190,15 @@ struct DataOps {
   template <bool tagged>
   static ssize_t inject_one(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest, uint64_t tag) {
     P& p = port(ep);
-    Lock guard(*p.lock);
-    return p.engine->template inject<tagged>(*p.tx, buf, len, dest, tag);
+    if constexpr (proto::HasShortCalls<E>) {
+      Lock guard(*p.lock);
+      return p.engine->template inject<tagged>(*p.tx, buf, len, dest, tag);
+    } else {
+      const iovec part{const_cast<void*>(buf), len};
+      proto::Request request = message(tagged, &part, 1, dest, tag, nullptr, inject_flags(p));
+      request.silent = true;
+      return post(p, request);
+    }
   }
   // For programs that are linked directly, of domains without a lock.
   static ssize_t inject_direct(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest) {
@@ -192,7 +217,7 @@ struct DataOps {
   static ssize_t data_one(fid_ep* ep, const void* buf, size_t len, uint64_t data, fi_addr_t dest,
                           uint64_t tag, void* context) {
     P& p = port(ep);
-    {
+    if constexpr (proto::HasShortDataCalls<E>) {
       Lock guard(*p.lock);
       if (p.engine->template send_data<tagged>(*p.tx, buf, len, data, dest, tag, context)) [[likely]]
         return 0;
@@ -205,7 +230,8 @@ struct DataOps {
   }
   static ssize_t senddata(fid_ep* ep, const void* buf, size_t len, void*, uint64_t data, fi_addr_t dest,
                           void* context) {
-    return data_one<false>(ep, buf, len, data, dest, 0, context);
+    if constexpr (E::abilities.data_bytes == 0) return -FI_ENOSYS;
+    else return data_one<false>(ep, buf, len, data, dest, 0, context);
   }
   static ssize_t tsenddata(fid_ep* ep, const void* buf, size_t len, void*, uint64_t data, fi_addr_t dest,
                            uint64_t tag, void* context) {
@@ -218,7 +244,7 @@ struct DataOps {
   static ssize_t inject_data_one(fid_ep* ep, const void* buf, size_t len, uint64_t data, fi_addr_t dest,
                                  uint64_t tag) {
     P& p = port(ep);
-    {
+    if constexpr (proto::HasShortDataCalls<E>) {
       Lock guard(*p.lock);
       if (p.engine->template inject_data<tagged>(*p.tx, buf, len, data, dest, tag)) [[likely]]
         return 0;
@@ -236,7 +262,8 @@ struct DataOps {
     return post(port(ep), request);
   }
   static ssize_t injectdata(fid_ep* ep, const void* buf, size_t len, uint64_t data, fi_addr_t dest) {
-    return inject_data_one<false>(ep, buf, len, data, dest, 0);
+    if constexpr (E::abilities.data_bytes == 0) return -FI_ENOSYS;
+    else return inject_data_one<false>(ep, buf, len, data, dest, 0);
   }
   static ssize_t tinjectdata(fid_ep* ep, const void* buf, size_t len, uint64_t data, fi_addr_t dest,
                              uint64_t tag) {
@@ -267,7 +294,7 @@ struct DataOps {
     return rma(port(ep), proto::OpKind::Read, iov, count, src, &target, 1, 0, context, port(ep).tx->op_flags);
   }
   static ssize_t readmsg(fid_ep* ep, const fi_msg_rma* msg, uint64_t flags) {
-    if ((flags & FI_TRIGGER) != 0) return defer_rma<L>(port(ep), FI_OP_READ, *msg, flags);
+    if ((flags & FI_TRIGGER) != 0) return defer_rma<E>(port(ep), FI_OP_READ, *msg, flags);
     return rma(port(ep), proto::OpKind::Read, msg->msg_iov, msg->iov_count, msg->addr, msg->rma_iov,
                msg->rma_iov_count, 0, msg->context, flags);
   }
@@ -284,7 +311,7 @@ struct DataOps {
                port(ep).tx->op_flags);
   }
   static ssize_t writemsg(fid_ep* ep, const fi_msg_rma* msg, uint64_t flags) {
-    if ((flags & FI_TRIGGER) != 0) return defer_rma<L>(port(ep), FI_OP_WRITE, *msg, flags);
+    if ((flags & FI_TRIGGER) != 0) return defer_rma<E>(port(ep), FI_OP_WRITE, *msg, flags);
     return rma(port(ep), proto::OpKind::Write, msg->msg_iov, msg->iov_count, msg->addr, msg->rma_iov,
                msg->rma_iov_count, msg->data, msg->context, flags);
   }
@@ -379,7 +406,7 @@ struct DataOps {
   }
   static ssize_t atomic_writemsg(fid_ep* ep, const fi_msg_atomic* msg, uint64_t flags) {
     if ((flags & FI_TRIGGER) != 0)
-      return defer_atomic<L>(port(ep), FI_OP_ATOMIC, *msg, nullptr, nullptr, flags);
+      return defer_atomic<E>(port(ep), FI_OP_ATOMIC, *msg, nullptr, nullptr, flags);
     return atomic(port(ep), {core::AtomicKind::Write, msg->msg_iov, msg->iov_count}, msg->addr, msg->rma_iov,
                   msg->rma_iov_count, msg->datatype, msg->op, msg->data, msg->context, flags);
   }
@@ -409,7 +436,7 @@ struct DataOps {
                           uint64_t flags) {
     if ((flags & FI_TRIGGER) != 0) {
       const fi_msg_fetch results{resultv, nullptr, result_count};
-      return defer_atomic<L>(port(ep), FI_OP_FETCH_ATOMIC, *msg, &results, nullptr, flags);
+      return defer_atomic<E>(port(ep), FI_OP_FETCH_ATOMIC, *msg, &results, nullptr, flags);
     }
     return atomic(
         port(ep), {core::AtomicKind::Fetch, msg->msg_iov, msg->iov_count, nullptr, 0, resultv, result_count},
@@ -438,7 +465,7 @@ struct DataOps {
     if ((flags & FI_TRIGGER) != 0) {
       const fi_msg_fetch results{resultv, nullptr, result_count};
       const fi_msg_compare compares{cmp, nullptr, cmp_count};
-      return defer_atomic<L>(port(ep), FI_OP_COMPARE_ATOMIC, *msg, &results, &compares, flags);
+      return defer_atomic<E>(port(ep), FI_OP_COMPARE_ATOMIC, *msg, &results, &compares, flags);
     }
     return atomic(
         port(ep),
@@ -460,18 +487,18 @@ struct DataOps {
   static fi_ops_atomic atomic_ops;
 };
 
-template <class L, class Lock>
-fi_ops_msg DataOps<L, Lock>::msg_ops = {
+template <class E, class Lock>
+fi_ops_msg DataOps<E, Lock>::msg_ops = {
     sizeof(fi_ops_msg), recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata};
-template <class L, class Lock>
-fi_ops_tagged DataOps<L, Lock>::tagged_ops = {
+template <class E, class Lock>
+fi_ops_tagged DataOps<E, Lock>::tagged_ops = {
     sizeof(fi_ops_tagged), trecv, trecvv, trecvmsg, tsend, tsendv, tsendmsg, tinject, tsenddata, tinjectdata};
-template <class L, class Lock>
-fi_ops_rma DataOps<L, Lock>::rma_ops = {
+template <class E, class Lock>
+fi_ops_rma DataOps<E, Lock>::rma_ops = {
     sizeof(fi_ops_rma), read,         readv,     readmsg,         write, writev,
     writemsg,           inject_write, writedata, inject_writedata};
-template <class L, class Lock>
-fi_ops_atomic DataOps<L, Lock>::atomic_ops = {sizeof(fi_ops_atomic),
+template <class E, class Lock>
+fi_ops_atomic DataOps<E, Lock>::atomic_ops = {sizeof(fi_ops_atomic),
                                               atomic_write,
                                               atomic_writev,
                                               atomic_writemsg,
@@ -486,28 +513,33 @@ fi_ops_atomic DataOps<L, Lock>::atomic_ops = {sizeof(fi_ops_atomic),
                                               atomic_valid<core::AtomicKind::Fetch>,
                                               atomic_valid<core::AtomicKind::Compare>};
 
-// Before fi_enable an endpoint moves no data (fi_endpoint(3)): every entry is -FI_EOPBADSTATE.
-struct Refusal {
+// Entries of vectors that do nothing but say so.
+template <int error>
+struct Answer {
   template <class R, class... Arguments>
   using Function = R (*)(Arguments...);
   template <class R, class... Arguments>
   operator Function<R, Arguments...>() const noexcept {  // NOLINT(google-explicit-constructor)
-    return [](Arguments...) -> R { return -FI_EOPBADSTATE; };
+    return [](Arguments...) -> R { return -error; };
   }
 };
-struct RefusingOps {
-  static inline const Refusal no{};
+template <int error>
+struct AnsweringOps {
+  static inline const Answer<error> no{};
   static inline fi_ops_msg msg_ops = {sizeof(fi_ops_msg), no, no, no, no, no, no, no, no, no};
   static inline fi_ops_tagged tagged_ops = {sizeof(fi_ops_tagged), no, no, no, no, no, no, no, no, no};
   static inline fi_ops_rma rma_ops = {sizeof(fi_ops_rma), no, no, no, no, no, no, no, no, no};
   static inline fi_ops_atomic atomic_ops = {
       sizeof(fi_ops_atomic), no, no, no, no, no, no, no, no, no, no, no, no, no};
 };
+using RefusingOps =
+    AnsweringOps<FI_EOPBADSTATE>;           // before fi_enable an endpoint moves no data (fi_endpoint(3))
+using NoSuchOps = AnsweringOps<FI_ENOSYS>;  // what the engine cannot do
 
 // Contexts have one half of the calls (fi_endpoint(3), scalable endpoints): the other half is refused.
 template <class Ops>
 struct TransmitOnly {
-  static inline const Refusal no{};
+  static inline const Answer<FI_EOPBADSTATE> no{};
   static inline fi_ops_msg msg_ops = {
       sizeof(fi_ops_msg), no, no, no, Ops::send, Ops::sendv, Ops::sendmsg, Ops::inject, Ops::senddata,
       Ops::injectdata};
@@ -519,7 +551,7 @@ struct TransmitOnly {
 };
 template <class Ops>
 struct ReceiveOnly {
-  static inline const Refusal no{};
+  static inline const Answer<FI_EOPBADSTATE> no{};
   static inline fi_ops_msg msg_ops = {
       sizeof(fi_ops_msg), Ops::recv, Ops::recvv, Ops::recvmsg, no, no, no, no, no, no};
   static inline fi_ops_tagged tagged_ops = {

@@ -5,17 +5,18 @@
 
 #include "faces/libfabric/endpoint_control.hpp"
 #include "faces/libfabric/extensions.hpp"
+#include "faces/libfabric/group.hpp"
+#include "faces/libfabric/link_settings.hpp"
 #include "faces/libfabric/match.hpp"
-#include "faces/libfabric/traffic_class.hpp"
 #include "os/poll_set.hpp"
 
 namespace weft::fi {
 
-template <class L>
+template <proto::EndpointEngine E>
 struct Opener {
-  using P = Port<L>;
-  using Control = ControlOps<L>;
-  using Cm = CmOps<L, Control>;
+  using P = Port<E>;
+  using Control = ControlOps<E>;
+  using Cm = CmOps<E, Control>;
 
   static proto::EngineLimits limits_of(const fi_tx_attr* tx, const fi_rx_attr* rx) noexcept {
     proto::EngineLimits limits;
@@ -41,16 +42,16 @@ struct Opener {
   }
   static void set_receiver(P& p, const fi_rx_attr* attr, uint64_t caps, uint8_t index,
                            const proto::EngineLimits& limits) {
-    p.receiver = std::make_unique<Receiver>(*p.domain, index, limits, os::random_bits());
+    p.receiver = std::make_unique<Receiver<typename E::Receive>>(*p.domain, index, limits, os::random_bits());
     p.rx = &p.receiver->context;
     p.rx->op_flags = attr != nullptr ? attr->op_flags : 0;
-    p.rx->directed = (caps & FI_DIRECTED_RECV) != 0;
-    p.rx->source_errors = (caps & FI_SOURCE_ERR) != 0;
+    p.rx->choose(caps);
     p.rx->settle();
   }
   // FI_SEND and FI_RECV are implied when neither is given with FI_MSG or FI_TAGGED (fi_getinfo(3), capabilities).
   static uint64_t full_caps(uint64_t caps) noexcept {
-    if ((caps & (FI_MSG | FI_TAGGED)) != 0 && (caps & (FI_SEND | FI_RECV)) == 0) caps |= FI_SEND | FI_RECV;
+    if ((caps & (FI_MSG | FI_TAGGED | FI_MULTICAST)) != 0 && (caps & (FI_SEND | FI_RECV)) == 0)
+      caps |= FI_SEND | FI_RECV;
     if ((caps & (FI_RMA | FI_ATOMIC)) != 0 &&
         (caps & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)) == 0)
       caps |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
@@ -61,38 +62,21 @@ struct Opener {
     auto port = std::make_unique<P>();
     port->domain = &domain;
     port->caps = full_caps(info.caps);
-    const auto limits = limits_of(info.tx_attr, info.rx_attr);
-    port->owned_core = std::make_unique<Core<L>>(domain, limits);
+    auto limits = limits_of(info.tx_attr, info.rx_attr);
+    if (info.ep_attr->max_msg_size != 0) limits.message_bytes = info.ep_attr->max_msg_size;
+    port->owned_core = std::make_unique<Core<E>>(domain, limits);
     port->core = port->owned_core.get();
     port->core->caps = port->caps;
     port->engine = &port->core->engine;
-    port->engine->set_regions(&domain.regions);
+    if constexpr (proto::ServesRegions<E>) port->engine->set_regions(&domain.regions);
     const std::string name =
         source_name(*domain.provider, domain.addr_format, info.src_addr, info.src_addrlen);
-    set_traffic_class(port->engine->link(),
-                      code_point_of(info.tx_attr, domain.attr.tclass, domain.api_version));
-    if constexpr (requires { port->engine->link().set_address_format(uint32_t{}); })
-      port->engine->link().set_address_format(domain.addr_format);
-    if constexpr (requires { port->engine->link().set_context(nullptr); })
-      port->engine->link().set_context(domain.provider->context);
-    if constexpr (requires { port->engine->link().set_warning(nullptr, nullptr); })
-      port->engine->link().set_warning(
-          [](const void* who, const char* what) {
-            log_warn(static_cast<const Provider*>(who)->name, FI_LOG_EP_CTRL, "%s", what);
-          },
-          domain.provider);
-    if constexpr (requires { port->engine->link().set_note(nullptr, nullptr); })
-      if (log_enabled(FI_LOG_INFO, FI_LOG_EP_DATA, domain.provider->name))
-        port->engine->link().set_note(
-            [](const void* who, const char* what) {
-              log_info(static_cast<const Provider*>(who)->name, FI_LOG_EP_DATA, "%s", what);
-            },
-            domain.provider);
-    if constexpr (proto::ConnectedLink<L>) {
+    if constexpr (HasLink<E>) apply_settings(port->engine->link(), domain, info);
+    if constexpr (proto::ConnectedEngine<E>) {
       status = open_connection(*port, info, name);
       if (status != 0) port.reset();
     } else {
-      auto opened = port->engine->link().open(name, *port->engine);
+      auto opened = open_engine(*port->engine, domain, name, &info);
       if (!opened) {
         log_warn(domain.provider->name, FI_LOG_EP_CTRL, "no endpoint: %s", opened.error().why.c_str());
         status = -opened.error().code;
@@ -104,7 +88,7 @@ struct Opener {
   }
   // The last step of opening: Control::close() undoes it.
   static int enroll(P& p) {
-    {
+    if constexpr (proto::ServesRegions<E>) {
       std::scoped_lock guard(p.domain->lock);
       if (const int status = p.domain->add_engine(*p.engine); status != 0) return status;
     }
@@ -115,9 +99,8 @@ struct Opener {
   static int refuse(Domain& domain, const fi_info* info) {
     if (info == nullptr || info->ep_attr == nullptr) return -FI_EINVAL;
     // Connected endpoints are opened by type (open_by_type); what comes here otherwise is a type that this provider has not.
-    if (proto::SolePeer<L> && info->ep_attr->type == FI_EP_MSG) return 0;
-    if (!proto::SolePeer<L> && (info->ep_attr->type == FI_EP_RDM || info->ep_attr->type == FI_EP_UNSPEC))
-      return 0;
+    const bool unsaid = info->ep_attr->type == FI_EP_UNSPEC && !E::abilities.connects();
+    if (info->ep_attr->type == E::abilities.type || unsaid) return 0;
     log_warn(domain.provider->name, FI_LOG_EP_CTRL,
              "ep_attr->type: this provider has no such endpoints of that type");
     return -FI_ENOSYS;
@@ -173,38 +156,47 @@ struct Opener {
     return port;
   }
   static int tx_ctx(fid_ep* sep_fid, int index, fi_tx_attr* attr, fid_ep** tx_ep, void* context) {
-    P& sep = port_of<L>(sep_fid);
-    if (!sep.core->scalable || index < 0 || static_cast<size_t>(index) >= sep.core->tx_count)
-      return -FI_EINVAL;
-    return no_throw([&] {
-      auto port = make_context(sep, static_cast<size_t>(index),
-                               sep.caps & ~(FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE));
-      set_transmitter(*port, attr);
-      set_vectors(*port, FI_CLASS_TX_CTX, context);
-      hold(sep.users);
-      hold(sep.domain->users);
-      *tx_ep = &port.release()->fid;
-      return 0;
-    });
+    if constexpr (proto::HasManyContexts<E>) {
+      P& sep = port_of<E>(sep_fid);
+      if (!sep.core->scalable || index < 0 || static_cast<size_t>(index) >= sep.core->tx_count)
+        return -FI_EINVAL;
+      return no_throw([&] {
+        auto port = make_context(sep, static_cast<size_t>(index),
+                                 sep.caps & ~(FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE));
+        set_transmitter(*port, attr);
+        set_vectors(*port, FI_CLASS_TX_CTX, context);
+        hold(sep.users);
+        hold(sep.domain->users);
+        *tx_ep = &port.release()->fid;
+        return 0;
+      });
+    } else {
+      return -FI_ENOSYS;
+    }
   }
   static int rx_ctx(fid_ep* sep_fid, int index, fi_rx_attr* attr, fid_ep** rx_ep, void* context) {
-    P& sep = port_of<L>(sep_fid);
-    if (!sep.core->scalable || index < 0 || static_cast<size_t>(index) >= sep.core->rx_count || index > 0xff)
-      return -FI_EINVAL;
-    return no_throw([&] {
-      auto port = make_context(sep, static_cast<size_t>(index), sep.caps & ~(FI_SEND | FI_READ | FI_WRITE));
-      set_receiver(*port, attr, sep.caps, static_cast<uint8_t>(index), limits_of(nullptr, attr));
-      {
-        std::scoped_lock guard(sep.domain->lock);
-        if (sep.engine->has_receive_context(static_cast<size_t>(index))) return -FI_EBUSY;
-        sep.engine->set_receive_context(static_cast<size_t>(index), port->rx);
-      }
-      set_vectors(*port, FI_CLASS_RX_CTX, context);
-      hold(sep.users);
-      hold(sep.domain->users);
-      *rx_ep = &port.release()->fid;
-      return 0;
-    });
+    if constexpr (proto::HasManyContexts<E>) {
+      P& sep = port_of<E>(sep_fid);
+      if (!sep.core->scalable || index < 0 || static_cast<size_t>(index) >= sep.core->rx_count ||
+          index > 0xff)
+        return -FI_EINVAL;
+      return no_throw([&] {
+        auto port = make_context(sep, static_cast<size_t>(index), sep.caps & ~(FI_SEND | FI_READ | FI_WRITE));
+        set_receiver(*port, attr, sep.caps, static_cast<uint8_t>(index), limits_of(nullptr, attr));
+        {
+          std::scoped_lock guard(sep.domain->lock);
+          if (sep.engine->has_receive_context(static_cast<size_t>(index))) return -FI_EBUSY;
+          sep.engine->set_receive_context(static_cast<size_t>(index), port->rx);
+        }
+        set_vectors(*port, FI_CLASS_RX_CTX, context);
+        hold(sep.users);
+        hold(sep.domain->users);
+        *rx_ep = &port.release()->fid;
+        return 0;
+      });
+    } else {
+      return -FI_ENOSYS;
+    }
   }
 
   static int open_srx(Domain& domain, fi_rx_attr* attr, fid_ep** srx, void* context) {
@@ -249,30 +241,30 @@ struct Opener {
   static fi_ops_cm cm_ops;
 };
 
-template <class L>
-fi_ops Opener<L>::fid_ops = {sizeof(fi_ops),    Control::close, Control::bind, Control::control,
-                             open_extension<L>, no_tostr,       no_ops_set};
-template <class L>
-fi_ops_ep Opener<L>::ep_ops = {
+template <class E>
+fi_ops Opener<E>::fid_ops = {sizeof(fi_ops),    Control::close, Control::bind, Control::control,
+                             open_extension<E>, no_tostr,       no_ops_set};
+template <class E>
+fi_ops_ep Opener<E>::ep_ops = {
     sizeof(fi_ops_ep),     Control::cancel,      Control::getopt, Control::setopt, tx_ctx, rx_ctx,
     Control::rx_size_left, Control::tx_size_left};
-template <class L>
-fi_ops_cm Opener<L>::cm_ops = {sizeof(fi_ops_cm), Control::setname, Control::getname, Cm::getpeer,
+template <class E>
+fi_ops_cm Opener<E>::cm_ops = {sizeof(fi_ops_cm), Control::setname, Control::getname, Cm::getpeer,
                                Cm::connect,       Cm::no_listen,    Cm::accept,       Cm::no_reject,
-                               Cm::shutdown,      Cm::no_join};
+                               Cm::shutdown,      Group<E>::join};
 
 // The openers of a provider that has connected endpoints `C` besides the others: by the type of endpoint, and for what endpoints share by
 // the type that the domain was opened for.
-template <class L, class C>
+template <class E, class C>
 struct OpenerByType {
   static int open_endpoint(Domain& domain, fi_info* info, fid_ep** ep, void* context) {
     const bool connected = info != nullptr && info->ep_attr != nullptr && info->ep_attr->type == FI_EP_MSG;
     return connected ? Opener<C>::open_endpoint(domain, info, ep, context)
-                     : Opener<L>::open_endpoint(domain, info, ep, context);
+                     : Opener<E>::open_endpoint(domain, info, ep, context);
   }
   static int open_srx(Domain& domain, fi_rx_attr* attr, fid_ep** srx, void* context) {
     return domain.endpoint_type == FI_EP_MSG ? Opener<C>::open_srx(domain, attr, srx, context)
-                                             : Opener<L>::open_srx(domain, attr, srx, context);
+                                             : Opener<E>::open_srx(domain, attr, srx, context);
   }
 };
 

@@ -8,10 +8,10 @@
 namespace weft::fi {
 
 // The calls of `Ops`, with those of the directions that are triggered sent through the ...msg calls.
-template <class L, class Ops, bool transmit, bool receive>
+template <class E, class Ops, bool transmit, bool receive>
 struct TriggeredOps {
-  static uint64_t tx_flags(fid_ep* ep) noexcept { return port_of<L>(ep).tx->op_flags; }
-  static uint64_t rx_flags(fid_ep* ep) noexcept { return port_of<L>(ep).rx->op_flags; }
+  static uint64_t tx_flags(fid_ep* ep) noexcept { return port_of<E>(ep).tx->op_flags; }
+  static uint64_t rx_flags(fid_ep* ep) noexcept { return port_of<E>(ep).rx->op_flags; }
 
   // --- fi_msg(3), fi_tagged(3) ---
   static ssize_t recvv(fid_ep* ep, const iovec* iov, void** desc, size_t count, fi_addr_t src,

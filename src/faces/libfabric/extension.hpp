@@ -35,15 +35,15 @@ void write_sized(T& from, T* to) noexcept {
 }
 
 // fi_open_ops(3) of an endpoint (extensions.hpp).
-template <class L>
+template <class E>
 int open_extension(::fid* fid, const char* name, uint64_t flags, void** ops, void* context);
 
 // Whether the calls may be used on it.
-template <class L>
+template <class E>
 int check_extension(fid_ep* ep) noexcept {
-  if (ep == nullptr || ep->fid.ops == nullptr || ep->fid.ops->ops_open != open_extension<L>)
+  if (ep == nullptr || ep->fid.ops == nullptr || ep->fid.ops->ops_open != open_extension<E>)
     return -FI_EINVAL;
-  const Port<L>& p = *reinterpret_cast<const Port<L>*>(ep);
+  const Port<E>& p = *reinterpret_cast<const Port<E>*>(ep);
   if (p.engine == nullptr) return -FI_EINVAL;
   return p.enabled ? 0 : -FI_EOPBADSTATE;
 }

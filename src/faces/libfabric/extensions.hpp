@@ -8,16 +8,16 @@
 
 namespace weft::fi {
 
-template <class L>
+template <class E>
 int open_extension(::fid* fid, const char* name, uint64_t flags, void** ops, void*) {
-  if constexpr (proto::InPlace<L> || CountsPackets<L>) {
+  if constexpr (InPlaceEngine<E> || CountsPackets<E>) {
     if (name == nullptr || ops == nullptr) return -FI_EINVAL;
-    if (port_of<L>(fid).engine == nullptr) return -FI_ENOSYS;
+    if (port_of<E>(fid).engine == nullptr) return -FI_ENOSYS;
     void* found = nullptr;
-    if constexpr (proto::InPlace<L>)
-      if (std::strcmp(name, WEFT_SHM_OPS) == 0) found = &InPlaceOps<L>::table;
-    if constexpr (CountsPackets<L>)
-      if (std::strcmp(name, WEFT_RELIABLE_OPS) == 0) found = &ReliableOps<L>::table;
+    if constexpr (InPlaceEngine<E>)
+      if (std::strcmp(name, WEFT_SHM_OPS) == 0) found = &InPlaceOps<E>::table;
+    if constexpr (CountsPackets<E>)
+      if (std::strcmp(name, WEFT_RELIABLE_OPS) == 0) found = &ReliableOps<E>::table;
     if (found == nullptr) return -FI_ENOSYS;
     if (flags != 0) return -FI_EBADFLAGS;
     *ops = found;

@@ -54,7 +54,7 @@ class Layered : public Source {
     for (const uint32_t format : {uint32_t{FI_SOCKADDR_IN}, uint32_t{FI_SOCKADDR_IN6}})
       if (SocketAddresses::available(format)) add_offer<Layer>(format);
     if (offers_.empty()) return false;
-    using Open = Opener<typename Layer::Link>;
+    using Open = Opener<proto::Engine<typename Layer::Link>>;
     provider_ = {
         .name = full_name_.c_str(),
         .version = FI_VERSION(118, 0),
@@ -110,7 +110,8 @@ class Layered : public Source {
     for (const uint64_t far : {FI_LOCAL_COMM, FI_REMOTE_COMM})
       if (answers<Layer>(format, far)) reach |= far;
     const providers::EndpointKind kind{FI_EP_RDM, Layer::protocol, 1, reach};
-    Offer& offer = offers_.emplace_back(full_name_.c_str(), FI_VERSION(118, 0), kind, format);
+    Offer& offer = offers_.emplace_back(full_name_.c_str(), FI_VERSION(118, 0), kind, format,
+                                        proto::Engine<typename Layer::Link>::abilities);
     if (offers_.size() > 1) offers_[offers_.size() - 2].info.next = &offer.info;
   }
 

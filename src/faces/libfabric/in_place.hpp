@@ -23,21 +23,24 @@ inline constexpr size_t room_least = WEFT_SIZE_UP_TO(weft_shm_room, handle);
 inline constexpr size_t send_least = WEFT_SIZE_UP_TO(weft_shm_send, cq_data);
 #undef WEFT_SIZE_UP_TO
 
-template <class L>
-struct InPlaceOps {
-  using P = Port<L>;
+template <class E>
+concept InPlaceEngine = HasLink<E> && proto::InPlace<typename E::Link>;
 
-  static int check(fid_ep* ep) noexcept { return check_extension<L>(ep); }
+template <class E>
+struct InPlaceOps {
+  using P = Port<E>;
+
+  static int check(fid_ep* ep) noexcept { return check_extension<E>(ep); }
   static bool is_one_kind(uint64_t flags) noexcept { return flags == FI_TAGGED || flags == FI_MSG; }
 
   static int limits(fid_ep* ep, weft_shm_limits* out) {
     if (const int status = check(ep); status != 0) return status;
     if (!can_write_sized(out, limits_least)) return -FI_EINVAL;
     weft_shm_limits limits{};
-    limits.write_max = L::in_place_bytes_max;
+    limits.write_max = E::Link::in_place_bytes_max;
     limits.take_max = proto::open_in_place_max;
-    limits.entries = L::ring_entries;
-    limits.ring_bytes = L::ring_bytes;
+    limits.entries = E::Link::ring_entries;
+    limits.ring_bytes = E::Link::ring_bytes;
 #ifdef WEFT_EXTENSIONS_NEXT
     limits.room_alignment = 64;
 #endif
@@ -47,7 +50,7 @@ struct InPlaceOps {
   static int rings(fid_ep* ep, fi_addr_t peer, weft_shm_rings* out) {
     if (const int status = check(ep); status != 0) return status;
     if (!can_write_sized(out, rings_least)) return -FI_EINVAL;
-    P& p = port_of<L>(ep);
+    P& p = port_of<E>(ep);
     std::scoped_lock guard(*p.lock);
     proto::RingUse use{};
     if (const int status = p.engine->rings(peer, use); status != 0) return status;
@@ -59,7 +62,7 @@ struct InPlaceOps {
     if (const int status = check(ep); status != 0) return status;
     weft_shm_wanted asked;
     if (const int status = read_sized(wanted, asked, wanted_least); status != 0) return status;
-    P& p = port_of<L>(ep);
+    P& p = port_of<E>(ep);
     if (!can_write_sized(out, message_least) || !is_one_kind(asked.flags) || p.rx == nullptr)
       return -FI_EINVAL;
     proto::ReceiveRequest request;
@@ -85,13 +88,13 @@ struct InPlaceOps {
   }
   static int release(fid_ep* ep, uint64_t handle) {
     if (const int status = check(ep); status != 0) return status;
-    P& p = port_of<L>(ep);
+    P& p = port_of<E>(ep);
     std::scoped_lock guard(*p.lock);
     return p.engine->release(handle);
   }
   static int reserve(fid_ep* ep, fi_addr_t dest, size_t length, weft_shm_room* out) {
     if (const int status = check(ep); status != 0) return status;
-    P& p = port_of<L>(ep);
+    P& p = port_of<E>(ep);
     if (!can_write_sized(out, room_least) || p.tx == nullptr) return -FI_EINVAL;
     weft_shm_room room{0, nullptr, length, 0};
     std::byte* at = nullptr;
@@ -105,7 +108,7 @@ struct InPlaceOps {
     if (const int status = check(ep); status != 0) return status;
     weft_shm_send how;
     if (const int status = read_sized(send, how, send_least); status != 0) return status;
-    P& p = port_of<L>(ep);
+    P& p = port_of<E>(ep);
     if (!is_one_kind(how.flags & ~FI_REMOTE_CQ_DATA) || p.tx == nullptr) return -FI_EINVAL;
     const proto::WrittenMessage message{(how.flags & FI_TAGGED) != 0, (how.flags & FI_REMOTE_CQ_DATA) != 0,
                                         how.length, how.tag, how.cq_data};
@@ -114,14 +117,14 @@ struct InPlaceOps {
   }
   static int abandon(fid_ep* ep, uint64_t handle) {
     if (const int status = check(ep); status != 0) return status;
-    P& p = port_of<L>(ep);
+    P& p = port_of<E>(ep);
     std::scoped_lock guard(*p.lock);
     return p.engine->abandon_room(handle);
   }
 
   static inline weft_shm_ops table = [] {
     weft_shm_ops made{};
-    if constexpr (proto::InPlace<L>) {
+    if constexpr (InPlaceEngine<E>) {
       made.size = sizeof made;
       made.limits = limits;
       made.rings = rings;

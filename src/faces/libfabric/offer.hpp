@@ -1,4 +1,4 @@
-// What the engine can do over a link, as the fi_info of an offer (fi_getinfo(3)). Must not know which link.
+// What an engine can do, as the fi_info of an offer (fi_getinfo(3)). Must not know which engine.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -9,17 +9,17 @@
 #include <cstdint>
 #include <string>
 
+#include "proto/engine/endpoint_engine.hpp"
 #include "providers/endpoint_kind.hpp"
 
 namespace weft::fi {
 
-// The maximal fi_info of one kind of endpoint over Engine, with one format of addresses, in static storage.
+// The maximal fi_info of one kind of endpoint, with one format of addresses, in static storage.
 struct Offer {
-  Offer(const char* name, uint32_t version, const providers::EndpointKind& kind, uint32_t addr_format);
-  // The same for datagram endpoints (FI_EP_DGRAM): messages of one packet, nothing else.
-  void limit_to_datagrams(size_t message_bytes);
-  // The same for connected endpoints (FI_EP_MSG): one peer, one context each way.
-  void one_peer();
+  Offer(const char* name, uint32_t version, const providers::EndpointKind& kind, uint32_t addr_format,
+        const proto::EngineAbilities& abilities);
+  // Messages are that long at most: what the provider's network carries.
+  void limit_messages(size_t bytes);
 
   fi_info info{};
   fi_tx_attr tx{};

@@ -13,18 +13,18 @@ namespace weft::fi {
 inline constexpr size_t statistics_least =
     offsetof(weft_reliable_statistics, round_trip_ns_min) + sizeof(uint64_t);
 
-template <class L>
-concept CountsPackets = requires(const L& link) {
+template <class E>
+concept CountsPackets = HasLink<E> && requires(const typename E::Link& link) {
   { link.statistics() }
   noexcept->std::same_as<proto::reliable::Statistics>;
 };
 
-template <class L>
+template <class E>
 struct ReliableOps {
   static int statistics(fid_ep* ep, weft_reliable_statistics* out) {
-    if (const int status = check_extension<L>(ep); status != 0) return status;
+    if (const int status = check_extension<E>(ep); status != 0) return status;
     if (!can_write_sized(out, statistics_least)) return -FI_EINVAL;
-    Port<L>& p = port_of<L>(ep);
+    Port<E>& p = port_of<E>(ep);
     std::scoped_lock guard(*p.lock);
     const proto::reliable::Statistics all = p.engine->link().statistics();
     weft_reliable_statistics told{};

@@ -16,7 +16,7 @@ namespace {
 // In the order in which fi_getinfo returns them.
 constexpr std::array<const Provider*, 7> all = {
     &provider_of<providers::Weft>,   &provider_of<providers::Shm>,      &provider_of<providers::Tcp>,
-    &provider_of<providers::UdpRxd>, &provider_of<providers::Loopback>, &datagram_provider_of<providers::Udp>,
+    &provider_of<providers::UdpRxd>, &provider_of<providers::Loopback>, &provider_of<providers::Udp>,
     &provider_of<providers::TcpRxm>,
 };
 

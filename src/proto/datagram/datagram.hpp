@@ -21,39 +21,85 @@
 #include "core/progress.hpp"
 #include "proto/datagram/receiver.hpp"
 #include "proto/engine/context.hpp"
+#include "proto/engine/endpoint_engine.hpp"
 #include "proto/packet/abilities.hpp"
 #include "proto/packet/observed.hpp"
 
 namespace weft::proto {
 
-struct DatagramLimits {
-  size_t transmit_size = 1024;
-  size_t receive_size = 1024;
-  size_t message_bytes = 1472;
-};
+// Messages of one packet each, and nothing that an unreliable packet cannot carry.
+template <class P>
+constexpr EngineAbilities datagram_abilities() noexcept {
+  EngineAbilities some;
+  some.type = FI_EP_DGRAM;
+  constexpr uint64_t both = FI_MSG | (HasMulticast<P> ? FI_MULTICAST : 0);
+  some.transmit_caps = both | FI_SEND;
+  some.receive_caps = both | FI_RECV | FI_MULTI_RECV | FI_SOURCE;
+  some.transmit_flags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE;
+  some.receive_flags = FI_COMPLETION | FI_MULTI_RECV;
+  some.inject_bytes = P::packet_bytes_limit;  // a datagram is copied in the call
+  some.message_bytes_max = P::packet_bytes_limit;
+  some.buffered_bytes = DatagramReceiver::kept_bytes_max;
+  return some;
+}
 
 template <PacketLink P>
 class Datagram final : public core::Progressor {
  public:
-  explicit Datagram(const DatagramLimits& limits) : receiver_(limits.receive_size), limits_(limits) {
-    receiver_.multi_receive_min = limits.message_bytes;  // so that no datagram is cut at a buffer's end
+  using Link = Observed<P>;
+  using Receive = DatagramReceiver;
+  static constexpr EngineAbilities abilities = datagram_abilities<P>();
+
+  explicit Datagram(const EngineLimits& limits) : limits_(limits) {
+    limits_.message_bytes = std::min<size_t>(limits_.message_bytes, P::packet_bytes_limit);
   }
 
   // --- set-up, before the first operation ---
   Observed<P>& link() noexcept { return link_; }
   const Observed<P>& link() const noexcept { return link_; }
-  DatagramReceiver& receiver() noexcept { return receiver_; }
+  void set_receive_context(size_t, DatagramReceiver* receiver) noexcept { receiver_ = receiver; }
+  void close() noexcept { link_.close(); }
+  std::span<const std::byte> address() noexcept { return link_.address(); }
   void set_address_vector(core::AddressVector* av) noexcept { av_ = av; }
   core::AddressVector* address_vector() const noexcept { return av_; }
-  void want_sources(bool wanted) noexcept { sources_wanted_ = wanted; }  // FI_SOURCE
   // A queue that must not overflow: while it is full no packets are taken.
-  void add_queue(core::CompletionQueue* queue) { queues_.push_back(queue); }
-  const DatagramLimits& limits() const noexcept { return limits_; }
+  void add_queue(core::CompletionQueue* queue) {
+    if (std::find(queues_.begin(), queues_.end(), queue) == queues_.end()) queues_.push_back(queue);
+  }
+  void remove_queue(core::CompletionQueue* queue) noexcept { std::erase(queues_, queue); }
+  void count_sends() noexcept {}
+  const EngineLimits& limits() const noexcept { return limits_; }
 
   // --- the program's calls: 0 or a negative errno; -FI_EAGAIN means nothing happened ---
+  ssize_t post(TxContext& tx, const Request& request) noexcept {
+    if (request.kind != OpKind::Send || request.tagged) return -FI_EOPNOTSUPP;
+    return send_parts(tx, request.iov, request.iov_count, request.dest, request.flags, request.context,
+                      request.silent);
+  }
+  template <bool tagged>
+  ssize_t send(TxContext& tx, const void* buffer, size_t length, fi_addr_t dest, uint64_t,
+               void* context) noexcept {
+    static_assert(!tagged);
+    const iovec part{const_cast<void*>(buffer), length};
+    return send_parts(tx, &part, 1, dest, tx.op_flags, context, false);
+  }
+  template <bool tagged>
+  ssize_t inject(TxContext& tx, const void* buffer, size_t length, fi_addr_t dest, uint64_t) noexcept {
+    static_assert(!tagged);
+    const iovec part{const_cast<void*>(buffer), length};
+    return send_parts(tx, &part, 1, dest, FI_INJECT, nullptr, true);
+  }
+  ssize_t cancel(const void*) noexcept { return -FI_ENOENT; }  // what was sent has left
+  int join(std::span<const std::byte> group, bool receives) requires HasMulticast<P> {
+    return link_.join(group, receives);
+  }
+  void leave(std::span<const std::byte> group) noexcept requires HasMulticast<P> {
+    (void)push_unsent();
+    link_.leave(group);
+  }
   // `silent`: never a completion (fi_inject).
-  ssize_t send(TxContext& tx, const iovec* iov, size_t count, fi_addr_t dest, uint64_t flags, void* context,
-               bool silent = false) noexcept {
+  ssize_t send_parts(TxContext& tx, const iovec* iov, size_t count, fi_addr_t dest, uint64_t flags,
+                     void* context, bool silent = false) noexcept {
     if (count > iov_max) [[unlikely]]
       return -FI_EINVAL;
     if ((flags & refused_flags) != 0) [[unlikely]]
@@ -84,7 +130,9 @@ class Datagram final : public core::Progressor {
     for (core::CompletionQueue* queue : queues_)
       if (queue->full()) [[unlikely]]
         return;
-    if (sources_wanted_ && av_ != nullptr &&
+    if (receiver_ == nullptr) [[unlikely]]
+      return;
+    if (receiver_->names_sources && av_ != nullptr &&
         av_->changes().version.load(std::memory_order_acquire) != av_seen_) [[unlikely]]
       forget_sources();
     (void)link_.poll(*this);
@@ -106,16 +154,18 @@ class Datagram final : public core::Progressor {
 
   // --- called by the link ---
   void on_packet(const ReceivedPacket& packet) noexcept {
-    receiver_.arrived(packet.bytes, sources_wanted_ ? find_source(packet.source) : FI_ADDR_NOTAVAIL);
+    receiver_->arrived(packet.bytes,
+                       receiver_->names_sources ? find_source(packet.source) : FI_ADDR_NOTAVAIL);
   }
 
   // Datagrams that wait for others, or for room. fi_close gives them a chance.
-  size_t unsent() const noexcept { return train_.count; }
+  size_t transmit_in_use() const noexcept { return train_.count; }
+  bool has_unsent() const noexcept { return train_.count != 0; }
   bool push_unsent() noexcept { return train_.count == 0 || depart(); }
   // Drops everything without a completion, before the queues go away.
   void abandon() noexcept {
     train_.count = 0;
-    receiver_.abandon();
+    if (receiver_ != nullptr) receiver_->abandon();
   }
 
  private:
@@ -260,15 +310,14 @@ class Datagram final : public core::Progressor {
 
   Observed<P> link_;
   core::AddressVector* av_ = nullptr;
-  DatagramReceiver receiver_;
+  DatagramReceiver* receiver_ = nullptr;
   size_t sends_since_poll_ = 0;
-  bool sources_wanted_ = false;
   uint32_t av_seen_ = 0;
   Source nobody_;  // matches no sender: it has no address
   Source* last_source_ = &nobody_;
   std::vector<Source> sources_;
   std::vector<core::CompletionQueue*> queues_;
-  DatagramLimits limits_;
+  EngineLimits limits_;
   Train train_;
 };
 

@@ -15,6 +15,7 @@ namespace {
 struct FakeLink {
   static constexpr size_t address_length = 4;
   static constexpr size_t segments_max = 8;
+  static constexpr size_t packet_bytes_limit = 1500;
   static Result<void> open(std::span<const std::byte>) { return {}; }
   std::span<const std::byte> address() const noexcept { return {}; }
   size_t packet_bytes_max(std::span<const std::byte>) const noexcept { return 1500; }
@@ -63,7 +64,8 @@ struct DatagramEndpoint : testing::Test {
   DatagramEndpoint() {
     tx.cq = &queue;
     tx.settle();
-    endpoint.receiver().sink.cq = &queue;
+    receiver.cq = &queue;
+    endpoint.set_receive_context(0, &receiver);
     endpoint.add_queue(&queue);
     endpoint.set_address_vector(&av);
     queue.add(endpoint);
@@ -71,14 +73,16 @@ struct DatagramEndpoint : testing::Test {
   }
   ssize_t send(const std::string& text, fi_addr_t to = 0, uint64_t flags = 0) {
     const iovec part{const_cast<char*>(text.data()), text.size()};
-    return endpoint.send(tx, &part, 1, to, flags, nullptr);
+    return endpoint.send_parts(tx, &part, 1, to, flags, nullptr);
   }
   FakeLink& link() { return endpoint.link(); }
 
   core::CompletionQueue queue;
   core::AddressVector av;
   TxContext tx;
-  Datagram<FakeLink> endpoint{{64, 16, 1000}};
+  EngineLimits limits{.transmit_size = 64, .receive_size = 16, .message_bytes = 1000};
+  DatagramReceiver receiver{0, limits, 0};
+  Datagram<FakeLink> endpoint{limits};
 };
 
 TEST_F(DatagramEndpoint, TheFirstGoesAtOnceTheRestTogether) {
@@ -136,14 +140,14 @@ TEST_F(DatagramEndpoint, KeptDatagramsComeInOrderAndTheRestIsDropped) {
     const size_t arrivals = random() % 600;
     for (size_t i = 0; i < arrivals; ++i) {
       std::string text = std::to_string(serial++) + std::string(random() % 990, 'z');
-      const uint64_t dropped = endpoint.receiver().dropped();
-      endpoint.receiver().arrived(std::as_bytes(std::span(text)), 5);
-      if (endpoint.receiver().dropped() == dropped) model.push_back(text.substr(0, 1000));
+      const uint64_t dropped = receiver.dropped();
+      receiver.arrived(std::as_bytes(std::span(text)), 5);
+      if (receiver.dropped() == dropped) model.push_back(text.substr(0, 1000));
     }
     const size_t receives = round % 150 == 149 ? 1'000'000 : random() % 400;
     for (size_t i = 0; i < receives && !model.empty(); ++i) {
       const iovec part{in.data(), in.size()};
-      ASSERT_EQ(endpoint.receiver().post(&part, 1, nullptr, 0), 0);
+      ASSERT_EQ(receiver.post(&part, 1, nullptr, 0), 0);
       fi_cq_tagged_entry entry{};
       fi_addr_t source = 0;
       ASSERT_EQ((queue.read<fi_cq_tagged_entry, true>(&entry, 1, &source)), 1);
@@ -152,25 +156,25 @@ TEST_F(DatagramEndpoint, KeptDatagramsComeInOrderAndTheRestIsDropped) {
       model.pop_front();
     }
   }
-  EXPECT_GT(endpoint.receiver().dropped(), 0u);
+  EXPECT_GT(receiver.dropped(), 0u);
 }
 
 TEST_F(DatagramEndpoint, PostedReceivesAreBounded) {
   char in[8];
   const iovec part{in, sizeof in};
-  for (int i = 0; i < 16; ++i) ASSERT_EQ(endpoint.receiver().post(&part, 1, &in[i % 8], 0), 0);
-  EXPECT_EQ(endpoint.receiver().post(&part, 1, nullptr, 0), -FI_EAGAIN);
+  for (int i = 0; i < 16; ++i) ASSERT_EQ(receiver.post(&part, 1, &in[i % 8], 0), 0);
+  EXPECT_EQ(receiver.post(&part, 1, nullptr, 0), -FI_EAGAIN);
   link().incoming.emplace_back("hi");
   endpoint.progress();
-  EXPECT_EQ(endpoint.receiver().post(&part, 1, nullptr, 0), 0);
+  EXPECT_EQ(receiver.post(&part, 1, nullptr, 0), 0);
 }
 
 TEST_F(DatagramEndpoint, SourcesFollowTheAddressVector) {
-  endpoint.want_sources(true);
+  receiver.choose(FI_SOURCE);
   char in[8];
   const iovec part{in, sizeof in};
   const auto source_of_next = [&] {
-    EXPECT_EQ(endpoint.receiver().post(&part, 1, nullptr, 0), 0);
+    EXPECT_EQ(receiver.post(&part, 1, nullptr, 0), 0);
     link().incoming.emplace_back("hi");
     fi_cq_entry entry{};
     fi_addr_t source = 77;

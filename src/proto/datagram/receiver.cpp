@@ -18,19 +18,26 @@ DatagramReceiver::DatagramReceiver(size_t size) {
 ssize_t DatagramReceiver::post(const iovec* iov, size_t count, void* context, uint64_t flags) noexcept {
   if (count > iov_max || (count != 0 && iov == nullptr)) return -FI_EINVAL;
   if ((flags & FI_MULTI_RECV) != 0 && count != 1) return -FI_EINVAL;
-  if (tail_ - head_ > mask_ || (sink.cq != nullptr && sink.cq->full())) return -FI_EAGAIN;
+  if (tail_ - head_ > mask_ || (cq != nullptr && cq->full())) return -FI_EAGAIN;
   Posted& entry = posted_[tail_ & mask_];
   std::copy_n(iov, count, entry.iov.begin());
   entry.count = static_cast<uint8_t>(count);
   entry.length = total_bytes(iov, count);
   entry.done = 0;
   entry.context = context;
-  entry.completes = sink.completes(flags);
+  entry.completes = completes(flags);
   entry.multi = (flags & FI_MULTI_RECV) != 0;
   ++tail_;
   if (kept_used_ != 0) [[unlikely]]
     deliver_kept();
   return 0;
+}
+
+ssize_t DatagramReceiver::receive(const ReceiveRequest& request) noexcept {
+  constexpr uint64_t refused = FI_PEEK | FI_CLAIM | FI_DISCARD | FI_TRIGGER;
+  if ((request.flags & refused) != 0) [[unlikely]]
+    return -FI_EOPNOTSUPP;
+  return post(request.iov, request.iov_count, request.context, request.flags);
 }
 
 ssize_t DatagramReceiver::cancel(const void* context) noexcept {
@@ -75,20 +82,20 @@ void DatagramReceiver::deliver(std::span<const std::byte> bytes, fi_addr_t sourc
 void DatagramReceiver::complete(void* context, bool wanted, uint64_t flags, size_t length, size_t full_length,
                                 void* buffer, fi_addr_t source, int error) noexcept {
   if (error != 0) [[unlikely]] {
-    if (sink.cq != nullptr) {
+    if (cq != nullptr) {
       core::CompletionError entry;
       entry.base = {context, flags, length, buffer, 0, 0, source};
       entry.olen = full_length > length ? full_length - length : 0;
       entry.err = error;
-      sink.cq->push_error(entry);
+      cq->push_error(entry);
     }
-    if (sink.receives != nullptr) sink.receives->add_error(1);
+    if (receives != nullptr) receives->add_error(1);
     return;
   }
   // The program is told that it has a multi-receive buffer back, even when it wants no completions (fi_msg(3)).
-  if (wanted || (sink.cq != nullptr && (flags & FI_MULTI_RECV) != 0))
-    sink.cq->push({context, flags, length, buffer, 0, 0, source});
-  if (sink.receives != nullptr) sink.receives->add(1);
+  if (wanted || (cq != nullptr && (flags & FI_MULTI_RECV) != 0))
+    cq->push({context, flags, length, buffer, 0, 0, source});
+  if (receives != nullptr) receives->add(1);
 }
 
 // --- kept datagrams ---

@@ -4,6 +4,7 @@
 // allocation. What finds the ring full is dropped, as the network drops what a socket has no room for.
 #pragma once
 
+#include <rdma/fi_errno.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -19,19 +20,31 @@
 
 namespace weft::proto {
 
-class DatagramReceiver {
+class DatagramReceiver : public RxSink {
  public:
   static constexpr size_t kept_bytes_max = size_t{4} << 20;
 
   // At least `size` posted receives. Throws std::bad_alloc.
   explicit DatagramReceiver(size_t size);
+  // Of an endpoint, which has one (ReceiveContext).
+  DatagramReceiver(uint8_t, const EngineLimits& limits, uint64_t) : DatagramReceiver(limits.receive_size) {
+    multi_receive_min = limits.message_bytes;  // so that no datagram is cut at a buffer's end
+  }
 
-  RxSink sink;                    // where completions go
+  static constexpr bool shared = false;
+  bool names_sources = false;     // FI_SOURCE: completions of fi_cq_readfrom name the sender
   size_t multi_receive_min = 64;  // FI_OPT_MIN_MULTI_RECV
+
+  void choose(uint64_t caps) noexcept { names_sources = (caps & FI_SOURCE) != 0; }
+  void settle() noexcept {}
+  size_t posted_max() const noexcept { return posted_.size(); }
+  size_t posted() const noexcept { return tail_ - head_; }
 
   // --- the program's side: 0 or a negative errno ---
   // Buffers of a receive. `flags` are FI_*, with the endpoint's defaults merged in.
   ssize_t post(const iovec* iov, size_t count, void* context, uint64_t flags) noexcept;
+  ssize_t receive(const ReceiveRequest& request) noexcept;
+  ssize_t peek(const ReceiveRequest&) noexcept { return -FI_EOPNOTSUPP; }
   // The oldest receive with that context ends with FI_ECANCELED. -FI_ENOENT: there is none.
   ssize_t cancel(const void* context) noexcept;
 
@@ -42,8 +55,6 @@ class DatagramReceiver {
     else keep(bytes, source);
   }
 
-  size_t bound() const noexcept { return posted_.size(); }
-  size_t in_use() const noexcept { return tail_ - head_; }
   uint64_t dropped() const noexcept { return dropped_; }  // datagrams that found no room
   // Ends all receives without a completion.
   void abandon() noexcept { head_ = tail_; }

@@ -72,23 +72,28 @@ concept ConnectionListener = ConnectionRequest<typename T::Request> && std::defa
   noexcept;
 };
 
+// The other end of a connection: what a front end calls to make it and to end it.
+template <class C>
+concept Connects = ConnectionListener<typename C::Listener> &&
+    requires(C& connection, std::unique_ptr<typename C::Listener::Request> request, std::string_view name,
+             std::span<const std::byte> data) {
+  { C::connection_data_bytes_max } -> std::convertible_to<size_t>;  // of start(), accept(), reject()
+  { connection.start(name, data) } -> std::same_as<Result<void>>;   // to whom
+  { connection.accept(std::move(request), data) } -> std::same_as<Result<void>>;
+  { connection.advance() }
+  noexcept;
+  { connection.peer_address() } -> std::same_as<std::span<const std::byte>>;  // empty before there is one
+  { connection.control_fd() }
+  noexcept->std::same_as<int>;
+};
+
 // A Link whose only peer is the other end of a connection. The engine asks for the constant sole_peer; the rest is the face's.
 template <class L>
-concept ConnectedLink = Link<L> && SolePeer<L> && ConnectionListener<typename L::Listener> &&
-    requires(L& link, typename L::Events& events, ConnectionObserver& observer,
-             std::unique_ptr<typename L::Listener::Request> request, std::string_view name,
-             std::span<const std::byte> data) {
-  { L::connection_data_bytes_max } -> std::convertible_to<size_t>;  // of start(), accept(), reject()
+concept ConnectedLink = Link<L> && SolePeer<L> && Connects<L> &&
+    requires(L& link, typename L::Events& events, ConnectionObserver& observer, std::string_view name) {
   { link.open(name, events, observer) } -> std::same_as<Result<void>>;
-  { link.start(name, data) } -> std::same_as<Result<void>>;  // to whom
-  { link.accept(std::move(request), data) } -> std::same_as<Result<void>>;
-  { link.advance() }
-  noexcept;
-  { link.peer_address() } -> std::same_as<std::span<const std::byte>>;  // empty before there is one
   { link.shut_down() }
   noexcept;  // nothing is sent any more; peer_lost() is not called, disconnected() when the other side has left
-  { link.control_fd() }
-  noexcept->std::same_as<int>;
 };
 
 }  // namespace weft::proto

@@ -141,13 +141,25 @@ struct ReceiveRequest {
   core::Counter* extra_counter = nullptr;
 };
 
+struct EngineLimits {
+  size_t transmit_size = 1024;  // operations in flight per endpoint
+  size_t receive_size = 1024;   // posted receives per context
+  size_t inject_bytes = 4096;   // FI_INJECT and fi_inject
+  size_t unexpected_bytes = size_t{32} << 20;
+  size_t message_bytes = SIZE_MAX / 2;  // for engines that do not cut messages into pieces
+};
+
 struct RxContext : RxSink {
-  static constexpr size_t unexpected_bytes_default = size_t{32} << 20;
+  static constexpr size_t unexpected_bytes_default = EngineLimits().unexpected_bytes;
   static constexpr size_t unexpected_count_max = size_t{1} << 20;
   // Of one peer: more than any link has under way when it hears of a pause, more than any endpoint announces. Beyond that its frames wait.
   static constexpr size_t unheeded_bytes_max = size_t{64} << 20;
   static constexpr size_t announced_max = size_t{1} << 16;
 
+  RxContext(uint8_t index, const EngineLimits& limits, uint64_t seed)
+      : RxContext(index, limits.receive_size, seed) {
+    unexpected_bytes_max = limits.unexpected_bytes;
+  }
   RxContext(uint8_t index, size_t bound, uint64_t seed)
       : tags(seed),
         messages(seed),
@@ -172,6 +184,12 @@ struct RxContext : RxSink {
   size_t unexpected_bytes = 0;
   size_t unexpected_bytes_max = unexpected_bytes_default;
 
+  void choose(uint64_t caps) noexcept {
+    directed = (caps & FI_DIRECTED_RECV) != 0;
+    source_errors = (caps & FI_SOURCE_ERR) != 0;
+  }
+  size_t posted_max() const noexcept { return ops.bound(); }
+  size_t posted() const noexcept { return ops.in_use(); }
   void settle() noexcept {
     default_completes = completes(op_flags);
     posts_plain = default_completes && !shared;

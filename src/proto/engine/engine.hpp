@@ -19,59 +19,52 @@
 #include "core/atomic.hpp"
 #include "core/progress.hpp"
 #include "proto/engine/context.hpp"
+#include "proto/engine/endpoint_engine.hpp"
 #include "proto/engine/link.hpp"
 #include "proto/engine/op.hpp"
 #include "proto/engine/open_table.hpp"
 
 namespace weft::proto {
 
-// A transmit operation as a program asks for it. Pointers are read during the call only, unless it must wait.
-struct Request {
-  OpKind kind = OpKind::Send;  // Send, Write, Read, Atomic
-  bool tagged = false;
-  const iovec* iov = nullptr;  // source, or destination of a read
-  size_t iov_count = 0;
-  fi_addr_t dest = FI_ADDR_UNSPEC;
-  uint64_t tag = 0;
-  uint64_t data = 0;   // with FI_REMOTE_CQ_DATA in flags
-  uint64_t flags = 0;  // FI_*, op_flags merged in by the caller
-  void* context = nullptr;
-  const fi_rma_iov* targets = nullptr;
-  size_t target_count = 0;
-  uint32_t datatype = 0;  // Atomic
-  uint32_t atomic_op = 0;
-  core::AtomicKind atomic_kind = core::AtomicKind::Write;
-  const iovec* compare = nullptr;
-  size_t compare_count = 0;
-  const iovec* result = nullptr;
-  size_t result_count = 0;
-  core::Counter* extra_counter = nullptr;
-  bool silent = false;  // fi_inject...: never an entry in the completion queue
-};
-
-// What became due in the middle of the engine, or on another thread, and must wait for a safe point: run() may post operations.
-struct Errands {
-  virtual void run() noexcept = 0;
-
- protected:
-  ~Errands() = default;
-};
-
-struct EngineLimits {
-  size_t transmit_size = 1024;  // operations in flight per endpoint
-  size_t receive_size = 1024;   // posted receives per context
-  size_t inject_bytes = 4096;   // FI_INJECT and fi_inject
-  size_t unexpected_bytes = RxContext::unexpected_bytes_default;
-};
-
 inline constexpr uint64_t acknowledged_flags = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
-inline constexpr size_t atomic_bytes_max = 4096;  // operand of one atomic operation
 inline constexpr uint32_t small_calls_without_poll_max = 256;
+
+// All that fi_* has, over any link.
+template <Link L>
+constexpr EngineAbilities abilities_over() noexcept {
+  constexpr uint64_t both = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_TRIGGER;
+  EngineAbilities all;
+  all.transmit_caps = both | FI_SEND | FI_READ | FI_WRITE | FI_FENCE;
+  all.receive_caps = both | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | FI_RMA_EVENT;
+  all.transmit_flags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE |
+                       FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
+  all.receive_flags = FI_COMPLETION | FI_MULTI_RECV;
+  all.order = FI_ORDER_SAS | FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAR | FI_ORDER_WAW | FI_ORDER_RMA_RAR |
+              FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAR | FI_ORDER_RMA_WAW | FI_ORDER_ATOMIC_RAR |
+              FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
+  all.inject_bytes = EngineLimits().inject_bytes;
+  all.ordered_bytes_max = 8192;
+  all.buffered_bytes = EngineLimits().unexpected_bytes;
+  all.data_bytes = sizeof(uint64_t);
+  all.shares_contexts = true;
+  if constexpr (SolePeer<L>) {
+    all.type = FI_EP_MSG;
+  } else {  // peers have numbers
+    all.transmit_caps |= FI_NAMED_RX_CTX;
+    all.receive_caps |= FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR;
+    all.contexts_max = 256;
+  }
+  return all;
+}
 
 template <Link L>
 class Engine final : public core::Progressor, public Conversation, public L::Events {
  public:
   struct Peer : L::PeerBase, PeerState {};
+  using Link = L;
+  using Connection = L;  // SolePeer
+  using Receive = RxContext;
+  static constexpr EngineAbilities abilities = abilities_over<L>();
 
   explicit Engine(const EngineLimits& limits)
       : transmit_ops_(OpTableKind::Transmit, 0, limits.transmit_size),
@@ -86,6 +79,14 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
 
   // --- set-up, before the first operation ---
   L& link() noexcept { return link_; }
+  const L& link() const noexcept { return link_; }
+  Result<void> open(std::string_view name) requires(!SolePeer<L>) { return link_.open(name, *this); }
+  Result<void> open(std::string_view name, ConnectionObserver& observer) requires SolePeer<L> {
+    return link_.open(name, *this, observer);
+  }
+  L& connection() noexcept requires SolePeer<L> { return link_; }
+  void close() noexcept { link_.close(); }
+  std::span<const std::byte> address() noexcept { return link_.address(); }
   void set_address_vector(core::AddressVector* av) noexcept {
     av_ = av;
     av_changes_ = av != nullptr ? &av->changes() : nullptr;
@@ -365,6 +366,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void acknowledge(PeerState& peer, uint64_t operation, int status) noexcept override;
   void set_pause(PeerState& peer, bool pause) noexcept override;
 
+  // See KnowsItsProcess; a link that does not ask belongs to whoever calls.
+  bool belongs_here() const noexcept requires KnowsItsProcess<L> { return link_.belongs_here(); }
+  void hurry() noexcept requires Hurries<L> { link_.hurry(); }
   // Operations that were accepted and are not handed to the link yet, or that it collects. An endpoint that closes waits for these, for a while.
   bool has_unsent() const noexcept;
   // Hands over what there is room for, even while a completion queue is full and progress() does nothing.
@@ -525,7 +529,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   }
   // In a forked child, which must not speak for its parent.
   bool is_forked_copy() const noexcept {
-    if constexpr (requires { link_.belongs_here(); }) return !link_.belongs_here();
+    if constexpr (KnowsItsProcess<L>) return !link_.belongs_here();
     return false;
   }
   void hold(Peer& peer, Unsettled& record) noexcept;

@@ -289,7 +289,7 @@ void Engine<L>::end_receives(core::ProviderError why) noexcept {
 
 template <Link L>
 void Engine<L>::shut_down() noexcept {
-  if constexpr (requires { link_.shut_down(); }) {
+  if constexpr (SolePeer<L>) {
     if (sole_ == nullptr) return;
     Peer& peer = *sole_;
     link_.shut_down();  // it still writes what it has collected: that is not cancelled

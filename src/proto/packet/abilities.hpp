@@ -123,6 +123,15 @@ concept HasRefusals = requires(P& link, void (*on_refused)(std::span<const std::
   noexcept;
 };
 
+// Multicast: packets to a group that was joined arrive like others; without `receives` it may only be sent to. 0 or a
+// negative errno.
+template <class P>
+concept HasMulticast = requires(P& link, std::span<const std::byte> group) {
+  { link.join(group, bool{}) } -> std::same_as<int>;
+  { link.leave(group) }
+  noexcept;
+};
+
 // --- what a link says of itself ---
 
 // The link (or a layer below) has a checksum: a packet that was altered does not arrive. Others may show altered
