@@ -218,6 +218,22 @@ if(NOT WEFT_SANITIZE)
                                                     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/compat/next")
 endif()
 
+# --- an engine of messages and nothing else under the libfabric front end, in a library of its own: the conformance cases that apply to it ---
+if(TARGET weft_conformance)
+  add_library(weft_toy SHARED ${entry_dropin} "${PROJECT_SOURCE_DIR}/tests/toy/engine.cpp")
+  target_compile_options(weft_toy PRIVATE -O1)
+  weft_self_contained(weft_toy "${map_dropin}")
+  set_target_properties(weft_toy PROPERTIES OUTPUT_NAME fabric VERSION ${WEFT_COMPAT_VERSION} SOVERSION 1
+                                            LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/toy")
+  add_dependencies(weft_conformance weft_toy)
+  string(JOIN ":" WEFT_GTEST_FILTER "Messages.*" "MultiRecv.*" "Completions.*" "Counter.*" "Order.*" "Flood.*" "Close.*" "Connect*" "Passive*" "Wrong.*")
+  # It offers neither delivery complete nor shared contexts, and these cases do not ask.
+  string(APPEND WEFT_GTEST_FILTER ":-Completions.delivery_complete_of_unexpected*:Connections.shared_receive_context*")
+  weft_gtest(weft_conformance toy conformance ${WEFT_TEST_ENV} "LD_LIBRARY_PATH=${PROJECT_BINARY_DIR}/tests/toy" "WEFT_TEST_PROVIDER=toy"
+             "WEFT_TEST_ENDPOINT=msg")
+  unset(WEFT_GTEST_FILTER)
+endif()
+
 # --- the core of a plugin as the next minor version of weft/provider.hpp might have it, for tests/compat/: linked before libweft-core.a ---
 if(NOT WEFT_SANITIZE)
   add_library(weft_core_next STATIC "${PROJECT_SOURCE_DIR}/src/faces/provider/entry_core.cpp" "${PROJECT_SOURCE_DIR}/src/link/kit/tabled.cpp")

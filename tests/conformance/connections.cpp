@@ -479,6 +479,7 @@ TEST_F(Connections, messages_go_both_ways__fi_msg_3) {
       EXPECT_EQ(completion(from).context, &ctx[3]);
     }
   }
+  if (client.info->domain_attr->cq_data_size == 0) return;
   // Injected, with data.
   uint8_t byte = 7;
   uint8_t place = 0;
@@ -958,7 +959,11 @@ TEST_F(Connections, streams_both_ways__fi_msg_3) {
     for (const bool forth : {true, false}) {
       End& from = forth ? *active : *accepted;
       const auto sent = pattern(size_at(i), static_cast<uint32_t>(forth ? i : count + i));
-      WEFT_ASSERT_OK(post([&] { return fi_inject(from.ep.get(), sent.data(), sent.size(), 0); }));
+      WEFT_ASSERT_OK(post([&] {
+        for (End* end : {active.get(), accepted.get()})
+          (void)fi_cq_read(end->cq.get(), nullptr, 0);  // nobody else takes what came
+        return fi_inject(from.ep.get(), sent.data(), sent.size(), 0);
+      }));
     }
   }
   size_t at = 0;

@@ -57,7 +57,10 @@ class Datagram final : public core::Progressor {
   // --- set-up, before the first operation ---
   Observed<P>& link() noexcept { return link_; }
   const Observed<P>& link() const noexcept { return link_; }
-  void set_receive_context(size_t, DatagramReceiver* receiver) noexcept { receiver_ = receiver; }
+  void set_receive_context(size_t, DatagramReceiver* receiver) noexcept {
+    receiver_ = receiver;
+    receiver->multi_receive_min = limits_.message_bytes;  // so that no datagram is cut at a buffer's end
+  }
   void close() noexcept { link_.close(); }
   std::span<const std::byte> address() noexcept { return link_.address(); }
   void set_address_vector(core::AddressVector* av) noexcept { av_ = av; }

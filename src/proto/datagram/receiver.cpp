@@ -54,6 +54,14 @@ ssize_t DatagramReceiver::cancel(const void* context) noexcept {
   return -FI_ENOENT;
 }
 
+void DatagramReceiver::end_posted(int error, core::ProviderError) noexcept {
+  while (head_ != tail_) {
+    const Posted& entry = posted_[head_++ & mask_];
+    complete(entry.context, true, FI_RECV | FI_MSG | (entry.multi ? FI_MULTI_RECV : 0), 0, 0,
+             entry.count != 0 ? entry.iov[0].iov_base : nullptr, FI_ADDR_NOTAVAIL, error);
+  }
+}
+
 // fi_msg(3), fi_cq(3): a datagram that is longer than its buffer fills it and is an error, FI_ETRUNC.
 void DatagramReceiver::deliver(std::span<const std::byte> bytes, fi_addr_t source) noexcept {
   Posted& entry = front();

@@ -27,9 +27,7 @@ class DatagramReceiver : public RxSink {
   // At least `size` posted receives. Throws std::bad_alloc.
   explicit DatagramReceiver(size_t size);
   // Of an endpoint, which has one (ReceiveContext).
-  DatagramReceiver(uint8_t, const EngineLimits& limits, uint64_t) : DatagramReceiver(limits.receive_size) {
-    multi_receive_min = limits.message_bytes;  // so that no datagram is cut at a buffer's end
-  }
+  DatagramReceiver(uint8_t, const EngineLimits& limits, uint64_t) : DatagramReceiver(limits.receive_size) {}
 
   static constexpr bool shared = false;
   bool names_sources = false;     // FI_SOURCE: completions of fi_cq_readfrom name the sender
@@ -56,6 +54,9 @@ class DatagramReceiver : public RxSink {
   }
 
   uint64_t dropped() const noexcept { return dropped_; }  // datagrams that found no room
+  // What of ConnectedEngine concerns receives: whether something waits for one, and the end of those that are posted, with an error.
+  bool has_unexpected(const ReceiveRequest&) const noexcept { return kept_used_ != 0; }
+  void end_posted(int error, core::ProviderError why) noexcept;
   // Ends all receives without a completion.
   void abandon() noexcept { head_ = tail_; }
 

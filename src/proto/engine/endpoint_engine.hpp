@@ -218,13 +218,22 @@ concept Hurries = requires(E& engine) {
   noexcept;
 };
 
+// Receives of a connected endpoint, whose peer may leave: what had come before is still received, then they end.
+template <class R>
+concept EndsReceives = requires(R& rx, const ReceiveRequest& request) {
+  { rx.has_unexpected(request) }
+  noexcept->std::same_as<bool>;
+  { rx.end_posted(int{}, core::ProviderError{}) }
+  noexcept;
+};
+
 // Endpoints that are connected (FI_EP_MSG): connection() is the object of which connection.hpp says how it connects and ends; gone(): the peer has been
 // there and has left; shut_down(): what is under way ends, nothing is sent any more.
 template <class E>
 concept ConnectedEngine = EndpointEngine<E> && E::abilities.connects() &&
-                          Connects<typename E::Connection>&& requires(E& engine, const E& known,
-                                                                      std::string_view name,
-                                                                      ConnectionObserver& observer) {
+                          Connects<typename E::Connection>&& EndsReceives<typename E::Receive>&& requires(
+                              E& engine, const E& known, std::string_view name,
+                              ConnectionObserver& observer) {
   { engine.open(name, observer) } -> std::same_as<Result<void>>;
   { engine.connection() } -> std::same_as<typename E::Connection&>;
   { known.gone() }
