@@ -48,7 +48,7 @@ int mr_enable(Mr& mr) noexcept {
   if ((mr.domain.mr_mode & FI_MR_ENDPOINT) != 0 && mr.endpoint == nullptr)
     return refuse(mr.domain, FI_EINVAL,
                   "FI_MR_ENDPOINT: bind the region to an endpoint before it is enabled");
-  mr.region->enable();
+  mr.domain.regions.enable(*mr.region);
   return 0;
 }
 
