@@ -5,6 +5,7 @@
 
 #include "faces/libfabric/datagram_control.hpp"
 #include "faces/libfabric/datagram_group.hpp"
+#include "faces/libfabric/device.hpp"
 #include "faces/libfabric/link_name.hpp"
 #include "faces/libfabric/traffic_class.hpp"
 
@@ -23,6 +24,7 @@ struct DatagramOpener {
       return -FI_ENOSYS;
     }
     return no_throw([&] {
+      [[maybe_unused]] WholeOpening<L> guard(domain.lock);
       proto::DatagramLimits limits;
       if (info->tx_attr != nullptr && info->tx_attr->size != 0) limits.transmit_size = info->tx_attr->size;
       if (info->rx_attr != nullptr && info->rx_attr->size != 0) limits.receive_size = info->rx_attr->size;
@@ -37,6 +39,7 @@ struct DatagramOpener {
       port->core = port->owned_core.get();
       port->engine = &port->core->engine;
       port->engine->want_sources((info->caps & FI_SOURCE) != 0);
+      set_device(port->engine->link(), domain);
       port->tx.op_flags = info->tx_attr != nullptr ? info->tx_attr->op_flags : 0;
       port->tx.settle();
       port->rx_op_flags = info->rx_attr != nullptr ? info->rx_attr->op_flags : 0;

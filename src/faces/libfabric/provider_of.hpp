@@ -6,6 +6,7 @@
 
 #include "base/lasting.hpp"
 #include "faces/libfabric/datagram_open.hpp"
+#include "faces/libfabric/device.hpp"
 #include "faces/libfabric/endpoint_open.hpp"
 #include "faces/libfabric/offer.hpp"
 #include "faces/libfabric/param.hpp"
@@ -72,6 +73,7 @@ constexpr Provider describe() {
       Openers<P>::open_passive,
       nullptr,
       proto::RepeatsPackets<typename P::Link>,
+      device_opener<P>(),
   };
 }
 template <class P>
@@ -80,10 +82,22 @@ inline const Provider provider_of = describe<P>();
 // Datagram endpoints only.
 template <class P>
 inline const Provider datagram_provider_of = {
-    P::name,      P::version,   offers_of<P>,
-    P::addrlen,   P::resolve,   P::unnamed,
-    P::normalise, P::to_string, DatagramOpener<typename P::Packets>::open_endpoint,
-    nullptr,      nullptr,      nullptr,
+    P::name,
+    P::version,
+    offers_of<P>,
+    P::addrlen,
+    P::resolve,
+    P::unnamed,
+    P::normalise,
+    P::to_string,
+    DatagramOpener<typename P::Packets>::open_endpoint,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+    false,
+    device_opener<P>(),
 };
 
 // The one of the two that fits.
