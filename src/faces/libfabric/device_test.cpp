@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -20,8 +21,12 @@
 #include "faces/libfabric/getinfo.hpp"
 #include "faces/libfabric/provider_of.hpp"
 #include "faces/libfabric/toy_device.hpp"
+#include "link/composite/address.hpp"
+#include "link/composite/link.hpp"
+#include "link/shm/link.hpp"
 #include "link/udp/packets.hpp"
 #include "providers/loopback.hpp"
+#include "providers/weft.hpp"
 
 namespace weft::fi::test {
 namespace {
@@ -33,6 +38,8 @@ static_assert(!proto::UsesDevice<providers::Loopback::Link> && !proto::UsesDevic
 static_assert(std::is_empty_v<proto::DeviceBelow<link::udp::Packets>>);
 static_assert(std::is_same_v<WholeOpening<providers::Loopback::Link>, NoLock>);
 static_assert(device_opener<providers::Loopback>() == nullptr && device_opener<Toy>() != nullptr);
+static_assert(proto::UsesDevice<link::composite::Link<link::shm::Link, Toy::Link, link::composite::Names>> &&
+              !proto::UsesDevice<providers::Weft::Link>);
 // A link whose device the provider does not have is refused.
 struct OtherCard : Toy {
   struct Device {};
@@ -56,21 +63,26 @@ class Device : public testing::Test {
     b.calls.clear();
   }
   void TearDown() override {
+    ToyBench& b = bench();
     for (fid_mr*& mr : regions) close(mr);
     for (Node& node : nodes) close(node);
     for (fid_domain*& domain : domains) close(domain);
     close(fabric);
+    unsetenv("WEFT_PROGRESS");
+    b.yields = false;
     EXPECT_EQ(bench().opened, bench().closed);
     EXPECT_EQ(bench().intrusions, 0) << "the card was entered by two threads at once";
   }
 
+  const Provider* provider = &provider_of<Toy>;
   int open_domain(fi_threading threading = FI_THREAD_SAFE, fi_progress progress = FI_PROGRESS_MANUAL,
                   int mr_mode = 0, const char* source = nullptr) {
-    static constexpr std::array<const Provider*, 1> only = {&provider_of<Toy>};
+    const std::array<const Provider*, 1> only = {provider};
+    const bool datagrams = provider != &provider_of<Toy>;
     InfoPtr hints(dup_info(nullptr));
-    hints->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
+    hints->caps = datagrams ? FI_MSG : FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
-    hints->ep_attr->type = FI_EP_RDM;
+    hints->ep_attr->type = datagrams ? FI_EP_DGRAM : FI_EP_RDM;
     hints->domain_attr->threading = threading;
     hints->domain_attr->data_progress = progress;
     fi_info* found = nullptr;
@@ -158,6 +170,9 @@ class Device : public testing::Test {
     EXPECT_TRUE(has_sent && has_received);
     EXPECT_EQ(in, out);
   }
+  static void forbid_thread() { setenv("WEFT_PROGRESS", "manual", 1); }
+  Domain& domain_object() { return *reinterpret_cast<Domain*>(domains[0]); }
+  ToyCard& card() { return static_cast<DeviceOf<ToyCard>&>(*domain_object().device).device(); }
   static std::vector<ToyBench::Call> calls() {
     std::scoped_lock guard(bench().mutex);
     return bench().calls;
@@ -304,11 +319,47 @@ TEST_F(Device, IsMovedByEachOfItsEndpoints) {
   ASSERT_EQ(fi_trecv(nodes[1].ep, &in, sizeof in, nullptr, FI_ADDR_UNSPEC, 5, 0, &received), 0);
   ASSERT_EQ(fi_tsend(nodes[0].ep, &out, sizeof out, nullptr, nodes[0].peer, 5, &sent), 0);
   for (int i = 0; i < 100; ++i) (void)fi_cq_read(nodes[0].cq, nullptr, 0);
-  auto& card = static_cast<DeviceOf<ToyCard>&>(*reinterpret_cast<Domain*>(domains[0])->device).device();
-  EXPECT_EQ(card.endpoints(), 2u);
-  EXPECT_GE(card.counters()[0].value, 1u) << "endpoint 0 did not poll the card";
+  EXPECT_EQ(card().endpoints(), 2u);
+  EXPECT_GE(card().counters()[0].value, 1u) << "endpoint 0 did not poll the card";
   EXPECT_TRUE(reaches(nodes[1].cq, &received));
   EXPECT_EQ(in, 42u);
+}
+
+TEST_F(Device, CarriesDatagramsToo) {
+  provider = &datagram_provider_of<ToyDatagrams>;
+  open();
+  EXPECT_EQ(bench().opened, 1);
+  uint64_t in = 0;
+  const uint64_t out = 42;
+  fi_context2 received{};
+  ASSERT_EQ(fi_recv(nodes[1].ep, &in, sizeof in, nullptr, FI_ADDR_UNSPEC, &received), 0);
+  ASSERT_EQ(fi_inject(nodes[0].ep, &out, sizeof out, nodes[0].peer), 0);
+  EXPECT_TRUE(reaches(nodes[1].cq, &received, true));
+  EXPECT_EQ(in, 42u);
+}
+
+// The thread knows the device from the first endpoint that is enabled to the last that is closed, also where it only
+// does background work.
+TEST_F(Device, HasItsBackgroundWorkDoneByTheThread) {
+  open();
+  const auto look = [&](auto&& at) {
+    std::scoped_lock guard(domain_object().lock);
+    return at(card());
+  };
+  ASSERT_NE(domain_object().progress, nullptr);
+  ASSERT_TRUE(look([](ToyCard& c) { return c.has_signal(); }));
+  look([](ToyCard& c) { return c.begin_work(), 0; });
+  const auto end = std::chrono::steady_clock::now() + 10s;
+  while (look([](ToyCard& c) { return c.has_background_work(); }) && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(1ms);
+  EXPECT_FALSE(look([](ToyCard& c) { return c.has_background_work(); }))
+      << "the thread did not call progress()";
+  while (!look([](ToyCard& c) { return c.has_signal(); }) && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(1ms);  // it rests again
+  close(nodes[0]);
+  EXPECT_TRUE(look([](ToyCard& c) { return c.has_signal(); }));
+  close(nodes[1]);
+  EXPECT_FALSE(look([](ToyCard& c) { return c.has_signal(); }));
 }
 
 class Automatic : public Device, public testing::WithParamInterface<fi_threading> {};
@@ -360,7 +411,7 @@ INSTANTIATE_TEST_SUITE_P(Levels, Automatic,
 // Two threads sleep, each on the queue of one endpoint, and no progress is made but theirs: a packet for one endpoint
 // that the other's thread takes from the card has to wake the one.
 TEST_F(Device, WakesTheEndpointThatAPacketIsFor) {
-  setenv("WEFT_PROGRESS", "manual", 1);
+  forbid_thread();
   open();
   constexpr int rounds = 200;
   const auto began = std::chrono::steady_clock::now();
@@ -378,17 +429,37 @@ TEST_F(Device, WakesTheEndpointThatAPacketIsFor) {
   std::thread other([&] { play(nodes[1], false); });
   play(nodes[0], true);
   other.join();
-  unsetenv("WEFT_PROGRESS");
   // A wake-up that is lost costs a slice of 100 ms.
   EXPECT_LT(std::chrono::steady_clock::now() - began, rounds * 50ms);
 }
 
+// Each endpoint has its thread, and they meet in the card.
 TEST_F(Device, IsEnteredByOneThreadAtATimeUnderThreadCompletion) {
+  forbid_thread();
   open(FI_THREAD_COMPLETION);
+  EXPECT_EQ(domain_object().progress, nullptr);
+  bench().yields = true;
   std::thread other([&] {
-    for (int i = 0; i < 20'000; ++i) (void)fi_cq_read(nodes[1].cq, nullptr, 0);
+    for (int i = 0; i < 2'000; ++i) (void)fi_cq_read(nodes[1].cq, nullptr, 0);
   });
-  for (int i = 0; i < 20'000; ++i) (void)fi_cq_read(nodes[0].cq, nullptr, 0);
+  for (int i = 0; i < 2'000; ++i) (void)fi_cq_read(nodes[0].cq, nullptr, 0);
+  other.join();
+}
+
+TEST_F(Device, RegistersMemoryWhileAnotherThreadPolls) {
+  open();
+  bench().yields = true;
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop) (void)fi_cq_read(nodes[1].cq, nullptr, 0);
+  });
+  std::vector<uint8_t> bytes(100);
+  for (int i = 0; i < 500; ++i) {
+    fid_mr* mr = nullptr;
+    EXPECT_EQ(fi_mr_reg(domains[0], bytes.data(), 100, FI_REMOTE_READ, 0, 1, 0, &mr, nullptr), 0);
+    close(mr);
+  }
+  stop = true;
   other.join();
 }
 

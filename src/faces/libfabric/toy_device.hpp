@@ -49,8 +49,9 @@ struct ToyBench {
   std::atomic<int> remove_error{0};  // of ToyCard::remove(), negative
   std::atomic<int> opened{0};
   std::atomic<int> closed{0};
-  std::atomic<int> intrusions{0};  // two threads in one card at once
-  std::mutex mutex;                // everything below
+  std::atomic<bool> yields{false};  // inside a card, so that another thread comes in if it may
+  std::atomic<int> intrusions{0};   // two threads in one card at once
+  std::mutex mutex;                 // everything below
   std::vector<Call> calls;
   std::string domain;  // of the last open()
   std::string source;
@@ -106,8 +107,18 @@ class ToyCard final : public core::Progressor, public core::Registrar {
   bool transmit(const std::string& from, const std::string& to, const iovec* parts, size_t count) noexcept;
   size_t endpoints() const noexcept { return endpoints_.size(); }
 
+  // --- tests, with the domain lock held ---
+  // Something that progress() does later, as a timer's.
+  void begin_work() noexcept {
+    has_work_ = true;
+    if (signal_ != nullptr) std::exchange(signal_, nullptr)->notify();
+  }
+  bool has_signal() const noexcept { return signal_ != nullptr; }
+
   // --- Progressor ---
   void progress() noexcept override;
+  bool has_background_work() noexcept override { return has_work_; }
+  void notify_background_work(core::Signal* signal) noexcept override { signal_ = signal; }
   int wait_fd() noexcept override { return interrupt_ ? interrupt_->fd() : -1; }
   bool arm() noexcept override {
     const Entered entered(*this);
@@ -146,6 +157,7 @@ class ToyCard final : public core::Progressor, public core::Registrar {
     explicit Entered(ToyCard& card) noexcept : card_(card), before_(card.inside_.load()) {
       if (before_ != std::thread::id() && before_ != std::this_thread::get_id()) ++bench().intrusions;
       card_.inside_ = std::this_thread::get_id();
+      if (bench().yields) std::this_thread::yield();
     }
     Entered(const Entered&) = delete;
     Entered& operator=(const Entered&) = delete;
@@ -168,6 +180,8 @@ class ToyCard final : public core::Progressor, public core::Registrar {
   std::map<std::string, ToyPackets*> endpoints_;
   uint64_t received_ = 0;
   uint64_t dropped_ = 0;
+  bool has_work_ = false;
+  core::Signal* signal_ = nullptr;
   proto::PacketWarning warning_ = nullptr;
   const void* warned_ = nullptr;
   std::atomic<std::thread::id> inside_{};
@@ -194,7 +208,7 @@ class ToyPackets {
 
   void set_device(ToyCard& card) noexcept { card_ = &card; }
   Result<void> open(std::span<const std::byte> address) {
-    std::string wanted(reinterpret_cast<const char*>(address.data()), address.size());
+    std::string wanted = text_of(address);
     if (wanted.empty()) wanted = card_->choose_address();
     if (!card_->owns(wanted)) return Error{EADDRNOTAVAIL, "the card has no address " + wanted};
     if (!card_->attach(wanted, *this)) return Error{EADDRINUSE, "the address " + wanted + " is taken"};
@@ -211,7 +225,7 @@ class ToyPackets {
   std::span<const std::byte> address() const noexcept { return std::as_bytes(std::span(address_)); }
   size_t packet_bytes_max(std::span<const std::byte>) const noexcept { return 4096; }
   bool send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept {
-    return card_->transmit(address_, {reinterpret_cast<const char*>(to.data()), to.size()}, parts, count);
+    return card_->transmit(address_, text_of(to), parts, count);
   }
   template <class Handler>
   int poll(Handler& handler) noexcept {
@@ -230,6 +244,12 @@ class ToyPackets {
   bool arm() noexcept { return sleep_.arm(*card_, inbox_.empty()); }
   void disarm() noexcept { sleep_.disarm(*card_); }
 
+  // --- datagram endpoints ---
+  static constexpr size_t packet_bytes_limit = 4096;
+  static std::vector<std::byte> source_for(bool, std::span<const std::byte>) { return {}; }
+  int join(std::span<const std::byte>, bool) { return -EOPNOTSUPP; }
+  void leave(std::span<const std::byte>) noexcept {}
+
   // --- called by the card ---
   bool put(ToyPacket packet) {
     if (inbox_.size() >= inbox_packets) return false;
@@ -239,6 +259,12 @@ class ToyPackets {
   }
 
  private:
+  // Programs pad addresses with zeros.
+  static std::string text_of(std::span<const std::byte> address) {
+    const auto* first = reinterpret_cast<const char*>(address.data());
+    return {first, ::strnlen(first, address.size())};
+  }
+
   ToyCard* card_ = nullptr;
   std::string address_;
   std::deque<ToyPacket> inbox_;
@@ -305,6 +331,7 @@ inline bool ToyCard::transmit(const std::string& from, const std::string& to, co
 
 inline void ToyCard::progress() noexcept {
   const Entered entered(*this);
+  has_work_ = false;
   for (int i = 0; i < packets_per_poll; ++i) {
     ToyPacket packet;
     {
@@ -350,6 +377,20 @@ struct Toy {
     return Names().read({bytes, Names::address_length}).has_value();
   }
   static std::string to_string(uint32_t, const void* bytes) { return static_cast<const char*>(bytes); }
+};
+
+// Datagram endpoints over the same card. Addresses are those of the packets.
+struct ToyDatagrams : Toy {
+  using Packets = ToyPackets;
+  static constexpr const char* name = "toy_datagrams";
+  static constexpr std::array<providers::EndpointKind, 1> kinds = {
+      {{FI_EP_DGRAM, FI_PROTO_UDP, 1, FI_LOCAL_COMM}}};
+  static constexpr size_t addrlen(uint32_t) noexcept { return ToyPackets::address_length; }
+  static size_t datagram_bytes(uint32_t) noexcept { return ToyPackets::packet_bytes_limit; }
+  static std::vector<std::byte> unnamed(uint32_t) {
+    return std::vector<std::byte>(ToyPackets::address_length);
+  }
+  static bool normalise(uint32_t, std::byte*) { return true; }
 };
 
 static_assert(proto::PacketLink<ToyPackets> && proto::HasSleep<ToyPackets> && proto::UsesDevice<ToyPackets>);
