@@ -126,6 +126,24 @@ TEST_F(ProgressThreadTest, ItStepsAsideForWhoPolls) {
   EXPECT_LE(endpoint.calls - before - polls, polls / 10 + 5);
 }
 
+// Standing aside for who polls one endpoint, it serves the others.
+TEST_F(ProgressThreadTest, AnEndpointBesideOneThatIsPolledIsServed) {
+  open(Duty::Everything);
+  Endpoint other;
+  add(other);
+  for (int i = 1; i <= 5; ++i) {
+    other.deliver();
+    EXPECT_TRUE(eventually([&] {
+      for (int polls = 0; polls < 1000; ++polls) {
+        std::scoped_lock guard(lock);
+        endpoint.poll();
+      }
+      return other.taken == i;
+    })) << i;
+  }
+  remove(other);
+}
+
 TEST_F(ProgressThreadTest, AnEndpointThatCannotSleepIsTriedSeldom) {
   endpoint.busy = true;
   open(Duty::Everything);
