@@ -131,15 +131,21 @@ TEST_F(ProgressThreadTest, AnEndpointBesideOneThatIsPolledIsServed) {
   open(Duty::Everything);
   Endpoint other;
   add(other);
-  for (int i = 1; i <= 5; ++i) {
-    other.deliver();
-    EXPECT_TRUE(eventually([&] {
-      for (int polls = 0; polls < 1000; ++polls) {
+  const auto poll_for = [&](milliseconds limit, auto&& done) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!done() && std::chrono::steady_clock::now() < end) {
+      {
         std::scoped_lock guard(lock);
         endpoint.poll();
       }
-      return other.taken == i;
-    })) << i;
+      std::this_thread::yield();
+    }
+    return done();
+  };
+  for (int i = 1; i <= 5; ++i) {
+    (void)poll_for(milliseconds(20), [] { return false; });  // the thread is aside
+    other.deliver();
+    EXPECT_TRUE(poll_for(milliseconds(5'000), [&] { return other.taken == i; })) << i;
   }
   remove(other);
 }
