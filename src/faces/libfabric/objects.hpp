@@ -174,7 +174,8 @@ struct Domain {
   void remove_engine(core::Progressor& engine) noexcept;
   Result<void> open_device(const fi_info& info);  // if this provider has one: once, before anything is opened
   void make_progress_thread();                    // if this domain has one: once, before the first endpoint
-  // An endpoint that is enabled is the progress thread's, too, and the device with the first. Under the domain lock. 0 or -FI_E*.
+  // An endpoint that is enabled is the progress thread's, too, and the device with the first. Under the domain lock.
+  // 0 or -FI_E*.
   int begin_progress(core::Progressor& engine) noexcept;
   void end_progress(core::Progressor& engine) noexcept;
   int add_region_counter(Cntr& counter) noexcept;  // as often as it is bound; 0 or -FI_ENOMEM
