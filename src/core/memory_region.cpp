@@ -2,6 +2,7 @@
 // who asks.
 #include "core/memory_region.hpp"
 
+#include <cstring>
 #include <new>
 #include <string>
 
@@ -19,6 +20,15 @@ bool total_length(const RegionRequest& request, uint64_t& total) {
     total += len;
   }
   return true;
+}
+
+Registration registration_of(const MemoryRegion& region) noexcept {
+  return {{region.iov(), region.iov_count()},
+          rights_of(region.access()),
+          region.key(),
+          region.base(),
+          region.length(),
+          region.enabled()};
 }
 
 }  // namespace
@@ -185,7 +195,6 @@ Result<MemoryRegion*> MemoryRegionTable::add(const RegionRequest& request) {
   } catch (const std::bad_alloc&) {
     return Error{FI_ENOMEM, "no memory for another memory region"};
   }
-  free_.pop_back();
   region->key_.store(key, std::memory_order_relaxed);
   region->base_ = mode_.virtual_addresses ? reinterpret_cast<uintptr_t>(request.iov[0].iov_base) : 0;
   region->length_ = length;
@@ -196,13 +205,39 @@ Result<MemoryRegion*> MemoryRegionTable::add(const RegionRequest& request) {
   region->read_counter_.store(nullptr, std::memory_order_relaxed);
   region->flags_ = request.flags;
   region->context_ = request.context;
+  region->handle_ = nullptr;
   region->enabled_.store(request.enabled, std::memory_order_relaxed);
+  if (registrar_ != nullptr) {
+    // The slot is still free: a refusal leaves nothing behind.
+    if (Result<void> told = tell_registrar(*region); !told) return told.error();
+  }
+  free_.pop_back();
   // A reader that came late may hold a transient pin on the free slot, so the mark is subtracted, not
   // stored over.
   region->state_.fetch_and(~MemoryRegion::dead, std::memory_order_release);
   link(*region);
   count_.fetch_add(1, std::memory_order_relaxed);
   return region;
+}
+
+Result<void> MemoryRegionTable::tell_registrar(MemoryRegion& region) {
+  Registered registered;
+  if (const int status = registrar_->add(registration_of(region), registered); status != 0)
+    return Error{-status, std::string("the device does not register the memory: ") + std::strerror(-status)};
+  region.handle_ = registered.handle;
+  if (!mode_.provider_keys || !registered.key || *registered.key == region.key()) return {};
+  const bool taken = *registered.key == FI_KEY_NOTAVAIL || find_locked(*registered.key) != nullptr;
+  region.key_.store(*registered.key, std::memory_order_relaxed);
+  if (!taken) return {};
+  (void)registrar_->remove(registration_of(region), region.handle_);
+  return Error{FI_ENOKEY, "the device chose a key that another memory region of this domain has"};
+}
+
+void MemoryRegionTable::enable(MemoryRegion& region) noexcept {
+  std::scoped_lock guard(mutex_);
+  if (region.enabled()) return;
+  if (registrar_ != nullptr) registrar_->enable(registration_of(region), region.handle_);
+  region.enabled_.store(true, std::memory_order_release);
 }
 
 int MemoryRegionTable::remove(MemoryRegion& region) noexcept {
@@ -216,6 +251,12 @@ int MemoryRegionTable::remove(MemoryRegion& region) noexcept {
     if (!mode_.concurrent) break;
   }
   if (!closed) return -FI_EBUSY;
+  if (registrar_ != nullptr) {
+    if (const int status = registrar_->remove(registration_of(region), region.handle_); status != 0) {
+      region.state_.fetch_and(~MemoryRegion::dead, std::memory_order_release);
+      return status;
+    }
+  }
   unlink(region);
   count_.fetch_sub(1, std::memory_order_relaxed);
   free_.push_back(&region);  // room was reserved when its slab was made

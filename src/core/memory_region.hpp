@@ -18,6 +18,7 @@
 
 #include "base/result.hpp"
 #include "core/counter.hpp"
+#include "core/registrar.hpp"
 
 namespace weft::core {
 
@@ -48,6 +49,7 @@ class MemoryRegion {
   const iovec* iov() const noexcept { return iov_.data(); }
   uint64_t flags() const noexcept { return flags_; }
   void* context() const noexcept { return context_; }
+  void* handle() const noexcept { return handle_; }  // of the registrar; null without one
   bool enabled() const noexcept { return enabled_.load(std::memory_order_acquire); }
   bool pinned() const noexcept { return (state_.load(std::memory_order_relaxed) & ~dead) != 0; }
 
@@ -55,7 +57,6 @@ class MemoryRegion {
   Counter* remote_write_counter() const noexcept { return write_counter_.load(std::memory_order_acquire); }
   Counter* remote_read_counter() const noexcept { return read_counter_.load(std::memory_order_acquire); }
   void bind(Counter* counter, uint64_t flags) noexcept;
-  void enable() noexcept { enabled_.store(true, std::memory_order_release); }
 
   // The pieces of [addr, addr + len), which acquire() has checked. `n` in: room in `out`; out: pieces. len
   // 0 gives no piece. Returns 0, or -FI_EINVAL when there is not enough room (iov_max always suffices).
@@ -78,6 +79,7 @@ class MemoryRegion {
   std::atomic<Counter*> read_counter_{nullptr};
   uint64_t flags_ = 0;
   void* context_ = nullptr;
+  void* handle_ = nullptr;
 };
 
 class MemoryRegionTable {
@@ -100,9 +102,15 @@ class MemoryRegionTable {
   MemoryRegionTable(const MemoryRegionTable&) = delete;
   MemoryRegionTable& operator=(const MemoryRegionTable&) = delete;
 
-  // Control path, any thread. Errors: FI_ENOKEY (that key is in use), FI_EINVAL, FI_ENOMEM, FI_ENOSPC.
+  // Before the first region. The registrar outlives the regions. Null: nobody is told of them.
+  void set_registrar(Registrar* registrar) noexcept { registrar_ = registrar; }
+
+  // Control path, any thread. Errors: FI_ENOKEY (that key is in use), FI_EINVAL, FI_ENOMEM, FI_ENOSPC, and those of the
+  // registrar.
   Result<MemoryRegion*> add(const RegionRequest& request);
-  // 0, or -FI_EBUSY while a transfer has it pinned.
+  // Peers may reach it from now on.
+  void enable(MemoryRegion& region) noexcept;
+  // 0; or -FI_EBUSY while a transfer has it pinned, or the registrar's device uses it: the region stays.
   int remove(MemoryRegion& region) noexcept;
   size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
   const Mode& mode() const noexcept { return mode_; }
@@ -155,6 +163,7 @@ class MemoryRegionTable {
   MemoryRegion* find_locked(uint64_t key) const noexcept;
   Result<uint64_t> choose_key();
   MemoryRegion* free_slot();
+  Result<void> tell_registrar(MemoryRegion& region);
   void grow();
   void link(MemoryRegion& region) noexcept;
   void unlink(MemoryRegion& region) noexcept;
@@ -165,7 +174,8 @@ class MemoryRegionTable {
   std::atomic<uint64_t> version_{
       0};  // odd while chains change; a reader that missed looks again when it moved
   std::atomic<size_t> count_{0};
-  std::mutex mutex_;  // everything below
+  std::mutex mutex_;  // everything below, and every call of the registrar
+  Registrar* registrar_ = nullptr;
   std::vector<std::unique_ptr<Buckets>> all_buckets_;
   std::vector<std::unique_ptr<MemoryRegion[]>> slabs_;
   size_t slots_ = 0;  // in all slabs

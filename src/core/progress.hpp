@@ -44,6 +44,9 @@ class Progressor {
     progress();
   }
   uint64_t polls() const noexcept { return polls_; }
+  // For one progress thread: whether somebody has polled since mark_polls().
+  bool was_polled() const noexcept { return static_cast<uint32_t>(polls_) != polls_marked_; }
+  void mark_polls() noexcept { polls_marked_ = static_cast<uint32_t>(polls_); }
 
   // Several queues may sleep on one endpoint, so arm and disarm are counted here. Queues call only these two.
   bool begin_sleep() noexcept;
@@ -56,6 +59,7 @@ class Progressor {
  private:
   uint64_t polls_ = 0;
   unsigned sleepers_ = 0;
+  uint32_t polls_marked_ = 0;
 };
 
 // The progressors of one queue. An endpoint that is bound twice (transmit and receive on one queue) is

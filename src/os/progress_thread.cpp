@@ -135,10 +135,20 @@ bool ProgressThread::has_other_sleepers() const noexcept {
                      [](const core::Progressor* endpoint) { return endpoint->sleepers() != 0; });
 }
 
-uint64_t ProgressThread::count_polls() const noexcept {
-  uint64_t polls = 0;
-  for (const core::Progressor* endpoint : endpoints_) polls += endpoint->polls();
-  return polls;
+bool ProgressThread::was_polled() const noexcept {
+  return std::any_of(endpoints_.begin(), endpoints_.end(),
+                     [](const core::Progressor* endpoint) { return endpoint->was_polled(); });
+}
+
+// A program that polls one endpoint and waits there for what another one of the same domain has to do would wait for
+// ever, if its polls kept the thread away from both.
+void ProgressThread::serve_unpolled() noexcept {
+  bool came = false;
+  for (core::Progressor* endpoint : endpoints_) {
+    if (endpoint->was_polled()) continue;
+    if (duty_ == Duty::Everything || endpoint->has_background_work()) came = endpoint->advance() || came;
+  }
+  if (came) look_ns_ = look_ns_min;
 }
 
 void ProgressThread::run() noexcept {
@@ -146,8 +156,9 @@ void ProgressThread::run() noexcept {
   take(guard);
   worked_at_ns_ = monotonic_ns();
   while (!stop_.load(std::memory_order_acquire)) {
-    const uint64_t polls = count_polls();
-    const bool polled = std::exchange(polls_seen_, polls) != polls;
+    const bool polled = was_polled();
+    if (polled) serve_unpolled();
+    for (core::Progressor* endpoint : endpoints_) endpoint->mark_polls();
     if (duty_ == Duty::BackgroundWork && !has_background_work()) {
       if (monotonic_ns() - worked_at_ns_ >= rest_after_ns) rest(guard);
       else stand_aside(guard);

@@ -15,7 +15,8 @@
 namespace weft::os {
 
 // States, with the lock that covers the endpoints held only while the thread works:
-//   aside    the program has polled since the last look: the thread looks again after look_ns_min to look_ns_max
+//   aside    the program has polled since the last look: the thread looks again after look_ns_min to look_ns_max. At
+//            each look it serves the endpoints that were not polled
 //   working  progress() of the endpoints, until they may be slept on
 //   asleep   on the endpoints' descriptors, all armed
 //   resting  Duty::BackgroundWork only: no endpoint has background work, the thread waits for the signal that one has
@@ -63,7 +64,8 @@ class ProgressThread final : core::Signal {
   void work(Guard& guard) noexcept;
   bool has_background_work() const noexcept;
   bool has_other_sleepers() const noexcept;
-  uint64_t count_polls() const noexcept;
+  bool was_polled() const noexcept;
+  void serve_unpolled() noexcept;
 
   Lock& lock_;
   const Duty duty_;
@@ -72,7 +74,6 @@ class ProgressThread final : core::Signal {
   Origin origin_;
   Thread thread_;
   std::atomic<bool> stop_{false};
-  uint64_t polls_seen_ = 0;
   int64_t look_ns_ = look_ns_min;
   uint64_t worked_at_ns_ = 0;
   unsigned unarmed_ = 0;   // times in a row that the endpoints could not be slept on

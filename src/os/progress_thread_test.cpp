@@ -126,6 +126,30 @@ TEST_F(ProgressThreadTest, ItStepsAsideForWhoPolls) {
   EXPECT_LE(endpoint.calls - before - polls, polls / 10 + 5);
 }
 
+// Standing aside for who polls one endpoint, it serves the others.
+TEST_F(ProgressThreadTest, AnEndpointBesideOneThatIsPolledIsServed) {
+  open(Duty::Everything);
+  Endpoint other;
+  add(other);
+  const auto poll_for = [&](milliseconds limit, auto&& done) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!done() && std::chrono::steady_clock::now() < end) {
+      {
+        std::scoped_lock guard(lock);
+        endpoint.poll();
+      }
+      std::this_thread::yield();
+    }
+    return done();
+  };
+  for (int i = 1; i <= 5; ++i) {
+    (void)poll_for(milliseconds(20), [] { return false; });  // the thread is aside
+    other.deliver();
+    EXPECT_TRUE(poll_for(milliseconds(5'000), [&] { return other.taken == i; })) << i;
+  }
+  remove(other);
+}
+
 TEST_F(ProgressThreadTest, AnEndpointThatCannotSleepIsTriedSeldom) {
   endpoint.busy = true;
   open(Duty::Everything);

@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "core/atomic.hpp"
+#include "faces/libfabric/device.hpp"
+#include "faces/libfabric/link_name.hpp"
 #include "faces/libfabric/match.hpp"
 #include "faces/libfabric/objects.hpp"
 #include "faces/libfabric/opened.hpp"
@@ -197,6 +199,8 @@ Domain::Domain(Fabric& of, const fi_info& info)
   // Whoever reads an event queue drives connected endpoints, too, and the queue belongs to the fabric: no level of threading makes the
   // program serialise the two.
   if (endpoint_type == FI_EP_MSG) lock.enabled = true;
+  // Endpoints meet in their device, though each may have a thread of its own.
+  if (provider->open_device != nullptr && threading == FI_THREAD_COMPLETION) lock.enabled = true;
   attr.mr_mode = mr_mode;
   attr.domain = nullptr;
   attr.name = nullptr;
@@ -208,7 +212,36 @@ Domain::Domain(Fabric& of, const fi_info& info)
   fid.mr = &region_ops;
 }
 
-Domain::~Domain() = default;
+Domain::~Domain() {
+  progress.reset();
+  note_counters();
+  device.reset();
+}
+
+Result<void> Domain::open_device(const fi_info& info) {
+  if (provider->open_device == nullptr) return {};
+  proto::DeviceRequest request;
+  request.domain = name;
+  request.address_format = addr_format;
+  if (!source_name(*provider, addr_format, info.src_addr, info.src_addrlen).empty())
+    request.source = {static_cast<const std::byte*>(info.src_addr), info.src_addrlen};
+  Result<std::unique_ptr<DomainDevice>> opened = provider->open_device(*provider, request);
+  if (!opened) return opened.error();
+  device = std::move(*opened);
+  regions.set_registrar(device->registrar());
+  return {};
+}
+
+void Domain::note_counters() const noexcept {
+  if (device == nullptr || !log_enabled(FI_LOG_INFO, FI_LOG_DOMAIN, provider->name)) return;
+  (void)no_throw([&] {
+    std::string text;
+    for (const proto::DeviceCounter& counter : device->counters())
+      text += (text.empty() ? "" : ", ") + counter.name + ' ' + std::to_string(counter.value);
+    if (!text.empty()) log_info(provider->name, FI_LOG_DOMAIN, "device: %s", text.c_str());
+    return 0;
+  });
+}
 
 void Domain::make_progress_thread() {
   const ProgressChoice choice = progress_choice();
@@ -223,17 +256,31 @@ void Domain::make_progress_thread() {
   lock.enabled = true;
 }
 
-int Domain::begin_progress(core::Progressor& engine) noexcept {
-  if (progress == nullptr) return 0;
-  const int status = progress->add(engine);
+int Domain::drive(core::Progressor& progressor) noexcept {
+  const int status = progress->add(progressor);
   if (status != 0)
     log_warn(provider->name, FI_LOG_DOMAIN, "fi_enable: the progress thread cannot take the endpoint on: %s",
              std::strerror(-status));
   return status;
 }
 
+int Domain::begin_progress(core::Progressor& engine) noexcept {
+  if (progress == nullptr) return 0;
+  core::Progressor* const shared = device != nullptr ? device->progressor() : nullptr;
+  // First, so that the endpoints find what it has distributed.
+  if (shared != nullptr && in_progress_ == 0)
+    if (const int status = drive(*shared); status != 0) return status;
+  const int status = drive(engine);
+  if (status == 0) ++in_progress_;
+  else if (shared != nullptr && in_progress_ == 0) progress->remove(*shared);
+  return status;
+}
+
 void Domain::end_progress(core::Progressor& engine) noexcept {
-  if (progress != nullptr) progress->remove(engine);
+  if (progress == nullptr) return;
+  progress->remove(engine);
+  if (--in_progress_ == 0 && device != nullptr && device->progressor() != nullptr)
+    progress->remove(*device->progressor());
 }
 
 int Domain::add_engine(core::Progressor& engine) noexcept {
@@ -286,6 +333,8 @@ int open_domain(Fabric& fabric, fi_info* info, fid_domain** out, void* context) 
   (*answer)->domain_attr->mr_mode = info->domain_attr->mr_mode;
   auto domain = std::make_unique<Domain>(fabric, **answer);
   domain->fid.fid.context = context;
+  if (Result<void> opened = domain->open_device(*info); !opened)
+    return refuse(*fabric.provider, opened.error().code, "fi_domain", opened.error().why.c_str());
   domain->make_progress_thread();
   hold(fabric.users);
   *out = &domain.release()->fid;

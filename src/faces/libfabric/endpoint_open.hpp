@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "faces/libfabric/device.hpp"
 #include "faces/libfabric/endpoint_control.hpp"
 #include "faces/libfabric/extensions.hpp"
 #include "faces/libfabric/group.hpp"
@@ -69,6 +70,7 @@ struct Opener {
     port->core->caps = port->caps;
     port->engine = &port->core->engine;
     if constexpr (proto::ServesRegions<E>) port->engine->set_regions(&domain.regions);
+    set_device(device_user(*port->engine), domain);
     const std::string name =
         source_name(*domain.provider, domain.addr_format, info.src_addr, info.src_addrlen);
     if constexpr (HasLink<E>) apply_settings(port->engine->link(), domain, info);
@@ -89,7 +91,7 @@ struct Opener {
   // The last step of opening: Control::close() undoes it.
   static int enroll(P& p) {
     if constexpr (proto::ServesRegions<E>) {
-      std::scoped_lock guard(p.domain->lock);
+      [[maybe_unused]] Enrolling<DeviceUser<E>> guard(p.domain->lock);
       if (const int status = p.domain->add_engine(*p.engine); status != 0) return status;
     }
     hold(p.domain->users);
@@ -109,6 +111,7 @@ struct Opener {
   static int open_endpoint(Domain& domain, fi_info* info, fid_ep** ep, void* context) {
     if (const int refused = refuse(domain, info); refused != 0) return refused;
     return no_throw([&] {
+      [[maybe_unused]] WholeOpening<DeviceUser<E>> guard(domain.lock);
       int status = 0;
       auto port = make_port(domain, *info, status);
       if (port == nullptr) return status;
@@ -131,6 +134,7 @@ struct Opener {
                  "tx_ctx_cnt or rx_ctx_cnt above 1");
         return -FI_EINVAL;
       }
+      [[maybe_unused]] WholeOpening<DeviceUser<E>> guard(domain.lock);
       int status = 0;
       auto port = make_port(domain, *info, status);
       if (port == nullptr) return status;

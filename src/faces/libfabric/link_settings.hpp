@@ -9,6 +9,7 @@
 #include "faces/libfabric/objects.hpp"
 #include "faces/libfabric/provider.hpp"
 #include "faces/libfabric/traffic_class.hpp"
+#include "proto/packet/abilities.hpp"
 
 namespace weft::fi {
 
@@ -17,20 +18,9 @@ template <class L>
 concept HasAddressFormats = requires(L& link, uint32_t format) {
   {link.set_address_format(format)};
 };
-// It needs to know what was loaded for the provider (Provider::context).
-template <class L>
-concept HasProviderContext = requires(L& link, const void* context) {
-  {link.set_context(context)};
-};
-using LinkSays = void (*)(const void* who, const char* what);
-// It has warnings for the user.
-template <class L>
-concept Warns = requires(L& link, LinkSays says, const void* who) {
-  {link.set_warning(says, who)};
-};
 // It has a line at level info when it closes.
 template <class L>
-concept Notes = requires(L& link, LinkSays says, const void* who) {
+concept Notes = requires(L& link, proto::PacketWarning says, const void* who) {
   {link.set_note(says, who)};
 };
 
@@ -39,8 +29,8 @@ void apply_settings(L& link, const Domain& domain, const fi_info& info) {
   const Provider* provider = domain.provider;
   set_traffic_class(link, code_point_of(info.tx_attr, domain.attr.tclass, domain.api_version));
   if constexpr (HasAddressFormats<L>) link.set_address_format(domain.addr_format);
-  if constexpr (HasProviderContext<L>) link.set_context(provider->context);
-  if constexpr (Warns<L>)
+  if constexpr (proto::HasContext<L>) link.set_context(provider->context);
+  if constexpr (proto::HasWarnings<L>)
     link.set_warning(
         [](const void* who, const char* what) {
           log_warn(static_cast<const Provider*>(who)->name, FI_LOG_EP_CTRL, "%s", what);

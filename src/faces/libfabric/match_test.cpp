@@ -249,8 +249,9 @@ TEST_F(Match, Progress) {
   EXPECT_EQ(automatic->domain_attr->data_progress, FI_PROGRESS_AUTO);
   ::setenv("WEFT_PROGRESS", "auto", 1);
   EXPECT_EQ(given([](fi_info&) {})->domain_attr->data_progress, FI_PROGRESS_AUTO);
-  EXPECT_EQ(given([](fi_info& hints) { hints.domain_attr->data_progress = FI_PROGRESS_MANUAL; })
-                ->domain_attr->data_progress,
+  EXPECT_EQ(given([](fi_info& hints) {
+              hints.domain_attr->data_progress = FI_PROGRESS_MANUAL;
+            })->domain_attr->data_progress,
             FI_PROGRESS_MANUAL);
   ::setenv("WEFT_PROGRESS", "manual", 1);
   refused([](fi_info& hints) { hints.domain_attr->data_progress = FI_PROGRESS_AUTO; },

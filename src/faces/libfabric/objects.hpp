@@ -92,7 +92,8 @@ std::unique_ptr<Port> face_of(Port& port) {
 
 struct Eq;
 struct Wait;
-class WorkQueue;  // work_queue.hpp
+class DomainDevice;  // device.hpp
+class WorkQueue;     // work_queue.hpp
 
 struct Fabric;
 
@@ -151,6 +152,7 @@ struct Domain {
   size_t addrlen;         // of that format
   core::Address unnamed;  // the source address that leaves the choice to the library
   DomainLock lock;
+  std::unique_ptr<DomainDevice> device;  // null: the provider has none. Outlives endpoints and regions
   core::MemoryRegionTable regions;
   Users users{0};
   Eq* eq = nullptr;  // fi_domain_bind
@@ -170,16 +172,21 @@ struct Domain {
   // FI_THREAD_COMPLETION without a lock, where the program serialises each endpoint with its own queues and counters only.
   int add_engine(core::Progressor& engine) noexcept;  // 0 or -FI_ENOMEM
   void remove_engine(core::Progressor& engine) noexcept;
-  void make_progress_thread();  // if this domain has one: once, before the first endpoint
-  // An endpoint that is enabled is the progress thread's, too. Under the domain lock. 0 or -FI_E*.
+  Result<void> open_device(const fi_info& info);  // if this provider has one: once, before anything is opened
+  void make_progress_thread();                    // if this domain has one: once, before the first endpoint
+  // An endpoint that is enabled is the progress thread's, too, and the device with the first. Under the domain lock.
+  // 0 or -FI_E*.
   int begin_progress(core::Progressor& engine) noexcept;
   void end_progress(core::Progressor& engine) noexcept;
   int add_region_counter(Cntr& counter) noexcept;  // as often as it is bound; 0 or -FI_ENOMEM
   void remove_region_counter(Cntr& counter) noexcept;
 
  private:
+  int drive(core::Progressor& progressor) noexcept;
+  void note_counters() const noexcept;
   bool drives_all() const noexcept { return lock.enabled || threading == FI_THREAD_DOMAIN; }
   std::vector<core::Progressor*> engines_;
+  size_t in_progress_ = 0;  // endpoints of the progress thread
   std::vector<Cntr*> region_counters_;
 };
 

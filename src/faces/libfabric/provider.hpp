@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,9 +16,14 @@
 
 #include "base/result.hpp"
 
+namespace weft::proto {
+struct DeviceRequest;  // device.hpp
+}
+
 namespace weft::fi {
 
-struct Domain;  // objects.hpp
+class DomainDevice;  // device.hpp
+struct Domain;       // objects.hpp
 struct Fabric;
 
 struct Provider {
@@ -68,6 +74,9 @@ struct Provider {
   const void* context = nullptr;
   // proto::RepeatsPackets: its domains have a progress thread at every level of threading.
   bool repeats_packets = false;
+  // What the endpoints of a domain share; null: nothing (docs/devices.md).
+  Result<std::unique_ptr<DomainDevice>> (*open_device)(const Provider& provider,
+                                                       const proto::DeviceRequest& request) = nullptr;
 };
 
 // All providers of this build, in the order in which fi_getinfo returns them (registry.cpp).

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "base/lasting.hpp"
+#include "faces/libfabric/device.hpp"
 #include "faces/libfabric/endpoint_open.hpp"
 #include "faces/libfabric/offer.hpp"
 #include "faces/libfabric/param.hpp"
@@ -114,6 +115,7 @@ constexpr Provider describe() {
       .passive_endpoint = Open::open_passive,
       .context = nullptr,
       .repeats_packets = repeats_packets<P>(),
+      .open_device = device_opener<P>(),
   };
   if constexpr (proto::HasManyContexts<Engine>) {
     provider.scalable_endpoint = Open::open_scalable;

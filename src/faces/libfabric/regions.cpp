@@ -44,11 +44,17 @@ bool starts_disabled(const Domain& domain, uint64_t flags) noexcept {
   return (domain.mr_mode & FI_MR_RMA_EVENT) != 0 && (flags & FI_RMA_EVENT) != 0;
 }
 
+// A device is entered with the domain lock held only; without one, registration does not wait for the data path.
+std::unique_lock<DomainLock> lock_device(Domain& domain) noexcept {
+  return domain.device != nullptr ? std::unique_lock(domain.lock) : std::unique_lock<DomainLock>();
+}
+
 int mr_enable(Mr& mr) noexcept {
   if ((mr.domain.mr_mode & FI_MR_ENDPOINT) != 0 && mr.endpoint == nullptr)
     return refuse(mr.domain, FI_EINVAL,
                   "FI_MR_ENDPOINT: bind the region to an endpoint before it is enabled");
-  mr.region->enable();
+  const auto guard = lock_device(mr.domain);
+  mr.domain.regions.enable(*mr.region);
   return 0;
 }
 
@@ -134,7 +140,10 @@ int open_region(Domain& domain, const fi_mr_attr& attr, uint64_t flags, fid_mr**
   request.flags = flags;
   request.context = attr.context;
   request.enabled = !starts_disabled(domain, flags);
-  Result<core::MemoryRegion*> region = domain.regions.add(request);
+  Result<core::MemoryRegion*> region = [&] {
+    const auto guard = lock_device(domain);
+    return domain.regions.add(request);
+  }();
   if (!region) return refuse(domain, region.error().code, region.error().why.c_str());
   mr->region = *region;
   mr->fid.fid = {FI_CLASS_MR, attr.context, &mr_fid_ops};

@@ -14,7 +14,8 @@ struct Waitable {
 };
 
 Waitable waitable_of(::fid* fid) noexcept {
-  if (Cq* cq = cq_of(fid)) return {&cq->wait, &cq->queue.progressors(), &cq->domain.lock, cq->domain.driven()};
+  if (Cq* cq = cq_of(fid))
+    return {&cq->wait, &cq->queue.progressors(), &cq->domain.lock, cq->domain.driven()};
   if (Cntr* cntr = cntr_of(fid))
     return {&cntr->wait, &cntr->counter.progressors(), &cntr->domain.lock, cntr->domain.driven()};
   if (Eq* eq = eq_of(fid)) return {&eq->wait, nullptr, nullptr, eq->control.empty()};

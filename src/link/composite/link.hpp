@@ -28,6 +28,7 @@
 #include "core/provider_error.hpp"
 #include "os/fd.hpp"
 #include "os/poll_set.hpp"
+#include "proto/device.hpp"
 #include "proto/engine/link.hpp"
 #include "wire/frame.hpp"
 
@@ -94,7 +95,7 @@ struct Events {
 
 // N: a link with small frames, remote read and sleep. F: a link with sleep. Names: how an address holds both (address.hpp).
 template <class N, class F, class Names>
-class Link {
+class Link : public proto::DeviceBelow<F> {
  public:
   using Near = N;
   using Far = F;
@@ -126,6 +127,10 @@ class Link {
     if constexpr (requires { far_.set_warning(on_warning, who); }) far_.set_warning(on_warning, who);
     on_warning_ = on_warning;
     warning_context_ = who;
+  }
+  template <class D>
+  void set_device(D& device) noexcept requires proto::UsesDevice<F> && std::same_as<D, typename F::Device> {
+    far_.set_device(device);
   }
   void set_traffic_class(uint8_t dscp) noexcept {
     if constexpr (requires { far_.set_traffic_class(dscp); }) far_.set_traffic_class(dscp);

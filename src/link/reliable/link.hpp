@@ -21,6 +21,7 @@
 #include "os/event.hpp"
 #include "os/poll_set.hpp"
 #include "os/watch.hpp"
+#include "proto/device.hpp"
 #include "proto/engine/link.hpp"
 #include "proto/packet/abilities.hpp"
 #include "proto/packet/observed.hpp"
@@ -46,7 +47,7 @@ struct Events {
 };
 
 template <proto::PacketLink P, PacketNames Names>
-class Reliable final : proto::reliable::PacketOutput, proto::reliable::Upper {
+class Reliable final : public proto::DeviceBelow<P>, proto::reliable::PacketOutput, proto::reliable::Upper {
  public:
   using PeerBase = Peer;
   using Events = reliable::Events;
@@ -66,6 +67,10 @@ class Reliable final : proto::reliable::PacketOutput, proto::reliable::Upper {
   void set_address_format(uint32_t format) noexcept { names_.set_format(format); }
   void set_context(const void* context) noexcept {
     if constexpr (proto::HasContext<P>) packets_.set_context(context);
+  }
+  template <class D>
+  void set_device(D& device) noexcept requires proto::UsesDevice<P> && std::same_as<D, typename P::Device> {
+    packets_.set_device(device);
   }
   void set_warning(void (*warning)(const void* who, const char* what), const void* who) noexcept {
     if constexpr (proto::HasWarnings<P>) packets_.set_warning(warning, who);

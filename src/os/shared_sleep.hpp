@@ -1,0 +1,57 @@
+// How one endpoint of a shared device sleeps (proto/device.hpp): until the device has something, for whichever
+// endpoint, or until another endpoint's poll has put something into this endpoint's inbox. Must not know devices or
+// links.
+#pragma once
+
+#include <optional>
+#include <utility>
+
+#include "core/progress.hpp"
+#include "os/event.hpp"
+
+namespace weft::os {
+
+// A link with a device holds one, and builds its HasSleep calls from it. All calls are made under the lock that covers
+// the device.
+class SharedSleep {
+ public:
+  SharedSleep() = default;
+  SharedSleep(const SharedSleep&) = delete;
+  SharedSleep& operator=(const SharedSleep&) = delete;
+
+  // A descriptor that is readable when the device or the inbox has something; made at the first call. -1: none.
+  int fd(core::Progressor& device) noexcept {
+    if (!set_) make(device);
+    return set_ ? set_->fd() : -1;
+  }
+  // True: the inbox is empty and the device has nothing, so it is safe to sleep on fd(). May be repeated.
+  bool arm(core::Progressor& device, bool inbox_is_empty) noexcept {
+    if (!set_ || !inbox_is_empty) return false;
+    if (!armed_) armed_ = device.begin_sleep();
+    return armed_;
+  }
+  // After a sleep; harmless without one. The device stays armed for other endpoints that sleep on it; what it has for
+  // them is put into their inboxes here, which rings their bells.
+  void disarm(core::Progressor& device) noexcept {
+    if (bell_) bell_->drain();
+    if (std::exchange(armed_, false)) device.end_sleep();
+  }
+  // Something was put into the inbox.
+  void ring() noexcept {
+    if (armed_) bell_->notify();
+  }
+  void close(core::Progressor& device) noexcept {
+    disarm(device);
+    set_.reset();
+    bell_.reset();
+  }
+
+ private:
+  void make(core::Progressor& device) noexcept;
+
+  bool armed_ = false;
+  std::optional<Event> bell_;
+  std::optional<Epoll> set_;  // the bell and the device
+};
+
+}  // namespace weft::os
