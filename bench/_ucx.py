@@ -21,11 +21,35 @@ def free_port():
         return s.getsockname()[1]
 
 
+def listens(port):
+    """Whether a TCP socket of this network namespace listens on the port (state 0A)."""
+    for name in ("tcp", "tcp6"):
+        try:
+            with open(f"/proc/net/{name}") as table:
+                rows = [line.split() for line in table][1:]
+        except OSError:
+            continue
+        if any(int(row[1].rsplit(":", 1)[1], 16) == port and row[3] == "0A" for row in rows):
+            return True
+    return False
+
+
+def await_server(server, port, limit_s=10):
+    """True: the server listens. False: it ended, or did not listen in time."""
+    end = time.monotonic() + limit_s
+    while not listens(port):
+        if server.poll() is not None or time.monotonic() > end:
+            print(f"ucx_perftest does not listen on port {port}", file=sys.stderr)
+            return False
+        time.sleep(0.01)
+    return True
+
+
 def run(test, size, messages, transports, outstanding, cpus, **variables):
     """Messages per second, or None. The average over all messages, as ours is."""
     env = dict(os.environ, UCX_TLS=transports, UCX_LOG_LEVEL="error", UCX_WARN_UNUSED_ENV_VARS="n", **variables)
-    port = str(free_port())
-    common = ["ucx_perftest", "-p", port]
+    port = free_port()
+    common = ["ucx_perftest", "-p", str(port)]
     server = subprocess.Popen(["taskset", "-c", str(cpus[1])] + common, env=env, stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL)
     try:
@@ -33,16 +57,12 @@ def run(test, size, messages, transports, outstanding, cpus, **variables):
             "127.0.0.1", "-t", test, "-s", str(size), "-n", str(messages), "-w", str(messages // 10), "-f"]
         if outstanding:
             command += ["-O", str(outstanding)]
-        for _ in range(20):  # until the server listens
-            text = c.run(command, 60, env, check=False)
-            # Percentile, average and overall latency; average and overall bandwidth; average and overall rate.
-            found = re.search(r"^\s+\d+((?:\s+[\d.]+){7})\s*$", text or "", re.M)
-            if found:
-                return float(found.group(1).split()[6])
-            if server.poll() is not None:
-                return None
-            time.sleep(0.05)
-        return None
+        if not await_server(server, port):
+            return None
+        text = c.run(command, 60, env, check=False)
+        # Percentile, average and overall latency; average and overall bandwidth; average and overall rate.
+        found = re.search(r"^\s+\d+((?:\s+[\d.]+){7})\s*$", text or "", re.M)
+        return float(found.group(1).split()[6]) if found else None
     finally:
         if server.poll() is None:
             try:

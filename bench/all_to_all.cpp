@@ -3,13 +3,7 @@
 // left behind is looked for. Written against the public interface alone. Exit status 0 only when all of it
 // was right.
 //
-//   all_to_all [-n PROCESSES] [-m MESSAGES] [-s BYTES] [-p PROVIDER] [-t SECONDS] [-i SECONDS] [-e] [-q]
-//
-// -m, -s  messages for each ordered pair and their size        -t  give up after so long
-// -e      receives name their sender and number (all posted beforehand); otherwise any message fits any
-// receive
-// -i      idle time before memory is measured for the last time
-// -q      only the verdict
+//   all_to_all --help
 #include <dirent.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -38,12 +32,14 @@
 #include <string_view>
 #include <vector>
 
+#include "command_line.hpp"
+
 namespace {
 
 struct Options {
   unsigned processes = 200, messages = 16, bytes = 1024, seconds = 300;
   double idle_seconds = 1.5;
-  const char* provider = "shm";
+  std::string provider = "shm";
   bool exact = false, quiet = false;
 };
 
@@ -201,7 +197,7 @@ class Process {
     hints->domain_attr->threading = FI_THREAD_DOMAIN;
     hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS;
-    hints->fabric_attr->prov_name = strdup(o_.provider);
+    hints->fabric_attr->prov_name = strdup(o_.provider.c_str());
     check(fi_getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), nullptr, nullptr, 0, hints, &info_),
           "fi_getinfo");
     fi_freeinfo(hints);
@@ -488,59 +484,25 @@ void print_time(const Options& o) {
               messages * o.bytes / (end - begin) * 1e-9);
 }
 
-// 0 when it is no number; parse() refuses that where it matters.
-unsigned number_of(const char* text) {
-  char* end = nullptr;
-  const unsigned long value = std::strtoul(text, &end, 10);
-  return *text && !*end ? static_cast<unsigned>(value) : 0;
-}
-
-bool parse(int argc, char** argv, Options& o) {
-  int option;
-  while ((option = getopt(argc, argv, "n:m:s:p:t:i:eq")) != -1) {
-    switch (option) {
-      case 'n':
-        o.processes = number_of(optarg);
-        break;
-      case 'm':
-        o.messages = number_of(optarg);
-        break;
-      case 's':
-        o.bytes = number_of(optarg);
-        break;
-      case 'p':
-        o.provider = optarg;
-        break;
-      case 't':
-        o.seconds = number_of(optarg);
-        break;
-      case 'i':
-        o.idle_seconds = std::strtod(optarg, nullptr);
-        break;
-      case 'e':
-        o.exact = true;
-        break;
-      case 'q':
-        o.quiet = true;
-        break;
-      default:
-        return false;
-    }
-  }
-  return optind == argc && o.processes >= 2 && o.processes <= 4096 && o.messages >= 1 && o.messages <= 4096 &&
-         o.bytes <= (1u << 24) && o.seconds >= 1;
+Options parse(int argc, char** argv) {
+  Options o;
+  CLI::App app("Many processes on one machine, each sending to each, with every byte checked", "all_to_all");
+  app.add_option("-n", o.processes, "processes")->check(CLI::Range(2, 4096));
+  app.add_option("-m", o.messages, "messages of each ordered pair")->check(CLI::Range(1, 4096));
+  app.add_option("-s", o.bytes, "bytes of a message")->check(CLI::Range(0, 1 << 24));
+  app.add_option("-p", o.provider, "provider");
+  app.add_option("-t", o.seconds, "seconds until it gives up")->check(CLI::Range(1, 3600));
+  app.add_option("-i", o.idle_seconds, "seconds of idleness before memory is measured for the last time");
+  app.add_flag("-e", o.exact, "receives name their sender and number, and are posted beforehand");
+  app.add_flag("-q", o.quiet, "print the verdict alone");
+  weft::bench::read_command_line(app, argc, argv);
+  return o;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  Options o;
-  if (!parse(argc, argv, o)) {
-    std::fprintf(stderr,
-                 "usage: all_to_all [-n PROCESSES] [-m MESSAGES] [-s BYTES] [-p PROVIDER] [-t SECONDS]\n"
-                 "                  [-i SECONDS] [-e] [-q]\n");
-    return 2;
-  }
+  Options o = parse(argc, argv);
   void* got = mmap(nullptr, sizeof(Shared) + o.processes * sizeof(Member), PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (got == MAP_FAILED) {
@@ -573,7 +535,7 @@ int main(int argc, char** argv) {
   const double took = seconds_now() - begin;
   if (good && !o.quiet) {
     std::printf("%u processes, %u messages of %u B for each pair, provider %s, %s receives: all data right\n",
-                o.processes, o.messages, o.bytes, o.provider, o.exact ? "exact" : "wildcard");
+                o.processes, o.messages, o.bytes, o.provider.c_str(), o.exact ? "exact" : "wildcard");
     print_time(o);
     print_memory(o);
     std::printf("\nwhole run %.2f s; /dev/shm had %zu entries before and has %zu after\n", took,

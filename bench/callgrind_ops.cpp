@@ -29,6 +29,8 @@
 #include <string_view>
 #include <vector>
 
+#include "command_line.hpp"
+
 namespace {
 
 constexpr uint64_t tag = 7;
@@ -250,13 +252,16 @@ void time_all(Endpoint& a, Endpoint& b, uint64_t count) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: callgrind_ops PROVIDER nothing|tinject|empty|one|time COUNT\n");
-    return 2;
-  }
-  const std::string_view call = argv[2];
-  const uint64_t count = std::strtoull(argv[3], nullptr, 10);
-  Fabric fabric(argv[1]);
+  std::string provider, call;
+  uint64_t count = 0;
+  CLI::App app("Counts instructions of single calls, or times them", "callgrind_ops");
+  app.add_option("provider", provider, "provider")->required();
+  app.add_option("call", call, "what is counted, or time")
+      ->required()
+      ->check(CLI::IsMember({"nothing", "tinject", "empty", "one", "time"}));
+  app.add_option("count", count, "calls")->required();
+  weft::bench::read_command_line(app, argc, argv);
+  Fabric fabric(provider.c_str());
   Endpoint a(fabric), b(fabric);
   warm(a, b);
   if (call == "nothing") {
@@ -267,11 +272,8 @@ int main(int argc, char** argv) {
     count_empty(b, count);
   } else if (call == "one") {
     count_one(a, b, count);
-  } else if (call == "time") {
-    time_all(a, b, count);
   } else {
-    std::fprintf(stderr, "callgrind_ops: no call '%s'\n", argv[2]);
-    return 2;
+    time_all(a, b, count);
   }
   return 0;
 }

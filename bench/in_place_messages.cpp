@@ -21,13 +21,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <vector>
+
+#include "command_line.hpp"
 
 namespace {
 
@@ -245,38 +246,16 @@ void pin(int cpu) {
   if (cpu >= 0) (void)sched_setaffinity(0, sizeof set, &set);
 }
 
-// Reads a number; what follows it, or nullptr when there is none.
-const char* after_number(const char* text, int& value) {
-  const auto [end, fault] = std::from_chars(text, text + std::strlen(text), value);
-  return fault == std::errc() ? end : nullptr;
-}
-
-bool read_cpus(const char* text, int (&cpus)[2]) {
-  const char* comma = after_number(text, cpus[0]);
-  const char* end = comma != nullptr && *comma == ',' ? after_number(comma + 1, cpus[1]) : nullptr;
-  return end != nullptr && *end == '\0';
-}
-
-bool read_time(const char* text, int& time_ms) {
-  const char* end = after_number(text, time_ms);
-  return end != nullptr && *end == '\0' && time_ms > 0;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  int cpus[2] = {-1, -1};
+  std::array<int, 2> cpus{-1, -1};
   int time_ms = 40;
-  for (int i = 1; i < argc; i += 2) {
-    const bool known =
-        i + 1 < argc && (std::strcmp(argv[i], "--cpus") == 0
-                             ? read_cpus(argv[i + 1], cpus)
-                             : std::strcmp(argv[i], "--time") == 0 && read_time(argv[i + 1], time_ms));
-    if (!known) {
-      std::fprintf(stderr, "usage: in_place_messages [--cpus A,B] [--time MS]\n");
-      return 2;
-    }
-  }
+  CLI::App app("Messages written and taken in place, beside messages that are sent and received",
+               "in_place_messages");
+  weft::bench::add_cpus(app, cpus);
+  app.add_option("--time", time_ms, "milliseconds of a measurement")->check(CLI::Range(1, 60'000));
+  weft::bench::read_command_line(app, argc, argv);
   alarm(give_up_s);
   void* at = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) check("mmap", -FI_ENOMEM);

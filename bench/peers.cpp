@@ -1,9 +1,7 @@
 // Many processes that turn to one at the same time: how fast it gets to know them, what each costs it, and that every message is right.
 // Written against the public interface alone. Exit status 0 only when all of it was right.
 //
-//   peers [-n PEERS] [-p PROVIDER] [-N NODE] [-m MESSAGES] [-t SECONDS] [-j]
-//
-// -N  local address for providers over IP    -m  messages of each peer after the first    -j  one JSON object instead of a sentence
+//   peers --help
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -30,12 +28,13 @@
 #include <string>
 #include <vector>
 
+#include "command_line.hpp"
+
 namespace {
 
 struct Options {
   unsigned peers = 1000, messages = 4, seconds = 120;
-  const char* provider = "tcp";
-  const char* node = "127.0.0.1";
+  std::string provider = "tcp", node = "127.0.0.1";
   bool json = false;
 };
 
@@ -118,10 +117,10 @@ class Endpoint {
     hints->mode = FI_CONTEXT;
     hints->domain_attr->threading = FI_THREAD_DOMAIN;
     hints->domain_attr->av_type = FI_AV_MAP;
-    hints->fabric_attr->prov_name = strdup(o.provider);
-    const bool node = o.node[0] != 0;
-    must("fi_getinfo",
-         fi_getinfo(FI_VERSION(1, 9), node ? o.node : nullptr, nullptr, node ? FI_SOURCE : 0, hints, &info_));
+    hints->fabric_attr->prov_name = strdup(o.provider.c_str());
+    const bool node = !o.node.empty();
+    must("fi_getinfo", fi_getinfo(FI_VERSION(1, 9), node ? o.node.c_str() : nullptr, nullptr,
+                                  node ? FI_SOURCE : 0, hints, &info_));
     fi_freeinfo(hints);
     must("fi_fabric", fi_fabric(info_->fabric_attr, &fabric_, nullptr));
     must("fi_domain", fi_domain(fabric_, info_, &domain_, nullptr));
@@ -328,39 +327,20 @@ int serve(const Options& o, Shared* shared, int go[2], int leave[2], const std::
                             : "%s: %u peers known and answered in %.2f s (%.0f a second); %.1f KiB a peer, "
                               "%.1f KiB in the kernel; "
                               "all messages after %.2f s; %d peers failed\n";
-  std::printf(form, o.provider, o.peers, known, o.peers / known, per_peer, sockets, talked, failed);
+  std::printf(form, o.provider.c_str(), o.peers, known, o.peers / known, per_peer, sockets, talked, failed);
   return failed == 0 ? 0 : 1;
 }
 
-unsigned number(const char* text) { return static_cast<unsigned>(std::strtoul(text, nullptr, 10)); }
-
 Options parse(int argc, char** argv) {
   Options o;
-  for (int c; (c = getopt(argc, argv, "n:p:N:m:t:j")) != -1;) switch (c) {
-      case 'n':
-        o.peers = number(optarg);
-        break;
-      case 'p':
-        o.provider = optarg;
-        break;
-      case 'N':
-        o.node = optarg;
-        break;
-      case 'm':
-        o.messages = number(optarg);
-        break;
-      case 't':
-        o.seconds = number(optarg);
-        break;
-      case 'j':
-        o.json = true;
-        break;
-      default:
-        std::fprintf(stderr,
-                     "usage: peers [-n PEERS] [-p PROVIDER] [-N NODE] [-m MESSAGES] [-t SECONDS] [-j]\n");
-        std::exit(2);
-    }
-  if (o.peers == 0 || o.peers > 60'000) std::exit(2);
+  CLI::App app("Many processes that turn to one at the same time", "peers");
+  app.add_option("-n", o.peers, "peers")->check(CLI::Range(1, 60'000));
+  app.add_option("-p", o.provider, "provider");
+  app.add_option("-N", o.node, "local address for providers over IP");
+  app.add_option("-m", o.messages, "messages of each peer after the first");
+  app.add_option("-t", o.seconds, "seconds until it gives up");
+  app.add_flag("-j", o.json, "print one JSON object instead of a sentence");
+  weft::bench::read_command_line(app, argc, argv);
   return o;
 }
 

@@ -20,6 +20,8 @@
 #include <cstring>
 #include <vector>
 
+#include "command_line.hpp"
+
 namespace {
 
 constexpr unsigned give_up_s =
@@ -293,24 +295,12 @@ void print(const Figures& f) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int cpus[2] = {0, 1};
+  std::array<int, 2> cpus{0, 1};
   int time_ms = 60;
-  for (int i = 1; i < argc; i += 2) {
-    const char* value = i + 1 < argc ? argv[i + 1] : "";
-    char* end = nullptr;
-    if (std::strcmp(argv[i], "--cpus") == 0) {
-      cpus[0] = static_cast<int>(std::strtol(value, &end, 10));
-      if (*end == ',') {
-        cpus[1] = static_cast<int>(std::strtol(end + 1, &end, 10));
-        if (*end == '\0') continue;
-      }
-    } else if (std::strcmp(argv[i], "--time") == 0) {
-      time_ms = static_cast<int>(std::strtol(value, &end, 10));
-      if (*end == '\0' && time_ms > 0) continue;
-    }
-    std::fprintf(stderr, "usage: raw_limit [--cpus A,B] [--time MS]\n");
-    return 2;
-  }
+  CLI::App app("What two processors can do with bare shared memory", "raw_limit");
+  weft::bench::add_cpus(app, cpus);
+  app.add_option("--time", time_ms, "milliseconds of a measurement")->check(CLI::Range(1, 60'000));
+  weft::bench::read_command_line(app, argc, argv);
   const auto map = [](size_t bytes, int flags) {
     void* got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (got == MAP_FAILED) die("mmap");

@@ -25,6 +25,8 @@
 #include <cstring>
 #include <vector>
 
+#include "command_line.hpp"
+
 namespace {
 
 constexpr unsigned give_up_s = 60;  // SIGALRM ends either process
@@ -263,21 +265,12 @@ void run(Side& side) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int cpus[2] = {-1, -1};
+  std::array<int, 2> cpus{-1, -1};
   double time_ms = 150;
-  for (int i = 1; i < argc; ++i) {
-    char* rest = nullptr;
-    if (std::strcmp(argv[i], "--cpus") == 0 && i + 1 < argc) {
-      cpus[0] = static_cast<int>(std::strtol(argv[++i], &rest, 10));
-      if (*rest == ',') cpus[1] = static_cast<int>(std::strtol(rest + 1, &rest, 10));
-    } else if (std::strcmp(argv[i], "--time") == 0 && i + 1 < argc) {
-      time_ms = std::strtod(argv[++i], &rest);
-    }
-    if (rest == nullptr || *rest != 0) {
-      std::fprintf(stderr, "usage: raw_sockets [--cpus A,B] [--time MS]\n");
-      return 2;
-    }
-  }
+  CLI::App app("What two processors can do with bare sockets over loopback", "raw_sockets");
+  weft::bench::add_cpus(app, cpus);
+  app.add_option("--time", time_ms, "milliseconds of a measurement")->check(CLI::Range(1.0, 60'000.0));
+  weft::bench::read_command_line(app, argc, argv);
   auto* shared = static_cast<Shared*>(
       mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   if (shared == MAP_FAILED) die("mmap");

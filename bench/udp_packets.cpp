@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "command_line.hpp"
 #include "link/udp/packets.hpp"
 
 namespace {
@@ -89,16 +90,14 @@ Figure measure(size_t packet, size_t train, size_t window, std::chrono::millisec
 
 int main(int argc, char** argv) {
   size_t window = size_t{1} << 20;
-  std::chrono::milliseconds time{500};
-  std::vector<size_t> sizes;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "--window" && i + 1 < argc) window = std::strtoull(argv[++i], nullptr, 10);
-    else if (word == "--time" && i + 1 < argc)
-      time = std::chrono::milliseconds(std::strtol(argv[++i], nullptr, 10));
-    else sizes.push_back(std::strtoull(argv[i], nullptr, 10));
-  }
-  if (sizes.empty()) sizes = {8, 64, 512, 1400, 4096, 8192, 16384, 32000, 65000};
+  unsigned time_ms = 500;
+  std::vector<size_t> sizes = {8, 64, 512, 1400, 4096, 8192, 16384, 32000, 65000};
+  CLI::App app("What one UDP socket on each of two threads carries over the loopback", "udp_packets");
+  app.add_option("--window", window, "bytes under way");
+  app.add_option("--time", time_ms, "milliseconds of a measurement")->check(CLI::Range(1, 60'000));
+  app.add_option("sizes", sizes, "sizes of packets");
+  weft::bench::read_command_line(app, argc, argv);
+  const std::chrono::milliseconds time(time_ms);
   const char* comma = "";
   std::printf("{");
   for (const size_t packet : sizes) {

@@ -5,15 +5,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 stage="${WEFT_STAGE:-$PWD/build/stage}"
 weft="$stage/bin/weft"
+source tests/pair.sh
 work="$(mktemp -d)"
-server=""
 rounds="${WEFT_DEMO_ROUNDS:-5}"
 
-clean() {
-  [[ -z "$server" ]] || kill "$server" 2>/dev/null || true
-  rm -rf "$work"
-}
-trap clean EXIT
+trap 'end_pair; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
 die() { printf 'demo: %s\n' "$*" >&2; exit 1; }
@@ -22,10 +18,6 @@ title() { printf '\n== %s\n' "$*"; }
 [[ -x "$weft" ]] || die "no $weft; run ./dev build first"
 [[ -e "$stage/lib/weft/compat/libfabric.so.1" ]] || die "no drop-in library in $stage"
 command -v fi_info fi_pingpong >/dev/null || die "fi_info and fi_pingpong are missing (package libfabric-bin)"
-
-free_port() {
-  python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
-}
 
 title "the programs, unmodified: $(command -v fi_info), $(command -v fi_pingpong)"
 "$weft" run -- ldd "$(command -v fi_pingpong)" 2>/dev/null | grep 'libfabric\.so\.1' | sed "s|$PWD/||" || true
@@ -36,21 +28,11 @@ cat "$work/info"
 grep -q '^provider: *shm' "$work/info" || die "fi_info lists no provider shm"
 
 pingpong() {  # pingpong PROVIDER OPTIONS...: server in the background, client here, both unmodified
-  local provider="$1"; shift
-  local port status=0
-  port="$(free_port)"
-  timeout 120 "$weft" run -- fi_pingpong -p "$provider" -e rdm "$@" -B "$port" >"$work/server" 2>&1 &
-  server=$!
-  for _ in $(seq 100); do
-    ss -Hltn "sport = :$port" | grep -q . && break
-    kill -0 "$server" 2>/dev/null || break
-    sleep 0.05
-  done
-  timeout 120 "$weft" run -- fi_pingpong -p "$provider" -e rdm "$@" -P "$port" 127.0.0.1 >"$work/client" 2>&1 || status=$?
-  cat "$work/client"
-  [[ $status -eq 0 ]] || { cat "$work/server"; die "the fi_pingpong client ended with status $status"; }
-  wait "$server" || { status=$?; server=""; cat "$work/server"; die "the fi_pingpong server ended with status $status"; }
-  server=""
+  local status=0
+  run=("$weft" run --)
+  pair 127.0.0.1 -p "$1" -e rdm "${@:2}" || status=$?
+  [[ $status -eq 0 ]] || { tell_pair; die "fi_pingpong over $1 ended with status $status"; }
+  cat "$pair_folder"/client.{out,err}
 }
 
 title "weft run -- fi_pingpong -p shm -e rdm -c -S all   (messages, data checked)"

@@ -50,6 +50,7 @@ check format format
 check layers python3 scripts/check/layers.py
 check walks python3 scripts/check/walks.py
 check paths python3 scripts/check/paths.py
+check constants python3 scripts/check/constants.py
 check abi python3 scripts/check/abi.py
 if [[ $fast -eq 1 ]]; then
   check headers python3 scripts/check/headers.py g++

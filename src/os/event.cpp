@@ -1,8 +1,7 @@
-// eventfd(2), epoll(7), getrandom(2), the monotonic clock. Must not know what they are for.
+// eventfd(2), getrandom(2), the monotonic clock. Must not know what they are for.
 #include "os/event.hpp"
 
 #include <sched.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 
@@ -48,30 +47,6 @@ void Event::drain() noexcept {
   if (!origin_.is_here()) return;
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = ::read(fd_.get(), &count, sizeof count);
-}
-
-Result<Epoll> Epoll::create() {
-  Fd fd(::epoll_create1(EPOLL_CLOEXEC));
-  if (!fd) return refused("epoll_create1");
-  return Epoll(std::move(fd));
-}
-
-int Epoll::add(int fd) noexcept {
-  if (!origin_.is_here()) return -EPERM;
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = fd;
-  if (::epoll_ctl(fd_.get(), EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST) return 0;
-  return -errno;
-}
-
-void Epoll::remove(int fd) noexcept {
-  if (origin_.is_here()) ::epoll_ctl(fd_.get(), EPOLL_CTL_DEL, fd, nullptr);
-}
-
-bool Epoll::wait(int timeout_ms) noexcept {
-  epoll_event event;
-  return ::epoll_wait(fd_.get(), &event, 1, timeout_ms) > 0;
 }
 
 bool random_bytes(void* bytes, size_t len) noexcept {

@@ -1,5 +1,4 @@
-// Wake-up descriptors, random bytes and the clock of timeouts: thin owners over eventfd(2), epoll(7),
-// getrandom(2). Must not know what they wake.
+// Wake-up descriptors, random bytes and the clock of timeouts: thin owners over eventfd(2) and getrandom(2). Must not know what they wake.
 #pragma once
 
 #include <cstddef>
@@ -22,23 +21,6 @@ class Event {
 
  private:
   explicit Event(Fd fd) noexcept : fd_(static_cast<Fd&&>(fd)) {}
-  Fd fd_;
-  Origin origin_;
-};
-
-// A set of descriptors that is one descriptor itself: readable when any of them is. An inherited one is not changed.
-class Epoll {
- public:
-  static Result<Epoll> create();
-  // 0 or a negative errno. Adding what is there is not an error.
-  int add(int fd) noexcept;
-  void remove(int fd) noexcept;
-  // True: something is readable. timeout_ms < 0: no limit. A signal handler's interruption counts as nothing.
-  bool wait(int timeout_ms) noexcept;
-  int fd() const noexcept { return fd_.get(); }
-
- private:
-  explicit Epoll(Fd fd) noexcept : fd_(static_cast<Fd&&>(fd)) {}
   Fd fd_;
   Origin origin_;
 };

@@ -6,7 +6,7 @@
 
 #include "os/event.hpp"
 #include "os/poll_set.hpp"
-#include "os/watch.hpp"
+#include "os/timer.hpp"
 
 namespace weft::os {
 namespace {
@@ -31,12 +31,12 @@ TEST(Origin, AChildKnowsWhatItInherited) {
 // The kernel keeps one list of what is watched, and one clock, for parent and child.
 TEST(Origin, AChildChangesNeitherPollSetNorTimerNorEvent) {
   struct Shared {
-    PollSet set = std::move(*open_poll_set());
+    PollSet set = std::move(*PollSet::create());
     Timer timer = std::move(*Timer::create());
     Event event = std::move(*Event::create());
     Fd other = Fd(::dup(0));
   } shared;
-  ASSERT_TRUE(add_to_poll_set(shared.set, shared.timer.fd(), &shared));
+  ASSERT_TRUE(shared.set.add(shared.timer.fd().get(), &shared));
   shared.timer.set(1);
   shared.event.notify();
   ::usleep(1000);
@@ -44,20 +44,20 @@ TEST(Origin, AChildChangesNeitherPollSetNorTimerNorEvent) {
       [](void* at) {
         auto& inherited = *static_cast<Shared*>(at);
         void* tags[2];
-        const bool quiet =
-            poll_now(inherited.set, tags) == 0 && !add_to_poll_set(inherited.set, inherited.other, at);
-        remove_from_poll_set(inherited.set, inherited.timer.fd());
+        const bool quiet = inherited.set.ready(tags) == 0 && !inherited.set.add(inherited.other.get(), at);
+        inherited.set.remove(inherited.timer.fd().get());
         inherited.timer.set(0);
         inherited.event.drain();
-        PollSet own = std::move(*open_poll_set());
-        return quiet && add_to_poll_set(own, inherited.timer.fd(), at) && poll_now(own, tags) == 1;
+        PollSet own = std::move(*PollSet::create());
+        return quiet && own.add(inherited.timer.fd().get(), at) && own.ready(tags) == 1;
       },
       &shared));
   void* tags[2];
-  EXPECT_EQ(poll_now(shared.set, tags), 1u);
-  auto epoll = std::move(*Epoll::create());
-  EXPECT_EQ(epoll.add(shared.event.fd()), 0);
-  EXPECT_TRUE(epoll.wait(0));
+  EXPECT_EQ(shared.set.ready(tags), 1u);
+  PollSet later = std::move(*PollSet::create());
+  EXPECT_TRUE(later.watch(shared.event.fd()) && later.watch(shared.event.fd()));
+  EXPECT_FALSE(later.add(shared.event.fd()));
+  EXPECT_TRUE(later.wait(0));
 }
 
 }  // namespace

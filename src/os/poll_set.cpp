@@ -11,49 +11,53 @@
 
 namespace weft::os {
 
-Result<PollSet> open_poll_set() {
+Result<PollSet> PollSet::create() {
   PollSet set(::epoll_create1(EPOLL_CLOEXEC));
   if (!set) return Error{errno, std::string("no epoll set: ") + std::strerror(errno)};
   return set;
 }
 
-namespace {
-
-bool control(const PollSet& set, int operation, int fd, void* tag, bool writing) noexcept {
-  if (!set.is_here()) return false;
+bool PollSet::control(int operation, int fd, void* tag, uint32_t interest) noexcept {
+  if (!is_here()) {
+    errno = EPERM;
+    return false;
+  }
   epoll_event event{};
-  event.events = writing ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  if ((interest & watch_reading) != 0) event.events |= EPOLLIN;
+  if ((interest & watch_writing) != 0) event.events |= EPOLLOUT;
+  if ((interest & watch_hangup) != 0) event.events |= EPOLLRDHUP;
   event.data.ptr = tag;
-  return ::epoll_ctl(set.get(), operation, fd, &event) == 0;
+  return ::epoll_ctl(get(), operation, fd, &event) == 0;
 }
 
-}  // namespace
-
-bool add_to_poll_set(const PollSet& set, const Fd& fd, void* tag, bool writing) noexcept {
-  return control(set, EPOLL_CTL_ADD, fd.get(), tag, writing);
+bool PollSet::add(int fd, void* tag, uint32_t interest) noexcept {
+  return control(EPOLL_CTL_ADD, fd, tag, interest);
 }
 
-bool add_to_poll_set(const PollSet& set, int fd, void* tag) noexcept {
-  return control(set, EPOLL_CTL_ADD, fd, tag, false);
+bool PollSet::change(int fd, void* tag, uint32_t interest) noexcept {
+  return control(EPOLL_CTL_MOD, fd, tag, interest);
 }
 
-void change_in_poll_set(const PollSet& set, const Fd& fd, void* tag, bool writing) noexcept {
-  (void)control(set, EPOLL_CTL_MOD, fd.get(), tag, writing);
+bool PollSet::watch(int fd, uint32_t interest, void* tag) noexcept {
+  return change(fd, tag, interest) || (errno == ENOENT && add(fd, tag, interest));
 }
 
-void remove_from_poll_set(const PollSet& set, const Fd& fd) noexcept { remove_from_poll_set(set, fd.get()); }
-
-void remove_from_poll_set(const PollSet& set, int fd) noexcept {
-  if (set.is_here()) (void)::epoll_ctl(set.get(), EPOLL_CTL_DEL, fd, nullptr);
+void PollSet::remove(int fd) noexcept {
+  if (*this && fd >= 0) (void)control(EPOLL_CTL_DEL, fd, nullptr, watch_errors);
 }
 
-size_t poll_now(const PollSet& set, std::span<void*> tags) noexcept {
-  if (!set.is_here()) return 0;
+size_t PollSet::ready(std::span<void*> tags) noexcept {
+  if (!is_here()) return 0;
   std::array<epoll_event, 64> events{};
   const int most = static_cast<int>(std::min(events.size(), tags.size()));
-  const int got = ::epoll_wait(set.get(), events.data(), most, 0);
+  const int got = ::epoll_wait(get(), events.data(), most, 0);
   for (int i = 0; i < got; ++i) tags[static_cast<size_t>(i)] = events[static_cast<size_t>(i)].data.ptr;
   return got > 0 ? static_cast<size_t>(got) : 0;
+}
+
+bool PollSet::wait(int timeout_ms) noexcept {
+  epoll_event event;
+  return ::epoll_wait(get(), &event, 1, timeout_ms) > 0;
 }
 
 uint64_t random_bits() noexcept {

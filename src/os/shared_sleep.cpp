@@ -8,8 +8,8 @@ void SharedSleep::make(core::Progressor& device) noexcept {
   if (device_fd < 0) return;
   Result<Event> bell = Event::create();
   if (!bell) return;
-  Result<Epoll> set = Epoll::create();
-  if (!set || set->add(bell->fd()) != 0 || set->add(device_fd) != 0) return;
+  Result<PollSet> set = PollSet::create();
+  if (!set || !set->add(bell->fd()) || !set->add(device_fd)) return;
   bell_.emplace(std::move(*bell));
   set_.emplace(std::move(*set));
 }

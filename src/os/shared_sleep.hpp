@@ -8,6 +8,7 @@
 
 #include "core/progress.hpp"
 #include "os/event.hpp"
+#include "os/poll_set.hpp"
 
 namespace weft::os {
 
@@ -22,7 +23,7 @@ class SharedSleep {
   // A descriptor that is readable when the device or the inbox has something; made at the first call. -1: none.
   int fd(core::Progressor& device) noexcept {
     if (!set_) make(device);
-    return set_ ? set_->fd() : -1;
+    return set_ ? set_->get() : -1;
   }
   // True: the inbox is empty and the device has nothing, so it is safe to sleep on fd(). May be repeated.
   bool arm(core::Progressor& device, bool inbox_is_empty) noexcept {
@@ -51,7 +52,7 @@ class SharedSleep {
 
   bool armed_ = false;
   std::optional<Event> bell_;
-  std::optional<Epoll> set_;  // the bell and the device
+  std::optional<PollSet> set_;  // the bell and the device
 };
 
 }  // namespace weft::os

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sched.h>
 
+#include <cerrno>
 #include <new>
 #include <utility>
 
@@ -12,15 +13,14 @@ namespace weft::os {
 Result<std::unique_ptr<Sleeper>> Sleeper::create(Kind kind) {
   Result<Event> event = Event::create();
   if (!event) return event.error();
-  Result<Epoll> epoll = Epoll::create();
-  if (!epoll) return epoll.error();
-  if (const int status = epoll->add(event->fd()); status != 0)
-    return Error{-status, "epoll_ctl refuses an eventfd"};
-  return std::unique_ptr<Sleeper>(new Sleeper(kind, std::move(*event), std::move(*epoll)));
+  Result<PollSet> set = PollSet::create();
+  if (!set) return set.error();
+  if (!set->add(event->fd())) return Error{errno, "epoll_ctl refuses an eventfd"};
+  return std::unique_ptr<Sleeper>(new Sleeper(kind, std::move(*event), std::move(*set)));
 }
 
-Sleeper::Sleeper(Kind kind, Event event, Epoll epoll) noexcept
-    : kind_(kind), event_(std::move(event)), epoll_(std::move(epoll)) {
+Sleeper::Sleeper(Kind kind, Event event, PollSet set) noexcept
+    : kind_(kind), event_(std::move(event)), poll_set_(std::move(set)) {
   pthread_mutex_init(&mutex_, nullptr);
   pthread_cond_init(&cond_, nullptr);
 }
@@ -75,7 +75,7 @@ Sleeper::Registration* Sleeper::registration(core::Progressor& progressor) noexc
   }
   Registration& added = registrations_.back();
   added.fd = progressor.wait_fd();
-  if (added.fd >= 0 && epoll_.add(added.fd) != 0) added.fd = -1;
+  if (added.fd >= 0 && !poll_set_.watch(added.fd)) added.fd = -1;
   return &added;
 }
 
@@ -116,7 +116,7 @@ void Sleeper::forget(core::Progressor& progressor) noexcept {
     Registration& entry = registrations_[i];
     if (entry.progressor != &progressor) continue;
     if (entry.armed && origin_.is_here()) progressor.end_sleep();
-    if (entry.fd >= 0) epoll_.remove(entry.fd);
+    if (entry.fd >= 0) poll_set_.remove(entry.fd);
     registrations_.erase(registrations_.begin() + std::ptrdiff_t(i));
     return;
   }
@@ -131,7 +131,7 @@ void Sleeper::sleep(int timeout_ms) noexcept {
     yield_processor();
     return;
   }
-  if (epoll_.wait(timeout_ms < 0 || timeout_ms > slice_ms ? slice_ms : timeout_ms)) event_.take_one();
+  if (poll_set_.wait(timeout_ms < 0 || timeout_ms > slice_ms ? slice_ms : timeout_ms)) event_.take_one();
 }
 
 void Sleeper::pause(int64_t timeout_ns) noexcept {

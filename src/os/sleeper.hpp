@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cerrno>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "base/result.hpp"
 #include "core/progress.hpp"
 #include "os/event.hpp"
+#include "os/poll_set.hpp"
 
 namespace weft::os {
 
@@ -42,7 +44,9 @@ class Sleeper final : public core::Signal {
   Sleeper& operator=(const Sleeper&) = delete;
 
   Kind kind() const noexcept { return kind_; }
-  int fd() const noexcept { return epoll_.fd(); }  // FI_WAIT_FD: readable when it is time to read the queue
+  int fd() const noexcept {
+    return poll_set_.get();
+  }  // FI_WAIT_FD: readable when it is time to read the queue
   pthread_mutex_t* mutex() noexcept { return &mutex_; }  // FI_WAIT_MUTEX_COND: notify() broadcasts
   pthread_cond_t* cond() noexcept { return &cond_; }
 
@@ -58,8 +62,8 @@ class Sleeper final : public core::Signal {
   void disarm(const core::ProgressorList& list) noexcept;
   void forget(core::Progressor& progressor) noexcept;  // before the endpoint closes its descriptor
   // A descriptor that wakes sleepers while it is readable. 0 or a negative errno.
-  int watch(int fd) noexcept { return epoll_.add(fd); }
-  void unwatch(int fd) noexcept { epoll_.remove(fd); }
+  int watch(int fd) noexcept { return poll_set_.watch(fd) ? 0 : -errno; }
+  void unwatch(int fd) noexcept { poll_set_.remove(fd); }
   // Forgets earlier notices, unless other threads sleep here and have not seen them.
   void drain() noexcept;
 
@@ -113,14 +117,14 @@ class Sleeper final : public core::Signal {
     bool armed;
   };
 
-  Sleeper(Kind kind, Event event, Epoll epoll) noexcept;
+  Sleeper(Kind kind, Event event, PollSet set) noexcept;
   Registration* registration(core::Progressor& progressor) noexcept;
   void disarm_all(const core::ProgressorList& list) noexcept;
   void ring_cond() noexcept;
 
   const Kind kind_;
   Event event_;
-  Epoll epoll_;
+  PollSet poll_set_;
   Origin origin_;
   pthread_mutex_t mutex_;
   pthread_cond_t cond_;

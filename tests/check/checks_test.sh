@@ -63,6 +63,25 @@ expect bad "a walk without anchors" walks.py
 put docs/walk/two.md 'see `proto/b.hpp:b` in /ho''me/someone\n'
 expect bad "a path of one machine" paths.py
 
+put docs/one.md 'rings of 64\nslots, 8 KiB of head, and 2 ms\n'
+put src/os/sizes.hpp '#pragma once\nconstexpr unsigned slots = 1U << 6;  // slots = 7;\nconstexpr unsigned head = 2 * page;\n'
+put src/os/more.hpp '#pragma once\n#include "os/sizes.hpp"\nconstexpr unsigned page{4096};\nstatic constexpr long pause_ns = 2\x27000\x27000;\n'
+put scripts/check/constants.txt 'docs/one.md | rings of {64} slots | os/more.hpp: slots\n\n# times\ndocs/one.md | and {2 ms} | os/more.hpp: pause_ns\ndocs/one.md | {8 KiB} of head | os/more.hpp: page * 2\n'
+expect good "constants that are right" constants.py
+while read -r name line; do
+  put scripts/check/constants.txt "$line\n"
+  expect bad "a constant: ${name//-/ }" constants.py
+done <<'LINES'
+another-value docs/one.md | {64} slots | os/more.hpp: slots + 1
+another-unit docs/one.md | and {2 ms} | os/more.hpp: pause_ns * 1000
+a-text-that-is-not-there docs/one.md | {64} rings | os/more.hpp: slots
+no-such-constant docs/one.md | {64} slots | os/more.hpp: rings
+no-such-file docs/one.md | {64} slots | os/none.hpp: slots
+no-such-document docs/none.md | {64} slots | os/more.hpp: slots
+no-number docs/one.md | 64 slots | os/more.hpp: slots
+what-it-cannot-find docs/one.md | {8 KiB} of head | os/sizes.hpp: head
+LINES
+
 if command -v abidiff >/dev/null; then
   mkdir -p "$tree/include/weft" "$tree/tests/compat/abi" "$tree/build/lib"
   put tests/compat/abi/x.c '#include <weft/x.h>\n__attribute__((visibility("default"))) int f(struct x* x) { return x->a; }\n'

@@ -5,9 +5,9 @@ set -euo pipefail
 build="${WEFT_BUILD:?}" source="${WEFT_SOURCE:?}"
 [[ -z "${WEFT_SANITIZE:-}" ]] || { echo "a sanitized archive needs a sanitized program: not tested here"; exit 77; }
 command -v fi_pingpong >/dev/null || { echo "fi_pingpong is not here (package libfabric-bin)"; exit 77; }
+source "$source/tests/pair.sh"
 work="$(mktemp -d)"
-server=
-trap '[[ -z "$server" ]] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
+trap 'end_pair; rm -rf "$work"' EXIT
 fail() { echo "FAILED: $*"; exit 1; }
 
 echo "-- installed, and the tree moved to another folder"
@@ -33,17 +33,9 @@ done
 
 # over FOLDER COMMAND...: with the plugin of that folder.
 over() { FI_PROVIDER_PATH="$1" timeout -k 2 60 "${@:2}"; }
-port=$((10000 + $$ % 2000))
 pingpong() {  # pingpong FOLDER [COMMAND...]: bytes checked, all sizes
-  local output run=("${@:2}" fi_pingpong -p minimal -e rdm -c -S all)
-  port=$((port + 1))
-  over "$1" "${run[@]}" -B "$port" >/dev/null &
-  server=$!
-  sleep 0.5
-  output="$(over "$1" "${run[@]}" -P "$port" 127.0.0.1)" || fail "fi_pingpong: $output"
-  wait "$server" || fail "fi_pingpong's server"
-  server=
-  grep -q '^6m .*=10' <<<"$output" || { echo "$output"; fail "fi_pingpong did not reach 6 MiB"; }
+  run=("${@:2}")
+  FI_PROVIDER_PATH="$1" pair_reaches 6m 127.0.0.1 -p minimal -e rdm -c -S all || fail "fi_pingpong"
 }
 echo "-- in the system's libfabric (made by make), and in ours (made by CMake)"
 over "$work/example" fi_info -p minimal | tee "$work/info"

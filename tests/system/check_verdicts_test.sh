@@ -7,15 +7,15 @@
 #                          (scripts/check_tables.py reads it)
 set -uo pipefail
 build="${WEFT_BUILD:?}"
-here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+tests="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 weft="$build/bin/weft" walk="$build/tests/mpi/walk"
 [[ -x "$weft" && -x "$build/libexec/weft/weft_conformance" && -e "$build/lib/weft/compat/libfabric.so.1" ]] || { echo "not built"; exit 77; }
 [[ -z "${WEFT_SANITIZE:-}" ]] || { echo "runs the system's programs: not under a sanitizer"; exit 77; }
 command -v fi_pingpong >/dev/null || { echo "fi_pingpong is not here"; exit 77; }
+source "$tests/../pair.sh"
 work="$(mktemp -d)"
-server=
-trap '[[ -z "$server" ]] || kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
-failures=0 port=$((12000 + $$ % 2000))
+trap 'end_pair; rm -rf "$work"' EXIT
+failures=0 pair_limit=40
 [[ -z "${WEFT_CHECK_VERDICTS_TO:-}" ]] || : >"$WEFT_CHECK_VERDICTS_TO"
 
 ended() {  # what a status means
@@ -35,7 +35,7 @@ mpi() {
   for part in "$@"; do
     status=0
     # shellcheck disable=SC2086  # parts are words
-    timeout -k 3 "$limit" "$here/../mpi/run.sh" --quiet "${library[@]}" "${options[@]}" "$provider" 2 "$walk" $part \
+    timeout -k 3 "$limit" "$tests/../mpi/run.sh" --quiet "${library[@]}" "${options[@]}" "$provider" 2 "$walk" $part \
       >"$work/run" 2>&1 </dev/null || status=$?
     [[ $status -eq 0 ]] && continue
     if [[ $status -eq 3 ]] || grep -qE 'unreachable|No components were able|PML cm cannot be selected' "$work/run"; then
@@ -53,14 +53,9 @@ pingpong() {
   local name="$2;$3" folders="" size status
   [[ $1 == stock ]] || { name="weft_$name"; folders="$build/lib/weft/plugin"; }
   for size in "${pingpong_sizes[@]}"; do
-    port=$((port + 1))
     status=0
-    FI_PROVIDER_PATH="$folders" timeout -k 2 40 fi_pingpong -p "$name" -e rdm -I 20 -S "$size" -c -B "$port" >/dev/null 2>&1 &
-    server=$!
-    sleep 0.5
-    FI_PROVIDER_PATH="$folders" timeout -k 2 40 fi_pingpong -p "$name" -e rdm -I 20 -S "$size" -c -P "$port" 127.0.0.1 >"$work/run" 2>&1 || status=$?
-    wait "$server" || [[ $status -ne 0 ]] || status=$?
-    server=
+    FI_PROVIDER_PATH="$folders" pair 127.0.0.1 -p "$name" -e rdm -I 20 -S "$size" -c || status=$?
+    tell_pair >"$work/run"
     [[ $status -eq 0 ]] || { [[ $size -eq ${pingpong_sizes[0]} && $(ended "$status") == fails ]] && echo "not taken" || echo "$(ended "$status") at $size bytes"; return; }
   done
   echo yes

@@ -6,7 +6,7 @@
 //
 // The caller ends with status 1 when data is wrong, when an operation neither completes nor fails within --limit-ms, or when the last
 // echo is older than --alive-ms at the end (0: it does not matter). After a failure it goes on in a new epoch; echoes of old ones count
-// for nothing. Its last line is "echoes N errors N epochs N longest_pending_ms N last_echo_ms N".
+// for nothing. Its first line, "first echo", tells that both are there. Its last line is "echoes N errors N epochs N longest_pending_ms N last_echo_ms N".
 #include <thread>
 
 #include "peer.hpp"
@@ -226,7 +226,10 @@ class Caller {
     if (head.epoch != epoch_) return;
     // Long messages may be complete after later ones, but each comes once.
     if (outstanding_.erase(head.seq) == 0) return wrong("an echo that was not asked for, or came before");
-    ++echoes_;
+    if (++echoes_ == 1) {
+      std::puts("first echo");
+      std::fflush(stdout);
+    }
     last_echo_ = last_progress_ = Clock::now();
   }
   void begin_anew() {

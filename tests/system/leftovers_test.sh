@@ -5,7 +5,14 @@ set -euo pipefail
 program="${WEFT_BUILD:?}/tests/system/talker"
 library="${WEFT_TEST_LIBRARY:-$WEFT_BUILD/lib/weft/compat}"
 [[ -x "$program" && -e "$library/libfabric.so.1" ]] || { echo "talker or the drop-in is not built"; exit 77; }
-talk() { LD_LIBRARY_PATH="$library" exec "$program" "$@"; }
+source "$(dirname "${BASH_SOURCE[0]}")/../pair.sh"
+# In a session of its own, by which its children are found when it is gone.
+talk() { LD_LIBRARY_PATH="$library" exec setsid "$program" "$@"; }
+session_has_ended() { ! pgrep -s "$1" -r D,R,S,T >/dev/null; }
+ended() { # ended PID: the process, and its children by the kernel's hand
+  wait "$1" 2>/dev/null || true
+  eventually 10 session_has_ended "$1" || { echo "children outlive the talker"; failed=1; }
+}
 
 # Names in /tmp are the whole machine's: only those that a fabric would choose count there.
 list() {
@@ -34,21 +41,18 @@ check "a run that ends well"
 for ms in 5 20 60 150 400; do
   talk --ms 20000 >/dev/null 2>&1 &
   talker=$!
-  sleep "$(awk "BEGIN { print $ms / 1000 }")"
+  sleep "$(awk "BEGIN { print $ms / 1000 }")"  # the instant of the kill, not a wait for anything
   kill -KILL "$talker" 2>/dev/null || true
-  wait "$talker" 2>/dev/null || true
-  # Its children end with it, by the kernel's hand; they get a moment.
-  sleep 0.2
+  ended "$talker"
   check "a run killed after $ms ms"
 done
 
 # Ended by SIGTERM, with the default action of the program.
 talk --ms 20000 >/dev/null 2>&1 &
 talker=$!
-sleep 0.2
+sleep 0.2  # the instant
 kill -TERM "$talker"
-wait "$talker" 2>/dev/null || true
-sleep 0.2
+ended "$talker"
 check "a run ended by SIGTERM"
 
 [[ "$failed" -ne 0 ]] || echo "leftovers_test: nothing left behind"

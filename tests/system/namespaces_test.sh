@@ -10,6 +10,7 @@ library="${WEFT_TEST_LIBRARY:-${WEFT_BUILD:?}/lib/weft/compat}"
 echo_program="$WEFT_BUILD/tests/system/echo"
 [[ -e "$library/libfabric.so.1" && -x "$echo_program" ]] || { echo "the drop-in or the program is not built"; exit 77; }
 command -v ip >/dev/null || { echo "ip is not here (package iproute2)"; exit 77; }
+source "$(dirname "${BASH_SOURCE[0]}")/../pair.sh"
 space="weft-ns-$$" work="$(mktemp -d)" failures=0
 ip netns add "$space-a" 2>"$work/err" || { echo "no network namespaces here: $(cat "$work/err")"; rm -rf "$work"; exit 77; }
 ip netns del "$space-a"
@@ -22,6 +23,7 @@ cleanup() {
   ip netns del "$space-a" 2>/dev/null
   ip netns del "$space-b" 2>/dev/null
   rm -rf "$work"
+  end_pair
 }
 trap cleanup EXIT
 trap 'exit 1' TERM
@@ -37,35 +39,25 @@ two_hosts() {  # makes $space-a and $space-b
   ip -n "$space-b" link set lo up
   set_up a 1
   set_up b 2
-  # Before a command: in that namespace, over our library.
-  here=(ip netns exec "$space-b" env "LD_LIBRARY_PATH=$library" ${WEFT_PRELOAD:+"LD_PRELOAD=$WEFT_PRELOAD"})
-  there=(ip netns exec "$space-a" "${here[@]:4}")
+  here=(ip netns exec "$space-b")
+  there=(ip netns exec "$space-a")
+  run=(env "LD_LIBRARY_PATH=$library" ${WEFT_PRELOAD:+"LD_PRELOAD=$WEFT_PRELOAD"})
 }
 two_hosts || { echo "no veth here"; exit 77; }
 six=no
 [[ "$(ip -n "$space-a" -6 addr show dev veth0 2>/dev/null)" != *fd78::1* ]] || six=yes
 
-offers() { [[ $'\n'"$("${there[@]}" fi_info -p "$1" -t "$2" 2>/dev/null)"$'\n' == *$'\n'"provider: $1"$'\n'* ]]; }
+offers() { [[ $'\n'"$("${there[@]}" "${run[@]}" fi_info -p "$1" -t "$2" 2>/dev/null)"$'\n' == *$'\n'"provider: $1"$'\n'* ]]; }
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
 
-port=46000
 pingpong() {  # pingpong PROVIDER TYPE ADDRESS ROUNDS SIZE [OPTION...]
-  local provider="$1" type="$2" address="$3" server status=0
-  local run=(timeout -k 2 120 fi_pingpong -p "$1" -e "$2" -c -I "$4" -S "$5" "${@:6}")
-  port=$((port + 1))
-  "${there[@]}" "${run[@]}" -B "$port" >"$work/server" 2>&1 &
-  server=$!
-  for _ in $(seq 60); do
-    ip netns exec "$space-a" ss -Hltn "sport = :$port" | grep -q . && break
-    sleep 0.05
-  done
-  "${here[@]}" "${run[@]}" -P "$port" "$address" >"$work/client" 2>&1 || status=$?
-  wait "$server" || status=$((status + 1000))
+  local status=0
+  pair "$3" -p "$1" -e "$2" -c -I "$4" -S "$5" "${@:6}" || status=$?
   if [[ $status -ne 0 ]]; then
-    fail "fi_pingpong -p $provider -e $type to $address: status $status"
-    tail -n 5 "$work/client" "$work/server"
+    fail "fi_pingpong -p $1 -e $2 to $3: status $status"
+    tell_pair
   else
-    echo "ok: fi_pingpong -p '$provider' -e $type to $address, $4 rounds up to $(awk 'NR > 1 { size = $1 } END { print size }' "$work/client")"
+    echo "ok: fi_pingpong -p '$1' -e $2 to $3, $4 rounds up to $(awk 'NR > 1 { size = $1 } END { print size }' "$pair_folder/client.out")"
   fi
 }
 
@@ -75,17 +67,20 @@ serve() {  # serve SERVICE
   local i
   for i in "${!networks[@]}"; do
     rm -f "$work/name.$i"
-    "${there[@]}" timeout -k 2 90 "$echo_program" --serve "$work/name.$i" --provider "${networks[i]}" --node 10.78.0.1 \
+    "${there[@]}" "${run[@]}" timeout -k 2 90 "$echo_program" --serve "$work/name.$i" --provider "${networks[i]}" --node 10.78.0.1 \
       --service "$(($1 + i))" --seconds 80 >"$work/server.$i" 2>&1 &
     servers[i]=$!
   done
 }
-call() {  # call SECONDS
+call() {  # call SECONDS: returns when every network carries echoes
   local i
   for i in "${!networks[@]}"; do
-    "${here[@]}" timeout -k 2 90 "$echo_program" --call "$work/name.$i" --provider "${networks[i]}" --node 10.78.0.2 \
+    "${here[@]}" "${run[@]}" timeout -k 2 90 "$echo_program" --call "$work/name.$i" --provider "${networks[i]}" --node 10.78.0.2 \
       --seconds "$1" --limit-ms 30000 --alive-ms 4000 >"$work/caller.$i" 2>&1 &
     callers[i]=$!
+  done
+  for i in "${!networks[@]}"; do
+    eventually 30 grep -q '^first echo' "$work/caller.$i" || fail "${networks[i]}: no echo in 30 seconds"
   done
 }
 ends_well() {  # ends_well WHAT
@@ -103,7 +98,7 @@ ends_well() {  # ends_well WHAT
   kill "${servers[@]}" 2>/dev/null
   wait "${servers[@]}" 2>/dev/null
 }
-cut_link() {  # cut_link SECONDS
+cut_link() {  # cut_link SECONDS: after two seconds of traffic
   sleep 2
   ip -n "$space-a" link set veth0 down
   sleep "$1"
@@ -135,11 +130,11 @@ short_cut() {
 peer_killed() {
   serve 47200
   call 10
-  sleep 2
+  sleep 2  # of traffic
   # shellcheck disable=SC2046  # process ids
   kill -KILL $(ip netns pids "$space-a") 2>/dev/null
   wait "${servers[@]}" 2>/dev/null
-  sleep 1
+  sleep 1  # nobody is there
   serve 47200  # the same addresses, other processes
   ends_well "peer killed, and there again"
 }
@@ -154,11 +149,11 @@ loss() {
   lose 1 2>"$work/tc" || { echo "loss is skipped: $(tail -n 1 "$work/tc")"; lose 0; return; }
   serve 47300
   call 8
-  sleep 4
+  sleep 4  # of traffic
   local few many
   few="$(lost)"
   lose 5 || fail "tc does not set 5 %"
-  sleep 3
+  sleep 3  # of traffic
   many="$(lost)"
   lose 0
   ends_well "1 % lost, then 5 % ($few and $many packets)"
@@ -173,7 +168,8 @@ for provider in "${providers[@]}"; do ! offers "$provider" FI_EP_RDM || networks
 elsewhere() (
   trap cleanup EXIT
   trap 'exit 1' TERM
-  space+="-2" work="$(mktemp -d)" failures=0
+  space+="-2" work="$(mktemp -d)" failures=0 pair_server=
+  pair_folder="$work"
   two_hosts || exit 1
   long_cut
   exit $((failures > 0))

@@ -4,35 +4,20 @@
 set -euo pipefail
 library="${WEFT_TEST_LIBRARY:-${WEFT_BUILD:?}/lib/weft/compat}"
 [[ -e "$library/libfabric.so.1" ]] && command -v fi_pingpong >/dev/null || { echo "fi_pingpong or the drop-in is not there"; exit 77; }
-port=$((14000 + $$ % 2000))
-there=()
-here=()
-server=
+source "$(dirname "${BASH_SOURCE[0]}")/../pair.sh"
+run=(env "LD_LIBRARY_PATH=$library" ${WEFT_PRELOAD:+LD_PRELOAD="$WEFT_PRELOAD"})
+pair_limit=60
 space="weft-$provider-$$"
 cleanup() {
-  [[ -z "$server" ]] || kill "$server" 2>/dev/null || true
+  end_pair
   [[ "${#here[@]}" == 0 ]] || { ip netns del "$space-a"; ip netns del "$space-b"; } 2>/dev/null || true
 }
 trap cleanup EXIT
 
-# pingpong ADDRESS OPTIONS...
-pingpong() {
-  local address=$1 output
-  shift
-  port=$((port + 1))
-  "${there[@]}" env LD_LIBRARY_PATH="$library" ${WEFT_PRELOAD:+LD_PRELOAD="$WEFT_PRELOAD"} \
-    timeout -k 2 60 fi_pingpong -p "$provider" -e "$type" -c -S all -B "$port" "$@" >/dev/null &
-  server=$!
-  sleep 0.5
-  output=$("${here[@]}" env LD_LIBRARY_PATH="$library" ${WEFT_PRELOAD:+LD_PRELOAD="$WEFT_PRELOAD"} \
-    timeout -k 2 60 fi_pingpong -p "$provider" -e "$type" -c -S all -P "$port" "$@" "$address")
-  wait "$server"
-  server=
-  grep -q "^$largest .*=10" <<<"$output" || { echo "$output"; echo "fi_pingpong to $address did not reach the largest size"; exit 1; }
-}
+pingpong() { pair_reaches "$largest" "$1" -p "$provider" -e "$type" -c -S all "${@:2}"; }
 
 pingpong 127.0.0.1
-[[ ! -e /proc/net/if_inet6 ]] || ! grep -q ' lo$' /proc/net/if_inet6 || pingpong ::1 -6
+! has_ipv6 || pingpong ::1 -6
 
 ip netns add "$space-a" 2>/dev/null || { echo "no network namespaces here: only this host was tried"; exit 0; }
 here=(ip netns exec "$space-b")

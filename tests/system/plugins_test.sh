@@ -7,8 +7,9 @@ weft="$build/bin/weft"
 example="$build/examples/c_plugin"
 broken="$build/tests/system/plugins"
 [[ -x "$weft" && -e "$build/lib/weft/compat/libfabric.so.1" && -e "$example/libexample-fi.so" ]] || { echo "not built"; exit 77; }
+source "$(dirname "${BASH_SOURCE[0]}")/../pair.sh"
 work="$(mktemp -d)"
-trap 'rm -rf "$work"' EXIT
+trap 'end_pair; rm -rf "$work"' EXIT
 failures=0
 fail() { echo "FAILED: $*"; tail -n 30 "$work/out" "$work/err" 2>/dev/null; failures=$((failures + 1)); }
 # expect STATUS COMMAND...: output goes to $work/out and $work/err.
@@ -87,26 +88,14 @@ says 'low_shm-fi\.so is not used: there is a provider "shm" of version 999\.0'
 
 # --- the example provider ---
 export FI_PROVIDER_PATH="$example"
-control="${WEFT_TEST_PORT:-47711}"
-# pingpong NAME COMMAND... -- ARGUMENTS OF fi_pingpong...; $other names another provider for the server
+# pingpong NAME COMMAND... -- OPTIONS OF fi_pingpong...; $other names another provider for the server
 pingpong() {
   local name="$1"; shift
-  local with=()
-  while [[ "$1" != -- ]]; do with+=("$1"); shift; done
+  run=()
+  while [[ "$1" != -- ]]; do run+=("$1"); shift; done
   shift
-  control=$((control + 2))
-  timeout 100 "${with[@]}" fi_pingpong -B "$control" "$@" ${other:+-p "$other"} -I 50 -c >"$work/server" 2>&1 &
-  local server=$! status=0
-  for _ in $(seq 100); do
-    sleep 0.1
-    timeout 100 "${with[@]}" fi_pingpong "$@" -P "$control" -I 50 -c 127.0.0.1 >"$work/out" 2>"$work/err" && { status=0; break; }
-    status=1
-    kill -0 "$server" 2>/dev/null || break
-    grep -q 'Connection refused\|ctrl/init\|connect' "$work/err" || break
-  done
-  wait "$server" || status=1
-  cat "$work/server" >>"$work/err"
-  [[ $status -eq 0 ]] || fail "fi_pingpong over $name"
+  server_options=(${other:+-p "$other"})
+  pair 127.0.0.1 "$@" -I 50 -c || { tell_pair; fail "fi_pingpong over $name"; }
 }
 if command -v fi_pingpong >/dev/null && [[ -z "${WEFT_SANITIZE:-}" ]]; then
   pingpong "tcp;ofi_rxm, ours" "$weft" run -- -p "tcp;ofi_rxm" -e rdm

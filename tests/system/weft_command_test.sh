@@ -3,9 +3,10 @@
 set -uo pipefail
 weft="${WEFT_BUILD:?}/bin/weft"
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
+source "$root/tests/pair.sh"
 [[ -x "$weft" && -e "$WEFT_BUILD/lib/weft/compat/libfabric.so.1" ]] || { echo "weft and the drop-in are not built"; exit 77; }
 work="$(mktemp -d)"
-trap 'rm -rf "$work"' EXIT
+trap 'end_pair; rm -rf "$work"' EXIT
 failures=0
 fail() { echo "FAILED: $*"; tail -n 20 "$work/out" "$work/err" 2>/dev/null; failures=$((failures + 1)); }
 # expect STATUS COMMAND...: output goes to $work/out and $work/err.
@@ -73,7 +74,7 @@ expect 1 "$weft" perf -p nosuch -t tagged-rate; says 'weft info --why'
 # Two hosts, on one.
 "$weft" perf --server --port 0 >"$work/server" 2>&1 &
 server=$!
-for _ in $(seq 100); do grep -q 'port [0-9]' "$work/server" && break; sleep 0.05; done
+eventually 30 grep -q 'port [0-9]' "$work/server" || fail "the server does not say its port"
 port="$(sed -n 's/.*port \([0-9]*\)$/\1/p' "$work/server")"
 expect 0 "$weft" perf --client 127.0.0.1 --port "$port" -t tagged-pingpong -s 8 -n 500 -r 2; says tagged-pingpong
 wait "$server" || fail "the server ended with status $?"

@@ -6,8 +6,9 @@ program="${WEFT_BUILD:?}/tests/system/mesh"
 library="${WEFT_TEST_LIBRARY:-$WEFT_BUILD/lib/weft/compat}"
 [[ -x "$program" && -e "$library/libfabric.so.1" ]] || { echo "mesh or the drop-in is not built"; exit 77; }
 [[ $EUID -eq 0 ]] && command -v ip >/dev/null || { echo "network namespaces need root and ip"; exit 77; }
+source "$(dirname "${BASH_SOURCE[0]}")/../pair.sh"
 a="weft-a-$$" b="weft-b-$$"
-trap 'ip netns del "$a" 2>/dev/null || true; ip netns del "$b" 2>/dev/null || true' EXIT
+trap 'end_pair; ip netns del "$a" 2>/dev/null || true; ip netns del "$b" 2>/dev/null || true' EXIT
 ip netns add "$a" 2>/dev/null && ip netns add "$b" || { echo "no network namespaces here"; exit 77; }
 ip link add "wv$$a" netns "$a" type veth peer name "wv$$b" netns "$b" || { echo "no veth here"; exit 77; }
 limit=20000
@@ -39,12 +40,7 @@ command -v fi_pingpong >/dev/null || { echo "no fi_pingpong: package libfabric-b
 echo "- fi_pingpong between the hosts"
 up "$a" "wv$$a" 10.99.0.1/24
 up "$b" "wv$$b" 10.99.0.2/24
-pingpong() {
-  timeout -k 5 60 ip netns exec "$1" env LD_LIBRARY_PATH="$library" ${WEFT_PRELOAD:+LD_PRELOAD="$WEFT_PRELOAD"} fi_pingpong -p weft -e rdm -c -I 20 \
-    "${@:2}"
-}
-pingpong "$a" >/dev/null &
-server=$!
-sleep 1
-pingpong "$b" 10.99.0.1 | tail -1
-wait "$server"
+there=(ip netns exec "$a") here=(ip netns exec "$b") pair_limit=60
+run=(env "LD_LIBRARY_PATH=$library" ${WEFT_PRELOAD:+LD_PRELOAD="$WEFT_PRELOAD"})
+pair 10.99.0.1 -p weft -e rdm -c -I 20 || { tell_pair; exit 1; }
+tail -n 1 "$pair_folder/client.out"

@@ -14,21 +14,21 @@ int ControlSet::add(ControlSource& source, os::Sleeper* sleeper) {
   if (std::find(sources_.begin(), sources_.end(), &source) != sources_.end()) return 0;
   sources_.reserve(sources_.size() + 1);
   if (!set_) {
-    auto set = os::open_poll_set();
+    auto set = os::PollSet::create();
     if (!set) return -set.error().code;
     set_ = std::move(*set);
     if (sleeper != nullptr) {
       if (const int status = sleeper->watch(set_.get()); status != 0) return status;
     }
   }
-  if (!os::add_to_poll_set(set_, source.control_fd(), &source)) return -errno;
+  if (!set_.add(source.control_fd(), &source)) return -errno;
   sources_.push_back(&source);
   return 0;
 }
 
 void ControlSet::remove(ControlSource& source) noexcept {
   std::scoped_lock guard(mutex_);
-  if (std::erase(sources_, &source) != 0) os::remove_from_poll_set(set_, source.control_fd());
+  if (std::erase(sources_, &source) != 0) set_.remove(source.control_fd());
 }
 
 void ControlSet::close(os::Sleeper* sleeper) noexcept {
@@ -41,7 +41,7 @@ void ControlSet::drive() noexcept {
   std::scoped_lock guard(mutex_);
   if (sources_.empty()) return;
   std::array<void*, 64> ready{};
-  const size_t count = os::poll_now(set_, ready);
+  const size_t count = set_.ready(ready);
   for (size_t i = 0; i < count; ++i) static_cast<ControlSource*>(ready[i])->drive();
 }
 

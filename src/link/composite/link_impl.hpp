@@ -17,8 +17,8 @@ Result<void> Link<N, F, Names>::open(std::string_view name, Events& events) {
   const auto wish = parts.far_address();
   if (auto ok = far_.open({reinterpret_cast<const char*>(wish.data()), wish.size()}, far_events_); !ok)
     return ok;
-  auto set = os::open_poll_set();
-  if (!set || !os::add_to_poll_set(*set, far_.wait_fd(), nullptr)) {
+  auto set = os::PollSet::create();
+  if (!set || !set->add(far_.wait_fd())) {
     far_.close();
     return Error{EMFILE, "no descriptor to sleep on"};
   }
@@ -31,7 +31,7 @@ Result<void> Link<N, F, Names>::open(std::string_view name, Events& events) {
     if (auto ok = near_.open("", near_events_); !ok) {
       if (on_warning_ != nullptr)
         on_warning_(warning_context_, ("only the network is used: " + ok.error().why).c_str());
-    } else if (!os::add_to_poll_set(both_, near_.wait_fd(), nullptr)) {
+    } else if (!both_.add(near_.wait_fd())) {
       near_.close();
     } else {
       near_on_ = true;

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <new>
 
+#include "os/event.hpp"
 #include "os/socket_address.hpp"
 
 namespace weft::link::foreign {
@@ -420,21 +421,17 @@ void Messages::close() noexcept {
 
 int Messages::wait_fd() noexcept {
   if (!can_sleep_) return -1;
-  if (sleep_ != nullptr) return sleep_->fd();
+  if (sleep_) return sleep_.get();
   int cq_fd = -1;
   int eq_fd = -1;
   can_sleep_ = false;
   if (fi_control(&cq_->fid, FI_GETWAIT, &cq_fd) != 0 || fi_control(&eq_->fid, FI_GETWAIT, &eq_fd) != 0)
     return -1;
-  auto made = os::Epoll::create();
-  if (!made || made->add(cq_fd) != 0 || made->add(eq_fd) != 0) return -1;
-  try {
-    sleep_ = std::make_unique<os::Epoll>(std::move(*made));
-  } catch (const std::bad_alloc&) {
-    return -1;
-  }
+  auto made = os::PollSet::create();
+  if (!made || !made->watch(cq_fd) || !made->watch(eq_fd)) return -1;
+  sleep_ = std::move(*made);
   can_sleep_ = true;
-  return sleep_->fd();
+  return sleep_.get();
 }
 
 bool Messages::arm() noexcept {

@@ -21,7 +21,7 @@
 
 #include "base/result.hpp"
 #include "link/foreign/source.hpp"
-#include "os/event.hpp"
+#include "os/poll_set.hpp"
 
 namespace weft::link::foreign {
 
@@ -181,7 +181,7 @@ class Messages {
   bool closing_ = false;
   bool look_at_events_ = true;
   bool can_sleep_ = false;
-  std::unique_ptr<os::Epoll> sleep_;
+  os::PollSet sleep_;
 };
 
 }  // namespace weft::link::foreign

@@ -20,7 +20,7 @@
 #include "os/clock.hpp"
 #include "os/event.hpp"
 #include "os/poll_set.hpp"
-#include "os/watch.hpp"
+#include "os/timer.hpp"
 #include "proto/device.hpp"
 #include "proto/engine/link.hpp"
 #include "proto/packet/abilities.hpp"

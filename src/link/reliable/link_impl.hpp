@@ -308,12 +308,10 @@ int Reliable<P, Names>::wait_fd() noexcept {
     else return -1;
   }();
   if (packets_fd < 0) return -1;
-  auto set = os::open_poll_set();
+  auto set = os::PollSet::create();
   auto timer = os::Timer::create();
   if (!set || !timer) return -1;
-  if (!os::add_to_poll_set(*set, packets_fd, nullptr) ||
-      !os::add_to_poll_set(*set, timer->fd().get(), nullptr))
-    return -1;
+  if (!set->add(packets_fd) || !set->add(timer->fd().get())) return -1;
   timer_ = std::move(*timer);
   both_ = std::move(*set);
   return both_.get();

@@ -83,11 +83,10 @@ Result<void> Link::open(std::string_view name, Events& events) {
   }
   if (!socket) return Error{socket.error().code, std::string(text_of(address)) + ": " + socket.error().why};
   socket_ = std::move(*socket);
-  auto set = os::open_poll_set();
+  auto set = os::PollSet::create();
   if (!set) return set.error();
   epoll_ = std::move(*set);
-  if (!os::add_to_poll_set(epoll_, socket_, nullptr))
-    return Error{errno, "cannot watch the endpoint's socket"};
+  if (!epoll_.add(socket_.get())) return Error{errno, "cannot watch the endpoint's socket"};
   auto life = os::open_life();
   if (!life) return life.error();
   life_ = std::move(*life);
@@ -454,7 +453,7 @@ void Link::probe_cma(Peer& peer) noexcept {
 }
 
 void Link::watch(Peer& peer) noexcept {
-  if (peer.pidfd) (void)os::add_to_poll_set(epoll_, peer.pidfd, &peer);
+  if (peer.pidfd) (void)epoll_.add(peer.pidfd.get(), &peer);
 }
 
 // --- reading the peer's memory ---
@@ -491,7 +490,7 @@ bool Link::look_is_due() noexcept {
 void Link::find_lost() noexcept {
   const uint64_t now = os::monotonic_ns();
   std::array<void*, events_per_look> tags{};
-  const size_t count = os::poll_now(epoll_, tags);
+  const size_t count = epoll_.ready(tags);
   bool socket_ready = false;
   for (size_t i = 0; i < count; ++i) {
     if (tags[i] == nullptr) socket_ready = true;
@@ -598,7 +597,7 @@ void Link::detach(Peer& peer) noexcept {
     peer.rx_slots = nullptr;
   }
   if (peer.pidfd) {
-    os::remove_from_poll_set(epoll_, peer.pidfd);
+    epoll_.remove(peer.pidfd.get());
     peer.pidfd.reset();
   }
   if (peer.tx_control != nullptr) {

@@ -43,7 +43,7 @@ Result<void> Connection::open(std::string_view name, Events& events, proto::Conn
     if (!given) return Error{EINVAL, "the endpoint's address is none of IP"};
     wanted = *given;
   }
-  auto set = os::open_poll_set();
+  auto set = os::PollSet::create();
   if (!set) return set.error();
   if (buffer_.empty()) buffer_.resize(Channel::receive_bytes);
   control_set_ = std::move(*set);
@@ -74,7 +74,7 @@ Result<void> Connection::start(std::string_view name, std::span<const std::byte>
   arrived_ = false;
   stage_ = Stage::Dialling;
   deadline_ns_ = os::monotonic_ns() + connect_timeout_ns_;
-  if (!os::watch(control_set_, timer_.fd(), os::watch_reading)) {
+  if (!control_set_.watch(timer_.fd().get())) {
     stage_ = Stage::Idle;
     return Error{errno, "the system watches no more descriptors"};
   }
@@ -123,7 +123,7 @@ void Connection::opened(std::span<const std::byte> data) noexcept {
   } catch (const std::bad_alloc&) {
     return refuse(ENOMEM, core::ProviderError::NoChannel, {});
   }
-  os::unwatch(control_set_, timer_.fd());
+  control_set_.remove(timer_.fd().get());
   timer_.close();
   // The data lies in the greeting, which open() drops.
   std::array<std::byte, hello_data_max> kept;
@@ -201,9 +201,9 @@ void Connection::watch() noexcept {
   if (stage_ == Stage::Open) interest = os::watch_hangup;
   else if (channel_.state() == Channel::State::Connecting) interest = os::watch_writing;
   else if (stage_ == Stage::Dialling && channel_.unflushed()) interest |= os::watch_writing;
-  (void)os::watch(control_set_, channel_.fd(), interest);
+  (void)control_set_.watch(channel_.fd().get(), interest);
   if (data_set_)
-    (void)os::watch(data_set_, channel_.fd(), os::watch_reading | (interest & os::watch_writing));
+    (void)data_set_.watch(channel_.fd().get(), os::watch_reading | (interest & os::watch_writing));
 }
 
 // --- the end ---
@@ -230,9 +230,9 @@ void Connection::leave() noexcept {
     channel_.drop();
     return;
   }
-  os::unwatch(control_set_, channel_.fd());
-  os::unwatch(data_set_, channel_.fd());
-  if (timer_.fd()) os::unwatch(control_set_, timer_.fd());
+  control_set_.remove(channel_.fd().get());
+  data_set_.remove(channel_.fd().get());
+  if (timer_.fd()) control_set_.remove(timer_.fd().get());
   timer_.close();
   channel_.close();
 }
@@ -315,7 +315,7 @@ void Connection::close() noexcept {
 
 int Connection::wait_fd() noexcept {
   if (!data_set_) {
-    auto set = os::open_poll_set();
+    auto set = os::PollSet::create();
     if (!set) return -1;
     data_set_ = std::move(*set);
     if (channel_.fd()) watch();
@@ -330,7 +330,7 @@ bool Connection::arm() noexcept {
   if (channel_.state() == Channel::State::Failed) return false;  // poll() says so
   if (stage_ == Stage::Open && data_set_) {
     const uint32_t writing = channel_.unflushed() ? os::watch_writing : os::watch_errors;
-    if (!os::watch(data_set_, channel_.fd(), os::watch_reading | writing)) return false;
+    if (!data_set_.watch(channel_.fd().get(), os::watch_reading | writing)) return false;
   }
   return true;
 }

@@ -24,7 +24,7 @@
 #include "link/tcp/listener.hpp"
 #include "os/fd.hpp"
 #include "os/poll_set.hpp"
-#include "os/watch.hpp"
+#include "os/timer.hpp"
 #include "proto/engine/connection.hpp"
 #include "wire/frame.hpp"
 

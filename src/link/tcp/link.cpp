@@ -108,7 +108,7 @@ Result<void> Link::open(std::string_view name, Events& events) {
     if (!given) return Error{EINVAL, "the endpoint's address is none of IP"};
     wanted = *given;
   }
-  auto set = os::open_poll_set();
+  auto set = os::PollSet::create();
   if (!set) return set.error();
   events_set_ = std::move(*set);
   events_ = &events;
@@ -140,7 +140,7 @@ Result<void> Link::listen(const os::SocketAddress& wanted) {
   if (::bind(listener_.get(), wanted.get(), wanted.size()) != 0) return failed("cannot bind to");
   prepare_congestion_control(listener_.get());
   if (::listen(listener_.get(), backlog) != 0) return failed("cannot listen at");
-  if (!os::add_to_poll_set(events_set_, listener_, &listener_source_)) return failed("cannot watch");
+  if (!events_set_.add(listener_.get(), &listener_source_)) return failed("cannot watch");
   const os::SocketAddress bound = os::local_address(listener_.get());
   own_ = bound.is_any() ? os::outgoing_address(bound.family()) : bound;
   own_.set_port(bound.port());
@@ -237,13 +237,14 @@ void Link::hang_up(Peer& peer) noexcept {
 bool Link::watch(Peer& peer, bool writing) noexcept {
   peer.writing = writing;
   if (!peer.watched)
-    peer.watched = os::add_to_poll_set(events_set_, peer.channel.fd(), static_cast<Source*>(&peer), writing);
+    peer.watched = events_set_.add(peer.channel.fd().get(), static_cast<Source*>(&peer),
+                                   writing ? os::watch_both : os::watch_reading);
   return peer.watched;
 }
 
 void Link::unwatch(Peer& peer) noexcept {
   if (!std::exchange(peer.watched, false)) return;
-  os::remove_from_poll_set(events_set_, peer.channel.fd());
+  events_set_.remove(peer.channel.fd().get());
   forget_ready(peer);
 }
 
@@ -377,7 +378,7 @@ void Link::accept_guests() noexcept {
       return;
     }
     Guest& guest = *guests_.back();
-    if (!os::add_to_poll_set(events_set_, guest.channel.fd(), static_cast<Source*>(&guest))) dismiss(guest);
+    if (!events_set_.add(guest.channel.fd().get(), static_cast<Source*>(&guest))) dismiss(guest);
   }
 }
 
@@ -390,12 +391,12 @@ bool Link::make_room() noexcept {
 
 // Who knocks waits in the kernel, and whoever sleeps on us is not woken for it.
 void Link::be_deaf() noexcept {
-  os::remove_from_poll_set(events_set_, listener_);
+  events_set_.remove(listener_.get());
   deaf_until_ns_ = now_ns() + deaf_pause_ns;
 }
 
 void Link::dismiss(Guest& guest) noexcept {
-  if (guest.channel.fd()) os::remove_from_poll_set(events_set_, guest.channel.fd());
+  if (guest.channel.fd()) events_set_.remove(guest.channel.fd().get());
   guest.channel.close();
   forget_ready(guest);
   std::erase_if(guests_, [&](const auto& entry) { return entry.get() == &guest; });
@@ -464,7 +465,7 @@ void Link::welcome(Guest& guest, Peer* peer, const Hello& hello, bool keyed) {
         make_peer(hello.address, keyed, alias_count_ != 0 ? hello.data_span() : std::span<const std::byte>());
   if (peer == nullptr) return refuse(guest, RefusalReason::Kind);
   peer->channel = std::move(guest.channel);
-  os::change_in_poll_set(events_set_, peer->channel.fd(), static_cast<Source*>(peer), false);
+  events_set_.change(peer->channel.fd().get(), static_cast<Source*>(peer), os::watch_reading);
   peer->watched = true;
   dismiss(guest);
   peer->channel.greet(own_hello(HelloType::Welcome, {}));
@@ -532,7 +533,7 @@ void Link::tend(uint64_t now) noexcept {
   next_tend_ns_ = now + tend_interval_ns;
   if (!events_set_.is_here()) return;  // a forked child neither dials nor judges
   if (deaf_until_ns_ != 0 && now >= deaf_until_ns_) {
-    const bool hears = os::add_to_poll_set(events_set_, listener_, &listener_source_);
+    const bool hears = events_set_.add(listener_.get(), &listener_source_);
     deaf_until_ns_ = hears ? 0 : now + deaf_pause_ns;
   }
   for (size_t i = unopened_.size(); i-- > 0;) {
@@ -566,7 +567,8 @@ void Link::tend(uint64_t now) noexcept {
 
 void Link::wait_for_room(Peer& peer, bool writing) noexcept {
   if (std::exchange(peer.writing, writing) == writing || !peer.watched) return;
-  os::change_in_poll_set(events_set_, peer.channel.fd(), static_cast<Source*>(&peer), writing);
+  events_set_.change(peer.channel.fd().get(), static_cast<Source*>(&peer),
+                     writing ? os::watch_both : os::watch_reading);
 }
 
 bool Link::arm() noexcept {

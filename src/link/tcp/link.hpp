@@ -212,7 +212,7 @@ class Link {
   template <class Handler>
   [[gnu::noinline]] int look(Handler& handler) noexcept {
     int taken = 0;
-    ready_count_ = os::poll_now(events_set_, ready_);
+    ready_count_ = events_set_.ready(ready_);
     // Where the others have nothing to say they are asked less often.
     idle_polls_until_look_ =
         ready_count_ != 0 ? idle_polls_min : std::min(2 * idle_polls_until_look_, idle_polls_max);

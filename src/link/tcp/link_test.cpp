@@ -537,12 +537,12 @@ TEST(TcpLink, SleepsUntilSomethingComes) {
   talk(a, b);
   for (int i = 0; i < 100; ++i) b.poll();
   ASSERT_TRUE(b.link->arm());
-  os::PollSet set = std::move(*os::open_poll_set());
-  ASSERT_TRUE(os::add_to_poll_set(set, b.link->wait_fd(), nullptr));
+  os::PollSet set = std::move(*os::PollSet::create());
+  ASSERT_TRUE(set.add(b.link->wait_fd()));
   void* tags[1];
-  EXPECT_EQ(os::poll_now(set, tags), 0u);
+  EXPECT_EQ(set.ready(tags), 0u);
   ASSERT_TRUE(a.send(a.peers[0].get(), 5));
-  until([&] { return os::poll_now(set, tags) == 1; }, {&a});
+  until([&] { return set.ready(tags) == 1; }, {&a});
   b.link->disarm();
   until([&] { return b.frames == 2; }, {&b});
 }

@@ -67,7 +67,7 @@ Result<void> Listener::open(std::string_view name) {
     const int error = errno;
     return Error{error, std::string(what) + ' ' + wanted.text() + ": " + std::strerror(error)};
   };
-  auto set = os::open_poll_set();
+  auto set = os::PollSet::create();
   if (!set) return set.error();
   auto timer = os::Timer::create();
   if (!timer) return timer.error();
@@ -82,8 +82,7 @@ Result<void> Listener::open(std::string_view name) {
   os::mark_traffic(socket.get(), dscp_);
   if (::bind(socket.get(), wanted.get(), wanted.size()) != 0) return failed("cannot bind to");
   prepare_congestion_control(socket.get());
-  if (!os::add_to_poll_set(*set, timer->fd(), nullptr) || !os::add_to_poll_set(*set, notice->fd(), nullptr))
-    return failed("cannot watch");
+  if (!set->add(timer->fd().get()) || !set->add(notice->fd())) return failed("cannot watch");
   close();
   socket_ = std::move(socket);
   set_ = std::move(*set);
@@ -101,7 +100,7 @@ Result<void> Listener::listen(int backlog) {
   if (::listen(socket_.get(), backlog) != 0)
     return Error{errno, std::string("cannot listen: ") + std::strerror(errno)};
   backlog_ = static_cast<size_t>(std::max(backlog, 1));
-  if (first && !os::add_to_poll_set(set_, socket_, this)) return Error{errno, "cannot watch the listener"};
+  if (first && !set_.add(socket_.get(), this)) return Error{errno, "cannot watch the listener"};
   return {};
 }
 
@@ -121,7 +120,7 @@ void Listener::welcome(os::Fd accepted) noexcept {
     auto guest = std::make_unique<Guest>();
     guest->channel.adopt(std::move(accepted));
     guest->came_at_ns = os::monotonic_ns();
-    if (!os::add_to_poll_set(set_, guest->channel.fd(), guest.get())) return;
+    if (!set_.add(guest->channel.fd().get(), guest.get())) return;
     guests_.push_back(std::move(guest));
   } catch (const std::bad_alloc&) {  // the guest goes
   }
@@ -134,7 +133,7 @@ void Listener::hear(Guest& guest) noexcept {
   const Hello* hello = guest.channel.theirs();
   if (state != Channel::State::Failed && hello == nullptr) return;
   guest.gone = true;
-  os::remove_from_poll_set(set_, guest.channel.fd());
+  set_.remove(guest.channel.fd().get());
   if (state == Channel::State::Failed || hello == nullptr) return;
   if (hello->type != HelloType::Hello || hello->kind != ConnectionKind::Msg) {
     guest.channel.refuse(answer(HelloType::Refusal),
@@ -157,7 +156,7 @@ void Listener::dismiss_old(uint64_t now) noexcept {
   uint64_t next = guests_.empty() ? 0 : guests_.front()->came_at_ns + guest_timeout_ns_ - now;
   if (deaf_until_ns_ != 0 && deaf_until_ns_ <= now) {
     deaf_until_ns_ = 0;
-    (void)os::add_to_poll_set(set_, socket_, this);
+    (void)set_.add(socket_.get(), this);
   } else if (deaf_until_ns_ != 0 && (next == 0 || deaf_until_ns_ - now < next)) {
     next = deaf_until_ns_ - now;
   }
@@ -167,7 +166,7 @@ void Listener::dismiss_old(uint64_t now) noexcept {
 void Listener::poll() noexcept {
   if (!socket_) return;
   std::array<void*, 64> ready{};
-  const size_t count = os::poll_now(set_, ready);
+  const size_t count = set_.ready(ready);
   bool knocking = false;
   for (size_t i = 0; i < count; ++i) {
     if (ready[i] == this) knocking = true;
@@ -180,7 +179,7 @@ void Listener::poll() noexcept {
     if (!accepted) {
       // No descriptor is left: who knocks waits, and whoever sleeps on us must not be woken for it all the time.
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        os::remove_from_poll_set(set_, socket_);
+        set_.remove(socket_.get());
         deaf_until_ns_ = os::monotonic_ns() + no_descriptor_pause_ns;
       }
       break;

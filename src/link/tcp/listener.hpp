@@ -22,7 +22,7 @@
 #include "os/fd.hpp"
 #include "os/poll_set.hpp"
 #include "os/socket_address.hpp"
-#include "os/watch.hpp"
+#include "os/timer.hpp"
 
 namespace weft::link::tcp {
 

@@ -38,7 +38,7 @@ uint64_t Messages::now_ns() noexcept { return os::monotonic_ns(); }
 // --- opening ---
 
 Result<void> Messages::open(std::string_view source) {
-  auto set = os::open_poll_set();
+  auto set = os::PollSet::create();
   if (!set) return set.error();
   auto timer = os::Timer::create();
   if (!timer) return timer.error();
@@ -46,8 +46,7 @@ Result<void> Messages::open(std::string_view source) {
   listener_.set_address_format(format_);
   if (auto opened = listener_.open(source); !opened) return opened;
   if (auto listening = listener_.listen(backlog); !listening) return listening;
-  if (!os::add_to_poll_set(*set, listener_.control_fd(), this) ||
-      !os::add_to_poll_set(*set, timer->fd(), nullptr))
+  if (!set->add(listener_.control_fd(), this) || !set->add(timer->fd().get()))
     return Error{errno, "the system watches no more descriptors"};
   out_ = std::make_unique_for_overwrite<std::byte[]>(message_bytes_max);
   buffer_.resize(Channel::receive_bytes);
@@ -81,7 +80,7 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
   const int failed = connection.channel.connect(*to, {}, dscp_);
   const bool local = failed != 0 && failed != ECONNREFUSED && failed != ENETUNREACH &&
                      failed != EHOSTUNREACH && failed != ETIMEDOUT;
-  if (local || (failed == 0 && !os::add_to_poll_set(set_, connection.channel.fd(), &connection, true))) {
+  if (local || (failed == 0 && !set_.add(connection.channel.fd().get(), &connection, os::watch_both))) {
     error = local ? failed : ENOMEM;
     close(connection);
     return nullptr;
@@ -102,7 +101,7 @@ Messages::Connection* Messages::admit(std::unique_ptr<Request> request) noexcept
   connection.channel = request->take();
   connection.channel.greet(own_hello(HelloType::Welcome));
   if (connection.channel.state() == Channel::State::Failed ||
-      !os::add_to_poll_set(set_, connection.channel.fd(), &connection)) {
+      !set_.add(connection.channel.fd().get(), &connection)) {
     close(connection);
     return nullptr;
   }
@@ -132,13 +131,13 @@ bool Messages::advance(Connection& connection) noexcept {
     std::erase(dialling_, &connection);
     channel.open();
     connection.stage = Connection::Stage::Open;
-    os::change_in_poll_set(set_, channel.fd(), &connection, false);
+    set_.change(channel.fd().get(), &connection, os::watch_reading);
     warm(connection);
     return true;
   }
   if (before != state) connection.deadline_ns = now_ns() + welcome_timeout_ns;
-  os::change_in_poll_set(set_, channel.fd(), &connection,
-                         state == Channel::State::Connecting || channel.unflushed());
+  const bool writing = state == Channel::State::Connecting || channel.unflushed();
+  set_.change(channel.fd().get(), &connection, writing ? os::watch_both : os::watch_reading);
   return false;
 }
 
@@ -215,7 +214,7 @@ void Messages::fail(Connection& connection) noexcept {
   if (connection.hot) chill(connection);
   for (auto* list : {&dirty_, &stalled_, &dialling_}) std::erase(*list, &connection);
   connection.dirty = connection.stalled = false;
-  if (connection.channel.fd()) os::remove_from_poll_set(set_, connection.channel.fd());
+  if (connection.channel.fd()) set_.remove(connection.channel.fd().get());
   failed_.push_back(&connection);  // reserved
 }
 
@@ -263,7 +262,7 @@ void Messages::tend(uint64_t now) noexcept {
 
 void Messages::hang_up(Connection& connection) noexcept {
   if (!belongs_here()) return connection.channel.drop();  // the poll set is the parent's, too
-  if (connection.channel.fd()) os::remove_from_poll_set(set_, connection.channel.fd());
+  if (connection.channel.fd()) set_.remove(connection.channel.fd().get());
   if (connection.channel.state() == Channel::State::Open) connection.channel.say_bye();
   connection.channel.close();
 }
@@ -308,7 +307,7 @@ bool Messages::arm() noexcept {
   flush_dirty();
   if (!stalled_.empty() || !failed_.empty()) return false;  // only polling shows them
   for (Connection* connection : dirty_)
-    os::change_in_poll_set(set_, connection->channel.fd(), connection, true);
+    set_.change(connection->channel.fd().get(), connection, os::watch_both);
   uint64_t due = UINT64_MAX;
   for (const Connection* connection : dialling_) due = std::min(due, connection->deadline_ns);
   const uint64_t now = now_ns();
@@ -318,7 +317,7 @@ bool Messages::arm() noexcept {
 
 void Messages::disarm() noexcept {
   for (Connection* connection : dirty_)
-    os::change_in_poll_set(set_, connection->channel.fd(), connection, false);
+    set_.change(connection->channel.fd().get(), connection, os::watch_reading);
   timer_.set(0);
   idle_polls_ = idle_polls_max;
 }

@@ -26,7 +26,7 @@
 #include "link/tcp/listener.hpp"
 #include "os/fd.hpp"
 #include "os/poll_set.hpp"
-#include "os/watch.hpp"
+#include "os/timer.hpp"
 #include "proto/stream/head.hpp"
 #include "wire/frame.hpp"
 
@@ -209,7 +209,7 @@ class Messages {
   [[gnu::noinline]] int look(Shown<Handler>& shown) noexcept {
     int taken = 0;
     std::array<void*, 64> ready;
-    const size_t count = os::poll_now(set_, ready);
+    const size_t count = set_.ready(ready);
     idle_until_look_ = count > hot_count_ ? idle_polls_min : std::min(2 * idle_until_look_, idle_polls_max);
     idle_polls_ = busy_polls_ = 0;
     cool();

@@ -47,14 +47,14 @@ void Packets::close() noexcept {
 
 int Packets::wait_fd() noexcept {
   if (!wait_) {
-    auto made = os::Epoll::create();
+    auto made = os::PollSet::create();
     if (!made) return -1;
-    wait_.emplace(std::move(*made));
-    (void)wait_->add(socket_.get());
+    wait_ = std::move(*made);
+    (void)wait_.watch(socket_.get());
     for (const Group& group : groups_)
-      if (group.socket) (void)wait_->add(group.socket.get());
+      if (group.socket) (void)wait_.watch(group.socket.get());
   }
-  return wait_->fd();
+  return wait_.get();
 }
 
 // --- multicast ---
@@ -71,13 +71,13 @@ int Packets::join(std::span<const std::byte> group, bool receives) {
   }
   os::route_groups(socket_);
   groups_.push_back(std::move(joined));
-  if (wait_ && groups_.back().socket) (void)wait_->add(groups_.back().socket.get());
+  if (wait_ && groups_.back().socket) (void)wait_.add(groups_.back().socket.get());
   return 0;
 }
 
 void Packets::leave(std::span<const std::byte> group) noexcept {
   for (const Group& other : groups_)
-    if (wait_ && other.socket && std::ranges::equal(other.address, group)) wait_->remove(other.socket.get());
+    if (wait_ && other.socket && std::ranges::equal(other.address, group)) wait_.remove(other.socket.get());
   std::erase_if(groups_, [&](const Group& other) { return std::ranges::equal(other.address, group); });
 }
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "os/event.hpp"
 #include "os/origin.hpp"
+#include "os/poll_set.hpp"
 #include "os/socket_address.hpp"
 #include "os/udp_socket.hpp"
 #include "proto/packet/abilities.hpp"
@@ -143,7 +143,7 @@ class Packets {
   bool fragments_ = false;
   std::vector<Path> paths_;
   std::vector<Group> groups_;
-  std::optional<os::Epoll> wait_;  // made when somebody sleeps for the first time
+  os::PollSet wait_;  // made when somebody sleeps for the first time
 };
 
 static_assert(proto::PacketLink<Packets> && proto::HasSegmentationOffload<Packets> &&
