@@ -141,16 +141,17 @@ struct ReceiveRequest {
   core::Counter* extra_counter = nullptr;
 };
 
+inline constexpr size_t unexpected_bytes_default = size_t{32} << 20;
+
 struct EngineLimits {
   size_t transmit_size = 1024;  // operations in flight per endpoint
   size_t receive_size = 1024;   // posted receives per context
   size_t inject_bytes = 4096;   // FI_INJECT and fi_inject
-  size_t unexpected_bytes = size_t{32} << 20;
+  size_t unexpected_bytes = unexpected_bytes_default;
   size_t message_bytes = SIZE_MAX / 2;  // for engines that do not cut messages into pieces
 };
 
 struct RxContext : RxSink {
-  static constexpr size_t unexpected_bytes_default = EngineLimits().unexpected_bytes;
   static constexpr size_t unexpected_count_max = size_t{1} << 20;
   // Of one peer: more than any link has under way when it hears of a pause, more than any endpoint announces. Beyond that its frames wait.
   static constexpr size_t unheeded_bytes_max = size_t{64} << 20;
