@@ -158,7 +158,7 @@ function(weft_write_direct_headers provider type header inlined)
   set(types "using Provider = ::weft::providers::${type};")
   set(more "")
   if(inlined)
-    set(more "#include \"weft/src/faces/libfabric/extensions.hpp\"\n")
+    set(more "#include \"weft/src/faces/libfabric/endpoints/extensions.hpp\"\n")
     string(APPEND types "
 using Link = Provider::Link;
 // The calls of <weft/extensions.h>, to be inlined: InPlace::take(ep, &wanted, &message) and the others.

@@ -20,10 +20,10 @@ endfunction()
 
 set(face "${PROJECT_SOURCE_DIR}/src/faces/libfabric")
 # Listed by globs so that the first appearance of an entry configures again.
-file(GLOB entry_dropin CONFIGURE_DEPENDS "${face}/entry_dropin.cpp")
-file(GLOB map_dropin CONFIGURE_DEPENDS "${face}/libfabric.map")
-file(GLOB entry_plugin CONFIGURE_DEPENDS "${face}/entry_plugin.cpp")
-file(GLOB map_plugin CONFIGURE_DEPENDS "${face}/plugin.map")
+file(GLOB entry_dropin CONFIGURE_DEPENDS "${face}/entry/entry_dropin.cpp")
+file(GLOB map_dropin CONFIGURE_DEPENDS "${face}/entry/libfabric.map")
+file(GLOB entry_plugin CONFIGURE_DEPENDS "${face}/entry/entry_plugin.cpp")
+file(GLOB map_plugin CONFIGURE_DEPENDS "${face}/entry/plugin.map")
 
 if(entry_dropin AND map_dropin)
   # Entries are compiled without LTO: their .symver lines name symbols that a partition could move away.

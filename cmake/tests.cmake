@@ -115,7 +115,7 @@ else()
 endif()
 
 # What is on the way of a message and in no header.
-set(WEFT_WALKED_SOURCES faces/libfabric/cq.cpp core/matching.cpp proto/reliable/core.cpp proto/reliable/transmit.cpp proto/reliable/send_stream.cpp
+set(WEFT_WALKED_SOURCES faces/libfabric/objects/cq.cpp core/matching.cpp proto/reliable/core.cpp proto/reliable/transmit.cpp proto/reliable/send_stream.cpp
     proto/reliable/receive_stream.cpp link/tcp/channel.cpp link/tcp/link.cpp link/udp/packets.cpp link/shm/link.cpp os/udp_socket.cpp)
 set(WEFT_WALK_OPTIONS -O0 -fno-pie -fno-lto -finstrument-functions -Dalways_inline=noinline)
 

@@ -104,7 +104,7 @@ def main() -> int:
         test = name.endswith("_test.cpp") or path.name.startswith("sim_")  # the simulator serves tests only
         inside = name.startswith(starts)
         if path.suffix == ".cpp" and (inside and name.endswith("_test.cpp") or name.startswith("src/providers/")
-                                        or name == "src/faces/libfabric/registry.cpp"):
+                                        or name == "src/faces/libfabric/entry/registry.cpp"):
             users.append(path)
         if not inside or test:
             continue

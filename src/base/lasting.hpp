@@ -1,5 +1,5 @@
 // Objects that no destructor of the program finds gone: made at their first use, and freed only when dlclose(3) unloads the library
-// (faces/libfabric/unload.inc). Knows nothing of ours.
+// (faces/libfabric/entry/unload.inc). Knows nothing of ours.
 #pragma once
 
 #include <atomic>

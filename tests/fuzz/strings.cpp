@@ -9,10 +9,10 @@
 #include <memory>
 #include <string>
 
-#include "faces/libfabric/getinfo.hpp"
-#include "faces/libfabric/param.hpp"
-#include "faces/libfabric/strerror.hpp"
-#include "faces/libfabric/tostr.hpp"
+#include "faces/libfabric/discovery/getinfo.hpp"
+#include "faces/libfabric/text/param.hpp"
+#include "faces/libfabric/text/strerror.hpp"
+#include "faces/libfabric/text/tostr.hpp"
 #include "providers/local_address.hpp"
 
 namespace {

@@ -2,8 +2,8 @@
 // provider WEFT_DIRECT_PROVIDER. Must not know another.
 #include <array>
 
-#include "faces/libfabric/getinfo.hpp"
-#include "faces/libfabric/provider_of.hpp"
+#include "faces/libfabric/discovery/getinfo.hpp"
+#include "faces/libfabric/entry/provider_of.hpp"
 #include WEFT_DIRECT_HEADER
 
 namespace weft::fi {
@@ -31,5 +31,5 @@ extern const char weft_direct_a_program_is_linked_to_one_provider __attribute__(
 __attribute__((used)) const char weft_direct_a_program_is_linked_to_one_provider = 0;
 }
 
-#include "faces/libfabric/exported_calls.inc"
-#include "faces/libfabric/exported_objects.inc"
+#include "faces/libfabric/entry/exported_calls.inc"
+#include "faces/libfabric/entry/exported_objects.inc"

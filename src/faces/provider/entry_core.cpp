@@ -7,10 +7,10 @@
 #include <new>
 #include <string>
 
-#include "faces/libfabric/log.hpp"
-#include "faces/libfabric/plugin.hpp"
-#include "faces/libfabric/provider_of.hpp"
-#include "faces/libfabric/unload.inc"
+#include "faces/libfabric/entry/plugin.hpp"
+#include "faces/libfabric/entry/provider_of.hpp"
+#include "faces/libfabric/entry/unload.inc"
+#include "faces/libfabric/text/log.hpp"
 #include "link/kit/tabled.hpp"
 #include "providers/packets.hpp"
 

@@ -1,0 +1,29 @@
+// The doors from the exported symbols to the objects: fi_fabric(3) and fi_open (fi_provider(3)). Must not
+// know the objects behind them.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "faces/libfabric/discovery/getinfo.hpp"
+#include "faces/libfabric/discovery/provider.hpp"
+
+namespace weft::fi {
+
+// Opens the fabric of a provider; defined with the objects. `attr` is complete: it has prov_name (null in a
+// plugin) and api_version. 0 or -FI_E*. No exception.
+int open_fabric(const Provider& provider, fi_fabric_attr* attr, fid_fabric** fabric, void* context);
+
+// fi_fabric(3): finds the provider that attr->prov_name names and opens its fabric. -FI_EINVAL without attr
+// or fabric, -FI_ENODEV for an unknown provider, -FI_ENOSYS for an api_version above ours; each is logged at
+// warn.
+int find_and_open_fabric(const Catalogue& catalogue, fi_fabric_attr* attr, fid_fabric** fabric, void* context,
+                         Abi abi = Abi::v1_3) noexcept;
+
+// fi_open: "logging" takes an fi_ops_log by fi_import_log; other names are -FI_ENOSYS.
+int open_object(uint32_t version, const char* name, void* attr, size_t attr_len, uint64_t flags, fid** object,
+                void* context) noexcept;
+
+}  // namespace weft::fi

@@ -1,0 +1,65 @@
+// A plugin's fi_getinfo(3) and fi_fabric(3), with what the libfabric around a plugin adds to them.
+#include "faces/libfabric/foreign/foreign.hpp"
+
+#include <rdma/fi_errno.h>
+
+#include <cstring>
+#include <new>
+
+#include "faces/libfabric/text/log.hpp"
+#include "faces/libfabric/text/strerror.hpp"
+#include "faces/libfabric/text/tostr.hpp"
+
+namespace weft::fi {
+namespace {
+
+Error too_old(const Foreign& foreign, uint32_t version) {
+  return {FI_ENODATA, "version: API " + version_text(version) + " was asked, " + foreign.name() +
+                          " is made for " + version_text(foreign.plugin->fi_version)};
+}
+
+// Plugins leave the name to us; what they say of their version is what they were loaded with.
+bool sign(const Foreign& foreign, uint32_t version, fi_info& info) {
+  if (info.fabric_attr == nullptr || info.domain_attr == nullptr || info.ep_attr == nullptr) return false;
+  if (info.fabric_attr->prov_name == nullptr && !assign_string(&info.fabric_attr->prov_name, foreign.name()))
+    throw std::bad_alloc();
+  info.fabric_attr->prov_version = foreign.plugin->version;
+  info.fabric_attr->api_version = version;
+  return true;
+}
+
+}  // namespace
+
+Result<InfoPtr> ask_plugin(const Foreign& foreign, uint32_t version, const char* node, const char* service,
+                           uint64_t flags, const fi_info* hints) {
+  if (FI_VERSION_LT(foreign.plugin->fi_version, version)) return too_old(foreign, version);
+  fi_info* list = nullptr;
+  const int status = foreign.plugin->getinfo(version, node, service, flags, hints, &list);
+  InfoPtr answer(status == 0 ? list : nullptr);
+  if (answer == nullptr)
+    return Error{FI_ENODATA, std::string("the plugin ") + foreign.path + " answered \"" +
+                                 error_text(status == 0 ? FI_ENODATA : -status) +
+                                 "\"; FI_LOG_LEVEL=info may show why"};
+  for (fi_info* info = answer.get(); info != nullptr; info = info->next)
+    if (!sign(foreign, version, *info))
+      return Error{FI_ENODATA, std::string("the plugin ") + foreign.path +
+                                   " answered without fabric, domain or endpoint attributes"};
+  return answer;
+}
+
+int open_plugin_fabric(const Foreign& foreign, fi_fabric_attr& attr, fid_fabric** fabric, void* context) {
+  if (FI_VERSION_LT(foreign.plugin->fi_version, attr.api_version)) {
+    log_warn(foreign.name(), FI_LOG_FABRIC, "%s", too_old(foreign, attr.api_version).why.c_str());
+    return -FI_ENOSYS;
+  }
+  const int status = foreign.plugin->fabric(&attr, fabric, context);
+  if (status != 0) {
+    log_warn(foreign.name(), FI_LOG_FABRIC, "fi_fabric: the plugin %s answered \"%s\"", foreign.path.c_str(),
+             error_text(-status));
+    return status;
+  }
+  (*fabric)->api_version = attr.api_version;
+  return 0;
+}
+
+}  // namespace weft::fi

@@ -1,0 +1,88 @@
+// Compares the environment and the configuration file with the list of settings.
+#include "faces/libfabric/text/setting_report.hpp"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "base/settings.hpp"
+#include "faces/libfabric/discovery/getinfo.hpp"
+#include "faces/libfabric/text/log.hpp"
+#include "faces/libfabric/text/param.hpp"
+#include "faces/libfabric/text/setting.hpp"
+#include "faces/libfabric/text/tostr.hpp"
+
+namespace weft::fi {
+namespace {
+
+// A value that is not taken, and what is taken instead.
+void report_value(const settings::Setting& one) {
+  const char* text = setting(one.name.data());
+  if (text == nullptr || *text == 0 || settings::parse(one, text)) return;
+  const std::string used = one.kind == settings::Kind::Flag   ? (one.otherwise != 0 ? "yes" : "no")
+                           : one.kind == settings::Kind::Word ? "the default"
+                                                              : std::to_string(one.otherwise);
+  log_warn(kCore, FI_LOG_CORE, "%s=%s is not %s; %s is used", one.name.data(), text,
+           settings::accepted(one).c_str(), used.c_str());
+}
+
+// The same for the list of subsystems (log.cpp).
+void report_subsystems() {
+  const char* text = setting("FI_LOG_SUBSYS");
+  if (text == nullptr || text[strspn(text, " ")] == '^') return;
+  std::string names;
+  for (int subsystem = 0; subsystem < FI_LOG_SUBSYS_MAX; ++subsystem) {
+    char name[32];
+    to_text(name, sizeof name, &subsystem, FI_TYPE_LOG_SUBSYS);
+    if (name_passes(text, name)) return;
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  log_warn(kCore, FI_LOG_CORE, "FI_LOG_SUBSYS=%s names none of %s; all are used", text, names.c_str());
+}
+
+// FI_WEFT_... are ours alone. Of other names that begin like ours (a stock library's, those of tests and scripts) only misspelt ones are told.
+void report_name(std::string_view name, const char* where) {
+  if (!name.starts_with("FI_") && !name.starts_with("WEFT_")) return;
+  if (settings::find(name) != nullptr || param_is_defined(name)) return;
+  const std::string_view meant = settings::nearest(name);
+  const int length = static_cast<int>(name.size());
+  if (!meant.empty())
+    log_warn(kCore, FI_LOG_CORE, "%.*s in the %s is no setting: is %s meant? (weft info --settings)", length,
+             name.data(), where, meant.data());
+  else if (name.starts_with("FI_WEFT_"))
+    log_warn(kCore, FI_LOG_CORE, "%.*s in the %s is no setting (weft info --settings)", length, name.data(),
+             where);
+}
+
+}  // namespace
+
+void report_settings_now() noexcept try {
+  const std::string& problem = setting_problem();
+  if (!problem.empty()) log_warn(kCore, FI_LOG_CORE, "configuration: %s", problem.c_str());
+  if (!log_level_is_known())
+    log_warn(kCore, FI_LOG_CORE,
+             "FI_LOG_LEVEL: '%s' is none of warn, trace, info, debug, none; it is taken for warn",
+             setting("FI_LOG_LEVEL"));
+  for (const settings::Setting& one : settings::all()) report_value(one);
+  report_subsystems();
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view line = *entry;
+    report_name(line.substr(0, line.find('=')), "environment");
+  }
+  for (const auto& [name, value] : setting_file_values()) report_name(name, "configuration file");
+} catch (...) {
+  return;
+}
+
+void report_settings() noexcept {
+  static const bool reported = [] {
+    settings::look_up_with(setting);
+    report_settings_now();
+    return true;
+  }();
+  (void)reported;
+}
+
+}  // namespace weft::fi
