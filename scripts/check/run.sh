@@ -51,6 +51,7 @@ check layers python3 scripts/check/layers.py
 check walks python3 scripts/check/walks.py
 check paths python3 scripts/check/paths.py
 check constants python3 scripts/check/constants.py
+check requires python3 scripts/check/requires.py
 check abi python3 scripts/check/abi.py
 if [[ $fast -eq 1 ]]; then
   check headers python3 scripts/check/headers.py g++

@@ -54,6 +54,12 @@ put src/proto/t_test.cpp '#include "proto/t.hpp"\nint use() { return weft::proto
 expect bad "a sleep in a template of proto" sans_io.py
 rm "$tree"/src/proto/t*
 
+put src/os/l.hpp '#pragma once\ntemplate <class L> void f(L& l) {\n  if constexpr (requires { l.wait(); }) l.wait();\n}\n'
+expect bad "an ability without a name" requires.py
+put src/os/l.hpp '#pragma once\ntemplate <class L> concept Waits = requires(L& l) { l.wait(); };\ntemplate <class L> void f(L& l) {\n  if constexpr (Waits<L>) l.wait();\n}\n'
+expect good "an ability with a name" requires.py
+rm "$tree/src/os/l.hpp"
+
 put docs/walk/two.md 'gone: `proto/b.hpp:gone`\n'
 expect bad "an anchor without its symbol" walks.py
 put docs/walk/two.md 'gone: `proto/gone.hpp:b`\n'

@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "os/socket_address.hpp"
+#include "proto/setup.hpp"
 
 namespace weft::link::composite {
 
@@ -67,7 +68,7 @@ struct Names {
   // Tells a network link, before it is opened, which family its address has: the given one's, or that of the way out of this machine.
   template <class Far>
   static void prepare(Far& far, const Parts& parts) noexcept {
-    if constexpr (requires { far.set_address_format(uint32_t{}); }) far.set_address_format(format_for(parts));
+    if constexpr (proto::HasAddressFormats<Far>) far.set_address_format(format_for(parts));
   }
   static uint32_t format_for(const Parts& parts) noexcept;
 };

@@ -123,8 +123,8 @@ class Link : public proto::DeviceBelow<F> {
   // Opens the endpoint at an address ("" chooses one). Without Near where that is forbidden or impossible; never without Far.
   Result<void> open(std::string_view name, Events& events);
   void set_warning(void (*on_warning)(const void* who, const char* what), const void* who) noexcept {
-    if constexpr (requires { near_.set_warning(on_warning, who); }) near_.set_warning(on_warning, who);
-    if constexpr (requires { far_.set_warning(on_warning, who); }) far_.set_warning(on_warning, who);
+    if constexpr (proto::HasWarnings<Near>) near_.set_warning(on_warning, who);
+    if constexpr (proto::HasWarnings<Far>) far_.set_warning(on_warning, who);
     on_warning_ = on_warning;
     warning_context_ = who;
   }
@@ -133,12 +133,12 @@ class Link : public proto::DeviceBelow<F> {
     far_.set_device(device);
   }
   void set_traffic_class(uint8_t dscp) noexcept {
-    if constexpr (requires { far_.set_traffic_class(dscp); }) far_.set_traffic_class(dscp);
+    if constexpr (proto::HasTrafficClass<Far>) far_.set_traffic_class(dscp);
   }
   void warn_of_malformed(PeerBase& peer, const char* what) noexcept {
-    if constexpr (requires { near_.warn_of_malformed(peer.near(), what); })
+    if constexpr (proto::WarnsOfMalformed<Near>)
       if (peer.near_met) return near_.warn_of_malformed(peer.near(), what);
-    if constexpr (requires { far_.warn_of_malformed(peer.far(), what); })
+    if constexpr (proto::WarnsOfMalformed<Far>)
       if (peer.far_met) far_.warn_of_malformed(peer.far(), what);
   }
   // False in a forked child: the endpoint is its parent's.
@@ -146,7 +146,7 @@ class Link : public proto::DeviceBelow<F> {
   void close() noexcept;
   // The endpoint is about to close, and waits only for what can still be delivered.
   void hurry() noexcept {
-    if constexpr (requires { far_.hurry(); }) far_.hurry();
+    if constexpr (proto::Hurries<Far>) far_.hurry();
   }
   std::span<const std::byte> address() const noexcept { return address_; }
 
@@ -208,10 +208,9 @@ class Link : public proto::DeviceBelow<F> {
   uint64_t settled(PeerBase& peer) noexcept requires proto::SettlesLater<Far> {
     return peer.path == Path::Near ? 0 : far_.settled(peer.far());
   }
-  bool is_stuck(PeerBase& peer) noexcept requires requires(Far& far, typename Far::PeerBase& there) {
-    far.is_stuck(there);
+  bool is_stuck(PeerBase& peer) noexcept requires proto::GetsStuck<Far> {
+    return peer.path == Path::Far && far_.is_stuck(peer.far());
   }
-  { return peer.path == Path::Far && far_.is_stuck(peer.far()); }
   uint64_t proven(PeerBase& peer) noexcept requires proto::Proves<Far> {
     return peer.path == Path::Near ? 0 : far_.proven(peer.far());
   }
@@ -323,19 +322,16 @@ class Link : public proto::DeviceBelow<F> {
       return handler.on_frame(PeerBase::of_near(base), head, payload);
     }
     bool satisfied() const noexcept { return handler.satisfied(); }
-    [[gnu::always_inline]] bool on_plain_tagged(typename Near::PeerBase& base, uint64_t tag,
-                                                const std::byte* payload, uint32_t length) noexcept requires
-        requires(Handler& h, PeerBase& peer) {
-      h.on_plain_tagged(peer, tag, payload, length);
+    [[gnu::always_inline]] bool on_plain_tagged(
+        typename Near::PeerBase& base, uint64_t tag, const std::byte* payload,
+        uint32_t length) noexcept requires proto::TakesPlainTagged<Handler, PeerBase> {
+      return handler.on_plain_tagged(PeerBase::of_near(base), tag, payload, length);
     }
-    { return handler.on_plain_tagged(PeerBase::of_near(base), tag, payload, length); }
-    [[gnu::always_inline]] bool on_plain_tagged_data(typename Near::PeerBase& base, uint64_t tag,
-                                                     uint64_t data, const std::byte* payload,
-                                                     uint32_t length) noexcept requires
-        requires(Handler& h, PeerBase& peer) {
-      h.on_plain_tagged_data(peer, tag, data, payload, length);
+    [[gnu::always_inline]] bool on_plain_tagged_data(
+        typename Near::PeerBase& base, uint64_t tag, uint64_t data, const std::byte* payload,
+        uint32_t length) noexcept requires proto::TakesPlainTagged<Handler, PeerBase> {
+      return handler.on_plain_tagged_data(PeerBase::of_near(base), tag, data, payload, length);
     }
-    { return handler.on_plain_tagged_data(PeerBase::of_near(base), tag, data, payload, length); }
   };
   template <class Handler>
   struct FarHandler {

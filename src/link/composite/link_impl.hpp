@@ -45,7 +45,7 @@ Result<void> Link<N, F, Names>::open(std::string_view name, Events& events) {
     return Error{EADDRNOTAVAIL, "the network address of this endpoint has no text form"};
   }
   if (near_on_) near_.set_alias(address_);
-  if constexpr (requires { far_.set_alias(address_); }) far_.set_alias(address_);
+  if constexpr (proto::TakesAlias<Far>) far_.set_alias(address_);
   return {};
 }
 
@@ -93,7 +93,7 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::find(const Name& name, 
     return found != peers_.end() ? found->second : nullptr;
   }
   // Anybody may call himself by a network address; one who shares memory with us would have named himself in full.
-  if constexpr (requires(Far & far, Name & full) { far.set_alias(full); })
+  if constexpr (proto::TakesAlias<Far>)
     if (greets) return nullptr;
   for (const auto& [key, peer] : peers_) {
     if (!Names::split(std::as_bytes(std::span(key)), other)) continue;

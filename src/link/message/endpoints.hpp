@@ -83,6 +83,46 @@ concept TakesMessageParts = requires(H& handler, Connection& connection, std::sp
   noexcept;
 };
 
+// Something waits for the next poll() by itself; push(): that of one connection goes now.
+template <class E>
+concept KeepsMessagesBack = requires(E& endpoints, typename E::Connection& connection) {
+  { endpoints.keeps_back() }
+  noexcept->std::same_as<bool>;
+  { endpoints.push(connection) }
+  noexcept;
+};
+
+// There is no number of send buffers: busy() says whether what is committed would wait.
+template <class E>
+concept HasNoBufferCount = requires(E& endpoints, typename E::Connection& connection) {
+  { endpoints.busy(connection) }
+  noexcept->std::same_as<bool>;
+};
+
+// Marks behind all that was committed, and behind what needs the endpoints no more.
+template <class E>
+concept SettlesMessagesLater = requires(E& endpoints, const typename E::Connection& connection) {
+  { endpoints.taken(connection) }
+  noexcept->std::same_as<uint64_t>;
+  { endpoints.settled(connection) }
+  noexcept->std::same_as<uint64_t>;
+};
+
+// Whether the other side has all that was committed; asked when the connection is about to be dropped.
+template <class E>
+concept KnowsDelivery = requires(E& endpoints, const typename E::Connection& connection) {
+  { endpoints.delivered(connection) }
+  noexcept->std::same_as<bool>;
+};
+
+// Whether a caller may speak for an address whose owner is connected already.
+template <class E>
+concept KnowsCallers = requires(E& endpoints, typename E::Connection& caller,
+                                std::span<const std::byte> address, typename E::Connection& known) {
+  { endpoints.speaks_for(caller, address, known) }
+  noexcept->std::same_as<bool>;
+};
+
 // Endpoints that send from where bytes lie.
 template <class E>
 concept SendsParts = requires(E& endpoints, typename E::Connection& connection,

@@ -86,19 +86,19 @@ class MessageLink {
   E& endpoints() noexcept { return endpoints_; }
   // What the provider was made with; see Provider::context.
   void set_context(const void* context) noexcept {
-    if constexpr (requires { endpoints_.set_context(context); }) endpoints_.set_context(context);
+    if constexpr (proto::HasContext<E>) endpoints_.set_context(context);
   }
   void set_address_format(uint32_t format) noexcept {
-    if constexpr (requires { endpoints_.set_address_format(format); }) endpoints_.set_address_format(format);
+    if constexpr (proto::HasAddressFormats<E>) endpoints_.set_address_format(format);
   }
   void set_traffic_class(uint8_t dscp) noexcept {
-    if constexpr (requires { endpoints_.set_traffic_class(dscp); }) endpoints_.set_traffic_class(dscp);
+    if constexpr (proto::HasTrafficClass<E>) endpoints_.set_traffic_class(dscp);
   }
   using Warning = void (*)(const void* who, const char* what);
   void set_warning(Warning warning, const void* who) noexcept {
     warning_ = warning;
     who_ = who;
-    if constexpr (requires { endpoints_.set_warning(warning, who); }) endpoints_.set_warning(warning, who);
+    if constexpr (proto::HasWarnings<E>) endpoints_.set_warning(warning, who);
   }
 
   Result<void> open(std::string_view source, Events& events) {
@@ -112,7 +112,7 @@ class MessageLink {
 
   // False in a forked child: the connections are its parent's.
   bool belongs_here() const noexcept {
-    if constexpr (requires { endpoints_.belongs_here(); }) return endpoints_.belongs_here();
+    if constexpr (proto::KnowsItsProcess<E>) return endpoints_.belongs_here();
     return true;
   }
 
@@ -210,7 +210,7 @@ class MessageLink {
 
   // Some frames wait for the next poll: those that came so close together that they share a message, or that have no credit.
   bool keeps_back() const noexcept {
-    if constexpr (requires { endpoints_.keeps_back(); })
+    if constexpr (KeepsMessagesBack<E>)
       if (endpoints_.keeps_back()) return true;
     return !collecting_.empty();
   }
@@ -219,7 +219,7 @@ class MessageLink {
     Channel* channel = peer.channel;
     if (channel == nullptr || channel->turn != turn_ || ++channel->pushed > pushes_max) return;
     (void)send_collected(*channel);
-    if constexpr (requires { endpoints_.push(*channel->connection); }) endpoints_.push(*channel->connection);
+    if constexpr (KeepsMessagesBack<E>) endpoints_.push(*channel->connection);
   }
 
   template <class Handler>
@@ -510,7 +510,7 @@ class MessageLink {
     Channel* there = peer.channel;
     if (there != nullptr && there->state == State::Ready) {
       if (there->greeting.life == channel.greeting.life) return stand_back(channel);
-      if constexpr (requires { endpoints_.speaks_for(*channel.connection, bytes, *there->connection); })
+      if constexpr (KnowsCallers<E>)
         if (!endpoints_.speaks_for(*channel.connection, bytes_of(address), *there->connection))
           return misbehaved(channel, "it calls in the name of a peer that is connected from elsewhere");
       lose(peer, core::ProviderError::PeerReplaced);
@@ -661,8 +661,7 @@ class MessageLink {
   }
   bool may_send_frames(Channel& channel) noexcept {
     if (channel.credits == 0) return false;
-    if constexpr (requires { endpoints_.busy(*channel.connection); })
-      return !endpoints_.busy(*channel.connection);
+    if constexpr (HasNoBufferCount<E>) return !endpoints_.busy(*channel.connection);
     return true;
   }
   static size_t put_frame(std::byte* out, const wire::FrameHead& head, std::span<const std::byte> prefix,
@@ -699,7 +698,7 @@ class MessageLink {
   }
   // Looks how far the endpoints are. They may never be done with everything while more follows, so one mark at a time is waited for.
   void settle(Peer& peer) noexcept {
-    if constexpr (requires { endpoints_.settled(*peer.channel->connection); }) {
+    if constexpr (SettlesMessagesLater<E>) {
       if (peer.channel == nullptr) return;  // what is left has failed
       const Connection& connection = *peer.channel->connection;
       const uint64_t there = endpoints_.settled(connection);
@@ -723,7 +722,7 @@ class MessageLink {
   void prove(Peer& peer) noexcept {
     if (peer.channel == nullptr) return;
     settle(peer);
-    if constexpr (requires { endpoints_.delivered(*peer.channel->connection); }) {
+    if constexpr (KnowsDelivery<E>) {
       const bool delivered = endpoints_.delivered(*peer.channel->connection);
       if (delivered) peer.settled = peer.committed;
       peer.proven = delivered ? peer.committed : 0;

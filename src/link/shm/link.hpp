@@ -354,7 +354,7 @@ class Link {
       const uint64_t next = peer.rx_next;
       Slot& slot = peer.rx_slots[next % slot_count];
       const Lead lead = slot.lead.load(std::memory_order_acquire);
-      if constexpr (requires { handler.on_plain_tagged(peer, slot.a, slot.payload.data(), uint32_t{}); }) {
+      if constexpr (proto::TakesPlainTagged<Handler, Peer>) {
         const auto length = static_cast<uint32_t>(lead >> 32);
         if (static_cast<uint32_t>(lead) == plain_tagged_lead(next) && length <= inline_max) [[likely]] {
           if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(next + read_ahead) % slot_count]);
@@ -365,9 +365,7 @@ class Link {
         }
       }
       if (static_cast<uint8_t>(lead) != lap_of(next)) break;
-      if constexpr (requires {
-                      handler.on_plain_tagged_data(peer, slot.a, uint64_t{}, slot.payload.data(), uint32_t{});
-                    }) {
+      if constexpr (proto::TakesPlainTagged<Handler, Peer>) {
         const auto length = static_cast<uint32_t>(lead >> 32);
         if (static_cast<uint32_t>(lead) == (plain_tagged_lead(next) | data_flags) &&
             length <= inline_max_with_b) {

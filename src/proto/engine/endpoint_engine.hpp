@@ -25,6 +25,7 @@
 #include "core/progress.hpp"
 #include "proto/engine/connection.hpp"
 #include "proto/engine/context.hpp"
+#include "proto/setup.hpp"
 
 namespace weft::proto {
 
@@ -202,20 +203,6 @@ template <class E>
 concept HasGroups = requires(E& engine, std::span<const std::byte> group) {
   { engine.join(group, bool{}) } -> std::same_as<int>;
   {engine.leave(group)};
-};
-
-// A forked child has a copy that is not its own (false): nothing may be sent for the parent.
-template <class E>
-concept KnowsItsProcess = requires(const E& engine) {
-  { engine.belongs_here() }
-  noexcept->std::same_as<bool>;
-};
-
-// The endpoint is about to close: what waits for company, or for a convenient moment, goes now.
-template <class E>
-concept Hurries = requires(E& engine) {
-  { engine.hurry() }
-  noexcept;
 };
 
 // Receives of a connected endpoint, whose peer may leave: what had come before is still received, then they end.

@@ -19,6 +19,7 @@
 
 #include "base/result.hpp"
 #include "core/progress.hpp"
+#include "proto/setup.hpp"
 #include "proto/sleep.hpp"
 #include "wire/frame.hpp"
 
@@ -184,7 +185,6 @@ concept KeepsBack = requires(L& link, typename L::PeerBase& peer) {
 // What send() took may be in our hands still: it waits for room, or for the peer to say that it came. A message that wants a completion has it
 // when nothing of it needs us any more: the program may then turn to something else and not call us for long.
 // Marks count along what was sent to a peer: taken() is behind all of it, settled() behind what needs nothing of us any more; both only grow.
-// is_stuck(), optional: nothing gets through to the peer at present.
 // expect() before a send(): a completion waits for what that takes, so the peer should be asked to answer soon.
 template <class L>
 concept SettlesLater = requires(L& link, typename L::PeerBase& peer) {
@@ -202,6 +202,30 @@ template <class L>
 concept Proves = SettlesLater<L> && requires(L& link, typename L::PeerBase& peer) {
   { link.proven(peer) }
   noexcept->std::same_as<uint64_t>;
+};
+
+// Nothing gets through to the peer at present: perhaps nobody is there.
+template <class L>
+concept GetsStuck = requires(L& link, typename L::PeerBase& peer) {
+  { link.is_stuck(peer) }
+  noexcept->std::same_as<bool>;
+};
+
+// The log has a line, at a bounded rate, about a peer that is cut off for what it sent.
+template <class L>
+concept WarnsOfMalformed = requires(L& link, typename L::PeerBase& peer, const char* what) {
+  { link.warn_of_malformed(peer, what) }
+  noexcept;
+};
+
+// A handler with shorter ways for small tagged messages: on_plain_tagged(), with data on_plain_tagged_data(). False: nothing has happened,
+// on_frame() does it.
+template <class H, class P>
+concept TakesPlainTagged = requires(H& handler, P& peer, const std::byte* payload) {
+  { handler.on_plain_tagged(peer, uint64_t{}, payload, uint32_t{}) }
+  noexcept->std::same_as<bool>;
+  { handler.on_plain_tagged_data(peer, uint64_t{}, uint64_t{}, payload, uint32_t{}) }
+  noexcept->std::same_as<bool>;
 };
 
 // Frames lie where the peer reads them. unread(): how many of these it may not have read; asked when the peer is lost.

@@ -91,7 +91,7 @@ void Engine<L>::malformed(Peer& peer) noexcept {
   doomed_.push_back(&peer);
   ++busy_;
   constexpr const char* what = "a frame does not belong to any operation or breaks the protocol";
-  if constexpr (requires { link_.warn_of_malformed(peer, what); }) link_.warn_of_malformed(peer, what);
+  if constexpr (WarnsOfMalformed<L>) link_.warn_of_malformed(peer, what);
 }
 
 // --- messages ---

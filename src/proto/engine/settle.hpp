@@ -36,7 +36,7 @@ bool Engine<L>::is_settled(Peer& peer) noexcept {
 
 template <Link L>
 bool Engine<L>::is_stuck([[maybe_unused]] Peer& peer) noexcept {
-  if constexpr (requires { link_.is_stuck(peer); }) return link_.is_stuck(peer);
+  if constexpr (GetsStuck<L>) return link_.is_stuck(peer);
   return false;
 }
 

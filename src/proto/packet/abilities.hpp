@@ -13,6 +13,7 @@
 
 #include "proto/packet/packet_link.hpp"
 #include "proto/packet/send_buffer.hpp"
+#include "proto/setup.hpp"
 #include "proto/sleep.hpp"
 
 namespace weft::proto {
@@ -77,13 +78,6 @@ concept HasSendStatus = requires(P& link, std::span<const std::byte> to, const i
 template <class P>
 concept HasPathMtu = requires(P& link) {
   { link.set_fragments(bool{}) }
-  noexcept;
-};
-
-// Traffic class: packets carry this DSCP (RFC 2474). Before open().
-template <class P>
-concept HasTrafficClass = requires(P& link, uint8_t dscp) {
-  { link.set_traffic_class(dscp) }
   noexcept;
 };
 
@@ -200,22 +194,7 @@ concept HasStatistics = requires(const P& link) {
   noexcept->std::same_as<PacketStatistics>;
 };
 
-// --- set-up and people ---
-
-// Context: what a link needs to know that is known at run time only (Provider::context). Before open().
-template <class P>
-concept HasContext = requires(P& link, const void* context) {
-  { link.set_context(context) }
-  noexcept;
-};
-
-// Warnings: sentences for the log about what goes wrong where no caller hears of it. Before open().
-using PacketWarning = void (*)(const void* who, const char* what);
-template <class P>
-concept HasWarnings = requires(P& link, PacketWarning warning, const void* who) {
-  { link.set_warning(warning, who) }
-  noexcept;
-};
+// --- set-up and people; settings, warnings and traffic classes are in proto/setup.hpp ---
 
 // Hints: parts of a sentence, each after "; ", that may explain why nobody answers.
 template <class P>

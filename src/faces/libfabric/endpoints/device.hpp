@@ -12,6 +12,7 @@
 
 #include "base/result.hpp"
 #include "faces/libfabric/discovery/provider.hpp"
+#include "faces/libfabric/discovery/provider_type.hpp"
 #include "faces/libfabric/endpoints/endpoint.hpp"
 #include "faces/libfabric/objects/objects.hpp"
 #include "faces/libfabric/text/log.hpp"
@@ -98,24 +99,23 @@ using Enrolling = std::conditional_t<proto::UsesDevice<L>, NoLock, std::scoped_l
 template <class P, class L>
 constexpr bool has_device_for() noexcept {
   if constexpr (!proto::UsesDevice<L>) return true;
-  else if constexpr (requires { typename P::Device; })
-    return std::is_same_v<typename P::Device, typename L::Device>;
+  else if constexpr (BringsDevice<P>) return std::is_same_v<typename P::Device, typename L::Device>;
   else return false;
 }
 
 // Provider::open_device of a provider P; null without a Device.
 template <class P>
 constexpr decltype(Provider::open_device) device_opener() noexcept {
-  if constexpr (requires { typename P::Link; })
+  if constexpr (BringsLink<P>)
     static_assert(has_device_for<P, typename P::Link>(), "P::Device is not P::Link::Device");
-  if constexpr (requires { typename P::Connection; })
+  if constexpr (BringsConnections<P>)
     static_assert(has_device_for<P, typename P::Connection>(), "P::Device is not P::Connection::Device");
-  if constexpr (requires { typename P::Engine; })
+  if constexpr (BringsEngine<P>)
     static_assert(has_device_for<P, DeviceUser<typename P::Engine>>(),
                   "P::Device is not the one that P::Engine uses");
-  if constexpr (requires { typename P::Packets; })
+  if constexpr (BringsPackets<P>)
     static_assert(has_device_for<P, typename P::Packets>(), "P::Device is not P::Packets::Device");
-  if constexpr (requires { typename P::Device; }) {
+  if constexpr (BringsDevice<P>) {
     static_assert(proto::Device<typename P::Device>, "P::Device is no proto::Device");
     return DeviceOf<typename P::Device>::open;
   } else {

@@ -2,33 +2,21 @@
 // Must not know which links exist.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 
 #include "faces/libfabric/discovery/provider.hpp"
 #include "faces/libfabric/objects/objects.hpp"
 #include "faces/libfabric/objects/traffic_class.hpp"
 #include "faces/libfabric/text/log.hpp"
-#include "proto/packet/abilities.hpp"
+#include "proto/setup.hpp"
 
 namespace weft::fi {
-
-// Its addresses have more than one format (FI_SOCKADDR_IN, ...).
-template <class L>
-concept HasAddressFormats = requires(L& link, uint32_t format) {
-  {link.set_address_format(format)};
-};
-// It has a line at level info when it closes.
-template <class L>
-concept Notes = requires(L& link, proto::PacketWarning says, const void* who) {
-  {link.set_note(says, who)};
-};
 
 template <class L>
 void apply_settings(L& link, const Domain& domain, const fi_info& info) {
   const Provider* provider = domain.provider;
   set_traffic_class(link, code_point_of(info.tx_attr, domain.attr.tclass, domain.api_version));
-  if constexpr (HasAddressFormats<L>) link.set_address_format(domain.addr_format);
+  if constexpr (proto::HasAddressFormats<L>) link.set_address_format(domain.addr_format);
   if constexpr (proto::HasContext<L>) link.set_context(provider->context);
   if constexpr (proto::HasWarnings<L>)
     link.set_warning(
@@ -36,7 +24,7 @@ void apply_settings(L& link, const Domain& domain, const fi_info& info) {
           log_warn(static_cast<const Provider*>(who)->name, FI_LOG_EP_CTRL, "%s", what);
         },
         provider);
-  if constexpr (Notes<L>)
+  if constexpr (proto::HasNotes<L>)
     if (log_enabled(FI_LOG_INFO, FI_LOG_EP_DATA, provider->name))
       link.set_note(
           [](const void* who, const char* what) {

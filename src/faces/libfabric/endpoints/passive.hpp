@@ -108,12 +108,12 @@ struct PassiveSideOf final : PassiveSide {
 // Variables of a provider whose connections have time limits; read when an endpoint is opened. `what` is a connection or a listener.
 template <class T>
 void set_time_limits(const char* provider, T& what) {
-  if constexpr (requires { what.set_connect_timeout_ms(uint64_t{}); })
+  if constexpr (proto::HasConnectTimeout<T>)
     what.set_connect_timeout_ms(
         param_size(provider, "connect_timeout", 10'000,
                    "Milliseconds until the host that fi_connect tries to reach must have "
                    "answered, and until who connects to us must have said who it is"));
-  if constexpr (requires { what.set_accept_timeout_ms(uint64_t{}); })
+  if constexpr (proto::HasAcceptTimeout<T>)
     what.set_accept_timeout_ms(
         param_size(provider, "accept_timeout", 60'000,
                    "Milliseconds until the program that fi_connect has reached must have "
@@ -123,7 +123,7 @@ void set_time_limits(const char* provider, T& what) {
 template <proto::ConnectedLink L>
 int open_passive_endpoint(Fabric& fabric, fi_info* info, fid_pep** pep, void* context) {
   auto side = std::make_unique<PassiveSideOf<L>>(fabric);
-  if constexpr (requires { side->listener.set_address_format(uint32_t{}); })
+  if constexpr (proto::HasAddressFormats<typename L::Listener>)
     side->listener.set_address_format(info->addr_format != FI_FORMAT_UNSPEC
                                           ? info->addr_format
                                           : fabric.provider->offers(*fabric.provider)->addr_format);

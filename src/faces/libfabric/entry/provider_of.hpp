@@ -7,6 +7,7 @@
 #include "base/lasting.hpp"
 #include "faces/libfabric/discovery/offer.hpp"
 #include "faces/libfabric/discovery/provider.hpp"
+#include "faces/libfabric/discovery/provider_type.hpp"
 #include "faces/libfabric/endpoints/device.hpp"
 #include "faces/libfabric/endpoints/endpoint_open.hpp"
 #include "faces/libfabric/text/param.hpp"
@@ -17,14 +18,7 @@
 namespace weft::fi {
 
 // What endpoints of a provider stand on: an engine that it names itself (P::Engine), the engine of datagrams over its packets (P::Packets), or the
-// one that knows all of fi_* over its link (P::Link). P::Connection is the link of its connected endpoints, if it has some besides.
-template <class P>
-concept BringsEngine = proto::EndpointEngine<typename P::Engine>;
-template <class P>
-concept BringsPackets = proto::PacketLink<typename P::Packets>;
-template <class P>
-concept BringsConnections = proto::ConnectedLink<typename P::Connection>;
-
+// one that knows all of fi_* over its link (P::Link).
 template <class P>
 struct EngineOf {
   using Type = proto::Engine<typename P::Link>;
@@ -53,7 +47,7 @@ const fi_info* offers_of(const Provider&) {
       typename P::Connection connection;
       set_time_limits(P::name, connection);
     }
-    if constexpr (requires { P::parameters; })
+    if constexpr (BringsParameters<P>)
       for (const providers::Parameter& parameter : P::parameters)
         (void)param_define(P::name, parameter.name, FI_PARAM_BOOL, parameter.help);
     std::deque<Offer> made;  // does not move its elements, which point into themselves
@@ -61,8 +55,7 @@ const fi_info* offers_of(const Provider&) {
       for (const uint32_t format : P::formats) {
         if (!P::available(format)) continue;
         Offer& offer = made.emplace_back(P::name, P::version, kind, format, abilities_of<P>(kind.type));
-        if constexpr (requires { P::datagram_bytes(format); })
-          offer.limit_messages(P::datagram_bytes(format));
+        if constexpr (LimitsDatagrams<P>) offer.limit_messages(P::datagram_bytes(format));
         if (made.size() > 1) made[made.size() - 2].info.next = &offer.info;
       }
     }
@@ -91,7 +84,7 @@ struct Openers<P> : Opener<typename EngineOf<P>::Type> {
 
 template <class P>
 constexpr bool repeats_packets() noexcept {
-  if constexpr (requires { typename P::Link; }) return proto::RepeatsPackets<typename P::Link>;
+  if constexpr (BringsLink<P>) return proto::RepeatsPackets<typename P::Link>;
   else return false;
 }
 

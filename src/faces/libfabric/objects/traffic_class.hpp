@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "proto/setup.hpp"
+
 namespace weft::fi {
 
 // FI_TC_UNSPEC, a label of fi_endpoint(3), or a code point as fi_tc_dscp_set() makes it. Everything else has no meaning here.
@@ -28,7 +30,7 @@ uint8_t code_point_of(const fi_info& info, uint32_t api_version) noexcept;
 // Hands it to a link that sends marked packets. Before open().
 template <class Link>
 void set_traffic_class(Link& link, uint8_t dscp) noexcept {
-  if constexpr (requires { link.set_traffic_class(dscp); }) link.set_traffic_class(dscp);
+  if constexpr (proto::HasTrafficClass<Link>) link.set_traffic_class(dscp);
 }
 
 }  // namespace weft::fi

@@ -1,0 +1,46 @@
+// What a provider's type may name besides its name and addresses (src/providers/). Must not know which providers exist.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::fi {
+
+// The link of its endpoints: all of fi_* over it.
+template <class P>
+concept BringsLink = requires {
+  typename P::Link;
+};
+// An engine of its own instead.
+template <class P>
+concept BringsEngine = requires {
+  typename P::Engine;
+};
+// Or packets: datagrams over them.
+template <class P>
+concept BringsPackets = requires {
+  typename P::Packets;
+};
+// The link of its connected endpoints, besides the others.
+template <class P>
+concept BringsConnections = requires {
+  typename P::Connection;
+};
+// What its endpoints share in a domain (proto/device.hpp).
+template <class P>
+concept BringsDevice = requires {
+  typename P::Device;
+};
+// Switches: FI_<PROVIDER>_<NAME> in the environment.
+template <class P>
+concept BringsParameters = requires {
+  { P::parameters.size() } -> std::convertible_to<size_t>;
+};
+// The longest message depends on the network.
+template <class P>
+concept LimitsDatagrams = requires(uint32_t format) {
+  { P::datagram_bytes(format) } -> std::convertible_to<size_t>;
+};
+
+}  // namespace weft::fi
