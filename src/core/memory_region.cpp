@@ -223,12 +223,16 @@ Result<MemoryRegion*> MemoryRegionTable::add(const RegionRequest& request) {
 Result<void> MemoryRegionTable::tell_registrar(MemoryRegion& region) {
   Registered registered;
   if (const int status = registrar_->add(registration_of(region), registered); status != 0)
-    return Error{-status, std::string("the device does not register the memory: ") + std::strerror(-status)};
+    return Error{std::abs(status),
+                 std::string("the device does not register the memory: ") + std::strerror(std::abs(status))};
   region.handle_ = registered.handle;
   if (!mode_.provider_keys || !registered.key || *registered.key == region.key()) return {};
   const bool taken = *registered.key == FI_KEY_NOTAVAIL || find_locked(*registered.key) != nullptr;
-  region.key_.store(*registered.key, std::memory_order_relaxed);
-  if (!taken) return {};
+  if (!taken) {
+    region.key_.store(*registered.key, std::memory_order_relaxed);
+    return {};
+  }
+  // The key is another's: the device goes by the handle (registrar.hpp).
   (void)registrar_->remove(registration_of(region), region.handle_);
   return Error{FI_ENOKEY, "the device chose a key that another memory region of this domain has"};
 }

@@ -58,7 +58,8 @@ class Registrar {
   // The region may be reached by peers from now on. Only for regions that were not enabled when they were added.
   virtual void enable(const Registration&, void* /*handle*/) noexcept {}
   // No operation of the engine uses the region, and none will. 0; or -FI_EBUSY while the device still transfers from
-  // or to it: the region stays registered, and the program closes it again later.
+  // or to it: the region stays registered, and the program closes it again later. Right after add() for a key that another region has: such a region
+  // is known by its handle alone, and the answer does not count.
   virtual int remove(const Registration& registration, void* handle) noexcept = 0;
 
  protected:

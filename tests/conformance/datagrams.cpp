@@ -457,6 +457,31 @@ TEST(Datagrams, alias__fi_endpoint_3) {
   WEFT_ASSERT_OK(fi_close(&alias->fid));
 }
 
+// An alias receives with flags of its own, and its endpoint's stay.
+TEST(Datagrams, alias_that_receives__fi_endpoint_3) {
+  Options options = datagrams();
+  options.rx_bind |= FI_SELECTIVE_COMPLETION;
+  WEFT_WORLD(w, options);
+  fid_ep* alias = nullptr;
+  const int aliased = fi_ep_alias(w[1], &alias, FI_RECV | FI_COMPLETION);
+  WEFT_SKIP_IF(aliased != 0 ? "no aliases that receive" : "");
+  uint64_t flags = FI_RECV;
+  WEFT_ASSERT_OK(fi_control(&alias->fid, FI_GETOPSFLAG, &flags));
+  EXPECT_EQ(flags, FI_COMPLETION);
+  uint64_t in = 0;
+  const uint64_t value = 9;
+  Ctx received;
+  WEFT_ASSERT_OK(fi_recv(alias, &in, 8, nullptr, FI_ADDR_UNSPEC, &received));
+  WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[0], &value, 8, w[0].peer[1]); }));
+  w.done(w[1].rx, received);
+  flags = FI_RECV | FI_MULTI_RECV;
+  WEFT_ASSERT_OK(fi_control(&alias->fid, FI_SETOPSFLAG, &flags));
+  flags = FI_RECV;
+  WEFT_ASSERT_OK(fi_control(w[1].ep.fid(), FI_GETOPSFLAG, &flags));
+  EXPECT_EQ(flags, 0u);
+  WEFT_ASSERT_OK(fi_close(&alias->fid));
+}
+
 // fi_cm(3), fi_setname and fi_getname.
 TEST(Datagrams, names__fi_cm_3) {
   Options options = datagrams();

@@ -242,6 +242,28 @@ TEST(EndpointOptions, alias__fi_endpoint_3) {
   ASSERT_EQ(w.close_endpoint(0), -FI_EBUSY) << "all aliases must be closed first";
 }
 
+// fi_endpoint(3), fi_ep_alias: an alias receives with flags of its own, and its endpoint's stay.
+TEST(EndpointOptions, alias_that_receives__fi_endpoint_3) {
+  WEFT_WORLD(w, {.caps = FI_TAGGED, .rx_bind = FI_RECV | FI_SELECTIVE_COMPLETION});
+  Handle<fid_ep> loud;
+  const int rc = fi_ep_alias(w[1].ep.get(), loud.out(), FI_RECV | FI_COMPLETION);
+  WEFT_SKIP_IF(rc != 0 ? "no aliases that receive: " + error_name(rc) : "");
+  uint64_t in[2] = {};
+  const uint64_t out[2] = {1, 2};
+  Ctx silent, told;
+  WEFT_ASSERT_OK(fi_trecv(w[1], &in[0], 8, nullptr, FI_ADDR_UNSPEC, 0, 0, &silent));
+  WEFT_ASSERT_OK(fi_trecv(loud.get(), &in[1], 8, nullptr, FI_ADDR_UNSPEC, 1, 0, &told));
+  for (size_t i = 0; i < 2; ++i)
+    WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &out[i], 8, w[0].peer[1], i); }));
+  w.done(w[1].rx, told);
+  EXPECT_TRUE(w.quiet(w[1].rx));
+  EXPECT_EQ(in[0], 1u);
+  EXPECT_EQ(in[1], 2u);
+  uint64_t flags = FI_RECV;
+  WEFT_ASSERT_OK(fi_control(w[1].ep.fid(), FI_GETOPSFLAG, &flags));
+  EXPECT_EQ(flags, 0u);
+}
+
 // fi_endpoint(3), fi_tx_size_left and fi_rx_size_left: lower bounds, or not supported.
 TEST(EndpointOptions, size_left__fi_endpoint_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED});

@@ -108,12 +108,14 @@ struct Port {
   fid_stx* stx = nullptr;
   Eq* eq = nullptr;
   uint64_t caps = 0;
-  size_t index = 0;  // of a context in its scalable endpoint
+  uint64_t alias_receive_flags = 0;  // of an alias: its defaults; others have those of rx
+  size_t index = 0;                  // of a context in its scalable endpoint
   bool enabled = false;
   bool alias = false;
   Users users{0};  // contexts and aliases opened on it
   Port* parent = nullptr;
 
+  uint64_t receive_flags() const noexcept { return alias ? alias_receive_flags : rx->op_flags; }
   Receiver<Rx>* receives() const noexcept {
     return shared_receiver != nullptr ? shared_receiver : receiver.get();
   }

@@ -151,6 +151,10 @@ struct ControlOps {
   static int bind(::fid* fid, ::fid* other, uint64_t flags) {
     P& p = port_of<E>(fid);
     if (other == nullptr) return -FI_EINVAL;
+    if (p.alias) {
+      log_warn(provider(p), FI_LOG_EP_CTRL, "an alias has the bindings of its endpoint, and none of its own");
+      return -FI_EINVAL;
+    }
     if (p.core == nullptr && other->fclass == FI_CLASS_CQ) {
       log_warn(
           provider(p), FI_LOG_EP_CTRL,
@@ -196,6 +200,9 @@ struct ControlOps {
         case FI_CLASS_MR:  // every region of the domain is reachable through every endpoint
           return proto::ServesRegions<E> ? 0 : -FI_EINVAL;
         default:
+          log_warn(provider(p), FI_LOG_EP_CTRL,
+                   "an endpoint is bound to completion queues, counters, an event queue, and to what its "
+                   "type has besides: not to this object");
           return -FI_EINVAL;
       }
     });
@@ -251,13 +258,15 @@ struct ControlOps {
   }
   template <class Ops>
   static void use_defaults(P& p) noexcept {
+    const bool own_receives = p.alias && p.rx != nullptr;
     if constexpr (proto::RunsErrands<E>) {
       const bool transmit = p.tx != nullptr && (p.tx->op_flags & FI_TRIGGER) != 0;
       const bool receive = p.rx != nullptr && (p.rx->op_flags & FI_TRIGGER) != 0;
-      if (transmit && receive) return use_half<TriggeredOps<E, Ops, true, true>>(p);
+      if (transmit && (receive || own_receives)) return use_half<TriggeredOps<E, Ops, true, true>>(p);
       if (transmit) return use_half<TriggeredOps<E, Ops, true, false>>(p);
       if (receive) return use_half<TriggeredOps<E, Ops, false, true>>(p);
     }
+    if (own_receives) return use_half<AliasOps<E, Ops>>(p);
     use_half<Ops>(p);
   }
   template <class Ops>
@@ -282,7 +291,7 @@ struct ControlOps {
     const uint64_t which = *flags;
     if (((which & FI_TRANSMIT) != 0) == ((which & FI_RECV) != 0)) return -FI_EINVAL;
     *flags = (which & FI_TRANSMIT) != 0 ? (p.tx != nullptr ? p.tx->op_flags : 0)
-                                        : (p.rx != nullptr ? p.rx->op_flags : 0);
+                                        : (p.rx != nullptr ? p.receive_flags() : 0);
     return 0;
   }
   static int set_op_flags(P& p, void* arg) {
@@ -294,8 +303,12 @@ struct ControlOps {
       p.tx->settle();
     }
     if ((flags & FI_RECV) != 0 && p.rx != nullptr) {
-      p.rx->op_flags = op_flags;
-      p.rx->settle();
+      if (p.alias) {
+        p.alias_receive_flags = op_flags;
+      } else {
+        p.rx->op_flags = op_flags;
+        p.rx->settle();
+      }
     }
     set_data_vectors(p);
     return 0;
@@ -311,6 +324,8 @@ struct ControlOps {
     made->alias = true;
     made->rx = p.rx;
     made->shared_receiver = p.shared_receiver;
+    if (p.rx != nullptr)
+      made->alias_receive_flags = (alias.flags & FI_RECV) != 0 ? alias.flags & ~FI_RECV : p.receive_flags();
     if (p.tx != nullptr) {
       made->transmitter = std::make_unique<Transmitter>(*p.domain);
       made->transmitter->context = *p.tx;
@@ -318,9 +333,9 @@ struct ControlOps {
       if ((alias.flags & FI_RECV) == 0) {
         made->tx->op_flags = alias.flags & ~FI_TRANSMIT;
         made->tx->settle();
-        set_data_vectors(*made);
       }
     }
+    set_data_vectors(*made);
     hold(p.users);
     *alias.fid = &made->fid.fid;
     (void)made.release();

@@ -536,6 +536,39 @@ using RefusingOps =
     AnsweringOps<FI_EOPBADSTATE>;           // before fi_enable an endpoint moves no data (fi_endpoint(3))
 using NoSuchOps = AnsweringOps<FI_ENOSYS>;  // what the engine cannot do
 
+// An alias receives with default flags of its own (fi_endpoint(3), fi_ep_alias); else it has the calls of `Ops`.
+template <class E, class Ops>
+struct AliasOps : Ops {
+  static uint64_t flags_of(fid_ep* ep) noexcept { return port_of<E>(ep).receive_flags(); }
+
+  static ssize_t recvv(fid_ep* ep, const iovec* iov, void** desc, size_t count, fi_addr_t src,
+                       void* context) {
+    const fi_msg msg{iov, desc, count, src, context, 0};
+    return Ops::recvmsg(ep, &msg, flags_of(ep));
+  }
+  static ssize_t recv(fid_ep* ep, void* buf, size_t len, void* desc, fi_addr_t src, void* context) {
+    const iovec part{buf, len};
+    return recvv(ep, &part, &desc, 1, src, context);
+  }
+  static ssize_t trecvv(fid_ep* ep, const iovec* iov, void** desc, size_t count, fi_addr_t src, uint64_t tag,
+                        uint64_t ignore, void* context) {
+    const fi_msg_tagged msg{iov, desc, count, src, tag, ignore, context, 0};
+    return Ops::trecvmsg(ep, &msg, flags_of(ep));
+  }
+  static ssize_t trecv(fid_ep* ep, void* buf, size_t len, void* desc, fi_addr_t src, uint64_t tag,
+                       uint64_t ignore, void* context) {
+    const iovec part{buf, len};
+    return trecvv(ep, &part, &desc, 1, src, tag, ignore, context);
+  }
+
+  static inline fi_ops_msg msg_ops = {sizeof(fi_ops_msg), recv,           recvv,        Ops::recvmsg,
+                                      Ops::send,          Ops::sendv,     Ops::sendmsg, Ops::inject,
+                                      Ops::senddata,      Ops::injectdata};
+  static inline fi_ops_tagged tagged_ops = {
+      sizeof(fi_ops_tagged), trecv,         trecvv,       Ops::trecvmsg,  Ops::tsend,
+      Ops::tsendv,           Ops::tsendmsg, Ops::tinject, Ops::tsenddata, Ops::tinjectdata};
+};
+
 // Contexts have one half of the calls (fi_endpoint(3), scalable endpoints): the other half is refused.
 template <class Ops>
 struct TransmitOnly {

@@ -56,6 +56,7 @@ struct Opener {
     if ((caps & (FI_RMA | FI_ATOMIC)) != 0 &&
         (caps & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)) == 0)
       caps |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+    if (E::abilities.type == FI_EP_DGRAM && (caps & (FI_SEND | FI_RECV)) == 0) caps |= FI_SEND | FI_RECV;
     return caps;
   }
 

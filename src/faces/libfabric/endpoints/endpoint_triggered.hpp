@@ -11,7 +11,7 @@ namespace weft::fi {
 template <class E, class Ops, bool transmit, bool receive>
 struct TriggeredOps {
   static uint64_t tx_flags(fid_ep* ep) noexcept { return port_of<E>(ep).tx->op_flags; }
-  static uint64_t rx_flags(fid_ep* ep) noexcept { return port_of<E>(ep).rx->op_flags; }
+  static uint64_t rx_flags(fid_ep* ep) noexcept { return port_of<E>(ep).receive_flags(); }
 
   // --- fi_msg(3), fi_tagged(3) ---
   static ssize_t recvv(fid_ep* ep, const iovec* iov, void** desc, size_t count, fi_addr_t src,

@@ -17,7 +17,8 @@ struct Calls {
     Cntr& cntr = self(fid);
     Guard guard(cntr.domain.lock);
     cntr.counter.progress();
-    if (cntr.counter.value() == cntr.read_value && --cntr.patience == 0) cntr.patience = cntr.yielding.idle();
+    if (cntr.counter.value() != cntr.read_value) cntr.patience = YieldWhenIdle::polls_min;
+    else if (--cntr.patience == 0) cntr.patience = cntr.yielding.idle();
     return cntr.read_value = cntr.counter.value();
   }
 

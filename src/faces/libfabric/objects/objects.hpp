@@ -198,10 +198,10 @@ inline constexpr size_t atomic_bytes_max = 4096;
 class YieldWhenIdle final : public core::IdlePolls {
  public:
   explicit YieldWhenIdle(DomainLock& lock) noexcept : lock_(lock) {}
+  static constexpr uint32_t polls_min = 64;
   uint32_t idle() noexcept override;
 
  private:
-  static constexpr uint32_t polls_min = 64;
   static constexpr uint32_t polls_max = 4096;
   DomainLock& lock_;
   uint32_t polls_ = polls_min;
@@ -250,7 +250,7 @@ struct Cntr {
   uint64_t read_errors = 0;  // fi_cntr_readerr, fi_cntr_wait
   uint64_t op_flags = 0;
   YieldWhenIdle yielding;
-  uint32_t patience = 64;  // reads in vain until the processor is yielded
+  uint32_t patience = YieldWhenIdle::polls_min;  // reads in vain until the processor is yielded
   Users users{0};
 
   int attach(core::Progressor& progressor) noexcept;  // as in Cq
