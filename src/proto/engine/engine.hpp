@@ -114,9 +114,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     counts_sends_ = true;
     drop_aim();
   }
-  // Any thread may store 1 into errands_due(); the next progress() then ends with run(). The one who gave the errands outlives the last store.
-  void set_errands(Errands* errands) noexcept { errands_ = errands; }
-  std::atomic<uint32_t>& errands_due() noexcept { return errands_due_; }
+  // Any thread may store 1 into deferred_due(); the next progress() then ends with run(). The runner outlives the last store.
+  void set_deferred_runner(DeferredRunner* runner) noexcept { deferred_runner_ = runner; }
+  std::atomic<uint32_t>& deferred_due() noexcept { return deferred_due_; }
 
   // --- the program's calls: 0 or a negative errno; -FI_EAGAIN means nothing happened ---
   template <bool tagged>
@@ -264,14 +264,14 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     poll();
     if constexpr (SettlesLater<L>)
       if (!settling_.empty()) release_settled();
-    if ((busy_ | errands_due_.load(std::memory_order_relaxed)) != 0) [[unlikely]]
+    if ((busy_ | deferred_due_.load(std::memory_order_relaxed)) != 0) [[unlikely]]
       attend();
   }
   // What progress() would bring to `queue`, which is plainly empty. Nothing: it need not be called. Frame: take_plain() may have it.
   template <class Seen>
   [[gnu::always_inline]] Glance glance(const core::CompletionQueue& queue,
                                        Seen& seen) noexcept requires HasGlance<L> {
-    if (sole_queue_ != &queue || (busy_ | errands_due_.load(std::memory_order_relaxed)) != 0 ||
+    if (sole_queue_ != &queue || (busy_ | deferred_due_.load(std::memory_order_relaxed)) != 0 ||
         av_version() != av_seen_) [[unlikely]]
       return Glance::Poll;
     calls_since_poll_ = 0;
@@ -297,7 +297,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     return -1;
   }
   bool arm() noexcept override {
-    if (busy_ != 0 || errands_due_.load(std::memory_order_acquire) != 0) return false;
+    if (busy_ != 0 || deferred_due_.load(std::memory_order_acquire) != 0) return false;
     if constexpr (HasSleep<L>) {
       if (!link_.arm()) return false;
       if (!has_settled()) return true;
@@ -601,7 +601,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   size_t busy_ = 0;                // peers with queues, and streams
   uint32_t calls_since_poll_ = 0;  // post() calls of a program that never reads its queues
   bool attending_ = false;         // in attend(): no second progress() inside it
-  std::atomic<uint32_t> errands_due_{0};
+  std::atomic<uint32_t> deferred_due_{0};
   RxContext* rx_first_ = nullptr;  // rx_[0]
   RxContext** rx_ = nullptr;
   size_t rx_count_ = 0;
@@ -619,7 +619,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   TxContext* reporting_ =
       &retired_;  // where is said what concerns no operation: the last context that posted one
   EngineLimits limits_;
-  Errands* errands_ = nullptr;
+  DeferredRunner* deferred_runner_ = nullptr;
   core::Signal* background_ = nullptr;  // notified once when has_background_work() becomes true
   size_t unwatched_ops_ = 0;            // see Op::unwatched
   std::vector<Peer*> cache_storage_;

@@ -850,19 +850,19 @@ TYPED_TEST(EngineTest, ClosingInTheMiddleOfEverythingLeaksNothing) {
   this->expect_idle(*this->a);
 }
 
-TYPED_TEST(EngineTest, ErrandsRunAfterTheFrames) {
-  struct Count final : Errands {
+TYPED_TEST(EngineTest, DeferredWorkRunsAfterTheFrames) {
+  struct Count final : DeferredRunner {
     int runs = 0;
     void run() noexcept override { ++runs; }
   } count;
-  this->a->engine.set_errands(&count);
+  this->a->engine.set_deferred_runner(&count);
   this->a->engine.progress();
   EXPECT_EQ(count.runs, 0);
-  this->a->engine.errands_due().store(1);
+  this->a->engine.deferred_due().store(1);
   this->a->engine.progress();
   this->a->engine.progress();
   EXPECT_EQ(count.runs, 1);
-  this->a->engine.set_errands(nullptr);
+  this->a->engine.set_deferred_runner(nullptr);
 }
 
 using LateEngineTest = EngineTest<LateLink>;

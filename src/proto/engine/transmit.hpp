@@ -572,7 +572,8 @@ void Engine<L>::attend() noexcept {
   if (attending_) return;
   attending_ = true;
   if (busy_ != 0) work();
-  if (errands_due_.exchange(0, std::memory_order_acquire) != 0 && errands_ != nullptr) errands_->run();
+  if (deferred_due_.exchange(0, std::memory_order_acquire) != 0 && deferred_runner_ != nullptr)
+    deferred_runner_->run();
   attending_ = false;
 }
 
