@@ -95,7 +95,7 @@ void hello(FuzzedDataProvider& in) {
   using namespace link::tcp;
   const auto bytes = in.ConsumeRemainingBytes<std::byte>();
   Hello read;
-  if (bytes.size() < hello_lead_bytes || hello_size(bytes.data()) > hello_bytes_max) return;
+  if (bytes.size() < hello_prefix_bytes || hello_size(bytes.data()) > hello_bytes_max) return;
   if (unpack_hello(bytes, read) != RefusalReason::None) return;
   // What was believed says the same when it is said again.
   std::byte again[hello_bytes_max];

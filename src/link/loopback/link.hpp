@@ -41,8 +41,8 @@ struct Mailbox {
   std::mutex mutex;
   std::deque<Frame> frames;
   bool open = true;
-  bool sleeping = false;  // ring the bell
-  std::optional<os::Event> bell;
+  bool sleeping = false;  // notify wakeup
+  std::optional<os::Event> wakeup;
 };
 
 struct Peer {
@@ -102,7 +102,7 @@ class Link : public Sizes {
     return taken;
   }
 
-  int wait_fd() const noexcept { return mailbox_->bell->fd(); }
+  int wait_fd() const noexcept { return mailbox_->wakeup->fd(); }
   bool arm() noexcept;
   void disarm() noexcept;
 

@@ -28,7 +28,7 @@ constexpr uint64_t close_linger_ns =
     500 * ms_ns;  // to hand over a hello that the other socket had no room for
 constexpr uint64_t first_hello_pause_ns = 200 * ms_ns;
 constexpr uint64_t longest_hello_pause_ns = 10'000 * ms_ns;
-constexpr uint32_t bells_to_promote = 4;
+constexpr uint32_t doorbells_to_promote = 4;
 constexpr uint64_t largest_streamed = uint64_t{1} << 24;
 
 // The n-th other name for who finds a service's name taken. False: only names of services have one, and it must fit.
@@ -101,8 +101,8 @@ Result<void> Link::open(std::string_view name, Events& events) {
   header->probe_address = reinterpret_cast<uint64_t>(&probe_word_);
   header->probe_value = probe_word_;
   header->magic = region_magic;
-  by_bell_ = std::make_unique<std::array<Peer*, bell_count>>();
-  by_bell_->fill(nullptr);
+  by_doorbell_ = std::make_unique<std::array<Peer*, doorbell_count>>();
+  by_doorbell_->fill(nullptr);
   first_ticks_ = arch::ticks();
   first_ns_ = os::monotonic_ns();
   header_ = header;
@@ -139,7 +139,7 @@ void Link::close() noexcept {
   for (auto& [name, peer] : peers_) {
     if (peer->tx_control == nullptr) continue;
     peer->tx_control->closed.store(1, std::memory_order_release);
-    ring_bell(*peer);
+    ring_doorbell(*peer);
   }
   while (!peers_.empty()) forget(*peers_.begin()->second);
   header_ = nullptr;
@@ -294,29 +294,29 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
     peer.bulk_next = place.end;
     peer.bulk_touched = true;
   }
-  if (!publish(peer, slot, lead_of(peer, head, fits ? 0 : wire::in_bulk))) ring_bell(peer);
+  if (!publish(peer, slot, header_of(peer, head, fits ? 0 : wire::in_bulk))) ring_doorbell(peer);
   return true;
 }
 
-void Link::ring_bell(Peer& peer) noexcept {
+void Link::ring_doorbell(Peer& peer) noexcept {
   if (peer.remote == nullptr) {
     // The hello on its way is the doorbell. Once it has been read and the answer waits with us, only a datagram reaches the peer. An atomic
     // read-modify-write: the slot before it is visible first (pairs with attach_channel()).
-    if (peer.tx_control->bell.fetch_or(0, std::memory_order_seq_cst) != 0)
+    if (peer.tx_control->doorbell.fetch_or(0, std::memory_order_seq_cst) != 0)
       send_note(peer, NoteKind::Wake, false);
     return;
   }
-  uint32_t bell = peer.tx_control->bell.load(std::memory_order_relaxed);
-  if (bell == 0) {
-    peer.remote->attention.fetch_or(attention_socket, std::memory_order_seq_cst);
+  uint32_t doorbell = peer.tx_control->doorbell.load(std::memory_order_relaxed);
+  if (doorbell == 0) {
+    peer.remote->pending.fetch_or(pending_socket, std::memory_order_seq_cst);
     // It may have attached, and looked at the ring, before our slot was visible; now it is (pairs with attach_channel()).
-    bell = peer.tx_control->bell.load(std::memory_order_seq_cst);
+    doorbell = peer.tx_control->doorbell.load(std::memory_order_seq_cst);
   }
-  if (bell != 0 && bell <= bell_count) {
-    const uint32_t index = bell - 1;
+  if (doorbell != 0 && doorbell <= doorbell_count) {
+    const uint32_t index = doorbell - 1;
     // Sequentially consistent: the slot before it is visible, and the look at `sleeping` comes after it (pairs with arm()).
-    peer.remote->bells[index / 64].fetch_or(uint64_t{1} << (index % 64), std::memory_order_seq_cst);
-    peer.remote->attention.fetch_or(uint64_t{1} << (index / 64), std::memory_order_seq_cst);
+    peer.remote->doorbells[index / 64].fetch_or(uint64_t{1} << (index % 64), std::memory_order_seq_cst);
+    peer.remote->pending.fetch_or(uint64_t{1} << (index / 64), std::memory_order_seq_cst);
   }
   if (peer.remote->sleeping.load(std::memory_order_seq_cst) != 0 && peer.remote->sleeping.exchange(0) != 0)
     send_note(peer, NoteKind::Wake, false);
@@ -337,23 +337,23 @@ void Link::lose(Peer& peer) noexcept {
   if (std::find(dying_.begin(), dying_.end(), &peer) == dying_.end()) dying_.push_back(&peer);
 }
 
-void Link::ring_own_bell(Peer& peer) noexcept {
-  header_->bells[peer.bell / 64].fetch_or(uint64_t{1} << (peer.bell % 64));
-  header_->attention.fetch_or(uint64_t{1} << (peer.bell / 64));
+void Link::ring_own_doorbell(Peer& peer) noexcept {
+  header_->doorbells[peer.doorbell / 64].fetch_or(uint64_t{1} << (peer.doorbell % 64));
+  header_->pending.fetch_or(uint64_t{1} << (peer.doorbell / 64));
 }
 
 void Link::collect_rung(uint64_t words) noexcept {
   while (words != 0) {
     const auto word = static_cast<size_t>(__builtin_ctzll(words));
     words &= words - 1;
-    if (word >= bell_words) continue;
-    uint64_t bits = header_->bells[word].exchange(0, std::memory_order_acq_rel);
+    if (word >= doorbell_words) continue;
+    uint64_t bits = header_->doorbells[word].exchange(0, std::memory_order_acq_rel);
     while (bits != 0) {
       const size_t index = word * 64 + static_cast<size_t>(__builtin_ctzll(bits));
       bits &= bits - 1;
-      for (Peer* peer = (*by_bell_)[index]; peer != nullptr; peer = peer->next_same_bell) {
+      for (Peer* peer = (*by_doorbell_)[index]; peer != nullptr; peer = peer->next_same_doorbell) {
         rung_.push_back(peer);
-        if (!peer->active && ++peer->bells >= bells_to_promote) activate(*peer);
+        if (!peer->active && ++peer->doorbells >= doorbells_to_promote) activate(*peer);
       }
     }
   }
@@ -374,7 +374,7 @@ void Link::activate(Peer& peer) noexcept {
       quiet->cooled_at_ns = now;
       quiet->rx_control->polled.store(0, std::memory_order_seq_cst);
     }
-    peer.bells = 0;
+    peer.doorbells = 0;
     return;
   }
   active_[active_count_++] = &peer;
@@ -395,7 +395,7 @@ void Link::deactivate(Peer& peer) noexcept {
   }
   peer.active = false;
   peer.cooling = false;
-  peer.bells = 0;
+  peer.doorbells = 0;
   if (peer.rx_control != nullptr) peer.rx_control->polled.store(0, std::memory_order_seq_cst);
 }
 
@@ -404,7 +404,7 @@ void Link::cool(uint64_t now_ns) noexcept {
     Peer& peer = *active_[i];
     if (!peer.cooling || now_ns - peer.cooled_at_ns < cooling_ns) continue;
     deactivate(peer);
-    if (has_frame(peer)) ring_own_bell(peer);
+    if (has_frame(peer)) ring_own_doorbell(peer);
   }
 }
 
@@ -538,7 +538,7 @@ void Link::tend(uint64_t now_ns) noexcept {
 bool Link::greeting_is_due(Peer& peer, uint64_t now_ns) noexcept {
   if (!peer.hello_sent) return true;
   // Attached, the peer has answered, and a lost answer is asked for again. Before that only what is in the ring is worth it.
-  const bool attached = peer.tx_control->bell.load(std::memory_order_relaxed) != 0;
+  const bool attached = peer.tx_control->doorbell.load(std::memory_order_relaxed) != 0;
   if (attached ? peer.remote != nullptr : peer.tx_next() == 0) return false;
   if (peer.hello_pause_ns == 0) peer.hello_pause_ns = first_hello_pause_ns;
   if (now_ns - peer.hello_at_ns < peer.hello_pause_ns) return false;
@@ -566,8 +566,8 @@ uint64_t Link::unread_messages(const Peer& peer) noexcept {
   const uint64_t read = std::min(sent, peer.tx_control->slots_consumed.load(std::memory_order_acquire));
   uint64_t count = 0;
   for (uint64_t at = std::max(read, sent - std::min<uint64_t>(sent, slot_count)); at < sent; ++at) {
-    const Lead lead = peer.tx_slots[at % slot_count].lead.load(std::memory_order_relaxed);
-    switch (static_cast<wire::FrameKind>(static_cast<uint8_t>(lead >> 8))) {
+    const SlotHeader header = peer.tx_slots[at % slot_count].header.load(std::memory_order_relaxed);
+    switch (static_cast<wire::FrameKind>(static_cast<uint8_t>(header >> 8))) {
       case wire::FrameKind::Tagged:
       case wire::FrameKind::Msg:
       case wire::FrameKind::TaggedFirst:
@@ -588,9 +588,9 @@ void Link::detach(Peer& peer) noexcept {
   const bool reusable = !peer.hello_sent || os::has_exited(peer.pidfd) || has_left(peer);
   keep_ring(peer);
   if (peer.rx_control != nullptr) {
-    for (Peer** at = &(*by_bell_)[peer.bell]; *at != nullptr; at = &(*at)->next_same_bell) {
+    for (Peer** at = &(*by_doorbell_)[peer.doorbell]; *at != nullptr; at = &(*at)->next_same_doorbell) {
       if (*at != &peer) continue;
-      *at = peer.next_same_bell;
+      *at = peer.next_same_doorbell;
       break;
     }
     peer.rx_control = nullptr;
@@ -648,7 +648,7 @@ bool Link::arm() noexcept {
     active_[i]->rx_control->polled.store(0, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (fences_) (void)os::fence_registered_processes();
-  bool work = header_->attention.load(std::memory_order_seq_cst) != 0;
+  bool work = header_->pending.load(std::memory_order_seq_cst) != 0;
   for (size_t i = 0; i < active_count_ && !work; ++i) work = has_frame(*active_[i]);
   if (work) disarm();
   return !work;

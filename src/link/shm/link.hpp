@@ -1,7 +1,7 @@
 // The shared memory link: reliable ordered frames between endpoints of one machine. Must not know tags or completions.
 //
 // Threads: one at a time (the owner serialises). Ring memory is shared with the peer process only.
-// Hot path: send_small() writes one slot, poll() looks at the next slot of each active peer and at one attention word. Neither
+// Hot path: send_small() writes one slot, poll() looks at the next slot of each active peer and at the pending bitmap. Neither
 // enters the kernel. Everything that does is elsewhere: the meeting in greeting.cpp, sleeping and noticing a death in link.cpp.
 #pragma once
 
@@ -43,12 +43,12 @@ struct Peer {
   // Sending: our channel to the peer. The next slot, and what set_stop() makes of its position, so that a frame computes none of it.
   Slot* tx_at = nullptr;
   Slot* tx_stop =
-      nullptr;      // what tx_at must not reach without set_stop(); null, as tx_at: there is no channel
-  Lead tx_lap = 0;  // lap_bits() of tx_at
-  ptrdiff_t tx_ahead = 0;  // bytes from tx_at to the slot that a burst fetches early
+      nullptr;  // what tx_at must not reach without set_stop(); null, as tx_at: there is no channel
+  SlotHeader tx_sequence = 0;  // sequence_bits() of tx_at
+  ptrdiff_t tx_ahead = 0;      // bytes from tx_at to the slot that a burst fetches early
   ChannelControl* tx_control = nullptr;
   Slot* tx_slots = nullptr;
-  uint64_t tx_first = 0;         // position of tx_slots[0] in this lap
+  uint64_t tx_first = 0;         // position of tx_slots[0] in this pass
   uint64_t tx_end = slot_count;  // first position that may not be used yet
   std::byte* tx_bulk = nullptr;
   uint64_t bulk_next = 0;
@@ -83,9 +83,9 @@ struct Peer {
   bool foreign = false;            // another user's
   bool chosen_by_library = false;  // the address dies with its endpoint
   PeerState state = PeerState::New;
-  uint32_t bells = 0;  // doorbells answered lately
-  uint32_t bell = 0;   // its doorbell in our header
-  Peer* next_same_bell = nullptr;
+  uint32_t doorbells = 0;  // doorbells answered lately
+  uint32_t doorbell = 0;   // its doorbell in our header
+  Peer* next_same_doorbell = nullptr;
   int32_t pid = 0;  // as we see it; 0: not visible
   uint64_t nonce = 0;
   uint64_t met_at_ns = 0;     // when it was made
@@ -107,13 +107,13 @@ struct Peer {
     if (tx_slots == nullptr) return false;
     const uint64_t next = tx_next();
     const uint64_t index = next % slot_count;
-    // Near the end of a lap the slots that are fetched early lie at its beginning.
+    // Near the end of a pass the slots that are fetched early lie at its beginning.
     const bool turns = index >= slot_count - write_ahead;
     const uint64_t border = turns ? slot_count : slot_count - write_ahead;
     tx_first = next - index;
     tx_at = tx_slots + index;
     tx_stop = tx_slots + std::min(border, index + (tx_end - next));
-    tx_lap = lap_bits(next);
+    tx_sequence = sequence_bits(next);
     tx_ahead = (static_cast<ptrdiff_t>(write_ahead) - (turns ? static_cast<ptrdiff_t>(slot_count) : 0)) *
                static_cast<ptrdiff_t>(sizeof(Slot));
     return tx_at != tx_stop;
@@ -194,7 +194,7 @@ class Link {
     if (static_cast<int32_t>(--burst_) < 0)
       arch::prefetch_for_write(reinterpret_cast<std::byte*>(at) + peer.tx_ahead);
     Slot& slot = *at;
-    const Lead lead = lead_of(peer, head, 0);
+    const SlotHeader header = header_of(peer, head, 0);
     slot.a = head.a;
     std::byte* to = slot.payload.data();
     if ((head.flags & wire::has_b) != 0) {
@@ -202,7 +202,7 @@ class Link {
       to += sizeof(head.b);
     }
     arch::copy_small(to, bytes, head.length);
-    return publish(peer, slot, lead) ? proto::SmallSend::Sent : proto::SmallSend::Unseen;
+    return publish(peer, slot, header) ? proto::SmallSend::Sent : proto::SmallSend::Unseen;
   }
   // After send_small() has refused. True: it will not do so now.
   bool more_room(Peer& peer) noexcept {
@@ -210,7 +210,7 @@ class Link {
     return peer.tx_next() == peer.tx_end ? refresh_slots(peer) : peer.set_stop();
   }
   // Rings the peer's doorbell.
-  void tell(Peer& peer) noexcept { ring_bell(peer); }
+  void tell(Peer& peer) noexcept { ring_doorbell(peer); }
   // Sends prefix and gathered bytes as one frame; head.length is their sum, at most frame_bytes_max. False: no room now.
   bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
             size_t part_count) noexcept;
@@ -222,8 +222,8 @@ class Link {
     // Most looks find nothing, and drain() saves many registers.
     for (size_t i = 0; i < active_count_; ++i)
       if (is_fresh(*active_[i])) taken += drain(*active_[i], handler, frames_per_poll);
-    if (header_->attention.load(std::memory_order_relaxed) != 0) [[unlikely]]
-      taken += attend(handler);
+    if (header_->pending.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      taken += poll_pending(handler);
     if (taken != 0) burst_ = lone_messages;
     if (taken == 0) {
       if (++idle_polls_ >= idle_polls_per_look_) [[unlikely]] {
@@ -241,16 +241,16 @@ class Link {
   struct Seen {
     Peer* peer;
     Slot* slot;
-    Lead lead;
+    SlotHeader header;
   };
   [[gnu::always_inline]] proto::Glance glance(Seen& seen) noexcept {
-    if (active_count_ != 1 || header_->attention.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    if (active_count_ != 1 || header_->pending.load(std::memory_order_relaxed) != 0) [[unlikely]]
       return proto::Glance::Poll;
     Peer& peer = *active_[0];
     Slot& slot = peer.rx_slots[peer.rx_next % slot_count];
-    const Lead lead = slot.lead.load(std::memory_order_acquire);
-    if (static_cast<uint8_t>(lead) == lap_of(peer.rx_next)) {
-      seen = {&peer, &slot, lead};
+    const SlotHeader header = slot.header.load(std::memory_order_acquire);
+    if (static_cast<uint8_t>(header) == sequence_of(peer.rx_next)) {
+      seen = {&peer, &slot, header};
       return proto::Glance::Frame;
     }
     if (idle_polls_ + 1 >= idle_polls_per_look_) [[unlikely]]
@@ -260,8 +260,8 @@ class Link {
   }
   template <class Take>
   [[gnu::always_inline]] bool take_plain(const Seen& seen, Take&& take) noexcept {
-    const auto length = static_cast<uint32_t>(seen.lead >> 32);
-    if (static_cast<uint32_t>(seen.lead) >> 8 != plain_tagged || length > inline_max ||
+    const auto length = static_cast<uint32_t>(seen.header >> 32);
+    if (static_cast<uint32_t>(seen.header) >> 8 != plain_tagged || length > inline_max ||
         busy_polls_ + 1 >= busy_polls_per_look ||
         !take(*seen.peer, seen.slot->a, seen.slot->payload.data(), length)) [[unlikely]]
       return false;
@@ -288,7 +288,7 @@ class Link {
         if (drain(peer, taker, 1) == 0) break;
     }
     if (active_count_ != 0) first_to_take_ = (first_to_take_ + 1) % active_count_;
-    if (header_->attention.load(std::memory_order_relaxed) != 0) attend(taker);
+    if (header_->pending.load(std::memory_order_relaxed) != 0) poll_pending(taker);
     if (++idle_polls_ >= idle_polls_per_look_) {
       idle_polls_ = 0;
       look_around(taker);
@@ -330,22 +330,22 @@ class Link {
   static constexpr size_t read_ahead = 8;
   static constexpr uint32_t lone_messages = 2;
 
-  [[gnu::always_inline]] static Lead lead_of(const Peer& peer, const wire::FrameHead& head,
-                                             uint8_t more_flags) noexcept {
-    return peer.tx_lap | (uint64_t{static_cast<uint8_t>(head.kind)} << 8 |
-                          uint64_t{static_cast<uint8_t>(head.flags | more_flags)} << 16 |
-                          uint64_t{head.context} << 24 | uint64_t{head.length} << 32);
+  [[gnu::always_inline]] static SlotHeader header_of(const Peer& peer, const wire::FrameHead& head,
+                                                     uint8_t more_flags) noexcept {
+    return peer.tx_sequence | (uint64_t{static_cast<uint8_t>(head.kind)} << 8 |
+                               uint64_t{static_cast<uint8_t>(head.flags | more_flags)} << 16 |
+                               uint64_t{head.context} << 24 | uint64_t{head.length} << 32);
   }
   // True: the peer looks at this ring in every poll.
-  [[gnu::always_inline]] static bool publish(Peer& peer, Slot& slot, Lead lead) noexcept {
-    // Orders the slot's contents before its lead; pairs with the acquire load in drain().
-    slot.lead.store(lead, std::memory_order_release);
+  [[gnu::always_inline]] static bool publish(Peer& peer, Slot& slot, SlotHeader header) noexcept {
+    // Orders the slot's contents before its header; pairs with the acquire load in drain().
+    slot.header.store(header, std::memory_order_release);
     peer.tx_at = &slot + 1;
     return peer.tx_control->polled.load(std::memory_order_relaxed) != 0;
   }
   [[gnu::noinline]] bool refresh_slots(Peer& peer) noexcept;
   std::byte* reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexcept;
-  [[gnu::noinline, gnu::cold]] void ring_bell(Peer& peer) noexcept;
+  [[gnu::noinline, gnu::cold]] void ring_doorbell(Peer& peer) noexcept;
 
   template <class Handler>
   int drain(Peer& peer, Handler& handler, int budget) noexcept {
@@ -353,10 +353,10 @@ class Link {
     for (; taken < budget; ++taken) {
       const uint64_t next = peer.rx_next;
       Slot& slot = peer.rx_slots[next % slot_count];
-      const Lead lead = slot.lead.load(std::memory_order_acquire);
+      const SlotHeader header = slot.header.load(std::memory_order_acquire);
       if constexpr (requires { handler.on_plain_tagged(peer, slot.a, slot.payload.data(), uint32_t{}); }) {
-        const auto length = static_cast<uint32_t>(lead >> 32);
-        if (static_cast<uint32_t>(lead) == plain_tagged_lead(next) && length <= inline_max) [[likely]] {
+        const auto length = static_cast<uint32_t>(header >> 32);
+        if (static_cast<uint32_t>(header) == plain_tagged_header(next) && length <= inline_max) [[likely]] {
           if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(next + read_ahead) % slot_count]);
           if (handler.on_plain_tagged(peer, slot.a, slot.payload.data(), length)) [[likely]] {
             consumed_slot(peer, next);
@@ -364,12 +364,12 @@ class Link {
           }
         }
       }
-      if (static_cast<uint8_t>(lead) != lap_of(next)) break;
+      if (static_cast<uint8_t>(header) != sequence_of(next)) break;
       if constexpr (requires {
                       handler.on_plain_tagged_data(peer, slot.a, uint64_t{}, slot.payload.data(), uint32_t{});
                     }) {
-        const auto length = static_cast<uint32_t>(lead >> 32);
-        if (static_cast<uint32_t>(lead) == (plain_tagged_lead(next) | data_flags) &&
+        const auto length = static_cast<uint32_t>(header >> 32);
+        if (static_cast<uint32_t>(header) == (plain_tagged_header(next) | data_flags) &&
             length <= inline_max_with_b) {
           uint64_t data;
           std::memcpy(&data, slot.payload.data(), sizeof(data));
@@ -382,10 +382,10 @@ class Link {
         }
       }
       if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(next + read_ahead) % slot_count]);
-      wire::FrameHead head{static_cast<wire::FrameKind>(static_cast<uint8_t>(lead >> 8)),
-                           static_cast<uint8_t>(lead >> 16),
-                           static_cast<uint8_t>(lead >> 24),
-                           static_cast<uint32_t>(lead >> 32),
+      wire::FrameHead head{static_cast<wire::FrameKind>(static_cast<uint8_t>(header >> 8)),
+                           static_cast<uint8_t>(header >> 16),
+                           static_cast<uint8_t>(header >> 24),
+                           static_cast<uint32_t>(header >> 32),
                            slot.a,
                            0};
       const std::byte* payload = slot.payload.data();
@@ -418,10 +418,10 @@ class Link {
            place.end - peer.rx_bulk <= bulk_bytes;
   }
   static constexpr uint32_t data_flags = uint32_t{wire::has_b | wire::has_data} << 16;
-  // The lower half of the lead of a Tagged frame with no flags to context 0, without and with the lap.
+  // The lower half of the header of a Tagged frame with no flags to context 0, without and with the sequence.
   static constexpr uint32_t plain_tagged = static_cast<uint8_t>(wire::FrameKind::Tagged);
-  static uint32_t plain_tagged_lead(uint64_t position) noexcept {
-    return uint32_t{lap_of(position)} | plain_tagged << 8;
+  static uint32_t plain_tagged_header(uint64_t position) noexcept {
+    return uint32_t{sequence_of(position)} | plain_tagged << 8;
   }
   static void consumed_slot(Peer& peer, uint64_t position) noexcept {
     peer.rx_next = position + 1;
@@ -446,11 +446,11 @@ class Link {
   [[gnu::noinline, gnu::cold]] int reject(Peer& peer, const char* what) noexcept;
 
   template <class Handler>
-  [[gnu::noinline, gnu::cold]] int attend(Handler& handler) noexcept {
+  [[gnu::noinline, gnu::cold]] int poll_pending(Handler& handler) noexcept {
     int taken = 0;
-    const uint64_t bits = header_->attention.exchange(0, std::memory_order_acq_rel);
-    if ((bits & attention_socket) != 0) read_socket();
-    collect_rung(bits & ~attention_socket);
+    const uint64_t bits = header_->pending.exchange(0, std::memory_order_acq_rel);
+    if ((bits & pending_socket) != 0) read_socket();
+    collect_rung(bits & ~pending_socket);
     for (size_t i = 0; i < rung_.size(); ++i) {
       Peer& peer = *rung_[i];
       if (peer.rx_slots == nullptr) continue;
@@ -459,7 +459,7 @@ class Link {
       if (has_left(peer)) lose(peer);  // it rang to say so
       // What is left behind must not wait for another doorbell.
       if (got == rung_budget || has_frame(peer)) {
-        if (!peer.active) ring_own_bell(peer);
+        if (!peer.active) ring_own_doorbell(peer);
       }
     }
     rung_.clear();
@@ -468,7 +468,7 @@ class Link {
   static bool is_fresh(const Peer& peer) noexcept {
     const uint64_t next = peer.rx_next;
     const Slot& slot = peer.rx_slots[next % slot_count];
-    return static_cast<uint8_t>(slot.lead.load(std::memory_order_acquire)) == lap_of(next);
+    return static_cast<uint8_t>(slot.header.load(std::memory_order_acquire)) == sequence_of(next);
   }
   static bool has_frame(const Peer& peer) noexcept { return peer.rx_slots != nullptr && is_fresh(peer); }
 
@@ -499,7 +499,7 @@ class Link {
   void stay_armed() noexcept;
   void lose(Peer& peer) noexcept;              // to be buried in the next look
   void collect_rung(uint64_t words) noexcept;  // fills rung_
-  void ring_own_bell(Peer& peer) noexcept;
+  void ring_own_doorbell(Peer& peer) noexcept;
   void activate(Peer& peer) noexcept;
   void deactivate(Peer& peer) noexcept;
   bool open_channel(Peer& peer) noexcept;
@@ -597,8 +597,8 @@ class Link {
     PeerTable::iterator entry_;
   };
   PeerTable peers_;
-  std::unique_ptr<std::array<Peer*, bell_count>> by_bell_;  // lists through Peer::next_same_bell
-  uint32_t next_bell_ = 0;
+  std::unique_ptr<std::array<Peer*, doorbell_count>> by_doorbell_;  // lists through Peer::next_same_doorbell
+  uint32_t next_doorbell_ = 0;
   std::vector<Peer*> rung_;
   std::vector<Peer*> lost_;
   std::vector<Peer*> dying_;  // known to be dead, found outside of a look

@@ -347,8 +347,8 @@ TEST(ShmLink, AMalformedSlotCutsThePeerOff) {
     ASSERT_TRUE(b.poll_for_frames(1));
     Slot& slot = *to_b->tx_at;
     std::memcpy(slot.payload.data() + bulk_place_offset, &bad.place, sizeof(bad.place));
-    slot.lead.store(lap_of(to_b->tx_next()) | uint64_t{1} << 8 | uint64_t{bad.flags} << 16 |
-                    uint64_t{bad.length} << 32);
+    slot.header.store(sequence_of(to_b->tx_next()) | uint64_t{1} << 8 | uint64_t{bad.flags} << 16 |
+                      uint64_t{bad.length} << 32);
     to_b->tx_control->slots_consumed.store(~uint64_t{0} / 3);
     to_b->tx_control->bulk_consumed.store(~uint64_t{0} / 3);
     a.poll_until([&] { return to_b->remote != nullptr; }, 100);

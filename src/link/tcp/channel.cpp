@@ -121,8 +121,8 @@ void Channel::read_hello() noexcept {
   if (greeting_ == nullptr) return fail(ENOMEM);
   Greeting& in = *greeting_;
   while (!in.complete && state_ == State::Greeting) {
-    const bool lead = in.arrived < hello_lead_bytes;
-    const size_t wanted = lead ? hello_lead_bytes : hello_size(in.bytes.data());
+    const bool prefix = in.arrived < hello_prefix_bytes;
+    const size_t wanted = prefix ? hello_prefix_bytes : hello_size(in.bytes.data());
     if (wanted == 0) {
       Hello own;
       return refuse(own,

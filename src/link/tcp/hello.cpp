@@ -115,15 +115,15 @@ size_t pack_hello(const Hello& hello, std::byte* out) noexcept {
   return bytes;
 }
 
-size_t hello_size(const std::byte* lead) noexcept {
-  if (std::memcmp(lead, magic.data(), magic.size()) != 0) return 0;
-  const size_t bytes = get<uint16_t>(lead, at_size);
+size_t hello_size(const std::byte* prefix) noexcept {
+  if (std::memcmp(prefix, magic.data(), magic.size()) != 0) return 0;
+  const size_t bytes = get<uint16_t>(prefix, at_size);
   return bytes >= hello_bytes_min && bytes <= hello_bytes_max ? bytes : 0;
 }
 
-bool is_foreign_version(const std::byte* lead) noexcept {
-  return std::memcmp(lead, magic.data(), magic.size()) == 0 &&
-         get<uint16_t>(lead, at_version) != wire_version;
+bool is_foreign_version(const std::byte* prefix) noexcept {
+  return std::memcmp(prefix, magic.data(), magic.size()) == 0 &&
+         get<uint16_t>(prefix, at_version) != wire_version;
 }
 
 RefusalReason unpack_hello(std::span<const std::byte> bytes, Hello& out) noexcept {

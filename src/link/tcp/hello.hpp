@@ -25,7 +25,7 @@ inline constexpr uint16_t wire_version = 1;
 inline constexpr size_t hello_bytes_min = 80;
 inline constexpr size_t hello_data_max = 256;
 inline constexpr size_t hello_bytes_max = hello_bytes_min + hello_data_max;
-inline constexpr size_t hello_lead_bytes = 8;  // magic, version, bytes
+inline constexpr size_t hello_prefix_bytes = 8;  // magic, version, bytes
 
 enum class HelloType : uint8_t { Hello = 1, Welcome = 2, Refusal = 3 };
 enum class ConnectionKind : uint8_t { Rdm = 1, Msg = 2 };
@@ -60,10 +60,10 @@ struct Hello {
 // Returns the bytes written; `out` has room for hello_bytes_max.
 size_t pack_hello(const Hello& hello, std::byte* out) noexcept;
 
-// How many bytes the hello has that begins with hello_lead_bytes bytes; 0: it is none.
-size_t hello_size(const std::byte* lead) noexcept;
+// How many bytes the hello has that begins with hello_prefix_bytes bytes; 0: it is none.
+size_t hello_size(const std::byte* prefix) noexcept;
 // Whether that is because it is of another version, whose hellos have another length.
-bool is_foreign_version(const std::byte* lead) noexcept;
+bool is_foreign_version(const std::byte* prefix) noexcept;
 // Reads a whole hello. None: sound. Version, Malformed: it has to be refused.
 RefusalReason unpack_hello(std::span<const std::byte> bytes, Hello& out) noexcept;
 

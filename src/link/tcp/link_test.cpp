@@ -387,8 +387,8 @@ TEST(TcpLink, StrangersAreRefused) {
 TEST(TcpLink, ALongerHelloOfAnotherVersion) {
   End a;
   ASSERT_TRUE(a.open());
-  const char lead[] = {'W', 'E', 'F', 'T', 2, 0, 0, 2, 1, 1, 0, 0};
-  EXPECT_EQ(answer_to(a, {lead, sizeof lead}).reason, RefusalReason::Version);
+  const char prefix[] = {'W', 'E', 'F', 'T', 2, 0, 0, 2, 1, 1, 0, 0};
+  EXPECT_EQ(answer_to(a, {prefix, sizeof prefix}).reason, RefusalReason::Version);
 }
 
 // Says hello from `source` in the name of `who`; returns the answer.
