@@ -66,8 +66,8 @@ class MessageLink {
   static constexpr size_t credits_of_ours = E::receive_count - buffers_kept;
   static constexpr size_t frame_bytes_max = E::message_bytes_max - head_bytes - proto::stream::head_bytes_max;
   static constexpr size_t eager_bytes_max = size_t{1} << 13;
-  static constexpr size_t train_bytes_max = size_t{1} << 16;
-  static constexpr size_t train_car_bytes = size_t{1} << 14;
+  static constexpr size_t fragmented_eager_bytes_max = size_t{1} << 16;
+  static constexpr size_t fragment_bytes = size_t{1} << 14;
   static constexpr size_t segment_bytes = size_t{1} << 14;
   static constexpr size_t address_length = E::address_length;
   static constexpr size_t collected_frame_bytes_max = 2048;  // larger ones go alone, or wait with the engine

@@ -139,8 +139,8 @@ class Link {
   using Events = shm::Events;
   static constexpr size_t frame_bytes_max = size_t{1} << 16;
   static constexpr size_t eager_bytes_max = size_t{1} << 13;
-  static constexpr size_t train_bytes_max = size_t{1} << 18;
-  static constexpr size_t train_car_bytes = size_t{1} << 14;
+  static constexpr size_t fragmented_eager_bytes_max = size_t{1} << 18;
+  static constexpr size_t fragment_bytes = size_t{1} << 14;
   static constexpr size_t segment_bytes = size_t{1} << 15;
   static constexpr size_t small_bytes_max = inline_max;
   static constexpr bool small_credit = true;

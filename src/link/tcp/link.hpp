@@ -91,8 +91,8 @@ class Link {
   using Events = tcp::Events;
   static constexpr size_t frame_bytes_max = tcp::frame_bytes_max;
   static constexpr size_t eager_bytes_max = size_t{1} << 13;
-  static constexpr size_t train_bytes_max = size_t{1} << 18;
-  static constexpr size_t train_car_bytes = size_t{1} << 18;
+  static constexpr size_t fragmented_eager_bytes_max = size_t{1} << 18;
+  static constexpr size_t fragment_bytes = size_t{1} << 18;
   static constexpr size_t segment_bytes = size_t{1} << 18;
   static constexpr size_t small_bytes_max = 1024;
   static constexpr size_t address_length = os::SocketAddress::text_bytes;  // of the longest format

@@ -151,8 +151,8 @@ bool Messages::speaks_for(const Connection& connection, std::span<const std::byt
 
 // --- moving ---
 
-// A message of our own FI_EP_MSG endpoints that is longer than what they send in one go: a train, whose first car has all of it.
-bool Messages::unwrap_train(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept {
+// A message of our own FI_EP_MSG endpoints that is longer than what they send in one go: a fragmented one, whose first fragment has all of it.
+bool Messages::unwrap_fragmented(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept {
   const std::byte* at = message.data();
   size_t left = message.size();
   wire::FirstPrefix prefix{};

@@ -263,11 +263,11 @@ class Messages {
     return {wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(bytes), 0, 0};
   }
   static bool unwrap(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept {
-    if (head.kind != wire::FrameKind::Msg && !unwrap_train(head, message)) [[unlikely]]
+    if (head.kind != wire::FrameKind::Msg && !unwrap_fragmented(head, message)) [[unlikely]]
       return false;
     return message.size() <= message_bytes_max;
   }
-  static bool unwrap_train(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept;
+  static bool unwrap_fragmented(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept;
   void note_dirty(Connection& connection) noexcept {
     connection.dirty = true;
     dirty_.push_back(&connection);  // reserved

@@ -356,7 +356,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // Whether something is unfinished that the peer has to go on with: a link that hears nothing from it for long asks whether it lives.
   bool awaits(const typename L::PeerBase& base) const noexcept {
     const Peer& peer = static_cast<const Peer&>(base);
-    return !peer.in_flight.empty() || peer.train_left != 0;
+    return !peer.in_flight.empty() || peer.fragmented_left != 0;
   }
   typename L::PeerBase* make_peer(std::span<const std::byte> address) override;
   void peer_lost(typename L::PeerBase& peer, core::ProviderError why) noexcept override;
@@ -493,7 +493,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void enqueue(Peer& peer, Op& op) noexcept;
   Step step(Peer& peer, Op& op) noexcept;
   Step step_message(Peer& peer, Op& op) noexcept;
-  Step step_train(Peer& peer, Op& op) noexcept;
+  Step step_fragments(Peer& peer, Op& op) noexcept;
   Step finish_sent(Peer& peer, Op& op) noexcept;
   Step step_rma(Peer& peer, Op& op) noexcept;
   Step step_atomic(Peer& peer, Op& op) noexcept;
@@ -557,8 +557,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   bool on_message(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged,
                   bool acked) noexcept;
   bool on_first(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged) noexcept;
-  bool begin_train(Peer& peer, const wire::FrameHead& head, const std::byte* payload, size_t arrived,
-                   uint64_t total, bool tagged) noexcept;
+  bool begin_fragmented(Peer& peer, const wire::FrameHead& head, const std::byte* payload, size_t arrived,
+                        uint64_t total, bool tagged) noexcept;
   void on_more(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
   void more_arrived(Peer& peer, size_t bytes) noexcept;
   Op* segment_op(Peer& peer, const wire::FrameHead& head) noexcept;

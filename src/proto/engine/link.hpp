@@ -33,11 +33,11 @@ concept Link = requires(L& link, typename L::PeerBase& peer, const wire::FrameHe
     L::eager_bytes_max
     } -> std::convertible_to<size_t>;  // largest message that is worth sending without asking
   {
-    L::train_bytes_max
+    L::fragmented_eager_bytes_max
     } -> std::convertible_to<size_t>;  // largest message that goes unasked in several frames
-  { L::train_car_bytes } -> std::convertible_to<size_t>;  // pieces of such a message
-  { L::segment_bytes } -> std::convertible_to<size_t>;    // pieces of a larger one
-  { L::address_length } -> std::convertible_to<size_t>;   // bytes of an address, at most 64
+  { L::fragment_bytes } -> std::convertible_to<size_t>;  // pieces of such a message
+  { L::segment_bytes } -> std::convertible_to<size_t>;   // pieces of a larger one
+  { L::address_length } -> std::convertible_to<size_t>;  // bytes of an address, at most 64
   { link.address() } -> std::same_as<std::span<const std::byte>>;
   { link.connect(bytes, error) } -> std::same_as<typename L::PeerBase*>;
   { link.forget(peer) }
@@ -87,13 +87,13 @@ concept HasAwaited = requires(const H& handler, const P& peer) {
 // The sizes above, where they depend on the peer: a link that reaches its peers in more than one way. Its constants are then the largest.
 struct LinkLimits {
   size_t eager_bytes_max;
-  size_t train_bytes_max;
-  size_t train_car_bytes;
+  size_t fragmented_eager_bytes_max;
+  size_t fragment_bytes;
   size_t segment_bytes;
 };
 template <class L>
 constexpr LinkLimits limits_of_type() noexcept {
-  return {L::eager_bytes_max, L::train_bytes_max, L::train_car_bytes, L::segment_bytes};
+  return {L::eager_bytes_max, L::fragmented_eager_bytes_max, L::fragment_bytes, L::segment_bytes};
 }
 template <class L>
 concept HasPeerLimits = requires(const L& link, const typename L::PeerBase& peer) {

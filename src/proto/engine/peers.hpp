@@ -65,7 +65,7 @@ void Engine<L>::release_receive_context(size_t index) noexcept {
       if (op.rx != context) return;
       op.rx = nullptr;
       if (op.kind != OpKind::Receive) return;
-      if (peer->train_receive == &op) peer->train_receive = nullptr;
+      if (peer->fragmented_receive == &op) peer->fragmented_receive = nullptr;
       List<Op, InFlightHook>::remove(op);
       acknowledge(*peer, op.remote, FI_EINVAL);
       context->ops.give(op);
@@ -356,7 +356,7 @@ void Engine<L>::abandon() noexcept {
 template <Link L>
 ssize_t Engine<L>::cancel(const void* context) noexcept {
   for (auto& peer : peers_) {
-    // Not a train that is under way: the peer waits for the rest of it.
+    // Not a fragmented message that is under way: the peer waits for the rest of it.
     Op* found = peer->queue.find([context](const Op& op) { return op.context == context && op.done == 0; });
     if (found == nullptr) continue;
     List<Op, QueueHook>::remove(*found);

@@ -9,7 +9,7 @@ namespace weft::proto::reliable {
 bool Records::make_room(size_t more) noexcept {
   if (size_ + more <= capacity_) return true;
   if (capacity_ >= records_max) return false;
-  const size_t larger = capacity_ == 0 ? 64 : 2 * capacity_;  // a train has at most 64 packets
+  const size_t larger = capacity_ == 0 ? 64 : 2 * capacity_;  // a GSO batch has at most 64 packets
   std::unique_ptr<Record[]> ring(new (std::nothrow) Record[larger]);
   if (!ring) return false;
   for (size_t i = 0; i < size_; ++i) ring[i] = (*this)[i];

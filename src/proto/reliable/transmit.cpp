@@ -173,11 +173,11 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
   return true;
 }
 
-// Sends new bytes in trains. Without `tail` only full packets. False: the packet link has no room.
+// Sends new bytes in GSO batches. Without `tail` only full packets. False: the packet link has no room.
 bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
   size_packets(c, now);
   const uint64_t stamp_time = now & ~((uint64_t{1} << stamp_shift) - 1);
-  const size_t train =
+  const size_t batch =
       std::clamp<size_t>(config_.segmented_bytes_max / c.packet_bytes, 1, config_.segments_max);
   while (c.out.unsent() != 0) {
     const size_t window = c.congestion.window();
@@ -203,7 +203,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
     size_t parts = 0;
     bool acks = false;
     bool asks = false;
-    while (packets < train && left != 0 && budget != 0 && c.out.can_record(packets + 1)) {
+    while (packets < batch && left != 0 && budget != 0 && c.out.can_record(packets + 1)) {
       Packet packet;
       packet.stamp = static_cast<uint32_t>(now >> stamp_shift);
       packet.offset = offset;
@@ -236,7 +236,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       offset += bytes;
       left -= bytes;
       budget -= std::min(budget, bytes);
-      if (bytes < room) break;  // only the last packet of a train may be short
+      if (bytes < room) break;  // only the last packet of a batch may be short
     }
     if (packets == 0) return true;
     const auto to = c.path.span();
