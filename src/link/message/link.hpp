@@ -104,7 +104,7 @@ class MessageLink {
   Result<void> open(std::string_view source, Events& events) {
     events_ = &events;
     if (auto opened = endpoints_.open(source); !opened) return opened;
-    life_ = os::random_bits();
+    incarnation_ = os::random_bits();
     const auto own = endpoints_.address();
     own_.assign(reinterpret_cast<const char*>(own.data()), own.size());
     return {};
@@ -121,7 +121,7 @@ class MessageLink {
       for (auto& [key, peer] : peers_) say_bye(*peer);
     endpoints_.close();
     channels_.clear();
-    graves_.clear();
+    deferred_free_.clear();
     peers_.clear();
     owing_.clear();
     collecting_.clear();
@@ -224,7 +224,7 @@ class MessageLink {
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
-    graves_.clear();
+    deferred_free_.clear();
     ++turn_;
     if (!collecting_.empty()) send_all_collected();
     Turn<Handler> turn{*this, handler};
@@ -337,7 +337,7 @@ class MessageLink {
     peers_[key] = peer;
   }
   // Takes a channel out of everything; its memory stays until the next poll. The connection may be gone already.
-  void bury(Channel& channel) noexcept {
+  void retire(Channel& channel) noexcept {
     if (channel.state == State::Silent) --silent_;
     std::erase(owing_, &channel);
     std::erase(collecting_, &channel);
@@ -346,7 +346,7 @@ class MessageLink {
     channel.peer = nullptr;
     const auto found = channels_.find(&channel);
     try {
-      graves_.push_back(std::move(found->second));
+      deferred_free_.push_back(std::move(found->second));
     } catch (const std::bad_alloc&) {
       (void)found->second.release();  // a leak, which is better than memory that somebody still looks at
     }
@@ -354,7 +354,7 @@ class MessageLink {
   }
   void drop(Channel& channel) noexcept {
     endpoints_.close(*channel.connection);
-    bury(channel);
+    retire(channel);
   }
   // The peer goes, with its connections.
   void part(Peer& peer) noexcept {
@@ -408,7 +408,7 @@ class MessageLink {
     const bool said_bye = channel->said_bye;
     const bool carried = peer != nullptr && (peer->channel == channel || peer->other_end == channel);
     if (carried) prove(*peer);
-    bury(*channel);
+    retire(*channel);
     if (!carried) return;
     const std::string address = peer->address;
     Channel* next = waiting_from(address);
@@ -437,7 +437,7 @@ class MessageLink {
   bool greet(Channel& channel, Kind kind) noexcept {
     std::byte* out = endpoints_.reserve(*channel.connection);
     if (out == nullptr) return false;
-    const Greeting greeting{greeting_version, static_cast<uint16_t>(E::receive_count), life_, own_};
+    const Greeting greeting{greeting_version, static_cast<uint16_t>(E::receive_count), incarnation_, own_};
     endpoints_.commit(*channel.connection, put_greeting(kind, greeting, out));
     return true;
   }
@@ -500,7 +500,7 @@ class MessageLink {
       return Taken::Yes;
     }
     Peer& peer = *found->second;
-    if (address == own_ && channel.greeting.life == life_) {  // we have connected to ourselves
+    if (address == own_ && channel.greeting.incarnation == incarnation_) {  // we have connected to ourselves
       channel.peer = &peer;
       peer.other_end = &channel;
       make_ready(channel);
@@ -509,7 +509,7 @@ class MessageLink {
     }
     Channel* there = peer.channel;
     if (there != nullptr && there->state == State::Ready) {
-      if (there->greeting.life == channel.greeting.life) return stand_back(channel);
+      if (there->greeting.incarnation == channel.greeting.incarnation) return stand_back(channel);
       if constexpr (requires { endpoints_.speaks_for(*channel.connection, bytes, *there->connection); })
         if (!endpoints_.speaks_for(*channel.connection, bytes_of(address), *there->connection))
           return misbehaved(channel, "it calls in the name of a peer that is connected from elsewhere");
@@ -772,9 +772,9 @@ class MessageLink {
   Events* events_ = nullptr;
   std::unordered_map<std::string, Peer*> peers_;
   std::unordered_map<Channel*, std::unique_ptr<Channel>> channels_;
-  std::vector<std::unique_ptr<Channel>> graves_;
+  std::vector<std::unique_ptr<Channel>> deferred_free_;
   std::string own_;
-  uint64_t life_ = 0;
+  uint64_t incarnation_ = 0;
   uint64_t turn_ = 1;  // polls
   size_t silent_ = 0;
   uint64_t made_ = 0;

@@ -98,13 +98,13 @@ void Link::find_by_process(Peer& peer) noexcept {
   ChosenAddress chosen;
   if (!parse_chosen(text_of(peer.address), chosen)) return;
   peer.chosen_by_library = true;
-  os::Fd life = os::open_process(chosen.pid);
-  if (!life) return;
+  os::Fd liveness = os::open_process(chosen.pid);
+  if (!liveness) return;
   os::Fd file = os::open_memory_of(chosen.pid, chosen.fd, ::geteuid(), file_);
   if (!file && opened_as_ != ::geteuid()) file = os::open_memory_of(chosen.pid, chosen.fd, opened_as_, file_);
-  if (!file || os::has_exited(life) || !attach_header(peer, file, chosen.nonce)) return;
+  if (!file || os::has_exited(liveness) || !attach_header(peer, file, chosen.nonce)) return;
   peer.pid = chosen.pid;
-  peer.pidfd = std::move(life);
+  peer.pidfd = std::move(liveness);
   watch(peer);
   probe_cma(peer);
 }
@@ -136,7 +136,7 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
     int error = 0;
     const os::Fd there = os::connect_datagram(name, error);
     if (there && !is_of_our_user(peer, name)) return refuse(peer);
-    const std::array<int, 2> fds{file_.get(), life_.shown.get()};
+    const std::array<int, 2> fds{file_.get(), liveness_.shown.get()};
     sent = there ? os::send_datagram(there, {}, bytes, fds) : -error;
   } else {
     sent = os::send_datagram(socket_, name, bytes, {});
@@ -276,19 +276,19 @@ bool Link::take_datagram(bool listening) noexcept {
   os::Datagram datagram;
   if (os::receive_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), datagram, disposal_) <= 0)
     return true;
-  auto& [file, life] = datagram.fds;
+  auto& [file, liveness] = datagram.fds;
   // What else there is, a file system or a socket behind it may keep the closing of.
   if (file && !os::is_memory(file)) disposal_.close(std::move(file));
-  if (life && !os::tells_of_death(life)) disposal_.close(std::move(life));
+  if (liveness && !os::tells_of_death(liveness)) disposal_.close(std::move(liveness));
   if (!sound || !listening) return true;
-  if (datagram.cut && (!file || !life)) {
+  if (datagram.cut && (!file || !liveness)) {
     warn(warned_descriptors,
          "a greeting came without its memory: this process is out of file descriptors (ulimit -n)");
     return true;  // the peer repeats it
   }
-  if (!file || !life || (note.kind != NoteKind::Hello && note.kind != NoteKind::Reply)) return true;
+  if (!file || !liveness || (note.kind != NoteKind::Hello && note.kind != NoteKind::Reply)) return true;
   try {
-    take_note(note, file, life, sender.pid);
+    take_note(note, file, liveness, sender.pid);
   } catch (...) {  // out of memory: as if the datagram had been lost; the peer repeats it
   }
   return true;
@@ -320,7 +320,7 @@ void Link::take_wake(const Note& note) noexcept {
   if (found != peers_.end() && found->second->rx_control != nullptr) ring_own_doorbell(*found->second);
 }
 
-void Link::take_note(const Note& note, os::Fd& file, os::Fd& life, int32_t pid) {
+void Link::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) {
   const std::string key(text_of(note.address));
   auto found = peers_.find(key);
   if (found != peers_.end() && found->second->nonce != 0 && found->second->nonce != note.nonce) {
@@ -345,7 +345,7 @@ void Link::take_note(const Note& note, os::Fd& file, os::Fd& life, int32_t pid) 
   if (peer.remote == nullptr && !attach_header(peer, file, note.nonce)) return;
   if (!peer.pidfd) {
     peer.pid = pid;
-    peer.pidfd = std::move(life);
+    peer.pidfd = std::move(liveness);
     watch(peer);
     probe_cma(peer);
   }

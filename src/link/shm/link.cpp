@@ -87,9 +87,9 @@ Result<void> Link::open(std::string_view name, Events& events) {
   if (!set) return set.error();
   epoll_ = std::move(*set);
   if (!epoll_.add(socket_.get())) return Error{errno, "cannot watch the endpoint's socket"};
-  auto life = os::open_life();
-  if (!life) return life.error();
-  life_ = std::move(*life);
+  auto liveness = os::open_liveness();
+  if (!liveness) return liveness.error();
+  liveness_ = std::move(*liveness);
 
   probe_word_ = os::random_bits();
   header->version = layout_version;
@@ -154,7 +154,7 @@ void Link::close() noexcept {
   file_.reset();
   close_socket();
   epoll_.reset();
-  life_ = {};
+  liveness_ = {};
 }
 
 // A forked child lets go of its copies and touches nothing that it shares with its parent: channels, the epoll set, the socket's name.
@@ -175,7 +175,7 @@ void Link::abandon_inherited() noexcept {
   disposal_.forget();
   socket_.reset();
   epoll_.reset();
-  life_ = {};
+  liveness_ = {};
 }
 
 // Throws std::bad_alloc here, before a peer is made, so that putting it on a list never does.
@@ -620,7 +620,7 @@ void Link::detach(Peer& peer) noexcept {
   peer.state = PeerState::Lost;
 }
 
-void Link::bury(Peer& peer) noexcept {
+void Link::retire(Peer& peer) noexcept {
   // detach() forgets the mapping that this is read from.
   const bool closed = has_left(peer);
   // A living process whose socket is not to be found: another network namespace, or it closed the endpoint.

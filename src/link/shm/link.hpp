@@ -96,7 +96,7 @@ struct Peer {
   os::Mapping tx_map;
   os::Mapping rx_map;
   os::Mapping remote_map;
-  os::Fd pidfd;  // or a pipe (os::Life)
+  os::Fd pidfd;  // or a pipe (os::Liveness)
 
   static constexpr uint64_t write_ahead = 16;  // slots
 
@@ -484,7 +484,7 @@ class Link {
       constexpr int ring = slot_count;
       const int got = peer.rx_slots == nullptr ? 0 : drain(peer, handler, ring);
       taken += got;
-      if (got == ring || peer.rx_slots == nullptr || !has_frame(peer)) bury(peer);
+      if (got == ring || peer.rx_slots == nullptr || !has_frame(peer)) retire(peer);
       else lose(peer);  // there is no memory for what it had sent: again in the next look
     }
     lost_.clear();
@@ -493,11 +493,11 @@ class Link {
 
   bool look_is_due() noexcept;
   void find_lost() noexcept;  // fills lost_
-  void bury(Peer& peer) noexcept;
+  void retire(Peer& peer) noexcept;
   void read_socket() noexcept;
   void take_notes() noexcept;
   void stay_armed() noexcept;
-  void lose(Peer& peer) noexcept;              // to be buried in the next look
+  void lose(Peer& peer) noexcept;              // to be retired in the next look
   void collect_rung(uint64_t words) noexcept;  // fills rung_
   void ring_own_doorbell(Peer& peer) noexcept;
   void activate(Peer& peer) noexcept;
@@ -507,7 +507,7 @@ class Link {
   void greet(Peer& peer) noexcept;
   bool take_datagram(bool listening) noexcept;
   void take_wake(const Note& note) noexcept;
-  void take_note(const Note& note, os::Fd& file, os::Fd& life, int32_t pid);  // throws std::bad_alloc
+  void take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid);  // throws std::bad_alloc
   void turn_away(const Note& note, uid_t uid) noexcept;
   void find_by_process(Peer& peer) noexcept;
   bool is_own(uid_t user) const noexcept;
@@ -559,7 +559,7 @@ class Link {
   os::Fd file_;
   os::Fd socket_;
   os::PollSet epoll_;
-  os::Life life_;
+  os::Liveness liveness_;
   os::Disposal disposal_;
   os::Mapping header_map_;
   // Who we are: not read from the header, which peers may write.

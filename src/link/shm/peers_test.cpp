@@ -222,7 +222,7 @@ TEST(ShmLink, ARestartedPeerIsNotTakenForTheDeadOne) {
     Node a(plain_name("a"));
     int up[2];
     ASSERT_EQ(::pipe(up), 0);
-    const auto life = [&](uint64_t id, bool stays) {
+    const auto start_peer = [&](uint64_t id, bool stays) {
       return spawn([&, id, stays] {
         Node b(name);
         Peer* to_a = b.connect(a);
@@ -234,14 +234,14 @@ TEST(ShmLink, ARestartedPeerIsNotTakenForTheDeadOne) {
       });
     };
     char byte;
-    const pid_t first = life(1, true);
+    const pid_t first = start_peer(1, true);
     ASSERT_EQ(::read(up[0], &byte, 1), 1);
     ASSERT_TRUE(a.poll_for_frames(1));
     ASSERT_EQ(a.peers.size(), 1u);
     ASSERT_TRUE(a.peers[0]->pidfd) << "a death cannot be seen without a pidfd";
     ::kill(first, SIGKILL);
     wait_for(first);
-    const pid_t second = life(2, true);  // we do not poll meanwhile
+    const pid_t second = start_peer(2, true);  // we do not poll meanwhile
     ASSERT_EQ(::read(up[0], &byte, 1), 1);
     ASSERT_TRUE(a.poll_for_frames(2));
     EXPECT_EQ(a.frames[1].head.a, 2u);

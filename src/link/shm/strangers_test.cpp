@@ -55,7 +55,7 @@ os::Fd region(int seals) {
 }
 
 // A greeting of nobody that there is, with these descriptors. 0 or a negative errno.
-int greet(const std::string& whom, int file, int life) {
+int greet(const std::string& whom, int file, int liveness) {
   const os::Fd from(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   Note note{};
   note.magic = region_magic;
@@ -65,7 +65,7 @@ int greet(const std::string& whom, int file, int life) {
   note.nonce = 7;
   note.channel_offset = header_bytes;
   std::copy_n(stranger_address, std::strlen(stranger_address), note.address.begin());
-  const std::array<int, 2> fds{file, life};
+  const std::array<int, 2> fds{file, liveness};
   return os::send_datagram(from, SocketName(whom), std::as_bytes(std::span(&note, 1)), fds);
 }
 
@@ -132,17 +132,17 @@ TEST(ShmStrangers, MemoryThatCanFaultIsNotMapped) {
   files.push_back(region(F_SEAL_SHRINK));
   files.push_back(region(honest_seals | F_SEAL_WRITE));
   files.push_back(region(honest_seals | F_SEAL_FUTURE_WRITE));
-  const os::Fd life = os::open_process(::getpid());
+  const os::Fd liveness = os::open_process(::getpid());
   for (const os::Fd& file : files) {
     if (!file) continue;  // no huge pages in this kernel
-    EXPECT_EQ(greet(a.name(), file.get(), life.get()), 0);
+    EXPECT_EQ(greet(a.name(), file.get(), liveness.get()), 0);
     a.poll_until([] { return false; }, 5);
     for (const auto& peer : a.peers) EXPECT_EQ(peer->remote, nullptr) << &file - files.data();
   }
   expect_heard(a);
   // The same with all in order is taken.
   const os::Fd honest = region(honest_seals);
-  EXPECT_EQ(greet(a.name(), honest.get(), life.get()), 0);
+  EXPECT_EQ(greet(a.name(), honest.get(), liveness.get()), 0);
   EXPECT_TRUE(a.poll_until([&] { return a.peers.front()->remote != nullptr; }, 500));
 }
 
@@ -152,8 +152,8 @@ TEST(ShmStrangers, MemoryOfAnotherUserIsNotMapped) {
   ASSERT_EQ(::seteuid(other_user), 0);
   const os::Fd file = region(honest_seals);
   ASSERT_EQ(::seteuid(0), 0);
-  const os::Fd life = os::open_process(::getpid());
-  EXPECT_EQ(greet(a.name(), file.get(), life.get()), 0);
+  const os::Fd liveness = os::open_process(::getpid());
+  EXPECT_EQ(greet(a.name(), file.get(), liveness.get()), 0);
   a.poll_until([] { return false; }, 20);
   for (const auto& peer : a.peers) EXPECT_EQ(peer->remote, nullptr);
 }

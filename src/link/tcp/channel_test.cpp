@@ -130,7 +130,7 @@ TEST_F(ChannelTest, TrafficClass) {
 TEST_F(ChannelTest, HelloCarriesEverything) {
   Hello hello;
   hello.kind = ConnectionKind::Msg;
-  hello.nonce = 0x1122334455667788;
+  hello.incarnation = 0x1122334455667788;
   hello.address = *os::SocketAddress::from_text("[fe80::1%3]:77");
   hello.dialled = place_;
   hello.set_data("connection data", 15);
@@ -141,7 +141,7 @@ TEST_F(ChannelTest, HelloCarriesEverything) {
   const Hello& got = *far_.theirs();
   EXPECT_EQ(got.type, HelloType::Hello);
   EXPECT_EQ(got.kind, ConnectionKind::Msg);
-  EXPECT_EQ(got.nonce, hello.nonce);
+  EXPECT_EQ(got.incarnation, hello.incarnation);
   EXPECT_EQ(got.address, hello.address);
   EXPECT_EQ(got.dialled, place_);
   EXPECT_EQ(std::memcmp(got.data.data(), "connection data", 15), 0);

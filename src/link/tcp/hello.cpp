@@ -14,7 +14,7 @@ static_assert(std::endian::native == std::endian::little, "numbers of a hello ar
 constexpr std::string_view magic = "WEFT";
 constexpr size_t address_bytes = 24;
 constexpr size_t at_version = 4, at_size = 6, at_type = 8, at_kind = 9, at_zero = 10, at_features = 12,
-                 at_nonce = 16, at_address = 24, at_dialled = 48, at_data_bytes = 72, at_reason = 74;
+                 at_incarnation = 16, at_address = 24, at_dialled = 48, at_data_bytes = 72, at_reason = 74;
 
 template <class T>
 void put(std::byte* out, size_t at, T value) noexcept {
@@ -106,7 +106,7 @@ size_t pack_hello(const Hello& hello, std::byte* out) noexcept {
   put(out, at_kind, static_cast<uint8_t>(hello.kind));
   put<uint16_t>(out, at_zero, 0);
   put(out, at_features, hello.features);
-  put(out, at_nonce, hello.nonce);
+  put(out, at_incarnation, hello.incarnation);
   put_address(out + at_address, hello.address);
   put_address(out + at_dialled, hello.dialled);
   put(out, at_data_bytes, hello.data_bytes);
@@ -135,7 +135,7 @@ RefusalReason unpack_hello(std::span<const std::byte> bytes, Hello& out) noexcep
     return RefusalReason::Version;
   out.kind = static_cast<ConnectionKind>(get<uint8_t>(from, at_kind));
   out.features = get<uint32_t>(from, at_features);
-  out.nonce = get<uint64_t>(from, at_nonce);
+  out.incarnation = get<uint64_t>(from, at_incarnation);
   out.reason = static_cast<RefusalReason>(get<uint16_t>(from, at_reason));
   const auto data_bytes = get<uint16_t>(from, at_data_bytes);
   if (out.type < HelloType::Hello || out.type > HelloType::Refusal || get<uint16_t>(from, at_zero) != 0 ||

@@ -113,7 +113,7 @@ Result<void> Link::open(std::string_view name, Events& events) {
   events_set_ = std::move(*set);
   events_ = &events;
   owner_pid_ = os::process_id();
-  nonce_ = os::random_bits();
+  incarnation_ = os::random_bits();
   buffer_.resize(Channel::receive_bytes);
   if (auto ok = listen(wanted); !ok) {
     listener_.reset();
@@ -274,7 +274,7 @@ Hello Link::own_hello(HelloType type, const os::SocketAddress& dialled) const no
   Hello hello;
   hello.type = type;
   hello.kind = ConnectionKind::Rdm;
-  hello.nonce = nonce_;
+  hello.incarnation = incarnation_;
   hello.address = own_;
   hello.dialled = dialled;
   hello.set_data(alias_.data(), alias_count_);
@@ -328,7 +328,7 @@ void Link::go_on(Peer& peer) noexcept {
   const Hello* answer = peer.channel.theirs();
   if (answer == nullptr) return;
   if (answer->type == HelloType::Welcome && answer->kind == ConnectionKind::Rdm)
-    return opened(peer, answer->nonce);
+    return opened(peer, answer->incarnation);
   if (answer->type == HelloType::Refusal && answer->reason == RefusalReason::Duplicate) {
     // Its own connection to us is on its way. Should that fail, we try again.
     peer.pause_ns = longest_pause_ns;
@@ -338,11 +338,11 @@ void Link::go_on(Peer& peer) noexcept {
   lose(peer, core::ProviderError::PeerUnreachable);
 }
 
-void Link::opened(Peer& peer, uint64_t nonce) noexcept {
+void Link::opened(Peer& peer, uint64_t incarnation) noexcept {
   reached(peer);
   std::erase(unopened_, &peer);
   peer.stage = PeerStage::Open;
-  peer.nonce = nonce;
+  peer.incarnation = incarnation;
   peer.pause_ns = 0;
   peer.channel.open();
   if (!peer.early.empty()) {
@@ -435,10 +435,11 @@ void Link::admit(Guest& guest) noexcept try {
     hello.address.set_scope(os::remote_address(guest.channel.fd().get()).scope());
   const bool by_name = same_place(hello.dialled, own_);
   Peer* known = find(hello.address);
-  if (hello.nonce == nonce_) return welcome(guest, nullptr, hello, false);  // we dialled ourselves
+  if (hello.incarnation == incarnation_)
+    return welcome(guest, nullptr, hello, false);  // we dialled ourselves
   if (known == nullptr) return welcome(guest, nullptr, hello, true);
-  if (known->stage == PeerStage::Open && known->nonce != hello.nonce) {
-    // The peer began anew: so says somebody who is where it was, or at the address that he names. Anybody can name an address.
+  if (known->stage == PeerStage::Open && known->incarnation != hello.incarnation) {
+    // The peer restarted: so says somebody who is where it was, or at the address that he names. Anybody can name an address.
     const os::SocketAddress caller = os::remote_address(guest.channel.fd().get());
     if (!os::same_host(caller, hello.address) &&
         !os::same_host(caller, os::remote_address(known->channel.fd().get()))) {
@@ -469,7 +470,7 @@ void Link::welcome(Guest& guest, Peer* peer, const Hello& hello, bool keyed) {
   peer->watched = true;
   dismiss(guest);
   peer->channel.greet(own_hello(HelloType::Welcome, {}));
-  opened(*peer, hello.nonce);
+  opened(*peer, hello.incarnation);
 }
 
 // --- peers at work ---

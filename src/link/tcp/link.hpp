@@ -60,7 +60,7 @@ struct Peer : Source {
   bool writing = false;   // the poll set waits for room, too
   bool reaching = false;  // Dialling, and its machine has not answered: one of dialling_max
   os::SocketAddress address;
-  uint64_t nonce = 0;            // of the endpoint at the other side, once it is known
+  uint64_t incarnation = 0;      // of the endpoint at the other side, once it is known
   uint64_t delivered = 0;        // bytes that had reached its machine when the last connection ended
   uint64_t met_at_ns = 0;        // when dialling began
   uint64_t dialled_at_ns = 0;    // when this attempt did
@@ -286,7 +286,7 @@ class Link {
   void go_on(Peer& peer) noexcept;
   void dialling_failed(Peer& peer, int error) noexcept;
   void dial_later(Peer& peer, uint64_t pause_ns) noexcept;
-  void opened(Peer& peer, uint64_t nonce) noexcept;
+  void opened(Peer& peer, uint64_t incarnation) noexcept;
   void reached(Peer& peer) noexcept {
     if (std::exchange(peer.reaching, false)) --dialling_;
   }
@@ -327,7 +327,7 @@ class Link {
   size_t own_bytes_count_ = 0;
   std::array<std::byte, alias_bytes_max> alias_{};
   size_t alias_count_ = 0;
-  uint64_t nonce_ = 0;
+  uint64_t incarnation_ = 0;
   uint8_t dscp_ = 0;
   int owner_pid_ = 0;
   Source listener_source_{SourceKind::Listener};

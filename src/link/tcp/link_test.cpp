@@ -392,12 +392,12 @@ TEST(TcpLink, ALongerHelloOfAnotherVersion) {
 }
 
 // Says hello from `source` in the name of `who`; returns the answer.
-Hello call(End& at, const os::SocketAddress& source, const std::string& who, uint64_t nonce) {
+Hello call(End& at, const os::SocketAddress& source, const std::string& who, uint64_t incarnation) {
   const auto place = *os::SocketAddress::from(at.name().data(), at.name().size());
   Channel channel(tcp::frame_bytes_max);
   EXPECT_EQ(channel.connect(place, source), 0);
   Hello hello;
-  hello.nonce = nonce;
+  hello.incarnation = incarnation;
   hello.address = *os::SocketAddress::from(who.data(), who.size());
   hello.dialled = place;
   channel.greet(hello);
@@ -426,7 +426,7 @@ TEST(TcpLink, AMalformedFrameIsSaidInTheLog) {
     Channel channel(tcp::frame_bytes_max);
     ASSERT_EQ(channel.connect(place, os::SocketAddress::loopback(AF_INET)), 0);
     Hello hello;
-    hello.nonce = 77 + static_cast<uint64_t>(i);
+    hello.incarnation = 77 + static_cast<uint64_t>(i);
     hello.address = caller;
     hello.dialled = place;
     channel.greet(hello);
@@ -451,7 +451,7 @@ TEST(TcpLink, AMalformedFrameIsSaidInTheLog) {
   EXPECT_NE(lines[0].find("cut off"), std::string::npos) << lines[0];
 }
 
-// A new nonce at a known address is the peer born again, when it comes from where the peer is; else anybody could end anybody's connection.
+// A new incarnation at a known address is the peer after a restart, when it comes from where the peer is; else anybody could end anybody's connection.
 TEST(TcpLink, AStrangerDoesNotReplaceAPeer) {
   End a, b;
   const os::SocketAddress here = os::SocketAddress::loopback(AF_INET);

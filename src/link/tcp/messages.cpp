@@ -61,7 +61,8 @@ Messages::Connection& Messages::add() {
   const size_t count = all_.size() + 1;
   for (auto* list : {&dirty_, &stalled_, &failed_, &dialling_})
     if (list->capacity() < count) list->reserve(2 * count);
-  if (graves_.capacity() < graves_.size() + count) graves_.reserve(2 * (graves_.size() + count));
+  if (deferred_free_.capacity() < deferred_free_.size() + count)
+    deferred_free_.reserve(2 * (deferred_free_.size() + count));
   auto made = std::make_unique<Connection>();
   Connection& connection = *made;
   all_.emplace(&connection, std::move(made));
@@ -278,7 +279,7 @@ void Messages::close(Connection& connection) noexcept {
   connection.stage = Connection::Stage::Over;
   if (&connection != reading_) hang_up(connection);
   const auto found = all_.find(&connection);
-  graves_.push_back(std::move(found->second));  // reserved
+  deferred_free_.push_back(std::move(found->second));  // reserved
   all_.erase(found);
 }
 
@@ -294,7 +295,7 @@ void Messages::close() noexcept {
     }
   }
   while (!all_.empty()) close(*all_.begin()->second);
-  graves_.clear();
+  deferred_free_.clear();
   listener_.close();
   set_.reset();
   timer_.close();

@@ -138,9 +138,9 @@ class Messages {
                    : hot_count_ == 0 || ++idle_polls_ >= idle_until_look_)
       taken += look(shown);
     if (!failed_.empty()) [[unlikely]]
-      bury_failed(shown);
-    if (!graves_.empty()) [[unlikely]]
-      graves_.clear();
+      close_failed(shown);
+    if (!deferred_free_.empty()) [[unlikely]]
+      deferred_free_.clear();
     return taken;
   }
 
@@ -219,7 +219,7 @@ class Messages {
         continue;
       }
       if (ready[i] == nullptr) continue;  // the timer
-      // One that was closed in this poll lies in a grave until its end.
+      // One that was closed in this poll is freed at its end (deferred_free_).
       auto& connection = *static_cast<Connection*>(ready[i]);
       if (connection.stage == Connection::Stage::Dialling) {
         go_on(connection, shown);
@@ -249,7 +249,7 @@ class Messages {
     shown.handler.on_connected(connection);
   }
   template <class Handler>
-  [[gnu::cold]] void bury_failed(Shown<Handler>& shown) noexcept {
+  [[gnu::cold]] void close_failed(Shown<Handler>& shown) noexcept {
     while (!failed_.empty()) {
       Connection& connection = *failed_.back();
       failed_.pop_back();
@@ -302,7 +302,7 @@ class Messages {
   std::vector<Connection*> failed_;    // to be told of
   std::vector<Connection*> dialling_;  // have a deadline
   std::unordered_map<Connection*, std::unique_ptr<Connection>> all_;
-  std::vector<std::unique_ptr<Connection>> graves_;
+  std::vector<std::unique_ptr<Connection>> deferred_free_;
   Listener listener_;
   os::PollSet set_;
   os::Timer timer_;  // while somebody sleeps

@@ -215,8 +215,8 @@ TEST(TcpMessages, ConnectsThatCrossSettleOnOneConnection) {
   EXPECT_TRUE(a.losses.empty() && b.losses.empty());
 }
 
-// Somebody at `from` who says that he is the endpoint at `name`, begun anew.
-void call_as(const std::string& from, const Node& name, uint64_t life, Node& callee, Node& other) {
+// Somebody at `from` who says that he is the endpoint at `name` after a restart.
+void call_as(const std::string& from, const Node& name, uint64_t incarnation, Node& callee, Node& other) {
   const auto bytes = callee.link.address();
   const auto place = *os::SocketAddress::from(bytes.data(), bytes.size());
   Channel channel(connection_frame_bytes_max);
@@ -234,7 +234,7 @@ void call_as(const std::string& from, const Node& name, uint64_t life, Node& cal
   ASSERT_EQ(channel.theirs()->type, HelloType::Welcome);
   channel.open();
   const auto own = name.link.address();
-  const message::Greeting greeting{message::greeting_version, Messages::receive_count, life,
+  const message::Greeting greeting{message::greeting_version, Messages::receive_count, incarnation,
                                    std::string(reinterpret_cast<const char*>(own.data()), own.size())};
   std::array<std::byte, message::greeting_bytes_min + message::address_bytes_max> said{};
   const size_t count = put_greeting(message::Kind::Hello, greeting, said.data());
@@ -247,7 +247,7 @@ void call_as(const std::string& from, const Node& name, uint64_t life, Node& cal
   channel.close();
 }
 
-// A new life at a known address is the peer begun anew, when it comes from where the peer is; else anybody could end anybody's connection.
+// A new incarnation at a known address is the peer after a restart, when it comes from where the peer is; else anybody could end anybody's connection.
 TEST(TcpMessages, AStrangerDoesNotReplaceAPeer) {
   Node a, b;
   auto* to_b = a.connect(b);

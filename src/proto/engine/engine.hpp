@@ -627,7 +627,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<Peer*> blocked_peers_;  // with a queue
   List<Op, QueueHook> streams_;
-  std::vector<Peer*> doomed_;            // sent nonsense
+  std::vector<Peer*> failed_;            // sent nonsense
   std::unique_ptr<OpenTable<L>> open_;   // what the program reads and writes in place; made at the first use
   [[no_unique_address]] Nobody nobody_;  // refuses every frame: what there is without an aim
   Peer* sole_ = nullptr;                 // SolePeer: the one there is

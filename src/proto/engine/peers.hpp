@@ -190,7 +190,7 @@ typename L::PeerBase* Engine<L>::make_peer(std::span<const std::byte> address) {
   peer->av_address = core::Address(address.data(), address.size());
   if (av_ != nullptr) peer->fi_addr = av_->find(peer->av_address);
   blocked_peers_.reserve(peers_.size() + 1);  // so that putting a peer there never fails
-  doomed_.reserve(peers_.size() + 1);
+  failed_.reserve(peers_.size() + 1);
   peers_.push_back(std::move(peer));
   if constexpr (SolePeer<L>) sole_ = peers_.back().get();
   return peers_.back().get();
@@ -241,7 +241,7 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
   report_unread(peer, status, why);
   for (Peer*& entry : cache_storage_)
     if (entry == &peer) entry = nullptr;
-  busy_ -= std::erase(doomed_, &peer);
+  busy_ -= std::erase(failed_, &peer);
   if constexpr (SolePeer<L>) {
     sole_ = nullptr;
     gone_ = true;
@@ -347,7 +347,7 @@ void Engine<L>::abandon() noexcept {
   for (size_t i = 0; i < rx_count_; ++i)
     if (rx_[i] != nullptr && rx_[i]->shared) rx_[i]->forget_sink(sink_);
   blocked_peers_.clear();
-  doomed_.clear();
+  failed_.clear();
   busy_ = 0;
   rx_count_ = 0;  // the contexts may go before us
   rx_first_ = nullptr;

@@ -87,8 +87,8 @@ bool Engine<L>::on_other_frame(Peer& peer, const wire::FrameHead& head, const st
 
 template <Link L>
 void Engine<L>::malformed(Peer& peer) noexcept {
-  if (peer.lost || std::find(doomed_.begin(), doomed_.end(), &peer) != doomed_.end()) return;
-  doomed_.push_back(&peer);
+  if (peer.lost || std::find(failed_.begin(), failed_.end(), &peer) != failed_.end()) return;
+  failed_.push_back(&peer);
   ++busy_;
   constexpr const char* what = "a frame does not belong to any operation or breaks the protocol";
   if constexpr (requires { link_.warn_of_malformed(peer, what); }) link_.warn_of_malformed(peer, what);

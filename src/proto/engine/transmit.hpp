@@ -579,9 +579,9 @@ void Engine<L>::attend() noexcept {
 
 template <Link L>
 void Engine<L>::work() noexcept {
-  for (size_t i = doomed_.size(); i-- > 0;) {
-    Peer& peer = *doomed_[i];
-    doomed_.erase(doomed_.begin() + static_cast<std::ptrdiff_t>(i));
+  for (size_t i = failed_.size(); i-- > 0;) {
+    Peer& peer = *failed_[i];
+    failed_.erase(failed_.begin() + static_cast<std::ptrdiff_t>(i));
     --busy_;
     link_.forget(peer);  // first: it then knows what has arrived
     fail_peer(peer, core::ProviderError::PeerMisbehaved);

@@ -52,14 +52,14 @@ struct Connection : ReadyHook, TimedHook, UnprovenHook, OwedHook {
   Congestion congestion;
 
   // --- who is who ---
-  uint32_t id = 0;          // our number for it
-  uint32_t peer_id = 0;     // the other side's number; 0: not heard yet
-  uint64_t birth = 0;       // of our side
-  uint64_t peer_birth = 0;  // of the other side; 0: not heard yet
-  bool proven = false;      // the other side has used our number: it gets what we send to its address
-  uint8_t restarts = 0;     // with a larger birth, because it was asked for
+  uint32_t id = 0;                // our number for it
+  uint32_t peer_id = 0;           // the other side's number; 0: not heard yet
+  uint64_t incarnation = 0;       // of our side
+  uint64_t peer_incarnation = 0;  // of the other side; 0: not heard yet
+  bool proven = false;            // the other side has used our number: it gets what we send to its address
+  uint8_t restarts = 0;           // with a larger incarnation, because it was asked for
   uint64_t denied =
-      0;  // the largest birth of the other side that was asked to begin again: nothing of it is taken
+      0;  // the largest incarnation of the other side that was asked to begin again: nothing of it is taken
   size_t credit = 0;  // bytes that may go to somebody who came by himself and has not proven himself
   Place address;      // by which the program knows it
   Place path;         // where its packets come from

@@ -60,7 +60,7 @@ struct Upper {
 };
 
 struct Config {
-  uint64_t birth = 1;                  // larger than that of earlier endpoints at this address
+  uint64_t incarnation = 1;            // larger than that of earlier endpoints at this address
   uint64_t seed = 1;                   // unpredictable
   bool check = true;                   // packets carry a checksum of ours, and those without are refused
   bool length = false;                 // else: they carry their length
@@ -106,8 +106,8 @@ class Core {
   static constexpr size_t unproven_max = 1024;    // that came by themselves and have not answered yet
   static constexpr uint64_t doubt = 60 * second;  // so long after there were as many, packets may be late
   static constexpr size_t credit_factor = 3;      // bytes to one of these for each byte that came from there
-  static constexpr size_t tombs_max =
-      4096;  // ended connections that are remembered, so that their packets are known as old
+  static constexpr size_t time_wait_max =
+      4096;  // ended connections (TIME_WAIT) that are remembered, so that their packets are known as old
   static constexpr uint64_t ack_delay = 100 * us;
   static constexpr uint64_t ack_pause = 50 * us;
   static constexpr unsigned answers_min = 3;
@@ -237,7 +237,7 @@ class Core {
   Connection* identify(const Packet& packet, const Place& source, uint64_t now) noexcept;
   Connection* identify_hello(const Packet& packet, const Place& source, uint64_t now) noexcept;
   bool learn(Connection& c, const Packet& packet) noexcept;
-  bool is_old(const Place& address, uint64_t birth) const noexcept;
+  bool is_old(const Place& address, uint64_t incarnation) const noexcept;
   void answer(PacketType type, const Packet& to, const Place& place, uint64_t word) noexcept;
   enum class Proof : uint8_t { Fresh, Replaces };
   uint32_t proof(Proof kind, const Packet& packet, const Place& source) const noexcept;
@@ -261,7 +261,7 @@ class Core {
   }
   bool finished(Connection& c) noexcept;
   void lose(Connection& c, core::ProviderError why) noexcept;
-  void bury(Connection& c, core::ProviderError why, Death death, uint64_t after) noexcept {
+  void fail(Connection& c, core::ProviderError why, Death death, uint64_t after) noexcept {
     c.death = death;
     c.dead_ns = after;
     lose(c, why);
@@ -338,10 +338,10 @@ class Core {
   List<Connection, UnprovenHook> unproven_;
   size_t unproven_count_ = 0;
   std::unordered_map<Place, Connection*, PlaceHash> by_address_;
-  std::unordered_map<Place, uint64_t, PlaceHash> tombs_;
-  std::deque<Place> tomb_order_;
+  std::unordered_map<Place, uint64_t, PlaceHash> time_wait_;
+  std::deque<Place> time_wait_order_;
   std::vector<uint16_t> free_slots_;
-  uint64_t next_birth_ = 1;
+  uint64_t next_incarnation_ = 1;
   SipKey secret_;
   uint64_t drawn_ = 0;
   uint64_t doubt_until_ = 0;  // too many who may not exist have come

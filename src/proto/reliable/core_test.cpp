@@ -34,8 +34,8 @@ TEST(ReliablePacket, BytesAreAsDocumented) {
   packet.hold = 6;
   packet.range_count = 1;
   packet.ranges[0] = {1500, 1600};
-  packet.birth = 9;
-  packet.peer_birth = 8;
+  packet.incarnation = 9;
+  packet.peer_incarnation = 8;
   packet.address = bytes_of("here");
   std::array<std::byte, head_bytes_max + 3> bytes{};
   const size_t head = encode(packet, bytes.data());
@@ -61,7 +61,7 @@ TEST(ReliablePacket, BytesAreAsDocumented) {
   ASSERT_TRUE(decode(std::span(bytes.data(), head + 3), has_check, read));
   EXPECT_EQ(read.offset, packet.offset);
   EXPECT_EQ(read.ranges[0].end, 1600u);
-  EXPECT_EQ(read.birth, 9u);
+  EXPECT_EQ(read.incarnation, 9u);
   EXPECT_EQ(read.payload.size(), 3u);
   // No prefix of it is a packet, and no altered byte goes unseen.
   for (size_t length = 0; length < head; ++length)

@@ -90,8 +90,8 @@ size_t encode(const Packet& packet, std::byte* out) noexcept {
     }
   }
   if ((packet.flags & has_hello) != 0) {
-    put<uint64_t>(at, packet.birth);
-    put<uint64_t>(at, packet.peer_birth);
+    put<uint64_t>(at, packet.incarnation);
+    put<uint64_t>(at, packet.peer_incarnation);
     put<uint8_t>(at, static_cast<uint8_t>(packet.address.size()));
     std::memcpy(at, packet.address.data(), packet.address.size());
     at += packet.address.size();
@@ -162,11 +162,11 @@ bool decode(std::span<const std::byte> bytes, uint8_t must_have, Packet& out) no
     }
   }
   if (hello) {
-    out.birth = get<uint64_t>(at);
-    out.peer_birth = get<uint64_t>(at);
+    out.incarnation = get<uint64_t>(at);
+    out.peer_incarnation = get<uint64_t>(at);
     const size_t length = get<uint8_t>(at);
     const auto left = static_cast<size_t>(bytes.data() + bytes.size() - at);
-    if (length == 0 || length > hello_address_max || length > left || out.birth == 0) return false;
+    if (length == 0 || length > hello_address_max || length > left || out.incarnation == 0) return false;
     out.address = {at, length};
     at += length;
   }

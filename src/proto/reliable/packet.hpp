@@ -64,8 +64,8 @@ struct Packet {
   std::array<Range, ranges_max> ranges;
 
   // with has_hello
-  uint64_t birth = 0;       // of the sender's side of the connection; later ones are larger
-  uint64_t peer_birth = 0;  // of the receiver's side as far as the sender knows; 0: not known yet
+  uint64_t incarnation = 0;       // of the sender's side of the connection; later ones are larger
+  uint64_t peer_incarnation = 0;  // of the receiver's side as far as the sender knows; 0: not known yet
   std::span<const std::byte> address;
 
   std::span<const std::byte> payload;  // what decode() found behind the head

@@ -51,12 +51,12 @@ void Core::run_timers(uint64_t now) noexcept {
 // False: the connection is gone.
 bool Core::on_timer(Connection& c, uint64_t now) noexcept {
   if (c.finish_due != 0 && now >= c.finish_due) {  // it left before all was there
-    bury(c, core::ProviderError::PeerDied, Death::Truncated, 0);
+    fail(c, core::ProviderError::PeerDied, Death::Truncated, 0);
     return false;
   }
   if (c.stuck_from != 0 && now - c.stuck_from >= config_.dead_after) {
     if (now - c.stuck_at <= second) {
-      bury(c, core::ProviderError::PeerUnreachable, Death::NoRoom, now - c.stuck_from);
+      fail(c, core::ProviderError::PeerUnreachable, Death::NoRoom, now - c.stuck_from);
       return false;
     }
     c.stuck_from = 0;  // nothing more was to be sent
@@ -97,7 +97,7 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   const uint64_t late = now - (c.timeout_from + patience_of(c, doubtful(c)));
   if (late > second) c.silent_from = std::min(now, c.silent_from + late);
   if (waits && now - c.silent_from >= config_.dead_after) {
-    bury(c, c.peer_id != 0 ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable,
+    fail(c, c.peer_id != 0 ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable,
          Death::Silence, now - c.silent_from);
     return false;
   }

@@ -50,8 +50,8 @@ size_t Core::write_head(Connection& c, Packet& packet, std::byte* out) noexcept 
   packet.flags |= guard_;
   if (c.peer_id == 0 || !c.proven) {
     packet.flags |= has_hello;
-    packet.birth = c.birth;
-    packet.peer_birth = c.peer_birth;
+    packet.incarnation = c.incarnation;
+    packet.peer_incarnation = c.peer_incarnation;
     packet.address = address_.span();
     if (c.probes != 0) packet.flags |= wants_ack;  // so that it proves itself
   }
