@@ -20,10 +20,10 @@ namespace {
 
 constexpr uint64_t ms_ns = 1'000'000;
 constexpr uint64_t look_interval_ns = 1 * ms_ns;
-constexpr uint64_t tend_interval_ns = 10 * ms_ns;
+constexpr uint64_t housekeeping_interval_ns = 10 * ms_ns;
 constexpr uint64_t meet_timeout_ns = 5'000 * ms_ns;  // nobody answers: the peer is unreachable
 constexpr uint64_t idle_discard_ns = 1'000 * ms_ns;  // then a ring's pages go back
-constexpr uint64_t cooling_ns = 2 * ms_ns;           // far longer than a store takes to be seen
+constexpr uint64_t demotion_ns = 2 * ms_ns;          // far longer than a store takes to be seen
 constexpr uint64_t close_linger_ns =
     500 * ms_ns;  // to hand over a hello that the other socket had no room for
 constexpr uint64_t first_hello_pause_ns = 200 * ms_ns;
@@ -360,18 +360,18 @@ void Link::collect_rung(uint64_t words) noexcept {
 }
 
 // Takes the peer into the list that every poll looks at. When the list is full somebody quiet has to leave, slowly: it is still looked at
-// until no doorbell can have been missed (cool()).
+// until no doorbell can have been missed (finish_demotions()).
 void Link::activate(Peer& peer) noexcept {
   if (peer.active || peer.rx_slots == nullptr) return;  // not met yet, or rejected
   if (active_count_ == active_max) {
     const uint64_t now = os::monotonic_ns();
     Peer* quiet = nullptr;
     for (size_t i = 0; i < active_count_; ++i)
-      if (!active_[i]->cooling && (quiet == nullptr || active_[i]->rang_at_ns < quiet->rang_at_ns))
+      if (!active_[i]->demoting && (quiet == nullptr || active_[i]->rang_at_ns < quiet->rang_at_ns))
         quiet = active_[i];
-    if (quiet != nullptr && now - quiet->rang_at_ns > 10 * cooling_ns) {
-      quiet->cooling = true;
-      quiet->cooled_at_ns = now;
+    if (quiet != nullptr && now - quiet->rang_at_ns > 10 * demotion_ns) {
+      quiet->demoting = true;
+      quiet->demoted_at_ns = now;
       quiet->rx_control->polled.store(0, std::memory_order_seq_cst);
     }
     peer.doorbells = 0;
@@ -379,7 +379,7 @@ void Link::activate(Peer& peer) noexcept {
   }
   active_[active_count_++] = &peer;
   peer.active = true;
-  peer.cooling = false;
+  peer.demoting = false;
   peer.rang_at_ns = os::monotonic_ns();
   // Without the asymmetric fence on both sides a sender must ring (a locked instruction) every time.
   const bool silent = fences_ && peer.remote != nullptr && peer.remote->fences != 0 && !armed_;
@@ -394,15 +394,15 @@ void Link::deactivate(Peer& peer) noexcept {
     break;
   }
   peer.active = false;
-  peer.cooling = false;
+  peer.demoting = false;
   peer.doorbells = 0;
   if (peer.rx_control != nullptr) peer.rx_control->polled.store(0, std::memory_order_seq_cst);
 }
 
-void Link::cool(uint64_t now_ns) noexcept {
+void Link::finish_demotions(uint64_t now_ns) noexcept {
   for (size_t i = active_count_; i-- > 0;) {
     Peer& peer = *active_[i];
-    if (!peer.cooling || now_ns - peer.cooled_at_ns < cooling_ns) continue;
+    if (!peer.demoting || now_ns - peer.demoted_at_ns < demotion_ns) continue;
     deactivate(peer);
     if (has_frame(peer)) ring_own_doorbell(peer);
   }
@@ -497,17 +497,17 @@ void Link::find_lost() noexcept {
     else lost_.push_back(static_cast<Peer*>(tags[i]));
   }
   if (socket_ready) read_socket();  // whom it replaces leaves lost_ again
-  cool(now);
-  if (now >= next_tend_ns_) {
-    next_tend_ns_ = now + tend_interval_ns;
-    tend(now);
+  finish_demotions(now);
+  if (now >= next_housekeeping_ns_) {
+    next_housekeeping_ns_ = now + housekeeping_interval_ns;
+    housekeeping(now);
   }
   for (Peer* peer : dying_)
     if (std::find(lost_.begin(), lost_.end(), peer) == lost_.end()) lost_.push_back(peer);
   dying_.clear();
 }
 
-void Link::tend(uint64_t now_ns) noexcept {
+void Link::housekeeping(uint64_t now_ns) noexcept {
   const uint64_t ticks = arch::ticks() - first_ticks_;
   const uint64_t elapsed_us = (now_ns - first_ns_) / 1000;
   if (elapsed_us > 1000) stale_ticks_ = ticks / elapsed_us * 30;
@@ -661,7 +661,7 @@ void Link::disarm() noexcept {
   idle_polls_ = idle_polls_per_look_;  // the next poll looks at the socket
   for (size_t i = 0; i < active_count_; ++i) {
     Peer& peer = *active_[i];
-    if (!peer.cooling && fences_ && peer.remote != nullptr && peer.remote->fences != 0)
+    if (!peer.demoting && fences_ && peer.remote != nullptr && peer.remote->fences != 0)
       peer.rx_control->polled.store(1, std::memory_order_seq_cst);
   }
 }

@@ -69,13 +69,13 @@ struct Peer {
   Room* room = nullptr;            // reserved: one slot and all the rest of the bulk ring are kept for it
   RegionHeader* remote = nullptr;  // the peer's header, once mapped
   bool active = false;             // in Link's active list
-  bool cooling = false;            // leaving it
+  bool demoting = false;           // leaving it
   bool cma = false;                // cross-memory attach works
   bool hello_sent = false;
   uint64_t hello_at_ns = 0;     // of the last note
   uint64_t hello_pause_ns = 0;  // until the next, while nobody attaches
   bool bulk_touched = false;    // pages of our bulk ring may be in memory
-  uint64_t bulk_seen = 0;       // bulk_next when tend() last saw it move
+  uint64_t bulk_seen = 0;       // bulk_next when housekeeping() last saw it move
   uint64_t bulk_moved_ns = 0;   // and when that was
   bool malformed = false;
   bool mute = false;               // our file could not grow by a channel to it
@@ -88,10 +88,10 @@ struct Peer {
   Peer* next_same_doorbell = nullptr;
   int32_t pid = 0;  // as we see it; 0: not visible
   uint64_t nonce = 0;
-  uint64_t met_at_ns = 0;     // when it was made
-  uint64_t rang_at_ns = 0;    // last doorbell or promotion
-  uint64_t cooled_at_ns = 0;  // when it began to leave the active list
-  size_t tx_channel = 0;      // index of our channel
+  uint64_t met_at_ns = 0;      // when it was made
+  uint64_t rang_at_ns = 0;     // last doorbell or promotion
+  uint64_t demoted_at_ns = 0;  // when it began to leave the active list
+  size_t tx_channel = 0;       // index of our channel
   std::array<char, address_bytes> address{};
   os::Mapping tx_map;
   os::Mapping rx_map;
@@ -529,12 +529,12 @@ class Link {
   void probe_cma(Peer& peer) noexcept;
   void watch(Peer& peer) noexcept;
   void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
-  void tend(uint64_t now_ns) noexcept;
+  void housekeeping(uint64_t now_ns) noexcept;
   void abandon_inherited() noexcept;
   void warn(uint32_t kind, const char* what) noexcept;
   bool greeting_is_due(Peer& peer, uint64_t now_ns) noexcept;
   void give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept;
-  void cool(uint64_t now_ns) noexcept;
+  void finish_demotions(uint64_t now_ns) noexcept;
   static uint64_t unread_messages(const Peer& peer) noexcept;
   void detach(Peer& peer) noexcept;
   void keep_ring(Peer& peer) noexcept;
@@ -606,7 +606,7 @@ class Link {
   std::vector<std::unique_ptr<shm::Room>> rooms_;
   size_t first_to_take_ = 0;  // in active_, so that everybody's turn comes
   uint64_t next_look_ns_ = 0;
-  uint64_t next_tend_ns_ = 0;
+  uint64_t next_housekeeping_ns_ = 0;
   uint64_t first_ticks_ = 0;  // with first_ns_: the rate of ticks()
   uint64_t first_ns_ = 0;
   uint64_t stale_ticks_ = 60'000;  // age of a stamp beyond which the sender is taken to be elsewhere

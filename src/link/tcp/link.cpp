@@ -27,7 +27,7 @@ namespace weft::link::tcp {
 namespace {
 
 constexpr uint64_t ms_ns = 1'000'000;
-constexpr uint64_t tend_interval_ns = 5 * ms_ns;
+constexpr uint64_t housekeeping_interval_ns = 5 * ms_ns;
 constexpr uint64_t health_interval_ns = 1'000 * ms_ns;
 constexpr uint64_t refused_for_ns = 1'000 * ms_ns;  // nobody listens: perhaps it is about to
 constexpr uint64_t dial_timeout_ns =
@@ -257,7 +257,7 @@ void Link::remove(Peer& peer) noexcept {
   hang_up(peer);
   forget_ready(peer);
   if (peer.keyed) by_address_.erase(peer.address);
-  if (peer.hot) chill(peer);
+  if (peer.hot) demote(peer);
   for (auto* list : {&peers_, &dirty_, &stalled_, &unopened_}) std::erase(*list, &peer);
 }
 
@@ -351,7 +351,7 @@ void Link::opened(Peer& peer, uint64_t incarnation) noexcept {
     if (!peer.dirty) note_dirty(peer);
   }
   wait_for_room(peer, false);
-  warm(peer);
+  promote(peer);
 }
 
 // --- guests ---
@@ -502,13 +502,13 @@ void Link::flush_dirty() noexcept {
   }
 }
 
-void Link::warm(Peer& peer) noexcept {
+void Link::promote(Peer& peer) noexcept {
   if (peer.hot) return;
   if (hot_count_ == hot_max) {
     Peer* coldest = *std::max_element(hot_.begin(), hot_.end(),
                                       [](const Peer* a, const Peer* b) { return a->silent < b->silent; });
     if (coldest->silent == 0) return;
-    chill(*coldest);
+    demote(*coldest);
   }
   peer.hot = true;
   peer.silent = 0;
@@ -516,7 +516,7 @@ void Link::warm(Peer& peer) noexcept {
   if (awake_looks_ == looks_to_unwatch) awake_looks_ = 0;
 }
 
-void Link::chill(Peer& peer) noexcept {
+void Link::demote(Peer& peer) noexcept {
   peer.hot = false;
   const auto end = hot_.begin() + static_cast<std::ptrdiff_t>(hot_count_);
   if (std::remove(hot_.begin(), end, &peer) != end) --hot_count_;
@@ -524,14 +524,14 @@ void Link::chill(Peer& peer) noexcept {
 }
 
 // While others are busy, a socket with nothing in it is not worth a system call in every poll.
-void Link::cool() noexcept {
+void Link::demote_silent() noexcept {
   for (size_t i = hot_count_; i-- > 0;)
-    if (hot_[i]->silent >= silent_polls_max) chill(*hot_[i]);
+    if (hot_[i]->silent >= silent_polls_max) demote(*hot_[i]);
 }
 
 // Time: attempts that are due, peers and guests that have taken too long, machines that answer no more.
-void Link::tend(uint64_t now) noexcept {
-  next_tend_ns_ = now + tend_interval_ns;
+void Link::housekeeping(uint64_t now) noexcept {
+  next_housekeeping_ns_ = now + housekeeping_interval_ns;
   if (!events_set_.is_here()) return;  // a forked child neither dials nor judges
   if (deaf_until_ns_ != 0 && now >= deaf_until_ns_) {
     const bool hears = events_set_.add(listener_.get(), &listener_source_);
@@ -616,7 +616,7 @@ void Link::close() noexcept {
   by_address_.clear();
   listener_.reset();
   events_set_.reset();
-  next_tend_ns_ = 0;
+  next_housekeeping_ns_ = 0;
   deaf_until_ns_ = 0;
   leaving_ = false;
 }

@@ -165,7 +165,7 @@ class Link {
       idle_polls_ = 0;
       if (++busy_polls_ < busy_polls_per_look) return taken;
       busy_polls_ = 0;
-      cool();
+      demote_silent();
     } else if (hot_count_ != 0 && ++idle_polls_ < idle_polls_until_look_) {
       return taken;
     }
@@ -230,7 +230,7 @@ class Link {
           Peer& peer = static_cast<Peer&>(*source);
           if (peer.stage == PeerStage::Open) {
             if (peer.hot) break;
-            warm(peer);
+            promote(peer);
             taken += read(peer, handler);
           } else {
             go_on(peer);
@@ -240,7 +240,7 @@ class Link {
     }
     ready_count_ = 0;
     if (awake_looks_ < looks_to_unwatch && ++awake_looks_ == looks_to_unwatch) unwatch_hot();
-    if (const uint64_t now = now_ns(); now >= next_tend_ns_) tend(now);
+    if (const uint64_t now = now_ns(); now >= next_housekeeping_ns_) housekeeping(now);
     return taken;
   }
   // A guest has said something: it becomes a peer, or is refused.
@@ -267,9 +267,9 @@ class Link {
       std::exchange(background_, nullptr)->notify();
   }
   void flush_dirty() noexcept;
-  void cool() noexcept;
-  void warm(Peer& peer) noexcept;
-  void chill(Peer& peer) noexcept;
+  void demote_silent() noexcept;
+  void promote(Peer& peer) noexcept;
+  void demote(Peer& peer) noexcept;
 
   Result<void> listen(const os::SocketAddress& wanted);
   Peer* find(const os::SocketAddress& address) const noexcept;
@@ -293,7 +293,7 @@ class Link {
   void hang_up(Peer& peer) noexcept;
   void lose(Peer& peer, core::ProviderError why) noexcept;
   void remove(Peer& peer) noexcept;
-  void tend(uint64_t now) noexcept;
+  void housekeeping(uint64_t now) noexcept;
   bool watch(Peer& peer, bool writing) noexcept;
   void unwatch(Peer& peer) noexcept;
   void unwatch_hot() noexcept;
@@ -340,7 +340,7 @@ class Link {
   std::vector<std::unique_ptr<Guest>> guests_;
   std::array<void*, 64> ready_{};
   size_t ready_count_ = 0;
-  uint64_t next_tend_ns_ = 0;
+  uint64_t next_housekeeping_ns_ = 0;
   uint64_t next_health_ns_ = 0;
   uint64_t deaf_until_ns_ = 0;  // nobody can be accepted, and the poll set does not ask until then
   bool short_of_descriptors_ = false;

@@ -15,7 +15,7 @@ namespace weft::link::tcp {
 namespace {
 
 constexpr uint64_t ms_ns = 1'000'000;
-constexpr uint64_t tend_interval_ns = 5 * ms_ns;
+constexpr uint64_t housekeeping_interval_ns = 5 * ms_ns;
 constexpr uint64_t health_interval_ns = 1'000 * ms_ns;
 constexpr uint64_t host_timeout_ns = 10'000 * ms_ns;      // until the host has answered
 constexpr uint64_t welcome_timeout_ns = 300'000 * ms_ns;  // until the process there has, which may compute
@@ -133,7 +133,7 @@ bool Messages::advance(Connection& connection) noexcept {
     channel.open();
     connection.stage = Connection::Stage::Open;
     set_.change(channel.fd().get(), &connection, os::watch_reading);
-    warm(connection);
+    promote(connection);
     return true;
   }
   if (before != state) connection.deadline_ns = now_ns() + welcome_timeout_ns;
@@ -212,42 +212,42 @@ void Messages::after_read(Connection& connection) noexcept {
 void Messages::fail(Connection& connection) noexcept {
   if (connection.stage == Connection::Stage::Over || connection.stage == Connection::Stage::Failing) return;
   connection.stage = Connection::Stage::Failing;
-  if (connection.hot) chill(connection);
+  if (connection.hot) demote(connection);
   for (auto* list : {&dirty_, &stalled_, &dialling_}) std::erase(*list, &connection);
   connection.dirty = connection.stalled = false;
   if (connection.channel.fd()) set_.remove(connection.channel.fd().get());
   failed_.push_back(&connection);  // reserved
 }
 
-void Messages::warm(Connection& connection) noexcept {
+void Messages::promote(Connection& connection) noexcept {
   if (connection.hot) return;
   if (hot_count_ == hot_max) {
     Connection* coldest = *std::max_element(
         hot_.begin(), hot_.end(), [](const auto* a, const auto* b) { return a->silent < b->silent; });
     if (coldest->silent == 0) return;
-    chill(*coldest);
+    demote(*coldest);
   }
   connection.hot = true;
   connection.silent = 0;
   hot_[hot_count_++] = &connection;
 }
 
-void Messages::chill(Connection& connection) noexcept {
+void Messages::demote(Connection& connection) noexcept {
   connection.hot = false;
   const auto end = hot_.begin() + static_cast<std::ptrdiff_t>(hot_count_);
   if (std::remove(hot_.begin(), end, &connection) != end) --hot_count_;
 }
 
 // While others are busy, a socket with nothing in it is not worth a system call in every poll.
-void Messages::cool() noexcept {
+void Messages::demote_silent() noexcept {
   if (hot_count_ < 2) return;
   for (size_t i = hot_count_; i-- > 0;)
-    if (hot_[i]->silent >= silent_polls_max) chill(*hot_[i]);
+    if (hot_[i]->silent >= silent_polls_max) demote(*hot_[i]);
 }
 
 // Time: who has not answered, and machines that answer no more.
-void Messages::tend(uint64_t now) noexcept {
-  next_tend_ns_ = now + tend_interval_ns;
+void Messages::housekeeping(uint64_t now) noexcept {
+  next_housekeeping_ns_ = now + housekeeping_interval_ns;
   for (size_t i = dialling_.size(); i-- > 0;)
     if (now >= dialling_[i]->deadline_ns) fail(*dialling_[i]);
   if (now < next_health_ns_) return;
@@ -271,7 +271,7 @@ void Messages::hang_up(Connection& connection) noexcept {
 // The object stays until the poll is over: callers up the stack may be looking at it.
 void Messages::close(Connection& connection) noexcept {
   if (connection.stage == Connection::Stage::Over) return;
-  if (connection.hot) chill(connection);
+  if (connection.hot) demote(connection);
   for (auto* list : {&dirty_, &stalled_, &dialling_, &failed_}) std::erase(*list, &connection);
   if (connection.stage == Connection::Stage::Open && connection.channel.state() == Channel::State::Open &&
       belongs_here())
@@ -299,7 +299,7 @@ void Messages::close() noexcept {
   listener_.close();
   set_.reset();
   timer_.close();
-  next_tend_ns_ = next_health_ns_ = 0;
+  next_housekeeping_ns_ = next_health_ns_ = 0;
 }
 
 // --- sleeping ---

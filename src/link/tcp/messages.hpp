@@ -212,7 +212,7 @@ class Messages {
     const size_t count = set_.ready(ready);
     idle_until_look_ = count > hot_count_ ? idle_polls_min : std::min(2 * idle_until_look_, idle_polls_max);
     idle_polls_ = busy_polls_ = 0;
-    cool();
+    demote_silent();
     for (size_t i = 0; i < count; ++i) {
       if (ready[i] == this) {
         take_requests(shown);
@@ -224,11 +224,11 @@ class Messages {
       if (connection.stage == Connection::Stage::Dialling) {
         go_on(connection, shown);
       } else if (connection.stage == Connection::Stage::Open && !connection.hot) {
-        warm(connection);
+        promote(connection);
         taken += read(connection, shown);
       }
     }
-    if (const uint64_t now = now_ns(); now >= next_tend_ns_) tend(now);
+    if (const uint64_t now = now_ns(); now >= next_housekeeping_ns_) housekeeping(now);
     return taken;
   }
 
@@ -277,10 +277,10 @@ class Messages {
   static bool flush(Connection& connection) noexcept;
   [[gnu::noinline, gnu::cold]] void after_read(Connection& connection) noexcept;
   void fail(Connection& connection) noexcept;
-  void warm(Connection& connection) noexcept;
-  void chill(Connection& connection) noexcept;
-  void cool() noexcept;
-  void tend(uint64_t now) noexcept;
+  void promote(Connection& connection) noexcept;
+  void demote(Connection& connection) noexcept;
+  void demote_silent() noexcept;
+  void housekeeping(uint64_t now) noexcept;
   Connection& add();
   Connection* admit(std::unique_ptr<Request> request) noexcept;
   bool advance(Connection& connection) noexcept;
@@ -309,7 +309,7 @@ class Messages {
   uint32_t format_ = 0;
   uint8_t dscp_ = 0;
   int owner_pid_ = 0;
-  uint64_t next_tend_ns_ = 0;
+  uint64_t next_housekeeping_ns_ = 0;
   uint64_t next_health_ns_ = 0;
 };
 

@@ -87,10 +87,10 @@ void Core::detach(Connection& c) noexcept {
   if (List<Connection, ReadyHook>::linked(c)) List<Connection, ReadyHook>::remove(c);
   if (List<Connection, TimedHook>::linked(c)) List<Connection, TimedHook>::remove(c);
   if (List<Connection, OwedHook>::linked(c)) List<Connection, OwedHook>::remove(c);
-  const bool doubted = doubtful(c);
-  if (doubted) {
-    List<Connection, UnprovenHook>::remove(c);
-    --unproven_count_;
+  const bool was_unvalidated = unvalidated(c);
+  if (was_unvalidated) {
+    List<Connection, UnvalidatedHook>::remove(c);
+    --unvalidated_count_;
   }
   counters_.lost += c.out.lost_packets();
   c.out.clear(pool_);
@@ -99,7 +99,7 @@ void Core::detach(Connection& c) noexcept {
   slots_[slot] = nullptr;
   free_slots_.push_back(static_cast<uint16_t>(slot));  // reserved
   by_address_.erase(c.address);
-  if (c.peer_incarnation == 0 || (doubted && c.peer_incarnation >= likely_incarnations_end)) return;
+  if (c.peer_incarnation == 0 || (was_unvalidated && c.peer_incarnation >= likely_incarnations_end)) return;
   try {
     uint64_t& incarnation = time_wait_[c.address];
     if (incarnation == 0) time_wait_order_.push_back(c.address);
@@ -253,12 +253,12 @@ Connection* Core::identify(const Packet& packet, const Place& source, uint64_t n
     ++counters_.stale;
     return nullptr;
   }
-  if (!c->proven) {
-    c->proven = true;
+  if (!c->validated) {
+    c->validated = true;
     c->probes = 0;
-    if (List<Connection, UnprovenHook>::linked(*c)) {
-      List<Connection, UnprovenHook>::remove(*c);
-      --unproven_count_;
+    if (List<Connection, UnvalidatedHook>::linked(*c)) {
+      List<Connection, UnvalidatedHook>::remove(*c);
+      --unvalidated_count_;
       make_ready(*c);  // what was kept back goes
     }
   }
@@ -310,8 +310,8 @@ Connection* Core::identify_hello(const Packet& packet, const Place& source, uint
   }
   // Many who may not exist: from here on who comes shows first that it gets our answers.
   const bool shown = is_proof(Proof::Fresh, packet, source);
-  if (unproven_count_ >= unproven_max) doubt_until_ = now + doubt;
-  if (now < doubt_until_ && !shown) {
+  if (unvalidated_count_ >= unvalidated_max) challenge_until_ = now + challenge_hold;
+  if (now < challenge_until_ && !shown) {
     ++counters_.turned_away;
     demand(Proof::Fresh, packet, source, source, 0);
     return nullptr;
@@ -326,8 +326,8 @@ Connection* Core::identify_hello(const Packet& packet, const Place& source, uint
   c->path = source;
   c->probes = 5;
   if (shown) return c;
-  unproven_.push_back(*c);
-  ++unproven_count_;
+  unvalidated_.push_back(*c);
+  ++unvalidated_count_;
   return c;
 }
 
@@ -359,8 +359,8 @@ void Core::on_packet(std::span<const std::byte> source, std::span<const std::byt
   c->refused_from = 0;
   c->refusal_due = 0;
   c->refusals = 0;
-  c->poured = std::min(c->poured, c->out.under_way());
-  if (doubtful(*c)) c->credit += credit_factor * bytes.size();
+  c->in_flight_estimate = std::min(c->in_flight_estimate, c->out.under_way());
+  if (unvalidated(*c)) c->credit += credit_factor * bytes.size();
   // A stamp means something for less than half of its 275 s: after a longer silence any is new.
   if (c->newest_at == 0 || static_cast<int32_t>(packet.stamp - c->newest_stamp) >= 0 ||
       now - c->newest_at > 60 * second) {
@@ -380,7 +380,7 @@ void Core::on_packet(std::span<const std::byte> source, std::span<const std::byt
 }
 
 void Core::on_payload(Connection& c, const Packet& packet, uint64_t now) noexcept {
-  if (doubtful(c) && packet.offset > c.in.ready()) {  // no memory for what comes early
+  if (unvalidated(c) && packet.offset > c.in.ready()) {  // no memory for what comes early
     ++counters_.outside;
     c.ack_now = true;
     return make_ready(c);
@@ -452,7 +452,9 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
     if (c.out.permitted() != 0 || c.out.unsent() == 0) c.backoff = 0;
   }
   if (acked.lost != 0) note_loss(c);
-  else if (acked.delivered != 0 && c.calm < calm_after_loss && ++c.calm == calm_after_loss) c.lossy = false;
+  else if (acked.delivered != 0 && c.loss_free < loss_free_after_loss &&
+           ++c.loss_free == loss_free_after_loss)
+    c.lossy = false;
   if (c.out.acked() >= c.awaited) c.ask_due = 0;
   judge_cap(c, acked.delivered);
   c.keepalive = false;

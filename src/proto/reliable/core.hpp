@@ -103,9 +103,10 @@ struct Oddities {
 class Core {
  public:
   static constexpr size_t connections_max = 65535;
-  static constexpr size_t unproven_max = 1024;    // that came by themselves and have not answered yet
-  static constexpr uint64_t doubt = 60 * second;  // so long after there were as many, packets may be late
-  static constexpr size_t credit_factor = 3;      // bytes to one of these for each byte that came from there
+  static constexpr size_t unvalidated_max = 1024;  // that came by themselves and have not answered yet
+  static constexpr uint64_t challenge_hold =
+      60 * second;                            // so long after there were as many, packets may be late
+  static constexpr size_t credit_factor = 3;  // bytes to one of these for each byte that came from there
   static constexpr size_t time_wait_max =
       4096;  // ended connections (TIME_WAIT) that are remembered, so that their packets are known as old
   static constexpr uint64_t ack_delay = 100 * us;
@@ -114,13 +115,13 @@ class Core {
   static constexpr unsigned hurries_max = 4;
   static constexpr uint64_t ask_delay_min = 60 * us;
   static constexpr uint64_t ask_delay_patient = 20 * us;
-  static constexpr unsigned sure_after = 4;             // timeouts in a row
+  static constexpr unsigned presume_after = 4;          // timeouts in a row
   static constexpr uint64_t silence_hurried = 10 * ms;  // at most, of a peer that a hurried close waits for
   static constexpr size_t repeat_bytes_max = size_t{192} << 10;
   static constexpr size_t repeat_packets_max = 2048;
   static constexpr uint64_t refusal_pause = 250 * ms;  // then we ask whether it is true
-  static constexpr unsigned calm_min = 1000;           // acknowledgements until a new path is taken for good,
-  static constexpr unsigned calm_after_loss = 10'000;  // and one that has lost something
+  static constexpr unsigned loss_free_min = 1000;      // acknowledgements until a new path is taken for good,
+  static constexpr unsigned loss_free_after_loss = 10'000;  // and one that has lost something
   static constexpr size_t copied_bytes_max = 4608;
   static constexpr size_t frames_held_max = 64;  // collected without a poll
   static constexpr size_t burst_min = 16;        // frames that go together: more are expected
@@ -150,7 +151,7 @@ class Core {
   static void expect(Connection& connection) noexcept { connection.expects = true; }
   // Bytes of the stream before it need us no more.
   static uint64_t settled(const Connection& connection) noexcept {
-    return std::max(connection.out.acked(), connection.sure);
+    return std::max(connection.out.acked(), connection.presumed_delivered);
   }
   // A frame was appended: it goes at once when nothing went since the last poll, or when enough is there.
   template <class Now>
@@ -246,17 +247,21 @@ class Core {
               uint64_t above) noexcept;
   void on_reset(const Packet& packet, const Place& source, uint64_t now) noexcept;
   // It came by itself, and for all we know it does not exist.
-  static bool doubtful(const Connection& c) noexcept { return List<Connection, UnprovenHook>::linked(c); }
-  size_t doubtful_head() const noexcept {
+  static bool unvalidated(const Connection& c) noexcept {
+    return List<Connection, UnvalidatedHook>::linked(c);
+  }
+  size_t unvalidated_head() const noexcept {
     return head_bytes(has_check | has_ack | has_hello, 0, address_.length);
   }
-  bool starved(const Connection& c) const noexcept { return doubtful(c) && c.credit <= doubtful_head(); }
+  bool starved(const Connection& c) const noexcept {
+    return unvalidated(c) && c.credit <= unvalidated_head();
+  }
   void on_close(Connection& c, const Packet& packet, uint64_t now) noexcept;
   void on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept;
   void on_payload(Connection& c, const Packet& packet, uint64_t now) noexcept;
   static void judge_cap(Connection& c, size_t delivered) noexcept;
   static void note_loss(Connection& c) noexcept {
-    c.calm = 0;
+    c.loss_free = 0;
     c.lossy = true;
   }
   bool finished(Connection& c) noexcept;
@@ -286,7 +291,7 @@ class Core {
   bool flush_new(Connection& c, uint64_t now, bool tail) noexcept;
   // What nobody waits for may be the last that we are called for in a long while: where packets get lost it goes more than once.
   void copy_last(Connection& c, uint64_t now) noexcept {
-    if (c.calm < (c.lossy ? calm_after_loss : calm_min)) [[unlikely]]
+    if (c.loss_free < (c.lossy ? loss_free_after_loss : loss_free_min)) [[unlikely]]
       send_copies(c, now);
   }
   [[gnu::noinline]] void send_copies(Connection& c, uint64_t now) noexcept;
@@ -294,7 +299,7 @@ class Core {
   size_t write_head(Connection& c, Packet& packet, std::byte* out) noexcept;
   void describe(Connection& c, Packet& packet, uint64_t now) noexcept;
   // A packet goes to a peer that may not be looking. True: its packet link has room for it and all that went since we heard from it.
-  bool pour(Connection& c, size_t bytes) noexcept;
+  bool add_in_flight(Connection& c, size_t bytes) noexcept;
   void acknowledged(Connection& c, uint64_t now) noexcept;
   // Before bytes go to one peer the others hear what came from them: what a message brings about shall not be seen before it is acknowledged.
   void acknowledge_others(Connection& c, uint64_t now) noexcept {
@@ -335,8 +340,8 @@ class Core {
   // --- cold below this line ---
   Oddities oddities_;
   List<Connection, TimedHook> timed_;  // those that wait for anything
-  List<Connection, UnprovenHook> unproven_;
-  size_t unproven_count_ = 0;
+  List<Connection, UnvalidatedHook> unvalidated_;
+  size_t unvalidated_count_ = 0;
   std::unordered_map<Place, Connection*, PlaceHash> by_address_;
   std::unordered_map<Place, uint64_t, PlaceHash> time_wait_;
   std::deque<Place> time_wait_order_;
@@ -344,7 +349,7 @@ class Core {
   uint64_t next_incarnation_ = 1;
   SipKey secret_;
   uint64_t drawn_ = 0;
-  uint64_t doubt_until_ = 0;  // too many who may not exist have come
+  uint64_t challenge_until_ = 0;  // too many who may not exist have come
   uint64_t close_began_ = 0;
 
   struct Scratch {

@@ -134,7 +134,7 @@ TEST(ReliableSim, SilenceIsNoticedInBoundedTime) {
   sim::Node& node = *world.nodes[0];
   const int before = node.losses;
   world.rules.loss = 1;
-  world.calm = false;
+  world.lossless = false;
   node.connect(1, 1000);
   const uint64_t from = world.now;
   while (node.losses == before && world.now < from + 100 * second) {
@@ -157,7 +157,7 @@ TEST(ReliableCore, RefusalsAreBelievedWhenNothingContradicts) {
   sim::Node& node = *world.nodes[0];
   const int before = node.losses;
   world.rules.loss = 1;
-  world.calm = false;
+  world.lossless = false;
   node.connect(1, 1000);
   for (int i = 0; i < 100; ++i) node.poll();  // something is under way
   const std::array<std::byte, 4> there{std::byte{'n'}, std::byte{'o'}, std::byte{'d'}, std::byte{1}};

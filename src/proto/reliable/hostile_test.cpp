@@ -257,7 +257,7 @@ TEST_F(Hostile, AFloodOfFirstPacketsKeepsNobodyOut) {
     const std::string from = {'x', char('0' + i % 64), char('0' + i / 64 % 64), char('0' + i / 4096)};
     b.take(from, first_packet(1000, 77, from), "junk");
   }
-  EXPECT_LE(b.peers.size(), Core::unproven_max);
+  EXPECT_LE(b.peers.size(), Core::unvalidated_max);
   net.flying.clear();
   a.say("bbbb", "one");
   run(net, {&a, &b});

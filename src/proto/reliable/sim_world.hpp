@@ -185,7 +185,7 @@ class World {
 
   void carry(int from, int to, std::vector<std::byte> bytes) {
     if (bytes.size() > rules.packet_bytes) complain("a packet is too large");
-    if (calm) {
+    if (lossless) {
       events.push({now + rules.delay_ns, ++order, Kind::Packet, to, from,
                    std::make_shared<std::vector<std::byte>>(std::move(bytes))});
       return;
@@ -218,7 +218,7 @@ class World {
   Random random;
   Conditions rules;
   uint64_t now = 1;
-  bool calm = false;  // the network is perfect from here on
+  bool lossless = false;  // the network is perfect from here on
   std::string wrong;
   std::vector<std::unique_ptr<Node>> nodes;
   uint64_t names = 0;
@@ -229,12 +229,13 @@ class World {
     Node& node = *nodes[static_cast<size_t>(event.node)];
     switch (event.kind) {
       case Kind::Packet:
-        if (node.inbox.size() < rules.queue_packets || calm) node.inbox.push_back({event.from, *event.bytes});
+        if (node.inbox.size() < rules.queue_packets || lossless)
+          node.inbox.push_back({event.from, *event.bytes});
         break;
       case Kind::Poll: {
         node.poll();
         uint64_t delay = 1 + random.below(2 * rules.poll_ns);
-        if (!calm && random.chance(rules.sleeps)) delay += random.below(50 * ms);
+        if (!lossless && random.chance(rules.sleeps)) delay += random.below(50 * ms);
         // Nothing is there: as a sleeper would, it wakes for a packet or for a timer. Polls stand for both.
         if (node.inbox.empty() && !node.core().has_ready()) delay += std::min(rules.delay_ns / 4, 100 * us);
         at(delay, Kind::Poll, event.node);
@@ -253,7 +254,7 @@ class World {
 
   // All streams are through, or broken off by a restart. Now everybody can talk to everybody, and then silence is complete.
   std::string after() {
-    calm = true;
+    lossless = true;
     for (auto& from : nodes)
       for (int to = 0; to < rules.nodes; ++to) from->connect(to, 5000);
     const uint64_t end = now + 300 * second;
@@ -322,7 +323,7 @@ inline void Node::poll() {
   for (const Arrived& packet : batch) core_->on_packet(address_of(packet.from), packet.bytes, world_.now);
   core_->end_poll(world_.now);
   for (auto& [number, peer] : peers) {
-    if (!world_.calm && world_.random.chance(0.3)) continue;
+    if (!world_.lossless && world_.random.chance(0.3)) continue;
     for (int frames = static_cast<int>(1 + world_.random.below(20)); frames > 0 && peer->sent < peer->goal;
          --frames) {
       size_t bytes = 1 + world_.random.below(world_.random.chance(0.2) ? 70'000 : 300);
@@ -343,7 +344,7 @@ inline size_t Node::packet_bytes_max(std::span<const std::byte>) noexcept {
 }
 
 inline bool Node::send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept {
-  if (!world_.calm && world_.random.chance(0.01)) return false;
+  if (!world_.lossless && world_.random.chance(0.01)) return false;
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < count; ++i) {
     const auto* from = static_cast<const std::byte*>(parts[i].iov_base);
@@ -355,7 +356,7 @@ inline bool Node::send(std::span<const std::byte> to, const iovec* parts, size_t
 
 inline bool Node::send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
                                  size_t packet_bytes) noexcept {
-  if (!world_.calm && world_.random.chance(0.01)) return false;
+  if (!world_.lossless && world_.random.chance(0.01)) return false;
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < count; ++i) {
     const auto* from = static_cast<const std::byte*>(parts[i].iov_base);
@@ -380,7 +381,7 @@ inline Connection* Node::accept(std::span<const std::byte> address) noexcept {
 inline size_t Node::on_bytes(Connection& connection, std::span<const std::byte> bytes) noexcept {
   Peer& peer = static_cast<Peer&>(connection);
   size_t take = bytes.size();
-  if (!world_.calm && world_.random.chance(world_.rules.refuses)) take = world_.random.below(take + 1);
+  if (!world_.lossless && world_.random.chance(world_.rules.refuses)) take = world_.random.below(take + 1);
   for (size_t i = 0; i < take; ++i, ++peer.heard) {
     if (peer.heard < 8) {
       peer.hearing |= std::to_integer<uint64_t>(bytes[i]) << (8 * peer.heard);
