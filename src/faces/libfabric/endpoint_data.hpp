@@ -202,10 +202,10 @@ struct DataOps {
   }
   // For programs that are linked directly, of domains without a lock.
   static ssize_t inject_direct(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest) {
-    return port(ep).engine->template inject_aimed<false>(*port(ep).tx, buf, len, dest, 0);
+    return port(ep).engine->template inject_cached<false>(*port(ep).tx, buf, len, dest, 0);
   }
   static ssize_t tinject_direct(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest, uint64_t tag) {
-    return port(ep).engine->template inject_aimed<true>(*port(ep).tx, buf, len, dest, tag);
+    return port(ep).engine->template inject_cached<true>(*port(ep).tx, buf, len, dest, tag);
   }
   static ssize_t inject(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest) {
     return inject_one<false>(ep, buf, len, dest, 0);

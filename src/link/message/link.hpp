@@ -3,7 +3,7 @@
 //
 // A peer is connected when something is first sent to it. The side that connected says Hello, with the address that it listens on; the
 // answer Welcome lets frames flow both ways. When both connect at the same time, the connection of the side with the smaller address stays:
-// the other one is answered with Yield and kept, unused, until the first one works (docs/wire/message.md).
+// the other one is answered with Defer and kept, unused, until the first one works (docs/wire/message.md).
 //
 // Credits: a message with frames needs a receive buffer of the other side, and both sides count. Bounds for each peer: what the endpoints have
 // for receive_count messages each way, and one message of frames that wait for a credit.
@@ -252,7 +252,7 @@ class MessageLink {
   enum class State : uint8_t {
     Connecting,  // ours; not there yet
     Greeting,    // ours; Hello is out
-    Yielded,     // ours; the peer's own connection goes first
+    Deferred,    // ours; the peer's own connection goes first
     Silent,      // the peer's; awaits its Hello
     Waiting,     // the peer's; said Hello, but ours goes first
     Ready,
@@ -472,11 +472,11 @@ class MessageLink {
   } catch (const std::bad_alloc&) {
     drop(channel);
   }
-  Taken stand_back(Channel& channel) noexcept {
+  Taken defer(Channel& channel) noexcept {
     if (Channel* older = waiting_from(channel.greeting.address)) drop(*older);
     --silent_;
     channel.state = State::Waiting;
-    (void)say(channel, Kind::Yield);
+    (void)say(channel, Kind::Defer);
     return Taken::Yes;
   }
 
@@ -509,7 +509,7 @@ class MessageLink {
     }
     Channel* there = peer.channel;
     if (there != nullptr && there->state == State::Ready) {
-      if (there->greeting.incarnation == channel.greeting.incarnation) return stand_back(channel);
+      if (there->greeting.incarnation == channel.greeting.incarnation) return defer(channel);
       if constexpr (requires { endpoints_.speaks_for(*channel.connection, bytes, *there->connection); })
         if (!endpoints_.speaks_for(*channel.connection, bytes_of(address), *there->connection))
           return misbehaved(channel, "it calls in the name of a peer that is connected from elsewhere");
@@ -517,7 +517,7 @@ class MessageLink {
       adopt_new(channel);
       return Taken::Yes;
     }
-    if (own_ < address) return stand_back(channel);
+    if (own_ < address) return defer(channel);
     adopt(channel, peer);
     if (there != nullptr) {
       there->peer = nullptr;
@@ -531,7 +531,7 @@ class MessageLink {
 
   // The answer to our Hello.
   Taken welcome(Channel& channel, std::span<const std::byte> bytes) noexcept try {
-    if (channel.state != State::Greeting && channel.state != State::Yielded)
+    if (channel.state != State::Greeting && channel.state != State::Deferred)
       return misbehaved(channel, "an answer out of turn");
     const char* fault = take_greeting(bytes, channel.greeting);
     if (fault == nullptr) fault = fault_of(channel.greeting);
@@ -559,9 +559,9 @@ class MessageLink {
         return hello(channel, bytes);
       case Kind::Welcome:
         return welcome(channel, bytes);
-      case Kind::Yield:
+      case Kind::Defer:
         if (channel.state != State::Greeting) return misbehaved(channel, "an answer out of turn");
-        channel.state = State::Yielded;
+        channel.state = State::Deferred;
         break;
       case Kind::Credits:
         break;

@@ -7,7 +7,7 @@
 //   Frames     then frames, each a head as in proto/stream/head.hpp and its payload
 //   Hello      then "weft", version (2 bytes), receive buffers (2 bytes), the endpoint's incarnation (8 bytes), its address
 //   Welcome    likewise
-//   Yield, Credits, Bye   nothing more
+//   Defer, Credits, Bye   nothing more
 // Numbers are little-endian.
 #pragma once
 
@@ -25,7 +25,7 @@ enum class Kind : uint8_t {
   Frames = 1,
   Hello = 2,    // from the side that connected
   Welcome = 3,  // the answer: frames may follow, both ways
-  Yield = 4,    // the answer: another connection between us two goes first
+  Defer = 4,    // the answer: another connection between us two goes first
   Credits = 5,  // nothing but credits
   Bye = 6,      // the endpoint closes
 };

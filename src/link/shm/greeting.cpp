@@ -397,7 +397,7 @@ bool Link::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexc
   return true;
 }
 
-// Before the socket is closed: what strangers have put into its queue would be dropped by our close(2).
+// Before the socket is closed: what unknown peers have put into its queue would be dropped by our close(2).
 void Link::close_socket() noexcept {
   os::stop_datagrams(socket_);
   const uint64_t until = os::monotonic_ns() + 500'000'000;

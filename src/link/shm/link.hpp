@@ -237,26 +237,26 @@ class Link {
     return taken;
   }
 
-  // poll() in a few loads (proto::HasGlance), for the usual case of one active peer.
+  // poll() in a few loads (proto::HasFastPoll), for the usual case of one active peer.
   struct Seen {
     Peer* peer;
     Slot* slot;
     SlotHeader header;
   };
-  [[gnu::always_inline]] proto::Glance glance(Seen& seen) noexcept {
+  [[gnu::always_inline]] proto::FastPoll fast_poll(Seen& seen) noexcept {
     if (active_count_ != 1 || header_->pending.load(std::memory_order_relaxed) != 0) [[unlikely]]
-      return proto::Glance::Poll;
+      return proto::FastPoll::Poll;
     Peer& peer = *active_[0];
     Slot& slot = peer.rx_slots[peer.rx_next % slot_count];
     const SlotHeader header = slot.header.load(std::memory_order_acquire);
     if (static_cast<uint8_t>(header) == sequence_of(peer.rx_next)) {
       seen = {&peer, &slot, header};
-      return proto::Glance::Frame;
+      return proto::FastPoll::Frame;
     }
     if (idle_polls_ + 1 >= idle_polls_per_look_) [[unlikely]]
-      return proto::Glance::Poll;  // which looks around
+      return proto::FastPoll::Poll;  // which looks around
     ++idle_polls_;
-    return proto::Glance::Nothing;
+    return proto::FastPoll::Nothing;
   }
   template <class Take>
   [[gnu::always_inline]] bool take_plain(const Seen& seen, Take&& take) noexcept {

@@ -256,13 +256,13 @@ TEST(ShmLink, ARestartedPeerIsNotTakenForTheDeadOne) {
   }
 }
 
-// --- hostile or clumsy strangers ---
+// --- hostile or clumsy unknown peers ---
 
 TEST(ShmLink, StrayDatagramsAreIgnored) {
   Node a(plain_name("a"));
   Node b(plain_name("b"));
-  auto stranger = os::bind_datagram("weft-shm-test/" + plain_name("stranger"));
-  ASSERT_TRUE(stranger);
+  auto unknown = os::bind_datagram("weft-shm-test/" + plain_name("unknown"));
+  ASSERT_TRUE(unknown);
   auto file = os::create_memory("stray", header_bytes);
   ASSERT_TRUE(file);
   std::mt19937_64 random(5);
@@ -310,8 +310,8 @@ TEST(ShmLink, StrayDatagramsAreIgnored) {
       std::memcpy(bytes.data(), &note, sizeof(note));
       length = sizeof(note);
     }
-    const std::array<int, 2> fds{random() % 2 == 0 ? file->get() : stranger->get(), stranger->get()};
-    (void)os::send_datagram(*stranger, target, std::span(bytes.data(), length),
+    const std::array<int, 2> fds{random() % 2 == 0 ? file->get() : unknown->get(), unknown->get()};
+    (void)os::send_datagram(*unknown, target, std::span(bytes.data(), length),
                             std::span(fds.data(), random() % 3));
     if (round % 5 == 0) a.poll_until([] { return false; }, 2);
   }
@@ -446,9 +446,9 @@ TEST(ShmLink, AnUnsentHelloKeepsAwake) {
   Node b(plain_name("b"));
   Note note{};
   note.token = token_of(b.name());
-  auto stranger = os::bind_datagram("weft-shm-test/" + plain_name("stranger"));
-  ASSERT_TRUE(stranger);
-  while (os::send_datagram(*stranger, SocketName(b.name()), std::as_bytes(std::span(&note, 1)), {}) == 0) {
+  auto unknown = os::bind_datagram("weft-shm-test/" + plain_name("unknown"));
+  ASSERT_TRUE(unknown);
+  while (os::send_datagram(*unknown, SocketName(b.name()), std::as_bytes(std::span(&note, 1)), {}) == 0) {
   }
   Peer* to_b = a.connect(b);
   ASSERT_TRUE(a.send(*to_b, 1, pattern(1, 8)));

@@ -86,7 +86,7 @@ bool Channel::finish_connect() noexcept {
   int error = 0;
   socklen_t length = sizeof(error);
   if (::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
-  // A socket that dials a port of this machine that nobody has may be given just that port, and reaches itself.
+  // A socket that connects to a port of this machine that nobody has may be given just that port, and reaches itself.
   if (error == 0 && os::local_address(fd_.get()) == os::remote_address(fd_.get())) error = ECONNREFUSED;
   if (error != 0) {
     fail(error);

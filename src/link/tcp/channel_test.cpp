@@ -67,12 +67,12 @@ class ChannelTest : public testing::Test {
     ASSERT_EQ(::listen(listener_.get(), 8), 0);
     place_ = os::local_address(listener_.get());
   }
-  void dial(uint8_t dscp = 0) {
+  void start_connect(uint8_t dscp = 0) {
     ASSERT_EQ(near_.connect(place_, {}, dscp), 0);
     far_.adopt(os::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK)));
   }
   void greet(const Hello& hello, const Hello& answer) {
-    dial();
+    start_connect();
     near_.greet(hello);
     until([&] {
       return far_.advance() != Channel::State::Greeting || far_.theirs() != nullptr ||
@@ -122,7 +122,7 @@ int type_of_service(const os::Fd& socket) {
 // RFC 2474: the code point is the upper six bits. What is accepted has the mark of its listener.
 TEST_F(ChannelTest, TrafficClass) {
   os::mark_traffic(listener_.get(), 10);
-  dial(46);
+  start_connect(46);
   EXPECT_EQ(type_of_service(near_.fd()), 46 << 2);
   EXPECT_EQ(type_of_service(far_.fd()), 10 << 2);
 }
@@ -132,7 +132,7 @@ TEST_F(ChannelTest, HelloCarriesEverything) {
   hello.kind = ConnectionKind::Msg;
   hello.incarnation = 0x1122334455667788;
   hello.address = *os::SocketAddress::from_text("[fe80::1%3]:77");
-  hello.dialled = place_;
+  hello.target = place_;
   hello.set_data("connection data", 15);
   Hello welcome;
   welcome.type = HelloType::Welcome;
@@ -143,7 +143,7 @@ TEST_F(ChannelTest, HelloCarriesEverything) {
   EXPECT_EQ(got.kind, ConnectionKind::Msg);
   EXPECT_EQ(got.incarnation, hello.incarnation);
   EXPECT_EQ(got.address, hello.address);
-  EXPECT_EQ(got.dialled, place_);
+  EXPECT_EQ(got.target, place_);
   EXPECT_EQ(std::memcmp(got.data.data(), "connection data", 15), 0);
   EXPECT_EQ(got.data_bytes, 15);
   ASSERT_NE(near_.theirs(), nullptr);
@@ -152,7 +152,7 @@ TEST_F(ChannelTest, HelloCarriesEverything) {
 }
 
 TEST_F(ChannelTest, ARefusalHasAReason) {
-  dial();
+  start_connect();
   near_.greet({});
   until([&] {
     return near_.advance() == Channel::State::Greeting && (far_.advance(), far_.theirs() != nullptr);
@@ -168,7 +168,7 @@ TEST_F(ChannelTest, ARefusalHasAReason) {
 }
 
 TEST_F(ChannelTest, AnotherVersionIsRefused) {
-  dial();
+  start_connect();
   std::byte bytes[hello_bytes_max];
   const size_t size = pack_hello({}, bytes);
   bytes[4] = std::byte{99};
@@ -181,7 +181,7 @@ TEST_F(ChannelTest, AnotherVersionIsRefused) {
 }
 
 TEST_F(ChannelTest, SomethingElseOnThePortIsRefused) {
-  dial();
+  start_connect();
   until([&] { return near_.advance() == Channel::State::Greeting; });
   ASSERT_GT(::send(near_.fd().get(), "GET / HTTP/1.0\r\n", 16, 0), 0);
   until([&] { return far_.advance() == Channel::State::Failed; });

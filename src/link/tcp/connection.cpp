@@ -69,10 +69,10 @@ Result<void> Connection::start(std::string_view name, std::span<const std::byte>
   }
   if (from.family() != to->family()) from = {};
   Hello hello = own_hello(HelloType::Hello, data);
-  hello.dialled = *to;
+  hello.target = *to;
   other_ = FormedAddress(format_, *to);
   arrived_ = false;
-  stage_ = Stage::Dialling;
+  stage_ = Stage::Connecting;
   deadline_ns_ = os::monotonic_ns() + connect_timeout_ns_;
   if (!control_set_.watch(timer_.fd().get())) {
     stage_ = Stage::Idle;
@@ -164,7 +164,7 @@ void Connection::advance() noexcept {
     observer_->disconnected(core::ProviderError::PeerClosed);
     return;
   }
-  if (stage_ != Stage::Dialling) return;
+  if (stage_ != Stage::Connecting) return;
   const Channel::State before = channel_.state();
   const Channel::State state = channel_.advance();
   if (state == Channel::State::Failed) {
@@ -200,7 +200,7 @@ void Connection::watch() noexcept {
   uint32_t interest = os::watch_reading;
   if (stage_ == Stage::Open) interest = os::watch_hangup;
   else if (channel_.state() == Channel::State::Connecting) interest = os::watch_writing;
-  else if (stage_ == Stage::Dialling && channel_.unflushed()) interest |= os::watch_writing;
+  else if (stage_ == Stage::Connecting && channel_.unflushed()) interest |= os::watch_writing;
   (void)control_set_.watch(channel_.fd().get(), interest);
   if (data_set_)
     (void)data_set_.watch(channel_.fd().get(), os::watch_reading | (interest & os::watch_writing));

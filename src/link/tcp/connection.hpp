@@ -138,7 +138,7 @@ class Connection {
  private:
   enum class Stage : uint8_t {
     Idle,
-    Dialling,  // connecting, or greeted and not answered
+    Connecting,  // connecting, or greeted and not answered
     Open,
     Shut,  // we have said good-bye, and wait for the other side to leave
     Over,
@@ -179,16 +179,16 @@ class Connection {
   uint8_t dscp_ = 0;
   uint64_t connect_timeout_ns_ = 10'000'000'000;
   uint64_t accept_timeout_ns_ = 60'000'000'000;
-  uint64_t deadline_ns_ = 0;  // Dialling
+  uint64_t deadline_ns_ = 0;  // Connecting
   uint64_t looked_ns_ = 0;
-  bool arrived_ = false;  // Dialling: the host has answered
+  bool arrived_ = false;  // Connecting: the host has answered
   int owner_pid_ = 0;
   os::SocketAddress from_;
   FormedAddress own_;
   FormedAddress other_;
   os::PollSet control_set_;  // the socket and the timer
   os::PollSet data_set_;     // the socket, for whoever sleeps on frames; made when it is asked for
-  os::Timer timer_;          // Dialling
+  os::Timer timer_;          // Connecting
 };
 
 }  // namespace weft::link::tcp

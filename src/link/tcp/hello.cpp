@@ -14,7 +14,7 @@ static_assert(std::endian::native == std::endian::little, "numbers of a hello ar
 constexpr std::string_view magic = "WEFT";
 constexpr size_t address_bytes = 24;
 constexpr size_t at_version = 4, at_size = 6, at_type = 8, at_kind = 9, at_zero = 10, at_features = 12,
-                 at_incarnation = 16, at_address = 24, at_dialled = 48, at_data_bytes = 72, at_reason = 74;
+                 at_incarnation = 16, at_address = 24, at_target = 48, at_data_bytes = 72, at_reason = 74;
 
 template <class T>
 void put(std::byte* out, size_t at, T value) noexcept {
@@ -108,7 +108,7 @@ size_t pack_hello(const Hello& hello, std::byte* out) noexcept {
   put(out, at_features, hello.features);
   put(out, at_incarnation, hello.incarnation);
   put_address(out + at_address, hello.address);
-  put_address(out + at_dialled, hello.dialled);
+  put_address(out + at_target, hello.target);
   put(out, at_data_bytes, hello.data_bytes);
   put(out, at_reason, static_cast<uint16_t>(hello.reason));
   std::memcpy(out + hello_bytes_min, hello.data.data(), hello.data_bytes);
@@ -140,7 +140,7 @@ RefusalReason unpack_hello(std::span<const std::byte> bytes, Hello& out) noexcep
   const auto data_bytes = get<uint16_t>(from, at_data_bytes);
   if (out.type < HelloType::Hello || out.type > HelloType::Refusal || get<uint16_t>(from, at_zero) != 0 ||
       data_bytes != bytes.size() - hello_bytes_min || !get_address(from + at_address, out.address) ||
-      !get_address(from + at_dialled, out.dialled))
+      !get_address(from + at_target, out.target))
     return RefusalReason::Malformed;
   out.set_data(from + hello_bytes_min, data_bytes);
   return RefusalReason::None;

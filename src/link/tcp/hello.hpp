@@ -1,6 +1,6 @@
 // The first bytes on a connection, both ways: who speaks, in which version, to whom (docs/wire/stream.md). Stateless; must not know sockets.
 //
-//   0  "WEFT"        16 incarnation of the endpoint (8)  48  address that was dialled (24)
+//   0  "WEFT"        16 incarnation of the endpoint (8)  48  address that the connect went to (24)
 //   4  version (2)   24 its listening address (24)       72  bytes of data (2), reason of a refusal (2)
 //   6  bytes (2)         family 4, 6 or 0 (2), port (2)  76  zero (4)
 //   8  type, kind        scope (4), address (16)         80  data
@@ -48,7 +48,7 @@ struct Hello {
   uint32_t features = 0;      // that this side can use; both use what both have (none is defined yet)
   uint64_t incarnation = 0;   // tells an endpoint from an earlier one with its address
   os::SocketAddress address;  // where it listens; none for a connected endpoint
-  os::SocketAddress dialled;  // Hello: whom it means to reach
+  os::SocketAddress target;   // Hello: whom it means to reach
   RefusalReason reason = RefusalReason::None;
   uint16_t data_bytes = 0;
   std::array<std::byte, hello_data_max> data{};

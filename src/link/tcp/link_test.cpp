@@ -355,15 +355,15 @@ TEST(TcpLink, AForkedChildSaysNothing) {
 // What somebody who connects and says these bytes gets to hear.
 Hello answer_to(End& at, std::string_view bytes) {
   const auto place = *os::SocketAddress::from(at.name().data(), at.name().size());
-  const os::Fd stranger(::socket(AF_INET, SOCK_STREAM, 0));
-  EXPECT_EQ(::connect(stranger.get(), place.get(), place.size()), 0);
-  EXPECT_EQ(::send(stranger.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+  const os::Fd unknown_peer(::socket(AF_INET, SOCK_STREAM, 0));
+  EXPECT_EQ(::connect(unknown_peer.get(), place.get(), place.size()), 0);
+  EXPECT_EQ(::send(unknown_peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(bytes.size()));
   std::byte answer[hello_bytes_max];
   ssize_t got = -1;
   until(
       [&] {
-        got = ::recv(stranger.get(), answer, sizeof answer, MSG_DONTWAIT);
+        got = ::recv(unknown_peer.get(), answer, sizeof answer, MSG_DONTWAIT);
         return got > 0;
       },
       {&at});
@@ -374,7 +374,7 @@ Hello answer_to(End& at, std::string_view bytes) {
   return hello;
 }
 
-TEST(TcpLink, StrangersAreRefused) {
+TEST(TcpLink, UnknownPeersAreRefused) {
   End a;
   ASSERT_TRUE(a.open());
   EXPECT_EQ(answer_to(a, "hello, world").reason, RefusalReason::Malformed);
@@ -399,7 +399,7 @@ Hello call(End& at, const os::SocketAddress& source, const std::string& who, uin
   Hello hello;
   hello.incarnation = incarnation;
   hello.address = *os::SocketAddress::from(who.data(), who.size());
-  hello.dialled = place;
+  hello.target = place;
   channel.greet(hello);
   until(
       [&] {
@@ -428,7 +428,7 @@ TEST(TcpLink, AMalformedFrameIsSaidInTheLog) {
     Hello hello;
     hello.incarnation = 77 + static_cast<uint64_t>(i);
     hello.address = caller;
-    hello.dialled = place;
+    hello.target = place;
     channel.greet(hello);
     until(
         [&] {
@@ -452,7 +452,7 @@ TEST(TcpLink, AMalformedFrameIsSaidInTheLog) {
 }
 
 // A new incarnation at a known address is the peer after a restart, when it comes from where the peer is; else anybody could end anybody's connection.
-TEST(TcpLink, AStrangerDoesNotReplaceAPeer) {
+TEST(TcpLink, AnUnknownPeerDoesNotReplaceAPeer) {
   End a, b;
   const os::SocketAddress here = os::SocketAddress::loopback(AF_INET);
   const std::string name(reinterpret_cast<const char*>(here.bytes().data()), here.size());
@@ -475,7 +475,7 @@ TEST(TcpLink, SilentOnesHoldNobodyUp) {
   ASSERT_TRUE(a.open());
   ASSERT_TRUE(b.open());
   int error = 0;
-  for (size_t i = 0; i < Link::dialling_max + 5; ++i) {
+  for (size_t i = 0; i < Link::connecting_max + 5; ++i) {
     silent.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const os::SocketAddress here = os::SocketAddress::loopback(AF_INET);
     ASSERT_EQ(::bind(silent.back().get(), here.get(), here.size()), 0);
@@ -511,20 +511,20 @@ TEST(TcpLink, NoDescriptorIsLeft) {
   until([&] { return a.frames == 1; }, {&a, &b});
 }
 
-// Guests that say nothing keep nobody out.
+// Pending connections that say nothing keep nobody out.
 TEST(TcpLink, SilentGuestsMakeRoom) {
   os::raise_descriptor_limit();
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  if (limit.rlim_cur < 2 * Link::guests_max + 200) GTEST_SKIP() << "not enough descriptors";
+  if (limit.rlim_cur < 2 * Link::pending_max + 200) GTEST_SKIP() << "not enough descriptors";
   End a, b;
   ASSERT_TRUE(a.open());
   ASSERT_TRUE(b.open());
   const auto place = *os::SocketAddress::from(a.name().data(), a.name().size());
-  std::vector<os::Fd> guests;
-  for (size_t i = 0; i < Link::guests_max; ++i) {
-    guests.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    ASSERT_EQ(::connect(guests.back().get(), place.get(), place.size()), 0);
+  std::vector<os::Fd> pending;
+  for (size_t i = 0; i < Link::pending_max; ++i) {
+    pending.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(::connect(pending.back().get(), place.get(), place.size()), 0);
     if (i % 32 == 0) a.poll();
   }
   talk(b, a);

@@ -59,7 +59,7 @@ Result<void> Messages::open(std::string_view source) {
 // Room in the lists is made with the connection, so that nothing fails later.
 Messages::Connection& Messages::add() {
   const size_t count = all_.size() + 1;
-  for (auto* list : {&dirty_, &stalled_, &failed_, &dialling_})
+  for (auto* list : {&dirty_, &stalled_, &failed_, &connecting_})
     if (list->capacity() < count) list->reserve(2 * count);
   if (deferred_free_.capacity() < deferred_free_.size() + count)
     deferred_free_.reserve(2 * (deferred_free_.size() + count));
@@ -77,7 +77,7 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
   }
   Connection& connection = add();
   Hello hello = own_hello(HelloType::Hello);
-  hello.dialled = *to;
+  hello.target = *to;
   const int failed = connection.channel.connect(*to, {}, dscp_);
   const bool local = failed != 0 && failed != ECONNREFUSED && failed != ENETUNREACH &&
                      failed != EHOSTUNREACH && failed != ETIMEDOUT;
@@ -90,7 +90,7 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
   if (failed != 0) {
     fail(connection);
   } else {
-    dialling_.push_back(&connection);
+    connecting_.push_back(&connection);
     connection.channel.greet(hello);
   }
   return &connection;
@@ -129,7 +129,7 @@ bool Messages::advance(Connection& connection) noexcept {
       fail(connection);
       return false;
     }
-    std::erase(dialling_, &connection);
+    std::erase(connecting_, &connection);
     channel.open();
     connection.stage = Connection::Stage::Open;
     set_.change(channel.fd().get(), &connection, os::watch_reading);
@@ -213,7 +213,7 @@ void Messages::fail(Connection& connection) noexcept {
   if (connection.stage == Connection::Stage::Over || connection.stage == Connection::Stage::Failing) return;
   connection.stage = Connection::Stage::Failing;
   if (connection.hot) demote(connection);
-  for (auto* list : {&dirty_, &stalled_, &dialling_}) std::erase(*list, &connection);
+  for (auto* list : {&dirty_, &stalled_, &connecting_}) std::erase(*list, &connection);
   connection.dirty = connection.stalled = false;
   if (connection.channel.fd()) set_.remove(connection.channel.fd().get());
   failed_.push_back(&connection);  // reserved
@@ -248,8 +248,8 @@ void Messages::demote_silent() noexcept {
 // Time: who has not answered, and machines that answer no more.
 void Messages::housekeeping(uint64_t now) noexcept {
   next_housekeeping_ns_ = now + housekeeping_interval_ns;
-  for (size_t i = dialling_.size(); i-- > 0;)
-    if (now >= dialling_[i]->deadline_ns) fail(*dialling_[i]);
+  for (size_t i = connecting_.size(); i-- > 0;)
+    if (now >= connecting_[i]->deadline_ns) fail(*connecting_[i]);
   if (now < next_health_ns_) return;
   next_health_ns_ = now + health_interval_ns;
   for (auto& [connection, owned] : all_)
@@ -272,7 +272,7 @@ void Messages::hang_up(Connection& connection) noexcept {
 void Messages::close(Connection& connection) noexcept {
   if (connection.stage == Connection::Stage::Over) return;
   if (connection.hot) demote(connection);
-  for (auto* list : {&dirty_, &stalled_, &dialling_, &failed_}) std::erase(*list, &connection);
+  for (auto* list : {&dirty_, &stalled_, &connecting_, &failed_}) std::erase(*list, &connection);
   if (connection.stage == Connection::Stage::Open && connection.channel.state() == Channel::State::Open &&
       belongs_here())
     (void)flush(connection);
@@ -310,7 +310,7 @@ bool Messages::arm() noexcept {
   for (Connection* connection : dirty_)
     set_.change(connection->channel.fd().get(), connection, os::watch_both);
   uint64_t due = UINT64_MAX;
-  for (const Connection* connection : dialling_) due = std::min(due, connection->deadline_ns);
+  for (const Connection* connection : connecting_) due = std::min(due, connection->deadline_ns);
   const uint64_t now = now_ns();
   timer_.set(due == UINT64_MAX ? 0 : due > now ? due - now : 1);
   return true;

@@ -44,16 +44,16 @@ class Messages {
 
    private:
     friend class Messages;
-    enum class Stage : uint8_t { Dialling, Open, Failing, Over };  // Failing: to be told of
+    enum class Stage : uint8_t { Connecting, Open, Failing, Over };  // Failing: to be told of
     Channel channel{connection_frame_bytes_max};
-    Stage stage = Stage::Dialling;
+    Stage stage = Stage::Connecting;
     bool told = false;     // that it is there
     bool hot = false;      // in Messages' list of those that are read in every poll
     bool dirty = false;    // in the list of those that were written to
     bool stalled = false;  // in the list of those with a message that was refused
     bool incoming = false;
     uint32_t silent = 0;                          // polls in which it had nothing, while hot
-    uint64_t deadline_ns = 0;                     // Dialling
+    uint64_t deadline_ns = 0;                     // Connecting
     std::vector<std::vector<std::byte>> waiting;  // committed and not taken by the channel, oldest first
   };
 
@@ -221,7 +221,7 @@ class Messages {
       if (ready[i] == nullptr) continue;  // the timer
       // One that was closed in this poll is freed at its end (deferred_free_).
       auto& connection = *static_cast<Connection*>(ready[i]);
-      if (connection.stage == Connection::Stage::Dialling) {
+      if (connection.stage == Connection::Stage::Connecting) {
         go_on(connection, shown);
       } else if (connection.stage == Connection::Stage::Open && !connection.hot) {
         promote(connection);
@@ -299,8 +299,8 @@ class Messages {
   Connection* reading_ = nullptr;
 
   // --- cold below this line ---
-  std::vector<Connection*> failed_;    // to be told of
-  std::vector<Connection*> dialling_;  // have a deadline
+  std::vector<Connection*> failed_;      // to be told of
+  std::vector<Connection*> connecting_;  // have a deadline
   std::unordered_map<Connection*, std::unique_ptr<Connection>> all_;
   std::vector<std::unique_ptr<Connection>> deferred_free_;
   Listener listener_;

@@ -248,7 +248,7 @@ void call_as(const std::string& from, const Node& name, uint64_t incarnation, No
 }
 
 // A new incarnation at a known address is the peer after a restart, when it comes from where the peer is; else anybody could end anybody's connection.
-TEST(TcpMessages, AStrangerDoesNotReplaceAPeer) {
+TEST(TcpMessages, AnUnknownPeerDoesNotReplaceAPeer) {
   Node a, b;
   auto* to_b = a.connect(b);
   ASSERT_TRUE(poll_until([&] { return a.send(*to_b, "one"); }, a, b));
@@ -338,22 +338,24 @@ TEST(TcpMessages, FramesThatAreNoMessages) {
   for (const wire::FrameHead head : {wire::FrameHead{wire::FrameKind::Tagged, 0, 0, 8, 1, 0},
                                      wire::FrameHead{wire::FrameKind::MsgFirst, 0, 0, 8, 0, 0},
                                      wire::FrameHead{wire::FrameKind::Msg, 0, 0, 20'000, 0, 0}}) {
-    Channel stranger(connection_frame_bytes_max);
+    Channel unknown_peer(connection_frame_bytes_max);
     const auto to = os::SocketAddress::from(b.link.address().data(), b.link.address().size());
-    ASSERT_EQ(stranger.connect(*to, {}), 0);
+    ASSERT_EQ(unknown_peer.connect(*to, {}), 0);
     Hello hello;
     hello.kind = ConnectionKind::Msg;
-    hello.dialled = *to;
-    stranger.greet(hello);
+    hello.target = *to;
+    unknown_peer.greet(hello);
     ASSERT_TRUE(poll_until(
-        [&] { return stranger.advance() == Channel::State::Greeting && stranger.theirs() != nullptr; }, a,
-        b));
-    ASSERT_EQ(stranger.theirs()->type, HelloType::Welcome);
-    stranger.open();
+        [&] {
+          return unknown_peer.advance() == Channel::State::Greeting && unknown_peer.theirs() != nullptr;
+        },
+        a, b));
+    ASSERT_EQ(unknown_peer.theirs()->type, HelloType::Welcome);
+    unknown_peer.open();
     const std::vector<std::byte> payload(head.length, std::byte{0x55});
     const iovec part{const_cast<std::byte*>(payload.data()), payload.size()};
-    ASSERT_TRUE(stranger.send(head, {}, &part, 1));
-    (void)stranger.flush();
+    ASSERT_TRUE(unknown_peer.send(head, {}, &part, 1));
+    (void)unknown_peer.flush();
     struct {
       bool on_frame(int&, const wire::FrameHead&, const std::byte*) noexcept { return true; }
     } nothing;
@@ -361,8 +363,8 @@ TEST(TcpMessages, FramesThatAreNoMessages) {
     std::vector<std::byte> buffer(Channel::receive_bytes);
     ASSERT_TRUE(poll_until(
         [&] {
-          (void)stranger.receive(nothing, nobody, buffer);
-          return stranger.state() == Channel::State::Failed;
+          (void)unknown_peer.receive(nothing, nobody, buffer);
+          return unknown_peer.state() == Channel::State::Failed;
         },
         a, b));
   }

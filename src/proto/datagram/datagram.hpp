@@ -199,7 +199,7 @@ class Datagram final : public core::Progressor {
     std::unique_ptr<std::byte[]> memory;
     std::array<Sent, batch_count_max()> sent;
   };
-  // Who sends, by address: each has one place, so strangers cannot make it grow.
+  // Who sends, by address: each has one place, so unknown peers cannot make it grow.
   struct Source {
     core::Address address;
     fi_addr_t fi_addr = FI_ADDR_NOTAVAIL;

@@ -71,7 +71,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
         service_ops_(OpTableKind::Service, 0, size_t{1} << 20),
         unsettled_pool_(limits.transmit_size),
         limits_(limits) {
-    drop_aim();
+    drop_cached_destination();
   }
   ~Engine();
   Engine(const Engine&) = delete;
@@ -112,7 +112,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // A counter of sends is bound to one of the transmit contexts, perhaps after it has sent.
   void count_sends() noexcept {
     counts_sends_ = true;
-    drop_aim();
+    drop_cached_destination();
   }
   // Any thread may store 1 into deferred_due(); the next progress() then ends with run(). The runner outlives the last store.
   void set_deferred_runner(DeferredRunner* runner) noexcept { deferred_runner_ = runner; }
@@ -140,24 +140,26 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     return inject_slow(tx, tagged, buffer, length, dest, tag);
   }
   // inject() for a program that sends to the same peer again, and that nobody locks out: what has to be looked at before a send was looked at
-  // when the aim was taken, and whoever changes it drops the aim.
+  // when the destination was cached, and whoever changes it drops the cached destination.
   template <bool tagged>
-  [[gnu::always_inline]] ssize_t inject_aimed(TxContext& tx, const void* buffer, size_t length,
-                                              fi_addr_t dest, uint64_t tag) noexcept {
+  [[gnu::always_inline]] ssize_t inject_cached(TxContext& tx, const void* buffer, size_t length,
+                                               fi_addr_t dest, uint64_t tag) noexcept {
     if constexpr (HasSmallCredit<L>) {
-      if (dest == aim_.dest && av_removals() == removals_seen_ && length <= L::small_bytes_max) [[likely]] {
+      if (dest == cached_destination_.dest && av_removals() == removals_seen_ && length <= L::small_bytes_max)
+          [[likely]] {
         const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
                                    0,
                                    0,
                                    static_cast<uint32_t>(length),
                                    tag,
                                    0};
-        const SmallSend sent = link_.send_small(*aim_.peer, head, buffer);
+        const SmallSend sent = link_.send_small(*cached_destination_.peer, head, buffer);
         if (sent == SmallSend::Sent) [[likely]]
           return 0;
-        if (sent == SmallSend::Unseen) return after_small(tx, static_cast<Peer&>(*aim_.peer), sent, true);
+        if (sent == SmallSend::Unseen)
+          return after_small(tx, static_cast<Peer&>(*cached_destination_.peer), sent, true);
       }
-      return inject_aiming(tx, tagged, buffer, length, dest, tag);
+      return inject_and_cache(tx, tagged, buffer, length, dest, tag);
     } else {
       return inject<tagged>(tx, buffer, length, dest, tag);
     }
@@ -269,19 +271,19 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   }
   // What progress() would bring to `queue`, which is plainly empty. Nothing: it need not be called. Frame: take_plain() may have it.
   template <class Seen>
-  [[gnu::always_inline]] Glance glance(const core::CompletionQueue& queue,
-                                       Seen& seen) noexcept requires HasGlance<L> {
+  [[gnu::always_inline]] FastPoll fast_poll(const core::CompletionQueue& queue,
+                                            Seen& seen) noexcept requires HasFastPoll<L> {
     if (sole_queue_ != &queue || (busy_ | deferred_due_.load(std::memory_order_relaxed)) != 0 ||
         av_version() != av_seen_) [[unlikely]]
-      return Glance::Poll;
+      return FastPoll::Poll;
     calls_since_poll_ = 0;
-    return link_.glance(seen);
+    return link_.fast_poll(seen);
   }
   // Right after Frame: one small message, the usual case, whose completion is said by give(context, length, buffer, tag, source) instead of the queue.
   // False: nothing has happened, and progress() does it.
   template <class Seen, class Give>
   [[gnu::always_inline]] bool take_plain(const core::CompletionQueue& queue, const Seen& seen,
-                                         Give&& give) noexcept requires HasGlance<L> {
+                                         Give&& give) noexcept requires HasFastPoll<L> {
     return link_.take_plain(
         seen, [&](typename L::PeerBase& base, uint64_t tag, const std::byte* payload, uint32_t length) {
           if (rx_first_ == nullptr || rx_first_->cq != &queue) [[unlikely]]
@@ -399,18 +401,18 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
       return nullptr;
     return cache_[dest];
   }
-  // Where inject_aimed() sends to without another look: nothing waits before it (gate), nothing counts sends. Dropped by drop_aim().
-  struct Aim {
+  // Where inject_cached() sends to without another look: nothing waits before it (gate), nothing counts sends. Dropped by drop_cached_destination().
+  struct CachedDestination {
     fi_addr_t dest = FI_ADDR_NOTAVAIL;
     typename L::PeerBase* peer = nullptr;
   };
-  void drop_aim() noexcept {
-    if constexpr (HasSmallCredit<L>) aim_ = {FI_ADDR_NOTAVAIL, &nobody_};
+  void drop_cached_destination() noexcept {
+    if constexpr (HasSmallCredit<L>) cached_destination_ = {FI_ADDR_NOTAVAIL, &nobody_};
   }
   // From now on operations to the peer wait, or fail.
   void shut(Peer& peer, PeerState::Gate bit) noexcept {
     peer.gate |= bit;
-    drop_aim();
+    drop_cached_destination();
   }
   // A program that only sends small messages must hear when its peer asks for a pause. False: the slow way, which polls.
   bool may_go_on() noexcept {
@@ -480,8 +482,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                             uint64_t tag) noexcept;
   [[gnu::noinline]] ssize_t inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length,
                                         fi_addr_t dest, uint64_t tag) noexcept;
-  [[gnu::noinline]] ssize_t inject_aiming(TxContext& tx, bool tagged, const void* buffer, size_t length,
-                                          fi_addr_t dest, uint64_t tag) noexcept;
+  [[gnu::noinline]] ssize_t inject_and_cache(TxContext& tx, bool tagged, const void* buffer, size_t length,
+                                             fi_addr_t dest, uint64_t tag) noexcept;
   [[gnu::noinline]] ssize_t send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length,
                                       fi_addr_t dest, uint64_t tag, void* context) noexcept;
   int validate(const Request& request, size_t length) const noexcept;
@@ -590,7 +592,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   using Nobody = std::conditional_t<HasSmallCredit<L>, typename L::PeerBase, NoPeer>;
 
   L link_;
-  Aim aim_;
+  CachedDestination cached_destination_;
   bool counts_sends_ = false;
   Peer** cache_ = nullptr;
   size_t cache_size_ = 0;
@@ -629,7 +631,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   List<Op, QueueHook> streams_;
   std::vector<Peer*> failed_;            // sent nonsense
   std::unique_ptr<OpenTable<L>> open_;   // what the program reads and writes in place; made at the first use
-  [[no_unique_address]] Nobody nobody_;  // refuses every frame: what there is without an aim
+  [[no_unique_address]] Nobody nobody_;  // refuses every frame: what there is without a cached destination
   Peer* sole_ = nullptr;                 // SolePeer: the one there is
   bool gone_ = false;                    // SolePeer: there was one
 };

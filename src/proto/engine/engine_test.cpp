@@ -450,7 +450,7 @@ TYPED_TEST(EngineTest, WhoOnlyInjectsHearsOfThePause) {
 TYPED_TEST(EngineTest, SendsWithAnAimAreCounted) {
   uint64_t word = 0;
   const auto inject = [&](TxContext& tx) {
-    ASSERT_EQ(this->a->engine.template inject_aimed<true>(tx, &word, sizeof word, 1, 7), 0);
+    ASSERT_EQ(this->a->engine.template inject_cached<true>(tx, &word, sizeof word, 1, 7), 0);
   };
   inject(this->a->tx);
   inject(this->a->tx);

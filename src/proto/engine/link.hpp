@@ -290,17 +290,16 @@ concept HasPeersElsewhere = requires(const L& link, const typename L::PeerBase& 
   noexcept->std::same_as<bool>;
 };
 
-// What a short look found, instead of a poll: a frame, nothing, or that poll() has to be called.
-enum class Glance : uint8_t { Frame, Nothing, Poll };
+// What a fast poll found: a frame, nothing, or that poll() has to be called.
+enum class FastPoll : uint8_t { Frame, Nothing, Poll };
 
-// glance() looks where the next frame is most likely to be. After Frame, take_plain(seen, take) offers it to take(peer, tag, payload, length) when
-// it is a plain tagged message; false: nothing has happened, and poll() is called. For programs that know the type: glance() is worth its while
-// inlined.
+// fast_poll() looks where the next frame is most likely to be. After Frame, take_plain(seen, take) offers it to take(peer, tag, payload, length) when
+// it is a plain tagged message; false: nothing has happened, and poll() is called. Only direct linking uses fast_poll(); it pays off when inlined.
 template <class L>
-concept HasGlance = requires(L& link, typename L::Seen& seen,
-                             bool (*take)(typename L::PeerBase&, uint64_t, const std::byte*, uint32_t)) {
-  { link.glance(seen) }
-  noexcept->std::same_as<Glance>;
+concept HasFastPoll = requires(L& link, typename L::Seen& seen,
+                               bool (*take)(typename L::PeerBase&, uint64_t, const std::byte*, uint32_t)) {
+  { link.fast_poll(seen) }
+  noexcept->std::same_as<FastPoll>;
   { link.take_plain(seen, take) }
   noexcept->std::same_as<bool>;
 };

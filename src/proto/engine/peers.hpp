@@ -129,7 +129,7 @@ void Engine<L>::add_queue(core::CompletionQueue* queue) {
 
 template <Link L>
 void Engine<L>::drop_cache() noexcept {
-  drop_aim();
+  drop_cached_destination();
   std::fill(cache_storage_.begin(), cache_storage_.end(), nullptr);
   removals_seen_ = av_removals();
 }
@@ -301,7 +301,7 @@ void Engine<L>::shut_down() noexcept {
 
 template <Link L>
 void Engine<L>::release_peer(Peer& peer) noexcept {
-  drop_aim();
+  drop_cached_destination();
   std::erase_if(peers_, [&](const std::unique_ptr<Peer>& entry) { return entry.get() == &peer; });
 }
 
@@ -322,7 +322,7 @@ bool Engine<L>::has_unsent() const noexcept {
 template <Link L>
 void Engine<L>::abandon() noexcept {
   for (auto& peer : peers_) peer->lost = true;  // nothing more is said to them
-  drop_aim();
+  drop_cached_destination();
   for (auto& peer : peers_) {
     keep(*peer);
     drop_unsettled(*peer);

@@ -82,13 +82,13 @@ ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, s
 }
 
 template <Link L>
-ssize_t Engine<L>::inject_aiming(TxContext& tx, bool tagged, const void* buffer, size_t length,
-                                 fi_addr_t dest, uint64_t tag) noexcept {
+ssize_t Engine<L>::inject_and_cache(TxContext& tx, bool tagged, const void* buffer, size_t length,
+                                    fi_addr_t dest, uint64_t tag) noexcept {
   const ssize_t status =
       tagged ? inject<true>(tx, buffer, length, dest, tag) : inject<false>(tx, buffer, length, dest, tag);
   Peer* peer = cached_peer(dest);
-  if (peer != nullptr && peer->gate == 0 && !counts_sends_) aim_ = {dest, peer};
-  else drop_aim();
+  if (peer != nullptr && peer->gate == 0 && !counts_sends_) cached_destination_ = {dest, peer};
+  else drop_cached_destination();
   return status;
 }
 

@@ -536,7 +536,7 @@ TEST_F(Hostile, AScopeIsOfItsOwnMachine) {
 }
 
 // A good-bye of somebody unknown makes nobody known.
-TEST_F(Hostile, AGoodByeOfAStranger) {
+TEST_F(Hostile, ACloseOfAnUnknownPeer) {
   Packet packet = first_packet(1000, 77, "vvvv");
   packet.type = PacketType::Close;
   b.take("vvvv", packet);

@@ -29,14 +29,14 @@ bool become(uid_t user) { return ::setresgid(user, user, user) == 0 && ::setresu
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user"
 
 os::Fd memory_file(unsigned flags, size_t bytes, int seals) {
-  os::Fd file(::memfd_create("stranger", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
+  os::Fd file(::memfd_create("unknown", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
   if (!file || ::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
       (seals != 0 && ::fcntl(file.get(), F_ADD_SEALS, seals) != 0))
     return {};
   return file;
 }
 
-constexpr const char* stranger_address = "fi_ns://a-stranger";
+constexpr const char* unknown_address = "fi_ns://an-unknown-peer";
 
 // A region as an honest endpoint has it, but for its seals.
 os::Fd region(int seals) {
@@ -47,7 +47,7 @@ os::Fd region(int seals) {
   header.nonce = 7;
   header.header_size = header_bytes;
   header.channel_size = channel_bytes;
-  std::copy_n(stranger_address, std::strlen(stranger_address), header.address.begin());
+  std::copy_n(unknown_address, std::strlen(unknown_address), header.address.begin());
   if (!file || ::pwrite(file.get(), &header, sizeof(header), 0) != sizeof(header) ||
       (seals != 0 && ::fcntl(file.get(), F_ADD_SEALS, seals) != 0))
     return {};
@@ -64,7 +64,7 @@ int greet(const std::string& whom, int file, int liveness) {
   note.kind = NoteKind::Hello;
   note.nonce = 7;
   note.channel_offset = header_bytes;
-  std::copy_n(stranger_address, std::strlen(stranger_address), note.address.begin());
+  std::copy_n(unknown_address, std::strlen(unknown_address), note.address.begin());
   const std::array<int, 2> fds{file, liveness};
   return os::send_datagram(from, SocketName(whom), std::as_bytes(std::span(&note, 1)), fds);
 }
@@ -121,7 +121,7 @@ constexpr int honest_seals = F_SEAL_SHRINK | F_SEAL_SEAL;
 
 // --- memory that faults ---
 
-TEST(ShmStrangers, MemoryThatCanFaultIsNotMapped) {
+TEST(ShmUnknownPeers, MemoryThatCanFaultIsNotMapped) {
   Node a;
   std::vector<os::Fd> files;
   files.push_back(memory_file(MFD_HUGETLB, size_t{2} << 20, honest_seals));
@@ -146,7 +146,7 @@ TEST(ShmStrangers, MemoryThatCanFaultIsNotMapped) {
   EXPECT_TRUE(a.poll_until([&] { return a.peers.front()->remote != nullptr; }, 500));
 }
 
-TEST(ShmStrangers, MemoryOfAnotherUserIsNotMapped) {
+TEST(ShmUnknownPeers, MemoryOfAnotherUserIsNotMapped) {
   WEFT_NEEDS_ROOT();
   Node a;
   ASSERT_EQ(::seteuid(other_user), 0);
@@ -159,7 +159,7 @@ TEST(ShmStrangers, MemoryOfAnotherUserIsNotMapped) {
 }
 
 // An address names a process and a descriptor of it; both may be hostile.
-TEST(ShmStrangers, AnAddressOfSomethingElseIsNotOpened) {
+TEST(ShmUnknownPeers, AnAddressOfSomethingElseIsNotOpened) {
   for (const uid_t user : {uid_t{0}, other_user}) {
     if (user != 0 && ::geteuid() != 0) continue;
     int up[2];
@@ -196,7 +196,7 @@ TEST(ShmStrangers, AnAddressOfSomethingElseIsNotOpened) {
 
 // --- descriptors that sleep ---
 
-TEST(ShmStrangers, ASocketThatLingersDelaysNobody) {
+TEST(ShmUnknownPeers, ASocketThatLingersDelaysNobody) {
   for (const uid_t user : {::geteuid(), other_user}) {
     if (user != ::geteuid() && ::geteuid() != 0) continue;
     for (const bool closing : {false, true}) {
@@ -291,7 +291,7 @@ int serve_silent_file(const std::string& at, const std::function<void()>& ready)
   return 0;
 }
 
-TEST(ShmStrangers, AFileSystemThatDoesNotAnswerDelaysNobody) {
+TEST(ShmUnknownPeers, AFileSystemThatDoesNotAnswerDelaysNobody) {
   WEFT_NEEDS_ROOT();
   for (const uid_t user : {uid_t{0}, other_user}) {
     Node a;
@@ -373,7 +373,7 @@ TEST_P(Meeting, AnotherUserIsRefusedAndFindsOut) {
 }
 
 // Somebody of another user has the name and says nothing.
-TEST(ShmStrangers, ASilentOwnerIsFoundOut) {
+TEST(ShmUnknownPeers, ASilentOwnerIsFoundOut) {
   WEFT_NEEDS_ROOT();
   const std::string name = "fi_shm://1:1:123456789abcdef0";
   int up[2];
@@ -443,7 +443,7 @@ TEST_P(Meeting, AFreedNameLeadsNobodyToOurMemory) {
   ::close(up[1]);
 }
 
-TEST(ShmStrangers, ANameGivesNothingAway) {
+TEST(ShmUnknownPeers, ANameGivesNothingAway) {
   Node a;
   const std::string nonce = a.name().substr(a.name().rfind(':') + 1);
   std::ifstream names("/proc/net/unix");
@@ -465,7 +465,7 @@ TEST(ShmStrangers, ANameGivesNothingAway) {
 // --- deaths ---
 
 // With one free descriptor the memory of a greeting arrives, and what tells of the death does not.
-TEST(ShmStrangers, APeerIsMetWithWhatTellsOfItsDeath) {
+TEST(ShmUnknownPeers, APeerIsMetWithWhatTellsOfItsDeath) {
   for (const bool chosen : {true, false}) {
     int up[2];
     ASSERT_EQ(::pipe(up), 0);
@@ -556,7 +556,7 @@ TEST_P(Meeting, ADeathIsSeenWithoutPidfds) {
 
 // --- what is said ---
 
-TEST(ShmStrangers, WhoIsCutOffIsNamed) {
+TEST(ShmUnknownPeers, WhoIsCutOffIsNamed) {
   Node a(plain_name("a"));
   Node b(plain_name("b"));
   std::vector<std::string> lines;
