@@ -71,9 +71,9 @@ class ChannelTest : public testing::Test {
     ASSERT_EQ(near_.connect(place_, {}, dscp), 0);
     far_.adopt(os::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK)));
   }
-  void greet(const Hello& hello, const Hello& answer) {
+  void greet(const Handshake& handshake, const Handshake& answer) {
     start_connect();
-    near_.greet(hello);
+    near_.greet(handshake);
     until([&] {
       return far_.advance() != Channel::State::Greeting || far_.theirs() != nullptr ||
              (near_.advance(), false);
@@ -83,8 +83,8 @@ class ChannelTest : public testing::Test {
     until([&] { return near_.advance() != Channel::State::Greeting || near_.theirs() != nullptr; });
   }
   void open() {
-    Hello welcome;
-    welcome.type = HelloType::Welcome;
+    Handshake welcome;
+    welcome.type = HandshakeType::Welcome;
     greet({}, welcome);
     ASSERT_NE(near_.theirs(), nullptr);
     near_.open();
@@ -127,27 +127,27 @@ TEST_F(ChannelTest, TrafficClass) {
   EXPECT_EQ(type_of_service(far_.fd()), 10 << 2);
 }
 
-TEST_F(ChannelTest, HelloCarriesEverything) {
-  Hello hello;
-  hello.kind = ConnectionKind::Msg;
-  hello.incarnation = 0x1122334455667788;
-  hello.address = *os::SocketAddress::from_text("[fe80::1%3]:77");
-  hello.target = place_;
-  hello.set_data("connection data", 15);
-  Hello welcome;
-  welcome.type = HelloType::Welcome;
+TEST_F(ChannelTest, HandshakeCarriesEverything) {
+  Handshake handshake;
+  handshake.kind = ConnectionKind::Msg;
+  handshake.incarnation = 0x1122334455667788;
+  handshake.address = *os::SocketAddress::from_text("[fe80::1%3]:77");
+  handshake.target = place_;
+  handshake.set_data("connection data", 15);
+  Handshake welcome;
+  welcome.type = HandshakeType::Welcome;
   welcome.set_data("answer", 6);
-  greet(hello, welcome);
-  const Hello& got = *far_.theirs();
-  EXPECT_EQ(got.type, HelloType::Hello);
+  greet(handshake, welcome);
+  const Handshake& got = *far_.theirs();
+  EXPECT_EQ(got.type, HandshakeType::Hello);
   EXPECT_EQ(got.kind, ConnectionKind::Msg);
-  EXPECT_EQ(got.incarnation, hello.incarnation);
-  EXPECT_EQ(got.address, hello.address);
+  EXPECT_EQ(got.incarnation, handshake.incarnation);
+  EXPECT_EQ(got.address, handshake.address);
   EXPECT_EQ(got.target, place_);
   EXPECT_EQ(std::memcmp(got.data.data(), "connection data", 15), 0);
   EXPECT_EQ(got.data_bytes, 15);
   ASSERT_NE(near_.theirs(), nullptr);
-  EXPECT_EQ(near_.theirs()->type, HelloType::Welcome);
+  EXPECT_EQ(near_.theirs()->type, HandshakeType::Welcome);
   EXPECT_EQ(near_.theirs()->data_bytes, 6);
 }
 
@@ -157,20 +157,20 @@ TEST_F(ChannelTest, ARefusalHasAReason) {
   until([&] {
     return near_.advance() == Channel::State::Greeting && (far_.advance(), far_.theirs() != nullptr);
   });
-  Hello no;
+  Handshake no;
   no.set_data("not today", 9);
   far_.refuse(no, RefusalReason::Program);
   EXPECT_EQ(far_.state(), Channel::State::Failed);
   until([&] { return near_.advance(), near_.theirs() != nullptr; });
-  EXPECT_EQ(near_.theirs()->type, HelloType::Refusal);
+  EXPECT_EQ(near_.theirs()->type, HandshakeType::Refusal);
   EXPECT_EQ(near_.theirs()->reason, RefusalReason::Program);
   EXPECT_EQ(near_.theirs()->data_bytes, 9);
 }
 
 TEST_F(ChannelTest, AnotherVersionIsRefused) {
   start_connect();
-  std::byte bytes[hello_bytes_max];
-  const size_t size = pack_hello({}, bytes);
+  std::byte bytes[handshake_bytes_max];
+  const size_t size = pack_handshake({}, bytes);
   bytes[4] = std::byte{99};
   until([&] { return near_.advance() == Channel::State::Greeting; });
   ASSERT_EQ(::send(near_.fd().get(), bytes, size, 0), static_cast<ssize_t>(size));
@@ -266,7 +266,7 @@ TEST_F(ChannelTest, LoneFramesGoAtOnceAndABurstIsCollected) {
   EXPECT_TRUE(near_.unflushed());
 }
 
-TEST_F(ChannelTest, FramesGoWithTheHelloOfOneWhoLeaves) {
+TEST_F(ChannelTest, FramesGoWithTheHandshakeOfOneWhoLeaves) {
   ASSERT_EQ(near_.connect(place_, {}), 0);
   near_.greet({});
   EXPECT_FALSE(send(near_, 1, std::vector<std::byte>(8)));

@@ -46,7 +46,7 @@ class Connection {
   using Events = ConnectionEvents;
   using Listener = tcp::Listener;
   static constexpr bool sole_peer = true;
-  static constexpr size_t connection_data_bytes_max = hello_data_max;
+  static constexpr size_t connection_data_bytes_max = handshake_data_max;
   static constexpr size_t frame_bytes_max = connection_frame_bytes_max;
   static constexpr size_t eager_bytes_max = size_t{1} << 13;
   static constexpr size_t fragmented_eager_bytes_max = size_t{1} << 18;
@@ -149,7 +149,7 @@ class Connection {
 
   void opened(std::span<const std::byte> data) noexcept;
   void refuse(int error, core::ProviderError why, std::span<const std::byte> data) noexcept;
-  void refused_by(const Hello& hello) noexcept;
+  void refused_by(const Handshake& handshake) noexcept;
   void lose(core::ProviderError why) noexcept;
   core::ProviderError reason_of_end() const noexcept;
   [[gnu::noinline, gnu::cold]] void look_after() noexcept;

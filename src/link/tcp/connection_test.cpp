@@ -168,7 +168,7 @@ TEST_F(TcpConnection, RejectedWithData) {
   EXPECT_EQ(active.happened, "refused(ECONNREFUSED 12 no) ");
 }
 
-// Something accepts and closes at once, with a reset or in good order; or says what is no hello.
+// Something accepts and closes at once, with a reset or in good order; or sends what is no handshake.
 TEST_F(TcpConnection, WhatAnswersIsNoneOfOurs) {
   const os::Fd other(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const os::SocketAddress here = os::SocketAddress::loopback(AF_INET);
@@ -230,7 +230,7 @@ TEST_F(TcpConnection, BlackHole) {
   EXPECT_EQ(active.happened, "refused(ETIMEDOUT 13 ) ");
 }
 
-// Pending connections that say nothing, rubbish, or half a hello do not delay others, and are closed after a time.
+// Pending connections that say nothing, rubbish, or half a handshake do not delay others, and are closed after a time.
 TEST_F(TcpConnection, SilentPendingConnections) {
   listener.set_connect_timeout_ms(200);
   listen(4096);
@@ -272,9 +272,9 @@ TEST_F(TcpConnection, AnotherKindIsRefused) {
   listen();
   Channel channel(connection_frame_bytes_max);
   ASSERT_EQ(channel.connect(place(), {}), 0);
-  Hello hello;
-  hello.kind = ConnectionKind::Rdm;
-  channel.greet(hello);
+  Handshake handshake;
+  handshake.kind = ConnectionKind::Rdm;
+  channel.greet(handshake);
   const auto end = Clock::now() + limit;
   while (channel.theirs() == nullptr && Clock::now() < end) {
     channel.advance();
@@ -282,7 +282,7 @@ TEST_F(TcpConnection, AnotherKindIsRefused) {
     ASSERT_EQ(listener.next(), nullptr);
   }
   ASSERT_NE(channel.theirs(), nullptr);
-  EXPECT_EQ(channel.theirs()->type, HelloType::Refusal);
+  EXPECT_EQ(channel.theirs()->type, HandshakeType::Refusal);
   EXPECT_EQ(channel.theirs()->reason, RefusalReason::Kind);
 }
 
@@ -291,10 +291,10 @@ TEST_F(TcpConnection, FeaturesOfTheFuture) {
   listen();
   Channel channel(connection_frame_bytes_max);
   ASSERT_EQ(channel.connect(place(), {}), 0);
-  Hello hello;
-  hello.kind = ConnectionKind::Msg;
-  hello.features = 0x80000001;
-  channel.greet(hello);
+  Handshake handshake;
+  handshake.kind = ConnectionKind::Msg;
+  handshake.features = 0x80000001;
+  channel.greet(handshake);
   ASSERT_TRUE(until(
       [&] {
         (void)channel.advance();

@@ -1,6 +1,6 @@
 // The cold side of the TCP link: listening, connecting, handshakes, losing peers, closing.
 //
-// Who is who: an endpoint is known by the address that it listens at, which its hello names. No frame travels before the side that was called
+// Who is who: an endpoint is known by the address that it listens at, which its handshake names. No frame travels before the side that was called
 // has welcomed the other, so that a connection which is given up in favour of another has carried nothing.
 //
 // Two that connect to each other at the same time: the connection of the one with the lower address stays. The other side finds itself connecting
@@ -270,15 +270,15 @@ void Link::lose(Peer& peer, core::ProviderError why) noexcept {
 
 // --- connecting ---
 
-Hello Link::own_hello(HelloType type, const os::SocketAddress& target) const noexcept {
-  Hello hello;
-  hello.type = type;
-  hello.kind = ConnectionKind::Rdm;
-  hello.incarnation = incarnation_;
-  hello.address = own_;
-  hello.target = target;
-  hello.set_data(alias_.data(), alias_count_);
-  return hello;
+Handshake Link::own_handshake(HandshakeType type, const os::SocketAddress& target) const noexcept {
+  Handshake handshake;
+  handshake.type = type;
+  handshake.kind = ConnectionKind::Rdm;
+  handshake.incarnation = incarnation_;
+  handshake.address = own_;
+  handshake.target = target;
+  handshake.set_data(alias_.data(), alias_count_);
+  return handshake;
 }
 
 void Link::start_connect(Peer& peer) noexcept {
@@ -293,7 +293,7 @@ void Link::start_connect(Peer& peer) noexcept {
   const int error =
       peer.channel.connect(peer.address, peer.address.family() == from_.family() ? from_ : none, dscp_);
   if (error != 0) return connect_failed(peer, error);
-  peer.channel.greet(own_hello(HelloType::Hello, peer.address));
+  peer.channel.greet(own_handshake(HandshakeType::Hello, peer.address));
   if (leaving_) peer.channel.allow_early();
   (void)peer.channel.put_early(peer.early);
   peer.early.clear();
@@ -325,11 +325,11 @@ void Link::go_on(Peer& peer) noexcept {
   if (state == Channel::State::Failed) return connect_failed(peer, peer.channel.error());
   if (state != Channel::State::Connecting) reached(peer);
   if (state == Channel::State::Greeting && !peer.channel.unflushed()) wait_for_room(peer, false);
-  const Hello* answer = peer.channel.theirs();
+  const Handshake* answer = peer.channel.theirs();
   if (answer == nullptr) return;
-  if (answer->type == HelloType::Welcome && answer->kind == ConnectionKind::Rdm)
+  if (answer->type == HandshakeType::Welcome && answer->kind == ConnectionKind::Rdm)
     return opened(peer, answer->incarnation);
-  if (answer->type == HelloType::Refusal && answer->reason == RefusalReason::Duplicate) {
+  if (answer->type == HandshakeType::Refusal && answer->reason == RefusalReason::Duplicate) {
     // Its own connection to us is on its way. Should that fail, we try again.
     peer.pause_ns = longest_pause_ns;
     if (now_ns() - peer.met_at_ns < connect_timeout_ns) return connect_later(peer, longest_pause_ns);
@@ -411,10 +411,11 @@ bool Link::has_introduced_itself(PendingConnection& pending) noexcept {
     dismiss(pending);
     return false;
   }
-  const Hello* hello = pending.channel.theirs();
-  if (hello == nullptr) return false;
-  if (hello->type == HelloType::Hello && hello->kind == ConnectionKind::Rdm && hello->address) return true;
-  refuse(pending, hello->type == HelloType::Hello && hello->kind != ConnectionKind::Rdm
+  const Handshake* handshake = pending.channel.theirs();
+  if (handshake == nullptr) return false;
+  if (handshake->type == HandshakeType::Hello && handshake->kind == ConnectionKind::Rdm && handshake->address)
+    return true;
+  refuse(pending, handshake->type == HandshakeType::Hello && handshake->kind != ConnectionKind::Rdm
                       ? RefusalReason::Kind
                       : RefusalReason::Malformed);
   return false;
@@ -424,53 +425,53 @@ void Link::refuse(PendingConnection& pending, RefusalReason reason) noexcept {
   if (reason != RefusalReason::Duplicate)
     warn_of_unknown_peer("a connection from " + os::remote_address(pending.channel.fd().get()).text() +
                          " was refused: " + to_text(reason));
-  pending.channel.refuse(own_hello(HelloType::Refusal, {}), reason);
+  pending.channel.refuse(own_handshake(HandshakeType::Refusal, {}), reason);
   dismiss(pending);
 }
 
 void Link::admit(PendingConnection& pending) noexcept try {
-  Hello hello = *pending.channel.theirs();
+  Handshake handshake = *pending.channel.theirs();
   // A link-local address is meant on the interface that the call came by.
-  if (hello.address.is_link_local())
-    hello.address.set_scope(os::remote_address(pending.channel.fd().get()).scope());
-  const bool by_name = same_place(hello.target, own_);
-  Peer* known = find(hello.address);
-  if (hello.incarnation == incarnation_)
-    return welcome(pending, nullptr, hello, false);  // we have connected to ourselves
-  if (known == nullptr) return welcome(pending, nullptr, hello, true);
-  if (known->stage == PeerStage::Open && known->incarnation != hello.incarnation) {
+  if (handshake.address.is_link_local())
+    handshake.address.set_scope(os::remote_address(pending.channel.fd().get()).scope());
+  const bool by_name = same_place(handshake.target, own_);
+  Peer* known = find(handshake.address);
+  if (handshake.incarnation == incarnation_)
+    return welcome(pending, nullptr, handshake, false);  // we have connected to ourselves
+  if (known == nullptr) return welcome(pending, nullptr, handshake, true);
+  if (known->stage == PeerStage::Open && known->incarnation != handshake.incarnation) {
     // The peer restarted: so says somebody who is where it was, or at the address that he names. Anybody can name an address.
     const os::SocketAddress caller = os::remote_address(pending.channel.fd().get());
-    if (!os::same_host(caller, hello.address) &&
+    if (!os::same_host(caller, handshake.address) &&
         !os::same_host(caller, os::remote_address(known->channel.fd().get()))) {
-      warn_of_unknown_peer(caller.text() + " calls in the name of " + hello.address.text() +
+      warn_of_unknown_peer(caller.text() + " calls in the name of " + handshake.address.text() +
                            ", which is connected from elsewhere, and is refused");
       return refuse(pending, RefusalReason::Duplicate);
     }
     lose(*known, core::ProviderError::PeerReplaced);
-    return welcome(pending, nullptr, hello, true);
+    return welcome(pending, nullptr, handshake, true);
   }
-  if (!by_name) return welcome(pending, nullptr, hello, false);
+  if (!by_name) return welcome(pending, nullptr, handshake, false);
   if (known->stage == PeerStage::Open ||
-      (known->stage == PeerStage::Connecting && is_lower(own_, hello.address)))
+      (known->stage == PeerStage::Connecting && is_lower(own_, handshake.address)))
     return refuse(pending, RefusalReason::Duplicate);
   hang_up(*known);
-  welcome(pending, known, hello, true);
+  welcome(pending, known, handshake, true);
 } catch (const std::bad_alloc&) {
   refuse(pending, RefusalReason::Resources);
 }
 
-void Link::welcome(PendingConnection& pending, Peer* peer, const Hello& hello, bool keyed) {
+void Link::welcome(PendingConnection& pending, Peer* peer, const Handshake& handshake, bool keyed) {
   if (peer == nullptr)
-    peer =
-        make_peer(hello.address, keyed, alias_count_ != 0 ? hello.data_span() : std::span<const std::byte>());
+    peer = make_peer(handshake.address, keyed,
+                     alias_count_ != 0 ? handshake.data_span() : std::span<const std::byte>());
   if (peer == nullptr) return refuse(pending, RefusalReason::Kind);
   peer->channel = std::move(pending.channel);
   events_set_.change(peer->channel.fd().get(), static_cast<Source*>(peer), os::watch_reading);
   peer->watched = true;
   dismiss(pending);
-  peer->channel.greet(own_hello(HelloType::Welcome, {}));
-  opened(*peer, hello.incarnation);
+  peer->channel.greet(own_handshake(HandshakeType::Welcome, {}));
+  opened(*peer, handshake.incarnation);
 }
 
 // --- peers at work ---

@@ -66,7 +66,7 @@ struct Peer : Source {
   uint64_t connect_started_ns = 0;  // when this attempt did
   uint64_t again_at_ns = 0;         // Waiting: when to connect
   uint64_t pause_ns = 0;            // until the next attempt
-  std::vector<std::byte> early;     // frames that went with a hello which found no answer
+  std::vector<std::byte> early;     // frames that went with a handshake which found no answer
 };
 
 // Somebody who has connected and is to say who it is.
@@ -116,12 +116,12 @@ class Link {
     on_warning_ = on_warning;
     warning_context_ = who;
   }
-  // What the owner of this link is called: it goes with every hello, and peers are made of what they are called instead of their network
+  // What the owner of this link is called: it goes with every handshake, and peers are made of what they are called instead of their network
   // address. At most alias_bytes_max. Before the first connect().
   void set_alias(std::span<const std::byte> alias) noexcept;
   // False in a forked child: the connections are its parent's.
   bool belongs_here() const noexcept;
-  // The owner is about to close: frames go with the hello, for nobody will be there for the answer.
+  // The owner is about to close: frames go with the handshake, for nobody will be there for the answer.
   void hurry() noexcept;
   // Says good-bye; what was accepted for sending gets half a second to leave.
   void close() noexcept;
@@ -277,7 +277,7 @@ class Link {
   void accept_pending() noexcept;
   bool has_introduced_itself(PendingConnection& pending) noexcept;
   void admit(PendingConnection& pending) noexcept;
-  void welcome(PendingConnection& pending, Peer* peer, const Hello& hello,
+  void welcome(PendingConnection& pending, Peer* peer, const Handshake& handshake,
                bool keyed);  // throws std::bad_alloc
   void refuse(PendingConnection& pending, RefusalReason reason) noexcept;
   void dismiss(PendingConnection& pending) noexcept;
@@ -300,7 +300,7 @@ class Link {
   void unwatch_hot() noexcept;
   void forget_ready(const Source& source) noexcept;
   void wait_for_room(Peer& peer, bool writing) noexcept;
-  Hello own_hello(HelloType type, const os::SocketAddress& target) const noexcept;
+  Handshake own_handshake(HandshakeType type, const os::SocketAddress& target) const noexcept;
   std::span<const std::byte> form(const os::SocketAddress& address,
                                   std::array<std::byte, address_length>& out) const;
   void warn(const std::string& what) noexcept;

@@ -353,13 +353,13 @@ TEST(TcpLink, AForkedChildSaysNothing) {
 }
 
 // What somebody who connects and says these bytes gets to hear.
-Hello answer_to(End& at, std::string_view bytes) {
+Handshake answer_to(End& at, std::string_view bytes) {
   const auto place = *os::SocketAddress::from(at.name().data(), at.name().size());
   const os::Fd unknown_peer(::socket(AF_INET, SOCK_STREAM, 0));
   EXPECT_EQ(::connect(unknown_peer.get(), place.get(), place.size()), 0);
   EXPECT_EQ(::send(unknown_peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(bytes.size()));
-  std::byte answer[hello_bytes_max];
+  std::byte answer[handshake_bytes_max];
   ssize_t got = -1;
   until(
       [&] {
@@ -367,11 +367,12 @@ Hello answer_to(End& at, std::string_view bytes) {
         return got > 0;
       },
       {&at});
-  Hello hello;
-  EXPECT_EQ(unpack_hello(std::span(answer).first(static_cast<size_t>(std::max<ssize_t>(got, 0))), hello),
-            RefusalReason::None);
-  EXPECT_EQ(hello.type, HelloType::Refusal);
-  return hello;
+  Handshake handshake;
+  EXPECT_EQ(
+      unpack_handshake(std::span(answer).first(static_cast<size_t>(std::max<ssize_t>(got, 0))), handshake),
+      RefusalReason::None);
+  EXPECT_EQ(handshake.type, HandshakeType::Refusal);
+  return handshake;
 }
 
 TEST(TcpLink, UnknownPeersAreRefused) {
@@ -383,34 +384,34 @@ TEST(TcpLink, UnknownPeersAreRefused) {
   talk(b, a);
 }
 
-// A later version may have longer hellos: it is told that the versions differ, as the format promises, and not that it talks nonsense.
-TEST(TcpLink, ALongerHelloOfAnotherVersion) {
+// A later version may have longer handshakes: it is told that the versions differ, as the format promises, and not that it talks nonsense.
+TEST(TcpLink, ALongerHandshakeOfAnotherVersion) {
   End a;
   ASSERT_TRUE(a.open());
   const char prefix[] = {'W', 'E', 'F', 'T', 2, 0, 0, 2, 1, 1, 0, 0};
   EXPECT_EQ(answer_to(a, {prefix, sizeof prefix}).reason, RefusalReason::Version);
 }
 
-// Says hello from `source` in the name of `who`; returns the answer.
-Hello call(End& at, const os::SocketAddress& source, const std::string& who, uint64_t incarnation) {
+// Sends a handshake from `source` in the name of `who`; returns the answer.
+Handshake call(End& at, const os::SocketAddress& source, const std::string& who, uint64_t incarnation) {
   const auto place = *os::SocketAddress::from(at.name().data(), at.name().size());
   Channel channel(tcp::frame_bytes_max);
   EXPECT_EQ(channel.connect(place, source), 0);
-  Hello hello;
-  hello.incarnation = incarnation;
-  hello.address = *os::SocketAddress::from(who.data(), who.size());
-  hello.target = place;
-  channel.greet(hello);
+  Handshake handshake;
+  handshake.incarnation = incarnation;
+  handshake.address = *os::SocketAddress::from(who.data(), who.size());
+  handshake.target = place;
+  channel.greet(handshake);
   until(
       [&] {
         (void)channel.advance();
         return channel.theirs() != nullptr;
       },
       {&at});
-  return channel.theirs() != nullptr ? *channel.theirs() : Hello();
+  return channel.theirs() != nullptr ? *channel.theirs() : Handshake();
 }
 
-// Who says hello in order and then sends no frames is cut off, and the log says who and why.
+// Who completes the handshake and then sends no frames is cut off, and the log says who and why.
 TEST(TcpLink, AMalformedFrameIsSaidInTheLog) {
   End a;
   ASSERT_TRUE(a.open());
@@ -425,11 +426,11 @@ TEST(TcpLink, AMalformedFrameIsSaidInTheLog) {
   for (int i = 0; i < 2; ++i) {
     Channel channel(tcp::frame_bytes_max);
     ASSERT_EQ(channel.connect(place, os::SocketAddress::loopback(AF_INET)), 0);
-    Hello hello;
-    hello.incarnation = 77 + static_cast<uint64_t>(i);
-    hello.address = caller;
-    hello.target = place;
-    channel.greet(hello);
+    Handshake handshake;
+    handshake.incarnation = 77 + static_cast<uint64_t>(i);
+    handshake.address = caller;
+    handshake.target = place;
+    channel.greet(handshake);
     until(
         [&] {
           (void)channel.advance();
@@ -459,12 +460,12 @@ TEST(TcpLink, AnUnknownPeerDoesNotReplaceAPeer) {
   ASSERT_TRUE(a.open(FI_SOCKADDR_IN, name));
   ASSERT_TRUE(b.open(FI_SOCKADDR_IN, name));
   talk(a, b);
-  const Hello answer = call(b, *os::SocketAddress::from_text("127.0.0.3:0"), a.name(), 77);
-  EXPECT_EQ(answer.type, HelloType::Refusal);
+  const Handshake answer = call(b, *os::SocketAddress::from_text("127.0.0.3:0"), a.name(), 77);
+  EXPECT_EQ(answer.type, HandshakeType::Refusal);
   EXPECT_TRUE(b.lost.empty());
   a.frames = 0;
   talk(a, b);
-  EXPECT_EQ(call(b, here, a.name(), 78).type, HelloType::Welcome);
+  EXPECT_EQ(call(b, here, a.name(), 78).type, HandshakeType::Welcome);
   EXPECT_EQ(b.lost, std::vector{core::ProviderError::PeerReplaced});
 }
 

@@ -22,11 +22,11 @@ namespace {
 constexpr int accepts_per_poll = 64;
 constexpr uint64_t no_descriptor_pause_ns = 100'000'000;
 
-Hello answer(HelloType type) noexcept {
-  Hello hello;
-  hello.type = type;
-  hello.kind = ConnectionKind::Msg;
-  return hello;
+Handshake answer(HandshakeType type) noexcept {
+  Handshake handshake;
+  handshake.type = type;
+  handshake.kind = ConnectionKind::Msg;
+  return handshake;
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ Hello answer(HelloType type) noexcept {
 
 Request::Request(Channel&& channel, uint32_t format)
     : channel_(std::move(channel)),
-      hello_(*channel_.theirs()),
+      handshake_(*channel_.theirs()),
       peer_(format, os::remote_address(channel_.fd().get())),
       local_(format, os::local_address(channel_.fd().get())),
       owner_pid_(os::process_id()) {}
@@ -46,7 +46,7 @@ Request::~Request() {
 
 void Request::reject(std::span<const std::byte> data) noexcept {
   if (!channel_.fd()) return;
-  Hello no = answer(HelloType::Refusal);
+  Handshake no = answer(HandshakeType::Refusal);
   no.set_data(data.data(), data.size());
   channel_.refuse(no, RefusalReason::Program);
   channel_.close();
@@ -130,14 +130,15 @@ void Listener::welcome(os::Fd accepted) noexcept {
 void Listener::hear(PendingConnection& pending) noexcept {
   if (pending.gone) return;
   const Channel::State state = pending.channel.advance();
-  const Hello* hello = pending.channel.theirs();
-  if (state != Channel::State::Failed && hello == nullptr) return;
+  const Handshake* handshake = pending.channel.theirs();
+  if (state != Channel::State::Failed && handshake == nullptr) return;
   pending.gone = true;
   set_.remove(pending.channel.fd().get());
-  if (state == Channel::State::Failed || hello == nullptr) return;
-  if (hello->type != HelloType::Hello || hello->kind != ConnectionKind::Msg) {
-    pending.channel.refuse(answer(HelloType::Refusal),
-                           hello->type != HelloType::Hello ? RefusalReason::Malformed : RefusalReason::Kind);
+  if (state == Channel::State::Failed || handshake == nullptr) return;
+  if (handshake->type != HandshakeType::Hello || handshake->kind != ConnectionKind::Msg) {
+    pending.channel.refuse(answer(HandshakeType::Refusal), handshake->type != HandshakeType::Hello
+                                                               ? RefusalReason::Malformed
+                                                               : RefusalReason::Kind);
     pending.channel.close();
     return;
   }
@@ -174,7 +175,7 @@ void Listener::poll() noexcept {
       hear(*static_cast<PendingConnection*>(ready[i]));
   }
   std::erase_if(pending_, [](const std::unique_ptr<PendingConnection>& pending) { return pending->gone; });
-  // As a rule the hello has come before the connection is accepted: it is read at once.
+  // As a rule the handshake has come before the connection is accepted: it is read at once.
   for (int i = 0; knocking && i < accepts_per_poll && requests_.size() < backlog_; ++i) {
     os::Fd accepted(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!accepted) {

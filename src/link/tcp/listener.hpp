@@ -1,6 +1,6 @@
 // Where TCP connections for connected endpoints come in (proto/engine/connection.hpp). Must not know tags or completions.
 //
-// A connection is pending until it has said who it is: a hello of our version, for a connected endpoint. One that says nothing, or
+// A connection is pending until it has said who it is: a handshake of our version, for a connected endpoint. One that says nothing, or
 // rubbish, costs a descriptor for a bounded time and never delays others. Bounds: pending_max connections, of which the oldest goes when another
 // comes; as many requests as the backlog; beyond them the kernel keeps who knocks, in its own queue of that length.
 //
@@ -36,7 +36,7 @@ class Request {
   Request& operator=(const Request&) = delete;
   ~Request();
 
-  std::span<const std::byte> data() const noexcept { return hello_.data_span(); }
+  std::span<const std::byte> data() const noexcept { return handshake_.data_span(); }
   std::span<const std::byte> peer_address() const noexcept { return peer_.bytes(); }
   std::span<const std::byte> local_address() const noexcept { return local_.bytes(); }
   void reject(std::span<const std::byte> data) noexcept;
@@ -44,7 +44,7 @@ class Request {
 
  private:
   Channel channel_;
-  Hello hello_;
+  Handshake handshake_;
   FormedAddress peer_;
   FormedAddress local_;
   int owner_pid_;

@@ -22,11 +22,11 @@ constexpr uint64_t welcome_timeout_ns = 300'000 * ms_ns;  // until the process t
 constexpr uint64_t close_linger_ns = 500 * ms_ns;
 constexpr int backlog = 4096;
 
-Hello own_hello(HelloType type) noexcept {
-  Hello hello;
-  hello.type = type;
-  hello.kind = ConnectionKind::Msg;
-  return hello;
+Handshake own_handshake(HandshakeType type) noexcept {
+  Handshake handshake;
+  handshake.type = type;
+  handshake.kind = ConnectionKind::Msg;
+  return handshake;
 }
 
 }  // namespace
@@ -76,8 +76,8 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
     return nullptr;
   }
   Connection& connection = add();
-  Hello hello = own_hello(HelloType::Hello);
-  hello.target = *to;
+  Handshake handshake = own_handshake(HandshakeType::Hello);
+  handshake.target = *to;
   const int failed = connection.channel.connect(*to, {}, dscp_);
   const bool local = failed != 0 && failed != ECONNREFUSED && failed != ENETUNREACH &&
                      failed != EHOSTUNREACH && failed != ETIMEDOUT;
@@ -91,7 +91,7 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
     fail(connection);
   } else {
     connecting_.push_back(&connection);
-    connection.channel.greet(hello);
+    connection.channel.greet(handshake);
   }
   return &connection;
 }
@@ -100,7 +100,7 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
 Messages::Connection* Messages::admit(std::unique_ptr<Request> request) noexcept try {
   Connection& connection = add();
   connection.channel = request->take();
-  connection.channel.greet(own_hello(HelloType::Welcome));
+  connection.channel.greet(own_handshake(HandshakeType::Welcome));
   if (connection.channel.state() == Channel::State::Failed ||
       !set_.add(connection.channel.fd().get(), &connection)) {
     close(connection);
@@ -123,8 +123,8 @@ bool Messages::advance(Connection& connection) noexcept {
     fail(connection);
     return false;
   }
-  if (const Hello* answer = channel.theirs(); answer != nullptr) {
-    const bool welcome = answer->type == HelloType::Welcome && answer->kind == ConnectionKind::Msg;
+  if (const Handshake* answer = channel.theirs(); answer != nullptr) {
+    const bool welcome = answer->type == HandshakeType::Welcome && answer->kind == ConnectionKind::Msg;
     if (!welcome) {
       fail(connection);
       return false;

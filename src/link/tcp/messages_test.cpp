@@ -221,17 +221,17 @@ void call_as(const std::string& from, const Node& name, uint64_t incarnation, No
   const auto place = *os::SocketAddress::from(bytes.data(), bytes.size());
   Channel channel(connection_frame_bytes_max);
   ASSERT_EQ(channel.connect(place, *os::SocketAddress::from_text(from)), 0);
-  Hello hello;
-  hello.kind = ConnectionKind::Msg;
-  hello.features = 0x80000001;  // of a later version, which can do without
-  channel.greet(hello);
+  Handshake handshake;
+  handshake.kind = ConnectionKind::Msg;
+  handshake.features = 0x80000001;  // of a later version, which can do without
+  channel.greet(handshake);
   ASSERT_TRUE(poll_until(
       [&] {
         (void)channel.advance();
         return channel.theirs() != nullptr;
       },
       callee, other));
-  ASSERT_EQ(channel.theirs()->type, HelloType::Welcome);
+  ASSERT_EQ(channel.theirs()->type, HandshakeType::Welcome);
   channel.open();
   const auto own = name.link.address();
   const message::Greeting greeting{message::greeting_version, Messages::receive_count, incarnation,
@@ -341,16 +341,16 @@ TEST(TcpMessages, FramesThatAreNoMessages) {
     Channel unknown_peer(connection_frame_bytes_max);
     const auto to = os::SocketAddress::from(b.link.address().data(), b.link.address().size());
     ASSERT_EQ(unknown_peer.connect(*to, {}), 0);
-    Hello hello;
-    hello.kind = ConnectionKind::Msg;
-    hello.target = *to;
-    unknown_peer.greet(hello);
+    Handshake handshake;
+    handshake.kind = ConnectionKind::Msg;
+    handshake.target = *to;
+    unknown_peer.greet(handshake);
     ASSERT_TRUE(poll_until(
         [&] {
           return unknown_peer.advance() == Channel::State::Greeting && unknown_peer.theirs() != nullptr;
         },
         a, b));
-    ASSERT_EQ(unknown_peer.theirs()->type, HelloType::Welcome);
+    ASSERT_EQ(unknown_peer.theirs()->type, HandshakeType::Welcome);
     unknown_peer.open();
     const std::vector<std::byte> payload(head.length, std::byte{0x55});
     const iovec part{const_cast<std::byte*>(payload.data()), payload.size()};

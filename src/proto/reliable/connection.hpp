@@ -17,12 +17,12 @@ namespace weft::proto::reliable {
 
 // Where packets go, as the packet link writes it.
 struct Place {
-  std::array<std::byte, hello_address_max> bytes{};
+  std::array<std::byte, handshake_address_max> bytes{};
   size_t length = 0;
 
   Place() = default;
   explicit Place(std::span<const std::byte> from) noexcept
-      : length(from.size() < hello_address_max ? from.size() : hello_address_max) {
+      : length(from.size() < handshake_address_max ? from.size() : handshake_address_max) {
     std::memcpy(bytes.data(), from.data(), length);
   }
   std::span<const std::byte> span() const noexcept { return {bytes.data(), length}; }

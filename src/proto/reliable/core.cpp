@@ -199,12 +199,12 @@ uint32_t Core::proof(Proof kind, const Packet& packet, const Place& source) cons
     uint8_t address_bytes;
     uint8_t zero;
     uint32_t from;
-    std::array<std::byte, 2 * hello_address_max> places;
+    std::array<std::byte, 2 * handshake_address_max> places;
   } words{static_cast<uint8_t>(kind), 0, static_cast<uint8_t>(packet.address.size()), 0, packet.from, {}};
   std::memcpy(words.places.data(), packet.address.data(), packet.address.size());
   if (kind == Proof::Fresh) {
     words.source_bytes = static_cast<uint8_t>(source.length);
-    std::memcpy(words.places.data() + hello_address_max, source.bytes.data(), source.length);
+    std::memcpy(words.places.data() + handshake_address_max, source.bytes.data(), source.length);
   }
   return static_cast<uint32_t>(siphash(secret_, std::as_bytes(std::span(&words, 1))));
 }
@@ -221,9 +221,9 @@ void Core::demand(Proof kind, const Packet& packet, const Place& source, const P
 
 Connection* Core::identify(const Packet& packet, const Place& source, uint64_t now) noexcept {
   if (packet.to == 0) {
-    if ((packet.flags & has_hello) != 0 && packet.peer_incarnation == 0 && packet.from != 0 &&
+    if ((packet.flags & has_handshake) != 0 && packet.peer_incarnation == 0 && packet.from != 0 &&
         packet.incarnation < incarnations_end)
-      return identify_hello(packet, source, now);
+      return identify_handshake(packet, source, now);
     ++counters_.malformed;
     return nullptr;
   }
@@ -234,7 +234,7 @@ Connection* Core::identify(const Packet& packet, const Place& source, uint64_t n
     else if (packet.type == PacketType::Data) answer(PacketType::Reset, packet, source, 0);
     return nullptr;
   }
-  if ((packet.flags & has_hello) != 0) {
+  if ((packet.flags & has_handshake) != 0) {
     if (packet.peer_incarnation != c->incarnation || (c->peer_incarnation == 0 && !learn(*c, packet))) {
       ++counters_.stale;
       return nullptr;
@@ -246,10 +246,10 @@ Connection* Core::identify(const Packet& packet, const Place& source, uint64_t n
       return nullptr;
     }
   }
-  // Without a hello nobody answers for a peer that has not answered yet; and an end comes from where the peer is.
+  // Without a handshake nobody answers for a peer that has not answered yet; and an end comes from where the peer is.
   if (c->peer_id == 0 || packet.from != c->peer_id ||
-      ((packet.flags & has_hello) != 0 && packet.incarnation != c->peer_incarnation) ||
-      (packet.type == PacketType::Close && (packet.flags & has_hello) == 0 && !(source == c->path))) {
+      ((packet.flags & has_handshake) != 0 && packet.incarnation != c->peer_incarnation) ||
+      (packet.type == PacketType::Close && (packet.flags & has_handshake) == 0 && !(source == c->path))) {
     ++counters_.stale;
     return nullptr;
   }
@@ -270,7 +270,7 @@ Connection* Core::identify(const Packet& packet, const Place& source, uint64_t n
 }
 
 // A first packet: it does not know our number yet.
-Connection* Core::identify_hello(const Packet& packet, const Place& source, uint64_t now) noexcept {
+Connection* Core::identify_handshake(const Packet& packet, const Place& source, uint64_t now) noexcept {
   const Place address = upper_.known_as(packet.address, source);
   if (!(address == source)) displaced(source, address);
   const auto found = by_address_.find(address);

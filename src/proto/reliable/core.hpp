@@ -44,7 +44,7 @@ struct PacketOutput {
 struct Upper {
   // Somebody that was never added: a connection to keep, or null to refuse.
   virtual Connection* accept(std::span<const std::byte> address) noexcept = 0;
-  // The address that a hello names, as it is known here: part of it may mean something to its own machine only.
+  // The address that a handshake names, as it is known here: part of it may mean something to its own machine only.
   virtual Place known_as(std::span<const std::byte> address, const Place&) const noexcept {
     return Place(address);
   }
@@ -87,7 +87,7 @@ struct Counters {
   uint64_t acks_received = 0;
   uint64_t lost = 0;  // packets of connections that are over; the others count their own
   uint64_t timeouts = 0;
-  uint64_t namesakes = 0;      // hellos of somebody else that name our own address
+  uint64_t namesakes = 0;      // handshakes of somebody else that name our own address
   uint64_t displaced = 0;      // from another place than the address of their sender
   uint64_t wrong_lengths = 0;  // longer or shorter than they were sent, of those that say so
 };
@@ -236,7 +236,7 @@ class Core {
     return c != nullptr && c->id == id ? c : nullptr;
   }
   Connection* identify(const Packet& packet, const Place& source, uint64_t now) noexcept;
-  Connection* identify_hello(const Packet& packet, const Place& source, uint64_t now) noexcept;
+  Connection* identify_handshake(const Packet& packet, const Place& source, uint64_t now) noexcept;
   bool learn(Connection& c, const Packet& packet) noexcept;
   bool is_old(const Place& address, uint64_t incarnation) const noexcept;
   void answer(PacketType type, const Packet& to, const Place& place, uint64_t word) noexcept;
@@ -251,7 +251,7 @@ class Core {
     return List<Connection, UnvalidatedHook>::linked(c);
   }
   size_t unvalidated_head() const noexcept {
-    return head_bytes(has_check | has_ack | has_hello, 0, address_.length);
+    return head_bytes(has_check | has_ack | has_handshake, 0, address_.length);
   }
   bool starved(const Connection& c) const noexcept {
     return unvalidated(c) && c.credit <= unvalidated_head();

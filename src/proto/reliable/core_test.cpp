@@ -23,7 +23,7 @@ TEST(ReliablePacket, CheckIsCastagnolis) {
 
 TEST(ReliablePacket, BytesAreAsDocumented) {
   Packet packet;
-  packet.flags = has_ack | has_hello | has_check | wants_ack;
+  packet.flags = has_ack | has_handshake | has_check | wants_ack;
   packet.to = 0x01020304;
   packet.from = 0x05060708;
   packet.stamp = 0x090a0b0c;
@@ -47,7 +47,7 @@ TEST(ReliablePacket, BytesAreAsDocumented) {
   const auto at = [&](size_t i) { return std::to_integer<unsigned>(bytes[i]); };
   EXPECT_EQ(at(0), 0x57u);
   EXPECT_EQ(at(1), 0x11u);
-  EXPECT_EQ(at(2), unsigned{has_ack | has_hello | has_check | wants_ack});
+  EXPECT_EQ(at(2), unsigned{has_ack | has_handshake | has_check | wants_ack});
   EXPECT_EQ(at(3), 1u);
   EXPECT_EQ(at(4), 4u);
   EXPECT_EQ(at(8), 8u);

@@ -133,7 +133,7 @@ void run(Net& net, const std::vector<End*>& ends, uint64_t for_ns = 5 * ms) {
 
 Packet first_packet(uint64_t incarnation, uint32_t from, std::string_view address) {
   Packet packet;
-  packet.flags = has_hello;
+  packet.flags = has_handshake;
   packet.from = from;
   packet.incarnation = incarnation;
   packet.address = place(address);
@@ -166,7 +166,7 @@ TEST_F(Hostile, NobodyAnswersForAPeerThatHasNotAnswered) {
   packet.type = PacketType::Reset;
   a.take("evil", packet);
   packet.type = PacketType::Data;
-  packet.flags = has_hello;  // without a number of its own
+  packet.flags = has_handshake;  // without a number of its own
   packet.incarnation = 5;
   packet.peer_incarnation = a.to("bbbb").incarnation;
   packet.address = place("bbbb");
@@ -273,7 +273,7 @@ TEST_F(Hostile, AFloodOfFirstPacketsKeepsNobodyOut) {
 TEST_F(Hostile, AForgedSenderIsNotFlooded) {
   const std::string victim = "vvvv";
   b.take(victim, first_packet(1000, 77, victim), "please send me all you have");
-  const size_t asked = fixed_head_bytes + hello_head_bytes + 4 + 27;
+  const size_t asked = fixed_head_bytes + handshake_head_bytes + 4 + 27;
   b.say(victim, std::string(100'000, 'z'));
   run(net, {&b}, 2 * second);
   EXPECT_LE(b.sent[victim], 3 * asked + 8 * head_bytes_max);

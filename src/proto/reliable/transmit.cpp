@@ -49,7 +49,7 @@ size_t Core::write_head(Connection& c, Packet& packet, std::byte* out) noexcept 
   packet.from = c.id;
   packet.flags |= guard_;
   if (c.peer_id == 0 || !c.validated) {
-    packet.flags |= has_hello;
+    packet.flags |= has_handshake;
     packet.incarnation = c.incarnation;
     packet.peer_incarnation = c.peer_incarnation;
     packet.address = address_.span();
@@ -210,7 +210,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       if (packets == 0) describe(c, packet, now);
       acks = acks || (packet.flags & has_ack) != 0;
       const uint8_t flags =
-          static_cast<uint8_t>(packet.flags | guard_ | (c.peer_id == 0 || !c.validated ? has_hello : 0));
+          static_cast<uint8_t>(packet.flags | guard_ | (c.peer_id == 0 || !c.validated ? has_handshake : 0));
       const size_t room = c.packet_bytes - head_bytes(flags, packet.range_count, address_.length);
       const size_t bytes = std::min(room, left);
       if (bytes < room && !tail && bytes == c.out.unsent() - (offset - c.out.next())) break;
