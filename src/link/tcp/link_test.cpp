@@ -452,7 +452,8 @@ TEST(TcpLink, AMalformedFrameIsSaidInTheLog) {
   EXPECT_NE(lines[0].find("cut off"), std::string::npos) << lines[0];
 }
 
-// A new incarnation at a known address is the peer after a restart, when it comes from where the peer is; else anybody could end anybody's connection.
+// A new incarnation at a known address is the peer after a restart, when it comes from where the peer is; else anybody could end
+// anybody's connection.
 TEST(TcpLink, AnUnknownPeerDoesNotReplaceAPeer) {
   End a, b;
   const os::SocketAddress here = os::SocketAddress::loopback(AF_INET);

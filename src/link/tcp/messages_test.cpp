@@ -247,7 +247,8 @@ void call_as(const std::string& from, const Node& name, uint64_t incarnation, No
   channel.close();
 }
 
-// A new incarnation at a known address is the peer after a restart, when it comes from where the peer is; else anybody could end anybody's connection.
+// A new incarnation at a known address is the peer after a restart, when it comes from where the peer is; else anybody could end
+// anybody's connection.
 TEST(TcpMessages, AnUnknownPeerDoesNotReplaceAPeer) {
   Node a, b;
   auto* to_b = a.connect(b);
