@@ -1,4 +1,4 @@
-// What one UDP socket on each of two threads carries over the loopback, by packet size, packet by packet and in trains, with one copy at the
+// What one UDP socket on each of two threads carries over the loopback, by packet size, packet by packet and in batches, with one copy at the
 // receiver: the limit of everything that stands on link::udp::Packets. Prints one JSON object. Knows nothing above that link.
 //
 //   udp_packets [--window BYTES] [--time MS] [SIZE...]
@@ -46,7 +46,7 @@ struct Figure {
 };
 
 // At most `window` bytes are under way. What does not arrive within 20 ms is lost.
-Figure measure(size_t packet, size_t train, size_t window, std::chrono::milliseconds time) {
+Figure measure(size_t packet, size_t batch, size_t window, std::chrono::milliseconds time) {
   Packets sender;
   Packets receiver;
   if (!sender.open(loopback()) || !receiver.open(loopback())) {
@@ -60,7 +60,7 @@ Figure measure(size_t packet, size_t train, size_t window, std::chrono::millisec
     while (!stop.load(std::memory_order_relaxed))
       if (receiver.poll(sink) != 0) arrived.store(sink.bytes, std::memory_order_release);
   });
-  std::vector<std::byte> source((size_t{1} << 20) + train);
+  std::vector<std::byte> source((size_t{1} << 20) + batch);
   uint64_t sent = 0;
   uint64_t given_up = 0;
   size_t at = 0;
@@ -69,11 +69,11 @@ Figure measure(size_t packet, size_t train, size_t window, std::chrono::millisec
     const auto waiting = Clock::now();
     while (sent - given_up > arrived.load(std::memory_order_acquire) + window)
       if (Clock::now() - waiting > std::chrono::milliseconds(20)) given_up = sent - arrived;
-    const iovec part{source.data() + at, train};
-    if (train > packet ? sender.send_segmented(receiver.address(), &part, 1, packet)
+    const iovec part{source.data() + at, batch};
+    if (batch > packet ? sender.send_segmented(receiver.address(), &part, 1, packet)
                        : sender.send(receiver.address(), &part, 1))
-      sent += train;
-    at = (at + train) % (size_t{1} << 20);
+      sent += batch;
+    at = (at + batch) % (size_t{1} << 20);
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   const uint64_t bytes = arrived;
@@ -103,10 +103,10 @@ int main(int argc, char** argv) {
   for (const size_t packet : sizes) {
     if (packet == 0 || packet > Packets::packet_bytes_limit) continue;
     const size_t most = std::min(Packets::segments_max, Packets::segmented_bytes_max / packet);
-    for (const size_t train : {packet, packet * std::max<size_t>(most, 1)}) {
-      const Figure f = measure(packet, train, window, time);
+    for (const size_t batch : {packet, packet * std::max<size_t>(most, 1)}) {
+      const Figure f = measure(packet, batch, window, time);
       std::printf("%s\n  \"%zu_%s\": {\"gb_s\": %.3f, \"mpackets_s\": %.3f, \"lost\": %.5f}", comma, packet,
-                  train == packet ? "alone" : "train", f.gigabytes, f.packets, f.lost);
+                  batch == packet ? "alone" : "batch", f.gigabytes, f.packets, f.lost);
       comma = ",";
       if (most < 2) break;
     }

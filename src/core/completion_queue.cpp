@@ -41,7 +41,7 @@ void CompletionQueue::push_slow(const Completion& completion) noexcept {
 
 void CompletionQueue::push_error(const CompletionError& error) noexcept {
   if (hold(error)) ++errors_;
-  if (state_.armed) ring_bell();
+  if (state_.armed) notify_signal();
 }
 
 void CompletionQueue::hold_no_more() noexcept {
@@ -90,7 +90,7 @@ int CompletionQueue::read_error(CompletionError& out) noexcept {
   return 0;
 }
 
-void CompletionQueue::ring_bell() noexcept {
+void CompletionQueue::notify_signal() noexcept {
   state_.armed = false;
   signal_->notify();
 }

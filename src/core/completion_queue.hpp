@@ -81,7 +81,7 @@ class alignas(64) CompletionQueue {
       tail_ = tail_ + 1;
     }
     if (state_.armed) [[unlikely]]
-      ring_bell();
+      notify_signal();
   }
   // True: there is room in the ring and nobody sleeps, so push_plain() may be called once.
   bool plain() const noexcept { return tail_ - head_ < limit_ && !state_.armed; }
@@ -144,7 +144,7 @@ class alignas(64) CompletionQueue {
   bool remove(Progressor& progressor) noexcept { return progressors_.remove(progressor); }
   const ProgressorList& progressors() const noexcept { return progressors_; }
 
-  // Sleeping: the next push notifies `signal` once, then the bell is silent until armed again.
+  // Sleeping: the next push notifies `signal` once, then no further one until armed again.
   void set_signal(Signal* signal) noexcept { signal_ = signal; }
   void arm() noexcept { state_.armed = signal_ != nullptr; }
   void disarm() noexcept { state_.armed = false; }
@@ -248,7 +248,7 @@ class alignas(64) CompletionQueue {
   int release_held() noexcept;
   int end_patience() noexcept;
   bool hold(const CompletionError& entry) noexcept;
-  void ring_bell() noexcept;
+  void notify_signal() noexcept;
 
   // Hot: one cache line.
   uint32_t head_ = 0;

@@ -1,4 +1,4 @@
-// The completion queue: formats, order, errors, a full ring, progress, the bell.
+// The completion queue: formats, order, errors, a full ring, progress, signals.
 #include "core/completion_queue.hpp"
 
 #include <gtest/gtest.h>
@@ -27,9 +27,9 @@ CompletionError failed(int err, uint64_t n = 0) {
   return error;
 }
 
-struct Bell final : Signal {
-  int rung = 0;
-  void notify() noexcept override { ++rung; }
+struct CountingSignal final : Signal {
+  int notified = 0;
+  void notify() noexcept override { ++notified; }
 };
 
 // Pushes what it was told to, one progress call at a time.
@@ -255,24 +255,24 @@ TEST(CompletionQueue, AnErrorFromProgressIsSeenByTheSameRead) {
   queue.remove(failing);
 }
 
-TEST(CompletionQueue, TheBellRingsOncePerArming) {
+TEST(CompletionQueue, TheSignalIsNotifiedOncePerArming) {
   CompletionQueue queue(4);
-  Bell bell;
+  CountingSignal signal;
   queue.push(numbered(1));
-  queue.set_signal(&bell);
+  queue.set_signal(&signal);
   queue.push(numbered(2));
-  EXPECT_EQ(bell.rung, 0);
+  EXPECT_EQ(signal.notified, 0);
   queue.arm();
   queue.push(numbered(3));
   queue.push(numbered(4));
-  EXPECT_EQ(bell.rung, 1);
+  EXPECT_EQ(signal.notified, 1);
   queue.arm();
   queue.push_error(failed(FI_EIO));
-  EXPECT_EQ(bell.rung, 2);
+  EXPECT_EQ(signal.notified, 2);
   queue.arm();
   queue.disarm();
   queue.push(numbered(5));
-  EXPECT_EQ(bell.rung, 2);
+  EXPECT_EQ(signal.notified, 2);
 }
 
 // A model in parallel: random pushes, errors and reads.

@@ -8,7 +8,7 @@ namespace weft::core {
 void Counter::add_error(uint64_t n) noexcept {
   errors_.fetch_add(n, std::memory_order_seq_cst);
   if (errors_matter_.load(std::memory_order_seq_cst)) fire();
-  ring_bell();
+  notify_signal();
 }
 
 void Counter::set(uint64_t value) noexcept {
@@ -19,7 +19,7 @@ void Counter::set(uint64_t value) noexcept {
 void Counter::set_error(uint64_t value) noexcept {
   errors_.store(value, std::memory_order_seq_cst);
   if (errors_matter_.load(std::memory_order_seq_cst)) fire();
-  ring_bell();
+  notify_signal();
 }
 
 // Says what add() and add_error() have to look after. Under the mutex.
@@ -108,25 +108,25 @@ void Counter::arm(uint64_t at) noexcept {
   armed_.store(true, std::memory_order_seq_cst);
   {
     std::scoped_lock guard(mutex_);
-    bell_.counter = this;
-    if (bell_.queued) {
-      if (bell_.at <= at) return;
-      unlink(bell_);
+    signal_threshold_.counter = this;
+    if (signal_threshold_.queued) {
+      if (signal_threshold_.at <= at) return;
+      unlink(signal_threshold_);
     }
-    bell_.at = at;
-    insert(bell_);
+    signal_threshold_.at = at;
+    insert(signal_threshold_);
   }
   if (value_.load(std::memory_order_seq_cst) >= at) fire();
 }
 
 void Counter::disarm() noexcept {
   armed_.store(false, std::memory_order_seq_cst);
-  cancel(bell_);
+  cancel(signal_threshold_);
 }
 
-void Counter::Bell::reached() noexcept { counter->ring_bell(); }
+void Counter::SignalThreshold::reached() noexcept { counter->notify_signal(); }
 
-void Counter::ring_bell() noexcept {
+void Counter::notify_signal() noexcept {
   if (armed_.exchange(false, std::memory_order_seq_cst)) signal_->notify();
 }
 

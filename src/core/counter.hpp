@@ -67,7 +67,7 @@ class Counter {
   void disarm() noexcept;
 
  private:
-  struct Bell final : Threshold {
+  struct SignalThreshold final : Threshold {
     Counter* counter = nullptr;
     void reached() noexcept override;
   };
@@ -85,7 +85,7 @@ class Counter {
   Queue& queue_of(const Threshold& threshold) noexcept {
     return threshold.with_errors ? with_errors_ : plain_;
   }
-  void ring_bell() noexcept;
+  void notify_signal() noexcept;
 
   std::atomic<uint64_t> value_{0};
   std::atomic<uint64_t> nearest_{
@@ -98,7 +98,7 @@ class Counter {
   ProgressorList progressors_;
   Signal* signal_ = nullptr;
   std::atomic<bool> armed_{false};
-  Bell bell_;
+  SignalThreshold signal_threshold_;
 };
 
 }  // namespace weft::core

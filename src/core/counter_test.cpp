@@ -1,4 +1,4 @@
-// Counters: values, thresholds, the bell, and all of it with threads.
+// Counters: values, thresholds, signals, and all of it with threads.
 #include "core/counter.hpp"
 
 #include <gtest/gtest.h>
@@ -20,9 +20,9 @@ struct Mark final : Threshold {
   }
 };
 
-struct Bell final : Signal {
-  std::atomic<int> rung{0};
-  void notify() noexcept override { ++rung; }
+struct CountingSignal final : Signal {
+  std::atomic<int> notified{0};
+  void notify() noexcept override { ++notified; }
 };
 
 TEST(Counter, AddsSetsAndCountsErrorsApart) {
@@ -140,31 +140,31 @@ TEST(Counter, AThresholdMayCountErrorsToo) {
   EXPECT_EQ(cancelled.times, 0);
 }
 
-TEST(Counter, TheBellRingsForTheValueAndForErrors) {
+TEST(Counter, TheSignalIsNotifiedForTheValueAndForErrors) {
   Counter counter;
-  Bell bell;
-  counter.set_signal(&bell);
+  CountingSignal signal;
+  counter.set_signal(&signal);
   counter.add(1);
   counter.add_error(1);
-  EXPECT_EQ(bell.rung, 0);
+  EXPECT_EQ(signal.notified, 0);
   counter.arm(5);
   counter.add(3);
-  EXPECT_EQ(bell.rung, 0);
+  EXPECT_EQ(signal.notified, 0);
   counter.add(1);
-  EXPECT_EQ(bell.rung, 1);
+  EXPECT_EQ(signal.notified, 1);
   counter.add(1);
-  EXPECT_EQ(bell.rung, 1);
+  EXPECT_EQ(signal.notified, 1);
   counter.arm(100);
   counter.add_error(1);
-  EXPECT_EQ(bell.rung, 2);
+  EXPECT_EQ(signal.notified, 2);
   counter.arm(8);
   counter.arm(100);  // the lower value counts
   counter.set(8);
-  EXPECT_EQ(bell.rung, 3);
+  EXPECT_EQ(signal.notified, 3);
   counter.arm(200);
   counter.disarm();
   counter.set(300);
-  EXPECT_EQ(bell.rung, 3);
+  EXPECT_EQ(signal.notified, 3);
 }
 
 TEST(CounterThreads, SumsOfValueAndErrorsFireExactlyOnce) {

@@ -9,9 +9,9 @@
 namespace weft::core {
 namespace {
 
-struct Bell final : Signal {
-  int rung = 0;
-  void notify() noexcept override { ++rung; }
+struct CountingSignal final : Signal {
+  int notified = 0;
+  void notify() noexcept override { ++notified; }
 };
 
 TEST(EventQueue, EventsComeBackInOrderWithTheirBytes) {
@@ -90,14 +90,14 @@ TEST(EventQueue, RoomOfOnesOwn) {
   EXPECT_EQ(queue.write(1, nullptr, 0), 0);
 }
 
-TEST(EventQueue, TheBellRingsOnceAndNotForWhatWasThere) {
+TEST(EventQueue, TheSignalIsNotifiedOnceAndNotForWhatWasThere) {
   EventQueue queue(8);
-  Bell bell;
-  queue.set_signal(&bell);
+  CountingSignal signal;
+  queue.set_signal(&signal);
   EXPECT_TRUE(queue.arm());
   queue.write(1, nullptr, 0);
   queue.write(2, nullptr, 0);
-  EXPECT_EQ(bell.rung, 1);
+  EXPECT_EQ(signal.notified, 1);
   EXPECT_FALSE(queue.arm());
 }
 

@@ -20,14 +20,14 @@ namespace weft::os {
 
 Fd open_process(pid_t pid) noexcept { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
-Result<Life> open_life() {
-  if (Fd self = open_process(::getpid())) return Life{std::move(self), {}};
+Result<Liveness> open_liveness() {
+  if (Fd self = open_process(::getpid())) return Liveness{std::move(self), {}};
   if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
     return Error{errno, std::string("no pidfd of this process: ") + std::strerror(errno)};
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0)
     return Error{errno, std::string("nothing to tell of our death by: pipe: ") + std::strerror(errno)};
-  return Life{Fd(ends[0]), Fd(ends[1])};
+  return Liveness{Fd(ends[0]), Fd(ends[1])};
 }
 
 bool tells_of_death(const Fd& fd) noexcept {
@@ -43,9 +43,9 @@ bool tells_of_death(const Fd& fd) noexcept {
                 errno == ECHILD);
 }
 
-bool has_exited(const Fd& life) noexcept {
-  pollfd probe{life.get(), POLLIN, 0};
-  return life && ::poll(&probe, 1, 0) == 1;
+bool has_exited(const Fd& liveness) noexcept {
+  pollfd probe{liveness.get(), POLLIN, 0};
+  return liveness && ::poll(&probe, 1, 0) == 1;
 }
 
 namespace {

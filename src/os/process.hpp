@@ -15,16 +15,16 @@ namespace weft::os {
 // A pidfd of the process: readable once it has exited. An empty Fd when there is none (no such process, old kernel, no descriptor left).
 Fd open_process(pid_t pid) noexcept;
 // What others learn our death from. `shown` goes to them: it becomes readable, or hung up, when this process is gone.
-struct Life {
+struct Liveness {
   Fd shown;
   Fd kept;  // while this is open we live; empty with a pidfd, which needs nothing
 };
 // A pidfd of this process; where pidfd_open(2) is refused (a filter, an old kernel), a pipe, which a forked child holds open, too.
-Result<Life> open_life();
+Result<Liveness> open_liveness();
 // Whether the descriptor is of a kind that tells of a death: a pidfd or a pipe. Asks the kernel only, as os::is_memory() does.
 bool tells_of_death(const Fd& fd) noexcept;
 // Whether the process behind it has exited.
-bool has_exited(const Fd& life) noexcept;
+bool has_exited(const Fd& liveness) noexcept;
 
 // Copies between our memory and another process's (process_vm_readv(2), process_vm_writev(2)). The number of bytes moved, or a negative
 // errno: -EPERM when ptrace scope or a container forbids it, -ESRCH when the process is gone. Moves everything or fails.

@@ -44,7 +44,7 @@ Result<void> PublishedMemory::publish(std::string_view prefix) {
                              std::to_string(file_.get()) + ':' + std::to_string(random_bits() >> 32));
   if (!bound) return bound.error();
   name_ = std::move(*bound);
-  stop_datagrams(name_);  // it is a name only; to close what strangers sent there could sleep
+  stop_datagrams(name_);  // it is a name only; to close what others sent there could sleep
   return {};
 }
 

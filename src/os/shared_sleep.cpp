@@ -6,11 +6,11 @@ namespace weft::os {
 void SharedSleep::make(core::Progressor& device) noexcept {
   const int device_fd = device.wait_fd();
   if (device_fd < 0) return;
-  Result<Event> bell = Event::create();
-  if (!bell) return;
+  Result<Event> wakeup = Event::create();
+  if (!wakeup) return;
   Result<PollSet> set = PollSet::create();
-  if (!set || !set->add(bell->fd()) || !set->add(device_fd)) return;
-  bell_.emplace(std::move(*bell));
+  if (!set || !set->add(wakeup->fd()) || !set->add(device_fd)) return;
+  wakeup_.emplace(std::move(*wakeup));
   set_.emplace(std::move(*set));
 }
 

@@ -32,27 +32,27 @@ class SharedSleep {
     return armed_;
   }
   // After a sleep; harmless without one. The device stays armed for other endpoints that sleep on it; what it has for
-  // them is put into their inboxes here, which rings their bells.
+  // them is put into their inboxes here, which notifies their wakeup events.
   void disarm(core::Progressor& device) noexcept {
-    if (bell_) bell_->drain();
+    if (wakeup_) wakeup_->drain();
     if (std::exchange(armed_, false)) device.end_sleep();
   }
   // Something was put into the inbox.
   void ring() noexcept {
-    if (armed_) bell_->notify();
+    if (armed_) wakeup_->notify();
   }
   void close(core::Progressor& device) noexcept {
     disarm(device);
     set_.reset();
-    bell_.reset();
+    wakeup_.reset();
   }
 
  private:
   void make(core::Progressor& device) noexcept;
 
   bool armed_ = false;
-  std::optional<Event> bell_;
-  std::optional<PollSet> set_;  // the bell and the device
+  std::optional<Event> wakeup_;
+  std::optional<PollSet> set_;  // wakeup_ and the device
 };
 
 }  // namespace weft::os

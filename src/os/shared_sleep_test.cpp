@@ -93,7 +93,7 @@ TEST_F(SharedSleeps, AllEndWhenSomethingArrives) {
   EXPECT_EQ(b.packets, 1);
   EXPECT_TRUE(device.armed);
   EXPECT_FALSE(readable(fds[0]));
-  EXPECT_TRUE(readable(fds[1])) << "its bell";
+  EXPECT_TRUE(readable(fds[1])) << "its wakeup";
   b.sleep.disarm(device);
   EXPECT_FALSE(readable(fds[1]));
   EXPECT_FALSE(device.armed);

@@ -91,10 +91,10 @@ std::vector<std::byte> build(FuzzedDataProvider& in, Ground& ground, const std::
     packet.ranges[i].begin = packet.ack + in.ConsumeIntegralInRange<uint32_t>(0, 3000);
     packet.ranges[i].end = packet.ranges[i].begin + in.ConsumeIntegralInRange<uint32_t>(0, 3000);
   }
-  packet.birth =
-      c != nullptr && c->peer_birth != 0 ? near(in, c->peer_birth) : in.ConsumeIntegral<uint64_t>();
-  packet.peer_birth = c != nullptr ? near(in, c->birth) : 0;
-  if (packet.to == 0) packet.peer_birth = 0;
+  packet.incarnation = c != nullptr && c->peer_incarnation != 0 ? near(in, c->peer_incarnation)
+                                                                : in.ConsumeIntegral<uint64_t>();
+  packet.peer_incarnation = c != nullptr ? near(in, c->incarnation) : 0;
+  if (packet.to == 0) packet.peer_incarnation = 0;
   packet.address = from;
   std::vector<std::byte> bytes(head_bytes_max);
   const size_t head = encode(packet, bytes.data());

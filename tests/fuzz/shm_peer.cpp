@@ -168,10 +168,10 @@ class Hostile {
     } else {
       fill(at.payload.data(), at.payload.size());
     }
-    const uint8_t lap =
-        in_.ConsumeIntegralInRange<int>(0, 15) == 0 ? in_.ConsumeIntegral<uint8_t>() : lap_of(next);
-    at.lead.store(lap | uint64_t{kind} << 8 | uint64_t{flags} << 16 |
-                  uint64_t{in_.ConsumeIntegralInRange<uint8_t>(0, 1)} << 24 | uint64_t{length} << 32);
+    const uint8_t sequence =
+        in_.ConsumeIntegralInRange<int>(0, 15) == 0 ? in_.ConsumeIntegral<uint8_t>() : sequence_of(next);
+    at.header.store(sequence | uint64_t{kind} << 8 | uint64_t{flags} << 16 |
+                    uint64_t{in_.ConsumeIntegralInRange<uint8_t>(0, 1)} << 24 | uint64_t{length} << 32);
     ++next;
   }
   void fill(std::byte* to, size_t room) {
@@ -214,7 +214,7 @@ class Hostile {
     (void)os::send_datagram(socket_, SocketName(text_of(victim_text())),
                             std::as_bytes(std::span(&note, 1)).first(length),
                             std::span(fds.data(), fd_count));
-    mark(attention_socket);
+    mark(pending_socket);
   }
   std::array<char, address_bytes> victim_text() const {
     std::array<char, address_bytes> text{};
@@ -223,14 +223,14 @@ class Hostile {
   }
   void mark(uint64_t bits) {
     auto map = os::map_memory(victim_file_, 0, header_bytes);
-    if (map) map->as<RegionHeader>()->attention.fetch_or(bits);
+    if (map) map->as<RegionHeader>()->pending.fetch_or(bits);
   }
   void ring() {
     auto map = os::map_memory(victim_file_, 0, header_bytes);
     if (!map) return;
-    const auto word = in_.ConsumeIntegralInRange<size_t>(0, bell_words - 1);
-    map->as<RegionHeader>()->bells[word].fetch_or(in_.ConsumeBool() ? ~uint64_t{0}
-                                                                    : in_.ConsumeIntegral<uint64_t>());
+    const auto word = in_.ConsumeIntegralInRange<size_t>(0, doorbell_words - 1);
+    map->as<RegionHeader>()->doorbells[word].fetch_or(in_.ConsumeBool() ? ~uint64_t{0}
+                                                                        : in_.ConsumeIntegral<uint64_t>());
     mark(in_.ConsumeBool() ? ~uint64_t{0} : uint64_t{1} << word);
   }
   // The words that a receiver writes in the endpoint's own channels.
@@ -241,7 +241,7 @@ class Hostile {
     if (!map) return;
     auto* words = map->as<ChannelControl>();
     words->polled.store(in_.ConsumeIntegral<uint8_t>() & 1);
-    words->bell.store(in_.ConsumeIntegral<uint32_t>());
+    words->doorbell.store(in_.ConsumeIntegral<uint32_t>());
     words->slots_consumed.store(in_.ConsumeBool() ? in_.ConsumeIntegral<uint8_t>()
                                                   : in_.ConsumeIntegral<uint64_t>());
     words->bulk_consumed.store(in_.ConsumeBool() ? in_.ConsumeIntegral<uint32_t>()

@@ -1,11 +1,11 @@
 // The other end of a stream: any bytes, in any pieces, must give the same frames or the same refusal, whether frames are taken whole or in
-// parts; and any bytes for a hello.
+// parts; and any bytes for a handshake.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <cstdlib>
 #include <vector>
 
-#include "link/tcp/hello.hpp"
+#include "link/tcp/handshake.hpp"
 #include "proto/stream/parser.hpp"
 
 namespace {
@@ -91,27 +91,27 @@ void frames(FuzzedDataProvider& in) {
   }
 }
 
-void hello(FuzzedDataProvider& in) {
+void handshake(FuzzedDataProvider& in) {
   using namespace link::tcp;
   const auto bytes = in.ConsumeRemainingBytes<std::byte>();
-  Hello read;
-  if (bytes.size() < hello_lead_bytes || hello_size(bytes.data()) > hello_bytes_max) return;
-  if (unpack_hello(bytes, read) != RefusalReason::None) return;
+  Handshake read;
+  if (bytes.size() < handshake_prefix_bytes || handshake_size(bytes.data()) > handshake_bytes_max) return;
+  if (unpack_handshake(bytes, read) != RefusalReason::None) return;
   // What was believed says the same when it is said again.
-  std::byte again[hello_bytes_max];
-  const size_t size = pack_hello(read, again);
-  Hello twice;
-  if (read.type != HelloType::Refusal &&
-      unpack_hello(std::span(again).first(size), twice) != RefusalReason::None)
+  std::byte again[handshake_bytes_max];
+  const size_t size = pack_handshake(read, again);
+  Handshake twice;
+  if (read.type != HandshakeType::Refusal &&
+      unpack_handshake(std::span(again).first(size), twice) != RefusalReason::None)
     std::abort();
-  if (!(twice.address == read.address) && read.type != HelloType::Refusal) std::abort();
+  if (!(twice.address == read.address) && read.type != HandshakeType::Refusal) std::abort();
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzedDataProvider in(data, size);
-  if (in.ConsumeIntegral<uint8_t>() % 4 == 0) hello(in);
+  if (in.ConsumeIntegral<uint8_t>() % 4 == 0) handshake(in);
   else frames(in);
   return 0;
 }

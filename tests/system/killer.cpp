@@ -23,7 +23,7 @@ struct Slot {
   // What this slot's process tells: verified units exchanged with each other slot, and the last dead generation that it has
   // got over, for each other slot.
   std::atomic<uint64_t> progress[slots_max] = {};
-  std::atomic<uint32_t> buried[slots_max] = {};
+  std::atomic<uint32_t> seen_dead[slots_max] = {};
   std::atomic<uint64_t> messages{0}, bytes{0}, rma{0}, errors{0}, canceled{0};
   std::atomic<uint32_t> slowest_ms{0};  // from the news of a death to the last completion
   std::atomic<bool> failed{false};
@@ -150,7 +150,8 @@ class Process {
       const uint32_t dead = other.dead.load(std::memory_order_acquire);
       if (link && !link->dying && dead >= link->generation) start_dying(*link);
       if (!link && ready > dead) meet(s, ready);
-      if (!link && ready <= dead && mine_.buried[s] < dead) mine_.buried[s] = dead;  // died before we met
+      if (!link && ready <= dead && mine_.seen_dead[s] < dead)
+        mine_.seen_dead[s] = dead;  // died before we met
     }
   }
 
@@ -182,7 +183,7 @@ class Process {
 
   void step(Link& link) {
     if (link.dying) {
-      bury(link);
+      finish_dead(link);
       return;
     }
     if (link.suspect) {
@@ -325,7 +326,7 @@ class Process {
   }
 
   // Until everything pending came back; also a send to the dead must be answered, not refused with -FI_EAGAIN for ever.
-  void bury(Link& link) {
+  void finish_dead(Link& link) {
     if (!link.probed) {
       const ssize_t rc =
           fi_tsend(peer_.ep(), link.probe.data.data(), 8, nullptr, link.addr, ~0ULL, &link.probe.context);
@@ -345,7 +346,7 @@ class Process {
     const auto took = static_cast<uint32_t>(ms_since(link.dying_since));
     if (took > mine_.slowest_ms) mine_.slowest_ms = took;
     peer_.remove(link.addr);
-    mine_.buried[link.slot] = link.generation;
+    mine_.seen_dead[link.slot] = link.generation;
     links_[link.slot].reset();
   }
 
@@ -462,7 +463,7 @@ class Killer {
     Slot& slot = board_->slot[s];
     for (auto& p : slot.progress) p = 0;
     for (size_t k = 0; k < setup_.processes; ++k) {
-      slot.buried[k] = board_->slot[k].dead.load();
+      slot.seen_dead[k] = board_->slot[k].dead.load();
       board_->slot[k].progress[s] = 0;
     }
     pid_[s] = spawn([this, s, generation] { return Process(*board_, setup_, s, generation).run(); });
@@ -517,7 +518,7 @@ class Killer {
       for (size_t s = 0; s < setup_.processes; ++s) {
         if (std::find(victims.begin(), victims.end(), s) != victims.end()) continue;
         for (const size_t victim : victims) {
-          if (board_->slot[s].buried[victim] < generation_[victim]) return false;
+          if (board_->slot[s].seen_dead[victim] < generation_[victim]) return false;
         }
       }
       return true;
@@ -577,9 +578,9 @@ class Killer {
         std::fprintf(stderr, " %llu(+%llu)", number(board_->slot[a].progress[b]),
                      number(board_->slot[a].progress[b] - base_[a][b]));
       }
-      std::fprintf(stderr, " buried:");
+      std::fprintf(stderr, " seen dead:");
       for (size_t b = 0; b < setup_.processes; ++b)
-        std::fprintf(stderr, " %u", board_->slot[a].buried[b].load());
+        std::fprintf(stderr, " %u", board_->slot[a].seen_dead[b].load());
       std::fprintf(stderr, "\n");
     }
   }

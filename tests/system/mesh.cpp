@@ -244,7 +244,7 @@ struct Process {
   }
 
   // Sends to those who have been killed: each operation ends, with an error.
-  int bury() {
+  int sends_to_the_dead_end() {
     for (size_t i = 0; i < count; ++i) {
       if (i == self || !eventually([&] { return board.killed[i] != 1; }, setup.limit)) continue;
       if (board.killed[i] == 0) continue;
@@ -277,7 +277,7 @@ struct Process {
             },
             setup.limit))
       return say(self, "nobody was killed");
-    if (bury() != 0 || talk(2) != 0) return 1;
+    if (sends_to_the_dead_end() != 0 || talk(2) != 0) return 1;
     return all_reach(6) ? 0 : say(self, "not all have ended");
   }
 };

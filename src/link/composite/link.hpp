@@ -104,8 +104,9 @@ class Link : public proto::DeviceBelow<F> {
   // The largest of both; limits() has those of a peer. Both sides take frames of the smaller size.
   static constexpr size_t frame_bytes_max = std::min(Near::frame_bytes_max, Far::frame_bytes_max);
   static constexpr size_t eager_bytes_max = std::max(Near::eager_bytes_max, Far::eager_bytes_max);
-  static constexpr size_t train_bytes_max = std::max(Near::train_bytes_max, Far::train_bytes_max);
-  static constexpr size_t train_car_bytes = std::max(Near::train_car_bytes, Far::train_car_bytes);
+  static constexpr size_t fragmented_eager_bytes_max =
+      std::max(Near::fragmented_eager_bytes_max, Far::fragmented_eager_bytes_max);
+  static constexpr size_t fragment_bytes = std::max(Near::fragment_bytes, Far::fragment_bytes);
   static constexpr size_t segment_bytes = std::max(Near::segment_bytes, Far::segment_bytes);
   static constexpr size_t small_bytes_max = Near::small_bytes_max;
   static constexpr bool small_credit = proto::HasSmallCredit<Near>;

@@ -318,8 +318,8 @@ TEST_F(Composite, SizesAreThoseOfThePath) {
   Node near;
   g_host = 2;
   Node far;
-  EXPECT_EQ(a.link.limits(*a.connect(near)).train_car_bytes, shm::Link::train_car_bytes);
-  EXPECT_EQ(a.link.limits(*a.connect(far)).train_car_bytes, loopback::Link::train_car_bytes);
+  EXPECT_EQ(a.link.limits(*a.connect(near)).fragment_bytes, shm::Link::fragment_bytes);
+  EXPECT_EQ(a.link.limits(*a.connect(far)).fragment_bytes, loopback::Link::fragment_bytes);
   EXPECT_TRUE(a.link.may_be_read(*a.connect(near)));
   EXPECT_FALSE(a.link.may_be_read(*a.connect(far)));
 }

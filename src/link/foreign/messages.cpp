@@ -120,7 +120,7 @@ Messages::Connection* Messages::open_connection(fi_info* info, bool incoming, in
   const fid* key = &connection.ep->fid;
   news_.reserve(news_.size() + connections_.size() + 2);
   waiting_.reserve(connections_.size() + 1);
-  graves_.reserve(graves_.size() + connections_.size() + 1);
+  deferred_free_.reserve(deferred_free_.size() + connections_.size() + 1);
   connections_.emplace(key, std::move(made));
   ++unsettled_;
   return &connection;
@@ -355,7 +355,7 @@ void Messages::end_turn() noexcept {
     connection->listed = false;
     return true;
   });
-  graves_.clear();
+  deferred_free_.clear();
 }
 
 // --- closing ---
@@ -378,7 +378,7 @@ void Messages::close(Connection& connection) noexcept {
   release(connection);
   collect_completions(
       SIZE_MAX);  // providers may end what was posted only now; none shall name its buffers later
-  graves_.push_back(std::move(found->second));  // reserved
+  deferred_free_.push_back(std::move(found->second));  // reserved
   connections_.erase(found);
   if (!connection.listed) {
     connection.listed = true;
@@ -404,7 +404,7 @@ void Messages::close() noexcept {
   while (!connections_.empty()) close(*connections_.begin()->second);
   news_.clear();
   waiting_.clear();
-  graves_.clear();
+  deferred_free_.clear();
   unsettled_ = 0;
   sleep_.reset();
   shut(pep_);

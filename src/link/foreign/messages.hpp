@@ -175,7 +175,7 @@ class Messages {
   std::unordered_map<const fid*, std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> news_;     // have something to tell
   std::vector<Connection*> waiting_;  // have something to try again
-  std::vector<std::unique_ptr<Connection>> graves_;
+  std::vector<std::unique_ptr<Connection>> deferred_free_;
   size_t unsettled_ = 0;  // connections that are being made
   unsigned polls_ = 0;
   bool closing_ = false;

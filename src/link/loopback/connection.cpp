@@ -41,11 +41,11 @@ Result<std::string> choose(std::string_view name) {
 }  // namespace
 
 std::shared_ptr<Inbox> Inbox::create() {
-  auto bell = os::Event::create();
+  auto wakeup = os::Event::create();
   auto notice = os::Event::create();
-  if (!bell || !notice) return nullptr;
+  if (!wakeup || !notice) return nullptr;
   auto inbox = std::make_shared<Inbox>();
-  inbox->bell = std::move(*bell);
+  inbox->wakeup = std::move(*wakeup);
   inbox->notice = std::move(*notice);
   return inbox;
 }
@@ -55,7 +55,7 @@ bool Inbox::put(Parcel&& parcel) noexcept try {
   const bool frame = parcel.kind == Parcel::Kind::Frame;
   if (!open || (frame && parcels.size() >= inbox_frames)) return false;
   parcels.push_back(std::move(parcel));
-  if (sleeping) bell->notify();
+  if (sleeping) wakeup->notify();
   if (!frame) notice->notify();
   return true;
 } catch (const std::bad_alloc&) {
@@ -269,7 +269,7 @@ bool Connection::arm() noexcept {
 void Connection::disarm() noexcept {
   std::scoped_lock guard(inbox_->mutex);
   inbox_->sleeping = false;
-  inbox_->bell->drain();
+  inbox_->wakeup->drain();
 }
 
 // Only this end takes parcels out, so the front stays put while the lock is not held.

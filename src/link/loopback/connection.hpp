@@ -42,8 +42,8 @@ struct Inbox {
   std::mutex mutex;
   std::deque<Parcel> parcels;
   bool open = true;
-  bool sleeping = false;            // ring the bell
-  std::optional<os::Event> bell;    // for frames
+  bool sleeping = false;            // notify wakeup
+  std::optional<os::Event> wakeup;  // for frames
   std::optional<os::Event> notice;  // for all else
 
   static std::shared_ptr<Inbox> create();
@@ -161,7 +161,7 @@ class Connection : public Sizes {
     return taken;
   }
 
-  int wait_fd() const noexcept { return inbox_ == nullptr ? -1 : inbox_->bell->fd(); }
+  int wait_fd() const noexcept { return inbox_ == nullptr ? -1 : inbox_->wakeup->fd(); }
   int control_fd() const noexcept { return inbox_ == nullptr ? -1 : inbox_->notice->fd(); }
   bool arm() noexcept;
   void disarm() noexcept;

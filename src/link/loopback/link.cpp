@@ -48,10 +48,10 @@ Result<void> Link::open(std::string_view name, Events& events) {
       found != names.mailboxes.end() && !found->second.expired())
     return Error{EADDRINUSE, "the loopback address " + name_ + " is taken"};
   events_ = &events;
-  auto bell = os::Event::create();
-  if (!bell) return bell.error();
+  auto wakeup = os::Event::create();
+  if (!wakeup) return wakeup.error();
   mailbox_ = std::make_shared<Mailbox>();
-  mailbox_->bell = std::move(*bell);
+  mailbox_->wakeup = std::move(*wakeup);
   names.mailboxes[name_] = mailbox_;
   address_ = {};
   std::copy(name_.begin(), name_.end(), address_.begin());
@@ -63,7 +63,7 @@ void Link::say_farewell(Mailbox& to) noexcept {
   if (!to.open) return;
   try {
     to.frames.push_back({name_, {}, {}, true});
-    if (to.sleeping) to.bell->notify();
+    if (to.sleeping) to.wakeup->notify();
   } catch (const std::bad_alloc&) {  // the peer notices at its next send
   }
 }
@@ -135,7 +135,7 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
     frame.payload.insert(frame.payload.end(), bytes, bytes + parts[i].iov_len);
   }
   to.frames.push_back(std::move(frame));
-  if (to.sleeping) to.bell->notify();
+  if (to.sleeping) to.wakeup->notify();
   return true;
 } catch (const std::bad_alloc&) {
   return false;
@@ -150,7 +150,7 @@ bool Link::arm() noexcept {
 void Link::disarm() noexcept {
   std::scoped_lock guard(mailbox_->mutex);
   mailbox_->sleeping = false;
-  mailbox_->bell->drain();
+  mailbox_->wakeup->drain();
 }
 
 // Only this endpoint takes frames out, so the front stays put while the lock is not held.

@@ -41,8 +41,8 @@ struct Mailbox {
   std::mutex mutex;
   std::deque<Frame> frames;
   bool open = true;
-  bool sleeping = false;  // ring the bell
-  std::optional<os::Event> bell;
+  bool sleeping = false;  // notify wakeup
+  std::optional<os::Event> wakeup;
 };
 
 struct Peer {
@@ -62,8 +62,8 @@ struct Events {
 struct Sizes {
   static constexpr size_t frame_bytes_max = size_t{1} << 16;
   static constexpr size_t eager_bytes_max = size_t{1} << 13;
-  static constexpr size_t train_bytes_max = size_t{1} << 18;
-  static constexpr size_t train_car_bytes = size_t{1} << 13;
+  static constexpr size_t fragmented_eager_bytes_max = size_t{1} << 18;
+  static constexpr size_t fragment_bytes = size_t{1} << 13;
   static constexpr size_t segment_bytes = size_t{1} << 15;
   static constexpr size_t address_length = address_bytes;
 };
@@ -102,7 +102,7 @@ class Link : public Sizes {
     return taken;
   }
 
-  int wait_fd() const noexcept { return mailbox_->bell->fd(); }
+  int wait_fd() const noexcept { return mailbox_->wakeup->fd(); }
   bool arm() noexcept;
   void disarm() noexcept;
 

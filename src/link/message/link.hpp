@@ -3,7 +3,7 @@
 //
 // A peer is connected when something is first sent to it. The side that connected says Hello, with the address that it listens on; the
 // answer Welcome lets frames flow both ways. When both connect at the same time, the connection of the side with the smaller address stays:
-// the other one is answered with Yield and kept, unused, until the first one works (docs/wire/message.md).
+// the other one is answered with Defer and kept, unused, until the first one works (docs/wire/message.md).
 //
 // Credits: a message with frames needs a receive buffer of the other side, and both sides count. Bounds for each peer: what the endpoints have
 // for receive_count messages each way, and one message of frames that wait for a credit.
@@ -66,8 +66,8 @@ class MessageLink {
   static constexpr size_t credits_of_ours = E::receive_count - buffers_kept;
   static constexpr size_t frame_bytes_max = E::message_bytes_max - head_bytes - proto::stream::head_bytes_max;
   static constexpr size_t eager_bytes_max = size_t{1} << 13;
-  static constexpr size_t train_bytes_max = size_t{1} << 16;
-  static constexpr size_t train_car_bytes = size_t{1} << 14;
+  static constexpr size_t fragmented_eager_bytes_max = size_t{1} << 16;
+  static constexpr size_t fragment_bytes = size_t{1} << 14;
   static constexpr size_t segment_bytes = size_t{1} << 14;
   static constexpr size_t address_length = E::address_length;
   static constexpr size_t collected_frame_bytes_max = 2048;  // larger ones go alone, or wait with the engine
@@ -104,7 +104,7 @@ class MessageLink {
   Result<void> open(std::string_view source, Events& events) {
     events_ = &events;
     if (auto opened = endpoints_.open(source); !opened) return opened;
-    life_ = os::random_bits();
+    incarnation_ = os::random_bits();
     const auto own = endpoints_.address();
     own_.assign(reinterpret_cast<const char*>(own.data()), own.size());
     return {};
@@ -121,7 +121,7 @@ class MessageLink {
       for (auto& [key, peer] : peers_) say_bye(*peer);
     endpoints_.close();
     channels_.clear();
-    graves_.clear();
+    deferred_free_.clear();
     peers_.clear();
     owing_.clear();
     collecting_.clear();
@@ -224,7 +224,7 @@ class MessageLink {
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
-    graves_.clear();
+    deferred_free_.clear();
     ++turn_;
     if (!collecting_.empty()) send_all_collected();
     Turn<Handler> turn{*this, handler};
@@ -252,7 +252,7 @@ class MessageLink {
   enum class State : uint8_t {
     Connecting,  // ours; not there yet
     Greeting,    // ours; Hello is out
-    Yielded,     // ours; the peer's own connection goes first
+    Deferred,    // ours; the peer's own connection goes first
     Silent,      // the peer's; awaits its Hello
     Waiting,     // the peer's; said Hello, but ours goes first
     Ready,
@@ -337,7 +337,7 @@ class MessageLink {
     peers_[key] = peer;
   }
   // Takes a channel out of everything; its memory stays until the next poll. The connection may be gone already.
-  void bury(Channel& channel) noexcept {
+  void retire(Channel& channel) noexcept {
     if (channel.state == State::Silent) --silent_;
     std::erase(owing_, &channel);
     std::erase(collecting_, &channel);
@@ -346,7 +346,7 @@ class MessageLink {
     channel.peer = nullptr;
     const auto found = channels_.find(&channel);
     try {
-      graves_.push_back(std::move(found->second));
+      deferred_free_.push_back(std::move(found->second));
     } catch (const std::bad_alloc&) {
       (void)found->second.release();  // a leak, which is better than memory that somebody still looks at
     }
@@ -354,7 +354,7 @@ class MessageLink {
   }
   void drop(Channel& channel) noexcept {
     endpoints_.close(*channel.connection);
-    bury(channel);
+    retire(channel);
   }
   // The peer goes, with its connections.
   void part(Peer& peer) noexcept {
@@ -408,7 +408,7 @@ class MessageLink {
     const bool said_bye = channel->said_bye;
     const bool carried = peer != nullptr && (peer->channel == channel || peer->other_end == channel);
     if (carried) prove(*peer);
-    bury(*channel);
+    retire(*channel);
     if (!carried) return;
     const std::string address = peer->address;
     Channel* next = waiting_from(address);
@@ -437,7 +437,7 @@ class MessageLink {
   bool greet(Channel& channel, Kind kind) noexcept {
     std::byte* out = endpoints_.reserve(*channel.connection);
     if (out == nullptr) return false;
-    const Greeting greeting{greeting_version, static_cast<uint16_t>(E::receive_count), life_, own_};
+    const Greeting greeting{greeting_version, static_cast<uint16_t>(E::receive_count), incarnation_, own_};
     endpoints_.commit(*channel.connection, put_greeting(kind, greeting, out));
     return true;
   }
@@ -472,11 +472,11 @@ class MessageLink {
   } catch (const std::bad_alloc&) {
     drop(channel);
   }
-  Taken stand_back(Channel& channel) noexcept {
+  Taken defer(Channel& channel) noexcept {
     if (Channel* older = waiting_from(channel.greeting.address)) drop(*older);
     --silent_;
     channel.state = State::Waiting;
-    (void)say(channel, Kind::Yield);
+    (void)say(channel, Kind::Defer);
     return Taken::Yes;
   }
 
@@ -500,7 +500,7 @@ class MessageLink {
       return Taken::Yes;
     }
     Peer& peer = *found->second;
-    if (address == own_ && channel.greeting.life == life_) {  // we have connected to ourselves
+    if (address == own_ && channel.greeting.incarnation == incarnation_) {  // we have connected to ourselves
       channel.peer = &peer;
       peer.other_end = &channel;
       make_ready(channel);
@@ -509,7 +509,7 @@ class MessageLink {
     }
     Channel* there = peer.channel;
     if (there != nullptr && there->state == State::Ready) {
-      if (there->greeting.life == channel.greeting.life) return stand_back(channel);
+      if (there->greeting.incarnation == channel.greeting.incarnation) return defer(channel);
       if constexpr (KnowsCallers<E>)
         if (!endpoints_.speaks_for(*channel.connection, bytes_of(address), *there->connection))
           return misbehaved(channel, "it calls in the name of a peer that is connected from elsewhere");
@@ -517,7 +517,7 @@ class MessageLink {
       adopt_new(channel);
       return Taken::Yes;
     }
-    if (own_ < address) return stand_back(channel);
+    if (own_ < address) return defer(channel);
     adopt(channel, peer);
     if (there != nullptr) {
       there->peer = nullptr;
@@ -531,7 +531,7 @@ class MessageLink {
 
   // The answer to our Hello.
   Taken welcome(Channel& channel, std::span<const std::byte> bytes) noexcept try {
-    if (channel.state != State::Greeting && channel.state != State::Yielded)
+    if (channel.state != State::Greeting && channel.state != State::Deferred)
       return misbehaved(channel, "an answer out of turn");
     const char* fault = take_greeting(bytes, channel.greeting);
     if (fault == nullptr) fault = fault_of(channel.greeting);
@@ -559,9 +559,9 @@ class MessageLink {
         return hello(channel, bytes);
       case Kind::Welcome:
         return welcome(channel, bytes);
-      case Kind::Yield:
+      case Kind::Defer:
         if (channel.state != State::Greeting) return misbehaved(channel, "an answer out of turn");
-        channel.state = State::Yielded;
+        channel.state = State::Deferred;
         break;
       case Kind::Credits:
         break;
@@ -771,9 +771,9 @@ class MessageLink {
   Events* events_ = nullptr;
   std::unordered_map<std::string, Peer*> peers_;
   std::unordered_map<Channel*, std::unique_ptr<Channel>> channels_;
-  std::vector<std::unique_ptr<Channel>> graves_;
+  std::vector<std::unique_ptr<Channel>> deferred_free_;
   std::string own_;
-  uint64_t life_ = 0;
+  uint64_t incarnation_ = 0;
   uint64_t turn_ = 1;  // polls
   size_t silent_ = 0;
   uint64_t made_ = 0;

@@ -322,7 +322,7 @@ struct Hostile : testing::Test {
   Greeting proper() const {
     Greeting greeting;
     greeting.receive_count = 16;
-    greeting.life = 7;
+    greeting.incarnation = 7;
     greeting.address = std::string("enemy").append(FakeEndpoints::address_length - 5, '\0');
     return greeting;
   }

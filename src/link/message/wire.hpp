@@ -5,9 +5,9 @@
 //   byte 1     zero
 //   byte 2, 3  credits: so many messages of the other side have been taken since it was last told
 //   Frames     then frames, each a head as in proto/stream/head.hpp and its payload
-//   Hello      then "weft", version (2 bytes), receive buffers (2 bytes), the endpoint's life (8 bytes), its address
+//   Hello      then "weft", version (2 bytes), receive buffers (2 bytes), the endpoint's incarnation (8 bytes), its address
 //   Welcome    likewise
-//   Yield, Credits, Bye   nothing more
+//   Defer, Credits, Bye   nothing more
 // Numbers are little-endian.
 #pragma once
 
@@ -25,7 +25,7 @@ enum class Kind : uint8_t {
   Frames = 1,
   Hello = 2,    // from the side that connected
   Welcome = 3,  // the answer: frames may follow, both ways
-  Yield = 4,    // the answer: another connection between us two goes first
+  Defer = 4,    // the answer: another connection between us two goes first
   Credits = 5,  // nothing but credits
   Bye = 6,      // the endpoint closes
 };
@@ -59,8 +59,8 @@ inline void put_head(const Head& head, std::byte* out) noexcept {
 struct Greeting {
   uint16_t version = greeting_version;
   uint16_t receive_count = 0;
-  uint64_t life = 0;    // a random number of the endpoint: tells a new one at an old address
-  std::string address;  // where it listens
+  uint64_t incarnation = 0;  // a random number of the endpoint: tells a new one at an old address
+  std::string address;       // where it listens
 };
 
 // `out` has room for greeting_bytes_min + address_bytes_max. Returns the bytes, the head included.
@@ -70,7 +70,7 @@ inline size_t put_greeting(Kind kind, const Greeting& greeting, std::byte* out) 
   std::memcpy(at, "weft", 4);
   std::memcpy(at + 4, &greeting.version, 2);
   std::memcpy(at + 6, &greeting.receive_count, 2);
-  std::memcpy(at + 8, &greeting.life, 8);
+  std::memcpy(at + 8, &greeting.incarnation, 8);
   const size_t length =
       greeting.address.size() < address_bytes_max ? greeting.address.size() : address_bytes_max;
   std::memcpy(at + 16, greeting.address.data(), length);
@@ -86,7 +86,7 @@ inline size_t put_greeting(Kind kind, const Greeting& greeting, std::byte* out) 
   if (greeting.version != greeting_version) return "it has another version";
   if (message.size() - greeting_bytes_min > address_bytes_max) return "its address is too long";
   std::memcpy(&greeting.receive_count, at + 6, 2);
-  std::memcpy(&greeting.life, at + 8, 8);
+  std::memcpy(&greeting.incarnation, at + 8, 8);
   greeting.address.assign(reinterpret_cast<const char*>(at + 16), message.size() - greeting_bytes_min);
   return nullptr;
 }

@@ -53,8 +53,8 @@ class Reliable final : public proto::DeviceBelow<P>, proto::reliable::PacketOutp
   using Events = reliable::Events;
   static constexpr size_t frame_bytes_max = frame_bytes;
   static constexpr size_t eager_bytes_max = size_t{1} << 13;
-  static constexpr size_t train_bytes_max = size_t{1} << 18;
-  static constexpr size_t train_car_bytes = size_t{1} << 15;
+  static constexpr size_t fragmented_eager_bytes_max = size_t{1} << 18;
+  static constexpr size_t fragment_bytes = size_t{1} << 15;
   static constexpr size_t segment_bytes = size_t{63} << 10;  // with its heads it fits the largest datagram
   static constexpr size_t small_bytes_max = 256;
   static constexpr size_t address_length = Names::address_length;

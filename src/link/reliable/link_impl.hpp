@@ -28,7 +28,7 @@ Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
   if (!own) return Error{EINVAL, "the packet link has no address"};
   proto::reliable::Config config;
   // Later than every endpoint that was here before, as long as the clock of the day does not go back; when it does, peers say so.
-  config.birth = os::realtime_ns();
+  config.incarnation = os::realtime_ns();
   config.seed = os::random_bits();
   const proto::PacketLinkTraits traits = proto::traits_of(packets_);
   config.check = !traits.checks_packets;

@@ -2,7 +2,7 @@
 //
 // A makes a channel to B in its own file and sends B a datagram with the file and what tells of its death. The datagram waits in B's socket
 // even if A exits, so what A had sent before is not lost. A may write to the channel at once. If A can open B's file through /proc (same pid
-// namespace, same user) it marks B's attention word, so that B looks at its socket in the next poll; otherwise B looks within a millisecond of
+// namespace, same user) it sets a bit of B's pending bitmap, so that B looks at its socket in the next poll; otherwise B looks within a millisecond of
 // idle polling and answers with its own file.
 //
 // Who may send to our socket may be another user. Nothing of his is received, opened or closed here (docs/decisions/0015).
@@ -98,13 +98,13 @@ void Link::find_by_process(Peer& peer) noexcept {
   ChosenAddress chosen;
   if (!parse_chosen(text_of(peer.address), chosen)) return;
   peer.chosen_by_library = true;
-  os::Fd life = os::open_process(chosen.pid);
-  if (!life) return;
+  os::Fd liveness = os::open_process(chosen.pid);
+  if (!liveness) return;
   os::Fd file = os::open_memory_of(chosen.pid, chosen.fd, ::geteuid(), file_);
   if (!file && opened_as_ != ::geteuid()) file = os::open_memory_of(chosen.pid, chosen.fd, opened_as_, file_);
-  if (!file || os::has_exited(life) || !attach_header(peer, file, chosen.nonce)) return;
+  if (!file || os::has_exited(liveness) || !attach_header(peer, file, chosen.nonce)) return;
   peer.pid = chosen.pid;
-  peer.pidfd = std::move(life);
+  peer.pidfd = std::move(liveness);
   watch(peer);
   probe_cma(peer);
 }
@@ -136,7 +136,7 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
     int error = 0;
     const os::Fd there = os::connect_datagram(name, error);
     if (there && !is_of_our_user(peer, name)) return refuse(peer);
-    const std::array<int, 2> fds{file_.get(), life_.shown.get()};
+    const std::array<int, 2> fds{file_.get(), liveness_.shown.get()};
     sent = there ? os::send_datagram(there, {}, bytes, fds) : -error;
   } else {
     sent = os::send_datagram(socket_, name, bytes, {});
@@ -146,7 +146,7 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
     if (kind == NoteKind::Hello && !std::exchange(peer.hello_sent, true)) count_ungreeted(-1);
     if (kind == NoteKind::Hello && peer.state == PeerState::New) peer.state = PeerState::Greeted;
     // The note wakes a sleeper. Its flag stays: it may have read the note already and sleep again, and then the next frame has to wake it.
-    if (peer.remote != nullptr) peer.remote->attention.fetch_or(attention_socket, std::memory_order_seq_cst);
+    if (peer.remote != nullptr) peer.remote->pending.fetch_or(pending_socket, std::memory_order_seq_cst);
   } else if (sent == -ECONNREFUSED &&
              (peer.state == PeerState::Known || peer.remote != nullptr || peer.chosen_by_library)) {
     lose(peer);  // its socket is gone, so it is; only a name that a program chose may yet appear
@@ -234,7 +234,7 @@ void Link::read_socket() noexcept {
 // While one thread sleeps another polls, and has just read what may have been meant to wake the first.
 void Link::stay_armed() noexcept {
   header_->sleeping.store(1, std::memory_order_seq_cst);
-  if (header_->attention.load(std::memory_order_seq_cst) == 0 || header_->sleeping.exchange(0) == 0) return;
+  if (header_->pending.load(std::memory_order_seq_cst) == 0 || header_->sleeping.exchange(0) == 0) return;
   const Note note = note_to(address_, NoteKind::Wake);
   (void)os::send_datagram(socket_, SocketName(text_of(address_)), std::as_bytes(std::span(&note, 1)), {});
 }
@@ -243,7 +243,7 @@ void Link::take_notes() noexcept {
   const uint64_t until = os::monotonic_ns() + look_most_ns;
   for (int i = 0; i < 256 && os::monotonic_ns() < until; ++i)
     if (!take_datagram(true)) return;
-  header_->attention.fetch_or(attention_socket);  // more may wait
+  header_->pending.fetch_or(pending_socket);  // more may wait
 }
 
 // False: there is none, or what the last one brought is not let go of yet; then the next look goes on.
@@ -276,19 +276,19 @@ bool Link::take_datagram(bool listening) noexcept {
   os::Datagram datagram;
   if (os::receive_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), datagram, disposal_) <= 0)
     return true;
-  auto& [file, life] = datagram.fds;
+  auto& [file, liveness] = datagram.fds;
   // What else there is, a file system or a socket behind it may keep the closing of.
   if (file && !os::is_memory(file)) disposal_.close(std::move(file));
-  if (life && !os::tells_of_death(life)) disposal_.close(std::move(life));
+  if (liveness && !os::tells_of_death(liveness)) disposal_.close(std::move(liveness));
   if (!sound || !listening) return true;
-  if (datagram.cut && (!file || !life)) {
+  if (datagram.cut && (!file || !liveness)) {
     warn(warned_descriptors,
          "a greeting came without its memory: this process is out of file descriptors (ulimit -n)");
     return true;  // the peer repeats it
   }
-  if (!file || !life || (note.kind != NoteKind::Hello && note.kind != NoteKind::Reply)) return true;
+  if (!file || !liveness || (note.kind != NoteKind::Hello && note.kind != NoteKind::Reply)) return true;
   try {
-    take_note(note, file, life, sender.pid);
+    take_note(note, file, liveness, sender.pid);
   } catch (...) {  // out of memory: as if the datagram had been lost; the peer repeats it
   }
   return true;
@@ -317,10 +317,10 @@ void Link::turn_away(const Note& note, uid_t uid) noexcept {
 // It cannot ring: look at its ring in its stead.
 void Link::take_wake(const Note& note) noexcept {
   const auto found = peers_.find(text_of(note.address));
-  if (found != peers_.end() && found->second->rx_control != nullptr) ring_own_bell(*found->second);
+  if (found != peers_.end() && found->second->rx_control != nullptr) ring_own_doorbell(*found->second);
 }
 
-void Link::take_note(const Note& note, os::Fd& file, os::Fd& life, int32_t pid) {
+void Link::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) {
   const std::string key(text_of(note.address));
   auto found = peers_.find(key);
   if (found != peers_.end() && found->second->nonce != 0 && found->second->nonce != note.nonce) {
@@ -345,7 +345,7 @@ void Link::take_note(const Note& note, os::Fd& file, os::Fd& life, int32_t pid) 
   if (peer.remote == nullptr && !attach_header(peer, file, note.nonce)) return;
   if (!peer.pidfd) {
     peer.pid = pid;
-    peer.pidfd = std::move(life);
+    peer.pidfd = std::move(liveness);
     watch(peer);
     probe_cma(peer);
   }
@@ -353,7 +353,7 @@ void Link::take_note(const Note& note, os::Fd& file, os::Fd& life, int32_t pid) 
       attach_channel(peer, file, note.channel_offset)) {
     peer.state = PeerState::Known;
     activate(peer);
-    ring_own_bell(peer);  // what it wrote before we looked
+    ring_own_doorbell(peer);  // what it wrote before we looked
   }
   if (note.wants_reply != 0) send_note(peer, NoteKind::Reply, true);
 }
@@ -390,14 +390,14 @@ bool Link::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexc
   peer.rx_control = peer.rx_map.as<ChannelControl>();
   peer.rx_slots = peer.rx_map.as<Slot>(channel_slots_offset);
   peer.rx_bulk_base = peer.rx_map.as<std::byte>(channel_bulk_offset);
-  peer.bell = next_bell_++ % bell_count;
-  peer.next_same_bell = (*by_bell_)[peer.bell];
-  (*by_bell_)[peer.bell] = &peer;
-  peer.rx_control->bell.store(peer.bell + 1, std::memory_order_seq_cst);
+  peer.doorbell = next_doorbell_++ % doorbell_count;
+  peer.next_same_doorbell = (*by_doorbell_)[peer.doorbell];
+  (*by_doorbell_)[peer.doorbell] = &peer;
+  peer.rx_control->doorbell.store(peer.doorbell + 1, std::memory_order_seq_cst);
   return true;
 }
 
-// Before the socket is closed: what strangers have put into its queue would be dropped by our close(2).
+// Before the socket is closed: what unknown peers have put into its queue would be dropped by our close(2).
 void Link::close_socket() noexcept {
   os::stop_datagrams(socket_);
   const uint64_t until = os::monotonic_ns() + 500'000'000;

@@ -93,7 +93,7 @@ bool Link::commit(Room& room, const wire::FrameHead& head) noexcept {
   std::memcpy(slot.payload.data(), &head.b, sizeof(head.b));
   std::memcpy(slot.payload.data() + bulk_place_offset, &place, sizeof(place));
   peer->bulk_next = place.end;
-  if (!publish(*peer, slot, lead_of(*peer, head, wire::in_bulk))) ring_bell(*peer);
+  if (!publish(*peer, slot, header_of(*peer, head, wire::in_bulk))) ring_doorbell(*peer);
   return true;
 }
 
@@ -136,10 +136,10 @@ proto::RingUse Link::rings(const Peer& peer) const noexcept {
     uint64_t end = peer.rx_bulk;
     for (uint64_t next = peer.rx_next; next - peer.rx_next < slot_count; ++next) {
       const Slot& slot = peer.rx_slots[next % slot_count];
-      const Lead lead = slot.lead.load(std::memory_order_acquire);
-      if (static_cast<uint8_t>(lead) != lap_of(next)) break;
+      const SlotHeader header = slot.header.load(std::memory_order_acquire);
+      if (static_cast<uint8_t>(header) != sequence_of(next)) break;
       ++use.in_entries;
-      if ((static_cast<uint8_t>(lead >> 16) & wire::in_bulk) == 0) continue;
+      if ((static_cast<uint8_t>(header >> 16) & wire::in_bulk) == 0) continue;
       BulkPlace place;
       std::memcpy(&place, slot.payload.data() + bulk_place_offset, sizeof(place));
       end = place.end;

@@ -24,26 +24,26 @@ inline constexpr size_t alias_bytes = 64;    // longest other address that an en
 
 inline constexpr size_t slot_count = 128;
 inline constexpr size_t slot_payload_offset =
-    16;  // after lead and a; b (when present) is the first word of the payload area
+    16;  // after header and a; b (when present) is the first word of the payload area
 inline constexpr size_t bulk_bytes = size_t{1} << 20;
 inline constexpr size_t page_bytes = 4096;
 inline constexpr size_t header_bytes = 2 * page_bytes;
-inline constexpr size_t bell_words = 62;
-inline constexpr size_t bell_count = bell_words * 64;
-inline constexpr uint64_t attention_socket = uint64_t{1} << 63;  // a datagram waits at the socket
+inline constexpr size_t doorbell_words = 62;
+inline constexpr size_t doorbell_count = doorbell_words * 64;
+inline constexpr uint64_t pending_socket = uint64_t{1} << 63;  // a datagram waits at the socket
 
-// The first word of a slot, stored last: [0..7] lap, [8..15] kind, [16..23] flags, [24..31] context, [32..63] length.
-// The lap counts passes over the ring, 1..128, so that a slot of the last pass never looks fresh; 0 is never written.
-using Lead = uint64_t;
-inline constexpr uint64_t lap_bits(uint64_t position) noexcept {
+// The first word of a slot, stored last: [0..7] sequence, [8..15] kind, [16..23] flags, [24..31] context, [32..63] length.
+// The sequence counts passes over the ring, 1..128, so that a slot of the last pass never looks fresh; 0 is never written.
+using SlotHeader = uint64_t;
+inline constexpr uint64_t sequence_bits(uint64_t position) noexcept {
   return ((position / slot_count) & 0x7f) + 1;
 }
-inline constexpr uint8_t lap_of(uint64_t position) noexcept {
-  return static_cast<uint8_t>(lap_bits(position));
+inline constexpr uint8_t sequence_of(uint64_t position) noexcept {
+  return static_cast<uint8_t>(sequence_bits(position));
 }
 
 struct alignas(64) Slot {
-  std::atomic<Lead> lead;
+  std::atomic<SlotHeader> header;
   uint64_t a;
   std::array<std::byte, 48> payload;  // [b] and inline bytes, or [b] and BulkPlace at bulk_place_offset
 };
@@ -62,7 +62,7 @@ struct ChannelControl {
   // Written by the receiver, rarely.
   alignas(
       64) std::atomic<uint32_t> polled;  // the receiver looks at this ring in every poll: no doorbell needed
-  std::atomic<uint32_t> bell;            // doorbell to ring, plus one; 0: the receiver has not attached yet
+  std::atomic<uint32_t> doorbell;        // doorbell to ring, plus one; 0: the receiver has not attached yet
   // Written by the receiver as it consumes.
   alignas(64) std::atomic<uint64_t> slots_consumed;
   std::atomic<uint64_t> bulk_consumed;
@@ -91,10 +91,10 @@ struct RegionHeader : HeaderStart {
   uint64_t
       probe_address;  // in the owner's memory: a word that holds probe_value, to try cross-memory attach on
   uint64_t probe_value;
-  alignas(64) std::atomic<uint64_t> attention;  // bit w: a doorbell of word w rang; attention_socket
-  alignas(64) std::atomic<uint32_t> sleeping;   // the owner sleeps: send a wake-up datagram
-  alignas(64) std::atomic<uint32_t> closed;     // the endpoint is gone
-  alignas(64) std::array<std::atomic<uint64_t>, bell_words> bells;
+  alignas(64) std::atomic<uint64_t> pending;   // bit w: a doorbell of word w rang; pending_socket
+  alignas(64) std::atomic<uint32_t> sleeping;  // the owner sleeps: send a wake-up datagram
+  alignas(64) std::atomic<uint32_t> closed;    // the endpoint is gone
+  alignas(64) std::array<std::atomic<uint64_t>, doorbell_words> doorbells;
 };
 static_assert(sizeof(RegionHeader) <= header_bytes);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);

@@ -20,15 +20,15 @@ namespace {
 
 constexpr uint64_t ms_ns = 1'000'000;
 constexpr uint64_t look_interval_ns = 1 * ms_ns;
-constexpr uint64_t tend_interval_ns = 10 * ms_ns;
+constexpr uint64_t housekeeping_interval_ns = 10 * ms_ns;
 constexpr uint64_t meet_timeout_ns = 5'000 * ms_ns;  // nobody answers: the peer is unreachable
 constexpr uint64_t idle_discard_ns = 1'000 * ms_ns;  // then a ring's pages go back
-constexpr uint64_t cooling_ns = 2 * ms_ns;           // far longer than a store takes to be seen
+constexpr uint64_t demotion_ns = 2 * ms_ns;          // far longer than a store takes to be seen
 constexpr uint64_t close_linger_ns =
     500 * ms_ns;  // to hand over a hello that the other socket had no room for
 constexpr uint64_t first_hello_pause_ns = 200 * ms_ns;
 constexpr uint64_t longest_hello_pause_ns = 10'000 * ms_ns;
-constexpr uint32_t bells_to_promote = 4;
+constexpr uint32_t doorbells_to_promote = 4;
 constexpr uint64_t largest_streamed = uint64_t{1} << 24;
 
 // The n-th other name for who finds a service's name taken. False: only names of services have one, and it must fit.
@@ -87,9 +87,9 @@ Result<void> Link::open(std::string_view name, Events& events) {
   if (!set) return set.error();
   epoll_ = std::move(*set);
   if (!epoll_.add(socket_.get())) return Error{errno, "cannot watch the endpoint's socket"};
-  auto life = os::open_life();
-  if (!life) return life.error();
-  life_ = std::move(*life);
+  auto liveness = os::open_liveness();
+  if (!liveness) return liveness.error();
+  liveness_ = std::move(*liveness);
 
   probe_word_ = os::random_bits();
   header->version = layout_version;
@@ -101,8 +101,8 @@ Result<void> Link::open(std::string_view name, Events& events) {
   header->probe_address = reinterpret_cast<uint64_t>(&probe_word_);
   header->probe_value = probe_word_;
   header->magic = region_magic;
-  by_bell_ = std::make_unique<std::array<Peer*, bell_count>>();
-  by_bell_->fill(nullptr);
+  by_doorbell_ = std::make_unique<std::array<Peer*, doorbell_count>>();
+  by_doorbell_->fill(nullptr);
   first_ticks_ = arch::ticks();
   first_ns_ = os::monotonic_ns();
   header_ = header;
@@ -139,7 +139,7 @@ void Link::close() noexcept {
   for (auto& [name, peer] : peers_) {
     if (peer->tx_control == nullptr) continue;
     peer->tx_control->closed.store(1, std::memory_order_release);
-    ring_bell(*peer);
+    ring_doorbell(*peer);
   }
   while (!peers_.empty()) forget(*peers_.begin()->second);
   header_ = nullptr;
@@ -154,7 +154,7 @@ void Link::close() noexcept {
   file_.reset();
   close_socket();
   epoll_.reset();
-  life_ = {};
+  liveness_ = {};
 }
 
 // A forked child lets go of its copies and touches nothing that it shares with its parent: channels, the epoll set, the socket's name.
@@ -175,7 +175,7 @@ void Link::abandon_inherited() noexcept {
   disposal_.forget();
   socket_.reset();
   epoll_.reset();
-  life_ = {};
+  liveness_ = {};
 }
 
 // Throws std::bad_alloc here, before a peer is made, so that putting it on a list never does.
@@ -294,29 +294,29 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
     peer.bulk_next = place.end;
     peer.bulk_touched = true;
   }
-  if (!publish(peer, slot, lead_of(peer, head, fits ? 0 : wire::in_bulk))) ring_bell(peer);
+  if (!publish(peer, slot, header_of(peer, head, fits ? 0 : wire::in_bulk))) ring_doorbell(peer);
   return true;
 }
 
-void Link::ring_bell(Peer& peer) noexcept {
+void Link::ring_doorbell(Peer& peer) noexcept {
   if (peer.remote == nullptr) {
     // The hello on its way is the doorbell. Once it has been read and the answer waits with us, only a datagram reaches the peer. An atomic
     // read-modify-write: the slot before it is visible first (pairs with attach_channel()).
-    if (peer.tx_control->bell.fetch_or(0, std::memory_order_seq_cst) != 0)
+    if (peer.tx_control->doorbell.fetch_or(0, std::memory_order_seq_cst) != 0)
       send_note(peer, NoteKind::Wake, false);
     return;
   }
-  uint32_t bell = peer.tx_control->bell.load(std::memory_order_relaxed);
-  if (bell == 0) {
-    peer.remote->attention.fetch_or(attention_socket, std::memory_order_seq_cst);
+  uint32_t doorbell = peer.tx_control->doorbell.load(std::memory_order_relaxed);
+  if (doorbell == 0) {
+    peer.remote->pending.fetch_or(pending_socket, std::memory_order_seq_cst);
     // It may have attached, and looked at the ring, before our slot was visible; now it is (pairs with attach_channel()).
-    bell = peer.tx_control->bell.load(std::memory_order_seq_cst);
+    doorbell = peer.tx_control->doorbell.load(std::memory_order_seq_cst);
   }
-  if (bell != 0 && bell <= bell_count) {
-    const uint32_t index = bell - 1;
+  if (doorbell != 0 && doorbell <= doorbell_count) {
+    const uint32_t index = doorbell - 1;
     // Sequentially consistent: the slot before it is visible, and the look at `sleeping` comes after it (pairs with arm()).
-    peer.remote->bells[index / 64].fetch_or(uint64_t{1} << (index % 64), std::memory_order_seq_cst);
-    peer.remote->attention.fetch_or(uint64_t{1} << (index / 64), std::memory_order_seq_cst);
+    peer.remote->doorbells[index / 64].fetch_or(uint64_t{1} << (index % 64), std::memory_order_seq_cst);
+    peer.remote->pending.fetch_or(uint64_t{1} << (index / 64), std::memory_order_seq_cst);
   }
   if (peer.remote->sleeping.load(std::memory_order_seq_cst) != 0 && peer.remote->sleeping.exchange(0) != 0)
     send_note(peer, NoteKind::Wake, false);
@@ -337,49 +337,49 @@ void Link::lose(Peer& peer) noexcept {
   if (std::find(dying_.begin(), dying_.end(), &peer) == dying_.end()) dying_.push_back(&peer);
 }
 
-void Link::ring_own_bell(Peer& peer) noexcept {
-  header_->bells[peer.bell / 64].fetch_or(uint64_t{1} << (peer.bell % 64));
-  header_->attention.fetch_or(uint64_t{1} << (peer.bell / 64));
+void Link::ring_own_doorbell(Peer& peer) noexcept {
+  header_->doorbells[peer.doorbell / 64].fetch_or(uint64_t{1} << (peer.doorbell % 64));
+  header_->pending.fetch_or(uint64_t{1} << (peer.doorbell / 64));
 }
 
 void Link::collect_rung(uint64_t words) noexcept {
   while (words != 0) {
     const auto word = static_cast<size_t>(__builtin_ctzll(words));
     words &= words - 1;
-    if (word >= bell_words) continue;
-    uint64_t bits = header_->bells[word].exchange(0, std::memory_order_acq_rel);
+    if (word >= doorbell_words) continue;
+    uint64_t bits = header_->doorbells[word].exchange(0, std::memory_order_acq_rel);
     while (bits != 0) {
       const size_t index = word * 64 + static_cast<size_t>(__builtin_ctzll(bits));
       bits &= bits - 1;
-      for (Peer* peer = (*by_bell_)[index]; peer != nullptr; peer = peer->next_same_bell) {
+      for (Peer* peer = (*by_doorbell_)[index]; peer != nullptr; peer = peer->next_same_doorbell) {
         rung_.push_back(peer);
-        if (!peer->active && ++peer->bells >= bells_to_promote) activate(*peer);
+        if (!peer->active && ++peer->doorbells >= doorbells_to_promote) activate(*peer);
       }
     }
   }
 }
 
 // Takes the peer into the list that every poll looks at. When the list is full somebody quiet has to leave, slowly: it is still looked at
-// until no doorbell can have been missed (cool()).
+// until no doorbell can have been missed (finish_demotions()).
 void Link::activate(Peer& peer) noexcept {
   if (peer.active || peer.rx_slots == nullptr) return;  // not met yet, or rejected
   if (active_count_ == active_max) {
     const uint64_t now = os::monotonic_ns();
     Peer* quiet = nullptr;
     for (size_t i = 0; i < active_count_; ++i)
-      if (!active_[i]->cooling && (quiet == nullptr || active_[i]->rang_at_ns < quiet->rang_at_ns))
+      if (!active_[i]->demoting && (quiet == nullptr || active_[i]->rang_at_ns < quiet->rang_at_ns))
         quiet = active_[i];
-    if (quiet != nullptr && now - quiet->rang_at_ns > 10 * cooling_ns) {
-      quiet->cooling = true;
-      quiet->cooled_at_ns = now;
+    if (quiet != nullptr && now - quiet->rang_at_ns > 10 * demotion_ns) {
+      quiet->demoting = true;
+      quiet->demoted_at_ns = now;
       quiet->rx_control->polled.store(0, std::memory_order_seq_cst);
     }
-    peer.bells = 0;
+    peer.doorbells = 0;
     return;
   }
   active_[active_count_++] = &peer;
   peer.active = true;
-  peer.cooling = false;
+  peer.demoting = false;
   peer.rang_at_ns = os::monotonic_ns();
   // Without the asymmetric fence on both sides a sender must ring (a locked instruction) every time.
   const bool silent = fences_ && peer.remote != nullptr && peer.remote->fences != 0 && !armed_;
@@ -394,17 +394,17 @@ void Link::deactivate(Peer& peer) noexcept {
     break;
   }
   peer.active = false;
-  peer.cooling = false;
-  peer.bells = 0;
+  peer.demoting = false;
+  peer.doorbells = 0;
   if (peer.rx_control != nullptr) peer.rx_control->polled.store(0, std::memory_order_seq_cst);
 }
 
-void Link::cool(uint64_t now_ns) noexcept {
+void Link::finish_demotions(uint64_t now_ns) noexcept {
   for (size_t i = active_count_; i-- > 0;) {
     Peer& peer = *active_[i];
-    if (!peer.cooling || now_ns - peer.cooled_at_ns < cooling_ns) continue;
+    if (!peer.demoting || now_ns - peer.demoted_at_ns < demotion_ns) continue;
     deactivate(peer);
-    if (has_frame(peer)) ring_own_bell(peer);
+    if (has_frame(peer)) ring_own_doorbell(peer);
   }
 }
 
@@ -497,17 +497,17 @@ void Link::find_lost() noexcept {
     else lost_.push_back(static_cast<Peer*>(tags[i]));
   }
   if (socket_ready) read_socket();  // whom it replaces leaves lost_ again
-  cool(now);
-  if (now >= next_tend_ns_) {
-    next_tend_ns_ = now + tend_interval_ns;
-    tend(now);
+  finish_demotions(now);
+  if (now >= next_housekeeping_ns_) {
+    next_housekeeping_ns_ = now + housekeeping_interval_ns;
+    housekeeping(now);
   }
   for (Peer* peer : dying_)
     if (std::find(lost_.begin(), lost_.end(), peer) == lost_.end()) lost_.push_back(peer);
   dying_.clear();
 }
 
-void Link::tend(uint64_t now_ns) noexcept {
+void Link::housekeeping(uint64_t now_ns) noexcept {
   const uint64_t ticks = arch::ticks() - first_ticks_;
   const uint64_t elapsed_us = (now_ns - first_ns_) / 1000;
   if (elapsed_us > 1000) stale_ticks_ = ticks / elapsed_us * 30;
@@ -538,7 +538,7 @@ void Link::tend(uint64_t now_ns) noexcept {
 bool Link::greeting_is_due(Peer& peer, uint64_t now_ns) noexcept {
   if (!peer.hello_sent) return true;
   // Attached, the peer has answered, and a lost answer is asked for again. Before that only what is in the ring is worth it.
-  const bool attached = peer.tx_control->bell.load(std::memory_order_relaxed) != 0;
+  const bool attached = peer.tx_control->doorbell.load(std::memory_order_relaxed) != 0;
   if (attached ? peer.remote != nullptr : peer.tx_next() == 0) return false;
   if (peer.hello_pause_ns == 0) peer.hello_pause_ns = first_hello_pause_ns;
   if (now_ns - peer.hello_at_ns < peer.hello_pause_ns) return false;
@@ -566,8 +566,8 @@ uint64_t Link::unread_messages(const Peer& peer) noexcept {
   const uint64_t read = std::min(sent, peer.tx_control->slots_consumed.load(std::memory_order_acquire));
   uint64_t count = 0;
   for (uint64_t at = std::max(read, sent - std::min<uint64_t>(sent, slot_count)); at < sent; ++at) {
-    const Lead lead = peer.tx_slots[at % slot_count].lead.load(std::memory_order_relaxed);
-    switch (static_cast<wire::FrameKind>(static_cast<uint8_t>(lead >> 8))) {
+    const SlotHeader header = peer.tx_slots[at % slot_count].header.load(std::memory_order_relaxed);
+    switch (static_cast<wire::FrameKind>(static_cast<uint8_t>(header >> 8))) {
       case wire::FrameKind::Tagged:
       case wire::FrameKind::Msg:
       case wire::FrameKind::TaggedFirst:
@@ -588,9 +588,9 @@ void Link::detach(Peer& peer) noexcept {
   const bool reusable = !peer.hello_sent || os::has_exited(peer.pidfd) || has_left(peer);
   keep_ring(peer);
   if (peer.rx_control != nullptr) {
-    for (Peer** at = &(*by_bell_)[peer.bell]; *at != nullptr; at = &(*at)->next_same_bell) {
+    for (Peer** at = &(*by_doorbell_)[peer.doorbell]; *at != nullptr; at = &(*at)->next_same_doorbell) {
       if (*at != &peer) continue;
-      *at = peer.next_same_bell;
+      *at = peer.next_same_doorbell;
       break;
     }
     peer.rx_control = nullptr;
@@ -620,7 +620,7 @@ void Link::detach(Peer& peer) noexcept {
   peer.state = PeerState::Lost;
 }
 
-void Link::bury(Peer& peer) noexcept {
+void Link::retire(Peer& peer) noexcept {
   // detach() forgets the mapping that this is read from.
   const bool closed = has_left(peer);
   // A living process whose socket is not to be found: another network namespace, or it closed the endpoint.
@@ -648,7 +648,7 @@ bool Link::arm() noexcept {
     active_[i]->rx_control->polled.store(0, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (fences_) (void)os::fence_registered_processes();
-  bool work = header_->attention.load(std::memory_order_seq_cst) != 0;
+  bool work = header_->pending.load(std::memory_order_seq_cst) != 0;
   for (size_t i = 0; i < active_count_ && !work; ++i) work = has_frame(*active_[i]);
   if (work) disarm();
   return !work;
@@ -661,7 +661,7 @@ void Link::disarm() noexcept {
   idle_polls_ = idle_polls_per_look_;  // the next poll looks at the socket
   for (size_t i = 0; i < active_count_; ++i) {
     Peer& peer = *active_[i];
-    if (!peer.cooling && fences_ && peer.remote != nullptr && peer.remote->fences != 0)
+    if (!peer.demoting && fences_ && peer.remote != nullptr && peer.remote->fences != 0)
       peer.rx_control->polled.store(1, std::memory_order_seq_cst);
   }
 }

@@ -1,7 +1,7 @@
 // The shared memory link: reliable ordered frames between endpoints of one machine. Must not know tags or completions.
 //
 // Threads: one at a time (the owner serialises). Ring memory is shared with the peer process only.
-// Hot path: send_small() writes one slot, poll() looks at the next slot of each active peer and at one attention word. Neither
+// Hot path: send_small() writes one slot, poll() looks at the next slot of each active peer and at the pending bitmap. Neither
 // enters the kernel. Everything that does is elsewhere: the meeting in greeting.cpp, sleeping and noticing a death in link.cpp.
 #pragma once
 
@@ -43,12 +43,12 @@ struct Peer {
   // Sending: our channel to the peer. The next slot, and what set_stop() makes of its position, so that a frame computes none of it.
   Slot* tx_at = nullptr;
   Slot* tx_stop =
-      nullptr;      // what tx_at must not reach without set_stop(); null, as tx_at: there is no channel
-  Lead tx_lap = 0;  // lap_bits() of tx_at
-  ptrdiff_t tx_ahead = 0;  // bytes from tx_at to the slot that a burst fetches early
+      nullptr;  // what tx_at must not reach without set_stop(); null, as tx_at: there is no channel
+  SlotHeader tx_sequence = 0;  // sequence_bits() of tx_at
+  ptrdiff_t tx_ahead = 0;      // bytes from tx_at to the slot that a burst fetches early
   ChannelControl* tx_control = nullptr;
   Slot* tx_slots = nullptr;
-  uint64_t tx_first = 0;         // position of tx_slots[0] in this lap
+  uint64_t tx_first = 0;         // position of tx_slots[0] in this pass
   uint64_t tx_end = slot_count;  // first position that may not be used yet
   std::byte* tx_bulk = nullptr;
   uint64_t bulk_next = 0;
@@ -69,13 +69,13 @@ struct Peer {
   Room* room = nullptr;            // reserved: one slot and all the rest of the bulk ring are kept for it
   RegionHeader* remote = nullptr;  // the peer's header, once mapped
   bool active = false;             // in Link's active list
-  bool cooling = false;            // leaving it
+  bool demoting = false;           // leaving it
   bool cma = false;                // cross-memory attach works
   bool hello_sent = false;
   uint64_t hello_at_ns = 0;     // of the last note
   uint64_t hello_pause_ns = 0;  // until the next, while nobody attaches
   bool bulk_touched = false;    // pages of our bulk ring may be in memory
-  uint64_t bulk_seen = 0;       // bulk_next when tend() last saw it move
+  uint64_t bulk_seen = 0;       // bulk_next when housekeeping() last saw it move
   uint64_t bulk_moved_ns = 0;   // and when that was
   bool malformed = false;
   bool mute = false;               // our file could not grow by a channel to it
@@ -83,20 +83,20 @@ struct Peer {
   bool foreign = false;            // another user's
   bool chosen_by_library = false;  // the address dies with its endpoint
   PeerState state = PeerState::New;
-  uint32_t bells = 0;  // doorbells answered lately
-  uint32_t bell = 0;   // its doorbell in our header
-  Peer* next_same_bell = nullptr;
+  uint32_t doorbells = 0;  // doorbells answered lately
+  uint32_t doorbell = 0;   // its doorbell in our header
+  Peer* next_same_doorbell = nullptr;
   int32_t pid = 0;  // as we see it; 0: not visible
   uint64_t nonce = 0;
-  uint64_t met_at_ns = 0;     // when it was made
-  uint64_t rang_at_ns = 0;    // last doorbell or promotion
-  uint64_t cooled_at_ns = 0;  // when it began to leave the active list
-  size_t tx_channel = 0;      // index of our channel
+  uint64_t met_at_ns = 0;      // when it was made
+  uint64_t rang_at_ns = 0;     // last doorbell or promotion
+  uint64_t demoted_at_ns = 0;  // when it began to leave the active list
+  size_t tx_channel = 0;       // index of our channel
   std::array<char, address_bytes> address{};
   os::Mapping tx_map;
   os::Mapping rx_map;
   os::Mapping remote_map;
-  os::Fd pidfd;  // or a pipe (os::Life)
+  os::Fd pidfd;  // or a pipe (os::Liveness)
 
   static constexpr uint64_t write_ahead = 16;  // slots
 
@@ -107,13 +107,13 @@ struct Peer {
     if (tx_slots == nullptr) return false;
     const uint64_t next = tx_next();
     const uint64_t index = next % slot_count;
-    // Near the end of a lap the slots that are fetched early lie at its beginning.
+    // Near the end of a pass the slots that are fetched early lie at its beginning.
     const bool turns = index >= slot_count - write_ahead;
     const uint64_t border = turns ? slot_count : slot_count - write_ahead;
     tx_first = next - index;
     tx_at = tx_slots + index;
     tx_stop = tx_slots + std::min(border, index + (tx_end - next));
-    tx_lap = lap_bits(next);
+    tx_sequence = sequence_bits(next);
     tx_ahead = (static_cast<ptrdiff_t>(write_ahead) - (turns ? static_cast<ptrdiff_t>(slot_count) : 0)) *
                static_cast<ptrdiff_t>(sizeof(Slot));
     return tx_at != tx_stop;
@@ -139,8 +139,8 @@ class Link {
   using Events = shm::Events;
   static constexpr size_t frame_bytes_max = size_t{1} << 16;
   static constexpr size_t eager_bytes_max = size_t{1} << 13;
-  static constexpr size_t train_bytes_max = size_t{1} << 18;
-  static constexpr size_t train_car_bytes = size_t{1} << 14;
+  static constexpr size_t fragmented_eager_bytes_max = size_t{1} << 18;
+  static constexpr size_t fragment_bytes = size_t{1} << 14;
   static constexpr size_t segment_bytes = size_t{1} << 15;
   static constexpr size_t small_bytes_max = inline_max;
   static constexpr bool small_credit = true;
@@ -194,7 +194,7 @@ class Link {
     if (static_cast<int32_t>(--burst_) < 0)
       arch::prefetch_for_write(reinterpret_cast<std::byte*>(at) + peer.tx_ahead);
     Slot& slot = *at;
-    const Lead lead = lead_of(peer, head, 0);
+    const SlotHeader header = header_of(peer, head, 0);
     slot.a = head.a;
     std::byte* to = slot.payload.data();
     if ((head.flags & wire::has_b) != 0) {
@@ -202,7 +202,7 @@ class Link {
       to += sizeof(head.b);
     }
     arch::copy_small(to, bytes, head.length);
-    return publish(peer, slot, lead) ? proto::SmallSend::Sent : proto::SmallSend::Unseen;
+    return publish(peer, slot, header) ? proto::SmallSend::Sent : proto::SmallSend::Unseen;
   }
   // After send_small() has refused. True: it will not do so now.
   bool more_room(Peer& peer) noexcept {
@@ -210,7 +210,7 @@ class Link {
     return peer.tx_next() == peer.tx_end ? refresh_slots(peer) : peer.set_stop();
   }
   // Rings the peer's doorbell.
-  void tell(Peer& peer) noexcept { ring_bell(peer); }
+  void tell(Peer& peer) noexcept { ring_doorbell(peer); }
   // Sends prefix and gathered bytes as one frame; head.length is their sum, at most frame_bytes_max. False: no room now.
   bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
             size_t part_count) noexcept;
@@ -222,8 +222,8 @@ class Link {
     // Most looks find nothing, and drain() saves many registers.
     for (size_t i = 0; i < active_count_; ++i)
       if (is_fresh(*active_[i])) taken += drain(*active_[i], handler, frames_per_poll);
-    if (header_->attention.load(std::memory_order_relaxed) != 0) [[unlikely]]
-      taken += attend(handler);
+    if (header_->pending.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      taken += poll_pending(handler);
     if (taken != 0) burst_ = lone_messages;
     if (taken == 0) {
       if (++idle_polls_ >= idle_polls_per_look_) [[unlikely]] {
@@ -237,31 +237,31 @@ class Link {
     return taken;
   }
 
-  // poll() in a few loads (proto::HasGlance), for the usual case of one active peer.
+  // poll() in a few loads (proto::HasFastPoll), for the usual case of one active peer.
   struct Seen {
     Peer* peer;
     Slot* slot;
-    Lead lead;
+    SlotHeader header;
   };
-  [[gnu::always_inline]] proto::Glance glance(Seen& seen) noexcept {
-    if (active_count_ != 1 || header_->attention.load(std::memory_order_relaxed) != 0) [[unlikely]]
-      return proto::Glance::Poll;
+  [[gnu::always_inline]] proto::FastPoll fast_poll(Seen& seen) noexcept {
+    if (active_count_ != 1 || header_->pending.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      return proto::FastPoll::Poll;
     Peer& peer = *active_[0];
     Slot& slot = peer.rx_slots[peer.rx_next % slot_count];
-    const Lead lead = slot.lead.load(std::memory_order_acquire);
-    if (static_cast<uint8_t>(lead) == lap_of(peer.rx_next)) {
-      seen = {&peer, &slot, lead};
-      return proto::Glance::Frame;
+    const SlotHeader header = slot.header.load(std::memory_order_acquire);
+    if (static_cast<uint8_t>(header) == sequence_of(peer.rx_next)) {
+      seen = {&peer, &slot, header};
+      return proto::FastPoll::Frame;
     }
     if (idle_polls_ + 1 >= idle_polls_per_look_) [[unlikely]]
-      return proto::Glance::Poll;  // which looks around
+      return proto::FastPoll::Poll;  // which looks around
     ++idle_polls_;
-    return proto::Glance::Nothing;
+    return proto::FastPoll::Nothing;
   }
   template <class Take>
   [[gnu::always_inline]] bool take_plain(const Seen& seen, Take&& take) noexcept {
-    const auto length = static_cast<uint32_t>(seen.lead >> 32);
-    if (static_cast<uint32_t>(seen.lead) >> 8 != plain_tagged || length > inline_max ||
+    const auto length = static_cast<uint32_t>(seen.header >> 32);
+    if (static_cast<uint32_t>(seen.header) >> 8 != plain_tagged || length > inline_max ||
         busy_polls_ + 1 >= busy_polls_per_look ||
         !take(*seen.peer, seen.slot->a, seen.slot->payload.data(), length)) [[unlikely]]
       return false;
@@ -288,7 +288,7 @@ class Link {
         if (drain(peer, taker, 1) == 0) break;
     }
     if (active_count_ != 0) first_to_take_ = (first_to_take_ + 1) % active_count_;
-    if (header_->attention.load(std::memory_order_relaxed) != 0) attend(taker);
+    if (header_->pending.load(std::memory_order_relaxed) != 0) poll_pending(taker);
     if (++idle_polls_ >= idle_polls_per_look_) {
       idle_polls_ = 0;
       look_around(taker);
@@ -330,22 +330,22 @@ class Link {
   static constexpr size_t read_ahead = 8;
   static constexpr uint32_t lone_messages = 2;
 
-  [[gnu::always_inline]] static Lead lead_of(const Peer& peer, const wire::FrameHead& head,
-                                             uint8_t more_flags) noexcept {
-    return peer.tx_lap | (uint64_t{static_cast<uint8_t>(head.kind)} << 8 |
-                          uint64_t{static_cast<uint8_t>(head.flags | more_flags)} << 16 |
-                          uint64_t{head.context} << 24 | uint64_t{head.length} << 32);
+  [[gnu::always_inline]] static SlotHeader header_of(const Peer& peer, const wire::FrameHead& head,
+                                                     uint8_t more_flags) noexcept {
+    return peer.tx_sequence | (uint64_t{static_cast<uint8_t>(head.kind)} << 8 |
+                               uint64_t{static_cast<uint8_t>(head.flags | more_flags)} << 16 |
+                               uint64_t{head.context} << 24 | uint64_t{head.length} << 32);
   }
   // True: the peer looks at this ring in every poll.
-  [[gnu::always_inline]] static bool publish(Peer& peer, Slot& slot, Lead lead) noexcept {
-    // Orders the slot's contents before its lead; pairs with the acquire load in drain().
-    slot.lead.store(lead, std::memory_order_release);
+  [[gnu::always_inline]] static bool publish(Peer& peer, Slot& slot, SlotHeader header) noexcept {
+    // Orders the slot's contents before its header; pairs with the acquire load in drain().
+    slot.header.store(header, std::memory_order_release);
     peer.tx_at = &slot + 1;
     return peer.tx_control->polled.load(std::memory_order_relaxed) != 0;
   }
   [[gnu::noinline]] bool refresh_slots(Peer& peer) noexcept;
   std::byte* reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexcept;
-  [[gnu::noinline, gnu::cold]] void ring_bell(Peer& peer) noexcept;
+  [[gnu::noinline, gnu::cold]] void ring_doorbell(Peer& peer) noexcept;
 
   template <class Handler>
   int drain(Peer& peer, Handler& handler, int budget) noexcept {
@@ -353,10 +353,10 @@ class Link {
     for (; taken < budget; ++taken) {
       const uint64_t next = peer.rx_next;
       Slot& slot = peer.rx_slots[next % slot_count];
-      const Lead lead = slot.lead.load(std::memory_order_acquire);
+      const SlotHeader header = slot.header.load(std::memory_order_acquire);
       if constexpr (proto::TakesPlainTagged<Handler, Peer>) {
-        const auto length = static_cast<uint32_t>(lead >> 32);
-        if (static_cast<uint32_t>(lead) == plain_tagged_lead(next) && length <= inline_max) [[likely]] {
+        const auto length = static_cast<uint32_t>(header >> 32);
+        if (static_cast<uint32_t>(header) == plain_tagged_header(next) && length <= inline_max) [[likely]] {
           if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(next + read_ahead) % slot_count]);
           if (handler.on_plain_tagged(peer, slot.a, slot.payload.data(), length)) [[likely]] {
             consumed_slot(peer, next);
@@ -364,10 +364,10 @@ class Link {
           }
         }
       }
-      if (static_cast<uint8_t>(lead) != lap_of(next)) break;
+      if (static_cast<uint8_t>(header) != sequence_of(next)) break;
       if constexpr (proto::TakesPlainTagged<Handler, Peer>) {
-        const auto length = static_cast<uint32_t>(lead >> 32);
-        if (static_cast<uint32_t>(lead) == (plain_tagged_lead(next) | data_flags) &&
+        const auto length = static_cast<uint32_t>(header >> 32);
+        if (static_cast<uint32_t>(header) == (plain_tagged_header(next) | data_flags) &&
             length <= inline_max_with_b) {
           uint64_t data;
           std::memcpy(&data, slot.payload.data(), sizeof(data));
@@ -380,10 +380,10 @@ class Link {
         }
       }
       if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(next + read_ahead) % slot_count]);
-      wire::FrameHead head{static_cast<wire::FrameKind>(static_cast<uint8_t>(lead >> 8)),
-                           static_cast<uint8_t>(lead >> 16),
-                           static_cast<uint8_t>(lead >> 24),
-                           static_cast<uint32_t>(lead >> 32),
+      wire::FrameHead head{static_cast<wire::FrameKind>(static_cast<uint8_t>(header >> 8)),
+                           static_cast<uint8_t>(header >> 16),
+                           static_cast<uint8_t>(header >> 24),
+                           static_cast<uint32_t>(header >> 32),
                            slot.a,
                            0};
       const std::byte* payload = slot.payload.data();
@@ -416,10 +416,10 @@ class Link {
            place.end - peer.rx_bulk <= bulk_bytes;
   }
   static constexpr uint32_t data_flags = uint32_t{wire::has_b | wire::has_data} << 16;
-  // The lower half of the lead of a Tagged frame with no flags to context 0, without and with the lap.
+  // The lower half of the header of a Tagged frame with no flags to context 0, without and with the sequence.
   static constexpr uint32_t plain_tagged = static_cast<uint8_t>(wire::FrameKind::Tagged);
-  static uint32_t plain_tagged_lead(uint64_t position) noexcept {
-    return uint32_t{lap_of(position)} | plain_tagged << 8;
+  static uint32_t plain_tagged_header(uint64_t position) noexcept {
+    return uint32_t{sequence_of(position)} | plain_tagged << 8;
   }
   static void consumed_slot(Peer& peer, uint64_t position) noexcept {
     peer.rx_next = position + 1;
@@ -444,11 +444,11 @@ class Link {
   [[gnu::noinline, gnu::cold]] int reject(Peer& peer, const char* what) noexcept;
 
   template <class Handler>
-  [[gnu::noinline, gnu::cold]] int attend(Handler& handler) noexcept {
+  [[gnu::noinline, gnu::cold]] int poll_pending(Handler& handler) noexcept {
     int taken = 0;
-    const uint64_t bits = header_->attention.exchange(0, std::memory_order_acq_rel);
-    if ((bits & attention_socket) != 0) read_socket();
-    collect_rung(bits & ~attention_socket);
+    const uint64_t bits = header_->pending.exchange(0, std::memory_order_acq_rel);
+    if ((bits & pending_socket) != 0) read_socket();
+    collect_rung(bits & ~pending_socket);
     for (size_t i = 0; i < rung_.size(); ++i) {
       Peer& peer = *rung_[i];
       if (peer.rx_slots == nullptr) continue;
@@ -457,7 +457,7 @@ class Link {
       if (has_left(peer)) lose(peer);  // it rang to say so
       // What is left behind must not wait for another doorbell.
       if (got == rung_budget || has_frame(peer)) {
-        if (!peer.active) ring_own_bell(peer);
+        if (!peer.active) ring_own_doorbell(peer);
       }
     }
     rung_.clear();
@@ -466,7 +466,7 @@ class Link {
   static bool is_fresh(const Peer& peer) noexcept {
     const uint64_t next = peer.rx_next;
     const Slot& slot = peer.rx_slots[next % slot_count];
-    return static_cast<uint8_t>(slot.lead.load(std::memory_order_acquire)) == lap_of(next);
+    return static_cast<uint8_t>(slot.header.load(std::memory_order_acquire)) == sequence_of(next);
   }
   static bool has_frame(const Peer& peer) noexcept { return peer.rx_slots != nullptr && is_fresh(peer); }
 
@@ -482,7 +482,7 @@ class Link {
       constexpr int ring = slot_count;
       const int got = peer.rx_slots == nullptr ? 0 : drain(peer, handler, ring);
       taken += got;
-      if (got == ring || peer.rx_slots == nullptr || !has_frame(peer)) bury(peer);
+      if (got == ring || peer.rx_slots == nullptr || !has_frame(peer)) retire(peer);
       else lose(peer);  // there is no memory for what it had sent: again in the next look
     }
     lost_.clear();
@@ -491,13 +491,13 @@ class Link {
 
   bool look_is_due() noexcept;
   void find_lost() noexcept;  // fills lost_
-  void bury(Peer& peer) noexcept;
+  void retire(Peer& peer) noexcept;
   void read_socket() noexcept;
   void take_notes() noexcept;
   void stay_armed() noexcept;
-  void lose(Peer& peer) noexcept;              // to be buried in the next look
+  void lose(Peer& peer) noexcept;              // to be retired in the next look
   void collect_rung(uint64_t words) noexcept;  // fills rung_
-  void ring_own_bell(Peer& peer) noexcept;
+  void ring_own_doorbell(Peer& peer) noexcept;
   void activate(Peer& peer) noexcept;
   void deactivate(Peer& peer) noexcept;
   bool open_channel(Peer& peer) noexcept;
@@ -505,7 +505,7 @@ class Link {
   void greet(Peer& peer) noexcept;
   bool take_datagram(bool listening) noexcept;
   void take_wake(const Note& note) noexcept;
-  void take_note(const Note& note, os::Fd& file, os::Fd& life, int32_t pid);  // throws std::bad_alloc
+  void take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid);  // throws std::bad_alloc
   void turn_away(const Note& note, uid_t uid) noexcept;
   void find_by_process(Peer& peer) noexcept;
   bool is_own(uid_t user) const noexcept;
@@ -527,12 +527,12 @@ class Link {
   void probe_cma(Peer& peer) noexcept;
   void watch(Peer& peer) noexcept;
   void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
-  void tend(uint64_t now_ns) noexcept;
+  void housekeeping(uint64_t now_ns) noexcept;
   void abandon_inherited() noexcept;
   void warn(uint32_t kind, const char* what) noexcept;
   bool greeting_is_due(Peer& peer, uint64_t now_ns) noexcept;
   void give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept;
-  void cool(uint64_t now_ns) noexcept;
+  void finish_demotions(uint64_t now_ns) noexcept;
   static uint64_t unread_messages(const Peer& peer) noexcept;
   void detach(Peer& peer) noexcept;
   void keep_ring(Peer& peer) noexcept;
@@ -557,7 +557,7 @@ class Link {
   os::Fd file_;
   os::Fd socket_;
   os::PollSet epoll_;
-  os::Life life_;
+  os::Liveness liveness_;
   os::Disposal disposal_;
   os::Mapping header_map_;
   // Who we are: not read from the header, which peers may write.
@@ -595,8 +595,8 @@ class Link {
     PeerTable::iterator entry_;
   };
   PeerTable peers_;
-  std::unique_ptr<std::array<Peer*, bell_count>> by_bell_;  // lists through Peer::next_same_bell
-  uint32_t next_bell_ = 0;
+  std::unique_ptr<std::array<Peer*, doorbell_count>> by_doorbell_;  // lists through Peer::next_same_doorbell
+  uint32_t next_doorbell_ = 0;
   std::vector<Peer*> rung_;
   std::vector<Peer*> lost_;
   std::vector<Peer*> dying_;  // known to be dead, found outside of a look
@@ -604,7 +604,7 @@ class Link {
   std::vector<std::unique_ptr<shm::Room>> rooms_;
   size_t first_to_take_ = 0;  // in active_, so that everybody's turn comes
   uint64_t next_look_ns_ = 0;
-  uint64_t next_tend_ns_ = 0;
+  uint64_t next_housekeeping_ns_ = 0;
   uint64_t first_ticks_ = 0;  // with first_ns_: the rate of ticks()
   uint64_t first_ns_ = 0;
   uint64_t stale_ticks_ = 60'000;  // age of a stamp beyond which the sender is taken to be elsewhere

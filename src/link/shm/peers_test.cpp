@@ -222,7 +222,7 @@ TEST(ShmLink, ARestartedPeerIsNotTakenForTheDeadOne) {
     Node a(plain_name("a"));
     int up[2];
     ASSERT_EQ(::pipe(up), 0);
-    const auto life = [&](uint64_t id, bool stays) {
+    const auto start_peer = [&](uint64_t id, bool stays) {
       return spawn([&, id, stays] {
         Node b(name);
         Peer* to_a = b.connect(a);
@@ -234,14 +234,14 @@ TEST(ShmLink, ARestartedPeerIsNotTakenForTheDeadOne) {
       });
     };
     char byte;
-    const pid_t first = life(1, true);
+    const pid_t first = start_peer(1, true);
     ASSERT_EQ(::read(up[0], &byte, 1), 1);
     ASSERT_TRUE(a.poll_for_frames(1));
     ASSERT_EQ(a.peers.size(), 1u);
     ASSERT_TRUE(a.peers[0]->pidfd) << "a death cannot be seen without a pidfd";
     ::kill(first, SIGKILL);
     wait_for(first);
-    const pid_t second = life(2, true);  // we do not poll meanwhile
+    const pid_t second = start_peer(2, true);  // we do not poll meanwhile
     ASSERT_EQ(::read(up[0], &byte, 1), 1);
     ASSERT_TRUE(a.poll_for_frames(2));
     EXPECT_EQ(a.frames[1].head.a, 2u);
@@ -256,13 +256,13 @@ TEST(ShmLink, ARestartedPeerIsNotTakenForTheDeadOne) {
   }
 }
 
-// --- hostile or clumsy strangers ---
+// --- hostile or clumsy unknown peers ---
 
 TEST(ShmLink, StrayDatagramsAreIgnored) {
   Node a(plain_name("a"));
   Node b(plain_name("b"));
-  auto stranger = os::bind_datagram("weft-shm-test/" + plain_name("stranger"));
-  ASSERT_TRUE(stranger);
+  auto unknown = os::bind_datagram("weft-shm-test/" + plain_name("unknown"));
+  ASSERT_TRUE(unknown);
   auto file = os::create_memory("stray", header_bytes);
   ASSERT_TRUE(file);
   std::mt19937_64 random(5);
@@ -310,8 +310,8 @@ TEST(ShmLink, StrayDatagramsAreIgnored) {
       std::memcpy(bytes.data(), &note, sizeof(note));
       length = sizeof(note);
     }
-    const std::array<int, 2> fds{random() % 2 == 0 ? file->get() : stranger->get(), stranger->get()};
-    (void)os::send_datagram(*stranger, target, std::span(bytes.data(), length),
+    const std::array<int, 2> fds{random() % 2 == 0 ? file->get() : unknown->get(), unknown->get()};
+    (void)os::send_datagram(*unknown, target, std::span(bytes.data(), length),
                             std::span(fds.data(), random() % 3));
     if (round % 5 == 0) a.poll_until([] { return false; }, 2);
   }
@@ -347,8 +347,8 @@ TEST(ShmLink, AMalformedSlotCutsThePeerOff) {
     ASSERT_TRUE(b.poll_for_frames(1));
     Slot& slot = *to_b->tx_at;
     std::memcpy(slot.payload.data() + bulk_place_offset, &bad.place, sizeof(bad.place));
-    slot.lead.store(lap_of(to_b->tx_next()) | uint64_t{1} << 8 | uint64_t{bad.flags} << 16 |
-                    uint64_t{bad.length} << 32);
+    slot.header.store(sequence_of(to_b->tx_next()) | uint64_t{1} << 8 | uint64_t{bad.flags} << 16 |
+                      uint64_t{bad.length} << 32);
     to_b->tx_control->slots_consumed.store(~uint64_t{0} / 3);
     to_b->tx_control->bulk_consumed.store(~uint64_t{0} / 3);
     a.poll_until([&] { return to_b->remote != nullptr; }, 100);
@@ -446,9 +446,9 @@ TEST(ShmLink, AnUnsentHelloKeepsAwake) {
   Node b(plain_name("b"));
   Note note{};
   note.token = token_of(b.name());
-  auto stranger = os::bind_datagram("weft-shm-test/" + plain_name("stranger"));
-  ASSERT_TRUE(stranger);
-  while (os::send_datagram(*stranger, SocketName(b.name()), std::as_bytes(std::span(&note, 1)), {}) == 0) {
+  auto unknown = os::bind_datagram("weft-shm-test/" + plain_name("unknown"));
+  ASSERT_TRUE(unknown);
+  while (os::send_datagram(*unknown, SocketName(b.name()), std::as_bytes(std::span(&note, 1)), {}) == 0) {
   }
   Peer* to_b = a.connect(b);
   ASSERT_TRUE(a.send(*to_b, 1, pattern(1, 8)));

@@ -86,7 +86,7 @@ bool Channel::finish_connect() noexcept {
   int error = 0;
   socklen_t length = sizeof(error);
   if (::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
-  // A socket that dials a port of this machine that nobody has may be given just that port, and reaches itself.
+  // A socket that connects to a port of this machine that nobody has may be given just that port, and reaches itself.
   if (error == 0 && os::local_address(fd_.get()) == os::remote_address(fd_.get())) error = ECONNREFUSED;
   if (error != 0) {
     fail(error);
@@ -96,18 +96,18 @@ bool Channel::finish_connect() noexcept {
   return true;
 }
 
-void Channel::greet(const Hello& hello) noexcept {
+void Channel::greet(const Handshake& handshake) noexcept {
   if (state_ != State::Connecting && state_ != State::Greeting) return;
-  std::array<std::byte, hello_bytes_max> bytes;
-  const size_t size = pack_hello(hello, bytes.data());
+  std::array<std::byte, handshake_bytes_max> bytes;
+  const size_t size = pack_handshake(handshake, bytes.data());
   if (!out_.put_bytes(bytes.data(), size)) return fail(ENOMEM);
-  hello_bytes_ += size;
+  handshake_bytes_ += size;
   if (state_ == State::Greeting) (void)write_collected();
 }
 
-void Channel::refuse(const Hello& own, RefusalReason reason) noexcept {
-  Hello no = own;
-  no.type = HelloType::Refusal;
+void Channel::refuse(const Handshake& own, RefusalReason reason) noexcept {
+  Handshake no = own;
+  no.type = HandshakeType::Refusal;
   no.reason = reason;
   greet(no);
   refusal_ = reason;
@@ -116,22 +116,22 @@ void Channel::refuse(const Hello& own, RefusalReason reason) noexcept {
   fail(ECONNREFUSED);
 }
 
-void Channel::read_hello() noexcept {
+void Channel::read_handshake() noexcept {
   if (greeting_ == nullptr) greeting_.reset(new (std::nothrow) Greeting);
   if (greeting_ == nullptr) return fail(ENOMEM);
   Greeting& in = *greeting_;
   while (!in.complete && state_ == State::Greeting) {
-    const bool lead = in.arrived < hello_lead_bytes;
-    const size_t wanted = lead ? hello_lead_bytes : hello_size(in.bytes.data());
+    const bool prefix = in.arrived < handshake_prefix_bytes;
+    const size_t wanted = prefix ? handshake_prefix_bytes : handshake_size(in.bytes.data());
     if (wanted == 0) {
-      Hello own;
+      Handshake own;
       return refuse(own,
                     is_foreign_version(in.bytes.data()) ? RefusalReason::Version : RefusalReason::Malformed);
     }
     if (in.arrived == wanted) {
-      const RefusalReason wrong = unpack_hello(std::span(in.bytes).first(wanted), in.hello);
+      const RefusalReason wrong = unpack_handshake(std::span(in.bytes).first(wanted), in.handshake);
       if (wrong != RefusalReason::None) {
-        Hello own;
+        Handshake own;
         refuse(own, wrong);
         error_ = EPROTO;
         return;
@@ -149,7 +149,7 @@ void Channel::read_hello() noexcept {
 Channel::State Channel::advance() noexcept {
   if (state_ == State::Connecting && !finish_connect()) return state_;
   if (state_ == State::Greeting && unflushed()) (void)write_collected();
-  if (state_ == State::Greeting && theirs() == nullptr) read_hello();
+  if (state_ == State::Greeting && theirs() == nullptr) read_handshake();
   return state_;
 }
 

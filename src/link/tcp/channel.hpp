@@ -17,7 +17,7 @@
 #include <memory>
 #include <span>
 
-#include "link/tcp/hello.hpp"
+#include "link/tcp/handshake.hpp"
 #include "os/fd.hpp"
 #include "os/origin.hpp"
 #include "os/socket_address.hpp"
@@ -41,7 +41,7 @@ class Channel {
   static constexpr size_t parts_max = 16;                         // of a frame
 
   explicit Channel(size_t frame_bytes_max) noexcept
-      : out_(collected_bytes_max + small_frame_max + frame_bytes_max + hello_bytes_max),
+      : out_(collected_bytes_max + small_frame_max + frame_bytes_max + handshake_bytes_max),
         in_(frame_bytes_max) {}
   Channel(Channel&&) noexcept = default;
   Channel& operator=(Channel&&) noexcept = default;
@@ -50,17 +50,17 @@ class Channel {
   // Starts; `from` (no address: the kernel's choice) is what the socket is bound to, `dscp` marks its packets. 0 or a positive errno, then Failed.
   int connect(const os::SocketAddress& to, const os::SocketAddress& from, uint8_t dscp = 0) noexcept;
   void adopt(os::Fd accepted) noexcept;  // then Greeting
-  // Sends a hello (any type). It waits until the connection is there.
-  void greet(const Hello& hello) noexcept;
-  // Goes on with connecting and greeting as far as possible without waiting. Returns the state; Greeting with theirs() not null: the hello of
-  // the other side is there. What is no hello of this version is refused, and the channel fails (EPROTO).
+  // Sends a handshake (any type). It waits until the connection is there.
+  void greet(const Handshake& handshake) noexcept;
+  // Goes on with connecting and greeting as far as possible without waiting. Returns the state; Greeting with theirs() not null: the handshake of
+  // the other side is there. What is no handshake of this version is refused, and the channel fails (EPROTO).
   State advance() noexcept;
-  const Hello* theirs() const noexcept {
-    return greeting_ != nullptr && greeting_->complete ? &greeting_->hello : nullptr;
+  const Handshake* theirs() const noexcept {
+    return greeting_ != nullptr && greeting_->complete ? &greeting_->handshake : nullptr;
   }
   void open() noexcept;  // the greeting is over: frames
   // Says no, in words or with the program's data, and fails with ECONNREFUSED.
-  void refuse(const Hello& own, RefusalReason reason) noexcept;
+  void refuse(const Handshake& own, RefusalReason reason) noexcept;
 
   // --- open ---
   // Prefix and parts are the payload, head.length bytes. False: no room now, or not open; nothing was sent.
@@ -113,15 +113,16 @@ class Channel {
   // Says that this side closes in good order.
   void say_bye() noexcept;
 
-  // --- frames that go with the hello, before the answer ---
+  // --- frames that go with the handshake, before the answer ---
   // For an owner that is about to leave and cannot wait: send() takes small frames early. The other side reads them when it says Welcome.
   void allow_early() noexcept { early_ = true; }
   // Frames that were sent early and are not known to be wanted, as they stand in the stream: for another connection to the same peer.
   std::span<const std::byte> early_bytes() const noexcept {
-    return state_ == State::Open || out_.own_size() < hello_bytes_ ? std::span<const std::byte>()
-                                                                   : out_.own_bytes().subspan(hello_bytes_);
+    return state_ == State::Open || out_.own_size() < handshake_bytes_
+               ? std::span<const std::byte>()
+               : out_.own_bytes().subspan(handshake_bytes_);
   }
-  bool sent_early() const noexcept { return state_ != State::Open && written_ > hello_bytes_; }
+  bool sent_early() const noexcept { return state_ != State::Open && written_ > handshake_bytes_; }
   bool put_early(std::span<const std::byte> bytes) noexcept {
     return out_.put_bytes(bytes.data(), bytes.size());
   }
@@ -150,8 +151,8 @@ class Channel {
   static constexpr size_t bytes_per_receive_max = size_t{1} << 20;
 
   struct Greeting {
-    Hello hello;
-    std::array<std::byte, hello_bytes_max> bytes;
+    Handshake handshake;
+    std::array<std::byte, handshake_bytes_max> bytes;
     size_t arrived = 0;
     bool complete = false;
   };
@@ -192,7 +193,7 @@ class Channel {
   ssize_t write(const iovec* parts, size_t count) noexcept;
   ssize_t read(const iovec* parts, size_t count) noexcept;
   bool finish_connect() noexcept;
-  void read_hello() noexcept;
+  void read_handshake() noexcept;
   void set_options() noexcept;
 
   os::Fd fd_;
@@ -208,8 +209,8 @@ class Channel {
   bool bye_ = false;
   bool reset_ = false;  // the other machine threw away what came, or what nobody had read
   bool early_ = false;
-  size_t hello_bytes_ = 0;  // at the front of out_, until open()
-  size_t written_ = 0;      // of out_, until open(): it is kept as long as another connection might need it
+  size_t handshake_bytes_ = 0;  // at the front of out_, until open()
+  size_t written_ = 0;  // of out_, until open(): it is kept as long as another connection might need it
   RefusalReason refusal_ = RefusalReason::None;
   int error_ = 0;
   proto::stream::Outbox out_;

@@ -67,13 +67,13 @@ class ChannelTest : public testing::Test {
     ASSERT_EQ(::listen(listener_.get(), 8), 0);
     place_ = os::local_address(listener_.get());
   }
-  void dial(uint8_t dscp = 0) {
+  void start_connect(uint8_t dscp = 0) {
     ASSERT_EQ(near_.connect(place_, {}, dscp), 0);
     far_.adopt(os::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK)));
   }
-  void greet(const Hello& hello, const Hello& answer) {
-    dial();
-    near_.greet(hello);
+  void greet(const Handshake& handshake, const Handshake& answer) {
+    start_connect();
+    near_.greet(handshake);
     until([&] {
       return far_.advance() != Channel::State::Greeting || far_.theirs() != nullptr ||
              (near_.advance(), false);
@@ -83,8 +83,8 @@ class ChannelTest : public testing::Test {
     until([&] { return near_.advance() != Channel::State::Greeting || near_.theirs() != nullptr; });
   }
   void open() {
-    Hello welcome;
-    welcome.type = HelloType::Welcome;
+    Handshake welcome;
+    welcome.type = HandshakeType::Welcome;
     greet({}, welcome);
     ASSERT_NE(near_.theirs(), nullptr);
     near_.open();
@@ -122,55 +122,55 @@ int type_of_service(const os::Fd& socket) {
 // RFC 2474: the code point is the upper six bits. What is accepted has the mark of its listener.
 TEST_F(ChannelTest, TrafficClass) {
   os::mark_traffic(listener_.get(), 10);
-  dial(46);
+  start_connect(46);
   EXPECT_EQ(type_of_service(near_.fd()), 46 << 2);
   EXPECT_EQ(type_of_service(far_.fd()), 10 << 2);
 }
 
-TEST_F(ChannelTest, HelloCarriesEverything) {
-  Hello hello;
-  hello.kind = ConnectionKind::Msg;
-  hello.nonce = 0x1122334455667788;
-  hello.address = *os::SocketAddress::from_text("[fe80::1%3]:77");
-  hello.dialled = place_;
-  hello.set_data("connection data", 15);
-  Hello welcome;
-  welcome.type = HelloType::Welcome;
+TEST_F(ChannelTest, HandshakeCarriesEverything) {
+  Handshake handshake;
+  handshake.kind = ConnectionKind::Msg;
+  handshake.incarnation = 0x1122334455667788;
+  handshake.address = *os::SocketAddress::from_text("[fe80::1%3]:77");
+  handshake.target = place_;
+  handshake.set_data("connection data", 15);
+  Handshake welcome;
+  welcome.type = HandshakeType::Welcome;
   welcome.set_data("answer", 6);
-  greet(hello, welcome);
-  const Hello& got = *far_.theirs();
-  EXPECT_EQ(got.type, HelloType::Hello);
+  greet(handshake, welcome);
+  const Handshake& got = *far_.theirs();
+  EXPECT_EQ(got.type, HandshakeType::Hello);
   EXPECT_EQ(got.kind, ConnectionKind::Msg);
-  EXPECT_EQ(got.nonce, hello.nonce);
-  EXPECT_EQ(got.address, hello.address);
-  EXPECT_EQ(got.dialled, place_);
+  EXPECT_EQ(got.incarnation, handshake.incarnation);
+  EXPECT_EQ(got.address, handshake.address);
+  EXPECT_EQ(got.target, place_);
   EXPECT_EQ(std::memcmp(got.data.data(), "connection data", 15), 0);
   EXPECT_EQ(got.data_bytes, 15);
   ASSERT_NE(near_.theirs(), nullptr);
-  EXPECT_EQ(near_.theirs()->type, HelloType::Welcome);
+  EXPECT_EQ(near_.theirs()->type, HandshakeType::Welcome);
   EXPECT_EQ(near_.theirs()->data_bytes, 6);
 }
 
 TEST_F(ChannelTest, ARefusalHasAReason) {
-  dial();
+  start_connect();
   near_.greet({});
   until([&] {
     return near_.advance() == Channel::State::Greeting && (far_.advance(), far_.theirs() != nullptr);
   });
-  Hello no;
+  Handshake no;
   no.set_data("not today", 9);
   far_.refuse(no, RefusalReason::Program);
   EXPECT_EQ(far_.state(), Channel::State::Failed);
   until([&] { return near_.advance(), near_.theirs() != nullptr; });
-  EXPECT_EQ(near_.theirs()->type, HelloType::Refusal);
+  EXPECT_EQ(near_.theirs()->type, HandshakeType::Refusal);
   EXPECT_EQ(near_.theirs()->reason, RefusalReason::Program);
   EXPECT_EQ(near_.theirs()->data_bytes, 9);
 }
 
 TEST_F(ChannelTest, AnotherVersionIsRefused) {
-  dial();
-  std::byte bytes[hello_bytes_max];
-  const size_t size = pack_hello({}, bytes);
+  start_connect();
+  std::byte bytes[handshake_bytes_max];
+  const size_t size = pack_handshake({}, bytes);
   bytes[4] = std::byte{99};
   until([&] { return near_.advance() == Channel::State::Greeting; });
   ASSERT_EQ(::send(near_.fd().get(), bytes, size, 0), static_cast<ssize_t>(size));
@@ -181,7 +181,7 @@ TEST_F(ChannelTest, AnotherVersionIsRefused) {
 }
 
 TEST_F(ChannelTest, SomethingElseOnThePortIsRefused) {
-  dial();
+  start_connect();
   until([&] { return near_.advance() == Channel::State::Greeting; });
   ASSERT_GT(::send(near_.fd().get(), "GET / HTTP/1.0\r\n", 16, 0), 0);
   until([&] { return far_.advance() == Channel::State::Failed; });
@@ -266,7 +266,7 @@ TEST_F(ChannelTest, LoneFramesGoAtOnceAndABurstIsCollected) {
   EXPECT_TRUE(near_.unflushed());
 }
 
-TEST_F(ChannelTest, FramesGoWithTheHelloOfOneWhoLeaves) {
+TEST_F(ChannelTest, FramesGoWithTheHandshakeOfOneWhoLeaves) {
   ASSERT_EQ(near_.connect(place_, {}), 0);
   near_.greet({});
   EXPECT_FALSE(send(near_, 1, std::vector<std::byte>(8)));

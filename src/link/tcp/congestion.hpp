@@ -9,7 +9,7 @@
 
 namespace weft::link::tcp {
 
-// Before connect(): `socket` will dial `to`.
+// Before connect(): `socket` will connect to `to`.
 void settle_congestion_control(int socket, const os::SocketAddress& to) noexcept;
 // Before listen(): what will be accepted begins with Reno, for pacing that has begun stays with a socket.
 void prepare_congestion_control(int listener) noexcept;

@@ -1,4 +1,4 @@
-// Congestion control within one host: both ends of a connection, dialled and accepted.
+// Congestion control within one host: both ends of a connection.
 #include "link/tcp/congestion.hpp"
 
 #include <gtest/gtest.h>
@@ -29,13 +29,13 @@ void connect_over(const os::SocketAddress& here) {
   prepare_congestion_control(listener.get());
   ASSERT_EQ(::listen(listener.get(), 1), 0);
   const os::SocketAddress place = os::local_address(listener.get());
-  const os::Fd dialled = make_socket(here.family());
-  settle_congestion_control(dialled.get(), place);
-  ASSERT_EQ(::connect(dialled.get(), place.get(), place.size()), 0);
+  const os::Fd client = make_socket(here.family());
+  settle_congestion_control(client.get(), place);
+  ASSERT_EQ(::connect(client.get(), place.get(), place.size()), 0);
   const os::Fd accepted(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   ASSERT_TRUE(accepted);
   revise_congestion_control(accepted.get());
-  EXPECT_EQ(algorithm_of(dialled), "reno");
+  EXPECT_EQ(algorithm_of(client), "reno");
   EXPECT_EQ(algorithm_of(accepted), "reno");
 }
 

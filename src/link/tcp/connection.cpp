@@ -22,12 +22,12 @@ namespace {
 constexpr uint64_t health_interval_ns = 1'000'000'000;
 constexpr int linger_step_ms = 5;
 
-Hello own_hello(HelloType type, std::span<const std::byte> data) noexcept {
-  Hello hello;
-  hello.type = type;
-  hello.kind = ConnectionKind::Msg;
-  hello.set_data(data.data(), data.size());
-  return hello;
+Handshake own_handshake(HandshakeType type, std::span<const std::byte> data) noexcept {
+  Handshake handshake;
+  handshake.type = type;
+  handshake.kind = ConnectionKind::Msg;
+  handshake.set_data(data.data(), data.size());
+  return handshake;
 }
 
 }  // namespace
@@ -68,11 +68,11 @@ Result<void> Connection::start(std::string_view name, std::span<const std::byte>
     from.set_port(port);
   }
   if (from.family() != to->family()) from = {};
-  Hello hello = own_hello(HelloType::Hello, data);
-  hello.dialled = *to;
+  Handshake handshake = own_handshake(HandshakeType::Hello, data);
+  handshake.target = *to;
   other_ = FormedAddress(format_, *to);
   arrived_ = false;
-  stage_ = Stage::Dialling;
+  stage_ = Stage::Connecting;
   deadline_ns_ = os::monotonic_ns() + connect_timeout_ns_;
   if (!control_set_.watch(timer_.fd().get())) {
     stage_ = Stage::Idle;
@@ -83,7 +83,7 @@ Result<void> Connection::start(std::string_view name, std::span<const std::byte>
   const int error = channel_.connect(*to, from, dscp_);
   switch (error) {
     case 0:
-      channel_.greet(hello);
+      channel_.greet(handshake);
       watch();
       return {};
     case ECONNREFUSED:
@@ -103,7 +103,7 @@ Result<void> Connection::start(std::string_view name, std::span<const std::byte>
 Result<void> Connection::accept(std::unique_ptr<Request> request, std::span<const std::byte> data) {
   channel_ = request->take();
   os::mark_traffic(channel_.fd().get(), dscp_);
-  channel_.greet(own_hello(HelloType::Welcome, data));
+  channel_.greet(own_handshake(HandshakeType::Welcome, data));
   if (channel_.state() == Channel::State::Failed) {
     const int error = channel_.error();
     channel_.close();
@@ -126,7 +126,7 @@ void Connection::opened(std::span<const std::byte> data) noexcept {
   control_set_.remove(timer_.fd().get());
   timer_.close();
   // The data lies in the greeting, which open() drops.
-  std::array<std::byte, hello_data_max> kept;
+  std::array<std::byte, handshake_data_max> kept;
   if (!data.empty()) std::memcpy(kept.data(), data.data(), data.size());
   channel_.open();
   stage_ = Stage::Open;
@@ -141,10 +141,10 @@ void Connection::refuse(int error, core::ProviderError why, std::span<const std:
   leave();
 }
 
-void Connection::refused_by(const Hello& hello) noexcept {
-  switch (hello.reason) {
+void Connection::refused_by(const Handshake& handshake) noexcept {
+  switch (handshake.reason) {
     case RefusalReason::Program:
-      return refuse(ECONNREFUSED, core::ProviderError::ConnectionRejected, hello.data_span());
+      return refuse(ECONNREFUSED, core::ProviderError::ConnectionRejected, handshake.data_span());
     case RefusalReason::Resources:
       return refuse(ECONNREFUSED, core::ProviderError::RemoteMemory, {});
     default:
@@ -164,7 +164,7 @@ void Connection::advance() noexcept {
     observer_->disconnected(core::ProviderError::PeerClosed);
     return;
   }
-  if (stage_ != Stage::Dialling) return;
+  if (stage_ != Stage::Connecting) return;
   const Channel::State before = channel_.state();
   const Channel::State state = channel_.advance();
   if (state == Channel::State::Failed) {
@@ -179,10 +179,10 @@ void Connection::advance() noexcept {
       return refuse(ECONNRESET, core::ProviderError::ConnectionReset, {});
     return refuse(error, core::ProviderError::PeerUnreachable, {});
   }
-  if (const Hello* answer = channel_.theirs(); answer != nullptr) {
-    if (answer->type == HelloType::Welcome && answer->kind == ConnectionKind::Msg)
+  if (const Handshake* answer = channel_.theirs(); answer != nullptr) {
+    if (answer->type == HandshakeType::Welcome && answer->kind == ConnectionKind::Msg)
       return opened(answer->data_span());
-    if (answer->type == HelloType::Refusal) return refused_by(*answer);
+    if (answer->type == HandshakeType::Refusal) return refused_by(*answer);
     return refuse(ECONNREFUSED, core::ProviderError::ConnectionForeign, {});
   }
   const uint64_t now = os::monotonic_ns();
@@ -200,7 +200,7 @@ void Connection::watch() noexcept {
   uint32_t interest = os::watch_reading;
   if (stage_ == Stage::Open) interest = os::watch_hangup;
   else if (channel_.state() == Channel::State::Connecting) interest = os::watch_writing;
-  else if (stage_ == Stage::Dialling && channel_.unflushed()) interest |= os::watch_writing;
+  else if (stage_ == Stage::Connecting && channel_.unflushed()) interest |= os::watch_writing;
   (void)control_set_.watch(channel_.fd().get(), interest);
   if (data_set_)
     (void)data_set_.watch(channel_.fd().get(), os::watch_reading | (interest & os::watch_writing));

@@ -46,11 +46,11 @@ class Connection {
   using Events = ConnectionEvents;
   using Listener = tcp::Listener;
   static constexpr bool sole_peer = true;
-  static constexpr size_t connection_data_bytes_max = hello_data_max;
+  static constexpr size_t connection_data_bytes_max = handshake_data_max;
   static constexpr size_t frame_bytes_max = connection_frame_bytes_max;
   static constexpr size_t eager_bytes_max = size_t{1} << 13;
-  static constexpr size_t train_bytes_max = size_t{1} << 18;
-  static constexpr size_t train_car_bytes = size_t{1} << 18;
+  static constexpr size_t fragmented_eager_bytes_max = size_t{1} << 18;
+  static constexpr size_t fragment_bytes = size_t{1} << 18;
   static constexpr size_t segment_bytes = size_t{1} << 18;
   static constexpr size_t small_bytes_max = 1024;
   static constexpr size_t address_length = os::SocketAddress::text_bytes;  // of the longest format
@@ -138,7 +138,7 @@ class Connection {
  private:
   enum class Stage : uint8_t {
     Idle,
-    Dialling,  // connecting, or greeted and not answered
+    Connecting,  // connecting, or greeted and not answered
     Open,
     Shut,  // we have said good-bye, and wait for the other side to leave
     Over,
@@ -149,7 +149,7 @@ class Connection {
 
   void opened(std::span<const std::byte> data) noexcept;
   void refuse(int error, core::ProviderError why, std::span<const std::byte> data) noexcept;
-  void refused_by(const Hello& hello) noexcept;
+  void refused_by(const Handshake& handshake) noexcept;
   void lose(core::ProviderError why) noexcept;
   core::ProviderError reason_of_end() const noexcept;
   [[gnu::noinline, gnu::cold]] void look_after() noexcept;
@@ -179,16 +179,16 @@ class Connection {
   uint8_t dscp_ = 0;
   uint64_t connect_timeout_ns_ = 10'000'000'000;
   uint64_t accept_timeout_ns_ = 60'000'000'000;
-  uint64_t deadline_ns_ = 0;  // Dialling
+  uint64_t deadline_ns_ = 0;  // Connecting
   uint64_t looked_ns_ = 0;
-  bool arrived_ = false;  // Dialling: the host has answered
+  bool arrived_ = false;  // Connecting: the host has answered
   int owner_pid_ = 0;
   os::SocketAddress from_;
   FormedAddress own_;
   FormedAddress other_;
   os::PollSet control_set_;  // the socket and the timer
   os::PollSet data_set_;     // the socket, for whoever sleeps on frames; made when it is asked for
-  os::Timer timer_;          // Dialling
+  os::Timer timer_;          // Connecting
 };
 
 }  // namespace weft::link::tcp

@@ -168,7 +168,7 @@ TEST_F(TcpConnection, RejectedWithData) {
   EXPECT_EQ(active.happened, "refused(ECONNREFUSED 12 no) ");
 }
 
-// Something accepts and closes at once, with a reset or in good order; or says what is no hello.
+// Something accepts and closes at once, with a reset or in good order; or sends what is no handshake.
 TEST_F(TcpConnection, WhatAnswersIsNoneOfOurs) {
   const os::Fd other(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const os::SocketAddress here = os::SocketAddress::loopback(AF_INET);
@@ -230,51 +230,51 @@ TEST_F(TcpConnection, BlackHole) {
   EXPECT_EQ(active.happened, "refused(ETIMEDOUT 13 ) ");
 }
 
-// Guests that say nothing, rubbish, or half a hello do not delay who is in earnest, and go after a time.
-TEST_F(TcpConnection, SilentGuests) {
+// Pending connections that say nothing, rubbish, or half a handshake do not delay others, and are closed after a time.
+TEST_F(TcpConnection, SilentPendingConnections) {
   listener.set_connect_timeout_ms(200);
   listen(4096);
-  std::vector<os::Fd> guests;
-  guests.reserve(50);
-  for (int i = 0; i < 50; ++i) guests.emplace_back(raw());
-  ASSERT_EQ(::send(guests[0].get(), "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 18);
-  ASSERT_EQ(::send(guests[1].get(), "WEFT", 4, MSG_NOSIGNAL), 4);
+  std::vector<os::Fd> pending;
+  pending.reserve(50);
+  for (int i = 0; i < 50; ++i) pending.emplace_back(raw());
+  ASSERT_EQ(::send(pending[0].get(), "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 18);
+  ASSERT_EQ(::send(pending[1].get(), "WEFT", 4, MSG_NOSIGNAL), 4);
   Side active;
   ASSERT_TRUE(active.link.start(text_of(place().bytes()), bytes_of("me")));
   ASSERT_TRUE(until([&] { return request != nullptr; }, {&active}));
   EXPECT_EQ(text_of(request->data()), "me");
-  EXPECT_GT(listener.guest_count(), 40u);
-  ASSERT_TRUE(until([&] { return listener.guest_count() == 0; }, {&active}));
+  EXPECT_GT(listener.pending_count(), 40u);
+  ASSERT_TRUE(until([&] { return listener.pending_count() == 0; }, {&active}));
   char byte = 0;
-  pollfd closed{guests[7].get(), POLLIN, 0};
+  pollfd closed{pending[7].get(), POLLIN, 0};
   EXPECT_EQ(::poll(&closed, 1, 1000), 1);
-  EXPECT_LE(::recv(guests[7].get(), &byte, 1, MSG_DONTWAIT), 0);
+  EXPECT_LE(::recv(pending[7].get(), &byte, 1, MSG_DONTWAIT), 0);
 }
 
-// No more guests than the bound, and the newest are kept.
+// No more pending connections than the bound, and the newest are kept.
 TEST_F(TcpConnection, GuestsAreBounded) {
   listen(4096);
-  std::vector<os::Fd> guests;
-  for (size_t i = 0; i < Listener::guests_max + 20; ++i) {
-    guests.emplace_back(raw());
-    if (!guests.back()) GTEST_SKIP() << "not enough descriptors";
+  std::vector<os::Fd> pending;
+  for (size_t i = 0; i < Listener::pending_max + 20; ++i) {
+    pending.emplace_back(raw());
+    if (!pending.back()) GTEST_SKIP() << "not enough descriptors";
     listener.poll();
   }
   for (int i = 0; i < 20; ++i) listener.poll();
-  EXPECT_EQ(listener.guest_count(), Listener::guests_max);
+  EXPECT_EQ(listener.pending_count(), Listener::pending_max);
   Side active;
   ASSERT_TRUE(active.link.start(text_of(place().bytes()), {}));
   EXPECT_TRUE(until([&] { return request != nullptr; }, {&active}));
 }
 
-// An RDM endpoint that dials a passive endpoint by mistake is told so.
+// An RDM endpoint that connects to a passive endpoint by mistake is told so.
 TEST_F(TcpConnection, AnotherKindIsRefused) {
   listen();
   Channel channel(connection_frame_bytes_max);
   ASSERT_EQ(channel.connect(place(), {}), 0);
-  Hello hello;
-  hello.kind = ConnectionKind::Rdm;
-  channel.greet(hello);
+  Handshake handshake;
+  handshake.kind = ConnectionKind::Rdm;
+  channel.greet(handshake);
   const auto end = Clock::now() + limit;
   while (channel.theirs() == nullptr && Clock::now() < end) {
     channel.advance();
@@ -282,7 +282,7 @@ TEST_F(TcpConnection, AnotherKindIsRefused) {
     ASSERT_EQ(listener.next(), nullptr);
   }
   ASSERT_NE(channel.theirs(), nullptr);
-  EXPECT_EQ(channel.theirs()->type, HelloType::Refusal);
+  EXPECT_EQ(channel.theirs()->type, HandshakeType::Refusal);
   EXPECT_EQ(channel.theirs()->reason, RefusalReason::Kind);
 }
 
@@ -291,10 +291,10 @@ TEST_F(TcpConnection, FeaturesOfTheFuture) {
   listen();
   Channel channel(connection_frame_bytes_max);
   ASSERT_EQ(channel.connect(place(), {}), 0);
-  Hello hello;
-  hello.kind = ConnectionKind::Msg;
-  hello.features = 0x80000001;
-  channel.greet(hello);
+  Handshake handshake;
+  handshake.kind = ConnectionKind::Msg;
+  handshake.features = 0x80000001;
+  channel.greet(handshake);
   ASSERT_TRUE(until(
       [&] {
         (void)channel.advance();

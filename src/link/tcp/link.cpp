@@ -1,12 +1,12 @@
-// The cold side of the TCP link: listening, dialling, greeting, losing peers, closing.
+// The cold side of the TCP link: listening, connecting, handshakes, losing peers, closing.
 //
-// Who is who: an endpoint is known by the address that it listens at, which its hello names. No frame travels before the side that was called
+// Who is who: an endpoint is known by the address that it listens at, which its handshake names. No frame travels before the side that was called
 // has welcomed the other, so that a connection which is given up in favour of another has carried nothing.
 //
-// Two that dial each other at the same time: the connection of the one with the lower address stays. The other side finds itself dialling
+// Two that connect to each other at the same time: the connection of the one with the lower address stays. The other side finds itself connecting
 // somebody who calls, and takes that call instead of its own; the lower one refuses the second connection as a duplicate.
 //
-// The same endpoint may be dialled by another of its addresses than the one it names itself by; such a connection is a peer of its own.
+// The same endpoint may be connected to by another of its addresses than the one it names itself by; such a connection is a peer of its own.
 #include "link/tcp/link.hpp"
 
 #include <netinet/in.h>
@@ -27,15 +27,15 @@ namespace weft::link::tcp {
 namespace {
 
 constexpr uint64_t ms_ns = 1'000'000;
-constexpr uint64_t tend_interval_ns = 5 * ms_ns;
+constexpr uint64_t housekeeping_interval_ns = 5 * ms_ns;
 constexpr uint64_t health_interval_ns = 1'000 * ms_ns;
 constexpr uint64_t refused_for_ns = 1'000 * ms_ns;  // nobody listens: perhaps it is about to
-constexpr uint64_t dial_timeout_ns =
+constexpr uint64_t connect_timeout_ns =
     10'000 * ms_ns;  // no machine answers, or connections break again and again
 // Connected and not welcomed: the other process is there, for its end would be told, but it does not call into its library.
 constexpr uint64_t welcome_timeout_ns = 300'000 * ms_ns;
-constexpr uint64_t guest_timeout_ns = 60'000 * ms_ns;
-constexpr uint64_t guest_patience_ns = 1'000 * ms_ns;  // for one whose place another wants
+constexpr uint64_t pending_timeout_ns = 60'000 * ms_ns;
+constexpr uint64_t pending_patience_ns = 1'000 * ms_ns;  // for one whose place another wants
 constexpr uint64_t deaf_pause_ns = 100 * ms_ns;
 constexpr uint64_t first_pause_ns = 5 * ms_ns;
 constexpr uint64_t longest_pause_ns = 500 * ms_ns;
@@ -64,22 +64,22 @@ void Link::warn(const std::string& what) noexcept {
   if (on_warning_ != nullptr) on_warning_(warning_context_, what.c_str());
 }
 
-void Link::warn_of_stranger(const std::string& what) noexcept {
+void Link::warn_of_unknown_peer(const std::string& what) noexcept {
   constexpr uint64_t pause_ns = 10'000'000'000;
   const uint64_t now = now_ns();
-  if (stranger_told_ns_ != 0 && now - stranger_told_ns_ < pause_ns) {
-    ++strangers_untold_;
+  if (unknown_told_ns_ != 0 && now - unknown_told_ns_ < pause_ns) {
+    ++unknown_untold_;
     return;
   }
-  warn(strangers_untold_ == 0
+  warn(unknown_untold_ == 0
            ? what
-           : what + " (and " + std::to_string(strangers_untold_) + " more since the last such line)");
-  stranger_told_ns_ = now;
-  strangers_untold_ = 0;
+           : what + " (and " + std::to_string(unknown_untold_) + " more since the last such line)");
+  unknown_told_ns_ = now;
+  unknown_untold_ = 0;
 }
 
 void Link::warn_of_cut(const Peer& peer, const char* what) noexcept try {
-  warn_of_stranger(peer.address.text() + " is cut off: " + what);
+  warn_of_unknown_peer(peer.address.text() + " is cut off: " + what);
 } catch (...) {  // no memory for the sentence
 }
 
@@ -113,7 +113,7 @@ Result<void> Link::open(std::string_view name, Events& events) {
   events_set_ = std::move(*set);
   events_ = &events;
   owner_pid_ = os::process_id();
-  nonce_ = os::random_bits();
+  incarnation_ = os::random_bits();
   buffer_.resize(Channel::receive_bytes);
   if (auto ok = listen(wanted); !ok) {
     listener_.reset();
@@ -201,7 +201,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
     return nullptr;
   }
   unopened_.push_back(peer);
-  if (dialling_ < dialling_max) dial(*peer);
+  if (connecting_ < connecting_max) start_connect(*peer);
   return peer;
 }
 
@@ -257,7 +257,7 @@ void Link::remove(Peer& peer) noexcept {
   hang_up(peer);
   forget_ready(peer);
   if (peer.keyed) by_address_.erase(peer.address);
-  if (peer.hot) chill(peer);
+  if (peer.hot) demote(peer);
   for (auto* list : {&peers_, &dirty_, &stalled_, &unopened_}) std::erase(*list, &peer);
 }
 
@@ -268,81 +268,81 @@ void Link::lose(Peer& peer, core::ProviderError why) noexcept {
   events_->peer_lost(peer, why);
 }
 
-// --- dialling ---
+// --- connecting ---
 
-Hello Link::own_hello(HelloType type, const os::SocketAddress& dialled) const noexcept {
-  Hello hello;
-  hello.type = type;
-  hello.kind = ConnectionKind::Rdm;
-  hello.nonce = nonce_;
-  hello.address = own_;
-  hello.dialled = dialled;
-  hello.set_data(alias_.data(), alias_count_);
-  return hello;
+Handshake Link::own_handshake(HandshakeType type, const os::SocketAddress& target) const noexcept {
+  Handshake handshake;
+  handshake.type = type;
+  handshake.kind = ConnectionKind::Rdm;
+  handshake.incarnation = incarnation_;
+  handshake.address = own_;
+  handshake.target = target;
+  handshake.set_data(alias_.data(), alias_count_);
+  return handshake;
 }
 
-void Link::dial(Peer& peer) noexcept {
+void Link::start_connect(Peer& peer) noexcept {
   peer.channel = Channel(tcp::frame_bytes_max);
-  peer.stage = PeerStage::Dialling;
+  peer.stage = PeerStage::Connecting;
   peer.reaching = true;
-  ++dialling_;
-  peer.dialled_at_ns = now_ns();
-  if (peer.pause_ns == 0) peer.met_at_ns = peer.dialled_at_ns;  // it may have waited for its turn
+  ++connecting_;
+  peer.connect_started_ns = now_ns();
+  if (peer.pause_ns == 0) peer.met_at_ns = peer.connect_started_ns;  // it may have waited for its turn
   // An address of this machine is reached from any of its own.
   const os::SocketAddress none;
   const int error =
       peer.channel.connect(peer.address, peer.address.family() == from_.family() ? from_ : none, dscp_);
-  if (error != 0) return dialling_failed(peer, error);
-  peer.channel.greet(own_hello(HelloType::Hello, peer.address));
+  if (error != 0) return connect_failed(peer, error);
+  peer.channel.greet(own_handshake(HandshakeType::Hello, peer.address));
   if (leaving_) peer.channel.allow_early();
   (void)peer.channel.put_early(peer.early);
   peer.early.clear();
-  if (!watch(peer, true)) dialling_failed(peer, errno);
+  if (!watch(peer, true)) connect_failed(peer, errno);
 }
 
-void Link::dial_later(Peer& peer, uint64_t pause_ns) noexcept {
+void Link::connect_later(Peer& peer, uint64_t pause_ns) noexcept {
   hang_up(peer);
   peer.again_at_ns = now_ns() + pause_ns;
 }
 
 // Perhaps it is only about to listen, or many call at once: again, within a bound.
-void Link::dialling_failed(Peer& peer, int error) noexcept {
+void Link::connect_failed(Peer& peer, int error) noexcept {
   const bool nobody = error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH ||
                       error == EINVAL || error == EAFNOSUPPORT || error == EACCES || error == EPERM;
   peer.pause_ns = std::clamp(2 * peer.pause_ns, first_pause_ns, longest_pause_ns);
-  uint64_t until = peer.met_at_ns + (nobody ? refused_for_ns : dial_timeout_ns);
+  uint64_t until = peer.met_at_ns + (nobody ? refused_for_ns : connect_timeout_ns);
   if (peer.channel.sent_early()) until = 0;  // perhaps they were read: they must not come twice
-  dial_later(peer, peer.pause_ns);
+  connect_later(peer, peer.pause_ns);
   if (peer.again_at_ns < until) return;
   warn("no connection to " + peer.address.text() + ": " + std::strerror(error));
   lose(peer, core::ProviderError::PeerUnreachable);
 }
 
-// The connection or the greeting of a peer that we dialled has come further.
+// The connect or the handshake of a peer that we connect to has come further.
 void Link::go_on(Peer& peer) noexcept {
-  if (peer.stage != PeerStage::Dialling) return;
+  if (peer.stage != PeerStage::Connecting) return;
   const Channel::State state = peer.channel.advance();
-  if (state == Channel::State::Failed) return dialling_failed(peer, peer.channel.error());
+  if (state == Channel::State::Failed) return connect_failed(peer, peer.channel.error());
   if (state != Channel::State::Connecting) reached(peer);
   if (state == Channel::State::Greeting && !peer.channel.unflushed()) wait_for_room(peer, false);
-  const Hello* answer = peer.channel.theirs();
+  const Handshake* answer = peer.channel.theirs();
   if (answer == nullptr) return;
-  if (answer->type == HelloType::Welcome && answer->kind == ConnectionKind::Rdm)
-    return opened(peer, answer->nonce);
-  if (answer->type == HelloType::Refusal && answer->reason == RefusalReason::Duplicate) {
+  if (answer->type == HandshakeType::Welcome && answer->kind == ConnectionKind::Rdm)
+    return opened(peer, answer->incarnation);
+  if (answer->type == HandshakeType::Refusal && answer->reason == RefusalReason::Duplicate) {
     // Its own connection to us is on its way. Should that fail, we try again.
     peer.pause_ns = longest_pause_ns;
-    if (now_ns() - peer.met_at_ns < dial_timeout_ns) return dial_later(peer, longest_pause_ns);
+    if (now_ns() - peer.met_at_ns < connect_timeout_ns) return connect_later(peer, longest_pause_ns);
   }
   warn(peer.address.text() + " refuses the connection: " + to_text(answer->reason));
   lose(peer, core::ProviderError::PeerUnreachable);
 }
 
-void Link::opened(Peer& peer, uint64_t nonce) noexcept {
+void Link::opened(Peer& peer, uint64_t incarnation) noexcept {
   reached(peer);
   std::erase(unopened_, &peer);
   peer.stage = PeerStage::Open;
-  peer.nonce = nonce;
+  peer.incarnation = incarnation;
   peer.pause_ns = 0;
   peer.channel.open();
   if (!peer.early.empty()) {
@@ -351,15 +351,15 @@ void Link::opened(Peer& peer, uint64_t nonce) noexcept {
     if (!peer.dirty) note_dirty(peer);
   }
   wait_for_room(peer, false);
-  warm(peer);
+  promote(peer);
 }
 
-// --- guests ---
+// --- pending connections ---
 
-void Link::accept_guests() noexcept {
+void Link::accept_pending() noexcept {
   if (!events_set_.is_here()) return;  // whoever connects wants a forked child's parent
   for (int i = 0; i < accepts_per_look; ++i) {
-    if (guests_.size() >= guests_max && !make_room()) return be_deaf();
+    if (pending_.size() >= pending_max && !make_room()) return be_deaf();
     os::Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
       const int error = errno;
@@ -370,22 +370,22 @@ void Link::accept_guests() noexcept {
       return;
     }
     try {
-      auto guest = std::make_unique<Guest>();
-      guest->channel.adopt(std::move(fd));
-      guest->came_at_ns = now_ns();
-      guests_.push_back(std::move(guest));
+      auto pending = std::make_unique<PendingConnection>();
+      pending->channel.adopt(std::move(fd));
+      pending->came_at_ns = now_ns();
+      pending_.push_back(std::move(pending));
     } catch (const std::bad_alloc&) {
       return;
     }
-    Guest& guest = *guests_.back();
-    if (!events_set_.add(guest.channel.fd().get(), static_cast<Source*>(&guest))) dismiss(guest);
+    PendingConnection& pending = *pending_.back();
+    if (!events_set_.add(pending.channel.fd().get(), static_cast<Source*>(&pending))) dismiss(pending);
   }
 }
 
 // The oldest of those that have said nothing for a while goes.
 bool Link::make_room() noexcept {
-  if (now_ns() - guests_.front()->came_at_ns < guest_patience_ns) return false;
-  dismiss(*guests_.front());
+  if (now_ns() - pending_.front()->came_at_ns < pending_patience_ns) return false;
+  dismiss(*pending_.front());
   return true;
 }
 
@@ -395,81 +395,83 @@ void Link::be_deaf() noexcept {
   deaf_until_ns_ = now_ns() + deaf_pause_ns;
 }
 
-void Link::dismiss(Guest& guest) noexcept {
-  if (guest.channel.fd()) events_set_.remove(guest.channel.fd().get());
-  guest.channel.close();
-  forget_ready(guest);
-  std::erase_if(guests_, [&](const auto& entry) { return entry.get() == &guest; });
+void Link::dismiss(PendingConnection& pending) noexcept {
+  if (pending.channel.fd()) events_set_.remove(pending.channel.fd().get());
+  pending.channel.close();
+  forget_ready(pending);
+  std::erase_if(pending_, [&](const auto& entry) { return entry.get() == &pending; });
 }
 
-bool Link::has_introduced_itself(Guest& guest) noexcept {
-  const Channel::State state = guest.channel.advance();
+bool Link::has_introduced_itself(PendingConnection& pending) noexcept {
+  const Channel::State state = pending.channel.advance();
   if (state == Channel::State::Failed) {
-    if (guest.channel.refusal() != RefusalReason::None)
-      warn_of_stranger("a connection from " + os::remote_address(guest.channel.fd().get()).text() +
-                       " was refused: " + to_text(guest.channel.refusal()));
-    dismiss(guest);
+    if (pending.channel.refusal() != RefusalReason::None)
+      warn_of_unknown_peer("a connection from " + os::remote_address(pending.channel.fd().get()).text() +
+                           " was refused: " + to_text(pending.channel.refusal()));
+    dismiss(pending);
     return false;
   }
-  const Hello* hello = guest.channel.theirs();
-  if (hello == nullptr) return false;
-  if (hello->type == HelloType::Hello && hello->kind == ConnectionKind::Rdm && hello->address) return true;
-  refuse(guest, hello->type == HelloType::Hello && hello->kind != ConnectionKind::Rdm
-                    ? RefusalReason::Kind
-                    : RefusalReason::Malformed);
+  const Handshake* handshake = pending.channel.theirs();
+  if (handshake == nullptr) return false;
+  if (handshake->type == HandshakeType::Hello && handshake->kind == ConnectionKind::Rdm && handshake->address)
+    return true;
+  refuse(pending, handshake->type == HandshakeType::Hello && handshake->kind != ConnectionKind::Rdm
+                      ? RefusalReason::Kind
+                      : RefusalReason::Malformed);
   return false;
 }
 
-void Link::refuse(Guest& guest, RefusalReason reason) noexcept {
+void Link::refuse(PendingConnection& pending, RefusalReason reason) noexcept {
   if (reason != RefusalReason::Duplicate)
-    warn_of_stranger("a connection from " + os::remote_address(guest.channel.fd().get()).text() +
-                     " was refused: " + to_text(reason));
-  guest.channel.refuse(own_hello(HelloType::Refusal, {}), reason);
-  dismiss(guest);
+    warn_of_unknown_peer("a connection from " + os::remote_address(pending.channel.fd().get()).text() +
+                         " was refused: " + to_text(reason));
+  pending.channel.refuse(own_handshake(HandshakeType::Refusal, {}), reason);
+  dismiss(pending);
 }
 
-void Link::admit(Guest& guest) noexcept try {
-  Hello hello = *guest.channel.theirs();
+void Link::admit(PendingConnection& pending) noexcept try {
+  Handshake handshake = *pending.channel.theirs();
   // A link-local address is meant on the interface that the call came by.
-  if (hello.address.is_link_local())
-    hello.address.set_scope(os::remote_address(guest.channel.fd().get()).scope());
-  const bool by_name = same_place(hello.dialled, own_);
-  Peer* known = find(hello.address);
-  if (hello.nonce == nonce_) return welcome(guest, nullptr, hello, false);  // we dialled ourselves
-  if (known == nullptr) return welcome(guest, nullptr, hello, true);
-  if (known->stage == PeerStage::Open && known->nonce != hello.nonce) {
-    // The peer began anew: so says somebody who is where it was, or at the address that he names. Anybody can name an address.
-    const os::SocketAddress caller = os::remote_address(guest.channel.fd().get());
-    if (!os::same_host(caller, hello.address) &&
+  if (handshake.address.is_link_local())
+    handshake.address.set_scope(os::remote_address(pending.channel.fd().get()).scope());
+  const bool by_name = same_place(handshake.target, own_);
+  Peer* known = find(handshake.address);
+  if (handshake.incarnation == incarnation_)
+    return welcome(pending, nullptr, handshake, false);  // we have connected to ourselves
+  if (known == nullptr) return welcome(pending, nullptr, handshake, true);
+  if (known->stage == PeerStage::Open && known->incarnation != handshake.incarnation) {
+    // The peer restarted: so says somebody who is where it was, or at the address that he names. Anybody can name an address.
+    const os::SocketAddress caller = os::remote_address(pending.channel.fd().get());
+    if (!os::same_host(caller, handshake.address) &&
         !os::same_host(caller, os::remote_address(known->channel.fd().get()))) {
-      warn_of_stranger(caller.text() + " calls in the name of " + hello.address.text() +
-                       ", which is connected from elsewhere, and is refused");
-      return refuse(guest, RefusalReason::Duplicate);
+      warn_of_unknown_peer(caller.text() + " calls in the name of " + handshake.address.text() +
+                           ", which is connected from elsewhere, and is refused");
+      return refuse(pending, RefusalReason::Duplicate);
     }
     lose(*known, core::ProviderError::PeerReplaced);
-    return welcome(guest, nullptr, hello, true);
+    return welcome(pending, nullptr, handshake, true);
   }
-  if (!by_name) return welcome(guest, nullptr, hello, false);
+  if (!by_name) return welcome(pending, nullptr, handshake, false);
   if (known->stage == PeerStage::Open ||
-      (known->stage == PeerStage::Dialling && is_lower(own_, hello.address)))
-    return refuse(guest, RefusalReason::Duplicate);
+      (known->stage == PeerStage::Connecting && is_lower(own_, handshake.address)))
+    return refuse(pending, RefusalReason::Duplicate);
   hang_up(*known);
-  welcome(guest, known, hello, true);
+  welcome(pending, known, handshake, true);
 } catch (const std::bad_alloc&) {
-  refuse(guest, RefusalReason::Resources);
+  refuse(pending, RefusalReason::Resources);
 }
 
-void Link::welcome(Guest& guest, Peer* peer, const Hello& hello, bool keyed) {
+void Link::welcome(PendingConnection& pending, Peer* peer, const Handshake& handshake, bool keyed) {
   if (peer == nullptr)
-    peer =
-        make_peer(hello.address, keyed, alias_count_ != 0 ? hello.data_span() : std::span<const std::byte>());
-  if (peer == nullptr) return refuse(guest, RefusalReason::Kind);
-  peer->channel = std::move(guest.channel);
+    peer = make_peer(handshake.address, keyed,
+                     alias_count_ != 0 ? handshake.data_span() : std::span<const std::byte>());
+  if (peer == nullptr) return refuse(pending, RefusalReason::Kind);
+  peer->channel = std::move(pending.channel);
   events_set_.change(peer->channel.fd().get(), static_cast<Source*>(peer), os::watch_reading);
   peer->watched = true;
-  dismiss(guest);
-  peer->channel.greet(own_hello(HelloType::Welcome, {}));
-  opened(*peer, hello.nonce);
+  dismiss(pending);
+  peer->channel.greet(own_handshake(HandshakeType::Welcome, {}));
+  opened(*peer, handshake.incarnation);
 }
 
 // --- peers at work ---
@@ -501,13 +503,13 @@ void Link::flush_dirty() noexcept {
   }
 }
 
-void Link::warm(Peer& peer) noexcept {
+void Link::promote(Peer& peer) noexcept {
   if (peer.hot) return;
   if (hot_count_ == hot_max) {
     Peer* coldest = *std::max_element(hot_.begin(), hot_.end(),
                                       [](const Peer* a, const Peer* b) { return a->silent < b->silent; });
     if (coldest->silent == 0) return;
-    chill(*coldest);
+    demote(*coldest);
   }
   peer.hot = true;
   peer.silent = 0;
@@ -515,7 +517,7 @@ void Link::warm(Peer& peer) noexcept {
   if (awake_looks_ == looks_to_unwatch) awake_looks_ = 0;
 }
 
-void Link::chill(Peer& peer) noexcept {
+void Link::demote(Peer& peer) noexcept {
   peer.hot = false;
   const auto end = hot_.begin() + static_cast<std::ptrdiff_t>(hot_count_);
   if (std::remove(hot_.begin(), end, &peer) != end) --hot_count_;
@@ -523,15 +525,15 @@ void Link::chill(Peer& peer) noexcept {
 }
 
 // While others are busy, a socket with nothing in it is not worth a system call in every poll.
-void Link::cool() noexcept {
+void Link::demote_silent() noexcept {
   for (size_t i = hot_count_; i-- > 0;)
-    if (hot_[i]->silent >= silent_polls_max) chill(*hot_[i]);
+    if (hot_[i]->silent >= silent_polls_max) demote(*hot_[i]);
 }
 
-// Time: attempts that are due, peers and guests that have taken too long, machines that answer no more.
-void Link::tend(uint64_t now) noexcept {
-  next_tend_ns_ = now + tend_interval_ns;
-  if (!events_set_.is_here()) return;  // a forked child neither dials nor judges
+// Time: attempts that are due, peers and pending connections that have taken too long, machines that answer no more.
+void Link::housekeeping(uint64_t now) noexcept {
+  next_housekeeping_ns_ = now + housekeeping_interval_ns;
+  if (!events_set_.is_here()) return;  // a forked child neither connects nor judges
   if (deaf_until_ns_ != 0 && now >= deaf_until_ns_) {
     const bool hears = events_set_.add(listener_.get(), &listener_source_);
     deaf_until_ns_ = hears ? 0 : now + deaf_pause_ns;
@@ -540,26 +542,26 @@ void Link::tend(uint64_t now) noexcept {
     if (i >= unopened_.size()) continue;  // more than one was lost
     Peer& peer = *unopened_[i];
     if (peer.stage == PeerStage::Waiting) {
-      if (now >= peer.again_at_ns && dialling_ < dialling_max) dial(peer);
+      if (now >= peer.again_at_ns && connecting_ < connecting_max) start_connect(peer);
     } else if (peer.channel.state() == Channel::State::Connecting) {
-      if (now - peer.dialled_at_ns > dial_timeout_ns) dialling_failed(peer, ETIMEDOUT);
-    } else if (now - peer.dialled_at_ns > welcome_timeout_ns) {
-      peer.met_at_ns = peer.dialled_at_ns;  // that was long enough
-      dialling_failed(peer, ETIMEDOUT);
+      if (now - peer.connect_started_ns > connect_timeout_ns) connect_failed(peer, ETIMEDOUT);
+    } else if (now - peer.connect_started_ns > welcome_timeout_ns) {
+      peer.met_at_ns = peer.connect_started_ns;  // that was long enough
+      connect_failed(peer, ETIMEDOUT);
     }
   }
   if (now < next_health_ns_) return;
   next_health_ns_ = now + health_interval_ns;
   short_of_descriptors_ = false;
-  for (size_t i = guests_.size(); i-- > 0;)
-    if (now - guests_[i]->came_at_ns > guest_timeout_ns) dismiss(*guests_[i]);
+  for (size_t i = pending_.size(); i-- > 0;)
+    if (now - pending_[i]->came_at_ns > pending_timeout_ns) dismiss(*pending_[i]);
   for (size_t i = peers_.size(); i-- > 0;) {
     if (i >= peers_.size()) continue;
     if (peers_[i]->stage == PeerStage::Open && !peers_[i]->channel.alive())
       lose(*peers_[i], core::ProviderError::PeerDied);
-    else if (peers_[i]->stage == PeerStage::Dialling &&
+    else if (peers_[i]->stage == PeerStage::Connecting &&
              peers_[i]->channel.state() == Channel::State::Greeting && !peers_[i]->channel.alive())
-      dialling_failed(*peers_[i], ETIMEDOUT);
+      connect_failed(*peers_[i], ETIMEDOUT);
   }
 }
 
@@ -609,13 +611,13 @@ void Link::close() noexcept {
     while (std::count_if(peers_.begin(), peers_.end(), waits) != 0 && now_ns() < until) {
     }
   }
-  for (auto& guest : guests_) guest->channel.drop();
+  for (auto& pending : pending_) pending->channel.drop();
   while (!peers_.empty()) remove(*peers_.back());
-  guests_.clear();
+  pending_.clear();
   by_address_.clear();
   listener_.reset();
   events_set_.reset();
-  next_tend_ns_ = 0;
+  next_housekeeping_ns_ = 0;
   deaf_until_ns_ = 0;
   leaving_ = false;
 }

@@ -2,7 +2,7 @@
 //
 // Threads: one at a time (the owner serialises). Nothing blocks, but for close(), within a bound.
 // Hot path: send() writes or collects (Channel), poll() writes what was collected and reads the few sockets that were active lately; the
-// others, and whoever connects, are looked at now and then (epoll). Dialling, greeting and losing peers is in link.cpp.
+// others, and whoever connects, are looked at now and then (epoll). Connecting, handshakes and the loss of peers are in link.cpp.
 #pragma once
 
 #include <sys/uio.h>
@@ -31,15 +31,15 @@ namespace weft::link::tcp {
 inline constexpr size_t frame_bytes_max = (size_t{1} << 18) + 64;
 
 // What an event of the poll set is about.
-enum class SourceKind : uint8_t { Listener, Guest, Peer };
+enum class SourceKind : uint8_t { Listener, PendingConnection, Peer };
 struct Source {
   explicit Source(SourceKind what) noexcept : kind(what) {}
   SourceKind kind;
 };
 
 enum class PeerStage : uint8_t {
-  Waiting,   // for its turn to be dialled, now or again
-  Dialling,  // connecting, or greeted and not answered
+  Waiting,     // for its turn to be connected to, now or again
+  Connecting,  // connecting, or greeted and not answered
   Open,
 };
 
@@ -58,20 +58,20 @@ struct Peer : Source {
   // --- cold below this line ---
   bool keyed = false;     // the one that stands for its address
   bool writing = false;   // the poll set waits for room, too
-  bool reaching = false;  // Dialling, and its machine has not answered: one of dialling_max
+  bool reaching = false;  // Connecting, and its machine has not answered: one of connecting_max
   os::SocketAddress address;
-  uint64_t nonce = 0;            // of the endpoint at the other side, once it is known
-  uint64_t delivered = 0;        // bytes that had reached its machine when the last connection ended
-  uint64_t met_at_ns = 0;        // when dialling began
-  uint64_t dialled_at_ns = 0;    // when this attempt did
-  uint64_t again_at_ns = 0;      // Waiting: when to dial
-  uint64_t pause_ns = 0;         // until the next attempt
-  std::vector<std::byte> early;  // frames that went with a hello which found no answer
+  uint64_t incarnation = 0;         // of the endpoint at the other side, once it is known
+  uint64_t delivered = 0;           // bytes that had reached its machine when the last connection ended
+  uint64_t met_at_ns = 0;           // when connecting began
+  uint64_t connect_started_ns = 0;  // when this attempt did
+  uint64_t again_at_ns = 0;         // Waiting: when to connect
+  uint64_t pause_ns = 0;            // until the next attempt
+  std::vector<std::byte> early;     // frames that went with a handshake which found no answer
 };
 
 // Somebody who has connected and is to say who it is.
-struct Guest : Source {
-  Guest() noexcept : Source(SourceKind::Guest), channel(frame_bytes_max) {}
+struct PendingConnection : Source {
+  PendingConnection() noexcept : Source(SourceKind::PendingConnection), channel(frame_bytes_max) {}
   Channel channel;
   uint64_t came_at_ns = 0;
 };
@@ -91,14 +91,14 @@ class Link {
   using Events = tcp::Events;
   static constexpr size_t frame_bytes_max = tcp::frame_bytes_max;
   static constexpr size_t eager_bytes_max = size_t{1} << 13;
-  static constexpr size_t train_bytes_max = size_t{1} << 18;
-  static constexpr size_t train_car_bytes = size_t{1} << 18;
+  static constexpr size_t fragmented_eager_bytes_max = size_t{1} << 18;
+  static constexpr size_t fragment_bytes = size_t{1} << 18;
   static constexpr size_t segment_bytes = size_t{1} << 18;
   static constexpr size_t small_bytes_max = 1024;
   static constexpr size_t address_length = os::SocketAddress::text_bytes;  // of the longest format
   static constexpr size_t alias_bytes_max = 64;
-  static constexpr size_t guests_max = 4096;  // connected and nameless
-  static constexpr size_t dialling_max = 64;  // connects that no machine has answered yet
+  static constexpr size_t pending_max = 4096;   // connected and nameless
+  static constexpr size_t connecting_max = 64;  // connects that no machine has answered yet
 
   Link() = default;
   Link(const Link&) = delete;
@@ -116,19 +116,19 @@ class Link {
     on_warning_ = on_warning;
     warning_context_ = who;
   }
-  // What the owner of this link is called: it goes with every hello, and peers are made of what they are called instead of their network
+  // What the owner of this link is called: it goes with every handshake, and peers are made of what they are called instead of their network
   // address. At most alias_bytes_max. Before the first connect().
   void set_alias(std::span<const std::byte> alias) noexcept;
   // False in a forked child: the connections are its parent's.
   bool belongs_here() const noexcept;
-  // The owner is about to close: frames go with the hello, for nobody will be there for the answer.
+  // The owner is about to close: frames go with the handshake, for nobody will be there for the answer.
   void hurry() noexcept;
   // Says good-bye; what was accepted for sending gets half a second to leave.
   void close() noexcept;
   std::span<const std::byte> address() const noexcept {
     return std::span(own_bytes_).first(own_bytes_count_);
   }
-  // The peer with that address, dialled when it is new.
+  // The peer with that address, connected to when it is new.
   Peer* connect(std::span<const std::byte> address, int& error);
   void forget(Peer& peer) noexcept;
 
@@ -165,7 +165,7 @@ class Link {
       idle_polls_ = 0;
       if (++busy_polls_ < busy_polls_per_look) return taken;
       busy_polls_ = 0;
-      cool();
+      demote_silent();
     } else if (hot_count_ != 0 && ++idle_polls_ < idle_polls_until_look_) {
       return taken;
     }
@@ -208,7 +208,7 @@ class Link {
     return taken;
   }
 
-  // Everything that is not hot: other peers, whoever connects, dialling, time.
+  // Everything that is not hot: other peers, whoever connects, connecting, time.
   template <class Handler>
   [[gnu::noinline]] int look(Handler& handler) noexcept {
     int taken = 0;
@@ -221,16 +221,16 @@ class Link {
       if (source == nullptr) continue;  // gone since
       switch (source->kind) {
         case SourceKind::Listener:
-          accept_guests();
+          accept_pending();
           break;
-        case SourceKind::Guest:
-          meet(static_cast<Guest&>(*source), handler);
+        case SourceKind::PendingConnection:
+          meet(static_cast<PendingConnection&>(*source), handler);
           break;
         case SourceKind::Peer: {
           Peer& peer = static_cast<Peer&>(*source);
           if (peer.stage == PeerStage::Open) {
             if (peer.hot) break;
-            warm(peer);
+            promote(peer);
             taken += read(peer, handler);
           } else {
             go_on(peer);
@@ -240,17 +240,17 @@ class Link {
     }
     ready_count_ = 0;
     if (awake_looks_ < looks_to_unwatch && ++awake_looks_ == looks_to_unwatch) unwatch_hot();
-    if (const uint64_t now = now_ns(); now >= next_tend_ns_) tend(now);
+    if (const uint64_t now = now_ns(); now >= next_housekeeping_ns_) housekeeping(now);
     return taken;
   }
-  // A guest has said something: it becomes a peer, or is refused.
+  // A pending connection has sent something: it becomes a peer, or is refused.
   template <class Handler>
-  [[gnu::cold]] void meet(Guest& guest, Handler& handler) noexcept {
-    if (!has_introduced_itself(guest)) return;
+  [[gnu::cold]] void meet(PendingConnection& pending, Handler& handler) noexcept {
+    if (!has_introduced_itself(pending)) return;
     // An old connection of the same peer may have ended, with frames that are still to be read.
-    if (Peer* old = find(guest.channel.theirs()->address); old != nullptr && old->stage == PeerStage::Open)
+    if (Peer* old = find(pending.channel.theirs()->address); old != nullptr && old->stage == PeerStage::Open)
       (void)read(*old, handler);
-    admit(guest);
+    admit(pending);
   }
 
   static uint64_t now_ns() noexcept;
@@ -267,44 +267,45 @@ class Link {
       std::exchange(background_, nullptr)->notify();
   }
   void flush_dirty() noexcept;
-  void cool() noexcept;
-  void warm(Peer& peer) noexcept;
-  void chill(Peer& peer) noexcept;
+  void demote_silent() noexcept;
+  void promote(Peer& peer) noexcept;
+  void demote(Peer& peer) noexcept;
 
   Result<void> listen(const os::SocketAddress& wanted);
   Peer* find(const os::SocketAddress& address) const noexcept;
   Peer* make_peer(const os::SocketAddress& address, bool keyed, std::span<const std::byte> alias);
-  void accept_guests() noexcept;
-  bool has_introduced_itself(Guest& guest) noexcept;
-  void admit(Guest& guest) noexcept;
-  void welcome(Guest& guest, Peer* peer, const Hello& hello, bool keyed);  // throws std::bad_alloc
-  void refuse(Guest& guest, RefusalReason reason) noexcept;
-  void dismiss(Guest& guest) noexcept;
+  void accept_pending() noexcept;
+  bool has_introduced_itself(PendingConnection& pending) noexcept;
+  void admit(PendingConnection& pending) noexcept;
+  void welcome(PendingConnection& pending, Peer* peer, const Handshake& handshake,
+               bool keyed);  // throws std::bad_alloc
+  void refuse(PendingConnection& pending, RefusalReason reason) noexcept;
+  void dismiss(PendingConnection& pending) noexcept;
   bool make_room() noexcept;
   void be_deaf() noexcept;
-  void dial(Peer& peer) noexcept;
+  void start_connect(Peer& peer) noexcept;
   void go_on(Peer& peer) noexcept;
-  void dialling_failed(Peer& peer, int error) noexcept;
-  void dial_later(Peer& peer, uint64_t pause_ns) noexcept;
-  void opened(Peer& peer, uint64_t nonce) noexcept;
+  void connect_failed(Peer& peer, int error) noexcept;
+  void connect_later(Peer& peer, uint64_t pause_ns) noexcept;
+  void opened(Peer& peer, uint64_t incarnation) noexcept;
   void reached(Peer& peer) noexcept {
-    if (std::exchange(peer.reaching, false)) --dialling_;
+    if (std::exchange(peer.reaching, false)) --connecting_;
   }
   void hang_up(Peer& peer) noexcept;
   void lose(Peer& peer, core::ProviderError why) noexcept;
   void remove(Peer& peer) noexcept;
-  void tend(uint64_t now) noexcept;
+  void housekeeping(uint64_t now) noexcept;
   bool watch(Peer& peer, bool writing) noexcept;
   void unwatch(Peer& peer) noexcept;
   void unwatch_hot() noexcept;
   void forget_ready(const Source& source) noexcept;
   void wait_for_room(Peer& peer, bool writing) noexcept;
-  Hello own_hello(HelloType type, const os::SocketAddress& dialled) const noexcept;
+  Handshake own_handshake(HandshakeType type, const os::SocketAddress& target) const noexcept;
   std::span<const std::byte> form(const os::SocketAddress& address,
                                   std::array<std::byte, address_length>& out) const;
   void warn(const std::string& what) noexcept;
   // Of those who are not let in: anybody can call, so at most one line in a while says so, and how many there were.
-  void warn_of_stranger(const std::string& what) noexcept;
+  void warn_of_unknown_peer(const std::string& what) noexcept;
   void warn_of_cut(const Peer& peer, const char* what) noexcept;
 
   std::array<Peer*, hot_max> hot_{};
@@ -327,7 +328,7 @@ class Link {
   size_t own_bytes_count_ = 0;
   std::array<std::byte, alias_bytes_max> alias_{};
   size_t alias_count_ = 0;
-  uint64_t nonce_ = 0;
+  uint64_t incarnation_ = 0;
   uint8_t dscp_ = 0;
   int owner_pid_ = 0;
   Source listener_source_{SourceKind::Listener};
@@ -335,20 +336,20 @@ class Link {
   os::PollSet events_set_;
   std::unordered_map<os::SocketAddress, Peer*, os::SocketAddressHash> by_address_;
   std::vector<Peer*> peers_;
-  std::vector<Peer*> unopened_;  // waiting or dialling
-  size_t dialling_ = 0;
-  std::vector<std::unique_ptr<Guest>> guests_;
+  std::vector<Peer*> unopened_;  // Waiting or Connecting
+  size_t connecting_ = 0;
+  std::vector<std::unique_ptr<PendingConnection>> pending_;
   std::array<void*, 64> ready_{};
   size_t ready_count_ = 0;
-  uint64_t next_tend_ns_ = 0;
+  uint64_t next_housekeeping_ns_ = 0;
   uint64_t next_health_ns_ = 0;
   uint64_t deaf_until_ns_ = 0;  // nobody can be accepted, and the poll set does not ask until then
   bool short_of_descriptors_ = false;
   bool leaving_ = false;
   void (*on_warning_)(const void* who, const char* what) = nullptr;
   const void* warning_context_ = nullptr;
-  uint64_t stranger_told_ns_ = 0;  // 0: never
-  size_t strangers_untold_ = 0;
+  uint64_t unknown_told_ns_ = 0;  // 0: never
+  size_t unknown_untold_ = 0;
 };
 
 }  // namespace weft::link::tcp

@@ -353,28 +353,29 @@ TEST(TcpLink, AForkedChildSaysNothing) {
 }
 
 // What somebody who connects and says these bytes gets to hear.
-Hello answer_to(End& at, std::string_view bytes) {
+Handshake answer_to(End& at, std::string_view bytes) {
   const auto place = *os::SocketAddress::from(at.name().data(), at.name().size());
-  const os::Fd stranger(::socket(AF_INET, SOCK_STREAM, 0));
-  EXPECT_EQ(::connect(stranger.get(), place.get(), place.size()), 0);
-  EXPECT_EQ(::send(stranger.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+  const os::Fd unknown_peer(::socket(AF_INET, SOCK_STREAM, 0));
+  EXPECT_EQ(::connect(unknown_peer.get(), place.get(), place.size()), 0);
+  EXPECT_EQ(::send(unknown_peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(bytes.size()));
-  std::byte answer[hello_bytes_max];
+  std::byte answer[handshake_bytes_max];
   ssize_t got = -1;
   until(
       [&] {
-        got = ::recv(stranger.get(), answer, sizeof answer, MSG_DONTWAIT);
+        got = ::recv(unknown_peer.get(), answer, sizeof answer, MSG_DONTWAIT);
         return got > 0;
       },
       {&at});
-  Hello hello;
-  EXPECT_EQ(unpack_hello(std::span(answer).first(static_cast<size_t>(std::max<ssize_t>(got, 0))), hello),
-            RefusalReason::None);
-  EXPECT_EQ(hello.type, HelloType::Refusal);
-  return hello;
+  Handshake handshake;
+  EXPECT_EQ(
+      unpack_handshake(std::span(answer).first(static_cast<size_t>(std::max<ssize_t>(got, 0))), handshake),
+      RefusalReason::None);
+  EXPECT_EQ(handshake.type, HandshakeType::Refusal);
+  return handshake;
 }
 
-TEST(TcpLink, StrangersAreRefused) {
+TEST(TcpLink, UnknownPeersAreRefused) {
   End a;
   ASSERT_TRUE(a.open());
   EXPECT_EQ(answer_to(a, "hello, world").reason, RefusalReason::Malformed);
@@ -383,34 +384,34 @@ TEST(TcpLink, StrangersAreRefused) {
   talk(b, a);
 }
 
-// A later version may have longer hellos: it is told that the versions differ, as the format promises, and not that it talks nonsense.
-TEST(TcpLink, ALongerHelloOfAnotherVersion) {
+// A later version may have longer handshakes: it is told that the versions differ, as the format promises, and not that it talks nonsense.
+TEST(TcpLink, ALongerHandshakeOfAnotherVersion) {
   End a;
   ASSERT_TRUE(a.open());
-  const char lead[] = {'W', 'E', 'F', 'T', 2, 0, 0, 2, 1, 1, 0, 0};
-  EXPECT_EQ(answer_to(a, {lead, sizeof lead}).reason, RefusalReason::Version);
+  const char prefix[] = {'W', 'E', 'F', 'T', 2, 0, 0, 2, 1, 1, 0, 0};
+  EXPECT_EQ(answer_to(a, {prefix, sizeof prefix}).reason, RefusalReason::Version);
 }
 
-// Says hello from `source` in the name of `who`; returns the answer.
-Hello call(End& at, const os::SocketAddress& source, const std::string& who, uint64_t nonce) {
+// Sends a handshake from `source` in the name of `who`; returns the answer.
+Handshake call(End& at, const os::SocketAddress& source, const std::string& who, uint64_t incarnation) {
   const auto place = *os::SocketAddress::from(at.name().data(), at.name().size());
   Channel channel(tcp::frame_bytes_max);
   EXPECT_EQ(channel.connect(place, source), 0);
-  Hello hello;
-  hello.nonce = nonce;
-  hello.address = *os::SocketAddress::from(who.data(), who.size());
-  hello.dialled = place;
-  channel.greet(hello);
+  Handshake handshake;
+  handshake.incarnation = incarnation;
+  handshake.address = *os::SocketAddress::from(who.data(), who.size());
+  handshake.target = place;
+  channel.greet(handshake);
   until(
       [&] {
         (void)channel.advance();
         return channel.theirs() != nullptr;
       },
       {&at});
-  return channel.theirs() != nullptr ? *channel.theirs() : Hello();
+  return channel.theirs() != nullptr ? *channel.theirs() : Handshake();
 }
 
-// Who says hello in order and then sends no frames is cut off, and the log says who and why.
+// Who completes the handshake and then sends no frames is cut off, and the log says who and why.
 TEST(TcpLink, AMalformedFrameIsSaidInTheLog) {
   End a;
   ASSERT_TRUE(a.open());
@@ -425,11 +426,11 @@ TEST(TcpLink, AMalformedFrameIsSaidInTheLog) {
   for (int i = 0; i < 2; ++i) {
     Channel channel(tcp::frame_bytes_max);
     ASSERT_EQ(channel.connect(place, os::SocketAddress::loopback(AF_INET)), 0);
-    Hello hello;
-    hello.nonce = 77 + static_cast<uint64_t>(i);
-    hello.address = caller;
-    hello.dialled = place;
-    channel.greet(hello);
+    Handshake handshake;
+    handshake.incarnation = 77 + static_cast<uint64_t>(i);
+    handshake.address = caller;
+    handshake.target = place;
+    channel.greet(handshake);
     until(
         [&] {
           (void)channel.advance();
@@ -451,20 +452,21 @@ TEST(TcpLink, AMalformedFrameIsSaidInTheLog) {
   EXPECT_NE(lines[0].find("cut off"), std::string::npos) << lines[0];
 }
 
-// A new nonce at a known address is the peer born again, when it comes from where the peer is; else anybody could end anybody's connection.
-TEST(TcpLink, AStrangerDoesNotReplaceAPeer) {
+// A new incarnation at a known address is the peer after a restart, when it comes from where the peer is; else anybody could end
+// anybody's connection.
+TEST(TcpLink, AnUnknownPeerDoesNotReplaceAPeer) {
   End a, b;
   const os::SocketAddress here = os::SocketAddress::loopback(AF_INET);
   const std::string name(reinterpret_cast<const char*>(here.bytes().data()), here.size());
   ASSERT_TRUE(a.open(FI_SOCKADDR_IN, name));
   ASSERT_TRUE(b.open(FI_SOCKADDR_IN, name));
   talk(a, b);
-  const Hello answer = call(b, *os::SocketAddress::from_text("127.0.0.3:0"), a.name(), 77);
-  EXPECT_EQ(answer.type, HelloType::Refusal);
+  const Handshake answer = call(b, *os::SocketAddress::from_text("127.0.0.3:0"), a.name(), 77);
+  EXPECT_EQ(answer.type, HandshakeType::Refusal);
   EXPECT_TRUE(b.lost.empty());
   a.frames = 0;
   talk(a, b);
-  EXPECT_EQ(call(b, here, a.name(), 78).type, HelloType::Welcome);
+  EXPECT_EQ(call(b, here, a.name(), 78).type, HandshakeType::Welcome);
   EXPECT_EQ(b.lost, std::vector{core::ProviderError::PeerReplaced});
 }
 
@@ -475,7 +477,7 @@ TEST(TcpLink, SilentOnesHoldNobodyUp) {
   ASSERT_TRUE(a.open());
   ASSERT_TRUE(b.open());
   int error = 0;
-  for (size_t i = 0; i < Link::dialling_max + 5; ++i) {
+  for (size_t i = 0; i < Link::connecting_max + 5; ++i) {
     silent.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const os::SocketAddress here = os::SocketAddress::loopback(AF_INET);
     ASSERT_EQ(::bind(silent.back().get(), here.get(), here.size()), 0);
@@ -511,20 +513,20 @@ TEST(TcpLink, NoDescriptorIsLeft) {
   until([&] { return a.frames == 1; }, {&a, &b});
 }
 
-// Guests that say nothing keep nobody out.
+// Pending connections that say nothing keep nobody out.
 TEST(TcpLink, SilentGuestsMakeRoom) {
   os::raise_descriptor_limit();
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  if (limit.rlim_cur < 2 * Link::guests_max + 200) GTEST_SKIP() << "not enough descriptors";
+  if (limit.rlim_cur < 2 * Link::pending_max + 200) GTEST_SKIP() << "not enough descriptors";
   End a, b;
   ASSERT_TRUE(a.open());
   ASSERT_TRUE(b.open());
   const auto place = *os::SocketAddress::from(a.name().data(), a.name().size());
-  std::vector<os::Fd> guests;
-  for (size_t i = 0; i < Link::guests_max; ++i) {
-    guests.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    ASSERT_EQ(::connect(guests.back().get(), place.get(), place.size()), 0);
+  std::vector<os::Fd> pending;
+  for (size_t i = 0; i < Link::pending_max; ++i) {
+    pending.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(::connect(pending.back().get(), place.get(), place.size()), 0);
     if (i % 32 == 0) a.poll();
   }
   talk(b, a);

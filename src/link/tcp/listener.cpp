@@ -1,4 +1,4 @@
-// Accepting, and hearing guests out.
+// Accepting, and the handshake of pending connections.
 #include "link/tcp/listener.hpp"
 
 #include <netinet/in.h>
@@ -22,11 +22,11 @@ namespace {
 constexpr int accepts_per_poll = 64;
 constexpr uint64_t no_descriptor_pause_ns = 100'000'000;
 
-Hello answer(HelloType type) noexcept {
-  Hello hello;
-  hello.type = type;
-  hello.kind = ConnectionKind::Msg;
-  return hello;
+Handshake answer(HandshakeType type) noexcept {
+  Handshake handshake;
+  handshake.type = type;
+  handshake.kind = ConnectionKind::Msg;
+  return handshake;
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ Hello answer(HelloType type) noexcept {
 
 Request::Request(Channel&& channel, uint32_t format)
     : channel_(std::move(channel)),
-      hello_(*channel_.theirs()),
+      handshake_(*channel_.theirs()),
       peer_(format, os::remote_address(channel_.fd().get())),
       local_(format, os::local_address(channel_.fd().get())),
       owner_pid_(os::process_id()) {}
@@ -46,7 +46,7 @@ Request::~Request() {
 
 void Request::reject(std::span<const std::byte> data) noexcept {
   if (!channel_.fd()) return;
-  Hello no = answer(HelloType::Refusal);
+  Handshake no = answer(HandshakeType::Refusal);
   no.set_data(data.data(), data.size());
   channel_.refuse(no, RefusalReason::Program);
   channel_.close();
@@ -106,7 +106,7 @@ Result<void> Listener::listen(int backlog) {
 
 void Listener::close() noexcept {
   requests_.clear();  // each is refused
-  guests_.clear();
+  pending_.clear();
   socket_.reset();
   set_.reset();
   timer_.close();
@@ -115,45 +115,46 @@ void Listener::close() noexcept {
 }
 
 void Listener::welcome(os::Fd accepted) noexcept {
-  if (guests_.size() >= guests_max) guests_.pop_front();
+  if (pending_.size() >= pending_max) pending_.pop_front();
   try {
-    auto guest = std::make_unique<Guest>();
-    guest->channel.adopt(std::move(accepted));
-    guest->came_at_ns = os::monotonic_ns();
-    if (!set_.add(guest->channel.fd().get(), guest.get())) return;
-    guests_.push_back(std::move(guest));
-  } catch (const std::bad_alloc&) {  // the guest goes
+    auto pending = std::make_unique<PendingConnection>();
+    pending->channel.adopt(std::move(accepted));
+    pending->came_at_ns = os::monotonic_ns();
+    if (!set_.add(pending->channel.fd().get(), pending.get())) return;
+    pending_.push_back(std::move(pending));
+  } catch (const std::bad_alloc&) {  // the pending connection is closed
   }
 }
 
-// A guest has said something.
-void Listener::hear(Guest& guest) noexcept {
-  if (guest.gone) return;
-  const Channel::State state = guest.channel.advance();
-  const Hello* hello = guest.channel.theirs();
-  if (state != Channel::State::Failed && hello == nullptr) return;
-  guest.gone = true;
-  set_.remove(guest.channel.fd().get());
-  if (state == Channel::State::Failed || hello == nullptr) return;
-  if (hello->type != HelloType::Hello || hello->kind != ConnectionKind::Msg) {
-    guest.channel.refuse(answer(HelloType::Refusal),
-                         hello->type != HelloType::Hello ? RefusalReason::Malformed : RefusalReason::Kind);
-    guest.channel.close();
+// A pending connection has sent something.
+void Listener::hear(PendingConnection& pending) noexcept {
+  if (pending.gone) return;
+  const Channel::State state = pending.channel.advance();
+  const Handshake* handshake = pending.channel.theirs();
+  if (state != Channel::State::Failed && handshake == nullptr) return;
+  pending.gone = true;
+  set_.remove(pending.channel.fd().get());
+  if (state == Channel::State::Failed || handshake == nullptr) return;
+  if (handshake->type != HandshakeType::Hello || handshake->kind != ConnectionKind::Msg) {
+    pending.channel.refuse(answer(HandshakeType::Refusal), handshake->type != HandshakeType::Hello
+                                                               ? RefusalReason::Malformed
+                                                               : RefusalReason::Kind);
+    pending.channel.close();
     return;
   }
   try {
-    requests_.push_back(std::make_unique<Request>(std::move(guest.channel), format_));
+    requests_.push_back(std::make_unique<Request>(std::move(pending.channel), format_));
     notice_->notify();
   } catch (const std::bad_alloc&) {
-    guest.channel.close();
+    pending.channel.close();
   }
 }
 
 void Listener::dismiss_old(uint64_t now) noexcept {
-  while (!guests_.empty() &&
-         (guests_.front()->gone || guests_.front()->came_at_ns + guest_timeout_ns_ <= now))
-    guests_.pop_front();
-  uint64_t next = guests_.empty() ? 0 : guests_.front()->came_at_ns + guest_timeout_ns_ - now;
+  while (!pending_.empty() &&
+         (pending_.front()->gone || pending_.front()->came_at_ns + pending_timeout_ns_ <= now))
+    pending_.pop_front();
+  uint64_t next = pending_.empty() ? 0 : pending_.front()->came_at_ns + pending_timeout_ns_ - now;
   if (deaf_until_ns_ != 0 && deaf_until_ns_ <= now) {
     deaf_until_ns_ = 0;
     (void)set_.add(socket_.get(), this);
@@ -170,10 +171,11 @@ void Listener::poll() noexcept {
   bool knocking = false;
   for (size_t i = 0; i < count; ++i) {
     if (ready[i] == this) knocking = true;
-    else if (ready[i] != nullptr && requests_.size() < backlog_) hear(*static_cast<Guest*>(ready[i]));
+    else if (ready[i] != nullptr && requests_.size() < backlog_)
+      hear(*static_cast<PendingConnection*>(ready[i]));
   }
-  std::erase_if(guests_, [](const std::unique_ptr<Guest>& guest) { return guest->gone; });
-  // The usual guest has said its hello before it is accepted: it is heard at once.
+  std::erase_if(pending_, [](const std::unique_ptr<PendingConnection>& pending) { return pending->gone; });
+  // As a rule the handshake has come before the connection is accepted: it is read at once.
   for (int i = 0; knocking && i < accepts_per_poll && requests_.size() < backlog_; ++i) {
     os::Fd accepted(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!accepted) {
@@ -185,7 +187,7 @@ void Listener::poll() noexcept {
       break;
     }
     welcome(std::move(accepted));
-    if (!guests_.empty()) hear(*guests_.back());
+    if (!pending_.empty()) hear(*pending_.back());
   }
   dismiss_old(os::monotonic_ns());
 }

@@ -1,7 +1,7 @@
 // Where TCP connections for connected endpoints come in (proto/engine/connection.hpp). Must not know tags or completions.
 //
-// Whoever connects is a guest until it has said who it is: a hello of our version, for a connected endpoint. A guest that says nothing, or
-// rubbish, costs a descriptor for a bounded time and never delays others. Bounds: guests_max guests, of which the oldest goes when another
+// A connection is pending until it has said who it is: a handshake of our version, for a connected endpoint. One that says nothing, or
+// rubbish, costs a descriptor for a bounded time and never delays others. Bounds: pending_max connections, of which the oldest goes when another
 // comes; as many requests as the backlog; beyond them the kernel keeps who knocks, in its own queue of that length.
 //
 // Threads: one at a time. Nothing blocks.
@@ -36,7 +36,7 @@ class Request {
   Request& operator=(const Request&) = delete;
   ~Request();
 
-  std::span<const std::byte> data() const noexcept { return hello_.data_span(); }
+  std::span<const std::byte> data() const noexcept { return handshake_.data_span(); }
   std::span<const std::byte> peer_address() const noexcept { return peer_.bytes(); }
   std::span<const std::byte> local_address() const noexcept { return local_.bytes(); }
   void reject(std::span<const std::byte> data) noexcept;
@@ -44,7 +44,7 @@ class Request {
 
  private:
   Channel channel_;
-  Hello hello_;
+  Handshake handshake_;
   FormedAddress peer_;
   FormedAddress local_;
   int owner_pid_;
@@ -53,7 +53,7 @@ class Request {
 class Listener {
  public:
   using Request = tcp::Request;
-  static constexpr size_t guests_max = 1024;
+  static constexpr size_t pending_max = 1024;
 
   Listener() = default;
   Listener(const Listener&) = delete;
@@ -62,8 +62,8 @@ class Listener {
 
   void set_address_format(uint32_t format) noexcept { format_ = format; }
   void set_traffic_class(uint8_t dscp) noexcept { dscp_ = dscp; }  // before open()
-  // How long a guest may be silent.
-  void set_connect_timeout_ms(uint64_t timeout) noexcept { guest_timeout_ns_ = timeout * 1'000'000; }
+  // How long a pending connection may be silent.
+  void set_connect_timeout_ms(uint64_t timeout) noexcept { pending_timeout_ns_ = timeout * 1'000'000; }
 
   Result<void> open(std::string_view name);
   std::span<const std::byte> address() const noexcept { return own_.bytes(); }
@@ -73,30 +73,30 @@ class Listener {
   int control_fd() const noexcept { return set_.get(); }
   void close() noexcept;
 
-  size_t guest_count() const noexcept { return guests_.size(); }
+  size_t pending_count() const noexcept { return pending_.size(); }
 
  private:
-  struct Guest {
+  struct PendingConnection {
     Channel channel{connection_frame_bytes_max};
     uint64_t came_at_ns = 0;
     bool gone = false;
   };
 
   void welcome(os::Fd accepted) noexcept;
-  void hear(Guest& guest) noexcept;
+  void hear(PendingConnection& pending) noexcept;
   void dismiss_old(uint64_t now) noexcept;
 
   uint32_t format_ = 0;
   uint8_t dscp_ = 0;
-  uint64_t guest_timeout_ns_ = 10'000'000'000;
+  uint64_t pending_timeout_ns_ = 10'000'000'000;
   os::Fd socket_;
-  os::PollSet set_;  // the socket, guests, the timer, the notice
+  os::PollSet set_;  // the socket, pending connections, the timer, the notice
   os::Timer timer_;
   std::optional<os::Event> notice_;  // readable while requests wait here
   FormedAddress own_;
   size_t backlog_ = 0;
-  uint64_t deaf_until_ns_ = 0;                 // no descriptor is left: nobody is accepted until then
-  std::deque<std::unique_ptr<Guest>> guests_;  // oldest first
+  uint64_t deaf_until_ns_ = 0;  // no descriptor is left: nobody is accepted until then
+  std::deque<std::unique_ptr<PendingConnection>> pending_;  // oldest first
   std::deque<std::unique_ptr<Request>> requests_;
 };
 

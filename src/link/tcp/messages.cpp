@@ -15,18 +15,18 @@ namespace weft::link::tcp {
 namespace {
 
 constexpr uint64_t ms_ns = 1'000'000;
-constexpr uint64_t tend_interval_ns = 5 * ms_ns;
+constexpr uint64_t housekeeping_interval_ns = 5 * ms_ns;
 constexpr uint64_t health_interval_ns = 1'000 * ms_ns;
 constexpr uint64_t host_timeout_ns = 10'000 * ms_ns;      // until the host has answered
 constexpr uint64_t welcome_timeout_ns = 300'000 * ms_ns;  // until the process there has, which may compute
 constexpr uint64_t close_linger_ns = 500 * ms_ns;
 constexpr int backlog = 4096;
 
-Hello own_hello(HelloType type) noexcept {
-  Hello hello;
-  hello.type = type;
-  hello.kind = ConnectionKind::Msg;
-  return hello;
+Handshake own_handshake(HandshakeType type) noexcept {
+  Handshake handshake;
+  handshake.type = type;
+  handshake.kind = ConnectionKind::Msg;
+  return handshake;
 }
 
 }  // namespace
@@ -59,9 +59,10 @@ Result<void> Messages::open(std::string_view source) {
 // Room in the lists is made with the connection, so that nothing fails later.
 Messages::Connection& Messages::add() {
   const size_t count = all_.size() + 1;
-  for (auto* list : {&dirty_, &stalled_, &failed_, &dialling_})
+  for (auto* list : {&dirty_, &stalled_, &failed_, &connecting_})
     if (list->capacity() < count) list->reserve(2 * count);
-  if (graves_.capacity() < graves_.size() + count) graves_.reserve(2 * (graves_.size() + count));
+  if (deferred_free_.capacity() < deferred_free_.size() + count)
+    deferred_free_.reserve(2 * (deferred_free_.size() + count));
   auto made = std::make_unique<Connection>();
   Connection& connection = *made;
   all_.emplace(&connection, std::move(made));
@@ -75,8 +76,8 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
     return nullptr;
   }
   Connection& connection = add();
-  Hello hello = own_hello(HelloType::Hello);
-  hello.dialled = *to;
+  Handshake handshake = own_handshake(HandshakeType::Hello);
+  handshake.target = *to;
   const int failed = connection.channel.connect(*to, {}, dscp_);
   const bool local = failed != 0 && failed != ECONNREFUSED && failed != ENETUNREACH &&
                      failed != EHOSTUNREACH && failed != ETIMEDOUT;
@@ -89,8 +90,8 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
   if (failed != 0) {
     fail(connection);
   } else {
-    dialling_.push_back(&connection);
-    connection.channel.greet(hello);
+    connecting_.push_back(&connection);
+    connection.channel.greet(handshake);
   }
   return &connection;
 }
@@ -99,7 +100,7 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
 Messages::Connection* Messages::admit(std::unique_ptr<Request> request) noexcept try {
   Connection& connection = add();
   connection.channel = request->take();
-  connection.channel.greet(own_hello(HelloType::Welcome));
+  connection.channel.greet(own_handshake(HandshakeType::Welcome));
   if (connection.channel.state() == Channel::State::Failed ||
       !set_.add(connection.channel.fd().get(), &connection)) {
     close(connection);
@@ -122,17 +123,17 @@ bool Messages::advance(Connection& connection) noexcept {
     fail(connection);
     return false;
   }
-  if (const Hello* answer = channel.theirs(); answer != nullptr) {
-    const bool welcome = answer->type == HelloType::Welcome && answer->kind == ConnectionKind::Msg;
+  if (const Handshake* answer = channel.theirs(); answer != nullptr) {
+    const bool welcome = answer->type == HandshakeType::Welcome && answer->kind == ConnectionKind::Msg;
     if (!welcome) {
       fail(connection);
       return false;
     }
-    std::erase(dialling_, &connection);
+    std::erase(connecting_, &connection);
     channel.open();
     connection.stage = Connection::Stage::Open;
     set_.change(channel.fd().get(), &connection, os::watch_reading);
-    warm(connection);
+    promote(connection);
     return true;
   }
   if (before != state) connection.deadline_ns = now_ns() + welcome_timeout_ns;
@@ -151,8 +152,8 @@ bool Messages::speaks_for(const Connection& connection, std::span<const std::byt
 
 // --- moving ---
 
-// A message of our own FI_EP_MSG endpoints that is longer than what they send in one go: a train, whose first car has all of it.
-bool Messages::unwrap_train(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept {
+// A message of our own FI_EP_MSG endpoints that is longer than what they send in one go: a fragmented one, whose first fragment has all of it.
+bool Messages::unwrap_fragmented(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept {
   const std::byte* at = message.data();
   size_t left = message.size();
   wire::FirstPrefix prefix{};
@@ -211,44 +212,44 @@ void Messages::after_read(Connection& connection) noexcept {
 void Messages::fail(Connection& connection) noexcept {
   if (connection.stage == Connection::Stage::Over || connection.stage == Connection::Stage::Failing) return;
   connection.stage = Connection::Stage::Failing;
-  if (connection.hot) chill(connection);
-  for (auto* list : {&dirty_, &stalled_, &dialling_}) std::erase(*list, &connection);
+  if (connection.hot) demote(connection);
+  for (auto* list : {&dirty_, &stalled_, &connecting_}) std::erase(*list, &connection);
   connection.dirty = connection.stalled = false;
   if (connection.channel.fd()) set_.remove(connection.channel.fd().get());
   failed_.push_back(&connection);  // reserved
 }
 
-void Messages::warm(Connection& connection) noexcept {
+void Messages::promote(Connection& connection) noexcept {
   if (connection.hot) return;
   if (hot_count_ == hot_max) {
     Connection* coldest = *std::max_element(
         hot_.begin(), hot_.end(), [](const auto* a, const auto* b) { return a->silent < b->silent; });
     if (coldest->silent == 0) return;
-    chill(*coldest);
+    demote(*coldest);
   }
   connection.hot = true;
   connection.silent = 0;
   hot_[hot_count_++] = &connection;
 }
 
-void Messages::chill(Connection& connection) noexcept {
+void Messages::demote(Connection& connection) noexcept {
   connection.hot = false;
   const auto end = hot_.begin() + static_cast<std::ptrdiff_t>(hot_count_);
   if (std::remove(hot_.begin(), end, &connection) != end) --hot_count_;
 }
 
 // While others are busy, a socket with nothing in it is not worth a system call in every poll.
-void Messages::cool() noexcept {
+void Messages::demote_silent() noexcept {
   if (hot_count_ < 2) return;
   for (size_t i = hot_count_; i-- > 0;)
-    if (hot_[i]->silent >= silent_polls_max) chill(*hot_[i]);
+    if (hot_[i]->silent >= silent_polls_max) demote(*hot_[i]);
 }
 
 // Time: who has not answered, and machines that answer no more.
-void Messages::tend(uint64_t now) noexcept {
-  next_tend_ns_ = now + tend_interval_ns;
-  for (size_t i = dialling_.size(); i-- > 0;)
-    if (now >= dialling_[i]->deadline_ns) fail(*dialling_[i]);
+void Messages::housekeeping(uint64_t now) noexcept {
+  next_housekeeping_ns_ = now + housekeeping_interval_ns;
+  for (size_t i = connecting_.size(); i-- > 0;)
+    if (now >= connecting_[i]->deadline_ns) fail(*connecting_[i]);
   if (now < next_health_ns_) return;
   next_health_ns_ = now + health_interval_ns;
   for (auto& [connection, owned] : all_)
@@ -270,15 +271,15 @@ void Messages::hang_up(Connection& connection) noexcept {
 // The object stays until the poll is over: callers up the stack may be looking at it.
 void Messages::close(Connection& connection) noexcept {
   if (connection.stage == Connection::Stage::Over) return;
-  if (connection.hot) chill(connection);
-  for (auto* list : {&dirty_, &stalled_, &dialling_, &failed_}) std::erase(*list, &connection);
+  if (connection.hot) demote(connection);
+  for (auto* list : {&dirty_, &stalled_, &connecting_, &failed_}) std::erase(*list, &connection);
   if (connection.stage == Connection::Stage::Open && connection.channel.state() == Channel::State::Open &&
       belongs_here())
     (void)flush(connection);
   connection.stage = Connection::Stage::Over;
   if (&connection != reading_) hang_up(connection);
   const auto found = all_.find(&connection);
-  graves_.push_back(std::move(found->second));  // reserved
+  deferred_free_.push_back(std::move(found->second));  // reserved
   all_.erase(found);
 }
 
@@ -294,11 +295,11 @@ void Messages::close() noexcept {
     }
   }
   while (!all_.empty()) close(*all_.begin()->second);
-  graves_.clear();
+  deferred_free_.clear();
   listener_.close();
   set_.reset();
   timer_.close();
-  next_tend_ns_ = next_health_ns_ = 0;
+  next_housekeeping_ns_ = next_health_ns_ = 0;
 }
 
 // --- sleeping ---
@@ -309,7 +310,7 @@ bool Messages::arm() noexcept {
   for (Connection* connection : dirty_)
     set_.change(connection->channel.fd().get(), connection, os::watch_both);
   uint64_t due = UINT64_MAX;
-  for (const Connection* connection : dialling_) due = std::min(due, connection->deadline_ns);
+  for (const Connection* connection : connecting_) due = std::min(due, connection->deadline_ns);
   const uint64_t now = now_ns();
   timer_.set(due == UINT64_MAX ? 0 : due > now ? due - now : 1);
   return true;

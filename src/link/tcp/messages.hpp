@@ -44,16 +44,16 @@ class Messages {
 
    private:
     friend class Messages;
-    enum class Stage : uint8_t { Dialling, Open, Failing, Over };  // Failing: to be told of
+    enum class Stage : uint8_t { Connecting, Open, Failing, Over };  // Failing: to be told of
     Channel channel{connection_frame_bytes_max};
-    Stage stage = Stage::Dialling;
+    Stage stage = Stage::Connecting;
     bool told = false;     // that it is there
     bool hot = false;      // in Messages' list of those that are read in every poll
     bool dirty = false;    // in the list of those that were written to
     bool stalled = false;  // in the list of those with a message that was refused
     bool incoming = false;
     uint32_t silent = 0;                          // polls in which it had nothing, while hot
-    uint64_t deadline_ns = 0;                     // Dialling
+    uint64_t deadline_ns = 0;                     // Connecting
     std::vector<std::vector<std::byte>> waiting;  // committed and not taken by the channel, oldest first
   };
 
@@ -138,9 +138,9 @@ class Messages {
                    : hot_count_ == 0 || ++idle_polls_ >= idle_until_look_)
       taken += look(shown);
     if (!failed_.empty()) [[unlikely]]
-      bury_failed(shown);
-    if (!graves_.empty()) [[unlikely]]
-      graves_.clear();
+      close_failed(shown);
+    if (!deferred_free_.empty()) [[unlikely]]
+      deferred_free_.clear();
     return taken;
   }
 
@@ -212,23 +212,23 @@ class Messages {
     const size_t count = set_.ready(ready);
     idle_until_look_ = count > hot_count_ ? idle_polls_min : std::min(2 * idle_until_look_, idle_polls_max);
     idle_polls_ = busy_polls_ = 0;
-    cool();
+    demote_silent();
     for (size_t i = 0; i < count; ++i) {
       if (ready[i] == this) {
         take_requests(shown);
         continue;
       }
       if (ready[i] == nullptr) continue;  // the timer
-      // One that was closed in this poll lies in a grave until its end.
+      // One that was closed in this poll is freed at its end (deferred_free_).
       auto& connection = *static_cast<Connection*>(ready[i]);
-      if (connection.stage == Connection::Stage::Dialling) {
+      if (connection.stage == Connection::Stage::Connecting) {
         go_on(connection, shown);
       } else if (connection.stage == Connection::Stage::Open && !connection.hot) {
-        warm(connection);
+        promote(connection);
         taken += read(connection, shown);
       }
     }
-    if (const uint64_t now = now_ns(); now >= next_tend_ns_) tend(now);
+    if (const uint64_t now = now_ns(); now >= next_housekeeping_ns_) housekeeping(now);
     return taken;
   }
 
@@ -249,7 +249,7 @@ class Messages {
     shown.handler.on_connected(connection);
   }
   template <class Handler>
-  [[gnu::cold]] void bury_failed(Shown<Handler>& shown) noexcept {
+  [[gnu::cold]] void close_failed(Shown<Handler>& shown) noexcept {
     while (!failed_.empty()) {
       Connection& connection = *failed_.back();
       failed_.pop_back();
@@ -263,11 +263,11 @@ class Messages {
     return {wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(bytes), 0, 0};
   }
   static bool unwrap(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept {
-    if (head.kind != wire::FrameKind::Msg && !unwrap_train(head, message)) [[unlikely]]
+    if (head.kind != wire::FrameKind::Msg && !unwrap_fragmented(head, message)) [[unlikely]]
       return false;
     return message.size() <= message_bytes_max;
   }
-  static bool unwrap_train(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept;
+  static bool unwrap_fragmented(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept;
   void note_dirty(Connection& connection) noexcept {
     connection.dirty = true;
     dirty_.push_back(&connection);  // reserved
@@ -277,10 +277,10 @@ class Messages {
   static bool flush(Connection& connection) noexcept;
   [[gnu::noinline, gnu::cold]] void after_read(Connection& connection) noexcept;
   void fail(Connection& connection) noexcept;
-  void warm(Connection& connection) noexcept;
-  void chill(Connection& connection) noexcept;
-  void cool() noexcept;
-  void tend(uint64_t now) noexcept;
+  void promote(Connection& connection) noexcept;
+  void demote(Connection& connection) noexcept;
+  void demote_silent() noexcept;
+  void housekeeping(uint64_t now) noexcept;
   Connection& add();
   Connection* admit(std::unique_ptr<Request> request) noexcept;
   bool advance(Connection& connection) noexcept;
@@ -299,17 +299,17 @@ class Messages {
   Connection* reading_ = nullptr;
 
   // --- cold below this line ---
-  std::vector<Connection*> failed_;    // to be told of
-  std::vector<Connection*> dialling_;  // have a deadline
+  std::vector<Connection*> failed_;      // to be told of
+  std::vector<Connection*> connecting_;  // have a deadline
   std::unordered_map<Connection*, std::unique_ptr<Connection>> all_;
-  std::vector<std::unique_ptr<Connection>> graves_;
+  std::vector<std::unique_ptr<Connection>> deferred_free_;
   Listener listener_;
   os::PollSet set_;
   os::Timer timer_;  // while somebody sleeps
   uint32_t format_ = 0;
   uint8_t dscp_ = 0;
   int owner_pid_ = 0;
-  uint64_t next_tend_ns_ = 0;
+  uint64_t next_housekeeping_ns_ = 0;
   uint64_t next_health_ns_ = 0;
 };
 

@@ -215,26 +215,26 @@ TEST(TcpMessages, ConnectsThatCrossSettleOnOneConnection) {
   EXPECT_TRUE(a.losses.empty() && b.losses.empty());
 }
 
-// Somebody at `from` who says that he is the endpoint at `name`, begun anew.
-void call_as(const std::string& from, const Node& name, uint64_t life, Node& callee, Node& other) {
+// Somebody at `from` who says that he is the endpoint at `name` after a restart.
+void call_as(const std::string& from, const Node& name, uint64_t incarnation, Node& callee, Node& other) {
   const auto bytes = callee.link.address();
   const auto place = *os::SocketAddress::from(bytes.data(), bytes.size());
   Channel channel(connection_frame_bytes_max);
   ASSERT_EQ(channel.connect(place, *os::SocketAddress::from_text(from)), 0);
-  Hello hello;
-  hello.kind = ConnectionKind::Msg;
-  hello.features = 0x80000001;  // of a later version, which can do without
-  channel.greet(hello);
+  Handshake handshake;
+  handshake.kind = ConnectionKind::Msg;
+  handshake.features = 0x80000001;  // of a later version, which can do without
+  channel.greet(handshake);
   ASSERT_TRUE(poll_until(
       [&] {
         (void)channel.advance();
         return channel.theirs() != nullptr;
       },
       callee, other));
-  ASSERT_EQ(channel.theirs()->type, HelloType::Welcome);
+  ASSERT_EQ(channel.theirs()->type, HandshakeType::Welcome);
   channel.open();
   const auto own = name.link.address();
-  const message::Greeting greeting{message::greeting_version, Messages::receive_count, life,
+  const message::Greeting greeting{message::greeting_version, Messages::receive_count, incarnation,
                                    std::string(reinterpret_cast<const char*>(own.data()), own.size())};
   std::array<std::byte, message::greeting_bytes_min + message::address_bytes_max> said{};
   const size_t count = put_greeting(message::Kind::Hello, greeting, said.data());
@@ -247,8 +247,9 @@ void call_as(const std::string& from, const Node& name, uint64_t life, Node& cal
   channel.close();
 }
 
-// A new life at a known address is the peer begun anew, when it comes from where the peer is; else anybody could end anybody's connection.
-TEST(TcpMessages, AStrangerDoesNotReplaceAPeer) {
+// A new incarnation at a known address is the peer after a restart, when it comes from where the peer is; else anybody could end
+// anybody's connection.
+TEST(TcpMessages, AnUnknownPeerDoesNotReplaceAPeer) {
   Node a, b;
   auto* to_b = a.connect(b);
   ASSERT_TRUE(poll_until([&] { return a.send(*to_b, "one"); }, a, b));
@@ -338,22 +339,24 @@ TEST(TcpMessages, FramesThatAreNoMessages) {
   for (const wire::FrameHead head : {wire::FrameHead{wire::FrameKind::Tagged, 0, 0, 8, 1, 0},
                                      wire::FrameHead{wire::FrameKind::MsgFirst, 0, 0, 8, 0, 0},
                                      wire::FrameHead{wire::FrameKind::Msg, 0, 0, 20'000, 0, 0}}) {
-    Channel stranger(connection_frame_bytes_max);
+    Channel unknown_peer(connection_frame_bytes_max);
     const auto to = os::SocketAddress::from(b.link.address().data(), b.link.address().size());
-    ASSERT_EQ(stranger.connect(*to, {}), 0);
-    Hello hello;
-    hello.kind = ConnectionKind::Msg;
-    hello.dialled = *to;
-    stranger.greet(hello);
+    ASSERT_EQ(unknown_peer.connect(*to, {}), 0);
+    Handshake handshake;
+    handshake.kind = ConnectionKind::Msg;
+    handshake.target = *to;
+    unknown_peer.greet(handshake);
     ASSERT_TRUE(poll_until(
-        [&] { return stranger.advance() == Channel::State::Greeting && stranger.theirs() != nullptr; }, a,
-        b));
-    ASSERT_EQ(stranger.theirs()->type, HelloType::Welcome);
-    stranger.open();
+        [&] {
+          return unknown_peer.advance() == Channel::State::Greeting && unknown_peer.theirs() != nullptr;
+        },
+        a, b));
+    ASSERT_EQ(unknown_peer.theirs()->type, HandshakeType::Welcome);
+    unknown_peer.open();
     const std::vector<std::byte> payload(head.length, std::byte{0x55});
     const iovec part{const_cast<std::byte*>(payload.data()), payload.size()};
-    ASSERT_TRUE(stranger.send(head, {}, &part, 1));
-    (void)stranger.flush();
+    ASSERT_TRUE(unknown_peer.send(head, {}, &part, 1));
+    (void)unknown_peer.flush();
     struct {
       bool on_frame(int&, const wire::FrameHead&, const std::byte*) noexcept { return true; }
     } nothing;
@@ -361,8 +364,8 @@ TEST(TcpMessages, FramesThatAreNoMessages) {
     std::vector<std::byte> buffer(Channel::receive_bytes);
     ASSERT_TRUE(poll_until(
         [&] {
-          (void)stranger.receive(nothing, nobody, buffer);
-          return stranger.state() == Channel::State::Failed;
+          (void)unknown_peer.receive(nothing, nobody, buffer);
+          return unknown_peer.state() == Channel::State::Failed;
         },
         a, b));
   }

@@ -87,7 +87,7 @@ TEST_P(OverFamily, EmptyPacketsArePackets) {
   EXPECT_EQ(taken.packets[0], "");
 }
 
-TEST_P(OverFamily, ATrainArrivesPacketByPacket) {
+TEST_P(OverFamily, AGsoBatchArrivesPacketByPacket) {
   for (const size_t packet : {1u, 9u, 1000u, 1400u, 8000u, 30000u}) {
     std::string bytes(packet * 20 + packet / 2, 0);
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 + i / 251);
@@ -118,7 +118,7 @@ TEST_P(OverFamily, TheLargestPacketFitsAndALargerOneDoesNot) {
   EXPECT_EQ(taken.packets[0].size(), most);
 }
 
-TEST_P(OverFamily, ATrainOfTooLargePacketsIsLostAndTheNextOneArrives) {
+TEST_P(OverFamily, AGsoBatchOfTooLargePacketsIsLostAndTheNextOneArrives) {
   const std::string bytes(70'000, 'x');
   const iovec large = part_of(bytes);
   EXPECT_TRUE(a.send_segmented(b.address(), &large, 1, 65'530));

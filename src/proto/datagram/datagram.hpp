@@ -1,8 +1,8 @@
 // Datagram<PacketLink>: messages of one packet each, unreliable (FI_EP_DGRAM, fi_endpoint(3)). Calls and packets in, packets and completions
 // out. Must not know system calls, clocks or threads; the owner serialises every call (domain lock or program).
 //
-// The first datagram since the last progress() goes out at once. What follows before the next one joins a train while it has the same
-// destination and length, and leaves with it: when the train is full, when another datagram does not fit in, and at progress(). A completion is
+// The first datagram since the last progress() goes out at once. What follows before the next one joins a GSO batch while it has the same
+// destination and length, and leaves with it: when the batch is full, when another datagram does not fit in, and at progress(). A completion is
 // there when the datagram has left; its buffer may be used again as soon as the call returns.
 #pragma once
 
@@ -118,10 +118,10 @@ class Datagram final : public core::Progressor {
     if (to == nullptr) [[unlikely]]
       return -FI_EINVAL;
     Sent record{tx.cq, tx.sends, context, length, !silent && tx.completes(flags), silent};
-    if (joins_train(*to, length)) return join(iov, count, length, record);
-    if (train_.count != 0 && !depart()) return -FI_EAGAIN;
+    if (joins_batch(*to, length)) return join(iov, count, length, record);
+    if (batch_.count != 0 && !depart()) return -FI_EAGAIN;
     const bool wait = sends_since_poll_++ != 0 || (flags & FI_MORE) != 0;
-    if (wait && length <= train_packet_max && length != 0 && start_train(*to, length))
+    if (wait && length <= batch_packet_max && length != 0 && start_batch(*to, length))
       return join(iov, count, length, record);
     return send_now(*to, iov, count, record);
   }
@@ -129,7 +129,7 @@ class Datagram final : public core::Progressor {
   // --- Progressor ---
   void progress() noexcept override {
     sends_since_poll_ = 0;
-    if (train_.count != 0) (void)depart();
+    if (batch_.count != 0) (void)depart();
     for (core::CompletionQueue* queue : queues_)
       if (queue->full()) [[unlikely]]
         return;
@@ -145,7 +145,7 @@ class Datagram final : public core::Progressor {
     return -1;
   }
   bool arm() noexcept override {
-    if (train_.count != 0 && !depart()) return false;
+    if (batch_.count != 0 && !depart()) return false;
     for (core::CompletionQueue* queue : queues_)
       if (queue->full()) return false;
     if constexpr (HasSleep<P>) return link_.arm();
@@ -162,12 +162,12 @@ class Datagram final : public core::Progressor {
   }
 
   // Datagrams that wait for others, or for room. fi_close gives them a chance.
-  size_t transmit_in_use() const noexcept { return train_.count; }
-  bool has_unsent() const noexcept { return train_.count != 0; }
-  bool push_unsent() noexcept { return train_.count == 0 || depart(); }
+  size_t transmit_in_use() const noexcept { return batch_.count; }
+  bool has_unsent() const noexcept { return batch_.count != 0; }
+  bool push_unsent() noexcept { return batch_.count == 0 || depart(); }
   // Drops everything without a completion, before the queues go away.
   void abandon() noexcept {
-    train_.count = 0;
+    batch_.count = 0;
     if (receiver_ != nullptr) receiver_->abandon();
   }
 
@@ -175,8 +175,8 @@ class Datagram final : public core::Progressor {
   static constexpr uint64_t refused_flags =
       FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE | FI_TRIGGER;
   // Larger datagrams cost more to copy than a system call does.
-  static constexpr size_t train_packet_max = 8192;
-  static constexpr size_t train_bytes = size_t{1} << 15;
+  static constexpr size_t batch_packet_max = 8192;
+  static constexpr size_t batch_bytes = size_t{1} << 15;
 
   struct Sent {
     core::CompletionQueue* cq;
@@ -186,20 +186,20 @@ class Datagram final : public core::Progressor {
     bool completes;
     bool silent;
   };
-  static constexpr size_t train_count_max() noexcept {
+  static constexpr size_t batch_count_max() noexcept {
     if constexpr (HasSegmentationOffload<P>) return P::segments_max;
     return 1;
   }
-  struct Train {
+  struct Batch {
     size_t count = 0;
     size_t packet_bytes = 0;
     size_t bytes = 0;
     bool closed = false;  // its last packet is shorter
     core::Address to;
     std::unique_ptr<std::byte[]> memory;
-    std::array<Sent, train_count_max()> sent;
+    std::array<Sent, batch_count_max()> sent;
   };
-  // Who sends, by address: each has one place, so strangers cannot make it grow.
+  // Who sends, by address: each has one place, so unknown peers cannot make it grow.
   struct Source {
     core::Address address;
     fi_addr_t fi_addr = FI_ADDR_NOTAVAIL;
@@ -211,45 +211,45 @@ class Datagram final : public core::Progressor {
   }
 
   // --- sending ---
-  bool joins_train(const core::Address& to, size_t length) const noexcept {
-    return train_.count != 0 && !train_.closed && length != 0 && length <= train_.packet_bytes &&
-           train_.count < train_.sent.size() && train_.bytes + length <= train_bytes && to == train_.to;
+  bool joins_batch(const core::Address& to, size_t length) const noexcept {
+    return batch_.count != 0 && !batch_.closed && length != 0 && length <= batch_.packet_bytes &&
+           batch_.count < batch_.sent.size() && batch_.bytes + length <= batch_bytes && to == batch_.to;
   }
-  bool start_train(const core::Address& to, size_t length) noexcept {
-    if constexpr (train_count_max() < 2) return false;
-    if (train_.memory == nullptr) train_.memory.reset(new (std::nothrow) std::byte[train_bytes]);
-    if (train_.memory == nullptr) return false;
-    train_.packet_bytes = length;
-    train_.bytes = 0;
-    train_.closed = false;
-    train_.to = to;
+  bool start_batch(const core::Address& to, size_t length) noexcept {
+    if constexpr (batch_count_max() < 2) return false;
+    if (batch_.memory == nullptr) batch_.memory.reset(new (std::nothrow) std::byte[batch_bytes]);
+    if (batch_.memory == nullptr) return false;
+    batch_.packet_bytes = length;
+    batch_.bytes = 0;
+    batch_.closed = false;
+    batch_.to = to;
     return true;
   }
   ssize_t join(const iovec* iov, size_t count, size_t length, const Sent& record) noexcept {
-    gather(train_.memory.get() + train_.bytes, iov, count, 0, length);
-    train_.bytes += length;
-    train_.closed = length < train_.packet_bytes;
-    train_.sent[train_.count++] = record;
-    if (train_.closed || train_.count == train_.sent.size() ||
-        train_.bytes + train_.packet_bytes > train_bytes)
+    gather(batch_.memory.get() + batch_.bytes, iov, count, 0, length);
+    batch_.bytes += length;
+    batch_.closed = length < batch_.packet_bytes;
+    batch_.sent[batch_.count++] = record;
+    if (batch_.closed || batch_.count == batch_.sent.size() ||
+        batch_.bytes + batch_.packet_bytes > batch_bytes)
       (void)depart();
     return 0;
   }
   // False: no room now, it waits.
   [[gnu::noinline]] bool depart() noexcept {
-    const iovec part{train_.memory.get(), train_.bytes};
+    const iovec part{batch_.memory.get(), batch_.bytes};
     if constexpr (HasSegmentationOffload<P>) {
-      if (train_.count > 1) {
-        if (!link_.send_segmented(span_of(train_.to), &part, 1, train_.packet_bytes)) return false;
-        const size_t count = std::exchange(train_.count, 0);
-        for (size_t i = 0; i < count; ++i) complete(train_.sent[i], 0);
+      if (batch_.count > 1) {
+        if (!link_.send_segmented(span_of(batch_.to), &part, 1, batch_.packet_bytes)) return false;
+        const size_t count = std::exchange(batch_.count, 0);
+        for (size_t i = 0; i < count; ++i) complete(batch_.sent[i], 0);
         return true;
       }
     }
-    const int status = hand_over(span_of(train_.to), &part, 1);
+    const int status = hand_over(span_of(batch_.to), &part, 1);
     if (status == -FI_EAGAIN) return false;
-    train_.count = 0;
-    complete(train_.sent[0], -status);
+    batch_.count = 0;
+    complete(batch_.sent[0], -status);
     return true;
   }
   ssize_t send_now(const core::Address& to, const iovec* iov, size_t count, const Sent& record) noexcept {
@@ -321,7 +321,7 @@ class Datagram final : public core::Progressor {
   std::vector<Source> sources_;
   std::vector<core::CompletionQueue*> queues_;
   EngineLimits limits_;
-  Train train_;
+  Batch batch_;
 };
 
 }  // namespace weft::proto

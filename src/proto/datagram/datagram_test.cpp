@@ -1,4 +1,4 @@
-// Datagram endpoints without a network: the ring of kept datagrams against a plain queue, trains against a link that counts and refuses.
+// Datagram endpoints without a network: the ring of kept datagrams against a plain queue, batches against a link that counts and refuses.
 #include "proto/datagram/datagram.hpp"
 
 #include <gtest/gtest.h>

@@ -415,8 +415,8 @@ bool RxContext::keep(PeerState& peer, const wire::FrameHead& head, bool tagged, 
   return true;
 }
 
-Unexpected* RxContext::keep_train(PeerState& peer, const wire::FrameHead& head, bool tagged,
-                                  uint64_t total) noexcept {
+Unexpected* RxContext::keep_fragmented(PeerState& peer, const wire::FrameHead& head, bool tagged,
+                                       uint64_t total) noexcept {
   if (peer.unheeded > unheeded_bytes_max) return nullptr;
   Unexpected* message = make_unexpected(peer, head, tagged, total);
   if (message == nullptr) return nullptr;
@@ -502,8 +502,8 @@ void RxContext::claim(Op& op, Unexpected& message) noexcept {
     Op& receive = begin(op, message);
     receive.done = scatter(receive.iov.data(), receive.iov_count, 0, message.payload,
                            std::min(message.arrived, receive.total));
-    peer.train_receive = &receive;
-    peer.train_message = nullptr;
+    peer.fragmented_receive = &receive;
+    peer.fragmented_message = nullptr;
     release(message);
     return;
   }
@@ -517,8 +517,8 @@ void RxContext::claim(Op& op, Unexpected& message) noexcept {
 
 void RxContext::discard(Unexpected& message) noexcept {
   PeerState* peer = message.peer;
-  if (peer != nullptr && peer->train_message == &message)
-    peer->train_message = nullptr;  // the rest goes nowhere
+  if (peer != nullptr && peer->fragmented_message == &message)
+    peer->fragmented_message = nullptr;  // the rest goes nowhere
   const bool answers = peer != nullptr && (message.rendezvous || message.wants_ack);
   const uint64_t operation = message.operation;
   release(message);
@@ -527,11 +527,11 @@ void RxContext::discard(Unexpected& message) noexcept {
 
 bool RxContext::forget_peer(PeerState& peer) noexcept {
   const bool paused = std::erase(paused_, &peer) != 0;
-  // The train may be on its way into another context of the endpoint.
+  // Its fragments may be on their way into another context of the endpoint.
   const auto detach = [&](Unexpected& message) {
     message.peer = nullptr;
     if (message.rendezvous) --peer.announced;
-    if (peer.train_message == &message) peer.train_message = nullptr;
+    if (peer.fragmented_message == &message) peer.fragmented_message = nullptr;
   };
   const auto visit = [&](core::UnexpectedBase& base, auto& matcher) {
     auto& message = static_cast<Unexpected&>(base);

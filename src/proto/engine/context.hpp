@@ -56,9 +56,9 @@ struct PeerState : SettlingHook {
   uint64_t quiet = 0;  // the link's mark behind the last message that has no completion to come (Proves)
   uint64_t unacknowledged = 0;  // operations whose Done has not come (FI_FENCE waits for zero)
   // A message that comes in several frames: where its bytes go (neither: nowhere) and how many are still to come.
-  Op* train_receive = nullptr;
-  Unexpected* train_message = nullptr;
-  uint64_t train_left = 0;
+  Op* fragmented_receive = nullptr;
+  Unexpected* fragmented_message = nullptr;
+  uint64_t fragmented_left = 0;
   uint64_t heard = 0;      // link time of its last segment: it is there and copying
   bool pausing = false;    // we asked it to keep payloads
   uint64_t unheeded = 0;   // bytes that came unasked since then
@@ -311,7 +311,8 @@ struct RxContext : RxSink {
   bool keep_rendezvous(PeerState& peer, const wire::FrameHead& head, bool tagged, const wire::RtsPrefix& rts,
                        const wire::SourceSegment* segments) noexcept;
   // A message that comes in several frames, and nothing waits for it: room for all of it. Null: no memory.
-  Unexpected* keep_train(PeerState& peer, const wire::FrameHead& head, bool tagged, uint64_t total) noexcept;
+  Unexpected* keep_fragmented(PeerState& peer, const wire::FrameHead& head, bool tagged,
+                              uint64_t total) noexcept;
   // A message whose bytes come later, and the receive that it goes to. Returns what receives them: `op`, or a part of it.
   Op& begin(Op& op, const Unexpected& message) noexcept;
   void start(Op& op, const Unexpected& message) noexcept;  // the same for a rendezvous, which is then fetched

@@ -183,19 +183,19 @@ concept HasManyContexts = requires(E& engine, const E& known, const TxContext& t
 };
 
 // What became due in the middle of the engine, or on another thread, and must wait for a safe point: run() may post operations.
-struct Errands {
+struct DeferredRunner {
   virtual void run() noexcept = 0;
 
  protected:
-  ~Errands() = default;
+  ~DeferredRunner() = default;
 };
 
-// Triggered operations and deferred work (fi_trigger(3)): whoever stores 1 into errands_due() has run() called at the end of a progress().
+// Triggered operations and deferred work (fi_trigger(3)): whoever stores 1 into deferred_due() has run() called at the end of a progress().
 template <class E>
-concept RunsErrands = requires(E& engine, Errands* errands) {
-  { engine.set_errands(errands) }
+concept RunsDeferredWork = requires(E& engine, DeferredRunner* runner) {
+  { engine.set_deferred_runner(runner) }
   noexcept;
-  { engine.errands_due() } -> std::same_as<std::atomic<uint32_t>&>;
+  { engine.deferred_due() } -> std::same_as<std::atomic<uint32_t>&>;
 };
 
 // Multicast groups (fi_join(3)): 0 or a negative errno.

@@ -71,7 +71,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
         service_ops_(OpTableKind::Service, 0, size_t{1} << 20),
         unsettled_pool_(limits.transmit_size),
         limits_(limits) {
-    drop_aim();
+    drop_cached_destination();
   }
   ~Engine();
   Engine(const Engine&) = delete;
@@ -112,11 +112,11 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // A counter of sends is bound to one of the transmit contexts, perhaps after it has sent.
   void count_sends() noexcept {
     counts_sends_ = true;
-    drop_aim();
+    drop_cached_destination();
   }
-  // Any thread may store 1 into errands_due(); the next progress() then ends with run(). The one who gave the errands outlives the last store.
-  void set_errands(Errands* errands) noexcept { errands_ = errands; }
-  std::atomic<uint32_t>& errands_due() noexcept { return errands_due_; }
+  // Any thread may store 1 into deferred_due(); the next progress() then ends with run(). The runner outlives the last store.
+  void set_deferred_runner(DeferredRunner* runner) noexcept { deferred_runner_ = runner; }
+  std::atomic<uint32_t>& deferred_due() noexcept { return deferred_due_; }
 
   // --- the program's calls: 0 or a negative errno; -FI_EAGAIN means nothing happened ---
   template <bool tagged>
@@ -140,24 +140,26 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     return inject_slow(tx, tagged, buffer, length, dest, tag);
   }
   // inject() for a program that sends to the same peer again, and that nobody locks out: what has to be looked at before a send was looked at
-  // when the aim was taken, and whoever changes it drops the aim.
+  // when the destination was cached, and whoever changes it drops the cached destination.
   template <bool tagged>
-  [[gnu::always_inline]] ssize_t inject_aimed(TxContext& tx, const void* buffer, size_t length,
-                                              fi_addr_t dest, uint64_t tag) noexcept {
+  [[gnu::always_inline]] ssize_t inject_cached(TxContext& tx, const void* buffer, size_t length,
+                                               fi_addr_t dest, uint64_t tag) noexcept {
     if constexpr (HasSmallCredit<L>) {
-      if (dest == aim_.dest && av_removals() == removals_seen_ && length <= L::small_bytes_max) [[likely]] {
+      if (dest == cached_destination_.dest && av_removals() == removals_seen_ && length <= L::small_bytes_max)
+          [[likely]] {
         const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
                                    0,
                                    0,
                                    static_cast<uint32_t>(length),
                                    tag,
                                    0};
-        const SmallSend sent = link_.send_small(*aim_.peer, head, buffer);
+        const SmallSend sent = link_.send_small(*cached_destination_.peer, head, buffer);
         if (sent == SmallSend::Sent) [[likely]]
           return 0;
-        if (sent == SmallSend::Unseen) return after_small(tx, static_cast<Peer&>(*aim_.peer), sent, true);
+        if (sent == SmallSend::Unseen)
+          return after_small(tx, static_cast<Peer&>(*cached_destination_.peer), sent, true);
       }
-      return inject_aiming(tx, tagged, buffer, length, dest, tag);
+      return inject_and_cache(tx, tagged, buffer, length, dest, tag);
     } else {
       return inject<tagged>(tx, buffer, length, dest, tag);
     }
@@ -264,24 +266,24 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     poll();
     if constexpr (SettlesLater<L>)
       if (!settling_.empty()) release_settled();
-    if ((busy_ | errands_due_.load(std::memory_order_relaxed)) != 0) [[unlikely]]
+    if ((busy_ | deferred_due_.load(std::memory_order_relaxed)) != 0) [[unlikely]]
       attend();
   }
   // What progress() would bring to `queue`, which is plainly empty. Nothing: it need not be called. Frame: take_plain() may have it.
   template <class Seen>
-  [[gnu::always_inline]] Glance glance(const core::CompletionQueue& queue,
-                                       Seen& seen) noexcept requires HasGlance<L> {
-    if (sole_queue_ != &queue || (busy_ | errands_due_.load(std::memory_order_relaxed)) != 0 ||
+  [[gnu::always_inline]] FastPoll fast_poll(const core::CompletionQueue& queue,
+                                            Seen& seen) noexcept requires HasFastPoll<L> {
+    if (sole_queue_ != &queue || (busy_ | deferred_due_.load(std::memory_order_relaxed)) != 0 ||
         av_version() != av_seen_) [[unlikely]]
-      return Glance::Poll;
+      return FastPoll::Poll;
     calls_since_poll_ = 0;
-    return link_.glance(seen);
+    return link_.fast_poll(seen);
   }
   // Right after Frame: one small message, the usual case, whose completion is said by give(context, length, buffer, tag, source) instead of the queue.
   // False: nothing has happened, and progress() does it.
   template <class Seen, class Give>
   [[gnu::always_inline]] bool take_plain(const core::CompletionQueue& queue, const Seen& seen,
-                                         Give&& give) noexcept requires HasGlance<L> {
+                                         Give&& give) noexcept requires HasFastPoll<L> {
     return link_.take_plain(
         seen, [&](typename L::PeerBase& base, uint64_t tag, const std::byte* payload, uint32_t length) {
           if (rx_first_ == nullptr || rx_first_->cq != &queue) [[unlikely]]
@@ -297,7 +299,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     return -1;
   }
   bool arm() noexcept override {
-    if (busy_ != 0 || errands_due_.load(std::memory_order_acquire) != 0) return false;
+    if (busy_ != 0 || deferred_due_.load(std::memory_order_acquire) != 0) return false;
     if constexpr (HasSleep<L>) {
       if (!link_.arm()) return false;
       if (!has_settled()) return true;
@@ -356,7 +358,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // Whether something is unfinished that the peer has to go on with: a link that hears nothing from it for long asks whether it lives.
   bool awaits(const typename L::PeerBase& base) const noexcept {
     const Peer& peer = static_cast<const Peer&>(base);
-    return !peer.in_flight.empty() || peer.train_left != 0;
+    return !peer.in_flight.empty() || peer.fragmented_left != 0;
   }
   typename L::PeerBase* make_peer(std::span<const std::byte> address) override;
   void peer_lost(typename L::PeerBase& peer, core::ProviderError why) noexcept override;
@@ -399,18 +401,18 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
       return nullptr;
     return cache_[dest];
   }
-  // Where inject_aimed() sends to without another look: nothing waits before it (gate), nothing counts sends. Dropped by drop_aim().
-  struct Aim {
+  // Where inject_cached() sends to without another look: nothing waits before it (gate), nothing counts sends. Dropped by drop_cached_destination().
+  struct CachedDestination {
     fi_addr_t dest = FI_ADDR_NOTAVAIL;
     typename L::PeerBase* peer = nullptr;
   };
-  void drop_aim() noexcept {
-    if constexpr (HasSmallCredit<L>) aim_ = {FI_ADDR_NOTAVAIL, &nobody_};
+  void drop_cached_destination() noexcept {
+    if constexpr (HasSmallCredit<L>) cached_destination_ = {FI_ADDR_NOTAVAIL, &nobody_};
   }
   // From now on operations to the peer wait, or fail.
   void shut(Peer& peer, PeerState::Gate bit) noexcept {
     peer.gate |= bit;
-    drop_aim();
+    drop_cached_destination();
   }
   // A program that only sends small messages must hear when its peer asks for a pause. False: the slow way, which polls.
   bool may_go_on() noexcept {
@@ -480,8 +482,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                             uint64_t tag) noexcept;
   [[gnu::noinline]] ssize_t inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length,
                                         fi_addr_t dest, uint64_t tag) noexcept;
-  [[gnu::noinline]] ssize_t inject_aiming(TxContext& tx, bool tagged, const void* buffer, size_t length,
-                                          fi_addr_t dest, uint64_t tag) noexcept;
+  [[gnu::noinline]] ssize_t inject_and_cache(TxContext& tx, bool tagged, const void* buffer, size_t length,
+                                             fi_addr_t dest, uint64_t tag) noexcept;
   [[gnu::noinline]] ssize_t send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length,
                                       fi_addr_t dest, uint64_t tag, void* context) noexcept;
   int validate(const Request& request, size_t length) const noexcept;
@@ -493,7 +495,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void enqueue(Peer& peer, Op& op) noexcept;
   Step step(Peer& peer, Op& op) noexcept;
   Step step_message(Peer& peer, Op& op) noexcept;
-  Step step_train(Peer& peer, Op& op) noexcept;
+  Step step_fragments(Peer& peer, Op& op) noexcept;
   Step finish_sent(Peer& peer, Op& op) noexcept;
   Step step_rma(Peer& peer, Op& op) noexcept;
   Step step_atomic(Peer& peer, Op& op) noexcept;
@@ -557,8 +559,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   bool on_message(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged,
                   bool acked) noexcept;
   bool on_first(Peer& peer, const wire::FrameHead& head, const std::byte* payload, bool tagged) noexcept;
-  bool begin_train(Peer& peer, const wire::FrameHead& head, const std::byte* payload, size_t arrived,
-                   uint64_t total, bool tagged) noexcept;
+  bool begin_fragmented(Peer& peer, const wire::FrameHead& head, const std::byte* payload, size_t arrived,
+                        uint64_t total, bool tagged) noexcept;
   void on_more(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
   void more_arrived(Peer& peer, size_t bytes) noexcept;
   Op* segment_op(Peer& peer, const wire::FrameHead& head) noexcept;
@@ -590,7 +592,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   using Nobody = std::conditional_t<HasSmallCredit<L>, typename L::PeerBase, NoPeer>;
 
   L link_;
-  Aim aim_;
+  CachedDestination cached_destination_;
   bool counts_sends_ = false;
   Peer** cache_ = nullptr;
   size_t cache_size_ = 0;
@@ -601,7 +603,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   size_t busy_ = 0;                // peers with queues, and streams
   uint32_t calls_since_poll_ = 0;  // post() calls of a program that never reads its queues
   bool attending_ = false;         // in attend(): no second progress() inside it
-  std::atomic<uint32_t> errands_due_{0};
+  std::atomic<uint32_t> deferred_due_{0};
   RxContext* rx_first_ = nullptr;  // rx_[0]
   RxContext** rx_ = nullptr;
   size_t rx_count_ = 0;
@@ -619,7 +621,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   TxContext* reporting_ =
       &retired_;  // where is said what concerns no operation: the last context that posted one
   EngineLimits limits_;
-  Errands* errands_ = nullptr;
+  DeferredRunner* deferred_runner_ = nullptr;
   core::Signal* background_ = nullptr;  // notified once when has_background_work() becomes true
   size_t unwatched_ops_ = 0;            // see Op::unwatched
   std::vector<Peer*> cache_storage_;
@@ -627,9 +629,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<Peer*> blocked_peers_;  // with a queue
   List<Op, QueueHook> streams_;
-  std::vector<Peer*> doomed_;            // sent nonsense
+  std::vector<Peer*> failed_;            // sent nonsense
   std::unique_ptr<OpenTable<L>> open_;   // what the program reads and writes in place; made at the first use
-  [[no_unique_address]] Nobody nobody_;  // refuses every frame: what there is without an aim
+  [[no_unique_address]] Nobody nobody_;  // refuses every frame: what there is without a cached destination
   Peer* sole_ = nullptr;                 // SolePeer: the one there is
   bool gone_ = false;                    // SolePeer: there was one
 };

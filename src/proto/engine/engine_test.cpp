@@ -152,11 +152,11 @@ class LinkNames {
 TYPED_TEST_SUITE(EngineTest, Links, LinkNames);
 
 constexpr size_t eager = PlainLink::eager_bytes_max;
-constexpr size_t train = PlainLink::train_bytes_max;
+constexpr size_t fragmented_max = PlainLink::fragmented_eager_bytes_max;
 
 TYPED_TEST(EngineTest, EverySizeArrivesExpectedAndUnexpected) {
-  for (const size_t size :
-       {size_t{0}, size_t{1}, size_t{48}, size_t{49}, eager, eager + 1, train, train + 1, size_t{50'000}}) {
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{48}, size_t{49}, eager, eager + 1, fragmented_max,
+                            fragmented_max + 1, size_t{50'000}}) {
     for (const bool expected : {true, false}) {
       const Bytes bytes = pattern(size);
       Bytes into(size + 5);
@@ -199,7 +199,7 @@ TYPED_TEST(EngineTest, AnInjectedBufferMayBeReusedAtOnce) {
 }
 
 TYPED_TEST(EngineTest, AMessageLargerThanItsReceiveIsCut) {
-  for (const size_t size : {eager, train, size_t{5000}}) {
+  for (const size_t size : {eager, fragmented_max, size_t{5000}}) {
     const Bytes bytes = pattern(size);
     Bytes into(100);
     ASSERT_EQ(this->b->receive(into), 0);
@@ -217,14 +217,14 @@ TYPED_TEST(EngineTest, AMessageLargerThanItsReceiveIsCut) {
   this->expect_idle(*this->b);
 }
 
-// --- trains: messages of several frames ---
+// --- messages of several fragments ---
 
-TYPED_TEST(EngineTest, AReceiveInTheMiddleOfATrainGetsAllOfIt) {
+TYPED_TEST(EngineTest, AReceiveBetweenTwoFragmentsGetsAllOfIt) {
   this->net.frames_max = 2;
-  const Bytes bytes = pattern(train);
+  const Bytes bytes = pattern(fragmented_max);
   ASSERT_EQ(this->a->send(1, bytes), 0);
-  this->b->engine.progress();  // the first two cars; the rest has not been sent
-  Bytes into(train);
+  this->b->engine.progress();  // the first two fragments; the rest has not been sent
+  Bytes into(fragmented_max);
   ASSERT_EQ(this->b->receive(into), 0);
   this->turn();
   ASSERT_EQ(this->b->completions().size(), 1u);
@@ -232,9 +232,9 @@ TYPED_TEST(EngineTest, AReceiveInTheMiddleOfATrainGetsAllOfIt) {
   this->expect_idle(*this->b);
 }
 
-TYPED_TEST(EngineTest, ATrainMayBeDiscardedInTheMiddle) {
+TYPED_TEST(EngineTest, AFragmentedMessageMayBeDiscardedInTheMiddle) {
   this->net.frames_max = 2;
-  const Bytes bytes = pattern(train);
+  const Bytes bytes = pattern(fragmented_max);
   ASSERT_EQ(this->a->send(1, bytes), 0);
   this->b->engine.progress();
   Bytes none;
@@ -250,16 +250,16 @@ TYPED_TEST(EngineTest, ATrainMayBeDiscardedInTheMiddle) {
   this->expect_idle(*this->b);
 }
 
-TYPED_TEST(EngineTest, ATrainUnderWayCannotBeCancelled) {
+TYPED_TEST(EngineTest, AFragmentedMessageUnderWayCannotBeCancelled) {
   this->net.frames_max = 2;
-  const Bytes bytes = pattern(train);
+  const Bytes bytes = pattern(fragmented_max);
   int first = 0;
   int second = 0;
   ASSERT_EQ(this->a->send(1, bytes, &first), 0);
   ASSERT_EQ(this->a->send(1, bytes, &second), 0);
   EXPECT_EQ(this->a->engine.cancel(&first), -FI_ENOENT);
   EXPECT_EQ(this->a->engine.cancel(&second), 0);
-  Bytes into(train);
+  Bytes into(fragmented_max);
   ASSERT_EQ(this->b->receive(into), 0);
   this->turn();
   EXPECT_TRUE(into == bytes);
@@ -272,8 +272,8 @@ TYPED_TEST(EngineTest, ATrainUnderWayCannotBeCancelled) {
 
 TYPED_TEST(EngineTest, ASenderThatDiesInTheMiddleFailsItsReceive) {
   this->net.frames_max = 2;
-  const Bytes bytes = pattern(train);
-  Bytes into(train);
+  const Bytes bytes = pattern(fragmented_max);
+  Bytes into(fragmented_max);
   ASSERT_EQ(this->b->receive(into), 0);
   ASSERT_EQ(this->a->send(1, bytes), 0);
   this->b->engine.progress();
@@ -450,7 +450,7 @@ TYPED_TEST(EngineTest, WhoOnlyInjectsHearsOfThePause) {
 TYPED_TEST(EngineTest, SendsWithAnAimAreCounted) {
   uint64_t word = 0;
   const auto inject = [&](TxContext& tx) {
-    ASSERT_EQ(this->a->engine.template inject_aimed<true>(tx, &word, sizeof word, 1, 7), 0);
+    ASSERT_EQ(this->a->engine.template inject_cached<true>(tx, &word, sizeof word, 1, 7), 0);
   };
   inject(this->a->tx);
   inject(this->a->tx);
@@ -740,7 +740,7 @@ TYPED_TEST(EngineTest, AForeignKeyIsAnsweredNotObeyed) {
 TYPED_TEST(EngineTest, NonsenseCutsThePeerOff) {
   using enum wire::FrameKind;
   const wire::RmaPrefix rma{8, 9, 0};
-  const wire::FirstPrefix too_long{train + 1};
+  const wire::FirstPrefix too_long{fragmented_max + 1};
   const wire::RtsPrefix many{1, 10, 0, 99, 0};
   const wire::CtsPrefix cts{1, 1};
   struct Case {
@@ -828,7 +828,7 @@ TYPED_TEST(EngineTest, AMessageForNoContextIsRefused) {
 TYPED_TEST(EngineTest, ClosingInTheMiddleOfEverythingLeaksNothing) {
   this->net.frames_max = 3;
   const Bytes large = pattern(5000);
-  const Bytes some = pattern(train);
+  const Bytes some = pattern(fragmented_max);
   Bytes into(5000);
   Bytes buffer(20'000);
   ASSERT_EQ(this->b->receive(into), 0);
@@ -850,19 +850,19 @@ TYPED_TEST(EngineTest, ClosingInTheMiddleOfEverythingLeaksNothing) {
   this->expect_idle(*this->a);
 }
 
-TYPED_TEST(EngineTest, ErrandsRunAfterTheFrames) {
-  struct Count final : Errands {
+TYPED_TEST(EngineTest, DeferredWorkRunsAfterTheFrames) {
+  struct Count final : DeferredRunner {
     int runs = 0;
     void run() noexcept override { ++runs; }
   } count;
-  this->a->engine.set_errands(&count);
+  this->a->engine.set_deferred_runner(&count);
   this->a->engine.progress();
   EXPECT_EQ(count.runs, 0);
-  this->a->engine.errands_due().store(1);
+  this->a->engine.deferred_due().store(1);
   this->a->engine.progress();
   this->a->engine.progress();
   EXPECT_EQ(count.runs, 1);
-  this->a->engine.set_errands(nullptr);
+  this->a->engine.set_deferred_runner(nullptr);
 }
 
 using LateEngineTest = EngineTest<LateLink>;

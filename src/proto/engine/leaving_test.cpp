@@ -94,7 +94,7 @@ struct Leaving : testing::Test {
   End b{net, 1};
 };
 
-TEST_F(Leaving, a_context_does_not_take_another_ones_train_along) {
+TEST_F(Leaving, a_context_does_not_take_another_ones_fragments_along) {
   open(first, &b.cq, 0);
   open(second, &b.cq, 1);
   const Bytes bytes = pattern(1000);

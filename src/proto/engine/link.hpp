@@ -34,11 +34,11 @@ concept Link = requires(L& link, typename L::PeerBase& peer, const wire::FrameHe
     L::eager_bytes_max
     } -> std::convertible_to<size_t>;  // largest message that is worth sending without asking
   {
-    L::train_bytes_max
+    L::fragmented_eager_bytes_max
     } -> std::convertible_to<size_t>;  // largest message that goes unasked in several frames
-  { L::train_car_bytes } -> std::convertible_to<size_t>;  // pieces of such a message
-  { L::segment_bytes } -> std::convertible_to<size_t>;    // pieces of a larger one
-  { L::address_length } -> std::convertible_to<size_t>;   // bytes of an address, at most 64
+  { L::fragment_bytes } -> std::convertible_to<size_t>;  // pieces of such a message
+  { L::segment_bytes } -> std::convertible_to<size_t>;   // pieces of a larger one
+  { L::address_length } -> std::convertible_to<size_t>;  // bytes of an address, at most 64
   { link.address() } -> std::same_as<std::span<const std::byte>>;
   { link.connect(bytes, error) } -> std::same_as<typename L::PeerBase*>;
   { link.forget(peer) }
@@ -88,13 +88,13 @@ concept HasAwaited = requires(const H& handler, const P& peer) {
 // The sizes above, where they depend on the peer: a link that reaches its peers in more than one way. Its constants are then the largest.
 struct LinkLimits {
   size_t eager_bytes_max;
-  size_t train_bytes_max;
-  size_t train_car_bytes;
+  size_t fragmented_eager_bytes_max;
+  size_t fragment_bytes;
   size_t segment_bytes;
 };
 template <class L>
 constexpr LinkLimits limits_of_type() noexcept {
-  return {L::eager_bytes_max, L::train_bytes_max, L::train_car_bytes, L::segment_bytes};
+  return {L::eager_bytes_max, L::fragmented_eager_bytes_max, L::fragment_bytes, L::segment_bytes};
 }
 template <class L>
 concept HasPeerLimits = requires(const L& link, const typename L::PeerBase& peer) {
@@ -314,17 +314,16 @@ concept HasPeersElsewhere = requires(const L& link, const typename L::PeerBase& 
   noexcept->std::same_as<bool>;
 };
 
-// What a short look found, instead of a poll: a frame, nothing, or that poll() has to be called.
-enum class Glance : uint8_t { Frame, Nothing, Poll };
+// What a fast poll found: a frame, nothing, or that poll() has to be called.
+enum class FastPoll : uint8_t { Frame, Nothing, Poll };
 
-// glance() looks where the next frame is most likely to be. After Frame, take_plain(seen, take) offers it to take(peer, tag, payload, length) when
-// it is a plain tagged message; false: nothing has happened, and poll() is called. For programs that know the type: glance() is worth its while
-// inlined.
+// fast_poll() looks where the next frame is most likely to be. After Frame, take_plain(seen, take) offers it to take(peer, tag, payload, length) when
+// it is a plain tagged message; false: nothing has happened, and poll() is called. Only direct linking uses fast_poll(); it pays off when inlined.
 template <class L>
-concept HasGlance = requires(L& link, typename L::Seen& seen,
-                             bool (*take)(typename L::PeerBase&, uint64_t, const std::byte*, uint32_t)) {
-  { link.glance(seen) }
-  noexcept->std::same_as<Glance>;
+concept HasFastPoll = requires(L& link, typename L::Seen& seen,
+                               bool (*take)(typename L::PeerBase&, uint64_t, const std::byte*, uint32_t)) {
+  { link.fast_poll(seen) }
+  noexcept->std::same_as<FastPoll>;
   { link.take_plain(seen, take) }
   noexcept->std::same_as<bool>;
 };

@@ -65,7 +65,7 @@ void Engine<L>::release_receive_context(size_t index) noexcept {
       if (op.rx != context) return;
       op.rx = nullptr;
       if (op.kind != OpKind::Receive) return;
-      if (peer->train_receive == &op) peer->train_receive = nullptr;
+      if (peer->fragmented_receive == &op) peer->fragmented_receive = nullptr;
       List<Op, InFlightHook>::remove(op);
       acknowledge(*peer, op.remote, FI_EINVAL);
       context->ops.give(op);
@@ -129,7 +129,7 @@ void Engine<L>::add_queue(core::CompletionQueue* queue) {
 
 template <Link L>
 void Engine<L>::drop_cache() noexcept {
-  drop_aim();
+  drop_cached_destination();
   std::fill(cache_storage_.begin(), cache_storage_.end(), nullptr);
   removals_seen_ = av_removals();
 }
@@ -190,7 +190,7 @@ typename L::PeerBase* Engine<L>::make_peer(std::span<const std::byte> address) {
   peer->av_address = core::Address(address.data(), address.size());
   if (av_ != nullptr) peer->fi_addr = av_->find(peer->av_address);
   blocked_peers_.reserve(peers_.size() + 1);  // so that putting a peer there never fails
-  doomed_.reserve(peers_.size() + 1);
+  failed_.reserve(peers_.size() + 1);
   peers_.push_back(std::move(peer));
   if constexpr (SolePeer<L>) sole_ = peers_.back().get();
   return peers_.back().get();
@@ -241,7 +241,7 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
   report_unread(peer, status, why);
   for (Peer*& entry : cache_storage_)
     if (entry == &peer) entry = nullptr;
-  busy_ -= std::erase(doomed_, &peer);
+  busy_ -= std::erase(failed_, &peer);
   if constexpr (SolePeer<L>) {
     sole_ = nullptr;
     gone_ = true;
@@ -301,7 +301,7 @@ void Engine<L>::shut_down() noexcept {
 
 template <Link L>
 void Engine<L>::release_peer(Peer& peer) noexcept {
-  drop_aim();
+  drop_cached_destination();
   std::erase_if(peers_, [&](const std::unique_ptr<Peer>& entry) { return entry.get() == &peer; });
 }
 
@@ -322,7 +322,7 @@ bool Engine<L>::has_unsent() const noexcept {
 template <Link L>
 void Engine<L>::abandon() noexcept {
   for (auto& peer : peers_) peer->lost = true;  // nothing more is said to them
-  drop_aim();
+  drop_cached_destination();
   for (auto& peer : peers_) {
     keep(*peer);
     drop_unsettled(*peer);
@@ -347,7 +347,7 @@ void Engine<L>::abandon() noexcept {
   for (size_t i = 0; i < rx_count_; ++i)
     if (rx_[i] != nullptr && rx_[i]->shared) rx_[i]->forget_sink(sink_);
   blocked_peers_.clear();
-  doomed_.clear();
+  failed_.clear();
   busy_ = 0;
   rx_count_ = 0;  // the contexts may go before us
   rx_first_ = nullptr;
@@ -356,7 +356,7 @@ void Engine<L>::abandon() noexcept {
 template <Link L>
 ssize_t Engine<L>::cancel(const void* context) noexcept {
   for (auto& peer : peers_) {
-    // Not a train that is under way: the peer waits for the rest of it.
+    // Not a fragmented message that is under way: the peer waits for the rest of it.
     Op* found = peer->queue.find([context](const Op& op) { return op.context == context && op.done == 0; });
     if (found == nullptr) continue;
     List<Op, QueueHook>::remove(*found);

@@ -87,8 +87,8 @@ bool Engine<L>::on_other_frame(Peer& peer, const wire::FrameHead& head, const st
 
 template <Link L>
 void Engine<L>::malformed(Peer& peer) noexcept {
-  if (peer.lost || std::find(doomed_.begin(), doomed_.end(), &peer) != doomed_.end()) return;
-  doomed_.push_back(&peer);
+  if (peer.lost || std::find(failed_.begin(), failed_.end(), &peer) != failed_.end()) return;
+  failed_.push_back(&peer);
   ++busy_;
   constexpr const char* what = "a frame does not belong to any operation or breaks the protocol";
   if constexpr (WarnsOfMalformed<L>) link_.warn_of_malformed(peer, what);
@@ -128,14 +128,14 @@ bool Engine<L>::on_first(Peer& peer, const wire::FrameHead& head, const std::byt
     malformed(peer);
     return true;
   }
-  return begin_train(peer, head, payload, left, first.total, tagged);
+  return begin_fragmented(peer, head, payload, left, first.total, tagged);
 }
 
 // A message of `total` bytes begins, of which the first ones are here (none, perhaps). False: no memory.
 template <Link L>
-bool Engine<L>::begin_train(Peer& peer, const wire::FrameHead& head, const std::byte* payload, size_t arrived,
-                            uint64_t total, bool tagged) noexcept {
-  if (arrived > total || total == 0 || total > L::train_bytes_max || peer.train_left != 0) {
+bool Engine<L>::begin_fragmented(Peer& peer, const wire::FrameHead& head, const std::byte* payload,
+                                 size_t arrived, uint64_t total, bool tagged) noexcept {
+  if (arrived > total || total == 0 || total > L::fragmented_eager_bytes_max || peer.fragmented_left != 0) {
     malformed(peer);
     return true;
   }
@@ -143,8 +143,8 @@ bool Engine<L>::begin_train(Peer& peer, const wire::FrameHead& head, const std::
   if (rx != nullptr) {
     Op* op = rx->match(tagged, head.a, peer.fi_addr);
     if (op == nullptr) {
-      peer.train_message = rx->keep_train(peer, head, tagged, total);
-      if (peer.train_message == nullptr) return false;
+      peer.fragmented_message = rx->keep_fragmented(peer, head, tagged, total);
+      if (peer.fragmented_message == nullptr) return false;
     } else {
       Unexpected message;  // the same shape as one that waited
       message.peer = &peer;
@@ -152,10 +152,10 @@ bool Engine<L>::begin_train(Peer& peer, const wire::FrameHead& head, const std::
       message.length = total;
       message.has_data = (head.flags & wire::has_data) != 0;
       message.data = message.has_data ? head.b : 0;
-      peer.train_receive = &rx->begin(*op, message);
+      peer.fragmented_receive = &rx->begin(*op, message);
     }
   }
-  peer.train_left = total;
+  peer.fragmented_left = total;
   if (arrived == 0) return true;
   wire::FrameHead rest = head;
   rest.length = static_cast<uint32_t>(arrived);
@@ -165,36 +165,36 @@ bool Engine<L>::begin_train(Peer& peer, const wire::FrameHead& head, const std::
 
 template <Link L>
 void Engine<L>::on_more(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
-  if (head.length == 0 || head.length > peer.train_left) return malformed(peer);
-  if (Op* op = peer.train_receive; op != nullptr) {
+  if (head.length == 0 || head.length > peer.fragmented_left) return malformed(peer);
+  if (Op* op = peer.fragmented_receive; op != nullptr) {
     const size_t bytes = std::min<uint64_t>(head.length, op->total - op->done);
     if (op->iov_count == 1 && bytes > 0)
       std::memcpy(static_cast<std::byte*>(op->iov[0].iov_base) + op->done, payload, bytes);
     else (void)scatter(op->iov.data(), op->iov_count, op->done, payload, bytes);
-  } else if (Unexpected* message = peer.train_message; message != nullptr) {
+  } else if (Unexpected* message = peer.fragmented_message; message != nullptr) {
     std::memcpy(message->payload + message->arrived, payload, head.length);
   }
   more_arrived(peer, head.length);
 }
 
-// The next bytes of a train are where they belong.
+// The next bytes of a fragmented message are where they belong.
 template <Link L>
 void Engine<L>::more_arrived(Peer& peer, size_t bytes) noexcept {
-  peer.train_left -= bytes;
-  if (Op* op = peer.train_receive; op != nullptr) {
+  peer.fragmented_left -= bytes;
+  if (Op* op = peer.fragmented_receive; op != nullptr) {
     op->done += std::min<uint64_t>(bytes, op->total - op->done);
-    if (peer.train_left != 0) return;
-    peer.train_receive = nullptr;
+    if (peer.fragmented_left != 0) return;
+    peer.fragmented_receive = nullptr;
     op->rx->finish(*op, 0, core::ProviderError::None);
-  } else if (Unexpected* message = peer.train_message; message != nullptr) {
+  } else if (Unexpected* message = peer.fragmented_message; message != nullptr) {
     message->arrived += bytes;
-    if (peer.train_left == 0) peer.train_message = nullptr;
+    if (peer.fragmented_left == 0) peer.fragmented_message = nullptr;
   }
 }
 
 // --- frames in parts ---
 //
-// A segment, or a frame of a train, is as good as two shorter ones; an eager message is as good as a train. So a part is handled as a frame
+// A segment or a fragment is as good as two shorter ones; an eager message is as good as a fragmented one. So a part is handled as a frame
 // of its own, and nothing has to be remembered between two parts.
 
 template <Link L>
@@ -207,8 +207,8 @@ Land Engine<L>::land(typename L::PeerBase& base, wire::FrameHead& head, const st
   switch (head.kind) {
     case Tagged:
     case Msg:
-      if (head.length > L::train_bytes_max) return Land::Whole;
-      if (!peer.lost && !begin_train(peer, head, payload, arrived, head.length, head.kind == Tagged))
+      if (head.length > L::fragmented_eager_bytes_max) return Land::Whole;
+      if (!peer.lost && !begin_fragmented(peer, head, payload, arrived, head.length, head.kind == Tagged))
         return Land::Later;
       head.kind = More;
       break;
@@ -234,12 +234,12 @@ Land Engine<L>::land(typename L::PeerBase& base, wire::FrameHead& head, const st
     if (Op* op = segment_op(peer, head); op != nullptr)
       out.count =
           slice(op->memory(), op->memory_count(), op->done, head.length, out.pieces, Landing::pieces_max);
-  } else if (head.length > peer.train_left) {
+  } else if (head.length > peer.fragmented_left) {
     malformed(peer);
-  } else if (Op* op = peer.train_receive; op != nullptr) {
+  } else if (Op* op = peer.fragmented_receive; op != nullptr) {
     const size_t bytes = std::min<uint64_t>(head.length, op->total - op->done);
     out.count = slice(op->iov.data(), op->iov_count, op->done, bytes, out.pieces, Landing::pieces_max);
-  } else if (Unexpected* message = peer.train_message; message != nullptr) {
+  } else if (Unexpected* message = peer.fragmented_message; message != nullptr) {
     out.pieces[0] = {message->payload + message->arrived, head.length};
     out.count = 1;
   }
@@ -253,7 +253,7 @@ void Engine<L>::landed(typename L::PeerBase& base, wire::FrameHead& head, size_t
   if (!peer.lost) {
     if (head.kind == wire::FrameKind::Segment) {
       if (Op* op = segment_op(peer, head); op != nullptr) segment_arrived(peer, *op, bytes);
-    } else if (head.length <= peer.train_left) {
+    } else if (head.length <= peer.fragmented_left) {
       more_arrived(peer, bytes);
     }
   }
@@ -576,7 +576,7 @@ void Engine<L>::finish_inbound(Op& op, int status, core::ProviderError why) noex
   Peer& peer = full(*op.peer);
   const uint64_t remote = op.remote;
   if (op.kind == OpKind::Receive) {
-    if (peer.train_receive == &op) peer.train_receive = nullptr;
+    if (peer.fragmented_receive == &op) peer.fragmented_receive = nullptr;
     op.rx->finish(op, status, why);
     if (status == 0) acknowledge(peer, remote, 0);
     return;

@@ -37,11 +37,11 @@ void World<L>::arrived(int from, int to, const Frame& frame) {
     case MsgFirst:
       return first_frame(from, to, frame, frame.head.length - sizeof(wire::FirstPrefix), true);
     case More: {
-      Sent* message = trains_[{from, to}];
-      if (!check(message != nullptr && message->train_left >= frame.head.length, "bytes of no message"))
+      Sent* message = fragmented_[{from, to}];
+      if (!check(message != nullptr && message->fragmented_left >= frame.head.length, "bytes of no message"))
         return;
-      message->train_left -= frame.head.length;
-      message->whole = message->train_left == 0;
+      message->fragmented_left -= frame.head.length;
+      message->whole = message->fragmented_left == 0;
       return;
     }
     case Pause:
@@ -67,11 +67,11 @@ void World<L>::first_frame(int from, int to, const Frame& frame, size_t bytes, b
   check(message.tagged == tagged && (!tagged || frame.head.a == message.tag) &&
             frame.head.context == message.context,
         "messages change places");
-  const bool train = kind == TaggedFirst || kind == MsgFirst;
+  const bool fragmented = kind == TaggedFirst || kind == MsgFirst;
   message.arrived = true;
-  message.train_left = train ? message.bytes.size() - bytes : 0;
-  message.whole = carries && message.train_left == 0;
-  if (train) trains_[{from, to}] = &message;
+  message.fragmented_left = fragmented ? message.bytes.size() - bytes : 0;
+  message.whole = carries && message.fragmented_left == 0;
+  if (fragmented) fragmented_[{from, to}] = &message;
   if (message.fence) check_fence(message);
   Side& side = *nodes_[size_t(to)]->sides[message.context];
   const auto found = std::find_if(side.posted.begin(), side.posted.end(),

@@ -104,8 +104,8 @@ class PlainLink {
   using Events = SimEvents;
   static constexpr size_t frame_bytes_max = 12'000;  // an atomic operation fits
   static constexpr size_t eager_bytes_max = 200;
-  static constexpr size_t train_bytes_max = 1500;
-  static constexpr size_t train_car_bytes = 300;
+  static constexpr size_t fragmented_eager_bytes_max = 1500;
+  static constexpr size_t fragment_bytes = 300;
   static constexpr size_t segment_bytes = 700;
   static constexpr size_t address_length = address_bytes;
 

@@ -25,8 +25,8 @@ void World<L>::send(size_t who) {
     const void* const bytes = op->memory.base();
     const size_t length = op->bytes.size();
     if (pick(2) == 0)
-      status = op->tagged ? engine.template inject_aimed<true>(node.tx, bytes, length, dest, op->tag)
-                          : engine.template inject_aimed<false>(node.tx, bytes, length, dest, 0);
+      status = op->tagged ? engine.template inject_cached<true>(node.tx, bytes, length, dest, op->tag)
+                          : engine.template inject_cached<false>(node.tx, bytes, length, dest, 0);
     else
       status = op->tagged ? engine.template inject<true>(node.tx, bytes, length, dest, op->tag)
                           : engine.template inject<false>(node.tx, bytes, length, dest, 0);

@@ -74,7 +74,7 @@ struct Sent {
   bool given_back = false;  // its context was closed before it was done: nobody may touch its buffers
   // Messages.
   bool arrived = false, whole = false, discarded = false;
-  size_t train_left = 0;
+  size_t fragmented_left = 0;
   Posted* receive = nullptr;
   size_t offset = 0, room = 0;  // in the receive
   bool received = false;        // the receive's completion for it was read

@@ -87,7 +87,7 @@ class World final : public Watcher {
       case 2:
         return pick(L::eager_bytes_max + 2);
       case 3:
-        return pick(L::train_bytes_max + 2);
+        return pick(L::fragmented_eager_bytes_max + 2);
       default:
         return pick(6000);
     }
@@ -316,7 +316,7 @@ class World final : public Watcher {
   std::map<void*, Posted*> by_handle_;
   std::set<Sent*> waiting_;
   std::map<std::pair<int, int>, std::deque<Sent*>> in_order_;
-  std::map<std::pair<int, int>, Sent*> trains_;
+  std::map<std::pair<int, int>, Sent*> fragmented_;
   std::set<std::pair<int, int>> paused_;  // the first has asked the second to keep payloads
   std::vector<std::pair<core::MemoryRegion*, size_t>> regions_;  // with the number of the engine
   std::vector<std::unique_ptr<Node>> nodes_;

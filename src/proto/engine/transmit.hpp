@@ -82,13 +82,13 @@ ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, s
 }
 
 template <Link L>
-ssize_t Engine<L>::inject_aiming(TxContext& tx, bool tagged, const void* buffer, size_t length,
-                                 fi_addr_t dest, uint64_t tag) noexcept {
+ssize_t Engine<L>::inject_and_cache(TxContext& tx, bool tagged, const void* buffer, size_t length,
+                                    fi_addr_t dest, uint64_t tag) noexcept {
   const ssize_t status =
       tagged ? inject<true>(tx, buffer, length, dest, tag) : inject<false>(tx, buffer, length, dest, tag);
   Peer* peer = cached_peer(dest);
-  if (peer != nullptr && peer->gate == 0 && !counts_sends_) aim_ = {dest, peer};
-  else drop_aim();
+  if (peer != nullptr && peer->gate == 0 && !counts_sends_) cached_destination_ = {dest, peer};
+  else drop_cached_destination();
   return status;
 }
 
@@ -388,9 +388,9 @@ typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
     else return finish_sent(peer, op);
     return Step::Sent;
   }
-  if (op.length <= limits_for(peer).train_bytes_max && !wants_ack &&
+  if (op.length <= limits_for(peer).fragmented_eager_bytes_max && !wants_ack &&
       ((peer.gate & PeerState::gate_paused) == 0 || op.done > 0))
-    return step_train(peer, op);
+    return step_fragments(peer, op);
   const size_t prefix_bytes = fill_rts(peer, op, id, prefix.data());
   const auto kind = op.tagged ? wire::FrameKind::TaggedRts : wire::FrameKind::MsgRts;
   const wire::FrameHead head{kind,   flags,  op.target_context, static_cast<uint32_t>(prefix_bytes),
@@ -404,12 +404,12 @@ typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
 // A message of several frames that goes without asking: the receiver copies the first pieces while we copy the next. When room runs out
 // the operation stays first in its peer's queue, so that nothing comes between its frames.
 template <Link L>
-typename Engine<L>::Step Engine<L>::step_train(Peer& peer, Op& op) noexcept {
+typename Engine<L>::Step Engine<L>::step_fragments(Peer& peer, Op& op) noexcept {
   std::array<iovec, iov_max> parts;
-  const size_t car = limits_for(peer).train_car_bytes;
+  const size_t fragment = limits_for(peer).fragment_bytes;
   while (op.done < op.length) {
     // The first piece is shorter, so that the receiver begins early.
-    const size_t piece = op.done == 0 ? car / 2 : car;
+    const size_t piece = op.done == 0 ? fragment / 2 : fragment;
     const size_t bytes = std::min<uint64_t>(piece, op.length - op.done);
     const size_t count = slice(op.iov.data(), op.iov_count, op.done, bytes, parts.data(), parts.size());
     const bool first = op.done == 0;
@@ -572,15 +572,16 @@ void Engine<L>::attend() noexcept {
   if (attending_) return;
   attending_ = true;
   if (busy_ != 0) work();
-  if (errands_due_.exchange(0, std::memory_order_acquire) != 0 && errands_ != nullptr) errands_->run();
+  if (deferred_due_.exchange(0, std::memory_order_acquire) != 0 && deferred_runner_ != nullptr)
+    deferred_runner_->run();
   attending_ = false;
 }
 
 template <Link L>
 void Engine<L>::work() noexcept {
-  for (size_t i = doomed_.size(); i-- > 0;) {
-    Peer& peer = *doomed_[i];
-    doomed_.erase(doomed_.begin() + static_cast<std::ptrdiff_t>(i));
+  for (size_t i = failed_.size(); i-- > 0;) {
+    Peer& peer = *failed_[i];
+    failed_.erase(failed_.begin() + static_cast<std::ptrdiff_t>(i));
     --busy_;
     link_.forget(peer);  // first: it then knows what has arrived
     fail_peer(peer, core::ProviderError::PeerMisbehaved);

@@ -131,7 +131,7 @@ struct Wire {
     return true;
   }
   bool send_segmented(Bytes to, const iovec* parts, size_t count, size_t bytes) noexcept {
-    ++trains;
+    ++batches;
     const iovec whole = parts[0];
     for (size_t at = 0; at < whole.iov_len && count == 1; at += bytes) {
       const iovec part{static_cast<char*>(whole.iov_base) + at, std::min(bytes, whole.iov_len - at)};
@@ -149,7 +149,7 @@ struct Wire {
   static bool arm() noexcept { return true; }
   static void disarm() noexcept {}
   bool full = false;
-  int trains = 0;
+  int batches = 0;
   std::vector<std::string> went;
   std::vector<std::string> arriving;
 };
@@ -267,7 +267,7 @@ TEST_F(ObservedLink, segments_have_faults_one_by_one) {
   const iovec part{text.data(), text.size()};
   link.observe(std::make_unique<PacketObserver>());
   EXPECT_TRUE(link.send_segmented(bytes_of("to"), &part, 1, 3));
-  EXPECT_EQ(link.trains, 1);  // nothing to do but count
+  EXPECT_EQ(link.batches, 1);  // nothing to do but count
   EXPECT_EQ(link.observer()->statistics().sent, 9u);
   EXPECT_EQ(link.observer()->statistics().sent_bytes, 26u);
   link.went.clear();

@@ -17,12 +17,12 @@ namespace weft::proto::reliable {
 
 // Where packets go, as the packet link writes it.
 struct Place {
-  std::array<std::byte, hello_address_max> bytes{};
+  std::array<std::byte, handshake_address_max> bytes{};
   size_t length = 0;
 
   Place() = default;
   explicit Place(std::span<const std::byte> from) noexcept
-      : length(from.size() < hello_address_max ? from.size() : hello_address_max) {
+      : length(from.size() < handshake_address_max ? from.size() : handshake_address_max) {
     std::memcpy(bytes.data(), from.data(), length);
   }
   std::span<const std::byte> span() const noexcept { return {bytes.data(), length}; }
@@ -42,25 +42,25 @@ enum class Death : uint8_t {
 
 struct ReadyHook : ListHook {};
 struct TimedHook : ListHook {};
-struct UnprovenHook : ListHook {};
+struct UnvalidatedHook : ListHook {};
 struct OwedHook : ListHook {};
 
-struct Connection : ReadyHook, TimedHook, UnprovenHook, OwedHook {
+struct Connection : ReadyHook, TimedHook, UnvalidatedHook, OwedHook {
   SendStream out;
   ReceiveStream in;
   RoundTrip rtt;
   Congestion congestion;
 
   // --- who is who ---
-  uint32_t id = 0;          // our number for it
-  uint32_t peer_id = 0;     // the other side's number; 0: not heard yet
-  uint64_t birth = 0;       // of our side
-  uint64_t peer_birth = 0;  // of the other side; 0: not heard yet
-  bool proven = false;      // the other side has used our number: it gets what we send to its address
-  uint8_t restarts = 0;     // with a larger birth, because it was asked for
+  uint32_t id = 0;                // our number for it
+  uint32_t peer_id = 0;           // the other side's number; 0: not heard yet
+  uint64_t incarnation = 0;       // of our side
+  uint64_t peer_incarnation = 0;  // of the other side; 0: not heard yet
+  bool validated = false;         // the other side has used our number: it gets what we send to its address
+  uint8_t restarts = 0;           // with a larger incarnation, because it was asked for
   uint64_t denied =
-      0;  // the largest birth of the other side that was asked to begin again: nothing of it is taken
-  size_t credit = 0;  // bytes that may go to somebody who came by himself and has not proven himself
+      0;  // the largest incarnation of the other side that was asked to begin again: nothing of it is taken
+  size_t credit = 0;  // bytes that may go to somebody who came by himself and has not been validated
   Place address;      // by which the program knows it
   Place path;         // where its packets come from
 
@@ -94,18 +94,19 @@ struct Connection : ReadyHook, TimedHook, UnprovenHook, OwedHook {
   bool one_more = false;    // a timeout permits one packet beyond the window
   bool probe = false;       // ask for a sign of life
   bool keepalive = false;   // and take silence for death
-  size_t poured = 0;        // of its window, by packets since we heard from it (Core::pour())
-  bool all_again = false;   // a timeout sends everything, beyond the window
+  size_t in_flight_estimate =
+      0;  // bytes of its window that packets since we heard from it may occupy (Core::add_in_flight())
+  bool all_again = false;  // a timeout sends everything, beyond the window
 
   // --- what is waited for above ---
-  bool expects = false;  // a completion waits for the next frame
-  uint64_t awaited = 0;  // completions wait for acknowledgements before here
-  uint64_t sure = 0;     // bytes before it have arrived as far as anyone can tell (timers.cpp)
-  bool lone = false;     // one small frame goes by itself: its acknowledgement may come with the answer
-  bool patient = false;  // what goes now does not ask for its acknowledgement, unless that is late
-  uint64_t ask_due = 0;  // when to ask for the acknowledgement; 0: not
-  unsigned calm = 0;     // acknowledgements since the last loss
-  bool lossy = false;    // there was one
+  bool expects = false;             // a completion waits for the next frame
+  uint64_t awaited = 0;             // completions wait for acknowledgements before here
+  uint64_t presumed_delivered = 0;  // bytes before it have arrived as far as anyone can tell (timers.cpp)
+  bool lone = false;       // one small frame goes by itself: its acknowledgement may come with the answer
+  bool patient = false;    // what goes now does not ask for its acknowledgement, unless that is late
+  uint64_t ask_due = 0;    // when to ask for the acknowledgement; 0: not
+  unsigned loss_free = 0;  // acknowledgements in a row without a loss
+  bool lossy = false;      // there was one
 
   // --- timers ---
   uint64_t timeout_from = 0;  // 0: nothing is waited for
@@ -115,7 +116,7 @@ struct Connection : ReadyHook, TimedHook, UnprovenHook, OwedHook {
   uint64_t refusal_due = 0;   // when to ask whether that is so; 0: not
   unsigned backoff = 0;
   unsigned refusals = 0;
-  unsigned probes = 0;  // left to send because nobody has proven itself
+  unsigned probes = 0;  // left to send because the peer has not been validated
 
   // --- the end ---
   uint64_t final_offset = 0;  // of the incoming stream, with finishing

@@ -8,11 +8,12 @@
 
 namespace weft::proto::reliable {
 
-// The second half of the births that are left is for endpoints whose peers remember too much: a forged birth shall not use all of them up.
-static constexpr uint64_t births_end = UINT64_MAX / 4;
-static constexpr uint64_t likely_births_end = births_end / 2;
-static constexpr uint64_t birth_step = uint64_t{1} << 34;  // more than a demand asks for
-static constexpr unsigned restarts_max = 16;               // of one connection
+// The second half of the incarnations that are left is for endpoints whose peers remember too much: a forged incarnation shall not use
+// all of them up.
+static constexpr uint64_t incarnations_end = UINT64_MAX / 4;
+static constexpr uint64_t likely_incarnations_end = incarnations_end / 2;
+static constexpr uint64_t incarnation_step = uint64_t{1} << 34;  // more than a demand asks for
+static constexpr unsigned restarts_max = 16;                     // of one connection
 
 size_t Core::PlaceHash::operator()(const Place& place) const noexcept {
   uint64_t hash = place.length;
@@ -34,7 +35,7 @@ bool Core::open(std::span<const std::byte> address, const Config& config) try {
   config_.segments_max = std::clamp<size_t>(config.segments_max, 1, Scratch::packets_max);
   guard_ = config.check ? has_check : config.length ? has_length : 0;
   address_ = Place(address);
-  next_birth_ = std::max<uint64_t>(config.birth, 1);
+  next_incarnation_ = std::max<uint64_t>(config.incarnation, 1);
   secret_ = {config.seed, hash_word(config.seed, hash_factor_b)};
   return true;
 } catch (const std::bad_alloc&) {
@@ -70,7 +71,7 @@ bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
   }
   ++drawn_;
   c.id = static_cast<uint32_t>(siphash(secret_, std::as_bytes(std::span(&drawn_, 1))) & 0xffff0000u) | slot;
-  c.birth = next_birth_++;
+  c.incarnation = next_incarnation_++;
   slots_[slot] = &c;
   c.in.set_limit(std::max(config_.receive_bytes, size_t{128} << 10));
   c.packet_bytes = 0;
@@ -86,10 +87,10 @@ void Core::detach(Connection& c) noexcept {
   if (List<Connection, ReadyHook>::linked(c)) List<Connection, ReadyHook>::remove(c);
   if (List<Connection, TimedHook>::linked(c)) List<Connection, TimedHook>::remove(c);
   if (List<Connection, OwedHook>::linked(c)) List<Connection, OwedHook>::remove(c);
-  const bool doubted = doubtful(c);
-  if (doubted) {
-    List<Connection, UnprovenHook>::remove(c);
-    --unproven_count_;
+  const bool was_unvalidated = unvalidated(c);
+  if (was_unvalidated) {
+    List<Connection, UnvalidatedHook>::remove(c);
+    --unvalidated_count_;
   }
   counters_.lost += c.out.lost_packets();
   c.out.clear(pool_);
@@ -98,14 +99,14 @@ void Core::detach(Connection& c) noexcept {
   slots_[slot] = nullptr;
   free_slots_.push_back(static_cast<uint16_t>(slot));  // reserved
   by_address_.erase(c.address);
-  if (c.peer_birth == 0 || (doubted && c.peer_birth >= likely_births_end)) return;
+  if (c.peer_incarnation == 0 || (was_unvalidated && c.peer_incarnation >= likely_incarnations_end)) return;
   try {
-    uint64_t& birth = tombs_[c.address];
-    if (birth == 0) tomb_order_.push_back(c.address);
-    birth = std::max({birth, c.peer_birth, c.denied});
-    if (tomb_order_.size() > tombs_max) {
-      tombs_.erase(tomb_order_.front());
-      tomb_order_.pop_front();
+    uint64_t& incarnation = time_wait_[c.address];
+    if (incarnation == 0) time_wait_order_.push_back(c.address);
+    incarnation = std::max({incarnation, c.peer_incarnation, c.denied});
+    if (time_wait_order_.size() > time_wait_max) {
+      time_wait_.erase(time_wait_order_.front());
+      time_wait_order_.pop_front();
     }
   } catch (const std::bad_alloc&) {  // then an old packet of it may look new
   }
@@ -158,9 +159,9 @@ void Core::remove(Connection& c, uint64_t now) noexcept {
 
 // --- who sent it ---
 
-bool Core::is_old(const Place& address, uint64_t birth) const noexcept {
-  const auto tomb = tombs_.find(address);
-  return tomb != tombs_.end() && birth <= tomb->second;
+bool Core::is_old(const Place& address, uint64_t incarnation) const noexcept {
+  const auto ended = time_wait_.find(address);
+  return ended != time_wait_.end() && incarnation <= ended->second;
 }
 
 // A packet without state: to whom `to` came from.
@@ -180,16 +181,16 @@ void Core::answer(PacketType type, const Packet& to, const Place& place, uint64_
 
 // The first that is heard of the other side's end of this connection.
 bool Core::learn(Connection& c, const Packet& packet) noexcept {
-  if (packet.from == 0 || is_old(c.address, packet.birth)) return false;
-  c.peer_birth = packet.birth;
+  if (packet.from == 0 || is_old(c.address, packet.incarnation)) return false;
+  c.peer_incarnation = packet.incarnation;
   c.peer_id = packet.from;
   return true;
 }
 
 // --- proofs ---
 //
-// Whoever gets our packets at a place can repeat what we said there. A demand is a Reset that asks for a birth whose lower half only we can make:
-// without state, and no longer than what it answers. The other side begins again with that birth, and has lost nothing.
+// Whoever gets our packets at a place can repeat what we said there. A demand is a Reset that asks for an incarnation whose lower half only we can
+// make: without state, and no longer than what it answers. The other side begins again with that incarnation, and has lost nothing.
 
 uint32_t Core::proof(Proof kind, const Packet& packet, const Place& source) const noexcept {
   struct {
@@ -198,31 +199,31 @@ uint32_t Core::proof(Proof kind, const Packet& packet, const Place& source) cons
     uint8_t address_bytes;
     uint8_t zero;
     uint32_t from;
-    std::array<std::byte, 2 * hello_address_max> places;
+    std::array<std::byte, 2 * handshake_address_max> places;
   } words{static_cast<uint8_t>(kind), 0, static_cast<uint8_t>(packet.address.size()), 0, packet.from, {}};
   std::memcpy(words.places.data(), packet.address.data(), packet.address.size());
   if (kind == Proof::Fresh) {
     words.source_bytes = static_cast<uint8_t>(source.length);
-    std::memcpy(words.places.data() + hello_address_max, source.bytes.data(), source.length);
+    std::memcpy(words.places.data() + handshake_address_max, source.bytes.data(), source.length);
   }
   return static_cast<uint32_t>(siphash(secret_, std::as_bytes(std::span(&words, 1))));
 }
 
 bool Core::is_proof(Proof kind, const Packet& packet, const Place& source) const noexcept {
-  return static_cast<uint32_t>(packet.birth - 1) == proof(kind, packet, source);
+  return static_cast<uint32_t>(packet.incarnation - 1) == proof(kind, packet, source);
 }
 
 void Core::demand(Proof kind, const Packet& packet, const Place& source, const Place& to,
                   uint64_t above) noexcept {
-  const uint64_t upper = std::max(packet.birth, above) >> 32;
+  const uint64_t upper = std::max(packet.incarnation, above) >> 32;
   answer(PacketType::Reset, packet, to, (upper + 1) << 32 | proof(kind, packet, source));
 }
 
 Connection* Core::identify(const Packet& packet, const Place& source, uint64_t now) noexcept {
   if (packet.to == 0) {
-    if ((packet.flags & has_hello) != 0 && packet.peer_birth == 0 && packet.from != 0 &&
-        packet.birth < births_end)
-      return identify_hello(packet, source, now);
+    if ((packet.flags & has_handshake) != 0 && packet.peer_incarnation == 0 && packet.from != 0 &&
+        packet.incarnation < incarnations_end)
+      return identify_handshake(packet, source, now);
     ++counters_.malformed;
     return nullptr;
   }
@@ -233,31 +234,31 @@ Connection* Core::identify(const Packet& packet, const Place& source, uint64_t n
     else if (packet.type == PacketType::Data) answer(PacketType::Reset, packet, source, 0);
     return nullptr;
   }
-  if ((packet.flags & has_hello) != 0) {
-    if (packet.peer_birth != c->birth || (c->peer_birth == 0 && !learn(*c, packet))) {
+  if ((packet.flags & has_handshake) != 0) {
+    if (packet.peer_incarnation != c->incarnation || (c->peer_incarnation == 0 && !learn(*c, packet))) {
       ++counters_.stale;
       return nullptr;
     }
-    if (packet.birth >
-        c->peer_birth) {  // it knows our end, and its own has begun anew: that cannot be mended
+    if (packet.incarnation >
+        c->peer_incarnation) {  // it knows our end, and its own has restarted: that cannot be mended
       lose(*c, core::ProviderError::PeerReplaced);
       answer(PacketType::Reset, packet, source, 0);
       return nullptr;
     }
   }
-  // Without a hello nobody answers for a peer that has not answered yet; and an end comes from where the peer is.
+  // Without a handshake nobody answers for a peer that has not answered yet; and an end comes from where the peer is.
   if (c->peer_id == 0 || packet.from != c->peer_id ||
-      ((packet.flags & has_hello) != 0 && packet.birth != c->peer_birth) ||
-      (packet.type == PacketType::Close && (packet.flags & has_hello) == 0 && !(source == c->path))) {
+      ((packet.flags & has_handshake) != 0 && packet.incarnation != c->peer_incarnation) ||
+      (packet.type == PacketType::Close && (packet.flags & has_handshake) == 0 && !(source == c->path))) {
     ++counters_.stale;
     return nullptr;
   }
-  if (!c->proven) {
-    c->proven = true;
+  if (!c->validated) {
+    c->validated = true;
     c->probes = 0;
-    if (List<Connection, UnprovenHook>::linked(*c)) {
-      List<Connection, UnprovenHook>::remove(*c);
-      --unproven_count_;
+    if (List<Connection, UnvalidatedHook>::linked(*c)) {
+      List<Connection, UnvalidatedHook>::remove(*c);
+      --unvalidated_count_;
       make_ready(*c);  // what was kept back goes
     }
   }
@@ -269,16 +270,16 @@ Connection* Core::identify(const Packet& packet, const Place& source, uint64_t n
 }
 
 // A first packet: it does not know our number yet.
-Connection* Core::identify_hello(const Packet& packet, const Place& source, uint64_t now) noexcept {
+Connection* Core::identify_handshake(const Packet& packet, const Place& source, uint64_t now) noexcept {
   const Place address = upper_.known_as(packet.address, source);
   if (!(address == source)) displaced(source, address);
   const auto found = by_address_.find(address);
-  // Who talks to himself is a peer of his own, with our birth.
-  if (address == address_ && (found == by_address_.end() || found->second->birth != packet.birth))
+  // Who talks to himself is a peer of his own, with our incarnation.
+  if (address == address_ && (found == by_address_.end() || found->second->incarnation != packet.incarnation))
     ++counters_.namesakes;
   if (found != by_address_.end()) {
     Connection& c = *found->second;
-    if (c.peer_birth == 0) {
+    if (c.peer_incarnation == 0) {
       if (learn(c, packet)) {
         c.path = source;
         return &c;
@@ -286,12 +287,12 @@ Connection* Core::identify_hello(const Packet& packet, const Place& source, uint
       ++counters_.stale;
       return nullptr;
     }
-    if (packet.birth == c.peer_birth && packet.from == c.peer_id) return &c;
-    // The endpoint there has begun anew, or somebody says so: the place by which it is known decides.
-    if (packet.birth <= c.peer_birth || !is_proof(Proof::Replaces, packet, source)) {
+    if (packet.incarnation == c.peer_incarnation && packet.from == c.peer_id) return &c;
+    // The endpoint there has restarted, or somebody says so: the place by which it is known decides.
+    if (packet.incarnation <= c.peer_incarnation || !is_proof(Proof::Replaces, packet, source)) {
       ++counters_.stale;
-      if (packet.birth < likely_births_end) c.denied = std::max(c.denied, packet.birth);
-      demand(Proof::Replaces, packet, source, source == c.path ? source : address, c.peer_birth);
+      if (packet.incarnation < likely_incarnations_end) c.denied = std::max(c.denied, packet.incarnation);
+      demand(Proof::Replaces, packet, source, source == c.path ? source : address, c.peer_incarnation);
       return nullptr;
     }
     lose(c, core::ProviderError::PeerReplaced);
@@ -301,15 +302,16 @@ Connection* Core::identify_hello(const Packet& packet, const Place& source, uint
     answer(PacketType::CloseAck, packet, source, 0);
     return nullptr;
   }
-  if (const auto tomb = tombs_.find(address); tomb != tombs_.end() && packet.birth <= tomb->second) {
+  if (const auto ended = time_wait_.find(address);
+      ended != time_wait_.end() && packet.incarnation <= ended->second) {
     ++counters_.stale;
-    answer(PacketType::Reset, packet, source, tomb->second);
+    answer(PacketType::Reset, packet, source, ended->second);
     return nullptr;
   }
   // Many who may not exist: from here on who comes shows first that it gets our answers.
   const bool shown = is_proof(Proof::Fresh, packet, source);
-  if (unproven_count_ >= unproven_max) doubt_until_ = now + doubt;
-  if (now < doubt_until_ && !shown) {
+  if (unvalidated_count_ >= unvalidated_max) challenge_until_ = now + challenge_hold;
+  if (now < challenge_until_ && !shown) {
     ++counters_.turned_away;
     demand(Proof::Fresh, packet, source, source, 0);
     return nullptr;
@@ -319,13 +321,13 @@ Connection* Core::identify_hello(const Packet& packet, const Place& source, uint
     ++counters_.turned_away;
     return nullptr;
   }
-  c->peer_birth = packet.birth;
+  c->peer_incarnation = packet.incarnation;
   c->peer_id = packet.from;
   c->path = source;
   c->probes = 5;
   if (shown) return c;
-  unproven_.push_back(*c);
-  ++unproven_count_;
+  unvalidated_.push_back(*c);
+  ++unvalidated_count_;
   return c;
 }
 
@@ -357,8 +359,8 @@ void Core::on_packet(std::span<const std::byte> source, std::span<const std::byt
   c->refused_from = 0;
   c->refusal_due = 0;
   c->refusals = 0;
-  c->poured = std::min(c->poured, c->out.under_way());
-  if (doubtful(*c)) c->credit += credit_factor * bytes.size();
+  c->in_flight_estimate = std::min(c->in_flight_estimate, c->out.under_way());
+  if (unvalidated(*c)) c->credit += credit_factor * bytes.size();
   // A stamp means something for less than half of its 275 s: after a longer silence any is new.
   if (c->newest_at == 0 || static_cast<int32_t>(packet.stamp - c->newest_stamp) >= 0 ||
       now - c->newest_at > 60 * second) {
@@ -378,7 +380,7 @@ void Core::on_packet(std::span<const std::byte> source, std::span<const std::byt
 }
 
 void Core::on_payload(Connection& c, const Packet& packet, uint64_t now) noexcept {
-  if (doubtful(c) && packet.offset > c.in.ready()) {  // no memory for what comes early
+  if (unvalidated(c) && packet.offset > c.in.ready()) {  // no memory for what comes early
     ++counters_.outside;
     c.ack_now = true;
     return make_ready(c);
@@ -450,7 +452,9 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
     if (c.out.permitted() != 0 || c.out.unsent() == 0) c.backoff = 0;
   }
   if (acked.lost != 0) note_loss(c);
-  else if (acked.delivered != 0 && c.calm < calm_after_loss && ++c.calm == calm_after_loss) c.lossy = false;
+  else if (acked.delivered != 0 && c.loss_free < loss_free_after_loss &&
+           ++c.loss_free == loss_free_after_loss)
+    c.lossy = false;
   if (c.out.acked() >= c.awaited) c.ask_due = 0;
   judge_cap(c, acked.delivered);
   c.keepalive = false;
@@ -474,13 +478,14 @@ void Core::on_reset(const Packet& packet, const Place& source, uint64_t now) noe
     ++counters_.stale;
     return;
   }
-  const bool likely = packet.offset < likely_births_end || packet.offset - c->birth < birth_step;
-  if (c->peer_id == 0 && packet.offset >= c->birth && likely && c->restarts < restarts_max) {
+  const bool likely =
+      packet.offset < likely_incarnations_end || packet.offset - c->incarnation < incarnation_step;
+  if (c->peer_id == 0 && packet.offset >= c->incarnation && likely && c->restarts < restarts_max) {
     ++c->restarts;
     // It remembers a later connection from here than this one (a clock went back), or wants to see that we get what it sends. Nothing was
     // taken; begin again, just behind that.
-    c->birth = packet.offset + 1;
-    next_birth_ = std::max(next_birth_, c->birth + 1);
+    c->incarnation = packet.offset + 1;
+    next_incarnation_ = std::max(next_incarnation_, c->incarnation + 1);
     c->out.rewind();
     flush(*c, now, true);
     return;
@@ -524,7 +529,7 @@ void Core::on_refused(std::span<const std::byte> destination, uint64_t now) noex
     }
     return;
   }
-  bury(*c, met ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable, Death::Refusals,
+  fail(*c, met ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable, Death::Refusals,
        now - c->refused_from);
 }
 

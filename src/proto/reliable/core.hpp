@@ -44,7 +44,7 @@ struct PacketOutput {
 struct Upper {
   // Somebody that was never added: a connection to keep, or null to refuse.
   virtual Connection* accept(std::span<const std::byte> address) noexcept = 0;
-  // The address that a hello names, as it is known here: part of it may mean something to its own machine only.
+  // The address that a handshake names, as it is known here: part of it may mean something to its own machine only.
   virtual Place known_as(std::span<const std::byte> address, const Place&) const noexcept {
     return Place(address);
   }
@@ -60,7 +60,7 @@ struct Upper {
 };
 
 struct Config {
-  uint64_t birth = 1;                  // larger than that of earlier endpoints at this address
+  uint64_t incarnation = 1;            // larger than that of earlier endpoints at this address
   uint64_t seed = 1;                   // unpredictable
   bool check = true;                   // packets carry a checksum of ours, and those without are refused
   bool length = false;                 // else: they carry their length
@@ -87,7 +87,7 @@ struct Counters {
   uint64_t acks_received = 0;
   uint64_t lost = 0;  // packets of connections that are over; the others count their own
   uint64_t timeouts = 0;
-  uint64_t namesakes = 0;      // hellos of somebody else that name our own address
+  uint64_t namesakes = 0;      // handshakes of somebody else that name our own address
   uint64_t displaced = 0;      // from another place than the address of their sender
   uint64_t wrong_lengths = 0;  // longer or shorter than they were sent, of those that say so
 };
@@ -103,24 +103,25 @@ struct Oddities {
 class Core {
  public:
   static constexpr size_t connections_max = 65535;
-  static constexpr size_t unproven_max = 1024;    // that came by themselves and have not answered yet
-  static constexpr uint64_t doubt = 60 * second;  // so long after there were as many, packets may be late
-  static constexpr size_t credit_factor = 3;      // bytes to one of these for each byte that came from there
-  static constexpr size_t tombs_max =
-      4096;  // ended connections that are remembered, so that their packets are known as old
+  static constexpr size_t unvalidated_max = 1024;  // that came by themselves and have not answered yet
+  static constexpr uint64_t challenge_hold =
+      60 * second;                            // so long after there were as many, packets may be late
+  static constexpr size_t credit_factor = 3;  // bytes to one of these for each byte that came from there
+  static constexpr size_t time_wait_max =
+      4096;  // ended connections (TIME_WAIT) that are remembered, so that their packets are known as old
   static constexpr uint64_t ack_delay = 100 * us;
   static constexpr uint64_t ack_pause = 50 * us;
   static constexpr unsigned answers_min = 3;
   static constexpr unsigned hurries_max = 4;
   static constexpr uint64_t ask_delay_min = 60 * us;
   static constexpr uint64_t ask_delay_patient = 20 * us;
-  static constexpr unsigned sure_after = 4;             // timeouts in a row
+  static constexpr unsigned presume_after = 4;          // timeouts in a row
   static constexpr uint64_t silence_hurried = 10 * ms;  // at most, of a peer that a hurried close waits for
   static constexpr size_t repeat_bytes_max = size_t{192} << 10;
   static constexpr size_t repeat_packets_max = 2048;
   static constexpr uint64_t refusal_pause = 250 * ms;  // then we ask whether it is true
-  static constexpr unsigned calm_min = 1000;           // acknowledgements until a new path is taken for good,
-  static constexpr unsigned calm_after_loss = 10'000;  // and one that has lost something
+  static constexpr unsigned loss_free_min = 1000;      // acknowledgements until a new path is taken for good,
+  static constexpr unsigned loss_free_after_loss = 10'000;  // and one that has lost something
   static constexpr size_t copied_bytes_max = 4608;
   static constexpr size_t frames_held_max = 64;  // collected without a poll
   static constexpr size_t burst_min = 16;        // frames that go together: more are expected
@@ -150,7 +151,7 @@ class Core {
   static void expect(Connection& connection) noexcept { connection.expects = true; }
   // Bytes of the stream before it need us no more.
   static uint64_t settled(const Connection& connection) noexcept {
-    return std::max(connection.out.acked(), connection.sure);
+    return std::max(connection.out.acked(), connection.presumed_delivered);
   }
   // A frame was appended: it goes at once when nothing went since the last poll, or when enough is there.
   template <class Now>
@@ -235,9 +236,9 @@ class Core {
     return c != nullptr && c->id == id ? c : nullptr;
   }
   Connection* identify(const Packet& packet, const Place& source, uint64_t now) noexcept;
-  Connection* identify_hello(const Packet& packet, const Place& source, uint64_t now) noexcept;
+  Connection* identify_handshake(const Packet& packet, const Place& source, uint64_t now) noexcept;
   bool learn(Connection& c, const Packet& packet) noexcept;
-  bool is_old(const Place& address, uint64_t birth) const noexcept;
+  bool is_old(const Place& address, uint64_t incarnation) const noexcept;
   void answer(PacketType type, const Packet& to, const Place& place, uint64_t word) noexcept;
   enum class Proof : uint8_t { Fresh, Replaces };
   uint32_t proof(Proof kind, const Packet& packet, const Place& source) const noexcept;
@@ -246,22 +247,26 @@ class Core {
               uint64_t above) noexcept;
   void on_reset(const Packet& packet, const Place& source, uint64_t now) noexcept;
   // It came by itself, and for all we know it does not exist.
-  static bool doubtful(const Connection& c) noexcept { return List<Connection, UnprovenHook>::linked(c); }
-  size_t doubtful_head() const noexcept {
-    return head_bytes(has_check | has_ack | has_hello, 0, address_.length);
+  static bool unvalidated(const Connection& c) noexcept {
+    return List<Connection, UnvalidatedHook>::linked(c);
   }
-  bool starved(const Connection& c) const noexcept { return doubtful(c) && c.credit <= doubtful_head(); }
+  size_t unvalidated_head() const noexcept {
+    return head_bytes(has_check | has_ack | has_handshake, 0, address_.length);
+  }
+  bool starved(const Connection& c) const noexcept {
+    return unvalidated(c) && c.credit <= unvalidated_head();
+  }
   void on_close(Connection& c, const Packet& packet, uint64_t now) noexcept;
   void on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept;
   void on_payload(Connection& c, const Packet& packet, uint64_t now) noexcept;
   static void judge_cap(Connection& c, size_t delivered) noexcept;
   static void note_loss(Connection& c) noexcept {
-    c.calm = 0;
+    c.loss_free = 0;
     c.lossy = true;
   }
   bool finished(Connection& c) noexcept;
   void lose(Connection& c, core::ProviderError why) noexcept;
-  void bury(Connection& c, core::ProviderError why, Death death, uint64_t after) noexcept {
+  void fail(Connection& c, core::ProviderError why, Death death, uint64_t after) noexcept {
     c.death = death;
     c.dead_ns = after;
     lose(c, why);
@@ -286,7 +291,7 @@ class Core {
   bool flush_new(Connection& c, uint64_t now, bool tail) noexcept;
   // What nobody waits for may be the last that we are called for in a long while: where packets get lost it goes more than once.
   void copy_last(Connection& c, uint64_t now) noexcept {
-    if (c.calm < (c.lossy ? calm_after_loss : calm_min)) [[unlikely]]
+    if (c.loss_free < (c.lossy ? loss_free_after_loss : loss_free_min)) [[unlikely]]
       send_copies(c, now);
   }
   [[gnu::noinline]] void send_copies(Connection& c, uint64_t now) noexcept;
@@ -294,7 +299,7 @@ class Core {
   size_t write_head(Connection& c, Packet& packet, std::byte* out) noexcept;
   void describe(Connection& c, Packet& packet, uint64_t now) noexcept;
   // A packet goes to a peer that may not be looking. True: its packet link has room for it and all that went since we heard from it.
-  bool pour(Connection& c, size_t bytes) noexcept;
+  bool add_in_flight(Connection& c, size_t bytes) noexcept;
   void acknowledged(Connection& c, uint64_t now) noexcept;
   // Before bytes go to one peer the others hear what came from them: what a message brings about shall not be seen before it is acknowledged.
   void acknowledge_others(Connection& c, uint64_t now) noexcept {
@@ -335,16 +340,16 @@ class Core {
   // --- cold below this line ---
   Oddities oddities_;
   List<Connection, TimedHook> timed_;  // those that wait for anything
-  List<Connection, UnprovenHook> unproven_;
-  size_t unproven_count_ = 0;
+  List<Connection, UnvalidatedHook> unvalidated_;
+  size_t unvalidated_count_ = 0;
   std::unordered_map<Place, Connection*, PlaceHash> by_address_;
-  std::unordered_map<Place, uint64_t, PlaceHash> tombs_;
-  std::deque<Place> tomb_order_;
+  std::unordered_map<Place, uint64_t, PlaceHash> time_wait_;
+  std::deque<Place> time_wait_order_;
   std::vector<uint16_t> free_slots_;
-  uint64_t next_birth_ = 1;
+  uint64_t next_incarnation_ = 1;
   SipKey secret_;
   uint64_t drawn_ = 0;
-  uint64_t doubt_until_ = 0;  // too many who may not exist have come
+  uint64_t challenge_until_ = 0;  // too many who may not exist have come
   uint64_t close_began_ = 0;
 
   struct Scratch {

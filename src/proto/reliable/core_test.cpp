@@ -23,7 +23,7 @@ TEST(ReliablePacket, CheckIsCastagnolis) {
 
 TEST(ReliablePacket, BytesAreAsDocumented) {
   Packet packet;
-  packet.flags = has_ack | has_hello | has_check | wants_ack;
+  packet.flags = has_ack | has_handshake | has_check | wants_ack;
   packet.to = 0x01020304;
   packet.from = 0x05060708;
   packet.stamp = 0x090a0b0c;
@@ -34,8 +34,8 @@ TEST(ReliablePacket, BytesAreAsDocumented) {
   packet.hold = 6;
   packet.range_count = 1;
   packet.ranges[0] = {1500, 1600};
-  packet.birth = 9;
-  packet.peer_birth = 8;
+  packet.incarnation = 9;
+  packet.peer_incarnation = 8;
   packet.address = bytes_of("here");
   std::array<std::byte, head_bytes_max + 3> bytes{};
   const size_t head = encode(packet, bytes.data());
@@ -47,7 +47,7 @@ TEST(ReliablePacket, BytesAreAsDocumented) {
   const auto at = [&](size_t i) { return std::to_integer<unsigned>(bytes[i]); };
   EXPECT_EQ(at(0), 0x57u);
   EXPECT_EQ(at(1), 0x11u);
-  EXPECT_EQ(at(2), unsigned{has_ack | has_hello | has_check | wants_ack});
+  EXPECT_EQ(at(2), unsigned{has_ack | has_handshake | has_check | wants_ack});
   EXPECT_EQ(at(3), 1u);
   EXPECT_EQ(at(4), 4u);
   EXPECT_EQ(at(8), 8u);
@@ -61,7 +61,7 @@ TEST(ReliablePacket, BytesAreAsDocumented) {
   ASSERT_TRUE(decode(std::span(bytes.data(), head + 3), has_check, read));
   EXPECT_EQ(read.offset, packet.offset);
   EXPECT_EQ(read.ranges[0].end, 1600u);
-  EXPECT_EQ(read.birth, 9u);
+  EXPECT_EQ(read.incarnation, 9u);
   EXPECT_EQ(read.payload.size(), 3u);
   // No prefix of it is a packet, and no altered byte goes unseen.
   for (size_t length = 0; length < head; ++length)
@@ -134,7 +134,7 @@ TEST(ReliableSim, SilenceIsNoticedInBoundedTime) {
   sim::Node& node = *world.nodes[0];
   const int before = node.losses;
   world.rules.loss = 1;
-  world.calm = false;
+  world.lossless = false;
   node.connect(1, 1000);
   const uint64_t from = world.now;
   while (node.losses == before && world.now < from + 100 * second) {
@@ -157,7 +157,7 @@ TEST(ReliableCore, RefusalsAreBelievedWhenNothingContradicts) {
   sim::Node& node = *world.nodes[0];
   const int before = node.losses;
   world.rules.loss = 1;
-  world.calm = false;
+  world.lossless = false;
   node.connect(1, 1000);
   for (int i = 0; i < 100; ++i) node.poll();  // something is under way
   const std::array<std::byte, 4> there{std::byte{'n'}, std::byte{'o'}, std::byte{'d'}, std::byte{1}};

@@ -33,12 +33,12 @@ struct Net {
 };
 
 struct End final : PacketOutput, Upper {
-  End(Net& of, std::string at, uint64_t birth, size_t receive_bytes = SIZE_MAX)
+  End(Net& of, std::string at, uint64_t incarnation, size_t receive_bytes = SIZE_MAX)
       : net(of), name(std::move(at)) {
     Config config;
     config.receive_bytes = receive_bytes;
-    config.birth = birth;
-    config.seed = birth * 77 + 5;
+    config.incarnation = incarnation;
+    config.seed = incarnation * 77 + 5;
     config.check = false;
     config.segments_max = 16;
     (void)core->open(place(name), config);
@@ -131,11 +131,11 @@ void run(Net& net, const std::vector<End*>& ends, uint64_t for_ns = 5 * ms) {
   }
 }
 
-Packet first_packet(uint64_t birth, uint32_t from, std::string_view address) {
+Packet first_packet(uint64_t incarnation, uint32_t from, std::string_view address) {
   Packet packet;
-  packet.flags = has_hello;
+  packet.flags = has_handshake;
   packet.from = from;
-  packet.birth = birth;
+  packet.incarnation = incarnation;
   packet.address = place(address);
   return packet;
 }
@@ -166,9 +166,9 @@ TEST_F(Hostile, NobodyAnswersForAPeerThatHasNotAnswered) {
   packet.type = PacketType::Reset;
   a.take("evil", packet);
   packet.type = PacketType::Data;
-  packet.flags = has_hello;  // without a number of its own
-  packet.birth = 5;
-  packet.peer_birth = a.to("bbbb").birth;
+  packet.flags = has_handshake;  // without a number of its own
+  packet.incarnation = 5;
+  packet.peer_incarnation = a.to("bbbb").incarnation;
   packet.address = place("bbbb");
   a.take("evil", packet);
   EXPECT_EQ(a.losses, 0);
@@ -177,8 +177,8 @@ TEST_F(Hostile, NobodyAnswersForAPeerThatHasNotAnswered) {
   EXPECT_EQ(text(a.to("bbbb").path.span()), "bbbb");
 }
 
-// A larger birth says that the endpoint began anew: whoever says so has to get our answer at its address.
-TEST_F(Hostile, AForgedNewBirthEndsNothing) {
+// A larger incarnation says that the endpoint restarted: whoever says so has to get our answer at its address.
+TEST_F(Hostile, AForgedNewIncarnationEndsNothing) {
   talk();
   for (const char* from : {"evil", "aaaa"}) {
     for (uint64_t i = 1; i < 100; ++i)
@@ -196,16 +196,16 @@ TEST_F(Hostile, AForgedNewBirthEndsNothing) {
   EXPECT_EQ(a.losses + b.losses, 0);
 }
 
-// And one that did begin anew is taken in, whatever its clock says.
-TEST_F(Hostile, ATrueNewBirthIsTakenIn) {
+// And one that did restart is taken in, whatever its clock says.
+TEST_F(Hostile, ATrueNewIncarnationIsTakenIn) {
   talk();
-  for (const uint64_t birth : {uint64_t{5'000'000}, uint64_t{500}, uint64_t{600}}) {
-    End again(net, "aaaa", birth);
+  for (const uint64_t incarnation : {uint64_t{5'000'000}, uint64_t{500}, uint64_t{600}}) {
+    End again(net, "aaaa", incarnation);
     b.heard.clear();
     const int before = b.losses;
     again.say("bbbb", "anew");
     run(net, {&again, &b});
-    EXPECT_EQ(b.heard["aaaa"], "anew") << birth;
+    EXPECT_EQ(b.heard["aaaa"], "anew") << incarnation;
     EXPECT_EQ(b.losses, before + 1);
     EXPECT_EQ(again.losses, 0);
     b.say("aaaa", "welcome");
@@ -214,8 +214,8 @@ TEST_F(Hostile, ATrueNewBirthIsTakenIn) {
   }
 }
 
-// Births only grow, so whoever guesses the 16 random bits of a number must not use them up.
-TEST_F(Hostile, BirthsAreNotUsedUp) {
+// Incarnations only grow, so whoever guesses the 16 random bits of a number must not use them up.
+TEST_F(Hostile, IncarnationsAreNotUsedUp) {
   a.say("bbbb", "one");
   Packet packet;
   packet.type = PacketType::Reset;
@@ -225,12 +225,12 @@ TEST_F(Hostile, BirthsAreNotUsedUp) {
     a.take("evil", packet);
   }
   for (int i = 0; i < 1000; ++i) {
-    packet.offset = a.to("bbbb").birth + (uint64_t{1} << 53);
+    packet.offset = a.to("bbbb").incarnation + (uint64_t{1} << 53);
     a.take("evil", packet);
   }
-  EXPECT_LT(a.to("bbbb").birth, uint64_t{1} << 61);
+  EXPECT_LT(a.to("bbbb").incarnation, uint64_t{1} << 61);
   a.say("cccc", "two");
-  EXPECT_LT(a.to("cccc").birth, uint64_t{1} << 61);
+  EXPECT_LT(a.to("cccc").incarnation, uint64_t{1} << 61);
   net.flying.clear();
   run(net, {&a, &b}, 200 * ms);
   EXPECT_EQ(b.heard["aaaa"], "one");
@@ -257,7 +257,7 @@ TEST_F(Hostile, AFloodOfFirstPacketsKeepsNobodyOut) {
     const std::string from = {'x', char('0' + i % 64), char('0' + i / 64 % 64), char('0' + i / 4096)};
     b.take(from, first_packet(1000, 77, from), "junk");
   }
-  EXPECT_LE(b.peers.size(), Core::unproven_max);
+  EXPECT_LE(b.peers.size(), Core::unvalidated_max);
   net.flying.clear();
   a.say("bbbb", "one");
   run(net, {&a, &b});
@@ -273,7 +273,7 @@ TEST_F(Hostile, AFloodOfFirstPacketsKeepsNobodyOut) {
 TEST_F(Hostile, AForgedSenderIsNotFlooded) {
   const std::string victim = "vvvv";
   b.take(victim, first_packet(1000, 77, victim), "please send me all you have");
-  const size_t asked = fixed_head_bytes + hello_head_bytes + 4 + 27;
+  const size_t asked = fixed_head_bytes + handshake_head_bytes + 4 + 27;
   b.say(victim, std::string(100'000, 'z'));
   run(net, {&b}, 2 * second);
   EXPECT_LE(b.sent[victim], 3 * asked + 8 * head_bytes_max);
@@ -536,7 +536,7 @@ TEST_F(Hostile, AScopeIsOfItsOwnMachine) {
 }
 
 // A good-bye of somebody unknown makes nobody known.
-TEST_F(Hostile, AGoodByeOfAStranger) {
+TEST_F(Hostile, ACloseOfAnUnknownPeer) {
   Packet packet = first_packet(1000, 77, "vvvv");
   packet.type = PacketType::Close;
   b.take("vvvv", packet);

@@ -89,9 +89,9 @@ size_t encode(const Packet& packet, std::byte* out) noexcept {
       put<uint32_t>(at, static_cast<uint32_t>(packet.ranges[i].end - packet.ranges[i].begin));
     }
   }
-  if ((packet.flags & has_hello) != 0) {
-    put<uint64_t>(at, packet.birth);
-    put<uint64_t>(at, packet.peer_birth);
+  if ((packet.flags & has_handshake) != 0) {
+    put<uint64_t>(at, packet.incarnation);
+    put<uint64_t>(at, packet.peer_incarnation);
     put<uint8_t>(at, static_cast<uint8_t>(packet.address.size()));
     std::memcpy(at, packet.address.data(), packet.address.size());
     at += packet.address.size();
@@ -129,13 +129,13 @@ bool decode(std::span<const std::byte> bytes, uint8_t must_have, Packet& out) no
   out.type = static_cast<PacketType>(kind & 15);
   out.flags = get<uint8_t>(at);
   out.range_count = get<uint8_t>(at);
-  if ((out.flags & ~(has_hello | has_ack | wants_ack | saw_duplicate | has_check | is_copy | has_length)) !=
-      0)
+  if ((out.flags &
+       ~(has_handshake | has_ack | wants_ack | saw_duplicate | has_check | is_copy | has_length)) != 0)
     return false;
   if ((out.flags & must_have) != must_have) return false;
   if ((out.flags & has_check) != 0 && (out.flags & has_length) != 0) return false;
   if (out.range_count > ranges_max || ((out.flags & has_ack) == 0 && out.range_count != 0)) return false;
-  const bool hello = (out.flags & has_hello) != 0;
+  const bool handshake = (out.flags & has_handshake) != 0;
   if (bytes.size() < head_bytes(out.flags, out.range_count, 0)) return false;
   out.to = get<uint32_t>(at);
   out.from = get<uint32_t>(at);
@@ -161,12 +161,12 @@ bool decode(std::span<const std::byte> bytes, uint8_t must_have, Packet& out) no
       out.ranges[i] = {out.ack + gap, out.ack + gap + length};
     }
   }
-  if (hello) {
-    out.birth = get<uint64_t>(at);
-    out.peer_birth = get<uint64_t>(at);
+  if (handshake) {
+    out.incarnation = get<uint64_t>(at);
+    out.peer_incarnation = get<uint64_t>(at);
     const size_t length = get<uint8_t>(at);
     const auto left = static_cast<size_t>(bytes.data() + bytes.size() - at);
-    if (length == 0 || length > hello_address_max || length > left || out.birth == 0) return false;
+    if (length == 0 || length > handshake_address_max || length > left || out.incarnation == 0) return false;
     out.address = {at, length};
     at += length;
   }

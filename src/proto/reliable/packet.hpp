@@ -18,7 +18,7 @@ enum class PacketType : uint8_t {
 };
 
 enum PacketFlag : uint8_t {
-  has_hello = 1,      // who I am
+  has_handshake = 1,  // who I am
   has_ack = 2,        // what I have received
   wants_ack = 4,      // answer at once
   is_copy = 32,       // sent more than once on purpose: nothing to report
@@ -28,15 +28,16 @@ enum PacketFlag : uint8_t {
 };
 
 inline constexpr size_t ranges_max = 16;  // in one packet
-inline constexpr size_t hello_address_max = 64;
+inline constexpr size_t handshake_address_max = 64;
 inline constexpr unsigned stamp_shift = 6;  // stamps count 64 ns
 inline constexpr size_t fixed_head_bytes = 24;
 inline constexpr size_t check_bytes = 4;  // and so has the length
 inline constexpr size_t ack_head_bytes = 20;
 inline constexpr size_t range_bytes = 8;
-inline constexpr size_t hello_head_bytes = 17;
+inline constexpr size_t handshake_head_bytes = 17;
 inline constexpr size_t head_bytes_max = fixed_head_bytes + check_bytes + ack_head_bytes +
-                                         ranges_max * range_bytes + hello_head_bytes + hello_address_max;
+                                         ranges_max * range_bytes + handshake_head_bytes +
+                                         handshake_address_max;
 
 // Bytes [begin, end) of a stream.
 struct Range {
@@ -63,9 +64,9 @@ struct Packet {
   uint32_t hold = 0;    // how long ago, in the unit of stamps
   std::array<Range, ranges_max> ranges;
 
-  // with has_hello
-  uint64_t birth = 0;       // of the sender's side of the connection; later ones are larger
-  uint64_t peer_birth = 0;  // of the receiver's side as far as the sender knows; 0: not known yet
+  // with has_handshake
+  uint64_t incarnation = 0;       // of the sender's side of the connection; later ones are larger
+  uint64_t peer_incarnation = 0;  // of the receiver's side as far as the sender knows; 0: not known yet
   std::span<const std::byte> address;
 
   std::span<const std::byte> payload;  // what decode() found behind the head
@@ -75,7 +76,7 @@ struct Packet {
 constexpr size_t head_bytes(uint8_t flags, size_t ranges, size_t address_bytes) noexcept {
   return fixed_head_bytes + ((flags & (has_check | has_length)) != 0 ? check_bytes : 0) +
          ((flags & has_ack) != 0 ? ack_head_bytes + ranges * range_bytes : 0) +
-         ((flags & has_hello) != 0 ? hello_head_bytes + address_bytes : 0);
+         ((flags & has_handshake) != 0 ? handshake_head_bytes + address_bytes : 0);
 }
 
 // Writes the head, at most head_bytes_max, and returns its length. The field of check or length stays zero: seal() fills it.

@@ -9,7 +9,7 @@ namespace weft::proto::reliable {
 bool Records::make_room(size_t more) noexcept {
   if (size_ + more <= capacity_) return true;
   if (capacity_ >= records_max) return false;
-  const size_t larger = capacity_ == 0 ? 64 : 2 * capacity_;  // a train has at most 64 packets
+  const size_t larger = capacity_ == 0 ? 64 : 2 * capacity_;  // a GSO batch has at most 64 packets
   std::unique_ptr<Record[]> ring(new (std::nothrow) Record[larger]);
   if (!ring) return false;
   for (size_t i = 0; i < size_; ++i) ring[i] = (*this)[i];
@@ -113,12 +113,12 @@ SendStream::Acked SendStream::on_ack(ChunkPool& pool, const Packet& packet, uint
   }
   arrived_end_ = std::max(arrived_end_, acked_);
   for (size_t i = 0; i < packet.range_count; ++i) mark_arrived(packet.ranges[i], out);
-  if ((packet.flags & saw_duplicate) != 0 && now >= calm_from_) {
+  if ((packet.flags & saw_duplicate) != 0 && now >= duplicate_seen_) {
     patience_ = std::min(patience_ + 1, 16u);
-    calm_from_ = now + rtt.smoothed();
-  } else if (patience_ > 1 && now > calm_from_ + 64 * rtt.smoothed() + 10 * ms) {
+    duplicate_seen_ = now + rtt.smoothed();
+  } else if (patience_ > 1 && now > duplicate_seen_ + 64 * rtt.smoothed() + 10 * ms) {
     --patience_;
-    calm_from_ = now;
+    duplicate_seen_ = now;
   }
   newest_ = std::max(newest_, echoed);
   out.lost = detect_lost(rtt, now);

@@ -119,7 +119,7 @@ class SendStream {
   size_t announced() const noexcept { return announced_; }
   // So many records from the front were sent `times` times when the peer's packet link had room, or are known to have arrived.
   size_t count_kept(unsigned times) const noexcept;
-  // Packets on the way, as they count in Core::pour(), more or less.
+  // Packets on the way, as they count in Core::add_in_flight(), more or less.
   size_t under_way() const noexcept { return in_flight_ + records_.size() * 384; }
   bool is_little(size_t bytes, size_t packets) const noexcept {
     return records_.size() <= packets && end_ - acked_ <= bytes;
@@ -151,8 +151,8 @@ class SendStream {
   size_t lost_bytes_ = 0;
   size_t lost_hint_ = 0;  // no record before it is lost
   uint64_t lost_packets_ = 0;
-  unsigned patience_ = 1;   // quarters of a round trip in the reordering margin
-  uint64_t calm_from_ = 0;  // when the last needless repetition was reported
+  unsigned patience_ = 1;        // quarters of a round trip in the reordering margin
+  uint64_t duplicate_seen_ = 0;  // when the last needless repetition was reported
 };
 
 }  // namespace weft::proto::reliable

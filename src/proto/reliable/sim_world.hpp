@@ -1,9 +1,9 @@
 // A world for the reliable core: endpoints over a network in memory that loses, doubles, delays, reorders and alters packets, cuts itself in two and
-// has small queues; endpoints that poll when they like, refuse bytes for a while, and are born again. One seed says all of it. Serves tests only.
+// has small queues; endpoints that poll when they like, refuse bytes for a while, and restart. One seed says all of it. Serves tests only.
 //
 // What is checked: every stream names itself at its start and is a function of its name, so that each byte that comes out is known;
-// a name comes out of one connection of one receiver only; nothing comes out of streams whose receiver was born again. In worlds without
-// rebirth no connection is lost and every byte arrives; at the end no timer runs.
+// a name comes out of one connection of one receiver only; nothing comes out of streams whose receiver restarted. In worlds without
+// restart no connection is lost and every byte arrives; at the end no timer runs.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,7 @@ struct Conditions {
   uint64_t poll_ns = 0;
   double sleeps = 0;  // share of polls that come late, by up to 50 ms
   bool cut = false;
-  bool rebirth = false;
+  bool restart = false;
   bool deaths = false;  // connections may be lost
   int nodes = 2;
   uint64_t bytes = 0;  // of each stream
@@ -71,7 +71,7 @@ inline Conditions conditions(uint64_t seed) {
   c.poll_ns = random.pick<uint64_t>({1 * us, 20 * us, 1 * ms});
   c.sleeps = random.pick({0.0, 0.001, 0.05});
   c.cut = random.chance(0.25);
-  c.rebirth = random.chance(0.25);
+  c.restart = random.chance(0.25);
   c.nodes = random.chance(0.7) ? 2 : 3;
   c.bytes = random.pick<uint64_t>({0, 200, 20'000, 300'000, 2'000'000});
   if (c.delay_ns >= ms || c.packet_bytes < 1000 || c.loss > 0.1)
@@ -99,7 +99,7 @@ struct Peer : Connection {
 class Node final : public PacketOutput, public Upper {
  public:
   Node(World& world, int number) : world_(world), number_(number) {}
-  void begin(uint64_t birth, uint64_t seed);
+  void begin(uint64_t first_incarnation, uint64_t seed);
   void connect(int to, uint64_t bytes);
   void poll();
   Core& core() { return *core_; }
@@ -149,8 +149,8 @@ class World {
       cut_from = random.below(20 * ms);
       cut_to = cut_from + random.below(3 * second);
     }
-    if (rules.rebirth)
-      at(random.below(20 * ms), Kind::Rebirth,
+    if (rules.restart)
+      at(random.below(20 * ms), Kind::Restart,
          static_cast<int>(random.below(static_cast<uint64_t>(rules.nodes))));
     const uint64_t limit = 900 * second;
     uint64_t steps = 0;
@@ -168,7 +168,7 @@ class World {
     return after();
   }
 
-  enum class Kind : uint8_t { Packet, Poll, Rebirth };
+  enum class Kind : uint8_t { Packet, Poll, Restart };
   struct Event {
     uint64_t at;
     uint64_t order;
@@ -185,7 +185,7 @@ class World {
 
   void carry(int from, int to, std::vector<std::byte> bytes) {
     if (bytes.size() > rules.packet_bytes) complain("a packet is too large");
-    if (calm) {
+    if (lossless) {
       events.push({now + rules.delay_ns, ++order, Kind::Packet, to, from,
                    std::make_shared<std::vector<std::byte>>(std::move(bytes))});
       return;
@@ -218,7 +218,7 @@ class World {
   Random random;
   Conditions rules;
   uint64_t now = 1;
-  bool calm = false;  // the network is perfect from here on
+  bool lossless = false;  // the network is perfect from here on
   std::string wrong;
   std::vector<std::unique_ptr<Node>> nodes;
   uint64_t names = 0;
@@ -229,20 +229,21 @@ class World {
     Node& node = *nodes[static_cast<size_t>(event.node)];
     switch (event.kind) {
       case Kind::Packet:
-        if (node.inbox.size() < rules.queue_packets || calm) node.inbox.push_back({event.from, *event.bytes});
+        if (node.inbox.size() < rules.queue_packets || lossless)
+          node.inbox.push_back({event.from, *event.bytes});
         break;
       case Kind::Poll: {
         node.poll();
         uint64_t delay = 1 + random.below(2 * rules.poll_ns);
-        if (!calm && random.chance(rules.sleeps)) delay += random.below(50 * ms);
+        if (!lossless && random.chance(rules.sleeps)) delay += random.below(50 * ms);
         // Nothing is there: as a sleeper would, it wakes for a packet or for a timer. Polls stand for both.
         if (node.inbox.empty() && !node.core().has_ready()) delay += std::min(rules.delay_ns / 4, 100 * us);
         at(delay, Kind::Poll, event.node);
         break;
       }
-      case Kind::Rebirth:
+      case Kind::Restart:
         node.begin(1000 + now, random.below(UINT64_MAX));
-        reborn = true;
+        restarted = true;
         break;
     }
   }
@@ -251,9 +252,9 @@ class World {
     return std::all_of(nodes.begin(), nodes.end(), [](const auto& node) { return node->idle(); });
   }
 
-  // All streams are through, or broken off by a rebirth. Now everybody can talk to everybody, and then silence is complete.
+  // All streams are through, or broken off by a restart. Now everybody can talk to everybody, and then silence is complete.
   std::string after() {
-    calm = true;
+    lossless = true;
     for (auto& from : nodes)
       for (int to = 0; to < rules.nodes; ++to) from->connect(to, 5000);
     const uint64_t end = now + 300 * second;
@@ -278,20 +279,20 @@ class World {
   uint64_t cut_to = 0;
 
  public:
-  bool reborn = false;
+  bool restarted = false;
   uint64_t finished_at = 0;  // when all streams were through
 };
 
 // --- nodes ---
 
-inline void Node::begin(uint64_t birth, uint64_t seed) {
+inline void Node::begin(uint64_t first_incarnation, uint64_t seed) {
   core_.reset();  // a process that dies says nothing
   peers.clear();
   inbox.clear();
   ++incarnation;
   core_ = std::make_unique<Core>(*this, *this);
   Config config;
-  config.birth = birth;
+  config.incarnation = first_incarnation;
   config.seed = seed;
   config.check = true;
   config.segments_max = 16;
@@ -322,7 +323,7 @@ inline void Node::poll() {
   for (const Arrived& packet : batch) core_->on_packet(address_of(packet.from), packet.bytes, world_.now);
   core_->end_poll(world_.now);
   for (auto& [number, peer] : peers) {
-    if (!world_.calm && world_.random.chance(0.3)) continue;
+    if (!world_.lossless && world_.random.chance(0.3)) continue;
     for (int frames = static_cast<int>(1 + world_.random.below(20)); frames > 0 && peer->sent < peer->goal;
          --frames) {
       size_t bytes = 1 + world_.random.below(world_.random.chance(0.2) ? 70'000 : 300);
@@ -343,7 +344,7 @@ inline size_t Node::packet_bytes_max(std::span<const std::byte>) noexcept {
 }
 
 inline bool Node::send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept {
-  if (!world_.calm && world_.random.chance(0.01)) return false;
+  if (!world_.lossless && world_.random.chance(0.01)) return false;
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < count; ++i) {
     const auto* from = static_cast<const std::byte*>(parts[i].iov_base);
@@ -355,7 +356,7 @@ inline bool Node::send(std::span<const std::byte> to, const iovec* parts, size_t
 
 inline bool Node::send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
                                  size_t packet_bytes) noexcept {
-  if (!world_.calm && world_.random.chance(0.01)) return false;
+  if (!world_.lossless && world_.random.chance(0.01)) return false;
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < count; ++i) {
     const auto* from = static_cast<const std::byte*>(parts[i].iov_base);
@@ -380,7 +381,7 @@ inline Connection* Node::accept(std::span<const std::byte> address) noexcept {
 inline size_t Node::on_bytes(Connection& connection, std::span<const std::byte> bytes) noexcept {
   Peer& peer = static_cast<Peer&>(connection);
   size_t take = bytes.size();
-  if (!world_.calm && world_.random.chance(world_.rules.refuses)) take = world_.random.below(take + 1);
+  if (!world_.lossless && world_.random.chance(world_.rules.refuses)) take = world_.random.below(take + 1);
   for (size_t i = 0; i < take; ++i, ++peer.heard) {
     if (peer.heard < 8) {
       peer.hearing |= std::to_integer<uint64_t>(bytes[i]) << (8 * peer.heard);
@@ -399,7 +400,7 @@ inline size_t Node::on_bytes(Connection& connection, std::span<const std::byte> 
 
 inline void Node::lost(Connection& connection, core::ProviderError) noexcept {
   ++losses;
-  if (!world_.reborn && !world_.rules.deaths) world_.complain("a connection is lost without reason");
+  if (!world_.restarted && !world_.rules.deaths) world_.complain("a connection is lost without reason");
   for (auto it = peers.begin(); it != peers.end(); ++it)
     if (it->second.get() == &connection) {
       peers.erase(it);

@@ -6,10 +6,10 @@
 namespace weft::proto::reliable {
 
 // How long an answer is waited for. That somebody proves itself is not urgent.
-static uint64_t patience_of(const Connection& c, bool doubtful) noexcept {
+static uint64_t patience_of(const Connection& c, bool unvalidated) noexcept {
   const bool waits = c.out.outstanding() || c.out.unsent() != 0 || c.keepalive || c.close_sent;
   if (!waits) return second;
-  if (doubtful) return std::min(RoundTrip::timeout_ns_first << std::min(c.backoff, 16u), 16 * second);
+  if (unvalidated) return std::min(RoundTrip::timeout_ns_first << std::min(c.backoff, 16u), 16 * second);
   return c.rtt.timeout(c.backoff);
 }
 
@@ -24,7 +24,7 @@ uint64_t Core::due(const Connection& c) const noexcept {
   at(c.ask_due);
   at(c.refusal_due);
   if (c.stuck_from != 0) at(c.stuck_from + config_.dead_after);
-  if (c.timeout_from != 0) at(c.timeout_from + patience_of(c, doubtful(c)));
+  if (c.timeout_from != 0) at(c.timeout_from + patience_of(c, unvalidated(c)));
   if (c.out.outstanding()) at(c.out.loss_due(c.rtt));
   return first == UINT64_MAX ? 0 : first;
 }
@@ -51,12 +51,12 @@ void Core::run_timers(uint64_t now) noexcept {
 // False: the connection is gone.
 bool Core::on_timer(Connection& c, uint64_t now) noexcept {
   if (c.finish_due != 0 && now >= c.finish_due) {  // it left before all was there
-    bury(c, core::ProviderError::PeerDied, Death::Truncated, 0);
+    fail(c, core::ProviderError::PeerDied, Death::Truncated, 0);
     return false;
   }
   if (c.stuck_from != 0 && now - c.stuck_from >= config_.dead_after) {
     if (now - c.stuck_at <= second) {
-      bury(c, core::ProviderError::PeerUnreachable, Death::NoRoom, now - c.stuck_from);
+      fail(c, core::ProviderError::PeerUnreachable, Death::NoRoom, now - c.stuck_from);
       return false;
     }
     c.stuck_from = 0;  // nothing more was to be sent
@@ -81,7 +81,7 @@ bool Core::on_timer(Connection& c, uint64_t now) noexcept {
       (void)send_alone(c, PacketType::Data, wants_ack, c.out.next(), now);
     }
   }
-  if (c.timeout_from != 0 && now >= c.timeout_from + patience_of(c, doubtful(c)) && !on_timeout(c, now))
+  if (c.timeout_from != 0 && now >= c.timeout_from + patience_of(c, unvalidated(c)) && !on_timeout(c, now))
     return false;
   if (c.ack_due != 0 && now >= c.ack_due) {
     c.answers = 0;  // no answer came along
@@ -94,10 +94,10 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   constexpr std::array<size_t, 3> steps{8900, 1400, 1172};
   const bool waits = c.out.outstanding() || c.out.unsent() != 0 || c.keepalive;
   // Time in which nobody called us is not counted: the other side may have answered, or be away as long as we were.
-  const uint64_t late = now - (c.timeout_from + patience_of(c, doubtful(c)));
+  const uint64_t late = now - (c.timeout_from + patience_of(c, unvalidated(c)));
   if (late > second) c.silent_from = std::min(now, c.silent_from + late);
   if (waits && now - c.silent_from >= config_.dead_after) {
-    bury(c, c.peer_id != 0 ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable,
+    fail(c, c.peer_id != 0 ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable,
          Death::Silence, now - c.silent_from);
     return false;
   }
@@ -120,7 +120,7 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
     (void)send_alone(c, PacketType::Data, wants_ack, c.out.next(), now);
     return true;
   }
-  if (doubtful(c)) {  // a sign of life first
+  if (unvalidated(c)) {  // a sign of life first
     (void)send_alone(c, PacketType::Data, wants_ack, c.out.next(), now);
     return true;
   }
@@ -146,9 +146,10 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   // A peer that we have met, whose machine does not say that it is gone, and that is silent to all of it so many times: it does not call its
   // library, and its socket keeps what came, as far as there is room. An answer may never come, if its last one was lost and it has nothing to
   // wait for.
-  if (c.backoff >= sure_after && c.peer_id != 0 && !doubtful(c) && c.refused_from == 0) {
+  if (c.backoff >= presume_after && c.peer_id != 0 && !unvalidated(c) && c.refused_from == 0) {
     const size_t kept = c.out.count_kept(c.lossy ? 2 : 1);
-    if (c.out.all_repeated(sure_after, kept)) c.sure = std::max(c.sure, c.out.end_of(kept));
+    if (c.out.all_repeated(presume_after, kept))
+      c.presumed_delivered = std::max(c.presumed_delivered, c.out.end_of(kept));
   }
   return true;
 }
@@ -188,7 +189,7 @@ bool Core::closed(uint64_t now, bool hurried) noexcept {
     if (c == nullptr || c->closed) continue;
     const bool sound = is_sound(*c);
     const uint64_t arrived = sound ? settled(*c) : c->out.acked();
-    if (hurried && c->peer_id != 0 && !doubtful(*c) && (arrived == c->out.end() || is_silent(*c, now))) {
+    if (hurried && c->peer_id != 0 && !unvalidated(*c) && (arrived == c->out.end() || is_silent(*c, now))) {
       for (unsigned i = 1; i < good_byes && c->out.outstanding(); ++i) {
         c->all_again = c->out.is_little(repeat_bytes_max, repeat_packets_max);
         (void)c->out.suspect(c->all_again ? SIZE_MAX : 0);

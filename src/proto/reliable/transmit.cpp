@@ -48,10 +48,10 @@ size_t Core::write_head(Connection& c, Packet& packet, std::byte* out) noexcept 
   packet.to = c.peer_id;
   packet.from = c.id;
   packet.flags |= guard_;
-  if (c.peer_id == 0 || !c.proven) {
-    packet.flags |= has_hello;
-    packet.birth = c.birth;
-    packet.peer_birth = c.peer_birth;
+  if (c.peer_id == 0 || !c.validated) {
+    packet.flags |= has_handshake;
+    packet.incarnation = c.incarnation;
+    packet.peer_incarnation = c.peer_incarnation;
     packet.address = address_.span();
     if (c.probes != 0) packet.flags |= wants_ack;  // so that it proves itself
   }
@@ -68,13 +68,13 @@ void Core::describe(Connection& c, Packet& packet, uint64_t now) noexcept {
 
 // A window is half of a socket's buffer (link_impl.hpp), of which the kernel takes what a packet occupies: a power of two, its own notes
 // about it included.
-bool Core::pour(Connection& c, size_t bytes) noexcept {
+bool Core::add_in_flight(Connection& c, size_t bytes) noexcept {
   constexpr size_t notes = 448;
   constexpr size_t paged_from = size_t{16} << 10;  // larger ones lie in pages
   const size_t all = bytes + notes;
   const size_t memory = (all < paged_from ? std::bit_ceil(all) : all + all / 8) + 256;
-  c.poured += std::max(memory / 2, config_.receive_cost);
-  return c.poured <= c.out.announced();
+  c.in_flight_estimate += std::max(memory / 2, config_.receive_cost);
+  return c.in_flight_estimate <= c.out.announced();
 }
 
 // What was owed has gone.
@@ -133,7 +133,7 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
   size_packets(c, now);
   while (Record* record = c.out.first_lost()) {
     if (c.out.in_flight() >= c.congestion.window() && !c.one_more && !c.all_again) return true;
-    if (doubtful(c) && c.credit < record->bytes + doubtful_head()) return true;
+    if (unvalidated(c) && c.credit < record->bytes + unvalidated_head()) return true;
     bool kept = true;
     // As many packets as it takes today: they may have become smaller.
     for (size_t at = 0; at < record->bytes;) {
@@ -161,7 +161,7 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
       }
       if (at == 0 && (packet.flags & has_ack) != 0) acknowledged(c, now);
       c.credit -= std::min(c.credit, head_bytes + bytes);
-      kept = pour(c, bytes) && kept;
+      kept = add_in_flight(c, bytes) && kept;
       ++counters_.sent;
       ++counters_.sent_again;
       c.capped_bytes += bytes;
@@ -173,11 +173,11 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
   return true;
 }
 
-// Sends new bytes in trains. Without `tail` only full packets. False: the packet link has no room.
+// Sends new bytes in GSO batches. Without `tail` only full packets. False: the packet link has no room.
 bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
   size_packets(c, now);
   const uint64_t stamp_time = now & ~((uint64_t{1} << stamp_shift) - 1);
-  const size_t train =
+  const size_t batch =
       std::clamp<size_t>(config_.segmented_bytes_max / c.packet_bytes, 1, config_.segments_max);
   while (c.out.unsent() != 0) {
     const size_t window = c.congestion.window();
@@ -191,26 +191,26 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       return true;
     }
     size_t left = std::min(c.out.unsent(), permitted);
-    if (doubtful(c)) {
+    if (unvalidated(c)) {
       if (starved(c)) {
         if (c.timeout_from == 0) sent(c, now);  // its timeout asks for a sign of life
         return true;
       }
-      left = std::min(left, c.credit - doubtful_head());
+      left = std::min(left, c.credit - unvalidated_head());
     }
     uint64_t offset = c.out.next();
     size_t packets = 0;
     size_t parts = 0;
     bool acks = false;
     bool asks = false;
-    while (packets < train && left != 0 && budget != 0 && c.out.can_record(packets + 1)) {
+    while (packets < batch && left != 0 && budget != 0 && c.out.can_record(packets + 1)) {
       Packet packet;
       packet.stamp = static_cast<uint32_t>(now >> stamp_shift);
       packet.offset = offset;
       if (packets == 0) describe(c, packet, now);
       acks = acks || (packet.flags & has_ack) != 0;
       const uint8_t flags =
-          static_cast<uint8_t>(packet.flags | guard_ | (c.peer_id == 0 || !c.proven ? has_hello : 0));
+          static_cast<uint8_t>(packet.flags | guard_ | (c.peer_id == 0 || !c.validated ? has_handshake : 0));
       const size_t room = c.packet_bytes - head_bytes(flags, packet.range_count, address_.length);
       const size_t bytes = std::min(room, left);
       if (bytes < room && !tail && bytes == c.out.unsent() - (offset - c.out.next())) break;
@@ -236,7 +236,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       offset += bytes;
       left -= bytes;
       budget -= std::min(budget, bytes);
-      if (bytes < room) break;  // only the last packet of a train may be short
+      if (bytes < room) break;  // only the last packet of a batch may be short
     }
     if (packets == 0) return true;
     const auto to = c.path.span();
@@ -248,9 +248,9 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
     }
     counters_.sent += packets;
     for (size_t i = 0; i < packets; ++i) {
-      c.out.sent_new(scratch_.payloads[i], stamp_time, pour(c, scratch_.payloads[i]));
+      c.out.sent_new(scratch_.payloads[i], stamp_time, add_in_flight(c, scratch_.payloads[i]));
       c.capped_bytes += scratch_.payloads[i];
-      c.credit -= std::min<size_t>(c.credit, scratch_.payloads[i] + doubtful_head());
+      c.credit -= std::min<size_t>(c.credit, scratch_.payloads[i] + unvalidated_head());
     }
     if (c.data_at != 0) {
       c.answers = now - c.data_at < ack_delay ? c.answers + 1 : 0;
@@ -267,7 +267,8 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
 
 void Core::send_copies(Connection& c, uint64_t now) noexcept {
   const Record* last = c.out.last();
-  if (last == nullptr || doubtful(c) || last->again || last->bytes > copied_bytes_max || c.out.unsent() != 0)
+  if (last == nullptr || unvalidated(c) || last->again || last->bytes > copied_bytes_max ||
+      c.out.unsent() != 0)
     return;
   for (int copies = c.lossy ? 2 : 1; copies > 0; --copies) {
     Packet packet;
@@ -291,7 +292,7 @@ void Core::send_copies(Connection& c, uint64_t now) noexcept {
     if (!output_.send(c.path.span(), parts.data(), count)) return;
     ++counters_.sent;
     ++counters_.copies;
-    (void)pour(c, last->bytes);
+    (void)add_in_flight(c, last->bytes);
   }
 }
 
@@ -315,7 +316,7 @@ bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t of
   if (type == PacketType::Data && (packet.flags & has_ack) != 0) ++counters_.acks_sent;
   c.stuck_from = 0;
   c.credit -= std::min(c.credit, bytes);
-  (void)pour(c, 0);
+  (void)add_in_flight(c, 0);
   if ((packet.flags & has_ack) != 0) acknowledged(c, now);
   if ((packet.flags & wants_ack) != 0) {
     c.probe = false;

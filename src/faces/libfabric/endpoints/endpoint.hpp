@@ -54,9 +54,9 @@ struct Transmitter {
 template <proto::EndpointEngine E>
 struct Core {
   Core(Domain& of, const proto::EngineLimits& limits) : domain(of), engine(limits) {
-    if constexpr (proto::RunsErrands<E>) {
-      work = std::make_unique<WorkLane>(of, engine, engine.errands_due());
-      engine.set_errands(work.get());
+    if constexpr (proto::RunsDeferredWork<E>) {
+      work = std::make_unique<WorkLane>(of, engine, engine.deferred_due());
+      engine.set_deferred_runner(work.get());
     }
   }
   Domain& domain;

@@ -259,7 +259,7 @@ struct ControlOps {
   template <class Ops>
   static void use_defaults(P& p) noexcept {
     const bool own_receives = p.alias && p.rx != nullptr;
-    if constexpr (proto::RunsErrands<E>) {
+    if constexpr (proto::RunsDeferredWork<E>) {
       const bool transmit = p.tx != nullptr && (p.tx->op_flags & FI_TRIGGER) != 0;
       const bool receive = p.rx != nullptr && (p.rx->op_flags & FI_TRIGGER) != 0;
       if (transmit && (receive || own_receives)) return use_half<TriggeredOps<E, Ops, true, true>>(p);
@@ -353,8 +353,8 @@ struct ControlOps {
         case FI_SETOPSFLAG:
           return arg == nullptr ? -FI_EINVAL : set_op_flags(p, arg);
         case work_place_command:
-          if constexpr (proto::RunsErrands<E>) *static_cast<WorkPlace*>(arg) = place_of<E>(p);
-          return proto::RunsErrands<E> ? 0 : -FI_ENOSYS;
+          if constexpr (proto::RunsDeferredWork<E>) *static_cast<WorkPlace*>(arg) = place_of<E>(p);
+          return proto::RunsDeferredWork<E> ? 0 : -FI_ENOSYS;
         case FI_ALIAS:
           return arg == nullptr ? -FI_EINVAL : make_alias(p, *static_cast<struct fi_alias*>(arg));
         default:

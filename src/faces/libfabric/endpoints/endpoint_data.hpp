@@ -85,7 +85,7 @@ struct DataOps {
     return receive(port(ep), false, iov, count, src, 0, 0, context, port(ep).rx->op_flags);
   }
   static ssize_t recvmsg(fid_ep* ep, const fi_msg* msg, uint64_t flags) {
-    if constexpr (proto::RunsErrands<E>)
+    if constexpr (proto::RunsDeferredWork<E>)
       if ((flags & FI_TRIGGER) != 0) return defer_message<E>(port(ep), FI_OP_RECV, *msg, flags);
     return receive(port(ep), false, msg->msg_iov, msg->iov_count, msg->addr, 0, 0, msg->context, flags);
   }
@@ -174,7 +174,7 @@ struct DataOps {
     return post(port(ep), request);
   }
   static ssize_t sendmsg(fid_ep* ep, const fi_msg* msg, uint64_t flags) {
-    if constexpr (proto::RunsErrands<E>)
+    if constexpr (proto::RunsDeferredWork<E>)
       if ((flags & FI_TRIGGER) != 0) return defer_message<E>(port(ep), FI_OP_SEND, *msg, flags);
     proto::Request request = message(false, msg->msg_iov, msg->iov_count, msg->addr, 0, msg->context, flags);
     request.data = msg->data;
@@ -202,10 +202,10 @@ struct DataOps {
   }
   // For programs that are linked directly, of domains without a lock.
   static ssize_t inject_direct(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest) {
-    return port(ep).engine->template inject_aimed<false>(*port(ep).tx, buf, len, dest, 0);
+    return port(ep).engine->template inject_cached<false>(*port(ep).tx, buf, len, dest, 0);
   }
   static ssize_t tinject_direct(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest, uint64_t tag) {
-    return port(ep).engine->template inject_aimed<true>(*port(ep).tx, buf, len, dest, tag);
+    return port(ep).engine->template inject_cached<true>(*port(ep).tx, buf, len, dest, tag);
   }
   static ssize_t inject(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest) {
     return inject_one<false>(ep, buf, len, dest, 0);

@@ -120,9 +120,9 @@ struct Deferral final : core::Threshold,
 
 // What waits on, or is posted to, one endpoint. Lives in its Core. All calls as the engine's: serialised by
 // the domain or by the program.
-class WorkLane final : public proto::Errands, public NamedHook<struct DueLane> {
+class WorkLane final : public proto::DeferredRunner, public NamedHook<struct DueLane> {
  public:
-  // `due` is the engine's flag for errands.
+  // `due` is the engine's flag for deferred work.
   WorkLane(Domain& domain, core::Progressor& engine, std::atomic<uint32_t>& due);
   ~WorkLane();
   WorkLane(const WorkLane&) = delete;

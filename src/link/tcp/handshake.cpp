@@ -1,5 +1,5 @@
-// The hello, byte by byte. What comes from the other side is checked before it is believed.
-#include "link/tcp/hello.hpp"
+// The messages of the handshake, byte by byte. What comes from the other side is checked before it is believed.
+#include "link/tcp/handshake.hpp"
 
 #include <arpa/inet.h>
 
@@ -14,7 +14,7 @@ static_assert(std::endian::native == std::endian::little, "numbers of a hello ar
 constexpr std::string_view magic = "WEFT";
 constexpr size_t address_bytes = 24;
 constexpr size_t at_version = 4, at_size = 6, at_type = 8, at_kind = 9, at_zero = 10, at_features = 12,
-                 at_nonce = 16, at_address = 24, at_dialled = 48, at_data_bytes = 72, at_reason = 74;
+                 at_incarnation = 16, at_address = 24, at_target = 48, at_data_bytes = 72, at_reason = 74;
 
 template <class T>
 void put(std::byte* out, size_t at, T value) noexcept {
@@ -91,58 +91,58 @@ const char* to_text(RefusalReason reason) noexcept {
   return "for an unknown reason";
 }
 
-void Hello::set_data(const void* bytes, size_t count) noexcept {
-  data_bytes = static_cast<uint16_t>(std::min(count, hello_data_max));
+void Handshake::set_data(const void* bytes, size_t count) noexcept {
+  data_bytes = static_cast<uint16_t>(std::min(count, handshake_data_max));
   if (data_bytes != 0) std::memcpy(data.data(), bytes, data_bytes);
 }
 
-size_t pack_hello(const Hello& hello, std::byte* out) noexcept {
-  std::memset(out, 0, hello_bytes_min);
-  const size_t bytes = hello_bytes_min + hello.data_bytes;
+size_t pack_handshake(const Handshake& handshake, std::byte* out) noexcept {
+  std::memset(out, 0, handshake_bytes_min);
+  const size_t bytes = handshake_bytes_min + handshake.data_bytes;
   std::memcpy(out, magic.data(), magic.size());
   put<uint16_t>(out, at_version, wire_version);
   put(out, at_size, static_cast<uint16_t>(bytes));
-  put(out, at_type, static_cast<uint8_t>(hello.type));
-  put(out, at_kind, static_cast<uint8_t>(hello.kind));
+  put(out, at_type, static_cast<uint8_t>(handshake.type));
+  put(out, at_kind, static_cast<uint8_t>(handshake.kind));
   put<uint16_t>(out, at_zero, 0);
-  put(out, at_features, hello.features);
-  put(out, at_nonce, hello.nonce);
-  put_address(out + at_address, hello.address);
-  put_address(out + at_dialled, hello.dialled);
-  put(out, at_data_bytes, hello.data_bytes);
-  put(out, at_reason, static_cast<uint16_t>(hello.reason));
-  std::memcpy(out + hello_bytes_min, hello.data.data(), hello.data_bytes);
+  put(out, at_features, handshake.features);
+  put(out, at_incarnation, handshake.incarnation);
+  put_address(out + at_address, handshake.address);
+  put_address(out + at_target, handshake.target);
+  put(out, at_data_bytes, handshake.data_bytes);
+  put(out, at_reason, static_cast<uint16_t>(handshake.reason));
+  std::memcpy(out + handshake_bytes_min, handshake.data.data(), handshake.data_bytes);
   return bytes;
 }
 
-size_t hello_size(const std::byte* lead) noexcept {
-  if (std::memcmp(lead, magic.data(), magic.size()) != 0) return 0;
-  const size_t bytes = get<uint16_t>(lead, at_size);
-  return bytes >= hello_bytes_min && bytes <= hello_bytes_max ? bytes : 0;
+size_t handshake_size(const std::byte* prefix) noexcept {
+  if (std::memcmp(prefix, magic.data(), magic.size()) != 0) return 0;
+  const size_t bytes = get<uint16_t>(prefix, at_size);
+  return bytes >= handshake_bytes_min && bytes <= handshake_bytes_max ? bytes : 0;
 }
 
-bool is_foreign_version(const std::byte* lead) noexcept {
-  return std::memcmp(lead, magic.data(), magic.size()) == 0 &&
-         get<uint16_t>(lead, at_version) != wire_version;
+bool is_foreign_version(const std::byte* prefix) noexcept {
+  return std::memcmp(prefix, magic.data(), magic.size()) == 0 &&
+         get<uint16_t>(prefix, at_version) != wire_version;
 }
 
-RefusalReason unpack_hello(std::span<const std::byte> bytes, Hello& out) noexcept {
-  if (bytes.size() < hello_bytes_min || hello_size(bytes.data()) != bytes.size())
+RefusalReason unpack_handshake(std::span<const std::byte> bytes, Handshake& out) noexcept {
+  if (bytes.size() < handshake_bytes_min || handshake_size(bytes.data()) != bytes.size())
     return RefusalReason::Malformed;
   const std::byte* from = bytes.data();
-  out.type = static_cast<HelloType>(get<uint8_t>(from, at_type));
-  if (get<uint16_t>(from, at_version) != wire_version && out.type != HelloType::Refusal)
+  out.type = static_cast<HandshakeType>(get<uint8_t>(from, at_type));
+  if (get<uint16_t>(from, at_version) != wire_version && out.type != HandshakeType::Refusal)
     return RefusalReason::Version;
   out.kind = static_cast<ConnectionKind>(get<uint8_t>(from, at_kind));
   out.features = get<uint32_t>(from, at_features);
-  out.nonce = get<uint64_t>(from, at_nonce);
+  out.incarnation = get<uint64_t>(from, at_incarnation);
   out.reason = static_cast<RefusalReason>(get<uint16_t>(from, at_reason));
   const auto data_bytes = get<uint16_t>(from, at_data_bytes);
-  if (out.type < HelloType::Hello || out.type > HelloType::Refusal || get<uint16_t>(from, at_zero) != 0 ||
-      data_bytes != bytes.size() - hello_bytes_min || !get_address(from + at_address, out.address) ||
-      !get_address(from + at_dialled, out.dialled))
+  if (out.type < HandshakeType::Hello || out.type > HandshakeType::Refusal ||
+      get<uint16_t>(from, at_zero) != 0 || data_bytes != bytes.size() - handshake_bytes_min ||
+      !get_address(from + at_address, out.address) || !get_address(from + at_target, out.target))
     return RefusalReason::Malformed;
-  out.set_data(from + hello_bytes_min, data_bytes);
+  out.set_data(from + handshake_bytes_min, data_bytes);
   return RefusalReason::None;
 }
 

@@ -29,14 +29,14 @@ bool become(uid_t user) { return ::setresgid(user, user, user) == 0 && ::setresu
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user"
 
 os::Fd memory_file(unsigned flags, size_t bytes, int seals) {
-  os::Fd file(::memfd_create("stranger", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
+  os::Fd file(::memfd_create("unknown", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
   if (!file || ::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
       (seals != 0 && ::fcntl(file.get(), F_ADD_SEALS, seals) != 0))
     return {};
   return file;
 }
 
-constexpr const char* stranger_address = "fi_ns://a-stranger";
+constexpr const char* unknown_address = "fi_ns://an-unknown-peer";
 
 // A region as an honest endpoint has it, but for its seals.
 os::Fd region(int seals) {
@@ -47,7 +47,7 @@ os::Fd region(int seals) {
   header.nonce = 7;
   header.header_size = header_bytes;
   header.channel_size = channel_bytes;
-  std::copy_n(stranger_address, std::strlen(stranger_address), header.address.begin());
+  std::copy_n(unknown_address, std::strlen(unknown_address), header.address.begin());
   if (!file || ::pwrite(file.get(), &header, sizeof(header), 0) != sizeof(header) ||
       (seals != 0 && ::fcntl(file.get(), F_ADD_SEALS, seals) != 0))
     return {};
@@ -55,7 +55,7 @@ os::Fd region(int seals) {
 }
 
 // A greeting of nobody that there is, with these descriptors. 0 or a negative errno.
-int greet(const std::string& whom, int file, int life) {
+int greet(const std::string& whom, int file, int liveness) {
   const os::Fd from(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   Note note{};
   note.magic = region_magic;
@@ -64,8 +64,8 @@ int greet(const std::string& whom, int file, int life) {
   note.kind = NoteKind::Hello;
   note.nonce = 7;
   note.channel_offset = header_bytes;
-  std::copy_n(stranger_address, std::strlen(stranger_address), note.address.begin());
-  const std::array<int, 2> fds{file, life};
+  std::copy_n(unknown_address, std::strlen(unknown_address), note.address.begin());
+  const std::array<int, 2> fds{file, liveness};
   return os::send_datagram(from, SocketName(whom), std::as_bytes(std::span(&note, 1)), fds);
 }
 
@@ -121,7 +121,7 @@ constexpr int honest_seals = F_SEAL_SHRINK | F_SEAL_SEAL;
 
 // --- memory that faults ---
 
-TEST(ShmStrangers, MemoryThatCanFaultIsNotMapped) {
+TEST(ShmUnknownPeers, MemoryThatCanFaultIsNotMapped) {
   Node a;
   std::vector<os::Fd> files;
   files.push_back(memory_file(MFD_HUGETLB, size_t{2} << 20, honest_seals));
@@ -132,34 +132,34 @@ TEST(ShmStrangers, MemoryThatCanFaultIsNotMapped) {
   files.push_back(region(F_SEAL_SHRINK));
   files.push_back(region(honest_seals | F_SEAL_WRITE));
   files.push_back(region(honest_seals | F_SEAL_FUTURE_WRITE));
-  const os::Fd life = os::open_process(::getpid());
+  const os::Fd liveness = os::open_process(::getpid());
   for (const os::Fd& file : files) {
     if (!file) continue;  // no huge pages in this kernel
-    EXPECT_EQ(greet(a.name(), file.get(), life.get()), 0);
+    EXPECT_EQ(greet(a.name(), file.get(), liveness.get()), 0);
     a.poll_until([] { return false; }, 5);
     for (const auto& peer : a.peers) EXPECT_EQ(peer->remote, nullptr) << &file - files.data();
   }
   expect_heard(a);
   // The same with all in order is taken.
   const os::Fd honest = region(honest_seals);
-  EXPECT_EQ(greet(a.name(), honest.get(), life.get()), 0);
+  EXPECT_EQ(greet(a.name(), honest.get(), liveness.get()), 0);
   EXPECT_TRUE(a.poll_until([&] { return a.peers.front()->remote != nullptr; }, 500));
 }
 
-TEST(ShmStrangers, MemoryOfAnotherUserIsNotMapped) {
+TEST(ShmUnknownPeers, MemoryOfAnotherUserIsNotMapped) {
   WEFT_NEEDS_ROOT();
   Node a;
   ASSERT_EQ(::seteuid(other_user), 0);
   const os::Fd file = region(honest_seals);
   ASSERT_EQ(::seteuid(0), 0);
-  const os::Fd life = os::open_process(::getpid());
-  EXPECT_EQ(greet(a.name(), file.get(), life.get()), 0);
+  const os::Fd liveness = os::open_process(::getpid());
+  EXPECT_EQ(greet(a.name(), file.get(), liveness.get()), 0);
   a.poll_until([] { return false; }, 20);
   for (const auto& peer : a.peers) EXPECT_EQ(peer->remote, nullptr);
 }
 
 // An address names a process and a descriptor of it; both may be hostile.
-TEST(ShmStrangers, AnAddressOfSomethingElseIsNotOpened) {
+TEST(ShmUnknownPeers, AnAddressOfSomethingElseIsNotOpened) {
   for (const uid_t user : {uid_t{0}, other_user}) {
     if (user != 0 && ::geteuid() != 0) continue;
     int up[2];
@@ -196,7 +196,7 @@ TEST(ShmStrangers, AnAddressOfSomethingElseIsNotOpened) {
 
 // --- descriptors that sleep ---
 
-TEST(ShmStrangers, ASocketThatLingersDelaysNobody) {
+TEST(ShmUnknownPeers, ASocketThatLingersDelaysNobody) {
   for (const uid_t user : {::geteuid(), other_user}) {
     if (user != ::geteuid() && ::geteuid() != 0) continue;
     for (const bool closing : {false, true}) {
@@ -291,7 +291,7 @@ int serve_silent_file(const std::string& at, const std::function<void()>& ready)
   return 0;
 }
 
-TEST(ShmStrangers, AFileSystemThatDoesNotAnswerDelaysNobody) {
+TEST(ShmUnknownPeers, AFileSystemThatDoesNotAnswerDelaysNobody) {
   WEFT_NEEDS_ROOT();
   for (const uid_t user : {uid_t{0}, other_user}) {
     Node a;
@@ -373,7 +373,7 @@ TEST_P(Meeting, AnotherUserIsRefusedAndFindsOut) {
 }
 
 // Somebody of another user has the name and says nothing.
-TEST(ShmStrangers, ASilentOwnerIsFoundOut) {
+TEST(ShmUnknownPeers, ASilentOwnerIsFoundOut) {
   WEFT_NEEDS_ROOT();
   const std::string name = "fi_shm://1:1:123456789abcdef0";
   int up[2];
@@ -443,7 +443,7 @@ TEST_P(Meeting, AFreedNameLeadsNobodyToOurMemory) {
   ::close(up[1]);
 }
 
-TEST(ShmStrangers, ANameGivesNothingAway) {
+TEST(ShmUnknownPeers, ANameGivesNothingAway) {
   Node a;
   const std::string nonce = a.name().substr(a.name().rfind(':') + 1);
   std::ifstream names("/proc/net/unix");
@@ -465,7 +465,7 @@ TEST(ShmStrangers, ANameGivesNothingAway) {
 // --- deaths ---
 
 // With one free descriptor the memory of a greeting arrives, and what tells of the death does not.
-TEST(ShmStrangers, APeerIsMetWithWhatTellsOfItsDeath) {
+TEST(ShmUnknownPeers, APeerIsMetWithWhatTellsOfItsDeath) {
   for (const bool chosen : {true, false}) {
     int up[2];
     ASSERT_EQ(::pipe(up), 0);
@@ -556,7 +556,7 @@ TEST_P(Meeting, ADeathIsSeenWithoutPidfds) {
 
 // --- what is said ---
 
-TEST(ShmStrangers, WhoIsCutOffIsNamed) {
+TEST(ShmUnknownPeers, WhoIsCutOffIsNamed) {
   Node a(plain_name("a"));
   Node b(plain_name("b"));
   std::vector<std::string> lines;
@@ -568,7 +568,7 @@ TEST(ShmStrangers, WhoIsCutOffIsNamed) {
   Peer* to_b = a.connect(b);
   ASSERT_TRUE(a.send(*to_b, 1, pattern(1, 8)));
   ASSERT_TRUE(b.poll_for_frames(1));
-  to_b->tx_at->lead.store(lap_of(to_b->tx_next()) | uint64_t{1} << 8 | uint64_t{49} << 32);
+  to_b->tx_at->header.store(sequence_of(to_b->tx_next()) | uint64_t{1} << 8 | uint64_t{49} << 32);
   EXPECT_TRUE(b.poll_until([&] { return !b.lost.empty(); }, 500));
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_NE(lines[0].find(a.name()), std::string::npos) << lines[0];

@@ -53,7 +53,7 @@ bool until(const std::function<bool()>& done) {
 
 // A greeting has the full name, with the nonce of the shared memory: the network address alone, which everybody may know, is not enough to be taken for
 // a peer that is reached by shared memory, and to end it by hanging up.
-TEST(CompositeStranger, DoesNotEndANearPeer) {
+TEST(CompositeUnknownPeer, DoesNotEndANearPeer) {
   Holder<RealLink> a, b;
   ASSERT_TRUE(a.link.open("", a));
   ASSERT_TRUE(b.link.open("", b));
@@ -80,21 +80,21 @@ TEST(CompositeStranger, DoesNotEndANearPeer) {
   name.host = 0;
   std::array<std::byte, Names::address_length> bare{};
   ASSERT_TRUE(Names::join(name, bare));
-  auto stranger = std::make_unique<Holder<tcp::Link>>();
-  stranger->link.set_address_format(Names::format_for(target));
-  ASSERT_TRUE(stranger->link.open("", *stranger));
-  stranger->link.set_alias(bare);
-  auto* called = stranger->link.connect(target.far_address(), error);
+  auto unknown = std::make_unique<Holder<tcp::Link>>();
+  unknown->link.set_address_format(Names::format_for(target));
+  ASSERT_TRUE(unknown->link.open("", *unknown));
+  unknown->link.set_alias(bare);
+  auto* called = unknown->link.connect(target.far_address(), error);
   ASSERT_NE(called, nullptr);
   bool sent = false;
   ASSERT_TRUE(until([&] {
-    stranger->poll();
-    if (!sent) sent = stranger->send(*called);
+    unknown->poll();
+    if (!sent) sent = unknown->send(*called);
     b.poll();
     return b.from.size() == 2;
   }));
   EXPECT_NE(b.from[1], to_a);
-  stranger.reset();
+  unknown.reset();
   ASSERT_TRUE(until([&] {
     b.poll();
     return !b.lost.empty();
