@@ -162,7 +162,7 @@ function(weft_write_direct_headers provider type header inlined)
     string(APPEND types "
 using Link = Provider::Link;
 // The calls of <weft/extensions.h>, to be inlined: InPlace::take(ep, &wanted, &message) and the others.
-using InPlace = ::weft::fi::InPlaceOps<Link>;")
+using InPlace = ::weft::fi::InPlaceOps<::weft::proto::Engine<Link>>;")
     file(CONFIGURE OUTPUT "${base}/${provider}/calls.hpp" @ONLY CONTENT
 "// The calls of the data path, inlined. Included by the headers beside it.
 #pragma once
