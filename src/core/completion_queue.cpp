@@ -69,10 +69,9 @@ int CompletionQueue::release_held() noexcept {
   return 0;
 }
 
-// A poll found the ring empty, and it was one too many, or something is held. 0: the ring has something now.
-int CompletionQueue::end_patience() noexcept {
-  if (!state_.holding) patience_ = patience_full_ = idle_polls_ == nullptr ? UINT32_MAX : idle_polls_->idle();
-  if (state_.holding) {  // perhaps since the lock was let go
+// 0: the ring has something now, perhaps since the lock was let go.
+int CompletionQueue::look_again() noexcept {
+  if (state_.holding) {
     patience_ = 1;
     if (head_ == tail_) {
       if (const int status = release_held(); status != 0) return status;

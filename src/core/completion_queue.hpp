@@ -43,11 +43,6 @@ struct CompletionError {
   uint8_t err_data_size = 0;
 };
 
-// The usual Driver of a queue: any endpoints.
-struct AnyEndpoint {
-  static void progress(const ProgressorList& list) noexcept { list.progress(); }
-};
-
 // What is done for a program that polls in vain: other threads may wait for its processor. Implemented above system calls' room.
 struct IdlePolls {
   virtual uint32_t
@@ -55,6 +50,12 @@ struct IdlePolls {
 
  protected:
   ~IdlePolls() = default;
+};
+
+// The usual Driver of a queue: any endpoints.
+struct AnyEndpoint {
+  static void progress(const ProgressorList& list) noexcept { list.progress(); }
+  static uint32_t idle(IdlePolls& polls) noexcept { return polls.idle(); }
 };
 
 class alignas(64) CompletionQueue {
@@ -113,7 +114,7 @@ class alignas(64) CompletionQueue {
   // Returns the number read, -FI_EAGAIN, -FI_EAVAIL, or -FI_EOVERRUN. An empty queue drives its endpoints first, but not when the last read
   // has just told the program that it is empty, by returning less than was asked for: Open MPI reads again then, before it does anything
   // with what it got.
-  // Driver drives them: a program that knows their type saves the virtual call.
+  // Driver drives them: a program that knows their type saves the virtual calls.
   template <class Format, bool with_source, class Driver = AnyEndpoint>
   ssize_t read(void* buf, size_t count, fi_addr_t* source) noexcept {
     if (head_ != tail_ && !state_.drive) [[likely]]
@@ -211,7 +212,7 @@ class alignas(64) CompletionQueue {
     }
     if (--patience_ != 0) [[likely]]
       return -FI_EAGAIN;
-    if (const int status = end_patience(); status != 0) return status;
+    if (const int status = end_patience<Driver>(); status != 0) return status;
     return copy_out<Format, with_source, Driver>(out, count, source);
   }
 
@@ -246,7 +247,14 @@ class alignas(64) CompletionQueue {
   void push_slow(const Completion& completion) noexcept;
   void hold_no_more() noexcept;
   int release_held() noexcept;
-  int end_patience() noexcept;
+  // A poll found the ring empty, and it was one too many, or something is held. 0: the ring has something now.
+  template <class Driver>
+  [[gnu::noinline, gnu::cold]] int end_patience() noexcept {
+    if (!state_.holding)
+      patience_ = patience_full_ = idle_polls_ == nullptr ? UINT32_MAX : Driver::idle(*idle_polls_);
+    return look_again();
+  }
+  int look_again() noexcept;
   bool hold(const CompletionError& entry) noexcept;
   void notify_signal() noexcept;
 

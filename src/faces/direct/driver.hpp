@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/progress.hpp"
+#include "faces/libfabric/objects/objects.hpp"
 #include "proto/engine/engine.hpp"
 
 namespace weft::direct {
@@ -13,6 +14,9 @@ struct SoleEngine {
     if (core::Progressor* only = list.only(); only != nullptr) [[likely]]
       static_cast<proto::Engine<L>*>(only)->proto::template Engine<L>::progress();
     else list.progress();
+  }
+  static uint32_t idle(core::IdlePolls& polls) noexcept {
+    return static_cast<fi::YieldWhenIdle&>(polls).idle();
   }
 };
 
