@@ -1,4 +1,4 @@
-// Opens endpoints, scalable endpoints and their contexts, shared contexts, for any link (fi_endpoint(3)). A provider instantiates this.
+// Opens endpoints, scalable endpoints and their contexts, shared contexts, over any engine (fi_endpoint(3)). A provider instantiates this.
 #pragma once
 
 #include <string>
