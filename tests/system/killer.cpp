@@ -106,8 +106,8 @@ class Process {
         me_(slot),
         generation_(generation),
         mine_(board.slot[slot]),
-        peer_(setup.provider, FI_TAGGED | FI_RMA),
-        region_(slots_max * rma_room) {}
+        region_(slots_max * rma_room),
+        peer_(setup.provider, FI_TAGGED | FI_RMA) {}
 
   int run() {
     if (!peer_.ok()) return fail("could not open an endpoint");
@@ -391,10 +391,10 @@ class Process {
   size_t me_;
   uint32_t generation_;
   Slot& mine_;
-  Peer peer_;
   std::vector<uint8_t> region_;
   std::unique_ptr<Link> links_[slots_max];
   Transfer drain_;
+  Peer peer_;  // closed before its buffers go
   bool drain_hit_ = false;
   std::string suspicion_;
   uint64_t failed_inserts_ = 0;

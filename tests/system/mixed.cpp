@@ -57,6 +57,7 @@ class Process {
     Peer me(setup_.provider, FI_TAGGED | FI_RMA);
     if (!me.ok()) return 1;
     std::vector<uint8_t> memory(place_bytes * setup_.processes);
+    const ClosesFirst closes_first(me);
     const auto region = me.expose(memory.data(), memory.size());
     mine().region_addr = region.addr;
     mine().region_key = region.key;

@@ -35,6 +35,7 @@
 #include <new>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft::system_test {
@@ -212,14 +213,20 @@ class Peer {
   }
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
-  ~Peer() {
+  ~Peer() { close(); }
+
+  // Until then a progress thread may write to the buffers of pending operations and to exposed memory: they must live longer. A
+  // Peer stands after its buffers, or a ClosesFirst does.
+  void close() {
     for (auto& region : regions_) fi_close(&region->fid);
-    if (ep_ != nullptr) fi_close(&ep_->fid);
-    if (cq_ != nullptr) fi_close(&cq_->fid);
-    if (av_ != nullptr) fi_close(&av_->fid);
-    if (domain_ != nullptr) fi_close(&domain_->fid);
-    if (fabric_ != nullptr) fi_close(&fabric_->fid);
-    if (info_ != nullptr) fi_freeinfo(info_);
+    regions_.clear();
+    close(ep_);
+    close(cq_);
+    close(av_);
+    close(domain_);
+    close(fabric_);
+    if (info_ != nullptr) fi_freeinfo(std::exchange(info_, nullptr));
+    ok_ = false;
   }
 
   bool ok() const { return ok_; }
@@ -305,6 +312,11 @@ class Peer {
     return rc == 0;
   }
 
+  template <class Object>
+  static void close(Object*& object) {
+    if (object != nullptr) fi_close(&std::exchange(object, nullptr)->fid);
+  }
+
   fi_info* info_ = nullptr;
   fid_fabric* fabric_ = nullptr;
   fid_domain* domain_ = nullptr;
@@ -314,6 +326,18 @@ class Peer {
   std::vector<fid_mr*> regions_;
   std::vector<uint8_t> name_;
   bool ok_ = false;
+};
+
+// Declared after the buffers of a Peer that was opened before them.
+class ClosesFirst {
+ public:
+  explicit ClosesFirst(Peer& peer) : peer_(peer) {}
+  ClosesFirst(const ClosesFirst&) = delete;
+  ClosesFirst& operator=(const ClosesFirst&) = delete;
+  ~ClosesFirst() { peer_.close(); }
+
+ private:
+  Peer& peer_;
 };
 
 // One operation and what became of it; the context of the call is its own address, so it must not move.

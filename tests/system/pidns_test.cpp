@@ -41,6 +41,7 @@ int party(Board& board, const std::string& provider, size_t mine) {
   board.pid[mine] = getpid();
   std::vector<uint8_t> memory(room);
   fill(memory.data(), room, 7000 + mine);
+  const ClosesFirst closes_first(me);
   const auto region = me.expose(memory.data(), room);
   board.region_addr[mine] = region.addr;
   board.region_key[mine] = region.key;

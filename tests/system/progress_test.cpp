@@ -36,6 +36,7 @@ int sleeping_target(Board& board, const std::string& provider, fi_threading thre
   std::vector<uint8_t> memory(region_bytes), in(region_bytes);
   const Peer::Region region = me.expose(memory.data(), memory.size());
   Op receive;
+  const ClosesFirst closes_first(me);
   if (fi_trecv(me.ep(), in.data(), in.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, &receive.context) != 0) return 2;
   board.addr = region.addr;
   board.key = region.key;

@@ -78,6 +78,7 @@ int receive(Board& board, const Setup& setup, size_t life) {
   };
   std::vector<Slot> slots(8);
   for (auto& slot : slots) slot.bytes.resize(bytes_max);
+  const ClosesFirst closes_first(peer);
   peer.publish(board.names[life]);
   board.ready.fetch_add(1);
   while (!board.call[life] && !board.stop[life]) usleep(1000);
@@ -281,11 +282,11 @@ class Sender {
   Board& board_;
   const Setup& setup_;
   const Scenario& scenario_;
-  Peer peer_;
   fi_addr_t to_ = FI_ADDR_NOTAVAIL;
   size_t next_ = 0;
   size_t errors_ = 0;
   Slot slots_[window];
+  Peer peer_;  // closed before its buffers go
 };
 
 // -------------------------------------------------------------------------------------------------------------- verdict

@@ -17,6 +17,7 @@ int side(Board& board, const std::string& provider, int mine) {
   Peer me(provider, FI_TAGGED | FI_RMA);
   if (!me.ok()) return 1;
   std::vector<uint8_t> memory(100'000);
+  const ClosesFirst closes_first(me);
   me.expose(memory.data(), memory.size());
   me.publish(board.name[mine]);
   const fi_addr_t to = me.reach(board.name[1 - mine]);
