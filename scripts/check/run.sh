@@ -52,6 +52,7 @@ check walks python3 scripts/check/walks.py
 check paths python3 scripts/check/paths.py
 check constants python3 scripts/check/constants.py
 check requires python3 scripts/check/requires.py
+check streams python3 scripts/check/streams.py
 check abi python3 scripts/check/abi.py
 if [[ $fast -eq 1 ]]; then
   check headers python3 scripts/check/headers.py g++

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <fstream>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -66,16 +68,22 @@ std::vector<FoundMemory> find_published_memory(std::string_view prefix, size_t b
   std::vector<FoundMemory> all;
   auto ours = create_memory("weft-look", 1);  // to compare with
   if (!ours) return all;
-  std::ifstream names("/proc/net/unix");
+  const std::unique_ptr<FILE, decltype([](FILE* file) { std::fclose(file); })> names(
+      std::fopen("/proc/net/unix", "re"));
+  if (names == nullptr) return all;
   const std::string wanted = '@' + std::string(prefix) + '/';
-  for (std::string line; std::getline(names, line);) {
-    const size_t at = line.find(wanted);
-    if (at == std::string::npos) continue;
+  struct Line {
+    char* text = nullptr;
+    size_t room = 0;
+    ~Line() { std::free(text); }
+  } line;
+  while (::getline(&line.text, &line.room, names.get()) > 0) {
+    const char* at = std::strstr(line.text, wanted.c_str());
+    if (at == nullptr) continue;
     int pid = 0;
     int fd = -1;
     char end = 0;
-    if (std::sscanf(line.c_str() + at + wanted.size(), "%9d:%9d%c", &pid, &fd, &end) != 3 || end != ':')
-      continue;
+    if (std::sscanf(at + wanted.size(), "%9d:%9d%c", &pid, &fd, &end) != 3 || end != ':') continue;
     if (pid <= 0 || fd < 0 || pid == process_id()) continue;
     FoundMemory found;
     if (map_found(pid, fd, bytes, *ours, found)) all.push_back(std::move(found));

@@ -2,9 +2,10 @@
 #include "link/packet/middleware.hpp"
 
 #include <sys/auxv.h>
+#include <unistd.h>
 
-#include <filesystem>
-#include <system_error>
+#include <cstdlib>
+#include <memory>
 
 #include "base/settings.hpp"
 #include "link/packet/capture.hpp"
@@ -33,10 +34,10 @@ Result<Middleware> middleware_of_settings() {
   // A program that runs with more rights than its user writes no file that the user names.
   const char* path = ::getauxval(AT_SECURE) == 0 ? settings::text("WEFT_PCAP") : nullptr;
   if (path != nullptr && *path != 0) {
-    std::error_code
-        error;  // the file is made with the first packet, and the program may have changed its directory by then
-    const auto absolute = std::filesystem::absolute(path, error);
-    wanted.capture_path = error ? std::string(path) : absolute.string();
+    // The file is made with the first packet, and the program may have changed its directory by then.
+    const std::unique_ptr<char, decltype([](char* text) { std::free(text); })> folder(
+        *path == '/' ? nullptr : ::getcwd(nullptr, 0));
+    wanted.capture_path = folder != nullptr ? std::string(folder.get()) + '/' + path : path;
   }
   return wanted;
 }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "faces/libfabric/endpoints/flagged_ops.hpp"
 #include "faces/libfabric/objects/objects.hpp"
 #include "faces/libfabric/objects/work_queue.hpp"
 #include "proto/engine/endpoint_engine.hpp"
@@ -87,9 +88,8 @@ concept HasLink = requires(E& engine) {
 };
 
 template <class E>
-struct Port {
+struct Port : PortHead {
   using Rx = typename E::Receive;
-  fid_ep fid{};
   // Hot.
   E* engine = nullptr;
   proto::TxContext* tx = nullptr;
@@ -109,7 +109,8 @@ struct Port {
   Eq* eq = nullptr;
   uint64_t caps = 0;
   uint64_t alias_receive_flags = 0;  // of an alias: its defaults; others have those of rx
-  size_t index = 0;                  // of a context in its scalable endpoint
+  Flagged flagged_calls{};
+  size_t index = 0;  // of a context in its scalable endpoint
   bool enabled = false;
   bool alias = false;
   Users users{0};  // contexts and aliases opened on it

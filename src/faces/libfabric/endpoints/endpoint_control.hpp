@@ -9,7 +9,7 @@
 
 #include "faces/libfabric/endpoints/answers.hpp"
 #include "faces/libfabric/endpoints/connected.hpp"
-#include "faces/libfabric/endpoints/endpoint_triggered.hpp"
+#include "faces/libfabric/endpoints/endpoint_data.hpp"
 #include "faces/libfabric/endpoints/engine_open.hpp"
 #include "faces/libfabric/endpoints/in_place.hpp"
 #include "os/clock.hpp"
@@ -258,16 +258,15 @@ struct ControlOps {
   }
   template <class Ops>
   static void use_defaults(P& p) noexcept {
-    const bool own_receives = p.alias && p.rx != nullptr;
-    if constexpr (proto::RunsDeferredWork<E>) {
-      const bool transmit = p.tx != nullptr && (p.tx->op_flags & FI_TRIGGER) != 0;
-      const bool receive = p.rx != nullptr && (p.rx->op_flags & FI_TRIGGER) != 0;
-      if (transmit && (receive || own_receives)) return use_half<TriggeredOps<E, Ops, true, true>>(p);
-      if (transmit) return use_half<TriggeredOps<E, Ops, true, false>>(p);
-      if (receive) return use_half<TriggeredOps<E, Ops, false, true>>(p);
-    }
-    if (own_receives) return use_half<AliasOps<E, Ops>>(p);
     use_half<Ops>(p);
+    const bool triggers = proto::RunsDeferredWork<E>;
+    const bool transmit = triggers && p.tx != nullptr && (p.tx->op_flags & FI_TRIGGER) != 0;
+    const bool receive = p.rx != nullptr && (p.alias || (triggers && (p.rx->op_flags & FI_TRIGGER) != 0));
+    if (!transmit && !receive) return;
+    use_flagged_calls(p, p.flagged_calls, transmit ? &p.tx->op_flags : nullptr,
+                      !receive  ? nullptr
+                      : p.alias ? &p.alias_receive_flags
+                                : &p.rx->op_flags);
   }
   template <class Ops>
   static void use_half(P& p) noexcept {

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "faces/libfabric/endpoints/atomic_request.hpp"
 #include "faces/libfabric/endpoints/endpoint.hpp"
 #include "faces/libfabric/endpoints/trigger.hpp"
 
@@ -86,7 +87,7 @@ struct DataOps {
   }
   static ssize_t recvmsg(fid_ep* ep, const fi_msg* msg, uint64_t flags) {
     if constexpr (proto::RunsDeferredWork<E>)
-      if ((flags & FI_TRIGGER) != 0) return defer_message<E>(port(ep), FI_OP_RECV, *msg, flags);
+      if ((flags & FI_TRIGGER) != 0) return defer_message(place_of(port(ep)), FI_OP_RECV, *msg, flags);
     return receive(port(ep), false, msg->msg_iov, msg->iov_count, msg->addr, 0, 0, msg->context, flags);
   }
   static ssize_t trecv(fid_ep* ep, void* buf, size_t len, void*, fi_addr_t src, uint64_t tag, uint64_t ignore,
@@ -121,7 +122,7 @@ struct DataOps {
     return receive(port(ep), true, iov, count, src, tag, ignore, context, port(ep).rx->op_flags);
   }
   static ssize_t trecvmsg(fid_ep* ep, const fi_msg_tagged* msg, uint64_t flags) {
-    if ((flags & FI_TRIGGER) != 0) return defer_tagged<E>(port(ep), FI_OP_TRECV, *msg, flags);
+    if ((flags & FI_TRIGGER) != 0) return defer_tagged(place_of(port(ep)), FI_OP_TRECV, *msg, flags);
     return receive(port(ep), true, msg->msg_iov, msg->iov_count, msg->addr, msg->tag, msg->ignore,
                    msg->context, flags);
   }
@@ -175,13 +176,13 @@ struct DataOps {
   }
   static ssize_t sendmsg(fid_ep* ep, const fi_msg* msg, uint64_t flags) {
     if constexpr (proto::RunsDeferredWork<E>)
-      if ((flags & FI_TRIGGER) != 0) return defer_message<E>(port(ep), FI_OP_SEND, *msg, flags);
+      if ((flags & FI_TRIGGER) != 0) return defer_message(place_of(port(ep)), FI_OP_SEND, *msg, flags);
     proto::Request request = message(false, msg->msg_iov, msg->iov_count, msg->addr, 0, msg->context, flags);
     request.data = msg->data;
     return post(port(ep), request);
   }
   static ssize_t tsendmsg(fid_ep* ep, const fi_msg_tagged* msg, uint64_t flags) {
-    if ((flags & FI_TRIGGER) != 0) return defer_tagged<E>(port(ep), FI_OP_TSEND, *msg, flags);
+    if ((flags & FI_TRIGGER) != 0) return defer_tagged(place_of(port(ep)), FI_OP_TSEND, *msg, flags);
     proto::Request request =
         message(true, msg->msg_iov, msg->iov_count, msg->addr, msg->tag, msg->context, flags);
     request.data = msg->data;
@@ -294,7 +295,7 @@ struct DataOps {
     return rma(port(ep), proto::OpKind::Read, iov, count, src, &target, 1, 0, context, port(ep).tx->op_flags);
   }
   static ssize_t readmsg(fid_ep* ep, const fi_msg_rma* msg, uint64_t flags) {
-    if ((flags & FI_TRIGGER) != 0) return defer_rma<E>(port(ep), FI_OP_READ, *msg, flags);
+    if ((flags & FI_TRIGGER) != 0) return defer_rma(place_of(port(ep)), FI_OP_READ, *msg, flags);
     return rma(port(ep), proto::OpKind::Read, msg->msg_iov, msg->iov_count, msg->addr, msg->rma_iov,
                msg->rma_iov_count, 0, msg->context, flags);
   }
@@ -311,7 +312,7 @@ struct DataOps {
                port(ep).tx->op_flags);
   }
   static ssize_t writemsg(fid_ep* ep, const fi_msg_rma* msg, uint64_t flags) {
-    if ((flags & FI_TRIGGER) != 0) return defer_rma<E>(port(ep), FI_OP_WRITE, *msg, flags);
+    if ((flags & FI_TRIGGER) != 0) return defer_rma(place_of(port(ep)), FI_OP_WRITE, *msg, flags);
     return rma(port(ep), proto::OpKind::Write, msg->msg_iov, msg->iov_count, msg->addr, msg->rma_iov,
                msg->rma_iov_count, msg->data, msg->context, flags);
   }
@@ -338,58 +339,16 @@ struct DataOps {
   }
 
   // --- atomics ---
-  using Pieces = std::array<iovec, proto::iov_max>;
-  static int to_pieces(const fi_ioc* list, size_t count, size_t element, Pieces& out) noexcept {
-    if (count > out.size()) return -FI_EINVAL;
-    for (size_t i = 0; i < count; ++i) {
-      if (list[i].count > SIZE_MAX / element) return -FI_EINVAL;
-      out[i] = {list[i].addr, list[i].count * element};
-    }
-    return 0;
-  }
-  struct AtomicCall {
-    core::AtomicKind kind;
-    const fi_ioc* operand;
-    size_t operand_count;
-    const fi_ioc* compare = nullptr;
-    size_t compare_count = 0;
-    const fi_ioc* result = nullptr;
-    size_t result_count = 0;
-  };
   static ssize_t atomic(P& p, const AtomicCall& call, fi_addr_t dest, const fi_rma_ioc* targets,
                         size_t target_count, fi_datatype datatype, fi_op op, uint64_t data, void* context,
                         uint64_t flags, bool silent = false) noexcept {
-    const size_t element = core::datatype_size(static_cast<uint32_t>(datatype));
-    if (element == 0) return -FI_EOPNOTSUPP;
-    if (target_count > proto::rma_iov_max) return -FI_EINVAL;
-    Pieces operand;
-    Pieces compare;
-    Pieces result;
-    std::array<fi_rma_iov, proto::rma_iov_max> remote{};
-    if (to_pieces(call.operand, call.operand_count, element, operand) != 0 ||
-        to_pieces(call.compare, call.compare_count, element, compare) != 0 ||
-        to_pieces(call.result, call.result_count, element, result) != 0)
-      return -FI_EINVAL;
-    for (size_t i = 0; i < target_count; ++i) {
-      if (targets[i].count > SIZE_MAX / element) return -FI_EINVAL;
-      remote[i] = {targets[i].addr, targets[i].count * element, targets[i].key};
-    }
-    const bool has_operand = op != FI_ATOMIC_READ;
-    proto::Request request =
-        message(false, operand.data(), has_operand ? call.operand_count : 0, dest, 0, context, flags);
-    request.kind = proto::OpKind::Atomic;
-    request.targets = remote.data();
-    request.target_count = target_count;
-    request.datatype = static_cast<uint32_t>(datatype);
-    request.atomic_op = static_cast<uint32_t>(op);
-    request.atomic_kind = call.kind;
-    request.compare = compare.data();
-    request.compare_count = call.compare_count;
-    request.result = result.data();
-    request.result_count = call.result_count;
-    request.data = data;
-    request.silent = silent;
-    return post(p, request);
+    AtomicRequest made;
+    if (const int status = made.build(call, targets, target_count, datatype, op, data, silent); status != 0)
+      return status;
+    made.request.dest = dest;
+    made.request.context = context;
+    made.request.flags = flags;
+    return post(p, made.request);
   }
   static ssize_t atomic_writev(fid_ep* ep, const fi_ioc* iov, void**, size_t count, fi_addr_t dest,
                                uint64_t addr, uint64_t key, fi_datatype datatype, fi_op op, void* context) {
@@ -406,7 +365,7 @@ struct DataOps {
   }
   static ssize_t atomic_writemsg(fid_ep* ep, const fi_msg_atomic* msg, uint64_t flags) {
     if ((flags & FI_TRIGGER) != 0)
-      return defer_atomic<E>(port(ep), FI_OP_ATOMIC, *msg, nullptr, nullptr, flags);
+      return defer_atomic(place_of(port(ep)), FI_OP_ATOMIC, *msg, nullptr, nullptr, flags);
     return atomic(port(ep), {core::AtomicKind::Write, msg->msg_iov, msg->iov_count}, msg->addr, msg->rma_iov,
                   msg->rma_iov_count, msg->datatype, msg->op, msg->data, msg->context, flags);
   }
@@ -436,7 +395,7 @@ struct DataOps {
                           uint64_t flags) {
     if ((flags & FI_TRIGGER) != 0) {
       const fi_msg_fetch results{resultv, nullptr, result_count};
-      return defer_atomic<E>(port(ep), FI_OP_FETCH_ATOMIC, *msg, &results, nullptr, flags);
+      return defer_atomic(place_of(port(ep)), FI_OP_FETCH_ATOMIC, *msg, &results, nullptr, flags);
     }
     return atomic(
         port(ep), {core::AtomicKind::Fetch, msg->msg_iov, msg->iov_count, nullptr, 0, resultv, result_count},
@@ -465,7 +424,7 @@ struct DataOps {
     if ((flags & FI_TRIGGER) != 0) {
       const fi_msg_fetch results{resultv, nullptr, result_count};
       const fi_msg_compare compares{cmp, nullptr, cmp_count};
-      return defer_atomic<E>(port(ep), FI_OP_COMPARE_ATOMIC, *msg, &results, &compares, flags);
+      return defer_atomic(place_of(port(ep)), FI_OP_COMPARE_ATOMIC, *msg, &results, &compares, flags);
     }
     return atomic(
         port(ep),
@@ -535,39 +494,6 @@ struct AnsweringOps {
 using RefusingOps =
     AnsweringOps<FI_EOPBADSTATE>;           // before fi_enable an endpoint moves no data (fi_endpoint(3))
 using NoSuchOps = AnsweringOps<FI_ENOSYS>;  // what the engine cannot do
-
-// An alias receives with default flags of its own (fi_endpoint(3), fi_ep_alias); else it has the calls of `Ops`.
-template <class E, class Ops>
-struct AliasOps : Ops {
-  static uint64_t flags_of(fid_ep* ep) noexcept { return port_of<E>(ep).receive_flags(); }
-
-  static ssize_t recvv(fid_ep* ep, const iovec* iov, void** desc, size_t count, fi_addr_t src,
-                       void* context) {
-    const fi_msg msg{iov, desc, count, src, context, 0};
-    return Ops::recvmsg(ep, &msg, flags_of(ep));
-  }
-  static ssize_t recv(fid_ep* ep, void* buf, size_t len, void* desc, fi_addr_t src, void* context) {
-    const iovec part{buf, len};
-    return recvv(ep, &part, &desc, 1, src, context);
-  }
-  static ssize_t trecvv(fid_ep* ep, const iovec* iov, void** desc, size_t count, fi_addr_t src, uint64_t tag,
-                        uint64_t ignore, void* context) {
-    const fi_msg_tagged msg{iov, desc, count, src, tag, ignore, context, 0};
-    return Ops::trecvmsg(ep, &msg, flags_of(ep));
-  }
-  static ssize_t trecv(fid_ep* ep, void* buf, size_t len, void* desc, fi_addr_t src, uint64_t tag,
-                       uint64_t ignore, void* context) {
-    const iovec part{buf, len};
-    return trecvv(ep, &part, &desc, 1, src, tag, ignore, context);
-  }
-
-  static inline fi_ops_msg msg_ops = {sizeof(fi_ops_msg), recv,           recvv,        Ops::recvmsg,
-                                      Ops::send,          Ops::sendv,     Ops::sendmsg, Ops::inject,
-                                      Ops::senddata,      Ops::injectdata};
-  static inline fi_ops_tagged tagged_ops = {
-      sizeof(fi_ops_tagged), trecv,         trecvv,       Ops::trecvmsg,  Ops::tsend,
-      Ops::tsendv,           Ops::tsendmsg, Ops::tinject, Ops::tsenddata, Ops::tinjectdata};
-};
 
 // Contexts have one half of the calls (fi_endpoint(3), scalable endpoints): the other half is refused.
 template <class Ops>

@@ -19,8 +19,7 @@ Cntr* counter_of(const Domain& domain, fid_cntr* fid) noexcept {
   return cntr != nullptr && &cntr->domain == &domain ? cntr : nullptr;
 }
 
-}  // namespace
-
+// What may be deferred on this port: 0 or -FI_E*, with a line in the log.
 int check_place(const WorkPlace& place, fi_op_type type, uint64_t flags) noexcept {
   const Domain& domain = *place.domain;
   if (place.lane == nullptr) return refuse(domain, FI_ENOSYS, "a shared receive context takes none");
@@ -35,6 +34,7 @@ int check_place(const WorkPlace& place, fi_op_type type, uint64_t flags) noexcep
   return 0;
 }
 
+// Reads the fi_triggered_context, and starts or queues the operation. 0 or -FI_E*.
 ssize_t submit_triggered(std::unique_ptr<Deferral> work, const void* triggered_context) noexcept {
   Domain& domain = work->domain;
   // fi_triggered_context2 begins like fi_triggered_context.
@@ -55,6 +55,39 @@ ssize_t submit_triggered(std::unique_ptr<Deferral> work, const void* triggered_c
   if ((work->flags & FI_INJECT) != 0)
     if (const int status = work->own_source(); status != 0) return status;
   return domain.work->submit(std::move(work));
+}
+
+// The body of defer_...: `take(work, flags)` copies the operation.
+template <class Take>
+ssize_t defer(const WorkPlace& place, fi_op_type type, const void* context, uint64_t flags,
+              Take&& take) noexcept {
+  if (const int status = check_place(place, type, flags); status != 0) return status;
+  std::unique_ptr<Deferral> work(new (std::nothrow) Deferral(*place.domain));
+  if (work == nullptr) return -FI_ENOMEM;
+  work->place = place;
+  if (const int status = take(*work, flags & ~uint64_t{FI_TRIGGER}); status != 0) return status;
+  return submit_triggered(std::move(work), context);
+}
+
+}  // namespace
+
+ssize_t defer_message(const WorkPlace& place, fi_op_type type, const fi_msg& msg, uint64_t flags) noexcept {
+  return defer(place, type, msg.context, flags,
+               [&](Deferral& work, uint64_t own) { return work.take(type, msg, own); });
+}
+ssize_t defer_tagged(const WorkPlace& place, fi_op_type type, const fi_msg_tagged& msg,
+                     uint64_t flags) noexcept {
+  return defer(place, type, msg.context, flags,
+               [&](Deferral& work, uint64_t own) { return work.take(type, msg, own); });
+}
+ssize_t defer_rma(const WorkPlace& place, fi_op_type type, const fi_msg_rma& msg, uint64_t flags) noexcept {
+  return defer(place, type, msg.context, flags,
+               [&](Deferral& work, uint64_t own) { return work.take(type, msg, own); });
+}
+ssize_t defer_atomic(const WorkPlace& place, fi_op_type type, const fi_msg_atomic& msg,
+                     const fi_msg_fetch* fetch, const fi_msg_compare* compare, uint64_t flags) noexcept {
+  return defer(place, type, msg.context, flags,
+               [&](Deferral& work, uint64_t own) { return work.take(type, msg, fetch, compare, own); });
 }
 
 // --- fi_control of the domain ---

@@ -12,11 +12,6 @@ namespace weft::fi {
 template <class E, class Lock>
 struct DataOps;
 
-// What may be deferred on this port: 0 or -FI_E*, with a line in the log.
-int check_place(const WorkPlace& place, fi_op_type type, uint64_t flags) noexcept;
-// Reads the fi_triggered_context, and starts or queues the operation. 0 or -FI_E*.
-ssize_t submit_triggered(std::unique_ptr<Deferral> work, const void* triggered_context) noexcept;
-
 template <class E>
 ssize_t post_deferred(fid_ep* ep, Deferral& work) noexcept {
   using Ops = DataOps<E, NoLock>;  // progress and everybody else who starts work holds the lock
@@ -59,7 +54,7 @@ ssize_t start_deferred(Deferral& work) noexcept {
 }
 
 template <class E>
-WorkPlace place_of(Port<E>& port) noexcept {
+[[gnu::cold]] WorkPlace place_of(Port<E>& port) noexcept {
   WorkPlace place;
   place.domain = port.domain;
   place.lane = port.core != nullptr ? port.core->work.get() : nullptr;
@@ -73,39 +68,12 @@ WorkPlace place_of(Port<E>& port) noexcept {
   return place;
 }
 
-// The body of defer_...: `take(work)` copies the operation.
-template <class E, class Take>
-ssize_t defer(Port<E>& port, fi_op_type type, const void* context, uint64_t flags, Take&& take) noexcept {
-  const WorkPlace place = place_of<E>(port);
-  if (const int status = check_place(place, type, flags); status != 0) return status;
-  std::unique_ptr<Deferral> work(new (std::nothrow) Deferral(*port.domain));
-  if (work == nullptr) return -FI_ENOMEM;
-  work->place = place;
-  if (const int status = take(*work, flags & ~uint64_t{FI_TRIGGER}); status != 0) return status;
-  return submit_triggered(std::move(work), context);
-}
-
 // FI_TRIGGER of a ...msg call: `msg.context` is a fi_triggered_context. Copies what it needs. 0 or -FI_E*.
-template <class E>
-ssize_t defer_message(Port<E>& port, fi_op_type type, const fi_msg& msg, uint64_t flags) noexcept {
-  return defer(port, type, msg.context, flags,
-               [&](Deferral& work, uint64_t own) { return work.take(type, msg, own); });
-}
-template <class E>
-ssize_t defer_tagged(Port<E>& port, fi_op_type type, const fi_msg_tagged& msg, uint64_t flags) noexcept {
-  return defer(port, type, msg.context, flags,
-               [&](Deferral& work, uint64_t own) { return work.take(type, msg, own); });
-}
-template <class E>
-ssize_t defer_rma(Port<E>& port, fi_op_type type, const fi_msg_rma& msg, uint64_t flags) noexcept {
-  return defer(port, type, msg.context, flags,
-               [&](Deferral& work, uint64_t own) { return work.take(type, msg, own); });
-}
-template <class E>
-ssize_t defer_atomic(Port<E>& port, fi_op_type type, const fi_msg_atomic& msg, const fi_msg_fetch* fetch,
-                     const fi_msg_compare* compare, uint64_t flags) noexcept {
-  return defer(port, type, msg.context, flags,
-               [&](Deferral& work, uint64_t own) { return work.take(type, msg, fetch, compare, own); });
-}
+ssize_t defer_message(const WorkPlace& place, fi_op_type type, const fi_msg& msg, uint64_t flags) noexcept;
+ssize_t defer_tagged(const WorkPlace& place, fi_op_type type, const fi_msg_tagged& msg,
+                     uint64_t flags) noexcept;
+ssize_t defer_rma(const WorkPlace& place, fi_op_type type, const fi_msg_rma& msg, uint64_t flags) noexcept;
+ssize_t defer_atomic(const WorkPlace& place, fi_op_type type, const fi_msg_atomic& msg,
+                     const fi_msg_fetch* fetch, const fi_msg_compare* compare, uint64_t flags) noexcept;
 
 }  // namespace weft::fi
