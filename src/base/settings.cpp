@@ -14,7 +14,7 @@ constexpr uint64_t int_max = 0x7fffffff;
 
 constexpr std::array<std::string_view, 2> progress_words = {"auto", "manual"};
 
-constexpr std::array<Setting, 14> table = {{
+constexpr std::array<Setting, 15> table = {{
     {"FI_PROVIDER", Kind::Text, 0, 0, 0,
      "Providers to use, separated by commas; ^ before the list means all but those (default: all)"},
     {"FI_PROVIDER_PATH", Kind::Text, 0, 0, 0, "Directories with plugins (*fi.so), with colons between"},
@@ -42,6 +42,9 @@ constexpr std::array<Setting, 14> table = {{
      "Who makes progress: auto (a thread for every domain), manual (no thread at all; FI_PROGRESS_AUTO is "
      "refused) (default: what the program asks for, and a thread that sends again what is lost)",
      progress_words},
+    {"WEFT_CMA", Kind::Flag, 0, 1, 1,
+     "shm and weft: 0 never reads or writes the memory of another process by itself (process_vm_readv(2)) "
+     "(default: 1, where it is allowed)"},
     {"FI_WEFT_NEAR", Kind::Flag, 0, 1, 1, nullptr},
     {"FI_TCP_CONNECT_TIMEOUT", Kind::Number, 0, 86'400'000, 10'000, nullptr},
     {"FI_TCP_ACCEPT_TIMEOUT", Kind::Number, 0, 86'400'000, 60'000, nullptr},

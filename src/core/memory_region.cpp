@@ -2,6 +2,7 @@
 // who asks.
 #include "core/memory_region.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <string>
@@ -217,7 +218,27 @@ Result<MemoryRegion*> MemoryRegionTable::add(const RegionRequest& request) {
   region->state_.fetch_and(~MemoryRegion::dead, std::memory_order_release);
   link(*region);
   count_.fetch_add(1, std::memory_order_relaxed);
+  if (region->enabled()) tell_reachable(*region);
   return region;
+}
+
+void MemoryRegionTable::tell_reachable(const MemoryRegion& region) noexcept {
+  for (RegionObserver* observer : observers_) observer->reachable(region);
+}
+
+void MemoryRegionTable::attach(RegionObserver& observer) {
+  std::scoped_lock guard(mutex_);
+  observers_.push_back(&observer);
+  const Buckets* buckets = buckets_.load(std::memory_order_relaxed);
+  for (size_t i = 0; buckets != nullptr && i <= buckets->mask; ++i)
+    for (const MemoryRegion* region = buckets->heads[i].load(std::memory_order_relaxed); region != nullptr;
+         region = region->next_.load(std::memory_order_relaxed))
+      if (region->enabled()) observer.reachable(*region);
+}
+
+void MemoryRegionTable::detach(RegionObserver& observer) noexcept {
+  std::scoped_lock guard(mutex_);
+  observers_.erase(std::remove(observers_.begin(), observers_.end(), &observer), observers_.end());
 }
 
 Result<void> MemoryRegionTable::tell_registrar(MemoryRegion& region) {
@@ -242,10 +263,24 @@ void MemoryRegionTable::enable(MemoryRegion& region) noexcept {
   if (region.enabled()) return;
   if (registrar_ != nullptr) registrar_->enable(registration_of(region), region.handle_);
   region.enabled_.store(true, std::memory_order_release);
+  tell_reachable(region);
+}
+
+void MemoryRegionTable::bind(MemoryRegion& region, Counter* counter, uint64_t flags) noexcept {
+  std::scoped_lock guard(mutex_);
+  region.bind(counter, flags);
+  if (!region.enabled()) return;
+  for (RegionObserver* observer : observers_) {
+    (void)observer->unreachable(region);
+    observer->reachable(region);
+  }
 }
 
 int MemoryRegionTable::remove(MemoryRegion& region) noexcept {
   std::scoped_lock guard(mutex_);
+  // A region that stays after all is reached by asking this process from then on.
+  for (RegionObserver* observer : observers_)
+    if (const int status = observer->unreachable(region); status != 0) return status;
   // A transient pin of a reader that looks for another key is gone in a few instructions; a transfer's stays.
   bool closed = false;
   for (int attempt = 0; attempt < 1000 && !closed; ++attempt) {

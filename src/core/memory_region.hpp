@@ -56,7 +56,6 @@ class MemoryRegion {
   // Counters of fi_mr_bind(3), bumped by the engine at the target of an RMA; null when nothing is bound.
   Counter* remote_write_counter() const noexcept { return write_counter_.load(std::memory_order_acquire); }
   Counter* remote_read_counter() const noexcept { return read_counter_.load(std::memory_order_acquire); }
-  void bind(Counter* counter, uint64_t flags) noexcept;
 
   // The pieces of [addr, addr + len), which acquire() has checked. `n` in: room in `out`; out: pieces. len
   // 0 gives no piece. Returns 0, or -FI_EINVAL when there is not enough room (iov_max always suffices).
@@ -64,6 +63,7 @@ class MemoryRegion {
 
  private:
   friend class MemoryRegionTable;
+  void bind(Counter* counter, uint64_t flags) noexcept;
   static constexpr uint64_t dead = uint64_t{1} << 63;
 
   std::atomic<uint64_t> state_{dead};  // pins, and `dead` while the slot is free
@@ -80,6 +80,18 @@ class MemoryRegion {
   uint64_t flags_ = 0;
   void* context_ = nullptr;
   void* handle_ = nullptr;
+};
+
+// Who tells peers of regions that they may reach without a call of this process. Calls are made one at a time, with the table's
+// mutex held; they must not call the table.
+class RegionObserver {
+ public:
+  // Peers may reach the region from now on.
+  virtual void reachable(const MemoryRegion& region) noexcept = 0;
+  // It goes, and no peer may reach it when the call returns 0. -FI_EBUSY: one is still at it after a bounded time.
+  virtual int unreachable(const MemoryRegion& region) noexcept = 0;
+
+  virtual ~RegionObserver() = default;
 };
 
 class MemoryRegionTable {
@@ -104,12 +116,17 @@ class MemoryRegionTable {
 
   // Before the first region. The registrar outlives the regions. Null: nobody is told of them.
   void set_registrar(Registrar* registrar) noexcept { registrar_ = registrar; }
+  // Is told of all regions that peers may reach, first of those that are there. Any thread; not twice. May throw std::bad_alloc.
+  void attach(RegionObserver& observer);
+  void detach(RegionObserver& observer) noexcept;
 
   // Control path, any thread. Errors: FI_ENOKEY (that key is in use), FI_EINVAL, FI_ENOMEM, FI_ENOSPC, and those of the
   // registrar.
   Result<MemoryRegion*> add(const RegionRequest& request);
   // Peers may reach it from now on.
   void enable(MemoryRegion& region) noexcept;
+  // A counter that the engine bumps from now on. Observers are told anew.
+  void bind(MemoryRegion& region, Counter* counter, uint64_t flags) noexcept;
   // 0; or -FI_EBUSY while a transfer has it pinned, or the registrar's device uses it: the region stays.
   int remove(MemoryRegion& region) noexcept;
   size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
@@ -164,6 +181,7 @@ class MemoryRegionTable {
   Result<uint64_t> choose_key();
   MemoryRegion* free_slot();
   Result<void> tell_registrar(MemoryRegion& region);
+  void tell_reachable(const MemoryRegion& region) noexcept;
   void grow();
   void link(MemoryRegion& region) noexcept;
   void unlink(MemoryRegion& region) noexcept;
@@ -176,6 +194,7 @@ class MemoryRegionTable {
   std::atomic<size_t> count_{0};
   std::mutex mutex_;  // everything below, and every call of the registrar
   Registrar* registrar_ = nullptr;
+  std::vector<RegionObserver*> observers_;
   std::vector<std::unique_ptr<Buckets>> all_buckets_;
   std::vector<std::unique_ptr<MemoryRegion[]>> slabs_;
   size_t slots_ = 0;  // in all slabs

@@ -172,7 +172,7 @@ TEST(MemoryRegion, ADisabledRegionIsNotReachable) {
   MemoryRegion* out = nullptr;
   EXPECT_EQ(table.acquire(1, 0, 1, FI_REMOTE_READ, out), -FI_EKEYREJECTED);
   Counter counter;
-  region.bind(&counter, FI_REMOTE_WRITE);
+  table.bind(region, &counter, FI_REMOTE_WRITE);
   table.enable(region);
   ASSERT_EQ(table.acquire(1, 0, 1, FI_REMOTE_READ, out), 0);
   EXPECT_EQ(out->remote_write_counter(), &counter);

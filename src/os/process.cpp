@@ -74,31 +74,55 @@ size_t limit(iovec* list, size_t count, size_t bytes) noexcept {
 
 }  // namespace
 
-ssize_t read_process(pid_t pid, const iovec* local, size_t local_count, const iovec* remote,
-                     size_t remote_count, size_t bytes) noexcept {
+namespace {
+
+using Transfer = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
+
+// Moves everything by as many calls as it takes; each of them moves as much as both lists of it hold.
+ssize_t transfer(Transfer call, pid_t pid, const iovec* local, size_t local_count, const iovec* remote,
+                 size_t remote_count, size_t bytes) noexcept {
   constexpr size_t list_max = 16;
   constexpr size_t call_bytes_max = size_t{1} << 30;  // one call moves less than 2 GiB (MAX_RW_COUNT)
   if (local_count > list_max || remote_count > list_max) return -EINVAL;
-  std::array<iovec, list_max> to{};
-  std::array<iovec, list_max> from{};
-  std::copy_n(local, local_count, to.begin());
-  std::copy_n(remote, remote_count, from.begin());
-  local_count = limit(to.data(), local_count, bytes);
-  remote_count = limit(from.data(), remote_count, bytes);
+  std::array<iovec, list_max> here{};
+  std::array<iovec, list_max> there{};
+  std::copy_n(local, local_count, here.begin());
+  std::copy_n(remote, remote_count, there.begin());
+  local_count = limit(here.data(), local_count, bytes);
+  remote_count = limit(there.data(), remote_count, bytes);
   size_t done = 0;
   while (done < bytes) {
-    std::array<iovec, list_max> slice = from;
+    std::array<iovec, list_max> slice = there;
     const size_t slice_count = limit(slice.data(), remote_count, std::min(call_bytes_max, bytes - done));
-    const ssize_t moved = ::process_vm_readv(pid, to.data(), local_count, slice.data(), slice_count, 0);
+    const ssize_t moved = call(pid, here.data(), local_count, slice.data(), slice_count, 0);
     if (moved < 0 && errno == EINTR) continue;
     if (moved <= 0) return moved == 0 ? -EFAULT : -errno;
     done += static_cast<size_t>(moved);
-    local_count = advance(to.data(), local_count, static_cast<size_t>(moved));
-    remote_count = advance(from.data(), remote_count, static_cast<size_t>(moved));
+    local_count = advance(here.data(), local_count, static_cast<size_t>(moved));
+    remote_count = advance(there.data(), remote_count, static_cast<size_t>(moved));
     if (local_count == 0 || remote_count == 0) break;
   }
   return done == bytes ? static_cast<ssize_t>(done) : -EFAULT;
 }
+
+}  // namespace
+
+ssize_t read_process(pid_t pid, const iovec* local, size_t local_count, const iovec* remote,
+                     size_t remote_count, size_t bytes) noexcept {
+  return transfer(::process_vm_readv, pid, local, local_count, remote, remote_count, bytes);
+}
+
+ssize_t write_process(pid_t pid, const iovec* local, size_t local_count, const iovec* remote,
+                      size_t remote_count, size_t bytes) noexcept {
+  return transfer(::process_vm_writev, pid, local, local_count, remote, remote_count, bytes);
+}
+
+uint64_t pid_namespace() noexcept {
+  struct stat status {};
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+bool is_running(pid_t pid) noexcept { return ::kill(pid, 0) == 0 || errno != ESRCH; }
 
 bool register_for_fence() noexcept {
   static const bool registered =

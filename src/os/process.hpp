@@ -31,6 +31,13 @@ bool has_exited(const Fd& liveness) noexcept;
 ssize_t read_process(pid_t pid, const iovec* local, size_t local_count, const iovec* remote,
                      size_t remote_count, size_t bytes) noexcept;
 
+ssize_t write_process(pid_t pid, const iovec* local, size_t local_count, const iovec* remote,
+                      size_t remote_count, size_t bytes) noexcept;
+// Which pid namespace this process is in; 0 when that cannot be told. Processes of one namespace know each other by the same numbers.
+uint64_t pid_namespace() noexcept;
+// Whether a process of our pid namespace has that number now.
+bool is_running(pid_t pid) noexcept;
+
 // The asymmetric fence (membarrier(2), global expedited): a process that registered needs no fence of its own on its fast path; the one that
 // is about to sleep pays for both. False when the kernel or a filter refuses; then both sides fence.
 bool register_for_fence() noexcept;

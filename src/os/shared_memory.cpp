@@ -67,10 +67,14 @@ size_t memory_size(const Fd& file) noexcept {
 
 bool is_memory(const Fd& file) noexcept { return ::fcntl(file.get(), F_GET_SEALS) >= 0; }
 
-bool memory_is_sound(const Fd& file, uid_t owner) noexcept {
+namespace {
+
+constexpr int sealed = F_SEAL_SHRINK | F_SEAL_SEAL;
+constexpr int sealed_for_reading = sealed | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
+
+// Whether it has these seals and none of the others, is of ordinary pages and that user's.
+bool is_of_kind(const Fd& file, uid_t owner, int needed, int unwelcome) noexcept {
   const int seals = ::fcntl(file.get(), F_GET_SEALS);
-  constexpr int needed = F_SEAL_SHRINK | F_SEAL_SEAL;
-  constexpr int unwelcome = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
   if (seals < 0 || (seals & needed) != needed || (seals & unwelcome) != 0) return false;
   // A load from a memory file of huge pages raises SIGBUS when none is free.
   struct statfs kind {};
@@ -79,7 +83,8 @@ bool memory_is_sound(const Fd& file, uid_t owner) noexcept {
          ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == owner;
 }
 
-Fd open_memory_of(pid_t pid, int fd, uid_t owner, const Fd& ours) noexcept {
+// A descriptor of another process, opened anew with `mode` when it is a memory file of that user.
+Fd open_again(pid_t pid, int fd, uid_t owner, const Fd& ours, int mode) noexcept {
   std::array<char, 64> path{};
   std::snprintf(path.data(), path.size(), "/proc/%d", pid);
   const Fd process(::open(path.data(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -95,8 +100,41 @@ Fd open_memory_of(pid_t pid, int fd, uid_t owner, const Fd& ours) noexcept {
       !S_ISREG(seen.stx_mode) || seen.stx_uid != owner)
     return {};
   std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", place.get());
-  Fd file(::open(path.data(), O_RDWR | O_CLOEXEC));
+  return Fd(::open(path.data(), mode | O_CLOEXEC));
+}
+
+}  // namespace
+
+bool memory_is_sound(const Fd& file, uid_t owner) noexcept {
+  return is_of_kind(file, owner, sealed, F_SEAL_WRITE | F_SEAL_FUTURE_WRITE);
+}
+
+Fd open_memory_of(pid_t pid, int fd, uid_t owner, const Fd& ours) noexcept {
+  Fd file = open_again(pid, fd, owner, ours, O_RDWR);
   return file && memory_is_sound(file, owner) ? std::move(file) : Fd{};
+}
+
+Result<ReadableMemory> create_readable_memory(const char* label, size_t bytes) {
+  ReadableMemory made;
+  made.file = Fd(::memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!made.file)
+    return Error{errno, std::string("no shared memory file: memfd_create: ") + std::strerror(errno)};
+  if (auto grown = grow_memory(made.file, bytes); !grown) return grown.error();
+  auto mapping = map_memory(made.file, 0, bytes);
+  if (!mapping) return mapping.error();
+  made.mapping = std::move(*mapping);
+  if (::fcntl(made.file.get(), F_ADD_SEALS, sealed_for_reading) != 0)
+    return Error{errno,
+                 std::string("cannot seal a shared memory file for reading only: ") + std::strerror(errno)};
+  return made;
+}
+
+Mapping map_readable_memory_of(pid_t pid, int fd, uid_t owner, const Fd& ours, size_t bytes) noexcept {
+  const Fd file = open_again(pid, fd, owner, ours, O_RDONLY);
+  if (!file || !is_of_kind(file, owner, sealed_for_reading, F_SEAL_WRITE) || memory_size(file) != bytes)
+    return {};
+  void* at = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
+  return at == MAP_FAILED ? Mapping{} : Mapping(at, bytes);
 }
 
 bool read_memory(const Fd& file, size_t offset, void* to, size_t bytes) noexcept {

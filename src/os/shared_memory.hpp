@@ -52,6 +52,15 @@ bool memory_is_sound(const Fd& file, uid_t owner) noexcept;
 // Descriptor `fd` of process `pid`, by /proc, when that process and the file are that user's and the file is sound. Empty otherwise. `ours`
 // is a memory file, to compare with.
 Fd open_memory_of(pid_t pid, int fd, uid_t owner, const Fd& ours) noexcept;
+// A memory file that others may only read: the mapping of it, readable and writable, is the last one that is.
+struct ReadableMemory {
+  Fd file;
+  Mapping mapping;
+};
+Result<ReadableMemory> create_readable_memory(const char* label, size_t bytes);
+// All of such a file of another process, as open_memory_of() finds it, mapped for reading; its pages are there. Empty when it is not exactly
+// `bytes` long, or could be changed in size.
+Mapping map_readable_memory_of(pid_t pid, int fd, uid_t owner, const Fd& ours, size_t bytes) noexcept;
 // Reads what lies at an offset, without mapping it. False: there is less.
 bool read_memory(const Fd& file, size_t offset, void* to, size_t bytes) noexcept;
 // Maps [offset, offset + bytes) readable and writable, shared.

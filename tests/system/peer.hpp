@@ -233,6 +233,7 @@ class Peer {
   fid_ep* ep() const { return ep_; }
   fid_cq* cq() const { return cq_; }
   fid_av* av() const { return av_; }
+  fid_domain* domain() const { return domain_; }
   fi_info* info() const { return info_; }
 
   void publish(Name& name) const {

@@ -30,6 +30,7 @@
 #include "os/poll_set.hpp"
 #include "proto/device.hpp"
 #include "proto/engine/link.hpp"
+#include "proto/engine/remote_access.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::link::composite {
@@ -283,6 +284,18 @@ class Link : public proto::DeviceBelow<F> {
   // --- what depends on the peer ---
   proto::LinkLimits limits(const PeerBase& peer) const noexcept {
     return peer.path == Path::Near ? proto::limits_of_type<Near>() : proto::limits_of_type<Far>();
+  }
+
+  // --- one-sided access: near peers only ---
+  void expose(const proto::ExposedRegion& region) noexcept requires proto::HasRemoteAccess<Near> {
+    near_.expose(region);
+  }
+  int conceal(uint64_t key) noexcept requires proto::HasRemoteAccess<Near> { return near_.conceal(key); }
+  bool access(PeerBase& peer, bool write, const iovec* local, size_t local_count,
+              const wire::RmaTarget* targets, size_t target_count, size_t bytes,
+              uint64_t heard) noexcept requires proto::HasRemoteAccess<Near> {
+    if (peer.path != Path::Near || !peer.near_met) return false;
+    return near_.access(peer.near(), write, local, local_count, targets, target_count, bytes, heard);
   }
 
   // --- reading the peer's memory: near peers only ---

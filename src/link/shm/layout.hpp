@@ -18,7 +18,7 @@
 namespace weft::link::shm {
 
 inline constexpr uint64_t region_magic = 0x314d485354464557;  // "WEFTSHM1"
-inline constexpr uint32_t layout_version = 3;
+inline constexpr uint32_t layout_version = 4;
 inline constexpr size_t address_bytes = 48;  // fixed length of an address, NUL padded
 inline constexpr size_t alias_bytes = 64;    // longest other address that an endpoint is known by
 
@@ -31,6 +31,7 @@ inline constexpr size_t header_bytes = 2 * page_bytes;
 inline constexpr size_t doorbell_words = 62;
 inline constexpr size_t doorbell_count = doorbell_words * 64;
 inline constexpr uint64_t pending_socket = uint64_t{1} << 63;  // a datagram waits at the socket
+inline constexpr uint64_t pending_look = uint64_t{1} << 62;    // nothing: whoever set it sees that we poll
 
 // The first word of a slot, stored last: [0..7] sequence, [8..15] kind, [16..23] flags, [24..31] context, [32..63] length.
 // The sequence counts passes over the ring, 1..128, so that a slot of the last pass never looks fresh; 0 is never written.
@@ -87,14 +88,24 @@ struct HeaderStart {
   uint64_t channel_size;
   std::array<char, address_bytes> address;
 };
+// A peer that reaches exposed memory by itself (exposed_regions.hpp). Written by that peer, and by the next one once it has gone.
+inline constexpr size_t access_slots = 48;
+struct alignas(64) AccessSlot {
+  std::atomic<uint64_t> owner;   // pid in the upper half, anything but 0 in the lower; 0: nobody's
+  std::atomic<uint64_t> region;  // the entry that it uses, plus one; 0: none
+};
+
 struct RegionHeader : HeaderStart {
   uint64_t
       probe_address;  // in the owner's memory: a word that holds probe_value, to try cross-memory attach on
   uint64_t probe_value;
+  uint64_t pid_namespace;             // of the owner; 0: not known
+  std::atomic<int32_t> regions_file;  // descriptor of the table of exposed regions, plus one; 0: none yet
   alignas(64) std::atomic<uint64_t> pending;   // bit w: a doorbell of word w rang; pending_socket
   alignas(64) std::atomic<uint32_t> sleeping;  // the owner sleeps: send a wake-up datagram
   alignas(64) std::atomic<uint32_t> closed;    // the endpoint is gone
   alignas(64) std::array<std::atomic<uint64_t>, doorbell_words> doorbells;
+  std::array<AccessSlot, access_slots> users;  // of our exposed memory
 };
 static_assert(sizeof(RegionHeader) <= header_bytes);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <new>
 
+#include "base/settings.hpp"
 #include "link/shm/greeting.hpp"
 #include "link/shm/in_place.hpp"
 #include "os/clock.hpp"
@@ -100,6 +101,7 @@ Result<void> Link::open(std::string_view name, Events& events) {
   header->address = address;
   header->probe_address = reinterpret_cast<uint64_t>(&probe_word_);
   header->probe_value = probe_word_;
+  header->pid_namespace = os::pid_namespace();
   header->magic = region_magic;
   by_doorbell_ = std::make_unique<std::array<Peer*, doorbell_count>>();
   by_doorbell_->fill(nullptr);
@@ -124,6 +126,7 @@ void Link::close() noexcept {
     abandon_inherited();
     return;
   }
+  if (exposed_ != nullptr) exposed_->conceal_all(header_->users);
   // A hello that found no room in the other socket still carries what was sent: hand it over now.
   const uint64_t until = os::monotonic_ns() + close_linger_ns;
   for (auto& [name, peer] : peers_) {
@@ -444,7 +447,7 @@ void Link::count_ungreeted(ptrdiff_t change) noexcept {
 }
 
 void Link::probe_cma(Peer& peer) noexcept {
-  if (peer.pid <= 0 || peer.remote == nullptr) return;
+  if (peer.pid <= 0 || peer.remote == nullptr || !settings::flag("WEFT_CMA")) return;
   uint64_t value = 0;
   const iovec local{&value, sizeof(value)};
   const iovec remote{reinterpret_cast<void*>(peer.remote->probe_address), sizeof(value)};
@@ -584,6 +587,7 @@ uint64_t Link::unread_messages(const Peer& peer) noexcept {
 
 void Link::detach(Peer& peer) noexcept {
   deactivate(peer);
+  peer.window.give_back();
   // Who may still look at the channel would read what is meant for its next user.
   const bool reusable = !peer.hello_sent || os::has_exited(peer.pidfd) || has_left(peer);
   keep_ring(peer);

@@ -22,6 +22,7 @@
 #include "arch/cpu.hpp"
 #include "base/result.hpp"
 #include "core/provider_error.hpp"
+#include "link/shm/exposed_regions.hpp"
 #include "link/shm/layout.hpp"
 #include "os/disposal.hpp"
 #include "os/fd.hpp"
@@ -97,6 +98,10 @@ struct Peer {
   os::Mapping rx_map;
   os::Mapping remote_map;
   os::Fd pidfd;  // or a pipe (os::Liveness)
+  RegionWindow window;
+  uint64_t window_at_ns = 0;  // when it was last looked for
+  uint64_t asked_ticks = 0;   // when pending_look was set last
+  uint64_t polled_ticks = 0;  // it has polled after that
 
   static constexpr uint64_t write_ahead = 16;  // slots
 
@@ -315,12 +320,19 @@ class Link {
   // Whether reading beats letting the sender stream: the data is larger than the caches, or the sender has gone on to something else.
   bool prefer_read(const Peer& peer, uint64_t total, uint64_t stamp) const noexcept;
 
+  // --- one-sided access (CMA): access.cpp ---
+  void expose(const proto::ExposedRegion& region) noexcept;
+  int conceal(uint64_t key) noexcept;
+  bool access(Peer& peer, bool write, const iovec* local, size_t local_count, const wire::RmaTarget* targets,
+              size_t target_count, size_t bytes, uint64_t heard) noexcept;
+
   // --- sleeping ---
   int wait_fd() const noexcept { return epoll_.get(); }
   bool arm() noexcept;
   void disarm() noexcept;
 
  private:
+  static constexpr size_t small_access_max = 256;  // bytes: a peer that polls is asked
   static constexpr int frames_per_poll = 16;
   // Polls that find nothing between two looks at the clock. It follows the program: many while it spins, one while it sleeps between its
   // polls, and one while a greeting waits for room.
@@ -525,6 +537,8 @@ class Link {
   bool attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcept;
   bool attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept;
   void probe_cma(Peer& peer) noexcept;
+  bool open_window(Peer& peer) noexcept;
+  bool is_polling(Peer& peer) const noexcept;
   void watch(Peer& peer) noexcept;
   void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
   void housekeeping(uint64_t now_ns) noexcept;
@@ -599,7 +613,8 @@ class Link {
   uint32_t next_doorbell_ = 0;
   std::vector<Peer*> rung_;
   std::vector<Peer*> lost_;
-  std::vector<Peer*> dying_;  // known to be dead, found outside of a look
+  std::vector<Peer*> dying_;                 // known to be dead, found outside of a look
+  std::unique_ptr<ExposedRegions> exposed_;  // made with the first region
   std::vector<std::unique_ptr<HeldFrames>> held_;
   std::vector<std::unique_ptr<shm::Room>> rooms_;
   size_t first_to_take_ = 0;  // in active_, so that everybody's turn comes

@@ -23,6 +23,7 @@
 #include "proto/engine/link.hpp"
 #include "proto/engine/op.hpp"
 #include "proto/engine/open_table.hpp"
+#include "proto/engine/remote_access.hpp"
 
 namespace weft::proto {
 
@@ -86,6 +87,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   }
   L& connection() noexcept requires SolePeer<L> { return link_; }
   void close() noexcept { link_.close(); }
+  // Peers may reach the domain's regions without us, as far as the link can, and nobody wants to hear of it: not the counters of the endpoint, which
+  // count reads or writes of peers, nor those of a region. Once, after the counters are bound. 0 or -FI_ENOMEM.
+  int serve_regions(bool count_reads, bool count_writes) noexcept;
   std::span<const std::byte> address() noexcept { return link_.address(); }
   void set_address_vector(core::AddressVector* av) noexcept {
     av_ = av;
@@ -467,6 +471,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // A completion queue is full: no frame is taken, but what was sent is still acknowledged and sent again.
   struct FrameRefuser;
   [[gnu::noinline, gnu::cold]] void poll_without_frames() noexcept;
+  struct Exposure;
+  void end_exposure() noexcept;
   // transmit.hpp
   // `silent`: no completion brings the program to its queue.
   void mind_kept(TxContext& tx, Peer& peer, bool silent) noexcept {
@@ -497,6 +503,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   Step step_message(Peer& peer, Op& op) noexcept;
   Step step_fragments(Peer& peer, Op& op) noexcept;
   Step finish_sent(Peer& peer, Op& op) noexcept;
+  bool access_memory(Peer& peer, Op& op) noexcept;
   Step step_rma(Peer& peer, Op& op) noexcept;
   Step step_atomic(Peer& peer, Op& op) noexcept;
   Step step_control(Peer& peer, Op& op) noexcept;
@@ -616,6 +623,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   UnsettledPool unsettled_pool_;
   List<PeerState, SettlingHook> settling_;  // those with unsettled messages
   core::MemoryRegionTable* regions_ = nullptr;
+  std::unique_ptr<core::RegionObserver> exposure_;  // while regions are served
   const RxSink* sink_ = nullptr;
   TxContext retired_;  // of operations whose context was closed
   TxContext* reporting_ =

@@ -11,6 +11,7 @@ template <Link L>
 Engine<L>::~Engine() {
   abandon();
   link_.close();
+  end_exposure();
 }
 
 // Takes no new frame. The rest of one that has begun to arrive goes where it belongs.

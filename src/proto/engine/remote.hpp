@@ -423,6 +423,7 @@ void Engine<L>::on_done(Peer& peer, const wire::FrameHead& head) noexcept {
     malformed(peer);
     return;
   }
+  if constexpr (HasRemoteAccess<L>) peer.heard = link_.stamp();
   const int status = (head.flags & wire::has_b) != 0 ? static_cast<int>(head.b & 0xffff) : 0;
   finish_transmit(*op, status, provider_error_of(status));
 }
@@ -443,6 +444,55 @@ template <Link L>
 void Engine<L>::set_peer_pause(Peer& peer, bool pause) noexcept {
   if (pause) shut(peer, PeerState::gate_paused);
   else peer.gate &= ~static_cast<uint32_t>(PeerState::gate_paused);
+}
+
+// --- regions that peers reach by themselves ---
+
+template <Link L>
+struct Engine<L>::Exposure final : core::RegionObserver {
+  Exposure(L& to, bool reads, bool writes) noexcept : link(to), count_reads(reads), count_writes(writes) {}
+  void reachable(const core::MemoryRegion& region) noexcept override {
+    if constexpr (HasRemoteAccess<L>) {
+      if (region.iov_count() != 1) return;
+      const auto rights = core::rights_of(region.access());
+      const ExposedRegion exposed{
+          region.key(),
+          region.base(),
+          region.length(),
+          reinterpret_cast<uint64_t>(region.iov()->iov_base),
+          rights.remote_read && !count_reads && region.remote_read_counter() == nullptr,
+          rights.remote_write && !count_writes && region.remote_write_counter() == nullptr};
+      if (exposed.readable || exposed.writable) link.expose(exposed);
+    }
+  }
+  int unreachable(const core::MemoryRegion& region) noexcept override {
+    if constexpr (HasRemoteAccess<L>) return link.conceal(region.key());
+    return 0;
+  }
+  L& link;
+  const bool count_reads, count_writes;
+};
+
+template <Link L>
+int Engine<L>::serve_regions(bool count_reads, bool count_writes) noexcept {
+  if constexpr (HasRemoteAccess<L>) {
+    if (regions_ == nullptr || exposure_ != nullptr) return 0;
+    try {
+      exposure_ = std::make_unique<Exposure>(link_, count_reads, count_writes);
+      regions_->attach(*exposure_);
+    } catch (const std::bad_alloc&) {
+      exposure_.reset();
+      return -FI_ENOMEM;
+    }
+  }
+  return 0;
+}
+
+template <Link L>
+void Engine<L>::end_exposure() noexcept {
+  if (exposure_ == nullptr) return;
+  regions_->detach(*exposure_);
+  exposure_.reset();
 }
 
 // --- RMA and atomics at the target ---

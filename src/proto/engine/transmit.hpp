@@ -342,6 +342,7 @@ void Engine<L>::wait_for_peer(Peer& peer, Op& op) noexcept {
   note_unwatched(op);
   op.acked = true;
   ++peer.unacknowledged;
+  if (op.kind != OpKind::Send) ++peer.accesses;
   peer.in_flight.push_back(op);
 }
 
@@ -449,8 +450,23 @@ size_t Engine<L>::fill_targets(const Op& op, std::byte* out) const noexcept {
   return op.target_count * sizeof(wire::RmaTarget);
 }
 
+// Moves the bytes without the peer, where the link can. True: the operation has ended.
+template <Link L>
+bool Engine<L>::access_memory(Peer& peer, Op& op) noexcept {
+  if constexpr (HasRemoteAccess<L>) {
+    if (peer.accesses == 0 && !op.has_data &&
+        link_.access(peer, op.kind == OpKind::Write, op.iov.data(), op.iov_count, op.targets.data(),
+                     op.target_count, op.length, peer.heard)) {
+      finish_transmit(op, 0, core::ProviderError::None);
+      return true;
+    }
+  }
+  return false;
+}
+
 template <Link L>
 typename Engine<L>::Step Engine<L>::step_rma(Peer& peer, Op& op) noexcept {
+  if (access_memory(peer, op)) return Step::Sent;
   std::array<std::byte, prefix_bytes_max> prefix;
   const uint64_t id = transmit_ops_.id(op);
   const wire::RmaPrefix rma{op.length, op.target_count, 0};
@@ -693,6 +709,7 @@ void Engine<L>::finish_transmit(Op& op, int status, core::ProviderError why) noe
   if (op.acked) {
     List<Op, InFlightHook>::remove(op);
     --op.peer->unacknowledged;
+    if (op.kind != OpKind::Send) --op.peer->accesses;
     op.acked = false;
   }
   if (op.stage == OpStage::Streaming && List<Op, QueueHook>::linked(op)) {

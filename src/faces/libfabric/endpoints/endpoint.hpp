@@ -87,6 +87,13 @@ concept HasLink = requires(E& engine) {
   { engine.link() } -> std::same_as<typename E::Link&>;
 };
 
+// Peers may reach regions without the engine: it tells them once the endpoint is enabled.
+template <class E>
+concept ServesDirectly = proto::ServesRegions<E> && requires(E& engine) {
+  { engine.serve_regions(bool{}, bool{}) }
+  noexcept->std::same_as<int>;
+};
+
 template <class E>
 struct Port : PortHead {
   using Rx = typename E::Receive;

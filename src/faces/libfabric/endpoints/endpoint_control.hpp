@@ -234,6 +234,14 @@ struct ControlOps {
                sends && !has_completions(*p.tx) ? "transmitting" : "receiving");
       return -FI_ENOCQ;
     }
+    if constexpr (ServesDirectly<E>)
+      if (p.core != nullptr && !p.core->scalable && p.receiver != nullptr) {
+        const auto& rx = p.receiver->context;
+        if (const int status =
+                p.core->engine.serve_regions(rx.remote_reads != nullptr, rx.remote_writes != nullptr);
+            status != 0)
+          return status;
+      }
     if (takes_part(p)) {
       if (const int status = p.domain->begin_progress(p.core->engine); status != 0) return status;
       p.core->in_progress = true;

@@ -92,7 +92,7 @@ int bind_counter(Mr& mr, Cntr& cntr, uint64_t flags) {
   if (const int status = mr.domain.add_region_counter(cntr); status != 0) return status;
   mr.counters.push_back(&cntr);
   hold(cntr.users);
-  mr.region->bind(&cntr.counter, flags);
+  mr.domain.regions.bind(*mr.region, &cntr.counter, flags);
   return 0;
 }
 

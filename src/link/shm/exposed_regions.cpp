@@ -1,0 +1,151 @@
+// The table of regions that peers reach by themselves.
+#include "link/shm/exposed_regions.hpp"
+
+#include <cerrno>
+
+#include "os/event.hpp"
+#include "os/poll_set.hpp"
+#include "os/process.hpp"
+
+namespace weft::link::shm {
+namespace {
+
+size_t first_place(uint64_t key) noexcept {
+  key *= 0x9e3779b97f4a7c15U;
+  return (key ^ (key >> 32)) % region_entries;
+}
+
+template <class Entry, class Wanted>
+Entry* probe(Entry* table, uint64_t key, Wanted&& wanted) noexcept {
+  for (size_t i = 0; i < region_probes; ++i) {
+    Entry& entry = table[(first_place(key) + i) % region_entries];
+    if (wanted(entry)) return &entry;
+  }
+  return nullptr;
+}
+
+bool is_alive(uint64_t state) noexcept { return (state & 1) != 0; }
+
+pid_t owner_of(uint64_t word) noexcept { return static_cast<pid_t>(word >> 32); }
+
+// Also a process that nobody has waited for yet.
+bool has_gone(pid_t pid) noexcept {
+  if (pid <= 0) return true;
+  const os::Fd process = os::open_process(pid);
+  return process ? os::has_exited(process) : !os::is_running(pid);
+}
+
+}  // namespace
+
+// --- the target ---
+
+RegionEntry* ExposedRegions::entry_of(uint64_t key) const noexcept {
+  return probe(memory_.mapping.as<RegionEntry>(), key, [&](const RegionEntry& entry) {
+    return is_alive(entry.state.load(std::memory_order_relaxed)) &&
+           entry.key.load(std::memory_order_relaxed) == key;
+  });
+}
+
+bool ExposedRegions::expose(const proto::ExposedRegion& region) noexcept {
+  if (!memory_.file) {
+    auto made = os::create_readable_memory("weft-regions", region_table_bytes);
+    if (!made || !os::have_pages(made->mapping, region_table_bytes)) return false;
+    memory_ = std::move(*made);
+  }
+  RegionEntry* entry = probe(memory_.mapping.as<RegionEntry>(), region.key, [](const RegionEntry& at) {
+    return !is_alive(at.state.load(std::memory_order_relaxed));
+  });
+  if (entry == nullptr) return false;
+  entry->key.store(region.key, std::memory_order_relaxed);
+  entry->base.store(region.base, std::memory_order_relaxed);
+  entry->length.store(region.length, std::memory_order_relaxed);
+  entry->address.store(region.address, std::memory_order_relaxed);
+  entry->rights.store(
+      (region.readable ? RegionEntry::readable : 0) | (region.writable ? RegionEntry::writable : 0),
+      std::memory_order_relaxed);
+  entry->state.fetch_add(1, std::memory_order_release);
+  return true;
+}
+
+int ExposedRegions::conceal(uint64_t key, std::array<AccessSlot, access_slots>& users) noexcept {
+  if (!memory_.file) return 0;
+  RegionEntry* entry = entry_of(key);
+  return entry == nullptr ? 0 : conceal(*entry, users, os::now_ms() + patience_ms);
+}
+
+void ExposedRegions::conceal_all(std::array<AccessSlot, access_slots>& users) noexcept {
+  if (!memory_.file) return;
+  const int64_t until = os::now_ms() + patience_ms;
+  for (size_t i = 0; i < region_entries; ++i) {
+    auto& entry = memory_.mapping.as<RegionEntry>()[i];
+    if (is_alive(entry.state.load(std::memory_order_relaxed))) (void)conceal(entry, users, until);
+  }
+}
+
+int ExposedRegions::conceal(RegionEntry& entry, std::array<AccessSlot, access_slots>& users,
+                            int64_t until) noexcept {
+  const auto number = static_cast<uint64_t>(&entry - memory_.mapping.as<RegionEntry>()) + 1;
+  entry.state.fetch_add(1, std::memory_order_seq_cst);
+  for (AccessSlot& user : users)
+    while (user.region.load(std::memory_order_seq_cst) == number) {
+      // Who was killed in the middle has left its word; its copy ended with it.
+      if (has_gone(owner_of(user.owner.load(std::memory_order_relaxed)))) break;
+      if (os::now_ms() > until) return -EBUSY;
+      os::yield_processor();
+    }
+  return 0;
+}
+
+// --- the initiator ---
+
+bool RegionWindow::find(uint64_t key, uint64_t address, uint64_t length, bool write,
+                        Place& out) const noexcept {
+  const RegionEntry* entry = probe(table_.as<const RegionEntry>(), key, [&](const RegionEntry& at) {
+    return is_alive(at.state.load(std::memory_order_acquire)) &&
+           at.key.load(std::memory_order_relaxed) == key;
+  });
+  if (entry == nullptr) return false;
+  const uint64_t state = entry->state.load(std::memory_order_acquire);
+  const uint64_t base = entry->base.load(std::memory_order_relaxed);
+  const uint64_t bytes = entry->length.load(std::memory_order_relaxed);
+  const uint64_t place = entry->address.load(std::memory_order_relaxed);
+  const uint64_t rights = entry->rights.load(std::memory_order_relaxed);
+  const bool is_it = entry->key.load(std::memory_order_relaxed) == key;
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (!is_it || !is_alive(state) || entry->state.load(std::memory_order_relaxed) != state) return false;
+  const uint64_t offset = address - base;
+  if ((rights & (write ? RegionEntry::writable : RegionEntry::readable)) == 0 || address < base ||
+      offset > bytes || length > bytes - offset)
+    return false;
+  out = {entry, state, place + offset};
+  return true;
+}
+
+bool RegionWindow::enter(const Place& place) noexcept {
+  const auto number = static_cast<uint64_t>(place.entry - table_.as<const RegionEntry>()) + 1;
+  ours_->region.store(number, std::memory_order_seq_cst);
+  if (place.entry->state.load(std::memory_order_seq_cst) == place.state) return true;
+  leave();
+  return false;
+}
+
+void RegionWindow::give_back() noexcept {
+  if (ours_ == nullptr) return;
+  ours_->region.store(0, std::memory_order_relaxed);
+  ours_->owner.store(0, std::memory_order_release);
+  ours_ = nullptr;
+}
+
+AccessSlot* take_access_slot(std::array<AccessSlot, access_slots>& users) noexcept {
+  const uint64_t us = static_cast<uint64_t>(os::process_id()) << 32 | (os::random_bits() & 0xffffffff) | 1;
+  for (AccessSlot& slot : users) {
+    uint64_t owner = slot.owner.load(std::memory_order_relaxed);
+    if (owner != 0 && !has_gone(owner_of(owner))) continue;
+    if (!slot.owner.compare_exchange_strong(owner, us, std::memory_order_acq_rel)) continue;
+    slot.region.store(0, std::memory_order_relaxed);
+    return &slot;
+  }
+  return nullptr;
+}
+
+}  // namespace weft::link::shm
