@@ -2,7 +2,7 @@
 // that the provider's FI_EP_MSG endpoints make, so the other side may as well be such endpoints under a MessageLink of their own. Must not
 // know what the messages say.
 //
-// A message is one frame of the stream (docs/wire/stream.md), at most message_bytes_max long. There are no receive buffers: what nobody takes
+// A message is one frame of the stream (docs/wire/stream.md), at most large_message_bytes_max long. There are no receive buffers: what nobody takes
 // stays in the stream, and what TCP has no room for stays here.
 //
 // Threads: one at a time. Nothing blocks, but for close(), within a bound.
@@ -35,6 +35,7 @@ namespace weft::link::tcp {
 class Messages {
  public:
   static constexpr size_t message_bytes_max = (size_t{1} << 14) + 512;
+  static constexpr size_t large_message_bytes_max = connection_frame_bytes_max;
   static constexpr size_t receive_count = 32;
   static constexpr size_t address_length = sizeof(sockaddr_in6);
 
@@ -79,19 +80,21 @@ class Messages {
     const iovec part{out_.get(), bytes};
     if (!connection.waiting.empty() || !connection.channel.send(head, {}, &part, 1)) [[unlikely]]
       keep(connection, bytes);
-    kept_ |= connection.channel.unflushed();
-    if (!connection.dirty) note_dirty(connection);
+    (void)committed(connection, true);
   }
-  // A message out of bytes that are copied and parts that stay (Channel::send_in_place()).
+  // A message out of a front and parts (Channel::send()).
+  bool commit_parts(Connection& connection, std::span<const std::byte> front, const iovec* parts,
+                    size_t part_count) noexcept {
+    if (connection.stage != Connection::Stage::Open || !connection.waiting.empty()) return false;
+    const wire::FrameHead head = head_of(bytes_in(front, parts, part_count));
+    return committed(connection, connection.channel.send(head, front, parts, part_count));
+  }
+  // The same with parts that stay (Channel::send_in_place()).
   bool commit_in_place(Connection& connection, std::span<const std::byte> front, const iovec* parts,
                        size_t part_count) noexcept {
-    size_t bytes = front.size();
-    for (size_t i = 0; i < part_count; ++i) bytes += parts[i].iov_len;
     if (connection.stage != Connection::Stage::Open || !connection.waiting.empty()) return false;
-    const bool sent = connection.channel.send_in_place(head_of(bytes), front, parts, part_count);
-    kept_ |= connection.channel.unflushed();
-    if (!connection.dirty) note_dirty(connection);
-    return sent;
+    const wire::FrameHead head = head_of(bytes_in(front, parts, part_count));
+    return committed(connection, connection.channel.send_in_place(head, front, parts, part_count));
   }
   static void keep_parts(Connection& connection) noexcept { connection.channel.keep(); }
   // Something that was committed waits for the next poll; push() writes what that connection has, as far as there is room.
@@ -180,7 +183,8 @@ class Messages {
         return proto::Land::Here;
       }
       if (!open) return proto::Land::Later;
-      if (head.kind != wire::FrameKind::Msg || head.length > message_bytes_max) return proto::Land::Whole;
+      if (head.kind != wire::FrameKind::Msg || head.length > large_message_bytes_max)
+        return proto::Land::Whole;
       const proto::Land answer = handler.on_part(connection, {payload, arrived}, head.length);
       if (answer == proto::Land::Here) head.length -= static_cast<uint32_t>(arrived);
       return answer;
@@ -265,9 +269,19 @@ class Messages {
   static bool unwrap(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept {
     if (head.kind != wire::FrameKind::Msg && !unwrap_fragmented(head, message)) [[unlikely]]
       return false;
-    return message.size() <= message_bytes_max;
+    return message.size() <= large_message_bytes_max;
   }
   static bool unwrap_fragmented(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept;
+  static size_t bytes_in(std::span<const std::byte> front, const iovec* parts, size_t part_count) noexcept {
+    size_t bytes = front.size();
+    for (size_t i = 0; i < part_count; ++i) bytes += parts[i].iov_len;
+    return bytes;
+  }
+  bool committed(Connection& connection, bool sent) noexcept {
+    kept_ |= connection.channel.unflushed();
+    if (!connection.dirty) note_dirty(connection);
+    return sent;
+  }
   void note_dirty(Connection& connection) noexcept {
     connection.dirty = true;
     dirty_.push_back(&connection);  // reserved
