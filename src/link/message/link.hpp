@@ -27,7 +27,9 @@
 #include "link/message/wire.hpp"
 #include "os/poll_set.hpp"
 #include "proto/engine/link.hpp"
+#include "proto/stream/coalescer.hpp"
 #include "proto/stream/head.hpp"
+#include "proto/stream/packer.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::link::message {
@@ -169,10 +171,10 @@ class MessageLink {
     Channel* channel = peer.channel;
     if (channel == nullptr || channel->state != State::Ready) return false;
     const bool alone = head.length > collected_frame_bytes_max || goes_alone(*channel);
-    if ((!alone || (channel->collected_bytes != 0 && head.length <= collected_frame_bytes_max)) &&
+    if ((!alone || (!channel->collected.empty() && head.length <= collected_frame_bytes_max)) &&
         collect(*channel, head, prefix, parts, part_count)) {
       ++peer.taken;
-      if (channel->collected_bytes >= collected_bytes_sent) (void)send_collected(*channel);
+      if (channel->collected.size() >= collected_bytes_sent) (void)send_collected(*channel);
       return true;
     }
     if (!send_collected(*channel)) return false;
@@ -256,7 +258,6 @@ class MessageLink {
  private:
   // Small frames that go alone between two polls, when the time before had few.
   static constexpr uint8_t lone_frames = 3;
-  static constexpr uint32_t burst_frames = 16;
   static constexpr uint8_t pushes_max = 4;
   static constexpr size_t in_place_bytes_min = 4096;  // of frames worth it
   static constexpr size_t front_prefix_max = front_bytes_max - heads_bytes_max;
@@ -276,18 +277,16 @@ class MessageLink {
     State state = State::Silent;
     uint64_t number = 0;  // in the order in which they were made
     bool said_bye = false;
-    uint16_t credits = 0;                    // messages that we may send
-    uint16_t credits_max = 0;                // as many as the peer has buffers
-    uint16_t owed = 0;                       // messages that we have taken and not told
-    Greeting greeting;                       // what the peer said
-    size_t shown = 0;                        // bytes of the message at hand that are dealt with
-    wire::FrameHead rest{};                  // what is still to come of a frame that is shown in parts
-    uint16_t told = 0;                       // the credits that its message returns
-    std::unique_ptr<std::byte[]> collected;  // frames that wait for a credit, after room for a head
-    size_t collected_bytes = 0;
-    uint64_t turn = 0;    // of the last frame
-    uint32_t frames = 0;  // in that turn
-    uint8_t alone = lone_frames;
+    uint16_t credits = 0;      // messages that we may send
+    uint16_t credits_max = 0;  // as many as the peer has buffers
+    uint16_t owed = 0;         // messages that we have taken and not told
+    Greeting greeting;         // what the peer said
+    size_t shown = 0;          // bytes of the message at hand that are dealt with
+    wire::FrameHead rest{};    // what is still to come of a frame that is shown in parts
+    uint16_t told = 0;         // the credits that its message returns
+    proto::stream::Packer collected{E::message_bytes_max - head_bytes};  // frames of the next message
+    proto::stream::Coalescer<lone_frames> coalescer;
+    uint64_t turn = 0;   // of the last frame
     uint8_t pushed = 0;  // in that turn
   };
   enum class Taken : uint8_t { Yes, Gone, Later };
@@ -729,12 +728,14 @@ class MessageLink {
   // goes alone.
   bool goes_alone(Channel& channel) noexcept {
     if (channel.turn != turn_) {
-      channel.alone = channel.frames >= burst_frames ? 1 : lone_frames;
+      channel.coalescer.next_poll();
       channel.turn = turn_;
-      channel.frames = 0;
       channel.pushed = 0;
     }
-    return channel.frames++ < channel.alone;
+    channel.coalescer.count();
+    if (!channel.coalescer.has_lone()) return false;
+    channel.coalescer.take_lone();
+    return true;
   }
   void commit_frames(Channel& channel, std::byte* message, size_t bytes, size_t fresh) noexcept {
     put_head({Kind::Frames, channel.owed}, message);
@@ -795,40 +796,32 @@ class MessageLink {
   // Many small frames share a message: what follows others before the next poll, and what waits for a credit.
   bool collect(Channel& channel, const wire::FrameHead& head, std::span<const std::byte> prefix,
                const iovec* parts, size_t part_count) noexcept try {
-    const size_t needed = proto::stream::head_bytes_max + head.length;
-    if (head.length > collected_frame_bytes_max ||
-        needed > E::message_bytes_max - std::max(channel.collected_bytes, head_bytes))
-      return false;
-    if (channel.collected == nullptr)
-      channel.collected = std::make_unique_for_overwrite<std::byte[]>(E::message_bytes_max);
-    if (channel.collected_bytes == 0) {
-      collecting_.push_back(&channel);
-      channel.collected_bytes = head_bytes;
-    }
-    channel.collected_bytes +=
-        put_frame(channel.collected.get() + channel.collected_bytes, head, prefix, parts, part_count);
+    if (head.length > collected_frame_bytes_max) return false;
+    const bool first = channel.collected.empty();
+    if (first) collecting_.reserve(collecting_.size() + 1);
+    if (!channel.collected.put(head, prefix, parts, part_count)) return false;
+    if (first) collecting_.push_back(&channel);
     return true;
   } catch (const std::bad_alloc&) {
     return false;
   }
   bool send_collected(Channel& channel) noexcept {
-    if (channel.collected_bytes == 0) return true;
+    if (channel.collected.empty()) return true;
+    const auto bytes = channel.collected.bytes();
     if constexpr (SendsParts<E>) {
       if (!may_send_frames(channel)) return false;
-      std::byte* message = channel.collected.get();
-      put_head({Kind::Frames, channel.owed}, message);
-      const iovec part{message, channel.collected_bytes};
-      if (!endpoints_.commit_parts(*channel.connection, {}, &part, 1)) return false;
+      std::array<std::byte, head_bytes> front;
+      put_head({Kind::Frames, channel.owed}, front.data());
+      const iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+      if (!endpoints_.commit_parts(*channel.connection, front, &part, 1)) return false;
       sent_frames(channel, 0);
     } else {
       std::byte* out = room_for_frames(channel);
       if (out == nullptr) return false;
-      std::memcpy(out + head_bytes, channel.collected.get() + head_bytes,
-                  channel.collected_bytes - head_bytes);
-      commit_frames(channel, out, channel.collected_bytes, 0);
+      std::memcpy(out + head_bytes, bytes.data(), bytes.size());
+      commit_frames(channel, out, head_bytes + bytes.size(), 0);
     }
-    channel.collected_bytes = 0;
-    channel.collected.reset();  // most peers need it rarely
+    channel.collected.clear();  // most peers need it rarely
     std::erase(collecting_, &channel);
     return true;
   }

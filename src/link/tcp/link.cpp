@@ -164,9 +164,10 @@ Peer* Link::make_peer(const os::SocketAddress& address, bool keyed, std::span<co
   std::array<std::byte, address_length> bytes;
   // Room in every list first, so that putting a peer there never fails.
   const size_t room = peers_.size() + 1;
-  for (auto* list : {&peers_, &dirty_, &stalled_, &unopened_}) {
+  for (auto* list : {&peers_, &unopened_}) {
     if (list->capacity() < room) list->reserve(2 * room);
   }
+  sessions_.reserve(room);
   if (keyed) by_address_.reserve(by_address_.size() + 1);
   Peer* peer = events_->make_peer(alias.empty() ? form(address, bytes) : alias);
   if (peer == nullptr) return nullptr;
@@ -250,15 +251,15 @@ void Link::unwatch(Peer& peer) noexcept {
 
 // A socket that is read in every poll anyway: its sender's kernel need not tell the poll set of each packet.
 void Link::unwatch_hot() noexcept {
-  for (size_t i = 0; i < hot_count_; ++i) unwatch(*hot_[i]);
+  for (size_t i = 0; i < sessions_.hot_count(); ++i) unwatch(sessions_.hot(i));
 }
 
 void Link::remove(Peer& peer) noexcept {
   hang_up(peer);
   forget_ready(peer);
   if (peer.keyed) by_address_.erase(peer.address);
-  if (peer.hot) demote(peer);
-  for (auto* list : {&peers_, &dirty_, &stalled_, &unopened_}) std::erase(*list, &peer);
+  sessions_.remove(peer);
+  for (auto* list : {&peers_, &unopened_}) std::erase(*list, &peer);
 }
 
 void Link::forget(Peer& peer) noexcept { remove(peer); }
@@ -477,11 +478,7 @@ void Link::welcome(PendingConnection& pending, Peer* peer, const Handshake& hand
 // --- peers at work ---
 
 void Link::after_read(Peer& peer) noexcept {
-  if (peer.channel.stalled() != peer.stalled) {
-    peer.stalled = peer.channel.stalled();
-    if (peer.stalled) stalled_.push_back(&peer);
-    else std::erase(stalled_, &peer);
-  }
+  sessions_.set_stalled(peer, peer.channel.stalled());
   if (peer.channel.state() == Channel::State::Open) return;
   using enum core::ProviderError;
   const int error = peer.channel.error();
@@ -493,41 +490,20 @@ void Link::after_read(Peer& peer) noexcept {
 }
 
 void Link::flush_dirty() noexcept {
-  for (size_t i = dirty_.size(); i-- > 0;) {
-    Peer& peer = *dirty_[i];
-    if (!peer.channel.flush()) continue;
-    peer.dirty = false;
-    dirty_[i] = dirty_.back();
-    dirty_.pop_back();
-    if (peer.channel.state() == Channel::State::Failed) after_read(peer);
-  }
+  sessions_.flush_dirty([](Peer& peer) { return peer.channel.flush(); },
+                        [this](Peer& peer) {
+                          if (peer.channel.state() == Channel::State::Failed) after_read(peer);
+                        });
 }
 
 void Link::promote(Peer& peer) noexcept {
-  if (peer.hot) return;
-  if (hot_count_ == hot_max) {
-    Peer* coldest = *std::max_element(hot_.begin(), hot_.end(),
-                                      [](const Peer* a, const Peer* b) { return a->silent < b->silent; });
-    if (coldest->silent == 0) return;
-    demote(*coldest);
-  }
-  peer.hot = true;
-  peer.silent = 0;
-  hot_[hot_count_++] = &peer;
-  if (awake_looks_ == looks_to_unwatch) awake_looks_ = 0;
+  if (Peer* other = sessions_.promote(peer)) demoted(*other);
+  if (peer.hot && awake_looks_ == looks_to_unwatch) awake_looks_ = 0;
 }
 
-void Link::demote(Peer& peer) noexcept {
-  peer.hot = false;
-  const auto end = hot_.begin() + static_cast<std::ptrdiff_t>(hot_count_);
-  if (std::remove(hot_.begin(), end, &peer) != end) --hot_count_;
+// It is not read in every poll any more.
+void Link::demoted(Peer& peer) noexcept {
   if (peer.stage == PeerStage::Open) (void)watch(peer, peer.writing);
-}
-
-// While others are busy, a socket with nothing in it is not worth a system call in every poll.
-void Link::demote_silent() noexcept {
-  for (size_t i = hot_count_; i-- > 0;)
-    if (hot_[i]->silent >= silent_polls_max) demote(*hot_[i]);
 }
 
 // Time: attempts that are due, peers and pending connections that have taken too long, machines that answer no more.
@@ -575,17 +551,17 @@ void Link::wait_for_room(Peer& peer, bool writing) noexcept {
 
 bool Link::arm() noexcept {
   flush_dirty();
-  if (!stalled_.empty()) return false;  // only polling shows refused frames again
+  if (sessions_.has_stalled()) return false;  // only polling shows refused frames again
   awake_looks_ = 0;
-  for (size_t i = 0; i < hot_count_; ++i)
-    if (!watch(*hot_[i], false)) return false;
-  for (Peer* peer : dirty_) wait_for_room(*peer, true);
+  for (size_t i = 0; i < sessions_.hot_count(); ++i)
+    if (!watch(sessions_.hot(i), false)) return false;
+  for (Peer* peer : sessions_.dirty()) wait_for_room(*peer, true);
   return true;
 }
 
 void Link::disarm() noexcept {
-  for (Peer* peer : dirty_) wait_for_room(*peer, false);
-  idle_polls_ = idle_polls_max;
+  for (Peer* peer : sessions_.dirty()) wait_for_room(*peer, false);
+  sessions_.look_soon();
 }
 
 // --- closing ---
