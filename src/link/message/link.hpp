@@ -23,6 +23,7 @@
 
 #include "base/result.hpp"
 #include "core/provider_error.hpp"
+#include "link/message/crossing.hpp"
 #include "link/message/endpoints.hpp"
 #include "link/message/wire.hpp"
 #include "os/poll_set.hpp"
@@ -510,7 +511,18 @@ class MessageLink {
       return misbehaved(channel, (std::string("a greeting is refused: ") + fault).c_str());
     const std::string& address = channel.greeting.address;
     const auto found = peers_.find(address);
-    if (found == peers_.end()) {
+    const bool known = found != peers_.end();
+    const Channel* working =
+        known && found->second->channel != nullptr && found->second->channel->state == State::Ready
+            ? found->second->channel
+            : nullptr;
+    const Call call = judge({.known = known,
+                             .connected = working != nullptr,
+                             .same_incarnation = working != nullptr && working->greeting.incarnation ==
+                                                                           channel.greeting.incarnation,
+                             .being_connected = known,
+                             .is_higher = own_ < address});
+    if (call == Call::FromNew) {
       adopt_new(channel);
       return Taken::Yes;
     }
@@ -522,9 +534,9 @@ class MessageLink {
       (void)greet(channel, Kind::Welcome);
       return Taken::Yes;
     }
+    if (call == Call::Duplicate) return defer(channel);
     Channel* there = peer.channel;
-    if (there != nullptr && there->state == State::Ready) {
-      if (there->greeting.incarnation == channel.greeting.incarnation) return defer(channel);
+    if (call == Call::FromRestarted) {
       if constexpr (KnowsCallers<E>)
         if (!endpoints_.speaks_for(*channel.connection, bytes_of(address), *there->connection))
           return misbehaved(channel, "it calls in the name of a peer that is connected from elsewhere");
@@ -532,7 +544,6 @@ class MessageLink {
       adopt_new(channel);
       return Taken::Yes;
     }
-    if (own_ < address) return defer(channel);
     adopt(channel, peer);
     if (there != nullptr) {
       there->peer = nullptr;

@@ -19,6 +19,7 @@
 
 #include "base/result.hpp"
 #include "core/provider_error.hpp"
+#include "link/tcp/acceptor.hpp"
 #include "link/tcp/channel.hpp"
 #include "link/tcp/session_table.hpp"
 #include "os/fd.hpp"
@@ -30,13 +31,6 @@
 namespace weft::link::tcp {
 
 inline constexpr size_t frame_bytes_max = (size_t{1} << 18) + 64;
-
-// What an event of the poll set is about.
-enum class SourceKind : uint8_t { Listener, PendingConnection, Peer };
-struct Source {
-  explicit Source(SourceKind what) noexcept : kind(what) {}
-  SourceKind kind;
-};
 
 enum class PeerStage : uint8_t {
   Waiting,     // for its turn to be connected to, now or again
@@ -66,13 +60,6 @@ struct Peer : Source, Session {
   std::vector<std::byte> early;     // frames that went with a handshake which found no answer
 };
 
-// Somebody who has connected and is to say who it is.
-struct PendingConnection : Source {
-  PendingConnection() noexcept : Source(SourceKind::PendingConnection), channel(frame_bytes_max) {}
-  Channel channel;
-  uint64_t came_at_ns = 0;
-};
-
 struct Events {
   // A new peer object for this address, or for the alias of who calls (set_alias()). Null, for an alias only: the caller is refused.
   virtual Peer* make_peer(std::span<const std::byte> address) = 0;
@@ -96,6 +83,8 @@ class Link {
   static constexpr size_t alias_bytes_max = 64;
   static constexpr size_t pending_max = 4096;   // connected and nameless
   static constexpr size_t connecting_max = 64;  // connects that no machine has answered yet
+  static constexpr uint64_t pending_silence_ns = 60'000'000'000;
+  static constexpr uint64_t pending_patience_ns = 1'000'000'000;  // for one whose place another wants
 
   Link() = default;
   Link(const Link&) = delete;
@@ -223,6 +212,7 @@ class Link {
       }
     }
     ready_count_ = 0;
+    acceptor_.reap();
     if (awake_looks_ < looks_to_unwatch && ++awake_looks_ == looks_to_unwatch) unwatch_hot();
     if (const uint64_t now = now_ns(); now >= next_housekeeping_ns_) housekeeping(now);
     return taken;
@@ -230,7 +220,7 @@ class Link {
   // A pending connection has sent something: it becomes a peer, or is refused.
   template <class Handler>
   [[gnu::cold]] void meet(PendingConnection& pending, Handler& handler) noexcept {
-    if (!has_introduced_itself(pending)) return;
+    if (pending.gone || !has_introduced_itself(pending)) return;
     // An old connection of the same peer may have ended, with frames that are still to be read.
     if (Peer* old = find(pending.channel.theirs()->address); old != nullptr && old->stage == PeerStage::Open)
       (void)read(*old, handler);
@@ -262,9 +252,6 @@ class Link {
   void welcome(PendingConnection& pending, Peer* peer, const Handshake& handshake,
                bool keyed);  // throws std::bad_alloc
   void refuse(PendingConnection& pending, RefusalReason reason) noexcept;
-  void dismiss(PendingConnection& pending) noexcept;
-  bool make_room() noexcept;
-  void be_deaf() noexcept;
   void start_connect(Peer& peer) noexcept;
   void go_on(Peer& peer) noexcept;
   void connect_failed(Peer& peer, int error) noexcept;
@@ -307,19 +294,16 @@ class Link {
   uint64_t incarnation_ = 0;
   uint8_t dscp_ = 0;
   int owner_pid_ = 0;
-  Source listener_source_{SourceKind::Listener};
-  os::Fd listener_;
   os::PollSet events_set_;
+  Acceptor acceptor_{{tcp::frame_bytes_max, pending_max, pending_patience_ns, pending_silence_ns}};
   std::unordered_map<os::SocketAddress, Peer*, os::SocketAddressHash> by_address_;
   std::vector<Peer*> peers_;
   std::vector<Peer*> unopened_;  // Waiting or Connecting
   size_t connecting_ = 0;
-  std::vector<std::unique_ptr<PendingConnection>> pending_;
   std::array<void*, 64> ready_{};
   size_t ready_count_ = 0;
   uint64_t next_housekeeping_ns_ = 0;
   uint64_t next_health_ns_ = 0;
-  uint64_t deaf_until_ns_ = 0;  // nobody can be accepted, and the poll set does not ask until then
   bool short_of_descriptors_ = false;
   bool leaving_ = false;
   void (*on_warning_)(const void* who, const char* what) = nullptr;
