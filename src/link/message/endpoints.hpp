@@ -11,8 +11,10 @@
 //   - Endpoints that keep something for the next poll() by themselves have keeps_back(), and push() of a connection, as links do.
 //   - Endpoints that may keep what was committed for long, because there is no room, have taken() and settled() of a connection: marks behind all
 //     that was committed, and behind what needs them no more. Both only grow; a connection that has failed settles nothing more.
-//   - Endpoints that can send from where bytes lie have commit_in_place(): a message out of bytes that are copied and parts that stay as they are
-//     until settled() has passed what taken() then is, or the connection is closed. False: nothing was sent. keep_parts(): what waits is copied.
+//   - Endpoints that can send from where bytes lie have commit_parts(): a message out of a front and parts, which are written or copied before it
+//     returns. False: nothing was sent. commit_in_place(): the same, and the parts stay as they are until settled() has passed what taken() then
+//     is, or the connection is closed. keep_parts(): what waits is copied.
+//   - Such endpoints may have large_message_bytes_max: a message of that length, with one frame, needs no more of the receiver than others do.
 //   - on_message() that returns false is shown the same message again at a later poll(). The bytes are valid during the call only, and
 //     hostile.
 //   - A handler may take a message while it is still arriving (TakesMessageParts), and endpoints may offer that: on_part() shows what is here, where()
@@ -123,14 +125,22 @@ concept KnowsCallers = requires(E& endpoints, typename E::Connection& caller,
   noexcept->std::same_as<bool>;
 };
 
-// Endpoints that send from where bytes lie.
+// Endpoints that send from where bytes lie. `front` is at most front_bytes_max long.
+inline constexpr size_t front_bytes_max = 256;
 template <class E>
 concept SendsParts = requires(E& endpoints, typename E::Connection& connection,
                               std::span<const std::byte> front, const iovec* parts) {
+  { endpoints.commit_parts(connection, front, parts, size_t{}) }
+  noexcept->std::same_as<bool>;
   { endpoints.commit_in_place(connection, front, parts, size_t{}) }
   noexcept->std::same_as<bool>;
   { endpoints.keep_parts(connection) }
   noexcept;
+};
+
+template <class E>
+concept HasLargeMessages = SendsParts<E> && requires {
+  { E::large_message_bytes_max } -> std::convertible_to<size_t>;
 };
 
 }  // namespace weft::link::message

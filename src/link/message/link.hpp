@@ -23,11 +23,14 @@
 
 #include "base/result.hpp"
 #include "core/provider_error.hpp"
+#include "link/message/crossing.hpp"
 #include "link/message/endpoints.hpp"
 #include "link/message/wire.hpp"
 #include "os/poll_set.hpp"
 #include "proto/engine/link.hpp"
+#include "proto/stream/coalescer.hpp"
 #include "proto/stream/head.hpp"
+#include "proto/stream/packer.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::link::message {
@@ -46,10 +49,16 @@ class MessageLink {
     uint64_t taken = 0;
     uint64_t committed = 0;
     uint64_t settled = 0;
-    // So many frames need us no more when the endpoints are past their mark; a new one is taken when `settled` has reached that.
-    uint64_t awaited = 0;
-    uint64_t awaited_mark = 0;
-    uint64_t proven = 0;  // frames that are known to be there; known once the connection has ended
+    // So many frames need us no more when the endpoints are past their mark; oldest first.
+    struct Mark {
+      uint64_t frames;
+      uint64_t of_endpoints;
+    };
+    static constexpr size_t marks_max = 8;
+    std::array<Mark, marks_max> marks{};
+    size_t mark_count = 0;
+    uint64_t proven = 0;       // frames that are known to be there; known once the connection has ended
+    bool takes_large = false;  // frames of large_frame_bytes, each in a message of its own
   };
   struct Events {
     virtual Peer* make_peer(std::span<const std::byte> address) = 0;
@@ -64,18 +73,26 @@ class MessageLink {
   // returns half of them.
   static constexpr size_t buffers_kept = 4;
   static constexpr size_t credits_of_ours = E::receive_count - buffers_kept;
-  static constexpr size_t frame_bytes_max = E::message_bytes_max - head_bytes - proto::stream::head_bytes_max;
+  static constexpr size_t heads_bytes_max = head_bytes + proto::stream::head_bytes_max;
+  static constexpr bool sends_large = HasLargeMessages<E>;
+  static constexpr size_t usual_frame_bytes_max = E::message_bytes_max - heads_bytes_max;
+  static constexpr size_t large_frame_bytes = size_t{1} << 18;
+  static constexpr size_t frame_bytes_max = sends_large ? large_frame_bytes : usual_frame_bytes_max;
   static constexpr size_t eager_bytes_max = size_t{1} << 13;
-  static constexpr size_t fragmented_eager_bytes_max = size_t{1} << 16;
-  static constexpr size_t fragment_bytes = size_t{1} << 14;
-  static constexpr size_t segment_bytes = size_t{1} << 14;
+  // To a peer that takes no large frames; limits() has the others.
+  static constexpr proto::LinkLimits usual_limits{eager_bytes_max, size_t{1} << 16, size_t{1} << 14,
+                                                  size_t{1} << 14};
+  static constexpr size_t fragmented_eager_bytes_max =
+      sends_large ? large_frame_bytes : usual_limits.fragmented_eager_bytes_max;
+  static constexpr size_t fragment_bytes = sends_large ? large_frame_bytes : usual_limits.fragment_bytes;
+  static constexpr size_t segment_bytes = sends_large ? large_frame_bytes : usual_limits.segment_bytes;
   static constexpr size_t address_length = E::address_length;
   static constexpr size_t collected_frame_bytes_max = 2048;  // larger ones go alone, or wait with the engine
   static constexpr size_t collected_bytes_sent = 8192;       // so many are worth a message
   static constexpr size_t silent_max = 1024;                 // connections that have not said who they are
   static_assert(E::receive_count >= 2 * buffers_kept && E::receive_count <= UINT16_MAX);
-  static_assert(frame_bytes_max >= segment_bytes);
-  static_assert(frame_bytes_max >= eager_bytes_max + 512);
+  static_assert(usual_frame_bytes_max >= usual_limits.segment_bytes);
+  static_assert(usual_frame_bytes_max >= eager_bytes_max + 512);
   static_assert(address_length <= address_bytes_max);
 
   MessageLink() = default;
@@ -155,40 +172,38 @@ class MessageLink {
     Channel* channel = peer.channel;
     if (channel == nullptr || channel->state != State::Ready) return false;
     const bool alone = head.length > collected_frame_bytes_max || goes_alone(*channel);
-    if ((!alone || (channel->collected_bytes != 0 && head.length <= collected_frame_bytes_max)) &&
+    if ((!alone || (!channel->collected.empty() && head.length <= collected_frame_bytes_max)) &&
         collect(*channel, head, prefix, parts, part_count)) {
       ++peer.taken;
-      if (channel->collected_bytes >= collected_bytes_sent) (void)send_collected(*channel);
+      if (channel->collected.size() >= collected_bytes_sent) (void)send_collected(*channel);
       return true;
     }
-    std::byte* out = send_collected(*channel) ? room_for_frames(*channel) : nullptr;
-    if (out == nullptr) {
-      if (channel->collected_bytes != 0 || !collect(*channel, head, prefix, parts, part_count)) return false;
+    if (!send_collected(*channel)) return false;
+    if (!send_message(*channel, head, prefix, parts, part_count)) {
+      if (!collect(*channel, head, prefix, parts, part_count)) return false;
       ++peer.taken;
-      return true;
     }
-    ++peer.taken;
-    const size_t bytes = put_frame(out + head_bytes, head, prefix, parts, part_count);
-    commit_frames(*channel, out, head_bytes + bytes);
     return true;
+  }
+  proto::LinkLimits limits(const Peer& peer) const noexcept requires HasLargeMessages<E> {
+    return peer.takes_large ? proto::limits_of_type<MessageLink>() : usual_limits;
   }
 
   // Large frames whose payload may stay: a message each, whose head alone is copied.
   bool send_in_place(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
                      const iovec* parts, size_t part_count) noexcept requires SendsParts<E> {
     Channel* channel = peer.channel;
-    if (head.length <= in_place_bytes_min || prefix.size() > in_place_prefix_max || channel == nullptr ||
+    if (head.length <= in_place_bytes_min || prefix.size() > front_prefix_max || channel == nullptr ||
         channel->state != State::Ready)
       return send(peer, head, prefix, parts, part_count);
     if (!send_collected(*channel) || !may_send_frames(*channel)) return false;
     (void)goes_alone(*channel);  // it counts
-    std::array<std::byte, head_bytes + proto::stream::head_bytes_max + in_place_prefix_max> front;
-    put_head({Kind::Frames, channel->owed}, front.data());
-    const size_t bytes = head_bytes + put_frame(front.data() + head_bytes, head, prefix, nullptr, 0);
+    std::array<std::byte, front_bytes_max> front;
+    const size_t bytes = put_front(*channel, head, prefix, front.data());
     if (!endpoints_.commit_in_place(*channel->connection, std::span(front).first(bytes), parts, part_count))
       return false;
-    ++peer.taken;
-    sent_frames(*channel);
+    sent_frames(*channel, 1);
+    await(peer, endpoints_.taken(*channel->connection));
     return true;
   }
   void keep(Peer& peer) noexcept requires SendsParts<E> {
@@ -244,10 +259,10 @@ class MessageLink {
  private:
   // Small frames that go alone between two polls, when the time before had few.
   static constexpr uint8_t lone_frames = 3;
-  static constexpr uint32_t burst_frames = 16;
   static constexpr uint8_t pushes_max = 4;
   static constexpr size_t in_place_bytes_min = 4096;  // of frames worth it
-  static constexpr size_t in_place_prefix_max = 64;
+  static constexpr size_t front_prefix_max = front_bytes_max - heads_bytes_max;
+  static constexpr size_t parts_max = 16;  // of a frame
 
   enum class State : uint8_t {
     Connecting,  // ours; not there yet
@@ -263,18 +278,16 @@ class MessageLink {
     State state = State::Silent;
     uint64_t number = 0;  // in the order in which they were made
     bool said_bye = false;
-    uint16_t credits = 0;                    // messages that we may send
-    uint16_t credits_max = 0;                // as many as the peer has buffers
-    uint16_t owed = 0;                       // messages that we have taken and not told
-    Greeting greeting;                       // what the peer said
-    size_t shown = 0;                        // bytes of the message at hand that are dealt with
-    wire::FrameHead rest{};                  // what is still to come of a frame that is shown in parts
-    uint16_t told = 0;                       // the credits that its message returns
-    std::unique_ptr<std::byte[]> collected;  // frames that wait for a credit, after room for a head
-    size_t collected_bytes = 0;
-    uint64_t turn = 0;    // of the last frame
-    uint32_t frames = 0;  // in that turn
-    uint8_t alone = lone_frames;
+    uint16_t credits = 0;      // messages that we may send
+    uint16_t credits_max = 0;  // as many as the peer has buffers
+    uint16_t owed = 0;         // messages that we have taken and not told
+    Greeting greeting;         // what the peer said
+    size_t shown = 0;          // bytes of the message at hand that are dealt with
+    wire::FrameHead rest{};    // what is still to come of a frame that is shown in parts
+    uint16_t told = 0;         // the credits that its message returns
+    proto::stream::Packer collected{E::message_bytes_max - head_bytes};  // frames of the next message
+    proto::stream::Coalescer<lone_frames> coalescer;
+    uint64_t turn = 0;   // of the last frame
     uint8_t pushed = 0;  // in that turn
   };
   enum class Taken : uint8_t { Yes, Gone, Later };
@@ -437,7 +450,8 @@ class MessageLink {
   bool greet(Channel& channel, Kind kind) noexcept {
     std::byte* out = endpoints_.reserve(*channel.connection);
     if (out == nullptr) return false;
-    const Greeting greeting{greeting_version, static_cast<uint16_t>(E::receive_count), incarnation_, own_};
+    const Greeting greeting{greeting_version, static_cast<uint16_t>(E::receive_count), incarnation_, own_,
+                            sends_large ? large_frame_bytes / 1024 : 0};
     endpoints_.commit(*channel.connection, put_greeting(kind, greeting, out));
     return true;
   }
@@ -459,6 +473,8 @@ class MessageLink {
     channel.state = State::Ready;
     channel.credits_max = static_cast<uint16_t>(channel.greeting.receive_count - buffers_kept);
     channel.credits = channel.credits_max;
+    if (channel.peer != nullptr)
+      channel.peer->takes_large = sends_large && channel.greeting.large_frame_kib >= large_frame_bytes / 1024;
   }
   void adopt(Channel& channel, Peer& peer) noexcept {
     channel.peer = &peer;
@@ -495,7 +511,18 @@ class MessageLink {
       return misbehaved(channel, (std::string("a greeting is refused: ") + fault).c_str());
     const std::string& address = channel.greeting.address;
     const auto found = peers_.find(address);
-    if (found == peers_.end()) {
+    const bool known = found != peers_.end();
+    const Channel* working =
+        known && found->second->channel != nullptr && found->second->channel->state == State::Ready
+            ? found->second->channel
+            : nullptr;
+    const Call call = judge({.known = known,
+                             .connected = working != nullptr,
+                             .same_incarnation = working != nullptr && working->greeting.incarnation ==
+                                                                           channel.greeting.incarnation,
+                             .being_connected = known,
+                             .is_higher = own_ < address});
+    if (call == Call::FromNew) {
       adopt_new(channel);
       return Taken::Yes;
     }
@@ -507,9 +534,9 @@ class MessageLink {
       (void)greet(channel, Kind::Welcome);
       return Taken::Yes;
     }
+    if (call == Call::Duplicate) return defer(channel);
     Channel* there = peer.channel;
-    if (there != nullptr && there->state == State::Ready) {
-      if (there->greeting.incarnation == channel.greeting.incarnation) return defer(channel);
+    if (call == Call::FromRestarted) {
       if constexpr (KnowsCallers<E>)
         if (!endpoints_.speaks_for(*channel.connection, bytes_of(address), *there->connection))
           return misbehaved(channel, "it calls in the name of a peer that is connected from elsewhere");
@@ -517,7 +544,6 @@ class MessageLink {
       adopt_new(channel);
       return Taken::Yes;
     }
-    if (own_ < address) return defer(channel);
     adopt(channel, peer);
     if (there != nullptr) {
       there->peer = nullptr;
@@ -664,6 +690,40 @@ class MessageLink {
     if constexpr (HasNoBufferCount<E>) return !endpoints_.busy(*channel.connection);
     return true;
   }
+  // A message of one frame. False: it has to wait.
+  bool send_message(Channel& channel, const wire::FrameHead& head, std::span<const std::byte> prefix,
+                    const iovec* parts, size_t part_count) noexcept {
+    if constexpr (SendsParts<E>) {
+      if (!may_send_frames(channel)) return false;
+      std::array<std::byte, front_bytes_max> front;
+      std::array<iovec, parts_max + 1> all;
+      const bool long_prefix = prefix.size() > front_prefix_max;
+      if (long_prefix) {
+        if (part_count > parts_max) return false;
+        all[0] = {const_cast<std::byte*>(prefix.data()), prefix.size()};
+        std::copy_n(parts, part_count, all.data() + 1);
+        parts = all.data();
+        ++part_count;
+      }
+      const size_t bytes =
+          put_front(channel, head, long_prefix ? std::span<const std::byte>() : prefix, front.data());
+      if (!endpoints_.commit_parts(*channel.connection, std::span(front).first(bytes), parts, part_count))
+        return false;
+      sent_frames(channel, 1);
+    } else {
+      std::byte* out = room_for_frames(channel);
+      if (out == nullptr) return false;
+      const size_t bytes = put_frame(out + head_bytes, head, prefix, parts, part_count);
+      commit_frames(channel, out, head_bytes + bytes, 1);
+    }
+    return true;
+  }
+  // The heads of a message with one frame, and what the frame begins with.
+  static size_t put_front(const Channel& channel, const wire::FrameHead& head,
+                          std::span<const std::byte> prefix, std::byte* out) noexcept {
+    put_head({Kind::Frames, channel.owed}, out);
+    return head_bytes + put_frame(out + head_bytes, head, prefix, nullptr, 0);
+  }
   static size_t put_frame(std::byte* out, const wire::FrameHead& head, std::span<const std::byte> prefix,
                           const iovec* parts, size_t part_count) noexcept {
     std::byte* at = out + proto::stream::pack_head(head, out);
@@ -679,24 +739,33 @@ class MessageLink {
   // goes alone.
   bool goes_alone(Channel& channel) noexcept {
     if (channel.turn != turn_) {
-      channel.alone = channel.frames >= burst_frames ? 1 : lone_frames;
+      channel.coalescer.next_poll();
       channel.turn = turn_;
-      channel.frames = 0;
       channel.pushed = 0;
     }
-    return channel.frames++ < channel.alone;
+    channel.coalescer.count();
+    if (!channel.coalescer.has_lone()) return false;
+    channel.coalescer.take_lone();
+    return true;
   }
-  void commit_frames(Channel& channel, std::byte* message, size_t bytes) noexcept {
+  void commit_frames(Channel& channel, std::byte* message, size_t bytes, size_t fresh) noexcept {
     put_head({Kind::Frames, channel.owed}, message);
     endpoints_.commit(*channel.connection, bytes);
-    sent_frames(channel);
+    sent_frames(channel, fresh);
   }
-  void sent_frames(Channel& channel) noexcept {
+  // A message has gone; `fresh` frames of it were not counted as taken.
+  void sent_frames(Channel& channel, size_t fresh) noexcept {
     channel.owed = 0;
     --channel.credits;
+    channel.peer->taken += fresh;
     channel.peer->committed = channel.peer->taken;  // frames go through the peer's own channel, in order
   }
-  // Looks how far the endpoints are. They may never be done with everything while more follows, so one mark at a time is waited for.
+  // What is committed now is settled when the endpoints are past this mark of theirs. The newest one stands for what finds no room.
+  void await(Peer& peer, uint64_t mark) noexcept {
+    if (peer.mark_count == Peer::marks_max) --peer.mark_count;
+    peer.marks[peer.mark_count++] = {peer.committed, mark};
+  }
+  // Looks how far the endpoints are. They may never be done with everything while more follows.
   void settle(Peer& peer) noexcept {
     if constexpr (SettlesMessagesLater<E>) {
       if (peer.channel == nullptr) return;  // what is left has failed
@@ -705,14 +774,19 @@ class MessageLink {
       const uint64_t all = endpoints_.taken(connection);
       if (there >= all) {
         peer.settled = peer.committed;
+        peer.mark_count = 0;
         return;
       }
-      if (peer.awaited > peer.settled) {
-        if (there < peer.awaited_mark) return;
-        peer.settled = peer.awaited;
+      size_t passed = 0;
+      while (passed < peer.mark_count && peer.marks[passed].of_endpoints <= there) ++passed;
+      if (passed != 0) {
+        peer.settled = peer.marks[passed - 1].frames;
+        std::copy(peer.marks.begin() + passed, peer.marks.begin() + peer.mark_count, peer.marks.begin());
+        peer.mark_count -= passed;
       }
-      peer.awaited = peer.committed;
-      peer.awaited_mark = all;
+      if (peer.mark_count == 0 ||
+          (peer.marks[peer.mark_count - 1].frames != peer.committed && peer.mark_count < Peer::marks_max))
+        await(peer, all);
     } else {
       peer.settled = peer.committed;
     }
@@ -733,30 +807,32 @@ class MessageLink {
   // Many small frames share a message: what follows others before the next poll, and what waits for a credit.
   bool collect(Channel& channel, const wire::FrameHead& head, std::span<const std::byte> prefix,
                const iovec* parts, size_t part_count) noexcept try {
-    const size_t needed = proto::stream::head_bytes_max + head.length;
-    if (head.length > collected_frame_bytes_max ||
-        needed > E::message_bytes_max - std::max(channel.collected_bytes, head_bytes))
-      return false;
-    if (channel.collected == nullptr)
-      channel.collected = std::make_unique_for_overwrite<std::byte[]>(E::message_bytes_max);
-    if (channel.collected_bytes == 0) {
-      collecting_.push_back(&channel);
-      channel.collected_bytes = head_bytes;
-    }
-    channel.collected_bytes +=
-        put_frame(channel.collected.get() + channel.collected_bytes, head, prefix, parts, part_count);
+    if (head.length > collected_frame_bytes_max) return false;
+    const bool first = channel.collected.empty();
+    if (first) collecting_.reserve(collecting_.size() + 1);
+    if (!channel.collected.put(head, prefix, parts, part_count)) return false;
+    if (first) collecting_.push_back(&channel);
     return true;
   } catch (const std::bad_alloc&) {
     return false;
   }
   bool send_collected(Channel& channel) noexcept {
-    if (channel.collected_bytes == 0) return true;
-    std::byte* out = room_for_frames(channel);
-    if (out == nullptr) return false;
-    std::memcpy(out + head_bytes, channel.collected.get() + head_bytes, channel.collected_bytes - head_bytes);
-    commit_frames(channel, out, channel.collected_bytes);
-    channel.collected_bytes = 0;
-    channel.collected.reset();  // most peers need it rarely
+    if (channel.collected.empty()) return true;
+    const auto bytes = channel.collected.bytes();
+    if constexpr (SendsParts<E>) {
+      if (!may_send_frames(channel)) return false;
+      std::array<std::byte, head_bytes> front;
+      put_head({Kind::Frames, channel.owed}, front.data());
+      const iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+      if (!endpoints_.commit_parts(*channel.connection, front, &part, 1)) return false;
+      sent_frames(channel, 0);
+    } else {
+      std::byte* out = room_for_frames(channel);
+      if (out == nullptr) return false;
+      std::memcpy(out + head_bytes, bytes.data(), bytes.size());
+      commit_frames(channel, out, head_bytes + bytes.size(), 0);
+    }
+    channel.collected.clear();  // most peers need it rarely
     std::erase(collecting_, &channel);
     return true;
   }

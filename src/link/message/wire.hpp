@@ -5,7 +5,9 @@
 //   byte 1     zero
 //   byte 2, 3  credits: so many messages of the other side have been taken since it was last told
 //   Frames     then frames, each a head as in proto/stream/head.hpp and its payload
-//   Hello      then "weft", version (2 bytes), receive buffers (2 bytes), the endpoint's incarnation (8 bytes), its address
+//   Hello      then "weft", version (2 bytes), receive buffers (2 bytes), the endpoint's incarnation (8 bytes), its address;
+//              in place of credits the head has the largest payload, in KiB, of a frame that its sender takes alone in a message; 0:
+//              no message may be longer than the endpoints' usual bound
 //   Welcome    likewise
 //   Defer, Credits, Bye   nothing more
 // Numbers are little-endian.
@@ -61,11 +63,12 @@ struct Greeting {
   uint16_t receive_count = 0;
   uint64_t incarnation = 0;  // a random number of the endpoint: tells a new one at an old address
   std::string address;       // where it listens
+  uint16_t large_frame_kib = 0;
 };
 
 // `out` has room for greeting_bytes_min + address_bytes_max. Returns the bytes, the head included.
 inline size_t put_greeting(Kind kind, const Greeting& greeting, std::byte* out) noexcept {
-  put_head({kind, 0}, out);
+  put_head({kind, greeting.large_frame_kib}, out);
   std::byte* at = out + head_bytes;
   std::memcpy(at, "weft", 4);
   std::memcpy(at + 4, &greeting.version, 2);
@@ -82,6 +85,7 @@ inline size_t put_greeting(Kind kind, const Greeting& greeting, std::byte* out) 
   if (message.size() < greeting_bytes_min || std::memcmp(message.data() + head_bytes, "weft", 4) != 0)
     return "it is none of Weft";
   const std::byte* at = message.data() + head_bytes;
+  std::memcpy(&greeting.large_frame_kib, message.data() + 2, 2);
   std::memcpy(&greeting.version, at + 4, 2);
   if (greeting.version != greeting_version) return "it has another version";
   if (message.size() - greeting_bytes_min > address_bytes_max) return "its address is too long";

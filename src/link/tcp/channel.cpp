@@ -283,15 +283,15 @@ bool Channel::write_large(const wire::FrameHead& head, std::span<const std::byte
 bool Channel::send_in_place(const wire::FrameHead& head, std::span<const std::byte> prefix,
                             const iovec* parts, size_t part_count) noexcept {
   if (state_ != State::Open || head.length <= small_frame_max) return send(head, prefix, parts, part_count);
-  if (at_once_ != 0 && out_.empty() && !full_) {
-    --at_once_;
-    collected_ += large_frame_weight;
+  if (coalescer_.has_lone() && out_.empty() && !full_) {
+    coalescer_.take_lone();
+    coalescer_.count(large_frame_weight);
     if (write_large(head, prefix, parts, part_count, true)) return true;
   }
   if (out_.referred() >= gathered_bytes) return false;
   if (out_.own_size() > collected_bytes_max || !out_.put_in_place(head, prefix, parts, part_count))
     return write_large(head, prefix, parts, part_count, true);
-  collected_ += large_frame_weight;
+  coalescer_.count(large_frame_weight);
   if (out_.referred() >= gathered_bytes && !full_) (void)write_collected();
   return true;
 }

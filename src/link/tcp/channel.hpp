@@ -21,6 +21,7 @@
 #include "os/fd.hpp"
 #include "os/origin.hpp"
 #include "os/socket_address.hpp"
+#include "proto/stream/coalescer.hpp"
 #include "proto/stream/outbox.hpp"
 #include "proto/stream/parser.hpp"
 #include "wire/frame.hpp"
@@ -68,14 +69,14 @@ class Channel {
             size_t part_count) noexcept {
     if (state_ != State::Open) [[unlikely]]
       return send_early(head, prefix, parts, part_count);
-    if (at_once_ != 0 && out_.empty()) {
-      --at_once_;
+    if (coalescer_.has_lone() && out_.empty()) {
+      coalescer_.take_lone();
       return head.length <= small_frame_max ? write_small(head, prefix, parts, part_count)
                                             : write_large(head, prefix, parts, part_count, false);
     }
     if (head.length > small_frame_max) return write_large(head, prefix, parts, part_count, false);
     if (out_.own_size() > collected_bytes_max || !out_.put(head, prefix, parts, part_count)) return false;
-    ++collected_;
+    coalescer_.count();
     if (out_.own_size() >= flush_bytes && !full_) (void)write_collected();
     return true;
   }
@@ -99,9 +100,7 @@ class Channel {
   bool full() const noexcept { return full_; }
   // Writes what was collected, and lets the next frame go at once. False: something is left.
   bool flush() noexcept {
-    // After a burst the next one is expected: then only its first frame goes alone.
-    at_once_ = collected_ >= burst_frames ? 1 : lone_frames;
-    collected_ = 0;
+    coalescer_.next_poll();
     if (!out_.empty()) return write_collected();
     full_ = false;
     return true;
@@ -143,7 +142,6 @@ class Channel {
 
  private:
   static constexpr uint8_t lone_frames = 4;
-  static constexpr uint32_t burst_frames = 16;
   static constexpr uint32_t large_frame_weight = 4;  // in a burst, as so many small ones
   static constexpr size_t waiting_parts_max = 32;    // of what goes before a large frame, in the same write
   static constexpr size_t bulk_bytes = 8192;
@@ -199,12 +197,11 @@ class Channel {
   os::Fd fd_;
   os::Origin origin_;
   State state_ = State::Closed;
-  bool bulk_ = false;              // large frames have come lately
-  uint8_t at_once_ = lone_frames;  // so many frames more are written at once
-  uint32_t collected_ = 0;         // frames since the last flush
-  uint64_t gone_ = 0;              // bytes that the socket took
-  uint64_t first_ = 0;             // what it began with
-  uint64_t broken_ = 0;            // of frames that found it broken
+  bool bulk_ = false;  // large frames have come lately
+  proto::stream::Coalescer<lone_frames> coalescer_;
+  uint64_t gone_ = 0;    // bytes that the socket took
+  uint64_t first_ = 0;   // what it began with
+  uint64_t broken_ = 0;  // of frames that found it broken
   bool full_ = false;
   bool bye_ = false;
   bool reset_ = false;  // the other machine threw away what came, or what nobody had read
@@ -255,7 +252,7 @@ int Channel::receive(Handler& handler, Peer& peer, std::span<std::byte> buffer) 
       const size_t landed = std::min(bytes, direct);
       if (landed != 0) in_.landed(filter, peer, landed);
       sound = in_.take(filter, peer, std::span<const std::byte>(buffer.first(bytes - landed)));
-      bulk_ = landed >= bulk_bytes || (bulk_ && in_.landing() != 0);
+      bulk_ = landed >= bulk_bytes || (bulk_ && (landed != 0 || in_.landing() != 0));
     }
     if (bytes < asked) break;  // there is no more now
   }

@@ -9,19 +9,16 @@
 // The same endpoint may be connected to by another of its addresses than the one it names itself by; such a connection is a peer of its own.
 #include "link/tcp/link.hpp"
 
-#include <netinet/in.h>
 #include <rdma/fabric.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
 
-#include "link/tcp/congestion.hpp"
+#include "link/message/crossing.hpp"
 #include "os/clock.hpp"
 #include "os/process.hpp"
-#include "os/traffic_class.hpp"
 
 namespace weft::link::tcp {
 namespace {
@@ -34,9 +31,6 @@ constexpr uint64_t connect_timeout_ns =
     10'000 * ms_ns;  // no machine answers, or connections break again and again
 // Connected and not welcomed: the other process is there, for its end would be told, but it does not call into its library.
 constexpr uint64_t welcome_timeout_ns = 300'000 * ms_ns;
-constexpr uint64_t pending_timeout_ns = 60'000 * ms_ns;
-constexpr uint64_t pending_patience_ns = 1'000 * ms_ns;  // for one whose place another wants
-constexpr uint64_t deaf_pause_ns = 100 * ms_ns;
 constexpr uint64_t first_pause_ns = 5 * ms_ns;
 constexpr uint64_t longest_pause_ns = 500 * ms_ns;
 constexpr uint64_t close_linger_ns = 500 * ms_ns;
@@ -83,7 +77,7 @@ void Link::warn_of_cut(const Peer& peer, const char* what) noexcept try {
 } catch (...) {  // no memory for the sentence
 }
 
-bool Link::belongs_here() const noexcept { return !listener_ || os::process_id() == owner_pid_; }
+bool Link::belongs_here() const noexcept { return !acceptor_.listens() || os::process_id() == owner_pid_; }
 
 std::span<const std::byte> Link::form(const os::SocketAddress& address,
                                       std::array<std::byte, address_length>& out) const {
@@ -116,7 +110,7 @@ Result<void> Link::open(std::string_view name, Events& events) {
   incarnation_ = os::random_bits();
   buffer_.resize(Channel::receive_bytes);
   if (auto ok = listen(wanted); !ok) {
-    listener_.reset();
+    acceptor_.close();
     events_set_.reset();
     return ok;
   }
@@ -126,22 +120,11 @@ Result<void> Link::open(std::string_view name, Events& events) {
 }
 
 Result<void> Link::listen(const os::SocketAddress& wanted) {
-  const auto failed = [&](const char* what) {
-    const int error = errno;
-    return Error{error, std::string(what) + ' ' + wanted.text() + ": " + std::strerror(error)};
-  };
-  listener_ = os::Fd(::socket(wanted.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!listener_) return failed("no socket for");
-  const int on = 1;
-  (void)::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (wanted.family() == AF_INET6)
-    (void)::setsockopt(listener_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
-  os::mark_traffic(listener_.get(), dscp_);
-  if (::bind(listener_.get(), wanted.get(), wanted.size()) != 0) return failed("cannot bind to");
-  prepare_congestion_control(listener_.get());
-  if (::listen(listener_.get(), backlog) != 0) return failed("cannot listen at");
-  if (!events_set_.add(listener_.get(), &listener_source_)) return failed("cannot watch");
-  const os::SocketAddress bound = os::local_address(listener_.get());
+  auto socket = Acceptor::bind(wanted, dscp_);
+  if (!socket) return socket.error();
+  acceptor_.open(std::move(*socket), events_set_);
+  if (auto listening = acceptor_.listen(backlog); !listening) return listening;
+  const os::SocketAddress bound = os::local_address(acceptor_.fd().get());
   own_ = bound.is_any() ? os::outgoing_address(bound.family()) : bound;
   own_.set_port(bound.port());
   own_bytes_count_ = form(own_, own_bytes_).size();
@@ -164,9 +147,10 @@ Peer* Link::make_peer(const os::SocketAddress& address, bool keyed, std::span<co
   std::array<std::byte, address_length> bytes;
   // Room in every list first, so that putting a peer there never fails.
   const size_t room = peers_.size() + 1;
-  for (auto* list : {&peers_, &dirty_, &stalled_, &unopened_}) {
+  for (auto* list : {&peers_, &unopened_}) {
     if (list->capacity() < room) list->reserve(2 * room);
   }
+  sessions_.reserve(room);
   if (keyed) by_address_.reserve(by_address_.size() + 1);
   Peer* peer = events_->make_peer(alias.empty() ? form(address, bytes) : alias);
   if (peer == nullptr) return nullptr;
@@ -250,15 +234,15 @@ void Link::unwatch(Peer& peer) noexcept {
 
 // A socket that is read in every poll anyway: its sender's kernel need not tell the poll set of each packet.
 void Link::unwatch_hot() noexcept {
-  for (size_t i = 0; i < hot_count_; ++i) unwatch(*hot_[i]);
+  for (size_t i = 0; i < sessions_.hot_count(); ++i) unwatch(sessions_.hot(i));
 }
 
 void Link::remove(Peer& peer) noexcept {
   hang_up(peer);
   forget_ready(peer);
   if (peer.keyed) by_address_.erase(peer.address);
-  if (peer.hot) demote(peer);
-  for (auto* list : {&peers_, &dirty_, &stalled_, &unopened_}) std::erase(*list, &peer);
+  sessions_.remove(peer);
+  for (auto* list : {&peers_, &unopened_}) std::erase(*list, &peer);
 }
 
 void Link::forget(Peer& peer) noexcept { remove(peer); }
@@ -358,48 +342,11 @@ void Link::opened(Peer& peer, uint64_t incarnation) noexcept {
 
 void Link::accept_pending() noexcept {
   if (!events_set_.is_here()) return;  // whoever connects wants a forked child's parent
-  for (int i = 0; i < accepts_per_look; ++i) {
-    if (pending_.size() >= pending_max && !make_room()) return be_deaf();
-    os::Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd) {
-      const int error = errno;
-      if ((error == EMFILE || error == ENFILE) && !std::exchange(short_of_descriptors_, true))
-        warn("peers that connect have to wait: there are no more descriptors (RLIMIT_NOFILE)");
-      if (error == EINTR || error == ECONNABORTED) continue;
-      if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) be_deaf();
-      return;
-    }
-    try {
-      auto pending = std::make_unique<PendingConnection>();
-      pending->channel.adopt(std::move(fd));
-      pending->came_at_ns = now_ns();
-      pending_.push_back(std::move(pending));
-    } catch (const std::bad_alloc&) {
-      return;
-    }
-    PendingConnection& pending = *pending_.back();
-    if (!events_set_.add(pending.channel.fd().get(), static_cast<Source*>(&pending))) dismiss(pending);
+  const uint64_t now = now_ns();
+  for (int i = 0; i < accepts_per_look && acceptor_.accept(now) != nullptr; ++i) {
   }
-}
-
-// The oldest of those that have said nothing for a while goes.
-bool Link::make_room() noexcept {
-  if (now_ns() - pending_.front()->came_at_ns < pending_patience_ns) return false;
-  dismiss(*pending_.front());
-  return true;
-}
-
-// Who knocks waits in the kernel, and whoever sleeps on us is not woken for it.
-void Link::be_deaf() noexcept {
-  events_set_.remove(listener_.get());
-  deaf_until_ns_ = now_ns() + deaf_pause_ns;
-}
-
-void Link::dismiss(PendingConnection& pending) noexcept {
-  if (pending.channel.fd()) events_set_.remove(pending.channel.fd().get());
-  pending.channel.close();
-  forget_ready(pending);
-  std::erase_if(pending_, [&](const auto& entry) { return entry.get() == &pending; });
+  if (acceptor_.is_short_of_descriptors() && !std::exchange(short_of_descriptors_, true))
+    warn("peers that connect have to wait: there are no more descriptors (RLIMIT_NOFILE)");
 }
 
 bool Link::has_introduced_itself(PendingConnection& pending) noexcept {
@@ -408,7 +355,7 @@ bool Link::has_introduced_itself(PendingConnection& pending) noexcept {
     if (pending.channel.refusal() != RefusalReason::None)
       warn_of_unknown_peer("a connection from " + os::remote_address(pending.channel.fd().get()).text() +
                            " was refused: " + to_text(pending.channel.refusal()));
-    dismiss(pending);
+    acceptor_.dismiss(pending);
     return false;
   }
   const Handshake* handshake = pending.channel.theirs();
@@ -426,7 +373,7 @@ void Link::refuse(PendingConnection& pending, RefusalReason reason) noexcept {
     warn_of_unknown_peer("a connection from " + os::remote_address(pending.channel.fd().get()).text() +
                          " was refused: " + to_text(reason));
   pending.channel.refuse(own_handshake(HandshakeType::Refusal, {}), reason);
-  dismiss(pending);
+  acceptor_.dismiss(pending);
 }
 
 void Link::admit(PendingConnection& pending) noexcept try {
@@ -438,8 +385,14 @@ void Link::admit(PendingConnection& pending) noexcept try {
   Peer* known = find(handshake.address);
   if (handshake.incarnation == incarnation_)
     return welcome(pending, nullptr, handshake, false);  // we have connected to ourselves
-  if (known == nullptr) return welcome(pending, nullptr, handshake, true);
-  if (known->stage == PeerStage::Open && known->incarnation != handshake.incarnation) {
+  const message::Call call =
+      message::judge({.known = known != nullptr,
+                      .connected = known != nullptr && known->stage == PeerStage::Open,
+                      .same_incarnation = known != nullptr && known->incarnation == handshake.incarnation,
+                      .being_connected = known != nullptr && known->stage == PeerStage::Connecting,
+                      .is_higher = is_lower(own_, handshake.address)});
+  if (call == message::Call::FromNew) return welcome(pending, nullptr, handshake, true);
+  if (call == message::Call::FromRestarted) {
     // The peer restarted: so says somebody who is where it was, or at the address that he names. Anybody can name an address.
     const os::SocketAddress caller = os::remote_address(pending.channel.fd().get());
     if (!os::same_host(caller, handshake.address) &&
@@ -452,9 +405,7 @@ void Link::admit(PendingConnection& pending) noexcept try {
     return welcome(pending, nullptr, handshake, true);
   }
   if (!by_name) return welcome(pending, nullptr, handshake, false);
-  if (known->stage == PeerStage::Open ||
-      (known->stage == PeerStage::Connecting && is_lower(own_, handshake.address)))
-    return refuse(pending, RefusalReason::Duplicate);
+  if (call == message::Call::Duplicate) return refuse(pending, RefusalReason::Duplicate);
   hang_up(*known);
   welcome(pending, known, handshake, true);
 } catch (const std::bad_alloc&) {
@@ -469,7 +420,7 @@ void Link::welcome(PendingConnection& pending, Peer* peer, const Handshake& hand
   peer->channel = std::move(pending.channel);
   events_set_.change(peer->channel.fd().get(), static_cast<Source*>(peer), os::watch_reading);
   peer->watched = true;
-  dismiss(pending);
+  acceptor_.dismiss(pending);
   peer->channel.greet(own_handshake(HandshakeType::Welcome, {}));
   opened(*peer, handshake.incarnation);
 }
@@ -477,11 +428,7 @@ void Link::welcome(PendingConnection& pending, Peer* peer, const Handshake& hand
 // --- peers at work ---
 
 void Link::after_read(Peer& peer) noexcept {
-  if (peer.channel.stalled() != peer.stalled) {
-    peer.stalled = peer.channel.stalled();
-    if (peer.stalled) stalled_.push_back(&peer);
-    else std::erase(stalled_, &peer);
-  }
+  sessions_.set_stalled(peer, peer.channel.stalled());
   if (peer.channel.state() == Channel::State::Open) return;
   using enum core::ProviderError;
   const int error = peer.channel.error();
@@ -493,51 +440,27 @@ void Link::after_read(Peer& peer) noexcept {
 }
 
 void Link::flush_dirty() noexcept {
-  for (size_t i = dirty_.size(); i-- > 0;) {
-    Peer& peer = *dirty_[i];
-    if (!peer.channel.flush()) continue;
-    peer.dirty = false;
-    dirty_[i] = dirty_.back();
-    dirty_.pop_back();
-    if (peer.channel.state() == Channel::State::Failed) after_read(peer);
-  }
+  sessions_.flush_dirty([](Peer& peer) { return peer.channel.flush(); },
+                        [this](Peer& peer) {
+                          if (peer.channel.state() == Channel::State::Failed) after_read(peer);
+                        });
 }
 
 void Link::promote(Peer& peer) noexcept {
-  if (peer.hot) return;
-  if (hot_count_ == hot_max) {
-    Peer* coldest = *std::max_element(hot_.begin(), hot_.end(),
-                                      [](const Peer* a, const Peer* b) { return a->silent < b->silent; });
-    if (coldest->silent == 0) return;
-    demote(*coldest);
-  }
-  peer.hot = true;
-  peer.silent = 0;
-  hot_[hot_count_++] = &peer;
-  if (awake_looks_ == looks_to_unwatch) awake_looks_ = 0;
+  if (Peer* other = sessions_.promote(peer)) demoted(*other);
+  if (peer.hot && awake_looks_ == looks_to_unwatch) awake_looks_ = 0;
 }
 
-void Link::demote(Peer& peer) noexcept {
-  peer.hot = false;
-  const auto end = hot_.begin() + static_cast<std::ptrdiff_t>(hot_count_);
-  if (std::remove(hot_.begin(), end, &peer) != end) --hot_count_;
+// It is not read in every poll any more.
+void Link::demoted(Peer& peer) noexcept {
   if (peer.stage == PeerStage::Open) (void)watch(peer, peer.writing);
-}
-
-// While others are busy, a socket with nothing in it is not worth a system call in every poll.
-void Link::demote_silent() noexcept {
-  for (size_t i = hot_count_; i-- > 0;)
-    if (hot_[i]->silent >= silent_polls_max) demote(*hot_[i]);
 }
 
 // Time: attempts that are due, peers and pending connections that have taken too long, machines that answer no more.
 void Link::housekeeping(uint64_t now) noexcept {
   next_housekeeping_ns_ = now + housekeeping_interval_ns;
   if (!events_set_.is_here()) return;  // a forked child neither connects nor judges
-  if (deaf_until_ns_ != 0 && now >= deaf_until_ns_) {
-    const bool hears = events_set_.add(listener_.get(), &listener_source_);
-    deaf_until_ns_ = hears ? 0 : now + deaf_pause_ns;
-  }
+  (void)acceptor_.keep_house(now);
   for (size_t i = unopened_.size(); i-- > 0;) {
     if (i >= unopened_.size()) continue;  // more than one was lost
     Peer& peer = *unopened_[i];
@@ -553,8 +476,6 @@ void Link::housekeeping(uint64_t now) noexcept {
   if (now < next_health_ns_) return;
   next_health_ns_ = now + health_interval_ns;
   short_of_descriptors_ = false;
-  for (size_t i = pending_.size(); i-- > 0;)
-    if (now - pending_[i]->came_at_ns > pending_timeout_ns) dismiss(*pending_[i]);
   for (size_t i = peers_.size(); i-- > 0;) {
     if (i >= peers_.size()) continue;
     if (peers_[i]->stage == PeerStage::Open && !peers_[i]->channel.alive())
@@ -575,17 +496,17 @@ void Link::wait_for_room(Peer& peer, bool writing) noexcept {
 
 bool Link::arm() noexcept {
   flush_dirty();
-  if (!stalled_.empty()) return false;  // only polling shows refused frames again
+  if (sessions_.has_stalled()) return false;  // only polling shows refused frames again
   awake_looks_ = 0;
-  for (size_t i = 0; i < hot_count_; ++i)
-    if (!watch(*hot_[i], false)) return false;
-  for (Peer* peer : dirty_) wait_for_room(*peer, true);
+  for (size_t i = 0; i < sessions_.hot_count(); ++i)
+    if (!watch(sessions_.hot(i), false)) return false;
+  for (Peer* peer : sessions_.dirty()) wait_for_room(*peer, true);
   return true;
 }
 
 void Link::disarm() noexcept {
-  for (Peer* peer : dirty_) wait_for_room(*peer, false);
-  idle_polls_ = idle_polls_max;
+  for (Peer* peer : sessions_.dirty()) wait_for_room(*peer, false);
+  sessions_.look_soon();
 }
 
 // --- closing ---
@@ -596,7 +517,7 @@ void Link::hurry() noexcept {
 }
 
 void Link::close() noexcept {
-  if (!listener_) return;
+  if (!acceptor_.listens()) return;
   const bool ours = belongs_here();
   if (ours) {
     for (Peer* peer : peers_) peer->channel.say_bye();
@@ -611,14 +532,11 @@ void Link::close() noexcept {
     while (std::count_if(peers_.begin(), peers_.end(), waits) != 0 && now_ns() < until) {
     }
   }
-  for (auto& pending : pending_) pending->channel.drop();
   while (!peers_.empty()) remove(*peers_.back());
-  pending_.clear();
+  acceptor_.close();
   by_address_.clear();
-  listener_.reset();
   events_set_.reset();
   next_housekeeping_ns_ = 0;
-  deaf_until_ns_ = 0;
   leaving_ = false;
 }
 

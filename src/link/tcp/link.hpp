@@ -19,7 +19,9 @@
 
 #include "base/result.hpp"
 #include "core/provider_error.hpp"
+#include "link/tcp/acceptor.hpp"
 #include "link/tcp/channel.hpp"
+#include "link/tcp/session_table.hpp"
 #include "os/fd.hpp"
 #include "os/poll_set.hpp"
 #include "os/socket_address.hpp"
@@ -30,13 +32,6 @@ namespace weft::link::tcp {
 
 inline constexpr size_t frame_bytes_max = (size_t{1} << 18) + 64;
 
-// What an event of the poll set is about.
-enum class SourceKind : uint8_t { Listener, PendingConnection, Peer };
-struct Source {
-  explicit Source(SourceKind what) noexcept : kind(what) {}
-  SourceKind kind;
-};
-
 enum class PeerStage : uint8_t {
   Waiting,     // for its turn to be connected to, now or again
   Connecting,  // connecting, or greeted and not answered
@@ -44,16 +39,12 @@ enum class PeerStage : uint8_t {
 };
 
 // One peer. The engine derives from it; the link owns these fields.
-struct Peer : Source {
+struct Peer : Source, Session {
   Peer() noexcept : Source(SourceKind::Peer), channel(frame_bytes_max) {}
 
   Channel channel;
   PeerStage stage = PeerStage::Waiting;
-  bool dirty = false;    // in Link's list of those that were written to
-  bool stalled = false;  // in Link's list of those with a frame that was refused
-  bool hot = false;      // in Link's list of those that are read in every poll
   bool watched = false;  // in the poll set
-  uint32_t silent = 0;   // polls in which it had nothing, while hot
 
   // --- cold below this line ---
   bool keyed = false;     // the one that stands for its address
@@ -67,13 +58,6 @@ struct Peer : Source {
   uint64_t again_at_ns = 0;         // Waiting: when to connect
   uint64_t pause_ns = 0;            // until the next attempt
   std::vector<std::byte> early;     // frames that went with a handshake which found no answer
-};
-
-// Somebody who has connected and is to say who it is.
-struct PendingConnection : Source {
-  PendingConnection() noexcept : Source(SourceKind::PendingConnection), channel(frame_bytes_max) {}
-  Channel channel;
-  uint64_t came_at_ns = 0;
 };
 
 struct Events {
@@ -99,6 +83,8 @@ class Link {
   static constexpr size_t alias_bytes_max = 64;
   static constexpr size_t pending_max = 4096;   // connected and nameless
   static constexpr size_t connecting_max = 64;  // connects that no machine has answered yet
+  static constexpr uint64_t pending_silence_ns = 60'000'000'000;
+  static constexpr uint64_t pending_patience_ns = 1'000'000'000;  // for one whose place another wants
 
   Link() = default;
   Link(const Link&) = delete;
@@ -157,24 +143,18 @@ class Link {
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
-    int taken = 0;
-    if (!dirty_.empty()) flush_dirty();
-    for (size_t i = hot_count_; i-- > 0;) taken += read_hot(*hot_[i], handler);
-    for (size_t i = stalled_.size(); i-- > 0;) taken += read(*stalled_[i], handler);
-    if (taken != 0) {
-      idle_polls_ = 0;
-      if (++busy_polls_ < busy_polls_per_look) return taken;
-      busy_polls_ = 0;
-      demote_silent();
-    } else if (hot_count_ != 0 && ++idle_polls_ < idle_polls_until_look_) {
-      return taken;
-    }
-    idle_polls_ = 0;
+    if (has_background_work()) flush_dirty();
+    int taken = sessions_.read_hot([&](Peer& peer) { return read_hot(peer, handler); });
+    if (sessions_.has_stalled()) [[unlikely]]
+      taken += sessions_.read_stalled([&](Peer& peer) { return read(peer, handler); });
+    if (!sessions_.is_look_due(taken)) return taken;
+    // While others are busy, a socket with nothing in it is not worth a system call in every poll.
+    if (taken != 0) sessions_.demote_silent([&](Peer& peer) { demoted(peer); });
     return taken + look(handler);
   }
 
   // Sockets may have had no room for all that was sent since the last poll.
-  bool has_background_work() const noexcept { return !dirty_.empty(); }
+  bool has_background_work() const noexcept { return !sessions_.dirty().empty(); }
   void notify_background_work(core::Signal* signal) noexcept { background_ = signal; }
 
   // --- sleeping ---
@@ -183,11 +163,6 @@ class Link {
   void disarm() noexcept;
 
  private:
-  static constexpr size_t hot_max = 4;
-  static constexpr uint32_t idle_polls_min = 4;  // between two looks
-  static constexpr uint32_t idle_polls_max = 64;
-  static constexpr uint32_t busy_polls_per_look = 64;
-  static constexpr uint32_t silent_polls_max = 64;
   static constexpr uint32_t looks_to_unwatch = 32;  // since the last sleep
 
   template <class Handler>
@@ -213,9 +188,7 @@ class Link {
   [[gnu::noinline]] int look(Handler& handler) noexcept {
     int taken = 0;
     ready_count_ = events_set_.ready(ready_);
-    // Where the others have nothing to say they are asked less often.
-    idle_polls_until_look_ =
-        ready_count_ != 0 ? idle_polls_min : std::min(2 * idle_polls_until_look_, idle_polls_max);
+    sessions_.looked(ready_count_ != 0);
     for (size_t i = 0; i < ready_count_; ++i) {
       auto* source = static_cast<Source*>(ready_[i]);
       if (source == nullptr) continue;  // gone since
@@ -239,6 +212,7 @@ class Link {
       }
     }
     ready_count_ = 0;
+    acceptor_.reap();
     if (awake_looks_ < looks_to_unwatch && ++awake_looks_ == looks_to_unwatch) unwatch_hot();
     if (const uint64_t now = now_ns(); now >= next_housekeeping_ns_) housekeeping(now);
     return taken;
@@ -246,7 +220,7 @@ class Link {
   // A pending connection has sent something: it becomes a peer, or is refused.
   template <class Handler>
   [[gnu::cold]] void meet(PendingConnection& pending, Handler& handler) noexcept {
-    if (!has_introduced_itself(pending)) return;
+    if (pending.gone || !has_introduced_itself(pending)) return;
     // An old connection of the same peer may have ended, with frames that are still to be read.
     if (Peer* old = find(pending.channel.theirs()->address); old != nullptr && old->stage == PeerStage::Open)
       (void)read(*old, handler);
@@ -261,15 +235,13 @@ class Link {
     return sent;
   }
   void note_dirty(Peer& peer) noexcept {
-    peer.dirty = true;
-    dirty_.push_back(&peer);  // room was made with the peer
+    sessions_.note_dirty(peer);
     if (background_ != nullptr) [[unlikely]]
       std::exchange(background_, nullptr)->notify();
   }
   void flush_dirty() noexcept;
-  void demote_silent() noexcept;
   void promote(Peer& peer) noexcept;
-  void demote(Peer& peer) noexcept;
+  void demoted(Peer& peer) noexcept;
 
   Result<void> listen(const os::SocketAddress& wanted);
   Peer* find(const os::SocketAddress& address) const noexcept;
@@ -280,9 +252,6 @@ class Link {
   void welcome(PendingConnection& pending, Peer* peer, const Handshake& handshake,
                bool keyed);  // throws std::bad_alloc
   void refuse(PendingConnection& pending, RefusalReason reason) noexcept;
-  void dismiss(PendingConnection& pending) noexcept;
-  bool make_room() noexcept;
-  void be_deaf() noexcept;
   void start_connect(Peer& peer) noexcept;
   void go_on(Peer& peer) noexcept;
   void connect_failed(Peer& peer, int error) noexcept;
@@ -308,15 +277,9 @@ class Link {
   void warn_of_unknown_peer(const std::string& what) noexcept;
   void warn_of_cut(const Peer& peer, const char* what) noexcept;
 
-  std::array<Peer*, hot_max> hot_{};
-  size_t hot_count_ = 0;
-  uint32_t idle_polls_ = 0;
-  uint32_t idle_polls_until_look_ = idle_polls_min;
-  uint32_t busy_polls_ = 0;
+  SessionTable<Peer> sessions_;
   uint32_t awake_looks_ = 0;
-  std::vector<Peer*> dirty_;
-  core::Signal* background_ = nullptr;  // notified once when dirty_ is not empty any more
-  std::vector<Peer*> stalled_;
+  core::Signal* background_ = nullptr;  // notified once when a session is dirty again
   std::vector<std::byte> buffer_;
 
   // --- cold below this line ---
@@ -331,19 +294,16 @@ class Link {
   uint64_t incarnation_ = 0;
   uint8_t dscp_ = 0;
   int owner_pid_ = 0;
-  Source listener_source_{SourceKind::Listener};
-  os::Fd listener_;
   os::PollSet events_set_;
+  Acceptor acceptor_{{tcp::frame_bytes_max, pending_max, pending_patience_ns, pending_silence_ns}};
   std::unordered_map<os::SocketAddress, Peer*, os::SocketAddressHash> by_address_;
   std::vector<Peer*> peers_;
   std::vector<Peer*> unopened_;  // Waiting or Connecting
   size_t connecting_ = 0;
-  std::vector<std::unique_ptr<PendingConnection>> pending_;
   std::array<void*, 64> ready_{};
   size_t ready_count_ = 0;
   uint64_t next_housekeeping_ns_ = 0;
   uint64_t next_health_ns_ = 0;
-  uint64_t deaf_until_ns_ = 0;  // nobody can be accepted, and the poll set does not ask until then
   bool short_of_descriptors_ = false;
   bool leaving_ = false;
   void (*on_warning_)(const void* who, const char* what) = nullptr;

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "base/result.hpp"
+#include "link/tcp/acceptor.hpp"
 #include "link/tcp/channel.hpp"
 #include "link/tcp/formed_address.hpp"
 #include "os/event.hpp"
@@ -63,7 +64,7 @@ class Listener {
   void set_address_format(uint32_t format) noexcept { format_ = format; }
   void set_traffic_class(uint8_t dscp) noexcept { dscp_ = dscp; }  // before open()
   // How long a pending connection may be silent.
-  void set_connect_timeout_ms(uint64_t timeout) noexcept { pending_timeout_ns_ = timeout * 1'000'000; }
+  void set_connect_timeout_ms(uint64_t timeout) noexcept { acceptor_.set_silence_ns(timeout * 1'000'000); }
 
   Result<void> open(std::string_view name);
   std::span<const std::byte> address() const noexcept { return own_.bytes(); }
@@ -73,30 +74,19 @@ class Listener {
   int control_fd() const noexcept { return set_.get(); }
   void close() noexcept;
 
-  size_t pending_count() const noexcept { return pending_.size(); }
+  size_t pending_count() const noexcept { return acceptor_.pending_count(); }
 
  private:
-  struct PendingConnection {
-    Channel channel{connection_frame_bytes_max};
-    uint64_t came_at_ns = 0;
-    bool gone = false;
-  };
-
-  void welcome(os::Fd accepted) noexcept;
   void hear(PendingConnection& pending) noexcept;
-  void dismiss_old(uint64_t now) noexcept;
 
   uint32_t format_ = 0;
   uint8_t dscp_ = 0;
-  uint64_t pending_timeout_ns_ = 10'000'000'000;
-  os::Fd socket_;
   os::PollSet set_;  // the socket, pending connections, the timer, the notice
   os::Timer timer_;
   std::optional<os::Event> notice_;  // readable while requests wait here
   FormedAddress own_;
   size_t backlog_ = 0;
-  uint64_t deaf_until_ns_ = 0;  // no descriptor is left: nobody is accepted until then
-  std::deque<std::unique_ptr<PendingConnection>> pending_;  // oldest first
+  Acceptor acceptor_{{connection_frame_bytes_max, pending_max, 0, 10'000'000'000}};
   std::deque<std::unique_ptr<Request>> requests_;
 };
 

@@ -59,7 +59,8 @@ Result<void> Messages::open(std::string_view source) {
 // Room in the lists is made with the connection, so that nothing fails later.
 Messages::Connection& Messages::add() {
   const size_t count = all_.size() + 1;
-  for (auto* list : {&dirty_, &stalled_, &failed_, &connecting_})
+  sessions_.reserve(count);
+  for (auto* list : {&failed_, &connecting_})
     if (list->capacity() < count) list->reserve(2 * count);
   if (deferred_free_.capacity() < deferred_free_.size() + count)
     deferred_free_.reserve(2 * (deferred_free_.size() + count));
@@ -133,7 +134,7 @@ bool Messages::advance(Connection& connection) noexcept {
     channel.open();
     connection.stage = Connection::Stage::Open;
     set_.change(channel.fd().get(), &connection, os::watch_reading);
-    promote(connection);
+    (void)sessions_.promote(connection);
     return true;
   }
   if (before != state) connection.deadline_ns = now_ns() + welcome_timeout_ns;
@@ -187,24 +188,19 @@ bool Messages::flush(Connection& connection) noexcept {
 }
 
 void Messages::flush_dirty() noexcept {
-  for (size_t i = dirty_.size(); i-- > 0;) {
-    Connection& connection = *dirty_[i];
-    if (!flush(connection) && connection.channel.state() == Channel::State::Open) continue;
-    connection.dirty = false;
-    dirty_[i] = dirty_.back();
-    dirty_.pop_back();
-    if (connection.channel.state() != Channel::State::Open) fail(connection);
-  }
+  sessions_.flush_dirty(
+      [](Connection& connection) {
+        return flush(connection) || connection.channel.state() != Channel::State::Open;
+      },
+      [this](Connection& connection) {
+        if (connection.channel.state() != Channel::State::Open) fail(connection);
+      });
 }
 
 // The connection was closed by whoever got its messages, has ended, or holds a message that was refused.
 void Messages::after_read(Connection& connection) noexcept {
   if (connection.stage == Connection::Stage::Over) return hang_up(connection);
-  if (connection.channel.stalled() != connection.stalled) {
-    connection.stalled = connection.channel.stalled();
-    if (connection.stalled) stalled_.push_back(&connection);  // reserved
-    else std::erase(stalled_, &connection);
-  }
+  sessions_.set_stalled(connection, connection.channel.stalled());
   if (connection.channel.state() != Channel::State::Open) fail(connection);
 }
 
@@ -212,37 +208,10 @@ void Messages::after_read(Connection& connection) noexcept {
 void Messages::fail(Connection& connection) noexcept {
   if (connection.stage == Connection::Stage::Over || connection.stage == Connection::Stage::Failing) return;
   connection.stage = Connection::Stage::Failing;
-  if (connection.hot) demote(connection);
-  for (auto* list : {&dirty_, &stalled_, &connecting_}) std::erase(*list, &connection);
-  connection.dirty = connection.stalled = false;
+  sessions_.remove(connection);
+  std::erase(connecting_, &connection);
   if (connection.channel.fd()) set_.remove(connection.channel.fd().get());
   failed_.push_back(&connection);  // reserved
-}
-
-void Messages::promote(Connection& connection) noexcept {
-  if (connection.hot) return;
-  if (hot_count_ == hot_max) {
-    Connection* coldest = *std::max_element(
-        hot_.begin(), hot_.end(), [](const auto* a, const auto* b) { return a->silent < b->silent; });
-    if (coldest->silent == 0) return;
-    demote(*coldest);
-  }
-  connection.hot = true;
-  connection.silent = 0;
-  hot_[hot_count_++] = &connection;
-}
-
-void Messages::demote(Connection& connection) noexcept {
-  connection.hot = false;
-  const auto end = hot_.begin() + static_cast<std::ptrdiff_t>(hot_count_);
-  if (std::remove(hot_.begin(), end, &connection) != end) --hot_count_;
-}
-
-// While others are busy, a socket with nothing in it is not worth a system call in every poll.
-void Messages::demote_silent() noexcept {
-  if (hot_count_ < 2) return;
-  for (size_t i = hot_count_; i-- > 0;)
-    if (hot_[i]->silent >= silent_polls_max) demote(*hot_[i]);
 }
 
 // Time: who has not answered, and machines that answer no more.
@@ -271,8 +240,8 @@ void Messages::hang_up(Connection& connection) noexcept {
 // The object stays until the poll is over: callers up the stack may be looking at it.
 void Messages::close(Connection& connection) noexcept {
   if (connection.stage == Connection::Stage::Over) return;
-  if (connection.hot) demote(connection);
-  for (auto* list : {&dirty_, &stalled_, &connecting_, &failed_}) std::erase(*list, &connection);
+  sessions_.remove(connection);
+  for (auto* list : {&connecting_, &failed_}) std::erase(*list, &connection);
   if (connection.stage == Connection::Stage::Open && connection.channel.state() == Channel::State::Open &&
       belongs_here())
     (void)flush(connection);
@@ -306,8 +275,8 @@ void Messages::close() noexcept {
 
 bool Messages::arm() noexcept {
   flush_dirty();
-  if (!stalled_.empty() || !failed_.empty()) return false;  // only polling shows them
-  for (Connection* connection : dirty_)
+  if (sessions_.has_stalled() || !failed_.empty()) return false;  // only polling shows them
+  for (Connection* connection : sessions_.dirty())
     set_.change(connection->channel.fd().get(), connection, os::watch_both);
   uint64_t due = UINT64_MAX;
   for (const Connection* connection : connecting_) due = std::min(due, connection->deadline_ns);
@@ -317,10 +286,10 @@ bool Messages::arm() noexcept {
 }
 
 void Messages::disarm() noexcept {
-  for (Connection* connection : dirty_)
+  for (Connection* connection : sessions_.dirty())
     set_.change(connection->channel.fd().get(), connection, os::watch_reading);
   timer_.set(0);
-  idle_polls_ = idle_polls_max;
+  sessions_.look_soon();
 }
 
 }  // namespace weft::link::tcp

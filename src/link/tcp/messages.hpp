@@ -2,7 +2,7 @@
 // that the provider's FI_EP_MSG endpoints make, so the other side may as well be such endpoints under a MessageLink of their own. Must not
 // know what the messages say.
 //
-// A message is one frame of the stream (docs/wire/stream.md), at most message_bytes_max long. There are no receive buffers: what nobody takes
+// A message is one frame of the stream (docs/wire/stream.md), at most large_message_bytes_max long. There are no receive buffers: what nobody takes
 // stays in the stream, and what TCP has no room for stays here.
 //
 // Threads: one at a time. Nothing blocks, but for close(), within a bound.
@@ -24,6 +24,7 @@
 #include "link/message/endpoints.hpp"
 #include "link/tcp/channel.hpp"
 #include "link/tcp/listener.hpp"
+#include "link/tcp/session_table.hpp"
 #include "os/fd.hpp"
 #include "os/poll_set.hpp"
 #include "os/timer.hpp"
@@ -35,24 +36,22 @@ namespace weft::link::tcp {
 class Messages {
  public:
   static constexpr size_t message_bytes_max = (size_t{1} << 14) + 512;
+  static constexpr size_t large_message_bytes_max = connection_frame_bytes_max;
   static constexpr size_t receive_count = 32;
   static constexpr size_t address_length = sizeof(sockaddr_in6);
 
-  class Connection {
+  class Connection : private Session {
    public:
     void* owner = nullptr;
 
    private:
     friend class Messages;
+    friend class SessionTable<Connection>;
     enum class Stage : uint8_t { Connecting, Open, Failing, Over };  // Failing: to be told of
     Channel channel{connection_frame_bytes_max};
     Stage stage = Stage::Connecting;
-    bool told = false;     // that it is there
-    bool hot = false;      // in Messages' list of those that are read in every poll
-    bool dirty = false;    // in the list of those that were written to
-    bool stalled = false;  // in the list of those with a message that was refused
+    bool told = false;  // that it is there
     bool incoming = false;
-    uint32_t silent = 0;                          // polls in which it had nothing, while hot
     uint64_t deadline_ns = 0;                     // Connecting
     std::vector<std::vector<std::byte>> waiting;  // committed and not taken by the channel, oldest first
   };
@@ -79,19 +78,21 @@ class Messages {
     const iovec part{out_.get(), bytes};
     if (!connection.waiting.empty() || !connection.channel.send(head, {}, &part, 1)) [[unlikely]]
       keep(connection, bytes);
-    kept_ |= connection.channel.unflushed();
-    if (!connection.dirty) note_dirty(connection);
+    (void)committed(connection, true);
   }
-  // A message out of bytes that are copied and parts that stay (Channel::send_in_place()).
+  // A message out of a front and parts (Channel::send()).
+  bool commit_parts(Connection& connection, std::span<const std::byte> front, const iovec* parts,
+                    size_t part_count) noexcept {
+    if (connection.stage != Connection::Stage::Open || !connection.waiting.empty()) return false;
+    const wire::FrameHead head = head_of(bytes_in(front, parts, part_count));
+    return committed(connection, connection.channel.send(head, front, parts, part_count));
+  }
+  // The same with parts that stay (Channel::send_in_place()).
   bool commit_in_place(Connection& connection, std::span<const std::byte> front, const iovec* parts,
                        size_t part_count) noexcept {
-    size_t bytes = front.size();
-    for (size_t i = 0; i < part_count; ++i) bytes += parts[i].iov_len;
     if (connection.stage != Connection::Stage::Open || !connection.waiting.empty()) return false;
-    const bool sent = connection.channel.send_in_place(head_of(bytes), front, parts, part_count);
-    kept_ |= connection.channel.unflushed();
-    if (!connection.dirty) note_dirty(connection);
-    return sent;
+    const wire::FrameHead head = head_of(bytes_in(front, parts, part_count));
+    return committed(connection, connection.channel.send_in_place(head, front, parts, part_count));
   }
   static void keep_parts(Connection& connection) noexcept { connection.channel.keep(); }
   // Something that was committed waits for the next poll; push() writes what that connection has, as far as there is room.
@@ -127,16 +128,13 @@ class Messages {
   template <class Handler>
   int poll(Handler& handler) noexcept {
     kept_ = false;
-    if (!dirty_.empty()) flush_dirty();
+    if (!sessions_.dirty().empty()) flush_dirty();
     Shown<Handler> shown{*this, handler};
-    int taken = 0;
-    for (size_t i = hot_count_; i-- > 0;)
-      if (i < hot_count_) taken += read(*hot_[i], shown);
-    for (size_t i = stalled_.size(); i-- > 0;)
-      if (i < stalled_.size()) taken += read(*stalled_[i], shown);
-    if (taken != 0 ? ++busy_polls_ >= busy_polls_per_look
-                   : hot_count_ == 0 || ++idle_polls_ >= idle_until_look_)
-      taken += look(shown);
+    const auto read_one = [&](Connection& connection) { return read(connection, shown); };
+    int taken = sessions_.read_hot(read_one);
+    if (sessions_.has_stalled()) [[unlikely]]
+      taken += sessions_.read_stalled(read_one);
+    if (sessions_.is_look_due(taken)) taken += look(shown);
     if (!failed_.empty()) [[unlikely]]
       close_failed(shown);
     if (!deferred_free_.empty()) [[unlikely]]
@@ -152,12 +150,6 @@ class Messages {
   size_t connections() const noexcept { return all_.size(); }
 
  private:
-  static constexpr size_t hot_max = 4;
-  static constexpr uint32_t silent_polls_max = 64;
-  static constexpr uint32_t busy_polls_per_look = 64;
-  static constexpr uint32_t idle_polls_min = 4;
-  static constexpr uint32_t idle_polls_max = 64;
-
   // Shows messages where the channel shows frames.
   template <class Handler>
   struct Shown {
@@ -180,7 +172,8 @@ class Messages {
         return proto::Land::Here;
       }
       if (!open) return proto::Land::Later;
-      if (head.kind != wire::FrameKind::Msg || head.length > message_bytes_max) return proto::Land::Whole;
+      if (head.kind != wire::FrameKind::Msg || head.length > large_message_bytes_max)
+        return proto::Land::Whole;
       const proto::Land answer = handler.on_part(connection, {payload, arrived}, head.length);
       if (answer == proto::Land::Here) head.length -= static_cast<uint32_t>(arrived);
       return answer;
@@ -210,9 +203,8 @@ class Messages {
     int taken = 0;
     std::array<void*, 64> ready;
     const size_t count = set_.ready(ready);
-    idle_until_look_ = count > hot_count_ ? idle_polls_min : std::min(2 * idle_until_look_, idle_polls_max);
-    idle_polls_ = busy_polls_ = 0;
-    demote_silent();
+    sessions_.looked(count > sessions_.hot_count());
+    if (sessions_.hot_count() >= 2) sessions_.demote_silent([](Connection&) {});
     for (size_t i = 0; i < count; ++i) {
       if (ready[i] == this) {
         take_requests(shown);
@@ -224,7 +216,7 @@ class Messages {
       if (connection.stage == Connection::Stage::Connecting) {
         go_on(connection, shown);
       } else if (connection.stage == Connection::Stage::Open && !connection.hot) {
-        promote(connection);
+        (void)sessions_.promote(connection);
         taken += read(connection, shown);
       }
     }
@@ -265,35 +257,33 @@ class Messages {
   static bool unwrap(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept {
     if (head.kind != wire::FrameKind::Msg && !unwrap_fragmented(head, message)) [[unlikely]]
       return false;
-    return message.size() <= message_bytes_max;
+    return message.size() <= large_message_bytes_max;
   }
   static bool unwrap_fragmented(const wire::FrameHead& head, std::span<const std::byte>& message) noexcept;
-  void note_dirty(Connection& connection) noexcept {
-    connection.dirty = true;
-    dirty_.push_back(&connection);  // reserved
+  static size_t bytes_in(std::span<const std::byte> front, const iovec* parts, size_t part_count) noexcept {
+    size_t bytes = front.size();
+    for (size_t i = 0; i < part_count; ++i) bytes += parts[i].iov_len;
+    return bytes;
   }
+  bool committed(Connection& connection, bool sent) noexcept {
+    kept_ |= connection.channel.unflushed();
+    if (!connection.dirty) note_dirty(connection);
+    return sent;
+  }
+  void note_dirty(Connection& connection) noexcept { sessions_.note_dirty(connection); }
   void keep(Connection& connection, size_t bytes) noexcept;
   [[gnu::noinline]] void flush_dirty() noexcept;
   static bool flush(Connection& connection) noexcept;
   [[gnu::noinline, gnu::cold]] void after_read(Connection& connection) noexcept;
   void fail(Connection& connection) noexcept;
-  void promote(Connection& connection) noexcept;
-  void demote(Connection& connection) noexcept;
-  void demote_silent() noexcept;
   void housekeeping(uint64_t now) noexcept;
   Connection& add();
   Connection* admit(std::unique_ptr<Request> request) noexcept;
   bool advance(Connection& connection) noexcept;
   void hang_up(Connection& connection) noexcept;
 
-  std::array<Connection*, hot_max> hot_{};
-  size_t hot_count_ = 0;
-  uint32_t idle_polls_ = 0;
-  uint32_t idle_until_look_ = idle_polls_min;
-  uint32_t busy_polls_ = 0;
+  SessionTable<Connection> sessions_;
   bool kept_ = false;
-  std::vector<Connection*> dirty_;
-  std::vector<Connection*> stalled_;
   std::unique_ptr<std::byte[]> out_;  // the message that is being made
   std::vector<std::byte> buffer_;
   Connection* reading_ = nullptr;

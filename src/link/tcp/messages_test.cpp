@@ -201,22 +201,10 @@ TEST(TcpMessages, LargeFramesLieWhereTheyAreUntilTheyHaveSettled) {
   EXPECT_TRUE(a.losses.empty() && b.losses.empty());
 }
 
-TEST(TcpMessages, ConnectsThatCrossSettleOnOneConnection) {
-  Node a, b;
-  auto* to_b = a.connect(b);
-  auto* to_a = b.connect(a);
-  std::vector<std::string> there, back;
-  send_all(a, *to_b, 50, there, b);
-  send_all(b, *to_a, 50, back, a);
-  ASSERT_TRUE(
-      poll_until([&] { return b.frames.size() == there.size() && a.frames.size() == back.size(); }, a, b));
-  ASSERT_TRUE(poll_until(
-      [&] { return a.link.endpoints().connections() == 1 && b.link.endpoints().connections() == 1; }, a, b));
-  EXPECT_TRUE(a.losses.empty() && b.losses.empty());
-}
-
 // Somebody at `from` who says that he is the endpoint at `name` after a restart.
-void call_as(const std::string& from, const Node& name, uint64_t incarnation, Node& callee, Node& other) {
+void call_as(
+    const std::string& from, const Node& name, uint64_t incarnation, Node& callee, Node& other,
+    const std::function<void()>& meanwhile = [] {}) {
   const auto bytes = callee.link.address();
   const auto place = *os::SocketAddress::from(bytes.data(), bytes.size());
   Channel channel(connection_frame_bytes_max);
@@ -244,7 +232,44 @@ void call_as(const std::string& from, const Node& name, uint64_t incarnation, No
     callee.poll();
     other.poll();
   }
+  meanwhile();
   channel.close();
+}
+
+// A large frame is a message of its own. Peers that do not say in their greeting that they take such get shorter ones.
+TEST(TcpMessages, LargeFramesGoToPeersThatTakeThem) {
+  Node a, b, c;
+  auto* to_b = a.connect(b);
+  ASSERT_NE(to_b, nullptr);
+  EXPECT_EQ(a.link.limits(*to_b).segment_bytes, TcpLink::usual_limits.segment_bytes) << "it has said nothing";
+  const std::string large(TcpLink::large_frame_bytes, 'l');
+  ASSERT_TRUE(poll_until([&] { return a.send(*to_b, "small"); }, a, b));
+  EXPECT_EQ(a.link.limits(*to_b).segment_bytes, TcpLink::large_frame_bytes);
+  ASSERT_TRUE(poll_until([&] { return a.send(*to_b, large); }, a, b));
+  ASSERT_TRUE(poll_until([&] { return b.frames.size() == 2; }, a, b));
+  EXPECT_EQ(b.frames[1], large);
+  EXPECT_EQ(b.link.limits(*b.peers.at(0)).fragment_bytes, TcpLink::large_frame_bytes);
+  call_as("127.0.0.1:0", c, 77, b, a, [&] {
+    ASSERT_EQ(b.peers.size(), 2u);
+    EXPECT_EQ(b.link.limits(*b.peers.at(1)).segment_bytes, TcpLink::usual_limits.segment_bytes);
+    EXPECT_EQ(b.link.limits(*b.peers.at(1)).fragmented_eager_bytes_max,
+              TcpLink::usual_limits.fragmented_eager_bytes_max);
+  });
+  EXPECT_TRUE(a.losses.empty());
+}
+
+TEST(TcpMessages, ConnectsThatCrossSettleOnOneConnection) {
+  Node a, b;
+  auto* to_b = a.connect(b);
+  auto* to_a = b.connect(a);
+  std::vector<std::string> there, back;
+  send_all(a, *to_b, 50, there, b);
+  send_all(b, *to_a, 50, back, a);
+  ASSERT_TRUE(
+      poll_until([&] { return b.frames.size() == there.size() && a.frames.size() == back.size(); }, a, b));
+  ASSERT_TRUE(poll_until(
+      [&] { return a.link.endpoints().connections() == 1 && b.link.endpoints().connections() == 1; }, a, b));
+  EXPECT_TRUE(a.losses.empty() && b.losses.empty());
 }
 
 // A new incarnation at a known address is the peer after a restart, when it comes from where the peer is; else anybody could end

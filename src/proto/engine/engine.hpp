@@ -530,6 +530,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // A frame of a message. One that is complete when the link is done with it (`waits`) may stay where it is until then.
   bool send_payload(Peer& peer, bool waits, bool last, uint64_t flags, const wire::FrameHead& head,
                     std::span<const std::byte> prefix, const iovec* parts, size_t part_count) noexcept;
+  bool send_segment(Peer& peer, Op& op, const wire::FrameHead& head, const iovec* parts,
+                    size_t part_count) noexcept;
   // The program gets its memory back before the link is done with it.
   void keep(Peer& peer) noexcept {
     // A forked child sends nothing, and may not have that memory (MADV_DONTFORK).

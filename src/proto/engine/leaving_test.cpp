@@ -1,8 +1,9 @@
 // Tests of what goes away while others stay: a receive context of an endpoint, an endpoint of a shared receive context, the buffers of an
-// injected operation.
+// injected operation, the buffers of a message that its receiver wants no more of.
 #include <gtest/gtest.h>
 #include <rdma/fi_atomic.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -13,7 +14,6 @@ namespace weft::proto {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-using Engine = proto::Engine<sim::PlainLink>;
 constexpr uint64_t tag = 7;
 
 Bytes pattern(size_t bytes) {
@@ -23,7 +23,9 @@ Bytes pattern(size_t bytes) {
 }
 
 // An engine without receive contexts; the tests bring theirs.
+template <class Link = sim::PlainLink>
 struct End {
+  using Engine = proto::Engine<Link>;
   End(sim::Net& net, int id) : engine(EngineLimits{}) {
     engine.link().open(net, id, engine);
     engine.set_address_vector(&av);
@@ -90,8 +92,8 @@ struct Leaving : testing::Test {
   sim::Net net{5};
   RxContext first{0, 64, 1};
   RxContext second{1, 64, 2};
-  End a{net, 0};
-  End b{net, 1};
+  End<> a{net, 0};
+  End<> b{net, 1};
 };
 
 TEST_F(Leaving, a_context_does_not_take_another_ones_fragments_along) {
@@ -212,6 +214,50 @@ TEST_F(Leaving, an_injected_compare_and_swap_copies_what_it_compares_with) {
   EXPECT_EQ(a.results(), std::vector{0});
   EXPECT_EQ(old, 5u);
   EXPECT_EQ(word, 9u);
+}
+
+// Nothing that it was given has left it.
+struct NeverSettling : sim::ReferringLink {
+  template <class Handler>
+  int poll(Handler& handler) noexcept {
+    return sim::PlainLink::poll(handler);
+  }
+};
+
+// Segments lie with the program until they have left. A peer that says Done before that, be it an error, gives the program its memory back.
+TEST(EarlyDone, segments_that_wait_by_reference_are_copied) {
+  for (const bool refused : {false, true}) {
+    sim::Net net{3};
+    net.dead.resize(2);
+    End<NeverSettling> a{net, 0};
+    Bytes bytes = pattern(5000);
+    const Bytes sent = bytes;
+    a.send(bytes, 0);
+    auto& out = net.wires[{0, 1}];
+    auto& in = net.wires[{1, 0}];
+    ASSERT_EQ(out.size(), 1u);
+    wire::RtsPrefix rts{};
+    std::memcpy(&rts, out.front().payload.data(), sizeof(rts));
+    out.clear();
+    const wire::CtsPrefix cts{77, bytes.size()};
+    sim::Frame ask{{wire::FrameKind::Cts, 0, 0, sizeof(cts), rts.operation, 0}, Bytes(sizeof(cts))};
+    std::memcpy(ask.payload.data(), &cts, sizeof(cts));
+    in.push_back(ask);
+    for (int i = 0; i < 5; ++i) a.engine.progress();
+    const auto refers = [](const sim::Frame& frame) { return !frame.parts.empty(); };
+    ASSERT_TRUE(std::any_of(out.begin(), out.end(), refers));
+    ASSERT_TRUE(a.results().empty()) << "its bytes are still needed";
+    in.push_back({{wire::FrameKind::Done, static_cast<uint8_t>(refused ? wire::has_b : 0), 0, 0,
+                   rts.operation, refused ? uint64_t{FI_EINVAL} : 0},
+                  {}});
+    a.engine.progress();
+    EXPECT_EQ(a.results(), std::vector{refused ? FI_EINVAL : 0});
+    EXPECT_FALSE(std::any_of(out.begin(), out.end(), refers));
+    Bytes arrived;
+    for (const sim::Frame& frame : out)
+      arrived.insert(arrived.end(), frame.payload.begin(), frame.payload.end());
+    EXPECT_EQ(arrived, sent);
+  }
 }
 
 }  // namespace

@@ -88,8 +88,10 @@ struct alignas(64) Op : HotOp, QueueHook, InFlightHook {
   uint64_t full_length = 0;  // of the message, when more than fits
   uint64_t data = 0;         // cq data
   uint64_t remote = 0;       // operation id of the other side
-  bool acked = false;        // counted in PeerState::unacknowledged
-  bool announced = false;    // by a ready-to-send frame: the peer may ask for segments, once
+  uint64_t in_place_mark =
+      0;                   // of the link, behind the last segment that was sent by reference (SendsInPlace)
+  bool acked = false;      // counted in PeerState::unacknowledged
+  bool announced = false;  // by a ready-to-send frame: the peer may ask for segments, once
   bool has_data = false;
   bool unwatched = false;      // waits, and no completion of it brings the program back
   bool early = false;          // completes when the link has it (FI_INJECT_COMPLETE, fi_inject)

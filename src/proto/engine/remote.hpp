@@ -425,6 +425,9 @@ void Engine<L>::on_done(Peer& peer, const wire::FrameHead& head) noexcept {
   }
   if constexpr (HasRemoteAccess<L>) peer.heard = link_.stamp();
   const int status = (head.flags & wire::has_b) != 0 ? static_cast<int>(head.b & 0xffff) : 0;
+  // A peer that wants no more, or lies: segments may still wait by reference.
+  if constexpr (SendsInPlace<L>)
+    if (op->in_place_mark > link_.settled(peer)) keep(peer);
   finish_transmit(*op, status, provider_error_of(status));
 }
 

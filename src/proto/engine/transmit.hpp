@@ -243,6 +243,7 @@ ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Req
   op.length = length;
   op.total = length;
   op.done = 0;
+  op.in_place_mark = 0;
   op.target_context = context;
   op.completes = !request.silent && tx.completes(request.flags);
   op.tagged = request.tagged;
@@ -655,10 +656,24 @@ bool Engine<L>::stream(Op& op) noexcept {
                                static_cast<uint32_t>(covered), op.remote,   op.done};
     if constexpr (SettlesLater<L>)
       if (op.done + covered == op.total && waits(op)) link_.expect(peer);
-    if (!link_.send(peer, head, {}, parts.data(), count)) return false;
+    if (!send_segment(peer, op, head, parts.data(), count)) return false;
     op.done += covered;
   }
   return true;
+}
+
+// The source of a message or a write stays until Done, so its segments may leave from there. What a peer reads is released before that.
+template <Link L>
+bool Engine<L>::send_segment(Peer& peer, Op& op, const wire::FrameHead& head, const iovec* parts,
+                             size_t part_count) noexcept {
+  if constexpr (SendsInPlace<L>) {
+    if (op.kind != OpKind::Outbound) {
+      if (!link_.send_in_place(peer, head, {}, parts, part_count)) return false;
+      op.in_place_mark = link_.taken(peer);
+      return true;
+    }
+  }
+  return link_.send(peer, head, {}, parts, part_count);
 }
 
 // --- the end of an operation ---
