@@ -53,7 +53,7 @@ struct PeerState : SettlingHook {
   List<Op, InFlightHook> in_flight;  // every operation that names it
   Fifo<Unsettled> unsettled;         // messages that the link has, in order, whose completions wait for it
   Unsettled* newest = nullptr;  // the last of them, when it is a small message: it stands for all before it
-  uint64_t quiet = 0;  // the link's mark behind the last message that has no completion to come (Proves)
+  uint64_t quiet = 0;           // the link's sequence behind the last message that has no completion to come
   uint64_t unacknowledged = 0;  // operations whose Done has not come (FI_FENCE waits for zero)
   // A message that comes in several frames: where its bytes go (neither: nowhere) and how many are still to come.
   Op* fragmented_receive = nullptr;

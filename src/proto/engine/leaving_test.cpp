@@ -25,7 +25,8 @@ Bytes pattern(size_t bytes) {
 // An engine without receive contexts; the tests bring theirs.
 struct End {
   End(sim::Net& net, int id) : engine(EngineLimits{}) {
-    engine.link().open(net, id, engine);
+    engine.link().join(net, id);
+    EXPECT_TRUE(engine.open(""));
     engine.set_address_vector(&av);
     engine.set_regions(&regions);
     engine.add_queue(&cq);

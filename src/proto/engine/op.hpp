@@ -188,9 +188,9 @@ class OpTable {
   std::vector<std::unique_ptr<Op[]>> chunks_;
 };
 
-// A message that the link has, and whose completion waits until nothing of it needs us any more (SettlesLater). One cache line.
+// A message that the link has, and whose completion waits until all of it is complete there (HasSendCompletion). One cache line.
 struct Unsettled : FifoHook {
-  uint64_t mark = 0;  // of the link
+  uint64_t sequence = 0;  // the link's, behind it
   void* context = nullptr;
   uint64_t tag = 0;
   uint64_t length = 0;
