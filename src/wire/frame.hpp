@@ -36,10 +36,10 @@ enum class FrameKind : uint8_t {
 };
 
 enum FrameFlag : uint8_t {
-  has_b = 1,       // the field b is meant
-  has_data = 2,    // b carries FI_REMOTE_CQ_DATA
-  in_bulk = 0x80,  // the link's own: the payload is not in the slot
+  has_b = 1,     // the field b is meant
+  has_data = 2,  // b carries FI_REMOTE_CQ_DATA
 };
+inline constexpr uint8_t frame_flags = has_b | has_data;  // a link may use the other bits for itself
 
 struct FrameHead {
   FrameKind kind;
@@ -49,6 +49,12 @@ struct FrameHead {
   uint64_t a;
   uint64_t b;
 };
+
+// What a head says besides its length and its fields, as one word of 24 bits: [0..7] kind, [8..15] flags, [16..23] context.
+using HeadWord = uint32_t;
+constexpr HeadWord head_word(FrameKind kind, uint8_t flags, uint8_t context) noexcept {
+  return HeadWord{static_cast<uint8_t>(kind)} | HeadWord{flags} << 8 | HeadWord{context} << 16;
+}
 
 struct AckPrefix {
   uint64_t operation;  // sender's operation id, for Done

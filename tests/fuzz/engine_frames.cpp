@@ -54,7 +54,8 @@ class Session {
     other_rx_ = std::make_unique<RxContext>(uint8_t{1}, limits.receive_size, 2);
     net_.dead.resize(2, false);
     net_.frames_max = 4;
-    engine_->link().open(net_, us, *engine_);
+    engine_->link().join(net_, us);
+    (void)engine_->open("");
     engine_->set_address_vector(&av_);
     engine_->set_regions(&regions_);
     engine_->add_queue(&tx_cq_);

@@ -144,17 +144,18 @@ class Hostile {
     uint64_t& next = next_[channel];
     Slot& at = slots(channel)[next % slot_count];
     const auto kind = in_.ConsumeIntegralInRange<uint8_t>(0, 22);
-    const uint8_t flags = in_.ConsumeIntegralInRange<int>(0, 3) == 0
-                              ? in_.ConsumeIntegral<uint8_t>()
-                              : in_.PickValueInArray<uint8_t>({0, wire::has_b, wire::in_bulk,
-                                                               wire::in_bulk | wire::has_b | wire::has_data});
+    const uint8_t flags =
+        in_.ConsumeIntegralInRange<int>(0, 3) == 0
+            ? in_.ConsumeIntegral<uint8_t>()
+            : in_.PickValueInArray<uint8_t>(
+                  {0, wire::has_b, payload_in_bulk, payload_in_bulk | wire::has_b | wire::has_data});
     const uint32_t length = in_.ConsumeIntegralInRange<int>(0, 7) == 0 ? in_.ConsumeIntegral<uint32_t>()
-                            : (flags & wire::in_bulk) != 0
+                            : (flags & payload_in_bulk) != 0
                                 ? in_.ConsumeIntegralInRange<uint32_t>(0, Link::frame_bytes_max + 1)
                                 : in_.ConsumeIntegralInRange<uint32_t>(0, 49);
     at.a = in_.ConsumeIntegral<uint64_t>();
     std::memset(at.payload.data(), 0, at.payload.size());
-    if ((flags & wire::in_bulk) != 0) {
+    if ((flags & payload_in_bulk) != 0) {
       BulkPlace place{bulk_[channel] + length, bulk_[channel] % bulk_bytes};
       if (in_.ConsumeIntegralInRange<int>(0, 3) == 0) place.end = in_.ConsumeIntegral<uint64_t>();
       if (in_.ConsumeIntegralInRange<int>(0, 3) == 0)

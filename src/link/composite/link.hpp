@@ -20,7 +20,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "arch/cpu.hpp"
@@ -30,7 +29,6 @@
 #include "os/poll_set.hpp"
 #include "proto/device.hpp"
 #include "proto/engine/link.hpp"
-#include "proto/engine/remote_access.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::link::composite {
@@ -57,64 +55,75 @@ struct Peer : Ways, NearSide<N>, FarSide<F> {
   typename N::PeerBase& near() noexcept { return static_cast<NearSide<N>&>(*this); }
   const typename N::PeerBase& near() const noexcept { return static_cast<const NearSide<N>&>(*this); }
   typename F::PeerBase& far() noexcept { return static_cast<FarSide<F>&>(*this); }
+  const typename F::PeerBase& far() const noexcept { return static_cast<const FarSide<F>&>(*this); }
   static Peer& of_near(typename N::PeerBase& base) noexcept {
     return static_cast<Peer&>(static_cast<NearSide<N>&>(base));
   }
   static Peer& of_far(typename F::PeerBase& base) noexcept {
     return static_cast<Peer&>(static_cast<FarSide<F>&>(base));
   }
+  static const Peer& of_near(const typename N::PeerBase& base) noexcept {
+    return static_cast<const Peer&>(static_cast<const NearSide<N>&>(base));
+  }
+  static const Peer& of_far(const typename F::PeerBase& base) noexcept {
+    return static_cast<const Peer&>(static_cast<const FarSide<F>&>(base));
+  }
 };
 
 namespace detail {
+// What of Near the composite states as its own: small frames, and messages in place.
 template <class N>
-struct InPlaceTypes {
-  struct Held {};
-  struct Room {};
-  static constexpr size_t bytes_max = 0;
-  static constexpr size_t ring_entries = 0;
-  static constexpr size_t ring_bytes = 0;
+struct OfNear {};
+template <proto::HasSmallFrames N>
+struct OfNear<N> {
+  static constexpr size_t small_bytes_max = N::small_bytes_max;
 };
 template <class N>
-requires proto::InPlace<N>
-struct InPlaceTypes<N> {
-  using Held = typename N::Held;
-  using Room = typename N::Room;
-  static constexpr size_t bytes_max = N::in_place_bytes_max;
+struct LoansOfNear {};
+template <proto::HasLoans N>
+struct LoansOfNear<N> {
+  using Loan = typename N::Loan;
+  using ReservedBuffer = typename N::ReservedBuffer;
+  static constexpr size_t in_place_bytes_max = N::in_place_bytes_max;
   static constexpr size_t ring_entries = N::ring_entries;
   static constexpr size_t ring_bytes = N::ring_bytes;
 };
 }  // namespace detail
 
-template <class P>
-struct Events {
-  virtual P* make_peer(std::span<const std::byte> address) = 0;
-  virtual void peer_lost(P& peer, core::ProviderError why) noexcept = 0;
-
- protected:
-  ~Events() = default;
+// A near link that tells whether somebody has an address here and now; else whoever is of this host is taken to be there.
+template <class N>
+concept KnowsPresence = requires(std::span<const std::byte> address) {
+  { N::is_present(address) } -> std::convertible_to<bool>;
+};
+// burst() of a near link changes with each small frame that it sends, and when one comes in; of others only what comes in is noticed.
+template <class N>
+concept CountsBursts = requires(const N& near) {
+  { near.burst() }
+  noexcept->std::same_as<uint32_t>;
 };
 
-// N: a link with small frames, remote read and sleep. F: a link with sleep. Names: how an address holds both (address.hpp).
+// N, F: any links; the composite can be slept on when both can. Names: how an address holds both (address.hpp).
 template <class N, class F, class Names>
-class Link : public proto::DeviceBelow<F> {
+class Link : public proto::LinkBase,
+             public proto::DeviceBelow<F>,
+             public detail::OfNear<N>,
+             public detail::LoansOfNear<N> {
  public:
   using Near = N;
   using Far = F;
+  using Sides = proto::SideTypes<Near, Far>;
+  using SmallSide =
+      Near;  // a small frame to a far peer is a call, which would cost near peers their registers
   using PeerBase = Peer<Near, Far>;
-  using Events = composite::Events<PeerBase>;
-  // The largest of both; limits() has those of a peer. Both sides take frames of the smaller size.
+  using Events = proto::LinkEvents<PeerBase>;
+  // The largest of both; a peer has those of its side. Both sides take frames of the smaller size.
   static constexpr size_t frame_bytes_max = std::min(Near::frame_bytes_max, Far::frame_bytes_max);
   static constexpr size_t eager_bytes_max = std::max(Near::eager_bytes_max, Far::eager_bytes_max);
   static constexpr size_t fragmented_eager_bytes_max =
       std::max(Near::fragmented_eager_bytes_max, Far::fragmented_eager_bytes_max);
   static constexpr size_t fragment_bytes = std::max(Near::fragment_bytes, Far::fragment_bytes);
   static constexpr size_t segment_bytes = std::max(Near::segment_bytes, Far::segment_bytes);
-  static constexpr size_t small_bytes_max = Near::small_bytes_max;
-  static constexpr bool small_credit = proto::HasSmallCredit<Near>;
-  static constexpr size_t slow_small_bytes_max = [] {
-    if constexpr (proto::HasSmallFrames<Far>) return Far::small_bytes_max;
-    else return size_t{0};
-  }();
+  static constexpr bool small_credit = proto::has_small_credit<Near>;
   static constexpr size_t address_length = Names::address_length;
 
   Link() = default;
@@ -124,11 +133,10 @@ class Link : public proto::DeviceBelow<F> {
 
   // Opens the endpoint at an address ("" chooses one). Without Near where that is forbidden or impossible; never without Far.
   Result<void> open(std::string_view name, Events& events);
-  void set_warning(void (*on_warning)(const void* who, const char* what), const void* who) noexcept {
-    if constexpr (proto::HasWarnings<Near>) near_.set_warning(on_warning, who);
-    if constexpr (proto::HasWarnings<Far>) far_.set_warning(on_warning, who);
-    on_warning_ = on_warning;
-    warning_context_ = who;
+  void set_warning(proto::PacketWarning on_warning, const void* who) noexcept {
+    near_.set_warning(on_warning, who);
+    far_.set_warning(on_warning, who);
+    LinkBase::set_warning(on_warning, who);
   }
   template <class D>
   void set_device(D& device) noexcept requires proto::UsesDevice<F> && std::same_as<D, typename F::Device> {
@@ -138,17 +146,16 @@ class Link : public proto::DeviceBelow<F> {
     if constexpr (proto::HasTrafficClass<Far>) far_.set_traffic_class(dscp);
   }
   void warn_of_malformed(PeerBase& peer, const char* what) noexcept {
-    if constexpr (proto::WarnsOfMalformed<Near>)
-      if (peer.near_met) return near_.warn_of_malformed(peer.near(), what);
-    if constexpr (proto::WarnsOfMalformed<Far>)
-      if (peer.far_met) far_.warn_of_malformed(peer.far(), what);
+    if (peer.near_met) near_.warn_of_malformed(peer.near(), what);
+    else if (peer.far_met) far_.warn_of_malformed(peer.far(), what);
   }
   // False in a forked child: the endpoint is its parent's.
   bool belongs_here() const noexcept { return owner_pid_ == 0 || os::process_id() == owner_pid_; }
   void close() noexcept;
   // The endpoint is about to close, and waits only for what can still be delivered.
   void hurry() noexcept {
-    if constexpr (proto::Hurries<Far>) far_.hurry();
+    if (near_on_) near_.hurry();
+    far_.hurry();
   }
   std::span<const std::byte> address() const noexcept { return address_; }
 
@@ -163,28 +170,18 @@ class Link : public proto::DeviceBelow<F> {
   static Path path_to(const PeerBase& peer) noexcept { return peer.path; }
 
   // --- hot ---
-  [[gnu::always_inline]] proto::SmallSend send_small(PeerBase& peer, const wire::FrameHead& head,
-                                                     const void* bytes) noexcept {
+  [[gnu::always_inline]] proto::SmallSend send_small(
+      PeerBase& peer, const wire::FrameHead& head,
+      const void* bytes) noexcept requires proto::HasSmallFrames<Near> {
     if (peer.path == Path::Far) [[unlikely]]
-      return proto::SmallSend::
-          Refused;  // send_small_slow() does it; a call from here would cost near peers their registers
+      return proto::SmallSend::Refused;
     return near_.send_small(peer.near(), head, bytes);
   }
-  proto::SmallSend send_small_slow(PeerBase& peer, const wire::FrameHead& head, const void* bytes) noexcept {
-    if constexpr (proto::HasSmallFrames<Far>) {
-      if (peer.path == Path::Near) return proto::SmallSend::Refused;
-      expect_far();
-      return far_.send_small(peer.far(), head, bytes);
-    } else {
-      return proto::SmallSend::Refused;
-    }
-  }
-  bool more_room(PeerBase& peer) noexcept requires proto::HasSmallCredit<Near> {
+  bool more_room(PeerBase& peer) noexcept requires proto::HasSmallFrames<Near> {
     return peer.path == Path::Near && near_.more_room(peer.near());
   }
-  void tell(PeerBase& peer) noexcept {
-    if (peer.path == Path::Near) return near_.tell(peer.near());
-    if constexpr (proto::HasSmallFrames<Far>) far_.tell(peer.far());
+  void tell(PeerBase& peer) noexcept requires proto::HasSmallFrames<Near> {
+    if (peer.path == Path::Near) near_.tell(peer.near());
   }
   bool send(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
             const iovec* parts, size_t part_count) noexcept {
@@ -193,47 +190,36 @@ class Link : public proto::DeviceBelow<F> {
     expect_far();
     return far_.send(peer.far(), head, prefix, parts, part_count);
   }
-  bool send_in_place(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
-                     const iovec* parts, size_t part_count) noexcept requires proto::SendsInPlace<Far> {
-    if (peer.path == Path::Near) return near_.send(peer.near(), head, prefix, parts, part_count);
+
+  // --- the side that a peer is sent to by (proto::HasSides) ---
+  template <class F1>
+  [[gnu::always_inline]] decltype(auto) visit(PeerBase& peer, F1&& f) {
+    if (peer.path == Path::Near) return f(near_, peer.near());
+    return f(far_, peer.far());
+  }
+  template <class F1>
+  [[gnu::always_inline]] decltype(auto) visit(const PeerBase& peer, F1&& f) const {
+    if (peer.path == Path::Near) return f(near_, peer.near());
+    return f(far_, peer.far());
+  }
+  template <class F1>
+  [[gnu::always_inline]] decltype(auto) visit_to_send(PeerBase& peer, F1&& f) {
+    if (peer.path == Path::Near) return f(near_, peer.near());
     expect_far();
-    return far_.send_in_place(peer.far(), head, prefix, parts, part_count);
+    return f(far_, peer.far());
   }
-  void keep(PeerBase& peer) noexcept requires proto::SendsInPlace<Far> {
-    if (peer.path == Path::Far) far_.keep(peer.far());
+  template <class F1>
+  void each_side(F1&& f) {
+    if (near_on_) f(near_);
+    f(far_);
   }
-
-  // What Far has not got rid of. Near settles at once.
-  uint64_t taken(PeerBase& peer) noexcept requires proto::SettlesLater<Far> {
-    return peer.path == Path::Near ? 0 : far_.taken(peer.far());
+  template <class F1>
+  void each_side(F1&& f) const {
+    if (near_on_) f(near_);
+    f(far_);
   }
-  uint64_t settled(PeerBase& peer) noexcept requires proto::SettlesLater<Far> {
-    return peer.path == Path::Near ? 0 : far_.settled(peer.far());
-  }
-  bool is_stuck(PeerBase& peer) noexcept requires proto::GetsStuck<Far> {
-    return peer.path == Path::Far && far_.is_stuck(peer.far());
-  }
-  uint64_t proven(PeerBase& peer) noexcept requires proto::Proves<Far> {
-    return peer.path == Path::Near ? 0 : far_.proven(peer.far());
-  }
-  uint64_t unread(PeerBase& peer) noexcept requires proto::CountsUnread<Near> {
-    return peer.path == Path::Near ? near_.unread(peer.near()) : 0;
-  }
-  void expect(PeerBase& peer) noexcept requires proto::SettlesLater<Far> {
-    if (peer.path == Path::Far) far_.expect(peer.far());
-  }
-
-  // What Far keeps until the next poll.
-  bool keeps_back() noexcept requires proto::KeepsBack<Far> { return far_.keeps_back(); }
-  void push_kept(PeerBase& peer) noexcept requires proto::KeepsBack<Far> {
-    if (peer.path == Path::Far) far_.push_kept(peer.far());
-  }
-
-  bool has_background_work() noexcept requires proto::HasBackgroundWork<Far> {
-    return far_.has_background_work();
-  }
-  void notify_background_work(core::Signal* signal) noexcept requires proto::HasBackgroundWork<Far> {
-    far_.notify_background_work(signal);
+  uint64_t unread(const PeerBase& peer) const noexcept {
+    return visit(peer, [](const auto& side, const auto& part) { return side.unread(part); });
   }
 
   template <class Handler>
@@ -250,14 +236,8 @@ class Link : public proto::DeviceBelow<F> {
   }
 
   // --- in place: near peers only ---
-  using Held = typename detail::InPlaceTypes<Near>::Held;
-  using Room = typename detail::InPlaceTypes<Near>::Room;
-  static constexpr size_t in_place_bytes_max = detail::InPlaceTypes<Near>::bytes_max;
-  static constexpr size_t ring_entries = detail::InPlaceTypes<Near>::ring_entries;
-  static constexpr size_t ring_bytes = detail::InPlaceTypes<Near>::ring_bytes;
-  static bool writes_in_place(const PeerBase& peer) noexcept { return peer.path == Path::Near; }
   template <class Taker, class Handler>
-  void poll_for(Taker& taker, Handler& handler) noexcept requires proto::InPlace<Near> {
+  void poll_for(Taker& taker, Handler& handler) noexcept requires proto::HasLoans<Near> {
     if (near_on_) {
       NearHandler<Taker> side{taker};
       NearHandler<Handler> rest{handler};
@@ -265,55 +245,28 @@ class Link : public proto::DeviceBelow<F> {
     }
     if (--far_countdown_ == 0) (void)look_far(handler);
   }
-  Held hold(PeerBase& peer) noexcept requires proto::InPlace<Near> { return near_.hold(peer.near()); }
-  void release(const Held& held) noexcept requires proto::InPlace<Near> { near_.release(held); }
-  Room* reserve(PeerBase& peer, size_t bytes) noexcept requires proto::InPlace<Near> {
-    return near_.reserve(peer.near(), bytes);
+  auto loan(PeerBase& peer) noexcept requires proto::HasLoans<Near> { return near_.loan(peer.near()); }
+  void release(const auto& loan) noexcept requires proto::HasLoans<Near> { near_.release(loan); }
+  auto reserve(PeerBase& peer, size_t bytes, int& error) noexcept requires proto::HasLoans<Near> {
+    error = EOPNOTSUPP;
+    return peer.path == Path::Near ? near_.reserve(peer.near(), bytes, error) : nullptr;
   }
-  static std::byte* bytes_of(const Room& room) noexcept requires proto::InPlace<Near> {
-    return Near::bytes_of(room);
+  static std::byte* bytes_of(const auto& buffer) noexcept requires proto::HasLoans<Near> {
+    return Near::bytes_of(buffer);
   }
-  bool commit(Room& room, const wire::FrameHead& head) noexcept requires proto::InPlace<Near> {
-    return near_.commit(room, head);
+  bool commit(auto& buffer, const wire::FrameHead& head) noexcept requires proto::HasLoans<Near> {
+    return near_.commit(buffer, head);
   }
-  void abandon(Room& room) noexcept requires proto::InPlace<Near> { near_.abandon(room); }
-  proto::RingUse rings(const PeerBase& peer) const noexcept requires proto::InPlace<Near> {
+  void abandon(auto& buffer) noexcept requires proto::HasLoans<Near> { near_.abandon(buffer); }
+  proto::RingUse rings(const PeerBase& peer) const noexcept requires proto::HasLoans<Near> {
     return peer.near_met ? near_.rings(peer.near()) : proto::RingUse{};
   }
 
-  // --- what depends on the peer ---
-  proto::LinkLimits limits(const PeerBase& peer) const noexcept {
-    return peer.path == Path::Near ? proto::limits_of_type<Near>() : proto::limits_of_type<Far>();
-  }
-
-  // --- one-sided access: near peers only ---
-  void expose(const proto::ExposedRegion& region) noexcept requires proto::HasRemoteAccess<Near> {
-    near_.expose(region);
-  }
-  int conceal(uint64_t key) noexcept requires proto::HasRemoteAccess<Near> { return near_.conceal(key); }
-  bool access(PeerBase& peer, bool write, const iovec* local, size_t local_count,
-              const wire::RmaTarget* targets, size_t target_count, size_t bytes,
-              uint64_t heard) noexcept requires proto::HasRemoteAccess<Near> {
-    if (peer.path != Path::Near || !peer.near_met) return false;
-    return near_.access(peer.near(), write, local, local_count, targets, target_count, bytes, heard);
-  }
-
-  // --- reading the peer's memory: near peers only ---
-  bool may_be_read(const PeerBase& peer) const noexcept { return peer.path == Path::Near; }
-  bool can_read(const PeerBase& peer) const noexcept { return peer.near_met && near_.can_read(peer.near()); }
-  int read(PeerBase& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
-           size_t remote_count, size_t bytes) noexcept {
-    return near_.read(peer.near(), local, local_count, remote, remote_count, bytes);
-  }
-  uint64_t stamp() const noexcept { return near_.stamp(); }
-  bool prefer_read(const PeerBase& peer, uint64_t total, uint64_t stamp) const noexcept {
-    return near_.prefer_read(peer.near(), total, stamp);
-  }
-
   // --- sleeping ---
-  int wait_fd() const noexcept { return both_.get(); }
-  bool arm() noexcept;
-  void disarm() noexcept;
+  static constexpr bool sleeps = proto::HasSleep<Near> && proto::HasSleep<Far>;
+  int wait_fd() const noexcept requires sleeps { return both_.get(); }
+  bool arm() noexcept requires sleeps;
+  void disarm() noexcept requires sleeps;
 
  private:
   using Name = std::array<std::byte, address_length>;
@@ -327,6 +280,16 @@ class Link : public proto::DeviceBelow<F> {
     ~Connecting() { place_ = nullptr; }
     const Name*& place_;
   };
+  struct ShortHeads {
+    wire::HeadWord without_b = 0;
+    wire::HeadWord with_b = 0;
+  };
+  template <class Handler>
+  static constexpr ShortHeads short_heads() noexcept {
+    if constexpr (proto::TakesShortFrames<Handler, PeerBase>)
+      return {Handler::short_head, Handler::short_head_with_b};
+    else return {};
+  }
   // Frames of one side as frames of the whole peer.
   template <class Handler>
   struct NearHandler {
@@ -336,15 +299,31 @@ class Link : public proto::DeviceBelow<F> {
       return handler.on_frame(PeerBase::of_near(base), head, payload);
     }
     bool satisfied() const noexcept { return handler.satisfied(); }
-    [[gnu::always_inline]] bool on_plain_tagged(
-        typename Near::PeerBase& base, uint64_t tag, const std::byte* payload,
-        uint32_t length) noexcept requires proto::TakesPlainTagged<Handler, PeerBase> {
-      return handler.on_plain_tagged(PeerBase::of_near(base), tag, payload, length);
+    // Large frames in parts, when the handler takes them so.
+    proto::Land land(typename Near::PeerBase& base, wire::FrameHead& head, const std::byte* payload,
+                     size_t arrived,
+                     proto::Landing& out) noexcept requires proto::TakesParts<Handler, PeerBase> {
+      return handler.land(PeerBase::of_near(base), head, payload, arrived, out);
     }
-    [[gnu::always_inline]] bool on_plain_tagged_data(
-        typename Near::PeerBase& base, uint64_t tag, uint64_t data, const std::byte* payload,
-        uint32_t length) noexcept requires proto::TakesPlainTagged<Handler, PeerBase> {
-      return handler.on_plain_tagged_data(PeerBase::of_near(base), tag, data, payload, length);
+    void landed(typename Near::PeerBase& base, wire::FrameHead& head,
+                size_t bytes) noexcept requires proto::TakesParts<Handler, PeerBase> {
+      handler.landed(PeerBase::of_near(base), head, bytes);
+    }
+    bool awaits(
+        const typename Near::PeerBase& base) const noexcept requires proto::HasAwaited<Handler, PeerBase> {
+      return handler.awaits(PeerBase::of_near(base));
+    }
+    static constexpr wire::HeadWord short_head = short_heads<Handler>().without_b;
+    static constexpr wire::HeadWord short_head_with_b = short_heads<Handler>().with_b;
+    [[gnu::always_inline]] bool on_short_frame(
+        typename Near::PeerBase& base, uint64_t a, const std::byte* payload,
+        uint32_t length) noexcept requires proto::TakesShortFrames<Handler, PeerBase> {
+      return handler.on_short_frame(PeerBase::of_near(base), a, payload, length);
+    }
+    [[gnu::always_inline]] bool on_short_frame_with_b(
+        typename Near::PeerBase& base, uint64_t a, uint64_t b, const std::byte* payload,
+        uint32_t length) noexcept requires proto::TakesShortFrames<Handler, PeerBase> {
+      return handler.on_short_frame_with_b(PeerBase::of_near(base), a, b, payload, length);
     }
   };
   template <class Handler>
@@ -363,6 +342,10 @@ class Link : public proto::DeviceBelow<F> {
     void landed(typename Far::PeerBase& base, wire::FrameHead& head,
                 size_t bytes) noexcept requires proto::TakesParts<Handler, PeerBase> {
       handler.landed(PeerBase::of_far(base), head, bytes);
+    }
+    bool awaits(
+        const typename Far::PeerBase& base) const noexcept requires proto::HasAwaited<Handler, PeerBase> {
+      return handler.awaits(PeerBase::of_far(base));
     }
   };
   // What happens on one side.
@@ -403,9 +386,13 @@ class Link : public proto::DeviceBelow<F> {
   template <class Handler>
   [[gnu::noinline]] int look_far(Handler& handler) noexcept {
     const uint64_t now = arch::ticks();
-    const bool near_spoke = near_frames_ != 0 || near_.burst() != near_burst_;
+    bool near_spoke = near_frames_ != 0;
     near_frames_ = 0;
-    near_burst_ = near_.burst();
+    if constexpr (CountsBursts<Near>) {
+      const uint32_t burst = near_.burst();
+      near_spoke = near_spoke || burst != near_burst_;
+      near_burst_ = burst;
+    }
     if (near_spoke) near_heard_ = now;
     // A program that polls rarely gets to Far as often as one that polls in a loop.
     polls_per_look_ = now - looked_ < look_ticks ? std::min(2 * polls_per_look_, polls_per_look_max)
@@ -438,11 +425,13 @@ class Link : public proto::DeviceBelow<F> {
     far_countdown_ = 1;
     far_heard_ = arch::ticks();
   }
-  static std::string key_of(const Name& name) {
-    return {reinterpret_cast<const char*>(name.data()), name.size()};
-  }
+  using Table = proto::PeersByName<PeerBase>;
   static bool canonical(std::span<const std::byte> address, Parts& parts, Name& name) noexcept {
     return Names::split(address, parts) && Names::join(parts, name);
+  }
+  bool watch_near() {
+    if constexpr (sleeps) return static_cast<bool>(both_.add(near_.wait_fd()));
+    return true;
   }
   PeerBase* find(const Name& name, const Parts& parts, bool greets) const;
   Path choose(const Parts& parts) const noexcept;
@@ -461,9 +450,7 @@ class Link : public proto::DeviceBelow<F> {
     if (std::exchange(peer.near_met, false)) near_.forget(peer.near());
     if (std::exchange(peer.far_met, false)) far_.forget(peer.far());
   }
-  void erase(PeerBase& peer) noexcept {
-    std::erase_if(peers_, [&](const auto& entry) { return entry.second == &peer; });
-  }
+  void erase(PeerBase& peer) noexcept { peers_.erase(peer); }
 
   Near near_;
   bool near_on_ = false;
@@ -482,13 +469,11 @@ class Link : public proto::DeviceBelow<F> {
   NearEvents near_events_;
   FarEvents far_events_;
   const Name* connecting_ = nullptr;  // whose peer is being made by connect()
-  std::unordered_map<std::string, PeerBase*> peers_;
+  Table peers_;
   Name address_{};
   uint64_t host_ = 0;
   os::PollSet both_;
   int owner_pid_ = 0;
-  void (*on_warning_)(const void* who, const char* what) = nullptr;
-  const void* warning_context_ = nullptr;
 };
 
 }  // namespace weft::link::composite

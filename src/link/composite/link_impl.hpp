@@ -17,21 +17,22 @@ Result<void> Link<N, F, Names>::open(std::string_view name, Events& events) {
   const auto wish = parts.far_address();
   if (auto ok = far_.open({reinterpret_cast<const char*>(wish.data()), wish.size()}, far_events_); !ok)
     return ok;
-  auto set = os::PollSet::create();
-  if (!set || !set->add(far_.wait_fd())) {
-    far_.close();
-    return Error{EMFILE, "no descriptor to sleep on"};
+  if constexpr (sleeps) {
+    auto set = os::PollSet::create();
+    if (!set || !set->add(far_.wait_fd())) {
+      far_.close();
+      return Error{EMFILE, "no descriptor to sleep on"};
+    }
+    both_ = std::move(*set);
   }
-  both_ = std::move(*set);
   const auto far_address = far_.address();
   parts = {};
   parts.set_far(far_address);
   host_ = Names::host();
   if (host_ != 0 && Names::near_allowed()) {
     if (auto ok = near_.open("", near_events_); !ok) {
-      if (on_warning_ != nullptr)
-        on_warning_(warning_context_, ("only the network is used: " + ok.error().why).c_str());
-    } else if (!both_.add(near_.wait_fd())) {
+      warn(("only the network is used: " + ok.error().why).c_str());
+    } else if (!watch_near()) {
       near_.close();
     } else {
       near_on_ = true;
@@ -44,7 +45,8 @@ Result<void> Link<N, F, Names>::open(std::string_view name, Events& events) {
     close();
     return Error{EADDRNOTAVAIL, "the network address of this endpoint has no text form"};
   }
-  if (near_on_) near_.set_alias(address_);
+  if constexpr (proto::TakesAlias<Near>)
+    if (near_on_) near_.set_alias(address_);
   if constexpr (proto::TakesAlias<Far>) far_.set_alias(address_);
   return {};
 }
@@ -61,7 +63,7 @@ void Link<N, F, Names>::close() noexcept {
 }
 
 template <class N, class F, class Names>
-bool Link<N, F, Names>::arm() noexcept {
+bool Link<N, F, Names>::arm() noexcept requires sleeps {
   if (near_on_ && !near_.arm()) return false;
   if (far_.arm()) return true;
   if (near_on_) near_.disarm();
@@ -71,7 +73,7 @@ bool Link<N, F, Names>::arm() noexcept {
 }
 
 template <class N, class F, class Names>
-void Link<N, F, Names>::disarm() noexcept {
+void Link<N, F, Names>::disarm() noexcept requires sleeps {
   if (near_on_) near_.disarm();
   far_.disarm();
   far_countdown_ = 1;
@@ -82,15 +84,14 @@ void Link<N, F, Names>::disarm() noexcept {
 template <class N, class F, class Names>
 typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::find(const Name& name, const Parts& parts,
                                                               bool greets) const {
-  if (const auto found = peers_.find(key_of(name)); found != peers_.end()) return found->second;
+  if (PeerBase* known = peers_.find(Table::name_of(name)); known != nullptr) return known;
   Parts other = parts;
   Name bare{};
   if (parts.near_length != 0) {
     other.near_length = 0;
     other.host = 0;
     if (!Names::join(other, bare)) return nullptr;
-    const auto found = peers_.find(key_of(bare));
-    return found != peers_.end() ? found->second : nullptr;
+    return peers_.find(Table::name_of(bare));
   }
   // Anybody may call himself by a network address; one who shares memory with us would have named himself in full.
   if constexpr (proto::TakesAlias<Far>)
@@ -107,9 +108,10 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::find(const Name& name, 
 // Near when the peer says that it shares memory with us and is there to be met. Asked once, before anything is sent.
 template <class N, class F, class Names>
 Path Link<N, F, Names>::choose(const Parts& parts) const noexcept {
-  const bool near =
-      near_on_ && parts.near_length != 0 && parts.host == host_ && Near::is_present(parts.near_address());
-  return near ? Path::Near : Path::Far;
+  if (!near_on_ || parts.near_length == 0 || parts.host != host_) return Path::Far;
+  if constexpr (KnowsPresence<Near>)
+    if (!Near::is_present(parts.near_address())) return Path::Far;
+  return Path::Near;
 }
 
 template <class N, class F, class Names>
@@ -169,14 +171,10 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::appears(std::span<const
   if (known != nullptr && !met) return known;
   // A second connection under one name is a peer of its own, which only answers: we called ourselves, or it has several network addresses.
   if (met) return make(name, path);
-  const auto place = peers_.emplace(key_of(name), nullptr).first;
-  try {
-    place->second = make(name, path);
-  } catch (...) {
-    peers_.erase(place);
-    throw;
-  }
-  return place->second;
+  typename Table::Place place(peers_, Table::name_of(name));
+  PeerBase* peer = make(name, path);
+  place.take(*peer);
+  return peer;
 }
 
 template <class N, class F, class Names>

@@ -82,11 +82,8 @@ struct TestNames {
 
 using TestLink = Link<TestNear, loopback::Link, TestNames>;
 static_assert(proto::Link<TestLink>);
-static_assert(proto::HasSmallFrames<TestLink>);
-static_assert(proto::HasRemoteRead<TestLink>);
+static_assert(proto::HasSmallFrames<TestLink> && proto::HasLoans<TestLink> && proto::HasSides<TestLink>);
 static_assert(proto::HasSleep<TestLink>);
-static_assert(proto::HasPeerLimits<TestLink>);
-static_assert(proto::HasUnreadablePeers<TestLink>);
 using TestPeer = TestLink::PeerBase;
 
 struct Received {
@@ -318,10 +315,14 @@ TEST_F(Composite, SizesAreThoseOfThePath) {
   Node near;
   g_host = 2;
   Node far;
-  EXPECT_EQ(a.link.limits(*a.connect(near)).fragment_bytes, shm::Link::fragment_bytes);
-  EXPECT_EQ(a.link.limits(*a.connect(far)).fragment_bytes, loopback::Link::fragment_bytes);
-  EXPECT_TRUE(a.link.may_be_read(*a.connect(near)));
-  EXPECT_FALSE(a.link.may_be_read(*a.connect(far)));
+  const auto fragment_bytes = [](auto& side, auto&) { return side.fragment_bytes; };
+  EXPECT_EQ(a.link.visit(*a.connect(near), fragment_bytes), shm::Link::fragment_bytes);
+  EXPECT_EQ(a.link.visit(*a.connect(far), fragment_bytes), loopback::Link::fragment_bytes);
+  const auto may_be_read = [](auto& side, auto&) {
+    return proto::HasRemoteRead<proto::Bare<decltype(side)>>;
+  };
+  EXPECT_TRUE(a.link.visit(*a.connect(near), may_be_read));
+  EXPECT_FALSE(a.link.visit(*a.connect(far), may_be_read));
 }
 
 TEST_F(Composite, NonsenseIsNoAddress) {

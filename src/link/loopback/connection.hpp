@@ -107,15 +107,9 @@ class Listener {
 
 struct Other {};  // the peer: there is only one, and all that is known of it is in the connection
 
-struct ConnectionEvents {
-  virtual Other* make_peer(std::span<const std::byte> address) = 0;
-  virtual void peer_lost(Other& peer, core::ProviderError why) noexcept = 0;
+using ConnectionEvents = proto::LinkEvents<Other>;
 
- protected:
-  ~ConnectionEvents() = default;
-};
-
-class Connection : public Sizes {
+class Connection : public Sizes, public proto::LinkBase {
  public:
   using PeerBase = Other;
   using Events = ConnectionEvents;

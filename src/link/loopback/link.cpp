@@ -83,7 +83,7 @@ void Link::close() noexcept {
   }
   for (auto& [name, peer] : peers_) say_farewell(*peer->mailbox);
   for (const Frame& frame : unread) {  // they sent something that we never looked at
-    if (peers_.contains(frame.from)) continue;
+    if (peers_.find(frame.from) != nullptr) continue;
     if (const auto mailbox = look_up(frame.from); mailbox != nullptr) say_farewell(*mailbox);
   }
   peers_.clear();
@@ -94,7 +94,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   error = 0;
   std::string key(reinterpret_cast<const char*>(address.data()), std::min(address.size(), address_bytes));
   key.resize(::strnlen(key.data(), key.size()));
-  if (const auto found = peers_.find(key); found != peers_.end()) return found->second;
+  if (Peer* known = peers_.find(key); known != nullptr) return known;
   std::shared_ptr<Mailbox> mailbox = look_up(key);
   if (mailbox == nullptr) {
     error = EHOSTUNREACH;
@@ -102,10 +102,11 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   }
   std::array<char, address_bytes> padded{};
   std::copy(key.begin(), key.end(), padded.begin());
+  proto::PeersByName<Peer>::Place place(peers_, key);
   Peer* peer = events_->make_peer(std::as_bytes(std::span(padded)));
   peer->name = key;
   peer->mailbox = std::move(mailbox);
-  peers_[key] = peer;
+  place.take(*peer);
   return peer;
 }
 
@@ -165,7 +166,7 @@ void Link::pop() noexcept {
 }
 
 Peer* Link::peer_of(const Frame& frame) noexcept {
-  if (const auto found = peers_.find(frame.from); found != peers_.end()) return found->second;
+  if (Peer* known = peers_.find(frame.from); known != nullptr) return known;
   if (frame.farewell) return nullptr;
   std::array<char, address_bytes> padded{};
   std::copy(frame.from.begin(), frame.from.end(), padded.begin());
@@ -174,11 +175,12 @@ Peer* Link::peer_of(const Frame& frame) noexcept {
     Peer* peer = connect(std::as_bytes(std::span(padded)), error);
     if (peer != nullptr) return peer;
     // It said something and closed: its last frames still count, answers go nowhere.
+    proto::PeersByName<Peer>::Place place(peers_, frame.from);
     peer = events_->make_peer(std::as_bytes(std::span(padded)));
     peer->name = frame.from;
     peer->mailbox = std::make_shared<Mailbox>();
     peer->mailbox->open = false;
-    peers_[peer->name] = peer;
+    place.take(*peer);
     return peer;
   } catch (const std::bad_alloc&) {
     return nullptr;

@@ -16,12 +16,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.hpp"
-#include "core/provider_error.hpp"
 #include "os/event.hpp"
+#include "proto/engine/link_base.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::link::loopback {
@@ -50,13 +49,7 @@ struct Peer {
   std::shared_ptr<Mailbox> mailbox;
 };
 
-struct Events {
-  virtual Peer* make_peer(std::span<const std::byte> address) = 0;
-  virtual void peer_lost(Peer& peer, core::ProviderError why) noexcept = 0;
-
- protected:
-  ~Events() = default;
-};
+using Events = proto::LinkEvents<Peer>;
 
 // What links and connections carry (proto/engine/link.hpp).
 struct Sizes {
@@ -68,7 +61,7 @@ struct Sizes {
   static constexpr size_t address_length = address_bytes;
 };
 
-class Link : public Sizes {
+class Link : public Sizes, public proto::LinkBase {
  public:
   using PeerBase = Peer;
   using Events = loopback::Events;
@@ -117,7 +110,7 @@ class Link : public Sizes {
   std::array<char, address_bytes> address_{};
   std::string name_;
   std::shared_ptr<Mailbox> mailbox_;
-  std::unordered_map<std::string, Peer*> peers_;
+  proto::PeersByName<Peer> peers_;
 };
 
 }  // namespace weft::link::loopback

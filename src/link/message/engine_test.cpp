@@ -11,7 +11,7 @@ namespace weft::link::message {
 namespace {
 
 using Engine = proto::Engine<FakeLink>;
-static_assert(proto::SettlesLater<FakeLink> && proto::KeepsBack<FakeLink> && proto::Collects<FakeLink>);
+static_assert(proto::HasSendCompletion<FakeLink> && proto::KeepsBack<FakeLink>);
 
 constexpr size_t message_bytes = 2000;
 constexpr uint64_t tag = 7;

@@ -189,7 +189,7 @@ struct FakeNode final : FakeLink::Events {
   }
   void peer_lost(FakeLink::Peer& peer, core::ProviderError why) noexcept override {
     losses.push_back(why);
-    proven.push_back(link.proven(peer));
+    proven.push_back(link.delivered_sequence(peer));
     std::erase_if(peers, [&](const auto& entry) { return entry.get() == &peer; });
   }
   bool on_frame(FakeLink::Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {

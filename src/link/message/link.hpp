@@ -36,7 +36,7 @@
 namespace weft::link::message {
 
 template <Endpoints E>
-class MessageLink {
+class MessageLink : public proto::LinkBase {
   struct Channel;
   using Connection = typename E::Connection;
 
@@ -60,13 +60,7 @@ class MessageLink {
     uint64_t proven = 0;       // frames that are known to be there; known once the connection has ended
     bool takes_large = false;  // frames of large_frame_bytes, each in a message of its own
   };
-  struct Events {
-    virtual Peer* make_peer(std::span<const std::byte> address) = 0;
-    virtual void peer_lost(Peer& peer, core::ProviderError why) noexcept = 0;
-
-   protected:
-    ~Events() = default;
-  };
+  using Events = proto::LinkEvents<Peer>;
   using PeerBase = Peer;
 
   // Messages that are no frames are few, and have buffers of their own: a greeting, a goodbye, and at most two that return credits, since each
@@ -113,8 +107,7 @@ class MessageLink {
   }
   using Warning = void (*)(const void* who, const char* what);
   void set_warning(Warning warning, const void* who) noexcept {
-    warning_ = warning;
-    who_ = who;
+    LinkBase::set_warning(warning, who);
     if constexpr (proto::HasWarnings<E>) endpoints_.set_warning(warning, who);
   }
 
@@ -190,8 +183,8 @@ class MessageLink {
   }
 
   // Large frames whose payload may stay: a message each, whose head alone is copied.
-  bool send_in_place(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
-                     const iovec* parts, size_t part_count) noexcept requires SendsParts<E> {
+  bool send_zero_copy(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
+                      const iovec* parts, size_t part_count) noexcept requires SendsParts<E> {
     Channel* channel = peer.channel;
     if (head.length <= in_place_bytes_min || prefix.size() > front_prefix_max || channel == nullptr ||
         channel->state != State::Ready)
@@ -206,22 +199,21 @@ class MessageLink {
     await(peer, endpoints_.taken(*channel->connection));
     return true;
   }
-  void keep(Peer& peer) noexcept requires SendsParts<E> {
+  void copy_out(Peer& peer) noexcept requires SendsParts<E> {
     if (peer.channel != nullptr) endpoints_.keep_parts(*peer.channel->connection);
   }
 
-  // Frames that wait for a credit are with us, and so is what the endpoints have not got rid of (proto::SettlesLater).
-  uint64_t taken(const Peer& peer) const noexcept { return peer.taken; }
-  uint64_t settled(Peer& peer) noexcept {
+  // Frames that wait for a credit are with us, and so is what the endpoints have not got rid of (proto::HasSendCompletion).
+  uint64_t sent_sequence(const Peer& peer) const noexcept { return peer.taken; }
+  uint64_t completed_sequence(Peer& peer) noexcept {
     if (peer.settled != peer.committed) settle(peer);
     return peer.settled;
   }
-  uint64_t proven(Peer& peer) noexcept { return peer.proven; }
-  void expect(Peer&) noexcept {}  // nobody has to be asked: credits come by themselves
+  uint64_t delivered_sequence(Peer& peer) noexcept { return peer.proven; }
 
   // An endpoint that closes polls on for a while as long as frames wait here.
-  bool has_collected() const noexcept { return !collecting_.empty(); }
-  void push_collected() noexcept { send_all_collected(); }
+  bool has_uncredited() const noexcept { return !collecting_.empty(); }
+  void push_all() noexcept { send_all_collected(); }
 
   // Some frames wait for the next poll: those that came so close together that they share a message, or that have no credit.
   bool keeps_back() const noexcept {
@@ -230,7 +222,7 @@ class MessageLink {
     return !collecting_.empty();
   }
   // Nobody may come to poll soon: they go now, a few times between two polls.
-  void push_kept(Peer& peer) noexcept {
+  void push(Peer& peer) noexcept {
     Channel* channel = peer.channel;
     if (channel == nullptr || channel->turn != turn_ || ++channel->pushed > pushes_max) return;
     (void)send_collected(*channel);
@@ -326,9 +318,7 @@ class MessageLink {
   static std::span<const std::byte> bytes_of(const std::string& text) noexcept {
     return std::as_bytes(std::span(text));
   }
-  void warn(const std::string& text) const noexcept {
-    if (warning_ != nullptr) warning_(who_, text.c_str());
-  }
+  void warn(const std::string& text) noexcept { LinkBase::warn(text.c_str()); }
 
   // --- channels and peers ---
   Channel& make_channel(Connection& connection, State state) {
@@ -853,8 +843,6 @@ class MessageLink {
   uint64_t turn_ = 1;  // polls
   size_t silent_ = 0;
   uint64_t made_ = 0;
-  Warning warning_ = nullptr;
-  const void* who_ = nullptr;
 };
 
 }  // namespace weft::link::message

@@ -55,7 +55,7 @@ TEST(MessageLink, SmallFramesShareAMessage) {
   EXPECT_TRUE(a.link.keeps_back());
   poll_all(1, b);
   EXPECT_LT(b.frames[a.address].size(), 10u);
-  a.link.push_kept(*to_b);
+  a.link.push(*to_b);
   EXPECT_FALSE(a.link.keeps_back());
   poll_all(1, b);
   EXPECT_EQ(b.frames[a.address], sent);
@@ -79,14 +79,14 @@ TEST(MessageLink, FramesSettleWhenTheyHaveLeft) {
     ++sent;
     a.poll();
   }
-  EXPECT_EQ(a.link.taken(*to_b), sent);
-  EXPECT_EQ(a.link.settled(*to_b), FakeLink::credits_of_ours) << "each went alone";
+  EXPECT_EQ(a.link.sent_sequence(*to_b), sent);
+  EXPECT_EQ(a.link.completed_sequence(*to_b), FakeLink::credits_of_ours) << "each went alone";
   EXPECT_GT(sent, FakeLink::credits_of_ours);
-  EXPECT_TRUE(a.link.has_collected());
+  EXPECT_TRUE(a.link.has_uncredited());
   b.refusing = false;
   poll_all(2, b, a);
-  EXPECT_EQ(a.link.settled(*to_b), sent);
-  EXPECT_FALSE(a.link.has_collected());
+  EXPECT_EQ(a.link.completed_sequence(*to_b), sent);
+  EXPECT_FALSE(a.link.has_uncredited());
 }
 
 // Endpoints that never come to an end do not keep everything back.
@@ -98,12 +98,12 @@ TEST(MessageLink, FramesSettleWhileOthersFollow) {
   for (uint64_t i = 0; i < 100; ++i) {
     a.link.endpoints().hold_behind(1 + i);  // one for the Hello
     ASSERT_TRUE(a.send(*to_b, "one"));
-    EXPECT_LE(a.link.settled(*to_b), i);
-    EXPECT_GE(a.link.settled(*to_b) + 2, i);
+    EXPECT_LE(a.link.completed_sequence(*to_b), i);
+    EXPECT_GE(a.link.completed_sequence(*to_b) + 2, i);
     poll_all(1, a, b);
   }
   a.link.endpoints().hold_behind(UINT64_MAX);
-  EXPECT_EQ(a.link.settled(*to_b), 100u);
+  EXPECT_EQ(a.link.completed_sequence(*to_b), 100u);
 }
 
 // Both connect before either has heard of the other; then they are polled in any order.

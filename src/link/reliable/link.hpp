@@ -38,16 +38,13 @@ struct Peer : proto::reliable::Connection {
   bool broken = false;  // it sends what is no frame
 };
 
-struct Events {
-  virtual Peer* make_peer(std::span<const std::byte> address) = 0;
-  virtual void peer_lost(Peer& peer, core::ProviderError why) noexcept = 0;
-
- protected:
-  ~Events() = default;
-};
+using Events = proto::LinkEvents<Peer>;
 
 template <proto::PacketLink P, PacketNames Names>
-class Reliable final : public proto::DeviceBelow<P>, proto::reliable::PacketOutput, proto::reliable::Upper {
+class Reliable final : public proto::LinkBase,
+                       public proto::DeviceBelow<P>,
+                       proto::reliable::PacketOutput,
+                       proto::reliable::Upper {
  public:
   using PeerBase = Peer;
   using Events = reliable::Events;
@@ -74,8 +71,7 @@ class Reliable final : public proto::DeviceBelow<P>, proto::reliable::PacketOutp
   }
   void set_warning(void (*warning)(const void* who, const char* what), const void* who) noexcept {
     if constexpr (proto::HasWarnings<P>) packets_.set_warning(warning, who);
-    warning_ = warning;
-    warned_ = who;
+    LinkBase::set_warning(warning, who);
   }
   void set_traffic_class(uint8_t dscp) noexcept {
     if constexpr (proto::HasTrafficClass<P>) packets_.set_traffic_class(dscp);
@@ -113,15 +109,17 @@ class Reliable final : public proto::DeviceBelow<P>, proto::reliable::PacketOutp
     return core_->has_ready() ? proto::SmallSend::Unseen : proto::SmallSend::Sent;
   }
   void tell(Peer&) noexcept {}
-  // What the peer has not acknowledged needs us.
-  uint64_t taken(const Peer& peer) const noexcept { return peer.out.end(); }
-  uint64_t settled(const Peer& peer) const noexcept { return proto::reliable::Core::settled(peer); }
+  // Complete is what the peer has acknowledged.
+  uint64_t sent_sequence(const Peer& peer) const noexcept { return peer.out.end(); }
+  uint64_t completed_sequence(const Peer& peer) const noexcept {
+    return proto::reliable::Core::settled(peer);
+  }
   bool is_stuck(const Peer& peer) const noexcept { return peer.backoff != 0; }
   // Without what is only taken for arrived.
-  uint64_t proven(const Peer& peer) const noexcept { return peer.out.acked(); }
-  void expect(Peer& peer) noexcept { proto::reliable::Core::expect(peer); }
+  uint64_t delivered_sequence(const Peer& peer) const noexcept { return peer.out.acked(); }
+  void request_ack(Peer& peer) noexcept { proto::reliable::Core::expect(peer); }
   bool keeps_back() const noexcept { return core_->has_ready(); }
-  void push_kept(Peer& peer) noexcept { core_->hurry(peer, os::monotonic_ns); }
+  void push(Peer& peer) noexcept { core_->hurry(peer, os::monotonic_ns); }
   bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
             size_t part_count) noexcept {
     std::array<std::byte, proto::stream::head_bytes_max> bytes;
@@ -263,8 +261,6 @@ class Reliable final : public proto::DeviceBelow<P>, proto::reliable::PacketOutp
   os::PollSet both_;
   os::Timer timer_;
   int owner_pid_ = 0;
-  void (*warning_)(const void* who, const char* what) = nullptr;
-  const void* warned_ = nullptr;
   void (*note_)(const void* who, const char* what) = nullptr;
   const void* noted_ = nullptr;
   unsigned told_ = 0;

@@ -18,7 +18,7 @@ Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
     if (!given) return Error{EINVAL, "the source address is none of this address format"};
     at = *given;
   }
-  const packet::Audience audience{warning_, warned_, note_, noted_};
+  const packet::Audience audience{warning_function(), warning_context(), note_, noted_};
   if (auto opened = packet::open_observed(packets_, at.bytes(), audience); !opened) return opened;
   const auto own = Names::from(packets_.address());
   if constexpr (ExplainsAddresses<Names>) {
@@ -181,9 +181,9 @@ std::string Reliable<P, Names>::text_of(const proto::reliable::Place& place) {
 
 template <proto::PacketLink P, PacketNames Names>
 void Reliable<P, Names>::tell(std::string what) noexcept try {
-  if (told_ >= told_max || warning_ == nullptr) return;
+  if (told_ >= told_max || !has_warning()) return;
   if (++told_ == told_max) what += ". Others are not named any more";
-  warning_(warned_, what.c_str());
+  warn(what.c_str());
 } catch (const std::bad_alloc&) {  // then nobody is told
 }
 

@@ -33,7 +33,6 @@ constexpr uint64_t slow_disposal_ns = 200'000'000;  // what a loaded machine may
 constexpr int disposal_spins = 4000;     // about as long as a thread needs that has nothing to sleep on
 constexpr uint32_t was_busy = 1U << 31;  // in Link::warned_: so it was at the last look
 constexpr uint64_t refused_ns = 10'000'000'000;  // so long an address that was refused is not tried again
-constexpr uint64_t warning_pause_ns = 10'000'000'000;  // between two lines about peers
 
 // Hashes of an address, each of its own.
 enum class Use : uint64_t { Name = 0x656d616e2d6d6873, Token = 0x6e656b6f742d6d68 };
@@ -202,26 +201,20 @@ bool Link::was_refused(std::string_view address) const noexcept {
 // --- what is said in the log ---
 
 // Once for each kind of trouble.
-void Link::warn(uint32_t kind, const char* what) noexcept {
-  if ((warned_ & kind) != 0 || on_warning_ == nullptr) return;
+void Link::warn_once(uint32_t kind, const char* what) noexcept {
+  if ((warned_ & kind) != 0 || !has_warning()) return;
   warned_ |= kind;
-  on_warning_(warning_context_, what);
+  warn(what);
 }
 
 void Link::warn_of_malformed(const Peer& peer, const char* what) noexcept {
-  if (on_warning_ == nullptr) return;
-  const uint64_t now = os::monotonic_ns();
-  if (cut_told_ns_ != 0 && now - cut_told_ns_ < warning_pause_ns) {
-    ++cuts_untold_;
-    return;
-  }
+  if (!has_warning() || !cuts_.may_warn(os::monotonic_ns())) return;
   const std::string_view name = text_of(peer.address);
   const Line line("%.*s (process %d) is cut off: %s", static_cast<int>(name.size()), name.data(), peer.pid,
                   what);
-  const Line more("%s (and %u more peers since the last such line)", line.get(), cuts_untold_);
-  on_warning_(warning_context_, cuts_untold_ == 0 ? line.get() : more.get());
-  cut_told_ns_ = now;
-  cuts_untold_ = 0;
+  const uint32_t withheld = cuts_.take_withheld();
+  const Line more("%s (and %u more peers since the last such line)", line.get(), withheld);
+  warn(withheld == 0 ? line.get() : more.get());
 }
 
 // --- in ---
@@ -253,8 +246,8 @@ bool Link::take_datagram(bool listening) noexcept {
   if (disposal_.busy()) {
     warned_ |= was_busy;
     if (disposal_.age_ns() > slow_disposal_ns)
-      warn(warned_disposal,
-           "a descriptor that came with a greeting cannot be closed; greetings wait meanwhile");
+      warn_once(warned_disposal,
+                "a descriptor that came with a greeting cannot be closed; greetings wait meanwhile");
     return false;
   }
   warned_ &= ~was_busy;
@@ -282,8 +275,8 @@ bool Link::take_datagram(bool listening) noexcept {
   if (liveness && !os::tells_of_death(liveness)) disposal_.close(std::move(liveness));
   if (!sound || !listening) return true;
   if (datagram.cut && (!file || !liveness)) {
-    warn(warned_descriptors,
-         "a greeting came without its memory: this process is out of file descriptors (ulimit -n)");
+    warn_once(warned_descriptors,
+              "a greeting came without its memory: this process is out of file descriptors (ulimit -n)");
     return true;  // the peer repeats it
   }
   if (!file || !liveness || (note.kind != NoteKind::Hello && note.kind != NoteKind::Reply)) return true;
@@ -296,19 +289,19 @@ bool Link::take_datagram(bool listening) noexcept {
 
 // What another user sent, bytes only. Whoever greets learns that it is no use. A refusal counts only from whom we greet: it has our nonce.
 void Link::turn_away(const Note& note, uid_t uid) noexcept {
-  const auto found = peers_.find(text_of(note.address));
   if (note.kind == NoteKind::Refusal) {
-    if (found == peers_.end() || found->second->remote != nullptr || note.nonce != nonce_) return;
-    refuse(*found->second);
+    Peer* const greeted = peers_.find(text_of(note.address));
+    if (greeted == nullptr || greeted->remote != nullptr || note.nonce != nonce_) return;
+    refuse(*greeted);
     return;
   }
   if (note.kind != NoteKind::Hello && note.kind != NoteKind::Reply) return;
   const std::string_view name = text_of(note.address);
-  warn(warned_user,
-       Line("a greeting of %.*s, a process of user %u, was refused: shared memory joins processes of "
-            "one user, and this one is of user %u",
-            static_cast<int>(name.size()), name.data(), uid, ::geteuid())
-           .get());
+  warn_once(warned_user,
+            Line("a greeting of %.*s, a process of user %u, was refused: shared memory joins processes of "
+                 "one user, and this one is of user %u",
+                 static_cast<int>(name.size()), name.data(), uid, ::geteuid())
+                .get());
   Note refusal = note_to(note.address, NoteKind::Refusal);
   refusal.nonce = note.nonce;
   (void)os::send_datagram(socket_, SocketName(name), std::as_bytes(std::span(&refusal, 1)), {});
@@ -316,32 +309,32 @@ void Link::turn_away(const Note& note, uid_t uid) noexcept {
 
 // It cannot ring: look at its ring in its stead.
 void Link::take_wake(const Note& note) noexcept {
-  const auto found = peers_.find(text_of(note.address));
-  if (found != peers_.end() && found->second->rx_control != nullptr) ring_own_doorbell(*found->second);
+  Peer* const sender = peers_.find(text_of(note.address));
+  if (sender != nullptr && sender->rx_control != nullptr) ring_own_doorbell(*sender);
 }
 
 void Link::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) {
   const std::string key(text_of(note.address));
-  auto found = peers_.find(key);
-  if (found != peers_.end() && found->second->nonce != 0 && found->second->nonce != note.nonce) {
-    Peer& old = *found->second;  // somebody new under an old name
-    forget(old);                 // out of every list: a new peer may get the same memory
+  Peer* known = peers_.find(key);
+  if (known != nullptr && known->nonce != 0 && known->nonce != note.nonce) {
+    Peer& old = *known;  // somebody new under an old name
+    forget(old);         // out of every list: a new peer may get the same memory
     events_->peer_lost(old, core::ProviderError::PeerReplaced);
-    found = peers_.end();
+    known = nullptr;
   }
-  if (found == peers_.end()) {
+  if (known == nullptr) {
     if (note.kind != NoteKind::Hello) return;
     make_room();
     std::span<const std::byte> known_as = std::as_bytes(std::span(note.address));
     if (note.alias_length != 0) known_as = std::span(note.alias).first(note.alias_length);
-    Place place(peers_, key);
-    Peer* made = events_->make_peer(known_as);
-    if (made == nullptr) return;  // the owner makes nothing of that name
-    made->address = note.address;
-    made->met_at_ns = os::monotonic_ns();
-    found = place.take(*made);
+    PeerTable::Place place(peers_, key);
+    known = events_->make_peer(known_as);
+    if (known == nullptr) return;  // the owner makes nothing of that name
+    known->address = note.address;
+    known->met_at_ns = os::monotonic_ns();
+    place.take(*known);
   }
-  Peer& peer = *found->second;
+  Peer& peer = *known;
   if (peer.remote == nullptr && !attach_header(peer, file, note.nonce)) return;
   if (!peer.pidfd) {
     peer.pid = pid;

@@ -1,47 +1,48 @@
-// Reading and writing frames in place. A held frame and all behind it keep their room in the ring, because credit is one position; a room keeps
-// one slot, so that a commit never finds the ring full, and the bulk ring from its start on.
+// Reading and writing frames in place. A frame on loan and all behind it keep their room in the ring, because credit is one position; a reserved
+// buffer keeps one slot, so that a commit never finds the ring full, and the bulk ring from its start on.
 #include "link/shm/in_place.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <new>
 #include <utility>
 
 namespace weft::link::shm {
 
-Link::Held Link::hold(Peer& peer) noexcept try {
-  if (peer.held == nullptr) {
-    held_.push_back(std::make_unique<HeldFrames>());
-    held_.back()->peer = &peer;
-    peer.held = held_.back().get();
+Link::Loan Link::loan(Peer& peer) noexcept try {
+  if (peer.lent == nullptr) {
+    lent_.push_back(std::make_unique<LentFrames>());
+    lent_.back()->peer = &peer;
+    peer.lent = lent_.back().get();
   }
-  std::vector<HeldFrames::Frame>& frames = peer.held->frames;
+  std::vector<LentFrames::Frame>& frames = peer.lent->frames;
   frames.push_back({peer.rx_next, peer.rx_bulk, false});
-  peer.rx_hold = frames.front().slot;
-  peer.rx_bulk_hold = frames.front().bulk;
-  return {peer.held, peer.rx_next};
+  peer.rx_lent = frames.front().slot;
+  peer.rx_bulk_lent = frames.front().bulk;
+  return {peer.lent, peer.rx_next};
 } catch (const std::bad_alloc&) {
   return {};
 }
 
-void Link::release(const Held& held) noexcept {
-  HeldFrames& all = *held.frames;
-  for (HeldFrames::Frame& frame : all.frames)
-    if (frame.slot == held.slot) frame.released = true;
+void Link::release(const Loan& loan) noexcept {
+  LentFrames& all = *loan.frames;
+  for (LentFrames::Frame& frame : all.frames)
+    if (frame.slot == loan.slot) frame.released = true;
   const auto kept = std::find_if(all.frames.begin(), all.frames.end(),
-                                 [](const HeldFrames::Frame& frame) { return !frame.released; });
+                                 [](const LentFrames::Frame& frame) { return !frame.released; });
   all.frames.erase(all.frames.begin(), kept);
   if (all.peer == nullptr) {
-    if (all.frames.empty()) std::erase_if(held_, [&](const auto& entry) { return entry.get() == &all; });
+    if (all.frames.empty()) std::erase_if(lent_, [&](const auto& entry) { return entry.get() == &all; });
     return;
   }
   Peer& peer = *all.peer;
-  peer.rx_hold = all.frames.empty() ? UINT64_MAX : all.frames.front().slot;
-  peer.rx_bulk_hold = all.frames.empty() ? UINT64_MAX : all.frames.front().bulk;
+  peer.rx_lent = all.frames.empty() ? UINT64_MAX : all.frames.front().slot;
+  peer.rx_bulk_lent = all.frames.empty() ? UINT64_MAX : all.frames.front().bulk;
   if (peer.rx_control == nullptr) return;
   // What was held back: the last quarter of the ring that is through, as consumed_slot() says it.
   const uint64_t quarter = peer.rx_next / (slot_count / 4) * (slot_count / 4);
-  const uint64_t due = std::min(quarter, peer.rx_hold);
+  const uint64_t due = std::min(quarter, peer.rx_lent);
   if (peer.rx_control->slots_consumed.load(std::memory_order_relaxed) < due)
     peer.rx_control->slots_consumed.store(due, std::memory_order_release);
   if (peer.rx_bulk - peer.rx_bulk_published >= bulk_bytes / 8) give_bulk_back(peer);
@@ -49,15 +50,16 @@ void Link::release(const Held& held) noexcept {
 
 // The peer goes: frames that are still read keep its ring.
 void Link::keep_ring(Peer& peer) noexcept {
-  HeldFrames* const all = std::exchange(peer.held, nullptr);
+  LentFrames* const all = std::exchange(peer.lent, nullptr);
   if (all == nullptr) return;
   all->peer = nullptr;
   all->map = std::move(peer.rx_map);
-  if (all->frames.empty()) std::erase_if(held_, [&](const auto& entry) { return entry.get() == all; });
+  if (all->frames.empty()) std::erase_if(lent_, [&](const auto& entry) { return entry.get() == all; });
 }
 
-Room* Link::reserve(Peer& peer, size_t bytes) noexcept try {
-  if (peer.room != nullptr || peer.state == PeerState::Lost) return nullptr;
+ReservedBuffer* Link::reserve(Peer& peer, size_t bytes, int& error) noexcept try {
+  error = EAGAIN;
+  if (peer.reserved != nullptr || peer.state == PeerState::Lost) return nullptr;
   if (peer.tx_control == nullptr) {  // it spoke first
     if (!open_channel(peer)) return nullptr;
     greet(peer);
@@ -66,59 +68,59 @@ Room* Link::reserve(Peer& peer, size_t bytes) noexcept try {
   BulkPlace place{};
   std::byte* const at = reserve_bulk(peer, bytes, place);
   if (at == nullptr) return nullptr;
-  auto room = std::make_unique<Room>();
-  room->peer = &peer;
-  room->bytes = at;
-  room->capacity = bytes;
-  room->start = place.end - ((bytes + 63) & ~size_t{63});
-  rooms_.push_back(std::move(room));
-  peer.room = rooms_.back().get();
+  auto buffer = std::make_unique<ReservedBuffer>();
+  buffer->peer = &peer;
+  buffer->bytes = at;
+  buffer->capacity = bytes;
+  buffer->start = place.end - ((bytes + 63) & ~size_t{63});
+  reserved_.push_back(std::move(buffer));
+  peer.reserved = reserved_.back().get();
   peer.bulk_touched = true;
   --peer.tx_end;
   (void)peer.set_stop();
-  return peer.room;
+  return peer.reserved;
 } catch (const std::bad_alloc&) {
   return nullptr;
 }
 
-std::byte* Link::bytes_of(const Room& room) noexcept { return room.bytes; }
+std::byte* Link::bytes_of(const ReservedBuffer& buffer) noexcept { return buffer.bytes; }
 
-bool Link::commit(Room& room, const wire::FrameHead& head) noexcept {
-  Peer* const peer = room.peer;
-  const BulkPlace place{room.start + ((head.length + 63) & ~size_t{63}), room.start % bulk_bytes};
-  end_room(room);
+bool Link::commit(ReservedBuffer& buffer, const wire::FrameHead& head) noexcept {
+  Peer* const peer = buffer.peer;
+  const BulkPlace place{buffer.start + ((head.length + 63) & ~size_t{63}), buffer.start % bulk_bytes};
+  end_reservation(buffer);
   if (peer == nullptr) return false;
   Slot& slot = *peer->tx_at;
   slot.a = head.a;
   std::memcpy(slot.payload.data(), &head.b, sizeof(head.b));
   std::memcpy(slot.payload.data() + bulk_place_offset, &place, sizeof(place));
   peer->bulk_next = place.end;
-  if (!publish(*peer, slot, header_of(*peer, head, wire::in_bulk))) ring_doorbell(*peer);
+  if (!publish(*peer, slot, header_of(*peer, head, payload_in_bulk))) ring_doorbell(*peer);
   return true;
 }
 
-void Link::abandon(Room& room) noexcept { end_room(room); }
+void Link::abandon(ReservedBuffer& buffer) noexcept { end_reservation(buffer); }
 
-void Link::end_room(Room& room) noexcept {
-  if (room.peer != nullptr) {
-    room.peer->room = nullptr;
-    ++room.peer->tx_end;
-    (void)room.peer->set_stop();
-  } else if (room.reusable) {  // the program wrote there after the channel had been emptied
-    os::discard_memory(file_, header_bytes + room.channel * channel_bytes, channel_bytes);
-    free_channels_.push_back(room.channel);
+void Link::end_reservation(ReservedBuffer& buffer) noexcept {
+  if (buffer.peer != nullptr) {
+    buffer.peer->reserved = nullptr;
+    ++buffer.peer->tx_end;
+    (void)buffer.peer->set_stop();
+  } else if (buffer.reusable) {  // the program wrote there after the channel had been emptied
+    os::discard_memory(file_, header_bytes + buffer.channel * channel_bytes, channel_bytes);
+    free_channels_.push_back(buffer.channel);
   }
-  std::erase_if(rooms_, [&](const auto& entry) { return entry.get() == &room; });
+  std::erase_if(reserved_, [&](const auto& entry) { return entry.get() == &buffer; });
 }
 
 // The peer goes: what is still written keeps its channel. False: nothing is.
 bool Link::keep_channel(Peer& peer, bool reusable) noexcept {
-  Room* const room = std::exchange(peer.room, nullptr);
-  if (room == nullptr) return false;
-  room->peer = nullptr;
-  room->map = std::move(peer.tx_map);
-  room->channel = peer.tx_channel;
-  room->reusable = reusable;
+  ReservedBuffer* const buffer = std::exchange(peer.reserved, nullptr);
+  if (buffer == nullptr) return false;
+  buffer->peer = nullptr;
+  buffer->map = std::move(peer.tx_map);
+  buffer->channel = peer.tx_channel;
+  buffer->reusable = reusable;
   return true;
 }
 
@@ -128,7 +130,8 @@ proto::RingUse Link::rings(const Peer& peer) const noexcept {
     // The receiver may write anything there: no more than there is.
     const uint64_t slots = peer.tx_next() - peer.tx_control->slots_consumed.load(std::memory_order_acquire);
     uint64_t bytes = peer.bulk_next - peer.tx_control->bulk_consumed.load(std::memory_order_acquire);
-    if (peer.room != nullptr) bytes = peer.room->start + peer.room->capacity - (peer.bulk_next - bytes);
+    if (peer.reserved != nullptr)
+      bytes = peer.reserved->start + peer.reserved->capacity - (peer.bulk_next - bytes);
     use.out_entries = std::min<uint64_t>(slots, slot_count);
     use.out_bytes = std::min<uint64_t>(bytes, bulk_bytes);
   }
@@ -139,17 +142,17 @@ proto::RingUse Link::rings(const Peer& peer) const noexcept {
       const SlotHeader header = slot.header.load(std::memory_order_acquire);
       if (static_cast<uint8_t>(header) != sequence_of(next)) break;
       ++use.in_entries;
-      if ((static_cast<uint8_t>(header >> 16) & wire::in_bulk) == 0) continue;
+      if ((static_cast<uint8_t>(header >> 16) & payload_in_bulk) == 0) continue;
       BulkPlace place;
       std::memcpy(&place, slot.payload.data() + bulk_place_offset, sizeof(place));
       end = place.end;
     }
     use.in_bytes = std::min<uint64_t>(end - peer.rx_bulk, bulk_bytes);
   }
-  if (peer.held != nullptr)
+  if (peer.lent != nullptr)
     use.in_taken =
-        static_cast<size_t>(std::count_if(peer.held->frames.begin(), peer.held->frames.end(),
-                                          [](const HeldFrames::Frame& frame) { return !frame.released; }));
+        static_cast<size_t>(std::count_if(peer.lent->frames.begin(), peer.lent->frames.end(),
+                                          [](const LentFrames::Frame& frame) { return !frame.released; }));
   return use;
 }
 

@@ -10,8 +10,8 @@
 
 namespace weft::link::shm {
 
-// Frames of one peer that are read in place, oldest first.
-struct HeldFrames {
+// Frames of one peer that are on loan, oldest first.
+struct LentFrames {
   struct Frame {
     uint64_t slot;  // position in the ring
     uint64_t bulk;  // what was consumed of the bulk ring before it
@@ -22,8 +22,8 @@ struct HeldFrames {
   std::vector<Frame> frames;
 };
 
-// Room in the bulk ring that is written in place.
-struct Room {
+// A reserved buffer in the bulk ring.
+struct ReservedBuffer {
   Peer* peer = nullptr;  // null once it has gone
   os::Mapping map;       // then, as the channel and whether somebody else may have that
   size_t channel = 0;

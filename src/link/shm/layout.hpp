@@ -43,6 +43,8 @@ inline constexpr uint8_t sequence_of(uint64_t position) noexcept {
   return static_cast<uint8_t>(sequence_bits(position));
 }
 
+inline constexpr uint8_t payload_in_bulk = 0x80;  // in flags: the payload is not in the slot
+
 struct alignas(64) Slot {
   std::atomic<SlotHeader> header;
   uint64_t a;

@@ -152,8 +152,8 @@ void Link::close() noexcept {
   rung_.clear();
   lost_.clear();
   dying_.clear();
-  held_.clear();
-  rooms_.clear();
+  lent_.clear();
+  reserved_.clear();
   file_.reset();
   close_socket();
   epoll_.reset();
@@ -196,8 +196,8 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
     error = EINVAL;
     return nullptr;
   }
-  if (auto found = peers_.find(key); found != peers_.end() && found->second->state != PeerState::Lost) {
-    Peer& known = *found->second;
+  if (Peer* found = peers_.find(key); found != nullptr && found->state != PeerState::Lost) {
+    Peer& known = *found;
     if (known.tx_control == nullptr && !open_channel(known)) error = ENOMEM;
     if (error == 0 && !known.hello_sent) greet(known);
     return error == 0 ? &known : nullptr;
@@ -209,7 +209,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   std::array<char, address_bytes> padded{};
   std::copy(key.begin(), key.end(), padded.begin());
   make_room();
-  Place place(peers_, key);
+  PeerTable::Place place(peers_, key);
   Peer* peer = events_->make_peer(std::as_bytes(std::span(padded)));
   peer->address = padded;
   peer->met_at_ns = os::monotonic_ns();
@@ -227,7 +227,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
 
 void Link::forget(Peer& peer) noexcept {
   detach(peer);
-  if (const auto found = peers_.find(text_of(peer.address)); found != peers_.end()) peers_.erase(found);
+  (void)peers_.erase(text_of(peer.address));
   std::erase(lost_, &peer);
   std::erase(dying_, &peer);
   std::erase(rung_, &peer);
@@ -238,7 +238,7 @@ void Link::forget(Peer& peer) noexcept {
 bool Link::refresh_slots(Peer& peer) noexcept {
   // Acquire: pairs with consumed(); the receiver has finished reading the slots that we write next.
   const uint64_t consumed = peer.tx_control->slots_consumed.load(std::memory_order_acquire);
-  const uint64_t usable = slot_count - (peer.room != nullptr ? 1 : 0);
+  const uint64_t usable = slot_count - (peer.reserved != nullptr ? 1 : 0);
   if (peer.tx_next() - consumed > usable) return false;  // the peer wrote nonsense: it only harms itself
   peer.tx_end = consumed + usable;
   return peer.set_stop();
@@ -277,7 +277,7 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
   std::byte* to = slot.payload.data() + (with_b ? sizeof(head.b) : 0);
   BulkPlace place{};
   if (!fits) {
-    to = peer.room == nullptr ? reserve_bulk(peer, head.length, place) : nullptr;
+    to = peer.reserved == nullptr ? reserve_bulk(peer, head.length, place) : nullptr;
     if (to == nullptr) return false;
   }
   slot.a = head.a;
@@ -297,7 +297,7 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
     peer.bulk_next = place.end;
     peer.bulk_touched = true;
   }
-  if (!publish(peer, slot, header_of(peer, head, fits ? 0 : wire::in_bulk))) ring_doorbell(peer);
+  if (!publish(peer, slot, header_of(peer, head, fits ? 0 : payload_in_bulk))) ring_doorbell(peer);
   return true;
 }
 
@@ -418,7 +418,7 @@ bool Link::open_channel(Peer& peer) noexcept try {
     const size_t need = header_bytes + (channels_ + 1) * channel_bytes;
     if (auto grown = os::grow_memory(file_, need); !grown) {
       peer.mute = true;
-      warn(warned_memory, grown.error().why.c_str());
+      warn_once(warned_memory, grown.error().why.c_str());
       return false;
     }
     file_bytes_ = need;
@@ -556,7 +556,7 @@ void Link::give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept {
     peer.bulk_moved_ns = now_ns;
     return;
   }
-  if (now_ns - peer.bulk_moved_ns < idle_discard_ns || peer.room != nullptr ||
+  if (now_ns - peer.bulk_moved_ns < idle_discard_ns || peer.reserved != nullptr ||
       peer.tx_control->bulk_consumed.load(std::memory_order_acquire) != peer.bulk_next)
     return;
   os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes + channel_bulk_offset, bulk_bytes);
@@ -629,7 +629,7 @@ void Link::retire(Peer& peer) noexcept {
   const bool closed = has_left(peer);
   // A living process whose socket is not to be found: another network namespace, or it closed the endpoint.
   const bool unanswered = !peer.pidfd ? peer.remote == nullptr : !os::has_exited(peer.pidfd);
-  if (const auto found = peers_.find(text_of(peer.address)); found != peers_.end()) peers_.erase(found);
+  (void)peers_.erase(text_of(peer.address));
   detach(peer);
   std::erase(dying_, &peer);  // a new peer may get the same memory
   events_->peer_lost(peer, peer.foreign     ? core::ProviderError::PeerOfOtherUser

@@ -16,7 +16,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "arch/cpu.hpp"
@@ -36,8 +35,8 @@ namespace weft::link::shm {
 
 enum class PeerState : uint8_t { New, Greeted, Known, Lost };
 
-struct HeldFrames;  // in_place.hpp
-struct Room;
+struct LentFrames;  // in_place.hpp
+struct ReservedBuffer;
 
 // One peer. The engine derives from it; the link owns these fields.
 struct Peer {
@@ -62,16 +61,16 @@ struct Peer {
   const std::byte* rx_bulk_base = nullptr;
   ChannelControl* rx_control = nullptr;
   // Frames from here on are still read in place: no credit goes back for them.
-  uint64_t rx_hold = UINT64_MAX;
-  uint64_t rx_bulk_hold = UINT64_MAX;
+  uint64_t rx_lent = UINT64_MAX;
+  uint64_t rx_bulk_lent = UINT64_MAX;
 
   // --- cold below this line ---
-  HeldFrames* held = nullptr;
-  Room* room = nullptr;            // reserved: one slot and all the rest of the bulk ring are kept for it
-  RegionHeader* remote = nullptr;  // the peer's header, once mapped
-  bool active = false;             // in Link's active list
-  bool demoting = false;           // leaving it
-  bool cma = false;                // cross-memory attach works
+  LentFrames* lent = nullptr;
+  ReservedBuffer* reserved = nullptr;  // one slot and all the rest of the bulk ring are kept for it
+  RegionHeader* remote = nullptr;      // the peer's header, once mapped
+  bool active = false;                 // in Link's active list
+  bool demoting = false;               // leaving it
+  bool cma = false;                    // cross-memory attach works
   bool hello_sent = false;
   uint64_t hello_at_ns = 0;     // of the last note
   uint64_t hello_pause_ns = 0;  // until the next, while nobody attaches
@@ -126,19 +125,9 @@ struct Peer {
   void drop_slots() noexcept { tx_at = tx_stop = tx_slots = nullptr; }
 };
 
-// What happens off the hot path.
-struct Events {
-  // A new peer object for this address, or for the alias of who greets us. Null, for an alias only: its hello is dropped. std::bad_alloc
-  // may leave the link as it was.
-  virtual Peer* make_peer(std::span<const std::byte> address) = 0;
-  // The peer is gone; everything it had sent has been delivered. The link forgets it; the owner frees it.
-  virtual void peer_lost(Peer& peer, core::ProviderError why) noexcept = 0;
+using Events = proto::LinkEvents<Peer>;
 
- protected:
-  ~Events() = default;
-};
-
-class Link {
+class Link : public proto::LinkBase {
  public:
   using PeerBase = Peer;
   using Events = shm::Events;
@@ -162,11 +151,6 @@ class Link {
   // Opens the endpoint under a name ("" chooses one). Where a name fi_ns://... is taken, the endpoint is fi_ns://...:PID:N, so that programs
   // of which both sides ask for one service work; address() tells. Errno EADDRINUSE when any other name is taken.
   Result<void> open(std::string_view address, Events& events);
-  // Who is told, in a sentence, of trouble that no call reports.
-  void set_warning(void (*on_warning)(const void* who, const char* what), const void* who) noexcept {
-    on_warning_ = on_warning;
-    warning_context_ = who;
-  }
   // The owner takes nothing more from the peer, whose frames make no sense.
   void warn_of_malformed(const Peer& peer, const char* what) noexcept;
   // What the owner of this link is called: peers are made of that instead of the link's own address. At most alias_bytes. Before the first
@@ -264,9 +248,9 @@ class Link {
     return proto::FastPoll::Nothing;
   }
   template <class Take>
-  [[gnu::always_inline]] bool take_plain(const Seen& seen, Take&& take) noexcept {
+  [[gnu::always_inline]] bool take_frame(const Seen& seen, wire::HeadWord pattern, Take&& take) noexcept {
     const auto length = static_cast<uint32_t>(seen.header >> 32);
-    if (static_cast<uint32_t>(seen.header) >> 8 != plain_tagged || length > inline_max ||
+    if (static_cast<uint32_t>(seen.header) >> 8 != pattern || length > inline_max ||
         busy_polls_ + 1 >= busy_polls_per_look ||
         !take(*seen.peer, seen.slot->a, seen.slot->payload.data(), length)) [[unlikely]]
       return false;
@@ -277,12 +261,13 @@ class Link {
     return true;
   }
 
-  // --- in place (proto::InPlace) ---
-  using Room = shm::Room;
-  // A frame that was held; its place in the ring is the program's.
-  struct Held {
-    HeldFrames* frames = nullptr;
+  // --- in place (proto::HasLoans) ---
+  using ReservedBuffer = shm::ReservedBuffer;
+  // A frame whose place in the ring is the program's.
+  struct Loan {
+    LentFrames* frames = nullptr;
     uint64_t slot = 0;
+    explicit operator bool() const noexcept { return frames != nullptr; }
   };
   // poll(), frame by frame, until taker.satisfied(); what else there is goes to `rest`.
   template <class Taker, class Handler>
@@ -299,15 +284,13 @@ class Link {
       look_around(taker);
     }
   }
-  // From within on_frame(), for the frame that it was called with: its bytes stay until release(). Null frames: no memory.
-  Held hold(Peer& peer) noexcept;
-  void release(const Held& held) noexcept;
-  // Room for a frame of so many bytes. Until commit() or abandon() nothing goes to the peer that does not fit a slot. Null: none now.
-  Room* reserve(Peer& peer, size_t bytes) noexcept;
-  static std::byte* bytes_of(const Room& room) noexcept;
-  // Sends the frame, head.length bytes of which lie there. False: the peer has gone. The room is over.
-  bool commit(Room& room, const wire::FrameHead& head) noexcept;
-  void abandon(Room& room) noexcept;
+  Loan loan(Peer& peer) noexcept;
+  void release(const Loan& loan) noexcept;
+  // Until commit() or abandon() nothing goes to the peer that does not fit a slot.
+  ReservedBuffer* reserve(Peer& peer, size_t bytes, int& error) noexcept;
+  static std::byte* bytes_of(const ReservedBuffer& buffer) noexcept;
+  bool commit(ReservedBuffer& buffer, const wire::FrameHead& head) noexcept;
+  void abandon(ReservedBuffer& buffer) noexcept;
   proto::RingUse rings(const Peer& peer) const noexcept;
 
   // --- reading the peer's memory (CMA) ---
@@ -344,9 +327,9 @@ class Link {
 
   [[gnu::always_inline]] static SlotHeader header_of(const Peer& peer, const wire::FrameHead& head,
                                                      uint8_t more_flags) noexcept {
-    return peer.tx_sequence | (uint64_t{static_cast<uint8_t>(head.kind)} << 8 |
-                               uint64_t{static_cast<uint8_t>(head.flags | more_flags)} << 16 |
-                               uint64_t{head.context} << 24 | uint64_t{head.length} << 32);
+    const uint8_t flags = static_cast<uint8_t>(head.flags | more_flags);
+    return peer.tx_sequence |
+           (uint64_t{wire::head_word(head.kind, flags, head.context)} << 8 | uint64_t{head.length} << 32);
   }
   // True: the peer looks at this ring in every poll.
   [[gnu::always_inline]] static bool publish(Peer& peer, Slot& slot, SlotHeader header) noexcept {
@@ -366,24 +349,25 @@ class Link {
       const uint64_t next = peer.rx_next;
       Slot& slot = peer.rx_slots[next % slot_count];
       const SlotHeader header = slot.header.load(std::memory_order_acquire);
-      if constexpr (proto::TakesPlainTagged<Handler, Peer>) {
+      if constexpr (proto::TakesShortFrames<Handler, Peer>) {
         const auto length = static_cast<uint32_t>(header >> 32);
-        if (static_cast<uint32_t>(header) == plain_tagged_header(next) && length <= inline_max) [[likely]] {
+        if (static_cast<uint32_t>(header) == header_start(next, Handler::short_head) && length <= inline_max)
+            [[likely]] {
           if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(next + read_ahead) % slot_count]);
-          if (handler.on_plain_tagged(peer, slot.a, slot.payload.data(), length)) [[likely]] {
+          if (handler.on_short_frame(peer, slot.a, slot.payload.data(), length)) [[likely]] {
             consumed_slot(peer, next);
             continue;
           }
         }
       }
       if (static_cast<uint8_t>(header) != sequence_of(next)) break;
-      if constexpr (proto::TakesPlainTagged<Handler, Peer>) {
+      if constexpr (proto::TakesShortFrames<Handler, Peer>) {
         const auto length = static_cast<uint32_t>(header >> 32);
-        if (static_cast<uint32_t>(header) == (plain_tagged_header(next) | data_flags) &&
+        if (static_cast<uint32_t>(header) == header_start(next, Handler::short_head_with_b) &&
             length <= inline_max_with_b) {
-          uint64_t data;
-          std::memcpy(&data, slot.payload.data(), sizeof(data));
-          if (handler.on_plain_tagged_data(peer, slot.a, data, slot.payload.data() + sizeof(data), length))
+          uint64_t b;
+          std::memcpy(&b, slot.payload.data(), sizeof(b));
+          if (handler.on_short_frame_with_b(peer, slot.a, b, slot.payload.data() + sizeof(b), length))
               [[likely]] {
             if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(next + read_ahead) % slot_count]);
             consumed_slot(peer, next);
@@ -400,11 +384,12 @@ class Link {
                            0};
       const std::byte* payload = slot.payload.data();
       uint64_t bulk_after = peer.rx_bulk;
-      if ((head.flags & (wire::has_b | wire::in_bulk)) != 0) {
+      if ((head.flags & (wire::has_b | payload_in_bulk)) != 0) {
         std::memcpy(&head.b, payload, sizeof(head.b));
         payload += sizeof(head.b);
       }
-      if ((head.flags & wire::in_bulk) != 0) {
+      if ((head.flags & payload_in_bulk) != 0) {
+        head.flags &= static_cast<uint8_t>(~payload_in_bulk);
         BulkPlace place;
         std::memcpy(&place, payload, sizeof(place));
         if (!bulk_is_sound(peer, place, head.length)) [[unlikely]]
@@ -427,18 +412,16 @@ class Link {
     return bytes <= frame_bytes_max && place.offset <= bulk_bytes - bytes &&
            place.end - peer.rx_bulk <= bulk_bytes;
   }
-  static constexpr uint32_t data_flags = uint32_t{wire::has_b | wire::has_data} << 16;
-  // The lower half of the header of a Tagged frame with no flags to context 0, without and with the sequence.
-  static constexpr uint32_t plain_tagged = static_cast<uint8_t>(wire::FrameKind::Tagged);
-  static uint32_t plain_tagged_header(uint64_t position) noexcept {
-    return uint32_t{sequence_of(position)} | plain_tagged << 8;
+  // The lower half of the header that a slot has in that position: sequence, kind, flags, context.
+  static uint32_t header_start(uint64_t position, wire::HeadWord head) noexcept {
+    return uint32_t{sequence_of(position)} | head << 8;
   }
   static void consumed_slot(Peer& peer, uint64_t position) noexcept {
     peer.rx_next = position + 1;
     // Credit goes back in quarters of the ring: the line is written rarely and the sender never starves.
     // Release: our reads of the slots come before the sender's next writes (pairs with refresh_slots).
     if ((position + 1) % (slot_count / 4) == 0) [[unlikely]]
-      peer.rx_control->slots_consumed.store(std::min(position + 1, peer.rx_hold), std::memory_order_release);
+      peer.rx_control->slots_consumed.store(std::min(position + 1, peer.rx_lent), std::memory_order_release);
   }
   void consumed(Peer& peer) noexcept {
     consumed_slot(peer, peer.rx_next);
@@ -446,10 +429,10 @@ class Link {
   }
   // All of it, once a poll: the peer is to know how far we were when we are gone. It reads the line only when it is out of credit.
   static void give_slots_back(Peer& peer) noexcept {
-    peer.rx_control->slots_consumed.store(std::min(peer.rx_next, peer.rx_hold), std::memory_order_release);
+    peer.rx_control->slots_consumed.store(std::min(peer.rx_next, peer.rx_lent), std::memory_order_release);
   }
   static void give_bulk_back(Peer& peer) noexcept {
-    peer.rx_bulk_published = std::min(peer.rx_bulk, peer.rx_bulk_hold);
+    peer.rx_bulk_published = std::min(peer.rx_bulk, peer.rx_bulk_lent);
     peer.rx_control->bulk_consumed.store(peer.rx_bulk_published, std::memory_order_release);
   }
   // A malformed frame: stops listening to the peer.
@@ -543,7 +526,7 @@ class Link {
   void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
   void housekeeping(uint64_t now_ns) noexcept;
   void abandon_inherited() noexcept;
-  void warn(uint32_t kind, const char* what) noexcept;
+  void warn_once(uint32_t kind, const char* what) noexcept;
   bool greeting_is_due(Peer& peer, uint64_t now_ns) noexcept;
   void give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept;
   void finish_demotions(uint64_t now_ns) noexcept;
@@ -551,9 +534,10 @@ class Link {
   void detach(Peer& peer) noexcept;
   void keep_ring(Peer& peer) noexcept;
   bool keep_channel(Peer& peer, bool reusable) noexcept;
-  void end_room(Room& room) noexcept;
+  void end_reservation(ReservedBuffer& buffer) noexcept;
   void make_room();
 
+  static_assert((payload_in_bulk & wire::frame_flags) == 0);
   static constexpr int rung_budget = 64;
   static constexpr size_t events_per_look = 64;
 
@@ -583,40 +567,16 @@ class Link {
   std::vector<size_t> free_channels_;
   size_t channels_ = 0;
   size_t ungreeted_ = 0;  // peers that wait for our hello
-  // By address; found by a view of it, so that looking never allocates.
-  struct NameHash {
-    using is_transparent = void;
-    size_t operator()(std::string_view name) const noexcept { return std::hash<std::string_view>{}(name); }
-  };
-  using PeerTable = std::unordered_map<std::string, Peer*, NameHash, std::equal_to<>>;
-  // A name's place in the table, taken before there is a peer, so that memory that runs out leaves none behind which nobody knows.
-  class Place {
-   public:
-    Place(PeerTable& table, const std::string& key)
-        : table_(table), entry_(table.emplace(key, nullptr).first) {}
-    Place(const Place&) = delete;
-    Place& operator=(const Place&) = delete;
-    ~Place() {
-      if (entry_->second == nullptr) table_.erase(entry_);
-    }
-    PeerTable::iterator take(Peer& peer) noexcept {
-      entry_->second = &peer;
-      return entry_;
-    }
-
-   private:
-    PeerTable& table_;
-    PeerTable::iterator entry_;
-  };
-  PeerTable peers_;
+  using PeerTable = proto::PeersByName<Peer>;
+  PeerTable peers_;                                                 // by address
   std::unique_ptr<std::array<Peer*, doorbell_count>> by_doorbell_;  // lists through Peer::next_same_doorbell
   uint32_t next_doorbell_ = 0;
   std::vector<Peer*> rung_;
   std::vector<Peer*> lost_;
   std::vector<Peer*> dying_;                 // known to be dead, found outside of a look
   std::unique_ptr<ExposedRegions> exposed_;  // made with the first region
-  std::vector<std::unique_ptr<HeldFrames>> held_;
-  std::vector<std::unique_ptr<shm::Room>> rooms_;
+  std::vector<std::unique_ptr<LentFrames>> lent_;
+  std::vector<std::unique_ptr<shm::ReservedBuffer>> reserved_;
   size_t first_to_take_ = 0;  // in active_, so that everybody's turn comes
   uint64_t next_look_ns_ = 0;
   uint64_t next_housekeeping_ns_ = 0;
@@ -634,10 +594,7 @@ class Link {
   };
   std::array<Refused, 16> refused_{};
   uint32_t next_refused_ = 0;
-  uint64_t cut_told_ns_ = 0;  // when a line said that a peer is cut off
-  uint32_t cuts_untold_ = 0;  // and how many since then have none
-  void (*on_warning_)(const void* who, const char* what) = nullptr;
-  const void* warning_context_ = nullptr;
+  proto::WarningRate cuts_{10'000'000'000};  // lines that say that a peer is cut off
   uint32_t warned_ = 0;
   uint64_t probe_word_ = 0;
   int owner_pid_ = 0;

@@ -334,11 +334,11 @@ TEST(ShmLink, AMalformedSlotCutsThePeerOff) {
   const Case cases[] = {{49, 0, {}},
                         {41, wire::has_b, {}},
                         {~0U, 0, {}},
-                        {100, wire::in_bulk, {64, bulk_bytes - 99}},
-                        {100, wire::in_bulk, {~uint64_t{0}, 0}},
-                        {Link::frame_bytes_max + 1, wire::in_bulk, {1 << 17, 0}},
-                        {~0U, wire::in_bulk, {64, 0}},
-                        {1, wire::in_bulk, {64, ~uint64_t{0}}}};
+                        {100, payload_in_bulk, {64, bulk_bytes - 99}},
+                        {100, payload_in_bulk, {~uint64_t{0}, 0}},
+                        {Link::frame_bytes_max + 1, payload_in_bulk, {1 << 17, 0}},
+                        {~0U, payload_in_bulk, {64, 0}},
+                        {1, payload_in_bulk, {64, ~uint64_t{0}}}};
   for (const Case& bad : cases) {
     Node a(plain_name("a"));
     Node b(plain_name("b"));

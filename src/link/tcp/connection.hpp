@@ -32,15 +32,9 @@ namespace weft::link::tcp {
 
 struct Other {};  // the peer: there is only one, and all that is known of it is in the connection
 
-struct ConnectionEvents {
-  virtual Other* make_peer(std::span<const std::byte> address) = 0;
-  virtual void peer_lost(Other& peer, core::ProviderError why) noexcept = 0;
+using ConnectionEvents = proto::LinkEvents<Other>;
 
- protected:
-  ~ConnectionEvents() = default;
-};
-
-class Connection {
+class Connection : public proto::LinkBase {
  public:
   using PeerBase = Other;
   using Events = ConnectionEvents;
@@ -89,22 +83,20 @@ class Connection {
     note_sent();
     return channel_.send(head, prefix, parts, part_count);
   }
-  bool send_in_place(Other&, const wire::FrameHead& head, std::span<const std::byte> prefix,
-                     const iovec* parts, size_t part_count) noexcept {
+  bool send_zero_copy(Other&, const wire::FrameHead& head, std::span<const std::byte> prefix,
+                      const iovec* parts, size_t part_count) noexcept {
     note_sent();
     return channel_.send_in_place(head, prefix, parts, part_count);
   }
-  void keep(Other&) noexcept { channel_.keep(); }
+  void copy_out(Other&) noexcept { channel_.keep(); }
   proto::SmallSend send_small(Other&, const wire::FrameHead& head, const void* bytes) noexcept {
     const iovec part{const_cast<void*>(bytes), head.length};
     note_sent();
     return channel_.send(head, {}, &part, 1) ? proto::SmallSend::Sent : proto::SmallSend::Refused;
   }
-  void tell(Other&) noexcept {}
-  // What the socket has not taken needs us.
-  uint64_t taken(const Other&) const noexcept { return channel_.taken(); }
-  uint64_t settled(const Other&) const noexcept { return channel_.written(); }
-  void expect(Other&) noexcept {}
+  // Complete is what the socket has taken.
+  uint64_t sent_sequence(const Other&) const noexcept { return channel_.taken(); }
+  uint64_t completed_sequence(const Other&) const noexcept { return channel_.written(); }
 
   // The socket may have had no room for all that was sent since the last poll.
   bool has_background_work() const noexcept { return sent_since_poll_; }

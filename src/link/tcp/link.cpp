@@ -54,9 +54,7 @@ bool same_place(os::SocketAddress a, os::SocketAddress b) noexcept {
 
 uint64_t Link::now_ns() noexcept { return os::monotonic_ns(); }
 
-void Link::warn(const std::string& what) noexcept {
-  if (on_warning_ != nullptr) on_warning_(warning_context_, what.c_str());
-}
+void Link::warn(const std::string& what) noexcept { LinkBase::warn(what.c_str()); }
 
 void Link::warn_of_unknown_peer(const std::string& what) noexcept {
   constexpr uint64_t pause_ns = 10'000'000'000;

@@ -60,16 +60,9 @@ struct Peer : Source, Session {
   std::vector<std::byte> early;     // frames that went with a handshake which found no answer
 };
 
-struct Events {
-  // A new peer object for this address, or for the alias of who calls (set_alias()). Null, for an alias only: the caller is refused.
-  virtual Peer* make_peer(std::span<const std::byte> address) = 0;
-  virtual void peer_lost(Peer& peer, core::ProviderError why) noexcept = 0;
+using Events = proto::LinkEvents<Peer>;
 
- protected:
-  ~Events() = default;
-};
-
-class Link {
+class Link : public proto::LinkBase {
  public:
   using PeerBase = Peer;
   using Events = tcp::Events;
@@ -98,10 +91,6 @@ class Link {
   // Listens at an address, bytes in the format ("": a port of the kernel's choice). Port 0 chooses, too. Errno EADDRINUSE when it is taken.
   Result<void> open(std::string_view name, Events& events);
   void set_traffic_class(uint8_t dscp) noexcept { dscp_ = dscp; }  // before open()
-  void set_warning(void (*on_warning)(const void* who, const char* what), const void* who) noexcept {
-    on_warning_ = on_warning;
-    warning_context_ = who;
-  }
   // What the owner of this link is called: it goes with every handshake, and peers are made of what they are called instead of their network
   // address. At most alias_bytes_max. Before the first connect().
   void set_alias(std::span<const std::byte> alias) noexcept;
@@ -123,23 +112,21 @@ class Link {
             size_t part_count) noexcept {
     return noted(peer, peer.channel.send(head, prefix, parts, part_count));
   }
-  bool send_in_place(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
-                     const iovec* parts, size_t part_count) noexcept {
+  bool send_zero_copy(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
+                      const iovec* parts, size_t part_count) noexcept {
     return noted(peer, peer.channel.send_in_place(head, prefix, parts, part_count));
   }
-  void keep(Peer& peer) noexcept { peer.channel.keep(); }
+  void copy_out(Peer& peer) noexcept { peer.channel.keep(); }
   proto::SmallSend send_small(Peer& peer, const wire::FrameHead& head, const void* bytes) noexcept {
     const iovec part{const_cast<void*>(bytes), head.length};
     return send(peer, head, {}, &part, 1) ? proto::SmallSend::Sent : proto::SmallSend::Refused;
   }
-  void tell(Peer&) noexcept {}
-  // What the socket has not taken needs us.
-  uint64_t taken(const Peer& peer) const noexcept { return peer.channel.taken(); }
-  uint64_t settled(const Peer& peer) const noexcept { return peer.channel.written(); }
+  // Complete is what the socket has taken.
+  uint64_t sent_sequence(const Peer& peer) const noexcept { return peer.channel.taken(); }
+  uint64_t completed_sequence(const Peer& peer) const noexcept { return peer.channel.written(); }
   bool is_stuck(const Peer& peer) const noexcept { return peer.channel.full(); }
   // What its machine has; known once the connection has ended.
-  uint64_t proven(const Peer& peer) const noexcept { return peer.delivered; }
-  void expect(Peer&) noexcept {}
+  uint64_t delivered_sequence(const Peer& peer) const noexcept { return peer.delivered; }
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
@@ -306,8 +293,6 @@ class Link {
   uint64_t next_health_ns_ = 0;
   bool short_of_descriptors_ = false;
   bool leaving_ = false;
-  void (*on_warning_)(const void* who, const char* what) = nullptr;
-  const void* warning_context_ = nullptr;
   uint64_t unknown_told_ns_ = 0;  // 0: never
   size_t unknown_untold_ = 0;
 };

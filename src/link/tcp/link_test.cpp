@@ -42,7 +42,7 @@ struct End final : Events {
   }
   void peer_lost(Peer& peer, core::ProviderError why) noexcept override {
     lost.push_back(why);
-    settled_when_lost = link->settled(peer);
+    settled_when_lost = link->completed_sequence(peer);
     std::erase_if(peers, [&](const auto& entry) { return entry.get() == &peer; });
   }
   bool on_frame(Peer& peer, const wire::FrameHead& head, const std::byte*) noexcept {
@@ -260,7 +260,7 @@ TEST(TcpLink, ClosedPeersAreToldAndComeBack) {
   ASSERT_TRUE(b->open());
   talk(a, *b);
   const std::string name = b->name();
-  const uint64_t sent = a.link->settled(*a.to(*b));
+  const uint64_t sent = a.link->completed_sequence(*a.to(*b));
   EXPECT_GT(sent, 0u);
   b.reset();
   until([&] { return !a.lost.empty(); }, {&a});
@@ -329,8 +329,8 @@ TEST(TcpLink, WhatABrokenSocketRefusesNeverSettles) {
     const iovec part{const_cast<std::byte*>(payload.data()), bytes};
     ASSERT_TRUE(a.link->send(*peer, {wire::FrameKind::Tagged, 0, 0, static_cast<uint32_t>(bytes), 1, 0}, {},
                              &part, 1));
-    const uint64_t mark = a.link->taken(*peer);
-    EXPECT_LT(a.link->settled(*peer), mark);
+    const uint64_t mark = a.link->sent_sequence(*peer);
+    EXPECT_LT(a.link->completed_sequence(*peer), mark);
     until([&] { return !a.lost.empty(); }, {&a, &b});
     EXPECT_LT(a.settled_when_lost, mark);
   }

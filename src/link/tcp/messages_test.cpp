@@ -150,7 +150,7 @@ struct PartsHandler {
   Node& node;
   size_t parts = 0;
 };
-static_assert(proto::SendsInPlace<TcpLink> && proto::TakesParts<PartsHandler, TcpLink::Peer>);
+static_assert(proto::HasZeroCopyFrames<TcpLink> && proto::TakesParts<PartsHandler, TcpLink::Peer>);
 
 // Large frames that leave from where they lie: their bytes are free when they have settled, or were kept. They arrive where they belong.
 TEST(TcpMessages, LargeFramesLieWhereTheyAreUntilTheyHaveSettled) {
@@ -163,7 +163,7 @@ TEST(TcpMessages, LargeFramesLieWhereTheyAreUntilTheyHaveSettled) {
   std::vector<uint64_t> marks;
   size_t freed = 0;
   const auto give_back = [&] {
-    for (; freed < marks.size() && a.link.settled(*to_b) >= marks[freed]; ++freed)
+    for (; freed < marks.size() && a.link.completed_sequence(*to_b) >= marks[freed]; ++freed)
       out[freed].assign(out[freed].size(), '!');
   };
   for (size_t i = 0; i < count; ++i) {
@@ -179,22 +179,22 @@ TEST(TcpMessages, LargeFramesLieWhereTheyAreUntilTheyHaveSettled) {
         [&] {
           give_back();
           if (i % 50 == 49) b.refusing = false;
-          if (a.link.send_in_place(*to_b, head, std::as_bytes(std::span(out[i])).first(prefix), &part, 1))
+          if (a.link.send_zero_copy(*to_b, head, std::as_bytes(std::span(out[i])).first(prefix), &part, 1))
             return true;
           b.refusing = false;
           return false;
         },
         a, into))
         << i;
-    marks.push_back(a.link.taken(*to_b));
+    marks.push_back(a.link.sent_sequence(*to_b));
     if (i % 100 == 99) {  // the program takes everything back
-      a.link.keep(*to_b);
+      a.link.copy_out(*to_b);
       for (; freed < marks.size(); ++freed) out[freed].assign(out[freed].size(), '!');
     }
   }
   b.refusing = false;
-  ASSERT_TRUE(
-      poll_until([&] { return b.frames.size() == count && a.link.settled(*to_b) == marks.back(); }, a, b));
+  ASSERT_TRUE(poll_until(
+      [&] { return b.frames.size() == count && a.link.completed_sequence(*to_b) == marks.back(); }, a, b));
   for (int i = 0; i < 100; ++i) into.poll();
   EXPECT_EQ(b.frames, expected);
   EXPECT_GT(into.parts, 0u);

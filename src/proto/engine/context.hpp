@@ -53,8 +53,9 @@ struct PeerState : SettlingHook {
   List<Op, InFlightHook> in_flight;  // every operation that names it
   Fifo<Unsettled> unsettled;         // messages that the link has, in order, whose completions wait for it
   Unsettled* newest = nullptr;  // the last of them, when it is a small message: it stands for all before it
-  uint64_t quiet = 0;     // the link's mark behind the last message that has no completion to come (Proves)
-  uint32_t accesses = 0;  // of these, RMA and atomic operations: a later one keeps its place behind them
+  uint64_t quiet = 0;           // the link's sequence behind the last message that has no completion to come
+  uint32_t accesses =
+      0;  // RMA and atomic operations whose answer has not come: a later one keeps its place behind them
   uint64_t unacknowledged = 0;  // operations whose Done has not come (FI_FENCE waits for zero)
   // A message that comes in several frames: where its bytes go (neither: nowhere) and how many are still to come.
   Op* fragmented_receive = nullptr;

@@ -23,7 +23,6 @@
 #include "proto/engine/link.hpp"
 #include "proto/engine/op.hpp"
 #include "proto/engine/open_table.hpp"
-#include "proto/engine/remote_access.hpp"
 
 namespace weft::proto {
 
@@ -135,7 +134,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                                    tag,
                                    0};
         const SmallSend sent = link_.send_small(*peer, head, buffer);
-        if constexpr (!HasSlowSmallFrames<L>) note_quiet(*peer);  // else it is a peer that has no marks
+        if constexpr (HasSendCompletion<SmallSide<L>>) note_quiet(*peer);
         if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]]
           return 0;
         if (sent != SmallSend::Refused) return after_small(tx, *peer, sent, true);
@@ -148,7 +147,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   template <bool tagged>
   [[gnu::always_inline]] ssize_t inject_cached(TxContext& tx, const void* buffer, size_t length,
                                                fi_addr_t dest, uint64_t tag) noexcept {
-    if constexpr (HasSmallCredit<L>) {
+    if constexpr (has_small_credit<L>) {
       if (dest == cached_destination_.dest && av_removals() == removals_seen_ && length <= L::small_bytes_max)
           [[likely]] {
         const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
@@ -178,7 +177,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
           [[likely]] {
         const SmallSend sent = link_.send_small(*peer, data_head<tagged>(length, tag, data), buffer);
         if (sent == SmallSend::Refused) return false;
-        if constexpr (!HasSlowSmallFrames<L>) note_quiet(*peer);
+        if constexpr (HasSendCompletion<SmallSide<L>>) note_quiet(*peer);
         if (sent != SmallSend::Sent || tx.sends != nullptr) [[unlikely]]
           (void)after_small(tx, *peer, sent, true);
         return true;
@@ -190,7 +189,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   template <bool tagged>
   bool send_data(TxContext& tx, const void* buffer, size_t length, uint64_t data, fi_addr_t dest,
                  uint64_t tag, void* context) noexcept {
-    if constexpr (HasSmallFrames<L> && (!SettlesLater<L> || HasSlowSmallFrames<L>)) {
+    if constexpr (HasSmallFrames<L> && !HasSendCompletion<SmallSide<L>>) {
       Peer* peer = cached_peer(dest);
       if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max - sizeof(data) &&
           tx.default_plain && (!tx.default_completes || tx.cq->plain()) && may_go_on()) [[likely]] {
@@ -219,7 +218,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                                    static_cast<uint32_t>(length),
                                    tag,
                                    0};
-        if constexpr (SettlesLater<L> && !HasSlowSmallFrames<L>) {
+        if constexpr (HasSendCompletion<SmallSide<L>>) {
           if (send_small_settling(tx, *peer, head, buffer, context)) [[likely]]
             return 0;
           return send_slow(tx, tagged, buffer, length, dest, tag, context);
@@ -241,12 +240,12 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   ssize_t post(TxContext& tx, const Request& request) noexcept;
 
   // --- reading and writing messages where the link has them (in_place.hpp). Handles are never 0 and never used again ---
-  int take(RxContext& rx, const ReceiveRequest& request, TakenMessage& out) noexcept requires InPlace<L>;
-  int release(uint64_t handle) noexcept requires InPlace<L>;
-  int reserve(fi_addr_t dest, size_t bytes, uint64_t& handle, std::byte*& at) noexcept requires InPlace<L>;
-  int commit(TxContext& tx, uint64_t handle, const WrittenMessage& message) noexcept requires InPlace<L>;
-  int abandon_room(uint64_t handle) noexcept requires InPlace<L>;
-  int rings(fi_addr_t peer, RingUse& out) noexcept requires InPlace<L>;
+  int take(RxContext& rx, const ReceiveRequest& request, TakenMessage& out) noexcept requires HasLoans<L>;
+  int release(uint64_t handle) noexcept requires HasLoans<L>;
+  int reserve(fi_addr_t dest, size_t bytes, uint64_t& handle, std::byte*& at) noexcept requires HasLoans<L>;
+  int commit(TxContext& tx, uint64_t handle, const WrittenMessage& message) noexcept requires HasLoans<L>;
+  int abandon_room(uint64_t handle) noexcept requires HasLoans<L>;
+  int rings(fi_addr_t peer, RingUse& out) noexcept requires HasLoans<L>;
   // What is open ends: the endpoint closes.
   void end_in_place() noexcept;
 
@@ -268,12 +267,12 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
       refresh_peers();
     calls_since_poll_ = 0;
     poll();
-    if constexpr (SettlesLater<L>)
+    if constexpr (has_send_completion<L>)
       if (!settling_.empty()) release_settled();
     if ((busy_ | deferred_due_.load(std::memory_order_relaxed)) != 0) [[unlikely]]
       attend();
   }
-  // What progress() would bring to `queue`, which is plainly empty. Nothing: it need not be called. Frame: take_plain() may have it.
+  // What progress() would bring to `queue`, which is plainly empty. Nothing: it need not be called. Frame: take_short() may have it.
   template <class Seen>
   [[gnu::always_inline]] FastPoll fast_poll(const core::CompletionQueue& queue,
                                             Seen& seen) noexcept requires HasFastPoll<L> {
@@ -286,10 +285,11 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // Right after Frame: one small message, the usual case, whose completion is said by give(context, length, buffer, tag, source) instead of the queue.
   // False: nothing has happened, and progress() does it.
   template <class Seen, class Give>
-  [[gnu::always_inline]] bool take_plain(const core::CompletionQueue& queue, const Seen& seen,
+  [[gnu::always_inline]] bool take_short(const core::CompletionQueue& queue, const Seen& seen,
                                          Give&& give) noexcept requires HasFastPoll<L> {
-    return link_.take_plain(
-        seen, [&](typename L::PeerBase& base, uint64_t tag, const std::byte* payload, uint32_t length) {
+    return link_.take_frame(
+        seen, short_head,
+        [&](typename L::PeerBase& base, uint64_t tag, const std::byte* payload, uint32_t length) {
           if (rx_first_ == nullptr || rx_first_->cq != &queue) [[unlikely]]
             return false;
           const fi_addr_t source = static_cast<Peer&>(base).fi_addr;
@@ -316,14 +316,17 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   }
   bool has_background_work() noexcept override {
     if (unwatched_ops_ != 0) return true;
-    if constexpr (Collects<L>)
-      if (link_.has_collected()) return true;
-    if constexpr (HasBackgroundWork<L>) return link_.has_background_work();
-    return false;
+    bool any = has_uncredited();
+    visit_all_sides(link_, [&]<class S>(S& side) {
+      if constexpr (HasBackgroundWork<S>) any = any || side.has_background_work();
+    });
+    return any;
   }
   void notify_background_work(core::Signal* signal) noexcept override {
     background_ = signal;
-    if constexpr (HasBackgroundWork<L>) link_.notify_background_work(signal);
+    visit_all_sides(link_, [&]<class S>(S& side) {
+      if constexpr (HasBackgroundWork<S>) side.notify_background_work(signal);
+    });
   }
 
   // --- called by the link ---
@@ -345,16 +348,18 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   Land land(typename L::PeerBase& peer, wire::FrameHead& head, const std::byte* payload, size_t arrived,
             Landing& out) noexcept;
   void landed(typename L::PeerBase& peer, wire::FrameHead& head, size_t bytes) noexcept;
-  // A Tagged frame to receive context 0 that carries nothing but a few bytes: the shortest way to the receive it is for. False: nothing has
-  // happened, on_frame() does it.
-  [[gnu::always_inline]] bool on_plain_tagged(typename L::PeerBase& base, uint64_t tag,
-                                              const std::byte* payload, uint32_t length) noexcept {
+  // See TakesShortFrames. A tagged message to receive context 0 that carries nothing but a few bytes: the shortest way to the receive it is for.
+  static constexpr wire::HeadWord short_head = wire::head_word(wire::FrameKind::Tagged, 0, 0);
+  [[gnu::always_inline]] bool on_short_frame(typename L::PeerBase& base, uint64_t tag,
+                                             const std::byte* payload, uint32_t length) noexcept {
     return rx_first_ != nullptr && rx_first_->deliver_plain(static_cast<Peer&>(base).fi_addr, tag, payload,
                                                             length, FI_RECV | FI_TAGGED, 0);
   }
   // The same for a frame with data: Open MPI names the sender by it.
-  [[gnu::always_inline]] bool on_plain_tagged_data(typename L::PeerBase& base, uint64_t tag, uint64_t data,
-                                                   const std::byte* payload, uint32_t length) noexcept {
+  static constexpr wire::HeadWord short_head_with_b =
+      wire::head_word(wire::FrameKind::Tagged, wire::has_b | wire::has_data, 0);
+  [[gnu::always_inline]] bool on_short_frame_with_b(typename L::PeerBase& base, uint64_t tag, uint64_t data,
+                                                    const std::byte* payload, uint32_t length) noexcept {
     return rx_first_ != nullptr &&
            rx_first_->deliver_plain(static_cast<Peer&>(base).fi_addr, tag, payload, length,
                                     FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA, data);
@@ -372,14 +377,15 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void acknowledge(PeerState& peer, uint64_t operation, int status) noexcept override;
   void set_pause(PeerState& peer, bool pause) noexcept override;
 
-  // See KnowsItsProcess; a link that does not ask belongs to whoever calls.
-  bool belongs_here() const noexcept requires KnowsItsProcess<L> { return link_.belongs_here(); }
-  void hurry() noexcept requires Hurries<L> { link_.hurry(); }
-  // Operations that were accepted and are not handed to the link yet, or that it collects. An endpoint that closes waits for these, for a while.
+  bool belongs_here() const noexcept { return link_.belongs_here(); }
+  void hurry() noexcept { link_.hurry(); }
+  // Operations that were accepted and are not handed to the link yet, or that wait there for the peer. An endpoint that closes waits for these, for a while.
   bool has_unsent() const noexcept;
   // Hands over what there is room for, even while a completion queue is full and progress() does nothing.
   void push_unsent() noexcept {
-    if constexpr (Collects<L>) link_.push_collected();
+    visit_all_sides(link_, []<class S>(S& side) {
+      if constexpr (KeepsBack<S>) side.push_all();
+    });
     if (busy_ != 0) attend();
   }
   // A connected link: its peer has been there and has left, for good.
@@ -411,7 +417,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     typename L::PeerBase* peer = nullptr;
   };
   void drop_cached_destination() noexcept {
-    if constexpr (HasSmallCredit<L>) cached_destination_ = {FI_ADDR_NOTAVAIL, &nobody_};
+    if constexpr (has_small_credit<L>) cached_destination_ = {FI_ADDR_NOTAVAIL, &nobody_};
   }
   // From now on operations to the peer wait, or fail.
   void shut(Peer& peer, PeerState::Gate bit) noexcept {
@@ -420,7 +426,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   }
   // A program that only sends small messages must hear when its peer asks for a pause. False: the slow way, which polls.
   bool may_go_on() noexcept {
-    if constexpr (HasSmallCredit<L>) return true;
+    if constexpr (has_small_credit<L>) return true;
     else return ++calls_since_poll_ <= small_calls_without_poll_max;
   }
   Peer* find_peer(fi_addr_t dest, uint8_t& context, int& error) noexcept;
@@ -428,11 +434,17 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   struct Taker;
   bool make_open_table() noexcept;
   void drop_taken(const RxContext& rx) noexcept;
-  LinkLimits limits_for(const Peer& peer) const noexcept { return limits_of(link_, peer); }
+  [[gnu::always_inline]] LinkLimits limits_for(const Peer& peer) const noexcept {
+    return visit_side(link_, peer, [](auto& side, auto&) { return limits_of_type<Bare<decltype(side)>>(); });
+  }
   RxContext* context_for(const wire::FrameHead& head) const noexcept {
     return head.context < rx_count_ ? rx_[head.context] : nullptr;
   }
 
+  static wire::FrameHead small_head(bool tagged, size_t length, uint64_t tag) noexcept {
+    return {
+        tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(length), tag, 0};
+  }
   template <bool tagged>
   static wire::FrameHead data_head(size_t length, uint64_t tag, uint64_t data) noexcept {
     return {tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
@@ -476,16 +488,26 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // transmit.hpp
   // `silent`: no completion brings the program to its queue.
   void mind_kept(TxContext& tx, Peer& peer, bool silent) noexcept {
-    if constexpr (Collects<L>) report_background_work();
-    if constexpr (KeepsBack<L>) {
-      if (!link_.keeps_back()) return;
-      if (silent || tx.cq == nullptr) link_.push_kept(peer);
-      else tx.cq->drive_at_next_read();
-    }
+    visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
+      if constexpr (KeepsBack<S>) {
+        report_background_work();
+        if (!side.keeps_back()) return;
+        if (silent || tx.cq == nullptr) side.push(part);
+        else tx.cq->drive_at_next_read();
+      }
+    });
+  }
+  // A side of the link has frames that wait for a peer.
+  bool has_uncredited() const noexcept {
+    bool any = false;
+    visit_all_sides(link_, [&](auto& side) {
+      if constexpr (KeepsBack<Bare<decltype(side)>>) any = any || side.has_uncredited();
+    });
+    return any;
   }
   [[gnu::noinline]] ssize_t after_small(TxContext& tx, Peer& peer, SmallSend sent, bool silent) noexcept;
-  SmallSend send_small_slow(Peer* peer, bool tagged, const void* buffer, size_t length,
-                            uint64_t tag) noexcept;
+  SmallSend send_small_to_side(Peer& peer, const wire::FrameHead& head, const void* buffer) noexcept;
+  void tell(Peer& peer) noexcept;
   [[gnu::noinline]] ssize_t inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length,
                                         fi_addr_t dest, uint64_t tag) noexcept;
   [[gnu::noinline]] ssize_t inject_and_cache(TxContext& tx, bool tagged, const void* buffer, size_t length,
@@ -521,6 +543,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // settle.hpp
   bool waits(const TxContext& tx, const Request& request) const noexcept;
   bool waits(const Op& op) const noexcept;
+  uint64_t sent_sequence(Peer& peer) noexcept;
+  uint64_t completed_sequence(Peer& peer) noexcept;
+  void request_ack(Peer& peer) noexcept;
   bool is_settled(Peer& peer) noexcept;
   bool is_stuck(Peer& peer) noexcept;
   static void fill_small(Unsettled& record, TxContext& tx, const wire::FrameHead& head,
@@ -533,16 +558,15 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   bool send_segment(Peer& peer, Op& op, const wire::FrameHead& head, const iovec* parts,
                     size_t part_count) noexcept;
   // The program gets its memory back before the link is done with it.
-  void keep(Peer& peer) noexcept {
+  void copy_out(Peer& peer) noexcept {
     // A forked child sends nothing, and may not have that memory (MADV_DONTFORK).
-    if constexpr (SendsInPlace<L>)
-      if (!is_forked_copy()) link_.keep(peer);
+    if (is_forked_copy()) return;
+    visit_side(link_, peer, []<class S>(S& side, auto& part) {
+      if constexpr (HasZeroCopyFrames<S>) side.copy_out(part);
+    });
   }
   // In a forked child, which must not speak for its parent.
-  bool is_forked_copy() const noexcept {
-    if constexpr (KnowsItsProcess<L>) return !link_.belongs_here();
-    return false;
-  }
+  bool is_forked_copy() const noexcept { return !link_.belongs_here(); }
   void hold(Peer& peer, Unsettled& record) noexcept;
   bool hold(Peer& peer, const Op& op) noexcept;
   void settle_rendezvous(Op& op) noexcept;
@@ -555,7 +579,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   bool has_settled() noexcept;
   // Everything that the link has taken for the peer has no completion to come any more, or never had one.
   void note_quiet(Peer& peer) noexcept {
-    if constexpr (Proves<L>) peer.quiet = link_.taken(peer);
+    if constexpr (has_send_completion<L>) peer.quiet = sent_sequence(peer);
   }
   void report_unread(Peer& peer, int status, core::ProviderError why) noexcept;
 
@@ -594,11 +618,13 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   bool keep_access(Op& op, const Access& access) noexcept;
   void note_remote(const Access& access, const Peer& peer, RxContext* rx, bool write,
                    const wire::FrameHead& head, uint64_t bytes) noexcept;
+  bool read_remote(Op& op, uint64_t stamp, const wire::SourceSegment* segments,
+                   uint32_t segment_count) noexcept;
   void pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments, uint32_t segment_count) noexcept;
   void finish_inbound(Op& op, int status, core::ProviderError why) noexcept;
 
   struct NoPeer {};
-  using Nobody = std::conditional_t<HasSmallCredit<L>, typename L::PeerBase, NoPeer>;
+  using Nobody = std::conditional_t<has_small_credit<L>, typename L::PeerBase, NoPeer>;
 
   L link_;
   CachedDestination cached_destination_;

@@ -34,7 +34,8 @@ template <class L>
 struct End {
   explicit End(sim::Net& net, int id, const EngineLimits& limits = {})
       : rx(0, limits.receive_size, 1), engine(limits) {
-    engine.link().open(net, id, engine);
+    engine.link().join(net, id);
+    EXPECT_TRUE(engine.open(""));
     engine.set_address_vector(&av);
     engine.set_regions(&regions);
     engine.add_queue(&cq);
@@ -146,7 +147,7 @@ class LinkNames {
  public:
   template <class L>
   static std::string GetName(int) {
-    return HasSmallCredit<L> ? "CreditLink" : HasSmallFrames<L> ? "RichLink" : "PlainLink";
+    return has_small_credit<L> ? "CreditLink" : HasSmallFrames<L> ? "RichLink" : "PlainLink";
   }
 };
 TYPED_TEST_SUITE(EngineTest, Links, LinkNames);
@@ -288,9 +289,9 @@ TYPED_TEST(EngineTest, ASenderThatDiesInTheMiddleFailsItsReceive) {
 
 // A link that never proves that anything has arrived.
 struct UnprovenLink : LateLink {
-  uint64_t proven(const PeerBase&) const noexcept { return 0; }
+  uint64_t delivered_sequence(const PeerBase&) const noexcept { return 0; }
 };
-static_assert(Proves<UnprovenLink>);
+static_assert(HasSendCompletion<UnprovenLink>);
 
 // Whatever ends a peer, a program that injected to it hears of it; not when it was the program itself that ended it.
 TEST(Engine, WhatIsNotProvenIsReportedForEveryReason) {
@@ -317,7 +318,7 @@ TEST(Engine, WhatIsNotProvenIsReportedForEveryReason) {
 
 // A link that knows what has arrived once the connection has ended.
 struct LateProofLink : LateLink {
-  uint64_t proven(const PeerBase& peer) const noexcept { return ended_ ? peer.taken : 0; }
+  uint64_t delivered_sequence(const PeerBase& peer) const noexcept { return ended_ ? peer.sent : 0; }
   void forget(PeerBase& peer) noexcept {
     ended_ = true;
     LateLink::forget(peer);
@@ -902,15 +903,15 @@ TEST_F(LateEngineTest, ContextsSettleTheirOwn) {
 class KeepingLink : public LateLink {
  public:
   bool keeps_back() const noexcept { return true; }
-  void push_kept(PeerBase& peer) noexcept { pushed_the_dead += peers_.contains(peer.id) ? 0 : 1; }
+  void push(PeerBase& peer) noexcept { pushed_the_dead += peers_.contains(peer.id) ? 0 : 1; }
   template <class Handler>
   int poll(Handler& handler) noexcept {
-    for (const auto& [id, peer] : peers_) peer->settled = peer->taken;
+    for (const auto& [id, peer] : peers_) peer->completed = peer->sent;
     return PlainLink::poll(handler);
   }
   int pushed_the_dead = 0;
 };
-static_assert(KeepsBack<KeepingLink> && SettlesLater<KeepingLink>);
+static_assert(KeepsBack<KeepingLink> && HasSendCompletion<KeepingLink>);
 using KeepingEngineTest = EngineTest<KeepingLink>;
 
 // The last acknowledgement and the news that the peer has gone may come in one poll.

@@ -1,9 +1,10 @@
 // Engine<Link>, part: messages that the program reads and writes where the link has them. Included by engine.hpp.
 //
 // Reading keeps the order of receives: what waits is looked at first, then frames as they come, and one that a posted receive accepts goes there.
-// A room that is reserved stands in the peer's queue: nothing of the program passes it.
+// A reserved send buffer stands in the peer's queue: nothing of the program passes it.
 #pragma once
 
+#include <cerrno>
 #include <new>
 
 #include "proto/engine/engine.hpp"
@@ -33,10 +34,10 @@ struct Engine<L>::Taker {
     if (done) return false;  // stays where it is, for the next take()
     Peer& peer = static_cast<Peer&>(base);
     if (!wants(peer, head)) return engine.on_frame(base, head, payload);
-    const typename L::Held held = engine.link_.hold(base);
-    if (held.frames == nullptr) return engine.on_frame(base, head, payload);  // no memory
+    const typename L::Loan loan = engine.link_.loan(base);
+    if (!loan) return engine.on_frame(base, head, payload);  // no memory
     auto& entry = engine.open_->add(OpenTable<L>::Kind::Frame);
-    entry.held = held;
+    entry.loan = loan;
     out.data = payload;
     out.length = head.length;
     out.tag = request.tagged ? head.a : 0;
@@ -58,7 +59,7 @@ bool Engine<L>::make_open_table() noexcept {
 
 template <Link L>
 int Engine<L>::take(RxContext& rx, const ReceiveRequest& request,
-                    TakenMessage& out) noexcept requires InPlace<L> {
+                    TakenMessage& out) noexcept requires HasLoans<L> {
   if (!make_open_table()) return -FI_ENOMEM;
   if (open_->is_full()) {
     progress();
@@ -92,10 +93,10 @@ int Engine<L>::take(RxContext& rx, const ReceiveRequest& request,
 }
 
 template <Link L>
-int Engine<L>::release(uint64_t handle) noexcept requires InPlace<L> {
+int Engine<L>::release(uint64_t handle) noexcept requires HasLoans<L> {
   auto* entry = open_ != nullptr ? open_->find(handle) : nullptr;
-  if (entry == nullptr || entry->kind == OpenTable<L>::Kind::Room) return -FI_EINVAL;
-  if (entry->kind == OpenTable<L>::Kind::Frame) link_.release(entry->held);
+  if (entry == nullptr || entry->kind == OpenTable<L>::Kind::ReservedBuffer) return -FI_EINVAL;
+  if (entry->kind == OpenTable<L>::Kind::Frame) link_.release(entry->loan);
   else entry->rx->give_back(*entry->message);
   open_->remove(*entry);
   return 0;
@@ -103,37 +104,38 @@ int Engine<L>::release(uint64_t handle) noexcept requires InPlace<L> {
 
 template <Link L>
 int Engine<L>::reserve(fi_addr_t dest, size_t bytes, uint64_t& handle,
-                       std::byte*& at) noexcept requires InPlace<L> {
+                       std::byte*& at) noexcept requires HasLoans<L> {
   if (bytes > L::in_place_bytes_max) return -FI_EMSGSIZE;
   if (!make_open_table()) return -FI_ENOMEM;
   uint8_t context = 0;
   int error = 0;
   Peer* const peer = find_peer(dest, context, error);
   if (peer == nullptr) return -error;
-  if constexpr (HasPeersElsewhere<L>)
-    if (!link_.writes_in_place(*peer)) return -FI_EOPNOTSUPP;
   if ((peer->gate & PeerState::gate_reserved) != 0) return -FI_EBUSY;
-  typename L::Room* const room = peer->gate == 0 && !open_->is_full() ? link_.reserve(*peer, bytes) : nullptr;
-  if (room == nullptr) {
+  error = EAGAIN;
+  typename L::ReservedBuffer* const buffer =
+      peer->gate == 0 && !open_->is_full() ? link_.reserve(*peer, bytes, error) : nullptr;
+  if (buffer == nullptr) {
+    if (error == EOPNOTSUPP) return -FI_EOPNOTSUPP;
     progress();
     return -FI_EAGAIN;
   }
   shut(*peer, PeerState::gate_reserved);
-  auto& entry = open_->add(OpenTable<L>::Kind::Room);
+  auto& entry = open_->add(OpenTable<L>::Kind::ReservedBuffer);
   entry.peer = peer;
-  entry.room = room;
+  entry.buffer = buffer;
   entry.context = context;
   entry.capacity = bytes;
   handle = open_->handle_of(entry);
-  at = L::bytes_of(*room);
+  at = L::bytes_of(*buffer);
   return 0;
 }
 
 template <Link L>
 int Engine<L>::commit(TxContext& tx, uint64_t handle,
-                      const WrittenMessage& message) noexcept requires InPlace<L> {
+                      const WrittenMessage& message) noexcept requires HasLoans<L> {
   auto* entry = open_ != nullptr ? open_->find(handle) : nullptr;
-  if (entry == nullptr || entry->kind != OpenTable<L>::Kind::Room) return -FI_EINVAL;
+  if (entry == nullptr || entry->kind != OpenTable<L>::Kind::ReservedBuffer) return -FI_EINVAL;
   if (message.length > entry->capacity) return -FI_EMSGSIZE;
   if (entry->peer == nullptr) {
     (void)abandon_room(handle);
@@ -146,7 +148,7 @@ int Engine<L>::commit(TxContext& tx, uint64_t handle,
                              message.tagged ? message.tag : 0,
                              message.has_data ? message.cq_data : 0};
   entry->peer->gate &= ~static_cast<uint32_t>(PeerState::gate_reserved);
-  const bool sent = link_.commit(*entry->room, head);
+  const bool sent = link_.commit(*entry->buffer, head);
   open_->remove(*entry);
   if (!sent) return -FI_EIO;
   if (tx.sends != nullptr) tx.sends->add(1);
@@ -155,18 +157,18 @@ int Engine<L>::commit(TxContext& tx, uint64_t handle,
 }
 
 template <Link L>
-int Engine<L>::abandon_room(uint64_t handle) noexcept requires InPlace<L> {
+int Engine<L>::abandon_room(uint64_t handle) noexcept requires HasLoans<L> {
   auto* entry = open_ != nullptr ? open_->find(handle) : nullptr;
-  if (entry == nullptr || entry->kind != OpenTable<L>::Kind::Room) return -FI_EINVAL;
+  if (entry == nullptr || entry->kind != OpenTable<L>::Kind::ReservedBuffer) return -FI_EINVAL;
   if (entry->peer != nullptr) entry->peer->gate &= ~static_cast<uint32_t>(PeerState::gate_reserved);
-  link_.abandon(*entry->room);
+  link_.abandon(*entry->buffer);
   open_->remove(*entry);
   push_unsent();
   return 0;
 }
 
 template <Link L>
-int Engine<L>::rings(fi_addr_t dest, RingUse& out) noexcept requires InPlace<L> {
+int Engine<L>::rings(fi_addr_t dest, RingUse& out) noexcept requires HasLoans<L> {
   out = {};
   if (av_ == nullptr) return -FI_EOPBADSTATE;
   if (av_->lookup(dest) == nullptr) return -FI_EINVAL;
@@ -178,11 +180,11 @@ int Engine<L>::rings(fi_addr_t dest, RingUse& out) noexcept requires InPlace<L> 
 template <Link L>
 void Engine<L>::end_in_place() noexcept {
   if (open_ == nullptr) return;
-  if constexpr (InPlace<L>) {
+  if constexpr (HasLoans<L>) {
     if (is_forked_copy()) return;
     for (auto& entry : open_->entries) {
       const uint64_t handle = open_->handle_of(entry);
-      if (entry.kind == OpenTable<L>::Kind::Room) (void)abandon_room(handle);
+      if (entry.kind == OpenTable<L>::Kind::ReservedBuffer) (void)abandon_room(handle);
       else if (entry.kind != OpenTable<L>::Kind::Free) (void)release(handle);
     }
   }
@@ -191,7 +193,7 @@ void Engine<L>::end_in_place() noexcept {
 // The receive context goes, and all messages in it.
 template <Link L>
 void Engine<L>::drop_taken([[maybe_unused]] const RxContext& rx) noexcept {
-  if constexpr (InPlace<L>) {
+  if constexpr (HasLoans<L>) {
     if (open_ == nullptr) return;
     for (auto& entry : open_->entries)
       if (entry.kind == OpenTable<L>::Kind::Message && entry.rx == &rx) open_->remove(entry);

@@ -27,7 +27,8 @@ template <class Link = sim::PlainLink>
 struct End {
   using Engine = proto::Engine<Link>;
   End(sim::Net& net, int id) : engine(EngineLimits{}) {
-    engine.link().open(net, id, engine);
+    engine.link().join(net, id);
+    EXPECT_TRUE(engine.open(""));
     engine.set_address_vector(&av);
     engine.set_regions(&regions);
     engine.add_queue(&cq);

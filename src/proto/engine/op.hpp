@@ -83,15 +83,14 @@ struct alignas(64) Op : HotOp, QueueHook, InFlightHook {
   PeerState* peer = nullptr;
   TxContext* tx = nullptr;
   RxContext* rx = nullptr;
-  uint64_t done = 0;         // bytes moved
-  uint64_t total = 0;        // bytes to move
-  uint64_t full_length = 0;  // of the message, when more than fits
-  uint64_t data = 0;         // cq data
-  uint64_t remote = 0;       // operation id of the other side
-  uint64_t in_place_mark =
-      0;                   // of the link, behind the last segment that was sent by reference (SendsInPlace)
-  bool acked = false;      // counted in PeerState::unacknowledged
-  bool announced = false;  // by a ready-to-send frame: the peer may ask for segments, once
+  uint64_t done = 0;                // bytes moved
+  uint64_t total = 0;               // bytes to move
+  uint64_t full_length = 0;         // of the message, when more than fits
+  uint64_t data = 0;                // cq data
+  uint64_t remote = 0;              // operation id of the other side
+  uint64_t zero_copy_sequence = 0;  // of the link, behind the last segment that was sent by reference
+  bool acked = false;               // counted in PeerState::unacknowledged
+  bool announced = false;           // by a ready-to-send frame: the peer may ask for segments, once
   bool has_data = false;
   bool unwatched = false;      // waits, and no completion of it brings the program back
   bool early = false;          // completes when the link has it (FI_INJECT_COMPLETE, fi_inject)
@@ -190,9 +189,9 @@ class OpTable {
   std::vector<std::unique_ptr<Op[]>> chunks_;
 };
 
-// A message that the link has, and whose completion waits until nothing of it needs us any more (SettlesLater). One cache line.
+// A message that the link has, and whose completion waits until all of it is complete there (HasSendCompletion). One cache line.
 struct Unsettled : FifoHook {
-  uint64_t mark = 0;  // of the link
+  uint64_t sequence = 0;  // the link's, behind it
   void* context = nullptr;
   uint64_t tag = 0;
   uint64_t length = 0;

@@ -40,19 +40,19 @@ struct OpenTable {
 };
 
 template <class L>
-requires InPlace<L>
+requires HasLoans<L>
 struct OpenTable<L> {
-  enum class Kind : uint8_t { Free, Frame, Message, Room };
+  enum class Kind : uint8_t { Free, Frame, Message, ReservedBuffer };
   struct Entry {
     Kind kind = Kind::Free;
-    uint8_t context = 0;  // Room: receive context at the peer
+    uint8_t context = 0;  // ReservedBuffer: receive context at the peer
     uint32_t generation = 0;
-    typename L::Held held{};        // Frame
+    typename L::Loan loan{};        // Frame
     RxContext* rx = nullptr;        // Message
     Unexpected* message = nullptr;  // Message
-    PeerState* peer = nullptr;      // Room: null once it has gone
-    typename L::Room* room = nullptr;
-    size_t capacity = 0;  // Room
+    PeerState* peer = nullptr;      // ReservedBuffer: null once it has gone
+    typename L::ReservedBuffer* buffer = nullptr;
+    size_t capacity = 0;  // ReservedBuffer
   };
 
   OpenTable() noexcept {
@@ -84,7 +84,7 @@ struct OpenTable<L> {
   }
   void forget(const PeerState& peer) noexcept {
     for (Entry& entry : entries)
-      if (entry.kind == Kind::Room && entry.peer == &peer) entry.peer = nullptr;
+      if (entry.kind == Kind::ReservedBuffer && entry.peer == &peer) entry.peer = nullptr;
   }
 
   std::array<Entry, open_in_place_max> entries{};

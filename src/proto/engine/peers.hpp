@@ -31,7 +31,7 @@ struct Engine<L>::FrameRefuser {
 
 template <Link L>
 void Engine<L>::poll_without_frames() noexcept {
-  if constexpr (HasBackgroundWork<L>) {
+  if constexpr (may_have_background_work<L>) {
     FrameRefuser refuser{*this};
     (void)link_.poll(refuser);
   }
@@ -105,7 +105,7 @@ void Engine<L>::release_transmit_context(const TxContext& context) noexcept {
   };
   if (reporting_ == &context) reporting_ = &retired_;
   for (auto& peer : peers_) {
-    keep(*peer);
+    copy_out(*peer);
     peer->queue.for_each(retire);
     while (Op* op = peer->queue.find(is_stuck)) {
       List<Op, QueueHook>::remove(*op);
@@ -268,12 +268,11 @@ void Engine<L>::report_unread(Peer& peer, int status, core::ProviderError why) n
   }
   bool any = false;
   core::CompletionError error;
-  if constexpr (Proves<L>) any = peer.quiet > link_.proven(peer);
-  if constexpr (CountsUnread<L>) {
-    error.olen = link_.unread(peer);
-    any = any || error.olen != 0;
-  }
-  if (!any) return;
+  visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
+    if constexpr (HasSendCompletion<S>) any = peer.quiet > side.delivered_sequence(part);
+    error.olen = side.unread(part);
+  });
+  if (!any && error.olen == 0) return;
   error.base = {nullptr, FI_SEND, 0, nullptr, 0, 0, FI_ADDR_NOTAVAIL};
   error.err = status;
   error.prov_errno = static_cast<int>(NotReceived);
@@ -294,7 +293,7 @@ void Engine<L>::shut_down() noexcept {
     if (sole_ == nullptr) return;
     Peer& peer = *sole_;
     link_.shut_down();  // it still writes what it has collected: that is not cancelled
-    keep(peer);
+    copy_out(peer);
     fail_peer(peer, core::ProviderError::Cancelled);
     release_peer(peer);
   }
@@ -315,9 +314,7 @@ void Engine<L>::peer_lost(typename L::PeerBase& base, core::ProviderError why) n
 
 template <Link L>
 bool Engine<L>::has_unsent() const noexcept {
-  if constexpr (Collects<L>)
-    if (link_.has_collected()) return true;
-  return busy_ != 0;
+  return busy_ != 0 || has_uncredited();
 }
 
 template <Link L>
@@ -325,7 +322,7 @@ void Engine<L>::abandon() noexcept {
   for (auto& peer : peers_) peer->lost = true;  // nothing more is said to them
   drop_cached_destination();
   for (auto& peer : peers_) {
-    keep(*peer);
+    copy_out(*peer);
     drop_unsettled(*peer);
     while (Op* op = peer->control.pop_front()) give_service(*op);
     while (Op* op = peer->queue.pop_front()) give_transmit(*op);

@@ -53,11 +53,11 @@ class LinkNames {
  public:
   template <class L>
   static std::string GetName(int) {
-    return SendsInPlace<L>     ? "ReferringLink"
-           : SettlesLater<L>   ? "LateLink"
-           : HasSmallCredit<L> ? "CreditLink"
-           : HasSmallFrames<L> ? "RichLink"
-                               : "PlainLink";
+    return HasZeroCopyFrames<L>   ? "ReferringLink"
+           : HasSendCompletion<L> ? "LateLink"
+           : has_small_credit<L>  ? "CreditLink"
+           : HasSmallFrames<L>    ? "RichLink"
+                                  : "PlainLink";
   }
 };
 TYPED_TEST_SUITE(EngineProperty, Links, LinkNames);

@@ -91,7 +91,7 @@ void Engine<L>::malformed(Peer& peer) noexcept {
   failed_.push_back(&peer);
   ++busy_;
   constexpr const char* what = "a frame does not belong to any operation or breaks the protocol";
-  if constexpr (WarnsOfMalformed<L>) link_.warn_of_malformed(peer, what);
+  link_.warn_of_malformed(peer, what);
 }
 
 // --- messages ---
@@ -307,6 +307,25 @@ void Engine<L>::start_rendezvous(Op& receive, const Unexpected& message) noexcep
   pull(receive, message.stamp, message.source_segments.data(), message.segments);
 }
 
+// The link reads the source of a rendezvous. False: it cannot, or would rather not, or the peer is not there; when it is dying that is noticed soon.
+template <Link L>
+bool Engine<L>::read_remote(Op& op, uint64_t stamp, const wire::SourceSegment* segments,
+                            uint32_t segment_count) noexcept {
+  Peer& peer = full(*op.peer);
+  return visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
+    if constexpr (HasRemoteRead<S>) {
+      if (!side.can_read(part) || !side.prefer_read(part, op.total, std::max(stamp, peer.heard)))
+        return false;
+      std::array<iovec, 16> local;
+      const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
+      return total_bytes(local.data(), count) == op.total &&
+             side.read(part, local.data(), count, segments, segment_count, op.total) == 0;
+    } else {
+      return false;
+    }
+  });
+}
+
 // Fetches the bytes of a rendezvous: by reading the peer's memory, or by asking it for segments.
 template <Link L>
 void Engine<L>::pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments,
@@ -316,21 +335,10 @@ void Engine<L>::pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments
     finish_inbound(op, 0, core::ProviderError::None);
     return;
   }
-  if constexpr (HasRemoteRead<L>) {
-    if (segment_count > 0 && link_.can_read(peer) &&
-        link_.prefer_read(peer, op.total, std::max(stamp, peer.heard))) {
-      std::array<iovec, 16> local;
-      const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
-      if (total_bytes(local.data(), count) == op.total) {
-        const int status = link_.read(peer, local.data(), count, segments, segment_count, op.total);
-        if (status == 0) {
-          op.done = op.total;
-          finish_inbound(op, 0, core::ProviderError::None);
-          return;
-        }
-        // Not allowed after all, or dying: ask for segments; if it is dying that is noticed soon.
-      }
-    }
+  if (segment_count > 0 && read_remote(op, stamp, segments, segment_count)) {
+    op.done = op.total;
+    finish_inbound(op, 0, core::ProviderError::None);
+    return;
   }
   const OpTable& table = op.kind == OpKind::Receive ? op.rx->ops : service_ops_;
   const wire::CtsPrefix cts{table.id(op), op.total};
@@ -410,7 +418,9 @@ void Engine<L>::on_segment(Peer& peer, const wire::FrameHead& head, const std::b
 template <Link L>
 void Engine<L>::segment_arrived(Peer& peer, Op& op, size_t bytes) noexcept {
   op.done += bytes;
-  if constexpr (HasRemoteRead<L>) peer.heard = link_.stamp();
+  visit_side(link_, peer, [&]<class S>(S& side, auto&) {
+    if constexpr (HasRemoteRead<S>) peer.heard = side.stamp();
+  });
   if (op.done < op.total) return;
   if (op.kind == OpKind::Read) finish_transmit(op, 0, core::ProviderError::None);
   else finish_inbound(op, 0, core::ProviderError::None);
@@ -423,11 +433,12 @@ void Engine<L>::on_done(Peer& peer, const wire::FrameHead& head) noexcept {
     malformed(peer);
     return;
   }
-  if constexpr (HasRemoteAccess<L>) peer.heard = link_.stamp();
+  visit_side(link_, peer, [&]<class S>(S& side, auto&) {
+    if constexpr (HasRemoteRead<S>) peer.heard = side.stamp();
+  });
   const int status = (head.flags & wire::has_b) != 0 ? static_cast<int>(head.b & 0xffff) : 0;
   // A peer that wants no more, or lies: segments may still wait by reference.
-  if constexpr (SendsInPlace<L>)
-    if (op->in_place_mark > link_.settled(peer)) keep(peer);
+  if (op->zero_copy_sequence > completed_sequence(peer)) copy_out(peer);
   finish_transmit(*op, status, provider_error_of(status));
 }
 
@@ -455,22 +466,27 @@ template <Link L>
 struct Engine<L>::Exposure final : core::RegionObserver {
   Exposure(L& to, bool reads, bool writes) noexcept : link(to), count_reads(reads), count_writes(writes) {}
   void reachable(const core::MemoryRegion& region) noexcept override {
-    if constexpr (HasRemoteAccess<L>) {
-      if (region.iov_count() != 1) return;
-      const auto rights = core::rights_of(region.access());
-      const ExposedRegion exposed{
-          region.key(),
-          region.base(),
-          region.length(),
-          reinterpret_cast<uint64_t>(region.iov()->iov_base),
-          rights.remote_read && !count_reads && region.remote_read_counter() == nullptr,
-          rights.remote_write && !count_writes && region.remote_write_counter() == nullptr};
-      if (exposed.readable || exposed.writable) link.expose(exposed);
-    }
+    if (region.iov_count() != 1) return;
+    const auto rights = core::rights_of(region.access());
+    const ExposedRegion exposed{
+        region.key(),
+        region.base(),
+        region.length(),
+        reinterpret_cast<uint64_t>(region.iov()->iov_base),
+        rights.remote_read && !count_reads && region.remote_read_counter() == nullptr,
+        rights.remote_write && !count_writes && region.remote_write_counter() == nullptr};
+    if (!exposed.readable && !exposed.writable) return;
+    visit_all_sides(link, [&]<class S>(S& side) {
+      if constexpr (HasRemoteRead<S>) side.expose(exposed);
+    });
   }
   int unreachable(const core::MemoryRegion& region) noexcept override {
-    if constexpr (HasRemoteAccess<L>) return link.conceal(region.key());
-    return 0;
+    int status = 0;
+    visit_all_sides(link, [&]<class S>(S& side) {
+      if constexpr (HasRemoteRead<S>)
+        if (const int busy = side.conceal(region.key()); busy != 0) status = busy;
+    });
+    return status;
   }
   L& link;
   const bool count_reads, count_writes;
@@ -478,15 +494,16 @@ struct Engine<L>::Exposure final : core::RegionObserver {
 
 template <Link L>
 int Engine<L>::serve_regions(bool count_reads, bool count_writes) noexcept {
-  if constexpr (HasRemoteAccess<L>) {
-    if (regions_ == nullptr || exposure_ != nullptr) return 0;
-    try {
-      exposure_ = std::make_unique<Exposure>(link_, count_reads, count_writes);
-      regions_->attach(*exposure_);
-    } catch (const std::bad_alloc&) {
-      exposure_.reset();
-      return -FI_ENOMEM;
-    }
+  if (regions_ == nullptr || exposure_ != nullptr) return 0;
+  bool wanted = false;
+  visit_all_sides(link_, [&]<class S>(S&) { wanted = wanted || HasRemoteRead<S>; });
+  if (!wanted) return 0;
+  try {
+    exposure_ = std::make_unique<Exposure>(link_, count_reads, count_writes);
+    regions_->attach(*exposure_);
+  } catch (const std::bad_alloc&) {
+    exposure_.reset();
+    return -FI_ENOMEM;
   }
   return 0;
 }

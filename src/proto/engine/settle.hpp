@@ -1,7 +1,7 @@
-// Engine<Link>, part: completions that wait until the link needs us no more for a message (SettlesLater). Included by engine.hpp.
+// Engine<Link>, part: completions that wait until the link needs us no more for a message (HasSendCompletion). Included by engine.hpp.
 //
-// A message that the link has taken leaves a record with the link's mark behind it; progress() compares the marks of a few peers and completes
-// what has been passed. Records are bounded as operations are. Links that settle at once have none of this.
+// A message that the link has taken leaves a record with the link's sequence behind it; progress() asks the link for the completed sequences of a
+// few peers and completes what they have passed. Records are bounded as operations are. Links whose sends complete at once have none of this.
 //
 // Of small messages in a row only the newest keeps its completion back, and stands for those before it: a program that waits for it comes again,
 // and then all of them have settled. Not while the link gets nothing through (is_stuck()): perhaps nobody is there. So a stream of small messages is not held up by a round trip for each window.
@@ -16,28 +16,53 @@ inline constexpr size_t settling_looks_max = 32;  // peers that one progress() a
 // Whether somebody waits for more than that the link has it.
 template <Link L>
 bool Engine<L>::waits(const TxContext& tx, const Request& request) const noexcept {
-  if constexpr (!SettlesLater<L>) return false;
+  if constexpr (!has_send_completion<L>) return false;
   if (request.silent || (request.flags & FI_INJECT_COMPLETE) != 0) return false;
   return tx.completes(request.flags) || tx.sends != nullptr || request.extra_counter != nullptr;
 }
 
 template <Link L>
 bool Engine<L>::waits(const Op& op) const noexcept {
-  if constexpr (!SettlesLater<L>) return false;
+  if constexpr (!has_send_completion<L>) return false;
   if (op.early || op.kind != OpKind::Send || (op.flags & acknowledged_flags) != 0) return false;
   return op.completes || op.tx->sends != nullptr || op.extra_counter != nullptr;
 }
 
 template <Link L>
-bool Engine<L>::is_settled(Peer& peer) noexcept {
-  if constexpr (SettlesLater<L>) return peer.unsettled.empty() && link_.settled(peer) >= link_.taken(peer);
-  return true;
+uint64_t Engine<L>::sent_sequence(Peer& peer) noexcept {
+  return visit_side(link_, peer, []<class S>(S& side, auto& part) -> uint64_t {
+    if constexpr (HasSendCompletion<S>) return side.sent_sequence(part);
+    else return 0;
+  });
 }
 
 template <Link L>
-bool Engine<L>::is_stuck([[maybe_unused]] Peer& peer) noexcept {
-  if constexpr (GetsStuck<L>) return link_.is_stuck(peer);
-  return false;
+uint64_t Engine<L>::completed_sequence(Peer& peer) noexcept {
+  return visit_side(link_, peer, []<class S>(S& side, auto& part) -> uint64_t {
+    if constexpr (HasSendCompletion<S>) return side.completed_sequence(part);
+    else return 0;
+  });
+}
+
+template <Link L>
+void Engine<L>::request_ack(Peer& peer) noexcept {
+  visit_side(link_, peer, []<class S>(S& side, auto& part) {
+    if constexpr (HasSendCompletion<S>) side.request_ack(part);
+  });
+}
+
+template <Link L>
+bool Engine<L>::is_settled(Peer& peer) noexcept {
+  return !has_send_completion<L> ||
+         (peer.unsettled.empty() && completed_sequence(peer) >= sent_sequence(peer));
+}
+
+template <Link L>
+bool Engine<L>::is_stuck(Peer& peer) noexcept {
+  return visit_side(link_, peer, []<class S>(S& side, auto& part) {
+    if constexpr (HasSendCompletion<S>) return side.is_stuck(part);
+    else return false;
+  });
 }
 
 template <Link L>
@@ -57,8 +82,9 @@ void Engine<L>::fill_small(Unsettled& record, TxContext& tx, const wire::FrameHe
 template <Link L>
 bool Engine<L>::send_small_settling(TxContext& tx, Peer& peer, const wire::FrameHead& head,
                                     const void* buffer, void* context) noexcept {
-  if constexpr (SettlesLater<L> && HasSmallFrames<L>) {
-    const bool waits = !tx.default_early && (tx.default_completes || tx.sends != nullptr);
+  if constexpr (HasSides<L> || HasSmallFrames<L>) {
+    const bool waits =
+        has_send_completion<L> && !tx.default_early && (tx.default_completes || tx.sends != nullptr);
     Unsettled* record = nullptr;
     Unsettled* before = nullptr;
     if (waits) {
@@ -67,23 +93,21 @@ bool Engine<L>::send_small_settling(TxContext& tx, Peer& peer, const wire::Frame
         before = peer.newest;
       if (before == nullptr) record = unsettled_pool_.take();
       if (before == nullptr && record == nullptr) return false;
-      link_.expect(peer);
+      request_ack(peer);
     }
-    SmallSend sent;
-    if constexpr (HasSlowSmallFrames<L>) sent = link_.send_small_slow(peer, head, buffer);
-    else sent = link_.send_small(peer, head, buffer);
+    const SmallSend sent = send_small_to_side(peer, head, buffer);
     if (sent == SmallSend::Refused) [[unlikely]] {
       if (record != nullptr) unsettled_pool_.give(*record);
       return false;
     }
-    if (sent == SmallSend::Unseen) link_.tell(peer);
+    if (sent == SmallSend::Unseen) tell(peer);
     const bool tagged = head.kind == wire::FrameKind::Tagged;
     mind_kept(tx, peer, !tx.default_completes);
     if (before !=
         nullptr) {  // this one is now waited for: the program comes again, so the one before needs no promise of its own
       complete_record(*before, 0, core::ProviderError::None);
-      if constexpr (Proves<L>) peer.quiet = before->mark;
-      before->mark = link_.taken(peer);
+      peer.quiet = before->sequence;
+      before->sequence = sent_sequence(peer);
       fill_small(*before, tx, head, context);
       return true;
     }
@@ -110,21 +134,23 @@ bool Engine<L>::send_payload(Peer& peer, [[maybe_unused]] bool waits, [[maybe_un
                              [[maybe_unused]] uint64_t flags, const wire::FrameHead& head,
                              std::span<const std::byte> prefix, const iovec* parts,
                              size_t part_count) noexcept {
-  if constexpr (SettlesLater<L>)
-    if (waits && last) link_.expect(peer);
-  if constexpr (SendsInPlace<L>)
-    if (waits && (flags & FI_INJECT) == 0) return link_.send_in_place(peer, head, prefix, parts, part_count);
+  if constexpr (has_send_completion<L>) {
+    if (waits && last) request_ack(peer);
+    if (waits && (flags & FI_INJECT) == 0)
+      return visit_side_to_send(link_, peer, [&]<class S>(S& side, auto& part) {
+        if constexpr (HasZeroCopyFrames<S>) return side.send_zero_copy(part, head, prefix, parts, part_count);
+        else return side.send(part, head, prefix, parts, part_count);
+      });
+  }
   return link_.send(peer, head, prefix, parts, part_count);
 }
 
 template <Link L>
 void Engine<L>::hold(Peer& peer, Unsettled& record) noexcept {
-  if constexpr (SettlesLater<L>) {
-    record.mark = link_.taken(peer);
-    peer.newest = nullptr;
-    if (peer.unsettled.empty()) settling_.push_back(peer);
-    peer.unsettled.push_back(record);
-  }
+  record.sequence = sent_sequence(peer);
+  peer.newest = nullptr;
+  if (peer.unsettled.empty()) settling_.push_back(peer);
+  peer.unsettled.push_back(record);
 }
 
 // False: it is settled, or there is no memory to remember that it is not.
@@ -133,7 +159,7 @@ bool Engine<L>::hold(Peer& peer, const Op& op) noexcept {
   if (is_settled(peer)) return false;
   Unsettled* record = unsettled_pool_.take_beyond();
   if (record == nullptr) {
-    keep(peer);
+    copy_out(peer);
     return false;
   }
   record->context = op.context;
@@ -198,13 +224,13 @@ void Engine<L>::complete_record(const Unsettled& record, int status, core::Provi
 
 template <Link L>
 void Engine<L>::release_settled(Peer& peer) noexcept {
-  if constexpr (SettlesLater<L>) {
-    const uint64_t settled = link_.settled(peer);
-    for (Unsettled* record = peer.unsettled.front(); record != nullptr && record->mark <= settled;
+  if constexpr (has_send_completion<L>) {
+    const uint64_t completed = completed_sequence(peer);
+    for (Unsettled* record = peer.unsettled.front(); record != nullptr && record->sequence <= completed;
          record = peer.unsettled.front()) {
       (void)peer.unsettled.pop_front();
       if (record == peer.newest) peer.newest = nullptr;
-      if constexpr (Proves<L>) peer.quiet = std::max(peer.quiet, record->mark);
+      peer.quiet = std::max(peer.quiet, record->sequence);
       complete_record(*record, 0, core::ProviderError::None);
       unsettled_pool_.give(*record);
     }
@@ -251,10 +277,10 @@ void Engine<L>::drop_unsettled(Peer& peer) noexcept {
 template <Link L>
 bool Engine<L>::has_settled() noexcept {
   bool any = false;
-  if constexpr (SettlesLater<L>)
+  if constexpr (has_send_completion<L>)
     settling_.for_each([&](PeerState& state) {
       Peer& peer = full(state);
-      any = any || peer.unsettled.front()->mark <= link_.settled(peer);
+      any = any || peer.unsettled.front()->sequence <= completed_sequence(peer);
     });
   return any;
 }

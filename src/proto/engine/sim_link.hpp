@@ -34,9 +34,9 @@ struct Frame {
   bool told = true;        // false: sent Unseen, and the engine has not called tell() yet
   bool in_parts = false;   // the handler has its first part
   wire::FrameHead rest{};  // then: what is left of it
-  // Payload that is still where the program has it, behind `payload`; the frame is not told of until its sender's mark has settled.
+  // Payload that is still where the program has it, behind `payload`; the frame is not told of until that is complete.
   std::vector<iovec> parts{};
-  uint64_t mark = 0;
+  uint64_t sequence = 0;
 };
 
 // Who is told of what happens in a Net. `from` and `to` are numbers of links.
@@ -85,20 +85,14 @@ inline std::array<std::byte, address_bytes> address_of(int id) {
 
 struct PeerBase {
   int id = -1;
-  uint64_t taken = 0;    // frames sent to it
-  uint64_t settled = 0;  // of which the link says that they need nothing more
+  uint64_t sent = 0;       // frames sent to it
+  uint64_t completed = 0;  // of which the link says that they need nothing more
 };
 
-struct SimEvents {
-  virtual PeerBase* make_peer(std::span<const std::byte> address) = 0;
-  virtual void peer_lost(PeerBase& peer, core::ProviderError why) noexcept = 0;
-
- protected:
-  ~SimEvents() = default;
-};
+using SimEvents = LinkEvents<PeerBase>;
 
 // The least that a Link can be.
-class PlainLink {
+class PlainLink : public LinkBase {
  public:
   using PeerBase = sim::PeerBase;
   using Events = SimEvents;
@@ -109,14 +103,18 @@ class PlainLink {
   static constexpr size_t segment_bytes = 700;
   static constexpr size_t address_length = address_bytes;
 
-  void open(Net& net, int id, Events& events) {
+  // Before open().
+  void join(Net& net, int id) {
     net_ = &net;
     id_ = id;
-    events_ = &events;
     address_ = address_of(id);
     if (net.dead.size() <= static_cast<size_t>(id)) net.dead.resize(static_cast<size_t>(id) + 1, false);
   }
-  std::span<const std::byte> address() const { return address_; }
+  Result<void> open(std::string_view, Events& events) {
+    events_ = &events;
+    return {};
+  }
+  std::span<const std::byte> address() const noexcept { return address_; }
 
   PeerBase* connect(std::span<const std::byte> address, int& error) {
     int id = -1;
@@ -169,7 +167,7 @@ class PlainLink {
       std::abort();  // the engine broke the contract
     frame.payload.resize(head.length);
     wire.push_back(std::move(frame));
-    ++peer.taken;
+    ++peer.sent;
     return true;
   }
 
@@ -340,7 +338,7 @@ class CreditLink : public RichLink {
  private:
   std::map<int, int> used_;
 };
-static_assert(HasSmallCredit<CreditLink> && !HasSmallCredit<RichLink>);
+static_assert(has_small_credit<CreditLink> && !has_small_credit<RichLink>);
 
 // A link that knows only later that frames have left its hands: at some polls, and of some of them.
 class LateLink : public PlainLink {
@@ -351,10 +349,8 @@ class LateLink : public PlainLink {
     const iovec part{const_cast<void*>(bytes), head.length};
     return send(peer, head, {}, &part, 1) ? SmallSend::Sent : SmallSend::Refused;
   }
-  void tell(PeerBase&) noexcept {}
-  uint64_t taken(const PeerBase& peer) const noexcept { return peer.taken; }
-  uint64_t settled(const PeerBase& peer) const noexcept { return peer.settled; }
-  void expect(PeerBase&) noexcept {}
+  uint64_t sent_sequence(const PeerBase& peer) const noexcept { return peer.sent; }
+  uint64_t completed_sequence(const PeerBase& peer) const noexcept { return peer.completed; }
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
@@ -365,25 +361,25 @@ class LateLink : public PlainLink {
  protected:
   void settle() noexcept {
     for (const auto& [id, peer] : peers_)
-      if (!net_->chance(net_->delay)) peer->settled += net_->random() % (peer->taken - peer->settled + 1);
+      if (!net_->chance(net_->delay)) peer->completed += net_->random() % (peer->sent - peer->completed + 1);
   }
 };
-static_assert(Link<LateLink> && HasSmallFrames<LateLink> && SettlesLater<LateLink>);
+static_assert(Link<LateLink> && HasSmallFrames<LateLink> && HasSendCompletion<LateLink>);
 
 // A late link whose frames may leave from where their payload lies: they are copied when they settle, and not before.
 class ReferringLink : public LateLink {
  public:
-  bool send_in_place(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
-                     const iovec* parts, size_t part_count) noexcept {
+  bool send_zero_copy(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
+                      const iovec* parts, size_t part_count) noexcept {
     if (net_->chance(30)) return send(peer, head, prefix, parts, part_count);
     auto& wire = net_->wires[{id_, peer.id}];
     if (net_->chance(net_->refusal) || wire.size() >= net_->frames_max) return false;
     if (prefix.size() + total_bytes(parts, part_count) < head.length) std::abort();
     wire.push_back(
-        {head, {prefix.begin(), prefix.end()}, false, false, {}, {parts, parts + part_count}, ++peer.taken});
+        {head, {prefix.begin(), prefix.end()}, false, false, {}, {parts, parts + part_count}, ++peer.sent});
     return true;
   }
-  void keep(PeerBase& peer) noexcept {
+  void copy_out(PeerBase& peer) noexcept {
     for (Frame& frame : net_->wires[{id_, peer.id}]) copy(frame);
   }
   void forget(PeerBase& peer) noexcept {
@@ -405,7 +401,7 @@ class ReferringLink : public LateLink {
     settle();
     for (const auto& [id, peer] : peers_)
       for (Frame& frame : net_->wires[{id_, id}])
-        if (!frame.told && frame.mark <= peer->settled) {
+        if (!frame.told && frame.sequence <= peer->completed) {
           copy(frame);
           frame.told = true;
         }
@@ -422,6 +418,6 @@ class ReferringLink : public LateLink {
     frame.payload.resize(frame.head.length);
   }
 };
-static_assert(SendsInPlace<ReferringLink> && !SendsInPlace<LateLink>);
+static_assert(HasZeroCopyFrames<ReferringLink> && !HasZeroCopyFrames<LateLink>);
 
 }  // namespace weft::proto::sim

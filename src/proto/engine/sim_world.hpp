@@ -131,7 +131,8 @@ class World final : public Watcher {
     nodes_.push_back(std::make_unique<Node>(bits_, one_of<size_t>({2, 16, 128})));
     Node& node = *nodes_.back();
     node.engine = std::make_unique<Eng>(limits);
-    node.engine->link().open(net_, id, *node.engine);
+    node.engine->link().join(net_, id);
+    check(static_cast<bool>(node.engine->open("")), "a link cannot be opened");
     node.engine->set_address_vector(&node.av);
     node.engine->set_regions(&node.regions);
     node.engine->add_queue(&node.tx_cq);

@@ -21,35 +21,36 @@ inline constexpr size_t prefix_bytes_max = 256;  // RmaPrefix, targets, RtsPrefi
 // A small frame is out; what is left is rare.
 template <Link L>
 ssize_t Engine<L>::after_small(TxContext& tx, Peer& peer, SmallSend sent, bool silent) noexcept {
-  if constexpr (HasSmallFrames<L>) {
-    if (sent == SmallSend::Unseen) link_.tell(peer);
-    if (silent) note_quiet(peer);
-    mind_kept(tx, peer, silent);
-  }
+  if (sent == SmallSend::Unseen) tell(peer);
+  if (silent) note_quiet(peer);
+  mind_kept(tx, peer, silent);
   if (tx.sends != nullptr) tx.sends->add(1);
   return 0;
 }
 
-// A small frame to a peer that send_small() refuses always.
+// The receiver is told of a small frame that it does not see by itself.
 template <Link L>
-SmallSend Engine<L>::send_small_slow(Peer* peer, bool tagged, const void* buffer, size_t length,
-                                     uint64_t tag) noexcept {
-  if constexpr (HasSlowSmallFrames<L>) {
-    if (peer == nullptr || peer->gate != 0 || length > L::slow_small_bytes_max ||
-        ++calls_since_poll_ > small_calls_without_poll_max)
-      return SmallSend::Refused;
-    const wire::FrameHead head{
-        tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(length), tag, 0};
-    return link_.send_small_slow(*peer, head, buffer);
-  } else {
+void Engine<L>::tell(Peer& peer) noexcept {
+  visit_side(link_, peer, []<class S>(S& side, auto& part) {
+    if constexpr (HasSmallFrames<S>) side.tell(part);
+  });
+}
+
+// A small frame by the side that the peer is reached through. Refused: also when it is too long for a small one there.
+template <Link L>
+SmallSend Engine<L>::send_small_to_side(Peer& peer, const wire::FrameHead& head,
+                                        const void* buffer) noexcept {
+  return visit_side_to_send(link_, peer, [&]<class S>(S& side, auto& part) {
+    if constexpr (HasSmallFrames<S>)
+      if (head.length <= S::small_bytes_max) return side.send_small(part, head, buffer);
     return SmallSend::Refused;
-  }
+  });
 }
 
 template <Link L>
 ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest,
                                uint64_t tag) noexcept {
-  if constexpr (HasSmallCredit<L>) {
+  if constexpr (has_small_credit<L>) {
     Peer* peer = cached_peer(dest);
     // Counted like a post(), which polls when there were enough of them.
     if (peer != nullptr && peer->gate == 0 && length <= L::small_bytes_max &&
@@ -64,10 +65,12 @@ ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, s
       if (sent != SmallSend::Refused) return after_small(tx, *peer, sent, true);
     }
   }
-  if constexpr (HasSlowSmallFrames<L>) {
+  if constexpr (HasSides<L>) {  // the peer of another side than SmallSide
     Peer* peer = cached_peer(dest);
-    const SmallSend sent = send_small_slow(peer, tagged, buffer, length, tag);
-    if (sent != SmallSend::Refused) return after_small(tx, *peer, sent, true);
+    if (peer != nullptr && peer->gate == 0 && ++calls_since_poll_ <= small_calls_without_poll_max) {
+      const SmallSend sent = send_small_to_side(*peer, small_head(tagged, length, tag), buffer);
+      if (sent != SmallSend::Refused) return after_small(tx, *peer, sent, true);
+    }
   }
   const iovec part{const_cast<void*>(buffer), length};
   Request request;
@@ -95,29 +98,12 @@ ssize_t Engine<L>::inject_and_cache(TxContext& tx, bool tagged, const void* buff
 template <Link L>
 ssize_t Engine<L>::send_slow(TxContext& tx, bool tagged, const void* buffer, size_t length, fi_addr_t dest,
                              uint64_t tag, void* context) noexcept {
-  if constexpr (HasSlowSmallFrames<L> && SettlesLater<L>) {
+  if constexpr (HasSides<L>) {
     Peer* peer = cached_peer(dest);
-    if (peer != nullptr && peer->gate == 0 && length <= L::slow_small_bytes_max && tx.default_plain &&
-        (!tx.default_completes || tx.cq->plain()) && ++calls_since_poll_ <= small_calls_without_poll_max) {
-      const wire::FrameHead head{tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg,
-                                 0,
-                                 0,
-                                 static_cast<uint32_t>(length),
-                                 tag,
-                                 0};
-      if (send_small_settling(tx, *peer, head, buffer, context)) return 0;
-    }
-  } else if constexpr (HasSlowSmallFrames<L>) {
-    if (tx.default_plain && (!tx.default_completes || tx.cq->plain())) {
-      Peer* peer = cached_peer(dest);
-      const SmallSend sent = send_small_slow(peer, tagged, buffer, length, tag);
-      if (sent != SmallSend::Refused) {
-        if (tx.default_completes)
-          tx.cq->push_plain({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0,
-                             tag, FI_ADDR_NOTAVAIL});
-        return after_small(tx, *peer, sent, !tx.default_completes);
-      }
-    }
+    if (peer != nullptr && peer->gate == 0 && tx.default_plain && (!tx.default_completes || tx.cq->plain()) &&
+        ++calls_since_poll_ <= small_calls_without_poll_max &&
+        send_small_settling(tx, *peer, small_head(tagged, length, tag), buffer, context))
+      return 0;
   }
   const iovec part{const_cast<void*>(buffer), length};
   Request request;
@@ -194,7 +180,7 @@ bool Engine<L>::send_at_once(TxContext& tx, Peer& peer, uint8_t context, const R
                              request.tag,
                              request.data};
   Unsettled* record = nullptr;
-  if constexpr (SettlesLater<L>) {
+  if constexpr (has_send_completion<L>) {
     if (waits(tx, request)) {
       record = unsettled_pool_.take();
       if (record == nullptr) return false;
@@ -243,7 +229,7 @@ ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Req
   op.length = length;
   op.total = length;
   op.done = 0;
-  op.in_place_mark = 0;
+  op.zero_copy_sequence = 0;
   op.target_context = context;
   op.completes = !request.silent && tx.completes(request.flags);
   op.tagged = request.tagged;
@@ -348,19 +334,18 @@ void Engine<L>::wait_for_peer(Peer& peer, Op& op) noexcept {
 }
 
 template <Link L>
-size_t Engine<L>::fill_rts([[maybe_unused]] const Peer& peer, const Op& op, uint64_t id,
-                           std::byte* out) const noexcept {
+size_t Engine<L>::fill_rts(const Peer& peer, const Op& op, uint64_t id, std::byte* out) const noexcept {
   wire::RtsPrefix rts{id, op.length, 0, 0, 0};
   std::array<wire::SourceSegment, iov_max> segments{};
-  if constexpr (HasRemoteRead<L>) {
-    rts.stamp = link_.stamp();
-    bool readable = true;
-    if constexpr (HasUnreadablePeers<L>) readable = link_.may_be_read(peer);
-    for (size_t i = 0; i < op.iov_count && readable; ++i) {
-      if (op.iov[i].iov_len == 0) continue;
-      segments[rts.segments++] = {reinterpret_cast<uint64_t>(op.iov[i].iov_base), op.iov[i].iov_len};
+  visit_side(link_, peer, [&](auto& side, auto&) {
+    if constexpr (HasRemoteRead<Bare<decltype(side)>>) {
+      rts.stamp = side.stamp();
+      for (size_t i = 0; i < op.iov_count; ++i) {
+        if (op.iov[i].iov_len == 0) continue;
+        segments[rts.segments++] = {reinterpret_cast<uint64_t>(op.iov[i].iov_base), op.iov[i].iov_len};
+      }
     }
-  }
+  });
   std::memcpy(out, &rts, sizeof(rts));
   std::memcpy(out + sizeof(rts), segments.data(), rts.segments * sizeof(wire::SourceSegment));
   return sizeof(rts) + rts.segments * sizeof(wire::SourceSegment);
@@ -454,15 +439,15 @@ size_t Engine<L>::fill_targets(const Op& op, std::byte* out) const noexcept {
 // Moves the bytes without the peer, where the link can. True: the operation has ended.
 template <Link L>
 bool Engine<L>::access_memory(Peer& peer, Op& op) noexcept {
-  if constexpr (HasRemoteAccess<L>) {
-    if (peer.accesses == 0 && !op.has_data &&
-        link_.access(peer, op.kind == OpKind::Write, op.iov.data(), op.iov_count, op.targets.data(),
-                     op.target_count, op.length, peer.heard)) {
-      finish_transmit(op, 0, core::ProviderError::None);
-      return true;
-    }
-  }
-  return false;
+  if (peer.accesses != 0 || op.has_data) return false;
+  const bool done = visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
+    if constexpr (HasRemoteRead<S>)
+      return side.access(part, op.kind == OpKind::Write, op.iov.data(), op.iov_count, op.targets.data(),
+                         op.target_count, op.length, peer.heard);
+    else return false;
+  });
+  if (done) finish_transmit(op, 0, core::ProviderError::None);
+  return done;
 }
 
 template <Link L>
@@ -654,8 +639,7 @@ bool Engine<L>::stream(Op& op) noexcept {
     const size_t covered = total_bytes(parts.data(), count);  // less when the pieces are many and small
     const wire::FrameHead head{wire::FrameKind::Segment,       wire::has_b, 0,
                                static_cast<uint32_t>(covered), op.remote,   op.done};
-    if constexpr (SettlesLater<L>)
-      if (op.done + covered == op.total && waits(op)) link_.expect(peer);
+    if (op.done + covered == op.total && waits(op)) request_ack(peer);
     if (!send_segment(peer, op, head, parts.data(), count)) return false;
     op.done += covered;
   }
@@ -666,14 +650,16 @@ bool Engine<L>::stream(Op& op) noexcept {
 template <Link L>
 bool Engine<L>::send_segment(Peer& peer, Op& op, const wire::FrameHead& head, const iovec* parts,
                              size_t part_count) noexcept {
-  if constexpr (SendsInPlace<L>) {
-    if (op.kind != OpKind::Outbound) {
-      if (!link_.send_in_place(peer, head, {}, parts, part_count)) return false;
-      op.in_place_mark = link_.taken(peer);
-      return true;
+  return visit_side_to_send(link_, peer, [&]<class S>(S& side, auto& part) {
+    if constexpr (HasZeroCopyFrames<S>) {
+      if (op.kind != OpKind::Outbound) {
+        if (!side.send_zero_copy(part, head, {}, parts, part_count)) return false;
+        op.zero_copy_sequence = side.sent_sequence(part);
+        return true;
+      }
     }
-  }
-  return link_.send(peer, head, {}, parts, part_count);
+    return side.send(part, head, {}, parts, part_count);
+  });
 }
 
 // --- the end of an operation ---

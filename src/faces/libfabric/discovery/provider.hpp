@@ -72,7 +72,7 @@ struct Provider {
   int (*passive_endpoint)(Fabric& fabric, fi_info* info, fid_pep** pep, void* context) = nullptr;
   // What links of this provider need to know (set_context of the link); null for providers that are known when they are compiled.
   const void* context = nullptr;
-  // proto::RepeatsPackets: its domains have a progress thread at every level of threading.
+  // proto::repeats_packets: its domains have a progress thread at every level of threading.
   bool repeats_packets = false;
   // What the endpoints of a domain share; null: nothing (docs/devices.md).
   Result<std::unique_ptr<DomainDevice>> (*open_device)(const Provider& provider,

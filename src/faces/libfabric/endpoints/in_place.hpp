@@ -24,7 +24,7 @@ inline constexpr size_t send_least = WEFT_SIZE_UP_TO(weft_shm_send, cq_data);
 #undef WEFT_SIZE_UP_TO
 
 template <class E>
-concept InPlaceEngine = HasLink<E> && proto::InPlace<typename E::Link>;
+concept InPlaceEngine = HasLink<E> && proto::HasLoans<typename E::Link>;
 
 template <class E>
 struct InPlaceOps {

@@ -84,7 +84,7 @@ struct Openers<P> : Opener<typename EngineOf<P>::Type> {
 
 template <class P>
 constexpr bool repeats_packets() noexcept {
-  if constexpr (BringsLink<P>) return proto::RepeatsPackets<typename P::Link>;
+  if constexpr (BringsLink<P>) return proto::repeats_packets<typename P::Link>;
   else return false;
 }
 

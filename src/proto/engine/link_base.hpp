@@ -1,0 +1,175 @@
+// What links repeat: their events, their warnings, a table of peers by name, and the answers of a link that has nothing to say (LinkBase). Must not
+// know any Link, nor the engine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include <sys/uio.h>
+
+#include "core/provider_error.hpp"
+#include "proto/engine/remote_access.hpp"
+#include "proto/setup.hpp"
+#include "wire/frame.hpp"
+
+namespace weft::proto {
+
+// What a link tells its owner, the engine.
+template <class P>
+struct LinkEvents {
+  // A new peer object for an address, or for the alias of who makes contact (TakesAlias). Null, for an alias only: nobody is let in. May throw
+  // std::bad_alloc.
+  virtual P* make_peer(std::span<const std::byte> address) = 0;
+  // The peer is gone; every frame that had come from it has been shown. The link forgets it; the owner frees it.
+  virtual void peer_lost(P& peer, core::ProviderError why) noexcept = 0;
+
+ protected:
+  ~LinkEvents() = default;
+};
+
+// At most one warning in a while, for what a peer can cause as often as it likes. `now_ns` is any monotonic time.
+class WarningRate {
+ public:
+  explicit constexpr WarningRate(uint64_t pause_ns) noexcept : pause_ns_(pause_ns) {}
+  // True: say it now, and that there were withheld() others. False: it counts as withheld.
+  bool may_warn(uint64_t now_ns) noexcept {
+    if (warned_at_ns_ != 0 && now_ns - warned_at_ns_ < pause_ns_) {
+      ++withheld_;
+      return false;
+    }
+    warned_at_ns_ = now_ns;
+    return true;
+  }
+  // Since the last warning; starts anew.
+  uint32_t take_withheld() noexcept {
+    const uint32_t count = withheld_;
+    withheld_ = 0;
+    return count;
+  }
+
+ private:
+  uint64_t pause_ns_;
+  uint64_t warned_at_ns_ = 0;
+  uint32_t withheld_ = 0;
+};
+
+// Base of a link. A link hides what it does itself by a member of the same name; nothing is virtual.
+class LinkBase {
+ public:
+  // --- constants of optional concepts ---
+  static constexpr bool small_credit = false;     // HasSmallFrames
+  static constexpr bool repeats_packets = false;  // HasBackgroundWork
+
+  // Who gets sentences for the log about trouble that no call reports. Before open().
+  void set_warning(PacketWarning on_warning, const void* who) noexcept {
+    on_warning_ = on_warning;
+    warning_context_ = who;
+  }
+  // The engine drops the peer because of what it sent: a line in the log, at a bounded rate.
+  void warn_of_malformed(const auto&, const char* what) noexcept { warn_of_cut(what); }
+  // False in a forked child: the endpoint is its parent's, and nothing may be sent.
+  bool belongs_here() const noexcept { return true; }
+  // The owner is about to close: what waits for company, or for a convenient moment, goes now.
+  void hurry() noexcept {}
+  // Frames that the peer may not have read, where they lie in memory that it reads. Asked when the peer is lost.
+  uint64_t unread(const auto&) const noexcept { return 0; }
+
+  // --- HasSmallFrames ---
+  void tell(auto&) noexcept {}
+  bool more_room(auto&) noexcept { return false; }
+  // --- HasRemoteRead ---
+  void expose(const ExposedRegion&) noexcept {}
+  int conceal(uint64_t) noexcept { return 0; }
+  bool access(auto&, bool, const iovec*, size_t, const wire::RmaTarget*, size_t, size_t, uint64_t) noexcept {
+    return false;
+  }
+  // --- HasSendCompletion ---
+  uint64_t delivered_sequence(const auto&) const noexcept { return UINT64_MAX; }
+  bool is_stuck(const auto&) const noexcept { return false; }
+  void request_ack(auto&) noexcept {}
+  // --- KeepsBack ---
+  bool has_uncredited() const noexcept { return false; }
+  void push_all() noexcept {}
+
+ protected:
+  bool has_warning() const noexcept { return on_warning_ != nullptr; }
+  PacketWarning warning_function() const noexcept { return on_warning_; }
+  const void* warning_context() const noexcept { return warning_context_; }
+  void warn(const char* what) noexcept {
+    if (on_warning_ != nullptr) on_warning_(warning_context_, what);
+  }
+
+ private:
+  static constexpr uint8_t cuts_told_max = 16;  // of an endpoint, by a link that does not name its peers
+  void warn_of_cut(const char* what) noexcept {
+    if (cuts_told_ == cuts_told_max) return;
+    ++cuts_told_;
+    warn(what);
+  }
+
+  PacketWarning on_warning_ = nullptr;
+  const void* warning_context_ = nullptr;
+  uint8_t cuts_told_ = 0;
+};
+
+// Peers by name. Looking never allocates.
+template <class P>
+class PeersByName {
+  struct NameHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view name) const noexcept { return std::hash<std::string_view>{}(name); }
+  };
+  using Table = std::unordered_map<std::string, P*, NameHash, std::equal_to<>>;
+
+ public:
+  // A name's place in the table, taken before there is a peer, so that std::bad_alloc leaves no peer behind that has no name.
+  class Place {
+   public:
+    Place(PeersByName& peers, std::string_view name)  // throws std::bad_alloc
+        : table_(peers.table_), entry_(table_.emplace(std::string(name), nullptr).first) {}
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+    ~Place() {
+      if (entry_->second == nullptr) table_.erase(entry_);
+    }
+    void take(P& peer) noexcept { entry_->second = &peer; }
+
+   private:
+    Table& table_;
+    typename Table::iterator entry_;
+  };
+
+  static std::string_view name_of(std::span<const std::byte> bytes) noexcept {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  // Null: nobody.
+  P* find(std::string_view name) const noexcept {
+    const auto found = table_.find(name);
+    return found != table_.end() ? found->second : nullptr;
+  }
+  bool erase(std::string_view name) noexcept {
+    const auto found = table_.find(name);
+    if (found == table_.end()) return false;
+    table_.erase(found);
+    return true;
+  }
+  void erase(const P& peer) noexcept {
+    std::erase_if(table_, [&](const auto& entry) { return entry.second == &peer; });
+  }
+  void clear() noexcept { table_.clear(); }
+  size_t size() const noexcept { return table_.size(); }
+  bool empty() const noexcept { return table_.empty(); }
+  auto begin() const noexcept { return table_.begin(); }
+  auto end() const noexcept { return table_.end(); }
+
+ private:
+  friend class Place;
+  Table table_;
+};
+
+}  // namespace weft::proto
