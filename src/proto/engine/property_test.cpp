@@ -47,7 +47,7 @@ uint64_t number_from_environment(const char* name, uint64_t otherwise) {
 
 template <class L>
 class EngineProperty : public testing::Test {};
-using Links = testing::Types<PlainLink, RichLink, CreditLink, LateLink, ReferringLink>;
+using Links = testing::Types<PlainLink, RichLink, CreditLink, FastLink, LateLink, ReferringLink>;
 
 class LinkNames {
  public:
@@ -55,6 +55,7 @@ class LinkNames {
   static std::string GetName(int) {
     return HasZeroCopyFrames<L>   ? "ReferringLink"
            : HasSendCompletion<L> ? "LateLink"
+           : HasFastPoll<L>       ? "FastLink"
            : has_small_credit<L>  ? "CreditLink"
            : HasSmallFrames<L>    ? "RichLink"
                                   : "PlainLink";
@@ -64,6 +65,7 @@ TYPED_TEST_SUITE(EngineProperty, Links, LinkNames);
 
 TYPED_TEST(EngineProperty, RandomProgramsEndAsTheModelSays) {
   const uint64_t only = number_from_environment("WEFT_SEED", 0);
+  Shortcuts all;
   const uint64_t count = only != 0 ? 1 : number_from_environment("WEFT_SEEDS", 2500);
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t seed = only != 0 ? only : i + 1;
@@ -71,7 +73,16 @@ TYPED_TEST(EngineProperty, RandomProgramsEndAsTheModelSays) {
     const std::string wrong = world.run(60 + static_cast<int>(seed % 7) * 60);
     ASSERT_EQ(wrong, "") << "seed " << seed << "; again: WEFT_SEED=" << seed
                          << " weft_proto_test --gtest_filter=EngineProperty/*";
+    all += world.shortcuts();
   }
+  if (count < 100) return;
+  // The programs run what users run.
+  EXPECT_NE(all.short_frames, 0u);
+  EXPECT_EQ(all.small_frames != 0, HasSmallFrames<TypeParam>);
+  EXPECT_EQ(all.fast_frames != 0, HasFastPoll<TypeParam>);
+  EXPECT_EQ(all.fast_nothing != 0, HasFastPoll<TypeParam>);
+  EXPECT_EQ(all.loans != 0, HasLoans<TypeParam>);
+  EXPECT_EQ(all.reserved != 0, HasLoans<TypeParam>);
 }
 
 }  // namespace

@@ -76,6 +76,13 @@ void World<L>::first_frame(int from, int to, const Frame& frame, size_t bytes, b
   Side& side = *nodes_[size_t(to)]->sides[message.context];
   const auto found = std::find_if(side.posted.begin(), side.posted.end(),
                                   [&](Posted* record) { return accepts(*record, message); });
+  if (frame.on_loan) {
+    check(side.taking != nullptr && accepts(*side.taking, message) && message.whole && !message.acked &&
+              found == side.posted.end() && oldest_unexpected(side, *side.taking) == nullptr,
+          "a frame is lent that is not the program's to take");
+    side.lent = &message;
+    return;
+  }
   if (found == side.posted.end()) side.unexpected.push_back(&message);
   else assign(side, **found, message);
 }
@@ -108,7 +115,8 @@ void World<L>::read_queues(Node& node) {
       if (got == -FI_EAVAIL) {
         core::CompletionError error;
         if (!check(queue->read_error(error) == 0, "an error that cannot be read")) return;
-        queue == &node.tx_cq ? transmitted(error.base.context, error.err) : received(node, error);
+        check(node.one_queue || is_receive(error) == (queue == &node.rx_cq), "an error in the wrong queue");
+        completed(node, error);
         continue;
       }
       if (got <= 0) break;
@@ -116,7 +124,9 @@ void World<L>::read_queues(Node& node) {
         core::CompletionError entry;
         entry.base = {entries[i].op_context, entries[i].flags, entries[i].len, entries[i].buf,
                       entries[i].data,       entries[i].tag,   sources[i]};
-        queue == &node.tx_cq ? transmitted(entries[i].op_context, 0) : received(node, entry);
+        check(node.one_queue || is_receive(entry) == (queue == &node.rx_cq),
+              "a completion in the wrong queue");
+        completed(node, entry);
       }
     }
   }
@@ -166,7 +176,7 @@ void World<L>::check_result(const Sent& op, Node& target) {
     default:
       break;
   }
-  if (!op.acked || op.discarded || !target.alive) return;
+  if (!op.acked || op.discarded || op.taken || !target.alive) return;
   if (!check(op.receive != nullptr, "delivery is complete and nobody has received")) return;
   const Bytes there = op.receive->memory.get();
   check(std::equal(op.bytes.begin(), op.bytes.begin() + long(op.room), there.begin() + long(op.offset)),
@@ -299,6 +309,10 @@ void World<L>::received_part(Node& node, Posted& record, const core::CompletionE
 template <class L>
 void World<L>::settle() {
   net_.refusal = net_.delay = net_.starving = net_.unseen = net_.parting = net_.unreadable = 0;
+  for (auto& node : nodes_) {
+    while (!node->taken.empty()) release(*node, 0);
+    while (!node->reserved.empty()) end_reserved(*node, 0, pick(2) == 0);
+  }
   for (int round = 0; wrong_.empty() && !at_rest(); ++round) {
     if (round == 5000) return wrong("it never comes to rest: " + what_waits());
     for (auto& node : nodes_) {
@@ -436,6 +450,7 @@ void World<L>::check_counters(Node& node) {
   uint64_t remote_reads = 0, remote_writes = 0;
   for (const auto& entry : sent_) {
     const Sent& op = *entry;
+    if (op.abandoned) continue;
     const bool failed = op.failed_to_send || (op.given_back && op.refused != 0);
     const bool atomic = op.kind == OpKind::Atomic;
     const bool reads = op.kind == OpKind::Read || (atomic && op.atomic_kind != core::AtomicKind::Write);

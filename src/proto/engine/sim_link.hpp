@@ -12,6 +12,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory>
 #include <random>
 #include <span>
 #include <vector>
@@ -37,6 +38,7 @@ struct Frame {
   // Payload that is still where the program has it, behind `payload`; the frame is not told of until that is complete.
   std::vector<iovec> parts{};
   uint64_t sequence = 0;
+  bool on_loan = false;  // the handler reads it where it is
 };
 
 // Who is told of what happens in a Net. `from` and `to` are numbers of links.
@@ -48,6 +50,26 @@ struct Watcher {
 
  protected:
   ~Watcher() = default;
+};
+
+// How often the links of a test went a way that is faster than the usual one.
+struct Shortcuts {
+  uint64_t small_frames = 0;  // send_small()
+  uint64_t short_frames = 0;  // on_short_frame(), on_short_frame_with_b()
+  uint64_t fast_frames = 0;   // take_frame()
+  uint64_t fast_nothing = 0;  // fast_poll() saw that there is nothing
+  uint64_t loans = 0;
+  uint64_t reserved = 0;  // buffers that were committed
+
+  Shortcuts& operator+=(const Shortcuts& more) {
+    small_frames += more.small_frames;
+    short_frames += more.short_frames;
+    fast_frames += more.fast_frames;
+    fast_nothing += more.fast_nothing;
+    loans += more.loans;
+    reserved += more.reserved;
+    return *this;
+  }
 };
 
 // The wires between the links of one test, and the chances of what goes wrong on them, in percent.
@@ -63,9 +85,11 @@ struct Net {
   unsigned unseen = 0;                                     // a small frame has to be told
   unsigned parting = 0;                                    // a frame is shown in parts
   unsigned unreadable = 0;                                 // remote read fails
+  unsigned short_ways = 0;                                 // a short frame is shown as such
   size_t frames_max = 64;                                  // on one wire
   std::map<std::pair<int, int>, std::deque<Frame>> wires;  // (from, to)
   std::vector<bool> dead;
+  Shortcuts shortcuts;
 
   bool quiet() const {
     return std::all_of(wires.begin(), wires.end(), [this](const auto& wire) {
@@ -102,6 +126,7 @@ class PlainLink : public LinkBase {
   static constexpr size_t fragment_bytes = 300;
   static constexpr size_t segment_bytes = 700;
   static constexpr size_t address_length = address_bytes;
+  static constexpr size_t short_bytes_max = 48;
 
   // Before open().
   void join(Net& net, int id) {
@@ -192,7 +217,11 @@ class PlainLink : public LinkBase {
       Land in_parts = Land::Whole;
       if (frame.head.length > 1 && net_->chance(net_->parting))
         in_parts = begin_parts(from, *peer, wire.front(), handler);
-      const bool took = in_parts == Land::Whole && handler.on_frame(*peer, frame.head, frame.payload.data());
+      shown_ = &frame;
+      const bool took =
+          in_parts == Land::Whole &&
+          (show_short(*peer, frame, handler) || handler.on_frame(*peer, frame.head, frame.payload.data()));
+      shown_ = nullptr;
       if (starves) net_->watcher->starve(false);
       if (in_parts == Land::Here) continue;
       if (!took) break;
@@ -201,6 +230,23 @@ class PlainLink : public LinkBase {
       if (net_->watcher != nullptr) net_->watcher->arrived(from, id_, frame);
     }
     return taken;
+  }
+  // A frame whose head the handler has published. False: nothing has happened.
+  template <class Handler>
+  bool show_short(PeerBase& peer, const Frame& frame, Handler& handler) noexcept {
+    if constexpr (TakesShortFrames<Handler, PeerBase>) {
+      const wire::FrameHead& head = frame.head;
+      const wire::HeadWord word = wire::head_word(head.kind, head.flags, head.context);
+      const std::byte* bytes = frame.payload.data();
+      if (head.length > short_bytes_max || !net_->chance(net_->short_ways)) return false;
+      const bool took =
+          (word == Handler::short_head && handler.on_short_frame(peer, head.a, bytes, head.length)) ||
+          (word == Handler::short_head_with_b &&
+           handler.on_short_frame_with_b(peer, head.a, head.b, bytes, head.length));
+      net_->shortcuts.short_frames += took ? 1 : 0;
+      return took;
+    }
+    return false;
   }
   // Shows a frame while it is still arriving: some bytes now, the rest piece by piece, and perhaps not all of it in this poll.
   template <class Handler>
@@ -267,6 +313,7 @@ class PlainLink : public LinkBase {
   }
 
   Net* net_ = nullptr;
+  Frame* shown_ = nullptr;  // during on_frame()
   int id_ = -1;
   Events* events_ = nullptr;
   std::array<std::byte, address_bytes> address_{};
@@ -275,7 +322,7 @@ class PlainLink : public LinkBase {
 static_assert(Link<PlainLink> && !HasSmallFrames<PlainLink> && !HasRemoteRead<PlainLink> &&
               !HasSleep<PlainLink>);
 
-// All that a Link can be, apart from sleep.
+// With small frames and remote read.
 class RichLink : public PlainLink {
  public:
   static constexpr size_t small_bytes_max = 48;
@@ -284,6 +331,7 @@ class RichLink : public PlainLink {
     const iovec part{const_cast<void*>(bytes), head.length};
     const bool unseen = net_->chance(net_->unseen);
     if (net_->chance(net_->refusal) || !put(peer, head, {}, &part, 1, !unseen)) return SmallSend::Refused;
+    ++net_->shortcuts.small_frames;
     return unseen ? SmallSend::Unseen : SmallSend::Sent;
   }
   void tell(PeerBase& peer) noexcept {
@@ -347,7 +395,9 @@ class LateLink : public PlainLink {
 
   SmallSend send_small(PeerBase& peer, const wire::FrameHead& head, const void* bytes) noexcept {
     const iovec part{const_cast<void*>(bytes), head.length};
-    return send(peer, head, {}, &part, 1) ? SmallSend::Sent : SmallSend::Refused;
+    if (!send(peer, head, {}, &part, 1)) return SmallSend::Refused;
+    ++net_->shortcuts.small_frames;
+    return SmallSend::Sent;
   }
   uint64_t sent_sequence(const PeerBase& peer) const noexcept { return peer.sent; }
   uint64_t completed_sequence(const PeerBase& peer) const noexcept { return peer.completed; }
@@ -419,5 +469,124 @@ class ReferringLink : public LateLink {
   }
 };
 static_assert(HasZeroCopyFrames<ReferringLink> && !HasZeroCopyFrames<LateLink>);
+
+// A link whose frames the program reads and writes where they are.
+template <class Base>
+class WithLoans : public Base {
+ public:
+  using PeerBase = sim::PeerBase;
+  static constexpr size_t in_place_bytes_max = 4000;
+  static constexpr size_t ring_entries = 64;
+  static constexpr size_t ring_bytes = 1 << 16;
+  struct Loan {
+    uint64_t number = 0;
+    explicit operator bool() const noexcept { return number != 0; }
+  };
+  struct ReservedBuffer {
+    int id = -1;
+    const PeerBase* peer = nullptr;
+    std::vector<std::byte> bytes;
+  };
+
+  template <class Taker, class Handler>
+  void poll_for(Taker& taker, Handler& rest) noexcept {
+    for (size_t id = 0; id < this->net_->dead.size() && !taker.satisfied(); ++id) {
+      const int from = static_cast<int>(id);
+      auto& wire = this->net_->wires[{from, this->id_}];
+      if (!wire.empty() && wire.front().in_parts) this->drain(from, rest);
+      else this->drain(from, taker);
+    }
+  }
+  Loan loan(PeerBase&) noexcept {
+    if (this->net_->chance(this->net_->refusal)) return {};
+    this->shown_->on_loan = true;
+    lent_[++loans_] = std::move(this->shown_->payload);  // where it is
+    ++this->net_->shortcuts.loans;
+    return {loans_};
+  }
+  void release(const Loan& loan) noexcept {
+    if (lent_.erase(loan.number) != 1) std::abort();  // the engine broke the contract
+  }
+  ReservedBuffer* reserve(PeerBase& peer, size_t bytes, int& error) noexcept {
+    error = EAGAIN;
+    if (this->net_->chance(this->net_->refusal)) return nullptr;
+    for (const auto& one : reserved_)
+      if (one->peer == &peer) std::abort();
+    reserved_.push_back(std::make_unique<ReservedBuffer>(ReservedBuffer{peer.id, &peer, {}}));
+    reserved_.back()->bytes.resize(bytes + 1);  // so that there is an address
+    return reserved_.back().get();
+  }
+  static std::byte* bytes_of(ReservedBuffer& buffer) noexcept { return buffer.bytes.data(); }
+  bool commit(ReservedBuffer& buffer, const wire::FrameHead& head) noexcept {
+    const auto found = this->peers_.find(buffer.id);
+    const bool there = found != this->peers_.end() && found->second == buffer.peer;
+    if (there) {
+      buffer.bytes.resize(head.length);
+      this->net_->wires[{this->id_, buffer.id}].push_back({head, std::move(buffer.bytes)});
+      ++found->second->sent;
+      ++this->net_->shortcuts.reserved;
+    }
+    abandon(buffer);
+    return there;
+  }
+  void abandon(ReservedBuffer& buffer) noexcept {
+    std::erase_if(reserved_, [&](const auto& one) { return one.get() == &buffer; });
+  }
+  RingUse rings(const PeerBase&) const noexcept { return {0, 0, 0, 0, lent_.size()}; }
+  void close() noexcept {
+    lent_.clear();
+    reserved_.clear();
+    Base::close();
+  }
+
+ private:
+  uint64_t loans_ = 0;
+  std::map<uint64_t, std::vector<std::byte>> lent_;
+  std::vector<std::unique_ptr<ReservedBuffer>> reserved_;
+};
+
+// A link that direct linking can look into.
+template <class Base>
+class WithFastPoll : public Base {
+ public:
+  using PeerBase = sim::PeerBase;
+  struct Seen {
+    int from;
+  };
+  FastPoll fast_poll(Seen& seen) noexcept {
+    if (this->net_->chance(this->net_->delay)) return FastPoll::Poll;
+    for (size_t id = 0; id < this->net_->dead.size(); ++id) {
+      const int from = static_cast<int>(id);
+      const auto& wire = this->net_->wires[{from, this->id_}];
+      if (wire.empty() && !this->net_->dead[id]) continue;
+      if (wire.empty() || !wire.front().told || wire.front().in_parts) return FastPoll::Poll;
+      seen = {from};
+      return FastPoll::Frame;
+    }
+    ++this->net_->shortcuts.fast_nothing;
+    return FastPoll::Nothing;
+  }
+  template <class Take>
+  bool take_frame(const Seen& seen, wire::HeadWord pattern, Take&& take) noexcept {
+    auto& wire = this->net_->wires[{seen.from, this->id_}];
+    const Frame frame = wire.front();  // a copy of its own size: a read beyond it is seen
+    const wire::FrameHead& head = frame.head;
+    if (wire::head_word(head.kind, head.flags, head.context) != pattern ||
+        head.length > this->short_bytes_max)
+      return false;
+    int error = 0;
+    PeerBase* peer = this->connect(address_of(seen.from), error);
+    if (!take(*peer, head.a, frame.payload.data(), head.length)) return false;
+    wire.pop_front();
+    ++this->net_->shortcuts.fast_frames;
+    if (this->net_->watcher != nullptr) this->net_->watcher->arrived(seen.from, this->id_, frame);
+    return true;
+  }
+};
+
+// What programs use over shared memory: small frames with credit, short frames, the fast poll, messages in place.
+class FastLink : public WithFastPoll<WithLoans<CreditLink>> {};
+static_assert(HasFastPoll<FastLink> && HasLoans<FastLink> && HasSmallFrames<FastLink>);
+static_assert(!HasFastPoll<CreditLink> && !HasLoans<CreditLink>);
 
 }  // namespace weft::proto::sim

@@ -231,6 +231,135 @@ void World<L>::take_claimed(Node& node, Side& side) {
   std::erase(side.claimed, &record);
 }
 
+// --- what only some links have: the fast poll of direct linking, messages in place ---
+
+template <class L>
+void World<L>::shortcut(size_t who) {
+  Node& node = *nodes_[who];
+  switch (pick(5)) {
+    case 0:
+      return take(node);
+    case 1:
+      return node.taken.empty() ? take(node) : release(node, pick(node.taken.size()));
+    case 2:
+      return node.reserved.empty() ? reserve(who)
+                                   : end_reserved(node, pick(node.reserved.size()), pick(3) != 0);
+    default:
+      return read_fast(node);
+  }
+}
+
+// As fi_cq_read() does that is inlined: a message goes past the queue, which is empty.
+template <class L>
+void World<L>::read_fast(Node& node) {
+  if constexpr (HasFastPoll<L>) {
+    core::CompletionQueue& queue = node.receive_queue();
+    if (!queue.is_plainly_empty()) return read_queues(node);
+    typename L::Seen seen;
+    core::CompletionError entry;
+    const auto give = [&](void* context, size_t length, void* to, uint64_t tag, fi_addr_t source) {
+      entry.base = {context, FI_RECV | FI_TAGGED, length, to, 0, tag, source};
+    };
+    const FastPoll found = node.engine->fast_poll(queue, seen);
+    if (found == FastPoll::Frame && node.engine->take_short(queue, seen, give)) return received(node, entry);
+    if (found != FastPoll::Nothing) node.engine->progress();
+  }
+  read_queues(node);
+}
+
+template <class L>
+void World<L>::take([[maybe_unused]] Node& node) {
+  if constexpr (HasLoans<L>) {
+    if (node.taken.size() >= 4) return;
+    Side& side = *node.sides[pick(node.sides.size())];
+    const auto record = make_record(side);
+    record->tagged = pick(2) == 0;
+    record->tag = record->tagged ? pick(4) : 0;
+    record->ignore = record->tagged ? one_of<uint64_t>({0, 1, 3}) : 0;
+    if (directed_ && pick(2) == 0) record->source = node.addresses[pick(nodes_.size())];
+    side.taking = record.get();
+    side.lent = nullptr;
+    TakenMessage out;
+    const int status = node.engine->take(*side.context, request_of(*record, 0), out);
+    side.taking = nullptr;
+    if (status != 0) {
+      check(status == -FI_EAGAIN || status == -FI_EMSGSIZE, "a message cannot be taken");
+      check(side.lent == nullptr, "a frame is lent to nobody");
+      return;
+    }
+    check(out.in_link == (side.lent != nullptr), "a message is said to be where it is not");
+    Sent* message = side.lent != nullptr ? side.lent : oldest_unexpected(side, *record);
+    if (!check(message != nullptr && message->whole, "a message is taken that nobody sent")) return;
+    std::erase(side.unexpected, message);
+    message->received = message->taken = true;
+    check(out.length == message->bytes.size() && out.tag == message->tag && out.cq_data == message->data,
+          "another message was taken than the oldest");
+    node.taken.push_back({out.handle, out.data, message});
+    check(node.taken.back().is_intact(), "other bytes were taken");
+  }
+}
+
+template <class L>
+void World<L>::release([[maybe_unused]] Node& node, [[maybe_unused]] size_t index) {
+  if constexpr (HasLoans<L>) {
+    const Taken taken = node.taken[index];
+    node.taken.erase(node.taken.begin() + long(index));
+    check(taken.is_intact(), "a message changes while it is read in place");
+    check(node.engine->release(taken.handle) == 0, "a message that was taken cannot be released");
+    check(node.engine->release(taken.handle) == -FI_EINVAL, "a message is released twice");
+  }
+}
+
+// The message has its place among those to its peer from here on.
+template <class L>
+void World<L>::reserve([[maybe_unused]] size_t who) {
+  if constexpr (HasLoans<L>) {
+    Node& node = *nodes_[who];
+    auto op = std::make_unique<Sent>();
+    op->from = static_cast<int>(who);
+    op->to = static_cast<int>(pick(nodes_.size()));
+    op->context = static_cast<uint8_t>(pick(node.sides.size()));
+    op->tagged = pick(2) == 0;
+    op->tag = op->tagged ? pick(4) : 0;
+    op->bytes = some_bytes(pick(L::in_place_bytes_max + 1));
+    op->silent = true;
+    Reserved buffer;
+    const fi_addr_t dest = destination(node, static_cast<size_t>(op->to), op->context);
+    const int status = node.engine->reserve(dest, op->bytes.size() + pick(20), buffer.handle, buffer.at);
+    if (status != 0) {
+      check(status == -FI_EAGAIN || status == -FI_EBUSY || status == -FI_EMSGSIZE || killed_,
+            "a buffer cannot be reserved");
+      return;
+    }
+    in_order_[{op->from, op->to}].push_back(op.get());
+    buffer.message = keep(std::move(op));
+    node.reserved.push_back(buffer);
+  }
+}
+
+template <class L>
+void World<L>::end_reserved([[maybe_unused]] Node& node, [[maybe_unused]] size_t index,
+                            [[maybe_unused]] bool send) {
+  if constexpr (HasLoans<L>) {
+    const Reserved buffer = node.reserved[index];
+    node.reserved.erase(node.reserved.begin() + long(index));
+    Sent& op = *buffer.message;
+    WrittenMessage message;
+    message.tagged = op.tagged;
+    message.tag = op.tag;
+    message.length = op.bytes.size();
+    message.has_data = pick(4) == 0;
+    op.data = message.cq_data = message.has_data ? net_.random() : 0;
+    if (message.has_data) op.flags |= FI_REMOTE_CQ_DATA;
+    std::copy(op.bytes.begin(), op.bytes.end(), buffer.at);
+    if (!send) check(node.engine->abandon_room(buffer.handle) == 0, "a buffer cannot be abandoned");
+    else send = node.engine->commit(node.tx, buffer.handle, message) == 0;
+    if (send) return;
+    op.abandoned = true;
+    std::erase(in_order_[{op.from, op.to}], &op);
+  }
+}
+
 template <class L>
 void World<L>::cancel(size_t who) {
   Node& node = *nodes_[who];
@@ -278,6 +407,9 @@ void World<L>::kill(size_t who) {
   Node& node = *nodes_[who];
   killed_ = true;
   node.alive = false;
+  node.taken.clear();
+  for (const Reserved& one : node.reserved) one.message->abandoned = true;
+  node.reserved.clear();
   net_.kill(int(who));
   node.engine.reset();
   std::erase_if(waiting_, [&](Sent* op) { return op->from == int(who); });
@@ -325,6 +457,8 @@ void World<L>::step() {
     peek(node);
   } else if (what < 64) {
     cancel(who);
+  } else if (what < 68) {
+    shortcut(who);
   } else if (what < 80) {
     read_queues(node);
   } else if (what < 81) {

@@ -77,7 +77,9 @@ struct Sent {
   size_t fragmented_left = 0;
   Posted* receive = nullptr;
   size_t offset = 0, room = 0;  // in the receive
-  bool received = false;        // the receive's completion for it was read
+  bool received = false;   // the receive's completion for it was read, or it was taken to be read in place
+  bool taken = false;      // in place
+  bool abandoned = false;  // a reserved buffer that was not sent
   // RMA and atomics.
   std::vector<fi_rma_iov> targets;
   size_t slot = 0;
@@ -100,6 +102,22 @@ struct Posted {
   size_t used = 0;           // multi
   bool posted = false, cancelled = false, ended = false;
   size_t node = 0, side = 0;
+};
+
+// A message that the program reads in place.
+struct Taken {
+  uint64_t handle = 0;
+  const std::byte* data = nullptr;
+  const Sent* message = nullptr;
+
+  bool is_intact() const { return std::equal(message->bytes.begin(), message->bytes.end(), data); }
+};
+
+// A reserved buffer that the program writes.
+struct Reserved {
+  uint64_t handle = 0;
+  std::byte* at = nullptr;
+  Sent* message = nullptr;
 };
 
 inline constexpr std::byte untouched{0xcc};

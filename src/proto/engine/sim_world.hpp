@@ -41,6 +41,7 @@ class World final : public Watcher {
     if (wrong_.empty()) settle();
     return wrong_;
   }
+  const Shortcuts& shortcuts() const { return net_.shortcuts; }
 
  private:
   using Eng = Engine<L>;
@@ -51,6 +52,8 @@ class World final : public Watcher {
     std::vector<Posted*> posted;
     std::vector<Sent*> unexpected;
     std::vector<Posted*> claimed;
+    Posted* taking = nullptr;  // what the program asks for in place, during the call
+    Sent* lent = nullptr;      // what it got
     size_t good = 0, bad = 0;  // receives that completed
   };
   struct Node {
@@ -67,6 +70,10 @@ class World final : public Watcher {
     std::array<fi_addr_t, engines_max> addresses{FI_ADDR_NOTAVAIL, FI_ADDR_NOTAVAIL, FI_ADDR_NOTAVAIL};
     std::map<int, std::vector<Sent*>> atomics;  // by initiator, in order of posting
     std::multiset<uint64_t> expected_data, seen_data;
+    std::vector<Taken> taken;
+    std::vector<Reserved> reserved;
+    bool one_queue = false;  // for all completions, as direct linking needs it
+    core::CompletionQueue& receive_queue() { return one_queue ? tx_cq : rx_cq; }
     std::unique_ptr<Eng> engine;
     bool alive = true;
     bool closed_context = false;  // what was under way then is not counted
@@ -113,6 +120,7 @@ class World final : public Watcher {
     net_.unseen = one_of({0U, 30U});
     net_.parting = one_of({0U, 40U});
     net_.unreadable = one_of({0U, 50U});
+    net_.short_ways = one_of({0U, 50U, 100U});
     net_.frames_max = one_of<size_t>({1, 3, 20, 200});
     EngineLimits limits;
     limits.transmit_size = one_of<size_t>({2, 5, 64});
@@ -135,8 +143,9 @@ class World final : public Watcher {
     check(static_cast<bool>(node.engine->open("")), "a link cannot be opened");
     node.engine->set_address_vector(&node.av);
     node.engine->set_regions(&node.regions);
+    if constexpr (HasFastPoll<L>) node.one_queue = pick(4) != 0;
     node.engine->add_queue(&node.tx_cq);
-    node.engine->add_queue(&node.rx_cq);
+    node.engine->add_queue(&node.receive_queue());
     const size_t half = memory_bytes / 2;
     const iovec parts[] = {{node.memory.data(), half}, {node.memory.data() + half, memory_bytes - half}};
     for (const auto& [key, access] :
@@ -161,7 +170,7 @@ class World final : public Watcher {
       side.node = size_t(id);
       side.index = static_cast<uint8_t>(i);
       side.context = std::make_unique<RxContext>(i, limits.receive_size, net_.random());
-      side.context->cq = &node.rx_cq;
+      side.context->cq = &node.receive_queue();
       side.context->directed = directed_;
       side.context->unexpected_bytes_max = limits.unexpected_bytes;
       side.context->receives = &side.receives;
@@ -267,6 +276,13 @@ class World final : public Watcher {
   void peek(Node& node);
   void take_claimed(Node& node, Side& side);
 
+  void shortcut(size_t who);
+  void read_fast(Node& node);
+  void take(Node& node);
+  void release(Node& node, size_t index);
+  void reserve(size_t who);
+  void end_reserved(Node& node, size_t index, bool send);
+
   void cancel(size_t who);
   void close_context(size_t who);
 
@@ -279,6 +295,11 @@ class World final : public Watcher {
       return false;
     return record.source == FI_ADDR_UNSPEC ||
            record.source == nodes_[size_t(message.to)]->addresses[size_t(message.from)];
+  }
+  Sent* oldest_unexpected(Side& side, const Posted& wanted) {
+    const auto found = std::find_if(side.unexpected.begin(), side.unexpected.end(),
+                                    [&](Sent* message) { return accepts(wanted, *message); });
+    return found != side.unexpected.end() ? *found : nullptr;
   }
   void end_posting(Side& side, Posted& record) {
     std::erase(side.posted, &record);
@@ -293,6 +314,13 @@ class World final : public Watcher {
 
   // --- completions ---
   void read_queues(Node& node);
+  bool is_receive(const core::CompletionError& entry) {
+    return by_handle_.contains(entry.base.context) || (entry.base.context == nullptr && entry.err == 0);
+  }
+  void completed(Node& node, const core::CompletionError& entry) {
+    if (is_receive(entry)) received(node, entry);
+    else transmitted(entry.base.context, entry.err);
+  }
   // sim_checks.hpp
   void transmitted(void* context, int error);
   void check_result(const Sent& op, Node& target);
