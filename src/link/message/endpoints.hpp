@@ -11,10 +11,12 @@
 //   - Endpoints that keep something for the next poll() by themselves have keeps_back(), and push() of a connection, as links do.
 //   - Endpoints that may keep what was committed for long, because there is no room, have taken() and settled() of a connection: marks behind all
 //     that was committed, and behind what needs them no more. Both only grow; a connection that has failed settles nothing more.
-//   - Endpoints that can send from where bytes lie have commit_parts(): a message out of a front and parts, which are written or copied before it
-//     returns. False: nothing was sent. commit_in_place(): the same, and the parts stay as they are until settled() has passed what taken() then
-//     is, or the connection is closed. keep_parts(): what waits is copied.
-//   - Such endpoints may have large_message_bytes_max: a message of that length, with one frame, needs no more of the receiver than others do.
+//   - Endpoints that can send from where bytes lie have commit_parts(): a message out of a front and parts, which are
+//     written or copied before it returns. False: nothing was sent. commit_in_place(): the same, and the parts stay as
+//     they are until settled() has passed what taken() then is, or the connection is closed. keep_parts(): what waits
+//     is copied.
+//   - Such endpoints may have large_message_bytes_max: a message of that length, with one frame, needs no more of the
+//     receiver than others do.
 //   - on_message() that returns false is shown the same message again at a later poll(). The bytes are valid during the call only, and
 //     hostile.
 //   - A handler may take a message while it is still arriving (TakesMessageParts), and endpoints may offer that: on_part() shows what is here, where()

@@ -750,7 +750,8 @@ class MessageLink : public proto::LinkBase {
     channel.peer->taken += fresh;
     channel.peer->committed = channel.peer->taken;  // frames go through the peer's own channel, in order
   }
-  // What is committed now is settled when the endpoints are past this mark of theirs. The newest one stands for what finds no room.
+  // What is committed now is settled when the endpoints are past this mark of theirs. The newest one stands for what
+  // finds no room.
   void await(Peer& peer, uint64_t mark) noexcept {
     if (peer.mark_count == Peer::marks_max) --peer.mark_count;
     peer.marks[peer.mark_count++] = {peer.committed, mark};

@@ -5,9 +5,9 @@
 //   byte 1     zero
 //   byte 2, 3  credits: so many messages of the other side have been taken since it was last told
 //   Frames     then frames, each a head as in proto/stream/head.hpp and its payload
-//   Hello      then "weft", version (2 bytes), receive buffers (2 bytes), the endpoint's incarnation (8 bytes), its address;
-//              in place of credits the head has the largest payload, in KiB, of a frame that its sender takes alone in a message; 0:
-//              no message may be longer than the endpoints' usual bound
+//   Hello      then "weft", version (2 bytes), receive buffers (2 bytes), the endpoint's incarnation (8 bytes), its
+//              address; in place of credits the head has the largest payload, in KiB, of a frame that its sender takes
+//              alone in a message; 0: no message may be longer than the endpoints' usual bound
 //   Welcome    likewise
 //   Defer, Credits, Bye   nothing more
 // Numbers are little-endian.

@@ -1,9 +1,10 @@
 // Acceptor: connections that come in, until they have said who they are. Must not know what is expected of them.
 //
-// It accepts from a listening socket and watches what it accepted in its owner's poll set, whose events name a Source: the listener's means
-// accept(), a pending connection's means that something of its handshake has come. Who says nothing costs a descriptor for a bounded time
-// and never delays others. Bounds: pending_max connections, of which the oldest goes when another comes and it has had patience_ns; while
-// there is no place or no descriptor whoever connects waits in the kernel, and the owner is not woken for it (100 ms).
+// It accepts from a listening socket and watches what it accepted in its owner's poll set, whose events name a
+// Source: the listener's means accept(), a pending connection's means that something of its handshake has come. Who
+// says nothing costs a descriptor for a bounded time and never delays others. Bounds: pending_max connections, of
+// which the oldest goes when another comes and it has had patience_ns; while there is no place or no descriptor
+// whoever connects waits in the kernel, and the owner is not woken for it (100 ms).
 //
 // Threads: one at a time. Nothing blocks.
 #pragma once
@@ -69,7 +70,8 @@ class Acceptor {
   void dismiss(PendingConnection& pending) noexcept;
   // No event names anymore who was dismissed.
   void reap() noexcept { gone_.clear(); }
-  // Dismisses who has been silent for too long, and listens again. Returns in how many ns there will be something to do; 0: not.
+  // Dismisses who has been silent for too long, and listens again. Returns in how many ns there will be something to
+  // do; 0: not.
   uint64_t keep_house(uint64_t now_ns) noexcept;
   void close() noexcept;
 

@@ -2,8 +2,8 @@
 // that the provider's FI_EP_MSG endpoints make, so the other side may as well be such endpoints under a MessageLink of their own. Must not
 // know what the messages say.
 //
-// A message is one frame of the stream (docs/wire/stream.md), at most large_message_bytes_max long. There are no receive buffers: what nobody takes
-// stays in the stream, and what TCP has no room for stays here.
+// A message is one frame of the stream (docs/wire/stream.md), at most large_message_bytes_max long. There are no
+// receive buffers: what nobody takes stays in the stream, and what TCP has no room for stays here.
 //
 // Threads: one at a time. Nothing blocks, but for close(), within a bound.
 // Hot path: commit() writes or collects (Channel); poll() writes what was collected and reads the few connections that were active lately; the

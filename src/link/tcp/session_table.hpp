@@ -1,8 +1,10 @@
-// SessionTable: which of an endpoint's connections a poll looks at. Hot ones are read in every poll, dirty ones are written, stalled ones
-// are shown their refused frame again; all others are asked now and then, by epoll (is_look_due()). Must not know what a session is.
+// SessionTable: which of an endpoint's connections a poll looks at. Hot ones are read in every poll, dirty ones are
+// written, stalled ones are shown their refused frame again; all others are asked now and then, by epoll
+// (is_look_due()). Must not know what a session is.
 //
-// A session derives from Session, which only its table writes. Room in the lists is made with the session (reserve()), so that nothing
-// fails later. A session that goes is removed first. The functions that are passed in may remove any session, not add one.
+// A session derives from Session, which only its table writes. Room in the lists is made with the session
+// (reserve()), so that nothing fails later. A session that goes is removed first. The functions that are passed in
+// may remove any session, not add one.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +59,8 @@ class SessionTable {
       if (i < hot_count_) taken += read(*hot_[i]);
     return taken;
   }
-  // The session has spoken. Where the place is another one's that had less to say, that one is returned, and is not hot any more.
+  // The session has spoken. Where the place is another one's that had less to say, that one is returned, and is not
+  // hot any more.
   S* promote(S& session) noexcept {
     if (session.hot) return nullptr;
     S* coldest = nullptr;

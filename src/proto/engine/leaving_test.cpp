@@ -225,7 +225,8 @@ struct NeverSettling : sim::ReferringLink {
   }
 };
 
-// Segments lie with the program until they have left. A peer that says Done before that, be it an error, gives the program its memory back.
+// Segments lie with the program until they have left. A peer that says Done before that, be it an error, gives the
+// program its memory back.
 TEST(EarlyDone, segments_that_wait_by_reference_are_copied) {
   for (const bool refused : {false, true}) {
     sim::Net net{3};

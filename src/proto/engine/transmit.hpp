@@ -646,7 +646,8 @@ bool Engine<L>::stream(Op& op) noexcept {
   return true;
 }
 
-// The source of a message or a write stays until Done, so its segments may leave from there. What a peer reads is released before that.
+// The source of a message or a write stays until Done, so its segments may leave from there. What a peer reads is
+// released before that.
 template <Link L>
 bool Engine<L>::send_segment(Peer& peer, Op& op, const wire::FrameHead& head, const iovec* parts,
                              size_t part_count) noexcept {

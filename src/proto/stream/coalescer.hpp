@@ -1,7 +1,9 @@
-// Coalescer: which frames leave at once, and which wait for those that follow them before the next poll. Must not know what carries them.
+// Coalescer: which frames leave at once, and which wait for those that follow them before the next poll. Must not
+// know what carries them.
 //
-// The first few frames since the last poll leave alone, so that a lone message is not held up. After a poll that ended a burst another burst
-// is expected: then only its first frame leaves alone, and the rest shares a write or a message.
+// The first few frames since the last poll leave alone, so that a lone message is not held up. After a poll that
+// ended a burst another burst is expected: then only its first frame leaves alone, and the rest shares a write or a
+// message.
 #pragma once
 
 #include <cstdint>
