@@ -156,11 +156,17 @@ bool closes_under_writes(const std::string& provider, Fate fate, int rounds, uin
     if (mr == nullptr) return false;
     const uint64_t before = board->done;
     board->round = static_cast<uint32_t>(round);
+    const auto fails = [&](const char* what) {
+      std::fprintf(stderr, "one_sided_test: round %d, seed %llu: %s\n", round,
+                   static_cast<unsigned long long>(seed), what);
+      good = false;
+    };
     // The writer has got through at least once, and is somewhere in the middle now.
-    good = eventually([&] {
-      me.poll(Op::take);
-      return board->done > before;
-    });
+    if (!eventually([&] {
+          me.poll(Op::take);
+          return board->done > before;
+        }))
+      fails("the writer does not get through");
     const auto until =
         Clock::now() + std::chrono::microseconds(mix(seed + static_cast<uint64_t>(round)) % 3000);
     while (Clock::now() < until) me.poll(Op::take);
@@ -171,17 +177,19 @@ bool closes_under_writes(const std::string& provider, Fate fate, int rounds, uin
     slowest = std::max(slowest, ms_since(start));
     if (rc == -FI_EBUSY) ++refused;
     if (fate == Fate::Stopped) {
-      if (rc == 0) good = good && stays_untouched(me, memory, milliseconds(1));
+      if (rc == 0 && !stays_untouched(me, memory, milliseconds(1)))
+        fails("a stopped writer wrote after the close");
       kill(child, SIGCONT);
     }
     // What came by frames before may hold the region for as long as it takes.
-    good = good && (rc == 0 || eventually([&] {
-                      me.poll(Op::take);
-                      if (rc == -FI_EBUSY) rc = fi_close(&mr->fid);
-                      return rc != -FI_EBUSY;
-                    })) &&
-           rc == 0 && stays_untouched(me, memory, milliseconds(2));
-    if (!good) std::fprintf(stderr, "one_sided_test: round %d, close says %d\n", round, rc);
+    if (!eventually([&] {
+          me.poll(Op::take);
+          if (rc == -FI_EBUSY) rc = fi_close(&mr->fid);
+          return rc != -FI_EBUSY;
+        }) ||
+        rc != 0)
+      fails("the region cannot be closed");
+    if (rc == 0 && !stays_untouched(me, memory, milliseconds(2))) fails("somebody wrote after the close");
     if (fate == Fate::Killed) {
       waitpid(child, nullptr, 0);
       child = 0;

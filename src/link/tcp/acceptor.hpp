@@ -50,7 +50,7 @@ class Acceptor {
   };
   static constexpr uint64_t deaf_pause_ns = 100'000'000;
 
-  explicit Acceptor(const Bounds& bounds) noexcept : bounds_(bounds) {}
+  explicit Acceptor(Bounds bounds) noexcept : bounds_(bounds) {}
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
