@@ -4,7 +4,7 @@ set -euo pipefail
 source_dir="${WEFT_SOURCE:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}"
 tree="$(mktemp -d)"
 trap 'rm -rf "$tree"' EXIT
-mkdir -p "$tree/scripts" "$tree/docs/walk" "$tree"/src/{base,wire,core,proto,os} "$tree/tools/weft"
+mkdir -p "$tree/scripts" "$tree/docs/walk" "$tree"/src/{base,wire,core,proto/engine,os} "$tree/tools/weft"
 cp -r "$source_dir/scripts/check" "$tree/scripts/check"
 failures=0
 
@@ -59,6 +59,12 @@ expect bad "an ability without a name" requires.py
 put src/os/l.hpp '#pragma once\ntemplate <class L> concept Waits = requires(L& l) { l.wait(); };\ntemplate <class L> void f(L& l) {\n  if constexpr (Waits<L>) l.wait();\n}\n'
 expect good "an ability with a name" requires.py
 rm "$tree/src/os/l.hpp"
+put src/proto/engine/link.hpp '#pragma once\ntemplate <class L>\nconcept HasSails = requires(L& l) { l.sails(); };\n'
+put docs/engine.md '| `HasSleep` | sleeps |\n'
+expect bad "an ability of a link that no table has" requires.py
+put docs/engine.md '| `HasSleep` | sleeps |\n| `HasSails` | sails |\n'
+expect good "an ability of a link with its row" requires.py
+rm "$tree/src/proto/engine/link.hpp" "$tree/docs/engine.md"
 
 put docs/walk/two.md 'gone: `proto/b.hpp:gone`\n'
 expect bad "an anchor without its symbol" walks.py

@@ -38,10 +38,10 @@ struct Conversation {
   ~Conversation() = default;
 };
 
-using SettlingHook = NamedHook<struct SettlingName>;
+using PendingSendsHook = NamedHook<struct PendingSendsName>;
 
 // What the engine knows of a peer, whatever the link.
-struct PeerState : SettlingHook {
+struct PeerState : PendingSendsHook {
   // Not zero: the fast path must not be taken.
   enum Gate : uint32_t { gate_queued = 1, gate_paused = 2, gate_lost = 4, gate_reserved = 8 };
   uint32_t gate = 0;
@@ -51,8 +51,8 @@ struct PeerState : SettlingHook {
   List<Op, QueueHook> control;       // frames of the protocol, waiting for room; they go before the queue
   List<Op, QueueHook> queue;         // operations in order, waiting for room, or for others (FI_FENCE)
   List<Op, InFlightHook> in_flight;  // every operation that names it
-  Fifo<Unsettled> unsettled;         // messages that the link has, in order, whose completions wait for it
-  Unsettled* newest = nullptr;  // the last of them, when it is a small message: it stands for all before it
+  Fifo<PendingSend> pending_sends;   // messages that the link has, in order, whose completions wait for it
+  PendingSend* newest = nullptr;  // the last of them, when it is a small message: it stands for all before it
   uint64_t quiet = 0;           // the link's sequence behind the last message that has no completion to come
   uint32_t accesses =
       0;  // RMA and atomic operations whose answer has not come: a later one keeps its place behind them

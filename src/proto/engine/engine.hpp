@@ -2,7 +2,7 @@
 // Must not know system calls, clocks or threads; the owner serialises every call (domain lock or program).
 //
 // The fast path is here: a small message goes out in inject()/send(), comes in through on_frame(). Everything else is in
-// transmit.hpp (queueing, rendezvous), settle.hpp (completions that wait for the link), in_place.hpp (messages read and written where the link has them),
+// transmit.hpp (queueing, rendezvous), send_completion.hpp (completions that wait for the link), in_place.hpp (messages read and written where the link has them),
 // remote.hpp (RMA and atomics at the target) and peers.hpp (who is who, who is gone).
 #pragma once
 
@@ -69,7 +69,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   explicit Engine(const EngineLimits& limits)
       : transmit_ops_(OpTableKind::Transmit, 0, limits.transmit_size),
         service_ops_(OpTableKind::Service, 0, size_t{1} << 20),
-        unsettled_pool_(limits.transmit_size),
+        pending_send_pool_(limits.transmit_size),
         limits_(limits) {
     drop_cached_destination();
   }
@@ -219,7 +219,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                                    tag,
                                    0};
         if constexpr (HasSendCompletion<SmallSide<L>>) {
-          if (send_small_settling(tx, *peer, head, buffer, context)) [[likely]]
+          if (send_small_tracked(tx, *peer, head, buffer, context)) [[likely]]
             return 0;
           return send_slow(tx, tagged, buffer, length, dest, tag, context);
         }
@@ -268,7 +268,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     calls_since_poll_ = 0;
     poll();
     if constexpr (has_send_completion<L>)
-      if (!settling_.empty()) release_settled();
+      if (!completing_.empty()) complete_sends();
     if ((busy_ | deferred_due_.load(std::memory_order_relaxed)) != 0) [[unlikely]]
       attend();
   }
@@ -306,7 +306,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     if (busy_ != 0 || deferred_due_.load(std::memory_order_acquire) != 0) return false;
     if constexpr (HasSleep<L>) {
       if (!link_.arm()) return false;
-      if (!has_settled()) return true;
+      if (!has_completed_sends()) return true;
       link_.disarm();  // there is something to read
     }
     return false;
@@ -540,18 +540,18 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void give_service(Op& op) noexcept;
   void finish_transmit(Op& op, int status, core::ProviderError why) noexcept;
   void complete_transmit(TxContext& tx, const Op& op, int status, core::ProviderError why) noexcept;
-  // settle.hpp
+  // send_completion.hpp
   bool waits(const TxContext& tx, const Request& request) const noexcept;
   bool waits(const Op& op) const noexcept;
   uint64_t sent_sequence(Peer& peer) noexcept;
   uint64_t completed_sequence(Peer& peer) noexcept;
   void request_ack(Peer& peer) noexcept;
-  bool is_settled(Peer& peer) noexcept;
+  bool is_send_complete(Peer& peer) noexcept;
   bool is_stuck(Peer& peer) noexcept;
-  static void fill_small(Unsettled& record, TxContext& tx, const wire::FrameHead& head,
+  static void fill_small(PendingSend& record, TxContext& tx, const wire::FrameHead& head,
                          void* context) noexcept;
-  bool send_small_settling(TxContext& tx, Peer& peer, const wire::FrameHead& head, const void* buffer,
-                           void* context) noexcept;
+  bool send_small_tracked(TxContext& tx, Peer& peer, const wire::FrameHead& head, const void* buffer,
+                          void* context) noexcept;
   // A frame of a message. One that is complete when the link is done with it (`waits`) may stay where it is until then.
   bool send_payload(Peer& peer, bool waits, bool last, uint64_t flags, const wire::FrameHead& head,
                     std::span<const std::byte> prefix, const iovec* parts, size_t part_count) noexcept;
@@ -567,16 +567,16 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   }
   // In a forked child, which must not speak for its parent.
   bool is_forked_copy() const noexcept { return !link_.belongs_here(); }
-  void hold(Peer& peer, Unsettled& record) noexcept;
+  void hold(Peer& peer, PendingSend& record) noexcept;
   bool hold(Peer& peer, const Op& op) noexcept;
-  void settle_rendezvous(Op& op) noexcept;
+  void complete_rendezvous(Op& op) noexcept;
   void hold_rendezvous(Peer& peer, Op& op) noexcept;
-  void complete_record(const Unsettled& record, int status, core::ProviderError why) noexcept;
-  void release_settled(Peer& peer) noexcept;
-  [[gnu::noinline]] void release_settled() noexcept;
-  void end_unsettled(Peer& peer, int status, core::ProviderError why) noexcept;
-  void drop_unsettled(Peer& peer) noexcept;
-  bool has_settled() noexcept;
+  void complete_record(const PendingSend& record, int status, core::ProviderError why) noexcept;
+  void complete_sends(Peer& peer) noexcept;
+  [[gnu::noinline]] void complete_sends() noexcept;
+  void end_pending_sends(Peer& peer, int status, core::ProviderError why) noexcept;
+  void drop_pending_sends(Peer& peer) noexcept;
+  bool has_completed_sends() noexcept;
   // Everything that the link has taken for the peer has no completion to come any more, or never had one.
   void note_quiet(Peer& peer) noexcept {
     if constexpr (has_send_completion<L>) peer.quiet = sent_sequence(peer);
@@ -648,8 +648,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // --- cold below this line ---
   OpTable transmit_ops_;
   OpTable service_ops_;
-  UnsettledPool unsettled_pool_;
-  List<PeerState, SettlingHook> settling_;  // those with unsettled messages
+  PendingSendPool pending_send_pool_;
+  List<PeerState, PendingSendsHook> completing_;  // those with pending sends
   core::MemoryRegionTable* regions_ = nullptr;
   std::unique_ptr<core::RegionObserver> exposure_;  // while regions are served
   const RxSink* sink_ = nullptr;
@@ -677,5 +677,5 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
 #include "proto/engine/in_place.hpp"
 #include "proto/engine/peers.hpp"
 #include "proto/engine/remote.hpp"
-#include "proto/engine/settle.hpp"
+#include "proto/engine/send_completion.hpp"
 #include "proto/engine/transmit.hpp"

@@ -23,8 +23,8 @@ bool OpTable::grow() noexcept try {
   return false;
 }
 
-bool UnsettledPool::grow() noexcept try {
-  chunks_.push_back(std::make_unique<Unsettled[]>(chunk_records));
+bool PendingSendPool::grow() noexcept try {
+  chunks_.push_back(std::make_unique<PendingSend[]>(chunk_records));
   for (size_t i = chunk_records; i-- > 0;) free_.push_front(chunks_.back()[i]);
   return true;
 } catch (const std::bad_alloc&) {

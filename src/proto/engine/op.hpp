@@ -190,7 +190,7 @@ class OpTable {
 };
 
 // A message that the link has, and whose completion waits until all of it is complete there (HasSendCompletion). One cache line.
-struct Unsettled : FifoHook {
+struct PendingSend : FifoHook {
   uint64_t sequence = 0;  // the link's, behind it
   void* context = nullptr;
   uint64_t tag = 0;
@@ -201,23 +201,23 @@ struct Unsettled : FifoHook {
   bool tagged = false;
   bool rendezvous = false;  // the operation goes on until Done: `tag` is its number, the rest is with it
 };
-static_assert(sizeof(Unsettled) == 64);
+static_assert(sizeof(PendingSend) == 64);
 
 // A bounded pool of them.
-class UnsettledPool {
+class PendingSendPool {
  public:
-  explicit UnsettledPool(size_t bound) noexcept : bound_(bound) {}
+  explicit PendingSendPool(size_t bound) noexcept : bound_(bound) {}
   bool exhausted() const noexcept { return in_use_ >= bound_; }
   // Null at the bound or out of memory.
-  Unsettled* take() noexcept { return exhausted() ? nullptr : take_beyond(); }
+  PendingSend* take() noexcept { return exhausted() ? nullptr : take_beyond(); }
   // For what has been accepted already: at most as many as there are operations. Null: out of memory.
-  Unsettled* take_beyond() noexcept {
+  PendingSend* take_beyond() noexcept {
     if (free_.empty() && !grow()) [[unlikely]]
       return nullptr;
     ++in_use_;
     return free_.pop_front();
   }
-  void give(Unsettled& record) noexcept {
+  void give(PendingSend& record) noexcept {
     free_.push_front(record);
     --in_use_;
   }
@@ -227,10 +227,10 @@ class UnsettledPool {
   static constexpr size_t chunk_records = 64;
   bool grow() noexcept;
 
-  Fifo<Unsettled> free_;
+  Fifo<PendingSend> free_;
   size_t in_use_ = 0;
   size_t bound_;
-  std::vector<std::unique_ptr<Unsettled[]>> chunks_;
+  std::vector<std::unique_ptr<PendingSend[]>> chunks_;
 };
 
 // Copies between a contiguous buffer and a list of pieces, starting at byte `offset` of the list; stops at the list's end.

@@ -112,8 +112,8 @@ void Engine<L>::release_transmit_context(const TxContext& context) noexcept {
       give_transmit(*op);
     }
     peer->in_flight.for_each(retire);
-    for (Unsettled* record = peer->unsettled.front(); record != nullptr;
-         record = Fifo<Unsettled>::next(*record)) {
+    for (PendingSend* record = peer->pending_sends.front(); record != nullptr;
+         record = Fifo<PendingSend>::next(*record)) {
       if (record->rendezvous || record->tx != &context) continue;
       record->tx = &retired_;
       record->completes = false;
@@ -221,7 +221,7 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
                      : why == core::ProviderError::PeerOfOtherUser ? FI_EACCES
                      : why == core::ProviderError::Cancelled       ? FI_ECANCELED
                                                                    : FI_EIO;
-  end_unsettled(peer, status, why);
+  end_pending_sends(peer, status, why);
   while (Op* op = peer.control.pop_front()) give_service(*op);
   while (Op* op = peer.queue.pop_front()) finish_transmit(*op, status, why);
   if (std::erase(blocked_peers_, &peer) != 0) --busy_;
@@ -323,7 +323,7 @@ void Engine<L>::abandon() noexcept {
   drop_cached_destination();
   for (auto& peer : peers_) {
     copy_out(*peer);
-    drop_unsettled(*peer);
+    drop_pending_sends(*peer);
     while (Op* op = peer->control.pop_front()) give_service(*op);
     while (Op* op = peer->queue.pop_front()) give_transmit(*op);
     while (Op* op = peer->in_flight.front()) {

@@ -376,8 +376,7 @@ void Engine<L>::on_cts(Peer& peer, const wire::FrameHead& head, const std::byte*
     malformed(peer);
     return;
   }
-  op->announced =
-      false;  // once: each time would cost the whole message, and a record of when that has settled
+  op->announced = false;  // once: each time would cost the whole message, and a record of its completion
   op->remote = cts.operation;
   op->total = cts.length;
   op->done = 0;

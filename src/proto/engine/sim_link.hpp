@@ -416,7 +416,7 @@ class LateLink : public PlainLink {
 };
 static_assert(Link<LateLink> && HasSmallFrames<LateLink> && HasSendCompletion<LateLink>);
 
-// A late link whose frames may leave from where their payload lies: they are copied when they settle, and not before.
+// A late link whose frames may leave from where their payload lies: they are copied when they complete, and not before.
 class ReferringLink : public LateLink {
  public:
   bool send_zero_copy(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,

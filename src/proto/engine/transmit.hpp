@@ -102,7 +102,7 @@ ssize_t Engine<L>::send_slow(TxContext& tx, bool tagged, const void* buffer, siz
     Peer* peer = cached_peer(dest);
     if (peer != nullptr && peer->gate == 0 && tx.default_plain && (!tx.default_completes || tx.cq->plain()) &&
         ++calls_since_poll_ <= small_calls_without_poll_max &&
-        send_small_settling(tx, *peer, small_head(tagged, length, tag), buffer, context))
+        send_small_tracked(tx, *peer, small_head(tagged, length, tag), buffer, context))
       return 0;
   }
   const iovec part{const_cast<void*>(buffer), length};
@@ -152,7 +152,7 @@ ssize_t Engine<L>::post(TxContext& tx, const Request& request) noexcept {
     progress();
     return -FI_EAGAIN;
   }
-  if (unsettled_pool_.exhausted() && request.kind == OpKind::Send && waits(tx, request)) [[unlikely]] {
+  if (pending_send_pool_.exhausted() && request.kind == OpKind::Send && waits(tx, request)) [[unlikely]] {
     progress();
     return -FI_EAGAIN;
   }
@@ -179,18 +179,18 @@ bool Engine<L>::send_at_once(TxContext& tx, Peer& peer, uint8_t context, const R
                              static_cast<uint32_t>(length),
                              request.tag,
                              request.data};
-  Unsettled* record = nullptr;
+  PendingSend* record = nullptr;
   if constexpr (has_send_completion<L>) {
     if (waits(tx, request)) {
-      record = unsettled_pool_.take();
+      record = pending_send_pool_.take();
       if (record == nullptr) return false;
     }
   }
   if (!send_payload(peer, record != nullptr, true, request.flags, head, {}, request.iov, request.iov_count)) {
-    if (record != nullptr) unsettled_pool_.give(*record);
+    if (record != nullptr) pending_send_pool_.give(*record);
     return false;
   }
-  if (record != nullptr && !is_settled(peer)) {
+  if (record != nullptr && !is_send_complete(peer)) {
     record->context = request.context;
     record->tag = request.tag;
     record->length = length;
@@ -203,7 +203,7 @@ bool Engine<L>::send_at_once(TxContext& tx, Peer& peer, uint8_t context, const R
     mind_kept(tx, peer, !record->completes);
     return true;
   }
-  if (record != nullptr) unsettled_pool_.give(*record);
+  if (record != nullptr) pending_send_pool_.give(*record);
   note_quiet(peer);
   if (!request.silent && tx.completes(request.flags))
     tx.cq->push({request.context, request.tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0,

@@ -4,14 +4,15 @@
 // few peers and completes what they have passed. Records are bounded as operations are. Links whose sends complete at once have none of this.
 //
 // Of small messages in a row only the newest keeps its completion back, and stands for those before it: a program that waits for it comes again,
-// and then all of them have settled. Not while the link gets nothing through (is_stuck()): perhaps nobody is there. So a stream of small messages is not held up by a round trip for each window.
+// and then all of them are complete. Not while the link gets nothing through (is_stuck()): perhaps nobody is there. So a stream of small messages
+// is not held up by a round trip for each window.
 #pragma once
 
 #include "proto/engine/engine.hpp"
 
 namespace weft::proto {
 
-inline constexpr size_t settling_looks_max = 32;  // peers that one progress() asks about
+inline constexpr size_t completing_looks_max = 32;  // peers that one progress() asks about
 
 // Whether somebody waits for more than that the link has it.
 template <Link L>
@@ -52,9 +53,9 @@ void Engine<L>::request_ack(Peer& peer) noexcept {
 }
 
 template <Link L>
-bool Engine<L>::is_settled(Peer& peer) noexcept {
+bool Engine<L>::is_send_complete(Peer& peer) noexcept {
   return !has_send_completion<L> ||
-         (peer.unsettled.empty() && completed_sequence(peer) >= sent_sequence(peer));
+         (peer.pending_sends.empty() && completed_sequence(peer) >= sent_sequence(peer));
 }
 
 template <Link L>
@@ -66,7 +67,7 @@ bool Engine<L>::is_stuck(Peer& peer) noexcept {
 }
 
 template <Link L>
-void Engine<L>::fill_small(Unsettled& record, TxContext& tx, const wire::FrameHead& head,
+void Engine<L>::fill_small(PendingSend& record, TxContext& tx, const wire::FrameHead& head,
                            void* context) noexcept {
   record.context = context;
   record.tag = head.a;
@@ -80,24 +81,24 @@ void Engine<L>::fill_small(Unsettled& record, TxContext& tx, const wire::FrameHe
 
 // The short way of a small message. False: nothing has happened.
 template <Link L>
-bool Engine<L>::send_small_settling(TxContext& tx, Peer& peer, const wire::FrameHead& head,
-                                    const void* buffer, void* context) noexcept {
+bool Engine<L>::send_small_tracked(TxContext& tx, Peer& peer, const wire::FrameHead& head, const void* buffer,
+                                   void* context) noexcept {
   if constexpr (HasSides<L> || HasSmallFrames<L>) {
     const bool waits =
         has_send_completion<L> && !tx.default_early && (tx.default_completes || tx.sends != nullptr);
-    Unsettled* record = nullptr;
-    Unsettled* before = nullptr;
+    PendingSend* record = nullptr;
+    PendingSend* before = nullptr;
     if (waits) {
       if (peer.newest != nullptr && peer.newest->tx == &tx &&
           (tx.default_completes || !peer.newest->completes) && !is_stuck(peer))
         before = peer.newest;
-      if (before == nullptr) record = unsettled_pool_.take();
+      if (before == nullptr) record = pending_send_pool_.take();
       if (before == nullptr && record == nullptr) return false;
       request_ack(peer);
     }
     const SmallSend sent = send_small_to_side(peer, head, buffer);
     if (sent == SmallSend::Refused) [[unlikely]] {
-      if (record != nullptr) unsettled_pool_.give(*record);
+      if (record != nullptr) pending_send_pool_.give(*record);
       return false;
     }
     if (sent == SmallSend::Unseen) tell(peer);
@@ -111,13 +112,13 @@ bool Engine<L>::send_small_settling(TxContext& tx, Peer& peer, const wire::Frame
       fill_small(*before, tx, head, context);
       return true;
     }
-    if (record != nullptr && !is_settled(peer)) {
+    if (record != nullptr && !is_send_complete(peer)) {
       fill_small(*record, tx, head, context);
       hold(peer, *record);
       peer.newest = record;
       return true;
     }
-    if (record != nullptr) unsettled_pool_.give(*record);
+    if (record != nullptr) pending_send_pool_.give(*record);
     note_quiet(peer);
     if (tx.default_completes)
       tx.cq->push_plain({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, head.length, nullptr, 0,
@@ -146,18 +147,18 @@ bool Engine<L>::send_payload(Peer& peer, [[maybe_unused]] bool waits, [[maybe_un
 }
 
 template <Link L>
-void Engine<L>::hold(Peer& peer, Unsettled& record) noexcept {
+void Engine<L>::hold(Peer& peer, PendingSend& record) noexcept {
   record.sequence = sent_sequence(peer);
   peer.newest = nullptr;
-  if (peer.unsettled.empty()) settling_.push_back(peer);
-  peer.unsettled.push_back(record);
+  if (peer.pending_sends.empty()) completing_.push_back(peer);
+  peer.pending_sends.push_back(record);
 }
 
-// False: it is settled, or there is no memory to remember that it is not.
+// False: it is complete, or there is no memory to remember that it is not.
 template <Link L>
 bool Engine<L>::hold(Peer& peer, const Op& op) noexcept {
-  if (is_settled(peer)) return false;
-  Unsettled* record = unsettled_pool_.take_beyond();
+  if (is_send_complete(peer)) return false;
+  PendingSend* record = pending_send_pool_.take_beyond();
   if (record == nullptr) {
     copy_out(peer);
     return false;
@@ -176,7 +177,7 @@ bool Engine<L>::hold(Peer& peer, const Op& op) noexcept {
 
 // The bytes of a rendezvous are all with the peer. The operation stays for its Done, which may be lost as long as the peer does other things.
 template <Link L>
-void Engine<L>::settle_rendezvous(Op& op) noexcept {
+void Engine<L>::complete_rendezvous(Op& op) noexcept {
   complete_transmit(*op.tx, op, 0, core::ProviderError::None);
   op.tx = &retired_;
   op.completes = false;
@@ -187,8 +188,8 @@ void Engine<L>::settle_rendezvous(Op& op) noexcept {
 template <Link L>
 void Engine<L>::hold_rendezvous(Peer& peer, Op& op) noexcept {
   if (!waits(op)) return;
-  if (is_settled(peer)) return settle_rendezvous(op);
-  Unsettled* record = unsettled_pool_.take_beyond();
+  if (is_send_complete(peer)) return complete_rendezvous(op);
+  PendingSend* record = pending_send_pool_.take_beyond();
   if (record == nullptr) return;  // then Done completes it
   record->rendezvous = true;
   record->tag = transmit_ops_.id(op);
@@ -196,10 +197,10 @@ void Engine<L>::hold_rendezvous(Peer& peer, Op& op) noexcept {
 }
 
 template <Link L>
-void Engine<L>::complete_record(const Unsettled& record, int status, core::ProviderError why) noexcept {
+void Engine<L>::complete_record(const PendingSend& record, int status, core::ProviderError why) noexcept {
   if (record.rendezvous) {
     Op* op = status == 0 ? transmit_ops_.find(record.tag) : nullptr;
-    if (op != nullptr && op->stage == OpStage::Waiting) settle_rendezvous(*op);
+    if (op != nullptr && op->stage == OpStage::Waiting) complete_rendezvous(*op);
     return;
   }
   TxContext& tx = *record.tx;
@@ -223,33 +224,33 @@ void Engine<L>::complete_record(const Unsettled& record, int status, core::Provi
 }
 
 template <Link L>
-void Engine<L>::release_settled(Peer& peer) noexcept {
+void Engine<L>::complete_sends(Peer& peer) noexcept {
   if constexpr (has_send_completion<L>) {
     const uint64_t completed = completed_sequence(peer);
-    for (Unsettled* record = peer.unsettled.front(); record != nullptr && record->sequence <= completed;
-         record = peer.unsettled.front()) {
-      (void)peer.unsettled.pop_front();
+    for (PendingSend* record = peer.pending_sends.front(); record != nullptr && record->sequence <= completed;
+         record = peer.pending_sends.front()) {
+      (void)peer.pending_sends.pop_front();
       if (record == peer.newest) peer.newest = nullptr;
       peer.quiet = std::max(peer.quiet, record->sequence);
       complete_record(*record, 0, core::ProviderError::None);
-      unsettled_pool_.give(*record);
+      pending_send_pool_.give(*record);
     }
-    if (peer.unsettled.empty() && List<PeerState, SettlingHook>::linked(peer))
-      List<PeerState, SettlingHook>::remove(peer);
+    if (peer.pending_sends.empty() && List<PeerState, PendingSendsHook>::linked(peer))
+      List<PeerState, PendingSendsHook>::remove(peer);
   }
 }
 
 // A few peers at a time, in turn.
 template <Link L>
-void Engine<L>::release_settled() noexcept {
-  const PeerState* const last = settling_.back();
-  for (size_t looks = settling_looks_max; looks > 0; --looks) {
-    PeerState* peer = settling_.front();
+void Engine<L>::complete_sends() noexcept {
+  const PeerState* const last = completing_.back();
+  for (size_t looks = completing_looks_max; looks > 0; --looks) {
+    PeerState* peer = completing_.front();
     if (peer == nullptr) return;
-    release_settled(full(*peer));
-    if (List<PeerState, SettlingHook>::linked(*peer)) {
-      List<PeerState, SettlingHook>::remove(*peer);
-      settling_.push_back(*peer);
+    complete_sends(full(*peer));
+    if (List<PeerState, PendingSendsHook>::linked(*peer)) {
+      List<PeerState, PendingSendsHook>::remove(*peer);
+      completing_.push_back(*peer);
     }
     if (peer == last) return;
   }
@@ -257,30 +258,30 @@ void Engine<L>::release_settled() noexcept {
 
 // The peer is gone: what it had said it has is complete, the rest has failed.
 template <Link L>
-void Engine<L>::end_unsettled(Peer& peer, int status, core::ProviderError why) noexcept {
-  release_settled(peer);
+void Engine<L>::end_pending_sends(Peer& peer, int status, core::ProviderError why) noexcept {
+  complete_sends(peer);
   peer.newest = nullptr;
-  while (Unsettled* record = peer.unsettled.pop_front()) {
+  while (PendingSend* record = peer.pending_sends.pop_front()) {
     complete_record(*record, status, why);
-    unsettled_pool_.give(*record);
+    pending_send_pool_.give(*record);
   }
-  if (List<PeerState, SettlingHook>::linked(peer)) List<PeerState, SettlingHook>::remove(peer);
+  if (List<PeerState, PendingSendsHook>::linked(peer)) List<PeerState, PendingSendsHook>::remove(peer);
 }
 
 template <Link L>
-void Engine<L>::drop_unsettled(Peer& peer) noexcept {
+void Engine<L>::drop_pending_sends(Peer& peer) noexcept {
   peer.newest = nullptr;
-  while (Unsettled* record = peer.unsettled.pop_front()) unsettled_pool_.give(*record);
-  if (List<PeerState, SettlingHook>::linked(peer)) List<PeerState, SettlingHook>::remove(peer);
+  while (PendingSend* record = peer.pending_sends.pop_front()) pending_send_pool_.give(*record);
+  if (List<PeerState, PendingSendsHook>::linked(peer)) List<PeerState, PendingSendsHook>::remove(peer);
 }
 
 template <Link L>
-bool Engine<L>::has_settled() noexcept {
+bool Engine<L>::has_completed_sends() noexcept {
   bool any = false;
   if constexpr (has_send_completion<L>)
-    settling_.for_each([&](PeerState& state) {
+    completing_.for_each([&](PeerState& state) {
       Peer& peer = full(state);
-      any = any || peer.unsettled.front()->sequence <= completed_sequence(peer);
+      any = any || peer.pending_sends.front()->sequence <= completed_sequence(peer);
     });
   return any;
 }
