@@ -124,6 +124,67 @@ class Quiet:
         return "the machine was quiet"
 
 
+# A cache line from one CPU to the other, ns: as tools/weft/line_transfer.hpp has it.
+NEAR_NS_MAX, FAR_NS_MIN = 130, 200
+PLACES = ["near", "between", "far"]
+
+
+def line_ns(cpus):
+    return run_json([program("raw_limit"), "--cpus", f"{cpus[0]},{cpus[1]}", "--time", "4", "--line"])["line_ns"]
+
+
+def place_of(before, after):
+    """Where the host had the two CPUs: one of PLACES, or "moved"."""
+    names = ["near" if ns < NEAR_NS_MAX else "between" if ns < FAR_NS_MIN else "far" for ns in (before, after)]
+    return names[0] if names[0] == names[1] else "moved"
+
+
+def placed(cpus, work):
+    """What `work` returns, and where the CPUs were."""
+    before = line_ns(cpus)
+    value = work()
+    return value, place_of(before, line_ns(cpus))
+
+
+class Samples:
+    """Figures by what, who and placement of the CPUs. Only figures of one placement are compared."""
+
+    def __init__(self):
+        self.all = {}
+        self.failed = {}
+
+    def add(self, key, who, value, place):
+        if value is not None:
+            self.all.setdefault(key, {}).setdefault(who, []).append((place, value))
+
+    def fail(self, who, why):
+        self.failed.setdefault(who, why)
+
+    def of(self, key, who, place):
+        return [value for at, value in self.all.get(key, {}).get(who, []) if at == place]
+
+    def places(self, least=1):
+        """Placements in which somebody has at least so many figures of one kind."""
+        return [p for p in PLACES if any(len(self.of(key, who, p)) >= least for key, by in self.all.items() for who in by)]
+
+    def medians(self, place):
+        return {key: {who: median(self.of(key, who, place)) for who in by} for key, by in self.all.items()}
+
+    def ratio(self, key, mine, theirs, place):
+        """Of the medians, and how many figures the smaller side has. None: one has no figure there."""
+        a, b = self.of(key, mine, place), self.of(key, theirs, place)
+        return (statistics.median(a) / statistics.median(b), min(len(a), len(b))) if a and b else None
+
+    def counts(self):
+        found = [place for by in self.all.values() for values in by.values() for place, _ in values]
+        return {place: found.count(place) for place in PLACES + ["moved"] if place in found}
+
+    def told(self):
+        counts = self.counts()
+        return "CPUs, by figures: " + ", ".join(f"{place} {n}" for place, n in counts.items()) + (
+            "; those of runs in which they moved are left out" if "moved" in counts else "")
+
+
 def median(values):
     values = [v for v in values if v is not None]
     return statistics.median(values) if values else None

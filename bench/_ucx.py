@@ -87,8 +87,8 @@ class Ucx:
 
     def measure(self, samples, tests, cpus):
         for key, _, _, low, _, size, test in tests:
-            rate = self.rate(test, size, cpus)
+            rate, place = c.placed(cpus, lambda: self.rate(test, size, cpus))
             if rate is None:
                 samples.fail("ucx", f"ucx_perftest {test} of {size} bytes over {self.transports} did not end well")
             else:  # ucx_perftest counts one way
-                samples.add(key, "ucx", 1e6 / rate if low else rate * 1e-6 if key == "rate" else rate * size * 1e-9)
+                samples.add(key, "ucx", 1e6 / rate if low else rate * 1e-6 if key == "rate" else rate * size * 1e-9, place)

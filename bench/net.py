@@ -72,26 +72,8 @@ def parse():
     return p.parse_args()
 
 
-class Samples:
-    """Figures by what and who."""
-
-    def __init__(self):
-        self.all = {}
-        self.failed = {}
-
-    def add(self, key, who, value):
-        if value is not None:
-            self.all.setdefault(key, {}).setdefault(who, []).append(value)
-
-    def fail(self, who, why):
-        self.failed.setdefault(who, why)
-
-    def medians(self):
-        return {key: {who: c.median(values) for who, values in by.items()} for key, by in self.all.items()}
-
-
 def weft_perf(provider, tests, sizes, args, cpus, stock, faults=None):
-    """{(test, size): figure} or None. Latency in ns, rate in M/s, bandwidth in GB/s."""
+    """{(test, size): (figure, placement)} or None. Latency in ns, rate in M/s, bandwidth in GB/s."""
     command = [c.weft(), "perf", "--provider", provider, "--tests", tests, "--sizes", sizes, "--window", "64", "--repeat", "1",
                "--time", str(args.time), "--pin", f"{cpus[0]},{cpus[1]}", "--format", "json"]
     env = dict(os.environ)
@@ -101,7 +83,7 @@ def weft_perf(provider, tests, sizes, args, cpus, stock, faults=None):
     text = c.run(command + (["--stock"] if stock else []), 60, env, check=False)
     if text is None:
         return None
-    return {(r["test"], r["size"]): r["median"] for r in json.loads(text)["results"]}
+    return {(r["test"], r["size"]): (r["median"], r["placement"]) for r in json.loads(text)["results"]}
 
 
 def measure_perf(samples, who, provider, stock, args, cpus):
@@ -112,19 +94,19 @@ def measure_perf(samples, who, provider, stock, args, cpus):
             return
         for key, _, _, low, test, size, _ in TESTS:
             if (test, size) in got:
-                value = got[test, size]
-                samples.add(key, who, value * 1e-3 if low else value)
+                value, place = got[test, size]
+                samples.add(key, who, value * 1e-3 if low else value, place)
 
 
 def measure_raw(samples, cpus):
-    r = c.run_json([c.program("raw_sockets"), "--cpus", f"{cpus[0]},{cpus[1]}", "--time", "100"])
-    samples.add("latency", "raw tcp", r["tcp_oneway_ns"] * 1e-3)
-    samples.add("latency", "raw udp", r["udp_oneway_ns"] * 1e-3)
-    samples.add("rate", "raw tcp", r["tcp_records_mps"])
-    samples.add("bw64k", "raw tcp", r["tcp_64k_gbs"])
-    samples.add("bw1m", "raw tcp", r["tcp_1m_gbs"])
+    r, place = c.placed(cpus, lambda: c.run_json([c.program("raw_sockets"), "--cpus", f"{cpus[0]},{cpus[1]}", "--time", "100"]))
+    samples.add("latency", "raw tcp", r["tcp_oneway_ns"] * 1e-3, place)
+    samples.add("latency", "raw udp", r["udp_oneway_ns"] * 1e-3, place)
+    samples.add("rate", "raw tcp", r["tcp_records_mps"], place)
+    samples.add("bw64k", "raw tcp", r["tcp_64k_gbs"], place)
+    samples.add("bw1m", "raw tcp", r["tcp_1m_gbs"], place)
     for name in ("udp_single_gbs", "udp_gso_1400_gbs", "udp_gso_16k_gbs"):
-        samples.add("raw", name, r[name])
+        samples.add("raw", name, r[name], place)
 
 
 def measure_loss(samples, args, cpus):
@@ -133,7 +115,7 @@ def measure_loss(samples, args, cpus):
         if got is None:
             samples.fail(f"loss {loss} %", f"udp;ofi_rxd with {loss} % loss did not end well")
         else:
-            samples.add("loss", f"loss {loss} %", got["tagged-bw", 1 << 20])
+            samples.add("loss", f"loss {loss} %", *got["tagged-bw", 1 << 20])
 
 
 def netpipe(flags, cpus, size, count):
@@ -154,17 +136,17 @@ def netpipe(flags, cpus, size, count):
 def measure_mpi(samples, cpus, turn):
     ways = [("weft", ["--rma", "pt2pt", "weft"]), ("vader", ["own"])]
     for who, flags in ways[turn % 2:] + ways[:turn % 2]:
-        small = netpipe(flags, cpus, 8, 30_000)
-        large = netpipe(flags, cpus, 1 << 20, 1_000)
+        small, small_place = c.placed(cpus, lambda: netpipe(flags, cpus, 8, 30_000))
+        large, large_place = c.placed(cpus, lambda: netpipe(flags, cpus, 1 << 20, 1_000))
         if small is None or large is None:
             samples.fail(who, f"NPopenmpi over {who} did not end well")
             continue
-        samples.add("mpi8", who, small[0])
-        samples.add("mpi1m", who, large[1])
+        samples.add("mpi8", who, small[0], small_place)
+        samples.add("mpi1m", who, large[1], large_place)
 
 
 def measure(args, cpus, ucx, quiet):
-    samples = Samples()
+    samples = c.Samples()
     with_mpi = not args.no_mpi and c.have("NPopenmpi") and c.have("mpirun")
     for i in range(args.rounds):
         quiet.look()
@@ -184,8 +166,8 @@ def measure(args, cpus, ucx, quiet):
     return samples
 
 
-def verdicts(samples):
-    medians = samples.medians()
+def verdicts(samples, place):
+    medians = samples.medians(place)
     rows = []
     for key, whose, others, sense, factor in GOALS:
         title, low = TITLES[key]
@@ -193,35 +175,42 @@ def verdicts(samples):
         there = {who: m[who] for who in others if m.get(who)}
         asked = f"{sense} {factor:g}x"
         if not there or not m.get(whose):
-            rows.append([title, whose, " or ".join(others), asked, "-", "not measured"])
+            rows.append([title, whose, " or ".join(others), place, asked, "-", "0", "not measured"])
             continue
         other = (min if low else max)(there, key=there.get)
-        ratio = c.ratio(samples.all[key][whose], samples.all[key][other])
+        ratio, count = samples.ratio(key, whose, other, place)
         ok = ratio <= factor if sense == "at most" else ratio >= factor
-        rows.append([title, whose, other, asked, f"{ratio:.2f}x", "ok" if ok else "missed"])
+        rows.append([title, whose, other, place, asked, f"{ratio:.2f}x", count, "ok" if ok else "missed"])
     return rows
 
 
-def report(args, medians, samples, quiet, seconds):
-    text = [f"medians of {args.rounds} rounds in turns over loopback"]
+def figures(medians, place):
     people = ["raw tcp", "tcp", "rxd", "rxm", "stock tcp", "stock net", "stock rxd", "ucx"]
     names = {"tcp": "Weft tcp", "rxd": "Weft rxd", "rxm": "Weft rxm", "raw tcp": "bare TCP", "stock tcp": "stock rxm"}
-    text.append(c.table(["what", "unit"] + [names.get(p, p) for p in people],
-                        [[title, unit] + [c.figure(medians.get(key, {}).get(p)) for p in people]
-                         for key, title, unit, *_ in TESTS]))
-    text.append("rxd is udp;ofi_rxd, rxm is tcp;ofi_rxm; the rate of bare TCP is that of 32-byte records in 2 KiB writes")
+    text = [c.table([f"CPUs {place}", "unit"] + [names.get(p, p) for p in people],
+                    [[title, unit] + [c.figure(medians.get(key, {}).get(p)) for p in people] for key, title, unit, *_ in TESTS])]
     udp = medians.get("raw", {})
-    text.append(f"bare UDP: {c.figure(medians.get('latency', {}).get('raw udp'))} us one way; GB/s packet by packet, with GSO and "
-                f"GRO at 1400 and 16000 bytes: " + ", ".join(c.figure(udp.get(k)) for k in
-                                                             ("udp_single_gbs", "udp_gso_1400_gbs", "udp_gso_16k_gbs")))
+    if udp:
+        text.append(f"bare UDP: {c.figure(medians.get('latency', {}).get('raw udp'))} us one way; GB/s packet by packet, with GSO and "
+                    f"GRO at 1400 and 16000 bytes: " + ", ".join(c.figure(udp.get(k)) for k in
+                                                                 ("udp_single_gbs", "udp_gso_1400_gbs", "udp_gso_16k_gbs")))
     if "loss" in medians:
         text.append("udp;ofi_rxd, 1 MiB, each packet alone, GB/s: " +
                     ", ".join(f"{who}: {c.figure(v)}" for who, v in medians["loss"].items()))
     if "mpi8" in medians:
         text.append("NetPIPE, us for 8 B and GB/s for 1 MiB: " +
-                    ", ".join(f"{who}: {c.figure(v)} and {c.figure(medians['mpi1m'].get(who))}" for who, v in medians["mpi8"].items()))
-    rows = verdicts(samples)
-    text.append("\n" + c.table(["goal", "whose", "beside", "asked", "ratio", "verdict"], rows))
+                    ", ".join(f"{who}: {c.figure(v)} and {c.figure(medians.get('mpi1m', {}).get(who))}" for who, v in medians["mpi8"].items()))
+    return text
+
+
+def report(args, samples, quiet, seconds):
+    places = samples.places(2) or samples.places()
+    text = [f"medians of {args.rounds} rounds in turns over loopback; {samples.told()}"]
+    for place in places:
+        text += figures(samples.medians(place), place)
+    text.append("rxd is udp;ofi_rxd, rxm is tcp;ofi_rxm; the rate of bare TCP is that of 32-byte records in 2 KiB writes")
+    rows = [row for place in places for row in verdicts(samples, place)]
+    text.append("\n" + c.table(["goal", "whose", "beside", "CPUs", "asked", "ratio", "figures", "verdict"], rows))
     text += [f"{why}" for why in samples.failed.values()]
     text.append(f"\n{quiet.verdict()}; took {seconds:.0f} s")
     return "\n".join(text), rows
@@ -237,12 +226,11 @@ def main():
     begin = time.monotonic()
     ucx = Ucx(("tcp",)) if not args.no_ucx and shutil.which("ucx_perftest") and shutil.which("taskset") else None
     samples = measure(args, cpus, ucx, quiet)
-    medians = samples.medians()
-    text, rows = report(args, medians, samples, quiet, time.monotonic() - begin)
+    text, rows = report(args, samples, quiet, time.monotonic() - begin)
     print("\n" + text)
     c.OUT.mkdir(parents=True, exist_ok=True)
     (c.OUT / "net.txt").write_text(text + "\n")
-    c.save("net.json", {"medians": medians, "samples": samples.all, "failed": samples.failed, "cpus": cpus, "verdicts": rows,
+    c.save("net.json", {"samples": samples.all, "failed": samples.failed, "cpus": cpus, "verdicts": rows,
                         "other_work_cpus": quiet.worst})
     print(f"saved net.txt and net.json in {c.OUT}")
     return 1 if args.strict and any(r[-1] != "ok" for r in rows) else 0

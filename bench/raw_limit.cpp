@@ -2,7 +2,7 @@
 // with.
 // Two pinned processes over anonymous shared memory. Prints one JSON object. Knows no fabric.
 //
-//   raw_limit [--cpus A,B] [--time MS]
+//   raw_limit [--cpus A,B] [--time MS] [--line]
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -264,12 +264,13 @@ struct Figures {
   double line = 0, slot = 0, copy_4k = 0, copy_16k = 0, copy_64k = 0, back_64k = 0, cma_64k = 0, cma_1m = 0;
 };
 
-Figures measure(Side side, double wanted) {
+Figures measure(Side side, double wanted, bool line_only) {
   const auto rate = [](double each) {
     return each > 0 ? static_cast<double>(message_bytes) / each * 1e-9 : 0;
   };
   Figures f;
   f.line = cache_line(side, wanted);
+  if (line_only) return f;
   f.slot = stream(side, wanted);
   f.copy_4k = rate(ring_copy(side, wanted, 4 << 10, 4));
   f.copy_16k = rate(ring_copy(side, wanted, 16 << 10, 4));
@@ -300,6 +301,8 @@ int main(int argc, char** argv) {
   CLI::App app("What two processors can do with bare shared memory", "raw_limit");
   weft::bench::add_cpus(app, cpus);
   app.add_option("--time", time_ms, "milliseconds of a measurement")->check(CLI::Range(1, 60'000));
+  bool line_only = false;
+  app.add_flag("--line", line_only, "the cache line alone");
   weft::bench::read_command_line(app, argc, argv);
   const auto map = [](size_t bytes, int flags) {
     void* got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
@@ -320,9 +323,10 @@ int main(int argc, char** argv) {
   }
   pin(side.leads ? cpus[0] : cpus[1]);
   std::memset(side.buffer, side.leads ? 1 : 2, message_bytes);
-  const Figures figures = measure(side, time_ms * 1e-3);
+  const Figures figures = measure(side, time_ms * 1e-3, line_only);
   if (child == 0) _exit(0);
-  print(figures);
+  if (line_only) std::printf("{\"line_ns\": %.2f}\n", figures.line * 1e9);
+  else print(figures);
   int status = 0;
   waitpid(child, &status, 0);
   return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """./dev bench shm: shared memory, Weft beside the bare limit, the stock libfabric and UCX, in turns in one run.
 
-The host places the cores of a virtual machine differently from hour to hour, so only ratios within one run mean anything.
-Every figure is a median over the rounds, every ratio the median of the ratios that the rounds had. usage: shm.py [--rounds N] [--time MS] [--no-ucx] [--strict]
+The host places the cores of a virtual machine near or far and changes its mind within a run, so a bare cache line is timed before and after each
+measurement, and only figures of one placement are compared: medians, and their ratios. usage: shm.py [--rounds N] [--time MS] [--no-ucx] [--strict]
 """
 import argparse
 import os
@@ -56,7 +56,7 @@ def weft_perf(test, size, args, cpus, stock):
     command = [c.weft(), "perf", "--provider", "shm", "--tests", test, "--sizes", str(size), "--window", "64",
                "--repeat", "3", "--time", str(args.time), "--pin", f"{cpus[0]},{cpus[1]}", "--format", "json"]
     report = c.run_json(command + (["--stock"] if stock else []))
-    return report["results"][0]["median"], report["library"]
+    return report["results"][0]["median"], report["results"][0]["placement"], report["library"]
 
 
 def ucx(test, size, transports, outstanding, cpus, share=1.0):
@@ -87,25 +87,25 @@ def choose_ucx(cpus):
 
 
 def measure(args, cpus, ways, quiet):
-    samples = {key: {who: [] for who in ("raw", "weft", "stock", "ucx")} for key, *_ in TESTS}
+    samples = c.Samples()
     raw_all, libraries = [], {}
     for i in range(args.rounds):
         quiet.look()
-        raw, all_figures = raw_limit(cpus)
-        raw_all.append(all_figures)
+        (raw, all_figures), place = c.placed(cpus, lambda: raw_limit(cpus))
+        raw_all.append(dict(all_figures, place=place))
         for key, value in raw.items():
-            samples[key]["raw"].append(value)
+            samples.add(key, "raw", value, place)
         for key, _, _, _, test, size, ucx_test in TESTS:
             turns = ["weft", "stock", "ucx"]
             for who in turns[i % 3:] + turns[:i % 3]:  # nobody is always first
                 if who == "ucx":
                     if key in ways:
-                        value = ucx_figure(key, ucx(ucx_test, size, *ways[key], cpus), size)
-                        samples[key]["ucx"].append(value)
+                        rate, place = c.placed(cpus, lambda: ucx(ucx_test, size, *ways[key], cpus))
+                        samples.add(key, "ucx", ucx_figure(key, rate, size), place)
                 else:
-                    value, libraries[who] = weft_perf(test, size, args, cpus, who == "stock")
-                    samples[key][who].append(value)
-        print(f"round {i + 1} of {args.rounds}", file=sys.stderr)
+                    value, place, libraries[who] = weft_perf(test, size, args, cpus, who == "stock")
+                    samples.add(key, who, value, place)
+        print(f"round {i + 1} of {args.rounds}: {c.figure(all_figures['line_ns'])} ns a line", file=sys.stderr)
     return samples, raw_all, libraries
 
 
@@ -126,27 +126,26 @@ def in_place_rows(rounds):
     return rows
 
 
-def verdicts(medians, samples):
+def verdicts(samples, place):
     rows = []
+    m = samples.medians(place)
     for key, other, sense, factor in GOALS:
         title, low = next((t[1], t[3]) for t in TESTS if t[0] == key)
-        m = medians[key]
-        theirs = m.get(other)
         name = other
         if other == "better":
-            both = {who: m[who] for who in ("stock", "ucx") if m[who]}
+            both = {who: m[key].get(who) for who in ("stock", "ucx") if m.get(key, {}).get(who)}
             if both:
                 name = (min if low else max)(both, key=both.get)
-                theirs = both[name]
-        if not theirs or not m["weft"]:
-            rows.append([title, name, f"{sense} {factor}x", "-", "not measured"])
+        found = samples.ratio(key, "weft", name, place)
+        if found is None:
+            rows.append([title, name, place, f"{sense} {factor}x", "-", "0", "not measured"])
             continue
-        ratio = c.ratio(samples[key]["weft"], samples[key][name])
+        ratio, count = found
         if other == "better" and low:
             ratio = 1 / ratio
         ok = ratio <= factor if sense == "at most" else ratio >= factor
         what = "times faster than " if other == "better" and low else "of "
-        rows.append([title, what + name, f"{sense} {factor}x", f"{ratio:.2f}x", "ok" if ok else "missed"])
+        rows.append([title, what + name, place, f"{sense} {factor}x", f"{ratio:.2f}x", count, "ok" if ok else "missed"])
     return rows
 
 
@@ -158,7 +157,7 @@ def plot(medians, path):
     for key, title, unit, *_ in TESTS:
         script += f"set title '{title}, {unit}'\nset xtics ('bare limit' 0, 'Weft' 1, 'libfabric' 2, 'UCX' 3)\n"
         script += "plot '-' using 1:2 with boxes lc rgb '#3b6ea5'\n"
-        script += "".join(f"{i} {medians[key][who] or 0}\n" for i, who in enumerate(people)) + "e\n"
+        script += "".join(f"{i} {medians.get(key, {}).get(who) or 0}\n" for i, who in enumerate(people)) + "e\n"
     return c.gnuplot(script + "unset multiplot\n")
 
 
@@ -174,17 +173,21 @@ def main():
     with_ucx = not args.no_ucx and c.have("ucx_perftest") and c.have("taskset")
     ways = choose_ucx(cpus) if with_ucx else {}
     samples, raw_all, libraries = measure(args, cpus, ways, quiet)
-    medians = {key: {who: c.median(values) for who, values in by.items()} for key, by in samples.items()}
     placed = in_place(args, cpus)
 
     print(f"\nmedians of {args.rounds} rounds in turns, pinned to CPUs {cpus[0]} and {cpus[1]}; "
-          f"stock: {libraries.get('stock')}")
-    print(c.table(["what", "unit", "bare limit", "Weft", "stock", "UCX"],
-                  [[title, unit] + [c.figure(medians[key][who]) for who in ("raw", "weft", "stock", "ucx")]
-                   for key, title, unit, *_ in TESTS]))
+          f"stock: {libraries.get('stock')}\n{samples.told()}")
+    places = samples.places(2) or samples.places()
+    medians = {place: samples.medians(place) for place in places}
+    for place in places:
+        print(c.table([f"CPUs {place}", "unit", "bare limit", "Weft", "stock", "UCX"],
+                      [[title, unit] + [c.figure(medians[place].get(key, {}).get(who)) for who in ("raw", "weft", "stock", "ucx")]
+                       for key, title, unit, *_ in TESTS]))
     print("\nbare limits: a cache line there and back; 64-byte slots; copies in and out of chunks on both cores")
-    raw = {k: c.median([r[k] for r in raw_all]) for k in raw_all[0]}
-    print("  " + ", ".join(f"{k} {c.figure(v)}" for k, v in raw.items()))
+    for place in places:
+        those = [r for r in raw_all if r["place"] == place]
+        if those:
+            print(f"  {place}: " + ", ".join(f"{k} {c.figure(c.median([r[k] for r in those]))}" for k in those[0] if k != "place"))
     for key, (transports, outstanding) in ways.items():
         title = next(t[1] for t in TESTS if t[0] == key)
         print(f"UCX at its best for {title}: UCX_TLS={transports}" + (f" -O {outstanding}" if outstanding else ""))
@@ -194,15 +197,15 @@ def main():
     print("           which ucx_perftest does without\n")
     print("messages in place (weft/extensions.h); each payload is made by the sender and added up by the receiver, 64 under way")
     print(c.table(["what", "unit", "fi_tsend, fi_trecv", "in place", "ratio"], in_place_rows(placed)) + "\n")
-    rows = verdicts(medians, samples)
-    print(c.table(["goal", "Weft beside", "asked", "ratio", "verdict"], rows))
+    rows = [row for place in places for row in verdicts(samples, place)]
+    print(c.table(["goal", "Weft beside", "CPUs", "asked", "ratio", "figures", "verdict"], rows))
     print(f"\n{quiet.verdict()}; took {time.monotonic() - begin:.0f} s")
 
-    saved = c.save("shm.json", {"medians": medians, "samples": samples, "raw": raw_all, "in_place": placed, "ucx_ways": ways, "cpus": cpus,
+    saved = c.save("shm.json", {"medians": medians, "samples": samples.all, "raw": raw_all, "in_place": placed, "ucx_ways": ways, "cpus": cpus,
                                 "libraries": libraries, "verdicts": rows, "other_work_cpus": quiet.worst})
-    drawn = plot(medians, c.OUT / "shm.svg")
+    drawn = plot(medians[max(places, key=lambda p: samples.counts()[p])], c.OUT / "shm.svg")
     print(f"saved {saved.name}{' and shm.svg' if drawn else ''} in {c.OUT}")
-    return 1 if args.strict and any(r[4] != "ok" for r in rows) else 0
+    return 1 if args.strict and any(r[-1] != "ok" for r in rows) else 0
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "failure.hpp"
+#include "line_transfer.hpp"
 
 namespace weft::tool {
 
@@ -163,7 +164,9 @@ nlohmann::json to_json(const Result& r) {
           {"samples", r.samples},
           {"voluntary_switches", r.voluntary_switches},
           {"involuntary_switches", r.involuntary_switches},
-          {"packets", to_json(r.packets)}};
+          {"packets", to_json(r.packets)},
+          {"line_ns", {r.line_before_ns, r.line_after_ns}},
+          {"placement", placement_of(r.line_before_ns, r.line_after_ns)}};
 }
 
 Result result_from(const nlohmann::json& v) {
@@ -179,6 +182,8 @@ Result result_from(const nlohmann::json& v) {
   v.at("voluntary_switches").get_to(r.voluntary_switches);
   v.at("involuntary_switches").get_to(r.involuntary_switches);
   r.packets = packets_from(v.value("packets", nlohmann::json()));
+  v.at("line_ns").at(0).get_to(r.line_before_ns);
+  v.at("line_ns").at(1).get_to(r.line_after_ns);
   r.unit = test_named(r.test).unit;
   return r;
 }

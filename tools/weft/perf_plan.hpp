@@ -74,6 +74,7 @@ struct Result {
   std::vector<double> samples;  // one per repeat, in the order in which they were taken
   long voluntary_switches = 0, involuntary_switches = 0;  // of both processes, over all repeats
   std::optional<Packets> packets;                         // of both, from opening to closing
+  double line_before_ns = 0, line_after_ns = 0;  // a cache line between the two processors; 0: not measured
 
   double median() const;
   double least() const;

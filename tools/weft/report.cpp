@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "failure.hpp"
+#include "line_transfer.hpp"
 
 namespace weft::tool {
 
@@ -25,10 +26,20 @@ int digits_of(double value) { return value >= 1000 ? 0 : value >= 100 ? 1 : valu
 
 std::string number(double value) { return fmt::format("{:.{}f}", value, digits_of(value)); }
 
+// "near 61 ns", "moved 61 to 248 ns", or nothing.
+std::string cpus_text(const Result& r) {
+  const std::string_view placement = placement_of(r.line_before_ns, r.line_after_ns);
+  if (placement == "unknown") return "-";
+  if (placement == "moved")
+    return fmt::format("moved {:.0f} to {:.0f} ns", r.line_before_ns, r.line_after_ns);
+  return fmt::format("{} {:.0f} ns", placement, (r.line_before_ns + r.line_after_ns) / 2);
+}
+
 constexpr const char* notes = R"(
 latency    one way: half of a round trip; what fits is injected, larger messages are sent with a completion each
 rate, bw   one direction, a completion for every message at both ends, at most one window of sends incomplete;
            the receiver has two windows of receives posted and acknowledges each window
+CPUS       a cache line from one CPU to the other, before and after: compare figures of one placement only
 rma        write-lat counts to the completion at the target (remote CQ data); bw to the initiator's completions
 )";
 
@@ -57,8 +68,8 @@ void Reporter::print_head() {
   fmt::print(out_, "processes  {}; threading {}{}\n", c.where, c.threading,
              c.verify ? "; data verified" : "");
   fmt::print(out_, "figures    median of {} (least .. most); window {}\n\n", c.repeat, c.window);
-  fmt::print(out_, "{:<16} {:<16} {:>9} {:>10} {:>10} {:>10}  {:<8} {}\n", "PROVIDER", "TEST", "SIZE",
-             "MEDIAN", "LEAST", "MOST", "UNIT", "BY");
+  fmt::print(out_, "{:<16} {:<16} {:>9} {:>10} {:>10} {:>10}  {:<8} {:<13} {}\n", "PROVIDER", "TEST", "SIZE",
+             "MEDIAN", "LEAST", "MOST", "UNIT", "BY", "CPUS");
   std::fflush(out_);
 }
 
@@ -86,9 +97,9 @@ void Reporter::result(const Result& r) {
   results_.push_back(r);
   if (format_ != Format::text) return;
   clear_progress();
-  fmt::print(out_, "{:<16} {:<16} {:>9} {:>10} {:>10} {:>10}  {:<8} {}\n", r.provider, r.test,
+  fmt::print(out_, "{:<16} {:<16} {:>9} {:>10} {:>10} {:>10}  {:<8} {:<13} {}\n", r.provider, r.test,
              size_text(r.size), number(r.median()), number(r.least()), number(r.most()), unit_name(r.unit),
-             r.operation);
+             r.operation, cpus_text(r));
   if (const auto& p = r.packets; p && (p->sent_again != 0 || p->lost != 0 || p->damaged != 0))
     fmt::print(out_, "{:<16} of {} packets {} were found lost, {} sent again; {} came twice, {} damaged\n",
                "", p->sent, p->lost, p->sent_again, p->duplicates, p->damaged);

@@ -108,7 +108,8 @@ Switches switches_now() {
 // One step on the following side: open, connect, runs, close.
 class Follower {
  public:
-  Follower(Channel& leader, std::string node) : leader_(leader), node_(std::move(node)) {}
+  Follower(Channel& leader, std::string node, LineTransfer* line)
+      : leader_(leader), node_(std::move(node)), line_(line) {}
 
   // False when the leader has said goodbye.
   bool obey() {
@@ -129,6 +130,8 @@ class Follower {
       runner_.reset();
       session_.reset();
       leader_.send({{"closed", true}, {"packets", to_json(packets)}});
+    } else if (command == "line" && line_ != nullptr) {
+      (void)line_->time(false);
     } else if (command == "bye") {
       return false;
     } else {
@@ -160,6 +163,7 @@ class Follower {
 
   Channel& leader_;
   const std::string node_;
+  LineTransfer* const line_;
   Shape shape_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Runner> runner_;
@@ -168,8 +172,8 @@ class Follower {
 // One step on the leading side.
 class Leader {
  public:
-  Leader(Channel& follower, const PerfOptions& options, const Step& step)
-      : follower_(follower), options_(options), step_(step) {}
+  Leader(Channel& follower, const PerfOptions& options, const Step& step, LineTransfer* line)
+      : follower_(follower), options_(options), step_(step), line_(line) {}
 
   Result measure() {
     open();
@@ -187,11 +191,13 @@ class Leader {
       result.iters = (result.iters + shape_.window - 1) / shape_.window * shape_.window;
     }
     switches_ = {};
+    result.line_before_ns = time_line();
     for (unsigned i = 0; i < options_.repeat; ++i) {
       const uint64_t warmup =
           options_.warmup >= 0 ? static_cast<uint64_t>(options_.warmup) : result.iters / 10;
       result.samples.push_back(figure(run(warmup, result.iters), result.iters));
     }
+    result.line_after_ns = time_line();
     result.voluntary_switches = switches_.voluntary;
     result.involuntary_switches = switches_.involuntary;
     result.packets = session_->packets();
@@ -267,6 +273,12 @@ class Leader {
     return shape;
   }
 
+  double time_line() {
+    if (line_ == nullptr) return 0;
+    follower_.send({{"command", "line"}});
+    return line_->time(true);
+  }
+
   double run(uint64_t warmup, uint64_t iters) {
     const auto idle = [this] { runner_->poll(); };
     follower_.send({{"command", "run"}, {"warmup", warmup}, {"iters", iters}});
@@ -308,6 +320,7 @@ class Leader {
   Channel& follower_;
   const PerfOptions& options_;
   const Step step_;
+  LineTransfer* const line_;
   Shape shape_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Runner> runner_;
@@ -324,8 +337,8 @@ std::string siblings_of(int cpu) {
 
 }  // namespace
 
-void follow(Channel& leader, const std::string& node) {
-  Follower follower(leader, node);
+void follow(Channel& leader, const std::string& node, LineTransfer* line) {
+  Follower follower(leader, node, line);
   try {
     while (follower.obey()) {
     }
@@ -340,11 +353,11 @@ void follow(Channel& leader, const std::string& node) {
 }
 
 void lead(Channel& follower, const PerfOptions& options, const std::vector<Step>& steps,
-          const Progress& progress) {
+          const Progress& progress, LineTransfer* line) {
   try {
     for (size_t i = 0; i < steps.size(); ++i) {
       progress.begin(steps[i], i, steps.size());
-      Leader leader(follower, options, steps[i]);
+      Leader leader(follower, options, steps[i], line);
       try {
         progress.result(leader.measure());
       } catch (const Refused& reason) {

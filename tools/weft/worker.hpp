@@ -7,6 +7,7 @@
 #include <string>
 
 #include "channel.hpp"
+#include "line_transfer.hpp"
 #include "perf_plan.hpp"
 
 namespace weft::tool {
@@ -19,12 +20,13 @@ struct Progress {
       refused;  // the provider cannot do this one
 };
 
-// Obeys the leader until it says goodbye. `node` is the local address for providers over IP, or empty.
-void follow(Channel& leader, const std::string& node);
+// Obeys the leader until it says goodbye. `node` is the local address for providers over IP, or empty. `line`, of both or neither, is timed before and
+// after each step.
+void follow(Channel& leader, const std::string& node, LineTransfer* line = nullptr);
 
 // Does all steps. Throws Failure when one breaks.
 void lead(Channel& follower, const PerfOptions& options, const std::vector<Step>& steps,
-          const Progress& progress);
+          const Progress& progress, LineTransfer* line = nullptr);
 
 // Binds this process to one CPU; a negative number leaves it free. Throws Failure.
 void pin_to(int cpu);
