@@ -35,7 +35,7 @@ class HostileLink : public sim::RichLink {
   }
 };
 bool HostileLink::reads = true;
-static_assert(Link<HostileLink> && HasRemoteRead<HostileLink>);
+static_assert(Link<HostileLink> && HasRemoteMemory<HostileLink>);
 
 constexpr int us = 0;
 constexpr int them = 1;

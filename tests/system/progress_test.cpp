@@ -130,6 +130,47 @@ bool what_was_accepted_arrives(const std::string& provider, fi_threading threadi
   return good && status == 0;
 }
 
+constexpr uint64_t completed_count = 20;  // one after the other, each after some losses
+
+int send_and_complete(Board& board, const std::string& provider, fi_threading threading) {
+  Peer me(provider, FI_TAGGED, threading, nullptr, nullptr, 0);
+  if (!me.ok()) return 1;
+  const fi_addr_t to = me.reach(board.target);
+  for (uint64_t i = 0; i < completed_count; ++i) {
+    Op op;
+    if (me.post([&] { return fi_tsend(me.ep(), &i, sizeof(i), nullptr, to, 1, &op.context); }, Op::take) != 0)
+      return 2;
+    if (!done(me, op)) return 3;
+  }
+  board.finished = true;
+  return 0;
+}
+
+// The receiver has it all and turns away. What it answered last may be lost, and the sender waits for that.
+bool what_arrived_completes(const std::string& provider, fi_threading threading) {
+  auto* board = shared_block<Board>();
+  const pid_t sender = spawn([&] { return send_and_complete(*board, provider, threading); });
+  Peer me(provider, FI_TAGGED, threading);
+  if (!me.ok()) return false;
+  me.publish(board->target);
+  bool good = true;
+  for (uint64_t i = 0; good && i < completed_count; ++i) {
+    uint64_t word = 0;
+    Op receive;
+    good = fi_trecv(me.ep(), &word, sizeof(word), nullptr, FI_ADDR_UNSPEC, 1, 0, &receive.context) == 0 &&
+           done(me, receive) && word == i;
+  }
+  const auto start = Clock::now();
+  while (!board->finished && ms_since(start) < 15'000) usleep(1000);
+  const long took = ms_since(start);
+  good = good && board->finished;
+  const int status = join(sender, milliseconds(30'000));
+  std::printf(
+      "progress_test: %s: receiver asleep, the sender's last completion %s after %ld ms, sender says %d\n",
+      provider.c_str(), good ? "came" : "DID NOT COME", took, status);
+  return good && status == 0;
+}
+
 // A scalable endpoint that is enabled before its receive contexts are there: what comes in between stays.
 bool contexts_may_come_later(const std::string& provider) {
   Peer peer(provider, FI_TAGGED, FI_THREAD_SAFE, nullptr, nullptr, FI_DELIVERY_COMPLETE, FI_PROGRESS_AUTO);
@@ -196,6 +237,12 @@ int run(const Arguments& args) {
     if (provider.ends_with("ofi_rxd"))
       good = what_was_accepted_arrives(provider, FI_THREAD_DOMAIN, met) && good;
   }
+  if (provider.ends_with("ofi_rxd"))
+    for (int turn = 0; turn < 4; ++turn) {
+      setenv("WEFT_PACKET_FAULTS", ("loss=50,seed=" + std::to_string(turn + 1)).c_str(), 1);
+      for (const fi_threading threading : {FI_THREAD_SAFE, FI_THREAD_DOMAIN})
+        good = what_arrived_completes(provider, threading) && good;
+    }
   unsetenv("WEFT_PACKET_FAULTS");
   for (const fi_threading threading : {FI_THREAD_SAFE, FI_THREAD_DOMAIN})
     good = target_sleeps(provider, threading) && good;

@@ -319,7 +319,7 @@ TEST_F(Composite, SizesAreThoseOfThePath) {
   EXPECT_EQ(a.link.visit(*a.connect(near), fragment_bytes), shm::Link::fragment_bytes);
   EXPECT_EQ(a.link.visit(*a.connect(far), fragment_bytes), loopback::Link::fragment_bytes);
   const auto may_be_read = [](auto& side, auto&) {
-    return proto::HasRemoteRead<proto::Bare<decltype(side)>>;
+    return proto::HasRemoteMemory<proto::Bare<decltype(side)>>;
   };
   EXPECT_TRUE(a.link.visit(*a.connect(near), may_be_read));
   EXPECT_FALSE(a.link.visit(*a.connect(far), may_be_read));

@@ -137,7 +137,10 @@ class Reliable final : public proto::LinkBase,
 
   static constexpr bool repeats_packets = true;
   // Timers run, or something waits for the next poll.
-  bool has_background_work() const noexcept { return core_->next_due() != UINT64_MAX || core_->has_ready(); }
+  // Or our last answers may be lost, and nobody else would repeat them.
+  bool has_background_work() const noexcept {
+    return core_->next_due() != UINT64_MAX || core_->has_ready() || guards_answers();
+  }
   void notify_background_work(core::Signal* signal) noexcept { background_ = signal; }
 
   // --- sleeping ---
@@ -240,6 +243,10 @@ class Reliable final : public proto::LinkBase,
   template <class Handler>
   void look_around(Handler& handler, uint64_t now) noexcept;
 
+  bool guards_answers() const noexcept {
+    return core_->data_at() != 0 &&
+           os::monotonic_ns() - core_->data_at() < proto::reliable::Core::answer_guard;
+  }
   void report_background_work() noexcept {
     if (background_ != nullptr && has_background_work()) [[unlikely]]
       std::exchange(background_, nullptr)->notify();

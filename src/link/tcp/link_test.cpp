@@ -26,7 +26,7 @@ namespace weft::link::tcp {
 namespace {
 
 static_assert(proto::Link<Link> && proto::HasSmallFrames<Link> && proto::HasSleep<Link> &&
-              !proto::HasRemoteRead<Link>);
+              !proto::HasRemoteMemory<Link>);
 
 // An endpoint that remembers what came, by sender.
 struct End final : Events {

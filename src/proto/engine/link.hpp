@@ -143,7 +143,7 @@ concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wir
 //              asks the peer, who decides. `heard` is the stamp() of the peer's last answer. Only while nothing stands before the access.
 // LinkBase exposes nothing and reaches nothing.
 template <class L>
-concept HasRemoteRead = requires(L& link, typename L::PeerBase& peer, const iovec* local,
+concept HasRemoteMemory = requires(L& link, typename L::PeerBase& peer, const iovec* local,
                                  const wire::SourceSegment* remote, const ExposedRegion& region,
                                  const wire::RmaTarget* targets) {
   { link.expose(region) }

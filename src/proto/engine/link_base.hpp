@@ -82,7 +82,7 @@ class LinkBase {
   // --- HasSmallFrames ---
   void tell(auto&) noexcept {}
   bool more_room(auto&) noexcept { return false; }
-  // --- HasRemoteRead ---
+  // --- HasRemoteMemory ---
   void expose(const ExposedRegion&) noexcept {}
   int conceal(uint64_t) noexcept { return 0; }
   bool access(auto&, bool, const iovec*, size_t, const wire::RmaTarget*, size_t, size_t, uint64_t) noexcept {

@@ -23,7 +23,7 @@ using Bytes = std::vector<std::byte>;
 
 template <class L>
 constexpr int concepts_of() {
-  return HasSleep<L> + SolePeer<L> + HasSmallFrames<L> + HasRemoteRead<L> + HasSendCompletion<L> +
+  return HasSleep<L> + SolePeer<L> + HasSmallFrames<L> + HasRemoteMemory<L> + HasSendCompletion<L> +
          HasZeroCopyFrames<L> + KeepsBack<L> + HasBackgroundWork<L> + HasLoans<L> + HasFastPoll<L> +
          HasSides<L>;
 }
@@ -221,7 +221,7 @@ TEST(LinkConcepts, TheEngineLooksForNewCredit) {
   EXPECT_GE(pair.a.link().small, 4) << "the first one makes the peer";
 }
 
-// --- HasRemoteRead ---
+// --- HasRemoteMemory ---
 
 struct ReadableLink : PlainLink {
   bool can_read(const PeerBase&) const noexcept { return true; }
@@ -236,7 +236,7 @@ struct ReadableLink : PlainLink {
   }
   int reads = 0;
 };
-static_assert(HasRemoteRead<ReadableLink> && concepts_of<ReadableLink>() == 1);
+static_assert(HasRemoteMemory<ReadableLink> && concepts_of<ReadableLink>() == 1);
 
 TEST(LinkConcepts, ARendezvousIsReadAtItsSource) {
   Pair<ReadableLink> pair;

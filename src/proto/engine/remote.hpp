@@ -313,7 +313,7 @@ bool Engine<L>::read_remote(Op& op, uint64_t stamp, const wire::SourceSegment* s
                             uint32_t segment_count) noexcept {
   Peer& peer = full(*op.peer);
   return visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
-    if constexpr (HasRemoteRead<S>) {
+    if constexpr (HasRemoteMemory<S>) {
       if (!side.can_read(part) || !side.prefer_read(part, op.total, std::max(stamp, peer.heard)))
         return false;
       std::array<iovec, 16> local;
@@ -418,7 +418,7 @@ template <Link L>
 void Engine<L>::segment_arrived(Peer& peer, Op& op, size_t bytes) noexcept {
   op.done += bytes;
   visit_side(link_, peer, [&]<class S>(S& side, auto&) {
-    if constexpr (HasRemoteRead<S>) peer.heard = side.stamp();
+    if constexpr (HasRemoteMemory<S>) peer.heard = side.stamp();
   });
   if (op.done < op.total) return;
   if (op.kind == OpKind::Read) finish_transmit(op, 0, core::ProviderError::None);
@@ -433,7 +433,7 @@ void Engine<L>::on_done(Peer& peer, const wire::FrameHead& head) noexcept {
     return;
   }
   visit_side(link_, peer, [&]<class S>(S& side, auto&) {
-    if constexpr (HasRemoteRead<S>) peer.heard = side.stamp();
+    if constexpr (HasRemoteMemory<S>) peer.heard = side.stamp();
   });
   const int status = (head.flags & wire::has_b) != 0 ? static_cast<int>(head.b & 0xffff) : 0;
   // A peer that wants no more, or lies: segments may still wait by reference.
@@ -476,13 +476,13 @@ struct Engine<L>::Exposure final : core::RegionObserver {
         rights.remote_write && !count_writes && region.remote_write_counter() == nullptr};
     if (!exposed.readable && !exposed.writable) return;
     visit_all_sides(link, [&]<class S>(S& side) {
-      if constexpr (HasRemoteRead<S>) side.expose(exposed);
+      if constexpr (HasRemoteMemory<S>) side.expose(exposed);
     });
   }
   int unreachable(const core::MemoryRegion& region) noexcept override {
     int status = 0;
     visit_all_sides(link, [&]<class S>(S& side) {
-      if constexpr (HasRemoteRead<S>)
+      if constexpr (HasRemoteMemory<S>)
         if (const int busy = side.conceal(region.key()); busy != 0) status = busy;
     });
     return status;
@@ -495,7 +495,7 @@ template <Link L>
 int Engine<L>::serve_regions(bool count_reads, bool count_writes) noexcept {
   if (regions_ == nullptr || exposure_ != nullptr) return 0;
   bool wanted = false;
-  visit_all_sides(link_, [&]<class S>(S&) { wanted = wanted || HasRemoteRead<S>; });
+  visit_all_sides(link_, [&]<class S>(S&) { wanted = wanted || HasRemoteMemory<S>; });
   if (!wanted) return 0;
   try {
     exposure_ = std::make_unique<Exposure>(link_, count_reads, count_writes);

@@ -60,9 +60,11 @@ struct Shortcuts {
   uint64_t fast_nothing = 0;  // fast_poll() saw that there is nothing
   uint64_t loans = 0;
   uint64_t reserved = 0;  // buffers that were committed
+  uint64_t accesses = 0;  // access()
 
   Shortcuts& operator+=(const Shortcuts& more) {
     small_frames += more.small_frames;
+    accesses += more.accesses;
     short_frames += more.short_frames;
     fast_frames += more.fast_frames;
     fast_nothing += more.fast_nothing;
@@ -88,6 +90,7 @@ struct Net {
   unsigned short_ways = 0;                                 // a short frame is shown as such
   size_t frames_max = 64;                                  // on one wire
   std::map<std::pair<int, int>, std::deque<Frame>> wires;  // (from, to)
+  std::map<std::pair<int, uint64_t>, ExposedRegion> exposed;  // (owner, key)
   std::vector<bool> dead;
   Shortcuts shortcuts;
 
@@ -319,7 +322,7 @@ class PlainLink : public LinkBase {
   std::array<std::byte, address_bytes> address_{};
   std::map<int, PeerBase*> peers_;
 };
-static_assert(Link<PlainLink> && !HasSmallFrames<PlainLink> && !HasRemoteRead<PlainLink> &&
+static_assert(Link<PlainLink> && !HasSmallFrames<PlainLink> && !HasRemoteMemory<PlainLink> &&
               !HasSleep<PlainLink>);
 
 // With small frames and remote read.
@@ -360,10 +363,39 @@ class RichLink : public PlainLink {
     return done == bytes ? 0 : -EFAULT;
   }
 
+  void expose(const ExposedRegion& region) noexcept { net_->exposed[{id_, region.key}] = region; }
+  int conceal(uint64_t key) noexcept {
+    net_->exposed.erase({id_, key});
+    return 0;
+  }
+  // Some are refused in the middle.
+  bool access(PeerBase& peer, bool write, const iovec* local, size_t local_count,
+              const wire::RmaTarget* targets, size_t target_count, size_t bytes, uint64_t) noexcept {
+    size_t done = 0;
+    for (size_t i = 0; i < target_count; ++i) {
+      const auto found = net_->exposed.find({peer.id, targets[i].key});
+      if (found == net_->exposed.end() || net_->dead[static_cast<size_t>(peer.id)] ||
+          net_->chance(net_->unreadable))
+        return false;
+      const ExposedRegion& region = found->second;
+      const uint64_t offset = targets[i].address - region.base;
+      if (!(write ? region.writable : region.readable) || offset > region.length ||
+          targets[i].length > region.length - offset)
+        return false;
+      auto* at = reinterpret_cast<std::byte*>(region.address + offset);
+      if (write) (void)gather(at, local, local_count, done, targets[i].length);
+      else (void)scatter(local, local_count, done, at, targets[i].length);
+      done += targets[i].length;
+    }
+    if (done != bytes) std::abort();
+    ++net_->shortcuts.accesses;
+    return true;
+  }
+
  private:
   mutable uint64_t stamps_ = 0;
 };
-static_assert(Link<RichLink> && HasSmallFrames<RichLink> && HasRemoteRead<RichLink>);
+static_assert(Link<RichLink> && HasSmallFrames<RichLink> && HasRemoteMemory<RichLink>);
 
 // A rich link that refuses small frames after some of them, as every frame to nobody.
 class CreditLink : public RichLink {

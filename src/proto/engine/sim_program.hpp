@@ -389,7 +389,7 @@ void World<L>::cancel(size_t who) {
 // announced to them that cannot be.
 template <class L>
 void World<L>::close_context(size_t who) {
-  if constexpr (HasRemoteRead<L>) return;
+  if constexpr (HasRemoteMemory<L>) return;
   Node& node = *nodes_[who];
   read_queues(node);
   node.engine->release_transmit_context(node.tx);

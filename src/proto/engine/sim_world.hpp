@@ -128,6 +128,7 @@ class World final : public Watcher {
     limits.inject_bytes = one_of<size_t>({64, 1000});
     limits.unexpected_bytes = one_of<size_t>({1, 700, 3000, 1 << 20});
     directed_ = pick(3) == 0;
+    if constexpr (HasRemoteMemory<L>) exposing_ = pick(3) == 0;
     bits_ = static_cast<int>(pick(2));
     const size_t count = 2 + pick(2);
     for (size_t i = 0; i < count; ++i) add_node(static_cast<int>(i), limits);
@@ -147,12 +148,13 @@ class World final : public Watcher {
     node.engine->add_queue(&node.tx_cq);
     node.engine->add_queue(&node.receive_queue());
     const size_t half = memory_bytes / 2;
-    const iovec parts[] = {{node.memory.data(), half}, {node.memory.data() + half, memory_bytes - half}};
+    const iovec parts[] = {{node.memory.data(), exposing_ ? memory_bytes : half},
+                           {node.memory.data() + half, memory_bytes - half}};
     for (const auto& [key, access] :
          {std::pair{open_key, FI_REMOTE_READ | FI_REMOTE_WRITE}, std::pair{read_only_key, FI_REMOTE_READ}}) {
       core::RegionRequest request;
       request.iov = parts;
-      request.iov_count = 2;
+      request.iov_count = exposing_ ? 1 : 2;
       request.access = access;
       request.requested_key = key;
       auto region = node.regions.add(request);
@@ -174,11 +176,13 @@ class World final : public Watcher {
       side.context->directed = directed_;
       side.context->unexpected_bytes_max = limits.unexpected_bytes;
       side.context->receives = &side.receives;
-      side.context->remote_writes = &side.writes;
-      side.context->remote_reads = &side.reads;
+      // Where peers come without us nobody counts them.
+      side.context->remote_writes = exposing_ ? nullptr : &side.writes;
+      side.context->remote_reads = exposing_ ? nullptr : &side.reads;
       side.context->settle();
       node.engine->set_receive_context(i, side.context.get());
     }
+    if (exposing_) check(node.engine->serve_regions(false, false) == 0, "regions are not served");
   }
   void know(Node& node, size_t other) {
     if (node.addresses[other] != FI_ADDR_NOTAVAIL) return;
@@ -338,7 +342,7 @@ class World final : public Watcher {
 
   Net net_;
   void (*starve_)(bool);
-  bool directed_ = false, killed_ = false, renamed_ = false;
+  bool directed_ = false, killed_ = false, renamed_ = false, exposing_ = false;
   int bits_ = 0;
   std::vector<std::unique_ptr<Sent>> sent_;
   std::vector<std::unique_ptr<Posted>> posted_;

@@ -338,7 +338,7 @@ size_t Engine<L>::fill_rts(const Peer& peer, const Op& op, uint64_t id, std::byt
   wire::RtsPrefix rts{id, op.length, 0, 0, 0};
   std::array<wire::SourceSegment, iov_max> segments{};
   visit_side(link_, peer, [&](auto& side, auto&) {
-    if constexpr (HasRemoteRead<Bare<decltype(side)>>) {
+    if constexpr (HasRemoteMemory<Bare<decltype(side)>>) {
       rts.stamp = side.stamp();
       for (size_t i = 0; i < op.iov_count; ++i) {
         if (op.iov[i].iov_len == 0) continue;
@@ -441,7 +441,7 @@ template <Link L>
 bool Engine<L>::access_memory(Peer& peer, Op& op) noexcept {
   if (peer.accesses != 0 || op.has_data) return false;
   const bool done = visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
-    if constexpr (HasRemoteRead<S>)
+    if constexpr (HasRemoteMemory<S>)
       return side.access(part, op.kind == OpKind::Write, op.iov.data(), op.iov_count, op.targets.data(),
                          op.target_count, op.length, peer.heard);
     else return false;

@@ -413,6 +413,7 @@ void Core::on_payload(Connection& c, const Packet& packet, uint64_t now) noexcep
       break;
   }
   c.data_at = now;
+  data_at_ = now;
   if (c.ack_now || c.in.blocked()) make_ready(c);
   if (c.ack_due == 0) {
     c.ack_due = now + ack_delay;

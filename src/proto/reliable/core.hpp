@@ -210,6 +210,10 @@ class Core {
   // UINT64_MAX: nothing is waited for.
   uint64_t next_due() const noexcept { return next_due_; }
   bool has_ready() const noexcept { return !ready_.empty(); }
+  // When a packet with bytes came last, from anybody, also one that was here already. For answer_guard after it somebody may send it again, because our
+  // answer was lost, and waits for another one: that is more than the longest pause between two attempts.
+  uint64_t data_at() const noexcept { return data_at_; }
+  static constexpr uint64_t answer_guard = 20 * second;
   // Sends the acknowledgements that wait for company: before a sleep.
   void settle(uint64_t now) noexcept;
   const Counters& counters() const noexcept { return counters_; }
@@ -327,6 +331,7 @@ class Core {
   Upper& upper_;
   ChunkPool pool_;
   uint64_t epoch_ = 1;
+  uint64_t data_at_ = 0;
   uint64_t next_due_ = UINT64_MAX;
   List<Connection, ReadyHook> ready_;  // something to send or to hand up at the next end_poll()
   List<Connection, OwedHook> owed_;    // with an acknowledgement that waits for company
