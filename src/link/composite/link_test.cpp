@@ -381,5 +381,51 @@ TEST_F(Composite, FarIsPolledBetweenNearFrames) {
   EXPECT_TRUE(seen);
 }
 
+// Near may be any link: here one with nothing but the required part and sleep.
+using PlainLink = Link<loopback::Link, loopback::Link, TestNames>;
+static_assert(proto::Link<PlainLink> && proto::HasSides<PlainLink> && proto::HasSleep<PlainLink>);
+static_assert(!proto::HasSmallFrames<PlainLink> && !proto::HasLoans<PlainLink>);
+
+struct PlainNode final : PlainLink::Events {
+  using Peer = PlainLink::PeerBase;
+  PlainNode() { EXPECT_TRUE(link.open("", *this)); }
+  Peer* make_peer(std::span<const std::byte>) override {
+    peers.push_back(std::make_unique<Peer>());
+    return peers.back().get();
+  }
+  void peer_lost(Peer& peer, core::ProviderError) noexcept override {
+    std::erase_if(peers, [&](const auto& entry) { return entry.get() == &peer; });
+  }
+  bool on_frame(Peer&, const wire::FrameHead& head, const std::byte*) noexcept {
+    seen.push_back(head.a);
+    return true;
+  }
+  std::vector<std::unique_ptr<Peer>> peers;
+  std::vector<uint64_t> seen;
+  PlainLink link;
+};
+
+TEST_F(Composite, NearMayBeAnyLink) {
+  PlainNode a;
+  PlainNode near;
+  g_host = 2;
+  PlainNode far;
+  int error = 0;
+  auto* to_near = a.link.connect(near.link.address(), error);
+  auto* to_far = a.link.connect(far.link.address(), error);
+  ASSERT_TRUE(to_near != nullptr && to_far != nullptr) << error;
+  EXPECT_EQ(PlainLink::path_to(*to_near), Path::Near);
+  EXPECT_EQ(PlainLink::path_to(*to_far), Path::Far);
+  ASSERT_TRUE(a.link.send(*to_near, {wire::FrameKind::Msg, 0, 0, 0, 1, 0}, {}, nullptr, 0));
+  ASSERT_TRUE(a.link.send(*to_far, {wire::FrameKind::Msg, 0, 0, 0, 2, 0}, {}, nullptr, 0));
+  const uint64_t until = os::monotonic_ns() + 2'000'000'000;
+  while ((near.seen.empty() || far.seen.empty()) && os::monotonic_ns() < until) {
+    (void)near.link.poll(near);
+    (void)far.link.poll(far);
+  }
+  EXPECT_EQ(near.seen, std::vector<uint64_t>{1});
+  EXPECT_EQ(far.seen, std::vector<uint64_t>{2});
+}
+
 }  // namespace
 }  // namespace weft::link::composite
