@@ -311,6 +311,7 @@ class PlainLink : public LinkBase {
       return;
     PeerBase& peer = *found->second;
     peers_.erase(found);
+    net_->wires[{id_, id}].clear();  // nobody reads it, and what it refers to goes
     if (net_->watcher != nullptr) net_->watcher->lost(id_, id);
     events_->peer_lost(peer, core::ProviderError::PeerDied);
   }

@@ -287,9 +287,8 @@ inline Result<void> ToyCard::open(const proto::DeviceRequest& request) {
   ++bench().opened;
   std::scoped_lock guard(bench().mutex);
   bench().domain = request.domain;
-  bench().source.assign(
-      reinterpret_cast<const char*>(request.source.data()),
-      ::strnlen(reinterpret_cast<const char*>(request.source.data()), request.source.size()));
+  const auto* source = reinterpret_cast<const char*>(request.source.data());
+  bench().source.assign(source, source != nullptr ? ::strnlen(source, request.source.size()) : 0);
   return {};
 }
 
