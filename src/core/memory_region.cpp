@@ -236,9 +236,11 @@ void MemoryRegionTable::attach(RegionObserver& observer) {
       if (region->enabled()) observer.reachable(*region);
 }
 
-void MemoryRegionTable::detach(RegionObserver& observer) noexcept {
+int MemoryRegionTable::detach(RegionObserver& observer) noexcept {
   std::scoped_lock guard(mutex_);
+  if (const int status = observer.all_unreachable(); status != 0) return status;
   observers_.erase(std::remove(observers_.begin(), observers_.end(), &observer), observers_.end());
+  return 0;
 }
 
 Result<void> MemoryRegionTable::tell_registrar(MemoryRegion& region) {

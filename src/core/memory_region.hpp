@@ -90,6 +90,8 @@ class RegionObserver {
   virtual void reachable(const MemoryRegion& region) noexcept = 0;
   // It goes, and no peer may reach it when the call returns 0. -FI_EBUSY: one is still at it after a bounded time.
   virtual int unreachable(const MemoryRegion& region) noexcept = 0;
+  // The same for all of them, before detach().
+  virtual int all_unreachable() noexcept = 0;
 
   virtual ~RegionObserver() = default;
 };
@@ -118,7 +120,8 @@ class MemoryRegionTable {
   void set_registrar(Registrar* registrar) noexcept { registrar_ = registrar; }
   // Is told of all regions that peers may reach, first of those that are there. Any thread; not twice. May throw std::bad_alloc.
   void attach(RegionObserver& observer);
-  void detach(RegionObserver& observer) noexcept;
+  // 0: it is told nothing more. -FI_EBUSY: some region may still be reached; it stays.
+  int detach(RegionObserver& observer) noexcept;
 
   // Control path, any thread. Errors: FI_ENOKEY (that key is in use), FI_EINVAL, FI_ENOMEM, FI_ENOSPC, and those of the
   // registrar.

@@ -73,6 +73,7 @@ class MessageLink : public proto::LinkBase {
   static constexpr size_t large_frame_bytes = size_t{1} << 18;
   static constexpr size_t frame_bytes_max = sends_large ? large_frame_bytes : usual_frame_bytes_max;
   static constexpr size_t eager_bytes_max = size_t{1} << 13;
+  static constexpr bool limits_by_peer = sends_large;
   // To a peer that takes no large frames; limits() has the others.
   static constexpr proto::LinkLimits usual_limits{eager_bytes_max, size_t{1} << 16, size_t{1} << 14,
                                                   size_t{1} << 14};

@@ -9,14 +9,15 @@
 namespace weft::link::shm {
 
 namespace {
-constexpr uint64_t window_pause_ns = 1'000'000;  // between two attempts to open one
-}
+constexpr uint64_t window_pause_ns = 1'000'000;       // until a peer that exposed nothing is asked again
+constexpr uint64_t refused_pause_ns = 1'000'000'000;  // until one whose table could not be used is
+}  // namespace
 
 // --- the target ---
 
 void Link::expose(const proto::ExposedRegion& region) noexcept {
-  if (header_ == nullptr || header_->pid_namespace == 0) return;
-  if (exposed_ == nullptr) exposed_.reset(new (std::nothrow) ExposedRegions);
+  if (header_ == nullptr || header_->pid_namespace == 0 || !belongs_here()) return;
+  if (exposed_ == nullptr) exposed_.reset(new (std::nothrow) ExposedRegions(nonce_));
   if (exposed_ == nullptr || !exposed_->expose(region)) return;
   header_->regions_file.store(exposed_->fd() + 1, std::memory_order_release);
 }
@@ -26,52 +27,58 @@ int Link::conceal(uint64_t key) noexcept {
   return exposed_->conceal(key, header_->users);
 }
 
+int Link::conceal_all() noexcept {
+  if (exposed_ == nullptr || header_ == nullptr || !belongs_here()) return 0;
+  return exposed_->conceal_all(header_->users);
+}
+
 // --- the initiator ---
 
-// At most once a millisecond: a peer that exposes nothing is not asked with every operation.
 bool Link::open_window(Peer& peer) noexcept {
-  const int file = peer.remote->regions_file.load(std::memory_order_acquire) - 1;
-  if (file < 0 || header_->pid_namespace == 0 || peer.remote->pid_namespace != header_->pid_namespace)
+  const int32_t place = peer.remote->regions_file.load(std::memory_order_acquire);
+  if (place <= 0 || header_->pid_namespace == 0 || peer.remote->pid_namespace != header_->pid_namespace)
     return false;
   const uint64_t now = os::monotonic_ns();
-  if (now - peer.window_at_ns < window_pause_ns) return false;
-  peer.window_at_ns = now;
-  auto table = os::map_readable_memory_of(peer.pid, file, ::geteuid(), file_, region_table_bytes);
-  if (!table && opened_as_ != ::geteuid())
-    table = os::map_readable_memory_of(peer.pid, file, opened_as_, file_, region_table_bytes);
-  // Its number may have been another process's when the file was opened.
-  if (!table || os::has_exited(peer.pidfd)) return false;
+  if (now < peer.window_due_ns) return false;
+  peer.window_due_ns = now + window_pause_ns;
   AccessSlot* ours = take_access_slot(peer.remote->users);
-  if (ours == nullptr) return false;
-  peer.window = RegionWindow(std::move(table), *ours);
+  if (ours == nullptr) {
+    peer.window_due_ns = now + refused_pause_ns;
+    return false;
+  }
+  auto table = os::map_readable_memory_of(peer.pid, place - 1, ::geteuid(), file_, region_table_bytes);
+  if (!table && opened_as_ != ::geteuid())
+    table = os::map_readable_memory_of(peer.pid, place - 1, opened_as_, file_, region_table_bytes);
+  const bool found = static_cast<bool>(table);
+  RegionWindow window(std::move(table), *ours);
+  // The number of the process, or of the descriptor, may be another's by now.
+  if (!found || !window.is_of(peer.nonce)) {
+    window.give_back();
+    peer.window_due_ns = now + refused_pause_ns;
+    return false;
+  }
+  peer.window = std::move(window);
   return true;
 }
 
-// Whether the peer has polled a short while ago: its poll clears a bit that we set, at most twice in that while.
-bool Link::is_polling(Peer& peer) const noexcept {
-  const uint64_t now = arch::ticks();
-  const bool cleared = (peer.remote->pending.load(std::memory_order_relaxed) & pending_look) == 0;
-  if (cleared && peer.asked_ticks != 0) peer.polled_ticks = std::max(peer.polled_ticks, peer.asked_ticks);
-  if (now - peer.asked_ticks > stale_ticks_ / 2) {
-    peer.remote->pending.fetch_or(pending_look, std::memory_order_relaxed);
-    peer.asked_ticks = now;
-  }
-  return now - peer.polled_ticks < stale_ticks_;
+// The process of that number is still the peer and runs the same program: its memory has the word that it showed when we met.
+bool Link::is_there(const Peer& peer) const noexcept {
+  uint64_t value = 0;
+  const iovec local{&value, sizeof(value)};
+  const iovec remote{reinterpret_cast<void*>(peer.probe_address), sizeof(value)};
+  return os::read_process(peer.pid, &local, 1, &remote, 1, sizeof(value)) == sizeof(value) &&
+         value == peer.probe_value;
 }
 
 bool Link::access(Peer& peer, bool write, const iovec* local, size_t local_count,
-                  const wire::RmaTarget* targets, size_t target_count, size_t bytes,
-                  uint64_t heard) noexcept {
-  if (!peer.cma || peer.remote == nullptr || !belongs_here()) return false;
-  // A frame that the peer answers at once takes less than two calls of the kernel.
-  if (bytes <= small_access_max && (arch::ticks() - heard < stale_ticks_ || is_polling(peer))) return false;
+                  const wire::RmaTarget* targets, size_t target_count, size_t bytes) noexcept {
+  if (!peer.cma || peer.remote == nullptr || has_left(peer) || !belongs_here()) return false;
   if (!peer.window && !open_window(peer)) return false;
   std::array<RegionWindow::Place, proto::rma_iov_max> places;
   if (target_count > places.size()) return false;
   for (size_t i = 0; i < target_count; ++i)
     if (!peer.window.find(targets[i].key, targets[i].address, targets[i].length, write, places[i]))
       return false;
-  if (os::has_exited(peer.pidfd)) return false;
   size_t done = 0;
   for (size_t i = 0; i < target_count; ++i) {
     for (uint64_t at = 0; at < targets[i].length;) {
@@ -80,8 +87,10 @@ bool Link::access(Peer& peer, bool write, const iovec* local, size_t local_count
       const size_t count = proto::slice(local, local_count, done, piece, here.data(), here.size());
       const iovec there{reinterpret_cast<void*>(places[i].address + at), piece};
       if (!peer.window.enter(places[i])) return false;
-      const ssize_t moved = write ? os::write_process(peer.pid, here.data(), count, &there, 1, piece)
-                                  : os::read_process(peer.pid, here.data(), count, &there, 1, piece);
+      ssize_t moved = -ESRCH;
+      if (is_there(peer))
+        moved = write ? os::write_process(peer.pid, here.data(), count, &there, 1, piece)
+                      : os::read_process(peer.pid, here.data(), count, &there, 1, piece);
       peer.window.leave();
       if (moved == -EPERM) peer.cma = false;  // not any more
       if (moved < 0) return false;

@@ -15,10 +15,11 @@ size_t first_place(uint64_t key) noexcept {
   return (key ^ (key >> 32)) % region_entries;
 }
 
-template <class Entry, class Wanted>
-Entry* probe(Entry* table, uint64_t key, Wanted&& wanted) noexcept {
+// The places of a key, in order. Null: `wanted` took none.
+template <class Table, class Wanted>
+auto probe(Table& table, uint64_t key, Wanted&& wanted) noexcept -> decltype(table.entries.data()) {
   for (size_t i = 0; i < region_probes; ++i) {
-    Entry& entry = table[(first_place(key) + i) % region_entries];
+    auto& entry = table.entries[(first_place(key) + i) % region_entries];
     if (wanted(entry)) return &entry;
   }
   return nullptr;
@@ -39,21 +40,16 @@ bool has_gone(pid_t pid) noexcept {
 
 // --- the target ---
 
-RegionEntry* ExposedRegions::entry_of(uint64_t key) const noexcept {
-  return probe(memory_.mapping.as<RegionEntry>(), key, [&](const RegionEntry& entry) {
-    return is_alive(entry.state.load(std::memory_order_relaxed)) &&
-           entry.key.load(std::memory_order_relaxed) == key;
-  });
-}
-
 bool ExposedRegions::expose(const proto::ExposedRegion& region) noexcept {
   if (!memory_.file) {
     auto made = os::create_readable_memory("weft-regions", region_table_bytes);
     if (!made || !os::have_pages(made->mapping, region_table_bytes)) return false;
     memory_ = std::move(*made);
+    table().nonce.store(nonce_, std::memory_order_release);
   }
-  RegionEntry* entry = probe(memory_.mapping.as<RegionEntry>(), region.key, [](const RegionEntry& at) {
-    return !is_alive(at.state.load(std::memory_order_relaxed));
+  RegionEntry* entry = probe(table(), region.key, [&](const RegionEntry& at) {
+    return !is_alive(at.state.load(std::memory_order_relaxed)) &&
+           !closing_[static_cast<size_t>(&at - table().entries.data())];
   });
   if (entry == nullptr) return false;
   entry->key.store(region.key, std::memory_order_relaxed);
@@ -69,30 +65,43 @@ bool ExposedRegions::expose(const proto::ExposedRegion& region) noexcept {
 
 int ExposedRegions::conceal(uint64_t key, std::array<AccessSlot, access_slots>& users) noexcept {
   if (!memory_.file) return 0;
-  RegionEntry* entry = entry_of(key);
-  return entry == nullptr ? 0 : conceal(*entry, users, os::now_ms() + patience_ms);
-}
-
-void ExposedRegions::conceal_all(std::array<AccessSlot, access_slots>& users) noexcept {
-  if (!memory_.file) return;
   const int64_t until = os::now_ms() + patience_ms;
-  for (size_t i = 0; i < region_entries; ++i) {
-    auto& entry = memory_.mapping.as<RegionEntry>()[i];
-    if (is_alive(entry.state.load(std::memory_order_relaxed))) (void)conceal(entry, users, until);
-  }
+  int status = 0;
+  (void)probe(table(), key, [&](const RegionEntry& at) {
+    if (at.key.load(std::memory_order_relaxed) == key)
+      if (const int busy = conceal(static_cast<size_t>(&at - table().entries.data()), users, until);
+          busy != 0)
+        status = busy;
+    return false;
+  });
+  return status;
 }
 
-int ExposedRegions::conceal(RegionEntry& entry, std::array<AccessSlot, access_slots>& users,
+int ExposedRegions::conceal_all(std::array<AccessSlot, access_slots>& users) noexcept {
+  if (!memory_.file) return 0;
+  const int64_t until = os::now_ms() + patience_ms;
+  int status = 0;
+  for (size_t i = 0; i < region_entries; ++i)
+    if (const int busy = conceal(i, users, until); busy != 0) status = busy;
+  return status;
+}
+
+int ExposedRegions::conceal(size_t index, std::array<AccessSlot, access_slots>& users,
                             int64_t until) noexcept {
-  const auto number = static_cast<uint64_t>(&entry - memory_.mapping.as<RegionEntry>()) + 1;
-  entry.state.fetch_add(1, std::memory_order_seq_cst);
+  RegionEntry& entry = table().entries[index];
+  if (is_alive(entry.state.load(std::memory_order_relaxed))) {
+    entry.state.fetch_add(1, std::memory_order_seq_cst);
+    closing_[index] = true;
+  }
+  if (!closing_[index]) return 0;
   for (AccessSlot& user : users)
-    while (user.region.load(std::memory_order_seq_cst) == number) {
+    while (user.region.load(std::memory_order_seq_cst) == index + 1) {
       // Who was killed in the middle has left its word; its copy ended with it.
       if (has_gone(owner_of(user.owner.load(std::memory_order_relaxed)))) break;
       if (os::now_ms() > until) return -EBUSY;
       os::yield_processor();
     }
+  closing_[index] = false;
   return 0;
 }
 
@@ -100,7 +109,7 @@ int ExposedRegions::conceal(RegionEntry& entry, std::array<AccessSlot, access_sl
 
 bool RegionWindow::find(uint64_t key, uint64_t address, uint64_t length, bool write,
                         Place& out) const noexcept {
-  const RegionEntry* entry = probe(table_.as<const RegionEntry>(), key, [&](const RegionEntry& at) {
+  const RegionEntry* entry = probe(*table_.as<const RegionTable>(), key, [&](const RegionEntry& at) {
     return is_alive(at.state.load(std::memory_order_acquire)) &&
            at.key.load(std::memory_order_relaxed) == key;
   });
@@ -122,7 +131,7 @@ bool RegionWindow::find(uint64_t key, uint64_t address, uint64_t length, bool wr
 }
 
 bool RegionWindow::enter(const Place& place) noexcept {
-  const auto number = static_cast<uint64_t>(place.entry - table_.as<const RegionEntry>()) + 1;
+  const auto number = static_cast<uint64_t>(place.entry - table_.as<const RegionTable>()->entries.data()) + 1;
   ours_->region.store(number, std::memory_order_seq_cst);
   if (place.entry->state.load(std::memory_order_seq_cst) == place.state) return true;
   leave();

@@ -36,26 +36,34 @@ struct alignas(64) RegionEntry {
   static constexpr uint64_t readable = 1;
   static constexpr uint64_t writable = 2;
 };
-inline constexpr size_t region_table_bytes = region_entries * sizeof(RegionEntry);
+struct RegionTable {
+  alignas(
+      64) std::atomic<uint64_t> nonce;  // of the endpoint; another one: the descriptor is a later endpoint's
+  std::array<RegionEntry, region_entries> entries;
+};
+inline constexpr size_t region_table_bytes = sizeof(RegionTable);
 
 // The target's side. All calls by one thread at a time.
 class ExposedRegions {
  public:
+  explicit ExposedRegions(uint64_t nonce) noexcept : nonce_(nonce) {}
   // False: there is no memory or no descriptor for the table, or it is full around that key: the region is reached by asking.
   bool expose(const proto::ExposedRegion& region) noexcept;
-  // Marks it dead and waits for who is at it. 0, also where it is not exposed; -EBUSY after patience_ms.
+  // Nobody begins any more, and nobody is at it when this returns 0. -EBUSY after patience_ms: somebody is; ask again.
   int conceal(uint64_t key, std::array<AccessSlot, access_slots>& users) noexcept;
   // All of them, with the same patience.
-  void conceal_all(std::array<AccessSlot, access_slots>& users) noexcept;
+  int conceal_all(std::array<AccessSlot, access_slots>& users) noexcept;
   // Of the table, for peers; -1: there is none.
   int fd() const noexcept { return memory_.file ? memory_.file.get() : -1; }
 
  private:
   static constexpr int64_t patience_ms = 200;
-  RegionEntry* entry_of(uint64_t key) const noexcept;
-  int conceal(RegionEntry& entry, std::array<AccessSlot, access_slots>& users, int64_t until) noexcept;
+  RegionTable& table() const noexcept { return *memory_.mapping.as<RegionTable>(); }
+  int conceal(size_t index, std::array<AccessSlot, access_slots>& users, int64_t until) noexcept;
 
+  const uint64_t nonce_;
   os::ReadableMemory memory_;
+  std::array<bool, region_entries> closing_{};  // dead, and somebody is still at it
 };
 
 // The initiator's side of one peer.
@@ -70,6 +78,10 @@ class RegionWindow {
     uint64_t state = 0;
     uint64_t address = 0;  // in the peer's memory
   };
+  // Whether the table is that endpoint's.
+  bool is_of(uint64_t nonce) const noexcept {
+    return table_.as<const RegionTable>()->nonce.load(std::memory_order_acquire) == nonce;
+  }
   // Where [address, address + length) of a region lies that allows it. False: not in the table, or not allowed, or not all of it.
   bool find(uint64_t key, uint64_t address, uint64_t length, bool write, Place& out) const noexcept;
   // From now on the region stays until leave(). False: it has been closed.

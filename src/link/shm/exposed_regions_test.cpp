@@ -30,7 +30,7 @@ class ExposedRegionsTest : public testing::Test {
     return by.find(key, address, length, write, place_);
   }
 
-  ExposedRegions target_;
+  ExposedRegions target_{77};
   std::unique_ptr<std::array<AccessSlot, access_slots>> users_;
   os::Fd ours_ = std::move(*os::create_memory("test", 1));
   RegionWindow::Place place_;
@@ -82,8 +82,15 @@ TEST_F(ExposedRegionsTest, AFullTableRefuses) {
   size_t seen = 0;
   for (uint64_t key = 0; key < 2 * region_entries; ++key) seen += found(by, key, 1000, 1) ? 1 : 0;
   EXPECT_EQ(seen, taken);
-  target_.conceal_all(*users_);
+  EXPECT_EQ(target_.conceal_all(*users_), 0);
   for (uint64_t key = 0; key < 2 * region_entries; ++key) EXPECT_FALSE(found(by, key, 1000, 1));
+}
+
+TEST_F(ExposedRegionsTest, TheTableSaysWhose) {
+  ASSERT_TRUE(target_.expose(region(5)));
+  auto by = window();
+  EXPECT_TRUE(by.is_of(77));
+  EXPECT_FALSE(by.is_of(78));
 }
 
 TEST_F(ExposedRegionsTest, OthersCannotWriteTheTable) {
@@ -98,6 +105,12 @@ TEST_F(ExposedRegionsTest, AConcealWaitsBoundedForWhoIsAtIt) {
   ASSERT_TRUE(found(by, 5, 1000, 1) && by.enter(place_));
   EXPECT_EQ(target_.conceal(5, *users_), -EBUSY);
   EXPECT_FALSE(found(by, 5, 1000, 1));
+  EXPECT_EQ(target_.conceal(5, *users_), -EBUSY);  // and again
+  EXPECT_EQ(target_.conceal_all(*users_), -EBUSY);
+  // The same key for other memory is another entry.
+  ASSERT_TRUE(target_.expose(region(5)));
+  EXPECT_TRUE(found(by, 5, 1000, 1));
+  EXPECT_EQ(target_.conceal(5, *users_), -EBUSY);
   by.leave();
   EXPECT_EQ(target_.conceal(5, *users_), 0);
 }

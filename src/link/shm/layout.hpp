@@ -31,7 +31,6 @@ inline constexpr size_t header_bytes = 2 * page_bytes;
 inline constexpr size_t doorbell_words = 62;
 inline constexpr size_t doorbell_count = doorbell_words * 64;
 inline constexpr uint64_t pending_socket = uint64_t{1} << 63;  // a datagram waits at the socket
-inline constexpr uint64_t pending_look = uint64_t{1} << 62;    // nothing: whoever set it sees that we poll
 
 // The first word of a slot, stored last: [0..7] sequence, [8..15] kind, [16..23] flags, [24..31] context, [32..63] length.
 // The sequence counts passes over the ring, 1..128, so that a slot of the last pass never looks fresh; 0 is never written.

@@ -126,7 +126,6 @@ void Link::close() noexcept {
     abandon_inherited();
     return;
   }
-  if (exposed_ != nullptr) exposed_->conceal_all(header_->users);
   // A hello that found no room in the other socket still carries what was sent: hand it over now.
   const uint64_t until = os::monotonic_ns() + close_linger_ns;
   for (auto& [name, peer] : peers_) {
@@ -448,11 +447,9 @@ void Link::count_ungreeted(ptrdiff_t change) noexcept {
 
 void Link::probe_cma(Peer& peer) noexcept {
   if (peer.pid <= 0 || peer.remote == nullptr || !settings::flag("WEFT_CMA")) return;
-  uint64_t value = 0;
-  const iovec local{&value, sizeof(value)};
-  const iovec remote{reinterpret_cast<void*>(peer.remote->probe_address), sizeof(value)};
-  peer.cma = os::read_process(peer.pid, &local, 1, &remote, 1, sizeof(value)) == sizeof(value) &&
-             value == peer.remote->probe_value;
+  peer.probe_address = peer.remote->probe_address;
+  peer.probe_value = peer.remote->probe_value;
+  peer.cma = is_there(peer);
 }
 
 void Link::watch(Peer& peer) noexcept {

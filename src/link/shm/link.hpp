@@ -98,9 +98,9 @@ struct Peer {
   os::Mapping remote_map;
   os::Fd pidfd;  // or a pipe (os::Liveness)
   RegionWindow window;
-  uint64_t window_at_ns = 0;  // when it was last looked for
-  uint64_t asked_ticks = 0;   // when pending_look was set last
-  uint64_t polled_ticks = 0;  // it has polled after that
+  uint64_t probe_address = 0;  // as its header had them when CMA was tried
+  uint64_t probe_value = 0;
+  uint64_t window_due_ns = 0;  // when one is looked for again
 
   static constexpr uint64_t write_ahead = 16;  // slots
 
@@ -306,8 +306,9 @@ class Link : public proto::LinkBase {
   // --- one-sided access (CMA): access.cpp ---
   void expose(const proto::ExposedRegion& region) noexcept;
   int conceal(uint64_t key) noexcept;
+  int conceal_all() noexcept;
   bool access(Peer& peer, bool write, const iovec* local, size_t local_count, const wire::RmaTarget* targets,
-              size_t target_count, size_t bytes, uint64_t heard) noexcept;
+              size_t target_count, size_t bytes) noexcept;
 
   // --- sleeping ---
   int wait_fd() const noexcept { return epoll_.get(); }
@@ -315,7 +316,6 @@ class Link : public proto::LinkBase {
   void disarm() noexcept;
 
  private:
-  static constexpr size_t small_access_max = 256;  // bytes: a peer that polls is asked
   static constexpr int frames_per_poll = 16;
   // Polls that find nothing between two looks at the clock. It follows the program: many while it spins, one while it sleeps between its
   // polls, and one while a greeting waits for room.
@@ -521,7 +521,7 @@ class Link : public proto::LinkBase {
   bool attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept;
   void probe_cma(Peer& peer) noexcept;
   bool open_window(Peer& peer) noexcept;
-  bool is_polling(Peer& peer) const noexcept;
+  bool is_there(const Peer& peer) const noexcept;
   void watch(Peer& peer) noexcept;
   void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
   void housekeeping(uint64_t now_ns) noexcept;

@@ -53,7 +53,7 @@ struct PeerState : PendingSendsHook {
   List<Op, InFlightHook> in_flight;  // every operation that names it
   Fifo<PendingSend> pending_sends;   // messages that the link has, in order, whose completions wait for it
   PendingSend* newest = nullptr;  // the last of them, when it is a small message: it stands for all before it
-  uint64_t quiet = 0;           // the link's sequence behind the last message that has no completion to come
+  uint64_t quiet = 0;  // the link's sequence behind the last message that has no completion to come
   uint32_t accesses =
       0;  // RMA and atomic operations whose answer has not come: a later one keeps its place behind them
   uint64_t unacknowledged = 0;  // operations whose Done has not come (FI_FENCE waits for zero)
@@ -61,7 +61,7 @@ struct PeerState : PendingSendsHook {
   Op* fragmented_receive = nullptr;
   Unexpected* fragmented_message = nullptr;
   uint64_t fragmented_left = 0;
-  uint64_t heard = 0;      // link time of its last segment or answer: it is there and at work
+  uint64_t heard = 0;      // link time of its last segment: it is there and copying
   bool pausing = false;    // we asked it to keep payloads
   uint64_t unheeded = 0;   // bytes that came unasked since then
   uint32_t announced = 0;  // messages of it that wait with it for a receive

@@ -89,6 +89,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // Peers may reach the domain's regions without us, as far as the link can, and nobody wants to hear of it: not the counters of the endpoint, which
   // count reads or writes of peers, nor those of a region. Once, after the counters are bound. 0 or -FI_ENOMEM.
   int serve_regions(bool count_reads, bool count_writes) noexcept;
+  // Peers ask us again. 0; -FI_EBUSY: one is still copying, after a bounded time, and nothing has changed but that no other begins.
+  int stop_serving() noexcept;
   std::span<const std::byte> address() noexcept { return link_.address(); }
   void set_address_vector(core::AddressVector* av) noexcept {
     av_ = av;
@@ -435,7 +437,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   bool make_open_table() noexcept;
   void drop_taken(const RxContext& rx) noexcept;
   [[gnu::always_inline]] LinkLimits limits_for(const Peer& peer) const noexcept {
-    return visit_side(link_, peer, [](auto& side, auto&) { return limits_of_type<Bare<decltype(side)>>(); });
+    return visit_side(link_, peer, []<class S>(S& side, auto& part) {
+      if constexpr (Bare<S>::limits_by_peer) return side.limits(part);
+      else return limits_of_type<Bare<S>>();
+    });
   }
   RxContext* context_for(const wire::FrameHead& head) const noexcept {
     return head.context < rx_count_ ? rx_[head.context] : nullptr;
@@ -484,7 +489,6 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   struct FrameRefuser;
   [[gnu::noinline, gnu::cold]] void poll_without_frames() noexcept;
   struct Exposure;
-  void end_exposure() noexcept;
   // transmit.hpp
   // `silent`: no completion brings the program to its queue.
   void mind_kept(TxContext& tx, Peer& peer, bool silent) noexcept {

@@ -140,17 +140,19 @@ concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wir
 //   expose()   Peers may reach the region from now on.
 //   conceal()  No peer is at it any more, nor will be: 0; -FI_EBUSY: one is, after a bounded time.
 //   access()   Moves `bytes`, keys and bounds checked against what the peer exposes. False: it could not, though some bytes may have moved; then a frame
-//              asks the peer, who decides. `heard` is the stamp() of the peer's last answer. Only while nothing stands before the access.
+//              asks the peer, who decides. Only while nothing stands before the access.
 // LinkBase exposes nothing and reaches nothing.
 template <class L>
 concept HasRemoteMemory = requires(L& link, typename L::PeerBase& peer, const iovec* local,
-                                 const wire::SourceSegment* remote, const ExposedRegion& region,
-                                 const wire::RmaTarget* targets) {
+                                   const wire::SourceSegment* remote, const ExposedRegion& region,
+                                   const wire::RmaTarget* targets) {
   { link.expose(region) }
   noexcept;
   { link.conceal(uint64_t{}) }
   noexcept->std::same_as<int>;
-  { link.access(peer, bool{}, local, size_t{}, targets, size_t{}, size_t{}, uint64_t{}) }
+  { link.conceal_all() }
+  noexcept->std::same_as<int>;
+  { link.access(peer, bool{}, local, size_t{}, targets, size_t{}, size_t{}) }
   noexcept->std::same_as<bool>;
   { link.can_read(peer) }
   noexcept->std::same_as<bool>;

@@ -62,7 +62,9 @@ class WarningRate {
 class LinkBase {
  public:
   // --- constants of optional concepts ---
-  static constexpr bool small_credit = false;     // HasSmallFrames
+  static constexpr bool small_credit = false;  // HasSmallFrames
+  static constexpr bool limits_by_peer =
+      false;  // limits(peer) says what a peer takes; the constants are the largest
   static constexpr bool repeats_packets = false;  // HasBackgroundWork
 
   // Who gets sentences for the log about trouble that no call reports. Before open().
@@ -85,7 +87,8 @@ class LinkBase {
   // --- HasRemoteMemory ---
   void expose(const ExposedRegion&) noexcept {}
   int conceal(uint64_t) noexcept { return 0; }
-  bool access(auto&, bool, const iovec*, size_t, const wire::RmaTarget*, size_t, size_t, uint64_t) noexcept {
+  int conceal_all() noexcept { return 0; }
+  bool access(auto&, bool, const iovec*, size_t, const wire::RmaTarget*, size_t, size_t) noexcept {
     return false;
   }
   // --- HasSendCompletion ---

@@ -10,8 +10,8 @@ namespace weft::proto {
 template <Link L>
 Engine<L>::~Engine() {
   abandon();
+  (void)stop_serving();
   link_.close();
-  end_exposure();
 }
 
 // Takes no new frame. The rest of one that has begun to arrive goes where it belongs.

@@ -432,9 +432,6 @@ void Engine<L>::on_done(Peer& peer, const wire::FrameHead& head) noexcept {
     malformed(peer);
     return;
   }
-  visit_side(link_, peer, [&]<class S>(S& side, auto&) {
-    if constexpr (HasRemoteMemory<S>) peer.heard = side.stamp();
-  });
   const int status = (head.flags & wire::has_b) != 0 ? static_cast<int>(head.b & 0xffff) : 0;
   // A peer that wants no more, or lies: segments may still wait by reference.
   if (op->zero_copy_sequence > completed_sequence(peer)) copy_out(peer);
@@ -487,6 +484,14 @@ struct Engine<L>::Exposure final : core::RegionObserver {
     });
     return status;
   }
+  int all_unreachable() noexcept override {
+    int status = 0;
+    visit_all_sides(link, [&]<class S>(S& side) {
+      if constexpr (HasRemoteMemory<S>)
+        if (const int busy = side.conceal_all(); busy != 0) status = busy;
+    });
+    return status;
+  }
   L& link;
   const bool count_reads, count_writes;
 };
@@ -508,10 +513,11 @@ int Engine<L>::serve_regions(bool count_reads, bool count_writes) noexcept {
 }
 
 template <Link L>
-void Engine<L>::end_exposure() noexcept {
-  if (exposure_ == nullptr) return;
-  regions_->detach(*exposure_);
+int Engine<L>::stop_serving() noexcept {
+  if (exposure_ == nullptr) return 0;
+  if (const int status = regions_->detach(*exposure_); status != 0) return status;
   exposure_.reset();
+  return 0;
 }
 
 // --- RMA and atomics at the target ---

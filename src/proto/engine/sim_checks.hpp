@@ -471,7 +471,8 @@ void World<L>::check_counters(Node& node) {
     seen_reads += side->reads.value();
     seen_writes += side->writes.value();
   }
-  check(exposing_ || (seen_reads == remote_reads && seen_writes == remote_writes), "a remote counter is wrong");
+  check(exposing_ || (seen_reads == remote_reads && seen_writes == remote_writes),
+        "a remote counter is wrong");
 }
 
 }  // namespace weft::proto::sim

@@ -81,15 +81,15 @@ struct Net {
 
   std::mt19937_64 random;
   Watcher* watcher = nullptr;
-  unsigned refusal = 0;                                    // send() says no
-  unsigned delay = 0;                                      // poll() leaves the rest of a wire for later
-  unsigned starving = 0;                                   // no memory while a frame is shown
-  unsigned unseen = 0;                                     // a small frame has to be told
-  unsigned parting = 0;                                    // a frame is shown in parts
-  unsigned unreadable = 0;                                 // remote read fails
-  unsigned short_ways = 0;                                 // a short frame is shown as such
-  size_t frames_max = 64;                                  // on one wire
-  std::map<std::pair<int, int>, std::deque<Frame>> wires;  // (from, to)
+  unsigned refusal = 0;                                       // send() says no
+  unsigned delay = 0;                                         // poll() leaves the rest of a wire for later
+  unsigned starving = 0;                                      // no memory while a frame is shown
+  unsigned unseen = 0;                                        // a small frame has to be told
+  unsigned parting = 0;                                       // a frame is shown in parts
+  unsigned unreadable = 0;                                    // remote read fails
+  unsigned short_ways = 0;                                    // a short frame is shown as such
+  size_t frames_max = 64;                                     // on one wire
+  std::map<std::pair<int, int>, std::deque<Frame>> wires;     // (from, to)
   std::map<std::pair<int, uint64_t>, ExposedRegion> exposed;  // (owner, key)
   std::vector<bool> dead;
   Shortcuts shortcuts;
@@ -369,9 +369,13 @@ class RichLink : public PlainLink {
     net_->exposed.erase({id_, key});
     return 0;
   }
+  int conceal_all() noexcept {
+    std::erase_if(net_->exposed, [this](const auto& entry) { return entry.first.first == id_; });
+    return 0;
+  }
   // Some are refused in the middle.
   bool access(PeerBase& peer, bool write, const iovec* local, size_t local_count,
-              const wire::RmaTarget* targets, size_t target_count, size_t bytes, uint64_t) noexcept {
+              const wire::RmaTarget* targets, size_t target_count, size_t bytes) noexcept {
     size_t done = 0;
     for (size_t i = 0; i < target_count; ++i) {
       const auto found = net_->exposed.find({peer.id, targets[i].key});

@@ -443,7 +443,7 @@ bool Engine<L>::access_memory(Peer& peer, Op& op) noexcept {
   const bool done = visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
     if constexpr (HasRemoteMemory<S>)
       return side.access(part, op.kind == OpKind::Write, op.iov.data(), op.iov_count, op.targets.data(),
-                         op.target_count, op.length, peer.heard);
+                         op.target_count, op.length);
     else return false;
   });
   if (done) finish_transmit(op, 0, core::ProviderError::None);

@@ -92,6 +92,8 @@ template <class E>
 concept ServesDirectly = proto::ServesRegions<E> && requires(E& engine) {
   { engine.serve_regions(bool{}, bool{}) }
   noexcept->std::same_as<int>;
+  { engine.stop_serving() }
+  noexcept->std::same_as<int>;
 };
 
 template <class E>

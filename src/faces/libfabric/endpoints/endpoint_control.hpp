@@ -110,6 +110,9 @@ struct ControlOps {
       if ((flags & FI_RECV) != 0) rx.receives = &cntr.counter;
       if ((flags & FI_REMOTE_READ) != 0) rx.remote_reads = &cntr.counter;
       if ((flags & FI_REMOTE_WRITE) != 0) rx.remote_writes = &cntr.counter;
+      if constexpr (ServesDirectly<E>)  // what peers did by themselves could not be counted
+        if (p.enabled && p.core != nullptr && (flags & (FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0)
+          (void)p.core->engine.stop_serving();
     }
     return 0;
   }
@@ -235,7 +238,8 @@ struct ControlOps {
       return -FI_ENOCQ;
     }
     if constexpr (ServesDirectly<E>)
-      if (p.core != nullptr && !p.core->scalable && p.receiver != nullptr) {
+      // Whoever shares a receive context may bind counters to it later.
+      if (p.core != nullptr && !p.core->scalable && p.receiver != nullptr && p.shared_receiver == nullptr) {
         const auto& rx = p.receiver->context;
         if (const int status =
                 p.core->engine.serve_regions(rx.remote_reads != nullptr, rx.remote_writes != nullptr);
@@ -515,6 +519,15 @@ struct ControlOps {
     }
     Domain& domain = *p.domain;
     const bool alias = p.alias;
+    if constexpr (ServesDirectly<E>)
+      if (p.owned_core != nullptr) {
+        std::scoped_lock guard(domain.lock);
+        if (const int status = p.core->engine.stop_serving(); status != 0) {
+          log_warn(provider(p), FI_LOG_EP_CTRL,
+                   "fi_close: a peer that is stopped may still write to memory of the endpoint");
+          return status;
+        }
+      }
     if (p.connection != nullptr) {
       {
         std::scoped_lock guard(domain.lock);
