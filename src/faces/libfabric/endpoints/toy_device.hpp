@@ -262,7 +262,7 @@ class ToyPackets {
   // Programs pad addresses with zeros.
   static std::string text_of(std::span<const std::byte> address) {
     const auto* first = reinterpret_cast<const char*>(address.data());
-    return {first, ::strnlen(first, address.size())};
+    return {first, first != nullptr ? ::strnlen(first, address.size()) : 0};
   }
 
   ToyCard* card_ = nullptr;
