@@ -32,6 +32,22 @@ def cpp_files() -> "list[pathlib.Path]":
     return [path for path in project_files() if path.suffix in CPP]
 
 
+def refuse(pattern, why, is_meant=lambda name: True) -> "tuple[list[str], int]":
+    """A complaint for each match of a regular expression below src/, and how many files were looked at. `why` may be a function of the match."""
+    complaints = []
+    seen = 0
+    for path in cpp_files():
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith("src/") or not is_meant(name):
+            continue
+        seen += 1
+        text = path.read_text()
+        for match in pattern.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            complaints.append(f"{name}:{line}: {why(match) if callable(why) else why}")
+    return complaints, seen
+
+
 def jobs() -> int:
     return int(os.environ.get("WEFT_JOBS", os.cpu_count() or 1))
 

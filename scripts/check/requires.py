@@ -24,17 +24,9 @@ def link_concepts():
 
 
 def main() -> int:
-    complaints = link_concepts()
-    seen = 0
-    for path in files.cpp_files():
-        name = path.relative_to(files.ROOT).as_posix()
-        if not name.startswith("src/"):
-            continue
-        seen += 1
-        text = path.read_text()
-        for match in UNNAMED.finditer(text):
-            line = text.count("\n", 0, match.start()) + 1
-            complaints.append(f"{name}:{line}: an ability without a name; make it a concept (docs/engine.md, docs/packets.md, src/proto/setup.hpp)")
+    unnamed, seen = files.refuse(
+        UNNAMED, "an ability without a name; make it a concept (docs/engine.md, docs/packets.md, src/proto/setup.hpp)")
+    complaints = link_concepts() + unnamed
     print("\n".join(complaints) if complaints else f"{seen} files")
     return 1 if complaints else 0
 

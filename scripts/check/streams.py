@@ -9,17 +9,8 @@ HEADERS = re.compile(r"^#include <(iostream|fstream|sstream|iomanip|istream|ostr
 
 
 def main() -> int:
-    complaints = []
-    seen = 0
-    for path in files.cpp_files():
-        name = path.relative_to(files.ROOT).as_posix()
-        if not name.startswith("src/") or name.endswith("_test.cpp"):
-            continue
-        seen += 1
-        text = path.read_text()
-        for match in HEADERS.finditer(text):
-            line = text.count("\n", 0, match.start()) + 1
-            complaints.append(f"{name}:{line}: <{match.group(1)}> is too large for the libraries")
+    complaints, seen = files.refuse(HEADERS, lambda match: f"<{match.group(1)}> is too large for the libraries",
+                                    lambda name: not name.endswith("_test.cpp"))
     print("\n".join(complaints) if complaints else f"{seen} files")
     return 1 if complaints else 0
 

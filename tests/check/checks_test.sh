@@ -54,6 +54,10 @@ put src/proto/t_test.cpp '#include "proto/t.hpp"\nint use() { return weft::proto
 expect bad "a sleep in a template of proto" sans_io.py
 rm "$tree"/src/proto/t*
 
+put src/os/s.cpp '#include <fstream>\n'
+expect bad "a stream in a library" streams.py
+put src/os/s.cpp '#include <cstdio>\n'
+expect good "no stream in a library" streams.py
 put src/os/l.hpp '#pragma once\ntemplate <class L> void f(L& l) {\n  if constexpr (requires { l.wait(); }) l.wait();\n}\n'
 expect bad "an ability without a name" requires.py
 put src/os/l.hpp '#pragma once\ntemplate <class L> concept Waits = requires(L& l) { l.wait(); };\ntemplate <class L> void f(L& l) {\n  if constexpr (Waits<L>) l.wait();\n}\n'
