@@ -172,6 +172,7 @@ void ProgressThread::run() noexcept {
 }
 
 void ProgressThread::stand_aside(Guard& guard) noexcept {
+  sleeper_->unwatch_all();
   give(guard);
   bool taken = false;
   do {

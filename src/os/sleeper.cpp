@@ -69,13 +69,12 @@ Sleeper::Registration* Sleeper::registration(core::Progressor& progressor) noexc
     if (known.progressor == &progressor) return &known;
   }
   try {
-    registrations_.push_back(Registration{&progressor, -1, false});
+    registrations_.push_back(Registration{&progressor, -1, false, false});
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
   Registration& added = registrations_.back();
   added.fd = progressor.wait_fd();
-  if (added.fd >= 0 && !poll_set_.watch(added.fd)) added.fd = -1;
   return &added;
 }
 
@@ -87,6 +86,7 @@ bool Sleeper::arm(const core::ProgressorList& list) noexcept {
     Registration* entry = registration(*progressor);
     if (entry == nullptr) return false;
     if (entry->armed) progressor->end_sleep();
+    if (entry->fd >= 0 && !entry->watched) entry->watched = poll_set_.watch(entry->fd);
     entry->armed = progressor->begin_sleep();
     all = all && entry->armed;
   }
@@ -110,13 +110,19 @@ void Sleeper::disarm_all(const core::ProgressorList& list) noexcept {
   }
 }
 
+void Sleeper::unwatch_all() noexcept {
+  std::scoped_lock guard(registrations_mutex_);
+  for (Registration& entry : registrations_)
+    if (std::exchange(entry.watched, false)) poll_set_.remove(entry.fd);
+}
+
 void Sleeper::forget(core::Progressor& progressor) noexcept {
   std::scoped_lock guard(registrations_mutex_);
   for (size_t i = 0; i < registrations_.size(); ++i) {
     Registration& entry = registrations_[i];
     if (entry.progressor != &progressor) continue;
     if (entry.armed && origin_.is_here()) progressor.end_sleep();
-    if (entry.fd >= 0) poll_set_.remove(entry.fd);
+    if (entry.watched) poll_set_.remove(entry.fd);
     registrations_.erase(registrations_.begin() + std::ptrdiff_t(i));
     return;
   }

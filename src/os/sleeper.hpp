@@ -60,6 +60,8 @@ class Sleeper final : public core::Signal {
   // work, or a descriptor is missing.
   bool arm(const core::ProgressorList& list) noexcept;
   void disarm(const core::ProgressorList& list) noexcept;
+  // Nobody sleeps here for now: what comes to the endpoints does not pay for this set until the next arm().
+  void unwatch_all() noexcept;
   void forget(core::Progressor& progressor) noexcept;  // before the endpoint closes its descriptor
   // A descriptor that wakes sleepers while it is readable. 0 or a negative errno.
   int watch(int fd) noexcept { return poll_set_.watch(fd) ? 0 : -errno; }
@@ -115,6 +117,7 @@ class Sleeper final : public core::Signal {
     core::Progressor* progressor;
     int fd;
     bool armed;
+    bool watched;  // the set has fd
   };
 
   Sleeper(Kind kind, Event event, PollSet set) noexcept;

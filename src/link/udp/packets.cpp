@@ -41,6 +41,8 @@ std::vector<std::byte> Packets::source_for(bool ipv6, std::span<const std::byte>
 void Packets::close() noexcept {
   groups_.clear();
   wait_.reset();
+  watched_ = false;
+  armed_ = false;
   socket_.reset();
   receiver_.reset();
 }
@@ -50,11 +52,23 @@ int Packets::wait_fd() noexcept {
     auto made = os::PollSet::create();
     if (!made) return -1;
     wait_ = std::move(*made);
-    (void)wait_.watch(socket_.get());
-    for (const Group& group : groups_)
-      if (group.socket) (void)wait_.watch(group.socket.get());
+    if (armed_) (void)watch();
   }
   return wait_.get();
+}
+
+bool Packets::watch() noexcept {
+  if (!wait_) return true;  // nobody has asked for the descriptor
+  watched_ = wait_.watch(socket_.get());
+  for (const Group& group : groups_)
+    if (group.socket) watched_ = wait_.watch(group.socket.get()) && watched_;
+  return watched_;
+}
+
+void Packets::unwatch() noexcept {
+  watched_ = false;
+  wait_.remove(socket_.get());
+  for (const Group& group : groups_) wait_.remove(group.socket.get());
 }
 
 // --- multicast ---
@@ -71,7 +85,7 @@ int Packets::join(std::span<const std::byte> group, bool receives) {
   }
   os::route_groups(socket_);
   groups_.push_back(std::move(joined));
-  if (wait_ && groups_.back().socket) (void)wait_.add(groups_.back().socket.get());
+  if (watched_ && groups_.back().socket) (void)wait_.add(groups_.back().socket.get());
   return 0;
 }
 

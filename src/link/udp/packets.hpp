@@ -66,6 +66,8 @@ class Packets {
   int poll(Handler& handler) noexcept {
     if (!origin_.is_here()) [[unlikely]]
       return 0;
+    if (watched_) [[unlikely]]
+      unwatch_when_awake();
     int packets = take(socket_, address_.bytes(), handler);
     for (const Group& group : groups_)
       if (group.socket) packets += take(group.socket, group.address, handler);
@@ -81,10 +83,17 @@ class Packets {
       on_refused(place.bytes());
   }
 
-  // Sleeping: readable whenever there is a packet.
+  // Sleeping: between arm() and disarm(), readable whenever there is a packet. In an epoll set a socket pays for each packet that comes, whether anybody
+  // sleeps or not, so it leaves the set when its owner polls without a sleep for a while.
   int wait_fd() noexcept;
-  bool arm() const noexcept { return true; }
-  void disarm() const noexcept {}
+  bool arm() noexcept {
+    armed_ = true;
+    return watched_ || watch();
+  }
+  void disarm() noexcept {
+    armed_ = false;
+    polls_awake_ = 0;
+  }
 
   // Multicast: a member sends to the group's address and, with `receives`, gets what others and itself send there. 0 or a negative errno.
   int join(std::span<const std::byte> group, bool receives);
@@ -102,6 +111,7 @@ class Packets {
     bool segmentation = true;  // until the kernel says no
   };
   static constexpr size_t paths = 256;
+  static constexpr unsigned polls_until_unwatched = 64;
   static constexpr size_t unknown_path_bytes = 1200;  // every IPv6 path takes it, and nearly every IPv4 path
 
   struct Group {
@@ -129,6 +139,11 @@ class Packets {
     return packets;
   }
 
+  bool watch() noexcept;
+  void unwatch() noexcept;
+  void unwatch_when_awake() noexcept {
+    if (!armed_ && ++polls_awake_ == polls_until_unwatched) unwatch();
+  }
   static Path path_to(std::span<const std::byte> address) noexcept;
   Path& place_of(std::span<const std::byte> address) noexcept;
   int send_pieces(std::span<const std::byte> address, const iovec* parts, size_t count, size_t offset,
@@ -143,7 +158,10 @@ class Packets {
   bool fragments_ = false;
   std::vector<Path> paths_;
   std::vector<Group> groups_;
-  os::PollSet wait_;  // made when somebody sleeps for the first time
+  os::PollSet wait_;      // made when somebody sleeps for the first time
+  bool watched_ = false;  // wait_ has the sockets
+  bool armed_ = false;
+  unsigned polls_awake_ = 0;  // since the last sleep
 };
 
 static_assert(proto::PacketLink<Packets> && proto::HasSegmentationOffload<Packets> &&
