@@ -1,4 +1,5 @@
-// An engine over MessageLink, with what an endpoint has; over connections in memory, or others. Must not be used outside tests.
+// An engine over MessageLink, with what an endpoint has; over connections in memory, or others. Must not be used
+// outside tests.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Peers agree on the largest frame: payloads of every size arrive both ways, between endpoints that take large frames, endpoints that do not,
-// and one of each. FakeEndpoints refuse messages that are too long for their receiver.
+// Peers agree on the largest frame: payloads of every size arrive both ways, between endpoints that take large frames,
+// endpoints that do not, and one of each. FakeEndpoints refuse messages that are too long for their receiver.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// Endpoints, transmit and receive contexts as the C ABI sees them. A Port is what a program holds; several ports may share one Core (a scalable
-// endpoint and its contexts, an endpoint and its aliases). None of it is a template: what the control path asks of an engine and of a receive
-// context is virtual here, and engine_type.hpp answers for each type. The data path knows the type (endpoint_data.hpp). Must not know which
-// engines exist.
+// Endpoints, transmit and receive contexts as the C ABI sees them. A Port is what a program holds; several ports may
+// share one Core (a scalable endpoint and its contexts, an endpoint and its aliases). None of it is a template: what
+// the control path asks of an engine and of a receive context is virtual here, and engine_type.hpp answers for each
+// type. The data path knows the type (endpoint_data.hpp). Must not know which engines exist.
 #pragma once
 
 #include <rdma/fi_atomic.h>
@@ -27,7 +27,8 @@ struct Core;
 struct EngineType;
 struct Port;
 
-// A receive context with what it is bound to; ReceiverOf<R> has the context. A shared one (SRX) outlives the endpoints that use it.
+// A receive context with what it is bound to; ReceiverOf<R> has the context. A shared one (SRX) outlives the endpoints
+// that use it.
 struct Receiver {
   explicit Receiver(Domain& of) : domain(of) {}
   Receiver(const Receiver&) = delete;
@@ -41,7 +42,8 @@ struct Receiver {
   virtual size_t posted_max() const noexcept = 0;
   virtual size_t posted() const noexcept = 0;
   virtual size_t& multi_receive_min() noexcept = 0;
-  // Several endpoints receive here; `reports` has what concerns none of them. Contexts that cannot be shared do nothing.
+  // Several endpoints receive here; `reports` has what concerns none of them. Contexts that cannot be shared do
+  // nothing.
   virtual void set_shared() noexcept = 0;
   virtual void set_reports(core::CompletionQueue* reports) noexcept = 0;
 
@@ -74,8 +76,8 @@ struct Transmitter {
   std::vector<Cntr*> counters;
 };
 
-// What the ports of one endpoint share; CoreOf<E> has the engine. The virtual calls are those of the control path, under the domain lock unless
-// said otherwise.
+// What the ports of one endpoint share; CoreOf<E> has the engine. The virtual calls are those of the control path,
+// serialised as the engine's are (domain lock or program).
 struct Core {
   explicit Core(Domain& of) : domain(of) {}
   Core(const Core&) = delete;
@@ -118,20 +120,18 @@ struct Core {
   core::Progressor* engine = nullptr;
   WorkLane* work = nullptr;  // operations that wait for counters; null: the engine has none
   Av* av = nullptr;
-  uint64_t caps = 0;
   bool in_progress = false;  // the progress thread's, too
   size_t rx_enabled = 0;     // receive contexts of a scalable endpoint, so far
   bool scalable = false;
   size_t tx_count = 1;
   size_t rx_count = 1;
-  Users users{0};  // ports besides the first
-  std::vector<core::Progressor*> attached;
 };
 
 // What a connected endpoint has besides: connected.hpp.
 struct ConnectionSide {
   virtual ~ConnectionSide() = default;
-  // The endpoint closes: no event of it comes any more, and nobody drives it through its event queue. Without the domain lock.
+  // The endpoint closes: no event of it comes any more, and nobody drives it through its event queue. Without the
+  // domain lock.
   virtual void leave() noexcept = 0;
 };
 
@@ -218,7 +218,8 @@ struct EngineType {
   fi_ops_cm* cm_ops;
 };
 
-// A transmit context that endpoints may share (fi_stx_context(3)): attributes only, since our endpoints never run out of hardware queues.
+// A transmit context that endpoints may share (fi_stx_context(3)): attributes only, since our endpoints never run out
+// of hardware queues.
 struct Stx {
   fid_stx fid{};
   Domain* domain = nullptr;

@@ -215,8 +215,8 @@ bool has_completions(const proto::TxContext& tx) noexcept {
 bool has_completions(const Port& p) noexcept {
   return p.rx->bound() || (p.receiver != nullptr && p.receiver->sink->bound());
 }
-// Whether the progress thread may take frames from now on: of a scalable endpoint when the last of its receive contexts is enabled, for a frame to one
-// that is not there yet is lost.
+// Whether the progress thread may take frames from now on: of a scalable endpoint when the last of its receive contexts
+// is enabled, for a frame to one that is not there yet is lost.
 bool takes_part(Port& p) noexcept {
   if (p.core == nullptr || p.core->in_progress) return false;
   if (!p.core->scalable) return true;

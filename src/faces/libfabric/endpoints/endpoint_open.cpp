@@ -59,8 +59,8 @@ uint64_t full_caps(uint64_t caps, fi_ep_type type) noexcept {
   return caps;
 }
 
-// A device is entered with the domain's lock held only, so with one the lock is held from before the link exists until the endpoint is enrolled,
-// or gone. Else while it is enrolled.
+// A device is entered with the domain's lock held only, so with one the lock is held from before the link exists until
+// the endpoint is enrolled, or gone. Else while it is enrolled.
 std::unique_lock<DomainLock> lock_opening(const EngineType& type, Domain& domain) {
   return type.uses_device ? std::unique_lock(domain.lock) : std::unique_lock(domain.lock, std::defer_lock);
 }
@@ -74,7 +74,6 @@ std::unique_ptr<Port> make_port(const EngineType& type, Domain& domain, const fi
   if (info.ep_attr->max_msg_size != 0) limits.message_bytes = info.ep_attr->max_msg_size;
   port->owned_core = type.make_core(domain, limits);
   port->core = port->owned_core.get();
-  port->core->caps = port->caps;
   port->engine = port->core->engine;
   status = port->core->open(
       *port, info, source_name(*domain.provider, domain.addr_format, info.src_addr, info.src_addrlen));
@@ -94,7 +93,8 @@ int enroll(Port& p) {
 
 int refuse(const EngineType& type, const Domain& domain, const fi_info* info) {
   if (info == nullptr || info->ep_attr == nullptr) return -FI_EINVAL;
-  // Connected endpoints are opened by type (OpenerByType); what comes here otherwise is a type that this provider has not.
+  // Connected endpoints are opened by type (OpenerByType); what comes here otherwise is a type that this provider has
+  // not.
   const bool unsaid = info->ep_attr->type == FI_EP_UNSPEC && !type.abilities.connects();
   if (info->ep_attr->type == type.abilities.type || unsaid) return 0;
   log_warn(domain.provider->name, FI_LOG_EP_CTRL,

@@ -1,5 +1,5 @@
-// Opens endpoints, scalable endpoints and their contexts, shared contexts (fi_endpoint(3)). The calls are in endpoint_open.cpp, once for all engines;
-// a provider instantiates Opener, which says of which type the engine is.
+// Opens endpoints, scalable endpoints and their contexts, shared contexts (fi_endpoint(3)). The calls are in
+// endpoint_open.cpp, once for all engines; a provider instantiates Opener, which says of which type the engine is.
 #pragma once
 
 #include "faces/libfabric/endpoints/endpoint.hpp"
@@ -30,8 +30,8 @@ struct Opener {
   }
 };
 
-// The openers of a provider that has connected endpoints `C` besides the others: by the type of endpoint, and for what endpoints share by
-// the type that the domain was opened for.
+// The openers of a provider that has connected endpoints `C` besides the others: by the type of endpoint, and for what
+// endpoints share by the type that the domain was opened for.
 template <class E, class C>
 struct OpenerByType {
   static int open_endpoint(Domain& domain, fi_info* info, fid_ep** ep, void* context) {

@@ -1,5 +1,5 @@
-// What the control path asks of an engine and its receive contexts, for each type of engine: the one template between EndpointEngine and the
-// endpoints of endpoint.hpp, beside the data calls. Must not know which engines exist.
+// What the control path asks of an engine and its receive contexts, for each type of engine: the one template between
+// EndpointEngine and the endpoints of endpoint.hpp, beside the data calls. Must not know which engines exist.
 #pragma once
 
 #include <rdma/fi_cm.h>

@@ -1,5 +1,6 @@
-// Triggered operations and deferred work (fi_trigger(3)) of a port: what the data calls do with FI_TRIGGER. How an operation that waited is
-// posted is in trigger.cpp, how they wait in work_queue.hpp. Must not know which engines exist.
+// Triggered operations and deferred work (fi_trigger(3)) of a port: what the data calls do with FI_TRIGGER. How an
+// operation that waited is posted is in trigger.cpp, how they wait in work_queue.hpp. Must not know which engines
+// exist.
 #pragma once
 
 #include <rdma/fi_trigger.h>
