@@ -160,6 +160,21 @@ TEST(ScalableEndpoint, index_out_of_range__fi_endpoint_3) {
   EXPECT_LT(fi_rx_context(sep.get(), -1, nullptr, &context, nullptr), 0);
 }
 
+// fi_endpoint(3): the options of endpoints are none of a shared transmit context, which says so.
+TEST(SharedContext, stx_has_no_options__fi_endpoint_3) {
+  WEFT_BEYOND_THE_MANUAL("options of an object that has none");
+  Options options{.caps = FI_TAGGED, .endpoints = 1};
+  WEFT_WORLD(w, options);
+  if (w.info()->domain_attr->max_ep_stx_ctx == 0) GTEST_SKIP() << "no shared transmit contexts";
+  Handle<fid_stx> stx;
+  WEFT_ASSERT_OK(fi_stx_context(w.domain(), w.info()->tx_attr, stx.out(), nullptr));
+  for (const int name : {FI_OPT_MIN_MULTI_RECV, FI_OPT_CM_DATA_SIZE, FI_OPT_TX_SIZE, FI_OPT_RX_SIZE}) {
+    size_t value = 1, length = sizeof value;
+    EXPECT_LT(fi_getopt(stx.fid(), FI_OPT_ENDPOINT, name, &value, &length), 0) << name;
+    EXPECT_LT(fi_setopt(stx.fid(), FI_OPT_ENDPOINT, name, &value, length), 0) << name;
+  }
+}
+
 // fi_endpoint(3), SHARED CONTEXTS: two endpoints send through one transmit context, completions go to the endpoint's own queue.
 TEST(SharedContext, stx__fi_endpoint_3) {
   Options options{.caps = FI_TAGGED, .endpoints = 1};

@@ -1,57 +1,20 @@
 // The engine over MessageLink: a send completes when it has left, also while its peer gives no credits, and an endpoint that closes knows of it.
-#include "proto/engine/engine.hpp"
+#include "link/message/fake_engine.hpp"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "link/message/fake_endpoints.hpp"
-
 namespace weft::link::message {
 namespace {
 
-using Engine = proto::Engine<FakeLink>;
 static_assert(proto::HasSendCompletion<FakeLink> && proto::KeepsBack<FakeLink>);
 
 constexpr size_t message_bytes = 2000;
 constexpr uint64_t tag = 7;
 
-struct End {
-  End(FakeNet& net, const std::string& name) : engine(proto::EngineLimits{}) {
-    engine.link().set_context(&net);
-    EXPECT_TRUE(engine.link().open(name, engine));
-    engine.set_address_vector(&av);
-    engine.set_regions(&regions);
-    engine.set_receive_context(0, &rx);
-    engine.add_queue(&cq);
-    rx.cq = tx.cq = &cq;
-    rx.settle();
-    tx.settle();
-  }
-  fi_addr_t meet(End& other) {
-    const auto address = other.engine.link().address();
-    return av.insert(core::Address(address.data(), address.size()));
-  }
-  // What the queue has: completions, and errors in `failed`.
-  size_t completed() {
-    size_t count = 0;
-    fi_cq_tagged_entry entry;
-    core::CompletionError error;
-    while (true) {
-      const ssize_t got = cq.read<fi_cq_tagged_entry, false>(&entry, 1, nullptr);
-      if (got == 1) ++count;
-      else if (got == -FI_EAVAIL && cq.read_error(error) == 0) ++failed;
-      else return count;
-    }
-  }
-
-  core::AddressVector av{0};
-  core::MemoryRegionTable regions{{false, false, false}, nullptr};
-  core::CompletionQueue cq{256};
-  proto::TxContext tx;
-  proto::RxContext rx{0, 128, 1};
-  Engine engine;
-  size_t failed = 0;
+struct End : FakeEnd<FakeLink> {
+  using FakeEnd::FakeEnd;
   std::vector<std::byte> bytes = std::vector<std::byte>(message_bytes);
 };
 

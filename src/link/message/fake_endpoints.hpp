@@ -45,6 +45,7 @@ class FakeEndpoints {
     bool incoming = false, told = false, lost = false, closed = false;
   };
 
+  FakeEndpoints() : FakeEndpoints(message_bytes_max) {}
   ~FakeEndpoints() { close(); }
 
   void set_context(const void* net) noexcept { net_ = static_cast<FakeNet*>(const_cast<void*>(net)); }
@@ -73,17 +74,17 @@ class FakeEndpoints {
     return mine;
   }
   static void say(Connection& connection, std::span<const std::byte> message) {
-    if (connection.other != nullptr) connection.other->inbox.emplace_back(message.begin(), message.end());
+    if (connection.other == nullptr) return;
+    EXPECT_LE(message.size(), connection.other->home->taken_bytes_max_)
+        << "a message is too long for its receiver";
+    connection.other->inbox.emplace_back(message.begin(), message.end());
   }
 
   std::byte* reserve(Connection& connection) noexcept {
     return refuses_ || connection.closed ? nullptr : connection.out.data();
   }
   void commit(Connection& connection, size_t bytes) noexcept {
-    ++connection.committed;
-    if (connection.other == nullptr) return;
-    say(connection, std::span(connection.out).first(bytes));
-    EXPECT_LE(connection.other->inbox.size(), receive_count) << "a message finds no buffer";
+    put(connection, std::span(connection.out).first(bytes));
   }
 
   template <class Handler>
@@ -126,6 +127,18 @@ class FakeEndpoints {
   bool delivered(const Connection&) const noexcept { return delivered_; }
   void set_delivered(bool delivered) noexcept { delivered_ = delivered; }
   void set_refuses(bool refuses) noexcept { refuses_ = refuses; }  // no send buffers
+  size_t longest() const noexcept { return longest_; }             // message that was committed
+
+ protected:
+  explicit FakeEndpoints(size_t taken_bytes_max) : taken_bytes_max_(taken_bytes_max) {}
+  void put(Connection& connection, std::span<const std::byte> message) noexcept {
+    ++connection.committed;
+    longest_ = std::max(longest_, message.size());
+    if (connection.other == nullptr) return;
+    say(connection, message);
+    EXPECT_LE(connection.other->inbox.size(), receive_count) << "a message finds no buffer";
+  }
+  bool refuses() const noexcept { return refuses_; }
 
  private:
   Connection& add(bool incoming) {
@@ -164,9 +177,37 @@ class FakeEndpoints {
   bool refuses_ = false;
   bool delivered_ = true;
   uint64_t held_behind_ = UINT64_MAX;
+  size_t taken_bytes_max_;  // of a message to us
+  size_t longest_ = 0;
 };
 
+// The same that send and take large messages, among each other and with those that do not.
+class FakeLargeEndpoints : public FakeEndpoints {
+ public:
+  static constexpr size_t large_message_bytes_max = (size_t{1} << 18) + 512;
+
+  FakeLargeEndpoints() : FakeEndpoints(large_message_bytes_max) {}
+  bool commit_parts(Connection& connection, std::span<const std::byte> front, const iovec* parts,
+                    size_t part_count) noexcept {
+    if (refuses() || connection.closed) return false;
+    std::vector<std::byte> message(front.begin(), front.end());
+    for (size_t i = 0; i < part_count; ++i) {
+      const auto* first = static_cast<const std::byte*>(parts[i].iov_base);
+      message.insert(message.end(), first, first + parts[i].iov_len);
+    }
+    put(connection, message);
+    return true;
+  }
+  bool commit_in_place(Connection& connection, std::span<const std::byte> front, const iovec* parts,
+                       size_t part_count) noexcept {
+    return commit_parts(connection, front, parts, part_count);
+  }
+  void keep_parts(Connection&) noexcept {}
+};
+static_assert(HasLargeMessages<FakeLargeEndpoints> && !HasLargeMessages<FakeEndpoints>);
+
 using FakeLink = MessageLink<FakeEndpoints>;
+using FakeLargeLink = MessageLink<FakeLargeEndpoints>;
 
 // A link and what it said: frames by the address of their peer.
 struct FakeNode final : FakeLink::Events {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "faces/libfabric/endpoints/answers.hpp"
-#include "faces/libfabric/endpoints/endpoint.hpp"
+#include "faces/libfabric/endpoints/endpoint_control.hpp"
 #include "faces/libfabric/endpoints/passive.hpp"
 
 namespace weft::fi {
@@ -31,7 +31,7 @@ class Connector final : public ConnectionSide, public proto::ConnectionObserver,
     Over,  // refused, or the peer has left
   };
 
-  explicit Connector(Port<E>& port) : port_(port) {}
+  explicit Connector(Port& port) : port_(port) {}
 
   State state = State::Idle;
   std::unique_ptr<RequestOf<typename E::Connection>> request;  // Requested
@@ -75,10 +75,10 @@ class Connector final : public ConnectionSide, public proto::ConnectionObserver,
   // --- ControlSource ---
   void drive() noexcept override {
     std::scoped_lock guard(port_.domain->lock);
-    port_.engine->connection().advance();
+    engine_of<E>(port_).connection().advance();
     port_.engine->poll();
   }
-  int control_fd() noexcept override { return port_.engine->connection().control_fd(); }
+  int control_fd() noexcept override { return engine_of<E>(port_).connection().control_fd(); }
 
   // --- ConnectionSide ---
   void leave() noexcept override {
@@ -106,25 +106,23 @@ class Connector final : public ConnectionSide, public proto::ConnectionObserver,
 
   static constexpr size_t events_max = 2;
 
-  Port<E>& port_;
+  Port& port_;
   size_t reserved_ = 0;
   bool widened_ = false;
 };
 
-// fi_ops_cm of active endpoints. `Control` is ControlOps<E>, which enables.
-template <class E, class Control>
+// fi_ops_cm of active endpoints.
+template <class E>
 struct CmOps {
   static int getpeer(fid_ep*, void*, size_t*) { return -FI_ENOSYS; }
   static int connect(fid_ep*, const void*, const void*, size_t) { return -FI_ENOSYS; }
-  static int no_listen(fid_pep*) { return -FI_ENOSYS; }
   static int accept(fid_ep*, const void*, size_t) { return -FI_ENOSYS; }
-  static int no_reject(fid_pep*, fid_t, const void*, size_t) { return -FI_ENOSYS; }
   static int shutdown(fid_ep*, uint64_t) { return -FI_ENOSYS; }
 };
 
-template <proto::ConnectedEngine E, class Control>
-struct CmOps<E, Control> {
-  using P = Port<E>;
+template <proto::ConnectedEngine E>
+struct CmOps<E> {
+  using P = Port;
   using State = typename Connector<E>::State;
 
   static int refuse(const P& p, int code, const char* what, const char* why) {
@@ -133,17 +131,17 @@ struct CmOps<E, Control> {
   }
 
   static int getpeer(fid_ep* ep, void* address, size_t* length) {
-    P& p = port_of<E>(ep);
+    P& p = port_of(ep);
     if (p.connection == nullptr) return -FI_ENOSYS;
     if (length == nullptr) return -FI_EINVAL;
     std::scoped_lock guard(p.domain->lock);
-    const auto peer = p.engine->connection().peer_address();
+    const auto peer = engine_of<E>(p).connection().peer_address();
     if (peer.empty()) return -FI_ENOTCONN;
     return give_address(peer, address, length);
   }
 
   static int connect(fid_ep* ep, const void* address, const void* param, size_t length) {
-    P& p = port_of<E>(ep);
+    P& p = port_of(ep);
     if (p.connection == nullptr) return -FI_ENOSYS;
     return no_throw([&] {
       return start(p, address, connection_data(param, length, E::Connection::connection_data_bytes_max));
@@ -151,29 +149,26 @@ struct CmOps<E, Control> {
   }
 
   static int accept(fid_ep* ep, const void* param, size_t length) {
-    P& p = port_of<E>(ep);
+    P& p = port_of(ep);
     if (p.connection == nullptr) return -FI_ENOSYS;
     return no_throw(
         [&] { return answer(p, connection_data(param, length, E::Connection::connection_data_bytes_max)); });
   }
 
   static int shutdown(fid_ep* ep, uint64_t flags) {
-    P& p = port_of<E>(ep);
+    P& p = port_of(ep);
     if (p.connection == nullptr) return -FI_ENOSYS;
     if (flags != 0) return refuse(p, FI_EBADFLAGS, "fi_shutdown", "flags must be 0");
     auto& side = connector(p);
     std::scoped_lock guard(p.domain->lock);
-    if (side.state == State::Shut || (side.state == State::Over && p.engine->gone())) return 0;
+    if (side.state == State::Shut || (side.state == State::Over && engine_of<E>(p).gone())) return 0;
     if (side.state != State::Connected) return -FI_ENOTCONN;
-    Control::linger(p);
+    linger(*p.core);
     if (side.state != State::Connected) return 0;  // the peer left meanwhile
     side.state = State::Shut;
-    p.engine->shut_down();
+    engine_of<E>(p).shut_down();
     return 0;
   }
-
-  static int no_listen(fid_pep*) { return -FI_ENOSYS; }
-  static int no_reject(fid_pep*, fid_t, const void*, size_t) { return -FI_ENOSYS; }
 
  private:
   static auto& connector(P& p) noexcept { return static_cast<Connector<E>&>(*p.connection); }
@@ -206,7 +201,7 @@ struct CmOps<E, Control> {
       std::scoped_lock guard(p.domain->lock);
       if (connector(p).state != wanted)
         return refuse(p, FI_EOPBADSTATE, what, state_text(connector(p).state));
-      if (const int status = Control::enable(p); status != 0) return status;
+      if (const int status = enable(p); status != 0) return status;
       if (const int status = connector(p).reserve(); status != 0) return status;
     }
     const int status = p.eq->attach(connector(p));
@@ -233,7 +228,7 @@ struct CmOps<E, Control> {
     if (const int status = prepare(p, State::Idle, "fi_connect"); status != 0) return status;
     std::scoped_lock guard(p.domain->lock);
     connector(p).state = State::Connecting;
-    auto started = p.engine->connection().start(name, data);
+    auto started = engine_of<E>(p).connection().start(name, data);
     if (started) return 0;
     connector(p).state = State::Idle;
     connector(p).unreserve();
@@ -243,7 +238,7 @@ struct CmOps<E, Control> {
   static int answer(P& p, std::span<const std::byte> data) {
     if (const int status = prepare(p, State::Requested, "fi_accept"); status != 0) return status;
     std::scoped_lock guard(p.domain->lock);
-    auto accepted = p.engine->connection().accept(std::move(connector(p).request->incoming), data);
+    auto accepted = engine_of<E>(p).connection().accept(std::move(connector(p).request->incoming), data);
     connector(p).request.reset();
     if (accepted) return 0;
     connector(p).state = State::Over;
@@ -254,7 +249,7 @@ struct CmOps<E, Control> {
 
 // Gives a new port its connection and opens the link with the address that `info` says. 0 or -FI_E*.
 template <proto::ConnectedEngine E>
-int open_connection(Port<E>& port, const fi_info& info, std::string name) {
+int open_connection(Port& port, E& engine, const fi_info& info, std::string name) {
   Domain& domain = *port.domain;
   const auto refuse = [&](int code, const char* why) {
     log_warn(domain.provider->name, FI_LOG_EP_CTRL, "no endpoint: %s", why);
@@ -264,7 +259,7 @@ int open_connection(Port<E>& port, const fi_info& info, std::string name) {
     return refuse(FI_EINVAL,
                   "connected endpoints need a domain that was opened with an fi_info of FI_EP_MSG");
   auto side = std::make_unique<Connector<E>>(port);
-  set_time_limits(domain.provider->name, port.engine->connection());
+  set_time_limits(domain.provider->name, engine.connection());
   if (info.dest_addr != nullptr) {
     const auto* first = static_cast<const std::byte*>(info.dest_addr);
     side->destination.assign(first, first + info.dest_addrlen);
@@ -277,7 +272,7 @@ int open_connection(Port<E>& port, const fi_info& info, std::string name) {
   } else if (info.handle != nullptr) {
     return refuse(FI_EINVAL, "fi_info::handle is neither a request nor a passive endpoint");
   }
-  auto opened = port.engine->open(name, *side);
+  auto opened = engine.open(name, *side);
   if (!opened) return refuse(opened.error().code, opened.error().why.c_str());
   if (requested) {  // last, so that it stays valid when something failed
     auto taken = domain.fabric.take(info.handle);

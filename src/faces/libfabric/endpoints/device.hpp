@@ -88,13 +88,6 @@ auto& device_user(E& engine) noexcept {
 template <class E>
 using DeviceUser = std::remove_reference_t<decltype(device_user(std::declval<E&>()))>;
 
-// The domain lock while an endpoint over L is opened. A device is entered with the lock held only, so with one it is
-// held from before the link exists until the endpoint is enrolled, or gone (WholeOpening); else while it is enrolled.
-template <class L>
-using WholeOpening = std::conditional_t<proto::UsesDevice<L>, std::scoped_lock<DomainLock>, NoLock>;
-template <class L>
-using Enrolling = std::conditional_t<proto::UsesDevice<L>, NoLock, std::scoped_lock<DomainLock>>;
-
 // A provider P has the Device that its links use.
 template <class P, class L>
 constexpr bool has_device_for() noexcept {

@@ -36,7 +36,8 @@ using namespace std::chrono_literals;
 // Links without a device have nothing of it, and their providers open none.
 static_assert(!proto::UsesDevice<providers::Loopback::Link> && !proto::UsesDevice<link::udp::Packets>);
 static_assert(std::is_empty_v<proto::DeviceBelow<link::udp::Packets>>);
-static_assert(std::is_same_v<WholeOpening<providers::Loopback::Link>, NoLock>);
+static_assert(!engine_type<proto::Engine<providers::Loopback::Link>>.uses_device &&
+              engine_type<proto::Engine<Toy::Link>>.uses_device);
 static_assert(device_opener<providers::Loopback>() == nullptr);
 static_assert(proto::UsesDevice<link::composite::Link<link::shm::Link, Toy::Link, link::composite::Names>> &&
               !proto::UsesDevice<providers::Weft::Link>);

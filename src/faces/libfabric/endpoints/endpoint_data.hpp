@@ -15,8 +15,10 @@ inline constexpr uint64_t receive_default_flags = FI_COMPLETION | FI_MULTI_RECV;
 
 template <class E, class Lock>
 struct DataOps {
-  using P = Port<E>;
-  static P& port(fid_ep* ep) noexcept { return port_of<E>(ep); }
+  using P = Port;
+  static P& port(fid_ep* ep) noexcept { return port_of(ep); }
+  static E& engine(const P& p) noexcept { return engine_of<E>(p); }
+  static auto& rx(const P& p) noexcept { return rx_of<E>(p); }
 
   // --- receiving ---
   static ssize_t receive(P& p, bool tagged, const iovec* iov, size_t count, fi_addr_t source, uint64_t tag,
@@ -34,28 +36,28 @@ struct DataOps {
     request.extra_counter = p.extra_counter;
     if ((flags & FI_PEEK) != 0) {
       drive(p);
-      return p.rx->peek(request);
+      return rx(p).peek(request);
     }
     if constexpr (proto::ConnectedEngine<E>)
       if (is_over(p)) return receive_rest(p, request);
-    return driven(p, p.rx->receive(request));
+    return driven(p, rx(p).receive(request));
   }
   // A connection has ended: only what had come before is still received.
   static bool is_over(const P& p) noexcept {
-    if constexpr (proto::ConnectedEngine<E>) return p.engine != nullptr && p.engine->gone() && !p.rx->shared;
+    if constexpr (proto::ConnectedEngine<E>) return p.engine != nullptr && engine(p).gone() && !rx(p).shared;
     return false;
   }
   static ssize_t receive_rest(P& p, const proto::ReceiveRequest& request) noexcept {
     const bool claims = (request.flags & FI_CLAIM) != 0;
-    if (!claims && !p.rx->has_unexpected(request)) return -FI_ENOTCONN;
-    const ssize_t status = p.rx->receive(request);
-    p.rx->end_posted(FI_ECANCELED,
+    if (!claims && !rx(p).has_unexpected(request)) return -FI_ENOTCONN;
+    const ssize_t status = rx(p).receive(request);
+    rx(p).end_posted(FI_ECANCELED,
                      core::ProviderError::PeerClosed);  // what is left of a multi-receive buffer
     return status;
   }
   // What has arrived is taken; of a shared receive context by all its endpoints, where the caller's thread may drive them.
   static void drive(P& p) noexcept {
-    if (p.engine != nullptr) return p.engine->progress();
+    if (p.engine != nullptr) return engine(p).progress();
     if (p.receiver == nullptr || (!p.lock->enabled && p.domain->threading != FI_THREAD_DOMAIN)) return;
     for (const auto& sharer : p.receiver->sharers) sharer.engine->progress();
   }
@@ -107,7 +109,7 @@ struct DataOps {
       if constexpr (proto::ConnectedEngine<E>) {
         if (is_over(p)) return tagged_rest(p, buf, len, tag, ignore, context);
       }
-      if (p.rx->post_plain(buf, len, src, tag, ignore, context)) [[likely]]
+      if (rx(p).post_plain(buf, len, src, tag, ignore, context)) [[likely]]
         return 0;
     }
     return trecv_slow(p, buf, len, src, tag, ignore, context);
@@ -115,7 +117,7 @@ struct DataOps {
   [[gnu::noinline]] static ssize_t trecv_slow(P& p, void* buf, size_t len, fi_addr_t src, uint64_t tag,
                                               uint64_t ignore, void* context) {
     Lock guard(*p.lock);
-    return driven(p, p.rx->receive_tagged(buf, len, src, tag, ignore, context));
+    return driven(p, rx(p).receive_tagged(buf, len, src, tag, ignore, context));
   }
   static ssize_t trecvv(fid_ep* ep, const iovec* iov, void**, size_t count, fi_addr_t src, uint64_t tag,
                         uint64_t ignore, void* context) {
@@ -143,7 +145,7 @@ struct DataOps {
   static ssize_t post(P& p, proto::Request& request) noexcept {
     Lock guard(*p.lock);
     request.extra_counter = p.extra_counter;
-    return p.engine->post(p.quiet == nullptr ? *p.tx : *p.quiet, request);
+    return engine(p).post(p.quiet == nullptr ? *p.tx : *p.quiet, request);
   }
   template <bool tagged>
   static ssize_t send_one(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest, uint64_t tag,
@@ -151,7 +153,7 @@ struct DataOps {
     P& p = port(ep);
     if constexpr (proto::HasShortCalls<E>) {
       Lock guard(*p.lock);
-      return p.engine->template send<tagged>(*p.tx, buf, len, dest, tag, context);
+      return engine(p).template send<tagged>(*p.tx, buf, len, dest, tag, context);
     } else {
       const iovec part{const_cast<void*>(buf), len};
       proto::Request request = message(tagged, &part, 1, dest, tag, context, p.tx->op_flags);
@@ -193,7 +195,7 @@ struct DataOps {
     P& p = port(ep);
     if constexpr (proto::HasShortCalls<E>) {
       Lock guard(*p.lock);
-      return p.engine->template inject<tagged>(*p.tx, buf, len, dest, tag);
+      return engine(p).template inject<tagged>(*p.tx, buf, len, dest, tag);
     } else {
       const iovec part{const_cast<void*>(buf), len};
       proto::Request request = message(tagged, &part, 1, dest, tag, nullptr, inject_flags(p));
@@ -203,10 +205,10 @@ struct DataOps {
   }
   // For programs that are linked directly, of domains without a lock.
   static ssize_t inject_direct(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest) {
-    return port(ep).engine->template inject_cached<false>(*port(ep).tx, buf, len, dest, 0);
+    return engine(port(ep)).template inject_cached<false>(*port(ep).tx, buf, len, dest, 0);
   }
   static ssize_t tinject_direct(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest, uint64_t tag) {
-    return port(ep).engine->template inject_cached<true>(*port(ep).tx, buf, len, dest, tag);
+    return engine(port(ep)).template inject_cached<true>(*port(ep).tx, buf, len, dest, tag);
   }
   static ssize_t inject(fid_ep* ep, const void* buf, size_t len, fi_addr_t dest) {
     return inject_one<false>(ep, buf, len, dest, 0);
@@ -220,7 +222,7 @@ struct DataOps {
     P& p = port(ep);
     if constexpr (proto::HasShortDataCalls<E>) {
       Lock guard(*p.lock);
-      if (p.engine->template send_data<tagged>(*p.tx, buf, len, data, dest, tag, context)) [[likely]]
+      if (engine(p).template send_data<tagged>(*p.tx, buf, len, data, dest, tag, context)) [[likely]]
         return 0;
     }
     const iovec part{const_cast<void*>(buf), len};
@@ -247,7 +249,7 @@ struct DataOps {
     P& p = port(ep);
     if constexpr (proto::HasShortDataCalls<E>) {
       Lock guard(*p.lock);
-      if (p.engine->template inject_data<tagged>(*p.tx, buf, len, data, dest, tag)) [[likely]]
+      if (engine(p).template inject_data<tagged>(*p.tx, buf, len, data, dest, tag)) [[likely]]
         return 0;
     }
     return inject_data_slow<tagged>(ep, buf, len, data, dest, tag);

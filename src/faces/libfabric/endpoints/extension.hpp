@@ -43,7 +43,7 @@ template <class E>
 int check_extension(fid_ep* ep) noexcept {
   if (ep == nullptr || ep->fid.ops == nullptr || ep->fid.ops->ops_open != open_extension<E>)
     return -FI_EINVAL;
-  const Port<E>& p = *reinterpret_cast<const Port<E>*>(ep);
+  const Port& p = port_of(ep);
   if (p.engine == nullptr) return -FI_EINVAL;
   return p.enabled ? 0 : -FI_EOPBADSTATE;
 }

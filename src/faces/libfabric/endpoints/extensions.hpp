@@ -12,7 +12,7 @@ template <class E>
 int open_extension(::fid* fid, const char* name, uint64_t flags, void** ops, void*) {
   if constexpr (InPlaceEngine<E> || CountsPackets<E>) {
     if (name == nullptr || ops == nullptr) return -FI_EINVAL;
-    if (port_of<E>(fid).engine == nullptr) return -FI_ENOSYS;
+    if (port_of(fid).engine == nullptr) return -FI_ENOSYS;
     void* found = nullptr;
     if constexpr (InPlaceEngine<E>)
       if (std::strcmp(name, WEFT_SHM_OPS) == 0) found = &InPlaceOps<E>::table;

@@ -17,7 +17,7 @@ struct Group {
 
 template <proto::HasGroups E>
 struct Group<E> {
-  using P = Port<E>;
+  using P = Port;
 
   fid_mc fid{};
   P* port = nullptr;
@@ -32,7 +32,7 @@ struct Group<E> {
   // That of the endpoint whose alias this may be.
   static Eq* eq_of_port(const P& p) noexcept { return p.parent != nullptr ? eq_of_port(*p.parent) : p.eq; }
   static int join(fid_ep* ep, const void* addr, uint64_t flags, fid_mc** mc, void* context) {
-    P& p = port_of<E>(ep);
+    P& p = port_of(ep);
     const Domain& domain = *p.domain;
     if (addr == nullptr || mc == nullptr) return -FI_EINVAL;
     if ((flags & ~uint64_t{FI_SEND | FI_RECV}) != 0)
@@ -77,11 +77,11 @@ struct Group<E> {
 
   static int enter(P& p, Group& group) {
     std::scoped_lock guard(p.domain->lock);
-    if (const int status = p.engine->join(group.address, group.receives); status != 0)
+    if (const int status = engine_of<E>(p).join(group.address, group.receives); status != 0)
       return why_not(p, status);
     group.fid.fi_addr = p.core->av->table->insert(core::Address(group.address.data(), group.address.size()));
     if (group.fid.fi_addr != FI_ADDR_NOTAVAIL) return 0;
-    p.engine->leave(group.address);
+    engine_of<E>(p).leave(group.address);
     return -FI_ENOMEM;
   }
 
@@ -90,7 +90,7 @@ struct Group<E> {
     P& p = *group->port;
     {
       std::scoped_lock guard(p.domain->lock);
-      p.engine->leave(group->address);
+      engine_of<E>(p).leave(group->address);
       (void)p.core->av->table->remove(group->fid.fi_addr);
     }
     drop(p.users);

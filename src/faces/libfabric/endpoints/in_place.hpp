@@ -28,7 +28,7 @@ concept InPlaceEngine = HasLink<E> && proto::HasLoans<typename E::Link>;
 
 template <class E>
 struct InPlaceOps {
-  using P = Port<E>;
+  using P = Port;
 
   static int check(fid_ep* ep) noexcept { return check_extension<E>(ep); }
   static bool is_one_kind(uint64_t flags) noexcept { return flags == FI_TAGGED || flags == FI_MSG; }
@@ -50,10 +50,10 @@ struct InPlaceOps {
   static int rings(fid_ep* ep, fi_addr_t peer, weft_shm_rings* out) {
     if (const int status = check(ep); status != 0) return status;
     if (!can_write_sized(out, rings_least)) return -FI_EINVAL;
-    P& p = port_of<E>(ep);
+    P& p = port_of(ep);
     std::scoped_lock guard(*p.lock);
     proto::RingUse use{};
-    if (const int status = p.engine->rings(peer, use); status != 0) return status;
+    if (const int status = engine_of<E>(p).rings(peer, use); status != 0) return status;
     weft_shm_rings rings{0, use.out_entries, use.out_bytes, use.in_entries, use.in_bytes, use.in_taken};
     write_sized(rings, out);
     return 0;
@@ -62,7 +62,7 @@ struct InPlaceOps {
     if (const int status = check(ep); status != 0) return status;
     weft_shm_wanted asked;
     if (const int status = read_sized(wanted, asked, wanted_least); status != 0) return status;
-    P& p = port_of<E>(ep);
+    P& p = port_of(ep);
     if (!can_write_sized(out, message_least) || !is_one_kind(asked.flags) || p.rx == nullptr)
       return -FI_EINVAL;
     proto::ReceiveRequest request;
@@ -72,7 +72,7 @@ struct InPlaceOps {
     request.ignore = asked.ignore;
     proto::TakenMessage taken;
     std::scoped_lock guard(*p.lock);
-    const int status = p.engine->take(*p.rx, request, taken);
+    const int status = engine_of<E>(p).take(rx_of<E>(p), request, taken);
     if (status != 0 && status != -FI_EMSGSIZE) return status;
     weft_shm_message message{0,
                              taken.data,
@@ -88,18 +88,18 @@ struct InPlaceOps {
   }
   static int release(fid_ep* ep, uint64_t handle) {
     if (const int status = check(ep); status != 0) return status;
-    P& p = port_of<E>(ep);
+    P& p = port_of(ep);
     std::scoped_lock guard(*p.lock);
-    return p.engine->release(handle);
+    return engine_of<E>(p).release(handle);
   }
   static int reserve(fid_ep* ep, fi_addr_t dest, size_t length, weft_shm_room* out) {
     if (const int status = check(ep); status != 0) return status;
-    P& p = port_of<E>(ep);
+    P& p = port_of(ep);
     if (!can_write_sized(out, room_least) || p.tx == nullptr) return -FI_EINVAL;
     weft_shm_room room{0, nullptr, length, 0};
     std::byte* at = nullptr;
     std::scoped_lock guard(*p.lock);
-    if (const int status = p.engine->reserve(dest, length, room.handle, at); status != 0) return status;
+    if (const int status = engine_of<E>(p).reserve(dest, length, room.handle, at); status != 0) return status;
     room.data = at;
     write_sized(room, out);
     return 0;
@@ -108,18 +108,18 @@ struct InPlaceOps {
     if (const int status = check(ep); status != 0) return status;
     weft_shm_send how;
     if (const int status = read_sized(send, how, send_least); status != 0) return status;
-    P& p = port_of<E>(ep);
+    P& p = port_of(ep);
     if (!is_one_kind(how.flags & ~FI_REMOTE_CQ_DATA) || p.tx == nullptr) return -FI_EINVAL;
     const proto::WrittenMessage message{(how.flags & FI_TAGGED) != 0, (how.flags & FI_REMOTE_CQ_DATA) != 0,
                                         how.length, how.tag, how.cq_data};
     std::scoped_lock guard(*p.lock);
-    return p.engine->commit(*p.tx, handle, message);
+    return engine_of<E>(p).commit(*p.tx, handle, message);
   }
   static int abandon(fid_ep* ep, uint64_t handle) {
     if (const int status = check(ep); status != 0) return status;
-    P& p = port_of<E>(ep);
+    P& p = port_of(ep);
     std::scoped_lock guard(*p.lock);
-    return p.engine->abandon_room(handle);
+    return engine_of<E>(p).abandon_room(handle);
   }
 
   static inline weft_shm_ops table = [] {

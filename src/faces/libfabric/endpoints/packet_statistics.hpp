@@ -24,9 +24,9 @@ struct ReliableOps {
   static int statistics(fid_ep* ep, weft_reliable_statistics* out) {
     if (const int status = check_extension<E>(ep); status != 0) return status;
     if (!can_write_sized(out, statistics_least)) return -FI_EINVAL;
-    Port<E>& p = port_of<E>(ep);
+    Port& p = port_of(ep);
     std::scoped_lock guard(*p.lock);
-    const proto::reliable::Statistics all = p.engine->link().statistics();
+    const proto::reliable::Statistics all = engine_of<E>(p).link().statistics();
     weft_reliable_statistics told{};
     told.sent = all.sent;
     told.sent_again = all.sent_again;

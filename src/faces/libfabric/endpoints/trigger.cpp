@@ -69,7 +69,63 @@ ssize_t defer(const WorkPlace& place, fi_op_type type, const void* context, uint
   return submit_triggered(std::move(work), context);
 }
 
+// As the data call does, without a lock: progress and everybody else who starts work holds it.
+ssize_t post(Port& port, Deferral& work) noexcept {
+  const auto& [msg, tagged, rma, atomic] = port.type->unlocked.both;
+  fid_ep* const ep = &port.fid;
+  const auto& message = work.message;
+  const uint64_t flags = work.flags;
+  switch (work.type) {
+    case FI_OP_RECV:
+      return msg->recvmsg(ep, &message.msg, flags);
+    case FI_OP_SEND:
+      return msg->sendmsg(ep, &message.msg, flags);
+    case FI_OP_TRECV:
+      return tagged->recvmsg(ep, &message.tagged, flags);
+    case FI_OP_TSEND:
+      return tagged->sendmsg(ep, &message.tagged, flags);
+    case FI_OP_READ:
+      return rma->readmsg(ep, &message.rma, flags);
+    case FI_OP_WRITE:
+      return rma->writemsg(ep, &message.rma, flags);
+    case FI_OP_ATOMIC:
+      return atomic->writemsg(ep, &message.atomic, flags);
+    case FI_OP_FETCH_ATOMIC:
+      return atomic->readwritemsg(ep, &message.atomic, work.results.data(), nullptr, work.result_count,
+                                  flags);
+    case FI_OP_COMPARE_ATOMIC:
+      return atomic->compwritemsg(ep, &message.atomic, work.compares.data(), nullptr, work.compare_count,
+                                  work.results.data(), nullptr, work.result_count, flags);
+    default:
+      return -FI_ENOSYS;
+  }
+}
+
+ssize_t start(Deferral& work) noexcept {
+  auto& port = *static_cast<Port*>(work.place.port);
+  port.extra_counter = work.is_deferred_work() ? &work.relay : nullptr;
+  port.quiet = work.is_quiet() ? &work.quiet : nullptr;
+  const ssize_t status = post(port, work);
+  port.extra_counter = nullptr;
+  port.quiet = nullptr;
+  return status;
+}
+
 }  // namespace
+
+WorkPlace place_of(Port& port) noexcept {
+  WorkPlace place;
+  place.domain = port.domain;
+  place.lane = port.core != nullptr ? port.core->work : nullptr;
+  place.port = &port;
+  place.tx = port.tx;
+  place.rx = port.shared_receiver == nullptr ? port.rx : nullptr;
+  place.caps = port.caps;
+  place.enabled = port.enabled;
+  place.inject_bytes = port.core != nullptr ? port.core->limits().inject_bytes : 0;
+  place.start = start;
+  return place;
+}
 
 ssize_t defer_message(const WorkPlace& place, fi_op_type type, const fi_msg& msg, uint64_t flags) noexcept {
   return defer(place, type, msg.context, flags,

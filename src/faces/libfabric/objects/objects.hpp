@@ -75,21 +75,6 @@ inline void hold(Users& users) noexcept { users.fetch_add(1, std::memory_order_r
 inline void drop(Users& users) noexcept { users.fetch_sub(1, std::memory_order_release); }
 inline bool busy(const Users& users) noexcept { return users.load(std::memory_order_acquire) != 0; }
 
-// The beginning of an alias: what every face of an endpoint has in common.
-template <class Port>
-std::unique_ptr<Port> face_of(Port& port) {
-  auto made = std::make_unique<Port>();
-  made->fid = port.fid;
-  made->engine = port.engine;
-  made->lock = port.lock;
-  made->core = port.core;
-  made->domain = port.domain;
-  made->caps = port.caps;
-  made->enabled = port.enabled;
-  made->parent = &port;
-  return made;
-}
-
 struct Eq;
 struct Wait;
 class DomainDevice;  // device.hpp

@@ -37,7 +37,7 @@ struct WorkPlace {
   WorkLane* lane = nullptr;  // null: a shared receive context, which no endpoint drives
   void* port = nullptr;
   proto::TxContext* tx = nullptr;
-  proto::RxContext* rx = nullptr;  // null as well where receives go to a shared context
+  proto::RxSink* rx = nullptr;  // null as well where receives go to a shared context
   uint64_t caps = 0;
   bool enabled = false;
   size_t inject_bytes = 0;
