@@ -69,6 +69,10 @@ concept UsesDevice = Device<typename L::Device> && requires(L& link, typename L:
   noexcept;
 };
 
+// D is the device that L uses.
+template <class D, class L>
+concept DeviceUsedBy = UsesDevice<L> && std::same_as<D, typename L::Device>;
+
 // Base of a layer over L that passes set_device() on: names the device of L, if it has one.
 template <class L>
 struct DeviceBelow {};

@@ -102,6 +102,9 @@ concept CountsBursts = requires(const N& near) {
   noexcept->std::same_as<uint32_t>;
 };
 
+template <class N, class F>
+concept BothHaveSleep = proto::HasSleep<N> && proto::HasSleep<F>;
+
 // N, F: any links; the composite can be slept on when both can. Names: how an address holds both (address.hpp).
 template <class N, class F, class Names>
 class Link : public proto::LinkBase,
@@ -138,8 +141,8 @@ class Link : public proto::LinkBase,
     far_.set_warning(on_warning, who);
     LinkBase::set_warning(on_warning, who);
   }
-  template <class D>
-  void set_device(D& device) noexcept requires proto::UsesDevice<F> && std::same_as<D, typename F::Device> {
+  template <proto::DeviceUsedBy<F> D>
+  void set_device(D& device) noexcept {
     far_.set_device(device);
   }
   void set_traffic_class(uint8_t dscp) noexcept {
@@ -263,10 +266,9 @@ class Link : public proto::LinkBase,
   }
 
   // --- sleeping ---
-  static constexpr bool sleeps = proto::HasSleep<Near> && proto::HasSleep<Far>;
-  int wait_fd() const noexcept requires sleeps { return both_.get(); }
-  bool arm() noexcept requires sleeps;
-  void disarm() noexcept requires sleeps;
+  int wait_fd() const noexcept requires BothHaveSleep<N, F> { return both_.get(); }
+  bool arm() noexcept requires BothHaveSleep<N, F>;
+  void disarm() noexcept requires BothHaveSleep<N, F>;
 
  private:
   using Name = std::array<std::byte, address_length>;
@@ -430,7 +432,7 @@ class Link : public proto::LinkBase,
     return Names::split(address, parts) && Names::join(parts, name);
   }
   bool watch_near() {
-    if constexpr (sleeps) return static_cast<bool>(both_.add(near_.wait_fd()));
+    if constexpr (BothHaveSleep<N, F>) return static_cast<bool>(both_.add(near_.wait_fd()));
     return true;
   }
   PeerBase* find(const Name& name, const Parts& parts, bool greets) const;

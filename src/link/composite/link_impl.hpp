@@ -17,7 +17,7 @@ Result<void> Link<N, F, Names>::open(std::string_view name, Events& events) {
   const auto wish = parts.far_address();
   if (auto ok = far_.open({reinterpret_cast<const char*>(wish.data()), wish.size()}, far_events_); !ok)
     return ok;
-  if constexpr (sleeps) {
+  if constexpr (BothHaveSleep<N, F>) {
     auto set = os::PollSet::create();
     if (!set || !set->add(far_.wait_fd())) {
       far_.close();
@@ -63,7 +63,7 @@ void Link<N, F, Names>::close() noexcept {
 }
 
 template <class N, class F, class Names>
-bool Link<N, F, Names>::arm() noexcept requires sleeps {
+bool Link<N, F, Names>::arm() noexcept requires BothHaveSleep<N, F> {
   if (near_on_ && !near_.arm()) return false;
   if (far_.arm()) return true;
   if (near_on_) near_.disarm();
@@ -73,7 +73,7 @@ bool Link<N, F, Names>::arm() noexcept requires sleeps {
 }
 
 template <class N, class F, class Names>
-void Link<N, F, Names>::disarm() noexcept requires sleeps {
+void Link<N, F, Names>::disarm() noexcept requires BothHaveSleep<N, F> {
   if (near_on_) near_.disarm();
   far_.disarm();
   far_countdown_ = 1;

@@ -65,8 +65,8 @@ class Reliable final : public proto::LinkBase,
   void set_context(const void* context) noexcept {
     if constexpr (proto::HasContext<P>) packets_.set_context(context);
   }
-  template <class D>
-  void set_device(D& device) noexcept requires proto::UsesDevice<P> && std::same_as<D, typename P::Device> {
+  template <proto::DeviceUsedBy<P> D>
+  void set_device(D& device) noexcept {
     packets_.set_device(device);
   }
   void set_warning(void (*warning)(const void* who, const char* what), const void* who) noexcept {
