@@ -30,9 +30,11 @@ enum class FrameKind : uint8_t {
   Reply = 14,        // a = initiator's operation id, payload: the old values of a fetching atomic
   Pause = 15,        // the receiver's buffer for unexpected messages is full: keep payloads with you
   Resume = 16,       // it has room again
-  TaggedFirst = 17,  // a = tag, [b = cq data], payload: FirstPrefix, bytes; the rest follows in More
+  TaggedFirst = 17,  // a = tag, [b = cq data, or link time], payload: FirstPrefix, bytes; the rest follows in More
   MsgFirst = 18,     // likewise without a tag
   More = 19,         // payload: the next bytes of the message that the last First began
+  Window = 20,       // a = sender's operation id, payload: WindowPrefix, then segments of the destination: both copy
+  Met = 21,          // a = receiving operation id: the sender writes no more of that
 };
 
 enum FrameFlag : uint8_t {
@@ -64,7 +66,7 @@ struct FirstPrefix {
   uint64_t total;  // bytes of the message
 };
 
-// One stretch of the source of a rendezvous, in the sender's address space.
+// One stretch of the source of a rendezvous, in the sender's address space, or of its destination, in the receiver's.
 struct SourceSegment {
   uint64_t address;
   uint64_t length;
@@ -81,6 +83,14 @@ struct RtsPrefix {
 struct CtsPrefix {
   uint64_t operation;  // receiving operation id, for Segment
   uint64_t length;     // bytes to send: the message or what fits
+};
+
+struct WindowPrefix {
+  uint64_t operation;  // receiving operation id, for Met
+  uint64_t length;     // bytes to copy: the message or what fits
+  uint64_t meeting;    // the receiving link's name for it
+  uint32_t segments;   // SourceSegments that follow, in the receiver's address space
+  uint32_t reserved;
 };
 
 struct RmaPrefix {

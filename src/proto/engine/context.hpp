@@ -61,6 +61,7 @@ struct PeerState : PendingSendsHook {
   Op* fragmented_receive = nullptr;
   Unexpected* fragmented_message = nullptr;
   uint64_t fragmented_left = 0;
+  uint64_t fragmented_start = 0;  // link time; 0: how long it takes is not measured
   uint64_t heard = 0;      // link time of its last segment: it is there and copying
   bool pausing = false;    // we asked it to keep payloads
   uint64_t unheeded = 0;   // bytes that came unasked since then

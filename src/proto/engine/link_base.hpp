@@ -85,6 +85,9 @@ class LinkBase {
   void tell(auto&) noexcept {}
   bool more_room(auto&) noexcept { return false; }
   // --- HasRemoteMemory ---
+  bool announces(const auto&, uint64_t) const noexcept { return false; }
+  uint64_t begin_copy(const auto&, uint64_t) const noexcept { return 0; }
+  void copied(auto&, CopyPath, uint64_t, uint64_t) noexcept {}
   void expose(const ExposedRegion&) noexcept {}
   int conceal(uint64_t) noexcept { return 0; }
   int conceal_all() noexcept { return 0; }

@@ -224,8 +224,9 @@ TEST(LinkConcepts, TheEngineLooksForNewCredit) {
 // --- HasRemoteMemory ---
 
 struct ReadableLink : PlainLink {
-  bool can_read(const PeerBase&) const noexcept { return true; }
-  bool prefer_read(const PeerBase&, uint64_t, uint64_t) const noexcept { return true; }
+  CopyChoice choose_copy(const PeerBase&, uint64_t, uint64_t, uint64_t) const noexcept {
+    return {CopyPath::Receiver, 0};
+  }
   uint64_t stamp() const noexcept { return 1; }
   int read(PeerBase&, const iovec* local, size_t count, const wire::SourceSegment* remote, size_t,
            size_t bytes) noexcept {
