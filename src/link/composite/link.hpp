@@ -138,6 +138,9 @@ class Link : public proto::LinkBase,
     far_.set_warning(on_warning, who);
     LinkBase::set_warning(on_warning, who);
   }
+  void set_note(proto::PacketWarning on_note, const void* who) noexcept requires proto::HasNotes<Near> {
+    near_.set_note(on_note, who);
+  }
   template <class D>
   void set_device(D& device) noexcept requires proto::UsesDevice<F> && std::same_as<D, typename F::Device> {
     far_.set_device(device);

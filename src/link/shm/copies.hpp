@@ -10,6 +10,14 @@
 
 namespace weft::link::shm {
 
+// Large messages that came, by each way.
+struct CopyCounts {
+  std::array<uint64_t, proto::copy_paths> messages{};
+  std::array<uint64_t, proto::copy_paths> bytes{};
+  uint64_t written_by_senders = 0;  // bytes of Both
+  uint64_t changes = 0;             // of the way of a peer and size class
+};
+
 struct Copies {
   struct Meeting {
     MeetingFront front;
@@ -20,10 +28,6 @@ struct Copies {
   std::array<Meeting, meeting_count> meetings;
   // The last message that both could have copied was copied by us alone: the sender does not poll.
   bool alone = false;
-  // Messages and bytes by each way.
-  std::array<uint64_t, proto::copy_paths> messages{};
-  std::array<uint64_t, proto::copy_paths> bytes{};
-  uint64_t written_for_us = 0;  // bytes of Both that the senders wrote
 };
 
 // A meeting's name as it is told to the sender: generation, grain, place. Never 0.

@@ -1,7 +1,9 @@
 // Large messages: which way each is copied, and copies by cross-memory attach, by one side or by both.
 #include <cerrno>
+#include <cstdio>
 
 #include "base/settings.hpp"
+#include "link/shm/greeting.hpp"
 #include "link/shm/link.hpp"
 #include "os/clock.hpp"
 #include "os/event.hpp"
@@ -132,14 +134,49 @@ proto::CopyChoice Link::choose_copy(Peer& peer, uint64_t bytes, uint64_t stamp, 
 void Link::copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noexcept {
   const uint64_t now = arch::ticks();
   copied_at_ = now;
-  Copies* const copies = copies_of(peer);
-  if (copies == nullptr) return;
-  ++copies->messages[static_cast<size_t>(path)];
-  copies->bytes[static_cast<size_t>(path)] += bytes;
+  ++copied_in_all_.messages[static_cast<size_t>(path)];
+  copied_in_all_.bytes[static_cast<size_t>(path)] += bytes;
   if (start == 0 || now <= start || !peer.cma) return;
-  if (path == CopyPath::Both && copies->alone) return;  // that says nothing about a sender who is there
+  if (path == CopyPath::Both && peer.copies != nullptr && peer.copies->alone)
+    return;  // that says nothing about a sender who is there
   CopyChooser* const chooser = chooser_of(peer, bytes);
-  if (chooser != nullptr && chooser->note(path, now - start, bytes)) tell_announced(peer);
+  if (chooser == nullptr) return;
+  const uint32_t changes = chooser->changes();
+  if (chooser->note(path, now - start, bytes)) tell_announced(peer);
+  if (chooser->changes() == changes) return;
+  ++copied_in_all_.changes;
+  note_choice(peer, *chooser, bytes);
+}
+
+void Link::note_choice(const Peer& peer, const CopyChooser& chooser, uint64_t bytes) const noexcept {
+  if (on_note_ == nullptr) return;
+  constexpr std::array<const char*, proto::copy_paths> names = {"ring", "receiver", "both"};
+  const double ticks_in_us = static_cast<double>(stale_ticks_) / stale_us;
+  const auto us = [&](CopyPath path) { return static_cast<double>(chooser.cost(path)) / ticks_in_us; };
+  const std::string_view name = text_of(peer.address);
+  std::array<char, 256> line;
+  std::snprintf(line.data(), line.size(),
+                "%.*s: messages to %llu KiB are copied by \"%s\" now; microseconds for a MiB: ring %.1f, "
+                "receiver %.1f, both %.1f",
+                static_cast<int>(name.size()), name.data(),
+                static_cast<unsigned long long>(copy_class_least >> 10) << copy_class_of(bytes),
+                names[static_cast<size_t>(chooser.best())], us(CopyPath::Ring), us(CopyPath::Receiver),
+                us(CopyPath::Both));
+  on_note_(note_context_, line.data());
+}
+
+void Link::note_copies() const noexcept {
+  const CopyCounts& all = copied_in_all_;
+  if (on_note_ == nullptr || all.messages == std::array<uint64_t, proto::copy_paths>{}) return;
+  const auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
+  std::array<char, 256> line;
+  std::snprintf(line.data(), line.size(),
+                "large messages received: %llu (%llu bytes) through the ring, %llu (%llu) read, %llu (%llu) "
+                "copied by both sides, %llu bytes of these by the senders; the way changed %llu times",
+                number(all.messages[0]), number(all.bytes[0]), number(all.messages[1]), number(all.bytes[1]),
+                number(all.messages[2]), number(all.bytes[2]), number(all.written_by_senders),
+                number(all.changes));
+  on_note_(note_context_, line.data());
 }
 
 // --- copies by the receiver ---
@@ -210,7 +247,7 @@ proto::CopyState Link::copy(Peer& peer, uint64_t name, const iovec* local, size_
     meeting->failed = !reads(rest);
   const bool failed = meeting->failed || os::has_exited(peer.pidfd);
   peer.copies->alone = front.written() == 0;
-  peer.copies->written_for_us += uint64_t{front.written()} * MeetingName::of(name).grain;
+  copied_in_all_.written_by_senders += uint64_t{front.written()} * MeetingName::of(name).grain;
   *meeting = {};
   return failed ? Failed : Done;
 }

@@ -126,6 +126,7 @@ void Link::close() noexcept {
     abandon_inherited();
     return;
   }
+  note_copies();
   // A hello that found no room in the other socket still carries what was sent: hand it over now.
   const uint64_t until = os::monotonic_ns() + close_linger_ns;
   for (auto& [name, peer] : peers_) {
@@ -492,7 +493,7 @@ void Link::find_lost() noexcept {
 void Link::housekeeping(uint64_t now_ns) noexcept {
   const uint64_t ticks = arch::ticks() - first_ticks_;
   const uint64_t elapsed_us = (now_ns - first_ns_) / 1000;
-  if (elapsed_us > 1000) stale_ticks_ = ticks / elapsed_us * 30;
+  if (elapsed_us > 1000) stale_ticks_ = ticks / elapsed_us * stale_us;
   bool asked = false;
   for (auto& [key, entry] : peers_) {
     Peer& peer = *entry;

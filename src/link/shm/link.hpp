@@ -156,6 +156,11 @@ class Link : public proto::LinkBase {
   Result<void> open(std::string_view address, Events& events);
   // The owner takes nothing more from the peer, whose frames make no sense.
   void warn_of_malformed(const Peer& peer, const char* what) noexcept;
+  // Lines at level info: when messages of a peer are copied another way from now on, and what was copied, when the endpoint closes. Before open().
+  void set_note(proto::PacketWarning on_note, const void* who) noexcept {
+    on_note_ = on_note;
+    note_context_ = who;
+  }
   // What the owner of this link is called: peers are made of that instead of the link's own address. At most alias_bytes. Before the first
   // connect().
   void set_alias(std::span<const std::byte> alias) noexcept;
@@ -536,6 +541,8 @@ class Link : public proto::LinkBase {
   static Copies* copies_of(Peer& peer) noexcept;  // null: no memory
   static CopyChooser* chooser_of(Peer& peer, uint64_t bytes) noexcept;
   void tell_announced(Peer& peer) noexcept;
+  void note_choice(const Peer& peer, const CopyChooser& chooser, uint64_t bytes) const noexcept;
+  void note_copies() const noexcept;
   void forbid_cma(Peer& peer) noexcept;
   int read_range(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
                  size_t remote_count, const MeetingRange& range) noexcept;
@@ -604,7 +611,11 @@ class Link : public proto::LinkBase {
   uint64_t next_housekeeping_ns_ = 0;
   uint64_t first_ticks_ = 0;  // with first_ns_: the rate of ticks()
   uint64_t first_ns_ = 0;
+  static constexpr uint64_t stale_us = 30;
   uint64_t stale_ticks_ = 60'000;  // age of a stamp beyond which the sender is taken to be elsewhere
+  proto::PacketWarning on_note_ = nullptr;
+  const void* note_context_ = nullptr;
+  CopyCounts copied_in_all_;       // by peers that are gone, too
   uint64_t copied_at_ = 0;         // ticks: the end of the last large message
   uint32_t generation_ = 0;        // of the last meeting
   bool copy_pinned_ = false;       // by WEFT_SHM_COPY
