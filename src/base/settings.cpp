@@ -48,7 +48,8 @@ constexpr std::array<Setting, 16> table = {{
      "shm and weft: 0 never reads or writes the memory of another process by itself (process_vm_readv(2)) "
      "(default: 1, where it is allowed)"},
     {"WEFT_SHM_COPY", Kind::Word, 0, 0, 0,
-     "shm and weft, how messages above 8 KiB are copied: auto, ring (through shared memory), receiver (it reads "
+     "shm and weft, how messages above 8 KiB are copied: auto, ring (through shared memory), receiver (it "
+     "reads "
      "the sender's memory), both (both sides at once) (default: auto, by what each way takes)",
      copy_words},
     {"FI_WEFT_NEAR", Kind::Flag, 0, 1, 1, nullptr},

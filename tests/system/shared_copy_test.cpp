@@ -52,8 +52,8 @@ struct Guarded {
 };
 
 size_t size_of(uint64_t turn) {
-  constexpr size_t sizes[] = {8193,    16'384,          20'000, 40'001, 65'536, 65'537, 131'072, 262'144, 262'145,
-                              500'003, size_t{1} << 20, big / 2 + 3};
+  constexpr size_t sizes[] = {8193,    16'384,  20'000,  40'001,  65'536,          65'537,
+                              131'072, 262'144, 262'145, 500'003, size_t{1} << 20, big / 2 + 3};
   return sizes[mix(turn) % std::size(sizes)];
 }
 
@@ -81,8 +81,11 @@ int sends(Board& board, const std::string& provider, const Way& way, uint64_t co
     if (i == count / 2 && way.forbidden_there != 0 && !forbid(way.forbidden_there)) return 3;
     fill(out[i % window].data(), size_of(i), i);
     op.state = 0;
-    if (me.post([&] { return fi_tsend(me.ep(), out[i % window].data(), size_of(i), nullptr, to, i, &op.context); },
-                Op::take) != 0)
+    if (me.post(
+            [&] {
+              return fi_tsend(me.ep(), out[i % window].data(), size_of(i), nullptr, to, i, &op.context);
+            },
+            Op::take) != 0)
       return 4;
   }
   return eventually([&] {
@@ -107,8 +110,9 @@ int receives(Board& board, const std::string& provider, const Way& way, uint64_t
     const size_t room = mix(i) % 11 == 0 ? size / 2 : size;
     std::memset(in.all.data(), untouched, in.all.size());
     in.bytes = room;
-    if (me.post([&] { return fi_trecv(me.ep(), in.data(), room, nullptr, FI_ADDR_UNSPEC, i, 0, &op.context); },
-                Op::take) != 0)
+    if (me.post(
+            [&] { return fi_trecv(me.ep(), in.data(), room, nullptr, FI_ADDR_UNSPEC, i, 0, &op.context); },
+            Op::take) != 0)
       return 4;
     if (!eventually([&] {
           me.poll(Op::take);
@@ -136,12 +140,13 @@ bool carries(const std::string& provider, const Way& way, uint64_t count, uint64
   unsetenv("WEFT_CMA");
   unsetenv("WEFT_SHM_COPY");
   const bool good = got == 0 && sent == 0;
-  std::printf("shared_copy_test: %s, copy %s, CMA %s%s%s, %llu messages, window %llu: %s after %ld ms (%d, %d)\n",
-              provider.c_str(), way.copy, way.cma ? "on" : "off",
-              way.forbidden_there != 0 ? ", forbidden to the sender half-way" : "",
-              way.forbidden_here != 0 ? ", forbidden to the receiver half-way" : "",
-              static_cast<unsigned long long>(count), static_cast<unsigned long long>(window),
-              good ? "all right" : "FAILED", ms_since(start), got, sent);
+  std::printf(
+      "shared_copy_test: %s, copy %s, CMA %s%s%s, %llu messages, window %llu: %s after %ld ms (%d, %d)\n",
+      provider.c_str(), way.copy, way.cma ? "on" : "off",
+      way.forbidden_there != 0 ? ", forbidden to the sender half-way" : "",
+      way.forbidden_here != 0 ? ", forbidden to the receiver half-way" : "",
+      static_cast<unsigned long long>(count), static_cast<unsigned long long>(window),
+      good ? "all right" : "FAILED", ms_since(start), got, sent);
   return good;
 }
 
@@ -163,10 +168,13 @@ int floods(Board& board, const std::string& provider, Fate fate, uint64_t seed) 
     Op& op = ops[i % std::size(ops)];
     if (fate == Fate::Closes && Clock::now() - begin > life) break;
     if (i >= std::size(ops))
-      while (op.state == 0 && !board.finished && (fate != Fate::Closes || Clock::now() - begin <= life)) me.poll(Op::take);
+      while (op.state == 0 && !board.finished && (fate != Fate::Closes || Clock::now() - begin <= life))
+        me.poll(Op::take);
     if (i >= std::size(ops) && op.state == 0) continue;
     op.state = 0;
-    if (me.post([&] { return fi_tsend(me.ep(), out.data(), big, nullptr, to, 1, &op.context); }, Op::take) != 0) break;
+    if (me.post([&] { return fi_tsend(me.ep(), out.data(), big, nullptr, to, 1, &op.context); }, Op::take) !=
+        0)
+      break;
   }
   me.close();
   while (!board.finished) usleep(500);
@@ -202,6 +210,7 @@ bool survives(const std::string& provider, Fate fate, int rounds, uint64_t seed)
   long slowest = 0;
   int refused = 0;
   uint64_t whole = 0;
+  uint64_t cut = 0;
   for (int round = 1; good && round <= rounds; ++round) {
     auto* board = shared_block<Board>();
     const uint64_t turn = seed * 1000 + static_cast<uint64_t>(round);
@@ -215,7 +224,7 @@ bool survives(const std::string& provider, Fate fate, int rounds, uint64_t seed)
                    static_cast<unsigned long long>(seed), what);
       good = false;
     };
-    const auto end_at = Clock::now() + std::chrono::microseconds(3000 + mix(turn) % 15'000);
+    auto end_at = Clock::time_point::max();  // some time after the first message
     bool ended = false;
     Clock::time_point ended_at;
     Op op;
@@ -231,6 +240,9 @@ bool survives(const std::string& provider, Fate fate, int rounds, uint64_t seed)
         posted = false;
         if (op.state == 1 && (op.len != big || !words_are_right(in))) fails("wrong data");
         if (op.state == 1) ++whole;
+        else ++cut;
+        if (end_at == Clock::time_point::max())
+          end_at = Clock::now() + std::chrono::microseconds(mix(turn) % 6000);
         if (!in.intact()) fails("bytes around the buffer have changed");
         if (op.state == -1 && !stays_untouched(in, milliseconds(2))) fails("somebody wrote after the error");
         if (op.state == -1) break;
@@ -253,25 +265,30 @@ bool survives(const std::string& provider, Fate fate, int rounds, uint64_t seed)
       if (rc == -FI_EBUSY && fate == Fate::Stopped) {
         ++refused;
         kill(child, SIGCONT);
-        if (!eventually([&] { return (rc = fi_close(&me.ep()->fid)) != -FI_EBUSY; })) fails("the endpoint stays busy");
+        if (!eventually([&] { return (rc = fi_close(&me.ep()->fid)) != -FI_EBUSY; }))
+          fails("the endpoint stays busy");
       }
       if (rc != 0) fails("the endpoint cannot be closed");
       else if (!stays_untouched(in, milliseconds(1))) fails("somebody wrote after the close");
       me.forget_ep();
     }
     if (fate == Fate::Stopped) kill(child, SIGCONT);
-    if (good && fate == Fate::Stopped && !stays_untouched(in, milliseconds(3))) fails("a stopped sender wrote after the close");
+    if (good && fate == Fate::Stopped && !stays_untouched(in, milliseconds(3)))
+      fails("a stopped sender wrote after the close");
     board->finished = true;
     if (fate != Fate::Killed && join(child, milliseconds(10'000)) != 0) fails("the sender did not end well");
     if (fate == Fate::Killed) join(child, milliseconds(10'000));
   }
   unsetenv("WEFT_SHM_COPY");
-  std::printf("shared_copy_test: %s: %d senders that %s: %s, %llu messages whole, slowest close %ld ms, %d said -FI_EBUSY\n",
-              provider.c_str(), rounds,
-              fate == Fate::Killed    ? "were killed"
-              : fate == Fate::Stopped ? "were stopped"
-                                      : "closed",
-              good ? "nothing came later" : "FAILED", static_cast<unsigned long long>(whole), slowest, refused);
+  std::printf(
+      "shared_copy_test: %s: %d senders that %s: %s, %llu messages whole, %llu cut, slowest close %ld ms, %d "
+      "said -FI_EBUSY\n",
+      provider.c_str(), rounds,
+      fate == Fate::Killed    ? "were killed"
+      : fate == Fate::Stopped ? "were stopped"
+                              : "closed",
+      good ? "nothing came later" : "FAILED", static_cast<unsigned long long>(whole),
+      static_cast<unsigned long long>(cut), slowest, refused);
   return good && slowest < 2000;
 }
 
@@ -284,7 +301,8 @@ int main(int argc, char** argv) {
   const std::string provider = arguments.provider();
   const int rounds = static_cast<int>(arguments.number("rounds", 30));
   const uint64_t seed = arguments.number("seed", static_cast<uint64_t>(getpid()));
-  std::printf("shared_copy_test: provider %s, seed %llu\n", provider.c_str(), static_cast<unsigned long long>(seed));
+  std::printf("shared_copy_test: provider %s, seed %llu\n", provider.c_str(),
+              static_cast<unsigned long long>(seed));
   bool good = true;
   for (const char* copy : {"auto", "ring", "receiver", "both"})
     for (const uint64_t window : {1, 8}) good = carries(provider, {copy, true, 0, 0}, 400, window) && good;
@@ -293,6 +311,7 @@ int main(int argc, char** argv) {
     good = carries(provider, {copy, true, SYS_process_vm_writev, 0}, 200, 4) && good;
     good = carries(provider, {copy, true, 0, SYS_process_vm_readv}, 200, 4) && good;
   }
-  for (const Fate fate : {Fate::Killed, Fate::Stopped, Fate::Closes}) good = survives(provider, fate, rounds, seed) && good;
+  for (const Fate fate : {Fate::Killed, Fate::Stopped, Fate::Closes})
+    good = survives(provider, fate, rounds, seed) && good;
   return good ? 0 : 1;
 }

@@ -1,6 +1,5 @@
 // Large messages: which way each is copied, and copies by cross-memory attach, by one side or by both.
 #include <cerrno>
-#include <cstdio>
 
 #include "base/settings.hpp"
 #include "link/shm/greeting.hpp"
@@ -14,11 +13,13 @@ namespace weft::link::shm {
 
 namespace {
 
-constexpr uint64_t largest_streamed = uint64_t{1} << 24;  // above, data comes out of memory, and two copies cost twice the traffic
+constexpr uint64_t largest_streamed =
+    uint64_t{1} << 24;  // above, data comes out of memory, and two copies cost twice the traffic
 constexpr uint64_t shared_copy_least = uint64_t{1} << 15;  // shorter messages are not worth a second side
 constexpr uint64_t grain_least = uint64_t{1} << 15;
 constexpr uint64_t grains_usual = 1U << 12;
-constexpr uint64_t checked_bytes = uint64_t{1} << 20;  // that a sender writes before it looks again who is there
+constexpr uint64_t checked_bytes = uint64_t{1}
+                                   << 20;  // that a sender writes before it looks again who is there
 constexpr int64_t patience_ms = 200;
 constexpr size_t list_max = 16;
 
@@ -136,11 +137,14 @@ void Link::copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noe
   copied_at_ = now;
   ++copied_in_all_.messages[static_cast<size_t>(path)];
   copied_in_all_.bytes[static_cast<size_t>(path)] += bytes;
-  if (start == 0 || now <= start || !peer.cma) return;
-  if (path == CopyPath::Both && peer.copies != nullptr && peer.copies->alone)
-    return;  // that says nothing about a sender who is there
-  CopyChooser* const chooser = chooser_of(peer, bytes);
+  CopyChooser* const chooser = peer.cma && !copy_pinned_ ? chooser_of(peer, bytes) : nullptr;
   if (chooser == nullptr) return;
+  // Both without the other one says nothing about a sender who is there.
+  const bool alone = path == CopyPath::Both && peer.copies->alone;
+  if (start == 0 || now <= start || alone) {
+    if (chooser->pass()) tell_announced(peer);
+    return;
+  }
   const uint32_t changes = chooser->changes();
   if (chooser->note(path, now - start, bytes)) tell_announced(peer);
   if (chooser->changes() == changes) return;
@@ -154,29 +158,26 @@ void Link::note_choice(const Peer& peer, const CopyChooser& chooser, uint64_t by
   const double ticks_in_us = static_cast<double>(stale_ticks_) / stale_us;
   const auto us = [&](CopyPath path) { return static_cast<double>(chooser.cost(path)) / ticks_in_us; };
   const std::string_view name = text_of(peer.address);
-  std::array<char, 256> line;
-  std::snprintf(line.data(), line.size(),
-                "%.*s: messages to %llu KiB are copied by \"%s\" now; microseconds for a MiB: ring %.1f, "
-                "receiver %.1f, both %.1f",
-                static_cast<int>(name.size()), name.data(),
-                static_cast<unsigned long long>(copy_class_least >> 10) << copy_class_of(bytes),
-                names[static_cast<size_t>(chooser.best())], us(CopyPath::Ring), us(CopyPath::Receiver),
-                us(CopyPath::Both));
-  on_note_(note_context_, line.data());
+  const Line line(
+      "%.*s: messages to %llu KiB are copied by \"%s\" now; microseconds for a MiB: ring %.1f, receiver "
+      "%.1f, both %.1f",
+      static_cast<int>(name.size()), name.data(),
+      static_cast<unsigned long long>(copy_class_least >> 10) << copy_class_of(bytes),
+      names[static_cast<size_t>(chooser.best())], us(CopyPath::Ring), us(CopyPath::Receiver),
+      us(CopyPath::Both));
+  on_note_(note_context_, line.get());
 }
 
 void Link::note_copies() const noexcept {
   const CopyCounts& all = copied_in_all_;
   if (on_note_ == nullptr || all.messages == std::array<uint64_t, proto::copy_paths>{}) return;
   const auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
-  std::array<char, 256> line;
-  std::snprintf(line.data(), line.size(),
-                "large messages received: %llu (%llu bytes) through the ring, %llu (%llu) read, %llu (%llu) "
-                "copied by both sides, %llu bytes of these by the senders; the way changed %llu times",
-                number(all.messages[0]), number(all.bytes[0]), number(all.messages[1]), number(all.bytes[1]),
-                number(all.messages[2]), number(all.bytes[2]), number(all.written_by_senders),
-                number(all.changes));
-  on_note_(note_context_, line.data());
+  const Line line(
+      "large messages received: %llu (%llu bytes) through the ring, %llu (%llu) read, %llu (%llu) "
+      "copied by both sides, %llu bytes of these by the senders; the way changed %llu times",
+      number(all.messages[0]), number(all.bytes[0]), number(all.messages[1]), number(all.bytes[1]),
+      number(all.messages[2]), number(all.bytes[2]), number(all.written_by_senders), number(all.changes));
+  on_note_(note_context_, line.get());
 }
 
 // --- copies by the receiver ---
@@ -308,7 +309,8 @@ bool Link::assist(Peer& peer, uint64_t name, uint64_t bytes, const wire::SourceS
     if (range.bytes == 0) break;
     std::array<iovec, list_max> here;
     std::array<iovec, list_max> there;
-    const size_t count = proto::slice(local, local_count, range.offset, range.bytes, here.data(), here.size());
+    const size_t count =
+        proto::slice(local, local_count, range.offset, range.bytes, here.data(), here.size());
     const size_t target = slice_remote(to, to_count, range.offset, range.bytes, there);
     ssize_t moved = -EINVAL;
     if (target != 0 && proto::total_bytes(here.data(), count) == range.bytes)

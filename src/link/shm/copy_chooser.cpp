@@ -7,9 +7,9 @@ namespace weft::link::shm {
 namespace {
 
 constexpr uint64_t mib = uint64_t{1} << 20;
-constexpr int64_t balance_batches = 8;   // batches' worth that can be saved up
-constexpr uint32_t hopeless_after = 3;   // samples, all of them half as long again as the best way
-constexpr uint32_t strangers_max = 256;  // then a trial ends without a result
+constexpr int64_t balance_batches = 8;  // batches' worth that can be saved up
+constexpr uint32_t hopeless_after = 3;  // samples, all of them half as long again as the best way
+constexpr uint32_t strangers_max = 96;  // then a trial ends without a result
 
 uint64_t per_mib(uint64_t ticks, uint64_t bytes) noexcept {
   return static_cast<uint64_t>(static_cast<double>(ticks) * static_cast<double>(mib) /
@@ -70,10 +70,7 @@ bool CopyChooser::note(CopyPath used, uint64_t ticks, uint64_t bytes) noexcept {
     if (used != before) charge(cost_of(used), bytes);
   }
   if (used != before) {
-    if (phase_ != Phase::Settled && ++strangers_ > strangers_max) {
-      since_trial_ = 0;
-      begin(Phase::Settled);
-    }
+    (void)pass();
     return path() != before;
   }
   sample_[seen_++] = per_mib(ticks, bytes);
@@ -83,13 +80,22 @@ bool CopyChooser::note(CopyPath used, uint64_t ticks, uint64_t bytes) noexcept {
   return path() != before;
 }
 
+bool CopyChooser::pass() noexcept {
+  const CopyPath before = path();
+  if (phase_ != Phase::Settled && ++strangers_ > strangers_max) {
+    since_trial_ = 0;
+    begin(Phase::Settled);
+  }
+  return path() != before;
+}
+
 void CopyChooser::end_batch() noexcept {
   const uint64_t cost = result();
   switch (phase_) {
     case Phase::Settled: {
       cost_of(best_) = cost;
-      surprised_ = cost_at_trial_ != 0 && (cost > cost_at_trial_ + cost_at_trial_ / 4 ||
-                                           cost < cost_at_trial_ - cost_at_trial_ / 4);
+      surprised_ = cost_at_trial_ != 0 &&
+                   (cost > cost_at_trial_ + cost_at_trial_ / 4 || cost < cost_at_trial_ - cost_at_trial_ / 4);
       begin(Phase::Settled);
       return;
     }
@@ -133,7 +139,8 @@ bool CopyChooser::pick_trial(uint64_t bytes) noexcept {
     const auto best = static_cast<int64_t>(cost_of(best_));
     const int64_t over = surprised_ ? best / 2 : static_cast<int64_t>(cost_of(next)) - best;
     const int64_t messages = over > best / 2 ? hopeless_after + 1 : batch;
-    if (balance_ < 0 || balance_ < of_bytes(static_cast<uint64_t>(std::clamp(over, int64_t{0}, 4 * best)), bytes) * messages)
+    if (balance_ < 0 ||
+        balance_ < of_bytes(static_cast<uint64_t>(std::clamp(over, int64_t{0}, 4 * best)), bytes) * messages)
       return false;
   }
   tried_ |= bit;

@@ -28,7 +28,7 @@ constexpr size_t copy_class_of(uint64_t bytes) noexcept {
 
 class CopyChooser {
  public:
-  static constexpr uint32_t batch = 9;              // messages, of which the first is not counted
+  static constexpr uint32_t batch = 9;               // messages, of which the first is not counted
   static constexpr uint32_t messages_at_first = 16;  // before the first trial
   static constexpr uint32_t messages_apart = 512;    // at least, between two trials
   static constexpr uint64_t budget_share = 192;
@@ -41,6 +41,8 @@ class CopyChooser {
   CopyPath best() const noexcept { return best_; }
   // A message was copied in so many ticks. True: path() is another one now.
   bool note(CopyPath used, uint64_t ticks, uint64_t bytes) noexcept;
+  // One came that says nothing about any way. True: path() is another one now.
+  bool pass() noexcept;
   // That way is possible no longer; the best one of the others is taken.
   void exclude(CopyPath path) noexcept;
 

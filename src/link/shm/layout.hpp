@@ -62,12 +62,15 @@ inline constexpr size_t inline_max_with_b = 40;
 
 // A message that both sides copy at once (meeting.hpp). The receiver of the message opens it; both take pieces, by compare-and-swap.
 struct alignas(64) MeetingWords {
-  std::atomic<uint64_t> taken;     // [0..15] grains that the sender took, [16..31] the receiver, [32..63] generation; 0: closed
-  std::atomic<uint64_t> finished;  // [0..15] grains that the sender has written, bits 16 and 17 below, [32..63] generation
+  std::atomic<uint64_t>
+      taken;  // [0..15] grains that the sender took, [16..31] the receiver, [32..63] generation; 0: closed
+  std::atomic<uint64_t>
+      finished;  // [0..15] grains that the sender has written, bits 16 and 17 below, [32..63] generation
 };
 inline constexpr uint64_t meeting_failed = uint64_t{1} << 16;  // the sender writes no more of it
-inline constexpr uint64_t meeting_asked = uint64_t{1} << 17;   // the receiver wants to be told when the sender is through
-inline constexpr size_t meeting_count = 4;                     // of a channel, at a time
+inline constexpr uint64_t meeting_asked = uint64_t{1}
+                                          << 17;  // the receiver wants to be told when the sender is through
+inline constexpr size_t meeting_count = 4;        // of a channel, at a time
 
 struct ChannelControl {
   // Written by the receiver, rarely.

@@ -102,7 +102,7 @@ struct Peer {
   RegionWindow window;
   uint64_t probe_address = 0;  // as its header had them when CMA was tried
   uint64_t probe_value = 0;
-  uint64_t window_due_ns = 0;  // when one is looked for again
+  uint64_t window_due_ns = 0;      // when one is looked for again
   std::unique_ptr<Copies> copies;  // made with the first large message from it
 
   static constexpr uint64_t write_ahead = 16;  // slots
@@ -304,7 +304,7 @@ class Link : public proto::LinkBase {
   // --- reading the peer's memory (CMA) ---
   bool can_read(const Peer& peer) const noexcept { return peer.cma; }
   uint64_t unread(const Peer& peer) const noexcept { return peer.unread; }
-  // --- large messages: copy.cpp; proto::HasRemoteMemory, proto::SharesCopies ---
+  // --- large messages: copy.cpp ---
   uint64_t stamp() const noexcept { return arch::ticks(); }
   bool announces(const Peer& peer, uint64_t bytes) const noexcept;
   uint64_t begin_copy(const Peer& peer, uint64_t stamp) const noexcept;
@@ -615,10 +615,10 @@ class Link : public proto::LinkBase {
   uint64_t stale_ticks_ = 60'000;  // age of a stamp beyond which the sender is taken to be elsewhere
   proto::PacketWarning on_note_ = nullptr;
   const void* note_context_ = nullptr;
-  CopyCounts copied_in_all_;       // by peers that are gone, too
-  uint64_t copied_at_ = 0;         // ticks: the end of the last large message
-  uint32_t generation_ = 0;        // of the last meeting
-  bool copy_pinned_ = false;       // by WEFT_SHM_COPY
+  CopyCounts copied_in_all_;  // by peers that are gone, too
+  uint64_t copied_at_ = 0;    // ticks: the end of the last large message
+  uint32_t generation_ = 0;   // of the last meeting
+  bool copy_pinned_ = false;  // by WEFT_SHM_COPY
   CopyPath pinned_copy_ = CopyPath::Ring;
   static constexpr uint32_t warned_user = 1;
   static constexpr uint32_t warned_descriptors = 2;

@@ -18,7 +18,7 @@ namespace weft::link::shm {
 inline constexpr uint32_t meeting_grain_least = 4096;
 inline constexpr uint32_t meeting_grains_max = 0x7fff;
 inline constexpr uint64_t meeting_share_max = uint64_t{1} << 18;  // bytes that are taken at once
-inline constexpr int meeting_attempts = 64;                      // that a compare-and-swap may lose in a row
+inline constexpr int meeting_attempts = 64;                       // that a compare-and-swap may lose in a row
 
 // How a message of `total` bytes is cut.
 struct MeetingCut {
@@ -88,9 +88,7 @@ class MeetingFront {
   // Whether the sender may still be writing. Through: it never will again. After take() has found nothing, or close().
   Sender sender() noexcept { return judge(words_->finished.load(std::memory_order_acquire)); }
   // The same; when it is Busy, it will tell.
-  Sender ask() noexcept {
-    return judge(words_->finished.fetch_or(meeting_asked, std::memory_order_seq_cst));
-  }
+  Sender ask() noexcept { return judge(words_->finished.fetch_or(meeting_asked, std::memory_order_seq_cst)); }
   // With Through: what nobody has copied.
   MeetingRange rest() const noexcept {
     const uint32_t count = cut_.grains() - taken_ - written_;

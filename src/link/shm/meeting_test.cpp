@@ -28,7 +28,8 @@ struct Copied {
 };
 
 TEST(MeetingWord, WhoIsAloneTakesEverything) {
-  for (const uint64_t total : {uint64_t{1}, uint64_t{4095}, uint64_t{4096}, uint64_t{100'001}, uint64_t{1} << 20}) {
+  for (const uint64_t total :
+       {uint64_t{1}, uint64_t{4095}, uint64_t{4096}, uint64_t{100'001}, uint64_t{1} << 20}) {
     MeetingWords words{};
     Copied copied(total);
     MeetingFront front(words, 7, {total, page});
@@ -163,7 +164,8 @@ TEST(MeetingWord, TwoThreads) {
       while (window.load(std::memory_order_acquire) < round) std::this_thread::yield();
       MeetingBack back(words, round, {total, page});
       for (MeetingRange range = back.take(); range.bytes != 0; range = back.take()) {
-        std::fill_n(target.begin() + static_cast<ptrdiff_t>(range.offset), range.bytes, static_cast<uint8_t>(round));
+        std::fill_n(target.begin() + static_cast<ptrdiff_t>(range.offset), range.bytes,
+                    static_cast<uint8_t>(round));
         back.finish(range);
       }
       if (back.asked()) told.store(round, std::memory_order_release);
@@ -173,7 +175,8 @@ TEST(MeetingWord, TwoThreads) {
     MeetingFront front(words, round, {total, page});
     window.store(round, std::memory_order_release);
     for (MeetingRange range = front.take(); range.bytes != 0; range = front.take())
-      std::fill_n(target.begin() + static_cast<ptrdiff_t>(range.offset), range.bytes, static_cast<uint8_t>(round));
+      std::fill_n(target.begin() + static_cast<ptrdiff_t>(range.offset), range.bytes,
+                  static_cast<uint8_t>(round));
     if (front.ask() == MeetingFront::Sender::Busy) {
       while (told.load(std::memory_order_acquire) != round) std::this_thread::yield();
       EXPECT_EQ(front.sender(), MeetingFront::Sender::Through);

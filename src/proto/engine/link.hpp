@@ -111,7 +111,7 @@ constexpr LinkLimits limits_of_type() noexcept {
   return {L::eager_bytes_max, L::fragmented_eager_bytes_max, L::fragment_bytes, L::segment_bytes};
 }
 
-// --- what a link may have besides: with SolePeer and HasSleep (proto/sleep.hpp) twelve concepts ---
+// --- what a link may have besides: with SolePeer and HasSleep (proto/sleep.hpp) eleven concepts ---
 
 // What became of a small frame.
 enum class SmallSend : uint8_t {
@@ -144,9 +144,15 @@ concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wir
 //                  came, both by stamp() of the two links.
 //   begin_copy()   When the copying of a fragmented message could begin, as CopyChoice::start.
 //   copied()       A message is here as a whole, or what fits of it.
+//   Both sides copy one message: the receiver opens a meeting, tells the sender where the bytes belong, and copies; the sender may assist.
+//   open_meeting()    A name for the sender, until copy() ends it; 0: there is none, and read() is called.
+//   copy()            Copies what the sender does not. Busy: the sender still writes and will say so (Met); then copy() is called again, as before.
+//   end_meeting()     Nobody writes any more, or the peer does not answer for a bounded time.
+//   pause_meetings()  The sender takes no more of any message. 0: nobody writes; -FI_EBUSY: somebody does, after a bounded time.
+//   assist()          At the sender: writes some of the bytes to where they belong. True: the receiver wants to be told.
 //   access()   Moves `bytes`, keys and bounds checked against what the peer exposes. False: it could not, though some bytes may have moved; then a frame
 //              asks the peer, who decides. Only while nothing stands before the access.
-// LinkBase exposes nothing and reaches nothing.
+// LinkBase exposes nothing, reaches nothing and opens no meeting.
 template <class L>
 concept HasRemoteMemory = requires(L& link, typename L::PeerBase& peer, const iovec* local,
                                    const wire::SourceSegment* remote, const ExposedRegion& region,
@@ -167,21 +173,6 @@ concept HasRemoteMemory = requires(L& link, typename L::PeerBase& peer, const io
   noexcept->std::same_as<uint64_t>;
   { link.copied(peer, CopyPath{}, uint64_t{}, uint64_t{}) }
   noexcept;
-  { link.read(peer, local, size_t{}, remote, size_t{}, size_t{}) }
-  noexcept->std::same_as<int>;
-  { link.stamp() }
-  noexcept->std::same_as<uint64_t>;
-};
-
-// A message is copied by both sides at once. The receiver opens a meeting, tells the sender where the bytes belong, and copies; the sender may assist.
-//   open_meeting()    A name for the sender, until copy() ends it; 0: there is none, and copy() of 0 reads everything.
-//   copy()            Copies what the sender does not. Busy: the sender still writes and will say so (Met); then copy() is called again, as before.
-//   end_meeting()     Nobody writes any more, or the peer does not answer for a bounded time.
-//   pause_meetings()  The sender takes no more of any message. 0: nobody writes; -FI_EBUSY: somebody does, after a bounded time.
-//   assist()          At the sender: writes some of the bytes to where they belong. True: the receiver wants to be told.
-template <class L>
-concept SharesCopies = HasRemoteMemory<L> &&
-    requires(L& link, typename L::PeerBase& peer, const iovec* local, const wire::SourceSegment* remote) {
   { link.open_meeting(peer, uint64_t{}) }
   noexcept->std::same_as<uint64_t>;
   { link.copy(peer, uint64_t{}, local, size_t{}, remote, size_t{}, uint64_t{}) }
@@ -192,6 +183,10 @@ concept SharesCopies = HasRemoteMemory<L> &&
   noexcept->std::same_as<int>;
   { link.assist(peer, uint64_t{}, uint64_t{}, remote, size_t{}, local, size_t{}) }
   noexcept->std::same_as<bool>;
+  { link.read(peer, local, size_t{}, remote, size_t{}, size_t{}) }
+  noexcept->std::same_as<int>;
+  { link.stamp() }
+  noexcept->std::same_as<uint64_t>;
 };
 
 // What send() took may depend on this endpoint for some time: it waits for room in a socket, or for an acknowledgement. A message that wants a

@@ -23,7 +23,7 @@ using Bytes = std::vector<std::byte>;
 
 template <class L>
 constexpr int concepts_of() {
-  return HasSleep<L> + SolePeer<L> + HasSmallFrames<L> + HasRemoteMemory<L> + SharesCopies<L> + HasSendCompletion<L> +
+  return HasSleep<L> + SolePeer<L> + HasSmallFrames<L> + HasRemoteMemory<L> + HasSendCompletion<L> +
          HasZeroCopyFrames<L> + KeepsBack<L> + HasBackgroundWork<L> + HasLoans<L> + HasFastPoll<L> +
          HasSides<L>;
 }
@@ -247,8 +247,6 @@ TEST(LinkConcepts, ARendezvousIsReadAtItsSource) {
   EXPECT_EQ(pair.b.link().reads, 1);
 }
 
-// --- SharesCopies ---
-
 // The sender has taken the second half when the receiver begins, and writes it when it is told where to.
 struct SharingLink : ReadableLink {
   static inline bool writing = false;  // of the only meeting
@@ -289,7 +287,7 @@ struct SharingLink : ReadableLink {
   uint64_t counted = 0;
   int shared = 0;
 };
-static_assert(SharesCopies<SharingLink> && concepts_of<SharingLink>() == 2);
+static_assert(HasRemoteMemory<SharingLink> && concepts_of<SharingLink>() == 1);
 
 TEST(LinkConcepts, BothSidesCopyOneMessage) {
   Pair<SharingLink> pair;

@@ -93,8 +93,8 @@ struct alignas(64) Op : HotOp, QueueHook, InFlightHook {
   uint64_t copy_start = 0;          // link time; 0: how long it takes is not measured
   uint64_t meeting = 0;             // of the link, while both sides copy; 0: they do not
   CopyPath copy_path = CopyPath::Ring;
-  bool acked = false;               // counted in PeerState::unacknowledged
-  bool announced = false;           // by a ready-to-send frame: the peer may ask for segments, once
+  bool acked = false;      // counted in PeerState::unacknowledged
+  bool announced = false;  // by a ready-to-send frame: the peer may ask for segments, once
   bool has_data = false;
   bool unwatched = false;      // waits, and no completion of it brings the program back
   bool early = false;          // completes when the link has it (FI_INJECT_COMPLETE, fi_inject)

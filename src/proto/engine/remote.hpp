@@ -163,9 +163,8 @@ bool Engine<L>::begin_fragmented(Peer& peer, const wire::FrameHead& head, const 
       const bool stamped = (head.flags & (wire::has_b | wire::has_data)) == wire::has_b;
       visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
         if constexpr (HasRemoteMemory<S>)
-          peer.fragmented_start = stamped && peer.fragmented_receive->total == total
-                                      ? side.begin_copy(part, head.b)
-                                      : 0;
+          peer.fragmented_start =
+              stamped && peer.fragmented_receive->total == total ? side.begin_copy(part, head.b) : 0;
       });
     }
   }
@@ -345,16 +344,15 @@ CopyState Engine<L>::copy_remote(Op& op, uint64_t stamp, const wire::SourceSegme
       op.copy_path = choice.path;
       op.copy_start = choice.start;
       if (choice.path == CopyPath::Ring) return CopyState::Failed;
-      if constexpr (SharesCopies<S>)
-        if (choice.path == CopyPath::Both) {
-          op.target_count = static_cast<uint8_t>(segment_count);
-          for (uint32_t i = 0; i < segment_count; ++i)
-            op.targets[i] = {segments[i].address, segments[i].length, 0};
-          if (op.memory_count() <= iov_max) op.meeting = side.open_meeting(part, op.total);
-          if (op.meeting != 0) open_window(peer, op);
-          if (peer.lost) return CopyState::Failed;
-          return copy_together(peer, op, segments, segment_count);
-        }
+      if (choice.path == CopyPath::Both && op.memory_count() <= iov_max)
+        op.meeting = side.open_meeting(part, op.total);
+      if (op.meeting != 0) {
+        op.target_count = static_cast<uint8_t>(segment_count);
+        for (uint32_t i = 0; i < segment_count; ++i)
+          op.targets[i] = {segments[i].address, segments[i].length, 0};
+        open_window(peer, op);
+        return copy_together(peer, op, segments, segment_count);
+      }
       std::array<iovec, 16> local;
       const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
       if (total_bytes(local.data(), count) != op.total) return CopyState::Failed;
@@ -370,13 +368,13 @@ template <Link L>
 CopyState Engine<L>::copy_together(Peer& peer, Op& op, const wire::SourceSegment* segments,
                                    uint32_t segment_count) noexcept {
   return visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
-    if constexpr (SharesCopies<S>) {
+    if constexpr (HasRemoteMemory<S>) {
       std::array<iovec, 16> local;
       const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
-      const CopyState state = total_bytes(local.data(), count) == op.total
-                                  ? side.copy(part, op.meeting, local.data(), count, segments, segment_count,
-                                              op.total)
-                                  : CopyState::Failed;
+      const CopyState state =
+          total_bytes(local.data(), count) == op.total
+              ? side.copy(part, op.meeting, local.data(), count, segments, segment_count, op.total)
+              : CopyState::Failed;
       if (state != CopyState::Busy) op.meeting = 0;
       return state;
     } else {
@@ -435,7 +433,7 @@ template <Link L>
 void Engine<L>::end_meeting(Op& op) noexcept {
   if (op.meeting == 0) return;
   visit_side(link_, full(*op.peer), [&]<class S>(S& side, auto& part) {
-    if constexpr (SharesCopies<S>) side.end_meeting(part, op.meeting);
+    if constexpr (HasRemoteMemory<S>) side.end_meeting(part, op.meeting);
   });
   op.meeting = 0;
 }
@@ -455,7 +453,7 @@ void Engine<L>::on_window(Peer& peer, const wire::FrameHead& head, const std::by
     sound = wire::take(payload, left, to[i]) && !__builtin_add_overflow(room, to[i].length, &room);
   if (!sound || room != window.length) return malformed(peer);
   const bool asked = visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
-    if constexpr (SharesCopies<S>)
+    if constexpr (HasRemoteMemory<S>)
       return side.assist(part, window.meeting, window.length, to.data(), window.segments, op->iov.data(),
                          op->iov_count);
     else return false;
@@ -645,7 +643,7 @@ template <Link L>
 int Engine<L>::stop_serving() noexcept {
   int writing = 0;
   visit_all_sides(link_, [&]<class S>(S& side) {
-    if constexpr (SharesCopies<S>)
+    if constexpr (HasRemoteMemory<S>)
       if (const int busy = side.pause_meetings(); busy != 0) writing = busy;
   });
   if (writing != 0) return writing;

@@ -59,8 +59,8 @@ struct Shortcuts {
   uint64_t fast_frames = 0;   // take_frame()
   uint64_t fast_nothing = 0;  // fast_poll() saw that there is nothing
   uint64_t loans = 0;
-  uint64_t reserved = 0;  // buffers that were committed
-  uint64_t accesses = 0;  // access()
+  uint64_t reserved = 0;       // buffers that were committed
+  uint64_t accesses = 0;       // access()
   uint64_t shared_copies = 0;  // messages of which the sender wrote a part
 
   Shortcuts& operator+=(const Shortcuts& more) {
@@ -395,8 +395,7 @@ class RichLink : public PlainLink {
       found->second.begun = true;
       if (net_->chance(50)) found->second.taken = 1 + net_->random() % bytes;
     }
-    if (found != net_->meetings.end() && found->second.taken > found->second.written &&
-        !found->second.failed)
+    if (found != net_->meetings.end() && found->second.taken > found->second.written && !found->second.failed)
       return CopyState::Busy;
     const uint64_t written = found != net_->meetings.end() ? found->second.written : 0;
     net_->meetings.erase(name);
@@ -465,7 +464,7 @@ class RichLink : public PlainLink {
  private:
   mutable uint64_t stamps_ = 0;
 };
-static_assert(Link<RichLink> && HasSmallFrames<RichLink> && SharesCopies<RichLink>);
+static_assert(Link<RichLink> && HasSmallFrames<RichLink> && HasRemoteMemory<RichLink>);
 
 // A rich link that refuses small frames after some of them, as every frame to nobody.
 class CreditLink : public RichLink {

@@ -426,9 +426,12 @@ typename Engine<L>::Step Engine<L>::step_fragments(Peer& peer, Op& op) noexcept 
                                   : wire::FrameKind::MsgFirst;
     const uint64_t stamp = first && !op.has_data ? stamp_for(peer) : 0;
     const uint8_t flags = first && op.has_data ? wire::has_b | wire::has_data : stamp != 0 ? wire::has_b : 0;
-    const wire::FrameHead head{kind,   flags,
-                               op.target_context, static_cast<uint32_t>(bytes + prefix_bytes),
-                               op.tag, op.has_data ? op.data : stamp};
+    const wire::FrameHead head{kind,
+                               flags,
+                               op.target_context,
+                               static_cast<uint32_t>(bytes + prefix_bytes),
+                               op.tag,
+                               op.has_data ? op.data : stamp};
     if (!send_payload(peer, waits(op), op.done + bytes == op.length, op.flags, head,
                       std::as_bytes(std::span(&prefix, 1)).first(prefix_bytes), parts.data(), count))
       return Step::Blocked;
