@@ -14,7 +14,9 @@ constexpr uint64_t int_max = 0x7fffffff;
 
 constexpr std::array<std::string_view, 2> progress_words = {"auto", "manual"};
 
-constexpr std::array<Setting, 15> table = {{
+constexpr std::array<std::string_view, 4> copy_words = {"auto", "ring", "receiver", "both"};
+
+constexpr std::array<Setting, 16> table = {{
     {"FI_PROVIDER", Kind::Text, 0, 0, 0,
      "Providers to use, separated by commas; ^ before the list means all but those (default: all)"},
     {"FI_PROVIDER_PATH", Kind::Text, 0, 0, 0, "Directories with plugins (*fi.so), with colons between"},
@@ -45,6 +47,11 @@ constexpr std::array<Setting, 15> table = {{
     {"WEFT_CMA", Kind::Flag, 0, 1, 1,
      "shm and weft: 0 never reads or writes the memory of another process by itself (process_vm_readv(2)) "
      "(default: 1, where it is allowed)"},
+    {"WEFT_SHM_COPY", Kind::Word, 0, 0, 0,
+     "shm and weft, how messages above 8 KiB are copied: auto, ring (through shared memory), receiver (it "
+     "reads "
+     "the sender's memory), both (both sides at once) (default: auto, by what each way takes)",
+     copy_words},
     {"FI_WEFT_NEAR", Kind::Flag, 0, 1, 1, nullptr},
     {"FI_TCP_CONNECT_TIMEOUT", Kind::Number, 0, 86'400'000, 10'000, nullptr},
     {"FI_TCP_ACCEPT_TIMEOUT", Kind::Number, 0, 86'400'000, 60'000, nullptr},

@@ -14,25 +14,29 @@
 namespace weft::wire {
 
 enum class FrameKind : uint8_t {
-  Tagged = 1,        // a = tag, [b = cq data], payload: the message
-  Msg = 2,           // [b = cq data], payload: the message
-  TaggedAck = 3,     // as Tagged; payload begins with AckPrefix: the sender waits for Done
-  MsgAck = 4,        // as Msg; likewise
-  TaggedRts = 5,     // a = tag, [b = cq data], payload: RtsPrefix, then its segments of the source
-  MsgRts = 6,        // likewise without a tag
-  Cts = 7,           // a = sender's operation id, payload: CtsPrefix
-  Segment = 8,       // a = receiving operation id, b = offset, payload: bytes
-  Done = 9,          // a = operation id of the other side, b = status (0 or a positive FI_E* value)
-  Write = 10,        // a = initiator's operation id, [b = cq data], payload: RmaPrefix, RmaTargets, bytes
-  WriteRts = 11,     // as Write, but RtsPrefix follows the targets and the bytes stay with the initiator
-  Read = 12,         // a = initiator's operation id, payload: RmaPrefix, RmaTargets
-  Atomic = 13,       // a = initiator's operation id, payload: AtomicPrefix, RmaTargets, operand, compare
-  Reply = 14,        // a = initiator's operation id, payload: the old values of a fetching atomic
-  Pause = 15,        // the receiver's buffer for unexpected messages is full: keep payloads with you
-  Resume = 16,       // it has room again
-  TaggedFirst = 17,  // a = tag, [b = cq data], payload: FirstPrefix, bytes; the rest follows in More
-  MsgFirst = 18,     // likewise without a tag
-  More = 19,         // payload: the next bytes of the message that the last First began
+  Tagged = 1,     // a = tag, [b = cq data], payload: the message
+  Msg = 2,        // [b = cq data], payload: the message
+  TaggedAck = 3,  // as Tagged; payload begins with AckPrefix: the sender waits for Done
+  MsgAck = 4,     // as Msg; likewise
+  TaggedRts = 5,  // a = tag, [b = cq data], payload: RtsPrefix, then its segments of the source
+  MsgRts = 6,     // likewise without a tag
+  Cts = 7,        // a = sender's operation id, payload: CtsPrefix
+  Segment = 8,    // a = receiving operation id, b = offset, payload: bytes
+  Done = 9,       // a = operation id of the other side, b = status (0 or a positive FI_E* value)
+  Write = 10,     // a = initiator's operation id, [b = cq data], payload: RmaPrefix, RmaTargets, bytes
+  WriteRts = 11,  // as Write, but RtsPrefix follows the targets and the bytes stay with the initiator
+  Read = 12,      // a = initiator's operation id, payload: RmaPrefix, RmaTargets
+  Atomic = 13,    // a = initiator's operation id, payload: AtomicPrefix, RmaTargets, operand, compare
+  Reply = 14,     // a = initiator's operation id, payload: the old values of a fetching atomic
+  Pause = 15,     // the receiver's buffer for unexpected messages is full: keep payloads with you
+  Resume = 16,    // it has room again
+  TaggedFirst =
+      17,  // a = tag, [b = cq data, or link time], payload: FirstPrefix, bytes; the rest follows in More
+  MsgFirst = 18,  // likewise without a tag
+  More = 19,      // payload: the next bytes of the message that the last First began
+  Window =
+      20,    // a = sender's operation id, payload: WindowPrefix, then segments of the destination: both copy
+  Met = 21,  // a = receiving operation id: the sender writes no more of that
 };
 
 enum FrameFlag : uint8_t {
@@ -64,7 +68,7 @@ struct FirstPrefix {
   uint64_t total;  // bytes of the message
 };
 
-// One stretch of the source of a rendezvous, in the sender's address space.
+// One stretch of the source of a rendezvous, in the sender's address space, or of its destination, in the receiver's.
 struct SourceSegment {
   uint64_t address;
   uint64_t length;
@@ -81,6 +85,14 @@ struct RtsPrefix {
 struct CtsPrefix {
   uint64_t operation;  // receiving operation id, for Segment
   uint64_t length;     // bytes to send: the message or what fits
+};
+
+struct WindowPrefix {
+  uint64_t operation;  // receiving operation id, for Met
+  uint64_t length;     // bytes to copy: the message or what fits
+  uint64_t meeting;    // the receiving link's name for it
+  uint32_t segments;   // SourceSegments that follow, in the receiver's address space
+  uint32_t reserved;
 };
 
 struct RmaPrefix {

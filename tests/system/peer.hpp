@@ -229,6 +229,9 @@ class Peer {
     ok_ = false;
   }
 
+  // The endpoint was closed by the caller.
+  void forget_ep() { ep_ = nullptr; }
+
   bool ok() const { return ok_; }
   fid_ep* ep() const { return ep_; }
   fid_cq* cq() const { return cq_; }

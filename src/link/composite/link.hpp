@@ -141,6 +141,9 @@ class Link : public proto::LinkBase,
     far_.set_warning(on_warning, who);
     LinkBase::set_warning(on_warning, who);
   }
+  void set_note(proto::PacketWarning on_note, const void* who) noexcept requires proto::HasNotes<Near> {
+    near_.set_note(on_note, who);
+  }
   template <proto::DeviceUsedBy<F> D>
   void set_device(D& device) noexcept {
     far_.set_device(device);

@@ -92,7 +92,7 @@ bool Link::access(Peer& peer, bool write, const iovec* local, size_t local_count
         moved = write ? os::write_process(peer.pid, here.data(), count, &there, 1, piece)
                       : os::read_process(peer.pid, here.data(), count, &there, 1, piece);
       peer.window.leave();
-      if (moved == -EPERM) peer.cma = false;  // not any more
+      if (moved == -EPERM) forbid_cma(peer);  // not any more
       if (moved < 0) return false;
       at += piece;
       done += piece;

@@ -346,6 +346,7 @@ void Link::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t p
       attach_channel(peer, file, note.channel_offset)) {
     peer.state = PeerState::Known;
     activate(peer);
+    tell_announced(peer);
     ring_own_doorbell(peer);  // what it wrote before we looked
   }
   if (note.wants_reply != 0) send_note(peer, NoteKind::Reply, true);

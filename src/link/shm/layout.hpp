@@ -7,7 +7,7 @@
 //     bulk ring of bulk_bytes                      (sparse; given back when idle)
 //
 // The sender owns the channel's memory; the receiver maps it. Each word has one writer, apart from the doorbells, which are set by
-// atomic or and cleared by exchange: a process that dies at any instruction leaves nothing locked.
+// atomic or and cleared by exchange, and the meetings: a process that dies at any instruction leaves nothing locked.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 namespace weft::link::shm {
 
 inline constexpr uint64_t region_magic = 0x314d485354464557;  // "WEFTSHM1"
-inline constexpr uint32_t layout_version = 4;
+inline constexpr uint32_t layout_version = 5;
 inline constexpr size_t address_bytes = 48;  // fixed length of an address, NUL padded
 inline constexpr size_t alias_bytes = 64;    // longest other address that an endpoint is known by
 
@@ -60,16 +60,32 @@ inline constexpr size_t bulk_place_offset = 8;  // in Slot::payload, after b
 inline constexpr size_t inline_max = 48;        // without b
 inline constexpr size_t inline_max_with_b = 40;
 
+// A message that both sides copy at once (meeting.hpp). The receiver of the message opens it; both take pieces, by compare-and-swap.
+struct alignas(64) MeetingWords {
+  std::atomic<uint64_t>
+      taken;  // [0..15] grains that the sender took, [16..31] the receiver, [32..63] generation; 0: closed
+  std::atomic<uint64_t>
+      finished;  // [0..15] grains that the sender has written, bits 16 and 17 below, [32..63] generation
+};
+inline constexpr uint64_t meeting_failed = uint64_t{1} << 16;  // the sender writes no more of it
+inline constexpr uint64_t meeting_asked = uint64_t{1}
+                                          << 17;  // the receiver wants to be told when the sender is through
+inline constexpr size_t meeting_count = 4;        // of a channel, at a time
+
 struct ChannelControl {
   // Written by the receiver, rarely.
   alignas(
       64) std::atomic<uint32_t> polled;  // the receiver looks at this ring in every poll: no doorbell needed
   std::atomic<uint32_t> doorbell;        // doorbell to ring, plus one; 0: the receiver has not attached yet
+  // Bit c: messages of size class c (copy_chooser.hpp) are to be announced: the receiver copies them from where they lie.
+  std::atomic<uint32_t> announced_classes;
   // Written by the receiver as it consumes.
   alignas(64) std::atomic<uint64_t> slots_consumed;
   std::atomic<uint64_t> bulk_consumed;
   // Written by the sender once.
   alignas(64) std::atomic<uint32_t> closed;  // nothing more will come
+  // Of messages that come by this channel.
+  std::array<MeetingWords, meeting_count> meetings;
 };
 
 inline constexpr size_t channel_slots_offset = sizeof(ChannelControl);

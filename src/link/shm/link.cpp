@@ -30,7 +30,6 @@ constexpr uint64_t close_linger_ns =
 constexpr uint64_t first_hello_pause_ns = 200 * ms_ns;
 constexpr uint64_t longest_hello_pause_ns = 10'000 * ms_ns;
 constexpr uint32_t doorbells_to_promote = 4;
-constexpr uint64_t largest_streamed = uint64_t{1} << 24;
 
 // The n-th other name for who finds a service's name taken. False: only names of services have one, and it must fit.
 constexpr int second_names_max = 1000;
@@ -51,6 +50,7 @@ Result<void> Link::open(std::string_view name, Events& events) {
   events_ = &events;
   owner_pid_ = os::process_id();
   opened_as_ = ::geteuid();
+  read_copy_setting();
   fences_ = os::register_for_fence();
   if (auto allowed = os::check_file_limit(header_bytes + channel_bytes); !allowed) return allowed;
   auto file = os::create_memory("weft-shm", header_bytes);
@@ -126,6 +126,7 @@ void Link::close() noexcept {
     abandon_inherited();
     return;
   }
+  note_copies();
   // A hello that found no room in the other socket still carries what was sent: hand it over now.
   const uint64_t until = os::monotonic_ns() + close_linger_ns;
   for (auto& [name, peer] : peers_) {
@@ -456,24 +457,6 @@ void Link::watch(Peer& peer) noexcept {
   if (peer.pidfd) (void)epoll_.add(peer.pidfd.get(), &peer);
 }
 
-// --- reading the peer's memory ---
-
-int Link::read(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
-               size_t remote_count, size_t bytes) noexcept {
-  constexpr size_t list_max = 16;
-  if (remote_count > list_max) return -EINVAL;
-  std::array<iovec, list_max> from{};
-  for (size_t i = 0; i < remote_count; ++i)
-    from[i] = {reinterpret_cast<void*>(remote[i].address), static_cast<size_t>(remote[i].length)};
-  const ssize_t moved = os::read_process(peer.pid, local, local_count, from.data(), remote_count, bytes);
-  if (moved < 0) return static_cast<int>(moved);
-  return os::has_exited(peer.pidfd) ? -ESRCH : 0;  // its number may have been somebody else's already
-}
-
-bool Link::prefer_read(const Peer& peer, uint64_t total, uint64_t stamp) const noexcept {
-  return peer.cma && (total > largest_streamed || arch::ticks() - stamp > stale_ticks_);
-}
-
 // --- time ---
 
 bool Link::look_is_due() noexcept {
@@ -510,7 +493,7 @@ void Link::find_lost() noexcept {
 void Link::housekeeping(uint64_t now_ns) noexcept {
   const uint64_t ticks = arch::ticks() - first_ticks_;
   const uint64_t elapsed_us = (now_ns - first_ns_) / 1000;
-  if (elapsed_us > 1000) stale_ticks_ = ticks / elapsed_us * 30;
+  if (elapsed_us > 1000) stale_ticks_ = ticks / elapsed_us * stale_us;
   bool asked = false;
   for (auto& [key, entry] : peers_) {
     Peer& peer = *entry;
@@ -584,6 +567,7 @@ uint64_t Link::unread_messages(const Peer& peer) noexcept {
 
 void Link::detach(Peer& peer) noexcept {
   deactivate(peer);
+  end_meetings(peer);
   peer.window.give_back();
   // Who may still look at the channel would read what is meant for its next user.
   const bool reusable = !peer.hello_sent || os::has_exited(peer.pidfd) || has_left(peer);

@@ -21,6 +21,7 @@
 #include "arch/cpu.hpp"
 #include "base/result.hpp"
 #include "core/provider_error.hpp"
+#include "link/shm/copies.hpp"
 #include "link/shm/exposed_regions.hpp"
 #include "link/shm/layout.hpp"
 #include "os/disposal.hpp"
@@ -71,6 +72,7 @@ struct Peer {
   bool active = false;                 // in Link's active list
   bool demoting = false;               // leaving it
   bool cma = false;                    // cross-memory attach works
+  bool may_not_write = false;          // but writing was refused
   bool hello_sent = false;
   uint64_t hello_at_ns = 0;     // of the last note
   uint64_t hello_pause_ns = 0;  // until the next, while nobody attaches
@@ -100,7 +102,8 @@ struct Peer {
   RegionWindow window;
   uint64_t probe_address = 0;  // as its header had them when CMA was tried
   uint64_t probe_value = 0;
-  uint64_t window_due_ns = 0;  // when one is looked for again
+  uint64_t window_due_ns = 0;      // when one is looked for again
+  std::unique_ptr<Copies> copies;  // made with the first large message from it
 
   static constexpr uint64_t write_ahead = 16;  // slots
 
@@ -153,6 +156,11 @@ class Link : public proto::LinkBase {
   Result<void> open(std::string_view address, Events& events);
   // The owner takes nothing more from the peer, whose frames make no sense.
   void warn_of_malformed(const Peer& peer, const char* what) noexcept;
+  // Lines at level info: when messages of a peer are copied another way from now on, and what was copied, when the endpoint closes. Before open().
+  void set_note(proto::PacketWarning on_note, const void* who) noexcept {
+    on_note_ = on_note;
+    note_context_ = who;
+  }
   // What the owner of this link is called: peers are made of that instead of the link's own address. At most alias_bytes. Before the first
   // connect().
   void set_alias(std::span<const std::byte> alias) noexcept;
@@ -296,12 +304,21 @@ class Link : public proto::LinkBase {
   // --- reading the peer's memory (CMA) ---
   bool can_read(const Peer& peer) const noexcept { return peer.cma; }
   uint64_t unread(const Peer& peer) const noexcept { return peer.unread; }
-  // Copies `bytes` from the peer. 0 or a negative errno.
+  // --- large messages: copy.cpp ---
+  uint64_t stamp() const noexcept { return arch::ticks(); }
+  bool announces(const Peer& peer, uint64_t bytes) const noexcept;
+  uint64_t begin_copy(const Peer& peer, uint64_t stamp) const noexcept;
+  proto::CopyChoice choose_copy(Peer& peer, uint64_t bytes, uint64_t stamp, uint64_t heard) noexcept;
+  void copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noexcept;
   int read(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
            size_t remote_count, size_t bytes) noexcept;
-  uint64_t stamp() const noexcept { return arch::ticks(); }
-  // Whether reading beats letting the sender stream: the data is larger than the caches, or the sender has gone on to something else.
-  bool prefer_read(const Peer& peer, uint64_t total, uint64_t stamp) const noexcept;
+  uint64_t open_meeting(Peer& peer, uint64_t bytes) noexcept;
+  proto::CopyState copy(Peer& peer, uint64_t meeting, const iovec* local, size_t local_count,
+                        const wire::SourceSegment* remote, size_t remote_count, uint64_t bytes) noexcept;
+  void end_meeting(Peer& peer, uint64_t meeting) noexcept;
+  int pause_meetings() noexcept;
+  bool assist(Peer& peer, uint64_t meeting, uint64_t bytes, const wire::SourceSegment* to, size_t to_count,
+              const iovec* local, size_t local_count) noexcept;
 
   // --- one-sided access (CMA): access.cpp ---
   void expose(const proto::ExposedRegion& region) noexcept;
@@ -520,6 +537,18 @@ class Link : public proto::LinkBase {
   bool attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcept;
   bool attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept;
   void probe_cma(Peer& peer) noexcept;
+  void read_copy_setting() noexcept;
+  static Copies* copies_of(Peer& peer) noexcept;  // null: no memory
+  static CopyChooser* chooser_of(Peer& peer, uint64_t bytes) noexcept;
+  void tell_announced(Peer& peer) noexcept;
+  void note_choice(const Peer& peer, const CopyChooser& chooser, uint64_t bytes) const noexcept;
+  void note_copies() const noexcept;
+  void forbid_cma(Peer& peer) noexcept;
+  int read_range(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
+                 size_t remote_count, const MeetingRange& range) noexcept;
+  static Copies::Meeting* find_meeting(Peer& peer, uint64_t name) noexcept;
+  static int end_meeting(Peer& peer, Copies::Meeting& meeting, int64_t until_ms) noexcept;
+  void end_meetings(Peer& peer) noexcept;
   bool open_window(Peer& peer) noexcept;
   bool is_there(const Peer& peer) const noexcept;
   void watch(Peer& peer) noexcept;
@@ -582,7 +611,15 @@ class Link : public proto::LinkBase {
   uint64_t next_housekeeping_ns_ = 0;
   uint64_t first_ticks_ = 0;  // with first_ns_: the rate of ticks()
   uint64_t first_ns_ = 0;
+  static constexpr uint64_t stale_us = 30;
   uint64_t stale_ticks_ = 60'000;  // age of a stamp beyond which the sender is taken to be elsewhere
+  proto::PacketWarning on_note_ = nullptr;
+  const void* note_context_ = nullptr;
+  CopyCounts copied_in_all_;  // by peers that are gone, too
+  uint64_t copied_at_ = 0;    // ticks: the end of the last large message
+  uint32_t generation_ = 0;   // of the last meeting
+  bool copy_pinned_ = false;  // by WEFT_SHM_COPY
+  CopyPath pinned_copy_ = CopyPath::Ring;
   static constexpr uint32_t warned_user = 1;
   static constexpr uint32_t warned_descriptors = 2;
   static constexpr uint32_t warned_memory = 4;

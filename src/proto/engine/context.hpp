@@ -61,11 +61,12 @@ struct PeerState : PendingSendsHook {
   Op* fragmented_receive = nullptr;
   Unexpected* fragmented_message = nullptr;
   uint64_t fragmented_left = 0;
-  uint64_t heard = 0;      // link time of its last segment: it is there and copying
-  bool pausing = false;    // we asked it to keep payloads
-  uint64_t unheeded = 0;   // bytes that came unasked since then
-  uint32_t announced = 0;  // messages of it that wait with it for a receive
-  uint32_t served = 0;     // what we do for it: transfers, and frames of the protocol that wait for room
+  uint64_t fragmented_start = 0;  // link time; 0: how long it takes is not measured
+  uint64_t heard = 0;             // link time of its last segment: it is there and copying
+  bool pausing = false;           // we asked it to keep payloads
+  uint64_t unheeded = 0;          // bytes that came unasked since then
+  uint32_t announced = 0;         // messages of it that wait with it for a receive
+  uint32_t served = 0;  // what we do for it: transfers, and frames of the protocol that wait for room
   bool lost = false;
   core::Address av_address;
 };

@@ -622,8 +622,19 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   bool keep_access(Op& op, const Access& access) noexcept;
   void note_remote(const Access& access, const Peer& peer, RxContext* rx, bool write,
                    const wire::FrameHead& head, uint64_t bytes) noexcept;
-  bool read_remote(Op& op, uint64_t stamp, const wire::SourceSegment* segments,
-                   uint32_t segment_count) noexcept;
+  CopyState copy_remote(Op& op, uint64_t stamp, const wire::SourceSegment* segments,
+                        uint32_t segment_count) noexcept;
+  CopyState copy_together(Peer& peer, Op& op, const wire::SourceSegment* segments,
+                          uint32_t segment_count) noexcept;
+  void open_window(Peer& peer, Op& op) noexcept;
+  void copy_ended(Op& op, CopyState state) noexcept;
+  void ask_for_segments(Op& op) noexcept;
+  void end_meeting(Op& op) noexcept;
+  void note_copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noexcept;
+  void on_window(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
+  void on_met(Peer& peer, const wire::FrameHead& head) noexcept;
+  bool is_wanted_announced(Peer& peer, const Op& op) noexcept;
+  uint64_t stamp_for(Peer& peer) noexcept;
   void pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments, uint32_t segment_count) noexcept;
   void finish_inbound(Op& op, int status, core::ProviderError why) noexcept;
 

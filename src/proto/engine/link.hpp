@@ -139,9 +139,20 @@ concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wir
 // The link copies from and to the peer's memory by itself: read() from where a message lies, access() between `local` and exposed regions.
 //   expose()   Peers may reach the region from now on.
 //   conceal()  No peer is at it any more, nor will be: 0; -FI_EBUSY: one is, after a bounded time.
+//   announces()    The peer wants messages of that length announced, though they could go in fragments.
+//   choose_copy()  How an announced message that has just been matched is copied. `stamp`: when it was announced, `heard`: when the peer's last segment
+//                  came, both by stamp() of the two links.
+//   begin_copy()   When the copying of a fragmented message could begin, as CopyChoice::start.
+//   copied()       A message is here as a whole, or what fits of it.
+//   Both sides copy one message: the receiver opens a meeting, tells the sender where the bytes belong, and copies; the sender may assist.
+//   open_meeting()    A name for the sender, until copy() ends it; 0: there is none, and read() is called.
+//   copy()            Copies what the sender does not. Busy: the sender still writes and will say so (Met); then copy() is called again, as before.
+//   end_meeting()     Nobody writes any more, or the peer does not answer for a bounded time.
+//   pause_meetings()  The sender takes no more of any message. 0: nobody writes; -FI_EBUSY: somebody does, after a bounded time.
+//   assist()          At the sender: writes some of the bytes to where they belong. True: the receiver wants to be told.
 //   access()   Moves `bytes`, keys and bounds checked against what the peer exposes. False: it could not, though some bytes may have moved; then a frame
 //              asks the peer, who decides. Only while nothing stands before the access.
-// LinkBase exposes nothing and reaches nothing.
+// LinkBase exposes nothing, reaches nothing and opens no meeting.
 template <class L>
 concept HasRemoteMemory = requires(L& link, typename L::PeerBase& peer, const iovec* local,
                                    const wire::SourceSegment* remote, const ExposedRegion& region,
@@ -154,14 +165,28 @@ concept HasRemoteMemory = requires(L& link, typename L::PeerBase& peer, const io
   noexcept->std::same_as<int>;
   { link.access(peer, bool{}, local, size_t{}, targets, size_t{}, size_t{}) }
   noexcept->std::same_as<bool>;
-  { link.can_read(peer) }
+  { link.announces(peer, uint64_t{}) }
+  noexcept->std::same_as<bool>;
+  { link.choose_copy(peer, uint64_t{}, uint64_t{}, uint64_t{}) }
+  noexcept->std::same_as<CopyChoice>;
+  { link.begin_copy(peer, uint64_t{}) }
+  noexcept->std::same_as<uint64_t>;
+  { link.copied(peer, CopyPath{}, uint64_t{}, uint64_t{}) }
+  noexcept;
+  { link.open_meeting(peer, uint64_t{}) }
+  noexcept->std::same_as<uint64_t>;
+  { link.copy(peer, uint64_t{}, local, size_t{}, remote, size_t{}, uint64_t{}) }
+  noexcept->std::same_as<CopyState>;
+  { link.end_meeting(peer, uint64_t{}) }
+  noexcept;
+  { link.pause_meetings() }
+  noexcept->std::same_as<int>;
+  { link.assist(peer, uint64_t{}, uint64_t{}, remote, size_t{}, local, size_t{}) }
   noexcept->std::same_as<bool>;
   { link.read(peer, local, size_t{}, remote, size_t{}, size_t{}) }
   noexcept->std::same_as<int>;
   { link.stamp() }
   noexcept->std::same_as<uint64_t>;
-  { link.prefer_read(peer, uint64_t{}, uint64_t{}) }
-  noexcept->std::same_as<bool>;
 };
 
 // What send() took may depend on this endpoint for some time: it waits for room in a socket, or for an acknowledgement. A message that wants a

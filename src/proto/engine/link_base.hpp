@@ -85,6 +85,19 @@ class LinkBase {
   void tell(auto&) noexcept {}
   bool more_room(auto&) noexcept { return false; }
   // --- HasRemoteMemory ---
+  bool announces(const auto&, uint64_t) const noexcept { return false; }
+  uint64_t begin_copy(const auto&, uint64_t) const noexcept { return 0; }
+  void copied(auto&, CopyPath, uint64_t, uint64_t) noexcept {}
+  uint64_t open_meeting(auto&, uint64_t) noexcept { return 0; }
+  CopyState copy(auto&, uint64_t, const iovec*, size_t, const wire::SourceSegment*, size_t,
+                 uint64_t) noexcept {
+    return CopyState::Failed;
+  }
+  void end_meeting(auto&, uint64_t) noexcept {}
+  int pause_meetings() noexcept { return 0; }
+  bool assist(auto&, uint64_t, uint64_t, const wire::SourceSegment*, size_t, const iovec*, size_t) noexcept {
+    return false;
+  }
   void expose(const ExposedRegion&) noexcept {}
   int conceal(uint64_t) noexcept { return 0; }
   int conceal_all() noexcept { return 0; }

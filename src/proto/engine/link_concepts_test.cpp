@@ -224,8 +224,9 @@ TEST(LinkConcepts, TheEngineLooksForNewCredit) {
 // --- HasRemoteMemory ---
 
 struct ReadableLink : PlainLink {
-  bool can_read(const PeerBase&) const noexcept { return true; }
-  bool prefer_read(const PeerBase&, uint64_t, uint64_t) const noexcept { return true; }
+  CopyChoice choose_copy(const PeerBase&, uint64_t, uint64_t, uint64_t) const noexcept {
+    return {CopyPath::Receiver, 0};
+  }
   uint64_t stamp() const noexcept { return 1; }
   int read(PeerBase&, const iovec* local, size_t count, const wire::SourceSegment* remote, size_t,
            size_t bytes) noexcept {
@@ -244,6 +245,56 @@ TEST(LinkConcepts, ARendezvousIsReadAtItsSource) {
   EXPECT_EQ(pair.b.link().reads, 1);
   pair.expect_carried(1000);
   EXPECT_EQ(pair.b.link().reads, 1);
+}
+
+// The sender has taken the second half when the receiver begins, and writes it when it is told where to.
+struct SharingLink : ReadableLink {
+  static inline bool writing = false;  // of the only meeting
+  CopyChoice choose_copy(const PeerBase&, uint64_t, uint64_t, uint64_t) const noexcept {
+    return {CopyPath::Both, 1};
+  }
+  void copied(PeerBase&, CopyPath path, uint64_t bytes, uint64_t start) noexcept {
+    EXPECT_EQ(path, CopyPath::Both);
+    EXPECT_EQ(start, 1u);
+    counted += bytes;
+  }
+  uint64_t open_meeting(PeerBase&, uint64_t) noexcept {
+    writing = true;
+    return 77;
+  }
+  CopyState copy(PeerBase&, uint64_t meeting, const iovec* local, size_t, const wire::SourceSegment* remote,
+                 size_t, uint64_t bytes) noexcept {
+    EXPECT_EQ(meeting, 77u);
+    if (writing) {
+      std::memcpy(local[0].iov_base, reinterpret_cast<const void*>(remote[0].address), bytes / 2);
+      return CopyState::Busy;
+    }
+    ++shared;
+    return CopyState::Done;
+  }
+  void end_meeting(PeerBase&, uint64_t) noexcept { writing = false; }
+  int pause_meetings() noexcept { return writing ? -EBUSY : 0; }
+  bool assist(PeerBase&, uint64_t meeting, uint64_t bytes, const wire::SourceSegment* to, size_t count,
+              const iovec* local, size_t) noexcept {
+    EXPECT_EQ(meeting, 77u);
+    EXPECT_EQ(count, 1u);
+    const size_t half = bytes / 2;
+    std::memcpy(reinterpret_cast<std::byte*>(to[0].address) + half,
+                static_cast<const std::byte*>(local[0].iov_base) + half, bytes - half);
+    writing = false;
+    return true;
+  }
+  uint64_t counted = 0;
+  int shared = 0;
+};
+static_assert(HasRemoteMemory<SharingLink> && concepts_of<SharingLink>() == 1);
+
+TEST(LinkConcepts, BothSidesCopyOneMessage) {
+  Pair<SharingLink> pair;
+  pair.expect_carried(5000);
+  EXPECT_EQ(pair.b.link().shared, 1);
+  EXPECT_EQ(pair.b.link().counted, 5000u);
+  EXPECT_EQ(pair.b.link().reads, 0);
 }
 
 // --- HasSendCompletion ---

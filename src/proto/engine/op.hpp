@@ -15,6 +15,7 @@
 #include "core/counter.hpp"
 #include "core/matching.hpp"
 #include "core/memory_region.hpp"
+#include "proto/engine/remote_access.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::proto {
@@ -89,8 +90,11 @@ struct alignas(64) Op : HotOp, QueueHook, InFlightHook {
   uint64_t data = 0;                // cq data
   uint64_t remote = 0;              // operation id of the other side
   uint64_t zero_copy_sequence = 0;  // of the link, behind the last segment that was sent by reference
-  bool acked = false;               // counted in PeerState::unacknowledged
-  bool announced = false;           // by a ready-to-send frame: the peer may ask for segments, once
+  uint64_t copy_start = 0;          // link time; 0: how long it takes is not measured
+  uint64_t meeting = 0;             // of the link, while both sides copy; 0: they do not
+  CopyPath copy_path = CopyPath::Ring;
+  bool acked = false;      // counted in PeerState::unacknowledged
+  bool announced = false;  // by a ready-to-send frame: the peer may ask for segments, once
   bool has_data = false;
   bool unwatched = false;      // waits, and no completion of it brings the program back
   bool early = false;          // completes when the link has it (FI_INJECT_COMPLETE, fi_inject)
@@ -100,7 +104,7 @@ struct alignas(64) Op : HotOp, QueueHook, InFlightHook {
   uint32_t atomic_kind = 0;
   uint8_t compare_count = 0;
   uint8_t result_count = 0;
-  std::array<wire::RmaTarget, rma_iov_max> targets{};
+  std::array<wire::RmaTarget, rma_iov_max> targets{};  // of a receive that both sides copy: the source
   std::array<iovec, iov_max> compare{};
   std::array<iovec, iov_max> result{};
   std::array<core::MemoryRegion*, rma_iov_max> regions{};

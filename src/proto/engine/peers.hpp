@@ -67,6 +67,7 @@ void Engine<L>::release_receive_context(size_t index) noexcept {
       op.rx = nullptr;
       if (op.kind != OpKind::Receive) return;
       if (peer->fragmented_receive == &op) peer->fragmented_receive = nullptr;
+      if (!is_forked_copy()) end_meeting(op);
       List<Op, InFlightHook>::remove(op);
       acknowledge(*peer, op.remote, FI_EINVAL);
       context->ops.give(op);
@@ -327,6 +328,7 @@ void Engine<L>::abandon() noexcept {
     while (Op* op = peer->control.pop_front()) give_service(*op);
     while (Op* op = peer->queue.pop_front()) give_transmit(*op);
     while (Op* op = peer->in_flight.front()) {
+      if (!is_forked_copy()) end_meeting(*op);
       if (op->kind == OpKind::Receive && op->rx->shared) {  // the receive belongs to a context that stays
         op->rx->finish(*op, FI_ECANCELED, core::ProviderError::Cancelled);
         continue;

@@ -80,6 +80,12 @@ bool Engine<L>::on_other_frame(Peer& peer, const wire::FrameHead& head, const st
     case More:
       on_more(peer, head, payload);
       return true;
+    case Window:
+      on_window(peer, head, payload);
+      return true;
+    case Met:
+      on_met(peer, head);
+      return true;
   }
   malformed(peer);
   return true;
@@ -153,6 +159,13 @@ bool Engine<L>::begin_fragmented(Peer& peer, const wire::FrameHead& head, const 
       message.has_data = (head.flags & wire::has_data) != 0;
       message.data = message.has_data ? head.b : 0;
       peer.fragmented_receive = &rx->begin(*op, message);
+      // A frame in parts has lost its stamp, and a short receive says nothing about the copy.
+      const bool stamped = (head.flags & (wire::has_b | wire::has_data)) == wire::has_b;
+      visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
+        if constexpr (HasRemoteMemory<S>)
+          peer.fragmented_start =
+              stamped && peer.fragmented_receive->total == total ? side.begin_copy(part, head.b) : 0;
+      });
     }
   }
   peer.fragmented_left = total;
@@ -185,6 +198,7 @@ void Engine<L>::more_arrived(Peer& peer, size_t bytes) noexcept {
     op->done += std::min<uint64_t>(bytes, op->total - op->done);
     if (peer.fragmented_left != 0) return;
     peer.fragmented_receive = nullptr;
+    note_copied(peer, CopyPath::Ring, op->total, std::exchange(peer.fragmented_start, 0));
     op->rx->finish(*op, 0, core::ProviderError::None);
   } else if (Unexpected* message = peer.fragmented_message; message != nullptr) {
     message->arrived += bytes;
@@ -307,42 +321,154 @@ void Engine<L>::start_rendezvous(Op& receive, const Unexpected& message) noexcep
   pull(receive, message.stamp, message.source_segments.data(), message.segments);
 }
 
-// The link reads the source of a rendezvous. False: it cannot, or would rather not, or the peer is not there; when it is dying that is noticed soon.
+// Fetches the bytes of a rendezvous: by reading the peer's memory, alone or while the peer writes ours, or by asking it for segments.
 template <Link L>
-bool Engine<L>::read_remote(Op& op, uint64_t stamp, const wire::SourceSegment* segments,
-                            uint32_t segment_count) noexcept {
+void Engine<L>::pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments,
+                     uint32_t segment_count) noexcept {
+  op.copy_path = CopyPath::Ring;
+  op.copy_start = 0;
+  op.meeting = 0;
+  if (op.total == 0) return finish_inbound(op, 0, core::ProviderError::None);
+  if (segment_count == 0) return ask_for_segments(op);
+  copy_ended(op, copy_remote(op, stamp, segments, segment_count));
+}
+
+// The link reads the source. Failed: it cannot, or would rather not, or the peer is not there; when it is dying that is noticed soon.
+template <Link L>
+CopyState Engine<L>::copy_remote(Op& op, uint64_t stamp, const wire::SourceSegment* segments,
+                                 uint32_t segment_count) noexcept {
   Peer& peer = full(*op.peer);
   return visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
     if constexpr (HasRemoteMemory<S>) {
-      if (!side.can_read(part) || !side.prefer_read(part, op.total, std::max(stamp, peer.heard)))
-        return false;
+      const CopyChoice choice = side.choose_copy(part, op.total, stamp, peer.heard);
+      op.copy_path = choice.path;
+      op.copy_start = choice.start;
+      if (choice.path == CopyPath::Ring) return CopyState::Failed;
+      if (choice.path == CopyPath::Both && op.memory_count() <= iov_max)
+        op.meeting = side.open_meeting(part, op.total);
+      if (op.meeting != 0) {
+        op.target_count = static_cast<uint8_t>(segment_count);
+        for (uint32_t i = 0; i < segment_count; ++i)
+          op.targets[i] = {segments[i].address, segments[i].length, 0};
+        open_window(peer, op);
+        return copy_together(peer, op, segments, segment_count);
+      }
       std::array<iovec, 16> local;
       const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
-      return total_bytes(local.data(), count) == op.total &&
-             side.read(part, local.data(), count, segments, segment_count, op.total) == 0;
+      if (total_bytes(local.data(), count) != op.total) return CopyState::Failed;
+      return side.read(part, local.data(), count, segments, segment_count, op.total) == 0 ? CopyState::Done
+                                                                                          : CopyState::Failed;
     } else {
-      return false;
+      return CopyState::Failed;
     }
   });
 }
 
-// Fetches the bytes of a rendezvous: by reading the peer's memory, or by asking it for segments.
 template <Link L>
-void Engine<L>::pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments,
-                     uint32_t segment_count) noexcept {
-  Peer& peer = full(*op.peer);
-  if (op.total == 0) {
-    finish_inbound(op, 0, core::ProviderError::None);
-    return;
+CopyState Engine<L>::copy_together(Peer& peer, Op& op, const wire::SourceSegment* segments,
+                                   uint32_t segment_count) noexcept {
+  return visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
+    if constexpr (HasRemoteMemory<S>) {
+      std::array<iovec, 16> local;
+      const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
+      const CopyState state =
+          total_bytes(local.data(), count) == op.total
+              ? side.copy(part, op.meeting, local.data(), count, segments, segment_count, op.total)
+              : CopyState::Failed;
+      if (state != CopyState::Busy) op.meeting = 0;
+      return state;
+    } else {
+      return CopyState::Failed;
+    }
+  });
+}
+
+// Tells the sender where the bytes belong.
+template <Link L>
+void Engine<L>::open_window(Peer& peer, Op& op) noexcept {
+  const OpTable& table = op.kind == OpKind::Receive ? op.rx->ops : service_ops_;
+  std::array<iovec, iov_max> local;
+  const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
+  const wire::WindowPrefix window{table.id(op), op.total, op.meeting, static_cast<uint32_t>(count), 0};
+  std::array<std::byte, sizeof(window) + iov_max * sizeof(wire::SourceSegment)> payload;
+  std::memcpy(payload.data(), &window, sizeof(window));
+  size_t bytes = sizeof(window);
+  for (size_t i = 0; i < count; ++i) {
+    const wire::SourceSegment segment{reinterpret_cast<uint64_t>(local[i].iov_base), local[i].iov_len};
+    std::memcpy(payload.data() + bytes, &segment, sizeof(segment));
+    bytes += sizeof(segment);
   }
-  if (segment_count > 0 && read_remote(op, stamp, segments, segment_count)) {
-    op.done = op.total;
-    finish_inbound(op, 0, core::ProviderError::None);
-    return;
+  send_control(peer, wire::FrameKind::Window, 0, op.remote, 0, std::span(payload.data(), bytes));
+}
+
+template <Link L>
+void Engine<L>::copy_ended(Op& op, CopyState state) noexcept {
+  if (state == CopyState::Busy) return;  // Met comes
+  if (state == CopyState::Failed) {
+    if (op.copy_path != CopyPath::Ring) op.copy_start = 0;  // both ways together say nothing about either
+    op.copy_path = CopyPath::Ring;
+    return ask_for_segments(op);
   }
+  op.done = op.total;
+  note_copied(full(*op.peer), op.copy_path, op.total, op.copy_start);
+  finish_inbound(op, 0, core::ProviderError::None);
+}
+
+template <Link L>
+void Engine<L>::ask_for_segments(Op& op) noexcept {
   const OpTable& table = op.kind == OpKind::Receive ? op.rx->ops : service_ops_;
   const wire::CtsPrefix cts{table.id(op), op.total};
-  send_control(peer, wire::FrameKind::Cts, 0, op.remote, 0, std::as_bytes(std::span(&cts, 1)));
+  send_control(full(*op.peer), wire::FrameKind::Cts, 0, op.remote, 0, std::as_bytes(std::span(&cts, 1)));
+}
+
+template <Link L>
+void Engine<L>::note_copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noexcept {
+  visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
+    if constexpr (HasRemoteMemory<S>) side.copied(part, path, bytes, start);
+  });
+}
+
+// The program has the buffer back before all of it is there.
+template <Link L>
+void Engine<L>::end_meeting(Op& op) noexcept {
+  if (op.meeting == 0) return;
+  visit_side(link_, full(*op.peer), [&]<class S>(S& side, auto& part) {
+    if constexpr (HasRemoteMemory<S>) side.end_meeting(part, op.meeting);
+  });
+  op.meeting = 0;
+}
+
+// At the sender: where the bytes of an announced message belong.
+template <Link L>
+void Engine<L>::on_window(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+  size_t left = head.length;
+  wire::WindowPrefix window;
+  std::array<wire::SourceSegment, iov_max> to{};
+  Op* op = find_op(head.a, peer);
+  bool sound = wire::take(payload, left, window) && op != nullptr && window.segments <= iov_max &&
+               OpTable::kind_of(head.a) == OpTableKind::Transmit && op->announced &&
+               op->stage == OpStage::Waiting && window.length <= op->length;
+  uint64_t room = 0;
+  for (uint32_t i = 0; sound && i < window.segments; ++i)
+    sound = wire::take(payload, left, to[i]) && !__builtin_add_overflow(room, to[i].length, &room);
+  if (!sound || room != window.length) return malformed(peer);
+  const bool asked = visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
+    if constexpr (HasRemoteMemory<S>)
+      return side.assist(part, window.meeting, window.length, to.data(), window.segments, op->iov.data(),
+                         op->iov_count);
+    else return false;
+  });
+  if (asked) send_control(peer, wire::FrameKind::Met, 0, window.operation, 0, {});
+}
+
+// The sender is through with its part. Nothing of ours: the receive has ended meanwhile.
+template <Link L>
+void Engine<L>::on_met(Peer& peer, const wire::FrameHead& head) noexcept {
+  Op* op = find_op(head.a, peer);
+  if (op == nullptr || OpTable::kind_of(head.a) == OpTableKind::Transmit || op->meeting == 0) return;
+  std::array<wire::SourceSegment, iov_max> segments{};
+  for (size_t i = 0; i < op->target_count; ++i) segments[i] = {op->targets[i].address, op->targets[i].length};
+  copy_ended(*op, copy_together(peer, *op, segments.data(), op->target_count));
 }
 
 template <Link L>
@@ -421,6 +547,7 @@ void Engine<L>::segment_arrived(Peer& peer, Op& op, size_t bytes) noexcept {
     if constexpr (HasRemoteMemory<S>) peer.heard = side.stamp();
   });
   if (op.done < op.total) return;
+  if (op.kind != OpKind::Read) note_copied(peer, CopyPath::Ring, op.total, op.copy_start);
   if (op.kind == OpKind::Read) finish_transmit(op, 0, core::ProviderError::None);
   else finish_inbound(op, 0, core::ProviderError::None);
 }
@@ -514,6 +641,12 @@ int Engine<L>::serve_regions(bool count_reads, bool count_writes) noexcept {
 
 template <Link L>
 int Engine<L>::stop_serving() noexcept {
+  int writing = 0;
+  visit_all_sides(link_, [&]<class S>(S& side) {
+    if constexpr (HasRemoteMemory<S>)
+      if (const int busy = side.pause_meetings(); busy != 0) writing = busy;
+  });
+  if (writing != 0) return writing;
   if (exposure_ == nullptr) return 0;
   if (const int status = regions_->detach(*exposure_); status != 0) return status;
   exposure_.reset();
@@ -650,6 +783,7 @@ template <Link L>
 void Engine<L>::finish_inbound(Op& op, int status, core::ProviderError why) noexcept {
   Peer& peer = full(*op.peer);
   const uint64_t remote = op.remote;
+  end_meeting(op);
   if (op.kind == OpKind::Receive) {
     if (peer.fragmented_receive == &op) peer.fragmented_receive = nullptr;
     op.rx->finish(op, status, why);

@@ -59,12 +59,14 @@ struct Shortcuts {
   uint64_t fast_frames = 0;   // take_frame()
   uint64_t fast_nothing = 0;  // fast_poll() saw that there is nothing
   uint64_t loans = 0;
-  uint64_t reserved = 0;  // buffers that were committed
-  uint64_t accesses = 0;  // access()
+  uint64_t reserved = 0;       // buffers that were committed
+  uint64_t accesses = 0;       // access()
+  uint64_t shared_copies = 0;  // messages of which the sender wrote a part
 
   Shortcuts& operator+=(const Shortcuts& more) {
     small_frames += more.small_frames;
     accesses += more.accesses;
+    shared_copies += more.shared_copies;
     short_frames += more.short_frames;
     fast_frames += more.fast_frames;
     fast_nothing += more.fast_nothing;
@@ -91,6 +93,13 @@ struct Net {
   size_t frames_max = 64;                                     // on one wire
   std::map<std::pair<int, int>, std::deque<Frame>> wires;     // (from, to)
   std::map<std::pair<int, uint64_t>, ExposedRegion> exposed;  // (owner, key)
+  // Messages that both sides copy: what the sender has taken and written, from the end.
+  struct Meeting {
+    uint64_t taken = 0, written = 0;
+    bool begun = false, failed = false;
+  };
+  std::map<uint64_t, Meeting> meetings;
+  uint64_t last_meeting = 0;
   std::vector<bool> dead;
   Shortcuts shortcuts;
 
@@ -342,11 +351,18 @@ class RichLink : public PlainLink {
     for (Frame& frame : net_->wires[{id_, peer.id}]) frame.told = true;
   }
 
-  bool can_read(PeerBase& peer) noexcept { return peer.id % 2 == id_ % 2 || !net_->chance(20); }
   uint64_t stamp() const noexcept { return ++stamps_; }
-  bool prefer_read(PeerBase&, uint64_t, uint64_t) noexcept { return net_->chance(50); }
+  bool announces(const PeerBase&, uint64_t) const noexcept { return net_->chance(20); }
+  CopyChoice choose_copy(PeerBase& peer, uint64_t, uint64_t, uint64_t) noexcept {
+    if ((peer.id % 2 != id_ % 2 && net_->chance(20)) || net_->chance(50)) return {};
+    return {net_->chance(50) ? CopyPath::Both : CopyPath::Receiver, 0};
+  }
   int read(PeerBase& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
            size_t remote_count, size_t bytes) noexcept {
+    return read_front(peer, local, local_count, remote, remote_count, bytes);
+  }
+  int read_front(PeerBase& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
+                 size_t remote_count, size_t bytes) noexcept {
     if (net_->dead[static_cast<size_t>(peer.id)]) return -ESRCH;
     if (net_->chance(net_->unreadable)) return -EPERM;
     std::vector<std::byte> all;
@@ -362,6 +378,54 @@ class RichLink : public PlainLink {
       done += n;
     }
     return done == bytes ? 0 : -EFAULT;
+  }
+
+  // The sender comes late to a meeting, or is met in the middle: it has taken the end and writes it when the Window gets there. Then the receiver is told.
+  uint64_t open_meeting(PeerBase&, uint64_t) noexcept {
+    if (net_->chance(10)) return 0;
+    const uint64_t name = ++net_->last_meeting;
+    net_->meetings[name] = {};
+    return name;
+  }
+  CopyState copy(PeerBase& peer, uint64_t name, const iovec* local, size_t local_count,
+                 const wire::SourceSegment* remote, size_t remote_count, uint64_t bytes) noexcept {
+    const auto found = net_->meetings.find(name);
+    const bool first = found != net_->meetings.end() && !found->second.begun;
+    if (first) {
+      found->second.begun = true;
+      if (net_->chance(50)) found->second.taken = 1 + net_->random() % bytes;
+    }
+    if (found != net_->meetings.end() && found->second.taken > found->second.written && !found->second.failed)
+      return CopyState::Busy;
+    const uint64_t written = found != net_->meetings.end() ? found->second.written : 0;
+    net_->meetings.erase(name);
+    if (written > 0) ++net_->shortcuts.shared_copies;
+    if (written == bytes) return CopyState::Done;
+    std::array<iovec, 16> here;
+    const size_t count = slice(local, local_count, 0, bytes - written, here.data(), here.size());
+    return read_front(peer, here.data(), count, remote, remote_count, bytes - written) == 0
+               ? CopyState::Done
+               : CopyState::Failed;
+  }
+  void end_meeting(PeerBase&, uint64_t name) noexcept { net_->meetings.erase(name); }
+  int pause_meetings() noexcept { return 0; }
+  bool assist(PeerBase& peer, uint64_t name, uint64_t bytes, const wire::SourceSegment* to, size_t to_count,
+              const iovec* local, size_t local_count) noexcept {
+    const auto found = net_->meetings.find(name);
+    if (found == net_->meetings.end() || found->second.taken == 0) return false;
+    if (net_->dead[static_cast<size_t>(peer.id)] || net_->chance(net_->unreadable)) {
+      found->second.failed = true;
+      return true;
+    }
+    std::vector<std::byte> all(bytes);
+    if (gather(all.data(), local, local_count, 0, bytes) != bytes) std::abort();
+    std::vector<iovec> there;
+    for (size_t i = 0; i < to_count; ++i)
+      there.push_back({reinterpret_cast<void*>(to[i].address), static_cast<size_t>(to[i].length)});
+    const uint64_t begin = bytes - found->second.taken;
+    (void)scatter(there.data(), there.size(), begin, all.data() + begin, found->second.taken);
+    found->second.written = found->second.taken;
+    return true;
   }
 
   void expose(const ExposedRegion& region) noexcept { net_->exposed[{id_, region.key}] = region; }

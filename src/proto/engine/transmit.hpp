@@ -376,7 +376,7 @@ typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
     return Step::Sent;
   }
   if (op.length <= limits_for(peer).fragmented_eager_bytes_max && !wants_ack &&
-      ((peer.gate & PeerState::gate_paused) == 0 || op.done > 0))
+      (op.done > 0 || ((peer.gate & PeerState::gate_paused) == 0 && !is_wanted_announced(peer, op))))
     return step_fragments(peer, op);
   const size_t prefix_bytes = fill_rts(peer, op, id, prefix.data());
   const auto kind = op.tagged ? wire::FrameKind::TaggedRts : wire::FrameKind::MsgRts;
@@ -386,6 +386,25 @@ typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
   op.announced = true;
   wait_for_peer(peer, op);
   return Step::Sent;
+}
+
+// The peer would rather copy it from where it lies. Only when somebody waits for the completion: without, the program may close the endpoint any time.
+template <Link L>
+bool Engine<L>::is_wanted_announced(Peer& peer, const Op& op) noexcept {
+  if (op.early || !(op.completes || op.tx->sends != nullptr)) return false;
+  return visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
+    if constexpr (HasRemoteMemory<S>) return side.announces(part, op.length);
+    else return false;
+  });
+}
+
+// Link time, where the receiver measures copies.
+template <Link L>
+uint64_t Engine<L>::stamp_for(Peer& peer) noexcept {
+  return visit_side(link_, peer, []<class S>(S& side, auto&) -> uint64_t {
+    if constexpr (HasRemoteMemory<S>) return side.stamp();
+    else return 0;
+  });
 }
 
 // A message of several frames that goes without asking: the receiver copies the first pieces while we copy the next. When room runs out
@@ -405,9 +424,14 @@ typename Engine<L>::Step Engine<L>::step_fragments(Peer& peer, Op& op) noexcept 
     const auto kind = !first      ? wire::FrameKind::More
                       : op.tagged ? wire::FrameKind::TaggedFirst
                                   : wire::FrameKind::MsgFirst;
-    const uint8_t flags = first && op.has_data ? wire::has_b | wire::has_data : 0;
-    const wire::FrameHead head{kind,   flags,  op.target_context, static_cast<uint32_t>(bytes + prefix_bytes),
-                               op.tag, op.data};
+    const uint64_t stamp = first && !op.has_data ? stamp_for(peer) : 0;
+    const uint8_t flags = first && op.has_data ? wire::has_b | wire::has_data : stamp != 0 ? wire::has_b : 0;
+    const wire::FrameHead head{kind,
+                               flags,
+                               op.target_context,
+                               static_cast<uint32_t>(bytes + prefix_bytes),
+                               op.tag,
+                               op.has_data ? op.data : stamp};
     if (!send_payload(peer, waits(op), op.done + bytes == op.length, op.flags, head,
                       std::as_bytes(std::span(&prefix, 1)).first(prefix_bytes), parts.data(), count))
       return Step::Blocked;

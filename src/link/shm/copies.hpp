@@ -1,0 +1,47 @@
+// What the shm link remembers of the large messages of one peer: meetings that are open, what the copies took. Must not know operations.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "link/shm/copy_chooser.hpp"
+#include "link/shm/meeting.hpp"
+
+namespace weft::link::shm {
+
+// Large messages that came, by each way.
+struct CopyCounts {
+  std::array<uint64_t, proto::copy_paths> messages{};
+  std::array<uint64_t, proto::copy_paths> bytes{};
+  uint64_t written_by_senders = 0;  // bytes of Both
+  uint64_t changes = 0;             // of the way of a peer and size class
+};
+
+struct Copies {
+  struct Meeting {
+    MeetingFront front;
+    uint64_t name = 0;    // 0: free
+    bool failed = false;  // we cannot read the peer's memory
+  };
+  std::array<std::unique_ptr<CopyChooser>, copy_classes> choosers;  // each made with the first message
+  std::array<Meeting, meeting_count> meetings;
+  // The last message that both could have copied was copied by us alone: the sender does not poll.
+  bool alone = false;
+};
+
+// A meeting's name as it is told to the sender: generation, grain, place. Never 0.
+struct MeetingName {
+  static constexpr uint32_t grain_unit = 4096;
+  uint32_t generation = 0;
+  uint32_t grain = 0;  // bytes
+  uint32_t place = 0;
+
+  uint64_t word() const noexcept { return uint64_t{generation} << 32 | (grain / grain_unit) << 8 | place; }
+  static MeetingName of(uint64_t word) noexcept {
+    return {static_cast<uint32_t>(word >> 32), static_cast<uint32_t>(word >> 8 & 0x7ffff) * grain_unit,
+            static_cast<uint32_t>(word & 0xff)};
+  }
+};
+
+}  // namespace weft::link::shm

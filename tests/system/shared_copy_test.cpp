@@ -1,0 +1,317 @@
+// Large messages over shared memory by every way of copying: data and the bytes around it, cross-memory attach that is forbidden in the middle, and senders
+// that are killed, stopped or that close while both sides copy: within a bound every receive ends, and nothing is written into a buffer that the
+// program has back.
+//
+//   shared_copy_test [--provider shm] [--rounds 60] [--seed N]
+#include "peer.hpp"
+
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/syscall.h>
+
+namespace weft::system_test {
+namespace {
+
+constexpr size_t guard = 4096;
+constexpr size_t big = size_t{8} << 20;
+constexpr uint8_t untouched = 0x5a;
+
+struct Board {
+  Name receiver, sender;
+  std::atomic<uint64_t> got{0};
+  std::atomic<bool> forbid{false}, finished{false};
+};
+
+// From now on the kernel answers EPERM to that call in this process.
+bool forbid(long call) {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(call), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{static_cast<unsigned short>(std::size(code)), code};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+// A buffer with guard bytes around it, at an odd address.
+struct Guarded {
+  explicit Guarded(size_t size) : all(size + 2 * guard, untouched), bytes(size) {}
+  uint8_t* data() { return all.data() + guard - 1; }
+  bool intact() const {
+    for (size_t i = 0; i < guard - 1; ++i)
+      if (all[i] != untouched) return false;
+    for (size_t i = guard - 1 + bytes; i < all.size(); ++i)
+      if (all[i] != untouched) return false;
+    return true;
+  }
+  std::vector<uint8_t> all;
+  size_t bytes;
+};
+
+size_t size_of(uint64_t turn) {
+  constexpr size_t sizes[] = {8193,    16'384,  20'000,  40'001,  65'536,          65'537,
+                              131'072, 262'144, 262'145, 500'003, size_t{1} << 20, big / 2 + 3};
+  return sizes[mix(turn) % std::size(sizes)];
+}
+
+// -------------------------------------------------------------------------------------- data, and cross-memory attach that goes
+
+struct Way {
+  const char* copy;
+  bool cma;
+  long forbidden_there, forbidden_here;  // half-way, at the sender and at the receiver; 0: nothing
+};
+
+int sends(Board& board, const std::string& provider, const Way& way, uint64_t count, uint64_t window) {
+  std::vector<std::vector<uint8_t>> out(window, std::vector<uint8_t>(big));
+  std::vector<Op> ops(window);
+  Peer me(provider, FI_TAGGED, FI_THREAD_DOMAIN, nullptr, nullptr, 0);
+  if (!me.ok()) return 1;
+  const fi_addr_t to = me.reach(board.receiver);
+  for (uint64_t i = 0; i < count; ++i) {
+    Op& op = ops[i % window];
+    if (i >= window && !eventually([&] {
+          me.poll(Op::take);
+          return op.state == 1;
+        }))
+      return 2;
+    if (i == count / 2 && way.forbidden_there != 0 && !forbid(way.forbidden_there)) return 3;
+    fill(out[i % window].data(), size_of(i), i);
+    op.state = 0;
+    if (me.post(
+            [&] {
+              return fi_tsend(me.ep(), out[i % window].data(), size_of(i), nullptr, to, i, &op.context);
+            },
+            Op::take) != 0)
+      return 4;
+  }
+  return eventually([&] {
+    me.poll(Op::take);
+    return board.finished.load();
+  })
+             ? 0
+             : 5;
+}
+
+int receives(Board& board, const std::string& provider, const Way& way, uint64_t count) {
+  Guarded in(big);
+  Peer me(provider, FI_TAGGED, FI_THREAD_DOMAIN, nullptr, nullptr, 0);
+  if (!me.ok()) return 1;
+  me.publish(board.receiver);
+  for (uint64_t i = 0; i < count; ++i) {
+    if (i == count / 2 && way.forbidden_here != 0 && !forbid(way.forbidden_here)) return 3;
+    const size_t size = size_of(i);
+    Op op;
+    // Sometimes the message is there first, sometimes only a part of it fits.
+    if (mix(i) % 7 == 0) usleep(200);
+    const size_t room = mix(i) % 11 == 0 ? size / 2 : size;
+    std::memset(in.all.data(), untouched, in.all.size());
+    in.bytes = room;
+    if (me.post(
+            [&] { return fi_trecv(me.ep(), in.data(), room, nullptr, FI_ADDR_UNSPEC, i, 0, &op.context); },
+            Op::take) != 0)
+      return 4;
+    if (!eventually([&] {
+          me.poll(Op::take);
+          return op.state != 0;
+        }))
+      return 5;
+    if (op.state != (room == size ? 1 : -1) || (room != size && op.err != FI_ETRUNC)) return 6;
+    if (first_difference(in.data(), room, i) != room) return 7;
+    if (!in.intact()) return 8;
+  }
+  board.finished = true;
+  return 0;
+}
+
+bool carries(const std::string& provider, const Way& way, uint64_t count, uint64_t window) {
+  setenv("WEFT_CMA", way.cma ? "1" : "0", 1);
+  setenv("WEFT_SHM_COPY", way.copy, 1);
+  auto* board = shared_block<Board>();
+  const auto start = Clock::now();
+  const pid_t receiver = spawn([&] { return receives(*board, provider, way, count); });
+  const pid_t sender = spawn([&] { return sends(*board, provider, way, count, window); });
+  const int got = join(receiver, milliseconds(60'000));
+  board->finished = true;
+  const int sent = join(sender, milliseconds(30'000));
+  unsetenv("WEFT_CMA");
+  unsetenv("WEFT_SHM_COPY");
+  const bool good = got == 0 && sent == 0;
+  std::printf(
+      "shared_copy_test: %s, copy %s, CMA %s%s%s, %llu messages, window %llu: %s after %ld ms (%d, %d)\n",
+      provider.c_str(), way.copy, way.cma ? "on" : "off",
+      way.forbidden_there != 0 ? ", forbidden to the sender half-way" : "",
+      way.forbidden_here != 0 ? ", forbidden to the receiver half-way" : "",
+      static_cast<unsigned long long>(count), static_cast<unsigned long long>(window),
+      good ? "all right" : "FAILED", ms_since(start), got, sent);
+  return good;
+}
+
+// ------------------------------------------------------------------------------------------------ a sender that ends in the middle
+
+enum class Fate : uint8_t { Killed, Stopped, Closes };
+
+// Big messages as fast as they go; after a random time the endpoint closes, when that is its fate.
+int floods(Board& board, const std::string& provider, Fate fate, uint64_t seed) {
+  std::vector<uint8_t> out(big);
+  fill(out.data(), big, 1);
+  Op ops[4];
+  Peer me(provider, FI_TAGGED, FI_THREAD_DOMAIN, nullptr, nullptr, 0);
+  if (!me.ok()) return 1;
+  const fi_addr_t to = me.reach(board.receiver);
+  const auto begin = Clock::now();
+  const auto life = std::chrono::microseconds(1000 + mix(seed) % 20'000);
+  for (uint64_t i = 0; !board.finished; ++i) {
+    Op& op = ops[i % std::size(ops)];
+    if (fate == Fate::Closes && Clock::now() - begin > life) break;
+    if (i >= std::size(ops))
+      while (op.state == 0 && !board.finished && (fate != Fate::Closes || Clock::now() - begin <= life))
+        me.poll(Op::take);
+    if (i >= std::size(ops) && op.state == 0) continue;
+    op.state = 0;
+    if (me.post([&] { return fi_tsend(me.ep(), out.data(), big, nullptr, to, 1, &op.context); }, Op::take) !=
+        0)
+      break;
+  }
+  me.close();
+  while (!board.finished) usleep(500);
+  return 0;
+}
+
+// A word of every page, so that the test is seldom busy with anything but the library.
+void clear_words(Guarded& in) {
+  for (size_t at = 0; at + 8 <= big; at += 4096) std::memset(in.data() + at, 0, 8);
+}
+bool words_are_right(Guarded& in) {
+  for (size_t at = 0; at + 8 <= big; at += 4096) {
+    const uint64_t word = mix(1 ^ (uint64_t{at} << 20));
+    if (std::memcmp(in.data() + at, &word, sizeof word) != 0) return false;
+  }
+  return true;
+}
+
+// Nothing of it changes for some time.
+bool stays_untouched(Guarded& in, milliseconds time) {
+  std::memset(in.all.data(), untouched, in.all.size());
+  const auto until = Clock::now() + time;
+  do {
+    for (size_t at = 0; at < in.all.size(); at += 512)
+      if (in.all[at] != untouched) return false;
+  } while (Clock::now() < until);
+  return true;
+}
+
+bool survives(const std::string& provider, Fate fate, int rounds, uint64_t seed) {
+  setenv("WEFT_SHM_COPY", "both", 1);
+  bool good = true;
+  long slowest = 0;
+  int refused = 0;
+  uint64_t whole = 0;
+  uint64_t cut = 0;
+  for (int round = 1; good && round <= rounds; ++round) {
+    auto* board = shared_block<Board>();
+    const uint64_t turn = seed * 1000 + static_cast<uint64_t>(round);
+    Guarded in(big);
+    Peer me(provider, FI_TAGGED | FI_DIRECTED_RECV, FI_THREAD_DOMAIN, nullptr, nullptr, 0);
+    if (!me.ok()) return false;
+    me.publish(board->receiver);
+    const pid_t child = spawn([&] { return floods(*board, provider, fate, turn); });
+    const auto fails = [&](const char* what) {
+      std::fprintf(stderr, "shared_copy_test: round %d, seed %llu: %s\n", round,
+                   static_cast<unsigned long long>(seed), what);
+      good = false;
+    };
+    auto end_at = Clock::time_point::max();  // some time after the first message
+    bool ended = false;
+    Clock::time_point ended_at;
+    Op op;
+    bool posted = false;
+    while (good) {
+      if (!posted) {
+        op = {};
+        clear_words(in);
+        posted = fi_trecv(me.ep(), in.data(), big, nullptr, FI_ADDR_UNSPEC, 1, 0, &op.context) == 0;
+      }
+      me.poll(Op::take);
+      if (posted && op.state != 0) {
+        posted = false;
+        if (op.state == 1 && (op.len != big || !words_are_right(in))) fails("wrong data");
+        if (op.state == 1) ++whole;
+        else ++cut;
+        if (end_at == Clock::time_point::max())
+          end_at = Clock::now() + std::chrono::microseconds(mix(turn) % 6000);
+        if (!in.intact()) fails("bytes around the buffer have changed");
+        if (op.state == -1 && !stays_untouched(in, milliseconds(2))) fails("somebody wrote after the error");
+        if (op.state == -1) break;
+      }
+      if (!ended && Clock::now() > end_at) {
+        ended = true;
+        ended_at = Clock::now();
+        if (fate == Fate::Killed) kill(child, SIGKILL);
+        if (fate == Fate::Stopped) kill(child, SIGSTOP);
+      }
+      // A receive that nothing was announced for stays posted; one that is under way ends, unless its sender is stopped.
+      if (ended && ms_since(ended_at) > (fate == Fate::Stopped ? 20 : 300)) break;
+    }
+    const auto start = Clock::now();
+    int rc = 0;
+    if (good) {
+      // The endpoint closes with the receive that is posted or under way; the program has the buffer back.
+      rc = fi_close(&me.ep()->fid);
+      slowest = std::max(slowest, ms_since(start));
+      if (rc == -FI_EBUSY && fate == Fate::Stopped) {
+        ++refused;
+        kill(child, SIGCONT);
+        if (!eventually([&] { return (rc = fi_close(&me.ep()->fid)) != -FI_EBUSY; }))
+          fails("the endpoint stays busy");
+      }
+      if (rc != 0) fails("the endpoint cannot be closed");
+      else if (!stays_untouched(in, milliseconds(1))) fails("somebody wrote after the close");
+      me.forget_ep();
+    }
+    if (fate == Fate::Stopped) kill(child, SIGCONT);
+    if (good && fate == Fate::Stopped && !stays_untouched(in, milliseconds(3)))
+      fails("a stopped sender wrote after the close");
+    board->finished = true;
+    if (fate != Fate::Killed && join(child, milliseconds(10'000)) != 0) fails("the sender did not end well");
+    if (fate == Fate::Killed) join(child, milliseconds(10'000));
+  }
+  unsetenv("WEFT_SHM_COPY");
+  std::printf(
+      "shared_copy_test: %s: %d senders that %s: %s, %llu messages whole, %llu cut, slowest close %ld ms, %d "
+      "said -FI_EBUSY\n",
+      provider.c_str(), rounds,
+      fate == Fate::Killed    ? "were killed"
+      : fate == Fate::Stopped ? "were stopped"
+                              : "closed",
+      good ? "nothing came later" : "FAILED", static_cast<unsigned long long>(whole),
+      static_cast<unsigned long long>(cut), slowest, refused);
+  return good && slowest < 2000;
+}
+
+}  // namespace
+}  // namespace weft::system_test
+
+int main(int argc, char** argv) {
+  using namespace weft::system_test;
+  const Arguments arguments(argc, argv);
+  const std::string provider = arguments.provider();
+  const int rounds = static_cast<int>(arguments.number("rounds", 30));
+  const uint64_t seed = arguments.number("seed", static_cast<uint64_t>(getpid()));
+  std::printf("shared_copy_test: provider %s, seed %llu\n", provider.c_str(),
+              static_cast<unsigned long long>(seed));
+  bool good = true;
+  for (const char* copy : {"auto", "ring", "receiver", "both"})
+    for (const uint64_t window : {1, 8}) good = carries(provider, {copy, true, 0, 0}, 400, window) && good;
+  good = carries(provider, {"both", false, 0, 0}, 100, 4) && good;
+  for (const char* copy : {"auto", "receiver", "both"}) {
+    good = carries(provider, {copy, true, SYS_process_vm_writev, 0}, 200, 4) && good;
+    good = carries(provider, {copy, true, 0, SYS_process_vm_readv}, 200, 4) && good;
+  }
+  for (const Fate fate : {Fate::Killed, Fate::Stopped, Fate::Closes})
+    good = survives(provider, fate, rounds, seed) && good;
+  return good ? 0 : 1;
+}
