@@ -19,7 +19,7 @@ void Progressor::end_sleep() noexcept {
   if (--sleepers_ == 0) return;
   // Others still sleep on this endpoint, and disarm() has silenced it. Arm it again for them; what came
   // meanwhile is taken here, and the queues that it goes to wake their sleepers themselves. A flood ends
-  // the attempt: the sleepers' slices bound what they then miss.
+  // the attempt: arm() has armed the link as far as it could, and slices bound what the others' sleeps miss.
   for (int attempt = 0; attempt < 16 && !arm(); ++attempt) progress();
 }
 

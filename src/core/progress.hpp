@@ -23,7 +23,8 @@ class Progressor {
   virtual void progress() noexcept = 0;  // take frames, push completions
   virtual int
   wait_fd() noexcept = 0;  // readable when something came after arm() returned true, or a peer died; -1: none
-  virtual bool arm() noexcept = 0;  // true: nothing to do, safe to sleep on wait_fd(); false: there is work
+  // True: nothing to do, safe to sleep on wait_fd(). False: there is work; what was armed before stays so.
+  virtual bool arm() noexcept = 0;
   virtual void disarm() noexcept = 0;  // after a sleep: wait_fd() is quiet again
 
   // progress(), for who wants to know whether anything came. False where that is not known.

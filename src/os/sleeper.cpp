@@ -74,7 +74,6 @@ Sleeper::Registration* Sleeper::registration(core::Progressor& progressor) noexc
     return nullptr;
   }
   Registration& added = registrations_.back();
-  added.fd = progressor.wait_fd();
   return &added;
 }
 
@@ -86,8 +85,9 @@ bool Sleeper::arm(const core::ProgressorList& list) noexcept {
     Registration* entry = registration(*progressor);
     if (entry == nullptr) return false;
     if (entry->armed) progressor->end_sleep();
+    if (entry->fd < 0) entry->fd = progressor->wait_fd();
     if (entry->fd >= 0 && !entry->watched) entry->watched = poll_set_.watch(entry->fd);
-    entry->armed = progressor->begin_sleep();
+    entry->armed = entry->watched && progressor->begin_sleep();
     all = all && entry->armed;
   }
   // Nobody will sleep now, so peers need not ring.

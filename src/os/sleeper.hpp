@@ -60,6 +60,8 @@ class Sleeper final : public core::Signal {
   // work, or a descriptor is missing.
   bool arm(const core::ProgressorList& list) noexcept;
   void disarm(const core::ProgressorList& list) noexcept;
+  // A program sleeps on fd() by itself (fi_trywait), and nobody hears when it wakes: what is armed stays so when other threads have slept here.
+  void hold() noexcept { held_.store(true, std::memory_order_relaxed); }
   // Nobody sleeps here for now: what comes to the endpoints does not pay for this set until the next arm().
   void unwatch_all() noexcept;
   void forget(core::Progressor& progressor) noexcept;  // before the endpoint closes its descriptor
@@ -106,7 +108,8 @@ class Sleeper final : public core::Signal {
       sleep(remaining);
       if (kind_ == Kind::yield) continue;
       std::scoped_lock guard(lock);
-      if (leave()) disarm(list);  // while others sleep on, what woke this one wakes them too
+      if (leave() && !held_.load(std::memory_order_relaxed))
+        disarm(list);  // while others sleep on, what woke this one wakes them too
     }
   }
 
@@ -132,6 +135,7 @@ class Sleeper final : public core::Signal {
   pthread_mutex_t mutex_;
   pthread_cond_t cond_;
   std::atomic<bool> interrupted_{false};
+  std::atomic<bool> held_{false};
   std::atomic<unsigned> sleeping_{0};
   std::mutex registrations_mutex_;
   std::vector<Registration> registrations_;

@@ -226,6 +226,39 @@ TEST(WaitFd, trywait_and_poll__fi_poll_3) {
   w.done(w[1].rx, received);
 }
 
+// fi_poll(3), fi_trywait: who was told that it may sleep hears of a message, though another thread has slept on the same queue meanwhile and has polled
+// for a while.
+TEST(WaitFd, a_sleep_of_another_thread_takes_nothing_away__fi_poll_3) {
+  WEFT_SKIP_IF(wait_missing(FI_WAIT_FD));
+  if (manual_only()) GTEST_SKIP() << "the peer may have more to say while nobody polls";
+  WEFT_WORLD(w,
+             {.caps = FI_TAGGED, .threading = FI_THREAD_SAFE, .wait_obj = FI_WAIT_FD, .own_domains = true});
+  say_hello(w);
+  int fd = -1;
+  WEFT_ASSERT_OK(fi_control(w[1].rx->fid(), FI_GETWAIT, &fd));
+  struct fid* fids[1] = {w[1].rx->fid()};
+  uint64_t in = 0;
+  Ctx received;
+  WEFT_ASSERT_OK(fi_trecv(w[1], &in, 8, nullptr, FI_ADDR_UNSPEC, 1, 0, &received));
+  const auto end = Clock::now() + std::chrono::seconds(5);
+  int rc = -FI_EAGAIN;
+  while ((rc = fi_trywait(w.fabric(), fids, 1)) == -FI_EAGAIN && Clock::now() < end) w[1].rx->poll();
+  WEFT_ASSERT_OK(rc);
+  fi_cq_tagged_entry entry{};
+  EXPECT_EQ(fi_cq_sread(w[1].rx->get(), &entry, 1, nullptr, 20), -FI_EAGAIN);
+  for (int i = 0; i < 3000; ++i) w[1].rx->poll();
+  WEFT_ASSERT_OK(w.post([&] {
+    const uint64_t value = 5;
+    return fi_tinject(w[0], &value, 8, w[0].peer[1], 1);
+  }));
+  pollfd waiting{fd, POLLIN, 0};
+  const auto start = Clock::now();
+  while (poll(&waiting, 1, 20) == 0 && ms_since(start) < 4000) w[0].tx->poll();
+  EXPECT_LT(ms_since(start), 4000) << "the descriptor did not wake";
+  w.done(w[1].rx, received);
+  EXPECT_EQ(in, 5u);
+}
+
 // fi_cq(3), FI_CQ_COND_THRESHOLD: an optimisation only; a blocking read that hopes for more entries still ends.
 TEST(WaitCond, threshold__fi_cq_3_wait_cond) {
   WEFT_WORLD(w, {.caps = FI_TAGGED, .wait_obj = FI_WAIT_UNSPEC, .endpoints = 0});

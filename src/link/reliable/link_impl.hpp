@@ -320,14 +320,15 @@ int Reliable<P, Names>::wait_fd() noexcept {
 template <proto::PacketLink P, PacketNames Names>
 bool Reliable<P, Names>::arm() noexcept {
   if (!timer_.fd()) return false;
+  bool armed = false;
+  if constexpr (proto::HasSleep<P>) armed = packets_.arm();
   timeouts_seen_ = UINT64_MAX;  // a kept error makes the descriptor readable: the next poll looks for it
   const uint64_t now = os::monotonic_ns();
   core_->settle(now);
   if (core_->has_ready() || !stalled_.empty() || !broken_.empty()) return false;
   const uint64_t due = core_->next_due();
   timer_.set(due == UINT64_MAX ? 0 : due > now ? due - now : 1);
-  if constexpr (proto::HasSleep<P>) return packets_.arm();
-  else return false;
+  return armed;
 }
 
 }  // namespace weft::link::reliable

@@ -493,6 +493,7 @@ void Link::wait_for_room(Peer& peer, bool writing) noexcept {
 }
 
 bool Link::arm() noexcept {
+  armed_ = true;
   flush_dirty();
   if (sessions_.has_stalled()) return false;  // only polling shows refused frames again
   awake_looks_ = 0;
@@ -503,6 +504,7 @@ bool Link::arm() noexcept {
 }
 
 void Link::disarm() noexcept {
+  armed_ = false;
   for (Peer* peer : sessions_.dirty()) wait_for_room(*peer, false);
   sessions_.look_soon();
 }

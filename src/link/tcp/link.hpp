@@ -200,7 +200,7 @@ class Link : public proto::LinkBase {
     }
     ready_count_ = 0;
     acceptor_.reap();
-    if (awake_looks_ < looks_to_unwatch && ++awake_looks_ == looks_to_unwatch) unwatch_hot();
+    if (!armed_ && awake_looks_ < looks_to_unwatch && ++awake_looks_ == looks_to_unwatch) unwatch_hot();
     if (const uint64_t now = now_ns(); now >= next_housekeeping_ns_) housekeeping(now);
     return taken;
   }
@@ -266,6 +266,7 @@ class Link : public proto::LinkBase {
 
   SessionTable<Peer> sessions_;
   uint32_t awake_looks_ = 0;
+  bool armed_ = false;
   core::Signal* background_ = nullptr;  // notified once when a session is dirty again
   std::vector<std::byte> buffer_;
 

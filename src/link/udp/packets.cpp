@@ -59,7 +59,7 @@ int Packets::wait_fd() noexcept {
 
 bool Packets::watch() noexcept {
   if (!wait_) return true;  // nobody has asked for the descriptor
-  watched_ = wait_.watch(socket_.get());
+  watched_ = wait_.add(socket_.get()) || wait_.watch(socket_.get());
   for (const Group& group : groups_)
     if (group.socket) watched_ = wait_.watch(group.socket.get()) && watched_;
   return watched_;

@@ -111,7 +111,7 @@ class Packets {
     bool segmentation = true;  // until the kernel says no
   };
   static constexpr size_t paths = 256;
-  static constexpr unsigned polls_until_unwatched = 64;
+  static constexpr unsigned polls_until_unwatched = 1024;  // more than a sleeper spins before it sleeps
   static constexpr size_t unknown_path_bytes = 1200;  // every IPv6 path takes it, and nearly every IPv4 path
 
   struct Group {

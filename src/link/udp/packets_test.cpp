@@ -88,16 +88,16 @@ TEST_P(OverFamily, ItCanBeSleptOnAgainAfterManyPollsWithoutASleep) {
   const std::string text = "awake?";
   const iovec part = part_of(text);
   Taken taken;
-  for (int i = 0; i < 200; ++i) EXPECT_EQ(b.poll(taken), 0);
+  for (int i = 0; i < 3000; ++i) EXPECT_EQ(b.poll(taken), 0);
   for (int round = 0; round < 3; ++round) {
     ASSERT_TRUE(b.arm());
     EXPECT_EQ(::poll(&waiting, 1, 0), 0);
     // Polls of another thread take nothing away from who sleeps.
-    for (int i = 0; i < 200; ++i) EXPECT_EQ(b.poll(taken), 0);
+    for (int i = 0; i < 3000; ++i) EXPECT_EQ(b.poll(taken), 0);
     ASSERT_TRUE(a.send(b.address(), &part, 1));
     EXPECT_EQ(::poll(&waiting, 1, 1000), 1);
     b.disarm();
-    for (int i = 0; i < 200; ++i) (void)b.poll(taken);
+    for (int i = 0; i < 3000; ++i) (void)b.poll(taken);
     EXPECT_EQ(taken.packets.size(), size_t(round) + 1);
     // Nobody sleeps: what comes does not touch the set.
     ASSERT_TRUE(a.send(b.address(), &part, 1));

@@ -145,11 +145,13 @@ class Datagram final : public core::Progressor {
     return -1;
   }
   bool arm() noexcept override {
+    // The link first, whatever comes of it: others may sleep on it already.
+    bool armed = false;
+    if constexpr (HasSleep<P>) armed = link_.arm();
     if (batch_.count != 0 && !depart()) return false;
     for (core::CompletionQueue* queue : queues_)
       if (queue->full()) return false;
-    if constexpr (HasSleep<P>) return link_.arm();
-    return false;
+    return armed;
   }
   void disarm() noexcept override {
     if constexpr (HasSleep<P>) link_.disarm();

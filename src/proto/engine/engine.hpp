@@ -305,12 +305,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     return -1;
   }
   bool arm() noexcept override {
-    if (busy_ != 0 || deferred_due_.load(std::memory_order_acquire) != 0) return false;
-    if constexpr (HasSleep<L>) {
-      if (!link_.arm()) return false;
-      if (!has_completed_sends()) return true;
-      link_.disarm();  // there is something to read
-    }
+    // The link first, whatever comes of it: others may sleep on it already.
+    if constexpr (HasSleep<L>)
+      return link_.arm() && busy_ == 0 && deferred_due_.load(std::memory_order_acquire) == 0 &&
+             !has_completed_sends();
     return false;
   }
   void disarm() noexcept override {

@@ -23,7 +23,12 @@ const char* provider(const Port& p) noexcept { return p.domain->provider->name; 
 int attach(Port& p, Cq& cq) {
   if (p.core == nullptr) return -FI_EINVAL;
   if (const int status = cq.attach(*p.core->engine); status != 0) return status;
-  p.core->add_queue(&cq.queue);
+  try {
+    p.core->add_queue(&cq.queue);
+  } catch (const std::bad_alloc&) {
+    cq.detach(*p.core->engine);
+    return -FI_ENOMEM;
+  }
   return 0;
 }
 // An SRX drives nothing by itself: it holds what its endpoints attach to, those that are there and those that come.
@@ -271,6 +276,13 @@ void use(Port& p, const DataVectors& vectors) noexcept {
 }
 constexpr DataVectors refusing = {&RefusingOps::msg_ops, &RefusingOps::tagged_ops, &RefusingOps::rma_ops,
                                   &RefusingOps::atomic_ops};
+// Before fi_enable. What the engine cannot do is not there afterwards either.
+DataVectors refusing_for(const DataVectors& all) noexcept {
+  return {all.msg == &NoSuchOps::msg_ops ? all.msg : refusing.msg,
+          all.tagged == &NoSuchOps::tagged_ops ? all.tagged : refusing.tagged,
+          all.rma == &NoSuchOps::rma_ops ? all.rma : refusing.rma,
+          all.atomic == &NoSuchOps::atomic_ops ? all.atomic : refusing.atomic};
+}
 const DataVectors& vectors_of(const Port& p) noexcept {
   const DataCalls& calls = p.lock->enabled ? p.type->locked : p.type->unlocked;
   if (p.tx != nullptr && p.rx != nullptr) return calls.both;
@@ -281,7 +293,7 @@ const DataVectors& vectors_of(const Port& p) noexcept {
 }  // namespace
 
 void set_data_vectors(Port& p) noexcept {
-  if (!p.enabled) return use(p, refusing);
+  if (!p.enabled) return use(p, refusing_for(p.type->unlocked.both));
   use(p, vectors_of(p));
   const bool transmit = p.type->defers && p.tx != nullptr && (p.tx->op_flags & FI_TRIGGER) != 0;
   const bool receive = p.rx != nullptr && (p.alias || (p.type->defers && (p.rx->op_flags & FI_TRIGGER) != 0));

@@ -115,7 +115,7 @@ std::unique_ptr<Port> make_context(Port& sep, size_t index, uint64_t caps) {
   return port;
 }
 bool is_context(const Port& sep, int index, size_t count) noexcept {
-  return sep.core->scalable && index >= 0 && static_cast<size_t>(index) < count;
+  return sep.core != nullptr && sep.core->scalable && index >= 0 && static_cast<size_t>(index) < count;
 }
 int give(Port& sep, std::unique_ptr<Port> port, fid_ep** out) noexcept {
   hold(sep.users);

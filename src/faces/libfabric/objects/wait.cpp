@@ -75,7 +75,9 @@ int try_one(::fid* fid, os::Sleeper& sleeper) {
     // application", fi_poll(3), fi_trywait.
     const bool hangs = sleeper.kind() == os::Sleeper::Kind::mutex_cond && !object.driven &&
                        (object.progressors == nullptr || !object.progressors->empty());
-    return hangs || sleeper.kind() == os::Sleeper::Kind::yield ? -FI_EAGAIN : 0;
+    if (hangs || sleeper.kind() == os::Sleeper::Kind::yield) return -FI_EAGAIN;
+    sleeper.hold();
+    return 0;
   });
 }
 
