@@ -156,6 +156,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
   if (to == QpState::Error) {
     qp.responder.ack_due = false;
     for (Resource& one : qp.responder.resources) one.pending = false;
+    qp.responder.pending = 0;
     if (from != QpState::Error) to_error(qp, now);
     return {};
   }
@@ -168,7 +169,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
   // Room for them was made with the QP. A smaller ring forgets what duplicates would ask for.
   if ((mask & attr_max_dest_reads) != 0) {
     qp.responder.resources.assign(qp.attributes.max_dest_reads, Resource{});
-    qp.responder.newest_resource = 0;
+    qp.responder.newest_resource = qp.responder.pending = 0;
   }
   if (from == QpState::ReadyToReceive && to == QpState::ReadyToSend) {
     Requester& r = qp.requester;

@@ -91,6 +91,7 @@ struct Responder {
   uint32_t ack_psn = 0;
   std::vector<Resource> resources;  // a ring
   uint32_t newest_resource = 0;
+  uint32_t pending = 0;  // resources with responses to send
 };
 
 struct ReadyName;

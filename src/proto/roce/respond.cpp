@@ -16,6 +16,7 @@ Transport transport_of(const QueuePair& qp) noexcept {
 }
 
 Resource* first_pending(Responder& r) noexcept {
+  if (r.pending == 0) return nullptr;
   const size_t count = r.resources.size();
   for (size_t i = 1; i <= count; ++i) {
     Resource& one = r.resources[(r.newest_resource + i) % count];
@@ -66,6 +67,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
       if (!memory_.remote(one.key, one.pd, qp.number, one.address + offset, length, remote_read, at)) {
         const uint32_t psn = p.bth.psn;
         for (Resource& other : r.resources) other.pending = false;
+        r.pending = 0;
         if (qp.state != QpState::Error) refuse(qp, wire::roce::NakCode::RemoteAccess, now);
         r.ack_psn = psn;
         return true;
@@ -78,6 +80,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
   if (++one.next == one.end) {
     one.pending = false;
     one.answered = true;
+    --r.pending;
   }
   return true;
 }

@@ -72,6 +72,7 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
       const size_t mtu = qp.attributes.mtu_bytes();
       const uint64_t offset = static_cast<uint64_t>(at) * mtu;
       const wire::roce::Reth& reth = packet.reth;
+      if ((reth.length == 0) != (one.length == 0)) return;
       if (reth.key != one.key || reth.address != one.address + offset || reth.length > one.length - offset)
         return;
       count = reth.length == 0 ? 1 : static_cast<uint32_t>((uint64_t{reth.length} + mtu - 1) / mtu);
@@ -83,6 +84,7 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
     }
     one.begin = one.next = static_cast<uint32_t>(at);
     one.end = static_cast<uint32_t>(at) + count;
+    if (!one.pending) ++r.pending;
     one.pending = true;
     return;
   }
@@ -230,6 +232,7 @@ Resource* Adapter::new_resource(QueuePair& qp) noexcept {
   Resource& one = r.resources[next];
   if (one.used && !one.answered) return nullptr;
   r.newest_resource = next;
+  if (!one.pending) ++r.pending;
   one = Resource{};
   one.used = one.pending = true;
   return &one;

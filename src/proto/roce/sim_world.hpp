@@ -86,6 +86,14 @@ inline constexpr auto guard = std::byte{0xee};
 class World;
 struct Node;
 
+// Where SENDs go, a slot for each receive; of one queue pair, or of all that share a queue.
+struct Incoming {
+  std::vector<std::byte> bytes;
+  Region* region = nullptr;
+  SharedReceiveQueue* srq = nullptr;
+  std::vector<uint32_t> free_slots;
+};
+
 // One end of a connected pair.
 struct End {
   struct Op {
@@ -103,6 +111,7 @@ struct End {
   };
 
   Node* node = nullptr;
+  Incoming* incoming = nullptr;
   End* peer = nullptr;
   QueuePair* qp = nullptr;
   uint64_t first_id = 0;  // number of the oldest of ops
@@ -113,15 +122,12 @@ struct End {
   // The last request of some programs is one that cannot succeed.
   Status last = Status::Success;         // how it has to end
   Status first_error = Status::Success;  // of a send, or none yet
-  std::vector<uint32_t> free_slots;
   // [guard][target][guard], the peer writes the target; its model is beside it. The last 8 bytes are for atomics, the quarter before them is only read.
   std::vector<std::byte> arena;
   std::vector<std::byte> model;
-  std::vector<std::byte> landing;   // of READs and atomics, a slot for each place of the send queue
-  std::vector<std::byte> incoming;  // of SENDs, a slot for each receive
+  std::vector<std::byte> landing;  // of READs and atomics, a slot for each place of the send queue
   Region* target_region = nullptr;
   Region* landing_region = nullptr;
-  Region* incoming_region = nullptr;
 
   std::byte* target() { return arena.data() + guard_bytes; }
   uint64_t target_address() { return reinterpret_cast<uint64_t>(target()); }
@@ -144,6 +150,8 @@ struct Node final : PacketOutput, Events {
   std::vector<std::byte> source;  // never changes
   Region* source_region = nullptr;
   std::vector<std::unique_ptr<End>> ends;
+  std::vector<std::unique_ptr<Incoming>> incomings;
+  Incoming* shared = nullptr;  // of all ends
 };
 
 class World {
@@ -270,10 +278,21 @@ class World {
     for (std::byte& b : node.source) b = static_cast<std::byte>(random.below(256));
     node.source_region = *node.adapter->memory().add(
         1, node.source.data(), reinterpret_cast<uint64_t>(node.source.data()), node.source.size(), 0);
+    if (!random.chance(0.3)) return;
+    node.shared = &make_incoming(node);
+    node.shared->srq = *node.adapter->create_srq(1, receives, 2);
   }
 
   Region* add(Node& node, std::byte* bytes, size_t count, uint32_t access) {
     return *node.adapter->memory().add(1, bytes, reinterpret_cast<uint64_t>(bytes), count, access);
+  }
+
+  Incoming& make_incoming(Node& node) {
+    Incoming& made = *node.incomings.emplace_back(std::make_unique<Incoming>());
+    made.bytes.assign(slot_bytes * receives, guard);
+    made.region = add(node, made.bytes.data(), made.bytes.size(), local_write);
+    for (uint32_t slot = 0; slot < receives; ++slot) made.free_slots.push_back(slot);
+    return made;
   }
 
   End& make_end(Node& node, const Attributes& common, uint32_t sq_psn, uint32_t rq_psn) {
@@ -283,14 +302,14 @@ class World {
     for (size_t i = 0; i < target_bytes; ++i) end.target()[i] = static_cast<std::byte>(random.below(256));
     end.model = end.arena;
     end.landing.assign(slot_bytes * sends, guard);
-    end.incoming.assign(slot_bytes * receives, guard);
     end.target_region =
         add(node, end.target(), target_bytes, local_write | remote_write | remote_read | remote_atomic);
     end.landing_region = add(node, end.landing.data(), end.landing.size(), local_write);
-    end.incoming_region = add(node, end.incoming.data(), end.incoming.size(), local_write);
+    end.incoming = node.shared != nullptr ? node.shared : &make_incoming(node);
     QueuePairRequest request;
     request.pd = 1;
     request.send_cq = request.receive_cq = node.cq;
+    request.srq = end.incoming->srq;
     request.capacities = {sends, receives, 4, 2, 256};
     end.qp = *node.adapter->create_qp(request);
     end.qp->attributes.window_packets = random.pick<uint32_t>({8, 32, 128});
@@ -300,7 +319,6 @@ class World {
     a.path.destination = gid(1 - node.number);
     a.rq_psn = rq_psn;
     a.sq_psn = sq_psn;
-    for (uint32_t slot = 0; slot < receives; ++slot) end.free_slots.push_back(slot);
     end.left = 1 + random.below(60);
     if (random.chance(0.15))
       end.last = random.pick({Status::RemoteAccess, Status::RemoteInvalidRequest, Status::LocalProtection});
@@ -355,6 +373,9 @@ class World {
           continue;
         }
         if (end->left != 0 || !end->ops.empty() || !end->awaited.empty()) complain("something is unfinished");
+        const Requester& r = end->qp->requester;
+        if (r.read_psns != 0 || r.open_reads != 0 || r.oldest != r.next)
+          complain("the requester does not come to rest");
         if (end->arena != end->model) complain("memory differs from the model");
       }
   }
@@ -363,7 +384,9 @@ class World {
   void judge_failed(const End& end) {
     if (!rules.may_fail && end.last == Status::Success && end.peer->last == Status::Success)
       complain("a queue pair has failed");
-    if (end.failed && (!end.ops.empty() || end.free_slots.size() != receives))
+    const Incoming& incoming = *end.incoming;
+    if (end.failed &&
+        (!end.ops.empty() || (incoming.srq == nullptr && incoming.free_slots.size() != receives)))
       complain("a request is not flushed");
     if (!std::equal(end.arena.begin(), end.arena.begin() + guard_bytes, end.model.begin()) ||
         !std::equal(end.arena.end() - guard_bytes, end.arena.end(), end.model.end() - guard_bytes))
@@ -396,16 +419,20 @@ class Program {
   Program(Node& node, End& end) : node_(node), end_(end), random_(node.world.random) {}
 
   void post_receives() {
-    while (!end_.free_slots.empty() && random_.chance(0.5)) {
-      const uint32_t slot = end_.free_slots.back();
-      const uint64_t at = reinterpret_cast<uint64_t>(end_.incoming.data()) + slot * slot_bytes;
+    Incoming& incoming = *end_.incoming;
+    while (!incoming.free_slots.empty() && random_.chance(0.5)) {
+      const uint32_t slot = incoming.free_slots.back();
+      const uint64_t at = reinterpret_cast<uint64_t>(incoming.bytes.data()) + slot * slot_bytes;
       const auto first = static_cast<uint32_t>(random_.below(slot_bytes));
       const std::array<Element, 2> elements{
-          Element{at, first, end_.incoming_region->key},
-          Element{at + first, static_cast<uint32_t>(slot_bytes - first), end_.incoming_region->key}};
-      if (node_.adapter->post_receive(*end_.qp, {uint64_t{1} << 32 | slot, elements}, node_.world.now) != 0)
-        node_.world.complain("a receive is refused");
-      end_.free_slots.pop_back();
+          Element{at, first, incoming.region->key},
+          Element{at + first, static_cast<uint32_t>(slot_bytes - first), incoming.region->key}};
+      const ReceiveRequest request{uint64_t{1} << 32 | slot, elements};
+      const int rc = incoming.srq != nullptr
+                         ? node_.adapter->post_receive(*incoming.srq, request)
+                         : node_.adapter->post_receive(*end_.qp, request, node_.world.now);
+      if (rc != 0) node_.world.complain("a receive is refused");
+      incoming.free_slots.pop_back();
     }
   }
 
@@ -572,13 +599,13 @@ inline void Node::poll() {
           if (c.bytes != m.length || data != m.has_data || (data && c.immediate != m.data) ||
               (c.opcode == CompletionOpcode::ReceiveWriteImmediate) != m.is_write)
             world.complain("a receive completion differs from its message");
-          if (!m.bytes.empty() &&
-              std::memcmp(end->incoming.data() + slot * slot_bytes, m.bytes.data(), m.bytes.size()) != 0)
+          if (!m.bytes.empty() && std::memcmp(end->incoming->bytes.data() + slot * slot_bytes, m.bytes.data(),
+                                              m.bytes.size()) != 0)
             world.complain("a message has other bytes");
-          std::fill_n(end->incoming.begin() + static_cast<std::ptrdiff_t>(slot * slot_bytes), slot_bytes,
-                      guard);
+          std::fill_n(end->incoming->bytes.begin() + static_cast<std::ptrdiff_t>(slot * slot_bytes),
+                      slot_bytes, guard);
         }
-        end->free_slots.push_back(slot);
+        end->incoming->free_slots.push_back(slot);
         continue;
       }
       if (c.id < end->first_id || c.id >= end->first_id + end->ops.size()) {

@@ -2,11 +2,8 @@
 // names a folder with more captures. Each packet is parsed, its ICRC verified, and written again to the same bytes.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,37 +11,13 @@
 #include "wire/bytes.hpp"
 #include "wire/roce/icrc.hpp"
 #include "wire/roce/packet.hpp"
+#include "wire/roce/sim_golden.hpp"
 
 // Not in a namespace of the room: the rule of sans-IO (scripts/check/sans_io.py) is for the code under test.
 namespace {
 
 using namespace weft::wire;
 using namespace weft::wire::roce;
-
-// ctest sets it; by hand the tests run in the root of the project.
-std::string source_folder() {
-  const char* folder = std::getenv("WEFT_SOURCE");
-  return folder != nullptr ? folder : ".";
-}
-
-uint32_t little(const std::byte* at) { return swap_bytes(load_big<uint32_t>(at)); }
-
-// The frames of a classic capture file of this machine's byte order.
-std::vector<std::vector<std::byte>> frames(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::vector<char> text{std::istreambuf_iterator<char>(file), {}};
-  const Bytes bytes = std::as_bytes(std::span(text));
-  std::vector<std::vector<std::byte>> found;
-  for (size_t at = 24; at + 16 <= bytes.size();) {
-    const size_t length = little(&bytes[at + 8]);
-    at += 16;
-    if (length > bytes.size() - at) break;
-    found.emplace_back(bytes.begin() + static_cast<std::ptrdiff_t>(at),
-                       bytes.begin() + static_cast<std::ptrdiff_t>(at + length));
-    at += length;
-  }
-  return found;
-}
 
 std::vector<std::byte> written(const Ethernet& ethernet, const Datagram& datagram, const Packet& packet) {
   std::vector<std::byte> out(Ethernet::bytes + datagram.headers.size() + headers_bytes_max);
@@ -67,7 +40,7 @@ std::vector<std::byte> written(const Ethernet& ethernet, const Datagram& datagra
 // How many packets of RoCEv2 there were.
 size_t replay(const std::string& path, std::set<uint8_t>& opcodes) {
   size_t count = 0;
-  for (const auto& frame : frames(path)) {
+  for (const auto& frame : sim::frames(path)) {
     Ethernet ethernet;
     Bytes rest;
     Datagram datagram;
@@ -96,7 +69,7 @@ size_t replay(const std::string& path, std::set<uint8_t>& opcodes) {
 
 TEST(RoceGolden, PacketsOfTheKernelAreUnderstoodAndWrittenAlike) {
   std::set<uint8_t> opcodes;
-  EXPECT_EQ(replay(source_folder() + "/tests/golden/rxe.pcap", opcodes), 131u);
+  EXPECT_EQ(replay(sim::golden_folder() + "rxe.pcap", opcodes), 131u);
   EXPECT_EQ(opcodes.size(), 22u + 12 + 2) << "all of RC but SEND LAST with invalidate, all of UC, all of UD";
 }
 
