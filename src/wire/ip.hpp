@@ -1,7 +1,8 @@
-// Ethernet, IPv4, IPv6 and UDP headers: a plain struct of each, a checked way in and a way out. IEEE 802.3 clause 3, RFC 791, RFC 8200, RFC 768.
-// Stateless; must not know what UDP carries.
+// Ethernet, IPv4, IPv6 and UDP headers: a plain struct of each, a checked way in and a way out. IEEE 802.3 clause 3,
+// RFC 791, RFC 8200, RFC 768. Stateless; must not know what UDP carries.
 //
-// read() is false when the bytes are too few or contradict themselves; `rest` is then unchanged. It never looks beyond `bytes`.
+// read() is false when the bytes are too few or contradict themselves; `rest` is then unchanged. It never looks
+// beyond `bytes`.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// Who has this address: ARP (RFC 826) for IPv4, Neighbor Solicitation and Advertisement (RFC 4861 sections 4.3, 4.4, 7.1) for IPv6. For links that see Ethernet
-// frames. Stateless; must not know caches or timers.
+// Who has this address: ARP (RFC 826) for IPv4, Neighbor Solicitation and Advertisement (RFC 4861 sections 4.3, 4.4,
+// 7.1) for IPv6. For links that see Ethernet frames. Stateless; must not know caches or timers.
 #pragma once
 
 #include <array>
@@ -42,7 +42,8 @@ struct Neighbor {
   bool has_mac = false;
   Mac mac{};  // the sender's of a solicitation, the target's of an advertisement
 
-  // `ip` is the header in front of `packet`. Refuses wrong checksums, other types, options that do not fit, targets that are multicast.
+  // `ip` is the header in front of `packet`. Refuses wrong checksums, other types, options that do not fit, targets
+  // that are multicast.
   [[nodiscard]] static bool read(const Ip6& ip, Bytes packet, Neighbor& out) noexcept;
   // Returns how many bytes, at most bytes_max. The checksum is for the source and destination of `ip`.
   size_t write(const Ip6& ip, std::byte* out) const noexcept;

@@ -1,4 +1,5 @@
-// Any bytes as a RoCEv2 packet: the parser does not look beyond them, and what it understood is written again to the same bytes, but for reserved bits.
+// Any bytes as a RoCEv2 packet: the parser does not look beyond them, and what it understood is written again to the
+// same bytes, but for reserved bits.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

@@ -1,6 +1,7 @@
-// A hostile peer sends packets to an adapter that has queue pairs of all types: the input is a sequence of packets, raw or built from fields that are right often
-// enough to get far, of commands of the program, and of time. No byte outside of registered memory changes, every posted request completes once at most, in order,
-// and the adapter never stops.
+// A hostile peer sends packets to an adapter that has queue pairs of all types: the input is a sequence of packets,
+// raw or built from fields that are right often enough to get far, of commands of the program, and of time. No byte
+// outside of registered memory changes, every posted request completes once at most, in order, and the adapter never
+// stops.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <array>

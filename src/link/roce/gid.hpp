@@ -1,7 +1,8 @@
 // GIDs and socket addresses: which 16 bytes name which place. Must not know packets.
 //
-//   ::ffff:a.b.c.d, or an IPv6 address     that address, port 4791: RoCEv2 as everybody speaks it (IBTA A17.4.4)
-//   fd57:4546:5401:0:PORT:0:a.b.c.d        that address and port: several processes of one host, each with a socket of its own. Ours alone
+//   ::ffff:a.b.c.d, or an IPv6 address     that address, port 4791: RoCEv2 as everybody speaks it (IBTA annex A17)
+//   fd57:4546:5401:0:PORT:0:a.b.c.d        that address and port, understood by Weft alone: several processes of one
+//                                          host, each with a socket of its own
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// The IP and UDP headers of a datagram as its sender made them, for the ICRC, where the link shows none: those of an unconnected UDP socket that is bound to an
-// address and does not fragment (identification 0, DF set). Must not know sockets.
+// The IP and UDP headers of a datagram as its sender made them, for the ICRC, where the link shows none: those of an
+// unconnected UDP socket that is bound to an address and does not fragment (identification 0, DF set). Must not know
+// sockets.
 #pragma once
 
 #include <array>

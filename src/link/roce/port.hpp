@@ -1,5 +1,6 @@
-// Port: an adapter (proto/roce/adapter.hpp) over a packet link whose packets are UDP datagrams. It makes addresses of GIDs, puts the ICRC behind what goes out, and
-// verifies that of what comes in. Knows neither the program's interface nor threads; the owner brings the time and calls poll().
+// Port: an adapter (proto/roce/adapter.hpp) over a packet link whose packets are UDP datagrams. It makes addresses
+// of GIDs, puts the ICRC behind what goes out, and verifies that of what comes in. Knows neither the program's
+// interface nor threads; the owner brings the time and calls poll().
 #pragma once
 
 #include <sys/uio.h>
@@ -48,6 +49,16 @@ class Port final : public proto::roce::PacketOutput {
   // What peers of ours reach this port by.
   Gid gid() const noexcept {
     return own_.port() == standard_port ? standard_gid(own_) : gid_with_port(own_).value_or(Gid{});
+  }
+  // The largest path MTU (proto::roce::Attributes::path_mtu) whose packets reach that port in one piece; 0: not even
+  // the smallest.
+  uint8_t path_mtu_max(const Gid& to) noexcept {
+    const os::SocketAddress there = address_of(to);
+    const size_t bytes = link_.packet_bytes_max(there.bytes());
+    uint8_t code = 5;
+    while (code > 0 && (size_t{128} << code) + wire::roce::headers_bytes_max + wire::roce::icrc_bytes > bytes)
+      --code;
+    return code;
   }
   proto::roce::Adapter& adapter() noexcept { return adapter_; }
   P& link() noexcept { return link_; }
@@ -108,7 +119,7 @@ class Port final : public proto::roce::PacketOutput {
     arrival.alias = standard_gid(*source);
     arrival.bytes = packet.bytes.first(packet.bytes.size() - wire::roce::icrc_bytes);
     arrival.is_marked = packet.ecn == proto::Ecn::CongestionExperienced;
-    // IPv4 has the second half of the GRH's place (A17.4.5.1).
+    // IPv4 has the second half of the GRH's place (annex A17).
     std::array<std::byte, proto::roce::grh_bytes> grh{};
     const std::span<const std::byte> ip = headers.first(headers.size() - wire::Udp::bytes);
     std::ranges::copy(ip, grh.end() - static_cast<std::ptrdiff_t>(ip.size()));

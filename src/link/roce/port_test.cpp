@@ -128,6 +128,7 @@ TEST(RocePort, SendWriteAndReadInOneProcess) {
   Program a, b("127.0.0.2:0");
   ASSERT_TRUE(a.connect(b.name()));
   ASSERT_TRUE(b.connect(a.name()));
+  EXPECT_EQ(a.port.path_mtu_max(b.port.gid()), 5);
   for (size_t i = 0; i < 300'000; ++i) a.memory[i] = static_cast<std::byte>(i * 7 + (i >> 8));
   Completion c;
   ASSERT_TRUE(b.receive(b.element(0, 100'000)));

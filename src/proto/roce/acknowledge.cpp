@@ -1,4 +1,4 @@
-// What a requester hears: acknowledgements, responses to READs, results of atomics. IBTA 9.7.5.1 to 9.7.5.2, 9.9.2.
+// What a requester hears: acknowledgements, responses to READs, results of atomics. IBTA 9.7.6 and 9.9.
 #include <algorithm>
 #include <cstring>
 
@@ -35,8 +35,8 @@ void Adapter::on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexc
   }
 }
 
-// All before `psn`, which is of request `index`, is acknowledged. False: not so, a READ or atomic in between has had no answer: that is lost (9.7.5.1.1,
-// "implied NAK").
+// All before `psn`, which is of request `index`, is acknowledged. False: not so, a READ or atomic in between has had
+// no answer: that is lost (9.7.6, "implied NAK").
 bool Adapter::reach(QueuePair& qp, uint32_t index, uint32_t psn, uint64_t now) noexcept {
   for (uint32_t i = qp.sends.head; i != index; ++i) {
     const SendEntry& e = qp.sends.at(i);

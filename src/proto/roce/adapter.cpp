@@ -21,6 +21,7 @@ Adapter::~Adapter() {
 Result<CompletionQueue*> Adapter::create_cq(uint32_t capacity) {
   if (capacity == 0 || capacity > completions_max)
     return Error{EINVAL, "a completion queue has 1 to 4,194,304 entries"};
+  if (cqs_.size() >= objects_max) return Error{ENOMEM, "as many completion queues as a device has"};
   cqs_.push_back(std::make_unique<CompletionQueue>(events_, capacity));
   return cqs_.back().get();
 }

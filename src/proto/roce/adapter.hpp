@@ -1,5 +1,6 @@
-// Adapter: queue pairs, queues and memory of one RoCEv2 port; what the specification calls a channel adapter. A state machine: packets, commands and the time go
-// in; packets, completions and events come out. docs/roce.md has the design. Must not know sockets, clocks, IP or the ICRC.
+// Adapter: queue pairs, queues and memory of one RoCEv2 port; what the specification calls a channel adapter. A
+// state machine: packets, commands and the time go in; packets, completions and events come out. docs/roce.md has
+// the design. Must not know sockets, clocks, IP or the ICRC.
 //
 // Calls, one at a time, with `now` in ns of a clock that never goes back:
 //   control   create_*, modify, destroy_*, and memory(): allocate, and say why they refuse
@@ -33,8 +34,8 @@ namespace weft::proto::roce {
 
 // Where packets go.
 struct PacketOutput {
-  // One packet in pieces, from the BTH to the pad, without ICRC; the first piece has all headers. True: taken, or lost on the way. False: no room now, it is
-  // offered again at a later flush(). The pieces change after the call.
+  // One packet in pieces, from the BTH to the pad, without ICRC; the first piece has all headers. True: taken, or
+  // lost on the way. False: no room now, it is offered again at a later flush(). The pieces change after the call.
   virtual bool send(const AddressVector& to, const iovec* parts, size_t count) noexcept = 0;
 
  protected:

@@ -1,4 +1,4 @@
-// The transitions as a table: every row is a line of IBTA table 91.
+// The transitions as a table: every row is a line of the table of ibv_modify_qp(3).
 #include "proto/roce/attributes.hpp"
 
 #include <array>

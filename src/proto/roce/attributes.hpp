@@ -1,5 +1,5 @@
-// States and attributes of queue pairs, and ibv_modify_qp(3): which attributes each transition needs and takes, by type of QP. IBTA 10.3.1 and table 91. Values
-// are those of <infiniband/verbs.h>. Stateless.
+// States and attributes of queue pairs, and ibv_modify_qp(3): which attributes each transition needs and takes, by
+// type of QP. IBTA 10.3.1. Values are those of <infiniband/verbs.h>. Stateless.
 #pragma once
 
 #include <cstddef>
@@ -71,8 +71,8 @@ struct Attributes {
   size_t mtu_bytes() const noexcept { return size_t{128} << path_mtu; }
 };
 
-// Whether a QP of this type may go from `from` to `to` with the attributes in `mask`; the sentence names what is missing or too much.
-// attr_state itself is not looked at.
+// Whether a QP of this type may go from `from` to `to` with the attributes in `mask`; the sentence names what is
+// missing or too much. attr_state itself is not looked at.
 Result<void> check_transition(QpType type, QpState from, QpState to, uint32_t mask);
 // Whether the values that `mask` names are ones that a QP can have.
 Result<void> check_values(const Attributes& attributes, uint32_t mask);

@@ -1,4 +1,4 @@
-// UD: messages of one packet to anybody, with a Q_Key. IBTA 9.8.2 and 9.8.4.
+// UD: messages of one packet to anybody, with a Q_Key. IBTA 9.8.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -29,7 +29,7 @@ Adapter::Sent Adapter::transmit_datagrams(QueuePair& qp, uint64_t now, int budge
     p.bth.destination = e.remote_qpn;
     p.bth.psn = r.next;
     p.bth.solicited = (e.flags & solicited) != 0;
-    // The highest bit asks for the QP's own (10.2.5).
+    // The highest bit asks for the QP's own (ibv_post_send(3)).
     p.deth = {(e.remote_qkey & 0x80000000u) != 0 ? qp.attributes.qkey : e.remote_qkey, qp.number};
     p.immediate = e.immediate;
     if (!send_packet(qp, e.to, p, parts.data(), count, e.length)) return Sent::NoRoom;
@@ -48,7 +48,7 @@ void Adapter::on_datagram(QueuePair& qp, const Arrival& arrival, const Packet& p
     ++counters_.foreign;
     return;
   }
-  // Without a receive request it is lost; one that is too short for what came is an error (9.8.4, o10-).
+  // Without a receive request it is lost; one that is too short for what came is an error.
   if (!take_receive(qp, qp.srq)) return;
   std::array<std::byte, grh_bytes> grh{};
   std::copy_n(arrival.grh.begin(), std::min(arrival.grh.size(), grh.size()), grh.begin());

@@ -67,7 +67,7 @@ Status MemoryTable::bind(uint32_t pd, uint32_t qpn, const SendRequest::Bind& wha
   if (window == nullptr || !window->is_window || window->key != what.window_key || window->pd != pd)
     return Status::WindowBind;
   if (new_key >> 8 != window->key >> 8) return Status::WindowBind;
-  // One of type 2 has to be invalidated first (10.6.7.2.6).
+  // One of type 2 has to be invalidated first.
   if (window->type == WindowType::Two && (window->valid || what.length == 0)) return Status::WindowBind;
   if (what.length == 0) {
     release(*window);

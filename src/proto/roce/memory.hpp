@@ -1,7 +1,8 @@
 // Memory regions and windows of an adapter, and the check of every access to memory: IBTA 10.6. Must not know packets.
 //
-// A key has 24 random bits, under which the table knows the object, and a tag of 8 bits. That of a region is random; that of a window is the program's
-// (10.6.7.2). Checks are made at each use, so whatever was deregistered or invalidated is not reached again.
+// A key has 24 random bits, under which the table knows the object, and a tag of 8 bits. That of a region is random;
+// that of a window is the program's (10.6.7). Checks are made at each use, so whatever was deregistered or
+// invalidated is not reached again.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +42,8 @@ class MemoryTable {
   ~MemoryTable();
 
   // --- control ---
-  // [at, at + length) under the addresses from `base` on. EINVAL: remote write or atomic without local write (ibv_reg_mr(3)), or a range that wraps.
+  // [at, at + length) under the addresses from `base` on. EINVAL: remote write or atomic without local write
+  // (ibv_reg_mr(3)), or a range that wraps.
   Result<Region*> add(uint32_t pd, std::byte* at, uint64_t base, uint64_t length, uint32_t access);
   // 0; -EBUSY: windows are bound to it.
   int remove(Region& region) noexcept;

@@ -7,7 +7,7 @@
 namespace weft::proto::roce {
 
 inline constexpr uint32_t psn_mask = 0xffffff;
-// PSNs before the expected one are duplicates within half of the space, the others are ahead of it (9.7.4.1).
+// PSNs before the expected one are duplicates within half of the space, the others are ahead of it (9.7.4).
 inline constexpr uint32_t psn_half = 1u << 23;
 
 constexpr uint32_t psn_add(uint32_t psn, uint32_t count) noexcept { return (psn + count) & psn_mask; }
@@ -16,7 +16,7 @@ constexpr int32_t psn_diff(uint32_t a, uint32_t b) noexcept {
   return static_cast<int32_t>((a - b) << 8) >> 8;
 }
 
-// RNR NAK timer field, table 46, in ns. 0 is the longest.
+// The field of an RNR NAK (9.7.5.2.8), in ns. 0 is the longest.
 constexpr uint64_t rnr_timer_ns(uint8_t code) noexcept {
   constexpr std::array<uint32_t, 32> hundredths_ms{
       65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,

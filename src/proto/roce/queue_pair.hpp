@@ -1,4 +1,5 @@
-// The state of a queue pair. The adapter alone changes it; what is public is for it, for the front end that queries, and for tests. Must not know packets.
+// The state of a queue pair. The adapter alone changes it; what is public is for it, for the front end that queries,
+// and for tests. Must not know packets.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,7 @@ struct QueuePairRequest {
   void* context = nullptr;
 };
 
-// One READ or atomic that the peer has asked for: IBTA 9.7.4.1.5, "responder resources".
+// One READ or atomic that the peer has asked for: IBTA 9.7.4, "responder resources".
 struct Resource {
   bool used = false;
   bool is_atomic = false;

@@ -1,5 +1,5 @@
-// The bounded rings of an adapter: completion queues, receive queues (of a QP, or shared), send queues. All memory is there when they are made. Must not know
-// packets.
+// The bounded rings of an adapter: completion queues, receive queues (of a QP, or shared), send queues. All memory
+// is there when they are made. Must not know packets.
 #pragma once
 
 #include <cerrno>
@@ -130,7 +130,8 @@ class ReceiveQueue {
     }
     return 0;
   }
-  // The oldest one, into `out` with its elements in `storage`, which has room for elements_each(). False: there is none.
+  // The oldest one, into `out` with its elements in `storage`, which has room for elements_each(). False: there is
+  // none.
   bool take(Receive& out, std::vector<Element>& storage) noexcept {
     if (count_ == 0) return false;
     out = entries_[head_];

@@ -1,4 +1,4 @@
-// A requester: send requests become packets, and complete in order. IBTA 9.7.2 and 9.7.3, 10.8.3.3.
+// A requester: send requests become packets, and complete in order. IBTA 9.7.3, 10.8.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -116,7 +116,8 @@ bool Adapter::scatter(QueuePair& qp, uint32_t index, uint64_t offset,
 
 // --- sending ---
 
-// Whether the peer is asked for an acknowledgement. What is sent again is always asked for: nobody answered the last time.
+// Whether the peer is asked for an acknowledgement. What is sent again is always asked for: nobody answered the last
+// time.
 bool Adapter::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32_t psn) const noexcept {
   const Requester& r = qp.requester;
   const auto under_way = psn_diff(psn, r.oldest) + 1 - static_cast<int32_t>(r.read_psns);
@@ -270,7 +271,7 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
   r.packet = 0;
   ++r.cursor;
   if (!qp.is_reliable()) {
-    r.oldest = r.next;  // nobody will acknowledge it (9.8.2.1)
+    r.oldest = r.next;  // nobody will acknowledge it (9.8)
     complete_sends(qp, now);
   }
   return Sent::More;
@@ -310,7 +311,8 @@ void Adapter::tell_drained(QueuePair& qp) noexcept {
   events_.on_async({AsyncKind::SendQueueDrained, &qp, nullptr, nullptr});
 }
 
-// The oldest request has failed. A reliable QP has lost its place in the sequence; others can go on receiving (10.3.1, SQE).
+// The oldest request has failed. A reliable QP has lost its place in the sequence; others can go on receiving
+// (10.3.1, SQE).
 void Adapter::fail_send(QueuePair& qp, Status status, uint64_t now) noexcept {
   complete_send(qp, status, now);
   if (qp.is_reliable()) {

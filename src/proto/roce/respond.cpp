@@ -1,4 +1,5 @@
-// What a responder owes: read responses and results of atomics in the order of their PSNs, then the newest acknowledgement. IBTA 9.7.5.1.
+// What a responder owes: read responses and results of atomics in the order of their PSNs, then the newest
+// acknowledgement. IBTA 9.7.5.
 #include <algorithm>
 #include <array>
 
@@ -41,7 +42,8 @@ Adapter::Sent Adapter::respond(QueuePair& qp, uint64_t now, int& budget) noexcep
   return send_acknowledgement(qp) ? Sent::Idle : Sent::NoRoom;
 }
 
-// The next packet of a READ, or the result of an atomic. Memory is looked up again for each: the region may have gone since. False: no room.
+// The next packet of a READ, or the result of an atomic. Memory is looked up again for each: the region may have
+// gone since. False: no room.
 bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept {
   Responder& r = qp.responder;
   Packet p;

@@ -1,4 +1,4 @@
-// A responder: requests come in, are checked, and change memory. IBTA 9.7.4; UC: 9.8.3.
+// A responder: requests come in, are checked, and change memory. IBTA 9.7.4; UC: 9.8.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -42,7 +42,7 @@ void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noex
   }
 }
 
-// One NAK for each gap (9.7.4.2.2); what is behind it comes again.
+// One NAK for each gap; what is behind it comes again.
 void Adapter::on_gap(QueuePair& qp) noexcept {
   Responder& r = qp.responder;
   ++counters_.gaps;
@@ -52,7 +52,7 @@ void Adapter::on_gap(QueuePair& qp) noexcept {
   owe_nak(qp, wire::roce::syndrome(NakCode::Sequence));
 }
 
-// 9.7.4.1.1 and 9.7.4.5: what was executed is not executed again, but for READs, which change nothing.
+// What was executed is not executed again, but for READs, which change nothing.
 void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
   Responder& r = qp.responder;
   const Operation op = packet.operation();
@@ -111,7 +111,7 @@ void Adapter::execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
   Responder& r = qp.responder;
   const wire::roce::OpcodeTraits& traits = packet.traits();
   const Operation op = packet.operation();
-  // The order of opcodes, 9.7.4.1.2.
+  // The order of opcodes, 9.7.4.
   const Message wanted = traits.begins ? Message::None : is_write(op) ? Message::Write : Message::Send;
   if (r.message != wanted) return refuse(qp, NakCode::InvalidRequest, now);
   if (qp.is_xrc() && shared_queue(qp, packet) == nullptr) return refuse(qp, NakCode::InvalidRequest, now);
@@ -121,7 +121,7 @@ void Adapter::execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
   is_write(op) ? on_write(qp, packet, now) : on_send(qp, packet, now);
 }
 
-// 9.7.4.1.6: all packets but the last are full, and only that of an ONLY may be empty.
+// All packets but the last are full, and only that of an ONLY may be empty.
 bool Adapter::payload_fits(const QueuePair& qp, const Packet& packet) const noexcept {
   const size_t mtu = qp.attributes.mtu_bytes();
   const wire::roce::OpcodeTraits& traits = packet.traits();
@@ -188,7 +188,7 @@ void Adapter::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexce
     key = reth.key;
     left = reth.length;
     if (left > message_bytes_max) return refuse(qp, NakCode::InvalidRequest, now);
-    // All of it is checked before the first byte is written (9.7.4.1.3); no bytes need no key.
+    // All of it is checked before the first byte is written; no bytes need no key.
     if (left != 0 && ((qp.attributes.access & remote_write) == 0 ||
                       !memory_.remote(key, pd, qp.number, address, left, remote_write, at)))
       return refuse(qp, NakCode::RemoteAccess, now);
@@ -223,7 +223,7 @@ void Adapter::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexce
 
 // --- READ and atomics ---
 
-// The oldest is given up. Null: the peer has not been answered that one yet, so it has more under way than we said (9.7.4.1.5).
+// The oldest is given up. Null: the peer has not been answered that one yet, so it has more under way than we said.
 Resource* Adapter::new_resource(QueuePair& qp) noexcept {
   Responder& r = qp.responder;
   if (r.resources.empty()) return nullptr;
@@ -305,7 +305,7 @@ SharedReceiveQueue* Adapter::shared_queue(const QueuePair& qp, const Packet& pac
   return srq != nullptr && srq->xrcd == qp.xrcd && srq->xrcd != 0 ? srq : nullptr;
 }
 
-// The PD of which a request may name keys: that of the QP, for XRC that of the receive queue (A14.4).
+// The PD of which a request may name keys: that of the QP, for XRC that of the receive queue (annex A14).
 uint32_t Adapter::remote_pd(QueuePair& qp, const Packet& packet) const noexcept {
   if (!qp.is_xrc()) return qp.pd;
   const SharedReceiveQueue* srq = shared_queue(qp, packet);

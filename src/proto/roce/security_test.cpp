@@ -1,4 +1,5 @@
-// A peer, or whoever forges its packets, against queue pairs: one test for each line of the list in docs/roce.md that the core decides.
+// A peer, or whoever forges its packets, against queue pairs: one test for each line of the list in docs/roce.md
+// that the core decides.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// Queue pairs in worlds of bad networks (sim_world.hpp). A failure prints the seed and the command that repeats it. WEFT_SIM_SEED runs one seed, WEFT_SIM_SEEDS
-// says how many.
+// Queue pairs in worlds of bad networks (sim_world.hpp). A failure prints the seed and the command that repeats it.
+// WEFT_SIM_SEED runs one seed, WEFT_SIM_SEEDS says how many.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -15,9 +15,15 @@ uint64_t number_from_environment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr uint64_t seeds = 500;
+#else
+constexpr uint64_t seeds = 2000;
+#endif
+
 TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
   const uint64_t only = number_from_environment("WEFT_SIM_SEED", 0);
-  const uint64_t count = only != 0 ? 1 : number_from_environment("WEFT_SIM_SEEDS", 1000);
+  const uint64_t count = only != 0 ? 1 : number_from_environment("WEFT_SIM_SEEDS", seeds);
   AdapterCounters sum;
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t seed = only != 0 ? only : i + 1;

@@ -1,5 +1,6 @@
-// Simulator: two adapters, queue pairs between them, and a network that loses, doubles, delays and alters packets. Each queue pair runs a random program of work
-// requests against a model: every completion in order, every byte as the model has it, no byte outside of what was registered. A run is its seed.
+// Simulator: two adapters, queue pairs between them, and a network that loses, doubles, delays and alters packets.
+// Each queue pair runs a random program of work requests against a model: every completion in order, every byte as
+// the model has it, no byte outside of what was registered. A run is its seed.
 #pragma once
 
 #include <algorithm>
@@ -122,7 +123,8 @@ struct End {
   // The last request of some programs is one that cannot succeed.
   Status last = Status::Success;         // how it has to end
   Status first_error = Status::Success;  // of a send, or none yet
-  // [guard][target][guard], the peer writes the target; its model is beside it. The last 8 bytes are for atomics, the quarter before them is only read.
+  // [guard][target][guard], the peer writes the target; its model is beside it. The last 8 bytes are for atomics,
+  // the quarter before them is only read.
   std::vector<std::byte> arena;
   std::vector<std::byte> model;
   std::vector<std::byte> landing;  // of READs and atomics, a slot for each place of the send queue
@@ -475,7 +477,8 @@ class Program {
     q.opcode = random_.pick({SendOpcode::Send, SendOpcode::SendImmediate, SendOpcode::Write,
                              SendOpcode::Write, SendOpcode::WriteImmediate, SendOpcode::Read,
                              SendOpcode::Read, SendOpcode::CompareSwap, SendOpcode::FetchAdd});
-    op.signals = end_.left == 1 || random_.chance(0.4);
+    // The last place of the queue is free again only when a completion says so.
+    op.signals = end_.left == 1 || end_.ops.size() + 1 == sends || random_.chance(0.4);
     q.flags = static_cast<uint8_t>((op.signals ? signaled : 0) | (random_.chance(0.1) ? fence : 0) |
                                    (random_.chance(0.2) ? solicited : 0));
     q.immediate = static_cast<uint32_t>(random_.below(UINT32_MAX));

@@ -1,5 +1,6 @@
-// Packets of the Linux kernel's rxe, as captured on a cable: tests/golden/rxe.pcap has one packet for each opcode, flags and length of the exchange. WEFT_GOLDEN
-// names a folder with more captures. Each packet is parsed, its ICRC verified, and written again to the same bytes.
+// Packets of the Linux kernel's rxe, as captured on a cable: tests/golden/rxe.pcap has one packet for each opcode,
+// flags and length of the exchange. WEFT_GOLDEN names a folder with more captures. Each packet is parsed, its ICRC
+// verified, and written again to the same bytes.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
-// The transport headers of InfiniBand as plain structs: IBTA volume 1, 9.2 to 9.3, XRCETH: annex A14. read() and write() take pointers whose room the
-// caller has checked (packet.hpp does). Numbers are in the machine's byte order here, big-endian on the wire. Reserved bits are written as
-// zero and ignored when read. Stateless.
+// The transport headers of InfiniBand as plain structs: IBTA volume 1, 9.2 and 9.3, XRCETH: annex A14. read() and
+// write() take pointers whose room the caller has checked (packet.hpp does). Numbers are in the machine's byte order
+// here, big-endian on the wire. Reserved bits are written as zero and ignored when read. Stateless.
 #pragma once
 
 #include <cstddef>
@@ -55,7 +55,7 @@ struct Bth {
   }
 };
 
-// Where an RDMA request reads or writes, 9.3.3.
+// Where an RDMA request reads or writes.
 struct Reth {
   uint64_t address = 0;
   uint32_t key = 0;
@@ -71,7 +71,7 @@ struct Reth {
   }
 };
 
-// 9.3.4. For a compare and swap `swap_add` is what is stored, for a fetch and add what is added.
+// For a compare and swap `swap_add` is what is stored, for a fetch and add what is added.
 struct AtomicEth {
   uint64_t address = 0;
   uint32_t key = 0;
@@ -90,7 +90,7 @@ struct AtomicEth {
   }
 };
 
-// Syndromes, 9.7.5.2.1 and table 45.
+// Syndromes, 9.7.5.2.
 enum class AckKind : uint8_t { Ack = 0, RnrNak = 1, Reserved = 2, Nak = 3 };
 enum class NakCode : uint8_t {
   Sequence = 0,
@@ -105,7 +105,6 @@ constexpr uint8_t syndrome(NakCode code) noexcept {
 }
 constexpr uint8_t syndrome_rnr(uint8_t timer) noexcept { return static_cast<uint8_t>(0x20 | (timer & 31)); }
 
-// 9.3.5.
 struct Aeth {
   uint8_t syndrome = syndrome_ack;
   uint32_t msn = 0;
@@ -117,7 +116,7 @@ struct Aeth {
   void write(std::byte* at) const noexcept { store_big(at, uint32_t{syndrome} << 24 | (msn & mask24)); }
 };
 
-// Datagrams, 9.3.2.
+// Datagrams.
 struct Deth {
   uint32_t qkey = 0;
   uint32_t source = 0;  // QPN

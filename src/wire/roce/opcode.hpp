@@ -1,4 +1,4 @@
-// Opcodes of the base transport header: IBTA volume 1, 9.2.1 and table 38; XRC: annex A14; CNP: A17.9.3. Stateless.
+// Opcodes of the base transport header: IBTA volume 1, 9.2; XRC: annex A14; CNP: annex A17. Stateless.
 #pragma once
 
 #include <array>

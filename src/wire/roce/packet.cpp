@@ -1,4 +1,5 @@
-// Packets to structs and back. The opcode's traits say what must be there; all of it is compared with what is there before the first byte is read.
+// Packets to structs and back. The opcode's traits say what must be there; all of it is compared with what is there
+// before the first byte is read.
 #include "wire/roce/packet.hpp"
 
 namespace weft::wire::roce {

@@ -1,4 +1,5 @@
-// A RoCEv2 packet from the BTH to the pad, without the ICRC: the checked way from bytes to structs and back. Stateless; must not know IP.
+// A RoCEv2 packet from the BTH to the pad, without the ICRC: the checked way from bytes to structs and back.
+// Stateless; must not know IP.
 #pragma once
 
 #include <cstddef>
@@ -29,11 +30,13 @@ struct Packet {
   Operation operation() const noexcept { return operation_of(bth.opcode); }
 };
 
-// `bytes` is the payload of a UDP datagram without its last icrc_bytes. False: no such opcode, another version, headers that do not fit, a payload
-// or pad where none may be, a length that is no multiple of 4 (9.2.2 to 9.2.7). Then `out` is unspecified. `out.payload` refers to `bytes`.
+// `bytes` is the payload of a UDP datagram without its last icrc_bytes. False: no such opcode, another version,
+// headers that do not fit, a payload or pad where none may be, a length that is no multiple of 4 (9.2, 9.6). Then
+// `out` is unspecified. `out.payload` refers to `bytes`.
 [[nodiscard]] bool parse(Bytes bytes, Packet& out) noexcept;
 
-// Writes BTH and extended headers, headers_bytes of the opcode's traits, which is at most headers_bytes_max; returns how many.
+// Writes BTH and extended headers, headers_bytes of the opcode's traits, which is at most headers_bytes_max; returns
+// how many.
 size_t write_headers(const Packet& packet, std::byte* out) noexcept;
 
 constexpr uint8_t pad_of(size_t payload_bytes) noexcept { return static_cast<uint8_t>(-payload_bytes & 3); }

@@ -1,4 +1,5 @@
-// Captures of RoCEv2 for tests: the packets of a file in the classic pcap format of this machine's byte order, with Ethernet headers.
+// Captures of RoCEv2 for tests: the packets of a file in the classic pcap format of this machine's byte order, with
+// Ethernet headers.
 #pragma once
 
 #include <cstddef>
