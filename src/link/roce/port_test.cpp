@@ -2,6 +2,7 @@
 #include "link/roce/port.hpp"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -160,6 +161,51 @@ TEST(RocePort, AlteredDatagramsAreNotHeard) {
     b.port.poll(os::monotonic_ns());
   EXPECT_EQ(b.port.counters().wrong_icrc + b.port.counters().solved, 1u);
   EXPECT_EQ(b.port.adapter().counters().received, 0u);
+}
+
+// As the kernel's rxe sends: with an IP identification that our socket does not show. Needs a raw socket.
+TEST(RocePort, TheIdentificationOfStrangersIsSolvedFor) {
+  const int raw = ::socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW);
+  if (raw < 0) GTEST_SKIP() << "no raw sockets for this user";
+  Program a, b;
+  ASSERT_TRUE(a.connect(b.name()));
+  ASSERT_TRUE(b.connect(a.name()));
+  ASSERT_TRUE(b.receive(b.element(0, 100)));
+  const os::SocketAddress from = address_of(a.port.gid());
+  const os::SocketAddress to = address_of(b.port.gid());
+  wire::roce::Packet packet;
+  packet.bth.opcode =
+      wire::roce::opcode(wire::roce::Transport::ReliableConnection, wire::roce::Operation::SendOnly);
+  packet.bth.destination = b.qp->number;
+  packet.bth.psn = b.qp->responder.expected;
+  const std::vector<std::byte> payload(8, std::byte{0x5a});
+  std::vector<std::byte> bytes(wire::Ip4::bytes + wire::Udp::bytes + wire::roce::headers_bytes_max);
+  const size_t heads = wire::Ip4::bytes + wire::Udp::bytes;
+  bytes.resize(heads + wire::roce::write_headers(packet, bytes.data() + heads));
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  bytes.resize(bytes.size() + wire::roce::icrc_bytes);
+  const Headers plain = headers_between(from, to, bytes.size() - heads);
+  wire::Ip4 ip;
+  wire::Bytes rest;
+  std::vector<std::byte> whole(bytes.size());
+  std::ranges::copy(plain.span(), whole.begin());
+  ASSERT_TRUE(wire::Ip4::read(whole, ip, rest));
+  ip.identification = 0x4321;
+  ip.write(bytes.data());
+  std::ranges::copy(plain.span().subspan(wire::Ip4::bytes), bytes.begin() + wire::Ip4::bytes);
+  const wire::Bytes all(bytes);
+  const uint32_t crc =
+      wire::roce::icrc(all.first(heads), all.subspan(heads, all.size() - heads - wire::roce::icrc_bytes));
+  wire::store_big(bytes.data() + bytes.size() - wire::roce::icrc_bytes, wire::swap_bytes(crc));
+  ASSERT_EQ(::sendto(raw, bytes.data(), bytes.size(), 0, to.get(), to.size()),
+            static_cast<ssize_t>(bytes.size()));
+  ::close(raw);
+  Completion c;
+  ASSERT_TRUE(b.wait(c));
+  EXPECT_EQ(c.bytes, 8u);
+  EXPECT_EQ(b.memory[0], std::byte{0x5a});
+  EXPECT_EQ(b.port.counters().solved, 1u);
+  EXPECT_EQ(b.port.counters().wrong_icrc, 0u);
 }
 
 // The other process: an echo.
