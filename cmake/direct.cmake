@@ -222,13 +222,13 @@ foreach(header IN ITEMS provider.hpp plugin.hpp extensions.h libfabric_headers.h
   configure_file("${PROJECT_SOURCE_DIR}/include/weft/${header}" "${WEFT_DIRECT_INCLUDE}/weft/${header}" COPYONLY)
 endforeach()
 
-# The rooms' objects without the list of all providers.
+# The rooms' objects without the list of all providers, and without RoCEv2, which no provider there uses and which needs libdeflate.
 set(objects "")
 foreach(room IN LISTS WEFT_ROOMS)
   weft_room_target(target "${room}")
   get_target_property(kind ${target} TYPE)
   if(kind STREQUAL "STATIC_LIBRARY" AND NOT room MATCHES "^faces/(mux|direct)")
-    list(APPEND objects "$<FILTER:$<TARGET_OBJECTS:${target}>,EXCLUDE,/registry[.]cpp>")
+    list(APPEND objects "$<FILTER:$<TARGET_OBJECTS:${target}>,EXCLUDE,/registry[.]cpp|/roce/>")
   endif()
 endforeach()
 

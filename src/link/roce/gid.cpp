@@ -1,0 +1,67 @@
+// GIDs to addresses and back.
+#include "link/roce/gid.hpp"
+
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "wire/bytes.hpp"
+
+namespace weft::link::roce {
+namespace {
+
+constexpr std::array<uint8_t, 12> mapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+constexpr std::array<uint8_t, 8> ours{0xfd, 0x57, 0x45, 0x46, 0x54, 0x01, 0, 0};
+constexpr size_t port_at = 8;
+constexpr size_t host_at = 12;
+
+template <size_t n>
+bool begins_with(const Gid& gid, const std::array<uint8_t, n>& prefix) noexcept {
+  return std::memcmp(gid.data(), prefix.data(), n) == 0;
+}
+
+}  // namespace
+
+Gid standard_gid(const os::SocketAddress& address) noexcept {
+  Gid gid{};
+  if (address.family() == AF_INET6) {
+    sockaddr_in6 in;
+    std::memcpy(&in, address.get(), sizeof in);
+    std::memcpy(gid.data(), &in.sin6_addr, gid.size());
+  } else if (address.family() == AF_INET) {
+    sockaddr_in in;
+    std::memcpy(&in, address.get(), sizeof in);
+    std::memcpy(gid.data(), mapped.data(), mapped.size());
+    std::memcpy(gid.data() + host_at, &in.sin_addr, 4);
+  }
+  return gid;
+}
+
+std::optional<Gid> gid_with_port(const os::SocketAddress& address) noexcept {
+  if (address.family() != AF_INET) return {};
+  Gid gid = standard_gid(address);
+  std::memset(gid.data(), 0, host_at);
+  std::memcpy(gid.data(), ours.data(), ours.size());
+  wire::store_big(gid.data() + port_at, address.port());
+  return gid;
+}
+
+os::SocketAddress address_of(const Gid& gid) noexcept {
+  const bool has_port = begins_with(gid, ours);
+  if (has_port || begins_with(gid, mapped)) {
+    sockaddr_in in{};
+    in.sin_family = AF_INET;
+    in.sin_port = wire::big(has_port ? wire::load_big<uint16_t>(gid.data() + port_at) : standard_port);
+    std::memcpy(&in.sin_addr, gid.data() + host_at, 4);
+    return *os::SocketAddress::from(&in, sizeof in);
+  }
+  sockaddr_in6 in{};
+  in.sin6_family = AF_INET6;
+  in.sin6_port = wire::big(standard_port);
+  std::memcpy(&in.sin6_addr, gid.data(), gid.size());
+  return *os::SocketAddress::from(&in, sizeof in);
+}
+
+}  // namespace weft::link::roce

@@ -1,0 +1,28 @@
+// GIDs and socket addresses: which 16 bytes name which place. Must not know packets.
+//
+//   ::ffff:a.b.c.d, or an IPv6 address     that address, port 4791: RoCEv2 as everybody speaks it (IBTA annex A17)
+//   fd57:4546:5401:0:PORT:0:a.b.c.d        that address and port, understood by Weft alone: several processes of one
+//                                          host, each with a socket of its own
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "os/socket_address.hpp"
+#include "proto/roce/work.hpp"
+
+namespace weft::link::roce {
+
+using proto::roce::Gid;
+
+inline constexpr uint16_t standard_port = 4791;
+
+// The standard GID of the address, whatever its port.
+Gid standard_gid(const os::SocketAddress& address) noexcept;
+// One that carries the port, too; nothing for IPv6, where there is no room.
+std::optional<Gid> gid_with_port(const os::SocketAddress& address) noexcept;
+// Where packets to it go.
+os::SocketAddress address_of(const Gid& gid) noexcept;
+
+}  // namespace weft::link::roce

@@ -1,0 +1,40 @@
+// Headers of sockets.
+#include "link/roce/headers.hpp"
+
+#include <netinet/in.h>
+
+#include <cstring>
+
+namespace weft::link::roce {
+
+Headers headers_between(const os::SocketAddress& source, const os::SocketAddress& destination,
+                        size_t payload) noexcept {
+  Headers out;
+  const auto udp_bytes = static_cast<uint16_t>(wire::Udp::bytes + payload);
+  if (source.family() == AF_INET) {
+    wire::Ip4 ip;
+    ip.total_bytes = static_cast<uint16_t>(wire::Ip4::bytes + udp_bytes);
+    sockaddr_in from, to;
+    std::memcpy(&from, source.get(), sizeof from);
+    std::memcpy(&to, destination.get(), sizeof to);
+    std::memcpy(ip.source.data(), &from.sin_addr, ip.source.size());
+    std::memcpy(ip.destination.data(), &to.sin_addr, ip.destination.size());
+    ip.write(out.bytes.data());
+    out.count = wire::Ip4::bytes;
+  } else {
+    wire::Ip6 ip;
+    ip.payload_bytes = udp_bytes;
+    sockaddr_in6 from, to;
+    std::memcpy(&from, source.get(), sizeof from);
+    std::memcpy(&to, destination.get(), sizeof to);
+    std::memcpy(ip.source.data(), &from.sin6_addr, ip.source.size());
+    std::memcpy(ip.destination.data(), &to.sin6_addr, ip.destination.size());
+    ip.write(out.bytes.data());
+    out.count = wire::Ip6::bytes;
+  }
+  wire::Udp{source.port(), destination.port(), udp_bytes, 0}.write(out.bytes.data() + out.count);
+  out.count += wire::Udp::bytes;
+  return out;
+}
+
+}  // namespace weft::link::roce

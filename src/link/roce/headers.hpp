@@ -1,0 +1,28 @@
+// The IP and UDP headers of a datagram as its sender made them, for the ICRC, where the link shows none: those of an
+// unconnected UDP socket that is bound to an address and does not fragment (identification 0, DF set). Must not know
+// sockets.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "os/socket_address.hpp"
+#include "wire/ip.hpp"
+
+namespace weft::link::roce {
+
+struct Headers {
+  std::array<std::byte, wire::Ip6::bytes + wire::Udp::bytes> bytes;
+  size_t count = 0;
+
+  std::span<const std::byte> span() const noexcept { return {bytes.data(), count}; }
+  bool is_ip4() const noexcept { return count == wire::Ip4::bytes + wire::Udp::bytes; }
+};
+
+// Both of one family. `payload` is that of UDP, with the ICRC.
+Headers headers_between(const os::SocketAddress& source, const os::SocketAddress& destination,
+                        size_t payload) noexcept;
+
+}  // namespace weft::link::roce

@@ -1,0 +1,136 @@
+// Port: an adapter (proto/roce/adapter.hpp) over a packet link whose packets are UDP datagrams. It makes addresses
+// of GIDs, puts the ICRC behind what goes out, and verifies that of what comes in. Knows neither the program's
+// interface nor threads; the owner brings the time and calls poll().
+#pragma once
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "base/result.hpp"
+#include "link/roce/gid.hpp"
+#include "link/roce/headers.hpp"
+#include "os/socket_address.hpp"
+#include "proto/packet/packet_link.hpp"
+#include "proto/roce/adapter.hpp"
+#include "wire/bytes.hpp"
+#include "wire/roce/icrc.hpp"
+
+namespace weft::link::roce {
+
+struct PortCounters {
+  uint64_t wrong_icrc = 0;
+  uint64_t solved = 0;  // by a peer whose IP identification the link does not show
+};
+
+template <proto::PacketLink P>
+class Port final : public proto::roce::PacketOutput {
+ public:
+  Port(proto::roce::Events& events, proto::roce::Random random) : adapter_(*this, events, random) {}
+
+  // `address` names a host: the ICRC covers it. Port 0: the system chooses, and peers need gid().
+  Result<void> open(const os::SocketAddress& address) {
+    if (!address || address.is_any())
+      return Error{EINVAL, "a RoCEv2 port needs the address of an interface, not the wildcard"};
+    if (address.family() == AF_INET6 && address.port() != standard_port)
+      return Error{EINVAL, "over IPv6 a RoCEv2 port is 4791: a GID has no room for another"};
+    if (auto ok = link_.open(address.bytes()); !ok) return ok;
+    const auto own = link_.address();
+    own_ = *os::SocketAddress::from(own.data(), own.size());
+    return {};
+  }
+  void close() noexcept { link_.close(); }
+
+  // What peers of ours reach this port by.
+  Gid gid() const noexcept {
+    return own_.port() == standard_port ? standard_gid(own_) : gid_with_port(own_).value_or(Gid{});
+  }
+  // The largest path MTU (proto::roce::Attributes::path_mtu) whose packets reach that port in one piece; 0: not even
+  // the smallest.
+  uint8_t path_mtu_max(const Gid& to) noexcept {
+    const os::SocketAddress there = address_of(to);
+    const size_t bytes = link_.packet_bytes_max(there.bytes());
+    uint8_t code = 5;
+    while (code > 0 && (size_t{128} << code) + wire::roce::headers_bytes_max + wire::roce::icrc_bytes > bytes)
+      --code;
+    return code;
+  }
+  proto::roce::Adapter& adapter() noexcept { return adapter_; }
+  P& link() noexcept { return link_; }
+  const PortCounters& counters() const noexcept { return counters_; }
+
+  // Takes what came and sends what is due; returns how many packets came.
+  int poll(uint64_t now) noexcept {
+    Handler handler{*this, now};
+    const int packets = link_.poll(handler);
+    adapter_.flush(now);
+    return packets;
+  }
+
+ private:
+  static constexpr size_t parts_max = proto::roce::elements_max + 3;
+
+  struct Handler {
+    Port& port;
+    uint64_t now;
+    void on_packet(const proto::ReceivedPacket& packet) noexcept { port.on_packet(packet, now); }
+  };
+
+  bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept override {
+    const os::SocketAddress there = address_of(to.destination);
+    if (there.family() != own_.family() || count >= parts_max) return true;  // it cannot get there
+    std::array<iovec, parts_max> all;
+    size_t bytes = wire::roce::icrc_bytes;
+    for (size_t i = 0; i < count; ++i) {
+      all[i] = parts[i];
+      bytes += parts[i].iov_len;
+    }
+    const Headers headers = headers_between(own_, there, bytes);
+    std::array<std::byte, wire::roce::icrc_bytes> icrc;
+    wire::store_big(icrc.data(), wire::swap_bytes(wire::roce::icrc(headers.span(), parts, count)));
+    all[count] = {icrc.data(), icrc.size()};
+    return link_.send(there.bytes(), all.data(), count + 1);
+  }
+
+  void on_packet(const proto::ReceivedPacket& packet, uint64_t now) noexcept {
+    const auto source = os::SocketAddress::from(packet.source.data(), packet.source.size());
+    if (!source || source->family() != own_.family() || packet.bytes.size() < wire::roce::icrc_bytes) return;
+    Headers rebuilt;
+    std::span<const std::byte> headers = packet.headers;
+    if (headers.empty()) {
+      rebuilt = headers_between(*source, own_, packet.bytes.size());
+      headers = rebuilt.span();
+    }
+    if (!wire::roce::icrc_is_right(headers, packet.bytes)) {
+      // Its identification may be another than that of a socket.
+      if (!packet.headers.empty() || !wire::roce::solve_identification(headers, packet.bytes)) {
+        ++counters_.wrong_icrc;
+        return;
+      }
+      ++counters_.solved;
+    }
+    proto::roce::Arrival arrival;
+    arrival.source = gid_with_port(*source).value_or(standard_gid(*source));
+    arrival.alias = standard_gid(*source);
+    arrival.bytes = packet.bytes.first(packet.bytes.size() - wire::roce::icrc_bytes);
+    arrival.is_marked = packet.ecn == proto::Ecn::CongestionExperienced;
+    // IPv4 has the second half of the GRH's place (annex A17).
+    std::array<std::byte, proto::roce::grh_bytes> grh{};
+    const std::span<const std::byte> ip = headers.first(headers.size() - wire::Udp::bytes);
+    std::ranges::copy(ip, grh.end() - static_cast<std::ptrdiff_t>(ip.size()));
+    arrival.grh = grh;
+    adapter_.on_packet(arrival, now);
+  }
+
+  P link_;
+  os::SocketAddress own_;
+  proto::roce::Adapter adapter_;
+  PortCounters counters_;
+};
+
+}  // namespace weft::link::roce

@@ -1,0 +1,233 @@
+// What a requester hears: acknowledgements, responses to READs, results of atomics. IBTA 9.7.6 and 9.9.
+#include <algorithm>
+#include <cstring>
+
+#include "proto/roce/adapter.hpp"
+
+namespace weft::proto::roce {
+
+using wire::roce::AckKind;
+using wire::roce::NakCode;
+using wire::roce::Operation;
+
+// The request that a PSN belongs to, if that was sent and is not acknowledged.
+bool Adapter::find_open(QueuePair& qp, uint32_t psn, uint32_t& index) noexcept {
+  const Requester& r = qp.requester;
+  if (psn_diff(psn, r.oldest) < 0 || psn_diff(psn, r.next) >= 0) return false;
+  for (index = qp.sends.head; index != qp.sends.tail; ++index) {
+    const SendEntry& e = qp.sends.at(index);
+    if (!e.started) return false;
+    if (e.packets != 0 && psn_diff(psn, e.first_psn) < static_cast<int32_t>(e.packets)) return true;
+  }
+  return false;
+}
+
+void Adapter::on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  switch (packet.operation()) {
+    case Operation::Acknowledge:
+      on_ack(qp, packet, now);
+      break;
+    case Operation::AtomicAcknowledge:
+      on_atomic_ack(qp, packet, now);
+      break;
+    default:
+      on_read_response(qp, packet, now);
+  }
+}
+
+// All before `psn`, which is of request `index`, is acknowledged. False: not so, a READ or atomic in between has had
+// no answer: that is lost (9.7.6, "implied NAK").
+bool Adapter::reach(QueuePair& qp, uint32_t index, uint32_t psn, uint64_t now) noexcept {
+  for (uint32_t i = qp.sends.head; i != index; ++i) {
+    const SendEntry& e = qp.sends.at(i);
+    if (!e.is_answered()) continue;
+    advance(qp, e.first_psn, now);
+    on_implied_nak(qp, now);
+    return false;
+  }
+  const SendEntry& e = qp.sends.at(index);
+  if (e.is_answered()) {
+    advance(qp, e.first_psn, now);
+    if (psn_diff(psn, qp.requester.oldest) > 0) {
+      on_implied_nak(qp, now);
+      return false;
+    }
+    return true;
+  }
+  advance(qp, psn, now);
+  return true;
+}
+
+void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  Requester& r = qp.requester;
+  const uint32_t psn = packet.bth.psn;
+  uint32_t index = 0;
+  if (!find_open(qp, psn, index)) {
+    ++counters_.ghosts;
+    return;
+  }
+  const uint8_t value = packet.aeth.value();
+  const AckKind kind = packet.aeth.kind();
+  if (kind == AckKind::Reserved || (packet.aeth.syndrome & 0x80) != 0 || (kind == AckKind::Nak && value > 3))
+    return;
+  if (kind != AckKind::Ack) ++counters_.naks_received;
+  if (!reach(qp, index, psn, now)) return;
+  switch (kind) {
+    case AckKind::Ack:
+      if (qp.sends.at(index).is_answered()) {
+        on_implied_nak(qp, now);
+      } else {
+        advance(qp, psn_add(psn, 1), now);
+      }
+      break;
+    case AckKind::RnrNak:
+      if (r.wait_until != UINT64_MAX) break;  // heard twice
+      if (r.rnr_retries == 0) {
+        fail_send(qp, Status::RnrRetryExceeded, now);
+        break;
+      }
+      if (qp.attributes.rnr_retry != 7) --r.rnr_retries;
+      r.wait_until = now + rnr_timer_ns(value);
+      r.deadline = UINT64_MAX;
+      go_back(qp);
+      break;
+    default:
+      switch (static_cast<NakCode>(value)) {
+        case NakCode::Sequence:
+          retry(qp, now);
+          break;
+        case NakCode::InvalidRequest:
+          fail_send(qp, Status::RemoteInvalidRequest, now);
+          break;
+        case NakCode::RemoteAccess:
+          fail_send(qp, Status::RemoteAccess, now);
+          break;
+        default:
+          fail_send(qp, Status::RemoteOperation, now);
+      }
+  }
+  if (qp.state != QpState::Error) set_timer(qp);
+}
+
+void Adapter::on_read_response(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  Requester& r = qp.requester;
+  const uint32_t psn = packet.bth.psn;
+  uint32_t index = 0;
+  if (!find_open(qp, psn, index) || qp.sends.at(index).opcode != SendOpcode::Read) {
+    ++counters_.ghosts;
+    return;
+  }
+  if (!reach(qp, index, psn, now)) return;
+  const SendEntry& e = qp.sends.at(index);
+  const auto at = static_cast<uint32_t>(psn_diff(psn, e.first_psn));
+  const uint64_t offset = uint64_t{at} * qp.attributes.mtu_bytes();
+  const bool last = at + 1 == e.packets;
+  const size_t length = last ? e.length - offset : qp.attributes.mtu_bytes();
+  // A READ that was asked again begins anew in its middle, so FIRST and ONLY may come anywhere, but the end is the end.
+  const wire::roce::OpcodeTraits& traits = packet.traits();
+  if (traits.ends != last || (at == 0 && !traits.begins) || packet.payload.size() != length) {
+    fail_send(qp, Status::BadResponse, now);
+    return;
+  }
+  if (!scatter(qp, index, offset, packet.payload)) {
+    fail_send(qp, Status::LocalProtection, now);
+    return;
+  }
+  --r.read_psns;
+  advance(qp, psn_add(psn, 1), now);
+}
+
+void Adapter::on_atomic_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  const uint32_t psn = packet.bth.psn;
+  uint32_t index = 0;
+  if (!find_open(qp, psn, index) || !qp.sends.at(index).is_atomic()) {
+    ++counters_.ghosts;
+    return;
+  }
+  if (!reach(qp, index, psn, now)) return;
+  const uint64_t original = packet.atomic_ack;
+  if (!scatter(qp, index, 0, std::as_bytes(std::span(&original, 1)))) {
+    fail_send(qp, Status::LocalProtection, now);
+    return;
+  }
+  advance(qp, psn_add(psn, 1), now);
+}
+
+// Everything before `oldest` is acknowledged.
+void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
+  Requester& r = qp.requester;
+  if (psn_diff(oldest, r.oldest) <= 0) return;
+  r.oldest = oldest;
+  r.retries = qp.attributes.retry_count;
+  r.rnr_retries = qp.attributes.rnr_retry;
+  r.has_recovered = false;
+  r.wait_until = UINT64_MAX;
+  complete_sends(qp, now);
+  // After going back the cursor may stand before what was acknowledged meanwhile.
+  if (static_cast<int32_t>(r.cursor - qp.sends.head) < 0) {
+    r.cursor = qp.sends.head;
+    r.packet = 0;
+  }
+  if (r.cursor != qp.sends.tail) {
+    const SendEntry& e = qp.sends.at(r.cursor);
+    if (e.started && !e.is_answered() && !e.is_local()) {
+      const int32_t done = psn_diff(oldest, e.first_psn);
+      if (done > static_cast<int32_t>(r.packet)) r.packet = static_cast<uint32_t>(done);
+    }
+  }
+  const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
+  r.deadline = r.oldest == r.next || timeout == UINT64_MAX ? UINT64_MAX : now + timeout;
+  set_timer(qp);
+  make_ready(qp);
+}
+
+// The next packet to send is the oldest that is not acknowledged.
+bool Adapter::is_back(const QueuePair& qp) const noexcept {
+  const Requester& r = qp.requester;
+  if (r.cursor != qp.sends.head) return false;
+  const SendEntry& e = qp.sends.at(r.cursor);
+  return e.is_answered() || psn_diff(r.oldest, e.first_psn) == static_cast<int32_t>(r.packet);
+}
+
+void Adapter::go_back(QueuePair& qp) noexcept {
+  Requester& r = qp.requester;
+  r.cursor = qp.sends.head;
+  r.packet = r.open_reads = r.unasked = 0;
+  if (!qp.sends.empty()) {
+    const SendEntry& e = qp.sends.at(r.cursor);
+    if (e.started && !e.is_answered())
+      r.packet = static_cast<uint32_t>(std::max(0, psn_diff(r.oldest, e.first_psn)));
+  }
+  make_ready(qp);
+}
+
+void Adapter::retry(QueuePair& qp, uint64_t now) noexcept {
+  Requester& r = qp.requester;
+  if (r.oldest == r.next) {
+    r.deadline = UINT64_MAX;
+    return;
+  }
+  if (r.wait_until != UINT64_MAX) return;
+  // What went back and could not send anything since has not failed again.
+  if (!is_back(qp)) {
+    if (r.retries == 0) {
+      fail_send(qp, Status::RetryExceeded, now);
+      return;
+    }
+    --r.retries;
+  }
+  go_back(qp);
+  const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
+  r.deadline = timeout == UINT64_MAX ? UINT64_MAX : now + timeout;
+}
+
+// Several answers that are under way say the same: one of them counts.
+void Adapter::on_implied_nak(QueuePair& qp, uint64_t now) noexcept {
+  Requester& r = qp.requester;
+  if (r.has_recovered || r.wait_until != UINT64_MAX) return;
+  r.has_recovered = true;
+  retry(qp, now);
+  if (qp.state != QpState::Error) set_timer(qp);
+}
+
+}  // namespace weft::proto::roce

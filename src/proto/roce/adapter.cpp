@@ -1,0 +1,407 @@
+// Creation, states, demultiplexing, and whose turn it is.
+#include "proto/roce/adapter.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace weft::proto::roce {
+
+using wire::roce::Transport;
+
+Adapter::~Adapter() {
+  std::vector<QueuePair*> left;
+  qps_.for_each([&](QueuePair& qp) { left.push_back(&qp); });
+  for (QueuePair* qp : left) destroy_qp(*qp);
+  srqs_.for_each([](SharedReceiveQueue& srq) { delete &srq; });
+}
+
+// --- queues ---
+
+Result<CompletionQueue*> Adapter::create_cq(uint32_t capacity) {
+  if (capacity == 0 || capacity > completions_max)
+    return Error{EINVAL, "a completion queue has 1 to 4,194,304 entries"};
+  if (cqs_.size() >= objects_max) return Error{ENOMEM, "as many completion queues as a device has"};
+  cqs_.push_back(std::make_unique<CompletionQueue>(events_, capacity));
+  return cqs_.back().get();
+}
+
+int Adapter::destroy_cq(CompletionQueue& cq) noexcept {
+  if (cq.users != 0) return -EBUSY;
+  std::erase_if(cqs_, [&](const auto& one) { return one.get() == &cq; });
+  return 0;
+}
+
+Result<SharedReceiveQueue*> Adapter::create_srq(uint32_t pd, uint32_t requests, uint32_t elements,
+                                                uint32_t xrcd, CompletionQueue* cq) {
+  if (requests == 0 || requests > requests_max || elements > elements_max)
+    return Error{EINVAL, "a receive queue has 1 to 32,768 requests of up to 32 elements"};
+  if (xrcd != 0 && cq == nullptr) return Error{EINVAL, "an XRC receive queue needs a completion queue"};
+  auto srq = std::make_unique<SharedReceiveQueue>();
+  srq->pd = pd;
+  srq->xrcd = xrcd;
+  srq->cq = cq;
+  srq->queue.make(requests, elements, pd);
+  auto number = srqs_.add(*srq);
+  if (!number) return number.error();
+  srq->number = *number;
+  if (cq != nullptr) ++cq->users;
+  return srq.release();
+}
+
+int Adapter::destroy_srq(SharedReceiveQueue& srq) noexcept {
+  if (srq.users != 0) return -EBUSY;
+  // A message of an XRC queue pair may have taken a request from it.
+  qps_.for_each([&](QueuePair& qp) {
+    if (qp.responder.srq == &srq) qp.responder.srq = nullptr;
+  });
+  if (srq.cq != nullptr) --srq.cq->users;
+  srqs_.remove(srq.number);
+  delete &srq;
+  return 0;
+}
+
+// --- queue pairs ---
+
+Result<QueuePair*> Adapter::create_qp(const QueuePairRequest& request) {
+  const Capacities& c = request.capacities;
+  const bool sends = request.type != QpType::XrcReceive;
+  const bool receives = !sends || request.type == QpType::XrcSend ? false : request.srq == nullptr;
+  if (c.send_requests > requests_max || c.receive_requests > requests_max || c.send_elements > elements_max ||
+      c.receive_elements > elements_max || c.inline_bytes > inline_bytes_max)
+    return Error{EINVAL, "more requests, elements or inline bytes than a queue has"};
+  if (sends && request.send_cq == nullptr)
+    return Error{EINVAL, "a queue pair that sends needs a completion queue for it"};
+  if (request.type != QpType::XrcSend && sends && request.receive_cq == nullptr)
+    return Error{EINVAL, "a queue pair that receives needs a completion queue for it"};
+  if (!sends && request.xrcd == 0) return Error{EINVAL, "an XRC receive queue pair needs an XRC domain"};
+  auto qp = std::make_unique<QueuePair>();
+  qp->type = request.type;
+  qp->pd = request.pd;
+  qp->xrcd = request.xrcd;
+  qp->signal_all = request.signal_all;
+  qp->send_cq = request.send_cq;
+  qp->receive_cq = request.receive_cq;
+  qp->srq = request.srq;
+  qp->context = request.context;
+  if (sends) qp->sends.make(c.send_requests, c.send_elements, c.inline_bytes);
+  if (receives) qp->receives.make(c.receive_requests, c.receive_elements, request.pd);
+  qp->responder.elements.resize(elements_max);
+  qp->responder.resources.reserve(reads_max);
+  timers_.reserve(qps_.size() + 1);
+  auto number = qps_.add(*qp);
+  if (!number) return number.error();
+  qp->number = *number;
+  if (qp->send_cq != nullptr) ++qp->send_cq->users;
+  if (qp->receive_cq != nullptr) ++qp->receive_cq->users;
+  if (qp->srq != nullptr) ++qp->srq->users;
+  return qp.release();
+}
+
+void Adapter::destroy_qp(QueuePair& qp) noexcept {
+  reset(qp);
+  qps_.remove(qp.number);
+  if (qp.send_cq != nullptr) --qp.send_cq->users;
+  if (qp.receive_cq != nullptr) --qp.receive_cq->users;
+  if (qp.srq != nullptr) --qp.srq->users;
+  delete &qp;
+}
+
+void Adapter::reset(QueuePair& qp) noexcept {
+  timers_.set(qp, UINT64_MAX);
+  if (List<QueuePair, NamedHook<ReadyName>>::linked(qp)) ready_.remove(qp);
+  qp.sends.head = qp.sends.tail;
+  qp.receives.clear();
+  qp.requester = Requester{};
+  qp.requester.cursor = qp.sends.tail;
+  Responder fresh;
+  fresh.elements = std::move(qp.responder.elements);
+  fresh.resources = std::move(qp.responder.resources);
+  fresh.resources.clear();
+  qp.responder = std::move(fresh);
+  qp.drain_pending = qp.last_told = false;
+  qp.state = QpState::Reset;
+}
+
+void Adapter::apply(QueuePair& qp, const Attributes& a, uint32_t mask) noexcept {
+  Attributes& to = qp.attributes;
+  const auto has = [&](uint32_t bit) { return (mask & bit) != 0; };
+  if (has(attr_drain_notify)) to.drain_notify = a.drain_notify;
+  if (has(attr_access)) to.access = a.access;
+  if (has(attr_qkey)) to.qkey = a.qkey;
+  if (has(attr_path)) to.path = a.path;
+  if (has(attr_path_mtu)) to.path_mtu = a.path_mtu;
+  if (has(attr_timeout)) to.timeout = a.timeout;
+  if (has(attr_retry_count)) to.retry_count = a.retry_count;
+  if (has(attr_rnr_retry)) to.rnr_retry = a.rnr_retry;
+  if (has(attr_rq_psn)) to.rq_psn = a.rq_psn & psn_mask;
+  if (has(attr_sq_psn)) to.sq_psn = a.sq_psn & psn_mask;
+  if (has(attr_max_reads)) to.max_reads = a.max_reads;
+  if (has(attr_max_dest_reads)) to.max_dest_reads = a.max_dest_reads;
+  if (has(attr_min_rnr_timer)) to.min_rnr_timer = a.min_rnr_timer;
+  if (has(attr_destination)) to.destination = a.destination & psn_mask;
+}
+
+Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32_t mask, uint64_t now) {
+  const QpState to = (mask & attr_state) != 0 ? attributes.state : qp.state;
+  if ((mask & attr_current_state) != 0 && attributes.current_state != qp.state)
+    return Error{EINVAL, std::string("the queue pair is not in the current state that was named, but in ") +
+                             name_of(qp.state)};
+  if (auto ok = check_transition(qp.type, qp.state, to, mask); !ok) return ok;
+  if (auto ok = check_values(attributes, mask); !ok) return ok;
+  const QpState from = qp.state;
+  if (to == QpState::Reset) {
+    reset(qp);
+    return {};
+  }
+  if (to == QpState::Error) {
+    qp.responder.ack_due = false;
+    for (Resource& one : qp.responder.resources) one.pending = false;
+    qp.responder.pending = 0;
+    if (from != QpState::Error) to_error(qp, now);
+    return {};
+  }
+  apply(qp, attributes, mask);
+  if (from == QpState::Init && to == QpState::ReadyToReceive) {
+    Responder& r = qp.responder;
+    r.expected = qp.attributes.rq_psn;
+    r.newest_plain = psn_add(r.expected, psn_mask);
+  }
+  // Room for them was made with the QP. A smaller ring forgets what duplicates would ask for.
+  if ((mask & attr_max_dest_reads) != 0) {
+    qp.responder.resources.assign(qp.attributes.max_dest_reads, Resource{});
+    qp.responder.newest_resource = qp.responder.pending = 0;
+  }
+  if (from == QpState::ReadyToReceive && to == QpState::ReadyToSend) {
+    Requester& r = qp.requester;
+    r.next = r.oldest = qp.attributes.sq_psn;
+    r.retries = qp.attributes.retry_count;
+    r.rnr_retries = qp.attributes.rnr_retry;
+  }
+  qp.state = to;
+  if (from == QpState::ReadyToSend && to == QpState::SendDrained) {
+    qp.drain_pending = qp.attributes.drain_notify;
+    tell_drained(qp);
+  }
+  if (to == QpState::ReadyToSend) {
+    make_ready(qp);
+    flush(now);
+  }
+  return {};
+}
+
+void Adapter::to_error(QueuePair& qp, uint64_t now) noexcept {
+  qp.state = QpState::Error;
+  timers_.set(qp, UINT64_MAX);
+  flush_sends(qp, now);
+  flush_receives(qp, now);
+  if (qp.srq != nullptr && !qp.last_told) {
+    qp.last_told = true;
+    events_.on_async({AsyncKind::LastRequestReached, &qp, nullptr, nullptr});
+  }
+}
+
+void Adapter::complete(CompletionQueue* cq, QueuePair& qp, const Completion& completion,
+                       bool is_solicited) noexcept {
+  if (cq != nullptr && !cq->push(completion, is_solicited)) make_ready(qp);  // serve() fails the QP
+}
+
+// --- commands ---
+
+namespace {
+
+bool allowed(QpType type, SendOpcode opcode) noexcept {
+  const bool plain = opcode == SendOpcode::Send || opcode == SendOpcode::SendImmediate;
+  switch (type) {
+    case QpType::Rc:
+    case QpType::XrcSend:
+      return opcode <= SendOpcode::SendInvalidate;
+    case QpType::Uc:
+      return plain || opcode == SendOpcode::Write || opcode == SendOpcode::WriteImmediate ||
+             opcode == SendOpcode::BindWindow;
+    case QpType::Ud:
+      return plain;
+    case QpType::XrcReceive:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) noexcept {
+  if (qp.state == QpState::Reset || qp.state == QpState::Init || qp.state == QpState::ReadyToReceive)
+    return -EINVAL;
+  if (!allowed(qp.type, request.opcode) || request.elements.size() > qp.sends.elements_each()) return -EINVAL;
+  uint64_t length = 0;
+  for (const Element& element : request.elements) length += element.length;
+  const bool is_inline = (request.flags & inline_data) != 0;
+  if (length > (qp.type == QpType::Ud ? datagram_bytes_max : message_bytes_max)) return -EINVAL;
+  if (qp.sends.full()) return -ENOMEM;
+  const uint32_t index = qp.sends.tail;
+  SendEntry& e = qp.sends.at(index);
+  e = SendEntry{};
+  e.id = request.id;
+  e.opcode = request.opcode;
+  e.flags = static_cast<uint8_t>(request.flags | (qp.signal_all ? signaled : 0));
+  e.count = static_cast<uint32_t>(request.elements.size());
+  e.length = static_cast<uint32_t>(length);
+  e.immediate = request.immediate;
+  e.invalidate = request.invalidate;
+  e.remote_address = request.remote_address;
+  e.remote_key = request.remote_key;
+  e.compare_add = request.compare_add;
+  e.swap = request.swap;
+  e.to = request.to;
+  e.remote_qpn = request.remote_qpn;
+  e.remote_qkey = request.remote_qkey;
+  e.remote_srqn = request.remote_srqn;
+  e.bind = request.bind;
+  if (e.is_atomic() && length != sizeof(uint64_t)) return -EINVAL;
+  if (is_inline) {
+    if (length > qp.sends.inline_each() || e.is_answered() || e.is_local()) return -EINVAL;
+    std::byte* to = qp.sends.inline_bytes(index);
+    for (const Element& element : request.elements) {
+      if (element.length != 0)
+        std::memcpy(to, reinterpret_cast<const void*>(element.address), element.length);
+      to += element.length;
+    }
+  } else {
+    std::ranges::copy(request.elements, qp.sends.elements(index));
+  }
+  ++qp.sends.tail;
+  if (qp.state == QpState::Error || qp.state == QpState::SendError) {
+    flush_sends(qp, now);
+    return 0;
+  }
+  make_ready(qp);
+  if (ready_.front() == &qp) flush(now);
+  return 0;
+}
+
+int Adapter::post_receive(QueuePair& qp, const ReceiveRequest& request, uint64_t now) noexcept {
+  if (qp.state == QpState::Reset || qp.srq != nullptr || qp.receives.capacity() == 0) return -EINVAL;
+  if (const int rc = qp.receives.post(request); rc != 0) return rc;
+  if (qp.state == QpState::Error) flush_receives(qp, now);
+  return 0;
+}
+
+// --- input ---
+
+void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
+  Packet packet;
+  if (!wire::roce::parse(arrival.bytes, packet) || packet.payload.size() > mtu_bytes_max) {
+    ++counters_.malformed;
+    return;
+  }
+  if (arrival.is_marked) ++counters_.marked;
+  QueuePair* qp = qps_.find(packet.bth.destination);
+  if (qp == nullptr) {
+    ++counters_.unknown;
+    return;
+  }
+  if (packet.bth.opcode == wire::roce::opcode_cnp) {
+    ++counters_.congestion_notices;
+    return;
+  }
+  Transport transport = Transport::ReliableConnection;
+  if (qp->type == QpType::Uc) transport = Transport::Unreliable;
+  if (qp->type == QpType::Ud) transport = Transport::Datagram;
+  if (qp->is_xrc()) transport = Transport::Extended;
+  const bool is_request = packet.traits().is_request;
+  const bool sends = qp->state == QpState::ReadyToSend || qp->state == QpState::SendDrained;
+  const bool takes =
+      is_request ? qp->type != QpType::XrcSend &&
+                       (sends || qp->state == QpState::ReadyToReceive || qp->state == QpState::SendError)
+                 : qp->type != QpType::XrcReceive && sends;
+  if (packet.transport() != transport || !takes) {
+    ++counters_.unknown;
+    return;
+  }
+  // The default partition, as full or limited member (10.9.3).
+  const bool same_partition = (packet.bth.pkey & 0x7fff) == 0x7fff;
+  const Gid& peer = qp->attributes.path.destination;
+  const bool is_peer = arrival.source == peer || (arrival.alias == peer && peer != Gid{});
+  if (!same_partition || (qp->type != QpType::Ud && !is_peer)) {
+    ++counters_.foreign;
+    return;
+  }
+  ++counters_.received;
+  ++qp->received;
+  if (qp->state == QpState::ReadyToReceive && !qp->responder.has_heard) {
+    qp->responder.has_heard = true;
+    events_.on_async({AsyncKind::CommunicationEstablished, qp, nullptr, nullptr});
+  }
+  if (qp->type == QpType::Ud) {
+    on_datagram(*qp, arrival, packet, now);
+  } else if (!is_request) {
+    on_answer(*qp, packet, now);
+  } else if (qp->type == QpType::Uc) {
+    on_unreliable(*qp, packet, now);
+  } else {
+    on_request(*qp, packet, now);
+  }
+}
+
+void Adapter::on_timer(QueuePair& qp, uint64_t now) noexcept {
+  Requester& r = qp.requester;
+  if (r.wait_until <= now) {
+    r.wait_until = UINT64_MAX;
+    make_ready(qp);
+  }
+  if (r.deadline <= now) {
+    ++counters_.timeouts;
+    retry(qp, now);
+  }
+  if (qp.state != QpState::Error) set_timer(qp);
+}
+
+Adapter::Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
+  const bool failed = (qp.send_cq != nullptr && qp.send_cq->overrun()) ||
+                      (qp.receive_cq != nullptr && qp.receive_cq->overrun());
+  if (failed && qp.state != QpState::Error && qp.state != QpState::Reset) {
+    to_error(qp, now);
+    events_.on_async({AsyncKind::QpFatal, &qp, nullptr, nullptr});
+  }
+  int budget = burst;
+  const Sent responses = respond(qp, now, budget);
+  if (responses != Sent::Idle) return responses;
+  if (qp.state != QpState::ReadyToSend && qp.state != QpState::SendDrained) return Sent::Idle;
+  const Sent sent = qp.type == QpType::Ud ? transmit_datagrams(qp, now, budget) : transmit(qp, now, budget);
+  if (qp.state != QpState::Error) set_timer(qp);
+  return sent;
+}
+
+void Adapter::flush(uint64_t now) noexcept {
+  while (timers_.next_due() <= now) on_timer(*timers_.front(), now);
+  for (int budget = packets_per_flush; budget > 0 && !ready_.empty(); budget -= burst) {
+    QueuePair& qp = *ready_.pop_front();
+    switch (serve(qp, now)) {
+      case Sent::Idle:
+        break;
+      case Sent::More:
+        make_ready(qp);
+        break;
+      case Sent::NoRoom:
+        if (!List<QueuePair, NamedHook<ReadyName>>::linked(qp)) ready_.push_front(qp);
+        return;
+    }
+  }
+}
+
+// --- output ---
+
+bool Adapter::send_packet(QueuePair& qp, const AddressVector& to, Packet& packet, iovec* parts, size_t count,
+                          size_t payload) noexcept {
+  std::array<std::byte, wire::roce::headers_bytes_max> head;
+  static std::byte zeros[4];
+  packet.bth.pad = wire::roce::pad_of(payload);
+  parts[0] = {head.data(), wire::roce::write_headers(packet, head.data())};
+  if (packet.bth.pad != 0) parts[count++] = {zeros, packet.bth.pad};
+  if (!output_.send(to, parts, count)) return false;
+  ++counters_.sent;
+  ++qp.sent;
+  return true;
+}
+
+}  // namespace weft::proto::roce

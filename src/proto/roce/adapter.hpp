@@ -1,0 +1,216 @@
+// Adapter: queue pairs, queues and memory of one RoCEv2 port; what the specification calls a channel adapter. A
+// state machine: packets, commands and the time go in; packets, completions and events come out. docs/roce.md has
+// the design. Must not know sockets, clocks, IP or the ICRC.
+//
+// Calls, one at a time, with `now` in ns of a clock that never goes back:
+//   control   create_*, modify, destroy_*, and memory(): allocate, and say why they refuse
+//   commands  post_send, post_receive; CompletionQueue::poll and arm
+//   input     on_packet() for each packet, then flush(), which sends what is due: acknowledgements coalesce until then
+//   output    PacketOutput and Events, from inside these calls only
+//   time      next_due(); flush() runs the timers
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/list.hpp"
+#include "base/result.hpp"
+#include "proto/roce/attributes.hpp"
+#include "proto/roce/memory.hpp"
+#include "proto/roce/number_table.hpp"
+#include "proto/roce/psn.hpp"
+#include "proto/roce/queue_pair.hpp"
+#include "proto/roce/queues.hpp"
+#include "proto/roce/timers.hpp"
+#include "proto/roce/work.hpp"
+#include "wire/roce/packet.hpp"
+
+namespace weft::proto::roce {
+
+// Where packets go.
+struct PacketOutput {
+  // One packet in pieces, from the BTH to the pad, without ICRC; the first piece has all headers. True: taken, or
+  // lost on the way. False: no room now, it is offered again at a later flush(). The pieces change after the call.
+  virtual bool send(const AddressVector& to, const iovec* parts, size_t count) noexcept = 0;
+
+ protected:
+  ~PacketOutput() = default;
+};
+
+// A packet whose ICRC was right.
+struct Arrival {
+  Gid source{};                      // the sender's port, and
+  Gid alias{};                       // the name that it has as well, if it has two; zeros: it has not
+  std::span<const std::byte> bytes;  // from the BTH to the pad
+  // What UD delivers in front of the payload: grh_bytes, of IPv4 20 zero bytes and the IP header. Empty: zeros.
+  std::span<const std::byte> grh;
+  bool is_marked = false;  // ECN: congestion experienced
+};
+
+struct AdapterCounters {
+  uint64_t sent = 0;
+  uint64_t sent_again = 0;
+  uint64_t received = 0;   // of a QP that takes them
+  uint64_t malformed = 0;  // no packet
+  uint64_t unknown = 0;    // no such QP, or not of this type or in this state
+  uint64_t foreign = 0;    // not from the QP's peer, or with another P_Key or Q_Key
+  uint64_t duplicates = 0;
+  uint64_t gaps = 0;
+  uint64_t ghosts = 0;  // acknowledgements and responses of nothing that is open
+  uint64_t naks_sent = 0;
+  uint64_t naks_received = 0;
+  uint64_t timeouts = 0;
+  uint64_t marked = 0;              // ECN
+  uint64_t congestion_notices = 0;  // CNP
+};
+
+class Adapter {
+ public:
+  static constexpr int burst = 16;  // packets of a QP in one turn
+  static constexpr int packets_per_flush = 256;
+  static constexpr uint32_t unasked_max = 16;  // requests without AckReq
+
+  Adapter(PacketOutput& output, Events& events, Random random)
+      : output_(output),
+        events_(events),
+        memory_(random),
+        qps_(objects_max, random),
+        srqs_(objects_max, random) {}
+  Adapter(const Adapter&) = delete;
+  Adapter& operator=(const Adapter&) = delete;
+  ~Adapter();
+
+  size_t datagram_bytes_max = mtu_bytes_max;  // of UD; set before the first QP
+
+  // --- control ---
+  Result<CompletionQueue*> create_cq(uint32_t capacity);
+  int destroy_cq(CompletionQueue& cq) noexcept;  // -EBUSY: a QP uses it
+  Result<SharedReceiveQueue*> create_srq(uint32_t pd, uint32_t requests, uint32_t elements, uint32_t xrcd = 0,
+                                         CompletionQueue* cq = nullptr);
+  int destroy_srq(SharedReceiveQueue& srq) noexcept;  // -EBUSY
+  Result<QueuePair*> create_qp(const QueuePairRequest& request);
+  void destroy_qp(QueuePair& qp) noexcept;
+  // ibv_modify_qp(3). Nothing is changed by what is refused.
+  Result<void> modify(QueuePair& qp, const Attributes& attributes, uint32_t mask, uint64_t now);
+  MemoryTable& memory() noexcept { return memory_; }
+
+  // --- commands --- 0, or -EINVAL (state, type, too much of something), -ENOMEM (full).
+  int post_send(QueuePair& qp, const SendRequest& request, uint64_t now) noexcept;
+  int post_receive(QueuePair& qp, const ReceiveRequest& request, uint64_t now) noexcept;
+  int post_receive(SharedReceiveQueue& srq, const ReceiveRequest& request) noexcept {
+    return srq.queue.post(request);
+  }
+
+  // --- input ---
+  void on_packet(const Arrival& arrival, uint64_t now) noexcept;
+  void flush(uint64_t now) noexcept;
+
+  // --- output ---
+  uint64_t next_due() const noexcept { return timers_.next_due(); }  // UINT64_MAX: no timer
+  bool has_ready() const noexcept { return !ready_.empty(); }        // flush() has something to send
+  const AdapterCounters& counters() const noexcept { return counters_; }
+  QueuePair* find(uint32_t qpn) const noexcept { return qps_.find(qpn); }
+  SharedReceiveQueue* find_srq(uint32_t number) const noexcept { return srqs_.find(number); }
+
+ private:
+  using Packet = wire::roce::Packet;
+  enum class Sent : uint8_t { Idle, More, NoRoom };
+
+  // adapter.cpp
+  void make_ready(QueuePair& qp) noexcept {
+    if (!List<QueuePair, NamedHook<ReadyName>>::linked(qp)) ready_.push_back(qp);
+  }
+  Sent serve(QueuePair& qp, uint64_t now) noexcept;
+  void set_timer(QueuePair& qp) noexcept {
+    timers_.set(qp, qp.requester.deadline < qp.requester.wait_until ? qp.requester.deadline
+                                                                    : qp.requester.wait_until);
+  }
+  void on_timer(QueuePair& qp, uint64_t now) noexcept;
+  bool send_packet(QueuePair& qp, const AddressVector& to, Packet& packet, iovec* parts, size_t count,
+                   size_t payload) noexcept;
+  void apply(QueuePair& qp, const Attributes& a, uint32_t mask) noexcept;
+  void reset(QueuePair& qp) noexcept;
+  void to_error(QueuePair& qp, uint64_t now) noexcept;
+  void complete(CompletionQueue* cq, QueuePair& qp, const Completion& completion, bool is_solicited) noexcept;
+
+  // requester.cpp
+  Sent transmit(QueuePair& qp, uint64_t now, int budget) noexcept;
+  enum class Begin : uint8_t { Go, Blocked, Done, Failed };
+  Begin begin(QueuePair& qp, SendEntry& entry, uint64_t now) noexcept;
+  Sent transmit_answered(QueuePair& qp, SendEntry& entry, uint64_t now) noexcept;
+  Sent transmit_packet(QueuePair& qp, SendEntry& entry, uint64_t now) noexcept;
+  bool gather(QueuePair& qp, uint32_t index, uint64_t offset, size_t length, iovec* parts,
+              size_t& count) noexcept;
+  bool scatter(QueuePair& qp, uint32_t index, uint64_t offset, std::span<const std::byte> from) noexcept;
+  bool asks(const QueuePair& qp, const SendEntry& entry, bool is_last, uint32_t psn) const noexcept;
+  void complete_sends(QueuePair& qp, uint64_t now) noexcept;
+  void complete_send(QueuePair& qp, Status status, uint64_t now) noexcept;
+  void fail_send(QueuePair& qp, Status status, uint64_t now) noexcept;
+  void flush_sends(QueuePair& qp, uint64_t now) noexcept;
+  void tell_drained(QueuePair& qp) noexcept;
+
+  // acknowledge.cpp
+  void on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  void on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  void on_read_response(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  void on_atomic_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  bool reach(QueuePair& qp, uint32_t index, uint32_t psn, uint64_t now) noexcept;
+  bool find_open(QueuePair& qp, uint32_t psn, uint32_t& index) noexcept;
+  void advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept;
+  bool is_back(const QueuePair& qp) const noexcept;
+  void go_back(QueuePair& qp) noexcept;
+  void retry(QueuePair& qp, uint64_t now) noexcept;
+  void on_implied_nak(QueuePair& qp, uint64_t now) noexcept;
+
+  // responder.cpp
+  void on_request(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  void on_unreliable(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  void on_gap(QueuePair& qp) noexcept;
+  void on_duplicate(QueuePair& qp, const Packet& packet) noexcept;
+  void execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  void on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  void on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  void on_read(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  void on_atomic(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  uint32_t remote_pd(QueuePair& qp, const Packet& packet) const noexcept;
+  Resource* new_resource(QueuePair& qp) noexcept;
+  bool payload_fits(const QueuePair& qp, const Packet& packet) const noexcept;
+  bool take_receive(QueuePair& qp, SharedReceiveQueue* srq) noexcept;
+  SharedReceiveQueue* shared_queue(const QueuePair& qp, const Packet& packet) const noexcept;
+  bool scatter_to(std::span<const Element> elements, uint32_t pd, uint64_t offset,
+                  std::span<const std::byte> from) noexcept;
+  void finish_receive(QueuePair& qp, Completion completion, bool is_solicited, uint64_t now) noexcept;
+  void fail_receive(QueuePair& qp, Status status, uint64_t now) noexcept;
+  void accepted(QueuePair& qp, const Packet& packet) noexcept;
+  void owe_nak(QueuePair& qp, uint8_t syndrome) noexcept;
+  void refuse(QueuePair& qp, wire::roce::NakCode code, uint64_t now) noexcept;
+  void refuse_rnr(QueuePair& qp) noexcept;
+  void flush_receives(QueuePair& qp, uint64_t now) noexcept;
+
+  // respond.cpp
+  Sent respond(QueuePair& qp, uint64_t now, int& budget) noexcept;
+  bool send_response(QueuePair& qp, Resource& resource, uint64_t now) noexcept;
+  bool send_acknowledgement(QueuePair& qp) noexcept;
+
+  // datagram.cpp
+  Sent transmit_datagrams(QueuePair& qp, uint64_t now, int budget) noexcept;
+  void on_datagram(QueuePair& qp, const Arrival& arrival, const Packet& packet, uint64_t now) noexcept;
+
+  PacketOutput& output_;
+  Events& events_;
+  MemoryTable memory_;
+  NumberTable<QueuePair> qps_;
+  NumberTable<SharedReceiveQueue> srqs_;
+  Timers timers_;
+  List<QueuePair, NamedHook<ReadyName>> ready_;
+  AdapterCounters counters_;
+  // Cold below.
+  std::vector<std::unique_ptr<CompletionQueue>> cqs_;
+};
+
+}  // namespace weft::proto::roce

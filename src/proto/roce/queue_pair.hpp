@@ -1,0 +1,131 @@
+// The state of a queue pair. The adapter alone changes it; what is public is for it, for the front end that queries,
+// and for tests. Must not know packets.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/list.hpp"
+#include "proto/roce/attributes.hpp"
+#include "proto/roce/queues.hpp"
+#include "proto/roce/work.hpp"
+
+namespace weft::proto::roce {
+
+struct Capacities {
+  uint32_t send_requests = 1;
+  uint32_t receive_requests = 1;
+  uint32_t send_elements = 1;
+  uint32_t receive_elements = 1;
+  uint32_t inline_bytes = 0;
+};
+
+struct QueuePairRequest {
+  QpType type = QpType::Rc;
+  uint32_t pd = 0;
+  uint32_t xrcd = 0;  // of XrcReceive
+  CompletionQueue* send_cq = nullptr;
+  CompletionQueue* receive_cq = nullptr;
+  SharedReceiveQueue* srq = nullptr;
+  Capacities capacities;
+  bool signal_all = false;
+  void* context = nullptr;
+};
+
+// One READ or atomic that the peer has asked for: IBTA 9.7.4, "responder resources".
+struct Resource {
+  bool used = false;
+  bool is_atomic = false;
+  bool pending = false;   // there are responses to send
+  bool answered = false;  // all of them have gone once
+  uint32_t first_psn = 0;
+  uint32_t packets = 0;
+  uint32_t begin = 0;  // of the request that is being answered, in packets: the first, or a duplicate
+  uint32_t next = 0;
+  uint32_t end = 0;
+  uint64_t address = 0;
+  uint32_t key = 0;
+  uint32_t pd = 0;
+  uint32_t length = 0;
+  uint32_t msn = 0;
+  uint64_t original = 0;  // of an atomic
+};
+
+struct Requester {
+  uint32_t cursor = 0;      // the request that is sent next
+  uint32_t packet = 0;      // of it
+  uint32_t oldest = 0;      // PSN that is not acknowledged; before `next` there is one
+  uint32_t next = 0;        // PSN that was never sent
+  uint32_t unasked = 0;     // packets since one asked for an acknowledgement
+  uint32_t open_reads = 0;  // READs and atomics between the head and the cursor
+  uint32_t read_psns = 0;   // unacknowledged PSNs that are responses: they do not fill the window
+  uint8_t retries = 0;      // left
+  uint8_t rnr_retries = 0;
+  bool has_recovered = false;        // an implied NAK was heeded, and nothing was acknowledged since
+  uint64_t wait_until = UINT64_MAX;  // RNR
+  uint64_t deadline = UINT64_MAX;    // of an answer
+};
+
+struct Responder {
+  enum class Message : uint8_t { None, Send, Write };
+  uint32_t expected = 0;  // PSN
+  uint32_t msn = 0;
+  uint32_t newest_plain = 0;  // PSN of the newest SEND or WRITE packet: what a plain ACK names
+  bool is_silent = false;     // a NAK for the expected PSN has gone
+  bool has_heard = false;
+  Message message = Message::None;
+  uint32_t received = 0;  // bytes of the message
+  // The receive request of the message.
+  bool has_receive = false;
+  Receive receive;
+  std::vector<Element> elements;
+  SharedReceiveQueue* srq = nullptr;  // it came from
+  // A WRITE.
+  uint64_t address = 0;
+  uint32_t key = 0;
+  uint32_t length = 0;
+  // What is owed.
+  bool ack_due = false;
+  bool is_final = false;  // the NAK with which the QP went to ERR
+  uint8_t syndrome = 0;
+  uint32_t ack_psn = 0;
+  std::vector<Resource> resources;  // a ring
+  uint32_t newest_resource = 0;
+  uint32_t pending = 0;  // resources with responses to send
+};
+
+struct ReadyName;
+
+struct QueuePair : NamedHook<ReadyName> {
+  uint32_t number = 0;
+  QpType type = QpType::Rc;
+  QpState state = QpState::Reset;
+  uint32_t pd = 0;
+  uint32_t xrcd = 0;
+  bool signal_all = false;
+  bool drain_pending = false;  // SQD: the event is owed
+  bool last_told = false;
+  CompletionQueue* send_cq = nullptr;
+  CompletionQueue* receive_cq = nullptr;
+  SharedReceiveQueue* srq = nullptr;
+  Attributes attributes;
+  SendQueue sends;
+  ReceiveQueue receives;
+  Requester requester;
+  Responder responder;
+  // Cold below.
+  uint64_t due = UINT64_MAX;  // of the timer heap
+  size_t timer_place = SIZE_MAX;
+  void* context = nullptr;
+  uint64_t sent = 0;  // packets
+  uint64_t sent_again = 0;
+  uint64_t received = 0;
+  uint64_t duplicates = 0;
+  uint64_t gaps = 0;
+
+  bool is_reliable() const noexcept { return type != QpType::Uc && type != QpType::Ud; }
+  bool is_xrc() const noexcept { return type == QpType::XrcSend || type == QpType::XrcReceive; }
+};
+
+}  // namespace weft::proto::roce

@@ -1,0 +1,335 @@
+// A requester: send requests become packets, and complete in order. IBTA 9.7.3, 10.8.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "proto/roce/adapter.hpp"
+
+namespace weft::proto::roce {
+
+using wire::roce::Operation;
+using wire::roce::Transport;
+
+namespace {
+
+using Parts = std::array<iovec, elements_max + 2>;  // head, elements, pad
+
+Transport transport_of(const QueuePair& qp) noexcept {
+  if (qp.type == QpType::Uc) return Transport::Unreliable;
+  return qp.is_xrc() ? Transport::Extended : Transport::ReliableConnection;
+}
+
+uint32_t packets_of(uint64_t length, size_t mtu) noexcept {
+  return length == 0 ? 1 : static_cast<uint32_t>((length + mtu - 1) / mtu);
+}
+
+Operation operation_of(SendOpcode opcode, bool first, bool last) noexcept {
+  const bool write = opcode == SendOpcode::Write || opcode == SendOpcode::WriteImmediate;
+  if (!last) {
+    if (write) return first ? Operation::WriteFirst : Operation::WriteMiddle;
+    return first ? Operation::SendFirst : Operation::SendMiddle;
+  }
+  switch (opcode) {
+    case SendOpcode::Write:
+      return first ? Operation::WriteOnly : Operation::WriteLast;
+    case SendOpcode::WriteImmediate:
+      return first ? Operation::WriteOnlyImmediate : Operation::WriteLastImmediate;
+    case SendOpcode::SendImmediate:
+      return first ? Operation::SendOnlyImmediate : Operation::SendLastImmediate;
+    case SendOpcode::SendInvalidate:
+      return first ? Operation::SendOnlyInvalidate : Operation::SendLastInvalidate;
+    default:
+      return first ? Operation::SendOnly : Operation::SendLast;
+  }
+}
+
+CompletionOpcode completion_of(SendOpcode opcode) noexcept {
+  switch (opcode) {
+    case SendOpcode::Write:
+    case SendOpcode::WriteImmediate:
+      return CompletionOpcode::Write;
+    case SendOpcode::Read:
+      return CompletionOpcode::Read;
+    case SendOpcode::CompareSwap:
+      return CompletionOpcode::CompareSwap;
+    case SendOpcode::FetchAdd:
+      return CompletionOpcode::FetchAdd;
+    case SendOpcode::LocalInvalidate:
+      return CompletionOpcode::LocalInvalidate;
+    case SendOpcode::BindWindow:
+      return CompletionOpcode::BindWindow;
+    default:
+      return CompletionOpcode::Send;
+  }
+}
+
+}  // namespace
+
+// --- memory of a request ---
+
+bool Adapter::gather(QueuePair& qp, uint32_t index, uint64_t offset, size_t length, iovec* parts,
+                     size_t& count) noexcept {
+  const SendEntry& e = qp.sends.at(index);
+  if (length == 0) return true;
+  if ((e.flags & inline_data) != 0) {
+    parts[count++] = {qp.sends.inline_bytes(index) + offset, length};
+    return true;
+  }
+  const Element* elements = qp.sends.elements(index);
+  for (uint32_t i = 0; i < e.count && length > 0; ++i) {
+    if (offset >= elements[i].length) {
+      offset -= elements[i].length;
+      continue;
+    }
+    const size_t take = std::min<uint64_t>(length, elements[i].length - offset);
+    std::byte* at = nullptr;
+    if (!memory_.local(elements[i].key, qp.pd, elements[i].address + offset, take, false, at)) return false;
+    parts[count++] = {at, take};
+    length -= take;
+    offset = 0;
+  }
+  return length == 0;
+}
+
+bool Adapter::scatter_to(std::span<const Element> elements, uint32_t pd, uint64_t offset,
+                         std::span<const std::byte> from) noexcept {
+  for (const Element& element : elements) {
+    if (from.empty()) break;
+    if (offset >= element.length) {
+      offset -= element.length;
+      continue;
+    }
+    const size_t take = std::min<uint64_t>(from.size(), element.length - offset);
+    std::byte* at = nullptr;
+    if (!memory_.local(element.key, pd, element.address + offset, take, true, at)) return false;
+    std::memcpy(at, from.data(), take);
+    from = from.subspan(take);
+    offset = 0;
+  }
+  return from.empty();
+}
+
+bool Adapter::scatter(QueuePair& qp, uint32_t index, uint64_t offset,
+                      std::span<const std::byte> from) noexcept {
+  return scatter_to({qp.sends.elements(index), qp.sends.at(index).count}, qp.pd, offset, from);
+}
+
+// --- sending ---
+
+// Whether the peer is asked for an acknowledgement. What is sent again is always asked for: nobody answered the last
+// time.
+bool Adapter::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32_t psn) const noexcept {
+  const Requester& r = qp.requester;
+  const auto under_way = psn_diff(psn, r.oldest) + 1 - static_cast<int32_t>(r.read_psns);
+  if (under_way >= static_cast<int32_t>(qp.attributes.window_packets) || r.unasked + 1 >= unasked_max)
+    return true;
+  if (!is_last) return false;
+  if ((e.flags & signaled) != 0 || r.cursor + 1 == qp.sends.tail || psn_diff(psn, r.next) < 0) return true;
+  const SendEntry& then = qp.sends.at(r.cursor + 1);
+  return (then.flags & fence) != 0 || then.is_local();
+}
+
+// What stands between a request and its first packet.
+Adapter::Begin Adapter::begin(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
+  Requester& r = qp.requester;
+  if ((e.flags & fence) != 0 && r.open_reads > 0) return Begin::Blocked;
+  if (e.is_answered() && r.open_reads >= qp.attributes.max_reads) {
+    if (qp.attributes.max_reads != 0) return Begin::Blocked;
+    if (r.cursor != qp.sends.head) return Begin::Blocked;
+    fail_send(qp, Status::LocalOperation, now);
+    return Begin::Failed;
+  }
+  if (e.started) {
+    if (!e.is_local()) return Begin::Go;
+    ++r.cursor;
+    return Begin::Done;
+  }
+  if (qp.state == QpState::SendDrained) return Begin::Blocked;
+  if (e.is_local()) {
+    if (e.opcode == SendOpcode::LocalInvalidate && r.cursor != qp.sends.head) return Begin::Blocked;
+    Status status = Status::Success;
+    if (e.opcode == SendOpcode::BindWindow) {
+      status = memory_.bind(qp.pd, qp.number, e.bind, e.remote_key);
+    } else if (!memory_.invalidate(qp.pd, qp.number, e.invalidate)) {
+      status = Status::WindowBind;
+    }
+    if (status != Status::Success && r.cursor != qp.sends.head)
+      return Begin::Blocked;  // again when it is the first
+    if (status != Status::Success) {
+      fail_send(qp, status, now);
+      return Begin::Failed;
+    }
+  } else {
+    e.packets = e.is_atomic() ? 1 : packets_of(e.length, qp.attributes.mtu_bytes());
+    if (psn_diff(r.next, r.oldest) + static_cast<int64_t>(e.packets) >= psn_half) {
+      if (r.next != r.oldest || r.cursor != qp.sends.head) return Begin::Blocked;
+      fail_send(qp, Status::LocalLength, now);
+      return Begin::Failed;
+    }
+  }
+  e.first_psn = r.next;
+  e.started = true;
+  if (!e.is_local()) return Begin::Go;
+  ++r.cursor;
+  complete_sends(qp, now);
+  return Begin::Done;
+}
+
+Adapter::Sent Adapter::transmit(QueuePair& qp, uint64_t now, int budget) noexcept {
+  Requester& r = qp.requester;
+  while (r.cursor != qp.sends.tail && r.wait_until == UINT64_MAX) {
+    if (budget == 0) return Sent::More;
+    SendEntry& e = qp.sends.at(r.cursor);
+    if (r.packet == 0) {
+      const Begin can = begin(qp, e, now);
+      if (can == Begin::Done) continue;
+      if (can != Begin::Go) return Sent::Idle;
+    }
+    const Sent sent = e.is_answered() ? transmit_answered(qp, e, now) : transmit_packet(qp, e, now);
+    if (sent != Sent::More) return sent;
+    --budget;
+    if (r.deadline == UINT64_MAX && qp.is_reliable() && r.next != r.oldest) {
+      const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
+      if (timeout != UINT64_MAX) r.deadline = now + timeout;
+    }
+  }
+  return Sent::Idle;
+}
+
+// A READ or an atomic: one packet; a READ that was answered in part asks for the rest.
+Adapter::Sent Adapter::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
+  (void)now;
+  Requester& r = qp.requester;
+  const uint32_t done = static_cast<uint32_t>(std::max(0, psn_diff(r.oldest, e.first_psn)));
+  const uint64_t offset = uint64_t{done} * qp.attributes.mtu_bytes();
+  const uint32_t psn = psn_add(e.first_psn, done);
+  const bool again = psn_diff(psn, r.next) < 0;
+  Packet p;
+  const Operation op = e.opcode == SendOpcode::Read          ? Operation::ReadRequest
+                       : e.opcode == SendOpcode::CompareSwap ? Operation::CompareSwap
+                                                             : Operation::FetchAdd;
+  p.bth.opcode = wire::roce::opcode(transport_of(qp), op);
+  p.bth.destination = qp.attributes.destination;
+  p.bth.psn = psn;
+  p.bth.ack_request = true;
+  p.xrc_srqn = e.remote_srqn;
+  p.reth = {e.remote_address + offset, e.remote_key, static_cast<uint32_t>(e.length - offset)};
+  p.atomic = {e.remote_address, e.remote_key, e.opcode == SendOpcode::CompareSwap ? e.swap : e.compare_add,
+              e.opcode == SendOpcode::CompareSwap ? e.compare_add : 0};
+  Parts parts;
+  if (!send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return Sent::NoRoom;
+  if (again) {
+    ++counters_.sent_again;
+    ++qp.sent_again;
+  } else {
+    r.next = psn_add(e.first_psn, e.packets);
+    if (e.opcode == SendOpcode::Read) r.read_psns += e.packets;
+  }
+  ++r.open_reads;
+  ++r.cursor;
+  r.unasked = 0;
+  return Sent::More;
+}
+
+// The next packet of a SEND or WRITE.
+Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
+  Requester& r = qp.requester;
+  const size_t mtu = qp.attributes.mtu_bytes();
+  const uint32_t psn = psn_add(e.first_psn, r.packet);
+  const auto under_way = psn_diff(psn, r.oldest) - static_cast<int32_t>(r.read_psns);
+  if (qp.is_reliable() && under_way >= static_cast<int32_t>(qp.attributes.window_packets)) return Sent::Idle;
+  const bool first = r.packet == 0;
+  const bool last = r.packet + 1 == e.packets;
+  const uint64_t offset = uint64_t{r.packet} * mtu;
+  const size_t length = std::min<uint64_t>(mtu, e.length - offset);
+  Parts parts;
+  size_t count = 1;
+  if (!gather(qp, r.cursor, offset, length, parts.data(), count)) {
+    if (r.cursor == qp.sends.head) fail_send(qp, Status::LocalProtection, now);
+    return Sent::Idle;  // else: when all before it is complete
+  }
+  Packet p;
+  p.bth.opcode = wire::roce::opcode(transport_of(qp), operation_of(e.opcode, first, last));
+  p.bth.destination = qp.attributes.destination;
+  p.bth.psn = psn;
+  p.bth.solicited = last && (e.flags & solicited) != 0;
+  p.bth.ack_request = qp.is_reliable() && asks(qp, e, last, psn);
+  p.xrc_srqn = e.remote_srqn;
+  p.reth = {e.remote_address, e.remote_key, e.length};
+  p.immediate = e.immediate;
+  p.invalidate = e.invalidate;
+  if (!send_packet(qp, qp.attributes.path, p, parts.data(), count, length)) return Sent::NoRoom;
+  if (psn_diff(psn, r.next) < 0) {
+    ++counters_.sent_again;
+    ++qp.sent_again;
+  } else {
+    r.next = psn_add(psn, 1);
+  }
+  r.unasked = p.bth.ack_request ? 0 : r.unasked + 1;
+  ++r.packet;
+  if (!last) return Sent::More;
+  r.packet = 0;
+  ++r.cursor;
+  if (!qp.is_reliable()) {
+    r.oldest = r.next;  // nobody will acknowledge it (9.8)
+    complete_sends(qp, now);
+  }
+  return Sent::More;
+}
+
+// --- completing ---
+
+void Adapter::complete_send(QueuePair& qp, Status status, uint64_t now) noexcept {
+  const SendEntry& e = qp.sends.at(qp.sends.head);
+  Completion c;
+  c.id = e.id;
+  c.status = status;
+  c.opcode = completion_of(e.opcode);
+  c.bytes = e.length;
+  c.qpn = qp.number;
+  c.time_ns = now;
+  const bool tells = (e.flags & signaled) != 0 || status != Status::Success;
+  ++qp.sends.head;
+  if (tells) complete(qp.send_cq, qp, c, false);
+}
+
+void Adapter::complete_sends(QueuePair& qp, uint64_t now) noexcept {
+  Requester& r = qp.requester;
+  while (qp.sends.head != qp.sends.tail) {
+    const SendEntry& e = qp.sends.at(qp.sends.head);
+    if (!e.started || psn_diff(r.oldest, psn_add(e.first_psn, e.packets)) < 0) break;
+    if (e.is_answered() && static_cast<int32_t>(qp.sends.head - r.cursor) < 0) --r.open_reads;
+    complete_send(qp, Status::Success, now);
+  }
+  tell_drained(qp);
+}
+
+void Adapter::tell_drained(QueuePair& qp) noexcept {
+  if (qp.state != QpState::SendDrained || !qp.drain_pending) return;
+  if (!qp.sends.empty() && qp.sends.at(qp.sends.head).started) return;
+  qp.drain_pending = false;
+  events_.on_async({AsyncKind::SendQueueDrained, &qp, nullptr, nullptr});
+}
+
+// The oldest request has failed. A reliable QP has lost its place in the sequence; others can go on receiving
+// (10.3.1, SQE).
+void Adapter::fail_send(QueuePair& qp, Status status, uint64_t now) noexcept {
+  complete_send(qp, status, now);
+  if (qp.is_reliable()) {
+    to_error(qp, now);
+  } else {
+    qp.state = QpState::SendError;
+    flush_sends(qp, now);
+  }
+}
+
+void Adapter::flush_sends(QueuePair& qp, uint64_t now) noexcept {
+  while (!qp.sends.empty()) complete_send(qp, Status::Flushed, now);
+  Requester& r = qp.requester;
+  r.cursor = qp.sends.head;
+  r.packet = r.open_reads = r.read_psns = r.unasked = 0;
+  r.oldest = r.next;
+  r.deadline = r.wait_until = UINT64_MAX;
+}
+
+}  // namespace weft::proto::roce

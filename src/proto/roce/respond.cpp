@@ -1,0 +1,105 @@
+// What a responder owes: read responses and results of atomics in the order of their PSNs, then the newest
+// acknowledgement. IBTA 9.7.5.
+#include <algorithm>
+#include <array>
+
+#include "proto/roce/adapter.hpp"
+
+namespace weft::proto::roce {
+
+using wire::roce::Operation;
+using wire::roce::Transport;
+
+namespace {
+
+Transport transport_of(const QueuePair& qp) noexcept {
+  return qp.is_xrc() ? Transport::Extended : Transport::ReliableConnection;
+}
+
+Resource* first_pending(Responder& r) noexcept {
+  if (r.pending == 0) return nullptr;
+  const size_t count = r.resources.size();
+  for (size_t i = 1; i <= count; ++i) {
+    Resource& one = r.resources[(r.newest_resource + i) % count];
+    if (one.pending) return &one;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Adapter::Sent Adapter::respond(QueuePair& qp, uint64_t now, int& budget) noexcept {
+  Responder& r = qp.responder;
+  const bool lives = qp.state == QpState::ReadyToReceive || qp.state == QpState::ReadyToSend ||
+                     qp.state == QpState::SendDrained || (qp.state == QpState::Error && r.is_final);
+  if (!lives || !qp.is_reliable()) return Sent::Idle;
+  while (Resource* one = first_pending(r)) {
+    if (budget == 0) return Sent::More;
+    if (!send_response(qp, *one, now)) return Sent::NoRoom;
+    --budget;
+  }
+  if (!r.ack_due) return Sent::Idle;
+  return send_acknowledgement(qp) ? Sent::Idle : Sent::NoRoom;
+}
+
+// The next packet of a READ, or the result of an atomic. Memory is looked up again for each: the region may have
+// gone since. False: no room.
+bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept {
+  Responder& r = qp.responder;
+  Packet p;
+  p.bth.destination = qp.attributes.destination;
+  p.bth.psn = psn_add(one.first_psn, one.next);
+  p.aeth = {wire::roce::syndrome_ack, one.msn};
+  std::array<iovec, 3> parts;  // head, payload, pad
+  size_t count = 1;
+  size_t length = 0;
+  Operation op = Operation::AtomicAcknowledge;
+  if (one.is_atomic) {
+    p.atomic_ack = one.original;
+  } else {
+    const bool first = one.next == one.begin;
+    const bool last = one.next + 1 == one.end;
+    op = first ? (last ? Operation::ReadResponseOnly : Operation::ReadResponseFirst)
+               : (last ? Operation::ReadResponseLast : Operation::ReadResponseMiddle);
+    const size_t mtu = qp.attributes.mtu_bytes();
+    const uint64_t offset = uint64_t{one.next} * mtu;
+    length = std::min<uint64_t>(mtu, one.length - offset);
+    std::byte* at = nullptr;
+    if (length != 0) {
+      if (!memory_.remote(one.key, one.pd, qp.number, one.address + offset, length, remote_read, at)) {
+        const uint32_t psn = p.bth.psn;
+        for (Resource& other : r.resources) other.pending = false;
+        r.pending = 0;
+        if (qp.state != QpState::Error) refuse(qp, wire::roce::NakCode::RemoteAccess, now);
+        r.ack_psn = psn;
+        return true;
+      }
+      parts[count++] = {at, length};
+    }
+  }
+  p.bth.opcode = wire::roce::opcode(transport_of(qp), op);
+  if (!send_packet(qp, qp.attributes.path, p, parts.data(), count, length)) return false;
+  if (++one.next == one.end) {
+    one.pending = false;
+    one.answered = true;
+    --r.pending;
+  }
+  return true;
+}
+
+bool Adapter::send_acknowledgement(QueuePair& qp) noexcept {
+  Responder& r = qp.responder;
+  Packet p;
+  p.bth.opcode = wire::roce::opcode(transport_of(qp), Operation::Acknowledge);
+  p.bth.destination = qp.attributes.destination;
+  p.bth.psn = r.ack_psn;
+  p.aeth = {r.syndrome, r.msn};
+  std::array<iovec, 2> parts;
+  if (!send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return false;
+  if (r.syndrome != wire::roce::syndrome_ack) ++counters_.naks_sent;
+  r.ack_due = false;
+  r.is_final = false;
+  return true;
+}
+
+}  // namespace weft::proto::roce

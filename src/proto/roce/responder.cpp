@@ -1,0 +1,402 @@
+// A responder: requests come in, are checked, and change memory. IBTA 9.7.4; UC: 9.8.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "proto/roce/adapter.hpp"
+
+namespace weft::proto::roce {
+
+using wire::roce::NakCode;
+using wire::roce::Operation;
+using Message = Responder::Message;
+
+namespace {
+
+bool is_write(Operation op) noexcept {
+  return op >= Operation::WriteFirst && op <= Operation::WriteOnlyImmediate;
+}
+
+bool is_plain(Operation op) noexcept {
+  return op <= Operation::WriteOnlyImmediate || op == Operation::SendLastInvalidate ||
+         op == Operation::SendOnlyInvalidate;
+}
+
+}  // namespace
+
+// --- which request it is ---
+
+void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  Responder& r = qp.responder;
+  const int32_t ahead = psn_diff(packet.bth.psn, r.expected);
+  make_ready(qp);
+  if (ahead > 0) {
+    on_gap(qp);
+  } else if (ahead < 0) {
+    ++counters_.duplicates;
+    ++qp.duplicates;
+    on_duplicate(qp, packet);
+  } else {
+    r.is_silent = false;
+    execute(qp, packet, now);
+  }
+}
+
+// One NAK for each gap; what is behind it comes again.
+void Adapter::on_gap(QueuePair& qp) noexcept {
+  Responder& r = qp.responder;
+  ++counters_.gaps;
+  ++qp.gaps;
+  if (r.is_silent) return;
+  r.is_silent = true;
+  owe_nak(qp, wire::roce::syndrome(NakCode::Sequence));
+}
+
+// What was executed is not executed again, but for READs, which change nothing.
+void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
+  Responder& r = qp.responder;
+  const Operation op = packet.operation();
+  if (is_plain(op)) {
+    if (r.ack_due && r.syndrome != wire::roce::syndrome_ack) return;
+    r.ack_due = true;
+    r.syndrome = wire::roce::syndrome_ack;
+    r.ack_psn = r.newest_plain;
+    return;
+  }
+  for (Resource& one : r.resources) {
+    const int32_t at = psn_diff(packet.bth.psn, one.first_psn);
+    if (!one.used || at < 0 || at >= static_cast<int32_t>(one.packets)) continue;
+    if (one.is_atomic != (op != Operation::ReadRequest)) return;
+    uint32_t count = 1;
+    if (!one.is_atomic) {
+      const size_t mtu = qp.attributes.mtu_bytes();
+      const uint64_t offset = static_cast<uint64_t>(at) * mtu;
+      const wire::roce::Reth& reth = packet.reth;
+      if ((reth.length == 0) != (one.length == 0)) return;
+      if (reth.key != one.key || reth.address != one.address + offset || reth.length > one.length - offset)
+        return;
+      count = reth.length == 0 ? 1 : static_cast<uint32_t>((uint64_t{reth.length} + mtu - 1) / mtu);
+      // Shorter than what remains only by whole packets: a response has the bytes of its PSN.
+      if (at + count != one.packets && reth.length % mtu != 0) return;
+      if (at + count == one.packets && reth.length != one.length - offset) return;
+    } else if (packet.atomic.key != one.key || packet.atomic.address != one.address) {
+      return;
+    }
+    one.begin = one.next = static_cast<uint32_t>(at);
+    one.end = static_cast<uint32_t>(at) + count;
+    if (!one.pending) ++r.pending;
+    one.pending = true;
+    return;
+  }
+}
+
+void Adapter::on_unreliable(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  Responder& r = qp.responder;
+  if (packet.bth.psn != r.expected) {
+    ++counters_.gaps;
+    ++qp.gaps;
+    r.message = Message::None;
+    r.expected = packet.bth.psn;
+  }
+  if (packet.traits().begins) r.message = Message::None;  // one before it has lost its end
+  if (!packet.traits().begins && r.message == Message::None) {
+    r.expected = psn_add(packet.bth.psn, 1);
+    return;
+  }
+  execute(qp, packet, now);
+  if (r.expected == packet.bth.psn) r.expected = psn_add(r.expected, 1);  // also when it was refused
+}
+
+void Adapter::execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  Responder& r = qp.responder;
+  const wire::roce::OpcodeTraits& traits = packet.traits();
+  const Operation op = packet.operation();
+  // The order of opcodes, 9.7.4.
+  const Message wanted = traits.begins ? Message::None : is_write(op) ? Message::Write : Message::Send;
+  if (r.message != wanted) return refuse(qp, NakCode::InvalidRequest, now);
+  if (qp.is_xrc() && shared_queue(qp, packet) == nullptr) return refuse(qp, NakCode::InvalidRequest, now);
+  if (op == Operation::ReadRequest) return on_read(qp, packet, now);
+  if (op == Operation::CompareSwap || op == Operation::FetchAdd) return on_atomic(qp, packet, now);
+  if (!payload_fits(qp, packet)) return refuse(qp, NakCode::InvalidRequest, now);
+  is_write(op) ? on_write(qp, packet, now) : on_send(qp, packet, now);
+}
+
+// All packets but the last are full, and only that of an ONLY may be empty.
+bool Adapter::payload_fits(const QueuePair& qp, const Packet& packet) const noexcept {
+  const size_t mtu = qp.attributes.mtu_bytes();
+  const wire::roce::OpcodeTraits& traits = packet.traits();
+  const size_t bytes = packet.payload.size();
+  if (!traits.ends) return bytes == mtu && packet.bth.pad == 0;
+  return bytes <= mtu && (traits.begins || bytes > 0);
+}
+
+// --- SEND ---
+
+void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  Responder& r = qp.responder;
+  const wire::roce::OpcodeTraits& traits = packet.traits();
+  if (traits.begins) {
+    if (!r.has_receive && !take_receive(qp, shared_queue(qp, packet))) return refuse_rnr(qp);
+    r.received = 0;
+    r.message = Message::Send;
+  }
+  if (packet.payload.size() > r.receive.room - r.received) {
+    fail_receive(qp, Status::LocalLength, now);
+    return refuse(qp, NakCode::InvalidRequest, now);
+  }
+  if (!scatter_to(r.receive.elements, r.receive.pd, r.received, packet.payload)) {
+    fail_receive(qp, Status::LocalProtection, now);
+    return refuse(qp, NakCode::RemoteOperation, now);
+  }
+  r.received += static_cast<uint32_t>(packet.payload.size());
+  const bool invalidates = (traits.headers & wire::roce::has_ieth) != 0;
+  if (invalidates && !memory_.invalidate(remote_pd(qp, packet), qp.number, packet.invalidate))
+    return refuse(qp, NakCode::RemoteAccess, now);
+  if (traits.ends) {
+    Completion c;
+    c.opcode = CompletionOpcode::Receive;
+    c.bytes = r.received;
+    if ((traits.headers & wire::roce::has_immediate) != 0) {
+      c.flags = with_immediate;
+      c.immediate = packet.immediate;
+    } else if (invalidates) {
+      c.flags = with_invalidate;
+      c.immediate = packet.invalidate;
+    }
+    r.message = Message::None;
+    r.msn = psn_add(r.msn, 1);
+    finish_receive(qp, c, packet.bth.solicited, now);
+  }
+  accepted(qp, packet);
+}
+
+// --- WRITE ---
+
+void Adapter::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  Responder& r = qp.responder;
+  const wire::roce::OpcodeTraits& traits = packet.traits();
+  const size_t bytes = packet.payload.size();
+  const bool has_data = (traits.headers & wire::roce::has_immediate) != 0;
+  const uint32_t pd = remote_pd(qp, packet);
+  uint64_t address = r.address + r.received;
+  uint32_t key = r.key;
+  uint64_t left = r.length - r.received;
+  std::byte* at = nullptr;
+  if (traits.begins) {
+    const wire::roce::Reth& reth = packet.reth;
+    address = reth.address;
+    key = reth.key;
+    left = reth.length;
+    if (left > message_bytes_max) return refuse(qp, NakCode::InvalidRequest, now);
+    // All of it is checked before the first byte is written; no bytes need no key.
+    if (left != 0 && ((qp.attributes.access & remote_write) == 0 ||
+                      !memory_.remote(key, pd, qp.number, address, left, remote_write, at)))
+      return refuse(qp, NakCode::RemoteAccess, now);
+  }
+  if (traits.ends ? bytes != left : bytes >= left) return refuse(qp, NakCode::InvalidRequest, now);
+  if (bytes != 0 && !memory_.remote(key, pd, qp.number, address, bytes, remote_write, at))
+    return refuse(qp, NakCode::RemoteAccess, now);
+  if (has_data && !r.has_receive && !take_receive(qp, shared_queue(qp, packet))) return refuse_rnr(qp);
+  if (bytes != 0) std::memcpy(at, packet.payload.data(), bytes);
+  if (traits.begins) {
+    r.address = address;
+    r.key = key;
+    r.length = static_cast<uint32_t>(left);
+    r.received = 0;
+    r.message = Message::Write;
+  }
+  r.received += static_cast<uint32_t>(bytes);
+  if (traits.ends) {
+    r.message = Message::None;
+    r.msn = psn_add(r.msn, 1);
+    if (has_data) {
+      Completion c;
+      c.opcode = CompletionOpcode::ReceiveWriteImmediate;
+      c.bytes = r.received;
+      c.flags = with_immediate;
+      c.immediate = packet.immediate;
+      finish_receive(qp, c, packet.bth.solicited, now);
+    }
+  }
+  accepted(qp, packet);
+}
+
+// --- READ and atomics ---
+
+// The oldest is given up. Null: the peer has not been answered that one yet, so it has more under way than we said.
+Resource* Adapter::new_resource(QueuePair& qp) noexcept {
+  Responder& r = qp.responder;
+  if (r.resources.empty()) return nullptr;
+  uint32_t next = r.newest_resource + 1;
+  if (next >= r.resources.size()) next = 0;
+  Resource& one = r.resources[next];
+  if (one.used && !one.answered) return nullptr;
+  r.newest_resource = next;
+  if (!one.pending) ++r.pending;
+  one = Resource{};
+  one.used = one.pending = true;
+  return &one;
+}
+
+void Adapter::on_read(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  Responder& r = qp.responder;
+  const wire::roce::Reth& reth = packet.reth;
+  if (reth.length > message_bytes_max) return refuse(qp, NakCode::InvalidRequest, now);
+  const uint32_t pd = remote_pd(qp, packet);
+  std::byte* at = nullptr;
+  if (reth.length != 0 &&
+      ((qp.attributes.access & remote_read) == 0 ||
+       !memory_.remote(reth.key, pd, qp.number, reth.address, reth.length, remote_read, at)))
+    return refuse(qp, NakCode::RemoteAccess, now);
+  Resource* one = new_resource(qp);
+  if (one == nullptr) return refuse(qp, NakCode::InvalidRequest, now);
+  const size_t mtu = qp.attributes.mtu_bytes();
+  one->first_psn = packet.bth.psn;
+  one->packets = reth.length == 0 ? 1 : static_cast<uint32_t>((uint64_t{reth.length} + mtu - 1) / mtu);
+  one->end = one->packets;
+  one->address = reth.address;
+  one->key = reth.key;
+  one->pd = pd;
+  one->length = reth.length;
+  r.msn = psn_add(r.msn, 1);
+  one->msn = r.msn;
+  r.expected = psn_add(r.expected, one->packets);
+  r.ack_due = false;  // the responses say as much
+}
+
+void Adapter::on_atomic(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  Responder& r = qp.responder;
+  const wire::roce::AtomicEth& eth = packet.atomic;
+  std::byte* at = nullptr;
+  if (eth.address % sizeof(uint64_t) != 0) return refuse(qp, NakCode::InvalidRequest, now);
+  const uint32_t pd = remote_pd(qp, packet);
+  if ((qp.attributes.access & remote_atomic) == 0 ||
+      !memory_.remote(eth.key, pd, qp.number, eth.address, sizeof(uint64_t), remote_atomic, at))
+    return refuse(qp, NakCode::RemoteAccess, now);
+  // An address that is aligned for the peer may not be so here, in a region with a base of its own.
+  if (reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) != 0)
+    return refuse(qp, NakCode::InvalidRequest, now);
+  Resource* one = new_resource(qp);
+  if (one == nullptr) return refuse(qp, NakCode::InvalidRequest, now);
+  const std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(at));
+  if (packet.operation() == Operation::FetchAdd) {
+    one->original = word.fetch_add(eth.swap_add);
+  } else {
+    one->original = eth.compare;
+    word.compare_exchange_strong(one->original, eth.swap_add);
+  }
+  one->is_atomic = true;
+  one->first_psn = packet.bth.psn;
+  one->packets = one->end = 1;
+  one->address = eth.address;
+  one->key = eth.key;
+  one->pd = pd;
+  r.msn = psn_add(r.msn, 1);
+  one->msn = r.msn;
+  r.expected = psn_add(r.expected, 1);
+  r.ack_due = false;
+}
+
+// --- receive requests ---
+
+SharedReceiveQueue* Adapter::shared_queue(const QueuePair& qp, const Packet& packet) const noexcept {
+  if (!qp.is_xrc()) return qp.srq;
+  SharedReceiveQueue* srq = srqs_.find(packet.xrc_srqn);
+  return srq != nullptr && srq->xrcd == qp.xrcd && srq->xrcd != 0 ? srq : nullptr;
+}
+
+// The PD of which a request may name keys: that of the QP, for XRC that of the receive queue (annex A14).
+uint32_t Adapter::remote_pd(QueuePair& qp, const Packet& packet) const noexcept {
+  if (!qp.is_xrc()) return qp.pd;
+  const SharedReceiveQueue* srq = shared_queue(qp, packet);
+  return srq != nullptr ? srq->pd : qp.pd;
+}
+
+bool Adapter::take_receive(QueuePair& qp, SharedReceiveQueue* srq) noexcept {
+  Responder& r = qp.responder;
+  ReceiveQueue& queue = srq != nullptr ? srq->queue : qp.receives;
+  if (!queue.take(r.receive, r.elements)) return false;
+  r.has_receive = true;
+  r.srq = srq;
+  if (srq != nullptr && srq->limit != 0 && queue.size() < srq->limit) {
+    srq->limit = 0;
+    events_.on_async({AsyncKind::SharedLimitReached, nullptr, nullptr, srq});
+  }
+  return true;
+}
+
+void Adapter::finish_receive(QueuePair& qp, Completion c, bool is_solicited, uint64_t now) noexcept {
+  Responder& r = qp.responder;
+  c.id = r.receive.id;
+  c.qpn = qp.number;
+  if (qp.type != QpType::Ud) c.source_qpn = qp.attributes.destination;
+  c.time_ns = now;
+  CompletionQueue* cq = qp.is_xrc() ? (r.srq != nullptr ? r.srq->cq : nullptr) : qp.receive_cq;
+  r.has_receive = false;
+  complete(cq, qp, c, is_solicited);
+}
+
+void Adapter::fail_receive(QueuePair& qp, Status status, uint64_t now) noexcept {
+  Completion c;
+  c.status = status;
+  c.opcode = CompletionOpcode::Receive;
+  finish_receive(qp, c, false, now);
+  if (!qp.is_reliable()) to_error(qp, now);
+}
+
+void Adapter::flush_receives(QueuePair& qp, uint64_t now) noexcept {
+  Responder& r = qp.responder;
+  r.message = Message::None;
+  do {
+    if (!r.has_receive) continue;
+    Completion c;
+    c.status = Status::Flushed;
+    c.opcode = CompletionOpcode::Receive;
+    finish_receive(qp, c, false, now);
+  } while (qp.srq == nullptr && !qp.is_xrc() && take_receive(qp, nullptr));
+}
+
+// --- answers ---
+
+void Adapter::accepted(QueuePair& qp, const Packet& packet) noexcept {
+  Responder& r = qp.responder;
+  r.newest_plain = packet.bth.psn;
+  r.expected = psn_add(packet.bth.psn, 1);
+  if (!packet.bth.ack_request && !r.ack_due) return;
+  r.ack_due = qp.is_reliable();
+  r.syndrome = wire::roce::syndrome_ack;
+  r.ack_psn = r.newest_plain;
+}
+
+void Adapter::owe_nak(QueuePair& qp, uint8_t syndrome) noexcept {
+  Responder& r = qp.responder;
+  r.ack_due = true;
+  r.syndrome = syndrome;
+  r.ack_psn = r.expected;
+}
+
+void Adapter::refuse(QueuePair& qp, NakCode code, uint64_t now) noexcept {
+  Responder& r = qp.responder;
+  if (!qp.is_reliable()) {
+    r.message = Message::None;  // and the receive request waits for the next message
+    return;
+  }
+  owe_nak(qp, wire::roce::syndrome(code));
+  r.is_final = true;
+  make_ready(qp);
+  to_error(qp, now);
+  const AsyncKind kind = code == NakCode::RemoteAccess ? AsyncKind::QpAccessError : AsyncKind::QpRequestError;
+  events_.on_async({kind, &qp, nullptr, nullptr});
+}
+
+void Adapter::refuse_rnr(QueuePair& qp) noexcept {
+  Responder& r = qp.responder;
+  if (!qp.is_reliable()) {
+    r.message = Message::None;
+    return;
+  }
+  r.is_silent = true;
+  owe_nak(qp, wire::roce::syndrome_rnr(qp.attributes.min_rnr_timer));
+}
+
+}  // namespace weft::proto::roce

@@ -1,0 +1,652 @@
+// Simulator: two adapters, queue pairs between them, and a network that loses, doubles, delays and alters packets.
+// Each queue pair runs a random program of work requests against a model: every completion in order, every byte as
+// the model has it, no byte outside of what was registered. A run is its seed.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <queue>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "proto/roce/adapter.hpp"
+#include "wire/bytes.hpp"
+#include "wire/roce/icrc.hpp"
+
+namespace weft::proto::roce::sim {
+
+inline constexpr uint64_t us = 1000;
+inline constexpr uint64_t ms = 1000 * us;
+inline constexpr uint64_t second = 1000 * ms;
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+  uint64_t below(uint64_t bound) { return bound == 0 ? 0 : engine_() % bound; }
+  bool chance(double p) { return static_cast<double>(engine_() >> 11) * 0x1.0p-53 < p; }
+  template <class T, size_t n>
+  T pick(const T (&choices)[n]) {
+    return choices[below(n)];
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+// The adapters' source of numbers: reset for each world, so that a seed repeats.
+inline std::mt19937_64& key_engine() {
+  static std::mt19937_64 engine;
+  return engine;
+}
+inline bool key_bytes(void* bytes, size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    static_cast<unsigned char*>(bytes)[i] = static_cast<unsigned char>(key_engine()());
+  return true;
+}
+
+struct Conditions {
+  double loss = 0;
+  double twice = 0;
+  double late = 0;
+  double altered = 0;
+  double refused = 0;  // no room in the link
+  uint64_t late_ns = 0;
+  uint64_t delay_ns = 0;
+  bool may_fail = false;  // so much is lost that retries may run out
+};
+
+inline Conditions conditions(uint64_t seed) {
+  Random random(seed * 6364136223846793005u + 11);
+  Conditions c;
+  if (random.chance(0.15)) return c;
+  c.loss = random.pick({0.0, 0.0, 0.005, 0.02, 0.05});
+  c.twice = random.pick({0.0, 0.0, 0.01, 0.1});
+  c.late = random.pick({0.0, 0.0, 0.01, 0.1});
+  c.altered = random.pick({0.0, 0.0, 0.01});
+  c.refused = random.pick({0.0, 0.0, 0.05});
+  c.late_ns = random.pick<uint64_t>({5 * us, 200 * us, 5 * ms});
+  c.delay_ns = random.pick<uint64_t>({1 * us, 20 * us, 300 * us});
+  if (random.chance(0.05)) {
+    c.loss = 0.4;
+    c.may_fail = true;
+  }
+  return c;
+}
+
+inline constexpr size_t slot_bytes = 24'000;
+inline constexpr uint32_t sends = 24;
+inline constexpr uint32_t receives = 6;
+inline constexpr size_t target_bytes = 30'000;
+inline constexpr size_t guard_bytes = 64;
+inline constexpr auto guard = std::byte{0xee};
+
+class World;
+struct Node;
+
+// Where SENDs go, a slot for each receive; of one queue pair, or of all that share a queue.
+struct Incoming {
+  std::vector<std::byte> bytes;
+  Region* region = nullptr;
+  SharedReceiveQueue* srq = nullptr;
+  std::vector<uint32_t> free_slots;
+};
+
+// One end of a connected pair.
+struct End {
+  struct Op {
+    SendRequest request;
+    bool signals = false;
+    std::vector<std::byte> read;  // what a READ has to bring
+    uint64_t original = 0;        // or an atomic
+  };
+  struct Message {
+    std::vector<std::byte> bytes;  // of a SEND
+    uint32_t length = 0;
+    bool is_write = false;
+    bool has_data = false;
+    uint32_t data = 0;
+  };
+
+  Node* node = nullptr;
+  Incoming* incoming = nullptr;
+  End* peer = nullptr;
+  QueuePair* qp = nullptr;
+  uint64_t first_id = 0;  // number of the oldest of ops
+  std::deque<Op> ops;     // posted, without a completion
+  std::deque<Message> awaited;
+  size_t left = 0;  // requests to post
+  bool failed = false;
+  // The last request of some programs is one that cannot succeed.
+  Status last = Status::Success;         // how it has to end
+  Status first_error = Status::Success;  // of a send, or none yet
+  // [guard][target][guard], the peer writes the target; its model is beside it. The last 8 bytes are for atomics,
+  // the quarter before them is only read.
+  std::vector<std::byte> arena;
+  std::vector<std::byte> model;
+  std::vector<std::byte> landing;  // of READs and atomics, a slot for each place of the send queue
+  Region* target_region = nullptr;
+  Region* landing_region = nullptr;
+
+  std::byte* target() { return arena.data() + guard_bytes; }
+  uint64_t target_address() { return reinterpret_cast<uint64_t>(target()); }
+};
+
+struct Node final : PacketOutput, Events {
+  Node(World& w, size_t n)
+      : world(w), number(n), adapter(std::make_unique<Adapter>(*this, *this, key_bytes)) {}
+  bool send(const AddressVector& to, const iovec* parts, size_t count) noexcept override;
+  void on_completion(CompletionQueue&) noexcept override {}
+  void on_async(const AsyncEvent&) noexcept override {}
+  void poll();
+  void drive();
+
+  World& world;
+  size_t number;
+  std::unique_ptr<Adapter> adapter;
+  CompletionQueue* cq = nullptr;
+  bool polls = true;              // an event for that is there
+  std::vector<std::byte> source;  // never changes
+  Region* source_region = nullptr;
+  std::vector<std::unique_ptr<End>> ends;
+  std::vector<std::unique_ptr<Incoming>> incomings;
+  Incoming* shared = nullptr;  // of all ends
+};
+
+class World {
+ public:
+  explicit World(uint64_t seed) : random(seed), rules(conditions(seed)) {
+    key_engine().seed(seed);
+    for (size_t i = 0; i < 2; ++i) nodes[i] = std::make_unique<Node>(*this, i);
+  }
+
+  // Empty: all is well.
+  std::string run() {
+    for (auto& node : nodes) open(*node);
+    const size_t pairs = 1 + random.below(3);
+    for (size_t i = 0; i < pairs; ++i) connect();
+    for (size_t i = 0; i < 2; ++i) at(0, nullptr, i);
+    uint64_t steps = 0;
+    while (!events.empty() && wrong.empty()) {
+      const Event event = events.top();
+      events.pop();
+      if (event.at > 600 * second) return complain("does not end");
+      if (++steps > 3'000'000) return complain("takes too many steps");
+      now = event.at;
+      Node& node = *nodes[event.node];
+      if (event.bytes != nullptr) arrive(node, *event.bytes);
+      if (event.bytes == nullptr || random.chance(0.7)) {
+        node.adapter->flush(now);
+        node.drive();
+      }
+      if (event.bytes == nullptr) node.polls = false;
+      // A late packet may wake who has come to rest.
+      if (!node.polls && !quiet()) again(node);
+    }
+    if (wrong.empty()) judge();
+    return wrong;
+  }
+
+  void carry(size_t from, const iovec* parts, size_t count) {
+    auto bytes = std::make_shared<std::vector<std::byte>>();
+    for (size_t i = 0; i < count; ++i) {
+      const auto* part = static_cast<const std::byte*>(parts[i].iov_base);
+      bytes->insert(bytes->end(), part, part + parts[i].iov_len);
+    }
+    if (bytes->size() % 4 != 0) complain("a packet is not padded");
+    const uint32_t crc = wire::roce::icrc(headers(), *bytes);
+    bytes->resize(bytes->size() + 4);
+    wire::store_big(bytes->data() + bytes->size() - 4, wire::swap_bytes(crc));
+    if (random.chance(rules.loss)) return;
+    if (random.chance(rules.altered)) {
+      const size_t where = random.below(bytes->size());
+      if (where != 4) (*bytes)[where] ^= static_cast<std::byte>(1 + random.below(255));
+    }
+    for (int copies = random.chance(rules.twice) ? 2 : 1; copies > 0; --copies) {
+      uint64_t delay = rules.delay_ns;
+      if (random.chance(rules.late)) delay += random.below(rules.late_ns);
+      at(delay, bytes, 1 - from);
+    }
+  }
+
+  std::string complain(const std::string& what) {
+    if (wrong.empty()) wrong = what + " at " + std::to_string(now) + " ns";
+    return wrong;
+  }
+
+  Random random;
+  Conditions rules;
+  uint64_t now = 1;
+  std::array<std::unique_ptr<Node>, 2> nodes;
+  std::string wrong;
+
+ private:
+  struct Event {
+    uint64_t at;
+    uint64_t order;
+    std::shared_ptr<std::vector<std::byte>> bytes;  // null: the node looks around
+    size_t node;
+    bool operator<(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
+  };
+  void at(uint64_t delay, std::shared_ptr<std::vector<std::byte>> bytes, size_t node) {
+    events.push({now + delay, ++order_, std::move(bytes), node});
+  }
+
+  static std::span<const std::byte> headers() {
+    static const std::array<std::byte, 28> fixed{};
+    return fixed;
+  }
+
+  static Gid gid(size_t node) {
+    Gid g{};
+    g[15] = static_cast<std::byte>(node + 1);
+    return g;
+  }
+
+  void arrive(Node& node, const std::vector<std::byte>& bytes) {
+    if (!wire::roce::icrc_is_right(headers(), bytes)) return;
+    Arrival arrival;
+    arrival.source = gid(1 - node.number);
+    arrival.bytes = std::span(bytes).first(bytes.size() - 4);
+    node.adapter->on_packet(arrival, now);
+  }
+
+  // When the node has something to do next: a timer, or what the link did not take.
+  void again(Node& node) {
+    node.polls = true;
+    uint64_t delay = 20 * us + random.below(100 * us);
+    if (node.adapter->has_ready()) delay = 1 * us;
+    else if (node.adapter->next_due() < now + delay) delay = std::max(node.adapter->next_due(), now) - now;
+    at(delay, nullptr, node.number);
+  }
+
+  bool quiet() const {
+    for (const auto& node : nodes) {
+      if (node->adapter->has_ready() || node->adapter->next_due() != UINT64_MAX) return false;
+      for (const auto& end : node->ends)
+        if (!end->failed && !end->peer->failed &&
+            (end->left != 0 || !end->ops.empty() || !end->awaited.empty()))
+          return false;
+    }
+    return true;
+  }
+
+  void open(Node& node) {
+    node.cq = *node.adapter->create_cq(4096);
+    node.source.resize(100'000);
+    for (std::byte& b : node.source) b = static_cast<std::byte>(random.below(256));
+    node.source_region = *node.adapter->memory().add(
+        1, node.source.data(), reinterpret_cast<uint64_t>(node.source.data()), node.source.size(), 0);
+    if (!random.chance(0.3)) return;
+    node.shared = &make_incoming(node);
+    node.shared->srq = *node.adapter->create_srq(1, receives, 2);
+  }
+
+  Region* add(Node& node, std::byte* bytes, size_t count, uint32_t access) {
+    return *node.adapter->memory().add(1, bytes, reinterpret_cast<uint64_t>(bytes), count, access);
+  }
+
+  Incoming& make_incoming(Node& node) {
+    Incoming& made = *node.incomings.emplace_back(std::make_unique<Incoming>());
+    made.bytes.assign(slot_bytes * receives, guard);
+    made.region = add(node, made.bytes.data(), made.bytes.size(), local_write);
+    for (uint32_t slot = 0; slot < receives; ++slot) made.free_slots.push_back(slot);
+    return made;
+  }
+
+  End& make_end(Node& node, const Attributes& common, uint32_t sq_psn, uint32_t rq_psn) {
+    End& end = *node.ends.emplace_back(std::make_unique<End>());
+    end.node = &node;
+    end.arena.assign(target_bytes + 2 * guard_bytes, guard);
+    for (size_t i = 0; i < target_bytes; ++i) end.target()[i] = static_cast<std::byte>(random.below(256));
+    end.model = end.arena;
+    end.landing.assign(slot_bytes * sends, guard);
+    end.target_region =
+        add(node, end.target(), target_bytes, local_write | remote_write | remote_read | remote_atomic);
+    end.landing_region = add(node, end.landing.data(), end.landing.size(), local_write);
+    end.incoming = node.shared != nullptr ? node.shared : &make_incoming(node);
+    QueuePairRequest request;
+    request.pd = 1;
+    request.send_cq = request.receive_cq = node.cq;
+    request.srq = end.incoming->srq;
+    request.capacities = {sends, receives, 4, 2, 256};
+    end.qp = *node.adapter->create_qp(request);
+    end.qp->attributes.window_packets = random.pick<uint32_t>({8, 32, 128});
+    Attributes a = common;
+    a.state = QpState::Init;
+    step(node, end, a, attr_state | attr_pkey_index | attr_port | attr_access);
+    a.path.destination = gid(1 - node.number);
+    a.rq_psn = rq_psn;
+    a.sq_psn = sq_psn;
+    end.left = 1 + random.below(60);
+    if (random.chance(0.15))
+      end.last = random.pick({Status::RemoteAccess, Status::RemoteInvalidRequest, Status::LocalProtection});
+    pending_ = a;
+    return end;
+  }
+
+  void step(Node& node, End& end, const Attributes& a, uint32_t mask) {
+    if (auto ok = node.adapter->modify(*end.qp, a, mask, now); !ok) complain(ok.error().why);
+  }
+
+  void connect() {
+    Attributes a;
+    a.access = remote_write | remote_read | remote_atomic;
+    a.path_mtu = random.pick<uint8_t>({1, 2, 3, 5});
+    a.timeout = random.pick<uint8_t>({8, 11, 13});  // 1, 8, 33 ms
+    a.min_rnr_timer = random.pick<uint8_t>({1, 6, 12});
+    a.rnr_retry = 7;
+    a.max_reads = static_cast<uint8_t>(1 + random.below(4));
+    a.max_dest_reads = 4;
+    const auto psn = [&] {
+      return static_cast<uint32_t>(random.chance(0.3) ? 0x1000000 - random.below(40)
+                                                      : random.below(1 << 24)) &
+             psn_mask;
+    };
+    const uint32_t psns[2] = {psn(), psn()};
+    std::array<End*, 2> both{};
+    std::array<Attributes, 2> attributes;
+    for (size_t i = 0; i < 2; ++i) {
+      both[i] = &make_end(*nodes[i], a, psns[i], psns[1 - i]);
+      attributes[i] = pending_;
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      both[i]->peer = both[1 - i];
+      attributes[i].destination = both[1 - i]->qp->number;
+      attributes[i].state = QpState::ReadyToReceive;
+      step(*nodes[i], *both[i], attributes[i],
+           attr_state | attr_path | attr_path_mtu | attr_destination | attr_rq_psn | attr_max_dest_reads |
+               attr_min_rnr_timer);
+      attributes[i].state = QpState::ReadyToSend;
+      step(*nodes[i], *both[i], attributes[i],
+           attr_state | attr_sq_psn | attr_timeout | attr_retry_count | attr_rnr_retry | attr_max_reads);
+    }
+  }
+
+  // All is over: memory is as the model has it.
+  void judge() {
+    for (const auto& node : nodes)
+      for (const auto& end : node->ends) {
+        if (end->failed || end->peer->failed) {
+          judge_failed(*end);
+          continue;
+        }
+        if (end->left != 0 || !end->ops.empty() || !end->awaited.empty()) complain("something is unfinished");
+        const Requester& r = end->qp->requester;
+        if (r.read_psns != 0 || r.open_reads != 0 || r.oldest != r.next)
+          complain("the requester does not come to rest");
+        if (end->arena != end->model) complain("memory differs from the model");
+      }
+  }
+
+  // One of a pair has failed: for a reason, and completely.
+  void judge_failed(const End& end) {
+    if (!rules.may_fail && end.last == Status::Success && end.peer->last == Status::Success)
+      complain("a queue pair has failed");
+    const Incoming& incoming = *end.incoming;
+    if (end.failed &&
+        (!end.ops.empty() || (incoming.srq == nullptr && incoming.free_slots.size() != receives)))
+      complain("a request is not flushed");
+    if (!std::equal(end.arena.begin(), end.arena.begin() + guard_bytes, end.model.begin()) ||
+        !std::equal(end.arena.end() - guard_bytes, end.arena.end(), end.model.end() - guard_bytes))
+      complain("bytes outside of the region have changed");
+    // The peer came to its last request, so all before it were executed here.
+    const Status error = end.peer->first_error;
+    if (end.peer->last != Status::Success && error == end.peer->last && end.arena != end.model)
+      complain("memory differs from the model where the last request failed");
+    // Else it ended because the queue pair had failed here, or was not answered any more.
+    if (error != Status::Success && error != end.peer->last && error != Status::Flushed &&
+        error != Status::RetryExceeded)
+      complain("a request fails with status " + std::to_string(static_cast<int>(error)));
+  }
+
+  std::priority_queue<Event> events;
+  uint64_t order_ = 0;
+  Attributes pending_;
+};
+
+// --- nodes ---
+
+inline bool Node::send(const AddressVector&, const iovec* parts, size_t count) noexcept {
+  if (world.random.chance(world.rules.refused)) return false;
+  world.carry(number, parts, count);
+  return true;
+}
+
+class Program {
+ public:
+  Program(Node& node, End& end) : node_(node), end_(end), random_(node.world.random) {}
+
+  void post_receives() {
+    Incoming& incoming = *end_.incoming;
+    while (!incoming.free_slots.empty() && random_.chance(0.5)) {
+      const uint32_t slot = incoming.free_slots.back();
+      const uint64_t at = reinterpret_cast<uint64_t>(incoming.bytes.data()) + slot * slot_bytes;
+      const auto first = static_cast<uint32_t>(random_.below(slot_bytes));
+      const std::array<Element, 2> elements{
+          Element{at, first, incoming.region->key},
+          Element{at + first, static_cast<uint32_t>(slot_bytes - first), incoming.region->key}};
+      const ReceiveRequest request{uint64_t{1} << 32 | slot, elements};
+      const int rc = incoming.srq != nullptr
+                         ? node_.adapter->post_receive(*incoming.srq, request)
+                         : node_.adapter->post_receive(*end_.qp, request, node_.world.now);
+      if (rc != 0) node_.world.complain("a receive is refused");
+      incoming.free_slots.pop_back();
+    }
+  }
+
+  void post_sends() {
+    while (end_.left != 0 && end_.ops.size() < sends && random_.chance(0.8)) post();
+  }
+
+ private:
+  // One that fails: a key of nobody, a message beyond every receive, memory that is not the program's.
+  void post_last() {
+    End::Op op;
+    op.signals = random_.chance(0.5);
+    Element element{reinterpret_cast<uint64_t>(node_.source.data()), 1000, node_.source_region->key};
+    SendRequest& q = op.request;
+    q.id = end_.first_id + end_.ops.size();
+    q.flags = op.signals ? signaled : 0;
+    q.opcode = random_.pick({SendOpcode::Write, SendOpcode::WriteImmediate});
+    q.remote_address = end_.peer->target_address();
+    q.remote_key = end_.peer->target_region->key ^ 1;
+    if (end_.last == Status::RemoteInvalidRequest) {
+      q.opcode = SendOpcode::Send;
+      element.length = slot_bytes + 1 + static_cast<uint32_t>(random_.below(2000));
+    } else if (end_.last == Status::LocalProtection) {
+      q.opcode = SendOpcode::Send;
+      element.address += node_.source.size() - 999;
+    }
+    q.elements = {&element, 1};
+    --end_.left;
+    end_.ops.push_back(op);
+    if (node_.adapter->post_send(*end_.qp, q, node_.world.now) != 0)
+      node_.world.complain("a request is refused");
+  }
+
+  void post() {
+    if (end_.left == 1 && end_.last != Status::Success) return post_last();
+    End::Op op;
+    SendRequest& q = op.request;
+    std::array<Element, 3> elements;
+    q.id = end_.first_id + end_.ops.size();
+    q.opcode = random_.pick({SendOpcode::Send, SendOpcode::SendImmediate, SendOpcode::Write,
+                             SendOpcode::Write, SendOpcode::WriteImmediate, SendOpcode::Read,
+                             SendOpcode::Read, SendOpcode::CompareSwap, SendOpcode::FetchAdd});
+    // The last place of the queue is free again only when a completion says so.
+    op.signals = end_.left == 1 || end_.ops.size() + 1 == sends || random_.chance(0.4);
+    q.flags = static_cast<uint8_t>((op.signals ? signaled : 0) | (random_.chance(0.1) ? fence : 0) |
+                                   (random_.chance(0.2) ? solicited : 0));
+    q.immediate = static_cast<uint32_t>(random_.below(UINT32_MAX));
+    auto length =
+        random_.pick<uint32_t>({0, 1, 3, 4, 64, 255, 256, 257, 1000, 1024, 1025, 4096, 5000, 20'000});
+    End& peer = *end_.peer;
+    const size_t words_at = target_bytes - 8;
+    const size_t still_at = target_bytes / 4 * 3;  // from here on nobody writes
+    q.remote_key = peer.target_region->key;
+    End::Message message;
+    switch (q.opcode) {
+      case SendOpcode::Send:
+      case SendOpcode::SendImmediate: {
+        const std::byte* from = choose_source(op, elements, length);
+        message = {{from, from + length}, length, false, q.opcode == SendOpcode::SendImmediate, q.immediate};
+        peer.awaited.push_back(message);
+        break;
+      }
+      case SendOpcode::Write:
+      case SendOpcode::WriteImmediate: {
+        length = std::min<uint32_t>(length, 20'000);
+        const std::byte* from = choose_source(op, elements, length);
+        const size_t at = random_.below(still_at - length);
+        q.remote_address = peer.target_address() + at;
+        std::copy_n(from, length, peer.model.begin() + static_cast<std::ptrdiff_t>(guard_bytes + at));
+        if (q.opcode == SendOpcode::WriteImmediate)
+          peer.awaited.push_back({{}, length, true, true, q.immediate});
+        break;
+      }
+      case SendOpcode::Read: {
+        length = std::min<uint32_t>(length, static_cast<uint32_t>(words_at - still_at));
+        const size_t at = still_at + random_.below(words_at - still_at - length + 1);
+        q.remote_address = peer.target_address() + at;
+        op.read.assign(peer.target() + at, peer.target() + at + length);
+        elements[0] = {landing(q.id), length, end_.landing_region->key};
+        q.elements = {elements.data(), 1};
+        break;
+      }
+      default: {
+        q.remote_address = peer.target_address() + words_at;
+        // The region is where the allocator puts it; the word has to be aligned for the processor.
+        q.remote_address &= ~uint64_t{7};
+        const size_t at = q.remote_address - reinterpret_cast<uint64_t>(peer.arena.data());
+        uint64_t value;
+        std::memcpy(&value, peer.model.data() + at, sizeof value);
+        op.original = value;
+        q.compare_add = q.opcode == SendOpcode::FetchAdd ? random_.below(UINT64_MAX)
+                        : random_.chance(0.7)            ? value
+                                                         : value + 1;
+        q.swap = random_.below(UINT64_MAX);
+        if (q.opcode == SendOpcode::FetchAdd) value += q.compare_add;
+        else if (value == q.compare_add) value = q.swap;
+        std::memcpy(peer.model.data() + at, &value, sizeof value);
+        elements[0] = {landing(q.id), 8, end_.landing_region->key};
+        q.elements = {elements.data(), 1};
+      }
+    }
+    --end_.left;
+    end_.ops.push_back(op);
+    const int rc = node_.adapter->post_send(*end_.qp, q, node_.world.now);
+    if (rc != 0) node_.world.complain("a request is refused: " + std::to_string(rc));
+  }
+
+  uint64_t landing(uint64_t id) {
+    return reinterpret_cast<uint64_t>(end_.landing.data()) + id % sends * slot_bytes;
+  }
+
+  const std::byte* choose_source(End::Op& op, std::array<Element, 3>& elements, uint32_t length) {
+    const std::byte* from = node_.source.data() + random_.below(node_.source.size() - length);
+    const size_t count = 1 + random_.below(3);
+    uint32_t at = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t part =
+          i + 1 == count ? length - at : static_cast<uint32_t>(random_.below(length - at + 1));
+      elements[i] = {reinterpret_cast<uint64_t>(from) + at, part, node_.source_region->key};
+      at += part;
+    }
+    op.request.elements = {elements.data(), count};
+    if (length <= 256 && random_.chance(0.5)) op.request.flags |= inline_data;
+    return from;
+  }
+
+  Node& node_;
+  End& end_;
+  Random& random_;
+};
+
+inline void Node::poll() {
+  std::array<Completion, 16> found;
+  for (int n; (n = cq->poll(found)) != 0;) {
+    if (n < 0) {
+      world.complain("the completion queue has overrun");
+      return;
+    }
+    for (int i = 0; i < n; ++i) {
+      const Completion& c = found[static_cast<size_t>(i)];
+      End* end = nullptr;
+      for (auto& one : ends)
+        if (one->qp->number == c.qpn) end = one.get();
+      if (end == nullptr) {
+        world.complain("a completion of nobody");
+        return;
+      }
+      const bool had_failed = end->first_error != Status::Success;
+      if (c.status != Status::Success) {
+        if (end->first_error == Status::Success && c.id >> 32 == 0) end->first_error = c.status;
+        end->failed = true;
+      } else if (end->failed) {
+        world.complain("a success after a failure");
+      }
+      if (c.id >> 32 == 1) {
+        const auto slot = static_cast<uint32_t>(c.id);
+        if (c.status == Status::Success) {
+          if (end->awaited.empty()) {
+            world.complain("a message that nobody sent");
+            return;
+          }
+          const End::Message m = std::move(end->awaited.front());
+          end->awaited.pop_front();
+          const bool data = (c.flags & with_immediate) != 0;
+          if (c.bytes != m.length || data != m.has_data || (data && c.immediate != m.data) ||
+              (c.opcode == CompletionOpcode::ReceiveWriteImmediate) != m.is_write)
+            world.complain("a receive completion differs from its message");
+          if (!m.bytes.empty() && std::memcmp(end->incoming->bytes.data() + slot * slot_bytes, m.bytes.data(),
+                                              m.bytes.size()) != 0)
+            world.complain("a message has other bytes");
+          std::fill_n(end->incoming->bytes.begin() + static_cast<std::ptrdiff_t>(slot * slot_bytes),
+                      slot_bytes, guard);
+        }
+        end->incoming->free_slots.push_back(slot);
+        continue;
+      }
+      if (c.id < end->first_id || c.id >= end->first_id + end->ops.size()) {
+        world.complain("a completion of no request, or a second one");
+        return;
+      }
+      while (end->first_id <= c.id) {
+        const End::Op& op = end->ops.front();
+        const bool is_this = end->first_id == c.id;
+        if (!is_this && had_failed) world.complain("a request is not flushed in its turn");
+        if (!is_this && (op.signals || c.status != Status::Success) && !end->failed)
+          world.complain("completions are out of order");
+        const std::byte* got = end->landing.data() + end->first_id % sends * slot_bytes;
+        if (c.status == Status::Success) {
+          if (is_this && !op.signals) world.complain("a completion that was not asked for");
+          if (!op.read.empty() && std::memcmp(got, op.read.data(), op.read.size()) != 0)
+            world.complain("a READ brings other bytes");
+          if ((op.request.opcode == SendOpcode::CompareSwap || op.request.opcode == SendOpcode::FetchAdd) &&
+              std::memcmp(got, &op.original, 8) != 0)
+            world.complain("an atomic brings another value");
+        }
+        end->ops.pop_front();
+        ++end->first_id;
+      }
+    }
+  }
+}
+
+inline void Node::drive() {
+  poll();
+  for (auto& end : ends) {
+    if (end->failed || end->peer == nullptr) continue;
+    if (end->peer->failed) continue;
+    Program program(*this, *end);
+    program.post_receives();
+    program.post_sends();
+  }
+  poll();
+}
+
+}  // namespace weft::proto::roce::sim
