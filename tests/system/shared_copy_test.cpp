@@ -10,6 +10,8 @@
 #include <linux/seccomp.h>
 #include <sys/syscall.h>
 
+#include <thread>
+
 namespace weft::system_test {
 namespace {
 
@@ -224,8 +226,9 @@ bool survives(const std::string& provider, Fate fate, int rounds, uint64_t seed)
                    static_cast<unsigned long long>(seed), what);
       good = false;
     };
-    auto end_at = Clock::time_point::max();  // some time after the first message
-    bool ended = false;
+    std::atomic<bool> ended{false};
+    std::thread killer;
+    bool seen_end = false;
     Clock::time_point ended_at;
     Op op;
     bool posted = false;
@@ -241,21 +244,26 @@ bool survives(const std::string& provider, Fate fate, int rounds, uint64_t seed)
         if (op.state == 1 && (op.len != big || !words_are_right(in))) fails("wrong data");
         if (op.state == 1) ++whole;
         else ++cut;
-        if (end_at == Clock::time_point::max())
-          end_at = Clock::now() + std::chrono::microseconds(mix(turn) % 6000);
+        // By another thread: this one is in the middle of a copy when the signal comes.
+        if (!killer.joinable())
+          killer = std::thread([&ended, child, fate, turn] {
+            usleep(static_cast<useconds_t>(mix(turn) % 6000));
+            if (fate == Fate::Killed) kill(child, SIGKILL);
+            if (fate == Fate::Stopped) kill(child, SIGSTOP);
+            ended = true;
+          });
         if (!in.intact()) fails("bytes around the buffer have changed");
         if (op.state == -1 && !stays_untouched(in, milliseconds(2))) fails("somebody wrote after the error");
         if (op.state == -1) break;
       }
-      if (!ended && Clock::now() > end_at) {
-        ended = true;
+      if (ended && !seen_end) {
+        seen_end = true;
         ended_at = Clock::now();
-        if (fate == Fate::Killed) kill(child, SIGKILL);
-        if (fate == Fate::Stopped) kill(child, SIGSTOP);
       }
       // A receive that nothing was announced for stays posted; one that is under way ends, unless its sender is stopped.
-      if (ended && ms_since(ended_at) > (fate == Fate::Stopped ? 20 : 300)) break;
+      if (seen_end && ms_since(ended_at) > (fate == Fate::Stopped ? 20 : 300)) break;
     }
+    if (killer.joinable()) killer.join();
     const auto start = Clock::now();
     int rc = 0;
     if (good) {
