@@ -300,6 +300,83 @@ bool survives(const std::string& provider, Fate fate, int rounds, uint64_t seed)
   return good && slowest < 2000;
 }
 
+// ------------------------------------------------------------------------------------------------ a sender that has gone on
+
+enum class Leaving : uint8_t { Closes, Executes };
+
+// It announces a message and leaves: the memory is the program's again, or another program's. Only then does the receiver look. It never gets
+// other bytes than those that were sent, and the receive ends.
+bool notices(const std::string& provider, const char* copy, Leaving leaving, size_t length) {
+  setenv("WEFT_SHM_COPY", copy, 1);
+  auto* board = shared_block<Board>();
+  std::vector<uint8_t> in(length, untouched);
+  Peer me(provider, FI_TAGGED | FI_DIRECTED_RECV, FI_THREAD_DOMAIN, nullptr, nullptr, 0);
+  if (!me.ok()) return false;
+  me.publish(board->receiver);
+  auto* const left = shared_block<std::atomic<int>>();
+  const pid_t child = spawn([&]() -> int {
+    std::vector<uint8_t> out(length);
+    fill(out.data(), length, 1);
+    Peer sender(provider, FI_TAGGED, FI_THREAD_DOMAIN, nullptr, nullptr, 0);
+    if (!sender.ok()) return 1;
+    const fi_addr_t to = sender.reach(board->receiver);
+    static Op first;
+    static Op op;
+    uint8_t byte = 1;
+    if (sender.post([&] { return fi_tsend(sender.ep(), &byte, 1, nullptr, to, 7, &first.context); },
+                    Op::take) != 0)
+      return 2;
+    if (!eventually([&] {
+          sender.poll(Op::take);
+          return *left == 1;
+        }))
+      return 3;
+    if (sender.post([&] { return fi_tsend(sender.ep(), out.data(), length, nullptr, to, 1, &op.context); },
+                    Op::take) != 0)
+      return 4;
+    for (int i = 0; i < 100; ++i) sender.poll(Op::take);
+    if (leaving == Leaving::Closes) {
+      sender.close();
+      std::memset(out.data(), 0xff, length);
+    }
+    *left = 2;
+    if (leaving == Leaving::Executes) {
+      execl("/bin/sleep", "sleep", "20", nullptr);
+      return 5;
+    }
+    while (!board->finished) usleep(500);
+    return 0;
+  });
+  Op first;
+  Op op;
+  uint8_t byte = 0;
+  bool good = fi_trecv(me.ep(), &byte, 1, nullptr, FI_ADDR_UNSPEC, 7, 0, &first.context) == 0 &&
+              eventually([&] {
+                me.poll(Op::take);
+                return first.state != 0;
+              }) &&
+              fi_trecv(me.ep(), in.data(), length, nullptr, FI_ADDR_UNSPEC, 1, 0, &op.context) == 0;
+  *left = 1;
+  good = good && eventually([&] { return *left == 2; });
+  usleep(100'000);  // execve(2)
+  good = good && eventually([&] {
+           me.poll(Op::take);
+           return op.state != 0;
+         });
+  const bool right = first_difference(in.data(), length, 1) == length;
+  if (op.state == 1 && !right) good = false;
+  std::printf("shared_copy_test: %s, WEFT_SHM_COPY=%s: %zu bytes of a sender that %s: %s (state %d)\n",
+              provider.c_str(), copy, length,
+              leaving == Leaving::Closes ? "closed" : "became another program", good ? "all right" : "FAILED",
+              op.state);
+  board->finished = true;
+  if (leaving == Leaving::Executes) kill(child, SIGKILL);
+  const int status = join(child, milliseconds(10'000));
+  if (leaving == Leaving::Closes && status != 0) good = false;
+  unsetenv("WEFT_SHM_COPY");
+  return good;
+}
+
 }  // namespace
 }  // namespace weft::system_test
 
@@ -321,5 +398,9 @@ int main(int argc, char** argv) {
   }
   for (const Fate fate : {Fate::Killed, Fate::Stopped, Fate::Closes})
     good = survives(provider, fate, rounds, seed) && good;
+  for (const char* copy : {"auto", "receiver", "both"})
+    for (const Leaving leaving : {Leaving::Closes, Leaving::Executes})
+      for (const size_t length : {size_t{200'000}, size_t{1} << 20, size_t{40'000'000}})
+        good = notices(provider, copy, leaving, length) && good;
   return good ? 0 : 1;
 }
