@@ -64,10 +64,13 @@ bool Link::open_window(Peer& peer) noexcept {
 // The process of that number is still the peer and runs the same program: its memory has the word that it showed when we met.
 bool Link::is_there(const Peer& peer) const noexcept {
   uint64_t value = 0;
+  return read_probe(peer, value) == sizeof(value) && value == peer.probe_value;
+}
+
+ssize_t Link::read_probe(const Peer& peer, uint64_t& value) const noexcept {
   const iovec local{&value, sizeof(value)};
   const iovec remote{reinterpret_cast<void*>(peer.probe_address), sizeof(value)};
-  return os::read_process(peer.pid, &local, 1, &remote, 1, sizeof(value)) == sizeof(value) &&
-         value == peer.probe_value;
+  return os::read_process(peer.pid, &local, 1, &remote, 1, sizeof(value));
 }
 
 bool Link::access(Peer& peer, bool write, const iovec* local, size_t local_count,
@@ -92,7 +95,7 @@ bool Link::access(Peer& peer, bool write, const iovec* local, size_t local_count
         moved = write ? os::write_process(peer.pid, here.data(), count, &there, 1, piece)
                       : os::read_process(peer.pid, here.data(), count, &there, 1, piece);
       peer.window.leave();
-      if (moved == -EPERM) forbid_cma(peer);  // not any more
+      if (moved == -EPERM || moved == -ENOSYS) forbid_cma(peer);  // not any more
       if (moved < 0) return false;
       at += piece;
       done += piece;

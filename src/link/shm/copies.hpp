@@ -21,13 +21,17 @@ struct CopyCounts {
 struct Copies {
   struct Meeting {
     MeetingFront front;
-    uint64_t name = 0;    // 0: free
+    uint64_t name = 0;    // 0: no receive has it
     bool failed = false;  // we cannot read the peer's memory
+    bool waits = false;   // for the sender, who is at a piece
+    bool is_open() const noexcept { return name != 0 || kept; }
+    bool kept = false;  // and the receive has ended: the place is not free before the sender is through
   };
   std::array<std::unique_ptr<CopyChooser>, copy_classes> choosers;  // each made with the first message
   std::array<Meeting, meeting_count> meetings;
   // The last message that both could have copied was copied by us alone: the sender does not poll.
   bool alone = false;
+  bool refused = false;  // the sender cannot write our memory
 };
 
 // A meeting's name as it is told to the sender: generation, grain, place. Never 0.

@@ -1,5 +1,8 @@
 // Large messages: which way each is copied, and copies by cross-memory attach, by one side or by both.
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <utility>
 
 #include "base/settings.hpp"
 #include "link/shm/greeting.hpp"
@@ -18,8 +21,7 @@ constexpr uint64_t largest_streamed =
 constexpr uint64_t shared_copy_least = uint64_t{1} << 15;  // shorter messages are not worth a second side
 constexpr uint64_t grain_least = uint64_t{1} << 15;
 constexpr uint64_t grains_usual = 1U << 12;
-constexpr uint64_t checked_bytes = uint64_t{1}
-                                   << 20;  // that a sender writes before it looks again who is there
+constexpr uint64_t assist_bytes_max = uint64_t{1} << 22;  // in one call
 constexpr int64_t patience_ms = 200;
 constexpr size_t list_max = 16;
 
@@ -74,9 +76,12 @@ CopyChooser* Link::chooser_of(Peer& peer, uint64_t bytes) noexcept {
   auto& chooser = copies->choosers[c];
   if (chooser == nullptr) {
     uint32_t ways = bit(CopyPath::Ring) | bit(CopyPath::Receiver);
-    if (bytes > shared_copy_least) ways |= bit(CopyPath::Both);
-    chooser.reset(new (std::nothrow)
-                      CopyChooser(c < fragmented_classes ? CopyPath::Ring : CopyPath::Both, ways));
+    const bool shared = bytes > shared_copy_least && !copies->refused;
+    if (shared) ways |= bit(CopyPath::Both);
+    const CopyPath start = c < fragmented_classes ? CopyPath::Ring
+                           : shared               ? CopyPath::Both
+                                                  : CopyPath::Receiver;
+    chooser.reset(new (std::nothrow) CopyChooser(start, ways));
   }
   return chooser.get();
 }
@@ -101,6 +106,20 @@ void Link::forbid_cma(Peer& peer) noexcept {
   tell_announced(peer);
 }
 
+// What a copy failed with. Memory of the program that is not there says nothing about the next message; anything else will not get better.
+void Link::note_failure(Peer& peer, ssize_t error) noexcept {
+  if (error != -EFAULT && error != -EINVAL) forbid_cma(peer);
+}
+
+// The peer cannot write our memory.
+void Link::forbid_shared_copies(Peer& peer) noexcept {
+  Copies* const copies = copies_of(peer);
+  if (copies == nullptr || std::exchange(copies->refused, true)) return;
+  for (auto& chooser : copies->choosers)
+    if (chooser != nullptr) chooser->exclude(CopyPath::Both);
+  tell_announced(peer);
+}
+
 bool Link::announces(const Peer& peer, uint64_t bytes) const noexcept {
   if (peer.tx_control == nullptr || (copy_pinned_ && pinned_copy_ == CopyPath::Ring)) return false;
   const uint32_t classes = peer.tx_control->announced_classes.load(std::memory_order_relaxed);
@@ -116,7 +135,8 @@ uint64_t Link::begin_copy(const Peer& peer, uint64_t stamp) const noexcept {
 
 proto::CopyChoice Link::choose_copy(Peer& peer, uint64_t bytes, uint64_t stamp, uint64_t heard) noexcept {
   if (!peer.cma || (copy_pinned_ && pinned_copy_ == CopyPath::Ring)) return {};
-  const CopyPath direct = bytes > shared_copy_least ? CopyPath::Both : CopyPath::Receiver;
+  const bool refused = peer.copies != nullptr && peer.copies->refused;
+  const CopyPath direct = bytes > shared_copy_least && !refused ? CopyPath::Both : CopyPath::Receiver;
   if (copy_pinned_) return {std::min(pinned_copy_, direct), 0};
   const uint64_t now = arch::ticks();
   const bool alone = peer.copies != nullptr && peer.copies->alone;
@@ -186,7 +206,43 @@ int Link::read(Peer& peer, const iovec* local, size_t local_count, const wire::S
                size_t remote_count, size_t bytes) noexcept {
   const int status = read_range(peer, local, local_count, remote, remote_count, {0, bytes, 0});
   if (status != 0) return status;
-  return os::has_exited(peer.pidfd) ? -ESRCH : 0;  // its number may have been somebody else's already
+  return was_source(peer) ? 0 : -ESRCH;
+}
+
+// After the last byte: what was read is what the sender had announced. It had not closed its endpoint (then the program may use the memory again),
+// and it is still the process and the program that it was.
+bool Link::was_source(Peer& peer) noexcept {
+  if (!is_there(peer)) {
+    if (has_gone(peer)) lose_gone(peer);
+    return false;
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (!has_left(peer)) return true;
+  lose(peer);
+  return false;
+}
+
+// The process has ended, or the program in it (execve(2)): whatever copy it was at has ended, too.
+bool Link::has_gone(const Peer& peer) const noexcept {
+  if (os::has_exited(peer.pidfd)) return true;
+  if (peer.probe_address == 0) return false;
+  uint64_t value = 0;
+  const ssize_t status = read_probe(peer, value);
+  return status == -EFAULT || (status == sizeof(value) && value != peer.probe_value);
+}
+
+void Link::lose_gone(Peer& peer) noexcept {
+  peer.gone = true;
+  lose(peer);
+}
+
+// A sender that we wait for may have become another program, which nothing else tells.
+void Link::look_for_gone_sender(Peer& peer) noexcept {
+  if (peer.copies == nullptr || peer.gone) return;
+  const auto& meetings = peer.copies->meetings;
+  if (std::any_of(meetings.begin(), meetings.end(), [](const auto& meeting) { return meeting.waits; }) &&
+      has_gone(peer))
+    lose_gone(peer);
 }
 
 int Link::read_range(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
@@ -197,20 +253,24 @@ int Link::read_range(Peer& peer, const iovec* local, size_t local_count, const w
   const size_t source = slice_remote(remote, remote_count, range.offset, range.bytes, there);
   if (source == 0 || proto::total_bytes(here.data(), count) != range.bytes) return -EINVAL;
   const ssize_t moved = os::read_process(peer.pid, here.data(), count, there.data(), source, range.bytes);
-  if (moved == -EPERM) forbid_cma(peer);  // not any more
-  return moved < 0 ? static_cast<int>(moved) : 0;
+  if (moved >= 0) return 0;
+  note_failure(peer, moved);
+  if (has_gone(peer)) lose_gone(peer);
+  return static_cast<int>(moved);
 }
 
 uint64_t Link::open_meeting(Peer& peer, uint64_t bytes) noexcept {
+  if (closing_) return 0;
   Copies* const copies = copies_of(peer);
   const MeetingCut cut{bytes, grain_of(bytes)};
   if (copies == nullptr || peer.rx_control == nullptr || !cut.is_sound()) return 0;
   for (uint32_t place = 0; place < meeting_count; ++place) {
     Copies::Meeting& meeting = copies->meetings[place];
     if (meeting.name != 0) continue;
+    if (meeting.kept && meeting.front.sender() == MeetingFront::Sender::Busy) continue;
     if (++generation_ == 0) ++generation_;
+    meeting = {};
     meeting.front = MeetingFront(peer.rx_control->meetings[place], generation_, cut);
-    meeting.failed = false;
     meeting.name = MeetingName{generation_, cut.grain, place}.word();
     return meeting.name;
   }
@@ -243,10 +303,14 @@ proto::CopyState Link::copy(Peer& peer, uint64_t name, const iovec* local, size_
   // The sender is at its last piece, as a rule.
   const uint64_t until = arch::ticks() + stale_ticks_;
   while (front.sender() == MeetingFront::Sender::Busy && arch::ticks() < until) arch::pause();
-  if (front.ask() == MeetingFront::Sender::Busy) return Busy;
+  if (front.ask() == MeetingFront::Sender::Busy) {
+    meeting->waits = true;
+    return Busy;
+  }
+  if (front.refused()) forbid_shared_copies(peer);
   if (const MeetingRange rest = front.rest(); rest.bytes != 0 && !meeting->failed)
     meeting->failed = !reads(rest);
-  const bool failed = meeting->failed || os::has_exited(peer.pidfd);
+  const bool failed = meeting->failed || !was_source(peer);
   peer.copies->alone = front.written() == 0;
   copied_in_all_.written_by_senders += uint64_t{front.written()} * MeetingName::of(name).grain;
   *meeting = {};
@@ -258,53 +322,67 @@ int Link::end_meeting(Peer& peer, Copies::Meeting& meeting, int64_t until_ms) no
   meeting.front.close();
   while (meeting.front.sender() == MeetingFront::Sender::Busy) {
     // Who was killed in the middle has left its words; its copy ended with it.
-    if (os::has_exited(peer.pidfd)) break;
+    if (has_gone(peer)) break;
+    meeting.waits = true;
     if (os::now_ms() > until_ms) return -EBUSY;
     os::yield_processor();
   }
   return 0;
 }
 
+// The place of a sender that still writes is not free: what it says at last would be taken for the next message's.
 void Link::end_meeting(Peer& peer, uint64_t name) noexcept {
   Copies::Meeting* const meeting = find_meeting(peer, name);
   if (meeting == nullptr) return;
-  (void)end_meeting(peer, *meeting, os::now_ms() + patience_ms);
-  *meeting = {};
+  if (end_meeting(peer, *meeting, os::now_ms() + patience_ms) != 0) {
+    meeting->name = 0;
+    meeting->kept = true;
+  } else {
+    *meeting = {};
+  }
 }
 
+// Of a peer that is given up, with its channel.
 void Link::end_meetings(Peer& peer) noexcept {
   if (peer.copies == nullptr || peer.rx_control == nullptr) return;
-  for (Copies::Meeting& meeting : peer.copies->meetings) end_meeting(peer, meeting.name);
+  const int64_t until = os::now_ms() + patience_ms;
+  for (Copies::Meeting& meeting : peer.copies->meetings) {
+    if (meeting.is_open()) (void)end_meeting(peer, meeting, until);
+    meeting = {};
+  }
 }
 
 int Link::pause_meetings() noexcept {
   if (header_ == nullptr || !belongs_here()) return 0;
+  closing_ = true;
   const int64_t until = os::now_ms() + patience_ms;
   int status = 0;
   for (auto& [name, peer] : peers_) {
     if (peer->copies == nullptr || peer->rx_control == nullptr) continue;
     for (Copies::Meeting& meeting : peer->copies->meetings)
-      if (meeting.name != 0 && end_meeting(*peer, meeting, until) != 0) status = -EBUSY;
+      if (meeting.is_open() && end_meeting(*peer, meeting, until) != 0) status = -EBUSY;
   }
   return status;
 }
 
 // --- the sender's part ---
 
-bool Link::assist(Peer& peer, uint64_t name, uint64_t bytes, const wire::SourceSegment* to, size_t to_count,
-                  const iovec* local, size_t local_count) noexcept {
+proto::Assistance Link::assist(Peer& peer, uint64_t name, uint64_t bytes, const wire::SourceSegment* to,
+                               size_t to_count, const iovec* local, size_t local_count,
+                               uint32_t& taken) noexcept {
+  using enum proto::Assistance;
   const MeetingName meeting = MeetingName::of(name);
   const MeetingCut cut{bytes, meeting.grain};
-  if (meeting.place >= meeting_count || !cut.is_sound() || peer.tx_control == nullptr) return false;
-  if (!peer.cma || peer.may_not_write || !belongs_here()) return false;
-  if (copy_pinned_ && pinned_copy_ != CopyPath::Both) return false;
-  MeetingBack back(peer.tx_control->meetings[meeting.place], meeting.generation, cut);
-  uint64_t unchecked = checked_bytes;
-  for (;;) {
-    if (unchecked >= checked_bytes) {
-      if (!is_there(peer)) break;
-      unchecked = 0;
+  if (meeting.place >= meeting_count || !cut.is_sound() || peer.tx_control == nullptr) return Ended;
+  if (!peer.cma || peer.may_not_write || !belongs_here()) return Ended;
+  if (copy_pinned_ && pinned_copy_ != CopyPath::Both) return Ended;
+  MeetingBack back(peer.tx_control->meetings[meeting.place], meeting.generation, cut, taken);
+  for (uint64_t written = 0; !back.asked();) {  // who has asked takes no more, and leaves nothing
+    if (written >= assist_bytes_max) {
+      taken = back.taken();
+      return More;
     }
+    if (!is_there(peer)) break;
     const MeetingRange range = back.take();
     if (range.bytes == 0) break;
     std::array<iovec, list_max> here;
@@ -316,14 +394,14 @@ bool Link::assist(Peer& peer, uint64_t name, uint64_t bytes, const wire::SourceS
     if (target != 0 && proto::total_bytes(here.data(), count) == range.bytes)
       moved = os::write_process(peer.pid, here.data(), count, there.data(), target, range.bytes);
     if (moved < 0) {
-      if (moved == -EPERM) peer.may_not_write = true;
+      if (moved != -EFAULT && moved != -EINVAL) peer.may_not_write = true;
       back.fail();
       break;
     }
     back.finish(range);
-    unchecked += range.bytes;
+    written += range.bytes;
   }
-  return back.asked();
+  return back.asked() ? Asked : Ended;
 }
 
 }  // namespace weft::link::shm

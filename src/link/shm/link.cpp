@@ -508,6 +508,7 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
     }
     const bool left = has_left(peer);
     if (unanswered || left) lose(peer);
+    else look_for_gone_sender(peer);
     if (peer.rx_control != nullptr) {
       if (peer.rx_bulk_published != peer.rx_bulk) give_bulk_back(peer);
       give_slots_back(peer);
@@ -617,6 +618,7 @@ void Link::retire(Peer& peer) noexcept {
                            : peer.malformed ? core::ProviderError::PeerMisbehaved
                            : peer.mute      ? core::ProviderError::NoChannel
                            : closed         ? core::ProviderError::PeerClosed
+                           : peer.gone      ? core::ProviderError::PeerDied
                            : unanswered     ? core::ProviderError::PeerUnreachable
                                             : core::ProviderError::PeerDied);
 }

@@ -80,6 +80,7 @@ struct Peer {
   uint64_t bulk_seen = 0;       // bulk_next when housekeeping() last saw it move
   uint64_t bulk_moved_ns = 0;   // and when that was
   bool malformed = false;
+  bool gone = false;               // its process, or the program in it
   bool mute = false;               // our file could not grow by a channel to it
   uint64_t unread = 0;             // frames that it may not have read, when it was lost
   bool foreign = false;            // another user's
@@ -317,8 +318,8 @@ class Link : public proto::LinkBase {
                         const wire::SourceSegment* remote, size_t remote_count, uint64_t bytes) noexcept;
   void end_meeting(Peer& peer, uint64_t meeting) noexcept;
   int pause_meetings() noexcept;
-  bool assist(Peer& peer, uint64_t meeting, uint64_t bytes, const wire::SourceSegment* to, size_t to_count,
-              const iovec* local, size_t local_count) noexcept;
+  proto::Assistance assist(Peer& peer, uint64_t meeting, uint64_t bytes, const wire::SourceSegment* to,
+                           size_t to_count, const iovec* local, size_t local_count, uint32_t& taken) noexcept;
 
   // --- one-sided access (CMA): access.cpp ---
   void expose(const proto::ExposedRegion& region) noexcept;
@@ -547,10 +548,17 @@ class Link : public proto::LinkBase {
   int read_range(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
                  size_t remote_count, const MeetingRange& range) noexcept;
   static Copies::Meeting* find_meeting(Peer& peer, uint64_t name) noexcept;
-  static int end_meeting(Peer& peer, Copies::Meeting& meeting, int64_t until_ms) noexcept;
+  int end_meeting(Peer& peer, Copies::Meeting& meeting, int64_t until_ms) noexcept;
   void end_meetings(Peer& peer) noexcept;
   bool open_window(Peer& peer) noexcept;
   bool is_there(const Peer& peer) const noexcept;
+  ssize_t read_probe(const Peer& peer, uint64_t& value) const noexcept;
+  bool has_gone(const Peer& peer) const noexcept;
+  void lose_gone(Peer& peer) noexcept;
+  void look_for_gone_sender(Peer& peer) noexcept;
+  bool was_source(Peer& peer) noexcept;
+  void note_failure(Peer& peer, ssize_t error) noexcept;
+  void forbid_shared_copies(Peer& peer) noexcept;
   void watch(Peer& peer) noexcept;
   void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
   void housekeeping(uint64_t now_ns) noexcept;
@@ -618,6 +626,7 @@ class Link : public proto::LinkBase {
   CopyCounts copied_in_all_;  // by peers that are gone, too
   uint64_t copied_at_ = 0;    // ticks: the end of the last large message
   uint32_t generation_ = 0;   // of the last meeting
+  bool closing_ = false;      // no meeting is opened any more
   bool copy_pinned_ = false;  // by WEFT_SHM_COPY
   CopyPath pinned_copy_ = CopyPath::Ring;
   static constexpr uint32_t warned_user = 1;

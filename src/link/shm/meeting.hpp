@@ -61,6 +61,7 @@ class MeetingFront {
   explicit operator bool() const noexcept { return words_ != nullptr; }
 
   MeetingRange take() noexcept {
+    if (closed_) return {};
     uint64_t seen = words_->taken.load(std::memory_order_relaxed);
     for (int i = 0; i < meeting_attempts && is_ours(seen); ++i) {
       const uint32_t left = cut_.grains() - taken_ - back_of(seen);
@@ -91,11 +92,13 @@ class MeetingFront {
   Sender ask() noexcept { return judge(words_->finished.fetch_or(meeting_asked, std::memory_order_seq_cst)); }
   // With Through: what nobody has copied.
   MeetingRange rest() const noexcept {
-    const uint32_t count = cut_.grains() - taken_ - written_;
+    const uint32_t left = cut_.grains() - taken_;
+    const uint32_t count = left - std::min(left, written_);
     return count == 0 ? MeetingRange{} : detail::range_of(cut_, taken_, count);
   }
   uint32_t taken() const noexcept { return taken_; }
   uint32_t written() const noexcept { return written_; }  // by the sender
+  bool refused() const noexcept { return refused_; }      // it cannot write our memory
 
  private:
   static uint32_t back_of(uint64_t word) noexcept { return static_cast<uint32_t>(word & 0xffff); }
@@ -107,9 +110,13 @@ class MeetingFront {
     const auto written = static_cast<uint32_t>(finished & 0xffff);
     close();
     // Nonsense is what a hostile sender writes; then all of it is copied again.
-    if (broken_ || finished >> 32 != generation_ || written > back_) return Sender::Through;
+    if (broken_ || finished >> 32 != generation_ || written > back_) {
+      written_ = 0;
+      return Sender::Through;
+    }
     written_ = written;
-    return written == back_ || (finished & meeting_failed) != 0 ? Sender::Through : Sender::Busy;
+    refused_ = (finished & meeting_failed) != 0;
+    return written == back_ || refused_ ? Sender::Through : Sender::Busy;
   }
 
   MeetingWords* words_ = nullptr;
@@ -120,13 +127,14 @@ class MeetingFront {
   uint32_t written_ = 0;  // and has written of that
   bool closed_ = false;
   bool broken_ = false;
+  bool refused_ = false;
 };
 
-// The sender's half, for as long as the call that copies takes.
+// The sender's half, for as long as a call that copies takes. `taken` grains were taken, and finished, in earlier calls.
 class MeetingBack {
  public:
-  MeetingBack(MeetingWords& words, uint32_t generation, const MeetingCut& cut) noexcept
-      : words_(words), generation_(generation), cut_(cut) {}
+  MeetingBack(MeetingWords& words, uint32_t generation, const MeetingCut& cut, uint32_t taken = 0) noexcept
+      : words_(words), generation_(generation), cut_(cut), taken_(std::min(taken, cut.grains())) {}
 
   MeetingRange take() noexcept {
     uint64_t seen = words_.taken.load(std::memory_order_acquire);
@@ -143,17 +151,24 @@ class MeetingBack {
     return {};
   }
   // It is written. The release orders the bytes before it; pairs with MeetingFront::sender().
-  void finish(const MeetingRange& range) noexcept {
-    asked_ = (words_.finished.fetch_add(range.grains, std::memory_order_seq_cst) & meeting_asked) != 0;
-  }
+  void finish(const MeetingRange& range) noexcept { note(range.grains); }
   // It is not, and nothing more will be taken.
-  void fail() noexcept {
-    asked_ = (words_.finished.fetch_or(meeting_failed, std::memory_order_seq_cst) & meeting_asked) != 0;
-  }
+  void fail() noexcept { note(meeting_failed); }
   // After the last of these: the receiver waits to be told.
   bool asked() const noexcept { return asked_; }
+  uint32_t taken() const noexcept { return taken_; }
 
  private:
+  // Only of this meeting: the words may be the next one's by now, should the receiver have given this one up.
+  void note(uint64_t what) noexcept {
+    uint64_t seen = words_.finished.load(std::memory_order_relaxed);
+    for (;;) {
+      if (seen >> 32 != generation_) return;
+      if (words_.finished.compare_exchange_weak(seen, seen + what, std::memory_order_seq_cst)) break;
+    }
+    asked_ = (seen & meeting_asked) != 0;
+  }
+
   MeetingWords& words_;
   uint32_t generation_;
   MeetingCut cut_;

@@ -107,6 +107,69 @@ TEST(MeetingWord, ASideThatIsGivenUpTakesNoMore) {
   EXPECT_EQ(front.rest().bytes, cut.total - taken.bytes);
 }
 
+// What a sender says who was given up long ago is not the next meeting's.
+TEST(MeetingWord, WhoComesLateIsNotCountedAgain) {
+  MeetingWords words{};
+  const MeetingCut cut{1 << 20, page};
+  MeetingFront front(words, 3, cut);
+  MeetingBack late(words, 3, cut);
+  const MeetingRange taken = late.take();
+  ASSERT_NE(taken.bytes, 0u);
+  front.close();
+  EXPECT_EQ(front.ask(), MeetingFront::Sender::Busy);
+  MeetingFront next(words, 4, cut);
+  MeetingBack back(words, 4, cut);
+  ASSERT_EQ(back.take().bytes, taken.bytes);
+  next.close();
+  late.finish(taken);
+  EXPECT_FALSE(late.asked());
+  EXPECT_EQ(next.sender(), MeetingFront::Sender::Busy);
+  EXPECT_EQ(next.written(), 0u);
+  late.fail();
+  EXPECT_EQ(next.sender(), MeetingFront::Sender::Busy);
+  EXPECT_FALSE(next.refused());
+  back.fail();
+  EXPECT_EQ(next.sender(), MeetingFront::Sender::Through);
+  EXPECT_TRUE(next.refused());
+  EXPECT_EQ(next.rest().bytes, cut.total);
+}
+
+// The sender's half may go on in another call.
+TEST(MeetingWord, ASenderGoesOnWhereItStopped) {
+  MeetingWords words{};
+  const MeetingCut cut{1 << 20, page};
+  Copied copied(cut.total);
+  MeetingFront front(words, 3, cut);
+  uint32_t taken = 0;
+  for (bool more = true; more;) {
+    MeetingBack back(words, 3, cut, taken);
+    const MeetingRange range = back.take();
+    more = range.bytes != 0;
+    if (!more) break;
+    copied.add(range);
+    back.finish(range);
+    taken = back.taken();
+  }
+  EXPECT_EQ(front.take().bytes, 0u);
+  EXPECT_EQ(front.sender(), MeetingFront::Sender::Through);
+  EXPECT_EQ(front.rest().bytes, 0u);
+  EXPECT_TRUE(copied.once());
+}
+
+// Closed is closed, whatever the sender stores afterwards.
+TEST(MeetingWord, NothingIsTakenAfterTheClose) {
+  MeetingWords words{};
+  const MeetingCut cut{1 << 20, page};
+  MeetingFront front(words, 3, cut);
+  const MeetingRange first = front.take();
+  const uint64_t word = words.taken.load();
+  front.close();
+  words.taken.store(word);
+  EXPECT_EQ(front.take().bytes, 0u);
+  EXPECT_EQ(front.sender(), MeetingFront::Sender::Through);
+  EXPECT_EQ(front.rest().bytes, cut.total - first.bytes);
+}
+
 // Whatever stands in the words: ranges lie in the message, both sides end, and what is told of the sender is one of two things.
 TEST(MeetingWord, AHostileWordCostsTheMessageOnly) {
   std::mt19937_64 random(5);

@@ -90,7 +90,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // count reads or writes of peers, nor those of a region. Once, after the counters are bound. 0 or -FI_ENOMEM.
   int serve_regions(bool count_reads, bool count_writes) noexcept;
   // Peers ask us again. 0; -FI_EBUSY: one is still copying, after a bounded time, and nothing has changed but that no other begins.
-  int stop_serving() noexcept;
+  // `closing`: nor does any peer write what it sends us, from now on.
+  int stop_serving(bool closing) noexcept;
   std::span<const std::byte> address() noexcept { return link_.address(); }
   void set_address_vector(core::AddressVector* av) noexcept {
     av_ = av;
@@ -629,6 +630,14 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void ask_for_segments(Op& op) noexcept;
   void end_meeting(Op& op) noexcept;
   void note_copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noexcept;
+  struct Assist {  // help with a copy that goes on in the next call
+    uint64_t op = 0;
+    wire::WindowPrefix window{};
+    std::array<wire::SourceSegment, iov_max> to{};
+    uint32_t taken = 0;  // of the link
+  };
+  bool assist(Op& op, Assist& help) noexcept;
+  void assist_on() noexcept;
   void on_window(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
   void on_met(Peer& peer, const wire::FrameHead& head) noexcept;
   bool is_wanted_announced(Peer& peer, const Op& op) noexcept;
@@ -659,6 +668,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   core::CompletionQueue* sole_queue_ = nullptr;  // the one there is, once there is an address vector
 
   // --- cold below this line ---
+  std::array<Assist, 8> assists_;
+  size_t assist_count_ = 0;  // each counts in busy_
   OpTable transmit_ops_;
   OpTable service_ops_;
   PendingSendPool pending_send_pool_;

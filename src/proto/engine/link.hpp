@@ -148,15 +148,16 @@ concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wir
 //   open_meeting()    A name for the sender, until copy() ends it; 0: there is none, and read() is called.
 //   copy()            Copies what the sender does not. Busy: the sender still writes and will say so (Met); then copy() is called again, as before.
 //   end_meeting()     Nobody writes any more, or the peer does not answer for a bounded time.
-//   pause_meetings()  The sender takes no more of any message. 0: nobody writes; -FI_EBUSY: somebody does, after a bounded time.
-//   assist()          At the sender: writes some of the bytes to where they belong. True: the receiver wants to be told.
+//   pause_meetings()  The sender takes no more of any message, and no meeting is opened any more. 0: nobody writes; -FI_EBUSY: somebody does, after a bounded time.
+//   assist()          At the sender: writes some of the bytes to where they belong, for a bounded time. More: it is called again, with `taken` as it left it
+//                     (0 at first), or not; Asked: the receiver wants to be told that it ended.
 //   access()   Moves `bytes`, keys and bounds checked against what the peer exposes. False: it could not, though some bytes may have moved; then a frame
 //              asks the peer, who decides. Only while nothing stands before the access.
 // LinkBase exposes nothing, reaches nothing and opens no meeting.
 template <class L>
 concept HasRemoteMemory = requires(L& link, typename L::PeerBase& peer, const iovec* local,
                                    const wire::SourceSegment* remote, const ExposedRegion& region,
-                                   const wire::RmaTarget* targets) {
+                                   const wire::RmaTarget* targets, uint32_t& taken) {
   { link.expose(region) }
   noexcept;
   { link.conceal(uint64_t{}) }
@@ -181,8 +182,8 @@ concept HasRemoteMemory = requires(L& link, typename L::PeerBase& peer, const io
   noexcept;
   { link.pause_meetings() }
   noexcept->std::same_as<int>;
-  { link.assist(peer, uint64_t{}, uint64_t{}, remote, size_t{}, local, size_t{}) }
-  noexcept->std::same_as<bool>;
+  { link.assist(peer, uint64_t{}, uint64_t{}, remote, size_t{}, local, size_t{}, taken) }
+  noexcept->std::same_as<Assistance>;
   { link.read(peer, local, size_t{}, remote, size_t{}, size_t{}) }
   noexcept->std::same_as<int>;
   { link.stamp() }

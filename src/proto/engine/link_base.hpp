@@ -95,8 +95,9 @@ class LinkBase {
   }
   void end_meeting(auto&, uint64_t) noexcept {}
   int pause_meetings() noexcept { return 0; }
-  bool assist(auto&, uint64_t, uint64_t, const wire::SourceSegment*, size_t, const iovec*, size_t) noexcept {
-    return false;
+  Assistance assist(auto&, uint64_t, uint64_t, const wire::SourceSegment*, size_t, const iovec*, size_t,
+                    uint32_t&) noexcept {
+    return Assistance::Ended;
   }
   void expose(const ExposedRegion&) noexcept {}
   int conceal(uint64_t) noexcept { return 0; }

@@ -95,6 +95,7 @@ struct alignas(64) Op : HotOp, QueueHook, InFlightHook {
   CopyPath copy_path = CopyPath::Ring;
   bool acked = false;      // counted in PeerState::unacknowledged
   bool announced = false;  // by a ready-to-send frame: the peer may ask for segments, once
+  bool windowed = false;   // and has said where the bytes belong, once
   bool has_data = false;
   bool unwatched = false;      // waits, and no completion of it brings the program back
   bool early = false;          // completes when the link has it (FI_INJECT_COMPLETE, fi_inject)

@@ -10,7 +10,7 @@ namespace weft::proto {
 template <Link L>
 Engine<L>::~Engine() {
   abandon();
-  (void)stop_serving();
+  (void)stop_serving(true);
   link_.close();
 }
 
@@ -348,6 +348,7 @@ void Engine<L>::abandon() noexcept {
     if (rx_[i] != nullptr && rx_[i]->shared) rx_[i]->forget_sink(sink_);
   blocked_peers_.clear();
   failed_.clear();
+  assist_count_ = 0;
   busy_ = 0;
   rx_count_ = 0;  // the contexts may go before us
   rx_first_ = nullptr;

@@ -344,6 +344,9 @@ CopyState Engine<L>::copy_remote(Op& op, uint64_t stamp, const wire::SourceSegme
       op.copy_path = choice.path;
       op.copy_start = choice.start;
       if (choice.path == CopyPath::Ring) return CopyState::Failed;
+      std::array<iovec, 16> local;
+      const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
+      if (total_bytes(local.data(), count) != op.total) return CopyState::Failed;
       if (choice.path == CopyPath::Both && op.memory_count() <= iov_max)
         op.meeting = side.open_meeting(part, op.total);
       if (op.meeting != 0) {
@@ -353,9 +356,10 @@ CopyState Engine<L>::copy_remote(Op& op, uint64_t stamp, const wire::SourceSegme
         open_window(peer, op);
         return copy_together(peer, op, segments, segment_count);
       }
-      std::array<iovec, 16> local;
-      const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
-      if (total_bytes(local.data(), count) != op.total) return CopyState::Failed;
+      if (choice.path == CopyPath::Both) {  // not what is measured
+        op.copy_path = CopyPath::Receiver;
+        op.copy_start = 0;
+      }
       return side.read(part, local.data(), count, segments, segment_count, op.total) == 0 ? CopyState::Done
                                                                                           : CopyState::Failed;
     } else {
@@ -372,9 +376,7 @@ CopyState Engine<L>::copy_together(Peer& peer, Op& op, const wire::SourceSegment
       std::array<iovec, 16> local;
       const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
       const CopyState state =
-          total_bytes(local.data(), count) == op.total
-              ? side.copy(part, op.meeting, local.data(), count, segments, segment_count, op.total)
-              : CopyState::Failed;
+          side.copy(part, op.meeting, local.data(), count, segments, segment_count, op.total);
       if (state != CopyState::Busy) op.meeting = 0;
       return state;
     } else {
@@ -442,23 +444,47 @@ void Engine<L>::end_meeting(Op& op) noexcept {
 template <Link L>
 void Engine<L>::on_window(Peer& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
   size_t left = head.length;
-  wire::WindowPrefix window;
-  std::array<wire::SourceSegment, iov_max> to{};
+  Assist help;
+  wire::WindowPrefix& window = help.window;
   Op* op = find_op(head.a, peer);
   bool sound = wire::take(payload, left, window) && op != nullptr && window.segments <= iov_max &&
-               OpTable::kind_of(head.a) == OpTableKind::Transmit && op->announced &&
+               OpTable::kind_of(head.a) == OpTableKind::Transmit && op->announced && !op->windowed &&
                op->stage == OpStage::Waiting && window.length <= op->length;
   uint64_t room = 0;
   for (uint32_t i = 0; sound && i < window.segments; ++i)
-    sound = wire::take(payload, left, to[i]) && !__builtin_add_overflow(room, to[i].length, &room);
+    sound = wire::take(payload, left, help.to[i]) && !__builtin_add_overflow(room, help.to[i].length, &room);
   if (!sound || room != window.length) return malformed(peer);
-  const bool asked = visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
+  op->windowed = true;  // once: each may cost the whole message
+  help.op = head.a;
+  if (!assist(*op, help) || assist_count_ == assists_.size()) return;  // the receiver does the rest alone
+  assists_[assist_count_++] = help;
+  ++busy_;
+}
+
+// True: there may be more to do.
+template <Link L>
+bool Engine<L>::assist(Op& op, Assist& help) noexcept {
+  Peer& peer = full(*op.peer);
+  const Assistance state = visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
     if constexpr (HasRemoteMemory<S>)
-      return side.assist(part, window.meeting, window.length, to.data(), window.segments, op->iov.data(),
-                         op->iov_count);
-    else return false;
+      return side.assist(part, help.window.meeting, help.window.length, help.to.data(), help.window.segments,
+                         op.iov.data(), op.iov_count, help.taken);
+    else return Assistance::Ended;
   });
-  if (asked) send_control(peer, wire::FrameKind::Met, 0, window.operation, 0, {});
+  if (state == Assistance::Asked) send_control(peer, wire::FrameKind::Met, 0, help.window.operation, 0, {});
+  return state == Assistance::More;
+}
+
+// What was too long for one call.
+template <Link L>
+void Engine<L>::assist_on() noexcept {
+  for (size_t i = assist_count_; i-- > 0;) {
+    Op* op = transmit_ops_.find(assists_[i].op);
+    const bool waits = op != nullptr && op->announced && op->stage == OpStage::Waiting;
+    if (waits && assist(*op, assists_[i])) continue;
+    assists_[i] = assists_[--assist_count_];
+    --busy_;
+  }
 }
 
 // The sender is through with its part. Nothing of ours: the receive has ended meanwhile.
@@ -640,11 +666,11 @@ int Engine<L>::serve_regions(bool count_reads, bool count_writes) noexcept {
 }
 
 template <Link L>
-int Engine<L>::stop_serving() noexcept {
+int Engine<L>::stop_serving([[maybe_unused]] bool closing) noexcept {
   int writing = 0;
   visit_all_sides(link_, [&]<class S>(S& side) {
     if constexpr (HasRemoteMemory<S>)
-      if (const int busy = side.pause_meetings(); busy != 0) writing = busy;
+      if (const int busy = closing ? side.pause_meetings() : 0; busy != 0) writing = busy;
   });
   if (writing != 0) return writing;
   if (exposure_ == nullptr) return 0;

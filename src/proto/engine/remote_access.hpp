@@ -37,4 +37,11 @@ enum class CopyState : uint8_t {
   Failed,  // by that way it cannot be done; nobody writes any more
 };
 
+// What has become of a sender's help with a copy.
+enum class Assistance : uint8_t {
+  Ended,
+  Asked,  // ended, and the receiver wants to be told
+  More,   // it took long enough for one call
+};
+
 }  // namespace weft::proto

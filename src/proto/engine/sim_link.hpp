@@ -409,13 +409,13 @@ class RichLink : public PlainLink {
   }
   void end_meeting(PeerBase&, uint64_t name) noexcept { net_->meetings.erase(name); }
   int pause_meetings() noexcept { return 0; }
-  bool assist(PeerBase& peer, uint64_t name, uint64_t bytes, const wire::SourceSegment* to, size_t to_count,
-              const iovec* local, size_t local_count) noexcept {
+  Assistance assist(PeerBase& peer, uint64_t name, uint64_t bytes, const wire::SourceSegment* to,
+                    size_t to_count, const iovec* local, size_t local_count, uint32_t&) noexcept {
     const auto found = net_->meetings.find(name);
-    if (found == net_->meetings.end() || found->second.taken == 0) return false;
+    if (found == net_->meetings.end() || found->second.taken == 0) return Assistance::Ended;
     if (net_->dead[static_cast<size_t>(peer.id)] || net_->chance(net_->unreadable)) {
       found->second.failed = true;
-      return true;
+      return Assistance::Asked;
     }
     std::vector<std::byte> all(bytes);
     if (gather(all.data(), local, local_count, 0, bytes) != bytes) std::abort();
@@ -425,7 +425,7 @@ class RichLink : public PlainLink {
     const uint64_t begin = bytes - found->second.taken;
     (void)scatter(there.data(), there.size(), begin, all.data() + begin, found->second.taken);
     found->second.written = found->second.taken;
-    return true;
+    return Assistance::Asked;
   }
 
   void expose(const ExposedRegion& region) noexcept { net_->exposed[{id_, region.key}] = region; }

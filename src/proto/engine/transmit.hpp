@@ -240,7 +240,7 @@ ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Req
   op.data = request.data;
   op.has_data = (request.flags & FI_REMOTE_CQ_DATA) != 0;
   op.acked = false;
-  op.announced = false;
+  op.announced = op.windowed = false;
   op.early = request.silent || (request.flags & FI_INJECT_COMPLETE) != 0;
   op.extra_counter = request.extra_counter;
   op.iov_count = static_cast<uint8_t>(request.iov_count);
@@ -613,6 +613,7 @@ void Engine<L>::work() noexcept {
     fail_peer(peer, core::ProviderError::PeerMisbehaved);
     release_peer(peer);
   }
+  if (assist_count_ != 0) assist_on();
   for (size_t i = blocked_peers_.size(); i-- > 0;) flush(*blocked_peers_[i]);
   streams_.for_each([this](Op& op) {
     Op* moving = &op;

@@ -111,7 +111,7 @@ struct Core {
   virtual void release_transmit_context(const proto::TxContext& tx) noexcept = 0;
   virtual void set_sink(const proto::RxSink* sink) noexcept = 0;
   virtual int serve_regions(bool reads_counted, bool writes_counted) noexcept = 0;  // ServesDirectly
-  virtual int stop_serving() noexcept = 0;
+  virtual int stop_serving(bool closing) noexcept = 0;
   virtual void end_in_place() noexcept = 0;        // InPlaceEngine
   virtual bool belongs_here() const noexcept = 0;  // proto::KnowsItsProcess
   virtual void hurry() noexcept = 0;               // proto::Hurries

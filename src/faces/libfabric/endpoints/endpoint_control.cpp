@@ -110,7 +110,7 @@ int bind_counter(Port& p, Cntr& cntr, uint64_t flags) {
     if ((flags & FI_REMOTE_WRITE) != 0) rx.remote_writes = &cntr.counter;
     // What peers do by themselves could not be counted.
     if (p.enabled && p.core != nullptr && (flags & (FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0)
-      (void)p.core->stop_serving();
+      (void)p.core->stop_serving(false);
   }
   return 0;
 }
@@ -545,7 +545,7 @@ int close_port(::fid* fid) {
   const bool alias = p.alias;
   if (p.owned_core != nullptr) {
     std::scoped_lock guard(domain.lock);
-    if (const int status = p.core->stop_serving(); status != 0) {
+    if (const int status = p.core->stop_serving(true); status != 0) {
       log_warn(provider(p), FI_LOG_EP_CTRL,
                "fi_close: a peer that is stopped may still write to memory of the endpoint");
       return status;

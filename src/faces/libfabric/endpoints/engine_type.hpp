@@ -34,7 +34,7 @@ template <class E>
 concept ServesDirectly = proto::ServesRegions<E> && requires(E& engine) {
   { engine.serve_regions(bool{}, bool{}) }
   noexcept->std::same_as<int>;
-  { engine.stop_serving() }
+  { engine.stop_serving(bool{}) }
   noexcept->std::same_as<int>;
 };
 
@@ -136,8 +136,8 @@ class CoreOf final : public Core {
     if constexpr (ServesDirectly<E>) return engine_.serve_regions(reads_counted, writes_counted);
     return 0;
   }
-  int stop_serving() noexcept override {
-    if constexpr (ServesDirectly<E>) return engine_.stop_serving();
+  int stop_serving([[maybe_unused]] bool closing) noexcept override {
+    if constexpr (ServesDirectly<E>) return engine_.stop_serving(closing);
     return 0;
   }
   void end_in_place() noexcept override {
