@@ -32,6 +32,10 @@ struct Copies {
   // The last message that both could have copied was copied by us alone: the sender does not poll.
   bool alone = false;
   bool refused = false;  // the sender cannot write our memory
+  // Messages of a class that were asked for in segments and are not here: what else is copied meanwhile is not measured. After a while they count
+  // as gone, for their receives may have been closed.
+  std::array<uint32_t, copy_classes> asked_for{};
+  uint64_t asked_at = 0;  // ticks, the last of them
 };
 
 // A meeting's name as it is told to the sender: generation, grain, place. Never 0.

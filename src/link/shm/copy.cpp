@@ -18,10 +18,12 @@ namespace {
 
 constexpr uint64_t largest_streamed =
     uint64_t{1} << 24;  // above, data comes out of memory, and two copies cost twice the traffic
-constexpr uint64_t shared_copy_least = uint64_t{1} << 15;  // shorter messages are not worth a second side
+constexpr uint64_t shared_copy_least =
+    uint64_t{1} << 15;  // shorter messages are not worth a second side, and go in fragments
 constexpr uint64_t grain_least = uint64_t{1} << 15;
 constexpr uint64_t grains_usual = 1U << 12;
 constexpr uint64_t assist_bytes_max = uint64_t{1} << 22;  // in one call
+constexpr uint64_t asked_for_max = 33'000;  // times 30 microseconds
 constexpr int64_t patience_ms = 200;
 constexpr size_t list_max = 16;
 
@@ -72,11 +74,11 @@ Copies* Link::copies_of(Peer& peer) noexcept {
 CopyChooser* Link::chooser_of(Peer& peer, uint64_t bytes) noexcept {
   Copies* const copies = copies_of(peer);
   const size_t c = copy_class_of(bytes);
-  if (copies == nullptr || c == 0) return nullptr;
+  if (copies == nullptr || bytes <= shared_copy_least) return nullptr;
   auto& chooser = copies->choosers[c];
   if (chooser == nullptr) {
     uint32_t ways = bit(CopyPath::Ring) | bit(CopyPath::Receiver);
-    const bool shared = bytes > shared_copy_least && !copies->refused;
+    const bool shared = !copies->refused;
     if (shared) ways |= bit(CopyPath::Both);
     const CopyPath start = c < fragmented_classes ? CopyPath::Ring
                            : shared               ? CopyPath::Both
@@ -144,12 +146,18 @@ proto::CopyChoice Link::choose_copy(Peer& peer, uint64_t bytes, uint64_t stamp, 
   if (now - std::max(stamp, heard) > stale_ticks_ && (alone || now - copied_at_ > stale_ticks_))
     return {direct, 0};
   CopyChooser* const chooser = chooser_of(peer, bytes);
-  if (chooser == nullptr) return {};
-  CopyPath path = chooser->path();
+  if (chooser == nullptr) return {};  // in segments
+  const CopyPath path = chooser->path();
   // It was announced already: fragments are what the next one comes in.
   if (path == CopyPath::Ring && (copy_class_of(bytes) < fragmented_classes || bytes > largest_streamed))
     return {direct, 0};
-  return {path, begin_copy(peer, stamp)};
+  uint32_t& asked_for = peer.copies->asked_for[copy_class_of(bytes)];
+  if (now - peer.copies->asked_at > stale_ticks_ * asked_for_max) asked_for = 0;
+  if (path == CopyPath::Ring) {
+    ++asked_for;
+    peer.copies->asked_at = now;
+  }
+  return {path, path == CopyPath::Ring || asked_for == 0 ? begin_copy(peer, stamp) : 0};
 }
 
 void Link::copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noexcept {
@@ -159,6 +167,8 @@ void Link::copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noe
   copied_in_all_.bytes[static_cast<size_t>(path)] += bytes;
   CopyChooser* const chooser = peer.cma && !copy_pinned_ ? chooser_of(peer, bytes) : nullptr;
   if (chooser == nullptr) return;
+  uint32_t& asked_for = peer.copies->asked_for[copy_class_of(bytes)];
+  if (path == CopyPath::Ring && asked_for != 0) --asked_for;
   // Both without the other one says nothing about a sender who is there.
   const bool alone = path == CopyPath::Both && peer.copies->alone;
   if (start == 0 || now <= start || alone) {
