@@ -23,7 +23,7 @@ constexpr uint64_t shared_copy_least =
 constexpr uint64_t grain_least = uint64_t{1} << 15;
 constexpr uint64_t grains_usual = 1U << 12;
 constexpr uint64_t assist_bytes_max = uint64_t{1} << 22;  // in one call
-constexpr uint64_t asked_for_max = 33'000;  // times 30 microseconds
+constexpr uint64_t asked_for_max = 33'000;                // times 30 microseconds
 constexpr int64_t patience_ms = 200;
 constexpr size_t list_max = 16;
 
