@@ -344,7 +344,10 @@ int Link::end_meeting(Peer& peer, Copies::Meeting& meeting, int64_t until_ms) no
 void Link::end_meeting(Peer& peer, uint64_t name) noexcept {
   Copies::Meeting* const meeting = find_meeting(peer, name);
   if (meeting == nullptr) return;
-  if (end_meeting(peer, *meeting, os::now_ms() + patience_ms) != 0) {
+  // Who is stuck in one is not waited for again.
+  const auto& all = peer.copies->meetings;
+  const bool stuck = std::any_of(all.begin(), all.end(), [](const auto& other) { return other.kept; });
+  if (end_meeting(peer, *meeting, os::now_ms() + (stuck ? 0 : patience_ms)) != 0) {
     meeting->name = 0;
     meeting->kept = true;
   } else {
