@@ -1,6 +1,7 @@
-// Port: an adapter (proto/roce/adapter.hpp) over a packet link whose packets are UDP datagrams. It makes addresses
-// of GIDs, puts the ICRC behind what goes out, and verifies that of what comes in. Knows neither the program's
-// interface nor threads; the owner brings the time and calls poll().
+// Port: one way of an adapter (proto/roce/adapter.hpp) to its peers: a packet link whose packets are UDP datagrams. It
+// makes addresses of GIDs, puts the ICRC behind what goes out, and verifies that of what comes in. Knows neither the
+// program's interface nor threads. The owner of the adapter passes packets to send() (PacketOutput), brings the time,
+// calls poll(), and then Adapter::flush().
 #pragma once
 
 #include <sys/uio.h>
@@ -29,17 +30,22 @@ struct PortCounters {
 };
 
 template <proto::PacketLink P>
-class Port final : public proto::roce::PacketOutput {
+class Port {
  public:
-  Port(proto::roce::Events& events, proto::roce::Random random) : adapter_(*this, events, random) {}
+  explicit Port(proto::roce::Adapter& adapter) : adapter_(adapter) {}
 
-  // `address` names a host: the ICRC covers it. Port 0: the system chooses, and peers need gid().
+  // `address` names a host: the ICRC covers it. Port 0: the system chooses, and peers need gid(). `open_link(link, bytes)`
+  // opens the link with what is to stand around it.
   Result<void> open(const os::SocketAddress& address) {
+    return open(address, [](P& link, std::span<const std::byte> at) { return link.open(at); });
+  }
+  template <class OpenLink>
+  Result<void> open(const os::SocketAddress& address, OpenLink&& open_link) {
     if (!address || address.is_any())
       return Error{EINVAL, "a RoCEv2 port needs the address of an interface, not the wildcard"};
     if (address.family() == AF_INET6 && address.port() != standard_port)
       return Error{EINVAL, "over IPv6 a RoCEv2 port is 4791: a GID has no room for another"};
-    if (auto ok = link_.open(address.bytes()); !ok) return ok;
+    if (auto ok = open_link(link_, address.bytes()); !ok) return ok;
     const auto own = link_.address();
     own_ = *os::SocketAddress::from(own.data(), own.size());
     return {};
@@ -60,28 +66,18 @@ class Port final : public proto::roce::PacketOutput {
       --code;
     return code;
   }
-  proto::roce::Adapter& adapter() noexcept { return adapter_; }
   P& link() noexcept { return link_; }
+  const os::SocketAddress& address() const noexcept { return own_; }
   const PortCounters& counters() const noexcept { return counters_; }
 
-  // Takes what came and sends what is due; returns how many packets came.
+  // Gives what came to the adapter; returns how many packets.
   int poll(uint64_t now) noexcept {
     Handler handler{*this, now};
-    const int packets = link_.poll(handler);
-    adapter_.flush(now);
-    return packets;
+    return link_.poll(handler);
   }
 
- private:
-  static constexpr size_t parts_max = proto::roce::elements_max + 3;
-
-  struct Handler {
-    Port& port;
-    uint64_t now;
-    void on_packet(const proto::ReceivedPacket& packet) noexcept { port.on_packet(packet, now); }
-  };
-
-  bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept override {
+  // PacketOutput::send().
+  bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept {
     const os::SocketAddress there = address_of(to.destination);
     if (there.family() != own_.family() || count >= parts_max) return true;  // it cannot get there
     std::array<iovec, parts_max> all;
@@ -96,6 +92,15 @@ class Port final : public proto::roce::PacketOutput {
     all[count] = {icrc.data(), icrc.size()};
     return link_.send(there.bytes(), all.data(), count + 1);
   }
+
+ private:
+  static constexpr size_t parts_max = proto::roce::elements_max + 3;
+
+  struct Handler {
+    Port& port;
+    uint64_t now;
+    void on_packet(const proto::ReceivedPacket& packet) noexcept { port.on_packet(packet, now); }
+  };
 
   void on_packet(const proto::ReceivedPacket& packet, uint64_t now) noexcept {
     const auto source = os::SocketAddress::from(packet.source.data(), packet.source.size());
@@ -119,17 +124,33 @@ class Port final : public proto::roce::PacketOutput {
     arrival.alias = standard_gid(*source);
     arrival.bytes = packet.bytes.first(packet.bytes.size() - wire::roce::icrc_bytes);
     arrival.is_marked = packet.ecn == proto::Ecn::CongestionExperienced;
-    // IPv4 has the second half of the GRH's place (annex A17).
-    std::array<std::byte, proto::roce::grh_bytes> grh{};
-    const std::span<const std::byte> ip = headers.first(headers.size() - wire::Udp::bytes);
-    std::ranges::copy(ip, grh.end() - static_cast<std::ptrdiff_t>(ip.size()));
+    const std::array<std::byte, proto::roce::grh_bytes> grh = grh_of(arrival, headers);
     arrival.grh = grh;
     adapter_.on_packet(arrival, now);
   }
 
+  // What a UD queue pair shows of the headers. At the standard port that is the IP header, of IPv4 in the second half of
+  // the GRH's place (annex A17). Elsewhere the peer is one of ours, and only its GID tells the port: a GRH with both GIDs.
+  std::array<std::byte, proto::roce::grh_bytes> grh_of(const proto::roce::Arrival& arrival,
+                                                       std::span<const std::byte> headers) const noexcept {
+    std::array<std::byte, proto::roce::grh_bytes> grh{};
+    if (own_.port() != standard_port) {
+      wire::Ip6 ip;
+      ip.payload_bytes = static_cast<uint16_t>(arrival.bytes.size() + wire::roce::icrc_bytes);
+      ip.next_header = 0x1b;  // IBTA 8.3: "IBA transport"
+      ip.source = arrival.source;
+      ip.destination = gid();
+      ip.write(grh.data());
+      return grh;
+    }
+    const std::span<const std::byte> ip = headers.first(headers.size() - wire::Udp::bytes);
+    std::ranges::copy(ip, grh.end() - static_cast<std::ptrdiff_t>(ip.size()));
+    return grh;
+  }
+
+  proto::roce::Adapter& adapter_;
   P link_;
   os::SocketAddress own_;
-  proto::roce::Adapter adapter_;
   PortCounters counters_;
 };
 

@@ -229,14 +229,25 @@ bool allowed(QpType type, SendOpcode opcode) noexcept {
 
 }  // namespace
 
-int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) noexcept {
+int Adapter::check(const QueuePair& qp, const SendRequest& request) const noexcept {
   if (qp.state == QpState::Reset || qp.state == QpState::Init || qp.state == QpState::ReadyToReceive)
     return -EINVAL;
   if (!allowed(qp.type, request.opcode) || request.elements.size() > qp.sends.elements_each()) return -EINVAL;
   uint64_t length = 0;
   for (const Element& element : request.elements) length += element.length;
-  const bool is_inline = (request.flags & inline_data) != 0;
   if (length > (qp.type == QpType::Ud ? datagram_bytes_max : message_bytes_max)) return -EINVAL;
+  const bool is_atomic = request.opcode == SendOpcode::CompareSwap || request.opcode == SendOpcode::FetchAdd;
+  if (is_atomic && length != sizeof(uint64_t)) return -EINVAL;
+  if ((request.flags & inline_data) == 0) return 0;
+  const bool carries =
+      request.opcode <= SendOpcode::SendImmediate || request.opcode == SendOpcode::SendInvalidate;
+  return carries && length <= qp.sends.inline_each() ? 0 : -EINVAL;
+}
+
+int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) noexcept {
+  if (const int rc = check(qp, request); rc != 0) return rc;
+  uint64_t length = 0;
+  for (const Element& element : request.elements) length += element.length;
   if (qp.sends.full()) return -ENOMEM;
   const uint32_t index = qp.sends.tail;
   SendEntry& e = qp.sends.at(index);
@@ -257,9 +268,7 @@ int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) 
   e.remote_qkey = request.remote_qkey;
   e.remote_srqn = request.remote_srqn;
   e.bind = request.bind;
-  if (e.is_atomic() && length != sizeof(uint64_t)) return -EINVAL;
-  if (is_inline) {
-    if (length > qp.sends.inline_each() || e.is_answered() || e.is_local()) return -EINVAL;
+  if ((request.flags & inline_data) != 0) {
     std::byte* to = qp.sends.inline_bytes(index);
     for (const Element& element : request.elements) {
       if (element.length != 0)

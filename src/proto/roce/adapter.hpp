@@ -100,6 +100,8 @@ class Adapter {
   MemoryTable& memory() noexcept { return memory_; }
 
   // --- commands --- 0, or -EINVAL (state, type, too much of something), -ENOMEM (full).
+  // What post_send() would say of the request, but for the room in the queue.
+  int check(const QueuePair& qp, const SendRequest& request) const noexcept;
   int post_send(QueuePair& qp, const SendRequest& request, uint64_t now) noexcept;
   int post_receive(QueuePair& qp, const ReceiveRequest& request, uint64_t now) noexcept;
   int post_receive(SharedReceiveQueue& srq, const ReceiveRequest& request) noexcept {

@@ -1,9 +1,13 @@
 // Regions and windows: making, binding, invalidating.
 #include "proto/roce/memory.hpp"
 
+#include <array>
 #include <vector>
 
 namespace weft::proto::roce {
+
+// The most that one access moves: a packet's payload.
+static constexpr size_t access_bytes_max = mtu_bytes_max;
 
 MemoryTable::~MemoryTable() {
   table_.for_each([](Region& region) { delete &region; });
@@ -18,20 +22,59 @@ Result<Region*> MemoryTable::keep(std::unique_ptr<Region> region) {
   return region.release();
 }
 
-Result<Region*> MemoryTable::add(uint32_t pd, std::byte* at, uint64_t base, uint64_t length,
-                                 uint32_t access) {
+Result<void> MemoryTable::check(std::byte* at, uint64_t base, uint64_t length, uint32_t access) const {
   if ((access & (remote_write | remote_atomic)) != 0 && (access & local_write) == 0)
     return Error{EINVAL, "remote write and remote atomic need local write"};
   if (base + length < base || reinterpret_cast<uint64_t>(at) + length < length)
     return Error{EINVAL, "the region goes beyond the end of the address space"};
+  if ((access & on_demand) != 0 && probe == nullptr)
+    return Error{EOPNOTSUPP, "regions on demand are not possible here"};
+  return {};
+}
+
+static void fill(Region& region, uint32_t pd, std::byte* at, uint64_t base, uint64_t length,
+                 uint32_t access) noexcept {
+  region.pd = pd;
+  region.base = (access & zero_based) != 0 ? 0 : base;
+  region.length = length;
+  region.at = at;
+  region.access = access;
+  region.valid = true;
+  region.is_on_demand = (access & on_demand) != 0;
+}
+
+Result<Region*> MemoryTable::add(uint32_t pd, std::byte* at, uint64_t base, uint64_t length,
+                                 uint32_t access) {
+  if (auto ok = check(at, base, length, access); !ok) return ok.error();
   auto region = std::make_unique<Region>();
-  region->pd = pd;
-  region->base = (access & zero_based) != 0 ? 0 : base;
-  region->length = length;
-  region->at = at;
-  region->access = access;
-  region->valid = true;
+  fill(*region, pd, at, base, length, access);
   return keep(std::move(region));
+}
+
+Result<Region*> MemoryTable::add_null(uint32_t pd) {
+  auto region = std::make_unique<Region>();
+  fill(*region, pd, nullptr, 0, UINT64_MAX, local_write);
+  region->is_null = true;
+  return keep(std::move(region));
+}
+
+Result<void> MemoryTable::change(Region& region, uint32_t pd, std::byte* at, uint64_t base, uint64_t length,
+                                 uint32_t access) {
+  if (region.windows != 0) return Error{EBUSY, "memory windows are bound to the region"};
+  if (region.is_null) return Error{EINVAL, "a null region stays as it is"};
+  if (auto ok = check(at, base, length, access); !ok) return ok;
+  fill(region, pd, at, base, length, access);
+  return {};
+}
+
+bool MemoryTable::place_unmapped(const Region& r, uint64_t length, bool write,
+                                 std::byte*& out) const noexcept {
+  if (!r.is_null) return probe(out, length, write);
+  static std::array<std::byte, access_bytes_max> zeros{};
+  static std::array<std::byte, access_bytes_max> sink;
+  if (length > access_bytes_max) return false;
+  out = write ? sink.data() : zeros.data();
+  return true;
 }
 
 int MemoryTable::remove(Region& region) noexcept {
@@ -75,9 +118,8 @@ Status MemoryTable::bind(uint32_t pd, uint32_t qpn, const SendRequest::Bind& wha
     return Status::Success;
   }
   Region* region = find(what.region_key);
-  std::byte* at = nullptr;
   if (region == nullptr || region->is_window || region->pd != pd || (region->access & window_bind) == 0 ||
-      !place(*region, what.address, what.length, at))
+      !covers(*region, what.address, what.length))
     return Status::WindowBind;
   if ((what.access & (remote_write | remote_atomic)) != 0 && (region->access & local_write) == 0)
     return Status::WindowBind;
@@ -85,7 +127,8 @@ Status MemoryTable::bind(uint32_t pd, uint32_t qpn, const SendRequest::Bind& wha
   window->key = new_key;
   window->base = (what.access & zero_based) != 0 ? 0 : what.address;
   window->length = what.length;
-  window->at = at;
+  window->at = region->at + (what.address - region->base);
+  window->is_on_demand = region->is_on_demand;
   window->access = what.access & (remote_write | remote_read | remote_atomic);
   window->qpn = qpn;
   window->parent = region;

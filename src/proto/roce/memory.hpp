@@ -24,7 +24,9 @@ struct Region {
   uint64_t length = 0;
   std::byte* at = nullptr;
   uint32_t access = 0;
-  bool valid = false;  // false: a window that is not bound
+  bool valid = false;         // false: a window that is not bound
+  bool is_null = false;       // reads as zeros, and what is written is gone (ibv_alloc_null_mr(3))
+  bool is_on_demand = false;  // what is not mapped is found out at each access
   // Windows.
   bool is_window = false;
   WindowType type = WindowType::One;
@@ -34,6 +36,9 @@ struct Region {
   uint32_t windows = 0;  // bound to it
 };
 
+// Whether the process may read, or write, all of that memory now; it is mapped if need be. May sleep.
+using Probe = bool (*)(std::byte* at, uint64_t length, bool write) noexcept;
+
 class MemoryTable {
  public:
   explicit MemoryTable(Random random) : random_(random), table_(keys_max, random) {}
@@ -41,10 +46,17 @@ class MemoryTable {
   MemoryTable& operator=(const MemoryTable&) = delete;
   ~MemoryTable();
 
+  Probe probe = nullptr;  // for regions that are registered with on_demand; null: these are refused
+
   // --- control ---
   // [at, at + length) under the addresses from `base` on. EINVAL: remote write or atomic without local write
   // (ibv_reg_mr(3)), or a range that wraps.
   Result<Region*> add(uint32_t pd, std::byte* at, uint64_t base, uint64_t length, uint32_t access);
+  // Local accesses only.
+  Result<Region*> add_null(uint32_t pd);
+  // ibv_rereg_mr(3), the key stays. EBUSY: windows are bound to it. Nothing is changed by what is refused.
+  Result<void> change(Region& region, uint32_t pd, std::byte* at, uint64_t base, uint64_t length,
+                      uint32_t access);
   // 0; -EBUSY: windows are bound to it.
   int remove(Region& region) noexcept;
   Result<Region*> add_window(uint32_t pd, WindowType type);
@@ -62,14 +74,14 @@ class MemoryTable {
     const Region* r = find(key);
     if (r == nullptr || r->is_window || r->pd != pd || (write && (r->access & local_write) == 0))
       return false;
-    return place(*r, address, length, out);
+    return place(*r, address, length, write, out);
   }
   bool remote(uint32_t key, uint32_t pd, uint32_t qpn, uint64_t address, uint64_t length, uint32_t rights,
               std::byte*& out) const noexcept {
     const Region* r = find(key);
     if (r == nullptr || r->pd != pd || (r->access & rights) != rights) return false;
     if (r->is_window && r->type == WindowType::Two && r->qpn != qpn) return false;
-    return place(*r, address, length, out);
+    return place(*r, address, length, (rights & (remote_write | remote_atomic)) != 0, out);
   }
 
  private:
@@ -77,12 +89,19 @@ class MemoryTable {
     Region* r = table_.find(key >> 8);
     return r != nullptr && r->key == key && r->valid ? r : nullptr;
   }
-  static bool place(const Region& r, uint64_t address, uint64_t length, std::byte*& out) noexcept {
+  static bool covers(const Region& r, uint64_t address, uint64_t length) noexcept {
     const uint64_t offset = address - r.base;
-    if (address < r.base || offset > r.length || length > r.length - offset) return false;
-    out = r.at + offset;
+    return address >= r.base && offset <= r.length && length <= r.length - offset;
+  }
+  bool place(const Region& r, uint64_t address, uint64_t length, bool write, std::byte*& out) const noexcept {
+    if (!covers(r, address, length)) return false;
+    out = r.at + (address - r.base);
+    if (r.is_null || r.is_on_demand) [[unlikely]]
+      return place_unmapped(r, length, write, out);
     return true;
   }
+  bool place_unmapped(const Region& r, uint64_t length, bool write, std::byte*& out) const noexcept;
+  Result<void> check(std::byte* at, uint64_t base, uint64_t length, uint32_t access) const;
   static void release(Region& window) noexcept;
   Result<Region*> keep(std::unique_ptr<Region> region);
 

@@ -65,6 +65,18 @@ class CompletionQueue {
   size_t size() const noexcept { return count_; }
   size_t capacity() const noexcept { return ring_.size(); }
   bool overrun() const noexcept { return overrun_; }
+  // False: more are in it than that. May throw std::bad_alloc, and then nothing has changed.
+  bool resize(uint32_t capacity) {
+    if (capacity < count_) return false;
+    std::vector<Completion> ring(capacity);
+    const size_t count = count_;
+    (void)poll(ring);
+    ring_.swap(ring);
+    head_ = 0;
+    count_ = count;
+    return true;
+  }
+  void* context = nullptr;  // the front end's
 
   // --- called by the adapter ---
   // Errors count as solicited. False: no room; the queue has failed.
@@ -165,6 +177,7 @@ struct SharedReceiveQueue {
   CompletionQueue* cq = nullptr;  // XRC
   uint32_t limit = 0;             // an event when fewer are there, once; 0: none
   uint32_t users = 0;
+  void* context = nullptr;  // the front end's
   ReceiveQueue queue;
 };
 
@@ -215,6 +228,7 @@ class SendQueue {
   }
   bool full() const noexcept { return tail - head == requests_; }
   bool empty() const noexcept { return tail == head; }
+  uint32_t room() const noexcept { return requests_ - (tail - head); }
   SendEntry& at(uint32_t index) noexcept { return entries_[index & mask_]; }
   const SendEntry& at(uint32_t index) const noexcept { return entries_[index & mask_]; }
   Element* elements(uint32_t index) noexcept {

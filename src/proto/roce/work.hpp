@@ -44,6 +44,7 @@ enum Access : uint32_t {
   remote_atomic = 8,
   window_bind = 16,
   zero_based = 32,
+  on_demand = 64,
 };
 
 // A piece of the program's memory; under inline_data the key does not count.

@@ -1,0 +1,190 @@
+// The data path: posting and polling (ibv_post_send(3), ibv_post_recv(3), ibv_poll_cq(3), ibv_req_notify_cq(3)).
+#include "faces/verbs/roce/data.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <span>
+
+#include "os/clock.hpp"
+
+namespace weft::verbs {
+namespace {
+
+void fill(ibv_wc& to, const roce::Completion& c) noexcept {
+  to.wr_id = c.id;
+  to.status = static_cast<ibv_wc_status>(c.status);
+  to.opcode = static_cast<ibv_wc_opcode>(c.opcode);
+  to.vendor_err = 0;
+  to.byte_len = c.bytes;
+  to.imm_data = immediate_of(c);
+  to.qp_num = c.qpn;
+  to.src_qp = c.source_qpn;
+  to.wc_flags = c.flags;
+  to.pkey_index = 0;
+  to.slid = 0;
+  to.sl = 0;
+  to.dlid_path_bits = 0;
+}
+
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept {
+  Cq& mine = of(cq);
+  const Guard guard(mine.instance->lock());
+  constexpr int at_once = 16;
+  std::array<roce::Completion, at_once> some;
+  int done = 0;
+  bool has_polled = false;
+  while (done < count) {
+    const int wanted = std::min(count - done, at_once);
+    const int taken = mine.queue->poll(std::span(some).first(static_cast<size_t>(wanted)));
+    if (taken < 0) return done > 0 ? done : taken;
+    for (int i = 0; i < taken; ++i) fill(wc[done + i], some[static_cast<size_t>(i)]);
+    done += taken;
+    if (taken == wanted) continue;
+    if (done > 0 || has_polled) break;
+    (void)mine.instance->device().poll();
+    has_polled = true;
+  }
+  return done;
+}
+
+int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept {
+  Cq& mine = of(cq);
+  const Guard guard(mine.instance->lock());
+  mine.queue->arm(solicited_only != 0);
+  mine.instance->device().expect_sleep();
+  return 0;
+}
+
+// False: the request names what it must not.
+bool fill(roce::SendRequest& to, const Qp& qp, const ibv_send_wr& wr) noexcept {
+  to.id = wr.wr_id;
+  to.opcode = static_cast<roce::SendOpcode>(wr.opcode);
+  to.flags = static_cast<uint8_t>(
+      wr.send_flags & (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE));
+  to.elements = elements_of(wr.sg_list, static_cast<size_t>(wr.num_sge));
+  switch (wr.opcode) {
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      to.immediate = be32toh(wr.imm_data);
+      [[fallthrough]];
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_READ:
+      to.remote_address = wr.wr.rdma.remote_addr;
+      to.remote_key = wr.wr.rdma.rkey;
+      break;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      to.remote_address = wr.wr.atomic.remote_addr;
+      to.remote_key = wr.wr.atomic.rkey;
+      to.compare_add = wr.wr.atomic.compare_add;
+      to.swap = wr.wr.atomic.swap;
+      break;
+    case IBV_WR_SEND_WITH_IMM:
+      to.immediate = be32toh(wr.imm_data);
+      break;
+    case IBV_WR_SEND_WITH_INV:
+    case IBV_WR_LOCAL_INV:
+      to.invalidate = wr.invalidate_rkey;
+      break;
+    case IBV_WR_BIND_MW:
+      if (wr.bind_mw.mw == nullptr || wr.bind_mw.mw->type != IBV_MW_TYPE_2) return false;
+      set_bind(to, *wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
+      break;
+    case IBV_WR_SEND:
+      break;
+    default:
+      return false;
+  }
+  if (qp.pair->type == roce::QpType::Ud) {
+    if (wr.wr.ud.ah == nullptr) return false;
+    to.to = of(wr.wr.ud.ah).to;
+    to.remote_qpn = wr.wr.ud.remote_qpn;
+    to.remote_qkey = wr.wr.ud.remote_qkey;
+  } else if (qp.pair->type == roce::QpType::XrcSend) {
+    to.remote_srqn = wr.qp_type.xrc.remote_srqn;
+  }
+  return true;
+}
+
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
+  Qp& mine = of(qp);
+  link::roce::Device& device = mine.instance->device();
+  const Guard guard(device.lock());
+  const uint64_t now = os::monotonic_ns();
+  int status = 0;
+  for (; wr != nullptr; wr = wr->next) {
+    roce::SendRequest request;
+    if (wr->num_sge < 0 || !fill(request, mine, *wr)) {
+      status = EINVAL;
+      break;
+    }
+    status = -device.adapter().post_send(*mine.pair, request, now);
+    if (status != 0) break;
+    if (wr->opcode == IBV_WR_BIND_MW) wr->bind_mw.mw->rkey = wr->bind_mw.rkey;
+  }
+  if (status != 0) *bad = wr;
+  device.posted();
+  return status;
+}
+
+template <class Post>
+int post_list(ibv_recv_wr* wr, ibv_recv_wr** bad, Post&& post) noexcept {
+  for (; wr != nullptr; wr = wr->next) {
+    int status = -EINVAL;
+    if (wr->num_sge >= 0)
+      status =
+          post(roce::ReceiveRequest{wr->wr_id, elements_of(wr->sg_list, static_cast<size_t>(wr->num_sge))});
+    if (status == 0) continue;
+    *bad = wr;
+    return -status;
+  }
+  return 0;
+}
+
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
+  Qp& mine = of(qp);
+  const Guard guard(mine.instance->lock());
+  const uint64_t now = os::monotonic_ns();
+  return post_list(wr, bad, [&](const roce::ReceiveRequest& request) {
+    return mine.instance->device().adapter().post_receive(*mine.pair, request, now);
+  });
+}
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
+  Srq& mine = of(srq);
+  const Guard guard(mine.instance->lock());
+  return post_list(wr, bad, [&](const roce::ReceiveRequest& request) {
+    return mine.instance->device().adapter().post_receive(*mine.queue, request);
+  });
+}
+
+// Windows of type 1 (ibv_bind_mw(3)): the library chooses the new rkey.
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept {
+  Qp& mine = of(qp);
+  link::roce::Device& device = mine.instance->device();
+  if (mw->type != IBV_MW_TYPE_1) return EINVAL;
+  roce::SendRequest request;
+  request.id = bind->wr_id;
+  request.flags =
+      static_cast<uint8_t>(bind->send_flags & (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED));
+  const Guard guard(device.lock());
+  const uint32_t rkey = ibv_inc_rkey(mw->rkey);
+  set_bind(request, *mw, rkey, bind->bind_info);
+  const int status = -device.adapter().post_send(*mine.pair, request, os::monotonic_ns());
+  if (status == 0) mw->rkey = rkey;
+  device.posted();
+  return status;
+}
+
+}  // namespace
+
+void fill_data_ops(weft_verbs_ops& ops) noexcept {
+  ops.poll_cq = poll_cq;
+  ops.req_notify_cq = req_notify_cq;
+  ops.post_send = post_send;
+  ops.post_recv = post_recv;
+  ops.post_srq_recv = post_srq_recv;
+  ops.bind_mw = bind_mw;
+}
+
+}  // namespace weft::verbs

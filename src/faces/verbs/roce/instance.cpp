@@ -1,0 +1,172 @@
+// Settings, the list of open instances, and events on their way to the library.
+#include "faces/verbs/roce/instance.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string_view>
+
+#include "base/hash.hpp"
+#include "faces/verbs/roce/objects.hpp"
+#include "os/mapping.hpp"
+
+namespace weft::verbs {
+namespace {
+
+const weft_verbs_services* the_services = nullptr;
+
+// All that are open; made on first use and never destroyed, for programs that call from exit handlers.
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<Instance>> instances;
+};
+Registry& registry() noexcept {
+  static auto* const all = new Registry;
+  return *all;
+}
+
+std::string setting(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+// A number of [low, high]; nothing where it is not set. What is malformed is said and ignored.
+std::optional<unsigned> number_setting(const char* name, unsigned low, unsigned high) {
+  const std::string text = setting(name);
+  if (text.empty()) return {};
+  unsigned value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status == std::errc() && end == text.data() + text.size() && value >= low && value <= high)
+    return value;
+  log(1, std::string(name) + "=" + text + " is ignored: a number from " + std::to_string(low) + " to " +
+             std::to_string(high) + " is expected");
+  return {};
+}
+
+// "NAME=ADDRESS"; the address is one of this machine.
+std::optional<Named> device_of(std::string_view text) {
+  const size_t at = text.find('=');
+  if (at == std::string_view::npos || at == 0 || at >= IBV_SYSFS_NAME_MAX) return {};
+  const std::string host(text.substr(at + 1));
+  const bool is_ip6 = host.find(':') != std::string::npos;
+  const auto address = os::SocketAddress::from_text(is_ip6 ? "[" + host + "]:0" : host + ":0");
+  if (!address) return {};
+  Named named{std::string(text.substr(0, at)), {}};
+  for (const os::Interface& one : os::interfaces())
+    if ((one.ipv4 && os::same_host(one.ipv4, *address)) || (one.ipv6 && os::same_host(one.ipv6, *address)))
+      named.interface = one;
+  if (named.interface.name.empty() && address->is_loopback())
+    for (const os::Interface& one : os::interfaces())
+      if (one.is_loopback) named.interface = one;
+  named.interface.ipv4 = is_ip6 ? os::SocketAddress() : *address;
+  if (is_ip6) named.interface.ipv6 = *address;
+  return named;
+}
+
+uint8_t mtu_code(size_t bytes) noexcept {
+  uint8_t code = 5;
+  while (code > 1 && (size_t{128} << code) > bytes) --code;
+  return code;
+}
+
+// The largest path MTU whose packets leave the interface in one piece.
+uint8_t active_mtu_of(const os::Interface& interface) {
+  if (const auto set = number_setting("WEFT_VERBS_MTU", 256, 4096)) return mtu_code(*set);
+  constexpr size_t headers = 80;  // of IPv6, UDP and the largest packet, as the kernel's driver counts them
+  return interface.mtu_bytes == 0 ? uint8_t{3}
+                                  : mtu_code(std::max<size_t>(interface.mtu_bytes, headers) - headers);
+}
+
+void say(const void* note, const char* text) noexcept { log(note == nullptr ? 1 : 2, text); }
+
+}  // namespace
+
+const weft_verbs_services& services() noexcept { return *the_services; }
+void set_services(const weft_verbs_services& services) noexcept { the_services = &services; }
+
+void log(int level, const std::string& text) noexcept {
+  if (the_services != nullptr) the_services->log(level, text.c_str());
+}
+
+int refuse(const Error& error) noexcept {
+  log(2, error.why);
+  return error.code;
+}
+
+std::vector<Named> named_devices() {
+  std::vector<Named> devices;
+  const std::string text = setting("WEFT_VERBS_DEVICES");
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    if (auto named = device_of(std::string_view(text).substr(at, end - at))) {
+      devices.push_back(std::move(*named));
+    } else {
+      log(1,
+          "WEFT_VERBS_DEVICES: \"" + text.substr(at, end - at) + "\" is ignored: NAME=ADDRESS is expected");
+    }
+    at = end + 1;
+  }
+  if (!devices.empty()) return devices;
+  for (os::Interface& one : os::interfaces()) devices.push_back({"weft_" + one.name, one});
+  return devices;
+}
+
+// Locally administered, the same for all processes.
+uint64_t guid_of(const Named& named) noexcept {
+  uint64_t hash = os::SocketAddressHash{}(named.interface.ipv4 ? named.interface.ipv4 : named.interface.ipv6);
+  for (const char c : named.name) hash = hash * 31 + static_cast<unsigned char>(c);
+  hash = (hash & 0x00ffffff00ffffff) | 0x020000ff'00000000 | 0x00000000fe000000;
+  return __builtin_bswap64(hash);
+}
+
+Result<std::shared_ptr<Instance>> Instance::open(const Named& named) {
+  const std::scoped_lock guard(registry().mutex);
+  auto& place = registry().instances[named.name];
+  // A forked child opens its own: the sockets and the thread are its parent's.
+  if (auto present = place.lock(); present && present->device().is_here()) return present;
+  std::shared_ptr<Instance> instance(new Instance(named));
+  instance->active_mtu_ = active_mtu_of(named.interface);
+  link::roce::DeviceSettings settings;
+  settings.ipv4 = named.interface.ipv4;
+  settings.ipv6 = named.interface.ipv6;
+  settings.port = static_cast<uint16_t>(number_setting("WEFT_VERBS_PORT", 0, 65535).value_or(0));
+  settings.has_standard = setting("WEFT_VERBS_STANDARD_PORT") != "0";
+  settings.has_thread = setting("WEFT_PROGRESS") != "manual";
+  settings.datagram_bytes = size_t{128} << instance->active_mtu_;
+  static constexpr int note = 0;
+  settings.audience = {say, nullptr, say, &note};
+  auto device = link::roce::Device::open(settings, *instance);
+  if (!device) return device.error();
+  instance->device_ = std::move(*device);
+  instance->device_->adapter().memory().probe = [](std::byte* at, uint64_t length, bool write) noexcept {
+    return os::populate(at, length, write) == 0;
+  };
+  place = instance;
+  return instance;
+}
+
+void Instance::on_completion(roce::CompletionQueue& cq) noexcept {
+  services().completion_event(static_cast<ibv_cq*>(cq.context));
+}
+
+void Instance::on_async(const roce::AsyncEvent& event) noexcept {
+  ibv_async_event out{};
+  out.event_type = static_cast<ibv_event_type>(event.kind);
+  ibv_context* context = nullptr;
+  if (event.qp != nullptr && event.qp->context != nullptr) {
+    out.element.qp = static_cast<ibv_qp*>(event.qp->context);
+    context = out.element.qp->context;
+  } else if (event.cq != nullptr) {
+    out.element.cq = static_cast<ibv_cq*>(event.cq->context);
+    context = out.element.cq->context;
+  } else if (event.srq != nullptr) {
+    out.element.srq = static_cast<ibv_srq*>(event.srq->context);
+    context = out.element.srq->context;
+  }
+  if (context != nullptr) services().async_event(context, &out);
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,72 @@
+// Instance: one RoCEv2 device that this process has open, for all of its contexts. Must not know the objects of verbs.h
+// beyond the events that it passes on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/list.hpp"
+#include "base/result.hpp"
+#include "link/roce/device.hpp"
+#include "os/interfaces.hpp"
+#include "weft/verbs_provider.h"
+
+namespace weft::verbs {
+
+namespace roce = proto::roce;
+
+// What the library gave to start().
+const weft_verbs_services& services() noexcept;
+void set_services(const weft_verbs_services& services) noexcept;
+// For a person: why something was refused. Level as of weft_verbs_services::log.
+void log(int level, const std::string& text) noexcept;
+// Says why, and returns the errno.
+int refuse(const Error& error) noexcept;
+
+// A device as settings and interfaces name it.
+struct Named {
+  std::string name;
+  os::Interface interface;
+};
+// WEFT_VERBS_DEVICES, or one for each interface. A malformed setting is said in the log, and the interfaces stand.
+std::vector<Named> named_devices();
+uint64_t guid_of(const Named& named) noexcept;
+
+class Instance final : roce::Events {
+ public:
+  // The one of this name; opened if it is not.
+  static Result<std::shared_ptr<Instance>> open(const Named& named);
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
+  ~Instance() = default;
+
+  const Named& named() const noexcept { return named_; }
+  link::roce::Device& device() noexcept { return *device_; }
+  os::Lock& lock() noexcept { return device_->lock(); }
+  uint8_t active_mtu() const noexcept { return active_mtu_; }
+
+  // --- with the lock ---
+  uint32_t next_number() noexcept { return ++numbers_; }  // of protection and XRC domains; never 0
+  // XRC domains that files name (ibv_open_xrcd(3)).
+  struct FileDomain {
+    uint64_t device;
+    uint64_t inode;
+    uint32_t number;
+    uint32_t users;
+  };
+  std::vector<FileDomain> file_domains;
+
+ private:
+  explicit Instance(Named named) : named_(std::move(named)) {}
+  void on_completion(roce::CompletionQueue& cq) noexcept override;
+  void on_async(const roce::AsyncEvent& event) noexcept override;
+
+  Named named_;
+  uint8_t active_mtu_ = 3;
+  uint32_t numbers_ = 0;
+  std::unique_ptr<link::roce::Device> device_;
+};
+
+}  // namespace weft::verbs

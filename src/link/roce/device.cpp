@@ -1,0 +1,203 @@
+// Opening, and the progress thread.
+#include "link/roce/device.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+
+#include "os/clock.hpp"
+
+namespace weft::link::roce {
+
+Device::Device(proto::roce::Events& events) : adapter_(*this, events, os::random_bytes) {}
+
+Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, proto::roce::Events& events) {
+  std::unique_ptr<Device> device(new Device(events));
+  device->adapter_.datagram_bytes_max = settings.datagram_bytes;
+  if (auto ok = device->open_ports(settings); !ok) return ok.error();
+  if (settings.has_thread) {
+    auto wake = os::Event::create();
+    if (!wake) return wake.error();
+    device->wake_.emplace(std::move(*wake));
+    const auto run = [](void* self) { static_cast<Device*>(self)->run(); };
+    if (!device->thread_.start("weft-roce", run, device.get()))
+      return Error{EAGAIN, "the system gives no thread for the progress of one-sided operations"};
+  }
+  return device;
+}
+
+Device::~Device() {
+  stop_.store(true, std::memory_order_relaxed);
+  if (wake_) wake_->notify();
+  thread_.join();
+  for (auto& port : ports_)
+    if (port) port->close();
+}
+
+Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t port,
+                               const DeviceSettings& settings) {
+  address.set_port(port);
+  ports_[index].emplace(adapter_);
+  auto opened = ports_[index]->open(address, [&](Socket& link, std::span<const std::byte> at) {
+    return packet::open_observed(link, at, settings.audience);
+  });
+  if (!opened) ports_[index].reset();
+  return opened;
+}
+
+Result<void> Device::open_ports(const DeviceSettings& settings) {
+  if (settings.ipv4)
+    if (auto ok = open_port(0, settings.ipv4, settings.port, settings); !ok) return ok;
+  if (settings.has_standard) {
+    // Another process may have them, or the kernel's own driver.
+    if (settings.ipv4 && settings.port != standard_port)
+      (void)open_port(1, settings.ipv4, standard_port, settings);
+    if (settings.ipv6) (void)open_port(2, settings.ipv6, standard_port, settings);
+  }
+  if (std::ranges::none_of(ports_, [](const auto& port) { return port.has_value(); }))
+    return Error{EADDRNOTAVAIL, "no port: over IPv6 only 4791 serves, and another process has it"};
+  return {};
+}
+
+Gid Device::gid(size_t index) const noexcept {
+  return index < gid_count && ports_[index] ? ports_[index]->gid() : Gid{};
+}
+
+uint16_t Device::port_of(size_t index) const noexcept {
+  return index < gid_count && ports_[index] ? ports_[index]->address().port() : uint16_t{0};
+}
+
+uint8_t Device::path_mtu_max(size_t index, const Gid& to) noexcept {
+  if (index >= gid_count || !ports_[index]) return 0;
+  if (address_of(to).family() != ports_[index]->address().family()) return 0;
+  return ports_[index]->path_mtu_max(to);
+}
+
+PortCounters Device::port_counters() const noexcept {
+  PortCounters sum;
+  for (const auto& port : ports_) {
+    if (!port) continue;
+    sum.wrong_icrc += port->counters().wrong_icrc;
+    sum.solved += port->counters().solved;
+  }
+  return sum;
+}
+
+bool Device::send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept {
+  if (to.source_index >= gid_count || !ports_[to.source_index]) return true;  // there is no way
+  return ports_[to.source_index]->send(to, parts, count);
+}
+
+int Device::take(uint64_t now) noexcept {
+  int packets = 0;
+  for (auto& port : ports_)
+    if (port) packets += port->poll(now);
+  adapter_.flush(now);
+  return packets;
+}
+
+int Device::poll() noexcept {
+  if (!origin_.is_here()) [[unlikely]]
+    return 0;
+  const uint64_t now = os::monotonic_ns();
+  polled_at_ns_ = now;
+  const int packets = take(now);
+  counters_.packets_by_program += static_cast<uint64_t>(packets);
+  return packets;
+}
+
+// --- the progress thread ---
+
+void Device::wake_thread() noexcept {
+  wakes_at_ = 0;
+  is_armed_ = false;
+  if (wake_ && origin_.is_here()) wake_->notify();
+}
+
+void Device::step_aside() noexcept {
+  is_aside_ = true;
+  vain_ = 0;
+  look_ns_ = look_ns_min;
+  for (auto& port : ports_)
+    if (port) port->link().disarm();
+}
+
+void Device::run() noexcept {
+  std::unique_lock guard(lock_);
+  while (!stop_.load(std::memory_order_relaxed)) {
+    guard.release();  // sleep() gives it back and takes it
+    const bool sockets_ready = sleep();
+    guard = std::unique_lock(lock_, std::adopt_lock);
+    if (is_aside_) {
+      look();
+    } else {
+      work(sockets_ready);
+    }
+  }
+}
+
+bool Device::sleep() noexcept {
+  std::array<pollfd, 1 + gid_count> fds;
+  nfds_t count = 0;
+  fds[count++] = {wake_->fd(), POLLIN, 0};
+  const uint64_t now = os::monotonic_ns();
+  uint64_t until = adapter_.next_due();
+  if (adapter_.has_ready()) until = std::min(until, now + no_room_ns);
+  if (is_aside_) {
+    until = std::min(until, now + look_ns_);
+  } else {
+    for (auto& port : ports_) {
+      if (!port) continue;
+      fds[count++] = {port->link().wait_fd(), POLLIN, 0};
+      (void)port->link().arm();
+    }
+  }
+  is_armed_ = !is_aside_;
+  wakes_at_ = std::max<uint64_t>(until, 1);
+  lock_.unlock();
+  timespec timeout{};
+  if (until > now) {
+    timeout.tv_sec = static_cast<time_t>((until - now) / 1'000'000'000);
+    timeout.tv_nsec = static_cast<long>((until - now) % 1'000'000'000);
+  }
+  const int ready = ::ppoll(fds.data(), count, until == UINT64_MAX ? nullptr : &timeout, nullptr);
+  lock_.lock();
+  wakes_at_ = 0;
+  is_armed_ = false;
+  ++counters_.wakes;
+  if (ready > 0 && fds[0].revents != 0) wake_->drain();
+  return ready > 0 && (ready > 1 || fds[0].revents == 0);
+}
+
+void Device::work(bool sockets_ready) noexcept {
+  for (bool first = true;; first = false) {
+    const uint64_t now = os::monotonic_ns();
+    const int packets = take(now);
+    counters_.packets_by_thread += static_cast<uint64_t>(packets);
+    if (packets == 0) {
+      const bool is_polling = now - polled_at_ns_ < 4 * not_polling_ns;
+      if (first && sockets_ready && is_polling && ++vain_ >= vain_max) step_aside();
+      return;
+    }
+    vain_ = 0;
+    lock_.unlock();  // for the program's threads
+    lock_.lock();
+    if (stop_.load(std::memory_order_relaxed)) return;
+  }
+}
+
+void Device::look() noexcept {
+  const uint64_t now = os::monotonic_ns();
+  const uint64_t since = now - polled_at_ns_;
+  if (since < not_polling_ns) {
+    look_ns_ = std::min(2 * look_ns_, look_ns_max);
+    return;
+  }
+  const int packets = take(now);
+  counters_.packets_by_thread += static_cast<uint64_t>(packets);
+  if (packets != 0 || since > look_ns_) is_aside_ = false;
+}
+
+}  // namespace weft::link::roce

@@ -1,0 +1,126 @@
+// Device: RoCEv2 in software for one process, over the sockets of one network interface: an adapter, its ports, the
+// lock around them and a progress thread. docs/verbs.md has addresses and the thread's states. Must not know the
+// program's interface.
+//
+// Threads: whoever calls adapter(), poll() or posted() holds lock(). Events are raised under it, from the program's
+// threads and from the progress thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.hpp"
+#include "link/packet/middleware.hpp"
+#include "link/roce/port.hpp"
+#include "link/udp/packets.hpp"
+#include "os/event.hpp"
+#include "os/lock.hpp"
+#include "os/origin.hpp"
+#include "os/thread.hpp"
+#include "proto/packet/observed.hpp"
+#include "proto/roce/adapter.hpp"
+
+namespace weft::link::roce {
+
+struct DeviceSettings {
+  os::SocketAddress ipv4;  // of the interface; either may be missing
+  os::SocketAddress ipv6;
+  uint16_t port = 0;             // of GID 0; 0: the system chooses
+  bool has_standard = true;      // GIDs 1 and 2: port 4791, where nobody else has it
+  bool has_thread = true;        // false: progress is made by the program's calls alone
+  size_t datagram_bytes = 1024;  // of UD: the path MTU of the interface
+  packet::Audience audience;
+};
+
+struct DeviceCounters {
+  uint64_t packets_by_thread = 0;
+  uint64_t packets_by_program = 0;
+  uint64_t wakes = 0;  // of the thread
+};
+
+class Device final : proto::roce::PacketOutput {
+ public:
+  using Socket = proto::Observed<udp::Packets>;
+  static constexpr size_t gid_count = 3;
+
+  // `events` outlives the device.
+  static Result<std::unique_ptr<Device>> open(const DeviceSettings& settings, proto::roce::Events& events);
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ~Device();  // without the lock
+
+  os::Lock& lock() noexcept { return lock_; }
+  bool is_here() const noexcept { return origin_.is_here(); }  // false: in a forked child
+
+  // --- without the lock --- fixed from open() on
+  Gid gid(size_t index) const noexcept;  // zeros: there is none
+  uint16_t port_of(size_t index) const noexcept;
+
+  // --- with the lock ---
+  proto::roce::Adapter& adapter() noexcept { return adapter_; }
+  // The largest Attributes::path_mtu to that peer; 0: there is no way.
+  uint8_t path_mtu_max(size_t index, const Gid& to) noexcept;
+  // For a thread of the program whose queue is empty: takes what came, sends what is due. Returns how many packets.
+  int poll() noexcept;
+  // After requests were posted, or queue pairs modified: the thread may have to wake earlier than it planned.
+  void posted() noexcept {
+    if (adapter_.next_due() < wakes_at_ || (is_armed_ && adapter_.has_ready())) [[unlikely]]
+      wake_thread();
+  }
+  // The program is about to sleep until a completion event: the thread must not stand aside.
+  void expect_sleep() noexcept {
+    if (!is_aside_) [[likely]]
+      return;
+    is_aside_ = false;
+    vain_ = 0;
+    wake_thread();
+  }
+  DeviceCounters counters() const noexcept { return counters_; }
+  PortCounters port_counters() const noexcept;
+
+ private:
+  // Nobody has polled for so long: the program is busy with something else.
+  static constexpr uint64_t not_polling_ns = 5'000;
+  static constexpr uint64_t look_ns_min = 50'000;
+  static constexpr uint64_t look_ns_max = 1'000'000;
+  static constexpr unsigned vain_max = 3;
+  static constexpr uint64_t no_room_ns = 200'000;  // until a full socket is tried again
+
+  explicit Device(proto::roce::Events& events);
+  Result<void> open_ports(const DeviceSettings& settings);
+  Result<void> open_port(size_t index, os::SocketAddress address, uint16_t port,
+                         const DeviceSettings& settings);
+  bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept override;
+  int take(uint64_t now) noexcept;
+
+  // The progress thread.
+  void run() noexcept;
+  void work(bool sockets_ready) noexcept;
+  void look() noexcept;
+  void step_aside() noexcept;
+  bool sleep() noexcept;  // gives the lock back meanwhile; true: a socket has something
+  void wake_thread() noexcept;
+
+  os::Lock lock_;
+  proto::roce::Adapter adapter_;
+  std::array<std::optional<Port<Socket>>, gid_count> ports_;
+  uint64_t polled_at_ns_ = 0;  // by the program
+  uint64_t wakes_at_ = 0;      // the thread sleeps until then; 0: it is awake, or there is none
+  bool is_armed_ = false;      // it sleeps on the sockets
+  // Cold below.
+  bool is_aside_ = false;
+  unsigned vain_ = 0;  // times in a row that it woke and the program had taken what came
+  uint64_t look_ns_ = look_ns_min;
+  DeviceCounters counters_;
+  std::atomic<bool> stop_{false};
+  std::optional<os::Event> wake_;
+  os::Origin origin_;
+  os::Thread thread_;
+};
+
+}  // namespace weft::link::roce

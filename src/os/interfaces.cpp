@@ -1,0 +1,66 @@
+// getifaddrs(3), and the ioctl for the MTU.
+#include "os/interfaces.hpp"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "os/fd.hpp"
+
+namespace weft::os {
+namespace {
+
+unsigned mtu_of(const Fd& socket, const std::string& name) noexcept {
+  ifreq request{};
+  std::strncpy(request.ifr_name, name.c_str(), sizeof request.ifr_name - 1);
+  return ::ioctl(socket.get(), SIOCGIFMTU, &request) == 0 ? static_cast<unsigned>(request.ifr_mtu) : 0;
+}
+
+void add_address(Interface& to, const SocketAddress& address) {
+  if (address.family() == AF_INET && !to.ipv4) to.ipv4 = address;
+  if (address.family() == AF_INET6 && (!to.ipv6 || (to.ipv6.is_link_local() && !address.is_link_local())))
+    to.ipv6 = address;
+}
+
+}  // namespace
+
+std::vector<Interface> interfaces() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  const Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  std::vector<Interface> found;
+  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_UP) == 0) continue;
+    const int family = one->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const auto address = SocketAddress::from(one->ifa_addr, SocketAddress::length_of(family));
+    if (!address) continue;
+    // An alias ("eth0:1") belongs to its interface.
+    const std::string name(one->ifa_name, std::strcspn(one->ifa_name, ":"));
+    auto place = std::ranges::find(found, name, &Interface::name);
+    if (place == found.end()) {
+      found.push_back({name,
+                       ::if_nametoindex(name.c_str()),
+                       mtu_of(socket, name),
+                       (one->ifa_flags & IFF_LOOPBACK) != 0,
+                       {},
+                       {}});
+      place = std::prev(found.end());
+    }
+    add_address(*place, *address);
+  }
+  const SocketAddress out4 = outgoing_address(AF_INET);
+  const auto rank = [&](const Interface& one) {
+    return one.is_loopback ? 2 : one.ipv4 && same_host(one.ipv4, out4) ? 0 : 1;
+  };
+  std::ranges::stable_sort(found, {}, rank);
+  return found;
+}
+
+}  // namespace weft::os

@@ -1,0 +1,23 @@
+// The network interfaces of this machine (netdevice(7)). Must not know who asks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "os/socket_address.hpp"
+
+namespace weft::os {
+
+struct Interface {
+  std::string name;
+  unsigned index = 0;
+  unsigned mtu_bytes = 0;  // 0: the system does not say
+  bool is_loopback = false;
+  SocketAddress ipv4;  // the first one, port 0; none: no address
+  SocketAddress ipv6;  // likewise, a link-local one only where there is no other
+};
+
+// Those that are up and have an address: that of the way out of the machine first, loopback last.
+std::vector<Interface> interfaces();
+
+}  // namespace weft::os

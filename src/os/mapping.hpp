@@ -1,0 +1,12 @@
+// Whether memory of this process is there (madvise(2), MADV_POPULATE_*). Must not know who asks.
+#pragma once
+
+#include <cstddef>
+
+namespace weft::os {
+
+// Maps all pages of the range, for writing if `write`. 0, or a positive errno: EFAULT where nothing is mapped, or not with that right. Kernels
+// before 5.14 are not able to tell: 0.
+int populate(const void* at, size_t length, bool write) noexcept;
+
+}  // namespace weft::os
