@@ -4,11 +4,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include "os/event.hpp"
@@ -24,6 +26,14 @@ bool map_found(int pid, int fd, size_t bytes, const Fd& ours, FoundMemory& out) 
   void* at = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
   if (at == MAP_FAILED) return false;
   out = {Mapping(at, bytes), pid};
+  return true;
+}
+
+// A decimal number and the colon behind it, which `from` then passes. False: there is none.
+bool take_number(const char*& from, int& out) noexcept {
+  const auto [end, status] = std::from_chars(from, from + std::strlen(from), out);
+  if (status != std::errc() || *end != ':') return false;
+  from = end + 1;
   return true;
 }
 
@@ -80,10 +90,10 @@ std::vector<FoundMemory> find_published_memory(std::string_view prefix, size_t b
   while (::getline(&line.text, &line.room, names.get()) > 0) {
     const char* at = std::strstr(line.text, wanted.c_str());
     if (at == nullptr) continue;
+    const char* from = at + wanted.size();
     int pid = 0;
     int fd = -1;
-    char end = 0;
-    if (std::sscanf(at + wanted.size(), "%9d:%9d%c", &pid, &fd, &end) != 3 || end != ':') continue;
+    if (!take_number(from, pid) || !take_number(from, fd)) continue;
     if (pid <= 0 || fd < 0 || pid == process_id()) continue;
     FoundMemory found;
     if (map_found(pid, fd, bytes, *ours, found)) all.push_back(std::move(found));

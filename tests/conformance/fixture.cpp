@@ -590,7 +590,7 @@ void fill(void* buf, size_t len, uint32_t seed) {
 }
 
 // Remote writes may be under way: whoever asks repeats it until they have come (fi_rma(3)), which is no race that a sanitizer should report.
-[[gnu::no_sanitize("thread")]] size_t first_difference(const void* buf, size_t len, uint32_t seed) {
+__attribute__((no_sanitize("thread"))) size_t first_difference(const void* buf, size_t len, uint32_t seed) {
   const auto* in = static_cast<const uint8_t*>(buf);
   for (size_t at = 0, i = 0; at < len; at += 8, ++i) {
     const uint64_t word = word_of(seed, i);

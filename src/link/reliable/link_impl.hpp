@@ -303,10 +303,8 @@ void Reliable<P, Names>::tell_statistics() noexcept try {
 template <proto::PacketLink P, PacketNames Names>
 int Reliable<P, Names>::wait_fd() noexcept {
   if (both_) return both_.get();
-  const int packets_fd = [this] {
-    if constexpr (proto::HasSleep<P>) return packets_.wait_fd();
-    else return -1;
-  }();
+  int packets_fd = -1;
+  if constexpr (proto::HasSleep<P>) packets_fd = packets_.wait_fd();
   if (packets_fd < 0) return -1;
   auto set = os::PollSet::create();
   auto timer = os::Timer::create();

@@ -271,8 +271,8 @@ bool Link::take_datagram(bool listening) noexcept {
     return true;
   auto& [file, liveness] = datagram.fds;
   // What else there is, a file system or a socket behind it may keep the closing of.
-  if (file && !os::is_memory(file)) disposal_.close(std::move(file));
-  if (liveness && !os::tells_of_death(liveness)) disposal_.close(std::move(liveness));
+  if (file && !os::is_memory(file)) disposal_.close(os::Fd(file.release()));
+  if (liveness && !os::tells_of_death(liveness)) disposal_.close(os::Fd(liveness.release()));
   if (!sound || !listening) return true;
   if (datagram.cut && (!file || !liveness)) {
     warn_once(warned_descriptors,

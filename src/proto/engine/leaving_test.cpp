@@ -233,7 +233,7 @@ TEST(EarlyDone, segments_that_wait_by_reference_are_copied) {
     net.dead.resize(2);
     End<NeverSettling> a{net, 0};
     Bytes bytes = pattern(5000);
-    const Bytes sent = bytes;
+    const Bytes sent = pattern(5000);
     a.send(bytes, 0);
     auto& out = net.wires[{0, 1}];
     auto& in = net.wires[{1, 0}];

@@ -325,8 +325,8 @@ struct SideTypes {};
 
 // Compiled against, never called.
 struct SideVisitor {
-  void operator()(auto& side) const noexcept;
-  void operator()(auto& side, auto& peer) const noexcept;
+  void operator()(auto&) const noexcept {}
+  void operator()(auto&, auto&) const noexcept {}
 };
 
 // The link reaches each peer through one of several links, its sides. What a peer's side can do is asked of that side: the link itself has only

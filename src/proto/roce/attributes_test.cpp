@@ -113,6 +113,7 @@ TEST(RoceTimers, TheEarliestComesFirst) {
   Timers timers;
   timers.reserve(200);
   std::mt19937 random(3);
+  qps.reserve(200);
   for (int i = 0; i < 200; ++i) qps.push_back(std::make_unique<QueuePair>());
   for (int round = 0; round < 5000; ++round) {
     QueuePair& one = *qps[random() % qps.size()];

@@ -126,7 +126,7 @@ struct Pair {
   // One packet to `to`, as if from its peer.
   void give(Port& to, const PacketBytes& bytes) { give(to, bytes, &to == &a ? b.gid : a.gid); }
   void give(Port& to, const PacketBytes& bytes, const Gid& source) {
-    const PacketBytes exact(bytes);  // ends where it ends, for a sanitizer
+    const std::vector<std::byte> exact(bytes.begin(), bytes.end());  // ends where it ends, for a sanitizer
     Arrival arrival;
     arrival.source = source;
     arrival.bytes = exact;

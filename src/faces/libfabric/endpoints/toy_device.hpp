@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -313,7 +314,7 @@ inline bool ToyCard::transmit(const std::string& from, const std::string& to, co
                               size_t count) noexcept {
   const Entered entered(*this);
   std::scoped_lock on_cable(cable().mutex);
-  const auto found = cable().cards.find(std::atoi(to.c_str()));
+  const auto found = cable().cards.find(static_cast<int>(std::strtol(to.c_str(), nullptr, 10)));
   if (found == cable().cards.end()) return true;  // lost
   ToyCard& there = *found->second;
   std::scoped_lock guard(there.ring_mutex_);
