@@ -8,7 +8,7 @@
 
 #include "os/clock.hpp"
 
-namespace weft::verbs {
+namespace weft::verbs::soft {
 namespace {
 
 void fill(ibv_wc& to, const roce::Completion& c) noexcept {
@@ -187,4 +187,4 @@ void fill_data_ops(weft_verbs_ops& ops) noexcept {
   ops.bind_mw = bind_mw;
 }
 
-}  // namespace weft::verbs
+}  // namespace weft::verbs::soft

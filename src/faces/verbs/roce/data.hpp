@@ -6,7 +6,7 @@
 
 #include "faces/verbs/roce/objects.hpp"
 
-namespace weft::verbs {
+namespace weft::verbs::soft {
 
 // ibv_sge and Element are the same 16 bytes.
 static_assert(sizeof(ibv_sge) == sizeof(roce::Element) &&
@@ -37,4 +37,4 @@ inline void set_bind(roce::SendRequest& to, const ibv_mw& mw, uint32_t rkey,
   to.bind = {mw.rkey, info.mr == nullptr ? 0 : info.mr->lkey, info.addr, info.length, info.mw_access_flags};
 }
 
-}  // namespace weft::verbs
+}  // namespace weft::verbs::soft

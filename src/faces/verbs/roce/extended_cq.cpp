@@ -4,7 +4,7 @@
 #include "faces/verbs/roce/data.hpp"
 #include "os/clock.hpp"
 
-namespace weft::verbs {
+namespace weft::verbs::soft {
 namespace {
 
 int advance(Cq& cq) noexcept {
@@ -72,4 +72,4 @@ void fill_extended_cq(Cq& cq) noexcept {
   cq.read_completion_wallclock_ns = read_completion_wallclock_ns;
 }
 
-}  // namespace weft::verbs
+}  // namespace weft::verbs::soft

@@ -7,7 +7,7 @@
 #include "faces/verbs/roce/data.hpp"
 #include "os/clock.hpp"
 
-namespace weft::verbs {
+namespace weft::verbs::soft {
 namespace {
 
 // The request that is being built; past the room it goes into the last place, and wr_complete says ENOMEM.
@@ -193,4 +193,4 @@ void fill_extended_qp(Qp& qp) noexcept {
   qp.wr_abort = wr_abort;
 }
 
-}  // namespace weft::verbs
+}  // namespace weft::verbs::soft

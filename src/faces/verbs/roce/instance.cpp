@@ -13,7 +13,7 @@
 #include "faces/verbs/roce/objects.hpp"
 #include "os/mapping.hpp"
 
-namespace weft::verbs {
+namespace weft::verbs::soft {
 namespace {
 
 const weft_verbs_services* the_services = nullptr;
@@ -133,7 +133,8 @@ Result<std::shared_ptr<Instance>> Instance::open(const Named& named) {
   settings.ipv4 = named.interface.ipv4;
   settings.ipv6 = named.interface.ipv6;
   settings.port = static_cast<uint16_t>(number_setting("WEFT_VERBS_PORT", 0, 65535).value_or(0));
-  settings.has_standard = setting("WEFT_VERBS_STANDARD_PORT") != "0";
+  // Programs choose by themselves among GIDs (perftest prefers that of IPv4), and two of one host cannot both have it.
+  settings.has_standard = setting("WEFT_VERBS_STANDARD_GID") == "1" || !named.interface.ipv4;
   settings.has_thread = setting("WEFT_PROGRESS") != "manual";
   settings.datagram_bytes = size_t{128} << instance->active_mtu_;
   static constexpr int note = 0;
@@ -169,4 +170,4 @@ void Instance::on_async(const roce::AsyncEvent& event) noexcept {
   if (context != nullptr) services().async_event(context, &out);
 }
 
-}  // namespace weft::verbs
+}  // namespace weft::verbs::soft

@@ -13,7 +13,7 @@
 #include "os/interfaces.hpp"
 #include "weft/verbs_provider.h"
 
-namespace weft::verbs {
+namespace weft::verbs::soft {
 
 namespace roce = proto::roce;
 
@@ -69,4 +69,4 @@ class Instance final : roce::Events {
   std::unique_ptr<link::roce::Device> device_;
 };
 
-}  // namespace weft::verbs
+}  // namespace weft::verbs::soft

@@ -10,7 +10,7 @@
 #include "faces/verbs/roce/objects.hpp"
 #include "os/mapping.hpp"
 
-namespace weft::verbs {
+namespace weft::verbs::soft {
 namespace {
 
 // --- protection domains ---
@@ -337,4 +337,4 @@ void free_left(Opened& left) noexcept {
   free_each(left.pds, [](Pd&) {});
 }
 
-}  // namespace weft::verbs
+}  // namespace weft::verbs::soft

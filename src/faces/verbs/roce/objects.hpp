@@ -14,7 +14,7 @@
 #include "os/lock.hpp"
 #include "proto/roce/adapter.hpp"
 
-namespace weft::verbs {
+namespace weft::verbs::soft {
 
 using Guard = std::scoped_lock<os::Lock>;
 
@@ -158,4 +158,4 @@ void release_pair(Qp& qp) noexcept;
 // Frees what a program left; with the device's lock.
 void free_left(Opened& left) noexcept;
 
-}  // namespace weft::verbs
+}  // namespace weft::verbs::soft

@@ -9,7 +9,7 @@
 #include "faces/verbs/roce/objects.hpp"
 #include "os/clock.hpp"
 
-namespace weft::verbs {
+namespace weft::verbs::soft {
 namespace {
 
 using roce::Gid;
@@ -166,9 +166,12 @@ void fill_context_ops(weft_verbs_ops& ops) noexcept {
   ops.comp_vectors = 1;
 }
 
-const weft_verbs_provider& roce_provider() noexcept {
-  static const weft_verbs_provider provider{sizeof provider, "roce", start, list_devices, open, close};
-  return provider;
-}
+static constexpr weft_verbs_provider provider{sizeof provider, "roce", start, list_devices, open, close};
+
+}  // namespace weft::verbs::soft
+
+namespace weft::verbs {
+
+const weft_verbs_provider& roce_provider() noexcept { return soft::provider; }
 
 }  // namespace weft::verbs

@@ -7,7 +7,7 @@
 #include "faces/verbs/roce/objects.hpp"
 #include "os/clock.hpp"
 
-namespace weft::verbs {
+namespace weft::verbs::soft {
 namespace {
 
 Result<roce::QpType> type_of(ibv_qp_type type) {
@@ -214,6 +214,8 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) noexcep
   return 0;
 }
 
+ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept { return of(qp).batch == nullptr ? nullptr : &of(qp); }
+
 int destroy_qp(ibv_qp* qp) noexcept {
   Opened& own = opened(qp->context);
   Qp& mine = of(qp);
@@ -241,9 +243,10 @@ void release_pair(Qp& qp) noexcept {
 void fill_queue_pair_ops(weft_verbs_ops& ops) noexcept {
   ops.create_qp = create_qp;
   ops.open_qp = open_qp;
+  ops.qp_to_qp_ex = qp_to_qp_ex;
   ops.query_qp = query_qp;
   ops.modify_qp = modify_qp;
   ops.destroy_qp = destroy_qp;
 }
 
-}  // namespace weft::verbs
+}  // namespace weft::verbs::soft

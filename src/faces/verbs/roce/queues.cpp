@@ -5,7 +5,7 @@
 
 #include "faces/verbs/roce/objects.hpp"
 
-namespace weft::verbs {
+namespace weft::verbs::soft {
 namespace {
 
 // --- completion queues ---
@@ -145,4 +145,4 @@ void fill_queue_ops(weft_verbs_ops& ops) noexcept {
   ops.destroy_srq = destroy_srq;
 }
 
-}  // namespace weft::verbs
+}  // namespace weft::verbs::soft
