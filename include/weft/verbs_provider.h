@@ -41,6 +41,9 @@ struct weft_verbs_services {
   void* (*state)(struct ibv_context* context);
   /* A line of the log; level 0: an error, 1: a warning, 2: information. */
   void (*log)(int level, const char* text);
+#ifdef WEFT_VERBS_NEXT /* by tests/verbs alone: the next version, with something that it might add */
+  const char* (*library_name)(void);
+#endif
 };
 
 /* A device that can be opened. */
@@ -51,6 +54,9 @@ struct weft_verbs_device {
   enum ibv_transport_type transport_type;
   uint64_t guid; /* big-endian, as ibv_get_device_guid() returns it */
   uint64_t data; /* the provider's own */
+#ifdef WEFT_VERBS_NEXT
+  int numa_node;
+#endif
 };
 
 /* The calls of an open context. `size` is how much the library has; a provider fills what it has and knows, and leaves
@@ -112,8 +118,8 @@ struct weft_verbs_ops {
   struct ibv_xrcd* (*open_xrcd)(struct ibv_context* context, struct ibv_xrcd_init_attr* attr);
   int (*close_xrcd)(struct ibv_xrcd* xrcd);
 
-  /* Queue pairs. attr is a copy of the program's: what comp_mask leaves out is zero. attr->cap is in and out. The provider fills qp_num, state and handle. qp_to_qp_ex: null where the QP
-   * was made without send_ops_flags. */
+  /* Queue pairs. attr is a copy of the program's: what comp_mask leaves out is zero. attr->cap is in and out. The
+   * provider fills qp_num, state and handle. qp_to_qp_ex: null where the QP was made without send_ops_flags. */
   struct ibv_qp* (*create_qp)(struct ibv_context* context, struct ibv_qp_init_attr_ex* attr);
   struct ibv_qp* (*open_qp)(struct ibv_context* context, struct ibv_qp_open_attr* attr);
   struct ibv_qp_ex* (*qp_to_qp_ex)(struct ibv_qp* qp);
@@ -130,6 +136,9 @@ struct weft_verbs_ops {
   uint64_t send_ops_flags;  /* of ibv_qp_init_attr_ex::send_ops_flags */
   uint32_t qp_create_flags; /* of ibv_qp_init_attr_ex::create_flags */
   int comp_vectors;         /* of the context; at least 1 */
+#ifdef WEFT_VERBS_NEXT
+  int (*modify_qp_rate_limit)(struct ibv_qp* qp, struct ibv_qp_rate_limit_attr* attr);
+#endif
 };
 
 struct weft_verbs_provider {

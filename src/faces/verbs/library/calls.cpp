@@ -39,7 +39,6 @@ int compat_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr*
 // Flow steering in the two forms that headers have had: the slots that are placeholders today, and the calls.
 ibv_flow* no_create_flow(ibv_qp*, ibv_flow_attr*) { return refuse(EOPNOTSUPP); }
 int no_destroy_flow(ibv_flow*) { return EOPNOTSUPP; }
-void no_flow() { errno = EOPNOTSUPP; }
 
 ibv_context_ops context_ops(const weft_verbs_ops& provider) noexcept {
   ibv_context_ops ops{};
@@ -65,6 +64,12 @@ ibv_context_ops context_ops(const weft_verbs_ops& provider) noexcept {
   return ops;
 }
 
+#ifdef WEFT_VERBS_NEXT
+int limit_rate(ibv_qp* qp, ibv_qp_rate_limit_attr* attr) {
+  return call(ops_of(qp->context).modify_qp_rate_limit, qp, attr);
+}
+#endif
+
 }  // namespace
 
 // What is left null is EOPNOTSUPP in the header: counters, device memory, work queues, flow actions, rate limits, tag matching.
@@ -89,8 +94,11 @@ void fill_calls(Context& context) noexcept {
   shown.open_qp = open_qp;
   shown.ibv_create_flow = no_create_flow;
   shown.ibv_destroy_flow = no_destroy_flow;
-  shown.ABI_placeholder1 = no_flow;
-  shown.ABI_placeholder2 = no_flow;
+  shown.ABI_placeholder1 = reinterpret_cast<void (*)()>(no_create_flow);
+  shown.ABI_placeholder2 = reinterpret_cast<void (*)()>(no_destroy_flow);
+#ifdef WEFT_VERBS_NEXT
+  shown.modify_qp_rate_limit = limit_rate;
+#endif
 }
 
 void init_waiting(pthread_mutex_t& mutex, pthread_cond_t& cond) noexcept {

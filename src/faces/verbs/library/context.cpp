@@ -64,7 +64,13 @@ void log_line(int level, const char* text) noexcept {
   log(level <= 0 ? Level::Error : level == 1 ? Level::Warning : Level::Information, "%s", text);
 }
 
+#ifdef WEFT_VERBS_NEXT
+const char* library_name() noexcept { return "next"; }
+constexpr weft_verbs_services table = {sizeof table, on_completion, on_async,
+                                       state_of,     log_line,      library_name};
+#else
 constexpr weft_verbs_services table = {sizeof table, on_completion, on_async, state_of, log_line};
+#endif
 
 }  // namespace
 
