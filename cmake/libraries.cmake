@@ -1,11 +1,17 @@
-# The two shared libraries: the drop-in libfabric.so.1 and the plugin for a stock libfabric. Both hold all rooms, export only
-# what their map names, and bring no library of ours or of the compiler into the program.
+# The shared libraries: the drop-in libfabric.so.1, the plugin for a stock libfabric, and the drop-in libibverbs.so.1. They hold what they use of
+# all rooms, export only what their map names, and bring no library of ours or of the compiler into the program.
 
-# The stock library's version whose interface is offered; it stands in the file's name only.
+# The stock libraries' versions whose interfaces are offered; they stand in the files' names only.
 set(WEFT_COMPAT_VERSION 1.17.0)
+set(WEFT_VERBS_VERSION 1.14.44)
 
+# weft_self_contained(<target> <map> [<room target>]): with a room, it and those above it, which come with it; otherwise all.
 function(weft_self_contained target map)
-  target_link_libraries(${target} PRIVATE ${WEFT_ROOM_TARGETS})
+  if(ARGN)
+    target_link_libraries(${target} PRIVATE ${ARGN})
+  else()
+    target_link_libraries(${target} PRIVATE ${WEFT_ROOM_TARGETS})
+  endif()
   target_link_options(${target} PRIVATE -Wl,-z,defs -Wl,--no-undefined -Wl,-Bsymbolic -Wl,--gc-sections -Wl,-z,now
                                         "-Wl,--version-script=${map}")
   if(NOT WEFT_SANITIZE)
@@ -53,3 +59,10 @@ if(entry_plugin)
 else()
   message(STATUS "weft: no entry_plugin.cpp yet: the plugin is not built")
 endif()
+
+set(verbs "${PROJECT_SOURCE_DIR}/src/faces/verbs")
+file(GLOB entry_verbs CONFIGURE_DEPENDS "${verbs}/entry/entry_*.cpp")
+add_library(weft_verbs SHARED ${entry_verbs})
+weft_self_contained(weft_verbs "${verbs}/entry/libibverbs.map" weft_faces_verbs)
+set_target_properties(weft_verbs PROPERTIES OUTPUT_NAME ibverbs VERSION ${WEFT_VERBS_VERSION} SOVERSION 1
+                                            LIBRARY_OUTPUT_DIRECTORY "${WEFT_COMPAT_DIR}")

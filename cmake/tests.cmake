@@ -160,6 +160,34 @@ add_test(NAME "system: mpi between hosts" WORKING_DIRECTORY "${PROJECT_BINARY_DI
          COMMAND bash "${PROJECT_SOURCE_DIR}/tests/mpi/hosts_test.sh")
 list(APPEND system_tests "system: mpi between hosts")
 
+# --- verbs: the drop-in libibverbs.so.1 with a toy device (tests/verbs/toy.c), and both as their next version might be ---
+foreach(version IN ITEMS "" -next)
+  string(REPLACE "-" "_" target "weft_verbs_toy${version}")
+  add_library(${target} MODULE "${PROJECT_SOURCE_DIR}/tests/verbs/toy.c")
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/include")
+  # The library comes with the program.
+  target_link_libraries(${target} PRIVATE weft_verbs Threads::Threads)
+  set_target_properties(${target} PROPERTIES PREFIX "lib" OUTPUT_NAME "toy${version}" LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/verbs"
+                                             SKIP_BUILD_RPATH ON)
+endforeach()
+target_compile_definitions(weft_verbs_toy_next PRIVATE WEFT_VERBS_NEXT)
+if(NOT WEFT_SANITIZE)
+  weft_sources(verbs_sources "src/faces/verbs")
+  weft_room_target(verbs_above "link")
+  add_library(weft_verbs_next SHARED ${entry_verbs} ${verbs_sources})
+  target_compile_definitions(weft_verbs_next PRIVATE WEFT_VERBS_NEXT)
+  target_compile_options(weft_verbs_next PRIVATE -O0 -g0)
+  weft_self_contained(weft_verbs_next "${verbs}/entry/libibverbs.map" ${verbs_above})
+  set_target_properties(weft_verbs_next PROPERTIES OUTPUT_NAME ibverbs VERSION ${WEFT_VERBS_VERSION} SOVERSION 1
+                                                   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/verbs/next")
+endif()
+file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/verbs/*_test.sh")
+foreach(file IN LISTS files)
+  get_filename_component(name "${file}" NAME_WE)
+  add_test(NAME "verbs: ${name}" COMMAND bash "${file}" WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
+  list(APPEND system_tests "verbs: ${name}")
+endforeach()
+
 # Alone on the machine: they kill, count and time. Exit status 77 means "cannot be tested here". A script starts with the system's
 # library and chooses for itself; a program gets ours.
 foreach(kind IN ITEMS system_tests system_programs)

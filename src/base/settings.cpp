@@ -16,7 +16,9 @@ constexpr std::array<std::string_view, 2> progress_words = {"auto", "manual"};
 
 constexpr std::array<std::string_view, 4> copy_words = {"auto", "ring", "receiver", "both"};
 
-constexpr std::array<Setting, 16> table = {{
+constexpr std::array<std::string_view, 4> verbs_log_words = {"none", "error", "warn", "info"};
+
+constexpr std::array<Setting, 18> table = {{
     {"FI_PROVIDER", Kind::Text, 0, 0, 0,
      "Providers to use, separated by commas; ^ before the list means all but those (default: all)"},
     {"FI_PROVIDER_PATH", Kind::Text, 0, 0, 0, "Directories with plugins (*fi.so), with colons between"},
@@ -52,6 +54,10 @@ constexpr std::array<Setting, 16> table = {{
      "reads "
      "the sender's memory), both (both sides at once) (default: auto, by what each way takes)",
      copy_words},
+    {"WEFT_VERBS_PROVIDERS", Kind::Text, 0, 0, 0,
+     "libibverbs.so.1: shared objects with more verbs devices, with colons between (default: none)"},
+    {"WEFT_VERBS_LOG", Kind::Word, 0, 0, 0,
+     "libibverbs.so.1: what is logged: none, error, warn, info (default: warn)", verbs_log_words},
     {"FI_WEFT_NEAR", Kind::Flag, 0, 1, 1, nullptr},
     {"FI_TCP_CONNECT_TIMEOUT", Kind::Number, 0, 86'400'000, 10'000, nullptr},
     {"FI_TCP_ACCEPT_TIMEOUT", Kind::Number, 0, 86'400'000, 60'000, nullptr},

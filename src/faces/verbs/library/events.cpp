@@ -1,0 +1,224 @@
+#include "faces/verbs/library/events.hpp"
+
+#include <cerrno>
+#include <new>
+
+#include "faces/verbs/library/log.hpp"
+
+namespace weft::verbs {
+namespace {
+
+// Whose event it is; null: a port's, or the device's.
+const void* owner(const ibv_async_event& event) noexcept {
+  switch (event.event_type) {
+    case IBV_EVENT_CQ_ERR:
+      return event.element.cq;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return event.element.qp;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      return event.element.srq;
+    case IBV_EVENT_WQ_FATAL:
+      return event.element.wq;
+    default:
+      return nullptr;
+  }
+}
+
+constexpr uint32_t bit(ibv_event_type type) noexcept { return 1U << (static_cast<unsigned>(type) % 32); }
+
+}  // namespace
+
+Result<std::unique_ptr<Events>> Events::create() {
+  auto async = Semaphore::create();
+  if (!async) return async.error();
+  return std::make_unique<Events>(static_cast<Semaphore&&>(*async));
+}
+
+Events::~Events() {
+  while (Unread* event = unread_.pop_front()) delete event;
+  while (Unread* event = held_.pop_front()) delete event;
+}
+
+ibv_comp_channel* Events::create_channel(ibv_context* context) noexcept {
+  auto semaphore = Semaphore::create();
+  if (!semaphore) {
+    errno = semaphore.error().code;
+    return nullptr;
+  }
+  try {
+    auto made = std::make_unique<Channel>(static_cast<Semaphore&&>(*semaphore));
+    made->shown = {context, made->semaphore.fd(), 0};
+    Channel* channel = made.get();
+    const std::lock_guard guard(lock_);
+    channels_.emplace(channel, std::move(made));
+    return &channel->shown;
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+}
+
+int Events::destroy_channel(Channel& channel) noexcept {
+  const std::lock_guard guard(lock_);
+  if (channel.shown.refcnt != 0) return EBUSY;
+  return channels_.erase(&channel) == 1 ? 0 : EINVAL;
+}
+
+int Events::add(const void* address, Channel* channel, std::array<const void*, 3> uses) noexcept {
+  try {
+    auto made = std::make_unique<Object>();
+    made->address = address;
+    made->channel = channel;
+    const std::lock_guard guard(lock_);
+    for (size_t i = 0; i < uses.size(); ++i) made->uses[i] = uses[i] != nullptr ? find(uses[i]) : nullptr;
+    std::unique_ptr<Object>& place = objects_[address];
+    if (place != nullptr) replaced_[place.get()] = nullptr;  // may throw; the address stays the old one's
+    if (place != nullptr) replaced_[place.get()] = std::move(place);
+    place = std::move(made);
+    for (Object* used : place->uses) {
+      if (used != nullptr) ++used->users;
+    }
+    if (channel != nullptr) ++channel->shown.refcnt;
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+}
+
+Object* Events::find(const void* address) noexcept {
+  const auto at = objects_.find(address);
+  return at != objects_.end() ? at->second.get() : nullptr;  // null: add() ran out of memory
+}
+
+int Events::begin_destroy(const void* address, Leaving* leaving) noexcept {
+  const std::lock_guard guard(lock_);
+  Object* object = find(address);
+  if (object == nullptr) return EINVAL;
+  if (object->users != 0 || object->closing) return EBUSY;
+  hold_back(*object);
+  *leaving = {object, object->read, object->async_read};
+  return 0;
+}
+
+void Events::end_destroy(const Leaving& leaving, bool gone) noexcept {
+  const std::lock_guard guard(lock_);
+  if (gone) forget(*leaving.object);
+  else give_back(*leaving.object);
+}
+
+void Events::hold_back(Object& object) noexcept {
+  object.closing = true;
+  if (object.linked()) {
+    object.unlink();
+    object.channel->semaphore.take(object.unread);
+  }
+  unread_.for_each([&](Unread& event) {
+    if (event.of != &object) return;
+    event.unlink();
+    held_.push_back(event);
+    async_.take(1);
+  });
+}
+
+void Events::give_back(Object& object) noexcept {
+  object.closing = false;
+  if (object.unread != 0) {
+    object.channel->ready.push_back(object);
+    object.channel->semaphore.post(object.unread);
+  }
+  held_.for_each([&](Unread& event) {
+    if (event.of != &object) return;
+    event.unlink();
+    unread_.push_back(event);
+    async_.post();
+  });
+}
+
+void Events::forget(Object& object) noexcept {
+  held_.for_each([&](Unread& event) {
+    if (event.of != &object) return;
+    event.unlink();
+    delete &event;
+  });
+  for (Object* used : object.uses) {
+    if (used != nullptr) --used->users;
+  }
+  if (object.channel != nullptr) --object.channel->shown.refcnt;
+  if (replaced_.erase(&object) == 0) objects_.erase(object.address);
+}
+
+void Events::completion(ibv_cq* cq) noexcept {
+  const std::lock_guard guard(lock_);
+  Object* object = find(cq);
+  if (object == nullptr || object->channel == nullptr) return;
+  ++object->unread;
+  if (object->closing) return;
+  if (!object->linked()) object->channel->ready.push_back(*object);
+  object->channel->semaphore.post();
+}
+
+void Events::async(const ibv_async_event& event) noexcept {
+  const std::lock_guard guard(lock_);
+  const void* whose = owner(event);
+  if (whose == nullptr) {
+    queue(event, nullptr, port_unread_[static_cast<uint8_t>(event.element.port_num)]);
+  } else if (Object* object = find(whose)) {
+    queue(event, object, object->async_unread);
+  }
+}
+
+void Events::queue(const ibv_async_event& event, Object* of, uint32_t& unread) noexcept {
+  if ((unread & bit(event.event_type)) != 0) return;
+  auto* made = new (std::nothrow) Unread{{}, event, of};
+  if (made == nullptr) {
+    log(Level::Error, "no memory for an asynchronous event; it is lost");
+    return;
+  }
+  unread |= bit(event.event_type);
+  if (of != nullptr && of->closing) {
+    held_.push_back(*made);
+    return;
+  }
+  unread_.push_back(*made);
+  async_.post();
+}
+
+int Events::next_completion(Channel& channel, ibv_cq** cq, void** cq_context) noexcept {
+  // A notice without an event: the queue was destroyed between the two.
+  while (channel.semaphore.wait()) {
+    const std::lock_guard guard(lock_);
+    Object* object = channel.ready.pop_front();
+    if (object == nullptr) continue;
+    if (--object->unread != 0) channel.ready.push_back(*object);
+    ++object->read;
+    *cq = static_cast<ibv_cq*>(const_cast<void*>(object->address));
+    *cq_context = (*cq)->cq_context;
+    return 0;
+  }
+  return -1;
+}
+
+int Events::next_async(ibv_async_event* event) noexcept {
+  while (async_.wait()) {
+    const std::lock_guard guard(lock_);
+    const std::unique_ptr<Unread> first(unread_.pop_front());
+    if (first == nullptr) continue;
+    *event = first->event;
+    uint32_t& unread = first->of != nullptr ? first->of->async_unread
+                                            : port_unread_[static_cast<uint8_t>(event->element.port_num)];
+    unread &= ~bit(event->event_type);
+    if (first->of != nullptr) ++first->of->async_read;
+    return 0;
+  }
+  return -1;
+}
+
+}  // namespace weft::verbs

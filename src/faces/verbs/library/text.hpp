@@ -1,0 +1,20 @@
+// Names of values, and rates. The words are those that programs compare and print. Knows no device.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+namespace weft::verbs {
+
+// "unknown" for a value that <infiniband/verbs.h> does not have.
+const char* status_text(int status) noexcept;
+const char* event_text(int type) noexcept;
+const char* node_text(int type) noexcept;
+const char* state_text(int state) noexcept;
+
+// Multiples of 2.5 Gbit/s, and Mbit/s; -1: the rate has none. The other way: IBV_RATE_MAX where no rate is exactly that.
+int rate_to_mult(int rate) noexcept;
+ibv_rate mult_to_rate(int mult) noexcept;
+int rate_to_mbps(int rate) noexcept;
+ibv_rate mbps_to_rate(int mbps) noexcept;
+
+}  // namespace weft::verbs
