@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 4> copy_words = {"auto", "ring", "receive
 
 constexpr std::array<std::string_view, 4> verbs_log_words = {"none", "error", "warn", "info"};
 
-constexpr std::array<Setting, 18> table = {{
+constexpr std::array<Setting, 22> table = {{
     {"FI_PROVIDER", Kind::Text, 0, 0, 0,
      "Providers to use, separated by commas; ^ before the list means all but those (default: all)"},
     {"FI_PROVIDER_PATH", Kind::Text, 0, 0, 0, "Directories with plugins (*fi.so), with colons between"},
@@ -54,6 +54,16 @@ constexpr std::array<Setting, 18> table = {{
      "reads "
      "the sender's memory), both (both sides at once) (default: auto, by what each way takes)",
      copy_words},
+    {"WEFT_VERBS_DEVICES", Kind::Text, 0, 0, 0,
+     "libibverbs.so.1: devices by name and address, NAME=ADDRESS, with commas between (default: "
+     "weft_INTERFACE for each)"},
+    {"WEFT_VERBS_PORT", Kind::Number, 0, 65535, 0,
+     "libibverbs.so.1: UDP port of GID 0; 0: the system chooses (default: 0)"},
+    {"WEFT_VERBS_STANDARD_GID", Kind::Flag, 0, 1, 0,
+     "libibverbs.so.1: 1: take UDP port 4791, for peers that are no Weft: GID 1 (IPv4) and 2 (IPv6) "
+     "(default: 0)"},
+    {"WEFT_VERBS_MTU", Kind::Number, 256, 4096, 0,
+     "libibverbs.so.1: active MTU of the port: 256, 512, 1024, 2048 or 4096 (default: by the interface)"},
     {"WEFT_VERBS_PROVIDERS", Kind::Text, 0, 0, 0,
      "libibverbs.so.1: shared objects with more verbs devices, with colons between (default: none)"},
     {"WEFT_VERBS_LOG", Kind::Word, 0, 0, 0,

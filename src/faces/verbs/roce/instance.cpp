@@ -2,14 +2,12 @@
 #include "faces/verbs/roce/instance.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string_view>
 
-#include "base/hash.hpp"
+#include "base/settings.hpp"
 #include "faces/verbs/roce/objects.hpp"
 #include "os/mapping.hpp"
 
@@ -26,24 +24,6 @@ struct Registry {
 Registry& registry() noexcept {
   static auto* const all = new Registry;
   return *all;
-}
-
-std::string setting(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string() : std::string(value);
-}
-
-// A number of [low, high]; nothing where it is not set. What is malformed is said and ignored.
-std::optional<unsigned> number_setting(const char* name, unsigned low, unsigned high) {
-  const std::string text = setting(name);
-  if (text.empty()) return {};
-  unsigned value = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (status == std::errc() && end == text.data() + text.size() && value >= low && value <= high)
-    return value;
-  log(1, std::string(name) + "=" + text + " is ignored: a number from " + std::to_string(low) + " to " +
-             std::to_string(high) + " is expected");
-  return {};
 }
 
 // "NAME=ADDRESS"; the address is one of this machine.
@@ -74,7 +54,7 @@ uint8_t mtu_code(size_t bytes) noexcept {
 
 // The largest path MTU whose packets leave the interface in one piece.
 uint8_t active_mtu_of(const os::Interface& interface) {
-  if (const auto set = number_setting("WEFT_VERBS_MTU", 256, 4096)) return mtu_code(*set);
+  if (const uint64_t set = settings::number("WEFT_VERBS_MTU"); set != 0) return mtu_code(set);
   constexpr size_t headers = 80;  // of IPv6, UDP and the largest packet, as the kernel's driver counts them
   return interface.mtu_bytes == 0 ? uint8_t{3}
                                   : mtu_code(std::max<size_t>(interface.mtu_bytes, headers) - headers);
@@ -98,7 +78,8 @@ int refuse(const Error& error) noexcept {
 
 std::vector<Named> named_devices() {
   std::vector<Named> devices;
-  const std::string text = setting("WEFT_VERBS_DEVICES");
+  const char* set = settings::text("WEFT_VERBS_DEVICES");
+  const std::string text = set == nullptr ? "" : set;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
     if (auto named = device_of(std::string_view(text).substr(at, end - at))) {
@@ -129,17 +110,19 @@ Result<std::shared_ptr<Instance>> Instance::open(const Named& named) {
   if (auto present = place.lock(); present && present->device().is_here()) return present;
   std::shared_ptr<Instance> instance(new Instance(named));
   instance->active_mtu_ = active_mtu_of(named.interface);
-  link::roce::DeviceSettings settings;
-  settings.ipv4 = named.interface.ipv4;
-  settings.ipv6 = named.interface.ipv6;
-  settings.port = static_cast<uint16_t>(number_setting("WEFT_VERBS_PORT", 0, 65535).value_or(0));
+  link::roce::DeviceSettings wanted;
+  wanted.ipv4 = named.interface.ipv4;
+  wanted.ipv6 = named.interface.ipv6;
+  wanted.port = static_cast<uint16_t>(settings::number("WEFT_VERBS_PORT"));
   // Programs choose by themselves among GIDs (perftest prefers that of IPv4), and two of one host cannot both have it.
-  settings.has_standard = setting("WEFT_VERBS_STANDARD_GID") == "1" || !named.interface.ipv4;
-  settings.has_thread = setting("WEFT_PROGRESS") != "manual";
-  settings.datagram_bytes = size_t{128} << instance->active_mtu_;
+  wanted.has_standard = settings::flag("WEFT_VERBS_STANDARD_GID") || !named.interface.ipv4;
+  const char* progress_text = settings::text("WEFT_PROGRESS");
+  const std::string_view progress = progress_text == nullptr ? "" : progress_text;
+  wanted.has_thread = progress != "manual";
+  wanted.datagram_bytes = size_t{128} << instance->active_mtu_;
   static constexpr int note = 0;
-  settings.audience = {say, nullptr, say, &note};
-  auto device = link::roce::Device::open(settings, *instance);
+  wanted.audience = {say, nullptr, say, &note};
+  auto device = link::roce::Device::open(wanted, *instance);
   if (!device) return device.error();
   instance->device_ = std::move(*device);
   instance->device_->adapter().memory().probe = [](std::byte* at, uint64_t length, bool write) noexcept {
