@@ -110,6 +110,8 @@ void Adapter::destroy_qp(QueuePair& qp) noexcept {
 void Adapter::reset(QueuePair& qp) noexcept {
   timers_.set(qp, UINT64_MAX);
   if (List<QueuePair, NamedHook<ReadyName>>::linked(qp)) ready_.remove(qp);
+  if (qp.send_cq != nullptr) qp.send_cq->remove(qp.number);
+  if (qp.receive_cq != nullptr && qp.receive_cq != qp.send_cq) qp.receive_cq->remove(qp.number);
   qp.sends.head = qp.sends.tail;
   qp.receives.clear();
   qp.requester = Requester{};

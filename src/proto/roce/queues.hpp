@@ -79,6 +79,19 @@ class CompletionQueue {
   void* context = nullptr;  // the front end's
 
   // --- called by the adapter ---
+  // Takes out the completions of a queue pair that is reset or destroyed: its requests are no longer known (IBTA 10.3.1).
+  void remove(uint32_t qpn) noexcept {
+    size_t to = head_;
+    const size_t count = count_;
+    for (size_t i = 0, from = head_; i < count; ++i, from = from + 1 == ring_.size() ? 0 : from + 1) {
+      if (ring_[from].qpn == qpn) {
+        --count_;
+        continue;
+      }
+      if (from != to) ring_[to] = ring_[from];
+      to = to + 1 == ring_.size() ? 0 : to + 1;
+    }
+  }
   // Errors count as solicited. False: no room; the queue has failed.
   bool push(const Completion& completion, bool is_solicited) noexcept {
     if (count_ == ring_.size() || overrun_) {

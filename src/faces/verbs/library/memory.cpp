@@ -11,8 +11,9 @@ constexpr unsigned remote_writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_A
 constexpr unsigned access_known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
                                   IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
-constexpr unsigned window_access =
-    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
+// Local write means nothing for a window, and programs give it.
+constexpr unsigned window_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
 
 // ibv_reg_mr(3): who may write from afar may write here.
 bool good_access(unsigned access) noexcept {
@@ -78,8 +79,7 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
   if (attr == nullptr || unknown(attr->comp_mask, known)) return refuse(EINVAL);
   if (attr->pd == nullptr || attr->pd->context != context) return refuse(EINVAL);
   if (attr->td != nullptr && attr->td->context != context) return refuse(EINVAL);
-  // No provider here has buffers that a program could allocate for it.
-  if ((attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0) return refuse(EOPNOTSUPP);
+  // Allocators are for buffers that a device shares with the program; no provider here has any, so none is called.
   return shown(call(ops_of(context).alloc_parent_domain, attr->pd, attr->td), context);
 }
 
