@@ -207,7 +207,10 @@ void Adapter::retry(QueuePair& qp, uint64_t now) noexcept {
     r.deadline = UINT64_MAX;
     return;
   }
-  if (r.wait_until != UINT64_MAX) return;
+  if (r.wait_until != UINT64_MAX) {  // it goes back anyway then
+    r.deadline = UINT64_MAX;
+    return;
+  }
   // What went back and could not send anything since has not failed again.
   if (!is_back(qp)) {
     if (r.retries == 0) {

@@ -106,6 +106,7 @@ struct QueuePair : NamedHook<ReadyName> {
   bool signal_all = false;
   bool drain_pending = false;  // SQD: the event is owed
   bool last_told = false;
+  bool has_overrun = false;  // a completion found no room
   CompletionQueue* send_cq = nullptr;
   CompletionQueue* receive_cq = nullptr;
   SharedReceiveQueue* srq = nullptr;

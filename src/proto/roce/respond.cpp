@@ -71,6 +71,8 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
         for (Resource& other : r.resources) other.pending = false;
         r.pending = 0;
         if (qp.state != QpState::Error) refuse(qp, wire::roce::NakCode::RemoteAccess, now);
+        // Also where the NAK of a later request is owed: this one comes first.
+        r.syndrome = wire::roce::syndrome(wire::roce::NakCode::RemoteAccess);
         r.ack_psn = psn;
         return true;
       }

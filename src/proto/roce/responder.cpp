@@ -9,6 +9,7 @@ namespace weft::proto::roce {
 
 using wire::roce::NakCode;
 using wire::roce::Operation;
+using wire::roce::syndrome;
 using Message = Responder::Message;
 
 namespace {
@@ -37,8 +38,15 @@ void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noex
     ++qp.duplicates;
     on_duplicate(qp, packet);
   } else {
+    // Packets behind a gap were dropped, and the NAK of that has not gone yet. Now the first one came late: the others
+    // are still missing.
+    const bool has_dropped = r.is_silent && r.ack_due && r.syndrome == syndrome(NakCode::Sequence);
+    const uint32_t expected = r.expected;
     r.is_silent = false;
     execute(qp, packet, now);
+    if (!has_dropped || r.expected == expected) return;
+    r.is_silent = true;
+    owe_nak(qp, syndrome(NakCode::Sequence));
   }
 }
 
@@ -49,7 +57,7 @@ void Adapter::on_gap(QueuePair& qp) noexcept {
   ++qp.gaps;
   if (r.is_silent) return;
   r.is_silent = true;
-  owe_nak(qp, wire::roce::syndrome(NakCode::Sequence));
+  owe_nak(qp, syndrome(NakCode::Sequence));
 }
 
 // What was executed is not executed again, but for READs, which change nothing.
@@ -63,7 +71,10 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
     r.ack_psn = r.newest_plain;
     return;
   }
-  for (Resource& one : r.resources) {
+  // From the newest on: PSNs come again, and one that is no longer asked for may stand under the same.
+  const size_t resources = r.resources.size();
+  for (size_t i = 0; i < resources; ++i) {
+    Resource& one = r.resources[(r.newest_resource + resources - i) % resources];
     const int32_t at = psn_diff(packet.bth.psn, one.first_psn);
     if (!one.used || at < 0 || at >= static_cast<int32_t>(one.packets)) continue;
     if (one.is_atomic != (op != Operation::ReadRequest)) return;
@@ -142,11 +153,11 @@ void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
   }
   if (packet.payload.size() > r.receive.room - r.received) {
     fail_receive(qp, Status::LocalLength, now);
-    return refuse(qp, NakCode::InvalidRequest, now);
+    return refuse(qp, NakCode::InvalidRequest, now, Told::ByCompletion);
   }
   if (!scatter_to(r.receive.elements, r.receive.pd, r.received, packet.payload)) {
     fail_receive(qp, Status::LocalProtection, now);
-    return refuse(qp, NakCode::RemoteOperation, now);
+    return refuse(qp, NakCode::RemoteOperation, now, Told::ByCompletion);
   }
   r.received += static_cast<uint32_t>(packet.payload.size());
   const bool invalidates = (traits.headers & wire::roce::has_ieth) != 0;
@@ -316,6 +327,7 @@ bool Adapter::take_receive(QueuePair& qp, SharedReceiveQueue* srq) noexcept {
   Responder& r = qp.responder;
   ReceiveQueue& queue = srq != nullptr ? srq->queue : qp.receives;
   if (!queue.take(r.receive, r.elements)) return false;
+  r.receive.room = std::min<uint64_t>(r.receive.room, message_bytes_max);
   r.has_receive = true;
   r.srq = srq;
   if (srq != nullptr && srq->limit != 0 && queue.size() < srq->limit) {
@@ -375,16 +387,17 @@ void Adapter::owe_nak(QueuePair& qp, uint8_t syndrome) noexcept {
   r.ack_psn = r.expected;
 }
 
-void Adapter::refuse(QueuePair& qp, NakCode code, uint64_t now) noexcept {
+void Adapter::refuse(QueuePair& qp, NakCode code, uint64_t now, Told told) noexcept {
   Responder& r = qp.responder;
   if (!qp.is_reliable()) {
     r.message = Message::None;  // and the receive request waits for the next message
     return;
   }
-  owe_nak(qp, wire::roce::syndrome(code));
+  owe_nak(qp, syndrome(code));
   r.is_final = true;
   make_ready(qp);
   to_error(qp, now);
+  if (told == Told::ByCompletion) return;
   const AsyncKind kind = code == NakCode::RemoteAccess ? AsyncKind::QpAccessError : AsyncKind::QpRequestError;
   events_.on_async({kind, &qp, nullptr, nullptr});
 }
