@@ -241,6 +241,23 @@ TEST(RoceTurn, ADuplicateAtomicIsAnsweredFromTheNewest) {
   }
 }
 
+TEST(RoceTurn, ALateDuplicateReadOfMemoryThatIsGoneFailsNothing) {
+  Pair p;
+  p.connect();
+  Block ours(p.a, 64);
+  auto theirs = std::make_unique<Block>(p.b, 64);
+  ASSERT_EQ(p.send(p.a, to_peer(SendOpcode::Read, ours.element(0, 8), *theirs)), 0);
+  const PacketBytes read = p.a.out.front();
+  p.exchange();
+  expect_one(p.a, 1, CompletionOpcode::Read);
+  ASSERT_EQ(p.b.adapter.memory().remove(*theirs->region), 0);
+  theirs.reset();
+  p.give(p.b, read);
+  p.exchange();
+  EXPECT_EQ(p.b.qp->state, QpState::ReadyToSend);
+  EXPECT_EQ(p.b.qp->responder.pending, 0u);
+}
+
 TEST(RoceTurn, ASendHasAtMostTheBytesOfAMessage) {
   Pair p;
   p.connect();

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "proto/roce/sim_world.hpp"
+#include "proto/roce/sim_program.hpp"
 
 namespace weft::proto::roce::sim {
 namespace {
