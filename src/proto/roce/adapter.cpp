@@ -228,6 +228,9 @@ void Adapter::complete(CompletionQueue* cq, QueuePair& qp, const Completion& com
 
 namespace {
 
+// Inline; that of std::array goes byte by byte.
+bool same(const Gid& a, const Gid& b) noexcept { return std::memcmp(a.data(), b.data(), a.size()) == 0; }
+
 bool allowed(QpType type, SendOpcode opcode) noexcept {
   const bool plain = opcode == SendOpcode::Send || opcode == SendOpcode::SendImmediate;
   switch (type) {
@@ -258,7 +261,8 @@ int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) 
   if (qp.sends.full()) return -ENOMEM;
   const uint32_t index = qp.sends.tail;
   SendEntry& e = qp.sends.at(index);
-  e = SendEntry{};
+  e.started = false;
+  e.first_psn = e.packets = 0;
   e.id = request.id;
   e.opcode = request.opcode;
   e.flags = static_cast<uint8_t>(request.flags | (qp.signal_all ? signaled : 0));
@@ -270,11 +274,13 @@ int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) 
   e.remote_key = request.remote_key;
   e.compare_add = request.compare_add;
   e.swap = request.swap;
-  e.to = request.to;
-  e.remote_qpn = request.remote_qpn;
-  e.remote_qkey = request.remote_qkey;
   e.remote_srqn = request.remote_srqn;
-  e.bind = request.bind;
+  if (qp.type == QpType::Ud) {
+    e.to = request.to;
+    e.remote_qpn = request.remote_qpn;
+    e.remote_qkey = request.remote_qkey;
+  }
+  if (request.opcode == SendOpcode::BindWindow) e.bind = request.bind;
   if (e.is_atomic() && length != sizeof(uint64_t)) return -EINVAL;
   if (is_inline) {
     if (length > qp.sends.inline_each() || e.is_answered() || e.is_local()) return -EINVAL;
@@ -339,7 +345,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   // The default partition, as full or limited member (10.9.3).
   const bool same_partition = (packet.bth.pkey & 0x7fff) == 0x7fff;
   const Gid& peer = qp->attributes.path.destination;
-  const bool is_peer = arrival.source == peer || (arrival.alias == peer && peer != Gid{});
+  const bool is_peer = same(arrival.source, peer) || (same(arrival.alias, peer) && !same(peer, Gid{}));
   if (!same_partition || (qp->type != QpType::Ud && !is_peer)) {
     ++counters_.foreign;
     return;

@@ -30,7 +30,6 @@ bool is_plain(Operation op) noexcept {
 void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   Responder& r = qp.responder;
   const int32_t ahead = psn_diff(packet.bth.psn, r.expected);
-  make_ready(qp);
   if (ahead > 0) {
     on_gap(qp);
   } else if (ahead < 0) {
@@ -44,10 +43,12 @@ void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noex
     const uint32_t expected = r.expected;
     r.is_silent = false;
     execute(qp, packet, now);
-    if (!has_dropped || r.expected == expected) return;
-    r.is_silent = true;
-    owe_nak(qp, syndrome(NakCode::Sequence));
+    if (has_dropped && r.expected != expected) {
+      r.is_silent = true;
+      owe_nak(qp, syndrome(NakCode::Sequence));
+    }
   }
+  if (r.ack_due || r.pending > 0) make_ready(qp);
 }
 
 // One NAK for each gap; what is behind it comes again.
