@@ -137,6 +137,7 @@ void Adapter::resize(Responder& r, uint32_t count) {
   std::vector<Resource>& all = r.resources;
   if (!all.empty()) std::rotate(all.begin(), all.begin() + (r.newest_resource + 1) % all.size(), all.end());
   if (all.size() > count) all.erase(all.begin(), all.end() - count);
+  r.answering = UINT32_MAX;
   r.newest_resource = all.empty() ? 0 : static_cast<uint32_t>(all.size() - 1);
   all.resize(count);
 }

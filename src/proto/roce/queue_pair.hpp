@@ -92,7 +92,8 @@ struct Responder {
   uint32_t ack_psn = 0;
   std::vector<Resource> resources;  // a ring
   uint32_t newest_resource = 0;
-  uint32_t pending = 0;  // resources with responses to send
+  uint32_t pending = 0;             // resources with responses to send
+  uint32_t answering = UINT32_MAX;  // the first of them, where it is known
 };
 
 struct ReadyName;

@@ -19,9 +19,10 @@ Transport transport_of(const QueuePair& qp) noexcept {
 Resource* first_pending(Responder& r) noexcept {
   if (r.pending == 0) return nullptr;
   const size_t count = r.resources.size();
+  if (r.answering < count && r.resources[r.answering].pending) return &r.resources[r.answering];
   for (size_t i = 1; i <= count; ++i) {
-    Resource& one = r.resources[(r.newest_resource + i) % count];
-    if (one.pending) return &one;
+    r.answering = static_cast<uint32_t>((r.newest_resource + i) % count);
+    if (r.resources[r.answering].pending) return &r.resources[r.answering];
   }
   return nullptr;
 }

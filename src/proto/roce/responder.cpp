@@ -98,6 +98,7 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
     one.end = static_cast<uint32_t>(at) + count;
     if (!one.pending) ++r.pending;
     one.pending = true;
+    r.answering = UINT32_MAX;  // it may come before those that are being answered
     return;
   }
 }
@@ -244,6 +245,7 @@ Resource* Adapter::new_resource(QueuePair& qp) noexcept {
   Resource& one = r.resources[next];
   if (one.used && !one.answered) return nullptr;
   r.newest_resource = next;
+  if (r.answering == next) r.answering = UINT32_MAX;
   if (!one.pending) ++r.pending;
   one = Resource{};
   one.used = one.pending = true;
