@@ -178,7 +178,7 @@ void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
   const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
   r.deadline = r.oldest == r.next || timeout == UINT64_MAX ? UINT64_MAX : now + timeout;
   set_timer(qp);
-  make_ready(qp);
+  if (r.cursor != qp.sends.tail) make_ready(qp);
 }
 
 // The next packet to send is the oldest that is not acknowledged.
@@ -207,7 +207,10 @@ void Adapter::retry(QueuePair& qp, uint64_t now) noexcept {
     r.deadline = UINT64_MAX;
     return;
   }
-  if (r.wait_until != UINT64_MAX) return;
+  if (r.wait_until != UINT64_MAX) {  // it goes back anyway then
+    r.deadline = UINT64_MAX;
+    return;
+  }
   // What went back and could not send anything since has not failed again.
   if (!is_back(qp)) {
     if (r.retries == 0) {

@@ -121,14 +121,32 @@ void Adapter::reset(QueuePair& qp) noexcept {
   fresh.resources = std::move(qp.responder.resources);
   fresh.resources.clear();
   qp.responder = std::move(fresh);
-  qp.drain_pending = qp.last_told = false;
+  qp.drain_pending = qp.last_told = qp.has_overrun = false;
   qp.state = QpState::Reset;
+}
+
+// Of a ring of READs and atomics, the newest ones stay: the peer may still ask for them. False: one that would go is
+// being answered.
+bool Adapter::may_hold(const Responder& r, uint32_t count) noexcept {
+  const size_t have = r.resources.size();
+  for (size_t i = 1; i + count <= have; ++i)
+    if (r.resources[(r.newest_resource + i) % have].pending) return false;
+  return true;
+}
+
+// Room for reads_max was made with the QP.
+void Adapter::resize(Responder& r, uint32_t count) {
+  std::vector<Resource>& all = r.resources;
+  if (!all.empty()) std::rotate(all.begin(), all.begin() + (r.newest_resource + 1) % all.size(), all.end());
+  if (all.size() > count) all.erase(all.begin(), all.end() - count);
+  r.answering = UINT32_MAX;
+  r.newest_resource = all.empty() ? 0 : static_cast<uint32_t>(all.size() - 1);
+  all.resize(count);
 }
 
 void Adapter::apply(QueuePair& qp, const Attributes& a, uint32_t mask) noexcept {
   Attributes& to = qp.attributes;
   const auto has = [&](uint32_t bit) { return (mask & bit) != 0; };
-  if (has(attr_drain_notify)) to.drain_notify = a.drain_notify;
   if (has(attr_access)) to.access = a.access;
   if (has(attr_qkey)) to.qkey = a.qkey;
   if (has(attr_path)) to.path = a.path;
@@ -151,16 +169,19 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
                              name_of(qp.state)};
   if (auto ok = check_transition(qp.type, qp.state, to, mask); !ok) return ok;
   if (auto ok = check_values(attributes, mask); !ok) return ok;
+  if ((mask & attr_max_dest_reads) != 0 && !may_hold(qp.responder, attributes.max_dest_reads))
+    return Error{EBUSY, "more READs and atomics are being answered than max dest rd atomic"};
   const QpState from = qp.state;
   if (to == QpState::Reset) {
     reset(qp);
     return {};
   }
   if (to == QpState::Error) {
+    if (from == QpState::Error) return {};  // a NAK may be on its way out
     qp.responder.ack_due = false;
     for (Resource& one : qp.responder.resources) one.pending = false;
     qp.responder.pending = 0;
-    if (from != QpState::Error) to_error(qp, now);
+    to_error(qp, now);
     return {};
   }
   apply(qp, attributes, mask);
@@ -169,11 +190,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
     r.expected = qp.attributes.rq_psn;
     r.newest_plain = psn_add(r.expected, psn_mask);
   }
-  // Room for them was made with the QP. A smaller ring forgets what duplicates would ask for.
-  if ((mask & attr_max_dest_reads) != 0) {
-    qp.responder.resources.assign(qp.attributes.max_dest_reads, Resource{});
-    qp.responder.newest_resource = qp.responder.pending = 0;
-  }
+  if ((mask & attr_max_dest_reads) != 0) resize(qp.responder, qp.attributes.max_dest_reads);
   if (from == QpState::ReadyToReceive && to == QpState::ReadyToSend) {
     Requester& r = qp.requester;
     r.next = r.oldest = qp.attributes.sq_psn;
@@ -182,7 +199,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
   }
   qp.state = to;
   if (from == QpState::ReadyToSend && to == QpState::SendDrained) {
-    qp.drain_pending = qp.attributes.drain_notify;
+    qp.drain_pending = (mask & attr_drain_notify) != 0 && attributes.drain_notify;
     tell_drained(qp);
   }
   if (to == QpState::ReadyToSend) {
@@ -205,12 +222,17 @@ void Adapter::to_error(QueuePair& qp, uint64_t now) noexcept {
 
 void Adapter::complete(CompletionQueue* cq, QueuePair& qp, const Completion& completion,
                        bool is_solicited) noexcept {
-  if (cq != nullptr && !cq->push(completion, is_solicited)) make_ready(qp);  // serve() fails the QP
+  if (cq == nullptr || cq->push(completion, is_solicited)) return;
+  qp.has_overrun = true;
+  make_ready(qp);  // serve() fails the QP
 }
 
 // --- commands ---
 
 namespace {
+
+// Inline; that of std::array goes byte by byte.
+bool same(const Gid& a, const Gid& b) noexcept { return std::memcmp(a.data(), b.data(), a.size()) == 0; }
 
 bool allowed(QpType type, SendOpcode opcode) noexcept {
   const bool plain = opcode == SendOpcode::Send || opcode == SendOpcode::SendImmediate;
@@ -220,7 +242,7 @@ bool allowed(QpType type, SendOpcode opcode) noexcept {
       return opcode <= SendOpcode::SendInvalidate;
     case QpType::Uc:
       return plain || opcode == SendOpcode::Write || opcode == SendOpcode::WriteImmediate ||
-             opcode == SendOpcode::BindWindow;
+             opcode == SendOpcode::BindWindow || opcode == SendOpcode::LocalInvalidate;
     case QpType::Ud:
       return plain;
     case QpType::XrcReceive:
@@ -253,7 +275,8 @@ int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) 
   if (qp.sends.full()) return -ENOMEM;
   const uint32_t index = qp.sends.tail;
   SendEntry& e = qp.sends.at(index);
-  e = SendEntry{};
+  e.started = false;
+  e.first_psn = e.packets = 0;
   e.id = request.id;
   e.opcode = request.opcode;
   e.flags = static_cast<uint8_t>(request.flags | (qp.signal_all ? signaled : 0));
@@ -265,11 +288,13 @@ int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) 
   e.remote_key = request.remote_key;
   e.compare_add = request.compare_add;
   e.swap = request.swap;
-  e.to = request.to;
-  e.remote_qpn = request.remote_qpn;
-  e.remote_qkey = request.remote_qkey;
   e.remote_srqn = request.remote_srqn;
-  e.bind = request.bind;
+  if (qp.type == QpType::Ud) {
+    e.to = request.to;
+    e.remote_qpn = request.remote_qpn;
+    e.remote_qkey = request.remote_qkey;
+  }
+  if (request.opcode == SendOpcode::BindWindow) e.bind = request.bind;
   if ((request.flags & inline_data) != 0) {
     std::byte* to = qp.sends.inline_bytes(index);
     for (const Element& element : request.elements) {
@@ -332,7 +357,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   // The default partition, as full or limited member (10.9.3).
   const bool same_partition = (packet.bth.pkey & 0x7fff) == 0x7fff;
   const Gid& peer = qp->attributes.path.destination;
-  const bool is_peer = arrival.source == peer || (arrival.alias == peer && peer != Gid{});
+  const bool is_peer = same(arrival.source, peer) || (same(arrival.alias, peer) && !same(peer, Gid{}));
   if (!same_partition || (qp->type != QpType::Ud && !is_peer)) {
     ++counters_.foreign;
     return;
@@ -368,24 +393,31 @@ void Adapter::on_timer(QueuePair& qp, uint64_t now) noexcept {
 }
 
 Adapter::Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
-  const bool failed = (qp.send_cq != nullptr && qp.send_cq->overrun()) ||
+  const bool failed = qp.has_overrun || (qp.send_cq != nullptr && qp.send_cq->overrun()) ||
                       (qp.receive_cq != nullptr && qp.receive_cq->overrun());
   if (failed && qp.state != QpState::Error && qp.state != QpState::Reset) {
     to_error(qp, now);
     events_.on_async({AsyncKind::QpFatal, &qp, nullptr, nullptr});
   }
+  // A peer that READs all the time does not keep the QP from sending: with requests to send, responses have half of
+  // its turn.
   int budget = burst;
-  const Sent responses = respond(qp, now, budget);
-  if (responses != Sent::Idle) return responses;
-  if (qp.state != QpState::ReadyToSend && qp.state != QpState::SendDrained) return Sent::Idle;
+  int share = qp.requester.cursor != qp.sends.tail ? burst / 2 : burst;
+  budget -= share;
+  const Sent responses = respond(qp, now, share);
+  if (responses == Sent::NoRoom) return responses;
+  if (qp.state != QpState::ReadyToSend && qp.state != QpState::SendDrained) return responses;
+  budget += share;
   const Sent sent = qp.type == QpType::Ud ? transmit_datagrams(qp, now, budget) : transmit(qp, now, budget);
   if (qp.state != QpState::Error) set_timer(qp);
-  return sent;
+  return sent == Sent::Idle ? responses : sent;
 }
 
 void Adapter::flush(uint64_t now) noexcept {
   while (timers_.next_due() <= now) on_timer(*timers_.front(), now);
-  for (int budget = packets_per_flush; budget > 0 && !ready_.empty(); budget -= burst) {
+  const uint64_t before = counters_.sent;
+  for (int turns = packets_per_flush; turns > 0 && !ready_.empty(); --turns) {
+    if (counters_.sent - before >= packets_per_flush) return;
     QueuePair& qp = *ready_.pop_front();
     switch (serve(qp, now)) {
       case Sent::Idle:

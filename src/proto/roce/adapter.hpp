@@ -135,6 +135,8 @@ class Adapter {
   void on_timer(QueuePair& qp, uint64_t now) noexcept;
   bool send_packet(QueuePair& qp, const AddressVector& to, Packet& packet, iovec* parts, size_t count,
                    size_t payload) noexcept;
+  static bool may_hold(const Responder& responder, uint32_t count) noexcept;
+  static void resize(Responder& responder, uint32_t count);
   void apply(QueuePair& qp, const Attributes& a, uint32_t mask) noexcept;
   void reset(QueuePair& qp) noexcept;
   void to_error(QueuePair& qp, uint64_t now) noexcept;
@@ -150,6 +152,7 @@ class Adapter {
               size_t& count) noexcept;
   bool scatter(QueuePair& qp, uint32_t index, uint64_t offset, std::span<const std::byte> from) noexcept;
   bool asks(const QueuePair& qp, const SendEntry& entry, bool is_last, uint32_t psn) const noexcept;
+  bool asks_again(QueuePair& qp) noexcept;
   void complete_sends(QueuePair& qp, uint64_t now) noexcept;
   void complete_send(QueuePair& qp, Status status, uint64_t now) noexcept;
   void fail_send(QueuePair& qp, Status status, uint64_t now) noexcept;
@@ -190,7 +193,8 @@ class Adapter {
   void fail_receive(QueuePair& qp, Status status, uint64_t now) noexcept;
   void accepted(QueuePair& qp, const Packet& packet) noexcept;
   void owe_nak(QueuePair& qp, uint8_t syndrome) noexcept;
-  void refuse(QueuePair& qp, wire::roce::NakCode code, uint64_t now) noexcept;
+  enum class Told : uint8_t { ByEvent, ByCompletion };  // how the program hears of it
+  void refuse(QueuePair& qp, wire::roce::NakCode code, uint64_t now, Told told = Told::ByEvent) noexcept;
   void refuse_rnr(QueuePair& qp) noexcept;
   void flush_receives(QueuePair& qp, uint64_t now) noexcept;
 

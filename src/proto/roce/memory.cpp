@@ -107,8 +107,7 @@ void MemoryTable::remove_window(Region& window) noexcept {
 Status MemoryTable::bind(uint32_t pd, uint32_t qpn, const SendRequest::Bind& what,
                          uint32_t new_key) noexcept {
   Region* window = table_.find(what.window_key >> 8);
-  if (window == nullptr || !window->is_window || window->key != what.window_key || window->pd != pd)
-    return Status::WindowBind;
+  if (window == nullptr || !window->is_window || window->pd != pd) return Status::WindowBind;
   if (new_key >> 8 != window->key >> 8) return Status::WindowBind;
   // One of type 2 has to be invalidated first.
   if (window->type == WindowType::Two && (window->valid || what.length == 0)) return Status::WindowBind;

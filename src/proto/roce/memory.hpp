@@ -64,6 +64,7 @@ class MemoryTable {
   size_t size() const noexcept { return table_.size(); }
 
   // --- work requests ---
+  // what.window_key says which window by its upper 24 bits: binds that were posted before this one may change the tag.
   Status bind(uint32_t pd, uint32_t qpn, const SendRequest::Bind& what, uint32_t new_key) noexcept;
   // By the program or by a SEND with invalidate. False: no such bound window of type 2.
   bool invalidate(uint32_t pd, uint32_t qpn, uint32_t key) noexcept;

@@ -92,7 +92,8 @@ struct Responder {
   uint32_t ack_psn = 0;
   std::vector<Resource> resources;  // a ring
   uint32_t newest_resource = 0;
-  uint32_t pending = 0;  // resources with responses to send
+  uint32_t pending = 0;             // resources with responses to send
+  uint32_t answering = UINT32_MAX;  // the first of them, where it is known
 };
 
 struct ReadyName;
@@ -106,6 +107,7 @@ struct QueuePair : NamedHook<ReadyName> {
   bool signal_all = false;
   bool drain_pending = false;  // SQD: the event is owed
   bool last_told = false;
+  bool has_overrun = false;  // a completion found no room
   CompletionQueue* send_cq = nullptr;
   CompletionQueue* receive_cq = nullptr;
   SharedReceiveQueue* srq = nullptr;

@@ -10,30 +10,6 @@ namespace {
 
 constexpr uint64_t ms = 1'000'000;
 
-SendRequest request(SendOpcode opcode, const Element& element, uint64_t id = 1, uint8_t flags = signaled) {
-  static thread_local std::array<Element, 64> kept;
-  static thread_local size_t next = 0;
-  Element& place = kept[next++ % kept.size()];
-  place = element;
-  SendRequest q;
-  q.id = id;
-  q.opcode = opcode;
-  q.flags = flags;
-  q.elements = {&place, 1};
-  q.immediate = 0xdeadbeef;
-  return q;
-}
-
-void expect_one(Port& port, uint64_t id, CompletionOpcode opcode, Status status = Status::Success) {
-  const auto got = Pair::completions(port);
-  ASSERT_EQ(got.size(), 1u);
-  EXPECT_EQ(got[0].id, id);
-  EXPECT_EQ(got[0].status, status);
-  if (status == Status::Success) {
-    EXPECT_EQ(got[0].opcode, opcode);
-  }
-}
-
 TEST(RoceRc, SendsOfAllLengths) {
   for (const uint32_t length : {0u, 1u, 3u, 4u, 255u, 256u, 257u, 512u, 5000u}) {
     Pair p;

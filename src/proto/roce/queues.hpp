@@ -146,7 +146,7 @@ class ReceiveQueue {
     if (count_ == entries_.size()) return -ENOMEM;
     size_t at = head_ + count_++;
     if (at >= entries_.size()) at -= entries_.size();
-    Element* to = &elements_[at * elements_each_];
+    Element* to = elements_.data() + at * elements_each_;  // none where a request has no elements
     Receive& entry = entries_[at];
     entry = {request.id, static_cast<uint32_t>(request.elements.size()), pd_, 0, {}};
     for (uint32_t i = 0; i < entry.count; ++i) {

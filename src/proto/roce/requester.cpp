@@ -129,6 +129,15 @@ bool Adapter::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32
   return (then.flags & fence) != 0 || then.is_local();
 }
 
+// The request at the cursor waits until all before it is complete. Where nothing will be heard of that, because no
+// packet asked for an acknowledgement, it is sent again and asked for. True: so.
+bool Adapter::asks_again(QueuePair& qp) noexcept {
+  const Requester& r = qp.requester;
+  if (!qp.is_reliable() || r.open_reads > 0 || r.unasked <= r.packet) return false;
+  go_back(qp);
+  return true;
+}
+
 // What stands between a request and its first packet.
 Adapter::Begin Adapter::begin(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
   Requester& r = qp.requester;
@@ -183,6 +192,7 @@ Adapter::Sent Adapter::transmit(QueuePair& qp, uint64_t now, int budget) noexcep
     if (r.packet == 0) {
       const Begin can = begin(qp, e, now);
       if (can == Begin::Done) continue;
+      if (can == Begin::Blocked && asks_again(qp)) continue;
       if (can != Begin::Go) return Sent::Idle;
     }
     const Sent sent = e.is_answered() ? transmit_answered(qp, e, now) : transmit_packet(qp, e, now);
@@ -245,8 +255,11 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
   Parts parts;
   size_t count = 1;
   if (!gather(qp, r.cursor, offset, length, parts.data(), count)) {
-    if (r.cursor == qp.sends.head) fail_send(qp, Status::LocalProtection, now);
-    return Sent::Idle;  // else: when all before it is complete
+    if (r.cursor == qp.sends.head) {
+      fail_send(qp, Status::LocalProtection, now);
+      return Sent::Idle;
+    }
+    return asks_again(qp) ? Sent::More : Sent::Idle;  // when all before it is complete
   }
   Packet p;
   p.bth.opcode = wire::roce::opcode(transport_of(qp), operation_of(e.opcode, first, last));

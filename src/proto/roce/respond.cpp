@@ -19,9 +19,10 @@ Transport transport_of(const QueuePair& qp) noexcept {
 Resource* first_pending(Responder& r) noexcept {
   if (r.pending == 0) return nullptr;
   const size_t count = r.resources.size();
+  if (r.answering < count && r.resources[r.answering].pending) return &r.resources[r.answering];
   for (size_t i = 1; i <= count; ++i) {
-    Resource& one = r.resources[(r.newest_resource + i) % count];
-    if (one.pending) return &one;
+    r.answering = static_cast<uint32_t>((r.newest_resource + i) % count);
+    if (r.resources[r.answering].pending) return &r.resources[r.answering];
   }
   return nullptr;
 }
@@ -67,10 +68,19 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
     std::byte* at = nullptr;
     if (length != 0) {
       if (!memory_.remote(one.key, one.pd, qp.number, one.address + offset, length, remote_read, at)) {
+        // A late duplicate of what was answered is no reason to fail: the program may have heard from its peer that the
+        // READ is done, and taken the memory away.
+        if (one.answered) {
+          one.pending = false;
+          --r.pending;
+          return true;
+        }
         const uint32_t psn = p.bth.psn;
         for (Resource& other : r.resources) other.pending = false;
         r.pending = 0;
         if (qp.state != QpState::Error) refuse(qp, wire::roce::NakCode::RemoteAccess, now);
+        // Also where the NAK of a later request is owed: this one comes first.
+        r.syndrome = wire::roce::syndrome(wire::roce::NakCode::RemoteAccess);
         r.ack_psn = psn;
         return true;
       }

@@ -9,6 +9,7 @@ namespace weft::proto::roce {
 
 using wire::roce::NakCode;
 using wire::roce::Operation;
+using wire::roce::syndrome;
 using Message = Responder::Message;
 
 namespace {
@@ -29,7 +30,6 @@ bool is_plain(Operation op) noexcept {
 void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   Responder& r = qp.responder;
   const int32_t ahead = psn_diff(packet.bth.psn, r.expected);
-  make_ready(qp);
   if (ahead > 0) {
     on_gap(qp);
   } else if (ahead < 0) {
@@ -37,9 +37,18 @@ void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noex
     ++qp.duplicates;
     on_duplicate(qp, packet);
   } else {
+    // Packets behind a gap were dropped, and the NAK of that has not gone yet. Now the first one came late: the others
+    // are still missing.
+    const bool has_dropped = r.is_silent && r.ack_due && r.syndrome == syndrome(NakCode::Sequence);
+    const uint32_t expected = r.expected;
     r.is_silent = false;
     execute(qp, packet, now);
+    if (has_dropped && r.expected != expected) {
+      r.is_silent = true;
+      owe_nak(qp, syndrome(NakCode::Sequence));
+    }
   }
+  if (r.ack_due || r.pending > 0) make_ready(qp);
 }
 
 // One NAK for each gap; what is behind it comes again.
@@ -49,7 +58,7 @@ void Adapter::on_gap(QueuePair& qp) noexcept {
   ++qp.gaps;
   if (r.is_silent) return;
   r.is_silent = true;
-  owe_nak(qp, wire::roce::syndrome(NakCode::Sequence));
+  owe_nak(qp, syndrome(NakCode::Sequence));
 }
 
 // What was executed is not executed again, but for READs, which change nothing.
@@ -63,7 +72,10 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
     r.ack_psn = r.newest_plain;
     return;
   }
-  for (Resource& one : r.resources) {
+  // From the newest on: PSNs come again, and one that is no longer asked for may stand under the same.
+  const size_t resources = r.resources.size();
+  for (size_t i = 0; i < resources; ++i) {
+    Resource& one = r.resources[(r.newest_resource + resources - i) % resources];
     const int32_t at = psn_diff(packet.bth.psn, one.first_psn);
     if (!one.used || at < 0 || at >= static_cast<int32_t>(one.packets)) continue;
     if (one.is_atomic != (op != Operation::ReadRequest)) return;
@@ -86,6 +98,7 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
     one.end = static_cast<uint32_t>(at) + count;
     if (!one.pending) ++r.pending;
     one.pending = true;
+    r.answering = UINT32_MAX;  // it may come before those that are being answered
     return;
   }
 }
@@ -142,11 +155,11 @@ void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
   }
   if (packet.payload.size() > r.receive.room - r.received) {
     fail_receive(qp, Status::LocalLength, now);
-    return refuse(qp, NakCode::InvalidRequest, now);
+    return refuse(qp, NakCode::InvalidRequest, now, Told::ByCompletion);
   }
   if (!scatter_to(r.receive.elements, r.receive.pd, r.received, packet.payload)) {
     fail_receive(qp, Status::LocalProtection, now);
-    return refuse(qp, NakCode::RemoteOperation, now);
+    return refuse(qp, NakCode::RemoteOperation, now, Told::ByCompletion);
   }
   r.received += static_cast<uint32_t>(packet.payload.size());
   const bool invalidates = (traits.headers & wire::roce::has_ieth) != 0;
@@ -232,6 +245,7 @@ Resource* Adapter::new_resource(QueuePair& qp) noexcept {
   Resource& one = r.resources[next];
   if (one.used && !one.answered) return nullptr;
   r.newest_resource = next;
+  if (r.answering == next) r.answering = UINT32_MAX;
   if (!one.pending) ++r.pending;
   one = Resource{};
   one.used = one.pending = true;
@@ -316,6 +330,7 @@ bool Adapter::take_receive(QueuePair& qp, SharedReceiveQueue* srq) noexcept {
   Responder& r = qp.responder;
   ReceiveQueue& queue = srq != nullptr ? srq->queue : qp.receives;
   if (!queue.take(r.receive, r.elements)) return false;
+  r.receive.room = std::min<uint64_t>(r.receive.room, message_bytes_max);
   r.has_receive = true;
   r.srq = srq;
   if (srq != nullptr && srq->limit != 0 && queue.size() < srq->limit) {
@@ -375,16 +390,17 @@ void Adapter::owe_nak(QueuePair& qp, uint8_t syndrome) noexcept {
   r.ack_psn = r.expected;
 }
 
-void Adapter::refuse(QueuePair& qp, NakCode code, uint64_t now) noexcept {
+void Adapter::refuse(QueuePair& qp, NakCode code, uint64_t now, Told told) noexcept {
   Responder& r = qp.responder;
   if (!qp.is_reliable()) {
     r.message = Message::None;  // and the receive request waits for the next message
     return;
   }
-  owe_nak(qp, wire::roce::syndrome(code));
+  owe_nak(qp, syndrome(code));
   r.is_final = true;
   make_ready(qp);
   to_error(qp, now);
+  if (told == Told::ByCompletion) return;
   const AsyncKind kind = code == NakCode::RemoteAccess ? AsyncKind::QpAccessError : AsyncKind::QpRequestError;
   events_.on_async({kind, &qp, nullptr, nullptr});
 }

@@ -146,6 +146,12 @@ struct Pair {
     }
     ADD_FAILURE() << "does not come to rest";
   }
+  // One way only: what `a` has sent reaches `b`, whose link takes nothing.
+  void exchange_refused() {
+    for (const PacketBytes& one : a.out) give(b, one);
+    a.out.clear();
+    b.adapter.flush(now);
+  }
   // With all timers that run meanwhile.
   void pass(uint64_t ns) {
     const uint64_t end = now + ns;
@@ -197,6 +203,33 @@ inline PacketBytes make(wire::roce::Packet packet) {
   bytes.insert(bytes.end(), packet.payload.begin(), packet.payload.end());
   bytes.resize(bytes.size() + packet.bth.pad);
   return bytes;
+}
+
+// A request with one element, which lives as long as the next 63.
+inline SendRequest request(SendOpcode opcode, const Element& element, uint64_t id = 1,
+                           uint8_t flags = signaled) {
+  static thread_local std::array<Element, 64> kept;
+  static thread_local size_t next = 0;
+  Element& place = kept[next++ % kept.size()];
+  place = element;
+  SendRequest q;
+  q.id = id;
+  q.opcode = opcode;
+  q.flags = flags;
+  q.elements = {&place, 1};
+  q.immediate = 0xdeadbeef;
+  return q;
+}
+
+// The only completion that is there.
+inline void expect_one(Port& port, uint64_t id, CompletionOpcode opcode, Status status = Status::Success) {
+  const auto got = Pair::completions(port);
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].id, id);
+  EXPECT_EQ(got[0].status, status);
+  if (status == Status::Success) {
+    EXPECT_EQ(got[0].opcode, opcode);
+  }
 }
 
 inline void fill(Block& block, unsigned seed) {

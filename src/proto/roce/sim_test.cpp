@@ -5,7 +5,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "proto/roce/sim_world.hpp"
+#include "proto/roce/sim_program.hpp"
+#include "proto/roce/sim_unreliable.hpp"
 
 namespace weft::proto::roce::sim {
 namespace {
@@ -51,6 +52,23 @@ TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
   EXPECT_GT(sum.ghosts, count / 2);
   EXPECT_GT(sum.naks_received, count / 2);
   EXPECT_GT(sum.timeouts, count / 10);
+}
+
+TEST(RoceSim, UnreliableMessagesUnharmedOrNotAtAll) {
+  const uint64_t only = number_from_environment("WEFT_SIM_SEED", 0);
+  const uint64_t count = only != 0 ? 1 : number_from_environment("WEFT_SIM_SEEDS", seeds);
+  uint64_t delivered = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t seed = only != 0 ? only : i + 1;
+    UnreliableWorld world(seed);
+    const std::string wrong = world.run();
+    ASSERT_EQ(wrong, "") << "seed " << seed << "; again: WEFT_SIM_SEED=" << seed
+                         << " weft_proto_test --gtest_filter=RoceSim.*";
+    delivered += world.delivered;
+  }
+  if (count >= 100) {
+    EXPECT_GT(delivered, count * 100);
+  }
 }
 
 }  // namespace

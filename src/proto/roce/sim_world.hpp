@@ -1,6 +1,7 @@
 // Simulator: two adapters, queue pairs between them, and a network that loses, doubles, delays and alters packets.
-// Each queue pair runs a random program of work requests against a model: every completion in order, every byte as
-// the model has it, no byte outside of what was registered. A run is its seed.
+// Each queue pair runs a random program of work requests (sim_program.hpp) against a model: every completion in order,
+// every byte as the model has it, no byte outside of what was registered. Types: RC and XRC; sim_unreliable.hpp has
+// UC and UD. A run is its seed.
 #pragma once
 
 #include <algorithm>
@@ -81,6 +82,7 @@ inline constexpr size_t slot_bytes = 24'000;
 inline constexpr uint32_t sends = 24;
 inline constexpr uint32_t receives = 6;
 inline constexpr size_t target_bytes = 30'000;
+inline constexpr uint32_t xrcd = 7;
 inline constexpr size_t guard_bytes = 64;
 inline constexpr auto guard = std::byte{0xee};
 
@@ -100,6 +102,7 @@ struct End {
   struct Op {
     SendRequest request;
     bool signals = false;
+    bool by_window = false;       // it names the peer's window
     std::vector<std::byte> read;  // what a READ has to bring
     uint64_t original = 0;        // or an atomic
   };
@@ -108,18 +111,23 @@ struct End {
     uint32_t length = 0;
     bool is_write = false;
     bool has_data = false;
-    uint32_t data = 0;
+    bool invalidates = false;
+    uint32_t data = 0;  // immediate, or the key that is invalidated
   };
+  // Of the window over the target. What the end has posted to change it is not complete in Binding and Leaving.
+  enum class WindowState : uint8_t { None, Free, Binding, Bound, Leaving };
 
   Node* node = nullptr;
   Incoming* incoming = nullptr;
   End* peer = nullptr;
   QueuePair* qp = nullptr;
-  uint64_t first_id = 0;  // number of the oldest of ops
-  std::deque<Op> ops;     // posted, without a completion
+  QueuePair* takes = nullptr;  // who receives: another one in XRC
+  uint64_t first_id = 0;       // number of the oldest of ops
+  std::deque<Op> ops;          // posted, without a completion
   std::deque<Message> awaited;
-  size_t left = 0;  // requests to post
-  bool failed = false;
+  size_t left = 0;            // requests to post
+  bool sends_failed = false;  // with a queue pair for both, both
+  bool receives_failed = false;
   // The last request of some programs is one that cannot succeed.
   Status last = Status::Success;         // how it has to end
   Status first_error = Status::Success;  // of a send, or none yet
@@ -131,6 +139,13 @@ struct End {
   Region* target_region = nullptr;
   Region* landing_region = nullptr;
 
+  Region* window = nullptr;
+  WindowState window_state = WindowState::None;
+  uint32_t window_key = 0;
+  size_t window_uses = 0;  // requests by the peer's window that are not complete
+
+  bool failed() const { return sends_failed || receives_failed; }
+  bool is_xrc() const { return takes != qp; }
   std::byte* target() { return arena.data() + guard_bytes; }
   uint64_t target_address() { return reinterpret_cast<uint64_t>(target()); }
 };
@@ -267,7 +282,7 @@ class World {
     for (const auto& node : nodes) {
       if (node->adapter->has_ready() || node->adapter->next_due() != UINT64_MAX) return false;
       for (const auto& end : node->ends)
-        if (!end->failed && !end->peer->failed &&
+        if (!end->failed() && !end->peer->failed() &&
             (end->left != 0 || !end->ops.empty() || !end->awaited.empty()))
           return false;
     }
@@ -297,27 +312,43 @@ class World {
     return made;
   }
 
-  End& make_end(Node& node, const Attributes& common, uint32_t sq_psn, uint32_t rq_psn) {
+  End& make_end(Node& node, QpType kind, const Attributes& common, uint32_t sq_psn, uint32_t rq_psn) {
     End& end = *node.ends.emplace_back(std::make_unique<End>());
     end.node = &node;
     end.arena.assign(target_bytes + 2 * guard_bytes, guard);
     for (size_t i = 0; i < target_bytes; ++i) end.target()[i] = static_cast<std::byte>(random.below(256));
     end.model = end.arena;
     end.landing.assign(slot_bytes * sends, guard);
-    end.target_region =
-        add(node, end.target(), target_bytes, local_write | remote_write | remote_read | remote_atomic);
+    end.target_region = add(node, end.target(), target_bytes,
+                            local_write | remote_write | remote_read | remote_atomic | window_bind);
+    if (random.chance(0.4)) {
+      // A window of type 2 is of one queue pair, which in XRC is not the one that the peer sends to.
+      const bool plain = kind == QpType::XrcSend || random.chance(0.3);
+      end.window = *node.adapter->memory().add_window(1, plain ? WindowType::One : WindowType::Two);
+      end.window_state = End::WindowState::Free;
+      end.window_key = end.window->key;
+    }
     end.landing_region = add(node, end.landing.data(), end.landing.size(), local_write);
-    end.incoming = node.shared != nullptr ? node.shared : &make_incoming(node);
     QueuePairRequest request;
+    request.type = kind;
     request.pd = 1;
-    request.send_cq = request.receive_cq = node.cq;
-    request.srq = end.incoming->srq;
+    request.send_cq = node.cq;
     request.capacities = {sends, receives, 4, 2, 256};
+    if (kind == QpType::XrcSend) {
+      end.incoming = &xrc_incoming(node);
+      QueuePairRequest target;
+      target.type = QpType::XrcReceive;
+      target.xrcd = xrcd;
+      end.takes = *node.adapter->create_qp(target);
+    } else {
+      end.incoming = node.shared != nullptr ? node.shared : &make_incoming(node);
+      request.srq = end.incoming->srq;
+      request.receive_cq = node.cq;
+    }
     end.qp = *node.adapter->create_qp(request);
+    if (end.takes == nullptr) end.takes = end.qp;
     end.qp->attributes.window_packets = random.pick<uint32_t>({8, 32, 128});
     Attributes a = common;
-    a.state = QpState::Init;
-    step(node, end, a, attr_state | attr_pkey_index | attr_port | attr_access);
     a.path.destination = gid(1 - node.number);
     a.rq_psn = rq_psn;
     a.sq_psn = sq_psn;
@@ -328,11 +359,32 @@ class World {
     return end;
   }
 
-  void step(Node& node, End& end, const Attributes& a, uint32_t mask) {
-    if (auto ok = node.adapter->modify(*end.qp, a, mask, now); !ok) complain(ok.error().why);
+  // From RESET to RTS.
+  void raise(Node& node, QueuePair& qp, Attributes a, uint32_t peer) {
+    const auto step = [&](QpState to, uint32_t mask) {
+      a.state = to;
+      if (auto ok = node.adapter->modify(qp, a, mask | attr_state, now); !ok) complain(ok.error().why);
+    };
+    a.destination = peer;
+    step(QpState::Init, attr_pkey_index | attr_port | attr_access);
+    step(QpState::ReadyToReceive,
+         attr_path | attr_path_mtu | attr_destination | attr_rq_psn |
+             (qp.type == QpType::XrcSend ? 0u : attr_max_dest_reads | attr_min_rnr_timer));
+    step(QpState::ReadyToSend,
+         attr_sq_psn | attr_timeout |
+             (qp.type == QpType::XrcReceive ? 0u : attr_retry_count | attr_rnr_retry | attr_max_reads));
+  }
+  // In XRC some ends of a node share a queue, others have one of their own.
+  Incoming& xrc_incoming(Node& node) {
+    for (auto& one : node.ends)
+      if (one->incoming != nullptr && one->is_xrc() && random.chance(0.5)) return *one->incoming;
+    Incoming& made = make_incoming(node);
+    made.srq = *node.adapter->create_srq(1, receives, 2, xrcd, node.cq);
+    return made;
   }
 
   void connect() {
+    const QpType kind = random.chance(0.25) ? QpType::XrcSend : QpType::Rc;
     Attributes a;
     a.access = remote_write | remote_read | remote_atomic;
     a.path_mtu = random.pick<uint8_t>({1, 2, 3, 5});
@@ -350,19 +402,13 @@ class World {
     std::array<End*, 2> both{};
     std::array<Attributes, 2> attributes;
     for (size_t i = 0; i < 2; ++i) {
-      both[i] = &make_end(*nodes[i], a, psns[i], psns[1 - i]);
+      both[i] = &make_end(*nodes[i], kind, a, psns[i], psns[1 - i]);
       attributes[i] = pending_;
     }
     for (size_t i = 0; i < 2; ++i) {
       both[i]->peer = both[1 - i];
-      attributes[i].destination = both[1 - i]->qp->number;
-      attributes[i].state = QpState::ReadyToReceive;
-      step(*nodes[i], *both[i], attributes[i],
-           attr_state | attr_path | attr_path_mtu | attr_destination | attr_rq_psn | attr_max_dest_reads |
-               attr_min_rnr_timer);
-      attributes[i].state = QpState::ReadyToSend;
-      step(*nodes[i], *both[i], attributes[i],
-           attr_state | attr_sq_psn | attr_timeout | attr_retry_count | attr_rnr_retry | attr_max_reads);
+      raise(*nodes[i], *both[i]->qp, attributes[i], both[1 - i]->takes->number);
+      if (both[i]->is_xrc()) raise(*nodes[i], *both[i]->takes, attributes[i], both[1 - i]->qp->number);
     }
   }
 
@@ -370,7 +416,7 @@ class World {
   void judge() {
     for (const auto& node : nodes)
       for (const auto& end : node->ends) {
-        if (end->failed || end->peer->failed) {
+        if (end->failed() || end->peer->failed()) {
           judge_failed(*end);
           continue;
         }
@@ -387,8 +433,10 @@ class World {
     if (!rules.may_fail && end.last == Status::Success && end.peer->last == Status::Success)
       complain("a queue pair has failed");
     const Incoming& incoming = *end.incoming;
-    if (end.failed &&
-        (!end.ops.empty() || (incoming.srq == nullptr && incoming.free_slots.size() != receives)))
+    // Without a signal some may have succeeded before, and nothing came that tells.
+    const bool has_signaled = std::ranges::any_of(end.ops, [](const End::Op& op) { return op.signals; });
+    if ((end.sends_failed && (has_signaled || !end.qp->sends.empty())) ||
+        (end.receives_failed && incoming.srq == nullptr && incoming.free_slots.size() != receives))
       complain("a request is not flushed");
     if (!std::equal(end.arena.begin(), end.arena.begin() + guard_bytes, end.model.begin()) ||
         !std::equal(end.arena.end() - guard_bytes, end.arena.end(), end.model.end() - guard_bytes))
@@ -414,239 +462,6 @@ inline bool Node::send(const AddressVector&, const iovec* parts, size_t count) n
   if (world.random.chance(world.rules.refused)) return false;
   world.carry(number, parts, count);
   return true;
-}
-
-class Program {
- public:
-  Program(Node& node, End& end) : node_(node), end_(end), random_(node.world.random) {}
-
-  void post_receives() {
-    Incoming& incoming = *end_.incoming;
-    while (!incoming.free_slots.empty() && random_.chance(0.5)) {
-      const uint32_t slot = incoming.free_slots.back();
-      const uint64_t at = reinterpret_cast<uint64_t>(incoming.bytes.data()) + slot * slot_bytes;
-      const auto first = static_cast<uint32_t>(random_.below(slot_bytes));
-      const std::array<Element, 2> elements{
-          Element{at, first, incoming.region->key},
-          Element{at + first, static_cast<uint32_t>(slot_bytes - first), incoming.region->key}};
-      const ReceiveRequest request{uint64_t{1} << 32 | slot, elements};
-      const int rc = incoming.srq != nullptr
-                         ? node_.adapter->post_receive(*incoming.srq, request)
-                         : node_.adapter->post_receive(*end_.qp, request, node_.world.now);
-      if (rc != 0) node_.world.complain("a receive is refused");
-      incoming.free_slots.pop_back();
-    }
-  }
-
-  void post_sends() {
-    while (end_.left != 0 && end_.ops.size() < sends && random_.chance(0.8)) post();
-  }
-
- private:
-  // One that fails: a key of nobody, a message beyond every receive, memory that is not the program's.
-  void post_last() {
-    End::Op op;
-    op.signals = random_.chance(0.5);
-    Element element{reinterpret_cast<uint64_t>(node_.source.data()), 1000, node_.source_region->key};
-    SendRequest& q = op.request;
-    q.id = end_.first_id + end_.ops.size();
-    q.flags = op.signals ? signaled : 0;
-    q.opcode = random_.pick({SendOpcode::Write, SendOpcode::WriteImmediate});
-    q.remote_address = end_.peer->target_address();
-    q.remote_key = end_.peer->target_region->key ^ 1;
-    if (end_.last == Status::RemoteInvalidRequest) {
-      q.opcode = SendOpcode::Send;
-      element.length = slot_bytes + 1 + static_cast<uint32_t>(random_.below(2000));
-    } else if (end_.last == Status::LocalProtection) {
-      q.opcode = SendOpcode::Send;
-      element.address += node_.source.size() - 999;
-    }
-    q.elements = {&element, 1};
-    --end_.left;
-    end_.ops.push_back(op);
-    if (node_.adapter->post_send(*end_.qp, q, node_.world.now) != 0)
-      node_.world.complain("a request is refused");
-  }
-
-  void post() {
-    if (end_.left == 1 && end_.last != Status::Success) return post_last();
-    End::Op op;
-    SendRequest& q = op.request;
-    std::array<Element, 3> elements;
-    q.id = end_.first_id + end_.ops.size();
-    q.opcode = random_.pick({SendOpcode::Send, SendOpcode::SendImmediate, SendOpcode::Write,
-                             SendOpcode::Write, SendOpcode::WriteImmediate, SendOpcode::Read,
-                             SendOpcode::Read, SendOpcode::CompareSwap, SendOpcode::FetchAdd});
-    // The last place of the queue is free again only when a completion says so.
-    op.signals = end_.left == 1 || end_.ops.size() + 1 == sends || random_.chance(0.4);
-    q.flags = static_cast<uint8_t>((op.signals ? signaled : 0) | (random_.chance(0.1) ? fence : 0) |
-                                   (random_.chance(0.2) ? solicited : 0));
-    q.immediate = static_cast<uint32_t>(random_.below(UINT32_MAX));
-    auto length =
-        random_.pick<uint32_t>({0, 1, 3, 4, 64, 255, 256, 257, 1000, 1024, 1025, 4096, 5000, 20'000});
-    End& peer = *end_.peer;
-    const size_t words_at = target_bytes - 8;
-    const size_t still_at = target_bytes / 4 * 3;  // from here on nobody writes
-    q.remote_key = peer.target_region->key;
-    End::Message message;
-    switch (q.opcode) {
-      case SendOpcode::Send:
-      case SendOpcode::SendImmediate: {
-        const std::byte* from = choose_source(op, elements, length);
-        message = {{from, from + length}, length, false, q.opcode == SendOpcode::SendImmediate, q.immediate};
-        peer.awaited.push_back(message);
-        break;
-      }
-      case SendOpcode::Write:
-      case SendOpcode::WriteImmediate: {
-        length = std::min<uint32_t>(length, 20'000);
-        const std::byte* from = choose_source(op, elements, length);
-        const size_t at = random_.below(still_at - length);
-        q.remote_address = peer.target_address() + at;
-        std::copy_n(from, length, peer.model.begin() + static_cast<std::ptrdiff_t>(guard_bytes + at));
-        if (q.opcode == SendOpcode::WriteImmediate)
-          peer.awaited.push_back({{}, length, true, true, q.immediate});
-        break;
-      }
-      case SendOpcode::Read: {
-        length = std::min<uint32_t>(length, static_cast<uint32_t>(words_at - still_at));
-        const size_t at = still_at + random_.below(words_at - still_at - length + 1);
-        q.remote_address = peer.target_address() + at;
-        op.read.assign(peer.target() + at, peer.target() + at + length);
-        elements[0] = {landing(q.id), length, end_.landing_region->key};
-        q.elements = {elements.data(), 1};
-        break;
-      }
-      default: {
-        q.remote_address = peer.target_address() + words_at;
-        // The region is where the allocator puts it; the word has to be aligned for the processor.
-        q.remote_address &= ~uint64_t{7};
-        const size_t at = q.remote_address - reinterpret_cast<uint64_t>(peer.arena.data());
-        uint64_t value;
-        std::memcpy(&value, peer.model.data() + at, sizeof value);
-        op.original = value;
-        q.compare_add = q.opcode == SendOpcode::FetchAdd ? random_.below(UINT64_MAX)
-                        : random_.chance(0.7)            ? value
-                                                         : value + 1;
-        q.swap = random_.below(UINT64_MAX);
-        if (q.opcode == SendOpcode::FetchAdd) value += q.compare_add;
-        else if (value == q.compare_add) value = q.swap;
-        std::memcpy(peer.model.data() + at, &value, sizeof value);
-        elements[0] = {landing(q.id), 8, end_.landing_region->key};
-        q.elements = {elements.data(), 1};
-      }
-    }
-    --end_.left;
-    end_.ops.push_back(op);
-    const int rc = node_.adapter->post_send(*end_.qp, q, node_.world.now);
-    if (rc != 0) node_.world.complain("a request is refused: " + std::to_string(rc));
-  }
-
-  uint64_t landing(uint64_t id) {
-    return reinterpret_cast<uint64_t>(end_.landing.data()) + id % sends * slot_bytes;
-  }
-
-  const std::byte* choose_source(End::Op& op, std::array<Element, 3>& elements, uint32_t length) {
-    const std::byte* from = node_.source.data() + random_.below(node_.source.size() - length);
-    const size_t count = 1 + random_.below(3);
-    uint32_t at = 0;
-    for (size_t i = 0; i < count; ++i) {
-      const uint32_t part =
-          i + 1 == count ? length - at : static_cast<uint32_t>(random_.below(length - at + 1));
-      elements[i] = {reinterpret_cast<uint64_t>(from) + at, part, node_.source_region->key};
-      at += part;
-    }
-    op.request.elements = {elements.data(), count};
-    if (length <= 256 && random_.chance(0.5)) op.request.flags |= inline_data;
-    return from;
-  }
-
-  Node& node_;
-  End& end_;
-  Random& random_;
-};
-
-inline void Node::poll() {
-  std::array<Completion, 16> found;
-  for (int n; (n = cq->poll(found)) != 0;) {
-    if (n < 0) {
-      world.complain("the completion queue has overrun");
-      return;
-    }
-    for (int i = 0; i < n; ++i) {
-      const Completion& c = found[static_cast<size_t>(i)];
-      End* end = nullptr;
-      for (auto& one : ends)
-        if (one->qp->number == c.qpn) end = one.get();
-      if (end == nullptr) {
-        world.complain("a completion of nobody");
-        return;
-      }
-      const bool had_failed = end->first_error != Status::Success;
-      if (c.status != Status::Success) {
-        if (end->first_error == Status::Success && c.id >> 32 == 0) end->first_error = c.status;
-        end->failed = true;
-      } else if (end->failed) {
-        world.complain("a success after a failure");
-      }
-      if (c.id >> 32 == 1) {
-        const auto slot = static_cast<uint32_t>(c.id);
-        if (c.status == Status::Success) {
-          if (end->awaited.empty()) {
-            world.complain("a message that nobody sent");
-            return;
-          }
-          const End::Message m = std::move(end->awaited.front());
-          end->awaited.pop_front();
-          const bool data = (c.flags & with_immediate) != 0;
-          if (c.bytes != m.length || data != m.has_data || (data && c.immediate != m.data) ||
-              (c.opcode == CompletionOpcode::ReceiveWriteImmediate) != m.is_write)
-            world.complain("a receive completion differs from its message");
-          if (!m.bytes.empty() && std::memcmp(end->incoming->bytes.data() + slot * slot_bytes, m.bytes.data(),
-                                              m.bytes.size()) != 0)
-            world.complain("a message has other bytes");
-          std::fill_n(end->incoming->bytes.begin() + static_cast<std::ptrdiff_t>(slot * slot_bytes),
-                      slot_bytes, guard);
-        }
-        end->incoming->free_slots.push_back(slot);
-        continue;
-      }
-      if (c.id < end->first_id || c.id >= end->first_id + end->ops.size()) {
-        world.complain("a completion of no request, or a second one");
-        return;
-      }
-      while (end->first_id <= c.id) {
-        const End::Op& op = end->ops.front();
-        const bool is_this = end->first_id == c.id;
-        if (!is_this && had_failed) world.complain("a request is not flushed in its turn");
-        if (!is_this && (op.signals || c.status != Status::Success) && !end->failed)
-          world.complain("completions are out of order");
-        const std::byte* got = end->landing.data() + end->first_id % sends * slot_bytes;
-        if (c.status == Status::Success) {
-          if (is_this && !op.signals) world.complain("a completion that was not asked for");
-          if (!op.read.empty() && std::memcmp(got, op.read.data(), op.read.size()) != 0)
-            world.complain("a READ brings other bytes");
-          if ((op.request.opcode == SendOpcode::CompareSwap || op.request.opcode == SendOpcode::FetchAdd) &&
-              std::memcmp(got, &op.original, 8) != 0)
-            world.complain("an atomic brings another value");
-        }
-        end->ops.pop_front();
-        ++end->first_id;
-      }
-    }
-  }
-}
-
-inline void Node::drive() {
-  poll();
-  for (auto& end : ends) {
-    if (end->failed || end->peer == nullptr) continue;
-    if (end->peer->failed) continue;
-    Program program(*this, *end);
-    program.post_receives();
-    program.post_sends();
-  }
-  poll();
 }
 
 }  // namespace weft::proto::roce::sim

@@ -73,7 +73,7 @@ struct SendRequest {
   uint32_t remote_srqn = 0;
   // BindWindow: remote_key is the window's new rkey, and this what it covers. Length 0 only invalidates.
   struct Bind {
-    uint32_t window_key = 0;  // its present rkey
+    uint32_t window_key = 0;  // an rkey that it has had
     uint32_t region_key = 0;
     uint64_t address = 0;
     uint64_t length = 0;
