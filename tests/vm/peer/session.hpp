@@ -142,6 +142,7 @@ class Pair {
   void create(Session& session, const PairOptions& options);
   void connect(Session& session, const PairOptions& options);
 
+  bool is_lossy_;
   Owned<ibv_pd> own_pd_;
   ibv_cq* foreign_cq_ = nullptr;
 
