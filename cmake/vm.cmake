@@ -1,4 +1,5 @@
-# The program of ./dev vm: against the installed verbs headers and library, whichever that is; at run time the guest chooses. Without them it is left out.
+# The program of ./dev vm: against the installed verbs headers and library, whichever that is; at run time the guest
+# chooses. Without them it is left out.
 find_path(WEFT_VERBS_INCLUDE infiniband/verbs.h)
 find_library(WEFT_VERBS_LIBRARY ibverbs)
 if(WEFT_VERBS_INCLUDE AND WEFT_VERBS_LIBRARY)

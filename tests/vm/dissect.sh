@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What tshark thinks of the captures of a run: no malformed packet, and no packet in error. usage: dissect.sh LOGS; adds lines to LOGS/results
+# What tshark thinks of the captures of a run: no malformed packet, and no packet in error. usage: dissect.sh LOGS;
+# adds lines to LOGS/results
 set -euo pipefail
 logs="$1"
 shopt -s nullglob

@@ -1,5 +1,6 @@
 #!/bin/bash
-# In the guest: lays the wire between the kernel's device and Weft, runs the cases that /logs/cases names, writes /logs/results.
+# In the guest: lays the wire between the kernel's device and Weft, runs the cases that /logs/cases names, writes
+# /logs/results.
 #
 #   first namespace: rxe0 on kernel0 --- veth --- weft0 : namespace "weft", a UDP socket on port 4791
 #                    control0 --------- veth --- control1: TCP by which programs meet; nothing is lost there
@@ -16,7 +17,7 @@ result() { echo "$1 $2" >>/logs/results; say "$1 $2"; }
 
 # Runs a program as Weft's side has it, and as the kernel's side.
 in_weft() {
-  ip netns exec weft env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_DEVICES="weft0=$weft_v4" "$@"
+  ip netns exec weft env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_STANDARD_GID=1 "$@"
 }
 in_kernel() { "$@"; }
 

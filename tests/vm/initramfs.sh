@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What the guest boots from: FOLDER/base.cpio (kernel modules and programs of this machine, kept until one of them changes) and FOLDER/run.cpio
-# (Weft and the tests), together FOLDER/initramfs. usage: initramfs.sh base FOLDER KERNEL_VERSION | run FOLDER STAGE PEER TESTS
+# What the guest boots from: FOLDER/base.cpio (kernel modules and programs of this machine, kept until one of them
+# changes) and FOLDER/run.cpio (Weft and the tests), together FOLDER/initramfs. usage: initramfs.sh base FOLDER
+# KERNEL_VERSION | run FOLDER STAGE PEER TESTS
 set -euo pipefail
 
 modules=(
@@ -26,7 +27,8 @@ root="$work/root"
 
 pack() { (cd "$root" && find . -print0 | LC_ALL=C sort -z | cpio --null -o -H newc --quiet); }
 
-# A program with the libraries that it is linked with, each under the path that it has here (/lib is /usr/lib in the guest too).
+# A program with the libraries that it is linked with, each under the path that it has here (/lib is /usr/lib in the
+# guest too).
 add_file() {
   local target="$root$1"
   case "$1" in /bin/* | /sbin/* | /lib/* | /lib64/*) target="$root/usr$1" ;; esac
@@ -87,6 +89,8 @@ run() {
   cp "$peer" "$root/weft/verbs_peer"
   if [[ -e "$stage/lib/weft/compat/libibverbs.so.1" ]]; then
     mkdir -p "$root/weft/compat"
+    add_program "$stage/lib/weft/compat/libibverbs.so.1"
+    rm -rf "${root:?}/${stage#/}"
     cp -L "$stage/lib/weft/compat/libibverbs.so.1" "$root/weft/compat/"
   fi
   pack >"$folder/run.cpio"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The distribution's kernel, downloaded and unpacked, never installed. usage: kernel.sh FOLDER -> FOLDER/root/boot/vmlinuz-*, FOLDER/version
-# The cloud flavour has no rxe and no 9p; this is the general one.
+# The distribution's kernel, downloaded and unpacked, never installed. usage: kernel.sh FOLDER ->
+# FOLDER/root/boot/vmlinuz-*, FOLDER/version The cloud flavour has no rxe and no 9p; this is the general one.
 set -euo pipefail
 folder="$1"
 if [[ -f "$folder/version" && -f "$folder/root/boot/vmlinuz-$(cat "$folder/version")" ]]; then exit 0; fi

@@ -1,15 +1,15 @@
 # The programs that exchange, for guest.sh: how each is started, and when its result is a good one.
 
-# peers CASE KERNEL_ADDRESS OTHER_ADDRESS WHERE [OPTION...]: verbs_peer on both sides, all scenarios, and a capture of the wire.
-# WHERE starts the other side: in_weft or in_kernel.
+# peers CASE KERNEL_ADDRESS OTHER_ADDRESS WHERE [OPTION...]: verbs_peer on both sides, all scenarios, and a capture
+# of the wire. WHERE starts the other side: in_weft or in_kernel.
 peers() {
   local name="$1" kernel="$2" other="$3" where="$4" control=$weft_control other_name=weft line
   shift 4
   if [[ $where == in_kernel ]]; then control=$kernel_control other_name=kernel2; fi
   [[ $where == in_kernel ]] || capture_start "$name"
-  in_kernel timeout 300 /weft/verbs_peer connect $control 7000 "$kernel" kernel --only "$(cat /logs/only)" "$@" >"/logs/$name.kernel" 2>&1 &
+  in_kernel timeout 200 /weft/verbs_peer connect $control 7000 "$kernel" kernel --only "$(cat /logs/only)" "$@" >"/logs/$name.kernel" 2>&1 &
   local connector=$! status other_status
-  $where timeout 300 /weft/verbs_peer listen $control 7000 "$other" $other_name --only "$(cat /logs/only)" "$@" 2>&1 |
+  $where timeout 200 /weft/verbs_peer listen $control 7000 "$other" $other_name --only "$(cat /logs/only)" "$@" 2>&1 |
     tee "/logs/$name.$other_name" | while read -r line; do
     case "$line" in
       "ok "*) result ok "$name: ${line#ok }" ;;
@@ -25,8 +25,8 @@ peers() {
   fi
 }
 
-# pair NAME SERVER CLIENT COMMAND...: a server without an address and a client with that of the server's side. The words %gid and %device become
-# those of a side; SERVER and CLIENT are in_weft or in_kernel.
+# pair NAME SERVER CLIENT COMMAND...: a server without an address and a client with that of the server's side. The
+# words %gid and %device become those of a side; SERVER and CLIENT are in_weft or in_kernel.
 pair() {
   local name="$1" server="$2" client="$3" started control
   shift 3
@@ -34,10 +34,10 @@ pair() {
   [[ $server == in_weft ]] || control=$kernel_control
   started="$(uptime_s)"
   local file="/logs/${name// /-}"
-  $server timeout 60 $(words $server "$@") >"$file.server" 2>&1 &
+  $server timeout 30 $(words $server "$@") >"$file.server" 2>&1 &
   local pid=$!
   await_listener $server
-  $client timeout 60 $(words $client "$@") $control >"$file.client" 2>&1
+  $client timeout 30 $(words $client "$@") $control >"$file.client" 2>&1
   local client_status=$?
   wait $pid
   local server_status=$?
@@ -53,7 +53,7 @@ words() {
   local side="$1" device=rxe0 index
   shift
   if [[ $side == in_weft ]]; then
-    device=weft0 index=$weft_index
+    device=weft_weft0 index=$weft_index
   else
     index=$kernel_index
   fi

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Boots a virtual machine with the kernel's software RDMA device (rdma_rxe) and lets it exchange with Weft. docs/vm.md has the topology and
-# the cases. usage: run.sh [CASE...]; `./dev vm` has installed and built what this needs.
-# Environment: WEFT_STAGE, WEFT_BUILD as for every test script; WEFT_VM_LOGS the folder for kernel, logs and captures.
+# Boots a virtual machine with the kernel's software RDMA device (rdma_rxe) and lets it exchange with Weft.
+# docs/vm.md has the topology and the cases. usage: run.sh [CASE...]; `./dev vm` has installed and built what this
+# needs. Environment: WEFT_STAGE, WEFT_BUILD as for every test script; WEFT_VM_LOGS the folder for kernel, logs and
+# captures.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 stage="${WEFT_STAGE:?}" build="${WEFT_BUILD:?}" folder="${WEFT_VM_LOGS:?}"

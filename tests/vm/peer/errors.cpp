@@ -1,5 +1,5 @@
-// What a responder must refuse: keys, bounds, rights, lengths. The requester's completion names the reason, the requests behind it are flushed, and
-// memory that was not granted stays as it was.
+// What a responder must refuse: keys, bounds, rights, lengths. The requester's completion names the reason, the
+// requests behind it are flushed, and memory that was not granted stays as it was.
 #include "scenarios.hpp"
 
 namespace weft::vm {
@@ -101,7 +101,8 @@ void no_right_to_atomics(Session& s) {
   refused(s, pair, IBV_WC_REM_ACCESS_ERR, [&] { pair.fetch_add(pair.memory->element(0, 8), 0, 1, 1); });
 }
 
-// The region grants what the queue pair does not. Both answers are in use: NAK invalid request and NAK remote access error.
+// The region grants what the queue pair does not. Both answers are in use: NAK invalid request and NAK remote
+// access error.
 void queue_pair_without_right(Session& s) {
   PairOptions options;
   if (!s.is_requester) options.qp_access = IBV_ACCESS_REMOTE_READ;

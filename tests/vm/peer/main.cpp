@@ -1,11 +1,11 @@
-// One of two programs that go through scenarios with each other over verbs: on the kernel's rxe, on Weft, on anything.
-// All data is checked. Exit status 0 when all was well, 1 when a scenario failed, 2 for a wrong argument.
+// One of two programs that go through scenarios with each other over verbs: on the kernel's rxe, on Weft, on
+// anything. All data is checked. Exit status 0 when all was well, 1 when a scenario failed, 2 for a wrong argument.
 //
 // usage: verbs_peer listen|connect CONTROL_ADDRESS PORT GID_ADDRESS NAME [--only REGEX] [--lossy]
 //
-// CONTROL_ADDRESS: where the two meet over TCP. GID_ADDRESS: the IPv4 or IPv6 address of the device that is used. NAME: what
-// to call this side in the results, which the listening side prints: "ok SCENARIO by NAME (SECONDS s)", "FAILED SCENARIO by NAME: REASON".
-// A side whose name begins with "kernel" is taken to be rxe.
+// CONTROL_ADDRESS: where the two meet over TCP. GID_ADDRESS: the IPv4 or IPv6 address of the device that is used.
+// NAME: what to call this side in the results, which the listening side prints: "ok SCENARIO by NAME (SECONDS s)",
+// "FAILED SCENARIO by NAME: REASON". A side whose name begins with "kernel" is taken to be rxe.
 #include <arpa/inet.h>
 
 #include <algorithm>

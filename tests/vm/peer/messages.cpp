@@ -1,4 +1,5 @@
-// RC SEND: sizes around the path MTU, gather and scatter, immediate data, inline, unsignalled, many at once, receiver not ready.
+// RC SEND: sizes around the path MTU, gather and scatter, immediate data, inline, unsignalled, many at once,
+// receiver not ready.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// RC WRITE, WRITE with immediate, READ, compare and swap, fetch and add. The target sleeps at the control connection meanwhile: it makes no call
-// of verbs.
+// RC WRITE, WRITE with immediate, READ, compare and swap, fetch and add. The target sleeps at the control
+// connection meanwhile: it makes no call of verbs.
 #include <algorithm>
 #include <cstring>
 

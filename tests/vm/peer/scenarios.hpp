@@ -1,4 +1,5 @@
-// What the pair of programs goes through. Each scenario runs in both programs at once, twice: with either as the requester.
+// What the pair of programs goes through. Each scenario runs in both programs at once, twice: with either as the
+// requester.
 #pragma once
 
 #include <span>

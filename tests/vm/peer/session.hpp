@@ -1,5 +1,5 @@
-// What the scenarios stand on: an opened device, and a pair of connected queue pairs with memory. Written against <infiniband/verbs.h>
-// alone, so the program runs on any library and any provider.
+// What the scenarios stand on: an opened device, and a pair of connected queue pairs with memory. Written against
+// <infiniband/verbs.h> alone, so the program runs on any library and any provider.
 #pragma once
 
 #include <infiniband/verbs.h>

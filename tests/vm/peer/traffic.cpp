@@ -1,4 +1,5 @@
-// Random operations in both directions at once, over several queue pairs, against a model: each side knows what its writes make of the peer's memory.
+// Random operations in both directions at once, over several queue pairs, against a model: each side knows what its
+// writes make of the peer's memory.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -9,7 +10,8 @@
 namespace weft::vm {
 namespace {
 
-// The peer's memory, as one side uses it: a part that it writes, one that nobody writes, a counter, and places of messages.
+// The peer's memory, as one side uses it: a part that it writes, one that nobody writes, a counter, and places of
+// messages.
 constexpr size_t written = 0, written_bytes = 64 << 10, constant = written_bytes, constant_bytes = 64 << 10,
                  counter = constant + constant_bytes, messages = counter + 64, message_bytes = 4000;
 constexpr uint32_t depth = 16;
