@@ -87,6 +87,7 @@ Result<Fd> open_udp(std::span<const std::byte> address, const UdpOptions& option
   if (family == AF_INET6) {
     set(socket, IPPROTO_IPV6, IPV6_V6ONLY, 0);
     set(socket, IPPROTO_IPV6, IPV6_MTU_DISCOVER, options.fragments ? IPV6_PMTUDISC_WANT : IPV6_PMTUDISC_DO);
+    if (options.optional_checksum) set(socket, SOL_UDP, UDP_NO_CHECK6_RX, 1);
   }
   set(socket, SOL_UDP, UDP_GRO, 1);
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(address.data()),

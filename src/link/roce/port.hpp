@@ -17,6 +17,7 @@
 #include "link/roce/gid.hpp"
 #include "link/roce/headers.hpp"
 #include "os/socket_address.hpp"
+#include "proto/packet/abilities.hpp"
 #include "proto/packet/packet_link.hpp"
 #include "proto/roce/adapter.hpp"
 #include "wire/bytes.hpp"
@@ -45,6 +46,8 @@ class Port {
       return Error{EINVAL, "a RoCEv2 port needs the address of an interface, not the wildcard"};
     if (address.family() == AF_INET6 && address.port() != standard_port)
       return Error{EINVAL, "over IPv6 a RoCEv2 port is 4791: a GID has no room for another"};
+    // The kernel's rxe and network cards send a UDP checksum of zero (annex A17): the ICRC covers the bytes.
+    if constexpr (proto::HasOptionalChecksum<P>) link_.set_optional_checksum(true);
     if (auto ok = open_link(link_, address.bytes()); !ok) return ok;
     const auto own = link_.address();
     own_ = *os::SocketAddress::from(own.data(), own.size());

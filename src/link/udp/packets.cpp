@@ -12,7 +12,7 @@
 namespace weft::link::udp {
 
 Result<void> Packets::open(std::span<const std::byte> address) {
-  auto socket = os::open_udp(address, {fragments_, buffer_bytes});
+  auto socket = os::open_udp(address, {fragments_, optional_checksum_, buffer_bytes});
   if (!socket) return socket.error();
   os::mark_traffic(socket->get(), dscp_);
   auto own = os::udp_address(*socket);

@@ -42,6 +42,7 @@ class Packets {
   // --- before open() ---
   void set_traffic_class(uint8_t dscp) noexcept { dscp_ = dscp; }
   void set_fragments(bool fragments) noexcept { fragments_ = fragments; }
+  void set_optional_checksum(bool optional) noexcept { optional_checksum_ = optional; }
 
   // `address` is a sockaddr_in or sockaddr_in6; a zero port or host is chosen by the system.
   Result<void> open(std::span<const std::byte> address);
@@ -156,6 +157,7 @@ class Packets {
   size_t receive_buffer_bytes_ = 0;
   uint8_t dscp_ = 0;
   bool fragments_ = false;
+  bool optional_checksum_ = false;
   std::vector<Path> paths_;
   std::vector<Group> groups_;
   os::PollSet wait_;      // made when somebody sleeps for the first time

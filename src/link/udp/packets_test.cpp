@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -220,6 +221,31 @@ TEST(Packets, ASocketOnAllInterfacesHasAnAddressThatWorks) {
   take(b, taken, 1);
   ASSERT_EQ(taken.packets.size(), 1u);
   EXPECT_TRUE(std::ranges::equal(taken.source, a.address()));
+}
+
+// As network cards and the kernel's rxe send RoCEv2.
+TEST(Packets, OverIpv6AChecksumOfZeroIsTakenOnlyWhenItIsOptional) {
+  for (const bool is_optional : {false, true}) {
+    Packets link;
+    link.set_optional_checksum(is_optional);
+    ASSERT_TRUE(link.open(loopback_address(AF_INET6)));
+    const int plain = ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const int yes = 1;
+    const int no = 0;
+    const auto to = link.address();
+    for (const int* unchecked : {&yes, &no}) {
+      ASSERT_EQ(::setsockopt(plain, SOL_UDP, UDP_NO_CHECK6_TX, unchecked, sizeof *unchecked), 0);
+      const char* text = unchecked == &yes ? "zero" : "sum";
+      ASSERT_GT(::sendto(plain, text, std::strlen(text), 0, reinterpret_cast<const sockaddr*>(to.data()),
+                         socklen_t(to.size())),
+                0);
+    }
+    Taken taken;
+    take(link, taken, is_optional ? 2 : 1);
+    EXPECT_EQ(taken.packets,
+              is_optional ? std::vector<std::string>({"zero", "sum"}) : std::vector<std::string>({"sum"}));
+    ::close(plain);
+  }
 }
 
 TEST(Packets, OtherAddressesAreRefused) {

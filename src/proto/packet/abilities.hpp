@@ -81,6 +81,14 @@ concept HasPathMtu = requires(P& link) {
   noexcept;
 };
 
+// Optional checksum: set_optional_checksum(true), before open(): packets whose UDP checksum is zero arrive over IPv6,
+// too (RFC 6936); otherwise they are dropped. For owners that check the bytes themselves, as RoCEv2 does by its ICRC.
+template <class P>
+concept HasOptionalChecksum = requires(P& link) {
+  { link.set_optional_checksum(bool{}) }
+  noexcept;
+};
+
 // Congestion marks: packets carry this ECN codepoint from now on, and ReceivedPacket::ecn has that of those that
 // arrive.
 template <class P>

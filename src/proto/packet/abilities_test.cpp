@@ -71,6 +71,7 @@ struct Most : Least {
   }
   static int try_send(std::span<const std::byte>, const iovec*, size_t) noexcept { return -ENETUNREACH; }
   static void set_fragments(bool) noexcept {}
+  static void set_optional_checksum(bool) noexcept {}
   static void set_traffic_class(uint8_t) noexcept {}
   static void set_ecn(Ecn) noexcept {}
   static int wait_fd() noexcept { return -1; }
@@ -88,7 +89,7 @@ struct Most : Least {
   std::vector<SendBuffer*> held;
 };
 static_assert(PacketLink<Most> && HasSegmentationOffload<Most> && HasSegmentedBytesMax<Most> &&
-              HasBatches<Most> && HasZeroCopySend<Most> && HasSendStatus<Most> && HasPathMtu<Most> &&
+              HasBatches<Most> && HasZeroCopySend<Most> && HasSendStatus<Most> && HasPathMtu<Most> && HasOptionalChecksum<Most> &&
               HasTrafficClass<Most> && HasCongestionMarks<Most> && HasSleep<Most> && HasReceiveBuffer<Most> &&
               HasReceiveSlots<Most> && HasRefusals<Most> && HasChecksum<Most> && HasTrueSources<Most> &&
               HasIpAddresses<Most> && HasStatistics<Most> && HasContext<Most> && HasWarnings<Most> &&

@@ -1,0 +1,136 @@
+#!/bin/bash
+# In the guest: lays the wire between the kernel's device and Weft, runs the cases that /logs/cases names, writes
+# /logs/results.
+#
+#   first namespace: rxe0 on kernel0 --- veth --- weft0 : namespace "weft", a UDP socket on port 4791
+#                    control0 --------- veth --- control1: TCP by which programs meet; nothing is lost there
+set -u
+source /weft/tests/programs.sh
+
+kernel_v4=10.14.0.1 weft_v4=10.14.0.2 kernel_v6=fd14::1 weft_v6=fd14::2
+kernel_control=10.15.0.1 weft_control=10.15.0.2
+exec 3>/dev/ttyS0
+
+say() { echo "vm: $*" >&3; }
+uptime_s() { cut -d' ' -f1 /proc/uptime; }
+result() { echo "$1 $2" >>/logs/results; say "$1 $2"; }
+
+# Runs a program as Weft's side has it, and as the kernel's side.
+in_weft() {
+  ip netns exec weft env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_STANDARD_GID=1 "$@"
+}
+in_kernel() { "$@"; }
+
+lay_wire() {
+  modprobe -a crc32_generic crc32_pclmul crc32c_generic veth sch_netem af_packet rdma_rxe ib_uverbs rdma_ucm 2>/dev/null
+  ip link set lo up
+  ip netns add weft
+  ip -n weft link set lo up
+  ip link add kernel0 type veth peer name weft0 netns weft
+  ip link add control0 type veth peer name control1 netns weft
+  ip addr add $kernel_v4/24 dev kernel0
+  ip addr add $kernel_v6/64 dev kernel0 nodad
+  ip addr add $kernel_control/24 dev control0
+  ip -n weft addr add $weft_v4/24 dev weft0
+  ip -n weft addr add $weft_v6/64 dev weft0 nodad
+  ip -n weft addr add $weft_control/24 dev control1
+  ip link set kernel0 up
+  ip link set control0 up
+  ip -n weft link set weft0 up
+  ip -n weft link set control1 up
+  rdma link add rxe0 type rxe netdev kernel0
+  # The device's GIDs follow the addresses.
+  for _ in $(seq 50); do
+    [[ -n "$(gid_index $kernel_v4)" && -n "$(gid_index $kernel_v6)" ]] && return 0
+    sleep 0.1
+  done
+  return 1
+}
+
+# Where rxe0 has the GID of an address.
+gid_index() {
+  local wanted file
+  case "$1" in
+    *:*) wanted="fd14:0000:0000:0000:0000:0000:0000:000${1##*::}" ;;
+    *) wanted="$(printf '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' ${1//./ })" ;;
+  esac
+  for file in /sys/class/infiniband/rxe0/ports/1/gids/*; do
+    if [[ "$(cat "$file" 2>/dev/null)" == "$wanted" ]]; then echo "${file##*/}"; return; fi
+  done
+}
+
+# The network of the next case: MTU of the wire, then what netem does, in both directions.
+network() {
+  local mtu="$1"; shift
+  ip link set kernel0 mtu "$mtu"
+  ip -n weft link set weft0 mtu "$mtu"
+  tc qdisc del dev kernel0 root 2>/dev/null
+  tc -n weft qdisc del dev weft0 root 2>/dev/null
+  if [[ $# -gt 0 ]]; then
+    tc qdisc add dev kernel0 root netem "$@"
+    tc -n weft qdisc add dev weft0 root netem "$@"
+  fi
+}
+
+capture_start() {
+  ip netns exec weft tcpdump -i weft0 --immediate-mode -s 4700 -B 16384 -w "/tmp/$1.pcap" udp port 4791 2>"/logs/$1.tcpdump" &
+  capture_pid=$!
+  for _ in $(seq 100); do
+    grep -q 'listening on' "/logs/$1.tcpdump" && return
+    sleep 0.1
+  done
+}
+capture_stop() {
+  kill -INT $capture_pid
+  wait $capture_pid
+  cp "/tmp/$1.pcap" "/logs/$1.pcap"
+  rm "/tmp/$1.pcap"
+}
+
+case_kernel() {
+  network 1500
+  peers kernel $kernel_v4 $kernel_v4 in_kernel
+}
+case_plain_v4() {
+  network 1500
+  peers plain-v4 $kernel_v4 $weft_v4 in_weft
+}
+case_plain_v6() {
+  network 4300
+  peers plain-v6 $kernel_v6 $weft_v6 in_weft
+}
+case_loss_1() {
+  network 1500 delay 1ms reorder 98% 50% loss 1%
+  peers loss-1 $kernel_v4 $weft_v4 in_weft --lossy
+}
+case_loss_5() {
+  network 4300 delay 1ms reorder 95% 50% loss 5% duplicate 2%
+  peers loss-5 $kernel_v6 $weft_v6 in_weft --lossy
+}
+case_pingpong() {
+  network 1500
+  pingpongs
+}
+case_perftest() {
+  network 1500
+  perftests
+}
+
+if ! lay_wire; then
+  result FAILED "guest: rxe0 has no GIDs"
+  exit 1
+fi
+say "rxe0 is there after $(uptime_s) s"
+status=0
+while read -r name; do
+  if [[ $name != kernel && ! -e /weft/compat/libibverbs.so.1 ]]; then
+    result skipped "$name: the staged tree has no libibverbs.so.1"
+    continue
+  fi
+  started="$(uptime_s)"
+  say "--- $name"
+  "case_${name//-/_}"
+  say "--- $name took $(busybox awk "BEGIN { print $(uptime_s) - $started }") s"
+done </logs/cases
+grep -q '^FAILED' /logs/results && status=1
+exit $status

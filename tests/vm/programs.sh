@@ -1,0 +1,125 @@
+# The programs that exchange, for guest.sh: how each is started, and when its result is a good one.
+
+# peers CASE KERNEL_ADDRESS OTHER_ADDRESS WHERE [OPTION...]: verbs_peer on both sides, all scenarios, and a capture
+# of the wire. WHERE starts the other side: in_weft or in_kernel.
+peers() {
+  local name="$1" kernel="$2" other="$3" where="$4" control=$weft_control other_name=weft line
+  shift 4
+  if [[ $where == in_kernel ]]; then control=$kernel_control other_name=kernel2; fi
+  [[ $where == in_kernel ]] || capture_start "$name"
+  in_kernel timeout 200 /weft/verbs_peer connect $control 7000 "$kernel" kernel --only "$(cat /logs/only)" "$@" >"/logs/$name.kernel" 2>&1 &
+  local connector=$! status other_status
+  $where timeout 200 /weft/verbs_peer listen $control 7000 "$other" $other_name --only "$(cat /logs/only)" "$@" 2>&1 |
+    tee "/logs/$name.$other_name" | while read -r line; do
+    case "$line" in
+      "ok "*) result ok "$name: ${line#ok }" ;;
+      "FAILED "*) result FAILED "$name: ${line#FAILED }" ;;
+    esac
+  done
+  status=${PIPESTATUS[0]}
+  wait $connector
+  other_status=$?
+  [[ $where == in_kernel ]] || capture_stop "$name"
+  if [[ $status -gt 1 || $other_status -gt 1 ]]; then
+    result FAILED "$name: verbs_peer ended with $status on $other_name and $other_status on the kernel"
+  fi
+}
+
+# pair NAME SERVER CLIENT COMMAND...: a server without an address and a client with that of the server's side. The
+# words %gid and %device become those of a side; SERVER and CLIENT are in_weft or in_kernel.
+pair() {
+  local name="$1" server="$2" client="$3" started control
+  shift 3
+  control=$weft_control
+  [[ $server == in_weft ]] || control=$kernel_control
+  started="$(uptime_s)"
+  local file="/logs/${name// /-}"
+  $server timeout 30 $(words $server "$@") >"$file.server" 2>&1 &
+  local pid=$!
+  await_listener $server
+  $client timeout 30 $(words $client "$@") $control >"$file.client" 2>&1
+  local client_status=$?
+  wait $pid
+  local server_status=$?
+  if [[ $client_status -eq 0 && $server_status -eq 0 ]]; then
+    result ok "$name ($(busybox awk "BEGIN { printf \"%.2f\", $(uptime_s) - $started }") s)"
+  else
+    result FAILED "$name: the server ended with $server_status ($(tail -n 1 "$file.server")), the client with $client_status ($(tail -n 1 "$file.client"))"
+  fi
+}
+
+# The command of a side: its device and GID index in place of the words that stand for them.
+words() {
+  local side="$1" device=rxe0 index
+  shift
+  if [[ $side == in_weft ]]; then
+    device=weft_weft0 index=$weft_index
+  else
+    index=$kernel_index
+  fi
+  local word out=()
+  for word in "$@"; do
+    word="${word//%gid/$index}"
+    out+=("${word//%device/$device}")
+  done
+  echo "${out[@]}"
+}
+
+# Until somebody listens at the port of these programs.
+await_listener() {
+  local namespace=()
+  [[ $1 == in_kernel ]] || namespace=(ip netns exec weft)
+  for _ in $(seq 100); do
+    "${namespace[@]}" busybox netstat -ltn 2>/dev/null | busybox grep -q ':18515 ' && return
+    sleep 0.05
+  done
+}
+
+# Both roles of a command.
+both() {
+  local name="$1"
+  shift
+  pair "$name, Weft serves" in_weft in_kernel "$@"
+  pair "$name, the kernel serves" in_kernel in_weft "$@"
+}
+
+over() {
+  if [[ $1 == v4 ]]; then
+    kernel_index="$(gid_index $kernel_v4)" weft_index=1
+  else
+    kernel_index="$(gid_index $kernel_v6)" weft_index=2
+  fi
+}
+
+pingpongs() {
+  local version program
+  for version in v4 v6; do
+    over $version
+    for program in rc uc ud srq; do
+      both "ibv_${program}_pingpong $version" ibv_${program}_pingpong -d %device -g %gid -n 200
+    done
+    both "ibv_rc_pingpong -e $version" ibv_rc_pingpong -d %device -g %gid -n 100 -e
+  done
+}
+
+perftests() {
+  local common=(-d %device -x %gid -F -n 100) kind
+  over v4
+  for kind in RC UC UD; do
+    both "ib_send_lat $kind" ib_send_lat "${common[@]}" -c $kind -s 64
+    both "ib_send_bw $kind" ib_send_bw "${common[@]}" -c $kind -s 1000
+  done
+  for kind in RC UC; do
+    both "ib_write_lat $kind" ib_write_lat "${common[@]}" -c $kind -s 64
+    both "ib_write_bw $kind" ib_write_bw "${common[@]}" -c $kind -s 16384
+  done
+  both "ib_read_lat" ib_read_lat "${common[@]}" -s 64
+  both "ib_read_bw" ib_read_bw "${common[@]}" -s 16384
+  both "ib_atomic_lat FAA" ib_atomic_lat "${common[@]}" -A FETCH_AND_ADD
+  both "ib_atomic_lat CAS" ib_atomic_lat "${common[@]}" -A CMP_AND_SWAP
+  both "ib_atomic_bw" ib_atomic_bw "${common[@]}"
+  both "ib_send_bw -q 8" ib_send_bw "${common[@]}" -s 4096 -q 8
+  both "ib_send_bw -b" ib_send_bw "${common[@]}" -s 4096 -b
+  both "ib_send_lat -e" ib_send_lat "${common[@]}" -s 64 -e
+  both "ib_write_bw -q 4 -b" ib_write_bw "${common[@]}" -s 4096 -q 4 -b
+}
