@@ -151,8 +151,9 @@ concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wir
 //   pause_meetings()  The sender takes no more of any message, and no meeting is opened any more. 0: nobody writes; -FI_EBUSY: somebody does, after a bounded time.
 //   assist()          At the sender: writes some of the bytes to where they belong, for a bounded time. More: it is called again, with `taken` as it left it
 //                     (0 at first), or not; Asked: the receiver wants to be told that it ended.
+//   reaches()  access() is expected to work, so operations that are posted one after the other may be put together for it.
 //   access()   Moves `bytes`, keys and bounds checked against what the peer exposes. False: it could not, though some bytes may have moved; then a frame
-//              asks the peer, who decides. Only while nothing stands before the access.
+//              asks the peer, who decides. Only while nothing stands before the access. At most access_pieces_max entries in each list.
 // LinkBase exposes nothing, reaches nothing and opens no meeting.
 template <class L>
 concept HasRemoteMemory = requires(L& link, typename L::PeerBase& peer, const iovec* local,
@@ -164,6 +165,8 @@ concept HasRemoteMemory = requires(L& link, typename L::PeerBase& peer, const io
   noexcept->std::same_as<int>;
   { link.conceal_all() }
   noexcept->std::same_as<int>;
+  { link.reaches(peer) }
+  noexcept->std::same_as<bool>;
   { link.access(peer, bool{}, local, size_t{}, targets, size_t{}, size_t{}) }
   noexcept->std::same_as<bool>;
   { link.announces(peer, uint64_t{}) }
@@ -260,6 +263,13 @@ struct RingUse {
   size_t out_entries, out_bytes;  // sent, and not known to be consumed
   size_t in_entries, in_bytes;    // waiting
   size_t in_taken;                // on loan
+};
+
+// The link chooses how large messages are copied, and can tell. Without a peer: counts of all peers, also of those that are gone.
+template <class L>
+concept CountsCopies = requires(const L& link, const typename L::PeerBase* peer) {
+  { link.copy_use(peer, uint64_t{}) }
+  noexcept->std::same_as<CopyUse>;
 };
 
 // What poll_for() shows frames to.

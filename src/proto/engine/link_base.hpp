@@ -102,6 +102,7 @@ class LinkBase {
   void expose(const ExposedRegion&) noexcept {}
   int conceal(uint64_t) noexcept { return 0; }
   int conceal_all() noexcept { return 0; }
+  bool reaches(const auto&) const noexcept { return false; }
   bool access(auto&, bool, const iovec*, size_t, const wire::RmaTarget*, size_t, size_t) noexcept {
     return false;
   }
