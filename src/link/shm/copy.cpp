@@ -162,6 +162,8 @@ proto::CopyChoice Link::choose_copy(Peer& peer, uint64_t bytes, uint64_t stamp, 
 
 void Link::copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noexcept {
   const uint64_t now = arch::ticks();
+  // Several may be on their way in segments: the time of one begins when the one before it is done.
+  if (path == CopyPath::Ring && start != 0) start = std::max(start, copied_at_);
   copied_at_ = now;
   const size_t size_class = copy_class_of(bytes);
   copied_in_all_[size_class].count(path, bytes);

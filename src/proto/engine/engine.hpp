@@ -250,7 +250,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   int abandon_room(uint64_t handle) noexcept requires HasLoans<L>;
   int rings(fi_addr_t peer, RingUse& out) noexcept requires HasLoans<L>;
   // Of messages of that length. FI_ADDR_UNSPEC: of all peers.
-  int copies(fi_addr_t peer, uint64_t length, CopyUse& out) noexcept requires CountsCopies<L>;
+  int copies(fi_addr_t peer, uint64_t length, CopyUse& out) noexcept requires HasLoans<L>;
   // What is open ends: the endpoint closes.
   void end_in_place() noexcept;
 

@@ -178,7 +178,7 @@ int Engine<L>::rings(fi_addr_t dest, RingUse& out) noexcept requires HasLoans<L>
 }
 
 template <Link L>
-int Engine<L>::copies(fi_addr_t source, uint64_t length, CopyUse& out) noexcept requires CountsCopies<L> {
+int Engine<L>::copies(fi_addr_t source, uint64_t length, CopyUse& out) noexcept requires HasLoans<L> {
   const typename L::PeerBase* found = nullptr;
   if (source != FI_ADDR_UNSPEC) {
     if (av_ == nullptr) return -FI_EOPBADSTATE;

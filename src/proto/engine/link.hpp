@@ -265,13 +265,6 @@ struct RingUse {
   size_t in_taken;                // on loan
 };
 
-// The link chooses how large messages are copied, and can tell. Without a peer: counts of all peers, also of those that are gone.
-template <class L>
-concept CountsCopies = requires(const L& link, const typename L::PeerBase* peer) {
-  { link.copy_use(peer, uint64_t{}) }
-  noexcept->std::same_as<CopyUse>;
-};
-
 // What poll_for() shows frames to.
 template <class P>
 struct LeastTaker : LeastHandler<P> {
@@ -311,6 +304,8 @@ concept HasLoans = requires(L& link, typename L::PeerBase& peer, const typename 
   noexcept;
   { link.rings(known) }
   noexcept->std::same_as<RingUse>;
+  { link.copy_use(&known, uint64_t{}) }
+  noexcept->std::same_as<CopyUse>;
 };
 
 // What a fast poll found: a frame, nothing, or that poll() has to be called.

@@ -62,29 +62,25 @@ struct InPlaceOps {
   static int copies(fid_ep* ep, fi_addr_t source, size_t length, weft_shm_copies* out) {
     if (const int status = check(ep); status != 0) return status;
     if (!can_write_sized(out, copies_least)) return -FI_EINVAL;
-    if constexpr (proto::CountsCopies<typename E::Link>) {
-      P& p = port_of(ep);
-      std::scoped_lock guard(*p.lock);
-      proto::CopyUse use;
-      if (const int status = engine_of<E>(p).copies(source, length, use); status != 0) return status;
-      weft_shm_copies told{};
-      told.length_max = use.length_max;
-      told.path = static_cast<uint64_t>(use.path);
-      told.reason = static_cast<uint64_t>(use.reason);
-      static_assert(proto::copy_paths == WEFT_SHM_COPY_PATHS);
-      for (size_t i = 0; i < proto::copy_paths; ++i)
-        told.ways[i] = {use.ways[i].messages, use.ways[i].bytes, use.ways[i].ns};
-      told.measured = use.measured;
-      told.trial_messages = use.trial_messages;
-      told.trials = use.trials;
-      told.changes = use.changes;
-      told.measured_ns = use.measured_ns;
-      told.lost_ns = use.lost_ns;
-      write_sized(told, out);
-      return 0;
-    } else {
-      return -FI_ENOSYS;
-    }
+    P& p = port_of(ep);
+    std::scoped_lock guard(*p.lock);
+    proto::CopyUse use;
+    if (const int status = engine_of<E>(p).copies(source, length, use); status != 0) return status;
+    weft_shm_copies told{};
+    told.length_max = use.length_max;
+    told.path = static_cast<uint64_t>(use.path);
+    told.reason = static_cast<uint64_t>(use.reason);
+    static_assert(proto::copy_paths == WEFT_SHM_COPY_PATHS);
+    for (size_t i = 0; i < proto::copy_paths; ++i)
+      told.ways[i] = {use.ways[i].messages, use.ways[i].bytes, use.ways[i].ns};
+    told.measured = use.measured;
+    told.trial_messages = use.trial_messages;
+    told.trials = use.trials;
+    told.changes = use.changes;
+    told.measured_ns = use.measured_ns;
+    told.lost_ns = use.lost_ns;
+    write_sized(told, out);
+    return 0;
   }
   static int take(fid_ep* ep, const weft_shm_wanted* wanted, weft_shm_message* out) {
     if (const int status = check(ep); status != 0) return status;
