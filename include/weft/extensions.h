@@ -31,9 +31,9 @@
 
 /* For feature tests: what this header has. A library has what the size of its table says. */
 #ifdef WEFT_EXTENSIONS_NEXT /* by tests/compat alone: the next version, with something that it might add */
-#define WEFT_EXTENSIONS_VERSION 3
+#define WEFT_EXTENSIONS_VERSION 4
 #else
-#define WEFT_EXTENSIONS_VERSION 2
+#define WEFT_EXTENSIONS_VERSION 3
 #endif
 
 #ifdef __cplusplus
@@ -111,6 +111,46 @@ struct weft_shm_send {
   uint64_t cq_data; /* FI_REMOTE_CQ_DATA only */
 };
 
+/* How the bytes of a large message get to its receiver, who chooses (docs/shm.md). Since version 3. */
+enum weft_shm_copy_path {
+  WEFT_SHM_COPY_RING = 0,     /* both sides copy, through shared memory */
+  WEFT_SHM_COPY_RECEIVER = 1, /* the receiver reads the sender's memory */
+  WEFT_SHM_COPY_BOTH = 2      /* the receiver reads, the sender writes, until they meet */
+};
+#define WEFT_SHM_COPY_PATHS 3
+
+/* Why that way. Since version 3. */
+enum weft_shm_copy_reason {
+  WEFT_SHM_COPY_ONLY = 0,     /* the peer's memory cannot be reached, or nothing came from it yet */
+  WEFT_SHM_COPY_PINNED = 1,   /* by the setting WEFT_SHM_COPY */
+  WEFT_SHM_COPY_SHORT = 2,    /* messages of that length always go through the ring */
+  WEFT_SHM_COPY_PRESUMED = 3, /* no other way was measured yet */
+  WEFT_SHM_COPY_MEASURED = 4  /* it took the least time */
+};
+
+/* Messages that came by one way. Since version 3. */
+struct weft_shm_copy_way {
+  uint64_t messages;
+  uint64_t bytes;
+  uint64_t
+      ns; /* of one message of the length that was asked for: median of the last that were measured; 0: none was */
+};
+
+/* Messages of one size class (powers of two) that an endpoint received: the ways that they went, and what is known of these. Since version 3. */
+struct weft_shm_copies {
+  size_t size;         /* of this structure; set by the caller */
+  uint64_t length_max; /* of the class, bytes; UINT64_MAX for the last one */
+  uint64_t path;       /* enum weft_shm_copy_path: the way of the next message, unless it is a trial */
+  uint64_t reason;     /* enum weft_shm_copy_reason */
+  struct weft_shm_copy_way ways[WEFT_SHM_COPY_PATHS]; /* by enum weft_shm_copy_path */
+  uint64_t measured;                                  /* messages whose copy was timed */
+  uint64_t trial_messages; /* of these, by another way than `path` to learn what that takes */
+  uint64_t trials;         /* how often another way was tried */
+  uint64_t changes;        /* how often `path` changed */
+  uint64_t measured_ns;    /* time of all that were timed */
+  uint64_t lost_ns;        /* of that, what trials took beyond the way of the moment */
+};
+
 /* What fi_open_ops(&ep->fid, WEFT_SHM_OPS, 0, ...) gives. It belongs to the library and stays as long as that is loaded. */
 struct weft_shm_ops {
   size_t size;
@@ -122,8 +162,10 @@ struct weft_shm_ops {
   int (*reserve)(struct fid_ep* ep, fi_addr_t dest, size_t length, struct weft_shm_room* room);
   int (*commit)(struct fid_ep* ep, uint64_t handle, const struct weft_shm_send* send);
   int (*abandon)(struct fid_ep* ep, uint64_t handle);
-#ifdef WEFT_EXTENSIONS_NEXT
   /* since version 3 */
+  int (*copies)(struct fid_ep* ep, fi_addr_t source, size_t length, struct weft_shm_copies* copies);
+#ifdef WEFT_EXTENSIONS_NEXT
+  /* since version 4 */
   int (*ready)(struct fid_ep* ep);
 #endif
 };
@@ -212,6 +254,16 @@ static inline int weft_shm_commit(const struct weft_shm_ops* ops, struct fid_ep*
 /* Gives the room back; nothing is sent. So does fi_close of the endpoint. */
 static inline int weft_shm_abandon(const struct weft_shm_ops* ops, struct fid_ep* ep, uint64_t handle) {
   return WEFT_SHM_HAS(ops, abandon) ? ops->abandon(ep, handle) : -FI_ENOSYS;
+}
+
+/*
+ * How messages of `length` bytes from `source`, a peer of the address vector, are copied: counts of the size class that this length is in, of messages
+ * above 8 KiB. One that came in fragments before there was a receive for it is not counted. FI_ADDR_UNSPEC: counts of all peers together, those that are gone included; `path` and all that was measured are 0 then. Drives nothing.
+ * All zeros but length_max before the first contact, and for peers of `weft` that are not reached through shared memory.
+ */
+static inline int weft_shm_query_copies(const struct weft_shm_ops* ops, struct fid_ep* ep, fi_addr_t source,
+                                        size_t length, struct weft_shm_copies* copies) {
+  return WEFT_SHM_HAS(ops, copies) ? ops->copies(ep, source, length, copies) : -FI_ENOSYS;
 }
 
 #ifdef WEFT_EXTENSIONS_NEXT

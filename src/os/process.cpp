@@ -81,7 +81,7 @@ using Transfer = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, u
 // Moves everything by as many calls as it takes; each of them moves as much as both lists of it hold.
 ssize_t transfer(Transfer call, pid_t pid, const iovec* local, size_t local_count, const iovec* remote,
                  size_t remote_count, size_t bytes) noexcept {
-  constexpr size_t list_max = 16;
+  constexpr size_t list_max = process_list_max;
   constexpr size_t call_bytes_max = size_t{1} << 30;  // one call moves less than 2 GiB (MAX_RW_COUNT)
   if (local_count > list_max || remote_count > list_max) return -EINVAL;
   std::array<iovec, list_max> here{};

@@ -28,6 +28,7 @@ bool has_exited(const Fd& liveness) noexcept;
 
 // Copies between our memory and another process's (process_vm_readv(2), process_vm_writev(2)). The number of bytes moved, or a negative
 // errno: -EPERM when ptrace scope or a container forbids it, -ESRCH when the process is gone. Moves everything or fails.
+inline constexpr size_t process_list_max = 18;  // entries of each list
 ssize_t read_process(pid_t pid, const iovec* local, size_t local_count, const iovec* remote,
                      size_t remote_count, size_t bytes) noexcept;
 

@@ -75,8 +75,8 @@ static void use_version_1(const struct weft_shm_ops* ops) {
   CHECK(weft_shm_release(ops, ep, message.handle));
 }
 
-#if defined(NEW) && WEFT_EXTENSIONS_VERSION >= 3
-static void use_version_3(const struct weft_shm_ops* ops) {
+#if defined(NEW) && WEFT_EXTENSIONS_VERSION >= 4
+static void use_next_version(const struct weft_shm_ops* ops) {
   struct weft_shm_limits limits = {.size = sizeof limits, .room_alignment = 77};
   const int status = weft_shm_query_ready(ops, ep);
   CHECK(weft_shm_query_limits(ops, ep, &limits));
@@ -87,7 +87,7 @@ static void use_version_3(const struct weft_shm_ops* ops) {
          limits.room_alignment);
 }
 #else
-static void use_version_3(const struct weft_shm_ops* ops) {
+static void use_next_version(const struct weft_shm_ops* ops) {
   (void)ops;
   puts("works");
 }
@@ -98,6 +98,6 @@ int main(void) {
   open_endpoint();
   CHECK(weft_shm_open(ep, &ops));
   use_version_1(ops);
-  use_version_3(ops);
+  use_next_version(ops);
   return 0;
 }

@@ -97,6 +97,123 @@ bool reaches_idle(const std::string& provider, bool cma) {
   return good;
 }
 
+// ---------------------------------------------------------------------------------- writes that are posted one after the other
+
+// Memory that both processes see, so that the initiator knows what has arrived without a call of anybody.
+int shared_target(Board& board, const std::string& provider, uint8_t* memory) {
+  Peer me(provider, FI_TAGGED | FI_RMA);
+  if (!me.ok()) return 1;
+  fid_mr* mr = open_region(me, memory, board);
+  if (mr == nullptr) return 2;
+  board.asleep = true;
+  me.publish(board.target);
+  while (!board.finished)
+    if (board.asleep) usleep(1000);
+    else me.poll(Op::take);
+  return fi_close(&mr->fid) == 0 ? 0 : 4;
+}
+
+struct Burst {
+  static constexpr size_t piece = 65'536;
+  static constexpr size_t count = 20;
+  Peer& me;
+  Board& board;
+  fi_addr_t to;
+  const uint8_t* there;  // the target's memory
+  std::vector<uint8_t> out = std::vector<uint8_t>(count * piece);
+  std::vector<uint8_t> back = std::vector<uint8_t>(piece);
+
+  bool write(Op& op, size_t from, size_t bytes, size_t at, uint64_t key) {
+    op.state = 0;
+    return fi_write(me.ep(), out.data() + from, bytes, nullptr, to, board.addr + at, key, &op.context) == 0;
+  }
+  bool done(Op& op, int state = 1) {
+    return eventually([&] {
+             me.poll(Op::take);
+             return op.state != 0;
+           }) &&
+           op.state == state;
+  }
+  bool here(size_t bytes, uint64_t seed) const { return first_difference(there, bytes, seed) == bytes; }
+
+  // Data, then a flag: both are there when the post of the flag returns, though nobody has polled.
+  bool flag_follows_data() {
+    Op ops[count + 1];
+    fill(out.data(), out.size(), 1);
+    for (size_t i = 0; i < count; ++i)
+      if (!write(ops[i], i * piece, piece, i * piece, board.key)) return false;
+    if (!write(ops[count], 0, 8, count * piece, board.key)) return false;
+    if (!here(out.size(), 1) || std::memcmp(there + count * piece, out.data(), 8) != 0) return false;
+    return std::all_of(std::begin(ops), std::end(ops), [&](Op& op) { return done(op); });
+  }
+  // The last one of those to the same place stays, and a read sees it.
+  bool order_stays() {
+    Op ops[6];
+    fill(out.data(), out.size(), 2);
+    for (size_t i = 0; i < 5; ++i)
+      if (!write(ops[i], i * piece, piece, 0, board.key)) return false;
+    if (fi_read(me.ep(), back.data(), piece, nullptr, to, board.addr, board.key, &ops[5].context) != 0)
+      return false;
+    return std::all_of(std::begin(ops), std::end(ops), [&](Op& op) { return done(op); }) &&
+           std::memcmp(back.data(), out.data() + 4 * piece, piece) == 0 &&
+           std::memcmp(there, out.data() + 4 * piece, piece) == 0;
+  }
+  // Whoever only polls gets all of them.
+  bool a_poll_ends_it(size_t posts) {
+    std::vector<Op> ops(posts);
+    fill(out.data(), out.size(), posts);
+    for (size_t i = 0; i < posts; ++i)
+      if (!write(ops[i], i * piece, piece, i * piece, board.key)) return false;
+    return std::all_of(ops.begin(), ops.end(), [&](Op& op) { return done(op); }) &&
+           here(posts * piece, posts);
+  }
+  // One of them is refused: the others are not.
+  bool a_wrong_key_harms_nobody_else() {
+    Op ops[4];
+    fill(out.data(), out.size(), 3);
+    for (size_t i = 0; i < 4; ++i)
+      if (!write(ops[i], i * piece, piece, i * piece, i == 2 ? board.key + 77 : board.key.load()))
+        return false;
+    board.asleep = false;  // the target refuses it
+    const bool good = done(ops[0]) && done(ops[1]) && done(ops[2], -1) && done(ops[3]) &&
+                      here(2 * piece, 3) &&
+                      std::memcmp(there + 3 * piece, out.data() + 3 * piece, piece) == 0;
+    board.asleep = true;
+    return good;
+  }
+};
+
+bool bursts(const std::string& provider) {
+  auto* board = shared_block<Board>();
+  void* at = mmap(nullptr, region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return false;
+  auto* memory = static_cast<uint8_t*>(at);
+  const pid_t target = spawn([&] { return shared_target(*board, provider, memory); });
+  Peer me(provider, FI_TAGGED | FI_RMA);
+  Burst burst{me, *board, me.reach(board->target), memory};
+  const char* wrong = nullptr;
+  const auto expect = [&](bool good, const char* what) {
+    if (!good && wrong == nullptr) wrong = what;
+  };
+  Op first;
+  expect(burst.to != FI_ADDR_NOTAVAIL && burst.write(first, 0, 4096, 0, board->key) && burst.done(first),
+         "reach");
+  // The first contact may have gone by a frame.
+  for (int i = 0; wrong == nullptr && i < 3; ++i) {
+    expect(burst.flag_follows_data(), "a flag behind data");
+    expect(burst.order_stays(), "order");
+    for (const size_t posts : {1, 2, 3, 9, 10, 17, 20}) expect(burst.a_poll_ends_it(posts), "polling");
+    expect(burst.a_wrong_key_harms_nobody_else(), "a wrong key");
+  }
+  board->asleep = false;
+  board->finished = true;
+  const int status = join(target, milliseconds(30'000));
+  std::printf("one_sided_test: %s: writes one after the other: %s, target says %d\n", provider.c_str(),
+              wrong == nullptr ? "all right" : wrong, status);
+  munmap(at, region_bytes);
+  return wrong == nullptr && status == 0;
+}
+
 // ------------------------------------------------------------------------------------------------- closing under somebody's writes
 
 // Writes to the region of the moment as fast as it can. A key that has gone is an error of the operation.
@@ -232,6 +349,7 @@ int main(int argc, char** argv) {
               static_cast<unsigned long long>(seed));
   bool good = true;
   for (const bool cma : {true, false}) good = reaches_idle(provider, cma) && good;
+  good = bursts(provider) && good;
   good = closes_under_writes(provider, Fate::Lives, rounds, seed) && good;
   good = closes_under_writes(provider, Fate::Killed, rounds / 3, seed) && good;
   good = closes_under_writes(provider, Fate::Stopped, rounds / 3, seed) && good;

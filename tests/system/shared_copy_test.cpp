@@ -5,6 +5,8 @@
 //   shared_copy_test [--provider shm] [--rounds 60] [--seed N]
 #include "peer.hpp"
 
+#include <weft/extensions.h>
+
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -98,6 +100,102 @@ int sends(Board& board, const std::string& provider, const Way& way, uint64_t co
              : 5;
 }
 
+// No message is counted twice, and none by a way that it cannot go. Fragments that came before their receive are not counted.
+bool are_counted(Peer& me, const Way& way, uint64_t count) {
+  const weft_shm_ops* ops = nullptr;
+  if (weft_shm_open(me.ep(), &ops) != 0) return false;
+  uint64_t all = 0, by_ring = 0, last = 0;
+  for (size_t length = 8193; last != UINT64_MAX; length = static_cast<size_t>(last) + 1) {
+    weft_shm_copies copies{};
+    copies.size = sizeof copies;
+    if (weft_shm_query_copies(ops, me.ep(), FI_ADDR_UNSPEC, length, &copies) != 0 ||
+        copies.length_max < length)
+      return false;
+    for (const auto& one : copies.ways) all += one.messages;
+    by_ring += copies.ways[WEFT_SHM_COPY_RING].messages;
+    last = copies.length_max;
+  }
+  const bool only_ring = !way.cma || std::strcmp(way.copy, "ring") == 0;
+  if (all != 0 && all <= count && (!only_ring || by_ring == all)) return true;
+  std::fprintf(stderr, "shared_copy_test: %llu of %llu messages are counted, %llu by the ring\n",
+               static_cast<unsigned long long>(all), static_cast<unsigned long long>(count),
+               static_cast<unsigned long long>(by_ring));
+  return false;
+}
+
+// What one peer's messages of one length went by, and why.
+bool is_told(const std::string& provider, const char* setting, bool cma, uint64_t path, uint64_t reason) {
+  setenv("WEFT_SHM_COPY", setting, 1);
+  setenv("WEFT_CMA", cma ? "1" : "0", 1);
+  constexpr size_t length = 65'536;
+  constexpr uint64_t count = 200;
+  auto* board = shared_block<Board>();
+  const pid_t sender = spawn([&] {
+    std::vector<uint8_t> out(length);
+    Peer me(provider, FI_TAGGED, FI_THREAD_DOMAIN, nullptr, nullptr, 0);
+    me.publish(board->sender);
+    const fi_addr_t to = me.reach(board->receiver);
+    for (uint64_t i = 0; i < count; ++i) {
+      Op op;
+      if (me.post([&] { return fi_tsend(me.ep(), out.data(), length, nullptr, to, i, &op.context); },
+                  Op::take) != 0 ||
+          !eventually([&] {
+            me.poll(Op::take);
+            return op.state == 1;
+          }))
+        return 1;
+    }
+    return eventually([&] {
+      me.poll(Op::take);
+      return board->finished.load();
+    })
+               ? 0
+               : 2;
+  });
+  std::vector<uint8_t> in(length);
+  std::vector<Op> receives(count);
+  Peer me(provider, FI_TAGGED, FI_THREAD_DOMAIN, nullptr, nullptr, 0);
+  const fi_addr_t from = me.reach(board->sender);
+  const weft_shm_ops* ops = nullptr;
+  weft_shm_copies copies{};
+  copies.size = sizeof copies;
+  bool good = from != FI_ADDR_NOTAVAIL && weft_shm_open(me.ep(), &ops) == 0 &&
+              weft_shm_query_copies(ops, me.ep(), from, length, &copies) == 0 && copies.measured == 0;
+  for (uint64_t i = 0; good && i < count; ++i)
+    good = fi_trecv(me.ep(), in.data(), length, nullptr, FI_ADDR_UNSPEC, i, 0, &receives[i].context) == 0;
+  me.publish(board->receiver);
+  good = good && eventually([&] {
+           me.poll(Op::take);
+           return std::all_of(receives.begin(), receives.end(), [](const Op& op) { return op.state == 1; });
+         });
+  good = good && weft_shm_query_copies(ops, me.ep(), from, length, &copies) == 0;
+  uint64_t messages = 0, bytes = 0;
+  for (const auto& way : copies.ways) {
+    messages += way.messages;
+    bytes += way.bytes;
+  }
+  good = good && messages == count && bytes == count * length && copies.length_max == length &&
+         (reason == WEFT_SHM_COPY_MEASURED || (copies.path == path && copies.reason == reason)) &&
+         copies.trial_messages <= copies.measured && copies.lost_ns <= copies.measured_ns;
+  weft_shm_copies none{};
+  good = good && weft_shm_query_copies(ops, me.ep(), from, length, &none) == -FI_EINVAL &&
+         weft_shm_query_copies(ops, me.ep(), from + 1000, length, &copies) == -FI_EINVAL &&
+         weft_shm_query_copies(nullptr, me.ep(), from, length, &copies) == -FI_ENOSYS;
+  board->finished = true;
+  const int status = join(sender, milliseconds(30'000));
+  unsetenv("WEFT_CMA");
+  unsetenv("WEFT_SHM_COPY");
+  std::printf(
+      "shared_copy_test: %s, copy %s, CMA %s: path %llu, reason %llu, %llu measured, %llu trials, %llu "
+      "changes: "
+      "%s (%d)\n",
+      provider.c_str(), setting, cma ? "on" : "off", static_cast<unsigned long long>(copies.path),
+      static_cast<unsigned long long>(copies.reason), static_cast<unsigned long long>(copies.measured),
+      static_cast<unsigned long long>(copies.trials), static_cast<unsigned long long>(copies.changes),
+      good ? "told" : "FAILED", status);
+  return good && status == 0;
+}
+
 int receives(Board& board, const std::string& provider, const Way& way, uint64_t count) {
   Guarded in(big);
   Peer me(provider, FI_TAGGED, FI_THREAD_DOMAIN, nullptr, nullptr, 0);
@@ -125,6 +223,7 @@ int receives(Board& board, const std::string& provider, const Way& way, uint64_t
     if (first_difference(in.data(), room, i) != room) return 7;
     if (!in.intact()) return 8;
   }
+  if (!are_counted(me, way, count)) return 9;
   board.finished = true;
   return 0;
 }
@@ -396,6 +495,10 @@ int main(int argc, char** argv) {
     good = carries(provider, {copy, true, SYS_process_vm_writev, 0}, 200, 4) && good;
     good = carries(provider, {copy, true, 0, SYS_process_vm_readv}, 200, 4) && good;
   }
+  good = is_told(provider, "auto", true, 0, WEFT_SHM_COPY_MEASURED) && good;
+  good = is_told(provider, "ring", true, WEFT_SHM_COPY_RING, WEFT_SHM_COPY_PINNED) && good;
+  good = is_told(provider, "both", true, WEFT_SHM_COPY_BOTH, WEFT_SHM_COPY_PINNED) && good;
+  good = is_told(provider, "auto", false, WEFT_SHM_COPY_RING, WEFT_SHM_COPY_ONLY) && good;
   for (const Fate fate : {Fate::Killed, Fate::Stopped, Fate::Closes})
     good = survives(provider, fate, rounds, seed) && good;
   for (const char* copy : {"auto", "receiver", "both"})

@@ -149,6 +149,55 @@ std::optional<Packets> packets_from(const nlohmann::json& v) {
   return Packets{v.at("sent"), v.at("sent_again"), v.at("lost"), v.at("duplicates"), v.at("damaged")};
 }
 
+nlohmann::json to_json(const std::optional<CopyWays>& c) {
+  if (!c) return nullptr;
+  nlohmann::json ways;
+  for (size_t i = 0; i < c->ways.size(); ++i)
+    ways[std::string(copy_way_names[i])] = {{"messages", c->ways[i].messages}, {"ns", c->ways[i].ns}};
+  return {{"path", c->path},
+          {"reason", c->reason},
+          {"ways", ways},
+          {"trials", c->trials},
+          {"trial_messages", c->trial_messages},
+          {"changes", c->changes},
+          {"measured_ns", c->measured_ns},
+          {"lost_ns", c->lost_ns}};
+}
+
+std::optional<CopyWays> copies_from(const nlohmann::json& v) {
+  if (v.is_null()) return {};
+  CopyWays c;
+  v.at("path").get_to(c.path);
+  v.at("reason").get_to(c.reason);
+  for (size_t i = 0; i < c.ways.size(); ++i) {
+    const auto& way = v.at("ways").at(std::string(copy_way_names[i]));
+    c.ways[i] = {way.at("messages"), way.at("ns")};
+  }
+  v.at("trials").get_to(c.trials);
+  v.at("trial_messages").get_to(c.trial_messages);
+  v.at("changes").get_to(c.changes);
+  v.at("measured_ns").get_to(c.measured_ns);
+  v.at("lost_ns").get_to(c.lost_ns);
+  return c;
+}
+
+std::string copies_text(const CopyWays& c) {
+  std::string text = fmt::format("copied by {} ({}): ", c.path, c.reason);
+  const char* separator = "";
+  for (size_t i = 0; i < c.ways.size(); ++i) {
+    const auto& way = c.ways[i];
+    if (way.messages == 0 && way.ns == 0) continue;
+    text += fmt::format("{}{} {} messages", separator, copy_way_names[i], way.messages);
+    if (way.ns != 0) text += fmt::format(" of {:.2f} us", static_cast<double>(way.ns) / 1000);
+    separator = ", ";
+  }
+  if (c.trials != 0)
+    text += fmt::format(
+        "; {} trials cost {:.2f} %", c.trials,
+        100.0 * static_cast<double>(c.lost_ns) / static_cast<double>(std::max<uint64_t>(c.measured_ns, 1)));
+  return text;
+}
+
 nlohmann::json to_json(const Result& r) {
   return {{"provider", r.provider},
           {"fabric", r.fabric},
@@ -165,6 +214,7 @@ nlohmann::json to_json(const Result& r) {
           {"voluntary_switches", r.voluntary_switches},
           {"involuntary_switches", r.involuntary_switches},
           {"packets", to_json(r.packets)},
+          {"copies", to_json(r.copies)},
           {"line_ns", {r.line_before_ns, r.line_after_ns}},
           {"placement", placement_of(r.line_before_ns, r.line_after_ns)}};
 }
@@ -182,6 +232,7 @@ Result result_from(const nlohmann::json& v) {
   v.at("voluntary_switches").get_to(r.voluntary_switches);
   v.at("involuntary_switches").get_to(r.involuntary_switches);
   r.packets = packets_from(v.value("packets", nlohmann::json()));
+  r.copies = copies_from(v.value("copies", nlohmann::json()));
   v.at("line_ns").at(0).get_to(r.line_before_ns);
   v.at("line_ns").at(1).get_to(r.line_after_ns);
   r.unit = test_named(r.test).unit;

@@ -2,6 +2,7 @@
 // fabric.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -64,6 +65,18 @@ struct Packets {
   uint64_t sent = 0, sent_again = 0, lost = 0, duplicates = 0, damaged = 0;
 };
 
+// How the receiver of the data copied messages of the size that was measured, where the provider chooses that (weft_shm_query_copies).
+struct CopyWays {
+  struct Way {
+    uint64_t messages = 0, ns = 0;  // ns: of one message when it was measured; 0: it was not
+  };
+  std::string path, reason;
+  std::array<Way, 3> ways;  // ring, receiver, both
+  uint64_t trials = 0, trial_messages = 0, changes = 0, measured_ns = 0, lost_ns = 0;
+  uint64_t messages() const { return ways[0].messages + ways[1].messages + ways[2].messages; }
+};
+inline constexpr std::array<std::string_view, 3> copy_way_names = {"ring", "receiver", "both"};
+
 struct Result {
   std::string provider, fabric, domain;
   std::string test;
@@ -74,6 +87,7 @@ struct Result {
   std::vector<double> samples;  // one per repeat, in the order in which they were taken
   long voluntary_switches = 0, involuntary_switches = 0;  // of both processes, over all repeats
   std::optional<Packets> packets;                         // of both, from opening to closing
+  std::optional<CopyWays> copies;                         // of the side that received more
   double line_before_ns = 0, line_after_ns = 0;  // a cache line between the two processors; 0: not measured
 
   double median() const;
@@ -83,6 +97,10 @@ struct Result {
 
 nlohmann::json to_json(const std::optional<Packets>& packets);
 std::optional<Packets> packets_from(const nlohmann::json& value);
+// "copied by both (measured): ring 40 messages of 12.30 us, ..."
+std::string copies_text(const CopyWays& copies);
+nlohmann::json to_json(const std::optional<CopyWays>& copies);
+std::optional<CopyWays> copies_from(const nlohmann::json& value);
 nlohmann::json to_json(const Result& result);
 Result result_from(const nlohmann::json& value);
 

@@ -103,6 +103,7 @@ void Reporter::result(const Result& r) {
   if (const auto& p = r.packets; p && (p->sent_again != 0 || p->lost != 0 || p->damaged != 0))
     fmt::print(out_, "{:<16} of {} packets {} were found lost, {} sent again; {} came twice, {} damaged\n",
                "", p->sent, p->lost, p->sent_again, p->duplicates, p->damaged);
+  if (r.copies) fmt::print(out_, "{:<16} {}\n", "", copies_text(*r.copies));
   std::fflush(out_);
 }
 

@@ -182,4 +182,23 @@ std::optional<Packets> Session::packets() const {
   return Packets{told.sent, told.sent_again, told.lost, told.duplicates, told.damaged};
 }
 
+std::optional<CopyWays> Session::copies(size_t size) const {
+  const weft_shm_ops* ops = nullptr;
+  weft_shm_copies told{};
+  told.size = sizeof told;
+  if (weft_shm_open(ep(), &ops) != 0 || weft_shm_query_copies(ops, ep(), peer_, size, &told) != 0) return {};
+  constexpr std::array<std::string_view, 5> reasons = {"only way", "pinned", "short", "presumed", "measured"};
+  CopyWays copies;
+  copies.path = copy_way_names.at(told.path);
+  copies.reason = reasons.at(told.reason);
+  for (size_t i = 0; i < copies.ways.size(); ++i) copies.ways[i] = {told.ways[i].messages, told.ways[i].ns};
+  copies.trials = told.trials;
+  copies.trial_messages = told.trial_messages;
+  copies.changes = told.changes;
+  copies.measured_ns = told.measured_ns;
+  copies.lost_ns = told.lost_ns;
+  if (copies.messages() == 0) return {};
+  return copies;
+}
+
 }  // namespace weft::tool

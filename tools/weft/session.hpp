@@ -78,6 +78,8 @@ class Session {
   void connect(const std::vector<uint8_t>& peer_name, RemoteMemory peer_memory);
   RemoteMemory memory() const;
   std::optional<Packets> packets() const;
+  // Of messages of that size from the peer. Empty: none came that way, or the provider does not choose.
+  std::optional<CopyWays> copies(size_t size) const;
 
   const fi_info& info() const noexcept { return *info_; }
   fid_ep* ep() const noexcept { return ep_.get(); }

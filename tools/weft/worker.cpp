@@ -127,9 +127,10 @@ class Follower {
       run(message);
     } else if (command == "close") {
       const auto packets = session_ ? session_->packets() : std::nullopt;
+      const auto copies = session_ ? session_->copies(shape_.size) : std::nullopt;
       runner_.reset();
       session_.reset();
-      leader_.send({{"closed", true}, {"packets", to_json(packets)}});
+      leader_.send({{"closed", true}, {"packets", to_json(packets)}, {"copies", to_json(copies)}});
     } else if (command == "line" && line_ != nullptr) {
       (void)line_->time(false);
     } else if (command == "bye") {
@@ -201,7 +202,11 @@ class Leader {
     result.voluntary_switches = switches_.voluntary;
     result.involuntary_switches = switches_.involuntary;
     result.packets = session_->packets();
-    const auto theirs = packets_from(close());
+    result.copies = session_->copies(step_.size);
+    const json closed = close();
+    const auto copied = copies_from(closed.value("copies", json()));
+    if (copied && (!result.copies || copied->messages() >= result.copies->messages())) result.copies = copied;
+    const auto theirs = packets_from(closed.value("packets", json()));
     if (result.packets && theirs) {
       result.packets->sent += theirs->sent;
       result.packets->sent_again += theirs->sent_again;
@@ -221,7 +226,7 @@ class Leader {
     const json answer = follower_.receive(answer_limit, idle);
     runner_.reset();
     session_.reset();
-    return answer.value("packets", json());
+    return answer;
   }
 
  private:

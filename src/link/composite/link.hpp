@@ -264,6 +264,11 @@ class Link : public proto::LinkBase,
     return near_.commit(buffer, head);
   }
   void abandon(auto& buffer) noexcept requires proto::HasLoans<Near> { near_.abandon(buffer); }
+  proto::CopyUse copy_use(const PeerBase* peer,
+                          uint64_t length) const noexcept requires proto::HasLoans<Near> {
+    if (peer == nullptr) return near_.copy_use(static_cast<const typename Near::PeerBase*>(nullptr), length);
+    return peer->near_met ? near_.copy_use(&peer->near(), length) : proto::CopyUse{};
+  }
   proto::RingUse rings(const PeerBase& peer) const noexcept requires proto::HasLoans<Near> {
     return peer.near_met ? near_.rings(peer.near()) : proto::RingUse{};
   }

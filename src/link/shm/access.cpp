@@ -67,6 +67,23 @@ bool Link::is_there(const Peer& peer) const noexcept {
   return read_probe(peer, value) == sizeof(value) && value == peer.probe_value;
 }
 
+// Reads from the peer, and the word with it: all of one call is of one address space, so either the bytes are the peer's or this says -ESRCH.
+ssize_t Link::read_proven(const Peer& peer, const iovec* local, size_t local_count, const iovec* remote,
+                          size_t remote_count, size_t bytes) const noexcept {
+  std::array<iovec, os::process_list_max> here;
+  std::array<iovec, os::process_list_max> there;
+  if (local_count >= here.size() || remote_count >= there.size()) return -EINVAL;
+  uint64_t value = 0;
+  here[0] = {&value, sizeof(value)};
+  there[0] = {reinterpret_cast<void*>(peer.probe_address), sizeof(value)};
+  std::copy_n(local, local_count, here.begin() + 1);
+  std::copy_n(remote, remote_count, there.begin() + 1);
+  const ssize_t moved = os::read_process(peer.pid, here.data(), local_count + 1, there.data(),
+                                         remote_count + 1, sizeof(value) + bytes);
+  if (moved < 0) return moved;
+  return value == peer.probe_value ? static_cast<ssize_t>(bytes) : -ESRCH;
+}
+
 ssize_t Link::read_probe(const Peer& peer, uint64_t& value) const noexcept {
   const iovec local{&value, sizeof(value)};
   const iovec remote{reinterpret_cast<void*>(peer.probe_address), sizeof(value)};
@@ -77,31 +94,51 @@ bool Link::access(Peer& peer, bool write, const iovec* local, size_t local_count
                   const wire::RmaTarget* targets, size_t target_count, size_t bytes) noexcept {
   if (!peer.cma || peer.remote == nullptr || has_left(peer) || !belongs_here()) return false;
   if (!peer.window && !open_window(peer)) return false;
-  std::array<RegionWindow::Place, proto::rma_iov_max> places;
-  if (target_count > places.size()) return false;
+  std::array<RegionWindow::Place, proto::access_pieces_max> places;
+  if (target_count > places.size() || local_count > proto::access_pieces_max) return false;
   for (size_t i = 0; i < target_count; ++i)
     if (!peer.window.find(targets[i].key, targets[i].address, targets[i].length, write, places[i]))
       return false;
   size_t done = 0;
-  for (size_t i = 0; i < target_count; ++i) {
-    for (uint64_t at = 0; at < targets[i].length;) {
-      const size_t piece = std::min<uint64_t>(access_bytes, targets[i].length - at);
-      std::array<iovec, proto::iov_max> here;
-      const size_t count = proto::slice(local, local_count, done, piece, here.data(), here.size());
-      const iovec there{reinterpret_cast<void*>(places[i].address + at), piece};
-      if (!peer.window.enter(places[i])) return false;
-      ssize_t moved = -ESRCH;
-      if (is_there(peer))
-        moved = write ? os::write_process(peer.pid, here.data(), count, &there, 1, piece)
-                      : os::read_process(peer.pid, here.data(), count, &there, 1, piece);
-      peer.window.leave();
-      if (moved == -EPERM || moved == -ENOSYS) forbid_cma(peer);  // not any more
-      if (moved < 0) return false;
-      at += piece;
-      done += piece;
+  size_t target = 0;
+  uint64_t at = 0;  // in that target
+  while (target < target_count) {
+    // What one stay in a region takes: neighbours in the list that lie in the same one go by one call of the kernel.
+    const RegionWindow::Place& place = places[target];
+    std::array<iovec, proto::access_pieces_max> there;
+    size_t used = 0;
+    size_t piece = 0;
+    while (target < target_count && piece < access_bytes && places[target].entry == place.entry &&
+           places[target].state == place.state) {
+      const size_t part = std::min<uint64_t>(access_bytes - piece, targets[target].length - at);
+      if (part != 0) there[used++] = {reinterpret_cast<void*>(places[target].address + at), part};
+      piece += part;
+      at += part;
+      if (at < targets[target].length) break;
+      ++target;
+      at = 0;
     }
+    if (piece == 0) continue;
+    if (!access_piece(peer, write, place, local, local_count, done, there.data(), used, piece)) return false;
+    done += piece;
   }
   return done == bytes;
+}
+
+// `bytes` from `offset` of the local memory on, within one region.
+bool Link::access_piece(Peer& peer, bool write, const RegionWindow::Place& place, const iovec* local,
+                        size_t local_count, size_t offset, const iovec* remote, size_t remote_count,
+                        size_t bytes) noexcept {
+  std::array<iovec, proto::access_pieces_max> here;
+  const size_t count = proto::slice(local, local_count, offset, bytes, here.data(), here.size());
+  if (!peer.window.enter(place)) return false;
+  ssize_t moved = -ESRCH;
+  if (!write) moved = read_proven(peer, here.data(), count, remote, remote_count, bytes);
+  else if (is_there(peer))
+    moved = os::write_process(peer.pid, here.data(), count, remote, remote_count, bytes);
+  peer.window.leave();
+  if (moved == -EPERM || moved == -ENOSYS) forbid_cma(peer);  // not any more
+  return moved >= 0;
 }
 
 }  // namespace weft::link::shm

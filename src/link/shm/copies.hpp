@@ -10,13 +10,24 @@
 
 namespace weft::link::shm {
 
-// Large messages that came, by each way.
+// Large messages of one size class that came, by each way.
 struct CopyCounts {
   std::array<uint64_t, proto::copy_paths> messages{};
   std::array<uint64_t, proto::copy_paths> bytes{};
-  uint64_t written_by_senders = 0;  // bytes of Both
-  uint64_t changes = 0;             // of the way of a peer and size class
+
+  void count(CopyPath path, uint64_t length) noexcept {
+    ++messages[static_cast<size_t>(path)];
+    bytes[static_cast<size_t>(path)] += length;
+  }
+  CopyCounts& operator+=(const CopyCounts& more) noexcept {
+    for (size_t i = 0; i < proto::copy_paths; ++i) {
+      messages[i] += more.messages[i];
+      bytes[i] += more.bytes[i];
+    }
+    return *this;
+  }
 };
+using CopyCountsByClass = std::array<CopyCounts, copy_classes>;
 
 struct Copies {
   struct Meeting {
@@ -29,6 +40,7 @@ struct Copies {
   };
   std::array<std::unique_ptr<CopyChooser>, copy_classes> choosers;  // each made with the first message
   std::array<Meeting, meeting_count> meetings;
+  CopyCountsByClass counts;
   // The last message that both could have copied was copied by us alone: the sender does not poll.
   bool alone = false;
   bool refused = false;  // the sender cannot write our memory

@@ -162,9 +162,13 @@ proto::CopyChoice Link::choose_copy(Peer& peer, uint64_t bytes, uint64_t stamp, 
 
 void Link::copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noexcept {
   const uint64_t now = arch::ticks();
+  // Several may be on their way in segments: the time of one begins when the one before it is done.
+  if (path == CopyPath::Ring && start != 0) start = std::max(start, copied_at_);
   copied_at_ = now;
-  ++copied_in_all_.messages[static_cast<size_t>(path)];
-  copied_in_all_.bytes[static_cast<size_t>(path)] += bytes;
+  const size_t size_class = copy_class_of(bytes);
+  copied_in_all_[size_class].count(path, bytes);
+  if (Copies* const copies = copies_of(peer); copies != nullptr)
+    copies->counts[size_class].count(path, bytes);
   CopyChooser* const chooser = peer.cma && !copy_pinned_ ? chooser_of(peer, bytes) : nullptr;
   if (chooser == nullptr) return;
   uint32_t& asked_for = peer.copies->asked_for[copy_class_of(bytes)];
@@ -178,7 +182,7 @@ void Link::copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noe
   const uint32_t changes = chooser->changes();
   if (chooser->note(path, now - start, bytes)) tell_announced(peer);
   if (chooser->changes() == changes) return;
-  ++copied_in_all_.changes;
+  ++copy_changes_;
   note_choice(peer, *chooser, bytes);
 }
 
@@ -199,15 +203,60 @@ void Link::note_choice(const Peer& peer, const CopyChooser& chooser, uint64_t by
 }
 
 void Link::note_copies() const noexcept {
-  const CopyCounts& all = copied_in_all_;
+  CopyCounts all;
+  for (const CopyCounts& counts : copied_in_all_) all += counts;
   if (on_note_ == nullptr || all.messages == std::array<uint64_t, proto::copy_paths>{}) return;
   const auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
   const Line line(
       "large messages received: %llu (%llu bytes) through the ring, %llu (%llu) read, %llu (%llu) "
       "copied by both sides, %llu bytes of these by the senders; the way changed %llu times",
       number(all.messages[0]), number(all.bytes[0]), number(all.messages[1]), number(all.bytes[1]),
-      number(all.messages[2]), number(all.bytes[2]), number(all.written_by_senders), number(all.changes));
+      number(all.messages[2]), number(all.bytes[2]), number(written_by_senders_), number(copy_changes_));
   on_note_(note_context_, line.get());
+}
+
+proto::CopyReason Link::reason_of(const Peer& peer, const CopyChooser* chooser,
+                                  uint64_t bytes) const noexcept {
+  using enum proto::CopyReason;
+  if (!peer.cma) return Only;
+  if (copy_pinned_) return Pinned;
+  if (bytes <= shared_copy_least) return Short;
+  return chooser != nullptr && chooser->trials() != 0 ? Measured : Presumed;
+}
+
+proto::CopyUse Link::copy_use(const Peer* peer, uint64_t bytes) const noexcept {
+  const size_t size_class = copy_class_of(bytes);
+  proto::CopyUse use;
+  use.length_max = size_class + 1 == copy_classes ? UINT64_MAX : copy_class_least << size_class;
+  const Copies* const copies = peer != nullptr ? peer->copies.get() : nullptr;
+  const CopyCounts none;
+  const CopyCounts& counts = peer == nullptr     ? copied_in_all_[size_class]
+                             : copies == nullptr ? none
+                                                 : copies->counts[size_class];
+  for (size_t i = 0; i < proto::copy_paths; ++i) {
+    use.ways[i].messages = counts.messages[i];
+    use.ways[i].bytes = counts.bytes[i];
+  }
+  if (peer == nullptr) return use;
+  const CopyChooser* const chooser = copies != nullptr ? copies->choosers[size_class].get() : nullptr;
+  use.reason = reason_of(*peer, chooser, bytes);
+  if (use.reason == proto::CopyReason::Pinned) use.path = pinned_copy_;
+  if (chooser == nullptr) return use;
+  if (peer->cma && !copy_pinned_) use.path = chooser->best();
+  const double ns_of_tick = 1000.0 * stale_us / static_cast<double>(stale_ticks_);
+  const auto ns = [&](uint64_t ticks) {
+    return static_cast<uint64_t>(static_cast<double>(ticks) * ns_of_tick);
+  };
+  for (size_t i = 0; i < proto::copy_paths; ++i)
+    use.ways[i].ns = static_cast<uint64_t>(static_cast<double>(ns(chooser->cost(static_cast<CopyPath>(i)))) *
+                                           static_cast<double>(bytes) / (1 << 20));
+  use.measured = chooser->messages();
+  use.trial_messages = chooser->trial_messages();
+  use.trials = chooser->trials();
+  use.changes = chooser->changes();
+  use.measured_ns = ns(chooser->ticks());
+  use.lost_ns = ns(chooser->lost_ticks());
+  return use;
 }
 
 // --- copies by the receiver ---
@@ -219,13 +268,9 @@ int Link::read(Peer& peer, const iovec* local, size_t local_count, const wire::S
   return was_source(peer) ? 0 : -ESRCH;
 }
 
-// After the last byte: what was read is what the sender had announced. It had not closed its endpoint (then the program may use the memory again),
-// and it is still the process and the program that it was.
+// After the last byte: what was read is what the sender had announced, if it had not closed its endpoint (then the program may use the memory again).
+// That it was the sender's memory is known of each read.
 bool Link::was_source(Peer& peer) noexcept {
-  if (!is_there(peer)) {
-    if (has_gone(peer)) lose_gone(peer);
-    return false;
-  }
   std::atomic_thread_fence(std::memory_order_acquire);
   if (!has_left(peer)) return true;
   lose(peer);
@@ -262,7 +307,7 @@ int Link::read_range(Peer& peer, const iovec* local, size_t local_count, const w
   const size_t count = proto::slice(local, local_count, range.offset, range.bytes, here.data(), here.size());
   const size_t source = slice_remote(remote, remote_count, range.offset, range.bytes, there);
   if (source == 0 || proto::total_bytes(here.data(), count) != range.bytes) return -EINVAL;
-  const ssize_t moved = os::read_process(peer.pid, here.data(), count, there.data(), source, range.bytes);
+  const ssize_t moved = read_proven(peer, here.data(), count, there.data(), source, range.bytes);
   if (moved >= 0) return 0;
   note_failure(peer, moved);
   if (has_gone(peer)) lose_gone(peer);
@@ -322,7 +367,7 @@ proto::CopyState Link::copy(Peer& peer, uint64_t name, const iovec* local, size_
     meeting->failed = !reads(rest);
   const bool failed = meeting->failed || !was_source(peer);
   peer.copies->alone = front.written() == 0;
-  copied_in_all_.written_by_senders += uint64_t{front.written()} * MeetingName::of(name).grain;
+  written_by_senders_ += uint64_t{front.written()} * MeetingName::of(name).grain;
   *meeting = {};
   return failed ? Failed : Done;
 }

@@ -311,6 +311,7 @@ class Link : public proto::LinkBase {
   uint64_t begin_copy(const Peer& peer, uint64_t stamp) const noexcept;
   proto::CopyChoice choose_copy(Peer& peer, uint64_t bytes, uint64_t stamp, uint64_t heard) noexcept;
   void copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noexcept;
+  proto::CopyUse copy_use(const Peer* peer, uint64_t bytes) const noexcept;
   int read(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
            size_t remote_count, size_t bytes) noexcept;
   uint64_t open_meeting(Peer& peer, uint64_t bytes) noexcept;
@@ -325,6 +326,8 @@ class Link : public proto::LinkBase {
   void expose(const proto::ExposedRegion& region) noexcept;
   int conceal(uint64_t key) noexcept;
   int conceal_all() noexcept;
+  // access() may work, by what is known.
+  bool reaches(const Peer& peer) const noexcept { return peer.cma && static_cast<bool>(peer.window); }
   bool access(Peer& peer, bool write, const iovec* local, size_t local_count, const wire::RmaTarget* targets,
               size_t target_count, size_t bytes) noexcept;
 
@@ -544,6 +547,7 @@ class Link : public proto::LinkBase {
   void tell_announced(Peer& peer) noexcept;
   void note_choice(const Peer& peer, const CopyChooser& chooser, uint64_t bytes) const noexcept;
   void note_copies() const noexcept;
+  proto::CopyReason reason_of(const Peer& peer, const CopyChooser* chooser, uint64_t bytes) const noexcept;
   void forbid_cma(Peer& peer) noexcept;
   int read_range(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
                  size_t remote_count, const MeetingRange& range) noexcept;
@@ -552,6 +556,11 @@ class Link : public proto::LinkBase {
   void end_meetings(Peer& peer) noexcept;
   bool open_window(Peer& peer) noexcept;
   bool is_there(const Peer& peer) const noexcept;
+  bool access_piece(Peer& peer, bool write, const RegionWindow::Place& place, const iovec* local,
+                    size_t local_count, size_t offset, const iovec* remote, size_t remote_count,
+                    size_t bytes) noexcept;
+  ssize_t read_proven(const Peer& peer, const iovec* local, size_t local_count, const iovec* remote,
+                      size_t remote_count, size_t bytes) const noexcept;
   ssize_t read_probe(const Peer& peer, uint64_t& value) const noexcept;
   bool has_gone(const Peer& peer) const noexcept;
   void lose_gone(Peer& peer) noexcept;
@@ -623,11 +632,13 @@ class Link : public proto::LinkBase {
   uint64_t stale_ticks_ = 60'000;  // age of a stamp beyond which the sender is taken to be elsewhere
   proto::PacketWarning on_note_ = nullptr;
   const void* note_context_ = nullptr;
-  CopyCounts copied_in_all_;  // by peers that are gone, too
-  uint64_t copied_at_ = 0;    // ticks: the end of the last large message
-  uint32_t generation_ = 0;   // of the last meeting
-  bool closing_ = false;      // no meeting is opened any more
-  bool copy_pinned_ = false;  // by WEFT_SHM_COPY
+  CopyCountsByClass copied_in_all_;  // by peers that are gone, too
+  uint64_t written_by_senders_ = 0;  // bytes of Both
+  uint64_t copy_changes_ = 0;        // of the way of a peer and size class
+  uint64_t copied_at_ = 0;           // ticks: the end of the last large message
+  uint32_t generation_ = 0;          // of the last meeting
+  bool closing_ = false;             // no meeting is opened any more
+  bool copy_pinned_ = false;         // by WEFT_SHM_COPY
   CopyPath pinned_copy_ = CopyPath::Ring;
   static constexpr uint32_t warned_user = 1;
   static constexpr uint32_t warned_descriptors = 2;

@@ -56,6 +56,10 @@ struct PeerState : PendingSendsHook {
   uint64_t quiet = 0;  // the link's sequence behind the last message that has no completion to come
   uint32_t accesses =
       0;  // RMA and atomic operations whose answer has not come: a later one keeps its place behind them
+  // All operations of the queue, while they wait for each other to reach the peer's memory together; 0: they do not.
+  uint32_t collected = 0;
+  uint32_t collected_pieces = 0;
+  uint64_t collected_bytes = 0;
   uint64_t unacknowledged = 0;  // operations whose Done has not come (FI_FENCE waits for zero)
   // A message that comes in several frames: where its bytes go (neither: nowhere) and how many are still to come.
   Op* fragmented_receive = nullptr;
@@ -151,6 +155,7 @@ struct EngineLimits {
   size_t receive_size = 1024;   // posted receives per context
   size_t inject_bytes = 4096;   // FI_INJECT and fi_inject
   size_t unexpected_bytes = unexpected_bytes_default;
+  bool driven = false;                  // somebody polls while the program does not (FI_PROGRESS_AUTO)
   size_t message_bytes = SIZE_MAX / 2;  // for engines that do not cut messages into pieces
 };
 

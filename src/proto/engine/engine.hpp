@@ -249,6 +249,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   int commit(TxContext& tx, uint64_t handle, const WrittenMessage& message) noexcept requires HasLoans<L>;
   int abandon_room(uint64_t handle) noexcept requires HasLoans<L>;
   int rings(fi_addr_t peer, RingUse& out) noexcept requires HasLoans<L>;
+  // Of messages of that length. FI_ADDR_UNSPEC: of all peers.
+  int copies(fi_addr_t peer, uint64_t length, CopyUse& out) noexcept requires HasLoans<L>;
   // What is open ends: the endpoint closes.
   void end_in_place() noexcept;
 
@@ -529,6 +531,11 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   Step step_fragments(Peer& peer, Op& op) noexcept;
   Step finish_sent(Peer& peer, Op& op) noexcept;
   bool access_memory(Peer& peer, Op& op) noexcept;
+  // collected_access.hpp
+  bool may_collect(const TxContext& tx, Peer& peer, const Request& request, size_t length) noexcept;
+  void collect(Peer& peer, Op& op) noexcept;
+  void access_collected(Peer& peer) noexcept;
+  void end_collection(Peer& peer) noexcept;
   Step step_rma(Peer& peer, Op& op) noexcept;
   Step step_atomic(Peer& peer, Op& op) noexcept;
   Step step_control(Peer& peer, Op& op) noexcept;
@@ -698,6 +705,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
 
 }  // namespace weft::proto
 
+#include "proto/engine/collected_access.hpp"
 #include "proto/engine/in_place.hpp"
 #include "proto/engine/peers.hpp"
 #include "proto/engine/remote.hpp"

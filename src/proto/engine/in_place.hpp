@@ -178,6 +178,23 @@ int Engine<L>::rings(fi_addr_t dest, RingUse& out) noexcept requires HasLoans<L>
 }
 
 template <Link L>
+int Engine<L>::copies(fi_addr_t source, uint64_t length, CopyUse& out) noexcept requires HasLoans<L> {
+  const typename L::PeerBase* found = nullptr;
+  if (source != FI_ADDR_UNSPEC) {
+    if (av_ == nullptr) return -FI_EOPBADSTATE;
+    if (av_->lookup(source) == nullptr) return -FI_EINVAL;
+    for (const auto& peer : peers_)
+      if (peer->fi_addr == source) found = peer.get();
+    if (found == nullptr) {
+      out = {};
+      return 0;
+    }
+  }
+  out = link_.copy_use(found, length);
+  return 0;
+}
+
+template <Link L>
 void Engine<L>::end_in_place() noexcept {
   if (open_ == nullptr) return;
   if constexpr (HasLoans<L>) {

@@ -151,8 +151,9 @@ concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wir
 //   pause_meetings()  The sender takes no more of any message, and no meeting is opened any more. 0: nobody writes; -FI_EBUSY: somebody does, after a bounded time.
 //   assist()          At the sender: writes some of the bytes to where they belong, for a bounded time. More: it is called again, with `taken` as it left it
 //                     (0 at first), or not; Asked: the receiver wants to be told that it ended.
+//   reaches()  access() is expected to work, so operations that are posted one after the other may be put together for it.
 //   access()   Moves `bytes`, keys and bounds checked against what the peer exposes. False: it could not, though some bytes may have moved; then a frame
-//              asks the peer, who decides. Only while nothing stands before the access.
+//              asks the peer, who decides. Only while nothing stands before the access. At most access_pieces_max entries in each list.
 // LinkBase exposes nothing, reaches nothing and opens no meeting.
 template <class L>
 concept HasRemoteMemory = requires(L& link, typename L::PeerBase& peer, const iovec* local,
@@ -164,6 +165,8 @@ concept HasRemoteMemory = requires(L& link, typename L::PeerBase& peer, const io
   noexcept->std::same_as<int>;
   { link.conceal_all() }
   noexcept->std::same_as<int>;
+  { link.reaches(peer) }
+  noexcept->std::same_as<bool>;
   { link.access(peer, bool{}, local, size_t{}, targets, size_t{}, size_t{}) }
   noexcept->std::same_as<bool>;
   { link.announces(peer, uint64_t{}) }
@@ -301,6 +304,8 @@ concept HasLoans = requires(L& link, typename L::PeerBase& peer, const typename 
   noexcept;
   { link.rings(known) }
   noexcept->std::same_as<RingUse>;
+  { link.copy_use(&known, uint64_t{}) }
+  noexcept->std::same_as<CopyUse>;
 };
 
 // What a fast poll found: a frame, nothing, or that poll() has to be called.

@@ -88,6 +88,7 @@ class LinkBase {
   bool announces(const auto&, uint64_t) const noexcept { return false; }
   uint64_t begin_copy(const auto&, uint64_t) const noexcept { return 0; }
   void copied(auto&, CopyPath, uint64_t, uint64_t) noexcept {}
+  CopyUse copy_use(const auto*, uint64_t) const noexcept { return {}; }
   uint64_t open_meeting(auto&, uint64_t) noexcept { return 0; }
   CopyState copy(auto&, uint64_t, const iovec*, size_t, const wire::SourceSegment*, size_t,
                  uint64_t) noexcept {
@@ -102,6 +103,7 @@ class LinkBase {
   void expose(const ExposedRegion&) noexcept {}
   int conceal(uint64_t) noexcept { return 0; }
   int conceal_all() noexcept { return 0; }
+  bool reaches(const auto&) const noexcept { return false; }
   bool access(auto&, bool, const iovec*, size_t, const wire::RmaTarget*, size_t, size_t) noexcept {
     return false;
   }

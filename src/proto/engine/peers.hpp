@@ -106,6 +106,7 @@ void Engine<L>::release_transmit_context(const TxContext& context) noexcept {
   };
   if (reporting_ == &context) reporting_ = &retired_;
   for (auto& peer : peers_) {
+    if (!is_forked_copy()) end_collection(*peer);
     copy_out(*peer);
     peer->queue.for_each(retire);
     while (Op* op = peer->queue.find(is_stuck)) {
@@ -224,6 +225,7 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
                                                                    : FI_EIO;
   end_pending_sends(peer, status, why);
   while (Op* op = peer.control.pop_front()) give_service(*op);
+  peer.collected = 0;
   while (Op* op = peer.queue.pop_front()) finish_transmit(*op, status, why);
   if (std::erase(blocked_peers_, &peer) != 0) --busy_;
   while (Op* op = peer.in_flight.front()) {
@@ -326,6 +328,7 @@ void Engine<L>::abandon() noexcept {
     copy_out(*peer);
     drop_pending_sends(*peer);
     while (Op* op = peer->control.pop_front()) give_service(*op);
+    peer->collected = 0;
     while (Op* op = peer->queue.pop_front()) give_transmit(*op);
     while (Op* op = peer->in_flight.front()) {
       if (!is_forked_copy()) end_meeting(*op);
@@ -357,6 +360,7 @@ void Engine<L>::abandon() noexcept {
 template <Link L>
 ssize_t Engine<L>::cancel(const void* context) noexcept {
   for (auto& peer : peers_) {
+    end_collection(*peer);
     // Not a fragmented message that is under way: the peer waits for the rest of it.
     Op* found = peer->queue.find([context](const Op& op) { return op.context == context && op.done == 0; });
     if (found == nullptr) continue;

@@ -86,6 +86,7 @@ TYPED_TEST(EngineProperty, RandomProgramsEndAsTheModelSays) {
   EXPECT_EQ(all.loans != 0, HasLoans<TypeParam>);
   EXPECT_EQ(all.reserved != 0, HasLoans<TypeParam>);
   EXPECT_EQ(all.accesses != 0, HasRemoteMemory<TypeParam>);
+  EXPECT_EQ(all.collected != 0, HasRemoteMemory<TypeParam>);
   EXPECT_EQ(all.shared_copies != 0, HasRemoteMemory<TypeParam>);
 }
 

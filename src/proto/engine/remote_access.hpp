@@ -2,10 +2,14 @@
 // large message. Must not know any Link.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 namespace weft::proto {
+
+// Entries of each list that HasRemoteMemory::access() takes: operations that go together may have as many in all.
+inline constexpr size_t access_pieces_max = 16;
 
 struct ExposedRegion {
   uint64_t key = 0;
@@ -28,6 +32,35 @@ inline constexpr size_t copy_paths = 3;
 struct CopyChoice {
   CopyPath path = CopyPath::Ring;
   uint64_t start = 0;
+};
+
+// Why a way of copying is taken.
+enum class CopyReason : uint8_t {
+  Only,      // the peer's memory cannot be reached, or nothing came yet
+  Pinned,    // by a setting
+  Short,     // messages of that length always go that way
+  Presumed,  // what most machines do best: the others were not measured yet
+  Measured,  // it took the least
+};
+
+// Messages of one size class that came, and what is known of the ways that they may go.
+struct CopyUse {
+  struct Way {
+    uint64_t messages = 0;
+    uint64_t bytes = 0;
+    uint64_t ns =
+        0;  // of a message of the length that was asked for, by the last batch that was measured; 0: none was
+  };
+  uint64_t length_max = 0;         // of the class
+  CopyPath path = CopyPath::Ring;  // of the next message, but for a trial
+  CopyReason reason = CopyReason::Only;
+  std::array<Way, copy_paths> ways{};
+  uint64_t measured = 0;        // messages
+  uint64_t trial_messages = 0;  // that went by another way to measure it
+  uint64_t trials = 0;
+  uint64_t changes = 0;
+  uint64_t measured_ns = 0;  // time of all that were measured
+  uint64_t lost_ns = 0;      // of that: what trials took beyond the best way
 };
 
 // What has become of a copy.

@@ -68,6 +68,7 @@ void World<L>::rma(size_t who) {
   op->acked = true;
   op->slot = slot;
   op->flags = some_flags(node, 0) & ~FI_INJECT;
+  if (pick(2) == 0) op->flags |= FI_MORE;
   const bool write = op->kind == OpKind::Write;
   size_t left = some_length();
   uint64_t at = slot * slot_bytes + pick(40);

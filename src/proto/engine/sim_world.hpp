@@ -126,6 +126,7 @@ class World final : public Watcher {
     limits.transmit_size = one_of<size_t>({2, 5, 64});
     limits.receive_size = one_of<size_t>({4, 16, 64, 200});
     limits.inject_bytes = one_of<size_t>({64, 1000});
+    limits.driven = pick(4) == 0;
     limits.unexpected_bytes = one_of<size_t>({1, 700, 3000, 1 << 20});
     directed_ = pick(3) == 0;
     if constexpr (HasRemoteMemory<L>) exposing_ = pick(3) == 0;

@@ -217,6 +217,8 @@ bool Engine<L>::send_at_once(TxContext& tx, Peer& peer, uint8_t context, const R
 template <Link L>
 ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Request& request,
                            size_t length) noexcept {
+  const bool collects = may_collect(tx, peer, request, length);
+  if (peer.collected != 0 && !collects) end_collection(peer);
   Op* taken = transmit_ops_.take();
   if (taken == nullptr) {
     progress();  // a program that only retries must still move
@@ -256,6 +258,10 @@ ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Req
     op.result_count = static_cast<uint8_t>(request.result_count);
     std::copy_n(request.compare, request.compare_count, op.compare.begin());
     std::copy_n(request.result, request.result_count, op.result.begin());
+  }
+  if (collects) {
+    collect(peer, op);
+    return 0;
   }
   const bool keeps_payload = length > limits_for(peer).eager_bytes_max || peer.gate != 0;
   if ((op.flags & FI_INJECT) != 0 && keeps_payload && !own_bytes(op)) {
@@ -638,6 +644,7 @@ void Engine<L>::flush(Peer& peer) noexcept {
       return;
     }
   }
+  if (peer.collected != 0) access_collected(peer);
   while (Op* op = peer.queue.front()) {
     if ((peer.gate & PeerState::gate_reserved) != 0) return;  // behind what is written in place
     if ((op->flags & FI_FENCE) != 0 && peer.unacknowledged > 0) return;

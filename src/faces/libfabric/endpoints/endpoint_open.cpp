@@ -72,6 +72,7 @@ std::unique_ptr<Port> make_port(const EngineType& type, Domain& domain, const fi
   port->caps = full_caps(info.caps, type.abilities.type);
   auto limits = limits_of(info.tx_attr, info.rx_attr);
   if (info.ep_attr->max_msg_size != 0) limits.message_bytes = info.ep_attr->max_msg_size;
+  limits.driven = domain.driven();
   port->owned_core = type.make_core(domain, limits);
   port->core = port->owned_core.get();
   port->engine = port->core->engine;

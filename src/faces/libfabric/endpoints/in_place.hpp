@@ -21,6 +21,7 @@ inline constexpr size_t wanted_least = WEFT_SIZE_UP_TO(weft_shm_wanted, ignore);
 inline constexpr size_t message_least = WEFT_SIZE_UP_TO(weft_shm_message, source);
 inline constexpr size_t room_least = WEFT_SIZE_UP_TO(weft_shm_room, handle);
 inline constexpr size_t send_least = WEFT_SIZE_UP_TO(weft_shm_send, cq_data);
+inline constexpr size_t copies_least = WEFT_SIZE_UP_TO(weft_shm_copies, lost_ns);
 #undef WEFT_SIZE_UP_TO
 
 template <class E>
@@ -56,6 +57,29 @@ struct InPlaceOps {
     if (const int status = engine_of<E>(p).rings(peer, use); status != 0) return status;
     weft_shm_rings rings{0, use.out_entries, use.out_bytes, use.in_entries, use.in_bytes, use.in_taken};
     write_sized(rings, out);
+    return 0;
+  }
+  static int copies(fid_ep* ep, fi_addr_t source, size_t length, weft_shm_copies* out) {
+    if (const int status = check(ep); status != 0) return status;
+    if (!can_write_sized(out, copies_least)) return -FI_EINVAL;
+    P& p = port_of(ep);
+    std::scoped_lock guard(*p.lock);
+    proto::CopyUse use;
+    if (const int status = engine_of<E>(p).copies(source, length, use); status != 0) return status;
+    weft_shm_copies told{};
+    told.length_max = use.length_max;
+    told.path = static_cast<uint64_t>(use.path);
+    told.reason = static_cast<uint64_t>(use.reason);
+    static_assert(proto::copy_paths == WEFT_SHM_COPY_PATHS);
+    for (size_t i = 0; i < proto::copy_paths; ++i)
+      told.ways[i] = {use.ways[i].messages, use.ways[i].bytes, use.ways[i].ns};
+    told.measured = use.measured;
+    told.trial_messages = use.trial_messages;
+    told.trials = use.trials;
+    told.changes = use.changes;
+    told.measured_ns = use.measured_ns;
+    told.lost_ns = use.lost_ns;
+    write_sized(told, out);
     return 0;
   }
   static int take(fid_ep* ep, const weft_shm_wanted* wanted, weft_shm_message* out) {
@@ -133,6 +157,7 @@ struct InPlaceOps {
       made.reserve = reserve;
       made.commit = commit;
       made.abandon = abandon;
+      made.copies = copies;
 #ifdef WEFT_EXTENSIONS_NEXT
       made.ready = check;
 #endif
