@@ -127,6 +127,7 @@ class Adapter {
   void make_ready(QueuePair& qp) noexcept {
     if (!List<QueuePair, NamedHook<ReadyName>>::linked(qp)) ready_.push_back(qp);
   }
+  void serve_ready(uint64_t now) noexcept;
   Sent serve(QueuePair& qp, uint64_t now) noexcept;
   void set_timer(QueuePair& qp) noexcept {
     timers_.set(qp, qp.requester.deadline < qp.requester.wait_until ? qp.requester.deadline
