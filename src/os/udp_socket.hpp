@@ -19,8 +19,9 @@
 namespace weft::os {
 
 struct UdpOptions {
-  bool fragments = false;   // packets above the path MTU travel in IP fragments; otherwise they are refused
-  bool optional_checksum = false;  // over IPv6 a checksum of zero is taken for none (RFC 6936); otherwise it is wrong
+  bool fragments = false;  // packets above the path MTU travel in IP fragments; otherwise they are refused
+  bool optional_checksum =
+      false;  // over IPv6 a checksum of zero is taken for none (RFC 6936); otherwise it is wrong
   size_t buffer_bytes = 0;  // of the kernel, each way; as much of it as we are allowed to have
 };
 

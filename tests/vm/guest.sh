@@ -73,7 +73,7 @@ network() {
 }
 
 capture_start() {
-  ip netns exec weft tcpdump -i weft0 --immediate-mode -s 4700 -B 16384 -w "/tmp/$1.pcap" udp port 4791 2>"/logs/$1.tcpdump" &
+  ip netns exec weft tcpdump -i weft0 --immediate-mode -s 4700 -B 16384 -w "/dev/shm/$1.pcap" udp port 4791 2>"/logs/$1.tcpdump" &
   capture_pid=$!
   for _ in $(seq 100); do
     grep -q 'listening on' "/logs/$1.tcpdump" && return
@@ -83,8 +83,8 @@ capture_start() {
 capture_stop() {
   kill -INT $capture_pid
   wait $capture_pid
-  cp "/tmp/$1.pcap" "/logs/$1.pcap"
-  rm "/tmp/$1.pcap"
+  cp "/dev/shm/$1.pcap" "/logs/$1.pcap"
+  rm "/dev/shm/$1.pcap"
 }
 
 case_kernel() {

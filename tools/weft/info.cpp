@@ -175,7 +175,7 @@ struct LogLine {
   }
 
   std::string reason() const {
-    const std::string told = text.starts_with(not_returned) ? text.substr(not_returned.size()) : text;
+    std::string told = text.starts_with(not_returned) ? text.substr(not_returned.size()) : text;
     if (provider.empty() || provider == "core" || told.starts_with(provider)) return told;
     return provider + ": " + told;
   }
@@ -183,7 +183,7 @@ struct LogLine {
   // By which name it was left out: ours only. Empty: by something else.
   std::string left_out_by() const {
     if (!text.starts_with(not_returned)) return {};
-    const std::string told = text.substr(not_returned.size());
+    std::string told = text.substr(not_returned.size());
     if (told.starts_with("left out by FI_PROVIDER=")) return told;
     const size_t end = told.find(" was asked, this is ");
     constexpr std::string_view asked = "fabric_attr->prov_name: ";
@@ -203,7 +203,7 @@ std::vector<std::string> reasons_of(const std::string& log) {
     begin = end + 1;
     if (!line.is_reason() || !seen.insert(line.reason()).second) continue;
     if (const std::string name = line.left_out_by(); !name.empty())
-      by_name[name] += (by_name[name].empty() ? "" : ", ") + line.provider;
+      by_name[name].append(by_name[name].empty() ? "" : ", ").append(line.provider);
     else reasons.push_back(line.reason());
   }
   // One line for all that have another name than the one that was asked for.

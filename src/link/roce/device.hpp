@@ -89,7 +89,8 @@ class Device final : proto::roce::PacketOutput {
   static constexpr uint64_t look_ns_min = 50'000;
   static constexpr uint64_t look_ns_max = 1'000'000;
   static constexpr unsigned vain_max = 3;
-  static constexpr uint64_t no_room_ns = 200'000;  // until a full socket is tried again
+  static constexpr uint64_t overdue_ns = 20'000'000;  // a timer, while packets come
+  static constexpr uint64_t no_room_ns = 200'000;     // until a full socket is tried again
 
   explicit Device(proto::roce::Events& events);
   Result<void> open_ports(const DeviceSettings& settings);

@@ -89,11 +89,11 @@ struct Most : Least {
   std::vector<SendBuffer*> held;
 };
 static_assert(PacketLink<Most> && HasSegmentationOffload<Most> && HasSegmentedBytesMax<Most> &&
-              HasBatches<Most> && HasZeroCopySend<Most> && HasSendStatus<Most> && HasPathMtu<Most> && HasOptionalChecksum<Most> &&
-              HasTrafficClass<Most> && HasCongestionMarks<Most> && HasSleep<Most> && HasReceiveBuffer<Most> &&
-              HasReceiveSlots<Most> && HasRefusals<Most> && HasChecksum<Most> && HasTrueSources<Most> &&
-              HasIpAddresses<Most> && HasStatistics<Most> && HasContext<Most> && HasWarnings<Most> &&
-              HasHints<Most>);
+              HasBatches<Most> && HasZeroCopySend<Most> && HasSendStatus<Most> && HasPathMtu<Most> &&
+              HasOptionalChecksum<Most> && HasTrafficClass<Most> && HasCongestionMarks<Most> &&
+              HasSleep<Most> && HasReceiveBuffer<Most> && HasReceiveSlots<Most> && HasRefusals<Most> &&
+              HasChecksum<Most> && HasTrueSources<Most> && HasIpAddresses<Most> && HasStatistics<Most> &&
+              HasContext<Most> && HasWarnings<Most> && HasHints<Most>);
 
 struct LearnsLater : Most {
   static PacketLinkTraits traits(PacketLinkTraits traits) noexcept {

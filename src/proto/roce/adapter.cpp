@@ -311,7 +311,8 @@ int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) 
     return 0;
   }
   make_ready(qp);
-  if (ready_.front() == &qp) flush(now);
+  // Without the timers: the answers that they wait for may be in the socket, which a program that posts does not read.
+  if (ready_.front() == &qp) serve_ready(now);
   return 0;
 }
 
@@ -415,6 +416,10 @@ Adapter::Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
 
 void Adapter::flush(uint64_t now) noexcept {
   while (timers_.next_due() <= now) on_timer(*timers_.front(), now);
+  serve_ready(now);
+}
+
+void Adapter::serve_ready(uint64_t now) noexcept {
   const uint64_t before = counters_.sent;
   for (int turns = packets_per_flush; turns > 0 && !ready_.empty(); --turns) {
     if (counters_.sent - before >= packets_per_flush) return;

@@ -111,6 +111,8 @@ class Adapter {
   // --- input ---
   void on_packet(const Arrival& arrival, uint64_t now) noexcept;
   void flush(uint64_t now) noexcept;
+  // flush() without the timers: for who has not taken all that has arrived, the answer that a timer waits for perhaps.
+  void serve_ready(uint64_t now) noexcept;
 
   // --- output ---
   uint64_t next_due() const noexcept { return timers_.next_due(); }  // UINT64_MAX: no timer

@@ -263,6 +263,24 @@ TEST(RoceRc, TimeoutsAreCountedAndSevenIsFinite) {
   EXPECT_EQ(p.a.adapter.next_due(), UINT64_MAX);
 }
 
+// A program that only posts does not read the socket: the acknowledgements may be there.
+TEST(RoceRc, PostingDoesNotRunTimers) {
+  Pair p;
+  p.connect();
+  Block from(p.a, 64), to(p.b, 64);
+  for (uint64_t i = 0; i < 40; ++i) {
+    ASSERT_EQ(p.receive(p.b, i, {to.element(0, 8)}), 0);
+    ASSERT_EQ(p.send(p.a, request(SendOpcode::Send, from.element(0, 8), i)), 0);
+    p.now += 5 * ms;
+  }
+  EXPECT_EQ(p.a.adapter.counters().timeouts, 0u);
+  EXPECT_EQ(p.a.out.size(), 40u);
+  p.exchange();
+  const auto got = Pair::completions(p.a);
+  ASSERT_EQ(got.size(), 40u);
+  for (const Completion& one : got) EXPECT_EQ(one.status, Status::Success);
+}
+
 TEST(RoceRc, WithoutAReceiveTheSenderWaits) {
   Pair p;
   p.connect();

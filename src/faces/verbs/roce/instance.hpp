@@ -11,7 +11,7 @@
 #include "base/result.hpp"
 #include "link/roce/device.hpp"
 #include "os/interfaces.hpp"
-#include "weft/verbs_provider.h"
+#include <weft/verbs_provider.h>
 
 namespace weft::verbs::soft {
 

@@ -1,7 +1,7 @@
 // The provider of verbs devices that is built in: RoCEv2 in software. docs/verbs.md has the design.
 #pragma once
 
-#include "weft/verbs_provider.h"
+#include <weft/verbs_provider.h>
 
 namespace weft::verbs {
 
