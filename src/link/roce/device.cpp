@@ -54,7 +54,8 @@ Result<void> Device::open_ports(const DeviceSettings& settings) {
     // Another process may have them, or the kernel's own driver.
     if (settings.ipv4 && settings.port != standard_port)
       (void)open_port(1, settings.ipv4, standard_port, settings);
-    if (settings.ipv6) (void)open_port(2, settings.ipv6, standard_port, settings);
+    // A GID has no room for the interface that a link-local address needs.
+    if (settings.ipv6 && !settings.ipv6.is_link_local()) (void)open_port(2, settings.ipv6, standard_port, settings);
   }
   if (std::ranges::none_of(ports_, [](const auto& port) { return port.has_value(); }))
     return Error{EADDRNOTAVAIL, "no port: over IPv6 only 4791 serves, and another process has it"};
@@ -179,9 +180,12 @@ bool Device::sleep() noexcept {
 void Device::work(bool sockets_ready) noexcept {
   for (bool first = true;; first = false) {
     const uint64_t now = os::monotonic_ns();
+    const uint64_t sent = adapter_.counters().sent;
     const int packets = take(now);
     counters_.packets_by_thread += static_cast<uint64_t>(packets);
-    if (packets == 0) {
+    // One turn of sending is bounded; where it sent nothing the sockets are full.
+    const bool may_send = adapter_.has_ready() && adapter_.counters().sent != sent;
+    if (packets == 0 && !may_send) {
       const bool is_polling = now - polled_at_ns_ < 4 * not_polling_ns;
       if (first && sockets_ready && is_polling && ++vain_ >= vain_max) step_aside();
       return;
