@@ -55,7 +55,8 @@ Result<void> Device::open_ports(const DeviceSettings& settings) {
     if (settings.ipv4 && settings.port != standard_port)
       (void)open_port(1, settings.ipv4, standard_port, settings);
     // A GID has no room for the interface that a link-local address needs.
-    if (settings.ipv6 && !settings.ipv6.is_link_local()) (void)open_port(2, settings.ipv6, standard_port, settings);
+    if (settings.ipv6 && !settings.ipv6.is_link_local())
+      (void)open_port(2, settings.ipv6, standard_port, settings);
   }
   if (std::ranges::none_of(ports_, [](const auto& port) { return port.has_value(); }))
     return Error{EADDRNOTAVAIL, "no port: over IPv6 only 4791 serves, and another process has it"};
@@ -101,7 +102,14 @@ int Device::take(uint64_t now) noexcept {
   } else {
     adapter_.serve_ready(now);
   }
+  flush_ports();
   return packets;
+}
+
+void Device::flush_ports() noexcept {
+  is_blocked_ = false;
+  for (auto& port : ports_)
+    if (port && !port->flush()) is_blocked_ = true;
 }
 
 int Device::poll() noexcept {
@@ -150,7 +158,7 @@ bool Device::sleep() noexcept {
   fds[count++] = {wake_->fd(), POLLIN, 0};
   const uint64_t now = os::monotonic_ns();
   uint64_t until = adapter_.next_due();
-  if (adapter_.has_ready()) until = std::min(until, now + no_room_ns);
+  if (adapter_.has_ready() || is_blocked_) until = std::min(until, now + no_room_ns);
   if (is_aside_) {
     until = std::min(until, now + look_ns_);
   } else {

@@ -69,7 +69,8 @@ class Device final : proto::roce::PacketOutput {
   int poll() noexcept;
   // After requests were posted, or queue pairs modified: the thread may have to wake earlier than it planned.
   void posted() noexcept {
-    if (adapter_.next_due() < wakes_at_ || (is_armed_ && adapter_.has_ready())) [[unlikely]]
+    flush_ports();
+    if (adapter_.next_due() < wakes_at_ || (is_armed_ && (adapter_.has_ready() || is_blocked_))) [[unlikely]]
       wake_thread();
   }
   // The program is about to sleep until a completion event: the thread must not stand aside.
@@ -98,6 +99,7 @@ class Device final : proto::roce::PacketOutput {
                          const DeviceSettings& settings);
   bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept override;
   int take(uint64_t now) noexcept;
+  void flush_ports() noexcept;
 
   // The progress thread.
   void run() noexcept;
@@ -113,6 +115,7 @@ class Device final : proto::roce::PacketOutput {
   uint64_t polled_at_ns_ = 0;  // by the program
   uint64_t wakes_at_ = 0;      // the thread sleeps until then; 0: it is awake, or there is none
   bool is_armed_ = false;      // it sleeps on the sockets
+  bool is_blocked_ = false;    // a port has packets that its socket had no room for
   // Cold below.
   bool is_aside_ = false;
   unsigned vain_ = 0;  // times in a row that it woke and the program had taken what came

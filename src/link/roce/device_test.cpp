@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -106,6 +107,48 @@ TEST(RoceDevice, AWriteNeedsNoCallOfTheTargetNorOfTheInitiator) {
   EXPECT_EQ(b.memory[5999], std::byte{42});
   EXPECT_GT(b.device->counters().packets_by_thread, 0U);
   EXPECT_GT(a.device->counters().packets_by_thread, 0U);
+}
+
+TEST(RoceDevice, SegmentedSendsHaveTheIcrcOfTheirPlace) {
+  Side a("127.0.0.1:0"), b("127.0.0.1:0");
+  ASSERT_TRUE(a.device && b.device);
+  a.connect(b);
+  b.connect(a);
+  for (size_t i = 0; i < a.memory.size(); ++i) a.memory[i] = static_cast<std::byte>(i * 7 + (i >> 8));
+  for (int i = 0; i < 20; ++i) {
+    a.write(b, 60'000 + static_cast<uint32_t>(i));
+    ASSERT_TRUE(a.wait(true));
+  }
+  EXPECT_EQ(std::memcmp(a.memory.data(), b.memory.data(), 60'019), 0);
+  const std::scoped_lock guard(b.device->lock());
+  EXPECT_EQ(b.device->port_counters().solved, 0U);
+  EXPECT_EQ(b.device->port_counters().wrong_icrc, 0U);
+}
+
+TEST(RoceBatch, TakesPacketsOfOneSizeAndAShorterLast) {
+  const os::SocketAddress from = *os::SocketAddress::from_text("127.0.0.1:1");
+  const os::SocketAddress to = *os::SocketAddress::from_text("127.0.0.1:2");
+  const os::SocketAddress other = *os::SocketAddress::from_text("127.0.0.1:3");
+  std::vector<std::byte> head(12), payload(100);
+  const iovec parts[] = {{head.data(), head.size()}, {payload.data(), payload.size()}};
+  Batch batch;
+  EXPECT_TRUE(batch.empty() && batch.takes(to, 116, 2));
+  batch.add(from, to, parts, 2, 116);
+  EXPECT_TRUE(batch.takes(to, 116, 2));
+  EXPECT_FALSE(batch.takes(to, 117, 2));
+  EXPECT_FALSE(batch.takes(other, 116, 2));
+  EXPECT_FALSE(batch.takes(to, 116, Batch::parts_max - 3));
+  batch.add(from, to, parts, 1, 16);
+  EXPECT_TRUE(batch.is_full());  // the last one is shorter
+  batch.keep();
+  payload.assign(100, std::byte{1});
+  ASSERT_EQ(batch.part_count(), 1U);
+  EXPECT_EQ(batch.parts()[0].iov_len, 132U);
+  EXPECT_EQ(static_cast<const std::byte*>(batch.parts()[0].iov_base)[20], std::byte{0});
+  batch.clear();
+  EXPECT_TRUE(batch.empty());
+  for (size_t i = 0; batch.takes(to, 116, 2); ++i) batch.add(from, to, parts, 2, 116);
+  EXPECT_EQ(batch.packet_count(), Batch::parts_max / 3);
 }
 
 TEST(RoceDevice, WithoutAThreadTheProgramMakesTheProgress) {

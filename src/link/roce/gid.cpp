@@ -48,12 +48,14 @@ std::optional<Gid> gid_with_port(const os::SocketAddress& address) noexcept {
   return gid;
 }
 
+bool has_port(const Gid& gid) noexcept { return begins_with(gid, ours); }
+
 os::SocketAddress address_of(const Gid& gid) noexcept {
-  const bool has_port = begins_with(gid, ours);
-  if (has_port || begins_with(gid, mapped)) {
+  const bool is_ours = has_port(gid);
+  if (is_ours || begins_with(gid, mapped)) {
     sockaddr_in in{};
     in.sin_family = AF_INET;
-    in.sin_port = wire::big(has_port ? wire::load_big<uint16_t>(gid.data() + port_at) : standard_port);
+    in.sin_port = wire::big(is_ours ? wire::load_big<uint16_t>(gid.data() + port_at) : standard_port);
     std::memcpy(&in.sin_addr, gid.data() + host_at, 4);
     return *os::SocketAddress::from(&in, sizeof in);
   }

@@ -22,6 +22,8 @@ inline constexpr uint16_t standard_port = 4791;
 Gid standard_gid(const os::SocketAddress& address) noexcept;
 // One that carries the port, too; nothing for IPv6, where there is no room.
 std::optional<Gid> gid_with_port(const os::SocketAddress& address) noexcept;
+// Whether it is one of those: understood by Weft alone.
+bool has_port(const Gid& gid) noexcept;
 // Where packets to it go.
 os::SocketAddress address_of(const Gid& gid) noexcept;
 

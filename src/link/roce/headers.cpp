@@ -7,12 +7,13 @@
 
 namespace weft::link::roce {
 
-Headers headers_between(const os::SocketAddress& source, const os::SocketAddress& destination,
-                        size_t payload) noexcept {
+Headers headers_between(const os::SocketAddress& source, const os::SocketAddress& destination, size_t payload,
+                        uint16_t identification) noexcept {
   Headers out;
   const auto udp_bytes = static_cast<uint16_t>(wire::Udp::bytes + payload);
   if (source.family() == AF_INET) {
     wire::Ip4 ip;
+    ip.identification = identification;
     ip.total_bytes = static_cast<uint16_t>(wire::Ip4::bytes + udp_bytes);
     sockaddr_in from, to;
     std::memcpy(&from, source.get(), sizeof from);

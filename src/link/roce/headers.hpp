@@ -21,8 +21,8 @@ struct Headers {
   bool is_ip4() const noexcept { return count == wire::Ip4::bytes + wire::Udp::bytes; }
 };
 
-// Both of one family. `payload` is that of UDP, with the ICRC.
-Headers headers_between(const os::SocketAddress& source, const os::SocketAddress& destination,
-                        size_t payload) noexcept;
+// Both of one family. `payload` is that of UDP, with the ICRC. The identification is that of IPv4.
+Headers headers_between(const os::SocketAddress& source, const os::SocketAddress& destination, size_t payload,
+                        uint16_t identification = 0) noexcept;
 
 }  // namespace weft::link::roce

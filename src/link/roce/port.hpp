@@ -1,7 +1,7 @@
 // Port: one way of an adapter (proto/roce/adapter.hpp) to its peers: a packet link whose packets are UDP datagrams. It
 // makes addresses of GIDs, puts the ICRC behind what goes out, and verifies that of what comes in. Knows neither the
 // program's interface nor threads. The owner of the adapter passes packets to send() (PacketOutput), brings the time,
-// calls poll(), and then Adapter::flush().
+// calls poll(), then Adapter::flush(), and then flush().
 #pragma once
 
 #include <sys/uio.h>
@@ -14,6 +14,7 @@
 #include <span>
 
 #include "base/result.hpp"
+#include "link/roce/batch.hpp"
 #include "link/roce/gid.hpp"
 #include "link/roce/headers.hpp"
 #include "os/socket_address.hpp"
@@ -79,25 +80,39 @@ class Port {
     return link_.poll(handler);
   }
 
-  // PacketOutput::send().
+  // PacketOutput::send(). What was taken may wait for flush(), to leave in one segmented send.
   bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept {
     const os::SocketAddress there = address_of(to.destination);
     if (there.family() != own_.family() || count >= parts_max) return true;  // it cannot get there
-    std::array<iovec, parts_max> all;
     size_t bytes = wire::roce::icrc_bytes;
-    for (size_t i = 0; i < count; ++i) {
-      all[i] = parts[i];
-      bytes += parts[i].iov_len;
+    for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
+    if (!batch_.takes(there, bytes, count) && !flush()) return false;
+    batch_.add(own_, there, parts, count, bytes);
+    // Strangers may have a network card on their way that numbers segments differently.
+    if (batch_.is_full() || !segments || !has_port(to.destination)) (void)flush();
+    return true;
+  }
+  // Before the owner returns to the program, whose memory the packets are in. False: the link has no room now, and this
+  // has to be called again.
+  bool flush() noexcept {
+    if (batch_.empty()) return true;
+    const std::span<const std::byte> to = batch_.destination().bytes();
+    bool sent = false;
+    if constexpr (segments) {
+      sent = batch_.packet_count() == 1
+                 ? link_.send(to, batch_.parts(), batch_.part_count())
+                 : link_.send_segmented(to, batch_.parts(), batch_.part_count(), batch_.packet_bytes());
+    } else {
+      sent = link_.send(to, batch_.parts(), batch_.part_count());
     }
-    const Headers headers = headers_between(own_, there, bytes);
-    std::array<std::byte, wire::roce::icrc_bytes> icrc;
-    wire::store_big(icrc.data(), wire::swap_bytes(wire::roce::icrc(headers.span(), parts, count)));
-    all[count] = {icrc.data(), icrc.size()};
-    return link_.send(there.bytes(), all.data(), count + 1);
+    if (sent) batch_.clear();
+    else batch_.keep();
+    return sent;
   }
 
  private:
   static constexpr size_t parts_max = proto::roce::elements_max + 3;
+  static constexpr bool segments = proto::HasSegmentationOffload<P>;
 
   struct Handler {
     Port& port;
@@ -111,7 +126,7 @@ class Port {
     Headers rebuilt;
     std::span<const std::byte> headers = packet.headers;
     if (headers.empty()) {
-      rebuilt = headers_between(*source, own_, packet.bytes.size());
+      rebuilt = headers_between(*source, own_, packet.bytes.size(), packet.ip_identification);
       headers = rebuilt.span();
     }
     if (!wire::roce::icrc_is_right(headers, packet.bytes)) {
@@ -154,6 +169,7 @@ class Port {
   proto::roce::Adapter& adapter_;
   P link_;
   os::SocketAddress own_;
+  Batch batch_;
   PortCounters counters_;
 };
 

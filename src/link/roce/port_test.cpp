@@ -44,8 +44,10 @@ class OnePort final : PacketOutput {
   int poll(uint64_t now) noexcept {
     const int packets = port_.poll(now);
     adapter_.flush(now);
+    (void)port_.flush();
     return packets;
   }
+  void flush() noexcept { (void)port_.flush(); }
 
  private:
   bool send(const AddressVector& to, const iovec* parts, size_t count) noexcept override {
@@ -112,7 +114,9 @@ struct Program {
     q.elements = {&from, 1};
     q.remote_address = to.address + offset;
     q.remote_key = to.key;
-    return port.adapter().post_send(*qp, q, os::monotonic_ns()) == 0;
+    const bool posted = port.adapter().post_send(*qp, q, os::monotonic_ns()) == 0;
+    port.flush();
+    return posted;
   }
   bool receive(const Element& to) {
     return port.adapter().post_receive(*qp, {1, {&to, 1}}, os::monotonic_ns()) == 0;

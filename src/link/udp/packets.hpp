@@ -131,9 +131,11 @@ class Packets {
         ++packets;
         continue;
       }
-      for (size_t at = 0; at < batch.bytes.size(); at += batch.segment) {
+      uint16_t number = 0;  // as segmentation counts them in the IPv4 headers
+      for (size_t at = 0; at < batch.bytes.size(); at += batch.segment, ++number) {
         const size_t bytes = std::min(batch.segment, batch.bytes.size() - at);
-        handler.on_packet(proto::ReceivedPacket{batch.source, destination, batch.bytes.subspan(at, bytes)});
+        handler.on_packet(
+            proto::ReceivedPacket{batch.source, destination, batch.bytes.subspan(at, bytes), {}, number});
         ++packets;
       }
     }

@@ -35,8 +35,10 @@ struct ReceivedPacket {
   // The headers in front of `bytes` as they arrived, from the network layer (the first byte of the IP header, or of the
   // GRH) on. Empty: the link does not show them. RoCEv2's ICRC covers them, and UD queue pairs deliver the GRH.
   std::span<const std::byte> headers = {};
-  uint16_t ip_identification = 0;  // of the IPv4 header; 0 where there is none or the link does not know
-  Ecn ecn = Ecn::NotCapable;       // of the IP header, from links with HasCongestionMarks
+  // Of the IPv4 header; 0 where there is none or the link does not know. udp: the place among the packets that came joined,
+  // which is what the sender's kernel numbers them by.
+  uint16_t ip_identification = 0;
+  Ecn ecn = Ecn::NotCapable;  // of the IP header, from links with HasCongestionMarks
 };
 
 // Who receives packets. Links take the handler as a template parameter; this type is the archetype for the concept.
