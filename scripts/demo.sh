@@ -44,6 +44,19 @@ for network in tcp "udp;ofi_rxd"; do
   pingpong "$network" -c -S all
 done
 
+if command -v ib_write_bw ib_send_lat ibv_devices >/dev/null; then
+  title "weft run -- ibv_devices   (there is no RDMA hardware, no module and no /dev/infiniband)"
+  "$weft" run -- ibv_devices || die "ibv_devices ended with status $?"
+  library="$stage/lib/weft/compat" user=() pair_limit=60
+  source tests/verbs/pairs.sh
+  for program in "ib_write_bw -F" "ib_send_lat -F -s 8"; do
+    title "$program   (perftest over RoCEv2 in software, two processes)"
+    # shellcheck disable=SC2086  # a program with options
+    verbs_pair 127.0.0.1 $program || { tell_pair; die "$program ended with status $?"; }
+    grep -E '^ *#bytes|^ [0-9]' "$pair_folder/client.out"
+  done
+fi
+
 if command -v mpicc mpirun >/dev/null; then
   title "mpicc examples/mpi/ring.c, and mpirun over weft, tcp and udp;ofi_rxd"
   mpicc -O2 examples/mpi/ring.c -o "$work/ring" || die "mpicc ended with status $?"
