@@ -56,10 +56,6 @@ struct PeerState : PendingSendsHook {
   uint64_t quiet = 0;  // the link's sequence behind the last message that has no completion to come
   uint32_t accesses =
       0;  // RMA and atomic operations whose answer has not come: a later one keeps its place behind them
-  // All operations of the queue, while they wait for each other to reach the peer's memory together; 0: they do not.
-  uint32_t collected = 0;
-  uint32_t collected_pieces = 0;
-  uint64_t collected_bytes = 0;
   uint64_t unacknowledged = 0;  // operations whose Done has not come (FI_FENCE waits for zero)
   // A message that comes in several frames: where its bytes go (neither: nowhere) and how many are still to come.
   Op* fragmented_receive = nullptr;
@@ -73,6 +69,10 @@ struct PeerState : PendingSendsHook {
   uint32_t served = 0;  // what we do for it: transfers, and frames of the protocol that wait for room
   bool lost = false;
   core::Address av_address;
+  // All operations of the queue, while they wait for each other to reach the peer's memory together; 0: they do not.
+  uint32_t collected = 0;
+  uint32_t collected_pieces = 0;
+  uint64_t collected_bytes = 0;
 };
 
 struct TxContext {

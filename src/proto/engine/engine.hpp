@@ -656,7 +656,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   using Nobody = std::conditional_t<has_small_credit<L>, typename L::PeerBase, NoPeer>;
 
   L link_;
-  CachedDestination cached_destination_;
+  alignas(64)
+      CachedDestination cached_destination_;  // to av_seen_: one cache line, whatever the size of the link
   bool counts_sends_ = false;
   Peer** cache_ = nullptr;
   size_t cache_size_ = 0;
