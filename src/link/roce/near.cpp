@@ -20,20 +20,9 @@
 namespace weft::link::roce {
 namespace {
 
-constexpr uint64_t hello_magic = 0x65636f7274666577;  // "weftroce"
-constexpr uint32_t hello_version = 1;                 // of the greeting and of the memory
-constexpr size_t known_max = 4096;                    // GIDs, also of peers that are not there
+constexpr size_t known_max = 4096;  // GIDs, also of peers that are not there
 constexpr uint64_t ask_again_ns = 1'000'000'000;
 constexpr uint64_t disposal_ns = 1'000'000;
-
-// The first message of a connection; a memory file comes with it. The others are one byte each and wake the receiver.
-struct Hello {
-  uint64_t magic = hello_magic;
-  uint32_t version = hello_version;
-  uint32_t bytes = sizeof(NearMemory);
-  Gid source{};
-  Gid to{};
-};
 
 bool is_datagram(std::span<const std::byte> headers) noexcept {
   return wire::roce::transport_of(std::to_integer<uint8_t>(headers[0])) == wire::roce::Transport::Datagram;
@@ -198,7 +187,7 @@ int NearPort::take(Inbound& in, uint64_t now) noexcept {
   in.ring.reset();
   in.is_malformed = true;
   ++counters_.malformed;
-  tend_at_ = 0;
+  tend_at_ = due_at_ = 0;
   return 0;
 }
 
@@ -358,7 +347,7 @@ void NearPort::greet(Outbound& out, uint64_t now) {
   if (!file) return let_go(std::move(connection));
   auto memory = os::map_memory(*file, 0, sizeof(NearMemory));
   if (!memory || !os::have_pages(*memory, sizeof(NearMemory))) return let_go(std::move(connection));
-  Hello hello;
+  NearHello hello;
   hello.source = own_gid_;
   hello.to = out.to;
   const std::array<int, 1> fds{file->get()};
@@ -405,7 +394,7 @@ void NearPort::accept(uint64_t now) {
 // The greeting, or bytes that woke us. Nothing is received that may bring descriptors but the greeting.
 void NearPort::read(Inbound& in, uint64_t now) {
   for (int i = 0; i < 64; ++i) {
-    Hello hello;
+    NearHello hello;
     os::Sender sender;
     const int got = os::peek_datagram(in.connection, std::as_writable_bytes(std::span(&hello, 1)), sender);
     if (got == 0) break;
@@ -425,7 +414,7 @@ void NearPort::read(Inbound& in, uint64_t now) {
 }
 
 bool NearPort::attach(Inbound& in, uint64_t) {
-  Hello hello;
+  NearHello hello;
   os::Datagram datagram;
   if (os::receive_datagram(in.connection, std::as_writable_bytes(std::span(&hello, 1)), datagram,
                            disposal_) <= 0)
@@ -433,8 +422,8 @@ bool NearPort::attach(Inbound& in, uint64_t) {
   os::Fd& file = datagram.fds[0];
   for (os::Fd& fd : datagram.fds)
     if (fd && (&fd != &file || !os::is_memory(fd))) disposal_.close(os::Fd(fd.release()));
-  if (!file || datagram.bytes != sizeof hello || hello.magic != hello_magic ||
-      hello.version != hello_version || hello.bytes != sizeof(NearMemory) || hello.to != own_gid_)
+  if (!file || datagram.bytes != sizeof hello || hello.magic != NearHello{}.magic ||
+      hello.version != NearHello{}.version || hello.bytes != sizeof(NearMemory) || hello.to != own_gid_)
     return false;
   const os::SocketAddress address = address_of(hello.source);
   if (const auto gid = gid_with_port(address); !gid || *gid != hello.source) return false;

@@ -37,6 +37,15 @@ struct NearCounters {
   uint64_t refused = 0;    // connections of another user, or without a ring that is sound
 };
 
+// The first message of a connection; a memory file comes with it. The others are one byte each and wake the receiver.
+struct NearHello {
+  uint64_t magic = 0x65636f7274666577;  // "weftroce"
+  uint32_t version = 1;                 // of the greeting and of the memory
+  uint32_t bytes = sizeof(NearMemory);
+  Gid source{};
+  Gid to{};
+};
+
 class NearPort {
  public:
   static constexpr size_t peers_max = 256;  // rings of each direction; who comes later has UDP
