@@ -1,8 +1,8 @@
-// Connections in the abstract Unix name space (unix(7), SOCK_SEQPACKET): each side knows the other's user and hears of its end. Messages go
-// and come by the calls of unix_socket.hpp. Must not know what they mean.
+// Connections in the abstract Unix name space (unix(7), SOCK_SEQPACKET): each side knows the other's user and hears of
+// its end. Messages go and come by the calls of unix_socket.hpp. Must not know what they mean.
 //
-// Nothing is received before peer_user() was asked, and a connection that is let go of goes to os::Disposal: what the other side sent and nobody
-// received goes with it.
+// Nothing is received before peer_user() was asked, and a connection that is let go of goes to os::Disposal: what the
+// other side sent and nobody received goes with it.
 #pragma once
 
 #include <sys/types.h>

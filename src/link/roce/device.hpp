@@ -96,7 +96,8 @@ class Device final : proto::roce::PacketOutput {
   static constexpr unsigned vain_max = 3;
   static constexpr uint64_t overdue_ns = 20'000'000;  // a timer, while packets come
   static constexpr uint64_t no_room_ns = 200'000;     // until a full socket is tried again
-  // While packets come by shared memory and the sockets have been quiet, a poll that asks them is a system call in vain.
+  // While packets come by shared memory and the sockets have been quiet, a poll that asks them is a system call in
+  // vain.
   static constexpr uint64_t quiet_ns = 200'000;
   static constexpr uint64_t quiet_look_ns = 10'000;
 

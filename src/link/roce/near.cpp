@@ -64,7 +64,8 @@ Result<void> NearPort::open(const os::SocketAddress& own, proto::PacketCapture* 
   return {};
 }
 
-// What waits in the queues of connections that nobody accepted goes with the listener, so that goes to the disposal, too.
+// What waits in the queues of connections that nobody accepted goes with the listener, so that goes to the disposal,
+// too.
 void NearPort::close() noexcept {
   if (!listener_) return;
   const bool is_here = origin_.is_here();
@@ -139,7 +140,8 @@ NearPort::Sent NearPort::put(Outbound& out, const iovec* parts, size_t count) no
     case NearSender::Put::Done:
       break;
     case NearSender::Put::Full: {
-      // Others wait meanwhile: for a receiver that takes nothing, not for long. Then it loses packets, as a full socket does.
+      // Others wait meanwhile: for a receiver that takes nothing, not for long. Then it loses packets, as a full
+      // socket does.
       const uint64_t now = os::monotonic_ns();
       if (out.full_since == 0) out.full_since = now;
       if (now - out.full_since < patience_ns) return Sent::NoRoom;

@@ -1,8 +1,9 @@
-// NearPort: the way of a device to other devices of this host and user: rings in shared memory (near_ring.hpp) instead of a UDP socket. docs/verbs.md
-// has the greeting. Knows neither the program's interface nor threads.
+// NearPort: the way of a device to other devices of this host and user: rings in shared memory (near_ring.hpp) instead
+// of a UDP socket. docs/verbs.md has the greeting. Knows neither the program's interface nor threads.
 //
-// A ring has one direction. Who has packets for a GID makes it and connects to the Unix socket that is named after the GID; the connection brings the
-// memory, wakes a receiver that sleeps, and tells of the end of either side. send() makes no system call but that for a sleeper; what greets is tend().
+// A ring has one direction. Who has packets for a GID makes it and connects to the Unix socket that is named after the
+// GID; the connection brings the memory, wakes a receiver that sleeps, and tells of the end of either side. send()
+// makes no system call but that for a sleeper; what greets is tend().
 #pragma once
 
 #include <sys/uio.h>
@@ -62,8 +63,8 @@ class NearPort {
   enum class Sent : uint8_t { Taken, NoRoom, NoWay };
   // PacketOutput::send(). NoWay: there is no ring to it (yet), and UDP has to serve.
   Sent send(const Gid& to, const iovec* parts, size_t count) noexcept;
-  // Gives what came to the adapter; returns how many packets. A peer's first packets came by UDP: before the first of a ring, empty_sockets()
-  // takes what waits there, so that nothing is overtaken.
+  // Gives what came to the adapter; returns how many packets. A peer's first packets came by UDP: before the first of
+  // a ring, empty_sockets() takes what waits there, so that nothing is overtaken.
   template <class EmptySockets>
   int poll(uint64_t now, EmptySockets&& empty_sockets) noexcept {
     int packets = 0;
@@ -84,8 +85,8 @@ class NearPort {
   void tend(uint64_t now) noexcept;
   void tend_soon() noexcept { tend_at_ = 0; }
 
-  // Sleeping: between arm() and disarm(), wait_fd() is readable when there is something. arm() is false when there is something now. Not
-  // later than next_due(), tend() wants to be called.
+  // Sleeping: between arm() and disarm(), wait_fd() is readable when there is something. arm() is false when there is
+  // something now. Not later than next_due(), tend() wants to be called.
   int wait_fd() const noexcept { return set_.get(); }
   bool arm() noexcept;
   void disarm() noexcept;

@@ -1,8 +1,9 @@
-// NearRing: packets from one device to another of the same host, in memory that both have mapped. One side puts packets in, the other takes them out
-// of the slots in place. Must not know sockets, GIDs or who made the memory.
+// NearRing: packets from one device to another of the same host, in memory that both have mapped. One side puts
+// packets in, the other takes them out of the slots in place. Must not know sockets, GIDs or who made the memory.
 //
-// The other side can write anything, at any time: each value is loaded once and checked, the receiver's place is its own, and headers are
-// copied before they are read. The payload stays where it is: who changes it there changes its own data.
+// The other side can write anything, at any time: each value is loaded once and checked, the receiver's place is its
+// own, and headers are copied before they are read. The payload stays where it is: who changes it there changes its
+// own data.
 #pragma once
 
 #include <sys/uio.h>
@@ -88,8 +89,8 @@ class NearReceiver {
   bool is_empty() const noexcept {
     return memory_.slots[head_ % near_slots].turn.load(std::memory_order_acquire) != turn();
   }
-  // At most `most` packets: on_packet(bytes, headers), where `headers` is a copy of the first of them. Returns how many; -1: what lies there is no
-  // packet, and the ring is of no use any more.
+  // At most `most` packets: on_packet(bytes, headers), where `headers` is a copy of the first of them. Returns how
+  // many; -1: what lies there is no packet, and the ring is of no use any more.
   template <class OnPacket>
   int take(int most, OnPacket&& on_packet) noexcept {
     int count = 0;
