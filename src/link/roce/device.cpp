@@ -32,6 +32,7 @@ Device::~Device() {
   stop_.store(true, std::memory_order_relaxed);
   if (wake_) wake_->notify();
   thread_.join();
+  if (near_) near_->close();
   for (auto& port : ports_)
     if (port) port->close();
 }
@@ -47,6 +48,21 @@ Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t
   return opened;
 }
 
+// Who cannot have it has UDP.
+void Device::open_near(const DeviceSettings& settings) {
+  if (!settings.has_near || !ports_[0] || ports_[0]->gid() != gid_with_port(ports_[0]->address())) return;
+  // Faults are for what goes over networks: a test that asks for them gets them all.
+  const proto::PacketObserver* observer = ports_[0]->link().observer();
+  if (observer != nullptr && observer->faults) return;
+  near_.emplace(adapter_);
+  auto opened = near_->open(ports_[0]->address(), observer == nullptr ? nullptr : observer->capture.get());
+  if (opened) return;
+  near_.reset();
+  const auto& audience = settings.audience;
+  const std::string why = "no shared memory to devices of this host: " + opened.error().why;
+  if (audience.note != nullptr) audience.note(audience.noted, why.c_str());
+}
+
 Result<void> Device::open_ports(const DeviceSettings& settings) {
   if (settings.ipv4)
     if (auto ok = open_port(0, settings.ipv4, settings.port, settings); !ok) return ok;
@@ -60,6 +76,7 @@ Result<void> Device::open_ports(const DeviceSettings& settings) {
   }
   if (std::ranges::none_of(ports_, [](const auto& port) { return port.has_value(); }))
     return Error{EADDRNOTAVAIL, "no port: over IPv6 only 4791 serves, and another process has it"};
+  open_near(settings);
   return {};
 }
 
@@ -89,13 +106,51 @@ PortCounters Device::port_counters() const noexcept {
 
 bool Device::send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept {
   if (to.source_index >= gid_count || !ports_[to.source_index]) return true;  // there is no way
-  return ports_[to.source_index]->send(to, parts, count);
+  if (near_ && to.source_index == 0) {
+    switch (near_->send(to.destination, parts, count)) {
+      case NearPort::Sent::Taken:
+        return true;
+      case NearPort::Sent::NoRoom:
+        return false;
+      case NearPort::Sent::NoWay:
+        break;
+    }
+  }
+  if (!ports_[to.source_index]->send(to, parts, count)) return false;
+  ++counters_.sent_by_udp;
+  return true;
+}
+
+DeviceCounters Device::counters() const noexcept {
+  DeviceCounters all = counters_;
+  if (near_) all.near = near_->counters();
+  return all;
+}
+
+int Device::take_from_sockets(uint64_t now) noexcept {
+  int packets = 0;
+  for (auto& port : ports_)
+    if (port) packets += port->poll(now);
+  counters_.received_by_udp += static_cast<uint64_t>(packets);
+  if (packets != 0) sockets_heard_at_ = now;
+  const bool is_quiet = near_ && near_->has_rings() && now - sockets_heard_at_ > quiet_ns;
+  look_at_sockets_at_ = is_quiet ? now + quiet_look_ns : 0;
+  return packets;
+}
+
+void Device::empty_sockets(uint64_t now) noexcept {
+  constexpr int rounds = 64;
+  for (int i = 0; i < rounds && take_from_sockets(now) != 0; ++i) {
+  }
 }
 
 int Device::take(uint64_t now) noexcept {
   int packets = 0;
-  for (auto& port : ports_)
-    if (port) packets += port->poll(now);
+  if (near_) {
+    if (near_->is_due(now)) near_->tend(now);
+    packets = near_->poll(now, [&] { empty_sockets(now); });
+  }
+  if (now >= look_at_sockets_at_) packets += take_from_sockets(now);
   // While packets come one of the next may be what a timer waits for; but not for ever.
   if (packets == 0 || adapter_.next_due() < now - overdue_ns) {
     adapter_.flush(now);
@@ -153,7 +208,7 @@ void Device::run() noexcept {
 }
 
 bool Device::sleep() noexcept {
-  std::array<pollfd, 1 + gid_count> fds;
+  std::array<pollfd, 2 + gid_count> fds;
   nfds_t count = 0;
   fds[count++] = {wake_->fd(), POLLIN, 0};
   const uint64_t now = os::monotonic_ns();
@@ -166,6 +221,10 @@ bool Device::sleep() noexcept {
       if (!port) continue;
       fds[count++] = {port->link().wait_fd(), POLLIN, 0};
       (void)port->link().arm();
+    }
+    if (near_) {
+      fds[count++] = {near_->wait_fd(), POLLIN, 0};
+      until = near_->arm() ? std::min(until, near_->next_due()) : 0;
     }
   }
   is_armed_ = !is_aside_;
@@ -181,6 +240,11 @@ bool Device::sleep() noexcept {
   wakes_at_ = 0;
   is_armed_ = false;
   ++counters_.wakes;
+  look_at_sockets_at_ = 0;
+  if (near_ && !is_aside_) {
+    near_->disarm();
+    near_->tend_soon();
+  }
   if (ready > 0 && fds[0].revents != 0) wake_->drain();
   return ready > 0 && (ready > 1 || fds[0].revents == 0);
 }

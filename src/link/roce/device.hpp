@@ -16,6 +16,7 @@
 
 #include "base/result.hpp"
 #include "link/packet/middleware.hpp"
+#include "link/roce/near.hpp"
 #include "link/roce/port.hpp"
 #include "link/udp/packets.hpp"
 #include "os/event.hpp"
@@ -33,6 +34,7 @@ struct DeviceSettings {
   uint16_t port = 0;             // of GID 0; 0: the system chooses
   bool has_standard = true;      // GIDs 1 and 2: port 4791, where nobody else has it
   bool has_thread = true;        // false: progress is made by the program's calls alone
+  bool has_near = true;          // shared memory to devices of this host and user, by GID 0
   size_t datagram_bytes = 1024;  // of UD: the path MTU of the interface
   packet::Audience audience;
 };
@@ -41,6 +43,9 @@ struct DeviceCounters {
   uint64_t packets_by_thread = 0;
   uint64_t packets_by_program = 0;
   uint64_t wakes = 0;  // of the thread
+  uint64_t sent_by_udp = 0;
+  uint64_t received_by_udp = 0;
+  NearCounters near;  // shared memory
 };
 
 class Device final : proto::roce::PacketOutput {
@@ -81,7 +86,7 @@ class Device final : proto::roce::PacketOutput {
     vain_ = 0;
     wake_thread();
   }
-  DeviceCounters counters() const noexcept { return counters_; }
+  DeviceCounters counters() const noexcept;
   PortCounters port_counters() const noexcept;
 
  private:
@@ -92,14 +97,21 @@ class Device final : proto::roce::PacketOutput {
   static constexpr unsigned vain_max = 3;
   static constexpr uint64_t overdue_ns = 20'000'000;  // a timer, while packets come
   static constexpr uint64_t no_room_ns = 200'000;     // until a full socket is tried again
+  // While packets come by shared memory and the sockets have been quiet, a poll that asks them is a system call in
+  // vain.
+  static constexpr uint64_t quiet_ns = 200'000;
+  static constexpr uint64_t quiet_look_ns = 10'000;
 
   explicit Device(proto::roce::Events& events);
   Result<void> open_ports(const DeviceSettings& settings);
   Result<void> open_port(size_t index, os::SocketAddress address, uint16_t port,
                          const DeviceSettings& settings);
   bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept override;
+  void open_near(const DeviceSettings& settings);
   int take(uint64_t now) noexcept;
   void flush_ports() noexcept;
+  int take_from_sockets(uint64_t now) noexcept;
+  void empty_sockets(uint64_t now) noexcept;
 
   // The progress thread.
   void run() noexcept;
@@ -112,6 +124,9 @@ class Device final : proto::roce::PacketOutput {
   os::Lock lock_;
   proto::roce::Adapter adapter_;
   std::array<std::optional<Port<Socket>>, gid_count> ports_;
+  std::optional<NearPort> near_;
+  uint64_t look_at_sockets_at_ = 0;
+  uint64_t sockets_heard_at_ = 0;
   uint64_t polled_at_ns_ = 0;  // by the program
   uint64_t wakes_at_ = 0;      // the thread sleeps until then; 0: it is awake, or there is none
   bool is_armed_ = false;      // it sleeps on the sockets

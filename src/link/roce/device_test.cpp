@@ -4,97 +4,18 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <vector>
 
-#include "os/clock.hpp"
+#include "link/roce/test_side.hpp"
 
 namespace weft::link::roce {
 namespace {
 
 using namespace proto::roce;
-
-struct Counting final : Events {
-  void on_completion(CompletionQueue&) noexcept override { completions.fetch_add(1); }
-  void on_async(const AsyncEvent&) noexcept override {}
-  std::atomic<int> completions{0};
-};
-
-struct Side {
-  explicit Side(const char* host, bool has_thread = true) : memory(1 << 16) {
-    DeviceSettings settings;
-    settings.ipv4 = *os::SocketAddress::from_text(host);
-    settings.has_standard = false;
-    settings.has_thread = has_thread;
-    auto opened = Device::open(settings, events);
-    if (!opened) {
-      ADD_FAILURE() << opened.error().why;
-      return;
-    }
-    device = std::move(*opened);
-    const std::scoped_lock guard(device->lock());
-    Adapter& adapter = device->adapter();
-    cq = *adapter.create_cq(256);
-    region = *adapter.memory().add(1, memory.data(), reinterpret_cast<uint64_t>(memory.data()), memory.size(),
-                                   local_write | remote_write | remote_read);
-    QueuePairRequest request;
-    request.pd = 1;
-    request.send_cq = request.receive_cq = cq;
-    request.capacities = {64, 64, 2, 2, 64};
-    qp = *adapter.create_qp(request);
-  }
-  void connect(const Side& to) {
-    const std::scoped_lock guard(device->lock());
-    Attributes a;
-    a.access = remote_write | remote_read;
-    a.path.destination = to.device->gid(0);
-    a.destination = to.qp->number;
-    const auto step = [&](QpState state, uint32_t mask) {
-      a.state = state;
-      ASSERT_TRUE(device->adapter().modify(*qp, a, mask | attr_state, os::monotonic_ns()));
-    };
-    step(QpState::Init, attr_pkey_index | attr_port | attr_access);
-    step(QpState::ReadyToReceive, attr_path | attr_path_mtu | attr_destination | attr_rq_psn |
-                                      attr_max_dest_reads | attr_min_rnr_timer);
-    step(QpState::ReadyToSend,
-         attr_sq_psn | attr_timeout | attr_retry_count | attr_rnr_retry | attr_max_reads);
-  }
-  void write(const Side& to, uint32_t length) {
-    const Element from{reinterpret_cast<uint64_t>(memory.data()), length, region->key};
-    SendRequest q;
-    q.opcode = SendOpcode::Write;
-    q.flags = signaled;
-    q.elements = {&from, 1};
-    q.remote_address = reinterpret_cast<uint64_t>(to.memory.data());
-    q.remote_key = to.region->key;
-    const std::scoped_lock guard(device->lock());
-    ASSERT_EQ(device->adapter().post_send(*qp, q, os::monotonic_ns()), 0);
-    device->posted();
-  }
-  // Waits for one completion; by polling the device, or only looking into the queue.
-  bool wait(bool polls) {
-    Completion c;
-    for (const uint64_t end = os::monotonic_ns() + 10'000'000'000; os::monotonic_ns() < end;) {
-      {
-        const std::scoped_lock guard(device->lock());
-        if (polls) (void)device->poll();
-        if (cq->poll({&c, 1}) == 1) return c.status == Status::Success;
-      }
-      if (!polls) ::usleep(100);
-    }
-    return false;
-  }
-
-  Counting events;
-  std::unique_ptr<Device> device;
-  std::vector<std::byte> memory;
-  CompletionQueue* cq = nullptr;
-  Region* region = nullptr;
-  QueuePair* qp = nullptr;
-};
+using testing::Counting;
+using testing::Side;
 
 TEST(RoceDevice, AWriteNeedsNoCallOfTheTargetNorOfTheInitiator) {
   Side a("127.0.0.1:0"), b("127.0.0.1:0");

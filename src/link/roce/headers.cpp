@@ -38,4 +38,16 @@ Headers headers_between(const os::SocketAddress& source, const os::SocketAddress
   return out;
 }
 
+std::array<std::byte, proto::roce::grh_bytes> grh_between(const Gid& source, const Gid& destination,
+                                                          size_t payload) noexcept {
+  std::array<std::byte, proto::roce::grh_bytes> grh{};
+  wire::Ip6 ip;
+  ip.payload_bytes = static_cast<uint16_t>(payload);
+  ip.next_header = 0x1b;  // IBTA 8.3: "IBA transport"
+  ip.source = source;
+  ip.destination = destination;
+  ip.write(grh.data());
+  return grh;
+}
+
 }  // namespace weft::link::roce

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "link/roce/gid.hpp"
 #include "os/socket_address.hpp"
 #include "wire/ip.hpp"
 
@@ -24,5 +25,9 @@ struct Headers {
 // Both of one family. `payload` is that of UDP, with the ICRC. The identification is that of IPv4.
 Headers headers_between(const os::SocketAddress& source, const os::SocketAddress& destination, size_t payload,
                         uint16_t identification = 0) noexcept;
+
+// What a UD queue pair shows of a packet between two GIDs of ours: only they tell the ports. `payload` as above.
+std::array<std::byte, proto::roce::grh_bytes> grh_between(const Gid& source, const Gid& destination,
+                                                          size_t payload) noexcept;
 
 }  // namespace weft::link::roce

@@ -151,16 +151,9 @@ class Port {
   // the GRH's place (annex A17). Elsewhere the peer is one of ours, and only its GID tells the port: a GRH with both GIDs.
   std::array<std::byte, proto::roce::grh_bytes> grh_of(const proto::roce::Arrival& arrival,
                                                        std::span<const std::byte> headers) const noexcept {
+    if (own_.port() != standard_port)
+      return grh_between(arrival.source, gid(), arrival.bytes.size() + wire::roce::icrc_bytes);
     std::array<std::byte, proto::roce::grh_bytes> grh{};
-    if (own_.port() != standard_port) {
-      wire::Ip6 ip;
-      ip.payload_bytes = static_cast<uint16_t>(arrival.bytes.size() + wire::roce::icrc_bytes);
-      ip.next_header = 0x1b;  // IBTA 8.3: "IBA transport"
-      ip.source = arrival.source;
-      ip.destination = gid();
-      ip.write(grh.data());
-      return grh;
-    }
     const std::span<const std::byte> ip = headers.first(headers.size() - wire::Udp::bytes);
     std::ranges::copy(ip, grh.end() - static_cast<std::ptrdiff_t>(ip.size()));
     return grh;

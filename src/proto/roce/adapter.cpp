@@ -327,7 +327,8 @@ int Adapter::post_receive(QueuePair& qp, const ReceiveRequest& request, uint64_t
 
 void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   Packet packet;
-  if (!wire::roce::parse(arrival.bytes, packet) || packet.payload.size() > mtu_bytes_max) {
+  const std::span<const std::byte> headers = arrival.headers.empty() ? arrival.bytes : arrival.headers;
+  if (!wire::roce::parse(headers, arrival.bytes, packet) || packet.payload.size() > mtu_bytes_max) {
     ++counters_.malformed;
     return;
   }

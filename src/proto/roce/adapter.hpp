@@ -49,6 +49,8 @@ struct Arrival {
   std::span<const std::byte> bytes;  // from the BTH to the pad
   // What UD delivers in front of the payload: grh_bytes, of IPv4 20 zero bytes and the IP header. Empty: zeros.
   std::span<const std::byte> grh;
+  // Where the sender may still change `bytes`: a copy of their first headers_bytes_max, or of all. Empty: it may not.
+  std::span<const std::byte> headers;
   bool is_marked = false;  // ECN: congestion experienced
 };
 

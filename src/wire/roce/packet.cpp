@@ -4,9 +4,11 @@
 
 namespace weft::wire::roce {
 
-bool parse(Bytes bytes, Packet& out) noexcept {
+bool parse(Bytes bytes, Packet& out) noexcept { return parse(bytes, bytes, out); }
+
+bool parse(Bytes headers, Bytes bytes, Packet& out) noexcept {
   if (bytes.size() < bth_bytes || bytes.size() % 4 != 0) return false;
-  const std::byte* at = bytes.data();
+  const std::byte* at = headers.data();
   out.bth = Bth::read(at);
   const OpcodeTraits& traits = traits_of(out.bth.opcode);
   if (!traits.exists || out.bth.version != 0 || bytes.size() < traits.headers_bytes) return false;

@@ -34,6 +34,9 @@ struct Packet {
 // headers that do not fit, a payload or pad where none may be, a length that is no multiple of 4 (9.2, 9.6). Then
 // `out` is unspecified. `out.payload` refers to `bytes`.
 [[nodiscard]] bool parse(Bytes bytes, Packet& out) noexcept;
+// For bytes that somebody may change meanwhile: `headers` is a copy of the first headers_bytes_max of them, or of all.
+// Only their number is taken from `bytes`.
+[[nodiscard]] bool parse(Bytes headers, Bytes bytes, Packet& out) noexcept;
 
 // Writes BTH and extended headers, headers_bytes of the opcode's traits, which is at most headers_bytes_max; returns
 // how many.

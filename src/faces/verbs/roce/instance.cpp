@@ -119,6 +119,7 @@ Result<std::shared_ptr<Instance>> Instance::open(const Named& named) {
   const char* progress_text = settings::text("WEFT_PROGRESS");
   const std::string_view progress = progress_text == nullptr ? "" : progress_text;
   wanted.has_thread = progress != "manual";
+  wanted.has_near = settings::flag("WEFT_VERBS_NEAR");
   wanted.datagram_bytes = size_t{128} << instance->active_mtu_;
   static constexpr int note = 0;
   wanted.audience = {say, nullptr, say, &note};
@@ -130,6 +131,24 @@ Result<std::shared_ptr<Instance>> Instance::open(const Named& named) {
   };
   place = instance;
   return instance;
+}
+
+// By which way packets went, for WEFT_VERBS_LOG=info.
+Instance::~Instance() {
+  if (!device_ || !device_->is_here()) return;
+  link::roce::DeviceCounters counters;
+  {
+    const std::scoped_lock guard(device_->lock());
+    counters = device_->counters();
+  }
+  const auto pair = [](uint64_t out, uint64_t in) {
+    return std::to_string(out) + " out, " + std::to_string(in) + " in";
+  };
+  try {
+    log(2, named_.name + ": packets by shared memory: " + pair(counters.near.sent, counters.near.received) +
+               "; by UDP: " + pair(counters.sent_by_udp, counters.received_by_udp));
+  } catch (...) {  // no memory for a sentence
+  }
 }
 
 void Instance::on_completion(roce::CompletionQueue& cq) noexcept {

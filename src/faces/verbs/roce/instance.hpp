@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include <weft/verbs_provider.h>
 #include "base/list.hpp"
 #include "base/result.hpp"
 #include "link/roce/device.hpp"
 #include "os/interfaces.hpp"
-#include <weft/verbs_provider.h>
 
 namespace weft::verbs::soft {
 
@@ -40,7 +40,7 @@ class Instance final : roce::Events {
   static Result<std::shared_ptr<Instance>> open(const Named& named);
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
-  ~Instance() = default;
+  ~Instance();
 
   const Named& named() const noexcept { return named_; }
   link::roce::Device& device() noexcept { return *device_; }

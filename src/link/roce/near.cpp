@@ -1,0 +1,452 @@
+// Greeting, attaching and ending (tend()); packets in and out.
+#include "link/roce/near.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "link/roce/headers.hpp"
+#include "os/clock.hpp"
+#include "os/unix_connection.hpp"
+#include "os/unix_socket.hpp"
+#include "wire/bytes.hpp"
+#include "wire/roce/icrc.hpp"
+
+namespace weft::link::roce {
+namespace {
+
+constexpr size_t known_max = 4096;  // GIDs, also of peers that are not there
+constexpr uint64_t ask_again_ns = 1'000'000'000;
+constexpr uint64_t disposal_ns = 1'000'000;
+
+bool is_datagram(std::span<const std::byte> headers) noexcept {
+  return wire::roce::transport_of(std::to_integer<uint8_t>(headers[0])) == wire::roce::Transport::Datagram;
+}
+
+}  // namespace
+
+size_t NearPort::GidHash::operator()(const Gid& gid) const noexcept {
+  uint64_t place = 0;  // port and host
+  std::memcpy(&place, gid.data() + sizeof place, sizeof place);
+  place *= 0x9e3779b97f4a7c15;
+  return static_cast<size_t>(place ^ place >> 32);
+}
+
+std::string NearPort::name_of(const Gid& gid) {
+  std::string name = "weft-roce/";
+  for (const std::byte byte : gid) {
+    std::array<char, 3> digits{};
+    std::snprintf(digits.data(), digits.size(), "%02x", std::to_integer<unsigned>(byte));
+    name += digits.data();
+  }
+  return name;
+}
+
+Result<void> NearPort::open(const os::SocketAddress& own, proto::PacketCapture* capture) {
+  const auto gid = gid_with_port(own);
+  if (!gid) return Error{EAFNOSUPPORT, "shared memory needs a GID with a port, and so IPv4"};
+  auto set = os::PollSet::create();
+  if (!set) return set.error();
+  auto listener = os::listen_at(name_of(*gid));
+  if (!listener) return listener.error();
+  if (!set->add(listener->get(), &listener_tag_))
+    return Error{errno, std::string("cannot watch a Unix socket: ") + std::strerror(errno)};
+  own_ = own;
+  own_gid_ = *gid;
+  capture_ = capture;
+  set_ = std::move(*set);
+  listener_ = std::move(*listener);
+  return {};
+}
+
+// What waits in the queues of connections that nobody accepted goes with the listener, so that goes to the disposal,
+// too.
+void NearPort::close() noexcept {
+  if (!listener_) return;
+  const bool is_here = origin_.is_here();
+  if (!is_here) disposal_.forget();
+  for (auto& in : inbound_) {
+    if (is_here) os::end_connection(in->connection);
+    let_go(std::move(in->connection));
+  }
+  for (auto& [gid, out] : outbound_) {
+    if (is_here && out->connection) os::end_connection(out->connection);
+    let_go(std::move(out->connection));
+  }
+  let_go(std::move(listener_));
+  inbound_.clear();
+  outbound_.clear();
+  last_ = nullptr;
+  for (; !gone_.empty(); gone_.pop_back()) {
+    disposal_.close(std::move(gone_.back()));
+    if (gone_.size() % (os::Disposal::fds_max / 2) == 0) disposal_.finish();
+  }
+  disposal_.finish();
+}
+
+// --- packets ---
+
+NearPort::Outbound* NearPort::want(const Gid& to) noexcept {
+  if (outbound_.size() >= known_max || !gid_with_port(address_of(to)) ||
+      *gid_with_port(address_of(to)) != to || !listener_)
+    return nullptr;
+  try {
+    auto made = std::make_unique<Outbound>();
+    made->to = to;
+    Outbound* const out = made.get();
+    outbound_.emplace(to, std::move(made));
+    has_wanted_ = true;
+    tend_at_ = due_at_ = 0;
+    return out;
+  } catch (...) {  // no memory: UDP it is
+    return nullptr;
+  }
+}
+
+NearPort::Sent NearPort::send(const Gid& to, const iovec* parts, size_t count) noexcept {
+  Outbound* out = last_;
+  if (out == nullptr || out->to != to) [[unlikely]] {
+    const auto found = outbound_.find(to);
+    out = found == outbound_.end() ? want(to) : found->second.get();
+    if (out == nullptr) return Sent::NoWay;
+    last_ = out;
+  }
+  switch (out->state) {
+    case State::Standing:
+      return put(*out, parts, count);
+    case State::Greeted:
+      if (!out->ring->is_attached()) return Sent::NoWay;
+      out->state = State::Standing;
+      return put(*out, parts, count);
+    case State::Absent:
+      out->is_asked_for = true;
+      break;
+    case State::Wanted:
+      break;
+  }
+  return Sent::NoWay;
+}
+
+NearPort::Sent NearPort::put(Outbound& out, const iovec* parts, size_t count) noexcept {
+  size_t bytes = 0;
+  for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
+  if (bytes > near_packet_bytes_max) return Sent::NoWay;
+  switch (out.ring->put(parts, count, bytes)) {
+    case NearSender::Put::Done:
+      break;
+    case NearSender::Put::Full: {
+      // Others wait meanwhile: for a receiver that takes nothing, not for long. Then it loses packets, as a full
+      // socket does.
+      const uint64_t now = os::monotonic_ns();
+      if (out.full_since == 0) out.full_since = now;
+      if (now - out.full_since < patience_ns) return Sent::NoRoom;
+      ++counters_.lost;
+      return Sent::Taken;
+    }
+    case NearSender::Put::Broken:
+      ++counters_.malformed;
+      end(out, os::monotonic_ns());
+      return Sent::Taken;
+  }
+  out.full_since = 0;
+  ++counters_.sent;
+  if (capture_ != nullptr) [[unlikely]]
+    capture_sent(out.to, parts, count);
+  // A full queue of wake-ups is one that wakes.
+  if (out.ring->must_wake()) {
+    const std::byte wake{1};
+    (void)os::send_datagram(out.connection, {}, {&wake, 1}, {});
+  }
+  return Sent::Taken;
+}
+
+// As the port would have sent it.
+void NearPort::capture_sent(const Gid& to, const iovec* parts, size_t count) noexcept {
+  std::array<std::byte, near_packet_bytes_max + wire::roce::icrc_bytes> all;
+  size_t bytes = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (parts[i].iov_len != 0) std::memcpy(all.data() + bytes, parts[i].iov_base, parts[i].iov_len);
+    bytes += parts[i].iov_len;
+  }
+  const os::SocketAddress there = address_of(to);
+  const Headers headers = headers_between(own_, there, bytes + wire::roce::icrc_bytes);
+  const uint32_t icrc = wire::roce::icrc(headers.span(), parts, count);
+  wire::store_big(all.data() + bytes, wire::swap_bytes(icrc));
+  capture_->record(own_.bytes(), there.bytes(), {all.data(), bytes + wire::roce::icrc_bytes});
+}
+
+int NearPort::take(Inbound& in, uint64_t now) noexcept {
+  const int packets =
+      in.ring->take(burst, [&](std::span<const std::byte> bytes, std::span<const std::byte> headers) {
+        on_packet(in, bytes, headers, now);
+      });
+  if (packets >= 0) return packets;
+  in.ring.reset();
+  in.is_malformed = true;
+  ++counters_.malformed;
+  tend_at_ = due_at_ = 0;
+  return 0;
+}
+
+void NearPort::on_packet(const Inbound& in, std::span<const std::byte> bytes,
+                         std::span<const std::byte> headers, uint64_t now) noexcept {
+  ++counters_.received;
+  proto::roce::Arrival arrival;
+  arrival.source = in.source;
+  arrival.alias = in.alias;
+  arrival.bytes = bytes;
+  arrival.headers = headers;
+  std::array<std::byte, proto::roce::grh_bytes> grh;
+  if (is_datagram(headers)) {
+    grh = grh_between(in.source, own_gid_, bytes.size() + wire::roce::icrc_bytes);
+    arrival.grh = grh;
+  }
+  if (capture_ != nullptr) [[unlikely]] {
+    std::array<std::byte, near_packet_bytes_max + wire::roce::icrc_bytes> all;
+    std::memcpy(all.data(), bytes.data(), bytes.size());
+    const Headers made = headers_between(in.address, own_, bytes.size() + wire::roce::icrc_bytes);
+    const iovec part{all.data(), bytes.size()};
+    wire::store_big(all.data() + bytes.size(), wire::swap_bytes(wire::roce::icrc(made.span(), &part, 1)));
+    capture_->record(in.address.bytes(), own_.bytes(), {all.data(), bytes.size() + wire::roce::icrc_bytes});
+  }
+  adapter_.on_packet(arrival, now);
+}
+
+// --- sleeping ---
+
+bool NearPort::arm() noexcept {
+  is_armed_ = true;
+  for (const auto& in : inbound_)
+    if (in->ring) in->ring->set_asleep(true);
+  // See NearSender::must_wake().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return std::ranges::all_of(inbound_, [](const auto& in) { return !in->ring || in->ring->is_empty(); });
+}
+
+void NearPort::disarm() noexcept {
+  is_armed_ = false;
+  for (const auto& in : inbound_)
+    if (in->ring) in->ring->set_asleep(false);
+}
+
+// --- greetings and ends ---
+
+void NearPort::tend(uint64_t now) noexcept {
+  if (!listener_ || !origin_.is_here()) return;
+  tend_at_ = now + tend_ns;
+  due_at_ = UINT64_MAX;
+  try {
+    if (held_until_ != 0 && now >= held_until_ &&
+        set_.change(listener_.get(), &listener_tag_, os::watch_reading))
+      held_until_ = 0;
+    for (size_t i = inbound_.size(); i-- > 0;)
+      if (inbound_[i]->is_malformed) end(*inbound_[i], now);
+    std::array<void*, 64> tags;
+    for (int round = 0; round < 4; ++round) {
+      const size_t count = set_.ready(tags);
+      for (size_t i = 0; i < count; ++i) on_ready(*static_cast<Watched*>(tags[i]), now);
+      if (count == 0) break;
+    }
+    if (has_wanted_) greet_wanted(now);
+    if (now >= ask_again_at_) ask_again(now);
+  } catch (...) {  // out of memory: as if there were no ring; what is left of it ends with the next look
+  }
+  if (!gone_.empty() && may_receive())
+    for (size_t i = 0; i < os::Disposal::fds_max / 2 && !gone_.empty(); ++i, gone_.pop_back())
+      disposal_.close(std::move(gone_.back()));
+  if (!may_receive()) due_at_ = std::min(due_at_, now + disposal_ns);
+  if (held_until_ != 0) due_at_ = std::min(due_at_, held_until_);
+}
+
+bool NearPort::may_receive() noexcept { return !disposal_.busy(); }
+
+void NearPort::hold(uint64_t until) noexcept {
+  if (set_.change(listener_.get(), &listener_tag_, os::watch_errors)) held_until_ = until;
+}
+
+void NearPort::let_go(os::Fd connection) noexcept {
+  if (!connection) return;
+  set_.remove(connection.get());
+  try {
+    gone_.push_back(std::move(connection));
+  } catch (...) {  // then it closes here
+  }
+}
+
+void NearPort::on_ready(Watched& watched, uint64_t now) {
+  switch (watched.kind) {
+    case Watched::Kind::Listener:
+      return accept(now);
+    case Watched::Kind::In:
+      return read(static_cast<Inbound&>(watched), now);
+    case Watched::Kind::Out:  // nothing is watched for but its end
+      return end(static_cast<Outbound&>(watched), now);
+  }
+}
+
+void NearPort::greet_wanted(uint64_t now) {
+  has_wanted_ = false;
+  const auto standing =
+      std::ranges::count_if(outbound_, [](const auto& pair) { return bool(pair.second->ring); });
+  size_t rings = static_cast<size_t>(standing);
+  for (auto& [gid, out] : outbound_) {
+    if (out->state != State::Wanted) continue;
+    if (out->again_at > now) {
+      has_wanted_ = true;
+      due_at_ = std::min(due_at_, out->again_at);
+    } else if (rings >= peers_max) {
+      out->state = State::Absent;
+      out->again_at = now + again_ns;
+    } else {
+      greet(*out, now);
+      if (out->ring) ++rings;
+    }
+  }
+}
+
+// Peers that were not there: who is still sent to is tried again, the others are forgotten.
+void NearPort::ask_again(uint64_t now) noexcept {
+  ask_again_at_ = now + ask_again_ns;
+  std::erase_if(outbound_, [&](const auto& pair) {
+    Outbound& out = *pair.second;
+    if (out.state != State::Absent || out.again_at > now) return false;
+    if (std::exchange(out.is_asked_for, false)) {
+      out.state = State::Wanted;
+      out.again_at = 0;
+      has_wanted_ = true;
+      return false;
+    }
+    if (last_ == &out) last_ = nullptr;
+    return true;
+  });
+}
+
+void NearPort::greet(Outbound& out, uint64_t now) {
+  out.state = State::Absent;
+  out.is_asked_for = false;
+  out.again_at = now + again_ns;
+  int error = 0;
+  os::Fd connection = os::connect_to(name_of(out.to), error);
+  if (!connection) {
+    if (error != EAGAIN) return;
+    out.state = State::Wanted;
+    out.again_at = now + busy_ns;
+    has_wanted_ = true;
+    due_at_ = std::min(due_at_, out.again_at);
+    return;
+  }
+  // Whoever has the name gets our memory.
+  if (os::peer_user(connection) != ::geteuid()) {
+    ++counters_.refused;
+    return let_go(std::move(connection));
+  }
+  auto file = os::create_memory("weft-roce", sizeof(NearMemory));
+  if (!file) return let_go(std::move(connection));
+  auto memory = os::map_memory(*file, 0, sizeof(NearMemory));
+  if (!memory || !os::have_pages(*memory, sizeof(NearMemory))) return let_go(std::move(connection));
+  NearHello hello;
+  hello.source = own_gid_;
+  hello.to = out.to;
+  const std::array<int, 1> fds{file->get()};
+  if (os::send_datagram(connection, {}, std::as_bytes(std::span(&hello, 1)), fds) != 0 ||
+      !set_.add(connection.get(), static_cast<Watched*>(&out), os::watch_errors))
+    return let_go(std::move(connection));
+  out.connection = std::move(connection);
+  out.memory = std::move(*memory);
+  out.ring.emplace(*out.memory.as<NearMemory>());
+  out.full_since = 0;
+  out.state = State::Greeted;
+}
+
+void NearPort::end(Outbound& out, uint64_t now) noexcept {
+  out.ring.reset();
+  out.memory = os::Mapping();
+  out.state = State::Absent;
+  out.is_asked_for = false;
+  out.again_at = now + again_ns;
+  let_go(std::move(out.connection));
+}
+
+void NearPort::accept(uint64_t now) {
+  for (int i = 0; i < 16; ++i) {
+    if (!may_receive()) return hold(now + disposal_ns);
+    os::Fd connection = os::accept_connection(listener_);
+    if (!connection) return;
+    if (os::peer_user(connection) != ::geteuid()) {
+      ++counters_.refused;
+      let_go(std::move(connection));
+      return hold(now + foreign_ns);
+    }
+    auto in = std::make_unique<Inbound>();
+    if (inbound_.size() >= peers_max ||
+        !set_.add(connection.get(), static_cast<Watched*>(in.get()), os::watch_reading)) {
+      let_go(std::move(connection));
+      continue;
+    }
+    in->connection = std::move(connection);
+    inbound_.push_back(std::move(in));
+  }
+}
+
+// The greeting, or bytes that woke us. Nothing is received that may bring descriptors but the greeting.
+void NearPort::read(Inbound& in, uint64_t now) {
+  for (int i = 0; i < 64; ++i) {
+    NearHello hello;
+    os::Sender sender;
+    const int got = os::peek_datagram(in.connection, std::as_writable_bytes(std::span(&hello, 1)), sender);
+    if (got == 0) break;
+    if (got < 0 || sender.bytes == 0) return end(in, now);
+    if (in.ring && !sender.passes_fds) {
+      os::skip_datagram(in.connection);
+      continue;
+    }
+    if (!in.ring && !may_receive()) return;  // later
+    if (in.ring || !sender.passes_fds || sender.bytes != sizeof hello || !attach(in, now)) {
+      ++counters_.refused;
+      return end(in, now);
+    }
+  }
+  // The thread that was to be woken sleeps on.
+  if (is_armed_ && in.ring) in.ring->set_asleep(true);
+}
+
+bool NearPort::attach(Inbound& in, uint64_t) {
+  NearHello hello;
+  os::Datagram datagram;
+  if (os::receive_datagram(in.connection, std::as_writable_bytes(std::span(&hello, 1)), datagram,
+                           disposal_) <= 0)
+    return false;
+  os::Fd& file = datagram.fds[0];
+  for (os::Fd& fd : datagram.fds)
+    if (fd && (&fd != &file || !os::is_memory(fd))) disposal_.close(os::Fd(fd.release()));
+  if (!file || datagram.bytes != sizeof hello || hello.magic != NearHello{}.magic ||
+      hello.version != NearHello{}.version || hello.bytes != sizeof(NearMemory) || hello.to != own_gid_)
+    return false;
+  const os::SocketAddress address = address_of(hello.source);
+  if (const auto gid = gid_with_port(address); !gid || *gid != hello.source) return false;
+  if (!os::memory_is_sound(file, ::geteuid()) || os::memory_size(file) < sizeof(NearMemory)) return false;
+  auto memory = os::map_memory(file, 0, sizeof(NearMemory));
+  if (!memory || !os::have_pages(*memory, sizeof(NearMemory))) return false;
+  in.address = address;
+  in.source = hello.source;
+  in.alias = standard_gid(address);
+  in.memory = std::move(*memory);
+  in.ring.emplace(*in.memory.as<NearMemory>());
+  in.ring->set_asleep(is_armed_);
+  in.ring->attach();
+  return true;
+}
+
+// What the peer had put in before its end has been sent.
+void NearPort::end(Inbound& in, uint64_t now) noexcept {
+  for (size_t i = 0; i < near_slots && in.ring && !in.ring->is_empty(); i += burst) (void)take(in, now);
+  let_go(std::move(in.connection));
+  std::erase_if(inbound_, [&](const auto& one) { return one.get() == &in; });
+}
+
+}  // namespace weft::link::roce

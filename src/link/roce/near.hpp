@@ -1,0 +1,184 @@
+// NearPort: the way of a device to other devices of this host and user: rings in shared memory (near_ring.hpp) instead
+// of a UDP socket. docs/verbs.md has the greeting. Knows neither the program's interface nor threads.
+//
+// A ring has one direction. Who has packets for a GID makes it and connects to the Unix socket that is named after the
+// GID; the connection brings the memory, wakes a receiver that sleeps, and tells of the end of either side. send()
+// makes no system call but that for a sleeper; what greets is tend().
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.hpp"
+#include "link/roce/gid.hpp"
+#include "link/roce/near_ring.hpp"
+#include "os/disposal.hpp"
+#include "os/fd.hpp"
+#include "os/origin.hpp"
+#include "os/poll_set.hpp"
+#include "os/shared_memory.hpp"
+#include "os/socket_address.hpp"
+#include "proto/packet/observed.hpp"
+#include "proto/roce/adapter.hpp"
+
+namespace weft::link::roce {
+
+struct NearCounters {
+  uint64_t sent = 0;
+  uint64_t received = 0;
+  uint64_t lost = 0;       // for receivers that take nothing
+  uint64_t malformed = 0;  // peers that were cut off: what lay in their memory made no sense
+  uint64_t refused = 0;    // connections of another user, or without a ring that is sound
+};
+
+// The first message of a connection; a memory file comes with it. The others are one byte each and wake the receiver.
+struct NearHello {
+  uint64_t magic = 0x65636f7274666577;  // "weftroce"
+  uint32_t version = 1;                 // of the greeting and of the memory
+  uint32_t bytes = sizeof(NearMemory);
+  Gid source{};
+  Gid to{};
+};
+
+class NearPort {
+ public:
+  static constexpr size_t peers_max = 256;  // rings of each direction; who comes later has UDP
+
+  explicit NearPort(proto::roce::Adapter& adapter) : adapter_(adapter) {}
+  NearPort(const NearPort&) = delete;
+  NearPort& operator=(const NearPort&) = delete;
+  ~NearPort() { close(); }
+
+  // `own` is the address of GID 0, with its port. `capture` gets a copy of all packets; may be null.
+  Result<void> open(const os::SocketAddress& own, proto::PacketCapture* capture);
+  void close() noexcept;
+
+  enum class Sent : uint8_t { Taken, NoRoom, NoWay };
+  // PacketOutput::send(). NoWay: there is no ring to it (yet), and UDP has to serve.
+  Sent send(const Gid& to, const iovec* parts, size_t count) noexcept;
+  // Gives what came to the adapter; returns how many packets. A peer's first packets came by UDP: before the first of
+  // a ring, empty_sockets() takes what waits there, so that nothing is overtaken.
+  template <class EmptySockets>
+  int poll(uint64_t now, EmptySockets&& empty_sockets) noexcept {
+    int packets = 0;
+    for (const auto& in : inbound_) {
+      if (!in->ring || in->ring->is_empty()) continue;
+      if (!in->has_begun) {
+        in->has_begun = true;
+        empty_sockets();
+      }
+      packets += take(*in, now);
+    }
+    return packets;
+  }
+  bool has_rings() const noexcept { return !inbound_.empty(); }
+
+  // Greetings, the ends of peers, wake-ups: due once in a while, and when wait_fd() is readable.
+  bool is_due(uint64_t now) const noexcept { return now >= tend_at_; }
+  void tend(uint64_t now) noexcept;
+  void tend_soon() noexcept { tend_at_ = 0; }
+
+  // Sleeping: between arm() and disarm(), wait_fd() is readable when there is something. arm() is false when there is
+  // something now. Not later than next_due(), tend() wants to be called.
+  int wait_fd() const noexcept { return set_.get(); }
+  bool arm() noexcept;
+  void disarm() noexcept;
+  uint64_t next_due() const noexcept { return due_at_; }
+
+  const NearCounters& counters() const noexcept { return counters_; }
+  // The name of the Unix socket of who has that GID.
+  static std::string name_of(const Gid& gid);
+
+ private:
+  static constexpr int burst = 64;                      // packets of a ring in one turn
+  static constexpr uint64_t tend_ns = 1'000'000;        // while the program polls
+  static constexpr uint64_t again_ns = 10'000'000'000;  // until a peer that was not there is tried again
+  static constexpr uint64_t busy_ns = 10'000'000;       // until one whose queue was full is
+  static constexpr uint64_t patience_ns =
+      10'000'000;  // with a receiver whose ring is full; then packets are lost
+  static constexpr uint64_t foreign_ns = 100'000'000;  // after a connection of another user none is accepted
+
+  struct Watched {
+    enum class Kind : uint8_t { Listener, In, Out };
+    explicit Watched(Kind of) noexcept : kind(of) {}
+    Kind kind;
+  };
+  struct Inbound : Watched {
+    Inbound() noexcept : Watched(Kind::In) {}
+    os::Fd connection;
+    os::Mapping memory;
+    std::optional<NearReceiver> ring;  // empty: the greeting has not come
+    Gid source{};
+    Gid alias{};
+    os::SocketAddress address;
+    bool has_begun = false;
+    bool is_malformed = false;
+  };
+  enum class State : uint8_t { Wanted, Absent, Greeted, Standing };
+  struct Outbound : Watched {
+    Outbound() noexcept : Watched(Kind::Out) {}
+    Gid to{};
+    State state = State::Wanted;
+    bool is_asked_for = false;  // while Absent
+    uint64_t again_at = 0;
+    uint64_t full_since = 0;  // 0: there was room
+    os::Fd connection;
+    os::Mapping memory;
+    std::optional<NearSender> ring;
+  };
+  struct GidHash {
+    size_t operator()(const Gid& gid) const noexcept;
+  };
+
+  Outbound* want(const Gid& to) noexcept;
+  Sent put(Outbound& out, const iovec* parts, size_t count) noexcept;
+  void capture_sent(const Gid& to, const iovec* parts, size_t count) noexcept;
+  int take(Inbound& in, uint64_t now) noexcept;
+  void on_packet(const Inbound& in, std::span<const std::byte> bytes, std::span<const std::byte> headers,
+                 uint64_t now) noexcept;
+
+  // tend()
+  void greet_wanted(uint64_t now);
+  void ask_again(uint64_t now) noexcept;
+  void greet(Outbound& out, uint64_t now);
+  void on_ready(Watched& watched, uint64_t now);
+  void accept(uint64_t now);
+  void read(Inbound& in, uint64_t now);
+  bool attach(Inbound& in, uint64_t now);
+  void end(Inbound& in, uint64_t now) noexcept;
+  void end(Outbound& out, uint64_t now) noexcept;
+  void let_go(os::Fd connection) noexcept;
+  bool may_receive() noexcept;  // the disposal is free
+  void hold(uint64_t until) noexcept;
+
+  proto::roce::Adapter& adapter_;
+  os::SocketAddress own_;
+  Gid own_gid_{};
+  std::vector<std::unique_ptr<Inbound>> inbound_;
+  Outbound* last_ = nullptr;
+  std::unordered_map<Gid, std::unique_ptr<Outbound>, GidHash> outbound_;
+  bool is_armed_ = false;
+  proto::PacketCapture* capture_ = nullptr;
+  uint64_t tend_at_ = 0;
+  // Cold below.
+  uint64_t due_at_ = UINT64_MAX;
+  uint64_t ask_again_at_ = 0;
+  uint64_t held_until_ = 0;  // the listener is not looked at; 0: it is
+  bool has_wanted_ = false;
+  NearCounters counters_;
+  Watched listener_tag_{Watched::Kind::Listener};
+  os::Fd listener_;
+  os::PollSet set_;
+  os::Disposal disposal_;
+  std::vector<os::Fd> gone_;  // for disposal_
+  os::Origin origin_;
+};
+
+}  // namespace weft::link::roce

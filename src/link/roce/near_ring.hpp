@@ -1,0 +1,123 @@
+// NearRing: packets from one device to another of the same host, in memory that both have mapped. One side puts
+// packets in, the other takes them out of the slots in place. Must not know sockets, GIDs or who made the memory.
+//
+// The other side can write anything, at any time: each value is loaded once and checked, the receiver's place is its
+// own, and headers are copied before they are read. The payload stays where it is: who changes it there changes its
+// own data.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "proto/roce/work.hpp"
+#include "wire/roce/packet.hpp"
+
+namespace weft::link::roce {
+
+inline constexpr size_t near_slots = 128;
+// From the BTH to the pad.
+inline constexpr size_t near_packet_bytes_max =
+    proto::roce::mtu_bytes_max + wire::roce::headers_bytes_max + 4;
+
+// Its first cache line holds a SEND of up to 44 bytes.
+struct alignas(64) NearSlot {
+  std::atomic<uint32_t> turn;  // the lap of the ring that it is filled in, from 1 on; stored last
+  std::atomic<uint32_t> bytes;
+  std::array<std::byte, near_packet_bytes_max> packet;
+};
+
+// All zeros at first.
+struct NearMemory {
+  // Written by the receiver.
+  alignas(64) std::atomic<uint64_t> head;      // packets that it has taken
+  alignas(64) std::atomic<uint32_t> attached;  // 1: it looks
+  std::atomic<uint32_t> asleep;                // 1: it wants to be woken; whoever wakes it stores 0
+  std::array<NearSlot, near_slots> slots;
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+class NearSender {
+ public:
+  enum class Put : uint8_t { Done, Full, Broken };
+
+  explicit NearSender(NearMemory& memory) noexcept : memory_(memory) {}
+  bool is_attached() const noexcept { return memory_.attached.load(std::memory_order_acquire) == 1; }
+  // `bytes` is the sum of the parts, at most near_packet_bytes_max. Broken: the receiver's side makes no sense.
+  Put put(const iovec* parts, size_t count, size_t bytes) noexcept {
+    if (tail_ - head_ >= near_slots) {
+      const uint64_t head = memory_.head.load(std::memory_order_acquire);
+      if (head - head_ > tail_ - head_) return Put::Broken;
+      head_ = head;
+      if (tail_ - head_ >= near_slots) return Put::Full;
+    }
+    NearSlot& slot = memory_.slots[tail_ % near_slots];
+    std::byte* at = slot.packet.data();
+    for (size_t i = 0; i < count; ++i) {
+      if (parts[i].iov_len != 0) std::memcpy(at, parts[i].iov_base, parts[i].iov_len);
+      at += parts[i].iov_len;
+    }
+    slot.bytes.store(static_cast<uint32_t>(bytes), std::memory_order_relaxed);
+    slot.turn.store(static_cast<uint32_t>(tail_ / near_slots + 1), std::memory_order_release);
+    ++tail_;
+    return Put::Done;
+  }
+  // After put(). True: the receiver sleeps, and this caller is the one to wake it.
+  bool must_wake() noexcept {
+    // Either this load sees the flag, or the receiver's last look before its sleep sees the packet.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return memory_.asleep.load(std::memory_order_relaxed) != 0 &&
+           memory_.asleep.exchange(0, std::memory_order_relaxed) != 0;
+  }
+
+ private:
+  NearMemory& memory_;
+  uint64_t tail_ = 0;
+  uint64_t head_ = 0;  // as last seen
+};
+
+class NearReceiver {
+ public:
+  explicit NearReceiver(NearMemory& memory) noexcept : memory_(memory) {}
+  void attach() noexcept { memory_.attached.store(1, std::memory_order_release); }
+  bool is_empty() const noexcept {
+    return memory_.slots[head_ % near_slots].turn.load(std::memory_order_acquire) != turn();
+  }
+  // At most `most` packets: on_packet(bytes, headers), where `headers` is a copy of the first of them. Returns how
+  // many; -1: what lies there is no packet, and the ring is of no use any more.
+  template <class OnPacket>
+  int take(int most, OnPacket&& on_packet) noexcept {
+    int count = 0;
+    for (; count < most && !is_empty(); ++count) {
+      const NearSlot& slot = memory_.slots[head_ % near_slots];
+      const uint32_t bytes = slot.bytes.load(std::memory_order_relaxed);
+      if (bytes < wire::roce::bth_bytes || bytes > near_packet_bytes_max) return -1;
+      std::array<std::byte, wire::roce::headers_bytes_max> headers;
+      const size_t head_bytes = std::min<size_t>(bytes, headers.size());
+      std::memcpy(headers.data(), slot.packet.data(), head_bytes);
+      std::atomic_signal_fence(std::memory_order_seq_cst);  // the copy is made once, and not again
+      on_packet(std::span<const std::byte>(slot.packet.data(), bytes),
+                std::span<const std::byte>(headers.data(), head_bytes));
+      ++head_;
+      if (head_ % (near_slots / 4) == 0) give_back();
+    }
+    if (count != 0) give_back();
+    return count;
+  }
+  void set_asleep(bool asleep) noexcept { memory_.asleep.store(asleep ? 1 : 0, std::memory_order_relaxed); }
+
+ private:
+  uint32_t turn() const noexcept { return static_cast<uint32_t>(head_ / near_slots + 1); }
+  void give_back() noexcept { memory_.head.store(head_, std::memory_order_release); }
+
+  NearMemory& memory_;
+  uint64_t head_ = 0;
+};
+
+}  // namespace weft::link::roce

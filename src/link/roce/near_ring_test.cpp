@@ -1,0 +1,115 @@
+// The ring alone: order, room, sleep, and whatever the other side may write into it.
+#include "link/roce/near_ring.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <vector>
+
+namespace weft::link::roce {
+namespace {
+
+struct Ring {
+  std::unique_ptr<NearMemory> memory = std::make_unique<NearMemory>();
+  NearSender sender{*memory};
+  NearReceiver receiver{*memory};
+
+  NearSender::Put put(uint8_t value, size_t bytes) {
+    std::vector<uint8_t> packet(bytes, value);
+    const iovec parts[] = {{packet.data(), 12}, {nullptr, 0}, {packet.data() + 12, bytes - 12}};
+    return sender.put(parts, 3, bytes);
+  }
+};
+
+TEST(RoceNearRing, PacketsComeInOrderManyTimesAround) {
+  Ring ring;
+  uint8_t expected = 0;
+  size_t bytes = 12;
+  for (int round = 0; round < 1000; ++round) {
+    for (uint8_t i = 0; i < 7; ++i)
+      ASSERT_EQ(ring.put(static_cast<uint8_t>(expected + i), bytes), NearSender::Put::Done);
+    EXPECT_EQ(ring.receiver.take(3, [](auto...) {}), 3);
+    expected += 3;
+    const int rest = ring.receiver.take(100, [&](auto packet, auto headers) {
+      EXPECT_EQ(packet.size(), bytes);
+      EXPECT_EQ(headers.size(), std::min(bytes, wire::roce::headers_bytes_max));
+      EXPECT_EQ(packet.back(), std::byte{expected});
+      EXPECT_EQ(headers.front(), std::byte{expected});
+      ++expected;
+    });
+    EXPECT_EQ(rest, 4);
+    bytes = bytes % near_packet_bytes_max + 4;
+    if (bytes < 12 || bytes > near_packet_bytes_max) bytes = near_packet_bytes_max;
+  }
+  EXPECT_TRUE(ring.receiver.is_empty());
+}
+
+TEST(RoceNearRing, AFullOneHasRoomAgainWhenSomethingWasTaken) {
+  Ring ring;
+  for (size_t i = 0; i < near_slots; ++i) ASSERT_EQ(ring.put(1, 16), NearSender::Put::Done);
+  EXPECT_EQ(ring.put(1, 16), NearSender::Put::Full);
+  EXPECT_EQ(ring.receiver.take(1, [](auto...) {}), 1);
+  EXPECT_EQ(ring.put(1, 16), NearSender::Put::Done);
+  EXPECT_EQ(ring.put(1, 16), NearSender::Put::Full);
+}
+
+TEST(RoceNearRing, ASleeperIsWokenOnce) {
+  Ring ring;
+  (void)ring.put(1, 16);
+  EXPECT_FALSE(ring.sender.must_wake());
+  ring.receiver.set_asleep(true);
+  (void)ring.put(1, 16);
+  EXPECT_TRUE(ring.sender.must_wake());
+  EXPECT_FALSE(ring.sender.must_wake());
+}
+
+TEST(RoceNearRing, AReceiverThatClaimsMoreThanWasSentIsNoReceiver) {
+  for (const uint64_t head : {uint64_t{near_slots + 1}, UINT64_MAX}) {
+    Ring ring;
+    for (size_t i = 0; i < near_slots; ++i) (void)ring.put(1, 16);
+    ring.memory->head.store(head);
+    EXPECT_EQ(ring.put(1, 16), NearSender::Put::Broken);
+  }
+}
+
+TEST(RoceNearRing, LengthsThatNoPacketHasEndIt) {
+  for (const uint32_t bytes : {0U, 11U, static_cast<uint32_t>(near_packet_bytes_max) + 1, UINT32_MAX}) {
+    Ring ring;
+    (void)ring.put(1, 16);
+    ring.memory->slots[0].bytes.store(bytes);
+    EXPECT_EQ(ring.receiver.take(8, [](auto...) { FAIL(); }), -1);
+  }
+}
+
+TEST(RoceNearRing, GarbageIsNeverReadBeyondItsSlot) {
+  std::minstd_rand random(7);
+  Ring ring;
+  auto* const bytes = reinterpret_cast<std::byte*>(ring.memory.get());
+  for (int round = 0; round < 200; ++round) {
+    // All of it, or a few places; and turns that the receiver waits for among it.
+    const size_t writes = round % 2 == 0 ? sizeof(NearMemory) / 16 : 100;
+    for (size_t i = 0; i < writes; ++i)
+      bytes[random() % sizeof(NearMemory)] = static_cast<std::byte>(random());
+    NearReceiver receiver(*ring.memory);
+    for (NearSlot& slot : ring.memory->slots)
+      if (random() % 4 != 0) {
+        slot.turn.store(1);
+        slot.bytes.store(
+            static_cast<uint32_t>(random() % (near_packet_bytes_max + near_packet_bytes_max / 64)));
+      }
+    const int taken =
+        receiver.take(1000, [&](std::span<const std::byte> packet, std::span<const std::byte> headers) {
+          ASSERT_GE(packet.data(), bytes);
+          ASSERT_LE(packet.data() + packet.size(), bytes + sizeof(NearMemory));
+          ASSERT_LE(headers.size(), packet.size());
+          wire::roce::Packet parsed;
+          if (!wire::roce::parse(headers, packet, parsed)) return;
+          ASSERT_LE(parsed.payload.data() + parsed.payload.size(), packet.data() + packet.size());
+        });
+    EXPECT_LE(taken, static_cast<int>(near_slots));
+  }
+}
+
+}  // namespace
+}  // namespace weft::link::roce

@@ -1,0 +1,355 @@
+// Devices of one host and user meet in shared memory: greeting, switching over, ends, strangers.
+#include "link/roce/near.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "link/roce/test_side.hpp"
+#include "os/unix_connection.hpp"
+#include "os/unix_socket.hpp"
+
+namespace weft::link::roce {
+namespace {
+
+using namespace proto::roce;
+using testing::Side;
+
+constexpr auto local = "127.0.0.1:0";
+
+template <class Condition>
+bool comes_true(Condition&& condition) {
+  for (const uint64_t end = os::monotonic_ns() + 20'000'000'000; os::monotonic_ns() < end; ::usleep(500))
+    if (condition()) return true;
+  return false;
+}
+
+void join(Side& a, Side& b) {
+  a.connect(b);
+  b.connect(a);
+}
+
+// Until packets of both go by the ring.
+void meet(Side& a, const Side::Card& b) {
+  const uint64_t before = a.counters().near.received;
+  for (int i = 0; i < 20'000 && a.counters().near.received < before + 2; ++i) {
+    a.write(b, 64);
+    ASSERT_TRUE(a.wait(true));
+    ::usleep(50);
+  }
+  ASSERT_GE(a.counters().near.received, before + 2);
+}
+
+// The same in another process, which makes no call once it is connected.
+class Child {
+ public:
+  Child() {
+    int sockets[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) != 0) return;
+    pid_ = ::fork();
+    if (pid_ == 0) run(sockets[1]);
+    ::close(sockets[1]);
+    socket_ = os::Fd(sockets[0]);
+    has_card_ = ::read(socket_.get(), &card, sizeof card) == sizeof card;
+  }
+  ~Child() { end(); }
+  bool connect(Side& to) {
+    const Side::Card own = to.card();
+    to.connect(card);
+    char done = 0;
+    return has_card_ && ::write(socket_.get(), &own, sizeof own) == sizeof own &&
+           ::read(socket_.get(), &done, 1) == 1;
+  }
+  void signal(int number) const { ::kill(pid_, number); }
+  void end() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+  Side::Card card;
+
+ private:
+  [[noreturn]] static void run(int socket) {
+    Side side(local);
+    const Side::Card own = side.card();
+    Side::Card other;
+    if (::write(socket, &own, sizeof own) == sizeof own &&
+        ::read(socket, &other, sizeof other) == sizeof other) {
+      side.connect(other);
+      (void)!::write(socket, "", 1);
+    }
+    while (::read(socket, &other, 1) > 0) {
+    }
+    ::_exit(0);
+  }
+
+  pid_t pid_ = -1;
+  os::Fd socket_;
+  bool has_card_ = false;
+};
+
+TEST(RoceNear, DevicesOfOneProcessMeet) {
+  Side a(local), b(local);
+  ASSERT_TRUE(a.device && b.device);
+  join(a, b);
+  meet(a, b.card());
+  const DeviceCounters before = a.counters();
+  a.memory[9999] = std::byte{42};
+  a.write(b, 10'000);
+  ASSERT_TRUE(a.wait(true));
+  EXPECT_EQ(b.memory[9999], std::byte{42});
+  const DeviceCounters after = a.counters();
+  EXPECT_EQ(after.sent_by_udp, before.sent_by_udp);
+  EXPECT_GE(after.near.sent, before.near.sent + 10);
+  EXPECT_GT(b.counters().near.received, 0U);
+}
+
+TEST(RoceNear, ADeviceMeetsItself) {
+  Side a(local);
+  ASSERT_TRUE(a.device);
+  a.connect(a);
+  meet(a, a.card());
+}
+
+TEST(RoceNear, NothingIsSentAgainWhereTheWayChanges) {
+  for (int round = 0; round < 10; ++round) {
+    Side a(local), b(local);
+    ASSERT_TRUE(a.device && b.device);
+    join(a, b);
+    // Both directions, and always something under way.
+    for (int i = 0; i < 200; ++i) {
+      for (int k = 0; k < 16; ++k) a.write(b, 3000);
+      for (int k = 0; k < 16; ++k) b.write(a, 3000);
+      for (int k = 0; k < 16; ++k) ASSERT_TRUE(a.wait(true) && b.wait(true));
+    }
+    EXPECT_GT(a.counters().near.sent, 0U);
+    EXPECT_GT(b.counters().near.sent, 0U);
+    EXPECT_EQ(a.packets().gaps + b.packets().gaps, 0U);
+  }
+}
+
+TEST(RoceNear, NotWhereItIsSwitchedOff) {
+  Side a(local), b(local, true, false);
+  ASSERT_TRUE(a.device && b.device);
+  join(a, b);
+  for (int i = 0; i < 100; ++i) {
+    a.write(b, 64);
+    ASSERT_TRUE(a.wait(true));
+    ::usleep(100);
+  }
+  EXPECT_EQ(a.counters().near.sent + b.counters().near.sent, 0U);
+  EXPECT_GE(a.counters().sent_by_udp, 100U);
+}
+
+TEST(RoceNear, ATargetThatSleepsIsWoken) {
+  Side a(local), b(local);
+  ASSERT_TRUE(a.device && b.device);
+  join(a, b);
+  meet(a, b.card());
+  for (int i = 0; i < 20; ++i) {
+    ::usleep(10'000);  // both threads are asleep
+    const uint64_t before = b.counters().near.received;
+    a.write(b, 64);
+    ASSERT_TRUE(a.wait(false));
+    EXPECT_GT(b.counters().near.received, before);
+  }
+}
+
+TEST(RoceNear, ProcessesMeet) {
+  Child child;
+  Side a(local);
+  ASSERT_TRUE(a.device && child.connect(a));
+  meet(a, child.card);
+  for (int i = 0; i < 100; ++i) {
+    a.write(child.card, 50'000);
+    ASSERT_TRUE(a.wait(true));
+  }
+  EXPECT_EQ(a.counters().near.lost, 0U);
+}
+
+TEST(RoceNear, AKilledPeerLeavesNothingAndOthersGoOn) {
+  Child child;
+  Side a(local), b(local), c(local);
+  ASSERT_TRUE(a.device && child.connect(a));
+  join(b, c);
+  meet(a, child.card);
+  for (int i = 0; i < 8; ++i) a.write(child.card, 1 << 20);
+  child.end();
+  const uint64_t udp = a.counters().sent_by_udp;
+  Completion completion;
+  ASSERT_TRUE(comes_true([&] {
+    const std::scoped_lock guard(a.device->lock());
+    (void)a.device->poll();
+    return a.cq->poll({&completion, 1}) == 1 && completion.status != Status::Success;
+  }));
+  EXPECT_EQ(completion.status, Status::RetryExceeded);
+  EXPECT_GT(a.counters().sent_by_udp, udp);  // its ring is gone
+  meet(b, c.card());
+}
+
+TEST(RoceNear, AStoppedPeerDoesNotBlockOthers) {
+  Child child;
+  Side a(local), b(local);
+  ASSERT_TRUE(a.device && b.device && child.connect(a));
+  // A second queue pair of the same device, to b.
+  QueuePair* const first = a.qp;
+  {
+    const std::scoped_lock guard(a.device->lock());
+    QueuePairRequest request;
+    request.pd = 1;
+    request.send_cq = request.receive_cq = a.cq;
+    request.capacities = {64, 64, 2, 2, 64};
+    a.qp = *a.device->adapter().create_qp(request);
+  }
+  join(a, b);
+  QueuePair* const second = a.qp;
+  meet(a, b.card());
+  a.qp = first;
+  const uint64_t before = a.counters().near.sent;
+  ASSERT_TRUE(comes_true([&] {
+    a.write(child.card, 64);
+    return a.wait(true) && a.counters().near.sent > before + 4;
+  }));
+  child.signal(SIGSTOP);
+  a.write(child.card, 1 << 20);
+  a.qp = second;
+  ASSERT_TRUE(comes_true([&] {
+    {
+      const std::scoped_lock guard(a.device->lock());
+      (void)a.device->poll();
+    }
+    return a.counters().near.lost > 0;
+  }));
+  const uint64_t begin = os::monotonic_ns();
+  for (int i = 0; i < 100; ++i) {
+    a.write(b, 64);
+    ASSERT_TRUE(a.wait(true));
+  }
+  EXPECT_LT(os::monotonic_ns() - begin, uint64_t{5'000'000'000});
+  child.signal(SIGCONT);
+  EXPECT_TRUE(a.wait(true));  // what was lost is sent again
+}
+
+TEST(RoceNear, APlaceThatIsTakenMeansUdp) {
+  Side a(local);
+  ASSERT_TRUE(a.device);
+  EXPECT_FALSE(os::listen_at(NearPort::name_of(a.device->gid(0))));
+  int error = 0;
+  EXPECT_TRUE(os::connect_to(NearPort::name_of(a.device->gid(0)), error));
+}
+
+// Greets as a device does, by hand.
+struct Stranger {
+  explicit Stranger(const Side& to, size_t bytes = sizeof(NearMemory), uint32_t version = 1) {
+    int error = 0;
+    connection = os::connect_to(NearPort::name_of(to.device->gid(0)), error);
+    auto made = os::create_memory("stranger", bytes);
+    auto map = os::map_memory(*made, 0, sizeof(NearMemory));
+    file = std::move(*made);
+    memory = std::move(*map);
+    hello.version = version;
+    hello.source = *gid_with_port(*os::SocketAddress::from_text("127.0.0.1:9"));
+    hello.to = to.device->gid(0);
+  }
+  void greet() { greet(file.get()); }
+  void greet(int fd) const {
+    const std::array<int, 1> fds{fd};
+    EXPECT_EQ(os::send_datagram(connection, {}, std::as_bytes(std::span(&hello, 1)), fds), 0);
+  }
+  NearMemory& ring() const { return *memory.as<NearMemory>(); }
+  bool is_cut_off() const {
+    char byte = 0;
+    return ::recv(connection.get(), &byte, 1, MSG_DONTWAIT) == 0;
+  }
+
+  os::Fd connection;
+  os::Fd file;
+  os::Mapping memory;
+  NearHello hello;
+};
+
+TEST(RoceNear, GarbageInARingCutsItsPeerOffAndNobodyElse) {
+  Side a(local), b(local);
+  ASSERT_TRUE(a.device && b.device);
+  join(a, b);
+  meet(a, b.card());
+  Stranger stranger(b);
+  stranger.greet();
+  ASSERT_TRUE(comes_true([&] { return stranger.ring().attached.load() == 1; }));
+  // No queue pair knows of it, and a packet that is none is counted by the adapter.
+  const uint64_t malformed = b.packets().malformed;
+  NearSender sender(stranger.ring());
+  std::array<std::byte, 16> packet{std::byte{0xff}};
+  const iovec part{packet.data(), packet.size()};
+  ASSERT_EQ(sender.put(&part, 1, packet.size()), NearSender::Put::Done);
+  ASSERT_TRUE(comes_true([&] {
+    (void)os::send_datagram(stranger.connection, {}, std::as_bytes(std::span("x", 1)), {});
+    return b.packets().malformed > malformed;
+  }));
+  EXPECT_FALSE(stranger.is_cut_off());
+  // A slot that is none ends it.
+  stranger.ring().slots[1].bytes.store(UINT32_MAX);
+  stranger.ring().slots[1].turn.store(1);
+  (void)os::send_datagram(stranger.connection, {}, std::as_bytes(std::span("x", 1)), {});
+  ASSERT_TRUE(comes_true([&] { return stranger.is_cut_off(); }));
+  EXPECT_EQ(b.counters().near.malformed, 1U);
+  meet(a, b.card());
+}
+
+TEST(RoceNear, GreetingsThatAreNoneAreRefused) {
+  Side a(local);
+  ASSERT_TRUE(a.device);
+  std::vector<std::unique_ptr<Stranger>> strangers;
+  const auto add = [&](auto... more) -> Stranger& {
+    strangers.push_back(std::make_unique<Stranger>(a, more...));
+    return *strangers.back();
+  };
+  add(size_t{4096}).greet();  // too small
+  add(sizeof(NearMemory), 2U).greet();
+  Stranger& elsewhere = add();
+  elsewhere.hello.to = elsewhere.hello.source;
+  elsewhere.greet();
+  Stranger& nameless = add();
+  nameless.hello.source = standard_gid(*os::SocketAddress::from_text("127.0.0.1:9"));
+  nameless.greet();
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  add().greet(pipe[0]);
+  EXPECT_EQ(os::send_datagram(add().connection, {}, std::as_bytes(std::span("x", 1)), {}), 0);
+  for (const auto& stranger : strangers) EXPECT_TRUE(comes_true([&] { return stranger->is_cut_off(); }));
+  EXPECT_EQ(a.counters().near.refused, strangers.size());
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+}
+
+TEST(RoceNear, AnotherUserIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  Side a(local), b(local);
+  ASSERT_TRUE(a.device && b.device);
+  const std::string name = NearPort::name_of(a.device->gid(0));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int error = 0;
+    if (::setuid(65534) != 0) ::_exit(2);
+    const os::Fd connection = os::connect_to(name, error);
+    char byte = 0;
+    for (int i = 0; i < 10'000; ++i, ::usleep(1000))
+      if (::recv(connection.get(), &byte, 1, MSG_DONTWAIT) == 0) ::_exit(0);
+    ::_exit(1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(a.counters().near.refused, 1U);
+  join(a, b);
+  meet(a, b.card());  // after a while it listens again
+}
+
+}  // namespace
+}  // namespace weft::link::roce
