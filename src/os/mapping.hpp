@@ -5,8 +5,10 @@
 
 namespace weft::os {
 
-// Maps all pages of the range, for writing if `write`. 0, or a positive errno: EFAULT where nothing is mapped, or not with that right. Kernels
-// before 5.14 are not able to tell: 0.
+// Whether this kernel can tell: 5.14 or newer.
+bool can_populate() noexcept;
+// Maps all pages of the range, for writing if `write`. 0, or a positive errno: EFAULT where nothing is mapped, or not with that right. Where the kernel
+// cannot tell: 0.
 int populate(const void* at, size_t length, bool write) noexcept;
 
 }  // namespace weft::os

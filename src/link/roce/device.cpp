@@ -18,6 +18,10 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, pro
   device->adapter_.datagram_bytes_max = settings.datagram_bytes;
   if (auto ok = device->open_ports(settings); !ok) return ok.error();
   if (settings.has_thread) {
+    // Made when it is asked for; a thread that cannot sleep on its sockets would hear nothing.
+    for (auto& port : device->ports_)
+      if (port && port->link().wait_fd() < 0)
+        return Error{EMFILE, "no descriptor to sleep on the socket (ulimit -n)"};
     auto wake = os::Event::create();
     if (!wake) return wake.error();
     device->wake_.emplace(std::move(*wake));
@@ -174,6 +178,7 @@ int Device::poll() noexcept {
   polled_at_ns_ = now;
   const int packets = take(now);
   counters_.packets_by_program += static_cast<uint64_t>(packets);
+  if (adapter_.next_due() < wakes_at_) wake_thread();  // it sleeps until an older timer
   return packets;
 }
 
@@ -220,7 +225,7 @@ bool Device::sleep() noexcept {
     for (auto& port : ports_) {
       if (!port) continue;
       fds[count++] = {port->link().wait_fd(), POLLIN, 0};
-      (void)port->link().arm();
+      if (!port->link().arm()) until = std::min(until, now + no_room_ns);
     }
     if (near_) {
       fds[count++] = {near_->wait_fd(), POLLIN, 0};

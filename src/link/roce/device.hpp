@@ -80,11 +80,12 @@ class Device final : proto::roce::PacketOutput {
   }
   // The program is about to sleep until a completion event: the thread must not stand aside.
   void expect_sleep() noexcept {
-    if (!is_aside_) [[likely]]
-      return;
-    is_aside_ = false;
-    vain_ = 0;
-    wake_thread();
+    if (is_aside_) [[unlikely]] {
+      is_aside_ = false;
+      vain_ = 0;
+      wake_thread();
+    }
+    posted();
   }
   DeviceCounters counters() const noexcept;
   PortCounters port_counters() const noexcept;

@@ -1,6 +1,8 @@
 // Settings, the list of open instances, and events on their way to the library.
 #include "faces/verbs/roce/instance.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -19,7 +21,8 @@ const weft_verbs_services* the_services = nullptr;
 // All that are open; made on first use and never destroyed, for programs that call from exit handlers.
 struct Registry {
   std::mutex mutex;
-  std::map<std::string, std::weak_ptr<Instance>> instances;
+  std::map<std::string, std::unique_ptr<Instance>> instances;
+  std::vector<std::unique_ptr<Instance>> inherited;  // of a forked child: its parent's
 };
 Registry& registry() noexcept {
   static auto* const all = new Registry;
@@ -103,12 +106,40 @@ uint64_t guid_of(const Named& named) noexcept {
   return __builtin_bswap64(hash);
 }
 
-Result<std::shared_ptr<Instance>> Instance::open(const Named& named) {
-  const std::scoped_lock guard(registry().mutex);
-  auto& place = registry().instances[named.name];
-  // A forked child opens its own: the sockets and the thread are its parent's.
-  if (auto present = place.lock(); present && present->device().is_here()) return present;
-  std::shared_ptr<Instance> instance(new Instance(named));
+// A child that is forked finds no lock held by a thread that it does not have.
+static void lock_all() noexcept {
+  registry().mutex.lock();
+  for (auto& [name, one] : registry().instances) one->lock().lock();
+}
+static void unlock_all() noexcept {
+  for (auto& [name, one] : registry().instances) one->lock().unlock();
+  registry().mutex.unlock();
+}
+
+void Instance::Close::operator()(Instance* instance) const noexcept {
+  Registry& all = registry();
+  const std::scoped_lock guard(all.mutex);
+  if (--instance->users_ != 0) return;
+  std::erase_if(all.inherited, [&](const auto& one) { return one.get() == instance; });
+  if (const auto place = all.instances.find(instance->named_.name);
+      place != all.instances.end() && place->second.get() == instance)
+    all.instances.erase(place);
+}
+
+Result<Instance::Reference> Instance::open(const Named& named) {
+  Registry& all = registry();
+  const std::scoped_lock guard(all.mutex);
+  [[maybe_unused]] static const int handled = ::pthread_atfork(lock_all, unlock_all, unlock_all);
+  if (const auto place = all.instances.find(named.name); place != all.instances.end()) {
+    if (place->second->device().is_here()) {
+      ++place->second->users_;
+      return Reference(place->second.get());
+    }
+    // A forked child opens its own: the sockets and the thread are its parent's.
+    all.inherited.push_back(std::move(place->second));
+    all.instances.erase(place);
+  }
+  std::unique_ptr<Instance> instance(new Instance(named));
   instance->active_mtu_ = active_mtu_of(named.interface);
   link::roce::DeviceSettings wanted;
   wanted.ipv4 = named.interface.ipv4;
@@ -126,11 +157,13 @@ Result<std::shared_ptr<Instance>> Instance::open(const Named& named) {
   auto device = link::roce::Device::open(wanted, *instance);
   if (!device) return device.error();
   instance->device_ = std::move(*device);
-  instance->device_->adapter().memory().probe = [](std::byte* at, uint64_t length, bool write) noexcept {
-    return os::populate(at, length, write) == 0;
-  };
-  place = instance;
-  return instance;
+  if (os::can_populate())
+    instance->device_->adapter().memory().probe = [](std::byte* at, uint64_t length, bool write) noexcept {
+      return os::populate(at, length, write) == 0;
+    };
+  Instance* const opened = instance.get();
+  all.instances[named.name] = std::move(instance);
+  return Reference(opened);
 }
 
 // By which way packets went, for WEFT_VERBS_LOG=info.

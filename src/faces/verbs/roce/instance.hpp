@@ -36,8 +36,13 @@ uint64_t guid_of(const Named& named) noexcept;
 
 class Instance final : roce::Events {
  public:
+  // Lets go of it; the last one closes it, before anybody can open it anew.
+  struct Close {
+    void operator()(Instance* instance) const noexcept;
+  };
+  using Reference = std::unique_ptr<Instance, Close>;
   // The one of this name; opened if it is not.
-  static Result<std::shared_ptr<Instance>> open(const Named& named);
+  static Result<Reference> open(const Named& named);
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
   ~Instance();
@@ -64,6 +69,7 @@ class Instance final : roce::Events {
   void on_async(const roce::AsyncEvent& event) noexcept override;
 
   Named named_;
+  unsigned users_ = 1;  // contexts
   uint8_t active_mtu_ = 3;
   uint32_t numbers_ = 0;
   std::unique_ptr<link::roce::Device> device_;

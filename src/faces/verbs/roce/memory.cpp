@@ -101,7 +101,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned
     auto region =
         own.adapter().memory().add(base.number, static_cast<std::byte*>(address), iova, length, *rights);
     if (!region) return region.error();
-    return keep(own, base, *region, std::move(mr));
+    return keep(own, of(pd), *region, std::move(mr));
   });
 }
 
@@ -112,7 +112,7 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept {
     const Guard guard(own.lock());
     auto region = own.adapter().memory().add_null(base_of(pd).number);
     if (!region) return region.error();
-    return keep(own, base_of(pd), *region, std::move(mr));
+    return keep(own, of(pd), *region, std::move(mr));
   });
 }
 
@@ -121,8 +121,8 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length, un
     Opened& own = opened(mr->context);
     Mr& mine = of(mr);
     const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
-    Pd& before = base_of(mr->pd);
-    Pd& after = (flags & IBV_REREG_MR_CHANGE_PD) != 0 ? base_of(pd) : before;
+    Pd& before = of(mr->pd);
+    Pd& after = (flags & IBV_REREG_MR_CHANGE_PD) != 0 ? of(pd) : before;
     const unsigned wanted = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? access : mine.access;
     void* const at = moves ? address : mr->addr;
     const size_t bytes = moves ? length : mr->length;
@@ -146,7 +146,7 @@ int dereg_mr(ibv_mr* mr) noexcept {
   {
     const Guard guard(own.lock());
     if (own.adapter().memory().remove(*mine.region) != 0) return EBUSY;
-    --base_of(mr->pd).users;
+    --of(mr->pd).users;
     own.mrs.remove(mine);
   }
   delete &mine;
@@ -172,7 +172,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
     if (!window) return window.error();
     mw->window = *window;
     mw->rkey = mw->handle = (*window)->key;
-    ++base_of(pd).users;
+    ++of(pd).users;
     own.mws.push_back(*mw);
     return mw.release();
   });
@@ -184,7 +184,7 @@ int dealloc_mw(ibv_mw* mw) noexcept {
   {
     const Guard guard(own.lock());
     own.adapter().memory().remove_window(*mine.window);
-    --base_of(mw->pd).users;
+    --of(mw->pd).users;
     own.mws.remove(mine);
   }
   delete &mine;
@@ -257,7 +257,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) noexcept {
     auto ah = std::make_unique<Ah>();
     ah->to = *to;
     const Guard guard(own.lock());
-    ++base_of(pd).users;
+    ++of(pd).users;
     own.ahs.push_back(*ah);
     return ah.release();
   });
@@ -268,7 +268,7 @@ int destroy_ah(ibv_ah* ah) noexcept {
   Ah& mine = of(ah);
   {
     const Guard guard(own.lock());
-    --base_of(ah->pd).users;
+    --of(ah->pd).users;
     own.ahs.remove(mine);
   }
   delete &mine;

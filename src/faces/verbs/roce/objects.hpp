@@ -82,12 +82,13 @@ struct Qp : ibv_qp_ex, ListHook {
   ibv_qp_cap cap{};
   bool signal_all = false;
   Xrcd* xrcd = nullptr;
-  std::shared_ptr<int> handles;  // of the pair: ibv_open_qp(3) makes another one of an XRC receive queue pair
+  // Of the pair: ibv_open_qp(3) makes another one of an XRC receive queue pair.
+  std::shared_ptr<std::vector<Qp*>> handles;
 };
 
 // What a context has; the provider's state of it.
 struct Opened {
-  std::shared_ptr<Instance> instance;
+  Instance::Reference instance;
   ibv_context* context = nullptr;
   List<Pd> pds;
   List<Mr> mrs;

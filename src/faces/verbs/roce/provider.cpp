@@ -8,6 +8,7 @@
 
 #include "faces/verbs/roce/objects.hpp"
 #include "os/clock.hpp"
+#include "os/mapping.hpp"
 
 namespace weft::verbs::soft {
 namespace {
@@ -42,12 +43,15 @@ int query_device(ibv_context* context, ibv_device_attr_ex* out) noexcept {
   a.max_pkeys = 1;
   a.local_ca_ack_delay = 15;
   a.phys_port_cnt = 1;
-  constexpr uint32_t rc = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
-                          IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
-  out->odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
-  out->odp_caps.per_transport_caps = {rc, IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE,
-                                      IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV};
-  out->xrc_odp_caps = rc;
+  if (os::can_populate()) {
+    constexpr uint32_t rc = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
+                            IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
+    out->odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+    out->odp_caps.per_transport_caps = {rc,
+                                        IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE,
+                                        IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV};
+    out->xrc_odp_caps = rc;
+  }
   out->completion_timestamp_mask = UINT64_MAX;
   out->hca_core_clock = 1'000'000;  // kHz: time stamps are ns
   out->device_cap_flags_ex = a.device_cap_flags;
@@ -129,7 +133,7 @@ int open(const weft_verbs_device* device, ibv_context* context, weft_verbs_ops* 
       auto instance = Instance::open(named);
       if (!instance) return instance.error();
       auto own = std::make_unique<Opened>();
-      own->instance = *instance;
+      own->instance = std::move(*instance);
       own->context = context;
       fill_context_ops(*ops);
       fill_memory_ops(*ops);

@@ -72,8 +72,12 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr) noexcept {
     mine->instance = own.instance.get();
     mine->cap = attr->cap;
     mine->signal_all = request->signal_all;
-    mine->handles = std::make_shared<int>(1);
-    if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
+    mine->handles = std::make_shared<std::vector<Qp*>>(1, mine.get());
+    // More than a queue has is refused below, before memory is taken for it.
+    const bool fits = attr->cap.max_send_wr <= roce::requests_max &&
+                      attr->cap.max_send_sge <= roce::elements_max &&
+                      attr->cap.max_inline_data <= roce::inline_bytes_max;
+    if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 && fits) {
       mine->batch = batch_for(attr->cap);
       fill_extended_qp(*mine);
     }
@@ -88,7 +92,7 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr) noexcept {
       mine->xrcd = &of(attr->xrcd);
       ++mine->xrcd->users;
     } else {
-      ++base_of(attr->pd).users;
+      ++of(attr->pd).users;
     }
     own.qps.push_back(*mine);
     return mine.release();
@@ -112,7 +116,7 @@ ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr) noexcept {
     mine->instance = own.instance.get();
     mine->pair = pair;
     mine->handles = of(static_cast<ibv_qp*>(pair->context)).handles;
-    ++*mine->handles;
+    mine->handles->push_back(mine.get());
     mine->qp_base.qp_num = mine->qp_base.handle = pair->number;
     mine->qp_base.state = static_cast<ibv_qp_state>(pair->state);
     mine->xrcd = &of(attr->xrcd);
@@ -225,7 +229,7 @@ int destroy_qp(ibv_qp* qp) noexcept {
     if (mine.xrcd != nullptr) {
       --mine.xrcd->users;
     } else {
-      --base_of(qp->pd).users;
+      --of(qp->pd).users;
     }
     own.qps.remove(mine);
   }
@@ -236,8 +240,9 @@ int destroy_qp(ibv_qp* qp) noexcept {
 }  // namespace
 
 void release_pair(Qp& qp) noexcept {
-  if (qp.pair->context == &qp.qp_base) qp.pair->context = nullptr;
-  if (--*qp.handles == 0) qp.instance->device().adapter().destroy_qp(*qp.pair);
+  std::erase(*qp.handles, &qp);
+  if (qp.handles->empty()) return qp.instance->device().adapter().destroy_qp(*qp.pair);
+  if (qp.pair->context == &qp.qp_base) qp.pair->context = &qp.handles->front()->qp_base;
 }
 
 void fill_queue_pair_ops(weft_verbs_ops& ops) noexcept {

@@ -82,7 +82,7 @@ ibv_srq* create_srq(ibv_context* context, ibv_srq_init_attr_ex* attr) noexcept {
     srq->queue->context = static_cast<ibv_srq*>(srq.get());
     srq->handle = srq->queue->number;
     attr->attr.max_sge = srq->elements;
-    ++base_of(attr->pd).users;
+    ++of(attr->pd).users;
     if (is_xrc) ++srq->xrcd->users;
     own.srqs.push_back(*srq);
     return srq.release();
@@ -124,7 +124,7 @@ int destroy_srq(ibv_srq* srq) noexcept {
   {
     const Guard guard(own.lock());
     if (own.adapter().destroy_srq(*mine.queue) != 0) return EBUSY;
-    --base_of(srq->pd).users;
+    --of(srq->pd).users;
     if (mine.xrcd != nullptr) --mine.xrcd->users;
     own.srqs.remove(mine);
   }
