@@ -63,6 +63,7 @@ struct Side {
     a.access = remote_write | remote_read;
     a.path.destination = to.gid;
     a.destination = to.number;
+    a.timeout = timeout;
     const auto step = [&](QpState state, uint32_t mask) {
       a.state = state;
       ASSERT_TRUE(device->adapter().modify(*qp, a, mask | attr_state, os::monotonic_ns()));
@@ -115,6 +116,7 @@ struct Side {
   CompletionQueue* cq = nullptr;
   Region* region = nullptr;
   QueuePair* qp = nullptr;
+  uint8_t timeout = 14;  // of the queue pair that connect() brings up
 };
 
 }  // namespace weft::link::roce::testing
