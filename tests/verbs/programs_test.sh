@@ -51,6 +51,16 @@ for kind in RC UC UD; do
 done
 echo "$passed pairs passed, perftest among them"
 
+# Processes of one user meet in shared memory, and where that is forbidden they take UDP; the log line of the client says which.
+for near in 1 0; do
+  here=(env WEFT_VERBS_LOG=info "WEFT_VERBS_NEAR=$near")
+  passes 127.0.0.1 ib_send_lat -F -n 200 -s 8
+  passes 127.0.0.1 ib_write_bw -F -n 50
+  grep -q "shared memory: $([[ $near == 1 ]] && echo '[1-9]' || echo '0 out, 0 in')" "$pair_folder/client.err" ||
+    { failed=$((failed + 1)); echo "FAILED: another way than WEFT_VERBS_NEAR=$near says"; cat "$pair_folder/client.err"; }
+done
+here=()
+
 # Every size from 2 bytes to 8 MiB.
 passes 127.0.0.1 ib_write_bw -F -a -n 20
 passes 127.0.0.1 ib_send_lat -F -a -n 20

@@ -109,6 +109,8 @@ NearPort::Outbound* NearPort::want(const Gid& to) noexcept {
 }
 
 NearPort::Sent NearPort::send(const Gid& to, const iovec* parts, size_t count) noexcept {
+  if (!origin_.is_here()) [[unlikely]]
+    return Sent::NoWay;  // the rings are the parent's
   Outbound* out = last_;
   if (out == nullptr || out->to != to) [[unlikely]] {
     const auto found = outbound_.find(to);
