@@ -64,7 +64,11 @@ class Child {
     return has_card_ && ::write(socket_.get(), &own, sizeof own) == sizeof own &&
            ::read(socket_.get(), &done, 1) == 1;
   }
-  void signal(int number) const { ::kill(pid_, number); }
+  // SIGSTOP has stopped all threads when it returns.
+  void signal(int number) const {
+    ::kill(pid_, number);
+    if (number == SIGSTOP) ::waitpid(pid_, nullptr, WUNTRACED);
+  }
   void end() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);
