@@ -1,4 +1,4 @@
-// The provider verbs: RoCEv2 queue pairs of this process; datagrams are UD (docs/verbs.md). A provider is a type: its links, its name, its
+// The provider verbs: RoCEv2 queue pairs of this process; connected endpoints are RC, datagrams are UD (docs/verbs.md). A provider is a type: its links, its name, its
 // addresses.
 #pragma once
 
@@ -6,6 +6,7 @@
 
 #include <array>
 
+#include "link/roce/connection.hpp"
 #include "link/roce/datagrams.hpp"
 #include "providers/endpoint_kind.hpp"
 #include "providers/socket_address.hpp"
@@ -14,11 +15,13 @@ namespace weft::providers {
 
 struct Verbs : SocketAddresses {
   using Packets = link::roce::Datagrams;
+  using Connection = link::roce::Connection;
   static constexpr const char* name = "verbs";
   static constexpr uint32_t version =
       FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for
-  static constexpr std::array<EndpointKind, 1> kinds = {
-      {{FI_EP_DGRAM, FI_PROTO_IB_UD, 0, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
+  static constexpr std::array<EndpointKind, 2> kinds = {
+      {{FI_EP_MSG, FI_PROTO_RDMA_CM_IB_RC, 1, FI_LOCAL_COMM | FI_REMOTE_COMM},
+       {FI_EP_DGRAM, FI_PROTO_IB_UD, 0, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
   // GIDs with a port have room for IPv4 alone.
   static constexpr std::array<uint32_t, 1> formats = {FI_SOCKADDR_IN};
 
