@@ -78,6 +78,7 @@ class Connection final : public proto::LinkBase, tcp::ConnectionEvents, proto::C
   static constexpr size_t segment_bytes = size_t{1} << 14;
   static constexpr size_t address_length = tcp::Connection::address_length;
   static constexpr uint64_t linger_ns = 500'000'000;
+  static_assert(frame_bytes_max <= 0xffff);  // so that the head of a message has head_bytes_min bytes
   static_assert(frame_bytes_max + proto::stream::head_bytes_max <= MessageChannel::message_bytes_max);
 
   Connection() = default;
@@ -131,6 +132,15 @@ class Connection final : public proto::LinkBase, tcp::ConnectionEvents, proto::C
     for (size_t i = 0; i < part_count; ++i) put(parts[i].iov_base, parts[i].iov_len);
     channel_.commit(at);
     return true;
+  }
+  // The same for a frame of kind Msg that the caller writes where it leaves from: room for frame_bytes_max bytes, or null.
+  std::byte* reserve_message() noexcept {
+    std::byte* const message = channel_.reserve();
+    return message == nullptr ? nullptr : message + proto::stream::head_bytes_min;
+  }
+  void commit_message(size_t bytes) noexcept {
+    const wire::FrameHead head{wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(bytes), 0, 0};
+    if (channel_.is_open()) channel_.commit(proto::stream::pack_head(head, channel_.reserved()) + bytes);
   }
   // Complete is what the peer's adapter has acknowledged.
   uint64_t sent_sequence(const PeerBase&) const noexcept { return channel_.sent(); }

@@ -198,7 +198,7 @@ void MessageChannel::collect() noexcept {
     return;
   const std::scoped_lock guard(shared_->device->lock());
   (void)shared_->device->poll();
-  std::array<Completion, receive_slots> done;
+  std::array<Completion, 32> done;
   for (;;) {
     const int count = cq_->poll(done);
     if (count < 0) failed_ = true;

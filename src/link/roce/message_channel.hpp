@@ -28,10 +28,10 @@ namespace weft::link::roce {
 
 class MessageChannel {
  public:
-  static constexpr uint32_t credits = 16;
+  static constexpr uint32_t credits = 256;
   static constexpr uint32_t control_receives = 8;
   static constexpr uint32_t receive_slots = credits + control_receives;
-  static constexpr uint32_t send_slots = 16;
+  static constexpr uint32_t send_slots = 32;
   static constexpr size_t message_bytes_max = (size_t{1} << 14) + 1024;
   static constexpr size_t name_bytes = 32;
   using Name = std::array<std::byte, name_bytes>;
@@ -57,8 +57,10 @@ class MessageChannel {
   // Room for message_bytes_max bytes, until commit(); null: no credit, or all buffers are under way.
   std::byte* reserve() noexcept {
     if (!can_send() && (!more_room() || !can_send())) return nullptr;
-    return send_slot(sent_ % send_slots) + header_bytes;
+    return reserved();
   }
+  // What reserve() gave last.
+  std::byte* reserved() noexcept { return send_slot(sent_ % send_slots) + header_bytes; }
   void commit(size_t bytes) noexcept;
   uint64_t sent() const noexcept { return sent_; }        // messages
   uint64_t settled() const noexcept { return settled_; }  // that the peer's adapter has acknowledged

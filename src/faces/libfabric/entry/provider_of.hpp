@@ -115,6 +115,8 @@ constexpr Provider describe() {
     provider.scalable_endpoint = Open::open_scalable;
     provider.stx = Open::open_stx;
     provider.srx = Open::open_srx;
+  } else if constexpr (BringsConnections<P>) {
+    provider.srx = Open::open_srx;  // of the connected endpoints
   }
   return provider;
 }
