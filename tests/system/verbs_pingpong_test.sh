@@ -14,4 +14,4 @@ pingpong() { pair_reaches "$1" 127.0.0.1 -p "$2" -e "$3" -c -S all -I "$4"; }
 pingpong 1k verbs dgram 100
 pingpong 6m verbs msg 10
 pingpong 6m 'verbs;ofi_rxm' rdm 10
-WEFT_PACKET_FAULTS="loss=0.1,twice=1,late=1,seed=1" pingpong 6m verbs msg 1
+WEFT_PACKET_FAULTS="loss=0.1,twice=1,late=1,seed=1" pingpong 6m verbs msg 10

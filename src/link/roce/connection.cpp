@@ -124,7 +124,7 @@ void Connection::disconnected(core::ProviderError why) noexcept {
     why_ = why;
   } else if (stage_ == Stage::Shut) {
     stage_ = Stage::Over;
-    observer_->disconnected(why);
+    if (observer_ != nullptr) observer_->disconnected(why);
   }
 }
 
@@ -159,17 +159,23 @@ void Connection::shut_down() noexcept {
   if (stage_ != Stage::Open || !belongs_here()) return;
   stage_ = Stage::Shut;
   peer_ = nullptr;
+  if (is_ending_) return disconnected(why_);
   // Until the other side's adapter has all that was sent: then it is read there whatever happens here.
   for (const uint64_t until = os::monotonic_ns() + linger_ns; os::monotonic_ns() < until;) {
     channel_.drive();
     if (channel_.settled() == channel_.sent() || channel_.has_failed()) break;
+    // Who has left acknowledges nothing any more.
+    control_.advance();
+    look();
+    if (stage_ != Stage::Shut) return;
     pollfd nothing{};
     (void)::poll(&nothing, 0, linger_step_ms);
   }
-  if (stage_ == Stage::Shut) control_.shut_down();
+  control_.shut_down();
 }
 
 void Connection::close() noexcept {
+  observer_ = nullptr;  // hears no more
   shut_down();
   stage_ = Stage::Over;
   control_.close();
