@@ -1,5 +1,5 @@
-// The provider verbs: RoCEv2 queue pairs of this process; connected endpoints are RC, datagrams are UD (docs/verbs.md). A provider is a type: its links, its name, its
-// addresses.
+// The provider verbs: RoCEv2 queue pairs of this process; connected endpoints are RC, datagrams are UD (docs/verbs.md).
+// A provider is a type: its links, its name, its addresses.
 #pragma once
 
 #include <rdma/fabric.h>

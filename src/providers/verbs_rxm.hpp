@@ -1,4 +1,5 @@
-// The provider verbs;ofi_rxm: the engine over messages over RC queue pairs. A provider is a type: its link, its name, its addresses.
+// The provider verbs;ofi_rxm: the engine over messages over RC queue pairs. A provider is a type: its link, its name,
+// its addresses.
 #pragma once
 
 #include <rdma/fabric.h>

@@ -1,10 +1,12 @@
-// A connected endpoint over an RC queue pair: a Link with one peer (proto/engine/connection.hpp). Must not know tags or completions.
+// A connected endpoint over an RC queue pair: a Link with one peer (proto/engine/connection.hpp). Must not know tags or
+// completions.
 //
-// Two things make a connection: a TCP connection (link/tcp/connection.hpp), over which the ends find each other, exchange the names of their queue
-// pairs in front of the program's data, and learn that the other one leaves or dies; and a MessageChannel, which has all frames: the head as in
-// a stream (proto/stream/head.hpp), then the payload.
+// Two things make a connection: a TCP connection (link/tcp/connection.hpp), over which the ends find each other,
+// exchange the names of their queue pairs in front of the program's data, and learn that the other one leaves or dies;
+// and a MessageChannel, which has all frames: the head as in a stream (proto/stream/head.hpp), then the payload.
 //
-// Threads: one at a time; the device below has a lock and a progress thread of its own. Nothing blocks but shut_down() and close(), within linger_ns.
+// Threads: one at a time; the device below has a lock and a progress thread of its own. Nothing blocks but shut_down()
+// and close(), within linger_ns.
 #pragma once
 
 #include <sys/uio.h>
@@ -133,7 +135,8 @@ class Connection final : public proto::LinkBase, tcp::ConnectionEvents, proto::C
     channel_.commit(at);
     return true;
   }
-  // The same for a frame of kind Msg that the caller writes where it leaves from: room for frame_bytes_max bytes, or null.
+  // The same for a frame of kind Msg that the caller writes where it leaves from: room for frame_bytes_max bytes, or
+  // null.
   std::byte* reserve_message() noexcept {
     std::byte* const message = channel_.reserve();
     return message == nullptr ? nullptr : message + proto::stream::head_bytes_min;

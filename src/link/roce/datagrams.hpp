@@ -1,10 +1,12 @@
-// The PacketLink over a UD queue pair (IBTA 9.8): a packet is a SEND of one packet, so that a RoCEv2 endpoint of verbs may be the other side.
-// Every link has a device of its own, without a thread, and its address is the device's: an IPv4 address and a UDP port. What else a UD
-// address has is agreed upon: the queue pair's number and its Q_Key. Must not know what is in the packets.
+// The PacketLink over a UD queue pair (IBTA 9.8): a packet is a SEND of one packet, so that a RoCEv2 endpoint of verbs
+// may be the other side. Every link has a device of its own, without a thread, and its address is the device's: an IPv4
+// address and a UDP port. What else a UD address has is agreed upon: the queue pair's number and its Q_Key. Must not
+// know what is in the packets.
 //
 // Threads: one at a time; nobody else knows the device.
-// Hot path: send() copies into one of send_slots buffers, which is free again when the packet has left, at once as a rule. poll() shows packets
-// where they were received. Bounds: receive_slots packets between two polls; more are lost, as UD has it.
+// Hot path: send() copies into one of send_slots buffers, which is free again when the packet has left, at once as a
+// rule. poll() shows packets where they were received. Bounds: receive_slots packets between two polls; more are lost,
+// as UD has it.
 #pragma once
 
 #include <netinet/in.h>
@@ -42,8 +44,8 @@ class Datagrams {
   Datagrams& operator=(const Datagrams&) = delete;
   ~Datagrams() { close(); }
 
-  // `address` is a sockaddr_in. A zero port is chosen by the system; a zero host is that of the way out of the machine. EADDRINUSE: port 4791,
-  // whose GIDs have no room for a port, or one that is taken.
+  // `address` is a sockaddr_in. A zero port is chosen by the system; a zero host is that of the way out of the machine.
+  // EADDRINUSE: port 4791, whose GIDs have no room for a port, or one that is taken.
   Result<void> open(std::span<const std::byte> address);
   void close() noexcept;
   std::span<const std::byte> address() const noexcept { return own_.bytes(); }

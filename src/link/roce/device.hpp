@@ -80,7 +80,8 @@ class Device final : proto::roce::PacketOutput {
     vain_ = 0;
     wake_thread();
   }
-  // Sleeping without a thread, on the packets of GID 0: the descriptor is readable while there are some, between arm() and disarm().
+  // Sleeping without a thread, on the packets of GID 0: the descriptor is readable while there are some, between arm()
+  // and disarm().
   int wait_fd() noexcept { return ports_[0] ? ports_[0]->link().wait_fd() : -1; }
   bool arm() noexcept { return ports_[0] && ports_[0]->link().arm(); }
   void disarm() noexcept {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "os/clock.hpp"
@@ -51,7 +52,7 @@ Result<void> MessageChannel::make_queues(const os::SocketAddress& peer) {
   psn_ &= psn_mask;
   const std::scoped_lock guard(shared_->device->lock());
   Adapter& adapter = shared_->device->adapter();
-  // A protection domain of its own: the numbers of memory are no secret among queue pairs of one process.
+  // Without remote rights: no peer reaches it by a key.
   auto region =
       adapter.memory().add(1, memory_.get(), reinterpret_cast<uint64_t>(memory_.get()), bytes, local_write);
   if (!region) return region.error();
@@ -171,7 +172,8 @@ void MessageChannel::commit(size_t bytes) noexcept {
   request.elements = {&element, 1};
   ++sent_;
   const std::scoped_lock guard(shared_->device->lock());
-  // There is room for send_slots messages; what refuses now is a queue pair that has failed, which its completions say too.
+  // There is room for send_slots messages; what refuses now is a queue pair that has failed, which its completions say
+  // too.
   if (shared_->device->adapter().post_send(*qp_, request, os::monotonic_ns()) != 0) failed_ = true;
   shared_->device->posted();
 }

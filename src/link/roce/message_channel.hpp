@@ -1,13 +1,14 @@
-// Whole messages in order over one RC queue pair, with credits, so that a receive request is there for every message (no RNR NAK). Must not know
-// what the messages say, nor how the two ends find each other: they exchange name().
+// Whole messages in order over one RC queue pair, with credits, so that a receive request is there for every message
+// (no RNR NAK). Must not know what the messages say, nor how the two ends find each other: they exchange name().
 //
-// A message is a SEND: 4 bytes, how many messages its sender has consumed so far (modulo 2^32), 1 byte kind (0: a message, 1: credits alone), 3
-// zero bytes, then the bytes, all little-endian. Each side sends at most `credits` messages beyond what the other has consumed. Credits alone go
-// when a quarter of them is owed, and once when the active side is ready: until it hears something the passive side sends nothing. They take no
-// credit; receives for them are kept apart (control_receives), more than there can be.
+// A message is a SEND: 4 bytes, how many messages its sender has consumed so far (modulo 2^32), 1 byte kind (0: a
+// message, 1: credits alone), 3 zero bytes, then the bytes, all little-endian. Each side sends at most `credits`
+// messages beyond what the other has consumed. Credits alone go when a quarter of them is owed, and once when the
+// active side is ready: until it hears something the passive side sends nothing. They take no credit; receives for them
+// are kept apart (control_receives), more than there can be.
 //
-// Threads: one at a time; the lock of the device, which acknowledges and repeats by its own thread, is taken inside. What the peer sends is
-// hostile: a count of what was never sent, or another kind, fails the channel.
+// Threads: one at a time; the lock of the device, which acknowledges and repeats by its own thread, is taken inside.
+// What the peer sends is hostile: a count of what was never sent, or another kind, fails the channel.
 #pragma once
 
 #include <array>
@@ -42,10 +43,11 @@ class MessageChannel {
   MessageChannel& operator=(const MessageChannel&) = delete;
   ~MessageChannel() { close(); }
 
-  // A queue pair of the device at that address of ours, with its receives. `peer`: the host that will be the other end, where it is known.
+  // A queue pair of the device at that address of ours, with its receives. `peer`: the host that will be the other end,
+  // where it is known.
   Result<void> open(const os::SocketAddress& host, const os::SocketAddress& peer);
-  // What the other end needs: "WRC1", QPN, GID, first PSN, path MTU. The active side says the largest that it can have, the passive side, after
-  // connect(), the one that both have.
+  // What the other end needs: "WRC1", QPN, GID, first PSN, path MTU. The active side says the largest that it can have,
+  // the passive side, after connect(), the one that both have.
   Name name() const noexcept { return name_; }
   static bool is_name(std::span<const std::byte> bytes) noexcept;
   Result<void> connect(std::span<const std::byte> name, Role role);
@@ -65,8 +67,8 @@ class MessageChannel {
   uint64_t sent() const noexcept { return sent_; }        // messages
   uint64_t settled() const noexcept { return settled_; }  // that the peer's adapter has acknowledged
 
-  // --- receiving ---
-  // show(message) for each message in order; one that it refuses (false) is shown again by the next call. Returns how many were taken.
+  // --- receiving --- show(message) for each message in order; one that it refuses (false) is shown again by the next
+  // call. Returns how many were taken.
   template <class Show>
   int poll(Show&& show) noexcept {
     if (qp_ == nullptr) return 0;

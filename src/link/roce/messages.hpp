@@ -1,6 +1,6 @@
-// Connected endpoints over RC queue pairs as MessageLink wants them (link/message/endpoints.hpp): the connections of the provider's FI_EP_MSG
-// endpoints, without function vectors between, so the other side may as well be such endpoints under a MessageLink of their own. A message is
-// one frame of kind Msg. Must not know what the messages say.
+// Connected endpoints over RC queue pairs as MessageLink wants them (link/message/endpoints.hpp): the connections of
+// the provider's FI_EP_MSG endpoints, without function vectors between, so the other side may as well be such endpoints
+// under a MessageLink of their own. A message is one frame of kind Msg. Must not know what the messages say.
 //
 // Threads: one at a time. Nothing blocks, but for the close of a connection, within Connection::linger_ns.
 // Bounds: those of MessageChannel for each connection.

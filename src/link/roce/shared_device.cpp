@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 
+#include <cerrno>
 #include <mutex>
 #include <unordered_map>
 #include <utility>

@@ -21,7 +21,8 @@ struct SharedDevice {
   Notices notices;
   std::unique_ptr<Device> device;
 
-  // The one that there is, or a new one with a progress thread, on a UDP port that the system chooses. It goes with its last owner. Any thread.
+  // The one that there is, or a new one with a progress thread, on a UDP port that the system chooses. It goes with its
+  // last owner. Any thread.
   static Result<std::shared_ptr<SharedDevice>> at(const os::SocketAddress& host);
 };
 
