@@ -93,6 +93,7 @@ if(TARGET weft_conformance AND TARGET weft_compat)
   unset(WEFT_GTEST_FILTER)
   # Messages over connections: ours, and those of a plugin. The "+" stands for a semicolon, which would be a list here.
   weft_gtest(weft_conformance tcp+ofi_rxm conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=tcp+ofi_rxm")
+  weft_gtest(weft_conformance verbs+ofi_rxm conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=verbs+ofi_rxm")
   weft_gtest(weft_conformance example+ofi_rxm conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=example+ofi_rxm"
              "FI_PROVIDER_PATH=${PROJECT_BINARY_DIR}/examples/c_plugin")
   add_dependencies(weft_conformance example_provider)

@@ -34,9 +34,16 @@ std::unique_ptr<proto::PacketObserver> make_observer(const Middleware& wanted,
                                                      const proto::PacketLinkTraits& traits,
                                                      const Audience& audience);
 
+// The link stands on packets that have the middleware already: there what goes over the network is seen.
+template <class P>
+concept ObservesBelow = requires {
+  requires P::observes_below;
+};
+
 template <proto::PacketLink P>
 Result<void> open_observed(proto::Observed<P>& link, std::span<const std::byte> address,
                            const Audience& audience) {
+  if constexpr (ObservesBelow<P>) return link.open(address);
   auto wanted = middleware_of_settings();
   if (!wanted) return wanted.error();
   if (auto opened = link.open(address); !opened) return opened;

@@ -87,6 +87,13 @@ class Device final : proto::roce::PacketOutput {
     }
     posted();
   }
+  // Sleeping without a thread, on the packets of GID 0: the descriptor is readable while there are some, between arm()
+  // and disarm().
+  int wait_fd() noexcept { return ports_[0] ? ports_[0]->link().wait_fd() : -1; }
+  bool arm() noexcept { return ports_[0] && ports_[0]->link().arm(); }
+  void disarm() noexcept {
+    if (ports_[0]) ports_[0]->link().disarm();
+  }
   DeviceCounters counters() const noexcept;
   PortCounters port_counters() const noexcept;
 

@@ -89,7 +89,7 @@ Result<QueuePair*> Adapter::create_qp(const QueuePairRequest& request) {
   qp->responder.elements.resize(elements_max);
   qp->responder.resources.reserve(reads_max);
   timers_.reserve(qps_.size() + 1);
-  auto number = qps_.add(*qp);
+  auto number = request.number == 0 ? qps_.add(*qp) : qps_.add_as(*qp, request.number);
   if (!number) return number.error();
   qp->number = *number;
   if (qp->send_cq != nullptr) ++qp->send_cq->users;

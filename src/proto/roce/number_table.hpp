@@ -45,6 +45,18 @@ class NumberTable {
     }
   }
 
+  // Under a number that is agreed upon. EADDRINUSE: somebody has it. May throw std::bad_alloc.
+  Result<uint32_t> add_as(T& object, uint32_t number) {
+    if (number < first || number > last)
+      return Error{EINVAL, "a number that objects of this kind do not have"};
+    if (find(number) != nullptr) return Error{EADDRINUSE, "another object has this number"};
+    if (size_ == bound_) return Error{ENOMEM, "as many objects of this kind as a device has"};
+    if (2 * (size_ + 1) > places_.size()) grow();
+    put(number, object);
+    ++size_;
+    return number;
+  }
+
   void remove(uint32_t number) noexcept {
     size_t hole = place(number);
     while (places_[hole].object != nullptr && places_[hole].number != number) hole = (hole + 1) & mask();

@@ -30,6 +30,7 @@ struct QueuePairRequest {
   SharedReceiveQueue* srq = nullptr;
   Capacities capacities;
   bool signal_all = false;
+  uint32_t number = 0;  // that peers know without being told; 0: an unpredictable one
   void* context = nullptr;
 };
 

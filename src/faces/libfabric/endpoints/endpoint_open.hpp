@@ -40,8 +40,9 @@ struct OpenerByType {
                      : Opener<E>::open_endpoint(domain, info, ep, context);
   }
   static int open_srx(Domain& domain, fi_rx_attr* attr, fid_ep** srx, void* context) {
-    return domain.endpoint_type == FI_EP_MSG ? Opener<C>::open_srx(domain, attr, srx, context)
-                                             : Opener<E>::open_srx(domain, attr, srx, context);
+    if (domain.endpoint_type == FI_EP_MSG) return Opener<C>::open_srx(domain, attr, srx, context);
+    if constexpr (proto::HasManyContexts<E>) return Opener<E>::open_srx(domain, attr, srx, context);
+    return -FI_ENOSYS;
   }
 };
 

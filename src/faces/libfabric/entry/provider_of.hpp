@@ -55,7 +55,8 @@ const fi_info* offers_of(const Provider&) {
       for (const uint32_t format : P::formats) {
         if (!P::available(format)) continue;
         Offer& offer = made.emplace_back(P::name, P::version, kind, format, abilities_of<P>(kind.type));
-        if constexpr (LimitsDatagrams<P>) offer.limit_messages(P::datagram_bytes(format));
+        if constexpr (LimitsDatagrams<P>)
+          if (kind.type == FI_EP_DGRAM) offer.limit_messages(P::datagram_bytes(format));
         if (made.size() > 1) made[made.size() - 2].info.next = &offer.info;
       }
     }
@@ -114,6 +115,8 @@ constexpr Provider describe() {
     provider.scalable_endpoint = Open::open_scalable;
     provider.stx = Open::open_stx;
     provider.srx = Open::open_srx;
+  } else if constexpr (BringsConnections<P>) {
+    provider.srx = Open::open_srx;  // of the connected endpoints
   }
   return provider;
 }
