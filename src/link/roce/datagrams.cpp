@@ -153,8 +153,9 @@ int Datagrams::try_send(std::span<const std::byte> address, const iovec* parts, 
   request.to.destination = *gid;
   request.remote_qpn = queue_pair_number;
   request.remote_qkey = queue_key;
-  if (const int status = device_->adapter().post_send(*qp_, request, os::monotonic_ns()); status != 0)
-    return status == -ENOMEM ? -EAGAIN : status;
+  const int status = device_->adapter().post_send(*qp_, request, os::monotonic_ns());
+  device_->posted();
+  if (status != 0) return status == -ENOMEM ? -EAGAIN : status;
   next_send_ = (next_send_ + 1) % send_slots;
   ++sends_under_way_;
   collect_sent();
