@@ -251,14 +251,19 @@ bool allowed(QpType type, SendOpcode opcode) noexcept {
   return false;
 }
 
+uint64_t length_of(std::span<const Element> elements) noexcept {
+  uint64_t length = 0;
+  for (const Element& element : elements) length += element.length;
+  return length;
+}
+
 }  // namespace
 
 int Adapter::check(const QueuePair& qp, const SendRequest& request) const noexcept {
   if (qp.state == QpState::Reset || qp.state == QpState::Init || qp.state == QpState::ReadyToReceive)
     return -EINVAL;
   if (!allowed(qp.type, request.opcode) || request.elements.size() > qp.sends.elements_each()) return -EINVAL;
-  uint64_t length = 0;
-  for (const Element& element : request.elements) length += element.length;
+  const uint64_t length = length_of(request.elements);
   if (length > (qp.type == QpType::Ud ? datagram_bytes_max : message_bytes_max)) return -EINVAL;
   const bool is_atomic = request.opcode == SendOpcode::CompareSwap || request.opcode == SendOpcode::FetchAdd;
   if (is_atomic && length != sizeof(uint64_t)) return -EINVAL;
@@ -270,8 +275,7 @@ int Adapter::check(const QueuePair& qp, const SendRequest& request) const noexce
 
 int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) noexcept {
   if (const int rc = check(qp, request); rc != 0) return rc;
-  uint64_t length = 0;
-  for (const Element& element : request.elements) length += element.length;
+  const uint64_t length = length_of(request.elements);
   if (qp.sends.full()) return -ENOMEM;
   const uint32_t index = qp.sends.tail;
   SendEntry& e = qp.sends.at(index);
