@@ -12,6 +12,7 @@
 #include <linux/seccomp.h>
 #include <sys/syscall.h>
 
+#include <span>
 #include <thread>
 
 namespace weft::system_test {
@@ -196,24 +197,37 @@ bool is_told(const std::string& provider, const char* setting, bool cma, uint64_
   return good && status == 0;
 }
 
-int receives(Board& board, const std::string& provider, const Way& way, uint64_t count) {
-  Guarded in(big);
+// Window: so many receives are posted at a time, so that several messages are copied at once.
+int receives(Board& board, const std::string& provider, const Way& way, uint64_t count, uint64_t window) {
+  std::vector<Guarded> buffers(window, Guarded(big));
+  std::vector<Op> ops(window);
+  const auto room_of = [](uint64_t i) { return mix(i) % 11 == 0 ? size_of(i) / 2 : size_of(i); };
   Peer me(provider, FI_TAGGED, FI_THREAD_DOMAIN, nullptr, nullptr, 0);
   if (!me.ok()) return 1;
   me.publish(board.receiver);
+  uint64_t posted = 0;
   for (uint64_t i = 0; i < count; ++i) {
     if (i == count / 2 && way.forbidden_here != 0 && !forbid(way.forbidden_here)) return 3;
+    for (; posted < std::min(i + window, count); ++posted) {
+      Guarded& in = buffers[posted % window];
+      Op& op = ops[posted % window];
+      // Sometimes the message is there first, sometimes only a part of it fits.
+      if (mix(posted) % 7 == 0) usleep(200);
+      std::memset(in.all.data(), untouched, in.all.size());
+      in.bytes = room_of(posted);
+      op.state = 0;
+      if (me.post(
+              [&] {
+                return fi_trecv(me.ep(), in.data(), in.bytes, nullptr, FI_ADDR_UNSPEC, posted, 0,
+                                &op.context);
+              },
+              Op::take) != 0)
+        return 4;
+    }
+    Guarded& in = buffers[i % window];
+    const Op& op = ops[i % window];
     const size_t size = size_of(i);
-    Op op;
-    // Sometimes the message is there first, sometimes only a part of it fits.
-    if (mix(i) % 7 == 0) usleep(200);
-    const size_t room = mix(i) % 11 == 0 ? size / 2 : size;
-    std::memset(in.all.data(), untouched, in.all.size());
-    in.bytes = room;
-    if (me.post(
-            [&] { return fi_trecv(me.ep(), in.data(), room, nullptr, FI_ADDR_UNSPEC, i, 0, &op.context); },
-            Op::take) != 0)
-      return 4;
+    const size_t room = room_of(i);
     if (!eventually([&] {
           me.poll(Op::take);
           return op.state != 0;
@@ -233,7 +247,7 @@ bool carries(const std::string& provider, const Way& way, uint64_t count, uint64
   setenv("WEFT_SHM_COPY", way.copy, 1);
   auto* board = shared_block<Board>();
   const auto start = Clock::now();
-  const pid_t receiver = spawn([&] { return receives(*board, provider, way, count); });
+  const pid_t receiver = spawn([&] { return receives(*board, provider, way, count, window); });
   const pid_t sender = spawn([&] { return sends(*board, provider, way, count, window); });
   const int got = join(receiver, milliseconds(60'000));
   board->finished = true;
@@ -255,26 +269,31 @@ bool carries(const std::string& provider, const Way& way, uint64_t count, uint64
 
 enum class Fate : uint8_t { Killed, Stopped, Closes };
 
-// Big messages as fast as they go; after a random time the endpoint closes, when that is its fate.
-int floods(Board& board, const std::string& provider, Fate fate, uint64_t seed) {
-  std::vector<uint8_t> out(big);
-  fill(out.data(), big, 1);
-  Op ops[4];
+struct Load {
+  size_t length;
+  size_t messages;  // at a time
+};
+
+// Messages as fast as they go; after a random time the endpoint closes, when that is its fate.
+int floods(Board& board, const std::string& provider, const Load& load, Fate fate, uint64_t seed) {
+  std::vector<uint8_t> out(load.length);
+  fill(out.data(), load.length, 1);
+  std::vector<Op> ops(load.messages + 3);
   Peer me(provider, FI_TAGGED, FI_THREAD_DOMAIN, nullptr, nullptr, 0);
   if (!me.ok()) return 1;
   const fi_addr_t to = me.reach(board.receiver);
   const auto begin = Clock::now();
   const auto life = std::chrono::microseconds(1000 + mix(seed) % 20'000);
   for (uint64_t i = 0; !board.finished; ++i) {
-    Op& op = ops[i % std::size(ops)];
+    Op& op = ops[i % ops.size()];
     if (fate == Fate::Closes && Clock::now() - begin > life) break;
-    if (i >= std::size(ops))
+    if (i >= ops.size())
       while (op.state == 0 && !board.finished && (fate != Fate::Closes || Clock::now() - begin <= life))
         me.poll(Op::take);
-    if (i >= std::size(ops) && op.state == 0) continue;
+    if (i >= ops.size() && op.state == 0) continue;
     op.state = 0;
-    if (me.post([&] { return fi_tsend(me.ep(), out.data(), big, nullptr, to, 1, &op.context); }, Op::take) !=
-        0)
+    if (me.post([&] { return fi_tsend(me.ep(), out.data(), load.length, nullptr, to, 1, &op.context); },
+                Op::take) != 0)
       break;
   }
   me.close();
@@ -284,10 +303,10 @@ int floods(Board& board, const std::string& provider, Fate fate, uint64_t seed) 
 
 // A word of every page, so that the test is seldom busy with anything but the library.
 void clear_words(Guarded& in) {
-  for (size_t at = 0; at + 8 <= big; at += 4096) std::memset(in.data() + at, 0, 8);
+  for (size_t at = 0; at + 8 <= in.bytes; at += 4096) std::memset(in.data() + at, 0, 8);
 }
 bool words_are_right(Guarded& in) {
-  for (size_t at = 0; at + 8 <= big; at += 4096) {
+  for (size_t at = 0; at + 8 <= in.bytes; at += 4096) {
     const uint64_t word = mix(1 ^ (uint64_t{at} << 20));
     if (std::memcmp(in.data() + at, &word, sizeof word) != 0) return false;
   }
@@ -295,17 +314,18 @@ bool words_are_right(Guarded& in) {
 }
 
 // Nothing of it changes for some time.
-bool stays_untouched(Guarded& in, milliseconds time) {
-  std::memset(in.all.data(), untouched, in.all.size());
+bool stays_untouched(std::span<Guarded> all, milliseconds time) {
+  for (Guarded& in : all) std::memset(in.all.data(), untouched, in.all.size());
   const auto until = Clock::now() + time;
   do {
-    for (size_t at = 0; at < in.all.size(); at += 512)
-      if (in.all[at] != untouched) return false;
+    for (const Guarded& in : all)
+      for (size_t at = 0; at < in.all.size(); at += 512)
+        if (in.all[at] != untouched) return false;
   } while (Clock::now() < until);
   return true;
 }
 
-bool survives(const std::string& provider, Fate fate, int rounds, uint64_t seed) {
+bool survives(const std::string& provider, const Load& load, Fate fate, int rounds, uint64_t seed) {
   setenv("WEFT_SHM_COPY", "both", 1);
   bool good = true;
   long slowest = 0;
@@ -315,11 +335,11 @@ bool survives(const std::string& provider, Fate fate, int rounds, uint64_t seed)
   for (int round = 1; good && round <= rounds; ++round) {
     auto* board = shared_block<Board>();
     const uint64_t turn = seed * 1000 + static_cast<uint64_t>(round);
-    Guarded in(big);
+    std::vector<Guarded> buffers(load.messages, Guarded(load.length));
     Peer me(provider, FI_TAGGED | FI_DIRECTED_RECV, FI_THREAD_DOMAIN, nullptr, nullptr, 0);
     if (!me.ok()) return false;
     me.publish(board->receiver);
-    const pid_t child = spawn([&] { return floods(*board, provider, fate, turn); });
+    const pid_t child = spawn([&] { return floods(*board, provider, load, fate, turn); });
     const auto fails = [&](const char* what) {
       std::fprintf(stderr, "shared_copy_test: round %d, seed %llu: %s\n", round,
                    static_cast<unsigned long long>(seed), what);
@@ -329,18 +349,26 @@ bool survives(const std::string& provider, Fate fate, int rounds, uint64_t seed)
     std::thread killer;
     bool seen_end = false;
     Clock::time_point ended_at;
-    Op op;
-    bool posted = false;
-    while (good) {
-      if (!posted) {
-        op = {};
-        clear_words(in);
-        posted = fi_trecv(me.ep(), in.data(), big, nullptr, FI_ADDR_UNSPEC, 1, 0, &op.context) == 0;
+    std::vector<Op> ops(load.messages);
+    std::vector<char> posted(load.messages);
+    bool failed = false;
+    while (good && !failed) {
+      for (size_t i = 0; i < load.messages; ++i) {
+        if (posted[i] != 0) continue;
+        ops[i] = {};
+        clear_words(buffers[i]);
+        posted[i] = fi_trecv(me.ep(), buffers[i].data(), load.length, nullptr, FI_ADDR_UNSPEC, 1, 0,
+                             &ops[i].context) == 0
+                        ? 1
+                        : 0;
       }
       me.poll(Op::take);
-      if (posted && op.state != 0) {
-        posted = false;
-        if (op.state == 1 && (op.len != big || !words_are_right(in))) fails("wrong data");
+      for (size_t i = 0; i < load.messages; ++i) {
+        Op& op = ops[i];
+        Guarded& in = buffers[i];
+        if (posted[i] == 0 || op.state == 0) continue;
+        posted[i] = 0;
+        if (op.state == 1 && (op.len != load.length || !words_are_right(in))) fails("wrong data");
         if (op.state == 1) ++whole;
         else ++cut;
         // By another thread: this one is in the middle of a copy when the signal comes.
@@ -352,8 +380,9 @@ bool survives(const std::string& provider, Fate fate, int rounds, uint64_t seed)
             ended = true;
           });
         if (!in.intact()) fails("bytes around the buffer have changed");
-        if (op.state == -1 && !stays_untouched(in, milliseconds(2))) fails("somebody wrote after the error");
-        if (op.state == -1) break;
+        if (op.state == -1 && !stays_untouched({&in, 1}, milliseconds(2)))
+          fails("somebody wrote after the error");
+        failed = failed || op.state == -1;
       }
       if (ended && !seen_end) {
         seen_end = true;
@@ -376,11 +405,11 @@ bool survives(const std::string& provider, Fate fate, int rounds, uint64_t seed)
           fails("the endpoint stays busy");
       }
       if (rc != 0) fails("the endpoint cannot be closed");
-      else if (!stays_untouched(in, milliseconds(1))) fails("somebody wrote after the close");
+      else if (!stays_untouched(buffers, milliseconds(1))) fails("somebody wrote after the close");
       me.forget_ep();
     }
     if (fate == Fate::Stopped) kill(child, SIGCONT);
-    if (good && fate == Fate::Stopped && !stays_untouched(in, milliseconds(3)))
+    if (good && fate == Fate::Stopped && !stays_untouched(buffers, milliseconds(3)))
       fails("a stopped sender wrote after the close");
     board->finished = true;
     if (fate != Fate::Killed && join(child, milliseconds(10'000)) != 0) fails("the sender did not end well");
@@ -388,9 +417,9 @@ bool survives(const std::string& provider, Fate fate, int rounds, uint64_t seed)
   }
   unsetenv("WEFT_SHM_COPY");
   std::printf(
-      "shared_copy_test: %s: %d senders that %s: %s, %llu messages whole, %llu cut, slowest close %ld ms, %d "
-      "said -FI_EBUSY\n",
-      provider.c_str(), rounds,
+      "shared_copy_test: %s: %zu receives of %zu bytes, %d senders that %s: %s, %llu messages whole, %llu "
+      "cut, slowest close %ld ms, %d said -FI_EBUSY\n",
+      provider.c_str(), load.messages, load.length, rounds,
       fate == Fate::Killed    ? "were killed"
       : fate == Fate::Stopped ? "were stopped"
                               : "closed",
@@ -499,8 +528,9 @@ int main(int argc, char** argv) {
   good = is_told(provider, "ring", true, WEFT_SHM_COPY_RING, WEFT_SHM_COPY_PINNED) && good;
   good = is_told(provider, "both", true, WEFT_SHM_COPY_BOTH, WEFT_SHM_COPY_PINNED) && good;
   good = is_told(provider, "auto", false, WEFT_SHM_COPY_RING, WEFT_SHM_COPY_ONLY) && good;
-  for (const Fate fate : {Fate::Killed, Fate::Stopped, Fate::Closes})
-    good = survives(provider, fate, rounds, seed) && good;
+  for (const Load& load : {Load{big, 1}, Load{size_t{1} << 17, 6}})
+    for (const Fate fate : {Fate::Killed, Fate::Stopped, Fate::Closes})
+      good = survives(provider, load, fate, rounds, seed) && good;
   for (const char* copy : {"auto", "receiver", "both"})
     for (const Leaving leaving : {Leaving::Closes, Leaving::Executes})
       for (const size_t length : {size_t{200'000}, size_t{1} << 20, size_t{40'000'000}})

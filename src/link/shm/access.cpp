@@ -67,6 +67,15 @@ bool Link::is_there(const Peer& peer) const noexcept {
   return read_probe(peer, value) == sizeof(value) && value == peer.probe_value;
 }
 
+// The same of the last moments: what a piece takes to be written is longer.
+bool Link::was_there_lately(Peer& peer) const noexcept {
+  const uint64_t now = arch::ticks();
+  if (peer.proven_at != 0 && now - peer.proven_at < stale_ticks_) return true;
+  const bool there = is_there(peer);
+  peer.proven_at = there ? now : 0;
+  return there;
+}
+
 // Reads from the peer, and the word with it: all of one call is of one address space, so either the bytes are the peer's or this says -ESRCH.
 ssize_t Link::read_proven(const Peer& peer, const iovec* local, size_t local_count, const iovec* remote,
                           size_t remote_count, size_t bytes) const noexcept {

@@ -32,9 +32,11 @@ using CopyCountsByClass = std::array<CopyCounts, copy_classes>;
 struct Copies {
   struct Meeting {
     MeetingFront front;
-    uint64_t name = 0;    // 0: no receive has it
-    bool failed = false;  // we cannot read the peer's memory
-    bool waits = false;   // for the sender, who is at a piece
+    uint64_t name = 0;     // 0: no receive has it
+    bool failed = false;   // we cannot read the peer's memory
+    bool waits = false;    // for the sender, who is at a piece
+    bool crowded = false;  // opened while others were
+    uint64_t until = 0;    // ticks: so long the sender need not tell
     bool is_open() const noexcept { return name != 0 || kept; }
     bool kept = false;  // and the receive has ended: the place is not free before the sender is through
   };

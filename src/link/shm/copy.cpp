@@ -22,6 +22,7 @@ constexpr uint64_t shared_copy_least =
     uint64_t{1} << 15;  // shorter messages are not worth a second side, and go in fragments
 constexpr uint64_t grain_least = uint64_t{1} << 15;
 constexpr uint64_t grains_usual = 1U << 12;
+constexpr uint64_t crowded_grain_max = uint64_t{1} << 18;
 constexpr uint64_t assist_bytes_max = uint64_t{1} << 22;  // in one call
 constexpr uint64_t asked_for_max = 33'000;                // times 30 microseconds
 constexpr int64_t patience_ms = 200;
@@ -36,6 +37,13 @@ uint32_t grain_of(uint64_t bytes) noexcept {
   const uint64_t grain = std::max(grain_least, bytes / grains_usual);
   return static_cast<uint32_t>((grain + MeetingName::grain_unit - 1) / MeetingName::grain_unit *
                                MeetingName::grain_unit);
+}
+
+// Of one of several messages: each side copies another one, and enters the kernel once for it.
+uint32_t crowded_grain_of(uint64_t bytes) noexcept {
+  const uint64_t whole =
+      (bytes + MeetingName::grain_unit - 1) / MeetingName::grain_unit * MeetingName::grain_unit;
+  return std::max(grain_of(bytes), static_cast<uint32_t>(std::min(whole, crowded_grain_max)));
 }
 
 // [offset, offset + bytes) of a list in the peer's memory. 0: it is not all there, or in too many pieces.
@@ -162,8 +170,8 @@ proto::CopyChoice Link::choose_copy(Peer& peer, uint64_t bytes, uint64_t stamp, 
 
 void Link::copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noexcept {
   const uint64_t now = arch::ticks();
-  // Several may be on their way in segments: the time of one begins when the one before it is done.
-  if (path == CopyPath::Ring && start != 0) start = std::max(start, copied_at_);
+  // Several may be on their way in segments, or copied by both: the time of one begins when the one before it is done.
+  if (path != CopyPath::Receiver && start != 0) start = std::max(start, copied_at_);
   copied_at_ = now;
   const size_t size_class = copy_class_of(bytes);
   copied_in_all_[size_class].count(path, bytes);
@@ -317,8 +325,12 @@ int Link::read_range(Peer& peer, const iovec* local, size_t local_count, const w
 uint64_t Link::open_meeting(Peer& peer, uint64_t bytes) noexcept {
   if (closing_) return 0;
   Copies* const copies = copies_of(peer);
-  const MeetingCut cut{bytes, grain_of(bytes)};
-  if (copies == nullptr || peer.rx_control == nullptr || !cut.is_sound()) return 0;
+  if (copies == nullptr) return 0;
+  const bool crowded =
+      bytes <= crowded_grain_max && std::any_of(copies->meetings.begin(), copies->meetings.end(),
+                                                [](const auto& meeting) { return meeting.name != 0; });
+  const MeetingCut cut{bytes, crowded ? crowded_grain_of(bytes) : grain_of(bytes)};
+  if (peer.rx_control == nullptr || !cut.is_sound()) return 0;
   for (uint32_t place = 0; place < meeting_count; ++place) {
     Copies::Meeting& meeting = copies->meetings[place];
     if (meeting.name != 0) continue;
@@ -327,6 +339,7 @@ uint64_t Link::open_meeting(Peer& peer, uint64_t bytes) noexcept {
     meeting = {};
     meeting.front = MeetingFront(peer.rx_control->meetings[place], generation_, cut);
     meeting.name = MeetingName{generation_, cut.grain, place}.word();
+    meeting.crowded = crowded;
     return meeting.name;
   }
   return 0;
@@ -340,7 +353,8 @@ Copies::Meeting* Link::find_meeting(Peer& peer, uint64_t name) noexcept {
 }
 
 proto::CopyState Link::copy(Peer& peer, uint64_t name, const iovec* local, size_t local_count,
-                            const wire::SourceSegment* remote, size_t remote_count, uint64_t bytes) noexcept {
+                            const wire::SourceSegment* remote, size_t remote_count, uint64_t bytes,
+                            bool patient) noexcept {
   using enum proto::CopyState;
   Copies::Meeting* const meeting = find_meeting(peer, name);
   if (meeting == nullptr)
@@ -356,8 +370,11 @@ proto::CopyState Link::copy(Peer& peer, uint64_t name, const iovec* local, size_
   }
   front.close();
   // The sender is at its last piece, as a rule.
-  const uint64_t until = arch::ticks() + stale_ticks_;
-  while (front.sender() == MeetingFront::Sender::Busy && arch::ticks() < until) arch::pause();
+  const uint64_t now = arch::ticks();
+  if (meeting->until == 0) meeting->until = now + stale_ticks_;
+  if (!patient && meeting->crowded && now < meeting->until && front.sender() == MeetingFront::Sender::Busy)
+    return Later;
+  while (front.sender() == MeetingFront::Sender::Busy && arch::ticks() < meeting->until) arch::pause();
   if (front.ask() == MeetingFront::Sender::Busy) {
     meeting->waits = true;
     return Busy;
@@ -366,7 +383,7 @@ proto::CopyState Link::copy(Peer& peer, uint64_t name, const iovec* local, size_
   if (const MeetingRange rest = front.rest(); rest.bytes != 0 && !meeting->failed)
     meeting->failed = !reads(rest);
   const bool failed = meeting->failed || !was_source(peer);
-  peer.copies->alone = front.written() == 0;
+  if (!meeting->crowded || front.written() != 0) peer.copies->alone = front.written() == 0;
   written_by_senders_ += uint64_t{front.written()} * MeetingName::of(name).grain;
   *meeting = {};
   return failed ? Failed : Done;
@@ -440,7 +457,7 @@ proto::Assistance Link::assist(Peer& peer, uint64_t name, uint64_t bytes, const 
       taken = back.taken();
       return More;
     }
-    if (!is_there(peer)) break;
+    if (back.is_over() || !was_there_lately(peer)) break;
     const MeetingRange range = back.take();
     if (range.bytes == 0) break;
     std::array<iovec, list_max> here;

@@ -8,8 +8,14 @@ namespace {
 
 constexpr uint64_t mib = uint64_t{1} << 20;
 constexpr int64_t balance_batches = 8;  // batches' worth that can be saved up
+// After the way has changed: what the sender has put into the ring already comes in no time, what both sides are still at shares
+// its time with others.
+constexpr uint32_t settling_messages = 4;
+constexpr uint64_t settling_bytes = uint64_t{3} << 19;
+constexpr uint64_t settling_bytes_max = uint64_t{6} << 20;
 constexpr uint32_t hopeless_after = 3;  // samples, all of them half as long again as the best way
 constexpr uint32_t strangers_max = 96;  // then a trial ends without a result
+constexpr uint32_t fruitless_max = 4;   // first trials without one that are tried again at once
 
 uint64_t per_mib(uint64_t ticks, uint64_t bytes) noexcept {
   return static_cast<uint64_t>(static_cast<double>(ticks) * static_cast<double>(mib) /
@@ -25,16 +31,30 @@ bool beats(uint64_t cost, uint64_t other) noexcept { return cost + cost / 16 < o
 }  // namespace
 
 void CopyChooser::begin(Phase phase) noexcept {
+  const CopyPath before = path();
   phase_ = phase;
+  to_settle_ = path() != before ? settling_messages : 0;
   seen_ = 0;
   bytes_ = 0;
   strangers_ = 0;
 }
 
+// Two sides that copy a message each are done with two at about the same time: a long sample and one of nearly nothing.
+bool CopyChooser::come_in_pairs() const noexcept {
+  uint32_t uneven = 0;
+  for (uint32_t i = 1; i < seen_; ++i)
+    uneven += std::max(sample_[i], sample_[i - 1]) / 3 > std::min(sample_[i], sample_[i - 1]) ? 1 : 0;
+  return seen_ == batch && 2 * uneven >= seen_;
+}
+
 // Median of a whole batch. Of a few messages the least: the others may have been interrupted.
 uint64_t CopyChooser::result() const noexcept {
   std::array<uint64_t, batch> sorted = sample_;
-  constexpr uint32_t first = 1;  // not the one that comes as the way changes
+  uint32_t first = 0;
+  if (come_in_pairs()) {
+    for (uint32_t i = seen_; --i > 0;) sorted[i] = (sorted[i] + sorted[i - 1]) / 2;
+    first = 1;
+  }
   auto* const middle = sorted.begin() + first + (seen_ < batch ? 0 : (seen_ - first) / 2);
   std::nth_element(sorted.begin() + first, middle, sorted.begin() + seen_);
   return *middle;
@@ -42,8 +62,8 @@ uint64_t CopyChooser::result() const noexcept {
 
 bool CopyChooser::is_hopeless() const noexcept {
   const uint64_t best = costs_[static_cast<size_t>(best_)];
-  return phase_ == Phase::Trial && seen_ > hopeless_after &&
-         std::all_of(sample_.begin() + 1, sample_.begin() + seen_,
+  return phase_ == Phase::Trial && seen_ >= hopeless_after &&
+         std::all_of(sample_.begin(), sample_.begin() + seen_,
                      [&](uint64_t cost) { return cost > best + best / 2; });
 }
 
@@ -73,8 +93,13 @@ bool CopyChooser::note(CopyPath used, uint64_t ticks, uint64_t bytes) noexcept {
     (void)pass();
     return path() != before;
   }
-  sample_[seen_++] = per_mib(ticks, bytes);
   bytes_ += bytes;
+  if (to_settle_ != 0) {
+    if (to_settle_ > 1) --to_settle_;
+    if ((to_settle_ == 1 && bytes_ >= settling_bytes) || bytes_ >= settling_bytes_max) to_settle_ = 0;
+    return false;
+  }
+  sample_[seen_++] = per_mib(ticks, bytes);
   if (seen_ == batch || is_hopeless()) end_batch();
   if (phase_ == Phase::Settled && seen_ == 0 && pick_trial(bytes)) begin(Phase::Trial);
   return path() != before;
@@ -84,6 +109,7 @@ bool CopyChooser::pass() noexcept {
   const CopyPath before = path();
   if (phase_ != Phase::Settled && ++strangers_ > strangers_max) {
     since_trial_ = 0;
+    if (++fruitless_ <= fruitless_max) tried_ &= ~(uint32_t{1} << static_cast<uint32_t>(trial_));
     begin(Phase::Settled);
   }
   return path() != before;
@@ -138,7 +164,9 @@ bool CopyChooser::pick_trial(uint64_t bytes) noexcept {
     // What was measured of the other way may be as outdated as what is known of the best one.
     const auto best = static_cast<int64_t>(cost_of(best_));
     const int64_t over = surprised_ ? best / 2 : static_cast<int64_t>(cost_of(next)) - best;
-    const int64_t messages = over > best / 2 ? hopeless_after + 1 : batch;
+    const auto settling =
+        std::clamp<int64_t>(static_cast<int64_t>(settling_bytes / bytes), 1, settling_messages);
+    const int64_t messages = settling + (over > best / 2 ? hopeless_after : batch);
     if (balance_ < 0 ||
         balance_ < of_bytes(static_cast<uint64_t>(std::clamp(over, int64_t{0}, 4 * best)), bytes) * messages)
       return false;

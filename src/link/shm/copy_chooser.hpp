@@ -28,7 +28,7 @@ constexpr size_t copy_class_of(uint64_t bytes) noexcept {
 
 class CopyChooser {
  public:
-  static constexpr uint32_t batch = 9;               // messages, of which the first is not counted
+  static constexpr uint32_t batch = 9;               // messages, behind those that settle
   static constexpr uint32_t messages_at_first = 16;  // before the first trial
   static constexpr uint32_t messages_apart = 512;    // at least, between two trials
   static constexpr uint64_t budget_share = 192;
@@ -64,6 +64,7 @@ class CopyChooser {
   void charge(uint64_t cost, uint64_t bytes) noexcept;
   bool pick_trial(uint64_t bytes) noexcept;
   void begin(Phase phase) noexcept;
+  bool come_in_pairs() const noexcept;
   uint64_t result() const noexcept;
   void end_batch() noexcept;
   bool is_hopeless() const noexcept;
@@ -73,12 +74,14 @@ class CopyChooser {
   CopyPath trial_ = CopyPath::Ring;
   CopyPath last_tried_ = CopyPath::Ring;
   Phase phase_ = Phase::Settled;
+  uint32_t to_settle_ = 0;  // messages that are not counted yet
   uint32_t seen_ = 0;       // messages of this batch
-  uint64_t bytes_ = 0;      // of these
+  uint64_t bytes_ = 0;      // of these, and of those before that were not counted
   uint32_t strangers_ = 0;  // messages that came another way than asked for
   std::array<uint64_t, batch> sample_{};
   std::array<uint64_t, proto::copy_paths> costs_{};
   uint64_t cost_at_trial_ = 0;  // of the best way, when the last trial ended
+  uint32_t fruitless_ = 0;      // first trials without a result
   uint32_t tried_ = 0;          // a bit for each way that had its first trial
   uint32_t since_trial_ = 0;    // messages
   bool surprised_ = false;      // the best way takes another time than it did

@@ -120,6 +120,48 @@ TEST(CopyChooser, EqualWaysAreNotSwappedAllTheTime) {
   }
 }
 
+// Each side copies a message: both are done at about the same time, so one seems to take twice as long and the next one nothing.
+TEST(CopyChooser, CopiesThatEndInPairsAreMeasuredTogether) {
+  for (const uint64_t ring : {35'000, 60'000}) {
+    int wrong = 0;
+    for (uint64_t seed = 1; seed <= 100; ++seed) {
+      Machine machine(seed);
+      machine.cost = {ring, 90'000, 47'000};
+      CopyChooser chooser(seed % 2 == 0 ? CopyPath::Ring : CopyPath::Both, all_ways);
+      bool second = false;
+      for (int i = 0; i < 6000; ++i) {
+        const CopyPath path = chooser.path();
+        uint64_t ticks = machine.take(path);
+        second = path == CopyPath::Both && !second;
+        if (path == CopyPath::Both) ticks = second ? 500 : 2 * ticks;
+        chooser.note(path, ticks, message);
+      }
+      if (chooser.best() != (ring < 47'000 ? CopyPath::Ring : CopyPath::Both)) ++wrong;
+    }
+    EXPECT_LE(wrong, 3) << ring;
+  }
+}
+
+// After a change to the ring the sender has filled it already: the first MiB comes in no time, which is not what a stream takes.
+TEST(CopyChooser, WhatWasSentAheadIsNotMeasured) {
+  constexpr uint64_t short_message = 1 << 16;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    Machine machine(seed);
+    machine.cost = {6'000, 7'000, 4'000};
+    CopyChooser chooser(CopyPath::Both, all_ways);
+    uint64_t ahead = 0;
+    int wrong = 0;
+    for (int i = 0; i < 20'000; ++i) {
+      const CopyPath path = chooser.path();
+      const uint64_t ticks = machine.take(path);
+      ahead = path == CopyPath::Ring ? ahead + short_message : 0;
+      chooser.note(path, path == CopyPath::Ring && ahead <= 1 << 20 ? 500 : ticks, short_message);
+      wrong += chooser.best() != CopyPath::Both ? 1 : 0;
+    }
+    EXPECT_LE(wrong, 2000) << "seed " << seed;
+  }
+}
+
 TEST(CopyChooser, AWayThatIsExcludedIsLeft) {
   Machine machine(1);
   machine.cost = {90'000, 60'000, 30'000};

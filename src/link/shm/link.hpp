@@ -103,6 +103,7 @@ struct Peer {
   RegionWindow window;
   uint64_t probe_address = 0;  // as its header had them when CMA was tried
   uint64_t probe_value = 0;
+  uint64_t proven_at = 0;          // ticks: when the word was read there last, to write behind it
   uint64_t window_due_ns = 0;      // when one is looked for again
   std::unique_ptr<Copies> copies;  // made with the first large message from it
 
@@ -316,7 +317,8 @@ class Link : public proto::LinkBase {
            size_t remote_count, size_t bytes) noexcept;
   uint64_t open_meeting(Peer& peer, uint64_t bytes) noexcept;
   proto::CopyState copy(Peer& peer, uint64_t meeting, const iovec* local, size_t local_count,
-                        const wire::SourceSegment* remote, size_t remote_count, uint64_t bytes) noexcept;
+                        const wire::SourceSegment* remote, size_t remote_count, uint64_t bytes,
+                        bool patient) noexcept;
   void end_meeting(Peer& peer, uint64_t meeting) noexcept;
   int pause_meetings() noexcept;
   proto::Assistance assist(Peer& peer, uint64_t meeting, uint64_t bytes, const wire::SourceSegment* to,
@@ -556,6 +558,7 @@ class Link : public proto::LinkBase {
   void end_meetings(Peer& peer) noexcept;
   bool open_window(Peer& peer) noexcept;
   bool is_there(const Peer& peer) const noexcept;
+  bool was_there_lately(Peer& peer) const noexcept;
   bool access_piece(Peer& peer, bool write, const RegionWindow::Place& place, const iovec* local,
                     size_t local_count, size_t offset, const iovec* remote, size_t remote_count,
                     size_t bytes) noexcept;

@@ -150,6 +150,11 @@ class MeetingBack {
     }
     return {};
   }
+  // Nothing is left to take.
+  bool is_over() const noexcept {
+    const uint64_t seen = words_.taken.load(std::memory_order_relaxed);
+    return seen >> 32 != generation_ || taken_ + ((seen >> 16) & 0xffff) >= cut_.grains();
+  }
   // It is written. The release orders the bytes before it; pairs with MeetingFront::sender().
   void finish(const MeetingRange& range) noexcept { note(range.grains); }
   // It is not, and nothing more will be taken.

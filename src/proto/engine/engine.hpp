@@ -619,6 +619,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void set_peer_pause(Peer& peer, bool pause) noexcept;
   void malformed(Peer& peer) noexcept;
   Op* find_op(uint64_t id, const Peer& peer) noexcept;
+  Op* find_op(uint64_t id) noexcept;  // of whichever peer
   bool take_rts(const std::byte*& at, size_t& left, wire::RtsPrefix& rts,
                 wire::SourceSegment* segments) noexcept;
   struct Access;  // registered memory named by a peer, pinned
@@ -630,8 +631,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                    const wire::FrameHead& head, uint64_t bytes) noexcept;
   CopyState copy_remote(Op& op, uint64_t stamp, const wire::SourceSegment* segments,
                         uint32_t segment_count) noexcept;
-  CopyState copy_together(Peer& peer, Op& op, const wire::SourceSegment* segments,
-                          uint32_t segment_count) noexcept;
+  CopyState begin_together(Peer& peer, Op& op) noexcept;
+  CopyState copy_together(Peer& peer, Op& op, bool patient) noexcept;
+  bool copy_on() noexcept;
   void open_window(Peer& peer, Op& op) noexcept;
   void copy_ended(Op& op, CopyState state) noexcept;
   void ask_for_segments(Op& op) noexcept;
@@ -678,6 +680,12 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // --- cold below this line ---
   std::array<Assist, 8> assists_;
   size_t assist_count_ = 0;  // each counts in busy_
+  struct CopyUnderWay {      // of a receive that both sides copy
+    uint64_t op = 0;
+    bool begun = false;  // by us
+  };
+  std::array<CopyUnderWay, 16> copies_{};  // in order of their announcements
+  size_t copy_count_ = 0;                  // each counts in busy_
   OpTable transmit_ops_;
   OpTable service_ops_;
   PendingSendPool pending_send_pool_;

@@ -146,7 +146,8 @@ concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wir
 //   copied()       A message is here as a whole, or what fits of it.
 //   Both sides copy one message: the receiver opens a meeting, tells the sender where the bytes belong, and copies; the sender may assist.
 //   open_meeting()    A name for the sender, until copy() ends it; 0: there is none, and read() is called.
-//   copy()            Copies what the sender does not. Busy: the sender still writes and will say so (Met); then copy() is called again, as before.
+//   copy()            Copies what the sender does not. Busy: the sender still writes and will say so (Met); then copy() is called again, as
+//                     before. Later, not said to who is patient: it still writes, copy() is called again soon.
 //   end_meeting()     Nobody writes any more, or the peer does not answer for a bounded time.
 //   pause_meetings()  The sender takes no more of any message, and no meeting is opened any more. 0: nobody writes; -FI_EBUSY: somebody does, after a bounded time.
 //   assist()          At the sender: writes some of the bytes to where they belong, for a bounded time. More: it is called again, with `taken` as it left it
@@ -179,7 +180,7 @@ concept HasRemoteMemory = requires(L& link, typename L::PeerBase& peer, const io
   noexcept;
   { link.open_meeting(peer, uint64_t{}) }
   noexcept->std::same_as<uint64_t>;
-  { link.copy(peer, uint64_t{}, local, size_t{}, remote, size_t{}, uint64_t{}) }
+  { link.copy(peer, uint64_t{}, local, size_t{}, remote, size_t{}, uint64_t{}, bool{}) }
   noexcept->std::same_as<CopyState>;
   { link.end_meeting(peer, uint64_t{}) }
   noexcept;

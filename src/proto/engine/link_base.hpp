@@ -90,8 +90,8 @@ class LinkBase {
   void copied(auto&, CopyPath, uint64_t, uint64_t) noexcept {}
   CopyUse copy_use(const auto*, uint64_t) const noexcept { return {}; }
   uint64_t open_meeting(auto&, uint64_t) noexcept { return 0; }
-  CopyState copy(auto&, uint64_t, const iovec*, size_t, const wire::SourceSegment*, size_t,
-                 uint64_t) noexcept {
+  CopyState copy(auto&, uint64_t, const iovec*, size_t, const wire::SourceSegment*, size_t, uint64_t,
+                 bool) noexcept {
     return CopyState::Failed;
   }
   void end_meeting(auto&, uint64_t) noexcept {}

@@ -263,11 +263,11 @@ struct SharingLink : ReadableLink {
     return 77;
   }
   CopyState copy(PeerBase&, uint64_t meeting, const iovec* local, size_t, const wire::SourceSegment* remote,
-                 size_t, uint64_t bytes) noexcept {
+                 size_t, uint64_t bytes, bool patient) noexcept {
     EXPECT_EQ(meeting, 77u);
     if (writing) {
       std::memcpy(local[0].iov_base, reinterpret_cast<const void*>(remote[0].address), bytes / 2);
-      return CopyState::Busy;
+      return !patient && calls++ == 0 ? CopyState::Later : CopyState::Busy;
     }
     ++shared;
     return CopyState::Done;
@@ -289,7 +289,7 @@ struct SharingLink : ReadableLink {
     return Assistance::Asked;
   }
   uint64_t counted = 0;
-  int shared = 0;
+  int shared = 0, calls = 0;
 };
 static_assert(HasRemoteMemory<SharingLink> && concepts_of<SharingLink>() == 1);
 

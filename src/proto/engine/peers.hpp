@@ -352,6 +352,7 @@ void Engine<L>::abandon() noexcept {
   blocked_peers_.clear();
   failed_.clear();
   assist_count_ = 0;
+  copy_count_ = 0;
   busy_ = 0;
   rx_count_ = 0;  // the contexts may go before us
   rx_first_ = nullptr;

@@ -347,14 +347,17 @@ CopyState Engine<L>::copy_remote(Op& op, uint64_t stamp, const wire::SourceSegme
       std::array<iovec, 16> local;
       const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
       if (total_bytes(local.data(), count) != op.total) return CopyState::Failed;
-      if (choice.path == CopyPath::Both && op.memory_count() <= iov_max)
+      if (choice.path == CopyPath::Both && op.memory_count() <= iov_max && copy_count_ < copies_.size()) {
         op.meeting = side.open_meeting(part, op.total);
+        while (op.meeting == 0 && copy_count_ != 0 && copy_on())
+          op.meeting = side.open_meeting(part, op.total);
+      }
       if (op.meeting != 0) {
         op.target_count = static_cast<uint8_t>(segment_count);
         for (uint32_t i = 0; i < segment_count; ++i)
           op.targets[i] = {segments[i].address, segments[i].length, 0};
         open_window(peer, op);
-        return copy_together(peer, op, segments, segment_count);
+        return begin_together(peer, op);
       }
       if (choice.path == CopyPath::Both) {  // not what is measured
         op.copy_path = CopyPath::Receiver;
@@ -368,16 +371,57 @@ CopyState Engine<L>::copy_remote(Op& op, uint64_t stamp, const wire::SourceSegme
   });
 }
 
+// The sender knows where the bytes belong and may begin. We do at the end of this poll, or with the next one: until then more
+// messages may come, of which each side then copies another one.
 template <Link L>
-CopyState Engine<L>::copy_together(Peer& peer, Op& op, const wire::SourceSegment* segments,
-                                   uint32_t segment_count) noexcept {
+CopyState Engine<L>::begin_together(Peer& peer, Op& op) noexcept {
+  if (limits_.driven) return copy_together(peer, op, true);
+  const OpTable& table = op.kind == OpKind::Receive ? op.rx->ops : service_ops_;
+  copies_[copy_count_++] = {table.id(op), false};
+  ++busy_;
+  return CopyState::Later;
+}
+
+// Ends the copies that the sender is through with, and begins the next one. False: all of them wait for the sender.
+template <Link L>
+bool Engine<L>::copy_on() noexcept {
+  bool moved = false;
+  bool began = false;
+  for (size_t i = 0; i < copy_count_;) {
+    Op* const op = find_op(copies_[i].op);
+    const bool ended = op == nullptr || op->meeting == 0;
+    if (!ended && began && !copies_[i].begun) break;  // in order
+    CopyState state = CopyState::Done;
+    if (!ended) {
+      began = began || !copies_[i].begun;
+      copies_[i].begun = true;
+      state = copy_together(full(*op->peer), *op, false);
+    }
+    if (state == CopyState::Later) {
+      ++i;
+      continue;
+    }
+    moved = true;
+    --copy_count_;
+    for (size_t k = i; k < copy_count_; ++k) copies_[k] = copies_[k + 1];
+    --busy_;
+    if (!ended) copy_ended(*op, state);
+  }
+  return moved || began;
+}
+
+template <Link L>
+CopyState Engine<L>::copy_together(Peer& peer, Op& op, bool patient) noexcept {
+  std::array<wire::SourceSegment, iov_max> segments{};
+  const uint32_t segment_count = op.target_count;
+  for (size_t i = 0; i < segment_count; ++i) segments[i] = {op.targets[i].address, op.targets[i].length};
   return visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
     if constexpr (HasRemoteMemory<S>) {
       std::array<iovec, 16> local;
       const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
       const CopyState state =
-          side.copy(part, op.meeting, local.data(), count, segments, segment_count, op.total);
-      if (state != CopyState::Busy) op.meeting = 0;
+          side.copy(part, op.meeting, local.data(), count, segments.data(), segment_count, op.total, patient);
+      if (state == CopyState::Done || state == CopyState::Failed) op.meeting = 0;
       return state;
     } else {
       return CopyState::Failed;
@@ -405,7 +449,7 @@ void Engine<L>::open_window(Peer& peer, Op& op) noexcept {
 
 template <Link L>
 void Engine<L>::copy_ended(Op& op, CopyState state) noexcept {
-  if (state == CopyState::Busy) return;  // Met comes
+  if (state == CopyState::Busy || state == CopyState::Later) return;  // Met comes, or copy_on() asks again
   if (state == CopyState::Failed) {
     if (op.copy_path != CopyPath::Ring) op.copy_start = 0;  // both ways together say nothing about either
     op.copy_path = CopyPath::Ring;
@@ -492,13 +536,17 @@ template <Link L>
 void Engine<L>::on_met(Peer& peer, const wire::FrameHead& head) noexcept {
   Op* op = find_op(head.a, peer);
   if (op == nullptr || OpTable::kind_of(head.a) == OpTableKind::Transmit || op->meeting == 0) return;
-  std::array<wire::SourceSegment, iov_max> segments{};
-  for (size_t i = 0; i < op->target_count; ++i) segments[i] = {op->targets[i].address, op->targets[i].length};
-  copy_ended(*op, copy_together(peer, *op, segments.data(), op->target_count));
+  copy_ended(*op, copy_together(peer, *op, true));
 }
 
 template <Link L>
 Op* Engine<L>::find_op(uint64_t id, const Peer& peer) noexcept {
+  Op* const op = find_op(id);
+  return op != nullptr && op->peer == &peer ? op : nullptr;
+}
+
+template <Link L>
+Op* Engine<L>::find_op(uint64_t id) noexcept {
   Op* op = nullptr;
   switch (OpTable::kind_of(id)) {
     case OpTableKind::Transmit:
@@ -513,7 +561,7 @@ Op* Engine<L>::find_op(uint64_t id, const Peer& peer) noexcept {
       break;
     }
   }
-  return op != nullptr && op->peer == &peer && op->stage != OpStage::Posted ? op : nullptr;
+  return op != nullptr && op->stage != OpStage::Posted ? op : nullptr;
 }
 
 template <Link L>

@@ -67,6 +67,7 @@ struct CopyUse {
 enum class CopyState : uint8_t {
   Done,
   Busy,    // the sender is still writing, and will tell
+  Later,   // the sender is still writing, and will not tell: to be asked again soon
   Failed,  // by that way it cannot be done; nobody writes any more
 };
 

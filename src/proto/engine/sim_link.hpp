@@ -98,7 +98,7 @@ struct Net {
   // Messages that both sides copy: what the sender has taken and written, from the end.
   struct Meeting {
     uint64_t taken = 0, written = 0;
-    bool begun = false, failed = false;
+    bool begun = false, seen = false, failed = false;
   };
   std::map<uint64_t, Meeting> meetings;
   uint64_t last_meeting = 0;
@@ -390,15 +390,16 @@ class RichLink : public PlainLink {
     return name;
   }
   CopyState copy(PeerBase& peer, uint64_t name, const iovec* local, size_t local_count,
-                 const wire::SourceSegment* remote, size_t remote_count, uint64_t bytes) noexcept {
+                 const wire::SourceSegment* remote, size_t remote_count, uint64_t bytes,
+                 bool patient) noexcept {
     const auto found = net_->meetings.find(name);
     const bool first = found != net_->meetings.end() && !found->second.begun;
     if (first) {
       found->second.begun = true;
-      if (net_->chance(50)) found->second.taken = 1 + net_->random() % bytes;
+      if (!found->second.seen && net_->chance(50)) found->second.taken = 1 + net_->random() % bytes;
     }
     if (found != net_->meetings.end() && found->second.taken > found->second.written && !found->second.failed)
-      return CopyState::Busy;
+      return !patient && net_->chance(50) ? CopyState::Later : CopyState::Busy;
     const uint64_t written = found != net_->meetings.end() ? found->second.written : 0;
     net_->meetings.erase(name);
     if (written > 0) ++net_->shortcuts.shared_copies;
@@ -414,10 +415,14 @@ class RichLink : public PlainLink {
   Assistance assist(PeerBase& peer, uint64_t name, uint64_t bytes, const wire::SourceSegment* to,
                     size_t to_count, const iovec* local, size_t local_count, uint32_t&) noexcept {
     const auto found = net_->meetings.find(name);
-    if (found == net_->meetings.end() || found->second.taken == 0) return Assistance::Ended;
+    if (found == net_->meetings.end()) return Assistance::Ended;
+    const bool early = !found->second.begun;  // before the receiver
+    found->second.seen = true;
+    if (early && net_->chance(50)) found->second.taken = 1 + net_->random() % bytes;
+    if (found->second.taken == 0) return Assistance::Ended;
     if (net_->dead[static_cast<size_t>(peer.id)] || net_->chance(net_->unreadable)) {
       found->second.failed = true;
-      return Assistance::Asked;
+      return early ? Assistance::Ended : Assistance::Asked;
     }
     std::vector<std::byte> all(bytes);
     if (gather(all.data(), local, local_count, 0, bytes) != bytes) std::abort();
@@ -427,7 +432,7 @@ class RichLink : public PlainLink {
     const uint64_t begin = bytes - found->second.taken;
     (void)scatter(there.data(), there.size(), begin, all.data() + begin, found->second.taken);
     found->second.written = found->second.taken;
-    return Assistance::Asked;
+    return early ? Assistance::Ended : Assistance::Asked;
   }
 
   void expose(const ExposedRegion& region) noexcept { net_->exposed[{id_, region.key}] = region; }
