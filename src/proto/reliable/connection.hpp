@@ -88,6 +88,7 @@ struct Connection : ReadyHook, TimedHook, UnvalidatedHook, OwedHook {
   uint64_t epoch = 0;  // the poll after which something was sent last
   size_t unsent_frames = 0;
   unsigned hurried = 0;     // since the last poll
+  unsigned hurries = 4;     // at most
   bool refused = false;     // the packet link has no room
   uint64_t stuck_from = 0;  // since then, at every try; 0: it had
   uint64_t stuck_at = 0;    // the last try

@@ -112,7 +112,7 @@ class Core {
   static constexpr uint64_t ack_delay = 100 * us;
   static constexpr uint64_t ack_pause = 50 * us;
   static constexpr unsigned answers_min = 3;
-  static constexpr unsigned hurries_max = 4;
+  static constexpr unsigned hurries_max = 4;  // as Connection::hurries begins
   static constexpr uint64_t ask_delay_min = 60 * us;
   static constexpr uint64_t ask_delay_patient = 20 * us;
   static constexpr unsigned presume_after = 4;          // timeouts in a row
@@ -172,10 +172,11 @@ class Core {
       make_ready(connection);
     }
   }
-  // Nobody may come to poll soon: what was kept back goes now, a few times between two polls.
+  // Nobody may come to poll soon: what was kept back goes now, a few times between two polls, but not when the last poll came to many frames.
   template <class Now>
   void hurry(Connection& connection, Now&& now) noexcept {
-    if (connection.epoch != epoch_ || connection.out.unsent() == 0 || ++connection.hurried > hurries_max)
+    if (connection.epoch != epoch_ || connection.out.unsent() == 0 ||
+        ++connection.hurried > connection.hurries)
       return;
     const uint64_t time = now();
     flush(connection, time, true);

@@ -19,6 +19,8 @@ void Core::serve_ready(uint64_t now) noexcept {
         continue;
       }
     }
+    // Who posts many and then polls gains nothing by packets of one frame.
+    if (c->unsent_frames != 0) c->hurries = c->unsent_frames >= burst_min ? 0 : hurries_max;
     flush(*c, now, true);
     if (c->in.blocked() || c->refused) make_ready(*c);
   }
