@@ -79,6 +79,19 @@ Copies* Link::copies_of(Peer& peer) noexcept {
   return peer.copies.get();
 }
 
+// What a size class begins with: what is known of the nearest one, for much of it lies in the distance of the cores.
+CopyPath Link::presumed_path(const Copies& copies, size_t size_class) noexcept {
+  if (size_class < fragmented_classes) return CopyPath::Ring;
+  const auto informed = [&](size_t c) {
+    return c < copy_classes && copies.choosers[c] != nullptr && copies.choosers[c]->is_informed();
+  };
+  for (size_t distance = 1; distance < copy_classes; ++distance)
+    for (const size_t c : {size_class - distance, size_class + distance})
+      if (informed(c) && !(copies.refused && copies.choosers[c]->best() == CopyPath::Both))
+        return copies.choosers[c]->best();
+  return copies.refused ? CopyPath::Receiver : CopyPath::Both;
+}
+
 CopyChooser* Link::chooser_of(Peer& peer, uint64_t bytes) noexcept {
   Copies* const copies = copies_of(peer);
   const size_t c = copy_class_of(bytes);
@@ -86,12 +99,8 @@ CopyChooser* Link::chooser_of(Peer& peer, uint64_t bytes) noexcept {
   auto& chooser = copies->choosers[c];
   if (chooser == nullptr) {
     uint32_t ways = bit(CopyPath::Ring) | bit(CopyPath::Receiver);
-    const bool shared = !copies->refused;
-    if (shared) ways |= bit(CopyPath::Both);
-    const CopyPath start = c < fragmented_classes ? CopyPath::Ring
-                           : shared               ? CopyPath::Both
-                                                  : CopyPath::Receiver;
-    chooser.reset(new (std::nothrow) CopyChooser(start, ways));
+    if (!copies->refused) ways |= bit(CopyPath::Both);
+    chooser.reset(new (std::nothrow) CopyChooser(presumed_path(*copies, c), ways));
   }
   return chooser.get();
 }

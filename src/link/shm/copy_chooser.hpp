@@ -34,11 +34,18 @@ class CopyChooser {
   static constexpr uint64_t budget_share = 192;
 
   // `ways`: those that are possible, a bit for each CopyPath; `start` is one of them.
-  CopyChooser(CopyPath start, uint32_t ways) noexcept : ways_(ways), best_(start) {}
+  CopyChooser(CopyPath start, uint32_t ways) noexcept : ways_(ways), best_(start) {
+    if (start == CopyPath::Ring) last_tried_ = CopyPath::Receiver;
+  }
 
   // For the next message.
   CopyPath path() const noexcept { return phase_ == Phase::Trial || phase_ == Phase::Again ? trial_ : best_; }
   CopyPath best() const noexcept { return best_; }
+  // Each way that is possible had a trial.
+  bool is_informed() const noexcept {
+    return trials_ != 0 && phase_ == Phase::Settled &&
+           (ways_ & ~tried_ & ~(uint32_t{1} << static_cast<uint32_t>(best_))) == 0;
+  }
   // A message was copied in so many ticks. True: path() is another one now.
   bool note(CopyPath used, uint64_t ticks, uint64_t bytes) noexcept;
   // One came that says nothing about any way. True: path() is another one now.
@@ -72,7 +79,7 @@ class CopyChooser {
   uint32_t ways_;
   CopyPath best_;
   CopyPath trial_ = CopyPath::Ring;
-  CopyPath last_tried_ = CopyPath::Ring;
+  CopyPath last_tried_ = CopyPath::Both;  // so the ring is tried first, or both
   Phase phase_ = Phase::Settled;
   uint32_t to_settle_ = 0;  // messages that are not counted yet
   uint32_t seen_ = 0;       // messages of this batch
