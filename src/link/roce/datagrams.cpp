@@ -64,7 +64,7 @@ Result<void> Datagrams::make_queues() {
   const std::scoped_lock guard(device_->lock());
   Adapter& adapter = device_->adapter();
   slot_bytes_ = grh_bytes + packet_bytes_;
-  memory_.resize(slot_bytes_ * (receive_slots + send_slots));
+  memory_.resize(slot_bytes_ * (receive_slots + send_slots) + mtu_bytes_max - packet_bytes_);
   auto region = adapter.memory().add(1, memory_.data(), reinterpret_cast<uint64_t>(memory_.data()),
                                      memory_.size(), local_write);
   if (!region) return region.error();
@@ -80,7 +80,7 @@ Result<void> Datagrams::make_queues() {
   request.pd = 1;
   request.send_cq = sent_;
   request.receive_cq = received_;
-  request.capacities = {send_slots, receive_slots, 1, 1, 0};
+  request.capacities = {send_slots, receive_slots, 1, 2, 0};
   request.signal_all = true;
   request.number = queue_pair_number;
   auto qp = adapter.create_qp(request);
@@ -164,12 +164,16 @@ int Datagrams::try_send(std::span<const std::byte> address, const iovec* parts, 
 
 // --- receiving ---
 
+// A datagram that is longer than its receive request would end the queue pair. So there is room for the longest that
+// anybody can send, beyond the slot in memory that all requests share and nobody reads.
 int Datagrams::post_receive(uint32_t slot) noexcept {
-  const Element element{reinterpret_cast<uint64_t>(receive_slot(slot)), static_cast<uint32_t>(slot_bytes_),
-                        key_};
+  const std::array<Element, 2> elements = {
+      {{reinterpret_cast<uint64_t>(receive_slot(slot)), static_cast<uint32_t>(slot_bytes_), key_},
+       {reinterpret_cast<uint64_t>(send_slot(send_slots)),
+        static_cast<uint32_t>(mtu_bytes_max - packet_bytes_), key_}}};
   ReceiveRequest request;
   request.id = slot;
-  request.elements = {&element, 1};
+  request.elements = std::span(elements).first(packet_bytes_ < mtu_bytes_max ? 2 : 1);
   return device_->adapter().post_receive(*qp_, request, os::monotonic_ns());
 }
 
@@ -184,7 +188,9 @@ size_t Datagrams::collect(std::span<Arrived> out, bool takes_packets) noexcept {
     Arrived& one = out[static_cast<size_t>(i)];
     one = {static_cast<uint32_t>(completion.id), false, {}, {}};
     // Answers go to the queue pair that all of us have.
-    if (completion.status != Status::Success || completion.source_qpn != queue_pair_number) continue;
+    if (completion.status != Status::Success || completion.source_qpn != queue_pair_number ||
+        completion.bytes > slot_bytes_)
+      continue;
     const std::byte* const slot = receive_slot(one.slot);
     Gid source;
     std::memcpy(source.data(), slot + 8, source.size());  // IBTA 8.3: the source GID

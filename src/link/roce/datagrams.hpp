@@ -64,13 +64,14 @@ class Datagrams {
       return 0;
     std::array<Arrived, 64> arrived;
     int packets = 0;
-    for (bool first = true;; first = false) {
-      const size_t count = collect(arrived, first);
+    for (size_t seen = 0;;) {
+      const size_t count = collect(arrived, seen == 0);
+      seen += count;
       for (const Arrived& one : std::span(arrived).first(count))
         if (one.is_valid)
           handler.on_packet(proto::ReceivedPacket{one.source.bytes(), own_.bytes(), one.bytes}), ++packets;
       if (count != 0) give_back(std::span(arrived).first(count));
-      if (count < arrived.size()) return packets;
+      if (count < arrived.size() || seen >= receive_slots) return packets;
     }
   }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "link/roce/test_side.hpp"
 #include "os/clock.hpp"
 
 namespace weft::link::roce {
@@ -69,6 +70,49 @@ TEST(RoceDatagrams, TooLongOrNowhereIsRefused) {
   Datagrams standard;
   EXPECT_FALSE(standard.open(os::SocketAddress::from_text("127.0.0.1:4791")->bytes()));
   EXPECT_FALSE(standard.open(os::SocketAddress::from_text("[::1]:0")->bytes()));
+}
+
+// A UD queue pair fails when a datagram is longer than its receive request, and anybody may send one.
+TEST(RoceDatagrams, TheLongestPacketsOfStrangersAreDropped) {
+  Datagrams a, b;
+  open(a);
+  open(b);
+  testing::Side stranger("127.0.0.1:0", false, false);
+  ASSERT_TRUE(stranger.device);
+  {
+    const std::scoped_lock guard(stranger.device->lock());
+    proto::roce::Adapter& adapter = stranger.device->adapter();
+    adapter.datagram_bytes_max = proto::roce::mtu_bytes_max;
+    proto::roce::QueuePairRequest request;
+    request.type = proto::roce::QpType::Ud;
+    request.pd = 1;
+    request.send_cq = request.receive_cq = stranger.cq;
+    request.number = Datagrams::queue_pair_number;
+    proto::roce::QueuePair& qp = **adapter.create_qp(request);
+    using enum proto::roce::QpState;
+    proto::roce::Attributes attributes;
+    const auto step = [&](proto::roce::QpState state, uint32_t mask) {
+      attributes.state = state;
+      return bool(adapter.modify(qp, attributes, mask | proto::roce::attr_state, os::monotonic_ns()));
+    };
+    ASSERT_TRUE(step(Init, proto::roce::attr_pkey_index | proto::roce::attr_port | proto::roce::attr_qkey));
+    ASSERT_TRUE(step(ReadyToReceive, 0) && step(ReadyToSend, proto::roce::attr_sq_psn));
+    const proto::roce::Element all{reinterpret_cast<uint64_t>(stranger.memory.data()),
+                                   proto::roce::mtu_bytes_max, stranger.region->key};
+    proto::roce::SendRequest longest;
+    longest.elements = {&all, 1};
+    longest.to.destination = *gid_with_port(*os::SocketAddress::from(b.address().data(), b.address().size()));
+    longest.remote_qpn = Datagrams::queue_pair_number;
+    longest.remote_qkey = Datagrams::queue_key;
+    ASSERT_EQ(adapter.post_send(qp, longest, os::monotonic_ns()), 0);
+    stranger.device->posted();
+  }
+  const bool is_too_long = Datagrams::interface_bytes() < proto::roce::mtu_bytes_max;
+  EXPECT_EQ(send(a, b, "still here"), 0);
+  Kept kept;
+  poll_until(b, kept, is_too_long ? 1 : 2);
+  ASSERT_EQ(kept.bytes.size(), is_too_long ? 1U : 2U);
+  EXPECT_EQ(kept.bytes.back(), "still here");
 }
 
 TEST(RoceDatagrams, ReceivesAndSendSlotsAreUsedAgain) {
