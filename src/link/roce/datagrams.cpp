@@ -213,7 +213,7 @@ int Datagrams::wait_fd() noexcept { return device_ == nullptr ? -1 : device_->wa
 bool Datagrams::arm() noexcept {
   if (device_ == nullptr) return true;
   const std::scoped_lock guard(device_->lock());
-  return device_->arm() && received_->size() == 0;
+  return device_->arm() && received_->size() == 0 && !device_->has_unsent();
 }
 
 void Datagrams::disarm() noexcept {

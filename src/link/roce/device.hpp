@@ -94,6 +94,7 @@ class Device final : proto::roce::PacketOutput {
   void disarm() noexcept {
     if (ports_[0]) ports_[0]->link().disarm();
   }
+  bool has_unsent() const noexcept { return adapter_.has_ready() || is_blocked_; }  // the sockets were full
   DeviceCounters counters() const noexcept;
   PortCounters port_counters() const noexcept;
 
