@@ -76,8 +76,10 @@ class MessageChannel {
     int taken = 0;
     while (pending_count_ != 0) {
       const Pending message = pending_[pending_head_];
-      if (!show(std::span<const std::byte>(receive_slot(message.slot) + header_bytes, message.bytes))) break;
+      const bool is_taken =
+          show(std::span<const std::byte>(receive_slot(message.slot) + header_bytes, message.bytes));
       if (qp_ == nullptr) return taken;  // closed by who was shown it
+      if (!is_taken) break;
       pending_head_ = (pending_head_ + 1) % receive_slots;
       --pending_count_;
       consume(message.slot);

@@ -115,6 +115,26 @@ TEST(RoceMessageChannel, ASleeperIsWoken) {
   EXPECT_TRUE(turn(a, b, [&] { return b.got.size() == 1; }));
 }
 
+TEST(RoceMessageChannel, WhoIsShownAMessageMayCloseTheChannel) {
+  End a, b;
+  connect(a, b);
+  constexpr size_t count = MessageChannel::credits / 4 + 1;  // so that credits are owed
+  size_t sent = 0;
+  ASSERT_TRUE(turn(a, a, [&] {
+    while (sent < count && a.send("x")) ++sent;
+    b.channel.drive();
+    return a.channel.settled() == count;
+  }));
+  size_t shown = 0;
+  (void)b.channel.poll([&](std::span<const std::byte>) {
+    if (++shown < count) return true;
+    b.channel.close();
+    return false;
+  });
+  EXPECT_EQ(shown, count);
+  EXPECT_FALSE(b.channel.is_open());
+}
+
 TEST(RoceMessageChannel, OtherNamesAreRefused) {
   End a;
   const auto host = *os::SocketAddress::from_text("127.0.0.1:0");
