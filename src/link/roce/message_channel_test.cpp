@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -133,6 +134,25 @@ TEST(RoceMessageChannel, WhoIsShownAMessageMayCloseTheChannel) {
   });
   EXPECT_EQ(shown, count);
   EXPECT_FALSE(b.channel.is_open());
+}
+
+TEST(RoceMessageChannel, SharedMemoryCanBeSwitchedOff) {
+  const auto near_sent = [] {
+    End a, b;
+    connect(a, b);
+    size_t sent = 0;
+    EXPECT_TRUE(turn(a, b, [&] {
+      if (sent < 2000 && a.send("x")) ++sent;
+      return b.got.size() == 2000;
+    }));
+    auto shared = SharedDevice::at(*os::SocketAddress::from_text("127.0.0.1:0"));
+    const std::scoped_lock guard((*shared)->device->lock());
+    return (*shared)->device->counters().near.sent;
+  };
+  EXPECT_GT(near_sent(), 0U);
+  ::setenv("WEFT_VERBS_NEAR", "0", 1);
+  EXPECT_EQ(near_sent(), 0U);
+  ::unsetenv("WEFT_VERBS_NEAR");
 }
 
 TEST(RoceMessageChannel, OtherNamesAreRefused) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/lasting.hpp"
+#include "base/settings.hpp"
 
 namespace weft::link::roce {
 namespace {
@@ -37,6 +38,7 @@ Result<std::shared_ptr<SharedDevice>> SharedDevice::at(const os::SocketAddress& 
   DeviceSettings settings;
   settings.ipv4 = host;
   settings.has_standard = false;
+  settings.has_near = settings::flag("WEFT_VERBS_NEAR");
   auto device = Device::open(settings, made->notices);
   if (!device) return device.error();
   made->device = std::move(*device);
