@@ -125,8 +125,10 @@ Result<void> MessageChannel::to_send(Attributes& a, uint32_t mtu_there) {
                                                   attr_max_dest_reads | attr_min_rnr_timer);
       !ok)
     return ok;
-  return step(QpState::ReadyToSend,
-              attr_sq_psn | attr_timeout | attr_retry_count | attr_rnr_retry | attr_max_reads);
+  auto ok = step(QpState::ReadyToSend,
+                 attr_sq_psn | attr_timeout | attr_retry_count | attr_rnr_retry | attr_max_reads);
+  shared_->device->posted();  // other queue pairs may have sent, too
+  return ok;
 }
 
 void MessageChannel::close() noexcept {
