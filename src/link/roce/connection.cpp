@@ -161,7 +161,8 @@ void Connection::shut_down() noexcept {
   peer_ = nullptr;
   if (is_ending_) return disconnected(why_);
   // Until the other side's adapter has all that was sent: then it is read there whatever happens here.
-  for (const uint64_t until = os::monotonic_ns() + linger_ns; os::monotonic_ns() < until;) {
+  for (const uint64_t until = std::min(os::monotonic_ns() + linger_ns, linger_until_);
+       os::monotonic_ns() < until;) {
     channel_.drive();
     if (channel_.settled() == channel_.sent() || channel_.has_failed()) break;
     // Who has left acknowledges nothing any more.

@@ -106,6 +106,8 @@ class Connection final : public proto::LinkBase, tcp::ConnectionEvents, proto::C
     control_.advance();
   }
   void shut_down() noexcept;
+  // Where many close one after the other: none of them waits longer than that. In ns of the clock; before shut_down().
+  void linger_until(uint64_t time) noexcept { linger_until_ = time; }
   void close() noexcept;
   std::span<const std::byte> address() const noexcept { return control_.address(); }
   std::span<const std::byte> peer_address() const noexcept { return control_.peer_address(); }
@@ -211,6 +213,7 @@ class Connection final : public proto::LinkBase, tcp::ConnectionEvents, proto::C
   // --- cold below this line ---
   bool accepts_ = false;
   uint32_t format_ = 0;
+  uint64_t linger_until_ = UINT64_MAX;
   core::ProviderError why_ = core::ProviderError::None;
   Events* events_ = nullptr;
   proto::ConnectionObserver* observer_ = nullptr;

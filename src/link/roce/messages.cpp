@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "os/clock.hpp"
 #include "os/socket_address.hpp"
 
 namespace weft::link::roce {
@@ -87,6 +88,8 @@ void Messages::drop_closed() noexcept {
 
 void Messages::close() noexcept {
   if (!set_) return;
+  const uint64_t until = os::monotonic_ns() + roce::Connection::linger_ns;
+  for (auto& connection : all_) connection->link_.linger_until(until);
   all_.clear();
   listener_.close();
   set_.reset();
