@@ -111,7 +111,7 @@ PortCounters Device::port_counters() const noexcept {
 bool Device::send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept {
   if (to.source_index >= gid_count || !ports_[to.source_index]) return true;  // there is no way
   if (near_ && to.source_index == 0) {
-    switch (near_->send(to.destination, parts, count)) {
+    switch (near_->send(to.destination, parts, count, ports_[0]->has_unsent())) {
       case NearPort::Sent::Taken:
         return true;
       case NearPort::Sent::NoRoom:

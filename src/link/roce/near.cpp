@@ -108,7 +108,7 @@ NearPort::Outbound* NearPort::want(const Gid& to) noexcept {
   }
 }
 
-NearPort::Sent NearPort::send(const Gid& to, const iovec* parts, size_t count) noexcept {
+NearPort::Sent NearPort::send(const Gid& to, const iovec* parts, size_t count, bool waits_for_udp) noexcept {
   if (!origin_.is_here()) [[unlikely]]
     return Sent::NoWay;  // the rings are the parent's
   Outbound* out = last_;
@@ -122,7 +122,7 @@ NearPort::Sent NearPort::send(const Gid& to, const iovec* parts, size_t count) n
     case State::Standing:
       return put(*out, parts, count);
     case State::Greeted:
-      if (!out->ring->is_attached()) return Sent::NoWay;
+      if (waits_for_udp || !out->ring->is_attached()) return Sent::NoWay;
       out->state = State::Standing;
       return put(*out, parts, count);
     case State::Absent:

@@ -61,8 +61,9 @@ class NearPort {
   void close() noexcept;
 
   enum class Sent : uint8_t { Taken, NoRoom, NoWay };
-  // PacketOutput::send(). NoWay: there is no ring to it (yet), and UDP has to serve.
-  Sent send(const Gid& to, const iovec* parts, size_t count) noexcept;
+  // PacketOutput::send(). NoWay: there is no ring to it (yet), and UDP has to serve. `waits_for_udp`: packets have not
+  // left by UDP yet, and no ring begins before they have.
+  Sent send(const Gid& to, const iovec* parts, size_t count, bool waits_for_udp = false) noexcept;
   // Gives what came to the adapter; returns how many packets. A peer's first packets came by UDP: before the first of
   // a ring, empty_sockets() takes what waits there, so that nothing is overtaken.
   template <class EmptySockets>

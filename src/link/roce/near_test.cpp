@@ -138,6 +138,46 @@ TEST(RoceNear, NothingIsSentAgainWhereTheWayChanges) {
   }
 }
 
+// A list of requests may find a ring between two of them, when the first ones still wait to leave by UDP together.
+TEST(RoceNear, ARingDoesNotOvertakeWhatWaitsForUdp) {
+  Side a(local, false), b(local, false);
+  ASSERT_TRUE(a.device && b.device);
+  join(a, b);
+  const auto poll = [](Side& side, int rounds) {
+    for (; rounds > 0; --rounds, ::usleep(500)) (void)side.device->poll();
+  };
+  const auto post = [&] {
+    const Element from{reinterpret_cast<uint64_t>(a.memory.data()), 64, a.region->key};
+    SendRequest q;
+    q.opcode = SendOpcode::Write;
+    q.flags = signaled;
+    q.elements = {&from, 1};
+    q.remote_address = b.card().address;
+    q.remote_key = b.region->key;
+    ASSERT_EQ(a.device->adapter().post_send(*a.qp, q, os::monotonic_ns()), 0);
+  };
+  a.write(b, 64);
+  poll(a, 10);  // greets
+  post();
+  poll(b, 10);  // takes the ring
+  post();
+  poll(b, 10);
+  a.device->posted();
+  poll(b, 10);
+  EXPECT_EQ(b.packets().gaps, 0U);
+  std::array<Completion, 4> done;
+  size_t count = 0;
+  EXPECT_TRUE(comes_true([&] {
+    poll(a, 1);
+    poll(b, 1);
+    const std::scoped_lock guard(a.device->lock());
+    count += static_cast<size_t>(std::max(0, a.cq->poll(done)));
+    return count == 3;
+  }));
+  a.write(b, 64);
+  EXPECT_GT(a.counters().near.sent, 0U);
+}
+
 TEST(RoceNear, NotWhereItIsSwitchedOff) {
   Side a(local), b(local, true, false);
   ASSERT_TRUE(a.device && b.device);

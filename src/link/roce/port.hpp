@@ -70,6 +70,7 @@ class Port {
       --code;
     return code;
   }
+  bool has_unsent() const noexcept { return !batch_.empty(); }  // flush() has something to send
   P& link() noexcept { return link_; }
   const os::SocketAddress& address() const noexcept { return own_; }
   const PortCounters& counters() const noexcept { return counters_; }
