@@ -378,7 +378,10 @@ void NearPort::accept(uint64_t now) {
   for (int i = 0; i < 16; ++i) {
     if (!may_receive()) return hold(now + disposal_ns);
     os::Fd connection = os::accept_connection(listener_);
-    if (!connection) return;
+    if (!connection) {
+      if (errno != EAGAIN) hold(now + busy_ns);  // no descriptors: who waits would wake us again and again
+      return;
+    }
     if (os::peer_user(connection) != ::geteuid()) {
       ++counters_.refused;
       let_go(std::move(connection));

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -287,6 +288,34 @@ TEST(RoceNear, APlaceThatIsTakenMeansUdp) {
   EXPECT_FALSE(os::listen_at(NearPort::name_of(a.device->gid(0))));
   int error = 0;
   EXPECT_TRUE(os::connect_to(NearPort::name_of(a.device->gid(0)), error));
+}
+
+// Who has no descriptor for a connection does not ask for it again and again.
+TEST(RoceNear, AThreadSleepsWhileThereAreNoDescriptors) {
+  Side a(local), b(local);
+  ASSERT_TRUE(a.device && b.device);
+  const std::string name = NearPort::name_of(a.device->gid(0));
+  rlimit usual{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const rlimit none{5, usual.rlim_max};  // what is open stays
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int error = 0;
+    (void)::setrlimit(RLIMIT_NOFILE, &usual);
+    const os::Fd connection = os::connect_to(name, error);
+    ::pause();
+    ::_exit(0);
+  }
+  ::usleep(100'000);
+  const uint64_t before = a.counters().wakes;
+  ::usleep(300'000);
+  EXPECT_LT(a.counters().wakes - before, 100U);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+  join(a, b);
+  meet(b, a.card());
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 // Greets as a device does, by hand.
