@@ -417,7 +417,9 @@ void NearPort::read(Inbound& in, uint64_t now) {
     }
   }
   // The thread that was to be woken sleeps on.
-  if (is_armed_ && in.ring) in.ring->set_asleep(true);
+  if (!is_armed_ || !in.ring) return;
+  in.ring->set_asleep(true);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // before the caller's look into the ring: as in arm()
 }
 
 bool NearPort::attach(Inbound& in, uint64_t) {
