@@ -25,9 +25,9 @@ TEST(RoceDevice, AWriteNeedsNoCallOfTheTargetNorOfTheInitiator) {
   a.memory[5999] = std::byte{42};
   a.write(b, 6000);
   EXPECT_TRUE(a.wait(false));
-  EXPECT_EQ(b.memory[5999], std::byte{42});
-  EXPECT_GT(b.device->counters().packets_by_thread, 0U);
-  EXPECT_GT(a.device->counters().packets_by_thread, 0U);
+  EXPECT_EQ(b.at(5999), std::byte{42});
+  EXPECT_GT(b.counters().packets_by_thread, 0U);
+  EXPECT_GT(a.counters().packets_by_thread, 0U);
 }
 
 TEST(RoceDevice, SegmentedSendsHaveTheIcrcOfTheirPlace) {
@@ -40,8 +40,8 @@ TEST(RoceDevice, SegmentedSendsHaveTheIcrcOfTheirPlace) {
     a.write(b, 60'000 + static_cast<uint32_t>(i));
     ASSERT_TRUE(a.wait(true));
   }
-  EXPECT_EQ(std::memcmp(a.memory.data(), b.memory.data(), 60'019), 0);
   const std::scoped_lock guard(b.device->lock());
+  EXPECT_EQ(std::memcmp(a.memory.data(), b.memory.data(), 60'019), 0);
   EXPECT_EQ(b.device->port_counters().solved, 0U);
   EXPECT_EQ(b.device->port_counters().wrong_icrc, 0U);
 }
@@ -84,7 +84,7 @@ TEST(RoceDevice, WithoutAThreadTheProgramMakesTheProgress) {
   EXPECT_EQ(a.cq->poll({&c, 1}), 0);
   (void)b.device->poll();
   EXPECT_TRUE(a.wait(true));
-  EXPECT_EQ(a.device->counters().packets_by_thread, 0U);
+  EXPECT_EQ(a.counters().packets_by_thread, 0U);
 }
 
 TEST(RoceDevice, TheThreadStepsAsideWhileTheProgramPolls) {
@@ -96,12 +96,12 @@ TEST(RoceDevice, TheThreadStepsAsideWhileTheProgramPolls) {
   // processor from the program its thread comes forward, so not every round shows it.)
   bool is_aside = false;
   for (int round = 0; round < 20 && !is_aside; ++round) {
-    const DeviceCounters before = a.device->counters();
+    const DeviceCounters before = a.counters();
     for (int i = 0; i < 500; ++i) {
       a.write(b, 64);
       ASSERT_TRUE(a.wait(true));
     }
-    const DeviceCounters after = a.device->counters();
+    const DeviceCounters after = a.counters();
     is_aside = after.packets_by_thread - before.packets_by_thread <
                after.packets_by_program - before.packets_by_program;
   }

@@ -108,7 +108,7 @@ TEST(RoceNear, DevicesOfOneProcessMeet) {
   a.memory[9999] = std::byte{42};
   a.write(b, 10'000);
   ASSERT_TRUE(a.wait(true));
-  EXPECT_EQ(b.memory[9999], std::byte{42});
+  EXPECT_EQ(b.at(9999), std::byte{42});
   const DeviceCounters after = a.counters();
   EXPECT_EQ(after.sent_by_udp, before.sent_by_udp);
   EXPECT_GE(after.near.sent, before.near.sent + 10);

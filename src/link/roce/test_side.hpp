@@ -110,9 +110,15 @@ struct Side {
     return device->adapter().counters();
   }
 
+  // One byte, after what the device's thread wrote there.
+  std::byte at(size_t place) {
+    const std::scoped_lock guard(device->lock());
+    return memory[place];
+  }
+
   Counting events;
+  std::vector<std::byte> memory;  // outlives the device, whose thread may write to it
   std::unique_ptr<Device> device;
-  std::vector<std::byte> memory;
   CompletionQueue* cq = nullptr;
   Region* region = nullptr;
   QueuePair* qp = nullptr;
