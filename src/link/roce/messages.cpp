@@ -81,15 +81,21 @@ void Messages::close(Connection& connection) noexcept {
   has_closed_ = true;
 }
 
+// Those that are closed now have one deadline: while one waits, the device's thread serves the others.
+void Messages::linger_together() noexcept {
+  const uint64_t until = os::monotonic_ns() + roce::Connection::linger_ns;
+  for (auto& connection : all_) connection->link_.linger_until(until);
+}
+
 void Messages::drop_closed() noexcept {
   has_closed_ = false;
+  linger_together();
   std::erase_if(all_, [](const auto& one) { return one->is_closed_; });
 }
 
 void Messages::close() noexcept {
   if (!set_) return;
-  const uint64_t until = os::monotonic_ns() + roce::Connection::linger_ns;
-  for (auto& connection : all_) connection->link_.linger_until(until);
+  linger_together();
   all_.clear();
   listener_.close();
   set_.reset();

@@ -140,6 +140,7 @@ class Messages {
   Connection& add();
   [[gnu::noinline]] void take_requests() noexcept;
   [[gnu::noinline]] void drop_closed() noexcept;
+  void linger_together() noexcept;
   bool watch(Connection& connection) noexcept;
 
   std::vector<std::unique_ptr<Connection>> all_;
