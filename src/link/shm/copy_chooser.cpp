@@ -2,6 +2,7 @@
 #include "link/shm/copy_chooser.hpp"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace weft::link::shm {
 namespace {
@@ -14,6 +15,7 @@ constexpr uint32_t settling_messages = 4;
 constexpr uint64_t settling_bytes = uint64_t{3} << 19;
 constexpr uint64_t settling_bytes_max = uint64_t{6} << 20;
 constexpr uint32_t hopeless_after = 3;  // samples, all of them half as long again as the best way
+constexpr ptrdiff_t pairs_least = 4;    // samples of a batch that are not like the others
 constexpr uint32_t strangers_max = 96;  // then a trial ends without a result
 constexpr uint32_t fruitless_max = 4;   // first trials without one that are tried again at once
 
@@ -39,25 +41,24 @@ void CopyChooser::begin(Phase phase) noexcept {
   strangers_ = 0;
 }
 
-// Two sides that copy a message each are done with two at about the same time: a long sample and one of nearly nothing.
-bool CopyChooser::come_in_pairs() const noexcept {
-  uint32_t uneven = 0;
-  for (uint32_t i = 1; i < seen_; ++i)
-    uneven += std::max(sample_[i], sample_[i - 1]) / 3 > std::min(sample_[i], sample_[i - 1]) ? 1 : 0;
-  return seen_ == batch && 2 * uneven >= seen_;
-}
-
 // Median of a whole batch. Of a few messages the least: the others may have been interrupted.
 uint64_t CopyChooser::result() const noexcept {
   std::array<uint64_t, batch> sorted = sample_;
-  uint32_t first = 0;
-  if (come_in_pairs()) {
-    for (uint32_t i = seen_; --i > 0;) sorted[i] = (sorted[i] + sorted[i - 1]) / 2;
-    first = 1;
-  }
-  auto* const middle = sorted.begin() + first + (seen_ < batch ? 0 : (seen_ - first) / 2);
-  std::nth_element(sorted.begin() + first, middle, sorted.begin() + seen_);
-  return *middle;
+  const auto median = [&](uint32_t first) {
+    auto* const middle = sorted.begin() + first + (seen_ < batch ? 0 : (seen_ - first) / 2);
+    std::nth_element(sorted.begin() + first, middle, sorted.begin() + seen_);
+    return *middle;
+  };
+  const uint64_t usual = median(0);
+  if (seen_ < batch) return usual;
+  // Two sides that copy a message each are done with two at about the same time: a long sample and one of nearly nothing. Then each
+  // counts with the one before it.
+  const auto others = std::count_if(sample_.begin(), sample_.end(), [usual](uint64_t one) {
+    return std::max(one, usual) / 3 > std::min(one, usual);
+  });
+  if (others < pairs_least) return usual;
+  for (uint32_t i = 1; i < seen_; ++i) sorted[i] = (sample_[i] + sample_[i - 1]) / 2;
+  return median(1);
 }
 
 bool CopyChooser::is_hopeless() const noexcept {

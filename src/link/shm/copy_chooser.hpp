@@ -71,7 +71,6 @@ class CopyChooser {
   void charge(uint64_t cost, uint64_t bytes) noexcept;
   bool pick_trial(uint64_t bytes) noexcept;
   void begin(Phase phase) noexcept;
-  bool come_in_pairs() const noexcept;
   uint64_t result() const noexcept;
   void end_batch() noexcept;
   bool is_hopeless() const noexcept;
