@@ -2,6 +2,7 @@
 # The examples of rdma-core and perftest, as Debian ships them, over the drop-in libibverbs.so.1 and its built-in device: as an ordinary user, two
 # processes of one host, and (as root) of two network namespaces.
 set -euo pipefail
+[[ -z "${WEFT_SANITIZE:-}" ]] || { echo "runs the system's programs: not under a sanitizer"; exit 77; }
 built="${WEFT_TEST_LIBRARY:-${WEFT_BUILD:?}/lib/weft/compat}"
 [[ -e "$built/libibverbs.so.1" ]] || { echo "no libibverbs.so.1 in $built"; exit 77; }
 command -v ibv_rc_pingpong >/dev/null && command -v ib_send_lat >/dev/null || { echo "ibverbs-utils or perftest is not there"; exit 77; }
