@@ -178,7 +178,7 @@ class Peer {
   // Opens everything; on failure says why and leaves ok() false. Node and service are the own address, if it matters.
   Peer(const std::string& provider, uint64_t caps, fi_threading threading = FI_THREAD_DOMAIN,
        const char* node = nullptr, const char* service = nullptr, uint64_t op_flags = FI_DELIVERY_COMPLETE,
-       fi_progress progress = FI_PROGRESS_UNSPEC) {
+       fi_progress progress = FI_PROGRESS_UNSPEC, fi_wait_obj wait = FI_WAIT_NONE) {
     fi_info* hints = fi_allocinfo();
     hints->caps = caps;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
@@ -199,6 +199,7 @@ class Peer {
     fi_av_attr av_attr{};
     fi_cq_attr cq_attr{};
     cq_attr.format = FI_CQ_FORMAT_TAGGED;
+    cq_attr.wait_obj = wait;
     if (!good("fi_av_open", fi_av_open(domain_, &av_attr, &av_, nullptr))) return;
     if (!good("fi_cq_open", fi_cq_open(domain_, &cq_attr, &cq_, nullptr))) return;
     if (!good("fi_endpoint", fi_endpoint(domain_, info_, &ep_, nullptr))) return;
@@ -237,6 +238,7 @@ class Peer {
   fid_cq* cq() const { return cq_; }
   fid_av* av() const { return av_; }
   fid_domain* domain() const { return domain_; }
+  fid_fabric* fabric() const { return fabric_; }
   fi_info* info() const { return info_; }
 
   void publish(Name& name) const {

@@ -10,6 +10,7 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <sys/syscall.h>
 
 #include <span>
@@ -505,6 +506,69 @@ bool notices(const std::string& provider, const char* copy, Leaving leaving, siz
   return good;
 }
 
+// ------------------------------------------------------------------------------------------------ a receiver that sleeps
+
+// Messages wait when a thread goes to sleep on the queue's descriptor; another one posts their receives and drives nothing. Who sleeps is woken.
+bool wakes(const std::string& provider, size_t length, size_t messages) {
+  setenv("WEFT_SHM_COPY", "both", 1);
+  auto* board = shared_block<Board>();
+  const pid_t sender = spawn([&] {
+    std::vector<uint8_t> out(length);
+    fill(out.data(), length, 1);
+    std::vector<Op> ops(messages + 1);
+    Peer me(provider, FI_TAGGED, FI_THREAD_DOMAIN, nullptr, nullptr, 0);
+    const fi_addr_t to = me.reach(board->receiver);
+    for (size_t i = 0; i <= messages; ++i) {
+      const size_t size = i < messages ? length : 1;
+      if (me.post([&] { return fi_tsend(me.ep(), out.data(), size, nullptr, to, i, &ops[i].context); },
+                  Op::take) != 0)
+        return 1;
+    }
+    return eventually([&] {
+      me.poll(Op::take);
+      return board->finished.load();
+    })
+               ? 0
+               : 2;
+  });
+  std::vector<std::vector<uint8_t>> in(messages + 1, std::vector<uint8_t>(length));
+  std::vector<Op> ops(messages + 1);
+  Peer me(provider, FI_TAGGED, FI_THREAD_SAFE, nullptr, nullptr, 0, FI_PROGRESS_MANUAL, FI_WAIT_FD);
+  int fd = -1;
+  if (!me.ok() || fi_control(&me.cq()->fid, FI_GETWAIT, &fd) != 0) return false;
+  me.publish(board->receiver);
+  const auto post = [&](size_t i) {
+    return fi_trecv(me.ep(), in[i].data(), length, nullptr, FI_ADDR_UNSPEC, i, 0, &ops[i].context) == 0;
+  };
+  // The last one is short and comes behind them: then they are here.
+  bool good = post(messages) && eventually([&] {
+                me.poll(Op::take);
+                return ops[messages].state == 1;
+              });
+  fid* waited = &me.cq()->fid;
+  const auto may_sleep = [&] { return fi_trywait(me.fabric(), &waited, 1) == 0; };
+  good = good && eventually([&] {
+           me.poll(Op::take);
+           return may_sleep();
+         });
+  for (size_t i = 0; good && i < messages; ++i) good = post(i);
+  const auto is_done = [](const Op& op) { return op.state == 1; };
+  while (good && !std::all_of(ops.begin(), ops.end(), is_done)) {
+    pollfd entry{fd, POLLIN, 0};
+    good = ::poll(&entry, 1, 5000) == 1;
+    do me.poll(Op::take);
+    while (!may_sleep() && !std::all_of(ops.begin(), ops.end(), is_done));
+  }
+  for (size_t i = 0; good && i < messages; ++i) good = first_difference(in[i].data(), length, 1) == length;
+  board->finished = true;
+  me.close();
+  const int status = join(sender, milliseconds(30'000));
+  unsetenv("WEFT_SHM_COPY");
+  std::printf("shared_copy_test: %s: %zu messages of %zu bytes for a receiver that sleeps: %s (%d)\n",
+              provider.c_str(), messages, length, good ? "woken" : "FAILED", status);
+  return good && status == 0;
+}
+
 }  // namespace
 }  // namespace weft::system_test
 
@@ -528,6 +592,7 @@ int main(int argc, char** argv) {
   good = is_told(provider, "ring", true, WEFT_SHM_COPY_RING, WEFT_SHM_COPY_PINNED) && good;
   good = is_told(provider, "both", true, WEFT_SHM_COPY_BOTH, WEFT_SHM_COPY_PINNED) && good;
   good = is_told(provider, "auto", false, WEFT_SHM_COPY_RING, WEFT_SHM_COPY_ONLY) && good;
+  good = wakes(provider, size_t{1} << 20, 1) && wakes(provider, size_t{1} << 17, 6) && good;
   for (const Load& load : {Load{big, 1}, Load{size_t{1} << 17, 6}})
     for (const Fate fate : {Fate::Killed, Fate::Stopped, Fate::Closes})
       good = survives(provider, load, fate, rounds, seed) && good;

@@ -301,6 +301,30 @@ TEST(LinkConcepts, BothSidesCopyOneMessage) {
   EXPECT_EQ(pair.b.link().reads, 0);
 }
 
+// Who sleeps hears of a Met, and of nothing that is left for the next poll.
+struct SleepingSharingLink : SharingLink {
+  int wait_fd() const noexcept { return 77; }
+  bool arm() const noexcept { return true; }
+  void disarm() noexcept {}
+};
+static_assert(concepts_of<SleepingSharingLink>() == 2);
+
+TEST(LinkConcepts, ACopyIsNotLeftForTheNextPollWhileSomebodySleeps) {
+  Pair<SleepingSharingLink> pair;
+  const Bytes bytes = pattern(5000);
+  Bytes into(5000);
+  pair.a.send(1, bytes);
+  pair.turn();
+  ASSERT_TRUE(pair.b.engine.begin_sleep());
+  pair.b.receive(into);
+  EXPECT_FALSE(pair.b.engine.has_unsent()) << "the copy has begun, and the sender will tell";
+  for (int i = 0; i < 5; ++i) pair.a.engine.progress();
+  pair.b.engine.end_sleep();
+  EXPECT_EQ(pair.b.completions(), 1u);
+  EXPECT_EQ(pair.b.link().calls, 0) << "nobody was asked to come again";
+  EXPECT_EQ(into, bytes);
+}
+
 // --- HasSendCompletion ---
 
 struct CompletingLink : PlainLink {

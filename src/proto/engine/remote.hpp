@@ -372,10 +372,11 @@ CopyState Engine<L>::copy_remote(Op& op, uint64_t stamp, const wire::SourceSegme
 }
 
 // The sender knows where the bytes belong and may begin. We do at the end of this poll, or with the next one: until then more
-// messages may come, of which each side then copies another one.
+// messages may come, of which each side then copies another one. But nobody may poll soon while somebody sleeps: a Met wakes him, what is left
+// for the next poll does not.
 template <Link L>
 CopyState Engine<L>::begin_together(Peer& peer, Op& op) noexcept {
-  if (limits_.driven) return copy_together(peer, op, true);
+  if (limits_.driven || sleepers() != 0) return copy_together(peer, op, true);
   const OpTable& table = op.kind == OpKind::Receive ? op.rx->ops : service_ops_;
   copies_[copy_count_++] = {table.id(op), false};
   ++busy_;
