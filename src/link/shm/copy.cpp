@@ -80,15 +80,19 @@ Copies* Link::copies_of(Peer& peer) noexcept {
 }
 
 // What a size class begins with: what is known of the nearest one, for much of it lies in the distance of the cores.
-CopyPath Link::presumed_path(const Copies& copies, size_t size_class) noexcept {
+CopyPath Link::presumed_path(const Copies& copies, uint64_t bytes) noexcept {
+  const size_t size_class = copy_class_of(bytes);
   if (size_class < fragmented_classes) return CopyPath::Ring;
-  const auto informed = [&](size_t c) {
-    return c < copy_classes && copies.choosers[c] != nullptr && copies.choosers[c]->is_informed();
+  const auto is_of_use = [&](size_t c) {
+    if (c >= copy_classes || copies.choosers[c] == nullptr || !copies.choosers[c]->is_informed())
+      return false;
+    const CopyPath best = copies.choosers[c]->best();
+    return !(best == CopyPath::Both && copies.refused) &&
+           !(best == CopyPath::Ring && bytes > largest_streamed);  // nothing would ever be measured
   };
   for (size_t distance = 1; distance < copy_classes; ++distance)
     for (const size_t c : {size_class - distance, size_class + distance})
-      if (informed(c) && !(copies.refused && copies.choosers[c]->best() == CopyPath::Both))
-        return copies.choosers[c]->best();
+      if (is_of_use(c)) return copies.choosers[c]->best();
   return copies.refused ? CopyPath::Receiver : CopyPath::Both;
 }
 
@@ -100,7 +104,7 @@ CopyChooser* Link::chooser_of(Peer& peer, uint64_t bytes) noexcept {
   if (chooser == nullptr) {
     uint32_t ways = bit(CopyPath::Ring) | bit(CopyPath::Receiver);
     if (!copies->refused) ways |= bit(CopyPath::Both);
-    chooser.reset(new (std::nothrow) CopyChooser(presumed_path(*copies, c), ways));
+    chooser.reset(new (std::nothrow) CopyChooser(presumed_path(*copies, bytes), ways));
   }
   return chooser.get();
 }

@@ -545,7 +545,7 @@ class Link : public proto::LinkBase {
   void probe_cma(Peer& peer) noexcept;
   void read_copy_setting() noexcept;
   static Copies* copies_of(Peer& peer) noexcept;  // null: no memory
-  static CopyPath presumed_path(const Copies& copies, size_t size_class) noexcept;
+  static CopyPath presumed_path(const Copies& copies, uint64_t bytes) noexcept;
   static CopyChooser* chooser_of(Peer& peer, uint64_t bytes) noexcept;
   void tell_announced(Peer& peer) noexcept;
   void note_choice(const Peer& peer, const CopyChooser& chooser, uint64_t bytes) const noexcept;

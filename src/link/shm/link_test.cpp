@@ -34,6 +34,31 @@ TEST_P(Meeting, CarriesEverySizeBothWays) {
   EXPECT_TRUE(b.lost.empty());
 }
 
+// They do not go through the ring, so a class that took that over from its neighbour would never be measured.
+TEST_P(Meeting, TheLongestMessagesDoNotBeginWithTheRing) {
+  Node a(name("a"));
+  Node b(name("b"));
+  Peer* const peer = a.connect(b);
+  ASSERT_NE(peer, nullptr);
+  peer->cma = true;
+  peer->copies = std::make_unique<Copies>();
+  auto& neighbour = peer->copies->choosers[copy_classes - 2];
+  neighbour = std::make_unique<CopyChooser>(proto::CopyPath::Both, 7);
+  for (int i = 0; i < 1000 && !neighbour->is_informed(); ++i)
+    (void)neighbour->note(neighbour->path(), neighbour->path() == proto::CopyPath::Ring ? 1000 : 9000,
+                          1 << 20);
+  ASSERT_TRUE(neighbour->is_informed());
+  ASSERT_EQ(neighbour->best(), proto::CopyPath::Ring);
+  constexpr uint64_t bytes = uint64_t{64} << 20;
+  for (int i = 0; i < 100; ++i) {  // one that is looked at late is not measured
+    const uint64_t now = a.link.stamp();
+    const proto::CopyChoice choice = a.link.choose_copy(*peer, bytes, now, now);
+    EXPECT_NE(choice.path, proto::CopyPath::Ring);
+    a.link.copied(*peer, choice.path, bytes, choice.start);
+  }
+  EXPECT_NE(peer->copies->choosers[copy_classes - 1]->messages(), 0u);
+}
+
 TEST_P(Meeting, BothMayConnectAtOnce) {
   Node a(name("a"));
   Node b(name("b"));
