@@ -506,9 +506,10 @@ bool notices(const std::string& provider, const char* copy, Leaving leaving, siz
   return good;
 }
 
-// ------------------------------------------------------------------------------------------------ a receiver that sleeps
+// ------------------------------------------------------------------------------------ a receiver that sleeps
 
-// Messages wait when a thread goes to sleep on the queue's descriptor; another one posts their receives and drives nothing. Who sleeps is woken.
+// Messages wait when a thread goes to sleep on the queue's descriptor; another one posts their receives and drives nothing.
+// Who sleeps is woken.
 bool wakes(const std::string& provider, size_t length, size_t messages) {
   setenv("WEFT_SHM_COPY", "both", 1);
   auto* board = shared_block<Board>();

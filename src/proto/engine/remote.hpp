@@ -372,8 +372,8 @@ CopyState Engine<L>::copy_remote(Op& op, uint64_t stamp, const wire::SourceSegme
 }
 
 // The sender knows where the bytes belong and may begin. We do at the end of this poll, or with the next one: until then more
-// messages may come, of which each side then copies another one. But nobody may poll soon while somebody sleeps: a Met wakes him, what is left
-// for the next poll does not.
+// messages may come, of which each side then copies another one. But while somebody sleeps nobody may poll soon: a Met wakes,
+// what is left for the next poll does not.
 template <Link L>
 CopyState Engine<L>::begin_together(Peer& peer, Op& op) noexcept {
   if (limits_.driven || sleepers() != 0) return copy_together(peer, op, true);
