@@ -11,7 +11,7 @@ constexpr uint64_t mib = uint64_t{1} << 20;
 constexpr int64_t balance_batches = 8;  // batches' worth that can be saved up
 // After the way has changed: what the sender has put into the ring already comes in no time, what both sides are still at shares
 // its time with others.
-constexpr uint32_t settling_messages = 4;
+constexpr uint32_t settling_messages = 3;
 constexpr uint64_t settling_bytes = uint64_t{3} << 19;
 constexpr uint64_t settling_bytes_max = uint64_t{6} << 20;
 constexpr uint32_t hopeless_after = 3;  // samples, all of them half as long again as the best way
@@ -35,7 +35,7 @@ bool beats(uint64_t cost, uint64_t other) noexcept { return cost + cost / 16 < o
 void CopyChooser::begin(Phase phase) noexcept {
   const CopyPath before = path();
   phase_ = phase;
-  to_settle_ = path() != before ? settling_messages : 0;
+  to_settle_ = path() != before ? settling_messages + 1 : 0;
   seen_ = 0;
   bytes_ = 0;
   strangers_ = 0;

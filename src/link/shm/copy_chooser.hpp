@@ -80,7 +80,7 @@ class CopyChooser {
   CopyPath trial_ = CopyPath::Ring;
   CopyPath last_tried_ = CopyPath::Both;  // so the ring is tried first, or both
   Phase phase_ = Phase::Settled;
-  uint32_t to_settle_ = 0;  // messages that are not counted yet
+  uint32_t to_settle_ = 0;  // 0: messages are measured; else one more than are to pass before that
   uint32_t seen_ = 0;       // messages of this batch
   uint64_t bytes_ = 0;      // of these, and of those before that were not counted
   uint32_t strangers_ = 0;  // messages that came another way than asked for
