@@ -35,7 +35,7 @@ SYNOPSIS
   weft help [COMMAND]
 
 DESCRIPTION
-  run     Runs an unmodified libfabric program on Weft.
+  run     Runs an unmodified libfabric or verbs program on Weft.
   info    Lists providers and their attributes; --why tells why hints match nothing.
   perf    Measures latency, message rate and bandwidth of a provider, of Weft or of a stock libfabric.
   mux     Makes a plugin out of a provider's header and objects; says what it lacks.

@@ -133,14 +133,14 @@ std::optional<std::string> set_environment(bool plugin) {
 
 std::string run_help() {
   return R"(NAME
-  weft run - run an unmodified libfabric program on Weft
+  weft run - run an unmodified libfabric or verbs program on Weft
 
 SYNOPSIS
   weft run [--plugin] [--] PROGRAM [ARGUMENT]...
 
 DESCRIPTION
-  Puts Weft's libfabric.so.1 first in LD_LIBRARY_PATH and executes PROGRAM in this process. Everything that
-  PROGRAM starts inherits it.
+  Puts Weft's libfabric.so.1 and libibverbs.so.1 first in LD_LIBRARY_PATH and executes PROGRAM in this process.
+  Everything that PROGRAM starts inherits it.
 
 OPTIONS
   --plugin    Leave the program on the libfabric it was built for, and offer it Weft's provider through

@@ -52,6 +52,12 @@ Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t
   return opened;
 }
 
+void Device::warn(const DeviceSettings& settings, const char* what, const Result<void>& opened) {
+  if (opened) return;
+  const std::string why = std::string(what) + ": UDP port 4791: " + opened.error().why;
+  if (settings.audience.warning != nullptr) settings.audience.warning(settings.audience.warned, why.c_str());
+}
+
 // Who cannot have it has UDP.
 void Device::open_near(const DeviceSettings& settings) {
   if (!settings.has_near || !ports_[0] || ports_[0]->gid() != gid_with_port(ports_[0]->address())) return;
@@ -73,10 +79,10 @@ Result<void> Device::open_ports(const DeviceSettings& settings) {
   if (settings.has_standard) {
     // Another process may have them, or the kernel's own driver.
     if (settings.ipv4 && settings.port != standard_port)
-      (void)open_port(1, settings.ipv4, standard_port, settings);
+      warn(settings, "GID 1 is not there", open_port(1, settings.ipv4, standard_port, settings));
     // A GID has no room for the interface that a link-local address needs.
     if (settings.ipv6 && !settings.ipv6.is_link_local())
-      (void)open_port(2, settings.ipv6, standard_port, settings);
+      warn(settings, "GID 2 is not there", open_port(2, settings.ipv6, standard_port, settings));
   }
   if (std::ranges::none_of(ports_, [](const auto& port) { return port.has_value(); }))
     return Error{EADDRNOTAVAIL, "no port: over IPv6 only 4791 serves, and another process has it"};

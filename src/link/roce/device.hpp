@@ -117,6 +117,7 @@ class Device final : proto::roce::PacketOutput {
                          const DeviceSettings& settings);
   bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept override;
   void open_near(const DeviceSettings& settings);
+  static void warn(const DeviceSettings& settings, const char* what, const Result<void>& opened);
   int take(uint64_t now) noexcept;
   void flush_ports() noexcept;
   int take_from_sockets(uint64_t now) noexcept;

@@ -44,7 +44,7 @@ Result<std::unique_ptr<Context>> make(Device& device) {
   shown.context.async_fd = context->events->async_fd();
   shown.context.num_comp_vectors = 1;
   pthread_mutex_init(&shown.context.mutex, nullptr);
-  if (const int code = open_by_provider(*context)) return Error{code, "the provider refuses"};
+  if (const int code = open_by_provider(*context)) return Error{code, strerror(code)};
   shown.context.num_comp_vectors = std::max(context->ops.comp_vectors, 1);
   fill_calls(*context);
   return context;
@@ -84,7 +84,7 @@ ibv_context* open_device(ibv_device* device) noexcept {
   try {
     auto made = make(Device::of(device));
     if (!made) {
-      log(Level::Information, "%s cannot be opened: %s", device->name, made.error().why.c_str());
+      log(Level::Warning, "%s cannot be opened: %s", device->name, made.error().why.c_str());
       errno = made.error().code;
       return nullptr;
     }

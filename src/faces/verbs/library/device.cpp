@@ -9,6 +9,7 @@
 #include <new>
 
 #include "faces/verbs/library/log.hpp"
+#include "faces/verbs/library/setting_report.hpp"
 
 namespace weft::verbs {
 namespace {
@@ -93,6 +94,7 @@ std::vector<std::pair<const Provider*, weft_verbs_device>> find_all() {
 }
 
 ibv_device** make_list(int* count) {
+  report_settings();
   const auto found = find_all();
   auto list = std::make_unique<ibv_device*[]>(found.size() + 1);
   std::vector<Device*> held;

@@ -288,10 +288,13 @@ void free_each(List<T>& list, Free&& release) noexcept {
 
 Result<roce::AddressVector> address_vector_of(Opened& own, const ibv_ah_attr& attr) {
   if (attr.port_num != 1) return Error{EINVAL, "the device has one port, number 1"};
-  if (attr.is_global == 0)
-    return Error{EINVAL,
-                 "RoCE names peers by GID: is_global is 0 (programs often take the GID's index as an option, "
-                 "-g or -x)"};
+  if (attr.is_global == 0) {
+    // Nearly every program's first try ends here.
+    log(1,
+        "RoCE names peers by GID: is_global is 0 (programs often take the GID's index as an option, -g or "
+        "-x)");
+    return Error{EINVAL, "is_global is 0"};
+  }
   roce::AddressVector to;
   std::memcpy(to.destination.data(), attr.grh.dgid.raw, to.destination.size());
   to.source_index = attr.grh.sgid_index;

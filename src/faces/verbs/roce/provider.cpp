@@ -131,7 +131,10 @@ int open(const weft_verbs_device* device, ibv_context* context, weft_verbs_ops* 
     for (const Named& named : named_devices()) {
       if (named.name != device->name) continue;
       auto instance = Instance::open(named);
-      if (!instance) return instance.error();
+      if (!instance) {
+        log(1, named.name + ": " + instance.error().why);
+        return instance.error();
+      }
       auto own = std::make_unique<Opened>();
       own->instance = std::move(*instance);
       own->context = context;

@@ -1,0 +1,56 @@
+#include "faces/verbs/library/setting_report.hpp"
+
+#include <unistd.h>
+
+#include <string>
+#include <string_view>
+
+#include "base/settings.hpp"
+#include "faces/verbs/library/log.hpp"
+
+namespace weft::verbs {
+namespace {
+
+bool is_ours(std::string_view name) noexcept { return name.starts_with("WEFT_"); }
+
+void report_value(const settings::Setting& one) {
+  const char* text = settings::text(one.name);
+  if (text == nullptr || *text == 0 || settings::parse(one, text)) return;
+  const std::string used = one.kind == settings::Kind::Flag   ? (one.otherwise != 0 ? "yes" : "no")
+                           : one.kind == settings::Kind::Word ? "the default"
+                                                              : std::to_string(one.otherwise);
+  log(Level::Warning, "%s=%s is not %s; %s is used", one.name.data(), text, settings::accepted(one).c_str(),
+      used.c_str());
+}
+
+// Of unknown names only misspelt ones: others may be of tests and scripts.
+void report_name(std::string_view name) {
+  if (!is_ours(name) || settings::find(name) != nullptr) return;
+  const std::string_view meant = settings::nearest(name);
+  if (meant.empty()) return;
+  log(Level::Warning, "%.*s in the environment is no setting: is %s meant? (weft info --settings)",
+      static_cast<int>(name.size()), name.data(), meant.data());
+}
+
+void report_now() noexcept try {
+  for (const settings::Setting& one : settings::all())
+    if (is_ours(one.name)) report_value(one);
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view line = *entry;
+    report_name(line.substr(0, line.find('=')));
+  }
+} catch (...) {
+  return;
+}
+
+}  // namespace
+
+void report_settings() noexcept {
+  static const bool reported = [] {
+    report_now();
+    return true;
+  }();
+  (void)reported;
+}
+
+}  // namespace weft::verbs

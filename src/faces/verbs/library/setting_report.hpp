@@ -1,0 +1,9 @@
+// Compares the environment with the list of settings, and tells what is not taken. Any thread.
+#pragma once
+
+namespace weft::verbs {
+
+// Once a process.
+void report_settings() noexcept;
+
+}  // namespace weft::verbs
