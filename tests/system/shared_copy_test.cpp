@@ -47,11 +47,11 @@ struct Guarded {
   explicit Guarded(size_t size) : all(size + 2 * guard, untouched), bytes(size) {}
   uint8_t* data() { return all.data() + guard - 1; }
   bool intact() const {
-    for (size_t i = 0; i < guard - 1; ++i)
-      if (all[i] != untouched) return false;
-    for (size_t i = guard - 1 + bytes; i < all.size(); ++i)
-      if (all[i] != untouched) return false;
-    return true;
+    return is_untouched({all.data(), guard - 1}) && is_untouched(std::span(all).subspan(guard - 1 + bytes));
+  }
+  // The first one is, and each is as the one before it.
+  static bool is_untouched(std::span<const uint8_t> some) {
+    return some[0] == untouched && std::memcmp(some.data(), some.data() + 1, some.size() - 1) == 0;
   }
   std::vector<uint8_t> all;
   size_t bytes;
