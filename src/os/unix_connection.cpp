@@ -5,23 +5,15 @@
 #include <sys/un.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <string>
+
+#include "os/abstract_address.hpp"
 
 namespace weft::os {
 namespace {
 
 constexpr int backlog = 128;
-
-// An abstract address; its length, or 0 when the name is too long.
-socklen_t abstract_address(std::string_view name, sockaddr_un& out) noexcept {
-  out = {};
-  out.sun_family = AF_UNIX;
-  if (name.size() + 1 > sizeof(out.sun_path)) return 0;
-  std::memcpy(out.sun_path + 1, name.data(), name.size());
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-}
 
 Fd new_socket() noexcept { return Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
 

@@ -14,20 +14,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "os/abstract_address.hpp"
+
 namespace weft::os {
-namespace {
-
-// Fills an abstract address; its length, or 0 when the name is too long.
-socklen_t abstract_address(std::string_view name, sockaddr_un& out) noexcept {
-  out = {};
-  out.sun_family = AF_UNIX;
-  if (name.size() + 1 > sizeof(out.sun_path)) return 0;
-  std::memcpy(out.sun_path + 1, name.data(), name.size());
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-}
-
-}  // namespace
-
 namespace {
 
 // Only datagrams with that word pass. Without the filter every datagram passes, and the receiver looks at the word itself.

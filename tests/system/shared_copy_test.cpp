@@ -29,6 +29,14 @@ struct Board {
   std::atomic<bool> forbid{false}, finished{false};
 };
 
+// Until the receiver has all of it.
+bool stays(Peer& me, Board& board) {
+  return eventually([&] {
+    me.poll(Op::take);
+    return board.finished.load();
+  });
+}
+
 // From now on the kernel answers EPERM to that call in this process.
 bool forbid(long call) {
   sock_filter code[] = {
@@ -94,12 +102,7 @@ int sends(Board& board, const std::string& provider, const Way& way, uint64_t co
             Op::take) != 0)
       return 4;
   }
-  return eventually([&] {
-    me.poll(Op::take);
-    return board.finished.load();
-  })
-             ? 0
-             : 5;
+  return stays(me, board) ? 0 : 5;
 }
 
 // No message is counted twice, and none by a way that it cannot go. Fragments that came before their receive are not counted.
@@ -147,12 +150,7 @@ bool is_told(const std::string& provider, const char* setting, bool cma, uint64_
           }))
         return 1;
     }
-    return eventually([&] {
-      me.poll(Op::take);
-      return board->finished.load();
-    })
-               ? 0
-               : 2;
+    return stays(me, *board) ? 0 : 2;
   });
   std::vector<uint8_t> in(length);
   std::vector<Op> receives(count);
@@ -525,12 +523,7 @@ bool wakes(const std::string& provider, size_t length, size_t messages) {
                   Op::take) != 0)
         return 1;
     }
-    return eventually([&] {
-      me.poll(Op::take);
-      return board->finished.load();
-    })
-               ? 0
-               : 2;
+    return stays(me, *board) ? 0 : 2;
   });
   std::vector<std::vector<uint8_t>> in(messages + 1, std::vector<uint8_t>(length));
   std::vector<Op> ops(messages + 1);
