@@ -1,4 +1,4 @@
-// What depends on the CPU: spin pause, time stamp counter, prefetch, copies of a few bytes. Must not know the operating system.
+// What depends on the CPU: spin pause, time stamp counter, prefetch, order of memory that a device shares, copies of a few bytes. Must not know the operating system.
 #pragma once
 
 #include <cstddef>
@@ -43,6 +43,35 @@ inline uint64_t ticks() noexcept {
 }
 [[gnu::always_inline]] inline void prefetch_for_read(const void* at) noexcept {
   __builtin_prefetch(at, 0, 3);
+}
+
+// Memory that a device reads and writes (DMA) against its registers (MMIO). On x86 ordinary memory and uncached registers keep
+// the order of the program (Intel SDM volume 3, section 8.2), so only the compiler has to be told.
+//
+// Between what was written to memory and the register write, or the index in memory, that shows it to the device.
+[[gnu::always_inline]] inline void dma_release() noexcept {
+#if defined(__aarch64__)
+  asm volatile("dmb oshst" : : : "memory");
+#else
+  asm volatile("" : : : "memory");
+#endif
+}
+// Between the word by which the device says that it is done, and what it says is there.
+[[gnu::always_inline]] inline void dma_acquire() noexcept {
+#if defined(__aarch64__)
+  asm volatile("dmb oshld" : : : "memory");
+#else
+  asm volatile("" : : : "memory");
+#endif
+}
+// Between a store that the device reads and a load of what the device stores meanwhile: "do not wake me" against "is there
+// anything".
+[[gnu::always_inline]] inline void dma_fence() noexcept {
+#if defined(__x86_64__)
+  asm volatile("mfence" : : : "memory");
+#elif defined(__aarch64__)
+  asm volatile("dmb osh" : : : "memory");
+#endif
 }
 
 // Copies at most 64 bytes by overlapping moves: no call, at most two branches deep for the usual 8 bytes.
