@@ -42,7 +42,7 @@ struct weft_verbs_services {
   /* A line of the log; level 0: an error, 1: a warning, 2: information. */
   void (*log)(int level, const char* text);
 #ifdef WEFT_VERBS_NEXT /* by tests/verbs alone: the next version, with something that it might add */
-  const char* (*library_name)(void);
+  const char* (*library_name)(void); /* NOLINT(modernize-redundant-void-arg): C, too */
 #endif
 };
 

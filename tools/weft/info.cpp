@@ -207,7 +207,7 @@ std::vector<std::string> reasons_of(const std::string& log) {
     else reasons.push_back(line.reason());
   }
   // One line for all that have another name than the one that was asked for.
-  for (const auto& [name, providers] : by_name) reasons.push_back(name + ": " + providers);
+  for (const auto& [name, providers] : by_name) reasons.push_back(fmt::format("{}: {}", name, providers));
   return reasons;
 }
 

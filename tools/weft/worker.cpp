@@ -223,7 +223,7 @@ class Leader {
     const auto idle = [this] {
       if (runner_) runner_->poll();
     };
-    const json answer = follower_.receive(answer_limit, idle);
+    json answer = follower_.receive(answer_limit, idle);
     runner_.reset();
     session_.reset();
     return answer;

@@ -303,8 +303,7 @@ class UnreliableWorld {
       if (m.to != &end || m.is_lost || !m.has_data || m.is_write != is_write || m.length != length)
         return complain("a message differs from what was sent");
       for (size_t i = 0; i < length; ++i)
-        if ((is_write ? end.arena[guard_bytes + m.offset + i] : at[head + i]) !=
-            pattern(is_write ? m.offset + i : m.offset + i))
+        if ((is_write ? end.arena[guard_bytes + m.offset + i] : at[head + i]) != pattern(m.offset + i))
           return complain("a message has other bytes");
     } else if (!std::ranges::any_of(sent_, [&](const Sent& m) {
                  if (m.to != &end || m.is_lost || m.has_data || m.is_write || m.length != length)

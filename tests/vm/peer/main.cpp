@@ -9,10 +9,12 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <regex>
+#include <string_view>
+#include <system_error>
 
 #include "scenarios.hpp"
 
@@ -124,6 +126,12 @@ bool run_all(const Arguments& arguments) {
   return is_ok;
 }
 
+bool parse_port(std::string_view text, uint16_t& port) noexcept {
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, port);
+  return error == std::errc() && at == end && port != 0;
+}
+
 int usage() {
   std::fprintf(
       stderr,
@@ -137,7 +145,7 @@ int run_program(int count, char** words) {
   a.is_listening = std::strcmp(words[1], "listen") == 0;
   if (!a.is_listening && std::strcmp(words[1], "connect") != 0) return usage();
   a.control = words[2];
-  a.port = static_cast<uint16_t>(std::atoi(words[3]));
+  if (!parse_port(words[3], a.port)) return usage();
   a.gid = words[4];
   a.name = words[5];
   for (int i = 6; i < count; ++i) {

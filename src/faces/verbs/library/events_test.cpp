@@ -237,6 +237,7 @@ TEST_F(VerbsEvents, none_is_lost_or_doubled_between_threads) {
   for (ibv_cq& cq : cqs) add(cq, at);
   std::atomic<int> got{0};
   std::vector<std::thread> threads;
+  threads.reserve(readers + queues);
   for (int i = 0; i < readers; ++i) {
     threads.emplace_back([&] {
       // One more for each reader ends it.

@@ -24,7 +24,7 @@ struct Registry {
   std::map<std::string, std::unique_ptr<Instance>> instances;
   std::vector<std::unique_ptr<Instance>> inherited;  // of a forked child: its parent's
 };
-Registry& registry() noexcept {
+Registry& registry() {
   static auto* const all = new Registry;
   return *all;
 }
