@@ -2,6 +2,7 @@
 #include "wire/ip.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "wire/bytes.hpp"
 
@@ -15,13 +16,46 @@ void copy_in(std::array<std::byte, n>& to, const std::byte* from) noexcept {
 
 }  // namespace
 
-uint16_t internet_checksum(Bytes bytes) noexcept {
+void InternetSum::add(Bytes bytes) noexcept {
   uint64_t sum = 0;
-  size_t i = 0;
-  for (; i + 1 < bytes.size(); i += 2) sum += load_big<uint16_t>(&bytes[i]);
-  if (i < bytes.size()) sum += uint64_t{load_byte(&bytes[i])} << 8;
+  const auto count = [&](const std::byte* from, size_t length) {
+    uint64_t word = 0;
+    std::memcpy(&word, from, length);
+    sum += word;
+    sum += sum < word ? 1 : 0;
+  };
+  size_t at = 0;
+  for (; at + sizeof sum <= bytes.size(); at += sizeof sum) count(bytes.data() + at, sizeof sum);
+  if (at < bytes.size()) count(bytes.data() + at, bytes.size() - at);
   while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
-  return static_cast<uint16_t>(~sum);
+  // A piece that begins at an odd place has its bytes the other way round (RFC 1071 section 2 (B)).
+  sum_ += is_odd_ ? swap_bytes(static_cast<uint16_t>(sum)) : sum;
+  is_odd_ ^= bytes.size() % 2 != 0;
+}
+
+uint16_t InternetSum::checksum() const noexcept {
+  uint64_t sum = sum_;
+  while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
+  return big(static_cast<uint16_t>(~sum));
+}
+
+uint16_t internet_checksum(Bytes bytes) noexcept {
+  InternetSum sum;
+  sum.add(bytes);
+  return sum.checksum();
+}
+
+InternetSum udp_sum(Bytes headers) noexcept {
+  InternetSum sum;
+  const Bytes udp = headers.last(Udp::bytes);
+  const bool is_ip6 = headers.size() == Ip6::bytes + Udp::bytes;
+  sum.add(is_ip6 ? headers.subspan(8, 32) : headers.subspan(12, 8));
+  std::array<std::byte, 4> rest{};  // of the pseudo header
+  rest[1] = std::byte{protocol_udp};
+  std::copy_n(&udp[4], 2, &rest[2]);
+  sum.add(rest);
+  sum.add(udp);
+  return sum;
 }
 
 bool Ethernet::read(Bytes frame, Ethernet& out, Bytes& rest) noexcept {

@@ -91,7 +91,21 @@ struct Datagram {
   [[nodiscard]] static bool read(Bytes packet, Datagram& out) noexcept;
 };
 
-// RFC 1071.
+// The checksum of RFC 1071 over bytes that lie in pieces, of any lengths.
+class InternetSum {
+ public:
+  void add(Bytes bytes) noexcept;
+  uint16_t checksum() const noexcept;  // zero over bytes that hold their right checksum
+
+ private:
+  uint64_t sum_ = 0;  // of words of the machine's order
+  bool is_odd_ = false;
+};
+
 uint16_t internet_checksum(Bytes bytes) noexcept;
+
+// Of UDP (RFC 768, RFC 8200 section 8.1): `headers` is the IP header, of 20 or 40 bytes, and the UDP header, whose
+// checksum counts too. What goes out has zero there, and a result of zero goes as 0xffff.
+InternetSum udp_sum(Bytes headers) noexcept;
 
 }  // namespace weft::wire

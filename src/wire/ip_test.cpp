@@ -123,5 +123,25 @@ TEST(Ip, EthernetWithAndWithoutATag) {
   EXPECT_FALSE(Ethernet::read(Bytes(frame).first(13), out, rest));
 }
 
+TEST(InternetSum, DoesNotDependOnThePieces) {
+  std::vector<std::byte> bytes(61);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 37 + 200);
+  const uint16_t whole = internet_checksum(bytes);
+  for (size_t first = 0; first <= bytes.size(); ++first)
+    for (size_t second = first; second <= bytes.size(); ++second) {
+      InternetSum sum;
+      sum.add(Bytes(bytes).first(first));
+      sum.add(Bytes(bytes).subspan(first, second - first));
+      sum.add(Bytes(bytes).subspan(second));
+      ASSERT_EQ(sum.checksum(), whole) << first << ' ' << second;
+    }
+}
+
+// The example of RFC 1071 section 3.
+TEST(InternetSum, IsThatOfTheRfc) {
+  constexpr uint8_t example[] = {0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7};
+  EXPECT_EQ(internet_checksum(std::as_bytes(std::span(example))), 0x220d);
+}
+
 }  // namespace
 }  // namespace weft::wire
