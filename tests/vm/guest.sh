@@ -116,6 +116,11 @@ case_perftest() {
   perftests
 }
 
+case_events() {
+  network 1500
+  events
+}
+
 if ! lay_wire; then
   result FAILED "guest: rxe0 has no GIDs"
   exit 1

@@ -123,3 +123,19 @@ perftests() {
   both "ib_send_lat -e" ib_send_lat "${common[@]}" -s 64 -e
   both "ib_write_bw -q 4 -b" ib_write_bw "${common[@]}" -s 4096 -q 4 -b
 }
+
+# Sleeping on completions, many times: what is lost between arming and sleeping shows now and then only. A capture of the
+# run that failed stays.
+events() {
+  local round failed_before
+  over v4
+  for round in $(seq "$(cat /logs/rounds)"); do
+    failed_before=$(grep -c '^FAILED' /logs/results)
+    capture_start events
+    both "ib_send_lat -e, round $round" ib_send_lat -d %device -x %gid -F -n 100 -s 64 -e
+    both "ib_send_bw -e, round $round" ib_send_bw -d %device -x %gid -F -n 200 -s 1000 -e
+    both "ibv_rc_pingpong -e, round $round" ibv_rc_pingpong -d %device -g %gid -n 100 -e
+    capture_stop events
+    [[ $(grep -c '^FAILED' /logs/results) -eq $failed_before ]] || mv /logs/events.pcap "/logs/events-$round.pcap"
+  done
+}

@@ -29,12 +29,15 @@ mkdir -p "$logs"
 : >"$logs/results"
 printf '%s\n' "${cases[@]}" >"$logs/cases"
 echo "${WEFT_VM_ONLY:-.}" >"$logs/only"
+echo "${WEFT_VM_ROUNDS:-5}" >"$logs/rounds"
 started=$SECONDS
 echo "vm: booting Linux $kernel_version"
 status=0
+tsc=""
+if tsc_khz="$("$peer" tsc 2>/dev/null)"; then tsc="tsc_early_khz=$tsc_khz"; fi
 timeout -k 5 "$timeout_s" qemu-system-x86_64 -accel tcg,thread=multi -cpu "${WEFT_VM_CPU:-max}" -smp "${WEFT_VM_CPUS:-2}" -m 1024 -M q35 \
   -kernel "$folder/kernel/root/boot/vmlinuz-$kernel_version" -initrd "$folder/initramfs" \
-  -append "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable" \
+  -append "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable $tsc" \
   -nodefaults -no-user-config -display none -serial stdio -monitor none -no-reboot \
   -device isa-debug-exit,iobase=0xf4,iosize=0x04 \
   -fsdev local,id=logs,path="$logs",security_model=none -device virtio-9p-pci,fsdev=logs,mount_tag=logs \

@@ -126,7 +126,7 @@ class Ethernet : public testing::TestWithParam<bool> {
   Seen at_two;
 };
 INSTANTIATE_TEST_SUITE_P(Versions, Ethernet, testing::Bool(),
-                         [](const auto& info) { return info.param ? "ip6" : "ip4"; });
+                         [](const auto& test) { return test.param ? "ip6" : "ip4"; });
 
 TEST_P(Ethernet, finds_its_neighbour_and_sends_what_waited) {
   open();

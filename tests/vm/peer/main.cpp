@@ -10,11 +10,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <regex>
 #include <string_view>
 #include <system_error>
+#include <thread>
 
 #include "scenarios.hpp"
 
@@ -135,11 +137,30 @@ bool parse_port(std::string_view text, uint16_t& port) noexcept {
 int usage() {
   std::fprintf(
       stderr,
-      "usage: verbs_peer listen|connect CONTROL_ADDRESS PORT GID_ADDRESS NAME [--only REGEX] [--lossy]\n");
+      "usage: verbs_peer listen|connect CONTROL_ADDRESS PORT GID_ADDRESS NAME [--only REGEX] [--lossy]\n"
+      "       verbs_peer tsc    the frequency of this machine's time stamp counter in kHz\n");
   return 2;
 }
 
+// A guest whose kernel calibrates the counter while the host is busy has a clock that runs too fast, and every timeout
+// fails.
+int print_tsc() {
+#ifdef __x86_64__
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const uint64_t first = __builtin_ia32_rdtsc();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const uint64_t last = __builtin_ia32_rdtsc();
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
+  std::printf("%.0f\n", static_cast<double>(last - first) * 1e6 / static_cast<double>(ns));
+  return 0;
+#else
+  return 1;
+#endif
+}
+
 int run_program(int count, char** words) {
+  if (count == 2 && std::strcmp(words[1], "tsc") == 0) return print_tsc();
   if (count < 6) return usage();
   Arguments a;
   a.is_listening = std::strcmp(words[1], "listen") == 0;
