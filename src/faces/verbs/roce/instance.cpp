@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <string_view>
 
 #include "base/settings.hpp"
@@ -27,26 +26,6 @@ struct Registry {
 Registry& registry() {
   static auto* const all = new Registry;
   return *all;
-}
-
-// "NAME=ADDRESS"; the address is one of this machine.
-std::optional<Named> device_of(std::string_view text) {
-  const size_t at = text.find('=');
-  if (at == std::string_view::npos || at == 0 || at >= IBV_SYSFS_NAME_MAX) return {};
-  const std::string host(text.substr(at + 1));
-  const bool is_ip6 = host.find(':') != std::string::npos;
-  const auto address = os::SocketAddress::from_text(is_ip6 ? "[" + host + "]:0" : host + ":0");
-  if (!address) return {};
-  Named named{std::string(text.substr(0, at)), {}};
-  for (const os::Interface& one : os::interfaces())
-    if ((one.ipv4 && os::same_host(one.ipv4, *address)) || (one.ipv6 && os::same_host(one.ipv6, *address)))
-      named.interface = one;
-  if (named.interface.name.empty() && address->is_loopback())
-    for (const os::Interface& one : os::interfaces())
-      if (one.is_loopback) named.interface = one;
-  named.interface.ipv4 = is_ip6 ? os::SocketAddress() : *address;
-  if (is_ip6) named.interface.ipv6 = *address;
-  return named;
 }
 
 uint8_t mtu_code(size_t bytes) noexcept {
@@ -77,25 +56,6 @@ void log(int level, const std::string& text) noexcept {
 int refuse(const Error& error) noexcept {
   log(2, error.why);
   return error.code;
-}
-
-std::vector<Named> named_devices() {
-  std::vector<Named> devices;
-  const char* set = settings::text("WEFT_VERBS_DEVICES");
-  const std::string text = set == nullptr ? "" : set;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    if (auto named = device_of(std::string_view(text).substr(at, end - at))) {
-      devices.push_back(std::move(*named));
-    } else {
-      log(1,
-          "WEFT_VERBS_DEVICES: \"" + text.substr(at, end - at) + "\" is ignored: NAME=ADDRESS is expected");
-    }
-    at = end + 1;
-  }
-  if (!devices.empty()) return devices;
-  for (os::Interface& one : os::interfaces()) devices.push_back({"weft_" + one.name, one});
-  return devices;
 }
 
 // Locally administered, the same for all processes.

@@ -10,8 +10,8 @@
 #include <weft/verbs_provider.h>
 #include "base/list.hpp"
 #include "base/result.hpp"
+#include "faces/verbs/roce/named_devices.hpp"
 #include "link/roce/device.hpp"
-#include "os/interfaces.hpp"
 
 namespace weft::verbs::soft {
 
@@ -25,13 +25,6 @@ void log(int level, const std::string& text) noexcept;
 // Says why, and returns the errno.
 int refuse(const Error& error) noexcept;
 
-// A device as settings and interfaces name it.
-struct Named {
-  std::string name;
-  os::Interface interface;
-};
-// WEFT_VERBS_DEVICES, or one for each interface. A malformed setting is said in the log, and the interfaces stand.
-std::vector<Named> named_devices();
 uint64_t guid_of(const Named& named) noexcept;
 
 class Instance final : roce::Events {

@@ -1,0 +1,104 @@
+// From a setting and interfaces to devices.
+#include "faces/verbs/roce/named_devices.hpp"
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "base/settings.hpp"
+#include "faces/verbs/roce/instance.hpp"
+
+namespace weft::verbs::soft {
+namespace {
+
+constexpr size_t name_bytes_max = IBV_SYSFS_NAME_MAX - 1;
+
+// Names appear in paths and in lists with commas and colons between.
+bool is_name(std::string_view text) noexcept {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.';
+  };
+  return !text.empty() && text.size() <= name_bytes_max && text.front() != '.' &&
+         std::ranges::all_of(text, fits);
+}
+
+bool has_address(const os::Interface& one, const os::SocketAddress& address) noexcept {
+  return (one.ipv4 && os::same_host(one.ipv4, address)) || (one.ipv6 && os::same_host(one.ipv6, address));
+}
+
+const os::Interface* interface_of(const os::SocketAddress& address,
+                                  std::span<const os::Interface> interfaces) noexcept {
+  const auto has_it = [&](const os::Interface& one) { return has_address(one, address); };
+  if (const auto found = std::ranges::find_if(interfaces, has_it); found != interfaces.end()) return &*found;
+  if (!address.is_loopback()) return nullptr;
+  const auto loopback = std::ranges::find_if(interfaces, &os::Interface::is_loopback);
+  return loopback == interfaces.end() ? nullptr : &*loopback;
+}
+
+// Why the entry is no device; empty: `out` is one.
+std::string read_entry(std::string_view text, std::span<const os::Interface> interfaces,
+                       std::span<const Named> before, Named& out) {
+  const size_t at = text.find('=');
+  if (at == std::string_view::npos) return "NAME=ADDRESS is expected";
+  out.name = text.substr(0, at);
+  if (!is_name(out.name))
+    return "a name has 1 to " + std::to_string(name_bytes_max) +
+           " letters, digits, '_', '-' and '.', and does not begin with '.'";
+  if (std::ranges::find(before, out.name, &Named::name) != before.end())
+    return "an entry before it has that name";
+  const std::string host(text.substr(at + 1));
+  const bool is_ip6 = host.find(':') != std::string::npos;
+  const auto address = os::SocketAddress::from_text(is_ip6 ? "[" + host + "]:0" : host + ":0");
+  if (!address) return "\"" + host + "\" is no IPv4 or IPv6 address";
+  const os::Interface* interface = interface_of(*address, interfaces);
+  if (interface == nullptr) return "no interface of this machine that is up has the address " + host;
+  out.interface = *interface;
+  out.interface.ipv4 = is_ip6 ? os::SocketAddress() : *address;
+  if (is_ip6) out.interface.ipv6 = *address;
+  return {};
+}
+
+// One warning for each mistake of this process: devices are listed often.
+void tell(const std::vector<std::string>& mistakes) {
+  static std::mutex mutex;
+  static auto* const told = new std::set<std::string>;  // exit handlers may list devices
+  const std::scoped_lock guard(mutex);
+  for (const std::string& mistake : mistakes)
+    if (told->insert(mistake).second) log(1, "WEFT_VERBS_DEVICES: " + mistake);
+}
+
+}  // namespace
+
+NamedDevices parse_devices(std::string_view text, std::span<const os::Interface> interfaces) {
+  NamedDevices all;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string_view entry = text.substr(at, end - at);
+    at = end + 1;
+    if (entry.empty()) continue;
+    Named named;
+    const std::string why = read_entry(entry, interfaces, all.devices, named);
+    if (why.empty()) all.devices.push_back(std::move(named));
+    else all.mistakes.push_back("\"" + std::string(entry) + "\" is no device: " + why);
+  }
+  return all;
+}
+
+std::vector<Named> named_devices() {
+  const std::vector<os::Interface> interfaces = os::interfaces();
+  if (const char* text = settings::text("WEFT_VERBS_DEVICES"); text != nullptr && *text != 0) {
+    NamedDevices wanted = parse_devices(text, interfaces);
+    if (wanted.devices.empty()) wanted.mistakes.emplace_back("no entry is a device, so there is none");
+    tell(wanted.mistakes);
+    return std::move(wanted.devices);
+  }
+  std::vector<Named> devices;
+  for (const os::Interface& one : interfaces) devices.push_back({"weft_" + one.name, one});
+  return devices;
+}
+
+}  // namespace weft::verbs::soft

@@ -1,0 +1,31 @@
+// The devices of this process by name: those of WEFT_VERBS_DEVICES, or one for each interface. Must not know what a
+// device does.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "os/interfaces.hpp"
+
+namespace weft::verbs::soft {
+
+struct Named {
+  std::string name;
+  os::Interface interface;
+};
+
+struct NamedDevices {
+  std::vector<Named> devices;
+  std::vector<std::string> mistakes;  // a sentence each
+};
+
+// A text of NAME=ADDRESS, with commas between. An entry with a mistake gives no device. Empty entries are none.
+NamedDevices parse_devices(std::string_view text, std::span<const os::Interface> interfaces);
+
+// WEFT_VERBS_DEVICES and nothing else when it is set and not empty, even where no entry of it is usable; otherwise
+// weft_INTERFACE for each interface. Each mistake is one warning of this process. Any thread.
+std::vector<Named> named_devices();
+
+}  // namespace weft::verbs::soft

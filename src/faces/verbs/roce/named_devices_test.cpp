@@ -1,0 +1,56 @@
+// What WEFT_VERBS_DEVICES names, and what is said of mistakes.
+#include "faces/verbs/roce/named_devices.hpp"
+
+#include <gtest/gtest.h>
+
+namespace weft::verbs::soft {
+namespace {
+
+os::SocketAddress address(const char* text) { return *os::SocketAddress::from_text(text); }
+
+std::vector<os::Interface> machine() {
+  os::Interface card{"eth0", 2, 1500, false, address("192.0.2.7:0"), address("[2001:db8::7]:0")};
+  os::Interface loopback{"lo", 1, 65536, true, address("127.0.0.1:0"), address("[::1]:0")};
+  return {card, loopback};
+}
+
+std::string only_mistake(std::string_view text) {
+  const NamedDevices got = parse_devices(text, machine());
+  EXPECT_EQ(got.devices.size(), 0u) << text;
+  EXPECT_EQ(got.mistakes.size(), 1u) << text;
+  return got.mistakes.empty() ? "" : got.mistakes.front();
+}
+
+TEST(NamedDevices, EntriesGetTheInterfaceOfTheirAddress) {
+  const NamedDevices got = parse_devices("a=192.0.2.7,b=2001:db8::7,c=127.0.0.9,", machine());
+  ASSERT_EQ(got.devices.size(), 3u);
+  EXPECT_TRUE(got.mistakes.empty());
+  EXPECT_EQ(got.devices[0].interface.name, "eth0");
+  EXPECT_FALSE(got.devices[1].interface.ipv4);
+  EXPECT_EQ(got.devices[1].interface.ipv6, address("[2001:db8::7]:0"));
+  EXPECT_EQ(got.devices[2].interface.name, "lo");
+  EXPECT_EQ(got.devices[2].interface.ipv4, address("127.0.0.9:0"));
+}
+
+TEST(NamedDevices, EachMistakeIsOneSentence) {
+  EXPECT_EQ(only_mistake("eth0"), "\"eth0\" is no device: NAME=ADDRESS is expected");
+  EXPECT_NE(only_mistake("=127.0.0.1").find("a name has 1 to"), std::string::npos);
+  EXPECT_NE(only_mistake("../x=127.0.0.1").find("a name has 1 to"), std::string::npos);
+  EXPECT_NE(only_mistake(std::string(64, 'n') + "=127.0.0.1").find("a name has 1 to 63"), std::string::npos);
+  EXPECT_EQ(only_mistake("a=localhost"),
+            "\"a=localhost\" is no device: \"localhost\" is no IPv4 or IPv6 address");
+  EXPECT_EQ(only_mistake("a=198.51.100.1"),
+            "\"a=198.51.100.1\" is no device: no interface of this machine that is up has the address "
+            "198.51.100.1");
+}
+
+TEST(NamedDevices, ANameThatIsTakenIsAMistakeAndTheFirstEntryStands) {
+  const NamedDevices got = parse_devices("a=127.0.0.1,a=192.0.2.7", machine());
+  ASSERT_EQ(got.devices.size(), 1u);
+  EXPECT_EQ(got.devices[0].interface.name, "lo");
+  ASSERT_EQ(got.mistakes.size(), 1u);
+  EXPECT_EQ(got.mistakes[0], "\"a=192.0.2.7\" is no device: an entry before it has that name");
+}
+
+}  // namespace
+}  // namespace weft::verbs::soft
