@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <mutex>
 
+#include "link/roce/capture.hpp"
 #include "os/clock.hpp"
 
 namespace weft::link::roce {
@@ -46,7 +47,10 @@ Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t
   address.set_port(port);
   ports_[index].emplace(adapter_);
   auto opened = ports_[index]->open(address, [&](Socket& link, std::span<const std::byte> at) {
-    return packet::open_observed(link, at, settings.audience);
+    auto ok = packet::open_observed(link, at, settings.audience);
+    if (auto* observer = link.observer(); ok && observer != nullptr && observer->capture != nullptr)
+      observer->capture = std::make_unique<RoceCapture>(std::move(observer->capture));
+    return ok;
   });
   if (!opened) ports_[index].reset();
   return opened;

@@ -80,6 +80,7 @@ class Observed : public P {
   // After open(); null: nobody. close() lets go of it.
   void observe(std::unique_ptr<PacketObserver> observer) noexcept { observer_ = std::move(observer); }
   const PacketObserver* observer() const noexcept { return observer_.get(); }
+  PacketObserver* observer() noexcept { return observer_.get(); }
 
   bool send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept {
     if (observer_ == nullptr) [[likely]]
