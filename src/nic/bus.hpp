@@ -66,6 +66,9 @@ concept Bus = Registers<typename B::Registers> &&
   { bus.set_master(on) } -> std::same_as<Result<void>>;
   // A function-level reset; ENOTSUP where the device has none: the driver then uses the device's own.
   { bus.reset() } -> std::same_as<Result<void>>;
+  // Returns after at least so long. Drivers have no clock: what they wait for they look at between such pauses, a bounded number of times.
+  { bus.wait_us(count) }
+  noexcept->std::same_as<void>;
 
   { bus.allocate(bytes) } -> std::same_as<Result<DmaMemory>>;
   { bus.release(held) }
@@ -78,6 +81,7 @@ concept Bus = Registers<typename B::Registers> &&
 
   // MSI-X or MSI: how many vectors there are now, at most `count`; each raises a descriptor of its own.
   { bus.enable_interrupts(count) } -> std::same_as<Result<unsigned>>;
+  // A bus that has no descriptors (a model) says -1.
   { bus.interrupt_fd(count) }
   noexcept->std::same_as<int>;
   { bus.clear_interrupt(count) }

@@ -68,7 +68,8 @@ concept Driver = Bus<typename D::Bus> && std::constructible_from<D, typename D::
   // PCI vendor and device id: is this driver for it?
   { D::drives(uint16_t{}, uint16_t{}) }
   noexcept->std::same_as<bool>;
-  // Resets the device, sets up rings and receive buffers, interrupts masked. The link may come up later.
+  // Resets the device, sets up rings and receive buffers, interrupts masked. The link may come up later. An open driver begins
+  // anew. What was joined stays joined across close() and open().
   { driver.open(settings) } -> std::same_as<Result<void>>;
   // The device is quiet afterwards: no DMA, no interrupt. Tokens that were not reclaimed are forgotten. May be called again.
   { driver.close() }
@@ -106,7 +107,8 @@ concept Driver = Bus<typename D::Bus> && std::constructible_from<D, typename D::
   { driver.receive(frames, count) }
   noexcept->std::same_as<size_t>;
 
-  // Sleeping: true: the device raises wait_fd() with the next frame, or when the link changes. False: frames are there.
+  // Sleeping: true: the device raises wait_fd() with the next frame, or when the link changes. False: frames are there, or the link
+  // has changed, or the device is broken: look instead.
   { driver.arm() }
   noexcept->std::same_as<bool>;
   { driver.disarm() }
