@@ -146,6 +146,8 @@ class Bus {
   size_t leaked() const noexcept { return host_.iommu.mappings().size(); }
   // The device is pulled out: registers read all ones, nothing it does reaches memory.
   void unplug() noexcept { host_.is_unplugged = true; }
+  // Called before each access to a register: tests let things happen then.
+  std::function<void()> on_access;
   // For fuzzers: changes what the driver reads of a register.
   std::function<uint32_t(unsigned bar, size_t offset, uint32_t value)> tamper_read;
 
@@ -157,6 +159,7 @@ class Bus {
 
   uint32_t load(unsigned bar, size_t offset, size_t width) noexcept {
     ++accesses_.reads;
+    if (on_access) on_access();
     const uint32_t ones = 0xffffffff >> (8 * (4 - width));
     if (host_.is_unplugged || !fits(bar, offset, width)) return ones;
     const uint32_t value = model_.read(bar, offset, width);
@@ -164,6 +167,7 @@ class Bus {
   }
   void store(unsigned bar, size_t offset, size_t width, uint64_t value) noexcept {
     ++accesses_.writes;
+    if (on_access) on_access();
     if (!host_.is_unplugged && fits(bar, offset, width)) model_.write(bar, offset, width, value);
   }
   // A driver that misses the BAR or the alignment is wrong: no device would take it.

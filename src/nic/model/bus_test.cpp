@@ -138,7 +138,7 @@ TEST_F(ModelBus, reads_ones_when_unplugged) {
   EXPECT_EQ(bus.read_config(0, 2), 0xffffu);
 }
 
-struct Listener : Station {
+struct Listener final : Station {
   void on_wire(std::span<const std::byte> frame) noexcept override { bytes += frame.size(); }
   void on_carrier(bool up) noexcept override { is_up = up; }
   size_t bytes = 0;
