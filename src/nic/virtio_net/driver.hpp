@@ -10,7 +10,9 @@
 //   - VIRTIO_F_ACCESS_PLATFORM is a must: without it the device's addresses would not go through the IOMMU.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -23,12 +25,19 @@
 
 namespace weft::nic::virtio_net {
 
+template <Queue Q>
+struct Rings {
+  Q receive;
+  Q transmit;
+  Q control;
+};
+
 template <nic::Bus B>
 class Driver {
  public:
   using Bus = B;
   static constexpr const char* name = "virtio_net";
-  static constexpr unsigned patience_default = 1'000'000;  // reads of a register: seconds
+  static constexpr unsigned patience_default = 100'000;  // looks at a register: a second
   static constexpr size_t groups_max = 64;
 
   static bool drives(uint16_t vendor, uint16_t device) noexcept {
@@ -59,8 +68,7 @@ class Driver {
     held_.clear();
     is_running_ = is_broken_ = false;
     wait_fd_ = -1;
-    room_ = groups_ = 0;
-    passes_all_groups_ = false;
+    room_ = 0;
     gather_ = {};
   }
 
@@ -77,27 +85,26 @@ class Driver {
            (transport_.config16(config::status) & config::status_link_up) != 0;  // 5.1.4.2
   }
 
-  // A device without VIRTIO_NET_F_CTRL_RX has no filter. A group that did not fit stays with all others until the next open().
+  // A device without VIRTIO_NET_F_CTRL_RX has no filter. After a group that did not fit, all groups pass from then on.
   int join(wire::Mac group) noexcept {
-    if (!is_running_ || !has(feature::control_receive) || has_joined(group)) return 0;
+    if (find_group(group) != groups_) return 0;
     if (groups_ < groups_max) {
       group_table_[groups_++] = group;
-      if (write_groups()) return 0;
+      if (!has_filter() || write_groups()) return 0;
       --groups_;
     }
-    if (!passes_all_groups_) passes_all_groups_ = set_receive_mode(control::all_multicast, true);
+    passes_all_groups_ = true;
+    if (has_filter()) set_receive_mode(control::all_multicast, true);
     return -ENOSPC;
   }
   void leave(wire::Mac group) noexcept {
-    for (size_t i = 0; i < groups_; ++i) {
-      if (group_table_[i] != group) continue;
-      group_table_[i] = group_table_[--groups_];
-      write_groups();
-      return;
-    }
+    const size_t at = find_group(group);
+    if (at == groups_) return;
+    group_table_[at] = group_table_[--groups_];
+    if (has_filter()) write_groups();
   }
   void set_promiscuous(bool on) noexcept {
-    if (is_running_ && has(feature::control_receive)) set_receive_mode(control::promiscuous, on);
+    if (has_filter()) set_receive_mode(control::promiscuous, on);
   }
 
   // --- transmit ---
@@ -193,12 +200,6 @@ class Driver {
   static constexpr size_t answer_at = 1024;
   static constexpr size_t shared_bytes = 2048;
 
-  template <Queue Q>
-  struct Rings {
-    Q receive;
-    Q transmit;
-    Q control;
-  };
   // By the id of the frame's first descriptor.
   struct Sent {
     uint64_t token = 0;
@@ -244,9 +245,9 @@ class Driver {
     counters_ = {};
     is_running_ = true;
     fill_receive();
-    if (has(feature::control_receive)) {
+    if (has_filter()) {
       set_receive_mode(control::promiscuous, settings.promiscuous);
-      set_receive_mode(control::all_multicast, false);
+      set_receive_mode(control::all_multicast, passes_all_groups_);
       write_groups();
     }
     if (is_broken_) return Error{EIO, "virtio_net: the device does not execute commands"};
@@ -422,9 +423,10 @@ class Driver {
 
   // --- filters (5.1.6.5) ---
 
-  bool has_joined(const wire::Mac& group) const noexcept {
-    return std::find(group_table_.begin(), group_table_.begin() + groups_, group) !=
-           group_table_.begin() + groups_;
+  bool has_filter() const noexcept { return is_running_ && has(feature::control_receive); }
+  size_t find_group(const wire::Mac& group) const noexcept {  // groups_: it is not there
+    const auto* begin = group_table_.data();
+    return static_cast<size_t>(std::find(begin, begin + groups_, group) - begin);
   }
   bool set_receive_mode(uint8_t which, bool on) noexcept {
     const std::byte data{on};
@@ -458,12 +460,12 @@ class Driver {
       for (unsigned i = 0; i < patience_; ++i) {
         if (rings.control.take(used)) return true;
         if (rings.control.is_broken() || !transport_.is_well()) return false;
-        arch::pause();
+        transport_.pause();
       }
       return false;
     });
     if (!is_done) stop();
-    return is_done && load(shared_.bytes[answer_at]) == std::byte{control::ok};
+    return is_done && load(*reinterpret_cast<const uint8_t*>(shared_.bytes + answer_at)) == control::ok;
   }
 
   // --- a device that contradicts itself, that wants a reset (2.1.1), that is gone ---

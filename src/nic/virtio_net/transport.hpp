@@ -1,18 +1,18 @@
 // Transport: a virtio device behind a PCI bus (VIRTIO 1.2, section 4.1): where its registers are, reset and status, features, queues,
 // doorbells. Must not know what the queues carry.
 //
-// Every wait for the device ends: after `patience` reads of a register. A device that was pulled out reads as all ones.
+// Every wait for the device ends: after `patience` looks, 10 us apart. A device that was pulled out reads as all ones.
 #pragma once
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
-#include "arch/cpu.hpp"
 #include "nic/bus.hpp"
 #include "nic/virtio_net/capabilities.hpp"
 #include "nic/virtio_net/spec.hpp"
@@ -23,6 +23,7 @@ template <Bus B>
 class Transport {
  public:
   using Registers = typename B::Registers;
+  static constexpr unsigned pause_us = 10;
 
   // What tells the device to look at a queue (4.1.5.2).
   struct Doorbell {
@@ -41,13 +42,12 @@ class Transport {
   };
 
   Result<void> open(B& bus, unsigned patience) {
+    bus_ = &bus;
     patience_ = patience;
-    std::byte config[pci_config_bytes];
-    for (size_t at = 0; at < sizeof config; at += sizeof(uint32_t)) {
-      const uint32_t word = bus.read_config(at, sizeof word);
-      std::memcpy(config + at, &word, sizeof word);
-    }
-    auto found = find_regions(config);
+    std::array<uint32_t, pci_config_bytes / sizeof(uint32_t)> config{};
+    for (size_t i = 0; i < config.size(); ++i)
+      config[i] = bus.read_config(i * sizeof(uint32_t), sizeof(uint32_t));
+    auto found = find_regions(std::as_bytes(std::span(config)));
     if (!found) return found.error();
     regions_ = *found;
     for (const auto& [region, space] :
@@ -66,6 +66,8 @@ class Transport {
   bool is_open() const noexcept { return common_ && notify_ && device_; }
   void close() noexcept { common_.reset(), notify_.reset(), device_.reset(); }
 
+  void pause() noexcept { bus_->wait_us(pause_us); }
+
   // --- status ---
 
   uint8_t status() const noexcept { return common_->read8(at(common::status)); }
@@ -76,12 +78,13 @@ class Transport {
   void add_status(uint8_t bits) noexcept { common_->write8(at(common::status), status() | bits); }
   // The device is to stop; it may take a while (2.4, 4.1.4.3.2).
   void begin_reset() noexcept { common_->write8(at(common::status), 0); }
-  // False: it has not come to an end.
+  // False: it has not come to an end, or the device is gone.
   bool reset() noexcept {
     begin_reset();
     for (unsigned i = 0; i < patience_; ++i) {
-      if (status() == 0) return true;
-      arch::pause();
+      const uint8_t now = status();
+      if (now == 0 || now == 0xff) return now == 0;
+      pause();
     }
     return false;
   }
@@ -155,6 +158,7 @@ class Transport {
     common_->write32(at(field) + sizeof(uint32_t), static_cast<uint32_t>(address >> 32));
   }
 
+  B* bus_ = nullptr;
   Regions regions_;
   std::optional<Registers> common_;
   std::optional<Registers> notify_;
