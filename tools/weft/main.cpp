@@ -13,6 +13,7 @@
 #include "failure.hpp"
 #include "info.hpp"
 #include "mux.hpp"
+#include "nic.hpp"
 #include "perf.hpp"
 #include "run.hpp"
 
@@ -31,6 +32,7 @@ SYNOPSIS
   weft perf [-p PROVIDER]... [-t TESTS] [-s SIZES] [OPTION]...
   weft mux [OPTION]... HEADER [OBJECT|ARCHIVE|SOURCE]...
   weft check [OPTION]... PROVIDER|PLUGIN
+  weft nic list|info|bind|unbind [OPTION]... [CARD]...
   weft --version
   weft help [COMMAND]
 
@@ -40,13 +42,15 @@ DESCRIPTION
   perf    Measures latency, message rate and bandwidth of a provider, of Weft or of a stock libfabric.
   mux     Makes a plugin out of a provider's header and objects; says what it lacks.
   check   Says whether a provider, of Weft or of anybody, shows what it claims, and what it is good enough for.
+  nic     Shows network cards that Weft can drive by itself, and hands them over (VFIO).
 
   Each command has --help.
 )";
 
 int usage_error(std::string_view word) {
   fmt::print(stderr,
-             "weft: there is no command '{}'; there are: run info perf mux check help (weft --help)\n", word);
+             "weft: there is no command '{}'; there are: run info perf mux check nic help (weft --help)\n",
+             word);
   return weft::tool::exit_usage;
 }
 
@@ -71,6 +75,7 @@ int help(std::span<char*> args, char** all) {
   if (topic == "perf") return weft::tool::perf(2, help_args, all);
   if (topic == "mux") return weft::tool::mux(2, help_args);
   if (topic == "check") return weft::tool::check(2, help_args);
+  if (topic == "nic") return weft::tool::nic(2, help_args);
   return usage_error(topic);
 }
 
@@ -86,6 +91,7 @@ int dispatch(int argc, char** argv) {
   if (command == "perf") return weft::tool::perf(argc - 1, argv + 1, argv);
   if (command == "mux") return weft::tool::mux(argc - 1, argv + 1);
   if (command == "check") return weft::tool::check(argc - 1, argv + 1);
+  if (command == "nic") return weft::tool::nic(argc - 1, argv + 1);
   if (command == "--version" || command == "-V" || command == "version") return version();
   if (command == "help" || command == "--help" || command == "-h") return help(rest, argv);
   return usage_error(command);

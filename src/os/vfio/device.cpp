@@ -66,7 +66,7 @@ std::byte* take_memory(size_t bytes) noexcept {
 Result<std::unique_ptr<Device>> Device::open(std::string_view address, const DeviceSettings& settings) {
   const auto canonical = pci::address_of(address);
   if (!canonical)
-    return Error{EINVAL, "'" + std::string(address) + "' is no address of a PCI function (0000:00:04.0)"};
+    return Error{EINVAL, std::string(address) + " is no address of a PCI function (0000:00:04.0)"};
   auto function = pci::function_at(*canonical, settings.root);
   if (!function) return Error{ENODEV, "there is no PCI function " + *canonical};
   // What sysfs shows; whether the group is viable and may be opened the kernel says itself.
