@@ -247,6 +247,12 @@ int Device::interrupt_fd(unsigned vector) const noexcept {
   return vector < events_.size() ? events_[vector].fd() : -1;
 }
 
+void Device::wait_us(unsigned us) noexcept {
+  timespec left{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
+  while (::nanosleep(&left, &left) != 0 && errno == EINTR) {
+  }
+}
+
 void Device::clear_interrupt(unsigned vector) noexcept {
   if (vector < events_.size()) events_[vector].drain();
 }

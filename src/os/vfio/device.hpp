@@ -63,6 +63,7 @@ class Device {
   void write_config(size_t offset, size_t bytes, uint32_t value);
   Result<void> set_master(bool on);
   Result<void> reset();
+  void wait_us(unsigned us) noexcept;
   Result<nic::DmaMemory> allocate(size_t bytes);
   void release(nic::DmaMemory& memory) noexcept;
   Result<uint64_t> map(const void* memory, size_t bytes, nic::DmaAccess access);
