@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -105,7 +106,7 @@ class Bus {
     const size_t size = (bytes + Iommu::page_bytes - 1) / Iommu::page_bytes * Iommu::page_bytes;
     Memory memory(static_cast<std::byte*>(std::aligned_alloc(Iommu::page_bytes, size)));
     if (size == 0 || !memory) return Error{ENOMEM, "no memory for DMA"};
-    std::fill_n(memory.get(), size, std::byte{0});
+    std::memset(memory.get(), 0, size);
     const uint64_t address = host_.iommu.map(memory.get(), size, {});
     DmaMemory out{memory.get(), address, size};
     allocated_.emplace(address, std::move(memory));

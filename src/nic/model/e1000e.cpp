@@ -129,7 +129,7 @@ bool E1000e::reset() noexcept {
 
 void E1000e::restart() noexcept {
   ++resets_;
-  std::fill(registers_.begin(), registers_.end(), 0);
+  std::memset(registers_.data(), 0, register_bytes);
   sending_.clear();
   sent_causes_ = 0;
   at(Status::at) = Status::gio_master_enable;

@@ -26,7 +26,6 @@ class Stand {
   using Driver = D<Bus>;
   static_assert(nic::Driver<Driver>);
   static constexpr size_t slot_bytes = 16384;
-  static constexpr size_t slots = 64;
 
   // Frames that came, for tests that look at them.
   struct Frame {
@@ -34,8 +33,9 @@ class Stand {
     bool is_checked = false;
   };
 
-  explicit Stand(std::unique_ptr<M> owned)
-      : model(std::move(owned)), bus(*model), driver(bus), memory_(slots * slot_bytes) {
+  // `slots`: how many frames may be under way, for post().
+  explicit Stand(std::unique_ptr<M> owned, size_t slots = 64)
+      : model(std::move(owned)), bus(*model), driver(bus), memory_(slots * slot_bytes), slots_(slots) {
     address_ = *bus.map(memory_.data(), memory_.size(), {.device_reads = true, .device_writes = false});
   }
   ~Stand() {
@@ -52,7 +52,7 @@ class Stand {
                 memory_.begin() + static_cast<ptrdiff_t>(at));
     const Fragment fragment{address_ + at, static_cast<uint32_t>(frame.size())};
     if (!driver.post(std::span(&fragment, 1), token)) return false;
-    next_ = (next_ + 1) % slots;
+    next_ = (next_ + 1) % slots_;
     return true;
   }
   bool send(std::span<const std::byte> frame, uint64_t token = 0) {
@@ -87,6 +87,7 @@ class Stand {
  private:
   std::vector<std::byte> memory_;
   uint64_t address_ = 0;
+  size_t slots_;
   size_t next_ = 0;
 };
 
