@@ -162,7 +162,8 @@ class HostileNic {
         else stand_.model->reset();
         break;
       default:
-        host.is_unplugged = in_.ConsumeBool();
+        if (in_.ConsumeBool()) stand_.bus.unplug();
+        else stand_.bus.plug();
         break;
     }
   }
@@ -170,7 +171,7 @@ class HostileNic {
   void make_honest() {
     stand_.bus.host().tamper = nullptr;
     stand_.bus.tamper_read = nullptr;
-    stand_.bus.host().is_unplugged = false;
+    stand_.bus.plug();
   }
 
   size_t receive(size_t most) {

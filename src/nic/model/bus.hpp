@@ -147,6 +147,13 @@ class Bus {
   size_t leaked() const noexcept { return host_.iommu.mappings().size(); }
   // The device is pulled out: registers read all ones, nothing it does reaches memory.
   void unplug() noexcept { host_.is_unplugged = true; }
+  // Another one of the kind, as it comes out of its box.
+  void plug() noexcept {
+    if (!host_.is_unplugged) return;
+    host_.is_unplugged = false;
+    model_.reset();
+    write_config(ConfigSpace::command, 2, 0);
+  }
   // Called before each access to a register: tests let things happen then.
   std::function<void()> on_access;
   // For fuzzers: changes what the driver reads of a register.

@@ -18,11 +18,12 @@
 
 namespace weft::nic::model {
 
-template <class M, template <class> class D>
+// B: a bus over the model that does more than model::Bus.
+template <class M, template <class> class D, class B = Bus<M>>
 class Stand {
  public:
   using Model = M;
-  using Bus = model::Bus<M>;
+  using Bus = B;
   using Driver = D<Bus>;
   static_assert(nic::Driver<Driver>);
   static constexpr size_t slot_bytes = 16384;
