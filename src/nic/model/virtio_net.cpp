@@ -16,7 +16,6 @@ namespace {
 constexpr unsigned receive = spec::receive_queue;
 constexpr unsigned sending = spec::transmit_queue;
 constexpr unsigned commands = spec::control_queue;
-constexpr size_t violations_max = 64;
 
 // What follows id and next pointer of a capability (4.1.4).
 std::vector<std::byte> capability(uint8_t type, size_t offset, size_t bytes, bool is_notify = false) {
@@ -44,10 +43,10 @@ wire::Mac mac_at(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-VirtioNet::VirtioNet(VirtioNetOptions options, Hub* hub)
-    : options_(std::move(options)), hub_(hub), config_(spec::vendor_id, spec::device_id, 1, 1) {
-  const std::vector<std::byte> vectors{std::byte(options_.vectors - 1), {}};
-  if (options_.vectors > 0) config_.add_capability(capability_msix, vectors);
+VirtioNet::VirtioNet(Hub& hub, const Settings& settings)
+    : settings_(settings), hub_(hub), config_(spec::vendor_id, spec::device_id, 1, 1) {
+  const std::vector<std::byte> vectors{std::byte(settings_.vectors - 1), {}};
+  if (settings_.vectors > 0) config_.add_capability(capability_msix, vectors);
   config_.add_capability(capability_vendor,
                          capability(spec::capability::common, common_offset, common::bytes));
   config_.add_capability(capability_vendor, capability(spec::capability::interrupt_status, isr_offset, 1));
@@ -55,16 +54,10 @@ VirtioNet::VirtioNet(VirtioNetOptions options, Hub* hub)
   config_.add_capability(capability_vendor, capability(spec::capability::notify, notify_offset,
                                                        queues_max * notify_multiplier, true));
   reset_state();
-  if (hub_) hub_->plug(*this);
+  hub_.plug(*this);
 }
 
-VirtioNet::~VirtioNet() {
-  if (hub_) hub_->unplug(*this);
-}
-
-void VirtioNet::forbid(bool is_wrong, const char* what) {
-  if (is_wrong && violations_.size() < violations_max) violations_.emplace_back(what);
-}
+VirtioNet::~VirtioNet() { hub_.unplug(*this); }
 
 // --- registers ---
 
@@ -76,7 +69,7 @@ void VirtioNet::reset_state() noexcept {
   config_vector_ = common::no_vector;
   for (DeviceQueue& queue : queues_) {
     queue = {};
-    queue.size = options_.queue_size_max;
+    queue.size = settings_.queue_size_max;
   }
   is_promiscuous_ = true;
   passes_all_groups_ = false;
@@ -85,7 +78,7 @@ void VirtioNet::reset_state() noexcept {
 }
 
 bool VirtioNet::reset() noexcept {
-  if (!options_.has_function_reset) return false;
+  if (!settings_.has_function_reset) return false;
   reset_state();
   reset_left_ = 0;
   config_.write(ConfigSpace::command, 2, 0);
@@ -95,8 +88,8 @@ bool VirtioNet::reset() noexcept {
 
 void VirtioNet::write_status(uint8_t value) noexcept {
   if (value == 0) {
+    if (status_ != 0) reset_left_ = settings_.reset_reads;
     reset_state();
-    reset_left_ = options_.reset_reads;
     return;
   }
   forbid(reset_left_ != 0, "status written before the reset was over (2.4.1)");
@@ -104,8 +97,8 @@ void VirtioNet::write_status(uint8_t value) noexcept {
          "a status bit cleared without a reset (2.1.1)");
   const uint8_t fresh = value & ~status_;
   if (fresh & spec::status::features_ok) {
-    forbid((driver_features_ & ~options_.features) != 0, "features accepted that were not offered (2.2.1)");
-    if (options_.refuses_features || (driver_features_ & ~options_.features) != 0)
+    forbid((driver_features_ & ~settings_.features) != 0, "features accepted that were not offered (2.2.1)");
+    if (settings_.refuses_features || (driver_features_ & ~settings_.features) != 0)
       value &= ~spec::status::features_ok;
   }
   if (fresh & spec::status::driver_ok)
@@ -121,10 +114,10 @@ uint32_t VirtioNet::read(unsigned, size_t offset, size_t width) noexcept {
   const size_t at = offset - device_offset;
   forbid(at < spec::config::status ? width != 1 : width != 2,
          "a field of the configuration read by another width (4.1.3.1)");
-  std::memcpy(space + spec::config::mac, options_.mac.data(), options_.mac.size());
+  std::memcpy(space + spec::config::mac, settings_.mac.data(), settings_.mac.size());
   const uint16_t link = has_link_ ? spec::config::status_link_up : 0;
   std::memcpy(space + spec::config::status, &link, sizeof link);
-  std::memcpy(space + spec::config::mtu, &options_.mtu, sizeof options_.mtu);
+  std::memcpy(space + spec::config::mtu, &settings_.mtu, sizeof settings_.mtu);
   uint32_t value = 0;
   std::memcpy(&value, space + at, width);
   return value;
@@ -157,12 +150,12 @@ uint64_t VirtioNet::read_common(size_t field, size_t width) noexcept {
       return of_width(4, device_feature_select_);
     case common::device_feature:
       return of_width(4, device_feature_select_ < 2
-                             ? options_.features >> (32 * device_feature_select_) & 0xffffffff
+                             ? settings_.features >> (32 * device_feature_select_) & 0xffffffff
                              : 0);
     case common::config_vector:
       return of_width(2, config_vector_);
     case common::queue_count:
-      return of_width(2, options_.features & spec::feature::control_queue ? 3 : 2);
+      return of_width(2, settings_.features & spec::feature::control_queue ? 3 : 2);
     case common::status:
       if (reset_left_ > 0) return --reset_left_, 1;
       return of_width(1, status_);
@@ -192,7 +185,7 @@ void VirtioNet::write_common(size_t field, size_t width, uint32_t value) noexcep
   const auto before_start = [&] {
     forbid(queue.is_enabled, "a queue changed while it is enabled (4.1.4.3.2)");
   };
-  const auto vector = static_cast<uint16_t>(value < options_.vectors ? value : common::no_vector);
+  const auto vector = static_cast<uint16_t>(value < settings_.vectors ? value : common::no_vector);
   switch (field) {
     case common::device_feature_select:
       of_width(4);
@@ -225,7 +218,7 @@ void VirtioNet::write_common(size_t field, size_t width, uint32_t value) noexcep
     case common::queue_size:
       of_width(2);
       before_start();
-      forbid(value == 0 || value > options_.queue_size_max || (!is_packed() && (value & (value - 1)) != 0),
+      forbid(value == 0 || value > settings_.queue_size_max || (!is_packed() && (value & (value - 1)) != 0),
              "a queue of a size that it cannot have (2.7, 4.1.4.3.2)");
       queue.size = static_cast<uint16_t>(value);
       return;
@@ -418,9 +411,9 @@ void VirtioNet::scribble(unsigned queue, unsigned area, size_t offset,
   if (host_) host_->write(queues_[queue % queues_max].areas[area % 3] + offset, bytes);
 }
 
-void VirtioNet::use(unsigned queue, uint16_t id, uint32_t bytes) noexcept {
+void VirtioNet::use(unsigned queue, uint16_t id, uint32_t bytes, unsigned descriptors) noexcept {
   DeviceQueue& of = queues_[queue % queues_max];
-  of.to_use.push_back({id, 1, bytes});
+  of.to_use.push_back({id, descriptors, bytes});
   show(of);
 }
 
@@ -475,12 +468,12 @@ void VirtioNet::transmit() noexcept {
                                       [](std::byte b) { return b == std::byte{}; });
     forbid(!is_plain, "an offload that was not accepted (5.1.6.2.1)");
     const auto frame = std::span<const std::byte>(bytes).subspan(sizeof(FrameHeader));
-    forbid(has(spec::feature::mtu) && frame.size() > size_t{14} + options_.mtu,
+    forbid(has(spec::feature::mtu) && frame.size() > size_t{14} + settings_.mtu,
            "a frame above the MTU (5.1.4.2)");
-    if (hub_) hub_->send(*this, frame);
+    hub_.send(*this, frame);
   }
   want_doorbell(queue, true);
-  if (options_.uses_backwards) std::reverse(used.begin(), used.end());
+  if (settings_.uses_backwards) std::reverse(used.begin(), used.end());
   queue.to_use.insert(queue.to_use.end(), used.begin(), used.end());
   show(queue);
 }
@@ -489,7 +482,7 @@ bool VirtioNet::passes(std::span<const std::byte> frame) const noexcept {
   const wire::Mac to = mac_at(frame);
   wire::Mac broadcast;
   broadcast.fill(std::byte{0xff});
-  if (is_promiscuous_ || to == options_.mac || to == broadcast) return true;
+  if (is_promiscuous_ || to == settings_.mac || to == broadcast) return true;
   const bool is_group = (to[0] & std::byte{1}) != std::byte{};
   const auto& table = is_group ? groups_ : unicast_;
   return (is_group && passes_all_groups_) || std::find(table.begin(), table.end(), to) != table.end();
@@ -537,11 +530,11 @@ void VirtioNet::execute() noexcept {
   DeviceQueue& queue = queues_[commands];
   Buffer buffer;
   std::vector<std::byte> bytes;
-  if (options_.ignores_commands) return;
+  if (settings_.ignores_commands) return;
   while (take(queue, buffer)) {
     forbid(buffer.bytes(true) != 1, "a command without room for its answer (5.1.6.5)");
     const uint8_t answer = gather(buffer, bytes) ? execute(bytes) : spec::control::error;
-    const std::byte told{options_.refuses_filter ? spec::control::error : answer};
+    const std::byte told{settings_.refuses_filter ? spec::control::error : answer};
     scatter(buffer, {&told, 1});
     queue.to_use.push_back({buffer.id, buffer.descriptors, 1});
     show(queue);

@@ -1,6 +1,6 @@
 // VirtioNet: a model of a virtio network card (VIRTIO 1.2, sections 2, 4.1 and 5.1), for tests and fuzzers of its driver. It does what the
 // driver's doorbells ask for and nothing else, and raises no interrupt that the driver did not ask for, so a lost wake-up is seen. It
-// counts what the specification forbids a driver to do. Must not know the driver.
+// tells what a driver does that the specification forbids. Must not know the driver.
 //
 // Contract: one thread; everything happens in the caller's stack. The hub outlives the model.
 #pragma once
@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
+#include "nic/model/bus.hpp"
 #include "nic/model/host.hpp"
 #include "nic/model/hub.hpp"
 #include "nic/virtio_net/spec.hpp"
@@ -19,28 +19,30 @@
 
 namespace weft::nic::model {
 
-struct VirtioNetOptions {
-  // Offered features (virtio_net::feature); a test takes some away.
-  uint64_t features = virtio_net::feature::mtu | virtio_net::feature::mac |
-                      virtio_net::feature::mergeable_buffers | virtio_net::feature::link_status |
-                      virtio_net::feature::control_queue | virtio_net::feature::control_receive |
-                      virtio_net::feature::event_index | virtio_net::feature::version_1 |
-                      virtio_net::feature::access_platform | virtio_net::feature::packed_ring;
-  wire::Mac mac{std::byte{0x52}, std::byte{0x54}, std::byte{0}, std::byte{0}, std::byte{0}, std::byte{1}};
-  uint16_t mtu = 1500;
-  uint16_t queue_size_max = 256;
-  unsigned vectors = 3;
-  unsigned reset_reads = 0;        // reads of the status until a reset is over
-  bool has_function_reset = true;  // FLR
-  bool uses_backwards = false;     // transmitted buffers are used in the opposite order of their batch
-  bool refuses_features = false;   // never sets FEATURES_OK
-  bool refuses_filter = false;     // answers commands with an error
-  bool ignores_commands = false;
-};
-
 class VirtioNet final : public Station {
  public:
-  explicit VirtioNet(VirtioNetOptions options = {}, Hub* hub = nullptr);
+  struct Settings {
+    // Offered features (virtio_net::feature); a test takes some away.
+    uint64_t features = virtio_net::feature::mtu | virtio_net::feature::mac |
+                        virtio_net::feature::mergeable_buffers | virtio_net::feature::link_status |
+                        virtio_net::feature::control_queue | virtio_net::feature::control_receive |
+                        virtio_net::feature::event_index | virtio_net::feature::version_1 |
+                        virtio_net::feature::access_platform | virtio_net::feature::packed_ring;
+    wire::Mac mac{std::byte{0x52}, std::byte{0x54}, std::byte{0}, std::byte{0}, std::byte{0}, std::byte{1}};
+    uint16_t mtu = 1500;
+    uint16_t queue_size_max = 256;
+    unsigned vectors = 3;
+    unsigned reset_reads = 0;        // reads of the status until a reset is over
+    bool has_function_reset = true;  // FLR
+    bool uses_backwards = false;     // transmitted buffers are used in the opposite order of their batch
+    bool refuses_features = false;   // never sets FEATURES_OK
+    bool refuses_filter = false;     // answers commands with an error
+    bool ignores_commands = false;
+    std::function<void(const char* what)> on_violation;  // the driver did what the specification forbids
+  };
+
+  explicit VirtioNet(Hub& hub) : VirtioNet(hub, Settings()) {}
+  VirtioNet(Hub& hub, const Settings& settings);
   ~VirtioNet();
   VirtioNet(const VirtioNet&) = delete;
   VirtioNet& operator=(const VirtioNet&) = delete;
@@ -67,14 +69,12 @@ class VirtioNet final : public Station {
   // A hostile device: writes to the memory of a queue. `area`: 0 descriptors, 1 driver area, 2 device area.
   void scribble(unsigned queue, unsigned area, size_t offset, std::span<const std::byte> bytes) noexcept;
   // Uses a buffer that does not exist, or of a length that it does not have.
-  void use(unsigned queue, uint16_t id, uint32_t bytes) noexcept;
+  void use(unsigned queue, uint16_t id, uint32_t bytes, unsigned descriptors = 1) noexcept;
 
   uint8_t status() const noexcept { return status_; }
   uint64_t features() const noexcept { return driver_features_; }
   uint64_t frames_missed() const noexcept { return frames_missed_; }
   uint64_t doorbells(unsigned queue) const noexcept { return doorbells_[queue % queues_max]; }
-  // What the specification forbids the driver to do, in the order in which it did.
-  const std::vector<std::string>& violations() const noexcept { return violations_; }
 
   static constexpr unsigned bar_index = 4;
   static constexpr size_t common_offset = 0x0100;
@@ -118,7 +118,9 @@ class VirtioNet final : public Station {
     std::vector<UsedBuffer> to_use;  // not yet shown to the driver
   };
 
-  void forbid(bool is_wrong, const char* what);
+  void forbid(bool is_wrong, const char* what) const {
+    if (is_wrong && settings_.on_violation) settings_.on_violation(what);
+  }
   bool is_packed() const noexcept { return (driver_features_ & virtio_net::feature::packed_ring) != 0; }
   bool has(uint64_t feature) const noexcept { return (driver_features_ & feature) != 0; }
   bool is_live() const noexcept { return (status_ & virtio_net::status::driver_ok) != 0; }
@@ -148,8 +150,8 @@ class VirtioNet final : public Station {
   uint8_t execute(std::span<const std::byte> command);
   bool passes(std::span<const std::byte> frame) const noexcept;
 
-  VirtioNetOptions options_;
-  Hub* hub_;
+  Settings settings_;
+  Hub& hub_;
   Host* host_ = nullptr;
   ConfigSpace config_;
   uint8_t status_ = 0;
@@ -171,7 +173,8 @@ class VirtioNet final : public Station {
   std::vector<wire::Mac> groups_;
 
   uint64_t frames_missed_ = 0;
-  std::vector<std::string> violations_;
 };
+
+static_assert(Model<VirtioNet>);
 
 }  // namespace weft::nic::model

@@ -85,11 +85,13 @@ class Driver {
            (transport_.config16(config::status) & config::status_link_up) != 0;  // 5.1.4.2
   }
 
-  // A device without VIRTIO_NET_F_CTRL_RX has no filter. After a group that did not fit, all groups pass from then on.
+  // Joins are counted. A device without VIRTIO_NET_F_CTRL_RX has no filter; after a group that did not fit, all groups pass.
   int join(wire::Mac group) noexcept {
-    if (find_group(group) != groups_) return 0;
+    const size_t at = find_group(group);
+    if (at < groups_) return ++group_joins_[at], 0;
     if (groups_ < groups_max) {
-      group_table_[groups_++] = group;
+      group_table_[groups_] = group;
+      group_joins_[groups_++] = 1;
       if (!has_filter() || write_groups()) return 0;
       --groups_;
     }
@@ -99,8 +101,10 @@ class Driver {
   }
   void leave(wire::Mac group) noexcept {
     const size_t at = find_group(group);
-    if (at == groups_) return;
-    group_table_[at] = group_table_[--groups_];
+    if (at == groups_ || --group_joins_[at] > 0) return;
+    --groups_;
+    group_table_[at] = group_table_[groups_];
+    group_joins_[at] = group_joins_[groups_];
     if (has_filter()) write_groups();
   }
   void set_promiscuous(bool on) noexcept {
@@ -115,11 +119,13 @@ class Driver {
     const size_t pieces = 1 + frame.size();
     if (pieces > room_ || frame.size() > fragments_max || is_broken_) return false;
     size_t bytes = 0;
+    bool has_empty = false;
     for (const Fragment& fragment : frame) {
-      if (fragment.bytes == 0) return false;
+      has_empty |= fragment.bytes == 0;
       bytes += fragment.bytes;
     }
     if (bytes < frame_bytes_min || bytes > frame_bytes_max_) return false;
+    if (has_empty) return post_without_empty(frame, token);
     with_rings([&](auto& rings) {
       rings.transmit.add(post_at_, {.address = shared_.address, .bytes = sizeof(FrameHeader)}, frame, 0);
     });
@@ -369,6 +375,14 @@ class Driver {
     return memory;
   }
 
+  // A descriptor of no bytes is not for every device.
+  [[gnu::noinline]] bool post_without_empty(std::span<const Fragment> frame, uint64_t token) noexcept {
+    std::array<Fragment, fragments_max> rest;
+    const auto end = std::copy_if(frame.begin(), frame.end(), rest.begin(),
+                                  [](const Fragment& fragment) { return fragment.bytes != 0; });
+    return post({rest.begin(), end}, token);
+  }
+
   // --- receiving (5.1.6.4) ---
 
   Fragment receive_buffer(uint16_t id) const noexcept {
@@ -380,7 +394,7 @@ class Driver {
     ++counters_.receive_doorbells;
   }
 
-  // 1: the buffer was the last of a frame.
+  // 1: a frame was delivered.
   template <class Handler>
   [[gnu::always_inline]] size_t take_buffer(Handler& handler, const Used& used) noexcept {
     const std::byte* bytes = receive_memory_.bytes + used.id * buffer_bytes_;
@@ -405,7 +419,7 @@ class Driver {
       std::memcpy(scratch_.data() + gather_.bytes, piece.data(), piece.size());
     gather_.bytes += piece.size();
     if (--gather_.buffers != 0) return 0;
-    if (gather_.bytes > scratch_.size()) return ++counters_.frames_bad, 1;
+    if (gather_.bytes > scratch_.size()) return ++counters_.frames_bad, 0;
     return deliver(handler, {scratch_.data(), gather_.bytes});
   }
 
@@ -413,7 +427,7 @@ class Driver {
   [[gnu::always_inline]] size_t deliver(Handler& handler, std::span<const std::byte> frame) noexcept {
     if (frame.size() < frame_bytes_min || frame.size() > frame_bytes_max_) {
       ++counters_.frames_bad;
-      return 1;
+      return 0;
     }
     ++counters_.frames_received;
     counters_.bytes_received += frame.size();
@@ -516,6 +530,7 @@ class Driver {
   std::vector<std::byte> scratch_;
   std::vector<DmaMemory> held_;
   std::array<wire::Mac, groups_max> group_table_{};
+  std::array<unsigned, groups_max> group_joins_{};
   size_t groups_ = 0;
   bool passes_all_groups_ = false;
 };
