@@ -11,3 +11,9 @@ if(WEFT_VERBS_INCLUDE AND WEFT_VERBS_LIBRARY)
 else()
   message(STATUS "weft: no libibverbs-dev: the program of ./dev vm is left out")
 endif()
+
+# The program of ./dev vm nic: the drivers of network cards over VFIO.
+file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/vm/nic/*.cpp")
+add_executable(weft_vm_nic ${files})
+target_link_libraries(weft_vm_nic PRIVATE weft_os)
+set_target_properties(weft_vm_nic PROPERTIES OUTPUT_NAME nic_cases RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/vm")

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # What the guest boots from: FOLDER/base.cpio (kernel modules and programs of this machine, kept until one of them
 # changes) and FOLDER/run.cpio (Weft and the tests), together FOLDER/initramfs. usage: initramfs.sh base FOLDER
-# KERNEL_VERSION | run FOLDER STAGE PEER TESTS
+# KERNEL_VERSION | run FOLDER STAGE PEER TESTS | nic FOLDER TESTS PROGRAM...
 set -euo pipefail
 
 modules=(
   virtio_pci 9pnet_virtio 9p
   rdma_rxe ib_uverbs rdma_ucm crc32_generic crc32_pclmul crc32c_generic
   veth sch_netem af_packet
+  vfio_pci vfio_iommu_type1 e1000e virtio_net
 )
 programs=(
   /usr/sbin/ip /usr/sbin/tc /usr/bin/rdma /usr/bin/tcpdump /usr/bin/ping
@@ -95,6 +96,22 @@ run() {
   fi
   pack >"$folder/run.cpio"
   cat "$folder/base.cpio" "$folder/run.cpio" >"$folder/initramfs"
+}
+
+# For run_nic.sh: the programs alone.
+nic() {
+  local tests="$1" program
+  mkdir -p "$root/weft/tests"
+  cp "$tests"/*.sh "$root/weft/tests/"
+  cp "$tests/init" "$root/init"
+  chmod 755 "$root/init"
+  for program in "${@:2}"; do
+    add_program "$program"
+    rm "$root$program"
+    cp "$program" "$root/weft/"
+  done
+  pack >"$folder/nic.cpio"
+  cat "$folder/base.cpio" "$folder/nic.cpio" >"$folder/nic_initramfs"
 }
 
 "$kind" "${@:3}"

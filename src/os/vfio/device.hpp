@@ -29,7 +29,7 @@ namespace weft::os::vfio {
 struct DeviceSettings {
   unsigned address_bits = 64;  // that the device can put on the bus
   bool use_msix = true;        // false: MSI, even where the device has MSI-X
-  std::string root;            // before /sys and /dev: of a tree that looks like them (tests)
+  std::string root = {};       // before /sys and /dev: of a tree that looks like them (tests)
 };
 
 class Device {

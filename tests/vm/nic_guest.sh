@@ -1,0 +1,170 @@
+#!/bin/bash
+# In the guest of `./dev vm nic`: hands cards to VFIO with the command, runs the program over them, writes /logs/results.
+#
+#   hub 0: 00:04.0 e1000e --- virtio_net behind a root port --- 00:06.0 the kernel's, "wire0" --- 00:08.0 virtio_net, packed rings, no reset
+#   hub 1: 00:07.0 and 00:07.1, both virtio_net, in one IOMMU group
+set -u
+exec 3>/dev/ttyS0
+
+e1000e=0000:00:04.0 first=0000:00:07.0 second=0000:00:07.1 packed=0000:00:08.0
+user=1000
+
+say() { echo "vm: $*" >&3; }
+result() { echo "$1 $2" >>/logs/results; say "$1 $2"; }
+uptime_s() { cut -d' ' -f1 /proc/uptime; }
+
+# nic_cases in a case: its lines are results.
+cases_in() {
+  local name="$1" line
+  shift
+  timeout 120 /weft/nic_cases "$@" 2>&1 | tee -a "/logs/$name" | while IFS= read -r line; do
+    case "$line" in
+      "ok "*) result ok "$name: ${line#ok }" ;;
+      "FAILED "*) result FAILED "$name: ${line#FAILED }" ;;
+    esac
+  done
+  local status=${PIPESTATUS[0]}
+  [[ $status -le 1 ]] || result FAILED "$name: nic_cases $* ended with $status"
+}
+
+# expect NAME STATUS TEXT COMMAND...: the command ends so and says that.
+expect() {
+  local name="$case: $1" wanted="$2" text="$3" output status
+  shift 3
+  output="$("$@" 2>&1)"
+  status=$?
+  printf '$ %s\n%s\n[%s]\n\n' "$*" "$output" "$status" >>/logs/tool
+  if [[ $status -eq $wanted && "$output" == *"$text"* ]]; then
+    result ok "$name"
+  else
+    result FAILED "$name: status $status, $(head -n 3 <<<"$output")"
+  fi
+}
+
+# The name of the interface that has this MAC, of the kernel's drivers.
+interface_of() {
+  local file
+  for file in /sys/class/net/*/address; do
+    if [[ "$(cat "$file")" == "$1" ]]; then basename "$(dirname "$file")"; return; fi
+  done
+}
+
+taken() { /weft/weft nic bind "$@" >>/logs/bind 2>&1; }
+
+case_tool() {
+  local eth
+  eth="$(interface_of 52:54:00:14:00:04)"
+  expect "list shows groups" 0 "can be bound" /weft/weft nic list
+  expect "list as JSON" 0 '"iommu_group": ' /weft/weft nic list --json
+  expect "info tells the steps" 0 "weft nic bind $first" /weft/weft nic info "$eth"
+  cases_in tool refused $first "bound to the kernel's driver virtio-pci"
+  ip addr add 10.16.0.5/24 dev "$eth"
+  ip addr add fd16::5/64 dev "$eth" nodad
+  ip link set "$eth" mtu 1400 up
+  ip route add 10.99.0.0/16 dev "$eth"
+  expect "a card with an address stays" 1 "$eth has the address 10.16.0.5/24" /weft/weft nic bind $first
+  expect "one --force is not enough" 1 "--force --force" /weft/weft nic bind --force "$eth"
+  expect "two are" 0 "from virtio-pci to vfio-pci" /weft/weft nic bind --force --force "$eth"
+  expect "the group is not viable, and who blocks it" 0 "$second in it is bound to virtio-pci" /weft/weft nic info $first
+  cases_in tool refused $first "not viable; $second in it is bound to virtio-pci"
+  expect "info remembers what it had" 0 "addresses 10.16.0.5/24, fd16::5/64" /weft/weft nic info $first
+  expect "the other one of the group" 0 "vfio-pci" /weft/weft nic bind $second
+  expect "ready" 0 "ready" /weft/weft nic info $first
+  cases_in tool --user $user refused $first "this user may not open /dev/vfio/"
+  expect "back to the kernel" 0 "as it was" /weft/weft nic unbind $first
+  eth="$(interface_of 52:54:00:14:00:04)"
+  expect "with its IPv4 address" 0 "10.16.0.5/24" ip -4 addr show dev "$eth"
+  expect "with its IPv6 address" 0 "fd16::5/64" ip -6 addr show dev "$eth"
+  expect "with its MTU, up" 0 "mtu 1400" ip link show dev "$eth" up
+  expect "nothing is remembered then" 1 "" test -e /run/weft/nic/$first
+  expect "not twice" 1 "not with vfio-pci" /weft/weft nic unbind $first
+  expect "no network card" 1 "not a network card" /weft/weft nic bind 00:00.0
+  ip link set "$eth" down
+  ip addr flush dev "$eth"
+  /weft/weft nic unbind $second >>/logs/bind 2>&1
+}
+case_device() {
+  taken $e1000e $virtio $packed
+  cases_in device device $e1000e wire0
+  cases_in device device $virtio wire0
+  cases_in device device $packed wire0
+}
+case_transfers() {
+  taken $e1000e
+  cases_in transfers transfers $e1000e wire0
+}
+case_refusals() {
+  taken $e1000e
+  cases_in refusals refusals $e1000e wire0
+  cases_in refusals refused 0000:00:1e.7 "there is no PCI function"
+  cases_in refusals refused $wire "bound to the kernel's driver virtio-pci"
+  /weft/nic_cases hold $e1000e wire0 &
+  local holder=$!
+  sleep 1
+  expect "a card in use is not given back" 1 "in use by process $holder" /weft/weft nic unbind $e1000e
+  kill -9 $holder
+  wait $holder 2>/dev/null
+}
+case_e1000e() {
+  taken $e1000e
+  cases_in e1000e --netdev h0 driver $e1000e wire0
+}
+case_virtio() {
+  taken $virtio
+  cases_in virtio --netdev h1 driver $virtio wire0
+}
+case_packed() {
+  taken $packed
+  cases_in packed --netdev h5 driver $packed wire0
+}
+# An ordinary user who was given the groups.
+case_user() {
+  expect "given to a user" 0 "belongs to $user" /weft/weft nic bind --user $user $e1000e $virtio
+  cases_in user --user $user device $e1000e wire0
+  cases_in user --user $user transfers $e1000e wire0
+  cases_in user --user $user short $e1000e wire0
+  cases_in user --user $user short $virtio wire0
+}
+# From Weft to the kernel and back.
+case_hands() {
+  local card eth mac
+  taken $e1000e $virtio
+  ip addr add 10.17.0.1/24 dev wire0
+  for card in $e1000e $virtio; do
+    mac=52:54:00:14:00:01
+    [[ $card == $e1000e ]] || mac=52:54:00:14:00:02
+    expect "$card goes to the kernel" 0 "from vfio-pci to" /weft/weft nic unbind $card
+    eth="$(interface_of $mac)"
+    ip netns add hands
+    ip link set "$eth" netns hands
+    ip -n hands addr add 10.17.0.2/24 dev "$eth"
+    ip -n hands link set "$eth" up
+    expect "the kernel reaches it" 0 " 0% packet loss" ip netns exec hands ping -c 2 -i 0.2 -w 10 10.17.0.1
+    expect "out of sight it stays" 1 "another network namespace" /weft/weft nic bind $card
+    ip -n hands addr flush dev "$eth"
+    ip -n hands link set "$eth" netns 1
+    for _ in $(seq 50); do [[ -n "$(interface_of $mac)" ]] && break; sleep 0.1; done
+    ip netns del hands
+    expect "$card comes back" 0 "to vfio-pci" /weft/weft nic bind $card
+    cases_in hands short $card wire0
+  done
+  ip addr flush dev wire0
+}
+
+modprobe -a af_packet virtio_net e1000e
+modprobe -a vfio_iommu_type1 vfio-pci
+echo "nic:x:$user:$user::/:/bin/sh" >>/etc/passwd
+ip link set lo up
+wire="$(basename "$(dirname "$(dirname "$(dirname "$(readlink -f "/sys/class/net/$(interface_of 52:54:00:14:00:03)")")")")")"
+virtio="$(basename "$(dirname "$(dirname "$(dirname "$(readlink -f "/sys/class/net/$(interface_of 52:54:00:14:00:02)")")")")")"
+eth="$(interface_of 52:54:00:14:00:03)"
+ip link set "$eth" down
+ip link set "$eth" name wire0
+ip link set wire0 up
+say "cards are there after $(uptime_s) s"
+while read -r case; do
+  started="$(uptime_s)"
+  "case_$case"
+  say "--- $case took $(busybox awk "BEGIN { print $(uptime_s) - $started }") s"
+done </logs/cases
+! grep -q '^FAILED' /logs/results
