@@ -218,7 +218,7 @@ add_custom_command(
 add_custom_target(weft_public_headers ALL DEPENDS "${PROJECT_BINARY_DIR}/public_headers.stamp")
 
 # Where an installed tree has them, too, so that what finds them relative to itself works in both.
-foreach(header IN ITEMS provider.hpp plugin.hpp extensions.h libfabric_headers.h)
+foreach(header IN ITEMS provider.hpp plugin.hpp extensions.h libfabric_headers.h statistics.hpp)
   configure_file("${PROJECT_SOURCE_DIR}/include/weft/${header}" "${WEFT_DIRECT_INCLUDE}/weft/${header}" COPYONLY)
 endforeach()
 

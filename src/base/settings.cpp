@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 4> copy_words = {"auto", "ring", "receive
 
 constexpr std::array<std::string_view, 4> verbs_log_words = {"none", "error", "warn", "info"};
 
-constexpr std::array<Setting, 23> table = {{
+constexpr std::array<Setting, 24> table = {{
     {"FI_PROVIDER", Kind::Text, 0, 0, 0,
      "Providers to use, separated by commas; ^ before the list means all but those (default: all)"},
     {"FI_PROVIDER_PATH", Kind::Text, 0, 0, 0, "Directories with plugins (*fi.so), with colons between"},
@@ -42,6 +42,9 @@ constexpr std::array<Setting, 23> table = {{
     {"WEFT_PCAP", Kind::Text, 0, 0, 0,
      "File that gets a copy of every packet, for tshark and Wireshark; a second endpoint, and a name that is "
      "taken, get NAME.PID.N (default: none)"},
+    {"WEFT_STATS", Kind::Text, 0, 0, 0,
+     "File that gets the counters of endpoints, devices and queue pairs at exit, as JSON, or as text for "
+     "Prometheus if its name ends in .prom; a name that is taken gets NAME.PID.N (default: none)"},
     {"WEFT_PROGRESS", Kind::Word, 0, 0, 0,
      "Who makes progress: auto (a thread for every domain), manual (no thread at all; FI_PROGRESS_AUTO is "
      "refused) (default: what the program asks for, and a thread that sends again what is lost)",

@@ -17,6 +17,16 @@ Result<Fd> create_file(const std::string& path) {
   return file;
 }
 
+std::string numbered_name(std::string_view path, int process, unsigned number) {
+  const size_t slash = path.rfind('/');
+  size_t dot = path.rfind('.');
+  const size_t name = slash == std::string_view::npos ? 0 : slash + 1;
+  if (dot == std::string_view::npos || dot <= name) dot = path.size();
+  std::string text(path.substr(0, dot));
+  text.append(".").append(std::to_string(process)).append(".").append(std::to_string(number));
+  return text.append(path.substr(dot));
+}
+
 bool is_regular_file(const std::string& path) noexcept {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);

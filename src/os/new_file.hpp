@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/result.hpp"
 #include "os/fd.hpp"
@@ -12,6 +13,8 @@ namespace weft::os {
 
 // A file that was not there, for its owner alone (mode 0600). EEXIST: something has that name.
 Result<Fd> create_file(const std::string& path);
+// "x.pcap" with 1234 and 2: "x.1234.2.pcap".
+std::string numbered_name(std::string_view path, int process, unsigned number);
 // Not a directory, a device, or a symbolic link.
 bool is_regular_file(const std::string& path) noexcept;
 void shorten_file(const Fd& file, size_t size) noexcept;

@@ -28,6 +28,7 @@
 #include "info_json.hpp"
 #include "names.hpp"
 #include "place.hpp"
+#include "verbs_devices.hpp"
 
 namespace weft::tool {
 
@@ -40,7 +41,7 @@ using InfoList = std::unique_ptr<fi_info, FreeInfo>;
 
 struct Options {
   bool verbose = false, json = false, why = false, stock = false, providers_only = false, source = false,
-       settings = false;
+       settings = false, verbs = false;
   std::string provider, fabric, domain, node, service;
   std::string caps, mode, ep_type, addr_format, threading, mr_mode, av_type, msg_order, comp_order, op_flags,
       progress;
@@ -56,6 +57,7 @@ void declare(CLI::App& app, Options& o) {
       "For each provider that is not returned: which attribute failed, what was asked, what is there");
   app.add_flag("--settings", o.settings,
                "The settings that exist (fi_getparams(3)): name, value, meaning; nothing else is asked");
+  app.add_flag("--verbs", o.verbs, "Only the verbs devices of Weft's libibverbs.so.1; -j as JSON");
   app.add_flag("--stock", o.stock, "Ask the system's libfabric instead of Weft");
   app.add_option("-p,--provider", o.provider, "Provider name (hints: fabric_attr.prov_name)");
   app.add_option("-c,--caps", o.caps, "Capabilities: FI_MSG|FI_RMA, or msg,rma, or a number");
@@ -84,12 +86,17 @@ void declare(CLI::App& app, Options& o) {
 
 SYNOPSIS
   weft info [-v|-j|-l] [--why] [--stock] [HINT]...
+  weft info --verbs [-j]
   weft info --settings [--stock]
 
 DESCRIPTION
   Asks fi_getinfo(3) with the hints given and prints a line for each match. With --why, every provider that
   is not returned says which attribute failed, or which name left it out, and names that no provider has
   are told. Names may be written in either case and without their FI_.
+
+  Without options the verbs devices follow: port, active MTU, whether devices of this host and user are reached
+  by shared memory, and GIDs with the UDP socket that each means. They are opened for that; a GID of type Weft
+  has the port of the process that shows it, and is another in the next one (unless WEFT_VERBS_PORT says).
 )",
                    R"(EXIT STATUS
   0 if something matches, 1 if nothing does, 2 if the command line makes no sense.
@@ -333,7 +340,16 @@ int info(int argc, char** argv, char** all) {
   if (options.why) ask_for_reasons();
   settle_library(options.stock ? Library::stock : Library::ours, all);
   if (options.settings) return print_settings();
+  if (options.verbs) {
+    const auto devices = verbs_devices();
+    options.json ? print_verbs_json(devices) : print_verbs_table(devices);
+    return exit_ok;
+  }
   const int status = answer(options);
+  if (argc == 1) {
+    fmt::print("\n");
+    print_verbs_table(verbs_devices());
+  }
   if (!options.why) return status;
   // The library may log at its end as well: what it refused is told already.
   std::fflush(nullptr);

@@ -16,6 +16,7 @@
 #include "nic.hpp"
 #include "perf.hpp"
 #include "run.hpp"
+#include "top.hpp"
 
 #ifndef WEFT_VERSION
 #define WEFT_VERSION "0.1.0"
@@ -29,6 +30,7 @@ constexpr const char* help_text = R"(NAME
 SYNOPSIS
   weft run [--plugin] [--] PROGRAM [ARGUMENT]...
   weft info [-v|-j|-l] [--why] [HINT]...
+  weft top [--once [--json]] [--metrics] [-p PID]...
   weft perf [-p PROVIDER]... [-t TESTS] [-s SIZES] [OPTION]...
   weft mux [OPTION]... HEADER [OBJECT|ARCHIVE|SOURCE]...
   weft check [OPTION]... PROVIDER|PLUGIN
@@ -38,7 +40,8 @@ SYNOPSIS
 
 DESCRIPTION
   run     Runs an unmodified libfabric or verbs program on Weft.
-  info    Lists providers and their attributes; --why tells why hints match nothing.
+  info    Lists providers and their attributes, and verbs devices; --why tells why hints match nothing.
+  top     Shows endpoints, verbs devices and queue pairs of running programs: packets, bytes, what was sent again.
   perf    Measures latency, message rate and bandwidth of a provider, of Weft or of a stock libfabric.
   mux     Makes a plugin out of a provider's header and objects; says what it lacks.
   check   Says whether a provider, of Weft or of anybody, shows what it claims, and what it is good enough for.
@@ -49,7 +52,7 @@ DESCRIPTION
 
 int usage_error(std::string_view word) {
   fmt::print(stderr,
-             "weft: there is no command '{}'; there are: run info perf mux check nic help (weft --help)\n",
+             "weft: there is no command '{}'; there are: run info top perf mux check nic help (weft --help)\n",
              word);
   return weft::tool::exit_usage;
 }
@@ -72,6 +75,7 @@ int help(std::span<char*> args, char** all) {
     return 0;
   }
   if (topic == "info") return weft::tool::info(2, help_args, all);
+  if (topic == "top") return weft::tool::top(2, help_args);
   if (topic == "perf") return weft::tool::perf(2, help_args, all);
   if (topic == "mux") return weft::tool::mux(2, help_args);
   if (topic == "check") return weft::tool::check(2, help_args);
@@ -88,6 +92,7 @@ int dispatch(int argc, char** argv) {
   const std::span<char*> rest(argv + 2, static_cast<size_t>(argc - 2));
   if (command == "run") return weft::tool::run(rest);
   if (command == "info") return weft::tool::info(argc - 1, argv + 1, argv);
+  if (command == "top") return weft::tool::top(argc - 1, argv + 1);
   if (command == "perf") return weft::tool::perf(argc - 1, argv + 1, argv);
   if (command == "mux") return weft::tool::mux(argc - 1, argv + 1);
   if (command == "check") return weft::tool::check(argc - 1, argv + 1);

@@ -117,16 +117,6 @@ void bring_to_one_family(pcap::Endpoint& a, pcap::Endpoint& b) noexcept {
 
 }  // namespace
 
-std::string numbered_name(std::string_view path, int process, unsigned number) {
-  const size_t slash = path.rfind('/');
-  size_t dot = path.rfind('.');
-  const size_t name = slash == std::string_view::npos ? 0 : slash + 1;
-  if (dot == std::string_view::npos || dot <= name) dot = path.size();
-  std::string text(path.substr(0, dot));
-  text.append(".").append(std::to_string(process)).append(".").append(std::to_string(number));
-  return text.append(path.substr(dot));
-}
-
 CaptureFile::CaptureFile(std::string path, bool ip_addresses, proto::PacketWarning warning,
                          const void* warned)
     : path_(std::move(path)), ip_addresses_(ip_addresses), warning_(warning), warned_(warned) {
@@ -166,7 +156,7 @@ bool CaptureFile::create() {
     return false;
   }
   for (unsigned i = 0; i < tries_max && !made && made.error().code == EEXIST; ++i) {
-    std::string other = numbered_name(path_, os::process_id(), ++last_number);
+    std::string other = os::numbered_name(path_, os::process_id(), ++last_number);
     made = os::create_file(other);
     if (made) path_ = std::move(other);
   }

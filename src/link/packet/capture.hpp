@@ -12,7 +12,6 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/list.hpp"
@@ -21,9 +20,6 @@
 #include "proto/packet/observed.hpp"
 
 namespace weft::link::packet {
-
-// "x.pcap" with 1234 and 2: "x.1234.2.pcap".
-std::string numbered_name(std::string_view path, int process, unsigned number);
 
 class CaptureFile final : public proto::PacketCapture {
  public:

@@ -131,10 +131,10 @@ struct Captures : testing::Test {
 os::SocketAddress address(const char* text) { return *os::SocketAddress::from_text(text); }
 
 TEST(CaptureNames, have_process_and_number_before_the_extension) {
-  EXPECT_EQ(numbered_name("x.pcap", 1234, 2), "x.1234.2.pcap");
-  EXPECT_EQ(numbered_name("/a.b/x", 1, 2), "/a.b/x.1.2");
-  EXPECT_EQ(numbered_name("a/.x", 1, 2), "a/.x.1.2");
-  EXPECT_EQ(numbered_name("x.tar.gz", 1, 2), "x.tar.1.2.gz");
+  EXPECT_EQ(os::numbered_name("x.pcap", 1234, 2), "x.1234.2.pcap");
+  EXPECT_EQ(os::numbered_name("/a.b/x", 1, 2), "/a.b/x.1.2");
+  EXPECT_EQ(os::numbered_name("a/.x", 1, 2), "a/.x.1.2");
+  EXPECT_EQ(os::numbered_name("x.tar.gz", 1, 2), "x.tar.1.2.gz");
 }
 
 TEST_F(Captures, packets_of_ip_are_read_back) {

@@ -20,6 +20,7 @@
 #include "os/clock.hpp"
 #include "os/event.hpp"
 #include "os/poll_set.hpp"
+#include "os/statistics.hpp"
 #include "os/timer.hpp"
 #include "proto/device.hpp"
 #include "proto/engine/link.hpp"
@@ -238,6 +239,7 @@ class Reliable final : public proto::LinkBase,
   [[gnu::noinline]] void tell_death(const Peer& peer) noexcept;
   [[gnu::noinline]] void tell_oddities() noexcept;
   void tell_statistics() noexcept;
+  void show() noexcept;
 
   void break_off(Peer& peer) noexcept;
   template <class Handler>
@@ -265,6 +267,7 @@ class Reliable final : public proto::LinkBase,
   std::vector<Peer*> stalled_;
   uint64_t next_look_ = 0;
   uint64_t timeouts_seen_ = 0;
+  os::StatisticsEntry shown_;
   os::PollSet both_;
   os::Timer timer_;
   int owner_pid_ = 0;

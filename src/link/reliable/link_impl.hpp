@@ -47,6 +47,9 @@ Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
   name_ = names_.write(*own);
   events_ = &events;
   owner_pid_ = os::process_id();
+  shown_ =
+      os::StatisticsEntry::open(os::StatisticsEntry::Kind::Endpoint, "ofi_rxd", Names::text_of(*own));
+  show();
   return {};
 }
 
@@ -63,7 +66,9 @@ void Reliable<P, Names>::close() noexcept {
     }
     Linger::note(began, os::monotonic_ns());
     tell_statistics();
+    show();
   }
+  shown_.close();
   core_.reset();
   broken_.clear();
   stalled_.clear();
@@ -156,6 +161,7 @@ void Reliable<P, Names>::look_around(Handler& handler, uint64_t now) noexcept {
   timeouts_seen_ = core_->counters().timeouts;
   if (now < next_look_) return;
   next_look_ = now + look_ns;
+  show();
   tell_oddities();
   core_->for_each([&](proto::reliable::Connection& c) {
     const Peer& peer = static_cast<Peer&>(c);
@@ -163,6 +169,23 @@ void Reliable<P, Names>::look_around(Handler& handler, uint64_t now) noexcept {
     if constexpr (proto::HasAwaited<Handler, Peer>) waits = waits || handler.awaits(peer);
     if (waits) core_->probe_if_silent(c, quiet_ns, now);
   });
+}
+
+template <proto::PacketLink P, PacketNames Names>
+void Reliable<P, Names>::show() noexcept {
+  if (!shown_) return;
+  using Value = os::StatisticsEntry::Value;
+  const proto::reliable::Statistics now = statistics();
+  shown_.show({{Value::PacketsSent, now.sent},
+               {Value::PacketsReceived, now.received},
+               {Value::Retransmissions, now.sent_again},
+               {Value::Timeouts, now.timeouts},
+               {Value::Duplicates, now.duplicates},
+               {Value::Gaps, now.out_of_order},
+               {Value::Malformed, now.damaged},
+               {Value::Lost, now.lost},
+               {Value::Peers, now.peers},
+               {Value::RoundTripNs, now.round_trip_ns}});
 }
 
 // --- what a person should know ---

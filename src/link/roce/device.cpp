@@ -9,6 +9,7 @@
 
 #include "link/roce/capture.hpp"
 #include "os/clock.hpp"
+#include "os/plain_address.hpp"
 
 namespace weft::link::roce {
 
@@ -18,6 +19,8 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, pro
   std::unique_ptr<Device> device(new Device(events));
   device->adapter_.datagram_bytes_max = settings.datagram_bytes;
   if (auto ok = device->open_ports(settings); !ok) return ok.error();
+  device->shown_.emplace(settings.name, device->addresses());
+  device->adapter_.observe(&*device->shown_);
   if (settings.has_thread) {
     // Made when it is asked for; a thread that cannot sleep on its sockets would hear nothing.
     for (auto& port : device->ports_)
@@ -37,6 +40,8 @@ Device::~Device() {
   stop_.store(true, std::memory_order_relaxed);
   if (wake_) wake_->notify();
   thread_.join();
+  if (shown_) show(0);
+  adapter_.observe(nullptr);
   if (near_) near_->close();
   for (auto& port : ports_)
     if (port) port->close();
@@ -158,6 +163,23 @@ void Device::empty_sockets(uint64_t now) noexcept {
   }
 }
 
+// For a person: "192.0.2.1:40001, 192.0.2.1:4791".
+std::string Device::addresses() const {
+  std::string all;
+  for (const auto& port : ports_)
+    if (port) all.append(all.empty() ? "" : ", ").append(os::plain_text(port->address()));
+  return all;
+}
+
+void Device::show(uint64_t now) noexcept {
+  show_at_ = now + show_ns;
+  shown_packets_ = adapter_.counters().sent + adapter_.counters().received;
+  shown_->show(adapter_.counters(), counters(), port_counters());
+  adapter_.for_each_qp([&](const proto::roce::QueuePair& qp) {
+    shown_->show(qp, near_ && near_->reaches(qp.attributes.path.destination));
+  });
+}
+
 int Device::take(uint64_t now) noexcept {
   int packets = 0;
   if (near_) {
@@ -172,6 +194,8 @@ int Device::take(uint64_t now) noexcept {
     adapter_.serve_ready(now);
   }
   flush_ports();
+  if (now >= show_at_) [[unlikely]]
+    show(now);
   return packets;
 }
 
@@ -232,6 +256,9 @@ bool Device::sleep() noexcept {
   if (is_aside_) {
     until = std::min(until, now + look_ns_);
   } else {
+    // Whoever looks while nothing happens sees what happened last.
+    if (adapter_.counters().sent + adapter_.counters().received != shown_packets_)
+      until = std::min(until, show_at_);
     for (auto& port : ports_) {
       if (!port) continue;
       fds[count++] = {port->link().wait_fd(), POLLIN, 0};

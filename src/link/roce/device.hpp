@@ -18,6 +18,7 @@
 #include "link/packet/middleware.hpp"
 #include "link/roce/near.hpp"
 #include "link/roce/port.hpp"
+#include "link/roce/shown.hpp"
 #include "link/udp/packets.hpp"
 #include "os/event.hpp"
 #include "os/lock.hpp"
@@ -29,7 +30,8 @@
 namespace weft::link::roce {
 
 struct DeviceSettings {
-  os::SocketAddress ipv4;  // of the interface; either may be missing
+  std::string name = "roce";  // in the statistics page
+  os::SocketAddress ipv4;     // of the interface; either may be missing
   os::SocketAddress ipv6;
   uint16_t port = 0;             // of GID 0; 0: the system chooses
   bool has_standard = true;      // GIDs 1 and 2: port 4791, where nobody else has it
@@ -110,6 +112,7 @@ class Device final : proto::roce::PacketOutput {
   // vain.
   static constexpr uint64_t quiet_ns = 200'000;
   static constexpr uint64_t quiet_look_ns = 10'000;
+  static constexpr uint64_t show_ns = 100'000'000;  // between two looks of the statistics page
 
   explicit Device(proto::roce::Events& events);
   Result<void> open_ports(const DeviceSettings& settings);
@@ -117,8 +120,10 @@ class Device final : proto::roce::PacketOutput {
                          const DeviceSettings& settings);
   bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept override;
   void open_near(const DeviceSettings& settings);
+  std::string addresses() const;
   static void warn(const DeviceSettings& settings, const char* what, const Result<void>& opened);
   int take(uint64_t now) noexcept;
+  void show(uint64_t now) noexcept;
   void flush_ports() noexcept;
   int take_from_sockets(uint64_t now) noexcept;
   void empty_sockets(uint64_t now) noexcept;
@@ -137,6 +142,7 @@ class Device final : proto::roce::PacketOutput {
   std::optional<NearPort> near_;
   uint64_t look_at_sockets_at_ = 0;
   uint64_t sockets_heard_at_ = 0;
+  uint64_t show_at_ = 0;
   uint64_t polled_at_ns_ = 0;  // by the program
   uint64_t wakes_at_ = 0;      // the thread sleeps until then; 0: it is awake, or there is none
   bool is_armed_ = false;      // it sleeps on the sockets
@@ -146,6 +152,8 @@ class Device final : proto::roce::PacketOutput {
   unsigned vain_ = 0;  // times in a row that it woke and the program had taken what came
   uint64_t look_ns_ = look_ns_min;
   DeviceCounters counters_;
+  std::optional<Shown> shown_;
+  uint64_t shown_packets_ = 0;
   std::atomic<bool> stop_{false};
   std::optional<os::Event> wake_;
   os::Origin origin_;

@@ -182,6 +182,11 @@ void NearPort::capture_sent(const Gid& to, const iovec* parts, size_t count) noe
   capture_->record(own_.bytes(), there.bytes(), {all.data(), bytes + wire::roce::icrc_bytes});
 }
 
+bool NearPort::reaches(const Gid& to) const noexcept {
+  const auto found = outbound_.find(to);
+  return found != outbound_.end() && found->second->ring.has_value();
+}
+
 int NearPort::take(Inbound& in, uint64_t now) noexcept {
   const int packets =
       in.ring->take(burst, [&](std::span<const std::byte> bytes, std::span<const std::byte> headers) {

@@ -79,6 +79,7 @@ class NearPort {
     }
     return packets;
   }
+  bool reaches(const Gid& to) const noexcept;  // packets to it go into a ring
   bool has_rings() const noexcept { return !inbound_.empty(); }
 
   // Greetings, the ends of peers, wake-ups: due once in a while, and when wait_fd() is readable.

@@ -36,6 +36,7 @@ Result<std::shared_ptr<SharedDevice>> SharedDevice::at(const os::SocketAddress& 
   if (auto known = entry.lock(); known != nullptr && known->device->is_here()) return known;
   auto made = std::make_shared<SharedDevice>();
   DeviceSettings settings;
+  settings.name = "verbs";
   settings.ipv4 = host;
   settings.has_standard = false;
   settings.has_near = settings::flag("WEFT_VERBS_NEAR");

@@ -108,6 +108,8 @@ Result<void> Link::open(std::string_view name, Events& events) {
   first_ticks_ = arch::ticks();
   first_ns_ = os::monotonic_ns();
   header_ = header;
+  shown_ = os::StatisticsEntry::open(os::StatisticsEntry::Kind::Endpoint, "shm", text_of(address_));
+  show();
   return {};
 }
 
@@ -127,6 +129,8 @@ void Link::close() noexcept {
     return;
   }
   note_copies();
+  show();
+  shown_.close();
   // A hello that found no room in the other socket still carries what was sent: hand it over now.
   const uint64_t until = os::monotonic_ns() + close_linger_ns;
   for (auto& [name, peer] : peers_) {
@@ -515,6 +519,42 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
     }
     if (peer.tx_control != nullptr && peer.bulk_touched) give_back_idle_bulk(peer, now_ns);
   }
+  show();
+}
+
+void Link::Carried::add(const Peer& peer) noexcept {
+  if (peer.tx_control != nullptr) {
+    frames_sent += peer.tx_next();
+    bytes_sent += peer.bulk_next;
+  }
+  if (peer.rx_control != nullptr) {
+    frames_received += peer.rx_next;
+    bytes_received += peer.rx_bulk;
+  }
+}
+
+// The positions of the rings are counters; nothing is counted for it.
+void Link::show() noexcept {
+  if (!shown_) return;
+  using Value = os::StatisticsEntry::Value;
+  Carried all = gone_;
+  uint64_t unread = 0;
+  for (const auto& [key, entry] : peers_) {
+    const Peer& peer = *entry;
+    all.add(peer);
+    if (peer.tx_control == nullptr) continue;
+    const uint64_t waiting = peer.tx_next() - peer.tx_control->slots_consumed.load(std::memory_order_relaxed);
+    if (waiting <= slot_count) unread += waiting;  // the peer may have written nonsense
+  }
+  for (const CopyCounts& counts : copied_in_all_)
+    all.bytes_received += counts.bytes[static_cast<size_t>(CopyPath::Receiver)] +
+                          counts.bytes[static_cast<size_t>(CopyPath::Both)];
+  shown_.show({{Value::PacketsSent, all.frames_sent},
+               {Value::PacketsReceived, all.frames_received},
+               {Value::BytesSent, all.bytes_sent},
+               {Value::BytesReceived, all.bytes_received},
+               {Value::Peers, peers_.size()},
+               {Value::SendQueue, unread}});
 }
 
 // A hello may find no room, or be lost at a receiver that is short of descriptors or memory, and so may the answer: it is repeated, more and
@@ -567,6 +607,7 @@ uint64_t Link::unread_messages(const Peer& peer) noexcept {
 }
 
 void Link::detach(Peer& peer) noexcept {
+  gone_.add(peer);
   deactivate(peer);
   end_meetings(peer);
   peer.window.give_back();

@@ -29,6 +29,7 @@
 #include "os/poll_set.hpp"
 #include "os/process.hpp"
 #include "os/shared_memory.hpp"
+#include "os/statistics.hpp"
 #include "proto/engine/link.hpp"
 #include "wire/frame.hpp"
 
@@ -575,6 +576,7 @@ class Link : public proto::LinkBase {
   void watch(Peer& peer) noexcept;
   void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
   void housekeeping(uint64_t now_ns) noexcept;
+  void show() noexcept;
   void abandon_inherited() noexcept;
   void warn_once(uint32_t kind, const char* what) noexcept;
   bool greeting_is_due(Peer& peer, uint64_t now_ns) noexcept;
@@ -634,6 +636,17 @@ class Link : public proto::LinkBase {
   uint64_t first_ns_ = 0;
   static constexpr uint64_t stale_us = 30;
   uint64_t stale_ticks_ = 60'000;  // age of a stamp beyond which the sender is taken to be elsewhere
+  os::StatisticsEntry shown_;
+  // What the rings of peers carried, for shown_.
+  struct Carried {
+    uint64_t frames_sent = 0;
+    uint64_t frames_received = 0;
+    uint64_t bytes_sent = 0;
+    uint64_t bytes_received = 0;
+
+    void add(const Peer& peer) noexcept;
+  };
+  Carried gone_;  // with peers that are detached
   proto::PacketWarning on_note_ = nullptr;
   const void* note_context_ = nullptr;
   CopyCountsByClass copied_in_all_;  // by peers that are gone, too

@@ -91,6 +91,8 @@ class Channel {
   size_t referred() const noexcept { return out_.referred(); }
   // Bytes that were given to the socket, and those together with what waits for it, or was lost when it broke.
   uint64_t written() const noexcept { return gone_; }
+  uint64_t arrived() const noexcept { return arrived_; }  // bytes
+  uint64_t frames_in() const noexcept { return in_.frames(); }
   uint64_t taken() const noexcept { return gone_ + (out_.size() - written_) + broken_; }
   // A fresh channel after one that had written so much: marks on that one keep their meaning.
   void count_from(uint64_t bytes) noexcept { gone_ = first_ = bytes; }
@@ -202,6 +204,7 @@ class Channel {
   uint64_t gone_ = 0;    // bytes that the socket took
   uint64_t first_ = 0;   // what it began with
   uint64_t broken_ = 0;  // of frames that found it broken
+  uint64_t arrived_ = 0;
   bool full_ = false;
   bool bye_ = false;
   bool reset_ = false;  // the other machine threw away what came, or what nobody had read
@@ -246,6 +249,7 @@ int Channel::receive(Handler& handler, Peer& peer, std::span<std::byte> buffer) 
     if (got <= 0) break;
     const auto bytes = static_cast<size_t>(got);
     total += bytes;
+    arrived_ += bytes;
     if (nowhere) {
       in_.landed(filter, peer, bytes);
     } else {

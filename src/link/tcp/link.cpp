@@ -18,6 +18,7 @@
 
 #include "link/message/crossing.hpp"
 #include "os/clock.hpp"
+#include "os/plain_address.hpp"
 #include "os/process.hpp"
 
 namespace weft::link::tcp {
@@ -114,6 +115,8 @@ Result<void> Link::open(std::string_view name, Events& events) {
   }
   from_ = wanted.is_any() || wanted.is_loopback() ? os::SocketAddress() : wanted;
   from_.set_port(0);
+  shown_ = os::StatisticsEntry::open(os::StatisticsEntry::Kind::Endpoint, "tcp", os::plain_text(own_));
+  show();
   return {};
 }
 
@@ -209,6 +212,8 @@ void Link::hang_up(Peer& peer) noexcept {
   reached(peer);
   // Whoever hears of the loss asks what the socket took. What went before a Welcome goes again, and counts again.
   const uint64_t gone = peer.stage == PeerStage::Open ? peer.channel.written() : 0;
+  gone_.frames_received += peer.channel.frames_in();
+  gone_.bytes_received += peer.channel.arrived();
   peer.channel = Channel(tcp::frame_bytes_max);
   peer.channel.count_from(gone);
   peer.stage = PeerStage::Waiting;
@@ -237,6 +242,7 @@ void Link::unwatch_hot() noexcept {
 
 void Link::remove(Peer& peer) noexcept {
   hang_up(peer);
+  gone_.bytes_sent += peer.channel.written();
   forget_ready(peer);
   if (peer.keyed) by_address_.erase(peer.address);
   sessions_.remove(peer);
@@ -459,6 +465,7 @@ void Link::housekeeping(uint64_t now) noexcept {
   next_housekeeping_ns_ = now + housekeeping_interval_ns;
   if (!events_set_.is_here()) return;  // a forked child neither connects nor judges
   (void)acceptor_.keep_house(now);
+  show();
   for (size_t i = unopened_.size(); i-- > 0;) {
     if (i >= unopened_.size()) continue;  // more than one was lost
     Peer& peer = *unopened_[i];
@@ -482,6 +489,23 @@ void Link::housekeeping(uint64_t now) noexcept {
              peers_[i]->channel.state() == Channel::State::Greeting && !peers_[i]->channel.alive())
       connect_failed(*peers_[i], ETIMEDOUT);
   }
+}
+
+void Link::Carried::add(const Peer& peer) noexcept {
+  frames_received += peer.channel.frames_in();
+  bytes_sent += peer.channel.written();
+  bytes_received += peer.channel.arrived();
+}
+
+void Link::show() noexcept {
+  if (!shown_) return;
+  using Value = os::StatisticsEntry::Value;
+  Carried all = gone_;
+  for (const Peer* peer : peers_) all.add(*peer);
+  shown_.show({{Value::PacketsReceived, all.frames_received},
+               {Value::BytesSent, all.bytes_sent},
+               {Value::BytesReceived, all.bytes_received},
+               {Value::Peers, peers_.size()}});
 }
 
 // --- sleeping ---
@@ -532,6 +556,8 @@ void Link::close() noexcept {
     while (std::count_if(peers_.begin(), peers_.end(), waits) != 0 && now_ns() < until) {
     }
   }
+  show();
+  shown_.close();
   while (!peers_.empty()) remove(*peers_.back());
   acceptor_.close();
   by_address_.clear();

@@ -25,6 +25,7 @@
 #include "os/fd.hpp"
 #include "os/poll_set.hpp"
 #include "os/socket_address.hpp"
+#include "os/statistics.hpp"
 #include "proto/engine/link.hpp"
 #include "wire/frame.hpp"
 
@@ -251,6 +252,7 @@ class Link : public proto::LinkBase {
   void lose(Peer& peer, core::ProviderError why) noexcept;
   void remove(Peer& peer) noexcept;
   void housekeeping(uint64_t now) noexcept;
+  void show() noexcept;
   bool watch(Peer& peer, bool writing) noexcept;
   void unwatch(Peer& peer) noexcept;
   void unwatch_hot() noexcept;
@@ -292,6 +294,16 @@ class Link : public proto::LinkBase {
   size_t ready_count_ = 0;
   uint64_t next_housekeeping_ns_ = 0;
   uint64_t next_health_ns_ = 0;
+  os::StatisticsEntry shown_;
+  // What connections carried, for shown_.
+  struct Carried {
+    uint64_t frames_received = 0;
+    uint64_t bytes_sent = 0;
+    uint64_t bytes_received = 0;
+
+    void add(const Peer& peer) noexcept;
+  };
+  Carried gone_;  // by connections that are closed
   bool short_of_descriptors_ = false;
   bool leaving_ = false;
   uint64_t unknown_told_ns_ = 0;  // 0: never

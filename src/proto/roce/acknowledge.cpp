@@ -70,7 +70,10 @@ void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept
   const AckKind kind = packet.aeth.kind();
   if (kind == AckKind::Reserved || (packet.aeth.syndrome & 0x80) != 0 || (kind == AckKind::Nak && value > 3))
     return;
-  if (kind != AckKind::Ack) ++counters_.naks_received;
+  if (kind != AckKind::Ack) {
+    ++counters_.naks_received;
+    ++qp.naks_received;
+  }
   if (!reach(qp, index, psn, now)) return;
   switch (kind) {
     case AckKind::Ack:

@@ -95,10 +95,12 @@ Result<QueuePair*> Adapter::create_qp(const QueuePairRequest& request) {
   if (qp->send_cq != nullptr) ++qp->send_cq->users;
   if (qp->receive_cq != nullptr) ++qp->receive_cq->users;
   if (qp->srq != nullptr) ++qp->srq->users;
+  if (observer_ != nullptr) observer_->on_create(*qp);
   return qp.release();
 }
 
 void Adapter::destroy_qp(QueuePair& qp) noexcept {
+  if (observer_ != nullptr) observer_->on_destroy(qp);
   reset(qp);
   qps_.remove(qp.number);
   if (qp.send_cq != nullptr) --qp.send_cq->users;
@@ -370,6 +372,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   }
   ++counters_.received;
   ++qp->received;
+  qp->received_bytes += packet.payload.size();
   if (qp->state == QpState::ReadyToReceive && !qp->responder.has_heard) {
     qp->responder.has_heard = true;
     events_.on_async({AsyncKind::CommunicationEstablished, qp, nullptr, nullptr});
@@ -393,6 +396,7 @@ void Adapter::on_timer(QueuePair& qp, uint64_t now) noexcept {
   }
   if (r.deadline <= now) {
     ++counters_.timeouts;
+    ++qp.timeouts;
     retry(qp, now);
   }
   if (qp.state != QpState::Error) set_timer(qp);
@@ -454,6 +458,7 @@ bool Adapter::send_packet(QueuePair& qp, const AddressVector& to, Packet& packet
   if (!output_.send(to, parts, count)) return false;
   ++counters_.sent;
   ++qp.sent;
+  qp.sent_bytes += payload;
   return true;
 }
 

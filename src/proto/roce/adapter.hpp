@@ -71,6 +71,15 @@ struct AdapterCounters {
   uint64_t congestion_notices = 0;  // CNP
 };
 
+// Who keeps account of queue pairs. Calls come from create_qp() and destroy_qp(), and from the adapter's destructor.
+struct QueuePairObserver {
+  virtual void on_create(const QueuePair& qp) noexcept = 0;
+  virtual void on_destroy(const QueuePair& qp) noexcept = 0;
+
+ protected:
+  ~QueuePairObserver() = default;
+};
+
 class Adapter {
  public:
   static constexpr int burst = 16;  // packets of a QP in one turn
@@ -97,6 +106,7 @@ class Adapter {
   int destroy_srq(SharedReceiveQueue& srq) noexcept;  // -EBUSY
   Result<QueuePair*> create_qp(const QueuePairRequest& request);
   void destroy_qp(QueuePair& qp) noexcept;
+  void observe(QueuePairObserver* observer) noexcept { observer_ = observer; }  // null: nobody
   // ibv_modify_qp(3). Nothing is changed by what is refused.
   Result<void> modify(QueuePair& qp, const Attributes& attributes, uint32_t mask, uint64_t now);
   MemoryTable& memory() noexcept { return memory_; }
@@ -120,6 +130,10 @@ class Adapter {
   uint64_t next_due() const noexcept { return timers_.next_due(); }  // UINT64_MAX: no timer
   bool has_ready() const noexcept { return !ready_.empty(); }        // flush() has something to send
   const AdapterCounters& counters() const noexcept { return counters_; }
+  template <class Fn>
+  void for_each_qp(Fn&& fn) const {
+    qps_.for_each(fn);
+  }
   QueuePair* find(uint32_t qpn) const noexcept { return qps_.find(qpn); }
   SharedReceiveQueue* find_srq(uint32_t number) const noexcept { return srqs_.find(number); }
 
@@ -221,6 +235,7 @@ class Adapter {
   AdapterCounters counters_;
   // Cold below.
   std::vector<std::unique_ptr<CompletionQueue>> cqs_;
+  QueuePairObserver* observer_ = nullptr;
 };
 
 }  // namespace weft::proto::roce

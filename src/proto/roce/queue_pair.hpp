@@ -121,11 +121,16 @@ struct QueuePair : NamedHook<ReadyName> {
   uint64_t due = UINT64_MAX;  // of the timer heap
   size_t timer_place = SIZE_MAX;
   void* context = nullptr;
-  uint64_t sent = 0;  // packets
+  uint64_t sent = 0;        // packets
+  uint64_t sent_bytes = 0;  // of payload
   uint64_t sent_again = 0;
   uint64_t received = 0;
+  uint64_t received_bytes = 0;
   uint64_t duplicates = 0;
   uint64_t gaps = 0;
+  uint64_t naks_sent = 0;
+  uint64_t naks_received = 0;
+  uint64_t timeouts = 0;
 
   bool is_reliable() const noexcept { return type != QpType::Uc && type != QpType::Ud; }
   bool is_xrc() const noexcept { return type == QpType::XrcSend || type == QpType::XrcReceive; }

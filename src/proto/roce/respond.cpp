@@ -106,7 +106,10 @@ bool Adapter::send_acknowledgement(QueuePair& qp) noexcept {
   p.aeth = {r.syndrome, r.msn};
   std::array<iovec, 2> parts;
   if (!send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return false;
-  if (r.syndrome != wire::roce::syndrome_ack) ++counters_.naks_sent;
+  if (r.syndrome != wire::roce::syndrome_ack) {
+    ++counters_.naks_sent;
+    ++qp.naks_sent;
+  }
   r.ack_due = false;
   r.is_final = false;
   return true;

@@ -102,6 +102,7 @@ Result<Instance::Reference> Instance::open(const Named& named) {
   std::unique_ptr<Instance> instance(new Instance(named));
   instance->active_mtu_ = active_mtu_of(named.interface);
   link::roce::DeviceSettings wanted;
+  wanted.name = named.name;
   wanted.ipv4 = named.interface.ipv4;
   wanted.ipv6 = named.interface.ipv6;
   wanted.port = static_cast<uint16_t>(settings::number("WEFT_VERBS_PORT"));

@@ -1,0 +1,44 @@
+// Shown: what others see of a device and its queue pairs in the statistics page (docs/statistics.md). Must not know how
+// packets travel.
+//
+// Copies of counters that are kept anyway: show() is called now and then, and the data path pays nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+#include "link/roce/gid.hpp"
+#include "os/statistics.hpp"
+#include "proto/roce/adapter.hpp"
+
+namespace weft::link::roce {
+
+struct DeviceCounters;
+struct PortCounters;
+
+class Shown final : public proto::roce::QueuePairObserver {
+ public:
+  Shown(const std::string& name, const std::string& addresses) noexcept;
+
+  void show(const proto::roce::AdapterCounters& adapter, const DeviceCounters& device,
+            const PortCounters& ports) noexcept;
+  // `is_near`: its packets go through shared memory.
+  void show(const proto::roce::QueuePair& qp, bool is_near) noexcept;
+
+  void on_create(const proto::roce::QueuePair& qp) noexcept override;
+  void on_destroy(const proto::roce::QueuePair& qp) noexcept override;
+
+ private:
+  struct Line {
+    os::StatisticsEntry entry;
+    Gid to{};
+    bool is_near = false;
+  };
+  static void show(Line& line, const proto::roce::QueuePair& qp) noexcept;
+
+  os::StatisticsEntry device_;
+  std::unordered_map<uint32_t, Line> lines_;  // by number of the queue pair
+};
+
+}  // namespace weft::link::roce

@@ -1,0 +1,17 @@
+// Finds the statistics pages of this user's processes (weft/statistics.hpp) in /proc. What is found there belongs to
+// somebody else and is not believed.
+#pragma once
+
+#include <set>
+#include <vector>
+
+#include <weft/statistics.hpp>
+
+namespace weft::tool {
+
+// By process; a process has a page for each library that shows something. Of these processes alone, of all when there
+// are none. Processes of another effective user, and those that may not be looked into (proc(5), "ptrace access mode
+// PTRACE_MODE_READ_FSCREDS"), are passed over.
+std::vector<statistics::Process> read_statistics_pages(const std::set<int>& pids);
+
+}  // namespace weft::tool

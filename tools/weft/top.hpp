@@ -1,0 +1,8 @@
+// `weft top`: what processes of this user show of themselves while they run.
+#pragma once
+
+namespace weft::tool {
+
+int top(int argc, char** argv);
+
+}  // namespace weft::tool

@@ -1,0 +1,102 @@
+// Columns and rates.
+#include "top_table.hpp"
+
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace weft::tool {
+
+namespace {
+
+using statistics::Kind;
+using statistics::Object;
+using statistics::Process;
+using statistics::Value;
+
+constexpr std::string_view column_format =
+    "{:>8} {:<15} {:<12} {:>7} {:>7} {:>7} {:>7} {:>6} {:>6} {:>6} {:>6} {:>14} {}";
+
+constexpr std::array<std::string_view, 7> state_names = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+
+// "RC 1a2b3c RTS" says which queue pair.
+std::string title_of(const Object& object) {
+  if (object.kind != Kind::QueuePair) return object.name;
+  const uint64_t state = object[Value::State];
+  return fmt::format("{} {:06x} {}", object.name, object[Value::Number] & 0xffffff,
+                     state < state_names.size() ? state_names[state] : "?");
+}
+
+std::string depth(const Object& object, Value value) {
+  return object.has(value) ? short_number(static_cast<double>(object[value])) : "-";
+}
+
+// Send queue, receive queue, completions.
+std::string depths(const Object& object) {
+  if (!object.has(Value::SendQueue)) return "-";
+  return depth(object, Value::SendQueue) + "/" + depth(object, Value::ReceiveQueue) + "/" +
+         depth(object, Value::CompletionQueue);
+}
+
+}  // namespace
+
+std::string short_number(double value) {
+  if (value < 0 || !std::isfinite(value)) return "?";
+  if (value < 999.5) return fmt::format("{:.0f}", value);
+  constexpr std::string_view units = "kMGTPE";
+  size_t unit = 0;
+  for (value /= 1000; value >= 999.5 && unit + 1 < units.size(); ++unit) value /= 1000;
+  return fmt::format("{:.{}f}{}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, units[unit]);
+}
+
+std::vector<std::string> TopTable::lines(std::span<const Process> processes, uint64_t time_ns, bool totals) {
+  const bool are_rates = !totals && before_ns_ != 0 && time_ns > before_ns_;
+  const double seconds = are_rates ? static_cast<double>(time_ns - before_ns_) / 1e9 : 1;
+  const char* per = are_rates ? "/s" : "";
+  std::vector<std::string> all;
+  all.push_back(fmt::format(column_format, "PID", "PROGRAM", "OBJECT", fmt::format("OUT{}", per),
+                            fmt::format("IN{}", per), fmt::format("B OUT{}", per), fmt::format("B IN{}", per),
+                            "AGAIN", "NAK", "ICRC", "LOST", "SEND/RECV/COMP", "WHERE"));
+  std::map<Key, Object> now;
+  for (const Process& process : processes) {
+    for (const Object& object : process.objects) {
+      const Key key{process.pid, process.library, object.id};
+      const auto old = before_.find(key);
+      const auto number = [&](Value value) -> std::string {
+        if (!object.has(value)) return "-";
+        const uint64_t from = are_rates && old != before_.end() ? old->second[value] : 0;
+        return short_number(static_cast<double>(object[value] - std::min(from, object[value])) / seconds);
+      };
+      const auto total = [&](std::initializer_list<Value> values) -> std::string {
+        bool is_there = false;
+        double sum = 0;
+        for (const Value value : values) {
+          is_there = is_there || object.has(value);
+          sum += static_cast<double>(object[value]);
+        }
+        return is_there ? short_number(sum) : "-";
+      };
+      std::string where = object.detail;
+      if (object.has(Value::NearSent))
+        where += fmt::format(" ({} of {} by shm)", total({Value::NearSent}), total({Value::PacketsSent}));
+      if (object.has(Value::Peers)) where += fmt::format(" ({} peers)", object[Value::Peers]);
+      const std::string title = title_of(object);
+      all.push_back(
+          fmt::format(column_format, process.pid, process.program, title, number(Value::PacketsSent),
+                      number(Value::PacketsReceived), number(Value::BytesSent), number(Value::BytesReceived),
+                      total({Value::Retransmissions}), total({Value::NaksSent, Value::NaksReceived}),
+                      total({Value::IcrcErrors}), total({Value::Lost}), depths(object), where));
+      now.emplace(key, object);
+    }
+    if (process.unlisted != 0)
+      all.push_back(fmt::format("{:>8} {:<15} and {} more that found no place", process.pid, process.program,
+                                process.unlisted));
+  }
+  before_ = std::move(now);
+  before_ns_ = time_ns;
+  return all;
+}
+
+}  // namespace weft::tool
