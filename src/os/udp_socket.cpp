@@ -386,6 +386,9 @@ Result<Fd> open_group(const Fd& member, std::span<const std::byte> group) {
   if (!socket) return system_error("no UDP socket");
   set(socket, SOL_SOCKET, SO_REUSEADDR, 1);
   set(socket, SOL_UDP, UDP_GRO, 1);
+  // Not what other sockets of the machine have joined on other interfaces.
+  set(socket, IPPROTO_IP, IP_MULTICAST_ALL, 0);
+  if (family == AF_INET6) set(socket, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
   set_buffer(socket, SO_RCVBUFFORCE, SO_RCVBUF, udp_receive_buffer(member) / 2);
   if (const int error = enter_group(socket, group, interface_of(local_address(member.get()))); error != 0)
     return Error{error, std::string("cannot join the multicast group: ") + std::strerror(error)};

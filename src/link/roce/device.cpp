@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <mutex>
 
 #include "link/roce/capture.hpp"
@@ -95,6 +96,8 @@ Result<void> Device::open_ports(const DeviceSettings& settings) {
   }
   if (std::ranges::none_of(ports_, [](const auto& port) { return port.has_value(); }))
     return Error{EADDRNOTAVAIL, "no port: over IPv6 only 4791 serves, and another process has it"};
+  for (const auto& port : ports_)
+    if (port) adapter_.names.push_back(gid_with_port(port->address()).value_or(port->gid()));
   open_near(settings);
   return {};
 }
@@ -111,6 +114,69 @@ uint8_t Device::path_mtu_max(size_t index, const Gid& to) noexcept {
   if (index >= gid_count || !ports_[index]) return 0;
   if (address_of(to).family() != ports_[index]->address().family()) return 0;
   return ports_[index]->path_mtu_max(to);
+}
+
+// --- groups ---
+
+Result<void> Device::join(const Gid& group) {
+  const int family = address_of(group).family();
+  bool any = false;
+  for (auto& port : ports_) {
+    if (!port || port->address().family() != family) continue;
+    int status = port->join(group, true);
+    if (status == -EADDRINUSE) {
+      // It is sent to already.
+      port->leave(group);
+      status = port->join(group, true);
+    }
+    if (status != 0) {
+      leave(group);
+      return Error{-status, std::string("cannot join the multicast group: ") + std::strerror(-status)};
+    }
+    any = true;
+  }
+  if (any) return {};
+  return Error{EAFNOSUPPORT, family == AF_INET6 ? "groups of IPv6 need GID 2, and so UDP port 4791"
+                                                : "groups of IPv4 need an IPv4 address"};
+}
+
+void Device::leave(const Gid& group) noexcept {
+  for (auto& port : ports_)
+    if (port && port->address().family() == address_of(group).family()) port->leave(group);
+}
+
+Result<void> Device::attach(proto::roce::QueuePair& qp, const Gid& group) {
+  if (!is_group(group) || has_port(group)) return Error{EINVAL, "this GID names no multicast group"};
+  auto is_new = adapter_.attach(qp, group);
+  if (!is_new) return is_new.error();
+  if (!*is_new) return {};
+  auto joined = join(group);
+  if (!joined) (void)adapter_.detach(qp, group);
+  return joined;
+}
+
+Result<void> Device::detach(proto::roce::QueuePair& qp, const Gid& group) {
+  auto is_last = adapter_.detach(qp, group);
+  if (!is_last) return is_last.error();
+  if (*is_last) leave(group);
+  return {};
+}
+
+void Device::detach_all(proto::roce::QueuePair& qp) noexcept {
+  while (const auto group = adapter_.first_group(qp)) (void)detach(qp, *group);
+}
+
+Result<Gid> Device::reach(size_t index, const Gid& group) {
+  if (index >= gid_count || !ports_[index] || ports_[index]->address().family() != address_of(group).family())
+    return Error{EINVAL,
+                 "the GID index and the group are not of one kind: one is of IPv4, the other of IPv6"};
+  if (reached_ == proto::roce::groups_max)
+    return Error{ENOMEM, "as many multicast groups as a device sends to"};
+  const int status = ports_[index]->join(group, false);
+  if (status == 0) ++reached_;
+  if (status != 0 && status != -EADDRINUSE)
+    return Error{-status, std::string("cannot send to the multicast group: ") + std::strerror(-status)};
+  return group_for(group, ports_[index]->gid());
 }
 
 PortCounters Device::port_counters() const noexcept {

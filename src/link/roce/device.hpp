@@ -72,6 +72,15 @@ class Device final : proto::roce::PacketOutput {
   proto::roce::Adapter& adapter() noexcept { return adapter_; }
   // The largest Attributes::path_mtu to that peer; 0: there is no way.
   uint8_t path_mtu_max(size_t index, const Gid& to) noexcept;
+  // Multicast. A group is heard at each port of its family: over IPv4 at group_port for GID 0 and at 4791 for the standard
+  // GIDs, over IPv6 at 4791. attach() and detach() are Adapter's; EINVAL also for what names no group, EAFNOSUPPORT where
+  // the device has no port of its family.
+  Result<void> attach(proto::roce::QueuePair& qp, const Gid& group);
+  Result<void> detach(proto::roce::QueuePair& qp, const Gid& group);
+  void detach_all(proto::roce::QueuePair& qp) noexcept;
+  // How a packet by the port of that GID index names the group in its AddressVector. From then on packets to it leave by
+  // the device's interface. ENOMEM: groups_max were reached before.
+  Result<Gid> reach(size_t index, const Gid& group);
   // For a thread of the program whose queue is empty: takes what came, sends what is due. Returns how many packets.
   int poll() noexcept;
   // After requests were posted, or queue pairs modified: the thread may have to wake earlier than it planned.
@@ -121,6 +130,8 @@ class Device final : proto::roce::PacketOutput {
   bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept override;
   void open_near(const DeviceSettings& settings);
   std::string addresses() const;
+  Result<void> join(const Gid& group);
+  void leave(const Gid& group) noexcept;
   static void warn(const DeviceSettings& settings, const char* what, const Result<void>& opened);
   int take(uint64_t now) noexcept;
   void show(uint64_t now) noexcept;
@@ -140,6 +151,7 @@ class Device final : proto::roce::PacketOutput {
   proto::roce::Adapter adapter_;
   std::array<std::optional<Port<Socket>>, gid_count> ports_;
   std::optional<NearPort> near_;
+  size_t reached_ = 0;  // groups that are sent to, and were not heard when that began
   uint64_t look_at_sockets_at_ = 0;
   uint64_t sockets_heard_at_ = 0;
   uint64_t show_at_ = 0;

@@ -50,6 +50,20 @@ std::optional<Gid> gid_with_port(const os::SocketAddress& address) noexcept {
 
 bool has_port(const Gid& gid) noexcept { return begins_with(gid, ours); }
 
+bool is_group(const Gid& gid) noexcept {
+  if (gid[0] == std::byte{0xff}) return true;
+  return (begins_with(gid, mapped) || has_port(gid)) && gid[host_at] >> 4 == std::byte{0xe};
+}
+
+Gid group_for(const Gid& group, const Gid& source) noexcept {
+  if (!has_port(source) || !begins_with(group, mapped)) return group;
+  Gid gid = group;
+  std::memset(gid.data(), 0, host_at);
+  std::memcpy(gid.data(), ours.data(), ours.size());
+  wire::store_big(gid.data() + port_at, group_port);
+  return gid;
+}
+
 os::SocketAddress address_of(const Gid& gid) noexcept {
   const bool is_ours = has_port(gid);
   if (is_ours || begins_with(gid, mapped)) {

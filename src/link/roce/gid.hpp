@@ -3,6 +3,9 @@
 //   ::ffff:a.b.c.d, or an IPv6 address     that address, port 4791: RoCEv2 as everybody speaks it (IBTA annex A17)
 //   fd57:4546:5401:0:PORT:0:a.b.c.d        that address and port, understood by Weft alone: several processes of one
 //                                          host, each with a socket of its own
+//
+// Groups: an IPv6 multicast address, or ::ffff:a.b.c.d of an IPv4 one; port 4791 for who has a standard GID. Who sends
+// by a GID of ours sends to group_port, where Weft alone listens: only there can the source's port be told.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +20,7 @@ namespace weft::link::roce {
 using proto::roce::Gid;
 
 inline constexpr uint16_t standard_port = 4791;
+inline constexpr uint16_t group_port = 22341;  // of groups, for GIDs with a port
 
 // The standard GID of the address, whatever its port.
 Gid standard_gid(const os::SocketAddress& address) noexcept;
@@ -24,6 +28,10 @@ Gid standard_gid(const os::SocketAddress& address) noexcept;
 std::optional<Gid> gid_with_port(const os::SocketAddress& address) noexcept;
 // Whether it is one of those: understood by Weft alone.
 bool has_port(const Gid& gid) noexcept;
+// Whether it names a multicast group: ff00::/8, or an IPv4 group as IPv4-mapped GID or with a port.
+bool is_group(const Gid& gid) noexcept;
+// How a port with the GID `source` names that group in an address vector: with group_port where `source` has a port.
+Gid group_for(const Gid& group, const Gid& source) noexcept;
 // Where packets to it go.
 os::SocketAddress address_of(const Gid& gid) noexcept;
 

@@ -92,7 +92,7 @@ void NearPort::close() noexcept {
 // --- packets ---
 
 NearPort::Outbound* NearPort::want(const Gid& to) noexcept {
-  if (outbound_.size() >= known_max || !gid_with_port(address_of(to)) ||
+  if (outbound_.size() >= known_max || is_group(to) || !gid_with_port(address_of(to)) ||
       *gid_with_port(address_of(to)) != to || !listener_)
     return nullptr;
   try {

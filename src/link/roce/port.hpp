@@ -70,6 +70,21 @@ class Port {
       --code;
     return code;
   }
+  // A group that is sent to, or with `receives` heard. 0, -EADDRINUSE: it was so already, or another negative errno.
+  int join(const Gid& group, bool receives) {
+    if constexpr (proto::HasMulticast<P>) {
+      const os::SocketAddress there = address_of(group_for(group, gid()));
+      if (there.family() != own_.family()) return -EAFNOSUPPORT;
+      const int status = link_.join(there.bytes(), receives);
+      has_groups_ = has_groups_ || status == 0;
+      return status;
+    } else {
+      return -EOPNOTSUPP;
+    }
+  }
+  void leave(const Gid& group) noexcept {
+    if constexpr (proto::HasMulticast<P>) link_.leave(address_of(group_for(group, gid())).bytes());
+  }
   bool has_unsent() const noexcept { return !batch_.empty(); }  // flush() has something to send
   P& link() noexcept { return link_; }
   const os::SocketAddress& address() const noexcept { return own_; }
@@ -124,10 +139,29 @@ class Port {
   void on_packet(const proto::ReceivedPacket& packet, uint64_t now) noexcept {
     const auto source = os::SocketAddress::from(packet.source.data(), packet.source.size());
     if (!source || source->family() != own_.family() || packet.bytes.size() < wire::roce::icrc_bytes) return;
+    if (has_groups_ && !std::ranges::equal(packet.destination, own_.bytes())) [[unlikely]]
+      return on_group_packet(packet, *source, now);
+    accept(packet, *source, own_, nullptr, now);
+  }
+
+  // What is sent to a group's address is for the QPN of groups, and nothing else is (IBTA 9.6.1.4).
+  [[gnu::noinline]] void on_group_packet(const proto::ReceivedPacket& packet, const os::SocketAddress& source,
+                                         uint64_t now) noexcept {
+    const auto to = os::SocketAddress::from(packet.destination.data(), packet.destination.size());
+    if (!to || packet.bytes.size() < wire::roce::bth_bytes + wire::roce::icrc_bytes ||
+        wire::roce::Bth::read(packet.bytes.data()).destination != proto::roce::group_qpn)
+      return;
+    const Gid group = standard_gid(*to);
+    accept(packet, source, *to, &group, now);
+  }
+
+  [[gnu::always_inline]] void accept(const proto::ReceivedPacket& packet, const os::SocketAddress& source,
+                                     const os::SocketAddress& destination, const Gid* group,
+                                     uint64_t now) noexcept {
     Headers rebuilt;
     std::span<const std::byte> headers = packet.headers;
     if (headers.empty()) {
-      rebuilt = headers_between(*source, own_, packet.bytes.size(), packet.ip_identification);
+      rebuilt = headers_between(source, destination, packet.bytes.size(), packet.ip_identification);
       headers = rebuilt.span();
     }
     if (!wire::roce::icrc_is_right(headers, packet.bytes)) {
@@ -139,8 +173,9 @@ class Port {
       ++counters_.solved;
     }
     proto::roce::Arrival arrival;
-    arrival.source = gid_with_port(*source).value_or(standard_gid(*source));
-    arrival.alias = standard_gid(*source);
+    arrival.source = gid_with_port(source).value_or(standard_gid(source));
+    arrival.alias = standard_gid(source);
+    arrival.group = group;
     arrival.bytes = packet.bytes.first(packet.bytes.size() - wire::roce::icrc_bytes);
     arrival.is_marked = packet.ecn == proto::Ecn::CongestionExperienced;
     const std::array<std::byte, proto::roce::grh_bytes> grh = grh_of(arrival, headers);
@@ -153,7 +188,8 @@ class Port {
   std::array<std::byte, proto::roce::grh_bytes> grh_of(const proto::roce::Arrival& arrival,
                                                        std::span<const std::byte> headers) const noexcept {
     if (own_.port() != standard_port)
-      return grh_between(arrival.source, gid(), arrival.bytes.size() + wire::roce::icrc_bytes);
+      return grh_between(arrival.source, arrival.group != nullptr ? *arrival.group : gid(),
+                         arrival.bytes.size() + wire::roce::icrc_bytes);
     std::array<std::byte, proto::roce::grh_bytes> grh{};
     const std::span<const std::byte> ip = headers.first(headers.size() - wire::Udp::bytes);
     std::ranges::copy(ip, grh.end() - static_cast<std::ptrdiff_t>(ip.size()));
@@ -163,6 +199,7 @@ class Port {
   proto::roce::Adapter& adapter_;
   P link_;
   os::SocketAddress own_;
+  bool has_groups_ = false;  // one was joined once
   Batch batch_;
   PortCounters counters_;
 };

@@ -101,6 +101,7 @@ Result<QueuePair*> Adapter::create_qp(const QueuePairRequest& request) {
 
 void Adapter::destroy_qp(QueuePair& qp) noexcept {
   if (observer_ != nullptr) observer_->on_destroy(qp);
+  while (const auto group = first_group(qp)) (void)detach(qp, *group);
   reset(qp);
   qps_.remove(qp.number);
   if (qp.send_cq != nullptr) --qp.send_cq->users;
@@ -341,6 +342,8 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   if (arrival.is_marked) ++counters_.marked;
   QueuePair* qp = qps_.find(packet.bth.destination);
   if (qp == nullptr) {
+    if (packet.bth.destination == group_qpn && arrival.group != nullptr)
+      return on_group_datagram(arrival, packet, now);
     ++counters_.unknown;
     return;
   }

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -52,6 +53,8 @@ struct Arrival {
   // Where the sender may still change `bytes`: a copy of their first headers_bytes_max, or of all. Empty: it may not.
   std::span<const std::byte> headers;
   bool is_marked = false;  // ECN: congestion experienced
+  // The multicast group that it was sent to, to the QPN of groups; null: it was sent to this port alone.
+  const Gid* group = nullptr;
 };
 
 struct AdapterCounters {
@@ -97,6 +100,7 @@ class Adapter {
   ~Adapter();
 
   size_t datagram_bytes_max = mtu_bytes_max;  // of UD; set before the first QP
+  std::vector<Gid> names;  // of its own ports, as Arrival::source has them; set before the first packet
 
   // --- control ---
   Result<CompletionQueue*> create_cq(uint32_t capacity);
@@ -109,6 +113,13 @@ class Adapter {
   void observe(QueuePairObserver* observer) noexcept { observer_ = observer; }  // null: nobody
   // ibv_modify_qp(3). Nothing is changed by what is refused.
   Result<void> modify(QueuePair& qp, const Attributes& attributes, uint32_t mask, uint64_t now);
+  // ibv_attach_mcast(3). `group` is what Arrival::group will name. True: the group is new, and the owner has its ports
+  // join it. A QP that is attached already stays so. EINVAL: the QP is not UD; ENOMEM: a bound of groups.
+  Result<bool> attach(QueuePair& qp, const Gid& group);
+  // True: nobody is left in the group. EINVAL: the QP is not attached to it.
+  Result<bool> detach(QueuePair& qp, const Gid& group);
+  // One of the groups that the QP is attached to; nothing: there is none.
+  std::optional<Gid> first_group(const QueuePair& qp) const noexcept;
   MemoryTable& memory() noexcept { return memory_; }
 
   // --- commands --- 0, or -EINVAL (state, type, too much of something), -ENOMEM (full).
@@ -224,6 +235,7 @@ class Adapter {
   // datagram.cpp
   Sent transmit_datagrams(QueuePair& qp, uint64_t now, int budget) noexcept;
   void on_datagram(QueuePair& qp, const Arrival& arrival, const Packet& packet, uint64_t now) noexcept;
+  void on_group_datagram(const Arrival& arrival, const Packet& packet, uint64_t now) noexcept;
 
   PacketOutput& output_;
   Events& events_;
@@ -236,6 +248,11 @@ class Adapter {
   // Cold below.
   std::vector<std::unique_ptr<CompletionQueue>> cqs_;
   QueuePairObserver* observer_ = nullptr;
+  struct Group {
+    Gid gid{};
+    std::vector<QueuePair*> members;
+  };
+  std::vector<Group> groups_;
 };
 
 }  // namespace weft::proto::roce

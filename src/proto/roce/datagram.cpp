@@ -1,6 +1,7 @@
 // UD: messages of one packet to anybody, with a Q_Key. IBTA 9.8.
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 #include "proto/roce/adapter.hpp"
@@ -66,6 +67,61 @@ void Adapter::on_datagram(QueuePair& qp, const Arrival& arrival, const Packet& p
     c.immediate = packet.immediate;
   }
   finish_receive(qp, c, packet.bth.solicited, now);
+}
+
+// --- groups: IBTA 10.5 ---
+
+Result<bool> Adapter::attach(QueuePair& qp, const Gid& group) {
+  if (qp.type != QpType::Ud) return Error{EINVAL, "only UD queue pairs are attached to multicast groups"};
+  const auto place = std::ranges::find(groups_, group, &Group::gid);
+  if (place == groups_.end()) {
+    if (groups_.size() == groups_max) return Error{ENOMEM, "as many multicast groups as a device has"};
+    groups_.push_back({group, {&qp}});
+    return true;
+  }
+  if (std::ranges::find(place->members, &qp) != place->members.end()) return false;
+  if (place->members.size() == group_members_max)
+    return Error{ENOMEM, "as many queue pairs as a multicast group has"};
+  place->members.push_back(&qp);
+  return false;
+}
+
+Result<bool> Adapter::detach(QueuePair& qp, const Gid& group) {
+  const auto place = std::ranges::find(groups_, group, &Group::gid);
+  if (place == groups_.end() || std::erase(place->members, &qp) == 0)
+    return Error{EINVAL, "the queue pair is not attached to this multicast group"};
+  if (!place->members.empty()) return false;
+  groups_.erase(place);
+  return true;
+}
+
+std::optional<Gid> Adapter::first_group(const QueuePair& qp) const noexcept {
+  for (const Group& group : groups_)
+    if (std::ranges::find(group.members, &qp) != group.members.end()) return group.gid;
+  return {};
+}
+
+// A copy for each member but the sender. They fail alone: a full completion queue or a short receive of one is nothing
+// to the others.
+void Adapter::on_group_datagram(const Arrival& arrival, const Packet& packet, uint64_t now) noexcept {
+  const auto place = std::ranges::find(groups_, *arrival.group, &Group::gid);
+  if (place == groups_.end() || packet.transport() != Transport::Datagram) {
+    ++counters_.unknown;
+    return;
+  }
+  if ((packet.bth.pkey & 0x7fff) != 0x7fff) {
+    ++counters_.foreign;
+    return;
+  }
+  const bool is_ours = std::ranges::find(names, arrival.source) != names.end();
+  for (QueuePair* qp : place->members) {
+    const bool takes = qp->state == QpState::ReadyToReceive || qp->state == QpState::ReadyToSend ||
+                       qp->state == QpState::SendDrained || qp->state == QpState::SendError;
+    if (!takes || (is_ours && packet.deth.source == qp->number)) continue;
+    ++counters_.received;
+    ++qp->received;
+    on_datagram(*qp, arrival, packet, now);
+  }
 }
 
 }  // namespace weft::proto::roce

@@ -63,6 +63,23 @@ int index_of(ibv_context* context, uint8_t port, int entries, const ibv_gid& gid
   return -1;
 }
 
+bool is_group(const ibv_gid& gid) noexcept {
+  constexpr uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  return gid.raw[0] == 0xff ||
+         (std::memcmp(gid.raw, mapped_prefix, sizeof mapped_prefix) == 0 && gid.raw[12] >> 4 == 0xe);
+}
+
+// A group is no entry of the table: the answer goes from the first one in the sender's subnet. -1: none is.
+int index_near(ibv_context* context, uint8_t port, int entries, const ibv_gid& sender) noexcept {
+  for (int index = 0; index < entries; ++index) {
+    ibv_gid_entry entry{};
+    const int code = call(ops_of(context).query_gid, context, port, static_cast<uint32_t>(index), &entry);
+    if (code == 0 && std::memcmp(entry.gid.raw, sender.raw, sizeof entry.gid.global.subnet_prefix) == 0)
+      return index;
+  }
+  return -1;
+}
+
 // 0 or an errno.
 int answer(ibv_context* context, uint8_t port, const ibv_wc& wc, const ibv_grh* grh,
            ibv_ah_attr* attr) noexcept {
@@ -76,7 +93,8 @@ int answer(ibv_context* context, uint8_t port, const ibv_wc& wc, const ibv_grh* 
   if (const int code = query_port(context, port, &about, sizeof about)) return code;
   Came came{};
   if (grh == nullptr || !parse(*grh, about.link_layer == IBV_LINK_LAYER_ETHERNET, &came)) return EINVAL;
-  const int index = index_of(context, port, about.gid_tbl_len, came.to);
+  const int index = is_group(came.to) ? index_near(context, port, about.gid_tbl_len, came.from)
+                                      : index_of(context, port, about.gid_tbl_len, came.to);
   if (index < 0 || index > UINT8_MAX) return ENODATA;
   attr->is_global = 1;
   attr->grh.dgid = came.from;

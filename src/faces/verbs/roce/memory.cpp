@@ -304,6 +304,13 @@ Result<roce::AddressVector> address_vector_of(Opened& own, const ibv_ah_attr& at
   const roce::Gid source = own.device().gid(to.source_index);
   if (source == roce::Gid{})
     return Error{EINVAL, "sgid_index " + std::to_string(to.source_index) + " has no GID"};
+  if (link::roce::is_group(to.destination)) {
+    const Guard guard(own.lock());
+    auto group = own.device().reach(to.source_index, to.destination);
+    if (!group) return group.error();
+    to.destination = *group;
+    return to;
+  }
   if (link::roce::address_of(source).family() != link::roce::address_of(to.destination).family())
     return Error{EINVAL, "the GIDs are not of one kind: one is of IPv4, the other of IPv6"};
   return to;
@@ -330,7 +337,10 @@ void fill_memory_ops(weft_verbs_ops& ops) noexcept {
 
 void free_left(Opened& left) noexcept {
   roce::Adapter& adapter = left.adapter();
-  free_each(left.qps, [&](Qp& qp) { release_pair(qp); });
+  free_each(left.qps, [&](Qp& qp) {
+    left.device().detach_all(*qp.pair);
+    release_pair(qp);
+  });
   free_each(left.srqs, [&](Srq& srq) { (void)adapter.destroy_srq(*srq.queue); });
   free_each(left.cqs, [&](Cq& cq) { (void)adapter.destroy_cq(*cq.queue); });
   free_each(left.mws, [&](Mw& mw) { adapter.memory().remove_window(*mw.window); });

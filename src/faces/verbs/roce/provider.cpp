@@ -40,6 +40,9 @@ int query_device(ibv_context* context, ibv_device_attr_ex* out) noexcept {
   a.max_res_rd_atom = a.max_qp_rd_atom * a.max_qp;
   a.atomic_cap = IBV_ATOMIC_GLOB;
   a.max_srq_wr = static_cast<int>(roce::requests_max);
+  a.max_mcast_grp = static_cast<int>(roce::groups_max);
+  a.max_mcast_qp_attach = static_cast<int>(roce::group_members_max);
+  a.max_total_mcast_qp_attach = a.max_mcast_grp * a.max_mcast_qp_attach;
   a.max_pkeys = 1;
   a.local_ca_ack_delay = 15;
   a.phys_port_cnt = 1;

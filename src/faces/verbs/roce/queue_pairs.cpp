@@ -150,6 +150,9 @@ Result<roce::Attributes> attributes_of(Opened& own, const ibv_qp_attr& from, int
   if ((mask & IBV_QP_AV) != 0) {
     ibv_ah_attr path = from.ah_attr;
     if (path.port_num == 0) path.port_num = 1;  // the manual names it for address handles only
+    roce::Gid peer;
+    std::memcpy(peer.data(), path.grh.dgid.raw, peer.size());
+    if (link::roce::is_group(peer)) return Error{EINVAL, "a connected queue pair has one peer, not a group"};
     auto address = address_vector_of(own, path);
     if (!address) return address.error();
     to.path = *address;
@@ -225,6 +228,8 @@ int destroy_qp(ibv_qp* qp) noexcept {
   Qp& mine = of(qp);
   {
     const Guard guard(own.lock());
+    if (own.adapter().first_group(*mine.pair))
+      return refuse({EBUSY, "the queue pair is attached to a multicast group"});
     release_pair(mine);
     if (mine.xrcd != nullptr) {
       --mine.xrcd->users;
@@ -235,6 +240,28 @@ int destroy_qp(ibv_qp* qp) noexcept {
   }
   delete &mine;
   return 0;
+}
+
+roce::Gid gid_of(const ibv_gid& gid) noexcept {
+  roce::Gid out;
+  std::memcpy(out.data(), gid.raw, out.size());
+  return out;
+}
+
+int attach_mcast(ibv_qp* qp, const ibv_gid* group, uint16_t) noexcept {
+  return done([&] {
+    Opened& own = opened(qp->context);
+    const Guard guard(own.lock());
+    return own.device().attach(*of(qp).pair, gid_of(*group));
+  });
+}
+
+int detach_mcast(ibv_qp* qp, const ibv_gid* group, uint16_t) noexcept {
+  return done([&] {
+    Opened& own = opened(qp->context);
+    const Guard guard(own.lock());
+    return own.device().detach(*of(qp).pair, gid_of(*group));
+  });
 }
 
 }  // namespace
@@ -252,6 +279,8 @@ void fill_queue_pair_ops(weft_verbs_ops& ops) noexcept {
   ops.query_qp = query_qp;
   ops.modify_qp = modify_qp;
   ops.destroy_qp = destroy_qp;
+  ops.attach_mcast = attach_mcast;
+  ops.detach_mcast = detach_mcast;
 }
 
 }  // namespace weft::verbs::soft
