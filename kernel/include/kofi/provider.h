@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What a provider needs: registration, and the parts that providers share.
+ * kernel/kofi_loop is the smallest example.
+ */
+#ifndef _KOFI_PROVIDER_H
+#define _KOFI_PROVIDER_H
+
+#include <kofi/data.h>
+#include <linux/completion.h>
+#include <linux/highmem.h>
+#include <linux/module.h>
+
+struct kofi_provider {
+	const char	*name;		/* unique */
+	u32		version;
+	struct module	*owner;
+	/*
+	 * Offers in *info, a list; the core drops what does not fit the hints.
+	 * -ENODATA or NULL: none. Process.
+	 */
+	int (*getinfo)(const char *node, const char *service, u64 flags,
+		       const struct fi_info *hints, struct fi_info **info);
+	int (*fabric)(const struct fi_fabric_attr *attr, struct fid_fabric **fabric);
+};
+
+/*
+ * @version: KOFI_PROVIDER_VERSION that the provider was compiled with. -EPROTO:
+ * another one; -EEXIST: the name is taken; -ENOSPC: too many. Process.
+ */
+#define KOFI_PROVIDER_VERSION FI_VERSION(1, 0)
+int kofi_provider_register(u32 version, struct kofi_provider *provider);
+
+/*
+ * -EBUSY while an object of the provider is open: then it stays registered and
+ * usable. Otherwise no call reaches it any more when this returns; calls of
+ * getinfo that run are waited for. From module_exit() it is never refused, for
+ * each open object holds the module. Process.
+ */
+int kofi_provider_deregister(struct kofi_provider *provider);
+
+/* --- memory --- */
+
+/*
+ * Copies @len bytes; offsets are relative to the vectors (behind vec.offset).
+ * Returns the bytes copied: less where a vector ends. Any.
+ */
+size_t kofi_copy(const struct kofi_vec *to, size_t to_offset, const struct kofi_vec *from,
+		 size_t from_offset, size_t len);
+
+/*
+ * Goes over the pieces of a vector: contiguous kernel memory (addr), or a part
+ * of one page (page, offset). Any.
+ */
+struct kofi_piece {
+	void		*addr;		/* NULL: page and offset */
+	struct page	*page;
+	size_t		offset;
+	size_t		len;
+};
+
+struct kofi_iter {
+	const struct kofi_vec	*vec;
+	struct scatterlist	*sg;
+	u32			index;
+	size_t			skip;	/* bytes of the current entry */
+	size_t			left;
+};
+
+void kofi_iter_init(struct kofi_iter *iter, const struct kofi_vec *vec, size_t offset);
+/* The next piece, of at most @max bytes; false at the end. */
+bool kofi_iter_next(struct kofi_iter *iter, struct kofi_piece *piece, size_t max);
+
+static inline void *kofi_piece_map(const struct kofi_piece *piece)
+{
+	return piece->addr ?: kmap_local_page(piece->page) + piece->offset;
+}
+
+static inline void kofi_piece_unmap(const struct kofi_piece *piece, void *mapped)
+{
+	if (!piece->addr)
+		kunmap_local(mapped);
+}
+
+/* Whether the array has offset + len bytes. Any. */
+bool kofi_vec_valid(const struct kofi_vec *vec);
+
+/*
+ * A region of the core's table that grants @access to @len bytes at @addr, held
+ * until kofi_mr_put(). -EKEYREJECTED, -EACCES. Any.
+ */
+struct kofi_mr {
+	struct fid_mr		mr;
+	struct kofi_vec		vec;
+	u64			access;
+	atomic_t		pins;
+	struct completion	unused;
+};
+
+struct kofi_mr *kofi_mr_get(struct fid_domain *domain, u64 key, u64 addr, size_t len, u64 access);
+void kofi_mr_put(struct kofi_mr *mr);
+
+#define KOFI_ATOMIC_BYTES_MAX 4096	/* of the operand of one operation */
+
+/* Whether kofi_atomic() has it. */
+bool kofi_atomic_valid(enum fi_datatype datatype, enum fi_op op, bool fetch, bool compare);
+/*
+ * @count elements at @addr of @mr, which is pinned and checked. Atomic with all
+ * other accesses of the processors. -EINVAL: not aligned. Any.
+ */
+int kofi_atomic(struct kofi_mr *mr, u64 addr, enum fi_datatype datatype, enum fi_op op,
+		const void *operand, const void *compare, void *result, size_t count);
+
+/* --- completions --- */
+
+/*
+ * Every operation reserves an entry of its queue when it is posted, so that a
+ * completion always finds room: -EAGAIN is for the caller. NULL is accepted.
+ * Any, as all of the following.
+ */
+int kofi_cq_reserve(struct fid_cq *cq);
+void kofi_cq_unreserve(struct fid_cq *cq);
+
+struct kofi_completion {
+	struct fi_cq_tagged_entry	entry;
+	fi_addr_t			src;
+	size_t				olen;
+	int				err;		/* positive */
+	int				prov_errno;
+	bool				silent;		/* no entry unless err */
+	bool				unreserved;	/* nothing was reserved for it */
+};
+
+/* Ends an operation: entry, counter and statistics. @kind of KOFI_CNTR_*. */
+void kofi_complete(struct fid_ep *ep, int kind, const struct kofi_completion *completion);
+
+/*
+ * One-sided operations: the initiator's completion (@status: a negative errno),
+ * and what the target sees of one (its counter; an entry when data came along).
+ * @kind: FI_RMA or FI_ATOMIC; @flags of the operation.
+ */
+void kofi_complete_rma(struct fid_ep *ep, u64 kind, bool write, const struct fi_msg *msg,
+		       int status, u64 flags);
+void kofi_complete_remote(struct fid_ep *ep, u64 kind, bool write, size_t len, u64 flags,
+			  u64 data);
+
+/* Whether an operation with these flags wants an entry. */
+static inline bool kofi_wants_entry(const struct fid_ep *ep, bool tx, u64 flags)
+{
+	return !(flags & KOFI_INJECT_CALL) &&
+	       (!(tx ? ep->tx_selective : ep->rx_selective) || (flags & FI_COMPLETION));
+}
+
+static inline struct fid_cq *kofi_cq_of(struct fid_ep *ep, int kind)
+{
+	return kind == KOFI_CNTR_RECV || kind >= KOFI_CNTR_REMOTE_READ ? ep->rx_cq : ep->tx_cq;
+}
+
+/* --- events; process --- */
+
+/* @data: of a peer; at most @len bytes follow the entry. @info goes to the reader. */
+int kofi_eq_write_cm(struct fid_eq *eq, u32 event, struct fid *fid, struct fi_info *info,
+		     const void *data, size_t len);
+int kofi_eq_write_err(struct fid_eq *eq, struct fid *fid, int err, int prov_errno,
+		      const void *data, size_t len);
+/* The bytes of an address of the core's AV; NULL: no such. Valid in the RCU section. */
+const void *kofi_av_get(struct fid_av *av, fi_addr_t addr);
+
+/* An fi_info with copies of two addresses (or NULL). Process. */
+struct fi_info *kofi_info_new(const struct fi_info *model, const void *src, size_t src_len,
+			      const void *dest, size_t dest_len);
+
+#endif

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Builds the modules of kernel/ with W=1 and sparse; a warning is an error. usage: build.sh REPOSITORY FOLDER HEADERS ->
+# FOLDER/*.ko. Builds in FOLDER/src, a copy: nothing is written beside the sources.
+set -euo pipefail
+repository="$1" folder="$2" headers="$3"
+mkdir -p "$folder/src"
+folder="$(cd "$folder" && pwd)"
+# What has gone from the sources goes from the copy; what has not changed is not built again.
+(cd "$folder/src" && find . -name '*.[ch]' -type f ! -name '*.mod.c' -print) | while read -r file; do
+  [[ -e "$repository/kernel/$file" ]] || rm -f "$folder/src/$file"
+done
+cp -au "$repository/kernel/." "$folder/src/"
+if ! make -s -C "$headers" M="$folder/src" W=1 C=1 modules >"$folder/build.log" 2>&1; then
+  cat "$folder/build.log" >&2
+  exit 1
+fi
+if grep -vE 'Skipping BTF generation|BTF \[M\]' "$folder/build.log" | grep -qE 'warning|error'; then
+  grep -vE 'Skipping BTF generation' "$folder/build.log" >&2
+  echo "vm: the modules do not build without a finding (W=1, sparse)" >&2
+  exit 1
+fi
+rm -f "$folder"/*.ko
+cp "$folder"/src/*/*.ko "$folder/"

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# The modules of kernel/ in a virtual machine: builds them, boots, runs the cases, prints one table (docs/kofi.md, "Tests").
+# usage: run.sh [CASE...] (cases.txt). Environment: as ../run.sh.
+set -euo pipefail
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+repository="$(cd "$here/../../.." && pwd)"
+folder="${WEFT_VM_LOGS:?}"
+timeout_s="${WEFT_VM_TIMEOUT_S:-900}"
+logs="$folder/kofi/logs"
+
+cases=("$@")
+if [[ ${#cases[@]} -eq 0 ]]; then
+  mapfile -t cases < <(sed -n 's/^\([a-z][a-z0-9_-]*\) .*/\1/p' "$here/cases.txt")
+fi
+for name in "${cases[@]}"; do
+  grep -q "^$name " "$here/cases.txt" || { echo "vm: no case named '$name'; there are:" >&2; sed -n 's/^[a-z]/  &/p' "$here/cases.txt" >&2; exit 2; }
+done
+
+bash "$here/../kernel.sh" "$folder/kernel"
+kernel_version="$(cat "$folder/kernel/version")"
+bash "$here/headers.sh" "$folder/headers" "$kernel_version"
+bash "$here/build.sh" "$repository" "$folder/kofi" "$folder/headers/build"
+echo "vm: $(ls "$folder"/kofi/*.ko | wc -l) modules, no finding of W=1 and sparse"
+bash "$here/../initramfs.sh" base "$folder" "$kernel_version"
+
+# The modules and the guest's script, behind the files of every run.
+root="$(mktemp -d)"
+trap 'rm -rf "$root"' EXIT
+mkdir -p "$root/weft/tests" "$root/weft/kofi"
+cp "$here/guest.sh" "$root/weft/tests/"
+cp "$folder"/kofi/*.ko "$root/weft/kofi/"
+install -m 755 "$here/../init" "$root/init"
+bash "$here/programs.sh" "$root"
+(cd "$root" && find . -print0 | LC_ALL=C sort -z | cpio --null -o -H newc --quiet) | cat "$folder/base.cpio" - >"$folder/kofi/initramfs"
+
+rm -rf "$logs"
+mkdir -p "$logs"
+: >"$logs/results"
+printf '%s\n' "${cases[@]}" >"$logs/cases"
+started=$SECONDS
+echo "vm: booting Linux $kernel_version"
+status=0
+timeout -k 5 "$timeout_s" qemu-system-x86_64 -accel tcg,thread=multi -cpu "${WEFT_VM_CPU:-max}" -smp "${WEFT_VM_CPUS:-2}" -m 768 -M q35 \
+  -kernel "$folder/kernel/root/boot/vmlinuz-$kernel_version" -initrd "$folder/kofi/initramfs" \
+  -append "console=ttyS0 quiet panic=-1 oops=panic mitigations=off tsc=reliable" \
+  -nodefaults -no-user-config -display none -serial stdio -monitor none -no-reboot \
+  -device isa-debug-exit,iobase=0xf4,iosize=0x04 \
+  -fsdev local,id=logs,path="$logs",security_model=none -device virtio-9p-pci,fsdev=logs,mount_tag=logs \
+  </dev/null 2>&1 | tee "$logs/console" | sed -u -n 's/\r$//; s/^vm: //p' || status=${PIPESTATUS[0]}
+case "$status" in
+  124 | 137) echo "vm: the guest did not end within $timeout_s s" ;;
+  0) echo "vm: the guest ended without a status"; tail -n 40 "$logs/console" ;;
+esac
+echo "vm: the guest ran for $((SECONDS - started)) s; logs are in ${logs#"$PWD"/}"
+echo
+awk '{ kind = $1; provider = $2; name = $3; sub(/:$/, "", name); $1 = $2 = $3 = ""; printf "%-8s %-12s %-12s%s\n", kind, provider, name, $0 }' "$logs/results"
+echo
+passed=$(grep -c '^ok ' "$logs/results" || true) failed=$(grep -c '^FAILED ' "$logs/results" || true)
+skipped=$(grep -c '^skipped ' "$logs/results" || true)
+[[ $status -eq 1 || $status -eq 3 ]] || failed=$((failed + 1))
+echo "$passed passed, $failed failed$([[ $skipped -eq 0 ]] || echo ", $skipped skipped")"
+[[ $failed -eq 0 && $passed -gt 0 ]]
