@@ -26,6 +26,8 @@
 #include "cli.hpp"
 #include "failure.hpp"
 #include "info_json.hpp"
+#include "info_settings.hpp"
+#include "info_system.hpp"
 #include "names.hpp"
 #include "place.hpp"
 #include "verbs_devices.hpp"
@@ -41,7 +43,7 @@ using InfoList = std::unique_ptr<fi_info, FreeInfo>;
 
 struct Options {
   bool verbose = false, json = false, why = false, stock = false, providers_only = false, source = false,
-       settings = false, verbs = false;
+       settings = false, as_file = false, system = false, verbs = false;
   std::string provider, fabric, domain, node, service;
   std::string caps, mode, ep_type, addr_format, threading, mr_mode, av_type, msg_order, comp_order, op_flags,
       progress;
@@ -55,8 +57,13 @@ void declare(CLI::App& app, Options& o) {
   app.add_flag(
       "-w,--why", o.why,
       "For each provider that is not returned: which attribute failed, what was asked, what is there");
-  app.add_flag("--settings", o.settings,
-               "The settings that exist (fi_getparams(3)): name, value, meaning; nothing else is asked");
+  app.add_flag(
+      "--settings", o.settings,
+      "The settings that exist (fi_getparams(3)): name, value, where it comes from, meaning; -j as JSON");
+  app.add_flag("--as-file", o.as_file, "With --settings: as a file that WEFT_CONFIG reads back")
+      ->needs("--settings");
+  app.add_flag("--system", o.system,
+               "What this machine has of what Weft can use, and what each lack costs; -j as JSON");
   app.add_flag("--verbs", o.verbs, "Only the verbs devices of Weft's libibverbs.so.1; -j as JSON");
   app.add_flag("--stock", o.stock, "Ask the system's libfabric instead of Weft");
   app.add_option("-p,--provider", o.provider, "Provider name (hints: fabric_attr.prov_name)");
@@ -87,7 +94,8 @@ void declare(CLI::App& app, Options& o) {
 SYNOPSIS
   weft info [-v|-j|-l] [--why] [--stock] [HINT]...
   weft info --verbs [-j]
-  weft info --settings [--stock]
+  weft info --settings [-j|--as-file] [--stock]
+  weft info --system [-j]
 
 DESCRIPTION
   Asks fi_getinfo(3) with the hints given and prints a line for each match. With --why, every provider that
@@ -317,15 +325,13 @@ int answer(const Options& o) {
   return exit_ok;
 }
 
-int print_settings() {
-  fi_param* params = nullptr;
-  int count = 0;
-  if (const int status = fi_getparams(&params, &count); status != 0)
-    fail("fi_getparams: {}", fi_strerror(-status));
-  for (int i = 0; i < count; ++i)
-    fmt::print("{}{}{}\n    {}\n", params[i].name, params[i].value ? " = " : "",
-               params[i].value ? params[i].value : "", or_dash(params[i].help_string));
-  fi_freeparams(params);
+int print_settings(const Options& o) {
+  const auto settings = shown_settings();
+  if (o.as_file) {
+    print_settings_file(settings);
+  } else {
+    o.json ? print_settings_json(settings) : print_settings_table(settings);
+  }
   return exit_ok;
 }
 
@@ -336,10 +342,15 @@ int info(int argc, char** argv, char** all) {
   Options options;
   declare(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (options.system) {
+    const auto facts = system_facts();
+    options.json ? print_system_json(facts) : print_system_table(facts);
+    return exit_ok;
+  }
   hints_of(options);  // a mistake in a name shall not need the library
   if (options.why) ask_for_reasons();
   settle_library(options.stock ? Library::stock : Library::ours, all);
-  if (options.settings) return print_settings();
+  if (options.settings) return print_settings(options);
   if (options.verbs) {
     const auto devices = verbs_devices();
     options.json ? print_verbs_json(devices) : print_verbs_table(devices);
