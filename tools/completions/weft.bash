@@ -1,0 +1,32 @@
+# Completion of the command weft for bash. The words come from the command's own help, so they are those of the installed version.
+_weft_commands() { "$1" --help 2>/dev/null | awk '/^DESCRIPTION/ { on = 1; next } /^[A-Z]/ { on = 0 } on && /^  [a-z]+  / { print $1 }'; echo help; }
+_weft_options() { "$1" "$2" --help 2>/dev/null | grep -oE '(^|[[:space:],|[])--?[a-z][a-z-]*' | grep -oE -- '--?[a-z][a-z-]*' | sort -u; }
+_weft_providers() { "$1" info -l 2>/dev/null | awk '{ print $1 }'; }
+
+_weft() {
+  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD - 1]}" weft="${COMP_WORDS[0]}" command="${COMP_WORDS[1]:-}"
+  COMPREPLY=()
+  if ((COMP_CWORD == 1)); then
+    mapfile -t COMPREPLY < <(compgen -W "$(_weft_commands "$weft") --version --help" -- "$word")
+    return
+  fi
+  # Behind "weft run --" stands another command.
+  if [[ $command == run && $word != -* ]]; then
+    mapfile -t COMPREPLY < <(compgen -c -- "$word")
+    return
+  fi
+  case "$before" in
+    -p | --provider) mapfile -t COMPREPLY < <(compgen -W "$(_weft_providers "$weft")" -- "$word"); return ;;
+    help) mapfile -t COMPREPLY < <(compgen -W "$(_weft_commands "$weft")" -- "$word"); return ;;
+  esac
+  if [[ $word == -* ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "$(_weft_options "$weft" "$command")" -- "$word")
+  elif [[ $command == nic && $COMP_CWORD -eq 2 ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "list info bind unbind" -- "$word")
+  elif [[ $command == check ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "$(_weft_providers "$weft")" -- "$word"; compgen -f -- "$word")
+  else
+    mapfile -t COMPREPLY < <(compgen -f -- "$word")
+  fi
+}
+complete -F _weft weft
