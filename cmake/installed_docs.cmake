@@ -1,6 +1,6 @@
 # Makes the installed documents point to what is installed: links to our headers lead to the prefix's include/, links to files that an install
 # does not have become plain words. Included by cmake_install.cmake when everything else is in its place.
-set(docs "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share/doc/weft")
+set(docs "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${WEFT_DOCUMENTS}")
 file(GLOB_RECURSE pages "${docs}/*.md")
 foreach(page IN LISTS pages)
   file(READ "${page}" text)
@@ -21,8 +21,8 @@ foreach(page IN LISTS pages)
     endif()
     set(changed TRUE)
     string(REGEX REPLACE "^(\\.\\./)*include/" "" header "${file}")
-    if(NOT header STREQUAL file AND EXISTS "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/include/${header}")
-      file(RELATIVE_PATH there "${folder}" "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/include/${header}")
+    if(NOT header STREQUAL file AND EXISTS "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${WEFT_HEADERS}/${header}")
+      file(RELATIVE_PATH there "${folder}" "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${WEFT_HEADERS}/${header}")
       string(REPLACE "](${target})" "](${there})" text "${text}")
     else()
       # "[words](gone)" to "words".

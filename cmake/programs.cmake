@@ -8,7 +8,14 @@ if(tool_sources AND WEFT_TOOLS)
   find_package(nlohmann_json REQUIRED)
   add_executable(weft ${tool_sources})
   target_include_directories(weft PRIVATE "${PROJECT_SOURCE_DIR}/tools/weft" "${PROJECT_SOURCE_DIR}/tools" "${PROJECT_SOURCE_DIR}/include")
-  target_compile_definitions(weft PRIVATE "WEFT_VERSION=\"${PROJECT_VERSION}\"" "WEFT_PLUGIN_LINK=\"${WEFT_PLUGIN_LINK_WORDS}\"")
+  target_compile_definitions(weft PRIVATE "WEFT_VERSION=\"${PROJECT_VERSION}\"" "WEFT_LIBDIR=\"${CMAKE_INSTALL_LIBDIR}\"" "WEFT_PLUGIN_LINK=\"${WEFT_PLUGIN_LINK_WORDS}\"")
+  # Only main.cpp sees it, so that a commit costs one file.
+  set(revision "${PROJECT_BINARY_DIR}/revision/weft_revision.hpp")
+  add_custom_target(weft_revision COMMAND "${CMAKE_COMMAND}" -DSOURCE=${PROJECT_SOURCE_DIR} -DOUT=${revision} -P "${PROJECT_SOURCE_DIR}/cmake/revision.cmake"
+                    BYPRODUCTS "${revision}" VERBATIM)
+  add_dependencies(weft weft_revision)
+  target_include_directories(weft PRIVATE "${PROJECT_BINARY_DIR}/revision")
+  target_compile_definitions(weft PRIVATE "WEFT_BUILT=\"${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${CMAKE_BUILD_TYPE}\"")
   target_link_libraries(weft PRIVATE PkgConfig::LIBFABRIC fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json
                                      Threads::Threads)
   set_target_properties(weft PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")

@@ -1,9 +1,10 @@
-# For authors of providers (docs/provider-guide.md): libweft-core.a, all that a plugin over weft/provider.hpp needs.
+# For authors of providers (docs/provider-guide.md): libweft-core.a, which with libweft-common.a is all that a plugin over weft/provider.hpp needs.
 
-# The list of objects, the generated headers' folder: cmake/direct.cmake.
-add_library(weft_plugin_core STATIC "${PROJECT_SOURCE_DIR}/src/faces/provider/entry_core.cpp" ${objects})
+# weft_common, the generated headers' folder: cmake/direct.cmake.
+add_library(weft_plugin_core STATIC "${PROJECT_SOURCE_DIR}/src/faces/provider/entry_core.cpp")
 add_dependencies(weft_plugin_core weft_public_headers)
 target_include_directories(weft_plugin_core PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
+target_link_libraries(weft_plugin_core PUBLIC weft_common)
 set_target_properties(weft_plugin_core PROPERTIES OUTPUT_NAME "weft-core" ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 # Where an installed tree has it, too, so that what finds it relative to itself works in both.
 configure_file("${PROJECT_SOURCE_DIR}/cmake/plugin.map" "${PROJECT_BINARY_DIR}/lib/weft/plugin.map" COPYONLY)

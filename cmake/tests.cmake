@@ -69,7 +69,7 @@ if(files AND TARGET weft)
   list(FILTER parts EXCLUDE REGEX "/main\\.cpp$")
   add_executable(weft_tool_test ${files} ${parts})
   target_include_directories(weft_tool_test PRIVATE "${PROJECT_SOURCE_DIR}/tools/weft" "${PROJECT_SOURCE_DIR}/tools" "${PROJECT_SOURCE_DIR}/include")
-  target_compile_definitions(weft_tool_test PRIVATE "WEFT_VERSION=\"${PROJECT_VERSION}\"")
+  target_compile_definitions(weft_tool_test PRIVATE "WEFT_VERSION=\"${PROJECT_VERSION}\"" "WEFT_LIBDIR=\"lib\"")
   target_link_libraries(weft_tool_test PRIVATE PkgConfig::LIBFABRIC fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json
                                                GTest::gmock GTest::gtest_main)
   set_target_properties(weft_tool_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/unit")

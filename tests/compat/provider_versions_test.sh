@@ -46,7 +46,7 @@ linked() {  # linked OBJECTS CORE: $work/OBJECTS.CORE/libversions-fi.so
   local next=()
   [[ $2 != next ]] || next=(-lweft-core-next)
   mkdir "$work/$1.$2"
-  g++ -shared "$work/$1"/*.o -o "$work/$1.$2/libversions-fi.so" -L"$build/tests/compat" -L"$build/lib" "${next[@]}" -lweft-core -ldl -pthread \
+  g++ -shared "$work/$1"/*.o -o "$work/$1.$2/libversions-fi.so" -L"$build/tests/compat" -L"$build/lib" "${next[@]}" -lweft-core -lweft-common -ldl -pthread \
     "-Wl,--version-script=$build/lib/weft/plugin.map" -Wl,-z,defs -Wl,-Bsymbolic -Wl,--gc-sections -static-libstdc++ -static-libgcc 2>"$work/log"
 }
 loaded() {  # loaded FOLDER: the log is in $work/log

@@ -42,7 +42,7 @@ if [[ -n "${WEFT_TEST_WHOLE:-}" ]]; then
 else
   quietly make -C "$work/added" weft_public_headers
   mkdir -p "$work/added/weft/lib"
-  cp -d "$build"/lib/libweft.so* "$build/lib/libweft-shm.a" "$build/lib/libweft-core.a" "$work/added/weft/lib"
+  cp -d "$build"/lib/libweft.so* "$build/lib/libweft-shm.a" "$build/lib/libweft-core.a" "$build/lib/libweft-common.a" "$work/added/weft/lib"
   for target in "${added[@]}"; do quietly make -C "$work/added" "$target/fast"; done
 fi
 ran added c_mux cpp_mux c_direct_shm

@@ -1,6 +1,8 @@
 // The command `weft`: finds the subcommand. Every subcommand knows the public API of libfabric and nothing of
 // Weft's insides.
 #include <rdma/fabric.h>
+#include <weft/extensions.h>
+#include <weft/provider.hpp>
 
 #include <cstdio>
 #include <exception>
@@ -18,8 +20,17 @@
 #include "run.hpp"
 #include "top.hpp"
 
+#if __has_include("weft_revision.hpp")  // made by the build
+#include "weft_revision.hpp"
+#endif
 #ifndef WEFT_VERSION
 #define WEFT_VERSION "0.1.0"
+#endif
+#ifndef WEFT_REVISION
+#define WEFT_REVISION "unknown"
+#endif
+#ifndef WEFT_BUILT
+#define WEFT_BUILT "unknown compiler"
 #endif
 
 namespace {
@@ -58,7 +69,11 @@ int usage_error(std::string_view word) {
 }
 
 int version() {
-  fmt::print("weft {}\nlibfabric API {}.{}\n", WEFT_VERSION, FI_MAJOR_VERSION, FI_MINOR_VERSION);
+  fmt::print("weft {} (revision {}; {})\n", WEFT_VERSION, WEFT_REVISION, WEFT_BUILT);
+  fmt::print("libfabric API {}.{}, symbols FABRIC_1.0 to FABRIC_1.6\n", FI_MAJOR_VERSION, FI_MINOR_VERSION);
+  fmt::print("libibverbs symbols IBVERBS_1.0 to IBVERBS_1.14\n");
+  fmt::print("weft/extensions.h {}, weft/provider.hpp {}.{}\n", WEFT_EXTENSIONS_VERSION,
+             WEFT_PROVIDER_VERSION_MAJOR, WEFT_PROVIDER_VERSION_MINOR);
   return 0;
 }
 

@@ -133,7 +133,7 @@ class Maker {
   explicit Maker(const Wanted& wanted) : wanted_(wanted), prefix_(prefix()) {
     const char* cxx = std::getenv("CXX");
     compiler_ = words_of(cxx != nullptr && *cxx != 0 ? cxx : "g++");
-    const fs::path archive = prefix_ / "lib" / "libweft-core.a";
+    const fs::path archive = lib_dir() / "libweft-core.a";
     if (!fs::exists(archive))
       fail("{} is not there: this install has no provider author's kit", archive.string());
   }
@@ -239,9 +239,9 @@ class Maker {
     const std::string made = wanted_.output + ".new";
     words.insert(words.end(), {"-shared", "-o", made});
     words.insert(words.end(), objects.begin(), objects.end());
-    words.insert(words.end(), {"-L" + (prefix_ / "lib").string(), "-lweft-core", "-ldl", "-pthread",
+    words.insert(words.end(), {"-L" + lib_dir().string(), "-lweft-core", "-lweft-common", "-ldl", "-pthread",
                                "-Wl,--require-defined=fi_prov_ini",
-                               "-Wl,--version-script=" + (prefix_ / "lib" / "weft" / "plugin.map").string()});
+                               "-Wl,--version-script=" + (lib_dir() / "weft" / "plugin.map").string()});
     for (const std::string& word : words_of(WEFT_PLUGIN_LINK)) words.push_back(word);
     for (const std::string& flag : wanted_.flags)
       if (flag.starts_with("-l") || flag.starts_with("-L")) words.push_back(flag);

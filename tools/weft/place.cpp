@@ -59,8 +59,14 @@ void check_result(Library wanted) {
 }  // namespace
 
 fs::path prefix() { return executable().parent_path().parent_path(); }
-fs::path compat_dir() { return prefix() / "lib/weft/compat"; }
-fs::path plugin_dir() { return prefix() / "lib/weft/plugin"; }
+fs::path lib_dir() {
+  // The build tree and a staged one have lib/; packages have their distribution's folder.
+  std::error_code ignored;
+  fs::path installed = prefix() / WEFT_LIBDIR;
+  return fs::exists(installed / "weft", ignored) ? installed : prefix() / "lib";
+}
+fs::path compat_dir() { return lib_dir() / "weft/compat"; }
+fs::path plugin_dir() { return lib_dir() / "weft/plugin"; }
 
 std::string take_out(std::string_view list, const std::string& dir) {
   std::string rest;

@@ -10,6 +10,8 @@ namespace weft::tool {
 
 // The folder above bin/ of this executable.
 std::filesystem::path prefix();
+// Its folder of libraries.
+std::filesystem::path lib_dir();
 // The drop-in libfabric.so.1 and the plugin for a stock libfabric, as installed below the prefix.
 std::filesystem::path compat_dir();
 std::filesystem::path plugin_dir();
