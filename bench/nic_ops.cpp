@@ -251,9 +251,12 @@ void time(Pair& pair, unsigned batch, uint64_t count) {
   std::printf("{\"user_ns\": %.1f, \"system_ns\": %.1f}\n", 1e9 * user / packets, 1e9 * kernel / packets);
 }
 
-template <class M, template <class> class D, class Make>
-void measure(std::string_view call, unsigned batch, uint64_t count, Make make) {
-  Cards<M, D> cards(make);
+template <class M, template <class> class D>
+void measure(std::string_view call, unsigned batch, uint64_t count, typename M::Settings settings) {
+  Cards<M, D> cards([&](nic::model::Hub& hub, unsigned n) {
+    settings.mac = nic::model::mac_of(n);
+    return std::make_unique<M>(hub, settings);
+  });
   if (call == "time") time(cards, batch, count);
   else cards.run(call, batch, count);
 }
@@ -275,10 +278,7 @@ int main(int argc, char** argv) {
     Sockets sockets;
     time(sockets, batch, count);
   } else if (what == "e1000e") {
-    measure<nic::model::E1000e, E1000eDriver>(call, batch, count, [](nic::model::Hub& hub, unsigned n) {
-      return std::make_unique<nic::model::E1000e>(hub,
-                                                  nic::model::E1000e::Settings{.mac = nic::model::mac_of(n)});
-    });
+    measure<nic::model::E1000e, E1000eDriver>(call, batch, count, {});
   } else {
     die("no such driver");
   }
