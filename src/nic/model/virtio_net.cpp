@@ -16,6 +16,7 @@ namespace {
 constexpr unsigned receive = spec::receive_queue;
 constexpr unsigned sending = spec::transmit_queue;
 constexpr unsigned commands = spec::control_queue;
+constexpr size_t gathered_bytes_max = 1u << 17;  // a frame or a command
 
 // What follows id and next pointer of a capability (4.1.4).
 std::vector<std::byte> capability(uint8_t type, size_t offset, size_t bytes, bool is_notify = false) {
@@ -291,8 +292,9 @@ bool VirtioNet::take_split(DeviceQueue& queue, Buffer& out) noexcept {
   uint16_t index = 0;
   if (!host_->read_object(queue.areas[1] + spec::split::index, index) || index == queue.available.at)
     return false;
-  forbid(static_cast<uint16_t>(index - queue.available.at) > queue.size,
-         "more buffers made available than the queue has (2.7.6)");
+  const bool is_too_far = static_cast<uint16_t>(index - queue.available.at) > queue.size;
+  forbid(is_too_far, "more buffers made available than the queue has (2.7.6)");
+  if (is_too_far) return false;
   const uint64_t slot = queue.available.at % queue.size;
   uint16_t at = 0;
   if (!host_->read_object(queue.areas[1] + spec::split::entries + 2 * slot, at)) return false;
@@ -428,8 +430,9 @@ void VirtioNet::notify(unsigned queue) noexcept {
 bool VirtioNet::gather(const Buffer& buffer, std::vector<std::byte>& out) noexcept {
   out.clear();
   for (const Piece& piece : buffer.pieces) {
-    if (piece.is_writable || piece.bytes > (1u << 20)) continue;
+    if (piece.is_writable) continue;
     const size_t before = out.size();
+    if (before + piece.bytes > gathered_bytes_max) return false;
     out.resize(before + piece.bytes);
     if (!host_->read(piece.address, std::span(out).subspan(before))) return false;
   }
