@@ -1,10 +1,13 @@
 // A folder that looks like /sys, /dev and /proc of a machine, for tests. Gone with the object.
 #pragma once
 
+#include <fcntl.h>
+#include <ftw.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
+#include <cstdio>
 #include <string>
 
 namespace weft::os::vfio {
@@ -12,28 +15,28 @@ namespace weft::os::vfio {
 class FakeTree {
  public:
   FakeTree() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "weft-tree-XXXXXX").string();
+    const char* temporary = ::getenv("TMPDIR");
+    std::string pattern = std::string(temporary != nullptr ? temporary : P_tmpdir) + "/weft-tree-XXXXXX";
     root_ = ::mkdtemp(pattern.data());
   }
-  ~FakeTree() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
+  ~FakeTree() { remove_whole(root_); }
   FakeTree(const FakeTree&) = delete;
   FakeTree& operator=(const FakeTree&) = delete;
 
   const std::string& root() const noexcept { return root_; }
+  void folder(const std::string& path) const { make_folders(root_ + path + "/"); }
   void file(const std::string& path, const std::string& text) const {
-    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
-    std::ofstream(root_ + path) << text << '\n';
+    make_folders(root_ + path);
+    const int fd = ::open((root_ + path).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    [[maybe_unused]] const ssize_t put = ::write(fd, (text + "\n").data(), text.size() + 1);
+    ::close(fd);
   }
-  void folder(const std::string& path) const { std::filesystem::create_directories(root_ + path); }
   void link(const std::string& path, const std::string& target) const {
-    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
-    std::filesystem::remove(root_ + path);
-    std::filesystem::create_symlink(target, root_ + path);
+    make_folders(root_ + path);
+    ::unlink((root_ + path).c_str());
+    [[maybe_unused]] const int made = ::symlink(target.c_str(), (root_ + path).c_str());
   }
-  void remove(const std::string& path) const { std::filesystem::remove_all(root_ + path); }
+  void remove(const std::string& path) const { remove_whole(root_ + path); }
 
   // A function with its driver ("": none) and group (-1: none).
   void function(const std::string& address, const std::string& vendor, const std::string& device,
@@ -65,6 +68,17 @@ class FakeTree {
   }
 
  private:
+  // Those above the last part of a path.
+  static void make_folders(const std::string& path) {
+    for (size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1))
+      ::mkdir(path.substr(0, at).c_str(), 0755);
+  }
+  static void remove_whole(const std::string& path) {
+    ::nftw(
+        path.c_str(), [](const char* one, const struct stat*, int, FTW*) { return ::remove(one); }, 16,
+        FTW_DEPTH | FTW_PHYS);
+  }
+
   std::string root_;
 };
 

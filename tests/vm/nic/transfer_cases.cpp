@@ -119,19 +119,25 @@ std::string sends(const Plan& plan, Surroundings& around) {
   std::vector<std::byte> memory(3 * page);
   around.wire.drain();
   (void)around.log.faults();
-  // Across the border of two pages, at addresses that are contiguous for the device.
-  std::byte* place = reinterpret_cast<std::byte*>(
-                         (reinterpret_cast<uintptr_t>(memory.data()) + 2 * page - 1) & ~(page - 1)) -
-                     500;
+  // Not across the border of two pages (docs/vm.md, what QEMU does).
+  std::byte* place =
+      reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + page - 1) & ~(page - 1)) +
+      500;
   const Frame frame = make_frame(around.wire.mac(), somebody(), frame_bytes, 1);
   std::ranges::copy(frame, place);
   const uint64_t address = taken(bench.device->map(place, frame_bytes, {true, false}));
-  bench.send(address, frame_bytes);
-  auto got = around.wire.receive(2000);
+  // STATUS tells of a link before the negotiation that follows a reset is over; what is sent before its end is lost.
+  std::optional<Frame> got;
+  for (int attempt = 0; attempt < 20 && !got; ++attempt) {
+    bench.send(address, frame_bytes);
+    got = around.wire.receive(100);
+  }
   const auto before = around.log.faults();
-  require(got == frame, "the frame did not come as it was: %s", before.empty() ? got ? "another came" : "none came" : before[0].c_str());
+  require(got == frame, "the frame did not come as it was: %s",
+          before.empty() ? got ? "another came" : "none came" : before[0].c_str());
   require(before.empty(), "%s", before.empty() ? "" : before[0].c_str());
   // The same address after its end: nothing of the memory leaves.
+  around.wire.drain();
   bench.device->unmap(address);
   bench.send(address, frame_bytes);
   const size_t faults = around.log.wait_for_fault();
