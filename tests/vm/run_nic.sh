@@ -50,7 +50,7 @@ status=0
 timeout -k 5 "$timeout_s" qemu-system-x86_64 -accel tcg,thread=multi -cpu "${WEFT_VM_CPU:-max}" -smp "${WEFT_VM_CPUS:-2}" -m 1024 \
   -M q35,kernel-irqchip=split -device intel-iommu,intremap=on \
   -kernel "$folder/kernel/root/boot/vmlinuz-$kernel_version" -initrd "$folder/nic_initramfs" \
-  -append "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable intel_iommu=on weft.guest=nic_guest" \
+  -append "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check intel_iommu=on weft.guest=nic_guest" \
   -nodefaults -no-user-config -display none -serial stdio -no-reboot \
   -chardev pipe,id=monitor,path="$logs/monitor" -mon chardev=monitor \
   -device isa-debug-exit,iobase=0xf4,iosize=0x04 \
