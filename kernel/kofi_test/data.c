@@ -247,7 +247,10 @@ static int unexpected(struct pair *pair)
 		CHECK(next_completion(pair->b.cq, NULL));
 	}
 	for (i = 0; i < 1000; i++)
-		CHECK(((u32 *)pair->b.buf)[i] == i);
+		if (((u32 *)pair->b.buf)[i] != i) {
+			pr_err("kofi_test: message %d is %u\n", i, ((u32 *)pair->b.buf)[i]);
+			return -__LINE__;
+		}
 	return 0;
 }
 

@@ -4,6 +4,7 @@
  *
  *   echo "kofi_loop" >/sys/kernel/debug/kofi_test/run              all cases
  *   echo "kofi_tcp 127.0.0.1 messages" >/sys/kernel/debug/kofi_test/run
+ *   echo "kofi_tcp 127.0.0.1 serve 4711" >/sys/kernel/debug/kofi_test/run
  *   cat /sys/kernel/debug/kofi_test/run                            one line a case
  *
  * The write ends when the cases have; it fails with EIO when one has failed.
@@ -39,7 +40,12 @@ static const struct {
 	{ "churn", case_churn },
 	{ "pingpong", case_pingpong },
 	{ "bandwidth", case_bandwidth },
+	/* With a program outside: only when they are named. */
+	{ "serve", case_serve },
+	{ "drive", case_drive },
 };
+
+#define CASES_ALONE (ARRAY_SIZE(cases) - 2)
 
 #define RESULT_BYTES 8192
 
@@ -70,6 +76,7 @@ static bool run_case(size_t i, struct target *target)
 static ssize_t run_write(struct file *file, const char __user *user, size_t count, loff_t *at)
 {
 	char text[160] = "", provider[FI_NAME_MAX] = "", node[64] = "", only[32] = "";
+	char service[16] = "";
 	struct target *target;
 	bool all_well = true, found = false;
 	size_t i;
@@ -78,7 +85,7 @@ static ssize_t run_write(struct file *file, const char __user *user, size_t coun
 		return -EINVAL;
 	if (copy_from_user(text, user, count))
 		return -EFAULT;
-	if (sscanf(text, "%63s %63s %31s", provider, node, only) < 1)
+	if (sscanf(text, "%63s %63s %31s %15s", provider, node, only, service) < 1)
 		return -EINVAL;
 	target = kzalloc(sizeof(*target), GFP_KERNEL);
 	if (!target)
@@ -86,13 +93,14 @@ static ssize_t run_write(struct file *file, const char __user *user, size_t coun
 	strscpy(target->provider, provider, sizeof(target->provider));
 	if (strcmp(node, "-"))
 		strscpy(target->node, node, sizeof(target->node));
+	strscpy(target->service, service, sizeof(target->service));
 	if (mutex_lock_interruptible(&test_lock)) {
 		kfree(target);
 		return -EINTR;
 	}
 	*test_results = 0;
 	for (i = 0; i < ARRAY_SIZE(cases); i++) {
-		if (*only && strcmp(only, cases[i].name))
+		if (*only ? strcmp(only, cases[i].name) : i >= CASES_ALONE)
 			continue;
 		found = true;
 		all_well &= run_case(i, target);

@@ -33,6 +33,7 @@
 struct target {
 	char	provider[FI_NAME_MAX];
 	char	node[64];	/* "" or an address of this machine */
+	char	service[16];	/* of serve and drive */
 	char	note[96];	/* what a case says behind its name */
 };
 
@@ -102,6 +103,8 @@ int case_shutdown(struct target *target);
 int case_churn(struct target *target);
 int case_pingpong(struct target *target);
 int case_bandwidth(struct target *target);
+int case_serve(struct target *target);
+int case_drive(struct target *target);
 
 #define SKIPPED 1
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The modules of kernel/ in a virtual machine: builds them, boots, runs the cases, prints one table (docs/kofi.md, "Tests").
-# usage: run.sh [CASE...] (cases.txt). Environment: as ../run.sh.
+# usage: run.sh [CASE...] (cases.txt). Environment: as ../run.sh; without WEFT_STAGE build/stage, if it is there.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 repository="$(cd "$here/../../.." && pwd)"
@@ -30,7 +30,7 @@ mkdir -p "$root/weft/tests" "$root/weft/kofi"
 cp "$here/guest.sh" "$root/weft/tests/"
 cp "$folder"/kofi/*.ko "$root/weft/kofi/"
 install -m 755 "$here/../init" "$root/init"
-bash "$here/programs.sh" "$root"
+bash "$here/programs.sh" "$root" "${WEFT_STAGE:-$repository/build/stage}"
 (cd "$root" && find . -print0 | LC_ALL=C sort -z | cpio --null -o -H newc --quiet) | cat "$folder/base.cpio" - >"$folder/kofi/initramfs"
 
 rm -rf "$logs"

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Endpoints: what data calls post, the work item, the end of operations. */
+#include "tcp.h"
+
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <net/tcp.h>
+
+#define KTCP_ROUNDS 64	/* of one run of the work item */
+
+/* --- posting --- */
+
+static void put_back(struct ktcp_ep *ep, const struct ktcp_op *op)
+{
+	spin_lock_bh(&ep->lock);
+	if (op->kind == KTCP_RECV)
+		ep->rx_used--;
+	else
+		ep->tx_used--;
+	spin_unlock_bh(&ep->lock);
+}
+
+static struct ktcp_op *op_new(struct ktcp_ep *ep, enum ktcp_op_kind kind, const struct fi_msg *msg,
+			      u64 flags, u32 copy_len)
+{
+	struct fid_cq *cq = kind == KTCP_RECV ? ep->ep.rx_cq : ep->ep.tx_cq;
+	bool inject = kind != KTCP_RECV && (flags & FI_INJECT);
+	struct ktcp_op *op;
+
+	if (!kofi_vec_valid(&msg->vec) || msg->vec.len > KTCP_MESSAGE_MAX)
+		return ERR_PTR(-EINVAL);
+	if (inject && msg->vec.len > KTCP_INJECT_MAX)
+		return ERR_PTR(-EMSGSIZE);
+	if (inject)
+		copy_len = max_t(u32, copy_len, msg->vec.len);
+	if (kofi_cq_reserve(cq))
+		return ERR_PTR(-EAGAIN);
+	op = kzalloc(struct_size(op, copy, copy_len), GFP_ATOMIC);
+	if (!op) {
+		kofi_cq_unreserve(cq);
+		return ERR_PTR(-EAGAIN);
+	}
+	op->kind = kind;
+	op->flags = flags;
+	op->vec = msg->vec;
+	op->copy_len = copy_len;
+	if (inject && kind != KTCP_ATOMIC) {
+		op->vec = kofi_vec_buf(op->copy, msg->vec.len);
+		kofi_copy(&op->vec, 0, &msg->vec, 0, msg->vec.len);
+	}
+	op->total = msg->vec.len;
+	op->completion.entry.op_context = msg->context;
+	op->completion.entry.data = msg->data;
+	op->completion.entry.len = msg->vec.len;
+	op->completion.src = FI_ADDR_NOTAVAIL;
+	op->completion.silent = !kofi_wants_entry(&ep->ep, kind != KTCP_RECV, flags);
+	return op;
+}
+
+/* Hands an operation to the work item, or takes it back. */
+static ssize_t op_post(struct ktcp_ep *ep, struct ktcp_op *op)
+{
+	bool recv = op->kind == KTCP_RECV;
+	u32 *used = recv ? &ep->rx_used : &ep->tx_used;
+	int status = 0;
+	bool wake = true;
+
+	spin_lock_bh(&ep->lock);
+	if (recv ? ep->closed && !ep->has_unexpected : ep->closed || !ep->connected)
+		status = -ENOTCONN;
+	else if (*used >= (recv ? ep->rx_size : ep->tx_size))
+		status = -EAGAIN;
+	if (!status) {
+		++*used;
+		list_add_tail(&op->node, recv ? &ep->fresh : &ep->pending);
+		wake = !recv || ep->has_unexpected;
+	}
+	spin_unlock_bh(&ep->lock);
+	if (status) {
+		kofi_cq_unreserve(recv ? ep->ep.rx_cq : ep->ep.tx_cq);
+		kfree(op);
+	} else if (wake) {
+		queue_work(ktcp_wq, &ep->work);
+	}
+	return status;
+}
+
+static ssize_t post_message(struct fid_ep *fid_ep, const struct fi_msg *msg, bool tagged, u64 tag,
+			    u64 ignore, u64 flags, bool send)
+{
+	struct ktcp_op *op = op_new(to_ktcp(fid_ep), send ? KTCP_SEND : KTCP_RECV, msg, flags, 0);
+
+	if (IS_ERR(op))
+		return PTR_ERR(op);
+	op->tagged = tagged;
+	op->ignore = ignore;
+	op->completion.entry.tag = tag;
+	op->completion.entry.flags = (send ? FI_SEND : FI_RECV) | (tagged ? FI_TAGGED : FI_MSG);
+	return op_post(to_ktcp(fid_ep), op);
+}
+
+static ssize_t ktcp_recvmsg(struct fid_ep *ep, const struct fi_msg *msg, u64 flags)
+{
+	return post_message(ep, msg, false, 0, 0, flags, false);
+}
+
+static ssize_t ktcp_sendmsg(struct fid_ep *ep, const struct fi_msg *msg, u64 flags)
+{
+	return post_message(ep, msg, false, 0, 0, flags, true);
+}
+
+static ssize_t ktcp_trecvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg, u64 flags)
+{
+	return post_message(ep, &msg->msg, true, msg->tag, msg->ignore, flags, false);
+}
+
+static ssize_t ktcp_tsendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg, u64 flags)
+{
+	return post_message(ep, &msg->msg, true, msg->tag, 0, flags, true);
+}
+
+static ssize_t post_rma(struct fid_ep *fid_ep, const struct fi_msg_rma *msg, u64 flags, bool write)
+{
+	struct ktcp_op *op;
+	u64 total = 0;
+	size_t i;
+
+	if (!msg->rma_iov_count || msg->rma_iov_count > KT_TARGETS_MAX)
+		return -EINVAL;
+	for (i = 0; i < msg->rma_iov_count; i++)
+		total += msg->rma_iov[i].len;
+	if (total != msg->msg.vec.len)
+		return -EINVAL;
+	if (!write)
+		flags &= ~(FI_INJECT | FI_REMOTE_CQ_DATA);
+	op = op_new(to_ktcp(fid_ep), write ? KTCP_WRITE : KTCP_READ, &msg->msg, flags, 0);
+	if (IS_ERR(op))
+		return PTR_ERR(op);
+	op->access.count = msg->rma_iov_count;
+	memcpy(op->access.target, msg->rma_iov, msg->rma_iov_count * sizeof(*msg->rma_iov));
+	op->completion.entry.flags = FI_RMA | (write ? FI_WRITE : FI_READ);
+	return op_post(to_ktcp(fid_ep), op);
+}
+
+static ssize_t ktcp_readmsg(struct fid_ep *ep, const struct fi_msg_rma *msg, u64 flags)
+{
+	return post_rma(ep, msg, flags, false);
+}
+
+static ssize_t ktcp_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, u64 flags)
+{
+	return post_rma(ep, msg, flags, true);
+}
+
+static ssize_t ktcp_atomicmsg(struct fid_ep *fid_ep, const struct fi_msg_atomic *msg, u64 flags)
+{
+	size_t len = msg->msg.vec.len;
+	bool reads_only = msg->op == FI_ATOMIC_READ;
+	u32 operand = reads_only ? 0 : len, compare = msg->compare ? len : 0;
+	struct fi_msg plain = msg->msg;
+	struct ktcp_op *op;
+
+	if (!kofi_atomic_valid(msg->datatype, msg->op, msg->result, msg->compare))
+		return -EOPNOTSUPP;
+	if (plain.vec.type != KOFI_BUF || len > KOFI_ATOMIC_BYTES_MAX || !len ||
+	    len % fi_datatype_size(msg->datatype) || (operand && !plain.vec.buf))
+		return -EINVAL;
+	if (reads_only)
+		plain.vec.buf = msg->result;
+	op = op_new(to_ktcp(fid_ep), KTCP_ATOMIC, &plain, flags & ~FI_INJECT, operand + compare);
+	if (IS_ERR(op))
+		return PTR_ERR(op);
+	memcpy(op->copy, msg->msg.vec.buf, operand);
+	if (compare)
+		memcpy(op->copy + operand, msg->compare, compare);
+	op->atomic = *msg;
+	op->completion.entry.flags = FI_ATOMIC | (reads_only ? FI_READ : FI_WRITE);
+	return op_post(to_ktcp(fid_ep), op);
+}
+
+static const struct fi_ops_msg msg_ops = { .recvmsg = ktcp_recvmsg, .sendmsg = ktcp_sendmsg };
+static const struct fi_ops_tagged tagged_ops = { .recvmsg = ktcp_trecvmsg,
+						 .sendmsg = ktcp_tsendmsg };
+static const struct fi_ops_rma rma_ops = { .readmsg = ktcp_readmsg, .writemsg = ktcp_writemsg };
+static const struct fi_ops_atomic atomic_ops = { .atomicmsg = ktcp_atomicmsg };
+
+/* --- operations that are under way --- */
+
+int ktcp_op_name(struct ktcp_ep *ep, struct ktcp_op *op)
+{
+	return xa_alloc_cyclic(&ep->ops, &op->id, op, XA_LIMIT(1, U32_MAX), &ep->next_id,
+			       GFP_NOIO) < 0 ? -ENOMEM : 0;
+}
+
+struct ktcp_op *ktcp_op_named(struct ktcp_ep *ep, u64 id)
+{
+	return id <= U32_MAX ? xa_load(&ep->ops, id) : NULL;
+}
+
+void ktcp_op_end(struct ktcp_ep *ep, struct ktcp_op *op, int err, int reason)
+{
+	static const int counters[] = { [KTCP_SEND] = KOFI_CNTR_SEND, [KTCP_RECV] = KOFI_CNTR_RECV,
+					[KTCP_WRITE] = KOFI_CNTR_WRITE,
+					[KTCP_READ] = KOFI_CNTR_READ,
+					[KTCP_ATOMIC] = KOFI_CNTR_WRITE };
+
+	if (op->id)
+		xa_erase(&ep->ops, op->id);
+	if (op->kind == KTCP_INBOUND) {
+		kfree(op);
+		return;
+	}
+	put_back(ep, op);
+	op->completion.err = err;
+	op->completion.prov_errno = err == EKEYREJECTED ? KOFI_PE_REMOTE_KEY :
+				    err == EACCES ? KOFI_PE_REMOTE_ACCESS : reason;
+	kofi_complete(&ep->ep, op->kind == KTCP_ATOMIC && (op->completion.entry.flags & FI_READ) ?
+			       KOFI_CNTR_READ : counters[op->kind], &op->completion);
+	kfree(op);
+}
+
+ssize_t ktcp_cancel(struct fid_ep *fid_ep, void *context)
+{
+	struct ktcp_ep *ep = to_ktcp(fid_ep);
+	struct ktcp_op *op, *found = NULL;
+	int i;
+
+	mutex_lock(&ep->io);
+	ktcp_match_fresh(ep);
+	spin_lock_bh(&ep->lock);
+	for (i = 0; i < 2 && !found; i++)
+		list_for_each_entry(op, &ep->posted[i], node)
+			if (op->completion.entry.op_context == context) {
+				found = op;
+				list_del(&op->node);
+				break;
+			}
+	spin_unlock_bh(&ep->lock);
+	if (found)
+		ktcp_op_end(ep, found, ECANCELED, KOFI_PE_LOCAL);
+	mutex_unlock(&ep->io);
+	return 0;
+}
+
+/* Ends the connection, and all operations. */
+void ktcp_end(struct ktcp_ep *ep, int err, int reason)
+{
+	bool was_open = ep->state == KTCP_OPEN;
+	struct ktcp_op *op, *next;
+	unsigned long id;
+	LIST_HEAD(gone);
+	int i;
+
+	lockdep_assert_held(&ep->io);
+	ep->state = KTCP_OVER;
+	ep->reason = reason;
+	if (ep->sock)
+		kernel_sock_shutdown(ep->sock, SHUT_RDWR);
+	ktcp_match_fresh(ep);
+	spin_lock_bh(&ep->lock);
+	ep->closed = true;
+	list_splice_init(&ep->pending, &gone);
+	list_splice_tail_init(&ep->fresh, &gone);
+	for (i = 0; i < 2; i++)
+		list_splice_tail_init(&ep->posted[i], &gone);
+	spin_unlock_bh(&ep->lock);
+	ktcp_frames_drop(ep);
+	ktcp_receive_drop(ep);
+	xa_for_each(&ep->ops, id, op)
+		ktcp_op_end(ep, op, op->kind == KTCP_RECV ? ECANCELED : err, reason);
+	list_for_each_entry_safe(op, next, &gone, node)
+		ktcp_op_end(ep, op, op->kind == KTCP_RECV ? ECANCELED : err, reason);
+	if (was_open)
+		kofi_eq_write_cm(ep->ep.eq, FI_SHUTDOWN, &ep->ep.fid, NULL, NULL, 0);
+}
+
+/* The connection is over, but messages that came whole are still received. */
+static void drain(struct ktcp_ep *ep)
+{
+	struct ktcp_op *op, *next;
+	LIST_HEAD(gone);
+	int i;
+
+	ktcp_match_fresh(ep);
+	spin_lock_bh(&ep->lock);
+	for (i = 0; i < 2 && !ep->has_unexpected; i++)
+		list_splice_tail_init(&ep->posted[i], &gone);
+	if (!ep->has_unexpected)
+		list_splice_tail_init(&ep->fresh, &gone);
+	spin_unlock_bh(&ep->lock);
+	list_for_each_entry_safe(op, next, &gone, node)
+		ktcp_op_end(ep, op, ECANCELED, ep->reason);
+}
+
+void ktcp_work(struct work_struct *work)
+{
+	struct ktcp_ep *ep = container_of(work, struct ktcp_ep, work);
+	unsigned int noio = memalloc_noio_save();
+	int rounds = KTCP_ROUNDS;
+	bool moved = true;
+
+	mutex_lock(&ep->io);
+	if (ep->state == KTCP_CONNECTING || ep->state == KTCP_GREETING)
+		ktcp_advance(ep);
+	while (ep->state == KTCP_OPEN && moved && rounds--) {
+		ktcp_match_fresh(ep);
+		moved = ktcp_transmit(ep);
+		moved |= !ep->error && ktcp_receive(ep);
+		if (ep->error)
+			ktcp_end(ep, EIO, ep->reason);
+	}
+	if (ep->state == KTCP_OVER)
+		drain(ep);
+	mutex_unlock(&ep->io);
+	if (rounds < 0)
+		queue_work(ktcp_wq, &ep->work);
+	memalloc_noio_restore(noio);
+}
+
+static void timer_work(struct work_struct *work)
+{
+	queue_work(ktcp_wq, &container_of(work, struct ktcp_ep, timer.work)->work);
+}
+
+/* --- the object --- */
+
+static void ep_close(struct fid *fid)
+{
+	struct ktcp_ep *ep = container_of(fid, struct ktcp_ep, ep.fid);
+
+	ep->ep.cm->shutdown(&ep->ep, 0);
+	mutex_lock(&ep->io);
+	ep->released = true;
+	ktcp_end(ep, EIO, KOFI_PE_LOCAL);
+	mutex_unlock(&ep->io);
+	if (ep->handle)
+		ktcp_request_drop(ep->handle, NULL, 0);
+	ktcp_sock_close(ep->sock);
+	cancel_delayed_work_sync(&ep->timer);
+	cancel_work_sync(&ep->work);
+	xa_destroy(&ep->ops);
+	kfree(ep->stage);
+	kfree(ep);
+}
+
+static const struct fi_ops ep_fid_ops = { .close = ep_close };
+static const struct fi_ops_ep ep_ops = { .cancel = ktcp_cancel };
+
+int ktcp_endpoint(struct fid_domain *domain, const struct fi_info *info, struct fid_ep **out)
+{
+	struct ktcp_ep *ep;
+	int i;
+
+	if (info->ep_attr->type != FI_EP_MSG)
+		return -EINVAL;
+	ep = kzalloc(sizeof(*ep), GFP_KERNEL);
+	if (!ep)
+		return -ENOMEM;
+	ep->stage = kmalloc(KTCP_STAGE_BYTES, GFP_KERNEL);
+	if (!ep->stage) {
+		kfree(ep);
+		return -ENOMEM;
+	}
+	ep->domain = domain;
+	ep->handle = info->handle;
+	if (info->src_addr && info->src_addrlen <= sizeof(ep->source))
+		memcpy(&ep->source, info->src_addr, info->src_addrlen);
+	ep->tx_size = info->tx_attr->size ?: KTCP_SIZE;
+	ep->rx_size = info->rx_attr->size ?: KTCP_SIZE;
+	mutex_init(&ep->io);
+	spin_lock_init(&ep->lock);
+	INIT_WORK(&ep->work, ktcp_work);
+	INIT_DELAYED_WORK(&ep->timer, timer_work);
+	INIT_LIST_HEAD(&ep->pending);
+	INIT_LIST_HEAD(&ep->fresh);
+	INIT_LIST_HEAD(&ep->frames);
+	INIT_LIST_HEAD(&ep->control);
+	for (i = 0; i < 2; i++) {
+		INIT_LIST_HEAD(&ep->posted[i]);
+		INIT_LIST_HEAD(&ep->unexpected[i]);
+	}
+	xa_init_flags(&ep->ops, XA_FLAGS_ALLOC1);
+	ep->ep.fid.ops = &ep_fid_ops;
+	ep->ep.ops = &ep_ops;
+	ep->ep.cm = &ktcp_cm_ops;
+	ep->ep.data = (struct kofi_ep_ops){ .msg = &msg_ops, .tagged = &tagged_ops,
+					    .rma = &rma_ops, .atomic = &atomic_ops };
+	*out = &ep->ep;
+	return 0;
+}

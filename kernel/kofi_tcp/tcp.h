@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * kofi_tcp between its files.
+ *
+ * Each endpoint has one work item; ktcp_ep.io, a mutex, makes it and the
+ * control calls take turns, and guards everything but what ktcp_ep.lock
+ * guards: the lists that data calls touch. Callbacks of the socket only queue
+ * the work. No lock is held over a completion but io.
+ */
+#ifndef _KTCP_H
+#define _KTCP_H
+
+#include <kofi/provider.h>
+#include <linux/mutex.h>
+#include <linux/net.h>
+#include <linux/workqueue.h>
+#include <net/sock.h>
+
+#include "wire.h"
+
+#define KTCP_SIZE		1024		/* operations of each direction */
+#define KTCP_INJECT_MAX		4096
+#define KTCP_MESSAGE_MAX	(1ull << 40)
+#define KTCP_COPIED_MAX		65536		/* longer messages are a rendezvous */
+#define KTCP_STAGE_BYTES	16384
+#define KTCP_READ_AHEAD		4096
+#define KTCP_UNEXPECTED_PAUSE	(1u << 20)	/* bytes: the peer is told to keep them */
+#define KTCP_UNEXPECTED_MAX	(8u << 20)	/* the socket is not read any more */
+#define KTCP_UNEXPECTED_COUNT	65536
+#define KTCP_ANSWERS_MAX	8192
+#define KTCP_CONNECT_MS		20000
+#define KTCP_PENDING_MAX	256
+
+enum ktcp_state { KTCP_IDLE, KTCP_CONNECTING, KTCP_GREETING, KTCP_OPEN, KTCP_OVER };
+
+enum ktcp_op_kind { KTCP_SEND, KTCP_RECV, KTCP_WRITE, KTCP_READ, KTCP_ATOMIC, KTCP_INBOUND };
+
+struct ktcp_access {
+	u32			count;
+	struct fi_rma_iov	target[KT_TARGETS_MAX];
+};
+
+/* An operation of the client, or KTCP_INBOUND: the target of a large write. */
+struct ktcp_op {
+	struct list_head	node;
+	enum ktcp_op_kind	kind;
+	bool			tagged;
+	bool			announced;	/* an Rts has gone: one Cts may come */
+	bool			streaming;	/* a Cts has come */
+	bool			referenced;	/* by a frame that is not written */
+	u32			id;		/* in ktcp_ep.ops; 0: none */
+	u32			end_seq;	/* TCP's, behind the last segment */
+	u64			remote;		/* the peer's operation */
+	u64			ignore;
+	u64			flags;
+	u64			total, done;	/* bytes that are to come in, have come */
+	int			failed;		/* positive errno: the rest goes nowhere */
+	struct kofi_vec		vec;
+	struct kofi_completion	completion;
+	struct ktcp_access	access;
+	struct fi_msg_atomic	atomic;
+	u32			copy_len;
+	u8			copy[];		/* inject; operand and compare values */
+};
+
+/* A frame, or bytes, on the way out. */
+struct ktcp_frame {
+	struct list_head	node;
+	struct ktcp_op		*op;		/* whose buffer vec is */
+	bool			ends_op;	/* it is complete when this is written */
+	bool			answer;		/* counted in ktcp_ep.answers */
+	bool			splice;
+	struct kofi_vec		vec;		/* the payload behind bytes... */
+	struct ktcp_access	access;		/* ...or registered memory, when count is not 0 */
+	u64			at;
+	u64			left;		/* of the payload of this frame */
+	u64			stream_left;	/* further segments */
+	u64			remote;
+	u32			len, sent;
+	u8			bytes[];
+};
+
+/* A message that came before its receive: whole, arriving, or announced. */
+struct ktcp_unexpected {
+	struct list_head	node;
+	bool			tagged, has_data, rendezvous;
+	u64			tag, data, operation;	/* operation: waits for Done, or Rts */
+	u64			total, arrived;
+	struct ktcp_op		*claimed;	/* a receive waits for the rest */
+	u8			bytes[];
+};
+
+struct ktcp_request;
+
+struct ktcp_ep {
+	struct fid_ep		ep;
+	struct fid_domain	*domain;
+	struct mutex		io;
+	struct work_struct	work;
+	struct delayed_work	timer;		/* of connecting; queues work */
+	unsigned long		deadline;	/* jiffies */
+	enum ktcp_state		state;
+	struct socket		*sock;
+	struct fid		*handle;	/* of the request to accept */
+	struct ktcp_shake	shake;
+	u32			hello_len;	/* of the Hello, in stage */
+	struct sockaddr_storage	source, target;
+
+	spinlock_t		lock;
+	bool			connected;	/* has been */
+	bool			closed;		/* no operation is accepted */
+	struct list_head	pending;	/* operations that are not begun */
+	struct list_head	fresh;		/* receives that have not seen unexpected */
+	struct list_head	posted[2];	/* those that have; of tagged messages */
+	u32			tx_used, rx_used, tx_size, rx_size;
+	bool			has_unexpected;
+
+	struct list_head	unexpected[2];
+
+	struct xarray		ops;		/* that the peer may name */
+	u32			next_id;
+	struct list_head	frames;
+	struct list_head	control;	/* goes first */
+	struct ktcp_frame	*sending;	/* written in part */
+	u32			answers;
+	u32			inbound;	/* large writes of the peer that arrive */
+	u64			unexpected_bytes;
+	u32			unexpected_count;
+	bool			paused;		/* by the peer */
+	bool			pausing;	/* the peer */
+	int			error;		/* negative: the connection is to end */
+	int			reason;
+	bool			released;	/* nothing is received any more */
+
+	u32			stage_at, stage_end;
+	u8			*stage;
+	struct ktcp_op		*rx_op;		/* where the payload that is arriving goes */
+	struct ktcp_unexpected	*rx_unexpected;
+	u64			rx_left;	/* of its frame */
+	bool			rx_segment;
+	struct ktcp_op		*fragment_op;
+	struct ktcp_unexpected	*fragment_unexpected;
+	u64			fragment_left;
+};
+
+static inline struct ktcp_ep *to_ktcp(struct fid_ep *ep)
+{
+	return container_of(ep, struct ktcp_ep, ep);
+}
+
+extern struct workqueue_struct *ktcp_wq;
+extern const struct fi_ops_cm ktcp_cm_ops;
+
+/* endpoint.c */
+int ktcp_endpoint(struct fid_domain *domain, const struct fi_info *info, struct fid_ep **ep);
+void ktcp_work(struct work_struct *work);
+void ktcp_op_end(struct ktcp_ep *ep, struct ktcp_op *op, int err, int reason);
+int ktcp_op_name(struct ktcp_ep *ep, struct ktcp_op *op);
+struct ktcp_op *ktcp_op_named(struct ktcp_ep *ep, u64 id);
+void ktcp_end(struct ktcp_ep *ep, int err, int reason);
+ssize_t ktcp_cancel(struct fid_ep *ep, void *context);
+
+/* connect.c */
+void ktcp_advance(struct ktcp_ep *ep);
+
+/* listen.c */
+int ktcp_passive_ep(struct fid_fabric *fabric, const struct fi_info *info, struct fid_pep **pep);
+struct socket *ktcp_request_take(struct fid *handle);	/* NULL: no such request */
+bool ktcp_request_drop(struct fid *handle, const void *data, size_t len);
+
+/* transmit.c */
+bool ktcp_transmit(struct ktcp_ep *ep);		/* whether something moved */
+int ktcp_begin(struct ktcp_ep *ep, struct ktcp_op *op);
+int ktcp_say(struct ktcp_ep *ep, u8 kind, u8 flags, u64 a, u64 b, const void *payload, u32 len);
+int ktcp_stream(struct ktcp_ep *ep, struct ktcp_op *op, const struct ktcp_access *access,
+		u64 remote, u64 length);
+void ktcp_frames_drop(struct ktcp_ep *ep);
+
+/* receive.c */
+bool ktcp_receive(struct ktcp_ep *ep);		/* likewise */
+void ktcp_match_fresh(struct ktcp_ep *ep);
+void ktcp_receive_drop(struct ktcp_ep *ep);
+
+/* socket.c: bytes, -EAGAIN, 0 at the end of the stream, or another errno. Never waits. */
+int ktcp_sock_new(int family, struct socket **sock);
+void ktcp_sock_watch(struct socket *sock, struct work_struct *work);	/* NULL: no more */
+void ktcp_sock_close(struct socket *sock);
+ssize_t ktcp_sock_recv(struct socket *sock, void *to, size_t len);
+ssize_t ktcp_sock_recv_piece(struct socket *sock, const struct kofi_piece *piece);
+ssize_t ktcp_sock_send(struct socket *sock, const void *from, size_t len, bool more);
+ssize_t ktcp_sock_send_piece(struct socket *sock, const struct kofi_piece *piece, bool splice,
+			     bool more);
+size_t ktcp_addr_len(const struct sockaddr *addr);
+int ktcp_name(const struct sockaddr_storage *name, void *addr, size_t *len);
+
+/*
+ * The piece of an operation's or frame's memory at @at; of registered memory
+ * when @access is not NULL, then *mr is to be put. 0 at the end; -EACCES and
+ * -EKEYREJECTED.
+ */
+ssize_t ktcp_piece(struct ktcp_ep *ep, const struct kofi_vec *vec,
+		   const struct ktcp_access *access, u64 rights, u64 at, size_t max,
+		   struct kofi_piece *piece, struct kofi_mr **mr);
+
+#endif

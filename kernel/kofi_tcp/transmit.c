@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Operations become frames, frames become bytes of the socket.
+ *
+ * Payloads are copied into the socket, but for those of a rendezvous: their
+ * operation ends with the peer's Done, so that until then the socket may refer
+ * to their pages.
+ */
+#include "tcp.h"
+
+#include <linux/slab.h>
+#include <net/tcp.h>
+
+static struct ktcp_frame *frame_new(u32 extra)
+{
+	struct ktcp_frame *frame = kzalloc(struct_size(frame, bytes, KT_HEAD_MAX + extra),
+					   GFP_NOIO);
+
+	return frame;
+}
+
+static void put_head(struct ktcp_frame *frame, u8 kind, u8 flags, u32 length, u64 a, u64 b)
+{
+	frame->len = ktcp_pack_head(frame->bytes, kind, flags, length, a, b);
+	frame->sent = 0;
+}
+
+static void put(struct ktcp_frame *frame, const void *bytes, size_t len)
+{
+	memcpy(frame->bytes + frame->len, bytes, len);
+	frame->len += len;
+}
+
+/* The frame has its payload from the operation's buffer: it cannot end before. */
+static void refer(struct ktcp_frame *frame, struct ktcp_op *op)
+{
+	frame->op = op;
+	frame->vec = op->vec;
+	op->referenced = true;
+}
+
+int ktcp_say(struct ktcp_ep *ep, u8 kind, u8 flags, u64 a, u64 b, const void *payload, u32 len)
+{
+	struct ktcp_frame *frame;
+
+	if (ep->answers >= KTCP_ANSWERS_MAX)
+		return -EPROTO;
+	frame = frame_new(len);
+	if (!frame)
+		return -ENOMEM;
+	put_head(frame, kind, flags, len, a, b);
+	if (len)
+		put(frame, payload, len);
+	frame->answer = true;
+	ep->answers++;
+	list_add_tail(&frame->node, &ep->control);
+	return 0;
+}
+
+/* @length bytes as segments: of an operation's buffer, or of registered memory (a read). */
+int ktcp_stream(struct ktcp_ep *ep, struct ktcp_op *op, const struct ktcp_access *access,
+		u64 remote, u64 length)
+{
+	struct ktcp_frame *frame;
+
+	if (ep->answers >= KTCP_ANSWERS_MAX)
+		return -EPROTO;
+	frame = frame_new(0);
+	if (!frame)
+		return -ENOMEM;
+	if (op)
+		refer(frame, op);
+	else
+		frame->access = *access;
+	frame->splice = op;
+	frame->answer = true;
+	frame->remote = remote;
+	frame->left = min_t(u64, length, KT_SEGMENT_MAX);
+	frame->stream_left = length - frame->left;
+	put_head(frame, KT_SEGMENT, KT_HAS_B, frame->left, remote, 0);
+	ep->answers++;
+	list_add_tail(&frame->node, &ep->frames);
+	return 0;
+}
+
+/* --- operations --- */
+
+static struct ktcp_frame *frame_rma(struct ktcp_op *op, u8 kind, u32 payload, bool rts)
+{
+	u32 prefix = sizeof(struct ktcp_rma) + op->access.count * sizeof(struct ktcp_target) +
+		     (rts ? sizeof(struct ktcp_rts) : 0);
+	struct ktcp_frame *frame = frame_new(prefix);
+	struct ktcp_rma rma = { cpu_to_le64(op->vec.len), cpu_to_le32(op->access.count) };
+	bool data = op->flags & FI_REMOTE_CQ_DATA;
+	u32 i;
+
+	if (!frame)
+		return NULL;
+	put_head(frame, kind, data ? KT_HAS_B | KT_HAS_DATA : 0, prefix + payload, op->id,
+		 op->completion.entry.data);
+	put(frame, &rma, sizeof(rma));
+	for (i = 0; i < op->access.count; i++) {
+		struct ktcp_target target = { cpu_to_le64(op->access.target[i].addr),
+					      cpu_to_le64(op->access.target[i].len),
+					      cpu_to_le64(op->access.target[i].key) };
+
+		put(frame, &target, sizeof(target));
+	}
+	if (rts) {
+		struct ktcp_rts announce = { cpu_to_le64(op->id), cpu_to_le64(op->vec.len) };
+
+		put(frame, &announce, sizeof(announce));
+		op->announced = true;
+	}
+	return frame;
+}
+
+static struct ktcp_frame *frame_atomic(struct ktcp_op *op)
+{
+	const struct fi_msg_atomic *msg = &op->atomic;
+	u32 len = op->vec.len, prefix = sizeof(struct ktcp_atomic) + sizeof(struct ktcp_target);
+	struct ktcp_frame *frame = frame_new(prefix + op->copy_len);
+	struct ktcp_atomic atomic = { cpu_to_le32(msg->datatype), cpu_to_le32(msg->op),
+				      cpu_to_le32(msg->compare ? 2 : msg->result ? 1 : 0),
+				      cpu_to_le32(1), cpu_to_le64(len) };
+	struct ktcp_target target = { cpu_to_le64(msg->addr), cpu_to_le64(len),
+				      cpu_to_le64(msg->key) };
+
+	if (!frame)
+		return NULL;
+	put_head(frame, KT_ATOMIC, 0, prefix + op->copy_len, op->id, 0);
+	put(frame, &atomic, sizeof(atomic));
+	put(frame, &target, sizeof(target));
+	put(frame, op->copy, op->copy_len);
+	return frame;
+}
+
+static struct ktcp_frame *frame_send(struct ktcp_ep *ep, struct ktcp_op *op, bool acked)
+{
+	u8 flags = op->flags & FI_REMOTE_CQ_DATA ? KT_HAS_B | KT_HAS_DATA : 0;
+	u64 len = op->vec.len, data = op->completion.entry.data, tag = op->completion.entry.tag;
+	struct ktcp_frame *frame = frame_new(sizeof(struct ktcp_rts));
+	__le64 number;
+
+	if (!frame)
+		return NULL;
+	if (ep->paused || len > KTCP_COPIED_MAX || (acked && len > KT_EAGER_MAX)) {
+		struct ktcp_rts rts = { cpu_to_le64(op->id), cpu_to_le64(len) };
+
+		put_head(frame, op->tagged ? KT_TAGGED_RTS : KT_MSG_RTS, flags, sizeof(rts), tag,
+			 data);
+		put(frame, &rts, sizeof(rts));
+		op->announced = true;
+		return frame;
+	}
+	if (acked) {
+		number = cpu_to_le64(op->id);
+		put_head(frame, op->tagged ? KT_TAGGED_ACK : KT_MSG_ACK, flags, len + 8, tag, data);
+		put(frame, &number, 8);
+	} else if (len > KT_EAGER_MAX) {
+		number = cpu_to_le64(len);
+		put_head(frame, op->tagged ? KT_TAGGED_FIRST : KT_MSG_FIRST, flags, len + 8, tag,
+			 data);
+		put(frame, &number, 8);
+	} else {
+		put_head(frame, op->tagged ? KT_TAGGED : KT_MSG, flags, len, tag, data);
+	}
+	refer(frame, op);
+	frame->left = len;
+	frame->ends_op = !acked;
+	return frame;
+}
+
+/* The first frame of an operation. */
+int ktcp_begin(struct ktcp_ep *ep, struct ktcp_op *op)
+{
+	bool acked = op->flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE), rts;
+	struct ktcp_frame *frame = NULL;
+	int status = 0;
+
+	/* Whatever the peer may answer to has a name. */
+	status = ktcp_op_name(ep, op);
+	if (status)
+		return status;
+	switch (op->kind) {
+	case KTCP_SEND:
+		frame = frame_send(ep, op, acked);
+		break;
+	case KTCP_WRITE:
+		rts = op->vec.len > KT_EAGER_MAX;
+		frame = frame_rma(op, rts ? KT_WRITE_RTS : KT_WRITE, rts ? 0 : op->vec.len, rts);
+		if (frame && !rts) {
+			refer(frame, op);
+			frame->left = op->vec.len;
+		}
+		break;
+	case KTCP_READ:
+		frame = frame_rma(op, KT_READ, 0, false);
+		break;
+	default:
+		frame = frame_atomic(op);
+	}
+	if (!frame)
+		return -ENOMEM;
+	list_add_tail(&frame->node, &ep->frames);
+	return 0;
+}
+
+/* --- bytes --- */
+
+/* Writes what the socket takes of a frame. 1: all of it; 0: no room; or an errno. */
+static int write_frame(struct ktcp_ep *ep, struct ktcp_frame *frame, bool more)
+{
+	struct kofi_piece piece;
+	struct kofi_mr *mr;
+	ssize_t wrote;
+
+	while (frame->sent < frame->len) {
+		wrote = ktcp_sock_send(ep->sock, frame->bytes + frame->sent,
+				       frame->len - frame->sent, frame->left || more);
+		if (wrote <= 0)
+			return wrote == -EAGAIN ? 0 : wrote ?: -EPIPE;
+		frame->sent += wrote;
+	}
+	while (frame->left) {
+		wrote = ktcp_piece(ep, &frame->vec, frame->access.count ? &frame->access : NULL,
+				   FI_REMOTE_READ, frame->at, frame->left, &piece, &mr);
+		if (wrote <= 0)		/* a region that has gone while it was read */
+			return wrote ?: -EFAULT;
+		wrote = ktcp_sock_send_piece(ep->sock, &piece, frame->splice,
+					     more || piece.len < frame->left);
+		if (mr)
+			kofi_mr_put(mr);
+		if (wrote <= 0)
+			return wrote == -EAGAIN ? 0 : wrote ?: -EPIPE;
+		frame->at += wrote;
+		frame->left -= wrote;
+	}
+	return 1;
+}
+
+/* A frame is out: its operation ends, or its next segment queues behind the others. */
+static void frame_written(struct ktcp_ep *ep, struct ktcp_frame *frame)
+{
+	if (frame->stream_left) {
+		frame->left = min_t(u64, frame->stream_left, KT_SEGMENT_MAX);
+		frame->stream_left -= frame->left;
+		put_head(frame, KT_SEGMENT, KT_HAS_B, frame->left, frame->remote, frame->at);
+		list_add_tail(&frame->node, &ep->frames);
+		return;
+	}
+	if (frame->answer)
+		ep->answers--;
+	if (frame->op) {
+		frame->op->referenced = false;
+		frame->op->end_seq = tcp_sk(ep->sock->sk)->write_seq;
+		if (frame->ends_op)
+			ktcp_op_end(ep, frame->op, 0, 0);
+	}
+	kfree(frame);
+}
+
+static struct ktcp_frame *next_frame(struct ktcp_ep *ep)
+{
+	struct ktcp_frame *frame = ep->sending;
+
+	if (frame)
+		return frame;
+	frame = list_first_entry_or_null(&ep->control, struct ktcp_frame, node) ?:
+		list_first_entry_or_null(&ep->frames, struct ktcp_frame, node);
+	if (frame)
+		list_del(&frame->node);
+	ep->sending = frame;
+	return frame;
+}
+
+static struct ktcp_op *next_pending(struct ktcp_ep *ep)
+{
+	struct ktcp_op *op;
+
+	spin_lock_bh(&ep->lock);
+	op = list_first_entry_or_null(&ep->pending, struct ktcp_op, node);
+	if (op)
+		list_del_init(&op->node);
+	spin_unlock_bh(&ep->lock);
+	return op;
+}
+
+bool ktcp_transmit(struct ktcp_ep *ep)
+{
+	struct ktcp_frame *frame;
+	struct ktcp_op *op;
+	bool moved = false;
+	int status;
+
+	while (!ep->error) {
+		/* A few frames are made ahead, so that they leave in one packet. */
+		if (list_empty(&ep->frames)) {
+			op = next_pending(ep);
+			if (op) {
+				status = ktcp_begin(ep, op);
+				if (status)
+					ktcp_op_end(ep, op, -status, 0);
+				continue;
+			}
+		}
+		frame = next_frame(ep);
+		if (!frame)
+			break;
+		status = write_frame(ep, frame, !list_empty(&ep->frames) ||
+				     !list_empty(&ep->control) ||
+				     !list_empty_careful(&ep->pending));
+		if (status < 0) {
+			ep->error = status;
+			ep->reason = KOFI_PE_DIED;
+		}
+		if (status <= 0)
+			break;
+		ep->sending = NULL;
+		moved = true;
+		frame_written(ep, frame);
+	}
+	return moved;
+}
+
+void ktcp_frames_drop(struct ktcp_ep *ep)
+{
+	struct ktcp_frame *frame, *next;
+
+	list_splice_init(&ep->control, &ep->frames);
+	if (ep->sending)
+		list_add(&ep->sending->node, &ep->frames);
+	ep->sending = NULL;
+	list_for_each_entry_safe(frame, next, &ep->frames, node) {
+		list_del(&frame->node);
+		kfree(frame);
+	}
+	ep->answers = 0;
+}
