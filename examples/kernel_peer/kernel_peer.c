@@ -1,14 +1,14 @@
 /*
- * Exchanges with a connected endpoint of the kernel (kofi_test over kofi_tcp), or with another one of itself: messages of
- * many sizes, RMA writes and reads, an atomic; all data are checked. Plain libfabric, FI_EP_MSG.
+ * Exchanges with a connected endpoint of the kernel (kofi_test over kofi_tcp), or with another one of itself: messages
+ * of many sizes, RMA writes and reads, an atomic; all data are checked. Plain libfabric, FI_EP_MSG.
  *
  *   kernel_peer serve ADDRESS PORT      takes one connection; echoes messages, offers memory
  *   kernel_peer drive ADDRESS PORT      connects; sends, writes, reads, checks
  *
  *   weft run kernel_peer drive 127.0.0.1 4711      with Weft's provider tcp
  *
- * The server's first message names its memory: key, address, bytes (8 bytes each, little-endian). Then it echoes whatever
- * comes, until the driver shuts the connection down.
+ * The server's first message names its memory: key, address, bytes (8 bytes each, little-endian). Then it echoes
+ * whatever comes, until the driver shuts the connection down.
  */
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>

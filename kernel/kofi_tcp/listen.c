@@ -19,6 +19,7 @@ struct ktcp_pep {
 	struct list_head	pending;	/* no Hello yet; of the work */
 	u32			count;
 	bool			listening;
+	bool			closing;
 };
 
 struct ktcp_request {
@@ -168,6 +169,8 @@ static void pep_work(struct work_struct *work)
 	struct ktcp_request *request, *next;
 	struct socket *sock;
 
+	if (READ_ONCE(pep->closing))
+		return;
 	while (pep->count < KTCP_PENDING_MAX && !kernel_accept(pep->sock, &sock, O_NONBLOCK))
 		accept_one(pep, sock);
 	list_for_each_entry_safe(request, next, &pep->pending, node)
@@ -226,12 +229,13 @@ static void pep_close(struct fid *fid)
 	struct ktcp_request *request, *next;
 	LIST_HEAD(gone);
 
-	/* Nothing comes in any more; then what has come goes. */
-	ktcp_sock_close(pep->sock);
-	cancel_delayed_work_sync(&pep->timer);
+	/* From here on the work does nothing, whoever still queues it. */
+	WRITE_ONCE(pep->closing, true);
 	cancel_work_sync(&pep->work);
+	cancel_delayed_work_sync(&pep->timer);
 	list_for_each_entry_safe(request, next, &pep->pending, node)
 		request_free(request);
+	ktcp_sock_close(pep->sock);
 	cancel_work_sync(&pep->work);
 	mutex_lock(&offered_lock);
 	list_for_each_entry_safe(request, next, &offered, node)

@@ -71,7 +71,7 @@ struct ktcp_frame {
 	bool			answer;		/* counted in ktcp_ep.answers */
 	bool			splice;
 	struct kofi_vec		vec;		/* the payload behind bytes... */
-	struct ktcp_access	access;		/* ...or registered memory, when count is not 0 */
+	struct ktcp_access	access;		/* ...or registered memory: count > 0 */
 	u64			at;
 	u64			left;		/* of the payload of this frame */
 	u64			stream_left;	/* further segments */
@@ -134,7 +134,7 @@ struct ktcp_ep {
 
 	u32			stage_at, stage_end;
 	u8			*stage;
-	struct ktcp_op		*rx_op;		/* where the payload that is arriving goes */
+	struct ktcp_op		*rx_op;		/* where the payload goes */
 	struct ktcp_unexpected	*rx_unexpected;
 	u64			rx_left;	/* of its frame */
 	bool			rx_segment;

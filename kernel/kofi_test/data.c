@@ -561,7 +561,7 @@ static void bounce_handler(struct fid_cq *cq, void *context)
 int case_callbacks(struct target *target)
 {
 	struct pair_options options = { .cq = { .handler = bounce_handler } };
-	struct bounce bounce = { .turns = ATOMIC_INIT(2000) };
+	struct bounce bounce = { .turns = ATOMIC_INIT(500) };
 	struct pair pair;
 
 	init_completion(&bounce.over);

@@ -5,6 +5,11 @@ set -euo pipefail
 repository="$1" folder="$2" headers="$3"
 mkdir -p "$folder/src"
 folder="$(cd "$folder" && pwd)"
+# The kernel's style, as far as a pattern can tell: tabs, no space at the end, 100 columns, no // comment but the first line.
+bad="$(find "$repository/kernel" -name '*.[ch]' -print0 | xargs -0 awk '
+  { wide = $0; gsub(/\t/, "        ", wide) }
+  /^        / || /[ \t]$/ || / \t/ || length(wide) > 104 || (FNR > 1 && /^[ \t]*\/\//) { print FILENAME ":" FNR ": style: " $0 }')"
+[[ -z "$bad" ]] || { echo "$bad" >&2; exit 1; }
 # What has gone from the sources goes from the copy; what has not changed is not built again.
 (cd "$folder/src" && find . -name '*.[ch]' -type f ! -name '*.mod.c' -print) | while read -r file; do
   [[ -e "$repository/kernel/$file" ]] || rm -f "$folder/src/$file"

@@ -66,7 +66,7 @@ hostile_once() {
   local turn="$1" port=$((5000 + turn)) kind=$((turn % 22)) shapes=(0 1 4 8 21 41 64 3 255) shape server
   echo "kofi_tcp 127.0.0.1 serve $port" >$debug/kofi_test/run 2>/dev/null &
   server=$!
-  for _ in $(seq 100); do (exec 4<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && break; sleep 0.05; done
+  for _ in $(seq 100); do (exec 4<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && break; sleep 0.1; done
   shape=${shapes[$((turn % ${#shapes[@]}))]}
   {
     exec 4<>/dev/tcp/127.0.0.1/$port || return 1
@@ -87,12 +87,13 @@ hostile_once() {
 }
 hostile_turns() {
   local turn
-  for turn in $(seq 0 "$1"); do hostile_once "$turn" || return 1; done
+  # A subshell each: the endpoint may close while it is written to.
+  for turn in $(seq 0 "$1"); do (trap '' PIPE; hostile_once "$turn") || return 1; done
 }
 
 case_hostile() {
   load kofi kofi_tcp kofi_test || { result "FAILED kofi_tcp load: insmod"; return; }
-  expect "kofi_tcp hostile" "66 peers that send wrong bytes" hostile_turns 65
+  expect "kofi_tcp hostile" "22 peers that send wrong bytes" hostile_turns 21
   expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
   run_test kofi_tcp 127.0.0.1 messages
   unload kofi_test kofi_tcp kofi || result "FAILED kofi_tcp unload: rmmod"
@@ -128,7 +129,7 @@ reload_turns() {
 }
 
 case_reload() {
-  local turns="${WEFT_VM_TURNS:-50}"
+  local turns="${WEFT_VM_TURNS:-30}"
   expect "kofi_loop reload" "$turns times, with traffic" reload_turns "$turns"
   load kofi kofi_loop kofi_test
   expect "kofi_loop busy" "not removed while objects are open" remove_busy
@@ -137,6 +138,7 @@ case_reload() {
 
 mount -t debugfs debugfs $debug
 ip link set lo up
+cat /dev/kmsg >/logs/kmsg &
 started_dmesg="$(dmesg | wc -l)"
 while read -r name; do
   say "--- $name"
