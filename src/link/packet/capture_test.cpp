@@ -19,6 +19,7 @@
 
 #include "link/packet/middleware.hpp"
 #include "link/udp/packets.hpp"
+#include "os/new_file.hpp"
 #include "os/socket_address.hpp"
 #include "proto/packet/pcap.hpp"
 

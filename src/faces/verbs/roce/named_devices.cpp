@@ -97,6 +97,7 @@ std::vector<Named> named_devices() {
     return std::move(wanted.devices);
   }
   std::vector<Named> devices;
+  devices.reserve(interfaces.size());
   for (const os::Interface& one : interfaces) devices.push_back({"weft_" + one.name, one});
   return devices;
 }
