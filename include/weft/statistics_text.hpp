@@ -1,4 +1,4 @@
-// What processes show in their statistics pages, as text: JSON, and the exposition format of Prometheus (version 0.0.4).
+// What processes show in their statistics pages, as text: JSON, and the text format of Prometheus (version 0.0.4).
 #pragma once
 
 #include <cstdint>

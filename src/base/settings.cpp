@@ -173,11 +173,14 @@ const char* text(std::string_view name) noexcept {
 void look_up_with(Lookup other) noexcept { lookup.store(other, std::memory_order_release); }
 
 std::string_view nearest(std::string_view name) noexcept {
+  constexpr size_t letters_each =
+      3;  // of what follows the prefix: so many for each mistake, as STATS is not meant by STAGE
   std::string_view best;
   size_t least = distance_max + 1;
   for (const Setting& setting : table) {
     const size_t away = distance(name, setting.name);
-    if (away < least) {
+    const size_t letters = setting.name.size() - setting.name.find('_') - 1;
+    if (away < least && away * letters_each <= letters) {
       least = away;
       best = setting.name;
     }

@@ -47,7 +47,7 @@ const char* text(std::string_view name) noexcept;
 using Lookup = const char* (*)(const char* name) noexcept;
 void look_up_with(Lookup lookup) noexcept;
 
-// The name of the list that is at most two insertions, deletions or replacements of a letter away; empty: none is.
+// The name of the list that is at most two insertions, deletions or replacements of a letter away, in a short name one; empty: none is.
 std::string_view nearest(std::string_view name) noexcept;
 
 }  // namespace weft::settings

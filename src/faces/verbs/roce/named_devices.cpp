@@ -83,7 +83,7 @@ NamedDevices parse_devices(std::string_view text, std::span<const os::Interface>
     Named named;
     const std::string why = read_entry(entry, interfaces, all.devices, named);
     if (why.empty()) all.devices.push_back(std::move(named));
-    else all.mistakes.push_back("\"" + std::string(entry) + "\" is no device: " + why);
+    else all.mistakes.push_back(std::string("\"").append(entry).append("\" is no device: ").append(why));
   }
   return all;
 }
