@@ -19,7 +19,7 @@ says() { grep -q -- "$1" "$work/out" "$work/err" || fail "nothing about '$1'"; }
 
 expect 0 "$weft" --version; says '^weft [0-9]'
 expect 0 "$weft" help; says SYNOPSIS
-for command in run info perf mux; do
+for command in run info top perf mux; do
   expect 0 "$weft" "$command" --help; says 'EXIT STATUS'
   expect 0 "$weft" help "$command"; says 'EXIT STATUS'
 done
