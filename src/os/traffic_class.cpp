@@ -6,8 +6,8 @@
 
 namespace weft::os {
 
-void mark_traffic(int socket, uint8_t dscp) noexcept {
-  const int octet = dscp << 2;
+void mark_traffic(int socket, uint8_t dscp, uint8_t ecn) noexcept {
+  const int octet = dscp << 2 | (ecn & 3);
   // Both: an IPv6 socket sends to IPv4-mapped addresses, too.
   (void)::setsockopt(socket, IPPROTO_IP, IP_TOS, &octet, sizeof(octet));
   (void)::setsockopt(socket, IPPROTO_IPV6, IPV6_TCLASS, &octet, sizeof(octet));

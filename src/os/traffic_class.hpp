@@ -6,7 +6,7 @@
 namespace weft::os {
 
 // Marks what the socket sends from now on; sockets that it accepts inherit the mark. 0 is the default class. A kernel that
-// refuses leaves the socket unmarked: a traffic class is a request.
-void mark_traffic(int socket, uint8_t dscp) noexcept;
+// refuses leaves the socket unmarked: a traffic class is a request. `ecn` are the two bits of RFC 3168, section 5.
+void mark_traffic(int socket, uint8_t dscp, uint8_t ecn = 0) noexcept;
 
 }  // namespace weft::os

@@ -200,6 +200,11 @@ int send_udp(const Fd& socket, std::span<const std::byte> address, const iovec* 
   }
 }
 
+void show_traffic_class(const Fd& socket) noexcept {
+  set(socket, IPPROTO_IP, IP_RECVTOS, 1);
+  set(socket, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+}
+
 void watch_udp_refusals(const Fd& socket) noexcept {
   set(socket, IPPROTO_IP, IP_RECVERR, 1);
   set(socket, IPPROTO_IPV6, IPV6_RECVERR, 1);
@@ -251,7 +256,7 @@ struct UdpReceiver::State {
   struct Slot {
     alignas(8) std::array<std::byte, source_bytes> source;
     iovec part;
-    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control;
+    alignas(cmsghdr) std::array<std::byte, 2 * CMSG_SPACE(sizeof(int))> control;
   };
   size_t ask = 1;       // batches in the next call
   size_t in_a_row = 0;  // calls that found something
@@ -315,10 +320,21 @@ UdpReceiver::Batch UdpReceiver::batch(size_t index) const noexcept {
   const size_t bytes = std::min<size_t>(state_->messages[index].msg_len, slot_bytes);
   Batch batch{{static_cast<const std::byte*>(message.msg_name), message.msg_namelen},
               {static_cast<const std::byte*>(message.msg_iov->iov_base), bytes},
+              0,
               0};
   if (message.msg_controllen != 0) {
     for (cmsghdr* entry = CMSG_FIRSTHDR(&message); entry != nullptr; entry = CMSG_NXTHDR(&message, entry)) {
-      if (entry->cmsg_level != SOL_UDP || entry->cmsg_type != UDP_GRO) continue;
+      if (entry->cmsg_level != SOL_UDP || entry->cmsg_type != UDP_GRO) {
+        // A byte for IPv4, an int for IPv6.
+        if (entry->cmsg_level == IPPROTO_IP && entry->cmsg_type == IP_TOS) {
+          std::memcpy(&batch.traffic_class, CMSG_DATA(entry), 1);
+        } else if (entry->cmsg_level == IPPROTO_IPV6 && entry->cmsg_type == IPV6_TCLASS) {
+          int octet = 0;
+          std::memcpy(&octet, CMSG_DATA(entry), sizeof octet);
+          batch.traffic_class = static_cast<uint8_t>(octet);
+        }
+        continue;
+      }
       int segment = 0;
       std::memcpy(&segment, CMSG_DATA(entry), sizeof segment);
       if (segment > 0 && static_cast<size_t>(segment) < bytes) batch.segment = static_cast<size_t>(segment);

@@ -42,6 +42,9 @@ size_t udp_interface_bytes(int family) noexcept;
 int send_udp(const Fd& socket, std::span<const std::byte> address, const iovec* parts, size_t count,
              size_t segment_bytes) noexcept;
 
+// From now on UdpReceiver::Batch has the traffic class of what arrives (IP_RECVTOS of ip(7), IPV6_RECVTCLASS of ipv6(7)).
+void show_traffic_class(const Fd& socket) noexcept;
+
 // From now on the socket keeps what it hears of destinations that nobody receives at (IP_RECVERR of ip(7)).
 void watch_udp_refusals(const Fd& socket) noexcept;
 // The oldest of these: the destination whose host answered "port unreachable". False: there is none.
@@ -56,7 +59,8 @@ class UdpReceiver {
   struct Batch {
     std::span<const std::byte> source;
     std::span<const std::byte> bytes;
-    size_t segment;  // 0: one datagram
+    size_t segment;         // 0: one datagram
+    uint8_t traffic_class;  // of all of them; 0 where nobody asked for it
   };
 
   static Result<UdpReceiver> create();

@@ -50,6 +50,7 @@ class Port {
     // The kernel's rxe and network cards send a UDP checksum of zero (annex A17): the ICRC covers the bytes.
     if constexpr (proto::HasOptionalChecksum<P>) link_.set_optional_checksum(true);
     if (auto ok = open_link(link_, address.bytes()); !ok) return ok;
+    if constexpr (proto::HasCongestionMarks<P>) link_.set_ecn(proto::Ecn::Capable0);
     const auto own = link_.address();
     own_ = *os::SocketAddress::from(own.data(), own.size());
     return {};

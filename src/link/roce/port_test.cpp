@@ -179,6 +179,29 @@ TEST(RocePort, SendWriteAndReadInOneProcess) {
   EXPECT_EQ(a.port.counters().solved + b.port.counters().solved, 0u);
 }
 
+// The marks of a router, made here by the sender's own socket: the responder tells, and the requester slows down.
+TEST(RocePort, MarksAreAnsweredByNotices) {
+  Program a, b("127.0.0.2:0");
+  ASSERT_TRUE(a.connect(b.name()));
+  ASSERT_TRUE(b.connect(a.name()));
+  Completion c;
+  ASSERT_TRUE(a.send(SendOpcode::Write, a.element(0, 100'000), b.name()));
+  ASSERT_TRUE(a.wait(c, &b));
+  EXPECT_EQ(b.port.adapter().counters().marked, 0u);
+  a.port.link().set_ecn(proto::Ecn::CongestionExperienced);
+  bool was_limited = false;
+  for (int i = 0; i < 100 && !was_limited; ++i) {
+    ASSERT_TRUE(a.send(SendOpcode::Write, a.element(0, 100'000), b.name()));
+    ASSERT_TRUE(a.wait(c, &b));
+    was_limited = a.qp->pace.is_limited();
+  }
+  EXPECT_TRUE(was_limited);
+  EXPECT_GT(b.port.adapter().counters().marked, 0u);
+  EXPECT_GT(b.port.adapter().counters().congestion_notices_sent, 1u);
+  EXPECT_LE(b.port.adapter().counters().congestion_notices_sent, b.port.adapter().counters().marked);
+  EXPECT_GT(a.port.adapter().counters().congestion_notices, 1u);
+}
+
 TEST(RocePort, AlteredDatagramsAreNotHeard) {
   Program a, b;
   ASSERT_TRUE(a.connect(b.name()));

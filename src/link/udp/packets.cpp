@@ -27,6 +27,14 @@ Result<void> Packets::open(std::span<const std::byte> address) {
   return {};
 }
 
+void Packets::set_ecn(proto::Ecn ecn) noexcept {
+  shows_ecn_ = true;
+  os::mark_traffic(socket_.get(), dscp_, static_cast<uint8_t>(ecn));
+  os::show_traffic_class(socket_);
+  for (const Group& group : groups_)
+    if (group.socket) os::show_traffic_class(group.socket);
+}
+
 std::vector<std::byte> Packets::source_for(bool ipv6, std::span<const std::byte> destination) {
   const int family = ipv6 ? AF_INET6 : AF_INET;
   os::SocketAddress source;
@@ -82,6 +90,7 @@ int Packets::join(std::span<const std::byte> group, bool receives) {
     auto socket = os::open_group(socket_, group);
     if (!socket) return -socket.error().code;
     joined.socket = std::move(*socket);
+    if (shows_ecn_) os::show_traffic_class(joined.socket);
   }
   os::route_groups(socket_);
   groups_.push_back(std::move(joined));

@@ -47,6 +47,8 @@ class Packets {
   // `address` is a sockaddr_in or sockaddr_in6; a zero port or host is chosen by the system.
   Result<void> open(std::span<const std::byte> address);
   void close() noexcept;
+  // The ECN codepoint of what is sent from now on; what arrives shows its own.
+  void set_ecn(proto::Ecn ecn) noexcept;
   std::span<const std::byte> address() const noexcept { return address_.bytes(); }
   // What the kernel keeps for us until we poll, its bookkeeping included: who sends more than that unasked loses it.
   size_t receive_buffer_bytes() const noexcept { return receive_buffer_bytes_; }
@@ -126,16 +128,17 @@ class Packets {
     int packets = 0;
     for (size_t i = 0; i < batches; ++i) {
       const os::UdpReceiver::Batch batch = receiver_->batch(i);
+      const auto ecn = static_cast<proto::Ecn>(batch.traffic_class & 3);
       if (batch.segment == 0) {
-        handler.on_packet(proto::ReceivedPacket{batch.source, destination, batch.bytes});
+        handler.on_packet(proto::ReceivedPacket{batch.source, destination, batch.bytes, {}, 0, ecn});
         ++packets;
         continue;
       }
       uint16_t number = 0;  // as segmentation counts them in the IPv4 headers
       for (size_t at = 0; at < batch.bytes.size(); at += batch.segment, ++number) {
         const size_t bytes = std::min(batch.segment, batch.bytes.size() - at);
-        handler.on_packet(
-            proto::ReceivedPacket{batch.source, destination, batch.bytes.subspan(at, bytes), {}, number});
+        handler.on_packet(proto::ReceivedPacket{
+            batch.source, destination, batch.bytes.subspan(at, bytes), {}, number, ecn});
         ++packets;
       }
     }
@@ -160,6 +163,7 @@ class Packets {
   uint8_t dscp_ = 0;
   bool fragments_ = false;
   bool optional_checksum_ = false;
+  bool shows_ecn_ = false;
   std::vector<Path> paths_;
   std::vector<Group> groups_;
   os::PollSet wait_;      // made when somebody sleeps for the first time
@@ -170,6 +174,6 @@ class Packets {
 
 static_assert(proto::PacketLink<Packets> && proto::HasSegmentationOffload<Packets> &&
               proto::HasSleep<Packets> && proto::HasPathMtu<Packets> && proto::HasRefusals<Packets> &&
-              proto::HasReceiveBuffer<Packets>);
+              proto::HasReceiveBuffer<Packets> && proto::HasCongestionMarks<Packets>);
 
 }  // namespace weft::link::udp

@@ -254,5 +254,41 @@ TEST(Packets, OtherAddressesAreRefused) {
   EXPECT_FALSE(link.open(junk));
 }
 
+// The ECN bits go and come, also of joined packets; who did not ask is shown none.
+TEST(Packets, CongestionMarksGoAndCome) {
+  for (const int family : {AF_INET, AF_INET6}) {
+    Packets a, b, plain;
+    for (Packets* link : {&a, &b, &plain}) ASSERT_TRUE(link->open(loopback_address(family)));
+    struct Marks {
+      std::vector<proto::Ecn> all;
+      void on_packet(const proto::ReceivedPacket& packet) noexcept { all.push_back(packet.ecn); }
+    } marks, none;
+    b.set_ecn(proto::Ecn::NotCapable);
+    std::vector<std::byte> bytes(3000);
+    const iovec part{bytes.data(), bytes.size()};
+    const auto expect = [&](std::vector<proto::Ecn> wanted) {
+      for (int i = 0; i < 2000 && marks.all.size() < wanted.size(); ++i) {
+        (void)b.poll(marks);
+        pollfd waiting{b.wait_fd(), POLLIN, 0};
+        (void)::poll(&waiting, 1, 1);
+      }
+      EXPECT_EQ(marks.all, wanted);
+      marks.all.clear();
+    };
+    using proto::Ecn;
+    for (const Ecn ecn : {Ecn::NotCapable, Ecn::Capable0, Ecn::CongestionExperienced}) {
+      if (ecn != Ecn::NotCapable) a.set_ecn(ecn);
+      ASSERT_TRUE(a.send(b.address(), &part, 1));
+      expect({ecn});
+      ASSERT_TRUE(a.send_segmented(b.address(), &part, 1, 1000));
+      expect({ecn, ecn, ecn});
+    }
+    ASSERT_TRUE(a.send(plain.address(), &part, 1));
+    for (int i = 0; i < 2000 && none.all.empty(); ++i) (void)plain.poll(none);
+    ASSERT_EQ(none.all.size(), 1u);
+    EXPECT_EQ(none.all[0], Ecn::NotCapable);
+  }
+}
+
 }  // namespace
 }  // namespace weft::link::udp

@@ -124,7 +124,10 @@ void Adapter::reset(QueuePair& qp) noexcept {
   fresh.resources = std::move(qp.responder.resources);
   fresh.resources.clear();
   qp.responder = std::move(fresh);
-  qp.drain_pending = qp.last_told = qp.has_overrun = false;
+  qp.drain_pending = qp.last_told = false;
+  qp.attention = 0;
+  qp.pace = Pace();
+  qp.pace_until = UINT64_MAX;
   qp.state = QpState::Reset;
 }
 
@@ -214,6 +217,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
 
 void Adapter::to_error(QueuePair& qp, uint64_t now) noexcept {
   qp.state = QpState::Error;
+  end_pace(qp);
   timers_.set(qp, UINT64_MAX);
   flush_sends(qp, now);
   flush_receives(qp, now);
@@ -226,7 +230,7 @@ void Adapter::to_error(QueuePair& qp, uint64_t now) noexcept {
 void Adapter::complete(CompletionQueue* cq, QueuePair& qp, const Completion& completion,
                        bool is_solicited) noexcept {
   if (cq == nullptr || cq->push(completion, is_solicited)) return;
-  qp.has_overrun = true;
+  qp.attention |= attention_overrun;
   make_ready(qp);  // serve() fails the QP
 }
 
@@ -332,6 +336,11 @@ int Adapter::post_receive(QueuePair& qp, const ReceiveRequest& request, uint64_t
 
 // --- input ---
 
+bool Adapter::is_peer(const QueuePair& qp, const Arrival& arrival) noexcept {
+  const Gid& peer = qp.attributes.path.destination;
+  return same(arrival.source, peer) || (same(arrival.alias, peer) && !same(peer, Gid{}));
+}
+
 void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   Packet packet;
   const std::span<const std::byte> headers = arrival.headers.empty() ? arrival.bytes : arrival.headers;
@@ -339,7 +348,6 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
     ++counters_.malformed;
     return;
   }
-  if (arrival.is_marked) ++counters_.marked;
   QueuePair* qp = qps_.find(packet.bth.destination);
   if (qp == nullptr) {
     if (packet.bth.destination == group_qpn && arrival.group != nullptr)
@@ -347,10 +355,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
     ++counters_.unknown;
     return;
   }
-  if (packet.bth.opcode == wire::roce::opcode_cnp) {
-    ++counters_.congestion_notices;
-    return;
-  }
+  if (packet.bth.opcode == wire::roce::opcode_cnp) return on_notice(*qp, arrival, packet, now);
   Transport transport = Transport::ReliableConnection;
   if (qp->type == QpType::Uc) transport = Transport::Unreliable;
   if (qp->type == QpType::Ud) transport = Transport::Datagram;
@@ -367,15 +372,15 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   }
   // The default partition, as full or limited member (10.9.3).
   const bool same_partition = (packet.bth.pkey & 0x7fff) == 0x7fff;
-  const Gid& peer = qp->attributes.path.destination;
-  const bool is_peer = same(arrival.source, peer) || (same(arrival.alias, peer) && !same(peer, Gid{}));
-  if (!same_partition || (qp->type != QpType::Ud && !is_peer)) {
+  if (!same_partition || (qp->type != QpType::Ud && !is_peer(*qp, arrival))) {
     ++counters_.foreign;
     return;
   }
   ++counters_.received;
   ++qp->received;
   qp->received_bytes += packet.payload.size();
+  if (arrival.is_marked && packet.traits().has_payload) [[unlikely]]
+    on_marked(*qp, now);
   if (qp->state == QpState::ReadyToReceive && !qp->responder.has_heard) {
     qp->responder.has_heard = true;
     events_.on_async({AsyncKind::CommunicationEstablished, qp, nullptr, nullptr});
@@ -397,6 +402,10 @@ void Adapter::on_timer(QueuePair& qp, uint64_t now) noexcept {
     r.wait_until = UINT64_MAX;
     make_ready(qp);
   }
+  if (qp.pace_until <= now) {
+    qp.pace_until = UINT64_MAX;
+    make_ready(qp);
+  }
   if (r.deadline <= now) {
     ++counters_.timeouts;
     ++qp.timeouts;
@@ -406,16 +415,22 @@ void Adapter::on_timer(QueuePair& qp, uint64_t now) noexcept {
 }
 
 Adapter::Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
-  const bool failed = qp.has_overrun || (qp.send_cq != nullptr && qp.send_cq->overrun()) ||
+  const bool failed = (qp.attention & attention_overrun) != 0 ||
+                      (qp.send_cq != nullptr && qp.send_cq->overrun()) ||
                       (qp.receive_cq != nullptr && qp.receive_cq->overrun());
   if (failed && qp.state != QpState::Error && qp.state != QpState::Reset) {
     to_error(qp, now);
     events_.on_async({AsyncKind::QpFatal, &qp, nullptr, nullptr});
   }
+  if ((qp.attention & (attention_notice | attention_pace)) != 0) [[unlikely]]
+    return serve_attended(qp, now);
+  return serve_packets(qp, now, burst);
+}
+
+Adapter::Sent Adapter::serve_packets(QueuePair& qp, uint64_t now, int budget) noexcept {
   // A peer that READs all the time does not keep the QP from sending: with requests to send, responses have half of
   // its turn.
-  int budget = burst;
-  int share = qp.requester.cursor != qp.sends.tail ? burst / 2 : burst;
+  int share = qp.requester.cursor != qp.sends.tail ? (budget + static_cast<int>(qp.sent & 1)) / 2 : budget;
   budget -= share;
   const Sent responses = respond(qp, now, share);
   if (responses == Sent::NoRoom) return responses;

@@ -70,8 +70,9 @@ struct AdapterCounters {
   uint64_t naks_sent = 0;
   uint64_t naks_received = 0;
   uint64_t timeouts = 0;
-  uint64_t marked = 0;              // ECN
-  uint64_t congestion_notices = 0;  // CNP
+  uint64_t marked = 0;              // ECN: packets of peers that arrived so
+  uint64_t congestion_notices = 0;  // CNP: of peers
+  uint64_t congestion_notices_sent = 0;
 };
 
 // Who keeps account of queue pairs. Calls come from create_qp() and destroy_qp(), and from the adapter's destructor.
@@ -87,7 +88,7 @@ class Adapter {
  public:
   static constexpr int burst = 16;  // packets of a QP in one turn
   static constexpr int packets_per_flush = 256;
-  static constexpr uint32_t unasked_max = 16;  // requests without AckReq
+  static constexpr uint64_t notice_ns = 50'000;  // a CNP of a QP at most in that time
 
   Adapter(PacketOutput& output, Events& events, Random random)
       : output_(output),
@@ -157,10 +158,13 @@ class Adapter {
     if (!List<QueuePair, NamedHook<ReadyName>>::linked(qp)) ready_.push_back(qp);
   }
   Sent serve(QueuePair& qp, uint64_t now) noexcept;
+  Sent serve_packets(QueuePair& qp, uint64_t now, int budget) noexcept;
   void set_timer(QueuePair& qp) noexcept {
-    timers_.set(qp, qp.requester.deadline < qp.requester.wait_until ? qp.requester.deadline
-                                                                    : qp.requester.wait_until);
+    const Requester& r = qp.requester;
+    const uint64_t due = r.deadline < r.wait_until ? r.deadline : r.wait_until;
+    timers_.set(qp, due < qp.pace_until ? due : qp.pace_until);
   }
+  static bool is_peer(const QueuePair& qp, const Arrival& arrival) noexcept;
   void on_timer(QueuePair& qp, uint64_t now) noexcept;
   bool send_packet(QueuePair& qp, const AddressVector& to, Packet& packet, iovec* parts, size_t count,
                    size_t payload) noexcept;
@@ -170,6 +174,13 @@ class Adapter {
   void reset(QueuePair& qp) noexcept;
   void to_error(QueuePair& qp, uint64_t now) noexcept;
   void complete(CompletionQueue* cq, QueuePair& qp, const Completion& completion, bool is_solicited) noexcept;
+
+  // congestion.cpp
+  void on_marked(QueuePair& qp, uint64_t now) noexcept;
+  void on_notice(QueuePair& qp, const Arrival& arrival, const Packet& packet, uint64_t now) noexcept;
+  bool send_notice(QueuePair& qp) noexcept;
+  Sent serve_attended(QueuePair& qp, uint64_t now) noexcept;
+  void end_pace(QueuePair& qp) noexcept;
 
   // requester.cpp
   Sent transmit(QueuePair& qp, uint64_t now, int budget) noexcept;

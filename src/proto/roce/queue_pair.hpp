@@ -8,6 +8,7 @@
 
 #include "base/list.hpp"
 #include "proto/roce/attributes.hpp"
+#include "proto/roce/pace.hpp"
 #include "proto/roce/queues.hpp"
 #include "proto/roce/work.hpp"
 
@@ -53,12 +54,15 @@ struct Resource {
   uint64_t original = 0;  // of an atomic
 };
 
+inline constexpr uint32_t unasked_packets = 16;  // requests without AckReq, where nothing slows them down
+
 struct Requester {
-  uint32_t cursor = 0;      // the request that is sent next
-  uint32_t packet = 0;      // of it
-  uint32_t oldest = 0;      // PSN that is not acknowledged; before `next` there is one
-  uint32_t next = 0;        // PSN that was never sent
-  uint32_t unasked = 0;     // packets since one asked for an acknowledgement
+  uint32_t cursor = 0;   // the request that is sent next
+  uint32_t packet = 0;   // of it
+  uint32_t oldest = 0;   // PSN that is not acknowledged; before `next` there is one
+  uint32_t next = 0;     // PSN that was never sent
+  uint32_t unasked = 0;  // packets since one asked for an acknowledgement
+  uint32_t unasked_max = unasked_packets;
   uint32_t open_reads = 0;  // READs and atomics between the head and the cursor
   uint32_t read_psns = 0;   // unacknowledged PSNs that are responses: they do not fill the window
   uint8_t retries = 0;      // left
@@ -97,6 +101,13 @@ struct Responder {
   uint32_t answering = UINT32_MAX;  // the first of them, where it is known
 };
 
+// What the next turn of a queue pair has to look at first.
+enum Attention : uint8_t {
+  attention_overrun = 1,  // a completion found no room
+  attention_notice = 2,   // the peer is owed a CNP
+  attention_pace = 4,     // the peer tells of congestion
+};
+
 struct ReadyName;
 
 struct QueuePair : NamedHook<ReadyName> {
@@ -108,7 +119,7 @@ struct QueuePair : NamedHook<ReadyName> {
   bool signal_all = false;
   bool drain_pending = false;  // SQD: the event is owed
   bool last_told = false;
-  bool has_overrun = false;  // a completion found no room
+  uint8_t attention = 0;  // Attention; 0 on the fast path
   CompletionQueue* send_cq = nullptr;
   CompletionQueue* receive_cq = nullptr;
   SharedReceiveQueue* srq = nullptr;
@@ -117,6 +128,11 @@ struct QueuePair : NamedHook<ReadyName> {
   ReceiveQueue receives;
   Requester requester;
   Responder responder;
+  // Congestion. The timers have the three deadlines of a queue pair as one.
+  uint64_t pace_until = UINT64_MAX;
+  uint64_t notice_after = 0;  // no CNP before
+  Pace pace;
+  uint32_t cut_psn = 0;  // first PSN after the last cut
   // Cold below.
   uint64_t due = UINT64_MAX;  // of the timer heap
   size_t timer_place = SIZE_MAX;

@@ -121,7 +121,7 @@ bool Adapter::scatter(QueuePair& qp, uint32_t index, uint64_t offset,
 bool Adapter::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32_t psn) const noexcept {
   const Requester& r = qp.requester;
   const auto under_way = psn_diff(psn, r.oldest) + 1 - static_cast<int32_t>(r.read_psns);
-  if (under_way >= static_cast<int32_t>(qp.attributes.window_packets) || r.unasked + 1 >= unasked_max)
+  if (under_way >= static_cast<int32_t>(qp.attributes.window_packets) || r.unasked + 1 >= r.unasked_max)
     return true;
   if (!is_last) return false;
   if ((e.flags & signaled) != 0 || r.cursor + 1 == qp.sends.tail || psn_diff(psn, r.next) < 0) return true;

@@ -26,6 +26,7 @@ TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
   const uint64_t only = number_from_environment("WEFT_SIM_SEED", 0);
   const uint64_t count = only != 0 ? 1 : number_from_environment("WEFT_SIM_SEEDS", seeds);
   AdapterCounters sum;
+  uint64_t paced = 0;
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t seed = only != 0 ? only : i + 1;
     World world(seed);
@@ -41,6 +42,8 @@ TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
       sum.ghosts += c.ghosts;
       sum.naks_received += c.naks_received;
       sum.timeouts += c.timeouts;
+      sum.congestion_notices += c.congestion_notices;
+      for (const auto& end : node->ends) paced += end->qp->pace.is_limited();
     }
   }
   if (count < 100) return;
@@ -52,6 +55,8 @@ TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
   EXPECT_GT(sum.ghosts, count / 2);
   EXPECT_GT(sum.naks_received, count / 2);
   EXPECT_GT(sum.timeouts, count / 10);
+  EXPECT_GT(sum.congestion_notices, count * 2);
+  EXPECT_GT(paced, count / 50);  // at the end
 }
 
 TEST(RoceSim, UnreliableMessagesUnharmedOrNotAtAll) {

@@ -151,10 +151,15 @@ class UnreliableWorld {
         Arrival arrival;
         arrival.source = gid(1 - flight.to);
         arrival.bytes = std::span(*flight.bytes).first(flight.bytes->size() - 4);
+        arrival.is_marked = random.chance(rules.marked);
         nodes_[flight.to]->adapter.on_packet(arrival, now);
         continue;
       }
-      if (!is_ready || until != UINT64_MAX) return;
+      if (until != UINT64_MAX) return;
+      if (is_ready) continue;
+      const uint64_t due = std::min(nodes_[0]->adapter.next_due(), nodes_[1]->adapter.next_due());
+      if (due == UINT64_MAX) return;
+      now = std::max(now, due);
     }
     complain("does not come to rest");
   }

@@ -55,6 +55,7 @@ struct Conditions {
   double late = 0;
   double altered = 0;
   double refused = 0;  // no room in the link
+  double marked = 0;   // by ECN
   uint64_t late_ns = 0;
   uint64_t delay_ns = 0;
   bool may_fail = false;  // so much is lost that retries may run out
@@ -71,6 +72,7 @@ inline Conditions conditions(uint64_t seed) {
   c.refused = random.pick({0.0, 0.0, 0.05});
   c.late_ns = random.pick<uint64_t>({5 * us, 200 * us, 5 * ms});
   c.delay_ns = random.pick<uint64_t>({1 * us, 20 * us, 300 * us});
+  c.marked = random.pick({0.0, 0.0, 0.02, 0.5});
   if (random.chance(0.05)) {
     c.loss = 0.4;
     c.may_fail = true;
@@ -266,6 +268,7 @@ class World {
     Arrival arrival;
     arrival.source = gid(1 - node.number);
     arrival.bytes = std::span(bytes).first(bytes.size() - 4);
+    arrival.is_marked = random.chance(rules.marked);
     node.adapter->on_packet(arrival, now);
   }
 

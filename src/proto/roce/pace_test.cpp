@@ -1,0 +1,117 @@
+// The rate of a queue pair under notices: cut, recovery, end, whatever the times of the calls.
+#include "proto/roce/pace.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace weft::proto::roce {
+namespace {
+
+constexpr uint64_t tick = Pace::tick_ns;
+
+// Limited at a rate of `packets` in each tick, before the cut.
+Pace limited(uint64_t packets, uint64_t at) {
+  Pace pace;
+  pace.on_notice(at, 0);
+  EXPECT_FALSE(pace.is_limited());
+  pace.on_notice(at + tick, packets);
+  EXPECT_TRUE(pace.is_limited());
+  return pace;
+}
+
+TEST(RocePace, TheSecondNoticeCutsTheMeasuredRateByHalf) {
+  Pace pace = limited(100, 7);
+  EXPECT_EQ(pace.rate(), 100 * Pace::unit / 2);
+  EXPECT_EQ(pace.packets(), 0u);
+  EXPECT_EQ(pace.next_at(), 7 + 2 * tick);
+  pace.advance(7 + 2 * tick);
+  EXPECT_EQ(pace.packets(), 50u);
+  pace.spend(20);
+  EXPECT_EQ(pace.packets(), 30u);
+  pace.advance(7 + 3 * tick);
+  EXPECT_LE(pace.packets(), 90u);  // what is not used is not saved
+}
+
+TEST(RocePace, NoticesOfOneTickCountOnce) {
+  Pace pace = limited(100, 0);
+  const uint32_t rate = pace.rate();
+  for (uint64_t at = tick + 1; at < 2 * tick; at += 1000) pace.on_notice(at, 200);
+  EXPECT_EQ(pace.rate(), rate);
+  pace.on_notice(2 * tick, 200);
+  EXPECT_LT(pace.rate(), rate);
+}
+
+TEST(RocePace, NoticesWithoutEndLeaveTheLeastRate) {
+  Pace pace = limited(100, 0);
+  for (uint64_t n = 2; n < 1000; ++n) {
+    pace.on_notice(n * tick, 0);
+    ASSERT_TRUE(pace.is_limited());
+  }
+  EXPECT_EQ(pace.rate(), Pace::rate_min);
+  EXPECT_LE(pace.next_at(), 999 * tick + 17 * tick);
+}
+
+TEST(RocePace, QuietTicksBringTheRateBackAndEndTheLimit) {
+  Pace pace = limited(64, 0);
+  uint64_t at = tick;
+  for (uint32_t n = 0; n < Pace::recovery_ticks + 1; ++n) pace.advance(at += tick);
+  EXPECT_GE(pace.rate(), 62 * Pace::unit);  // fast recovery: all but a 32nd
+  EXPECT_LE(pace.rate(), 64 * Pace::unit + 1);
+  while (pace.is_limited() && at < 1000 * tick) {
+    pace.advance(at += tick);
+    pace.spend(pace.packets());
+  }
+  EXPECT_LT(at, 200 * tick);  // 10 ms
+}
+
+TEST(RocePace, RareNoticesCutLittle) {
+  Pace pace = limited(200, 0);
+  uint64_t at = tick;
+  for (int n = 0; n < 40; ++n) {
+    at += 20 * tick;
+    const uint32_t before = pace.rate();
+    pace.on_notice(at, 0);
+    if (n > 10 && pace.is_limited()) {
+      EXPECT_GT(pace.rate(), before * 8 / 10);
+    }
+  }
+}
+
+TEST(RocePace, WhatIsNotUsedEnds) {
+  Pace pace = limited(10, 0);
+  pace.advance(tick + Pace::ticks_kept * tick + 2 * tick);
+  EXPECT_FALSE(pace.is_limited());
+  // A notice that nothing follows is forgotten, and a late second one measures anew.
+  pace.on_notice(1'000'000'000, 0);
+  pace.on_notice(9'000'000'000, 100);
+  EXPECT_FALSE(pace.is_limited());
+}
+
+TEST(RocePace, AnyOrderOfCallsKeepsItsBounds) {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 200; ++round) {
+    Pace pace;
+    uint64_t now = random() % 1000, sent = 0;
+    for (int step = 0; step < 2000; ++step) {
+      now += random() % (round % 2 == 0 ? 3 * tick : tick / 4);
+      if (random() % 5 == 0) pace.on_notice(now, sent);
+      pace.advance(now);
+      if (!pace.is_limited()) {
+        sent += random() % 300;
+        continue;
+      }
+      ASSERT_GE(pace.rate(), Pace::rate_min);
+      ASSERT_LT(pace.rate(), Pace::rate_max);
+      ASSERT_GT(pace.next_at(), now - tick);
+      ASSERT_LE(pace.next_at(), now + 17 * tick);
+      const uint32_t packets = pace.packets();
+      sent += packets;
+      pace.spend(packets);
+      ASSERT_EQ(pace.packets(), 0u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::proto::roce
