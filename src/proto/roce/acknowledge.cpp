@@ -178,8 +178,11 @@ void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
       if (done > static_cast<int32_t>(r.packet)) r.packet = static_cast<uint32_t>(done);
     }
   }
-  const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
-  r.deadline = r.oldest == r.next || timeout == UINT64_MAX ? UINT64_MAX : now + timeout;
+  r.deadline = UINT64_MAX;
+  if (r.oldest != r.next) {
+    const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
+    if (timeout != UINT64_MAX) r.deadline = now + timeout;
+  }
   set_timer(qp);
   if (r.cursor != qp.sends.tail) make_ready(qp);
 }

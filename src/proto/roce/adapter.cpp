@@ -241,6 +241,11 @@ namespace {
 // Inline; that of std::array goes byte by byte.
 bool same(const Gid& a, const Gid& b) noexcept { return std::memcmp(a.data(), b.data(), a.size()) == 0; }
 
+inline bool is_peer(const QueuePair& qp, const Arrival& arrival) noexcept {
+  const Gid& peer = qp.attributes.path.destination;
+  return same(arrival.source, peer) || (same(arrival.alias, peer) && !same(peer, Gid{}));
+}
+
 bool allowed(QpType type, SendOpcode opcode) noexcept {
   const bool plain = opcode == SendOpcode::Send || opcode == SendOpcode::SendImmediate;
   switch (type) {
@@ -336,11 +341,6 @@ int Adapter::post_receive(QueuePair& qp, const ReceiveRequest& request, uint64_t
 
 // --- input ---
 
-bool Adapter::is_peer(const QueuePair& qp, const Arrival& arrival) noexcept {
-  const Gid& peer = qp.attributes.path.destination;
-  return same(arrival.source, peer) || (same(arrival.alias, peer) && !same(peer, Gid{}));
-}
-
 void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   Packet packet;
   const std::span<const std::byte> headers = arrival.headers.empty() ? arrival.bytes : arrival.headers;
@@ -355,7 +355,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
     ++counters_.unknown;
     return;
   }
-  if (packet.bth.opcode == wire::roce::opcode_cnp) return on_notice(*qp, arrival, packet, now);
+  if (packet.bth.opcode == wire::roce::opcode_cnp) return on_notice(*qp, is_peer(*qp, arrival), packet, now);
   Transport transport = Transport::ReliableConnection;
   if (qp->type == QpType::Uc) transport = Transport::Unreliable;
   if (qp->type == QpType::Ud) transport = Transport::Datagram;
@@ -414,23 +414,16 @@ void Adapter::on_timer(QueuePair& qp, uint64_t now) noexcept {
   if (qp.state != QpState::Error) set_timer(qp);
 }
 
-Adapter::Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
-  const bool failed = (qp.attention & attention_overrun) != 0 ||
-                      (qp.send_cq != nullptr && qp.send_cq->overrun()) ||
-                      (qp.receive_cq != nullptr && qp.receive_cq->overrun());
-  if (failed && qp.state != QpState::Error && qp.state != QpState::Reset) {
-    to_error(qp, now);
-    events_.on_async({AsyncKind::QpFatal, &qp, nullptr, nullptr});
-  }
-  if ((qp.attention & (attention_notice | attention_pace)) != 0) [[unlikely]]
-    return serve_attended(qp, now);
-  return serve_packets(qp, now, burst);
+void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
+  if (qp.state == QpState::Error || qp.state == QpState::Reset) return;
+  to_error(qp, now);
+  events_.on_async({AsyncKind::QpFatal, &qp, nullptr, nullptr});
 }
 
-Adapter::Sent Adapter::serve_packets(QueuePair& qp, uint64_t now, int budget) noexcept {
-  // A peer that READs all the time does not keep the QP from sending: with requests to send, responses have half of
-  // its turn.
-  int share = qp.requester.cursor != qp.sends.tail ? (budget + static_cast<int>(qp.sent & 1)) / 2 : budget;
+// At most `budget` packets. A peer that READs all the time does not keep the QP from sending: with requests to send,
+// responses have `half` of its turn.
+inline Adapter::Sent Adapter::serve_packets(QueuePair& qp, uint64_t now, int budget, int half) noexcept {
+  int share = qp.requester.cursor != qp.sends.tail ? half : budget;
   budget -= share;
   const Sent responses = respond(qp, now, share);
   if (responses == Sent::NoRoom) return responses;
@@ -439,6 +432,38 @@ Adapter::Sent Adapter::serve_packets(QueuePair& qp, uint64_t now, int budget) no
   const Sent sent = qp.type == QpType::Ud ? transmit_datagrams(qp, now, budget) : transmit(qp, now, budget);
   if (qp.state != QpState::Error) set_timer(qp);
   return sent == Sent::Idle ? responses : sent;
+}
+
+Adapter::Sent Adapter::serve_attended(QueuePair& qp, uint64_t now) noexcept {
+  if ((qp.attention & attention_overrun) != 0) fail_overrun(qp, now);
+  if ((qp.attention & attention_notice) != 0) {
+    const bool lives = qp.state != QpState::Error && qp.state != QpState::Reset;
+    if (lives && !send_notice(qp)) return Sent::NoRoom;
+    qp.attention &= static_cast<uint8_t>(~unsigned{attention_notice});
+  }
+  if ((qp.attention & attention_pace) != 0) {
+    qp.pace.advance(now);
+    if (!qp.pace.is_limited()) end_pace(qp);
+  }
+  if ((qp.attention & attention_pace) == 0) return serve_packets(qp, now, burst, burst / 2);
+  const uint64_t before = qp.sent;
+  const auto budget = static_cast<int>(std::min<uint32_t>(burst, qp.pace.packets()));
+  // Of a budget of one, responses and requests have every second.
+  const Sent result = serve_packets(qp, now, budget, (budget + static_cast<int>(before & 1)) / 2);
+  qp.pace.spend(qp.sent - before);
+  if (result != Sent::More || qp.pace.packets() != 0 || qp.state == QpState::Error) return result;
+  qp.pace_until = qp.pace.next_at();
+  set_timer(qp);
+  return Sent::Idle;
+}
+
+Adapter::Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
+  if ((qp.send_cq != nullptr && qp.send_cq->overrun()) ||
+      (qp.receive_cq != nullptr && qp.receive_cq->overrun())) [[unlikely]]
+    fail_overrun(qp, now);
+  if (qp.attention != 0) [[unlikely]]
+    return serve_attended(qp, now);
+  return serve_packets(qp, now, burst, burst / 2);
 }
 
 void Adapter::flush(uint64_t now) noexcept {

@@ -158,13 +158,16 @@ class Adapter {
     if (!List<QueuePair, NamedHook<ReadyName>>::linked(qp)) ready_.push_back(qp);
   }
   Sent serve(QueuePair& qp, uint64_t now) noexcept;
-  Sent serve_packets(QueuePair& qp, uint64_t now, int budget) noexcept;
+  Sent serve_packets(QueuePair& qp, uint64_t now, int budget, int half) noexcept;
+  Sent serve_attended(QueuePair& qp, uint64_t now) noexcept;
+  void fail_overrun(QueuePair& qp, uint64_t now) noexcept;
   void set_timer(QueuePair& qp) noexcept {
     const Requester& r = qp.requester;
-    const uint64_t due = r.deadline < r.wait_until ? r.deadline : r.wait_until;
-    timers_.set(qp, due < qp.pace_until ? due : qp.pace_until);
+    uint64_t due = r.deadline < r.wait_until ? r.deadline : r.wait_until;
+    if (qp.attention != 0 && qp.pace_until < due) [[unlikely]]
+      due = qp.pace_until;
+    timers_.set(qp, due);
   }
-  static bool is_peer(const QueuePair& qp, const Arrival& arrival) noexcept;
   void on_timer(QueuePair& qp, uint64_t now) noexcept;
   bool send_packet(QueuePair& qp, const AddressVector& to, Packet& packet, iovec* parts, size_t count,
                    size_t payload) noexcept;
@@ -177,9 +180,8 @@ class Adapter {
 
   // congestion.cpp
   void on_marked(QueuePair& qp, uint64_t now) noexcept;
-  void on_notice(QueuePair& qp, const Arrival& arrival, const Packet& packet, uint64_t now) noexcept;
+  void on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept;
   bool send_notice(QueuePair& qp) noexcept;
-  Sent serve_attended(QueuePair& qp, uint64_t now) noexcept;
   void end_pace(QueuePair& qp) noexcept;
 
   // requester.cpp

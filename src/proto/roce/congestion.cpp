@@ -1,5 +1,4 @@
 // Congestion: marked packets are answered by notices (CNP), and who gets notices sends less. IBTA annex A17.9.
-#include <algorithm>
 #include <array>
 
 #include "proto/roce/adapter.hpp"
@@ -30,14 +29,14 @@ bool Adapter::send_notice(QueuePair& qp) noexcept {
 }
 
 // Anybody who can send by the peer's address can slow this QP down to rate_min, as in every RoCEv2 network.
-void Adapter::on_notice(QueuePair& qp, const Arrival& arrival, const Packet& packet, uint64_t now) noexcept {
+void Adapter::on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept {
   const bool sends = qp.state == QpState::ReadyToReceive || qp.state == QpState::ReadyToSend ||
                      qp.state == QpState::SendDrained;
   if (!sends || qp.type == QpType::Ud) {
     ++counters_.unknown;
     return;
   }
-  if ((packet.bth.pkey & 0x7fff) != 0x7fff || !is_peer(qp, arrival)) {
+  if ((packet.bth.pkey & 0x7fff) != 0x7fff || !is_peer) {
     ++counters_.foreign;
     return;
   }
@@ -56,26 +55,6 @@ void Adapter::end_pace(QueuePair& qp) noexcept {
   qp.pace_until = UINT64_MAX;
   qp.attention &= static_cast<uint8_t>(~unsigned{attention_pace});
   qp.requester.unasked_max = unasked_packets;
-}
-
-Adapter::Sent Adapter::serve_attended(QueuePair& qp, uint64_t now) noexcept {
-  if ((qp.attention & attention_notice) != 0) {
-    const bool lives = qp.state != QpState::Error && qp.state != QpState::Reset;
-    if (lives && !send_notice(qp)) return Sent::NoRoom;
-    qp.attention &= static_cast<uint8_t>(~unsigned{attention_notice});
-  }
-  if ((qp.attention & attention_pace) != 0) {
-    qp.pace.advance(now);
-    if (!qp.pace.is_limited()) end_pace(qp);
-  }
-  if ((qp.attention & attention_pace) == 0) return serve_packets(qp, now, burst);
-  const uint64_t before = qp.sent;
-  const Sent result = serve_packets(qp, now, static_cast<int>(std::min<uint32_t>(burst, qp.pace.packets())));
-  qp.pace.spend(qp.sent - before);
-  if (result != Sent::More || qp.pace.packets() != 0 || qp.state == QpState::Error) return result;
-  qp.pace_until = qp.pace.next_at();
-  set_timer(qp);
-  return Sent::Idle;
 }
 
 }  // namespace weft::proto::roce
