@@ -63,4 +63,11 @@ std::vector<Interface> interfaces() {
   return found;
 }
 
+std::optional<Interface> interface_named(const std::string& name) {
+  const unsigned index = name.size() < IFNAMSIZ ? ::if_nametoindex(name.c_str()) : 0;
+  if (index == 0) return {};
+  const Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return Interface{name, index, mtu_of(socket, name), false, {}, {}};
+}
+
 }  // namespace weft::os

@@ -1,6 +1,7 @@
 // The network interfaces of this machine (netdevice(7)). Must not know who asks.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,5 +20,7 @@ struct Interface {
 
 // Those that are up and have an address: that of the way out of the machine first, loopback last.
 std::vector<Interface> interfaces();
+// The one of that name, whatever its state, without addresses. Nothing: there is none.
+std::optional<Interface> interface_named(const std::string& name);
 
 }  // namespace weft::os

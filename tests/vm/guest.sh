@@ -8,6 +8,8 @@ set -u
 source /weft/tests/programs.sh
 
 kernel_v4=10.14.0.1 weft_v4=10.14.0.2 kernel_v6=fd14::1 weft_v6=fd14::2
+# Of the packet socket: addresses that no interface has.
+packet_v4=10.14.0.9 packet_v6=fd14::9
 kernel_control=10.15.0.1 weft_control=10.15.0.2
 exec 3>/dev/ttyS0
 
@@ -20,6 +22,14 @@ in_weft() {
   ip netns exec weft env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_STANDARD_GID=1 "$@"
 }
 in_kernel() { "$@"; }
+in_packet_v4() {
+  ip netns exec weft env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_DEVICES=weft_packet=packet:weft0/$packet_v4/24 "$@"
+}
+in_packet_v6() {
+  ip netns exec weft env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_DEVICES=weft_packet=packet:weft0/$packet_v6/64 "$@"
+}
+# Two of Weft's own: the second side in place of the kernel's.
+in_weft_too() { ip netns exec weft2 env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_STANDARD_GID=1 "$@"; }
 
 lay_wire() {
   modprobe -a crc32_generic crc32_pclmul crc32c_generic veth sch_netem af_packet rdma_rxe ib_uverbs rdma_ucm 2>/dev/null
@@ -99,13 +109,41 @@ case_plain_v6() {
   network 4300
   peers plain-v6 $kernel_v6 $weft_v6 in_weft
 }
+case_packet_v4() {
+  network 1500
+  peers packet-v4 $kernel_v4 $packet_v4 in_packet_v4
+}
+case_packet_v6() {
+  network 4300
+  peers packet-v6 $kernel_v6 $packet_v6 in_packet_v6
+}
 case_loss_1() {
-  network 1500 delay 1ms reorder 98% 50% loss 1%
+  network 1500 delay 1ms reorder 98% 50% loss 1% duplicate 1%
   peers loss-1 $kernel_v4 $weft_v4 in_weft --lossy
+}
+case_loss_1_v6() {
+  network 4300 delay 1ms reorder 98% 50% loss 1% duplicate 1%
+  peers loss-1-v6 $kernel_v6 $weft_v6 in_weft --lossy
+}
+case_loss_3() {
+  network 1500 delay 1ms reorder 97% 50% loss 3% duplicate 2%
+  peers loss-3 $kernel_v4 $weft_v4 in_weft --lossy
+}
+case_loss_3_v6() {
+  network 4300 delay 1ms reorder 97% 50% loss 3% duplicate 2%
+  peers loss-3-v6 $kernel_v6 $weft_v6 in_weft --lossy
+}
+case_loss_5_v4() {
+  network 1500 delay 1ms reorder 95% 50% loss 5% duplicate 2%
+  peers loss-5-v4 $kernel_v4 $weft_v4 in_weft --lossy
 }
 case_loss_5() {
   network 4300 delay 1ms reorder 95% 50% loss 5% duplicate 2%
   peers loss-5 $kernel_v6 $weft_v6 in_weft --lossy
+}
+case_loss_3_packet() {
+  network 1500 delay 1ms reorder 97% 50% loss 3% duplicate 2%
+  peers loss-3-packet $kernel_v4 $packet_v4 in_packet_v4 --lossy
 }
 case_pingpong() {
   network 1500

@@ -588,7 +588,8 @@ int Stack::join(std::span<const std::byte> group, bool receives, Mac& mac) noexc
   mac = group_mac(host_of(*address));
   const auto known = std::ranges::find_if(groups_, [&](const Group& one) { return one.address == *address; });
   if (known != groups_.end()) {
-    known->receives |= receives;
+    if (known->receives || !receives) return -EADDRINUSE;
+    known->receives = true;
     return 0;
   }
   if (groups_.size() == groups_max) return -ENOSPC;

@@ -134,7 +134,7 @@ class Stack {
     return control_count_ != 0 || own_count_ != 0 || found_ != 0 || neighbors_.is_asking();
   }
 
-  // Multicast: 0, -EINVAL, -ENOSPC. `mac` is the group's.
+  // Multicast: 0, -EADDRINUSE (it was so already), -EINVAL, -ENOSPC. `mac` is the group's.
   int join(std::span<const std::byte> group, bool receives, wire::Mac& mac) noexcept;
   bool leave(std::span<const std::byte> group, wire::Mac& mac) noexcept;  // true: it received
   // The MACs under which Neighbor Solicitations for the own address come; nothing for IPv4.

@@ -52,6 +52,11 @@ Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t
                                const DeviceSettings& settings) {
   address.set_port(port);
   ports_[index].emplace(adapter_);
+  if (!settings.packet_interface.empty()) {
+    auto& way = ports_[index]->link().choose<Carrier::RawSocket>();
+    way.frames().set_interface(settings.packet_interface);
+    way.set_network(settings.network);
+  }
   auto opened = ports_[index]->open(address, [&](Socket& link, std::span<const std::byte> at) {
     auto ok = packet::open_observed(link, at, settings.audience);
     if (auto* observer = link.observer(); ok && observer != nullptr && observer->capture != nullptr)
@@ -84,6 +89,13 @@ void Device::open_near(const DeviceSettings& settings) {
 }
 
 Result<void> Device::open_ports(const DeviceSettings& settings) {
+  if (!settings.packet_interface.empty()) {
+    if (settings.ipv4)
+      if (auto ok = open_port(1, settings.ipv4, standard_port, settings); !ok) return ok;
+    if (settings.ipv6)
+      if (auto ok = open_port(2, settings.ipv6, standard_port, settings); !ok) return ok;
+    return {};
+  }
   if (settings.ipv4)
     if (auto ok = open_port(0, settings.ipv4, settings.port, settings); !ok) return ok;
   if (settings.has_standard) {

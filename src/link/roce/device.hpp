@@ -16,10 +16,10 @@
 
 #include "base/result.hpp"
 #include "link/packet/middleware.hpp"
+#include "link/roce/carrier.hpp"
 #include "link/roce/near.hpp"
 #include "link/roce/port.hpp"
 #include "link/roce/shown.hpp"
-#include "link/udp/packets.hpp"
 #include "os/event.hpp"
 #include "os/lock.hpp"
 #include "os/origin.hpp"
@@ -38,6 +38,10 @@ struct DeviceSettings {
   bool has_thread = true;        // false: progress is made by the program's calls alone
   bool has_near = true;          // shared memory to devices of this host and user, by GID 0
   size_t datagram_bytes = 1024;  // of UD: the path MTU of the interface
+  // Not empty: no UDP sockets, but a packet socket on this interface for each address, which no interface has
+  // (link/ethernet/packet_socket.hpp). GIDs 1 and 2 only: the standard ones.
+  std::string packet_interface;
+  ethernet::Network network;  // of these
   packet::Audience audience;
 };
 
@@ -52,7 +56,7 @@ struct DeviceCounters {
 
 class Device final : proto::roce::PacketOutput {
  public:
-  using Socket = proto::Observed<udp::Packets>;
+  using Socket = proto::Observed<Carrier>;
   static constexpr size_t gid_count = 3;
 
   // `events` outlives the device.

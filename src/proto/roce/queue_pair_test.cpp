@@ -390,10 +390,50 @@ TEST(RoceCq, SolicitedEventsOnlyWhenAskedFor) {
   ASSERT_EQ(p.send(p.a, request(SendOpcode::Send, from.element(0, 8), 2, signaled | solicited)), 0);
   p.exchange();
   EXPECT_EQ(p.b.completion_events, 1);
+  std::array<Completion, 4> taken;
+  ASSERT_EQ(p.b.cq->poll(taken), 2);
   p.b.cq->arm(false);
   ASSERT_EQ(p.send(p.a, request(SendOpcode::Send, from.element(0, 8), 3)), 0);
   p.exchange();
   EXPECT_EQ(p.b.completion_events, 2);
+}
+
+// A program that takes one completion for each event, and arms before it does, never sleeps over one: what came between
+// an event and the arming has its event then.
+TEST(RoceCq, OneEventForEachCompletionForWhoTakesThemOneByOne) {
+  Pair p;
+  p.connect();
+  Block from(p.a, 64), to(p.b, 64);
+  constexpr uint64_t messages = 4;
+  for (uint64_t i = 0; i < messages; ++i) ASSERT_EQ(p.receive(p.b, i, {to.element(0, 64)}), 0);
+  p.b.cq->arm(false);
+  for (uint64_t i = 0; i < messages; ++i)
+    ASSERT_EQ(p.send(p.a, request(SendOpcode::Send, from.element(0, 8), i)), 0);
+  p.exchange();
+  std::array<Completion, 1> taken;
+  for (int i = 1; i <= static_cast<int>(messages); ++i) {
+    ASSERT_EQ(p.b.completion_events, i);
+    p.b.cq->arm(false);
+    ASSERT_EQ(p.b.cq->poll(taken), 1);
+  }
+  EXPECT_EQ(p.b.completion_events, static_cast<int>(messages));
+}
+
+// Who takes all of them has at most one event too many.
+TEST(RoceCq, NoEventForWhatWasTaken) {
+  Pair p;
+  p.connect();
+  Block from(p.a, 64), to(p.b, 64);
+  for (uint64_t i = 0; i < 3; ++i) ASSERT_EQ(p.receive(p.b, i, {to.element(0, 64)}), 0);
+  p.b.cq->arm(false);
+  for (uint64_t i = 0; i < 3; ++i)
+    ASSERT_EQ(p.send(p.a, request(SendOpcode::Send, from.element(0, 8), i)), 0);
+  p.exchange();
+  std::array<Completion, 4> taken;
+  ASSERT_EQ(p.b.cq->poll(taken), 3);
+  EXPECT_EQ(p.b.completion_events, 1);
+  p.b.cq->arm(false);
+  EXPECT_EQ(p.b.completion_events, 1);
 }
 
 TEST(RoceCq, AnOverrunFailsTheQueueAndItsQueuePairs) {

@@ -108,6 +108,10 @@ Result<Instance::Reference> Instance::open(const Named& named) {
   wanted.port = static_cast<uint16_t>(settings::number("WEFT_VERBS_PORT"));
   // Programs choose by themselves among GIDs (perftest prefers that of IPv4), and two of one host cannot both have it.
   wanted.has_standard = settings::flag("WEFT_VERBS_STANDARD_GID") || !named.interface.ipv4;
+  if (named.is_packet) {
+    wanted.packet_interface = named.interface.name;
+    wanted.network = named.network;
+  }
   const char* progress_text = settings::text("WEFT_PROGRESS");
   const std::string_view progress = progress_text == nullptr ? "" : progress_text;
   wanted.has_thread = progress != "manual";

@@ -4,8 +4,11 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <charconv>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "base/settings.hpp"
@@ -39,6 +42,41 @@ const os::Interface* interface_of(const os::SocketAddress& address,
   return loopback == interfaces.end() ? nullptr : &*loopback;
 }
 
+// "1.2.3.4" or "fd00::1".
+std::optional<os::SocketAddress> host_of(const std::string& text) {
+  const bool is_ip6 = text.find(':') != std::string::npos;
+  return os::SocketAddress::from_text(is_ip6 ? "[" + text + "]:0" : text + ":0");
+}
+
+// "INTERFACE/ADDRESS[/PREFIX[/GATEWAY]]"; the address is of no interface.
+std::string read_packet_entry(std::string_view text, Named& out) {
+  std::vector<std::string> words(1);
+  for (const char c : text) {
+    if (c == '/') words.emplace_back();
+    else words.back() += c;
+  }
+  if (words.size() < 2 || words.size() > 4) return "packet:INTERFACE/ADDRESS[/PREFIX[/GATEWAY]] is expected";
+  const auto interface = os::interface_named(words[0]);
+  if (!interface) return "no interface is named \"" + words[0] + "\"";
+  const auto address = host_of(words[1]);
+  if (!address || address->is_any()) return "\"" + words[1] + "\" is no IPv4 or IPv6 address of a host";
+  out.is_packet = true;
+  out.interface = *interface;
+  (address->family() == AF_INET ? out.interface.ipv4 : out.interface.ipv6) = *address;
+  if (words.size() > 2) {
+    const std::string& bits = words[2];
+    const auto end = std::from_chars(bits.data(), bits.data() + bits.size(), out.network.prefix_bits);
+    if (end.ec != std::errc() || end.ptr != bits.data() + bits.size())
+      return "\"" + bits + "\" is no length of a prefix";
+  }
+  if (words.size() > 3) {
+    const auto gateway = host_of(words[3]);
+    if (!gateway) return "\"" + words[3] + "\" is no address of a gateway";
+    out.network.gateway = *gateway;
+  }
+  return {};
+}
+
 // Why the entry is no device; empty: `out` is one.
 std::string read_entry(std::string_view text, std::span<const os::Interface> interfaces,
                        std::span<const Named> before, Named& out) {
@@ -51,8 +89,10 @@ std::string read_entry(std::string_view text, std::span<const os::Interface> int
   if (std::ranges::find(before, out.name, &Named::name) != before.end())
     return "an entry before it has that name";
   const std::string host(text.substr(at + 1));
+  constexpr std::string_view packet = "packet:";
+  if (host.starts_with(packet)) return read_packet_entry(std::string_view(host).substr(packet.size()), out);
   const bool is_ip6 = host.find(':') != std::string::npos;
-  const auto address = os::SocketAddress::from_text(is_ip6 ? "[" + host + "]:0" : host + ":0");
+  const auto address = host_of(host);
   if (!address) return "\"" + host + "\" is no IPv4 or IPv6 address";
   const os::Interface* interface = interface_of(*address, interfaces);
   if (interface == nullptr) return "no interface of this machine that is up has the address " + host;

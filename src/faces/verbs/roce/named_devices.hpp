@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "link/ethernet/stack.hpp"
 #include "os/interfaces.hpp"
 
 namespace weft::verbs::soft {
@@ -14,6 +15,8 @@ namespace weft::verbs::soft {
 struct Named {
   std::string name;
   os::Interface interface;
+  bool is_packet = false;                // a packet socket on the interface, with an address of its own
+  link::ethernet::Network network = {};  // of that
 };
 
 struct NamedDevices {
@@ -21,7 +24,7 @@ struct NamedDevices {
   std::vector<std::string> mistakes;  // a sentence each
 };
 
-// A text of NAME=ADDRESS, with commas between. An entry with a mistake gives no device. Empty entries are none.
+// A text of NAME=ADDRESS and NAME=packet:INTERFACE/ADDRESS[/PREFIX[/GATEWAY]], with commas between. An entry with a mistake gives no device. Empty entries are none.
 NamedDevices parse_devices(std::string_view text, std::span<const os::Interface> interfaces);
 
 // WEFT_VERBS_DEVICES and nothing else when it is set and not empty, even where no entry of it is usable; otherwise

@@ -1,0 +1,49 @@
+// SocketFrames: Frames over a packet socket on an interface of this machine, whose MAC and MTU are its own; needs
+// CAP_NET_RAW. The kernel sees the same frames: give the link an address that no interface of this machine has.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "link/ethernet/frames.hpp"
+#include "os/packet_socket.hpp"
+#include "proto/packet/abilities.hpp"
+
+namespace weft::link::ethernet {
+
+class SocketFrames {
+ public:
+  void set_interface(std::string name) { interface_ = std::move(name); }  // before open()
+
+  Result<void> open() { return socket_.open(interface_); }
+  void close() noexcept { socket_.close(); }
+  const wire::Mac& mac() const noexcept { return socket_.mac(); }
+  size_t mtu_bytes() const noexcept { return socket_.mtu_bytes(); }
+  size_t receive_buffer_bytes() const noexcept { return socket_.receive_buffer_bytes(); }
+  bool send(const iovec* parts, size_t count) noexcept { return socket_.send(parts, count); }
+
+  template <class Handler>
+  int poll(Handler& handler) noexcept {
+    const size_t count = socket_.receive();
+    for (size_t i = 0; i < count; ++i) {
+      const os::PacketSocket::Frame frame = socket_.frame(i);
+      handler.on_frame(ReceivedFrame{frame.bytes, frame.vlan, frame.is_checksum_good});
+    }
+    return static_cast<int>(count);
+  }
+
+  int wait_fd() noexcept { return socket_.fd(); }
+  bool arm() noexcept { return true; }
+  void disarm() noexcept {}
+
+ private:
+  std::string interface_;
+  os::PacketSocket socket_;
+};
+
+static_assert(Frames<SocketFrames> && proto::HasSleep<SocketFrames> && proto::HasReceiveBuffer<SocketFrames>);
+
+}  // namespace weft::link::ethernet

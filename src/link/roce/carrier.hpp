@@ -1,0 +1,105 @@
+// Carrier: the packet link below a port of a device, which settings choose when the device is opened: a UDP socket, or a
+// host of its own on an Ethernet. One more way is one more alternative of `Ways`. Must not know RoCEv2.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <variant>
+
+#include "base/result.hpp"
+#include "link/ethernet/packet_socket.hpp"
+#include "link/ethernet/packets.hpp"
+#include "link/udp/packets.hpp"
+#include "proto/packet/abilities.hpp"
+
+namespace weft::link::roce {
+
+class Carrier {
+ public:
+  using Udp = udp::Packets;
+  using RawSocket = ethernet::EthernetPackets<ethernet::SocketFrames>;
+  using Ways = std::variant<Udp, RawSocket>;
+
+ private:
+  // UDP, which is everybody's, is one comparison away.
+  template <class Fn>
+  auto visit(Fn&& fn) {
+    if (auto* const udp = std::get_if<Udp>(&ways_)) [[likely]]
+      return fn(*udp);
+    return std::visit(fn, ways_);
+  }
+
+ public:
+  static constexpr size_t address_length = sizeof(sockaddr_in6);
+  static constexpr size_t segments_max = Udp::segments_max;
+  static constexpr size_t segmented_bytes_max = Udp::segmented_bytes_max;
+  static constexpr bool checks_packets = true;
+  static constexpr bool has_ip_addresses = true;
+  static_assert(Udp::segments_max <= RawSocket::segments_max);
+
+  // --- before everything else --- UDP unless another way is chosen; the setters of that way are its own.
+  template <class Way>
+  Way& choose() {
+    return ways_.emplace<Way>();
+  }
+
+  void set_optional_checksum(bool optional) noexcept {
+    visit([&](auto& way) { way.set_optional_checksum(optional); });
+  }
+  Result<void> open(std::span<const std::byte> address) {
+    return visit([&](auto& way) { return way.open(address); });
+  }
+  void close() noexcept {
+    visit([](auto& way) { way.close(); });
+  }
+  std::span<const std::byte> address() const noexcept {
+    return std::visit([](const auto& way) { return way.address(); }, ways_);
+  }
+  size_t packet_bytes_max(std::span<const std::byte> to) noexcept {
+    return visit([&](auto& way) { return way.packet_bytes_max(to); });
+  }
+  size_t receive_buffer_bytes() const noexcept {
+    return std::visit([](const auto& way) { return way.receive_buffer_bytes(); }, ways_);
+  }
+
+  bool send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept {
+    return visit([&](auto& way) { return way.send(to, parts, count); });
+  }
+  bool send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
+                      size_t segment_bytes) noexcept {
+    return visit([&](auto& way) { return way.send_segmented(to, parts, count, segment_bytes); });
+  }
+  template <class Handler>
+  int poll(Handler& handler) noexcept {
+    return visit([&](auto& way) { return way.poll(handler); });
+  }
+
+  int join(std::span<const std::byte> group, bool receives) {
+    return visit([&](auto& way) { return way.join(group, receives); });
+  }
+  void leave(std::span<const std::byte> group) noexcept {
+    visit([&](auto& way) { way.leave(group); });
+  }
+
+  int wait_fd() noexcept {
+    return visit([](auto& way) { return way.wait_fd(); });
+  }
+  bool arm() noexcept {
+    return visit([](auto& way) { return way.arm(); });
+  }
+  void disarm() noexcept {
+    visit([](auto& way) { way.disarm(); });
+  }
+
+ private:
+  Ways ways_;
+};
+
+static_assert(proto::PacketLink<Carrier> && proto::HasSegmentationOffload<Carrier> &&
+              proto::HasSleep<Carrier> && proto::HasOptionalChecksum<Carrier> &&
+              proto::HasReceiveBuffer<Carrier> && proto::HasMulticast<Carrier>);
+
+}  // namespace weft::link::roce
