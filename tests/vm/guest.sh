@@ -19,14 +19,14 @@ result() { echo "$1 $2" >>/logs/results; say "$1 $2"; }
 
 # Runs a program as Weft's side has it, and as the kernel's side.
 in_weft() {
-  ip netns exec weft env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_STANDARD_GID=1 "$@"
+  ip netns exec weft env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_LOG=info WEFT_VERBS_STANDARD_GID=1 "$@"
 }
 in_kernel() { "$@"; }
 in_packet_v4() {
-  ip netns exec weft env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_DEVICES=weft_packet=packet:weft0/$packet_v4/24 "$@"
+  ip netns exec weft env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_LOG=info WEFT_VERBS_DEVICES=weft_packet=packet:weft0/$packet_v4/24 "$@"
 }
 in_packet_v6() {
-  ip netns exec weft env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_DEVICES=weft_packet=packet:weft0/$packet_v6/64 "$@"
+  ip netns exec weft env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_LOG=info WEFT_VERBS_DEVICES=weft_packet=packet:weft0/$packet_v6/64 "$@"
 }
 # Two of Weft's own: the second side in place of the kernel's.
 in_weft_too() { ip netns exec weft2 env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_STANDARD_GID=1 "$@"; }
@@ -117,17 +117,17 @@ case_packet_v6() {
   network 4300
   peers packet-v6 $kernel_v6 $packet_v6 in_packet_v6
 }
-case_loss_1() {
+case_loss_1_v4() {
   network 1500 delay 1ms reorder 98% 50% loss 1% duplicate 1%
-  peers loss-1 $kernel_v4 $weft_v4 in_weft --lossy
+  peers loss-1-v4 $kernel_v4 $weft_v4 in_weft --lossy
 }
 case_loss_1_v6() {
   network 4300 delay 1ms reorder 98% 50% loss 1% duplicate 1%
   peers loss-1-v6 $kernel_v6 $weft_v6 in_weft --lossy
 }
-case_loss_3() {
+case_loss_3_v4() {
   network 1500 delay 1ms reorder 97% 50% loss 3% duplicate 2%
-  peers loss-3 $kernel_v4 $weft_v4 in_weft --lossy
+  peers loss-3-v4 $kernel_v4 $weft_v4 in_weft --lossy
 }
 case_loss_3_v6() {
   network 4300 delay 1ms reorder 97% 50% loss 3% duplicate 2%
@@ -137,9 +137,9 @@ case_loss_5_v4() {
   network 1500 delay 1ms reorder 95% 50% loss 5% duplicate 2%
   peers loss-5-v4 $kernel_v4 $weft_v4 in_weft --lossy
 }
-case_loss_5() {
+case_loss_5_v6() {
   network 4300 delay 1ms reorder 95% 50% loss 5% duplicate 2%
-  peers loss-5 $kernel_v6 $weft_v6 in_weft --lossy
+  peers loss-5-v6 $kernel_v6 $weft_v6 in_weft --lossy
 }
 case_loss_3_packet() {
   network 1500 delay 1ms reorder 97% 50% loss 3% duplicate 2%
@@ -157,6 +157,53 @@ case_perftest() {
 case_events() {
   network 1500
   events
+}
+
+# Two rxe devices at the ends of one veth in the first namespace, where rxe works, and routes that lead from one to the
+# other over it; then a veth between two namespaces for Weft, with the same addresses.
+server_v4=10.16.0.2 client_v4=10.16.0.1
+in_weft_server() { ip netns exec bench1 env LD_LIBRARY_PATH=/weft/compat "$@"; }
+in_weft_client() { ip netns exec bench0 env LD_LIBRARY_PATH=/weft/compat "$@"; }
+case_bench() {
+  local name
+  ip link add wire2 type veth peer name wire3
+  for name in wire2 wire3; do
+    ip link set $name mtu 4300
+    echo 1 >/proc/sys/net/ipv4/conf/$name/accept_local
+    echo 0 >/proc/sys/net/ipv4/conf/$name/rp_filter
+  done
+  echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
+  ip addr add $client_v4/32 dev wire2
+  ip addr add $server_v4/32 dev wire3
+  ip link set wire2 up
+  ip link set wire3 up
+  ip route add $server_v4 dev wire2 src $client_v4 table 100
+  ip route add $client_v4 dev wire3 src $server_v4 table 101
+  ip neigh replace $server_v4 lladdr "$(cat /sys/class/net/wire3/address)" dev wire2 nud permanent
+  ip neigh replace $client_v4 lladdr "$(cat /sys/class/net/wire2/address)" dev wire3 nud permanent
+  ip rule add pref 5 iif wire2 lookup local
+  ip rule add pref 6 iif wire3 lookup local
+  ip rule add pref 7 from $client_v4 to $server_v4 ipproto udp lookup 100
+  ip rule add pref 8 from $server_v4 to $client_v4 ipproto udp lookup 101
+  ip rule add pref 9 oif wire2 lookup 100
+  ip rule add pref 10 oif wire3 lookup 101
+  ip rule add pref 100 lookup local
+  ip rule del pref 0
+  rdma link add rxe1 type rxe netdev wire2
+  rdma link add rxe2 type rxe netdev wire3
+  ip netns add bench0
+  ip netns add bench1
+  ip -n bench0 link add wire0 type veth peer name wire1 netns bench1
+  ip -n bench0 addr add $client_v4/24 dev wire0
+  ip -n bench1 addr add $server_v4/24 dev wire1
+  for name in 0 1; do
+    ip -n bench$name link set lo up
+    ip -n bench$name link set wire$name mtu 4300 up
+  done
+  sleep 1
+  grep -H . /sys/class/infiniband/rxe[12]/ports/1/gids/[01]
+  bench
+  busybox cat /sys/class/net/wire2/statistics/tx_packets
 }
 
 if ! lay_wire; then

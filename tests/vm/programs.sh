@@ -6,6 +6,8 @@ peers() {
   local name="$1" kernel="$2" other="$3" where="$4" control=$weft_control other_name=weft line
   shift 4
   if [[ $where == in_kernel ]]; then control=$kernel_control other_name=kernel2; fi
+  local duplicates refused
+  duplicates=$(rxe_counter duplicate_request) refused=$(rxe_counter rcvd_seq_err)
   [[ $where == in_kernel ]] || capture_start "$name"
   in_kernel timeout 200 /weft/verbs_peer connect $control 7000 "$kernel" kernel --only "$(cat /logs/only)" "$@" >"/logs/$name.kernel" 2>&1 &
   local connector=$! status other_status
@@ -23,7 +25,31 @@ peers() {
   if [[ $status -gt 1 || $other_status -gt 1 ]]; then
     result FAILED "$name: verbs_peer ended with $status on $other_name and $other_status on the kernel"
   fi
+  [[ $where != in_kernel ]] || return
+  # What Weft says when the device closes, and what the kernel counts.
+  line="$(grep -o 'sent again: .*' "/logs/$name.$other_name")"
+  local again twice gaps wrong solved
+  read -r again twice gaps wrong solved < <(tr -dc '0-9;' <<<"$line" | tr ';' ' ')
+  duplicates=$(($(rxe_counter duplicate_request) - duplicates)) refused=$(($(rxe_counter rcvd_seq_err) - refused))
+  expect "$name: every ICRC is right" "${wrong:-1}" -eq 0
+  case "$name" in
+    *packet* | *v6*) expect "$name: no ICRC is solved for" "${solved:-1}" -eq 0 ;;
+  esac
+  case "$name" in
+    loss*)
+      expect "$name: Weft repeats ($again packets, the kernel had $duplicates requests twice)" "${again:-0}" -gt 0
+      expect "$name: the kernel repeats (Weft had $twice packets twice, saw $gaps gaps, the kernel heard $refused NAKs)" "$((twice * refused))" -gt 0
+      ;;
+  esac
 }
+
+# expect WHAT TEST...: a line of the results.
+expect() {
+  local what="$1"
+  shift
+  if test "$@"; then result ok "$what"; else result FAILED "$what"; fi
+}
+rxe_counter() { cat "/sys/class/infiniband/rxe0/ports/1/hw_counters/$1"; }
 
 # pair NAME SERVER CLIENT COMMAND...: a server without an address and a client with that of the server's side. The
 # words %gid and %device become those of a side; SERVER and CLIENT are in_weft or in_kernel.
@@ -137,5 +163,45 @@ events() {
     both "ibv_rc_pingpong -e, round $round" ibv_rc_pingpong -d %device -g %gid -n 100 -e
     capture_stop events
     [[ $(grep -c '^FAILED' /logs/results) -eq $failed_before ]] || mv /logs/events.pcap "/logs/events-$round.pcap"
+  done
+}
+
+# measure FIELD NAME SIDE SERVER CLIENT ADDRESS COMMAND...: one figure of perftest's last line, to /logs/bench.
+measure() {
+  local field="$1" name="$2" side="$3" server="$4" client="$5" address="$6" value
+  shift 6
+  $server timeout 60 "${@//%device/$server_device}" >/logs/bench.server 2>&1 &
+  local pid=$!
+  for _ in $(seq 100); do
+    $server busybox netstat -ltn 2>/dev/null | busybox grep -q ':18515 ' && break
+    sleep 0.05
+  done
+  $client timeout 60 "${@//%device/$client_device}" "$address" >/logs/bench.client 2>&1
+  wait $pid
+  value="$(busybox awk -v field="$field" '/^ *[0-9]+ +[0-9]+ / { value = $field } END { print value }' /logs/bench.client)"
+  echo "$side;$name;${value:-failed}" >>/logs/bench
+  say "bench: $name, $side: ${value:-failed: $(tail -n 1 /logs/bench.client)}"
+}
+
+# The same programs over rxe and over Weft in turn, both through a pair of veth.
+bench() {
+  local round
+  for round in $(seq "$(cat /logs/rounds)"); do
+    local side
+    for side in rxe weft; do
+      local at=() index=0
+      if [[ $side == rxe ]]; then
+        at=(in_kernel in_kernel $server_v4) index=1 server_device=rxe2 client_device=rxe1
+      else
+        at=(in_weft_server in_weft_client $server_v4) index=0 server_device=weft_wire1 client_device=weft_wire0
+      fi
+      local common=(-d %device -x $index -F)
+      measure 5 "RC SEND 8 B, latency, us" $side "${at[@]}" ib_send_lat "${common[@]}" -s 8 -n 1000
+      measure 5 "RC WRITE 8 B, latency, us" $side "${at[@]}" ib_write_lat "${common[@]}" -s 8 -n 1000
+      measure 5 "RC SEND 8 B, million messages/s" $side "${at[@]}" ib_send_bw "${common[@]}" -s 8 -n 5000
+      measure 4 "RC SEND 64 KiB, MB/s" $side "${at[@]}" ib_send_bw "${common[@]}" -s 65536 -n 300
+      measure 4 "RC WRITE 64 KiB, MB/s" $side "${at[@]}" ib_write_bw "${common[@]}" -s 65536 -n 300
+      measure 5 "UD SEND 1,024 B, million messages/s" $side "${at[@]}" ib_send_bw "${common[@]}" -c UD -s 1024 -n 5000
+    done
   done
 }

@@ -12,7 +12,7 @@ logs="$folder/logs"
 
 cases=("$@")
 if [[ ${#cases[@]} -eq 0 ]]; then
-  mapfile -t cases < <(sed -n 's/^\([a-z][a-z0-9_-]*\) .*/\1/p' "$here/cases.txt")
+  mapfile -t cases < <(sed -n 's/^\([a-z][a-z0-9_-]*\) .*/\1/p' "$here/cases.txt" | grep -v '^bench$')
 fi
 for name in "${cases[@]}"; do
   grep -q "^$name " "$here/cases.txt" || { echo "vm: no case named '$name'; there are:" >&2; sed -n 's/^[a-z]/  &/p' "$here/cases.txt" >&2; exit 2; }
@@ -53,6 +53,7 @@ bash "$here/dissect.sh" "$logs"
 passed=$(grep -c '^ok ' "$logs/results" || true) failed=$(grep -c '^FAILED ' "$logs/results" || true)
 skipped=$(grep -c '^skipped ' "$logs/results" || true)
 [[ $status -eq 1 || $status -eq 3 ]] || failed=$((failed + 1))
+[[ ! -s "$logs/bench" ]] || python3 "$here/ratios.py" "$logs/bench" | tee "$folder/bench.txt"
 grep '^FAILED ' "$logs/results" || true
 echo "$passed passed, $failed failed$([[ $skipped -eq 0 ]] || echo ", $skipped skipped")"
-[[ $failed -eq 0 && $passed -gt 0 ]]
+[[ $failed -eq 0 && ($passed -gt 0 || -s "$logs/bench") ]]

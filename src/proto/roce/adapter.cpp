@@ -194,7 +194,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
   if (from == QpState::Init && to == QpState::ReadyToReceive) {
     Responder& r = qp.responder;
     r.expected = qp.attributes.rq_psn;
-    r.newest_plain = psn_add(r.expected, psn_mask);
+    r.newest_plain = r.told = psn_add(r.expected, psn_mask);
   }
   if ((mask & attr_max_dest_reads) != 0) resize(qp.responder, qp.attributes.max_dest_reads);
   if (from == QpState::ReadyToReceive && to == QpState::ReadyToSend) {

@@ -140,6 +140,9 @@ TEST(RoceTurn, APacketThatComesLateLeavesAGapBehindIt) {
   p.a.out.clear();
   p.b.adapter.flush(p.now);
   PacketBytes held;
+  const Packet ack = take(p.b, held);
+  EXPECT_EQ(ack.aeth.syndrome, wire::roce::syndrome_ack);
+  EXPECT_EQ(ack.bth.psn, p.common.rq_psn);
   const Packet nak = take(p.b, held);
   EXPECT_EQ(nak.aeth.syndrome, 0x60);
   EXPECT_EQ(nak.bth.psn, psn_add(p.common.rq_psn, 1));

@@ -131,20 +131,28 @@ Result<Instance::Reference> Instance::open(const Named& named) {
   return Reference(opened);
 }
 
-// By which way packets went, for WEFT_VERBS_LOG=info.
+// By which way packets went, and what was lost on it, for WEFT_VERBS_LOG=info.
 Instance::~Instance() {
   if (!device_ || !device_->is_here()) return;
   link::roce::DeviceCounters counters;
+  link::roce::PortCounters ports;
+  roce::AdapterCounters packets;
   {
     const std::scoped_lock guard(device_->lock());
     counters = device_->counters();
+    ports = device_->port_counters();
+    packets = device_->adapter().counters();
   }
   const auto pair = [](uint64_t out, uint64_t in) {
     return std::to_string(out) + " out, " + std::to_string(in) + " in";
   };
   try {
     log(2, named_.name + ": packets by shared memory: " + pair(counters.near.sent, counters.near.received) +
-               "; by UDP: " + pair(counters.sent_by_udp, counters.received_by_udp));
+               "; by UDP: " + pair(counters.sent_by_udp, counters.received_by_udp) +
+               "; sent again: " + std::to_string(packets.sent_again) + "; received twice: " +
+               std::to_string(packets.duplicates) + "; gaps: " + std::to_string(packets.gaps) +
+               "; wrong ICRC: " + std::to_string(ports.wrong_icrc) +
+               "; by a solved IP identification: " + std::to_string(ports.solved));
   } catch (...) {  // no memory for a sentence
   }
 }
