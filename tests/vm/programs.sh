@@ -28,16 +28,17 @@ peers() {
   [[ $where != in_kernel ]] || return
   # What Weft says when the device closes, and what the kernel counts.
   line="$(grep -o 'sent again: .*' "/logs/$name.$other_name")"
-  local again twice gaps wrong solved
-  read -r again twice gaps wrong solved < <(tr -dc '0-9;' <<<"$line" | tr ';' ' ')
+  local again twice gaps wrong solved counts=()
+  IFS=';' read -r -a counts <<<"${line//[^0-9;]/}"
+  again="${counts[0]:-0}" twice="${counts[1]:-0}" gaps="${counts[2]:-0}" wrong="${counts[3]:-1}" solved="${counts[4]:-1}"
   duplicates=$(($(rxe_counter duplicate_request) - duplicates)) refused=$(($(rxe_counter rcvd_seq_err) - refused))
-  expect "$name: every ICRC is right" "${wrong:-1}" -eq 0
+  expect "$name: every ICRC is right" "$wrong" -eq 0
   case "$name" in
-    *packet* | *v6*) expect "$name: no ICRC is solved for" "${solved:-1}" -eq 0 ;;
+    *packet* | *v6*) expect "$name: no ICRC is solved for" "$solved" -eq 0 ;;
   esac
   case "$name" in
     loss*)
-      expect "$name: Weft repeats ($again packets, the kernel had $duplicates requests twice)" "${again:-0}" -gt 0
+      expect "$name: Weft repeats ($again packets, the kernel had $duplicates requests twice)" "$again" -gt 0
       expect "$name: the kernel repeats (Weft had $twice packets twice, saw $gaps gaps, the kernel heard $refused NAKs)" "$((twice * refused))" -gt 0
       ;;
   esac

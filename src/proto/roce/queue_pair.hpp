@@ -95,7 +95,7 @@ struct Responder {
   bool is_final = false;  // the NAK with which the QP went to ERR
   uint8_t syndrome = 0;
   uint32_t ack_psn = 0;
-  uint32_t told = 0;  // PSN of the newest plain ACK that went
+  uint32_t told = 0;                // PSN of the newest plain ACK that went
   std::vector<Resource> resources;  // a ring
   uint32_t newest_resource = 0;
   uint32_t pending = 0;             // resources with responses to send

@@ -89,7 +89,7 @@ struct PairOptions {
   int memory_access = access_all;
   int qp_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
   uint32_t requests = 64;
-  uint8_t timeout = 14;     // 67 ms
+  uint8_t timeout = 16;  // 268 ms: a busy host may stop the guest for longer than 67 ms, seven times in a row
   uint8_t retry_count = 6;  // rxe never gives up with 7, and a responder says its NAK once
   uint8_t rnr_retry = 7;
   uint8_t min_rnr_timer = 12;  // 0.64 ms
