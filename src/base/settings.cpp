@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 4> copy_words = {"auto", "ring", "receive
 
 constexpr std::array<std::string_view, 4> verbs_log_words = {"none", "error", "warn", "info"};
 
-constexpr std::array<Setting, 24> table = {{
+constexpr std::array<Setting, 25> table = {{
     {"FI_PROVIDER", Kind::Text, 0, 0, 0,
      "Providers to use, separated by commas; ^ before the list means all but those (default: all)"},
     {"FI_PROVIDER_PATH", Kind::Text, 0, 0, 0, "Directories with plugins (*fi.so), with colons between"},
@@ -57,6 +57,9 @@ constexpr std::array<Setting, 24> table = {{
      "reads "
      "the sender's memory), both (both sides at once) (default: auto, by what each way takes)",
      copy_words},
+    {"WEFT_NIC", Kind::Text, 0, 0, 0,
+     "Network cards that this process drives by VFIO, and their addresses: "
+     "PCI-ADDRESS=IP/PREFIX[,gateway=IP][,mtu=BYTES][,vlan=ID], with semicolons between (default: none)"},
     {"WEFT_VERBS_DEVICES", Kind::Text, 0, 0, 0,
      "libibverbs.so.1: devices by name and address, NAME=ADDRESS, with commas between (default: "
      "weft_INTERFACE for each)"},

@@ -55,7 +55,7 @@ concept Frames = std::default_initializable<F> &&
   noexcept->std::same_as<int>;
 };
 
-// What Frames may have besides: proto::HasSleep, proto::HasReceiveBuffer, and
+// What Frames may have besides: proto::HasSleep, proto::HasReceiveBuffer, proto::HasReceiveSlots, and
 
 // Several frames in one call, or one ring of the bell: what send() took may wait until flush(). EthernetPackets calls it
 // at the end of each of its own calls.
@@ -73,6 +73,13 @@ concept HasMacFilter = requires(F& frames, const wire::Mac& group) {
   noexcept->std::same_as<int>;
   { frames.leave_mac(group) }
   noexcept;
+};
+
+// The device may be gone for good: a negative errno, which is then the answer to every send; 0 while it is there.
+template <class F>
+concept HasFailure = requires(const F& frames) {
+  { frames.failure() }
+  noexcept->std::same_as<int>;
 };
 
 }  // namespace weft::link::ethernet

@@ -140,6 +140,9 @@ class EthernetPackets {
   size_t receive_buffer_bytes() const noexcept requires proto::HasReceiveBuffer<F> {
     return frames_.receive_buffer_bytes();
   }
+  size_t receive_packet_bytes() const noexcept requires proto::HasReceiveSlots<F> {
+    return frames_.receive_packet_bytes();
+  }
 
   // Multicast. Switches that listen to IGMP or MLD have to be told by somebody else.
   int join(std::span<const std::byte> group, bool receives) noexcept {
@@ -180,6 +183,9 @@ class EthernetPackets {
 
   int put(std::span<const std::byte> to, const iovec* parts, size_t count, uint16_t identification) noexcept {
     if (count > parts_max) return -EMSGSIZE;
+    if constexpr (HasFailure<F>)
+      if (const int failed = frames_.failure(); failed != 0) [[unlikely]]
+        return failed;
     const int status = stack_.write_head(to, parts, count, identification, now_, head_);
     if (status == Stack::goes) [[likely]] {
       std::array<iovec, parts_max + 1> frame;

@@ -187,7 +187,7 @@ int Stack::find_way(std::span<const std::byte> to) noexcept {
   } else if (!is_unicast(way_.destination)) {
     return -EACCES;
   } else if (way_.destination == host_) {
-    way_.where = Where::Own;
+    way_.where = address->port() == own_.port() ? Where::Own : Where::OwnHost;
   } else {
     way_.where = Where::Link;
     way_.next_hop = way_.destination;
@@ -213,8 +213,8 @@ int Stack::write_head(std::span<const std::byte> to, const iovec* parts, size_t 
     fill(head, mac_, payload, parts, count, identification);
     return waits;
   }
-  if (way_.where == Where::Multicast) {
-    fill(head, way_.mac, payload, parts, count, identification);
+  if (way_.where == Where::Multicast || way_.where == Where::OwnHost) {
+    fill(head, way_.where == Where::OwnHost ? mac_ : way_.mac, payload, parts, count, identification);
     return goes;
   }
   NeighborEntry* neighbor = way_.neighbor;

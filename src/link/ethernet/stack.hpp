@@ -152,7 +152,7 @@ class Stack {
     wire::Mac mac{};
     bool receives = false;
   };
-  enum class Where : uint8_t { Link, Own, Multicast };
+  enum class Where : uint8_t { Link, Own, OwnHost, Multicast };  // OwnHost: another port of this host
   // The last destination, whose way is known.
   struct Way {
     os::SocketAddress to;

@@ -1,0 +1,119 @@
+// For tests: cards that are models (nic/model) on one hub, with interrupts that can be slept on.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "link/nic/card.hpp"
+#include "link/nic/device.hpp"
+#include "link/nic/frames.hpp"
+#include "nic/e1000e/driver.hpp"
+#include "nic/model/bus.hpp"
+#include "nic/model/e1000e.hpp"
+#include "nic/model/hub.hpp"
+#include "nic/model/stand.hpp"
+#include "nic/model/virtio_net.hpp"
+#include "nic/virtio_net/driver.hpp"
+#include "os/event.hpp"
+
+namespace weft::link::nic {
+
+namespace model = weft::nic::model;
+
+struct E1000eKind {
+  using Model = model::E1000e;
+  template <class Bus>
+  using Driver = weft::nic::e1000e::Driver<Bus>;
+  static std::unique_ptr<Model> make(model::Hub& hub, unsigned n) {
+    return std::make_unique<Model>(hub, Model::Settings{.mac = model::mac_of(n)});
+  }
+};
+struct VirtioKind {
+  using Model = model::VirtioNet;
+  template <class Bus>
+  using Driver = weft::nic::virtio_net::Driver<Bus>;
+  static std::unique_ptr<Model> make(model::Hub& hub, unsigned n) {
+    Model::Settings settings;
+    settings.mac = model::mac_of(n);
+    settings.mtu = 9000;
+    return std::make_unique<Model>(hub, settings);
+  }
+};
+
+// The card of a model. Interrupts are notices of an event.
+template <class Kind>
+class ModelCard final : public CardOf<typename Kind::template Driver<model::Bus<typename Kind::Model>>> {
+ public:
+  using Bus = model::Bus<typename Kind::Model>;
+  using Base = CardOf<typename Kind::template Driver<Bus>>;
+
+  explicit ModelCard(typename Kind::Model& model) : Base(std::make_unique<Bus>(model)) {
+    auto event = os::Event::create();
+    event_.emplace(std::move(*event));
+    this->bus().host().on_interrupt = [this](unsigned) { event_->notify(); };
+  }
+  int wait_fd() const noexcept override { return event_->fd(); }
+  void disarm() noexcept override {
+    Base::disarm();
+    event_->drain();
+  }
+
+ private:
+  std::optional<os::Event> event_;
+};
+
+// What tests do to a card, whichever it is.
+class TestCard {
+ public:
+  virtual ~TestCard() = default;
+  virtual std::unique_ptr<Card> plug() = 0;  // a new card on the model
+  virtual model::Host& host() = 0;           // of the last one
+  virtual model::Station& station() = 0;
+  virtual void hold_transmit(bool on) = 0;
+  virtual void break_it() = 0;  // the next look at it finds a contradiction, once
+  virtual uint64_t bad_accesses() = 0;
+};
+
+template <class Kind>
+class TestCardOf final : public TestCard {
+ public:
+  TestCardOf(model::Hub& hub, unsigned n) : model_(Kind::make(hub, n)) {}
+  std::unique_ptr<Card> plug() override {
+    auto card = std::make_unique<ModelCard<Kind>>(*model_);
+    bus_ = &card->bus();
+    return card;
+  }
+  model::Host& host() override { return bus_->host(); }
+  model::Station& station() override { return *model_; }
+  void hold_transmit(bool on) override { model_->hold_transmit(on); }
+  void break_it() override {
+    if constexpr (std::is_same_v<Kind, VirtioKind>) {
+      model_->need_reset();
+    } else {
+      // Registers read all ones once, as those of a device that has left the bus.
+      bus_->tamper_read = [this, left = 1](unsigned, size_t, uint32_t value) mutable {
+        if (left == 0) return value;
+        --left;
+        return 0xffffffffU;
+      };
+    }
+  }
+  uint64_t bad_accesses() override { return bus_->bad_accesses(); }
+  typename Kind::Model& model() { return *model_; }
+
+ private:
+  std::unique_ptr<typename Kind::Model> model_;
+  model::Bus<typename Kind::Model>* bus_ = nullptr;
+};
+
+inline os::SocketAddress test_address(unsigned n, uint16_t port = 0, bool is_ip6 = false) {
+  const std::string host = is_ip6 ? "[fd00::" + std::to_string(n) + "]" : "10.0.0." + std::to_string(n);
+  return *os::SocketAddress::from_text(host + ':' + std::to_string(port));
+}
+
+}  // namespace weft::link::nic
