@@ -4,6 +4,7 @@
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/memory_region.hpp"
 
@@ -82,6 +83,13 @@ Offer::Offer(const char* provider, uint32_t version, const providers::EndpointKi
 void Offer::limit_messages(size_t bytes) {
   ep.max_msg_size = std::min(ep.max_msg_size, bytes);
   tx.inject_size = std::min(tx.inject_size, ep.max_msg_size);
+}
+
+void Offer::set_names(const char* fabric, std::string domain) {
+  name = std::move(domain);
+  fabric_name = fabric;
+  domain_attr.name = name.data();
+  fabric_attr.name = fabric_name.data();
 }
 
 }  // namespace weft::fi

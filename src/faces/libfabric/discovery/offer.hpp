@@ -20,6 +20,8 @@ struct Offer {
         const proto::EngineAbilities& abilities);
   // Messages are that long at most: what the provider's network carries.
   void limit_messages(size_t bytes);
+  // Names other than the provider's.
+  void set_names(const char* fabric, std::string domain);
 
   fi_info info{};
   fi_tx_attr tx{};
@@ -27,7 +29,8 @@ struct Offer {
   fi_ep_attr ep{};
   fi_domain_attr domain_attr{};
   fi_fabric_attr fabric_attr{};
-  std::string name;
+  std::string name;  // of the domain
+  std::string fabric_name;
 };
 
 }  // namespace weft::fi

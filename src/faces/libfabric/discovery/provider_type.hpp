@@ -4,6 +4,8 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace weft::fi {
 
@@ -36,6 +38,12 @@ concept BringsDevice = requires {
 template <class P>
 concept BringsParameters = requires {
   { P::parameters.size() } -> std::convertible_to<size_t>;
+};
+// Offers one domain for each device, with names of their own; none: nothing is offered. The fabric has another name than the provider.
+template <class P>
+concept NamesDomains = requires(uint32_t format) {
+  { P::domains(format) } -> std::same_as<std::vector<std::string>>;
+  { P::fabric } -> std::convertible_to<const char*>;
 };
 // The longest message depends on the network.
 template <class P>

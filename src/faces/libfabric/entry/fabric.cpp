@@ -23,15 +23,28 @@ bool meant(const Catalogue& catalogue, const Provider& provider, const fi_fabric
   return catalogue.providers.size() == 1 || strstr(attr.prov_name, provider.name) != nullptr;
 }
 
+bool has_fabric(const Provider& provider, const char* name) {
+  if (name == nullptr) return true;
+  for (const fi_info* offer = provider.offers(provider); offer != nullptr; offer = offer->next)
+    if (std::strcmp(offer->fabric_attr->name, name) == 0) return true;
+  return false;
+}
+
 int find_and_open(const Catalogue& catalogue, fi_fabric_attr attr, fid_fabric** fabric, void* context) {
   if (FI_VERSION_LT(kApiVersion, attr.api_version)) {
     log_warn(kCore, FI_LOG_FABRIC, "fabric_attr->api_version: API %s was asked, this is %s",
              version_text(attr.api_version).c_str(), version_text(kApiVersion).c_str());
     return -FI_ENOSYS;
   }
+  // A name may be that of several, with a fabric each; a fabric that none of them has is that of the first.
+  const Provider* found = nullptr;
   for (const Provider* provider : catalogue.providers) {
-    if (meant(catalogue, *provider, attr)) return open_fabric(*provider, &attr, fabric, context);
+    if (!meant(catalogue, *provider, attr)) continue;
+    const bool is_exact = has_fabric(*provider, attr.name);
+    if (found == nullptr || is_exact) found = provider;
+    if (is_exact) break;
   }
+  if (found != nullptr) return open_fabric(*found, &attr, fabric, context);
   if (catalogue.foreign != nullptr && attr.prov_name != nullptr)
     for (const Foreign& foreign : *catalogue.foreign)
       if (strcasecmp(attr.prov_name, foreign.name()) == 0)

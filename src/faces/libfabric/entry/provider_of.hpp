@@ -3,6 +3,9 @@
 #pragma once
 
 #include <deque>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/lasting.hpp"
 #include "faces/libfabric/discovery/offer.hpp"
@@ -39,7 +42,14 @@ constexpr proto::EngineAbilities abilities_of(fi_ep_type type) noexcept {
   return EngineOf<P>::Type::abilities;
 }
 
-// One offer for each kind of endpoint and each format of addresses, linked by next. Programs may ask from their own exit handlers.
+// The domains that a provider offers; one with its own name where it names none.
+template <class P>
+std::vector<std::string> domains_of([[maybe_unused]] uint32_t format) {
+  if constexpr (NamesDomains<P>) return P::domains(format);
+  else return {P::name};
+}
+
+// One offer for each domain, kind of endpoint and format of addresses, linked by next. Programs may ask from their own exit handlers.
 template <class P>
 const fi_info* offers_of(const Provider&) {
   static const std::deque<Offer>& offers = make_lasting<std::deque<Offer>>([] {
@@ -54,10 +64,13 @@ const fi_info* offers_of(const Provider&) {
     for (const providers::EndpointKind& kind : P::kinds) {
       for (const uint32_t format : P::formats) {
         if (!P::available(format)) continue;
-        Offer& offer = made.emplace_back(P::name, P::version, kind, format, abilities_of<P>(kind.type));
-        if constexpr (LimitsDatagrams<P>)
-          if (kind.type == FI_EP_DGRAM) offer.limit_messages(P::datagram_bytes(format));
-        if (made.size() > 1) made[made.size() - 2].info.next = &offer.info;
+        for (std::string& domain : domains_of<P>(format)) {
+          Offer& offer = made.emplace_back(P::name, P::version, kind, format, abilities_of<P>(kind.type));
+          if constexpr (NamesDomains<P>) offer.set_names(P::fabric, std::move(domain));
+          if constexpr (LimitsDatagrams<P>)
+            if (kind.type == FI_EP_DGRAM) offer.limit_messages(P::datagram_bytes(format));
+          if (made.size() > 1) made[made.size() - 2].info.next = &offer.info;
+        }
       }
     }
     return made;

@@ -1,8 +1,13 @@
 // The providers of this build as the libfabric face sees them: one line for each type in src/providers/.
 #include <array>
+#include <span>
+#include <string>
 
 #include "faces/libfabric/entry/provider_of.hpp"
+#include "faces/libfabric/text/log.hpp"
+#include "link/nic/settings.hpp"
 #include "providers/loopback.hpp"
+#include "providers/nic.hpp"
 #include "providers/shm.hpp"
 #include "providers/tcp.hpp"
 #include "providers/tcp_rxm.hpp"
@@ -15,15 +20,27 @@
 namespace weft::fi {
 namespace {
 
-// In the order in which fi_getinfo returns them.
-constexpr std::array<const Provider*, 9> all = {
-    &provider_of<providers::Weft>,   &provider_of<providers::Shm>,      &provider_of<providers::Tcp>,
-    &provider_of<providers::UdpRxd>, &provider_of<providers::Loopback>, &provider_of<providers::Udp>,
-    &provider_of<providers::TcpRxm>, &provider_of<providers::Verbs>,    &provider_of<providers::VerbsRxm>,
+// In the order in which fi_getinfo returns them. The last ones are there where WEFT_NIC names a network card.
+constexpr size_t on_cards = 2;
+constexpr std::array<const Provider*, 9 + on_cards> all = {
+    &provider_of<providers::Weft>,      &provider_of<providers::Shm>,      &provider_of<providers::Tcp>,
+    &provider_of<providers::UdpRxd>,    &provider_of<providers::Loopback>, &provider_of<providers::Udp>,
+    &provider_of<providers::TcpRxm>,    &provider_of<providers::Verbs>,    &provider_of<providers::VerbsRxm>,
+    &provider_of<providers::NicUdpRxd>, &provider_of<providers::NicUdp>,
 };
+
+bool has_cards() {
+  const link::nic::Cards configured = link::nic::configured_cards();
+  for (const std::string& mistake : configured.mistakes)
+    log_warn(kCore, FI_LOG_CORE, "WEFT_NIC: %s", mistake.c_str());
+  return !configured.cards.empty();
+}
 
 }  // namespace
 
-std::span<const Provider* const> providers() { return all; }
+std::span<const Provider* const> providers() {
+  static const size_t count = has_cards() ? all.size() : all.size() - on_cards;
+  return std::span(all).first(count);
+}
 
 }  // namespace weft::fi
