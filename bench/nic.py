@@ -13,7 +13,7 @@ import sys
 sys.dont_write_bytecode = True
 import _common as c
 
-DRIVERS = ["e1000e"]
+DRIVERS = ["e1000e", "virtio_split", "virtio_packed"]
 BATCHES = [1, 32]
 CALLS = [("send", "sent"), ("receive", "received"), ("poll", "poll of an empty ring")]
 

@@ -28,6 +28,8 @@
 #include "nic/e1000e/driver.hpp"
 #include "nic/model/e1000e.hpp"
 #include "nic/model/stand.hpp"
+#include "nic/model/virtio_net.hpp"
+#include "nic/virtio_net/driver.hpp"
 
 namespace {
 
@@ -263,6 +265,8 @@ void measure(std::string_view call, unsigned batch, uint64_t count, typename M::
 
 template <class B>
 using E1000eDriver = nic::e1000e::Driver<B>;
+template <class B>
+using VirtioDriver = nic::virtio_net::Driver<B>;
 
 }  // namespace
 
@@ -279,6 +283,10 @@ int main(int argc, char** argv) {
     time(sockets, batch, count);
   } else if (what == "e1000e") {
     measure<nic::model::E1000e, E1000eDriver>(call, batch, count, {});
+  } else if (what == "virtio_split" || what == "virtio_packed") {
+    nic::model::VirtioNet::Settings settings;
+    if (what == "virtio_split") settings.features &= ~nic::virtio_net::feature::packed_ring;
+    measure<nic::model::VirtioNet, VirtioDriver>(call, batch, count, settings);
   } else {
     die("no such driver");
   }

@@ -1,5 +1,6 @@
-// The virtio_net driver over a hostile card (hostile_nic.hpp), with split and packed rings: used buffers of any id and length, queue memory
-// of any contents, registers of any value. And any bytes as the capabilities in configuration space.
+// The virtio_net driver over a hostile card (hostile_nic.hpp), with split and packed rings: used buffers of any id and
+// length, queue memory of any contents, registers of any value. And any bytes as the capabilities in configuration
+// space.
 #include "nic/model/virtio_net.hpp"
 
 #include <algorithm>

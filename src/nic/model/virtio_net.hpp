@@ -1,6 +1,7 @@
-// VirtioNet: a model of a virtio network card (VIRTIO 1.2, sections 2, 4.1 and 5.1), for tests and fuzzers of its driver. It does what the
-// driver's doorbells ask for and nothing else, and raises no interrupt that the driver did not ask for, so a lost wake-up is seen. It
-// tells what a driver does that the specification forbids. Must not know the driver.
+// VirtioNet: a model of a virtio network card (VIRTIO 1.2, sections 2, 4.1 and 5.1), for tests and fuzzers of its
+// driver. It does what the driver's doorbells ask for and nothing else, and raises no interrupt that the driver did not
+// ask for, so a lost wake-up is seen. It tells what a driver does that the specification forbids. Must not know the
+// driver.
 //
 // Contract: one thread; everything happens in the caller's stack. The hub outlives the model.
 #pragma once
@@ -59,8 +60,8 @@ class VirtioNet final : public Station {
   void on_wire(std::span<const std::byte> frame) noexcept override;
   void on_carrier(bool is_up) noexcept override;
 
-  // --- for tests ---
-  // While it is held the device does not look at its transmit queue, whatever rings, and wants no doorbell; then it looks.
+  // --- for tests --- While it is held the device does not look at its transmit queue, whatever rings, and wants no
+  // doorbell; then it looks.
   void hold_transmit(bool on) noexcept;
   // Something went wrong inside (DEVICE_NEEDS_RESET, 2.1.1).
   void need_reset() noexcept;
@@ -103,7 +104,8 @@ class VirtioNet final : public Station {
     unsigned descriptors = 0;
     uint32_t bytes = 0;
   };
-  // Where the device is in a ring: an index that runs through all 2^16 (split), or an offset and a wrap counter (packed).
+  // Where the device is in a ring: an index that runs through all 2^16 (split), or an offset and a wrap counter
+  // (packed).
   struct Place {
     uint16_t at = 0;
     bool wrap = true;

@@ -1,5 +1,6 @@
-// Where a virtio device has its registers: the list of capabilities in PCI configuration space (VIRTIO 1.2, section 4.1.4). The bytes
-// come from the device and are hostile: the list may be a circle, a capability may reach beyond the space.
+// Where a virtio device has its registers: the list of capabilities in PCI configuration space (VIRTIO 1.2, section
+// 4.1.4). The bytes come from the device and are hostile: the list may be a circle, a capability may reach beyond the
+// space.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The virtio_net driver over its model: the tests of every driver for each combination of ring layout, mergeable buffers and event
-// indices, and what only this card has.
+// The virtio_net driver over its model: the tests of every driver for each combination of ring layout, mergeable
+// buffers and event indices, and what only this card has.
 #include "nic/virtio_net/driver.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
-// PackedQueue: one ring of descriptors that the driver makes available and the device overwrites when it has used them (VIRTIO 1.2,
-// section 2.8). Two bits of each descriptor are the wrap counters of those who wrote it; they flip with each pass over the ring.
+// PackedQueue: one ring of descriptors that the driver makes available and the device overwrites when it has used them
+// (VIRTIO 1.2, section 2.8). Two bits of each descriptor are the wrap counters of those who wrote it; they flip with
+// each pass over the ring.
 #pragma once
 
 #include <algorithm>
@@ -78,6 +79,13 @@ class PackedQueue {
     return behind != 0 && behind <= added;
   }
 
+  // Both bits are the device's counter (2.8.1).
+  bool has_used() const noexcept {
+    const uint16_t flags = load(ring_[used_.offset].flags);
+    return ((flags & descriptor::avail) != 0) == used_.wrap &&
+           ((flags & descriptor::used) != 0) == used_.wrap;
+  }
+
   bool take(Used& used) noexcept {
     if (is_broken_ || !has_used()) return false;
     arch::dma_acquire();
@@ -121,13 +129,6 @@ class PackedQueue {
     unsigned of_two_passes(unsigned size) const noexcept { return offset + (wrap ? 0 : size); }
     uint16_t position() const noexcept { return static_cast<uint16_t>(offset | (wrap ? 1u << 15 : 0)); }
   };
-
-  // Both bits are the device's counter (2.8.1).
-  bool has_used() const noexcept {
-    const uint16_t flags = load(ring_[used_.offset].flags);
-    return ((flags & descriptor::avail) != 0) == used_.wrap &&
-           ((flags & descriptor::used) != 0) == used_.wrap;
-  }
 
   PackedDescriptor* ring_ = nullptr;
   EventSuppression* driver_event_ = nullptr;

@@ -1,11 +1,13 @@
-// Queue: a virtqueue as the driver sees it, of either layout (VIRTIO 1.2, section 2.6). Must not know what the buffers carry.
+// Queue: a virtqueue as the driver sees it, of either layout (VIRTIO 1.2, section 2.6). Must not know what the buffers
+// carry.
 //
 // The caller names each buffer that it makes available by an id below the size, and knows which descriptors are free:
-//   - add() takes as many descriptors as the buffer has pieces; a split ring puts them at id, id + 1, ..., modulo its size, so these
-//     must be free. Whoever numbers buffers one after the other by their pieces, and frees them in that order, satisfies both layouts.
+//   - add() takes as many descriptors as the buffer has pieces; a split ring puts them at id, id + 1, ..., modulo its
+//     size, so these must be free. Whoever numbers buffers one after the other by their pieces, and frees them in that
+//     order, satisfies both layouts.
 //   - Nothing is shown to the device before publish(), which says whether it wants a doorbell.
-//   - take() gives back what the device has used, in the order in which it did. An id that the device does not have breaks
-//     the queue: is_broken() from then on, and nothing is taken any more.
+//   - take() gives back what the device has used, in the order in which it did. An id that the device does not have
+//     breaks the queue: is_broken() from then on, and nothing is taken any more.
 //   - What lies in memory that the device can write is read once, and never used as the driver's own state.
 #pragma once
 
@@ -61,6 +63,9 @@ concept Queue = std::default_initializable<Q> &&
   { queue.add(id, first, rest, writable) }
   noexcept->std::same_as<void>;
   { queue.publish() }
+  noexcept->std::same_as<bool>;
+  // Whether there is something to take.
+  { steady.has_used() }
   noexcept->std::same_as<bool>;
   { queue.take(used) }
   noexcept->std::same_as<bool>;

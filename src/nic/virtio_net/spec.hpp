@@ -1,5 +1,5 @@
-// What the specification fixes: registers, feature bits and structures in memory. Sections are those of "Virtual I/O Device
-// (VIRTIO) Version 1.2", OASIS Committee Specification 01, 2022. Must not know how they are used.
+// What the specification fixes: registers, feature bits and structures in memory. Sections are those of "Virtual I/O
+// Device (VIRTIO) Version 1.2", OASIS Committee Specification 01, 2022. Must not know how they are used.
 //
 // All of it is little endian (section 1.4), and so are the machines that this is built for.
 #pragma once

@@ -1,4 +1,5 @@
-// SplitQueue: a table of descriptors, a ring of buffers that are available, a ring of those that were used (VIRTIO 1.2, section 2.7).
+// SplitQueue: a table of descriptors, a ring of buffers that are available, a ring of those that were used (VIRTIO 1.2,
+// section 2.7).
 #pragma once
 
 #include <algorithm>
@@ -75,6 +76,8 @@ class SplitQueue {
            static_cast<uint16_t>(next_available_ - before);
   }
 
+  bool has_used() const noexcept { return load(word(used_, split::index)) != next_used_; }
+
   bool take(Used& used) noexcept {
     if (is_broken_ || !has_used()) return false;
     arch::dma_acquire();
@@ -111,7 +114,6 @@ class SplitQueue {
   static uint16_t& word(std::byte* ring, size_t offset) noexcept {
     return *reinterpret_cast<uint16_t*>(ring + offset);
   }
-  bool has_used() const noexcept { return load(word(used_, split::index)) != next_used_; }
 
   SplitDescriptor* descriptors_ = nullptr;
   std::byte* available_ = nullptr;

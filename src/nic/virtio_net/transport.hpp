@@ -1,5 +1,5 @@
-// Transport: a virtio device behind a PCI bus (VIRTIO 1.2, section 4.1): where its registers are, reset and status, features, queues,
-// doorbells. Must not know what the queues carry.
+// Transport: a virtio device behind a PCI bus (VIRTIO 1.2, section 4.1): where its registers are, reset and status,
+// features, queues, doorbells. Must not know what the queues carry.
 //
 // Every wait for the device ends: after `patience` looks, 10 us apart. A device that was pulled out reads as all ones.
 #pragma once
@@ -148,7 +148,8 @@ class Transport {
   uint16_t config16(size_t offset) const noexcept {
     return offset + 1 < regions_.device.bytes ? device_->read16(regions_.device.offset + offset) : 0xffff;
   }
-  // Changes when any field does: fields that are read one after the other belong together if it is the same before and after (2.5.1).
+  // Changes when any field does: fields that are read one after the other belong together if it is the same before and
+  // after (2.5.1).
   uint8_t config_generation() const noexcept { return common_->read8(at(common::config_generation)); }
 
  private:
