@@ -129,7 +129,7 @@ reload_turns() {
 }
 
 case_reload() {
-  local turns="${WEFT_VM_TURNS:-30}"
+  local turns; turns="$(cat /logs/turns)"
   expect "kofi_loop reload" "$turns times, with traffic" reload_turns "$turns"
   load kofi kofi_loop kofi_test
   expect "kofi_loop busy" "not removed while objects are open" remove_busy

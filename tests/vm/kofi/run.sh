@@ -37,6 +37,7 @@ rm -rf "$logs"
 mkdir -p "$logs"
 : >"$logs/results"
 printf '%s\n' "${cases[@]}" >"$logs/cases"
+echo "${WEFT_VM_TURNS:-30}" >"$logs/turns"
 started=$SECONDS
 echo "vm: booting Linux $kernel_version"
 status=0
