@@ -241,7 +241,7 @@ namespace {
 // Inline; that of std::array goes byte by byte.
 bool same(const Gid& a, const Gid& b) noexcept { return std::memcmp(a.data(), b.data(), a.size()) == 0; }
 
-inline bool is_peer(const QueuePair& qp, const Arrival& arrival) noexcept {
+[[gnu::always_inline]] inline bool is_peer(const QueuePair& qp, const Arrival& arrival) noexcept {
   const Gid& peer = qp.attributes.path.destination;
   return same(arrival.source, peer) || (same(arrival.alias, peer) && !same(peer, Gid{}));
 }
@@ -355,7 +355,6 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
     ++counters_.unknown;
     return;
   }
-  if (packet.bth.opcode == wire::roce::opcode_cnp) return on_notice(*qp, is_peer(*qp, arrival), packet, now);
   Transport transport = Transport::ReliableConnection;
   if (qp->type == QpType::Uc) transport = Transport::Unreliable;
   if (qp->type == QpType::Ud) transport = Transport::Datagram;
@@ -367,6 +366,8 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
                        (sends || qp->state == QpState::ReadyToReceive || qp->state == QpState::SendError)
                  : qp->type != QpType::XrcReceive && sends;
   if (packet.transport() != transport || !takes) {
+    if (packet.bth.opcode == wire::roce::opcode_cnp)
+      return on_notice(*qp, is_peer(*qp, arrival), packet, now);
     ++counters_.unknown;
     return;
   }
@@ -422,7 +423,8 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
 
 // At most `budget` packets. A peer that READs all the time does not keep the QP from sending: with requests to send,
 // responses have `half` of its turn.
-inline Adapter::Sent Adapter::serve_packets(QueuePair& qp, uint64_t now, int budget, int half) noexcept {
+[[gnu::always_inline]] inline Adapter::Sent Adapter::serve_packets(QueuePair& qp, uint64_t now, int budget,
+                                                                   int half) noexcept {
   int share = qp.requester.cursor != qp.sends.tail ? half : budget;
   budget -= share;
   const Sent responses = respond(qp, now, share);
@@ -434,7 +436,7 @@ inline Adapter::Sent Adapter::serve_packets(QueuePair& qp, uint64_t now, int bud
   return sent == Sent::Idle ? responses : sent;
 }
 
-Adapter::Sent Adapter::serve_attended(QueuePair& qp, uint64_t now) noexcept {
+[[gnu::noinline, gnu::cold]] Adapter::Sent Adapter::serve_attended(QueuePair& qp, uint64_t now) noexcept {
   if ((qp.attention & attention_overrun) != 0) fail_overrun(qp, now);
   if ((qp.attention & attention_notice) != 0) {
     const bool lives = qp.state != QpState::Error && qp.state != QpState::Reset;
