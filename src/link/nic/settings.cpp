@@ -10,7 +10,7 @@
 namespace weft::link::nic {
 namespace {
 
-constexpr uint64_t mtu_min = 576;    // RFC 791
+constexpr uint64_t mtu_min = 576;  // RFC 791
 constexpr uint64_t mtu_max = 65535;
 constexpr uint64_t vlan_max = 4094;
 
@@ -126,6 +126,15 @@ Cards parse_cards(std::string_view text) {
 Cards configured_cards() {
   const char* const text = settings::text("WEFT_NIC");
   return text == nullptr ? Cards() : parse_cards(text);
+}
+
+Result<Configuration> configured_card(std::string_view address) {
+  const std::string full = pci_address(address);
+  if (full.empty()) return mistake("\"" + std::string(address) + "\" is no PCI address, as 0000:00:04.0 is");
+  const Cards configured = configured_cards();
+  for (const Configuration& card : configured.cards)
+    if (card.card == full) return card;
+  return mistake("WEFT_NIC gives the card " + full + " no address");
 }
 
 std::string domain_name(const Configuration& card) { return "nic_" + card.card; }

@@ -21,6 +21,8 @@ Result<Configuration> parse_card(std::string_view text);
 Cards parse_cards(std::string_view text);
 // Those of the setting. Any thread.
 Cards configured_cards();
+// The one with this PCI address.
+Result<Configuration> configured_card(std::string_view address);
 
 // The name of the libfabric domain on a card: "nic_0000:00:04.0".
 std::string domain_name(const Configuration& card);

@@ -1,5 +1,5 @@
 // Carrier: the packet link below a port of a device, which settings choose when the device is opened: a UDP socket, or a
-// host of its own on an Ethernet. One more way is one more alternative of `Ways`. Must not know RoCEv2.
+// host of its own on an Ethernet, by a packet socket or by a network card of this process. One more way is one more alternative of `Ways`. Must not know RoCEv2.
 #pragma once
 
 #include <sys/uio.h>
@@ -12,8 +12,10 @@
 #include "base/result.hpp"
 #include "link/ethernet/packet_socket.hpp"
 #include "link/ethernet/packets.hpp"
+#include "link/nic/frames.hpp"
 #include "link/udp/packets.hpp"
 #include "proto/packet/abilities.hpp"
+#include "proto/packet/in_place.hpp"
 
 namespace weft::link::roce {
 
@@ -21,7 +23,8 @@ class Carrier {
  public:
   using Udp = udp::Packets;
   using RawSocket = ethernet::EthernetPackets<ethernet::SocketFrames>;
-  using Ways = std::variant<Udp, RawSocket>;
+  using Card = nic::Packets;  // of a network card that this process drives
+  using Ways = std::variant<Udp, RawSocket, Card>;
 
  private:
   // UDP, which is everybody's, is one comparison away.
@@ -38,7 +41,7 @@ class Carrier {
   static constexpr size_t segmented_bytes_max = Udp::segmented_bytes_max;
   static constexpr bool checks_packets = true;
   static constexpr bool has_ip_addresses = true;
-  static_assert(Udp::segments_max <= RawSocket::segments_max);
+  static_assert(Udp::segments_max <= RawSocket::segments_max && Udp::segments_max <= Card::segments_max);
 
   // --- before everything else --- UDP unless another way is chosen; the setters of that way are its own.
   template <class Way>
@@ -84,6 +87,10 @@ class Carrier {
     visit([&](auto& way) { way.leave(group); });
   }
 
+  void set_parts_stay(bool stay) noexcept {
+    if (auto* const card = std::get_if<Card>(&ways_)) card->set_parts_stay(stay);
+  }
+
   int wait_fd() noexcept {
     return visit([](auto& way) { return way.wait_fd(); });
   }
@@ -100,6 +107,7 @@ class Carrier {
 
 static_assert(proto::PacketLink<Carrier> && proto::HasSegmentationOffload<Carrier> &&
               proto::HasSleep<Carrier> && proto::HasOptionalChecksum<Carrier> &&
-              proto::HasReceiveBuffer<Carrier> && proto::HasMulticast<Carrier>);
+              proto::HasReceiveBuffer<Carrier> && proto::HasMulticast<Carrier> &&
+              proto::HasPartsThatStay<Carrier>);
 
 }  // namespace weft::link::roce

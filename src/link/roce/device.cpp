@@ -8,6 +8,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "link/nic/open.hpp"
 #include "link/roce/capture.hpp"
 #include "os/clock.hpp"
 #include "os/plain_address.hpp"
@@ -46,12 +47,36 @@ Device::~Device() {
   if (near_) near_->close();
   for (auto& port : ports_)
     if (port) port->close();
+  if (card_) card_->close();
+}
+
+Result<void> Device::open_card(const DeviceSettings& settings) {
+  auto card = nic::open_card(settings.card->card);
+  if (!card) return card.error();
+  card_ = std::make_unique<nic::Device>();
+  card_->set_warning(settings.audience.warning, settings.audience.warned);
+  return card_->open(std::move(*card), *settings.card);
+}
+
+void* Device::map(void* memory, size_t bytes) noexcept {
+  if (!card_ || bytes == 0) return nullptr;
+  const iovec piece{memory, bytes};
+  core::Registration region;
+  region.pieces = {&piece, 1};
+  region.rights.local_read = true;
+  core::Registered out;
+  return card_->add(region, out) == 0 ? out.handle : nullptr;
+}
+
+void Device::unmap(void* mapping) noexcept {
+  if (card_ && mapping != nullptr) (void)card_->remove({}, mapping);
 }
 
 Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t port,
                                const DeviceSettings& settings) {
   address.set_port(port);
   ports_[index].emplace(adapter_);
+  if (card_) ports_[index]->link().choose<Carrier::Card>().set_device(*card_);
   if (!settings.packet_interface.empty()) {
     auto& way = ports_[index]->link().choose<Carrier::RawSocket>();
     way.frames().set_interface(settings.packet_interface);
@@ -89,6 +114,11 @@ void Device::open_near(const DeviceSettings& settings) {
 }
 
 Result<void> Device::open_ports(const DeviceSettings& settings) {
+  if (settings.card) {
+    if (auto ok = open_card(settings); !ok) return ok;
+    const os::SocketAddress& own = settings.card->address;
+    return open_port(own.family() == AF_INET ? 1 : 2, own, standard_port, settings);
+  }
   if (!settings.packet_interface.empty()) {
     if (settings.ipv4)
       if (auto ok = open_port(1, settings.ipv4, standard_port, settings); !ok) return ok;

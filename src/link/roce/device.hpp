@@ -42,6 +42,8 @@ struct DeviceSettings {
   // (link/ethernet/packet_socket.hpp). GIDs 1 and 2 only: the standard ones.
   std::string packet_interface;
   ethernet::Network network;  // of these
+  // Set: no UDP sockets, but a port of a network card that this process drives, at the card's address. GID 1 or 2: the standard ones.
+  std::optional<nic::Configuration> card;
   packet::Audience audience;
 };
 
@@ -109,6 +111,11 @@ class Device final : proto::roce::PacketOutput {
   void disarm() noexcept {
     if (ports_[0]) ports_[0]->link().disarm();
   }
+  // Memory that the program registers: a network card reads payloads there. Null where that is of no use. unmap() returns when the card
+  // reads no more.
+  void* map(void* memory, size_t bytes) noexcept;
+  void unmap(void* mapping) noexcept;
+  nic::Statistics card_statistics() const noexcept { return card_ ? card_->statistics() : nic::Statistics(); }
   bool has_unsent() const noexcept { return adapter_.has_ready() || is_blocked_; }  // the sockets were full
   DeviceCounters counters() const noexcept;
   PortCounters port_counters() const noexcept;
@@ -129,6 +136,7 @@ class Device final : proto::roce::PacketOutput {
 
   explicit Device(proto::roce::Events& events);
   Result<void> open_ports(const DeviceSettings& settings);
+  Result<void> open_card(const DeviceSettings& settings);
   Result<void> open_port(size_t index, os::SocketAddress address, uint16_t port,
                          const DeviceSettings& settings);
   bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept override;
@@ -153,6 +161,7 @@ class Device final : proto::roce::PacketOutput {
 
   os::Lock lock_;
   proto::roce::Adapter adapter_;
+  std::unique_ptr<nic::Device> card_;
   std::array<std::optional<Port<Socket>>, gid_count> ports_;
   std::optional<NearPort> near_;
   size_t reached_ = 0;  // groups that are sent to, and were not heard when that began

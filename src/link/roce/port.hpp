@@ -19,10 +19,12 @@
 #include "link/roce/headers.hpp"
 #include "os/socket_address.hpp"
 #include "proto/packet/abilities.hpp"
+#include "proto/packet/in_place.hpp"
 #include "proto/packet/packet_link.hpp"
 #include "proto/roce/adapter.hpp"
 #include "wire/bytes.hpp"
 #include "wire/roce/icrc.hpp"
+#include "wire/roce/opcode.hpp"
 
 namespace weft::link::roce {
 
@@ -104,6 +106,8 @@ class Port {
     size_t bytes = wire::roce::icrc_bytes;
     for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
     if (!batch_.takes(there, bytes, count) && !flush()) return false;
+    if (batch_.empty()) parts_stay_ = true;
+    parts_stay_ = parts_stay_ && stays(parts[0]);
     batch_.add(own_, there, parts, count, bytes);
     // Strangers may have a network card on their way that numbers segments differently.
     if (batch_.is_full() || !segments || !has_port(to.destination)) (void)flush();
@@ -114,6 +118,7 @@ class Port {
   bool flush() noexcept {
     if (batch_.empty()) return true;
     const std::span<const std::byte> to = batch_.destination().bytes();
+    if constexpr (proto::HasPartsThatStay<P>) link_.set_parts_stay(parts_stay_);
     bool sent = false;
     if constexpr (segments) {
       sent = batch_.packet_count() == 1
@@ -130,6 +135,16 @@ class Port {
  private:
   static constexpr size_t parts_max = proto::roce::elements_max + 3;
   static constexpr bool segments = proto::HasSegmentationOffload<P>;
+
+  // Whether the payload of a packet is as it is until the peer has it. Of reliable queue pairs: who has it drops what comes again, and
+  // a reader takes nothing whose ICRC is wrong. UC and UD are complete when they are sent.
+  static bool stays(const iovec& head) noexcept {
+    if (head.iov_len == 0) return false;
+    const auto transport =
+        wire::roce::transport_of(wire::load_byte(static_cast<const std::byte*>(head.iov_base)));
+    return transport == wire::roce::Transport::ReliableConnection ||
+           transport == wire::roce::Transport::Extended;
+  }
 
   struct Handler {
     Port& port;
@@ -202,6 +217,7 @@ class Port {
   os::SocketAddress own_;
   bool has_groups_ = false;  // one was joined once
   Batch batch_;
+  bool parts_stay_ = false;  // all of the batch
   PortCounters counters_;
 };
 

@@ -23,12 +23,9 @@ struct Counting final : Events {
 };
 
 struct Side {
-  explicit Side(const char* host, bool has_thread = true, bool has_near = true) : memory(1 << 20) {
-    DeviceSettings settings;
-    settings.has_near = has_near;
-    settings.ipv4 = *os::SocketAddress::from_text(host);
-    settings.has_standard = false;
-    settings.has_thread = has_thread;
+  explicit Side(const char* host, bool has_thread = true, bool has_near = true)
+      : Side(settings_of(host, has_thread, has_near), 0) {}
+  Side(const DeviceSettings& settings, uint8_t index) : memory(1 << 20), gid_index(index) {
     auto opened = Device::open(settings, events);
     if (!opened) {
       ADD_FAILURE() << opened.error().why;
@@ -46,6 +43,14 @@ struct Side {
     request.capacities = {64, 64, 2, 2, 64};
     qp = *adapter.create_qp(request);
   }
+  static DeviceSettings settings_of(const char* host, bool has_thread, bool has_near) {
+    DeviceSettings settings;
+    settings.has_near = has_near;
+    settings.ipv4 = *os::SocketAddress::from_text(host);
+    settings.has_standard = false;
+    settings.has_thread = has_thread;
+    return settings;
+  }
   // What the other side has to know.
   struct Card {
     Gid gid{};
@@ -54,7 +59,7 @@ struct Side {
     uint64_t address = 0;
   };
   Card card() const {
-    return {device->gid(0), qp->number, region->key, reinterpret_cast<uint64_t>(memory.data())};
+    return {device->gid(gid_index), qp->number, region->key, reinterpret_cast<uint64_t>(memory.data())};
   }
   void connect(const Side& to) { connect(to.card()); }
   void connect(const Card& to) {
@@ -62,6 +67,7 @@ struct Side {
     Attributes a;
     a.access = remote_write | remote_read;
     a.path.destination = to.gid;
+    a.path.source_index = gid_index;
     a.destination = to.number;
     a.timeout = timeout;
     const auto step = [&](QpState state, uint32_t mask) {
@@ -122,6 +128,7 @@ struct Side {
   CompletionQueue* cq = nullptr;
   Region* region = nullptr;
   QueuePair* qp = nullptr;
+  uint8_t gid_index = 0;
   uint8_t timeout = 14;  // of the queue pair that connect() brings up
 };
 

@@ -105,6 +105,7 @@ Result<Instance::Reference> Instance::open(const Named& named) {
   wanted.name = named.name;
   wanted.ipv4 = named.interface.ipv4;
   wanted.ipv6 = named.interface.ipv6;
+  wanted.card = named.card;
   wanted.port = static_cast<uint16_t>(settings::number("WEFT_VERBS_PORT"));
   // Programs choose by themselves among GIDs (perftest prefers that of IPv4), and two of one host cannot both have it.
   wanted.has_standard = settings::flag("WEFT_VERBS_STANDARD_GID") || !named.interface.ipv4;

@@ -81,6 +81,11 @@ Result<uint32_t> checked_access(const void* address, size_t length, unsigned acc
   return wanted & ~static_cast<unsigned>(IBV_ACCESS_HUGETLB);
 }
 
+// Pages that come and go by themselves cannot be mapped for a device.
+void* mapping_of(Opened& own, void* address, size_t length, unsigned access) noexcept {
+  return (access & IBV_ACCESS_ON_DEMAND) != 0 ? nullptr : own.instance->device().map(address, length);
+}
+
 ibv_mr* keep(Opened& own, Pd& pd, roce::Region* region, std::unique_ptr<Mr> mr) noexcept {
   mr->region = region;
   mr->access = region->access;
@@ -101,6 +106,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned
     auto region =
         own.adapter().memory().add(base.number, static_cast<std::byte*>(address), iova, length, *rights);
     if (!region) return region.error();
+    mr->mapping = mapping_of(own, address, length, *rights);
     return keep(own, of(pd), *region, std::move(mr));
   });
 }
@@ -133,6 +139,10 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length, un
     auto ok = own.adapter().memory().change(*mine.region, after.number, static_cast<std::byte*>(at), base,
                                             bytes, *rights);
     if (!ok) return ok;
+    if (moves) {
+      own.instance->device().unmap(mine.mapping);
+      mine.mapping = mapping_of(own, at, bytes, *rights);
+    }
     mine.access = *rights;
     --before.users;
     ++after.users;
@@ -146,6 +156,7 @@ int dereg_mr(ibv_mr* mr) noexcept {
   {
     const Guard guard(own.lock());
     if (own.adapter().memory().remove(*mine.region) != 0) return EBUSY;
+    own.instance->device().unmap(mine.mapping);
     --of(mr->pd).users;
     own.mrs.remove(mine);
   }

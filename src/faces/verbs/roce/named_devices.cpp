@@ -77,6 +77,29 @@ std::string read_packet_entry(std::string_view text, Named& out) {
   return {};
 }
 
+// "PCI-ADDRESS", which WEFT_NIC has, or "PCI-ADDRESS/ADDRESS/PREFIX[/GATEWAY]".
+std::string read_card_entry(std::string_view text, Named& out) {
+  const size_t slash = text.find('/');
+  std::string card(text.substr(0, slash));
+  if (slash == std::string_view::npos) {
+    auto known = link::nic::configured_card(card);
+    if (!known) return known.error().why;
+    out.card = *known;
+  } else {
+    std::string network(text.substr(slash + 1));
+    const size_t prefix = network.find('/');
+    const size_t gateway = prefix == std::string::npos ? prefix : network.find('/', prefix + 1);
+    if (gateway != std::string::npos) network.replace(gateway, 1, ",gateway=");
+    auto parsed = link::nic::parse_card(card.append("=").append(network));
+    if (!parsed) return "nic:PCI-ADDRESS[/ADDRESS/PREFIX[/GATEWAY]] is expected: " + parsed.error().why;
+    out.card = *parsed;
+  }
+  out.interface.name = link::nic::domain_name(*out.card);
+  out.interface.mtu_bytes = static_cast<unsigned>(out.card->mtu_bytes);
+  (out.card->address.family() == AF_INET ? out.interface.ipv4 : out.interface.ipv6) = out.card->address;
+  return {};
+}
+
 // Why the entry is no device; empty: `out` is one.
 std::string read_entry(std::string_view text, std::span<const os::Interface> interfaces,
                        std::span<const Named> before, Named& out) {
@@ -91,6 +114,8 @@ std::string read_entry(std::string_view text, std::span<const os::Interface> int
   const std::string host(text.substr(at + 1));
   constexpr std::string_view packet = "packet:";
   if (host.starts_with(packet)) return read_packet_entry(std::string_view(host).substr(packet.size()), out);
+  constexpr std::string_view card = "nic:";
+  if (host.starts_with(card)) return read_card_entry(std::string_view(host).substr(card.size()), out);
   const bool is_ip6 = host.find(':') != std::string::npos;
   const auto address = host_of(host);
   if (!address) return "\"" + host + "\" is no IPv4 or IPv6 address";

@@ -2,12 +2,14 @@
 // device does.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "link/ethernet/stack.hpp"
+#include "link/nic/settings.hpp"
 #include "os/interfaces.hpp"
 
 namespace weft::verbs::soft {
@@ -17,6 +19,8 @@ struct Named {
   os::Interface interface;
   bool is_packet = false;                // a packet socket on the interface, with an address of its own
   link::ethernet::Network network = {};  // of that
+  std::optional<link::nic::Configuration> card =
+      {};  // a network card that this process drives, with an address of its own
 };
 
 struct NamedDevices {
@@ -24,7 +28,8 @@ struct NamedDevices {
   std::vector<std::string> mistakes;  // a sentence each
 };
 
-// A text of NAME=ADDRESS and NAME=packet:INTERFACE/ADDRESS[/PREFIX[/GATEWAY]], with commas between. An entry with a mistake gives no device. Empty entries are none.
+// A text of NAME=ADDRESS, NAME=packet:INTERFACE/ADDRESS[/PREFIX[/GATEWAY]] and NAME=nic:PCI-ADDRESS[/ADDRESS/PREFIX[/GATEWAY]], with
+// commas between; a card without an address has that of WEFT_NIC. An entry with a mistake gives no device. Empty entries are none.
 NamedDevices parse_devices(std::string_view text, std::span<const os::Interface> interfaces);
 
 // WEFT_VERBS_DEVICES and nothing else when it is set and not empty, even where no entry of it is usable; otherwise

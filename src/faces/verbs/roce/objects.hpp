@@ -30,6 +30,7 @@ struct Td : ibv_td {};
 struct Mr : ibv_mr, ListHook {
   roce::Region* region = nullptr;
   uint32_t access = 0;
+  void* mapping = nullptr;  // link::roce::Device::map
 };
 
 struct Mw : ibv_mw, ListHook {

@@ -1,0 +1,120 @@
+// RoCEv2 over network cards that are models, one e1000e and one virtio_net on a cable.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "link/nic/settings.hpp"
+#include "link/nic/test_cards.hpp"
+#include "link/roce/test_side.hpp"
+
+namespace weft::link::roce {
+namespace {
+
+using testing::Side;
+
+struct RoceCard : ::testing::Test {
+  static DeviceSettings settings_of(unsigned n, bool has_thread, size_t mtu = 9000) {
+    DeviceSettings settings;
+    const std::string text =
+        "0000:00:0" + std::to_string(n) + ".0=10.0.0." + std::to_string(n) + "/24,mtu=" + std::to_string(mtu);
+    settings.card = *nic::parse_card(text);
+    settings.has_thread = has_thread;
+    return settings;
+  }
+  static void fill(Side& side) {
+    for (size_t i = 0; i < side.memory.size(); ++i) side.memory[i] = static_cast<std::byte>(i * 7 + (i >> 8));
+  }
+  // What has to be done for a region (ibv_reg_mr).
+  static void* map(Side& side) {
+    const std::scoped_lock guard(side.device->lock());
+    return side.device->map(side.memory.data(), side.memory.size());
+  }
+  static void unmap(Side& side, void* mapping) {
+    const std::scoped_lock guard(side.device->lock());
+    side.device->unmap(mapping);
+  }
+  void no_faults() {
+    for (nic::TestCard* card : {bench.first.get(), bench.second.get()}) {
+      EXPECT_EQ(card->host().iommu.faults(), 0u);
+      EXPECT_EQ(card->bad_accesses(), 0u);
+    }
+  }
+  nic::TestBench bench;
+};
+
+TEST_F(RoceCard, writes_leave_registered_memory_without_a_copy) {
+  for (const bool has_thread : {true, false}) {
+    Side a(settings_of(1, has_thread), 1);
+    Side b(settings_of(2, true), 1);
+    ASSERT_TRUE(a.device && b.device);
+    EXPECT_EQ(a.device->port_of(1), 4791);
+    void* const mapping = map(a);
+    ASSERT_NE(mapping, nullptr);
+    a.connect(b);
+    b.connect(a);
+    fill(a);
+    for (uint32_t bytes : {1U, 255U, 256U, 1024U, 5000U, 200'000U, 1'000'000U}) {
+      a.write(b, bytes);
+      ASSERT_TRUE(a.wait(!has_thread)) << bytes;
+      const std::scoped_lock guard(b.device->lock());
+      ASSERT_EQ(std::memcmp(a.memory.data(), b.memory.data(), bytes), 0) << bytes;
+    }
+    EXPECT_GE(a.device->card_statistics().in_place_bytes, 1'200'000U);
+    EXPECT_LT(a.device->card_statistics().copied_bytes, 200'000U);  // heads, ICRCs, acknowledgements
+    {
+      const std::scoped_lock guard(b.device->lock());
+      EXPECT_EQ(b.device->port_counters().solved,
+                0U);  // the headers are shown: every ICRC is verified exactly
+      EXPECT_EQ(b.device->port_counters().wrong_icrc, 0U);
+    }
+    const uint64_t before = a.device->card_statistics().in_place_bytes;
+    unmap(a, mapping);
+    a.write(b, 100'000);
+    ASSERT_TRUE(a.wait(!has_thread));
+    EXPECT_EQ(a.device->card_statistics().in_place_bytes, before);
+    no_faults();
+  }
+}
+
+TEST_F(RoceCard, both_directions_with_losses) {
+  Side a(settings_of(1, true, 1500), 1);
+  Side b(settings_of(2, true, 1500), 1);
+  ASSERT_TRUE(a.device && b.device);
+  void* const of_a = map(a);
+  void* const of_b = map(b);
+  a.connect(b);
+  b.connect(a);
+  fill(a);
+  {
+    const std::scoped_lock guard(bench.mutex);
+    bench.hub.drop = [n = 0](std::span<const std::byte> frame) mutable {
+      return frame.size() > 60 && ++n % 50 == 0;
+    };
+  }
+  for (int round = 0; round < 5; ++round) {
+    a.write(b, 300'000);
+    b.write(a, 100);
+    ASSERT_TRUE(a.wait(false));
+    ASSERT_TRUE(b.wait(false));
+  }
+  {
+    const std::scoped_lock guard(bench.mutex);
+    bench.hub.drop = nullptr;
+  }
+  EXPECT_EQ(b.at(299'999), static_cast<std::byte>(299'999 * 7 + (299'999 >> 8)));
+  unmap(a, of_a);
+  unmap(b, of_b);
+  no_faults();
+}
+
+TEST_F(RoceCard, a_card_that_is_not_there_is_explained) {
+  DeviceSettings settings = settings_of(1, true);
+  settings.card->card = "0000:00:1f.7";
+  testing::Counting events;
+  auto opened = Device::open(settings, events);
+  ASSERT_FALSE(opened);
+  EXPECT_NE(opened.error().why.find("0000:00:1f.7"), std::string::npos) << opened.error().why;
+}
+
+}  // namespace
+}  // namespace weft::link::roce
