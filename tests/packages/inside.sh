@@ -3,51 +3,54 @@
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 cd /packages
+work="$(mktemp -d)"
+chmod 777 "$work"
 fail() { echo "packages: FAILED: $*"; exit 1; }
 step() { echo "packages: $*"; }
-quietly() { "$@" >/tmp/log 2>&1 || { tail -n 30 /tmp/log; fail "$*"; }; }
+quietly() { "$@" >"$work/log" 2>&1 || { tail -n 30 "$work/log"; fail "$*"; }; }
 # As an ordinary user, over Weft.
-as_user() { timeout 120 setpriv --reuid=1000 --regid=1000 --clear-groups env HOME=/tmp "$@"; }
+as_user() { timeout 300 setpriv --reuid=1000 --regid=1000 --clear-groups env HOME="$work" "$@"; }
 # pair NAME COMMAND...: a server and a client on this host.
 pair() {
   local name="$1"; shift
   step "$name"
-  as_user "$@" >/tmp/server 2>&1 & local server=$!
+  as_user "$@" >"$work/server" 2>&1 & local server=$!
   local tries
   for ((tries = 0; tries < 20; ++tries)); do
     sleep 1
-    if as_user "$@" 127.0.0.1 >/tmp/client 2>&1; then
-      wait "$server" || { cat /tmp/server; fail "the server of $name"; }
+    if as_user "$@" 127.0.0.1 >"$work/client" 2>&1; then
+      wait "$server" || { cat "$work/server"; fail "the server of $name"; }
       return 0
     fi
-    kill -0 "$server" 2>/dev/null || { cat /tmp/server; fail "the server of $name ended"; }
+    kill -0 "$server" 2>/dev/null || { cat "$work/server"; fail "the server of $name ended"; }
   done
-  cat /tmp/client
+  cat "$work/client"
   fail "$name"
 }
 
-dpkg-query -W -f '${Package}\n' | sort >/tmp/packages.before
-find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /var -o -path /packages \) -prune -o -print | sort >/tmp/files.before
+dpkg-query -W -f '${Package}\n' | sort >"$work/packages.before"
+find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /var -o -path /packages \) -prune -o -print | sort >"$work/files.before"
 
 step "installing"
+quietly apt-get update
 quietly apt-get install -y --no-install-recommends ./libweft1_*.deb ./libweft-dev_*.deb ./libweft-direct-dev_*.deb ./weft-tools_*.deb ./weft-compat_*.deb ./weft-verbs_*.deb ./weft-doc_*.deb
 weft --version | grep -q '^weft [0-9.]* (revision ' || fail "weft --version"
 ! ldconfig -p | grep -q 'weft/compat' || fail "the loader finds the drop-ins unasked"
 fi_info -p shm | grep -q 'version: 117' || true
 as_user weft run -- fi_info -p shm | grep -q '^provider: shm' || fail "weft run -- fi_info"
 as_user weft run -- ibv_devices | grep -q weft_lo || fail "weft run -- ibv_devices"
-as_user weft info >/tmp/info || fail "weft info"
-as_user weft check --only FI_TAGGED loopback >/tmp/check || { cat /tmp/check; fail "weft check"; }
+as_user weft info >"$work/info" || fail "weft info"
+as_user weft check --only FI_TAGGED loopback >"$work/check" || { cat "$work/check"; fail "weft check"; }
 man -w weft >/dev/null 2>&1 || [[ -e /usr/share/man/man1/weft.1.gz ]] || fail "no manual page"
 
 pair "fi_pingpong, shm" weft run -- fi_pingpong -p shm -e rdm -I 100
 pair "ib_write_bw" weft run -- ib_write_bw -s 65536 -n 200
 step "mpirun"
-as_user weft run -- mpirun --oversubscribe -np 2 --mca pml cm --mca mtl ofi NPopenmpi -u 4096 -o /tmp/np.out >/tmp/log 2>&1 || { tail -n 20 /tmp/log; fail "mpirun"; }
+as_user weft run -- mpirun --oversubscribe -np 2 --mca pml cm --mca mtl ofi NPopenmpi -u 512 -p 0 -o "$work/np.out" >"$work/log" 2>&1 || { tail -n 20 "$work/log"; fail "mpirun"; }
 
 step "a program by pkg-config, and one by find_package"
-cp -r /packages/consumer /tmp/consumer
-cd /tmp/consumer
+cp -r /packages/consumer "$work/consumer"
+cd "$work/consumer"
 # shellcheck disable=SC2046
 quietly gcc main.c -o by-mux $(pkg-config --cflags --libs weft-mux)
 # shellcheck disable=SC2046
@@ -64,8 +67,8 @@ cd /packages
 quietly apt-get install -y --reinstall --no-install-recommends ./*.deb
 quietly apt-get purge -y libweft1 libweft-dev libweft-direct-dev weft-tools weft-compat weft-verbs weft-doc
 quietly apt-get autoremove -y --purge
-find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /var -o -path /packages \) -prune -o -print | sort >/tmp/files.after
-comm -13 /tmp/files.before /tmp/files.after | grep -v '/__pycache__\|^/etc/ld.so.cache' >/tmp/left || true
-! grep -qi weft /tmp/left || { cat /tmp/left; fail "left after a purge"; }
+find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /var -o -path /packages \) -prune -o -print | sort >"$work/files.after"
+comm -13 "$work/files.before" "$work/files.after" | grep -v '/__pycache__\|^/etc/ld.so.cache' >"$work/left" || true
+! grep -qi weft "$work/left" || { cat "$work/left"; fail "left after a purge"; }
 [[ -z "$(find /var/lib /etc -iname '*weft*' -not -path '/var/lib/apt/*' 2>/dev/null)" ]] || fail "left in /var/lib or /etc"
 echo "packages: ok"

@@ -24,5 +24,5 @@ exec unshare --mount --pid --fork --kill-child bash -euo pipefail -c '
   for name in proc dev sys; do mount --rbind "/$name" "$root/$name"; done
   mount -t tmpfs tmpfs "$root/dev/shm" 2>/dev/null || true
   cp /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null || true
-  chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 bash /packages/inside.sh
+  chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LC_ALL=C.UTF-8 bash /packages/inside.sh
 ' packages "$here" "$folder" "$mirror" "$work"
