@@ -218,9 +218,46 @@ add_custom_command(
 add_custom_target(weft_public_headers ALL DEPENDS "${PROJECT_BINARY_DIR}/public_headers.stamp")
 
 # Where an installed tree has them, too, so that what finds them relative to itself works in both.
-foreach(header IN ITEMS provider.hpp plugin.hpp extensions.h libfabric_headers.h statistics.hpp)
+foreach(header IN ITEMS provider.hpp plugin.hpp extensions.h libfabric_headers.h statistics.hpp pci.hpp nic_binding.hpp)
   configure_file("${PROJECT_SOURCE_DIR}/include/weft/${header}" "${WEFT_DIRECT_INCLUDE}/weft/${header}" COPYONLY)
 endforeach()
+
+# The drivers of network cards over VFIO, for programs that drive a card themselves (docs/nic.md): weft/direct/nic_*.hpp and libweft-nic.a.
+function(weft_write_direct_nic driver)
+  file(CONFIGURE OUTPUT "${WEFT_DIRECT_INCLUDE}/weft/direct/nic_${driver}.hpp" @ONLY CONTENT
+"// The driver ${driver} over VFIO for C++20 programs that drive a card themselves: docs/nic.md. Link with libweft-nic.a.
+#pragma once
+
+#if __cplusplus < 202002L
+#error \"weft/direct/nic_${driver}.hpp needs C++20 (-std=c++20)\"
+#endif
+
+#include \"weft/src/nic/${driver}/driver.hpp\"
+#include \"weft/src/os/vfio/device.hpp\"
+
+namespace weft::direct::nic_${driver} {
+using Bus = ::weft::os::vfio::Device;
+using Driver = ::weft::nic::${driver}::Driver<Bus>;
+using ::weft::nic::DriverSettings;
+using ::weft::nic::Fragment;
+// Rings, descriptors and registers of the card.
+namespace hardware = ::weft::nic::${driver};
+}
+")
+endfunction()
+weft_write_direct_nic(e1000e)
+weft_write_direct_nic(virtio_net)
+set(objects "")
+foreach(room IN ITEMS base wire nic os)
+  weft_room_target(target "${room}")
+  list(APPEND objects "$<FILTER:$<TARGET_OBJECTS:${target}>,EXCLUDE,/nic/model/|/roce/>")
+endforeach()
+add_library(weft_direct_nic STATIC ${objects})
+add_dependencies(weft_direct_nic weft_public_headers)
+set_target_properties(weft_direct_nic PROPERTIES OUTPUT_NAME "weft-nic" ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib" LINKER_LANGUAGE CXX)
+target_include_directories(weft_direct_nic INTERFACE "$<BUILD_INTERFACE:${WEFT_DIRECT_INCLUDE}>")
+target_link_libraries(weft_direct_nic PUBLIC Threads::Threads)
+add_library(weft::direct::nic ALIAS weft_direct_nic)
 
 # The rooms' objects without the list of all providers, and without RoCEv2, which no provider there uses and which needs libdeflate.
 set(objects "")

@@ -188,6 +188,22 @@ class Driver {
 
   int wait_fd() const noexcept { return has_interrupts_ ? bus_.interrupt_fd(0) : -1; }
 
+  // --- direct view: for programs that look at the card themselves --- nothing while it is not open.
+  // Who writes to a ring or its tail takes the driver's place: of that direction the driver is not called until open() has begun anew.
+  struct View {
+    typename B::Registers registers;
+    std::span<Descriptor> transmit;  // TDBA, from TDT on free
+    std::span<Descriptor> receive;   // RDBA
+  };
+  std::optional<View> view() noexcept {
+    if (!is_open_) return {};
+    const auto ring = [&](size_t at, unsigned count) {
+      return std::span(reinterpret_cast<Descriptor*>(memory_.bytes + at), count);
+    };
+    return View{*registers_, ring(0, shape_.transmit_descriptors),
+                ring(shape_.receive_ring_at(), shape_.receive_descriptors)};
+  }
+
  private:
   // MSI-X sends receive_queue_0 and other, MSI the causes themselves; which of them the bus chose does not matter here.
   static constexpr uint32_t wake_causes =

@@ -190,6 +190,35 @@ class Driver {
     bus_.clear_interrupt(vector);
   }
 
+  // --- direct view: for programs that look at the card themselves --- nothing while it is not open.
+  // Who writes to a queue takes the driver's place: that queue the driver does not use until open() has begun anew.
+  struct QueueView {
+    std::span<std::byte> memory;  // descriptors first (SplitDescriptor or PackedDescriptor)
+    QueueLayout layout;
+    unsigned size = 0;
+  };
+  struct View {
+    bool is_packed = false;
+    QueueView receive;
+    QueueView transmit;
+    QueueView control;                                  // empty: there is none
+    typename Transport<B>::Doorbell transmit_doorbell;  // ring() once what was added is published
+    Fragment header;  // the first piece of each frame: 12 bytes of zeros (5.1.6.2)
+  };
+  std::optional<View> view() noexcept {
+    if (!is_running_) return {};
+    return with_rings([&](auto& rings) {
+      View view;
+      view.is_packed = is_packed_;
+      view.receive = view_of(rings.receive, receive_queue);
+      view.transmit = view_of(rings.transmit, transmit_queue);
+      if (has(feature::control_queue)) view.control = view_of(rings.control, control_queue);
+      view.transmit_doorbell = transmit_doorbell_;
+      view.header = {shared_.address, sizeof(FrameHeader)};
+      return std::optional<View>(view);
+    });
+  }
+
  private:
   static constexpr uint16_t vector = 0;
   static constexpr size_t frame_bytes_min = 14;                     // an Ethernet header
@@ -329,6 +358,13 @@ class Driver {
     if (!made) return made.error();
     doorbell = *made;
     return {};
+  }
+
+  // open_rings() allocates for the queues first, in the order of their indices.
+  template <Queue Q>
+  QueueView view_of(const Q& queue, size_t index) noexcept {
+    const QueueLayout layout = Q::layout(queue.size());
+    return {.memory = {held_[index].bytes, layout.bytes}, .layout = layout, .size = queue.size()};
   }
 
   template <Queue Q>
