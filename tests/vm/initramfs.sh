@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the guest boots from: FOLDER/base.cpio (kernel modules and programs of this machine, kept until one of them
 # changes) and FOLDER/run.cpio (Weft and the tests), together FOLDER/initramfs. usage: initramfs.sh base FOLDER
-# KERNEL_VERSION | run FOLDER STAGE PEER TESTS | nic FOLDER TESTS PROGRAM...
+# KERNEL_VERSION | run FOLDER STAGE PEER TESTS | nic FOLDER TESTS COMPAT PROGRAM...
 set -euo pipefail
 
 modules=(
@@ -98,17 +98,24 @@ run() {
   cat "$folder/base.cpio" "$folder/run.cpio" >"$folder/initramfs"
 }
 
-# For run_nic.sh: the programs alone.
+# For run_nic.sh: the programs, and the drop-in libraries of a folder.
 nic() {
-  local tests="$1" program
+  local tests="$1" compat="$2" program library
   mkdir -p "$root/weft/tests"
   cp "$tests"/*.sh "$root/weft/tests/"
   cp "$tests/init" "$root/init"
   chmod 755 "$root/init"
-  for program in "${@:2}"; do
+  for program in "${@:3}"; do
     add_program "$program"
-    rm "$root$program"
+    rm -f "$root$program" "$root/usr$program"
     cp "$program" "$root/weft/"
+  done
+  mkdir -p "$root/weft/compat"
+  for library in libfabric.so.1 libibverbs.so.1; do
+    [[ -e "$compat/$library" ]] || continue
+    add_program "$compat/$library"
+    rm -rf "${root:?}/${compat#/}"
+    cp -L "$compat/$library" "$root/weft/compat/"
   done
   pack >"$folder/nic.cpio"
   cat "$folder/base.cpio" "$folder/nic.cpio" >"$folder/nic_initramfs"

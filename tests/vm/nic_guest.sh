@@ -151,6 +151,109 @@ case_hands() {
   ip addr flush dev wire0
 }
 
+# --- fabrics over cards that Weft drives, against the kernel's network on wire0 ---
+
+roce_v4=10.18.0  # .1 is the kernel's, .4 and .5 those of the cards
+
+wire_up() {
+  ip addr replace $roce_v4.1/24 dev wire0
+  ip route replace default dev wire0
+}
+on_card() {  # on_card CARD HOST COMMAND...
+  local card="$1" host="$2"
+  shift 2
+  env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_LOG=info WEFT_NIC="$card=$roce_v4.$host/24" \
+    WEFT_VERBS_DEVICES="card=nic:$card" "$@"
+}
+rxe_index() {
+  local file wanted
+  wanted="$(printf '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' ${roce_v4//./ } 1)"
+  for file in /sys/class/infiniband/rxe0/ports/1/gids/*; do
+    if [[ "$(cat "$file" 2>/dev/null)" == "$wanted" ]]; then echo "${file##*/}"; return; fi
+  done
+}
+# Until the server, which is process $1, listens: perftest at port 18515, fi_pingpong at 47592.
+await_port() {
+  for _ in $(seq 300); do
+    grep -qE ':(4853|B9E8) 00000000:0000 0A' /proc/net/tcp && return
+    grep -qE ':(4853|B9E8) [0:]* 0A' /proc/net/tcp6 && return
+    kill -0 "$1" 2>/dev/null || return
+    sleep 0.1
+  done
+}
+# both NAME SERVER CLIENT: two commands as strings, the client's when the server listens; both have to end well.
+both() {
+  local name="$case: $1" file started server client server_status
+  file="/logs/${1// /-}"
+  file="${file//[;:]/}"
+  started="$(uptime_s)"
+  eval "timeout 60 $2" >"$file.server" 2>&1 &
+  server=$!
+  await_port $server
+  eval "timeout 60 $3" >"$file.client" 2>&1
+  client=$?
+  wait $server
+  server_status=$?
+  if [[ $client -eq 0 && $server_status -eq 0 ]]; then
+    result ok "$name ($(busybox awk "BEGIN { printf \"%.1f\", $(uptime_s) - $started }") s)"
+  else
+    result FAILED "$name: the server ended with $server_status ($(tail -n 1 "$file.server")), the client with $client ($(tail -n 1 "$file.client"))"
+  fi
+}
+# timeout(1) execs programs, so functions go by a shell of their own.
+export -f on_card
+export roce_v4
+case_roce() {
+  local index card host program
+  taken $e1000e $virtio
+  wire_up
+  modprobe -a crc32_generic crc32_pclmul rdma_rxe ib_uverbs rdma_ucm 2>/dev/null
+  rdma link add rxe0 type rxe netdev wire0
+  for _ in $(seq 50); do [[ -n "$(rxe_index)" ]] && break; sleep 0.1; done
+  index="$(rxe_index)"
+  for card in $e1000e $virtio; do
+    host=4
+    [[ $card == $e1000e ]] || host=5
+    for program in "ib_send_lat -n 200" "ib_write_bw -n 200 -s 65536" "ib_read_bw -n 100 -s 65536"; do
+      both "$card: ${program%% *}, rxe asks" "bash -c 'on_card $card $host $program -d card -x 1 -F'" "$program -d rxe0 -x $index -F 127.0.0.1"
+      both "$card: ${program%% *}, rxe answers" "$program -d rxe0 -x $index -F" "bash -c 'on_card $card $host $program -d card -x 1 -F 127.0.0.1'"
+    done
+  done
+  for program in "ib_send_lat -n 200" "ib_write_bw -n 200 -s 65536"; do
+    both "card to card: ${program%% *}" "bash -c 'on_card $e1000e 4 $program -d card -x 1 -F'" \
+      "bash -c 'on_card $virtio 5 $program -d card -x 1 -F 127.0.0.1'"
+  done
+  # A process that dies leaves a card that the next one can use.
+  on_card $e1000e 4 ib_write_bw -d card -x 1 -F -D 20 >/dev/null 2>&1 &
+  local server=$!
+  await_port $server
+  timeout 30 ib_write_bw -d rxe0 -x $index -F -D 20 127.0.0.1 >/dev/null 2>&1 &
+  sleep 3
+  busybox killall -9 ib_write_bw
+  wait $server
+  both "after a kill" "bash -c 'on_card $e1000e 4 ib_send_lat -n 50 -d card -x 1 -F'" "ib_send_lat -n 50 -d rxe0 -x $index -F 127.0.0.1"
+  rdma link del rxe0
+}
+case_fabric() {
+  local card host domain provider type
+  taken $e1000e $virtio
+  wire_up
+  for card in $e1000e $virtio; do
+    host=4
+    [[ $card == $e1000e ]] || host=5
+    domain="nic_$card"
+    for type in "rdm udp;ofi_rxd" "dgram udp"; do
+      provider="'${type#* }'"
+      both "$card: fi_pingpong ${type%% *}, the kernel's sockets ask" \
+        "bash -c \"on_card $card $host /weft/fi_pingpong -p $provider -e ${type%% *} -d $domain -I 100\"" \
+        "env LD_LIBRARY_PATH=/weft/compat /weft/fi_pingpong -p $provider -e ${type%% *} -d $provider -I 100 127.0.0.1"
+    done
+  done
+  both "card to card: fi_pingpong rdm" \
+    "bash -c \"on_card $e1000e 4 /weft/fi_pingpong -p 'udp;ofi_rxd' -e rdm -d nic_$e1000e -I 100\"" \
+    "bash -c \"on_card $virtio 5 /weft/fi_pingpong -p 'udp;ofi_rxd' -e rdm -d nic_$virtio -I 100 127.0.0.1\""
+}
+
 modprobe -a af_packet virtio_net e1000e
 modprobe -a vfio_iommu_type1 vfio-pci
 echo "nic:x:$user:$user::/:/bin/sh" >>/etc/passwd
