@@ -91,7 +91,8 @@ concept Driver = Bus<typename D::Bus> && std::constructible_from<D, typename D::
   { driver.set_promiscuous(on) }
   noexcept;
 
-  // Descriptors that are free; a frame needs at most one for each fragment and one more.
+  // Descriptors that are free; a frame needs at most one for each fragment, one for each border of 4 KiB of device addresses that a
+  // fragment crosses, and one more.
   { steady.transmit_room() }
   noexcept->std::same_as<size_t>;
   // False: no room, or a frame that the device cannot take (empty, too long, too many fragments).

@@ -109,17 +109,35 @@ TEST_F(E1000e, forgets_frames_that_a_reset_cut_off) {
   exchange(60);
 }
 
+TEST_F(E1000e, splits_what_crosses_a_page) {
+  open();
+  const auto sent = frame(1000);
+  for (const uint64_t offset : {0u, 3096u, 3097u, 4000u, 4095u}) {
+    const uint64_t at =
+        8192 - a.address() % 4096 + offset;  // the border is somewhere in the frame, or just behind it
+    std::copy(sent.begin(), sent.end(), a.memory().begin() + static_cast<ptrdiff_t>(at));
+    const Fragment fragment{a.address() + at, 1000};
+    const size_t room = a.driver.transmit_room();
+    ASSERT_TRUE(a.driver.post(std::span(&fragment, 1), 1));
+    EXPECT_EQ(room - a.driver.transmit_room(), offset > 3096 ? 2u : 1u);
+    a.driver.kick();
+    ASSERT_EQ(b.receive(), 1u);
+    EXPECT_EQ(b.frames.back().bytes, sent);
+    ASSERT_EQ(a.reclaim(), 1u);
+  }
+}
+
 TEST_F(E1000e, counts_what_it_missed) {
   DriverSettings settings;
   settings.receive_descriptors = 32;
   open(settings);
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 72; ++i) {
     ASSERT_TRUE(a.send(frame(60)));
     a.reclaim();
   }
   EXPECT_EQ(b.driver.counters().frames_missed, 9u);
   EXPECT_EQ(b.driver.counters().frames_missed, 9u);
-  EXPECT_EQ(b.receive(), 31u);
+  EXPECT_EQ(b.receive(), 63u);
 }
 
 TEST_F(E1000e, drops_frames_with_errors) {

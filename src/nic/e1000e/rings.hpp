@@ -31,7 +31,7 @@ struct Descriptor {
 };
 static_assert(sizeof(Descriptor) == 16);
 
-inline constexpr unsigned descriptors_min = 32;
+inline constexpr unsigned descriptors_min = 64;  // more than a frame can need
 inline constexpr unsigned descriptors_max = 4096;
 // A power of two that both ring lengths allow (RDLEN, TDLEN: 8 descriptors).
 constexpr unsigned ring_size(unsigned wanted) {
@@ -53,6 +53,7 @@ struct TransmitWord {
   static constexpr uint64_t done = uint64_t{1} << 32;           // DD
   static constexpr uint64_t length = 0xffff;
 };
+inline constexpr uint64_t border_bytes = 4096;
 
 // The device writes the status of one descriptor for each batch (RS): batches are reclaimed as a whole. A batch is what was posted
 // between two doorbells, at most a quarter of the ring.
@@ -73,19 +74,28 @@ class TransmitRing {
   bool has_unshown() const noexcept { return shown_ != tail_; }
   uint32_t tail() const noexcept { return tail_ & mask_; }  // for TDT
 
-  // The bytes of the frame; 0: it was not taken.
+  // The bytes of the frame; 0: it was not taken. No descriptor crosses a border of 4 KiB: pages that are neighbours for the device are
+  // not so in memory, and QEMU's card, which wants a buffer in one piece, loses such a frame without a word.
   size_t post(std::span<const Fragment> frame, uint64_t token) noexcept {
-    if (frame.size() > room() || frame.size() > fragments_max) return 0;
+    if (frame.size() > fragments_max) return 0;
+    const uint32_t end = tail_ + static_cast<uint32_t>(room());
     uint32_t position = tail_;
     size_t bytes = 0;
     for (const Fragment& fragment : frame) {
-      if (fragment.bytes == 0) continue;
       bytes += fragment.bytes;
-      ring_[position++ & mask_] = {fragment.address,
-                                   (fragment.bytes & TransmitWord::length) | TransmitWord::insert_fcs};
+      if (bytes > frame_bytes_max_) return 0;
+      if (fragment.bytes == 0) continue;
+      if (fragment.address % border_bytes + fragment.bytes <= border_bytes) [[likely]] {
+        if (position == end) return 0;
+        ring_[position++ & mask_] = {fragment.address, fragment.bytes | TransmitWord::insert_fcs};
+      } else {
+        const uint32_t next = split(fragment, position, end);
+        if (next == position) return 0;
+        position = next;
+      }
     }
     // Nothing is taken until tail_ moves.
-    if (bytes < frame_bytes_smallest || bytes > frame_bytes_max_) return 0;
+    if (bytes < frame_bytes_smallest) return 0;
     ring_[(position - 1) & mask_].word |= TransmitWord::end_of_packet;
     Slot& slot = slots_[tail_ & mask_];
     slot.token = token;
@@ -123,6 +133,21 @@ class TransmitRing {
     uint32_t next = 0;       // where the next frame begins
     uint32_t batch_end = 0;  // of the first frame of a batch: where the next batch begins
   };
+
+  // A descriptor for each page of the fragment, from `first` on. Where the next goes; `first` when there are not so many before `end`.
+  [[gnu::noinline]] uint32_t split(const Fragment& fragment, uint32_t first, uint32_t end) noexcept {
+    uint32_t position = first;
+    uint64_t address = fragment.address;
+    for (uint32_t left = fragment.bytes; left != 0;) {
+      if (position == end) return first;
+      const auto piece =
+          static_cast<uint32_t>(std::min<uint64_t>(left, border_bytes - address % border_bytes));
+      ring_[position++ & mask_] = {address, piece | TransmitWord::insert_fcs};
+      address += piece;
+      left -= piece;
+    }
+    return position;
+  }
 
   void end_batch() noexcept {
     if (batch_ == tail_) return;

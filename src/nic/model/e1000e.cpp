@@ -131,6 +131,7 @@ void E1000e::restart() noexcept {
   ++resets_;
   std::memset(registers_.data(), 0, register_bytes);
   sending_.clear();
+  is_lost_ = false;
   sent_causes_ = 0;
   at(Status::at) = Status::gio_master_enable;
   at(Eec::at) = Eec::auto_read_done;
@@ -217,13 +218,16 @@ void E1000e::transmit() noexcept {
     Descriptor descriptor{};
     if (!host_->read_object(address, descriptor)) return;  // it would report an error by PCIe, and hang
     const size_t bytes = descriptor.word & TransmitWord::length;
+    if (bytes != 0 && descriptor.address / border_bytes != (descriptor.address + bytes - 1) / border_bytes)
+      is_lost_ = true;
     const size_t before = sending_.size();
     sending_.resize(before + bytes);
     if (!host_->read(descriptor.address, std::span(sending_).subspan(before))) return;
     if (descriptor.word & TransmitWord::end_of_packet) {
       if ((at(Tctl::at) & Tctl::pad) && sending_.size() < 60) sending_.resize(60);
-      if (at(Status::at) & Status::link_up) hub_.send(*this, sending_);
+      if ((at(Status::at) & Status::link_up) && !is_lost_) hub_.send(*this, sending_);
       sending_.clear();
+      is_lost_ = false;
     }
     at(Tdh::at) = (at(Tdh::at) + 1) % size;
     if (descriptor.word & TransmitWord::report_status) {

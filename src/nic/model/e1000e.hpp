@@ -82,6 +82,7 @@ class E1000e final : public Station {
   std::array<uint16_t, 64> nvm_{};
   std::array<uint16_t, 32> phy_{};
   std::vector<std::byte> sending_;  // fragments of a frame so far
+  bool is_lost_ = false;  // one of them crosses a border of 4 KiB, which QEMU's card does not survive
   bool has_carrier_ = false;
   bool is_held_ = false;
   uint32_t sent_causes_ = 0;  // for which a message went; a message is an edge
