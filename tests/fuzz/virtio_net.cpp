@@ -75,6 +75,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto make = [&](nic::model::Hub& hub) {
     return std::make_unique<nic::model::VirtioNet>(hub, settings);
   };
-  fuzz::HostileNic<Stand>(data + 3, size - 3, make, scribble);
+  const fuzz::HostileNic<Stand> run(data + 3, size - 3, make, scribble);
   return 0;
 }

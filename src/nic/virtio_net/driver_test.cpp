@@ -67,7 +67,7 @@ class VirtioNet : public testing::TestWithParam<Combination> {
     return std::make_unique<Stand>(std::make_unique<model::VirtioNet>(hub, settings));
   }
   // Two stands that are open.
-  void open(Settings to_a, Settings to_b, const DriverSettings& settings = {}) {
+  void open(const Settings& to_a, const Settings& to_b, const DriverSettings& settings = {}) {
     a = stand(to_a);
     b = stand(to_b);
     for (Stand* each : {a.get(), b.get()}) {
