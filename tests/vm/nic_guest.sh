@@ -235,7 +235,7 @@ case_roce() {
   rdma link del rxe0
 }
 case_fabric() {
-  local card host domain provider type
+  local card host domain provider type bytes
   taken $e1000e $virtio
   wire_up
   for card in $e1000e $virtio; do
@@ -245,13 +245,17 @@ case_fabric() {
     for type in "rdm udp;ofi_rxd" "dgram udp"; do
       provider="'${type#* }'"
       both "$card: fi_pingpong ${type%% *}, the kernel's sockets ask" \
-        "bash -c \"on_card $card $host /weft/fi_pingpong -p $provider -e ${type%% *} -d $domain -I 100\"" \
-        "env LD_LIBRARY_PATH=/weft/compat /weft/fi_pingpong -p $provider -e ${type%% *} -d $provider -I 100 127.0.0.1"
+        "bash -c \"on_card $card $host /weft/fi_pingpong -p $provider -e ${type%% *} -d $domain -I 10 -S 1024\"" \
+        "env LD_LIBRARY_PATH=/weft/compat /weft/fi_pingpong -p $provider -e ${type%% *} -d $provider -I 10 -S 1024 127.0.0.1"
     done
   done
-  both "card to card: fi_pingpong rdm" \
-    "bash -c \"on_card $e1000e 4 /weft/fi_pingpong -p 'udp;ofi_rxd' -e rdm -d nic_$e1000e -I 100\"" \
-    "bash -c \"on_card $virtio 5 /weft/fi_pingpong -p 'udp;ofi_rxd' -e rdm -d nic_$virtio -I 100 127.0.0.1\""
+  for bytes in 64 65536; do
+    both "card to card: fi_pingpong rdm, $bytes bytes" \
+      "bash -c \"on_card $e1000e 4 /weft/fi_pingpong -p 'udp;ofi_rxd' -e rdm -d nic_$e1000e -I 5 -S $bytes\"" \
+      "bash -c \"on_card $virtio 5 /weft/fi_pingpong -p 'udp;ofi_rxd' -e rdm -d nic_$virtio -I 5 -S $bytes 127.0.0.1\""
+  done
+  expect "a card that WEFT_NIC does not give an address" 61 "" env LD_LIBRARY_PATH=/weft/compat WEFT_NIC="$e1000e=10.18.0.4/24" \
+    /weft/fi_pingpong -p udp -e dgram -d nic_0000:00:1f.7
 }
 
 modprobe -a af_packet virtio_net e1000e
