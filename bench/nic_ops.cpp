@@ -140,12 +140,12 @@ class Cards {
   void run(std::string_view call, unsigned batch, uint64_t count) {
     Stretch::count = 0;
     a_.bus.accesses() = b_.bus.accesses() = {};
-    for (uint64_t i = 0; i < count; i += batch) step(call, batch);
+    const uint64_t rounds = count / batch;
+    for (uint64_t i = 0; i < rounds; ++i) step(call, batch);
     const auto& accesses = call == "send" ? a_.bus.accesses() : b_.bus.accesses();
-    const bool is_sum = call == "send" || call == "receive";
+    const uint64_t packets = call == "send" || call == "receive" ? rounds * batch : rounds;
     std::printf("{\"packets\": %llu, \"stretches\": %llu, \"reads\": %llu, \"writes\": %llu}\n",
-                static_cast<unsigned long long>(count / batch * (is_sum ? batch : 1)),
-                static_cast<unsigned long long>(Stretch::count),
+                static_cast<unsigned long long>(packets), static_cast<unsigned long long>(Stretch::count),
                 static_cast<unsigned long long>(accesses.reads),
                 static_cast<unsigned long long>(accesses.writes));
   }
@@ -245,11 +245,12 @@ void time(Pair& pair, unsigned batch, uint64_t count) {
   rusage before{};
   rusage after{};
   ::getrusage(RUSAGE_SELF, &before);
-  for (uint64_t i = 0; i < count; i += batch) pair.both(batch);
+  const uint64_t rounds = count / batch;
+  for (uint64_t i = 0; i < rounds; ++i) pair.both(batch);
   ::getrusage(RUSAGE_SELF, &after);
   const double user = seconds(after.ru_utime) - seconds(before.ru_utime);
   const double kernel = seconds(after.ru_stime) - seconds(before.ru_stime);
-  const double packets = static_cast<double>(count / batch * batch);
+  const double packets = static_cast<double>(rounds * batch);
   std::printf("{\"user_ns\": %.1f, \"system_ns\": %.1f}\n", 1e9 * user / packets, 1e9 * kernel / packets);
 }
 
