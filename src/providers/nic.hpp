@@ -1,5 +1,5 @@
-// udp and udp;ofi_rxd over network cards that this process drives (WEFT_NIC, docs/nic.md): the same providers, a domain for each card.
-// A provider is a type: its link, its name, its addresses.
+// udp and udp;ofi_rxd over network cards that this process drives (WEFT_NIC, docs/nic.md): the same providers, a domain
+// for each card. A provider is a type: its link, its name, its addresses.
 #pragma once
 
 #include <rdma/fabric.h>

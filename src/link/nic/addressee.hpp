@@ -1,5 +1,6 @@
-// For whom a frame that came is: the owner of a UDP port, everybody, the host itself. It decides who looks at a frame; whether the frame is
-// right the stack of the one who looks decides (link/ethernet/stack.hpp). Stateless. Must not know cards or endpoints.
+// For whom a frame that came is: the owner of a UDP port, everybody, the host itself. It decides who looks at a frame;
+// whether the frame is right the stack of the one who looks decides (link/ethernet/stack.hpp). Stateless. Must not know
+// cards or endpoints.
 #pragma once
 
 #include <cstdint>

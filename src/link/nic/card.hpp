@@ -1,9 +1,9 @@
-// Card: one network card as Device (device.hpp) uses it: what a driver and its bus offer (nic/driver.hpp, nic/bus.hpp), behind virtual
-// calls, one for each frame that goes and one for each batch that comes. So the engines above are compiled once, for all drivers. Must
-// not know what frames carry.
+// Card: one network card as Device (device.hpp) uses it: what a driver and its bus offer (nic/driver.hpp, nic/bus.hpp),
+// behind virtual calls, one for each frame that goes and one for each batch that comes. So the engines above are
+// compiled once, for all drivers. Must not know what frames carry.
 //
-// Contract: that of nic::Driver. Besides: DMA memory is of the card, not of the driver, and stays mapped from the call to release() or
-// unmap(), over close() and open().
+// Contract: that of nic::Driver. Besides: DMA memory is of the card, not of the driver, and stays mapped from the call
+// to release() or unmap(), over close() and open().
 #pragma once
 
 #include <concepts>
@@ -73,8 +73,8 @@ class Card {
   virtual void unmap(uint64_t address) noexcept = 0;
   virtual void wait_us(unsigned microseconds) noexcept = 0;
 
-  // In a forked child, which has neither registers nor DMA memory: the driver is forgotten where it is, and only the destructor is called
-  // afterwards.
+  // In a forked child, which has neither registers nor DMA memory: the driver is forgotten where it is, and only the
+  // destructor is called afterwards.
   virtual void abandon() noexcept = 0;
 };
 

@@ -1,11 +1,11 @@
-// Device: one network card that this process drives, and what the endpoints on it share (proto/device.hpp): the address of its own, the
-// frames that come, memory to send from, the program's regions, sleep, link state, resets. docs/nic.md. Must not know what frames carry
-// beyond their UDP port, nor which driver the card has.
+// Device: one network card that this process drives, and what the endpoints on it share (proto/device.hpp): the address
+// of its own, the frames that come, memory to send from, the program's regions, sleep, link state, resets. docs/nic.md.
+// Must not know what frames carry beyond their UDP port, nor which driver the card has.
 //
 // Threads: as proto::Device: every call under the lock of the domain.
 //
-// Bounds: of an endpoint inbox_bytes of frames that somebody else's poll took in; bounce_bytes_max of memory to send from, at least
-// bounce_buffers_min buffers; endpoints_max endpoints.
+// Bounds: of an endpoint inbox_bytes of frames that somebody else's poll took in; bounce_bytes_max of memory to send
+// from, at least bounce_buffers_min buffers; endpoints_max endpoints.
 #pragma once
 
 #include <sys/uio.h>
@@ -111,14 +111,15 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   uint16_t draw_port() const noexcept;
   int join(const wire::Mac& group) noexcept;
   void leave(const wire::Mac& group) noexcept;
-  // A whole frame. `stays`: the bytes behind the parts stay as they are until the receiver has them, or nobody minds. False: no room.
+  // A whole frame. `stays`: the bytes behind the parts stay as they are until the receiver has them, or nobody minds.
+  // False: no room.
   bool send(const iovec* parts, size_t count, bool stays) noexcept;
   // The card is told of what was sent; during a poll at its end.
   void flush() noexcept {
     if (!is_polling_ && card_ != nullptr) card_->kick();
   }
-  // Takes frames from the card. Those of `direct` go to `sink`, the others to inboxes. Both may be null. Returns how many came for
-  // `direct`.
+  // Takes frames from the card. Those of `direct` go to `sink`, the others to inboxes. Both may be null. Returns how
+  // many came for `direct`.
   int poll(const Frames* direct, FrameSink* sink) noexcept;
   // Between them frames that are sent wait for the second.
   void begin_poll() noexcept { is_polling_ = true; }

@@ -1,5 +1,5 @@
-// Frames: a card (device.hpp) as one endpoint on it sees it; Packets: the packet link of that endpoint: one UDP port of the card's host.
-// Must not know what packets carry.
+// Frames: a card (device.hpp) as one endpoint on it sees it; Packets: the packet link of that endpoint: one UDP port of
+// the card's host. Must not know what packets carry.
 //
 // Threads: as Device. An endpoint hears of a frame in its own poll() only.
 #pragma once
@@ -34,8 +34,8 @@ class Frames {
   Device* device() noexcept { return device_; }
   void set_port(uint16_t port) noexcept { port_ = port; }
   // --- at any time ---
-  // What the parts of the next frames point to stays as it is until the receiver has it: the card may read registered memory after
-  // send() has returned.
+  // What the parts of the next frames point to stays as it is until the receiver has it: the card may read registered
+  // memory after send() has returned.
   void set_parts_stay(bool stay) noexcept { parts_stay_ = stay; }
 
   // --- ethernet::Frames ---

@@ -1,5 +1,5 @@
-// Inbox: frames that came for an endpoint while somebody else polled the card. A ring of bytes with a bound; what finds no room is lost.
-// Must not know what frames carry.
+// Inbox: frames that came for an endpoint while somebody else polled the card. A ring of bytes with a bound; what finds
+// no room is lost. Must not know what frames carry.
 #pragma once
 
 #include <sys/uio.h>

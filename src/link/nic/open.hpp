@@ -9,7 +9,8 @@
 
 namespace weft::link::nic {
 
-// By VFIO (os/vfio/device.hpp, which says what is in the way). ENOTSUP: no driver here is for it. EBUSY: this process has it open already.
+// By VFIO (os/vfio/device.hpp, which says what is in the way). ENOTSUP: no driver here is for it. EBUSY: this process
+// has it open already.
 Result<std::unique_ptr<Card>> open_card(std::string_view address);
 
 // For tests: where open_card() looks first; an answer of ENOENT means "go on". Null: nowhere.

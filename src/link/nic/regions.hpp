@@ -1,5 +1,5 @@
-// Regions: which memory of the program the card may read where it lies, and which frames under way use it. Bookkeeping; must not know the
-// card.
+// Regions: which memory of the program the card may read where it lies, and which frames under way use it. Bookkeeping;
+// must not know the card.
 #pragma once
 
 #include <cstddef>

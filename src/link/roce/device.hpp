@@ -42,7 +42,8 @@ struct DeviceSettings {
   // (link/ethernet/packet_socket.hpp). GIDs 1 and 2 only: the standard ones.
   std::string packet_interface;
   ethernet::Network network;  // of these
-  // Set: no UDP sockets, but a port of a network card that this process drives, at the card's address. GID 1 or 2: the standard ones.
+  // Set: no UDP sockets, but a port of a network card that this process drives, at the card's address. GID 1 or 2: the
+  // standard ones.
   std::optional<nic::Configuration> card;
   packet::Audience audience;
 };
@@ -111,8 +112,8 @@ class Device final : proto::roce::PacketOutput {
   void disarm() noexcept {
     if (ports_[0]) ports_[0]->link().disarm();
   }
-  // Memory that the program registers: a network card reads payloads there. Null where that is of no use. unmap() returns when the card
-  // reads no more.
+  // Memory that the program registers: a network card reads payloads there. Null where that is of no use. unmap()
+  // returns when the card reads no more.
   void* map(void* memory, size_t bytes) noexcept;
   void unmap(void* mapping) noexcept;
   nic::Statistics card_statistics() const noexcept { return card_ ? card_->statistics() : nic::Statistics(); }

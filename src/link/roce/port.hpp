@@ -136,8 +136,8 @@ class Port {
   static constexpr size_t parts_max = proto::roce::elements_max + 3;
   static constexpr bool segments = proto::HasSegmentationOffload<P>;
 
-  // Whether the payload of a packet is as it is until the peer has it. Of reliable queue pairs: who has it drops what comes again, and
-  // a reader takes nothing whose ICRC is wrong. UC and UD are complete when they are sent.
+  // Whether the payload of a packet is as it is until the peer has it. Of reliable queue pairs: who has it drops what
+  // comes again, and a reader takes nothing whose ICRC is wrong. UC and UD are complete when they are sent.
   static bool stays(const iovec& head) noexcept {
     if (head.iov_len == 0) return false;
     const auto transport =

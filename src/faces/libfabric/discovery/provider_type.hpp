@@ -39,7 +39,8 @@ template <class P>
 concept BringsParameters = requires {
   { P::parameters.size() } -> std::convertible_to<size_t>;
 };
-// Offers one domain for each device, with names of their own; none: nothing is offered. The fabric has another name than the provider.
+// Offers one domain for each device, with names of their own; none: nothing is offered. The fabric has another name
+// than the provider.
 template <class P>
 concept NamesDomains = requires(uint32_t format) {
   { P::domains(format) } -> std::same_as<std::vector<std::string>>;

@@ -28,8 +28,9 @@ struct NamedDevices {
   std::vector<std::string> mistakes;  // a sentence each
 };
 
-// A text of NAME=ADDRESS, NAME=packet:INTERFACE/ADDRESS[/PREFIX[/GATEWAY]] and NAME=nic:PCI-ADDRESS[/ADDRESS/PREFIX[/GATEWAY]], with
-// commas between; a card without an address has that of WEFT_NIC. An entry with a mistake gives no device. Empty entries are none.
+// A text of NAME=ADDRESS, NAME=packet:INTERFACE/ADDRESS[/PREFIX[/GATEWAY]] and
+// NAME=nic:PCI-ADDRESS[/ADDRESS/PREFIX[/GATEWAY]], with commas between; a card without an address has that of WEFT_NIC.
+// An entry with a mistake gives no device. Empty entries are none.
 NamedDevices parse_devices(std::string_view text, std::span<const os::Interface> interfaces);
 
 // WEFT_VERBS_DEVICES and nothing else when it is set and not empty, even where no entry of it is usable; otherwise
