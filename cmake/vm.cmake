@@ -17,3 +17,8 @@ file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/vm/nic/*.cpp")
 add_executable(weft_vm_nic ${files})
 target_link_libraries(weft_vm_nic PRIVATE weft_os)
 set_target_properties(weft_vm_nic PROPERTIES OUTPUT_NAME nic_cases RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/vm")
+# And the example that looks at a card by itself, against the headers and the archive that programs get.
+add_executable(weft_vm_look "${PROJECT_SOURCE_DIR}/examples/nic/look_at_card.cpp")
+target_link_libraries(weft_vm_look PRIVATE weft::direct::nic)
+set_target_properties(weft_vm_look PROPERTIES OUTPUT_NAME look_at_card RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/vm")
+add_dependencies(weft_vm_nic weft_vm_look)

@@ -203,6 +203,12 @@ both() {
 # timeout(1) execs programs, so functions go by a shell of their own.
 export -f on_card
 export roce_v4
+case_direct() {
+  taken $e1000e
+  expect "a descriptor posted by hand" 0 "posted by hand: done" /weft/look_at_card $e1000e
+}
+# Retries after 4 s (-u 20): what an emulated card has in its queue takes longer than the programs expect, and rxe of
+# Linux 6.1 does not survive packets that leave after their queue pair.
 case_roce() {
   local index card host program
   taken $e1000e $virtio
@@ -214,12 +220,12 @@ case_roce() {
   for card in $e1000e $virtio; do
     host=4
     [[ $card == $e1000e ]] || host=5
-    for program in "ib_send_lat -n 200" "ib_write_bw -n 200 -s 65536" "ib_read_bw -n 100 -s 65536"; do
+    for program in "ib_send_lat -n 200 -u 20" "ib_write_bw -n 200 -s 65536 -u 20" "ib_read_bw -n 100 -s 65536 -u 20"; do
       both "$card: ${program%% *}, rxe asks" "bash -c 'on_card $card $host $program -d card -x 1 -F'" "$program -d rxe0 -x $index -F 127.0.0.1"
       both "$card: ${program%% *}, rxe answers" "$program -d rxe0 -x $index -F" "bash -c 'on_card $card $host $program -d card -x 1 -F 127.0.0.1'"
     done
   done
-  for program in "ib_send_lat -n 200" "ib_write_bw -n 200 -s 65536"; do
+  for program in "ib_send_lat -n 200 -u 20" "ib_write_bw -n 200 -s 65536 -u 20"; do
     both "card to card: ${program%% *}" "bash -c 'on_card $e1000e 4 $program -d card -x 1 -F'" \
       "bash -c 'on_card $virtio 5 $program -d card -x 1 -F 127.0.0.1'"
   done

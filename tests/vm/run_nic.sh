@@ -8,7 +8,7 @@ build="${WEFT_BUILD:?}" folder="${WEFT_VM_LOGS:?}"
 timeout_s="${WEFT_VM_TIMEOUT_S:-300}"
 logs="$folder/nic_logs"
 
-known=(tool device transfers refusals e1000e virtio packed user hands roce fabric)
+known=(tool device transfers refusals e1000e virtio packed user hands direct roce fabric)
 cases=("$@")
 [[ ${#cases[@]} -gt 0 ]] || cases=("${known[@]}")
 for name in "${cases[@]}"; do
@@ -19,7 +19,7 @@ mkdir -p "$folder"
 bash "$here/kernel.sh" "$folder/kernel"
 kernel_version="$(cat "$folder/kernel/version")"
 bash "$here/initramfs.sh" base "$folder" "$kernel_version"
-programs=("$build/bin/weft" "$build/tests/vm/nic_cases")
+programs=("$build/bin/weft" "$build/tests/vm/nic_cases" "$build/tests/vm/look_at_card")
 if command -v fi_pingpong >/dev/null; then programs+=("$(command -v fi_pingpong)"); fi
 bash "$here/initramfs.sh" nic "$folder" "$here" "$build/lib/weft/compat" "${programs[@]}"
 
