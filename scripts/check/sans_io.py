@@ -101,7 +101,7 @@ def main() -> int:
     complaints, sources, users, namespaces = [], [], [], set()
     for path in files.cpp_files():
         name = path.relative_to(files.ROOT).as_posix()
-        test = name.endswith("_test.cpp") or path.name.startswith("sim_")  # the simulator serves tests only
+        test = name.endswith(("_test.cpp", "_suite.hpp")) or path.name.startswith("sim_")  # simulators and suites serve tests only
         inside = name.startswith(starts)
         if path.suffix == ".cpp" and (inside and name.endswith("_test.cpp") or name.startswith("src/providers/")
                                         or name == "src/faces/libfabric/entry/registry.cpp"):

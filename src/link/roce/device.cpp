@@ -88,7 +88,11 @@ Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t
       observer->capture = std::make_unique<RoceCapture>(std::move(observer->capture));
     return ok;
   });
-  if (!opened) ports_[index].reset();
+  if (!opened) {
+    ports_[index].reset();
+  } else {
+    adapter_.names.push_back(gid_with_port(ports_[index]->address()).value_or(ports_[index]->gid()));
+  }
   return opened;
 }
 
@@ -138,8 +142,6 @@ Result<void> Device::open_ports(const DeviceSettings& settings) {
   }
   if (std::ranges::none_of(ports_, [](const auto& port) { return port.has_value(); }))
     return Error{EADDRNOTAVAIL, "no port: over IPv6 only 4791 serves, and another process has it"};
-  for (const auto& port : ports_)
-    if (port) adapter_.names.push_back(gid_with_port(port->address()).value_or(port->gid()));
   open_near(settings);
   return {};
 }
@@ -212,9 +214,11 @@ Result<Gid> Device::reach(size_t index, const Gid& group) {
   if (index >= gid_count || !ports_[index] || ports_[index]->address().family() != address_of(group).family())
     return Error{EINVAL,
                  "the GID index and the group are not of one kind: one is of IPv4, the other of IPv6"};
-  if (reached_ == proto::roce::groups_max)
-    return Error{ENOMEM, "as many multicast groups as a device sends to"};
   const int status = ports_[index]->join(group, false);
+  if (status == 0 && reached_ == proto::roce::groups_max) {
+    ports_[index]->leave(group);
+    return Error{ENOMEM, "as many multicast groups as a device sends to"};
+  }
   if (status == 0) ++reached_;
   if (status != 0 && status != -EADDRINUSE)
     return Error{-status, std::string("cannot send to the multicast group: ") + std::strerror(-status)};

@@ -84,6 +84,8 @@ void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept
       }
       break;
     case AckKind::RnrNak:
+      // Who answers is there. rxe says a sequence NAK for each packet that followed, too: these are no failed attempts.
+      r.retries = qp.attributes.retry_count;
       if (r.wait_until != UINT64_MAX) break;  // heard twice
       if (r.rnr_retries == 0) {
         fail_send(qp, Status::RnrRetryExceeded, now);

@@ -66,6 +66,7 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
   Responder& r = qp.responder;
   const Operation op = packet.operation();
   if (is_plain(op)) {
+    r.told = psn_add(r.newest_plain, psn_mask);  // the peer has not heard
     if (r.ack_due && r.syndrome != wire::roce::syndrome_ack) return;
     r.ack_due = true;
     r.syndrome = wire::roce::syndrome_ack;
