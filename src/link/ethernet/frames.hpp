@@ -75,6 +75,14 @@ concept HasMacFilter = requires(F& frames, const wire::Mac& group) {
   noexcept;
 };
 
+// Room for so many frames now, of whatever length. EthernetPackets asks before it begins a segmented send, of which it
+// could not take back what was sent.
+template <class F>
+concept HasRoom = requires(F& frames, size_t count) {
+  { frames.has_room(count) }
+  noexcept->std::same_as<bool>;
+};
+
 // The device may be gone for good: a negative errno, which is then the answer to every send; 0 while it is there.
 template <class F>
 concept HasFailure = requires(const F& frames) {

@@ -96,6 +96,11 @@ class EthernetPackets {
                       size_t segment_bytes) noexcept {
     if (!origin_.is_here()) [[unlikely]]
       return true;
+    if constexpr (HasRoom<F>) {
+      size_t bytes = 0;
+      for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
+      if (!frames_.has_room((bytes + segment_bytes - 1) / segment_bytes)) return false;
+    }
     std::array<iovec, parts_max> piece;
     size_t part = 0;
     size_t offset = 0;

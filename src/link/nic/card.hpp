@@ -57,6 +57,7 @@ class Card {
   virtual bool is_broken() const noexcept = 0;
   virtual int join(const wire::Mac& group) noexcept = 0;
   virtual void leave(const wire::Mac& group) noexcept = 0;
+  virtual size_t transmit_room() const noexcept = 0;
   virtual bool post(std::span<const Fragment> frame, uint64_t token) noexcept = 0;
   virtual void kick() noexcept = 0;
   virtual size_t reclaim(TokenSink& sink) noexcept = 0;
@@ -100,6 +101,7 @@ class CardOf : public Card {
   bool is_broken() const noexcept override { return driver_->is_broken(); }
   int join(const wire::Mac& group) noexcept override { return driver_->join(group); }
   void leave(const wire::Mac& group) noexcept override { driver_->leave(group); }
+  size_t transmit_room() const noexcept override { return driver_->transmit_room(); }
   bool post(std::span<const Fragment> frame, uint64_t token) noexcept override {
     return driver_->post(frame, token);
   }

@@ -41,8 +41,10 @@ Result<void> Device::start() {
       wire::Ethernet::bytes + (configuration_.network.vlan != 0 ? wire::Ethernet::tag_bytes : 0);
   settings_ = {};
   settings_.frame_bytes_max = head + configuration_.mtu_bytes;
+  settings_.transmit_descriptors = transmit_descriptors;
   if (auto ok = card_->open(settings_); !ok) return ok;
   mac_ = card_->mac();
+  descriptors_kept_ = std::min(descriptors_kept, card_->transmit_room() / 2);
   mtu_bytes_ = std::min(configuration_.mtu_bytes, card_->frame_bytes_max() - head);
   if (auto ok = make_buffers(); !ok) return ok;
   os::SocketAddress own = configuration_.address;
@@ -69,6 +71,9 @@ void Device::await_link() noexcept {
 Result<void> Device::make_buffers() {
   constexpr size_t line = 64;
   slot_bytes_ = (card_->frame_bytes_max() + line - 1) / line * line;
+  // One that the driver adds, and one for each page that a buffer may touch.
+  constexpr size_t page_bytes = 4096;
+  descriptors_per_copy_ = 2 + (slot_bytes_ + page_bytes - 1) / page_bytes;
   const size_t count = std::clamp(bounce_bytes_max / slot_bytes_, bounce_buffers_min, bounce_buffers_max);
   auto memory = card_->allocate(count * slot_bytes_);
   if (!memory) return memory.error();
@@ -256,7 +261,8 @@ bool Device::send(const iovec* parts, size_t count, bool stays) noexcept {
   Slot& slot = slots_[index];
   Gatherer frame(slot, buffers_.bytes + index * slot_bytes_, buffers_.address + index * slot_bytes_,
                  slot_bytes_);
-  const bool may_refer = stays && !regions_.empty();
+  // A payload in place takes more descriptors than a copy. Where they become few, room for others comes first.
+  const bool may_refer = stays && !regions_.empty() && card_->transmit_room() >= descriptors_kept_;
   for (size_t i = 0; i < count; ++i) {
     const iovec& part = parts[i];
     if (may_refer && part.iov_len >= in_place_bytes_min && frame.takes_piece()) {
@@ -281,6 +287,20 @@ bool Device::send(const iovec* parts, size_t count, bool stays) noexcept {
   statistics_.copied_bytes += frame.copied();
   statistics_.in_place_bytes += frame.in_place();
   return true;
+}
+
+bool Device::has_room(size_t frames) noexcept {
+  if (!is_usable() || !has_link_) return true;  // they are lost
+  const auto has_it = [&] {
+    return frames_under_way() == 0 ||
+           (free_.size() >= frames && card_->transmit_room() >= frames * descriptors_per_copy_);
+  };
+  // Beyond what is kept, so that payloads need not be copied.
+  constexpr size_t descriptors_in_place = 4;
+  if (card_->transmit_room() < descriptors_kept_ + frames * descriptors_in_place) (void)make_room();
+  if (has_it()) return true;
+  ++statistics_.no_room;
+  return false;
 }
 
 bool Device::make_room() noexcept {

@@ -114,6 +114,8 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   // A whole frame. `stays`: the bytes behind the parts stay as they are until the receiver has them, or nobody minds.
   // False: no room.
   bool send(const iovec* parts, size_t count, bool stays) noexcept;
+  // Whether send() takes so many frames now, at most 64. While nothing is under way it is true.
+  bool has_room(size_t frames) noexcept;
   // The card is told of what was sent; during a poll at its end.
   void flush() noexcept {
     if (!is_polling_ && card_ != nullptr) card_->kick();
@@ -142,6 +144,9 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   int remove(const core::Registration& registration, void* handle) noexcept override;
 
  private:
+  static constexpr unsigned transmit_descriptors = 1024;  // if the card has so many
+  // So many are kept for frames that are copied, or half of them.
+  static constexpr size_t descriptors_kept = 256;
   static constexpr size_t pieces_max = 4;  // of regions, in one frame
   struct Slot {                            // a bounce buffer
     std::array<Piece*, pieces_max> pieces{};
@@ -192,6 +197,8 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   std::vector<Slot> slots_;
   std::vector<uint16_t> free_;  // slots
   size_t slot_bytes_ = 0;
+  size_t descriptors_kept_ = 0;
+  size_t descriptors_per_copy_ = 0;  // at most
   DmaMemory buffers_;
   Regions regions_;
   Statistics statistics_;

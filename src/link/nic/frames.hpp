@@ -44,6 +44,7 @@ class Frames {
   wire::Mac mac() const noexcept { return device_->mac(); }
   size_t mtu_bytes() const noexcept { return device_->mtu_bytes(); }
   bool send(const iovec* parts, size_t count) noexcept { return device_->send(parts, count, parts_stay_); }
+  bool has_room(size_t frames) noexcept { return device_->has_room(frames); }
   void flush() noexcept { device_->flush(); }
   int failure() const noexcept { return device_->is_lost() ? -ENETDOWN : 0; }
   template <class Handler>
@@ -107,7 +108,8 @@ class Packets : public ethernet::EthernetPackets<Frames> {
 };
 
 static_assert(ethernet::Frames<Frames> && ethernet::HasFlush<Frames> && ethernet::HasMacFilter<Frames> &&
-              ethernet::HasFailure<Frames> && proto::HasSleep<Frames> && proto::HasReceiveBuffer<Frames>);
+              ethernet::HasFailure<Frames> && ethernet::HasRoom<Frames> && proto::HasSleep<Frames> &&
+              proto::HasReceiveBuffer<Frames>);
 static_assert(proto::PacketLink<Packets> && proto::UsesDevice<Packets> && proto::HasSleep<Packets> &&
               proto::HasReceiveBuffer<Packets> && proto::HasReceiveSlots<Packets> &&
               proto::HasMulticast<Packets> && proto::HasPartsThatStay<Packets>);

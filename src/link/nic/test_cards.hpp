@@ -132,6 +132,7 @@ class LockedCard final : public Card {
   bool is_broken() const noexcept override { return locked()->is_broken(); }
   int join(const wire::Mac& group) noexcept override { return locked()->join(group); }
   void leave(const wire::Mac& group) noexcept override { locked()->leave(group); }
+  size_t transmit_room() const noexcept override { return locked()->transmit_room(); }
   bool post(std::span<const Fragment> frame, uint64_t token) noexcept override {
     return locked()->post(frame, token);
   }

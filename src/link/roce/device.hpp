@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.hpp"
 #include "link/packet/middleware.hpp"
@@ -117,6 +118,10 @@ class Device final : proto::roce::PacketOutput {
   void* map(void* memory, size_t bytes) noexcept;
   void unmap(void* mapping) noexcept;
   nic::Statistics card_statistics() const noexcept { return card_ ? card_->statistics() : nic::Statistics(); }
+  // What the network card counts; nothing without one.
+  std::vector<proto::DeviceCounter> card_counters() const {
+    return card_ ? card_->counters() : std::vector<proto::DeviceCounter>();
+  }
   bool has_unsent() const noexcept { return adapter_.has_ready() || is_blocked_; }  // the sockets were full
   DeviceCounters counters() const noexcept;
   PortCounters port_counters() const noexcept;

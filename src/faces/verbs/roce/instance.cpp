@@ -154,6 +154,12 @@ Instance::~Instance() {
                std::to_string(packets.duplicates) + "; gaps: " + std::to_string(packets.gaps) +
                "; wrong ICRC: " + std::to_string(ports.wrong_icrc) +
                "; by a solved IP identification: " + std::to_string(ports.solved));
+    std::string card;
+    std::unique_lock guard(device_->lock());
+    for (const proto::DeviceCounter& counter : device_->card_counters())
+      card += (card.empty() ? "" : ", ") + counter.name + ' ' + std::to_string(counter.value);
+    guard.unlock();
+    if (!card.empty()) log(2, named_.name + ": network card: " + card);
   } catch (...) {  // no memory for a sentence
   }
 }
