@@ -4,7 +4,7 @@
 //   weft nic bind 0000:00:04.0
 //   look_at_card 0000:00:04.0
 //
-// c++ -std=c++20 look_at_card.cpp $(pkg-config --cflags --libs weft-direct-nic)
+// Built with the examples; the library, libweft-nic.a, is in the build tree only.
 #include <weft/direct/nic_e1000e.hpp>
 
 #include <algorithm>
