@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """What the benchmark scripts share: where the programs are, running them with a time limit, medians, and whether the machine is quiet.
 
 Environment: WEFT_STAGE (install tree, default build/stage), WEFT_BUILD (build tree, default build/release),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Running ucx_perftest between two processes of this machine. Used by shm.py and net.py."""
 import os
 import re

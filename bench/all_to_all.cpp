@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Many processes on one machine, each sending to each: every byte is checked, the memory of every process is
 // measured, and what is
 // left behind is looked for. Written against the public interface alone. Exit status 0 only when all of it

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """./dev bench all_to_all: 200 processes on one machine, each sending to each; memory per process, and what is left behind.
 
 usage: all_to_all.py [--stock] [--processes N] [--messages N] [--size BYTES] [--provider NAME] [--exact] [--timeout SECONDS]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Counts instructions of single calls: two endpoints in one process, and callgrind collects around exactly
 // one call at a time.
 // Written against the public interface alone, so that every library is counted by the same program.

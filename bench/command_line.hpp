@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the benchmarks share in reading their command line (CLI11, as in tools/). Must not know any benchmark.
 #pragma once
 

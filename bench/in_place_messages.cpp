@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a message costs that is written and taken in place (weft/extensions.h), beside one that is sent and received. Two pinned processes over
 // shm. Each payload is made by the sender and added up by the receiver, in both ways, so what differs is the copies and the calls. Prints one
 // JSON object: for each size the time one way (ns) and the bandwidth of a stream (GB/s). Knows the public interface alone.

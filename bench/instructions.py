@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """./dev bench instructions: how many instructions single calls take, Weft beside the stock library, counted by callgrind.
 
 usage: instructions.py [--count N] [--provider NAME]

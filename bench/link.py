@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """./dev bench link: what a call costs by the way in which the program is linked: directly, through the multiplexer, over the drop-in, and with
 the stock library; instructions (callgrind) and nanoseconds.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What matching costs per message, beside the least that a queue of any kind costs (a list push and pop, a
 // pool take and give). Figures compare within one run only.
 // NOLINTBEGIN(clang-analyzer-deadcode.DeadStores): `for (auto _ : state)` is how this library counts

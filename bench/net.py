@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """./dev bench net: the networks over loopback; Weft beside bare sockets, the stock libfabric, UCX and Open MPI's shared memory, in turns in one run.
 
 The host places the cores of a virtual machine differently from hour to hour, so only ratios within one run mean anything.

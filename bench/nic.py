@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """./dev bench nic: what the drivers of network cards need for one packet: instructions (callgrind, the model of the card left out) and
 accesses to registers, beside what UDP sockets need for the same packet in the kernel.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Counts what the drivers of network cards need for one packet: instructions, by callgrind, which collects in the driver only and not
 // in the model of the card; accesses to registers; and what UDP sockets need for the same packet. bench/nic.py runs it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Many processes that turn to one at the same time: how fast it gets to know them, what each costs it, and that every message is right.
 // Written against the public interface alone. Exit status 0 only when all of it was right.
 //

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """./dev bench peers: 1,000 processes turn to one at the same time; connect rate and memory for each peer, over each network.
 
 usage: peers.py [--stock] [--peers N] [--provider NAME]... [--timeout SECONDS]

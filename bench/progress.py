@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """What automatic progress costs and gives: manual and automatic in turns, and writes to a target that makes no call.
 
 usage: progress.py [--provider NAME]... [--rounds N] [--time MS]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What two cores can do with bare shared memory and nothing of ours: the limits that every figure is compared
 // with.
 // Two pinned processes over anonymous shared memory. Prints one JSON object. Knows no fabric.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What two cores can do with bare sockets over loopback and nothing of ours: the limits that the figures of the networks are compared with.
 // Two pinned processes, busy-polled. Prints one JSON object. Knows no fabric.
 //

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """./dev bench shm: shared memory, Weft beside the bare limit, the stock libfabric and UCX, in turns in one run.
 
 The host places the cores of a virtual machine near or far and changes its mind within a run, so a bare cache line is timed before and after each

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """./dev bench syscalls: shows that small messages make no system call and no context switch.
 
 Runs weft perf under strace with few and with many messages. What a message costs is the difference; opening, connecting and

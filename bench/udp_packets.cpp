@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What one UDP socket on each of two threads carries over the loopback, by packet size, packet by packet and in batches, with one copy at the
 // receiver: the limit of everything that stands on link::udp::Packets. Prints one JSON object. Knows nothing above that link.
 //

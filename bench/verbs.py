@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """./dev bench verbs: perftest over the drop-in libibverbs, between two pinned processes of this host, beside UCX over TCP, in turns, by placement of the CPUs.
 
 usage: verbs.py [--rounds N]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The conformance program: written against the standard interface alone. The tests run it over each of our providers, `weft check` over
 # anybody's, so it is installed. GoogleTest is linked statically; whichever libfabric.so.1 comes first in the loader's path is tested.
 if(NOT WEFT_TOOLS AND NOT WEFT_TESTS)

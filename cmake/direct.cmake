@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Linking directly: for each provider that has endpoints of one type, an archive libweft-<provider>.a and headers that lead a program's standard
 # source into it (docs/linking.md). Generated: the wrappers of the standard headers, and copies of ours whose includes start at "weft/src/".
 

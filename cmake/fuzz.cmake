@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Each tests/fuzz/*.cpp is one libFuzzer program over the rooms. Needs clang (preset fuzz).
 if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "weft: fuzz targets need clang, use the preset fuzz")

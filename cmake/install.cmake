@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # What an install puts under a prefix, by component (cmake --install ... --component NAME): mux, dev, direct, tools, compat, verbs, docs.
 # Nothing in it knows the prefix, so the tree may be moved as a whole. CMAKE_INSTALL_LIBDIR names the folder of libraries (Debian: lib/<triplet>).
 set(libraries "${CMAKE_INSTALL_LIBDIR}")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Makes the installed documents point to what is installed: links to our headers lead to the prefix's include/, links to files that an install
 # does not have become plain words. Included by cmake_install.cmake when everything else is in its place.
 set(docs "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${WEFT_DOCUMENTS}")

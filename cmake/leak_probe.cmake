@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # WEFT_LEAKS_WORK: 1 where LeakSanitizer can stop the process to look at it (a container or a tracer may forbid it), else 0.
 set(probe "${PROJECT_BINARY_DIR}/leak_probe")
 file(WRITE "${probe}.cpp" "int main() { return 0; }\n")

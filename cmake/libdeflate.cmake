@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # CRC-32 for the ICRC of RoCEv2 (docs/decisions/0017-crc-32-of-libdeflate.md). The static library where there is one: our shared libraries bring no
 # other with them.
 find_path(WEFT_LIBDEFLATE_INCLUDE libdeflate.h)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Whether libfabric's headers are those that Weft can be used with: include/weft/libfabric_headers.h says which. For Weft's own build and, installed
 # beside weft-config.cmake, for projects that find it. Must not know targets.
 

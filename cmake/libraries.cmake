@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The shared libraries: the drop-in libfabric.so.1, the plugin for a stock libfabric, and the drop-in libibverbs.so.1. They hold what they use of
 # all rooms, export only what their map names, and bring no library of ours or of the compiler into the program.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The multiplexer: libweft.so.1, which exports every public call as a function, and the headers that lead a program's standard source to
 # it. Both are made from src/faces/mux/calls.txt and the standard headers of this machine, whose inline functions keep their text and get
 # another name (docs/linking.md).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The command `weft`, the benchmarks and the examples. They are written against the public interface and linked with the stock
 # library; at run time they use whichever libfabric.so.1 comes first.
 

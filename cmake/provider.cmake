@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # For authors of providers (docs/provider-guide.md): libweft-core.a, which with libweft-common.a is all that a plugin over weft/provider.hpp needs.
 
 # weft_common, the generated headers' folder: cmake/direct.cmake.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Copies our headers so that they stand below weft/src/ and include each other from there: a program has folders of its own that are called
 # base or core. cmake -DLIST=<file with names> -DFROM=<folder> -DTO=<folder> -P public_headers.cmake
 file(STRINGS "${LIST}" names)

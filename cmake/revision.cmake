@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Writes OUT, a header with the revision of SOURCE: what git says, or the file REVISION of a source archive. Only when that has changed.
 set(revision "")
 if(EXISTS "${SOURCE}/.git")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # One library weft_<room> for each folder in scripts/check/rooms.txt, which is also the list of the layer rule.
 # A room of headers only becomes an interface library, so nobody needs to know which kind a room is.
 

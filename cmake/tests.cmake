@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Unit tests of each room, conformance tests once for each provider, and system tests (programs and scripts).
 # Every gtest case is a test of its own for ctest: a crash costs one case, and the counts are real.
 find_package(GTest REQUIRED)

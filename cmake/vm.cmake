@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The program of ./dev vm: against the installed verbs headers and library, whichever that is; at run time the guest
 # chooses. Without them it is left out.
 find_path(WEFT_VERBS_INCLUDE infiniband/verbs.h)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Writes the tables of docs/check.md between its marks: `weft check` over each provider of the system's libfabric and over ours.
 
 usage: check_tables.py STAGE [--minimal PLUGIN] [--from FOLDER] [--runs FILE]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """One table out of the JSON reports of `weft perf`. usage: compare.py FOLDER OURS OTHER
 
 Reads FOLDER/OURS.NETWORK.*.json and FOLDER/OTHER.NETWORK.*.json, takes for each network, test and size the median over the reports, and

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The demonstration: programs as the distribution ships them run over Weft, then the same measurement on Weft and on the stock
 # library, in turns. Called by `./dev demo`; needs the staged tree. Exit status 0 only when all of it ran.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """The documentation site: README, docs/, examples' pages and the manual pages, as static pages with a search (mkdocs).
 
 usage: docs.py OUT             builds the site into OUT

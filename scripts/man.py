@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Manual pages of the command out of its --help texts, so that there is one source.
 
 usage: man.py WEFT FOLDER [--check]      writes weft.1, weft-run.1, ... ; --check: says which of them differ, status 1

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Counts the cases in a JUnit file of ctest and prints one plain line: N passed, N failed[, N skipped].
 
 usage: test_summary.py RESULTS.xml CTEST_STATUS

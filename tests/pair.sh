@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # shellcheck shell=bash
 # Starts Debian's fi_pingpong as server and client, the client when the server listens. Sourced by tests and by scripts/demo.sh.
 #

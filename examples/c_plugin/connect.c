@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Endpoints, passive endpoints and how two of them come together: fi_endpoint(3), fi_cm(3).
 //
 // Over the TCP connection each side first says a greeting with the program's parameters; then frames follow (transfer.c).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The parts of the example provider: connected endpoints (FI_EP_MSG) over TCP sockets. Written against libfabric's public headers
 // alone. README.md says in what order to read it.
 //

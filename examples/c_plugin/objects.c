@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Fabrics, domains and memory regions: fi_fabric(3), fi_domain(3), fi_mr(3).
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a libfabric asks of a plugin: fi_prov_ini(), and through it fi_getinfo(3). See fi_provider(3).
 #include <arpa/inet.h>
 #include <ifaddrs.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Completion queues and event queues: fi_cq(3), fi_eq(3). Each has an epoll set with the sockets that are bound to it; reading the queue
 // lets those move that are ready. The same set is the wait object.
 #include <poll.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What happens on a connection: frames, sends and receives (fi_msg(3)), reads and writes of remote memory (fi_rma(3)).
 //
 // Each frame is a head and its payload, one after the other. A write is answered by EX_ACK, a read by EX_REPLY. A side has at most

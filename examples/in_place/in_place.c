@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /* Two processes that pass records through shared memory without a copy: the sender writes each where the receiver reads it. With a library or a
  * provider that cannot do that, the same program sends and receives as ever; see <weft/extensions.h> and docs/linking.md.
  *

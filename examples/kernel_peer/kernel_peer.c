@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * Exchanges with a connected endpoint of the kernel (kofi_test over kofi_tcp), or with another one of itself: messages
  * of many sizes, RMA writes and reads, an atomic; all data are checked. Plain libfabric, FI_EP_MSG.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The one source that knows more of Weft than weft/provider.hpp.
 #include <weft/plugin.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Packets between processes of one machine: Unix datagram sockets with abstract names. The smallest provider of libfabric that there is; see README.md.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /* A token goes round the ranks, then two ranks measure a ping-pong. Plain MPI: it knows nothing of what carries it.
  *
  *   mpicc -O2 ring.c -o ring && weft run -- mpirun -np 2 --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include weft ./ring

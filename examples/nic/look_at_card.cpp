@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Opens an Intel 82574 by VFIO, shows its registers, rings and statistics, and posts a transmit descriptor itself: a frame of 60 bytes to
 // everybody, of a type that nobody knows.
 //

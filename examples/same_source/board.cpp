@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Processes that write, read and count in one process's memory: RMA, atomics and counters, in C++ against the standard headers only. The
 // same source is built against a libfabric, against the multiplexer and directly against a provider; see README.md here.
 //

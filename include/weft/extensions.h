@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * What Weft's providers can do beyond libfabric, for C99 and C++11 and later, in every way of linking (docs/linking.md). NOT PORTABLE: no other
  * libfabric has it, and a program has to go on without it where a call says -FI_ENOSYS.

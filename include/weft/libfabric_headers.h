@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * Whether the libfabric headers of this machine are those that Weft can be used with, for C99 and C++11 and later. Included by the headers for direct
  * linking and for the multiplexer after each standard one; cmake/libfabric_headers.cmake asks the same when a project is configured.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What `weft nic bind` remembers of a network card that it took from the kernel: the driver, and what its interfaces had. One text file
 // for each card in /run/weft/nic, readable by everybody, so that a program can give the card the addresses it had. Includes nothing of Weft.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // PCI functions as sysfs(5) shows them, IOMMU groups, and what stands between a function and its use through VFIO
 // (Linux, Documentation/driver-api/vfio.rst and Documentation/ABI/testing/sysfs-bus-pci). For programs that choose a device; Weft and
 // its command use it themselves. Includes nothing of Weft, needs no library.
@@ -16,6 +17,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,6 +64,12 @@ struct Obstacle {
 };
 
 namespace detail {
+
+inline std::string joined(std::initializer_list<std::string_view> parts) {
+  std::string whole;
+  for (const std::string_view part : parts) whole += part;
+  return whole;
+}
 
 // A small file, without the white space at its end.
 inline std::optional<std::string> read_file(const std::string& path, size_t bytes_max = 4096) {
@@ -171,9 +179,10 @@ inline std::optional<Function> function_at(const std::string& address, const std
   // A driver of a bus of its own (virtio) has the interface below that bus's device.
   std::vector<std::string> places = {folder};
   for (const std::string& name : detail::names_in(folder))
-    if (name.starts_with("virtio")) places.push_back(folder + "/" + name);
+    if (name.starts_with("virtio")) places.push_back(detail::joined({folder, "/", name}));
   for (const std::string& place : places)
-    for (std::string& name : detail::names_in(place + "/net")) found.interfaces.push_back(std::move(name));
+    for (std::string& name : detail::names_in(detail::joined({place, "/net"})))
+      found.interfaces.push_back(std::move(name));
   std::sort(found.interfaces.begin(), found.interfaces.end());
   return found;
 }
@@ -223,10 +232,10 @@ inline std::vector<Holder> group_holders(const Function& function, const std::st
   for (const std::string& process : detail::names_in(root + "/proc")) {
     const auto pid = detail::number(process, 10);
     if (!pid || *pid == 0) continue;
-    const std::string folder = root + "/proc/" + process;
-    for (const std::string& fd : detail::names_in(folder + "/fd")) {
-      if (detail::link_target(folder + "/fd/" + fd) != wanted) continue;
-      holders.push_back({*pid, detail::read_file(folder + "/comm").value_or("")});
+    const std::string folder = detail::joined({root, "/proc/", process});
+    for (const std::string& fd : detail::names_in(detail::joined({folder, "/fd"}))) {
+      if (detail::link_target(detail::joined({folder, "/fd/", fd})) != wanted) continue;
+      holders.push_back({*pid, detail::read_file(detail::joined({folder, "/comm"})).value_or("")});
       break;
     }
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // WEFT_PROVIDER_OVER_PACKETS: makes a plugin of libfabric out of a type that has weft::Packets (weft/provider.hpp). Included by one source of the
 // provider, which is linked with libweft-core.a: docs/provider-guide.md. Needs what weft/provider.hpp needs.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The statistics page: what a process that has endpoints, verbs devices or queue pairs open shows of them while it runs
 // (docs/statistics.md). Layout, names, and a reader that trusts nothing of what it reads.
 //

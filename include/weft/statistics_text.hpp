@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What processes show in their statistics pages, as text: JSON, and the text format of Prometheus (version 0.0.4).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /* The interface between libibverbs.so.1 of Weft and providers of verbs devices: the one inside of it (RoCEv2 in
  * software) and any other. C, so that a provider may be a shared object of another compiler.
  *

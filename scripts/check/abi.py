@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """What programs and objects of others were built against has not changed: abidiff against baselines. usage: abi.py [--renew] [BUILD]
 
     tests/compat/abi/NAME.cpp, NAME.c   compiled with include/ alone and debugging information: the layouts of what our headers pass

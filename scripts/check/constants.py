@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Constants that documents quote are those of the code. constants.txt has a line for each:
 
     DOCUMENT | TEXT with {NUMBER} in braces | FILE: EXPRESSION

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """The files of the project, for the other checks. usage: files.py cpp|all
 
 With git: what is tracked or new and not ignored. Without: everything outside build/ and hidden folders.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Every header compiles alone, and twice in one file; what did is remembered (memory.py). usage: headers.py COMPILER..."""
 import concurrent.futures
 import functools

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """The layer rule: a room includes from itself and from the rooms above it in rooms.txt, by paths relative to src/.
 
 tools/, examples/ and tests/conformance/ stand on the public interface and include nothing from src/.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """What a check found good, so that it need not look again until something that decides about it has changed.
 
 A good result is kept in build/checked/CHECK/ under a digest of the source, every file of the project that it may include, and what else the check

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """No path of somebody's machine in the tree: homes, work folders, named files below the temporary folder.
 
 /proc, /sys, /dev and /usr are the same everywhere and allowed; so is the temporary folder itself ("nothing is left in /tmp").

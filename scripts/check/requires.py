@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """What a link, an engine or a provider may have besides its contract has a name: a concept. Unnamed ones (`if constexpr (requires {...})`,
 `requires requires`) are refused in src/. Those of a link are at most eleven, and each has a row in docs/engine.md."""
 import re

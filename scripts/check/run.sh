@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Runs every check of the source. usage: run.sh [--fast] [--changed] [--fix] | --abi-renew
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """The protocol rooms do no I/O. What they are and what is forbidden stands in sans_io.txt. Three looks:
 
 1. their files include no header of the system;

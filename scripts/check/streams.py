@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Nothing in the libraries uses iostreams, locales or std::filesystem: the drop-in brings its own C++ runtime, and one such use brings 0.9 MB of it."""
 import re
 import sys

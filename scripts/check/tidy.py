@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """clang-tidy on every source that is not known to be clean (memory.py). usage: tidy.py lint|analysis [--changed]
 
 lint      the checks of .clang-tidy that look at the code as it is written

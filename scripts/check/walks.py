@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """The walks are true: each `file:symbol` in docs/walk/*.md names a file that exists and a symbol that stands in it.
 
 `file` is relative to the root or to src/; `symbol` may be qualified (Engine::send): each of its parts must stand in the file as a word,

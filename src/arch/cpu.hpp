@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What depends on the CPU: spin pause, time stamp counter, prefetch, order of memory that a device shares, copies of a few bytes. Must not know the operating system.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Mixing functions for hash tables of integers. Not for cryptography. Knows nothing of ours.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tests of the mixing functions: what they must do well is spread the keys that programs really use.
 #include "base/hash.hpp"
 

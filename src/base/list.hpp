@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Intrusive lists: a doubly linked list with O(1) removal, and a singly linked queue. They own nothing and
 // allocate nothing. Knows nothing of ours. Not thread-safe: the caller's lock (or its absence) covers them.
 #pragma once

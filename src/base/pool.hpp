@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A bounded pool of equal objects: taking and giving back cost a few instructions and never allocate once the
 // memory is there. Knows nothing of ours. Not thread-safe: the caller's lock (or its absence) covers it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Result<T>: a value, or an errno with a sentence that says why. For the control path only; the data path returns integers.
 // Knows nothing of ours.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The list of the settings that exist: environment variables, or lines of the configuration file. What each accepts, what a malformed value is
 // replaced by, and which one a misspelt name comes nearest to. Must not log.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What settings accept, and which name is meant.
 #include "base/settings.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // SipHash-2-4 (Aumasson and Bernstein, 2012): a short keyed checksum that nobody can make who does not have the key. Knows nothing of ours.
 #pragma once
 

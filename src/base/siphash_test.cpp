@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The test vectors of the paper (appendix A) and of its reference table.
 #include "base/siphash.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A named address vector as it lies in memory that processes share (fi_av(3), "name"): written by the process that made the name, read by
 // those that opened it with FI_READ. Must not know where that memory comes from.
 //

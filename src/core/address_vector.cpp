@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Inserting, removing and finding addresses. Must not know what an address means.
 #include "core/address_vector.hpp"
 

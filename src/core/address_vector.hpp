@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The table from fi_addr_t to endpoint addresses (fi_av(3)). FI_AV_MAP and FI_AV_TABLE are the same here:
 // an fi_addr_t is an index. Must not know what an address means.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Address vectors: indices, removal, reuse, finding, receive context bits, readers beside a writer.
 #include "core/address_vector.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The table of fi_atomic(3): one function per datatype and operation, made by templates.
 #include "core/atomic.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The operations of fi_atomic(3) on local memory: every datatype and operation, base, fetch and compare.
 // Must not know regions, frames or peers: whoever calls has checked that the target memory may be touched.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tests of the atomic operations: literal cases of the manual's pseudo-code, then every datatype and
 // operation against a model that is written as the pseudo-code reads, aligned and not, and finally several
 // threads at once.

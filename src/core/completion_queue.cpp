@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The rare ways of a completion queue: errors, a full ring, sleepers. Must not know system calls, locks or
 // endpoints' kinds.
 #include "core/completion_queue.hpp"

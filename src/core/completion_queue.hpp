@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A queue of completions: a ring that costs a few stores to fill and a few loads to empty. Must not know
 // system calls, locks or endpoints' kinds. Not thread-safe: the domain lock or the program serialises
 // (fi_domain(3), threading).

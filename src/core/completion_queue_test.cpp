@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The completion queue: formats, order, errors, a full ring, progress, signals.
 #include "core/completion_queue.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Thresholds of counters. Must not know endpoints' kinds or system calls.
 #include "core/counter.hpp"
 

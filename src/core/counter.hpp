@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A completion counter and what waits for its values (fi_cntr(3), fi_trigger(3)). Must not know endpoints'
 // kinds or system calls.
 #pragma once

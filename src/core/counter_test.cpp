@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Counters: values, thresholds, signals, and all of it with threads.
 #include "core/counter.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Events in order, bounded. Must not know who reports and who sleeps.
 #include "core/event_queue.hpp"
 

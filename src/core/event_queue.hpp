@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A queue of control events (fi_eq(3)). Must not know who reports and who sleeps. Any thread may call any
 // member.
 #pragma once

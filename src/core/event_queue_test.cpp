@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Event queues: order, peeking, errors, the bound, reservations.
 #include "core/event_queue.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The slower half of matching: receives with ignore bits, receives from named sources, and arrived messages.
 #include "core/matching.hpp"
 

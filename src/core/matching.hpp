@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Matching of posted receives with arrived messages: fi_tagged(3), fi_msg(3), and FI_DIRECTED_RECV of
 // fi_getinfo(3). Allocates only to widen its hash tables. Must not know frames, links, payloads or
 // completions: the engine derives its own types from PostedBase and UnexpectedBase and owns them. Not

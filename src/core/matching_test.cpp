@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tests of matching: the rules one by one, then random histories against a model that searches plain vectors.
 #include "core/matching.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Registration, and the lock-free way from a key to a pinned region. Must not know frames, system calls or
 // who asks.
 #include "core/memory_region.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Registered memory and the check of every remote access (fi_mr(3)). Must not know frames, system calls or
 // who asks.
 #pragma once

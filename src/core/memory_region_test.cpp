@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Memory regions: keys, access, bounds, pieces, pins, and readers beside registration.
 #include "core/memory_region.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Counting sleepers and bindings of endpoints. Must not know frames, links or system calls.
 #include "core/progress.hpp"
 

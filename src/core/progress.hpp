@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // An endpoint as its queues see it: something that can be driven and slept on. Must not know frames, links
 // or system calls.
 #pragma once

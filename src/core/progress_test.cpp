@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Endpoints that several queues sleep on: arming is counted, and who sleeps on is not forgotten.
 #include "core/progress.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Why an operation failed, finer than an errno: prov_errno of fi_cq_err_entry, in words for fi_cq_strerror(3). Knows nothing else.
 #pragma once
 

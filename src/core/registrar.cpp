@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Access rights from those of fi_mr(3). Must not know devices or system calls.
 #include "core/registrar.hpp"
 

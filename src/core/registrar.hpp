@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Registrar: who is told of the memory regions of a domain, because it has to know memory before a device reads or
 // writes it: the DMA mapping of a user-space driver, the memory regions of a protection domain. Must not know devices
 // or system calls.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a registrar is told of regions, and what its answers do.
 #include "core/registrar.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Bus: how a driver reaches one PCI function: registers, configuration space, memory for DMA, interrupts. The same driver runs
 // over VFIO (os/vfio) and over a model of the device in memory (nic/model). Must not know any device.
 //

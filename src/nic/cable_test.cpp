@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Two drivers of different kinds on one cable: what one sends the other receives, whatever their rings look like.
 #include <gtest/gtest.h>
 

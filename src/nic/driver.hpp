@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Driver: Ethernet frames through one device. What a driver of another card implements (docs/nic-guide.md). Must not know what frames
 // carry, nor who is below the bus.
 //

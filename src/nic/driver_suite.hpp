@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The tests that every driver passes, over a model of its card: instantiated in the driver's own test (docs/nic-guide.md). Must not know
 // which driver.
 //

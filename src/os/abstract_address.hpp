@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Names of Unix sockets that are no files (unix(7), "abstract"): they go with their socket.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The monotonic clock (no kernel entry: vDSO). Must not know who asks.
 #pragma once
 

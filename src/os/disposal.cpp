@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // pthreads(7): close(2) and recvmsg(2) on a short-lived thread. An asynchronous cancellation ends a sleep of theirs, as any signal does.
 #include "os/disposal.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Lets go of descriptors that a peer sent. That may sleep for as long as the peer likes: a socket with SO_LINGER and unsent data, a file of a
 // FUSE daemon that does not answer. It happens on a thread that lives for this alone (docs/decisions/0015). Must not know who sent what.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // eventfd(2), getrandom(2), the monotonic clock. Must not know what they are for.
 #include "os/event.hpp"
 

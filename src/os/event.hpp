@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Wake-up descriptors, random bytes and the clock of timeouts: thin owners over eventfd(2) and getrandom(2). Must not know what they wake.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // An owned file descriptor. Must not know what it is for.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The boot id and the namespaces of this process, as /proc shows them.
 #include "os/host.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Which host this is, in the sense of who can share memory with us. Must not know why somebody asks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // getifaddrs(3), and the ioctl for the MTU.
 #include "os/interfaces.hpp"
 

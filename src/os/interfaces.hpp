@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The network interfaces of this machine (netdevice(7)). Must not know who asks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What every machine has: a loopback interface, last.
 #include "os/interfaces.hpp"
 

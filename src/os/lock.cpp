@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The slow side of the domain's lock: spinning, sleeping, waking. Must not know what it protects.
 #include "os/lock.hpp"
 

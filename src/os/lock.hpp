@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The domain's lock: one compare-and-swap to take, one plain store to give back. Must not know what it
 // protects.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The domain's lock: exclusion, and that a waiter is always woken.
 #include "os/lock.hpp"
 

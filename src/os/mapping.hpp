@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Whether memory of this process is there (madvise(2), MADV_POPULATE_*). Must not know who asks.
 #pragma once
 

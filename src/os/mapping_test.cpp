@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Mapped, read-only and unmapped pages.
 #include "os/mapping.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // open(2), write(2).
 #include "os/new_file.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Files that are made new and only grow. Must not know what is in them.
 #pragma once
 

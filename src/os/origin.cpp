@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // pthread_atfork(3), once when the library is loaded; dlclose(3) takes the handler back.
 #include "os/origin.hpp"
 

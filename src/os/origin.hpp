@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Whether something was made in this process or inherited by fork(2). An inherited descriptor is shared with the parent: what is read from it, or
 // changed in a poll set or a timer, is missing or different there. Must not know what it is about.
 #pragma once

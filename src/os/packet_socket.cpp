@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // socket(2) of AF_PACKET, recvmmsg(2) with PACKET_AUXDATA.
 #include "os/packet_socket.hpp"
 

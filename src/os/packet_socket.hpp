@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Raw Ethernet frames over a network interface of this machine (packet(7)); needs CAP_NET_RAW. Must not know what is in
 // the frames.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // An address as people write it. Must not know who reads it.
 #pragma once
 

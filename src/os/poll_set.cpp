@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // epoll(7) and getrandom(2).
 #include "os/poll_set.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A set of descriptors to wait for (epoll(7)). Must not know what they are.
 #pragma once
 

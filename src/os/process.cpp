@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // pidfd_open(2), process_vm_readv(2), membarrier(2).
 #include "os/process.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Other processes: liveness by pidfd, cross-memory attach (CMA), the asymmetric fence. Must not know protocols.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The loop of a progress thread; fork(2) while one runs.
 #include "os/progress_thread.hpp"
 

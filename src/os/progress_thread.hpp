@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A thread that calls progress() for endpoints while no thread of the program does (fi_domain(3), FI_PROGRESS_AUTO; docs/progress.md). Must not know
 // links or queues.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A progress thread: serves endpoints that nobody polls, steps aside for who does, rests when nothing is left, survives fork(2) and closing.
 #include "os/progress_thread.hpp"
 

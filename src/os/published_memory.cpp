@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Abstract names as a directory of memory files.
 #include "os/published_memory.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A memory file of one process that the other processes of its user find by a name while it lives (memfd_create(2), unix(7), proc(5)). Must not know what
 // lies in it.
 //

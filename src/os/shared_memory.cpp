@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Memory files by memfd_create(2); sealed against shrinking, so that no peer can make our mapping fault.
 #include "os/shared_memory.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Anonymous shared memory files (memfd): they have no name, so nothing stays behind when a process dies. Must not know what lies in them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The descriptor of an endpoint of a shared device.
 #include "os/shared_sleep.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // How one endpoint of a shared device sleeps (proto/device.hpp): until the device has something, for whichever
 // endpoint, or until another endpoint's poll has put something into this endpoint's inbox. Must not know devices or
 // links.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Two endpoints that sleep on one device.
 #include "os/shared_sleep.hpp"
 

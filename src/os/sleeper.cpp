@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Sleeping and waking. Must not know which queue it is for.
 #include "os/sleeper.hpp"
 

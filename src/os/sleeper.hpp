@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // How a thread sleeps until one of a queue's endpoints has something, or somebody calls notify(). Must not
 // know which queue it is.
 #pragma once

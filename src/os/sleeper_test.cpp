@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Sleeping on endpoints: timeouts, wake-ups by descriptor, by notice and by interruption, several sleepers.
 #include "os/sleeper.hpp"
 

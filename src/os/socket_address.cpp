@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // IP addresses: forms, text, and which of ours others can reach.
 #include "os/socket_address.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // An address of IP: a sockaddr_in or sockaddr_in6 in its one form (same place, same bytes), and as text. Must not know protocols or names of
 // hosts.
 #pragma once

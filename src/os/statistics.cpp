@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The page of this process, and the file that is written at its end.
 #include "os/statistics.hpp"
 

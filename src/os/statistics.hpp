@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What this process shows of its endpoints, devices and queue pairs while it runs: entries of its statistics page
 // (weft/statistics.hpp, docs/statistics.md). Must not know what the numbers mean.
 //

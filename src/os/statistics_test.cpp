@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Entries as another process reads them, forks, and pages of strangers.
 #include "os/statistics.hpp"
 

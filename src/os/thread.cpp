@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // pthread_create(3) with all signals blocked and a small stack.
 #include "os/thread.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A thread of ours (pthreads(7)). Signals of the program are never delivered to it. Must not know what it does.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A clock that makes a descriptor readable (timerfd_create(2)). Must not know what it is for.
 #pragma once
 

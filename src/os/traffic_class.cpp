@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // IP_TOS of ip(7) and IPV6_TCLASS of ipv6(7): the upper six bits are the code point, the lower two belong to ECN.
 #include "os/traffic_class.hpp"
 

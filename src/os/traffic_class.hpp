@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The differentiated services code point of what a socket sends (RFC 2474). Must not know what is sent.
 #pragma once
 

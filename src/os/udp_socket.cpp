@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // udp(7), ip(7), ipv6(7), cmsg(3), getifaddrs(3). Linux 4.18 (UDP_SEGMENT) and 5.0 (UDP_GRO); without them packets go one by one.
 #include "os/udp_socket.hpp"
 

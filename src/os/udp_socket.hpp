@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // UDP sockets: many packets in one call (UDP_SEGMENT, UDP_GRO, recvmmsg(2)), path MTU, multicast. Must not know what is in the packets.
 //
 // Addresses are sockaddr_in (16 bytes) or sockaddr_in6 (28 bytes) as bytes, in the form that the kernel gives: unused fields are zero.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // unix(7): SOCK_SEQPACKET, SO_PEERCRED.
 #include "os/unix_connection.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Connections in the abstract Unix name space (unix(7), SOCK_SEQPACKET): each side knows the other's user and hears of
 // its end. Messages go and come by the calls of unix_socket.hpp. Must not know what they mean.
 //

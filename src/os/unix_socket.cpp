@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // unix(7): abstract addresses, SCM_RIGHTS and SCM_CREDENTIALS. sock_diag(7): whose a name is.
 #include "os/unix_socket.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A datagram socket in the abstract Unix name space: the name vanishes with its owner, and file descriptors travel in messages.
 // Must not know what the messages mean.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What anything that is opened may have beyond its contract: settings before open(), words for people, and whose process it is. For links, packet
 // links, devices, listeners and engines. Who opens one asks for the concept with `if constexpr`. Must not know who implements what.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // HasSleep: a Link or a PacketLink that its owner can sleep on. Must not know which of the two it is.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Text addresses: chosen by the library, or named by a service.
 #include "providers/local_address.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Addresses of providers that stay on one machine. Must not know links.
 #pragma once
 

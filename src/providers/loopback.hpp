@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The provider loopback: the engine over the in-process link. For tests, and the smallest example of a provider.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The cards of WEFT_NIC as domains.
 #include "providers/nic.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // udp and udp;ofi_rxd over network cards that this process drives (WEFT_NIC, docs/nic.md): the same providers, a domain
 // for each card. A provider is a type: its link, its name, its addresses.
 #pragma once

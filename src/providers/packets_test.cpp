@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Addresses of a provider over packets of somebody else.
 #include "providers/packets.hpp"
 

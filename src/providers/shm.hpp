@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The provider shm: the engine over the shared memory link. A provider is a type: its link, its name, its addresses.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Names of hosts and services to IP addresses (getaddrinfo(3)), and their three formats.
 #include "providers/socket_address.hpp"
 

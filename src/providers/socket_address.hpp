@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Addresses of providers over IP: FI_SOCKADDR_IN, FI_SOCKADDR_IN6 and the text form FI_ADDR_STR. Must not know links.
 #pragma once
 

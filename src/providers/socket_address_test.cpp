@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Names of hosts and services in the three formats of a provider over IP.
 #include "providers/socket_address.hpp"
 

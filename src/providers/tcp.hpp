@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The provider tcp: the engine over TCP connections. Reaches this machine and others, over IPv4 and IPv6.
 #pragma once
 

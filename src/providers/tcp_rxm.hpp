@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The provider tcp;ofi_rxm: the engine over messages over TCP connections. A provider is a type: its link, its name, its addresses.
 #pragma once
 

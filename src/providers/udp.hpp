@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The provider udp: unreliable datagrams, one UDP packet each. A provider is a type: its link, its name, its addresses.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The provider udp;ofi_rxd: the engine over reliable streams over UDP. A provider is a type: its link, its name, its addresses.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The provider verbs: RoCEv2 queue pairs of this process; connected endpoints are RC, datagrams are UD (docs/verbs.md).
 // A provider is a type: its links, its name, its addresses.
 #pragma once

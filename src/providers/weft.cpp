@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Names of hosts and ports to addresses of the provider weft.
 #include "providers/weft.hpp"
 

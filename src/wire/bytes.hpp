@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Big-endian fields at a pointer whose room was checked by the caller. Stateless.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Frames of the engine: what travels over a Link. A plain struct for the head and for each prefix; checked reads.
 // Stateless; must not know who sends or receives.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Ethernet, IPv4, IPv6 and UDP headers: a plain struct of each, a checked way in and a way out. IEEE 802.3 clause 3,
 // RFC 791, RFC 8200, RFC 768. Stateless; must not know what UDP carries.
 //

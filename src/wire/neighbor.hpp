@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Who has this address: ARP (RFC 826) for IPv4, Neighbor Solicitation and Advertisement (RFC 4861 sections 4.3, 4.4,
 // 7.1) for IPv6. For links that see Ethernet frames. Stateless; must not know caches or timers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // ARP and Neighbor Discovery: round trips, every truncation, what is refused.
 #include "wire/neighbor.hpp"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The checks of the source can fail: each is run on a small tree that breaks its rule, and on one that keeps it.
 set -euo pipefail
 source_dir="${WEFT_SOURCE:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}"

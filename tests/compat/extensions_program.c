@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * A program that uses <weft/extensions.h>, for extensions_test.sh. With NEW it is one of the next version: it uses what that has besides, where
  * the header that it is compiled with has it. Prints one line of what it found; exit status 1 when something of version 1 does not work.

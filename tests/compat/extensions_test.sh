@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The promise of weft/extensions.h: old and new programs, with old and new headers, on old and new libraries. "Old" is version 1, its header as it was
 # published; "new" the next version, which WEFT_EXTENSIONS_NEXT makes of the same sources: one call more, and one member more in a structure. All
 # work, but for a new call on an old library, which gets -FI_ENOSYS.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The providers of the library of a next version, for extensions_test.sh: shm alone. Linked before the rooms, in the place of their list.
 #include <array>
 

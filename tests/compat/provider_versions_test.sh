@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The promise of weft/provider.hpp, both sides built: objects of a provider made with the frozen header of version 1.0 and with that of the next minor
 # version (WEFT_PROVIDER_NEXT), each linked with a core of this version and of the next, and loaded. Objects are made once and linked as they are.
 set -euo pipefail

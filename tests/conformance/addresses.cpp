@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Address vectors: fi_av(3), and the names of fi_cm(3).
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Atomics: every datatype with every operation that the provider calls valid, against a model; every call of fi_atomic(3).
 #include <algorithm>
 #include <complex>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A message and a write of more than 4 GiB. Memory is mapped without reservation: the source is zero pages but for the sampled ones.
 #include <sys/mman.h>
 

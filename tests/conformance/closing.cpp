@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What is closed while its neighbours stay open: queues and contexts of a scalable endpoint.
 #include "fixture.hpp"
 

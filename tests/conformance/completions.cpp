@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What completions say and when they come: formats, selective completion, default flags, completion levels, errors, small queues.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Connected endpoints: fi_cm(3), the connection events of fi_eq(3), and what fi_endpoint(3) and fi_msg(3) say of FI_EP_MSG. Both sides stand
 // in one process, on event queues and domains of their own, and are driven by one thread unless a test says otherwise.
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Several contexts behind one address and several endpoints behind one context: scalable endpoints, STX and SRX of fi_endpoint(3).
 #include "fixture.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Counters: every binding of fi_endpoint(3), wait, add, set, errors of fi_cntr(3), regions of fi_mr(3).
 #include <atomic>
 #include <thread>

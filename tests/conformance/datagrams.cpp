@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Datagram endpoints: fi_endpoint(3), FI_EP_DGRAM. What arrives is checked; what the manual lets be lost is not waited for, except over this
 // machine's own loopback, which loses nothing while there is room.
 #include <arpa/inet.h>

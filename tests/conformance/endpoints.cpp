@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The life of an endpoint: what enabling demands, options, aliases, closing in every order with operations pending, bad arguments.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Event queues: fi_eq(3), and the asynchronous insertions of fi_av(3) that report to them.
 #include <poll.h>
 

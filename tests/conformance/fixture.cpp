@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The World of the conformance tests: opening, polling, waiting. Knows only the public libfabric interface.
 #include "fixture.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What every conformance test stands on: objects that close themselves, a World of endpoints in one process, and waits that end.
 // Written over the public libfabric interface alone; knows nothing of the library that answers it.
 //

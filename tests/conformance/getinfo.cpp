@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_getinfo(3): every hint is honoured or refused, results are complete, dup and free, API versions, fi_tostr and parameters.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The calls of <weft/extensions.h> for shared memory: a message that is read or written where it lies is matched and ordered like any other.
 // Providers without shared memory answer -FI_ENOSYS.
 #include <weft/extensions.h>

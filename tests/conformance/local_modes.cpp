@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tables of calls in front of a provider's own: fi_mr(3), FI_MR_LOCAL and FI_MR_ENDPOINT.
 #include "local_modes.hpp"
 

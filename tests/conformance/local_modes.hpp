@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Providers that demand registration of local buffers (fi_mr(3), FI_MR_LOCAL) or regions that belong to an endpoint (FI_MR_ENDPOINT): the calls of
 // the endpoints of a domain go through tables of ours, which register what is missing. So no case has to know. Knows the public interface
 // alone; does nothing where nothing is demanded.

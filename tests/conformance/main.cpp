@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Entry of the conformance program: says what is tested, ends a test that hangs in spite of bounded waits, and tells a parent how each case
 // went.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Untagged messages: every call of fi_msg(3), all sizes, truncation, remote CQ data, send to self.
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Buffers that take many messages: FI_MULTI_RECV of fi_msg(3), FI_OPT_MIN_MULTI_RECV of fi_endpoint(3), the release of fi_cq(3).
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // FI_PEEK, FI_CLAIM and FI_DISCARD of fi_tagged(3), FLAGS.
 #include "fixture.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // FI_PROGRESS_AUTO (fi_domain(3), progress models): what a peer does completes though the program that owns the target makes no call.
 #include <algorithm>
 

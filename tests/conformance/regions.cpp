@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Memory regions: registration calls, keys, modes and refusals of fi_mr(3); what a wrong access costs the initiator.
 #include <sys/mman.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Remote memory access: every call of fi_rma(3), all sizes, vectors on both sides, CQ data, order, delivery complete.
 #include <algorithm>
 #include <cstring>

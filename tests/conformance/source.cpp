@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Where a message comes from: FI_DIRECTED_RECV, FI_SOURCE by fi_cq_readfrom, FI_SOURCE_ERR.
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Messages in numbers: order over mixed sizes, many outstanding, -FI_EAGAIN with nothing lost, unexpected floods, all to all.
 #include <algorithm>
 #include <random>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tagged messages: every call of fi_tagged(3), matching by tag and mask, order of wildcard and exact receives, cancel.
 #include <algorithm>
 #include <random>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Threads: the same endpoint and queue under FI_THREAD_SAFE, one endpoint and queue a thread under FI_THREAD_COMPLETION,
 // everything from one thread at a time under FI_THREAD_DOMAIN. Meant to run under a race detector too.
 #include <atomic>

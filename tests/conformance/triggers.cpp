@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // FI_FENCE, FI_TRIGGER with thresholds and the deferred work queue: fi_cq(3) FI_FENCE and fi_trigger(3).
 #include <cstring>
 

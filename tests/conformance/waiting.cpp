@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Blocking: fi_cq_sread with every wait object, wake-up, fi_cq_signal, file descriptors with fi_trywait, wait sets, poll sets.
 #include <poll.h>
 

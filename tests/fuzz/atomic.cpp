@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Atomic operations with numbers that come from peers unchecked: datatype, operation, kind, count, any alignment. Buffers are exactly as
 // large as they must be. atomic_apply() does what atomic_supported() says, and nothing else.
 #include <fuzzer/FuzzedDataProvider.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Addresses of the provider weft, as programs insert them and peers call themselves: what is read has one spelling, and is read again.
 #include <cstdlib>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The e1000e driver over a hostile card (hostile_nic.hpp): descriptor write-backs of any contents, at any place, registers of any value.
 #include "nic/model/e1000e.hpp"
 #include "hostile_nic.hpp"
@@ -33,6 +34,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                               .loads_mac = (data[0] & 2) != 0,
                                               .is_phy_powered_down = (data[0] & 4) != 0};
   const auto make = [&](nic::model::Hub& hub) { return std::make_unique<nic::model::E1000e>(hub, settings); };
-  fuzz::HostileNic<Stand>(data + 1, size - 1, make, scribble);
+  const fuzz::HostileNic<Stand> run(data + 1, size - 1, make, scribble);
   return 0;
 }

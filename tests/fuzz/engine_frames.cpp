@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A hostile peer talks to an engine: the input is a sequence of its frames, mixed with honest local operations. The engine must neither
 // touch memory that is not its own (program buffers are freed as soon as the program has them back) nor come to a stop.
 //

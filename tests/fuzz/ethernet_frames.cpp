@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Any frames to a host on an Ethernet, between packets of its own: what it shows lies within the frame and says of itself what the
 // frame says, what it sends are whole frames, and what waits stays within its bounds.
 #include <fuzzer/FuzzedDataProvider.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A driver over a model of its card that lies: the input chooses what the program does, what the device writes into memory instead of the
 // truth, and what its registers say. The driver must not crash, hang or read outside of its buffers; frames and tokens that it shows must be
 // possible; and when the device is honest again, open() must make it work again.

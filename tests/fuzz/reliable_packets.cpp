@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A hostile host sends packets to a reliable core that has a connection under way: the input is a sequence of packets, raw or built from fields that
 // are right often enough to get far, and of time. The core must neither touch memory that is not its own nor hand up a byte twice nor stop.
 #include <fuzzer/FuzzedDataProvider.h>

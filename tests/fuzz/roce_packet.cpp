@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Any bytes as a RoCEv2 packet: the parser does not look beyond them, and what it understood is written again to the
 // same bytes, but for reserved bits.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A hostile peer sends packets to an adapter that has queue pairs of all types: the input is a sequence of packets,
 // raw or built from fields that are right often enough to get far, of commands of the program, and of time. No byte
 // outside of registered memory changes, every posted request completes once at most, in order, and the adapter never

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Hostile greetings to an endpoint of the shared memory link: notes whose bytes, and descriptors whose kinds, the input chooses, from this user
 // and from another. The endpoint must not crash, nor hang, and no poll of it may sleep. WEFT_FUZZ_FUSE names a file of a FUSE file system.
 #include <fcntl.h>

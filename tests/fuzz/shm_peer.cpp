@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A hostile peer of the shared memory link: a real endpoint, and a memory file, notes and datagrams that the input fills. What lies in the
 // file changes between polls and while a frame is looked at. The endpoint must not crash, hang or read outside of the mappings.
 #include <fuzzer/FuzzedDataProvider.h>

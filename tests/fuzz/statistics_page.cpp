@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Any bytes as a statistics page of another process: the reader does not look beyond them, and what it makes of them is
 // printable.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The other end of a stream: any bytes, in any pieces, must give the same frames or the same refusal, whether frames are taken whole or in
 // parts; and any bytes for a handshake.
 #include <fuzzer/FuzzedDataProvider.h>

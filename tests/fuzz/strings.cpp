@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Everything of the libfabric face that reads text or structures of a program: addresses, provider lists, parameters, fi_tostr, hints.
 #include <fuzzer/FuzzedDataProvider.h>
 #include <rdma/fi_domain.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The virtio_net driver over a hostile card (hostile_nic.hpp), with split and packed rings: used buffers of any id and
 // length, queue memory of any contents, registers of any value. And any bytes as the capabilities in configuration
 // space.

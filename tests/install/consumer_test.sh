@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # A project with CMake (tests/install/consumer/), in C and in C++, that finds Weft in an installed tree that was moved, and one that adds Weft's source
 # tree: the same targets, programs with the same output, and nothing of the project's own is changed.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Providers linked directly, from an installed tree that was moved: the same source in C, C++17 and C++20 prints what it prints over the drop-in,
 # and in C++20 the data path has no indirect call.
 set -euo pipefail

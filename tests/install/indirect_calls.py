@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Looks for indirect calls and jumps among the instructions that a program executed, by its disassembly. usage: indirect_calls.py PROGRAM ARG...
 
 The program (linked without -pie) runs under callgrind and says by CALLGRIND_TOGGLE_COLLECT which stretch counts. Exit status 1 when an

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Headers of another libfabric than the one that Weft is tested with: building Weft, projects that find it, and programs are told so in one sentence
 # that names package and version. Older headers, another major version and structures of another size are refused; newer ones are accepted.
 set -euo pipefail

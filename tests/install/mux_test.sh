@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The multiplexer as an installed library: it exports every call of the standard headers and nothing else, its headers stand alone in C and
 # in C++, the same source built against it and against the system's libfabric prints the same, and a file chooses the provider.
 set -euo pipefail

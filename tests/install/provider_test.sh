@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The way of docs/provider-guide.md, from an installed tree that was moved: examples/minimal_provider is built by make and by CMake, gives nothing but
 # fi_prov_ini to others, runs in the system's libfabric and in ours, and carries MPI.
 set -euo pipefail

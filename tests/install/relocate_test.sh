@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The install tree works from anywhere: a copy under another name runs an unmodified program, brings no library of its own into it
 # and knows no folder of the build.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # A provider that comes as a header and an object, made elsewhere, its source not at hand: `weft mux` makes a plugin of it, which runs in the system's
 # libfabric, in ours, and under a program that is linked with the multiplexer. And what the command says of one that lacks something.
 set -euo pipefail

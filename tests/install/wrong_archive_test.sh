@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Objects that were compiled for one way of linking and are linked in another: the linker refuses them, and the symbol that it names says why
 # (docs/linking.md).
 set -euo pipefail

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Checks, patterns and numbers of the MPI test program.
 #include "check.hpp"
 

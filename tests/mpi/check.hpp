@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the parts of the MPI test program share: checks that count, patterns that say whose bytes they are, and the rank's neighbours.
 // Knows MPI's own interface alone, so the program runs on any MPI and any transport.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The collectives, blocking: several types and lengths, every root, in place, and the forms with counts.
 #include <algorithm>
 #include <array>

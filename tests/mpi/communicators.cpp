@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Communicators keep their messages apart: duplicates, parts, between groups; topologies and their neighbour collectives.
 #include <algorithm>
 #include <array>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Open MPI between two hosts: our walk with two ranks on each of two network namespaces that a pair of veth joins, each with a name and
 # a /dev/shm of its own. mpirun reaches the other one by its agent (ssh elsewhere), which is this script too.
 #

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Walks MPI: point-to-point, probes, traffic, collectives, derived types, windows, threads, communicators. All data is checked.
 // Exit status 0 when no check failed on any rank, else 1; 2 for a wrong argument.
 //

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Open MPI over one provider: our walk through MPI with 2 to 4 ranks (8 over weft), one-sided both ways, threads, everything by btl ofi,
 # NetPIPE and HPCC to the end.
 #

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Collectives that do not block: several of them under way at once, with point-to-point traffic between.
 #include <algorithm>
 #include <array>

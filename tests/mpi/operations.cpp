@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // One-sided operations on elements: every operation on every type, by accumulate, get_accumulate and fetch_and_op, in numbers below
 // and above what Open MPI hands to the provider's atomics (osc_rdma_network_max_amo, 32). Must not know how windows are otherwise used.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Every send mode in a ring, blocking, not blocking and persistent; order; truncation; cancelled receives; requests.
 #include <algorithm>
 #include <array>

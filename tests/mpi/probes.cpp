@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Looking at messages before they are received: probe, iprobe, matched probe; and receives from any source.
 #include <array>
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Runs an MPI program (Open MPI 4.1) over one of Weft's providers. It knows mpirun's flags, so that nobody else has to.
 #
 # usage: run.sh [OPTION]... PROVIDER RANKS PROGRAM [ARGUMENT...]

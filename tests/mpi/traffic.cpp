@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Much at once: floods of unexpected messages, all to all in random order, a busy rank that does not look, threads.
 #include <algorithm>
 #include <thread>

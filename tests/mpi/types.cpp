@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Derived types: what has holes on one side arrives dense on the other, and the other way round.
 #include <array>
 #include <cstring>

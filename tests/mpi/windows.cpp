@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // One-sided: windows of every kind, all synchronisations, all operations; every value is checked.
 #include <algorithm>
 #include <array>

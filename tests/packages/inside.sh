@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # In the fresh root: run.sh starts it.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive

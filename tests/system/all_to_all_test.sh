@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Many processes, each sending to each: all data right, order kept, nothing left behind. `./dev bench all_to_all` is the large one.
 set -euo pipefail
 program="${WEFT_BUILD:?}/bench/all_to_all"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # WEFT_PCAP with Debian's fi_pingpong over udp;ofi_rxd and udp: tshark reads what was captured, with right checksums, as UDP
 # between the two endpoints; with faults the capture has what went. A second process does not overwrite the first one's file.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # `weft check`: a provider of ours shows what it claims; one that lies, crashes and hangs is told by name and the others go on; plugins that cannot be
 # used, names that nobody has, and the system's library.
 set -uo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # What `weft check` says a provider is good enough for, beside what happens: Open MPI over it (tests/mpi/walk by mtl ofi; its windows with everything
 # by btl ofi), and fi_pingpong over the system's rxm and rxd on top of it. They must say the same.
 #

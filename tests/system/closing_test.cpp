@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Many endpoints are closed one after the other, by the thread that drives all of them, so that none can answer another meanwhile: that takes no time
 // for each. And what they had sent just before arrives at a peer that looks late.
 //

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The completions of the shells offer what the command has.
 set -euo pipefail
 weft="${WEFT_BUILD:?}/bin/weft"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Peers of connected endpoints that are killed at any moment: while they connect, while they are asked, while both sides send. The survivor
 // hears of it in bounded time, every operation that it posted ends, and what had come is whole.
 //

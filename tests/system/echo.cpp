@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Two programs that know only each other's address: one echoes, one calls and checks. For tests in which the link between them is cut
 // or one of them is killed, and which no fork can do: each may run in a network namespace of its own.
 //

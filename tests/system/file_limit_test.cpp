@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Under a limit on file size (RLIMIT_FSIZE, ulimit -f) shared memory that would grow beyond it is refused with an error, and no SIGXFSZ ends the
 // process: when an endpoint is opened, and when a peer is first sent to. The provider weft reaches such peers by the network.
 #include <sys/resource.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Two processes exchange verified messages; one of them forks in the middle. What the child does with what it inherited must not disturb its parent:
 // it closes everything, it ends with its exit handlers run, or it goes on polling and sending first.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A process with open endpoints forks. What the child does (ends at once, ends with its exit handlers run, executes another program,
 // opens endpoints of its own) must not disturb the parent's, and the child's own must work with everybody.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // One of two talking processes is stopped (SIGSTOP) for a while, again and again, and continued: nothing is lost, nothing fails, since
 // a peer that does not run is not a dead one. Both directions, small and large messages.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What is read and written in place when the other process dies in the middle: what was taken stays readable, room that was reserved stays
 // writable, nothing is left behind, and the next peer finds clean rings.
 //

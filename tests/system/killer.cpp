@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Processes talk all to all, verified; one after the other is killed at a random instant and replaced, at times two at once, at times
 // one that has hardly started. Survivors must get their pending operations back within a bounded time and go on with each other and
 // with the replacement; what they held for the dead is freed, and nothing may be left behind.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Processes are killed at random instants and replaced: a small number of rounds of what `killer` does. The full run is
 # `killer --rounds 2000`.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Nothing stays in /dev/shm, /tmp or among the System V segments: not after a program that ends well, not after one that is killed
 # in the middle of its work. The programs look by themselves too, in fresh places; here the places are the real ones.
 set -euo pipefail

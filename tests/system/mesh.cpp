@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Processes in several network namespaces talk all to all, verified: tagged messages of all sizes, writes, atomics, and who sent what.
 // Then one process in each place is killed: what was sent to it fails within a bounded time, and the others go on.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Processes send each other messages of all sizes, inject small ones, write and read each other's memory for a while; every byte is checked, nothing may
 // come twice, be missing or fail. For networks that lose packets: WEFT_PACKET_FAULTS.
 //

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Debian's fi_pingpong over connected endpoints, data checked, all sizes, through `weft run` where it is staged: IPv4 and IPv6 on this host.
 # Then with the plugin under the stock library: as it is, and with the stock library's messages over connections (ofi_rxm) on top.
 set -euo pipefail

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A named address vector (fi_av(3), "name") is made by one process, read by others while it lives, and gone with it.
 //
 //   named_av_test [--provider shm]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Two hosts, as network namespaces that a pair of veth joins: fi_pingpong over every network, IPv4 and IPv6; a link that is cut and
 # restored under load; a link that loses packets; a peer that is killed under load and comes again. Data is right, nothing hangs, and it
 # goes on afterwards.

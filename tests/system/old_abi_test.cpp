@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Programs of older ABI generations over the drop-in: their structures end at a page that may not be touched, so
 // reading or writing one byte beyond them is the end. fabric(7), "ABI CHANGES". Knows only the exported symbols.
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // RMA over shared memory to processes that make no call: with cross-memory attach they are reached; without it operations wait for them. A region that is
 // closed while peers write to it, peers that are killed or stopped in the middle of a copy: nothing is written after fi_close has returned 0.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Four processes that poll share one processor and pass a token round: who polls in vain makes room for who has something to do, so that a hop
 // takes microseconds. Without that each waits for the slices of the others, several ms a hop.
 //

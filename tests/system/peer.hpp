@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the system tests share: one endpoint of a process over the public libfabric interface, data that can be verified, a control
 // block that forked processes share, and a check that nothing is left behind. Knows nothing of the library that it runs on.
 #pragma once

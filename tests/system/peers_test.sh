@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Many processes turn to one at the same time, over each network: all messages right, nobody hangs. `./dev bench peers` is the large one.
 set -uo pipefail
 program="${WEFT_BUILD:?}/bench/peers"

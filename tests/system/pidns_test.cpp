@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Processes in different pid namespaces, two of them with the same pid (1), exchange small and large messages and read each other's
 // memory. Needs the right to make namespaces; without it the test says so and ends with status 77.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # shellcheck shell=bash
 # Debian's fi_pingpong, data checked, all sizes: on this host with IPv4 and IPv6, and between two network namespaces. Sourced with
 # provider, type, largest (what a line of the largest size begins with) and net (a number of its own).

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Plugins of others under FI_PROVIDER_PATH: which are taken, what is said of those that are not, in which order they answer; and the example
 # provider, alone and under ";ofi_rxm", in the stock library and in ours.
 set -uo pipefail

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A process that makes no call: with FI_PROGRESS_AUTO peers read, write and send to it while it sleeps; with FI_PROGRESS_MANUAL what it had injected
 // before still arrives, whatever is lost on the way.
 //

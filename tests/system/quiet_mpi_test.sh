@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Open MPI over Weft prints nothing of Weft when all goes well, with the settings of docs/mpi.md and no FI_LOG_LEVEL.
 set -uo pipefail
 compat="${WEFT_BUILD:?}/lib/weft/compat" source="${WEFT_SOURCE:?}"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # What programs print of Weft when they set nothing: a refused fi_getinfo in one line at the end, a probe that goes on with something else nothing.
 set -uo pipefail
 compat="${WEFT_BUILD:?}/lib/weft/compat"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A process B with an address of its own choice ends, and a new process takes the address. A process that knows B by one fi_addr_t goes on sending.
 // Each message that it sends after B's end arrives at the new process, or ends with an error; the address heals without being inserted again.
 //

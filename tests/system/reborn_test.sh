@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # A process is born again at its address while another sends to it: nothing vanishes without a word, over every provider of reliable endpoints and
 # over packets of an author (examples/minimal_provider).
 set -uo pipefail

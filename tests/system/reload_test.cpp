@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A program loads a library of Weft, uses it and unloads it, many times: nothing of it stays in the heap or in the address space, and each load
 // reads the environment anew. The drop-in, the multiplexer, the plugins, and a plugin below the drop-in.
 //

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Peers are killed under load over udp;ofi_rxd: what was pending ends with an error within a bound, and survivors go on with the replacement.
 set -euo pipefail
 program="${WEFT_BUILD:?}/tests/system/killer"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Mixed traffic over udp;ofi_rxd while packets are lost, doubled and reordered: every byte is checked. WEFT_LOSSY_SECONDS=60 is the long run.
 set -euo pipefail
 program="${WEFT_BUILD:?}/tests/system/mixed"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Debian's fi_pingpong over udp;ofi_rxd, data checked, all sizes: IPv4, IPv6, and with packets that are lost, doubled and reordered. Each side waits
 # for the other in a read(2) of its own between sizes: nobody drives the endpoint then, so what was completed must have arrived.
 set -euo pipefail

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Large messages over shared memory by every way of copying: data and the bytes around it, cross-memory attach that is forbidden in the middle, and senders
 // that are killed, stopped or that close while both sides copy: within a bound every receive ends, and nothing is written into a buffer that the
 // program has back.

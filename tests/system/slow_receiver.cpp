@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A sender floods a receiver that does not receive for a while, and that then asks for the latest accepted message first. The memory
 // of the receiver stays bounded, the late message arrives though everything before it waits, and all data is right.
 //

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # A receiver that does not receive, then asks for the latest message first: a part of what `slow_receiver` does by itself.
 set -euo pipefail
 program="${WEFT_BUILD:?}/tests/system/slow_receiver"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What became of packets: the counters of weft/extensions.h over a network that loses, doubles and delays, and the line in the log when an endpoint
 // that lost something is closed.
 #include <weft/extensions.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The drop-in exports the 26 symbols of libfabric.so.1 at their 7 versions and nothing else; the plugin exports fi_prov_ini alone.
 set -euo pipefail
 dropin="${WEFT_BUILD:-build/release}/lib/weft/compat/libfabric.so.1"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Two processes that talk, verified, for a given time. For scripts that kill it and look at what it leaves.
 //
 //   talker [--provider shm] [--ms 1000]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # `weft top` beside running programs that know nothing of it: fi_pingpong and ib_write_bw; after kill -9; beside a process that shows nonsense; from
 # another pid namespace; as another user. And WEFT_STATS.
 set -euo pipefail

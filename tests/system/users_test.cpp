@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Endpoints of two users of one machine, one of them root. Over shm, operations towards the other end in seconds with FI_EACCES and a sentence,
 // in both directions; over weft they are joined by TCP. Needs the right to become another user; without it the test ends with status 77.
 //

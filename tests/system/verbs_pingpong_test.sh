@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Debian's fi_pingpong over queue pairs, data checked, all sizes: datagrams up to the largest size of it that fits, connections, messages over
 # connections. Then a smaller run with packets that are lost, doubled and reordered.
 set -euo pipefail

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Messages of 4 KiB to 1 MB that wait at the sender because the peer does not read: what may go wrong meanwhile. The sender's buffers are pages
 // of their own. They are written over when their send has completed, and taken away when nobody may look at them any more.
 //

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The command `weft` as a user meets it: exit statuses, reasons, reports, and that no subcommand hangs when a process dies.
 set -uo pipefail
 weft="${WEFT_BUILD:?}/bin/weft"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The provider weft between hosts, which are two network namespaces joined by veth: two processes here and two there, all to all, over
 # IPv4 and IPv6; the same with shared memory forbidden; a stock fi_pingpong across.
 set -euo pipefail

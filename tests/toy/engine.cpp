@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // An engine that knows nothing but messages over one connection, inside the process: what an API front end needs at least
 // (src/proto/engine/endpoint_engine.hpp). Its provider `toy` stands alone in a library of its own, on which the conformance cases for connected
 // messages run.

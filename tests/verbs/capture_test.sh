@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # WEFT_PCAP under a verbs program: tshark dissects what crossed by shared memory and by UDP as RoCEv2 without being told a port, and the ICRC of
 # every record is the one that its headers ask for, by a CRC-32 that is not ours.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # WEFT_VERBS_DEVICES: one warning for each mistake, however often devices are listed, and no other devices than those that were named.
 set -euo pipefail
 [[ -z "${WEFT_SANITIZE:-}" ]] || { echo "runs the system's programs: not under a sanitizer"; exit 77; }

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The extension scheme of verbs: programs of five generations (programs.c), on today's library and the next one, with a provider of today and one of the
 # next version (toy.c). "Next" is what WEFT_VERBS_NEXT makes of the same sources: one member more at the end of each struct. All work; a call that the
 # program's header, the library or the provider does not have is EOPNOTSUPP.

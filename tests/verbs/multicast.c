@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /* Multicast by UD queue pairs, for multicast_test.sh. Prints one line of what it found; exit status 1 when something does not work.
  *
  *   multicast limits                     what attaching and detaching refuse

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Multicast over the drop-in libibverbs.so.1: two processes of one host by GIDs of ours, and (as root) of two network namespaces by
 # GIDs of ours and by standard ones, IPv4 and IPv6.
 set -euo pipefail

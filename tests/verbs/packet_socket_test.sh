@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Debian's verbs programs over packet sockets: two devices at the ends of a veth, with addresses that no interface has, in a
 # user and network namespace of their own, where an ordinary user may have packet sockets.
 set -euo pipefail

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # shellcheck shell=bash
 # Runs a verbs program as server and client on Weft's libibverbs. Sourced by tests, after tests/pair.sh, whose variables `here`, `there` and
 # `pair_limit` hold here, too.

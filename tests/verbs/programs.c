@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /* Programs of five generations of <infiniband/verbs.h>, for matrix_test.sh: programs GENERATION, with a device toy0. Prints one line of what it
  * found; exit status 1 when something that its generation has does not work.
  *

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The examples of rdma-core and perftest, as Debian ships them, over the drop-in libibverbs.so.1 and its built-in device: as an ordinary user, two
 # processes of one host, and (as root) of two network namespaces.
 set -euo pipefail

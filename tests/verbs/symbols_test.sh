@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The drop-in libibverbs.so.1 exports what Debian's does, each symbol at its versions with its type, and weft_verbs_register besides; no program that
 # is bound at once (all of them are) misses one. Sizes of objects count, for programs copy them.
 set -euo pipefail

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /* A verbs device that is the memory of one process: the smallest provider that carries messages (docs/verbs-provider.md). RC queue pairs with
  * SEND, RDMA WRITE and RDMA READ; a request is done when it is posted. One lock for everything.
  * WEFT_VERBS_NEXT: built against the next version of the interface, for the compatibility matrix. */

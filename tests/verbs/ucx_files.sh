@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # ucx_files.sh COMMAND...: runs it where /dev/infiniband has a file for each verbs device. UCX opens a device only when there is a character
 # device of its name; nothing is read from it. A mount namespace with a /dev of its own, for root and, by a user namespace, for ordinary users.
 set -euo pipefail

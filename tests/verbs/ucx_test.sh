@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # UCX as Debian ships it over the drop-in libibverbs.so.1: its transports rc_verbs and ud_verbs, tags, RMA and atomics, by shared memory and by UDP.
 set -euo pipefail
 [[ -z "${WEFT_SANITIZE:-}" ]] || { echo "runs the system's programs: not under a sanitizer"; exit 77; }

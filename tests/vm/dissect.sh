@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # What tshark thinks of the captures of a run: no malformed packet, and no packet in error. usage: dissect.sh LOGS;
 # adds lines to LOGS/results
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # In the guest: lays the wire between the kernel's device and Weft, runs the cases that /logs/cases names, writes
 # /logs/results.
 #

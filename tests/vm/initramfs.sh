@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # What the guest boots from: FOLDER/base.cpio (kernel modules and programs of this machine, kept until one of them
 # changes) and FOLDER/run.cpio (Weft and the tests), together FOLDER/initramfs. usage: initramfs.sh base FOLDER
 # KERNEL_VERSION | run FOLDER STAGE PEER TESTS | nic FOLDER TESTS COMPAT PROGRAM...

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The distribution's kernel, downloaded and unpacked, never installed. usage: kernel.sh FOLDER ->
 # FOLDER/root/boot/vmlinuz-*, FOLDER/version The cloud flavour has no rxe and no 9p; this is the general one.
 set -euo pipefail

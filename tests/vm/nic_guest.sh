@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # In the guest of `./dev vm nic`: hands cards to VFIO with the command, runs the program over them, writes /logs/results.
 #
 #   hub 0: 00:04.0 e1000e --- virtio_net behind a root port --- 00:06.0 the kernel's, "wire0" --- 00:08.0 virtio_net, packed rings, no reset

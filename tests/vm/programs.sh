@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The programs that exchange, for guest.sh: how each is started, and when its result is a good one.
 
 # peers CASE KERNEL_ADDRESS OTHER_ADDRESS WHERE [OPTION...]: verbs_peer on both sides, all scenarios, and a capture

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """The figures of ./dev vm bench as ratios of Weft to rxe: medians of all rounds. usage: ratios.py FILE"""
 import statistics
 import sys

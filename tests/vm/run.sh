@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Boots a virtual machine with the kernel's software RDMA device (rdma_rxe) and lets it exchange with Weft.
 # docs/vm.md has the topology and the cases. usage: run.sh [CASE...]; `./dev vm` has installed and built what this
 # needs. Environment: WEFT_STAGE, WEFT_BUILD as for every test script; WEFT_VM_LOGS the folder for kernel, logs and

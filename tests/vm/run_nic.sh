@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Boots a virtual machine with an IOMMU and network cards; Weft drives some of them through VFIO, against one that the
 # kernel has on the same hub. docs/vm.md has the topology and the cases. usage: run_nic.sh [CASE...]; `./dev vm nic`
 # has built what this needs. Environment: WEFT_BUILD; WEFT_VM_LOGS the folder for kernel and logs.

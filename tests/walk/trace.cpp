@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Records the functions that one message passes: an 8-byte tagged message that is injected, and the read that returns its completion. What is on its way
 // is compiled into this program with -finstrument-functions (cmake/tests.cmake).
 //

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """A walk tells what a message does: the first `file:symbol` of each of its numbered steps is a function that a real message passes, in the order of the steps.
 
 usage: walk_test.py TRACE_PROGRAM WALK...

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Redirection of standard error. Knows nothing of what is written.
 #include "captured_stderr.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Takes what a library writes to standard error during a scope. Knows nothing of what is written.
 #pragma once
 

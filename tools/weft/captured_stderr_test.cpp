@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Capture of standard error.
 #include "captured_stderr.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The control channel. Knows neither the fabric nor what is said.
 #include "channel.hpp"
 

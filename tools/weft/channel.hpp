@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A control channel between two processes of a measurement: JSON over a stream socket, with time limits.
 // Knows neither the fabric nor what is said.
 #pragma once

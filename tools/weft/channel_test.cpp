@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The control channel: messages in order, time limits, and the end of the other side.
 #include "channel.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // `weft check`: puts a provider before the conformance program, in processes that may crash, and says what it showed of what it claims.
 // Knows the public interface, the conformance program and the loader's search path; never calls the provider itself.
 #include "check.hpp"

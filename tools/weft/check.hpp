@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // `weft check`: whether a provider shows what it claims.
 #pragma once
 

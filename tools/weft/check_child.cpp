@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Children of `weft check`: starting, reading, ending them.
 #include "check_child.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Programs that may crash or hang, run to their end: one that answers, and one that reports case by case. Knows processes; must not know
 // what they say about a provider, but for the words of the conformance program's report.
 #pragma once

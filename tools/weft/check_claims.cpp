@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Asks fi_getinfo(3), and carries the answers from one process to another as JSON.
 #include "check_claims.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a provider claims, asked of fi_getinfo(3) in a process of its own, since what is asked may crash. Knows the table; must not know
 // how cases are run.
 #pragma once

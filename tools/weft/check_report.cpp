@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The table, the verdicts, and both as JSON.
 #include "check_report.hpp"
 

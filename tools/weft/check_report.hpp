@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // How the answer of `weft check` is shown. Must not know where it comes from.
 #pragma once
 

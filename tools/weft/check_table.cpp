@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The tables of `weft check` and the look-up in them. Sources of what programs need: the manual pages, and docs/mpi.md; for Open MPI 4.1
 // its mtl_ofi_component.c and btl_ofi_component.c, for MPICH 4 ch4/netmod/ofi/init_settings.c, for the layers of libfabric fi_rxm(7) and
 // prov/rxd/src/rxd_init.c.

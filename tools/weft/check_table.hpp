@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What `weft check` judges by: capabilities with the cases that show them, and what each program above a provider needs of it. Data and
 // its look-up; must not know how cases are run.
 #pragma once

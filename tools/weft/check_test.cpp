@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The parts of `weft check` that need no provider: the tables, the report of the conformance program, the judgement, and how it is shown.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

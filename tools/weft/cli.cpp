@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Help and errors of the command line. Must not know any subcommand.
 #include "cli.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the subcommands share in reading their command line: help that reads like a manual page, and exit
 // statuses.
 // Must not know any subcommand.

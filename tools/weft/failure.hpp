@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // How the command says that it cannot go on. Knows nothing of what the command does.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // `weft info`: reads hints, asks fi_getinfo(3), shows the answer or the reasons why there is none.
 #include "info.hpp"
 

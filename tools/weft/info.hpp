@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // `weft info`: what the library offers, and why it refuses. Knows only fi_getinfo(3).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // struct fi_info as JSON. Knows nothing of the command line.
 #include "info_json.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // struct fi_info as JSON: flags as lists of their names, sizes as numbers. Knows nothing of the command line.
 #pragma once
 

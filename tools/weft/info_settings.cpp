@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Settings as a table, as JSON and as a configuration file.
 #include "info_settings.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The settings that there are, for `weft info --settings`: what fi_getparams(3) tells, and where each value comes from. Knows the public interface
 // and the configuration file, nothing of the library's insides.
 #pragma once

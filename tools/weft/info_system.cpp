@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The machine as Weft meets it: files of /proc and /sys, and trials of system calls.
 #include "info_system.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What this machine has of what Weft can use, and what each lack costs, for `weft info --system`. Knows Linux and no fabric.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A word that goes back and forth.
 #include "line_transfer.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // How near two processors are at this moment: the time that a cache line takes from one to the other. The host of a virtual machine moves its processors about, so a
 // figure means something beside another only when both were near, or both far. Knows no fabric.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tests of the transfer of a cache line, and of what its figures are called.
 #include "line_transfer.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The command `weft`: finds the subcommand. Every subcommand knows the public API of libfabric and nothing of
 // Weft's insides.
 #include <rdma/fabric.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // `weft mux`: writes the one source that makes a plugin, compiles and links it, and says in words what a provider lacks. Knows weft/provider.hpp and
 // a compiler; must not know what the provider does.
 #include "mux.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Names and messages. Must not know files or processes.
 #include "mux_words.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What `weft mux` reads out of names and out of what compilers and linkers say. Must not know files or processes.
 #pragma once
 

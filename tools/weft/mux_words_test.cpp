@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What `weft mux` reads out of names and messages.
 #include "mux_words.hpp"
 

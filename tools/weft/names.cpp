@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tables of the API's constants and their reader. Must not know what they are used for.
 #include "names.hpp"
 

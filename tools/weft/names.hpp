@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The names of the API's constants, as the command line takes them. Must not know what they are used for.
 #pragma once
 

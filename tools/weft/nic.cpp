@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The command line of `weft nic`. Must not know how a card is found or bound.
 #include "nic.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // `weft nic`: network cards that a user-space driver may take over, and handing them over. Knows sysfs; must not know any driver.
 #pragma once
 

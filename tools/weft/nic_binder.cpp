@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Writes to sysfs, in the order that leaves a card with a driver whatever fails.
 #include "nic_binder.hpp"
 

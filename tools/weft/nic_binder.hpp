@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Takes a card from the kernel's driver and gives it back (driver_override and drivers_probe,
 // Documentation/ABI/testing/sysfs-bus-pci). Must not know the command line.
 #pragma once

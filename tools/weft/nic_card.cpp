@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Cards out of weft/pci.hpp and the network; the table, the page of one card.
 #include "nic_card.hpp"
 

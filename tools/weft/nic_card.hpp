@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A network card as `weft nic` sees it, in words and as JSON. Knows weft/pci.hpp; must not change anything.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // ioctl(2) of netdevice(7), RTM_NEWADDR and RTM_NEWROUTE of rtnetlink(7).
 #include "nic_network.hpp"
 

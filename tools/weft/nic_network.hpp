@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the kernel's network has on an interface: state, addresses, routes; and giving them back. Knows netdevice(7), rtnetlink(7) and
 // /proc/net; must not know what a PCI function is.
 #pragma once

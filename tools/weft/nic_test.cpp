@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What `weft nic` says of cards, and what it makes of the kernel's tables.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

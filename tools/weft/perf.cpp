@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // `weft perf`: its command line, and the parent that starts the two processes and watches over them.
 #include "perf.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // `weft perf`: measures providers through the standard API. Knows nothing of any library but that API.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The tests of `weft perf` and their arithmetic. No I/O, no fabric.
 #include "perf_plan.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What `weft perf` measures: the tests, the user's wishes, one step of work and one result. No I/O, no
 // fabric.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The arithmetic of `weft perf`: sizes, steps, medians, and that a result survives its way between the
 // processes.
 #include "perf_plan.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Paths of the install tree and the search lists of the loader. Must not know what the library does.
 #include "place.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Where this command stands in its install tree, and how a program comes to load the library from there.
 // Must not know what the library does.
 #pragma once

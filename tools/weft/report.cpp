@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Text, JSON and plot of the results. Knows neither fabric nor processes.
 #include "report.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // How results are shown: text while they come, JSON and a plot at the end. Knows neither fabric nor
 // processes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // `weft run`: sets the search path and executes. Must not know what the library does.
 #include "run.hpp"
 

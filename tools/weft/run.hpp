@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // `weft run`: starts an unmodified program on our library. Must not know what the library does.
 #pragma once
 

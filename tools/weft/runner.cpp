@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The measured loops. Make no system call while messages flow; know nothing of processes, repeats or reports.
 #include "runner.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The measured loops: both roles of every test over one Session. Makes no system call while messages flow.
 // Knows nothing of processes, repeats or reports.
 #pragma once

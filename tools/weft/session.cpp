@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Opening of an endpoint through the standard API. Knows nothing of what is measured.
 #include "session.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // One endpoint with all that it needs, opened through the standard API, and its buffers. Knows nothing of
 // what is measured.
 #pragma once

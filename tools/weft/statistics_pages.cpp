@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // /proc/PID/fd, and a mapping of what lies behind.
 #include "statistics_pages.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Finds the statistics pages of this user's processes (weft/statistics.hpp) in /proc. What is found there belongs to
 // somebody else and is not believed.
 #pragma once

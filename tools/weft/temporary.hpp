@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A folder that goes with the object. Must not know what is put into it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // `weft top`: reads statistics pages, and shows them again and again.
 #include "top.hpp"
 

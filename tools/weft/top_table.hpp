@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The table of `weft top`: what processes show, as lines for a person. Must not know where the numbers come from.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Lines of `weft top`, and pages of this process as the command finds them.
 #include "top_table.hpp"
 

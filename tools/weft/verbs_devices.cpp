@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The library is loaded by path: the command links none.
 #include "verbs_devices.hpp"
 

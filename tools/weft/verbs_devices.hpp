@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The verbs devices of Weft's libibverbs.so.1, for `weft info`. Knows the library's interface and nothing of its insides.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The leading and the following process of a measurement. Knows neither how they were started nor how the
 // results are shown.
 #include "worker.hpp"

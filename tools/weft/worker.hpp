@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The two processes of a measurement: the one that leads and the one that follows. Knows neither how they
 // were started nor how the
 // results are shown.

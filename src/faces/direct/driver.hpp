@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // How a completion queue drives the endpoints bound to it when the program knows their type: all endpoints of a directly linked provider are
 // Engine<L>. Must not know which link it is.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The archive that a directly linked program takes: fi_getinfo and the other calls that are functions in every libfabric, for the one
 // provider WEFT_DIRECT_PROVIDER. Must not know another.
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a plugin made by WEFT_PROVIDER_OVER_PACKETS calls: the rest of its fi_prov_ini (fi_provider(3)), and the engine over its packets. Must not know
 // the provider but by its table.
 #include <rdma/fabric.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The address of a composite endpoint: where it is on the network, which host it is on, and its name in shared memory there. Text, so
 // that people can read and copy it. Must not know how links use the parts.
 //

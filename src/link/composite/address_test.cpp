@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Addresses of composite endpoints: one spelling each, 63 characters at most, nonsense refused.
 #include "link/composite/address.hpp"
 

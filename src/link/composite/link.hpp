@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The composite link: one endpoint that reaches peers on its own host by one link (Near) and others by another (Far), chosen for each peer.
 // Must not know tags or completions, nor what shared memory or a network are.
 //

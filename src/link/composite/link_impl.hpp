@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The composite link, cold side: opening, choosing a path, meeting and losing peers. Included by link.hpp.
 #pragma once
 

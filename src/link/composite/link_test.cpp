@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The composite link over shared memory and the in-process link: which path a peer gets, that both carry frames, that losing one path loses
 // the peer, sleeping on both.
 #include "link/composite/link.hpp"

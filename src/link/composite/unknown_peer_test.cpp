@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The composite link of shared memory and TCP, and somebody on the network who calls in another's name.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Frames: something that sends and receives raw Ethernet frames: a packet socket, a network card driven from user
 // space, a hub in memory. EthernetPackets (packets.hpp) makes a packet link of it. Must not know what the frames carry.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Places and answers.
 #include "link/ethernet/neighbor_cache.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // NeighborCache: MACs of hosts on the link, as ARP and Neighbor Discovery find them: who must be asked, whom to believe,
 // how long. The states of RFC 4861 section 7.3.2, for IPv4 too. Time comes from the caller (ns). Must not know packets.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Neighbours: questions and their times, whom to believe, ageing, bounds.
 #include "link/ethernet/neighbor_cache.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // SocketFrames: Frames over a packet socket on an interface of this machine, whose MAC and MTU are its own; needs
 // CAP_NET_RAW. The kernel sees the same frames: give the link an address that no interface of this machine has.
 #pragma once

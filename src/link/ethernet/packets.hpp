@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // EthernetPackets<Frames>: the PacketLink of one UDP port at one IP address on an Ethernet (stack.hpp), over whatever
 // moves frames (frames.hpp). The address need not be one of an interface of this machine. Headers are shown, with the
 // IP identification, and those of packets that go out are written here. Must not know what the packets carry.

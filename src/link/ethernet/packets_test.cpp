@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A packet link on an Ethernet in memory: neighbours, headers, what is refused.
 #include "link/ethernet/packets.hpp"
 

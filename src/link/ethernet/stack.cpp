@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Ways, headers, what arrives, and packets that wait.
 #include "link/ethernet/stack.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Stack: a host with one address on an Ethernet: it answers for it (ARP, Neighbor Discovery), finds the MACs of others,
 // keeps packets until they are found, and puts Ethernet, IP and UDP headers around payloads. No I/O: frames come in by
 // on_frame(), its own questions and answers wait for take_control(). docs/ethernet.md. Must not know who moves frames.

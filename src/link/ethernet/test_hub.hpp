@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // For tests: an Ethernet in memory. Whatever one port sends all others receive, unless a test takes it away.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // FI_EP_MSG through function vectors: fi_endpoint(3), fi_cm(3), fi_msg(3).
 #include "link/foreign/messages.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Connected endpoints of a provider that is known at run time only, as MessageLink wants them (link/message/endpoints.hpp): FI_EP_MSG through the
 // function vectors of libfabric's interface. Must not know frames.
 //

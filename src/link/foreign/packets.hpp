@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A PacketLink over datagram endpoints of a provider that is known at run time only: FI_EP_DGRAM through the function vectors of libfabric's
 // interface. Must not know what is in the packets.
 //

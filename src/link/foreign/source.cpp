@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Asking a provider that is known at run time only: fi_getinfo(3).
 #include "link/foreign/source.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A provider that is known at run time only, as its libfabric sees it: a plugin. Must not know what is built on its endpoints.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // OverPackets<P>: a type of a provider's author (weft/provider.hpp) as a PacketLink, so that link::reliable::Reliable goes over it. What it gets wrong is
 // found here, as far as it can be seen without looking into packets, done without, and said once for each kind. Must not know what is in the packets.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The provider interface: the least that satisfies it, what does not any more, and how it looks as a PacketLink and as names.
 #include "link/kit/over_packets.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Which tables of providers a core of this version can have. Must not know what a provider does.
 #include "link/kit/tabled.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tabled: the one provider of a plugin, known by the table that its objects were compiled with (weft/plugin.hpp), as weft::Packets and as a PacketLink.
 // So a core is compiled once, for every provider. Must not know what is in the packets.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tables of providers: which a core takes, what it makes of those that are shorter or longer than its own, and how a provider looks through one.
 #include "link/kit/tabled.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // How addresses of a program and those of an author's packet link (weft/provider.hpp) become each other: the program's are the text "fi_NAME://TEXT",
 // NUL padded to 64 bytes. Must not know packets.
 #pragma once

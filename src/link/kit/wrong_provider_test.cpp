@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What authors get wrong, over whole links: two endpoints in one process, whose packet link breaks its contract in one way. Peers die, and are told of, instead
 // of hanging; and no wrong byte comes up.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Listeners of this process by name, and connections as pairs of inboxes.
 #include "link/loopback/connection.hpp"
 

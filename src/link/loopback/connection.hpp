@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Connected endpoints of one process: the smallest ConnectedLink there is (proto/engine/connection.hpp). Must not know tags or completions.
 //
 // Threads: the two ends may belong to different threads, so each inbox has a mutex. Bound: inbox_frames per connection; beyond it send()

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Names of this process and the mailboxes behind them.
 #include "link/loopback/link.hpp"
 

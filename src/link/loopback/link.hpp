@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The loopback link: frames between endpoints of one process. The smallest Link there is: a name, a queue of frames for each endpoint and,
 // as the only optional ability, sleep. Must not know tags or completions.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What becomes of a connection that somebody makes to us who may be connected, or being connected to, already. One
 // rule for all networks, so that both sides decide alike without a word: of two connections that cross, that of the
 // side with the lower address stays. Stateless; must not know how connections are made or refused.

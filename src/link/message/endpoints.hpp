@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a MessageLink stands on: endpoints that are connected and carry whole messages in order, as FI_EP_MSG does. Must not know frames.
 //
 // Rules of the contract:

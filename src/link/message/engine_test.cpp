@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The engine over MessageLink: a send completes when it has left, also while its peer gives no credits, and an endpoint that closes knows of it.
 #include "link/message/fake_engine.hpp"
 

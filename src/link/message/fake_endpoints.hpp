@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Connected endpoints inside one thread's memory, for tests of MessageLink: connections and messages move when they are polled, so a test
 // decides what crosses. Checks that no more messages are on their way than there are receive buffers. Must not be used outside tests.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // An engine over MessageLink, with what an endpoint has; over connections in memory, or others. Must not be used
 // outside tests.
 #pragma once

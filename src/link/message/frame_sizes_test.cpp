@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Peers agree on the largest frame: payloads of every size arrive both ways, between endpoints that take large frames,
 // endpoints that do not, and one of each. FakeEndpoints refuse messages that are too long for their receiver.
 #include <gtest/gtest.h>

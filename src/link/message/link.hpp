@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Frames over connected endpoints: an RDM endpoint out of FI_EP_MSG ("...;ofi_rxm"). Must not know tags or completions, nor whose endpoints
 // they are (endpoints.hpp).
 //

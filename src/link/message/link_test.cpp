@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // MessageLink over endpoints in memory: who connects to whom, what crosses, who is gone, and that receivers are never overrun.
 #include "link/message/link.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What two MessageLinks say to each other (docs/wire/message.md): a head of 4 bytes, then frames or a greeting. Stateless; must not know
 // connections.
 //

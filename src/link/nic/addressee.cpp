@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The few bytes of a frame that say for whom it is.
 #include "link/nic/addressee.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // For whom a frame that came is: the owner of a UDP port, everybody, the host itself. It decides who looks at a frame;
 // whether the frame is right the stack of the one who looks decides (link/ethernet/stack.hpp). Stateless. Must not know
 // cards or endpoints.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Card: one network card as Device (device.hpp) uses it: what a driver and its bus offer (nic/driver.hpp, nic/bus.hpp),
 // behind virtual calls, one for each frame that goes and one for each batch that comes. So the engines above are
 // compiled once, for all drivers. Must not know what frames carry.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Opening and closing, frames out and in.
 #include "link/nic/device.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Device: one network card that this process drives, and what the endpoints on it share (proto/device.hpp): the address
 // of its own, the frames that come, memory to send from, the program's regions, sleep, link state, resets. docs/nic.md.
 // Must not know what frames carry beyond their UDP port, nor which driver the card has.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Packets between endpoints on cards that are models, on one cable.
 #include "link/nic/device.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // An endpoint comes to a card and leaves it.
 #include "link/nic/frames.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Frames: a card (device.hpp) as one endpoint on it sees it; Packets: the packet link of that endpoint: one UDP port of
 // the card's host. Must not know what packets carry.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Inbox: frames that came for an endpoint while somebody else polled the card. A ring of bytes with a bound; what finds
 // no room is lost. Must not know what frames carry.
 #pragma once

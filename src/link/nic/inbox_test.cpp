@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A ring of frames with a bound.
 #include "link/nic/inbox.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // VFIO below, a driver by vendor and device id.
 #include "link/nic/open.hpp"
 

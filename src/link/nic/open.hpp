@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A card by its PCI address, with the driver that is for it. Must not know endpoints.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Regions: which memory of the program the card may read where it lies, and which frames under way use it. Bookkeeping;
 // must not know the card.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Reliable frames over cards that are models, an e1000e and a virtio_net on a cable.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // WEFT_NIC: the cards that this process may drive, and the address that each has. Must not know what is on the machine.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What WEFT_NIC may say.
 #include "link/nic/settings.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // For tests: cards that are models (nic/model) on one hub, with interrupts that can be slept on.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Files, and what is left at exit.
 #include "link/packet/capture.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // CaptureFile: the packets of one endpoint in a file that tshark and Wireshark read (WEFT_PCAP). Must not know what the
 // packets carry.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Captures read back byte by byte; names of files; what cannot be written; the settings; whole endpoints under faults.
 #include "link/packet/capture.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Opens a packet link with the middleware that the settings ask for: WEFT_PACKET_FAULTS and WEFT_PCAP. Works for every
 // PacketLink. Must not know which link it is.
 #pragma once

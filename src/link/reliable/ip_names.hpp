@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // How addresses of a program and those of a packet link over IP become each other: the same bytes, or a text. Must not know packets.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Reliable over the least PacketLink, one without any of the optional abilities, with names that have no scopes: frames
 // arrive whole and in order, also when every third packet is lost.
 #include <gtest/gtest.h>

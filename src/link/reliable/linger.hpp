@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What closing endpoints have waited for their peers' acknowledgements, together. A program that closes many in a row, which may wait for one another
 // in vain since one thread drives them all, waits spent_ns and not for each. Must not know packets.
 #pragma once

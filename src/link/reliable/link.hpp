@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Reliable<P, Names>: a Link over a packet link. The core (proto/reliable/) keeps streams whole and in order, the codec (proto/stream/) lays
 // frames into them; here are the clock, the packet link and sleep. Must not know tags, completions, or what P is.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Reliable<P, Names>, part: opening, closing, polling, sleeping. Included by link.hpp.
 #pragma once
 

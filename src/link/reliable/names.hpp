@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What Reliable needs of addresses: how those of the program (in its address format) and those of the packet link
 // become each other. Must not know packets.
 #pragma once

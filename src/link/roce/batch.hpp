@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Batch: packets to one destination, on their way into one segmented send (proto::HasSegmentationOffload). All have the
 // size of the first, the last one may be shorter. The kernel numbers the IPv4 headers of such a send 0, 1, 2 ..., and the
 // ICRC covers that number. Must not know links.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // RoceCapture: shows RoCEv2 packets of any UDP port as tshark and Wireshark know them, with destination port 4791, and
 // gives them to another capture. Must not know files.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a capture shows of a packet: port 4791, and an ICRC that is right exactly where the packet's was.
 #include "link/roce/capture.hpp"
 

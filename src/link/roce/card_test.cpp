@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // RoCEv2 over network cards that are models, one e1000e and one virtio_net on a cable.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Carrier: the packet link below a port of a device, which settings choose when the device is opened: a UDP socket, or
 // a host of its own on an Ethernet, by a packet socket or by a network card of this process. One more way is one more
 // alternative of `Ways`. Must not know RoCEv2.

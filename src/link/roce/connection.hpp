@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A connected endpoint over an RC queue pair: a Link with one peer (proto/engine/connection.hpp). Must not know tags or
 // completions.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Connections over RC queue pairs: data of both sides, frames, the end, and callers that are none of ours.
 #include "link/roce/connection.hpp"
 

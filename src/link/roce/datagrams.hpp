@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The PacketLink over a UD queue pair (IBTA 9.8): a packet is a SEND of one packet, so that a RoCEv2 endpoint of verbs
 // may be the other side. Every link has a device of its own, without a thread, and its address is the device's: an IPv4
 // address and a UDP port. What else a UD address has is agreed upon: the queue pair's number and its Q_Key. Must not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Packets over UD queue pairs: sources, sizes, bounds, what strangers send.
 #include "link/roce/datagrams.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Device: RoCEv2 in software for one process, over the sockets of one network interface: an adapter, its ports, the
 // lock around them and a progress thread. docs/verbs.md has addresses and the thread's states. Must not know the
 // program's interface.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Two devices in one process: one-sided operations while the target makes no call, and who takes the packets.
 #include "link/roce/device.hpp"
 

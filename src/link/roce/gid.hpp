@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // GIDs and socket addresses: which 16 bytes name which place. Must not know packets.
 //
 //   ::ffff:a.b.c.d, or an IPv6 address     that address, port 4791: RoCEv2 as everybody speaks it (IBTA annex A17)

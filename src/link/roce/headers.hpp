@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The IP and UDP headers of a datagram as its sender made them, for the ICRC, where the link shows none: those of an
 // unconnected UDP socket that is bound to an address and does not fragment (identification 0, DF set). Must not know
 // sockets.

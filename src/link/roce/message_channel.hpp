@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Whole messages in order over one RC queue pair, with credits, so that a receive request is there for every message
 // (no RNR NAK). Must not know what the messages say, nor how the two ends find each other: they exchange name().
 //

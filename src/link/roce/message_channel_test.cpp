@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Messages over RC queue pairs: order, credits, who says what first, and peers that lie or go.
 #include "link/roce/message_channel.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Connected endpoints over RC queue pairs as MessageLink wants them (link/message/endpoints.hpp): the connections of
 // the provider's FI_EP_MSG endpoints, without function vectors between, so the other side may as well be such endpoints
 // under a MessageLink of their own. A message is one frame of kind Msg. Must not know what the messages say.

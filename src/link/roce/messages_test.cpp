@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Endpoints of RC connections under a MessageLink: the time that closing takes.
 #include "link/roce/messages.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Multicast groups over real sockets: devices with ports of their own, who hear each other's groups, and plain sockets
 // as strangers at port 4791.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Greeting, attaching and ending (tend()); packets in and out.
 #include "link/roce/near.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // NearPort: the way of a device to other devices of this host and user: rings in shared memory (near_ring.hpp) instead
 // of a UDP socket. docs/verbs.md has the greeting. Knows neither the program's interface nor threads.
 //

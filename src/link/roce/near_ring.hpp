@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // NearRing: packets from one device to another of the same host, in memory that both have mapped. One side puts
 // packets in, the other takes them out of the slots in place. Must not know sockets, GIDs or who made the memory.
 //

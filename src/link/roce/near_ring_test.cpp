@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The ring alone: order, room, sleep, and whatever the other side may write into it.
 #include "link/roce/near_ring.hpp"
 

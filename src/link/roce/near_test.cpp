@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Devices of one host and user meet in shared memory: greeting, switching over, ends, strangers.
 #include "link/roce/near.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Port: one way of an adapter (proto/roce/adapter.hpp) to its peers: a packet link whose packets are UDP datagrams. It
 // makes addresses of GIDs, puts the ICRC behind what goes out, and verifies that of what comes in. Knows neither the
 // program's interface nor threads. The owner of the adapter passes packets to send() (PacketOutput), brings the time,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Queue pairs over real UDP sockets: in one process, between two, and against altered datagrams.
 #include "link/roce/port.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The devices of this process by address.
 #include "link/roce/shared_device.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // One device for all reliable endpoints of a process at one IPv4 address. Must not know what the queue pairs carry.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // From counters to entries.
 #include "link/roce/shown.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Shown: what others see of a device and its queue pairs in the statistics page (docs/statistics.md). Must not know how
 // packets travel.
 //

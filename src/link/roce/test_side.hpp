@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // For tests: a device with a queue pair, a completion queue and memory that peers may read and write.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // One-sided access: the memory of peers by cross-memory attach, and ours for them.
 #include <cerrno>
 

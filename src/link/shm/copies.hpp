@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the shm link remembers of the large messages of one peer: meetings that are open, what the copies took. Must not know operations.
 #pragma once
 

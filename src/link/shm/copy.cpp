@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Large messages: which way each is copied, and copies by cross-memory attach, by one side or by both.
 #include <algorithm>
 #include <atomic>

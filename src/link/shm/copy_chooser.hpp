@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Which way messages of one peer and size class are copied: by what each way took lately. Fed with what was measured, answers the way of the
 // next message. Must not know clocks, shared memory or peers.
 //

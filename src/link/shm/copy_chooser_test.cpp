@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tests of the choice between ways to copy, on times that are made up: it finds the best way under noise, follows a change, and trials cost little.
 #include "link/shm/copy_chooser.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The table of regions that peers reach by themselves.
 #include "link/shm/exposed_regions.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // One-sided access of the shm link: what an endpoint exposes, and how a peer reaches it by cross-memory attach. Must not know frames or
 // completions.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tests of one-sided access: the table that peers read, and a close against who is at the region.
 #include "link/shm/exposed_regions.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The meeting of two endpoints: notes out, notes in, whose they are, what comes with them.
 //
 // A makes a channel to B in its own file and sends B a datagram with the file and what tells of its death. The datagram waits in B's socket

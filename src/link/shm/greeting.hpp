@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // How endpoints of the shared memory link find each other: what addresses say, the names of sockets, tokens. Must not know frames.
 //
 // /proc/net/unix shows every user the name of every abstract socket. So the name is a hash of the address, keyed with its nonce, and every

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Reading and writing frames in place. A frame on loan and all behind it keep their room in the ring, because credit is one position; a reserved
 // buffer keeps one slot, so that a commit never finds the ring full, and the bulk ring from its start on.
 #include "link/shm/in_place.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the shm link remembers of frames that are read and written in place. Must not know why that is done.
 //
 // Both keep the mapping that they lie in when the peer goes, so that the program never touches memory that is not there.

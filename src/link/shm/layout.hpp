@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What lies in a shared memory file of the shm link. One file an endpoint: a header, then one channel per peer that it sends to.
 // Must not know who reads it. Everything here may be written by a hostile peer: readers load once into a local, then check.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The cold side of the shared memory link: opening, peers and their channels, sleeping, noticing deaths, giving memory back. The meeting is
 // in greeting.cpp.
 #include "link/shm/link.hpp"

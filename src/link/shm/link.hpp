@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The shared memory link: reliable ordered frames between endpoints of one machine. Must not know tags or completions.
 //
 // Threads: one at a time (the owner serialises). Ring memory is shared with the peer process only.

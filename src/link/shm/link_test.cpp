@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tests of the shared memory link: frames between two links in one process, in two threads and in two processes. What becomes of peers is in
 // peers_test.cpp.
 #include "link/shm/test_node.hpp"

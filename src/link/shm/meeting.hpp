@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Who copies which part of a message that both sides copy at once: the receiver takes grains from the front, the sender from the back, until they
 // meet. One word in shared memory says how many each has taken, another how many the sender has written. Must not know how bytes are copied.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tests of the meeting: every byte is taken once, whoever comes when; a side that lies loses the message and nothing else.
 #include "link/shm/meeting.hpp"
 

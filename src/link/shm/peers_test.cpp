@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tests of the shared memory link: what becomes of peers. They close, die, come again under an old name, are slow, sleep, or send nonsense.
 #include "link/shm/test_node.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the tests of the shared memory link share: an owner of a link, payloads, children. Must not know tags or completions.
 #pragma once
 

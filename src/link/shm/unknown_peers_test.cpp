@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tests of the shared memory link: what other users of the machine, and descriptors of the wrong kind, can do to an endpoint. Most of them run
 // as root and let a child become another user; without that right they are skipped.
 #include <fcntl.h>

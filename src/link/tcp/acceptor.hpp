@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Acceptor: connections that come in, until they have said who they are. Must not know what is expected of them.
 //
 // It accepts from a listening socket and watches what it accepted in its owner's poll set, whose events name a

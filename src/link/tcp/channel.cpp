@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The system calls of a channel: connecting, greeting, writing, reading, noticing that nobody is there.
 #include "link/tcp/channel.hpp"
 

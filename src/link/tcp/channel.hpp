@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Channel: one non-blocking TCP socket that carries frames (docs/wire/stream.md). What RDM and connected endpoints have in common; must not
 // know who is meant to be reached, nor when to try again.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Two channels over the loopback interface: greeting, refusals, frames of all sizes, both ends.
 #include "link/tcp/channel.hpp"
 

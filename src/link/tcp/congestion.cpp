@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Congestion control of connections within one host: the socket option.
 #include "link/tcp/congestion.hpp"
 

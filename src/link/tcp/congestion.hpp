@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Congestion control of connections within one host. Must not know frames.
 //
 // Between two sockets of one host there is no line that could be congested, but the kernel runs its algorithm there, too. Where the system's is

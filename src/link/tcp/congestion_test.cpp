@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Congestion control within one host: both ends of a connection.
 #include "link/tcp/congestion.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Setting out, being answered, leaving.
 #include "link/tcp/connection.hpp"
 

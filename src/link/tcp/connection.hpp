@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A connected endpoint's TCP connection: a Link with one peer (proto/engine/connection.hpp). Must not know tags or completions.
 //
 // Threads: one at a time (the owner serialises). Nothing blocks but shut_down() and close(), within linger_ns.

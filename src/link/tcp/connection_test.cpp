@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Connections and listeners over real sockets of this machine: who answers, who does not, who says rubbish, who dies.
 #include "link/tcp/connection.hpp"
 

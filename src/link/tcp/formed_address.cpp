@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The formats of addresses, both ways.
 #include "link/tcp/formed_address.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // An address of IP in the format that a domain has (FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_ADDR_STR). Must not know sockets.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // `tcp;ofi_rxm` with a peer that takes only small frames, over sockets: payloads of every size arrive both ways.
 // link/message/frame_sizes_test.cpp has the same over connections that refuse messages that are too long.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The messages of the handshake, byte by byte. What comes from the other side is checked before it is believed.
 #include "link/tcp/handshake.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The first bytes on a connection, both ways: who speaks, in which version, to whom (docs/wire/stream.md). Stateless; must not know sockets.
 //
 //   0  "WEFT"        16 incarnation of the endpoint (8)  48  address that the connect went to (24)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The cold side of the TCP link: listening, connecting, handshakes, losing peers, closing.
 //
 // Who is who: an endpoint is known by the address that it listens at, which its handshake names. No frame travels before the side that was called

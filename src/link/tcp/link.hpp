@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The TCP link: one connection for each peer, made when it is first needed (docs/tcp.md). Must not know tags or completions.
 //
 // Threads: one at a time (the owner serialises). Nothing blocks, but for close(), within a bound.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // TCP links in one process: meeting in every format, crossing calls, many callers, comings back, deaths.
 #include "link/tcp/link.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Accepting, and the handshake of pending connections.
 #include "link/tcp/listener.hpp"
 

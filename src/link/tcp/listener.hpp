@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Where TCP connections for connected endpoints come in (proto/engine/connection.hpp). Must not know tags or completions.
 //
 // A connection is pending until it has said who it is: a handshake of our version, for a connected endpoint. One that says nothing, or

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The cold side of messages over TCP: connecting, being connected to, losing, closing.
 #include "link/tcp/messages.hpp"
 

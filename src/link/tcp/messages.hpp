@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Connected endpoints over TCP as MessageLink wants them (link/message/endpoints.hpp), without function vectors between: the same connections
 // that the provider's FI_EP_MSG endpoints make, so the other side may as well be such endpoints under a MessageLink of their own. Must not
 // know what the messages say.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Messages over TCP under a MessageLink, on the loopback interface: what crosses is right and in order, full sockets lose nothing, ends are noticed.
 #include "link/tcp/messages.hpp"
 

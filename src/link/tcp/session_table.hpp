@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // SessionTable: which of an endpoint's connections a poll looks at. Hot ones are read in every poll, dirty ones are
 // written, stalled ones are shown their refused frame again; all others are asked now and then, by epoll
 // (is_look_due()). Must not know what a session is.

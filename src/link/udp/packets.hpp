@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The PacketLink over one UDP socket: a packet is a datagram, with nothing added, so that any UDP program can be the other side.
 // Must not know what is in the packets.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Packets over real sockets: segmented sends, joined packets, plain UDP programs on the other side, path MTU, closed ports.
 #include "link/udp/packets.hpp"
 

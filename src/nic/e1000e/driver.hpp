@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Driver of the Intel 82574 (e1000e), one queue each way. Datasheet sections stand at the registers (registers.hpp). Must not know what
 // frames carry, nor who is below the bus.
 //

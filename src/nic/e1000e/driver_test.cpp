@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The e1000e driver over its model: the tests of every driver, and what only this card has.
 #include "nic/e1000e/driver.hpp"
 

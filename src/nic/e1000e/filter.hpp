@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // MulticastFilter: which groups were joined, as the 82574's multicast table (MTA, datasheet 10.2.5.17). The table is a hash: frames to
 // other groups may pass. Must not know registers.
 #pragma once

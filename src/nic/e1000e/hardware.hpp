@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Hardware: the control path of an 82574: reset, link, MAC address, quiet. Everything here may be slow. Must not know rings' contents.
 //
 // Nothing waits without a bound: a device that never answers costs milliseconds and a refusal.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Registers of the Intel 82574 that the driver and its model use. Sections are those of the "Intel 82574 GbE Controller Family
 // Datasheet", revision 3.4. Must not know who reads and writes them.
 //

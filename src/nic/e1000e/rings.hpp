@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The two descriptor rings of an 82574 and what the driver remembers of them. Must not know registers: who calls writes the doorbells.
 //
 // Descriptors are of the legacy formats (datasheet 7.1, "Legacy Receive Descriptor Format", and 7.2, "Legacy Transmit Descriptor

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Bus<Model>: nic::Bus over a model of a device in memory, so that a driver runs natively in tests, fuzzers and benchmarks. Counts
 // accesses to registers. Must not know which device.
 //

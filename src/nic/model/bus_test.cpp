@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The bus in memory: what the IOMMU lets through, configuration space, interrupts, registers, over a device of one register.
 #include "nic/model/bus.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // E1000e: an Intel 82574 in memory, as far as a driver with one queue each way and legacy descriptors sees one: registers, NVM, PHY, both
 // rings, filters, receive checksums, interrupts by MSI or MSI-X, link. Sections of the datasheet stand at the registers
 // (nic/e1000e/registers.hpp). Must not know the driver.

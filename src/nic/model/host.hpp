@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Host: what a device model sees of the machine it is plugged into: memory behind an IOMMU, interrupts, configuration space. For tests
 // and fuzzers. Must not know which device, nor which driver.
 //

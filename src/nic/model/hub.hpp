@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Hub: the wire between device models: what one station sends, all others that are plugged in and have carrier get, at once and in the
 // caller's stack. A cable is a hub with two stations. Must not know devices.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Stand: one driver over one model on a hub, with memory to send from: what tests, fuzzers and benchmarks put together. Must not know
 // which driver.
 #pragma once

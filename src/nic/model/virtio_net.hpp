@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // VirtioNet: a model of a virtio network card (VIRTIO 1.2, sections 2, 4.1 and 5.1), for tests and fuzzers of its
 // driver. It does what the driver's doorbells ask for and nothing else, and raises no interrupt that the driver did not
 // ask for, so a lost wake-up is seen. It tells what a driver does that the specification forbids. Must not know the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Where a virtio device has its registers: the list of capabilities in PCI configuration space (VIRTIO 1.2, section
 // 4.1.4). The bytes come from the device and are hostile: the list may be a circle, a capability may reach beyond the
 // space.

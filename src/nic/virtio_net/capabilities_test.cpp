@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The capability list of configuration space: what the parser takes, and what it leaves.
 #include "nic/virtio_net/capabilities.hpp"
 

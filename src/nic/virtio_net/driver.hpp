@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Driver: virtio 1.x network cards over PCI (VIRTIO 1.2, sections 4.1 and 5.1). Read in this order: spec.hpp,
 // capabilities.hpp, transport.hpp, queue.hpp with split_queue.hpp and packed_queue.hpp, this file from open() on.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The virtio_net driver over its model: the tests of every driver for each combination of ring layout, mergeable
 // buffers and event indices, and what only this card has.
 #include "nic/virtio_net/driver.hpp"

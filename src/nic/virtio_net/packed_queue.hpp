@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // PackedQueue: one ring of descriptors that the driver makes available and the device overwrites when it has used them
 // (VIRTIO 1.2, section 2.8). Two bits of each descriptor are the wrap counters of those who wrote it; they flip with
 // each pass over the ring.

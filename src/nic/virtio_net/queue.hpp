@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Queue: a virtqueue as the driver sees it, of either layout (VIRTIO 1.2, section 2.6). Must not know what the buffers
 // carry.
 //

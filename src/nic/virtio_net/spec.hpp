@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the specification fixes: registers, feature bits and structures in memory. Sections are those of "Virtual I/O
 // Device (VIRTIO) Version 1.2", OASIS Committee Specification 01, 2022. Must not know how they are used.
 //

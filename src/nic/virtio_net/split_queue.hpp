@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // SplitQueue: a table of descriptors, a ring of buffers that are available, a ring of those that were used (VIRTIO 1.2,
 // section 2.7).
 #pragma once

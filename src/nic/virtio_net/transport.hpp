@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Transport: a virtio device behind a PCI bus (VIRTIO 1.2, section 4.1): where its registers are, reset and status,
 // features, queues, doorbells. Must not know what the queues carry.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Checked reads of linux/vfio.h's capabilities.
 #include "os/vfio/capability_chain.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What follows the fixed part of a VFIO info structure: a chain of capabilities (linux/vfio.h, struct vfio_info_cap_header). Pure; reads
 // nothing beyond the bytes it is given.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Capability chains as the kernel writes them, and such as it never should.
 #include "os/vfio/capability_chain.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // /dev/vfio/vfio and the ioctls of vfio_iommu_type1.
 #include "os/vfio/container.hpp"
 

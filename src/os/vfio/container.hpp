@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A container of VFIO (type 1, version 2): one address space of the IOMMU, shared by the groups that are attached to it, and what of this
 // process's memory is mapped there. linux/vfio.h. Must not know what the devices are. Another way to an address space (iommufd) would
 // be another class with map() and unmap().

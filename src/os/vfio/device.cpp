@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The ioctls of a device, its memory and its interrupts. linux/vfio.h; PCI Local Bus Specification 3.0, section 6.2.2 (command register).
 #include "os/vfio/device.hpp"
 

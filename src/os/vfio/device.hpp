@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A PCI function that VFIO hands over: what nic::Bus asks for, by system calls. Must not know what the device is.
 //
 // One thread at a time. Registers may be used by whoever keeps the order that the device wants. A child of fork(2) has neither registers nor

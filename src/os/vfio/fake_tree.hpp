@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A folder that looks like /sys, /dev and /proc of a machine, for tests. Gone with the object.
 #pragma once
 

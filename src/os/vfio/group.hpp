@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // An IOMMU group of VFIO: the devices that cannot be isolated from each other, and so are handed over together. linux/vfio.h. Must not know what the
 // devices are.
 #pragma once

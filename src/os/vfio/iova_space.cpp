@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // First fit behind a cursor over a map of free pieces.
 #include "os/vfio/iova_space.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Which addresses a device may be given (IOVAs): ranges that the IOMMU translates, less those taken. Pure bookkeeping; must not know who maps what.
 //
 // The search goes on behind what was taken last, and starts from below when it reaches the end: an address that was given back is used

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The allocator of device addresses: reserved ranges, alignment, and random use against a model.
 #include "os/vfio/iova_space.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Two maps over the same mappings: by address of the device and by pages of the process.
 #include "os/vfio/mapping_table.hpp"
 

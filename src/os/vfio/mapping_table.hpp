@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Which memory of the process a device can reach: mappings, each with the count of its users. Pure bookkeeping; must not know how a mapping is
 // made.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Users of mappings: a page can be reached while, and only while, somebody has it mapped.
 #include "os/vfio/mapping_table.hpp"
 

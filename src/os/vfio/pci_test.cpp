@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // weft/pci.hpp and weft/nic_binding.hpp over trees that look like /sys.
 #include <weft/pci.hpp>
 

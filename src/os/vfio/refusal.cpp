@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // An errno, what was asked for, what is allowed, who has it: one sentence.
 #include "os/vfio/refusal.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Why a device was not to be had, in words. Pure but for locked_memory(). Must not know who asks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Refusals in words.
 #include "os/vfio/refusal.hpp"
 

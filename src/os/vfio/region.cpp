@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // VFIO_DEVICE_GET_REGION_INFO, mmap(2), pread(2), pwrite(2).
 #include "os/vfio/region.hpp"
 

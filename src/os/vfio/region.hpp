@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A region of a VFIO device, that is a base address register's space or the configuration space: mapped where the kernel allows it, by
 // pread(2) and pwrite(2) elsewhere (I/O ports, the page of an MSI-X table). Must not know what the registers mean.
 #pragma once

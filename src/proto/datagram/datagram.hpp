@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Datagram<PacketLink>: messages of one packet each, unreliable (FI_EP_DGRAM, fi_endpoint(3)). Calls and packets in, packets and completions
 // out. Must not know system calls, clocks or threads; the owner serialises every call (domain lock or program).
 //

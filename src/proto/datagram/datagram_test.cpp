@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Datagram endpoints without a network: the ring of kept datagrams against a plain queue, batches against a link that counts and refuses.
 #include "proto/datagram/datagram.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Posted buffers and kept datagrams.
 #include "proto/datagram/receiver.hpp"
 

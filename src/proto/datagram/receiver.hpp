@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The receiving half of a datagram endpoint: posted buffers in their order, and what came while none was posted. Must not know links.
 //
 // Bounds: `size` posted receives; kept_bytes_max of datagrams that nobody waited for, which is a ring, so that keeping costs one copy and no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Engine<Link>, part: one-sided operations that go together. Included by engine.hpp.
 //
 // Entering the kernel to reach a peer's memory costs about as much as copying some ten KiB. So RMA writes (reads) that a program posts one after the

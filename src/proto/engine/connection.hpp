@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a link of connected endpoints is (FI_EP_MSG): a Link with exactly one peer, which a connection makes and ends, and a listener where
 // connections come in. Faces are written against these concepts; another connected link is one type. Must not know any link.
 //

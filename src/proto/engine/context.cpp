@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Receive contexts off the fast path: requests with flags, unexpected messages and their bound, multi-receive buffers, errors.
 #include "proto/engine/context.hpp"
 

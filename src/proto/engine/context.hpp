@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Transmit and receive contexts: where completions go, what is posted, what arrived too early. Must not know links: what has to be said to a
 // peer goes through PeerState::owner.
 //

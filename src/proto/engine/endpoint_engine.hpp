@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What an API front end asks of an engine, so that endpoints can stand on it. Engine<Link> and Datagram<PacketLink> are two; an engine that knows
 // messages only is a third with less. What an engine can do besides has a name of its own below; the front end asks by `if constexpr`.
 // Must not know any engine or front end.

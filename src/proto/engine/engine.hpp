@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Engine<Link>: messages, tags, RMA and atomics over any Link. A state machine: calls and frames in, frames and completions out.
 // Must not know system calls, clocks or threads; the owner serialises every call (domain lock or program).
 //

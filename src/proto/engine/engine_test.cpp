@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tests of the engine, one behaviour each, over links in memory. Random programs are in property_test.cpp.
 #include "proto/engine/engine.hpp"
 

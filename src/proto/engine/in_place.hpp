@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Engine<Link>, part: messages that the program reads and writes where the link has them. Included by engine.hpp.
 //
 // Reading keeps the order of receives: what waits is looked at first, then frames as they come, and one that a posted receive accepts goes there.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tests of what goes away while others stay: a receive context of an endpoint, an endpoint of a shared receive context, the buffers of an
 // injected operation, the buffers of a message that its receiver wants no more of.
 #include <gtest/gtest.h>

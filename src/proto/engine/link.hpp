@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the engine asks of a Link: reliable, ordered frames to a peer. What more a link can do is one of the concepts below, which the engine asks
 // for with `if constexpr`; docs/engine.md lists them. Links take from LinkBase (link_base.hpp) what they have nothing to add to. Must not know
 // any Link.

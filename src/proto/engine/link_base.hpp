@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What links repeat: their events, their warnings, a table of peers by name, and the answers of a link that has nothing to say (LinkBase). Must not
 // know any Link, nor the engine.
 #pragma once

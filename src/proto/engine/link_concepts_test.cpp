@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The contract of a Link (link.hpp), concept by concept: a link with the required part alone carries messages, and for each optional concept a link
 // that has only that one shows what the engine does with it.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tables of operations and copies over lists of pieces.
 #include "proto/engine/op.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Operations: what the engine remembers between a call and its completion, and the bounded tables they live in.
 // Must not know links.
 #pragma once

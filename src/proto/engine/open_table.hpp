@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a program has open in place: messages that it reads where they lie, room that it writes. Each has a handle with a generation, so that one
 // that is over is told from one that is open. Must not know which link it is.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Engine<Link>, part: who is who and who is gone. Included by engine.hpp.
 #pragma once
 

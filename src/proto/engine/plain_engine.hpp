@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What engines that hand every message over at once, and hold nothing back, have in common: a beginning for small ones (EndpointEngine). Must not
 // know links.
 #pragma once

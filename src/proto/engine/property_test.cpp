@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Random programs over engines that are linked in memory, checked against a model (sim_world.hpp). A failure prints the seed and the
 // command that repeats it. WEFT_SEED runs one seed, WEFT_SEEDS says how many.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Engine<Link>, part: frames that come in, apart from the eager tagged message. Included by engine.hpp.
 //
 // Everything in a frame is hostile: ids are looked up with generation and peer, lengths and counts are checked against our own state,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the engine and a link that reaches the peer's memory say to each other: regions that peers may reach without the engine, and ways to copy a
 // large message. Must not know any Link.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Engine<Link>, part: completions that wait until the link needs us no more for a message (HasSendCompletion). Included by engine.hpp.
 //
 // A message that the link has taken leaves a record with the link's sequence behind it; progress() asks the link for the completed sequences of a

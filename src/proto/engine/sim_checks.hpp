@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // World, part: the model. What arrives and matches, what is checked at each completion and at the end. Included by sim_world.hpp.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A Link for tests of the engine: frames travel over queues in memory, when and as the test likes. Must not know tags or completions.
 //
 // Whatever the contract of link.hpp allows may happen: send() refuses, frames wait, poll() takes from the sources in any order, small frames

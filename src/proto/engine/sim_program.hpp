@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // World, part: the random program. Included by sim_world.hpp.
 #pragma once
 

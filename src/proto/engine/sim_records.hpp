@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the model of the property test remembers: operations that were sent, receives that were posted, and the program's buffers. Must not
 // know how the engine works inside.
 #pragma once

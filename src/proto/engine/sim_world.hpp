@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Random programs over a few engines, and a simple model of what has to come of them: messages match in order, every byte arrives, every
 // operation completes exactly once, nothing is left at the end. For the property test. Must not know how the engine works inside.
 //

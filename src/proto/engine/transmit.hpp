@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Engine<Link>, part: operations on their way out. Included by engine.hpp.
 //
 // An operation goes at once when nothing stands before it and the link has room; else it waits in its peer's queue, in order. Messages up

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a PacketLink may have beyond the required part: one named concept for each ability. Who uses a link asks for the
 // concept with `if constexpr` and does without what is absent. docs/packets.md has the table. Must not know who
 // implements what.

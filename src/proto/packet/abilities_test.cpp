@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The concepts of packet links: the least that satisfies them, and one link that has every ability.
 #include "proto/packet/abilities.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Faults: which packets of an endpoint are lost, duplicated, delayed, reordered or corrupted on purpose, for tests.
 // Decides only; Observed<P> (observed.hpp) acts. Must not know clocks: a delay is counted in packets and polls.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Plans of faults: what is refused, that seeds repeat, that rates are kept; and what Observed does with them.
 #include "proto/packet/faults.hpp"
 

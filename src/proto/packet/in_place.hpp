@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // HasPartsThatStay: a packet link whose device may read the payload after the call. Must not know the device.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Observed<P>: any PacketLink with a place for middleware, which is decided when the endpoint is opened: faults,
 // capture, counters. Without an observer each call costs one comparison. Must not know settings, files or what the
 // packets carry.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // PacketLink: unreliable packets between addresses, the least that a device can do. Packets may be lost, duplicated,
 // reordered and altered. What more a link can do is in abilities.hpp. Must not know what the packets carry.
 //

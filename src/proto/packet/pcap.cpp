@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Headers byte by byte: pcap-savefile(5), RFC 791 section 3.1, RFC 8200 section 3, RFC 768.
 #include "proto/packet/pcap.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Packets as records of a capture file: the classic format with nanoseconds (pcap-savefile(5)), link type LINKTYPE_RAW.
 // Each packet gets an IP and a UDP header that say between which addresses it went. Must not know files or clocks.
 #pragma once

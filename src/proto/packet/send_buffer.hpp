@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // SendBuffer: memory that a device may read after the call that sent it (zero-copy send, HasZeroCopySend). Must not
 // know the device.
 #pragma once

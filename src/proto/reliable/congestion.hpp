@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // How long a round trip takes, and how many bytes may be under way. Times in ns. Must not know packets or streams.
 //
 // The window follows delay, not loss: the bytes that this connection itself keeps queued on the path are its window times the share of the round

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // One connection: two streams, what is known of the path and of the other side. Kept by whoever is above (a peer of the engine is one); driven by
 // Core alone. Must not know sockets or clocks.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Who is who, and what comes in.
 #include "proto/reliable/core.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Reliable ordered streams over packets that may be lost, doubled, reordered, delayed and altered: all connections of one endpoint. A state machine:
 // packets, commands and the time go in; packets, bytes in order and the time of the next timer come out. Must not know sockets, clocks or frames.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the simulator's random worlds do not pin down: the wire byte by byte, speed under loss, the time until a dead peer is known, and that hostile
 // packets change nothing.
 #include "proto/reliable/core.hpp"

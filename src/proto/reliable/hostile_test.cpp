@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Somebody who does not see the packets of two endpoints, but knows their addresses and can send from any address: he must not end a connection,
 // put bytes into it, keep others from connecting, make an endpoint flood a third one, or fill its memory.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Packets to bytes and back. Everything that is read was checked against what is there.
 #include "proto/reliable/packet.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A packet of the reliable protocol: the plain struct, and the checked way between it and bytes. docs/wire/reliable.md has it byte by byte.
 // Stateless; must not know connections.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Bytes that came too early.
 #include "proto/reliable/receive_stream.hpp"
 

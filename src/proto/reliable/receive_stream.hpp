@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The receiving half of a connection: bytes in order to whoever takes them, straight from the packet when they are the next; others are kept
 // within a window. Must not know how packets are written or whom they come from.
 #pragma once

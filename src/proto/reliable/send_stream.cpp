@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Acknowledgement and loss.
 #include "proto/reliable/send_stream.hpp"
 

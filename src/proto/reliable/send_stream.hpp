@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The sending half of a connection: bytes until they are acknowledged, what was sent when, what is taken for lost. Times in ns. Must not know how
 // packets are written or whom they go to.
 //

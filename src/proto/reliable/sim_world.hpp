@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A world for the reliable core: endpoints over a network in memory that loses, doubles, delays, reorders and alters packets, cuts itself in two and
 // has small queues; endpoints that poll when they like, refuse bytes for a while, and restart. One seed says all of it. Serves tests only.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What became of the packets of one endpoint, for whoever asks. Plain numbers; must not know who counts them.
 #pragma once
 

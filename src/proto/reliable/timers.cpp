@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What happens when nothing happens: acknowledgements that waited long enough, losses, timeouts, ends.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What goes out: what was lost first, then what is new, then what is owed.
 #include <algorithm>
 #include <bit>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The bytes of a stream that somebody still needs: a window over its offsets, in chunks that exist only where there are bytes. Chunks come
 // from a pool that all connections share, last given first taken, so that busy memory stays in the cache. Must not know packets.
 #pragma once

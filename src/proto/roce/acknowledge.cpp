@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a requester hears: acknowledgements, responses to READs, results of atomics. IBTA 9.7.6 and 9.9.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Creation, states, demultiplexing, and whose turn it is.
 #include "proto/roce/adapter.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Adapter: queue pairs, queues and memory of one RoCEv2 port; what the specification calls a channel adapter. A
 // state machine: packets, commands and the time go in; packets, completions and events come out. docs/roce.md has
 // the design. Must not know sockets, clocks, IP or the ICRC.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The transitions as a table: every row is a line of the table of ibv_modify_qp(3).
 #include "proto/roce/attributes.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // States and attributes of queue pairs, and ibv_modify_qp(3): which attributes each transition needs and takes, by
 // type of QP. IBTA 10.3.1. Values are those of <infiniband/verbs.h>. Stateless.
 #pragma once

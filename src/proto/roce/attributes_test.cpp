@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Transitions, values, numbers, time; and that values are those of <infiniband/verbs.h>.
 #include "proto/roce/attributes.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Congestion: marked packets are answered by notices (CNP), and who gets notices sends less. IBTA annex A17.9.
 #include <array>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Congestion: who answers marks by notices, who heeds them, and a bottleneck that marks.
 #include <algorithm>
 #include <memory>

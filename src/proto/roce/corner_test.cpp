@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Queue pairs where several things come together: full links, late packets, states that change among traffic.
 #include <gtest/gtest.h>
 

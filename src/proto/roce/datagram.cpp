@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // UD: messages of one packet to anybody, with a Q_Key. IBTA 9.8.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A queue pair in the place of one of the kernel's: requests that its rxe sent are answered as its responder did,
 // and the same work is sent in the same packets, byte by byte. tests/golden/rxe-rc.pcap: messages of 0 to 64 and
 // 5,000 bytes, atomics, SEND with invalidate, RNR, a wrong key, in three stretches of PSNs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Regions and windows: making, binding, invalidating.
 #include "proto/roce/memory.hpp"
 

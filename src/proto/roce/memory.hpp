@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Memory regions and windows of an adapter, and the check of every access to memory: IBTA 10.6. Must not know packets.
 //
 // A key has 24 random bits, under which the table knows the object, and a tag of 8 bits. That of a region is random;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // UD queue pairs in multicast groups: who gets a copy, and what attaching refuses.
 #include <algorithm>
 

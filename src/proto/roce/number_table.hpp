@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // NumberTable: objects under unpredictable numbers of 24 bits: QPNs, SRQNs, keys of memory. Allocates in add() only.
 #pragma once
 

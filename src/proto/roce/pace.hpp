@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Pace: the rate of a queue pair whose peer tells of congestion (CNP). The reaction point of DCQCN (Zhu et al.,
 // "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 5.2), by time alone: a notice cuts the
 // rate by up to a half, and intervals without one bring it back. docs/roce.md has the parameters. Must not know packets.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The rate of a queue pair under notices: cut, recovery, end, whatever the times of the calls.
 #include "proto/roce/pace.hpp"
 

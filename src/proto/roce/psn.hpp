@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Packet sequence numbers: 24 bits that wrap (IBTA 9.7.1), and the two encodings of time. Stateless.
 #pragma once
 

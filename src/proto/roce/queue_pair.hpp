@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The state of a queue pair. The adapter alone changes it; what is public is for it, for the front end that queries,
 // and for tests. Must not know packets.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What queue pairs do, operation by operation.
 #include <gtest/gtest.h>
 

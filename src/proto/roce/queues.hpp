@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The bounded rings of an adapter: completion queues, receive queues (of a QP, or shared), send queues. All memory
 // is there when they are made. Must not know packets.
 #pragma once

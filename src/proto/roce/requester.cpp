@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A requester: send requests become packets, and complete in order. IBTA 9.7.3, 10.8.
 #include <algorithm>
 #include <array>

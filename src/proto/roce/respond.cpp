@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a responder owes: read responses and results of atomics in the order of their PSNs, then the newest
 // acknowledgement. IBTA 9.7.5.
 #include <algorithm>

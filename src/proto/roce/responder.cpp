@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A responder: requests come in, are checked, and change memory. IBTA 9.7.4; UC: 9.8.
 #include <algorithm>
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A peer, or whoever forges its packets, against queue pairs: one test for each line of the list in docs/roce.md
 // that the core decides.
 #include <gtest/gtest.h>

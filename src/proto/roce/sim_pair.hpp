@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Two adapters side by side for tests: packets wait until the test delivers, drops, alters or forges them.
 #pragma once
 

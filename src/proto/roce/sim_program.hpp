@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The programs that run in a simulated world (sim_world.hpp): random work requests, and every completion checked
 // against the model.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Queue pairs in worlds of bad networks (sim_world.hpp). A failure prints the seed and the command that repeats it.
 // WEFT_SIM_SEED runs one seed, WEFT_SIM_SEEDS says how many.
 #include <gtest/gtest.h>

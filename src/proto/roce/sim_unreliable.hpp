@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Simulator of UC and UD: what is sent may be lost, come twice, late or in another order, but a message is delivered
 // unharmed or not at all, to receive requests in the order of their posting. Sends complete in order, whatever became
 // of them. A run is its seed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Simulator: two adapters, queue pairs between them, and a network that loses, doubles, delays and alters packets.
 // Each queue pair runs a random program of work requests (sim_program.hpp) against a model: every completion in order,
 // every byte as the model has it, no byte outside of what was registered. Types: RC and XRC; sim_unreliable.hpp has

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The timers of queue pairs: a binary heap by due time, each QP in it at most once. Room for all QPs is made with them.
 #pragma once
 

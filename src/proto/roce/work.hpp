@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Work requests and completions, as ibv_post_send(3), ibv_post_recv(3), ibv_poll_cq(3) and ibv_reg_mr(3) have them.
 // Values are those of <infiniband/verbs.h>, so that a front end copies fields (work_test.cpp compares them where
 // that header is there). Knows nothing of packets.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Coalescer: which frames leave at once, and which wait for those that follow them before the next poll. Must not
 // know what carries them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The head of a frame in an ordered stream of bytes: 4 to 24 bytes, little-endian, what is zero is not sent (docs/wire/stream.md). Stateless;
 // must not know what carries the stream.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Outbox: frames that wait to leave, in order: bytes of ours (Packer), and between them payload that stays where the program has it. Must not
 // know what carries the bytes.
 #pragma once

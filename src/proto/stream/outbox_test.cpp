@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What waits leaves in order, in any pieces, whether it is ours or stays where it is.
 #include "proto/stream/outbox.hpp"
 

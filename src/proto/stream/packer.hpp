@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Packer: frames that wait to leave, as one run of bytes. Must not know what carries the bytes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Parser: an ordered run of bytes, in any pieces, to frames. Must not know what carries the bytes.
 //
 // A frame that is all there is handed over whole (on_frame). A large one that is still arriving is shown to the handler as soon as its head is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Frames to bytes and back: heads byte by byte, any split of the stream gives the same frames, nonsense is refused.
 #include "proto/stream/parser.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Packets of the Linux kernel's rxe, as captured on a cable: tests/golden/rxe.pcap has one packet for each opcode,
 // flags and length of the exchange. WEFT_GOLDEN names a folder with more captures. Each packet is parsed, its ICRC
 // verified, and written again to the same bytes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The transport headers of InfiniBand as plain structs: IBTA volume 1, 9.2 and 9.3, XRCETH: annex A14. read() and
 // write() take pointers whose room the caller has checked (packet.hpp does). Numbers are in the machine's byte order
 // here, big-endian on the wire. Reserved bits are written as zero and ignored when read. Stateless.

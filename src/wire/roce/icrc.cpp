@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // ICRC. Polynomials are reflected, as the CRC has them: bit 31 is x^0.
 #include "wire/roce/icrc.hpp"
 

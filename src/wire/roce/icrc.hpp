@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The invariant CRC of RoCEv2: IBTA annex A17 and volume 1, 7.8. A CRC-32 (that of Ethernet) over 8 bytes of ones
 // and the packet from the IP header to the pad, with ones for what routers change: TOS, TTL and checksum of IPv4;
 // traffic class, flow label and hop limit of IPv6; the UDP checksum; byte 4 of the BTH. It stands behind the pad,

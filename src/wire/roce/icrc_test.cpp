@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // ICRC: known values, each covered bit, the identification that sockets do not show.
 #include "wire/roce/icrc.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Opcodes of the base transport header: IBTA volume 1, 9.2; XRC: annex A14; CNP: annex A17. Stateless.
 #pragma once
 

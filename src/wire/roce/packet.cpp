@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Packets to structs and back. The opcode's traits say what must be there; all of it is compared with what is there
 // before the first byte is read.
 #include "wire/roce/packet.hpp"

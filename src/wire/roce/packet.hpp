@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A RoCEv2 packet from the BTH to the pad, without the ICRC: the checked way from bytes to structs and back.
 // Stateless; must not know IP.
 #pragma once

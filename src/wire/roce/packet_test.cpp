@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Every opcode, truncation and pad; reserved and wrong values.
 #include "wire/roce/packet.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Captures of RoCEv2 for tests: the packets of a file in the classic pcap format of this machine's byte order, with
 // Ethernet headers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /* What programs and libraries pass each other by weft/extensions.h, for scripts/check/abi.py: the table leads to all of it. */
 #include <weft/extensions.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What lies between an author's objects and a core, for scripts/check/abi.py: everything that is reachable from here keeps its layout.
 #include <weft/plugin.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /* Prints the first provider of that name. */
 #include <rdma/fabric.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A provider for tests of `weft check`: another one ("loopback") under its own name, which demands FI_MR_LOCAL and FI_MR_ENDPOINT. A call whose
 // buffer no region covers that is bound to this endpoint, enabled and still open fails with -FI_EINVAL. WEFT_DEMANDING=local or endpoint demands one.
 #include <pthread.h>

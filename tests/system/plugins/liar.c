@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A provider for tests of `weft check`: another one ("loopback") under its own name, with some calls put out of order. fi_tsend() of 1 KiB and more
 // delivers a wrong byte, fi_tsendv() writes to nowhere, fi_trecvmsg() never returns, and fi_cancel() says that it cannot. All else works.
 #include <rdma/fabric.h>

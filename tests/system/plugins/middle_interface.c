@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A plugin that serves programs up to API 1.10 only.
 #define PLAIN_NAME "middle"
 #define PLAIN_VERSION FI_VERSION(3, 2)

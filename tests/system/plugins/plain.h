@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A provider that refuses everything, and tells when it is cleaned up. A plugin includes this with its own PLAIN_ values.
 #pragma once
 #include <rdma/fabric.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Builds the modules of kernel/ with W=1 and sparse; a warning is an error. usage: build.sh REPOSITORY FOLDER HEADERS ->
 # FOLDER/*.ko. Builds in FOLDER/src, a copy: nothing is written beside the sources.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # In the guest: runs the cases that /logs/cases names and writes /logs/results.
 set -u
 exec 3>/dev/ttyS0

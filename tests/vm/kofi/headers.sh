@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The headers of the kernel that kernel.sh has unpacked: downloaded and unpacked, never installed. usage: headers.sh FOLDER
 # KERNEL_VERSION -> FOLDER/build, a folder for `make -C`
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # What the guest runs besides the modules: examples/kernel_peer, compiled here, and Weft's staged libfabric.
 # usage: programs.sh ROOT STAGE
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The modules of kernel/ in a virtual machine: builds them, boots, runs the cases, prints one table (docs/kofi.md, "Tests").
 # usage: run.sh [CASE...] (cases.txt). Environment: as ../run.sh; without WEFT_STAGE build/stage, if it is there.
 set -euo pipefail

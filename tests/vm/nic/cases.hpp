@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the program in the guest goes through. Each function prints lines of checks.hpp.
 #pragma once
 

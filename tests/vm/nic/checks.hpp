@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Cases of the program in the guest: each prints one line, "ok NAME" or "FAILED NAME: why". Knows nothing of devices.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // os::vfio::Device, case by case. Registers of the 82574: Intel 82574 GbE Controller Family Datasheet, section 10.2.
 #include <poll.h>
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A driver over os::vfio::Device against the kernel's card on the same hub. Must not know which driver it is.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The program in the guest of `./dev vm nic`: nic_cases [--user UID] [--kills N] [--netdev NAME] WHAT ADDRESS INTERFACE. Prints a line for each case; status 1 if
 // one failed. WHAT: device, transfers, driver, short, refusals, hold (until it is killed); or "refused TEXT": opening must be refused with a sentence that has TEXT.
 #include <grp.h>

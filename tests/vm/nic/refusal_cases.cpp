@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Refusals of os::vfio::Device::open, as the program's arguments say what to expect.
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // packet(7), /dev/kmsg, the serial console.
 #include "surroundings.hpp"
 

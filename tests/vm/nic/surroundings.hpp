@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What stands around the device in the guest: the kernel's network card on the same hub, the kernel's log, QEMU's monitor. Knows nothing of drivers.
 #pragma once
 

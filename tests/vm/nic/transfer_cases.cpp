@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Transfers without a driver: one descriptor each, legacy formats. Intel 82574 GbE Controller Family Datasheet, sections 7.1.4.1 (receive), 7.2.10.1
 // (transmit) and 10.2.
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The TCP connection by which the two programs of a pair tell each other names and verdicts. Knows no verbs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // UC: SEND and WRITE with and without immediate. UD: messages both ways, the GRH, Q_Keys. With loss: what arrives
 // is whole and in order.
 #include <poll.h>

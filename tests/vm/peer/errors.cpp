@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a responder must refuse: keys, bounds, rights, lengths. The requester's completion names the reason, the
 // requests behind it are flushed, and memory that was not granted stays as it was.
 #include "scenarios.hpp"

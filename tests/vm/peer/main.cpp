@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // One of two programs that go through scenarios with each other over verbs: on the kernel's rxe, on Weft, on
 // anything. All data is checked. Exit status 0 when all was well, 1 when a scenario failed, 2 for a wrong argument.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // RC SEND: sizes around the path MTU, gather and scatter, immediate data, inline, unsignalled, many at once,
 // receiver not ready.
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // RC WRITE, WRITE with immediate, READ, compare and swap, fetch and add. The target sleeps at the control
 // connection meanwhile: it makes no call of verbs.
 #include <algorithm>

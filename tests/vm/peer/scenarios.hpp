@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the pair of programs goes through. Each scenario runs in both programs at once, twice: with either as the
 // requester.
 #pragma once

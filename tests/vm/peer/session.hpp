@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the scenarios stand on: an opened device, and a pair of connected queue pairs with memory. Written against
 // <infiniband/verbs.h> alone, so the program runs on any library and any provider.
 #pragma once

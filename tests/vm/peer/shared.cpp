@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Shared receive queues with their limit event, and completion events: any and solicited.
 #include <poll.h>
 

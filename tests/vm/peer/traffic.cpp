@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Random operations in both directions at once, over several queue pairs, against a model: each side knows what its
 // writes make of the peer's memory.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Memory windows of types 1 and 2, and invalidation of them by the owner and by the peer (IBTA 10.6.7).
 #include "scenarios.hpp"
 

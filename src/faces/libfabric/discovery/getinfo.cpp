@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_getinfo(3): asks each provider, resolves addresses, collects answers or tells why there are none. Must
 // not know the providers.
 #include "faces/libfabric/discovery/getinfo.hpp"

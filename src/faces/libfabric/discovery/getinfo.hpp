@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_getinfo(3) over a list of providers. Must not know which providers there are, nor how it was called
 // (drop-in, plugin, old ABI).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_getinfo(3): node, service, flags, FI_PROVIDER, order, reasons. fi_fabric(3): which provider is meant.
 #include "faces/libfabric/discovery/getinfo.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_info copies and releases, by generation. Everything comes from malloc: a stock libfabric frees what the
 // plugin returns, and programs replace strings with strdup'ed ones. Must not know what the fields mean.
 #include "faces/libfabric/discovery/info.hpp"

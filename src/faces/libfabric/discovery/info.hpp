@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_info: allocation, deep copies and release, for every generation of the structure that programs were
 // built with. Must not know what the fields mean.
 #pragma once

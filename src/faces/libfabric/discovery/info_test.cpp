@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_getinfo(3), fi_dupinfo and fi_freeinfo; fabric(7), "ABI CHANGES"; fi_nic(3).
 #include "faces/libfabric/discovery/info.hpp"
 

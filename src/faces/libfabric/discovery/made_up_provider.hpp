@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A provider for the tests of this room: it offers much and opens nothing. Must not be used outside tests.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The order of the pieces, and what belongs to fi_info itself: capabilities, modes, address format, fabric.
 // Must not know the providers.
 #include "faces/libfabric/discovery/match.hpp"

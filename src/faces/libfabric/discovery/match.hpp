@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Matches what a program asks for (hints) with what a provider offers: fi_getinfo(3), fi_domain(3),
 // fi_endpoint(3), fi_fabric(3). Must not know the providers; node, service and provider names are
 // getinfo.cpp's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Domain attributes of a request: fi_domain(3), fi_mr(3). Must not know the providers.
 #include <rdma/fabric.h>
 #include <rdma/fi_errno.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Endpoint, transmit and receive attributes of a request: fi_endpoint(3). Must not know the providers.
 #include <rdma/fabric.h>
 #include <rdma/fi_errno.h>

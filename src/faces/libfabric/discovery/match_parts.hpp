@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The pieces of match.cpp, one for each structure inside an fi_info. Must not know where hints come from.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_getinfo(3), fi_domain(3), fi_endpoint(3), fi_fabric(3): what each hint means to a provider.
 #include "faces/libfabric/discovery/match.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Attributes and limits of a provider, from what its engine can do.
 #include "faces/libfabric/discovery/offer.hpp"
 

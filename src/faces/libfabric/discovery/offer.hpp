@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What an engine can do, as the fi_info of an offer (fi_getinfo(3)). Must not know which engine.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The open fabrics and domains, in the order of their opening. Must not know what is inside them.
 #include "faces/libfabric/discovery/opened.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Which fabrics and domains are open in this process, by provider and name: fi_getinfo refers to them
 // (fi_fabric(3) "fabric", fi_domain(3) "domain"). Whoever opens one notes it, whoever closes it forgets it.
 // Must not know what is inside them.

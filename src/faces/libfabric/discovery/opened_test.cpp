@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_fabric(3) "fabric", fi_domain(3) "domain": what fi_getinfo refers to.
 #include "faces/libfabric/discovery/opened.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the libfabric face knows of a provider: a name, what it offers, how its addresses read, how to open
 // endpoints. One constant per provider stands in src/providers/; the face holds no other registry.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a provider's type may name besides its name and addresses (src/providers/). Must not know which providers exist.
 #pragma once
 

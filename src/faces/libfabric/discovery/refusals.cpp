@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Warnings that wait for the end of the process.
 #include "faces/libfabric/discovery/refusals.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What fi_getinfo(3) did not find, for one warning when the process ends: a program that asks again with fewer hints, or for another provider, and
 // finds something, has nothing to be warned of. Must not know providers or hints.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What calls about an endpoint write into the program's memory, whose size it states. Must not know which links exist.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Counts of elements become bytes.
 #include "faces/libfabric/endpoints/atomic_request.hpp"
 

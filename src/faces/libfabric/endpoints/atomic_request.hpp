@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The arguments of the fi_atomic(3) calls as a request of the engine. Must not know which engines exist.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Connected endpoints (fi_cm(3), fi_eq(3)): the calls of both sides and the events that come of them, for any ConnectedEngine. For other
 // engines the calls refuse. Must not know which links exist.
 #pragma once

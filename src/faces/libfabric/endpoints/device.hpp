@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The device of a domain (proto/device.hpp) as the face holds it: opened by fi_domain, given to the links of endpoints,
 // closed with the domain. A provider with a type Device has one; for others nothing of this is compiled into their
 // endpoints. Must not know which devices exist.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A device that the endpoints of a domain share: opening, demultiplexing, registration, progress, sleeping, closing.
 #include "faces/libfabric/endpoints/device.hpp"
 

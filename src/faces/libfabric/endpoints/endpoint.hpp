@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Endpoints, transmit and receive contexts as the C ABI sees them. A Port is what a program holds; several ports may
 // share one Core (a scalable endpoint and its contexts, an endpoint and its aliases). None of it is a template: what
 // the control path asks of an engine and of a receive context is virtual here, and engine_type.hpp answers for each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Binding, enabling, options, names and closing of endpoints, whatever their engine.
 #include "faces/libfabric/endpoints/endpoint_control.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What is done to an endpoint apart from moving data: binding, enabling, options, names, closing (fi_endpoint(3),
 // fi_cm(3)). One set of calls for all engines: the entries of fi_ops, fi_ops_ep and fi_ops_cm, and what opening and
 // connecting need of them. Must not know which engines exist.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The data calls of an endpoint: fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3). Each turns its arguments into a request and hands it to
 // the engine under the lock that was chosen when the endpoint was opened.
 #pragma once

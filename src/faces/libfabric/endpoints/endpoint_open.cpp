@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Opening of endpoints and contexts, whatever their engine.
 #include "faces/libfabric/endpoints/endpoint_open.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Opens endpoints, scalable endpoints and their contexts, shared contexts (fi_endpoint(3)). The calls are in
 // endpoint_open.cpp, once for all engines; a provider instantiates Opener, which says of which type the engine is.
 #pragma once

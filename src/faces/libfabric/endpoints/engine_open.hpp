@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Opens an engine at a local address. Must not know which links exist.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the control path asks of an engine and its receive contexts, for each type of engine: the one template between
 // EndpointEngine and the endpoints of endpoint.hpp, beside the data calls. Must not know which engines exist.
 #pragma once

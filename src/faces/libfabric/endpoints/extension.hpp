@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the calls of <weft/extensions.h> share: structures that carry their size, and whose endpoint it is. Must not know any of the calls.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_open_ops(3) of an endpoint: the tables of <weft/extensions.h> that its link has. Must not know which link it is.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Calls without flags as ...msg calls with the port's default flags.
 #include "faces/libfabric/endpoints/flagged_ops.hpp"
 

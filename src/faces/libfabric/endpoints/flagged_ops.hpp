@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The data calls of a port whose default flags are not those of the context that its other calls find: FI_TRIGGER among them (fi_trigger(3)), or an alias that
 // receives (fi_ep_alias of fi_endpoint(3)). A call without flags of its own becomes the ...msg call with these. One set for all engines: it
 // calls the port's own vectors. Must not know which engines exist.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Multicast groups of an endpoint: fi_join, fi_mc_addr (fi_cm(3)), where the engine has them. Must not know which links exist.
 //
 // Joining ends at once, and the event says so. The group's address stands in the endpoint's address vector while it is joined.

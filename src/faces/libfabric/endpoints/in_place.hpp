@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // WEFT_SHM_OPS of <weft/extensions.h>: the calls over an endpoint whose link can be read and written in place. Must not know which link it is.
 #pragma once
 

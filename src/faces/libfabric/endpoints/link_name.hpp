@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Addresses of the C ABI as links take them. Must not know which links exist.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the face tells a link before it is opened: settings of the domain and the endpoint, and where its words go. A link takes those that it knows.
 // Must not know which links exist.
 #pragma once

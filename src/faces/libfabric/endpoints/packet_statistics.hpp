@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // WEFT_RELIABLE_OPS of <weft/extensions.h>: what became of the packets of an endpoint. Must not know which link it is.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Passive endpoints at the C ABI: fi_passive_ep, fi_pep_bind, fi_listen, fi_reject (fi_endpoint(3), fi_cm(3)). Must not know which links
 // exist.
 #include "faces/libfabric/endpoints/passive.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Passive endpoints and requests for connections (fi_cm(3), fi_endpoint(3)), over any link's listener. The calls are in passive.cpp; what
 // depends on the link is behind PassiveSide and ConnectionRequest, which templates make. Must not know which links exist.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A device in memory, for tests: a network card with one receive ring and one interrupt, which the endpoints of a
 // domain share. Cards of a process are on one cable. The provider "toy" is the engine over reliable streams over its
 // packets. Must not be used outside tests.

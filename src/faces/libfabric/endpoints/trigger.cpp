@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Triggered contexts and the deferred work queue as programs fill them in (fi_trigger(3)): reads, checks,
 // copies. Must not know which links exist, nor how work waits.
 #include "faces/libfabric/endpoints/trigger.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Triggered operations and deferred work (fi_trigger(3)) of a port: what the data calls do with FI_TRIGGER. How an
 // operation that waited is posted is in trigger.cpp, how they wait in work_queue.hpp. Must not know which engines
 // exist.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Two endpoints of one domain that take triggered operations, and one small operation of each kind. For tests
 // only.
 #pragma once

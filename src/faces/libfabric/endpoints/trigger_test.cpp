@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Triggered operations and deferred work, driven by one thread: each kind of operation, order, chains,
 // endings, refusals. Each kind over every provider that stays in one process.
 #include "faces/libfabric/endpoints/trigger_fixture.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Triggered operations and deferred work with several threads: sleeping, adding, cancelling, closing.
 #include "faces/libfabric/endpoints/trigger_fixture.hpp"
 

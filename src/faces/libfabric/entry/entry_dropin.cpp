@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The exported symbols of the drop-in libfabric.so.1: 26 symbols in 7 version nodes (libfabric.map). Each
 // only calls the face. Must not know anything else. Not compiled with -flto where symbol versions are
 // assembler lines (clang).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The one exported symbol of a plugin for another libfabric: fi_prov_ini (fi_provider(3)). Offers the provider
 // that the build names, under a name that no built-in has. Must not know anything but the face and the list of
 // providers.

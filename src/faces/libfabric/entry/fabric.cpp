@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_fabric(3) and fi_open: finds who is meant. Must not know the objects behind them.
 #include "faces/libfabric/entry/fabric.hpp"
 

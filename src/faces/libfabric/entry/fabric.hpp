@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The doors from the exported symbols to the objects: fi_fabric(3) and fi_open (fi_provider(3)). Must not
 // know the objects behind them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What a libfabric calls in a plugin. Must not know which provider it is.
 #include "faces/libfabric/entry/plugin.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A provider as a plugin gives it to the libfabric that loads it: fi_provider(3). Must not know which provider it is.
 #pragma once
 

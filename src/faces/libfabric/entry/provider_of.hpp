@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Makes a Provider, as the face knows it, out of a provider's type. A library names the types that it holds: registry.cpp all of them, a
 // directly linked one its own. Must not know which providers exist.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The providers of this build as the libfabric face sees them: one line for each type in src/providers/.
 #include <array>
 #include <span>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A plugin's fi_getinfo(3) and fi_fabric(3), with what the libfabric around a plugin adds to them.
 #include "faces/libfabric/foreign/foreign.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Providers of others: plugins that FI_PROVIDER_PATH names (fi_provider(3)), as a stock libfabric takes them. Only the drop-in has them. Must
 // not know our providers or links.
 #pragma once

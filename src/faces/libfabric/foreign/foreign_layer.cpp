@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Makes providers out of MessageLink and Reliable over what was found at run time.
 #include "faces/libfabric/foreign/foreign_layer.hpp"
 

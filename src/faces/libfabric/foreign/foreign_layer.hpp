@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // RDM endpoints over what a provider that is known at run time has: "<name>;ofi_rxm" over connected endpoints, "<name>;ofi_rxd" over datagrams.
 // Must not know which providers there are.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Finding and loading plugins: fi_provider(3), "fi_prov_ini". Must not know what they do.
 #include <dirent.h>
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Packets over the function vectors of a provider (link/foreign/packets.hpp), which here is our own udp.
 #include <gtest/gtest.h>
 

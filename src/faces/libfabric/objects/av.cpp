@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Address vectors at the C ABI: fi_av(3). Must not know which links exist or what an address means.
 //
 // Every address of a provider has one length, and fi_av_insert takes an array of such entries, as

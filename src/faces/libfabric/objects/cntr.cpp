@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Counters at the C ABI: fi_cntr(3). Must not know which links exist.
 #include "faces/libfabric/objects/objects.hpp"
 #include "faces/libfabric/objects/work_queue.hpp"

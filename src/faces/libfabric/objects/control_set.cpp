@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // An epoll set of control descriptors: reading an event queue costs one system call, however many endpoints report to it.
 #include "faces/libfabric/objects/control_set.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What reports to an event queue and is driven by whoever reads it: listeners, and endpoints with a connection (docs/progress.md). Must not
 // know links.
 #pragma once

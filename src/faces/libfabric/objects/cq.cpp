@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Completion queues at the C ABI: fi_cq(3). Must not know which links exist.
 #include <algorithm>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Completion queues and counters through the calls of fi_cq(3) and fi_cntr(3).
 #include <poll.h>
 

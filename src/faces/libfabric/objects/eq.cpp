@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Event queues at the C ABI: fi_eq(3). Must not know which links exist.
 #include <cstdio>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Names of this process, and of others through memory that they publish.
 #include "faces/libfabric/objects/named_av.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Address vectors with a name (fi_av(3), "name"): shared by all who open the name in one process, and read by other processes of the same user.
 // Must not know which links exist.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The objects that a program opens, as the C ABI sees them and as endpoints use them: fabric, domain,
 // queues, counters, address vectors, memory regions, wait sets, poll sets. Must not know which links exist.
 //

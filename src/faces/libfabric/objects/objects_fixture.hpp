@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A made-up provider and the objects of one domain, for the tests of the C ABI. Must not know any real
 // provider.
 #pragma once

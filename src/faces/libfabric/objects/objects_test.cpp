@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Fabrics, domains, event queues, address vectors, memory regions, wait sets and poll sets through the
 // calls of their manual pages.
 #include <chrono>

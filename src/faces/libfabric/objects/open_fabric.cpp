@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Fabrics at the C ABI (fi_fabric(3)) and the entries that objects without an operation share. Must not
 // know which links exist.
 #include "faces/libfabric/discovery/opened.hpp"

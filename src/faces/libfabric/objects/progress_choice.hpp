@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Who makes progress, when the setting WEFT_PROGRESS says it (docs/progress.md).
 #pragma once
 

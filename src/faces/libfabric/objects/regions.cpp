@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Memory registration at the C ABI: fi_mr(3). Must not know which links exist.
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Labels and code points.
 #include "faces/libfabric/objects/traffic_class.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Traffic classes of fi_endpoint(3), "tclass". Must not know which links exist.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Wait objects, wait sets and fi_trywait: fi_poll(3), fi_cq(3) wait_obj. Must not know which links exist.
 #include "faces/libfabric/objects/objects.hpp"
 

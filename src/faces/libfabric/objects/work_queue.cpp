@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // How deferred operations wait, become ready, start and end. Must not know which links exist; what the
 // program's structures look like is in trigger.cpp.
 #include "faces/libfabric/objects/work_queue.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Operations that wait for a counter, of a domain and of one endpoint (fi_trigger(3)). Must not know which
 // links exist.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Logging: reads the environment once, filters by a mask, writes each line with one write(2). Must not know
 // what it is told to write.
 #include "faces/libfabric/text/log.hpp"

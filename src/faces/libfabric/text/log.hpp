@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Logging of the libfabric face: the variables FI_LOG_LEVEL, FI_LOG_SUBSYS, FI_LOG_PROV and FI_LOG_INTERVAL
 // of fabric(7), lines to standard error. The drop-in and the plugin log the same way. Must not know what it
 // is told to write.

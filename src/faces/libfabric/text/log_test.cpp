@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fabric(7), "LOGGING INTERFACE"; fi_provider(3), fi_log and fi_import_log.
 #include "faces/libfabric/text/log.hpp"
 

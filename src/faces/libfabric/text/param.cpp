@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Configuration variables: one table under one lock. Must not know which variables exist, except those of the
 // face itself.
 #include "faces/libfabric/text/param.hpp"

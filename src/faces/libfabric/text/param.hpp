@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Configuration variables of the libfabric face: defined by name, read from the environment, listed for
 // `fi_info --env`. See fi_provider(3). Must not know which variables exist.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_provider(3): fi_param_define, fi_param_get; fi_getparams of fabric.h.
 #include "faces/libfabric/text/param.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Configuration variables from the environment and from one file. Must not log: the log asks for its own level here.
 #include "faces/libfabric/text/setting.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The texts of configuration variables: from the environment, else from the configuration file. Must not know which variables exist.
 #pragma once
 

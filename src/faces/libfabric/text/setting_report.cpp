@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Compares the environment and the configuration file with the list of settings.
 #include "faces/libfabric/text/setting_report.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Settings with malformed values, and names of settings that do not exist: one warning each. Must not know who reads them.
 #pragma once
 

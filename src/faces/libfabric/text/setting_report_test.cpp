@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Warnings about settings: malformed values, names that do not exist.
 #include "faces/libfabric/text/setting_report.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The configuration file's lines, and that the environment wins.
 #include "faces/libfabric/text/setting.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Sentences for FI_E* values; the system's own for errno values. Must not know who failed.
 #include "faces/libfabric/text/strerror.hpp"
 

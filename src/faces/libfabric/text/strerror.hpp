@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_strerror(3): a sentence for every errno and FI_E* value. Must not know who failed.
 #pragma once
 

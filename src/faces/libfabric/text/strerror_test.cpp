@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_strerror(3), fi_errno(3).
 #include "faces/libfabric/text/strerror.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Text of flags, values and addresses, and the choice by fi_type. Must not know where the values came from.
 #include "faces/libfabric/text/tostr.hpp"
 

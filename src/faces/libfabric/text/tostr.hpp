@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_tostr(3): libfabric's values, flags and structures as text, in the layout that users know from `fi_info
 // -v`. Must not know where the values came from.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Text of libfabric's structures, field by field, in the order and with the names that `fi_info -v` shows.
 // Must not know where it goes.
 #include "faces/libfabric/text/tostr_attr.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Text of libfabric's structures, field by field. Must not know where it goes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The tables. Must not know how names are laid out in a text.
 #include "faces/libfabric/text/tostr_names.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Names of libfabric's flags and enumerations by fi_type, as tables. Must not know how they are laid out in a
 // text.
 #pragma once

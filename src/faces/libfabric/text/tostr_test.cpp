@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_fabric(3), fi_tostr and fi_tostr_r.
 #include "faces/libfabric/text/tostr.hpp"
 

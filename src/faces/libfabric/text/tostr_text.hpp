@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A bounded text in a caller's buffer: what does not fit is left out, the end is always marked. Knows nothing
 // of libfabric.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Exported calls about files and structs of the kernel: sysfs, and the conversions that librdmacm.so.1 asks for. Structs of the kernel:
 // <rdma/ib_user_verbs.h>, <rdma/ib_user_sa.h>.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Exported calls of IBVERBS_1.0, the ABI of libibverbs 1.0 (2006), whose structs were other ones: no program of it is known, so they refuse. A
 // program gets nowhere without the device list, which says why.
 #include <cerrno>

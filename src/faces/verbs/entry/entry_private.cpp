@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Exported symbols of IBVERBS_PRIVATE_34: what the providers of that version (libmlx5.so.1, libefa.so.1 and the like) are linked to. Programs
 // link some of these for calls of their own, so the symbols must be there; the devices of a kernel are not, so all but a few refuse.
 #include <cerrno>

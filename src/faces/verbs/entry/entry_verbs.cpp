@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The exported calls of libibverbs.so.1 in their newest versions (libibverbs.map), which only call the library. Not compiled with -flto where
 // symbol versions are assembler lines (clang).
 #include <infiniband/verbs.h>

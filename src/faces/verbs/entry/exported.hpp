@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // How the entries of libibverbs.so.1 export symbols. Knows none of them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Address handles, also those that answer a datagram.
 #include <arpa/inet.h>
 

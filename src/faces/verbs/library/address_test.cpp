@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Address handles that answer a datagram: what is taken from its header.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

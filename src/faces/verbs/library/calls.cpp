@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The tables of a context: what programs call without passing an exported symbol.
 #include "faces/verbs/library/calls.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The calls of libibverbs as functions of this library: what the exported symbols and the tables of contexts lead to. Each checks what the manual
 // pages and <infiniband/verbs.h> say of its arguments, calls the provider, and fills the fields that are the same for all devices. Conventions
 // and errors are those of the manual page of the same name; EOPNOTSUPP: the provider has no such call. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The checks of calls, the fields that the library fills, and the order of destruction, over a provider that does nothing.
 #include "faces/verbs/library/calls.hpp"
 

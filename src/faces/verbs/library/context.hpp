@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // An open device: struct verbs_context of <infiniband/verbs.h> with what the library keeps in front of it. Must not know what single calls do.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Devices as programs see them: struct ibv_device, one for each device of a provider as long as somebody has it. Must not know contexts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The events of a context: completion channels, asynchronous events, and what keeps a queue from being destroyed while the program has
 // events of it. One lock for all of it, a leaf: providers report events while they hold locks of their own. Must not know providers.
 //

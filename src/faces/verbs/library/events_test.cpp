@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Channels and asynchronous events without a provider: what is counted, what a descriptor shows, what destroying takes away.
 #include "faces/verbs/library/events.hpp"
 

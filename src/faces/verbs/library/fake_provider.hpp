@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A provider for unit tests of the library: objects that do nothing, and a record of what it was asked. For tests alone.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Lines of libibverbs.so.1 on standard error. Must not know who has something to say.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Who has devices: the built-in provider, those that registered, and the shared objects of WEFT_VERBS_PROVIDERS. Must not know what a device is
 // good for.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Values of devices and ports. Structs of the caller are as long as it says: shorter ones get a truncated copy, longer ones zeros at the end.
 #include <algorithm>
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A file descriptor that is readable as often as it was posted: an eventfd(2) of EFD_SEMAPHORE. Programs poll it, set O_NONBLOCK, and read it
 // by ibv_get_cq_event(3) and ibv_get_async_event(3). Must not know what it counts.
 #pragma once

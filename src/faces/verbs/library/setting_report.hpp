@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Compares the environment with the list of settings, and tells what is not taken. Any thread.
 #pragma once
 

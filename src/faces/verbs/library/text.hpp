@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Names of values, and rates. The words are those that programs compare and print. Knows no device.
 #pragma once
 

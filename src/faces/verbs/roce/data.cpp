@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The data path: posting and polling (ibv_post_send(3), ibv_post_recv(3), ibv_poll_cq(3), ibv_req_notify_cq(3)).
 #include "faces/verbs/roce/data.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What the data path and the extended calls share: completions as struct ibv_wc has them, posting of one request.
 #pragma once
 

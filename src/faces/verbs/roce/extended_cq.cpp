@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Extended completion queues: ibv_start_poll and the ibv_wc_read_* calls (ibv_create_cq_ex(3)).
 #include <cerrno>
 

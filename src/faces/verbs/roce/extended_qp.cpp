@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Extended queue pairs: the ibv_wr_* calls (ibv_wr_post(3)). Requests are collected in the queue pair's batch and posted
 // together by wr_complete, or not at all.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Settings, the list of open instances, and events on their way to the library.
 #include "faces/verbs/roce/instance.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Instance: one RoCEv2 device that this process has open, for all of its contexts. Must not know the objects of verbs.h
 // beyond the events that it passes on.
 #pragma once

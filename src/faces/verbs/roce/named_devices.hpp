@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The devices of this process by name: those of WEFT_VERBS_DEVICES, or one for each interface. Must not know what a
 // device does.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What WEFT_VERBS_DEVICES names, and what is said of mistakes.
 #include "faces/verbs/roce/named_devices.hpp"
 

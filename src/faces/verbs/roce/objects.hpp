@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The objects of <infiniband/verbs.h> as this provider makes them: the standard struct first, then what is ours. Lists and
 // counts are covered by the device's lock.
 #pragma once

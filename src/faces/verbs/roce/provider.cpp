@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Listing, opening, and what is asked of a context.
 #include "faces/verbs/roce/provider.hpp"
 

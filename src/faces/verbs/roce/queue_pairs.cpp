@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Queue pairs: creation, ibv_modify_qp(3), ibv_query_qp(3).
 #include <algorithm>
 #include <cerrno>

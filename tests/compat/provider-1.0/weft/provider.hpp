@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The provider interface: what a type must have to become a provider of libfabric. The smallest one sends and receives packets that may be lost;
 // everything else (order, reliability, messages of any size, tags, remote memory access, atomics) is put over it. docs/provider-guide.md goes
 // from nothing to MPI. Needs the standard library and <sys/uio.h> only, so a provider's own header and objects know nothing else of Weft.
