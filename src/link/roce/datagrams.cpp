@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "link/roce/gid.hpp"
-#include "os/clock.hpp"
 #include "os/udp_socket.hpp"
 #include "wire/roce/packet.hpp"
 
@@ -87,7 +86,7 @@ Result<void> Datagrams::make_queues() {
   auto qp = adapter.create_qp(request);
   if (!qp) return qp.error();
   qp_ = *qp;
-  const uint64_t now = os::monotonic_ns();
+  const uint64_t now = device_->now();
   Attributes a;
   a.qkey = queue_key;
   const auto step = [&](QpState state, uint32_t mask) {
@@ -137,7 +136,7 @@ int Datagrams::try_send(std::span<const std::byte> address, const iovec* parts, 
   if (bytes > packet_bytes_) return -EMSGSIZE;
   const std::scoped_lock guard(device_->lock());
   if (sends_under_way_ == send_slots) {
-    device_->adapter().serve_ready(os::monotonic_ns());
+    device_->adapter().serve_ready(device_->now());
     collect_sent();
     if (sends_under_way_ == send_slots) return -EAGAIN;
   }
@@ -154,7 +153,7 @@ int Datagrams::try_send(std::span<const std::byte> address, const iovec* parts, 
   request.to.destination = *gid;
   request.remote_qpn = queue_pair_number;
   request.remote_qkey = queue_key;
-  const int status = device_->adapter().post_send(*qp_, request, os::monotonic_ns());
+  const int status = device_->adapter().post_send(*qp_, request, device_->now());
   device_->posted();
   if (status != 0) return status == -ENOMEM ? -EAGAIN : status;
   next_send_ = (next_send_ + 1) % send_slots;
@@ -175,7 +174,7 @@ int Datagrams::post_receive(uint32_t slot) noexcept {
   ReceiveRequest request;
   request.id = slot;
   request.elements = std::span(elements).first(packet_bytes_ < mtu_bytes_max ? 2 : 1);
-  return device_->adapter().post_receive(*qp_, request, os::monotonic_ns());
+  return device_->adapter().post_receive(*qp_, request, device_->now());
 }
 
 size_t Datagrams::collect(std::span<Arrived> out, bool takes_packets) noexcept {

@@ -11,7 +11,6 @@
 
 #include "link/nic/open.hpp"
 #include "link/roce/capture.hpp"
-#include "os/clock.hpp"
 #include "os/plain_address.hpp"
 
 namespace weft::link::roce {
@@ -293,13 +292,17 @@ void Device::show(uint64_t now) noexcept {
   });
 }
 
-int Device::take(uint64_t now) noexcept {
+int Device::receive(uint64_t now) noexcept {
   int packets = 0;
   if (near_) {
     if (near_->is_due(now)) near_->tend(now);
     packets = near_->poll(now, [&] { empty_sockets(now); });
   }
   if (now >= look_at_sockets_at_) packets += take_from_sockets(now);
+  return packets;
+}
+
+void Device::answer(uint64_t now, int packets) noexcept {
   // While packets come one of the next may be what a timer waits for; but not for ever.
   if (packets == 0 || adapter_.next_due() < now - overdue_ns) {
     adapter_.flush(now);
@@ -309,6 +312,11 @@ int Device::take(uint64_t now) noexcept {
   flush_ports();
   if (now >= show_at_) [[unlikely]]
     show(now);
+}
+
+int Device::take(uint64_t now) noexcept {
+  const int packets = receive(now);
+  answer(now, packets);
   return packets;
 }
 
@@ -321,12 +329,28 @@ void Device::flush_ports() noexcept {
 int Device::poll() noexcept {
   if (!origin_.is_here()) [[unlikely]]
     return 0;
-  const uint64_t now = os::monotonic_ns();
+  // Sockets that have been quiet are looked at now and then, so the rings are all that has to be; and these can be looked at
+  // without the time.
+  const bool is_quiet = look_at_sockets_at_ != 0;
+  if (is_quiet && polls_ != 0 && !near_->has_packets() && !has_unsent()) {
+    --polls_;
+    return 0;
+  }
+  polls_ = vain_polls - 1;
+  const uint64_t now = clock_.now();
   polled_at_ns_ = now;
-  const int packets = take(now);
+  if (is_aside_) settle();
+  const int packets = receive(now);
+  if (!is_aside_ || !is_quiet || packets == 0 || packets > late_answers_max) answer(now, packets);
   counters_.packets_by_program += static_cast<uint64_t>(packets);
   if (adapter_.next_due() < wakes_at_) wake_thread();  // it sleeps until an older timer
   return packets;
+}
+
+void Device::settle() noexcept {
+  if (!adapter_.has_ready() || !origin_.is_here()) return;
+  adapter_.serve_ready(clock_.now());
+  flush_ports();
 }
 
 // --- the progress thread ---
@@ -363,7 +387,7 @@ bool Device::sleep() noexcept {
   std::array<pollfd, 2 + gid_count> fds;
   nfds_t count = 0;
   fds[count++] = {wake_->fd(), POLLIN, 0};
-  const uint64_t now = os::monotonic_ns();
+  const uint64_t now = clock_.now();
   uint64_t until = adapter_.next_due();
   if (adapter_.has_ready() || is_blocked_) until = std::min(until, now + no_room_ns);
   if (is_aside_) {
@@ -406,7 +430,7 @@ bool Device::sleep() noexcept {
 
 void Device::work(bool sockets_ready) noexcept {
   for (bool first = true;; first = false) {
-    const uint64_t now = os::monotonic_ns();
+    const uint64_t now = clock_.now();
     const uint64_t sent = adapter_.counters().sent;
     const int packets = take(now);
     counters_.packets_by_thread += static_cast<uint64_t>(packets);
@@ -425,7 +449,7 @@ void Device::work(bool sockets_ready) noexcept {
 }
 
 void Device::look() noexcept {
-  const uint64_t now = os::monotonic_ns();
+  const uint64_t now = clock_.now();
   const uint64_t since = now - polled_at_ns_;
   if (since < not_polling_ns) {
     look_ns_ = std::min(2 * look_ns_, look_ns_max);

@@ -8,8 +8,6 @@
 #include <new>
 #include <utility>
 
-#include "os/clock.hpp"
-
 namespace weft::link::roce {
 
 using namespace proto::roce;
@@ -73,8 +71,8 @@ Result<void> MessageChannel::make_queues(const os::SocketAddress& peer) {
   qp_ = *qp;
   Attributes a;
   a.state = QpState::Init;
-  if (auto ok =
-          adapter.modify(*qp_, a, attr_state | attr_pkey_index | attr_port | attr_access, os::monotonic_ns());
+  if (auto ok = adapter.modify(*qp_, a, attr_state | attr_pkey_index | attr_port | attr_access,
+                               shared_->device->now());
       !ok)
     return ok;
   for (uint32_t slot = 0; slot < receive_slots; ++slot)
@@ -112,8 +110,8 @@ Result<void> MessageChannel::connect(std::span<const std::byte> name, Role role)
 }
 
 Result<void> MessageChannel::to_send(Attributes& a, uint32_t mtu_there) {
-  const uint64_t now = os::monotonic_ns();
   const std::scoped_lock guard(shared_->device->lock());
+  const uint64_t now = shared_->device->now();
   const uint8_t mtu = shared_->device->path_mtu_max(0, a.path.destination);
   if (mtu == 0) return Error{EHOSTUNREACH, "there is no way to the other side's address"};
   a.path_mtu = static_cast<uint8_t>(std::clamp<uint32_t>(mtu_there, 1, mtu));
@@ -141,6 +139,7 @@ void MessageChannel::close() noexcept {
   } else {
     const std::scoped_lock guard(shared_->device->lock());
     Adapter& adapter = shared_->device->adapter();
+    shared_->device->settle();
     if (qp_ != nullptr) adapter.destroy_qp(*qp_);
     if (cq_ != nullptr) (void)adapter.destroy_cq(*cq_);
     if (region_ != nullptr) (void)adapter.memory().remove(*region_);
@@ -177,7 +176,7 @@ void MessageChannel::commit(size_t bytes) noexcept {
   const std::scoped_lock guard(shared_->device->lock());
   // There is room for send_slots messages; what refuses now is a queue pair that has failed, which its completions say
   // too.
-  if (shared_->device->adapter().post_send(*qp_, request, os::monotonic_ns()) != 0) failed_ = true;
+  if (shared_->device->adapter().post_send(*qp_, request, shared_->device->now()) != 0) failed_ = true;
   shared_->device->posted();
 }
 
@@ -195,7 +194,7 @@ int MessageChannel::post_receive(uint32_t slot) noexcept {
   ReceiveRequest request;
   request.id = slot;
   request.elements = {&element, 1};
-  return shared_->device->adapter().post_receive(*qp_, request, os::monotonic_ns());
+  return shared_->device->adapter().post_receive(*qp_, request, shared_->device->now());
 }
 
 void MessageChannel::collect() noexcept {
@@ -262,7 +261,7 @@ void MessageChannel::give_back() noexcept {
   request.id = control_id;
   request.flags = signaled | inline_data;
   request.elements = {&element, 1};
-  const int status = shared_->device->adapter().post_send(*qp_, request, os::monotonic_ns());
+  const int status = shared_->device->adapter().post_send(*qp_, request, shared_->device->now());
   shared_->device->posted();
   if (status == 0) credit_due_ = false;
   else if (status == -ENOMEM) told_ = told;  // later

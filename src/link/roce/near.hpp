@@ -80,6 +80,11 @@ class NearPort {
     }
     return packets;
   }
+  bool has_packets() const noexcept {
+    for (const auto& in : inbound_)
+      if (in->ring && !in->ring->is_empty()) return true;
+    return false;
+  }
   bool reaches(const Gid& to) const noexcept;  // packets to it go into a ring
   bool has_rings() const noexcept { return !inbound_.empty(); }
 

@@ -73,7 +73,7 @@ struct Side {
     a.timeout = timeout;
     const auto step = [&](QpState state, uint32_t mask) {
       a.state = state;
-      ASSERT_TRUE(device->adapter().modify(*qp, a, mask | attr_state, os::monotonic_ns()));
+      ASSERT_TRUE(device->adapter().modify(*qp, a, mask | attr_state, device->now()));
     };
     step(QpState::Init, attr_pkey_index | attr_port | attr_access);
     step(QpState::ReadyToReceive, attr_path | attr_path_mtu | attr_destination | attr_rq_psn |
@@ -91,7 +91,7 @@ struct Side {
     q.remote_address = to.address;
     q.remote_key = to.key;
     const std::scoped_lock guard(device->lock());
-    ASSERT_EQ(device->adapter().post_send(*qp, q, os::monotonic_ns()), 0);
+    ASSERT_EQ(device->adapter().post_send(*qp, q, device->now()), 0);
     device->posted();
   }
   // Waits for one completion; by polling the device, or only looking into the queue.

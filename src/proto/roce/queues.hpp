@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "proto/roce/work.hpp"
@@ -53,9 +54,15 @@ class CompletionQueue {
 
   // How many were taken out; -EIO: it has overrun, and nothing is behind what could be held.
   int poll(std::span<Completion> out) noexcept {
+    Completion* to = out.data();
+    return poll(out.size(), [&](const Completion& one) { *to++ = one; });
+  }
+  // Each of at most `most` is given to `fn`.
+  template <class Fn>
+  int poll(size_t most, Fn&& fn) noexcept {
     size_t n = 0;
-    for (; n < out.size() && count_ > 0; ++n, --count_) {
-      out[n] = ring_[head_];
+    for (; n < most && count_ > 0; ++n, --count_) {
+      fn(std::as_const(ring_[head_]));
       if (++head_ == ring_.size()) head_ = 0;
     }
     unannounced_ = std::min(unannounced_, count_);

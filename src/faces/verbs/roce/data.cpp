@@ -2,12 +2,8 @@
 // The data path: posting and polling (ibv_post_send(3), ibv_post_recv(3), ibv_poll_cq(3), ibv_req_notify_cq(3)).
 #include "faces/verbs/roce/data.hpp"
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <span>
-
-#include "os/clock.hpp"
 
 namespace weft::verbs::soft {
 namespace {
@@ -31,22 +27,13 @@ void fill(ibv_wc& to, const roce::Completion& c) noexcept {
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept {
   Cq& mine = of(cq);
   const Guard guard(mine.instance->lock());
-  constexpr int at_once = 16;
-  std::array<roce::Completion, at_once> some;
-  int done = 0;
-  bool has_polled = false;
-  while (done < count) {
-    const int wanted = std::min(count - done, at_once);
-    const int taken = mine.queue->poll(std::span(some).first(static_cast<size_t>(wanted)));
-    if (taken < 0) return done > 0 ? done : taken;
-    for (int i = 0; i < taken; ++i) fill(wc[done + i], some[static_cast<size_t>(i)]);
-    done += taken;
-    if (taken == wanted) continue;
-    if (done > 0 || has_polled) break;
-    (void)mine.instance->device().poll();
-    has_polled = true;
-  }
-  return done;
+  if (count <= 0) return 0;
+  const auto take = [&] {
+    ibv_wc* to = wc;
+    return mine.queue->poll(static_cast<size_t>(count), [&](const roce::Completion& c) { fill(*to++, c); });
+  };
+  if (const int taken = take(); taken != 0) return taken;
+  return mine.instance->device().poll() == 0 && mine.queue->size() == 0 ? 0 : take();
 }
 
 int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept {
@@ -111,7 +98,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
   Qp& mine = of(qp);
   link::roce::Device& device = mine.instance->device();
   const Guard guard(device.lock());
-  const uint64_t now = os::monotonic_ns();
+  const uint64_t now = device.now();
   int status = 0;
   for (; wr != nullptr; wr = wr->next) {
     roce::SendRequest request;
@@ -145,9 +132,11 @@ int post_list(ibv_recv_wr* wr, ibv_recv_wr** bad, Post&& post) noexcept {
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
   Qp& mine = of(qp);
   const Guard guard(mine.instance->lock());
-  const uint64_t now = os::monotonic_ns();
+  link::roce::Device& device = mine.instance->device();
+  // The time of a completion: only a queue pair in the state ERR has one at once.
+  const uint64_t now = mine.pair->state == roce::QpState::Error ? device.now() : 0;
   return post_list(wr, bad, [&](const roce::ReceiveRequest& request) {
-    return mine.instance->device().adapter().post_receive(*mine.pair, request, now);
+    return device.adapter().post_receive(*mine.pair, request, now);
   });
 }
 
@@ -171,7 +160,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept {
   const Guard guard(device.lock());
   const uint32_t rkey = ibv_inc_rkey(mw->rkey);
   set_bind(request, *mw, rkey, bind->bind_info);
-  const int status = -device.adapter().post_send(*mine.pair, request, os::monotonic_ns());
+  const int status = -device.adapter().post_send(*mine.pair, request, device.now());
   if (status == 0) mw->rkey = rkey;
   device.posted();
   return status;

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "faces/verbs/roce/data.hpp"
-#include "os/clock.hpp"
 
 namespace weft::verbs::soft {
 namespace {
@@ -149,7 +148,7 @@ int post(Qp& qp, Batch& batch) noexcept {
   link::roce::Device& device = qp.instance->device();
   const Guard guard(device.lock());
   if (batch.count > qp.pair->sends.room()) return ENOMEM;
-  const uint64_t now = os::monotonic_ns();
+  const uint64_t now = device.now();
   int status = 0;
   for (size_t i = 0; i < batch.count; ++i)
     if (status = -device.adapter().check(*qp.pair, batch.requests[i]); status != 0) return status;

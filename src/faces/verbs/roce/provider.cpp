@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "faces/verbs/roce/objects.hpp"
-#include "os/clock.hpp"
 #include "os/mapping.hpp"
 
 namespace weft::verbs::soft {
@@ -100,9 +99,11 @@ int query_pkey(ibv_context*, uint8_t port, int index, __be16* pkey) noexcept {
   return 0;
 }
 
-int query_values(ibv_context*, ibv_values_ex* values) noexcept {
+int query_values(ibv_context* context, ibv_values_ex* values) noexcept {
   if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
-    const uint64_t now = os::monotonic_ns();
+    Opened& own = opened(context);
+    const Guard guard(own.lock());
+    const uint64_t now = own.device().now();
     values->raw_clock.tv_sec = static_cast<time_t>(now / 1'000'000'000);
     values->raw_clock.tv_nsec = static_cast<long>(now % 1'000'000'000);
   }

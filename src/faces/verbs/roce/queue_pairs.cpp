@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "faces/verbs/roce/objects.hpp"
-#include "os/clock.hpp"
 
 namespace weft::verbs::soft {
 namespace {
@@ -179,7 +178,8 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
     const Guard guard(own.lock());
     if ((mask & IBV_QP_PATH_MTU) != 0 && (mask & IBV_QP_AV) != 0)
       if (auto ok = check_path_mtu(own, *to); !ok) return ok;
-    auto ok = own.adapter().modify(*of(qp).pair, *to, static_cast<uint32_t>(mask), os::monotonic_ns());
+    own.device().settle();
+    auto ok = own.adapter().modify(*of(qp).pair, *to, static_cast<uint32_t>(mask), own.device().now());
     if (!ok) return ok;
     own.device().posted();
     if ((mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
@@ -231,6 +231,7 @@ int destroy_qp(ibv_qp* qp) noexcept {
     const Guard guard(own.lock());
     if (own.adapter().first_group(*mine.pair))
       return refuse({EBUSY, "the queue pair is attached to a multicast group"});
+    own.device().settle();
     release_pair(mine);
     if (mine.xrcd != nullptr) {
       --mine.xrcd->users;
