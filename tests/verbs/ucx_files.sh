@@ -15,7 +15,7 @@ exec "${way[@]}" bash -euc '
   mount --rbind /dev/shm "$dev/shm"
   ln -s /proc/self/fd "$dev/fd"
   for name in $1; do touch "$dev/infiniband/$name"; mount --bind /dev/null "$dev/infiniband/$name"; done
-  mount --move "$dev" /dev
+  mount --no-mtab --move "$dev" /dev
   rmdir "$dev"
   shift
   exec "$@"' ucx_files "$names" "$@"

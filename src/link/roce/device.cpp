@@ -162,6 +162,18 @@ uint8_t Device::path_mtu_max(size_t index, const Gid& to) noexcept {
 
 // --- groups ---
 
+namespace {
+
+// RFC 4291, 2.7: packets to these stay on the interface's machine. perftest's group is one unless -M names another.
+Result<void> check_scope(const Gid& group) {
+  if (group[0] == std::byte{0xff} && (group[1] & std::byte{0x0f}) == std::byte{1})
+    return Error{
+        EINVAL, "a multicast group ff?1:: is interface-local: nobody else hears it; ff?2:: reaches the link"};
+  return {};
+}
+
+}  // namespace
+
 Result<void> Device::join(const Gid& group) {
   const int family = address_of(group).family();
   bool any = false;
@@ -191,6 +203,7 @@ void Device::leave(const Gid& group) noexcept {
 
 Result<void> Device::attach(proto::roce::QueuePair& qp, const Gid& group) {
   if (!is_group(group) || has_port(group)) return Error{EINVAL, "this GID names no multicast group"};
+  if (auto ok = check_scope(group); !ok) return ok;
   auto is_new = adapter_.attach(qp, group);
   if (!is_new) return is_new.error();
   if (!*is_new) return {};
@@ -211,6 +224,7 @@ void Device::detach_all(proto::roce::QueuePair& qp) noexcept {
 }
 
 Result<Gid> Device::reach(size_t index, const Gid& group) {
+  if (auto ok = check_scope(group); !ok) return ok.error();
   if (index >= gid_count || !ports_[index] || ports_[index]->address().family() != address_of(group).family())
     return Error{EINVAL,
                  "the GID index and the group are not of one kind: one is of IPv4, the other of IPv6"};

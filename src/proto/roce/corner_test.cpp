@@ -77,6 +77,74 @@ TEST(RoceTurn, OneFlushAcknowledgesForManyQueuePairs) {
   EXPECT_EQ(p.b.out.size(), 100u);
 }
 
+// The order in which a program that polls answers: its own request, and then the acknowledgement of what it has heard.
+TEST(RoceTurn, WhatTheProgramAnswersGoesBeforeTheAcknowledgement) {
+  Pair p;
+  p.connect();
+  Block ours(p.a, 64), theirs(p.b, 64);
+  PacketBytes held;
+  for (Port* port : {&p.a, &p.b})
+    ASSERT_EQ(p.receive(*port, 9, {(port == &p.a ? ours : theirs).element(0, 64)}), 0);
+  ASSERT_EQ(p.send(p.a, request(SendOpcode::Send, ours.element(0, 8))), 0);
+  (void)take(p.a, held);
+  p.give(p.b, held);
+  EXPECT_TRUE(p.b.out.empty());
+  EXPECT_TRUE(p.b.adapter.has_ready());
+  ASSERT_EQ(Pair::completions(p.b).size(), 1u);
+  ASSERT_EQ(p.send(p.b, request(SendOpcode::Send, theirs.element(0, 8))), 0);
+  ASSERT_EQ(p.b.out.size(), 2u);
+  for (const Operation wanted : {Operation::SendOnly, Operation::Acknowledge}) {
+    EXPECT_EQ(take(p.b, held).operation(), wanted);
+    p.give(p.a, held);
+  }
+  p.exchange();
+  EXPECT_EQ(Pair::completions(p.a).size(), 2u);
+  EXPECT_EQ(Pair::completions(p.b).size(), 1u);
+}
+
+// A refusal goes first: the peer has to go back.
+TEST(RoceTurn, ARefusalGoesBeforeRequests) {
+  Pair p;
+  p.connect();
+  Block ours(p.a, 64), theirs(p.b, 64);
+  PacketBytes held;
+  p.give(p.b, make(packet_for(p.b, Operation::WriteOnly, p.common.rq_psn + 1)));
+  ASSERT_EQ(p.send(p.b, request(SendOpcode::Send, theirs.element(0, 8))), 0);
+  ASSERT_EQ(p.b.out.size(), 2u);
+  EXPECT_EQ(take(p.b, held).operation(), Operation::Acknowledge);
+  EXPECT_EQ(take(p.b, held).operation(), Operation::SendOnly);
+}
+
+TEST(RoceTurn, WhoPostsHasATurnThoughOthersWait) {
+  Pair p;
+  p.connect();
+  Block theirs(p.b, 64);
+  QueuePair* const first = p.b.qp;
+  QueuePairRequest q;
+  q.pd = 1;
+  q.send_cq = q.receive_cq = p.b.cq;
+  q.capacities = {4, 4, 1, 1, 0};
+  p.b.qp = *p.b.adapter.create_qp(q);
+  p.raise(p.b, p.a);
+  QueuePair* const second = p.b.qp;
+  p.b.qp = first;
+  p.give(p.b, make(packet_for(p.b, Operation::WriteOnly, p.common.rq_psn)));  // it owes an acknowledgement
+  PacketBytes held;
+  p.b.qp = second;
+  ASSERT_EQ(p.send(p.b, request(SendOpcode::Send, theirs.element(0, 8))), 0);
+  ASSERT_EQ(p.b.out.size(), 1u);
+  EXPECT_EQ(take(p.b, held).operation(), Operation::SendOnly);
+  // But where the output has no room the order stays.
+  p.b.refuses = true;
+  p.b.adapter.flush(p.now);
+  ASSERT_EQ(p.send(p.b, request(SendOpcode::Send, theirs.element(0, 8))), 0);
+  p.b.refuses = false;
+  p.b.adapter.flush(p.now);
+  ASSERT_EQ(p.b.out.size(), 2u);
+  EXPECT_EQ(take(p.b, held).operation(), Operation::Acknowledge);
+  EXPECT_EQ(take(p.b, held).operation(), Operation::SendOnly);
+}
+
 // --- a requester that waits for acknowledgements that it did not ask for; without a timeout it would wait for ever ---
 
 TEST(RoceTurn, ARequestThatFailsBehindOthersAsksForThem) {

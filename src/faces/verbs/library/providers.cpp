@@ -42,12 +42,17 @@ int add(const weft_verbs_provider& provider) {
   auto made = std::make_unique<Provider>();
   made->calls = {};
   std::memcpy(&made->calls, &provider, std::min(provider.size, sizeof made->calls));
-  if (!complete(made->calls)) return EINVAL;
+  if (!complete(made->calls)) {
+    log(Level::Warning, "a provider was refused: it has no name, list_devices, open or close");
+    return EINVAL;
+  }
   made->name = made->calls.name;
   Registry& known = registry();
   const std::lock_guard guard(known.lock);
-  if (std::ranges::any_of(known.all, [&](const auto& other) { return other->name == made->name; }))
+  if (std::ranges::any_of(known.all, [&](const auto& other) { return other->name == made->name; })) {
+    log(Level::Warning, "a provider was refused: there is one named %s already", made->name.c_str());
     return EEXIST;
+  }
   known.all.push_back(std::move(made));
   return 0;
 }
@@ -64,7 +69,8 @@ void load(const std::string& path) {
     const char* why = dlerror();
     log(Level::Warning, "WEFT_VERBS_PROVIDERS: %s", why != nullptr ? why : path.c_str());
   } else if (count() == before) {
-    log(Level::Warning, "WEFT_VERBS_PROVIDERS: %s registered no new provider", path.c_str());
+    log(Level::Warning, "WEFT_VERBS_PROVIDERS: %s registered no provider (weft_verbs_register)",
+        path.c_str());
   }
 }
 

@@ -48,10 +48,20 @@ uint8_t mtu_code(size_t bytes) noexcept {
 
 // The largest path MTU whose packets leave the interface in one piece.
 uint8_t active_mtu_of(const os::Interface& interface) {
-  if (const uint64_t set = settings::number("WEFT_VERBS_MTU"); set != 0) return mtu_code(set);
   constexpr size_t headers = 80;  // of IPv6, UDP and the largest packet, as the kernel's driver counts them
-  return interface.mtu_bytes == 0 ? uint8_t{3}
-                                  : mtu_code(std::max<size_t>(interface.mtu_bytes, headers) - headers);
+  const bool is_known = interface.mtu_bytes != 0;
+  const uint8_t own =
+      is_known ? mtu_code(std::max<size_t>(interface.mtu_bytes, headers) - headers) : uint8_t{3};
+  const uint64_t set = settings::number("WEFT_VERBS_MTU");
+  if (set == 0) return own;
+  const uint8_t wanted = mtu_code(set);
+  const uint8_t used = is_known ? std::min(wanted, own) : wanted;
+  if (const size_t bytes = size_t{128} << used; bytes != set)
+    log(1,
+        "WEFT_VERBS_MTU=" + std::to_string(set) + ": " + interface.name + " has " + std::to_string(bytes) +
+            (used == wanted ? " (the MTUs of RDMA are 256, 512, 1024, 2048 and 4096)"
+                            : " (its own MTU of " + std::to_string(interface.mtu_bytes) + " takes no more)"));
+  return used;
 }
 
 void say(const void* note, const char* text) noexcept { log(note == nullptr ? 1 : 2, text); }

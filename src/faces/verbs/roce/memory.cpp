@@ -315,7 +315,9 @@ Result<roce::AddressVector> address_vector_of(Opened& own, const ibv_ah_attr& at
   to.traffic_class = attr.grh.traffic_class;
   const roce::Gid source = own.device().gid(to.source_index);
   if (source == roce::Gid{})
-    return Error{EINVAL, "sgid_index " + std::to_string(to.source_index) + " has no GID"};
+    return Error{
+        EINVAL, "sgid_index " + std::to_string(to.source_index) + " has no GID" +
+                    (to.source_index == 0 ? "" : " (GIDs 1 and 2 are there with WEFT_VERBS_STANDARD_GID=1)")};
   if (link::roce::is_group(to.destination)) {
     const Guard guard(own.lock());
     auto group = own.device().reach(to.source_index, to.destination);

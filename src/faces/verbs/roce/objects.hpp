@@ -136,10 +136,10 @@ T* made(Make&& make) noexcept {
   return nullptr;
 }
 template <class Do>
-int done(Do&& work) noexcept {
+int done(Do&& work, int (*refused)(const Error&) noexcept = refuse) noexcept {
   try {
     const Result<void> result = work();
-    return result ? 0 : refuse(result.error());
+    return result ? 0 : refused(result.error());
   } catch (const std::exception&) {
     return ENOMEM;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Queue pairs: creation, ibv_modify_qp(3), ibv_query_qp(3).
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -167,24 +168,46 @@ Result<void> check_path_mtu(Opened& own, const roce::Attributes& to) {
                            " bytes, and the queue pair asks for " + std::to_string(64U << (to.path_mtu + 1))};
 }
 
+// Programs set the attributes of RC on both sides of an XRC connection (perftest does). Those that a side does not have are passed
+// over, as the kernel does for devices of its own.
+int without_other_side(ibv_qp_type type, int mask) noexcept {
+  if (type == IBV_QPT_XRC_SEND) return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  if (type == IBV_QPT_XRC_RECV)
+    return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+  return mask;
+}
+
+// Programs say no more than that the call failed, so the first few refusals are worth a warning each.
+int refuse_path(const Error& error) noexcept {
+  static std::atomic<int> left{4};
+  if (left.load(std::memory_order_relaxed) <= 0) return refuse(error);
+  left.fetch_sub(1, std::memory_order_relaxed);
+  log(1, "ibv_modify_qp: " + error.why);
+  return error.code;
+}
+
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
-  return done([&]() -> Result<void> {
-    if ((mask & IBV_QP_CAP) != 0) return Error{EOPNOTSUPP, "queues keep the size that they were made with"};
-    if ((mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT)) != 0)
-      return Error{EOPNOTSUPP, "alternate paths and rate limits are not supported"};
-    Opened& own = opened(qp->context);
-    auto to = attributes_of(own, *attr, mask);
-    if (!to) return to.error();
-    const Guard guard(own.lock());
-    if ((mask & IBV_QP_PATH_MTU) != 0 && (mask & IBV_QP_AV) != 0)
-      if (auto ok = check_path_mtu(own, *to); !ok) return ok;
-    own.device().settle();
-    auto ok = own.adapter().modify(*of(qp).pair, *to, static_cast<uint32_t>(mask), own.device().now());
-    if (!ok) return ok;
-    own.device().posted();
-    if ((mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
-    return {};
-  });
+  mask = without_other_side(qp->qp_type, mask);
+  return done(
+      [&]() -> Result<void> {
+        if ((mask & IBV_QP_CAP) != 0)
+          return Error{EOPNOTSUPP, "queues keep the size that they were made with"};
+        if ((mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT)) != 0)
+          return Error{EOPNOTSUPP, "alternate paths and rate limits are not supported"};
+        Opened& own = opened(qp->context);
+        auto to = attributes_of(own, *attr, mask);
+        if (!to) return to.error();
+        const Guard guard(own.lock());
+        if ((mask & IBV_QP_PATH_MTU) != 0 && (mask & IBV_QP_AV) != 0)
+          if (auto ok = check_path_mtu(own, *to); !ok) return ok;
+        own.device().settle();
+        auto ok = own.adapter().modify(*of(qp).pair, *to, static_cast<uint32_t>(mask), own.device().now());
+        if (!ok) return ok;
+        own.device().posted();
+        if ((mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
+        return {};
+      },
+      refuse_path);
 }
 
 int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) noexcept {
