@@ -212,7 +212,7 @@ int Device::set_vectors(uint32_t index, const std::vector<int>& fds) noexcept {
   head.index = index;
   head.count = static_cast<uint32_t>(count);
   std::memcpy(bytes.data(), &head, sizeof head);
-  std::memcpy(bytes.data() + sizeof head, fds.data(), count * sizeof(int32_t));
+  if (count != 0) std::memcpy(bytes.data() + sizeof head, fds.data(), count * sizeof(int32_t));
   const int status = ::ioctl(fd_.get(), VFIO_DEVICE_SET_IRQS, bytes.data());
   return status < 0 ? -errno : status;
 }

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// MADV_POPULATE_WRITE of madvise(2), Linux 5.14.
+#include "os/vfio/own_pages.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <memory>
+
+namespace weft::os::vfio {
+namespace {
+
+#ifdef MADV_POPULATE_WRITE
+constexpr int populate_write = MADV_POPULATE_WRITE;
+#else
+constexpr int populate_write = 23;
+#endif
+
+bool populate(uintptr_t begin, uintptr_t end) noexcept {
+  int status = 0;
+  do status = ::madvise(reinterpret_cast<void*>(begin), end - begin, populate_write);
+  while (status != 0 && errno == EINTR);
+  return status == 0;
+}
+
+struct Close {
+  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+
+}  // namespace
+
+void own_pages(uintptr_t begin, size_t bytes) noexcept {
+  const uintptr_t end = begin + bytes;
+  if (populate(begin, end) || errno != EINVAL) return;
+  // Some of it is read-only, where the call ended: each writable mapping by itself (proc(5), maps).
+  const std::unique_ptr<std::FILE, Close> maps(std::fopen("/proc/self/maps", "re"));
+  char line[512];
+  bool is_first_piece = true;
+  while (maps && std::fgets(line, sizeof line, maps.get()) != nullptr) {
+    const bool is_whole_line = is_first_piece;
+    is_first_piece = std::find(line, line + sizeof line, '\n') != line + sizeof line;
+    uintptr_t from = 0;
+    uintptr_t to = 0;
+    char may_write = 0;
+    if (!is_whole_line ||
+        std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %*1c%c", &from, &to, &may_write) != 3 || from >= end)
+      continue;
+    if (may_write == 'w' && to > begin) (void)populate(std::max(from, begin), std::min(to, end));
+  }
+}
+
+}  // namespace weft::os::vfio
