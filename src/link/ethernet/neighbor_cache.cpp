@@ -70,6 +70,7 @@ void NeighborCache::answered(const Host& host, const wire::Mac& mac, bool overri
   NeighborEntry* const entry = find(host);
   if (entry == nullptr) return;
   if (entry->state == State::Known && entry->mac != mac && !overrides) return;
+  if (!is_open(*entry)) return heard(host, mac, false, now);  // nobody asked
   entry->state = State::Known;
   entry->mac = mac;
   entry->asked = 0;

@@ -80,6 +80,20 @@ TEST(NeighborCache, nobody_answers_unasked) {
   EXPECT_EQ(cache.find(host(1)), nullptr);
 }
 
+TEST(NeighborCache, an_answer_to_no_question_is_verified_when_it_is_used) {
+  for (const bool is_failed : {false, true}) {
+    NeighborCache cache;
+    (void)cache.use(host(1), ms);
+    const uint64_t now = is_failed ? 3'000 * ms : 10 * ms;
+    (void)run(cache, ms, now);
+    if (!is_failed) cache.answered(host(1), mac(1), true, now);
+    cache.answered(host(1), mac(2), true, now);
+    EXPECT_EQ(cache.find(host(1))->mac, mac(2));
+    EXPECT_TRUE(cache.use(host(1), now + ms)->is_known());
+    EXPECT_EQ(run(cache, now + ms, now + 2 * ms).directly, std::vector<bool>{true});
+  }
+}
+
 TEST(NeighborCache, an_old_neighbour_is_asked_directly_while_it_is_used) {
   NeighborCache cache;
   (void)cache.use(host(1), ms);

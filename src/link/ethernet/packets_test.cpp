@@ -207,6 +207,28 @@ TEST_P(Ethernet, what_waits_is_bounded_and_lost_when_nobody_answers) {
   EXPECT_EQ(at_two.packets.size(), 1u);
 }
 
+TEST_P(Ethernet, a_first_burst_waits_up_to_its_bytes_and_leaves_in_order) {
+  open();
+  constexpr size_t bytes = 1400;
+  const size_t most = Stack::kept_bytes_for_host_max / (udp_at() + wire::Udp::bytes + bytes);
+  ASSERT_GT(most, 100u);
+  const auto text = [&](size_t n) { return std::to_string(n) + std::string(bytes - 3, '.'); };
+  for (size_t i = 100; i < 100 + most + 5; ++i) EXPECT_EQ(send(one, there(), text(i)), 0);
+  EXPECT_EQ(one.counters().unreachable, 5u);
+  // What waits for one leaves room for others.
+  EXPECT_EQ(send(one, nobody(), text(100)), 0);
+  EXPECT_EQ(one.counters().unreachable, 5u);
+  turn();
+  ASSERT_EQ(at_two.packets.size(), most);
+  for (size_t i = 0; i < most; ++i) ASSERT_EQ(at_two.packets[i].bytes, text(100 + i));
+  wait(3'000);
+  EXPECT_EQ(one.counters().unreachable, 6u);
+  // Nothing is counted any more: as many wait again.
+  EXPECT_EQ(send(one, there(), "known"), 0);
+  for (size_t i = 0; i < Stack::kept_max; ++i) EXPECT_EQ(send(one, here(), "me"), 0);
+  EXPECT_EQ(send(one, here(), "me"), -EAGAIN);
+}
+
 TEST_P(Ethernet, a_lost_question_is_asked_again) {
   open();
   int frames = 0;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
+#include <utility>
 
 #include "wire/bytes.hpp"
 #include "wire/ip.hpp"
@@ -142,12 +144,13 @@ Result<void> Stack::open(const os::SocketAddress& own, const Network& network, c
   neighbors_ = NeighborCache(random);
   way_ = {};
   counters_ = {};
-  slot_bytes_ = head_bytes_max + mtu_bytes_;
-  memory_ = std::make_unique_for_overwrite<std::byte[]>(kept_max * slot_bytes_);
+  slots_.clear();
+  slots_.resize(kept_max);
   order_.clear();
   order_.reserve(kept_max);
   free_.clear();
-  for (size_t slot = 0; slot < kept_max; ++slot) free_.push_back(static_cast<uint8_t>(slot));
+  for (size_t slot = kept_max; slot-- > 0;) free_.push_back(static_cast<uint16_t>(slot));
+  kept_bytes_ = 0;
   control_count_ = own_count_ = found_ = 0;
   announce();
   return {};
@@ -156,8 +159,9 @@ Result<void> Stack::open(const os::SocketAddress& own, const Network& network, c
 void Stack::close() noexcept {
   order_.clear();
   groups_.clear();
-  control_count_ = own_count_ = found_ = 0;
-  memory_.reset();
+  control_count_ = own_count_ = found_ = kept_bytes_ = 0;
+  slots_.clear();
+  free_.clear();
 }
 
 bool Stack::is_on_link(const Host& host) const noexcept {
@@ -283,22 +287,32 @@ void Stack::fill(Head& head, const Mac& mac, size_t payload, const iovec* parts,
 bool Stack::keep(const Head& head, const iovec* parts, size_t count) noexcept {
   const bool is_own = way_.where != Where::Link;
   if (is_own && way_.where == Where::Multicast && !way_.loops) return true;
-  if (free_.empty() || (!is_own && way_.neighbor->waiting >= kept_for_host_max)) {
+  size_t bytes = head.count;
+  for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
+  const auto has_room = [&] {
+    if (free_.empty() || kept_bytes_ + bytes > kept_bytes_max) return false;
+    return is_own || (way_.neighbor->waiting < kept_for_host_max &&
+                      way_.neighbor->waiting_bytes + bytes <= kept_bytes_for_host_max);
+  };
+  std::unique_ptr<std::byte[]> memory(has_room() ? new (std::nothrow) std::byte[bytes] : nullptr);
+  if (memory == nullptr) {
     if (is_own && way_.where == Where::Own) return false;
     ++counters_.unreachable;
     return true;
   }
-  const size_t slot = free_.back();
-  free_.pop_back();
-  order_.push_back(static_cast<uint8_t>(slot));
-  std::byte* at = std::copy_n(head.bytes.begin(), head.count, memory_of(slot));
+  std::byte* at = std::copy_n(head.bytes.begin(), head.count, memory.get());
   for (size_t i = 0; i < count; ++i)
     at = std::copy_n(static_cast<const std::byte*>(parts[i].iov_base), parts[i].iov_len, at);
-  slots_[slot] = {way_.next_hop, static_cast<size_t>(at - memory_of(slot)), is_own};
+  const uint16_t slot = free_.back();
+  free_.pop_back();
+  order_.push_back(slot);
+  slots_[slot] = {std::move(memory), way_.next_hop, bytes, is_own};
+  kept_bytes_ += bytes;
   if (is_own) {
     ++own_count_;
   } else {
     ++way_.neighbor->waiting;
+    way_.neighbor->waiting_bytes += static_cast<uint32_t>(bytes);
     if (way_.neighbor->is_known()) ++found_;
   }
   return true;
@@ -308,20 +322,28 @@ Bytes Stack::ready(size_t slot) noexcept {
   if (slots_[slot].is_own) return {};
   const NeighborEntry* const neighbor = neighbors_.find(slots_[slot].host);
   if (neighbor == nullptr || !neighbor->is_known()) return {};
-  std::ranges::copy(neighbor->mac, memory_of(slot));
-  return {memory_of(slot), slots_[slot].bytes};
+  std::ranges::copy(neighbor->mac, slots_[slot].memory.get());
+  return {slots_[slot].memory.get(), slots_[slot].bytes};
+}
+
+void Stack::give_back(size_t slot) noexcept {
+  kept_bytes_ -= slots_[slot].bytes;
+  slots_[slot].memory.reset();
+  free_.push_back(static_cast<uint16_t>(slot));
 }
 
 void Stack::let_go(size_t place) noexcept {
   const size_t slot = order_[place];
-  if (NeighborEntry* const neighbor = neighbors_.find(slots_[slot].host); neighbor != nullptr)
+  if (NeighborEntry* const neighbor = neighbors_.find(slots_[slot].host); neighbor != nullptr) {
     --neighbor->waiting;
+    neighbor->waiting_bytes -= static_cast<uint32_t>(slots_[slot].bytes);
+  }
   order_.erase(order_.begin() + static_cast<std::ptrdiff_t>(place));
-  free_.push_back(static_cast<uint8_t>(slot));
+  give_back(slot);
 }
 
 size_t Stack::pop_own() noexcept {
-  const auto place = std::ranges::find_if(order_, [&](uint8_t slot) { return slots_[slot].is_own; });
+  const auto place = std::ranges::find_if(order_, [&](uint16_t slot) { return slots_[slot].is_own; });
   const size_t slot = *place;
   order_.erase(place);
   --own_count_;

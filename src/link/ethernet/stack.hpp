@@ -46,8 +46,12 @@ class Stack {
  public:
   static constexpr size_t head_bytes_max =
       wire::Ethernet::bytes + wire::Ethernet::tag_bytes + wire::Ip6::bytes + wire::Udp::bytes;
-  static constexpr size_t kept_max = 64;           // packets that wait, for neighbours and from us to us,
-  static constexpr size_t kept_for_host_max = 16;  // and for one neighbour
+  // Packets that wait, for neighbours and from us to us, and their bytes; and of them those for one neighbour. A burst that goes to somebody for the first
+  // time is a window of RoCEv2 or udp;ofi_rxd: what does not fit is lost, and is sent again a timeout later.
+  static constexpr size_t kept_max = 512;
+  static constexpr size_t kept_bytes_max = size_t{512} << 10;
+  static constexpr size_t kept_for_host_max = 256;
+  static constexpr size_t kept_bytes_for_host_max = size_t{256} << 10;
   static constexpr size_t control_max = 32;
   static constexpr size_t groups_max = 16;
 
@@ -124,8 +128,8 @@ class Stack {
   void take_own(Deliver&& deliver) noexcept {
     for (size_t left = own_count_; left != 0; --left) {
       const size_t slot = pop_own();
-      deliver(wire::Bytes(memory_of(slot), slots_[slot].bytes));
-      free_.push_back(static_cast<uint8_t>(slot));
+      deliver(wire::Bytes(slots_[slot].memory.get(), slots_[slot].bytes));
+      give_back(slot);
     }
   }
   // The last packet that goes into the link is to arrive here, too (keep()).
@@ -143,6 +147,7 @@ class Stack {
 
  private:
   struct Slot {
+    std::unique_ptr<std::byte[]> memory;
     Host host{};  // that waits for its MAC
     size_t bytes = 0;
     bool is_own = false;
@@ -186,8 +191,8 @@ class Stack {
   size_t write_ethernet(std::byte* out, const wire::Mac& to, uint16_t type) const noexcept;
   void lose(const Host& host) noexcept;
 
-  std::byte* memory_of(size_t slot) const noexcept { return memory_.get() + slot * slot_bytes_; }
   wire::Bytes ready(size_t slot) noexcept;
+  void give_back(size_t slot) noexcept;
   void let_go(size_t place) noexcept;
   size_t pop_own() noexcept;
 
@@ -207,11 +212,10 @@ class Stack {
 
   size_t found_ = 0;      // neighbours that may have been found since the last take_kept()
   size_t own_count_ = 0;  // packets of ours to us
-  size_t slot_bytes_ = 0;
-  std::unique_ptr<std::byte[]> memory_;  // of the slots
-  std::array<Slot, kept_max> slots_;
-  std::vector<uint8_t> order_;  // slots with packets, the oldest first
-  std::vector<uint8_t> free_;
+  size_t kept_bytes_ = 0;
+  std::vector<Slot> slots_;
+  std::vector<uint16_t> order_;  // slots with packets, the oldest first
+  std::vector<uint16_t> free_;
   std::array<Control, control_max> control_;
   size_t control_first_ = 0;
   size_t control_count_ = 0;
