@@ -34,9 +34,10 @@ DESCRIPTION
           a program can use it.
   info    All that is known of a card, and step by step what it takes to use it.
   bind    Takes a card from its driver and hands it to vfio-pci (driver_override, drivers_probe), loading the
-          modules when they are missing. A card that carries an address or a route, or whose interface is in
-          another network namespace, is left alone unless --force is given twice. Link-local addresses
-          do not count. Driver, MAC, MTU, addresses and gateways are remembered in /run/weft/nic/.
+          modules when they are missing. A card is left alone unless --force is given twice when its interface
+          has an address or a route, is a port of a bridge or a bond, carries a VLAN or a macvlan, or is in
+          another network namespace. Link-local addresses do not count. Driver, MAC, MTU,
+          addresses and gateways are remembered in /run/weft/nic/.
   unbind  Gives a card back to the driver that it had, and its interface what it had. A card that a process
           uses is left alone.
 

@@ -21,7 +21,9 @@ struct Known {
 };
 constexpr std::array known = {
     Known{0x8086, 0x10d3, "e1000e"},      // 82574L
+    Known{0x8086, 0x10f6, "e1000e"},      // 82574LA
     Known{0x1af4, 0x1041, "virtio_net"},  // virtio 1.0 and later
+    Known{0x1af4, 0x1000, "virtio_net"},  // the same, and the interface of before
 };
 
 std::string joined(const std::vector<std::string>& words, std::string_view between = ",") {
@@ -88,6 +90,7 @@ std::vector<std::string> Card::reasons_to_leave() const {
       reasons.push_back(fmt::format("{} has the address {}", one.name, joined(one.addresses, ", ")));
     if (!one.routes.empty())
       reasons.push_back(fmt::format("the route {} goes through {}", joined(one.routes, ", "), one.name));
+    if (!one.uppers.empty()) reasons.push_back(fmt::format("{} carries {}", one.name, joined(one.uppers, ", ")));
   }
   if (interfaces.empty())
     reasons.push_back("its driver shows no interface here: it may be in another network namespace");
@@ -199,6 +202,7 @@ nlohmann::json to_json(const Card& card) {
   for (const InterfaceState& one : card.interfaces) {
     interfaces.push_back(interface(one));
     interfaces.back()["routes"] = one.routes;
+    interfaces.back()["uppers"] = one.uppers;
   }
   for (const pci::Obstacle& one : card.obstacles)
     needs.push_back({{"what", one.what}, {"remedy", one.remedy}});

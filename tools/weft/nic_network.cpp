@@ -242,6 +242,15 @@ std::vector<std::string> routes6(std::string_view table, std::string_view interf
   return found;
 }
 
+// Documentation/ABI/testing/sysfs-class-net: a symbolic link upper_NAME for each.
+std::vector<std::string> uppers_of(const std::string& interface, const std::string& root) {
+  constexpr std::string_view prefix = "upper_";
+  std::vector<std::string> found;
+  for (const std::string& name : pci::detail::names_in(fmt::format("{}/sys/class/net/{}", root, interface)))
+    if (name.starts_with(prefix)) found.push_back(name.substr(prefix.size()));
+  return found;
+}
+
 InterfaceState state_of(const std::string& interface) {
   InterfaceState state;
   state.name = interface;
@@ -256,6 +265,7 @@ InterfaceState state_of(const std::string& interface) {
       state.mac +=
           fmt::format("{}{:02x}", i == 0 ? "" : ":", static_cast<uint8_t>(request.ifr_hwaddr.sa_data[i]));
   state.addresses = addresses_of(interface);
+  state.uppers = uppers_of(interface);
   constexpr size_t table_max = 1U << 20;
   state.routes =
       routes4(pci::detail::read_file("/proc/net/route", table_max).value_or(""), interface, state.gateways);

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -44,6 +47,18 @@ TEST(Routes, v6_leaves_out_what_every_interface_has) {
   EXPECT_THAT(gateways, ElementsAre("fd14::1"));
 }
 
+TEST(Interface, what_the_kernel_has_put_on_it) {
+  std::string root = testing::TempDir() + "weft_nic_XXXXXX";
+  ASSERT_NE(::mkdtemp(root.data()), nullptr);
+  const std::filesystem::path folder = root + "/sys/class/net/eth1";
+  std::filesystem::create_directories(folder);
+  for (const char* name : {"upper_br0", "upper_eth1.7", "lower_eth2", "master"})
+    std::filesystem::create_symlink("../br0", folder / name);
+  EXPECT_THAT(uppers_of("eth1", root), ElementsAre("br0", "eth1.7"));
+  EXPECT_THAT(uppers_of("eth2", root), ElementsAre());
+  std::filesystem::remove_all(root);
+}
+
 Card some_card() {
   Card card;
   card.function.address = "0000:00:04.0";
@@ -72,6 +87,10 @@ TEST(Card, is_left_to_the_kernel_with_addresses_routes_or_out_of_sight) {
               ElementsAre("eth1 has the address 10.0.0.5/24", "the route 10.0.0.0/24 goes through eth1"));
   EXPECT_THAT(list_text({card}), HasSubstr("the kernel's network uses it"));
   EXPECT_THAT(info_text(card), HasSubstr("--force twice"));
+  card.interfaces[0].addresses.clear();
+  card.interfaces[0].routes.clear();
+  card.interfaces[0].uppers = {"br0", "eth1.7"};
+  EXPECT_THAT(card.reasons_to_leave(), ElementsAre("eth1 carries br0, eth1.7"));
   card.interfaces.clear();
   EXPECT_THAT(card.reasons_to_leave(), ElementsAre(HasSubstr("another network namespace")));
   card.function.driver = "vfio-pci";
@@ -104,6 +123,8 @@ TEST(Card, as_json) {
 
 TEST(Card, drivers) {
   EXPECT_EQ(driver_for(0x1af4, 0x1041), "virtio_net");
+  EXPECT_EQ(driver_for(0x1af4, 0x1000), "virtio_net");
+  EXPECT_EQ(driver_for(0x8086, 0x10f6), "e1000e");
   EXPECT_EQ(driver_for(0x15b3, 0x1017), "");
 }
 
