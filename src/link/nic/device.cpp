@@ -31,6 +31,9 @@ Result<void> Device::open(std::unique_ptr<Card> card, const Configuration& confi
   origin_ = {};
   statistics_ = {};
   is_lost_ = has_link_ = false;
+  regions_ = {};
+  in_place_ = 0;
+  still_since_ = 0;
   resets_ = 0;
   auto ok = start();
   if (!ok) close();
@@ -54,7 +57,6 @@ Result<void> Device::start() {
   own_ = ethernet::host_of(own);
   if (const auto group = host_.solicited_mac()) (void)join(*group);  // a full filter passes everything
   await_link();
-  moved_at_ = os::monotonic_ns();
   answer();  // announces the address
   return {};
 }
@@ -284,6 +286,7 @@ bool Device::send(const iovec* parts, size_t count, bool stays) noexcept {
     return false;
   }
   free_.pop_back();
+  in_place_ += slot.piece_count != 0 ? 1 : 0;
   ++statistics_.sent;
   statistics_.copied_bytes += frame.copied();
   statistics_.in_place_bytes += frame.in_place();
@@ -312,6 +315,7 @@ bool Device::make_room() noexcept {
 
 // The device says which frame it has read; the driver has bounded it by what was posted.
 void Device::on_token(uint64_t token) noexcept {
+  in_place_ -= slots_[token].piece_count != 0 ? 1 : 0;
   let_go(slots_[token]);
   free_.push_back(static_cast<uint16_t>(token));
   ++reclaimed_;
@@ -324,6 +328,7 @@ void Device::let_go(Slot& slot) noexcept {
 
 void Device::forget_frames() noexcept {
   regions_.forget_frames();
+  in_place_ = 0;
   free_.clear();
   for (size_t i = slots_.size(); i-- > 0;) {
     slots_[i].piece_count = 0;
@@ -358,6 +363,16 @@ class Device::Receiver final : public FrameSink {
         if (const Endpoint* endpoint = device_.find(to.port)) give(*endpoint, frame, is_checked);
         else ++device_.statistics_.for_nobody;
         return;
+      case Addressee::Kind::Group: {
+        bool is_for_somebody = false;
+        for (const Endpoint& endpoint : device_.endpoints_) {
+          if (!endpoint.frames->has_joined(to.group)) continue;
+          is_for_somebody = true;
+          give(endpoint, frame, is_checked);
+        }
+        if (!is_for_somebody) ++device_.statistics_.for_nobody;
+        return;
+      }
       case Addressee::Kind::Everyone:
         for (const Endpoint& endpoint : device_.endpoints_) give(endpoint, frame, is_checked);
         return;
@@ -444,9 +459,12 @@ void Device::look(uint64_t now) noexcept {
   update_link(has_link);
   if (reclaimed_ != reclaimed_seen_ || frames_under_way() == 0 || !has_link_) {
     reclaimed_seen_ = reclaimed_;
-    moved_at_ = now;
+    still_since_ = 0;
+  } else if (still_since_ == 0) {
+    still_since_ = now;  // nobody may have looked for long before: the frames can be a microsecond old
+  } else if (now - still_since_ > hang_ns) {
+    recover("it has sent nothing for two seconds");
   }
-  if (now - moved_at_ > hang_ns) recover("it has sent nothing for two seconds");
 }
 
 void Device::update_link(bool has_link) noexcept {
@@ -467,10 +485,10 @@ void Device::recover(const char* why) noexcept try {
   Result<void> opened = Error{EIO, "it was reset " + std::to_string(resets_max) + " times in short order"};
   card_->close();
   forget_frames();
+  still_since_ = 0;
   if (++resets_ <= resets_max) opened = card_->open(settings_);
   if (opened) {
     warn(std::string(why) + ", and was reset");
-    moved_at_ = now;
     look_at_ = 0;
     return;
   }
@@ -517,18 +535,26 @@ bool Device::is_read(const Region& region) const noexcept {
   return std::ranges::any_of(region.pieces, [](const Piece* piece) { return piece->in_frames != 0; });
 }
 
+template <class IsRead>
+void Device::await_reads(IsRead&& is_read) noexcept {
+  if (!is_read()) return;
+  card_->kick();
+  for (const uint64_t until = os::monotonic_ns() + remove_wait_ns; is_read() && os::monotonic_ns() < until;
+       arch::pause())
+    (void)card_->reclaim(*this);
+  // A card that does not come to them would read other bytes, or fault, at a time of its own.
+  if (is_read()) recover("it does not send what is to be the program's again");
+}
+
+void Device::settle() noexcept {
+  if (is_usable() && !is_receiving_) await_reads([&] { return in_place_ != 0; });
+}
+
 int Device::remove(const core::Registration&, void* handle) noexcept {
   const auto at = std::ranges::find_if(mapped_, [&](const auto& region) { return region.get() == handle; });
   if (at == mapped_.end()) return 0;
   Region& region = **at;
-  if (is_usable() && is_read(region)) {
-    card_->kick();
-    for (const uint64_t until = os::monotonic_ns() + remove_wait_ns;
-         is_read(region) && os::monotonic_ns() < until; arch::pause())
-      (void)card_->reclaim(*this);
-    // A card that does not come to them would fault later, at a time of its own.
-    if (is_read(region)) recover("it does not send what a region that is closed has in it");
-  }
+  if (is_usable()) await_reads([&] { return is_read(region); });
   if (origin_.is_here()) unmap(region);
   mapped_.erase(at);
   return 0;

@@ -117,10 +117,17 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   bool send(const iovec* parts, size_t count, bool stays) noexcept;
   // Whether send() takes so many frames now, at most 64. While nothing is under way it is true.
   bool has_room(size_t frames) noexcept;
-  // The card is told of what was sent; during a poll at its end.
+  // The card is told of what was sent; during a poll at its end, and if the owner rings itself, by ring() alone.
   void flush() noexcept {
-    if (!is_polling_ && card_ != nullptr) card_->kick();
+    if (!is_polling_ && !is_rung_by_owner_ && card_ != nullptr) card_->kick();
   }
+  // For an owner that sends by many calls and comes to an end of them: one doorbell for all.
+  void set_rung_by_owner(bool on) noexcept { is_rung_by_owner_ = on; }
+  void ring() noexcept {
+    if (is_usable()) card_->kick();
+  }
+  // Returns when the card reads no region any more, after at most remove_wait_ns and a reset. Nothing while it shows frames.
+  void settle() noexcept;
   // Takes frames from the card. Those of `direct` go to `sink`, the others to inboxes. Both may be null. Returns how
   // many came for `direct`.
   int poll(const Frames* direct, FrameSink* sink) noexcept;
@@ -185,6 +192,8 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   void recover(const char* why) noexcept;
   void unmap(Region& region) noexcept;
   bool is_read(const Region& region) const noexcept;
+  template <class IsRead>
+  void await_reads(IsRead&& is_read) noexcept;
   void warn(const std::string& what) const noexcept;
 
   std::unique_ptr<Card> card_;
@@ -192,6 +201,7 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   bool has_link_ = false;
   bool is_lost_ = false;
   bool is_polling_ = false;
+  bool is_rung_by_owner_ = false;
   bool is_receiving_ = false;  // the card shows frames: nothing may be reclaimed
   wire::Mac mac_{};
   std::vector<Endpoint> endpoints_;  // by port
@@ -202,6 +212,7 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   size_t descriptors_per_copy_ = 0;  // at most
   DmaMemory buffers_;
   Regions regions_;
+  size_t in_place_ = 0;  // frames under way with pieces of regions
   Statistics statistics_;
   ethernet::Host own_{};
   ethernet::Stack host_;  // answers for all
@@ -214,7 +225,7 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   uint32_t busy_polls_ = 0;  // that found frames, and so did not look at the clock
   uint64_t reclaimed_ = 0;
   uint64_t reclaimed_seen_ = 0;
-  uint64_t moved_at_ = 0;  // the card gave frames back, or had none
+  uint64_t still_since_ = 0;  // the first look that found the frames which the card still has; 0: it gave some back
   uint64_t resets_since_ = 0;
   unsigned resets_ = 0;  // since then
   std::vector<Group> groups_;

@@ -86,7 +86,7 @@ class NicDevice : public testing::Test {
   }
   // Polls all until `done`, or for long.
   template <class Done>
-  bool turn(std::vector<Endpoint*> all, Done done, uint64_t ms = 5'000) {
+  bool turn(const std::vector<Endpoint*>& all, Done done, uint64_t ms = 5'000) {
     for (const uint64_t until = os::monotonic_ns() + ms * 1'000'000; !done();) {
       for (Endpoint* one : all) one->poll();
       if (os::monotonic_ns() > until) return false;
@@ -207,6 +207,33 @@ TYPED_TEST(NicDevice, answers_for_the_address_whoever_polls) {
   EXPECT_EQ(silent->handler.packets.size(), 1u);
   EXPECT_LE(frames, 4u);  // announcements of the host and of two endpoints, one answer
   this->a.progress();
+}
+
+TYPED_TEST(NicDevice, what_goes_to_a_group_reaches_those_who_joined_it) {
+  this->open_both();
+  auto one = this->endpoint(this->a);
+  auto member = this->endpoint(this->b);
+  auto stranger = this->endpoint(this->b);
+  ASSERT_TRUE(
+      this->turn({one.get(), member.get(), stranger.get()}, [&] { return !this->b.frames_under_way(); }));
+  const auto group = *os::SocketAddress::from_text("239.1.2.3:7777");
+  ASSERT_EQ(member->link.join(group.bytes(), true), 0);
+  const uint64_t received = this->b.statistics().received;
+  ASSERT_TRUE(one->send(group.bytes(), pattern(100, 1)));
+  this->b.progress();
+  EXPECT_EQ(this->b.statistics().received, received + 1);
+  EXPECT_EQ(member->poll(), 1);
+  EXPECT_EQ(stranger->poll(), 0);
+  // Datagrams to everybody on the Ethernet are for nobody here, and fill no inbox.
+  Bytes datagram = model::udp_frame_of(model::broadcast, model::mac_of(1), 64);
+  const iovec part{datagram.data(), datagram.size()};
+  const uint64_t for_nobody = this->b.statistics().for_nobody;
+  ASSERT_TRUE(this->a.send(&part, 1, false));
+  this->a.flush();
+  this->b.progress();
+  EXPECT_EQ(this->b.statistics().received, received + 1);
+  EXPECT_EQ(this->b.statistics().for_nobody, for_nobody + 1);
+  this->no_faults();
 }
 
 TYPED_TEST(NicDevice, ports_are_unique_and_the_address_is_the_cards) {
@@ -536,6 +563,26 @@ TYPED_TEST(NicDevice, a_card_that_sends_nothing_is_reset) {
   ASSERT_TRUE(this->turn({one.get(), two.get()}, [&] { return this->a.statistics().resets == 1; }));
   this->card(1).hold_transmit(false);
   this->no_faults();
+}
+
+using OneOfEach = NicDevice<Two<E1000eKind, VirtioKind>>;
+
+TEST_F(OneOfEach, a_program_that_did_not_poll_for_long_has_no_card_that_hangs) {
+  open_both();
+  auto one = endpoint(a);
+  auto two = endpoint(b);
+  ASSERT_TRUE(one->send(two->address(), pattern(8, 0)));
+  ASSERT_TRUE(turn({one.get(), two.get()}, [&] { return two->handler.packets.size() == 1; }));
+  (void)turn({one.get()}, [] { return false; }, 2 * Device::look_ns / 1'000'000);
+  ::usleep(Device::hang_ns / 1000 + 100'000);
+  // It sends, and looks before the card has come to the frame.
+  card(1).hold_transmit(true);
+  ASSERT_TRUE(one->send(two->address(), pattern(9, 0)));
+  one->poll();
+  EXPECT_EQ(a.statistics().resets, 0u);
+  card(1).hold_transmit(false);
+  ASSERT_TRUE(turn({one.get(), two.get()}, [&] { return two->handler.packets.size() == 2; }));
+  EXPECT_EQ(a.statistics().resets, 0u);
 }
 
 // --- sleeping ---

@@ -5,6 +5,7 @@
 // Threads: as Device. An endpoint hears of a frame in its own poll() only.
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -79,6 +80,9 @@ class Frames {
   void disarm() noexcept { sleep_.disarm(*device_); }
 
   // --- called by the device ---
+  bool has_joined(const wire::Mac& group) const noexcept {
+    return std::find(groups_.begin(), groups_.end(), group) != groups_.end();
+  }
   bool put(const iovec* parts, size_t count, bool is_checked) noexcept {
     if (!inbox_.put(parts, count, is_checked)) return false;
     sleep_.ring();
@@ -102,6 +106,7 @@ class Packets : public ethernet::EthernetPackets<Frames> {
 
   void set_device(Device& device) noexcept { frames().set_device(device); }
   void set_parts_stay(bool stay) noexcept { frames().set_parts_stay(stay); }
+  void settle_parts() noexcept { frames().device()->settle(); }
   // Nothing, a wildcard, or the card's own address; a zero port is drawn.
   Result<void> open(std::span<const std::byte> address);
   // For datagram endpoints without an address: the card's.
@@ -113,6 +118,6 @@ static_assert(ethernet::Frames<Frames> && ethernet::HasFlush<Frames> && ethernet
               proto::HasReceiveBuffer<Frames>);
 static_assert(proto::PacketLink<Packets> && proto::UsesDevice<Packets> && proto::HasSleep<Packets> &&
               proto::HasReceiveBuffer<Packets> && proto::HasReceiveSlots<Packets> &&
-              proto::HasMulticast<Packets> && proto::HasPartsThatStay<Packets>);
+              proto::HasMulticast<Packets> && proto::HasPartsThatStay<Packets> && proto::HasSettledParts<Packets>);
 
 }  // namespace weft::link::nic

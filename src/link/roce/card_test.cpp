@@ -11,7 +11,7 @@
 namespace weft::link::roce {
 namespace {
 
-using testing::Side;
+using namespace testing;
 
 struct RoceCard : ::testing::Test {
   static DeviceSettings settings_of(unsigned n, bool has_thread, size_t mtu = 9000) {
@@ -75,6 +75,70 @@ TEST_F(RoceCard, writes_leave_registered_memory_without_a_copy) {
     EXPECT_EQ(a.device->card_statistics().in_place_bytes, before);
     no_faults();
   }
+}
+
+uint64_t doorbells_of(Side& side) {
+  const std::scoped_lock guard(side.device->lock());
+  for (const proto::DeviceCounter& counter : side.device->card_counters())
+    if (std::string_view(counter.name) == "transmit_doorbells") return counter.value;
+  return 0;
+}
+
+// Each end is a stranger to the other: their GIDs name no port of ours.
+TEST_F(RoceCard, a_batch_of_requests_rings_once) {
+  Side a(settings_of(1, false), 1);
+  Side b(settings_of(2, false), 1);
+  ASSERT_TRUE(a.device && b.device);
+  void* const mapping = map(a);
+  a.connect(b);
+  b.connect(a);
+  fill(a);
+  const auto poll = [](Side& side) {
+    const std::scoped_lock guard(side.device->lock());
+    return side.device->poll();
+  };
+  const auto finish = [&](unsigned wanted) {
+    unsigned done = 0;
+    for (int i = 0; i < 10'000 && done < wanted; ++i) {
+      poll(a);
+      poll(b);
+      Completion c;
+      const std::scoped_lock guard(a.device->lock());
+      if (a.cq->poll({&c, 1}) != 1) continue;
+      EXPECT_EQ(c.status, Status::Success);
+      ++done;
+    }
+    return done == wanted;
+  };
+  a.write(b, 100);  // they find each other
+  ASSERT_TRUE(finish(1));
+  for (const uint32_t bytes : {16U, 300U, 4096U, 5000U}) {
+    constexpr unsigned requests = 32;
+    const uint64_t before = doorbells_of(a);
+    {
+      const std::scoped_lock guard(a.device->lock());
+      const auto to = b.card();
+      for (unsigned i = 0; i < requests; ++i) {
+        const Element from{reinterpret_cast<uint64_t>(a.memory.data()), bytes, a.region->key};
+        SendRequest q;
+        q.opcode = SendOpcode::Write;
+        q.flags = signaled;
+        q.elements = {&from, 1};
+        q.remote_address = to.address;
+        q.remote_key = to.key;
+        ASSERT_EQ(a.device->adapter().post_send(*a.qp, q, os::monotonic_ns()), 0);
+      }
+      a.device->posted();
+    }
+    EXPECT_EQ(doorbells_of(a), before + 1) << bytes;
+    const uint64_t of_b = doorbells_of(b);
+    poll(b);
+    EXPECT_LE(doorbells_of(b), of_b + 1) << bytes;  // acknowledgements
+    ASSERT_TRUE(finish(requests)) << bytes;
+    ASSERT_EQ(std::memcmp(a.memory.data(), b.memory.data(), bytes), 0) << bytes;
+  }
+  unmap(a, mapping);
+  no_faults();
 }
 
 TEST_F(RoceCard, both_directions_with_losses) {

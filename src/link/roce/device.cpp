@@ -21,6 +21,10 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, pro
   std::unique_ptr<Device> device(new Device(events));
   device->adapter_.datagram_bytes_max = settings.datagram_bytes;
   if (auto ok = device->open_ports(settings); !ok) return ok.error();
+  if (device->card_) {
+    device->card_->ring();  // who has the address was announced
+    device->card_->set_rung_by_owner(true);
+  }
   device->shown_.emplace(settings.name, device->addresses());
   device->adapter_.observe(&*device->shown_);
   if (settings.has_thread) {
@@ -338,6 +342,7 @@ void Device::flush_ports() noexcept {
   is_blocked_ = false;
   for (auto& port : ports_)
     if (port && !port->flush()) is_blocked_ = true;
+  if (card_) card_->ring();
 }
 
 int Device::poll() noexcept {
