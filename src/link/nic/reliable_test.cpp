@@ -15,7 +15,7 @@ namespace weft::link::nic {
 namespace {
 
 using Link = reliable::Reliable<Packets, reliable::IpNames>;
-static_assert(proto::Link<Link> && proto::UsesDevice<Link>);
+static_assert(proto::Link<Link> && proto::UsesDevice<Link> && proto::HasZeroCopyFrames<Link>);
 
 struct End final : reliable::Events {
   explicit End(Device& device) {
@@ -89,6 +89,121 @@ TEST_F(NicReliable, carries_frames_between_cards) {
 TEST_F(NicReliable, carries_frames_within_a_card) {
   carry(first, first, 2000);
   EXPECT_GT(first.statistics().looped, 1000u);
+}
+
+struct NicReliableInPlace : NicReliable {
+  static constexpr size_t frame_bytes = 30'000;
+  static std::byte byte_of(size_t frame, size_t at) { return static_cast<std::byte>(frame * 31 + at * 7 + at / 251); }
+  void lend(std::vector<std::byte>& memory) {
+    const iovec piece{memory.data(), memory.size()};
+    core::Registration region;
+    region.pieces = {&piece, 1};
+    region.rights.local_read = true;
+    ASSERT_EQ(first.add(region, registered), 0);
+    ASSERT_NE(registered.handle, nullptr);
+  }
+  static bool send(End& a, reliable::Peer& peer, const std::byte* from) {
+    wire::FrameHead head{};
+    head.kind = wire::FrameKind::Msg;
+    head.length = frame_bytes;
+    const iovec part{const_cast<std::byte*>(from), frame_bytes};
+    return a.link.send_zero_copy(peer, head, {}, &part, 1);
+  }
+  // From `slots` places in turn, each of which is overwritten as soon as the link says that it needs it no more.
+  void carry_in_place(std::vector<std::byte>& memory, size_t frames) {
+    const size_t slots = memory.size() / frame_bytes;
+    std::vector<uint64_t> ends(slots, 0);
+    End a(first);
+    End b(second);
+    int error = 0;
+    reliable::Peer* const peer = a.link.connect(b.link.address(), error);
+    ASSERT_NE(peer, nullptr);
+    const uint64_t until = os::monotonic_ns() + 30 * proto::reliable::second;
+    for (size_t sent = 0; b.came.size() < frames && os::monotonic_ns() < until;) {
+      std::byte* const at = memory.data() + sent % slots * frame_bytes;
+      if (sent < frames && a.link.completed_sequence(*peer) >= ends[sent % slots]) {
+        for (size_t i = 0; i < frame_bytes; ++i) at[i] = byte_of(sent, i);
+        if (send(a, *peer, at)) ends[sent++ % slots] = a.link.sent_sequence(*peer);
+      }
+      (void)a.link.poll(a);
+      (void)b.link.poll(b);
+      for (size_t n = 0; n < b.came.size(); ++n) {
+        if (b.came[n].empty()) continue;
+        ASSERT_EQ(b.came[n].size(), frame_bytes);
+        for (size_t i = 0; i < frame_bytes; ++i)
+          ASSERT_EQ(static_cast<std::byte>(b.came[n][i]), byte_of(n, i)) << n << ' ' << i;
+        b.came[n].clear();
+      }
+    }
+    ASSERT_EQ(b.came.size(), frames);
+    EXPECT_EQ(a.losses + b.losses, 0);
+  }
+  core::Registered registered;
+};
+
+TEST_F(NicReliableInPlace, registered_payloads_leave_without_a_copy) {
+  std::vector<std::byte> memory(4 * frame_bytes);
+  lend(memory);
+  carry_in_place(memory, 200);
+  EXPECT_GE(first.statistics().in_place_bytes, 200 * frame_bytes * 9 / 10);
+  EXPECT_LT(first.statistics().copied_bytes, 200 * frame_bytes / 5);  // heads, and ends of packets that are too short
+  EXPECT_EQ(first.remove({}, registered.handle), 0);
+  // Not registered any more: by the bounce buffers.
+  const uint64_t before = first.statistics().in_place_bytes;
+  carry_in_place(memory, 50);
+  EXPECT_EQ(first.statistics().in_place_bytes, before);
+  EXPECT_EQ(first.statistics().resets, 0u);
+  EXPECT_EQ(bench.first->host().iommu.faults() + bench.second->host().iommu.faults(), 0u);
+}
+
+TEST_F(NicReliableInPlace, and_what_is_lost_leaves_again_from_there) {
+  std::vector<std::byte> memory(3 * frame_bytes);
+  lend(memory);
+  bench.hub.drop = [n = 0](std::span<const std::byte> frame) mutable {
+    return frame.size() > 60 && ++n % 20 == 0;
+  };
+  carry_in_place(memory, 100);
+  bench.hub.drop = nullptr;
+  EXPECT_GT(first.statistics().in_place_bytes, 50 * frame_bytes);
+  EXPECT_EQ(first.statistics().resets, 0u);
+}
+
+TEST_F(NicReliableInPlace, memory_that_the_program_has_back_is_not_read_again) {
+  std::vector<std::byte> memory(frame_bytes);
+  for (size_t i = 0; i < frame_bytes; ++i) memory[i] = byte_of(0, i);
+  lend(memory);
+  End a(first);
+  End b(second);
+  int error = 0;
+  reliable::Peer* const peer = a.link.connect(b.link.address(), error);
+  ASSERT_NE(peer, nullptr);
+  const auto turn = [&](size_t frames) {
+    for (const uint64_t until = os::monotonic_ns() + 10 * proto::reliable::second;
+         b.came.size() < frames && os::monotonic_ns() < until;) {
+      (void)a.link.poll(a);
+      (void)b.link.poll(b);
+    }
+    return b.came.size() == frames;
+  };
+  const std::string hello = "hello";
+  wire::FrameHead head{};
+  head.kind = wire::FrameKind::Msg;
+  head.length = 5;
+  const iovec part{const_cast<char*>(hello.data()), hello.size()};
+  ASSERT_TRUE(a.link.send(*peer, head, {}, &part, 1));
+  ASSERT_TRUE(turn(1));
+  // Frames lie in the card's ring when the program takes its memory back.
+  bench.first->hold_transmit(true);
+  ASSERT_TRUE(send(a, *peer, memory.data()));
+  EXPECT_GT(first.statistics().in_place_bytes, 0u);
+  a.link.copy_out(*peer);
+  EXPECT_EQ(first.frames_under_way(), 0u);  // the card did not come to them, and was reset
+  EXPECT_EQ(first.statistics().resets, 1u);
+  std::ranges::fill(memory, std::byte{0xee});
+  bench.first->hold_transmit(false);
+  ASSERT_TRUE(turn(2));
+  for (size_t i = 0; i < frame_bytes; ++i) ASSERT_EQ(static_cast<std::byte>(b.came[1][i]), byte_of(0, i)) << i;
+  EXPECT_EQ(a.losses + b.losses, 0);
 }
 
 TEST_F(NicReliable, repeats_what_is_lost) {

@@ -26,6 +26,7 @@
 #include "proto/device.hpp"
 #include "proto/engine/link.hpp"
 #include "proto/packet/abilities.hpp"
+#include "proto/packet/in_place.hpp"
 #include "proto/packet/observed.hpp"
 #include "proto/reliable/core.hpp"
 #include "proto/stream/head.hpp"
@@ -134,6 +135,23 @@ class Reliable final : public proto::LinkBase,
     report_background_work();
     return true;
   }
+  // HasZeroCopyFrames, where the packet link's device can read the program's memory, or copies it in the call: the payload leaves, and leaves again,
+  // from where the program has it.
+  bool send_zero_copy(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
+                      size_t part_count) noexcept requires proto::HasPartsThatStay<P> {
+    std::array<std::byte, proto::stream::head_bytes_max> bytes;
+    const size_t head_bytes = proto::stream::pack_head(head, bytes.data());
+    if (!core_->reserve_in_place(peer, head_bytes + prefix.size(), parts, part_count)) return false;
+    core_->append(peer, bytes.data(), head_bytes);
+    core_->append(peer, prefix.data(), prefix.size());
+    for (size_t i = 0; i < part_count; ++i) core_->append_in_place(peer, parts[i]);
+    core_->push(peer, os::monotonic_ns);
+    report_background_work();
+    return true;
+  }
+  void copy_out(Peer& peer) noexcept requires proto::HasPartsThatStay<P> {
+    if (!core_->copy_out(peer) && !peer.broken) break_off(peer);
+  }
   template <class Handler>
   int poll(Handler& handler) noexcept;
 
@@ -200,6 +218,9 @@ class Reliable final : public proto::LinkBase,
     if constexpr (proto::HasSegmentationOffload<P>)
       return packets_.send_segmented(to, parts, count, packet_bytes);
     return false;  // never called: Config::segments_max is 1
+  }
+  void settle() noexcept override {
+    if constexpr (proto::HasSettledParts<P>) packets_.settle_parts();
   }
   // --- Upper ---
   proto::reliable::Connection* accept(std::span<const std::byte> address) noexcept override;

@@ -21,6 +21,8 @@ Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
   }
   const packet::Audience audience{warning_function(), warning_context(), note_, noted_};
   if (auto opened = packet::open_observed(packets_, at.bytes(), audience); !opened) return opened;
+  // What is sent is in memory of ours, or of the program until it is acknowledged (send_zero_copy).
+  if constexpr (proto::HasPartsThatStay<P>) packets_.set_parts_stay(true);
   const auto own = Names::from(packets_.address());
   if constexpr (ExplainsAddresses<Names>) {
     if (std::string fault = Names::fault(packets_.address()); !fault.empty())

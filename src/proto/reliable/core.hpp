@@ -36,6 +36,8 @@ struct PacketOutput {
   // `parts` are packets of packet_bytes, the last may be shorter.
   virtual bool send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
                               size_t packet_bytes) noexcept = 0;
+  // Returns when no device reads parts of packets that were sent.
+  virtual void settle() noexcept {}
 
  protected:
   ~PacketOutput() = default;
@@ -148,6 +150,16 @@ class Core {
   void append(Connection& connection, const void* bytes, size_t count) noexcept {
     (void)connection.out.append(pool_, static_cast<const std::byte*>(bytes), count);
   }
+  // As reserve() and append(), of a frame of `head` bytes and these parts: those that are long enough stay where they are until settled() has
+  // passed them, copy_out(), or the end of the connection.
+  static constexpr size_t in_place_bytes_min = 2048;
+  bool reserve_in_place(Connection& connection, size_t head, const iovec* parts, size_t count) noexcept;
+  void append_in_place(Connection& connection, const iovec& part) noexcept {
+    if (part.iov_len < in_place_bytes_min) append(connection, part.iov_base, part.iov_len);
+    else connection.out.borrow(static_cast<const std::byte*>(part.iov_base), part.iov_len);
+  }
+  // Nothing of the connection is in the owner's memory any more. False: there was no memory for it; it sends nothing any more.
+  bool copy_out(Connection& connection) noexcept;
   // Before push(): a completion waits for this frame, so the peer is asked for an answer.
   static void expect(Connection& connection) noexcept { connection.expects = true; }
   // Bytes of the stream before it need us no more.
@@ -359,10 +371,11 @@ class Core {
   uint64_t challenge_until_ = 0;  // too many who may not exist have come
   uint64_t close_began_ = 0;
 
+  static constexpr size_t packet_parts_max = 1 + SendStream::pieces_max;
   struct Scratch {
     static constexpr size_t packets_max = 64;
     std::array<std::array<std::byte, head_bytes_max>, packets_max> heads;
-    std::array<iovec, 4 * packets_max> parts;
+    std::array<iovec, packet_parts_max * packets_max> parts;
     std::array<uint32_t, packets_max> payloads;
   } scratch_;
 };

@@ -3,6 +3,7 @@
 #include "proto/reliable/send_stream.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 
 namespace weft::proto::reliable {
@@ -24,6 +25,52 @@ bool SendStream::append(ChunkPool& pool, const std::byte* from, size_t bytes) no
   if (!window_.put(pool, end_, from, bytes)) return false;
   end_ += bytes;
   return true;
+}
+
+bool SendStream::reserve_borrowed(size_t stretches) noexcept try {
+  if (borrowed_.size() + stretches > borrowed_.capacity())
+    borrowed_.reserve(2 * borrowed_.size() + stretches);
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+bool SendStream::copy_out(ChunkPool& pool) noexcept {
+  while (!borrowed_.empty()) {
+    const Borrowed& last = borrowed_.back();
+    const uint64_t from = std::max(last.begin, acked_);
+    if (!window_.put(pool, from, last.at + (from - last.begin), last.end - from)) return false;
+    borrowed_.pop_back();
+  }
+  return true;
+}
+
+void SendStream::give_up(ChunkPool& pool) noexcept {
+  rewind();
+  next_ = end_;
+  clear(pool);
+}
+
+// A stretch in one piece.
+std::span<const std::byte> SendStream::view(uint64_t offset, size_t bytes) const noexcept {
+  if (borrowed_.empty()) [[likely]]
+    return window_.at(offset, bytes);
+  const auto next = std::ranges::upper_bound(borrowed_, offset, {}, &Borrowed::begin);
+  if (next != borrowed_.begin())
+    if (const Borrowed& before = *std::prev(next); offset < before.end)
+      return {before.at + (offset - before.begin), std::min<size_t>(bytes, before.end - offset)};
+  if (next != borrowed_.end()) bytes = std::min<size_t>(bytes, next->begin - offset);
+  return window_.at(offset, bytes);
+}
+
+SendStream::Gathered SendStream::gather(uint64_t offset, size_t bytes) const noexcept {
+  Gathered all;
+  while (all.bytes < bytes && all.count < pieces_max) {
+    const auto piece = view(offset + all.bytes, bytes - all.bytes);
+    all.pieces[all.count++] = {piece.data(), piece.size()};
+    all.bytes += piece.size();
+  }
+  return all;
 }
 
 void SendStream::sent_new(size_t bytes, uint64_t now, bool kept) noexcept {
@@ -110,6 +157,8 @@ SendStream::Acked SendStream::on_ack(ChunkPool& pool, const Packet& packet, uint
     acked_ = packet.ack;
     out.progress = true;
     window_.release(pool, before, acked_);
+    if (!borrowed_.empty()) [[unlikely]]
+      borrowed_.erase(borrowed_.begin(), std::ranges::upper_bound(borrowed_, acked_, {}, &Borrowed::end));
     if (acked_ == end_) window_.release(pool, acked_, acked_ + chunk_bytes - 1);
   }
   arrived_end_ = std::max(arrived_end_, acked_);
@@ -195,6 +244,7 @@ bool SendStream::all_repeated(unsigned times, size_t count) const noexcept {
 void SendStream::clear(ChunkPool& pool) noexcept {
   window_.clear(pool);
   records_.clear();
+  borrowed_.clear();
 }
 
 void SendStream::rewind() noexcept {

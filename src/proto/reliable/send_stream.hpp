@@ -7,10 +7,12 @@
 // sending, and what was sent more than a reordering margin before that and has not arrived is lost.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "proto/reliable/congestion.hpp"
 #include "proto/reliable/packet.hpp"
@@ -67,6 +69,21 @@ class SendStream {
   }
   bool reserve(ChunkPool& pool, size_t bytes) noexcept { return window_.reserve(pool, end_, bytes); }
   bool append(ChunkPool& pool, const std::byte* from, size_t bytes) noexcept;
+  // Memory for the next bytes that append() copies when so many others were appended or borrowed before them.
+  bool reserve_behind(ChunkPool& pool, size_t before, size_t bytes) noexcept {
+    return window_.reserve(pool, end_ + before, bytes);
+  }
+  // The next bytes stay where they are: the owner keeps them until acked() has passed them, copy_out() or clear(). After reserve_borrowed().
+  bool reserve_borrowed(size_t stretches) noexcept;
+  void borrow(const std::byte* from, size_t bytes) noexcept {
+    borrowed_.push_back({end_, end_ + bytes, from});  // reserved
+    end_ += bytes;
+  }
+  bool has_borrowed() const noexcept { return !borrowed_.empty(); }
+  // Copies what is borrowed. False: no memory; then some of it still is.
+  bool copy_out(ChunkPool& pool) noexcept;
+  // Nothing more is sent, and nothing is held.
+  void give_up(ChunkPool& pool) noexcept;
 
   // Before the peer has said how much it takes.
   void set_edge(uint64_t edge) noexcept { edge_ = edge; }
@@ -83,10 +100,15 @@ class SendStream {
   uint64_t edge() const noexcept { return edge_; }  // the peer takes bytes before it
   // Bytes that the peer's window takes now.
   size_t permitted() const noexcept { return edge_ > next_ ? static_cast<size_t>(edge_ - next_) : 0; }
-  // A stretch to put into a packet; it may end early where a chunk ends.
-  std::span<std::byte> view(uint64_t offset, size_t bytes) const noexcept {
-    return window_.at(offset, bytes);
-  }
+  // What to put into a packet: the pieces of at most `bytes` bytes, fewer when there would be more pieces.
+  static constexpr size_t pieces_max = 4;
+  struct Gathered {
+    std::array<Piece, pieces_max> pieces;
+    size_t count = 0;
+    size_t bytes = 0;
+    std::span<const Piece> span() const noexcept { return {pieces.data(), count}; }
+  };
+  Gathered gather(uint64_t offset, size_t bytes) const noexcept;
   bool can_record(size_t packets) noexcept { return records_.make_room(packets); }
   // The next `bytes` unsent ones went out in one packet. After can_record().
   void sent_new(size_t bytes, uint64_t now, bool kept) noexcept;
@@ -133,6 +155,14 @@ class SendStream {
   void rewind() noexcept;
 
  private:
+  // Bytes of the stream that are not in the window.
+  struct Borrowed {
+    uint64_t begin;
+    uint64_t end;
+    const std::byte* at;
+  };
+
+  std::span<const std::byte> view(uint64_t offset, size_t bytes) const noexcept;
   size_t find(uint64_t offset) const noexcept;
   uint64_t margin(const RoundTrip& rtt) const noexcept;
   void mark_arrived(const Range& range, Acked& out) noexcept;
@@ -140,6 +170,7 @@ class SendStream {
 
   Window window_;
   Records records_;
+  std::vector<Borrowed> borrowed_;  // by begin; each is kept whole until its end is acknowledged
   uint64_t acked_ = 0;  // everything before it has arrived
   uint64_t next_ = 0;   // nothing from here on was ever sent
   uint64_t end_ = 0;

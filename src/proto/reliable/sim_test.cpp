@@ -21,6 +21,8 @@ TEST(ReliableSim, EveryByteInOrderExactlyOnce) {
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t seed = only != 0 ? only : i + 1;
     World world(seed);
+    world.rules.in_place = seed % 2 == 0;
+    world.choices = Random(seed);
     const std::string wrong = world.run();
     ASSERT_EQ(wrong, "") << "seed " << seed << "; again: WEFT_SIM_SEED=" << seed
                          << " weft_proto_test --gtest_filter=ReliableSim.*";

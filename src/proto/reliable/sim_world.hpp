@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <queue>
@@ -54,6 +55,7 @@ struct Conditions {
   bool deaths = false;  // connections may be lost
   int nodes = 2;
   uint64_t bytes = 0;  // of each stream
+  bool in_place = false;  // long pieces are sent from the owner's memory, which it overwrites as soon as it is its own again
 };
 
 inline Conditions conditions(uint64_t seed) {
@@ -95,6 +97,16 @@ struct Peer : Connection {
   uint64_t goal = 0;
   uint64_t hearing = 0;  // name of theirs, once 8 bytes have come
   uint64_t heard = 0;
+  // Memory that the core has bytes in, and the end of these in the stream.
+  struct Lent {
+    uint64_t end;
+    std::vector<std::byte> bytes;
+  };
+  std::deque<Lent> lent;
+  void take_back(uint64_t before) {
+    for (; !lent.empty() && lent.front().end <= before; lent.pop_front())
+      std::ranges::fill(lent.front().bytes, std::byte{0xee});
+  }
 };
 
 class Node final : public PacketOutput, public Upper {
@@ -217,6 +229,7 @@ class World {
   }
 
   Random random;
+  Random choices{1};  // of what does not change the world
   Conditions rules;
   uint64_t now = 1;
   bool lossless = false;  // the network is perfect from here on
@@ -324,15 +337,33 @@ inline void Node::poll() {
   for (const Arrived& packet : batch) core_->on_packet(address_of(packet.from), packet.bytes, world_.now);
   core_->end_poll(world_.now);
   for (auto& [number, peer] : peers) {
+    if (world_.rules.in_place) {
+      peer->take_back(Core::settled(*peer));
+      if (world_.choices.chance(0.002)) {
+        if (!core_->copy_out(*peer)) world_.complain("no memory");
+        peer->take_back(UINT64_MAX);
+      }
+    }
     if (!world_.lossless && world_.random.chance(0.3)) continue;
     for (int frames = static_cast<int>(1 + world_.random.below(20)); frames > 0 && peer->sent < peer->goal;
          --frames) {
       size_t bytes = 1 + world_.random.below(world_.random.chance(0.2) ? 70'000 : 300);
       bytes = std::min<uint64_t>(bytes, peer->goal - peer->sent);
-      if (!core_->reserve(*peer, bytes)) break;
+      const bool in_place = world_.rules.in_place && world_.choices.chance(0.7);
       std::vector<std::byte> frame(bytes);
+      // A head, which is copied, and the rest in two parts.
+      const size_t head = world_.rules.in_place ? world_.choices.below(std::min<size_t>(bytes, 40) + 1) : 0;
+      const size_t first = world_.rules.in_place ? world_.choices.below(bytes - head + 1) : 0;
+      const iovec parts[] = {{frame.data() + head, first}, {frame.data() + head + first, bytes - head - first}};
+      if (in_place ? !core_->reserve_in_place(*peer, head, parts, 2) : !core_->reserve(*peer, bytes)) break;
       for (size_t i = 0; i < bytes; ++i) frame[i] = stream_byte(peer->sending, peer->sent + i);
-      core_->append(*peer, frame.data(), bytes);
+      if (in_place) {
+        core_->append(*peer, frame.data(), head);
+        for (const iovec& part : parts) core_->append_in_place(*peer, part);
+        peer->lent.push_back({peer->out.end(), std::move(frame)});
+      } else {
+        core_->append(*peer, frame.data(), bytes);
+      }
       peer->sent += bytes;
       if (world_.random.chance(0.5)) Core::expect(*peer);
       core_->push(*peer, [&] { return world_.now; });

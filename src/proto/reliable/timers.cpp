@@ -149,8 +149,12 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   // wait for.
   if (c.backoff >= presume_after && c.peer_id != 0 && !unvalidated(c) && c.refused_from == 0) {
     const size_t kept = c.out.count_kept(c.lossy ? 2 : 1);
-    if (c.out.all_repeated(presume_after, kept))
+    // The program then has its memory back, and what is sent again must be what was sent before.
+    const bool borrows = c.out.has_borrowed();
+    if (c.out.all_repeated(presume_after, kept) && (!borrows || c.out.copy_out(pool_))) {
+      if (borrows) output_.settle();
       c.presumed_delivered = std::max(c.presumed_delivered, c.out.end_of(kept));
+    }
   }
   return true;
 }

@@ -6,6 +6,17 @@
 #include "proto/reliable/core.hpp"
 
 namespace weft::proto::reliable {
+namespace {
+
+// Of a packet: its head and its payload.
+size_t put_parts(iovec* out, std::byte* head, size_t head_bytes,
+                 const SendStream::Gathered& payload) noexcept {
+  *out++ = {head, head_bytes};
+  for (const Piece& piece : payload.span()) *out++ = {const_cast<std::byte*>(piece.at), piece.bytes};
+  return 1 + payload.count;
+}
+
+}  // namespace
 
 void Core::serve_ready(uint64_t now) noexcept {
   List<Connection, ReadyHook> due;
@@ -147,18 +158,12 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
       if (c.one_more) packet.flags |= wants_ack;
       std::byte* head = scratch_.heads[0].data();
       const size_t head_bytes = write_head(c, packet, head);
-      const size_t bytes = std::min<size_t>(record->bytes - at, c.packet_bytes - head_bytes);
-      std::array<iovec, 3> parts{iovec{head, head_bytes}};
-      std::array<Piece, 2> pieces{};
-      size_t count = 1;
-      for (size_t done = 0; done < bytes; ++count) {
-        const auto piece = c.out.view(packet.offset + done, bytes - done);
-        parts[count] = {piece.data(), piece.size()};
-        pieces[count - 1] = {piece.data(), piece.size()};
-        done += piece.size();
-      }
-      if (guard_ != 0) seal(head, head_bytes, std::span(pieces.data(), count - 1));
-      if (!output_.send(c.path.span(), parts.data(), count)) {
+      const auto payload =
+          c.out.gather(packet.offset, std::min<size_t>(record->bytes - at, c.packet_bytes - head_bytes));
+      const size_t bytes = payload.bytes;
+      if (guard_ != 0) seal(head, head_bytes, payload.span());
+      std::array<iovec, packet_parts_max> parts;
+      if (!output_.send(c.path.span(), parts.data(), put_parts(parts.data(), head, head_bytes, payload))) {
         refused(c, now);
         return false;
       }
@@ -215,7 +220,8 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       const uint8_t flags =
           static_cast<uint8_t>(packet.flags | guard_ | (c.peer_id == 0 || !c.validated ? has_handshake : 0));
       const size_t room = c.packet_bytes - head_bytes(flags, packet.range_count, address_.length);
-      const size_t bytes = std::min(room, left);
+      const auto payload = c.out.gather(offset, std::min(room, left));
+      const size_t bytes = payload.bytes;
       if (bytes < room && !tail && bytes == c.out.unsent() - (offset - c.out.next())) break;
       // The last one that may go: its answer lets the next go.
       if (budget <= bytes && bytes < c.out.unsent() - (offset - c.out.next())) packet.flags |= wants_ack;
@@ -225,16 +231,8 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       }
       std::byte* head = scratch_.heads[packets].data();
       const size_t head_size = write_head(c, packet, head);
-      scratch_.parts[parts++] = {head, head_size};
-      std::array<Piece, 2> pieces{};
-      size_t count = 0;
-      for (size_t done = 0; done < bytes;) {
-        const auto piece = c.out.view(offset + done, bytes - done);
-        scratch_.parts[parts++] = {piece.data(), piece.size()};
-        pieces[count++] = {piece.data(), piece.size()};
-        done += piece.size();
-      }
-      if (guard_ != 0) seal(head, head_size, std::span(pieces.data(), count));
+      if (guard_ != 0) seal(head, head_size, payload.span());
+      parts += put_parts(&scratch_.parts[parts], head, head_size, payload);
       scratch_.payloads[packets++] = static_cast<uint32_t>(bytes);
       offset += bytes;
       left -= bytes;
@@ -268,6 +266,29 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
   return true;
 }
 
+bool Core::reserve_in_place(Connection& c, size_t head, const iovec* parts, size_t count) noexcept {
+  size_t bytes = head;
+  size_t stretches = 0;
+  for (size_t i = 0; i < count; ++i) {
+    bytes += parts[i].iov_len;
+    stretches += parts[i].iov_len >= in_place_bytes_min ? 1 : 0;
+  }
+  if (c.out.room() < bytes || !c.out.reserve_borrowed(stretches)) return false;
+  if (!c.out.reserve_behind(pool_, 0, head)) return false;
+  for (size_t i = 0; i < count; head += parts[i++].iov_len)
+    if (parts[i].iov_len < in_place_bytes_min && !c.out.reserve_behind(pool_, head, parts[i].iov_len))
+      return false;
+  return true;
+}
+
+bool Core::copy_out(Connection& c) noexcept {
+  if (!c.out.has_borrowed()) return true;
+  const bool is_copied = c.out.copy_out(pool_);
+  if (!is_copied) c.out.give_up(pool_);
+  output_.settle();
+  return is_copied;
+}
+
 void Core::send_copies(Connection& c, uint64_t now) noexcept {
   const Record* last = c.out.last();
   if (last == nullptr || unvalidated(c) || last->again || last->bytes > copied_bytes_max ||
@@ -281,18 +302,12 @@ void Core::send_copies(Connection& c, uint64_t now) noexcept {
     describe(c, packet, now);
     std::byte* head = scratch_.heads[0].data();
     const size_t head_bytes = write_head(c, packet, head);
-    if (head_bytes + last->bytes > c.packet_bytes) return;
-    std::array<iovec, 3> parts{iovec{head, head_bytes}};
-    std::array<Piece, 2> pieces{};
-    size_t count = 1;
-    for (size_t done = 0; done < last->bytes; ++count) {
-      const auto piece = c.out.view(last->offset + done, last->bytes - done);
-      parts[count] = {piece.data(), piece.size()};
-      pieces[count - 1] = {piece.data(), piece.size()};
-      done += piece.size();
-    }
-    if (guard_ != 0) seal(head, head_bytes, std::span(pieces.data(), count - 1));
-    if (!output_.send(c.path.span(), parts.data(), count)) return;
+    const auto payload = c.out.gather(last->offset, last->bytes);
+    if (head_bytes + last->bytes > c.packet_bytes || payload.bytes != last->bytes) return;
+    if (guard_ != 0) seal(head, head_bytes, payload.span());
+    std::array<iovec, packet_parts_max> parts;
+    if (!output_.send(c.path.span(), parts.data(), put_parts(parts.data(), head, head_bytes, payload)))
+      return;
     ++counters_.sent;
     ++counters_.copies;
     (void)add_in_flight(c, last->bytes);
