@@ -27,7 +27,7 @@ install(TARGETS weft_mux LIBRARY DESTINATION ${libraries} COMPONENT mux NAMELINK
 install(DIRECTORY "${WEFT_MUX_INCLUDE}/" DESTINATION ${headers}/weft/mux COMPONENT dev)
 install(TARGETS weft_common weft_plugin_core ARCHIVE DESTINATION ${libraries} COMPONENT dev)
 install(FILES "${PROJECT_SOURCE_DIR}/cmake/plugin.map" DESTINATION ${private} COMPONENT dev)
-install(TARGETS ${WEFT_DIRECT_TARGETS} ARCHIVE DESTINATION ${libraries} COMPONENT direct)
+install(TARGETS ${WEFT_DIRECT_TARGETS} weft_direct_nic ARCHIVE DESTINATION ${libraries} COMPONENT direct)
 install(DIRECTORY "${WEFT_DIRECT_INCLUDE}/weft/src" "${WEFT_DIRECT_INCLUDE}/weft/direct" DESTINATION ${headers}/weft COMPONENT direct)
 
 # How pkg-config and find_package reach the prefix from where their files lie.
@@ -44,6 +44,8 @@ foreach(provider IN LISTS WEFT_DIRECT_PROVIDERS)
   configure_file("${PROJECT_SOURCE_DIR}/cmake/weft-direct.pc.in" "${PROJECT_BINARY_DIR}/weft-direct-${provider}.pc" @ONLY)
   install(FILES "${PROJECT_BINARY_DIR}/weft-direct-${provider}.pc" DESTINATION ${libraries}/pkgconfig COMPONENT direct)
 endforeach()
+configure_file("${PROJECT_SOURCE_DIR}/cmake/weft-direct-nic.pc.in" "${PROJECT_BINARY_DIR}/weft-direct-nic.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/weft-direct-nic.pc" DESTINATION ${libraries}/pkgconfig COMPONENT direct)
 string(REPLACE ";" " " WEFT_DIRECT_PROVIDERS_WORDS "${WEFT_DIRECT_PROVIDERS}")
 configure_file("${PROJECT_SOURCE_DIR}/cmake/weft-config.cmake.in" "${PROJECT_BINARY_DIR}/weft-config.cmake" @ONLY)
 include(CMakePackageConfigHelpers)
@@ -71,7 +73,7 @@ install(FILES tools/completions/_weft DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/v
 # All that is installed: what `./dev build` builds.
 add_custom_target(weft_installed)
 add_dependencies(weft_installed weft weft_compat weft_verbs weft_plugin weft_plugin_tcp weft_plugin_udp weft_mux weft_public_headers weft_common
-                                weft_plugin_core ${WEFT_DIRECT_TARGETS})
+                                weft_plugin_core ${WEFT_DIRECT_TARGETS} weft_direct_nic)
 if(TARGET weft_conformance)
   add_dependencies(weft_installed weft_conformance)
 endif()

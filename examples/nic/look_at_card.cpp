@@ -5,7 +5,7 @@
 //   weft nic bind 0000:00:04.0
 //   look_at_card 0000:00:04.0
 //
-// Built with the examples; the library, libweft-nic.a, is in the build tree only.
+//   c++ -std=c++20 look_at_card.cpp $(pkg-config --cflags --libs weft-direct-nic)
 #include <weft/direct/nic_e1000e.hpp>
 
 #include <algorithm>
@@ -41,12 +41,13 @@ void show_descriptors(const char* name, std::span<const Descriptor> ring) {
 
 // 7.2.10: a legacy descriptor of a whole frame, then the tail, which lets the card read it.
 bool post(card::Bus& bus, const card::Driver::View& view, const weft::nic::DmaMemory& frame, size_t bytes) {
-  const uint32_t tail = view.registers.read32(Tdt::at);
+  const auto size = static_cast<uint32_t>(view.transmit.size());
+  const uint32_t tail = view.registers.read32(Tdt::at) % size;  // the card says it: bounded, as all that it says
   Descriptor& descriptor = view.transmit[tail];
   descriptor = {frame.address,
                 bytes | TransmitWord::end_of_packet | TransmitWord::insert_fcs | TransmitWord::report_status};
   weft::arch::dma_release();
-  view.registers.write32(Tdt::at, (tail + 1) % static_cast<uint32_t>(view.transmit.size()));
+  view.registers.write32(Tdt::at, (tail + 1) % size);
   for (int looks = 0; looks < 1000; ++looks) {
     if ((load_device_word(descriptor.word) & TransmitWord::done) != 0) return true;
     bus.wait_us(100);

@@ -14,7 +14,8 @@ fail() { echo "FAILED: $*"; exit 1; }
 quietly() { "$@" >"$work/log" 2>&1 || { tail -n 40 "$work/log"; fail "$*"; }; }
 configured() {  # configured NAME OPTION...
   quietly env -u CMAKE_C_COMPILER_LAUNCHER -u CMAKE_CXX_COMPILER_LAUNCHER cmake -G "Unix Makefiles" -S "$source/tests/install/consumer" -B "$work/$1" \
-    -DPROGRAMS="$source/examples/same_source" -DPROVIDER="$source/examples/minimal_provider" "${@:2}"
+    -DPROGRAMS="$source/examples/same_source" -DPROVIDER="$source/examples/minimal_provider" \
+    -DNIC="$source/examples/nic" "${@:2}"
 }
 # Each language and each library in each way; the linker takes a while over a provider's archive, so that is linked once in each.
 found=(c_mux cpp_mux cpp_direct_shm)
@@ -35,6 +36,9 @@ mv "$work/first" "$work/prefix"
 configured found -DCMAKE_PREFIX_PATH="$work/prefix"
 quietly make -C "$work/found" "${found[@]}"
 ran found "${found[@]}"
+quietly make -C "$work/found" cpp_direct_nic
+! "$work/found/cpp_direct_nic" 0000:ff:1f.7 2>"$work/out" || fail "a card that is not there was opened"
+grep -q '0000:ff:1f.7' "$work/out" || { cat "$work/out"; fail "cpp_direct_nic does not say why"; }
 
 echo "-- add_subdirectory"
 configured added -DWEFT_TREE="$source"

@@ -49,6 +49,20 @@ for provider in shm weft; do
   grep -q "No data available" "$work/log" || fail "no reason for a provider that is not linked"
 done
 
+echo "-- a program that drives a network card"
+read -r -a flags <<<"$(pkg-config --cflags --libs weft-direct-nic)"
+for driver in e1000e virtio_net; do
+  printf '#include <weft/direct/nic_%s.hpp>\nint main() { return weft::direct::nic_%s::Driver::drives(0, 0) ? 1 : 0; }\n' "$driver" "$driver" >"$work/$driver.cpp"
+  g++ -std=c++20 "${strict[@]}" "$work/$driver.cpp" -o "$work/$driver" "${flags[@]}" || fail "weft/direct/nic_$driver.hpp"
+  "$work/$driver" || fail "weft/direct/nic_$driver.hpp"
+  ! g++ -std=c++17 -fsyntax-only "$work/$driver.cpp" "${flags[@]}" 2>"$work/log" || fail "C++17 was accepted"
+  grep -q "nic_$driver.hpp needs C++20" "$work/log" || { cat "$work/log"; fail "C++17 is not explained"; }
+done
+g++ -std=c++20 -O2 "${strict[@]}" "$source/examples/nic/look_at_card.cpp" -o "$work/look_at_card" "${flags[@]}" || fail "look_at_card.cpp"
+! "$work/look_at_card" 0000:ff:1f.7 2>"$work/log" || fail "a card that is not there was opened"
+grep -q '0000:ff:1f.7' "$work/log" || { cat "$work/log"; fail "look_at_card does not say why"; }
+ldd "$work/look_at_card" | grep -qE 'libfabric|libweft' && fail "look_at_card needs a library of ours at run time"
+
 for row in "tcp tcp" "tcp-rxm tcp;ofi_rxm" "udp-rxd udp;ofi_rxd"; do
   read -r name provider <<<"$row"
   echo "-- $name"

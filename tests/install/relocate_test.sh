@@ -30,6 +30,11 @@ for page in man1/weft.1 man1/weft-run.1 man1/weft-check.1 man7/weft_provider.7 m
   [[ -s "$tree/share/man/$page" ]] || fail "no manual page $page"
 done
 
+for file in lib/libweft-nic.a lib/pkgconfig/weft-direct-nic.pc include/weft/direct/nic_e1000e.hpp include/weft/direct/nic_virtio_net.hpp; do
+  [[ -s "$tree/$file" ]] || fail "$file is missing"
+done
+! nm -C "$tree/lib/libweft-nic.a" 2>/dev/null | grep -qE ' [TW] .*(nic::model|::roce)::' || fail "libweft-nic.a has models or RoCEv2 in it"
+
 echo "-- links of the documents lead to installed files"
 while IFS= read -r page; do
   while IFS= read -r link; do
