@@ -42,7 +42,8 @@ void show_descriptors(const char* name, std::span<const Descriptor> ring) {
 // 7.2.10: a legacy descriptor of a whole frame, then the tail, which lets the card read it.
 bool post(card::Bus& bus, const card::Driver::View& view, const weft::nic::DmaMemory& frame, size_t bytes) {
   const auto size = static_cast<uint32_t>(view.transmit.size());
-  const uint32_t tail = view.registers.read32(Tdt::at) % size;  // the card says it: bounded, as all that it says
+  const uint32_t tail =
+      view.registers.read32(Tdt::at) % size;  // the card says it: bounded, as all that it says
   Descriptor& descriptor = view.transmit[tail];
   descriptor = {frame.address,
                 bytes | TransmitWord::end_of_packet | TransmitWord::insert_fcs | TransmitWord::report_status};

@@ -90,7 +90,8 @@ std::vector<std::string> Card::reasons_to_leave() const {
       reasons.push_back(fmt::format("{} has the address {}", one.name, joined(one.addresses, ", ")));
     if (!one.routes.empty())
       reasons.push_back(fmt::format("the route {} goes through {}", joined(one.routes, ", "), one.name));
-    if (!one.uppers.empty()) reasons.push_back(fmt::format("{} carries {}", one.name, joined(one.uppers, ", ")));
+    if (!one.uppers.empty())
+      reasons.push_back(fmt::format("{} carries {}", one.name, joined(one.uppers, ", ")));
   }
   if (interfaces.empty())
     reasons.push_back("its driver shows no interface here: it may be in another network namespace");

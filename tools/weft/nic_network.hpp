@@ -18,7 +18,8 @@ std::vector<std::string> routes4(std::string_view table, std::string_view interf
 std::vector<std::string> routes6(std::string_view table, std::string_view interface,
                                  std::vector<std::string>& gateways);
 
-// Interfaces that the kernel has put on this one: a bridge or a bond that it is a port of, VLANs, macvlans. They carry the addresses then.
+// Interfaces that the kernel has put on this one: a bridge or a bond that it is a port of, VLANs, macvlans. They carry
+// the addresses then.
 std::vector<std::string> uppers_of(const std::string& interface, const std::string& root = {});
 
 struct InterfaceState : nic_binding::Interface {

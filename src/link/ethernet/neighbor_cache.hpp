@@ -23,8 +23,8 @@ struct NeighborEntry {
   Host host{};
   wire::Mac mac{};  // of Known
   State state = State::Empty;
-  uint8_t asked = 0;         // questions since the last answer
-  uint16_t waiting = 0;      // packets; the owner counts
+  uint8_t asked = 0;     // questions since the last answer
+  uint16_t waiting = 0;  // packets; the owner counts
   uint32_t waiting_bytes = 0;
   uint64_t due = 0;          // of the next question, or the end of Failed
   uint64_t fresh_until = 0;  // from then on a host that is sent to is asked whether it is still there
@@ -53,8 +53,8 @@ class NeighborCache {
   NeighborEntry* use(const Host& host, uint64_t now) noexcept;
   NeighborEntry* find(const Host& host) noexcept;
 
-  // The host answered us. `overrides`: also with another MAC than the known one. Nothing of a host that nobody asked for;
-  // an answer while no question is open counts as heard().
+  // The host answered us. `overrides`: also with another MAC than the known one. Nothing of a host that nobody asked
+  // for; an answer while no question is open counts as heard().
   void answered(const Host& host, const wire::Mac& mac, bool overrides, uint64_t now) noexcept;
   // The host spoke of itself; `may_add`: to us. What is used of it is verified by a question.
   void heard(const Host& host, const wire::Mac& mac, bool may_add, uint64_t now) noexcept;

@@ -46,8 +46,9 @@ class Stack {
  public:
   static constexpr size_t head_bytes_max =
       wire::Ethernet::bytes + wire::Ethernet::tag_bytes + wire::Ip6::bytes + wire::Udp::bytes;
-  // Packets that wait, for neighbours and from us to us, and their bytes; and of them those for one neighbour. A burst that goes to somebody for the first
-  // time is a window of RoCEv2 or udp;ofi_rxd: what does not fit is lost, and is sent again a timeout later.
+  // Packets that wait, for neighbours and from us to us, and their bytes; and of them those for one neighbour. The
+  // first burst to somebody is a window of RoCEv2 or udp;ofi_rxd: what does not fit is lost, and is sent again a timeout
+  // later.
   static constexpr size_t kept_max = 512;
   static constexpr size_t kept_bytes_max = size_t{512} << 10;
   static constexpr size_t kept_for_host_max = 256;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// For whom a frame that came is: the owner of a UDP port, members of a group, everybody, the host itself. It decides who looks at a frame;
+// For whom a frame that came is: the owner of a UDP port, members of a group, everybody, the host itself. It decides
+// who looks at a frame;
 // whether the frame is right the stack of the one who looks decides (link/ethernet/stack.hpp). Stateless. Must not know
 // cards or endpoints.
 #pragma once

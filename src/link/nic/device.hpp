@@ -126,7 +126,8 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   void ring() noexcept {
     if (is_usable()) card_->kick();
   }
-  // Returns when the card reads no region any more, after at most remove_wait_ns and a reset. Nothing while it shows frames.
+  // Returns when the card reads no region any more, after at most remove_wait_ns and a reset. Does nothing while the
+  // card shows frames.
   void settle() noexcept;
   // Takes frames from the card. Those of `direct` go to `sink`, the others to inboxes. Both may be null. Returns how
   // many came for `direct`.
@@ -225,7 +226,7 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   uint32_t busy_polls_ = 0;  // that found frames, and so did not look at the clock
   uint64_t reclaimed_ = 0;
   uint64_t reclaimed_seen_ = 0;
-  uint64_t still_since_ = 0;  // the first look that found the frames which the card still has; 0: it gave some back
+  uint64_t still_since_ = 0;  // the first look since which it gave no frame back; 0: it did, or has none
   uint64_t resets_since_ = 0;
   unsigned resets_ = 0;  // since then
   std::vector<Group> groups_;

@@ -118,6 +118,7 @@ static_assert(ethernet::Frames<Frames> && ethernet::HasFlush<Frames> && ethernet
               proto::HasReceiveBuffer<Frames>);
 static_assert(proto::PacketLink<Packets> && proto::UsesDevice<Packets> && proto::HasSleep<Packets> &&
               proto::HasReceiveBuffer<Packets> && proto::HasReceiveSlots<Packets> &&
-              proto::HasMulticast<Packets> && proto::HasPartsThatStay<Packets> && proto::HasSettledParts<Packets>);
+              proto::HasMulticast<Packets> && proto::HasPartsThatStay<Packets> &&
+              proto::HasSettledParts<Packets>);
 
 }  // namespace weft::link::nic

@@ -93,7 +93,9 @@ TEST_F(NicReliable, carries_frames_within_a_card) {
 
 struct NicReliableInPlace : NicReliable {
   static constexpr size_t frame_bytes = 30'000;
-  static std::byte byte_of(size_t frame, size_t at) { return static_cast<std::byte>(frame * 31 + at * 7 + at / 251); }
+  static std::byte byte_of(size_t frame, size_t at) {
+    return static_cast<std::byte>(frame * 31 + at * 7 + at / 251);
+  }
   void lend(std::vector<std::byte>& memory) {
     const iovec piece{memory.data(), memory.size()};
     core::Registration region;
@@ -146,7 +148,8 @@ TEST_F(NicReliableInPlace, registered_payloads_leave_without_a_copy) {
   lend(memory);
   carry_in_place(memory, 200);
   EXPECT_GE(first.statistics().in_place_bytes, 200 * frame_bytes * 9 / 10);
-  EXPECT_LT(first.statistics().copied_bytes, 200 * frame_bytes / 5);  // heads, and ends of packets that are too short
+  EXPECT_LT(first.statistics().copied_bytes,
+            200 * frame_bytes / 5);  // heads, and ends of packets that are too short
   EXPECT_EQ(first.remove({}, registered.handle), 0);
   // Not registered any more: by the bounce buffers.
   const uint64_t before = first.statistics().in_place_bytes;
@@ -202,7 +205,8 @@ TEST_F(NicReliableInPlace, memory_that_the_program_has_back_is_not_read_again) {
   std::ranges::fill(memory, std::byte{0xee});
   bench.first->hold_transmit(false);
   ASSERT_TRUE(turn(2));
-  for (size_t i = 0; i < frame_bytes; ++i) ASSERT_EQ(static_cast<std::byte>(b.came[1][i]), byte_of(0, i)) << i;
+  for (size_t i = 0; i < frame_bytes; ++i)
+    ASSERT_EQ(static_cast<std::byte>(b.came[1][i]), byte_of(0, i)) << i;
   EXPECT_EQ(a.losses + b.losses, 0);
 }
 

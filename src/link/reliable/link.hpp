@@ -135,10 +135,10 @@ class Reliable final : public proto::LinkBase,
     report_background_work();
     return true;
   }
-  // HasZeroCopyFrames, where the packet link's device can read the program's memory, or copies it in the call: the payload leaves, and leaves again,
-  // from where the program has it.
-  bool send_zero_copy(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
-                      size_t part_count) noexcept requires proto::HasPartsThatStay<P> {
+  // HasZeroCopyFrames, where the packet link's device can read the program's memory: the payload leaves, and leaves
+  // again, from where the program has it.
+  bool send_zero_copy(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
+                      const iovec* parts, size_t part_count) noexcept requires proto::HasPartsThatStay<P> {
     std::array<std::byte, proto::stream::head_bytes_max> bytes;
     const size_t head_bytes = proto::stream::pack_head(head, bytes.data());
     if (!core_->reserve_in_place(peer, head_bytes + prefix.size(), parts, part_count)) return false;

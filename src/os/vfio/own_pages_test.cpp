@@ -17,8 +17,7 @@ namespace {
 
 const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 
-// Documentation/admin-guide/mm/pagemap.rst: bit 56: mapped by this process alone, bit 63: present. The page of zeros and those of a file that
-// nobody wrote to are not both.
+// Documentation/admin-guide/mm/pagemap.rst: bit 63: present, bit 56: mapped by this process alone, bit 61: of a file.
 bool is_own(const std::byte* at) {
   const Fd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
   uint64_t entry = 0;
@@ -31,7 +30,8 @@ class OwnPages : public testing::Test {
  protected:
   static constexpr size_t pages = 6;
   void SetUp() override {
-    void* const at = ::mmap(nullptr, pages * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const at =
+        ::mmap(nullptr, pages * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(at, MAP_FAILED);
     memory = static_cast<std::byte*>(at);
     ::madvise(memory, pages * page, MADV_NOHUGEPAGE);
@@ -70,7 +70,8 @@ TEST_F(OwnPages, of_a_private_file) {
   std::FILE* const file = std::tmpfile();
   ASSERT_NE(file, nullptr);
   ASSERT_EQ(::ftruncate(::fileno(file), static_cast<off_t>(page)), 0);
-  ASSERT_NE(::mmap(memory, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, ::fileno(file), 0), MAP_FAILED);
+  ASSERT_NE(::mmap(memory, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, ::fileno(file), 0),
+            MAP_FAILED);
   const std::byte first = *const_cast<volatile std::byte*>(memory);
   EXPECT_EQ(first, std::byte{0});
   EXPECT_FALSE(is_own(memory));

@@ -16,8 +16,8 @@ concept HasPartsThatStay = requires(P& link) {
   noexcept;
 };
 
-// settle_parts() returns when the device reads no parts of packets that were sent before, for an owner that gives them up though the receiver
-// does not have them. Not from within poll(): there it does nothing.
+// settle_parts() returns when the device reads no parts of packets that were sent before, for an owner that gives them
+// up though the receiver does not have them. From within poll() it does nothing.
 template <class P>
 concept HasSettledParts = requires(P& link) {
   { link.settle_parts() }

@@ -150,15 +150,16 @@ class Core {
   void append(Connection& connection, const void* bytes, size_t count) noexcept {
     (void)connection.out.append(pool_, static_cast<const std::byte*>(bytes), count);
   }
-  // As reserve() and append(), of a frame of `head` bytes and these parts: those that are long enough stay where they are until settled() has
-  // passed them, copy_out(), or the end of the connection.
+  // As reserve() and append(), of a frame of `head` bytes and these parts: those that are long enough stay where they
+  // are until settled() has passed them, copy_out(), or the end of the connection.
   static constexpr size_t in_place_bytes_min = 2048;
   bool reserve_in_place(Connection& connection, size_t head, const iovec* parts, size_t count) noexcept;
   void append_in_place(Connection& connection, const iovec& part) noexcept {
     if (part.iov_len < in_place_bytes_min) append(connection, part.iov_base, part.iov_len);
     else connection.out.borrow(static_cast<const std::byte*>(part.iov_base), part.iov_len);
   }
-  // Nothing of the connection is in the owner's memory any more. False: there was no memory for it; it sends nothing any more.
+  // Nothing of the connection is in the owner's memory afterwards. False: there was no memory to copy it to; the
+  // connection sends nothing any more.
   bool copy_out(Connection& connection) noexcept;
   // Before push(): a completion waits for this frame, so the peer is asked for an answer.
   static void expect(Connection& connection) noexcept { connection.expects = true; }

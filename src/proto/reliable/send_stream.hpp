@@ -73,7 +73,8 @@ class SendStream {
   bool reserve_behind(ChunkPool& pool, size_t before, size_t bytes) noexcept {
     return window_.reserve(pool, end_ + before, bytes);
   }
-  // The next bytes stay where they are: the owner keeps them until acked() has passed them, copy_out() or clear(). After reserve_borrowed().
+  // The next bytes stay where they are: the owner keeps them until acked() has passed them, copy_out() or clear().
+  // After reserve_borrowed().
   bool reserve_borrowed(size_t stretches) noexcept;
   void borrow(const std::byte* from, size_t bytes) noexcept {
     borrowed_.push_back({end_, end_ + bytes, from});  // reserved
@@ -171,8 +172,8 @@ class SendStream {
   Window window_;
   Records records_;
   std::vector<Borrowed> borrowed_;  // by begin; each is kept whole until its end is acknowledged
-  uint64_t acked_ = 0;  // everything before it has arrived
-  uint64_t next_ = 0;   // nothing from here on was ever sent
+  uint64_t acked_ = 0;              // everything before it has arrived
+  uint64_t next_ = 0;               // nothing from here on was ever sent
   uint64_t end_ = 0;
   uint64_t edge_ = 0;
   size_t announced_ = size_t{128} << 10;  // nobody's is less

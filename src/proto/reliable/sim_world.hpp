@@ -55,7 +55,8 @@ struct Conditions {
   bool deaths = false;  // connections may be lost
   int nodes = 2;
   uint64_t bytes = 0;  // of each stream
-  bool in_place = false;  // long pieces are sent from the owner's memory, which it overwrites as soon as it is its own again
+  bool in_place =
+      false;  // long pieces are sent from the owner's memory, which it overwrites as soon as it is its own again
 };
 
 inline Conditions conditions(uint64_t seed) {
@@ -354,7 +355,8 @@ inline void Node::poll() {
       // A head, which is copied, and the rest in two parts.
       const size_t head = world_.rules.in_place ? world_.choices.below(std::min<size_t>(bytes, 40) + 1) : 0;
       const size_t first = world_.rules.in_place ? world_.choices.below(bytes - head + 1) : 0;
-      const iovec parts[] = {{frame.data() + head, first}, {frame.data() + head + first, bytes - head - first}};
+      const iovec parts[] = {{frame.data() + head, first},
+                             {frame.data() + head + first, bytes - head - first}};
       if (in_place ? !core_->reserve_in_place(*peer, head, parts, 2) : !core_->reserve(*peer, bytes)) break;
       for (size_t i = 0; i < bytes; ++i) frame[i] = stream_byte(peer->sending, peer->sent + i);
       if (in_place) {
