@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """./dev bench nic: what the drivers of network cards need for one packet: instructions (callgrind, the model of the card left out) and
-accesses to registers, beside what UDP sockets need for the same packet in the kernel.
+accesses to registers, beside what UDP sockets need for the same packet in the kernel; and the accesses to registers of RoCEv2 over a card.
 
 usage: nic.py [--count N]
 """
@@ -16,6 +16,8 @@ import _common as c
 
 DRIVERS = ["e1000e", "virtio_split", "virtio_packed"]
 BATCHES = [1, 32]
+ROCE_DRIVERS = ["e1000e", "virtio_net"]
+ROCE_BYTES = [64, 4096]
 CALLS = [("send", "sent"), ("receive", "received"), ("poll", "poll of an empty ring")]
 
 
@@ -57,7 +59,7 @@ def main():
     args = p.parse_args()
     if not c.have("valgrind"):
         c.die("valgrind is missing (package valgrind)")
-    rows, saved = [], {"count": args.count, "drivers": {}, "time": {}}
+    rows, saved = [], {"count": args.count, "drivers": {}, "roce": {}, "time": {}}
     for driver in DRIVERS:
         figures = of_driver(driver, args.count)
         for call, title in CALLS:
@@ -68,6 +70,19 @@ def main():
                     saved["drivers"].setdefault(driver, {})[f"{call} {batch}"] = f
     print(f"one packet, UDP with 64 B of payload, one fragment, {args.count} of each kind")
     print(c.table(["driver", "packet", "batch", "instructions", "register reads", "register writes", "system calls"], rows))
+
+    rows = []
+    for driver in ROCE_DRIVERS:
+        for size in ROCE_BYTES:
+            for batch in BATCHES:
+                said = c.run_json([c.program("nic_roce"), driver, str(size), str(batch), str(max(1, args.count // 32))])
+                saved["roce"][f"{driver} {size} {batch}"] = said
+                packets = said["packets"] + said["answers"]
+                rows.append([driver, size, batch, f"{said['writes'] / said['packets']:.3f}", f"{said['peer_writes'] / packets:.3f}",
+                             f"{said['reads'] + said['peer_reads']}"])
+    print("\nRDMA writes over RoCEv2 between two cards that do not know each other's ports: of the requester for each packet that it sends, of the\n"
+          "peer for each that comes and goes")
+    print(c.table(["driver", "bytes", "requests at once", "register writes", "peer's register writes", "register reads, all"], rows))
 
     rows = []
     for what in ["udp", *DRIVERS]:
