@@ -17,7 +17,7 @@ done
 bad=()
 check() {  # check NAME COMMAND...: runs it, says how it went
   local name="$1"; shift
-  printf 'check: %-8s ' "$name"
+  printf 'check: %-9s ' "$name"
   local output status=0
   output="$("$@" 2>&1)" || status=$?
   if [[ $status -eq 0 ]]; then
@@ -51,6 +51,7 @@ check format format
 check layers python3 scripts/check/layers.py
 check walks python3 scripts/check/walks.py
 check paths python3 scripts/check/paths.py
+check licences python3 scripts/check/licences.py
 check constants python3 scripts/check/constants.py
 check requires python3 scripts/check/requires.py
 check streams python3 scripts/check/streams.py

@@ -80,6 +80,28 @@ expect bad "a walk without anchors" walks.py
 put docs/walk/two.md 'see `proto/b.hpp:b` in /ho''me/someone\n'
 expect bad "a path of one machine" paths.py
 
+spdx='SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only'
+find "$tree" -name '*.[ch]pp' -exec sed -i "1i // $spdx" {} +
+expect good "every source has its licence" licences.py
+put src/os/s.cpp '#include <cstdio>\n'
+expect bad "a source without its licence" licences.py
+put src/os/s.cpp "// SPDX-License-Identifier: MIT\n#include <cstdio>\n"
+expect bad "a source with another licence" licences.py
+put src/os/s.cpp "#include <cstdio>\n// $spdx\n"
+expect bad "a licence that is not on the first line" licences.py
+rm "$tree/src/os/s.cpp"
+put scripts/tool '#!/bin/sh\ntrue\n'
+expect bad "a script without a suffix and without its licence" licences.py
+put scripts/tool "#!/bin/sh\n# $spdx\ntrue\n"
+expect good "a script with its licence after #!" licences.py
+rm "$tree/scripts/tool"
+mkdir -p "$tree/kernel"
+put kernel/k.c "// $spdx\nint k;\n"
+expect bad "a source of the kernel with the expression of the rest" licences.py
+put kernel/k.c '// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause\nint k;\n'
+expect good "a source of the kernel with the kernel's expression" licences.py
+rm -r "$tree/kernel"
+
 put docs/one.md 'rings of 64\nslots, 8 KiB of head, and 2 ms\n'
 put src/os/sizes.hpp '#pragma once\nconstexpr unsigned slots = 1U << 6;  // slots = 7;\nconstexpr unsigned head = 2 * page;\n'
 put src/os/more.hpp '#pragma once\n#include "os/sizes.hpp"\nconstexpr unsigned page{4096};\nstatic constexpr long pause_ns = 2\x27000\x27000;\n'

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Completion of the command weft for bash. The words come from the command's own help, so they are those of the installed version.
 _weft_commands() { "$1" --help 2>/dev/null | awk '/^DESCRIPTION/ { on = 1; next } /^[A-Z]/ { on = 0 } on && /^  [a-z]+  / { print $1 }'; echo help; }
 _weft_options() { "$1" "$2" --help 2>/dev/null | grep -oE '(^|[[:space:],|[])--?[a-z][a-z-]*' | grep -oE -- '--?[a-z][a-z-]*' | sort -u; }
