@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 sys.dont_write_bytecode = True
 import _common as c
@@ -49,6 +50,7 @@ def main():
     p = argparse.ArgumentParser(prog="bench/instructions.py", description=__doc__.split("\n")[0])
     p.add_argument("--count", type=int, default=2000, help="calls of each kind (default 2000)")
     p.add_argument("--provider", default="shm")
+    p.add_argument("--traced", action="store_true", help="count below the recorder of `weft trace`, too")
     args = p.parse_args()
     if not c.have("valgrind"):
         c.die("valgrind is missing (package valgrind)")
@@ -57,9 +59,18 @@ def main():
     plain = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
     ours = counts(args.provider, args.count, dict(plain, LD_LIBRARY_PATH=str(c.STAGE / "lib/weft/compat")))
     stock = counts(args.provider, args.count, plain)
+    traced = None
+    recorder = c.STAGE / "lib/weft/trace/libweft-trace.so"
+    if args.traced:
+        with tempfile.TemporaryDirectory() as folder:
+            traced = counts(args.provider, args.count, dict(plain, LD_LIBRARY_PATH=str(c.STAGE / "lib/weft/compat"), LD_PRELOAD=str(recorder),
+                                                            WEFT_TRACE_FOLDER=folder))
     print(f"instructions per call, provider {args.provider}, two endpoints in one process, {args.count} calls each")
     print(c.table(["call", "Weft", "stock", "ratio"],
                   [[title, f"{ours[k]:.1f}", f"{stock[k]:.1f}", f"{ours[k] / stock[k]:.2f}x"] for k, title in CALLS]))
+    if traced:
+        print("\nbelow `weft trace`")
+        print(c.table(["call", "Weft", "traced", "more"], [[title, f"{ours[k]:.1f}", f"{traced[k]:.1f}", f"{traced[k] - ours[k]:.1f}"] for k, title in CALLS]))
     c.save("instructions.json", {"weft": ours, "stock": stock, "provider": args.provider, "count": args.count})
     return 0
 

@@ -67,3 +67,18 @@ add_library(weft_verbs SHARED ${entry_verbs})
 weft_self_contained(weft_verbs "${verbs}/entry/libibverbs.map" weft_faces_verbs)
 set_target_properties(weft_verbs PROPERTIES OUTPUT_NAME ibverbs VERSION ${WEFT_VERBS_VERSION} SOVERSION 1
                                             LIBRARY_OUTPUT_DIRECTORY "${WEFT_COMPAT_DIR}")
+
+# What `weft trace` loads before a program's libraries: written against the public interfaces, without a room.
+if(WEFT_TOOLS)
+  add_library(weft_trace MODULE "${PROJECT_SOURCE_DIR}/tools/trace/recorder.cpp" "${PROJECT_SOURCE_DIR}/tools/trace/fabric.cpp"
+                                "${PROJECT_SOURCE_DIR}/tools/trace/verbs.cpp")
+  set(trace_map "${PROJECT_SOURCE_DIR}/tools/trace/trace.map")
+  target_include_directories(weft_trace PRIVATE "${PROJECT_SOURCE_DIR}/tools")
+  target_link_libraries(weft_trace PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+  target_link_options(weft_trace PRIVATE -Wl,-z,defs -Wl,--gc-sections -Wl,-z,now "-Wl,--version-script=${trace_map}")
+  if(NOT WEFT_SANITIZE)
+    target_link_options(weft_trace PRIVATE -static-libstdc++ -static-libgcc)
+  endif()
+  set_target_properties(weft_trace PROPERTIES PREFIX lib OUTPUT_NAME weft-trace LINK_DEPENDS "${trace_map}" INTERPROCEDURAL_OPTIMIZATION OFF
+                                              LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib/weft/trace")
+endif()

@@ -11,7 +11,7 @@ PATH="$(dirname "$weft"):$PATH"
 offered() {
   bash -c 'source "$1/weft.bash"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _weft; printf "%s\n" "${COMPREPLY[@]}"' bash "$folder" "$@"
 }
-for command in run info perf mux check top nic; do
+for command in run info perf mux check top trace nic; do
   offered weft "" | grep -qx "$command" || fail "no $command"
   [[ "$command" == run ]] || offered weft "$command" --h | grep -qx -- --help || fail "no --help of $command"
 done

@@ -11,8 +11,8 @@ _weft() {
     mapfile -t COMPREPLY < <(compgen -W "$(_weft_commands "$weft") --version --help" -- "$word")
     return
   fi
-  # Behind "weft run --" stands another command.
-  if [[ $command == run && $word != -* ]]; then
+  # Behind "weft run --" and "weft trace --" stands another command.
+  if [[ $command == @(run|trace) && $word != -* ]]; then
     mapfile -t COMPREPLY < <(compgen -c -- "$word")
     return
   fi

@@ -20,6 +20,7 @@
 #include "perf.hpp"
 #include "run.hpp"
 #include "top.hpp"
+#include "trace.hpp"
 
 #if __has_include("weft_revision.hpp")  // made by the build
 #include "weft_revision.hpp"
@@ -43,6 +44,7 @@ SYNOPSIS
   weft run [--plugin] [--] PROGRAM [ARGUMENT]...
   weft info [-v|-j|-l] [--why] [HINT]...
   weft top [--once [--json]] [--metrics] [-p PID]...
+  weft trace [-o FILE] [--records N] [--stock] [--] PROGRAM [ARGUMENT]...
   weft perf [-p PROVIDER]... [-t TESTS] [-s SIZES] [OPTION]...
   weft mux [OPTION]... HEADER [OBJECT|ARCHIVE|SOURCE]...
   weft check [OPTION]... PROVIDER|PLUGIN
@@ -54,6 +56,7 @@ DESCRIPTION
   run     Runs an unmodified libfabric or verbs program on Weft.
   info    Lists providers and their attributes, and verbs devices; --why tells why hints match nothing.
   top     Shows endpoints, verbs devices and queue pairs of running programs: packets, bytes, what was sent again.
+  trace   Writes a timeline of a program's libfabric and verbs calls, for Perfetto.
   perf    Measures latency, message rate and bandwidth of a provider, of Weft or of a stock libfabric.
   mux     Makes a plugin out of a provider's header and objects; says what it lacks.
   check   Says whether a provider, of Weft or of anybody, shows what it claims, and what it is good enough for.
@@ -65,7 +68,7 @@ DESCRIPTION
 int usage_error(std::string_view word) {
   fmt::print(
       stderr,
-      "weft: there is no command '{}'; there are: run info top perf mux check nic help (weft --help)\n",
+      "weft: there is no command '{}'; there are: run info top trace perf mux check nic help (weft --help)\n",
       word);
   return weft::tool::exit_usage;
 }
@@ -91,6 +94,10 @@ int help(std::span<char*> args, char** all) {
     fmt::print("{}", weft::tool::run_help());
     return 0;
   }
+  if (topic == "trace") {
+    fmt::print("{}", weft::tool::trace_help());
+    return 0;
+  }
   if (topic == "info") return weft::tool::info(2, help_args, all);
   if (topic == "top") return weft::tool::top(2, help_args);
   if (topic == "perf") return weft::tool::perf(2, help_args, all);
@@ -110,6 +117,7 @@ int dispatch(int argc, char** argv) {
   if (command == "run") return weft::tool::run(rest);
   if (command == "info") return weft::tool::info(argc - 1, argv + 1, argv);
   if (command == "top") return weft::tool::top(argc - 1, argv + 1);
+  if (command == "trace") return weft::tool::trace_program(rest);
   if (command == "perf") return weft::tool::perf(argc - 1, argv + 1, argv);
   if (command == "mux") return weft::tool::mux(argc - 1, argv + 1);
   if (command == "check") return weft::tool::check(argc - 1, argv + 1);

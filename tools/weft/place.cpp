@@ -68,6 +68,7 @@ fs::path lib_dir() {
 }
 fs::path compat_dir() { return lib_dir() / "weft/compat"; }
 fs::path plugin_dir() { return lib_dir() / "weft/plugin"; }
+fs::path trace_library() { return lib_dir() / "weft/trace/libweft-trace.so"; }
 
 std::string take_out(std::string_view list, const std::string& dir) {
   std::string rest;

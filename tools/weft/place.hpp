@@ -16,6 +16,8 @@ std::filesystem::path lib_dir();
 // The drop-in libfabric.so.1 and the plugin for a stock libfabric, as installed below the prefix.
 std::filesystem::path compat_dir();
 std::filesystem::path plugin_dir();
+// What `weft trace` loads before a program's libraries.
+std::filesystem::path trace_library();
 
 // Colon-separated search lists. `put_first` leaves one occurrence of `dir`, at the front.
 std::string put_first(std::string_view list, const std::string& dir);

@@ -27,7 +27,6 @@ namespace weft::tool {
 
 namespace {
 
-constexpr int status_refused = 125;
 constexpr int status_not_executable = 126;
 constexpr int status_not_found = 127;
 
@@ -99,19 +98,19 @@ std::optional<std::string> secure_mode(const std::string& path) {
   return std::nullopt;
 }
 
-void warn_of_the_ignored(const std::string& path, bool plugin) {
+void warn_of_the_ignored(std::string_view command, const std::string& path, bool plugin) {
   const char* variable = plugin ? "FI_PROVIDER_PATH" : "LD_LIBRARY_PATH";
   if (const auto reason = secure_mode(path)) {
-    fmt::print(stderr, "weft run: warning: {}: {}, so {} will be ignored and Weft not used\n", path, *reason,
-               variable);
+    fmt::print(stderr, "{}: warning: {}: {}, so {} will be ignored and Weft not used\n", command, path,
+               *reason, variable);
   }
   switch (linking_of(path)) {
     case Linking::fixed:
-      fmt::print(stderr, "weft run: warning: {} is statically linked; no library of ours can get into it\n",
-                 path);
+      fmt::print(stderr, "{}: warning: {} is statically linked; no library of ours can get into it\n",
+                 command, path);
       break;
     case Linking::narrow:
-      fmt::print(stderr, "weft run: warning: {} is a 32-bit program; Weft's library is 64-bit\n", path);
+      fmt::print(stderr, "{}: warning: {} is a 32-bit program; Weft's library is 64-bit\n", command, path);
       break;
     case Linking::dynamic:
     case Linking::unknown:
@@ -131,6 +130,33 @@ std::optional<std::string> set_environment(bool plugin) {
 }
 
 }  // namespace
+
+int start_program(std::string_view command, std::span<char*> args, Way way) {
+  if (args.empty()) {
+    fmt::print(stderr, "{0}: no program given ({0} --help)\n", command);
+    return status_refused;
+  }
+  const std::string name = args[0];
+  const Found found = find_program(name);
+  if (found.error != 0) {
+    fmt::print(stderr, "{}: {}: {}\n", command, found.path, std::strerror(found.error));
+    return found.error == ENOENT || found.error == ENOTDIR ? status_not_found : status_not_executable;
+  }
+  if (way != Way::as_it_is) {
+    if (const auto missing = set_environment(way == Way::plugin)) {
+      fmt::print(stderr, "{}: Weft's library is not installed: {} is missing\n", command, *missing);
+      return status_refused;
+    }
+  }
+  warn_of_the_ignored(command, found.path, way == Way::plugin);
+  std::fflush(nullptr);
+  std::vector<char*> argv(args.begin(), args.end());
+  argv.push_back(nullptr);
+  execvp(name.c_str(), argv.data());  // by name: a shell script without #! runs as execvp(3) says
+  const int error = errno;
+  fmt::print(stderr, "{}: {}: {}\n", command, found.path, std::strerror(error));
+  return error == ENOENT ? status_not_found : status_not_executable;
+}
 
 std::string run_help() {
   return R"(NAME
@@ -181,28 +207,7 @@ int run(std::span<char*> args) {
     }
     plugin = true;
   }
-  if (i >= args.size()) {
-    fmt::print(stderr, "weft run: no program given (weft run --help)\n");
-    return status_refused;
-  }
-  const std::string name = args[i];
-  const Found found = find_program(name);
-  if (found.error != 0) {
-    fmt::print(stderr, "weft run: {}: {}\n", found.path, std::strerror(found.error));
-    return found.error == ENOENT || found.error == ENOTDIR ? status_not_found : status_not_executable;
-  }
-  if (const auto missing = set_environment(plugin)) {
-    fmt::print(stderr, "weft run: Weft's library is not installed: {} is missing\n", *missing);
-    return status_refused;
-  }
-  warn_of_the_ignored(found.path, plugin);
-  std::fflush(nullptr);
-  std::vector<char*> argv(args.begin() + static_cast<std::ptrdiff_t>(i), args.end());
-  argv.push_back(nullptr);
-  execvp(name.c_str(), argv.data());  // by name: a shell script without #! runs as execvp(3) says
-  const int error = errno;
-  fmt::print(stderr, "weft run: {}: {}\n", found.path, std::strerror(error));
-  return error == ENOENT ? status_not_found : status_not_executable;
+  return start_program("weft run", args.subspan(i), plugin ? Way::plugin : Way::drop_in);
 }
 
 }  // namespace weft::tool

@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace weft::tool {
 
@@ -14,5 +15,17 @@ namespace weft::tool {
 int run(std::span<char*> args);
 
 std::string run_help();
+
+enum class Way {
+  drop_in,   // our libraries first
+  plugin,    // the stock library, with our providers
+  as_it_is,  // what the program finds by itself
+};
+
+constexpr int status_refused = 125;
+
+// Executes a program with its arguments, as `run` does; `command` begins the sentences of errors. Returns only when it
+// could not be executed.
+int start_program(std::string_view command, std::span<char*> args, Way way);
 
 }  // namespace weft::tool

@@ -15,8 +15,9 @@ namespace weft::tool {
 
 class TemporaryFolder {
  public:
-  explicit TemporaryFolder(const std::string& name) {
-    const std::filesystem::path above = std::filesystem::temp_directory_path();
+  explicit TemporaryFolder(const std::string& name)
+      : TemporaryFolder(name, std::filesystem::temp_directory_path()) {}
+  TemporaryFolder(const std::string& name, const std::filesystem::path& above) {
     std::string path = (above / (name + "-XXXXXX")).string();
     if (mkdtemp(path.data()) == nullptr)
       fail("cannot make a folder in {}: {}", above.string(), std::strerror(errno));
