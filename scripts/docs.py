@@ -5,16 +5,21 @@
 usage: docs.py OUT             builds the site into OUT
        docs.py OUT --check     and follows every link of it; with chromium also asks the search, as a browser does
 """
+import contextlib
 import functools
 import html.parser
 import http.server
+import os
 import pathlib
+import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import urllib.parse
 
 sys.dont_write_bytecode = True
@@ -169,9 +174,67 @@ def broken_links(site: pathlib.Path) -> "list[str]":
     return bad
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
+# Asks the page for its results until there are some, and tells the server. The search runs in a worker of its own, whose time the
+# browser's virtual time does not cover, so real time is what counts.
+PROBE = """<script>
+const asked = setInterval(() => {
+  const hits = document.querySelectorAll(".md-search-result__item").length;
+  if (hits > 0) { clearInterval(asked); fetch("/found?word=" + new URLSearchParams(location.search).get("q") + "&hits=" + hits); }
+}, 250);
+</script></body>"""
+SEARCH_LIMIT_S = 300
+
+
+class Site(http.server.SimpleHTTPRequestHandler):
+    """The site, its first page with the probe in it; `found` gets (word, hits)."""
+    found: "queue.Queue[tuple[str, int]]" = queue.Queue()
+
     def log_message(self, *_: object) -> None:
         pass
+
+    def do_GET(self) -> None:
+        parts = urllib.parse.urlsplit(self.path)
+        values = urllib.parse.parse_qs(parts.query)
+        if parts.path == "/found":
+            self.answer(b"", "text/plain")
+            self.found.put((values["word"][0], int(values["hits"][0])))
+        elif parts.path == "/index.html" and "q" in values:
+            text = (pathlib.Path(self.directory) / "index.html").read_text()
+            self.answer(text.replace("</body>", PROBE).encode(), "text/html")
+        else:
+            super().do_GET()
+
+    def answer(self, body: bytes, kind: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # a browser that is ended
+            self.write(body, kind)
+
+    def write(self, body: bytes, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def hits_of(browser: str, address: str, word: str) -> int:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        # With a port for debugging it stays until it is told to go.
+        running = subprocess.Popen([browser, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", f"--user-data-dir={profile}",
+                                    f"{address}/index.html?q={word}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            end = time.monotonic() + SEARCH_LIMIT_S
+            while time.monotonic() < end and running.poll() is None:
+                try:
+                    told, hits = Site.found.get(timeout=1)
+                except queue.Empty:
+                    continue
+                if told == word:
+                    return hits
+            return 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
 
 
 def unfound(site: pathlib.Path) -> "list[str]":
@@ -179,15 +242,12 @@ def unfound(site: pathlib.Path) -> "list[str]":
     if browser is None:
         print("docs: no chromium here: the search was not asked")
         return []
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=site))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Site, directory=str(site)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     bad = []
     for word in SEARCHED:
-        address = f"http://127.0.0.1:{server.server_port}/index.html?q={word}"
-        shown = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=30000", "--dump-dom", address],
-                               capture_output=True, text=True, timeout=180, check=False).stdout
-        hits = len(re.findall(r'class="md-search-result__item"', shown))
-        print(f"docs: search for {word}: {hits} pages")
+        hits = hits_of(browser, f"http://127.0.0.1:{server.server_port}", word)
+        print(f"docs: search for {word}: {hits} pages", flush=True)
         if hits == 0:
             bad.append(f"the search does not find {word}")
     server.shutdown()
