@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Makes the installed documents point to what is installed: links to our headers lead to the prefix's include/, links to files that an install
 # does not have become plain words. Included by cmake_install.cmake when everything else is in its place.
-set(docs "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${WEFT_DOCUMENTS}")
+get_filename_component(root "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}" ABSOLUTE)  # --prefix may be relative
+set(docs "${root}/${WEFT_DOCUMENTS}")
 file(GLOB_RECURSE pages "${docs}/*.md")
 foreach(page IN LISTS pages)
   file(READ "${page}" text)
@@ -22,8 +23,8 @@ foreach(page IN LISTS pages)
     endif()
     set(changed TRUE)
     string(REGEX REPLACE "^(\\.\\./)*include/" "" header "${file}")
-    if(NOT header STREQUAL file AND EXISTS "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${WEFT_HEADERS}/${header}")
-      file(RELATIVE_PATH there "${folder}" "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${WEFT_HEADERS}/${header}")
+    if(NOT header STREQUAL file AND EXISTS "${root}/${WEFT_HEADERS}/${header}")
+      file(RELATIVE_PATH there "${folder}" "${root}/${WEFT_HEADERS}/${header}")
       string(REPLACE "](${target})" "](${there})" text "${text}")
     else()
       # "[words](gone)" to "words".

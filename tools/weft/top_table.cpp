@@ -18,7 +18,7 @@ using statistics::Process;
 using statistics::Value;
 
 constexpr std::string_view column_format =
-    "{:>8} {:<15} {:<12} {:>7} {:>7} {:>7} {:>7} {:>6} {:>6} {:>6} {:>6} {:>14} {}";
+    "{:>8} {:<15} {:<15} {:>7} {:>7} {:>7} {:>7} {:>6} {:>6} {:>6} {:>6} {:>14} {}";
 
 constexpr std::array<std::string_view, 7> state_names = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
 
