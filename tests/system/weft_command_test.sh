@@ -66,6 +66,19 @@ assert len(report["results"]) == 9, len(report["results"])
 for r in report["results"]:
     assert len(r["samples"]) == 3 and 0 < r["min"] <= r["median"] <= r["max"], r
 P
+expect 0 "$weft" perf -t rma-read-lat,atomic-lat,atomic-rate -s 8 -n 200 -r 2 --percentiles -f json -o "$work/times"
+python3 - "$work/times" <<'PYTHON' || fail "perf --percentiles"
+import json, sys
+results = {r["test"]: r for r in json.load(open(sys.argv[1]))["results"]}
+assert set(results) == {"rma-read-lat", "atomic-lat", "atomic-rate"}, results
+for name in ("rma-read-lat", "atomic-lat"):
+    times = results[name]["times_ns"]
+    assert sum(count for _, count in times["histogram"]) == 400 and times["p50"] <= times["p99.9"] <= times["most"], times
+assert results["atomic-rate"]["times_ns"] is None
+PYTHON
+expect 0 "$weft" perf -t tagged-pingpong -s 8,64 -n 100 -r 1 -f csv; says '^library,provider,test,bytes,'
+[[ $(grep -c ',shm,tagged-pingpong,' "$work/out") -eq 2 ]] || fail "perf -f csv"
+expect 1 "$weft" perf -t atomic-lat -s 64 -n 10; says 'atomic operations are of 8 bytes'
 expect 0 "$weft" perf -t msg-pingpong -s 8 -n 500 -r 1 --threading safe; says 'fi_inject'
 if command -v gnuplot >/dev/null; then
   expect 0 "$weft" perf -t tagged-pingpong -s 8:1k -n 200 -r 1 --plot "$work/plot.svg"

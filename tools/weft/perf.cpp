@@ -83,7 +83,10 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--threading", o.threading, "Threading level asked for: domain, safe ... (default: domain)");
   app.add_flag("--verify", o.verify, "Check every byte received (the figures are then of the checking)");
   app.add_flag("--stock", o.stock, "Measure the system's libfabric instead of Weft");
-  app.add_option("-f,--format", o.format, "text or json")->check(CLI::IsMember({"text", "json"}));
+  app.add_flag("--percentiles", o.percentiles,
+               "Latency tests: time each operation, for percentiles and (as JSON) a histogram; it costs a "
+               "look at the clock each");
+  app.add_option("-f,--format", o.format, "text, json or csv")->check(CLI::IsMember({"text", "json", "csv"}));
   app.add_option("-o,--output", o.output, "Write the report there");
   app.add_option("--plot", o.plot_file, "Draw an SVG file with gnuplot");
   app.add_option("--node", o.node, "Local address for providers over IP (default: the library's choice)");
@@ -117,6 +120,7 @@ EXAMPLES
   weft perf
   weft perf -t tagged-pingpong,tagged-bw -s 8:1m --plot shm.svg
   weft perf --stock -p 'tcp;ofi_rxm' -t tagged-rate --format json -o tcp.json
+  weft perf -t tagged-pingpong,rma-read-lat,atomic-lat -s 8 --percentiles -f csv
 )"});
 }
 
@@ -378,7 +382,9 @@ int finish(Reporter& reporter, const Options& options) {
   return reporter.anything_missing() || reporter.results().empty() ? exit_failed : exit_ok;
 }
 
-Format format_of(const Options& options) { return options.format == "json" ? Format::json : Format::text; }
+Format format_of(const Options& options) {
+  return options.format == "json" ? Format::json : options.format == "csv" ? Format::csv : Format::text;
+}
 
 int perf_here(const Options& options) {
   const std::string where = options.cpus.first < 0 ? "two, not pinned"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 
 #include "failure.hpp"
@@ -21,12 +22,17 @@ constexpr std::array tests{
     Test{"tagged-bw", Api::tagged, Unit::bandwidth, false, "bandwidth of tagged messages, one direction"},
     Test{"rma-write-lat", Api::rma, Unit::latency, false,
          "one-way latency of a write, to the target's completion"},
+    Test{"rma-read-lat", Api::rma, Unit::latency, true, "latency of a read, from the call to its completion"},
     Test{"rma-write-bw", Api::rma, Unit::bandwidth, false, "bandwidth of writes"},
     Test{"rma-read-bw", Api::rma, Unit::bandwidth, true, "bandwidth of reads"},
+    Test{"atomic-lat", Api::atomic, Unit::latency, false,
+         "latency of a fetching addition of 8 bytes, from the call to its completion"},
+    Test{"atomic-rate", Api::atomic, Unit::rate, false, "additions of 8 bytes per second, without a result"},
 };
 
-std::vector<size_t> usual_sizes(Unit unit) {
-  switch (unit) {
+std::vector<size_t> usual_sizes(const Test& test) {
+  if (test.api == Api::atomic) return {atomic_bytes};
+  switch (test.unit) {
     case Unit::latency:
       return {8, 1024, 65536};
     case Unit::rate:
@@ -113,12 +119,61 @@ std::vector<Step> steps_of(const PerfOptions& options) {
   for (const std::string& provider : options.providers) {
     for (const std::string& name : options.tests) {
       const Test& test = test_named(name);
-      for (const size_t size : options.sizes.empty() ? usual_sizes(test.unit) : options.sizes) {
+      for (const size_t size : options.sizes.empty() ? usual_sizes(test) : options.sizes) {
         steps.push_back({provider, &test, size});
       }
     }
   }
   return steps;
+}
+
+size_t Histogram::place_of(uint64_t ns) {
+  if (ns < steps) return ns;
+  const auto power =
+      static_cast<unsigned>(std::bit_width(ns)) - 5;  // the four bits below the first say the step
+  return std::min<size_t>(steps * (power + 1) + (ns >> power) - steps, places_count - 1);
+}
+
+uint64_t Histogram::begin_of(size_t place) {
+  if (place < steps) return place;
+  const size_t power = place / steps - 1;
+  return (place % steps + steps) << power;
+}
+
+void Histogram::add(uint64_t ns, uint64_t times) {
+  if (places_.empty()) places_.resize(places_count);
+  places_[place_of(ns)] += times;
+  count_ += times;
+  largest_ = std::max(largest_, ns);
+}
+
+void Histogram::add(const Histogram& other) {
+  if (other.places_.empty()) return;
+  places_.resize(places_count);
+  for (size_t i = 0; i < places_count; ++i) places_[i] += other.places_[i];
+  count_ += other.count_;
+  largest_ = std::max(largest_, other.largest_);
+}
+
+double Histogram::quantile(double share) const {
+  if (count_ == 0) return 0;
+  const double wanted = share * static_cast<double>(count_);
+  uint64_t below = 0;
+  for (size_t place = 0; place < places_.size(); ++place) {
+    below += places_[place];
+    if (places_[place] != 0 && static_cast<double>(below) >= wanted)
+      return static_cast<double>(
+          std::min(place + 1 < places_count ? begin_of(place + 1) - 1 : largest_, largest_));
+  }
+  return static_cast<double>(largest_);
+}
+
+std::vector<std::pair<uint64_t, uint64_t>> Histogram::steps_taken() const {
+  std::vector<std::pair<uint64_t, uint64_t>> taken;
+  for (size_t place = 0; place < places_.size(); ++place) {
+    if (places_[place] != 0) taken.emplace_back(begin_of(place), places_[place]);
+  }
+  return taken;
 }
 
 double Result::median() const {
@@ -199,6 +254,63 @@ std::string copies_text(const CopyWays& c) {
   return text;
 }
 
+nlohmann::json to_json(const std::optional<Histogram>& times) {
+  if (!times) return nullptr;
+  nlohmann::json value = {{"most", times->largest()}, {"histogram", times->steps_taken()}};
+  for (const auto& [name, share] : shown_quantiles) value[std::string(name)] = times->quantile(share);
+  return value;
+}
+
+std::optional<Histogram> times_from(const nlohmann::json& v) {
+  if (v.is_null()) return {};
+  Histogram times;
+  uint64_t left = 1;  // the largest one is known as it was
+  const auto most = v.at("most").get<uint64_t>();
+  for (const auto& step : v.at("histogram")) {
+    const uint64_t begin = step.at(0);
+    const uint64_t count = step.at(1);
+    const bool has_most = left != 0 && Histogram::place_of(begin) == Histogram::place_of(most);
+    if (has_most) times.add(most, left--);
+    times.add(begin, count - (has_most ? 1 : 0));
+  }
+  return times;
+}
+
+std::string times_text(const Histogram& times) {
+  std::string text;
+  for (const auto& [name, share] : shown_quantiles)
+    text += fmt::format("{} {:.0f}, ", name, times.quantile(share));
+  return text + fmt::format("most {} ns, of {}", times.largest(), times.count());
+}
+
+std::string csv_head() {
+  std::string head = "library,provider,test,bytes,unit,median,least,most";
+  for (const auto& [name, share] : shown_quantiles) head += fmt::format(",{}_ns", name);
+  return head + ",most_ns,repeats,iterations,operation,placement";
+}
+
+namespace {
+
+std::string csv_text(std::string_view text) {
+  if (text.find_first_of(",\"\n\r") == std::string_view::npos) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + '"';
+}
+
+}  // namespace
+
+std::string csv_line(const Result& r, std::string_view library) {
+  std::string line =
+      fmt::format("{},{},{},{},{},{},{},{}", csv_text(library), csv_text(r.provider), csv_text(r.test),
+                  r.size, csv_text(unit_name(r.unit)), r.median(), r.least(), r.most());
+  for (const auto& [name, share] : shown_quantiles)
+    line += r.times ? fmt::format(",{:.0f}", r.times->quantile(share)) : std::string(",");
+  line += r.times ? fmt::format(",{}", r.times->largest()) : std::string(",");
+  return line + fmt::format(",{},{},{},{}", r.samples.size(), r.iters, csv_text(r.operation),
+                            placement_of(r.line_before_ns, r.line_after_ns));
+}
+
 nlohmann::json to_json(const Result& r) {
   return {{"provider", r.provider},
           {"fabric", r.fabric},
@@ -216,6 +328,7 @@ nlohmann::json to_json(const Result& r) {
           {"involuntary_switches", r.involuntary_switches},
           {"packets", to_json(r.packets)},
           {"copies", to_json(r.copies)},
+          {"times_ns", to_json(r.times)},
           {"line_ns", {r.line_before_ns, r.line_after_ns}},
           {"placement", placement_of(r.line_before_ns, r.line_after_ns)}};
 }
@@ -234,6 +347,7 @@ Result result_from(const nlohmann::json& v) {
   v.at("involuntary_switches").get_to(r.involuntary_switches);
   r.packets = packets_from(v.value("packets", nlohmann::json()));
   r.copies = copies_from(v.value("copies", nlohmann::json()));
+  r.times = times_from(v.value("times_ns", nlohmann::json()));
   v.at("line_ns").at(0).get_to(r.line_before_ns);
   v.at("line_ns").at(1).get_to(r.line_after_ns);
   r.unit = test_named(r.test).unit;

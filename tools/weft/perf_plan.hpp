@@ -10,14 +10,18 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 namespace weft::tool {
 
-enum class Api { tagged, msg, rma };
-enum class Unit { latency, rate, bandwidth };  // ns one way, M messages/s, GB/s (1e9)
+enum class Api { tagged, msg, rma, atomic };
+enum class Unit { latency, rate, bandwidth };  // ns, M messages/s, GB/s (1e9)
+
+// Of an atomic operation: one element of FI_UINT64.
+constexpr size_t atomic_bytes = 8;
 
 struct Test {
   std::string_view name;
@@ -25,6 +29,10 @@ struct Test {
   Unit unit;
   bool read = false;  // RMA: the initiator reads
   std::string_view about;
+
+  bool is_one_sided() const { return api == Api::rma || api == Api::atomic; }
+  // Latency from the call to the completion with the result, not of one way.
+  bool is_round_trip() const { return unit == Unit::latency && (read || api == Api::atomic); }
 };
 
 std::span<const Test> all_tests();
@@ -43,6 +51,7 @@ struct PerfOptions {
   unsigned repeat_ms = 100;
   bool verify = false;
   bool stock = false;
+  bool percentiles = false;  // time each operation of a latency test
   std::string threading = "domain";
   std::string node;  // local address to bind to
 };
@@ -59,6 +68,31 @@ struct Step {
 
 // Every provider with every test with every size, in this order.
 std::vector<Step> steps_of(const PerfOptions& options);
+
+// How often which time was taken: 16 steps for each power of two, so a step is at most 6.25 % wide.
+class Histogram {
+ public:
+  static constexpr unsigned steps = 16;
+  static constexpr size_t places_count = 61 * steps;
+
+  void add(uint64_t ns, uint64_t times = 1);
+  void add(const Histogram& other);
+  uint64_t count() const { return count_; }
+  uint64_t largest() const { return largest_; }
+  // The time that this share of all, from 0 to 1, did not exceed: the upper end of its step, at most largest().
+  double quantile(double share) const;
+  // Lower end of each step that has something, and how much.
+  std::vector<std::pair<uint64_t, uint64_t>> steps_taken() const;
+
+  static size_t place_of(uint64_t ns);
+  static uint64_t begin_of(size_t place);
+
+ private:
+  std::vector<uint64_t> places_;  // empty before the first
+  uint64_t count_ = 0, largest_ = 0;
+};
+inline constexpr std::array<std::pair<std::string_view, double>, 4> shown_quantiles = {
+    {{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p99.9", 0.999}}};
 
 // Figures of one step, all repeats. JSON in between the processes and in the report.
 // What became of packets, where the provider can tell (WEFT_RELIABLE_OPS).
@@ -89,6 +123,7 @@ struct Result {
   long voluntary_switches = 0, involuntary_switches = 0;  // of both processes, over all repeats
   std::optional<Packets> packets;                         // of both, from opening to closing
   std::optional<CopyWays> copies;                         // of the side that received more
+  std::optional<Histogram> times;                // ns of each operation, all repeats, if it was asked for
   double line_before_ns = 0, line_after_ns = 0;  // a cache line between the two processors; 0: not measured
 
   double median() const;
@@ -102,7 +137,14 @@ std::optional<Packets> packets_from(const nlohmann::json& value);
 std::string copies_text(const CopyWays& copies);
 nlohmann::json to_json(const std::optional<CopyWays>& copies);
 std::optional<CopyWays> copies_from(const nlohmann::json& value);
+nlohmann::json to_json(const std::optional<Histogram>& times);
+std::optional<Histogram> times_from(const nlohmann::json& value);
+// "p50 310, p90 320, p99 400, p99.9 1200, most 30000 ns"
+std::string times_text(const Histogram& times);
 nlohmann::json to_json(const Result& result);
+// A line of CSV, RFC 4180, and the names of its columns.
+std::string csv_head();
+std::string csv_line(const Result& result, std::string_view library);
 Result result_from(const nlohmann::json& value);
 
 }  // namespace weft::tool

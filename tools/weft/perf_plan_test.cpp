@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "failure.hpp"
 
 namespace weft::tool {
@@ -102,6 +104,78 @@ TEST(Figures, the_way_of_large_messages_in_one_line) {
       "9.87 us; 2 trials cost 0.50 %");
   EXPECT_EQ(copies_text({"ring", "only way", {{{7, 0}, {}, {}}}}),
             "copied by ring (only way): ring 7 messages");
+}
+
+TEST(Times, AStepIsAtMostASixteenthOfItsValue) {
+  size_t before = 0;
+  for (uint64_t ns = 0; ns < 100'000; ++ns) {
+    const size_t place = Histogram::place_of(ns);
+    EXPECT_GE(place, before);
+    before = place;
+    EXPECT_LE(Histogram::begin_of(place), ns);
+    EXPECT_GT(Histogram::begin_of(place + 1), ns);
+    EXPECT_LE((Histogram::begin_of(place + 1) - Histogram::begin_of(place)) * 16, std::max<uint64_t>(ns, 16));
+  }
+  EXPECT_LT(Histogram::place_of(~uint64_t{0}), Histogram::places_count);
+}
+
+TEST(Times, QuantilesAreThoseOfWhatWasAdded) {
+  Histogram times;
+  EXPECT_EQ(times.quantile(0.5), 0);
+  for (uint64_t ns = 1; ns <= 1000; ++ns) times.add(ns);
+  EXPECT_NEAR(times.quantile(0.5), 500, 32);
+  EXPECT_NEAR(times.quantile(0.99), 990, 32);
+  EXPECT_EQ(times.quantile(1), 1000);
+  times.add(1'000'000);
+  EXPECT_EQ(times.largest(), 1'000'000U);
+  Histogram more;
+  more.add(times);
+  more.add(Histogram());
+  EXPECT_EQ(more.count(), 1001U);
+  EXPECT_EQ(more.quantile(0.5), times.quantile(0.5));
+}
+
+TEST(Times, AResultKeepsThem) {
+  Result result;
+  result.test = "rma-read-lat";
+  result.samples = {1};
+  result.times.emplace();
+  for (uint64_t ns : {100, 200, 200, 70'000}) result.times->add(ns);
+  const Result again = result_from(to_json(result));
+  ASSERT_TRUE(again.times);
+  EXPECT_EQ(again.times->count(), 4U);
+  EXPECT_EQ(again.times->largest(), 70'000U);
+  EXPECT_EQ(again.times->steps_taken(), result.times->steps_taken());
+  EXPECT_FALSE(result_from(to_json([] {
+                 Result r;
+                 r.test = "msg-rate";
+                 return r;
+               }()))
+                   .times);
+}
+
+TEST(Csv, HasAsManyFieldsAsNamesAndQuotesWhatNeedsIt) {
+  Result result;
+  result.provider = "tcp;ofi_rxm";
+  result.test = "rma-write-bw";
+  result.operation = "fi_write, delivery \"complete\"";
+  const std::string line = csv_line(result, "/a/b");
+  EXPECT_NE(line.find("\"fi_write, delivery \"\"complete\"\"\""), std::string::npos) << line;
+  const std::string head = csv_head();
+  EXPECT_EQ(std::count(line.begin(), line.end(), ','), std::count(head.begin(), head.end(), ',') + 1) << line;
+  result.times.emplace();
+  result.times->add(5);
+  EXPECT_NE(csv_line(result, "").find(",5,5,5,5,5,"), std::string::npos);
+}
+
+TEST(Steps, AtomicOperationsHaveTheirSize) {
+  PerfOptions options;
+  options.providers = {"a"};
+  options.tests = {"atomic-lat"};
+  ASSERT_EQ(steps_of(options).size(), 1u);
+  EXPECT_EQ(steps_of(options)[0].size, atomic_bytes);
+  EXPECT_TRUE(test_named("atomic-lat").is_round_trip());
+  EXPECT_FALSE(test_named("rma-write-lat").is_round_trip());
 }
 
 }  // namespace

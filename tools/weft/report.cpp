@@ -41,6 +41,7 @@ latency    one way: half of a round trip; what fits is injected, larger messages
 rate, bw   one direction, a completion for every message at both ends, at most one window of sends incomplete;
            the receiver has two windows of receives posted and acknowledges each window
 CPUS       a cache line from one CPU to the other, before and after: compare figures of one placement only
+read-lat, atomic-lat  from the call to its completion, one at a time: no half of it
 rma        write-lat counts to the completion at the target (remote CQ data); bw to the initiator's completions
 )";
 
@@ -56,6 +57,7 @@ Reporter::Reporter(Format format, const std::string& output, Circumstances circu
     if (!out_) fail("cannot write {}: {}", output, std::strerror(errno));
   }
   if (format_ == Format::text) print_head();
+  if (format_ == Format::csv) fmt::print(out_, "{}\n", csv_head());
 }
 
 Reporter::~Reporter() {
@@ -96,14 +98,20 @@ void Reporter::begin(const std::string& provider, const std::string& test, size_
 
 void Reporter::result(const Result& r) {
   results_.push_back(r);
-  if (format_ != Format::text) return;
+  if (format_ == Format::json) return;
   clear_progress();
+  if (format_ == Format::csv) {
+    fmt::print(out_, "{}\n", csv_line(r, circumstances_.library));
+    std::fflush(out_);
+    return;
+  }
   fmt::print(out_, "{:<16} {:<16} {:>9} {:>10} {:>10} {:>10}  {:<8} {:<13} {}\n", r.provider, r.test,
              size_text(r.size), number(r.median()), number(r.least()), number(r.most()), unit_name(r.unit),
              r.operation, cpus_text(r));
   if (const auto& p = r.packets; p && (p->sent_again != 0 || p->lost != 0 || p->damaged != 0))
     fmt::print(out_, "{:<16} of {} packets {} were found lost, {} sent again; {} came twice, {} damaged\n",
                "", p->sent, p->lost, p->sent_again, p->duplicates, p->damaged);
+  if (r.times) fmt::print(out_, "{:<16} {}\n", "", times_text(*r.times));
   if (r.copies) fmt::print(out_, "{:<16} {}\n", "", copies_text(*r.copies));
   std::fflush(out_);
 }
@@ -123,6 +131,7 @@ void Reporter::failed(const std::string& provider, const std::string& reason) {
 
 void Reporter::finish() {
   clear_progress();
+  if (format_ == Format::csv) return;
   if (format_ == Format::text) {
     fmt::print(out_, "{}", notes);
     return;
@@ -155,7 +164,7 @@ struct Panel {
 std::vector<Panel> panels_of(const std::vector<Result>& results) {
   std::vector<Panel> panels;
   for (const auto& [unit, title] :
-       {std::pair{Unit::latency, "one-way latency, ns"}, std::pair{Unit::rate, "million messages per second"},
+       {std::pair{Unit::latency, "latency, ns"}, std::pair{Unit::rate, "million messages per second"},
         std::pair{Unit::bandwidth, "bandwidth, GB/s"}}) {
     Panel panel{title, {}};
     for (const Result& r : results) {

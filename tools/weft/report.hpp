@@ -14,7 +14,7 @@
 
 namespace weft::tool {
 
-enum class Format { text, json };
+enum class Format { text, json, csv };
 
 // Where the figures come from.
 struct Circumstances {

@@ -2,6 +2,7 @@
 // The measured loops. Make no system call while messages flow; know nothing of processes, repeats or reports.
 #include "runner.hpp"
 
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 #include <time.h>
@@ -44,7 +45,7 @@ unsigned Shape::tx_slots() const {
 }
 
 unsigned Shape::rx_slots() const {
-  if (test->api == Api::rma) return 4;  // "the writes are over"
+  if (test->is_one_sided()) return 4;  // "the writes are over"
   if (test->unit == Unit::latency) return pingpong_slots;
   return initiator ? 8 : 2 * window;
 }
@@ -58,11 +59,11 @@ Runner::Runner(Session& session, Channel& channel, const Shape& shape)
       peer_(session.peer()),
       descriptor_(session.descriptor()),
       tx_size_(shape.test->unit == Unit::latency || shape.initiator ? shape.size : ack_size),
-      rx_size_(shape.test->api == Api::rma || (shape.test->unit != Unit::latency && shape.initiator)
+      rx_size_(shape.test->is_one_sided() || (shape.test->unit != Unit::latency && shape.initiator)
                    ? ack_size
                    : shape.size),
       small_(shape.size <= session.info().tx_attr->inject_size),
-      verify_received_(shape.verify && shape.test->api != Api::rma &&
+      verify_received_(shape.verify && !shape.test->is_one_sided() &&
                        (shape.test->unit == Unit::latency || !shape.initiator)),
       tx_(shape.tx_slots()),
       rx_(shape.rx_slots()) {
@@ -87,7 +88,8 @@ void Runner::prepare() {
 std::string Runner::operation() const {
   const Test& test = *shape_.test;
   const bool latency = test.unit == Unit::latency;
-  if (test.api == Api::rma && latency) return small_ ? "fi_inject_writedata" : "fi_writedata";
+  if (test.api == Api::atomic) return latency ? "fi_fetch_atomic" : "fi_atomic";
+  if (test.api == Api::rma && latency && !test.read) return small_ ? "fi_inject_writedata" : "fi_writedata";
   if (test.api == Api::rma) {
     if (test.read) return "fi_read";
     return session_.delivery_complete() ? "fi_write, delivery complete" : "fi_write";
@@ -99,7 +101,9 @@ std::string Runner::operation() const {
 double Runner::run(uint64_t warmup, uint64_t iters) {
   const Test& test = *shape_.test;
   stall_begin_ns_ = now_ns();
-  if (test.api == Api::rma) {
+  times_ = {};
+  if (test.is_round_trip()) return one_by_one(warmup, iters);
+  if (test.is_one_sided()) {
     if (test.unit == Unit::latency) return rma_writes_in_turn(warmup, iters);
     if (warmup) rma(warmup);
     return rma(iters);
@@ -122,8 +126,9 @@ double Runner::pingpong(uint64_t warmup, uint64_t iters) {
   const uint64_t base = received_;
   const bool injects = small_;
   int64_t begin = now_ns();
+  int64_t since = begin;
   for (uint64_t i = 0; i < warmup + iters; ++i) {
-    if (i == warmup) begin = now_ns();
+    if (i == warmup) since = begin = now_ns();
     if (!shape_.initiator) wait_pingpong(base + i + 1);
     if (injects) {
       inject();
@@ -132,6 +137,7 @@ double Runner::pingpong(uint64_t warmup, uint64_t iters) {
     }
     if (shape_.initiator) wait_pingpong(base + i + 1);
     post_receives();
+    if (shape_.timed && i >= warmup) note_time(since);
   }
   while (tx_free_.size() < tx_.size()) poll();
   return static_cast<double>(now_ns() - begin) * 1e-9;
@@ -179,31 +185,75 @@ void Runner::stream_in(uint64_t messages) {
   while (tx_free_.size() < tx_.size()) poll();
 }
 
+void Runner::await_end() {
+  const uint64_t until = received_ + 1;
+  while (received_ < until) poll();  // a fabric with manual progress needs us
+  post_receives();
+}
+
+void Runner::note_time(int64_t& since) {
+  const int64_t now = now_ns();
+  times_.add(static_cast<uint64_t>(now - since) / (shape_.test->is_round_trip() ? 1 : 2));
+  since = now;
+}
+
+// One operation of the slot's buffer.
+ssize_t Runner::post_one_sided(Slot* slot) {
+  const RemoteMemory remote = session_.peer_memory();
+  const auto number = static_cast<unsigned>(slot - tx_.data());
+  const uint64_t address = remote.address + session_.rx_offset(number);
+  const Test& test = *shape_.test;
+  if (test.api == Api::atomic && test.unit == Unit::latency) {
+    // The result goes beside the operand: a buffer has a cache line at least.
+    return fi_fetch_atomic(ep_, slot->buffer, 1, descriptor_, slot->buffer + atomic_bytes, descriptor_, peer_,
+                           address, remote.key, FI_UINT64, FI_SUM, slot);
+  }
+  if (test.api == Api::atomic)
+    return fi_atomic(ep_, slot->buffer, 1, descriptor_, peer_, address, remote.key, FI_UINT64, FI_SUM, slot);
+  if (test.read)
+    return fi_read(ep_, slot->buffer, shape_.size, descriptor_, peer_, address, remote.key, slot);
+  return fi_write(ep_, slot->buffer, shape_.size, descriptor_, peer_, address, remote.key, slot);
+}
+
+// Reads and atomic operations, each when the one before has its result.
+double Runner::one_by_one(uint64_t warmup, uint64_t iters) {
+  if (!shape_.initiator) {
+    await_end();
+    return 0;
+  }
+  int64_t begin = now_ns();
+  int64_t since = begin;
+  for (uint64_t i = 0; i < warmup + iters; ++i) {
+    if (i == warmup) since = begin = now_ns();
+    Slot* slot = free_tx();
+    ssize_t status;
+    while ((status = post_one_sided(slot)) == -FI_EAGAIN) poll();
+    if (status != 0) call_error(status);
+    while (tx_free_.size() < tx_.size()) poll();
+    if (shape_.timed && i >= warmup) note_time(since);
+  }
+  const int64_t end = now_ns();
+  if (shape_.verify && shape_.test->read) verify(session_.base() + session_.tx_offset(0), 0);
+  ack();
+  while (tx_free_.size() < tx_.size()) poll();
+  return static_cast<double>(end - begin) * 1e-9;
+}
+
 double Runner::rma(uint64_t operations) {
   if (!shape_.initiator) {
-    const uint64_t until = received_ + 1;
-    while (received_ < until) poll();  // a fabric with manual progress needs us
-    post_receives();
+    await_end();
     // Without delivery complete the last writes may still be under way.
-    if (shape_.verify && !shape_.test->read && session_.delivery_complete()) {
+    if (shape_.verify && shape_.test->api == Api::rma && !shape_.test->read && session_.delivery_complete()) {
       verify(session_.base() + session_.rx_offset(0), 0);
     }
     return 0;
   }
-  const RemoteMemory remote = session_.peer_memory();
   const int64_t begin = now_ns();
   for (uint64_t i = 0; i < operations; ++i) {
     Slot* slot = free_tx();
-    std::byte* buffer = slot->buffer;
-    const uint64_t address = remote.address + session_.rx_offset(static_cast<unsigned>(slot - tx_.data()));
-    if (shape_.verify && !shape_.test->read) fill(buffer, 0);
+    if (shape_.verify && !shape_.test->read) fill(slot->buffer, 0);
     ssize_t status;
-    do {
-      status = shape_.test->read
-                   ? fi_read(ep_, buffer, shape_.size, descriptor_, peer_, address, remote.key, slot)
-                   : fi_write(ep_, buffer, shape_.size, descriptor_, peer_, address, remote.key, slot);
-      if (status == -FI_EAGAIN) poll();
-    } while (status == -FI_EAGAIN);
+    while ((status = post_one_sided(slot)) == -FI_EAGAIN) poll();
     if (status != 0) call_error(status);
   }
   while (tx_free_.size() < tx_.size()) poll();
@@ -217,11 +267,13 @@ double Runner::rma(uint64_t operations) {
 double Runner::rma_writes_in_turn(uint64_t warmup, uint64_t iters) {
   const uint64_t base = written_here_;
   int64_t begin = now_ns();
+  int64_t since = begin;
   for (uint64_t i = 0; i < warmup + iters; ++i) {
-    if (i == warmup) begin = now_ns();
+    if (i == warmup) since = begin = now_ns();
     if (!shape_.initiator) wait_written(base + i + 1);
     write_with_data();
     if (shape_.initiator) wait_written(base + i + 1);
+    if (shape_.timed && i >= warmup) note_time(since);
   }
   while (tx_free_.size() < tx_.size()) poll();
   return static_cast<double>(now_ns() - begin) * 1e-9;

@@ -22,6 +22,7 @@ struct Shape {
   unsigned buffers = 1;
   bool verify = false;
   bool initiator = false;
+  bool timed = false;  // each operation of a latency test, on the initiator
 
   // Sends outstanding and receives posted that this side of this test needs.
   unsigned tx_slots() const;
@@ -42,6 +43,8 @@ class Runner {
   void poll();
   // The call that carries the data, for the report.
   std::string operation() const;
+  // Of the last run() of a test that is timed: half of the time of each round trip, or all of it (Test::is_round_trip()).
+  const Histogram& times() const { return times_; }
 
  private:
   struct Slot {
@@ -56,6 +59,10 @@ class Runner {
   void stream_in(uint64_t messages);
   double rma(uint64_t operations);
   double rma_writes_in_turn(uint64_t warmup, uint64_t iters);
+  double one_by_one(uint64_t warmup, uint64_t iters);
+  ssize_t post_one_sided(Slot* slot);
+  void await_end();
+  void note_time(int64_t& since);
 
   void inject();
   void send();
@@ -90,6 +97,7 @@ class Runner {
   uint64_t moved_ = 0;  // completions so far, to see a stall
   uint64_t moved_at_check_ = 0;
   int64_t check_ns_ = 0, stall_begin_ns_ = 0;
+  Histogram times_;
 };
 
 }  // namespace weft::tool

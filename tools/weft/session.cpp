@@ -2,6 +2,7 @@
 // Opening of an endpoint through the standard API. Knows nothing of what is measured.
 #include "session.hpp"
 
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
 #include <sys/mman.h>
 #include <weft/extensions.h>
@@ -30,9 +31,13 @@ uint64_t caps_of(Api api) {
       return FI_MSG;
     case Api::rma:
       return FI_RMA | FI_MSG;  // the message says that the writes are over
+    case Api::atomic:
+      return FI_ATOMIC | FI_MSG;
   }
   return 0;
 }
+
+bool is_one_sided(Api api) { return api == Api::rma || api == Api::atomic; }
 
 bool is_ip(uint32_t format) {
   return format == FI_SOCKADDR || format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6;
@@ -49,7 +54,7 @@ fi_info* hints_for(const SessionRequest& request, bool delivery_complete) {
   hints->domain_attr->threading =
       static_cast<fi_threading>(parse_one(request.threading, threading_names(), "a threading level"));
   hints->domain_attr->cq_data_size = request.cq_data ? 4 : 0;
-  hints->tx_attr->msg_order = hints->rx_attr->msg_order = request.api == Api::rma ? 0 : FI_ORDER_SAS;
+  hints->tx_attr->msg_order = hints->rx_attr->msg_order = is_one_sided(request.api) ? 0 : FI_ORDER_SAS;
   if (delivery_complete) hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
   if (!request.provider.empty()) hints->fabric_attr->prov_name = strdup(request.provider.c_str());
   return hints;
@@ -63,7 +68,12 @@ fi_info* first_match(const SessionRequest& request, bool delivery_complete, cons
   return status == 0 ? found : nullptr;
 }
 
-const char* api_text(Api api) { return api == Api::tagged ? "tagged" : api == Api::msg ? "msg" : "rma,msg"; }
+const char* api_text(Api api) {
+  return api == Api::tagged   ? "tagged"
+         : api == Api::msg    ? "msg"
+         : api == Api::atomic ? "atomic,msg"
+                              : "rma,msg";
+}
 
 }  // namespace
 
@@ -83,8 +93,18 @@ Session::Session(const SessionRequest& request)
     : buffers_(std::max(1u, request.buffers)),
       stride_((std::max<size_t>(request.size, 1) + cache_line - 1) / cache_line * cache_line),
       memory_(2 * buffers_ * stride_) {
+  if (request.api == Api::atomic && request.size != atomic_bytes)
+    throw Refused(fmt::format("atomic operations are of {} bytes", atomic_bytes));
   choose(request);
   open(request);
+  if (request.api == Api::atomic) check_atomics();
+}
+
+void Session::check_atomics() const {
+  size_t count = 0;
+  if (fi_atomicvalid(ep(), FI_UINT64, FI_SUM, &count) != 0 || count == 0 ||
+      fi_fetch_atomicvalid(ep(), FI_UINT64, FI_SUM, &count) != 0 || count == 0)
+    throw Refused("the provider has no addition of 8 bytes (fi_atomicvalid)");
 }
 
 void Session::choose(const SessionRequest& request) {
@@ -143,9 +163,9 @@ void Session::open(const SessionRequest& request) {
 
 void Session::register_memory(const SessionRequest& request) {
   const bool local = info_->domain_attr->mr_mode & FI_MR_LOCAL;
-  if (!local && request.api != Api::rma) return;
+  if (!local && !is_one_sided(request.api)) return;
   uint64_t access = FI_SEND | FI_RECV;
-  if (request.api == Api::rma) access |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+  if (is_one_sided(request.api)) access |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
   fid_mr* mr = nullptr;
   constexpr uint64_t key = 0x77656674;
   check(fi_mr_reg(domain_.get(), memory_.data(), memory_.size(), access, 0, key, 0, &mr, nullptr),

@@ -99,6 +99,7 @@ class Session {
   void choose(const SessionRequest& request);
   void open(const SessionRequest& request);
   void register_memory(const SessionRequest& request);
+  void check_atomics() const;
 
   unsigned buffers_;
   size_t stride_;

@@ -79,7 +79,7 @@ struct Agreement {
     r.tx_slots = shape.tx_slots();
     r.rx_slots = shape.rx_slots();
     r.buffers = shape.buffers;
-    r.cq_data = shape.test->api == Api::rma && shape.test->unit == Unit::latency;
+    r.cq_data = shape.test->api == Api::rma && shape.test->unit == Unit::latency && !shape.test->read;
     r.threading = threading;
     r.node = node;
     return r;
@@ -189,7 +189,7 @@ class Leader {
     result.unit = step_.test->unit;
     result.operation = runner_->operation();
     result.iters = options_.iters ? options_.iters : calibrate();
-    if (step_.test->unit != Unit::latency && step_.test->api != Api::rma) {
+    if (step_.test->unit != Unit::latency && !step_.test->is_one_sided()) {
       result.iters = (result.iters + shape_.window - 1) / shape_.window * shape_.window;
     }
     switches_ = {};
@@ -198,6 +198,10 @@ class Leader {
       const uint64_t warmup =
           options_.warmup >= 0 ? static_cast<uint64_t>(options_.warmup) : result.iters / 10;
       result.samples.push_back(figure(run(warmup, result.iters), result.iters));
+      if (shape_.timed) {
+        if (!result.times) result.times.emplace();
+        result.times->add(runner_->times());
+      }
     }
     result.line_after_ns = time_line();
     result.voluntary_switches = switches_.voluntary;
@@ -240,6 +244,7 @@ class Leader {
     agreement.shape = shape_of_step();
     shape_ = agreement.shape;
     shape_.initiator = true;
+    shape_.timed = options_.percentiles && step_.test->unit == Unit::latency;
     follower_.send(agreement.message());
     // The answer must be taken even if our own side refuses, or it would be mistaken for the next one.
     std::string refusal;
@@ -314,7 +319,7 @@ class Leader {
     const double each = seconds / static_cast<double>(iters);
     switch (step_.test->unit) {
       case Unit::latency:
-        return each * 1e9 / 2;
+        return each * 1e9 / (step_.test->is_round_trip() ? 1 : 2);
       case Unit::rate:
         return 1e-6 / each;
       case Unit::bandwidth:
