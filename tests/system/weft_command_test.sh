@@ -78,6 +78,14 @@ assert results["atomic-rate"]["times_ns"] is None
 PYTHON
 expect 0 "$weft" perf -t tagged-pingpong -s 8,64 -n 100 -r 1 -f csv; says '^library,provider,test,bytes,'
 [[ $(grep -c ',shm,tagged-pingpong,' "$work/out") -eq 2 ]] || fail "perf -f csv"
+expect 0 "$weft" perf --compare stock -p shm -t rma-read-lat -s 8,64 -n 50 -r 2 -f json -o "$work/compared"
+python3 - "$work/compared" <<'PYTHON' || fail "perf --compare"
+import json, sys
+results = json.load(open(sys.argv[1]))["results"]
+assert [r["weft"]["size"] for r in results] == [8, 64] and all(len(r[side]["samples"]) == 2 for r in results for side in ("weft", "other")), results
+PYTHON
+expect 2 "$weft" perf --compare /nowhere; says 'there is none at'
+expect 2 "$weft" perf --compare stock --stock
 expect 1 "$weft" perf -t atomic-lat -s 64 -n 10; says 'atomic operations are of 8 bytes'
 expect 0 "$weft" perf -t msg-pingpong -s 8 -n 500 -r 1 --threading safe; says 'fi_inject'
 if command -v gnuplot >/dev/null; then

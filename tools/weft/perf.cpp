@@ -27,6 +27,7 @@
 #include "failure.hpp"
 #include "line_transfer.hpp"
 #include "names.hpp"
+#include "perf_compare.hpp"
 #include "perf_plan.hpp"
 #include "place.hpp"
 #include "report.hpp"
@@ -45,7 +46,7 @@ constexpr std::chrono::seconds grace{5};  // for a process whose other half has 
 constexpr uint16_t usual_port = 7470;
 
 struct Options : PerfOptions {
-  std::string sizes_text, tests_text, pin_text, format = "text", output, plot_file, client;
+  std::string sizes_text, tests_text, pin_text, format = "text", output, plot_file, client, compare_with;
   bool server = false;
   uint16_t port = usual_port;
   std::pair<int, int> cpus{-1, -1};
@@ -86,6 +87,9 @@ void declare(CLI::App& app, Options& o) {
   app.add_flag("--percentiles", o.percentiles,
                "Latency tests: time each operation, for percentiles and (as JSON) a histogram; it costs a "
                "look at the clock each");
+  app.add_option(
+      "--compare", o.compare_with,
+      "Measure Weft and another libfabric in turns, --repeat times each: stock, or its file or folder");
   app.add_option("-f,--format", o.format, "text, json or csv")->check(CLI::IsMember({"text", "json", "csv"}));
   app.add_option("-o,--output", o.output, "Write the report there");
   app.add_option("--plot", o.plot_file, "Draw an SVG file with gnuplot");
@@ -99,6 +103,7 @@ void declare(CLI::App& app, Options& o) {
 
 SYNOPSIS
   weft perf [-p PROVIDER]... [-t TESTS] [-s SIZES] [OPTION]...
+  weft perf --compare stock|LIBRARY [-p PROVIDER]... [OPTION]...
   weft perf --server [--port PORT]
   weft perf --client HOST [--port PORT] [OPTION]...
 
@@ -120,6 +125,7 @@ EXAMPLES
   weft perf
   weft perf -t tagged-pingpong,tagged-bw -s 8:1m --plot shm.svg
   weft perf --stock -p 'tcp;ofi_rxm' -t tagged-rate --format json -o tcp.json
+  weft perf --compare stock -p shm -t tagged-pingpong -s 8:64k --plot compared.svg
   weft perf -t tagged-pingpong,rma-read-lat,atomic-lat -s 8 --percentiles -f csv
 )"});
 }
@@ -150,6 +156,12 @@ void interpret(Options& o) {
       fail("cannot write {}: {}", o.plot_file, std::strerror(errno));
   }
   if (o.server && !o.client.empty()) fail_usage("--server and --client are for two different hosts");
+  if (!o.compare_with.empty()) {
+    if (o.server || !o.client.empty() || o.stock)
+      fail_usage(
+          "--compare is for two libraries on this host; it goes with neither --stock, --server nor --client");
+    (void)folder_of_library(o.compare_with);
+  }
   if (o.pin_text == "none") {
     o.cpus = {-1, -1};
   } else if (o.pin_text.empty()) {
@@ -377,7 +389,7 @@ Circumstances circumstances_of(const Options& o, const std::string& where) {
 int finish(Reporter& reporter, const Options& options) {
   reporter.finish();
   if (!options.plot_file.empty() && !reporter.results().empty()) {
-    plot(reporter.results(), options.plot_file, "weft perf");
+    plot(reporter.results(), options.plot_file, reporter.title());
   }
   return reporter.anything_missing() || reporter.results().empty() ? exit_failed : exit_ok;
 }
@@ -427,6 +439,34 @@ int perf_client(Options& options) {
   return finish(reporter, options);
 }
 
+// What the children are to do, in their own words.
+Comparison comparison_of(const Options& o) {
+  Comparison c;
+  c.providers = o.providers;
+  c.other = o.compare_with;
+  c.rounds = o.repeat;
+  c.format = format_of(o);
+  c.output = o.output;
+  c.plot_file = o.plot_file;
+  const auto add = [&c](const char* name, const std::string& value) {
+    c.options.emplace_back(name);
+    c.options.push_back(value);
+  };
+  add("-t", fmt::format("{}", fmt::join(o.tests, ",")));
+  if (!o.sizes_text.empty()) add("-s", o.sizes_text);
+  if (o.iters != 0) add("-n", std::to_string(o.iters));
+  add("--time", std::to_string(o.repeat_ms));
+  if (o.warmup >= 0) add("-w", std::to_string(o.warmup));
+  add("--window", std::to_string(o.window));
+  add("--buffers", std::to_string(o.buffers));
+  if (!o.pin_text.empty()) add("--pin", o.pin_text);
+  add("--threading", o.threading);
+  if (!o.node.empty()) add("--node", o.node);
+  if (o.verify) c.options.emplace_back("--verify");
+  if (o.percentiles) c.options.emplace_back("--percentiles");
+  return c;
+}
+
 }  // namespace
 
 int perf(int argc, char** argv, char** all) {
@@ -435,6 +475,7 @@ int perf(int argc, char** argv, char** all) {
   declare(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   interpret(options);
+  if (!options.compare_with.empty()) return compare(comparison_of(options));
   settle_library(options.stock ? Library::stock : Library::ours, all);
   if (options.server) return perf_server(options);
   if (!options.client.empty()) return perf_client(options);

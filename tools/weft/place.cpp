@@ -98,6 +98,12 @@ std::string library_path() {
   return info.dli_fname;
 }
 
+void prefer_library(const std::string& folder) {
+  const std::string list = take_out(from_environment("LD_LIBRARY_PATH"), compat_dir().string());
+  setenv("LD_LIBRARY_PATH", put_first(list, folder).c_str(), 1);
+  setenv(guard_name, "1", 1);
+}
+
 void settle_library(Library wanted, char** argv) {
   if (std::getenv(guard_name)) {
     unsetenv(guard_name);  // not for the programs that we start

@@ -35,6 +35,9 @@ enum class Library {
 // Throws Failure when the library is not installed or the loader took another one all the same.
 void settle_library(Library wanted, char** argv);
 
+// Before this command is executed again: settle_library(Library::stock) will take the library of that folder.
+void prefer_library(const std::string& folder);
+
 // The file that fi_getinfo() comes from.
 std::string library_path();
 

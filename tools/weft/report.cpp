@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -24,8 +25,6 @@ namespace {
 constexpr std::chrono::seconds quiet_time{2};
 
 int digits_of(double value) { return value >= 1000 ? 0 : value >= 100 ? 1 : value >= 1 ? 2 : 4; }
-
-std::string number(double value) { return fmt::format("{:.{}f}", value, digits_of(value)); }
 
 // "near 61 ns", "moved 61 to 248 ns", or nothing.
 std::string cpus_text(const Result& r) {
@@ -46,6 +45,8 @@ rma        write-lat counts to the completion at the target (remote CQ data); bw
 )";
 
 }  // namespace
+
+std::string short_figure(double value) { return fmt::format("{:.{}f}", value, digits_of(value)); }
 
 Reporter::Reporter(Format format, const std::string& output, Circumstances circumstances)
     : format_(format),
@@ -74,6 +75,16 @@ void Reporter::print_head() {
   fmt::print(out_, "{:<16} {:<16} {:>9} {:>10} {:>10} {:>10}  {:<8} {:<13} {}\n", "PROVIDER", "TEST", "SIZE",
              "MEDIAN", "LEAST", "MOST", "UNIT", "BY", "CPUS");
   std::fflush(out_);
+}
+
+std::string Reporter::title() const {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  std::string placement = "placement unknown";
+  for (const Result& result : results_)
+    if (const std::string text = cpus_text(result); text != "-") placement = text;
+  return fmt::format("{}: {} (API {})\nprocesses: {}; {}", host, circumstances_.library, circumstances_.api,
+                     circumstances_.where, placement);
 }
 
 void Reporter::clear_progress() {
@@ -106,8 +117,8 @@ void Reporter::result(const Result& r) {
     return;
   }
   fmt::print(out_, "{:<16} {:<16} {:>9} {:>10} {:>10} {:>10}  {:<8} {:<13} {}\n", r.provider, r.test,
-             size_text(r.size), number(r.median()), number(r.least()), number(r.most()), unit_name(r.unit),
-             r.operation, cpus_text(r));
+             size_text(r.size), short_figure(r.median()), short_figure(r.least()), short_figure(r.most()),
+             unit_name(r.unit), r.operation, cpus_text(r));
   if (const auto& p = r.packets; p && (p->sent_again != 0 || p->lost != 0 || p->damaged != 0))
     fmt::print(out_, "{:<16} of {} packets {} were found lost, {} sent again; {} came twice, {} damaged\n",
                "", p->sent, p->lost, p->sent_again, p->duplicates, p->damaged);
@@ -149,11 +160,24 @@ void Reporter::finish() {
 
 namespace {
 
-using Series = std::map<std::string, std::map<size_t, double>>;
+struct Point {
+  double median = 0, least = 0, most = 0;
+};
+using Series = std::map<std::string, std::map<size_t, Point>>;
 
 std::string quoted(std::string text) {
   std::erase_if(text, [](char c) { return c == '\'' || c == '"' || c == '\n' || c == '\\' || c == '`'; });
   return "'" + text + "'";
+}
+
+// Lines of a title: gnuplot reads "\n" within double quotes, and nothing else that could stand in a line.
+std::string quoted_lines(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '\n') result += "\\n";
+    else if (c != '"' && c != '\\' && c != '`' && c != '\'') result += c;
+  }
+  return result + "\" font ',11'";
 }
 
 struct Panel {
@@ -168,28 +192,44 @@ std::vector<Panel> panels_of(const std::vector<Result>& results) {
         std::pair{Unit::bandwidth, "bandwidth, GB/s"}}) {
     Panel panel{title, {}};
     for (const Result& r : results) {
-      if (r.unit == unit) panel.series[r.provider + " " + r.test][r.size] = r.median();
+      if (r.unit == unit) panel.series[r.provider + " " + r.test][r.size] = {r.median(), r.least(), r.most()};
     }
     if (!panel.series.empty()) panels.push_back(std::move(panel));
   }
   return panels;
 }
 
+// "64 KiB" at each size, or at every second, third ... of many.
+std::string tics_of(const std::set<size_t>& sizes) {
+  constexpr size_t tics_most = 12;
+  const size_t step = (sizes.size() + tics_most - 1) / tics_most;
+  std::string text = "set xtics (";
+  const char* separator = "";
+  size_t i = 0;
+  for (const size_t size : sizes) {
+    if (i++ % step != 0) continue;
+    text += fmt::format("{}'{}' {}", separator, size_text(size), size);
+    separator = ", ";
+  }
+  return text + ")\n";
+}
+
 std::string script_of(const std::vector<Panel>& panels, const std::string& svg_file,
                       const std::string& title) {
   std::string script = fmt::format(
-      "set terminal svg size 800,{} dynamic enhanced background rgb 'white'\n"
+      "set terminal svg size 1000,{} dynamic enhanced background rgb 'white'\n"
       "set termoption noenhanced\nset output {}\nset multiplot layout {},1 title {}\n"
-      "set logscale x 2\nset grid\nset key outside right\nset xlabel 'message size, bytes'\nset format x "
-      "'%.0f'\n",
-      60 + 320 * panels.size(), quoted(svg_file), panels.size(), quoted(title));
+      "set logscale x 2\nset grid\nset key outside below\nset xlabel 'message size'\n",
+      100 + 400 * panels.size(), quoted(svg_file), panels.size(), quoted_lines(title));
   for (const Panel& panel : panels) {
     double least = INFINITY, most = 0;
     size_t smallest = SIZE_MAX, largest = 1;
+    std::set<size_t> sizes;
     for (const auto& [name, points] : panel.series) {
       for (const auto& [size, value] : points) {
-        least = std::min(least, value);
-        most = std::max(most, value);
+        least = std::min(least, value.least);
+        most = std::max(most, value.most);
+        sizes.insert(std::max<size_t>(size, 1));
         smallest = std::min(smallest, std::max<size_t>(size, 1));
         largest = std::max(largest, size);
       }
@@ -198,16 +238,27 @@ std::string script_of(const std::vector<Panel>& panels, const std::string& svg_f
         "set ylabel {}\n{}\nset xrange [{}:{}]\n", quoted(panel.title),
         most > 20 * least ? "set logscale y; set yrange [*:*]" : "unset logscale y; set yrange [0:*]",
         std::max(0.5, static_cast<double>(smallest) / 2), largest * 2);
+    script += tics_of(sizes);
+    // A band from the least to the most under each line, of its colour.
     std::string separator = "plot ";
+    unsigned colour = 0;
     for (const auto& [name, points] : panel.series) {
-      script += fmt::format("{}'-' using 1:2 with linespoints title {}", separator, quoted(name));
+      ++colour;
+      script += fmt::format(
+          "{}'-' using 1:2:3 with filledcurves linetype {} fillstyle transparent solid 0.2 noborder notitle, "
+          "'-' using 1:2 with "
+          "linespoints linetype {} title {}",
+          separator, colour, colour, quoted(name));
       separator = ", ";
     }
     script += '\n';
     for (const auto& [name, points] : panel.series) {
       // A size of nothing has no place on a logarithmic axis.
       for (const auto& [size, value] : points)
-        script += fmt::format("{} {}\n", std::max<size_t>(size, 1), value);
+        script += fmt::format("{} {} {}\n", std::max<size_t>(size, 1), value.least, value.most);
+      script += "e\n";
+      for (const auto& [size, value] : points)
+        script += fmt::format("{} {}\n", std::max<size_t>(size, 1), value.median);
       script += "e\n";
     }
   }

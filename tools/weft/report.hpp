@@ -42,6 +42,8 @@ class Reporter {
   void failed(const std::string& provider, const std::string& reason);
   void finish();
 
+  // Of a plot: the host, the library, the CPUs.
+  std::string title() const;
   const std::vector<Result>& results() const { return results_; }
   bool anything_missing() const { return !refused_.empty() || !failed_.empty(); }
 
@@ -59,7 +61,11 @@ class Reporter {
   nlohmann::json refused_ = nlohmann::json::array(), failed_ = nlohmann::json::array();
 };
 
-// Draws what there is of latency, rate and bandwidth over the size, one line per provider and test. Needs
+// With as many digits as are worth showing.
+std::string short_figure(double value);
+
+// Draws what there is of latency, rate and bandwidth over the size, one line per provider and test, over a band from the
+// least to the most. Needs
 // gnuplot; throws Failure.
 void plot(const std::vector<Result>& results, const std::string& svg_file, const std::string& title);
 

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// `weft perf --compare`: two libraries measured in turns by this command itself, one table and one plot. Knows the
+// reports of `weft perf`, not how it measures.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "perf_plan.hpp"
+#include "report.hpp"
+
+namespace weft::tool {
+
+struct Comparison {
+  std::vector<std::string> providers;
+  std::vector<std::string> options;  // of `weft perf`, for both libraries alike
+  std::string other;                 // "stock", or the file or folder of a libfabric.so.1
+  unsigned rounds = 5;
+  Format format = Format::text;
+  std::string output;
+  std::string plot_file;
+};
+
+// The folder that has to be first in LD_LIBRARY_PATH; empty for "stock". Throws Failure when there is no such library.
+std::string folder_of_library(const std::string& other);
+
+// What both libraries came to, by what was asked for.
+class Compared {
+ public:
+  static constexpr size_t sides = 2;  // Weft, and the other
+  struct Row {
+    std::string provider;               // as it was asked for
+    std::array<Result, sides> results;  // without samples: it was not measured there
+    // How often Weft is as fast: of latencies the other's over Weft's, of rates and bandwidths Weft's over the
+    // other's. 0: one is missing.
+    double ratio() const;
+  };
+
+  // A report of `weft perf -f json` of one round.
+  void add(size_t side, const std::string& provider, const nlohmann::json& report);
+  const std::vector<Row>& rows() const { return rows_; }
+  const std::array<std::string, sides>& libraries() const { return libraries_; }  // file and API
+  const std::string& where() const { return where_; }
+  // "near 60 ns", or what the placements of the CPUs were between.
+  std::string placement() const;
+
+ private:
+  Row& row(const std::string& provider, const std::string& test, size_t size);
+
+  std::vector<Row> rows_;
+  std::array<std::string, sides> libraries_;
+  std::string where_;
+};
+
+nlohmann::json to_json(const Compared& compared);
+
+// Status 0 when both libraries measured everything.
+int compare(const Comparison& comparison);
+
+}  // namespace weft::tool
