@@ -42,6 +42,7 @@ as_user weft run -- fi_info -p shm | grep -q '^provider: shm' || fail "weft run 
 as_user weft run -- ibv_devices | grep -q weft_lo || fail "weft run -- ibv_devices"
 as_user weft info >"$work/info" || fail "weft info"
 as_user weft check --only FI_TAGGED loopback >"$work/check" || { cat "$work/check"; fail "weft check"; }
+as_user weft trace -o "$work/trace.json" -- fi_info -p shm >"$work/log" 2>&1 && grep -q '"name":"fi_getinfo"' "$work/trace.json" || fail "weft trace"
 man -w weft >/dev/null 2>&1 || [[ -e /usr/share/man/man1/weft.1.gz ]] || fail "no manual page"
 
 pair "fi_pingpong, shm" weft run -- fi_pingpong -p shm -e rdm -I 100

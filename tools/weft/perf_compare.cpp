@@ -45,6 +45,7 @@ std::string run_again(const std::vector<std::string>& words, size_t side, const 
     // should be.
     if (side == 1 && !folder.empty()) prefer_library(folder);
     std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
     execv("/proc/self/exe", arguments.data());
