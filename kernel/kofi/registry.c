@@ -15,6 +15,14 @@ static LIST_HEAD(kofi_registry);
 static unsigned int kofi_registry_count;
 static DECLARE_WAIT_QUEUE_HEAD(kofi_registry_wait);
 
+/* Of "LOWER;LAYER", the layer is asked. */
+static const char *last_component(const char *name)
+{
+	const char *end = strrchr(name, ';');
+
+	return end ? end + 1 : name;
+}
+
 static struct kofi_registration *registration_named(const char *name)
 {
 	struct kofi_registration *reg;
@@ -35,7 +43,8 @@ int kofi_provider_register(u32 version, struct kofi_provider *provider)
 	    FI_MINOR(version) > FI_MINOR(KOFI_PROVIDER_VERSION))
 		return -EPROTO;
 	if (!provider || !provider->name || !*provider->name || !provider->getinfo ||
-	    !provider->fabric || strlen(provider->name) >= FI_NAME_MAX)
+	    !provider->fabric || strlen(provider->name) >= FI_NAME_MAX ||
+	    strchr(provider->name, ';'))
 		return -EINVAL;
 	reg = kzalloc(sizeof(*reg), GFP_KERNEL);
 	if (!reg)
@@ -91,7 +100,7 @@ struct kofi_registration *kofi_registration_find(const char *name)
 	struct kofi_registration *reg;
 
 	spin_lock(&kofi_registry_lock);
-	reg = registration_named(name);
+	reg = registration_named(last_component(name));
 	if (reg && !try_module_get(reg->provider->owner))
 		reg = NULL;
 	if (reg) {
@@ -131,7 +140,9 @@ static void take_offers(const struct kofi_provider *provider, struct fi_info *of
 		offers = offer->next;
 		offer->next = NULL;
 		if (kofi_info_fits(offer, hints)) {
-			strscpy(offer->fabric_attr->prov_name, provider->name, FI_NAME_MAX);
+			if (!provider->layer)
+				strscpy(offer->fabric_attr->prov_name, provider->name,
+					FI_NAME_MAX);
 			offer->fabric_attr->prov_version = provider->version;
 			offer->fabric_attr->api_version = FI_VERSION(FI_MAJOR_VERSION,
 								     FI_MINOR_VERSION);
@@ -161,7 +172,7 @@ int fi_getinfo(u32 version, const char *node, const char *service, u64 flags,
 		return -ENODATA;
 	spin_lock(&kofi_registry_lock);
 	list_for_each_entry(reg, &kofi_registry, node) {
-		const char *wanted = hints ? hints->fabric_attr->prov_name : "";
+		const char *wanted = last_component(hints ? hints->fabric_attr->prov_name : "");
 
 		if (*wanted && strcmp(wanted, reg->provider->name))
 			continue;

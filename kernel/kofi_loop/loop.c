@@ -149,6 +149,8 @@ static ssize_t loop_post(struct fid_ep *fid_ep, const struct fi_msg *msg, bool t
 	struct fid_cq *cq = send ? fid_ep->tx_cq : fid_ep->rx_cq;
 	int status = 0;
 
+	if (flags & FI_FENCE)
+		return -FI_EBADFLAGS;
 	if (!kofi_vec_valid(&msg->vec))
 		return -EINVAL;
 	if (inject && msg->vec.len > LOOP_INJECT_MAX)
@@ -267,6 +269,8 @@ static ssize_t loop_rma(struct fid_ep *fid_ep, const struct fi_msg_rma *msg, u64
 	size_t i, done = 0, total = 0;
 	int status;
 
+	if (flags & FI_FENCE)
+		return -FI_EBADFLAGS;
 	for (i = 0; i < msg->rma_iov_count; i++)
 		total += msg->rma_iov[i].len;
 	if (total != msg->msg.vec.len || !kofi_vec_valid(&msg->msg.vec))
@@ -315,6 +319,8 @@ static ssize_t loop_atomicmsg(struct fid_ep *fid_ep, const struct fi_msg_atomic 
 	struct kofi_mr *mr;
 	int status;
 
+	if (flags & FI_FENCE)
+		return -FI_EBADFLAGS;
 	if (!kofi_atomic_valid(msg->datatype, msg->op, msg->result, msg->compare))
 		return -EOPNOTSUPP;
 	if (msg->msg.vec.type != KOFI_BUF || len > KOFI_ATOMIC_BYTES_MAX ||

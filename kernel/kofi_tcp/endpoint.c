@@ -27,6 +27,8 @@ static struct ktcp_op *op_new(struct ktcp_ep *ep, enum ktcp_op_kind kind, const 
 	bool inject = kind != KTCP_RECV && (flags & FI_INJECT);
 	struct ktcp_op *op;
 
+	if (flags & FI_FENCE)
+		return ERR_PTR(-FI_EBADFLAGS);
 	if (!kofi_vec_valid(&msg->vec) || msg->vec.len > KTCP_MESSAGE_MAX)
 		return ERR_PTR(-EINVAL);
 	if (inject && msg->vec.len > KTCP_INJECT_MAX)

@@ -340,6 +340,7 @@ static int rma(struct pair *pair)
 	TRY(fi_writemsg(a->ep, &msg, FI_COMPLETION));
 	CHECK(next_completion(a->cq, NULL));
 	CHECK(filled(b->buf + 100, 3000, 5) && !memcmp(b->buf + 9000, a->buf + 3000, 17000));
+	CHECK(fi_writemsg(a->ep, &msg, FI_FENCE) == -FI_EBADFLAGS);	/* nobody offers FI_FENCE */
 	targets[1].len = 16999;
 	CHECK(fi_writemsg(a->ep, &msg, 0) == -EINVAL);
 	TRY(fi_readv(a->ep, kvec, NULL, 2, 0, 100, PAIR_KEY, NULL));
@@ -593,58 +594,4 @@ static int cancel(struct pair *pair)
 int case_cancel(struct target *target)
 {
 	return with_pair(target, NULL, cancel);
-}
-
-static int rdm_sides(struct pair *pair, struct side *sides, struct fid_av **av, fi_addr_t *addr)
-{
-	u8 names[2][64];
-	size_t len[2] = { 64, 64 };
-	int i;
-
-	for (i = 0; i < 2; i++) {
-		TRY(side_open(pair, pair->domain, &sides[i], pair->info, NULL));
-		CHECK(fi_enable(sides[i].ep) == -FI_ENOAV);
-		TRY(fi_ep_bind(sides[i].ep, &(*av)->fid, 0));
-		TRY(fi_enable(sides[i].ep));
-		TRY(fi_getname(&sides[i].ep->fid, names[i], &len[i]));
-		CHECK(fi_av_insert(*av, names[i], 1, &addr[i], 0, NULL) == 1);
-	}
-	len[0] = 64;
-	TRY(fi_av_lookup(*av, addr[1], names[0], &len[0]));
-	CHECK(len[0] == len[1] && !memcmp(names[0], names[1], len[1]));
-	return 0;
-}
-
-int case_rdm(struct target *target)
-{
-	struct side sides[2] = {};
-	struct fid_av *av;
-	struct pair pair = {};
-	fi_addr_t addr[2];
-	size_t len = 64;
-	u8 name[64];
-	int i;
-
-	pair.info = test_info(target, FI_EP_RDM, false);
-	if (!pair.info)
-		return SKIPPED;
-	TRY(fi_fabric(pair.info->fabric_attr, &pair.fabric, NULL));
-	TRY(fi_domain(pair.fabric, pair.info, &pair.domain, NULL));
-	TRY(fi_av_open(pair.domain, NULL, &av, NULL));
-	TRY(rdm_sides(&pair, sides, &av, addr));
-	for (i = 0; i < 100; i++) {
-		TRY(fi_recvfrom(sides[1].ep, sides[1].buf, 64, NULL, FI_ADDR_UNSPEC, NULL));
-		TRY(fi_sendto(sides[0].ep, sides[0].buf, 64, NULL, addr[1], NULL));
-		CHECK(next_completion(sides[1].cq, NULL) && next_completion(sides[0].cq, NULL));
-	}
-	CHECK(fi_sendto(sides[0].ep, sides[0].buf, 1, NULL, 4711, NULL) == -EHOSTUNREACH);
-	TRY(fi_av_remove(av, addr, 1, 0));
-	CHECK(fi_av_remove(av, addr, 1, 0) == -EINVAL);
-	CHECK(fi_av_lookup(av, addr[0], name, &len) == -EINVAL);
-	side_close(&sides[1]);
-	CHECK(fi_sendto(sides[0].ep, sides[0].buf, 1, NULL, addr[1], NULL) == -EHOSTUNREACH);
-	side_close(&sides[0]);
-	TRY(fi_close(&av->fid));
-	pair_close(&pair);
-	return 0;
 }

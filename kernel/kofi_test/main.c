@@ -36,6 +36,8 @@ static const struct {
 	{ "callbacks", case_callbacks },
 	{ "cancel", case_cancel },
 	{ "rdm", case_rdm },
+	{ "crowd", case_crowd },
+	{ "ahead", case_ahead },
 	{ "shutdown", case_shutdown },
 	{ "churn", case_churn },
 	{ "pingpong", case_pingpong },

@@ -5,6 +5,14 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 
+bool has_messages(const struct target *target)
+{
+	struct fi_info *info = test_info(target, FI_EP_MSG, false);
+
+	fi_freeinfo(info);
+	return info;
+}
+
 struct fi_info *test_info(const struct target *target, enum fi_ep_type type, bool source)
 {
 	struct fi_info *hints = fi_allocinfo(), *info = NULL;
@@ -42,6 +50,8 @@ void side_close(struct side *side)
 {
 	if (side->ep)
 		fi_close(&side->ep->fid);
+	if (side->av)
+		fi_close(&side->av->fid);
 	if (side->mr)
 		fi_close(&side->mr->fid);
 	if (side->cq)
@@ -102,6 +112,46 @@ static int register_side(struct fid_domain *domain, struct side *side)
 	return 0;
 }
 
+/* Each side has an address vector with one address, the other's: number 0, that cases name. */
+static int join_rdm(struct side *side)
+{
+	TRY(fi_av_open(container_of(side->ep->fid.parent, struct fid_domain, fid), NULL, &side->av,
+		       NULL));
+	TRY(fi_ep_bind(side->ep, &side->av->fid, 0));
+	return fi_enable(side->ep);
+}
+
+static int know_rdm(struct side *side, struct side *other)
+{
+	u8 name[64];
+	size_t len = sizeof(name);
+	fi_addr_t addr = FI_ADDR_NOTAVAIL;
+
+	TRY(fi_getname(&other->ep->fid, name, &len));
+	CHECK(fi_av_insert(side->av, name, 1, &addr, 0, NULL) == 1 && addr == 0);
+	return 0;
+}
+
+static int open_rdm(const struct target *target, struct pair *pair,
+		    const struct pair_options *options)
+{
+	pair->info = test_info(target, FI_EP_RDM, true);
+	CHECK(pair->info);
+	TRY(fi_fabric(pair->info->fabric_attr, &pair->fabric, NULL));
+	TRY(fi_domain(pair->fabric, pair->info, &pair->domain, NULL));
+	TRY(fi_domain(pair->fabric, pair->info, &pair->other_domain, NULL));
+	TRY(side_open(pair, pair->domain, &pair->a, pair->info, options));
+	TRY(register_side(pair->domain, &pair->a));
+	if (options && options->no_pair)
+		return 0;
+	TRY(side_open(pair, pair->other_domain, &pair->b, pair->info, options));
+	TRY(register_side(pair->other_domain, &pair->b));
+	TRY(join_rdm(&pair->a));
+	TRY(join_rdm(&pair->b));
+	TRY(know_rdm(&pair->a, &pair->b));
+	return know_rdm(&pair->b, &pair->a);
+}
+
 static int open_all(const struct target *target, struct pair *pair,
 		    const struct pair_options *options)
 {
@@ -109,7 +159,8 @@ static int open_all(const struct target *target, struct pair *pair,
 	int status;
 
 	pair->info = test_info(target, FI_EP_MSG, false);
-	CHECK(pair->info);
+	if (!pair->info)	/* a layer */
+		return open_rdm(target, pair, options);
 	TRY(fi_fabric(pair->info->fabric_attr, &pair->fabric, NULL));
 	TRY(fi_eq_open(pair->fabric, NULL, &pair->eq, NULL));
 	TRY(fi_domain(pair->fabric, pair->info, &pair->domain, NULL));

@@ -42,13 +42,14 @@ struct side {
 	struct fid_ep	*ep;
 	struct fid_cq	*cq;	/* of both directions */
 	struct fid_mr	*mr;
+	struct fid_av	*av;	/* RDM: the other side is number 0 */
 	u8		*buf;	/* PAIR_BYTES, registered under key 7 */
 };
 
 #define PAIR_BYTES	(2u << 20)
 #define PAIR_KEY	7
 
-/* Two connected endpoints of one domain. All members NULL or open. */
+/* Two connected endpoints, or two RDM ones. All members NULL or open. */
 struct pair {
 	struct fi_info		*info;
 	struct fid_fabric	*fabric;
@@ -69,6 +70,8 @@ struct pair_options {
 
 /* An info of the provider for type; NULL: it has none. */
 struct fi_info *test_info(const struct target *target, enum fi_ep_type type, bool source);
+/* Whether it has connected endpoints; else it is a layer, and pairs are RDM ones. */
+bool has_messages(const struct target *target);
 int pair_open(const struct target *target, struct pair *pair, const struct pair_options *options);
 void pair_close(struct pair *pair);
 int side_open(struct pair *pair, struct fid_domain *domain, struct side *side,
@@ -99,6 +102,8 @@ int case_queues(struct target *target);
 int case_callbacks(struct target *target);
 int case_cancel(struct target *target);
 int case_rdm(struct target *target);
+int case_crowd(struct target *target);
+int case_ahead(struct target *target);
 int case_shutdown(struct target *target);
 int case_churn(struct target *target);
 int case_pingpong(struct target *target);

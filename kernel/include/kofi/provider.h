@@ -12,9 +12,15 @@
 #include <linux/module.h>
 
 struct kofi_provider {
-	const char	*name;		/* unique */
+	const char	*name;		/* unique, without ';' */
 	u32		version;
 	struct module	*owner;
+	/*
+	 * A layer over other providers: its offers carry their prov_name already,
+	 * "LOWER;NAME", and it opens what is below it by the calls of clients. In
+	 * getinfo() it has to refuse what it asks for itself.
+	 */
+	bool		layer;
 	/*
 	 * Offers in *info, a list; the core drops what does not fit the hints.
 	 * -ENODATA or NULL: none. Process.

@@ -41,6 +41,16 @@ case_tcp() {
   unload kofi_test kofi_tcp kofi || result "FAILED kofi_tcp unload: rmmod"
 }
 
+# The layer for RDM endpoints, over each provider of connected ones.
+case_rdm() {
+  load kofi kofi_loop kofi_tcp kofi_rdm kofi_test || { result "FAILED kofi_rdm load: insmod"; return; }
+  run_test "kofi_loop;kofi_rdm"
+  run_test "kofi_tcp;kofi_rdm" 127.0.0.1
+  run_test "kofi_tcp;kofi_rdm" ::1 messages
+  expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
+  unload kofi_test kofi_rdm kofi_tcp kofi_loop kofi || result "FAILED kofi_rdm unload: rmmod"
+}
+
 # A user-space program over Weft's tcp and a kernel endpoint, in both roles.
 case_peers() {
   if [[ ! -x /weft/bin/kernel_peer ]]; then result "skipped kofi_tcp peers: no staged Weft"; return; fi

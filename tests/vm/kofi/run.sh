@@ -55,7 +55,7 @@ case "$status" in
 esac
 echo "vm: the guest ran for $((SECONDS - started)) s; logs are in ${logs#"$PWD"/}"
 echo
-awk '{ kind = $1; provider = $2; name = $3; sub(/:$/, "", name); $1 = $2 = $3 = ""; printf "%-8s %-12s %-12s%s\n", kind, provider, name, $0 }' "$logs/results"
+awk '{ kind = $1; provider = $2; name = $3; sub(/:$/, "", name); $1 = $2 = $3 = ""; printf "%-8s %-18s %-12s%s\n", kind, provider, name, $0 }' "$logs/results"
 echo
 passed=$(grep -c '^ok ' "$logs/results" || true) failed=$(grep -c '^FAILED ' "$logs/results" || true)
 skipped=$(grep -c '^skipped ' "$logs/results" || true)
