@@ -110,6 +110,77 @@ case_hostile() {
   unload kofi_test kofi_tcp kofi || result "FAILED kofi_tcp unload: rmmod"
 }
 
+# --- block devices ---
+config=/sys/kernel/config/kofi_blk
+image=/tmp/disk.img
+
+start_target() {
+  local n
+  : >/logs/target.log
+  /weft/stage/bin/weft run /weft/bin/block_target 127.0.0.1 4710 $image >>/logs/target.log 2>&1 &
+  target=$!
+  for n in $(seq 200); do grep -q serving /logs/target.log && return 0; sleep 0.1; done
+  return 1
+}
+stop_target() { kill -9 "$target"; wait "$target"; } 2>/dev/null
+blk_connect() {  # blk_connect NAME PROVIDER ADDRESS SERVICE
+  mkdir $config/"$1" && echo "$2" >$config/"$1"/provider && echo "$3" >$config/"$1"/address &&
+    echo "$4" >$config/"$1"/service && echo 2 >$config/"$1"/queues && echo 1 >$config/"$1"/connect
+}
+blk_disconnect() { echo 0 >$config/"$1"/connect && rmdir $config/"$1"; }
+# While a command runs, something else is done again and again: during SECONDS... turns COMMAND is done to the device.
+disturb() {  # disturb TURNS PAUSE COMMAND...
+  local turns="$1" pause="$2" i; shift 2
+  for i in $(seq "$turns"); do sleep "$pause"; "$@"; done
+}
+cut_disk() { echo 1 >$config/disk/cut; }
+kill_target() { stop_target; sleep 0.3; start_target; }
+under() {  # under TURNS PAUSE COMMAND: the writer on $1 while the connections are disturbed
+  local path="$1" seconds="$2" writer status; shift 2
+  /weft/bin/writer "$path" 32 "$seconds" "$RANDOM" >/logs/writer.log 2>&1 &
+  writer=$!
+  disturb "$@"
+  wait $writer
+  status=$?
+  cat /logs/writer.log $config/disk/state
+  return $status
+}
+cuts_of() { sed -n 's/.*cuts \([0-9]*\).*/\1/p' $config/disk/state; }
+
+blk_cases() {  # blk_cases NAME: a device of config/disk
+  local name="$1" dev; dev="$(cat $config/disk/device)"
+  expect "$name writer" "4 threads, all compared" /weft/bin/writer "$dev" 32 4 1
+  expect "$name cut" "100 times while it is written" under "$dev" 12 100 0.1 cut_disk
+  expect "$name discard" "and zeros" blkdiscard_and_zero "$dev"
+  expect "$name mkfs" "ext4" /weft/bin/mke2fs -q -F -t ext4 "$dev"
+  mkdir -p /tmp/mnt
+  expect "$name mount" "" mount -t ext4 "$dev" /tmp/mnt
+  expect "$name busy" "not disconnected while it is mounted" busy_disconnect
+  expect "$name ext4" "100 cuts while a file is written" under /tmp/mnt/file 12 100 0.1 cut_disk
+}
+busy_disconnect() { ! echo 0 2>/dev/null >$config/disk/connect; }
+blkdiscard_and_zero() { blkdiscard "$1" 2>/dev/null || busybox blkdiscard "$1"; }
+
+case_blk() {
+  if [[ ! -x /weft/bin/block_target ]]; then result "skipped kofi_blk user: no staged Weft"; return; fi
+  modprobe -a configfs crc32c_generic ext4
+  mount -t configfs configfs /sys/kernel/config
+  load kofi kofi_tcp kofi_blk || { result "FAILED kofi_blk load: insmod"; return; }
+  truncate -s 160M $image
+  expect "kofi_blk target" "examples/block_target over Weft's tcp" start_target
+  expect "kofi_blk connect" "to it" blk_connect disk kofi_tcp 127.0.0.1 4710
+  blk_cases kofi_blk
+  expect "kofi_blk killed" "the target 8 times while a file is written" under /tmp/mnt/file2 14 8 0.7 kill_target
+  cat $config/disk/state
+  expect "kofi_blk umount" "" umount /tmp/mnt
+  expect "kofi_blk disconnect" "" blk_disconnect disk
+  stop_target
+  expect "kofi_blk fsck" "the image is clean" /weft/bin/e2fsck -fn $image
+  expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
+  rm -f $image
+  unload kofi_blk kofi_tcp kofi || result "FAILED kofi_blk unload: rmmod"
+}
+
 # A case runs while its provider is to be removed: refused as long as an object is open.
 remove_busy() {
   local refused=0 tries

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Connections to the target: opening them, reading their queues, the cut.
+ *
+ * All connections of a generation live and go together. When one is over, the
+ * work item quiesces the disk, closes all, and only then queues again what has
+ * no answer: nothing of the old generation can reach a request or its pages.
+ * The target, for its part, ends all of an older generation before it welcomes
+ * the first connection of a newer one (docs/wire/block.md).
+ */
+#include "blk.h"
+
+#include <linux/random.h>
+#include <linux/sched/mm.h>
+#include <linux/log2.h>
+#include <linux/slab.h>
+
+static bool set_state(struct kblk_dev *dev, enum kblk_state from, enum kblk_state to)
+{
+	return cmpxchg(&dev->state, from, to) == from;
+}
+
+void kblk_cut(struct kblk_dev *dev)
+{
+	if (set_state(dev, KBLK_LIVE, KBLK_CUT))
+		queue_delayed_work(kblk_wq, &dev->work, 0);
+}
+
+/* --- answers --- */
+
+static void queue_dead(struct kblk_queue *queue)
+{
+	WRITE_ONCE(queue->dead, true);
+	smp_mb();	/* against kblk_session_live() */
+	kblk_cut(queue->dev);
+}
+
+static void misbehaves(struct kblk_queue *queue, const char *what)
+{
+	pr_warn_ratelimited("kofi_blk: queue %u: the target sends %s\n", queue->index, what);
+	queue_dead(queue);
+}
+
+/* The command that an answer names, taken from whoever else would end it; or NULL. */
+static struct kblk_cmd *claim(struct kblk_queue *queue, u16 tag, u16 sequence)
+{
+	struct kblk_dev *dev = queue->dev;
+	enum kblk_state state = smp_load_acquire(&dev->state);
+	struct kblk_cmd *cmd = NULL;
+	struct request *rq;
+
+	/* Otherwise nothing was sent, and there may be no tags. */
+	if (tag < dev->depth && (state == KBLK_LIVE || state == KBLK_CUT ||
+				 state == KBLK_FAILED)) {
+		rq = blk_mq_tag_to_rq(dev->tags.tags[queue->index], tag);
+		cmd = rq ? blk_mq_rq_to_pdu(rq) : NULL;
+	}
+	if (!cmd || cmd->queue != queue || atomic_read_acquire(&cmd->state) != KBLK_SENT ||
+	    cmd->sequence != sequence ||
+	    atomic_cmpxchg(&cmd->state, KBLK_SENT, KBLK_ANSWERED) != KBLK_SENT)
+		return NULL;
+	return cmd;
+}
+
+static void on_answer(struct kblk_queue *queue, u16 tag, u16 sequence, u16 err, bool data,
+		      size_t len)
+{
+	struct kblk_cmd *cmd = claim(queue, tag, sequence);
+	bool read;
+
+	if (!cmd) {
+		misbehaves(queue, "an answer to no command");
+		return;
+	}
+	read = cmd->wire.op == KBLK_READ;
+	if (err) {
+		cmd->status = errno_to_blk_status(-(int)err);
+	} else if (data != read || (data && len != cmd->bytes)) {
+		cmd->status = BLK_STS_IOERR;
+		misbehaves(queue, "the answer of another operation");
+	}
+	kblk_cmd_put(cmd);
+}
+
+static int post_answer(struct kblk_queue *queue, struct kblk_answer *answer)
+{
+	return fi_recv(queue->ep, answer, sizeof(*answer), NULL, FI_ADDR_UNSPEC, answer);
+}
+
+static bool is_answer(const struct kblk_queue *queue, const void *context)
+{
+	return context >= (void *)queue->answers &&
+	       context < (void *)(queue->answers + queue->dev->depth);
+}
+
+static void on_entry(struct kblk_queue *queue, const struct fi_cq_tagged_entry *entry)
+{
+	struct kblk_answer answer, *at = entry->op_context;
+	u32 data = entry->data;
+
+	if (is_answer(queue, at)) {
+		answer = *at;
+		if (entry->len != sizeof(answer)) {
+			misbehaves(queue, "an answer of another length");
+			return;
+		}
+		/* Before the request ends: the next command finds the receive. */
+		if (post_answer(queue, at))
+			queue_dead(queue);
+		on_answer(queue, le16_to_cpu(answer.tag), le16_to_cpu(answer.sequence),
+			  le16_to_cpu(answer.err), false, 0);
+	} else if (at) {
+		kblk_cmd_put((struct kblk_cmd *)at);
+	} else if (entry->flags & FI_REMOTE_CQ_DATA) {
+		on_answer(queue, data & 0xffff, data >> 16, 0, true, entry->len);
+	}
+}
+
+static void queue_poll(struct kblk_queue *queue)
+{
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry error;
+	ssize_t got;
+
+	mutex_lock(&queue->rx);
+	for (;;) {
+		got = fi_cq_read(queue->cq, &entry, 1);
+		if (got == 1) {
+			on_entry(queue, &entry);
+		} else if (got == -FI_EAVAIL && fi_cq_readerr(queue->cq, &error, 0) == 1) {
+			if (error.op_context && !is_answer(queue, error.op_context)) {
+				/* Sent or not: if there is no answer, it is sent again. */
+				kblk_cmd_put(error.op_context);
+			}
+			queue_dead(queue);
+		} else {
+			if (got == -FI_EOVERRUN)
+				queue_dead(queue);
+			break;
+		}
+	}
+	mutex_unlock(&queue->rx);
+}
+
+static void cq_handler(struct fid_cq *cq, void *context)
+{
+	unsigned int noio = memalloc_noio_save();
+
+	queue_poll(context);
+	memalloc_noio_restore(noio);
+}
+
+/* --- connections --- */
+
+static void queue_close(struct kblk_queue *queue)
+{
+	if (queue->ep)
+		WARN_ON(fi_close(&queue->ep->fid));
+	queue->ep = NULL;
+	if (queue->cq) {
+		queue_poll(queue);	/* answers that had come count */
+		WARN_ON(fi_close(&queue->cq->fid));
+	}
+	queue->cq = NULL;
+	if (queue->eq)
+		WARN_ON(fi_close(&queue->eq->fid));
+	queue->eq = NULL;
+	kfree(queue->answers);
+	queue->answers = NULL;
+}
+
+static int queue_open(struct kblk_queue *queue)
+{
+	struct kblk_dev *dev = queue->dev;
+	/* Receives, sends, and the data that answer reads. */
+	struct fi_cq_attr attr = { .size = 4 * dev->depth, .handler = cq_handler };
+	int status, i;
+
+	queue->dead = false;
+	queue->answers = kcalloc(dev->depth, sizeof(*queue->answers), GFP_KERNEL);
+	if (!queue->answers)
+		return -ENOMEM;
+	status = fi_eq_open(dev->fabric, NULL, &queue->eq, queue);
+	if (!status)
+		status = fi_cq_open(dev->domain, &attr, &queue->cq, queue);
+	if (!status)
+		status = fi_endpoint(dev->domain, dev->info, &queue->ep, queue);
+	if (!status)
+		status = fi_ep_bind(queue->ep, &queue->eq->fid, 0);
+	if (!status)
+		status = fi_ep_bind(queue->ep, &queue->cq->fid, FI_TRANSMIT | FI_RECV);
+	if (!status)
+		status = fi_enable(queue->ep);
+	for (i = 0; i < dev->depth && !status; i++)
+		status = post_answer(queue, &queue->answers[i]);
+	return status;
+}
+
+/* Whether what a target says at connecting can be meant. */
+static int check_welcome(struct kblk_dev *dev, const struct kblk_welcome *now)
+{
+	const struct kblk_welcome *first = &dev->welcome;
+	u32 block = le32_to_cpu(now->block_bytes);
+
+	if (le32_to_cpu(now->magic) != KBLK_MAGIC || le16_to_cpu(now->version) != KBLK_VERSION)
+		return -EPROTO;
+	if (!is_power_of_2(block) || block < SECTOR_SIZE || block > PAGE_SIZE ||
+	    !now->bytes || le64_to_cpu(now->bytes) % block || le64_to_cpu(now->bytes) > S64_MAX)
+		return -EPROTO;
+	if (!dev->welcomed) {
+		dev->welcome = *now;
+		dev->welcomed = true;
+		return 0;
+	}
+	if (now->bytes != first->bytes || now->block_bytes != first->block_bytes ||
+	    now->volume != first->volume)
+		return -ESTALE;
+	/* The target forgot writes that were acknowledged and not flushed. */
+	if (now->epoch != first->epoch &&
+	    atomic64_read(&dev->acknowledged) > atomic64_read(&dev->flushed))
+		return -ESTALE;
+	dev->welcome.epoch = now->epoch;
+	return 0;
+}
+
+/* Waits for the answer to fi_connect(). */
+static int queue_wait(struct kblk_queue *queue)
+{
+	struct {
+		struct fi_eq_cm_entry	entry;
+		struct kblk_welcome	welcome;
+	} event;
+	struct kblk_refusal refusal = {};
+	struct fi_eq_err_entry error = { .err_data = &refusal, .err_data_size = sizeof(refusal) };
+	ssize_t len;
+	u32 type;
+
+	len = fi_eq_sread(queue->eq, &type, &event, sizeof(event), KBLK_CONNECT_MS, 0);
+	if (len == -FI_EAVAIL && fi_eq_readerr(queue->eq, &error, 0) > 0) {
+		if (error.err_data_size == sizeof(refusal) &&
+		    le32_to_cpu(refusal.magic) == KBLK_MAGIC &&
+		    le32_to_cpu(refusal.err) && le32_to_cpu(refusal.err) < MAX_ERRNO)
+			return -(int)le32_to_cpu(refusal.err);
+		return -error.err;
+	}
+	if (len < 0)
+		return len == -EAGAIN ? -ETIMEDOUT : len;
+	if (type != FI_CONNECTED || len != sizeof(event))
+		return -EPROTO;
+	return check_welcome(queue->dev, &event.welcome);
+}
+
+static int queue_connect(struct kblk_queue *queue)
+{
+	struct kblk_dev *dev = queue->dev;
+	struct kblk_hello hello = {
+		.magic = cpu_to_le32(KBLK_MAGIC), .version = cpu_to_le16(KBLK_VERSION),
+		.queue = cpu_to_le16(queue->index), .queues = cpu_to_le16(dev->queue_count),
+		.depth = cpu_to_le16(dev->depth), .generation = cpu_to_le32(dev->generation) };
+	int status = queue_open(queue);
+
+	memcpy(hello.session, dev->id, sizeof(hello.session));
+	memcpy(hello.export, dev->export, sizeof(hello.export));
+	if (!status)
+		status = fi_connect(queue->ep, dev->info->dest_addr, &hello, sizeof(hello));
+	return status ?: queue_wait(queue);
+}
+
+static void close_all(struct kblk_dev *dev)
+{
+	u32 i;
+
+	for (i = 0; i < dev->queue_count; i++)
+		queue_close(&dev->queues[i]);
+}
+
+static bool any_dead(struct kblk_dev *dev)
+{
+	u32 i;
+
+	for (i = 0; i < dev->queue_count; i++)
+		if (READ_ONCE(dev->queues[i].dead))
+			return true;
+	return false;
+}
+
+/* A new generation. */
+static int connect_all(struct kblk_dev *dev)
+{
+	int status = 0;
+	u32 i;
+
+	lockdep_assert_held(&dev->session);
+	dev->generation++;
+	for (i = 0; i < dev->queue_count && !status; i++)
+		status = queue_connect(&dev->queues[i]);
+	if (!status && any_dead(dev))
+		status = -ECONNRESET;
+	if (status)
+		close_all(dev);
+	return status;
+}
+
+/* --- the cut --- */
+
+void kblk_session_live(struct kblk_dev *dev)
+{
+	smp_store_release(&dev->state, KBLK_LIVE);
+	smp_mb();	/* against queue_dead() */
+	if (any_dead(dev))
+		kblk_cut(dev);
+}
+
+static void take_up(struct kblk_dev *dev)
+{
+	kblk_session_live(dev);
+	blk_mq_unquiesce_queue(dev->disk->queue);
+	blk_mq_kick_requeue_list(dev->disk->queue);
+}
+
+static void fail_locked(struct kblk_dev *dev)
+{
+	enum kblk_state was = xchg(&dev->state, KBLK_FAILED);
+
+	lockdep_assert_held(&dev->session);
+	if (was == KBLK_FAILED)
+		return;
+	if (was == KBLK_LIVE || was == KBLK_CUT)
+		blk_mq_quiesce_queue(dev->disk->queue);
+	close_all(dev);
+	kblk_requeue_sent(dev);
+	blk_mq_unquiesce_queue(dev->disk->queue);
+	blk_mq_kick_requeue_list(dev->disk->queue);
+}
+
+void kblk_session_fail(struct kblk_dev *dev)
+{
+	mutex_lock(&dev->session);
+	fail_locked(dev);
+	mutex_unlock(&dev->session);
+}
+
+static void reconnect(struct kblk_dev *dev)
+{
+	int status = connect_all(dev);
+
+	if (!status) {
+		pr_info("kofi_blk: %s: connected again, generation %u\n",
+			dev->disk->disk_name, dev->generation);
+		take_up(dev);
+	} else if (status == -ESTALE ||
+		   (dev->give_up_s &&
+		    time_after(jiffies, dev->cut_at + dev->give_up_s * HZ))) {
+		pr_err("kofi_blk: %s: %s\n", dev->disk->disk_name, status == -ESTALE ?
+		       "the target lost writes, or is another one: no more requests" :
+		       "the target does not come back: no more requests");
+		fail_locked(dev);
+	} else {
+		queue_delayed_work(kblk_wq, &dev->work, KBLK_RETRY);
+	}
+}
+
+void kblk_session_work(struct work_struct *work)
+{
+	struct kblk_dev *dev = container_of(work, struct kblk_dev, work.work);
+	unsigned int noio = memalloc_noio_save();
+
+	mutex_lock(&dev->session);
+	if (dev->state == KBLK_CUT) {
+		pr_info("kofi_blk: %s: cut, generation %u\n", dev->disk->disk_name,
+			dev->generation);
+		dev->cuts++;
+		dev->cut_at = jiffies;
+		blk_mq_quiesce_queue(dev->disk->queue);
+		close_all(dev);
+		kblk_requeue_sent(dev);
+		set_state(dev, KBLK_CUT, KBLK_CONNECTING);
+	}
+	if (dev->state == KBLK_CONNECTING)
+		reconnect(dev);
+	mutex_unlock(&dev->session);
+	memalloc_noio_restore(noio);
+}
+
+/* --- the session --- */
+
+static int find_provider(struct kblk_dev *dev)
+{
+	struct fi_info *hints = fi_allocinfo();
+	int status;
+
+	if (!hints)
+		return -ENOMEM;
+	strscpy(hints->fabric_attr->prov_name, dev->provider, FI_NAME_MAX);
+	hints->ep_attr->type = FI_EP_MSG;
+	hints->caps = FI_MSG | FI_RMA;
+	hints->tx_attr->inject_size = sizeof(struct kblk_command);
+	hints->domain_attr->cq_data_size = 4;
+	hints->ep_attr->max_msg_size = KBLK_IO_MAX;
+	status = fi_getinfo(FI_VERSION(1, 17), *dev->address ? dev->address : NULL, dev->service,
+			    0, hints, &dev->info);
+	fi_freeinfo(hints);
+	return status;
+}
+
+void kblk_session_close(struct kblk_dev *dev)
+{
+	mutex_lock(&dev->session);
+	if (dev->queues)
+		close_all(dev);
+	kfree(dev->queues);
+	dev->queues = NULL;
+	if (dev->domain)
+		WARN_ON(fi_close(&dev->domain->fid));
+	dev->domain = NULL;
+	if (dev->fabric)
+		WARN_ON(fi_close(&dev->fabric->fid));
+	dev->fabric = NULL;
+	fi_freeinfo(dev->info);
+	dev->info = NULL;
+	mutex_unlock(&dev->session);
+}
+
+int kblk_session_open(struct kblk_dev *dev)
+{
+	int status = find_provider(dev);
+	u32 i;
+
+	if (status)
+		return status;
+	mutex_lock(&dev->session);
+	get_random_bytes(dev->id, sizeof(dev->id));
+	atomic64_set(&dev->keys, get_random_u32());
+	atomic64_set(&dev->acknowledged, 0);
+	atomic64_set(&dev->flushed, 0);
+	dev->generation = 0;
+	dev->cuts = 0;
+	dev->welcomed = false;
+	dev->queues = kcalloc(dev->queue_count, sizeof(*dev->queues), GFP_KERNEL);
+	status = dev->queues ? 0 : -ENOMEM;
+	for (i = 0; !status && i < dev->queue_count; i++) {
+		dev->queues[i].dev = dev;
+		dev->queues[i].index = i;
+		mutex_init(&dev->queues[i].rx);
+	}
+	if (!status)
+		status = fi_fabric(dev->info->fabric_attr, &dev->fabric, NULL);
+	if (!status)
+		status = fi_domain(dev->fabric, dev->info, &dev->domain, NULL);
+	if (!status)
+		status = connect_all(dev);
+	mutex_unlock(&dev->session);
+	if (status)
+		kblk_session_close(dev);
+	return status;
+}
