@@ -147,7 +147,12 @@ static blk_status_t start(struct kblk_queue *queue, struct request *rq, struct k
 	status = send_command(cmd);
 	if (!status)
 		return BLK_STS_OK;
-	atomic_set(&cmd->state, KBLK_IDLE);
+	if (atomic_cmpxchg(&cmd->state, KBLK_SENT, KBLK_IDLE) != KBLK_SENT) {
+		/* An answer to what was not sent: it ends the request all the same. */
+		if (is_inline)
+			kblk_cmd_put(cmd);
+		return BLK_STS_OK;
+	}
 	if (cmd->mr)
 		WARN_ON(fi_close(&cmd->mr->fid));
 	cmd->mr = NULL;

@@ -105,7 +105,7 @@ static void on_entry(struct kblk_queue *queue, const struct fi_cq_tagged_entry *
 			return;
 		}
 		/* Before the request ends: the next command finds the receive. */
-		if (post_answer(queue, at))
+		if (queue->ep && post_answer(queue, at))
 			queue_dead(queue);
 		on_answer(queue, le16_to_cpu(answer.tag), le16_to_cpu(answer.sequence),
 			  le16_to_cpu(answer.err), false, 0);
@@ -154,9 +154,12 @@ static void cq_handler(struct fid_cq *cq, void *context)
 
 static void queue_close(struct kblk_queue *queue)
 {
+	/* The reader posts receives; requests come no more, for the disk is quiesced. */
+	mutex_lock(&queue->rx);
 	if (queue->ep)
 		WARN_ON(fi_close(&queue->ep->fid));
 	queue->ep = NULL;
+	mutex_unlock(&queue->rx);
 	if (queue->cq) {
 		queue_poll(queue);	/* answers that had come count */
 		WARN_ON(fi_close(&queue->cq->fid));

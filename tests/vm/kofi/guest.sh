@@ -181,6 +181,41 @@ case_blk() {
   unload kofi_blk kofi_tcp kofi || result "FAILED kofi_blk unload: rmmod"
 }
 
+# The target in the kernel: kernel_target PROVIDER ADDRESS SERVICE
+kernel_target() {
+  local at=/sys/kernel/config/kofi_blk_target/served
+  mkdir -p $at && echo "$1" >$at/provider && echo "$2" >$at/address && echo "$3" >$at/service && echo $image >$at/path &&
+    echo 1 >$at/enable
+}
+end_kernel_target() { echo 0 >/sys/kernel/config/kofi_blk_target/served/enable; }
+# It goes and comes while it is used: the commands that it executes end first, connections are refused meanwhile.
+toggle_target() { end_kernel_target; sleep 0.2; echo 1 >/sys/kernel/config/kofi_blk_target/served/enable; }
+
+case_blk_kernel() {
+  local provider address
+  modprobe -a configfs crc32c_generic ext4
+  mount -t configfs configfs /sys/kernel/config 2>/dev/null
+  load kofi kofi_loop kofi_tcp kofi_blk kofi_blk_target || { result "FAILED kofi_blk load: insmod"; return; }
+  for provider in kofi_loop kofi_tcp; do
+    address=127.0.0.1
+    [[ $provider != kofi_loop ]] || address=""
+    truncate -s 160M $image
+    expect "$provider-blk target" "kofi_blk_target" kernel_target $provider "$address" 4711
+    expect "$provider-blk connect" "to it" blk_connect disk $provider "$address" 4711
+    blk_cases "$provider-blk"
+    expect "$provider-blk toggled" "the target 8 times while a file is written" under /tmp/mnt/file2 10 8 0.5 toggle_target
+    cat $config/disk/state
+    expect "$provider-blk umount" "" umount /tmp/mnt
+    expect "$provider-blk disconnect" "" blk_disconnect disk
+    expect "$provider-blk end" "of the target" end_kernel_target
+    expect "$provider-blk fsck" "the image is clean" /weft/bin/e2fsck -fn $image
+    rmdir /sys/kernel/config/kofi_blk_target/served
+    rm -f $image
+  done
+  expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
+  unload kofi_blk kofi_blk_target kofi_tcp kofi_loop kofi || result "FAILED kofi_blk unload: rmmod"
+}
+
 # A case runs while its provider is to be removed: refused as long as an object is open.
 remove_busy() {
   local refused=0 tries

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Commands: what comes is checked here, once, from a copy; a work item executes
+ * it on the file. docs/wire/block.md.
+ */
+#include "target.h"
+
+#include <kofi/provider.h>	/* kofi_copy() */
+#include <linux/falloc.h>
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/uio.h>
+
+int kbt_post(struct kbt_conn *conn, struct kbt_receive *receive)
+{
+	return fi_recv(conn->ep, receive->frame, KBT_FRAME, NULL, FI_ADDR_UNSPEC, receive);
+}
+
+/* --- slots --- */
+
+static void free_pages_of(struct kbt_slot *slot)
+{
+	while (slot->pages)
+		__free_page(slot->bvec[--slot->pages].bv_page);
+}
+
+static int get_pages(struct kbt_slot *slot, u32 bytes)
+{
+	while (bytes) {
+		u32 len = min_t(u32, bytes, PAGE_SIZE);
+		struct page *page = alloc_page(GFP_NOIO);
+
+		if (!page) {
+			free_pages_of(slot);
+			return -ENOMEM;
+		}
+		slot->bvec[slot->pages++] = (struct bio_vec){ page, len, 0 };
+		bytes -= len;
+	}
+	return 0;
+}
+
+static struct kofi_vec pages_of(const struct kbt_slot *slot)
+{
+	return kofi_vec_bvec(slot->bvec, slot->pages, 0, le32_to_cpu(slot->command.bytes));
+}
+
+static struct kbt_slot *slot_get(struct kbt_conn *conn)
+{
+	struct kbt_slot *slot;
+
+	spin_lock(&conn->lock);
+	slot = list_first_entry_or_null(&conn->free, struct kbt_slot, node);
+	if (slot)
+		list_del(&slot->node);
+	spin_unlock(&conn->lock);
+	return slot;
+}
+
+void kbt_slot_free(struct kbt_slot *slot)
+{
+	struct kbt_conn *conn = slot->conn;
+
+	free_pages_of(slot);
+	spin_lock(&conn->lock);
+	list_add(&slot->node, &conn->free);
+	spin_unlock(&conn->lock);
+}
+
+/* Once the connection is dead no work starts, so that its end can wait for those that run. */
+static void slot_queue(struct kbt_slot *slot)
+{
+	struct kbt_conn *conn = slot->conn;
+	bool queued;
+
+	spin_lock(&conn->lock);
+	queued = !conn->dead;
+	if (queued)
+		queue_work(kbt_wq, &slot->work);
+	spin_unlock(&conn->lock);
+	if (!queued)
+		kbt_slot_free(slot);
+}
+
+/* --- the file --- */
+
+static int transfer(struct kbt_slot *slot, bool write)
+{
+	struct file *file = slot->conn->dev->file;
+	u32 bytes = le32_to_cpu(slot->command.bytes);
+	loff_t at = le64_to_cpu(slot->command.offset);
+	rwf_t flags = slot->command.flags & KBLK_FUA ? RWF_DSYNC : 0;
+	struct iov_iter iter;
+	ssize_t done = 1;
+
+	iov_iter_bvec(&iter, write ? ITER_SOURCE : ITER_DEST, slot->bvec, slot->pages, bytes);
+	while (iov_iter_count(&iter) && done > 0) {
+		if (write) {
+			file_start_write(file);
+			done = vfs_iter_write(file, &iter, &at, flags);
+			file_end_write(file);
+		} else {
+			done = vfs_iter_read(file, &iter, &at, 0);
+		}
+	}
+	return done < 0 ? done : iov_iter_count(&iter) ? -EIO : 0;
+}
+
+static int flush(struct kbt_dev *dev)
+{
+	if (READ_ONCE(dev->lost))
+		return -EIO;
+	if (!vfs_fsync(dev->file, 1))
+		return 0;
+	/* The kernel reports it once; what was not written is forgotten. */
+	WRITE_ONCE(dev->lost, true);
+	return -EIO;
+}
+
+static int punch(struct kbt_slot *slot)
+{
+	struct kbt_dev *dev = slot->conn->dev;
+	u32 bytes = le32_to_cpu(slot->command.bytes);
+	loff_t at = le64_to_cpu(slot->command.offset);
+	int status = -EOPNOTSUPP;
+
+	if (!bytes)
+		return 0;
+	if (slot->command.op == KBLK_ZERO)
+		status = vfs_fallocate(dev->file, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, at,
+				       bytes);
+	/* A hole reads as zeros. */
+	if (status == -EOPNOTSUPP)
+		status = vfs_fallocate(dev->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at,
+				       bytes);
+	return status ?: slot->command.flags & KBLK_FUA ? flush(dev) : 0;
+}
+
+/* --- execution --- */
+
+static void answer(struct kbt_slot *slot, int status)
+{
+	struct kblk_answer answer = { .tag = slot->command.tag,
+				      .sequence = slot->command.sequence,
+				      .err = cpu_to_le16(-status) };
+	struct kbt_conn *conn = slot->conn;
+
+	/* Before the answer leaves: the next command may come at once. */
+	kbt_slot_free(slot);
+	if (fi_inject(conn->ep, &answer, sizeof(answer), FI_ADDR_UNSPEC))
+		kbt_cut(conn);
+}
+
+/* The answer of a read is the write of its bytes. */
+static void bring(struct kbt_slot *slot)
+{
+	struct fi_rma_iov target = { .len = le32_to_cpu(slot->command.bytes),
+				     .key = le64_to_cpu(slot->command.key) };
+	struct fi_msg_rma msg = {
+		.msg = { .vec = pages_of(slot), .context = slot,
+			 .data = kblk_answer_data(le16_to_cpu(slot->command.tag),
+						  le16_to_cpu(slot->command.sequence)) },
+		.rma_iov = &target, .rma_iov_count = 1 };
+
+	if (!fi_writemsg(slot->conn->ep, &msg, FI_REMOTE_CQ_DATA | FI_COMPLETION))
+		return;
+	kbt_cut(slot->conn);
+	kbt_slot_free(slot);
+}
+
+static void fetch(struct kbt_slot *slot)
+{
+	struct fi_rma_iov target = { .len = le32_to_cpu(slot->command.bytes),
+				     .key = le64_to_cpu(slot->command.key) };
+	struct fi_msg_rma msg = { .msg = { .vec = pages_of(slot), .context = slot },
+				  .rma_iov = &target, .rma_iov_count = 1 };
+
+	if (!fi_readmsg(slot->conn->ep, &msg, FI_COMPLETION))
+		return;
+	kbt_cut(slot->conn);
+	kbt_slot_free(slot);
+}
+
+static void execute(struct work_struct *work)
+{
+	struct kbt_slot *slot = container_of(work, struct kbt_slot, work);
+	struct kbt_dev *dev = slot->conn->dev;
+	int status = 0;
+
+	if (slot->command.op == KBLK_READ) {
+		status = get_pages(slot, le32_to_cpu(slot->command.bytes)) ?:
+			 transfer(slot, false);
+		if (!status) {
+			bring(slot);
+			return;
+		}
+	} else if (READ_ONCE(dev->lost)) {
+		status = -EIO;
+	} else if (slot->command.op == KBLK_WRITE && !slot->fetched) {
+		status = get_pages(slot, le32_to_cpu(slot->command.bytes));
+		if (!status) {
+			fetch(slot);
+			return;
+		}
+	} else if (slot->command.op == KBLK_WRITE) {
+		status = transfer(slot, true);
+	} else if (slot->command.op == KBLK_FLUSH) {
+		status = flush(dev);
+	} else {
+		status = punch(slot);
+	}
+	answer(slot, status);
+}
+
+void kbt_slot_init(struct kbt_conn *conn, struct kbt_slot *slot)
+{
+	slot->kind = KBT_SLOT;
+	slot->conn = conn;
+	INIT_WORK(&slot->work, execute);
+	list_add(&slot->node, &conn->free);
+}
+
+/* --- what comes --- */
+
+static bool well_formed(const struct kblk_command *command, size_t len)
+{
+	bool pages = command->op == KBLK_READ || command->op == KBLK_WRITE;
+	u32 bytes = le32_to_cpu(command->bytes);
+	u32 payload = command->flags & KBLK_INLINE ? bytes : 0;
+
+	if (command->op > KBLK_ZERO || (command->flags & ~(KBLK_FUA | KBLK_INLINE)))
+		return false;
+	if (payload && (command->op != KBLK_WRITE || payload > KBLK_INLINE_MAX))
+		return false;
+	return len == sizeof(*command) + payload && !(pages && (!bytes || bytes > KBLK_IO_MAX));
+}
+
+static bool in_bounds(const struct kbt_dev *dev, const struct kblk_command *command)
+{
+	u64 offset = le64_to_cpu(command->offset);
+	u32 bytes = le32_to_cpu(command->bytes);
+
+	return !(bytes % KBT_BLOCK) && !(offset % KBT_BLOCK) && offset <= dev->bytes &&
+	       bytes <= dev->bytes - offset;
+}
+
+static void on_command(struct kbt_conn *conn, struct kbt_receive *receive, size_t len)
+{
+	struct kbt_slot *slot = NULL;
+	struct kblk_command command;
+	struct kofi_vec from, to;
+	int status = 0;
+
+	if (len >= sizeof(command)) {
+		memcpy(&command, receive->frame, sizeof(command));
+		if (well_formed(&command, len))
+			slot = slot_get(conn);
+	}
+	if (!slot) {	/* nonsense, or more commands than were agreed on */
+		kbt_cut(conn);
+		return;
+	}
+	slot->command = command;
+	slot->fetched = command.flags & KBLK_INLINE;
+	if (slot->fetched) {
+		status = get_pages(slot, le32_to_cpu(command.bytes));
+		if (!status) {
+			from = kofi_vec_buf(receive->frame + sizeof(command),
+					    le32_to_cpu(command.bytes));
+			to = pages_of(slot);
+			kofi_copy(&to, 0, &from, 0, from.len);
+		}
+	}
+	if (kbt_post(conn, receive)) {
+		kbt_slot_free(slot);
+		kbt_cut(conn);
+	} else if (status || !in_bounds(conn->dev, &command)) {
+		answer(slot, status ?: -EINVAL);
+	} else {
+		slot_queue(slot);
+	}
+}
+
+static void on_entry(struct kbt_conn *conn, void *context, size_t len, int err)
+{
+	struct kbt_slot *slot = context;
+
+	if (!context)
+		return;
+	if (err || READ_ONCE(conn->dead)) {
+		if (slot->kind == KBT_SLOT)
+			kbt_slot_free(slot);
+		if (err)
+			kbt_cut(conn);
+	} else if (slot->kind == KBT_RECEIVE) {
+		on_command(conn, context, len);
+	} else if (slot->command.op == KBLK_WRITE) {
+		slot->fetched = true;
+		slot_queue(slot);
+	} else {
+		kbt_slot_free(slot);
+	}
+}
+
+void kbt_poll(struct kbt_conn *conn)
+{
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry error;
+	ssize_t got;
+
+	mutex_lock(&conn->rx);
+	for (;;) {
+		got = fi_cq_read(conn->cq, &entry, 1);
+		if (got == 1)
+			on_entry(conn, entry.op_context, entry.len, 0);
+		else if (got == -FI_EAVAIL && fi_cq_readerr(conn->cq, &error, 0) == 1)
+			on_entry(conn, error.op_context, 0, error.err);
+		else
+			break;
+	}
+	mutex_unlock(&conn->rx);
+}

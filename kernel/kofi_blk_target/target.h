@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * kofi_blk_target between its files.
+ *
+ * kbt_dev.lock, a mutex: configuration. kbt_dev.cm, a mutex: connections come
+ * and go under it. kbt_conn.rx, a mutex: one reader of a connection's queue,
+ * and no call down but under it or from the work of a command. kbt_conn.lock:
+ * free commands, and that no work is queued once the connection is dead.
+ * Order as named.
+ */
+#ifndef _KOFI_BLK_TARGET_H
+#define _KOFI_BLK_TARGET_H
+
+#include <kofi/block.h>
+#include <kofi/data.h>
+#include <linux/configfs.h>
+#include <linux/mutex.h>
+#include <linux/workqueue.h>
+
+#define KBT_BLOCK	512
+#define KBT_FRAME	(sizeof(struct kblk_command) + KBLK_INLINE_MAX)
+#define KBT_PAGES	(KBLK_IO_MAX >> PAGE_SHIFT)
+
+struct kbt_conn;
+
+enum kbt_kind { KBT_RECEIVE, KBT_SLOT };
+
+/* What completions name. */
+struct kbt_receive {
+	enum kbt_kind		kind;
+	void			*frame;		/* KBT_FRAME bytes */
+};
+
+/* A command that is executed. */
+struct kbt_slot {
+	enum kbt_kind		kind;
+	struct kbt_conn		*conn;
+	struct list_head	node;		/* kbt_conn.free */
+	struct work_struct	work;
+	struct kblk_command	command;
+	bool			fetched;	/* the bytes of a write are there */
+	u32			pages;
+	struct bio_vec		bvec[KBT_PAGES];
+};
+
+struct kbt_conn {
+	struct list_head	node;
+	struct kbt_dev		*dev;
+	u16			queue, depth;
+	struct mutex		rx;
+	struct fid_ep		*ep;
+	struct fid_cq		*cq;
+	struct kbt_receive	*receives;
+	struct kbt_slot		*slots;
+	spinlock_t		lock;
+	bool			dead;
+	struct list_head	free;
+};
+
+struct kbt_dev {
+	struct config_item	item;
+	struct mutex		lock;
+	char			provider[FI_NAME_MAX];
+	char			address[64];
+	char			service[16];
+	char			path[256];
+	bool			enabled;
+
+	struct file		*file;
+	u64			bytes, volume;
+	bool			lost;		/* a flush failed: no more writes */
+	struct fi_info		*info;
+	struct fid_fabric	*fabric;
+	struct fid_domain	*domain;
+	struct fid_eq		*eq;
+	struct fid_pep		*pep;
+
+	struct mutex		cm;
+	struct work_struct	reap;
+	struct list_head	conns;
+	u8			session[16];	/* of the initiator that owns it */
+	u32			generation;	/* its newest; 0: nobody's */
+};
+
+extern struct workqueue_struct *kbt_wq;
+extern u64 kbt_epoch;
+
+/* connection.c */
+int kbt_open(struct kbt_dev *dev);
+void kbt_close(struct kbt_dev *dev);
+void kbt_reap(struct work_struct *work);
+void kbt_cut(struct kbt_conn *conn);
+
+/* command.c */
+void kbt_poll(struct kbt_conn *conn);
+int kbt_post(struct kbt_conn *conn, struct kbt_receive *receive);
+void kbt_slot_init(struct kbt_conn *conn, struct kbt_slot *slot);
+void kbt_slot_free(struct kbt_slot *slot);
+
+#endif
