@@ -642,8 +642,10 @@ static int atomicvalid(struct fid_ep *ep, enum fi_datatype datatype, enum fi_op 
 	if (ep->provided.atomic == &atomic_ops_missing ||
 	    !kofi_atomic_valid(datatype, op, fetch, compare))
 		return -EOPNOTSUPP;
-	*count = KOFI_ATOMIC_BYTES_MAX / fi_datatype_size(datatype);
-	return 0;
+	*count = ep->provided.atomic->valid ?
+		 ep->provided.atomic->valid(datatype, op, fetch, compare) :
+		 KOFI_ATOMIC_BYTES_MAX / fi_datatype_size(datatype);
+	return *count ? 0 : -EOPNOTSUPP;
 }
 
 int fi_atomicvalid(struct fid_ep *ep, enum fi_datatype datatype, enum fi_op op, size_t *count)

@@ -150,6 +150,7 @@ static int conn_open(struct rdm_conn *conn, struct fi_info *info)
 	int status = buffers_new(conn);
 
 	info->tx_attr->size = RDM_CONN_SIZE;
+	info->rx_attr->size = conn->out ? RDM_BUFFERS_OUT : RDM_BUFFERS_IN;
 	info->tx_attr->op_flags = 0;
 	info->rx_attr->op_flags = 0;
 	if (!status)

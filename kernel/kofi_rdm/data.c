@@ -8,6 +8,7 @@
  */
 #include "rdm.h"
 
+#include <linux/mm.h>
 #include <linux/random.h>
 #include <linux/slab.h>
 
@@ -70,6 +71,7 @@ void rdm_op_end(struct rdm_op *op, int err, int reason)
 	if (op->kind != RDM_OP_FRAME) {
 		if (op->mr)
 			WARN_ON(fi_close(&op->mr->fid));
+		kvfree(op->bounce);
 		spin_lock_bh(&ep->lock);
 		ep->used[op->kind != RDM_OP_RECV]--;
 		spin_unlock_bh(&ep->lock);
@@ -140,6 +142,20 @@ static ssize_t send_frame(struct rdm_conn *conn, struct rdm_op *op)
 	return fi_sendmsg(conn->lower, &msg, 0);
 }
 
+/* Registers a copy, where the provider below has no regions of such pieces. */
+static int register_copy(struct rdm_conn *conn, struct rdm_op *op, struct fi_mr_attr *attr)
+{
+	struct kofi_vec copy;
+
+	op->bounce = kvmalloc(op->vec.len, GFP_NOIO);
+	if (!op->bounce)
+		return -ENOMEM;
+	copy = kofi_vec_buf(op->bounce, op->vec.len);
+	kofi_copy(&copy, 0, &op->vec, 0, op->vec.len);
+	attr->vec = copy;
+	return fi_mr_regattr(conn->ep->domain->lower, attr, 0, &op->mr);
+}
+
 /* Process. On success the operation is the peer's to end: it is not touched any more. */
 static ssize_t announce(struct rdm_conn *conn, struct rdm_op *op)
 {
@@ -151,6 +167,8 @@ static ssize_t announce(struct rdm_conn *conn, struct rdm_op *op)
 	if (!frame)
 		return -EAGAIN;
 	status = fi_mr_regattr(conn->ep->domain->lower, &attr, 0, &op->mr);
+	if (status == -EINVAL)
+		status = register_copy(conn, op, &attr);
 	if (!status)
 		status = xa_alloc_cyclic(&conn->announced, &op->id, op, XA_LIMIT(1, U32_MAX),
 					 &conn->next_id, GFP_NOIO);

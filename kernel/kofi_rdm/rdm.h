@@ -24,7 +24,7 @@
 #define RDM_FRAME_BYTES		4096		/* of a receive buffer */
 #define RDM_EAGER_MAX		(RDM_FRAME_BYTES - sizeof(struct rdm_head))
 #define RDM_SIZE		1024		/* operations of each direction */
-#define RDM_CONN_SIZE		256		/* operations of a connection below */
+#define RDM_CONN_SIZE		128		/* operations of a connection below */
 #define RDM_BUFFERS_IN		32		/* receive buffers of an accepted connection */
 #define RDM_BUFFERS_OUT		8
 #define RDM_CONNS_MAX		1024		/* of each direction */
@@ -155,6 +155,7 @@ struct rdm_op {
 	u64			key;		/* RECV: where it is read */
 	u32			id;		/* ANNOUNCE, and the FRAME that tells of it */
 	struct fid_mr		*mr;		/* ANNOUNCE */
+	void			*bounce;	/* what is registered instead of vec */
 	size_t			target_count;
 	struct fi_rma_iov	target[RDM_TARGETS_MAX];
 	struct fi_msg_atomic	atomic;

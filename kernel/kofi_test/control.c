@@ -205,8 +205,9 @@ static int check_regions(struct pair *pair)
 	struct fi_mr_attr attr = { .vec = { .type = KOFI_KVEC, .len = 8 } };
 	struct fid_mr *mr;
 
-	CHECK(fi_mr_reg(pair->domain, pair->a.buf, 8, FI_REMOTE_READ, 0, PAIR_KEY, 0, &mr,
-			NULL) == -FI_ENOKEY);
+	if (!pair->a.brittle)
+		CHECK(fi_mr_reg(pair->domain, pair->a.buf, 8, FI_REMOTE_READ, 0, PAIR_KEY, 0, &mr,
+				NULL) == -FI_ENOKEY);
 	CHECK(fi_mr_reg(pair->domain, pair->a.buf, 8, FI_REMOTE_READ, 1, 8, 0, &mr, NULL) ==
 	      -EINVAL);
 	CHECK(fi_mr_reg(pair->domain, pair->a.buf, 8, BIT_ULL(50), 0, 8, 0, &mr, NULL) ==
@@ -215,7 +216,7 @@ static int check_regions(struct pair *pair)
 	/* An array that is shorter than its length says. */
 	CHECK(fi_mr_regattr(pair->domain, &attr, 0, &mr) == -EINVAL);
 	TRY(fi_mr_reg(pair->domain, pair->a.buf, 8, FI_REMOTE_READ, 0, 8, 0, &mr, NULL));
-	CHECK(fi_mr_key(mr) == 8);
+	CHECK(pair->a.brittle || fi_mr_key(mr) == 8);
 	TRY(fi_close(&mr->fid));
 	return 0;
 }
@@ -307,7 +308,7 @@ static int check_refused(struct target *target, struct pair *pair)
 	side_close(&pair->a);
 	TRY(side_open(pair, pair->other_domain, &c, request, NULL));
 	fi_freeinfo(request);
-	if (fi_accept(c.ep, NULL, 0) == 0)	/* a network may notice later */
+	if (fi_accept(c.ep, NULL, 0) == 0 && !c.brittle)	/* a network may notice later */
 		CHECK(next_event(pair, FI_CONNECTED, &c.ep->fid) &&
 		      next_event(pair, FI_SHUTDOWN, &c.ep->fid));
 	side_close(&c);

@@ -11,20 +11,20 @@ static const u32 sizes[] = { 0, 1, 7, 8, 63, 64, 1000, 4096, 8191, 8192, 8193, 1
 
 static int one_message(struct side *from, struct side *to, u32 len, bool with_data)
 {
+	u64 data = (0xfeedfacecafe0000ull + len) & from->data_mask;
 	struct fi_cq_tagged_entry entry;
 
 	fill(from->buf, len, len);
 	memset(to->buf, 0xee, len + 8);
 	TRY(fi_recv(to->ep, to->buf, len + 4, NULL, 0, to));
 	if (with_data)
-		TRY(fi_senddata(from->ep, from->buf, len, NULL, 0xfeedfacecafe0000ull + len, 0,
-				from));
+		TRY(fi_senddata(from->ep, from->buf, len, NULL, data, 0, from));
 	else
 		TRY(fi_send(from->ep, from->buf, len, NULL, 0, from));
 	CHECK(next_completion(to->cq, &entry));
 	CHECK(entry.op_context == to && entry.len == len && (entry.flags & FI_RECV));
 	CHECK((entry.flags & FI_MSG) && !!(entry.flags & FI_REMOTE_CQ_DATA) == with_data);
-	CHECK(!with_data || entry.data == 0xfeedfacecafe0000ull + len);
+	CHECK(!with_data || entry.data == data);
 	CHECK(filled(to->buf, len, len) && to->buf[len] == 0xee);
 	CHECK(next_completion(from->cq, &entry));
 	CHECK(entry.op_context == from && (entry.flags & (FI_SEND | FI_MSG)) == (FI_SEND | FI_MSG));
@@ -35,6 +35,8 @@ static int short_receive(struct side *from, struct side *to, u32 len)
 {
 	struct fi_cq_err_entry error;
 
+	if (from->brittle)
+		return 0;
 	fill(from->buf, len, 3);
 	memset(to->buf, 0xee, 16);
 	TRY(fi_recv(to->ep, to->buf, 10, NULL, 0, to));
@@ -188,6 +190,17 @@ static int vectors(struct pair *pair)
 	/* A region of pages; one side's buffer a kvec. */
 	total = cut(&v[1]);
 	attr.vec = vector(&v[1], KOFI_BVEC, total);
+	if (pair->a.brittle) {	/* RDMA devices have no regions with gaps between pages */
+		CHECK(fi_mr_regattr(pair->other_domain, &attr, 0, &mr) == -EINVAL);
+		attr.vec = kofi_vec_bvec(&v[1].bvec[VECTOR_PIECES - 1], 1, 7, 1000);
+		TRY(fi_mr_regattr(pair->other_domain, &attr, 0, &mr));
+		fill(pair->a.buf, 1000, 77);
+		TRY(fi_write(pair->a.ep, pair->a.buf, 1000, NULL, 0, 0, fi_mr_key(mr), NULL));
+		CHECK(next_completion(pair->a.cq, NULL));
+		CHECK(filled(v[1].kvec[VECTOR_PIECES - 1].iov_base + 7, 1000, 77));
+		TRY(fi_close(&mr->fid));
+		goto out;
+	}
 	TRY(fi_mr_regattr(pair->other_domain, &attr, 0, &mr));
 	fill(pair->a.buf, total, 77);
 	TRY(fi_write(pair->a.ep, pair->a.buf, total, NULL, 0, 0, 9, NULL));
@@ -198,6 +211,7 @@ static int vectors(struct pair *pair)
 	CHECK(filled(pair->a.buf, total, 77));
 	CHECK(*(u8 *)v[1].kvec[0].iov_base == 77);
 	TRY(fi_close(&mr->fid));
+out:
 	__free_pages(v[0].pages, 3);
 	__free_pages(v[1].pages, 3);
 	kfree(v);
@@ -265,6 +279,8 @@ static int tagged(struct pair *pair)
 	u8 *to = pair->b.buf;
 	int i;
 
+	if (!(pair->info->caps & FI_TAGGED))
+		return SKIPPED;
 	/* Out of order, with a mask, and what came before. */
 	TRY(fi_trecv(pair->b.ep, to, 4, NULL, 0, 0x1000000000000001ull, 0, &to[0]));
 	TRY(fi_trecv(pair->b.ep, to + 4, 4, NULL, 0, 0x200, 0xff, &to[4]));
@@ -312,48 +328,12 @@ static int rma_error(struct side *from, bool write, u64 addr, u64 len, u64 key, 
 	return 0;
 }
 
-static int rma(struct pair *pair)
+/* What is not granted. */
+static int refused(struct pair *pair)
 {
 	struct side *a = &pair->a, *b = &pair->b;
-	struct fi_rma_iov targets[2] = { { 100, 3000, PAIR_KEY }, { 9000, 17000, PAIR_KEY } };
-	struct fi_msg_rma msg = { .msg = { .vec = kofi_vec_buf(a->buf, 20000) },
-				  .rma_iov = targets, .rma_iov_count = 2 };
-	struct kvec kvec[2] = { { a->buf + 10, 500 }, { a->buf + 1000, 70000 } };
-	struct fi_cq_tagged_entry entry;
 	struct fid_mr *mr;
-	int i;
 
-	for (i = 0; i < ARRAY_SIZE(sizes); i++) {
-		fill(a->buf, sizes[i], i);
-		memset(b->buf, 0, sizes[i] + 16);
-		TRY(fi_write(a->ep, a->buf, sizes[i], NULL, 0, 8, PAIR_KEY, a));
-		CHECK(next_completion(a->cq, &entry) && entry.op_context == a);
-		CHECK((entry.flags & (FI_RMA | FI_WRITE)) == (FI_RMA | FI_WRITE));
-		CHECK(filled(b->buf + 8, sizes[i], i) && !b->buf[7] && !b->buf[8 + sizes[i]]);
-		memset(a->buf, 0, sizes[i]);
-		TRY(fi_read(a->ep, a->buf, sizes[i], NULL, 0, 8, PAIR_KEY, a));
-		CHECK(next_completion(a->cq, &entry) && (entry.flags & FI_READ));
-		CHECK(filled(a->buf, sizes[i], i));
-	}
-	/* Two targets, pieces here, data there, an inject. */
-	fill(a->buf, 20000, 5);
-	TRY(fi_writemsg(a->ep, &msg, FI_COMPLETION));
-	CHECK(next_completion(a->cq, NULL));
-	CHECK(filled(b->buf + 100, 3000, 5) && !memcmp(b->buf + 9000, a->buf + 3000, 17000));
-	CHECK(fi_writemsg(a->ep, &msg, FI_FENCE) == -FI_EBADFLAGS);	/* nobody offers FI_FENCE */
-	targets[1].len = 16999;
-	CHECK(fi_writemsg(a->ep, &msg, 0) == -EINVAL);
-	TRY(fi_readv(a->ep, kvec, NULL, 2, 0, 100, PAIR_KEY, NULL));
-	CHECK(next_completion(a->cq, NULL) && !memcmp(a->buf + 10, b->buf + 100, 500));
-	CHECK(!memcmp(a->buf + 1000, b->buf + 600, 70000));
-	TRY(fi_writedata(a->ep, a->buf, 16, NULL, 4711, 0, 0, PAIR_KEY, NULL));
-	CHECK(next_completion(a->cq, NULL) && next_completion(b->cq, &entry));
-	CHECK(entry.data == 4711 && (entry.flags & (FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA)) ==
-	      (FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA));
-	TRY(fi_inject_write(a->ep, "inject", 6, 0, 50, PAIR_KEY));
-	TRY(fi_read(a->ep, a->buf, 6, NULL, 0, 50, PAIR_KEY, NULL));
-	CHECK(next_completion(a->cq, &entry) && !memcmp(a->buf, "inject", 6));
-	/* What is not granted. */
 	TRY(fi_mr_reg(pair->other_domain, b->buf, 4096, FI_REMOTE_READ, 0, 11, 0, &mr, NULL));
 	TRY(rma_error(a, true, 0, 8, 12, EKEYREJECTED));
 	TRY(rma_error(a, false, 0, 100000, 12, EKEYREJECTED));
@@ -369,9 +349,95 @@ static int rma(struct pair *pair)
 	return 0;
 }
 
+static int rma(struct pair *pair)
+{
+	struct side *a = &pair->a, *b = &pair->b;
+	struct fi_rma_iov targets[2] = { { 100, 3000, key_of(b) }, { 9000, 17000, key_of(b) } };
+	struct fi_msg_rma msg = { .msg = { .vec = kofi_vec_buf(a->buf, 20000) },
+				  .rma_iov = targets, .rma_iov_count = 2 };
+	struct kvec kvec[2] = { { a->buf + 10, 500 }, { a->buf + 1000, 70000 } };
+	struct fi_cq_tagged_entry entry;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(sizes); i++) {
+		fill(a->buf, sizes[i], i);
+		memset(b->buf, 0, sizes[i] + 16);
+		TRY(fi_write(a->ep, a->buf, sizes[i], NULL, 0, 8, key_of(b), a));
+		CHECK(next_completion(a->cq, &entry) && entry.op_context == a);
+		CHECK((entry.flags & (FI_RMA | FI_WRITE)) == (FI_RMA | FI_WRITE));
+		CHECK(filled(b->buf + 8, sizes[i], i) && !b->buf[7] && !b->buf[8 + sizes[i]]);
+		memset(a->buf, 0, sizes[i]);
+		TRY(fi_read(a->ep, a->buf, sizes[i], NULL, 0, 8, key_of(b), a));
+		CHECK(next_completion(a->cq, &entry) && (entry.flags & FI_READ));
+		CHECK(filled(a->buf, sizes[i], i));
+	}
+	/* Two targets, pieces here, data there, an inject. */
+	fill(a->buf, 20000, 5);
+	if (pair->info->tx_attr->rma_iov_limit == 1) {
+		CHECK(fi_writemsg(a->ep, &msg, FI_COMPLETION) == -EINVAL);
+		TRY(fi_write(a->ep, a->buf + 3000, 17000, NULL, 0, 9000, key_of(b), NULL));
+		CHECK(next_completion(a->cq, NULL));
+		targets[0].len = 3000;
+		msg.msg.vec.len = 3000;
+		msg.rma_iov_count = 1;
+	}
+	TRY(fi_writemsg(a->ep, &msg, FI_COMPLETION));
+	CHECK(next_completion(a->cq, NULL));
+	CHECK(filled(b->buf + 100, 3000, 5) && !memcmp(b->buf + 9000, a->buf + 3000, 17000));
+	CHECK(fi_writemsg(a->ep, &msg, FI_FENCE) == -FI_EBADFLAGS);	/* nobody offers FI_FENCE */
+	targets[0].len--;
+	CHECK(fi_writemsg(a->ep, &msg, 0) == -EINVAL);
+	TRY(fi_readv(a->ep, kvec, NULL, 2, 0, 100, key_of(b), NULL));
+	CHECK(next_completion(a->cq, NULL) && !memcmp(a->buf + 10, b->buf + 100, 500));
+	CHECK(!memcmp(a->buf + 1000, b->buf + 600, 70000));
+	/* RC wants a receive for it, which stays. */
+	TRY(fi_recv(b->ep, b->buf + PAIR_BYTES - 8, 8, NULL, 0, NULL));
+	TRY(fi_writedata(a->ep, a->buf, 16, NULL, 4711, 0, 0, key_of(b), NULL));
+	CHECK(next_completion(a->cq, NULL) && next_completion(b->cq, &entry));
+	CHECK(entry.data == 4711 && (entry.flags & (FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA)) ==
+	      (FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA));
+	TRY(fi_inject_write(a->ep, "inject", 6, 0, 50, key_of(b)));
+	TRY(fi_read(a->ep, a->buf, 6, NULL, 0, 50, key_of(b), NULL));
+	CHECK(next_completion(a->cq, &entry) && !memcmp(a->buf, "inject", 6));
+	return pair->a.brittle ? 0 : refused(pair);
+}
+
+/* Where an operation that is refused ends the connection, each has one of its own. */
+static int brittle_rma(struct target *target, int which)
+{
+	struct fi_cq_err_entry error;
+	struct fid_mr *mr;
+	struct pair pair;
+
+	TRY(pair_open(target, &pair, NULL));
+	TRY(fi_mr_reg(pair.other_domain, pair.b.buf, 4096, FI_REMOTE_READ, 0, 0, 0, &mr, NULL));
+	switch (which) {
+	case 0:
+		TRY(fi_write(pair.a.ep, pair.a.buf, 8, NULL, 0, 0, fi_mr_key(mr), &pair));
+		break;
+	case 1:
+		TRY(fi_read(pair.a.ep, pair.a.buf, 8, NULL, 0, 4090, fi_mr_key(mr), &pair));
+		break;
+	default:
+		TRY(fi_write(pair.a.ep, pair.a.buf, 8, NULL, 0, 0, 0x4711, &pair));
+	}
+	CHECK(next_error(pair.a.cq, &error) && error.op_context == &pair);
+	CHECK(error.err == EACCES && error.prov_errno == KOFI_PE_REMOTE_ACCESS);
+	TRY(fi_close(&mr->fid));
+	pair_close(&pair);
+	return 0;
+}
+
 int case_rma(struct target *target)
 {
-	return with_pair(target, NULL, rma);
+	struct fi_info *info = test_info(target, FI_EP_MSG, false);
+	bool brittle = info && (info->domain_attr->mr_mode & FI_MR_PROV_KEY);
+	int status = with_pair(target, NULL, rma), i;
+
+	fi_freeinfo(info);
+	for (i = 0; brittle && i < 3 && !status; i++)
+		status = brittle_rma(target, i);
+	return status;
 }
 
 static int atomics(struct pair *pair)
@@ -386,41 +452,45 @@ static int atomics(struct pair *pair)
 	TRY(fi_atomicvalid(a->ep, FI_UINT64, FI_SUM, &count));
 	CHECK(count && fi_atomicvalid(a->ep, FI_UINT64, FI_CSWAP, &count) == -EOPNOTSUPP);
 	CHECK(fi_atomicvalid(a->ep, FI_DATATYPE_LAST, FI_SUM, &count) == -EOPNOTSUPP);
-	TRY(fi_compare_atomicvalid(a->ep, FI_INT8, FI_MSWAP, &count));
-	TRY(fi_fetch_atomicvalid(a->ep, FI_INT8, FI_ATOMIC_READ, &count));
+	if (!a->brittle) {
+		TRY(fi_compare_atomicvalid(a->ep, FI_INT8, FI_MSWAP, &count));
+		TRY(fi_fetch_atomicvalid(a->ep, FI_INT8, FI_ATOMIC_READ, &count));
+	}
 	*word = 41;
-	TRY(fi_atomic(a->ep, &one, 1, NULL, 0, 0, PAIR_KEY, FI_UINT64, FI_SUM, NULL));
+	TRY(fi_atomic(a->ep, &one, 1, NULL, 0, 0, key_of(&pair->b), FI_UINT64, FI_SUM, NULL));
 	CHECK(next_completion(a->cq, NULL) && *word == 42);
-	TRY(fi_fetch_atomic(a->ep, &one, 1, NULL, &old, NULL, 0, 0, PAIR_KEY, FI_UINT64, FI_SUM,
+	TRY(fi_fetch_atomic(a->ep, &one, 1, NULL, &old, NULL, 0, 0, key_of(&pair->b), FI_UINT64, FI_SUM,
 			    NULL));
 	CHECK(next_completion(a->cq, NULL) && *word == 43 && old == 42);
-	TRY(fi_compare_atomic(a->ep, &one, 1, NULL, &compare, NULL, &old, NULL, 0, 0, PAIR_KEY,
+	TRY(fi_compare_atomic(a->ep, &one, 1, NULL, &compare, NULL, &old, NULL, 0, 0, key_of(&pair->b),
 			      FI_UINT64, FI_CSWAP, NULL));
 	CHECK(next_completion(a->cq, NULL) && *word == 43 && old == 43);
 	compare = 43;
-	TRY(fi_compare_atomic(a->ep, &one, 1, NULL, &compare, NULL, &old, NULL, 0, 0, PAIR_KEY,
+	TRY(fi_compare_atomic(a->ep, &one, 1, NULL, &compare, NULL, &old, NULL, 0, 0, key_of(&pair->b),
 			      FI_UINT64, FI_CSWAP, NULL));
 	CHECK(next_completion(a->cq, NULL) && *word == 1 && old == 43);
-	TRY(fi_fetch_atomic(a->ep, NULL, 1, NULL, &old, NULL, 0, 0, PAIR_KEY, FI_UINT64,
+	if (a->brittle)		/* RDMA has no more than these */
+		return 0;
+	TRY(fi_fetch_atomic(a->ep, NULL, 1, NULL, &old, NULL, 0, 0, key_of(&pair->b), FI_UINT64,
 			    FI_ATOMIC_READ, NULL));
 	CHECK(next_completion(a->cq, NULL) && *word == 1 && old == 1);
 	for (type = FI_INT8; type < FI_DATATYPE_LAST; type++) {
 		memset(pair->b.buf, 0x11, 64);
 		memset(operands, 0x22, sizeof(operands));
 		TRY(fi_fetch_atomic(a->ep, operands, 16 / fi_datatype_size(type), NULL, results,
-				    NULL, 0, 32, PAIR_KEY, type, FI_BXOR, NULL));
+				    NULL, 0, 32, key_of(&pair->b), type, FI_BXOR, NULL));
 		CHECK(next_completion(a->cq, NULL));
 		CHECK(pair->b.buf[31] == 0x11 && pair->b.buf[32] == 0x33);
 		CHECK(pair->b.buf[47] == 0x33 && pair->b.buf[48] == 0x11 && results[15] == 0x11);
 		/* Minus one is the least of the signed, the greatest of the others. */
 		memset(operands, 0xff, sizeof(operands));
-		TRY(fi_atomic(a->ep, operands, 1, NULL, 0, 32, PAIR_KEY, type, FI_MIN, NULL));
+		TRY(fi_atomic(a->ep, operands, 1, NULL, 0, 32, key_of(&pair->b), type, FI_MIN, NULL));
 		CHECK(next_completion(a->cq, NULL));
 		CHECK(pair->b.buf[32] == (type & 1 ? 0x33 : 0xff));
 	}
-	CHECK(fi_atomic(a->ep, &one, 1, NULL, 0, 0, PAIR_KEY, FI_UINT64, FI_CSWAP, NULL) ==
+	CHECK(fi_atomic(a->ep, &one, 1, NULL, 0, 0, key_of(&pair->b), FI_UINT64, FI_CSWAP, NULL) ==
 	      -EOPNOTSUPP);
-	TRY(fi_atomic(a->ep, &one, 1, NULL, 0, 3, PAIR_KEY, FI_UINT64, FI_SUM, NULL));
+	TRY(fi_atomic(a->ep, &one, 1, NULL, 0, 3, key_of(&pair->b), FI_UINT64, FI_SUM, NULL));
 	CHECK(next_error(a->cq, &error) && error.err == EINVAL);
 	TRY(fi_atomic(a->ep, &one, 1, NULL, 0, 0, 99, FI_UINT64, FI_SUM, NULL));
 	CHECK(next_error(a->cq, &error) && error.err == EKEYREJECTED);
@@ -580,6 +650,11 @@ static int cancel(struct pair *pair)
 {
 	struct fi_cq_err_entry error;
 
+	if (pair->b.brittle && pair->eq) {	/* the device does not give receives back */
+		TRY(fi_recv(pair->b.ep, pair->b.buf, 8, NULL, 0, &pair->a));
+		CHECK(fi_cancel(pair->b.ep, &pair->a) == -EOPNOTSUPP);
+		return 0;
+	}
 	TRY(fi_recv(pair->b.ep, pair->b.buf, 8, NULL, 0, &pair->a));
 	TRY(fi_recv(pair->b.ep, pair->b.buf + 8, 8, NULL, 0, &pair->b));
 	TRY(fi_cancel(pair->b.ep, &pair->a));

@@ -35,6 +35,8 @@ int side_open(struct pair *pair, struct fid_domain *domain, struct side *side,
 		info->tx_attr->size = options->tx_size;
 	if (options && options->rx_size)
 		info->rx_attr->size = options->rx_size;
+	side->data_mask = info->domain_attr->cq_data_size < 8 ? U32_MAX : U64_MAX;
+	side->brittle = info->domain_attr->mr_mode & FI_MR_PROV_KEY;
 	side->buf = kvzalloc(PAIR_BYTES, GFP_KERNEL);
 	CHECK(side->buf);
 	TRY(fi_endpoint(domain, info, &side->ep, side));

@@ -43,11 +43,19 @@ struct side {
 	struct fid_cq	*cq;	/* of both directions */
 	struct fid_mr	*mr;
 	struct fid_av	*av;	/* RDM: the other side is number 0 */
-	u8		*buf;	/* PAIR_BYTES, registered under key 7 */
+	u64		data_mask;	/* of remote CQ data */
+	bool		brittle;	/* refused operations end the connection: RC */
+	u8		*buf;	/* PAIR_BYTES, registered: key_of() */
 };
 
 #define PAIR_BYTES	(2u << 20)
-#define PAIR_KEY	7
+#define PAIR_KEY	7	/* asked for */
+
+/* What the other side names this one's memory by. */
+static inline u64 key_of(const struct side *side)
+{
+	return fi_mr_key(side->mr);
+}
 
 /* Two connected endpoints, or two RDM ones. All members NULL or open. */
 struct pair {

@@ -146,6 +146,8 @@ struct fi_ops_rma {
 struct fi_ops_atomic {
 	/* compare and result say which of the three forms it is */
 	ssize_t (*atomicmsg)(struct fid_ep *ep, const struct fi_msg_atomic *msg, u64 flags);
+	/* Elements at most; 0: there is no such operation. NULL: those of kofi_atomic(). */
+	size_t	(*valid)(enum fi_datatype datatype, enum fi_op op, bool fetch, bool compare);
 };
 
 /* Process. */

@@ -123,6 +123,7 @@ enum {
 
 enum {
 	FI_PROTO_UNSPEC,
+	FI_PROTO_RDMA_CM_IB_RC = 1,
 	FI_PROTO_SOCK_TCP = 6,
 	FI_PROTO_SHM = 16,
 };

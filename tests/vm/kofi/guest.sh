@@ -51,6 +51,23 @@ case_rdm() {
   unload kofi_test kofi_rdm kofi_tcp kofi_loop kofi || result "FAILED kofi_rdm unload: rmmod"
 }
 
+# The kernel's software RDMA device, over a pair of Ethernet devices.
+rxe_up() {
+  [[ ! -e /sys/class/infiniband/rxe0 ]] || return 0
+  modprobe -a crc32_generic veth rdma_rxe rdma_ucm && ip link add kv0 type veth peer name kv1 && ip link set kv1 up &&
+    ip addr add 10.7.0.1/24 dev kv0 && ip link set kv0 up && rdma link add rxe0 type rxe netdev kv0
+}
+
+case_verbs() {
+  expect "kofi_verbs rxe" "a device" rxe_up
+  load kofi kofi_verbs kofi_rdm kofi_test || { result "FAILED kofi_verbs load: insmod"; return; }
+  run_test kofi_verbs 10.7.0.1
+  run_test "kofi_verbs;kofi_rdm" 10.7.0.1
+  cat $debug/kofi/providers $debug/kofi/objects $debug/kofi/counters
+  expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
+  unload kofi_test kofi_rdm kofi_verbs kofi || result "FAILED kofi_verbs unload: rmmod"
+}
+
 # A user-space program over Weft's tcp and a kernel endpoint, in both roles.
 case_peers() {
   if [[ ! -x /weft/bin/kernel_peer ]]; then result "skipped kofi_tcp peers: no staged Weft"; return; fi

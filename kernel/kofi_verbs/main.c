@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * kofi_verbs: MSG endpoints over the kernel's RDMA devices. Devices come and
+ * go by an ib_client; the removal of one waits until its domains are closed.
+ * What it offers, fabrics, domains.
+ */
+#include "verbs.h"
+
+#include <linux/inet.h>
+#include <linux/slab.h>
+
+static DEFINE_MUTEX(devices_lock);
+static LIST_HEAD(devices);
+
+#define KV_CAPS (FI_MSG | FI_RMA | FI_ATOMIC | FI_SEND | FI_RECV | FI_READ | FI_WRITE | \
+		 FI_REMOTE_READ | FI_REMOTE_WRITE | FI_LOCAL_COMM | FI_REMOTE_COMM)
+#define KV_ORDER (FI_ORDER_SAS | FI_ORDER_RAW | FI_ORDER_WAW)
+
+/* --- devices --- */
+
+static int add_device(struct ib_device *device)
+{
+	struct kv_device *kv;
+
+	if (!(device->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS) ||
+	    device->attrs.max_send_sge < KV_SGE || device->attrs.max_recv_sge < KV_SGE)
+		return -EOPNOTSUPP;
+	kv = kzalloc(sizeof(*kv), GFP_KERNEL);
+	if (!kv)
+		return -ENOMEM;
+	kv->device = device;
+	refcount_set(&kv->users, 1);
+	init_completion(&kv->unused);
+	mutex_lock(&devices_lock);
+	list_add_tail(&kv->node, &devices);
+	mutex_unlock(&devices_lock);
+	return 0;
+}
+
+static void put_device_user(struct kv_device *kv)
+{
+	if (refcount_dec_and_test(&kv->users))
+		complete(&kv->unused);
+}
+
+static void remove_device(struct ib_device *device, void *data)
+{
+	struct kv_device *kv, *found = NULL;
+
+	mutex_lock(&devices_lock);
+	list_for_each_entry(kv, &devices, node)
+		if (kv->device == device)
+			found = kv;
+	if (found)
+		list_del(&found->node);
+	mutex_unlock(&devices_lock);
+	if (!found)
+		return;
+	put_device_user(found);
+	wait_for_completion(&found->unused);
+	kfree(found);
+}
+
+static struct ib_client client = { .name = "kofi_verbs", .add = add_device,
+				   .remove = remove_device };
+
+static struct kv_device *device_named(const char *name)
+{
+	struct kv_device *kv, *found = NULL;
+
+	mutex_lock(&devices_lock);
+	list_for_each_entry(kv, &devices, node)
+		if (!found && !strcmp(dev_name(&kv->device->dev), name)) {
+			refcount_inc(&kv->users);
+			found = kv;
+		}
+	mutex_unlock(&devices_lock);
+	return found;
+}
+
+/* --- offers --- */
+
+static struct fi_info *offer(const char *device, u32 format, const void *src, const void *dest)
+{
+	size_t len = format == FI_SOCKADDR_IN ? sizeof(struct sockaddr_in) :
+						sizeof(struct sockaddr_in6);
+	struct fi_info *info = kofi_info_new(NULL, src, len, dest, len);
+
+	if (!info)
+		return NULL;
+	info->caps = KV_CAPS;
+	info->addr_format = format;
+	*info->tx_attr = (struct fi_tx_attr){ .caps = KV_CAPS, .msg_order = KV_ORDER,
+		.inject_size = KV_INJECT_MAX, .size = KV_SIZE, .iov_limit = KV_SGE,
+		.rma_iov_limit = 1 };
+	*info->rx_attr = (struct fi_rx_attr){ .caps = KV_CAPS, .msg_order = KV_ORDER,
+		.size = KV_SIZE, .iov_limit = KV_SGE };
+	*info->ep_attr = (struct fi_ep_attr){ .type = FI_EP_MSG, .protocol = FI_PROTO_RDMA_CM_IB_RC,
+		.protocol_version = 1, .max_msg_size = KV_MESSAGE_MAX };
+	*info->domain_attr = (struct fi_domain_attr){
+		.threading = FI_THREAD_SAFE, .control_progress = FI_PROGRESS_AUTO,
+		.data_progress = FI_PROGRESS_AUTO, .resource_mgmt = FI_RM_ENABLED,
+		.mr_mode = FI_MR_PROV_KEY, .av_type = FI_AV_TABLE, .mr_key_size = 8,
+		.cq_data_size = 4 };
+	strscpy(info->domain_attr->name, device, FI_NAME_MAX);
+	strscpy(info->fabric_attr->name, "kofi_verbs", FI_NAME_MAX);
+	return info;
+}
+
+static const void *hinted(const void *addr, size_t len, int family)
+{
+	const struct sockaddr *sa = addr;
+
+	return addr && len >= sizeof(*sa) && sa->sa_family == family &&
+	       len == kv_addr_len(sa) ? addr : NULL;
+}
+
+/* The offers of a device. */
+static int offers(const char *device, const char *node, const char *service, u64 flags,
+		  const struct fi_info *hints, struct fi_info ***tail)
+{
+	static const struct { int family; u32 format; const char *any; } families[] = {
+		{ AF_INET, FI_SOCKADDR_IN, "0.0.0.0" }, { AF_INET6, FI_SOCKADDR_IN6, "::" } };
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(families); i++) {
+		int family = families[i].family;
+		const void *src = hints ? hinted(hints->src_addr, hints->src_addrlen, family) : NULL;
+		const void *dest = hints ? hinted(hints->dest_addr, hints->dest_addrlen, family) :
+					   NULL;
+		struct sockaddr_storage named = {};
+
+		if (node || service) {
+			if (!node && !(flags & FI_SOURCE))
+				return -ENODATA;
+			if (inet_pton_with_scope(&init_net, family, node ?: families[i].any,
+						 service, &named))
+				continue;
+			if (flags & FI_SOURCE)
+				src = &named;
+			else
+				dest = &named;
+		}
+		if ((hints && hints->src_addr && !src) || (hints && hints->dest_addr && !dest))
+			continue;
+		**tail = offer(device, families[i].format, src, dest);
+		if (!**tail)
+			return -ENOMEM;
+		*tail = &(**tail)->next;
+	}
+	return 0;
+}
+
+static int kv_getinfo(const char *node, const char *service, u64 flags,
+		      const struct fi_info *hints, struct fi_info **info)
+{
+	struct fi_info **tail = info;
+	struct kv_device *kv;
+	int status = 0;
+
+	mutex_lock(&devices_lock);
+	list_for_each_entry(kv, &devices, node)
+		if (!status)
+			status = offers(dev_name(&kv->device->dev), node, service, flags, hints,
+					&tail);
+	mutex_unlock(&devices_lock);
+	return *info ? 0 : status ?: -ENODATA;
+}
+
+/* --- domains, fabrics --- */
+
+static void domain_close(struct fid *fid)
+{
+	struct kv_domain *domain = container_of(fid, struct kv_domain, domain.fid);
+
+	kv_registrar_close(domain);
+	ib_dealloc_pd(domain->pd);
+	put_device_user(domain->device);
+	kfree(domain);
+}
+
+static const struct fi_ops domain_fid_ops = { .close = domain_close };
+static const struct fi_ops_domain domain_ops = { .endpoint = kv_endpoint,
+						 .mr_regattr = kv_mr_regattr };
+
+static int kv_domain(struct fid_fabric *fabric, const struct fi_info *info,
+		     struct fid_domain **out)
+{
+	struct kv_domain *domain = kzalloc(sizeof(*domain), GFP_KERNEL);
+	int status = -ENODEV;
+
+	if (!domain)
+		return -ENOMEM;
+	domain->device = device_named(info->domain_attr->name);
+	if (domain->device) {
+		domain->pd = ib_alloc_pd(domain->device->device, 0);
+		status = PTR_ERR_OR_ZERO(domain->pd);
+		if (!status) {
+			status = kv_registrar_open(domain);
+			if (status)
+				ib_dealloc_pd(domain->pd);
+		}
+		if (status)
+			put_device_user(domain->device);
+	}
+	if (status) {
+		kfree(domain);
+		return status;
+	}
+	mutex_init(&domain->lock);
+	domain->domain.fid.ops = &domain_fid_ops;
+	domain->domain.ops = &domain_ops;
+	*out = &domain->domain;
+	return 0;
+}
+
+static void fabric_close(struct fid *fid)
+{
+	kfree(container_of(fid, struct fid_fabric, fid));
+}
+
+static const struct fi_ops fabric_fid_ops = { .close = fabric_close };
+static const struct fi_ops_fabric fabric_ops = { .domain = kv_domain,
+						 .passive_ep = kv_passive_ep };
+
+static int kv_fabric(const struct fi_fabric_attr *attr, struct fid_fabric **out)
+{
+	*out = kzalloc(sizeof(**out), GFP_KERNEL);
+	if (!*out)
+		return -ENOMEM;
+	(*out)->fid.ops = &fabric_fid_ops;
+	(*out)->ops = &fabric_ops;
+	return 0;
+}
+
+static struct kofi_provider provider = {
+	.name = "kofi_verbs", .version = FI_VERSION(1, 0), .owner = THIS_MODULE,
+	.getinfo = kv_getinfo, .fabric = kv_fabric,
+};
+
+static int __init kv_init(void)
+{
+	int status = ib_register_client(&client);
+
+	if (status)
+		return status;
+	status = kofi_provider_register(KOFI_PROVIDER_VERSION, &provider);
+	if (status)
+		ib_unregister_client(&client);
+	return status;
+}
+
+static void __exit kv_exit(void)
+{
+	WARN_ON(kofi_provider_deregister(&provider));
+	ib_unregister_client(&client);
+}
+
+module_init(kv_init);
+module_exit(kv_exit);
+MODULE_DESCRIPTION("kOFI provider over RDMA devices");
+MODULE_LICENSE("Dual BSD/GPL");
+MODULE_VERSION("0.1.0");
