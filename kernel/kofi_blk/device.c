@@ -140,7 +140,7 @@ static blk_status_t start(struct kblk_queue *queue, struct request *rq, struct k
 	if (has_pages && !is_inline)
 		status = register_pages(dev, cmd, op == KBLK_WRITE);
 	if (status)
-		return BLK_STS_RESOURCE;
+		return status == -EAGAIN || status == -ENOMEM ? BLK_STS_RESOURCE : BLK_STS_IOERR;
 	/* The answer may come before the send returns. */
 	atomic_set(&cmd->refs, 1 + is_inline);
 	atomic_set_release(&cmd->state, KBLK_SENT);
@@ -242,6 +242,9 @@ static void set_limits(struct kblk_dev *dev)
 	}
 	if (flags & KBLK_ZEROES)
 		blk_queue_max_write_zeroes_sectors(q, SZ_1G >> SECTOR_SHIFT);
+	/* Devices that register pages want no gaps between them. */
+	if (dev->info->domain_attr->mr_mode & FI_MR_PROV_KEY)
+		blk_queue_virt_boundary(q, PAGE_SIZE - 1);
 	set_disk_ro(dev->disk, flags & KBLK_READ_ONLY);
 	set_capacity(dev->disk, le64_to_cpu(dev->welcome.bytes) >> SECTOR_SHIFT);
 }

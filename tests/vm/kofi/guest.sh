@@ -208,29 +208,39 @@ end_kernel_target() { echo 0 >/sys/kernel/config/kofi_blk_target/served/enable; 
 # It goes and comes while it is used: the commands that it executes end first, connections are refused meanwhile.
 toggle_target() { end_kernel_target; sleep 0.2; echo 1 >/sys/kernel/config/kofi_blk_target/served/enable; }
 
+kernel_blk() {  # kernel_blk PROVIDER ADDRESS
+  local provider="$1" address="$2"
+  truncate -s 160M $image
+  expect "$provider-blk target" "kofi_blk_target" kernel_target "$provider" "$address" 4711
+  expect "$provider-blk connect" "to it" blk_connect disk "$provider" "$address" 4711
+  blk_cases "$provider-blk"
+  expect "$provider-blk toggled" "the target 8 times while a file is written" under /tmp/mnt/file2 10 8 0.5 toggle_target
+  cat $config/disk/state
+  expect "$provider-blk umount" "" umount /tmp/mnt
+  expect "$provider-blk disconnect" "" blk_disconnect disk
+  expect "$provider-blk end" "of the target" end_kernel_target
+  expect "$provider-blk fsck" "the image is clean" /weft/bin/e2fsck -fn $image
+  rmdir /sys/kernel/config/kofi_blk_target/served
+  rm -f $image
+  expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
+}
+
 case_blk_kernel() {
-  local provider address
   modprobe -a configfs crc32c_generic ext4
   mount -t configfs configfs /sys/kernel/config 2>/dev/null
   load kofi kofi_loop kofi_tcp kofi_blk kofi_blk_target || { result "FAILED kofi_blk load: insmod"; return; }
-  for provider in kofi_loop kofi_tcp; do
-    address=127.0.0.1
-    [[ $provider != kofi_loop ]] || address=""
-    truncate -s 160M $image
-    expect "$provider-blk target" "kofi_blk_target" kernel_target $provider "$address" 4711
-    expect "$provider-blk connect" "to it" blk_connect disk $provider "$address" 4711
-    blk_cases "$provider-blk"
-    expect "$provider-blk toggled" "the target 8 times while a file is written" under /tmp/mnt/file2 10 8 0.5 toggle_target
-    cat $config/disk/state
-    expect "$provider-blk umount" "" umount /tmp/mnt
-    expect "$provider-blk disconnect" "" blk_disconnect disk
-    expect "$provider-blk end" "of the target" end_kernel_target
-    expect "$provider-blk fsck" "the image is clean" /weft/bin/e2fsck -fn $image
-    rmdir /sys/kernel/config/kofi_blk_target/served
-    rm -f $image
-  done
-  expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
+  kernel_blk kofi_loop ""
+  kernel_blk kofi_tcp 127.0.0.1
   unload kofi_blk kofi_blk_target kofi_tcp kofi_loop kofi || result "FAILED kofi_blk unload: rmmod"
+}
+
+case_blk_verbs() {
+  modprobe -a configfs crc32c_generic ext4
+  mount -t configfs configfs /sys/kernel/config 2>/dev/null
+  expect "kofi_verbs rxe" "a device" rxe_up
+  load kofi kofi_verbs kofi_blk kofi_blk_target || { result "FAILED kofi_blk load: insmod"; return; }
+  kernel_blk kofi_verbs 10.7.0.1
+  unload kofi_blk kofi_blk_target kofi_verbs kofi || result "FAILED kofi_blk unload: rmmod"
 }
 
 # A case runs while its provider is to be removed: refused as long as an object is open.
