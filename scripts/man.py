@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 sys.dont_write_bytecode = True
-COMMANDS = ["", "run", "info", "top", "trace", "perf", "mux", "check", "nic"]
+COMMANDS = ["", "run", "info", "top", "trace", "perf", "mux", "check", "nic", "kofi"]
 
 
 def escaped(line):

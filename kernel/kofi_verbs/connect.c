@@ -57,7 +57,7 @@ static const void *unpack_param(const void *data, size_t room, size_t *len)
 	const u8 *bytes = data;
 
 	*len = bytes && room && bytes[0] < room ? bytes[0] : 0;
-	return bytes + 1;
+	return *len ? bytes + 1 : NULL;
 }
 
 /* --- the end of a connection --- */
@@ -88,11 +88,12 @@ static void rejected(struct kv_ep *ep, struct rdma_cm_event *event)
 {
 	u8 room = 0;
 	const void *data = rdma_consumer_reject_data(ep->id, event, &room);
+	int reason = data ? KOFI_PE_REJECTED : KOFI_PE_REFUSED;
 	size_t len = 0;
 
 	if (data)
 		data = unpack_param(data, room, &len);
-	over(ep, ECONNREFUSED, data ? KOFI_PE_REJECTED : KOFI_PE_REFUSED, data, len);
+	over(ep, ECONNREFUSED, reason, data, len);
 }
 
 /* --- queue pairs --- */

@@ -143,8 +143,9 @@ struct page *kv_page(const struct kofi_piece *piece, size_t *offset)
 	*offset = piece->addr ? offset_in_page(piece->addr) : piece->offset;
 	if (!piece->addr)
 		return piece->page;
-	return is_vmalloc_addr(piece->addr) ? vmalloc_to_page(piece->addr) :
-					      virt_to_page(piece->addr);
+	/* Of a module's own data, too, which lies where vmalloc's does. */
+	return virt_addr_valid(piece->addr) ? virt_to_page(piece->addr) :
+					      vmalloc_to_page(piece->addr);
 }
 
 /* Entries of one page each at most. */

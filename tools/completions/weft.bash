@@ -24,6 +24,8 @@ _weft() {
     mapfile -t COMPREPLY < <(compgen -W "$(_weft_options "$weft" "$command")" -- "$word")
   elif [[ $command == nic && $COMP_CWORD -eq 2 ]]; then
     mapfile -t COMPREPLY < <(compgen -W "list info bind unbind" -- "$word")
+  elif [[ $command == kofi && $COMP_CWORD -eq 2 ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "load list connect disconnect" -- "$word")
   elif [[ $command == check ]]; then
     mapfile -t COMPREPLY < <(compgen -W "$(_weft_providers "$weft")" -- "$word"; compgen -f -- "$word")
   else

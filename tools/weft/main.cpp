@@ -15,6 +15,7 @@
 #include "check.hpp"
 #include "failure.hpp"
 #include "info.hpp"
+#include "kofi.hpp"
 #include "mux.hpp"
 #include "nic.hpp"
 #include "perf.hpp"
@@ -49,6 +50,7 @@ SYNOPSIS
   weft mux [OPTION]... HEADER [OBJECT|ARCHIVE|SOURCE]...
   weft check [OPTION]... PROVIDER|PLUGIN
   weft nic list|info|bind|unbind [OPTION]... [CARD]...
+  weft kofi load|list|connect|disconnect [OPTION]... [WORD]...
   weft --version
   weft help [COMMAND]
 
@@ -61,6 +63,7 @@ DESCRIPTION
   mux     Makes a plugin out of a provider's header and objects; says what it lacks.
   check   Says whether a provider, of Weft or of anybody, shows what it claims, and what it is good enough for.
   nic     Shows network cards that Weft can drive by itself, and hands them over (VFIO).
+  kofi    Loads the fabric interface in the kernel, lists its providers, connects its block devices.
 
   Each command has --help.
 )";
@@ -68,7 +71,7 @@ DESCRIPTION
 int usage_error(std::string_view word) {
   fmt::print(
       stderr,
-      "weft: there is no command '{}'; there are: run info top trace perf mux check nic help (weft --help)\n",
+      "weft: there is no command '{}'; there are: run info top trace perf mux check nic kofi help (weft --help)\n",
       word);
   return weft::tool::exit_usage;
 }
@@ -104,6 +107,7 @@ int help(std::span<char*> args, char** all) {
   if (topic == "mux") return weft::tool::mux(2, help_args);
   if (topic == "check") return weft::tool::check(2, help_args);
   if (topic == "nic") return weft::tool::nic(2, help_args);
+  if (topic == "kofi") return weft::tool::kofi(2, help_args);
   return usage_error(topic);
 }
 
@@ -122,6 +126,7 @@ int dispatch(int argc, char** argv) {
   if (command == "mux") return weft::tool::mux(argc - 1, argv + 1);
   if (command == "check") return weft::tool::check(argc - 1, argv + 1);
   if (command == "nic") return weft::tool::nic(argc - 1, argv + 1);
+  if (command == "kofi") return weft::tool::kofi(argc - 1, argv + 1);
   if (command == "--version" || command == "-V" || command == "version") return version();
   if (command == "help" || command == "--help" || command == "-h") return help(rest, argv);
   return usage_error(command);

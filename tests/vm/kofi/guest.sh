@@ -178,19 +178,24 @@ blk_cases() {  # blk_cases NAME: a device of config/disk
 busy_disconnect() { ! echo 0 2>/dev/null >$config/disk/connect; }
 blkdiscard_and_zero() { blkdiscard "$1" 2>/dev/null || busybox blkdiscard "$1"; }
 
+not() { ! "$@"; }
+lists() { local line; for line in "$@"; do /weft/stage/bin/weft kofi list | grep -q "^$line" || return 1; done; }
 case_blk() {
   if [[ ! -x /weft/bin/block_target ]]; then result "skipped kofi_blk user: no staged Weft"; return; fi
-  modprobe -a configfs crc32c_generic ext4
-  mount -t configfs configfs /sys/kernel/config
-  load kofi kofi_tcp kofi_blk || { result "FAILED kofi_blk load: insmod"; return; }
+  local weft=/weft/stage/bin/weft
+  modprobe -a crc32c_generic ext4
+  expect "weft-kofi load" "kofi_tcp and kofi_blk" $weft kofi load --from $modules
   truncate -s 160M $image
   expect "kofi_blk target" "examples/block_target over Weft's tcp" start_target
-  expect "kofi_blk connect" "to it" blk_connect disk kofi_tcp 127.0.0.1 4710
+  expect "weft-kofi refused" "where nobody listens" not $weft kofi connect --name disk 127.0.0.1 4709
+  expect "weft-kofi connect" "to the target" $weft kofi connect --name disk --queues 2 127.0.0.1 4710
+  $weft kofi list
+  expect "weft-kofi list" "the provider and the device" lists "provider kofi_tcp 1.0" "device disk /dev/kofi0: kofi_tcp 127.0.0.1 4710, 2 queues of 64: live"
   blk_cases kofi_blk
   expect "kofi_blk killed" "the target 8 times while a file is written" under /tmp/mnt/file2 14 8 0.7 kill_target
   cat $config/disk/state
   expect "kofi_blk umount" "" umount /tmp/mnt
-  expect "kofi_blk disconnect" "" blk_disconnect disk
+  expect "weft-kofi disconnect" "" $weft kofi disconnect /dev/kofi0
   stop_target
   expect "kofi_blk fsck" "the image is clean" /weft/bin/e2fsck -fn $image
   expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
