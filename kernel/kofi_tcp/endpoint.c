@@ -294,12 +294,31 @@ static void drain(struct ktcp_ep *ep)
 		ktcp_op_end(ep, op, ECANCELED, ep->reason);
 }
 
+/* A peer that has sent a part of a frame, and then nothing. */
+static void watch_frame(struct ktcp_ep *ep, bool received)
+{
+	unsigned int limit = READ_ONCE(ktcp_frame_timeout);
+
+	if (!limit || ep->later || (!ep->rx_left && ep->stage_at == ep->stage_end)) {
+		ep->owed = false;
+		return;
+	}
+	if (!ep->owed || received) {
+		ep->owed = true;
+		ep->deadline = jiffies + limit * HZ;
+	} else if (time_after_eq(jiffies, ep->deadline)) {
+		ktcp_end(ep, EIO, KOFI_PE_TIMED_OUT);
+		return;
+	}
+	queue_delayed_work(ktcp_wq, &ep->timer, ep->deadline - jiffies + 1);
+}
+
 void ktcp_work(struct work_struct *work)
 {
 	struct ktcp_ep *ep = container_of(work, struct ktcp_ep, work);
 	unsigned int noio = memalloc_noio_save();
 	int rounds = KTCP_ROUNDS;
-	bool moved = true;
+	bool moved = true, received = false, got;
 
 	mutex_lock(&ep->io);
 	if (ep->state == KTCP_CONNECTING || ep->state == KTCP_GREETING)
@@ -307,10 +326,14 @@ void ktcp_work(struct work_struct *work)
 	while (ep->state == KTCP_OPEN && moved && rounds--) {
 		ktcp_match_fresh(ep);
 		moved = ktcp_transmit(ep);
-		moved |= !ep->error && ktcp_receive(ep);
+		got = !ep->error && ktcp_receive(ep);
+		moved |= got;
+		received |= got;
 		if (ep->error)
 			ktcp_end(ep, EIO, ep->reason);
 	}
+	if (ep->state == KTCP_OPEN)
+		watch_frame(ep, received);
 	if (ep->state == KTCP_OVER)
 		drain(ep);
 	mutex_unlock(&ep->io);

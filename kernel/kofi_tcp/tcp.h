@@ -29,6 +29,7 @@
 #define KTCP_UNEXPECTED_COUNT	65536
 #define KTCP_ANSWERS_MAX	8192
 #define KTCP_CONNECT_MS		20000
+#define KTCP_FRAME_S		300		/* without a byte in the middle of a frame */
 #define KTCP_PENDING_MAX	256
 
 enum ktcp_state { KTCP_IDLE, KTCP_CONNECTING, KTCP_GREETING, KTCP_OPEN, KTCP_OVER };
@@ -98,7 +99,7 @@ struct ktcp_ep {
 	struct mutex		io;
 	struct work_struct	work;
 	struct delayed_work	timer;		/* of connecting; queues work */
-	unsigned long		deadline;	/* jiffies */
+	unsigned long		deadline;	/* of connecting; of the rest of a frame */
 	enum ktcp_state		state;
 	struct socket		*sock;
 	struct fid		*handle;	/* of the request to accept */
@@ -134,6 +135,8 @@ struct ktcp_ep {
 
 	u32			stage_at, stage_end;
 	u8			*stage;
+	bool			later;		/* the frame in stage waits for this side */
+	bool			owed;		/* the rest of a frame: deadline */
 	struct ktcp_op		*rx_op;		/* where the payload goes */
 	struct ktcp_unexpected	*rx_unexpected;
 	u64			rx_left;	/* of its frame */
@@ -149,6 +152,7 @@ static inline struct ktcp_ep *to_ktcp(struct fid_ep *ep)
 }
 
 extern struct workqueue_struct *ktcp_wq;
+extern unsigned int ktcp_frame_timeout;
 extern const struct fi_ops_cm ktcp_cm_ops;
 
 /* endpoint.c */

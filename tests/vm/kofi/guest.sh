@@ -119,8 +119,31 @@ hostile_turns() {
   for turn in $(seq 0 "$1"); do (trap '' PIPE; hostile_once "$turn") || return 1; done
 }
 
+# A peer that sends a part of a frame and stays: its endpoint ends after the time that the module has for it.
+partial_frame() {
+  local started server status
+  echo 2 >/sys/module/kofi_tcp/parameters/frame_timeout
+  echo "kofi_tcp 127.0.0.1 serve 5100" >$debug/kofi_test/run 2>/dev/null &
+  server=$!
+  exec 5<>/dev/null
+  for _ in $(seq 100); do (exec 4<>/dev/tcp/127.0.0.1/5100) 2>/dev/null && break; sleep 0.1; done
+  exec 5<>/dev/tcp/127.0.0.1/5100 || return 1
+  started=$SECONDS
+  printf "$hello" >&5
+  head -c 70 /dev/zero >&5
+  sleep 0.5
+  hostile_frame 2 4 40 1 >&5
+  wait $server
+  status=$((SECONDS - started))
+  exec 5>&-
+  echo 300 >/sys/module/kofi_tcp/parameters/frame_timeout
+  echo "ended after $status s"
+  [[ $status -le 8 ]]
+}
+
 case_hostile() {
   load kofi kofi_tcp kofi_test || { result "FAILED kofi_tcp load: insmod"; return; }
+  expect "kofi_tcp partial" "a part of a frame, then nothing: the connection ends" partial_frame
   expect "kofi_tcp hostile" "22 peers that send wrong bytes" hostile_turns 21
   expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
   run_test kofi_tcp 127.0.0.1 messages
