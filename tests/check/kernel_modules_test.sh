@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# The modules of kernel/ build without a finding of W=1 and sparse, against headers that are there: those that `./dev vm kofi` has
+# unpacked, or those of the kernel that runs. Downloads nothing.
+set -euo pipefail
+source="${WEFT_SOURCE:?}" build="${WEFT_BUILD:?}"
+for program in make gcc sparse; do
+  command -v "$program" >/dev/null || { echo "there is no $program"; exit 77; }
+done
+headers=""
+for folder in "$source/build/vm/headers/build" "/lib/modules/$(uname -r)/build"; do
+  [[ -f "$folder/Makefile" ]] && { headers="$folder"; break; }
+done
+[[ -n "$headers" ]] || { echo "no headers of a kernel: ./dev vm kofi unpacks some"; exit 77; }
+bash "$source/tests/vm/kofi/build.sh" "$source" "$build/kofi" "$headers"
+built=$(find "$build/kofi" -maxdepth 1 -name '*.ko' | wc -l) wanted=$(find "$source/kernel" -mindepth 2 -name Kbuild | wc -l)
+[[ "$built" -eq "$wanted" ]] || { echo "FAILED: $built modules of $wanted"; exit 1; }
+# What DKMS and Kconfig list is what there is.
+while read -r name; do
+  grep -q "BUILT_MODULE_NAME\[[0-9]*\]=\"$name\"" "$source/kernel/dkms.conf" || { echo "FAILED: dkms.conf lacks $name"; exit 1; }
+  grep -q "^\(menu\)\?config ${name^^}\$" "$source/kernel/Kconfig" || { echo "FAILED: Kconfig lacks ${name^^}"; exit 1; }
+done < <(find "$source/kernel" -mindepth 2 -name Kbuild -printf '%h\n' | xargs -n 1 basename)
+echo "kernel_modules_test: $built modules"
