@@ -203,6 +203,41 @@ blkdiscard_and_zero() { blkdiscard "$1" 2>/dev/null || busybox blkdiscard "$1"; 
 
 not() { ! "$@"; }
 lists() { local line; for line in "$@"; do /weft/stage/bin/weft kofi list | grep -q "^$line" || return 1; done; }
+# What a target may come back without, and who else may come.
+state_is() {  # state_is WORD: within 10 s
+  local n
+  for n in $(seq 100); do grep -q "^$1 " $config/disk/state && return 0; sleep 0.1; done
+  cat $config/disk/state
+  return 1
+}
+write_some() { dd if=/dev/urandom of=/dev/kofi0 bs=4096 count=4 oflag=direct 2>/dev/null; }
+flushed_all() { dd if=/dev/zero of=/dev/kofi0 bs=4096 count=1 conv=fsync 2>/dev/null; }
+other_boot() { stop_target; echo "$1" >/tmp/boot_id; start_target; }
+reads() { timeout 20 dd if=/dev/kofi0 of=/dev/null bs=4096 count=1 iflag=direct 2>/dev/null; }
+blk_losses() {
+  echo 1 >/tmp/boot_id
+  mount --bind /tmp/boot_id /proc/sys/kernel/random/boot_id
+  stop_target; start_target
+  expect "kofi_blk again" "connected" blk_connect disk kofi_tcp 127.0.0.1 4710
+  mkdir $config/second
+  echo 127.0.0.1 >$config/second/address
+  expect "kofi_blk second" "another initiator is refused" not sh -c "echo 1 2>/dev/null >$config/second/connect"
+  rmdir $config/second
+  write_some && flushed_all && other_boot 2
+  expect "kofi_blk flushed" "the target's machine started anew after a flush: goes on" timeout 20 dd if=/dev/kofi0 of=/dev/null bs=4096 count=1 iflag=direct
+  expect "kofi_blk goes-on" "" state_is live
+  write_some && other_boot 3
+  expect "kofi_blk unflushed" "and with writes that were not flushed: fails" state_is failed
+  expect "kofi_blk fails" "reads end with an error" not reads
+  expect "kofi_blk leave" "" blk_disconnect disk
+  expect "kofi_blk fresh" "connected" blk_connect disk kofi_tcp 127.0.0.1 4710
+  stop_target; cp $image $image.2 && mv $image.2 $image; start_target
+  reads
+  expect "kofi_blk other" "another file of the same size: fails" state_is failed
+  expect "kofi_blk leave" "" blk_disconnect disk
+  umount /proc/sys/kernel/random/boot_id
+}
+
 case_blk() {
   if [[ ! -x /weft/bin/block_target ]]; then result "skipped kofi_blk user: no staged Weft"; return; fi
   local weft=/weft/stage/bin/weft
@@ -219,8 +254,9 @@ case_blk() {
   cat $config/disk/state
   expect "kofi_blk umount" "" umount /tmp/mnt
   expect "weft-kofi disconnect" "" $weft kofi disconnect /dev/kofi0
-  stop_target
   expect "kofi_blk fsck" "the image is clean" /weft/bin/e2fsck -fn $image
+  blk_losses
+  stop_target
   expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
   rm -f $image
   unload kofi_blk kofi_tcp kofi || result "FAILED kofi_blk unload: rmmod"
