@@ -37,7 +37,14 @@
 
 /* --- the wire: docs/wire/block.md --- */
 
-enum { MAGIC = 0x4b4c424b, VERSION = 1, QUEUES_MAX = 16, DEPTH_MAX = 256, INLINE_MAX = 8192, IO_MAX = 512 << 10 };
+enum {
+  MAGIC = 0x4b4c424b,
+  VERSION = 1,
+  QUEUES_MAX = 16,
+  DEPTH_MAX = 256,
+  INLINE_MAX = 8192,
+  IO_MAX = 512 << 10
+};
 enum { OP_READ, OP_WRITE, OP_FLUSH, OP_DISCARD, OP_ZERO };
 enum { FLAG_FUA = 1, FLAG_INLINE = 2 };
 enum { WELCOME_DISCARD = 2, WELCOME_ZEROES = 4 };
@@ -124,7 +131,8 @@ static uint32_t generation; /* its newest; 0: nobody owns it */
 static int file;
 static uint64_t file_bytes;
 static uint64_t volume, epoch;
-static bool lost_writes; /* a flush failed: the kernel reports that once, so nothing may be flushed any more */
+static bool
+    lost_writes; /* a flush failed: the kernel reports that once, so nothing may be flushed any more */
 
 static void die(const char* what, long status) {
   fprintf(stderr, "block_target: %s: %s\n", what, fi_strerror((int)(status < 0 ? -status : status)));
@@ -187,7 +195,8 @@ static int flush(void) {
 static int punch(const struct command* command) {
   const off_t at = (off_t)command->offset;
   if (command->bytes == 0) return 0;
-  if (command->op == OP_ZERO && fallocate(file, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, at, command->bytes) == 0)
+  if (command->op == OP_ZERO &&
+      fallocate(file, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, at, command->bytes) == 0)
     return 0;
   /* A hole reads as zeros. */
   return fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, command->bytes) == 0 ? 0 : errno;
@@ -198,11 +207,17 @@ static int execute(const struct command* command, unsigned char* data) {
   int err = 0;
   if (lost_writes) return EIO;
   switch (command->op) {
-    case OP_WRITE: err = transfer(true, data, command->bytes, command->offset); break;
-    case OP_FLUSH: return flush();
+    case OP_WRITE:
+      err = transfer(true, data, command->bytes, command->offset);
+      break;
+    case OP_FLUSH:
+      return flush();
     case OP_DISCARD:
-    case OP_ZERO: err = punch(command); break;
-    default: return EOPNOTSUPP;
+    case OP_ZERO:
+      err = punch(command);
+      break;
+    default:
+      return EOPNOTSUPP;
   }
   return err == 0 && (command->flags & FLAG_FUA) != 0 ? flush() : err;
 }
@@ -272,14 +287,15 @@ static bool open_connection(struct connection* connection, struct fi_info* reque
   if (!make_room(connection)) return false;
   if ((info->domain_attr->mr_mode & FI_MR_LOCAL) != 0) {
     static uint64_t key = 1;
-    if (fi_mr_reg(domain, connection->memory, connection->memory_bytes, FI_SEND | FI_RECV | FI_READ | FI_WRITE, 0,
-                  key++, 0, &connection->mr, NULL) != 0)
+    if (fi_mr_reg(domain, connection->memory, connection->memory_bytes,
+                  FI_SEND | FI_RECV | FI_READ | FI_WRITE, 0, key++, 0, &connection->mr, NULL) != 0)
       return false;
     connection->desc = fi_mr_desc(connection->mr);
   }
   if (fi_endpoint(domain, request, &connection->ep, connection) != 0) return false;
   bool well = fi_ep_bind(connection->ep, &eq->fid, 0) == 0 &&
-              fi_ep_bind(connection->ep, &cq->fid, FI_TRANSMIT | FI_RECV) == 0 && fi_enable(connection->ep) == 0;
+              fi_ep_bind(connection->ep, &cq->fid, FI_TRANSMIT | FI_RECV) == 0 &&
+              fi_enable(connection->ep) == 0;
   for (unsigned i = 0; well && i < connection->depth; ++i)
     well = post_receive(connection, &connection->receives[i]) == 0;
   if (!well) fi_close(&connection->ep->fid);
@@ -289,8 +305,8 @@ static bool open_connection(struct connection* connection, struct fi_info* reque
 /* Who may connect: 0 or an errno. A newer generation ends all of the older one first. */
 static int admit(const struct hello* hello) {
   if (hello->magic != MAGIC || hello->version != VERSION) return EPROTO;
-  if (hello->queues == 0 || hello->queues > QUEUES_MAX || hello->queue >= hello->queues || hello->depth == 0 ||
-      hello->depth > DEPTH_MAX || hello->generation == 0)
+  if (hello->queues == 0 || hello->queues > QUEUES_MAX || hello->queue >= hello->queues ||
+      hello->depth == 0 || hello->depth > DEPTH_MAX || hello->generation == 0)
     return EINVAL;
   if (generation != 0 && memcmp(session, hello->session, sizeof(session)) != 0) {
     if (alive()) return EBUSY;
@@ -349,8 +365,8 @@ static void send_step(struct slot* slot) {
   long status = -FI_EOTHER;
   switch (slot->step) {
     case STEP_FETCH:
-      status = fi_read(connection->ep, slot->data, command->bytes, connection->desc, FI_ADDR_UNSPEC, 0, command->key,
-                       &slot->context);
+      status = fi_read(connection->ep, slot->data, command->bytes, connection->desc, FI_ADDR_UNSPEC, 0,
+                       command->key, &slot->context);
       break;
     case STEP_BRING:
       status = fi_writedata(connection->ep, slot->data, command->bytes, connection->desc,
@@ -362,7 +378,8 @@ static void send_step(struct slot* slot) {
       status = fi_send(connection->ep, slot->data, sizeof(slot->answer), connection->desc, FI_ADDR_UNSPEC,
                        &slot->context);
       break;
-    default: break;
+    default:
+      break;
   }
   if (status == -FI_EAGAIN) {
     slot->next = connection->waiting;
@@ -506,14 +523,16 @@ static int wait_fd(struct fid* fid) {
 }
 
 static void serve(void) {
-  struct pollfd fds[2] = {{.fd = wait_fd(&eq->fid), .events = POLLIN}, {.fd = wait_fd(&cq->fid), .events = POLLIN}};
+  struct pollfd fds[2] = {{.fd = wait_fd(&eq->fid), .events = POLLIN},
+                          {.fd = wait_fd(&cq->fid), .events = POLLIN}};
   struct fid* fids[2] = {&eq->fid, &cq->fid};
   while (true) {
     read_events();
     read_completions();
     bool waits = false;
     for (struct connection* each = connections; each; each = each->next) waits = waits || each->waiting;
-    if (fi_trywait(fabric, fids, 2) == 0 && poll(fds, 2, waits ? 1 : 1000) < 0 && errno != EINTR) die("poll", errno);
+    if (fi_trywait(fabric, fids, 2) == 0 && poll(fds, 2, waits ? 1 : 1000) < 0 && errno != EINTR)
+      die("poll", errno);
   }
 }
 

@@ -329,6 +329,11 @@ static void fail_locked(struct kblk_dev *dev)
 	lockdep_assert_held(&dev->session);
 	if (was == KBLK_FAILED)
 		return;
+	/* Deleted: no request is left, and its queue's work must not be started again. */
+	if (!disk_live(dev->disk)) {
+		close_all(dev);
+		return;
+	}
 	if (was == KBLK_LIVE || was == KBLK_CUT)
 		blk_mq_quiesce_queue(dev->disk->queue);
 	close_all(dev);

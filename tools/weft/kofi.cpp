@@ -70,7 +70,8 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("WORD", o.words, "Modules; an address and a service; a device")->option_text("WORD");
   app.add_flag("-j,--json", o.json, "list: as JSON");
   app.add_option("--from", o.from, "load: modules out of this folder")->option_text("FOLDER");
-  app.add_option("-p,--provider", o.provider, "connect: over this provider (kofi_tcp)")->option_text("PROVIDER");
+  app.add_option("-p,--provider", o.provider, "connect: over this provider (kofi_tcp)")
+      ->option_text("PROVIDER");
   app.add_option("--name", o.name, "connect: the name of the device (disk0, ...)")->option_text("NAME");
   app.add_option("--queues", o.queues, "connect: connections (processors, at most 4)")
       ->check(CLI::Range(1, 16))
@@ -107,11 +108,12 @@ int list(bool json) {
     fmt::print("{}\n", all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return exit_ok;
   }
-  for (const auto& one : providers) fmt::print("provider {} {}: {} open objects\n", one.name, one.version, one.objects);
+  for (const auto& one : providers)
+    fmt::print("provider {} {}: {} open objects\n", one.name, one.version, one.objects);
   for (const auto& one : devices)
     fmt::print("device {} {}: {} {} {}, {} queues of {}: {}\n", one.name,
-               one.device.empty() ? "(not connected)" : one.device, one.provider, one.address, one.service, one.queues,
-               one.depth, one.state);
+               one.device.empty() ? "(not connected)" : one.device, one.provider, one.address, one.service,
+               one.queues, one.depth, one.state);
   return exit_ok;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// `weft kofi`: the fabric interface in the kernel: its modules, providers and block devices. Knows sysfs; must not know any provider.
+// `weft kofi`: the fabric interface in the kernel: its modules, providers, block devices. Must not know any provider.
 #pragma once
 
 namespace weft::tool {

@@ -88,13 +88,20 @@ std::string devices_folder(const Paths& paths) { return paths.config + "/kofi_bl
 // What an errno of the kernel means here.
 std::string reason_of(int code) {
   switch (code) {
-    case ECONNREFUSED: return "nobody listens there";
-    case ENODATA: return "no provider has that, or its module is not loaded";
-    case EBUSY: return "in use";
-    case ESTALE: return "the target knows a newer connection";
-    case EPROTO: return "what is there is no target of block devices";
-    case ETIMEDOUT: return "no answer";
-    default: return std::strerror(code);
+    case ECONNREFUSED:
+      return "nobody listens there";
+    case ENODATA:
+      return "no provider has that, or its module is not loaded";
+    case EBUSY:
+      return "in use";
+    case ESTALE:
+      return "the target knows a newer connection";
+    case EPROTO:
+      return "what is there is no target of block devices";
+    case ETIMEDOUT:
+      return "no answer";
+    default:
+      return std::strerror(code);
   }
 }
 
@@ -158,9 +165,9 @@ std::vector<BlockDevice> block_devices(const Paths& paths) {
   std::vector<BlockDevice> found;
   for (const std::string& name : folders_in(devices_folder(paths))) {
     const std::string folder = fmt::format("{}/{}/", devices_folder(paths), name);
-    found.push_back({name, line_of(folder + "provider"), line_of(folder + "address"), line_of(folder + "service"),
-                     line_of(folder + "queues"), line_of(folder + "depth"), line_of(folder + "device"),
-                     line_of(folder + "state")});
+    found.push_back({name, line_of(folder + "provider"), line_of(folder + "address"),
+                     line_of(folder + "service"), line_of(folder + "queues"), line_of(folder + "depth"),
+                     line_of(folder + "device"), line_of(folder + "state")});
   }
   return found;
 }

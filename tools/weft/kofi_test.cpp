@@ -22,9 +22,8 @@ using testing::IsEmpty;
 class Folders : public testing::Test {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/weft-kofi-XXXXXX";
-    ASSERT_NE(::mkdtemp(name), nullptr);
-    root = name;
+    root = testing::TempDir() + "weft-kofi-XXXXXX";
+    ASSERT_NE(::mkdtemp(root.data()), nullptr);
     paths = {root + "/debug", root + "/config"};
   }
   void TearDown() override { std::filesystem::remove_all(root); }
@@ -52,7 +51,8 @@ TEST(Modules, what_they_need_comes_before_them_once) {
 }
 
 TEST(Providers, one_line_each_behind_the_heads) {
-  const auto found = parse_providers("name version objects opened\nkofi_loop 1.0 3 77\nkofi_tcp 1.0 0 0\nbroken\n");
+  const auto found =
+      parse_providers("name version objects opened\nkofi_loop 1.0 3 77\nkofi_tcp 1.0 0 0\nbroken\n");
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].name, "kofi_loop");
   EXPECT_EQ(found[0].version, "1.0");
@@ -87,7 +87,10 @@ TEST_F(Folders, devices_are_listed_and_found_by_name_or_disk) {
 
 TEST_F(Folders, a_device_that_cannot_be_connected_leaves_nothing) {
   std::filesystem::create_directories(root + "/config/kofi_blk");
-  EXPECT_THAT(failure_of([&] { connect(paths, "disk0", {{"address", "10.0.0.1"}}); }), HasSubstr("address '10.0.0.1'"));
+  EXPECT_THAT(failure_of([&] {
+                connect(paths, "disk0", {{"address", "10.0.0.1"}});
+              }),
+              HasSubstr("address '10.0.0.1'"));
   EXPECT_THAT(block_devices(paths), IsEmpty());
   EXPECT_THROW(connect(paths, "../x", {}), Failure);
   EXPECT_THROW(connect(paths, "", {}), Failure);

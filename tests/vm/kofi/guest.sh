@@ -152,7 +152,8 @@ case_hostile() {
 
 # --- block devices ---
 config=/sys/kernel/config/kofi_blk
-image=/tmp/disk.img
+folder=/run/blk
+image=$folder/disk.img
 
 start_target() {
   local n
@@ -193,10 +194,10 @@ blk_cases() {  # blk_cases NAME: a device of config/disk
   expect "$name cut" "100 times while it is written" under "$dev" 12 100 0.1 cut_disk
   expect "$name discard" "and zeros" blkdiscard_and_zero "$dev"
   expect "$name mkfs" "ext4" /weft/bin/mke2fs -q -F -t ext4 "$dev"
-  mkdir -p /tmp/mnt
-  expect "$name mount" "" mount -t ext4 "$dev" /tmp/mnt
+  mkdir -p $folder/mnt
+  expect "$name mount" "" mount -t ext4 "$dev" $folder/mnt
   expect "$name busy" "not disconnected while it is mounted" busy_disconnect
-  expect "$name ext4" "100 cuts while a file is written" under /tmp/mnt/file 12 100 0.1 cut_disk
+  expect "$name ext4" "100 cuts while a file is written" under $folder/mnt/file 12 100 0.1 cut_disk
 }
 busy_disconnect() { ! echo 0 2>/dev/null >$config/disk/connect; }
 blkdiscard_and_zero() { blkdiscard "$1" 2>/dev/null || busybox blkdiscard "$1"; }
@@ -212,11 +213,11 @@ state_is() {  # state_is WORD: within 10 s
 }
 write_some() { dd if=/dev/urandom of=/dev/kofi0 bs=4096 count=4 oflag=direct 2>/dev/null; }
 flushed_all() { dd if=/dev/zero of=/dev/kofi0 bs=4096 count=1 conv=fsync 2>/dev/null; }
-other_boot() { stop_target; echo "$1" >/tmp/boot_id; start_target; }
+other_boot() { stop_target; echo "$1" >$folder/boot_id; start_target; }
 reads() { timeout 20 dd if=/dev/kofi0 of=/dev/null bs=4096 count=1 iflag=direct 2>/dev/null; }
 blk_losses() {
-  echo 1 >/tmp/boot_id
-  mount --bind /tmp/boot_id /proc/sys/kernel/random/boot_id
+  echo 1 >$folder/boot_id
+  mount --bind $folder/boot_id /proc/sys/kernel/random/boot_id
   stop_target; start_target
   expect "kofi_blk again" "connected" blk_connect disk kofi_tcp 127.0.0.1 4710
   mkdir $config/second
@@ -250,9 +251,9 @@ case_blk() {
   $weft kofi list
   expect "weft-kofi list" "the provider and the device" lists "provider kofi_tcp 1.0" "device disk /dev/kofi0: kofi_tcp 127.0.0.1 4710, 2 queues of 64: live"
   blk_cases kofi_blk
-  expect "kofi_blk killed" "the target 8 times while a file is written" under /tmp/mnt/file2 14 8 0.7 kill_target
+  expect "kofi_blk killed" "the target 8 times while a file is written" under $folder/mnt/file2 14 8 0.7 kill_target
   cat $config/disk/state
-  expect "kofi_blk umount" "" umount /tmp/mnt
+  expect "kofi_blk umount" "" umount $folder/mnt
   expect "weft-kofi disconnect" "" $weft kofi disconnect /dev/kofi0
   expect "kofi_blk fsck" "the image is clean" /weft/bin/e2fsck -fn $image
   blk_losses
@@ -278,9 +279,9 @@ kernel_blk() {  # kernel_blk PROVIDER ADDRESS
   expect "$provider-blk target" "kofi_blk_target" kernel_target "$provider" "$address" 4711
   expect "$provider-blk connect" "to it" blk_connect disk "$provider" "$address" 4711
   blk_cases "$provider-blk"
-  expect "$provider-blk toggled" "the target 8 times while a file is written" under /tmp/mnt/file2 10 8 0.5 toggle_target
+  expect "$provider-blk toggled" "the target 8 times while a file is written" under $folder/mnt/file2 10 8 0.5 toggle_target
   cat $config/disk/state
-  expect "$provider-blk umount" "" umount /tmp/mnt
+  expect "$provider-blk umount" "" umount $folder/mnt
   expect "$provider-blk disconnect" "" blk_disconnect disk
   expect "$provider-blk end" "of the target" end_kernel_target
   expect "$provider-blk fsck" "the image is clean" /weft/bin/e2fsck -fn $image
@@ -344,6 +345,7 @@ case_reload() {
   unload kofi_test kofi_loop kofi || result "FAILED kofi_loop unload: rmmod"
 }
 
+mkdir -p $folder
 mount -t debugfs debugfs $debug
 ip link set lo up
 cat /dev/kmsg >/logs/kmsg &

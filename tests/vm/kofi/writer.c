@@ -36,14 +36,16 @@ static uint64_t next_random(uint64_t* state) {
 }
 
 static void fail(const char* what, const struct part* part, uint64_t unit) {
-  fprintf(stderr, "writer: %s, unit %llu: %s\n", what, (unsigned long long)(part->first + unit), strerror(errno));
+  fprintf(stderr, "writer: %s, unit %llu: %s\n", what, (unsigned long long)(part->first + unit),
+          strerror(errno));
   exit(1);
 }
 
 static void stamp(unsigned char* at, uint64_t unit, uint32_t version) {
   for (int sector = 0; sector < UNIT / SECTOR; ++sector, at += SECTOR) {
     uint64_t* words = (uint64_t*)at;
-    for (int i = 0; i < SECTOR / 8; ++i) words[i] = (unit << 36) ^ ((uint64_t)version << 8) ^ (uint64_t)(sector * 64 + i);
+    for (int i = 0; i < SECTOR / 8; ++i)
+      words[i] = (unit << 36) ^ ((uint64_t)version << 8) ^ (uint64_t)(sector * 64 + i);
   }
 }
 
@@ -80,7 +82,8 @@ static void* work(void* argument) {
         stamp(part->buf + i * UNIT, part->first + unit + i, version);
         part->version[unit + i] = version;
       }
-      if (pwrite(file, part->buf, count * UNIT, (off_t)((part->first + unit) * UNIT)) != (ssize_t)(count * UNIT))
+      if (pwrite(file, part->buf, count * UNIT, (off_t)((part->first + unit) * UNIT)) !=
+          (ssize_t)(count * UNIT))
         fail("write", part, unit);
       ++part->writes;
     } else if (r % 16 < 15) {
