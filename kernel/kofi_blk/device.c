@@ -288,6 +288,8 @@ void kblk_disk_del(struct kblk_dev *dev)
 {
 	if (disk_live(dev->disk))
 		del_gendisk(dev->disk);
+	/* A session that came back while the disk was deleted may have started it again. */
+	cancel_delayed_work_sync(&dev->disk->queue->requeue_work);
 	put_disk(dev->disk);
 	dev->disk = NULL;
 	blk_mq_free_tag_set(&dev->tags);
