@@ -105,6 +105,8 @@ File open_page(const File& fds, const char* name, dev_t memory) noexcept {
   return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 ? std::move(file) : File(-1);
 }
 
+constexpr size_t pages_of_process_max = 16;
+
 void read_process(int pid, dev_t memory, std::vector<statistics::Process>& out) {
   const File process(open(("/proc/" + std::to_string(pid)).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   struct stat status {};
@@ -113,9 +115,13 @@ void read_process(int pid, dev_t memory, std::vector<statistics::Process>& out) 
   const Folder folder(fd < 0 ? nullptr : fdopendir(fd));
   if (!folder) return;
   const File fds(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  // A process has one page for each library of ours in it, and may have inherited others; of files that only have the
+  // name it may have as many as descriptors.
+  size_t looks_left = pages_of_process_max;
   while (const dirent* entry = readdir(folder.get())) {
     const File page = open_page(fds, entry->d_name, memory);
     if (!page) continue;
+    if (looks_left-- == 0) return;
     auto read = statistics::parse(copy_of_file(page));
     // A page that somebody inherited is another's.
     if (!read || read->pid != own_number(process)) continue;

@@ -89,6 +89,11 @@ class Carrier {
     visit([&](auto& way) { way.leave(group); });
   }
 
+  // After open().
+  void set_ecn(proto::Ecn ecn) noexcept {
+    visit([&](auto& way) { way.set_ecn(ecn); });
+  }
+
   void set_parts_stay(bool stay) noexcept {
     if (auto* const card = std::get_if<Card>(&ways_)) card->set_parts_stay(stay);
   }
@@ -110,6 +115,8 @@ class Carrier {
 static_assert(proto::PacketLink<Carrier> && proto::HasSegmentationOffload<Carrier> &&
               proto::HasSleep<Carrier> && proto::HasOptionalChecksum<Carrier> &&
               proto::HasReceiveBuffer<Carrier> && proto::HasMulticast<Carrier> &&
+              proto::HasCongestionMarks<Carrier> && proto::HasCongestionMarks<Carrier::Udp> &&
+              proto::HasCongestionMarks<Carrier::RawSocket> && proto::HasCongestionMarks<Carrier::Card> &&
               proto::HasPartsThatStay<Carrier>);
 
 }  // namespace weft::link::roce

@@ -49,6 +49,7 @@ Result<void> Datagrams::open(std::span<const std::byte> address) {
   settings.port = wanted->port();
   settings.has_standard = false;
   settings.has_thread = false;
+  settings.heeds_congestion = false;
   settings.has_near = false;  // who sleeps here sleeps on the socket alone
   settings.datagram_bytes = packet_bytes_ = interface_bytes();
   auto device = Device::open(settings, events_);

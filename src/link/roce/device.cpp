@@ -80,6 +80,7 @@ Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t
                                const DeviceSettings& settings) {
   address.set_port(port);
   ports_[index].emplace(adapter_);
+  ports_[index]->set_heeds_congestion(settings.heeds_congestion);
   if (card_) ports_[index]->link().choose<Carrier::Card>().set_device(*card_);
   if (!settings.packet_interface.empty()) {
     auto& way = ports_[index]->link().choose<Carrier::RawSocket>();
@@ -185,12 +186,16 @@ Result<void> Device::join(const Gid& group) {
     if (!port || port->address().family() != family) continue;
     int status = port->join(group, true);
     if (status == -EADDRINUSE) {
-      // It is sent to already.
+      // It is sent to already (reach()), and is heard from now on: leave() ends both.
       port->leave(group);
+      --reached_;
       status = port->join(group, true);
     }
     if (status != 0) {
-      leave(group);
+      for (auto& before : ports_) {
+        if (&before == &port) break;
+        if (before && before->address().family() == family) before->leave(group);
+      }
       return Error{-status, std::string("cannot join the multicast group: ") + std::strerror(-status)};
     }
     any = true;

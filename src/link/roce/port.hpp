@@ -39,6 +39,8 @@ class Port {
  public:
   explicit Port(proto::roce::Adapter& adapter) : adapter_(adapter) {}
 
+  // Before open(). False: packets do not say that they are capable of ECN, since nobody slows down for their marks (UD).
+  void set_heeds_congestion(bool heeds) noexcept { heeds_congestion_ = heeds; }
   // `address` names a host: the ICRC covers it. Port 0: the system chooses, and peers need gid(). `open_link(link, bytes)`
   // opens the link with what is to stand around it.
   Result<void> open(const os::SocketAddress& address) {
@@ -53,7 +55,8 @@ class Port {
     // The kernel's rxe and network cards send a UDP checksum of zero (annex A17): the ICRC covers the bytes.
     if constexpr (proto::HasOptionalChecksum<P>) link_.set_optional_checksum(true);
     if (auto ok = open_link(link_, address.bytes()); !ok) return ok;
-    if constexpr (proto::HasCongestionMarks<P>) link_.set_ecn(proto::Ecn::Capable0);
+    if constexpr (proto::HasCongestionMarks<P>)
+      if (heeds_congestion_) link_.set_ecn(proto::Ecn::Capable0);
     const auto own = link_.address();
     own_ = *os::SocketAddress::from(own.data(), own.size());
     return {};
@@ -217,6 +220,7 @@ class Port {
   P link_;
   os::SocketAddress own_;
   bool has_groups_ = false;  // one was joined once
+  bool heeds_congestion_ = true;
   Batch batch_;
   bool parts_stay_ = false;  // all of the batch
   PortCounters counters_;

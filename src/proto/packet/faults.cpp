@@ -45,6 +45,7 @@ Result<FaultPlan> FaultPlan::parse(std::string_view text) {
                      : key == "late"    ? &plan.late
                      : key == "reorder" ? &plan.reorder
                      : key == "corrupt" ? &plan.corrupt
+                     : key == "mark"    ? &plan.mark
                                         : nullptr;
     if (key == "seed") {
       if (!parse_seed(value, plan.seed))
@@ -52,7 +53,7 @@ Result<FaultPlan> FaultPlan::parse(std::string_view text) {
                                  std::string(value) + '"'};
     } else if (rate == nullptr) {
       return Error{EINVAL, whole + ": \"" + std::string(key) +
-                               "\" is no fault; there are loss, twice, late, reorder, corrupt and seed"};
+                               "\" is no fault; there are loss, twice, late, reorder, corrupt, mark and seed"};
     } else if (!parse_rate(value, *rate)) {
       return Error{EINVAL, whole + ": " + std::string(key) + " takes a percentage from 0 to 100, not \"" +
                                std::string(value) + '"'};
@@ -79,6 +80,7 @@ FaultDecision Faults::next() const noexcept {
     decision.after = 1;
     decision.reordered = true;
   }
+  decision.marked = decision.after == 0 && hit(Kind::Mark, plan_.mark);
   return decision;
 }
 
@@ -89,6 +91,7 @@ void Faults::done(const FaultDecision& decision) noexcept {
   if (decision.reordered) ++counts_.reordered;
   else if (decision.after != 0) ++counts_.late;
   if (decision.corrupt) ++counts_.corrupted;
+  if (decision.marked) ++counts_.marked;
 }
 
 bool Faults::hold(std::span<const std::byte> to, std::span<const std::byte> bytes, uint32_t after) noexcept
@@ -104,7 +107,8 @@ std::string Faults::summary() const {
   const auto part = [](uint64_t count, const char* what) { return std::to_string(count) + what; };
   return "faults: of " + part(counts_.packets, " packets ") + part(counts_.lost, " lost, ") +
          part(counts_.twice, " twice, ") + part(counts_.late, " late, ") +
-         part(counts_.reordered, " reordered, ") + part(counts_.corrupted, " corrupted; seed ") +
+         part(counts_.reordered, " reordered, ") + part(counts_.corrupted, " corrupted") +
+         (plan_.mark == 0 ? std::string() : ", " + part(counts_.marked, " marked")) + "; seed " +
          std::to_string(plan_.seed);
 }
 

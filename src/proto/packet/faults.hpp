@@ -24,11 +24,12 @@ struct FaultPlan {
   uint64_t late = 0;     // goes after 1 to late_max others
   uint64_t reorder = 0;  // goes right after the next one
   uint64_t corrupt = 0;  // one bit is inverted
+  uint64_t mark = 0;     // by ECN: congestion experienced, where the link's packets are capable of it
   uint64_t seed = 1;
 
   static constexpr uint32_t late_max = 8;
 
-  // "loss=1,twice=0.5,late=2,reorder=1,corrupt=0.1,seed=7": rates in percent, 0 to 100, seed a number of 64 bits.
+  // "loss=1,twice=0.5,late=2,reorder=1,corrupt=0.1,mark=3,seed=7": rates in percent, 0 to 100, seed a number of 64 bits.
   // Refuses unknown keys and malformed values with a sentence.
   static Result<FaultPlan> parse(std::string_view text);
 };
@@ -39,6 +40,7 @@ struct FaultDecision {
   uint32_t after = 0;  // so many other packets; 0: at once
   bool reordered = false;
   bool corrupt = false;
+  bool marked = false;
   uint64_t bit = 0;  // to invert, modulo the packet's bits
 };
 
@@ -49,6 +51,7 @@ struct FaultCounts {
   uint64_t late = 0;
   uint64_t reordered = 0;
   uint64_t corrupted = 0;
+  uint64_t marked = 0;
 };
 
 class Faults {
@@ -60,7 +63,8 @@ class Faults {
   // It was handed over so; the next one has the next number.
   void done(const FaultDecision& decision) noexcept;
   const FaultCounts& counts() const noexcept { return counts_; }
-  // "faults: of 100 packets 1 lost, 2 twice, 0 late, 0 reordered, 0 corrupted; seed 7"
+  // "faults: of 100 packets 1 lost, 2 twice, 0 late, 0 reordered, 0 corrupted; seed 7", with a plan that marks
+  // "..., 0 corrupted, 5 marked; seed 7"
   std::string summary() const;
 
   // --- packets that are held back ---
@@ -91,7 +95,7 @@ class Faults {
   }
 
  private:
-  enum class Kind : uint64_t { Loss = 1, Twice, Late, Reorder, Corrupt, Delay, Bit };
+  enum class Kind : uint64_t { Loss = 1, Twice, Late, Reorder, Corrupt, Delay, Bit, Mark };
   uint64_t random(Kind kind) const noexcept;
   bool hit(Kind kind, uint64_t rate) const noexcept { return random(kind) >> 32 < rate; }
 

@@ -117,6 +117,12 @@ class Observed : public P {
     return send(to, parts, 2);
   }
 
+  // Remembered: a fault that marks a packet puts it back.
+  void set_ecn(Ecn ecn) noexcept requires HasCongestionMarks<P> {
+    ecn_ = ecn;
+    P::set_ecn(ecn);
+  }
+
   template <class Handler>
   int poll(Handler& handler) noexcept {
     if (observer_ == nullptr) [[likely]]
@@ -162,6 +168,13 @@ class Observed : public P {
     else if (status == -EAGAIN) observer_->refused();
     return status;
   }
+  // As a router that is full sends it on.
+  int put_marked(std::span<const std::byte> to, std::span<const std::byte> bytes) noexcept {
+    if constexpr (HasCongestionMarks<P>) P::set_ecn(Ecn::CongestionExperienced);
+    const int status = put(to, bytes);
+    if constexpr (HasCongestionMarks<P>) P::set_ecn(ecn_);
+    return status;
+  }
   // One packet, by its faults.
   int spoil(std::span<const std::byte> to, std::span<std::byte> bytes) noexcept {
     if (!observer_->faults) return put(to, bytes);
@@ -173,11 +186,13 @@ class Observed : public P {
       bytes[bit / 8] ^= std::byte{1} << (bit % 8);
     }
     const bool arrives = !decision.lost && !(decision.corrupt && observer_->is_checked);
+    const bool marks = arrives && decision.marked && (ecn_ == Ecn::Capable0 || ecn_ == Ecn::Capable1);
     if (arrives && (decision.after == 0 || !faults.hold(to, bytes, decision.after))) {
-      status = put(to, bytes);
+      status = marks ? put_marked(to, bytes) : put(to, bytes);
       if (status == -EAGAIN) return status;
     }
     if (!arrives) decision.twice = decision.reordered = false, decision.after = 0;
+    decision.marked = marks;
     if (decision.twice) (void)put(to, bytes);
     faults.done(decision);
     faults.release([this](const auto& place, const auto& packet) { (void)put(place, packet); });
@@ -214,6 +229,7 @@ class Observed : public P {
   }
 
   std::unique_ptr<PacketObserver> observer_;
+  Ecn ecn_ = Ecn::NotCapable;
 };
 
 }  // namespace weft::proto

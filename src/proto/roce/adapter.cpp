@@ -200,7 +200,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
   if ((mask & attr_max_dest_reads) != 0) resize(qp.responder, qp.attributes.max_dest_reads);
   if (from == QpState::ReadyToReceive && to == QpState::ReadyToSend) {
     Requester& r = qp.requester;
-    r.next = r.oldest = qp.attributes.sq_psn;
+    r.next = r.oldest = qp.cut_psn = qp.attributes.sq_psn;
     r.retries = qp.attributes.retry_count;
     r.rnr_retries = qp.attributes.rnr_retry;
   }
@@ -479,7 +479,10 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
   const uint64_t before = qp.sent;
   const auto budget = static_cast<int>(std::min<uint32_t>(burst, qp.pace.packets()));
   // Of a budget of one, responses and requests have every second.
-  const Sent result = serve_packets(qp, now, budget, (budget + static_cast<int>(before & 1)) / 2);
+  Sent result = serve_packets(qp, now, budget, (budget + static_cast<int>(before & 1)) / 2);
+  // The half of requests that wait for something is that of the responses: who waits may be the peer, for these.
+  if (result == Sent::More && budget > 0 && qp.sent == before && qp.state != QpState::Error)
+    result = serve_packets(qp, now, budget, budget);
   qp.pace.spend(qp.sent - before);
   if (result != Sent::More || qp.pace.packets() != 0 || qp.state == QpState::Error) return result;
   qp.pace_until = qp.pace.next_at();

@@ -24,7 +24,7 @@ bool Adapter::send_notice(QueuePair& qp) noexcept {
   p.bth.becn = true;
   std::array<iovec, 3> parts;
   parts[1] = {reserved.data(), reserved.size()};
-  if (!send_packet(qp, qp.attributes.path, p, parts.data(), 2, reserved.size())) return false;
+  if (!send_packet(qp, qp.attributes.path, p, parts.data(), 2, 0)) return false;  // its bytes are no payload
   ++counters_.congestion_notices_sent;
   return true;
 }
@@ -43,8 +43,10 @@ void Adapter::on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint6
   }
   ++counters_.congestion_notices;
   // Once for what is under way, as RFC 3168 has it (6.1.2); READ responses and UC are not acknowledged, and have the tick.
+  // A limit that begins does not ask what an earlier one has cut.
   const Requester& r = qp.requester;
-  const bool may_cut = r.oldest == r.next || psn_diff(r.oldest, qp.cut_psn) >= 0;
+  const bool may_cut = !qp.pace.is_limited() || !qp.is_reliable() || r.oldest == r.next ||
+                       psn_diff(r.oldest, qp.cut_psn) >= 0;
   if (qp.pace.on_notice(now, qp.sent, may_cut)) qp.cut_psn = r.next;
   if (!qp.pace.is_limited()) return;
   qp.attention |= attention_pace;

@@ -114,13 +114,16 @@ void Adapter::on_group_datagram(const Arrival& arrival, const Packet& packet, ui
     ++counters_.foreign;
     return;
   }
-  const bool is_ours = std::ranges::find(names, arrival.source) != names.end();
+  const bool is_own = std::ranges::find(names, arrival.source) != names.end();
   for (QueuePair* qp : place->members) {
     const bool takes = qp->state == QpState::ReadyToReceive || qp->state == QpState::ReadyToSend ||
                        qp->state == QpState::SendDrained || qp->state == QpState::SendError;
-    if (!takes || (is_ours && packet.deth.source == qp->number)) continue;
+    if (!takes || (is_own && packet.deth.source == qp->number)) continue;
     ++counters_.received;
     ++qp->received;
+    qp->received_bytes += packet.payload.size();
+    if (arrival.is_marked) [[unlikely]]
+      on_marked(*qp, now);
     on_datagram(*qp, arrival, packet, now);
   }
 }

@@ -33,7 +33,7 @@ class Pace {
     }
     if (measured < tick_ns) return false;
     if (rate_ == 0) {
-      rate_ = rate_max;
+      rate_ = target_ = rate_max;
       share_ = share_one;
       credit_ = 0;
       tick_at_ = now;

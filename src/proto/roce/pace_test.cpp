@@ -89,6 +89,20 @@ TEST(RocePace, WhatIsNotUsedEnds) {
   EXPECT_FALSE(pace.is_limited());
 }
 
+// What is under way when a limit begins was cut before: the rate is not cut, and does not sink by itself either.
+TEST(RocePace, ALimitThatBeginsWithoutACutEnds) {
+  Pace pace;
+  pace.on_notice(0, 0);
+  EXPECT_FALSE(pace.on_notice(tick, 10, false));
+  EXPECT_EQ(pace.rate(), Pace::rate_max);
+  uint64_t at = tick;
+  while (pace.is_limited() && at < 10 * tick) {
+    pace.advance(at += tick);
+    EXPECT_TRUE(!pace.is_limited() || pace.rate() == Pace::rate_max);
+  }
+  EXPECT_FALSE(pace.is_limited());
+}
+
 TEST(RocePace, AnyOrderOfCallsKeepsItsBounds) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 200; ++round) {
