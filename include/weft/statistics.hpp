@@ -68,6 +68,10 @@ enum class Value : uint32_t {
   Number = 21,
   PeerNumber = 22,
   RoundTripNs = 23,
+  NoticesSent = 24,
+  NoticesReceived = 25,
+  SelectiveRetransmissions = 26,
+  Kept = 27,
 };
 inline constexpr size_t values_max = 40;  // that an entry has room for
 
@@ -76,7 +80,7 @@ struct ValueInfo {
   bool is_counter;  // only grows; others are of the moment
   std::string_view help;
 };
-inline constexpr std::array<ValueInfo, 24> value_infos = {{
+inline constexpr std::array<ValueInfo, 28> value_infos = {{
     {"packets_sent", true, "Packets sent; frames of shm and tcp."},
     {"packets_received", true, "Packets received; frames of shm and tcp."},
     {"bytes_sent", true, "Bytes of payload sent; of shm those that have no room in a slot of the ring."},
@@ -102,6 +106,10 @@ inline constexpr std::array<ValueInfo, 24> value_infos = {{
     {"number", false, "Number of the queue pair."},
     {"peer_number", false, "Number of the peer's queue pair."},
     {"round_trip_ns", false, "Smoothed round-trip time of the peer heard last, nanoseconds."},
+    {"congestion_notices_sent", true, "Congestion notices (CNP) sent, for packets that came marked."},
+    {"congestion_notices_received", true, "Congestion notices (CNP) of peers: a queue pair sends less."},
+    {"selective_retransmissions", true, "Of the packets sent again: alone, as the peer asked for them."},
+    {"kept", true, "Packets that came before one that was missing, and were kept."},
 }};
 
 struct Header {

@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 4> copy_words = {"auto", "ring", "receive
 
 constexpr std::array<std::string_view, 4> verbs_log_words = {"none", "error", "warn", "info"};
 
-constexpr std::array<Setting, 25> table = {{
+constexpr std::array<Setting, 26> table = {{
     {"FI_PROVIDER", Kind::Text, 0, 0, 0,
      "Providers to use, separated by commas; ^ before the list means all but those (default: all)"},
     {"FI_PROVIDER_PATH", Kind::Text, 0, 0, 0, "Directories with plugins (*fi.so), with colons between"},
@@ -73,6 +73,8 @@ constexpr std::array<Setting, 25> table = {{
      "libibverbs.so.1: active MTU of the port: 256, 512, 1024, 2048 or 4096 (default: by the interface)"},
     {"WEFT_VERBS_NEAR", Kind::Flag, 0, 1, 1,
      "libibverbs.so.1: 0: UDP also to devices of this host and user, never shared memory (default: 1)"},
+    {"WEFT_VERBS_SELECTIVE", Kind::Flag, 0, 1, 1,
+     "libibverbs.so.1: 0: what follows a lost packet is repeated with it, also between devices of Weft (default: 1)"},
     {"WEFT_VERBS_PROVIDERS", Kind::Text, 0, 0, 0,
      "libibverbs.so.1: shared objects with more verbs devices, with colons between (default: none)"},
     {"WEFT_VERBS_LOG", Kind::Word, 0, 0, 0,

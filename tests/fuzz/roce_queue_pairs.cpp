@@ -5,6 +5,7 @@
 // stops.
 #include <fuzzer/FuzzedDataProvider.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -32,6 +33,7 @@ constexpr size_t guard_bytes = 32;
 
 struct Ground final : PacketOutput, Events {
   Ground() : adapter(*this, *this, random_bytes), memory(memory_bytes + 2 * guard_bytes, std::byte{0xee}) {
+    adapter.is_ours = [](const Gid&) noexcept { return true; };
     cq = *adapter.create_cq(512);
     region = *adapter.memory().add(1, memory.data() + guard_bytes, address(), memory_bytes,
                                    local_write | remote_write | remote_read | remote_atomic | window_bind);
@@ -120,6 +122,7 @@ void packet(FuzzedDataProvider& in, Ground& ground, uint64_t now) {
   p.bth.opcode = weft::wire::roce::opcode(
       transport, static_cast<weft::wire::roce::Operation>(in.ConsumeIntegralInRange(0, 0x17)));
   if (in.ConsumeIntegralInRange(0, 30) == 0) p.bth.opcode = in.ConsumeIntegral<uint8_t>();
+  if (in.ConsumeIntegralInRange(0, 7) == 0) p.bth.opcode = weft::wire::roce::opcode_gap_map;
   p.bth.destination = qp.number;
   p.bth.ack_request = in.ConsumeBool();
   p.bth.solicited = in.ConsumeBool();
@@ -136,9 +139,14 @@ void packet(FuzzedDataProvider& in, Ground& ground, uint64_t now) {
               1, in.ConsumeIntegral<uint8_t>()};
   p.aeth.syndrome = in.ConsumeBool() ? uint8_t{0x1f} : in.ConsumeIntegral<uint8_t>();
   std::vector<std::byte> bytes(weft::wire::roce::headers_bytes_max);
-  static const std::vector<std::byte> payload(300, std::byte{'p'});
+  std::vector<std::byte> payload(300, std::byte{'p'});
+  if (p.bth.opcode == weft::wire::roce::opcode_gap_map) {
+    const auto bits = in.ConsumeBytes<uint8_t>(36);
+    std::ranges::copy(std::as_bytes(std::span(bits)), payload.begin());
+  }
   size_t length = in.ConsumeBool() ? 256 : in.ConsumeIntegralInRange<size_t>(0, 300);
   if (!p.traits().has_payload) length = 0;
+  if (p.bth.opcode == weft::wire::roce::opcode_gap_map) length = in.ConsumeIntegralInRange<size_t>(0, 10) * 4;
   p.bth.pad = weft::wire::roce::pad_of(length);
   bytes.resize(weft::wire::roce::write_headers(p, bytes.data()));
   bytes.insert(bytes.end(), payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(length));

@@ -69,10 +69,10 @@ DESCRIPTION
 )";
 
 int usage_error(std::string_view word) {
-  fmt::print(
-      stderr,
-      "weft: there is no command '{}'; there are: run info top trace perf mux check nic kofi help (weft --help)\n",
-      word);
+  fmt::print(stderr,
+             "weft: there is no command '{}'; there are: run info top trace perf mux check nic kofi help "
+             "(weft --help)\n",
+             word);
   return weft::tool::exit_usage;
 }
 

@@ -20,6 +20,7 @@ Device::Device(proto::roce::Events& events) : adapter_(*this, events, os::random
 Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, proto::roce::Events& events) {
   std::unique_ptr<Device> device(new Device(events));
   device->adapter_.datagram_bytes_max = settings.datagram_bytes;
+  if (settings.has_selective) device->adapter_.is_ours = has_port;
   if (auto ok = device->open_ports(settings); !ok) return ok.error();
   if (device->card_) {
     device->card_->ring();  // who has the address was announced

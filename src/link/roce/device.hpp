@@ -40,6 +40,7 @@ struct DeviceSettings {
   bool has_standard = true;      // GIDs 1 and 2: port 4791, where nobody else has it
   bool has_thread = true;        // false: progress is made by the program's calls alone
   bool has_near = true;          // shared memory to devices of this host and user, by GID 0
+  bool has_selective = true;     // selective repeat with peers that are known by a GID of ours
   bool heeds_congestion = true;  // false: nothing but UD is sent, and its packets are not capable of ECN
   size_t datagram_bytes = 1024;  // of UD: the path MTU of the interface
   // Not empty: no UDP sockets, but a packet socket on this interface for each address, which no interface has

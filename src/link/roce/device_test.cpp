@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "link/roce/test_side.hpp"
 
@@ -45,6 +47,78 @@ TEST(RoceDevice, SegmentedSendsHaveTheIcrcOfTheirPlace) {
   EXPECT_EQ(std::memcmp(a.memory.data(), b.memory.data(), 60'019), 0);
   EXPECT_EQ(b.device->port_counters().solved, 0U);
   EXPECT_EQ(b.device->port_counters().wrong_icrc, 0U);
+}
+
+struct Faults {
+  explicit Faults(const char* plan) { ::setenv("WEFT_PACKET_FAULTS", plan, 1); }
+  Faults(const Faults&) = delete;
+  Faults& operator=(const Faults&) = delete;
+  ~Faults() { ::unsetenv("WEFT_PACKET_FAULTS"); }
+};
+
+// Devices say that their packets are capable of ECN; one in three is marked on the way, as by a router. The other side tells,
+// and the writer slows down; without marks it is as fast as before.
+TEST(RoceDevice, MarksOnTheWaySlowTheWriterDown) {
+  std::optional<Faults> marks(std::in_place, "mark=30");
+  Side a("127.0.0.1:0");
+  marks.reset();
+  Side b("127.0.0.1:0");
+  ASSERT_TRUE(a.device && b.device);
+  a.connect(b);
+  b.connect(a);
+  const auto is_limited = [&] {
+    const std::scoped_lock guard(a.device->lock());
+    return a.qp->pace.is_limited();
+  };
+  bool was_limited = false;
+  for (int i = 0; i < 200 && !was_limited; ++i) {
+    a.write(b, 100'000);
+    ASSERT_TRUE(a.wait(true));
+    was_limited = is_limited();
+  }
+  EXPECT_TRUE(was_limited);
+  EXPECT_GT(b.packets().marked, 0U);
+  EXPECT_GT(b.packets().congestion_notices_sent, 1U);
+  EXPECT_GT(a.packets().congestion_notices, 1U);
+  EXPECT_EQ(a.packets().marked, 0U);  // nobody marks what b sends
+  // A quiet while ends it.
+  for (int i = 0; i < 1000 && is_limited(); ++i) {
+    ::usleep(20'000);
+    a.write(b, 1);
+    ASSERT_TRUE(a.wait(true));
+  }
+  EXPECT_FALSE(is_limited());
+}
+
+// Packets that are lost between devices of Weft are repeated alone; with a device that does not want it, or that is known
+// by a standard GID, all that follows is.
+TEST(RoceDevice, LostPacketsAreRepeatedAloneBetweenDevicesOfWeft) {
+  for (const bool selects : {true, false}) {
+    std::optional<Faults> faults(std::in_place, "loss=2,seed=3");
+    DeviceSettings settings = Side::settings_of("127.0.0.1:0", true, true);
+    settings.has_selective = selects;
+    Side a(settings, 0);
+    faults.reset();
+    Side b("127.0.0.1:0");
+    ASSERT_TRUE(a.device && b.device);
+    a.timeout = 12;
+    a.connect(b);
+    b.connect(a);
+    for (size_t i = 0; i < a.memory.size(); ++i) a.memory[i] = static_cast<std::byte>(i * 7 + (i >> 8));
+    for (int i = 0; i < 20; ++i) {
+      a.write(b, 500'000);
+      ASSERT_TRUE(a.wait(true));
+    }
+    const AdapterCounters at = a.packets();
+    EXPECT_GT(at.sent_again, 0U);
+    EXPECT_EQ(at.repeated != 0, selects);
+    EXPECT_GT(b.packets().kept, 0U);
+    if (selects) {
+      EXPECT_LT(at.sent_again * 20, at.sent);
+    }
+    const std::scoped_lock guard(b.device->lock());
+    EXPECT_EQ(std::memcmp(a.memory.data(), b.memory.data(), 500'000), 0);
+  }
 }
 
 TEST(RoceBatch, TakesPacketsOfOneSizeAndAShorterLast) {

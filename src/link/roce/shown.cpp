@@ -51,7 +51,11 @@ void Shown::show(const proto::roce::AdapterCounters& adapter, const DeviceCounte
                 {Value::Lost, device.near.lost},
                 {Value::NearSent, device.near.sent},
                 {Value::NearReceived, device.near.received},
-                {Value::CongestionMarks, adapter.marked + adapter.congestion_notices}});
+                {Value::CongestionMarks, adapter.marked + adapter.congestion_notices},
+                {Value::NoticesSent, adapter.congestion_notices_sent},
+                {Value::NoticesReceived, adapter.congestion_notices},
+                {Value::SelectiveRetransmissions, adapter.repeated},
+                {Value::Kept, adapter.kept}});
 }
 
 void Shown::on_create(const QueuePair& qp) noexcept try {
@@ -98,6 +102,8 @@ void Shown::show(Line& line, const QueuePair& qp) noexcept {
                    {Value::Timeouts, qp.timeouts},
                    {Value::Duplicates, qp.duplicates},
                    {Value::Gaps, qp.gaps},
+                   {Value::SelectiveRetransmissions, qp.repeated},
+                   {Value::Kept, qp.kept},
                    {Value::SendQueue, qp.sends.tail - qp.sends.head},
                    {Value::ReceiveQueue, qp.srq != nullptr ? qp.srq->queue.size() : qp.receives.size()},
                    {Value::CompletionQueue, completions},

@@ -100,7 +100,7 @@ void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept
     default:
       switch (static_cast<NakCode>(value)) {
         case NakCode::Sequence:
-          retry(qp, now);
+          if (!on_plain_nak(qp, now)) retry(qp, now);
           break;
         case NakCode::InvalidRequest:
           fail_send(qp, Status::RemoteInvalidRequest, now);
@@ -139,7 +139,7 @@ void Adapter::on_read_response(QueuePair& qp, const Packet& packet, uint64_t now
     fail_send(qp, Status::LocalProtection, now);
     return;
   }
-  --r.read_psns;
+  --r.apart;
   advance(qp, psn_add(psn, 1), now);
 }
 
@@ -200,6 +200,7 @@ bool Adapter::is_back(const QueuePair& qp) const noexcept {
 
 void Adapter::go_back(QueuePair& qp) noexcept {
   Requester& r = qp.requester;
+  end_repeats(qp);
   r.cursor = qp.sends.head;
   r.packet = r.open_reads = r.unasked = 0;
   if (!qp.sends.empty()) {

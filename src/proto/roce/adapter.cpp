@@ -124,6 +124,9 @@ void Adapter::reset(QueuePair& qp) noexcept {
   fresh.elements = std::move(qp.responder.elements);
   fresh.resources = std::move(qp.responder.resources);
   fresh.resources.clear();
+  drop_kept(qp);
+  qp.keeper.reset();
+  qp.repeater.reset();
   qp.responder = std::move(fresh);
   qp.drain_pending = qp.last_told = false;
   qp.attention = 0;
@@ -204,6 +207,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
     r.retries = qp.attributes.retry_count;
     r.rnr_retries = qp.attributes.rnr_retry;
   }
+  if ((mask & attr_path) != 0) set_selective(qp);
   qp.state = to;
   if (from == QpState::ReadyToSend && to == QpState::SendDrained) {
     qp.drain_pending = (mask & attr_drain_notify) != 0 && attributes.drain_notify;
@@ -219,6 +223,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
 void Adapter::to_error(QueuePair& qp, uint64_t now) noexcept {
   qp.state = QpState::Error;
   end_pace(qp);
+  drop_kept(qp);
   timers_.set(qp, UINT64_MAX);
   flush_sends(qp, now);
   flush_receives(qp, now);
@@ -383,10 +388,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
                        (sends || qp->state == QpState::ReadyToReceive || qp->state == QpState::SendError)
                  : qp->type != QpType::XrcReceive && sends;
   if (packet.transport() != transport || !takes) {
-    if (packet.bth.opcode == wire::roce::opcode_cnp)
-      return on_notice(*qp, is_peer(*qp, arrival), packet, now);
-    ++counters_.unknown;
-    return;
+    return on_other(*qp, is_peer(*qp, arrival), packet, now);
   }
   // The default partition, as full or limited member (10.9.3).
   const bool same_partition = (packet.bth.pkey & 0x7fff) == 0x7fff;
@@ -414,7 +416,19 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   }
 }
 
-void Adapter::on_timer(QueuePair& qp, uint64_t now) noexcept {
+// Of no transport, or not for a queue pair of this type and state.
+[[gnu::noinline, gnu::cold]] void Adapter::on_other(QueuePair& qp, bool is_from_peer, const Packet& packet,
+                                                    uint64_t now) noexcept {
+  if (packet.bth.opcode == wire::roce::opcode_cnp) {
+    on_notice(qp, is_from_peer, packet, now);
+  } else if (packet.bth.opcode == wire::roce::opcode_gap_map) {
+    on_gap_map(qp, is_from_peer, packet, now);
+  } else {
+    ++counters_.unknown;
+  }
+}
+
+[[gnu::noinline]] void Adapter::on_timer(QueuePair& qp, uint64_t now) noexcept {
   Requester& r = qp.requester;
   if (r.wait_until <= now) {
     r.wait_until = UINT64_MAX;
@@ -427,7 +441,9 @@ void Adapter::on_timer(QueuePair& qp, uint64_t now) noexcept {
   if (r.deadline <= now) {
     ++counters_.timeouts;
     ++qp.timeouts;
-    retry(qp, now);
+    if (!repeat_all(qp, now)) retry(qp, now);
+  } else if ((qp.attention & attention_repeat) != 0 && qp.repeater->probe_at <= now) {
+    probe(qp, now);
   }
   if (qp.state != QpState::Error) set_timer(qp);
 }
@@ -475,14 +491,27 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
     qp.pace.advance(now);
     if (!qp.pace.is_limited()) end_pace(qp);
   }
-  if ((qp.attention & attention_pace) == 0) return serve_packets(qp, now, burst, burst / 2);
+  const bool is_paced = (qp.attention & attention_pace) != 0;
   const uint64_t before = qp.sent;
-  const auto budget = static_cast<int>(std::min<uint32_t>(burst, qp.pace.packets()));
+  int budget = is_paced ? static_cast<int>(std::min<uint32_t>(burst, qp.pace.packets())) : burst;
+  Sent repeated = Sent::Idle;
+  if ((qp.attention & attention_repeat) != 0 &&
+      (qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained))
+    repeated = repeat(qp, now, budget);
+  if (repeated == Sent::NoRoom) {
+    qp.pace.spend(qp.sent - before);
+    return repeated;
+  }
+  if (!is_paced) {
+    const Sent result = serve_packets(qp, now, budget, budget / 2);
+    return repeated == Sent::More && result == Sent::Idle ? repeated : result;
+  }
   // Of a budget of one, responses and requests have every second.
   Sent result = serve_packets(qp, now, budget, (budget + static_cast<int>(before & 1)) / 2);
   // The half of requests that wait for something is that of the responses: who waits may be the peer, for these.
   if (result == Sent::More && budget > 0 && qp.sent == before && qp.state != QpState::Error)
     result = serve_packets(qp, now, budget, budget);
+  if (repeated == Sent::More && result == Sent::Idle) result = repeated;
   qp.pace.spend(qp.sent - before);
   if (result != Sent::More || qp.pace.packets() != 0 || qp.state == QpState::Error) return result;
   qp.pace_until = qp.pace.next_at();

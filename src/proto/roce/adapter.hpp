@@ -74,6 +74,8 @@ struct AdapterCounters {
   uint64_t marked = 0;              // ECN: packets of peers that arrived so
   uint64_t congestion_notices = 0;  // CNP: of peers
   uint64_t congestion_notices_sent = 0;
+  uint64_t repeated = 0;  // of sent_again: by selective repeat
+  uint64_t kept = 0;      // requests that came before one that was missing, and waited
 };
 
 // Who keeps account of queue pairs. Calls come from create_qp() and destroy_qp(), and from the adapter's destructor.
@@ -102,6 +104,9 @@ class Adapter {
   ~Adapter();
 
   size_t datagram_bytes_max = mtu_bytes_max;  // of UD; set before the first QP
+  // Whether a peer of that name is an adapter of Weft, with which a queue pair repeats selectively. Null: nobody is. Set
+  // before the first QP.
+  bool (*is_ours)(const Gid& peer) noexcept = nullptr;
   std::vector<Gid> names;  // of its own ports, as Arrival::source has them; set before the first packet
 
   // --- control ---
@@ -167,10 +172,11 @@ class Adapter {
   void set_timer(QueuePair& qp) noexcept {
     const Requester& r = qp.requester;
     uint64_t due = r.deadline < r.wait_until ? r.deadline : r.wait_until;
-    if (qp.attention != 0 && qp.pace_until < due) [[unlikely]]
-      due = qp.pace_until;
+    if (qp.attention != 0) [[unlikely]]
+      due = due < attended_due(qp) ? due : attended_due(qp);
     timers_.set(qp, due);
   }
+  void on_other(QueuePair& qp, bool is_from_peer, const Packet& packet, uint64_t now) noexcept;
   void on_timer(QueuePair& qp, uint64_t now) noexcept;
   bool send_packet(QueuePair& qp, const AddressVector& to, Packet& packet, iovec* parts, size_t count,
                    size_t payload) noexcept;
@@ -187,7 +193,26 @@ class Adapter {
   bool send_notice(QueuePair& qp) noexcept;
   void end_pace(QueuePair& qp) noexcept;
 
+  // selective.cpp
+  void set_selective(QueuePair& qp);
+  void keep(QueuePair& qp, const Packet& packet) noexcept;
+  void drop_kept(QueuePair& qp) noexcept;
+  void release_kept(QueuePair& qp, uint32_t psn) noexcept;
+  void execute_late(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  bool send_map(QueuePair& qp) noexcept;
+  void on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept;
+  bool on_plain_nak(QueuePair& qp, uint64_t now) noexcept;
+  bool is_going_back(const QueuePair& qp) const noexcept;
+  template <class IsLost>
+  void find_lost(QueuePair& qp, uint32_t limit, IsLost&& is_lost) noexcept;
+  uint64_t attended_due(const QueuePair& qp) const noexcept;
+  void probe(QueuePair& qp, uint64_t now) noexcept;
+  bool repeat_all(QueuePair& qp, uint64_t now) noexcept;
+  void end_repeats(QueuePair& qp) noexcept;
+  Sent repeat(QueuePair& qp, uint64_t now, int& budget) noexcept;
+
   // requester.cpp
+  Sent repeat_packet(QueuePair& qp, uint32_t index, uint32_t number, uint64_t now) noexcept;
   Sent transmit(QueuePair& qp, uint64_t now, int budget) noexcept;
   enum class Begin : uint8_t { Go, Blocked, Done, Failed };
   Begin begin(QueuePair& qp, SendEntry& entry, uint64_t now) noexcept;
@@ -220,7 +245,7 @@ class Adapter {
   // responder.cpp
   void on_request(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
   void on_unreliable(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
-  void on_gap(QueuePair& qp) noexcept;
+  void on_gap(QueuePair& qp, const Packet& packet) noexcept;
   void on_duplicate(QueuePair& qp, const Packet& packet) noexcept;
   void execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
   void on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
@@ -247,6 +272,7 @@ class Adapter {
   Sent respond(QueuePair& qp, uint64_t now, int& budget) noexcept;
   bool send_response(QueuePair& qp, Resource& resource, uint64_t now) noexcept;
   bool send_acknowledgement(QueuePair& qp) noexcept;
+  bool send_before_nak(QueuePair& qp, bool& is_all) noexcept;
 
   // datagram.cpp
   Sent transmit_datagrams(QueuePair& qp, uint64_t now, int budget) noexcept;
@@ -262,6 +288,7 @@ class Adapter {
   List<QueuePair, NamedHook<ReadyName>> ready_;
   bool is_refused_ = false;  // the output had no room for the last packet
   AdapterCounters counters_;
+  KeptPool kept_;
   // Cold below.
   std::vector<std::unique_ptr<CompletionQueue>> cqs_;
   QueuePairObserver* observer_ = nullptr;

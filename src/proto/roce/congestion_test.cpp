@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Congestion: who answers marks by notices, who heeds them, and a bottleneck that marks.
 #include <algorithm>
-#include <memory>
-#include <queue>
 
-#include "proto/roce/sim_pair.hpp"
+#include "proto/roce/sim_bottleneck.hpp"
 
 namespace weft::proto::roce::sim {
 namespace {
-
-constexpr uint64_t us = 1000;
-constexpr uint64_t ms = 1000 * us;
 
 size_t notices(const Port& port) {
   return static_cast<size_t>(std::ranges::count_if(
@@ -139,6 +134,102 @@ TEST(RoceCongestion, AFloodOfNoticesSlowsAndDoesNotStop) {
   }
 }
 
+// Whatever number the packets begin with, and whatever was cut long ago: the first cut is of the rate that was used.
+TEST(RoceCongestion, TheFirstCutIsOfTheRateThatWasUsed) {
+  for (const uint32_t psn : {0u, 5u, 0x7fffffu, 0x900000u, 0xfffffeu}) {
+    for (const uint32_t cut : {0u, 0x400000u, 0xc00000u}) {
+      Pair p;
+      p.common.rq_psn = p.common.sq_psn = psn;
+      p.connect();
+      EXPECT_EQ(p.a.qp->cut_psn, psn);
+      p.a.qp->cut_psn = cut;
+      Block from(p.a, 65536), to(p.b, 65536);
+      SendRequest w = request(SendOpcode::Write, from.element(0, 100 * 256));
+      w.remote_address = to.address();
+      w.remote_key = to.region->key;
+      p.give(p.a, notice_to(*p.a.qp));
+      ASSERT_EQ(p.send(p.a, w), 0);
+      for (int i = 0; i < 20; ++i) p.a.adapter.flush(p.now);
+      ASSERT_EQ(p.a.out.size(), 100u);  // under way
+      p.now += Pace::tick_ns;
+      p.give(p.a, notice_to(*p.a.qp));
+      ASSERT_TRUE(p.a.qp->pace.is_limited());
+      EXPECT_EQ(p.a.qp->pace.rate(), 50 * Pace::unit);
+      EXPECT_EQ(p.a.qp->cut_psn, psn_add(psn, 100));
+      // Once for what is under way.
+      p.now += Pace::tick_ns;
+      p.give(p.a, notice_to(*p.a.qp));
+      EXPECT_EQ(p.a.qp->pace.rate(), 50 * Pace::unit);
+    }
+  }
+}
+
+// UC acknowledges nothing: notices while a long message is under way cut again and again.
+TEST(RoceCongestion, NoticesCutWithinAMessageOfUc) {
+  Pair p(QpType::Uc);
+  p.connect();
+  Block from(p.a, 65536), to(p.b, 65536);
+  SendRequest w = request(SendOpcode::Write, from.element(0, 65536));
+  w.remote_address = to.address();
+  w.remote_key = to.region->key;
+  p.give(p.a, notice_to(*p.a.qp));
+  ASSERT_EQ(p.send(p.a, w), 0);
+  uint32_t before = UINT32_MAX;
+  for (int i = 0; i < 4; ++i) {
+    p.now += Pace::tick_ns;
+    p.give(p.a, notice_to(*p.a.qp));
+    ASSERT_TRUE(p.a.qp->pace.is_limited());
+    EXPECT_LT(p.a.qp->pace.rate(), before);
+    before = p.a.qp->pace.rate();
+  }
+  EXPECT_NE(p.a.qp->requester.oldest, p.a.qp->requester.next);
+}
+
+// Both sides at the least rate, each READs from the other and waits for the answer: a turn that is the requester's, which
+// has nothing to send, goes to the responses.
+TEST(RoceCongestion, WhoWaitsForAReadAnswersOne) {
+  Pair p;
+  p.common.timeout = 0;  // for ever
+  p.common.max_reads = p.common.max_dest_reads = 1;
+  p.connect();
+  Block from(p.a, 4096), to(p.b, 4096);
+  for (Port* port : {&p.a, &p.b}) {
+    for (int i = 0; i < 40; ++i, p.now += Pace::tick_ns) p.give(*port, notice_to(*port->qp));
+    ASSERT_TRUE(port->qp->pace.is_limited());
+  }
+  for (uint64_t id = 0; id < 4; ++id) {
+    SendRequest r = request(SendOpcode::Read, from.element(0, 512), id);
+    r.remote_address = to.address();
+    r.remote_key = to.region->key;
+    ASSERT_EQ(p.send(p.a, r), 0);
+    r = request(SendOpcode::Read, to.element(1024, 512), id);
+    r.remote_address = from.address();
+    r.remote_key = from.region->key;
+    ASSERT_EQ(p.send(p.b, r), 0);
+  }
+  size_t done[2] = {};
+  for (int i = 0; i < 100; ++i) {
+    p.pass(Pace::tick_ns);
+    done[0] += Pair::completions(p.a).size();
+    done[1] += Pair::completions(p.b).size();
+  }
+  EXPECT_EQ(done[0], 4u);
+  EXPECT_EQ(done[1], 4u);
+}
+
+TEST(RoceCongestion, ANoticeIsNoPayload) {
+  Pair p;
+  p.connect();
+  Block from(p.a, 64), to(p.b, 64);
+  ASSERT_EQ(p.receive(p.b, 1, {to.element(0, 64)}), 0);
+  ASSERT_EQ(p.send(p.a, request(SendOpcode::Send, from.element(0, 8))), 0);
+  give_marked(p, p.b, p.a.out[0]);
+  p.a.out.clear();
+  p.b.adapter.flush(p.now);
+  EXPECT_EQ(notices(p.b), 1u);
+  EXPECT_EQ(p.b.qp->sent_bytes, 0u);
+}
+
 TEST(RoceCongestion, ANoticeIsOwedUntilTheLinkTakesIt) {
   Pair p;
   p.connect();
@@ -154,108 +245,6 @@ TEST(RoceCongestion, ANoticeIsOwedUntilTheLinkTakesIt) {
   EXPECT_EQ(p.b.out.size(), 2u);
   EXPECT_EQ(notices(p.b), 1u);
 }
-
-// A path from a to b whose narrowest place sends a packet in `packet_ns`, marks above `mark` waiting packets, and loses
-// above `room`. The way back is wide.
-struct Bottleneck {
-  explicit Bottleneck(QpType type = QpType::Rc) : p(type) {
-    p.common.path_mtu = 3;
-    p.common.timeout = 14;
-    p.connect();
-  }
-  static constexpr uint64_t delay = 20 * us;
-  static constexpr size_t mark = 20, room = 200;
-  struct Flight {
-    uint64_t at;
-    uint64_t order;
-    Port* to;
-    PacketBytes bytes;
-    bool is_marked;
-    bool operator<(const Flight& other) const { return at != other.at ? at > other.at : order > other.order; }
-  };
-
-  void collect() {
-    for (Port* port : {&p.a, &p.b}) {
-      port->adapter.flush(p.now);
-      for (PacketBytes& one : port->out) {
-        const bool is_narrow = port == (reverse ? &p.b : &p.a);
-        if (!is_narrow) {
-          flights.push({p.now + delay, ++order, port == &p.a ? &p.b : &p.a, std::move(one), false});
-          continue;
-        }
-        free_at = std::max(free_at, p.now);
-        const size_t waiting = (free_at - p.now) / packet_ns;
-        most = std::max(most, waiting);
-        waited += waiting;
-        if (waiting >= room) {
-          ++lost;
-          continue;
-        }
-        free_at += packet_ns;
-        ++carried;
-        flights.push(
-            {free_at + delay, ++order, port == &p.a ? &p.b : &p.a, std::move(one), marks && waiting >= mark});
-      }
-      port->out.clear();
-    }
-  }
-  template <class Work>
-  void run(uint64_t until, Work&& work) {
-    while (p.now < until) {
-      work();
-      collect();
-      uint64_t next = std::min(p.a.adapter.next_due(), p.b.adapter.next_due());
-      if (p.a.adapter.has_ready() || p.b.adapter.has_ready()) next = p.now + 200;
-      if (!flights.empty()) next = std::min(next, flights.top().at);
-      p.now = std::max(p.now + 1, std::min(next, p.now + 10 * us));
-      while (!flights.empty() && flights.top().at <= p.now) {
-        const Flight f = flights.top();
-        flights.pop();
-        Arrival arrival;
-        arrival.source = f.to == &p.a ? p.b.gid : p.a.gid;
-        arrival.bytes = f.bytes;
-        arrival.is_marked = f.is_marked;
-        f.to->adapter.on_packet(arrival, p.now);
-      }
-    }
-  }
-  // A stream of requests of 64 KiB; returns the packets that the narrow place carried for each ms.
-  double stream(SendOpcode opcode, uint64_t for_ns) {
-    const uint64_t before = carried, begin = p.now;
-    run(p.now + for_ns, [&] {
-      // UC completes what it sends at once: as many as a link of 2 us a packet takes.
-      const bool is_paced = p.a.qp->type == QpType::Uc;
-      while (p.a.qp->sends.tail - p.a.qp->sends.head < 8 && (!is_paced || p.now >= posts_at)) {
-        posts_at = p.now + 128 * us;
-        SendRequest q = request(opcode, ours->element(0, 65536), 1);
-        q.remote_address = theirs->address();
-        q.remote_key = theirs->region->key;
-        if (p.send(p.a, q) != 0) break;
-      }
-      for (const Completion& c : Pair::completions(p.a)) EXPECT_EQ(c.status, Status::Success);
-      (void)Pair::completions(p.b);
-    });
-    return static_cast<double>(carried - before) * static_cast<double>(ms) /
-           static_cast<double>(p.now - begin);
-  }
-
-  Pair p;
-  std::unique_ptr<Block> ours = std::make_unique<Block>(p.a, 65536);
-  std::unique_ptr<Block> theirs = std::make_unique<Block>(p.b, 65536);
-  bool marks = true;
-  bool reverse = false;
-  uint64_t packet_ns = 2 * us;
-  uint64_t free_at = 0;
-  uint64_t carried = 0;
-  uint64_t lost = 0;
-  size_t most = 0;      // packets that waited at the narrow place
-  uint64_t waited = 0;  // their sum, for each that came
-  double mean() const { return static_cast<double>(waited) / static_cast<double>(carried); }
-  void forget() { waited = carried = most = 0; }
-  uint64_t posts_at = 0;
-  uint64_t order = 0;
-  std::priority_queue<Flight> flights;
-};
 
 TEST(RoceCongestion, AWriterFitsItselfToABottleneckAndBack) {
   Bottleneck net;

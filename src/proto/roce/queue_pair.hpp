@@ -5,12 +5,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/list.hpp"
 #include "proto/roce/attributes.hpp"
 #include "proto/roce/pace.hpp"
 #include "proto/roce/queues.hpp"
+#include "proto/roce/selective.hpp"
 #include "proto/roce/work.hpp"
 
 namespace weft::proto::roce {
@@ -65,7 +67,8 @@ struct Requester {
   uint32_t unasked = 0;  // packets since one asked for an acknowledgement
   uint32_t unasked_max = unasked_packets;
   uint32_t open_reads = 0;  // READs and atomics between the head and the cursor
-  uint32_t read_psns = 0;   // unacknowledged PSNs that are responses: they do not fill the window
+  // Unacknowledged PSNs that do not fill the window: responses, and what the peer keeps behind a gap.
+  uint32_t apart = 0;
   uint8_t retries = 0;      // left
   uint8_t rnr_retries = 0;
   bool has_recovered = false;        // an implied NAK was heeded, and nothing was acknowledged since
@@ -108,6 +111,7 @@ enum Attention : uint8_t {
   attention_overrun = 1,  // a completion found no room
   attention_notice = 2,   // the peer is owed a CNP
   attention_pace = 4,     // the peer tells of congestion
+  attention_repeat = 8,   // the peer tells of gaps
 };
 
 struct ReadyName;
@@ -149,6 +153,11 @@ struct QueuePair : NamedHook<ReadyName> {
   uint64_t naks_sent = 0;
   uint64_t naks_received = 0;
   uint64_t timeouts = 0;
+  uint64_t repeated = 0;  // of sent_again: by selective repeat
+  uint64_t kept = 0;
+  // Selective repeat; null: not with this peer.
+  std::unique_ptr<Keeper> keeper;
+  std::unique_ptr<Repeater> repeater;
 
   bool is_reliable() const noexcept { return type != QpType::Uc && type != QpType::Ud; }
   bool is_xrc() const noexcept { return type == QpType::XrcSend || type == QpType::XrcReceive; }

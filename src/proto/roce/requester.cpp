@@ -64,6 +64,36 @@ CompletionOpcode completion_of(SendOpcode opcode) noexcept {
   }
 }
 
+// A packet of a SEND or WRITE.
+[[gnu::always_inline]] inline void describe(const QueuePair& qp, const SendEntry& e, uint32_t psn, bool first,
+                                            bool last, wire::roce::Packet& p) noexcept {
+  p.bth.opcode = wire::roce::opcode(transport_of(qp), operation_of(e.opcode, first, last));
+  p.bth.destination = qp.attributes.destination;
+  p.bth.psn = psn;
+  p.bth.solicited = last && (e.flags & solicited) != 0;
+  p.xrc_srqn = e.remote_srqn;
+  p.reth = {e.remote_address, e.remote_key, e.length};
+  p.immediate = e.immediate;
+  p.invalidate = e.invalidate;
+}
+
+// A READ from its packet `done` on, or an atomic.
+[[gnu::always_inline]] inline void describe_answered(const QueuePair& qp, const SendEntry& e, uint32_t done,
+                                                     wire::roce::Packet& p) noexcept {
+  const uint64_t offset = uint64_t{done} * qp.attributes.mtu_bytes();
+  const Operation op = e.opcode == SendOpcode::Read          ? Operation::ReadRequest
+                       : e.opcode == SendOpcode::CompareSwap ? Operation::CompareSwap
+                                                             : Operation::FetchAdd;
+  p.bth.opcode = wire::roce::opcode(transport_of(qp), op);
+  p.bth.destination = qp.attributes.destination;
+  p.bth.psn = psn_add(e.first_psn, done);
+  p.bth.ack_request = true;
+  p.xrc_srqn = e.remote_srqn;
+  p.reth = {e.remote_address + offset, e.remote_key, static_cast<uint32_t>(e.length - offset)};
+  p.atomic = {e.remote_address, e.remote_key, e.opcode == SendOpcode::CompareSwap ? e.swap : e.compare_add,
+              e.opcode == SendOpcode::CompareSwap ? e.compare_add : 0};
+}
+
 }  // namespace
 
 // --- memory of a request ---
@@ -121,7 +151,7 @@ bool Adapter::scatter(QueuePair& qp, uint32_t index, uint64_t offset,
 // time.
 bool Adapter::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32_t psn) const noexcept {
   const Requester& r = qp.requester;
-  const auto under_way = psn_diff(psn, r.oldest) + 1 - static_cast<int32_t>(r.read_psns);
+  const auto under_way = psn_diff(psn, r.oldest) + 1 - static_cast<int32_t>(r.apart);
   if (under_way >= static_cast<int32_t>(qp.attributes.window_packets) || r.unasked + 1 >= r.unasked_max)
     return true;
   if (!is_last) return false;
@@ -212,21 +242,9 @@ Adapter::Sent Adapter::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t n
   (void)now;
   Requester& r = qp.requester;
   const uint32_t done = static_cast<uint32_t>(std::max(0, psn_diff(r.oldest, e.first_psn)));
-  const uint64_t offset = uint64_t{done} * qp.attributes.mtu_bytes();
-  const uint32_t psn = psn_add(e.first_psn, done);
-  const bool again = psn_diff(psn, r.next) < 0;
   Packet p;
-  const Operation op = e.opcode == SendOpcode::Read          ? Operation::ReadRequest
-                       : e.opcode == SendOpcode::CompareSwap ? Operation::CompareSwap
-                                                             : Operation::FetchAdd;
-  p.bth.opcode = wire::roce::opcode(transport_of(qp), op);
-  p.bth.destination = qp.attributes.destination;
-  p.bth.psn = psn;
-  p.bth.ack_request = true;
-  p.xrc_srqn = e.remote_srqn;
-  p.reth = {e.remote_address + offset, e.remote_key, static_cast<uint32_t>(e.length - offset)};
-  p.atomic = {e.remote_address, e.remote_key, e.opcode == SendOpcode::CompareSwap ? e.swap : e.compare_add,
-              e.opcode == SendOpcode::CompareSwap ? e.compare_add : 0};
+  describe_answered(qp, e, done, p);
+  const bool again = psn_diff(p.bth.psn, r.next) < 0;
   Parts parts;
   if (!send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return Sent::NoRoom;
   if (again) {
@@ -234,7 +252,7 @@ Adapter::Sent Adapter::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t n
     ++qp.sent_again;
   } else {
     r.next = psn_add(e.first_psn, e.packets);
-    if (e.opcode == SendOpcode::Read) r.read_psns += e.packets;
+    if (e.opcode == SendOpcode::Read) r.apart += e.packets;
   }
   ++r.open_reads;
   ++r.cursor;
@@ -247,7 +265,7 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
   Requester& r = qp.requester;
   const size_t mtu = qp.attributes.mtu_bytes();
   const uint32_t psn = psn_add(e.first_psn, r.packet);
-  const auto under_way = psn_diff(psn, r.oldest) - static_cast<int32_t>(r.read_psns);
+  const auto under_way = psn_diff(psn, r.oldest) - static_cast<int32_t>(r.apart);
   if (qp.is_reliable() && under_way >= static_cast<int32_t>(qp.attributes.window_packets)) return Sent::Idle;
   const bool first = r.packet == 0;
   const bool last = r.packet + 1 == e.packets;
@@ -263,15 +281,8 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
     return asks_again(qp) ? Sent::More : Sent::Idle;  // when all before it is complete
   }
   Packet p;
-  p.bth.opcode = wire::roce::opcode(transport_of(qp), operation_of(e.opcode, first, last));
-  p.bth.destination = qp.attributes.destination;
-  p.bth.psn = psn;
-  p.bth.solicited = last && (e.flags & solicited) != 0;
+  describe(qp, e, psn, first, last, p);
   p.bth.ack_request = qp.is_reliable() && asks(qp, e, last, psn);
-  p.xrc_srqn = e.remote_srqn;
-  p.reth = {e.remote_address, e.remote_key, e.length};
-  p.immediate = e.immediate;
-  p.invalidate = e.invalidate;
   if (!send_packet(qp, qp.attributes.path, p, parts.data(), count, length)) return Sent::NoRoom;
   if (psn_diff(psn, r.next) < 0) {
     ++counters_.sent_again;
@@ -289,6 +300,34 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
     complete_sends(qp, now);
   }
   return Sent::More;
+}
+
+// A packet once more, away from the cursor: `number` of a SEND or WRITE, or the request of a READ or atomic. More: it was
+// sent, or the queue pair goes back.
+Adapter::Sent Adapter::repeat_packet(QueuePair& qp, uint32_t index, uint32_t number, uint64_t now) noexcept {
+  const SendEntry& e = qp.sends.at(index);
+  Packet p;
+  Parts parts;
+  size_t count = 1;
+  size_t length = 0;
+  if (e.is_answered()) {
+    describe_answered(qp, e, 0, p);
+  } else {
+    const size_t mtu = qp.attributes.mtu_bytes();
+    const uint64_t offset = uint64_t{number} * mtu;
+    length = std::min<uint64_t>(mtu, e.length - offset);
+    if (!gather(qp, index, offset, length, parts.data(), count)) {
+      if (index == qp.sends.head) {
+        fail_send(qp, Status::LocalProtection, now);
+        return Sent::Idle;
+      }
+      go_back(qp);  // it fails when all before it is complete
+      return Sent::More;
+    }
+    describe(qp, e, psn_add(e.first_psn, number), number == 0, number + 1 == e.packets, p);
+    p.bth.ack_request = true;
+  }
+  return send_packet(qp, qp.attributes.path, p, parts.data(), count, length) ? Sent::More : Sent::NoRoom;
 }
 
 // --- completing ---
@@ -340,8 +379,9 @@ void Adapter::fail_send(QueuePair& qp, Status status, uint64_t now) noexcept {
 void Adapter::flush_sends(QueuePair& qp, uint64_t now) noexcept {
   while (!qp.sends.empty()) complete_send(qp, Status::Flushed, now);
   Requester& r = qp.requester;
+  end_repeats(qp);
   r.cursor = qp.sends.head;
-  r.packet = r.open_reads = r.read_psns = r.unasked = 0;
+  r.packet = r.open_reads = r.apart = r.unasked = 0;
   r.oldest = r.next;
   r.deadline = r.wait_until = UINT64_MAX;
 }

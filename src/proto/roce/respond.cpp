@@ -98,27 +98,50 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
   return true;
 }
 
+// What goes in front of the NAK of a gap. `is_all`: the NAK need not follow. False: no room.
+[[gnu::noinline, gnu::cold]] bool Adapter::send_before_nak(QueuePair& qp, bool& is_all) noexcept {
+  Responder& r = qp.responder;
+  if (qp.keeper != nullptr && qp.keeper->is_open) {
+    // Who does not know maps goes back for the NAK behind the first one.
+    if (!send_map(qp)) return false;
+    is_all = qp.keeper->told_plain;
+    return true;
+  }
+  // A NAK acknowledges all before it (9.7.5.2.1), but the kernel's rxe counts it as a failed attempt whatever it
+  // acknowledges, and gives up after retry_cnt of them: an ACK that tells of progress goes first.
+  if (r.told == r.newest_plain || psn_add(r.newest_plain, 1) != r.ack_psn) return true;
+  Packet p;
+  p.bth.opcode = wire::roce::opcode(transport_of(qp), Operation::Acknowledge);
+  p.bth.destination = qp.attributes.destination;
+  p.bth.psn = r.newest_plain;
+  p.aeth = {wire::roce::syndrome_ack, r.msn};
+  std::array<iovec, 2> parts;
+  if (!send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return false;
+  r.told = r.newest_plain;
+  return true;
+}
+
 bool Adapter::send_acknowledgement(QueuePair& qp) noexcept {
   Responder& r = qp.responder;
+  if (r.syndrome == wire::roce::syndrome(wire::roce::NakCode::Sequence)) [[unlikely]] {
+    bool is_all = false;
+    if (!send_before_nak(qp, is_all)) return false;
+    if (is_all) {
+      r.ack_due = false;
+      return true;
+    }
+  }
   Packet p;
   p.bth.opcode = wire::roce::opcode(transport_of(qp), Operation::Acknowledge);
   p.bth.destination = qp.attributes.destination;
   std::array<iovec, 2> parts;
-  // A NAK acknowledges all before it (9.7.5.2.1), but the kernel's rxe counts it as a failed attempt whatever it
-  // acknowledges, and gives up after retry_cnt of them: an ACK that tells of progress goes first.
-  const bool is_gap = r.syndrome == wire::roce::syndrome(wire::roce::NakCode::Sequence);
-  if (is_gap && r.told != r.newest_plain && psn_add(r.newest_plain, 1) == r.ack_psn) {
-    p.bth.psn = r.newest_plain;
-    p.aeth = {wire::roce::syndrome_ack, r.msn};
-    if (!send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return false;
-    r.told = r.newest_plain;
-  }
   p.bth.psn = r.ack_psn;
   p.aeth = {r.syndrome, r.msn};
   if (!send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return false;
   if (r.syndrome != wire::roce::syndrome_ack) {
     ++counters_.naks_sent;
     ++qp.naks_sent;
+    if (qp.keeper != nullptr) qp.keeper->told_plain = qp.keeper->is_open;
   } else {
     r.told = r.ack_psn;
   }

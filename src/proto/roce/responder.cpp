@@ -32,31 +32,25 @@ void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noex
   Responder& r = qp.responder;
   const int32_t ahead = psn_diff(packet.bth.psn, r.expected);
   if (ahead > 0) {
-    on_gap(qp);
+    on_gap(qp, packet);
   } else if (ahead < 0) {
     ++counters_.duplicates;
     ++qp.duplicates;
     on_duplicate(qp, packet);
+  } else if (r.is_silent) [[unlikely]] {
+    execute_late(qp, packet, now);
   } else {
-    // Packets behind a gap were dropped, and the NAK of that has not gone yet. Now the first one came late: the others
-    // are still missing.
-    const bool has_dropped = r.is_silent && r.ack_due && r.syndrome == syndrome(NakCode::Sequence);
-    const uint32_t expected = r.expected;
-    r.is_silent = false;
     execute(qp, packet, now);
-    if (has_dropped && r.expected != expected) {
-      r.is_silent = true;
-      owe_nak(qp, syndrome(NakCode::Sequence));
-    }
   }
   if (r.ack_due || r.pending > 0) make_ready(qp);
 }
 
-// One NAK for each gap; what is behind it comes again.
-void Adapter::on_gap(QueuePair& qp) noexcept {
+// One NAK for each gap; what is behind it comes again, where it is not kept. After an RNR NAK all of it does.
+void Adapter::on_gap(QueuePair& qp, const Packet& packet) noexcept {
   Responder& r = qp.responder;
   ++counters_.gaps;
   ++qp.gaps;
+  if (qp.keeper != nullptr && (!r.is_silent || qp.keeper->is_open)) return keep(qp, packet);
   if (r.is_silent) return;
   r.is_silent = true;
   owe_nak(qp, syndrome(NakCode::Sequence));
@@ -67,6 +61,7 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
   Responder& r = qp.responder;
   const Operation op = packet.operation();
   if (is_plain(op)) {
+    if (qp.keeper != nullptr && qp.keeper->is_open) return owe_nak(qp, syndrome(NakCode::Sequence));
     r.told = psn_add(r.newest_plain, psn_mask);  // the peer has not heard
     if (r.ack_due && r.syndrome != wire::roce::syndrome_ack) return;
     r.ack_due = true;

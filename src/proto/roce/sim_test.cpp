@@ -44,6 +44,8 @@ TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
       sum.naks_received += c.naks_received;
       sum.timeouts += c.timeouts;
       sum.congestion_notices += c.congestion_notices;
+      sum.repeated += c.repeated;
+      sum.kept += c.kept;
       for (const auto& end : node->ends) paced += end->qp->pace.is_limited();
     }
   }
@@ -57,6 +59,8 @@ TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
   EXPECT_GT(sum.naks_received, count / 2);
   EXPECT_GT(sum.timeouts, count / 10);
   EXPECT_GT(sum.congestion_notices, count * 2);
+  EXPECT_GT(sum.repeated, count);
+  EXPECT_GT(sum.kept, count * 2);
   EXPECT_GT(paced, count / 50);  // at the end
 }
 

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Selective repeat: packets behind a gap are kept and told of by a map, and those that are missing are repeated alone.
+// Between peers that the owner of the adapter knows as Weft (Adapter::is_ours); docs/roce.md has the rules.
+#include "proto/roce/selective.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+
+#include "proto/roce/adapter.hpp"
+
+namespace weft::proto::roce {
+
+using wire::roce::GapMap;
+using wire::roce::NakCode;
+using wire::roce::syndrome;
+
+// --- what is there ---
+
+uint16_t KeptPool::take(const wire::roce::Packet& packet) noexcept {
+  if (free_.empty()) return none;
+  const uint16_t slot = free_.back();
+  free_.pop_back();
+  std::byte* const to = bytes_.get() + size_t{slot} * mtu_bytes_max;
+  if (!packet.payload.empty()) std::memcpy(to, packet.payload.data(), packet.payload.size());
+  packets_[slot] = packet;
+  packets_[slot].payload = {to, packet.payload.size()};
+  return slot;
+}
+
+void Repeater::hear(uint32_t psn, uint64_t now) noexcept {
+  const Sent& one = sent[kept_place(psn)];
+  if (one.serial != 0) round_ns = std::max(now - one.at, round_ns - round_ns / 8);
+  if (one.serial == 0) {
+    if (!has_plain || psn_diff(psn, plain) > 0) plain = psn;
+    has_plain = true;
+  } else if (one.serial > repeated.serial) {
+    repeated = one;
+  }
+}
+
+// Something that was sent later has arrived.
+bool Repeater::is_lost(uint32_t psn) const noexcept {
+  const Sent& one = sent[kept_place(psn)];
+  if (one.serial == 0)
+    return (has_plain && psn_diff(plain, psn) > 0) ||
+           (repeated.serial != 0 && psn_diff(repeated.next, psn) > 0);
+  if (one.times >= times_max) return false;
+  return repeated.serial > one.serial || (has_plain && psn_diff(plain, one.next) >= 0);
+}
+
+void Repeater::pass(uint32_t oldest, uint64_t now) noexcept {
+  const int32_t passed = std::min(psn_diff(oldest, base), static_cast<int32_t>(kept_span));
+  for (int32_t i = 0; i < passed; ++i) {
+    const uint32_t psn = psn_add(base, static_cast<uint32_t>(i));
+    if (sent[kept_place(psn)].serial != 0 && !kept.has(psn)) hear(psn, now);
+    forget(psn);
+  }
+  if (passed > 0) base = oldest;
+  // Numbers that were left behind say nothing, and would mean something again after half of all PSNs.
+  if (has_plain && psn_diff(plain, oldest) < 0) has_plain = false;
+  if (repeated.serial != 0 && psn_diff(repeated.next, oldest) < 0) repeated.next = oldest;
+}
+
+// With the peer's name, which the owner may know as ours. Without memory it is go-back-N.
+void Adapter::set_selective(QueuePair& qp) {
+  const bool is_wanted = is_ours != nullptr && qp.is_reliable() && is_ours(qp.attributes.path.destination);
+  if (!is_wanted) {
+    drop_kept(qp);
+    end_repeats(qp);
+    qp.keeper.reset();
+    qp.repeater.reset();
+    return;
+  }
+  if (qp.type != QpType::XrcSend && qp.keeper == nullptr) {
+    kept_.make();
+    qp.keeper.reset(new (std::nothrow) Keeper);
+  }
+  if (qp.type != QpType::XrcReceive && qp.repeater == nullptr)
+    qp.repeater.reset(new (std::nothrow) Repeater);
+}
+
+// --- the responder ---
+
+// A request that is ahead of the one that is expected.
+void Adapter::keep(QueuePair& qp, const Packet& packet) noexcept {
+  Responder& r = qp.responder;
+  Keeper& k = *qp.keeper;
+  const uint32_t psn = packet.bth.psn;
+  bool is_news = !k.is_open;
+  if (!k.is_open) {
+    k.is_open = r.is_silent = true;
+    k.told_plain = false;
+    k.newest = psn;
+  } else if (const int32_t beyond = psn_diff(psn, k.newest); beyond > 0) {
+    is_news = beyond > 1;  // one more gap
+    k.newest = psn;
+  }
+  if (psn_diff(psn, r.expected) < static_cast<int32_t>(kept_span) && !k.has.has(psn)) {
+    const uint16_t slot = kept_.take(packet);
+    if (slot != KeptPool::none) {
+      k.has.add(psn);
+      k.slots[kept_place(psn)] = slot;
+      ++counters_.kept;
+      ++qp.kept;
+    }
+  }
+  if (is_news || packet.bth.ack_request) owe_nak(qp, syndrome(NakCode::Sequence));
+}
+
+void Adapter::drop_kept(QueuePair& qp) noexcept {
+  if (qp.keeper == nullptr || !qp.keeper->is_open) return;
+  Keeper& k = *qp.keeper;
+  for (uint32_t at = 0; at < kept_span; ++at)
+    if (k.has.has(at)) kept_.give_back(k.slots[at]);
+  k.has.clear();
+  k.is_open = false;
+}
+
+// The expected request, late; and those behind it that were kept.
+void Adapter::execute_late(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  Responder& r = qp.responder;
+  // Packets behind a gap were dropped, and the NAK of that has not gone yet. Now the first one came late: the others
+  // are still missing.
+  const bool has_dropped = r.ack_due && r.syndrome == syndrome(NakCode::Sequence);
+  uint32_t before = r.expected;
+  r.is_silent = false;
+  execute(qp, packet, now);
+  if (qp.keeper == nullptr || !qp.keeper->is_open) {
+    if (has_dropped && r.expected != before) {
+      r.is_silent = true;
+      owe_nak(qp, syndrome(NakCode::Sequence));
+    }
+    return;
+  }
+  Keeper& k = *qp.keeper;
+  while (k.is_open && r.expected != before && !r.is_silent) {
+    // PSNs of a READ's responses are nobody else's.
+    const auto passed = static_cast<uint32_t>(psn_diff(r.expected, before));
+    for (uint32_t i = 0; i < std::min(passed, kept_span); ++i) release_kept(qp, psn_add(before, i));
+    before = r.expected;
+    if (!k.has.has(before)) break;
+    const Packet next = kept_.at(k.slots[kept_place(before)]);  // the buffer stays as it is until it is given back
+    execute(qp, next, now);
+  }
+  if (!k.is_open) return;  // the queue pair has failed
+  k.told_plain = false;
+  if (r.is_silent || psn_diff(k.newest, r.expected) < 0) {
+    // After an RNR NAK all of it comes again.
+    drop_kept(qp);
+    return;
+  }
+  r.is_silent = true;
+  owe_nak(qp, syndrome(NakCode::Sequence));
+}
+
+void Adapter::release_kept(QueuePair& qp, uint32_t psn) noexcept {
+  Keeper& k = *qp.keeper;
+  if (!k.has.has(psn)) return;
+  k.has.remove(psn);
+  kept_.give_back(k.slots[kept_place(psn)]);
+}
+
+bool Adapter::send_map(QueuePair& qp) noexcept {
+  const Responder& r = qp.responder;
+  const Keeper& k = *qp.keeper;
+  GapMap map;
+  map.newest = k.newest;
+  for (uint32_t i = 0; i + 1 < kept_span; ++i)
+    if (k.has.has(psn_add(r.expected, 1 + i))) map.add(i);
+  std::array<std::byte, GapMap::bytes_max> bytes;
+  const size_t count = map.write(bytes.data());
+  Packet p;
+  p.bth.opcode = wire::roce::opcode_gap_map;
+  p.bth.destination = qp.attributes.destination;
+  p.bth.psn = r.expected;
+  p.aeth = {syndrome(NakCode::Sequence), r.msn};
+  std::array<iovec, 3> parts;
+  parts[1] = {bytes.data(), count};
+  if (!send_packet(qp, qp.attributes.path, p, parts.data(), 2, 0)) return false;
+  ++counters_.naks_sent;
+  ++qp.naks_sent;
+  return true;
+}
+
+// --- the requester ---
+
+// The cursor repeats what was sent before.
+bool Adapter::is_going_back(const QueuePair& qp) const noexcept {
+  const Requester& r = qp.requester;
+  if (r.cursor == qp.sends.tail) return false;
+  const SendEntry& e = qp.sends.at(r.cursor);
+  return e.started && psn_diff(psn_add(e.first_psn, e.is_answered() ? 0 : r.packet), r.next) < 0;
+}
+
+// A map of somebody: nothing is believed that does not harm this queue pair alone. What is said to be kept is not repeated
+// until a timeout, and complete is only what is acknowledged.
+void Adapter::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept {
+  if ((qp.state != QpState::ReadyToSend && qp.state != QpState::SendDrained) || qp.repeater == nullptr) {
+    ++counters_.unknown;
+    return;
+  }
+  if ((packet.bth.pkey & 0x7fff) != 0x7fff || !is_peer) {
+    ++counters_.foreign;
+    return;
+  }
+  GapMap map;
+  if (!GapMap::read(packet.payload, map)) {
+    ++counters_.malformed;
+    return;
+  }
+  ++counters_.received;
+  ++qp.received;
+  uint32_t index = 0;
+  if (!find_open(qp, packet.bth.psn, index)) {
+    ++counters_.ghosts;
+    return;
+  }
+  ++counters_.naks_received;
+  ++qp.naks_received;
+  Repeater& a = *qp.repeater;
+  a.knows = true;
+  if (!reach(qp, index, packet.bth.psn, now)) return;
+  Requester& r = qp.requester;
+  if (r.wait_until != UINT64_MAX || is_going_back(qp)) return;
+  a.open(r.oldest);
+  a.pass(r.oldest, now);
+  const auto limit = std::min(static_cast<uint32_t>(psn_diff(r.next, r.oldest)), kept_span);
+  bool is_news = false;
+  for (uint32_t i = 1; i < limit; ++i) {
+    const uint32_t psn = psn_add(r.oldest, i);
+    if (!map.has(i - 1) || a.kept.has(psn)) continue;
+    a.kept.add(psn);
+    a.lost.remove(psn);
+    a.hear(psn, now);
+    a.touch(psn);
+    is_news = true;
+  }
+  const int32_t beyond = psn_diff(map.newest, r.oldest);
+  if (beyond > 0 && beyond < static_cast<int32_t>(limit) && a.sent[kept_place(map.newest)].serial == 0)
+    a.hear(map.newest, now);
+  // A peer that answers is there: this is no failed attempt, and times_max is the bound.
+  find_lost(qp, limit, [&](uint32_t psn) { return !a.kept.has(psn) && a.is_lost(psn); });
+  if (is_news) {
+    const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
+    if (timeout != UINT64_MAX) r.deadline = now + timeout;
+    a.probes = 0;
+    if (a.probe_at != UINT64_MAX) a.set_probe(now, timeout);
+  }
+  qp.attention |= attention_repeat;
+  make_ready(qp);
+  set_timer(qp);
+}
+
+// Of the timers that a queue pair has only while something is the matter.
+uint64_t Adapter::attended_due(const QueuePair& qp) const noexcept {
+  return qp.repeater == nullptr ? qp.pace_until : std::min(qp.pace_until, qp.repeater->probe_at);
+}
+
+// Nothing was heard of the last repetitions. What says that this one has come says that the others have not.
+void Adapter::probe(QueuePair& qp, uint64_t now) noexcept {
+  Repeater& a = *qp.repeater;
+  Requester& r = qp.requester;
+  if (r.oldest == r.next || is_going_back(qp)) return end_repeats(qp);
+  a.pass(r.oldest, now);
+  ++a.probes;
+  a.set_probe(now, ack_timeout_ns(qp.attributes.timeout));
+  find_lost(qp, 1, [](uint32_t) { return true; });
+  make_ready(qp);
+}
+
+// The NAK that comes with the first map of a gap, and says less. False: going back is for it.
+bool Adapter::on_plain_nak(QueuePair& qp, uint64_t now) noexcept {
+  Requester& r = qp.requester;
+  if (qp.repeater == nullptr || !qp.repeater->knows || r.wait_until != UINT64_MAX || is_going_back(qp))
+    return false;
+  Repeater& a = *qp.repeater;
+  a.open(r.oldest);
+  a.pass(r.oldest, now);
+  if (a.lost.has(r.oldest) || a.sent[kept_place(r.oldest)].serial != 0) return true;
+  a.lost.add(r.oldest);
+  a.touch(r.oldest);
+  qp.attention |= attention_repeat;
+  make_ready(qp);
+  return true;
+}
+
+// Of the `limit` PSNs from the oldest on, the requests that `is_lost` names are to be repeated.
+template <class IsLost>
+void Adapter::find_lost(QueuePair& qp, uint32_t limit, IsLost&& is_lost) noexcept {
+  const Requester& r = qp.requester;
+  Repeater& a = *qp.repeater;
+  for (uint32_t index = qp.sends.head; index != qp.sends.tail; ++index) {
+    const SendEntry& e = qp.sends.at(index);
+    if (!e.started) return;
+    const int32_t from = psn_diff(e.first_psn, r.oldest);
+    if (from >= static_cast<int32_t>(limit)) return;
+    // Of a READ only the request is ours.
+    const int32_t end = from + static_cast<int32_t>(e.is_answered() ? 1 : e.packets);
+    for (int32_t at = std::max(0, from); at < std::min(end, static_cast<int32_t>(limit)); ++at) {
+      const uint32_t psn = psn_add(r.oldest, static_cast<uint32_t>(at));
+      if (a.lost.has(psn) || !is_lost(psn)) continue;
+      a.lost.add(psn);
+      a.touch(psn);
+    }
+  }
+}
+
+// Nothing was heard for a timeout: all that is under way is lost, whatever maps said. False: going back is for this.
+bool Adapter::repeat_all(QueuePair& qp, uint64_t now) noexcept {
+  Requester& r = qp.requester;
+  if (qp.repeater == nullptr || !qp.repeater->knows || r.open_reads != 0 || r.wait_until != UINT64_MAX ||
+      r.oldest == r.next || is_going_back(qp))
+    return false;
+  const auto limit = static_cast<uint32_t>(psn_diff(r.next, r.oldest));
+  if (limit > kept_span) return false;
+  Repeater& a = *qp.repeater;
+  // What could not be sent since has not failed again.
+  if (!a.lost.has(r.oldest)) {
+    if (r.retries == 0) {
+      fail_send(qp, Status::RetryExceeded, now);
+      return true;
+    }
+    --r.retries;
+  }
+  end_repeats(qp);
+  a.open(r.oldest);
+  find_lost(qp, limit, [](uint32_t) { return true; });
+  qp.attention |= attention_repeat;
+  make_ready(qp);
+  const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
+  r.deadline = timeout == UINT64_MAX ? UINT64_MAX : now + timeout;
+  return true;
+}
+
+void Adapter::end_repeats(QueuePair& qp) noexcept {
+  if (qp.repeater == nullptr) return;
+  qp.requester.apart -= qp.repeater->counted;
+  qp.repeater->rest();
+  qp.attention &= static_cast<uint8_t>(~unsigned{attention_repeat});
+}
+
+// At most `budget` packets. With it the window follows what the peer keeps, so that there are always as many under way.
+Adapter::Sent Adapter::repeat(QueuePair& qp, uint64_t now, int& budget) noexcept {
+  Requester& r = qp.requester;
+  Repeater& a = *qp.repeater;
+  const uint32_t heard = a.repeated.serial;
+  const uint32_t passed = a.base;
+  a.pass(r.oldest, now);
+  if (psn_diff(r.oldest, a.newest) > 0) {
+    end_repeats(qp);
+    return Sent::Idle;
+  }
+  const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
+  if (passed != a.base && a.probe_at != UINT64_MAX) {
+    a.probes = 0;
+    a.set_probe(now, timeout);
+  }
+  // An acknowledgement of a repetition says as much as a map of it.
+  if (heard != a.repeated.serial)
+    find_lost(qp, std::min(static_cast<uint32_t>(psn_diff(r.next, r.oldest)), kept_span),
+              [&](uint32_t psn) { return !a.kept.has(psn) && a.is_lost(psn); });
+  const uint32_t window = std::min(qp.attributes.window_packets, kept_span);
+  const uint32_t counts = std::min(a.kept.size(), kept_span - window);
+  r.apart += counts - a.counted;
+  a.counted = counts;
+  if (a.lost.empty()) return Sent::Idle;
+  for (uint32_t index = qp.sends.head; index != qp.sends.tail; ++index) {
+    const SendEntry& e = qp.sends.at(index);
+    if (!e.started) break;
+    const int32_t from = psn_diff(e.first_psn, r.oldest);
+    if (from >= static_cast<int32_t>(kept_span)) break;
+    const int32_t end = from + static_cast<int32_t>(e.is_answered() ? 1 : e.packets);
+    for (int32_t at = std::max(0, from); at < std::min(end, static_cast<int32_t>(kept_span)); ++at) {
+      const uint32_t psn = psn_add(r.oldest, static_cast<uint32_t>(at));
+      if (!a.lost.has(psn)) continue;
+      if (budget == 0) return Sent::More;
+      const Sent sent = repeat_packet(qp, index, static_cast<uint32_t>(at - from), now);
+      if (sent != Sent::More) return sent;
+      if (!a.is_open) return Sent::Idle;  // it goes back
+      --budget;
+      a.lost.remove(psn);
+      Repeater::Sent& one = a.sent[kept_place(psn)];
+      one.serial = ++a.serials;
+      one.next = r.next;
+      one.at = now;
+      if (a.probe_at == UINT64_MAX) a.set_probe(now, timeout);
+      if (one.times < UINT8_MAX) ++one.times;
+      ++counters_.sent_again;
+      ++counters_.repeated;
+      ++qp.sent_again;
+      ++qp.repeated;
+    }
+  }
+  return Sent::Idle;
+}
+
+}  // namespace weft::proto::roce

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Maps to bytes and back; lengths that are none.
+#include "wire/roce/gap_map.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace weft::wire::roce {
+namespace {
+
+TEST(RoceGapMap, IsAsLongAsItsLastBitNeeds) {
+  for (const size_t last : {size_t{0}, size_t{7}, size_t{31}, size_t{32}, size_t{255}}) {
+    GapMap map;
+    map.newest = 0xabcdef;
+    map.add(0);
+    map.add(last);
+    std::array<std::byte, GapMap::bytes_max> bytes;
+    const size_t count = map.write(bytes.data());
+    EXPECT_EQ(count, 4 + (last / 32 + 1) * 4);
+    GapMap back;
+    const std::vector<std::byte> exact(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count));
+    ASSERT_TRUE(GapMap::read(exact, back));
+    EXPECT_EQ(back.newest, 0xabcdefu);
+    for (size_t i = 0; i < GapMap::bits_max; ++i) EXPECT_EQ(back.has(i), i == 0 || i == last) << i;
+  }
+  std::array<std::byte, GapMap::bytes_max> bytes;
+  EXPECT_EQ(GapMap().write(bytes.data()), 4u);
+}
+
+TEST(RoceGapMap, OtherLengthsAreRefused) {
+  const std::vector<std::byte> bytes(64, std::byte{0xff});
+  GapMap map;
+  for (size_t length = 0; length <= bytes.size(); ++length)
+    EXPECT_EQ(GapMap::read(Bytes(bytes).first(length), map), length >= 4 && length <= 36 && length % 4 == 0);
+}
+
+}  // namespace
+}  // namespace weft::wire::roce
