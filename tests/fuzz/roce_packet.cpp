@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Any bytes as a RoCEv2 packet: the parser does not look beyond them, and what it understood is written again to the
 // same bytes, but for reserved bits.
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "wire/roce/gap_map.hpp"
 #include "wire/roce/icrc.hpp"
 #include "wire/roce/packet.hpp"
 
@@ -27,6 +29,12 @@ void transport(Bytes bytes) {
   if (second.bth.psn != packet.bth.psn || second.payload.size() != packet.payload.size()) std::abort();
   if (!packet.payload.empty() &&
       std::memcmp(second.payload.data(), packet.payload.data(), packet.payload.size()) != 0)
+    std::abort();
+  roce::GapMap map, same;
+  if (!roce::GapMap::read(packet.payload, map)) return;
+  std::array<std::byte, roce::GapMap::bytes_max> written;
+  if (!roce::GapMap::read(Bytes(written).first(map.write(written.data())), same) || same.bits != map.bits ||
+      same.newest != map.newest)
     std::abort();
 }
 

@@ -313,8 +313,8 @@ TEST_F(Captures, a_malformed_setting_refuses_the_endpoint) {
   EXPECT_EQ(refused.error().code, EINVAL);
   EXPECT_EQ(
       refused.error().why,
-      "WEFT_PACKET_FAULTS=loss=1,lat=2: \"lat\" is no fault; there are loss, twice, late, reorder, corrupt "
-      "and seed");
+      "WEFT_PACKET_FAULTS=loss=1,lat=2: \"lat\" is no fault; there are loss, twice, late, reorder, corrupt, "
+      "mark and seed");
   setenv("WEFT_PACKET_FAULTS", "", 1);
   EXPECT_TRUE(open_observed(link, os::SocketAddress::loopback(AF_INET).bytes(), {}));
   EXPECT_EQ(link.observer(), nullptr);

@@ -168,8 +168,8 @@ TEST(RoceCongestion, TheFirstCutIsOfTheRateThatWasUsed) {
 TEST(RoceCongestion, NoticesCutWithinAMessageOfUc) {
   Pair p(QpType::Uc);
   p.connect();
-  Block from(p.a, 65536), to(p.b, 65536);
-  SendRequest w = request(SendOpcode::Write, from.element(0, 65536));
+  Block from(p.a, 262144), to(p.b, 262144);
+  SendRequest w = request(SendOpcode::Write, from.element(0, 262144));
   w.remote_address = to.address();
   w.remote_key = to.region->key;
   p.give(p.a, notice_to(*p.a.qp));
@@ -177,6 +177,7 @@ TEST(RoceCongestion, NoticesCutWithinAMessageOfUc) {
   uint32_t before = UINT32_MAX;
   for (int i = 0; i < 4; ++i) {
     p.now += Pace::tick_ns;
+    p.a.adapter.flush(p.now);
     p.give(p.a, notice_to(*p.a.qp));
     ASSERT_TRUE(p.a.qp->pace.is_limited());
     EXPECT_LT(p.a.qp->pace.rate(), before);

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Verbs programs over a bad network (WEFT_PACKET_FAULTS): lost packets are repeated alone between processes of Weft, and all that follows where one
+# side does not want that; marked packets (ECN) are answered by notices. What happened is in the counters (WEFT_STATS), and tshark takes the capture.
+# As root between two network namespaces, else over the loopback interface.
+set -euo pipefail
+[[ -z "${WEFT_SANITIZE:-}" ]] || { echo "runs the system's programs: not under a sanitizer"; exit 77; }
+library="${WEFT_TEST_LIBRARY:-${WEFT_BUILD:?}/lib/weft/compat}"
+for program in ib_write_bw tshark python3; do
+  command -v "$program" >/dev/null || { echo "no $program"; exit 77; }
+done
+source "$(dirname "${BASH_SOURCE[0]}")/../pair.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/pairs.sh"
+user=()
+pair_limit=120
+near_space="" far_space=""
+leave() {
+  end_pair
+  for space in "$near_space" "$far_space"; do [[ -z "$space" ]] || ip netns del "$space" 2>/dev/null || true; done
+}
+trap leave EXIT
+address=127.0.0.1
+client=(env) server=(env)
+if [[ $EUID -eq 0 ]] && ip netns add "weft-loss-a-$$" 2>/dev/null; then
+  near_space="weft-loss-a-$$"
+  ip netns add "weft-loss-b-$$" && far_space="weft-loss-b-$$"
+  ip -n "$near_space" link add wl0 type veth peer name wl0 netns "$far_space"
+  for space in "$near_space" "$far_space"; do ip -n "$space" link set lo up && ip -n "$space" link set wl0 up; done
+  ip -n "$near_space" addr add 10.77.0.1/24 dev wl0 && ip -n "$far_space" addr add 10.77.0.2/24 dev wl0
+  address=10.77.0.2
+  client=(ip netns exec "$near_space" env) server=(ip netns exec "$far_space" env)
+fi
+unset WEFT_PACKET_FAULTS
+bytes=$((200 * 65536))
+
+# counter SIDE NAME: of the devices of that side, as it left.
+counter() {
+  python3 - "$pair_folder/$1.json" "$2" <<'PYTHON'
+import json, sys
+page = json.load(open(sys.argv[1]))
+total = 0
+def walk(at):
+    global total
+    if isinstance(at, dict):
+        if at.get("kind") == "device":
+            total += at.get(sys.argv[2], at.get("values", {}).get(sys.argv[2], 0))
+        for one in at.values(): walk(one)
+    elif isinstance(at, list):
+        for one in at: walk(one)
+walk(page)
+print(total)
+PYTHON
+}
+# run SELECTIVE-OF-THE-CLIENT SELECTIVE-OF-THE-SERVER FAULTS: the client writes.
+run() {
+  here=("${client[@]}" WEFT_VERBS_NEAR=0 "WEFT_VERBS_SELECTIVE=$1" "WEFT_PACKET_FAULTS=$3" "WEFT_STATS=$pair_folder/client.json")
+  there=("${server[@]}" WEFT_VERBS_NEAR=0 "WEFT_VERBS_SELECTIVE=$2" "WEFT_STATS=$pair_folder/server.json" "WEFT_PCAP=$pair_folder/server.pcap")
+  passes "$address" ib_write_bw -F -n 200 -s 65536
+  [[ $failed -eq 0 ]] || exit 1
+  echo "$bytes bytes with $3, selective $1 and $2: $(counter client retransmissions) packets sent again," \
+    "$(counter client selective_retransmissions) of them alone, $(counter server kept) kept," \
+    "$(counter server congestion_notices_sent) notices sent, $(counter client congestion_notices_received) received"
+}
+is() { [[ $1 -$2 $3 ]] || { echo "FAILED: $4: $1 is not -$2 $3"; exit 1; }; }
+
+run 1 1 loss=1,seed=5
+is "$(counter client selective_retransmissions)" gt 0 "nothing was repeated alone"
+is "$(counter server kept)" gt 0 "nothing was kept"
+alone=$(counter client retransmissions)
+tshark -V -r "$pair_folder/server.pcap" >"$pair_folder/dissected" 2>/dev/null
+grep -q "Opcode: Unknown (209)" "$pair_folder/dissected" || { echo "FAILED: the capture has no map"; exit 1; }
+! grep -qi malformed "$pair_folder/dissected" || { echo "FAILED: malformed packets"; exit 1; }
+
+for sides in "0 1" "1 0"; do
+  read -r ours theirs <<<"$sides"
+  run "$ours" "$theirs" loss=1,seed=5
+  is "$(counter client selective_retransmissions)" eq 0 "one side does not want it"
+  is "$(counter client retransmissions)" gt "$alone" "going back repeats more"
+done
+
+run 1 1 mark=20,seed=5
+is "$(counter server congestion_marks)" gt 0 "no mark arrived"
+is "$(counter server congestion_notices_sent)" gt 0 "no notice was sent"
+is "$(counter client congestion_notices_received)" gt 0 "no notice arrived"
+is "$(counter client retransmissions)" eq 0 "a mark is no loss"
+echo "$passed passed"
