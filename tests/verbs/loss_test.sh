@@ -55,13 +55,14 @@ PYTHON
 run() {
   here=("${client[@]}" WEFT_VERBS_NEAR=0 "WEFT_VERBS_SELECTIVE=$1" "WEFT_PACKET_FAULTS=$3" "WEFT_STATS=$pair_folder/client.json")
   there=("${server[@]}" WEFT_VERBS_NEAR=0 "WEFT_VERBS_SELECTIVE=$2" "WEFT_STATS=$pair_folder/server.json" "WEFT_PCAP=$pair_folder/server.pcap")
+  rm -f "$pair_folder"/*.json
   passes "$address" ib_write_bw -F -n 200 -s 65536
   [[ $failed -eq 0 ]] || exit 1
   echo "$bytes bytes with $3, selective $1 and $2: $(counter client retransmissions) packets sent again," \
     "$(counter client selective_retransmissions) of them alone, $(counter server kept) kept," \
     "$(counter server congestion_notices_sent) notices sent, $(counter client congestion_notices_received) received"
 }
-is() { [[ $1 -$2 $3 ]] || { echo "FAILED: $4: $1 is not -$2 $3"; exit 1; }; }
+is() { test "$1" "-$2" "$3" || { echo "FAILED: $4: $1 is not -$2 $3"; exit 1; }; }
 
 run 1 1 loss=1,seed=5
 is "$(counter client selective_retransmissions)" gt 0 "nothing was repeated alone"
