@@ -67,6 +67,7 @@ is() { test "$1" "-$2" "$3" || { echo "FAILED: $4: $1 is not -$2 $3"; exit 1; };
 run 1 1 loss=1,seed=5
 is "$(counter client selective_retransmissions)" gt 0 "nothing was repeated alone"
 is "$(counter server kept)" gt 0 "nothing was kept"
+is "$(counter client icrc_errors)" eq 0 "packets of the server were altered"
 alone=$(counter client retransmissions)
 tshark -V -r "$pair_folder/server.pcap" >"$pair_folder/dissected" 2>/dev/null
 grep -q "Opcode: Unknown (209)" "$pair_folder/dissected" || { echo "FAILED: the capture has no map"; exit 1; }

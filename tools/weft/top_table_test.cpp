@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <memory>
 
 #include "statistics_pages.hpp"
 
@@ -124,6 +125,13 @@ TEST(StatisticsPages, OthersArePassedOver) {
   const int32_t parent = getpid() + 1;
   ASSERT_EQ(pwrite(inherited.fd, &parent, sizeof parent, offsetof(statistics::Header, pid)), 4);
   EXPECT_TRUE(ours().empty());
+}
+
+TEST(StatisticsPages, OfOneProcessSixteenAreLookedAt) {
+  std::vector<std::unique_ptr<Planted>> pages;
+  for (int i = 0; i < 40; ++i)
+    pages.push_back(std::make_unique<Planted>(statistics::file_name, 3 * 4096, F_SEAL_SHRINK));
+  EXPECT_EQ(ours().size(), 16u);
 }
 
 TEST(StatisticsPages, AFileThatIsAllHoleIsNotFilled) {

@@ -13,6 +13,7 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,7 +38,8 @@ namespace weft::proto::roce {
 // Where packets go.
 struct PacketOutput {
   // One packet in pieces, from the BTH to the pad, without ICRC; the first piece has all headers. True: taken, or
-  // lost on the way. False: no room now, it is offered again at a later flush(). The pieces change after the call.
+  // lost on the way. False: no room now, it is offered again at a later flush(). The first piece changes after the call, the
+  // others stay as they are until the owner returns to the program.
   virtual bool send(const AddressVector& to, const iovec* parts, size_t count) noexcept = 0;
 
  protected:
@@ -289,6 +291,9 @@ class Adapter {
   bool is_refused_ = false;  // the output had no room for the last packet
   AdapterCounters counters_;
   KeptPool kept_;
+  // Of maps that are on their way out: an output refers to payloads. As many as wait in a batch (link/roce/batch.hpp).
+  std::array<std::array<std::byte, wire::roce::GapMap::bytes_max>, 64> maps_;
+  uint32_t next_map_ = 0;
   // Cold below.
   std::vector<std::unique_ptr<CompletionQueue>> cqs_;
   QueuePairObserver* observer_ = nullptr;

@@ -169,7 +169,7 @@ bool Adapter::send_map(QueuePair& qp) noexcept {
   map.newest = k.newest;
   for (uint32_t i = 0; i + 1 < kept_span; ++i)
     if (k.has.has(psn_add(r.expected, 1 + i))) map.add(i);
-  std::array<std::byte, GapMap::bytes_max> bytes;
+  auto& bytes = maps_[next_map_++ % maps_.size()];
   const size_t count = map.write(bytes.data());
   Packet p;
   p.bth.opcode = wire::roce::opcode_gap_map;
