@@ -61,6 +61,13 @@ PacketBytes map_to(const QueuePair& qp, uint32_t psn, const GapMap& map) {
   return make(packet);
 }
 
+// Writes over what was on the stack.
+[[gnu::noinline]] int scribble(int with) {
+  std::array<volatile int, 1024> place;
+  for (auto& one : place) one = with;
+  return place[static_cast<size_t>(with)];
+}
+
 TEST(RoceSelective, TheMissingPacketsAloneAreRepeated) {
   Selective p;
   p.write(20);
@@ -79,6 +86,19 @@ TEST(RoceSelective, TheMissingPacketsAloneAreRepeated) {
   EXPECT_FALSE(p.b.qp->keeper->is_open);
   EXPECT_EQ(std::memcmp(p.from.at, p.to.at, 20 * 256), 0);
   EXPECT_EQ(p.a.adapter.counters().timeouts, 0u);
+}
+
+TEST(RoceSelective, MapsStayWhereTheyAreUntilTheyAreSent) {
+  Selective p;
+  p.write(20);
+  p.b.refers = true;
+  for (uint32_t i = 1; i < 20; ++i) {
+    p.give(p.b, p.a.out[i]);
+    p.b.adapter.flush(p.now);
+    (void)scribble(static_cast<int>(i));
+  }
+  EXPECT_GT(maps(p.b), 1u);
+  EXPECT_TRUE(p.b.payloads_are_as_they_were());
 }
 
 TEST(RoceSelective, ARepetitionThatIsLostGoesOnceMore) {

@@ -32,6 +32,7 @@ struct Port final : PacketOutput, Events {
     for (size_t i = 0; i < count; ++i) {
       const auto* from = static_cast<const std::byte*>(parts[i].iov_base);
       bytes.insert(bytes.end(), from, from + parts[i].iov_len);
+      if (refers && i != 0) referred.push_back({parts[i], {from, from + parts[i].iov_len}});
     }
     out.push_back(std::move(bytes));
     return true;
@@ -44,8 +45,17 @@ struct Port final : PacketOutput, Events {
     return n;
   }
 
+  // A batch of a real port refers to payloads until it is sent. False: one of those is another now.
+  bool payloads_are_as_they_were() const {
+    for (const auto& [part, copy] : referred)
+      if (std::memcmp(part.iov_base, copy.data(), copy.size()) != 0) return false;
+    return true;
+  }
+
   bool refuses = false;
+  bool refers = false;
   std::deque<PacketBytes> out;
+  std::vector<std::pair<iovec, PacketBytes>> referred;
   std::vector<AsyncEvent> async;
   int completion_events = 0;
   Gid gid{};
