@@ -93,6 +93,7 @@ TEST(RoceDevice, MarksOnTheWaySlowTheWriterDown) {
 // Packets that are lost between devices of Weft are repeated alone; with a device that does not want it, or that is known
 // by a standard GID, all that follows is.
 TEST(RoceDevice, LostPacketsAreRepeatedAloneBetweenDevicesOfWeft) {
+  uint64_t again[2] = {};
   for (const bool selects : {true, false}) {
     std::optional<Faults> faults(std::in_place, "loss=2,seed=3");
     DeviceSettings settings = Side::settings_of("127.0.0.1:0", true, true);
@@ -113,9 +114,7 @@ TEST(RoceDevice, LostPacketsAreRepeatedAloneBetweenDevicesOfWeft) {
     EXPECT_GT(at.sent_again, 0U);
     EXPECT_EQ(at.repeated != 0, selects);
     EXPECT_GT(b.packets().kept, 0U);
-    if (selects) {
-      EXPECT_LT(at.sent_again * 20, at.sent);
-    }
+    again[selects ? 1 : 0] = at.sent_again;
     {
       const std::scoped_lock guard(a.device->lock());
       EXPECT_EQ(a.device->port_counters().wrong_icrc, 0U);  // maps wait in a batch as others do
@@ -123,6 +122,8 @@ TEST(RoceDevice, LostPacketsAreRepeatedAloneBetweenDevicesOfWeft) {
     const std::scoped_lock guard(b.device->lock());
     EXPECT_EQ(std::memcmp(a.memory.data(), b.memory.data(), 500'000), 0);
   }
+  // A machine that stalls has probes and timeouts, so this is no exact number.
+  EXPECT_LT(again[1] * 4, again[0]);
 }
 
 TEST(RoceBatch, TakesPacketsOfOneSizeAndAShorterLast) {
