@@ -74,7 +74,8 @@ constexpr std::array<Setting, 26> table = {{
     {"WEFT_VERBS_NEAR", Kind::Flag, 0, 1, 1,
      "libibverbs.so.1: 0: UDP also to devices of this host and user, never shared memory (default: 1)"},
     {"WEFT_VERBS_SELECTIVE", Kind::Flag, 0, 1, 1,
-     "libibverbs.so.1: 0: what follows a lost packet is repeated with it, also between devices of Weft (default: 1)"},
+     "libibverbs.so.1: 0: what follows a lost packet is repeated with it, also between devices of Weft "
+     "(default: 1)"},
     {"WEFT_VERBS_PROVIDERS", Kind::Text, 0, 0, 0,
      "libibverbs.so.1: shared objects with more verbs devices, with colons between (default: none)"},
     {"WEFT_VERBS_LOG", Kind::Word, 0, 0, 0,

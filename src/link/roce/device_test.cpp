@@ -56,8 +56,8 @@ struct Faults {
   ~Faults() { ::unsetenv("WEFT_PACKET_FAULTS"); }
 };
 
-// Devices say that their packets are capable of ECN; one in three is marked on the way, as by a router. The other side tells,
-// and the writer slows down; without marks it is as fast as before.
+// Devices say that their packets are capable of ECN; one in three is marked on the way, as by a router. The other side
+// tells, and the writer slows down; without marks it is as fast as before.
 TEST(RoceDevice, MarksOnTheWaySlowTheWriterDown) {
   std::optional<Faults> marks(std::in_place, "mark=30");
   Side a("127.0.0.1:0");
@@ -90,8 +90,8 @@ TEST(RoceDevice, MarksOnTheWaySlowTheWriterDown) {
   EXPECT_FALSE(is_limited());
 }
 
-// Packets that are lost between devices of Weft are repeated alone; with a device that does not want it, or that is known
-// by a standard GID, all that follows is.
+// Packets that are lost between devices of Weft are repeated alone; with a device that does not want it all that
+// follows is.
 TEST(RoceDevice, LostPacketsAreRepeatedAloneBetweenDevicesOfWeft) {
   uint64_t again[2] = {};
   for (const bool selects : {true, false}) {

@@ -39,7 +39,7 @@ class Port {
  public:
   explicit Port(proto::roce::Adapter& adapter) : adapter_(adapter) {}
 
-  // Before open(). False: packets do not say that they are capable of ECN, since nobody slows down for their marks (UD).
+  // Before open(). False: packets do not say that they are capable of ECN, since nobody slows down for their marks: UD.
   void set_heeds_congestion(bool heeds) noexcept { heeds_congestion_ = heeds; }
   // `address` names a host: the ICRC covers it. Port 0: the system chooses, and peers need gid(). `open_link(link, bytes)`
   // opens the link with what is to stand around it.

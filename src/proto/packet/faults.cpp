@@ -52,8 +52,9 @@ Result<FaultPlan> FaultPlan::parse(std::string_view text) {
         return Error{EINVAL, whole + ": seed takes a whole number from 0 to 18446744073709551615, not \"" +
                                  std::string(value) + '"'};
     } else if (rate == nullptr) {
-      return Error{EINVAL, whole + ": \"" + std::string(key) +
-                               "\" is no fault; there are loss, twice, late, reorder, corrupt, mark and seed"};
+      return Error{EINVAL,
+                   whole + ": \"" + std::string(key) +
+                       "\" is no fault; there are loss, twice, late, reorder, corrupt, mark and seed"};
     } else if (!parse_rate(value, *rate)) {
       return Error{EINVAL, whole + ": " + std::string(key) + " takes a percentage from 0 to 100, not \"" +
                                std::string(value) + '"'};

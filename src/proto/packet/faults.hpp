@@ -29,7 +29,8 @@ struct FaultPlan {
 
   static constexpr uint32_t late_max = 8;
 
-  // "loss=1,twice=0.5,late=2,reorder=1,corrupt=0.1,mark=3,seed=7": rates in percent, 0 to 100, seed a number of 64 bits.
+  // "loss=1,twice=0.5,late=2,reorder=1,corrupt=0.1,mark=3,seed=7": rates in percent, 0 to 100, seed a number of 64
+  // bits.
   // Refuses unknown keys and malformed values with a sentence.
   static Result<FaultPlan> parse(std::string_view text);
 };

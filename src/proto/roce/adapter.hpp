@@ -38,8 +38,8 @@ namespace weft::proto::roce {
 // Where packets go.
 struct PacketOutput {
   // One packet in pieces, from the BTH to the pad, without ICRC; the first piece has all headers. True: taken, or
-  // lost on the way. False: no room now, it is offered again at a later flush(). The first piece changes after the call, the
-  // others stay as they are until the owner returns to the program.
+  // lost on the way. False: no room now, it is offered again at a later flush(). The first piece changes after the
+  // call, the others stay as they are until the owner returns to the program.
   virtual bool send(const AddressVector& to, const iovec* parts, size_t count) noexcept = 0;
 
  protected:
@@ -106,8 +106,8 @@ class Adapter {
   ~Adapter();
 
   size_t datagram_bytes_max = mtu_bytes_max;  // of UD; set before the first QP
-  // Whether a peer of that name is an adapter of Weft, with which a queue pair repeats selectively. Null: nobody is. Set
-  // before the first QP.
+  // Whether a peer of that name is an adapter of Weft, with which a queue pair repeats selectively. Null: nobody is.
+  // Set before the first QP.
   bool (*is_ours)(const Gid& peer) noexcept = nullptr;
   std::vector<Gid> names;  // of its own ports, as Arrival::source has them; set before the first packet
 

@@ -45,8 +45,8 @@ void Adapter::on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint6
   // Once for what is under way, as RFC 3168 has it (6.1.2); READ responses and UC are not acknowledged, and have the tick.
   // A limit that begins does not ask what an earlier one has cut.
   const Requester& r = qp.requester;
-  const bool may_cut = !qp.pace.is_limited() || !qp.is_reliable() || r.oldest == r.next ||
-                       psn_diff(r.oldest, qp.cut_psn) >= 0;
+  const bool may_cut =
+      !qp.pace.is_limited() || !qp.is_reliable() || r.oldest == r.next || psn_diff(r.oldest, qp.cut_psn) >= 0;
   if (qp.pace.on_notice(now, qp.sent, may_cut)) qp.cut_psn = r.next;
   if (!qp.pace.is_limited()) return;
   qp.attention |= attention_pace;

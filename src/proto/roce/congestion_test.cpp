@@ -186,8 +186,8 @@ TEST(RoceCongestion, NoticesCutWithinAMessageOfUc) {
   EXPECT_NE(p.a.qp->requester.oldest, p.a.qp->requester.next);
 }
 
-// Both sides at the least rate, each READs from the other and waits for the answer: a turn that is the requester's, which
-// has nothing to send, goes to the responses.
+// Both sides at the least rate, each READs from the other and waits for the answer: a turn that is the requester's,
+// which has nothing to send, goes to the responses.
 TEST(RoceCongestion, WhoWaitsForAReadAnswersOne) {
   Pair p;
   p.common.timeout = 0;  // for ever

@@ -69,7 +69,7 @@ struct Requester {
   uint32_t open_reads = 0;  // READs and atomics between the head and the cursor
   // Unacknowledged PSNs that do not fill the window: responses, and what the peer keeps behind a gap.
   uint32_t apart = 0;
-  uint8_t retries = 0;      // left
+  uint8_t retries = 0;  // left
   uint8_t rnr_retries = 0;
   bool has_recovered = false;        // an implied NAK was heeded, and nothing was acknowledged since
   uint64_t wait_until = UINT64_MAX;  // RNR

@@ -77,8 +77,7 @@ void Adapter::set_selective(QueuePair& qp) {
     kept_.make();
     qp.keeper.reset(new (std::nothrow) Keeper);
   }
-  if (qp.type != QpType::XrcReceive && qp.repeater == nullptr)
-    qp.repeater.reset(new (std::nothrow) Repeater);
+  if (qp.type != QpType::XrcReceive && qp.repeater == nullptr) qp.repeater.reset(new (std::nothrow) Repeater);
 }
 
 // --- the responder ---
@@ -141,7 +140,8 @@ void Adapter::execute_late(QueuePair& qp, const Packet& packet, uint64_t now) no
     for (uint32_t i = 0; i < std::min(passed, kept_span); ++i) release_kept(qp, psn_add(before, i));
     before = r.expected;
     if (!k.has.has(before)) break;
-    const Packet next = kept_.at(k.slots[kept_place(before)]);  // the buffer stays as it is until it is given back
+    const Packet next =
+        kept_.at(k.slots[kept_place(before)]);  // the buffer stays as it is until it is given back
     execute(qp, next, now);
   }
   if (!k.is_open) return;  // the queue pair has failed
@@ -194,8 +194,8 @@ bool Adapter::is_going_back(const QueuePair& qp) const noexcept {
   return e.started && psn_diff(psn_add(e.first_psn, e.is_answered() ? 0 : r.packet), r.next) < 0;
 }
 
-// A map of somebody: nothing is believed that does not harm this queue pair alone. What is said to be kept is not repeated
-// until a timeout, and complete is only what is acknowledged.
+// A map of somebody: nothing is believed that does not harm this queue pair alone. What is said to be kept is not
+// repeated until a timeout, and complete is only what is acknowledged.
 void Adapter::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept {
   if ((qp.state != QpState::ReadyToSend && qp.state != QpState::SendDrained) || qp.repeater == nullptr) {
     ++counters_.unknown;

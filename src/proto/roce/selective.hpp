@@ -19,7 +19,7 @@
 namespace weft::proto::roce {
 
 inline constexpr uint32_t kept_span = wire::roce::GapMap::bits_max;  // PSNs from the one that is missing on
-inline constexpr size_t kept_max = 1024;                             // packets, of all queue pairs of an adapter
+inline constexpr size_t kept_max = 1024;  // packets, of all queue pairs of an adapter
 
 constexpr size_t kept_place(uint32_t psn) noexcept { return psn % kept_span; }
 
@@ -70,7 +70,7 @@ class KeptPool {
 
 // Of a responder: requests that came before one that is missing.
 struct Keeper {
-  bool is_open = false;    // something came behind a gap that is not closed
+  bool is_open = false;     // something came behind a gap that is not closed
   bool told_plain = false;  // the NAK that everybody understands, for the PSN that is expected
   uint32_t newest = 0;      // PSN that came
   PsnSet has;
@@ -92,18 +92,18 @@ struct Repeater {
     uint8_t times = 0;
   };
 
-  bool knows = false;     // the peer sends maps
-  bool is_open = false;   // there may be something below
+  bool knows = false;    // the peer sends maps
+  bool is_open = false;  // there may be something below
   bool has_plain = false;
-  uint32_t base = 0;      // what is before it is not in the sets
-  uint32_t newest = 0;    // PSN of which something is below
-  uint32_t counted = 0;   // of the kept ones, in Requester::apart
+  uint32_t base = 0;     // what is before it is not in the sets
+  uint32_t newest = 0;   // PSN of which something is below
+  uint32_t counted = 0;  // of the kept ones, in Requester::apart
   uint32_t serials = 0;
   uint32_t probes = 0;             // in a row
   uint64_t probe_at = UINT64_MAX;  // the first packet goes again if nothing is heard until then
   uint64_t round_ns = 0;           // from a repetition to what tells of it, the most lately; 0: never
-  uint32_t plain = 0;     // the newest PSN that was sent once and arrived
-  Sent repeated;          // the newest repetition that arrived
+  uint32_t plain = 0;              // the newest PSN that was sent once and arrived
+  Sent repeated;                   // the newest repetition that arrived
   PsnSet kept;
   PsnSet lost;  // to be repeated
   std::array<Sent, kept_span> sent{};

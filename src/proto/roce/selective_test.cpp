@@ -132,7 +132,8 @@ TEST(RoceSelective, MessagesCompleteInOrder) {
   Selective p;
   for (uint64_t id = 0; id < 8; ++id) {
     ASSERT_EQ(p.receive(p.b, id, {p.to.element(static_cast<uint32_t>(id) * 256, 256)}), 0);
-    ASSERT_EQ(p.send(p.a, request(SendOpcode::Send, p.from.element(static_cast<uint32_t>(id) * 256, 200), id)), 0);
+    ASSERT_EQ(
+        p.send(p.a, request(SendOpcode::Send, p.from.element(static_cast<uint32_t>(id) * 256, 200), id)), 0);
   }
   p.deliver_but({0, 5});
   EXPECT_TRUE(Pair::completions(p.b).empty());
@@ -180,7 +181,8 @@ TEST(RoceSelective, AReadAndAnAtomicBehindAGapAreKeptAndRunOnce) {
 TEST(RoceSelective, AnRnrNakBehindAGapBringsAllOfItAgain) {
   Selective p;
   for (uint64_t id = 0; id < 6; ++id)
-    ASSERT_EQ(p.send(p.a, request(SendOpcode::Send, p.from.element(static_cast<uint32_t>(id) * 256, 200), id)), 0);
+    ASSERT_EQ(
+        p.send(p.a, request(SendOpcode::Send, p.from.element(static_cast<uint32_t>(id) * 256, 200), id)), 0);
   ASSERT_EQ(p.receive(p.b, 0, {p.to.element(0, 256)}), 0);
   p.deliver_but({0});
   EXPECT_EQ(p.kept(), 5u);
@@ -363,8 +365,8 @@ TEST(RoceSelective, AnEmptyPoolIsGoBackN) {
 // --- what it gains ---
 
 struct Gain {
-  double goodput;   // of the link
-  double sent;      // packets for each that was needed
+  double goodput;  // of the link
+  double sent;     // packets for each that was needed
   uint64_t timeouts;
 };
 
@@ -391,12 +393,12 @@ TEST(RoceSelective, KeepsTheLinkFullWhereGoBackNDoesNot) {
       for (const uint64_t round_trip : {10 * us, 40 * us, 200 * us}) {
         const Gain back = gain(false, loss, round_trip, loses_back);
         const Gain selective = gain(true, loss, round_trip, loses_back);
-        const std::string row =
-            "loss " + std::to_string(loss) + (loses_back ? " both ways" : " one way") + ", round trip " +
-            std::to_string(round_trip / us) + " us: go-back-N " + std::to_string(back.goodput) + " of the link, " +
-            std::to_string(back.sent) + " packets for each, " + std::to_string(back.timeouts) +
-            " timeouts; selective " + std::to_string(selective.goodput) + ", " + std::to_string(selective.sent) +
-            ", " + std::to_string(selective.timeouts);
+        const std::string row = "loss " + std::to_string(loss) + (loses_back ? " both ways" : " one way") +
+                                ", round trip " + std::to_string(round_trip / us) + " us: go-back-N " +
+                                std::to_string(back.goodput) + " of the link, " + std::to_string(back.sent) +
+                                " packets for each, " + std::to_string(back.timeouts) +
+                                " timeouts; selective " + std::to_string(selective.goodput) + ", " +
+                                std::to_string(selective.sent) + ", " + std::to_string(selective.timeouts);
         if (std::getenv("WEFT_SIM_TABLE") != nullptr) std::puts(row.c_str());
         EXPECT_GT(selective.goodput, 2 * back.goodput) << row;
         EXPECT_GT(selective.goodput, 0.85 * (1 - loss)) << row;
