@@ -73,10 +73,8 @@ void Adapter::set_selective(QueuePair& qp) {
     qp.repeater.reset();
     return;
   }
-  if (qp.type != QpType::XrcSend && qp.keeper == nullptr) {
-    kept_.make();
+  if (qp.type != QpType::XrcSend && qp.keeper == nullptr && kept_.make())
     qp.keeper.reset(new (std::nothrow) Keeper);
-  }
   if (qp.type != QpType::XrcReceive && qp.repeater == nullptr) qp.repeater.reset(new (std::nothrow) Repeater);
 }
 

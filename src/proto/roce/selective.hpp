@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "proto/roce/psn.hpp"
@@ -48,13 +50,17 @@ class KeptPool {
  public:
   static constexpr uint16_t none = UINT16_MAX;
 
-  // Before the first take(). Once is enough.
-  void make() {
-    if (bytes_ != nullptr) return;
+  // Before the first take(). Once is enough. False: no memory.
+  bool make() noexcept try {
+    if (bytes_ != nullptr) return true;
+    auto bytes = std::make_unique_for_overwrite<std::byte[]>(kept_max * mtu_bytes_max);
     packets_.resize(kept_max);
-    free_.reserve(kept_max);
+    free_.clear();
     for (size_t i = kept_max; i-- > 0;) free_.push_back(static_cast<uint16_t>(i));
-    bytes_ = std::make_unique_for_overwrite<std::byte[]>(kept_max * mtu_bytes_max);
+    bytes_ = std::move(bytes);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
   }
   size_t used() const noexcept { return packets_.size() - free_.size(); }
   // A copy, or none. The payload has mtu_bytes_max at most.
