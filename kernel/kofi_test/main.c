@@ -38,6 +38,7 @@ static const struct {
 	{ "rdm", case_rdm },
 	{ "crowd", case_crowd },
 	{ "ahead", case_ahead },
+	{ "intruder", case_intruder },
 	{ "shutdown", case_shutdown },
 	{ "churn", case_churn },
 	{ "pingpong", case_pingpong },

@@ -112,6 +112,7 @@ int case_cancel(struct target *target);
 int case_rdm(struct target *target);
 int case_crowd(struct target *target);
 int case_ahead(struct target *target);
+int case_intruder(struct target *target);
 int case_shutdown(struct target *target);
 int case_churn(struct target *target);
 int case_pingpong(struct target *target);

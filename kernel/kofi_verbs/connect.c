@@ -63,7 +63,7 @@ static const void *unpack_param(const void *data, size_t room, size_t *len)
 /* --- the end of a connection --- */
 
 /* Once. @err of a connection that never was. */
-static void over(struct kv_ep *ep, int err, int reason, const void *data, size_t len)
+void kv_over(struct kv_ep *ep, int err, int reason, const void *data, size_t len)
 {
 	enum kv_state was;
 
@@ -93,7 +93,7 @@ static void rejected(struct kv_ep *ep, struct rdma_cm_event *event)
 
 	if (data)
 		data = unpack_param(data, room, &len);
-	over(ep, ECONNREFUSED, reason, data, len);
+	kv_over(ep, ECONNREFUSED, reason, data, len);
 }
 
 /* --- queue pairs --- */
@@ -188,13 +188,13 @@ static int ep_handler(struct rdma_cm_id *id, struct rdma_cm_event *event)
 	case RDMA_CM_EVENT_DISCONNECTED:
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 	case RDMA_CM_EVENT_ADDR_CHANGE:
-		over(ep, EIO, KOFI_PE_CLOSED, NULL, 0);
+		kv_over(ep, EIO, KOFI_PE_CLOSED, NULL, 0);
 		break;
 	default:
 		break;
 	}
 	if (status)
-		over(ep, -status, status == -ETIMEDOUT ? KOFI_PE_TIMED_OUT : KOFI_PE_UNREACHABLE,
+		kv_over(ep, -status, status == -ETIMEDOUT ? KOFI_PE_TIMED_OUT : KOFI_PE_UNREACHABLE,
 		     NULL, 0);
 	return 0;
 }
@@ -213,7 +213,7 @@ static int set_out(struct kv_ep *ep, const void *addr)
 	status = rdma_resolve_addr(id, source, (struct sockaddr *)&ep->target, KV_RESOLVE_MS);
 	/* What the network says is told as an event, like all that it says later. */
 	if (status)
-		over(ep, -status, KOFI_PE_UNREACHABLE, NULL, 0);
+		kv_over(ep, -status, KOFI_PE_UNREACHABLE, NULL, 0);
 	return 0;
 }
 
@@ -304,7 +304,7 @@ static int kv_accept(struct fid_ep *fid_ep, const void *param, size_t len)
 		rdma_unlock_handler(ep->id);
 		kfree(request);
 		if (status)
-			over(ep, 0, KOFI_PE_DIED, NULL, 0);
+			kv_over(ep, 0, KOFI_PE_DIED, NULL, 0);
 	}
 	mutex_unlock(&ep->cm);
 	return status;
@@ -332,7 +332,7 @@ static int kv_shutdown(struct fid_ep *fid_ep, u64 flags)
 	while (!status && unsent(ep) && time_before(jiffies, until))
 		usleep_range(200, 1000);
 	if (!status)
-		over(ep, EIO, KOFI_PE_LOCAL, NULL, 0);
+		kv_over(ep, EIO, KOFI_PE_LOCAL, NULL, 0);
 	mutex_unlock(&ep->cm);
 	return status;
 }
@@ -378,7 +378,7 @@ static void ep_close(struct fid *fid)
 		rdma_unlock_handler(ep->id);
 	}
 	ep->reason = ep->reason ?: KOFI_PE_LOCAL;
-	over(ep, 0, KOFI_PE_LOCAL, NULL, 0);
+	kv_over(ep, 0, KOFI_PE_LOCAL, NULL, 0);
 	request = ep->handle ? take(ep->handle, NULL) : NULL;
 	if (request)
 		refuse(request, NULL, 0);

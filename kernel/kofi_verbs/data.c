@@ -95,6 +95,7 @@ static int errno_of(const struct kv_op *op, enum ib_wc_status status, int *reaso
 		*reason = KOFI_PE_REMOTE_ACCESS;
 		return EACCES;
 	case IB_WC_LOC_LEN_ERR:
+	case IB_WC_REM_INV_REQ_ERR:
 		*reason = KOFI_PE_NONE;
 		return op->kind == KV_RECV ? FI_ETRUNC : EIO;
 	case IB_WC_RETRY_EXC_ERR:
@@ -160,6 +161,8 @@ static void on_remote_write(struct kv_op *op, const struct ib_wc *wc)
 static void op_done(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct kv_op *op = container_of(wc->wr_cqe, struct kv_op, cqe);
+	bool fatal = wc->status != IB_WC_SUCCESS && wc->status != IB_WC_WR_FLUSH_ERR;
+	struct kv_ep *ep = op->ep;
 	int err, reason;
 
 	if (op->kind == KV_RECV && wc->status == IB_WC_SUCCESS) {
@@ -176,10 +179,13 @@ static void op_done(struct ib_cq *cq, struct ib_wc *wc)
 	/* Reports of one queue pair come one after the other. */
 	if (wc->status != IB_WC_SUCCESS && !op->failed)
 		op->failed = wc->status;
-	if (!atomic_dec_and_test(&op->pending))
-		return;
-	err = errno_of(op, op->failed, &reason);
-	op_end(op, err, reason);
+	if (atomic_dec_and_test(&op->pending)) {
+		err = errno_of(op, op->failed, &reason);
+		op_end(op, err, reason);
+	}
+	/* The queue pair is in error, of which the connection manager knows nothing. */
+	if (fatal)
+		kv_over(ep, EIO, KOFI_PE_DIED, NULL, 0);
 }
 
 /* --- operations --- */
