@@ -11,14 +11,16 @@ PATH="$(dirname "$weft"):$PATH"
 offered() {
   bash -c 'source "$1/weft.bash"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _weft; printf "%s\n" "${COMPREPLY[@]}"' bash "$folder" "$@"
 }
+# has WORD COMMAND...: the word is among what is offered. Not by a pipe: `grep -q` ends it early, and the writer fails.
+has() { grep -qx -- "$1" <<<"$(offered "${@:2}")"; }
 for command in run info perf mux check top trace nic kofi; do
-  offered weft "" | grep -qx "$command" || fail "no $command"
-  [[ "$command" == run ]] || offered weft "$command" --h | grep -qx -- --help || fail "no --help of $command"
+  has "$command" weft "" || fail "no $command"
+  [[ "$command" == run ]] || has --help weft "$command" --h || fail "no --help of $command"
 done
-offered weft info --s | grep -qx -- --settings || fail "weft info --settings"
-offered weft perf -p lo | grep -qx loopback || fail "providers"
-offered weft kofi c | grep -qx connect || fail "weft kofi connect"
-offered weft run l | grep -qx ls || fail "commands behind weft run"
+has --settings weft info --s || fail "weft info --settings"
+has loopback weft perf -p lo || fail "providers"
+has connect weft kofi c || fail "weft kofi connect"
+has ls weft run l || fail "commands behind weft run"
 [[ -z "$(offered weft info --nonsense)" ]] || fail "something for nonsense"
 if command -v zsh >/dev/null; then zsh -n "$folder/_weft" || fail "zsh does not read it"; fi
 echo "completion_test: ok"

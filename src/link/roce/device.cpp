@@ -316,17 +316,13 @@ void Device::show(uint64_t now) noexcept {
   });
 }
 
-int Device::receive(uint64_t now) noexcept {
+int Device::take(uint64_t now) noexcept {
   int packets = 0;
   if (near_) {
     if (near_->is_due(now)) near_->tend(now);
     packets = near_->poll(now, [&] { empty_sockets(now); });
   }
   if (now >= look_at_sockets_at_) packets += take_from_sockets(now);
-  return packets;
-}
-
-void Device::answer(uint64_t now, int packets) noexcept {
   // While packets come one of the next may be what a timer waits for; but not for ever.
   if (packets == 0 || adapter_.next_due() < now - overdue_ns) {
     adapter_.flush(now);
@@ -336,11 +332,6 @@ void Device::answer(uint64_t now, int packets) noexcept {
   flush_ports();
   if (now >= show_at_) [[unlikely]]
     show(now);
-}
-
-int Device::take(uint64_t now) noexcept {
-  const int packets = receive(now);
-  answer(now, packets);
   return packets;
 }
 
@@ -356,26 +347,17 @@ int Device::poll() noexcept {
     return 0;
   // Sockets that have been quiet are looked at now and then, so the rings are all that has to be; and these can be looked at
   // without the time.
-  const bool is_quiet = look_at_sockets_at_ != 0;
-  if (is_quiet && polls_ != 0 && !near_->has_packets() && !has_unsent()) {
+  if (look_at_sockets_at_ != 0 && polls_ != 0 && !near_->has_packets() && !has_unsent()) {
     --polls_;
     return 0;
   }
   polls_ = vain_polls - 1;
   const uint64_t now = clock_.now();
   polled_at_ns_ = now;
-  if (is_aside_) settle();
-  const int packets = receive(now);
-  if (!is_aside_ || !is_quiet || packets == 0 || packets > late_answers_max) answer(now, packets);
+  const int packets = take(now);
   counters_.packets_by_program += static_cast<uint64_t>(packets);
   if (adapter_.next_due() < wakes_at_) wake_thread();  // it sleeps until an older timer
   return packets;
-}
-
-void Device::settle() noexcept {
-  if (!adapter_.has_ready() || !origin_.is_here()) return;
-  adapter_.serve_ready(clock_.now());
-  flush_ports();
 }
 
 // --- the progress thread ---

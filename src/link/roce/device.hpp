@@ -96,11 +96,7 @@ class Device final : proto::roce::PacketOutput {
   // For the calls of adapter(): the time of one clock.
   uint64_t now() noexcept { return clock_.now(); }
   // For a thread of the program whose queue is empty: takes what came, sends what is due. Returns how many packets.
-  // While the progress thread stands aside, the answers to a few packets go with the program's next call: it has its
-  // completions before, and what it sends because of them goes first.
   int poll() noexcept;
-  // Sends the answers that wait for the program's next call: it may be the last.
-  void settle() noexcept;
   // After requests were posted, or queue pairs modified: the thread may have to wake earlier than it planned.
   void posted() noexcept {
     flush_ports();
@@ -109,7 +105,6 @@ class Device final : proto::roce::PacketOutput {
   }
   // The program is about to sleep until a completion event: the thread must not stand aside.
   void expect_sleep() noexcept {
-    settle();
     if (is_aside_) [[unlikely]] {
       is_aside_ = false;
       vain_ = 0;
@@ -149,7 +144,6 @@ class Device final : proto::roce::PacketOutput {
   // vain.
   static constexpr uint64_t quiet_ns = 200'000;
   static constexpr uint64_t quiet_look_ns = 10'000;
-  static constexpr int late_answers_max = 8;  // packets of a poll whose answers may go with the next call
   static constexpr unsigned vain_polls =
       4;  // of which one asks for the time, while shared memory alone has to be looked at
   static constexpr uint64_t show_ns = 100'000'000;  // between two looks of the statistics page
@@ -165,8 +159,6 @@ class Device final : proto::roce::PacketOutput {
   Result<void> join(const Gid& group);
   void leave(const Gid& group) noexcept;
   static void warn(const DeviceSettings& settings, const char* what, const Result<void>& opened);
-  int receive(uint64_t now) noexcept;
-  void answer(uint64_t now, int packets) noexcept;
   int take(uint64_t now) noexcept;
   void show(uint64_t now) noexcept;
   void flush_ports() noexcept;

@@ -116,54 +116,6 @@ TEST(RoceNear, DevicesOfOneProcessMeet) {
   EXPECT_GT(b.counters().near.received, 0U);
 }
 
-// Polls until more than so many packets have come.
-void poll_until_received(Side& side, uint64_t packets) {
-  for (const uint64_t end = os::monotonic_ns() + 10'000'000'000;
-       side.packets().received <= packets && os::monotonic_ns() < end;) {
-    const std::scoped_lock guard(side.device->lock());
-    (void)side.device->poll();
-  }
-}
-
-// While the thread stands aside the answers to a poll wait for the next call; who never makes one has the thread.
-TEST(RoceNear, AnswersOfAProgramThatStopsPollingArrive) {
-  Side a(local), b(local);
-  ASSERT_TRUE(a.device && b.device);
-  join(a, b);
-  meet(a, b.card());
-  for (int i = 0; i < 300; ++i) {
-    const uint64_t received = b.packets().received;
-    a.write(b, 64);
-    poll_until_received(b, received);  // and does nothing for the rest of the round
-    ASSERT_TRUE(a.wait(true)) << i;
-  }
-  EXPECT_EQ(a.packets().timeouts, 0U);
-}
-
-TEST(RoceNear, AQueuePairThatEndsHasAnswered) {
-  for (int i = 0; i < 50; ++i) {
-    Side a(local);
-    auto b = std::make_unique<Side>(local);
-    ASSERT_TRUE(a.device && b->device);
-    join(a, *b);
-    meet(a, b->card());
-    for (int k = 0; k < 20; ++k) {
-      const std::scoped_lock guard(b->device->lock());
-      (void)b->device->poll();
-    }
-    const uint64_t received = b->packets().received;
-    a.write(*b, 64);
-    poll_until_received(*b, received);
-    {
-      const std::scoped_lock guard(b->device->lock());
-      b->device->settle();
-      b->device->adapter().destroy_qp(*b->qp);
-      b->qp = nullptr;
-    }
-    ASSERT_TRUE(a.wait(true)) << i;
-  }
-}
-
 TEST(RoceNear, ADeviceMeetsItself) {
   Side a(local);
   ASSERT_TRUE(a.device);

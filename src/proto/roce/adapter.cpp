@@ -332,26 +332,10 @@ int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) 
     flush_sends(qp, now);
     return 0;
   }
-  serve_posted(qp, now);
-  return 0;
-}
-
-// Who posts has a turn at once, but not before others whose packets the output has refused. Without the timers: the answers that
-// they wait for may be in the socket, which a program that posts does not read.
-void Adapter::serve_posted(QueuePair& qp, uint64_t now) noexcept {
   make_ready(qp);
-  if (ready_.front() == &qp) return serve_ready(now);
-  if (is_refused_) return;
-  ready_.remove(qp);
-  keep_turn(qp, serve(qp, now));
-}
-
-// False: the output has no room, and `qp` waits for it in front of the others.
-bool Adapter::keep_turn(QueuePair& qp, Sent result) noexcept {
-  is_refused_ = result == Sent::NoRoom;
-  if (result == Sent::More) make_ready(qp);
-  if (is_refused_ && !List<QueuePair, NamedHook<ReadyName>>::linked(qp)) ready_.push_front(qp);
-  return !is_refused_;
+  // Without the timers: the answers that they wait for may be in the socket, which a program that posts does not read.
+  if (ready_.front() == &qp) serve_ready(now);
+  return 0;
 }
 
 int Adapter::post_receive(QueuePair& qp, const ReceiveRequest& request, uint64_t now) noexcept {
@@ -458,18 +442,7 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
 // responses have `half` of its turn.
 [[gnu::always_inline]] inline Adapter::Sent Adapter::serve_packets(QueuePair& qp, uint64_t now, int budget,
                                                                    int half) noexcept {
-  const bool has_requests = qp.requester.cursor != qp.sends.tail;
-  // A requester that has something to say does so before the acknowledgement of what it heard.
-  const bool is_acknowledgement = qp.responder.ack_due && qp.responder.syndrome == wire::roce::syndrome_ack;
-  if (has_requests && is_acknowledgement && qp.responder.pending == 0 &&
-      (qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained)) {
-    const Sent sent = transmit(qp, now, budget);
-    if (qp.state != QpState::Error) set_timer(qp);
-    if (sent == Sent::NoRoom) return sent;
-    int none = 0;
-    return respond(qp, now, none) == Sent::NoRoom ? Sent::NoRoom : sent;
-  }
-  int share = has_requests ? half : budget;
+  int share = qp.requester.cursor != qp.sends.tail ? half : budget;
   budget -= share;
   const Sent responses = respond(qp, now, share);
   if (responses == Sent::NoRoom) return responses;
@@ -538,7 +511,16 @@ void Adapter::serve_ready(uint64_t now) noexcept {
   for (int turns = packets_per_flush; turns > 0 && !ready_.empty(); --turns) {
     if (counters_.sent - before >= packets_per_flush) return;
     QueuePair& qp = *ready_.pop_front();
-    if (!keep_turn(qp, serve(qp, now))) return;
+    switch (serve(qp, now)) {
+      case Sent::Idle:
+        break;
+      case Sent::More:
+        make_ready(qp);
+        break;
+      case Sent::NoRoom:
+        if (!List<QueuePair, NamedHook<ReadyName>>::linked(qp)) ready_.push_front(qp);
+        return;
+    }
   }
 }
 

@@ -166,8 +166,6 @@ class Adapter {
     if (!List<QueuePair, NamedHook<ReadyName>>::linked(qp)) ready_.push_back(qp);
   }
   Sent serve(QueuePair& qp, uint64_t now) noexcept;
-  void serve_posted(QueuePair& qp, uint64_t now) noexcept;
-  bool keep_turn(QueuePair& qp, Sent result) noexcept;
   Sent serve_packets(QueuePair& qp, uint64_t now, int budget, int half) noexcept;
   Sent serve_attended(QueuePair& qp, uint64_t now) noexcept;
   void fail_overrun(QueuePair& qp, uint64_t now) noexcept;
@@ -288,7 +286,6 @@ class Adapter {
   NumberTable<SharedReceiveQueue> srqs_;
   Timers timers_;
   List<QueuePair, NamedHook<ReadyName>> ready_;
-  bool is_refused_ = false;  // the output had no room for the last packet
   AdapterCounters counters_;
   KeptPool kept_;
   // Of maps that are on their way out: an output refers to payloads. As many as wait in a batch (link/roce/batch.hpp).
