@@ -47,7 +47,7 @@ TEST(FaultPlan, refuses_what_it_does_not_know) {
     EXPECT_TRUE(plan.error().why.starts_with(wrong)) << plan.error().why;
   }
   EXPECT_EQ(FaultPlan::parse("lose=1").error().why,
-            "lose=1: \"lose\" is no fault; there are loss, twice, late, reorder, corrupt and seed");
+            "lose=1: \"lose\" is no fault; there are loss, twice, late, reorder, corrupt, mark and seed");
   EXPECT_EQ(FaultPlan::parse("loss=5%").error().why,
             "loss=5%: loss takes a percentage from 0 to 100, not \"5%\"");
 }
