@@ -51,8 +51,9 @@ for kind in RC UC UD; do
     [[ $program == ib_write* ]] || passes 127.0.0.1 "$program" "${options[@]}" -e
   done
 done
-# perftest opens its XRC domains by these names, and only their owner may.
-domains=(/tmp/xrc_domain_server /tmp/xrc_domain_client)
+# perftest opens its XRC domains by these names, whatever TMPDIR says, and only their owner may.
+shared=/tmp
+domains=("$shared/xrc_domain_server" "$shared/xrc_domain_client")
 if rm -f "${domains[@]}" 2>/dev/null; then
   for program in ib_send_lat ib_send_bw ib_write_lat ib_write_bw; do passes 127.0.0.1 "$program" -F -c XRC -n 200; done
   rm -f "${domains[@]}" 2>/dev/null || true
