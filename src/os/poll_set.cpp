@@ -2,6 +2,7 @@
 // epoll(7) and getrandom(2).
 #include "os/poll_set.hpp"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
 
@@ -59,6 +60,11 @@ size_t PollSet::ready(std::span<void*> tags) noexcept {
 bool PollSet::wait(int timeout_ms) noexcept {
   epoll_event event;
   return ::epoll_wait(get(), &event, 1, timeout_ms) > 0;
+}
+
+bool is_hung_up(const Fd& stream) noexcept {
+  pollfd look{stream.get(), POLLRDHUP, 0};
+  return ::poll(&look, 1, 0) > 0;
 }
 
 uint64_t random_bits() noexcept {

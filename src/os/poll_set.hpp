@@ -48,6 +48,9 @@ class PollSet : public Fd {
   Origin origin_;
 };
 
+// The other side of this stream sends nothing any more, whatever is still unread; or the stream has failed.
+bool is_hung_up(const Fd& stream) noexcept;
+
 // 64 unpredictable bits.
 uint64_t random_bits() noexcept;
 int process_id() noexcept;

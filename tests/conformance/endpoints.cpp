@@ -391,6 +391,31 @@ TEST(Close, open_and_close_many_times__fi_endpoint_3) {
   }
 }
 
+// A new endpoint has the address of one that has closed. Whoever removes that address and inserts it again means the new
+// one, though it has not been polled since.
+TEST(Close, reopened_at_the_same_address__fi_av_3) {
+  WEFT_BEYOND_THE_MANUAL("no page says how soon a closed endpoint's address means the next one");
+  WEFT_WORLD(w, {.caps = FI_TAGGED, .endpoints = 1});
+  std::vector<uint8_t> name;
+  for (uint64_t i = 0; i < 10; ++i) {
+    Node* node = w.add_node(0, name.empty() ? nullptr : &name);
+    ASSERT_NE(node, nullptr);
+    if (!name.empty() && node->name != name) GTEST_SKIP() << "no two endpoints of this provider share an address";
+    name = node->name;
+    fi_addr_t to = FI_ADDR_NOTAVAIL;
+    ASSERT_EQ(fi_av_insert(w[0].av.get(), name.data(), 1, &to, 0, nullptr), 1);
+    uint64_t in = 0;
+    Ctx received;
+    WEFT_ASSERT_OK(fi_trecv(*node, &in, 8, nullptr, FI_ADDR_UNSPEC, 0, ~0ULL, &received));
+    WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &i, 8, to, 0); }));
+    w.done(node->rx, received);
+    EXPECT_EQ(in, i);
+    WEFT_ASSERT_OK(fi_av_remove(w[0].av.get(), &to, 1, 0));
+    WEFT_ASSERT_OK(node->ep.close());
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 // fi_cq(3), fi_domain(3), fi_fabric(3): -FI_EBUSY while something depends on it.
 TEST(Close, busy_objects__fi_cq_3) {
   Options options{.caps = FI_TAGGED, .endpoints = 0};

@@ -408,7 +408,7 @@ bool bound(fid_ep* ep, struct fid* object, uint64_t flags, const char* what) {
 
 }  // namespace
 
-Node* World::add_node(size_t domain_index) {
+Node* World::add_node(size_t domain_index, const std::vector<uint8_t>* name) {
   auto node = std::make_unique<Node>();
   node->domain = domain(domain_index);
   fi_av_attr av_attr{};
@@ -418,6 +418,15 @@ Node* World::add_node(size_t domain_index) {
   int rc = pair ? fi_eq_open(fabric_.get(), &eq_attr, node->eq.out(), nullptr)
                 : fi_av_open(node->domain, &av_attr, node->av.out(), nullptr);
   fi_info* info = request_ ? request_.get() : info_.get();
+  Info at_name;
+  if (name != nullptr) {
+    at_name.reset(fi_dupinfo(info));
+    info = at_name.get();
+    std::free(info->src_addr);
+    info->src_addr = std::malloc(name->size());
+    std::memcpy(info->src_addr, name->data(), name->size());
+    info->src_addrlen = name->size();
+  }
   if (rc == 0) rc = fi_endpoint(node->domain, info, node->ep.out(), nullptr);
   if (rc != 0) {
     ADD_FAILURE() << "fi_av_open or fi_endpoint: " << error_name(rc);

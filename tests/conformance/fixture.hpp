@@ -280,8 +280,9 @@ class World {
   const Options& options() const { return options_; }
   bool virtual_addresses() const;
 
-  // Opens another endpoint with its CQs and AV, in domain `domain_index`. Null when something failed (already reported).
-  Node* add_node(size_t domain_index = 0);
+  // Opens another endpoint with its CQs and AV, in domain `domain_index`, at the address `name` if there is one. Null when
+  // something failed (already reported).
+  Node* add_node(size_t domain_index = 0, const std::vector<uint8_t>* name = nullptr);
   // Inserts every address into every AV.
   void connect_all();
   // A queue that progress() polls; owned by the World.

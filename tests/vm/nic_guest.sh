@@ -125,6 +125,13 @@ case_user() {
   cases_in user --user $user transfers $e1000e wire0
   cases_in user --user $user short $e1000e wire0
   cases_in user --user $user short $virtio wire0
+  wire_up
+  local as="/weft/nic_cases --user $user run" provider="-p 'udp;ofi_rxd' -e rdm"
+  both "fi_pingpong rdm, the kernel's sockets ask" \
+    "bash -c \"on_card $e1000e 4 $as /weft/fi_pingpong $provider -d nic_$e1000e -I 10 -S 1024\"" \
+    "env LD_LIBRARY_PATH=/weft/compat /weft/fi_pingpong $provider -d 'udp;ofi_rxd' -I 10 -S 1024 127.0.0.1"
+  both "ib_send_lat, card to card" "bash -c 'on_card $e1000e 4 $as ib_send_lat -n 50 -d card -x 1 -F'" \
+    "bash -c 'on_card $virtio 5 $as ib_send_lat -n 50 -d card -x 1 -F 127.0.0.1'"
 }
 # From Weft to the kernel and back.
 case_hands() {

@@ -225,6 +225,9 @@ class Link : public proto::LinkBase,
     if (near_on_) f(near_);
     f(far_);
   }
+  bool has_left(const PeerBase& peer) const noexcept {
+    return visit(peer, [](const auto& side, const auto& part) { return side.has_left(part); });
+  }
   uint64_t unread(const PeerBase& peer) const noexcept {
     return visit(peer, [](const auto& side, const auto& part) { return side.unread(part); });
   }

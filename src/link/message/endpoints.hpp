@@ -120,6 +120,13 @@ concept KnowsDelivery = requires(E& endpoints, const typename E::Connection& con
   noexcept->std::same_as<bool>;
 };
 
+// Whether the other side has left; poll() tells it when its messages have been shown.
+template <class E>
+concept KnowsLeaving = requires(E& endpoints, const typename E::Connection& connection) {
+  { endpoints.has_left(connection) }
+  noexcept->std::same_as<bool>;
+};
+
 // Whether a caller may speak for an address whose owner is connected already.
 template <class E>
 concept KnowsCallers = requires(E& endpoints, typename E::Connection& caller,

@@ -213,6 +213,15 @@ class MessageLink : public proto::LinkBase {
   }
   uint64_t delivered_sequence(Peer& peer) noexcept { return peer.proven; }
 
+  // It said so, or its connection shows it.
+  bool has_left(const Peer& peer) const noexcept {
+    const Channel* channel = peer.channel;
+    if (channel == nullptr || channel->state != State::Ready) return false;
+    if (channel->said_bye) return true;
+    if constexpr (KnowsLeaving<const E>) return endpoints_.has_left(*channel->connection);
+    return false;
+  }
+
   // An endpoint that closes polls on for a while as long as frames wait here.
   bool has_uncredited() const noexcept { return !collecting_.empty(); }
   void push_all() noexcept { send_all_collected(); }

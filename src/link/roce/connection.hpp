@@ -151,6 +151,7 @@ class Connection final : public proto::LinkBase, tcp::ConnectionEvents, proto::C
   // Complete is what the peer's adapter has acknowledged.
   uint64_t sent_sequence(const PeerBase&) const noexcept { return channel_.sent(); }
   uint64_t completed_sequence(const PeerBase&) const noexcept { return channel_.settled(); }
+  bool has_left(const PeerBase& peer) const noexcept { return is_ending_ || control_.has_left(peer); }
   uint64_t delivered_sequence(const PeerBase&) const noexcept { return channel_.settled(); }
 
   template <class Handler>

@@ -78,6 +78,9 @@ class Messages {
     return connection.link_.completed_sequence(connection.peer_) ==
            connection.link_.sent_sequence(connection.peer_);
   }
+  static bool has_left(const Connection& connection) noexcept {
+    return connection.link_.has_left(connection.peer_);
+  }
   static bool speaks_for(const Connection& connection, std::span<const std::byte> address,
                          const Connection& before) noexcept;
   void close(Connection& connection) noexcept;

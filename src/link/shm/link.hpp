@@ -307,6 +307,10 @@ class Link : public proto::LinkBase {
 
   // --- reading the peer's memory (CMA) ---
   bool can_read(const Peer& peer) const noexcept { return peer.cma; }
+  static bool has_left(const Peer& peer) noexcept {
+    return (peer.remote != nullptr && peer.remote->closed.load(std::memory_order_relaxed) != 0) ||
+           (peer.rx_control != nullptr && peer.rx_control->closed.load(std::memory_order_relaxed) != 0);
+  }
   uint64_t unread(const Peer& peer) const noexcept { return peer.unread; }
   // --- large messages: copy.cpp ---
   uint64_t stamp() const noexcept { return arch::ticks(); }
@@ -538,10 +542,6 @@ class Link : public proto::LinkBase {
   void refuse(Peer& peer) noexcept;
   Note note_to(const std::array<char, address_bytes>& whom, NoteKind kind) const noexcept;
   void close_socket() noexcept;
-  static bool has_left(const Peer& peer) noexcept {
-    return (peer.remote != nullptr && peer.remote->closed.load(std::memory_order_relaxed) != 0) ||
-           (peer.rx_control != nullptr && peer.rx_control->closed.load(std::memory_order_relaxed) != 0);
-  }
   bool attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcept;
   bool attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept;
   void probe_cma(Peer& peer) noexcept;

@@ -21,6 +21,7 @@
 #include "link/tcp/handshake.hpp"
 #include "os/fd.hpp"
 #include "os/origin.hpp"
+#include "os/poll_set.hpp"
 #include "os/socket_address.hpp"
 #include "proto/stream/coalescer.hpp"
 #include "proto/stream/outbox.hpp"
@@ -135,6 +136,8 @@ class Channel {
   RefusalReason refusal() const noexcept { return refusal_; }
   bool said_bye() const noexcept { return bye_; }  // the other side closed in good order
   bool stalled() const noexcept { return in_.stalled(); }
+  // Open, and the other side has closed: reading on comes to the end.
+  bool has_left() const noexcept { return state_ == State::Open && os::is_hung_up(fd_); }
   // Whether the other machine still answers. To be asked about once a second: false after about ten seconds of silence, also when packets vanish.
   bool alive() const noexcept;
   const os::Fd& fd() const noexcept { return fd_; }

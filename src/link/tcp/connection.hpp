@@ -99,6 +99,8 @@ class Connection : public proto::LinkBase {
   uint64_t sent_sequence(const Other&) const noexcept { return channel_.taken(); }
   uint64_t completed_sequence(const Other&) const noexcept { return channel_.written(); }
 
+  bool has_left(const Other&) const noexcept { return channel_.has_left(); }
+
   // The socket may have had no room for all that was sent since the last poll.
   bool has_background_work() const noexcept { return sent_since_poll_; }
   void notify_background_work(core::Signal* signal) noexcept { background_ = signal; }

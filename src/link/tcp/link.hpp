@@ -142,6 +142,9 @@ class Link : public proto::LinkBase {
     return taken + look(handler);
   }
 
+  // Read, too, where the other side has left: the next look ends it.
+  bool has_left(const Peer& peer) const noexcept { return peer.channel.has_left(); }
+
   // Sockets may have had no room for all that was sent since the last poll.
   bool has_background_work() const noexcept { return !sessions_.dirty().empty(); }
   void notify_background_work(core::Signal* signal) noexcept { background_ = signal; }

@@ -119,6 +119,7 @@ class Messages {
   static bool delivered(const Connection& connection) noexcept {
     return connection.channel.delivered() == taken(connection);
   }
+  static bool has_left(const Connection& connection) noexcept { return connection.channel.has_left(); }
   // Whether whoever made this connection may end the one `before` by naming its address: he is at that address, or where that one comes from.
   static bool speaks_for(const Connection& connection, std::span<const std::byte> address,
                          const Connection& before) noexcept;

@@ -124,9 +124,9 @@ class EngineTest : public testing::Test {
   }
   template <class T>
   static Bytes bytes_of(const T& what, const Bytes& behind = {}) {
-    Bytes out(sizeof(what) + behind.size());
+    Bytes out(sizeof(what));
     std::memcpy(out.data(), &what, sizeof(what));
-    std::copy(behind.begin(), behind.end(), out.data() + sizeof(what));
+    out.insert(out.end(), behind.begin(), behind.end());
     return out;
   }
   void expect_idle(End<L>& end) {

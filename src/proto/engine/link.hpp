@@ -98,6 +98,8 @@ concept Link = (SolePeer<L> ||
   noexcept;
   { link.unread(peer) }
   noexcept->std::same_as<uint64_t>;
+  { link.has_left(peer) }
+  noexcept->std::same_as<bool>;
 };
 
 // The sizes above.

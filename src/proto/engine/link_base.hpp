@@ -79,6 +79,8 @@ class LinkBase {
   bool belongs_here() const noexcept { return true; }
   // The owner is about to close: what waits for company, or for a convenient moment, goes now.
   void hurry() noexcept {}
+  // The peer has left, and a poll will say so when what had come from it is read.
+  bool has_left(const auto&) const noexcept { return false; }
   // Frames that the peer may not have read, where they lie in memory that it reads. Asked when the peer is lost.
   uint64_t unread(const auto&) const noexcept { return 0; }
 

@@ -138,6 +138,13 @@ void Engine<L>::drop_cache() noexcept {
   removals_seen_ = av_removals();
 }
 
+// Addresses were removed, and may be inserted again for other endpoints. That the old ones have left may be behind
+// other packets.
+template <Link L>
+void Engine<L>::look_for_leaving() noexcept {
+  for (unsigned i = 0; i < looks_for_leaving && !attending_; ++i) progress();
+}
+
 // The slow half of looking up a destination: receive context bits, first contact, a changed address vector.
 template <Link L>
 typename Engine<L>::Peer* Engine<L>::find_peer(fi_addr_t dest, uint8_t& context, int& error) noexcept try {
@@ -151,7 +158,10 @@ typename Engine<L>::Peer* Engine<L>::find_peer(fi_addr_t dest, uint8_t& context,
     error = FI_EOPBADSTATE;
     return nullptr;
   }
-  if (av_removals() != removals_seen_) drop_cache();
+  if (av_removals() != removals_seen_) {
+    drop_cache();
+    look_for_leaving();
+  }
   if (av_->rx_ctx_bits() != 0) {
     const unsigned index = av_->rx_index(dest);
     if (index > 0xff) {
@@ -178,6 +188,11 @@ typename Engine<L>::Peer* Engine<L>::find_peer(fi_addr_t dest, uint8_t& context,
   }
   auto* peer = static_cast<Peer*>(link_.connect(std::span(address->bytes.data(), address->len), error));
   if (peer == nullptr) return nullptr;
+  if (visit_side(link_, *peer, [](auto& side, const auto& part) { return side.has_left(part); })) {
+    if (!attending_) progress();  // a program that only retries must still move
+    error = FI_EAGAIN;
+    return nullptr;
+  }
   if (peer->fi_addr == FI_ADDR_NOTAVAIL) peer->fi_addr = dest;
   cache_[dest] = peer;
   return peer;

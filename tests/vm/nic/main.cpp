@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The program in the guest of `./dev vm nic`: nic_cases [--user UID] [--kills N] [--netdev NAME] WHAT ADDRESS INTERFACE. Prints a line for each case; status 1 if
 // one failed. WHAT: device, transfers, driver, short, refusals, hold (until it is killed); or "refused TEXT": opening must be refused with a sentence that has TEXT.
+// nic_cases [--user UID] run COMMAND...: the command, as that user.
 #include <grp.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -29,6 +31,15 @@ void become(uid_t user) {
           "cannot become %u", user);
 }
 
+[[noreturn]] void execute(std::vector<std::string> words) {
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  ::execvp(arguments[0], arguments.data());
+  require(false, "%s: %s", arguments[0], std::strerror(errno));
+  std::abort();
+}
+
 void expect_refusal(const Plan& plan, const std::string& part) {
   check("refused: " + part, [&]() -> std::string {
     const auto device = weft::os::vfio::Device::open(plan.address);
@@ -47,6 +58,10 @@ int run(std::vector<std::string> words) {
     if (words[0] == "--netdev") plan.netdev = words[1];
     if (words[0] == "--kills") plan.kills = number;
     words.erase(words.begin(), words.begin() + 2);
+  }
+  if (words.size() >= 2 && words[0] == "run") {
+    if (user != 0) become(user);
+    execute({words.begin() + 1, words.end()});
   }
   require(words.size() >= 3, "WHAT ADDRESS INTERFACE");
   const std::string what = words[0];

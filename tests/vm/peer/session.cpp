@@ -216,9 +216,7 @@ ibv_wc Pair::good(const ibv_wc& wc, uint64_t id, const char* what) {
 
 void Pair::fails(ibv_wc_status status, uint64_t id, std::span<const uint64_t> flushed) {
   const ibv_wc wc = completion_of_send();
-  // The responder says it once: when its NAK is lost, the requester's retries end.
-  const bool is_lost = is_lossy_ && wc.status == IBV_WC_RETRY_EXC_ERR;
-  require(wc.status == status || is_lost, "the completion is '%s', not '%s'", ibv_wc_status_str(wc.status),
+  require(wc.status == status || has_lost_its_answer(wc), "the completion is '%s', not '%s'", ibv_wc_status_str(wc.status),
           ibv_wc_status_str(status));
   require(wc.wr_id == id, "completion of request %llu, not %llu", static_cast<unsigned long long>(wc.wr_id),
           static_cast<unsigned long long>(id));

@@ -130,6 +130,10 @@ class Pair {
   ibv_wc received(uint64_t id = 0) { return good(completion_of_receive(), id, "receive"); }
   // The next one of the send queue must have that status; all that follow are flushed in order, and the state is ERR.
   void fails(ibv_wc_status status, uint64_t id, std::span<const uint64_t> flushed = {});
+  // The responder says a refusal once: when its NAK is lost, the requester's retries end.
+  bool has_lost_its_answer(const ibv_wc& wc) const {
+    return is_lossy_ && wc.status == IBV_WC_RETRY_EXC_ERR;
+  }
   void nothing_received();
   ibv_qp_state state() const;
   void to_error();
