@@ -29,7 +29,7 @@ namespace weft::proto {
 
 inline constexpr uint64_t acknowledged_flags = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
 inline constexpr uint32_t small_calls_without_poll_max = 256;
-inline constexpr unsigned looks_for_leaving = 4;  // polls, after an address has been removed
+inline constexpr unsigned looks_for_leaving = 4;  // polls, where addresses have been removed
 
 // All that fi_* has, over any link.
 template <Link L>
@@ -435,6 +435,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     else return ++calls_since_poll_ <= small_calls_without_poll_max;
   }
   Peer* find_peer(fi_addr_t dest, uint8_t& context, int& error) noexcept;
+  [[gnu::noinline, gnu::cold]] Peer* connect(core::Address address, int& error);
   // in_place.hpp
   struct Taker;
   bool make_open_table() noexcept;
@@ -491,7 +492,6 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   // A completion queue is full: no frame is taken, but what was sent is still acknowledged and sent again.
   struct FrameRefuser;
   [[gnu::noinline, gnu::cold]] void poll_without_frames() noexcept;
-  [[gnu::noinline, gnu::cold]] void look_for_leaving() noexcept;
   struct Exposure;
   // transmit.hpp
   // `silent`: no completion brings the program to its queue.

@@ -126,7 +126,7 @@ class EngineTest : public testing::Test {
   static Bytes bytes_of(const T& what, const Bytes& behind = {}) {
     Bytes out(sizeof(what));
     std::memcpy(out.data(), &what, sizeof(what));
-    out.insert(out.end(), behind.begin(), behind.end());
+    for (const std::byte byte : behind) out.push_back(byte);
     return out;
   }
   void expect_idle(End<L>& end) {

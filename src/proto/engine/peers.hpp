@@ -138,11 +138,20 @@ void Engine<L>::drop_cache() noexcept {
   removals_seen_ = av_removals();
 }
 
-// Addresses were removed, and may be inserted again for other endpoints. That the old ones have left may be behind
-// other packets.
+// The peer of an address that is sent to for the first time. Where addresses have been removed it may be one that was
+// inserted again, for another endpoint: that the old one has left may be behind other packets.
 template <Link L>
-void Engine<L>::look_for_leaving() noexcept {
+typename Engine<L>::Peer* Engine<L>::connect(core::Address address, int& error) {
+  const std::span<const std::byte> bytes(address.bytes.data(), address.len);
+  const size_t known = peers_.size();
+  auto* peer = static_cast<Peer*>(link_.connect(bytes, error));
+  if (peer == nullptr || peers_.size() != known || removals_seen_ == 0) return peer;
   for (unsigned i = 0; i < looks_for_leaving && !attending_; ++i) progress();
+  peer = static_cast<Peer*>(link_.connect(bytes, error));
+  if (peer == nullptr) return nullptr;
+  if (!visit_side(link_, *peer, [](auto& side, const auto& part) { return side.has_left(part); })) return peer;
+  error = FI_EAGAIN;
+  return nullptr;
 }
 
 // The slow half of looking up a destination: receive context bits, first contact, a changed address vector.
@@ -158,10 +167,7 @@ typename Engine<L>::Peer* Engine<L>::find_peer(fi_addr_t dest, uint8_t& context,
     error = FI_EOPBADSTATE;
     return nullptr;
   }
-  if (av_removals() != removals_seen_) {
-    drop_cache();
-    look_for_leaving();
-  }
+  if (av_removals() != removals_seen_) drop_cache();
   if (av_->rx_ctx_bits() != 0) {
     const unsigned index = av_->rx_index(dest);
     if (index > 0xff) {
@@ -186,13 +192,8 @@ typename Engine<L>::Peer* Engine<L>::find_peer(fi_addr_t dest, uint8_t& context,
     cache_ = cache_storage_.data();
     cache_size_ = cache_storage_.size();
   }
-  auto* peer = static_cast<Peer*>(link_.connect(std::span(address->bytes.data(), address->len), error));
+  Peer* peer = connect(*address, error);
   if (peer == nullptr) return nullptr;
-  if (visit_side(link_, *peer, [](auto& side, const auto& part) { return side.has_left(part); })) {
-    if (!attending_) progress();  // a program that only retries must still move
-    error = FI_EAGAIN;
-    return nullptr;
-  }
   if (peer->fi_addr == FI_ADDR_NOTAVAIL) peer->fi_addr = dest;
   cache_[dest] = peer;
   return peer;
