@@ -400,7 +400,8 @@ TEST(Close, reopened_at_the_same_address__fi_av_3) {
   for (uint64_t i = 0; i < 10; ++i) {
     Node* node = w.add_node(0, name.empty() ? nullptr : &name);
     ASSERT_NE(node, nullptr);
-    if (!name.empty() && node->name != name) GTEST_SKIP() << "no two endpoints of this provider share an address";
+    if (!name.empty() && node->name != name)
+      GTEST_SKIP() << "no two endpoints of this provider share an address";
     name = node->name;
     fi_addr_t to = FI_ADDR_NOTAVAIL;
     ASSERT_EQ(fi_av_insert(w[0].av.get(), name.data(), 1, &to, 0, nullptr), 1);

@@ -147,7 +147,7 @@ case_hands() {
     ip link set "$eth" netns hands
     ip -n hands addr add 10.17.0.2/24 dev "$eth"
     ip -n hands link set "$eth" up
-    expect "the kernel reaches it" 0 "2 received" ip netns exec hands ping -c 2 -i 0.2 -w 10 10.17.0.1
+    expect "the kernel reaches it" 0 "bytes from 10.17.0.1" ip netns exec hands ping -c 2 -i 0.2 -w 10 10.17.0.1
     expect "out of sight it stays" 1 "another network namespace" /weft/weft nic bind $card
     ip -n hands addr flush dev "$eth"
     ip -n hands link set "$eth" netns 1

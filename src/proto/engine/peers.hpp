@@ -149,7 +149,8 @@ typename Engine<L>::Peer* Engine<L>::connect(core::Address address, int& error) 
   for (unsigned i = 0; i < looks_for_leaving && !attending_; ++i) progress();
   peer = static_cast<Peer*>(link_.connect(bytes, error));
   if (peer == nullptr) return nullptr;
-  if (!visit_side(link_, *peer, [](auto& side, const auto& part) { return side.has_left(part); })) return peer;
+  if (!visit_side(link_, *peer, [](auto& side, const auto& part) { return side.has_left(part); }))
+    return peer;
   error = FI_EAGAIN;
   return nullptr;
 }

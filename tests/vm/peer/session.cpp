@@ -216,8 +216,8 @@ ibv_wc Pair::good(const ibv_wc& wc, uint64_t id, const char* what) {
 
 void Pair::fails(ibv_wc_status status, uint64_t id, std::span<const uint64_t> flushed) {
   const ibv_wc wc = completion_of_send();
-  require(wc.status == status || has_lost_its_answer(wc), "the completion is '%s', not '%s'", ibv_wc_status_str(wc.status),
-          ibv_wc_status_str(status));
+  require(wc.status == status || has_lost_its_answer(wc), "the completion is '%s', not '%s'",
+          ibv_wc_status_str(wc.status), ibv_wc_status_str(status));
   require(wc.wr_id == id, "completion of request %llu, not %llu", static_cast<unsigned long long>(wc.wr_id),
           static_cast<unsigned long long>(id));
   for (const uint64_t next : flushed) {

@@ -131,9 +131,7 @@ class Pair {
   // The next one of the send queue must have that status; all that follow are flushed in order, and the state is ERR.
   void fails(ibv_wc_status status, uint64_t id, std::span<const uint64_t> flushed = {});
   // The responder says a refusal once: when its NAK is lost, the requester's retries end.
-  bool has_lost_its_answer(const ibv_wc& wc) const {
-    return is_lossy_ && wc.status == IBV_WC_RETRY_EXC_ERR;
-  }
+  bool has_lost_its_answer(const ibv_wc& wc) const { return is_lossy_ && wc.status == IBV_WC_RETRY_EXC_ERR; }
   void nothing_received();
   ibv_qp_state state() const;
   void to_error();
