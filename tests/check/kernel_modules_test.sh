@@ -4,6 +4,10 @@
 # unpacked, or those of the kernel that runs. Downloads nothing.
 set -euo pipefail
 source="${WEFT_SOURCE:?}" build="${WEFT_BUILD:?}"
+version="$(sed -n 's/^project(weft VERSION \([0-9.]*\).*/\1/p' "$source/CMakeLists.txt")"
+grep -qx "PACKAGE_VERSION=\"$version\"" "$source/kernel/dkms.conf" || { echo "FAILED: dkms.conf is not of version $version"; exit 1; }
+[[ "$(awk '{ print $2 }' "$source/debian/weft-kofi-dkms.install" | sort -u)" == "usr/src/weft-kofi-$version" ]] ||
+  { echo "FAILED: weft-kofi-dkms is not installed as version $version"; exit 1; }
 for program in make gcc sparse; do
   command -v "$program" >/dev/null || { echo "there is no $program"; exit 77; }
 done

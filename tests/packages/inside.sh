@@ -64,13 +64,20 @@ for program in ./by-mux ./by-direct build/by_mux build/by_direct; do
 done
 ! ldd ./by-direct | grep -q libfabric || fail "the direct program needs libfabric"
 
+step "kernel modules by DKMS"
+quietly apt-get install -y --no-install-recommends /packages/weft-kofi-dkms_*.deb
+dkms status >"$work/dkms"
+grep -q '^weft-kofi/.*: installed' "$work/dkms" || { cat "$work/dkms"; fail "DKMS has not installed the modules"; }
+kernel="$(basename "$(dirname "$(echo /lib/modules/*/build)")")"
+[[ "$(modinfo -k "$kernel" -F depends kofi_tcp)" == kofi ]] || fail "modinfo kofi_tcp"
+
 step "installing again, purging"
 cd /packages
 quietly apt-get install -y --reinstall --no-install-recommends ./*.deb
-quietly apt-get purge -y libweft1 libweft-dev libweft-direct-dev weft-tools weft-compat weft-verbs weft-doc
+quietly apt-get purge -y libweft1 libweft-dev libweft-direct-dev weft-tools weft-compat weft-verbs weft-doc weft-kofi-dkms
 quietly apt-get autoremove -y --purge
 find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /var -o -path /packages \) -prune -o -print | sort >"$work/files.after"
 comm -13 "$work/files.before" "$work/files.after" | grep -v '/__pycache__\|^/etc/ld.so.cache' >"$work/left" || true
-! grep -qi weft "$work/left" || { cat "$work/left"; fail "left after a purge"; }
+! grep -qiE 'weft|kofi' "$work/left" || { cat "$work/left"; fail "left after a purge"; }
 [[ -z "$(find /var/lib /etc -iname '*weft*' -not -path '/var/lib/apt/*' 2>/dev/null)" ]] || fail "left in /var/lib or /etc"
 echo "packages: ok"

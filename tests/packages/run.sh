@@ -16,7 +16,7 @@ exec unshare --mount --pid --fork --kill-child bash -euo pipefail -c '
   mount -t tmpfs -o size=4g tmpfs "$work"
   echo "packages: a fresh root"
   # What the packages and the programs that try them come with; --force-unsafe-io, since the root does not outlive the test.
-  wanted=passwd,iproute2,libfabric-bin,openmpi-bin,netpipe-openmpi,ibverbs-utils,perftest,g++,make,cmake,pkg-config,libibverbs-dev
+  wanted=passwd,iproute2,libfabric-bin,openmpi-bin,netpipe-openmpi,ibverbs-utils,perftest,g++,make,cmake,pkg-config,libibverbs-dev,dkms,kmod,linux-headers-amd64
   mmdebstrap --variant=minbase --aptopt="APT::Install-Recommends false" --dpkgopt=force-unsafe-io --include="$wanted" bookworm "$root" "$mirror" >"$work/root.log" 2>&1 ||
     { tail -n 20 "$work/root.log"; echo "packages: no root could be made"; exit 1; }
   mkdir "$root/packages"

@@ -53,7 +53,7 @@ bool has_port(const Gid& gid) noexcept { return begins_with(gid, ours); }
 
 bool is_group(const Gid& gid) noexcept {
   if (gid[0] == std::byte{0xff}) return true;
-  return (begins_with(gid, mapped) || has_port(gid)) && gid[host_at] >> 4 == std::byte{0xe};
+  return (begins_with(gid, mapped) || has_port(gid)) && (gid[host_at] & std::byte{0xf0}) == std::byte{0xe0};
 }
 
 Gid group_for(const Gid& group, const Gid& source) noexcept {
