@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -16,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +29,7 @@
 #include "failure.hpp"
 #include "line_transfer.hpp"
 #include "names.hpp"
+#include "perf_batch.hpp"
 #include "perf_compare.hpp"
 #include "perf_plan.hpp"
 #include "place.hpp"
@@ -46,7 +49,8 @@ constexpr std::chrono::seconds grace{5};  // for a process whose other half has 
 constexpr uint16_t usual_port = 7470;
 
 struct Options : PerfOptions {
-  std::string sizes_text, tests_text, pin_text, format = "text", output, plot_file, client, compare_with;
+  std::string sizes_text, tests_text, pin_text, format = "text", output, plot_file, client, compare_with,
+                                                batch;
   bool server = false;
   uint16_t port = usual_port;
   std::pair<int, int> cpus{-1, -1};
@@ -90,6 +94,8 @@ void declare(CLI::App& app, Options& o) {
   app.add_option(
       "--compare", o.compare_with,
       "Measure Weft and another libfabric in turns, --repeat times each: stock, or its file or folder");
+  app.add_option("--batch", o.batch,
+                 "Measure what each line of this file asks for: options, added to those of the command line");
   app.add_option("-f,--format", o.format, "text, json or csv")->check(CLI::IsMember({"text", "json", "csv"}));
   app.add_option("-o,--output", o.output, "Write the report there");
   app.add_option("--plot", o.plot_file, "Draw an SVG file with gnuplot");
@@ -104,6 +110,7 @@ void declare(CLI::App& app, Options& o) {
 SYNOPSIS
   weft perf [-p PROVIDER]... [-t TESTS] [-s SIZES] [OPTION]...
   weft perf --compare stock|LIBRARY [-p PROVIDER]... [OPTION]...
+  weft perf --batch FILE [OPTION]...
   weft perf --server [--port PORT]
   weft perf --client HOST [--port PORT] [OPTION]...
 
@@ -116,6 +123,9 @@ DESCRIPTION
   virtual machine may place its CPUs near (below 130 ns) or far (200 ns and more), and change that at any
   time: compare figures of one placement only. "moved" says that it changed within the test.
 
+  A file for --batch has the options of one measurement in each line; ' and " keep blanks in a word, # begins
+  a comment. All lines are looked at before the first is measured. Each makes a report of its own.
+
 TESTS
 )" + test_lines(),
                    R"(EXIT STATUS
@@ -127,6 +137,7 @@ EXAMPLES
   weft perf --stock -p 'tcp;ofi_rxm' -t tagged-rate --format json -o tcp.json
   weft perf --compare stock -p shm -t tagged-pingpong -s 8:64k --plot compared.svg
   weft perf -t tagged-pingpong,rma-read-lat,atomic-lat -s 8 --percentiles -f csv
+  weft perf --batch nightly.txt -r 9
 )"});
 }
 
@@ -467,6 +478,37 @@ Comparison comparison_of(const Options& o) {
   return c;
 }
 
+// Each line as if it stood on the command line; a mistake names its place before anything is measured.
+int perf_batch(const std::string& file, int argc, char** argv) {
+  std::ifstream in(file);
+  if (!in) fail("cannot read {}: {}", file, std::strerror(errno));
+  const std::vector<BatchLine> lines = read_batch(in, file);
+  std::vector<std::string> common;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--batch") ++i;
+    else if (!word.starts_with("--batch=")) common.push_back(word);
+  }
+  for (const BatchLine& line : lines) {
+    CLI::App app("weft perf", "perf");
+    Options options;
+    declare(app, options);
+    std::vector<std::string> words = common;
+    words.insert(words.end(), line.words.begin(), line.words.end());
+    std::reverse(words.begin(), words.end());  // CLI::App takes the last as the first
+    try {
+      app.parse(words);
+      if (!options.batch.empty()) fail_usage("a batch within a batch");
+      interpret(options);
+    } catch (const CLI::Error& error) {
+      fail_usage("{}:{}: {}", file, line.number, error.what());
+    } catch (const Failure& failure) {
+      throw Failure(fmt::format("{}:{}: {}", file, line.number, failure.what()), exit_usage);
+    }
+  }
+  return run_batch(lines, common);
+}
+
 }  // namespace
 
 int perf(int argc, char** argv, char** all) {
@@ -474,6 +516,7 @@ int perf(int argc, char** argv, char** all) {
   Options options;
   declare(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (!options.batch.empty()) return perf_batch(options.batch, argc, argv);
   interpret(options);
   if (!options.compare_with.empty()) return compare(comparison_of(options));
   settle_library(options.stock ? Library::stock : Library::ours, all);
