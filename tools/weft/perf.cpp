@@ -500,6 +500,8 @@ int perf_batch(const std::string& file, int argc, char** argv) {
       app.parse(words);
       if (!options.batch.empty()) fail_usage("a batch within a batch");
       interpret(options);
+    } catch (const CLI::Success&) {
+      fail_usage("{}:{}: help is for the command line, not for a batch", file, line.number);
     } catch (const CLI::Error& error) {
       fail_usage("{}:{}: {}", file, line.number, error.what());
     } catch (const Failure& failure) {
