@@ -21,3 +21,12 @@ said "one=127.0.0.1,two=127.0.0.2" 0 one two
 said "one=127.0.0.1,one=127.0.0.2" 1 one
 said "lo,one=127.0.0.1,other=localhost,far=198.51.100.1" 3 one
 said "lo" 2
+
+# From the configuration file, which the environment goes before.
+printf 'WEFT_VERBS_DEVICES = three=127.0.0.3\nWEFT_VERBS_DEVISES = x\nnonsense\n' >"$folder/weft.conf"
+env "LD_LIBRARY_PATH=$library" "WEFT_CONFIG=$folder/weft.conf" ibv_devinfo >"$folder/out" 2>"$folder/err" || true
+grep -q '^hca_id:[[:space:]]*three$' "$folder/out" || { echo "the file has not named a device:"; cat "$folder/out" "$folder/err"; exit 1; }
+grep -q 'WEFT_VERBS_DEVISES in the configuration file is no setting' "$folder/err" || { echo "no word of a misspelt name:"; cat "$folder/err"; exit 1; }
+grep -q 'weft.conf: line 3 ' "$folder/err" || { echo "no word of a bad line:"; cat "$folder/err"; exit 1; }
+env "LD_LIBRARY_PATH=$library" "WEFT_CONFIG=$folder/weft.conf" WEFT_VERBS_DEVICES=one=127.0.0.1 ibv_devinfo >"$folder/out" 2>/dev/null || true
+grep -q '^hca_id:[[:space:]]*one$' "$folder/out" || { echo "the environment does not go first:"; cat "$folder/out"; exit 1; }

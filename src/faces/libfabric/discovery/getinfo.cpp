@@ -19,9 +19,9 @@
 #include "faces/libfabric/discovery/refusals.hpp"
 #include "faces/libfabric/foreign/foreign.hpp"
 #include "faces/libfabric/text/log.hpp"
-#include "faces/libfabric/text/setting.hpp"
 #include "faces/libfabric/text/setting_report.hpp"
 #include "faces/libfabric/text/tostr.hpp"
+#include "os/setting_file.hpp"
 
 namespace weft::fi {
 namespace {
@@ -143,7 +143,7 @@ std::string outer_name(const char* name, const Request& request) {
 // FI_PROVIDER and fabric_attr->prov_name. The libfabric around a plugin has done both already.
 Result<void> admit(const char* name, const Request& request) {
   if (request.plugin) return {};
-  const char* list = setting("FI_PROVIDER");
+  const char* list = os::setting("FI_PROVIDER");
   if (!name_passes(list, name)) return Error{FI_ENODATA, std::string("left out by FI_PROVIDER=") + list};
   const char* asked = request.prov_name();
   if (asked == nullptr || *asked == 0) return {};
@@ -312,7 +312,8 @@ void note_nothing(const Request& request, const Outcome& outcome) {
                        named);
   else if (!outcome.names_of_nobody.empty())
     note_nothing_found(kCore, outcome.names_of_nobody.front(), false);
-  else if (const char* list = setting("FI_PROVIDER"); named && list != nullptr && !outcome.left_out.empty())
+  else if (const char* list = os::setting("FI_PROVIDER");
+           named && list != nullptr && !outcome.left_out.empty())
     note_nothing_found(kCore,
                        std::string("FI_PROVIDER=") + list + " leaves out \"" + asked +
                            "\", which fabric_attr->prov_name asks for",
@@ -325,7 +326,7 @@ int find(const Catalogue& catalogue, const Request& request, fi_info** info) {
   if (catalogue.foreign != nullptr)
     for (const Foreign& foreign : *catalogue.foreign) outcome.ask_one(foreign, foreign.name(), request);
   if (!request.plugin) {
-    check_names(catalogue, "FI_PROVIDER", setting("FI_PROVIDER"), outcome.names_of_nobody);
+    check_names(catalogue, "FI_PROVIDER", os::setting("FI_PROVIDER"), outcome.names_of_nobody);
     if (const char* asked = request.prov_name(); asked != nullptr && *asked != '^')
       check_name(catalogue, "fabric_attr->prov_name", trimmed(asked), outcome.names_of_nobody);
     else check_names(catalogue, "fabric_attr->prov_name", asked, outcome.names_of_nobody);

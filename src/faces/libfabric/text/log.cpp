@@ -19,8 +19,8 @@
 #include "base/lasting.hpp"
 #include "base/settings.hpp"
 #include "faces/libfabric/discovery/getinfo.hpp"
-#include "faces/libfabric/text/setting.hpp"
 #include "faces/libfabric/text/tostr.hpp"
+#include "os/setting_file.hpp"
 
 namespace weft::fi {
 namespace {
@@ -74,11 +74,11 @@ const Settings* read_settings() noexcept {
   if (const Settings* there = settings_now.load(std::memory_order_acquire)) return there;
   try {
     Settings* made = &make_lasting<Settings>();
-    made->level = level_of(setting("FI_LOG_LEVEL"));
-    made->subsystems = subsystems_of(setting("FI_LOG_SUBSYS"));
-    if (const char* providers = setting("FI_LOG_PROV")) made->providers = providers;
+    made->level = level_of(os::setting("FI_LOG_LEVEL"));
+    made->subsystems = subsystems_of(os::setting("FI_LOG_SUBSYS"));
+    if (const char* providers = os::setting("FI_LOG_PROV")) made->providers = providers;
     const settings::Setting& limit = *settings::find("FI_LOG_INTERVAL");
-    const char* interval = setting(limit.name.data());
+    const char* interval = os::setting(limit.name.data());
     made->interval_ms =
         interval != nullptr ? settings::parse(limit, interval).value_or(limit.otherwise) : limit.otherwise;
     settings_now.store(made, std::memory_order_release);

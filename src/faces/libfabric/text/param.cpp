@@ -16,7 +16,7 @@
 #include "base/lasting.hpp"
 #include "base/settings.hpp"
 #include "faces/libfabric/text/log.hpp"
-#include "faces/libfabric/text/setting.hpp"
+#include "os/setting_file.hpp"
 
 namespace weft::fi {
 namespace {
@@ -132,7 +132,7 @@ int get(const char* provider, const char* name, void* value) {
     std::lock_guard guard(table().lock);
     const auto found = table().params.find(variable);
     if (found == table().params.end()) return -FI_ENOENT;
-    const char* there = setting(variable.c_str());
+    const char* there = os::setting(variable.c_str());
     if (there == nullptr) return -FI_ENODATA;
     // Those of the list are read as the list says, and what is malformed is told by report_settings().
     const settings::Setting* listed = settings::find(variable);
@@ -152,7 +152,7 @@ bool fill(fi_param& entry, const std::string& name, const Param& param) {
   entry.name = strdup(name.c_str());
   entry.type = param.type;
   entry.help_string = strdup(param.help.c_str());
-  const char* text = setting(name.c_str());
+  const char* text = os::setting(name.c_str());
   entry.value = text != nullptr ? strdup(text) : nullptr;
   return entry.name != nullptr && entry.help_string != nullptr && (text == nullptr || entry.value != nullptr);
 }

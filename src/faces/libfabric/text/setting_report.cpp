@@ -12,8 +12,8 @@
 #include "faces/libfabric/discovery/getinfo.hpp"
 #include "faces/libfabric/text/log.hpp"
 #include "faces/libfabric/text/param.hpp"
-#include "faces/libfabric/text/setting.hpp"
 #include "faces/libfabric/text/tostr.hpp"
+#include "os/setting_file.hpp"
 
 namespace weft::fi {
 namespace {
@@ -60,26 +60,26 @@ void report_name(std::string_view name, const char* where) {
 }  // namespace
 
 void report_settings_now() noexcept try {
-  const std::string& problem = setting_problem();
+  const std::string& problem = os::setting_problem();
   if (!problem.empty()) log_warn(kCore, FI_LOG_CORE, "configuration: %s", problem.c_str());
   if (!log_level_is_known())
     log_warn(kCore, FI_LOG_CORE,
              "FI_LOG_LEVEL: '%s' is none of warn, trace, info, debug, none; it is taken for warn",
-             setting("FI_LOG_LEVEL"));
+             os::setting("FI_LOG_LEVEL"));
   for (const settings::Setting& one : settings::all()) report_value(one);
   report_subsystems();
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view line = *entry;
     report_name(line.substr(0, line.find('=')), "environment");
   }
-  for (const auto& [name, value] : setting_file_values()) report_name(name, "configuration file");
+  for (const auto& [name, value] : os::setting_file_values()) report_name(name, "configuration file");
 } catch (...) {
   return;
 }
 
 void report_settings() noexcept {
   static const bool reported = [] {
-    settings::look_up_with(setting);
+    settings::look_up_with(os::setting);
     report_settings_now();
     return true;
   }();

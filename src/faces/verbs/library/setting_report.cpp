@@ -8,6 +8,7 @@
 
 #include "base/settings.hpp"
 #include "faces/verbs/library/log.hpp"
+#include "os/setting_file.hpp"
 
 namespace weft::verbs {
 namespace {
@@ -25,21 +26,24 @@ void report_value(const settings::Setting& one) {
 }
 
 // Of unknown names only misspelt ones: others may be of tests and scripts.
-void report_name(std::string_view name) {
+void report_name(std::string_view name, const char* where) {
   if (!is_ours(name) || settings::find(name) != nullptr) return;
   const std::string_view meant = settings::nearest(name);
   if (meant.empty()) return;
-  log(Level::Warning, "%.*s in the environment is no setting: is %s meant? (weft info --settings)",
-      static_cast<int>(name.size()), name.data(), meant.data());
+  log(Level::Warning, "%.*s in the %s is no setting: is %s meant? (weft info --settings)",
+      static_cast<int>(name.size()), name.data(), where, meant.data());
 }
 
 void report_now() noexcept try {
+  const std::string& problem = os::setting_problem();
+  if (!problem.empty()) log(Level::Warning, "configuration: %s", problem.c_str());
   for (const settings::Setting& one : settings::all())
     if (is_ours(one.name)) report_value(one);
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view line = *entry;
-    report_name(line.substr(0, line.find('=')));
+    report_name(line.substr(0, line.find('=')), "environment");
   }
+  for (const auto& [name, value] : os::setting_file_values()) report_name(name, "configuration file");
 } catch (...) {
   return;
 }
@@ -48,6 +52,7 @@ void report_now() noexcept try {
 
 void report_settings() noexcept {
   static const bool reported = [] {
+    settings::look_up_with(os::setting);
     report_now();
     return true;
   }();

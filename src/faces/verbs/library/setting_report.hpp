@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Compares the environment with the list of settings, and tells what is not taken. Any thread.
+// Compares the environment and the configuration file with the list of settings, and tells what is not taken; from then
+// on settings are found in that file, too. Any thread.
 #pragma once
 
 namespace weft::verbs {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Configuration variables from the environment and from one file. Must not log: the log asks for its own level here.
-#include "faces/libfabric/text/setting.hpp"
+#include "os/setting_file.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@
 #include "base/lasting.hpp"
 #include "os/fd.hpp"
 
-namespace weft::fi {
+namespace weft::os {
 namespace {
 
 constexpr const char* default_path = "/etc/weft.conf";
@@ -34,7 +34,7 @@ bool is_name(std::string_view text) {
 
 // All of a file. Null with errno 0, else errno or a reason. Nothing else than a regular file is read: a FIFO may block, a device may have no end.
 const char* read_regular(const char* path, std::string& text) {
-  const os::Fd file(::open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  const Fd file(::open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   struct stat status {};
   if (!file || ::fstat(file.get(), &status) != 0) return nullptr;
   errno = 0;
@@ -125,4 +125,4 @@ const std::map<std::string, std::string, std::less<>>& setting_file_values() noe
 
 const std::string& setting_problem() noexcept { return file().problem; }
 
-}  // namespace weft::fi
+}  // namespace weft::os

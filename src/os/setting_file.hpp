@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace weft::fi {
+namespace weft::os {
 
 // The value of FI_PROVIDER, FI_LOG_LEVEL and the like; null: it is set nowhere. The environment wins. The file is read once, at the first
 // call: the one that WEFT_CONFIG names, else /etc/weft.conf, if it is there. The text stays valid as getenv's does. Any thread.
@@ -31,4 +31,4 @@ SettingFile parse_settings(std::string_view text);
 // A regular file of 64 KiB at most; anything else is a problem, and not waited for.
 SettingFile read_setting_file(const char* path);
 
-}  // namespace weft::fi
+}  // namespace weft::os

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The configuration file's lines, and that the environment wins.
-#include "faces/libfabric/text/setting.hpp"
+#include "os/setting_file.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <fstream>
 #include <string>
 
-namespace weft::fi {
+namespace weft::os {
 namespace {
 
 TEST(Settings, LinesWithSpaceCommentsAndNoLastLineEnd) {
@@ -65,4 +65,4 @@ TEST(Settings, AFileIsRegularAndNotEndless) {
 }
 
 }  // namespace
-}  // namespace weft::fi
+}  // namespace weft::os
