@@ -20,7 +20,7 @@ namespace {
 
 // A value that is not taken, and what is taken instead.
 void report_value(const settings::Setting& one) {
-  const char* text = setting(one.name.data());
+  const char* text = os::setting(one.name.data());
   if (text == nullptr || *text == 0 || settings::parse(one, text)) return;
   const std::string used = one.kind == settings::Kind::Flag   ? (one.otherwise != 0 ? "yes" : "no")
                            : one.kind == settings::Kind::Word ? "the default"
@@ -31,7 +31,7 @@ void report_value(const settings::Setting& one) {
 
 // The same for the list of subsystems (log.cpp).
 void report_subsystems() {
-  const char* text = setting("FI_LOG_SUBSYS");
+  const char* text = os::setting("FI_LOG_SUBSYS");
   if (text == nullptr || text[strspn(text, " ")] == '^') return;
   std::string names;
   for (int subsystem = 0; subsystem < FI_LOG_SUBSYS_MAX; ++subsystem) {
