@@ -59,6 +59,9 @@ bool post(card::Bus& bus, const card::Driver::View& view, const weft::nic::DmaMe
 int drive(const char* address) {
   auto bus = card::Bus::open(address);
   if (!bus) return std::fprintf(stderr, "%s\n", bus.error().why.c_str()), 1;
+  const auto& function = (*bus)->function();
+  if (!card::Driver::drives(function.vendor, function.device))
+    return std::fprintf(stderr, "%s is no card of the driver %s\n", address, card::Driver::name), 1;
   card::Driver driver(**bus);
   if (auto opened = driver.open({}); !opened)
     return std::fprintf(stderr, "%s\n", opened.error().why.c_str()), 1;

@@ -54,9 +54,16 @@ expect 0 "$weft" info --system -j; says '"name": "kernel"'
 expect 0 env WEFT_RELIABLE_TIMEOUT_S=1e99 "$weft" info; says 'WEFT_RELIABLE_TIMEOUT_S=1e99 is not a number from 1 to 999999; 60 is used'
 echo 'FI_WEFT_NAER = 0' >"$work/config"
 expect 0 env WEFT_CONFIG="$work/config" "$weft" info; says 'FI_WEFT_NAER in the configuration file is no setting: is FI_WEFT_NEAR meant'
+printf 'WEFT_NIC = 0000:00:1f.7=192.0.2.9/24\n' >"$work/config"
+expect 0 env WEFT_CONFIG="$work/config" "$weft" info; says 'nic_0000:00:1f.7'
+printf 'WEFT_NIC = junk\n' >"$work/config"
+expect 0 env WEFT_CONFIG="$work/config" "$weft" info; says 'WEFT_NIC: '
+expect 1 "$weft" nic bind "$(ls /sys/class/net | head -n 1)" no-such-card; says "no network card"
 expect 2 "$weft" info -c FI_FOO; says 'FI_FOO is not a capability'
 expect 2 "$weft" info --no-such-option
 
+printf -- "-s 8 # one\n-p shm -t 'no-such-test'\n" >"$work/batch"
+expect 2 "$weft" perf --batch "$work/batch"; says 'batch:2: there is no test'
 expect 0 "$weft" perf -t tagged-pingpong,tagged-rate,rma-write-bw -s 8,100,64k -n 500 -r 3 --verify -f json -o "$work/report"
 python3 - "$work/report" "$WEFT_BUILD" <<'P' || fail "the JSON report is not what it should be"
 import json, sys

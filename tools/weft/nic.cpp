@@ -41,11 +41,15 @@ DESCRIPTION
   unbind  Gives a card back to the driver that it had, and its interface what it had. A card that a process
           uses is left alone.
 
+  A card that is with vfio-pci is used by its address: WEFT_NIC gives it to udp and udp;ofi_rxd,
+  WEFT_VERBS_DEVICES=NAME=nic:ADDRESS to RDMA programs; weft-settings(7) has their form. There are drivers for
+  the Intel 82574 (e1000e) and for virtio network cards.
+
   Only root can bind and unbind. All devices of an IOMMU group are handed over together: bind says which of
   them still have a driver of the kernel.
 )",
     R"(EXIT STATUS
-  0  done
+  0  done; for info also when the card cannot be used: what is missing is in the text, and in "needs" of the JSON
   1  there is no such card, or it cannot be bound or given back
   2  the command line makes no sense
 
@@ -116,6 +120,7 @@ int nic(int argc, char** argv) {
     fail_usage("--force and --user belong to bind");
   if (options.action == "list" || options.action == "info") return show(options);
   if (options.json) fail_usage("--json belongs to list and info");
+  for (const std::string& name : options.names) (void)cards::find_card(name);  // before the first is changed
   for (const std::string& name : options.names) {
     const cards::Card card = cards::find_card(name);
     for (const std::string& one : is_bind ? cards::bind(card, options.bind) : cards::unbind(card))

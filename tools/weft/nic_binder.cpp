@@ -91,12 +91,16 @@ void remember(const Card& card) {
     fail("{} cannot be written: {}", path, std::strerror(written ? errno : code));
 }
 
-void give_to(const std::string& user, const pci::Function& function) {
-  const passwd* entry = ::getpwnam(user.c_str());
+// By name or number. (uid_t)-1 is no user: chown(2) would change nothing.
+uid_t user_named(const std::string& user) {
+  if (const passwd* entry = ::getpwnam(user.c_str())) return entry->pw_uid;
   const auto number = pci::detail::number(user, 10);
-  if (entry == nullptr && !number) fail("there is no user '{}'", user);
+  if (!number || *number == static_cast<uid_t>(-1)) fail("there is no user '{}'", user);
+  return *number;
+}
+
+void give_to(uid_t owner, const std::string& user, const pci::Function& function) {
   const std::string path = pci::group_path(function);
-  const uid_t owner = entry != nullptr ? entry->pw_uid : *number;
   if (!appears([&] { return ::access(path.c_str(), F_OK) == 0; }) ||
       ::chown(path.c_str(), owner, static_cast<gid_t>(-1)) != 0)
     fail("{} cannot be given to {}: {}", path, user, std::strerror(errno));
@@ -122,6 +126,7 @@ std::vector<std::string> bind(const Card& card, const BindOptions& options) {
   const std::string& address = card.function.address;
   std::vector<std::string> said;
   require_bindable(card);
+  const uid_t owner = options.user ? user_named(*options.user) : 0;  // before anything is changed
   if (!card.function.is_handed_over()) {
     require_leave(card, options.force);
     require_root("bind");
@@ -145,7 +150,7 @@ std::vector<std::string> bind(const Card& card, const BindOptions& options) {
   if (!function) fail("{} is gone", address);
   if (options.user) {
     require_root("bind --user");
-    give_to(*options.user, *function);
+    give_to(owner, *options.user, *function);
     said.push_back(fmt::format("{} belongs to {}", pci::group_path(*function), *options.user));
   }
   for (const pci::Obstacle& one : pci::obstacles(*function))
