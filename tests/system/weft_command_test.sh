@@ -64,6 +64,9 @@ expect 2 "$weft" info --no-such-option
 
 printf -- "-s 8 # one\n-p shm -t 'no-such-test'\n" >"$work/batch"
 expect 2 "$weft" perf --batch "$work/batch"; says 'batch:2: there is no test'
+printf -- '-s 8\n-s 16\n' >"$work/batch"
+expect 2 "$weft" perf --batch "$work/batch" -o "$work/both"; says 'batch:2: .* would be written by two lines'
+expect 1 "$weft" perf --batch ''; says 'cannot read'
 expect 0 "$weft" perf -t tagged-pingpong,tagged-rate,rma-write-bw -s 8,100,64k -n 500 -r 3 --verify -f json -o "$work/report"
 python3 - "$work/report" "$WEFT_BUILD" <<'P' || fail "the JSON report is not what it should be"
 import json, sys

@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -124,7 +125,8 @@ DESCRIPTION
   time: compare figures of one placement only. "moved" says that it changed within the test.
 
   A file for --batch has the options of one measurement in each line; ' and " keep blanks in a word, # begins
-  a comment. All lines are looked at before the first is measured. Each makes a report of its own.
+  a comment. All lines are looked at before the first is measured. Each makes a report of its own; an option that
+  stands once stands on the command line or in the line.
 
 TESTS
 )" + test_lines(),
@@ -489,6 +491,10 @@ int perf_batch(const std::string& file, int argc, char** argv) {
     if (word == "--batch") ++i;
     else if (!word.starts_with("--batch=")) common.push_back(word);
   }
+  std::set<std::string> files;  // that are written: the report of the last would be all that is left
+  const auto is_twice = [&files](const std::string& name) {
+    return !name.empty() && name != "-" && !files.insert(name).second;
+  };
   for (const BatchLine& line : lines) {
     CLI::App app("weft perf", "perf");
     Options options;
@@ -500,6 +506,8 @@ int perf_batch(const std::string& file, int argc, char** argv) {
       app.parse(words);
       if (!options.batch.empty()) fail_usage("a batch within a batch");
       interpret(options);
+      if (is_twice(options.output)) fail_usage("{} would be written by two lines", options.output);
+      if (is_twice(options.plot_file)) fail_usage("{} would be drawn by two lines", options.plot_file);
     } catch (const CLI::Success&) {
       fail_usage("{}:{}: help is for the command line, not for a batch", file, line.number);
     } catch (const CLI::Error& error) {
@@ -518,7 +526,7 @@ int perf(int argc, char** argv, char** all) {
   Options options;
   declare(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  if (!options.batch.empty()) return perf_batch(options.batch, argc, argv);
+  if (app.count("--batch") != 0) return perf_batch(options.batch, argc, argv);
   interpret(options);
   if (!options.compare_with.empty()) return compare(comparison_of(options));
   settle_library(options.stock ? Library::stock : Library::ours, all);

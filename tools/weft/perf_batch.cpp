@@ -59,6 +59,8 @@ int run(const std::vector<std::string>& words) {
     if (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGTERM) throw Interrupted(WTERMSIG(status));
     return exit_failed;
   }
+  for (const int signal : {SIGINT, SIGTERM})  // that one's own child was told to end
+    if (WEXITSTATUS(status) == 128 + signal) throw Interrupted(signal);
   return WEXITSTATUS(status);
 }
 

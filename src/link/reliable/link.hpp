@@ -123,6 +123,8 @@ class Reliable final : public proto::LinkBase,
   void request_ack(Peer& peer) noexcept { proto::reliable::Core::expect(peer); }
   bool keeps_back() const noexcept { return core_->has_ready(); }
   void push(Peer& peer) noexcept { core_->hurry(peer, os::monotonic_ns); }
+  // It has said so, and what came before is not taken yet.
+  static bool has_left(const Peer& peer) noexcept { return peer.finishing; }
   bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
             size_t part_count) noexcept {
     std::array<std::byte, proto::stream::head_bytes_max> bytes;

@@ -102,7 +102,7 @@ ssize_t Link::read_probe(const Peer& peer, uint64_t& value) const noexcept {
 
 bool Link::access(Peer& peer, bool write, const iovec* local, size_t local_count,
                   const wire::RmaTarget* targets, size_t target_count, size_t bytes) noexcept {
-  if (!peer.cma || peer.remote == nullptr || has_left(peer) || !belongs_here()) return false;
+  if (!peer.cma || peer.remote == nullptr || has_closed(peer) || !belongs_here()) return false;
   if (!peer.window && !open_window(peer)) return false;
   std::array<RegionWindow::Place, proto::access_pieces_max> places;
   if (target_count > places.size() || local_count > proto::access_pieces_max) return false;

@@ -294,7 +294,7 @@ int Link::read(Peer& peer, const iovec* local, size_t local_count, const wire::S
 // That it was the sender's memory is known of each read.
 bool Link::was_source(Peer& peer) noexcept {
   std::atomic_thread_fence(std::memory_order_acquire);
-  if (!has_left(peer)) return true;
+  if (!has_closed(peer)) return true;
   lose(peer);
   return false;
 }

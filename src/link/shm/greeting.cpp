@@ -166,7 +166,7 @@ bool Link::belongs_to_other(std::string_view name) const noexcept {
 // Whether the name is bound by the peer that we know, or by another process of our user. An endpoint that is gone has said so in its header, or its
 // process has ended.
 bool Link::is_of_our_user(const Peer& peer, std::string_view name) const noexcept {
-  if (peer.remote != nullptr && peer.pidfd && !has_left(peer) && !os::has_exited(peer.pidfd)) return true;
+  if (peer.remote != nullptr && peer.pidfd && !has_closed(peer) && !os::has_exited(peer.pidfd)) return true;
   const auto owner = os::owner_of_name(name);
   return owner && is_own(*owner);
 }

@@ -511,7 +511,7 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
       if (belongs_to_other(name)) refuse(peer);
       peer.met_at_ns = now_ns;  // it is there and busy with something else
     }
-    const bool left = has_left(peer);
+    const bool left = has_closed(peer);
     if (unanswered || left) lose(peer);
     else look_for_gone_sender(peer);
     if (peer.rx_control != nullptr) {
@@ -613,7 +613,7 @@ void Link::detach(Peer& peer) noexcept {
   end_meetings(peer);
   peer.window.give_back();
   // Who may still look at the channel would read what is meant for its next user.
-  const bool reusable = !peer.hello_sent || os::has_exited(peer.pidfd) || has_left(peer);
+  const bool reusable = !peer.hello_sent || os::has_exited(peer.pidfd) || has_closed(peer);
   keep_ring(peer);
   if (peer.rx_control != nullptr) {
     for (Peer** at = &(*by_doorbell_)[peer.doorbell]; *at != nullptr; at = &(*at)->next_same_doorbell) {
@@ -650,7 +650,7 @@ void Link::detach(Peer& peer) noexcept {
 
 void Link::retire(Peer& peer) noexcept {
   // detach() forgets the mapping that this is read from.
-  const bool closed = has_left(peer);
+  const bool closed = has_closed(peer);
   // A living process whose socket is not to be found: another network namespace, or it closed the endpoint.
   const bool unanswered = !peer.pidfd ? peer.remote == nullptr : !os::has_exited(peer.pidfd);
   (void)peers_.erase(text_of(peer.address));

@@ -307,7 +307,9 @@ class Link : public proto::LinkBase {
 
   // --- reading the peer's memory (CMA) ---
   bool can_read(const Peer& peer) const noexcept { return peer.cma; }
-  static bool has_left(const Peer& peer) noexcept {
+  // It closed, or its process has ended: a look finds that, too, but rarely.
+  static bool has_left(const Peer& peer) noexcept { return has_closed(peer) || os::has_exited(peer.pidfd); }
+  static bool has_closed(const Peer& peer) noexcept {
     return (peer.remote != nullptr && peer.remote->closed.load(std::memory_order_relaxed) != 0) ||
            (peer.rx_control != nullptr && peer.rx_control->closed.load(std::memory_order_relaxed) != 0);
   }
@@ -478,7 +480,7 @@ class Link : public proto::LinkBase {
       if (peer.rx_slots == nullptr) continue;
       const int got = drain(peer, handler, rung_budget);
       taken += got;
-      if (has_left(peer)) lose(peer);  // it rang to say so
+      if (has_closed(peer)) lose(peer);  // it rang to say so
       // What is left behind must not wait for another doorbell.
       if (got == rung_budget || has_frame(peer)) {
         if (!peer.active) ring_own_doorbell(peer);

@@ -193,8 +193,14 @@ typename Engine<L>::Peer* Engine<L>::find_peer(fi_addr_t dest, uint8_t& context,
     cache_ = cache_storage_.data();
     cache_size_ = cache_storage_.size();
   }
+  const uint32_t seen = removals_seen_;
   Peer* peer = connect(*address, error);
   if (peer == nullptr) return nullptr;
+  if (removals_seen_ !=
+      seen) {  // in the meantime, by another thread or process: the number may mean somebody else
+    error = FI_EAGAIN;
+    return nullptr;
+  }
   if (peer->fi_addr == FI_ADDR_NOTAVAIL) peer->fi_addr = dest;
   cache_[dest] = peer;
   return peer;
