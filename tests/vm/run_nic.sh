@@ -33,12 +33,14 @@ mkfifo "$logs/monitor.in" "$logs/monitor.out"
 cat "$logs/monitor.out" >"$logs/monitor" &
 exec 4<>"$logs/monitor.in"
 
-# Hub 0: the cards under test and the kernel's. Hub 1: two functions of one slot, which are one IOMMU group.
+# Hub 0: the cards under test and the kernel's, and one that takes every frame: while no port of a hub has room, its senders
+# wait, and rxe of Linux 6.1 does not survive that its packets wait longer than their queue pair lives. Hub 1: two functions of one slot, which are one IOMMU group.
 hub_card() {  # hub_card NAME HUB MODEL,PROPERTIES
   echo "-netdev hubport,id=$1,hubid=$2 -device $3,netdev=$1"
 }
 mac=52:54:00:14:00
 nics=(
+  -netdev user,id=taker,restrict=on,ipv6=off -netdev hubport,id=h9,hubid=0,netdev=taker
   $(hub_card h0 0 "e1000e,mac=$mac:01,addr=4")
   -device pcie-root-port,id=root1,chassis=1,addr=5
   $(hub_card h1 0 "virtio-net-pci,mac=$mac:02,bus=root1,disable-legacy=on,iommu_platform=on")

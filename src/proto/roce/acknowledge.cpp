@@ -140,6 +140,7 @@ void Adapter::on_read_response(QueuePair& qp, const Packet& packet, uint64_t now
     return;
   }
   --r.apart;
+  if (static_cast<int32_t>(index - r.cursor) < 0) --r.responses;
   advance(qp, psn_add(psn, 1), now);
 }
 
@@ -202,7 +203,7 @@ void Adapter::go_back(QueuePair& qp) noexcept {
   Requester& r = qp.requester;
   end_repeats(qp);
   r.cursor = qp.sends.head;
-  r.packet = r.open_reads = r.unasked = 0;
+  r.packet = r.open_reads = r.responses = r.unasked = 0;
   if (!qp.sends.empty()) {
     const SendEntry& e = qp.sends.at(r.cursor);
     if (e.started && !e.is_answered())

@@ -67,6 +67,7 @@ struct Requester {
   uint32_t unasked = 0;  // packets since one asked for an acknowledgement
   uint32_t unasked_max = unasked_packets;
   uint32_t open_reads = 0;  // READs and atomics between the head and the cursor
+  uint32_t responses = 0;   // that are awaited of those READs
   // Unacknowledged PSNs that do not fill the window: responses, and what the peer keeps behind a gap.
   uint32_t apart = 0;
   uint8_t retries = 0;  // left

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <utility>
 
 #include "proto/roce/sim_pair.hpp"
 
@@ -191,6 +192,73 @@ TEST(RoceRc, NoMoreReadsThanAgreed) {
   EXPECT_EQ(p.a.out.size(), 2u);
   p.exchange();
   EXPECT_EQ(Pair::completions(p.a).size(), 6u);
+}
+
+// At a time so many responses as the window has packets, and those that the last READ has beyond it.
+TEST(RoceRc, ResponsesOfReadsFillAWindow) {
+  constexpr uint32_t packets = 48;
+  constexpr uint32_t bytes = packets * 256;
+  Pair p;
+  p.common.max_reads = p.common.max_dest_reads = 16;
+  p.connect();
+  p.a.qp->attributes.window_packets = 64;
+  Block ours(p.a, 8 * bytes);
+  Block theirs(p.b, 8 * bytes);
+  fill(theirs, 5);
+  for (uint32_t i = 0; i < 8; ++i) {
+    SendRequest r = request(SendOpcode::Read, ours.element(i * bytes, bytes), i);
+    r.remote_address = theirs.address() + i * bytes;
+    r.remote_key = theirs.region->key;
+    ASSERT_EQ(p.send(p.a, r), 0);
+  }
+  ASSERT_EQ(p.a.out.size(), 2u);
+  const auto to_b = [&] {
+    for (const PacketBytes& one : std::exchange(p.a.out, {})) p.give(p.b, one);
+    while (p.b.adapter.has_ready()) p.b.adapter.flush(p.now);
+  };
+  const auto to_a = [&](size_t count) {
+    for (; count > 0; --count) {
+      p.give(p.a, p.b.out.front());
+      p.b.out.pop_front();
+    }
+    p.a.adapter.flush(p.now);
+  };
+  to_b();
+  ASSERT_EQ(p.b.out.size(), size_t{2} * packets);
+  to_a(2 * packets - 64);
+  EXPECT_EQ(p.a.out.size(), 0u);
+  to_a(1);
+  EXPECT_EQ(p.a.out.size(), 1u);  // 63 were awaited
+  to_b();
+  // One is lost. Those behind it make it ask again: for the rest of the first, and for the others that were under way.
+  p.b.out.pop_front();
+  to_a(p.b.out.size());
+  EXPECT_EQ(p.a.out.size(), 3u);
+  p.exchange();
+  EXPECT_EQ(Pair::completions(p.a).size(), 8u);
+  EXPECT_EQ(std::memcmp(ours.at, theirs.at, size_t{8} * bytes), 0);
+  EXPECT_EQ(p.a.qp->requester.responses, 0u);
+}
+
+// A READ that is longer than the window goes alone.
+TEST(RoceRc, AReadIsLongerThanTheWindow) {
+  constexpr uint32_t bytes = 100 * 256;
+  Pair p;
+  p.connect();
+  p.a.qp->attributes.window_packets = 8;
+  Block ours(p.a, 2 * bytes);
+  Block theirs(p.b, 2 * bytes);
+  fill(theirs, 6);
+  for (uint32_t i = 0; i < 2; ++i) {
+    SendRequest r = request(SendOpcode::Read, ours.element(i * bytes, bytes), i);
+    r.remote_address = theirs.address() + i * bytes;
+    r.remote_key = theirs.region->key;
+    ASSERT_EQ(p.send(p.a, r), 0);
+  }
+  EXPECT_EQ(p.a.out.size(), 1u);
+  p.exchange();
+  EXPECT_EQ(Pair::completions(p.a).size(), 2u);
+  EXPECT_EQ(std::memcmp(ours.at, theirs.at, size_t{2} * bytes), 0);
 }
 
 TEST(RoceRc, ALostPacketIsAskedForOnce) {

@@ -179,6 +179,9 @@ Adapter::Begin Adapter::begin(QueuePair& qp, SendEntry& e, uint64_t now) noexcep
     fail_send(qp, Status::LocalOperation, now);
     return Begin::Failed;
   }
+  // No more responses at a time than the window, though a READ may begin that is longer: the peer sends them as fast as
+  // it can, and what overflows a buffer on the way has to be asked for again with all that follows.
+  if (e.opcode == SendOpcode::Read && r.responses >= qp.attributes.window_packets) return Begin::Blocked;
   if (e.started) {
     if (!e.is_local()) return Begin::Go;
     ++r.cursor;
@@ -254,6 +257,7 @@ Adapter::Sent Adapter::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t n
     r.next = psn_add(e.first_psn, e.packets);
     if (e.opcode == SendOpcode::Read) r.apart += e.packets;
   }
+  if (e.opcode == SendOpcode::Read) r.responses += e.packets - done;
   ++r.open_reads;
   ++r.cursor;
   r.unasked = 0;
@@ -381,7 +385,7 @@ void Adapter::flush_sends(QueuePair& qp, uint64_t now) noexcept {
   Requester& r = qp.requester;
   end_repeats(qp);
   r.cursor = qp.sends.head;
-  r.packet = r.open_reads = r.apart = r.unasked = 0;
+  r.packet = r.open_reads = r.responses = r.apart = r.unasked = 0;
   r.oldest = r.next;
   r.deadline = r.wait_until = UINT64_MAX;
 }

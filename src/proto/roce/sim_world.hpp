@@ -434,7 +434,7 @@ class World {
         // What the peer kept last is forgotten when there is more to send.
         const auto& repeater = end->qp->repeater;
         if (r.apart != (repeater != nullptr ? repeater->counted : 0) || r.open_reads != 0 ||
-            r.oldest != r.next)
+            r.responses != 0 || r.oldest != r.next)
           complain("the requester does not come to rest");
         if (end->arena != end->model) complain("memory differs from the model");
       }
