@@ -153,7 +153,7 @@ if(files AND MPI_CXX_FOUND)
 else()
   message(STATUS "weft: no MPI (libopenmpi-dev): its tests are skipped")
 endif()
-foreach(provider IN ITEMS weft shm tcp udp_ofi_rxd tcp_ofi_rxm)  # a semicolon would be a list
+foreach(provider IN ITEMS weft shm tcp udp_ofi_rxd tcp_ofi_rxm verbs_ofi_rxm)  # a semicolon would be a list
   add_test(NAME "system: mpi over ${provider}" WORKING_DIRECTORY "${PROJECT_BINARY_DIR}"
            COMMAND bash "${PROJECT_SOURCE_DIR}/tests/mpi/mpi_test.sh" ${provider})
   list(APPEND system_tests "system: mpi over ${provider}")

@@ -3,7 +3,7 @@
 # Runs an MPI program (Open MPI 4.1) over one of Weft's providers. It knows mpirun's flags, so that nobody else has to.
 #
 # usage: run.sh [OPTION]... PROVIDER RANKS PROGRAM [ARGUMENT...]
-#   PROVIDER     weft, tcp, shm, "udp;ofi_rxd", "tcp;ofi_rxm"; or "own": Open MPI's own transports, for comparison
+#   PROVIDER     weft, tcp, shm, "udp;ofi_rxd", "tcp;ofi_rxm", "verbs;ofi_rxm"; or "own": Open MPI's own transports, for comparison
 #   --way WAY    mtl (pml cm, mtl ofi: the provider matches tags; the default) or btl (pml ob1, btl ofi: Open MPI matches; also over shm)
 #   --rma WAY    one-sided over: rdma (btl ofi: fi_write, fi_read, atomics of the provider; the default), pt2pt (messages),
 #                or auto (what Open MPI chooses; for ranks on one machine that is memory of its own)
