@@ -26,15 +26,15 @@ bash "$here/initramfs.sh" nic "$folder" "$here" "$build/lib/weft/compat" "${prog
 
 rm -rf "$logs"
 mkdir -p "$logs"
-: >"$logs/results"
 printf '%s\n' "${cases[@]}" >"$logs/cases"
 # QEMU's monitor: what the guest writes to the console as "monitor: COMMAND" goes there.
 mkfifo "$logs/monitor.in" "$logs/monitor.out"
 cat "$logs/monitor.out" >"$logs/monitor" &
 exec 4<>"$logs/monitor.in"
 
-# Hub 0: the cards under test and the kernel's, and one that takes every frame: while no port of a hub has room, its senders
-# wait, and rxe of Linux 6.1 does not survive that its packets wait longer than their queue pair lives. Hub 1: two functions of one slot, which are one IOMMU group.
+# Hub 0: the cards under test and the kernel's, and a network of QEMU's own that takes every frame (it answers TCP alone, by resets):
+# while no port of a hub has room, its senders wait, and rxe of Linux 6.1 does not survive that its packets wait longer than
+# their queue pair lives. Hub 1: two functions of one slot, which are one IOMMU group.
 hub_card() {  # hub_card NAME HUB MODEL,PROPERTIES
   echo "-netdev hubport,id=$1,hubid=$2 -device $3,netdev=$1"
 }
@@ -74,6 +74,7 @@ case "$status" in
   0) echo "vm nic: the guest ended without a status"; tail -n 20 "$logs/console" ;;
 esac
 echo "vm nic: the guest ran for $((SECONDS - started)) s; logs are in ${logs#"$PWD"/}"
+sed -n 's/\r//; s/^vm: \(\(ok\|FAILED\) .*\)/\1/p' "$logs/console" >"$logs/results"
 passed=$(grep -c '^ok ' "$logs/results" || true) failed=$(grep -c '^FAILED ' "$logs/results" || true)
 [[ $status -eq 1 || $status -eq 3 ]] || failed=$((failed + 1))
 echo "CASE            PASSED  FAILED  SECONDS"

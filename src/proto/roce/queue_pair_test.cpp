@@ -240,25 +240,63 @@ TEST(RoceRc, ResponsesOfReadsFillAWindow) {
   EXPECT_EQ(p.a.qp->requester.responses, 0u);
 }
 
-// A READ that is longer than the window goes alone.
-TEST(RoceRc, AReadIsLongerThanTheWindow) {
+// READs that are longer than the window go in twos, so that a lost request is noticed without a timeout.
+TEST(RoceRc, ReadsAreLongerThanTheWindow) {
   constexpr uint32_t bytes = 100 * 256;
   Pair p;
+  p.common.max_reads = p.common.max_dest_reads = 16;
   p.connect();
   p.a.qp->attributes.window_packets = 8;
-  Block ours(p.a, 2 * bytes);
-  Block theirs(p.b, 2 * bytes);
+  Block ours(p.a, 4 * bytes);
+  Block theirs(p.b, 4 * bytes);
   fill(theirs, 6);
-  for (uint32_t i = 0; i < 2; ++i) {
+  for (uint32_t i = 0; i < 4; ++i) {
     SendRequest r = request(SendOpcode::Read, ours.element(i * bytes, bytes), i);
     r.remote_address = theirs.address() + i * bytes;
     r.remote_key = theirs.region->key;
     ASSERT_EQ(p.send(p.a, r), 0);
   }
-  EXPECT_EQ(p.a.out.size(), 1u);
+  ASSERT_EQ(p.a.out.size(), 2u);
+  p.a.out.pop_front();
+  p.exchange();  // no time passes
+  EXPECT_EQ(Pair::completions(p.a).size(), 4u);
+  EXPECT_EQ(std::memcmp(ours.at, theirs.at, size_t{4} * bytes), 0);
+  EXPECT_EQ(p.a.qp->requester.responses, 0u);
+}
+
+// Late responses to a READ that is to be asked again, because its time was over, are not counted twice.
+TEST(RoceRc, ResponsesAreLate) {
+  constexpr uint32_t bytes = 20 * 256;
+  Pair p;
+  p.connect();
+  Block ours(p.a, bytes);
+  Block theirs(p.b, bytes);
+  fill(theirs, 7);
+  SendRequest r = request(SendOpcode::Read, ours.element(0, bytes), 1);
+  r.remote_address = theirs.address();
+  r.remote_key = theirs.region->key;
+  ASSERT_EQ(p.send(p.a, r), 0);
+  EXPECT_EQ(p.a.qp->requester.responses, 20u);
+  p.give(p.b, p.a.out.front());
+  p.a.out.clear();
+  while (p.b.adapter.has_ready()) p.b.adapter.flush(p.now);
+  ASSERT_EQ(p.b.out.size(), 20u);
+  p.a.refuses = true;
+  p.now = p.a.adapter.next_due();
+  p.a.adapter.flush(p.now);
+  EXPECT_EQ(p.a.qp->requester.responses, 0u);
+  for (int i = 0; i < 7; ++i) {
+    p.give(p.a, p.b.out.front());
+    p.b.out.pop_front();
+  }
+  EXPECT_EQ(p.a.qp->requester.responses, 0u);
+  p.a.refuses = false;
+  p.a.adapter.flush(p.now);
+  EXPECT_EQ(p.a.qp->requester.responses, 13u);
   p.exchange();
-  EXPECT_EQ(Pair::completions(p.a).size(), 2u);
-  EXPECT_EQ(std::memcmp(ours.at, theirs.at, size_t{2} * bytes), 0);
+  expect_one(p.a, 1, CompletionOpcode::Read);
+  EXPECT_EQ(std::memcmp(ours.at, theirs.at, bytes), 0);
+  EXPECT_EQ(p.a.qp->requester.responses, 0u);
 }
 
 TEST(RoceRc, ALostPacketIsAskedForOnce) {

@@ -179,9 +179,11 @@ Adapter::Begin Adapter::begin(QueuePair& qp, SendEntry& e, uint64_t now) noexcep
     fail_send(qp, Status::LocalOperation, now);
     return Begin::Failed;
   }
-  // No more responses at a time than the window, though a READ may begin that is longer: the peer sends them as fast as
-  // it can, and what overflows a buffer on the way has to be asked for again with all that follows.
-  if (e.opcode == SendOpcode::Read && r.responses >= qp.attributes.window_packets) return Begin::Blocked;
+  // Responses have a window: the peer sends them as fast as it can, and what overflows a buffer on the way has to be
+  // asked for again with all that follows. Two READs may be under way whatever their lengths: the second one tells the
+  // peer that the first one is missing.
+  if (e.opcode == SendOpcode::Read && r.open_reads >= 2 && r.responses >= qp.attributes.window_packets)
+    return Begin::Blocked;
   if (e.started) {
     if (!e.is_local()) return Begin::Go;
     ++r.cursor;

@@ -206,6 +206,7 @@ class World {
         node.drive();
       }
       if (event.bytes == nullptr) node.polls = false;
+      for (const auto& end : node.ends) count_responses(*end->qp);
       // A late packet may wake who has come to rest.
       if (!node.polls && !quiet()) again(node);
     }
@@ -419,6 +420,18 @@ class World {
       raise(*nodes[i], *both[i]->qp, attributes[i], both[1 - i]->takes->number);
       if (both[i]->is_xrc()) raise(*nodes[i], *both[i]->takes, attributes[i], both[1 - i]->qp->number);
     }
+  }
+
+  // Of the READs before the cursor.
+  void count_responses(const QueuePair& qp) {
+    const Requester& r = qp.requester;
+    uint32_t awaited = 0;
+    for (uint32_t i = qp.sends.head; static_cast<int32_t>(i - r.cursor) < 0; ++i) {
+      const SendEntry& e = qp.sends.at(i);
+      if (e.opcode != SendOpcode::Read) continue;
+      awaited += e.packets - static_cast<uint32_t>(std::max(0, psn_diff(r.oldest, e.first_psn)));
+    }
+    if (r.responses != awaited) complain("responses are miscounted");
   }
 
   // All is over: memory is as the model has it.
