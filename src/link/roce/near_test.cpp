@@ -305,6 +305,7 @@ TEST(RoceNear, AThreadSleepsWhileThereAreNoDescriptors) {
     int error = 0;
     (void)::setrlimit(RLIMIT_NOFILE, &usual);
     const os::Fd connection = os::connect_to(name, error);
+    if (!connection) ::_exit(1);
     ::pause();
     ::_exit(0);
   }
