@@ -78,7 +78,8 @@ def told(*command: str) -> str:
 def together(batch: "list[Job]") -> pathlib.Path:
     """One file with the text of several sources. Their names and lines are kept by #line, so that findings are where they belong."""
     text = "".join(f'#line 1 "{job.name()}"\n{job.source.read_text()}\n' for job in batch)
-    path = TOGETHER / (hashlib.sha256(text.encode()).hexdigest() + ".cpp")
+    name = hashlib.sha256((repr(batch[0].flags) + text).encode()).hexdigest()  # the same sources with another command are another batch
+    path = TOGETHER / (name + ".cpp")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
