@@ -15,8 +15,8 @@
 
 #include <arpa/inet.h>
 
+#include <cctype>
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -72,11 +72,10 @@ inline bool is_network(const std::string& text) {
 }
 
 inline bool is_mac(const std::string& text) {
-  unsigned char parts[6];
-  int end = 0;
-  return std::sscanf(text.c_str(), "%2hhx:%2hhx:%2hhx:%2hhx:%2hhx:%2hhx%n", &parts[0], &parts[1], &parts[2],
-                     &parts[3], &parts[4], &parts[5], &end) == 6 &&
-         static_cast<size_t>(end) == text.size() && text.size() == 17;
+  if (text.size() != 17) return false;
+  for (size_t i = 0; i < text.size(); ++i)
+    if (i % 3 == 2 ? text[i] != ':' : std::isxdigit(static_cast<unsigned char>(text[i])) == 0) return false;
+  return true;
 }
 
 // A name that can stand in a path and in a line: of a driver or an interface.

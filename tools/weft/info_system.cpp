@@ -240,6 +240,7 @@ std::vector<SystemFact> interfaces() {
   }
   freeifaddrs(list);
   std::vector<SystemFact> facts;
+  facts.reserve(found.size());
   for (const auto& [name, addresses] : found)
     facts.push_back({"interface " + name,
                      fmt::format("{}; MTU {}", addresses, text_of("/sys/class/net/" + name + "/mtu")), ""});

@@ -73,6 +73,7 @@ std::vector<std::string> folders_in(const std::string& path) {
 
 bool run(std::vector<std::string> words) {
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   pid_t child = 0;

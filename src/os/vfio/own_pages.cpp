@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cinttypes>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 namespace weft::os::vfio {
@@ -42,13 +43,14 @@ void own_pages(uintptr_t begin, size_t bytes) noexcept {
   while (maps && std::fgets(line, sizeof line, maps.get()) != nullptr) {
     const bool is_whole_line = is_first_piece;
     is_first_piece = std::find(line, line + sizeof line, '\n') != line + sizeof line;
-    uintptr_t from = 0;
-    uintptr_t to = 0;
-    char may_write = 0;
-    if (!is_whole_line ||
-        std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %*1c%c", &from, &to, &may_write) != 3 || from >= end)
-      continue;
-    if (may_write == 'w' && to > begin) (void)populate(std::max(from, begin), std::min(to, end));
+    if (!is_whole_line) continue;
+    // "FROM-TO rwxp ..."
+    char* after = nullptr;
+    const uintptr_t from = std::strtoull(line, &after, 16);
+    if (*after != '-' || from >= end) continue;
+    const uintptr_t to = std::strtoull(after + 1, &after, 16);
+    const bool may_write = after[0] == ' ' && after[1] != '\0' && after[2] == 'w';
+    if (may_write && to > begin) (void)populate(std::max(from, begin), std::min(to, end));
   }
 }
 
