@@ -94,7 +94,7 @@ std::vector<std::string> Card::reasons_to_leave() const {
       reasons.push_back(fmt::format("{} carries {}", one.name, joined(one.uppers, ", ")));
   }
   if (interfaces.empty())
-    reasons.push_back("its driver shows no interface here: it may be in another network namespace");
+    reasons.emplace_back("its driver shows no interface here: it may be in another network namespace");
   return reasons;
 }
 
