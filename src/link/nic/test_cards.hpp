@@ -100,7 +100,7 @@ class TestCardOf final : public TestCard {
       model_->need_reset();
     } else {
       // Registers read all ones once, as those of a device that has left the bus.
-      bus_->tamper_read = [this, left = 1](unsigned, size_t, uint32_t value) mutable {
+      bus_->tamper_read = [left = 1](unsigned, size_t, uint32_t value) mutable {
         if (left == 0) return value;
         --left;
         return 0xffffffffU;

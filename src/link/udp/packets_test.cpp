@@ -267,7 +267,7 @@ TEST(Packets, CongestionMarksGoAndCome) {
     b.set_ecn(proto::Ecn::NotCapable);
     std::vector<std::byte> bytes(3000);
     const iovec part{bytes.data(), bytes.size()};
-    const auto expect = [&](std::vector<proto::Ecn> wanted) {
+    const auto expect = [&](const std::vector<proto::Ecn>& wanted) {
       for (int i = 0; i < 2000 && marks.all.size() < wanted.size(); ++i) {
         (void)b.poll(marks);
         pollfd waiting{b.wait_fd(), POLLIN, 0};

@@ -292,7 +292,7 @@ TEST(RoceCongestion, AResponderOfReadsFitsItselfToo) {
 }
 
 TEST(RoceCongestion, AnUnreliableWriterLosesLess) {
-  uint64_t lost[2];
+  uint64_t lost[2] = {};
   for (const bool marks : {false, true}) {
     Bottleneck net(QpType::Uc);
     net.marks = marks;
