@@ -13,6 +13,7 @@
 
 #include "link/roce/headers.hpp"
 #include "os/clock.hpp"
+#include "os/process.hpp"
 #include "os/unix_connection.hpp"
 #include "os/unix_socket.hpp"
 #include "wire/bytes.hpp"
@@ -57,6 +58,7 @@ Result<void> NearPort::open(const os::SocketAddress& own, proto::PacketCapture* 
   if (!listener) return listener.error();
   if (!set->add(listener->get(), &listener_tag_))
     return Error{errno, std::string("cannot watch a Unix socket: ") + std::strerror(errno)};
+  fences_ = os::register_for_fence() && os::fence_registered_processes();
   own_ = own;
   own_gid_ = *gid;
   capture_ = capture;
@@ -113,7 +115,8 @@ NearPort::Sent NearPort::send(const Gid& to, const iovec* parts, size_t count, b
   if (!origin_.is_here()) [[unlikely]]
     return Sent::NoWay;  // the rings are the parent's
   Outbound* out = last_;
-  if (out == nullptr || out->to != to) [[unlikely]] {
+  // Inline; the comparison of std::array goes byte by byte.
+  if (out == nullptr || std::memcmp(out->to.data(), to.data(), to.size()) != 0) [[unlikely]] {
     const auto found = outbound_.find(to);
     out = found == outbound_.end() ? want(to) : found->second.get();
     if (out == nullptr) return Sent::NoWay;
@@ -227,13 +230,23 @@ void NearPort::on_packet(const Inbound& in, std::span<const std::byte> bytes,
 
 // --- sleeping ---
 
+// Between setting `asleep` and the last look, see NearSender::must_wake(). False: the senders fence themselves from now on, and
+// what they did before may not be seen yet.
+bool NearPort::fence_all() noexcept {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!fences_ || inbound_.empty() || os::fence_registered_processes()) return true;
+  fences_ = false;
+  for (const auto& in : inbound_)
+    if (in->ring) in->ring->set_fences_for_both(false);
+  return false;
+}
+
 bool NearPort::arm() noexcept {
   is_armed_ = true;
   for (const auto& in : inbound_)
     if (in->ring) in->ring->set_asleep(true);
-  // See NearSender::must_wake().
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  return std::ranges::all_of(inbound_, [](const auto& in) { return !in->ring || in->ring->is_empty(); });
+  return fence_all() &&
+         std::ranges::all_of(inbound_, [](const auto& in) { return !in->ring || in->ring->is_empty(); });
 }
 
 void NearPort::disarm() noexcept {
@@ -360,13 +373,14 @@ void NearPort::greet(Outbound& out, uint64_t now) {
   NearHello hello;
   hello.source = own_gid_;
   hello.to = out.to;
+  hello.is_registered = fences_ ? 1 : 0;
   const std::array<int, 1> fds{file->get()};
   if (os::send_datagram(connection, {}, std::as_bytes(std::span(&hello, 1)), fds) != 0 ||
       !set_.add(connection.get(), static_cast<Watched*>(&out), os::watch_errors))
     return let_go(std::move(connection));
   out.connection = std::move(connection);
   out.memory = std::move(*memory);
-  out.ring.emplace(*out.memory.as<NearMemory>());
+  out.ring.emplace(*out.memory.as<NearMemory>(), fences_);
   out.full_since = 0;
   out.state = State::Greeted;
 }
@@ -425,7 +439,7 @@ void NearPort::read(Inbound& in, uint64_t now) {
   // The thread that was to be woken sleeps on.
   if (!is_armed_ || !in.ring) return;
   in.ring->set_asleep(true);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // before the caller's look into the ring: as in arm()
+  (void)fence_all();  // before the caller's look into the ring: as in arm()
 }
 
 bool NearPort::attach(Inbound& in, uint64_t) {
@@ -451,7 +465,7 @@ bool NearPort::attach(Inbound& in, uint64_t) {
   in.memory = std::move(*memory);
   in.ring.emplace(*in.memory.as<NearMemory>());
   in.ring->set_asleep(is_armed_);
-  in.ring->attach();
+  in.ring->attach(fences_ && hello.is_registered == 1);
   return true;
 }
 

@@ -42,8 +42,10 @@ struct NearCounters {
 // The first message of a connection; a memory file comes with it. The others are one byte each and wake the receiver.
 struct NearHello {
   uint64_t magic = 0x65636f7274666577;  // "weftroce"
-  uint32_t version = 1;                 // of the greeting and of the memory
+  uint32_t version = 2;                 // of the greeting and of the memory
   uint32_t bytes = sizeof(NearMemory);
+  uint32_t is_registered = 0;  // 1: the receiver can have the sender's process fence
+  uint32_t reserved = 0;
   Gid source{};
   Gid to{};
 };
@@ -164,6 +166,7 @@ class NearPort {
   void end(Outbound& out, uint64_t now) noexcept;
   void let_go(os::Fd connection) noexcept;
   bool may_receive() noexcept;  // the disposal is free
+  bool fence_all() noexcept;
   void hold(uint64_t until) noexcept;
 
   proto::roce::Adapter& adapter_;
@@ -173,6 +176,7 @@ class NearPort {
   Outbound* last_ = nullptr;
   std::unordered_map<Gid, std::unique_ptr<Outbound>, GidHash> outbound_;
   bool is_armed_ = false;
+  bool fences_ = false;  // membarrier(2) works here
   proto::PacketCapture* capture_ = nullptr;
   uint64_t tend_at_ = 0;
   // Cold below.

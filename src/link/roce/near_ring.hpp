@@ -17,6 +17,7 @@
 #include <cstring>
 #include <span>
 
+#include "arch/cpu.hpp"
 #include "proto/roce/work.hpp"
 #include "wire/roce/packet.hpp"
 
@@ -40,6 +41,8 @@ struct NearMemory {
   alignas(64) std::atomic<uint64_t> head;      // packets that it has taken
   alignas(64) std::atomic<uint32_t> attached;  // 1: it looks
   std::atomic<uint32_t> asleep;                // 1: it wants to be woken; whoever wakes it stores 0
+  std::atomic<uint32_t>
+      fences_for_both;  // 1: before it sleeps it has the sender's process fence (membarrier(2))
   std::array<NearSlot, near_slots> slots;
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
@@ -48,7 +51,9 @@ class NearSender {
  public:
   enum class Put : uint8_t { Done, Full, Broken };
 
-  explicit NearSender(NearMemory& memory) noexcept : memory_(memory) {}
+  // `is_registered`: a receiver can have this process fence.
+  explicit NearSender(NearMemory& memory, bool is_registered = false) noexcept
+      : memory_(memory), is_registered_(is_registered) {}
   bool is_attached() const noexcept { return memory_.attached.load(std::memory_order_acquire) == 1; }
   // `bytes` is the sum of the parts, at most near_packet_bytes_max. Broken: the receiver's side makes no sense.
   Put put(const iovec* parts, size_t count, size_t bytes) noexcept {
@@ -61,7 +66,11 @@ class NearSender {
     NearSlot& slot = memory_.slots[tail_ % near_slots];
     std::byte* at = slot.packet.data();
     for (size_t i = 0; i < count; ++i) {
-      if (parts[i].iov_len != 0) std::memcpy(at, parts[i].iov_base, parts[i].iov_len);
+      if (parts[i].iov_len <= 64) {
+        arch::copy_small(at, parts[i].iov_base, parts[i].iov_len);
+      } else {
+        std::memcpy(at, parts[i].iov_base, parts[i].iov_len);
+      }
       at += parts[i].iov_len;
     }
     slot.bytes.store(static_cast<uint32_t>(bytes), std::memory_order_relaxed);
@@ -71,14 +80,19 @@ class NearSender {
   }
   // After put(). True: the receiver sleeps, and this caller is the one to wake it.
   bool must_wake() noexcept {
-    // Either this load sees the flag, or the receiver's last look before its sleep sees the packet.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // Either the load of `asleep` sees the flag, or the receiver's last look before its sleep sees the packet.
+    if (is_registered_ && memory_.fences_for_both.load(std::memory_order_relaxed) == 1) {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    } else {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
     return memory_.asleep.load(std::memory_order_relaxed) != 0 &&
            memory_.asleep.exchange(0, std::memory_order_relaxed) != 0;
   }
 
  private:
   NearMemory& memory_;
+  bool is_registered_;
   uint64_t tail_ = 0;
   uint64_t head_ = 0;  // as last seen
 };
@@ -86,7 +100,14 @@ class NearSender {
 class NearReceiver {
  public:
   explicit NearReceiver(NearMemory& memory) noexcept : memory_(memory) {}
-  void attach() noexcept { memory_.attached.store(1, std::memory_order_release); }
+  // `fences_for_both`: a look after set_asleep(true) comes behind a fence of the sender's process as well.
+  void attach(bool fences_for_both = false) noexcept {
+    set_fences_for_both(fences_for_both);
+    memory_.attached.store(1, std::memory_order_release);
+  }
+  void set_fences_for_both(bool on) noexcept {
+    memory_.fences_for_both.store(on ? 1 : 0, std::memory_order_relaxed);
+  }
   bool is_empty() const noexcept {
     return memory_.slots[head_ % near_slots].turn.load(std::memory_order_acquire) != turn();
   }
@@ -101,7 +122,7 @@ class NearReceiver {
       if (bytes < wire::roce::bth_bytes || bytes > near_packet_bytes_max) return -1;
       std::array<std::byte, wire::roce::headers_bytes_max> headers;
       const size_t head_bytes = std::min<size_t>(bytes, headers.size());
-      std::memcpy(headers.data(), slot.packet.data(), head_bytes);
+      std::memcpy(headers.data(), slot.packet.data(), headers.size());  // the slot has that many
       std::atomic_signal_fence(std::memory_order_seq_cst);  // the copy is made once, and not again
       on_packet(std::span<const std::byte>(slot.packet.data(), bytes),
                 std::span<const std::byte>(headers.data(), head_bytes));

@@ -244,14 +244,6 @@ void Adapter::complete(CompletionQueue* cq, QueuePair& qp, const Completion& com
 
 namespace {
 
-// Inline; that of std::array goes byte by byte.
-bool same(const Gid& a, const Gid& b) noexcept { return std::memcmp(a.data(), b.data(), a.size()) == 0; }
-
-[[gnu::always_inline]] inline bool is_peer(const QueuePair& qp, const Arrival& arrival) noexcept {
-  const Gid& peer = qp.attributes.path.destination;
-  return same(arrival.source, peer) || (same(arrival.alias, peer) && !same(peer, Gid{}));
-}
-
 bool allowed(QpType type, SendOpcode opcode) noexcept {
   const bool plain = opcode == SendOpcode::Send || opcode == SendOpcode::SendImmediate;
   switch (type) {
@@ -292,6 +284,7 @@ int Adapter::check(const QueuePair& qp, const SendRequest& request) const noexce
 }
 
 int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) noexcept {
+  if (has_common_case && post_common(qp, request, now)) return 0;
   if (const int rc = check(qp, request); rc != 0) return rc;
   const uint64_t length = length_of(request.elements);
   if (qp.sends.full()) return -ENOMEM;
@@ -348,6 +341,7 @@ int Adapter::post_receive(QueuePair& qp, const ReceiveRequest& request, uint64_t
 // --- input ---
 
 void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
+  if (has_common_case && on_common_packet(arrival, now)) return;
   Packet packet;
   const std::span<const std::byte> headers = arrival.headers.empty() ? arrival.bytes : arrival.headers;
   if (!wire::roce::parse(headers, arrival.bytes, packet) || packet.payload.size() > mtu_bytes_max) {
@@ -498,6 +492,7 @@ Adapter::Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
     fail_overrun(qp, now);
   if (qp.attention != 0) [[unlikely]]
     return serve_attended(qp, now);
+  if (has_common_case && owes_acknowledgement(qp)) return acknowledge_alone(qp);
   return serve_packets(qp, now, burst, burst / 2);
 }
 

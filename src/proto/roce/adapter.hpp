@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -109,7 +110,8 @@ class Adapter {
   // Whether a peer of that name is an adapter of Weft, with which a queue pair repeats selectively. Null: nobody is.
   // Set before the first QP.
   bool (*is_ours)(const Gid& peer) noexcept = nullptr;
-  std::vector<Gid> names;  // of its own ports, as Arrival::source has them; set before the first packet
+  std::vector<Gid> names;       // of its own ports, as Arrival::source has them; set before the first packet
+  bool has_common_case = true;  // false: tests compare what the general way does (common_case.cpp)
 
   // --- control ---
   Result<CompletionQueue*> create_cq(uint32_t capacity);
@@ -162,6 +164,13 @@ class Adapter {
   enum class Sent : uint8_t { Idle, More, NoRoom };
 
   // adapter.cpp
+  static bool is_same(const Gid& a, const Gid& b) noexcept {
+    return std::memcmp(a.data(), b.data(), a.size()) == 0;
+  }
+  static bool is_peer(const QueuePair& qp, const Arrival& arrival) noexcept {
+    const Gid& peer = qp.attributes.path.destination;
+    return is_same(arrival.source, peer) || (is_same(arrival.alias, peer) && !is_same(peer, Gid{}));
+  }
   void make_ready(QueuePair& qp) noexcept {
     if (!List<QueuePair, NamedHook<ReadyName>>::linked(qp)) ready_.push_back(qp);
   }
@@ -210,6 +219,18 @@ class Adapter {
   bool repeat_all(QueuePair& qp, uint64_t now) noexcept;
   void end_repeats(QueuePair& qp) noexcept;
   Sent repeat(QueuePair& qp, uint64_t now, int& budget) noexcept;
+
+  // common_case.cpp: false where it is no such case, and then nothing has changed
+  bool post_common(QueuePair& qp, const SendRequest& request, uint64_t now) noexcept;
+  bool on_common_packet(const Arrival& arrival, uint64_t now) noexcept;
+  bool on_common_ack(QueuePair& qp, uint32_t psn, uint8_t syndrome, uint64_t now) noexcept;
+  bool take_send(QueuePair& qp, bool is_solicited, const std::byte* from, size_t bytes,
+                 uint64_t now) noexcept;
+  bool take_write(QueuePair& qp, const wire::roce::Reth& reth, const std::byte* from, size_t bytes) noexcept;
+  bool owes_acknowledgement(const QueuePair& qp) const noexcept;
+  Sent acknowledge_alone(QueuePair& qp) noexcept;
+  bool send_complete(QueuePair& qp, std::byte* head, size_t head_bytes, std::byte* payload,
+                     size_t bytes) noexcept;
 
   // requester.cpp
   Sent repeat_packet(QueuePair& qp, uint32_t index, uint32_t number, uint64_t now) noexcept;
@@ -261,7 +282,7 @@ class Adapter {
                   std::span<const std::byte> from) noexcept;
   void finish_receive(QueuePair& qp, Completion completion, bool is_solicited, uint64_t now) noexcept;
   void fail_receive(QueuePair& qp, Status status, uint64_t now) noexcept;
-  void accepted(QueuePair& qp, const Packet& packet) noexcept;
+  void accepted(QueuePair& qp, const wire::roce::Bth& bth) noexcept;
   void owe_nak(QueuePair& qp, uint8_t syndrome) noexcept;
   enum class Told : uint8_t { ByEvent, ByCompletion };  // how the program hears of it
   void refuse(QueuePair& qp, wire::roce::NakCode code, uint64_t now, Told told = Told::ByEvent) noexcept;

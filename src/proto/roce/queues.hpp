@@ -192,6 +192,13 @@ class ReceiveQueue {
     --count_;
     return true;
   }
+  // The oldest one in its place; null: there is none. Its elements, of which there may be none; pop() takes it out.
+  const Receive* front() const noexcept { return count_ == 0 ? nullptr : &entries_[head_]; }
+  const Element* front_elements() const noexcept { return elements_.data() + head_ * elements_each_; }
+  void pop() noexcept {
+    if (++head_ == entries_.size()) head_ = 0;
+    --count_;
+  }
   void clear() noexcept { head_ = count_ = 0; }
   size_t size() const noexcept { return count_; }
   size_t capacity() const noexcept { return entries_.size(); }

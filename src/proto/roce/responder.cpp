@@ -177,7 +177,7 @@ void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
     r.msn = psn_add(r.msn, 1);
     finish_receive(qp, c, packet.bth.solicited, now);
   }
-  accepted(qp, packet);
+  accepted(qp, packet.bth);
 }
 
 // --- WRITE ---
@@ -228,7 +228,7 @@ void Adapter::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexce
       finish_receive(qp, c, packet.bth.solicited, now);
     }
   }
-  accepted(qp, packet);
+  accepted(qp, packet.bth);
 }
 
 // --- READ and atomics ---
@@ -370,11 +370,11 @@ void Adapter::flush_receives(QueuePair& qp, uint64_t now) noexcept {
 
 // --- answers ---
 
-void Adapter::accepted(QueuePair& qp, const Packet& packet) noexcept {
+void Adapter::accepted(QueuePair& qp, const wire::roce::Bth& bth) noexcept {
   Responder& r = qp.responder;
-  r.newest_plain = packet.bth.psn;
-  r.expected = psn_add(packet.bth.psn, 1);
-  if (!packet.bth.ack_request && !r.ack_due) return;
+  r.newest_plain = bth.psn;
+  r.expected = psn_add(bth.psn, 1);
+  if (!bth.ack_request && !r.ack_due) return;
   r.ack_due = qp.is_reliable();
   r.syndrome = wire::roce::syndrome_ack;
   r.ack_psn = r.newest_plain;

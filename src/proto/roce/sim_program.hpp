@@ -234,6 +234,10 @@ inline void Node::poll() {
     }
     for (int i = 0; i < n; ++i) {
       const Completion& c = found[static_cast<size_t>(i)];
+      for (const uint64_t value :
+           {c.id, uint64_t{static_cast<uint8_t>(c.status)}, uint64_t{static_cast<uint8_t>(c.opcode)},
+            uint64_t{c.flags}, uint64_t{c.bytes}, uint64_t{c.qpn}, uint64_t{c.source_qpn}, c.time_ns})
+        world.note(value);
       End* end = nullptr;
       for (auto& one : ends)
         if (c.qpn == (c.id >> 32 == 0 ? one->qp : one->takes)->number) end = one.get();

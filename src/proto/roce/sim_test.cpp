@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "proto/roce/sim_program.hpp"
@@ -62,6 +63,23 @@ TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
   EXPECT_GT(sum.repeated, count);
   EXPECT_GT(sum.kept, count * 2);
   EXPECT_GT(paced, count / 50);  // at the end
+}
+
+// The shorter way through the common cases sends the same packets at the same times, and completes the same.
+TEST(RoceSim, CommonCasesAreAsTheGeneralWay) {
+  const uint64_t count = number_from_environment("WEFT_SIM_SEEDS", seeds) / 4;
+  for (uint64_t seed = 1; seed <= count; ++seed) {
+    World common(seed);
+    ASSERT_EQ(common.run(), "") << "seed " << seed;
+    World general(seed, false);
+    ASSERT_EQ(general.run(), "") << "seed " << seed;
+    ASSERT_EQ(common.trace, general.trace) << "seed " << seed;
+    for (size_t i = 0; i < 2; ++i) {
+      const AdapterCounters& a = common.nodes[i]->adapter->counters();
+      const AdapterCounters& b = general.nodes[i]->adapter->counters();
+      ASSERT_EQ(std::memcmp(&a, &b, sizeof a), 0) << "counters, seed " << seed;
+    }
+  }
 }
 
 TEST(RoceSim, UnreliableMessagesUnharmedOrNotAtAll) {

@@ -178,10 +178,12 @@ struct Node final : PacketOutput, Events {
 
 class World {
  public:
-  explicit World(uint64_t seed) : random(seed), rules(conditions(seed)) {
+  // Without its common cases an adapter goes the general way for everything (common_case.cpp).
+  explicit World(uint64_t seed, bool has_common_case = true) : random(seed), rules(conditions(seed)) {
     key_engine().seed(seed);
     for (size_t i = 0; i < 2; ++i) {
       nodes[i] = std::make_unique<Node>(*this, i);
+      nodes[i]->adapter->has_common_case = has_common_case;
       if (rules.selects[i]) nodes[i]->adapter->is_ours = [](const Gid&) noexcept { return true; };
     }
   }
@@ -221,6 +223,10 @@ class World {
       bytes->insert(bytes->end(), part, part + parts[i].iov_len);
     }
     if (bytes->size() % 4 != 0) complain("a packet is not padded");
+    note(now);
+    note(from);
+    note(bytes->size());
+    for (size_t i = 0; i < wire::roce::bth_bytes; ++i) note(std::to_integer<uint64_t>((*bytes)[i]));
     const uint32_t crc = wire::roce::icrc(headers(), *bytes);
     bytes->resize(bytes->size() + 4);
     wire::store_big(bytes->data() + bytes->size() - 4, wire::swap_bytes(crc));
@@ -235,6 +241,10 @@ class World {
       at(delay, bytes, 1 - from);
     }
   }
+
+  // What happened, as one number: when which packets left, and the completions. Addresses are of the process, and not in it.
+  void note(uint64_t value) noexcept { trace = (trace ^ value) * 0x100000001b3; }
+  uint64_t trace = 0xcbf29ce484222325;
 
   std::string complain(const std::string& what) {
     if (wrong.empty()) wrong = what + " at " + std::to_string(now) + " ns";

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The common cases of an RC queue pair, each in one straight piece: a SEND or WRITE of one packet that is posted while
+// nothing waits; one that comes as it is expected; the acknowledgement of the oldest request; an acknowledgement that is
+// all that is owed. Each first looks whether it is one, and has changed nothing where it is not: then the general way
+// does the same (requester.cpp, responder.cpp, acknowledge.cpp, respond.cpp, where the clauses of IBTA are).
+#include <array>
+#include <cstring>
+
+#include "arch/cpu.hpp"
+#include "proto/roce/adapter.hpp"
+
+namespace weft::proto::roce {
+
+using wire::roce::Bth;
+using wire::roce::opcode;
+using wire::roce::Operation;
+using wire::roce::Transport;
+
+namespace {
+
+constexpr size_t reth_bytes = 16;
+constexpr size_t aeth_bytes = 4;
+constexpr uint8_t send_only = opcode(Transport::ReliableConnection, Operation::SendOnly);
+constexpr uint8_t write_only = opcode(Transport::ReliableConnection, Operation::WriteOnly);
+constexpr uint8_t acknowledge = opcode(Transport::ReliableConnection, Operation::Acknowledge);
+
+[[gnu::always_inline]] inline void copy(std::byte* to, const std::byte* from, size_t bytes) noexcept {
+  if (bytes <= 64) {
+    arch::copy_small(to, from, bytes);
+  } else {
+    std::memcpy(to, from, bytes);
+  }
+}
+
+[[gnu::always_inline]] inline bool has_overrun(const QueuePair& qp) noexcept {
+  return (qp.send_cq != nullptr && qp.send_cq->overrun()) ||
+         (qp.receive_cq != nullptr && qp.receive_cq->overrun());
+}
+
+}  // namespace
+
+// A packet whose headers are complete but for the pad.
+[[gnu::always_inline]] inline bool Adapter::send_complete(QueuePair& qp, std::byte* head, size_t head_bytes,
+                                                          std::byte* payload, size_t bytes) noexcept {
+  static std::byte zeros[4];
+  std::array<iovec, 3> parts;
+  parts[0] = {head, head_bytes};
+  size_t count = 1;
+  if (bytes != 0) parts[count++] = {payload, bytes};
+  if (const uint8_t pad = wire::roce::pad_of(bytes); pad != 0) parts[count++] = {zeros, pad};
+  if (!output_.send(qp.attributes.path, parts.data(), count)) return false;
+  ++counters_.sent;
+  ++qp.sent;
+  qp.sent_bytes += bytes;
+  return true;
+}
+
+bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t now) noexcept {
+  Requester& r = qp.requester;
+  const bool is_write = request.opcode == SendOpcode::Write;
+  if ((!is_write && request.opcode != SendOpcode::Send) || (request.flags & fence) != 0 ||
+      request.elements.size() != 1 || qp.state != QpState::ReadyToSend || qp.type != QpType::Rc ||
+      qp.attention != 0 || r.cursor != qp.sends.tail || r.wait_until != UINT64_MAX || !ready_.empty() ||
+      qp.sends.full() || has_overrun(qp))
+    return false;
+  const Element& element = request.elements[0];
+  if (element.length > qp.attributes.mtu_bytes() || qp.sends.elements_each() == 0 ||
+      psn_diff(r.next, r.oldest) >= static_cast<int32_t>(qp.attributes.window_packets))
+    return false;
+  const uint32_t index = qp.sends.tail;
+  std::byte* payload = nullptr;
+  if ((request.flags & inline_data) != 0) {
+    if (element.length > qp.sends.inline_each()) return false;
+    payload = qp.sends.inline_bytes(index);
+    copy(payload, reinterpret_cast<const std::byte*>(element.address), element.length);
+  } else {
+    if (element.length != 0 &&
+        !memory_.local(element.key, qp.pd, element.address, element.length, false, payload))
+      return false;
+    *qp.sends.elements(index) = element;
+  }
+  SendEntry& e = qp.sends.at(index);
+  e.id = request.id;
+  e.opcode = request.opcode;
+  e.flags = static_cast<uint8_t>(request.flags | (qp.signal_all ? signaled : 0));
+  e.started = true;
+  e.count = 1;
+  e.length = element.length;
+  e.first_psn = r.next;
+  e.packets = 1;
+  e.remote_address = request.remote_address;
+  e.remote_key = request.remote_key;
+  ++qp.sends.tail;
+
+  std::array<std::byte, wire::roce::bth_bytes + reth_bytes> head;
+  Bth bth;
+  bth.opcode = is_write ? write_only : send_only;
+  bth.solicited = (e.flags & solicited) != 0;
+  bth.pad = wire::roce::pad_of(element.length);
+  bth.destination = qp.attributes.destination;
+  bth.ack_request = true;  // it is the last that is posted
+  bth.psn = r.next;
+  bth.write(head.data());
+  if (is_write)
+    wire::roce::Reth{e.remote_address, e.remote_key, e.length}.write(head.data() + wire::roce::bth_bytes);
+  if (!send_complete(qp, head.data(), wire::roce::bth_bytes + (is_write ? reth_bytes : 0), payload,
+                     element.length)) {
+    ready_.push_back(qp);
+    return true;
+  }
+  r.next = psn_add(r.next, 1);
+  r.unasked = 0;
+  ++r.cursor;
+  if (r.deadline == UINT64_MAX) {
+    const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
+    if (timeout != UINT64_MAX) r.deadline = now + timeout;
+    set_timer(qp);
+  }
+  return true;
+}
+
+bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
+  const size_t bytes = arrival.bytes.size();
+  if (bytes < wire::roce::bth_bytes || bytes % 4 != 0 || arrival.is_marked) return false;
+  const std::byte* head = arrival.headers.empty() ? arrival.bytes.data() : arrival.headers.data();
+  const Bth bth = Bth::read(head);
+  if (bth.opcode != send_only && bth.opcode != acknowledge && bth.opcode != write_only) return false;
+  QueuePair* const found = qps_.find(bth.destination);
+  if (found == nullptr) return false;
+  QueuePair& qp = *found;
+  if (qp.type != QpType::Rc || qp.state != QpState::ReadyToSend || bth.version != 0 ||
+      (bth.pkey & 0x7fff) != 0x7fff || !is_peer(qp, arrival))
+    return false;
+  size_t payload = 0;
+  if (bth.opcode == acknowledge) {
+    if (bytes != wire::roce::bth_bytes + aeth_bytes || bth.pad != 0 ||
+        !on_common_ack(qp, bth.psn, wire::roce::Aeth::read(head + wire::roce::bth_bytes).syndrome, now))
+      return false;
+  } else {
+    const size_t headers = wire::roce::bth_bytes + (bth.opcode == write_only ? reth_bytes : 0);
+    if (bytes < headers + bth.pad) return false;
+    payload = bytes - headers - bth.pad;
+    Responder& r = qp.responder;
+    if (bth.psn != r.expected || r.message != Responder::Message::None || r.is_silent ||
+        (qp.keeper != nullptr && qp.keeper->is_open) || payload > qp.attributes.mtu_bytes())
+      return false;
+    const std::byte* from = arrival.bytes.data() + headers;
+    if (bth.opcode == write_only) {
+      if (!take_write(qp, wire::roce::Reth::read(head + wire::roce::bth_bytes), from, payload)) return false;
+    } else if (!take_send(qp, bth.solicited, from, payload, now)) {
+      return false;
+    }
+    r.msn = psn_add(r.msn, 1);
+    accepted(qp, bth);
+    if (r.ack_due) make_ready(qp);
+  }
+  ++counters_.received;
+  ++qp.received;
+  qp.received_bytes += payload;
+  return true;
+}
+
+// A whole message into the oldest receive request of the queue pair's own queue.
+[[gnu::always_inline]] inline bool Adapter::take_send(QueuePair& qp, bool is_solicited, const std::byte* from,
+                                                      size_t bytes, uint64_t now) noexcept {
+  Responder& r = qp.responder;
+  if (qp.srq != nullptr || r.has_receive) return false;
+  const Receive* const receive = qp.receives.front();
+  if (receive == nullptr || receive->room < bytes) return false;
+  if (bytes != 0) {
+    const Element* const elements = qp.receives.front_elements();
+    std::byte* at = nullptr;
+    // Several elements: not where an element without a byte stands first.
+    if (elements[0].length < bytes ||
+        !memory_.local(elements[0].key, receive->pd, elements[0].address, bytes, true, at))
+      return false;
+    copy(at, from, bytes);
+  }
+  Completion c;
+  c.id = receive->id;
+  c.opcode = CompletionOpcode::Receive;
+  c.bytes = static_cast<uint32_t>(bytes);
+  c.qpn = qp.number;
+  c.source_qpn = qp.attributes.destination;
+  c.time_ns = now;
+  qp.receives.pop();
+  complete(qp.receive_cq, qp, c, is_solicited);
+  return true;
+}
+
+[[gnu::always_inline]] inline bool Adapter::take_write(QueuePair& qp, const wire::roce::Reth& reth,
+                                                       const std::byte* from, size_t bytes) noexcept {
+  std::byte* at = nullptr;
+  if (bytes == 0 || reth.length != bytes || (qp.attributes.access & remote_write) == 0 ||
+      !memory_.remote(reth.key, qp.pd, qp.number, reth.address, bytes, remote_write, at))
+    return false;
+  copy(at, from, bytes);
+  return true;
+}
+
+// The oldest request is one of one packet, and acknowledged.
+[[gnu::always_inline]] inline bool Adapter::on_common_ack(QueuePair& qp, uint32_t psn, uint8_t syndrome,
+                                                          uint64_t now) noexcept {
+  Requester& r = qp.requester;
+  if ((syndrome & 0xe0) != 0 || psn != r.oldest || r.oldest == r.next || qp.attention != 0 ||
+      r.wait_until != UINT64_MAX || qp.sends.head == r.cursor)
+    return false;
+  const SendEntry& e = qp.sends.at(qp.sends.head);
+  if (!e.started || e.packets != 1 || e.first_psn != psn || e.is_answered()) return false;
+  r.oldest = psn_add(psn, 1);
+  r.retries = qp.attributes.retry_count;
+  r.rnr_retries = qp.attributes.rnr_retry;
+  r.has_recovered = false;
+  complete_sends(qp, now);
+  r.deadline = UINT64_MAX;
+  if (r.oldest != r.next) {
+    const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
+    if (timeout != UINT64_MAX) r.deadline = now + timeout;
+  }
+  set_timer(qp);
+  if (r.cursor != qp.sends.tail) make_ready(qp);
+  return true;
+}
+
+// Nothing but an acknowledgement is owed, and there is nothing to send.
+bool Adapter::owes_acknowledgement(const QueuePair& qp) const noexcept {
+  const Responder& r = qp.responder;
+  return r.ack_due && r.pending == 0 && r.syndrome == wire::roce::syndrome_ack && qp.type == QpType::Rc &&
+         qp.state == QpState::ReadyToSend && qp.requester.cursor == qp.sends.tail;
+}
+
+Adapter::Sent Adapter::acknowledge_alone(QueuePair& qp) noexcept {
+  Responder& r = qp.responder;
+  std::array<std::byte, wire::roce::bth_bytes + aeth_bytes> head;
+  Bth bth;
+  bth.opcode = acknowledge;
+  bth.destination = qp.attributes.destination;
+  bth.psn = r.ack_psn;
+  bth.write(head.data());
+  wire::roce::Aeth{r.syndrome, r.msn}.write(head.data() + wire::roce::bth_bytes);
+  if (!send_complete(qp, head.data(), head.size(), nullptr, 0)) return Sent::NoRoom;
+  r.told = r.ack_psn;
+  r.ack_due = r.is_final = false;
+  return Sent::Idle;
+}
+
+}  // namespace weft::proto::roce
