@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-"""./dev bench verbs: perftest over the drop-in libibverbs, between two pinned processes of this host, beside UCX over TCP, in turns, by placement of the CPUs.
+"""./dev bench verbs: perftest over the drop-in libibverbs, between two pinned processes of this host, beside UCX over TCP and the provider shm, in turns,
+by placement of the CPUs; and the instructions of single calls.
 
-usage: verbs.py [--rounds N]
-Rows are time one way, messages per second and bandwidth; ratios are Weft over UCX tcp, as factors of time (below 1: Weft is ahead).
+usage: verbs.py [--rounds N] [--instructions]
+Rows are time one way, messages per second and bandwidth; ratios are Weft's verbs over UCX tcp and over Weft's shm, as factors of time (below 1: verbs are ahead).
 """
 import argparse
 import os
@@ -26,6 +27,10 @@ ROWS = {
     "RC READ 64 KiB, bandwidth": (["ib_read_bw", "-s", "65536", "-n", "5000"], "rate", None),
     "UD SEND 8 B, rate": (["ib_send_bw", "-c", "UD", "-s", "8", "-n", "20000"], "rate", None),
 }
+# Of shm beside a row: test and size of weft perf.
+SHM = {"RC SEND 8 B, one way": ("tagged-pingpong", 8), "RC SEND 64 KiB, bandwidth": ("tagged-bw", 65536)}
+CALLS = [("post", "ibv_post_send of 8 B"), ("write", "the same as a WRITE"), ("post_recv", "ibv_post_recv"), ("empty", "ibv_poll_cq of an empty queue"),
+         ("receive", "ibv_poll_cq that returns a message"), ("sent", "ibv_poll_cq that returns a send"), ("turn", "all of a side in a ping-pong")]
 COLUMN = {"typical": 4, "rate": 4}  # #bytes #iterations min max typical ...; #bytes #iterations peak average rate
 
 
@@ -51,14 +56,49 @@ def perftest(command, column, cpus, env):
             server.wait()
 
 
+def shm(test, size, cpus):
+    """Seconds of one message of the provider shm."""
+    report = c.run_json([c.weft(), "perf", "--provider", "shm", "--tests", test, "--sizes", str(size), "--window", "64", "--repeat", "3", "--time", "60",
+                         "--pin", f"{cpus[0]},{cpus[1]}", "--format", "json"])
+    result = report["results"][0]
+    return result["median"] * 1e-9 if test == "tagged-pingpong" else size / (result["median"] * 1e9)
+
+
+def instructions(count, env):
+    """Between two devices of one process, which meet in shared memory. Under valgrind time goes faster than work: a poll that finds something looks at
+    the sockets, too, which it does every 10 us only (some 250 instructions each time)."""
+    env = dict(env, WEFT_PROGRESS="manual", WEFT_VERBS_DEVICES="a=127.0.0.1,b=127.0.0.1")
+    command = ["valgrind", "--tool=callgrind", "--collect-atstart=no", "--callgrind-out-file=/dev/null", c.program("verbs_ops")]
+    totals = {}
+    for call in ["nothing"] + [call for call, _ in CALLS]:
+        try:
+            done = subprocess.run(command + [call, str(count)], capture_output=True, text=True, timeout=300, env=env)
+        except subprocess.TimeoutExpired:
+            c.die(f"{call} did not end under callgrind")
+        found = re.search(r"Collected\s*:\s*(\d+)", done.stderr)
+        if done.returncode != 0 or not found:
+            sys.stderr.write(done.stderr[-3000:])
+            c.die(f"{call} could not be counted")
+        totals[call] = int(found.group(1)) / count
+    rows = [[title, f"{totals[call] - totals['nothing']:.0f}"] for call, title in CALLS]
+    print(c.table(["instructions of", "Weft"], rows))
+    c.save("verbs-instructions.json", {"per call": {call: totals[call] - totals["nothing"] for call, _ in CALLS}, "count": count})
+    return 0
+
+
 def main():
     p = argparse.ArgumentParser(prog="bench/verbs.py", description=__doc__.split("\n")[0])
     p.add_argument("--rounds", type=int, default=5, help="rounds (default 5)")
+    p.add_argument("--instructions", action="store_true", help="count instructions of single calls instead (callgrind)")
     args = p.parse_args()
+    env = dict(os.environ, LD_LIBRARY_PATH=str(c.STAGE / "lib/weft/compat"))
+    if args.instructions:
+        if not c.have("valgrind"):
+            c.die("valgrind is missing (package valgrind)")
+        return instructions(1000, env)
     if not c.have("ib_send_lat"):
         c.die("ib_send_lat is missing (package perftest)")
     cpus = c.two_cpus() or c.die("one CPU is not enough")
-    env = dict(os.environ, LD_LIBRARY_PATH=str(c.STAGE / "lib/weft/compat"))
     samples, quiet = c.Samples(), c.Quiet()
     for number in range(args.rounds):
         quiet.wait()
@@ -69,17 +109,20 @@ def main():
                 test, size = beside
                 rate, place = c.placed(cpus, lambda: _ucx.run(test, size, _ucx.MESSAGES[beside], "tcp,self", 64 if test == "tag_bw" else None, cpus, UCX_NET_DEVICES="lo"))
                 samples.add(row, "UCX tcp", 1 / rate if rate else None, place)
+            if row in SHM:
+                value, place = c.placed(cpus, lambda: shm(*SHM[row], cpus))
+                samples.add(row, "shm", value, place)
         print(f"round {number + 1} of {args.rounds} done", flush=True)
     results = {}
     for place in samples.places():
         rows = []
         for row in ROWS:
             mine = c.median(samples.of(row, "Weft", place))
-            pair = samples.ratio(row, "Weft", "UCX tcp", place)
-            rows.append([row, f"{mine * 1e6:.2f} us" if mine else "-", f"{pair[0]:.2f}x (n={pair[1]})" if pair else "-"])
-            results[f"{row}, {place}"] = {"seconds": mine, "ratio": pair[0] if pair else None}
-        print(f"\nCPUs {place}: time of a message, and over that of UCX tcp")
-        print(c.table(["what", "Weft", "ratio"], rows))
+            pairs = [samples.ratio(row, "Weft", other, place) for other in ("UCX tcp", "shm")]
+            rows.append([row, f"{mine * 1e6:.2f} us" if mine else "-"] + [f"{pair[0]:.2f}x (n={pair[1]})" if pair else "-" for pair in pairs])
+            results[f"{row}, {place}"] = {"seconds": mine, "ratio": pairs[0][0] if pairs[0] else None, "over shm": pairs[1][0] if pairs[1] else None}
+        print(f"\nCPUs {place}: time of a message, and over that of UCX tcp and of the provider shm")
+        print(c.table(["what", "Weft", "over UCX tcp", "over shm"], rows))
     print(samples.told() + "; " + quiet.verdict())
     c.save("verbs.json", results)
     return 0

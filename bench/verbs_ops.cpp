@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Counts instructions of single verbs calls: RC queue pairs of two devices in one process, which meet in shared memory,
 // and callgrind collects around exactly one call at a time. Written against <infiniband/verbs.h> alone.
-// bench/verbs_instructions.py runs it.
+// bench/verbs.py --instructions runs it.
 //
 //   WEFT_PROGRESS=manual WEFT_VERBS_DEVICES=a=127.0.0.1,b=127.0.0.1
 //     valgrind --tool=callgrind --collect-atstart=no verbs_ops CALL COUNT

@@ -22,16 +22,25 @@ if(tool_sources AND WEFT_TOOLS)
   set_target_properties(weft PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 endif()
 
-# weft_programs(<folder>): each .cpp directly in the folder is a program of its own.
+# weft_programs(<folder>): each .cpp directly in the folder is a program of its own. One of verbs is linked with the system's library alone, where there is one.
+find_library(WEFT_VERBS_LIBRARY ibverbs)
 function(weft_programs folder)
   file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/*.cpp")
   string(REPLACE "/" "_" prefix "${folder}")
   foreach(file IN LISTS files)
     get_filename_component(name "${file}" NAME_WE)
     set(target "weft_${prefix}_${name}")
+    file(STRINGS "${file}" verbs REGEX "include <infiniband/verbs.h>")
+    if(verbs AND NOT WEFT_VERBS_LIBRARY)
+      continue()
+    endif()
     add_executable(${target} "${file}")
-    # The rooms are there for what is measured without a library between; static, so only what is named gets in.
-    target_link_libraries(${target} PRIVATE ${WEFT_ROOM_TARGETS} PkgConfig::LIBFABRIC ${CMAKE_DL_LIBS})
+    if(verbs)
+      target_link_libraries(${target} PRIVATE ${WEFT_VERBS_LIBRARY})
+    else()
+      # The rooms are there for what is measured without a library between; static, so only what is named gets in.
+      target_link_libraries(${target} PRIVATE ${WEFT_ROOM_TARGETS} PkgConfig::LIBFABRIC ${CMAKE_DL_LIBS})
+    endif()
     file(STRINGS "${file}" options REGEX "include \"command_line.hpp\"")
     if(options)
       target_link_libraries(${target} PRIVATE CLI11::CLI11)
