@@ -3,10 +3,16 @@
 #include "link/roce/near_ring.hpp"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
+#include <array>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
+
+#include "os/event.hpp"
+#include "os/process.hpp"
 
 namespace weft::link::roce {
 namespace {
@@ -63,6 +69,47 @@ TEST(RoceNearRing, ASleeperIsWokenOnce) {
   (void)ring.put(1, 16);
   EXPECT_TRUE(ring.sender.must_wake());
   EXPECT_FALSE(ring.sender.must_wake());
+}
+
+// The receiver sleeps whenever it is empty, and the sender has no fence of its own. One wake-up that is lost ends it.
+TEST(RoceNearRing, ASleeperThatFencesForBothMissesNothing) {
+  if (!os::register_for_fence() || !os::fence_registered_processes()) GTEST_SKIP() << "no membarrier(2)";
+  auto memory = std::make_unique<NearMemory>();
+  NearSender sender(*memory, true);
+  NearReceiver receiver(*memory);
+  receiver.attach(true);
+  auto event = os::Event::create();
+  ASSERT_TRUE(event);
+  constexpr int packets = 50'000;
+  std::thread sends([&] {
+    std::array<std::byte, 16> packet{};
+    const iovec part{packet.data(), packet.size()};
+    for (int i = 0; i < packets;) {
+      if (sender.put(&part, 1, packet.size()) != NearSender::Put::Done) {
+        std::this_thread::yield();
+        continue;
+      }
+      ++i;
+      if (sender.must_wake()) event->notify();
+      for (volatile int pause = i % 64 * 8; pause > 0;) pause = pause - 1;
+    }
+  });
+  int taken = 0;
+  bool is_lost = false;
+  while (taken < packets && !is_lost) {
+    taken += receiver.take(8, [](auto...) {});
+    receiver.set_asleep(true);
+    ASSERT_TRUE(os::fence_registered_processes());
+    if (receiver.is_empty() && taken < packets) {
+      pollfd waiting{event->fd(), POLLIN, 0};
+      is_lost = ::poll(&waiting, 1, 10'000) == 0;
+      event->drain();
+    }
+    receiver.set_asleep(false);
+  }
+  EXPECT_FALSE(is_lost) << taken;
+  while (taken < packets) taken += receiver.take(128, [](auto...) {});
+  sends.join();
 }
 
 TEST(RoceNearRing, AReceiverThatClaimsMoreThanWasSentIsNoReceiver) {

@@ -322,7 +322,7 @@ TEST(RoceNear, AThreadSleepsWhileThereAreNoDescriptors) {
 
 // Greets as a device does, by hand.
 struct Stranger {
-  explicit Stranger(const Side& to, size_t bytes = sizeof(NearMemory), uint32_t version = 1) {
+  explicit Stranger(const Side& to, size_t bytes = sizeof(NearMemory), uint32_t version = NearHello{}.version) {
     int error = 0;
     connection = os::connect_to(NearPort::name_of(to.device->gid(0)), error);
     auto made = os::create_memory("stranger", bytes);
@@ -387,7 +387,7 @@ TEST(RoceNear, GreetingsThatAreNoneAreRefused) {
     return *strangers.back();
   };
   add(size_t{4096}).greet();  // too small
-  add(sizeof(NearMemory), 2U).greet();
+  add(sizeof(NearMemory), NearHello{}.version + 1).greet();
   Stranger& elsewhere = add();
   elsewhere.hello.to = elsewhere.hello.source;
   elsewhere.greet();
