@@ -120,15 +120,6 @@ bool poll(ibv_cq* cq) {
   return n == 1;
 }
 
-// Until `cq` has one; the other side makes progress meanwhile.
-void await(ibv_cq* cq, Side& other) {
-  for (int i = 0; !poll(cq); ++i) {
-    if (i > polls_most) die("a message was lost");
-    if (other.send_cq != cq && other.receive_cq != cq) (void)ibv_poll_cq(other.receive_cq, 0, nullptr);
-  }
-}
-
-// One message from `a` to `b` to its end, with `counted` around the call that is asked for.
 enum class Call { None, Post, Write, Empty, Receive, Sent, PostReceive };
 
 class Counted {
@@ -162,6 +153,7 @@ void take(ibv_cq* cq, bool is_counted) {
   }
 }
 
+// One message from `a` to `b` to its end; what `call` names, is counted.
 void message(Side& a, Side& b, uint64_t value, Call call) {
   if (call == Call::Write) {
     {
