@@ -438,17 +438,16 @@ bool Device::sleep() noexcept {
 void Device::work(bool sockets_ready) noexcept {
   for (bool first = true;; first = false) {
     const uint64_t now = clock_.now();
+    // A program that polls takes what comes itself, but for this thread in its way.
+    const bool is_polling = is_active(now, active_ns);
+    if (is_polling && (sockets_ready || !first) && ++vain_ >= vain_max) return step_aside();
     const uint64_t sent = adapter_.counters().sent;
     const int packets = take(now);
     counters_.packets_by_thread += static_cast<uint64_t>(packets);
     // One turn of sending is bounded; where it sent nothing the sockets are full.
     const bool may_send = adapter_.has_ready() && adapter_.counters().sent != sent;
-    if (packets == 0 && !may_send) {
-      const bool is_polling = now - polled_at_ns_ < 4 * not_polling_ns;
-      if (first && sockets_ready && is_polling && ++vain_ >= vain_max) step_aside();
-      return;
-    }
-    vain_ = 0;
+    if (packets == 0 && !may_send) return;
+    if (!is_polling) vain_ = 0;
     lock_.unlock();  // for the program's threads
     lock_.lock();
     if (stop_.load(std::memory_order_relaxed)) return;
@@ -457,14 +456,13 @@ void Device::work(bool sockets_ready) noexcept {
 
 void Device::look() noexcept {
   const uint64_t now = clock_.now();
-  const uint64_t since = now - polled_at_ns_;
-  if (since < not_polling_ns) {
+  if (is_active(now, active_ns)) {
     look_ns_ = std::min(2 * look_ns_, look_ns_max);
     return;
   }
   const int packets = take(now);
   counters_.packets_by_thread += static_cast<uint64_t>(packets);
-  if (packets != 0 || since > look_ns_) is_aside_ = false;
+  if (packets != 0 || !is_active(now, look_ns_)) is_aside_ = false;
 }
 
 }  // namespace weft::link::roce

@@ -97,8 +97,12 @@ class Device final : proto::roce::PacketOutput {
   uint64_t now() noexcept { return clock_.now(); }
   // For a thread of the program whose queue is empty: takes what came, sends what is due. Returns how many packets.
   int poll() noexcept;
-  // After requests were posted, or queue pairs modified: the thread may have to wake earlier than it planned.
-  void posted() noexcept {
+  // For one whose queue is not: it polls all the same.
+  void polled() noexcept { polled_at_ns_ = clock_.now(); }
+  // After requests were posted, or queue pairs modified: the thread may have to wake earlier than it planned. `now`: the time
+  // of the posting, by a program that is going to poll; 0: of something else.
+  void posted(uint64_t now = 0) noexcept {
+    if (now != 0) posted_at_ns_ = now;
     flush_ports();
     if (adapter_.next_due() < wakes_at_ || (is_armed_ && (adapter_.has_ready() || is_blocked_))) [[unlikely]]
       wake_thread();
@@ -133,8 +137,9 @@ class Device final : proto::roce::PacketOutput {
   PortCounters port_counters() const noexcept;
 
  private:
-  // Nobody has polled for so long: the program is busy with something else.
-  static constexpr uint64_t not_polling_ns = 5'000;
+  // Who polled or posted in that time polls again before long. Shorter ones take a system call for a pause, or the wake-up
+  // of this thread on the program's CPU.
+  static constexpr uint64_t active_ns = 100'000;
   static constexpr uint64_t look_ns_min = 50'000;
   static constexpr uint64_t look_ns_max = 1'000'000;
   static constexpr unsigned vain_max = 3;
@@ -169,6 +174,10 @@ class Device final : proto::roce::PacketOutput {
   void run() noexcept;
   void work(bool sockets_ready) noexcept;
   void look() noexcept;
+  // Whether the program has polled or posted in that time.
+  bool is_active(uint64_t now, uint64_t in_ns) const noexcept {
+    return now - polled_at_ns_ < in_ns || now - posted_at_ns_ < in_ns;
+  }
   void step_aside() noexcept;
   bool sleep() noexcept;  // gives the lock back meanwhile; true: a socket has something
   void wake_thread() noexcept;
@@ -185,6 +194,7 @@ class Device final : proto::roce::PacketOutput {
   uint64_t sockets_heard_at_ = 0;
   uint64_t show_at_ = 0;
   uint64_t polled_at_ns_ = 0;  // by the program
+  uint64_t posted_at_ns_ = 0;  // likewise
   uint64_t wakes_at_ = 0;      // the thread sleeps until then; 0: it is awake, or there is none
   bool is_armed_ = false;      // it sleeps on the sockets
   bool is_blocked_ = false;    // a port has packets that its socket had no room for

@@ -32,8 +32,12 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept {
     ibv_wc* to = wc;
     return mine.queue->poll(static_cast<size_t>(count), [&](const roce::Completion& c) { fill(*to++, c); });
   };
-  if (const int taken = take(); taken != 0) return taken;
-  (void)mine.instance->device().poll();
+  link::roce::Device& device = mine.instance->device();
+  if (const int taken = take(); taken != 0) {
+    device.polled();
+    return taken;
+  }
+  (void)device.poll();
   return take();
 }
 
@@ -112,7 +116,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     if (wr->opcode == IBV_WR_BIND_MW) wr->bind_mw.mw->rkey = wr->bind_mw.rkey;
   }
   if (status != 0) *bad = wr;
-  device.posted();
+  device.posted(now);
   return status;
 }
 

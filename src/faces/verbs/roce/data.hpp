@@ -26,7 +26,10 @@ inline uint32_t immediate_of(const roce::Completion& c) noexcept {
 // device's lock.
 inline int next_completion(Cq& cq, roce::Completion& out) noexcept {
   const int taken = cq.queue->poll({&out, 1});
-  if (taken != 0) return taken;
+  if (taken != 0) {
+    cq.instance->device().polled();
+    return taken;
+  }
   (void)cq.instance->device().poll();
   return cq.queue->poll({&out, 1});
 }
