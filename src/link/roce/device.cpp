@@ -372,6 +372,7 @@ void Device::step_aside() noexcept {
   is_aside_ = true;
   vain_ = 0;
   look_ns_ = look_ns_min;
+  if (near_) near_->relax();
   for (auto& port : ports_)
     if (port) port->link().disarm();
 }
@@ -442,12 +443,14 @@ void Device::work(bool sockets_ready) noexcept {
     const bool is_polling = is_active(now, active_ns);
     if (is_polling && (sockets_ready || !first) && ++vain_ >= vain_max) return step_aside();
     const uint64_t sent = adapter_.counters().sent;
+    const uint64_t one_sided = adapter_.counters().one_sided;
     const int packets = take(now);
     counters_.packets_by_thread += static_cast<uint64_t>(packets);
     // One turn of sending is bounded; where it sent nothing the sockets are full.
     const bool may_send = adapter_.has_ready() && adapter_.counters().sent != sent;
     if (packets == 0 && !may_send) return;
-    if (!is_polling) vain_ = 0;
+    // Nobody polls for one-sided operations.
+    if (!is_polling || adapter_.counters().one_sided != one_sided) vain_ = 0;
     lock_.unlock();  // for the program's threads
     lock_.lock();
     if (stop_.load(std::memory_order_relaxed)) return;
@@ -456,13 +459,16 @@ void Device::work(bool sockets_ready) noexcept {
 
 void Device::look() noexcept {
   const uint64_t now = clock_.now();
-  if (is_active(now, active_ns)) {
+  if (is_active(now, polling_ns)) {
     look_ns_ = std::min(2 * look_ns_, look_ns_max);
     return;
   }
-  const int packets = take(now);
-  counters_.packets_by_thread += static_cast<uint64_t>(packets);
-  if (packets != 0 || !is_active(now, look_ns_)) is_aside_ = false;
+  const uint64_t one_sided = adapter_.counters().one_sided;
+  counters_.packets_by_thread += static_cast<uint64_t>(take(now));
+  if (!is_active(now, active_ns) || adapter_.counters().one_sided != one_sided) {
+    is_aside_ = false;
+    vain_ = 0;
+  }
 }
 
 }  // namespace weft::link::roce

@@ -140,6 +140,7 @@ class Device final : proto::roce::PacketOutput {
   // Who polled or posted in that time polls again before long. Shorter ones take a system call for a pause, or the wake-up
   // of this thread on the program's CPU.
   static constexpr uint64_t active_ns = 100'000;
+  static constexpr uint64_t polling_ns = 20'000;
   static constexpr uint64_t look_ns_min = 50'000;
   static constexpr uint64_t look_ns_max = 1'000'000;
   static constexpr unsigned vain_max = 3;
@@ -200,7 +201,7 @@ class Device final : proto::roce::PacketOutput {
   bool is_blocked_ = false;    // a port has packets that its socket had no room for
   // Cold below.
   bool is_aside_ = false;
-  unsigned vain_ = 0;  // times in a row that it woke and the program had taken what came
+  unsigned vain_ = 0;  // times in a row that it woke though the program was active
   uint64_t look_ns_ = look_ns_min;
   DeviceCounters counters_;
   std::optional<Shown> shown_;

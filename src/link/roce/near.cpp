@@ -58,7 +58,7 @@ Result<void> NearPort::open(const os::SocketAddress& own, proto::PacketCapture* 
   if (!listener) return listener.error();
   if (!set->add(listener->get(), &listener_tag_))
     return Error{errno, std::string("cannot watch a Unix socket: ") + std::strerror(errno)};
-  fences_ = os::register_for_fence() && os::fence_registered_processes();
+  fences_ = is_relaxed_ = os::register_for_fence() && os::fence_registered_processes();
   own_ = own;
   own_gid_ = *gid;
   capture_ = capture;
@@ -230,14 +230,24 @@ void NearPort::on_packet(const Inbound& in, std::span<const std::byte> bytes,
 
 // --- sleeping ---
 
-// Between setting `asleep` and the last look, see NearSender::must_wake(). False: the senders fence themselves from now on, and
-// what they did before may not be seen yet.
+// While the program polls, nobody sleeps: senders need not fence, and the first sleep after that fences for both sides. From then
+// on they do, so that a thread that sleeps and wakes all the time pays nothing for them.
+void NearPort::relax() noexcept {
+  if (!fences_ || is_relaxed_) return;
+  is_relaxed_ = true;
+  for (const auto& in : inbound_)
+    if (in->ring) in->ring->set_fences_for_both(in->is_registered);
+}
+
+// Between setting `asleep` and the last look, see NearSender::must_wake(). False: what senders did may not be seen yet.
 bool NearPort::fence_all() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!fences_ || inbound_.empty() || os::fence_registered_processes()) return true;
-  fences_ = false;
+  if (!is_relaxed_) return true;
+  is_relaxed_ = false;
   for (const auto& in : inbound_)
     if (in->ring) in->ring->set_fences_for_both(false);
+  if (inbound_.empty() || os::fence_registered_processes()) return true;
+  fences_ = false;
   return false;
 }
 
@@ -465,7 +475,8 @@ bool NearPort::attach(Inbound& in, uint64_t) {
   in.memory = std::move(*memory);
   in.ring.emplace(*in.memory.as<NearMemory>());
   in.ring->set_asleep(is_armed_);
-  in.ring->attach(fences_ && hello.is_registered == 1);
+  in.is_registered = hello.is_registered == 1;
+  in.ring->attach(is_relaxed_ && in.is_registered);
   return true;
 }
 

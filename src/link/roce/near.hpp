@@ -100,6 +100,7 @@ class NearPort {
   int wait_fd() const noexcept { return set_.get(); }
   bool arm() noexcept;
   void disarm() noexcept;
+  void relax() noexcept;  // the program polls, and nobody is going to arm for a while
   uint64_t next_due() const noexcept { return due_at_; }
 
   const NearCounters& counters() const noexcept { return counters_; }
@@ -130,6 +131,7 @@ class NearPort {
     os::SocketAddress address;
     bool has_begun = false;
     bool is_malformed = false;
+    bool is_registered = false;
   };
   enum class State : uint8_t { Wanted, Absent, Greeted, Standing };
   struct Outbound : Watched {
@@ -176,7 +178,8 @@ class NearPort {
   Outbound* last_ = nullptr;
   std::unordered_map<Gid, std::unique_ptr<Outbound>, GidHash> outbound_;
   bool is_armed_ = false;
-  bool fences_ = false;  // membarrier(2) works here
+  bool fences_ = false;      // membarrier(2) works here
+  bool is_relaxed_ = false;  // senders that are registered need no fence
   proto::PacketCapture* capture_ = nullptr;
   uint64_t tend_at_ = 0;
   // Cold below.

@@ -322,7 +322,8 @@ TEST(RoceNear, AThreadSleepsWhileThereAreNoDescriptors) {
 
 // Greets as a device does, by hand.
 struct Stranger {
-  explicit Stranger(const Side& to, size_t bytes = sizeof(NearMemory), uint32_t version = NearHello{}.version) {
+  explicit Stranger(const Side& to, size_t bytes = sizeof(NearMemory),
+                    uint32_t version = NearHello{}.version) {
     int error = 0;
     connection = os::connect_to(NearPort::name_of(to.device->gid(0)), error);
     auto made = os::create_memory("stranger", bytes);

@@ -65,6 +65,7 @@ struct AdapterCounters {
   uint64_t sent = 0;
   uint64_t sent_again = 0;
   uint64_t received = 0;   // of a QP that takes them
+  uint64_t one_sided = 0;  // of these: WRITEs, READs and atomics
   uint64_t malformed = 0;  // no packet
   uint64_t unknown = 0;    // no such QP, or not of this type or in this state
   uint64_t foreign = 0;    // not from the QP's peer, or with another P_Key or Q_Key

@@ -195,6 +195,7 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
       !memory_.remote(reth.key, qp.pd, qp.number, reth.address, bytes, remote_write, at))
     return false;
   copy(at, from, bytes);
+  ++counters_.one_sided;
   return true;
 }
 

@@ -183,6 +183,7 @@ void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
 // --- WRITE ---
 
 void Adapter::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  ++counters_.one_sided;
   Responder& r = qp.responder;
   const wire::roce::OpcodeTraits& traits = packet.traits();
   const size_t bytes = packet.payload.size();
@@ -250,6 +251,7 @@ Resource* Adapter::new_resource(QueuePair& qp) noexcept {
 }
 
 void Adapter::on_read(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  ++counters_.one_sided;
   Responder& r = qp.responder;
   const wire::roce::Reth& reth = packet.reth;
   if (reth.length > message_bytes_max) return refuse(qp, NakCode::InvalidRequest, now);
@@ -276,6 +278,7 @@ void Adapter::on_read(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
 }
 
 void Adapter::on_atomic(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  ++counters_.one_sided;
   Responder& r = qp.responder;
   const wire::roce::AtomicEth& eth = packet.atomic;
   std::byte* at = nullptr;
