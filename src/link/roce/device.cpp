@@ -347,13 +347,14 @@ int Device::poll() noexcept {
     return 0;
   // Sockets that have been quiet are looked at now and then, so the rings are all that has to be; and these can be looked at
   // without the time.
+  if (sleeper_ != 0) --sleeper_;
   if (look_at_sockets_at_ != 0 && polls_ != 0 && !near_->has_packets() && !has_unsent()) {
     --polls_;
     return 0;
   }
   polls_ = vain_polls - 1;
   const uint64_t now = clock_.now();
-  polled_at_ns_ = now;
+  polled_at_ns_ = taken_at_ns_ = now;
   const int packets = take(now);
   counters_.packets_by_program += static_cast<uint64_t>(packets);
   if (adapter_.next_due() < wakes_at_) wake_thread();  // it sleeps until an older timer
@@ -399,7 +400,8 @@ bool Device::sleep() noexcept {
   uint64_t until = adapter_.next_due();
   if (adapter_.has_ready() || is_blocked_) until = std::min(until, now + no_room_ns);
   if (is_aside_) {
-    until = std::min(until, now + look_ns_);
+    // A timer that the program is late for must not keep the thread awake.
+    until = std::max(std::min(until, now + look_ns_), now + least_sleep_ns);
   } else {
     // Whoever looks while nothing happens sees what happened last.
     if (adapter_.counters().sent + adapter_.counters().received != shown_packets_)
@@ -440,7 +442,7 @@ void Device::work(bool sockets_ready) noexcept {
   for (bool first = true;; first = false) {
     const uint64_t now = clock_.now();
     // A program that polls takes what comes itself, but for this thread in its way.
-    const bool is_polling = is_active(now, active_ns);
+    const bool is_polling = sleeper_ == 0 && is_active(now, active_ns);
     if (is_polling && (sockets_ready || !first) && ++vain_ >= vain_max) return step_aside();
     const uint64_t sent = adapter_.counters().sent;
     const uint64_t one_sided = adapter_.counters().one_sided;
@@ -448,7 +450,10 @@ void Device::work(bool sockets_ready) noexcept {
     counters_.packets_by_thread += static_cast<uint64_t>(packets);
     // One turn of sending is bounded; where it sent nothing the sockets are full.
     const bool may_send = adapter_.has_ready() && adapter_.counters().sent != sent;
-    if (packets == 0 && !may_send) return;
+    if (packets == 0 && !may_send) {
+      if (!first && is_polling && vain_ != 0) --vain_;  // the end of a turn
+      return;
+    }
     // Nobody polls for one-sided operations.
     if (!is_polling || adapter_.counters().one_sided != one_sided) vain_ = 0;
     lock_.unlock();  // for the program's threads
@@ -459,12 +464,14 @@ void Device::work(bool sockets_ready) noexcept {
 
 void Device::look() noexcept {
   const uint64_t now = clock_.now();
-  if (is_active(now, polling_ns)) {
+  if (now - taken_at_ns_ < taking_ns) {
     look_ns_ = std::min(2 * look_ns_, look_ns_max);
     return;
   }
   const uint64_t one_sided = adapter_.counters().one_sided;
-  counters_.packets_by_thread += static_cast<uint64_t>(take(now));
+  const int packets = take(now);
+  counters_.packets_by_thread += static_cast<uint64_t>(packets);
+  if (packets != 0) look_ns_ = look_ns_min;
   if (!is_active(now, active_ns) || adapter_.counters().one_sided != one_sided) {
     is_aside_ = false;
     vain_ = 0;

@@ -98,7 +98,10 @@ class Device final : proto::roce::PacketOutput {
   // For a thread of the program whose queue is empty: takes what came, sends what is due. Returns how many packets.
   int poll() noexcept;
   // For one whose queue is not: it polls all the same.
-  void polled() noexcept { polled_at_ns_ = clock_.now(); }
+  void polled() noexcept {
+    if (sleeper_ != 0) --sleeper_;
+    polled_at_ns_ = clock_.now();
+  }
   // After requests were posted, or queue pairs modified: the thread may have to wake earlier than it planned. `now`: the time
   // of the posting, by a program that is going to poll; 0: of something else.
   void posted(uint64_t now = 0) noexcept {
@@ -109,9 +112,10 @@ class Device final : proto::roce::PacketOutput {
   }
   // The program is about to sleep until a completion event: the thread must not stand aside.
   void expect_sleep() noexcept {
+    sleeper_ = polls_of_a_sleeper;
+    vain_ = 0;
     if (is_aside_) [[unlikely]] {
       is_aside_ = false;
-      vain_ = 0;
       wake_thread();
     }
     posted();
@@ -140,7 +144,9 @@ class Device final : proto::roce::PacketOutput {
   // Who polled or posted in that time polls again before long. Shorter ones take a system call for a pause, or the wake-up
   // of this thread on the program's CPU.
   static constexpr uint64_t active_ns = 100'000;
-  static constexpr uint64_t polling_ns = 20'000;
+  static constexpr uint64_t taking_ns = 50'000;       // who took packets in that time takes more
+  static constexpr uint64_t least_sleep_ns = 20'000;  // of a thread that stands aside
+  static constexpr unsigned polls_of_a_sleeper = 16;  // who arms a queue and polls it no more often, sleeps
   static constexpr uint64_t look_ns_min = 50'000;
   static constexpr uint64_t look_ns_max = 1'000'000;
   static constexpr unsigned vain_max = 3;
@@ -196,9 +202,12 @@ class Device final : proto::roce::PacketOutput {
   uint64_t show_at_ = 0;
   uint64_t polled_at_ns_ = 0;  // by the program
   uint64_t posted_at_ns_ = 0;  // likewise
-  uint64_t wakes_at_ = 0;      // the thread sleeps until then; 0: it is awake, or there is none
-  bool is_armed_ = false;      // it sleeps on the sockets
-  bool is_blocked_ = false;    // a port has packets that its socket had no room for
+  uint64_t taken_at_ns_ = 0;   // a poll of the program that looked for packets
+  unsigned sleeper_ =
+      0;  // polls until the program, which said that it would sleep, counts as one that does not
+  uint64_t wakes_at_ = 0;    // the thread sleeps until then; 0: it is awake, or there is none
+  bool is_armed_ = false;    // it sleeps on the sockets
+  bool is_blocked_ = false;  // a port has packets that its socket had no room for
   // Cold below.
   bool is_aside_ = false;
   unsigned vain_ = 0;  // times in a row that it woke though the program was active

@@ -213,6 +213,11 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
   r.rnr_retries = qp.attributes.rnr_retry;
   r.has_recovered = false;
   complete_sends(qp, now);
+  if (static_cast<int32_t>(r.cursor - qp.sends.head) <
+      0) {  // after going back it may stand at a local request
+    r.cursor = qp.sends.head;
+    r.packet = 0;
+  }
   r.deadline = UINT64_MAX;
   if (r.oldest != r.next) {
     const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);

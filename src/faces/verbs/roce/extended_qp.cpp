@@ -157,7 +157,7 @@ int post(Qp& qp, Batch& batch) noexcept {
     if (status != 0) break;
     if (batch.bound[i] != nullptr) batch.bound[i]->rkey = batch.requests[i].remote_key;
   }
-  device.posted();
+  device.posted(now);
   return status;
 }
 
