@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 4> copy_words = {"auto", "ring", "receive
 
 constexpr std::array<std::string_view, 4> verbs_log_words = {"none", "error", "warn", "info"};
 
-constexpr std::array<Setting, 26> table = {{
+constexpr std::array<Setting, 28> table = {{
     {"FI_PROVIDER", Kind::Text, 0, 0, 0,
      "Providers to use, separated by commas; ^ before the list means all but those (default: all)"},
     {"FI_PROVIDER_PATH", Kind::Text, 0, 0, 0, "Directories with plugins (*fi.so), with colons between"},
@@ -80,6 +80,12 @@ constexpr std::array<Setting, 26> table = {{
      "libibverbs.so.1: shared objects with more verbs devices, with colons between (default: none)"},
     {"WEFT_VERBS_LOG", Kind::Word, 0, 0, 0,
      "libibverbs.so.1: what is logged: none, error, warn, info (default: warn)", verbs_log_words},
+    {"FI_TCP_IFACE", Kind::Text, 0, 0, 0,
+     "tcp, tcp;ofi_rxm: the network interface whose domain fi_getinfo lists; weft: the interface towards "
+     "other "
+     "hosts (default: all)"},
+    {"FI_UDP_IFACE", Kind::Text, 0, 0, 0,
+     "udp, udp;ofi_rxd: the network interface whose domain fi_getinfo lists (default: all)"},
     {"FI_WEFT_NEAR", Kind::Flag, 0, 1, 1, nullptr},
     {"FI_TCP_CONNECT_TIMEOUT", Kind::Number, 0, 86'400'000, 10'000, nullptr},
     {"FI_TCP_ACCEPT_TIMEOUT", Kind::Number, 0, 86'400'000, 60'000, nullptr},

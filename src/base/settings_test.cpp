@@ -49,10 +49,26 @@ TEST(SettingTable, NamesThatAreMeant) {
   EXPECT_EQ(nearest("WEFT_RELIABLE_TIMOUT_S"), "WEFT_RELIABLE_TIMEOUT_S");
   EXPECT_EQ(nearest("FI_PROVIDERS"), "FI_PROVIDER");
   EXPECT_EQ(nearest("FI_LOG_LEVL"), "FI_LOG_LEVEL");
-  for (const char* other : {"WEFT_BUILD", "WEFT_STAGE", "WEFT_SOURCE", "WEFT_SEED", "WEFT_SEEDS", "WEFT_JOBS",
-                            "WEFT_PRELOAD", "WEFT_SANITIZE", "WEFT_SIM_SEED", "WEFT_TEST_PROVIDER",
-                            "WEFT_TEST_BIG", "WEFT_LIBRARY_SETTLED", "WEFT_LOSSY_SECONDS", "FI_UNIVERSE_SIZE",
-                            "FI_TCP_IFACE", "FI_SHM_SAR_THRESHOLD", "FI_OFI_RXM_SAR_LIMIT", "FI_HOOK", ""})
+  for (const char* other : {"WEFT_BUILD",
+                            "WEFT_STAGE",
+                            "WEFT_SOURCE",
+                            "WEFT_SEED",
+                            "WEFT_SEEDS",
+                            "WEFT_JOBS",
+                            "WEFT_PRELOAD",
+                            "WEFT_SANITIZE",
+                            "WEFT_SIM_SEED",
+                            "WEFT_TEST_PROVIDER",
+                            "WEFT_TEST_BIG",
+                            "WEFT_LIBRARY_SETTLED",
+                            "WEFT_LOSSY_SECONDS",
+                            "FI_UNIVERSE_SIZE",
+                            "FI_NET_IFACE",
+                            "FI_VERBS_IFACE",
+                            "FI_SHM_SAR_THRESHOLD",
+                            "FI_OFI_RXM_SAR_LIMIT",
+                            "FI_HOOK",
+                            ""})
     EXPECT_EQ(nearest(other), "") << other;
   EXPECT_EQ(nearest(std::string(4096, 'F')), "");
 }

@@ -2,12 +2,15 @@
 // getifaddrs(3), and the ioctl for the MTU.
 #include "os/interfaces.hpp"
 
+#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 #include <memory>
 
@@ -22,7 +25,31 @@ unsigned mtu_of(const Fd& socket, const std::string& name) noexcept {
   return ::ioctl(socket.get(), SIOCGIFMTU, &request) == 0 ? static_cast<unsigned>(request.ifr_mtu) : 0;
 }
 
-void add_address(Interface& to, const SocketAddress& address) {
+// Where the bytes of the host part and the network part are.
+std::span<std::byte> host_bytes(sockaddr_storage& address) noexcept {
+  if (address.ss_family == AF_INET)
+    return std::as_writable_bytes(std::span(&reinterpret_cast<sockaddr_in&>(address).sin_addr, 1));
+  return std::as_writable_bytes(std::span(&reinterpret_cast<sockaddr_in6&>(address).sin6_addr, 1));
+}
+
+sockaddr_storage copy_of(const sockaddr* address, int family) noexcept {
+  sockaddr_storage copy{};
+  std::memcpy(&copy, address, SocketAddress::length_of(family));
+  copy.ss_family = static_cast<sa_family_t>(family);
+  return copy;
+}
+
+unsigned prefix_of(const sockaddr* mask, int family) noexcept {
+  if (mask == nullptr) return family == AF_INET ? 32 : 128;
+  sockaddr_storage copy = copy_of(mask, family);
+  unsigned bits = 0;
+  for (const std::byte one : host_bytes(copy))
+    bits += static_cast<unsigned>(std::popcount(static_cast<unsigned char>(one)));
+  return bits;
+}
+
+void add_address(Interface& to, const SocketAddress& address, unsigned prefix_bits) {
+  to.addresses.push_back({address, prefix_bits});
   if (address.family() == AF_INET && !to.ipv4) to.ipv4 = address;
   if (address.family() == AF_INET6 && (!to.ipv6 || (to.ipv6.is_link_local() && !address.is_link_local())))
     to.ipv6 = address;
@@ -51,11 +78,16 @@ std::vector<Interface> interfaces() {
                        mtu_of(socket, name),
                        (one->ifa_flags & IFF_LOOPBACK) != 0,
                        {},
+                       {},
                        {}});
       place = std::prev(found.end());
     }
-    add_address(*place, *address);
+    add_address(*place, *address, prefix_of(one->ifa_netmask, family));
   }
+  for (Interface& one : found)
+    std::ranges::stable_sort(one.addresses, {}, [](const InterfaceAddress& each) {
+      return each.address.family() == AF_INET ? 0 : each.address.is_link_local() ? 2 : 1;
+    });
   const SocketAddress out4 = outgoing_address(AF_INET);
   const auto rank = [&](const Interface& one) {
     return one.is_loopback ? 2 : one.ipv4 && same_host(one.ipv4, out4) ? 0 : 1;
@@ -68,7 +100,19 @@ std::optional<Interface> interface_named(const std::string& name) {
   const unsigned index = name.size() < IFNAMSIZ ? ::if_nametoindex(name.c_str()) : 0;
   if (index == 0) return {};
   const Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  return Interface{name, index, mtu_of(socket, name), false, {}, {}};
+  return Interface{name, index, mtu_of(socket, name), false, {}, {}, {}};
+}
+
+std::string network_text(const InterfaceAddress& one) {
+  sockaddr_storage network = copy_of(one.address.get(), one.address.family());
+  const std::span<std::byte> bytes = host_bytes(network);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const unsigned kept = one.prefix_bits > 8 * i ? std::min(one.prefix_bits - unsigned(8 * i), 8U) : 0;
+    bytes[i] &= static_cast<std::byte>(0xff00U >> kept);
+  }
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (::inet_ntop(network.ss_family, bytes.data(), text.data(), text.size()) == nullptr) return {};
+  return std::string(text.data()) + '/' + std::to_string(one.prefix_bits);
 }
 
 }  // namespace weft::os

@@ -16,27 +16,6 @@ namespace {
 
 using os::SocketAddress;
 
-std::optional<SocketAddress> parse(uint32_t format, const void* bytes) noexcept {
-  if (format == FI_ADDR_STR) {
-    const char* text = static_cast<const char*>(bytes);
-    return SocketAddress::from_text({text, ::strnlen(text, SocketAddress::text_bytes)});
-  }
-  const auto address = SocketAddress::from(bytes, SocketAddresses::addrlen(format));
-  const int family = format == FI_SOCKADDR_IN6 ? AF_INET6 : AF_INET;
-  return address && address->family() == family ? address : std::nullopt;
-}
-
-std::vector<std::byte> form(uint32_t format, const SocketAddress& address) {
-  std::vector<std::byte> bytes(SocketAddresses::addrlen(format));
-  if (format == FI_ADDR_STR) {
-    const std::string text = address.text();
-    std::memcpy(bytes.data(), text.data(), std::min(text.size(), bytes.size() - 1));
-  } else {
-    std::memcpy(bytes.data(), address.get(), std::min<size_t>(address.size(), bytes.size()));
-  }
-  return bytes;
-}
-
 int family_of(uint32_t format) noexcept {
   return format == FI_SOCKADDR_IN ? AF_INET : format == FI_SOCKADDR_IN6 ? AF_INET6 : AF_UNSPEC;
 }
@@ -82,6 +61,33 @@ Result<SocketAddress> look_up(uint32_t format, const char* node, const char* ser
 
 bool SocketAddresses::available(uint32_t format) noexcept {
   return format == FI_ADDR_STR || os::has_family(family_of(format));
+}
+
+std::optional<SocketAddress> SocketAddresses::parse(uint32_t format, const void* bytes) noexcept {
+  if (format == FI_ADDR_STR) {
+    const char* text = static_cast<const char*>(bytes);
+    return SocketAddress::from_text({text, ::strnlen(text, SocketAddress::text_bytes)});
+  }
+  const auto address = SocketAddress::from(bytes, addrlen(format));
+  const int family = format == FI_SOCKADDR_IN6 ? AF_INET6 : AF_INET;
+  return address && address->family() == family ? address : std::nullopt;
+}
+
+std::vector<std::byte> SocketAddresses::form(uint32_t format, const SocketAddress& address) {
+  std::vector<std::byte> bytes(addrlen(format));
+  if (format == FI_ADDR_STR) {
+    const std::string text = address.text();
+    std::memcpy(bytes.data(), text.data(), std::min(text.size(), bytes.size() - 1));
+  } else {
+    std::memcpy(bytes.data(), address.get(), std::min<size_t>(address.size(), bytes.size()));
+  }
+  return bytes;
+}
+
+std::vector<Place> SocketAddresses::interface_places(uint32_t format, const char* setting,
+                                                     std::span<const std::byte> source,
+                                                     std::span<const std::byte> destination) {
+  return places_of<SocketAddresses>(format, family_of(format), setting, source, destination);
 }
 
 Result<std::vector<std::byte>> SocketAddresses::resolve(uint32_t format, const char* node,

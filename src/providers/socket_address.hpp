@@ -7,11 +7,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.hpp"
 #include "os/socket_address.hpp"
+#include "providers/place.hpp"
 
 namespace weft::providers {
 
@@ -35,6 +38,14 @@ struct SocketAddresses {
   static std::vector<std::byte> unnamed(uint32_t format);
   static bool normalise(uint32_t format, std::byte* bytes) noexcept;
   static std::string to_string(uint32_t format, const void* bytes);
+
+  // `bytes` holds addrlen() bytes; nothing: they are no address of the format.
+  static std::optional<os::SocketAddress> parse(uint32_t format, const void* bytes) noexcept;
+  static std::vector<std::byte> form(uint32_t format, const os::SocketAddress& address);
+  // place.hpp; a provider that offers a domain for each interface calls it with the name of its setting.
+  static std::vector<Place> interface_places(uint32_t format, const char* setting,
+                                             std::span<const std::byte> source,
+                                             std::span<const std::byte> destination);
 };
 
 }  // namespace weft::providers

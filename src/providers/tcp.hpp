@@ -5,6 +5,8 @@
 #include <rdma/fabric.h>
 
 #include <array>
+#include <span>
+#include <vector>
 
 #include "link/tcp/connection.hpp"
 #include "link/tcp/link.hpp"
@@ -22,6 +24,10 @@ struct Tcp : SocketAddresses {
   static constexpr std::array<EndpointKind, 2> kinds = {
       {{FI_EP_RDM, FI_PROTO_UNSPEC, 1, FI_LOCAL_COMM | FI_REMOTE_COMM},
        {FI_EP_MSG, FI_PROTO_SOCK_TCP, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
+  static std::vector<Place> places(uint32_t format, std::span<const std::byte> source,
+                                   std::span<const std::byte> destination) {
+    return interface_places(format, "FI_TCP_IFACE", source, destination);
+  }
 };
 
 }  // namespace weft::providers

@@ -5,6 +5,8 @@
 #include <rdma/fabric.h>
 
 #include <array>
+#include <span>
+#include <vector>
 
 #include "link/message/link.hpp"
 #include "link/tcp/messages.hpp"
@@ -24,6 +26,10 @@ struct TcpRxm : SocketAddresses {
 
   static constexpr size_t addrlen(uint32_t format) noexcept {
     return format == FI_ADDR_STR ? 0 : SocketAddresses::addrlen(format);
+  }
+  static std::vector<Place> places(uint32_t format, std::span<const std::byte> source,
+                                   std::span<const std::byte> destination) {
+    return interface_places(format, "FI_TCP_IFACE", source, destination);
   }
 };
 

@@ -4,6 +4,9 @@
 
 #include <rdma/fabric.h>
 
+#include <span>
+#include <vector>
+
 #include "link/udp/packets.hpp"
 #include "providers/endpoint_kind.hpp"
 #include "providers/socket_address.hpp"
@@ -25,6 +28,10 @@ struct Udp : SocketAddresses {
   // The largest message: what leaves every interface in one piece.
   static size_t datagram_bytes(uint32_t format) noexcept {
     return os::udp_interface_bytes(format == FI_SOCKADDR_IN6 ? AF_INET6 : AF_INET);
+  }
+  static std::vector<Place> places(uint32_t format, std::span<const std::byte> source,
+                                   std::span<const std::byte> destination) {
+    return interface_places(format, "FI_UDP_IFACE", source, destination);
   }
 };
 

@@ -4,6 +4,9 @@
 
 #include <rdma/fabric.h>
 
+#include <span>
+#include <vector>
+
 #include "link/reliable/ip_names.hpp"
 #include "link/reliable/link.hpp"
 #include "link/udp/packets.hpp"
@@ -19,6 +22,10 @@ struct UdpRxd : SocketAddresses {
       FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for
   static constexpr std::array<EndpointKind, 1> kinds = {
       {{FI_EP_RDM, FI_PROTO_RXD, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
+  static std::vector<Place> places(uint32_t format, std::span<const std::byte> source,
+                                   std::span<const std::byte> destination) {
+    return interface_places(format, "FI_UDP_IFACE", source, destination);
+  }
 };
 
 }  // namespace weft::providers

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/settings.hpp"
 #include "providers/socket_address.hpp"
 
 namespace weft::providers {
@@ -20,7 +21,7 @@ std::string_view text_at(const void* bytes) {
   return {text, ::strnlen(text, Address::text_bytes)};
 }
 
-std::vector<std::byte> form(const Address& address) {
+std::vector<std::byte> text_of(const Address& address) {
   std::vector<std::byte> bytes(Address::text_bytes);
   const std::string text = address.text();
   std::memcpy(bytes.data(), text.data(), std::min(text.size(), bytes.size() - 1));
@@ -34,23 +35,23 @@ Result<std::vector<std::byte>> WeftAddresses::resolve(uint32_t, const char* node
   if (node != nullptr && std::string_view(node).starts_with("weft://")) {
     const auto address = Address::from_text(node);
     if (!address) return Error{EINVAL, std::string(node) + " is no address of weft"};
-    return form(*address);
+    return text_of(*address);
   }
   auto bytes = SocketAddresses::resolve(FI_ADDR_STR, node, service, source);
   if (!bytes || bytes->empty()) return bytes;
   const auto where = os::SocketAddress::from_text(text_at(bytes->data()));
   if (!where) return Error{EINVAL, std::string(text_at(bytes->data())) + " is no address with a port"};
-  return form({*where, {}});
+  return text_of({*where, {}});
 }
 
 std::vector<std::byte> WeftAddresses::unnamed(uint32_t) {
-  return form({os::SocketAddress::any(AF_INET), {}});
+  return text_of({os::SocketAddress::any(AF_INET), {}});
 }
 
 bool WeftAddresses::normalise(uint32_t, std::byte* bytes) noexcept try {
   const auto address = Address::from_text(text_at(bytes));
   if (!address) return false;
-  const auto text = form(*address);
+  const auto text = text_of(*address);
   std::memcpy(bytes, text.data(), text.size());
   return true;
 } catch (const std::bad_alloc&) {
@@ -60,6 +61,25 @@ bool WeftAddresses::normalise(uint32_t, std::byte* bytes) noexcept try {
 std::string WeftAddresses::to_string(uint32_t, const void* bytes) {
   const auto address = Address::from_text(text_at(bytes));
   return address ? address->text() : std::string();
+}
+
+std::optional<os::SocketAddress> WeftAddresses::parse(uint32_t, const void* bytes) noexcept {
+  const auto address = Address::from_text(text_at(bytes));
+  if (!address) return {};
+  return address->where;
+}
+
+std::vector<std::byte> WeftAddresses::form(uint32_t, const os::SocketAddress& address) {
+  return text_of({address, {}});
+}
+
+std::vector<Place> Weft::places(uint32_t format, std::span<const std::byte> source,
+                                std::span<const std::byte> destination) {
+  const char* const named = settings::text("FI_TCP_IFACE");
+  const bool one_is_asked = named != nullptr && is_interface_place(named);
+  auto places = places_of<WeftAddresses>(format, AF_UNSPEC, "FI_TCP_IFACE", source, destination);
+  for (Place& place : places) place.is_listed = place.is_listed && one_is_asked;
+  return places;
 }
 
 }  // namespace weft::providers

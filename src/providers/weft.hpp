@@ -6,12 +6,16 @@
 #include <rdma/fabric.h>
 
 #include <array>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "link/composite/address.hpp"
 #include "link/composite/link.hpp"
 #include "link/shm/link.hpp"
 #include "link/tcp/link.hpp"
 #include "providers/endpoint_kind.hpp"
+#include "providers/place.hpp"
 
 namespace weft::providers {
 
@@ -29,6 +33,10 @@ struct WeftAddresses {
   static std::vector<std::byte> unnamed(uint32_t format);  // "weft://0.0.0.0:0"
   static bool normalise(uint32_t format, std::byte* bytes) noexcept;
   static std::string to_string(uint32_t format, const void* bytes);
+
+  // Of the network address: the peers on this host are reached whatever the interface.
+  static std::optional<os::SocketAddress> parse(uint32_t format, const void* bytes) noexcept;
+  static std::vector<std::byte> form(uint32_t format, const os::SocketAddress& address);
 };
 
 struct Weft : WeftAddresses {
@@ -42,6 +50,10 @@ struct Weft : WeftAddresses {
       {{"near",
         "whether peers on this host are reached by shared memory (default: yes); no: by the network, "
         "as all others"}}};
+
+  // All interfaces are one domain, which has the provider's name, unless one is asked for: by a domain's name or by FI_TCP_IFACE.
+  static std::vector<Place> places(uint32_t format, std::span<const std::byte> source,
+                                   std::span<const std::byte> destination);
 };
 
 }  // namespace weft::providers

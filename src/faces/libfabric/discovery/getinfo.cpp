@@ -12,10 +12,12 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "faces/libfabric/discovery/match.hpp"
+#include "faces/libfabric/discovery/placed.hpp"
 #include "faces/libfabric/discovery/refusals.hpp"
 #include "faces/libfabric/foreign/foreign.hpp"
 #include "faces/libfabric/text/log.hpp"
@@ -36,6 +38,10 @@ struct Request {
   bool plugin;
   const char* prefix;
 
+  // The local address, by node and service or by the hints.
+  bool says_source() const noexcept {
+    return (flags & FI_SOURCE) != 0 || (hints != nullptr && hints->src_addr != nullptr);
+  }
   bool named() const noexcept { return node != nullptr || service != nullptr; }
   const char* prov_name() const noexcept {
     return hints != nullptr && hints->fabric_attr != nullptr ? hints->fabric_attr->prov_name : nullptr;
@@ -175,6 +181,76 @@ struct Answers {
   }
 };
 
+// An answer at a place, and where it belongs among the others.
+struct Placed {
+  size_t kind;  // of endpoint, in the order of the offers
+  bool is_loopback;
+  size_t domain;  // in the order in which they came up
+  InfoPtr info;
+};
+
+// What is asked about one offer of a provider with places: nothing said of the source leaves it to the place.
+struct Ends {
+  std::vector<std::byte> source;
+  std::vector<std::byte> destination;
+  bool unsaid() const noexcept { return source.empty() && destination.empty(); }
+};
+
+Result<Ends> asked_ends(const Provider& provider, uint32_t format, const Request& request) {
+  Ends ends;
+  if (request.says_source()) {
+    auto source = source_address(provider, format, request);
+    if (!source) return source.error();
+    ends.source = std::move(*source);
+  }
+  auto destination = destination_address(provider, format, request);
+  if (!destination) return destination.error();
+  ends.destination = std::move(*destination);
+  return ends;
+}
+
+// One offer at each place that the request may mean.
+void ask_places(const Provider& provider, const fi_info& offer, size_t kind, const Request& request,
+                std::vector<std::string>& domains, std::vector<Placed>& found) {
+  auto ends = asked_ends(provider, offer.addr_format, request);
+  if (!ends) return;
+  const bool named = names_place(request.hints);
+  for (const providers::Place& place : provider.places(offer.addr_format, ends->source, ends->destination)) {
+    if (!place.is_listed && !named) continue;
+    // Who asked for an address knows how far it reaches; unasked, loopback does not leave the host.
+    const PlacedOffer placed(offer, place,
+                             place.leaves_host || !ends->unsaid() ? offer.caps : uint64_t{FI_LOCAL_COMM});
+    auto answer = match(provider, placed.info(), request.version, request.hints);
+    if (!answer) continue;
+    put_address(&(*answer)->src_addr, &(*answer)->src_addrlen, place.source);
+    put_address(&(*answer)->dest_addr, &(*answer)->dest_addrlen, ends->destination);
+    auto domain = std::ranges::find(domains, place.domain);
+    if (domain == domains.end()) domain = domains.insert(domain, place.domain);
+    found.push_back(
+        {kind, !place.leaves_host, static_cast<size_t>(domain - domains.begin()), std::move(*answer)});
+    if (!ends->unsaid()) return;
+  }
+}
+
+// The answers of a provider with places: by kind of endpoint, and then by interface whatever the format.
+std::vector<Placed> ask_places(const Provider& provider, const Request& request) {
+  std::vector<Placed> found;
+  std::vector<std::string> domains;
+  size_t kind = 0;
+  const fi_info* const first = provider.offers(provider);
+  for (const fi_info* offer = first; offer != nullptr; offer = offer->next) {
+    // Addresses as text are another form of those that are listed.
+    const bool spare = offer->addr_format == FI_ADDR_STR && first->addr_format != FI_ADDR_STR;
+    if (!spare || (request.hints != nullptr && request.hints->addr_format == FI_ADDR_STR))
+      ask_places(provider, *offer, kind, request, domains, found);
+    if (offer->next != nullptr && offer->next->ep_attr->type != offer->ep_attr->type) ++kind;
+  }
+  std::ranges::stable_sort(found, [](const Placed& a, const Placed& b) {
+    return std::tuple(a.kind, a.is_loopback, a.domain) < std::tuple(b.kind, b.is_loopback, b.domain);
+  });
+  return found;
+}
+
 // Adds what this provider answers; the refusal of the offer that came nearest when it answers nothing.
 Result<void> ask(const Provider& provider, const Request& request, Answers& answers) {
   if ((request.flags & FI_PROV_ATTR_ONLY) != 0) {
@@ -182,6 +258,14 @@ Result<void> ask(const Provider& provider, const Request& request, Answers& answ
     return {};
   }
   bool any = false;
+  const auto add = [&](InfoPtr answer) {
+    if (request.plugin && !assign_string(&answer->fabric_attr->prov_name, nullptr)) throw std::bad_alloc();
+    answers.add(std::move(answer));
+    any = true;
+  };
+  if (provider.places != nullptr)
+    for (Placed& placed : ask_places(provider, request)) add(std::move(placed.info));
+  if (any) return {};
   Error address_refusal{0, {}};
   for (const fi_info* offer = provider.offers(provider); offer != nullptr; offer = offer->next) {
     auto answer = match(provider, *offer, request.version, request.hints);
@@ -190,9 +274,7 @@ Result<void> ask(const Provider& provider, const Request& request, Answers& answ
       address_refusal = ok.error();
       continue;
     }
-    if (request.plugin && !assign_string(&(*answer)->fabric_attr->prov_name, nullptr)) throw std::bad_alloc();
-    answers.add(std::move(*answer));
-    any = true;
+    add(std::move(*answer));
   }
   if (any) return {};
   if (address_refusal.code != 0) return address_refusal;

@@ -11,6 +11,7 @@
 
 #include "faces/libfabric/discovery/match_parts.hpp"
 #include "faces/libfabric/discovery/opened.hpp"
+#include "faces/libfabric/discovery/placed.hpp"
 #include "faces/libfabric/text/tostr.hpp"
 
 namespace weft::fi {
@@ -92,15 +93,26 @@ void match_handle(Negotiation& talk) {
   talk.answer.handle = handle != nullptr && handle->fclass == FI_CLASS_PEP ? handle : nullptr;
 }
 
+Result<void> match_domain_name(const Negotiation& talk) {
+  const auto* domain = talk.hints->domain_attr;
+  if (domain == nullptr) return {};
+  auto ok = match_name(talk, "domain_attr->name", domain->name, talk.offer.domain_attr->name);
+  if (ok || talk.provider.places == nullptr) return ok;
+  return refuse(talk, "domain_attr->name", '"' + std::string(domain->name) + '"',
+                domain_names(talk.provider, talk.offer.addr_format));
+}
+
 Result<void> match_names(const Negotiation& talk) {
   if (talk.hints == nullptr) return {};
+  // An interface says more than its network.
+  const bool domain_first = talk.provider.places != nullptr;
+  if (domain_first)
+    if (auto ok = match_domain_name(talk); !ok) return ok;
   if (const auto* fabric = talk.hints->fabric_attr) {
     if (auto ok = match_name(talk, "fabric_attr->name", fabric->name, talk.offer.fabric_attr->name); !ok)
       return ok;
   }
-  if (const auto* domain = talk.hints->domain_attr)
-    return match_name(talk, "domain_attr->name", domain->name, talk.offer.domain_attr->name);
-  return {};
+  return domain_first ? Result<void>() : match_domain_name(talk);
 }
 
 Result<void> match_type(const Negotiation& talk) {
@@ -249,6 +261,18 @@ Result<InfoPtr> match_offers(const Provider& provider, uint32_t version, const f
   return refusal;
 }
 
+// The domain may be an interface, at any of its addresses.
+static Result<InfoPtr> match_at_places(const Provider& provider, uint32_t version, const fi_info& info) {
+  if (!names_place(&info)) return match_offers(provider, version, &info);
+  for (const fi_info* offer = provider.offers(provider); offer != nullptr; offer = offer->next) {
+    for (const providers::Place& place : provider.places(offer->addr_format, {}, {})) {
+      const PlacedOffer placed(*offer, place, offer->caps);
+      if (auto answer = match(provider, placed.info(), version, &info)) return answer;
+    }
+  }
+  return match_offers(provider, version, &info);
+}
+
 Result<InfoPtr> match_any(const Provider& provider, uint32_t version, const fi_info* info) {
   if (info == nullptr) return match_offers(provider, version, nullptr);
   const InfoPtr known(dup_info(info, abi_of(version)));
@@ -257,6 +281,7 @@ Result<InfoPtr> match_any(const Provider& provider, uint32_t version, const fi_i
   // What fi_getinfo once referred to may be closed by now.
   if (known->fabric_attr != nullptr) known->fabric_attr->fabric = nullptr;
   if (known->domain_attr != nullptr) known->domain_attr->domain = nullptr;
+  if (provider.places != nullptr) return match_at_places(provider, version, *known);
   return match_offers(provider, version, known.get());
 }
 

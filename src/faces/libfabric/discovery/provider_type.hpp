@@ -5,8 +5,11 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
+
+#include "providers/place.hpp"
 
 namespace weft::fi {
 
@@ -46,6 +49,11 @@ template <class P>
 concept NamesDomains = requires(uint32_t format) {
   { P::domains(format) } -> std::same_as<std::vector<std::string>>;
   { P::fabric } -> std::convertible_to<const char*>;
+};
+// Offers a domain for each interface beside the one that has its name.
+template <class P>
+concept HasPlaces = requires(uint32_t format, std::span<const std::byte> address) {
+  { P::places(format, address, address) } -> std::same_as<std::vector<providers::Place>>;
 };
 // The longest message depends on the network.
 template <class P>

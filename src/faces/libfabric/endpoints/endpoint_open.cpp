@@ -77,8 +77,9 @@ std::unique_ptr<Port> make_port(const EngineType& type, Domain& domain, const fi
   port->owned_core = type.make_core(domain, limits);
   port->core = port->owned_core.get();
   port->engine = port->core->engine;
-  status = port->core->open(
-      *port, info, source_name(*domain.provider, domain.addr_format, info.src_addr, info.src_addrlen));
+  std::string source = source_name(*domain.provider, domain.addr_format, info.src_addr, info.src_addrlen);
+  if (source.empty()) source = domain.source;
+  status = port->core->open(*port, info, source);
   if (status != 0) port.reset();
   return port;
 }

@@ -4,11 +4,10 @@
 #include <span>
 #include <string>
 
-#include "base/settings.hpp"
 #include "faces/libfabric/entry/provider_of.hpp"
 #include "faces/libfabric/text/log.hpp"
+#include "faces/libfabric/text/setting_report.hpp"
 #include "link/nic/settings.hpp"
-#include "os/setting_file.hpp"
 #include "providers/loopback.hpp"
 #include "providers/nic.hpp"
 #include "providers/shm.hpp"
@@ -33,7 +32,7 @@ constexpr std::array<const Provider*, 9 + on_cards> all = {
 };
 
 bool has_cards() {
-  settings::look_up_with(os::setting);  // this is asked before anything else looks at the configuration file
+  read_settings();  // this is asked before anything else looks at the configuration file
   const link::nic::Cards configured = link::nic::configured_cards();
   for (const std::string& mistake : configured.mistakes)
     log_warn(kCore, FI_LOG_CORE, "WEFT_NIC: %s", mistake.c_str());

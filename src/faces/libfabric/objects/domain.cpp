@@ -6,6 +6,7 @@
 #include "core/atomic.hpp"
 #include "faces/libfabric/discovery/match.hpp"
 #include "faces/libfabric/discovery/opened.hpp"
+#include "faces/libfabric/discovery/placed.hpp"
 #include "faces/libfabric/endpoints/device.hpp"
 #include "faces/libfabric/endpoints/link_name.hpp"
 #include "faces/libfabric/objects/objects.hpp"
@@ -334,6 +335,8 @@ int open_domain(Fabric& fabric, fi_info* info, fid_domain** out, void* context) 
   (*answer)->domain_attr->mr_mode = info->domain_attr->mr_mode;
   auto domain = std::make_unique<Domain>(fabric, **answer);
   domain->fid.fid.context = context;
+  const std::vector<std::byte> source = source_in_domain(*fabric.provider, domain->addr_format, *info);
+  domain->source = link_name(domain->addr_format, source.data(), source.size());
   if (Result<void> opened = domain->open_device(*info); !opened)
     return refuse(*fabric.provider, opened.error().code, "fi_domain", opened.error().why.c_str());
   domain->make_progress_thread();

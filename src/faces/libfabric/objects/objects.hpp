@@ -137,6 +137,8 @@ struct Domain {
   uint32_t addr_format;
   size_t addrlen;         // of that format
   core::Address unnamed;  // the source address that leaves the choice to the library
+  std::string
+      source;  // where endpoints are bound that say nothing: the address of the interface; empty: anywhere
   DomainLock lock;
   std::unique_ptr<DomainDevice> device;  // null: the provider has none. Outlives endpoints and regions
   core::MemoryRegionTable regions;

@@ -14,6 +14,7 @@
 #include "faces/libfabric/text/param.hpp"
 #include "faces/libfabric/text/tostr.hpp"
 #include "os/setting_file.hpp"
+#include "providers/place.hpp"
 
 namespace weft::fi {
 namespace {
@@ -43,6 +44,16 @@ void report_subsystems() {
   log_warn(kCore, FI_LOG_CORE, "FI_LOG_SUBSYS=%s names none of %s; all are used", text, names.c_str());
 }
 
+// An interface that is not there: the list is as without it, as libfabric has it.
+void report_interfaces() {
+  for (const char* name : {"FI_TCP_IFACE", "FI_UDP_IFACE"}) {
+    const char* text = os::setting(name);
+    if (text == nullptr || *text == 0 || providers::is_interface_place(text)) continue;
+    log_warn(kCore, FI_LOG_CORE, "%s=%s: no interface of that name is up and has an address; all are listed",
+             name, text);
+  }
+}
+
 // FI_WEFT_... are ours alone. Of other names that begin like ours (a stock library's, those of tests and scripts) only misspelt ones are told.
 void report_name(std::string_view name, const char* where) {
   if (!name.starts_with("FI_") && !name.starts_with("WEFT_")) return;
@@ -68,6 +79,7 @@ void report_settings_now() noexcept try {
              os::setting("FI_LOG_LEVEL"));
   for (const settings::Setting& one : settings::all()) report_value(one);
   report_subsystems();
+  report_interfaces();
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view line = *entry;
     report_name(line.substr(0, line.find('=')), "environment");
@@ -77,9 +89,17 @@ void report_settings_now() noexcept try {
   return;
 }
 
-void report_settings() noexcept {
-  static const bool reported = [] {
+void read_settings() noexcept {
+  static const bool ready = [] {
     settings::look_up_with(os::setting);
+    return true;
+  }();
+  (void)ready;
+}
+
+void report_settings() noexcept {
+  read_settings();
+  static const bool reported = [] {
     report_settings_now();
     return true;
   }();

@@ -4,7 +4,10 @@
 
 namespace weft::fi {
 
-// Looks at the environment and the configuration file once, at the first call; from then on links find their settings there, too. Any thread.
+// From now on everything finds its settings in the environment and the configuration file. Idempotent. Any thread.
+void read_settings() noexcept;
+
+// Looks at the environment and the configuration file once, at the first call. Any thread.
 void report_settings() noexcept;
 
 // The same at every call. For tests.

@@ -49,6 +49,13 @@ TEST(SettingReport, MalformedValues) {
          "names none of core, fabric, domain, ep_ctrl, ep_data, av, cq, eq, mr, cntr; all are used");
 }
 
+TEST(SettingReport, InterfacesThatAreNotThere) {
+  EXPECT_EQ(told("FI_TCP_IFACE", ""), "");
+  const std::string text = told("FI_TCP_IFACE", "nope0");
+  EXPECT_NE(text.find("<warn> FI_TCP_IFACE=nope0: no interface of that name"), std::string::npos) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+}
+
 TEST(SettingReport, MisspeltNames) {
   const auto expect = [](const char* name, const char* words) {
     const std::string text = told(name, "1");
@@ -59,9 +66,10 @@ TEST(SettingReport, MisspeltNames) {
   };
   expect("FI_WEFT_NAER", ": is FI_WEFT_NEAR meant?");
   expect("WEFT_RELIABLE_TIMOUT_S", ": is WEFT_RELIABLE_TIMEOUT_S meant?");
+  expect("FI_TCP_IFACES", ": is FI_TCP_IFACE meant?");
   expect("FI_PROVIDERS", ": is FI_PROVIDER meant?");
   expect("FI_WEFT_SPEED", " (");
-  for (const char* other : {"WEFT_TEST_SOMETHING", "WEFT_JOBS", "FI_TCP_IFACE", "FI_UNIVERSE_SIZE"})
+  for (const char* other : {"WEFT_TEST_SOMETHING", "WEFT_JOBS", "FI_SOCKETS_IFACE", "FI_UNIVERSE_SIZE"})
     EXPECT_EQ(told(other, "1"), "") << other;
 }
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The interfaces of this machine as places.
+#include "providers/place.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/settings.hpp"
+#include "os/interfaces.hpp"
+
+namespace weft::providers {
+namespace {
+
+// A loopback interface has the network of its address alone, as libfabric has it.
+std::string network_of(const os::Interface& interface, os::InterfaceAddress one) {
+  if (interface.is_loopback) one.prefix_bits = one.address.family() == AF_INET ? 32 : 128;
+  return os::network_text(one);
+}
+
+std::vector<InterfacePlace> all_places(int family, std::string_view listed) {
+  std::vector<InterfacePlace> places;
+  for (const os::Interface& interface : os::interfaces())
+    for (const os::InterfaceAddress& one : interface.addresses)
+      if (family == AF_UNSPEC || one.address.family() == family)
+        places.push_back({interface.name, network_of(interface, one), one.address, !interface.is_loopback,
+                          listed.empty() || interface.name == listed});
+  return places;
+}
+
+}  // namespace
+
+bool is_interface_place(std::string_view interface) {
+  return std::ranges::any_of(os::interfaces(),
+                             [interface](const os::Interface& one) { return one.name == interface; });
+}
+
+std::vector<InterfacePlace> interface_places(int family, const char* setting, const os::SocketAddress& source,
+                                             const os::SocketAddress& destination) {
+  const char* const named = setting != nullptr ? settings::text(setting) : nullptr;
+  const std::string_view listed = named != nullptr && is_interface_place(named) ? named : "";
+  std::vector<InterfacePlace> places = all_places(family, listed);
+  const auto place_with = [&places](const os::SocketAddress& address) {
+    return std::ranges::find_if(places, [&address](const InterfacePlace& one) {
+      const bool here = address.scope() == 0 || address.scope() == one.source.scope();
+      return here && same_host(one.source, address);
+    });
+  };
+  if (source && source.is_any()) {  // a port at any of them
+    std::erase_if(places,
+                  [&source](const InterfacePlace& one) { return one.source.family() != source.family(); });
+    for (InterfacePlace& one : places) {
+      one.source.set_port(source.port());
+      one.is_listed = false;
+    }
+    return places;
+  }
+  if (source) {
+    const auto found = place_with(source);
+    if (found == places.end()) return {};
+    found->source = source;
+    found->is_listed = true;
+    return {*found};
+  }
+  if (destination) {
+    std::erase_if(places, [&destination](const InterfacePlace& one) {
+      return one.source.family() != destination.family();
+    });
+    for (InterfacePlace& one : places) one.is_listed = false;
+    if (const auto found = place_with(os::source_toward(destination)); found != places.end()) {
+      found->is_listed = true;
+      std::rotate(places.begin(), found, found + 1);
+    }
+  }
+  return places;
+}
+
+}  // namespace weft::providers
