@@ -34,6 +34,10 @@ void kofi_registry_show(struct seq_file *seq);
 /* objects.c */
 void kofi_objects_show(struct seq_file *seq, bool counters);
 
+/* share.c: what is nothing but its operations */
+int kofi_fabric_new(const struct fi_ops_fabric *ops, struct fid_fabric **fabric);
+int kofi_domain_new(const struct fi_ops_fabric *ops, struct fid_domain **domain);
+
 /* info.c: whether an offer fits; what hints ask for is then set in it. */
 bool kofi_info_fits(struct fi_info *offer, const struct fi_info *hints);
 

@@ -14,7 +14,7 @@
 
 #define KOFI_CLOSING INT_MIN
 
-static DEFINE_MUTEX(kofi_objects_lock);	/* the list, over calls of seq_printf */
+static DEFINE_SPINLOCK(kofi_objects_lock);	/* the list, over calls of seq_printf */
 static LIST_HEAD(kofi_objects);
 static u32 kofi_object_ids;
 
@@ -45,10 +45,10 @@ static void adopt(struct fid *fid, enum fi_class fclass, void *context, struct f
 	fid->parent = parent;
 	fid->reg = reg;
 	atomic_set(&fid->users, 0);
-	mutex_lock(&kofi_objects_lock);
+	spin_lock(&kofi_objects_lock);
 	fid->id = ++kofi_object_ids;
 	list_add_tail(&fid->node, &kofi_objects);
-	mutex_unlock(&kofi_objects_lock);
+	spin_unlock(&kofi_objects_lock);
 	trace_kofi_open(fid);
 }
 
@@ -80,7 +80,8 @@ int fi_fabric(const struct fi_fabric_attr *attr, struct fid_fabric **fabric, voi
 	reg = kofi_registration_find(attr->prov_name);
 	if (!reg)
 		return -ENODATA;
-	status = reg->provider->fabric(attr, fabric);
+	status = reg->provider->fabric ? reg->provider->fabric(attr, fabric) :
+					 kofi_fabric_new(reg->provider->fabric_ops, fabric);
 	if (status) {
 		kofi_registration_put(reg);
 		return status;
@@ -101,7 +102,8 @@ int fi_domain(struct fid_fabric *fabric, const struct fi_info *info,
 	status = kofi_mr_table_new(&mrs);
 	if (status)
 		return fail_child(&fabric->fid, status);
-	status = fabric->ops->domain(fabric, info, domain);
+	status = fabric->ops->domain ? fabric->ops->domain(fabric, info, domain) :
+				       kofi_domain_new(fabric->ops, domain);
 	if (status) {
 		kfree(mrs);
 		return fail_child(&fabric->fid, status);
@@ -115,14 +117,21 @@ EXPORT_SYMBOL_GPL(fi_domain);
 int fi_passive_ep(struct fid_fabric *fabric, const struct fi_info *info,
 		  struct fid_pep **pep, void *context)
 {
+	struct fi_info *copy;
 	int status = begin_child(&fabric->fid, FI_CLASS_FABRIC);
 
 	if (status)
 		return status;
-	status = fabric->ops->passive_ep ? fabric->ops->passive_ep(fabric, info, pep) : -ENOSYS;
-	if (status)
+	copy = fi_dupinfo(info);
+	status = !fabric->ops->passive_ep ? -ENOSYS : !copy ? -ENOMEM :
+		 fabric->ops->passive_ep(fabric, info, pep);
+	if (status) {
+		fi_freeinfo(copy);
 		return fail_child(&fabric->fid, status);
+	}
 	(*pep)->eq = NULL;
+	(*pep)->info = copy;
+	(*pep)->listening = false;
 	adopt(&(*pep)->fid, FI_CLASS_PEP, context, &fabric->fid, fabric->fid.reg);
 	return 0;
 }
@@ -226,6 +235,8 @@ int fi_endpoint(struct fid_domain *domain, const struct fi_info *info,
 	ep->provided = ep->data;
 	fill_missing(&ep->provided, info->caps);
 	ep->data = ep_ops_closed;
+	ep->posted_max[false] = min_t(size_t, info->rx_attr->size ?: INT_MAX, INT_MAX);
+	ep->posted_max[true] = min_t(size_t, info->tx_attr->size ?: INT_MAX, INT_MAX);
 	ep->tx_flags = info->tx_attr->op_flags;
 	ep->rx_flags = info->rx_attr->op_flags;
 	ep->type = info->ep_attr->type;
@@ -454,10 +465,27 @@ EXPORT_SYMBOL_GPL(fi_cancel);
 
 /* --- connections --- */
 
+static bool connects(const struct fid_ep *ep)
+{
+	return ep->cm && ep->type == FI_EP_MSG;
+}
+
+/* What the peer is to hear: no more than there is room for. */
+static bool too_long(size_t len, size_t max)
+{
+	return max && len > max;
+}
+
 int fi_listen(struct fid_pep *pep)
 {
+	int status;
+
 	might_sleep();
-	return pep->eq ? pep->ops->listen(pep) : -FI_ENOEQ;
+	if (!pep->eq || pep->listening)
+		return pep->eq ? -FI_EOPBADSTATE : -FI_ENOEQ;
+	status = pep->ops->listen ? pep->ops->listen(pep) : 0;
+	pep->listening = !status;
+	return status;
 }
 EXPORT_SYMBOL_GPL(fi_listen);
 
@@ -467,7 +495,10 @@ int fi_connect(struct fid_ep *ep, const void *addr, const void *param, size_t pa
 
 	if (status)
 		return status;
-	return ep->cm && ep->cm->connect ? ep->cm->connect(ep, addr, param, paramlen) : -ENOSYS;
+	if (connects(ep) && too_long(paramlen, ep->cm->param_max))
+		return -EINVAL;
+	return connects(ep) && ep->cm->connect ? ep->cm->connect(ep, addr, param, paramlen) :
+						 -ENOSYS;
 }
 EXPORT_SYMBOL_GPL(fi_connect);
 
@@ -477,13 +508,17 @@ int fi_accept(struct fid_ep *ep, const void *param, size_t paramlen)
 
 	if (status)
 		return status;
-	return ep->cm && ep->cm->accept ? ep->cm->accept(ep, param, paramlen) : -ENOSYS;
+	if (connects(ep) && too_long(paramlen, ep->cm->param_max))
+		return -EINVAL;
+	return connects(ep) && ep->cm->accept ? ep->cm->accept(ep, param, paramlen) : -ENOSYS;
 }
 EXPORT_SYMBOL_GPL(fi_accept);
 
 int fi_reject(struct fid_pep *pep, struct fid *handle, const void *param, size_t paramlen)
 {
 	might_sleep();
+	if (!handle || too_long(paramlen, pep->ops->param_max))
+		return -EINVAL;
 	return pep->ops->reject(pep, handle, param, paramlen);
 }
 EXPORT_SYMBOL_GPL(fi_reject);
@@ -491,7 +526,7 @@ EXPORT_SYMBOL_GPL(fi_reject);
 int fi_shutdown(struct fid_ep *ep, u64 flags)
 {
 	might_sleep();
-	return ep->cm && ep->cm->shutdown ? ep->cm->shutdown(ep, flags) : -ENOSYS;
+	return connects(ep) && ep->cm->shutdown ? ep->cm->shutdown(ep, flags) : -ENOSYS;
 }
 EXPORT_SYMBOL_GPL(fi_shutdown);
 
@@ -512,7 +547,7 @@ EXPORT_SYMBOL_GPL(fi_getname);
 int fi_getpeer(struct fid_ep *ep, void *addr, size_t *addrlen)
 {
 	might_sleep();
-	return ep->cm && ep->cm->getpeer ? ep->cm->getpeer(ep, addr, addrlen) : -ENOSYS;
+	return connects(ep) && ep->cm->getpeer ? ep->cm->getpeer(ep, addr, addrlen) : -ENOSYS;
 }
 EXPORT_SYMBOL_GPL(fi_getpeer);
 
@@ -539,8 +574,10 @@ static void close_ep(struct fid *fid)
 static void close_pep(struct fid *fid)
 {
 	struct fid_eq *eq = container_of(fid, struct fid_pep, fid)->eq;
+	struct fi_info *info = container_of(fid, struct fid_pep, fid)->info;
 
 	fid->ops->close(fid);
+	fi_freeinfo(info);
 	if (!eq)
 		return;
 	kofi_eq_forget(eq, fid);
@@ -565,9 +602,9 @@ int fi_close(struct fid *fid)
 	if (atomic_cmpxchg(&fid->users, 0, KOFI_CLOSING))
 		return -EBUSY;
 	trace_kofi_close(fid);
-	mutex_lock(&kofi_objects_lock);
+	spin_lock(&kofi_objects_lock);
 	list_del(&fid->node);
-	mutex_unlock(&kofi_objects_lock);
+	spin_unlock(&kofi_objects_lock);
 	switch (fid->fclass) {
 	case FI_CLASS_EP:
 		close_ep(fid);
@@ -674,7 +711,7 @@ void kofi_objects_show(struct seq_file *seq, bool counters)
 {
 	struct fid *fid;
 
-	mutex_lock(&kofi_objects_lock);
+	spin_lock(&kofi_objects_lock);
 	list_for_each_entry(fid, &kofi_objects, node) {
 		seq_printf(seq, "%u %s", fid->id, class_names[fid->fclass]);
 		if (!counters) {
@@ -697,5 +734,5 @@ void kofi_objects_show(struct seq_file *seq, bool counters)
 		}
 		seq_putc(seq, '\n');
 	}
-	mutex_unlock(&kofi_objects_lock);
+	spin_unlock(&kofi_objects_lock);
 }

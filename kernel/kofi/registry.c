@@ -43,7 +43,7 @@ int kofi_provider_register(u32 version, struct kofi_provider *provider)
 	    FI_MINOR(version) > FI_MINOR(KOFI_PROVIDER_VERSION))
 		return -EPROTO;
 	if (!provider || !provider->name || !*provider->name || !provider->getinfo ||
-	    !provider->fabric || strlen(provider->name) >= FI_NAME_MAX ||
+	    (!provider->fabric && !provider->fabric_ops) || strlen(provider->name) >= FI_NAME_MAX ||
 	    strchr(provider->name, ';'))
 		return -EINVAL;
 	reg = kzalloc(sizeof(*reg), GFP_KERNEL);

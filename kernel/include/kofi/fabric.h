@@ -20,7 +20,9 @@
 
 #include <kofi/types.h>
 #include <linux/atomic.h>
+#include <linux/completion.h>
 #include <linux/list.h>
+#include <linux/refcount.h>
 #include <linux/wait.h>
 
 struct kofi_registration;
@@ -49,9 +51,14 @@ struct fid {
 	u32				id;
 };
 
+struct fi_ops_domain;
+
 struct fi_ops_fabric {
+	/* NULL: the core makes one that has nothing but these operations. */
 	int (*domain)(struct fid_fabric *fabric, const struct fi_info *info,
 		      struct fid_domain **domain);
+	const struct fi_ops_domain	*domain_ops;
+	size_t				addrlen;	/* as fid_domain's */
 	/* NULL: no connected endpoints */
 	int (*passive_ep)(struct fid_fabric *fabric, const struct fi_info *info,
 			  struct fid_pep **pep);
@@ -157,8 +164,9 @@ struct fi_ops_ep {
 	ssize_t	(*cancel)(struct fid_ep *ep, void *context);
 };
 
-/* Process. NULL entries: -ENOSYS. */
+/* Process. NULL entries: -ENOSYS. Of RDM endpoints only getname is called. */
 struct fi_ops_cm {
+	size_t	param_max;	/* of param: more is -EINVAL; 0: they look themselves */
 	int (*connect)(struct fid_ep *ep, const void *addr, const void *param, size_t len);
 	int (*accept)(struct fid_ep *ep, const void *param, size_t len);
 	int (*shutdown)(struct fid_ep *ep, u64 flags);
@@ -167,7 +175,8 @@ struct fi_ops_cm {
 };
 
 struct fi_ops_pep {
-	int (*listen)(struct fid_pep *pep);
+	size_t	param_max;	/* of reject, likewise */
+	int (*listen)(struct fid_pep *pep);	/* NULL: nothing to do */
 	int (*reject)(struct fid_pep *pep, struct fid *handle, const void *param, size_t len);
 	int (*getname)(struct fid *fid, void *addr, size_t *len);
 };
@@ -175,7 +184,10 @@ struct fi_ops_pep {
 struct fid_pep {
 	struct fid			fid;
 	const struct fi_ops_pep		*ops;
+	/* --- the core's, for the provider to read --- */
 	struct fid_eq			*eq;
+	struct fi_info			*info;	/* a copy of what it was opened with */
+	bool				listening;
 };
 
 enum { KOFI_CNTR_SEND, KOFI_CNTR_RECV, KOFI_CNTR_READ, KOFI_CNTR_WRITE,
@@ -208,6 +220,10 @@ struct fid_ep {
 	const struct fi_ops_cm		*cm;
 	/* --- the core's own --- */
 	struct kofi_ep_ops		provided;
+	atomic_t			posted[2];	/* kofi_op that are: receives, others */
+	int				posted_max[2];	/* size of the attributes */
+	refcount_t			held;		/* kofi_ep_get() */
+	struct completion		unused;
 	atomic64_t			tx_count, tx_bytes, rx_count, rx_bytes, errors;
 };
 

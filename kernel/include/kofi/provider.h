@@ -27,7 +27,9 @@ struct kofi_provider {
 	 */
 	int (*getinfo)(const char *node, const char *service, u64 flags,
 		       const struct fi_info *hints, struct fi_info **info);
+	/* NULL: the core makes one that has nothing but these operations. */
 	int (*fabric)(const struct fi_fabric_attr *attr, struct fid_fabric **fabric);
+	const struct fi_ops_fabric	*fabric_ops;
 };
 
 /*
@@ -44,6 +46,34 @@ int kofi_provider_register(u32 version, struct kofi_provider *provider);
  * each open object holds the module. Process.
  */
 int kofi_provider_deregister(struct kofi_provider *provider);
+
+/* All of a module that is a provider and nothing else. */
+#define module_kofi_provider(provider)						\
+	static int __init provider##_init(void)					\
+	{									\
+		return kofi_provider_register(KOFI_PROVIDER_VERSION, &(provider));	\
+	}									\
+	static void __exit provider##_exit(void)				\
+	{									\
+		WARN_ON(kofi_provider_deregister(&(provider)));			\
+	}									\
+	module_init(provider##_init);						\
+	module_exit(provider##_exit)
+
+/* What a provider of software offers: keys and data of 8 bytes, automatic progress. */
+struct kofi_offer {
+	const char	*name;
+	u64		caps, order;
+	u32		addr_format, addrlen, protocol;
+	size_t		inject_size, size, rma_iov_limit, max_msg_size, buffered;
+};
+
+/* An fi_info with copies of two addresses (or NULL). Process. */
+struct fi_info *kofi_offer_new(const struct kofi_offer *offer, enum fi_ep_type type,
+			       const void *src, const void *dest);
+
+/* fi_getname(3): as much of a name as there is room for, and its length. */
+int kofi_give_name(const void *name, size_t name_len, void *addr, size_t *len);
 
 /* --- memory --- */
 
@@ -117,6 +147,51 @@ bool kofi_atomic_valid(enum fi_datatype datatype, enum fi_op op, bool fetch, boo
 int kofi_atomic(struct kofi_mr *mr, u64 addr, enum fi_datatype datatype, enum fi_op op,
 		const void *operand, const void *compare, void *result, size_t count);
 
+/* --- what is posted; any --- */
+
+/* What no provider takes: 0, or the errno of the call. */
+int kofi_check_msg(const struct fi_msg *msg, u64 flags, size_t inject_max);
+int kofi_check_rma(const struct fi_msg_rma *msg, u64 flags, size_t inject_max);
+int kofi_check_atomic(const struct fi_msg_atomic *msg, u64 flags);
+
+/*
+ * The four calls of messages, as @name_msg and @name_tagged, from one function:
+ * ssize_t post(ep, msg, tagged, tag, ignore, flags, send).
+ */
+#define KOFI_MESSAGE_CALLS(name, post)							\
+	static ssize_t name##_recvmsg(struct fid_ep *ep, const struct fi_msg *msg, u64 flags)	\
+	{										\
+		return post(ep, msg, false, 0, 0, flags, false);			\
+	}										\
+	static ssize_t name##_sendmsg(struct fid_ep *ep, const struct fi_msg *msg, u64 flags)	\
+	{										\
+		return post(ep, msg, false, 0, 0, flags, true);				\
+	}										\
+	static ssize_t name##_trecvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,	\
+				       u64 flags)					\
+	{										\
+		return post(ep, &msg->msg, true, msg->tag, msg->ignore, flags, false);	\
+	}										\
+	static ssize_t name##_tsendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,	\
+				       u64 flags)					\
+	{										\
+		return post(ep, &msg->msg, true, msg->tag, 0, flags, true);		\
+	}										\
+	static const struct fi_ops_msg name##_msg = { name##_recvmsg, name##_sendmsg };	\
+	static const struct fi_ops_tagged name##_tagged = { name##_trecvmsg, name##_tsendmsg }
+
+/* Likewise of RMA, as @name_rma: ssize_t post(ep, msg, flags, write). */
+#define KOFI_RMA_CALLS(name, post)							\
+	static ssize_t name##_readmsg(struct fid_ep *ep, const struct fi_msg_rma *msg, u64 flags) \
+	{										\
+		return post(ep, msg, flags & ~(FI_INJECT | FI_REMOTE_CQ_DATA), false);	\
+	}										\
+	static ssize_t name##_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, u64 flags) \
+	{										\
+		return post(ep, msg, flags, true);					\
+	}										\
+	static const struct fi_ops_rma name##_rma = { name##_readmsg, name##_writemsg }
+
 /* --- completions --- */
 
 /*
@@ -150,6 +225,66 @@ void kofi_complete_rma(struct fid_ep *ep, u64 kind, bool write, const struct fi_
 void kofi_complete_remote(struct fid_ep *ep, u64 kind, bool write, size_t len, u64 flags,
 			  u64 data);
 
+/*
+ * One-sided operations whose target @to is an endpoint of this machine with
+ * regions of the core's table: done, and complete at both sides, when they
+ * return 0; else the errno of the call.
+ */
+ssize_t kofi_rma_here(struct fid_ep *ep, struct fid_ep *to, const struct fi_msg_rma *msg,
+		      u64 flags, bool write, size_t inject_max);
+ssize_t kofi_atomic_here(struct fid_ep *ep, struct fid_ep *to, const struct fi_msg_atomic *msg,
+			 u64 flags);
+
+/*
+ * Who works on an endpoint that another thread may close holds it. A provider
+ * with such endpoints calls kofi_ep_init() before others can find one, and
+ * kofi_ep_wait() before its memory goes.
+ */
+static inline void kofi_ep_init(struct fid_ep *ep, struct fid_domain *domain,
+				const struct fi_info *info)
+{
+	ep->fid.parent = &domain->fid;
+	ep->type = info->ep_attr->type;
+	refcount_set(&ep->held, 1);
+	init_completion(&ep->unused);
+}
+
+static inline void kofi_ep_get(struct fid_ep *ep)
+{
+	refcount_inc(&ep->held);
+}
+
+void kofi_ep_put(struct fid_ep *ep);
+
+static inline void kofi_ep_wait(struct fid_ep *ep)
+{
+	kofi_ep_put(ep);	/* its own */
+	wait_for_completion(&ep->unused);
+}
+
+/*
+ * An operation that waits for its end, at the begin of a provider's own struct
+ * of @size bytes. What is wrong with every operation is refused, and what is
+ * more than the endpoint's attributes have (size); its entry is reserved, what
+ * FI_INJECT sends is copied, the completion is filled in.
+ * @kind: KOFI_CNTR_*; @what: FI_SEND or FI_RECV, FI_MSG or FI_TAGGED, ... The
+ * errno of the call as ERR_PTR.
+ */
+struct kofi_op {
+	struct list_head	node;	/* the provider's */
+	struct fid_ep		*ep;
+	int			kind;
+	struct kofi_vec		vec;
+	struct kofi_completion	done;
+};
+
+struct kofi_op *kofi_op_new(struct fid_ep *ep, int kind, size_t size, const struct fi_msg *msg,
+			    u64 tag, u64 what, u64 flags, size_t inject_max);
+void kofi_op_refuse(struct kofi_op *op);	/* it was not posted */
+void kofi_op_end(struct kofi_op *op, int err, int reason);
+/* A message of this machine and its receive: what was sent is there; neither has ended. */
+void kofi_op_meet(struct kofi_op *send, struct kofi_op *recv);
+
 /* Whether an operation with these flags wants an entry. */
 static inline bool kofi_wants_entry(const struct fid_ep *ep, bool tx, u64 flags)
 {
@@ -161,6 +296,24 @@ static inline struct fid_cq *kofi_cq_of(struct fid_ep *ep, int kind)
 {
 	return kind == KOFI_CNTR_RECV || kind >= KOFI_CNTR_REMOTE_READ ? ep->rx_cq : ep->tx_cq;
 }
+
+/* --- connection requests; process --- */
+
+/* A request that its client has not answered: fi_info.handle is &request->fid. */
+struct kofi_request {
+	struct fid		fid;
+	struct list_head	node;
+	struct fid_pep		*pep;
+};
+
+/* Writes FI_CONNREQ with @info (NULL: -ENOMEM). On failure nobody has the request. */
+int kofi_request_offer(struct kofi_request *request, struct fid_pep *pep, struct fi_info *info,
+		       const void *data, size_t len);
+/*
+ * Whoever gets it answers it. Of any handle, or of any passive endpoint, where
+ * that is NULL, but not both. NULL: there is none, or somebody else has it.
+ */
+struct kofi_request *kofi_request_take(const struct fid *handle, const struct fid_pep *pep);
 
 /* --- events; process --- */
 
