@@ -152,7 +152,7 @@ static int __init kbt_init(void)
 	int status;
 
 	get_random_bytes(&kbt_epoch, sizeof(kbt_epoch));
-	kbt_wq = alloc_workqueue("kofi_blk_target", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
+	kbt_wq = alloc_workqueue("kofi_blk_target", WQ_MEM_RECLAIM, 0);
 	if (!kbt_wq)
 		return -ENOMEM;
 	config_group_init(&subsystem.su_group);

@@ -14,9 +14,9 @@ static void opened(struct ktcp_ep *ep, const void *data, size_t len)
 	ep->stage_at = 0;
 	ep->stage_end = 0;
 	ep->state = KTCP_OPEN;
-	spin_lock_bh(&ep->lock);
+	spin_lock_bh(&ep->tx_lock);
 	ep->connected = true;
-	spin_unlock_bh(&ep->lock);
+	spin_unlock_bh(&ep->tx_lock);
 	kofi_eq_write_cm(ep->ep.eq, FI_CONNECTED, &ep->ep.fid, NULL, data, len);
 }
 
@@ -114,7 +114,7 @@ static int set_out(struct ktcp_ep *ep, const struct sockaddr *to, const void *pa
 	ep->state = KTCP_CONNECTING;
 	ep->deadline = jiffies + msecs_to_jiffies(KTCP_CONNECT_MS);
 	queue_delayed_work(ktcp_wq, &ep->timer, msecs_to_jiffies(KTCP_CONNECT_MS) + 1);
-	ktcp_sock_watch(ep->sock, &ep->work);
+	ktcp_sock_watch(ep->sock, &ep->work, ktcp_data_ready);
 	status = kernel_connect(ep->sock, (struct sockaddr *)&addr, ktcp_addr_len(to), O_NONBLOCK);
 	/* What the network says is told as an event, like all that it says later. */
 	if (status && status != -EINPROGRESS)
@@ -156,7 +156,7 @@ static int ktcp_accept(struct fid_ep *fid_ep, const void *param, size_t len)
 			ktcp_end(ep, EIO, KOFI_PE_DIED);
 		} else {
 			opened(ep, NULL, 0);
-			ktcp_sock_watch(ep->sock, &ep->work);
+			ktcp_sock_watch(ep->sock, &ep->work, ktcp_data_ready);
 		}
 	}
 	mutex_unlock(&ep->io);
@@ -165,7 +165,7 @@ static int ktcp_accept(struct fid_ep *fid_ep, const void *param, size_t len)
 
 static bool unsent(struct ktcp_ep *ep)
 {
-	return ep->sending || !list_empty(&ep->frames) || !list_empty(&ep->control) ||
+	return ep->rest_len || ep->sending || !list_empty(&ep->frames) || !list_empty(&ep->control) ||
 	       !list_empty_careful(&ep->pending);
 }
 
@@ -181,9 +181,12 @@ static int ktcp_shutdown(struct fid_ep *fid_ep, u64 flags)
 		mutex_unlock(&ep->io);
 		return -ENOTCONN;
 	}
-	spin_lock_bh(&ep->lock);
+	ktcp_take_over(ep);
+	spin_lock_bh(&ep->tx_lock);
 	ep->closed = true;
-	spin_unlock_bh(&ep->lock);
+	spin_unlock_bh(&ep->tx_lock);
+	if (ktcp_pay_owed(ep))
+		ep->error = -ENOMEM;
 	tp = tcp_sk(ep->sock->sk);
 	while (ktcp_transmit(ep), !ep->error && unsent(ep) && time_before(jiffies, until))
 		usleep_range(200, 1000);

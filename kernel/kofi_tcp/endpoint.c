@@ -10,20 +10,12 @@
 
 /* --- posting --- */
 
-static void put_back(struct ktcp_ep *ep, const struct ktcp_op *op)
-{
-	spin_lock_bh(&ep->lock);
-	if (op->kind == KTCP_RECV)
-		ep->rx_used--;
-	else
-		ep->tx_used--;
-	spin_unlock_bh(&ep->lock);
-}
-
 static struct ktcp_op *op_new(struct ktcp_ep *ep, enum ktcp_op_kind kind, const struct fi_msg *msg,
 			      u64 flags, u32 copy_len)
 {
 	struct fid_cq *cq = kind == KTCP_RECV ? ep->ep.rx_cq : ep->ep.tx_cq;
+	size_t bytes = kind == KTCP_SEND || kind == KTCP_RECV ? offsetof(struct ktcp_op, access) :
+								sizeof(struct ktcp_op);
 	bool inject = kind != KTCP_RECV && (flags & FI_INJECT);
 	struct ktcp_op *op;
 
@@ -37,7 +29,7 @@ static struct ktcp_op *op_new(struct ktcp_ep *ep, enum ktcp_op_kind kind, const 
 		copy_len = max_t(u32, copy_len, msg->vec.len);
 	if (kofi_cq_reserve(cq))
 		return ERR_PTR(-EAGAIN);
-	op = kzalloc(struct_size(op, copy, copy_len), GFP_ATOMIC);
+	op = kzalloc(bytes + copy_len, GFP_ATOMIC);
 	if (!op) {
 		kofi_cq_unreserve(cq);
 		return ERR_PTR(-EAGAIN);
@@ -46,6 +38,7 @@ static struct ktcp_op *op_new(struct ktcp_ep *ep, enum ktcp_op_kind kind, const 
 	op->flags = flags;
 	op->vec = msg->vec;
 	op->copy_len = copy_len;
+	op->copy = (u8 *)op + bytes;
 	if (inject && kind != KTCP_ATOMIC) {
 		op->vec = kofi_vec_buf(op->copy, msg->vec.len);
 		kofi_copy(&op->vec, 0, &msg->vec, 0, msg->vec.len);
@@ -59,39 +52,90 @@ static struct ktcp_op *op_new(struct ktcp_ep *ep, enum ktcp_op_kind kind, const 
 	return op;
 }
 
-/* Hands an operation to the work item, or takes it back. */
+/* A receive joins those that wait; while the work item looks at them, it sees it first. */
+static int post_recv(struct ktcp_ep *ep, struct ktcp_op *op)
+{
+	int status = 0;
+	bool wake;
+
+	spin_lock_bh(&ep->lock);
+	wake = ep->has_unexpected;
+	if (READ_ONCE(ep->closed) && !wake)
+		status = -ENOTCONN;
+	else
+		list_add_tail(&op->node, ep->rx_idle ? &ep->posted[op->tagged] : &ep->fresh);
+	spin_unlock_bh(&ep->lock);
+	if (wake)
+		queue_work(ktcp_wq, &ep->work);
+	return status;
+}
+
+/* Writes it now, or hands it to the work item. */
+static int post_send(struct ktcp_ep *ep, struct ktcp_op *op)
+{
+	int status = 0;
+	bool wake = false;
+
+	spin_lock_bh(&ep->tx_lock);
+	if (ep->closed || !ep->connected) {
+		status = -ENOTCONN;
+	} else if (!ktcp_begin_now(ep, op)) {
+		list_add_tail(&op->node, &ep->pending);
+		ep->tx_idle = false;
+		wake = true;
+	}
+	spin_unlock_bh(&ep->tx_lock);
+	if (wake)
+		queue_work(ktcp_wq, &ep->work);
+	return status;
+}
+
 static ssize_t op_post(struct ktcp_ep *ep, struct ktcp_op *op)
 {
 	bool recv = op->kind == KTCP_RECV;
-	u32 *used = recv ? &ep->rx_used : &ep->tx_used;
-	int status = 0;
-	bool wake = true;
+	atomic_t *used = recv ? &ep->rx_used : &ep->tx_used;
+	int status = -EAGAIN;
 
-	spin_lock_bh(&ep->lock);
-	if (recv ? ep->closed && !ep->has_unexpected : ep->closed || !ep->connected)
-		status = -ENOTCONN;
-	else if (*used >= (recv ? ep->rx_size : ep->tx_size))
-		status = -EAGAIN;
-	if (!status) {
-		++*used;
-		list_add_tail(&op->node, recv ? &ep->fresh : &ep->pending);
-		wake = !recv || ep->has_unexpected;
-	}
-	spin_unlock_bh(&ep->lock);
+	/* Once it is posted it may end at once, and is gone. */
+	if (atomic_inc_return(used) <= (recv ? ep->rx_size : ep->tx_size))
+		status = recv ? post_recv(ep, op) : post_send(ep, op);
 	if (status) {
+		atomic_dec(used);
 		kofi_cq_unreserve(recv ? ep->ep.rx_cq : ep->ep.tx_cq);
 		kfree(op);
-	} else if (wake) {
-		queue_work(ktcp_wq, &ep->work);
 	}
 	return status;
+}
+
+/* A short message is complete when the socket has copied it. False: it takes the long way. */
+static bool send_now(struct ktcp_ep *ep, const struct fi_msg *msg, bool tagged, u64 tag, u64 flags)
+{
+	struct kofi_completion done = {
+		.entry = { .op_context = msg->context, .len = msg->vec.len, .data = msg->data,
+			   .tag = tag, .flags = FI_SEND | (tagged ? FI_TAGGED : FI_MSG) },
+		.src = FI_ADDR_NOTAVAIL, .silent = !kofi_wants_entry(&ep->ep, true, flags) };
+
+	if (!READ_ONCE(ep->tx_idle) || msg->vec.len > KT_EAGER_MAX ||
+	    (flags & (FI_FENCE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)) ||
+	    ((flags & FI_INJECT) && msg->vec.len > KTCP_INJECT_MAX) || !kofi_vec_valid(&msg->vec) ||
+	    kofi_cq_reserve(ep->ep.tx_cq))
+		return false;
+	if (!ktcp_send_now(ep, msg, tagged, tag, flags)) {
+		kofi_cq_unreserve(ep->ep.tx_cq);
+		return false;
+	}
+	kofi_complete(&ep->ep, KOFI_CNTR_SEND, &done);
+	return true;
 }
 
 static ssize_t post_message(struct fid_ep *fid_ep, const struct fi_msg *msg, bool tagged, u64 tag,
 			    u64 ignore, u64 flags, bool send)
 {
-	struct ktcp_op *op = op_new(to_ktcp(fid_ep), send ? KTCP_SEND : KTCP_RECV, msg, flags, 0);
+	struct ktcp_op *op;
 
+	if (send && send_now(to_ktcp(fid_ep), msg, tagged, tag, flags))
+		return 0;
+	op = op_new(to_ktcp(fid_ep), send ? KTCP_SEND : KTCP_RECV, msg, flags, 0);
 	if (IS_ERR(op))
 		return PTR_ERR(op);
 	op->tagged = tagged;
@@ -101,25 +145,7 @@ static ssize_t post_message(struct fid_ep *fid_ep, const struct fi_msg *msg, boo
 	return op_post(to_ktcp(fid_ep), op);
 }
 
-static ssize_t ktcp_recvmsg(struct fid_ep *ep, const struct fi_msg *msg, u64 flags)
-{
-	return post_message(ep, msg, false, 0, 0, flags, false);
-}
-
-static ssize_t ktcp_sendmsg(struct fid_ep *ep, const struct fi_msg *msg, u64 flags)
-{
-	return post_message(ep, msg, false, 0, 0, flags, true);
-}
-
-static ssize_t ktcp_trecvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg, u64 flags)
-{
-	return post_message(ep, &msg->msg, true, msg->tag, msg->ignore, flags, false);
-}
-
-static ssize_t ktcp_tsendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg, u64 flags)
-{
-	return post_message(ep, &msg->msg, true, msg->tag, 0, flags, true);
-}
+KOFI_MESSAGE_CALLS(ktcp, post_message);
 
 static ssize_t post_rma(struct fid_ep *fid_ep, const struct fi_msg_rma *msg, u64 flags, bool write)
 {
@@ -133,8 +159,6 @@ static ssize_t post_rma(struct fid_ep *fid_ep, const struct fi_msg_rma *msg, u64
 		total += msg->rma_iov[i].len;
 	if (total != msg->msg.vec.len)
 		return -EINVAL;
-	if (!write)
-		flags &= ~(FI_INJECT | FI_REMOTE_CQ_DATA);
 	op = op_new(to_ktcp(fid_ep), write ? KTCP_WRITE : KTCP_READ, &msg->msg, flags, 0);
 	if (IS_ERR(op))
 		return PTR_ERR(op);
@@ -144,15 +168,7 @@ static ssize_t post_rma(struct fid_ep *fid_ep, const struct fi_msg_rma *msg, u64
 	return op_post(to_ktcp(fid_ep), op);
 }
 
-static ssize_t ktcp_readmsg(struct fid_ep *ep, const struct fi_msg_rma *msg, u64 flags)
-{
-	return post_rma(ep, msg, flags, false);
-}
-
-static ssize_t ktcp_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, u64 flags)
-{
-	return post_rma(ep, msg, flags, true);
-}
+KOFI_RMA_CALLS(ktcp, post_rma);
 
 static ssize_t ktcp_atomicmsg(struct fid_ep *fid_ep, const struct fi_msg_atomic *msg, u64 flags)
 {
@@ -161,12 +177,10 @@ static ssize_t ktcp_atomicmsg(struct fid_ep *fid_ep, const struct fi_msg_atomic 
 	u32 operand = reads_only ? 0 : len, compare = msg->compare ? len : 0;
 	struct fi_msg plain = msg->msg;
 	struct ktcp_op *op;
+	int status = kofi_check_atomic(msg, flags);
 
-	if (!kofi_atomic_valid(msg->datatype, msg->op, msg->result, msg->compare))
-		return -EOPNOTSUPP;
-	if (plain.vec.type != KOFI_BUF || len > KOFI_ATOMIC_BYTES_MAX || !len ||
-	    len % fi_datatype_size(msg->datatype) || (operand && !plain.vec.buf))
-		return -EINVAL;
+	if (status)
+		return status;
 	if (reads_only)
 		plain.vec.buf = msg->result;
 	op = op_new(to_ktcp(fid_ep), KTCP_ATOMIC, &plain, flags & ~FI_INJECT, operand + compare);
@@ -180,18 +194,20 @@ static ssize_t ktcp_atomicmsg(struct fid_ep *fid_ep, const struct fi_msg_atomic 
 	return op_post(to_ktcp(fid_ep), op);
 }
 
-static const struct fi_ops_msg msg_ops = { .recvmsg = ktcp_recvmsg, .sendmsg = ktcp_sendmsg };
-static const struct fi_ops_tagged tagged_ops = { .recvmsg = ktcp_trecvmsg,
-						 .sendmsg = ktcp_tsendmsg };
-static const struct fi_ops_rma rma_ops = { .readmsg = ktcp_readmsg, .writemsg = ktcp_writemsg };
 static const struct fi_ops_atomic atomic_ops = { .atomicmsg = ktcp_atomicmsg };
 
 /* --- operations that are under way --- */
 
-int ktcp_op_name(struct ktcp_ep *ep, struct ktcp_op *op)
+int ktcp_op_name(struct ktcp_ep *ep, struct ktcp_op *op, gfp_t gfp)
 {
-	return xa_alloc_cyclic(&ep->ops, &op->id, op, XA_LIMIT(1, U32_MAX), &ep->next_id,
-			       GFP_NOIO) < 0 ? -ENOMEM : 0;
+	return xa_alloc_cyclic_bh(&ep->ops, &op->id, op, XA_LIMIT(1, U32_MAX), &ep->next_id,
+				  gfp) < 0 ? -ENOMEM : 0;
+}
+
+void ktcp_op_unname(struct ktcp_ep *ep, struct ktcp_op *op)
+{
+	xa_erase_bh(&ep->ops, op->id);
+	op->id = 0;
 }
 
 struct ktcp_op *ktcp_op_named(struct ktcp_ep *ep, u64 id)
@@ -207,12 +223,12 @@ void ktcp_op_end(struct ktcp_ep *ep, struct ktcp_op *op, int err, int reason)
 					[KTCP_ATOMIC] = KOFI_CNTR_WRITE };
 
 	if (op->id)
-		xa_erase(&ep->ops, op->id);
+		ktcp_op_unname(ep, op);
 	if (op->kind == KTCP_INBOUND) {
 		kfree(op);
 		return;
 	}
-	put_back(ep, op);
+	atomic_dec(op->kind == KTCP_RECV ? &ep->rx_used : &ep->tx_used);
 	op->completion.err = err;
 	op->completion.prov_errno = err == EKEYREJECTED ? KOFI_PE_REMOTE_KEY :
 				    err == EACCES ? KOFI_PE_REMOTE_ACCESS : reason;
@@ -228,6 +244,7 @@ ssize_t ktcp_cancel(struct fid_ep *fid_ep, void *context)
 	int i;
 
 	mutex_lock(&ep->io);
+	ktcp_take_over(ep);
 	ktcp_match_fresh(ep);
 	spin_lock_bh(&ep->lock);
 	for (i = 0; i < 2 && !found; i++)
@@ -241,6 +258,7 @@ ssize_t ktcp_cancel(struct fid_ep *fid_ep, void *context)
 	if (found)
 		ktcp_op_end(ep, found, ECANCELED, KOFI_PE_LOCAL);
 	mutex_unlock(&ep->io);
+	queue_work(ktcp_wq, &ep->work);
 	return 0;
 }
 
@@ -253,15 +271,18 @@ void ktcp_end(struct ktcp_ep *ep, int err, int reason)
 	LIST_HEAD(gone);
 	int i;
 
-	lockdep_assert_held(&ep->io);
+	ktcp_take_over(ep);
 	ep->state = KTCP_OVER;
 	ep->reason = reason;
+	ep->owed_count = 0;
 	if (ep->sock)
 		kernel_sock_shutdown(ep->sock, SHUT_RDWR);
 	ktcp_match_fresh(ep);
-	spin_lock_bh(&ep->lock);
-	ep->closed = true;
+	spin_lock_bh(&ep->tx_lock);
+	WRITE_ONCE(ep->closed, true);
 	list_splice_init(&ep->pending, &gone);
+	spin_unlock_bh(&ep->tx_lock);
+	spin_lock_bh(&ep->lock);
 	list_splice_tail_init(&ep->fresh, &gone);
 	for (i = 0; i < 2; i++)
 		list_splice_tail_init(&ep->posted[i], &gone);
@@ -321,8 +342,11 @@ void ktcp_work(struct work_struct *work)
 	bool moved = true, received = false, got;
 
 	mutex_lock(&ep->io);
+	ktcp_take_over(ep);
 	if (ep->state == KTCP_CONNECTING || ep->state == KTCP_GREETING)
 		ktcp_advance(ep);
+	if (ep->owed_count && ktcp_pay_owed(ep))
+		ep->error = -ENOMEM;
 	while (ep->state == KTCP_OPEN && moved && rounds--) {
 		ktcp_match_fresh(ep);
 		moved = ktcp_transmit(ep);
@@ -336,6 +360,7 @@ void ktcp_work(struct work_struct *work)
 		watch_frame(ep, received);
 	if (ep->state == KTCP_OVER)
 		drain(ep);
+	ktcp_settle(ep);
 	mutex_unlock(&ep->io);
 	if (rounds < 0)
 		queue_work(ktcp_wq, &ep->work);
@@ -365,6 +390,7 @@ static void ep_close(struct fid *fid)
 	cancel_work_sync(&ep->work);
 	xa_destroy(&ep->ops);
 	kfree(ep->stage);
+	kfree(ep->rest);
 	kfree(ep);
 }
 
@@ -382,7 +408,10 @@ int ktcp_endpoint(struct fid_domain *domain, const struct fi_info *info, struct 
 	if (!ep)
 		return -ENOMEM;
 	ep->stage = kmalloc(KTCP_STAGE_BYTES, GFP_KERNEL);
-	if (!ep->stage) {
+	ep->rest = kmalloc(KTCP_REST_BYTES, GFP_KERNEL);
+	if (!ep->stage || !ep->rest) {
+		kfree(ep->stage);
+		kfree(ep->rest);
 		kfree(ep);
 		return -ENOMEM;
 	}
@@ -390,9 +419,11 @@ int ktcp_endpoint(struct fid_domain *domain, const struct fi_info *info, struct 
 	ep->handle = info->handle;
 	if (info->src_addr && info->src_addrlen <= sizeof(ep->source))
 		memcpy(&ep->source, info->src_addr, info->src_addrlen);
+	ep->ahead = KTCP_READ_AHEAD;
 	ep->tx_size = info->tx_attr->size ?: KTCP_SIZE;
 	ep->rx_size = info->rx_attr->size ?: KTCP_SIZE;
 	mutex_init(&ep->io);
+	spin_lock_init(&ep->tx_lock);
 	spin_lock_init(&ep->lock);
 	INIT_WORK(&ep->work, ktcp_work);
 	INIT_DELAYED_WORK(&ep->timer, timer_work);
@@ -404,12 +435,12 @@ int ktcp_endpoint(struct fid_domain *domain, const struct fi_info *info, struct 
 		INIT_LIST_HEAD(&ep->posted[i]);
 		INIT_LIST_HEAD(&ep->unexpected[i]);
 	}
-	xa_init_flags(&ep->ops, XA_FLAGS_ALLOC1);
+	xa_init_flags(&ep->ops, XA_FLAGS_ALLOC1 | XA_FLAGS_LOCK_BH);
 	ep->ep.fid.ops = &ep_fid_ops;
 	ep->ep.ops = &ep_ops;
 	ep->ep.cm = &ktcp_cm_ops;
-	ep->ep.data = (struct kofi_ep_ops){ .msg = &msg_ops, .tagged = &tagged_ops,
-					    .rma = &rma_ops, .atomic = &atomic_ops };
+	ep->ep.data = (struct kofi_ep_ops){ .msg = &ktcp_msg, .tagged = &ktcp_tagged,
+					    .rma = &ktcp_rma, .atomic = &atomic_ops };
 	*out = &ep->ep;
 	return 0;
 }

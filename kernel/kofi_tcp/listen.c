@@ -13,12 +13,10 @@
 struct ktcp_pep {
 	struct fid_pep		pep;
 	struct socket		*sock;
-	struct fi_info		*model;
 	struct work_struct	work;
 	struct delayed_work	timer;
 	struct list_head	pending;	/* no Hello yet; of the work */
 	u32			count;
-	bool			listening;
 	bool			closing;
 };
 
@@ -94,13 +92,13 @@ static void offer(struct ktcp_request *request)
 
 	if (kernel_getsockname(request->sock, (struct sockaddr *)&local) > 0 &&
 	    kernel_getpeername(request->sock, (struct sockaddr *)&remote) > 0)
-		info = kofi_info_new(pep->model, &local, ktcp_addr_len((struct sockaddr *)&local),
+		info = kofi_info_new(pep->pep.info, &local, ktcp_addr_len((struct sockaddr *)&local),
 				     &remote, ktcp_addr_len((struct sockaddr *)&remote));
 	if (!info) {
 		request_refuse(request, KT_WHY_RESOURCES, NULL, 0);
 		return;
 	}
-	ktcp_sock_watch(request->sock, NULL);
+	ktcp_sock_watch(request->sock, NULL, NULL);
 	request->fid.fclass = FI_CLASS_CONNREQ;
 	info->handle = &request->fid;
 	mutex_lock(&offered_lock);
@@ -160,7 +158,7 @@ static void accept_one(struct ktcp_pep *pep, struct socket *sock)
 	request->deadline = jiffies + msecs_to_jiffies(KTCP_HELLO_MS);
 	list_add_tail(&request->node, &pep->pending);
 	pep->count++;
-	ktcp_sock_watch(sock, &pep->work);
+	ktcp_sock_watch(sock, &pep->work, NULL);
 }
 
 static void pep_work(struct work_struct *work)
@@ -188,16 +186,11 @@ static void pep_timer(struct work_struct *work)
 static int pep_listen(struct fid_pep *fid_pep)
 {
 	struct ktcp_pep *pep = container_of(fid_pep, struct ktcp_pep, pep);
-	int status;
+	int status = kernel_listen(pep->sock, SOMAXCONN);
 
-	if (pep->listening)
-		return -FI_EOPBADSTATE;
-	status = kernel_listen(pep->sock, SOMAXCONN);
-	if (status)
-		return status;
-	pep->listening = true;
-	ktcp_sock_watch(pep->sock, &pep->work);
-	return 0;
+	if (!status)
+		ktcp_sock_watch(pep->sock, &pep->work, NULL);
+	return status;
 }
 
 static int pep_reject(struct fid_pep *fid_pep, struct fid *handle, const void *param, size_t len)
@@ -244,7 +237,6 @@ static void pep_close(struct fid *fid)
 	mutex_unlock(&offered_lock);
 	list_for_each_entry_safe(request, next, &gone, node)
 		request_refuse(request, KT_WHY_PROGRAM, NULL, 0);
-	fi_freeinfo(pep->model);
 	kfree(pep);
 }
 
@@ -257,15 +249,13 @@ int ktcp_passive_ep(struct fid_fabric *fabric, const struct fi_info *info, struc
 	struct sockaddr_storage addr = { .ss_family = info->addr_format == FI_SOCKADDR_IN6 ?
 						      AF_INET6 : AF_INET };
 	struct ktcp_pep *pep = kzalloc(sizeof(*pep), GFP_KERNEL);
-	int status = -ENOMEM;
+	int status;
 
 	if (!pep)
 		return -ENOMEM;
 	if (info->src_addr && info->src_addrlen <= sizeof(addr))
 		memcpy(&addr, info->src_addr, info->src_addrlen);
-	pep->model = fi_dupinfo(info);
-	if (pep->model)
-		status = ktcp_sock_new(addr.ss_family, &pep->sock);
+	status = ktcp_sock_new(addr.ss_family, &pep->sock);
 	if (!status) {
 		sock_set_reuseaddr(pep->sock->sk);
 		status = kernel_bind(pep->sock, (struct sockaddr *)&addr,
@@ -273,7 +263,6 @@ int ktcp_passive_ep(struct fid_fabric *fabric, const struct fi_info *info, struc
 	}
 	if (status) {
 		ktcp_sock_close(pep->sock);
-		fi_freeinfo(pep->model);
 		kfree(pep);
 		return status;
 	}

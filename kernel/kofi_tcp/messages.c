@@ -9,7 +9,7 @@
 #include <linux/slab.h>
 
 /* What a receive learns of its message. */
-static void meet(struct ktcp_op *op, u64 total, u64 tag, bool has_data, u64 data)
+void ktcp_meet(struct ktcp_op *op, u64 total, u64 tag, bool has_data, u64 data)
 {
 	op->total = min_t(u64, total, op->vec.len);
 	op->done = 0;
@@ -36,7 +36,7 @@ static int start_rendezvous(struct ktcp_ep *ep, struct ktcp_op *op, u64 remote)
 		ktcp_finish_receive(ep, op);
 		return ktcp_done(ep, remote, 0);
 	}
-	status = ktcp_op_name(ep, op);
+	status = ktcp_op_name(ep, op, GFP_NOIO);
 	if (status) {
 		ktcp_op_end(ep, op, -status, 0);
 		return ktcp_done(ep, remote, ENOMEM);
@@ -117,7 +117,7 @@ static void give(struct ktcp_ep *ep, struct ktcp_op *op, struct ktcp_unexpected 
 {
 	int status;
 
-	meet(op, un->total, un->tag, un->has_data, un->data);
+	ktcp_meet(op, un->total, un->tag, un->has_data, un->data);
 	if (un->rendezvous) {
 		u64 remote = un->operation;
 
@@ -125,7 +125,7 @@ static void give(struct ktcp_ep *ep, struct ktcp_op *op, struct ktcp_unexpected 
 		status = start_rendezvous(ep, op, remote);
 	} else if (un->arrived < un->total) {
 		un->claimed = op;
-		status = ktcp_op_name(ep, op);	/* so that it is found at the end */
+		status = ktcp_op_name(ep, op, GFP_NOIO);	/* so that it is found at the end */
 	} else {
 		status = deliver(ep, op, un);
 	}
@@ -195,12 +195,12 @@ int ktcp_begin_message(struct ktcp_ep *ep, const struct ktcp_head *head, bool ta
 		return ktcp_malformed(ep);
 	op = match(ep, tagged, tagged ? head->a : 0);
 	if (op) {
-		meet(op, total, tagged ? head->a : 0, head->flags & KT_HAS_DATA, head->b);
+		ktcp_meet(op, total, tagged ? head->a : 0, head->flags & KT_HAS_DATA, head->b);
 		if (!total) {
 			ktcp_finish_receive(ep, op);
 			return 0;
 		}
-		if (ktcp_op_name(ep, op)) {
+		if (ktcp_op_name(ep, op, GFP_NOIO)) {
 			ktcp_op_end(ep, op, ENOMEM, 0);
 			return -ENOMEM;
 		}
@@ -248,7 +248,7 @@ int ktcp_on_acked(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at
 		memcpy(un->bytes, at + 8, len);
 		return 0;
 	}
-	meet(op, len, tag, head->flags & KT_HAS_DATA, head->b);
+	ktcp_meet(op, len, tag, head->flags & KT_HAS_DATA, head->b);
 	from = kofi_vec_buf(at + 8, len);
 	kofi_copy(&op->vec, 0, &from, 0, op->total);
 	ktcp_finish_receive(ep, op);
@@ -267,7 +267,7 @@ int ktcp_on_rts(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at, 
 	memcpy(&rts, at, sizeof(rts));
 	op = match(ep, tagged, tag);
 	if (op) {
-		meet(op, le64_to_cpu(rts.total), tag, head->flags & KT_HAS_DATA, head->b);
+		ktcp_meet(op, le64_to_cpu(rts.total), tag, head->flags & KT_HAS_DATA, head->b);
 		return start_rendezvous(ep, op, le64_to_cpu(rts.operation));
 	}
 	un = keep(ep, head, tagged, le64_to_cpu(rts.total), true);

@@ -68,7 +68,7 @@ int ktcp_on_reply(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at
 /* --- one-sided operations of the peer --- */
 
 /* Reads @count targets. Their bytes, or negative. */
-static s64 take_targets(const u8 **at, u32 *left, u32 count, struct ktcp_access *access)
+s64 ktcp_take_targets(const u8 **at, u32 *left, u32 count, struct ktcp_access *access)
 {
 	struct ktcp_target target;
 	u64 bytes = 0;
@@ -92,7 +92,7 @@ static s64 take_targets(const u8 **at, u32 *left, u32 count, struct ktcp_access 
 }
 
 /* Whether all targets grant it: 0 or a positive errno. */
-static int check_access(struct ktcp_ep *ep, const struct ktcp_access *access, u64 rights)
+int ktcp_check_access(struct ktcp_ep *ep, const struct ktcp_access *access, u64 rights)
 {
 	struct kofi_mr *mr;
 	u32 i;
@@ -151,10 +151,10 @@ int ktcp_on_write(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at
 	memcpy(&rma, at, sizeof(rma));
 	at += sizeof(rma);
 	left -= sizeof(rma);
-	bytes = take_targets(&at, &left, le32_to_cpu(rma.targets), &access);
+	bytes = ktcp_take_targets(&at, &left, le32_to_cpu(rma.targets), &access);
 	if (bytes < 0 || le64_to_cpu(rma.total) != bytes)
 		return ktcp_malformed(ep);
-	err = check_access(ep, &access, FI_REMOTE_WRITE);
+	err = ktcp_check_access(ep, &access, FI_REMOTE_WRITE);
 	if (!rendezvous) {
 		if (left != bytes)
 			return ktcp_malformed(ep);
@@ -173,7 +173,7 @@ int ktcp_on_write(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at
 		return ktcp_done(ep, head->a, err);
 	if (ep->inbound >= KTCP_ANSWERS_MAX)
 		return ktcp_malformed(ep);
-	op = kzalloc(struct_size(op, copy, 0), GFP_KERNEL);
+	op = kzalloc(sizeof(*op), GFP_KERNEL);
 	if (!op)
 		return ktcp_done(ep, head->a, ENOMEM);
 	op->kind = KTCP_INBOUND;
@@ -182,7 +182,7 @@ int ktcp_on_write(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at
 	op->total = bytes;
 	op->completion.entry.data = head->b;
 	op->flags = head->flags & KT_HAS_DATA ? FI_REMOTE_CQ_DATA : 0;
-	if (!bytes || ktcp_op_name(ep, op)) {
+	if (!bytes || ktcp_op_name(ep, op, GFP_NOIO)) {
 		kfree(op);
 		return ktcp_done(ep, head->a, bytes ? ENOMEM : 0);
 	}
@@ -205,10 +205,10 @@ int ktcp_on_read(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at)
 	memcpy(&rma, at, sizeof(rma));
 	at += sizeof(rma);
 	left -= sizeof(rma);
-	bytes = take_targets(&at, &left, le32_to_cpu(rma.targets), &access);
+	bytes = ktcp_take_targets(&at, &left, le32_to_cpu(rma.targets), &access);
 	if (bytes < 0 || left || le64_to_cpu(rma.total) != bytes)
 		return ktcp_malformed(ep);
-	err = check_access(ep, &access, FI_REMOTE_READ);
+	err = ktcp_check_access(ep, &access, FI_REMOTE_READ);
 	if (err || !bytes)
 		return ktcp_done(ep, head->a, err);
 	if (bytes > KT_EAGER_MAX) {
@@ -273,12 +273,12 @@ int ktcp_on_atomic(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *a
 	datatype = le32_to_cpu(atomic.datatype);
 	op = le32_to_cpu(atomic.op);
 	kind = le32_to_cpu(atomic.kind);
-	bytes = take_targets(&at, &left, le32_to_cpu(atomic.targets), &access);
+	bytes = ktcp_take_targets(&at, &left, le32_to_cpu(atomic.targets), &access);
 	if (bytes < 0 || kind > 2)
 		return ktcp_malformed(ep);
 	reads_only = op == FI_ATOMIC_READ;
 	rights = (reads_only ? 0 : FI_REMOTE_WRITE) | (kind ? FI_REMOTE_READ : 0);
-	err = check_access(ep, &access, rights);
+	err = ktcp_check_access(ep, &access, rights);
 	if (err)
 		return ktcp_done(ep, head->a, err);
 	operand = reads_only ? 0 : bytes;

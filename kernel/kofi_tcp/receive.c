@@ -229,7 +229,7 @@ static ssize_t fill_stage(struct ktcp_ep *ep, size_t want)
 	ep->stage_at = 0;
 	ep->stage_end = have;
 	got = ktcp_sock_recv(ep->sock, ep->stage + have,
-			     max_t(size_t, want, KTCP_READ_AHEAD) - have);
+			     max_t(size_t, want, ep->ahead) - have);
 	if (got > 0)
 		ep->stage_end += got;
 	return got;
@@ -253,6 +253,8 @@ static int next_frame(struct ktcp_ep *ep, size_t *want)
 	prefix = streamed_prefix(head.kind);
 	if (prefix < 0 && size + head.length > KTCP_STAGE_BYTES)
 		return ktcp_malformed(ep);
+	/* Behind a long frame there is another one: what is read with its head is copied twice. */
+	ep->ahead = head.length > KTCP_READ_AHEAD ? KT_HEAD_MAX + 8 : KTCP_READ_AHEAD;
 	*want = size + (prefix < 0 ? head.length : min_t(u32, prefix, head.length));
 	if (*want > have)
 		return 0;

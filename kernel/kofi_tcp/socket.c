@@ -42,14 +42,15 @@ static void sock_ready(struct sock *sk)
 	rcu_read_unlock();
 }
 
-void ktcp_sock_watch(struct socket *sock, struct work_struct *work)
+void ktcp_sock_watch(struct socket *sock, struct work_struct *work,
+		     void (*ready)(struct sock *sk))
 {
 	struct sock *sk = sock->sk;
 
 	write_lock_bh(&sk->sk_callback_lock);
 	/* Sockets that a listener accepts do not inherit it. */
 	__rcu_assign_sk_user_data_with_flags(sk, work, work ? SK_USER_DATA_NOCOPY : 0);
-	sk->sk_data_ready = work ? sock_ready : born_data_ready;
+	sk->sk_data_ready = work ? ready ?: sock_ready : born_data_ready;
 	sk->sk_write_space = work ? sock_ready : born_write_space;
 	sk->sk_state_change = work ? sock_ready : born_state_change;
 	write_unlock_bh(&sk->sk_callback_lock);
@@ -64,7 +65,7 @@ void ktcp_sock_close(struct socket *sock)
 {
 	if (!sock)
 		return;
-	ktcp_sock_watch(sock, NULL);
+	ktcp_sock_watch(sock, NULL, NULL);
 	sock_release(sock);
 }
 

@@ -3,9 +3,10 @@
  * kofi_tcp between its files.
  *
  * Each endpoint has one work item; ktcp_ep.io, a mutex, makes it and the
- * control calls take turns, and guards everything but what ktcp_ep.lock
- * guards: the lists that data calls touch. Callbacks of the socket only queue
- * the work. No lock is held over a completion but io.
+ * control calls take turns, and guards everything but what two
+ * spin locks guard, the lists that data calls touch: tx_lock what is to be sent,
+ * lock the receives. While an endpoint is idle, data calls and the callback of
+ * the socket do by themselves what is short (direct.c); else they queue the work.
  */
 #ifndef _KTCP_H
 #define _KTCP_H
@@ -31,6 +32,10 @@
 #define KTCP_CONNECT_MS		20000
 #define KTCP_FRAME_S		300		/* without a byte in the middle of a frame */
 #define KTCP_PENDING_MAX	256
+#define KTCP_PREFIX_MAX	192	/* a head, the targets of an operation, an Rts */
+#define KTCP_REST_BYTES		(KT_EAGER_MAX + KTCP_PREFIX_MAX)
+#define KTCP_OWED_MAX		16
+#define KTCP_DONE_MAX		(KT_HEAD_MIN + 8)
 
 enum ktcp_state { KTCP_IDLE, KTCP_CONNECTING, KTCP_GREETING, KTCP_OPEN, KTCP_OVER };
 
@@ -58,10 +63,11 @@ struct ktcp_op {
 	int			failed;		/* positive errno: the rest goes nowhere */
 	struct kofi_vec		vec;
 	struct kofi_completion	completion;
+	u32			copy_len;
+	u8			*copy;		/* inject; operand, compare values */
+	/* Messages have none of these. */
 	struct ktcp_access	access;
 	struct fi_msg_atomic	atomic;
-	u32			copy_len;
-	u8			copy[];		/* inject; operand and compare values */
 };
 
 /* A frame, or bytes, on the way out. */
@@ -107,14 +113,24 @@ struct ktcp_ep {
 	u32			hello_len;	/* of the Hello, in stage */
 	struct sockaddr_storage	source, target;
 
-	spinlock_t		lock;
+	spinlock_t		tx_lock;
+	bool			tx_idle;	/* a data call may write */
 	bool			connected;	/* has been */
 	bool			closed;		/* no operation is accepted */
 	struct list_head	pending;	/* operations that are not begun */
+	u32			rest_at, rest_len;
+	u8			*rest;		/* of a data call: not yet written */
+
+	spinlock_t		lock;
+	bool			rx_idle;	/* the callback may take what has come */
+	bool			has_unexpected;
 	struct list_head	fresh;		/* receives that have not seen unexpected */
 	struct list_head	posted[2];	/* those that have; of tagged messages */
-	u32			tx_used, rx_used, tx_size, rx_size;
-	bool			has_unexpected;
+	u32			owed_count;	/* writes of the peer that it is to hear of */
+	u64			owed_done[KTCP_OWED_MAX];
+
+	atomic_t		tx_used, rx_used;
+	int			tx_size, rx_size;
 
 	struct list_head	unexpected[2];
 
@@ -134,6 +150,7 @@ struct ktcp_ep {
 	bool			released;	/* nothing is received any more */
 
 	u32			stage_at, stage_end;
+	u32			ahead;		/* bytes to read together with a head */
 	u8			*stage;
 	bool			later;		/* the frame in stage waits for this side */
 	bool			owed;		/* the rest of a frame: deadline */
@@ -159,10 +176,20 @@ extern const struct fi_ops_cm ktcp_cm_ops;
 int ktcp_endpoint(struct fid_domain *domain, const struct fi_info *info, struct fid_ep **ep);
 void ktcp_work(struct work_struct *work);
 void ktcp_op_end(struct ktcp_ep *ep, struct ktcp_op *op, int err, int reason);
-int ktcp_op_name(struct ktcp_ep *ep, struct ktcp_op *op);
+int ktcp_op_name(struct ktcp_ep *ep, struct ktcp_op *op, gfp_t gfp);
+void ktcp_op_unname(struct ktcp_ep *ep, struct ktcp_op *op);
 struct ktcp_op *ktcp_op_named(struct ktcp_ep *ep, u64 id);
 void ktcp_end(struct ktcp_ep *ep, int err, int reason);
 ssize_t ktcp_cancel(struct fid_ep *ep, void *context);
+
+/* direct.c: false: not now, nothing has happened. ktcp_begin_now() wants tx_lock. */
+bool ktcp_send_now(struct ktcp_ep *ep, const struct fi_msg *msg, bool tagged, u64 tag, u64 flags);
+bool ktcp_begin_now(struct ktcp_ep *ep, struct ktcp_op *op);
+void ktcp_data_ready(struct sock *sk);
+/* Of who has io: what was idle is not so from here on; it may be so again. */
+void ktcp_take_over(struct ktcp_ep *ep);
+void ktcp_settle(struct ktcp_ep *ep);
+int ktcp_pay_owed(struct ktcp_ep *ep);
 
 /* connect.c */
 void ktcp_advance(struct ktcp_ep *ep);
@@ -175,6 +202,8 @@ bool ktcp_request_drop(struct fid *handle, const void *data, size_t len);
 /* transmit.c */
 bool ktcp_transmit(struct ktcp_ep *ep);		/* whether something moved */
 int ktcp_begin(struct ktcp_ep *ep, struct ktcp_op *op);
+struct ktcp_frame *ktcp_frame_send(struct ktcp_ep *ep, struct ktcp_op *op, gfp_t gfp);
+u32 ktcp_pack_rma(struct ktcp_op *op, u8 *out, u8 kind, u32 payload, bool rts);
 int ktcp_say(struct ktcp_ep *ep, u8 kind, u8 flags, u64 a, u64 b, const void *payload, u32 len);
 int ktcp_stream(struct ktcp_ep *ep, struct ktcp_op *op, const struct ktcp_access *access,
 		u64 remote, u64 length);
@@ -187,7 +216,9 @@ void ktcp_receive_drop(struct ktcp_ep *ep);
 
 /* socket.c: bytes, -EAGAIN, 0 at the end of the stream, or another errno. Never waits. */
 int ktcp_sock_new(int family, struct socket **sock);
-void ktcp_sock_watch(struct socket *sock, struct work_struct *work);	/* NULL: no more */
+/* Queues work; of an endpoint, @ready looks first. NULL: no more. */
+void ktcp_sock_watch(struct socket *sock, struct work_struct *work,
+		     void (*ready)(struct sock *sk));
 void ktcp_sock_close(struct socket *sock);
 ssize_t ktcp_sock_recv(struct socket *sock, void *to, size_t len);
 ssize_t ktcp_sock_recv_piece(struct socket *sock, const struct kofi_piece *piece);

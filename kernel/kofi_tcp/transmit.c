@@ -11,10 +11,9 @@
 #include <linux/slab.h>
 #include <net/tcp.h>
 
-static struct ktcp_frame *frame_new(u32 extra)
+static struct ktcp_frame *frame_new(u32 extra, gfp_t gfp)
 {
-	struct ktcp_frame *frame = kzalloc(struct_size(frame, bytes, KT_HEAD_MAX + extra),
-					   GFP_NOIO);
+	struct ktcp_frame *frame = kzalloc(struct_size(frame, bytes, KT_HEAD_MAX + extra), gfp);
 
 	return frame;
 }
@@ -45,7 +44,7 @@ int ktcp_say(struct ktcp_ep *ep, u8 kind, u8 flags, u64 a, u64 b, const void *pa
 
 	if (ep->answers >= KTCP_ANSWERS_MAX)
 		return -EPROTO;
-	frame = frame_new(len);
+	frame = frame_new(len, GFP_NOIO);
 	if (!frame)
 		return -ENOMEM;
 	put_head(frame, kind, flags, len, a, b);
@@ -65,7 +64,7 @@ int ktcp_stream(struct ktcp_ep *ep, struct ktcp_op *op, const struct ktcp_access
 
 	if (ep->answers >= KTCP_ANSWERS_MAX)
 		return -EPROTO;
-	frame = frame_new(0);
+	frame = frame_new(0, GFP_NOIO);
 	if (!frame)
 		return -ENOMEM;
 	if (op)
@@ -85,33 +84,43 @@ int ktcp_stream(struct ktcp_ep *ep, struct ktcp_op *op, const struct ktcp_access
 
 /* --- operations --- */
 
-static struct ktcp_frame *frame_rma(struct ktcp_op *op, u8 kind, u32 payload, bool rts)
+/* The head and what stands in front of the payload: bytes of @out, at most KTCP_PREFIX_MAX. */
+u32 ktcp_pack_rma(struct ktcp_op *op, u8 *out, u8 kind, u32 payload, bool rts)
 {
 	u32 prefix = sizeof(struct ktcp_rma) + op->access.count * sizeof(struct ktcp_target) +
-		     (rts ? sizeof(struct ktcp_rts) : 0);
-	struct ktcp_frame *frame = frame_new(prefix);
+		     (rts ? sizeof(struct ktcp_rts) : 0), i;
 	struct ktcp_rma rma = { cpu_to_le64(op->vec.len), cpu_to_le32(op->access.count) };
 	bool data = op->flags & FI_REMOTE_CQ_DATA;
-	u32 i;
+	u8 *at = out;
 
-	if (!frame)
-		return NULL;
-	put_head(frame, kind, data ? KT_HAS_B | KT_HAS_DATA : 0, prefix + payload, op->id,
-		 op->completion.entry.data);
-	put(frame, &rma, sizeof(rma));
+	at += ktcp_pack_head(out, kind, data ? KT_HAS_B | KT_HAS_DATA : 0, prefix + payload,
+			     op->id, op->completion.entry.data);
+	memcpy(at, &rma, sizeof(rma));
+	at += sizeof(rma);
 	for (i = 0; i < op->access.count; i++) {
 		struct ktcp_target target = { cpu_to_le64(op->access.target[i].addr),
 					      cpu_to_le64(op->access.target[i].len),
 					      cpu_to_le64(op->access.target[i].key) };
 
-		put(frame, &target, sizeof(target));
+		memcpy(at, &target, sizeof(target));
+		at += sizeof(target);
 	}
 	if (rts) {
 		struct ktcp_rts announce = { cpu_to_le64(op->id), cpu_to_le64(op->vec.len) };
 
-		put(frame, &announce, sizeof(announce));
+		memcpy(at, &announce, sizeof(announce));
+		at += sizeof(announce);
 		op->announced = true;
 	}
+	return at - out;
+}
+
+static struct ktcp_frame *frame_rma(struct ktcp_op *op, u8 kind, u32 payload, bool rts)
+{
+	struct ktcp_frame *frame = frame_new(KTCP_PREFIX_MAX, GFP_NOIO);
+
+	if (frame)
+		frame->len = ktcp_pack_rma(op, frame->bytes, kind, payload, rts);
 	return frame;
 }
 
@@ -119,7 +128,7 @@ static struct ktcp_frame *frame_atomic(struct ktcp_op *op)
 {
 	const struct fi_msg_atomic *msg = &op->atomic;
 	u32 len = op->vec.len, prefix = sizeof(struct ktcp_atomic) + sizeof(struct ktcp_target);
-	struct ktcp_frame *frame = frame_new(prefix + op->copy_len);
+	struct ktcp_frame *frame = frame_new(prefix + op->copy_len, GFP_NOIO);
 	struct ktcp_atomic atomic = { cpu_to_le32(msg->datatype), cpu_to_le32(msg->op),
 				      cpu_to_le32(msg->compare ? 2 : msg->result ? 1 : 0),
 				      cpu_to_le32(1), cpu_to_le64(len) };
@@ -135,11 +144,12 @@ static struct ktcp_frame *frame_atomic(struct ktcp_op *op)
 	return frame;
 }
 
-static struct ktcp_frame *frame_send(struct ktcp_ep *ep, struct ktcp_op *op, bool acked)
+struct ktcp_frame *ktcp_frame_send(struct ktcp_ep *ep, struct ktcp_op *op, gfp_t gfp)
 {
+	bool acked = op->flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE);
 	u8 flags = op->flags & FI_REMOTE_CQ_DATA ? KT_HAS_B | KT_HAS_DATA : 0;
 	u64 len = op->vec.len, data = op->completion.entry.data, tag = op->completion.entry.tag;
-	struct ktcp_frame *frame = frame_new(sizeof(struct ktcp_rts));
+	struct ktcp_frame *frame = frame_new(sizeof(struct ktcp_rts), gfp);
 	__le64 number;
 
 	if (!frame)
@@ -174,17 +184,17 @@ static struct ktcp_frame *frame_send(struct ktcp_ep *ep, struct ktcp_op *op, boo
 /* The first frame of an operation. */
 int ktcp_begin(struct ktcp_ep *ep, struct ktcp_op *op)
 {
-	bool acked = op->flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE), rts;
 	struct ktcp_frame *frame = NULL;
+	bool rts;
 	int status = 0;
 
 	/* Whatever the peer may answer to has a name. */
-	status = ktcp_op_name(ep, op);
+	status = ktcp_op_name(ep, op, GFP_NOIO);
 	if (status)
 		return status;
 	switch (op->kind) {
 	case KTCP_SEND:
-		frame = frame_send(ep, op, acked);
+		frame = ktcp_frame_send(ep, op, GFP_NOIO);
 		break;
 	case KTCP_WRITE:
 		rts = op->vec.len > KT_EAGER_MAX;
@@ -239,6 +249,21 @@ static int write_frame(struct ktcp_ep *ep, struct ktcp_frame *frame, bool more)
 	return 1;
 }
 
+/* What a data call began to write. As write_frame(). */
+static int write_rest(struct ktcp_ep *ep)
+{
+	while (ep->rest_len) {
+		ssize_t wrote = ktcp_sock_send(ep->sock, ep->rest + ep->rest_at, ep->rest_len,
+					       false);
+
+		if (wrote <= 0)
+			return wrote == -EAGAIN ? 0 : wrote ?: -EPIPE;
+		ep->rest_at += wrote;
+		ep->rest_len -= wrote;
+	}
+	return 1;
+}
+
 /* A frame is out: its operation ends, or its next segment queues behind the others. */
 static void frame_written(struct ktcp_ep *ep, struct ktcp_frame *frame)
 {
@@ -278,11 +303,11 @@ static struct ktcp_op *next_pending(struct ktcp_ep *ep)
 {
 	struct ktcp_op *op;
 
-	spin_lock_bh(&ep->lock);
+	spin_lock_bh(&ep->tx_lock);
 	op = list_first_entry_or_null(&ep->pending, struct ktcp_op, node);
 	if (op)
 		list_del_init(&op->node);
-	spin_unlock_bh(&ep->lock);
+	spin_unlock_bh(&ep->tx_lock);
 	return op;
 }
 
@@ -291,16 +316,17 @@ bool ktcp_transmit(struct ktcp_ep *ep)
 	struct ktcp_frame *frame;
 	struct ktcp_op *op;
 	bool moved = false;
-	int status;
+	int begun;
+	int status = write_rest(ep);
 
-	while (!ep->error) {
+	while (!ep->error && status > 0) {
 		/* A few frames are made ahead, so that they leave in one packet. */
 		if (list_empty(&ep->frames)) {
 			op = next_pending(ep);
 			if (op) {
-				status = ktcp_begin(ep, op);
-				if (status)
-					ktcp_op_end(ep, op, -status, 0);
+				begun = ktcp_begin(ep, op);
+				if (begun)
+					ktcp_op_end(ep, op, -begun, 0);
 				continue;
 			}
 		}
@@ -310,15 +336,15 @@ bool ktcp_transmit(struct ktcp_ep *ep)
 		status = write_frame(ep, frame, !list_empty(&ep->frames) ||
 				     !list_empty(&ep->control) ||
 				     !list_empty_careful(&ep->pending));
-		if (status < 0) {
-			ep->error = status;
-			ep->reason = KOFI_PE_DIED;
-		}
 		if (status <= 0)
 			break;
 		ep->sending = NULL;
 		moved = true;
 		frame_written(ep, frame);
+	}
+	if (status < 0 && !ep->error) {
+		ep->error = status;
+		ep->reason = KOFI_PE_DIED;
 	}
 	return moved;
 }
@@ -336,4 +362,5 @@ void ktcp_frames_drop(struct ktcp_ep *ep)
 		kfree(frame);
 	}
 	ep->answers = 0;
+	ep->rest_len = 0;
 }
