@@ -43,12 +43,16 @@ static const struct {
 	{ "churn", case_churn },
 	{ "pingpong", case_pingpong },
 	{ "bandwidth", case_bandwidth },
-	/* With a program outside: only when they are named. */
+	/* Measuring, and with a program outside: only when they are named. */
+	{ "latency", case_latency },
+	{ "stream", case_stream },
+	{ "socket-latency", case_socket_latency },
+	{ "socket-stream", case_socket_stream },
 	{ "serve", case_serve },
 	{ "drive", case_drive },
 };
 
-#define CASES_ALONE (ARRAY_SIZE(cases) - 2)
+#define CASES_ALONE (ARRAY_SIZE(cases) - 6)
 
 #define RESULT_BYTES 8192
 

@@ -117,6 +117,10 @@ int case_shutdown(struct target *target);
 int case_churn(struct target *target);
 int case_pingpong(struct target *target);
 int case_bandwidth(struct target *target);
+int case_latency(struct target *target);
+int case_stream(struct target *target);
+int case_socket_latency(struct target *target);
+int case_socket_stream(struct target *target);
 int case_serve(struct target *target);
 int case_drive(struct target *target);
 

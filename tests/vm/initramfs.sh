@@ -9,7 +9,7 @@ modules=(
   virtio_pci 9pnet_virtio 9p
   rdma_rxe ib_uverbs rdma_ucm crc32_generic crc32_pclmul crc32c_generic
   veth sch_netem af_packet
-  configfs ext4
+  configfs ext4 nbd nvme_tcp nvmet_tcp
   vfio_pci vfio_iommu_type1 e1000e virtio_net
 )
 programs=(

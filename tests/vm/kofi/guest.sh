@@ -345,6 +345,8 @@ case_reload() {
   unload kofi_test kofi_loop kofi || result "FAILED kofi_loop unload: rmmod"
 }
 
+source /weft/tests/bench.sh
+
 mkdir -p $folder
 mount -t debugfs debugfs $debug
 ip link set lo up

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # What the guest runs besides the modules: the verifying writer and the programs of e2fsprogs; examples/kernel_peer and
 # examples/block_target, compiled here, and Weft's staged libfabric.
-# usage: programs.sh ROOT STAGE
+# usage: programs.sh ROOT STAGE CASE...
 set -euo pipefail
 root="$1" stage="$2"
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -22,6 +22,10 @@ compile() { gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror "$@"; }
 compile "$here/writer.c" -o "$root/weft/bin/writer" -lpthread
 cp -L /sbin/mke2fs /sbin/e2fsck "$root/weft/bin/"
 add_libraries "$root/weft/bin/writer" "$root/weft/bin/mke2fs" "$root/weft/bin/e2fsck"
+if [[ " ${*:3} " == *" bench "* ]]; then
+  cp -L /usr/bin/fio /usr/bin/nbd-server /usr/sbin/nbd-client "$root/weft/bin/"
+  add_libraries "$root/weft/bin/fio" "$root/weft/bin/nbd-server" "$root/weft/bin/nbd-client"
+fi
 [[ -e "$stage/lib/weft/compat/libfabric.so.1" ]] || { echo "vm: no staged libfabric.so.1: cases with programs over Weft are skipped"; exit 0; }
 mkdir -p "$root/weft/stage"
 for name in kernel_peer block_target; do

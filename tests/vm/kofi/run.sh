@@ -11,7 +11,7 @@ logs="$folder/kofi/logs"
 
 cases=("$@")
 if [[ ${#cases[@]} -eq 0 ]]; then
-  mapfile -t cases < <(sed -n 's/^\([a-z][a-z0-9_-]*\) .*/\1/p' "$here/cases.txt")
+  mapfile -t cases < <(sed -n 's/^\([a-z][a-z0-9_-]*\) .*/\1/p' "$here/cases.txt" | grep -v '^bench$')
 fi
 for name in "${cases[@]}"; do
   grep -q "^$name " "$here/cases.txt" || { echo "vm: no case named '$name'; there are:" >&2; sed -n 's/^[a-z]/  &/p' "$here/cases.txt" >&2; exit 2; }
@@ -28,10 +28,10 @@ bash "$here/../initramfs.sh" base "$folder" "$kernel_version"
 root="$(mktemp -d)"
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$root/weft/tests" "$root/weft/kofi"
-cp "$here/guest.sh" "$root/weft/tests/"
+cp "$here/guest.sh" "$here/bench.sh" "$root/weft/tests/"
 cp "$folder"/kofi/*.ko "$root/weft/kofi/"
 install -m 755 "$here/../init" "$root/init"
-bash "$here/programs.sh" "$root" "${WEFT_STAGE:-$repository/build/stage}"
+bash "$here/programs.sh" "$root" "${WEFT_STAGE:-$repository/build/stage}" "${cases[@]}"
 (cd "$root" && find . -print0 | LC_ALL=C sort -z | cpio --null -o -H newc --quiet) | cat "$folder/base.cpio" - >"$folder/kofi/initramfs"
 
 rm -rf "$logs"
@@ -39,10 +39,14 @@ mkdir -p "$logs"
 : >"$logs/results"
 printf '%s\n' "${cases[@]}" >"$logs/cases"
 echo "${WEFT_VM_TURNS:-30}" >"$logs/turns"
+if [[ " ${cases[*]} " == *" bench "* ]]; then
+  echo "${WEFT_VM_TURNS:-5}" >"$logs/turns"
+  tr ' ' '\n' <<<"${WEFT_VM_PARTS:-tcp verbs blk}" >"$logs/parts"
+fi
 started=$SECONDS
 echo "vm: booting Linux $kernel_version"
 status=0
-timeout -k 5 "$timeout_s" qemu-system-x86_64 -accel tcg,thread=multi -cpu "${WEFT_VM_CPU:-max}" -smp "${WEFT_VM_CPUS:-2}" -m 768 -M q35 \
+timeout -k 5 "$timeout_s" qemu-system-x86_64 -accel tcg,thread=multi -cpu "${WEFT_VM_CPU:-max}" -smp "${WEFT_VM_CPUS:-2}" -m "${WEFT_VM_MEMORY:-1024}" -M q35 \
   -kernel "$folder/kernel/root/boot/vmlinuz-$kernel_version" -initrd "$folder/kofi/initramfs" \
   -append "console=ttyS0 quiet panic=-1 oops=panic mitigations=off tsc=reliable" \
   -nodefaults -no-user-config -display none -serial stdio -monitor none -no-reboot \
@@ -57,6 +61,10 @@ echo "vm: the guest ran for $((SECONDS - started)) s; logs are in ${logs#"$PWD"/
 echo
 awk '{ kind = $1; provider = $2; name = $3; sub(/:$/, "", name); $1 = $2 = $3 = ""; printf "%-8s %-18s %-12s%s\n", kind, provider, name, $0 }' "$logs/results"
 echo
+if [[ -s "$logs/bench" ]]; then
+  python3 "$here/bench.py" "$logs/bench" "$folder/kofi/kofi_test.ko" | tee "$folder/kofi_bench.txt"
+  echo
+fi
 passed=$(grep -c '^ok ' "$logs/results" || true) failed=$(grep -c '^FAILED ' "$logs/results" || true)
 skipped=$(grep -c '^skipped ' "$logs/results" || true)
 [[ $status -eq 1 || $status -eq 3 ]] || failed=$((failed + 1))
