@@ -5,11 +5,13 @@
 usage: instructions.py [--count N] [--provider NAME]
 """
 import argparse
+import contextlib
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import threading
 
 sys.dont_write_bytecode = True
 import _common as c
@@ -46,11 +48,32 @@ def counts(provider, count, env, program="callgrind_ops"):
     return result
 
 
+@contextlib.contextmanager
+def read_by_top(program):
+    """`weft top` reads the pages of all processes, again and again; yields a list with one entry for each reading that showed the counted program."""
+    seen, stop = [], threading.Event()
+
+    def read():
+        while not stop.is_set():
+            shown = subprocess.run([c.STAGE / "bin/weft", "top", "--once", "--json"], capture_output=True, text=True, check=False).stdout
+            if program in shown:
+                seen.append(len(shown))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        reader.join()
+
+
 def main():
     p = argparse.ArgumentParser(prog="bench/instructions.py", description=__doc__.split("\n")[0])
     p.add_argument("--count", type=int, default=2000, help="calls of each kind (default 2000)")
     p.add_argument("--provider", default="shm")
     p.add_argument("--traced", action="store_true", help="count below the recorder of `weft trace`, too")
+    p.add_argument("--top", action="store_true", help="count while `weft top` reads, too")
     args = p.parse_args()
     if not c.have("valgrind"):
         c.die("valgrind is missing (package valgrind)")
@@ -71,6 +94,11 @@ def main():
     if traced:
         print("\nbelow `weft trace`")
         print(c.table(["call", "Weft", "traced", "more"], [[title, f"{ours[k]:.1f}", f"{traced[k]:.1f}", f"{traced[k] - ours[k]:.1f}"] for k, title in CALLS]))
+    if args.top:
+        with read_by_top("callgrind") as seen:
+            read = counts(args.provider, args.count, dict(plain, LD_LIBRARY_PATH=str(c.STAGE / "lib/weft/compat")))
+        print(f"\nwhile `weft top` reads (it saw the program {len(seen)} times)")
+        print(c.table(["call", "Weft", "read", "more"], [[title, f"{ours[k]:.1f}", f"{read[k]:.1f}", f"{read[k] - ours[k]:.1f}"] for k, title in CALLS]))
     c.save("instructions.json", {"weft": ours, "stock": stock, "provider": args.provider, "count": args.count})
     return 0
 
