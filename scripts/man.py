@@ -45,7 +45,8 @@ def page(program, command):
             if not inside:
                 out.append(".nf")
                 inside = True
-            out.append(escaped(line[2:]) if line.strip() else "")
+            text = escaped(line[2:]) if line.strip() else ""
+            out.append("\\&" + text if text.startswith(" ") else text)  # leading blanks would break the line once more
     end_of(out, inside)
     others = ["weft" + (f"\\-{c}" if c else "") for c in COMMANDS if c != command]
     out += [".SH SEE ALSO", ", ".join(f"{n}(1)" for n in others) + ", weft\\-settings(7), weft_provider(7), weft_direct(7), fabric(7)"]

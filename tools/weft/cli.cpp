@@ -27,6 +27,15 @@ class ManualFormatter : public CLI::Formatter {
     return text.str();
   }
 
+ protected:
+  // "--iters UINT:UINT in [1 - 1000]" reads "--iters N" in a manual page.
+  std::string make_option_opts(const CLI::Option* option) const override {
+    std::string text = CLI::Formatter::make_option_opts(option);
+    const size_t check = text.find(':');
+    if (check == std::string::npos || text.find("INT") > check) return text;
+    return text.substr(0, text.find_last_of(' ', check) + 1) + "N";
+  }
+
  private:
   Manual manual_;
 };
