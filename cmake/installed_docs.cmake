@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Makes the installed documents point to what is installed: links to our headers lead to the prefix's include/, links to files that an install
-# does not have become plain words. Included by cmake_install.cmake when everything else is in its place.
+# does not have become plain words, and pages that name parts of the source say so (source_note.md). Included by cmake_install.cmake when everything
+# else is in its place.
 get_filename_component(root "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}" ABSOLUTE)  # --prefix may be relative
 set(docs "${root}/${WEFT_DOCUMENTS}")
+file(READ "${CMAKE_CURRENT_LIST_DIR}/source_note.md" note)
 file(GLOB_RECURSE pages "${docs}/*.md")
 foreach(page IN LISTS pages)
   file(READ "${page}" text)
@@ -10,6 +12,10 @@ foreach(page IN LISTS pages)
   # Lists of CMake have no place for brackets and semicolons, so the links are looked for one after the other.
   set(rest "${text}")
   set(changed FALSE)
+  if(text MATCHES "(src|tests|bench|scripts|tools)/[a-z]|\\./dev " AND NOT text MATCHES "belong to Weft's source archive")
+    set(changed TRUE)
+    string(REGEX REPLACE "^(# [^\n]*\n)" "\\1\n${note}" text "${text}")
+  endif()
   while(rest MATCHES "\\]\\(([^() \n]+)\\)")
     set(link "${CMAKE_MATCH_0}")
     set(target "${CMAKE_MATCH_1}")

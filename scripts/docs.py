@@ -25,12 +25,14 @@ import urllib.parse
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\[([^\]\n]*)\]\(([^()\s]+)\)")
+SOURCE = re.compile(r"(src|tests|bench|scripts|tools)/[a-z]|\./dev ")
+NOTE = (ROOT / "cmake/source_note.md").read_text()
 CODE = re.compile(r"(```.*?```|^(?: {4}|\t)[^\n]*$)", re.S | re.M)
 SEARCHED = ("FI_DELIVERY_COMPLETE", "ibv_post_send", "WEFT_PCAP")
 
 # Title, and the pages or folders in it.
 NAVIGATION = (
-    ("For users", ("docs/libfabric.md", "docs/mpi.md", "docs/verbs.md", "docs/shm.md", "docs/tcp.md", "docs/composite.md", "docs/networks.md", "docs/progress.md", "docs/performance.md",
+    ("For users", ("docs/packages.md", "docs/libfabric.md", "docs/mpi.md", "docs/verbs.md", "docs/shm.md", "docs/tcp.md", "docs/composite.md", "docs/networks.md", "docs/progress.md", "docs/performance.md",
                    "docs/check.md", "docs/statistics.md", "docs/trace.md", "docs/nic.md", "docs/kofi.md", "docs/ci.md", "SECURITY.md", "CHANGELOG.md", "docs/roadmap.md")),
     ("Manual pages", ("man",)),
     ("For authors of providers", ("docs/provider-guide.md", "docs/verbs-provider.md", "docs/nic-guide.md", "docs/linking.md", "docs/compatibility.md")),
@@ -40,6 +42,8 @@ NAVIGATION = (
 )
 STYLE = """.md-grid { max-width: 80rem; }
 .md-typeset { font-size: .75rem; }
+.md-typeset table:not([class]) code { word-break: normal; overflow-wrap: break-word; }
+.md-typeset img { width: 100%; }
 """
 
 
@@ -67,12 +71,17 @@ def text_for(page: pathlib.Path, shown: "set[pathlib.Path]") -> str:
             there = ROOT / "index.md"
         if target.endswith("/") and there.name == "README.md":
             return words  # a folder
+        if there.suffix == ".svg" and there.is_relative_to(ROOT / "docs"):
+            return match[0]  # a picture, which lies beside the page as in docs/
         if there not in shown and there != ROOT / "index.md":
             return f"`{words}`" if "`" not in words and not words.startswith("!") else words
         up = "../" * len(page.relative_to(ROOT).parts[:-1])
         return f"[{words}]({up}{there.relative_to(ROOT).as_posix()}{'#' + part if part else ''})"
 
-    pieces = CODE.split(page.read_text())
+    text = page.read_text()
+    if SOURCE.search(text):
+        text = re.sub(r"\A(# .*\n)", lambda match: f"{match[1]}\n{NOTE}", text)
+    pieces = CODE.split(text)
     text = "".join(piece if i % 2 else LINK.sub(link, piece) for i, piece in enumerate(pieces))
     return re.sub(r"(^(?!\s*[-*|\d]|#|$).+\n)(?=(?:- |\* |\d+\. |\|))", r"\1\n", text, flags=re.M)
 
@@ -81,6 +90,8 @@ def manual(page: pathlib.Path) -> str:
     text = subprocess.run(["mandoc", "-T", "html", "-O", "fragment", page], capture_output=True, text=True, check=True).stdout
     text = re.sub(r'<table class="(head|foot)">.*?</table>', "", text, flags=re.S)
     text = re.sub(r"<(/?)h1\b", r"<\1h2", text)
+    names = "|".join(other.stem.replace("-", "[-‐]") + rf"\({other.suffix[1:]}\)" for other in page.parent.glob("*.[17]"))
+    text = re.sub(rf"(?<![\w-])(?:<b>)?({names})", lambda match: f'<a href="{match[1].replace("‐", "-")[:-3]}.{match[1][-2]}.html">{match[1]}</a>', text)
     return f"# {page.stem}({page.suffix[1:]})\n\n<div>\n{text}\n</div>\n"
 
 
@@ -101,7 +112,7 @@ def write_source(folder: pathlib.Path) -> "list[object]":
         (folder / "man" / f"{page.stem}.{page.suffix[1:]}.md").write_text(manual(page))
         titles[f"man/{page.stem}.{page.suffix[1:]}.md"] = f"{page.stem}({page.suffix[1:]})"
     (folder / "style.css").write_text(STYLE)
-    navigation: "list[object]" = [{"Weft": "index.md"}]
+    navigation: "list[object]" = [{"Start": "index.md"}]
     named = {"index.md"}
     for words, entries in NAVIGATION:
         listed = []
@@ -183,6 +194,9 @@ const asked = setInterval(() => {
 }, 250);
 </script></body>"""
 SEARCH_LIMIT_S = 300
+# Nothing but the site is asked for.
+BROWSER = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+           "--disable-component-update", "--disable-sync")
 
 
 class Site(http.server.SimpleHTTPRequestHandler):
@@ -219,7 +233,7 @@ class Site(http.server.SimpleHTTPRequestHandler):
 def hits_of(browser: str, address: str, word: str) -> int:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         # With a port for debugging it stays until it is told to go.
-        running = subprocess.Popen([browser, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", f"--user-data-dir={profile}",
+        running = subprocess.Popen([browser, *BROWSER, "--remote-debugging-port=0", f"--user-data-dir={profile}",
                                     f"{address}/index.html?q={word}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         try:
             end = time.monotonic() + SEARCH_LIMIT_S

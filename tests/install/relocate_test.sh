@@ -42,6 +42,9 @@ while IFS= read -r page; do
   done < <(grep -o '](\([^() ]*\))' "$page" | sed 's/^](//; s/)$//; s/#.*//' | grep -v '^[a-z]*:\|^$')
 done < <(find "$tree/share/doc/weft" -name '*.md')
 grep -qF '](../../../../include/weft/provider.hpp)' "$tree/share/doc/weft/docs/provider-guide.md" || fail "the guide does not point to the header"
+while IFS= read -r page; do
+  grep -q 'source archive' "$page" || fail "${page#"$tree"/} names files that are not installed, and does not say so"
+done < <(grep -rlE '`(src|tests|bench|scripts)/|\./dev ' "$tree/share/doc/weft" --include='*.md')
 [[ -s "$tree/share/doc/weft/examples/minimal_provider/unix_packets.cpp" ]] || fail "no example of a provider"
 
 cd /
