@@ -71,9 +71,23 @@ grep -q '^weft-kofi/.*: installed' "$work/dkms" || { cat "$work/dkms"; fail "DKM
 kernel="$(basename "$(dirname "$(echo /lib/modules/*/build)")")"
 [[ "$(modinfo -k "$kernel" -F depends kofi_tcp)" == kofi ]] || fail "modinfo kofi_tcp"
 
-step "installing again, purging"
-cd /packages
-quietly apt-get install -y --reinstall --no-install-recommends ./*.deb
+# The same files as the next version: what an upgrade runs is run.
+step "upgrading"
+mkdir "$work/next"
+for package in /packages/*.deb; do
+  [[ "$package" != *-dbgsym_* ]] || continue
+  version="$(dpkg-deb -f "$package" Version)"
+  dpkg-deb -R "$package" "$work/next/tree"
+  sed -i "s/^Version: .*/&+next/; s/(= $version)/(= $version+next)/g" "$work/next/tree/DEBIAN/control"
+  quietly dpkg-deb -Znone -b "$work/next/tree" "$work/next"
+  rm -rf "$work/next/tree"
+done
+quietly apt-get install -y --no-install-recommends "$work"/next/*.deb
+[[ "$(dpkg-query -W -f '${Version}\n' 'libweft*' 'weft-*' | grep -c '+next$')" -eq 8 ]] || fail "not all packages were upgraded"
+dkms status >"$work/dkms"
+grep -q '^weft-kofi/.*: installed' "$work/dkms" || { cat "$work/dkms"; fail "the upgrade lost the kernel modules"; }
+as_user weft run -- fi_info -p shm | grep -q '^provider: shm' || fail "weft run after the upgrade"
+step "purging"
 quietly apt-get purge -y libweft1 libweft-dev libweft-direct-dev weft-tools weft-compat weft-verbs weft-doc weft-kofi-dkms
 quietly apt-get autoremove -y --purge
 find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /var -o -path /packages \) -prune -o -print | sort >"$work/files.after"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# The Debian packages in a fresh root that has nothing else of ours: installed, used, installed again over themselves, purged without a trace.
+# The Debian packages in a fresh root that has nothing else of ours: installed, used, upgraded, purged without a trace.
 # usage: run.sh FOLDER    the packages. Root, and a mirror of Debian (WEFT_MIRROR, http://deb.debian.org/debian).
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
