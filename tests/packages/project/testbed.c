@@ -14,12 +14,14 @@ static void need(int holds, const char* what) {
 
 static void connect_to_itself(struct ibv_qp* qp, union ibv_gid gid) {
   struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1};
-  struct ibv_qp_attr rtr = {.qp_state = IBV_QPS_RTR,
-                            .path_mtu = IBV_MTU_1024,
-                            .dest_qp_num = qp->qp_num,
-                            .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = gid, .hop_limit = 64}}};
+  struct ibv_qp_attr rtr = {
+      .qp_state = IBV_QPS_RTR,
+      .path_mtu = IBV_MTU_1024,
+      .dest_qp_num = qp->qp_num,
+      .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = gid, .hop_limit = 64}}};
   struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7};
-  need(ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0, "INIT");
+  need(ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0,
+       "INIT");
   need(ibv_modify_qp(qp, &rtr,
                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0,
@@ -40,11 +42,12 @@ static void send_over_verbs(void) {
   struct ibv_cq* cq = ibv_create_cq(context, 16, NULL, NULL, 0);
   char memory[16] = "eight..";
   struct ibv_mr* mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
-  struct ibv_qp_init_attr wanted = {.send_cq = cq,
-                                    .recv_cq = cq,
-                                    .qp_type = IBV_QPT_RC,
-                                    .sq_sig_all = 1,
-                                    .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
+  struct ibv_qp_init_attr wanted = {
+      .send_cq = cq,
+      .recv_cq = cq,
+      .qp_type = IBV_QPT_RC,
+      .sq_sig_all = 1,
+      .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
   struct ibv_qp* qp = ibv_create_qp(pd, &wanted);
   union ibv_gid gid;
   need(mr != NULL && qp != NULL && ibv_query_gid(context, 1, 0, &gid) == 0, "no queue pair");
