@@ -54,6 +54,7 @@ void kofi_eq_forget(struct fid_eq *eq, struct fid *fid);
 struct kofi_mr_table {
 	struct xarray	regions;
 };
+
 int kofi_mr_table_new(struct kofi_mr_table **table);
 
 #endif

@@ -251,25 +251,44 @@ static bool less(u64 a, u64 b, unsigned int size, bool sign)
 static u64 combine(enum fi_op op, u64 old, u64 operand, u64 compare, unsigned int size, bool sign)
 {
 	switch (op) {
-	case FI_MIN: return less(operand, old, size, sign) ? operand : old;
-	case FI_MAX: return less(old, operand, size, sign) ? operand : old;
-	case FI_SUM: return old + operand;
-	case FI_PROD: return old * operand;
-	case FI_LOR: return old || operand;
-	case FI_LAND: return old && operand;
-	case FI_BOR: return old | operand;
-	case FI_BAND: return old & operand;
-	case FI_LXOR: return !old != !operand;
-	case FI_BXOR: return old ^ operand;
-	case FI_ATOMIC_WRITE: return operand;
-	case FI_CSWAP: return compare == old ? operand : old;
-	case FI_CSWAP_NE: return compare != old ? operand : old;
-	case FI_CSWAP_LE: return !less(old, compare, size, sign) ? operand : old;
-	case FI_CSWAP_LT: return less(compare, old, size, sign) ? operand : old;
-	case FI_CSWAP_GE: return !less(compare, old, size, sign) ? operand : old;
-	case FI_CSWAP_GT: return less(old, compare, size, sign) ? operand : old;
-	case FI_MSWAP: return (operand & compare) | (old & ~compare);
-	default: return old;
+	case FI_MIN:
+		return less(operand, old, size, sign) ? operand : old;
+	case FI_MAX:
+		return less(old, operand, size, sign) ? operand : old;
+	case FI_SUM:
+		return old + operand;
+	case FI_PROD:
+		return old * operand;
+	case FI_LOR:
+		return old || operand;
+	case FI_LAND:
+		return old && operand;
+	case FI_BOR:
+		return old | operand;
+	case FI_BAND:
+		return old & operand;
+	case FI_LXOR:
+		return !old != !operand;
+	case FI_BXOR:
+		return old ^ operand;
+	case FI_ATOMIC_WRITE:
+		return operand;
+	case FI_CSWAP:
+		return compare == old ? operand : old;
+	case FI_CSWAP_NE:
+		return compare != old ? operand : old;
+	case FI_CSWAP_LE:
+		return !less(old, compare, size, sign) ? operand : old;
+	case FI_CSWAP_LT:
+		return less(compare, old, size, sign) ? operand : old;
+	case FI_CSWAP_GE:
+		return !less(compare, old, size, sign) ? operand : old;
+	case FI_CSWAP_GT:
+		return less(old, compare, size, sign) ? operand : old;
+	case FI_MSWAP:
+		return (operand & compare) | (old & ~compare);
+	default:
+		return old;
 	}
 }
 

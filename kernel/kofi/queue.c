@@ -357,9 +357,10 @@ static int eq_write(struct fid_eq *fid_eq, struct kofi_event *event)
 	return 0;
 }
 
-static struct kofi_event *event_new(u32 event, struct fid *fid, const void *data, size_t len)
+static struct kofi_event *event_new(u32 event, struct fid *fid, const void *data, size_t len,
+				    gfp_t gfp)
 {
-	struct kofi_event *new = kzalloc(struct_size(new, data, len), GFP_KERNEL);
+	struct kofi_event *new = kzalloc(struct_size(new, data, len), gfp);
 
 	if (!new)
 		return NULL;
@@ -371,11 +372,17 @@ static struct kofi_event *event_new(u32 event, struct fid *fid, const void *data
 	return new;
 }
 
+/*
+ * A connection request may be refused for want of memory. What has become of
+ * a connection is told in any case: nobody would hear of it otherwise.
+ */
+#define EVENT_GFP (GFP_NOIO | __GFP_NOFAIL)
+
 /* On failure the info stays with the caller. */
 int kofi_eq_write_cm(struct fid_eq *eq, u32 event, struct fid *fid, struct fi_info *info,
 		     const void *data, size_t len)
 {
-	struct kofi_event *new = event_new(event, fid, data, len);
+	struct kofi_event *new = event_new(event, fid, data, len, info ? GFP_KERNEL : EVENT_GFP);
 
 	if (!new)
 		return -ENOMEM;
@@ -387,7 +394,7 @@ EXPORT_SYMBOL_GPL(kofi_eq_write_cm);
 int kofi_eq_write_err(struct fid_eq *eq, struct fid *fid, int err, int prov_errno,
 		      const void *data, size_t len)
 {
-	struct kofi_event *new = event_new(FI_NOTIFY, fid, data, len);
+	struct kofi_event *new = event_new(FI_NOTIFY, fid, data, len, EVENT_GFP);
 
 	if (!new)
 		return -ENOMEM;

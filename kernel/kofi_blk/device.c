@@ -139,8 +139,13 @@ static blk_status_t start(struct kblk_queue *queue, struct request *rq, struct k
 	blk_mq_start_request(rq);
 	if (has_pages && !is_inline)
 		status = register_pages(dev, cmd, op == KBLK_WRITE);
-	if (status)
-		return status == -EAGAIN || status == -ENOMEM ? BLK_STS_RESOURCE : BLK_STS_IOERR;
+	if (status == -EINVAL)
+		return BLK_STS_IOERR;
+	if (status) {	/* no memory; or a device that is going, which a cut will tell */
+		if (status != -EAGAIN && status != -ENOMEM)
+			kblk_cut(dev);
+		return BLK_STS_RESOURCE;
+	}
 	/* The answer may come before the send returns. */
 	atomic_set(&cmd->refs, 1 + is_inline);
 	atomic_set_release(&cmd->state, KBLK_SENT);

@@ -31,7 +31,8 @@ void kblk_cut(struct kblk_dev *dev)
 static void queue_dead(struct kblk_queue *queue)
 {
 	WRITE_ONCE(queue->dead, true);
-	smp_mb();	/* against kblk_session_live() */
+	/* Pairs with that of kblk_session_live(). */
+	smp_mb();
 	kblk_cut(queue->dev);
 }
 
@@ -278,6 +279,17 @@ static void close_all(struct kblk_dev *dev)
 		queue_close(&dev->queues[i]);
 }
 
+/*
+ * Nothing is registered any more. An RDMA device that is removed waits until
+ * its domains are closed; it may be there again when the next generation connects.
+ */
+static void domain_close(struct kblk_dev *dev)
+{
+	if (dev->domain)
+		WARN_ON(fi_close(&dev->domain->fid));
+	dev->domain = NULL;
+}
+
 static bool any_dead(struct kblk_dev *dev)
 {
 	u32 i;
@@ -296,12 +308,16 @@ static int connect_all(struct kblk_dev *dev)
 
 	lockdep_assert_held(&dev->session);
 	dev->generation++;
+	if (!dev->domain)
+		status = fi_domain(dev->fabric, dev->info, &dev->domain, NULL);
 	for (i = 0; i < dev->queue_count && !status; i++)
 		status = queue_connect(&dev->queues[i]);
 	if (!status && any_dead(dev))
 		status = -ECONNRESET;
-	if (status)
+	if (status) {
 		close_all(dev);
+		domain_close(dev);
+	}
 	return status;
 }
 
@@ -310,7 +326,8 @@ static int connect_all(struct kblk_dev *dev)
 void kblk_session_live(struct kblk_dev *dev)
 {
 	smp_store_release(&dev->state, KBLK_LIVE);
-	smp_mb();	/* against queue_dead() */
+	/* Pairs with that of queue_dead(). */
+	smp_mb();
 	if (any_dead(dev))
 		kblk_cut(dev);
 }
@@ -338,6 +355,7 @@ static void fail_locked(struct kblk_dev *dev)
 		blk_mq_quiesce_queue(dev->disk->queue);
 	close_all(dev);
 	kblk_requeue_sent(dev);
+	domain_close(dev);
 	blk_mq_unquiesce_queue(dev->disk->queue);
 	blk_mq_kick_requeue_list(dev->disk->queue);
 }
@@ -383,6 +401,7 @@ void kblk_session_work(struct work_struct *work)
 		blk_mq_quiesce_queue(dev->disk->queue);
 		close_all(dev);
 		kblk_requeue_sent(dev);
+		domain_close(dev);
 		set_state(dev, KBLK_CUT, KBLK_CONNECTING);
 	}
 	if (dev->state == KBLK_CONNECTING)
@@ -419,9 +438,7 @@ void kblk_session_close(struct kblk_dev *dev)
 		close_all(dev);
 	kfree(dev->queues);
 	dev->queues = NULL;
-	if (dev->domain)
-		WARN_ON(fi_close(&dev->domain->fid));
-	dev->domain = NULL;
+	domain_close(dev);
 	if (dev->fabric)
 		WARN_ON(fi_close(&dev->fabric->fid));
 	dev->fabric = NULL;
@@ -454,8 +471,6 @@ int kblk_session_open(struct kblk_dev *dev)
 	}
 	if (!status)
 		status = fi_fabric(dev->info->fabric_attr, &dev->fabric, NULL);
-	if (!status)
-		status = fi_domain(dev->fabric, dev->info, &dev->domain, NULL);
 	if (!status)
 		status = connect_all(dev);
 	mutex_unlock(&dev->session);

@@ -57,6 +57,7 @@ struct rdm_hello {
 	__le32	magic;
 	__le32	version;
 };
+
 #define RDM_MAGIC	0x4d44524b	/* "KRDM" */
 
 struct rdm_domain {

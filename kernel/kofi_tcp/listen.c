@@ -166,15 +166,20 @@ static void pep_work(struct work_struct *work)
 	struct ktcp_pep *pep = container_of(work, struct ktcp_pep, work);
 	struct ktcp_request *request, *next;
 	struct socket *sock;
+	int status = 0;
 
 	if (READ_ONCE(pep->closing))
 		return;
-	while (pep->count < KTCP_PENDING_MAX && !kernel_accept(pep->sock, &sock, O_NONBLOCK))
-		accept_one(pep, sock);
+	while (pep->count < KTCP_PENDING_MAX && !status) {
+		status = kernel_accept(pep->sock, &sock, O_NONBLOCK);
+		if (!status)
+			accept_one(pep, sock);
+	}
 	list_for_each_entry_safe(request, next, &pep->pending, node)
 		if (hear(request))
 			pep->count--;
-	if (pep->count)
+	/* For want of memory, say: nobody tells again of a connection that waits. */
+	if (pep->count || (status && status != -EAGAIN))
 		queue_delayed_work(ktcp_wq, &pep->timer, HZ);
 }
 

@@ -63,7 +63,8 @@ static int ktcp_getinfo(const char *node, const char *service, u64 flags,
 
 	for (i = 0; i < ARRAY_SIZE(families); i++) {
 		int family = families[i].family;
-		const void *src = hints ? hinted(hints->src_addr, hints->src_addrlen, family) : NULL;
+		const void *src = hints ? hinted(hints->src_addr, hints->src_addrlen, family) :
+					  NULL;
 		const void *dest = hints ? hinted(hints->dest_addr, hints->dest_addrlen, family) :
 					   NULL;
 		struct sockaddr_storage named = {};

@@ -124,8 +124,11 @@ static void give(struct ktcp_ep *ep, struct ktcp_op *op, struct ktcp_unexpected 
 		ktcp_unkeep(ep, un);
 		status = start_rendezvous(ep, op, remote);
 	} else if (un->arrived < un->total) {
-		un->claimed = op;
 		status = ktcp_op_name(ep, op, GFP_NOIO);	/* so that it is found at the end */
+		if (status)
+			ktcp_op_end(ep, op, -status, 0);
+		else
+			un->claimed = op;
 	} else {
 		status = deliver(ep, op, un);
 	}

@@ -161,7 +161,8 @@ int ktcp_on_write(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at
 		if (!err)
 			err = copy_access(ep, &access, (void *)at, true);
 		if (!err)
-			ktcp_note_remote(ep, FI_RMA, true, bytes, head->flags & KT_HAS_DATA, head->b);
+			ktcp_note_remote(ep, FI_RMA, true, bytes, head->flags & KT_HAS_DATA,
+					 head->b);
 		return ktcp_done(ep, head->a, err);
 	}
 	if (left < sizeof(rts))

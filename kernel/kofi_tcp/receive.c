@@ -179,7 +179,7 @@ static int end_payload(struct ktcp_ep *ep)
 	case KTCP_INBOUND:
 		if (!err)
 			ktcp_note_remote(ep, FI_RMA, true, op->total, op->flags & FI_REMOTE_CQ_DATA,
-				    op->completion.entry.data);
+					 op->completion.entry.data);
 		ktcp_op_end(ep, op, 0, 0);
 		ep->inbound--;
 		return ktcp_done(ep, remote, err);
@@ -235,7 +235,7 @@ static ssize_t fill_stage(struct ktcp_ep *ep, size_t want)
 	return got;
 }
 
-/* Handles what is in the stage. 0: done with a frame, or its payload begins; LATER; or bytes wanted. */
+/* Handles what is in the stage. 0: done with a frame, or its payload begins, or *want; LATER. */
 static int next_frame(struct ktcp_ep *ep, size_t *want)
 {
 	const u8 *at = ep->stage + ep->stage_at;
@@ -299,7 +299,8 @@ bool ktcp_receive(struct ktcp_ep *ep)
 			status = end_payload(ep);
 		if (status) {
 			ep->error = status;
-			ep->reason = ep->reason ?: KOFI_PE_MISBEHAVED;
+			ep->reason = ep->reason ?: status == -ENOMEM ? KOFI_PE_DIED :
+								       KOFI_PE_MISBEHAVED;
 			break;
 		}
 		moved = true;

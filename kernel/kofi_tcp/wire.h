@@ -137,8 +137,10 @@ static inline int ktcp_unpack_head(const u8 *at, size_t left, struct ktcp_head *
 #define KT_SHAKE_MAX	(KT_SHAKE_MIN + KT_SHAKE_DATA)
 
 enum { KT_HELLO = 1, KT_WELCOME = 2, KT_REFUSAL = 3 };
-enum { KT_WHY_VERSION = 1, KT_WHY_KIND = 2, KT_WHY_MALFORMED = 4, KT_WHY_PROGRAM = 6,
-       KT_WHY_RESOURCES = 7 };
+enum {
+	KT_WHY_VERSION = 1, KT_WHY_KIND = 2, KT_WHY_MALFORMED = 4, KT_WHY_PROGRAM = 6,
+	KT_WHY_RESOURCES = 7
+};
 
 #define KT_VERSION	1
 #define KT_ENDPOINT_MSG	2
@@ -154,6 +156,7 @@ static inline u16 ktcp_shake_reason(const struct ktcp_shake *s)
 {
 	return get_unaligned_le16(s->bytes + 74);
 }
+
 static inline u16 ktcp_shake_data(const struct ktcp_shake *s)
 {
 	return get_unaligned_le16(s->bytes + 72);

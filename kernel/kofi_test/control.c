@@ -40,7 +40,8 @@ static int refuse(struct fi_info *hints)
 {
 	struct fi_info *info = ERR_PTR(-1), plain = *hints;
 
-#define NONE() CHECK(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info) == -ENODATA && !info)
+#define NONE() \
+	CHECK(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info) == -ENODATA && !info)
 	hints->caps = BIT_ULL(60);
 	NONE();
 	hints->caps = plain.caps;

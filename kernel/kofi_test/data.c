@@ -459,15 +459,15 @@ static int atomics(struct pair *pair)
 	*word = 41;
 	TRY(fi_atomic(a->ep, &one, 1, NULL, 0, 0, key_of(&pair->b), FI_UINT64, FI_SUM, NULL));
 	CHECK(next_completion(a->cq, NULL) && *word == 42);
-	TRY(fi_fetch_atomic(a->ep, &one, 1, NULL, &old, NULL, 0, 0, key_of(&pair->b), FI_UINT64, FI_SUM,
-			    NULL));
+	TRY(fi_fetch_atomic(a->ep, &one, 1, NULL, &old, NULL, 0, 0, key_of(&pair->b),
+			    FI_UINT64, FI_SUM, NULL));
 	CHECK(next_completion(a->cq, NULL) && *word == 43 && old == 42);
-	TRY(fi_compare_atomic(a->ep, &one, 1, NULL, &compare, NULL, &old, NULL, 0, 0, key_of(&pair->b),
-			      FI_UINT64, FI_CSWAP, NULL));
+	TRY(fi_compare_atomic(a->ep, &one, 1, NULL, &compare, NULL, &old, NULL, 0, 0,
+			      key_of(&pair->b), FI_UINT64, FI_CSWAP, NULL));
 	CHECK(next_completion(a->cq, NULL) && *word == 43 && old == 43);
 	compare = 43;
-	TRY(fi_compare_atomic(a->ep, &one, 1, NULL, &compare, NULL, &old, NULL, 0, 0, key_of(&pair->b),
-			      FI_UINT64, FI_CSWAP, NULL));
+	TRY(fi_compare_atomic(a->ep, &one, 1, NULL, &compare, NULL, &old, NULL, 0, 0,
+			      key_of(&pair->b), FI_UINT64, FI_CSWAP, NULL));
 	CHECK(next_completion(a->cq, NULL) && *word == 1 && old == 43);
 	if (a->brittle)		/* RDMA has no more than these */
 		return 0;
@@ -484,7 +484,8 @@ static int atomics(struct pair *pair)
 		CHECK(pair->b.buf[47] == 0x33 && pair->b.buf[48] == 0x11 && results[15] == 0x11);
 		/* Minus one is the least of the signed, the greatest of the others. */
 		memset(operands, 0xff, sizeof(operands));
-		TRY(fi_atomic(a->ep, operands, 1, NULL, 0, 32, key_of(&pair->b), type, FI_MIN, NULL));
+		TRY(fi_atomic(a->ep, operands, 1, NULL, 0, 32, key_of(&pair->b), type,
+			      FI_MIN, NULL));
 		CHECK(next_completion(a->cq, NULL));
 		CHECK(pair->b.buf[32] == (type & 1 ? 0x33 : 0xff));
 	}

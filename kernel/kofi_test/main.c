@@ -5,6 +5,7 @@
  *   echo "kofi_loop" >/sys/kernel/debug/kofi_test/run              all cases
  *   echo "kofi_tcp 127.0.0.1 messages" >/sys/kernel/debug/kofi_test/run
  *   echo "kofi_tcp 127.0.0.1 serve 4711" >/sys/kernel/debug/kofi_test/run
+ *   echo "kofi_tcp 127.0.0.1 scarce 100" >/sys/kernel/debug/kofi_test/run   100 pairs
  *   cat /sys/kernel/debug/kofi_test/run                            one line a case
  *
  * The write ends when the cases have; it fails with EIO when one has failed.
@@ -43,6 +44,7 @@ static const struct {
 	{ "churn", case_churn },
 	{ "pingpong", case_pingpong },
 	{ "bandwidth", case_bandwidth },
+	{ "scarce", case_scarce },
 	/* Measuring, and with a program outside: only when they are named. */
 	{ "latency", case_latency },
 	{ "stream", case_stream },
@@ -55,6 +57,10 @@ static const struct {
 #define CASES_ALONE (ARRAY_SIZE(cases) - 6)
 
 #define RESULT_BYTES 8192
+
+unsigned int test_wait_ms = 20000;
+module_param_named(wait_ms, test_wait_ms, uint, 0600);
+MODULE_PARM_DESC(wait_ms, "how long a case waits for a completion or an event");
 
 static DEFINE_MUTEX(test_lock);
 static char *test_results;	/* RESULT_BYTES */
@@ -107,8 +113,10 @@ static ssize_t run_write(struct file *file, const char __user *user, size_t coun
 	}
 	*test_results = 0;
 	for (i = 0; i < ARRAY_SIZE(cases); i++) {
-		if (*only ? strcmp(only, cases[i].name) : i >= CASES_ALONE)
+		if (*only && strcmp(only, cases[i].name))
 			continue;
+		if (!*only && i >= CASES_ALONE)
+			break;
 		found = true;
 		all_well &= run_case(i, target);
 	}

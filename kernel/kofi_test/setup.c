@@ -166,7 +166,6 @@ static int open_all(const struct target *target, struct pair *pair,
 	TRY(fi_fabric(pair->info->fabric_attr, &pair->fabric, NULL));
 	TRY(fi_eq_open(pair->fabric, NULL, &pair->eq, NULL));
 	TRY(fi_domain(pair->fabric, pair->info, &pair->domain, NULL));
-	TRY(fi_domain(pair->fabric, pair->info, &pair->other_domain, NULL));
 	source = test_info(target, FI_EP_MSG, true);
 	CHECK(source);
 	status = fi_passive_ep(pair->fabric, source, &pair->pep, NULL);
@@ -177,9 +176,12 @@ static int open_all(const struct target *target, struct pair *pair,
 	TRY(side_open(pair, pair->domain, &pair->a, pair->info, options));
 	TRY(register_side(pair->domain, &pair->a));
 	if (options && options->no_pair)
-		return 0;
+		return fi_domain(pair->fabric, pair->info, &pair->other_domain, NULL);
 	TRY(pair_connect(pair, &pair->a, &request, NULL, 0));
-	status = side_open(pair, pair->other_domain, &pair->b, request, options);
+	/* Where there are several devices, the request may have come by another one. */
+	status = fi_domain(pair->fabric, request, &pair->other_domain, NULL);
+	if (!status)
+		status = side_open(pair, pair->other_domain, &pair->b, request, options);
 	fi_freeinfo(request);
 	if (status)
 		return status;

@@ -8,7 +8,9 @@
 
 #include <kofi/provider.h>
 
-#define WAIT_MS 20000
+/* For a completion or an event: the module's parameter wait_ms. */
+extern unsigned int test_wait_ms;
+#define WAIT_MS test_wait_ms
 
 /* Ends the case with the line of the first thing that is not so. */
 #define CHECK(condition)						\
@@ -33,7 +35,7 @@
 struct target {
 	char	provider[FI_NAME_MAX];
 	char	node[64];	/* "" or an address of this machine */
-	char	service[16];	/* of serve and drive */
+	char	service[16];	/* of serve and drive; how many, of scarce */
 	char	note[96];	/* what a case says behind its name */
 };
 
@@ -121,6 +123,7 @@ int case_latency(struct target *target);
 int case_stream(struct target *target);
 int case_socket_latency(struct target *target);
 int case_socket_stream(struct target *target);
+int case_scarce(struct target *target);
 int case_serve(struct target *target);
 int case_drive(struct target *target);
 

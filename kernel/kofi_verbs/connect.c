@@ -195,7 +195,7 @@ static int ep_handler(struct rdma_cm_id *id, struct rdma_cm_event *event)
 	}
 	if (status)
 		kv_over(ep, -status, status == -ETIMEDOUT ? KOFI_PE_TIMED_OUT : KOFI_PE_UNREACHABLE,
-		     NULL, 0);
+			NULL, 0);
 	return 0;
 }
 

@@ -380,8 +380,12 @@ static ssize_t kv_sendmsg(struct fid_ep *fid_ep, const struct fi_msg *msg, u64 f
 	return finish_post(op, status);
 }
 
-/* All work requests of an RMA operation. What was posted before one that fails has to report. */
-static int post_parts_locked(struct kv_op *op, const struct fi_rma_iov *target, u32 data)
+/*
+ * All work requests of an RMA operation. When one cannot be posted, those
+ * before it have to report; *over: they have, and nobody else ends it.
+ */
+static int post_parts_locked(struct kv_op *op, const struct fi_rma_iov *target, u32 data,
+			     bool *over)
 {
 	struct ib_rdma_wr wr = { .rkey = (u32)target->key,
 				 .remote_addr = (target->key >> KV_KEY_SHIFT) + target->addr };
@@ -404,12 +408,19 @@ static int post_parts_locked(struct kv_op *op, const struct fi_rma_iov *target, 
 			wr.remote_addr += op->map[first + i].len;
 		first += count;
 	}
-	return done ? 0 : status;
+	if (!done)
+		return status;
+	if (status) {
+		op->failed = IB_WC_GENERAL_ERR;
+		*over = atomic_sub_and_test(op->work - done, &op->pending);
+	}
+	return 0;
 }
 
 static ssize_t post_rma(struct fid_ep *fid_ep, const struct fi_msg_rma *msg, u64 flags, bool write)
 {
 	struct kv_ep *ep = to_kv(fid_ep);
+	bool over = false;
 	struct kv_op *op;
 	int status;
 
@@ -423,12 +434,15 @@ static ssize_t post_rma(struct fid_ep *fid_ep, const struct fi_msg_rma *msg, u64
 	op->completion.entry.flags = FI_RMA | (write ? FI_WRITE : FI_READ);
 	op->work = max_t(u32, 1, DIV_ROUND_UP(op->maps, KV_SGE));
 	spin_lock_bh(&ep->lock);
-	status = begin_locked(ep, op->work) ?: post_parts_locked(op, msg->rma_iov, msg->msg.data);
+	status = begin_locked(ep, op->work) ?:
+		 post_parts_locked(op, msg->rma_iov, msg->msg.data, &over);
 	if (!status) {
 		ep->tx_used++;
 		ep->work_used += op->work;
 	}
 	spin_unlock_bh(&ep->lock);
+	if (over)
+		op_end(op, EIO, KOFI_PE_DIED);
 	return finish_post(op, status);
 }
 

@@ -115,8 +115,34 @@ static const void *hinted(const void *addr, size_t len, int family)
 	       len == kv_addr_len(sa) ? addr : NULL;
 }
 
+static int no_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
+{
+	return 0;
+}
+
+/* Whether an endpoint with this address would be another device's. */
+static bool elsewhere(const struct ib_device *device, const void *addr)
+{
+	struct sockaddr_storage any_port = {};
+	struct rdma_cm_id *id;
+	bool other;
+
+	memcpy(&any_port, addr, kv_addr_len(addr));
+	if (any_port.ss_family == AF_INET)
+		((struct sockaddr_in *)&any_port)->sin_port = 0;
+	else
+		((struct sockaddr_in6 *)&any_port)->sin6_port = 0;
+	id = rdma_create_id(&init_net, no_event, NULL, RDMA_PS_TCP, IB_QPT_RC);
+	if (IS_ERR(id))
+		return false;
+	other = !rdma_bind_addr(id, (struct sockaddr *)&any_port) && id->device &&
+		id->device != device;
+	rdma_destroy_id(id);
+	return other;
+}
+
 /* The offers of a device. */
-static int offers(const char *device, const char *node, const char *service, u64 flags,
+static int offers(const struct ib_device *device, const char *node, const char *service, u64 flags,
 		  const struct fi_info *hints, struct fi_info ***tail)
 {
 	static const struct { int family; u32 format; const char *any; } families[] = {
@@ -125,7 +151,8 @@ static int offers(const char *device, const char *node, const char *service, u64
 
 	for (i = 0; i < ARRAY_SIZE(families); i++) {
 		int family = families[i].family;
-		const void *src = hints ? hinted(hints->src_addr, hints->src_addrlen, family) : NULL;
+		const void *src = hints ? hinted(hints->src_addr, hints->src_addrlen, family) :
+					  NULL;
 		const void *dest = hints ? hinted(hints->dest_addr, hints->dest_addrlen, family) :
 					   NULL;
 		struct sockaddr_storage named = {};
@@ -143,7 +170,9 @@ static int offers(const char *device, const char *node, const char *service, u64
 		}
 		if ((hints && hints->src_addr && !src) || (hints && hints->dest_addr && !dest))
 			continue;
-		**tail = offer(device, families[i].format, src, dest);
+		if (src && elsewhere(device, src))
+			continue;
+		**tail = offer(dev_name(&device->dev), families[i].format, src, dest);
 		if (!**tail)
 			return -ENOMEM;
 		*tail = &(**tail)->next;
@@ -161,8 +190,7 @@ static int kv_getinfo(const char *node, const char *service, u64 flags,
 	mutex_lock(&devices_lock);
 	list_for_each_entry(kv, &devices, node)
 		if (!status)
-			status = offers(dev_name(&kv->device->dev), node, service, flags, hints,
-					&tail);
+			status = offers(kv->device, node, service, flags, hints, &tail);
 	mutex_unlock(&devices_lock);
 	return *info ? 0 : status ?: -ENODATA;
 }

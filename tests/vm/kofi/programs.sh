@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# What the guest runs besides the modules: the verifying writer and the programs of e2fsprogs; examples/kernel_peer and
+# What the guest runs besides the modules: the verifying writer, the programs of e2fsprogs; examples/kernel_peer and
 # examples/block_target, compiled here, and Weft's staged libfabric.
 # usage: programs.sh ROOT STAGE CASE...
 set -euo pipefail

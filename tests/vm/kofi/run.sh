@@ -2,11 +2,15 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The modules of kernel/ in a virtual machine: builds them, boots, runs the cases, prints one table (docs/kofi.md, "Tests").
 # usage: run.sh [CASE...] (cases.txt). Environment: as ../run.sh; without WEFT_STAGE build/stage, if it is there.
+# WEFT_VM_DEBUG_KERNEL=1: on a kernel that checks itself, with allocations that fail (docs/kofi.md, "The debug kernel"); it is built in
+# WEFT_VM_DEBUG_FOLDER.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 repository="$(cd "$here/../../.." && pwd)"
 folder="${WEFT_VM_LOGS:?}"
-timeout_s="${WEFT_VM_TIMEOUT_S:-900}"
+debug="${WEFT_VM_DEBUG_KERNEL:-}"
+timeout_s="${WEFT_VM_TIMEOUT_S:-$([[ -z "$debug" ]] && echo 900 || echo 5400)}"
+[[ -z "$debug" ]] || folder="$folder/debug"
 logs="$folder/kofi/logs"
 
 cases=("$@")
@@ -17,10 +21,19 @@ for name in "${cases[@]}"; do
   grep -q "^$name " "$here/cases.txt" || { echo "vm: no case named '$name'; there are:" >&2; sed -n 's/^[a-z]/  &/p' "$here/cases.txt" >&2; exit 2; }
 done
 
-bash "$here/../kernel.sh" "$folder/kernel"
+mkdir -p "$folder"
+if [[ -n "$debug" ]]; then
+  cache="${WEFT_VM_DEBUG_FOLDER:-$folder/cache}"
+  bash "$here/debug/kernel.sh" "$cache"
+  ln -sfn "$(cd "$cache" && pwd)" "$folder/kernel"
+  headers="$folder/kernel/build"
+else
+  bash "$here/../kernel.sh" "$folder/kernel"
+  bash "$here/headers.sh" "$folder/headers" "$(cat "$folder/kernel/version")"
+  headers="$folder/headers/build"
+fi
 kernel_version="$(cat "$folder/kernel/version")"
-bash "$here/headers.sh" "$folder/headers" "$kernel_version"
-bash "$here/build.sh" "$repository" "$folder/kofi" "$folder/headers/build"
+bash "$here/build.sh" "$repository" "$folder/kofi" "$headers"
 echo "vm: $(ls "$folder"/kofi/*.ko | wc -l) modules, no finding of W=1 and sparse"
 bash "$here/../initramfs.sh" base "$folder" "$kernel_version"
 
@@ -28,7 +41,7 @@ bash "$here/../initramfs.sh" base "$folder" "$kernel_version"
 root="$(mktemp -d)"
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$root/weft/tests" "$root/weft/kofi"
-cp "$here/guest.sh" "$here/bench.sh" "$root/weft/tests/"
+cp "$here/guest.sh" "$here/guest_faults.sh" "$here/bench.sh" "$root/weft/tests/"
 cp "$folder"/kofi/*.ko "$root/weft/kofi/"
 install -m 755 "$here/../init" "$root/init"
 bash "$here/programs.sh" "$root" "${WEFT_STAGE:-$repository/build/stage}" "${cases[@]}"
@@ -39,16 +52,18 @@ mkdir -p "$logs"
 : >"$logs/results"
 printf '%s\n' "${cases[@]}" >"$logs/cases"
 echo "${WEFT_VM_TURNS:-30}" >"$logs/turns"
+[[ -z "$debug" ]] || echo 1 >"$logs/debug"
 if [[ " ${cases[*]} " == *" bench "* ]]; then
   echo "${WEFT_VM_TURNS:-5}" >"$logs/turns"
   tr ' ' '\n' <<<"${WEFT_VM_PARTS:-tcp verbs blk}" >"$logs/parts"
 fi
+memory="${WEFT_VM_MEMORY:-$([[ -z "$debug" ]] && echo 1024 || echo 1536)}"
 started=$SECONDS
 echo "vm: booting Linux $kernel_version"
 status=0
-timeout -k 5 "$timeout_s" qemu-system-x86_64 -accel tcg,thread=multi -cpu "${WEFT_VM_CPU:-max}" -smp "${WEFT_VM_CPUS:-2}" -m "${WEFT_VM_MEMORY:-1024}" -M q35 \
+timeout -k 5 "$timeout_s" qemu-system-x86_64 -accel tcg,thread=multi -cpu "${WEFT_VM_CPU:-max}" -smp "${WEFT_VM_CPUS:-2}" -m "$memory" -M q35 \
   -kernel "$folder/kernel/root/boot/vmlinuz-$kernel_version" -initrd "$folder/kofi/initramfs" \
-  -append "console=ttyS0 quiet panic=-1 oops=panic mitigations=off tsc=reliable" \
+  -append "console=ttyS0 quiet panic=-1 oops=panic mitigations=off tsc=reliable ${debug:+kasan_multi_shot rcupdate.rcu_cpu_stall_suppress=1}" \
   -nodefaults -no-user-config -display none -serial stdio -monitor none -no-reboot \
   -device isa-debug-exit,iobase=0xf4,iosize=0x04 \
   -fsdev local,id=logs,path="$logs",security_model=none -device virtio-9p-pci,fsdev=logs,mount_tag=logs \

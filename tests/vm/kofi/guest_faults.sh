@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Of guest.sh: allocations that fail, leaks, packets that get lost, devices that go, peers that are killed.
+# shellcheck shell=bash
+
+# --- allocations that fail (a kernel with fault injection) ---
+
+# Of those that a function of a module has called for: all modules are kOFI's there, so they are told by their addresses.
+inject() {  # inject PERCENT DEPTH [INTERVAL]: how deep the stack is searched; of INTERVAL allocations at most one fails
+  local attribute
+  for attribute in failslab fail_page_alloc; do
+    echo 0xffffffffa0000000 >$debug/$attribute/require-start
+    echo 0xffffffffff000000 >$debug/$attribute/require-end
+    echo "$2" >$debug/$attribute/stacktrace-depth
+    echo N >$debug/$attribute/ignore-gfp-wait
+    echo 0 >$debug/$attribute/verbose
+    echo "${3:-1}" >$debug/$attribute/interval
+    echo -1 >$debug/$attribute/times
+    echo "$1" >$debug/$attribute/probability
+  done
+  echo 0 >$debug/fail_page_alloc/min-order
+  echo N >$debug/fail_page_alloc/ignore-gfp-highmem
+}
+inject_off() {
+  echo 0 >$debug/failslab/probability
+  echo 0 >$debug/fail_page_alloc/probability
+}
+
+# The first, the second, the third... allocation of what a task does fails, so that each way back is taken.
+each_allocation() {  # each_allocation LAST PROVIDER NODE
+  local n
+  for n in $(seq "$1"); do
+    # The shell's own allocations for the redirection are among them.
+    bash -c 'echo "$1" >/proc/self/fail-nth; echo "$2 $3 scarce 1" >'$debug'/kofi_test/run' nth "$n" "$2" "$3" 2>/dev/null
+    grep '^FAILED' $debug/kofi_test/run && return 1
+  done
+  return 0
+}
+
+scarce() {  # scarce PROVIDER NODE
+  local percent
+  for percent in 1 4 12; do
+    inject $percent 24
+    echo "$1 $2 scarce 12" >$debug/kofi_test/run
+    inject_off
+    while read -r line; do result "$line, $percent % of allocations fail"; done <$debug/kofi_test/run
+  done
+  [[ "$1" == *';'* ]] || expect "$1 each" "of the first 100 allocations fails once" each_allocation 100 "$1" "$2"
+  run_test "$1" "$2" messages
+}
+
+case_scarce() {
+  if [[ ! -d $debug/failslab ]]; then result "skipped kofi_test scarce: this kernel has no fault injection"; return; fi
+  rxe_up
+  load kofi kofi_loop kofi_tcp kofi_verbs kofi_rdm kofi_test || { result "FAILED kofi_rdm load: insmod"; return; }
+  scarce kofi_loop -
+  scarce kofi_tcp 127.0.0.1
+  scarce kofi_verbs 10.7.0.1
+  scarce "kofi_loop;kofi_rdm" -
+  scarce "kofi_tcp;kofi_rdm" 127.0.0.1
+  scarce "kofi_verbs;kofi_rdm" 10.7.0.1
+  expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
+  unload kofi_test kofi_rdm kofi_verbs kofi_tcp kofi_loop kofi || result "FAILED kofi_rdm unload: rmmod"
+  expect "kofi load" "fails when an allocation of it fails, or works" scarce_loads
+}
+
+# Modules are loaded while allocations of their initialisation fail.
+scarce_loads() {
+  local n name
+  for n in $(seq 40); do
+    inject 20 16
+    for name in kofi kofi_loop kofi_tcp kofi_verbs kofi_rdm kofi_blk kofi_blk_target kofi_test; do insmod $modules/$name.ko 2>/dev/null; done
+    inject_off
+    for name in kofi_test kofi_blk_target kofi_blk kofi_rdm kofi_verbs kofi_tcp kofi_loop kofi; do
+      ! lsmod | grep -q "^$name " || rmmod $name || return 1
+    done
+  done
+}
+
+# A block device and its target while allocations of both fail: what was acknowledged is there.
+scarce_blk() {  # scarce_blk PROVIDER ADDRESS
+  truncate -s 64M $image
+  expect "$1-blk target" "kofi_blk_target" kernel_target "$1" "$2" 4711
+  expect "$1-blk connect" "to it" blk_connect disk "$1" "$2" 4711
+  expect "$1-blk scarce" "written and compared while allocations fail" writes_scarce "$(cat $config/disk/device)"
+  cat $config/disk/state
+  expect "$1-blk writer" "and after that" /weft/bin/writer "$(cat $config/disk/device)" 32 2 1
+  expect "$1-blk disconnect" "" blk_disconnect disk
+  expect "$1-blk end" "of the target" end_kernel_target
+  rmdir /sys/kernel/config/kofi_blk_target/served
+  rm -f $image
+}
+writes_scarce() {
+  local status
+  inject 1 10 20
+  /weft/bin/writer "$1" 32 12 5
+  status=$?
+  inject_off
+  return $status
+}
+
+case_scarce_blk() {
+  if [[ ! -d $debug/failslab ]]; then result "skipped kofi_blk scarce: this kernel has no fault injection"; return; fi
+  modprobe -a configfs crc32c_generic ext4
+  mount -t configfs configfs /sys/kernel/config 2>/dev/null
+  rxe_up
+  load kofi kofi_loop kofi_tcp kofi_verbs kofi_blk kofi_blk_target || { result "FAILED kofi_blk load: insmod"; return; }
+  scarce_blk kofi_loop ""
+  scarce_blk kofi_tcp 127.0.0.1
+  scarce_blk kofi_verbs 10.7.0.1
+  expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
+  unload kofi_blk kofi_blk_target kofi_verbs kofi_tcp kofi_loop kofi || result "FAILED kofi_blk unload: rmmod"
+}
+
+# Memory that nobody refers to any more. What the kernel itself had lost before is forgotten first.
+leaks_forget() { [[ ! -e $debug/kmemleak ]] || { echo scan >$debug/kmemleak; echo clear >$debug/kmemleak; }; }
+leaks() {  # one line of the table; nothing on a kernel without kmemleak
+  [[ -e $debug/kmemleak ]] || return 0
+  sleep 6   # it looks at what is older than 5 s
+  echo scan >$debug/kmemleak
+  echo scan >$debug/kmemleak
+  cat $debug/kmemleak >/logs/kmemleak
+  expect "kernel kmemleak" "$(grep -c '^unreferenced' /logs/kmemleak) objects" test ! -s /logs/kmemleak
+}
+
+# --- two RDMA devices with a wire between them ---
+
+# Both ends are of this machine. Locally made packets leave by the wire: that their target is a local address is looked up
+# only for what has come in.
+wire_up() {
+  rxe_up && ip addr add 10.7.1.2/24 dev kv1 && ip addr add 10.7.1.1/24 dev kv0 && rdma link add rxe1 type rxe netdev kv1 || return 1
+  echo 1 >/proc/sys/net/ipv4/conf/kv0/accept_local
+  echo 1 >/proc/sys/net/ipv4/conf/kv1/accept_local
+  echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
+  echo 0 >/proc/sys/net/ipv4/conf/kv0/rp_filter
+  echo 0 >/proc/sys/net/ipv4/conf/kv1/rp_filter
+  ip route add 10.7.1.2 dev kv0 src 10.7.1.1 table 100 && ip route add 10.7.1.1 dev kv1 src 10.7.1.2 table 101 &&
+    ip rule add pref 10 to 10.7.1.2 iif lo lookup 100 && ip rule add pref 11 to 10.7.1.1 iif lo lookup 101 &&
+    ip rule add pref 20 lookup local && ip rule del pref 0 && ping -c 3 -i 0.2 10.7.1.2
+}
+wire_down() {
+  ip rule add pref 0 lookup local; ip rule del pref 20; ip rule del pref 11; ip rule del pref 10
+  ip route flush table 100; ip route flush table 101
+  rdma link del rxe1; ip addr del 10.7.1.2/24 dev kv1; ip addr del 10.7.1.1/24 dev kv0
+}
+lossy() { tc qdisc replace dev kv0 root netem "$@" && tc qdisc replace dev kv1 root netem "$@"; }
+sent_again() { cat /sys/class/infiniband/rxe[01]/ports/1/hw_counters/rcvd_seq_err; }
+
+case_loss() {
+  modprobe -a sch_netem
+  expect "kofi_verbs wire" "between two devices of rxe" wire_up
+  load kofi kofi_verbs kofi_test || { result "FAILED kofi_verbs load: insmod"; return; }
+  expect "kofi_verbs netem" "1 % loss, 1 ms delay, 1 % reordered, 1 % twice" lossy delay 1ms loss 1% reorder 1% duplicate 1%
+  # The last packet of a message is missed after seconds only.
+  echo 120000 >/sys/module/kofi_test/parameters/wait_ms
+  run_test kofi_verbs 10.7.1.2 atomics
+  run_test kofi_verbs 10.7.1.2 scarce
+  expect "kofi_verbs again" "was sent: $(sent_again | tr '\n' ' ') out of order" test "$(sent_again | sort -n | tail -n 1)" -gt 0
+  tc qdisc del dev kv0 root; tc qdisc del dev kv1 root
+  expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
+  unload kofi_test kofi_verbs kofi || result "FAILED kofi_verbs unload: rmmod"
+  wire_down
+}
+
+# --- a device that goes while it is used ---
+
+remove_rxe() { rdma link del rxe0; sleep "${1:-0.3}"; rdma link add rxe0 type rxe netdev kv0; }
+remove_under_test() {  # remove_under_test PROVIDER TURNS
+  local i tester
+  echo "$1 10.7.0.1 scarce $(($2 * 20))" >$debug/kofi_test/run &
+  tester=$!
+  for i in $(seq "$2"); do sleep 0.4; remove_rxe || return 1; done
+  wait $tester
+}
+
+case_removal() {
+  modprobe -a configfs crc32c_generic ext4
+  mount -t configfs configfs /sys/kernel/config 2>/dev/null
+  expect "kofi_verbs rxe" "a device" rxe_up
+  load kofi kofi_verbs kofi_rdm kofi_test kofi_blk kofi_blk_target || { result "FAILED kofi_verbs load: insmod"; return; }
+  expect "kofi_verbs removed" "the device 8 times under traffic" remove_under_test kofi_verbs 8
+  while read -r line; do result "$line"; done <$debug/kofi_test/run
+  expect "kofi_rdm removed" "the device 8 times under traffic" remove_under_test "kofi_verbs;kofi_rdm" 8
+  while read -r line; do result "$line"; done <$debug/kofi_test/run
+  run_test kofi_verbs 10.7.0.1 messages
+  expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
+  unload kofi_test kofi_rdm kofi_blk kofi_blk_target kofi_verbs kofi || result "FAILED kofi_verbs unload: rmmod"
+}
+
+# --- a program over Weft's tcp that is killed while it speaks to a kernel endpoint ---
+
+killed_turn() {  # killed_turn TURN: it drives; the kernel serves
+  local port=$((5200 + $1)) server program
+  echo "kofi_tcp 127.0.0.1 serve $port" >$debug/kofi_test/run 2>/dev/null &
+  server=$!
+  { sleep 0.5; exec /weft/stage/bin/weft run /weft/bin/kernel_peer drive 127.0.0.1 $port; } >/logs/killed.log 2>&1 &
+  program=$!
+  sleep "$(printf '0.%d' $((5 + $1 % 5)))"; sleep "0.$((RANDOM % 10))"
+  kill -9 $program 2>/dev/null
+  wait $program 2>/dev/null
+  wait $server
+  return 0
+}
+killed_turns() {
+  local turn wait_ms; wait_ms=$(cat /sys/module/kofi_test/parameters/wait_ms)
+  echo 5000 >/sys/module/kofi_test/parameters/wait_ms   # for a program that had not connected yet
+  for turn in $(seq "$1"); do killed_turn "$turn" 2>/dev/null; done
+  echo "$wait_ms" >/sys/module/kofi_test/parameters/wait_ms
+  [[ $(wc -l <$debug/kofi/objects) -eq 0 ]]
+}
+case_killed() {
+  if [[ ! -x /weft/bin/kernel_peer ]]; then result "skipped kofi_tcp killed: no staged Weft"; return; fi
+  load kofi kofi_tcp kofi_test || { result "FAILED kofi_tcp load: insmod"; return; }
+  expect "kofi_tcp killed" "the program 12 times; no object is left" killed_turns 12
+  run_test kofi_tcp 127.0.0.1 messages
+  unload kofi_test kofi_tcp kofi || result "FAILED kofi_tcp unload: rmmod"
+}
