@@ -47,6 +47,7 @@ Device::~Device() {
   stop_.store(true, std::memory_order_relaxed);
   if (wake_) wake_->notify();
   thread_.join();
+  settle();
   if (shown_) show(0);
   adapter_.observe(nullptr);
   if (near_) near_->close();
@@ -316,13 +317,18 @@ void Device::show(uint64_t now) noexcept {
   });
 }
 
-int Device::take(uint64_t now) noexcept {
+int Device::receive(uint64_t now) noexcept {
   int packets = 0;
   if (near_) {
     if (near_->is_due(now)) near_->tend(now);
     packets = near_->poll(now, [&] { empty_sockets(now); });
   }
   if (now >= look_at_sockets_at_) packets += take_from_sockets(now);
+  return packets;
+}
+
+void Device::answer(uint64_t now, int packets) noexcept {
+  is_late_ = gathers_ = false;
   // While packets come one of the next may be what a timer waits for; but not for ever.
   if (packets == 0 || adapter_.next_due() < now - overdue_ns) {
     adapter_.flush(now);
@@ -332,7 +338,13 @@ int Device::take(uint64_t now) noexcept {
   flush_ports();
   if (now >= show_at_) [[unlikely]]
     show(now);
-  return packets;
+}
+
+void Device::send_late() noexcept {
+  is_late_ = gathers_ = false;
+  if (!origin_.is_here()) return;
+  adapter_.serve_ready(clock_.now());
+  flush_ports();
 }
 
 void Device::flush_ports() noexcept {
@@ -348,6 +360,8 @@ int Device::poll() noexcept {
   // Sockets that have been quiet are looked at now and then, so the rings are all that has to be; and these can be looked at
   // without the time.
   if (sleeper_ != 0) --sleeper_;
+  posts_ = 0;
+  if (gathers_) send_late();
   if (look_at_sockets_at_ != 0 && polls_ != 0 && !near_->has_packets() && !has_unsent()) {
     --polls_;
     return 0;
@@ -355,7 +369,20 @@ int Device::poll() noexcept {
   polls_ = vain_polls - 1;
   const uint64_t now = clock_.now();
   polled_at_ns_ = taken_at_ns_ = now;
-  const int packets = take(now);
+  const uint64_t by_udp = counters_.received_by_udp;
+  const uint64_t one_sided = adapter_.counters().one_sided;
+  const int packets = receive(now);
+  // One system call each way is most of the time that a message takes between two hosts; and who writes and waits for a
+  // write takes it by the poll for the acknowledgement.
+  const bool is_one_sided = adapter_.counters().one_sided != one_sided;
+  const bool is_dear = counters_.received_by_udp != by_udp || is_one_sided;
+  if (!is_late_ && is_dear && packets <= late_packets_max && adapter_.owes_acknowledgement_alone() &&
+      thread_looks_soon(now, is_one_sided)) {
+    is_late_ = true;
+    late_until_ = now + late_ns;
+  } else {
+    answer(now, packets);
+  }
   counters_.packets_by_program += static_cast<uint64_t>(packets);
   if (adapter_.next_due() < wakes_at_) wake_thread();  // it sleeps until an older timer
   return packets;
@@ -398,11 +425,14 @@ bool Device::sleep() noexcept {
   fds[count++] = {wake_->fd(), POLLIN, 0};
   const uint64_t now = clock_.now();
   uint64_t until = adapter_.next_due();
-  if (adapter_.has_ready() || is_blocked_) until = std::min(until, now + no_room_ns);
+  if (adapter_.has_ready() || is_blocked_ || gathers_) until = std::min(until, now + no_room_ns);
   if (is_aside_) {
     // A timer that the program is late for must not keep the thread awake.
     until = std::max(std::min(until, now + look_ns_), now + least_sleep_ns);
   } else {
+    if (is_late_) until = std::min(until, late_until_);
+    // What waits for the program's next call may wait so long for this thread.
+    if (is_active(now, active_ns)) until = std::min(until, now + look_ns_max);
     // Whoever looks while nothing happens sees what happened last.
     if (adapter_.counters().sent + adapter_.counters().received != shown_packets_)
       until = std::min(until, show_at_);
@@ -446,25 +476,50 @@ void Device::work(bool sockets_ready) noexcept {
     if (is_polling && (sockets_ready || !first) && ++vain_ >= vain_max) return step_aside();
     const uint64_t sent = adapter_.counters().sent;
     const uint64_t one_sided = adapter_.counters().one_sided;
-    const int packets = take(now);
+    const int packets = receive(now);
     counters_.packets_by_thread += static_cast<uint64_t>(packets);
+    if (packets == 1 && adapter_.counters().one_sided != one_sided && will_reply(now)) {
+      is_late_ = true;
+      late_until_ = now + late_ns;
+      return;
+    }
+    if (packets == 0 && is_late_ && now < late_until_) return;  // the program's next call is to come
+    answer(now, packets);
     // One turn of sending is bounded; where it sent nothing the sockets are full.
     const bool may_send = adapter_.has_ready() && adapter_.counters().sent != sent;
     if (packets == 0 && !may_send) {
       if (!first && is_polling && vain_ != 0) --vain_;  // the end of a turn
       return;
     }
-    // Nobody polls for one-sided operations.
-    if (!is_polling || adapter_.counters().one_sided != one_sided) vain_ = 0;
+    // Nobody polls for one-sided operations, but a program that waits for a completion takes them, too.
+    const bool polls_now = now - taken_at_ns_ < polling_ns;
+    if (!is_polling || (adapter_.counters().one_sided != one_sided && !polls_now)) vain_ = 0;
     lock_.unlock();  // for the program's threads
     lock_.lock();
     if (stop_.load(std::memory_order_relaxed)) return;
   }
 }
 
+// Whether an acknowledgement may wait for the program: the thread sends it where the program makes no call.
+bool Device::thread_looks_soon(uint64_t now, bool is_one_sided) noexcept {
+  if (!thread_.running()) return false;
+  if (is_aside_ || wakes_at_ <= now + look_ns_max) return true;
+  if (is_one_sided) wake_thread();  // it sleeps until a packet comes, and next time no longer than that
+  return false;
+}
+
+// Whether the program posted because of the last one-sided operation that came alone: then it will of this one, and the
+// acknowledgement leaves with what it posts. The peer that waits for the acknowledgement takes both.
+bool Device::will_reply(uint64_t now) noexcept {
+  const bool has_replied = posted_at_ns_ > one_sided_at_ns_ && now - posted_at_ns_ < replying_ns;
+  one_sided_at_ns_ = now;
+  return has_replied && !is_late_ && adapter_.owes_acknowledgement_alone();
+}
+
 void Device::look() noexcept {
   const uint64_t now = clock_.now();
   if (now - taken_at_ns_ < taking_ns) {
+    if (gathers_) send_late();
     look_ns_ = std::min(2 * look_ns_, look_ns_max);
     return;
   }

@@ -96,17 +96,37 @@ class Device final : proto::roce::PacketOutput {
   // For the calls of adapter(): the time of one clock.
   uint64_t now() noexcept { return clock_.now(); }
   // For a thread of the program whose queue is empty: takes what came, sends what is due. Returns how many packets.
+  // While the progress thread stands aside, an acknowledgement over UDP waits for the next call that posts, or that finds
+  // the queue empty: what the program sends because of the message goes first, and in the same system call.
   int poll() noexcept;
+  // Sends what waits for the program's next call: there may be none, or queue pairs and regions change.
+  void settle() noexcept {
+    if (is_late_ || gathers_) [[unlikely]]
+      send_late();
+  }
   // For one whose queue is not: it polls all the same.
   void polled() noexcept {
     if (sleeper_ != 0) --sleeper_;
     polled_at_ns_ = clock_.now();
+    posts_ = 0;
+    if (gathers_) send_late();
   }
   // After requests were posted, or queue pairs modified: the thread may have to wake earlier than it planned. `now`: the time
-  // of the posting, by a program that is going to poll; 0: of something else.
+  // of the posting, by a program that is going to poll; 0: of something else. The third posting without a poll, and what
+  // follows it, wait for the poll, or until they fill a segmented send.
   void posted(uint64_t now = 0) noexcept {
-    if (now != 0) posted_at_ns_ = now;
-    flush_ports();
+    if (now != 0) {
+      posted_at_ns_ = now;
+      if (++posts_ > posts_at_once && is_aside_ && !card_ && ports_hold()) {
+        gathers_ = true;
+        return;
+      }
+    }
+    if (is_late_ || gathers_) {
+      send_late();
+    } else {
+      flush_ports();
+    }
     if (adapter_.next_due() < wakes_at_ || (is_armed_ && (adapter_.has_ready() || is_blocked_))) [[unlikely]]
       wake_thread();
   }
@@ -158,6 +178,13 @@ class Device final : proto::roce::PacketOutput {
   static constexpr uint64_t quiet_look_ns = 10'000;
   static constexpr unsigned vain_polls =
       4;  // of which one asks for the time, while shared memory alone has to be looked at
+  static constexpr unsigned posts_at_once = 2;
+  static constexpr uint64_t replying_ns =
+      200'000;  // from a posting until the next operation that it will be the reply to
+  static constexpr uint64_t late_ns = 30'000;  // an acknowledgement of the thread waits so long for that
+  static constexpr uint64_t polling_ns =
+      20'000;  // who looked for packets in that time looks for the next ones now
+  static constexpr int late_packets_max = 8;  // of a poll whose acknowledgement may wait for the next call
   static constexpr uint64_t show_ns = 100'000'000;  // between two looks of the statistics page
 
   explicit Device(proto::roce::Events& events);
@@ -171,9 +198,21 @@ class Device final : proto::roce::PacketOutput {
   Result<void> join(const Gid& group);
   void leave(const Gid& group) noexcept;
   static void warn(const DeviceSettings& settings, const char* what, const Result<void>& opened);
-  int take(uint64_t now) noexcept;
+  int receive(uint64_t now) noexcept;
+  void answer(uint64_t now, int packets) noexcept;
+  int take(uint64_t now) noexcept {
+    const int packets = receive(now);
+    answer(now, packets);
+    return packets;
+  }
+  void send_late() noexcept;
   void show(uint64_t now) noexcept;
   void flush_ports() noexcept;
+  bool ports_hold() const noexcept {
+    for (const auto& port : ports_)
+      if (port && port->has_unsent()) return true;
+    return false;
+  }
   int take_from_sockets(uint64_t now) noexcept;
   void empty_sockets(uint64_t now) noexcept;
 
@@ -186,6 +225,8 @@ class Device final : proto::roce::PacketOutput {
     return now - polled_at_ns_ < in_ns || now - posted_at_ns_ < in_ns;
   }
   void step_aside() noexcept;
+  bool will_reply(uint64_t now) noexcept;
+  bool thread_looks_soon(uint64_t now, bool is_one_sided) noexcept;
   bool sleep() noexcept;  // gives the lock back meanwhile; true: a socket has something
   void wake_thread() noexcept;
 
@@ -203,11 +244,17 @@ class Device final : proto::roce::PacketOutput {
   uint64_t polled_at_ns_ = 0;  // by the program
   uint64_t posted_at_ns_ = 0;  // likewise
   uint64_t taken_at_ns_ = 0;   // a poll of the program that looked for packets
+  uint64_t late_until_ =
+      0;  // the thread, when it wakes, leaves the acknowledgement to the program until then
+  uint64_t one_sided_at_ns_ = 0;  // the last one-sided operation that the thread took alone
   unsigned sleeper_ =
       0;  // polls until the program, which said that it would sleep, counts as one that does not
   uint64_t wakes_at_ = 0;    // the thread sleeps until then; 0: it is awake, or there is none
   bool is_armed_ = false;    // it sleeps on the sockets
   bool is_blocked_ = false;  // a port has packets that its socket had no room for
+  bool is_late_ = false;     // an acknowledgement waits for the program's next call
+  bool gathers_ = false;     // packets wait in the ports for it
+  unsigned posts_ = 0;       // since the last poll
   // Cold below.
   bool is_aside_ = false;
   unsigned vain_ = 0;  // times in a row that it woke though the program was active

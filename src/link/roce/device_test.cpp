@@ -191,6 +191,73 @@ TEST(RoceDevice, TheThreadStepsAsideWhileTheProgramPolls) {
   EXPECT_TRUE(a.wait(false));
 }
 
+// Both threads stand aside: each side has polled for what the other one wrote.
+void poll_until_aside(Side& a, Side& b) {
+  for (int i = 0; i < 300; ++i) {
+    a.write(b, 64);
+    ASSERT_TRUE(a.wait(true));
+    const std::scoped_lock guard(b.device->lock());
+    (void)b.device->poll();
+  }
+}
+
+// Polls until more than so many packets have come.
+void poll_until_received(Side& side, uint64_t packets) {
+  for (const uint64_t end = os::monotonic_ns() + 10'000'000'000;
+       side.packets().received <= packets && os::monotonic_ns() < end;) {
+    const std::scoped_lock guard(side.device->lock());
+    (void)side.device->poll();
+  }
+}
+
+// While the thread stands aside an acknowledgement waits for the next call; who never makes one has the thread.
+TEST(RoceDevice, AcknowledgementsOfAProgramThatStopsPollingArrive) {
+  Side a("127.0.0.1:0", true, false), b("127.0.0.1:0", true, false);
+  ASSERT_TRUE(a.device && b.device);
+  a.connect(b);
+  b.connect(a);
+  for (int i = 0; i < 300; ++i) {
+    const uint64_t received = b.packets().received;
+    a.write(b, 64);
+    poll_until_received(b, received);  // and does nothing for the rest of the round
+    ASSERT_TRUE(a.wait(true)) << i;
+  }
+  EXPECT_EQ(a.packets().timeouts, 0U);
+}
+
+// From the third on they wait for a poll, which never comes.
+TEST(RoceDevice, PostsInARowOfAProgramThatStopsPollingArrive) {
+  Side a("127.0.0.1:0", true, false), b("127.0.0.1:0", true, false);
+  ASSERT_TRUE(a.device && b.device);
+  a.connect(b);
+  b.connect(a);
+  for (int round = 0; round < 50; ++round) {
+    poll_until_aside(a, b);
+    for (int i = 0; i < 10; ++i) a.write(b, 64, true);
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(a.wait(false)) << round;
+  }
+  EXPECT_EQ(a.packets().timeouts, 0U);
+}
+
+// What was posted and waits is sent before its memory and its queue pair go.
+TEST(RoceDevice, WhatWaitsLeavesBeforeItsQueuePairGoes) {
+  Side a("127.0.0.1:0", true, false), b("127.0.0.1:0", true, false);
+  ASSERT_TRUE(a.device && b.device);
+  a.connect(b);
+  b.connect(a);
+  poll_until_aside(a, b);
+  const uint64_t received = b.packets().received;
+  for (int i = 0; i < 10; ++i) a.write(b, 64, true);
+  {
+    const std::scoped_lock guard(a.device->lock());
+    a.device->settle();
+    a.device->adapter().destroy_qp(*a.qp);
+    a.qp = nullptr;
+  }
+  poll_until_received(b, received + 9);
+  EXPECT_EQ(b.packets().received, received + 10);
+}
+
 TEST(RoceDevice, AnArmedQueueIsToldByTheThread) {
   Side a("127.0.0.1:0"), b("127.0.0.1:0");
   ASSERT_TRUE(a.device && b.device);

@@ -139,6 +139,7 @@ void MessageChannel::close() noexcept {
   } else {
     const std::scoped_lock guard(shared_->device->lock());
     Adapter& adapter = shared_->device->adapter();
+    shared_->device->settle();
     if (qp_ != nullptr) adapter.destroy_qp(*qp_);
     if (cq_ != nullptr) (void)adapter.destroy_cq(*cq_);
     if (region_ != nullptr) (void)adapter.memory().remove(*region_);

@@ -81,8 +81,10 @@ struct Side {
     step(QpState::ReadyToSend,
          attr_sq_psn | attr_timeout | attr_retry_count | attr_rnr_retry | attr_max_reads);
   }
-  void write(const Side& to, uint32_t length) { write(to.card(), length); }
-  void write(const Card& to, uint32_t length) {
+  void write(const Side& to, uint32_t length, bool polls_later = false) {
+    write(to.card(), length, polls_later);
+  }
+  void write(const Card& to, uint32_t length, bool polls_later = false) {
     const Element from{reinterpret_cast<uint64_t>(memory.data()), length, region->key};
     SendRequest q;
     q.opcode = SendOpcode::Write;
@@ -92,7 +94,7 @@ struct Side {
     q.remote_key = to.key;
     const std::scoped_lock guard(device->lock());
     ASSERT_EQ(device->adapter().post_send(*qp, q, device->now()), 0);
-    device->posted();
+    device->posted(polls_later ? device->now() : 0);
   }
   // Waits for one completion; by polling the device, or only looking into the queue.
   bool wait(bool polls) {

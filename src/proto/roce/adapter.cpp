@@ -436,7 +436,18 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
 // responses have `half` of its turn.
 [[gnu::always_inline]] inline Adapter::Sent Adapter::serve_packets(QueuePair& qp, uint64_t now, int budget,
                                                                    int half) noexcept {
-  int share = qp.requester.cursor != qp.sends.tail ? half : budget;
+  const bool has_requests = qp.requester.cursor != qp.sends.tail;
+  // Requests go before an acknowledgement, which then leaves in one system call with them.
+  if (has_requests && qp.type != QpType::Ud && qp.responder.ack_due && qp.responder.pending == 0 &&
+      qp.responder.syndrome == wire::roce::syndrome_ack &&
+      (qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained)) {
+    const Sent sent = transmit(qp, now, budget);
+    if (qp.state != QpState::Error) set_timer(qp);
+    if (sent == Sent::NoRoom) return sent;
+    int none = 0;
+    return respond(qp, now, none) == Sent::NoRoom ? Sent::NoRoom : sent;
+  }
+  int share = has_requests ? half : budget;
   budget -= share;
   const Sent responses = respond(qp, now, share);
   if (responses == Sent::NoRoom) return responses;

@@ -60,9 +60,11 @@ bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t no
   const bool is_write = request.opcode == SendOpcode::Write;
   if ((!is_write && request.opcode != SendOpcode::Send) || (request.flags & fence) != 0 ||
       request.elements.size() != 1 || qp.state != QpState::ReadyToSend || qp.type != QpType::Rc ||
-      qp.attention != 0 || r.cursor != qp.sends.tail || r.wait_until != UINT64_MAX || !ready_.empty() ||
-      qp.sends.full() || has_overrun(qp))
+      qp.attention != 0 || r.cursor != qp.sends.tail || r.wait_until != UINT64_MAX || qp.sends.full() ||
+      has_overrun(qp))
     return false;
+  const bool owes = !ready_.empty();
+  if (owes && (ready_.front() != &qp || !owes_acknowledgement_alone())) return false;
   const Element& element = request.elements[0];
   if (element.length > qp.attributes.mtu_bytes() || qp.sends.elements_each() == 0 ||
       psn_diff(r.next, r.oldest) >= static_cast<int32_t>(qp.attributes.window_packets))
@@ -105,7 +107,7 @@ bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t no
     wire::roce::Reth{e.remote_address, e.remote_key, e.length}.write(head.data() + wire::roce::bth_bytes);
   if (!send_complete(qp, head.data(), wire::roce::bth_bytes + (is_write ? reth_bytes : 0), payload,
                      element.length)) {
-    ready_.push_back(qp);
+    if (!owes) ready_.push_back(qp);
     return true;
   }
   r.next = psn_add(r.next, 1);
@@ -116,6 +118,7 @@ bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t no
     if (timeout != UINT64_MAX) r.deadline = now + timeout;
     set_timer(qp);
   }
+  if (owes && acknowledge_alone(qp) != Sent::NoRoom) ready_.remove(qp);
   return true;
 }
 
@@ -233,6 +236,11 @@ bool Adapter::owes_acknowledgement(const QueuePair& qp) const noexcept {
   const Responder& r = qp.responder;
   return r.ack_due && r.pending == 0 && r.syndrome == wire::roce::syndrome_ack && qp.type == QpType::Rc &&
          qp.state == QpState::ReadyToSend && qp.requester.cursor == qp.sends.tail;
+}
+
+bool Adapter::owes_acknowledgement_alone() const noexcept {
+  const QueuePair* const qp = ready_.front();
+  return qp != nullptr && qp == ready_.back() && owes_acknowledgement(*qp) && qp->attention == 0;
 }
 
 Adapter::Sent Adapter::acknowledge_alone(QueuePair& qp) noexcept {

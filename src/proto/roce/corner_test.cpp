@@ -77,6 +77,44 @@ TEST(RoceTurn, OneFlushAcknowledgesForManyQueuePairs) {
   EXPECT_EQ(p.b.out.size(), 100u);
 }
 
+// The order in which a program that polls answers: its own request, and then the acknowledgement of what it has heard.
+TEST(RoceTurn, WhatTheProgramAnswersGoesBeforeTheAcknowledgement) {
+  Pair p;
+  p.connect();
+  Block ours(p.a, 64), theirs(p.b, 64);
+  PacketBytes held;
+  for (Port* port : {&p.a, &p.b})
+    ASSERT_EQ(p.receive(*port, 9, {(port == &p.a ? ours : theirs).element(0, 64)}), 0);
+  ASSERT_EQ(p.send(p.a, request(SendOpcode::Send, ours.element(0, 8))), 0);
+  (void)take(p.a, held);
+  p.give(p.b, held);
+  EXPECT_TRUE(p.b.out.empty());
+  EXPECT_TRUE(p.b.adapter.has_ready());
+  ASSERT_EQ(Pair::completions(p.b).size(), 1u);
+  ASSERT_EQ(p.send(p.b, request(SendOpcode::Send, theirs.element(0, 8))), 0);
+  ASSERT_EQ(p.b.out.size(), 2u);
+  for (const Operation wanted : {Operation::SendOnly, Operation::Acknowledge}) {
+    EXPECT_EQ(take(p.b, held).operation(), wanted);
+    p.give(p.a, held);
+  }
+  p.exchange();
+  EXPECT_EQ(Pair::completions(p.a).size(), 2u);
+  EXPECT_EQ(Pair::completions(p.b).size(), 1u);
+}
+
+// A refusal goes first: the peer has to go back.
+TEST(RoceTurn, ARefusalGoesBeforeRequests) {
+  Pair p;
+  p.connect();
+  Block ours(p.a, 64), theirs(p.b, 64);
+  PacketBytes held;
+  p.give(p.b, make(packet_for(p.b, Operation::WriteOnly, p.common.rq_psn + 1)));
+  ASSERT_EQ(p.send(p.b, request(SendOpcode::Send, theirs.element(0, 8))), 0);
+  ASSERT_EQ(p.b.out.size(), 2u);
+  EXPECT_EQ(take(p.b, held).operation(), Operation::Acknowledge);
+  EXPECT_EQ(take(p.b, held).operation(), Operation::SendOnly);
+}
+
 // --- a requester that waits for acknowledgements that it did not ask for; without a timeout it would wait for ever ---
 
 TEST(RoceTurn, ARequestThatFailsBehindOthersAsksForThem) {

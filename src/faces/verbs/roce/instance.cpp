@@ -29,6 +29,17 @@ Registry& registry() {
   return *all;
 }
 
+// A program that ends without closing what it opened: an acknowledgement that waits for its next call leaves now.
+[[gnu::destructor]] void settle_at_exit() noexcept {
+  Registry& all = registry();
+  const std::unique_lock guard(all.mutex, std::try_to_lock);
+  if (!guard.owns_lock()) return;
+  for (auto& [name, one] : all.instances) {
+    const std::unique_lock lock(one->lock(), std::try_to_lock);
+    if (lock.owns_lock()) one->device().settle();
+  }
+}
+
 uint8_t mtu_code(size_t bytes) noexcept {
   uint8_t code = 5;
   while (code > 1 && (size_t{128} << code) > bytes) --code;

@@ -136,6 +136,7 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length, un
     auto rights = checked_access(at, bytes, wanted);
     if (!rights) return rights.error();
     const Guard guard(own.lock());
+    own.device().settle();
     const uint64_t base = moves ? reinterpret_cast<uint64_t>(at) : mine.region->base;
     auto ok = own.adapter().memory().change(*mine.region, after.number, static_cast<std::byte*>(at), base,
                                             bytes, *rights);
@@ -156,6 +157,7 @@ int dereg_mr(ibv_mr* mr) noexcept {
   Mr& mine = of(mr);
   {
     const Guard guard(own.lock());
+    own.device().settle();
     if (own.adapter().memory().remove(*mine.region) != 0) return EBUSY;
     own.instance->device().unmap(mine.mapping);
     --of(mr->pd).users;

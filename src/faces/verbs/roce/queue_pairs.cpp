@@ -200,6 +200,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
         const Guard guard(own.lock());
         if ((mask & IBV_QP_PATH_MTU) != 0 && (mask & IBV_QP_AV) != 0)
           if (auto ok = check_path_mtu(own, *to); !ok) return ok;
+        own.device().settle();
         auto ok = own.adapter().modify(*of(qp).pair, *to, static_cast<uint32_t>(mask), own.device().now());
         if (!ok) return ok;
         own.device().posted();
@@ -253,6 +254,7 @@ int destroy_qp(ibv_qp* qp) noexcept {
     const Guard guard(own.lock());
     if (own.adapter().first_group(*mine.pair))
       return refuse({EBUSY, "the queue pair is attached to a multicast group"});
+    own.device().settle();
     release_pair(mine);
     if (mine.xrcd != nullptr) {
       --mine.xrcd->users;
