@@ -503,7 +503,11 @@ Adapter::Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
     fail_overrun(qp, now);
   if (qp.attention != 0) [[unlikely]]
     return serve_attended(qp, now);
-  if (has_common_case && owes_acknowledgement(qp)) return acknowledge_alone(qp);
+  if (has_common_case && owes_acknowledgement(qp)) {
+    const Sent result = acknowledge_alone(qp);
+    set_timer(qp);  // whoever made it ready left that to its turn
+    return result;
+  }
   return serve_packets(qp, now, burst, burst / 2);
 }
 

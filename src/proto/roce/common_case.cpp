@@ -117,6 +117,8 @@ bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t no
     const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
     if (timeout != UINT64_MAX) r.deadline = now + timeout;
     set_timer(qp);
+  } else if (owes) {
+    set_timer(qp);  // whoever made it ready left that to its turn
   }
   if (owes && acknowledge_alone(qp) != Sent::NoRoom) ready_.remove(qp);
   return true;

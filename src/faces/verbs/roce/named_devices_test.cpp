@@ -10,8 +10,8 @@ namespace {
 os::SocketAddress address(const char* text) { return *os::SocketAddress::from_text(text); }
 
 std::vector<os::Interface> machine() {
-  os::Interface card{"eth0", 2, 1500, false, address("192.0.2.7:0"), address("[2001:db8::7]:0")};
-  os::Interface loopback{"lo", 1, 65536, true, address("127.0.0.1:0"), address("[::1]:0")};
+  os::Interface card{"eth0", 2, 1500, false, address("192.0.2.7:0"), address("[2001:db8::7]:0"), {}};
+  os::Interface loopback{"lo", 1, 65536, true, address("127.0.0.1:0"), address("[::1]:0"), {}};
   return {card, loopback};
 }
 
