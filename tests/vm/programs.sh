@@ -198,9 +198,9 @@ bench() {
         at=(in_weft_server in_weft_client $server_v4) index=0 server_device=weft_wire1 client_device=weft_wire0
       fi
       local common=(-d %device -x $index -F)
-      measure 5 "RC SEND 8 B, latency, us" $side "${at[@]}" ib_send_lat "${common[@]}" -s 8 -n 300
-      measure 5 "RC WRITE 8 B, latency, us" $side "${at[@]}" ib_write_lat "${common[@]}" -s 8 -n 300
-      measure 5 "RC SEND 8 B, million messages/s" $side "${at[@]}" ib_send_bw "${common[@]}" -s 8 -n 2000
+      measure 5 "RC SEND 8 B, latency, us" $side "${at[@]}" ib_send_lat "${common[@]}" -s 8 -n 2000
+      measure 5 "RC WRITE 8 B, latency, us" $side "${at[@]}" ib_write_lat "${common[@]}" -s 8 -n 2000
+      measure 5 "RC SEND 8 B, million messages/s" $side "${at[@]}" ib_send_bw "${common[@]}" -s 8 -n 10000
       measure 4 "RC SEND 64 KiB, MB/s" $side "${at[@]}" ib_send_bw "${common[@]}" -s 65536 -n 300
       measure 4 "RC WRITE 64 KiB, MB/s" $side "${at[@]}" ib_write_bw "${common[@]}" -s 65536 -n 300
       measure 5 "UD SEND 1,024 B, million messages/s" $side "${at[@]}" ib_send_bw "${common[@]}" -c UD -s 1024 -n 2000

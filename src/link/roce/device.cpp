@@ -11,9 +11,29 @@
 
 #include "link/nic/open.hpp"
 #include "link/roce/capture.hpp"
+#include "os/clock.hpp"
 #include "os/plain_address.hpp"
 
 namespace weft::link::roce {
+
+namespace {
+
+// How many times longer than on the machine that the times of the progress thread were found on a system call takes here:
+// emulated machines, kernels in user space.
+uint64_t scale_of(int fd) noexcept {
+  constexpr uint64_t usual_ns = 400;
+  constexpr uint64_t scale_max = 32;
+  uint64_t least = UINT64_MAX;
+  for (int i = 0; i < 8; ++i) {
+    pollfd one{fd, POLLIN, 0};
+    const uint64_t before = os::monotonic_ns();
+    (void)::poll(&one, 1, 0);
+    least = std::min(least, os::monotonic_ns() - before);
+  }
+  return std::clamp<uint64_t>(least / usual_ns, 1, scale_max);
+}
+
+}  // namespace
 
 Device::Device(proto::roce::Events& events) : adapter_(*this, events, os::random_bytes) {}
 
@@ -36,6 +56,8 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, pro
     auto wake = os::Event::create();
     if (!wake) return wake.error();
     device->wake_.emplace(std::move(*wake));
+    device->scale_ = scale_of(device->wake_->fd());
+    device->look_ns_ = device->scaled(look_ns_min);
     const auto run = [](void* self) { static_cast<Device*>(self)->run(); };
     if (!device->thread_.start("weft-roce", run, device.get()))
       return Error{EAGAIN, "the system gives no thread for the progress of one-sided operations"};
@@ -379,7 +401,7 @@ int Device::poll() noexcept {
   if (!is_late_ && is_dear && packets <= late_packets_max && adapter_.owes_acknowledgement_alone() &&
       thread_looks_soon(now, is_one_sided)) {
     is_late_ = true;
-    late_until_ = now + late_ns;
+    late_until_ = now + scaled(late_ns);
   } else {
     answer(now, packets);
   }
@@ -399,7 +421,7 @@ void Device::wake_thread() noexcept {
 void Device::step_aside() noexcept {
   is_aside_ = true;
   vain_ = 0;
-  look_ns_ = look_ns_min;
+  look_ns_ = scaled(look_ns_min);
   if (near_) near_->relax();
   for (auto& port : ports_)
     if (port) port->link().disarm();
@@ -428,11 +450,11 @@ bool Device::sleep() noexcept {
   if (adapter_.has_ready() || is_blocked_ || gathers_) until = std::min(until, now + no_room_ns);
   if (is_aside_) {
     // A timer that the program is late for must not keep the thread awake.
-    until = std::max(std::min(until, now + look_ns_), now + least_sleep_ns);
+    until = std::max(std::min(until, now + look_ns_), now + scaled(least_sleep_ns));
   } else {
     if (is_late_) until = std::min(until, late_until_);
     // What waits for the program's next call may wait so long for this thread.
-    if (is_active(now, active_ns)) until = std::min(until, now + look_ns_max);
+    if (is_active(now, scaled(active_ns))) until = std::min(until, now + scaled(look_ns_max));
     // Whoever looks while nothing happens sees what happened last.
     if (adapter_.counters().sent + adapter_.counters().received != shown_packets_)
       until = std::min(until, show_at_);
@@ -472,7 +494,7 @@ void Device::work(bool sockets_ready) noexcept {
   for (bool first = true;; first = false) {
     const uint64_t now = clock_.now();
     // A program that polls takes what comes itself, but for this thread in its way.
-    const bool is_polling = sleeper_ == 0 && is_active(now, active_ns);
+    const bool is_polling = sleeper_ == 0 && is_active(now, scaled(active_ns));
     if (is_polling && (sockets_ready || !first) && ++vain_ >= vain_max) return step_aside();
     const uint64_t sent = adapter_.counters().sent;
     const uint64_t one_sided = adapter_.counters().one_sided;
@@ -480,7 +502,7 @@ void Device::work(bool sockets_ready) noexcept {
     counters_.packets_by_thread += static_cast<uint64_t>(packets);
     if (packets == 1 && adapter_.counters().one_sided != one_sided && will_reply(now)) {
       is_late_ = true;
-      late_until_ = now + late_ns;
+      late_until_ = now + scaled(late_ns);
       return;
     }
     if (packets == 0 && is_late_ && now < late_until_) return;  // the program's next call is to come
@@ -492,7 +514,7 @@ void Device::work(bool sockets_ready) noexcept {
       return;
     }
     // Nobody polls for one-sided operations, but a program that waits for a completion takes them, too.
-    const bool polls_now = now - taken_at_ns_ < polling_ns;
+    const bool polls_now = now - taken_at_ns_ < scaled(polling_ns);
     if (!is_polling || (adapter_.counters().one_sided != one_sided && !polls_now)) vain_ = 0;
     lock_.unlock();  // for the program's threads
     lock_.lock();
@@ -503,7 +525,7 @@ void Device::work(bool sockets_ready) noexcept {
 // Whether an acknowledgement may wait for the program: the thread sends it where the program makes no call.
 bool Device::thread_looks_soon(uint64_t now, bool is_one_sided) noexcept {
   if (!thread_.running()) return false;
-  if (is_aside_ || wakes_at_ <= now + look_ns_max) return true;
+  if (is_aside_ || wakes_at_ <= now + scaled(look_ns_max)) return true;
   if (is_one_sided) wake_thread();  // it sleeps until a packet comes, and next time no longer than that
   return false;
 }
@@ -511,23 +533,23 @@ bool Device::thread_looks_soon(uint64_t now, bool is_one_sided) noexcept {
 // Whether the program posted because of the last one-sided operation that came alone: then it will of this one, and the
 // acknowledgement leaves with what it posts. The peer that waits for the acknowledgement takes both.
 bool Device::will_reply(uint64_t now) noexcept {
-  const bool has_replied = posted_at_ns_ > one_sided_at_ns_ && now - posted_at_ns_ < replying_ns;
+  const bool has_replied = posted_at_ns_ > one_sided_at_ns_ && now - posted_at_ns_ < scaled(replying_ns);
   one_sided_at_ns_ = now;
   return has_replied && !is_late_ && adapter_.owes_acknowledgement_alone();
 }
 
 void Device::look() noexcept {
   const uint64_t now = clock_.now();
-  if (now - taken_at_ns_ < taking_ns) {
+  if (now - taken_at_ns_ < scaled(taking_ns)) {
     if (gathers_) send_late();
-    look_ns_ = std::min(2 * look_ns_, look_ns_max);
+    look_ns_ = std::min(2 * look_ns_, scaled(look_ns_max));
     return;
   }
   const uint64_t one_sided = adapter_.counters().one_sided;
   const int packets = take(now);
   counters_.packets_by_thread += static_cast<uint64_t>(packets);
-  if (packets != 0) look_ns_ = look_ns_min;
-  if (!is_active(now, active_ns) || adapter_.counters().one_sided != one_sided) {
+  if (packets != 0) look_ns_ = scaled(look_ns_min);
+  if (!is_active(now, scaled(active_ns)) || adapter_.counters().one_sided != one_sided) {
     is_aside_ = false;
     vain_ = 0;
   }

@@ -188,6 +188,7 @@ class Device final : proto::roce::PacketOutput {
   static constexpr uint64_t show_ns = 100'000'000;  // between two looks of the statistics page
 
   explicit Device(proto::roce::Events& events);
+  uint64_t scaled(uint64_t ns) const noexcept { return ns * scale_; }
   Result<void> open_ports(const DeviceSettings& settings);
   Result<void> open_card(const DeviceSettings& settings);
   Result<void> open_port(size_t index, os::SocketAddress address, uint16_t port,
@@ -257,7 +258,8 @@ class Device final : proto::roce::PacketOutput {
   unsigned posts_ = 0;       // since the last poll
   // Cold below.
   bool is_aside_ = false;
-  unsigned vain_ = 0;  // times in a row that it woke though the program was active
+  unsigned vain_ = 0;   // times in a row that it woke though the program was active
+  uint64_t scale_ = 1;  // of the thread's times: how slow system calls are
   uint64_t look_ns_ = look_ns_min;
   DeviceCounters counters_;
   std::optional<Shown> shown_;
