@@ -117,7 +117,7 @@ class Device final : proto::roce::PacketOutput {
   void posted(uint64_t now = 0) noexcept {
     if (now != 0) {
       posted_at_ns_ = now;
-      if (++posts_ > posts_at_once && is_aside_ && !card_ && ports_hold()) {
+      if (++posts_ > posts_at_once && is_aside_ && !card_ && may_gather()) {
         gathers_ = true;
         return;
       }
@@ -209,10 +209,15 @@ class Device final : proto::roce::PacketOutput {
   void send_late() noexcept;
   void show(uint64_t now) noexcept;
   void flush_ports() noexcept;
-  bool ports_hold() const noexcept {
-    for (const auto& port : ports_)
-      if (port && port->has_unsent()) return true;
-    return false;
+  // Packets wait in ports, and none whose request is complete as soon as it is sent: UC, UD.
+  bool may_gather() const noexcept {
+    bool any = false;
+    for (const auto& port : ports_) {
+      if (!port || !port->has_unsent()) continue;
+      if (!port->may_wait()) return false;
+      any = true;
+    }
+    return any;
   }
   int take_from_sockets(uint64_t now) noexcept;
   void empty_sockets(uint64_t now) noexcept;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -256,6 +257,64 @@ TEST(RoceDevice, WhatWaitsLeavesBeforeItsQueuePairGoes) {
   }
   poll_until_received(b, received + 9);
   EXPECT_EQ(b.packets().received, received + 10);
+}
+
+// A UC request is complete as soon as it is sent, and its place in the ring free for the next one: here of four.
+TEST(RoceDevice, RequestsThatAreCompleteWhenTheyAreSentDoNotWait) {
+  Side a("127.0.0.1:0", true, false), b("127.0.0.1:0", true, false);
+  ASSERT_TRUE(a.device && b.device);
+  a.connect(b);
+  b.connect(a);
+  poll_until_aside(a, b);
+  std::array<QueuePair*, 2> pairs{};
+  for (size_t i = 0; i < 2; ++i) {
+    Side& side = i == 0 ? a : b;
+    const std::scoped_lock guard(side.device->lock());
+    QueuePairRequest request;
+    request.type = QpType::Uc;
+    request.pd = 1;
+    request.send_cq = request.receive_cq = side.cq;
+    request.capacities = {4, 64, 1, 1, 64};
+    pairs[i] = *side.device->adapter().create_qp(request);
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    Side& side = i == 0 ? a : b;
+    const std::scoped_lock guard(side.device->lock());
+    Attributes at;
+    at.path.destination = (i == 0 ? b : a).device->gid(0);
+    at.destination = pairs[1 - i]->number;
+    const auto step = [&](QpState state, uint32_t mask) {
+      at.state = state;
+      auto ok = side.device->adapter().modify(*pairs[i], at, mask | attr_state, side.device->now());
+      ASSERT_TRUE(ok) << ok.error().why;
+    };
+    step(QpState::Init, attr_pkey_index | attr_port | attr_access);
+    step(QpState::ReadyToReceive, attr_path | attr_path_mtu | attr_destination | attr_rq_psn);
+    step(QpState::ReadyToSend, attr_sq_psn);
+  }
+  constexpr uint64_t count = 12;
+  for (uint64_t i = 0; i < count; ++i) {
+    const std::scoped_lock guard(b.device->lock());
+    const Element to{reinterpret_cast<uint64_t>(b.memory.data()) + 8 * i, 8, b.region->key};
+    ASSERT_EQ(b.device->adapter().post_receive(*pairs[1], {i, {&to, 1}}, b.device->now()), 0);
+  }
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t value = i + 1;
+    const Element from{reinterpret_cast<uint64_t>(&value), 8, 0};
+    SendRequest q;
+    q.opcode = SendOpcode::Send;
+    q.flags = inline_data;
+    q.elements = {&from, 1};
+    const std::scoped_lock guard(a.device->lock());
+    ASSERT_EQ(a.device->adapter().post_send(*pairs[0], q, a.device->now()), 0) << i;
+    a.device->posted(a.device->now());
+  }
+  for (uint64_t i = 0; i < count; ++i) ASSERT_TRUE(b.wait(true)) << i;
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t value = 0;
+    std::memcpy(&value, b.memory.data() + 8 * i, 8);
+    EXPECT_EQ(value, i + 1);
+  }
 }
 
 TEST(RoceDevice, AnArmedQueueIsToldByTheThread) {

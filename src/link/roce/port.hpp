@@ -93,6 +93,8 @@ class Port {
     if constexpr (proto::HasMulticast<P>) link_.leave(address_of(group_for(group, gid())).bytes());
   }
   bool has_unsent() const noexcept { return !batch_.empty(); }  // flush() has something to send
+  // Likewise, and all of it is of reliable queue pairs: what the packets refer to stays until they are acknowledged.
+  bool may_wait() const noexcept { return !batch_.empty() && parts_stay_; }
   P& link() noexcept { return link_; }
   const os::SocketAddress& address() const noexcept { return own_; }
   const PortCounters& counters() const noexcept { return counters_; }
