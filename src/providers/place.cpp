@@ -57,7 +57,9 @@ std::vector<InterfacePlace> interface_places(int family, const char* setting, co
   if (source) {
     const auto found = place_with(source);
     if (found == places.end()) return {};
+    const uint32_t scope = found->source.scope();
     found->source = source;
+    if (source.scope() == 0 && scope != 0) found->source.set_scope(scope);
     found->is_listed = true;
     return {*found};
   }

@@ -78,7 +78,9 @@ std::vector<Place> Weft::places(uint32_t format, std::span<const std::byte> sour
   const char* const named = settings::text("FI_TCP_IFACE");
   const bool one_is_asked = named != nullptr && is_interface_place(named);
   auto places = places_of<WeftAddresses>(format, AF_UNSPEC, "FI_TCP_IFACE", source, destination);
-  for (Place& place : places) place.is_listed = place.is_listed && one_is_asked;
+  // Who named an interface is bound to that, whichever leads to the destination.
+  for (Place& place : places)
+    place.is_listed = one_is_asked && (destination.empty() ? place.is_listed : place.domain == named);
   return places;
 }
 

@@ -22,6 +22,7 @@ namespace {
 // emulated machines, kernels in user space.
 uint64_t scale_of(int fd) noexcept {
   constexpr uint64_t usual_ns = 400;
+  constexpr uint64_t scale_least = 4;  // below that it is chance
   constexpr uint64_t scale_max = 32;
   uint64_t least = UINT64_MAX;
   for (int i = 0; i < 8; ++i) {
@@ -30,7 +31,8 @@ uint64_t scale_of(int fd) noexcept {
     (void)::poll(&one, 1, 0);
     least = std::min(least, os::monotonic_ns() - before);
   }
-  return std::clamp<uint64_t>(least / usual_ns, 1, scale_max);
+  const uint64_t scale = least / usual_ns;
+  return scale < scale_least ? 1 : std::min(scale, scale_max);
 }
 
 }  // namespace
@@ -40,6 +42,7 @@ Device::Device(proto::roce::Events& events) : adapter_(*this, events, os::random
 Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, proto::roce::Events& events) {
   std::unique_ptr<Device> device(new Device(events));
   device->adapter_.datagram_bytes_max = settings.datagram_bytes;
+  device->may_wait_ = settings.may_wait;
   if (settings.has_selective) device->adapter_.is_ours = has_port;
   if (auto ok = device->open_ports(settings); !ok) return ok.error();
   if (device->card_) {
@@ -369,6 +372,15 @@ void Device::send_late() noexcept {
   flush_ports();
 }
 
+void Device::leave() noexcept {
+  if (!origin_.is_here()) return;
+  if (is_late_ && adapter_.owes_acknowledgement_alone()) {
+    send_late();
+  } else if (gathers_) {
+    flush_ports();
+  }
+}
+
 void Device::flush_ports() noexcept {
   is_blocked_ = false;
   for (auto& port : ports_)
@@ -503,9 +515,11 @@ void Device::work(bool sockets_ready) noexcept {
     if (packets == 1 && adapter_.counters().one_sided != one_sided && will_reply(now)) {
       is_late_ = true;
       late_until_ = now + scaled(late_ns);
+      if (now - taken_at_ns_ >= scaled(polling_ns)) vain_ = 0;  // nobody polls for these
       return;
     }
-    if (packets == 0 && is_late_ && now < late_until_) return;  // the program's next call is to come
+    // The program's next call is to come, and nothing else is due.
+    if (packets == 0 && is_late_ && now < late_until_ && now < adapter_.next_due() && now < show_at_) return;
     answer(now, packets);
     // One turn of sending is bounded; where it sent nothing the sockets are full.
     const bool may_send = adapter_.has_ready() && adapter_.counters().sent != sent;
@@ -524,7 +538,7 @@ void Device::work(bool sockets_ready) noexcept {
 
 // Whether an acknowledgement may wait for the program: the thread sends it where the program makes no call.
 bool Device::thread_looks_soon(uint64_t now, bool is_one_sided) noexcept {
-  if (!thread_.running()) return false;
+  if (!may_wait_ || !thread_.running()) return false;
   if (is_aside_ || wakes_at_ <= now + scaled(look_ns_max)) return true;
   if (is_one_sided) wake_thread();  // it sleeps until a packet comes, and next time no longer than that
   return false;
@@ -535,14 +549,21 @@ bool Device::thread_looks_soon(uint64_t now, bool is_one_sided) noexcept {
 bool Device::will_reply(uint64_t now) noexcept {
   const bool has_replied = posted_at_ns_ > one_sided_at_ns_ && now - posted_at_ns_ < scaled(replying_ns);
   one_sided_at_ns_ = now;
-  return has_replied && !is_late_ && adapter_.owes_acknowledgement_alone();
+  return may_wait_ && has_replied && !is_late_ && adapter_.owes_acknowledgement_alone();
 }
 
 void Device::look() noexcept {
   const uint64_t now = clock_.now();
+  const uint64_t longest = has_gathered_ ? no_room_ns : scaled(look_ns_max);
+  has_gathered_ = false;
+  if (gathers_ || (is_late_ && now >= late_until_)) {
+    // Alone: a timer that was set when a packet was posted must not find that it is due before it has left.
+    send_late();
+    look_ns_ = scaled(look_ns_min);
+    return;
+  }
   if (now - taken_at_ns_ < scaled(taking_ns)) {
-    if (gathers_) send_late();
-    look_ns_ = std::min(2 * look_ns_, scaled(look_ns_max));
+    look_ns_ = std::min(2 * look_ns_, longest);
     return;
   }
   const uint64_t one_sided = adapter_.counters().one_sided;

@@ -42,6 +42,8 @@ struct DeviceSettings {
   bool has_near = true;          // shared memory to devices of this host and user, by GID 0
   bool has_selective = true;     // selective repeat with peers that are known by a GID of ours
   bool heeds_congestion = true;  // false: nothing but UD is sent, and its packets are not capable of ECN
+  bool may_wait =
+      true;  // what is small may wait for the program's next call; leave() before the process ends
   size_t datagram_bytes = 1024;  // of UD: the path MTU of the interface
   // Not empty: no UDP sockets, but a packet socket on this interface for each address, which no interface has
   // (link/ethernet/packet_socket.hpp). GIDs 1 and 2 only: the standard ones.
@@ -99,6 +101,8 @@ class Device final : proto::roce::PacketOutput {
   // While the progress thread stands aside, an acknowledgement over UDP waits for the next call that posts, or that finds
   // the queue empty: what the program sends because of the message goes first, and in the same system call.
   int poll() noexcept;
+  // The process ends: what waits leaves, but nothing else, whose memory may be gone.
+  void leave() noexcept;
   // Sends what waits for the program's next call: there may be none, or queue pairs and regions change.
   void settle() noexcept {
     if (is_late_ || gathers_) [[unlikely]]
@@ -117,8 +121,8 @@ class Device final : proto::roce::PacketOutput {
   void posted(uint64_t now = 0) noexcept {
     if (now != 0) {
       posted_at_ns_ = now;
-      if (++posts_ > posts_at_once && is_aside_ && !card_ && may_gather()) {
-        gathers_ = true;
+      if (++posts_ > posts_at_once && is_aside_ && !card_ && may_wait_ && may_gather()) {
+        if (!gathers_) gather(now);
         return;
       }
     }
@@ -209,6 +213,11 @@ class Device final : proto::roce::PacketOutput {
   void send_late() noexcept;
   void show(uint64_t now) noexcept;
   void flush_ports() noexcept;
+  void gather(uint64_t now) noexcept {
+    gathers_ = has_gathered_ = true;
+    if (wakes_at_ > now + no_room_ns)
+      wake_thread();  // it looks in time, and as often while the program goes on so
+  }
   // Packets wait in ports, and none whose request is complete as soon as it is sent: UC, UD.
   bool may_gather() const noexcept {
     bool any = false;
@@ -255,12 +264,14 @@ class Device final : proto::roce::PacketOutput {
   uint64_t one_sided_at_ns_ = 0;  // the last one-sided operation that the thread took alone
   unsigned sleeper_ =
       0;  // polls until the program, which said that it would sleep, counts as one that does not
-  uint64_t wakes_at_ = 0;    // the thread sleeps until then; 0: it is awake, or there is none
-  bool is_armed_ = false;    // it sleeps on the sockets
-  bool is_blocked_ = false;  // a port has packets that its socket had no room for
-  bool is_late_ = false;     // an acknowledgement waits for the program's next call
-  bool gathers_ = false;     // packets wait in the ports for it
-  unsigned posts_ = 0;       // since the last poll
+  uint64_t wakes_at_ = 0;      // the thread sleeps until then; 0: it is awake, or there is none
+  bool is_armed_ = false;      // it sleeps on the sockets
+  bool is_blocked_ = false;    // a port has packets that its socket had no room for
+  bool is_late_ = false;       // an acknowledgement waits for the program's next call
+  bool gathers_ = false;       // packets wait in the ports for it
+  bool has_gathered_ = false;  // since the thread's last look
+  bool may_wait_ = true;       // DeviceSettings
+  unsigned posts_ = 0;         // since the last poll
   // Cold below.
   bool is_aside_ = false;
   unsigned vain_ = 0;   // times in a row that it woke though the program was active

@@ -37,6 +37,7 @@ Result<std::shared_ptr<SharedDevice>> SharedDevice::at(const os::SocketAddress& 
   if (auto known = entry.lock(); known != nullptr && known->device->is_here()) return known;
   auto made = std::make_shared<SharedDevice>();
   DeviceSettings settings;
+  settings.may_wait = false;  // programs that end without closing would leave messages unacknowledged
   settings.name = "verbs";
   settings.ipv4 = host;
   settings.has_standard = false;

@@ -442,7 +442,12 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
       qp.responder.syndrome == wire::roce::syndrome_ack &&
       (qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained)) {
     const Sent sent = transmit(qp, now, budget);
-    if (qp.state != QpState::Error) set_timer(qp);
+    if (qp.state == QpState::Error) {
+      qp.responder.is_final =
+          true;  // a request failed here: what arrived before is acknowledged all the same
+    } else {
+      set_timer(qp);
+    }
     if (sent == Sent::NoRoom) return sent;
     int none = 0;
     return respond(qp, now, none) == Sent::NoRoom ? Sent::NoRoom : sent;

@@ -4,7 +4,9 @@
 
 #include <cstring>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace weft::fi {
 namespace {
@@ -37,14 +39,20 @@ bool names_place(const fi_info* hints) noexcept {
 std::vector<std::byte> source_in_domain(const Provider& provider, uint32_t format, const fi_info& info) {
   const char* const name = info.domain_attr != nullptr ? info.domain_attr->name : nullptr;
   if (provider.places == nullptr || !says(name) || std::string_view(name) == provider.name) return {};
+  std::string fabric;  // of the info's own source
   if (info.src_addr != nullptr && info.src_addrlen >= provider.addrlen(format)) {
     const std::span given(static_cast<const std::byte*>(info.src_addr), provider.addrlen(format));
     for (const providers::Place& place : provider.places(format, given, {}))
-      if (place.domain == name) return place.source;
+      if (place.domain == name) fabric = place.fabric;
   }
-  for (providers::Place& place : provider.places(format, {}, {}))
-    if (place.domain == name) return std::move(place.source);
-  return {};
+  // Its port is that of one endpoint, and not of those that have no source: so the address is that of the place.
+  std::vector<std::byte> first;
+  for (providers::Place& place : provider.places(format, {}, {})) {
+    if (place.domain != name) continue;
+    if (fabric.empty() || place.fabric == fabric) return std::move(place.source);
+    if (first.empty()) first = std::move(place.source);
+  }
+  return first;
 }
 
 std::string domain_names(const Provider& provider, uint32_t format) {

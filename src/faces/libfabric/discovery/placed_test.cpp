@@ -129,6 +129,12 @@ TEST_F(PlacedDomains, OpenedByItsName) {
   ASSERT_TRUE(opened) << opened.error().why;
   EXPECT_STREQ((*opened)->domain_attr->name, "if1");
   EXPECT_EQ(text_of(source_in_domain(provider_, FI_ADDR_STR, *infos_)), "made://a0");
+  // The port of its own source is not that of other endpoints of the domain.
+  fi_info one = *infos_;
+  std::vector<std::byte> source = bytes_of("made://a1!");
+  one.src_addr = source.data();
+  one.src_addrlen = source.size();
+  EXPECT_EQ(text_of(source_in_domain(provider_, FI_ADDR_STR, one)), "made://a1");
   ASSERT_TRUE(assign_string(&infos_->domain_attr->name, "gone"));
   const auto refused = match_any(provider_, kApiVersion, infos_.get());
   ASSERT_FALSE(refused);

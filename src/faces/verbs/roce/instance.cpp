@@ -3,6 +3,7 @@
 #include "faces/verbs/roce/instance.hpp"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -29,15 +30,24 @@ Registry& registry() {
   return *all;
 }
 
+// The progress thread, or another one, holds a lock for moments. Who calls exit(3) from a signal handler may hold it himself.
+template <class Lock>
+std::unique_lock<Lock> lock_at_exit(Lock& lock) noexcept {
+  std::unique_lock held(lock, std::try_to_lock);
+  for (int tries = 0; !held.owns_lock() && tries < 100; ++tries) {
+    ::usleep(100);
+    (void)held.try_lock();
+  }
+  return held;
+}
+
 // A program that ends without closing what it opened: an acknowledgement that waits for its next call leaves now.
 [[gnu::destructor]] void settle_at_exit() noexcept {
   Registry& all = registry();
-  const std::unique_lock guard(all.mutex, std::try_to_lock);
+  const auto guard = lock_at_exit(all.mutex);
   if (!guard.owns_lock()) return;
-  for (auto& [name, one] : all.instances) {
-    const std::unique_lock lock(one->lock(), std::try_to_lock);
-    if (lock.owns_lock()) one->device().settle();
-  }
+  for (auto& [name, one] : all.instances)
+    if (const auto lock = lock_at_exit(one->lock()); lock.owns_lock()) one->device().leave();
 }
 
 uint8_t mtu_code(size_t bytes) noexcept {
