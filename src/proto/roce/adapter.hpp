@@ -153,7 +153,7 @@ class Adapter {
   uint64_t next_due() const noexcept { return timers_.next_due(); }  // UINT64_MAX: no timer
   // All that flush() would send is one acknowledgement of an RC queue pair.
   bool owes_acknowledgement_alone() const noexcept;
-  bool has_ready() const noexcept { return !ready_.empty(); }        // flush() has something to send
+  bool has_ready() const noexcept { return !ready_.empty(); }  // flush() has something to send
   const AdapterCounters& counters() const noexcept { return counters_; }
   template <class Fn>
   void for_each_qp(Fn&& fn) const {
