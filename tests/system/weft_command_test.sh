@@ -96,7 +96,23 @@ assert [r["weft"]["size"] for r in results] == [8, 64] and all(len(r[side]["samp
 PYTHON
 expect 2 "$weft" perf --compare /nowhere; says 'there is none at'
 expect 2 "$weft" perf --compare stock --stock
-expect 1 "$weft" perf -t atomic-lat -s 64 -n 10; says 'atomic operations are of 8 bytes'
+expect 0 "$weft" perf -t tagged-posted-lat,tagged-unexpected-lat,tagged-posted-rate,tagged-unexpected-rate -s 8,100k -n 64 -r 2 --verify -f csv
+[[ $(grep -c ',shm,tagged-' "$work/out") -eq 8 ]] || fail "perf: posted and unexpected receives"
+expect 0 "$weft" perf -p tcp -t tagged-unexpected-lat,tagged-unexpected-rate -s 8,100k -n 64 -r 1 --verify; says unexpected
+# Refused before the first measurement, so no line of a result.
+refuses() {
+  expect "$1" "$weft" perf "${@:3}"; says "$2"
+  [[ ! -s "$work/out" ]] || fail "measured something: ${*:3}"
+}
+refuses 2 'atomic operations are of 8 bytes' -t tagged-rate,atomic-lat -s 64
+refuses 2 'size of 0' -s 8,0
+refuses 2 'is too large' -s 5g
+refuses 2 'is not a size' -s 64kb
+refuses 2 'of memory' -s 4g --buffers 16384
+refuses 2 'names no provider' -p ''
+refuses 1 "no provider 'nosuch'" -p shm -p nosuch
+refuses 2 'may not run on that CPU' --pin 4095
+refuses 2 'the client' --server -s 8
 expect 0 "$weft" perf -t msg-pingpong -s 8 -n 500 -r 1 --threading safe; says 'fi_inject'
 if command -v gnuplot >/dev/null; then
   expect 0 "$weft" perf -t tagged-pingpong -s 8:1k -n 200 -r 1 --plot "$work/plot.svg"

@@ -32,6 +32,7 @@
 #include "names.hpp"
 #include "perf_batch.hpp"
 #include "perf_compare.hpp"
+#include "perf_options.hpp"
 #include "perf_plan.hpp"
 #include "place.hpp"
 #include "report.hpp"
@@ -41,158 +42,10 @@ namespace weft::tool {
 
 namespace {
 
-constexpr uint64_t messages_most = 1'000'000'000'000;  // of a repeat: more is a slip of the finger
-
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds grace{5};  // for a process whose other half has ended
-constexpr uint16_t usual_port = 7470;
-
-struct Options : PerfOptions {
-  std::string sizes_text, tests_text, pin_text, format = "text", output, plot_file, client, compare_with,
-                                                batch;
-  bool server = false;
-  uint16_t port = usual_port;
-  std::pair<int, int> cpus{-1, -1};
-};
-
-std::string test_lines() {
-  std::string text;
-  for (const Test& test : all_tests()) text += fmt::format("  {:<17} {}\n", test.name, test.about);
-  return text;
-}
-
-void declare(CLI::App& app, Options& o) {
-  app.add_option("-p,--provider", o.providers,
-                 "Provider to measure; may be given more than once (default: shm)")
-      ->allow_extra_args(false)
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("-t,--tests", o.tests_text, "Tests, separated by commas (default: all)");
-  app.add_option("-s,--sizes", o.sizes_text,
-                 "Message sizes: 8,64k or 8:1m for doubling (default: what suits the test)");
-  app.add_option("-n,--iters", o.iters, "Messages per repeat (default: as many as take about --time)")
-      ->check(CLI::Range(uint64_t{1}, messages_most));
-  app.add_option("--time", o.repeat_ms, "Milliseconds that a repeat takes about (default: 100)")
-      ->check(CLI::Range(1u, 60'000u));
-  app.add_option("-w,--warmup", o.warmup, "Messages before each repeat (default: a tenth)")
-      ->check(CLI::Range(int64_t{0}, static_cast<int64_t>(messages_most)));
-  app.add_option("--window", o.window, "Operations outstanding at once (default: 64)")
-      ->check(CLI::Range(1u, 16384u));
-  app.add_option("-r,--repeat", o.repeat, "Repeats, of which the median is shown (default: 5)")
-      ->check(CLI::Range(1u, 1000u));
-  app.add_option("--buffers", o.buffers,
-                 "Distinct buffers used in turn (default: 1, which stays in the cache)")
-      ->check(CLI::Range(1u, 16384u));
-  app.add_option("--pin", o.pin_text, "CPU,CPU for the two processes, or none (default: two cores)");
-  app.add_option("--threading", o.threading, "Threading level asked for: domain, safe ... (default: domain)");
-  app.add_flag("--verify", o.verify, "Check every byte received (the figures are then of the checking)");
-  app.add_flag("--stock", o.stock, "Measure the system's libfabric instead of Weft");
-  app.add_flag("--percentiles", o.percentiles,
-               "Latency tests: time each operation, for percentiles and (as JSON) a histogram; it costs a "
-               "look at the clock each");
-  app.add_option(
-      "--compare", o.compare_with,
-      "Measure Weft and another libfabric in turns, --repeat times each: stock, or its file or folder");
-  app.add_option("--batch", o.batch,
-                 "Measure what each line of this file asks for: options, added to those of the command line");
-  app.add_option("-f,--format", o.format, "text, json or csv")->check(CLI::IsMember({"text", "json", "csv"}));
-  app.add_option("-o,--output", o.output, "Write the report there");
-  app.add_option("--plot", o.plot_file, "Draw an SVG file with gnuplot");
-  app.add_option("--node", o.node, "Local address for providers over IP (default: the library's choice)");
-  app.add_flag("--server", o.server, "Two hosts: wait for one --client, do its half of the work, and end");
-  app.add_option("--client", o.client, "Two hosts: measure against the --server on that host");
-  app.add_option("--port", o.port,
-                 fmt::format("Control port of --server and --client (default: {})", usual_port));
-  set_manual(app, {R"(NAME
-  weft perf - latency, message rate and bandwidth of a provider
-
-SYNOPSIS
-  weft perf [-p PROVIDER]... [-t TESTS] [-s SIZES] [OPTION]...
-  weft perf --compare stock|LIBRARY [-p PROVIDER]... [OPTION]...
-  weft perf --batch FILE [OPTION]...
-  weft perf --server [--port PORT]
-  weft perf --client HOST [--port PORT] [OPTION]...
-
-DESCRIPTION
-  Starts two processes on two CPUs, and measures between them through the standard API and nothing else, so
-  that the figures of Weft and of a stock libfabric (--stock) can be compared. Both poll fi_cq_read(3) without
-  sleeping. With one CPU the figures are those of the scheduler.
-
-  Before and after each test the bare transfer of a cache line between the two CPUs is timed. The host of a
-  virtual machine may place its CPUs near (below 130 ns) or far (200 ns and more), and change that at any
-  time: compare figures of one placement only. "moved" says that it changed within the test.
-
-  A file for --batch has the options of one measurement in each line; ' and " keep blanks in a word, # begins
-  a comment. All lines are looked at before the first is measured. Each makes a report of its own; an option that
-  stands once stands on the command line or in the line.
-
-TESTS
-)" + test_lines(),
-                   R"(EXIT STATUS
-  0 if everything asked for was measured, 1 if not, 2 if the command line makes no sense.
-
-EXAMPLES
-  weft perf
-  weft perf -t tagged-pingpong,tagged-bw -s 8:1m --plot shm.svg
-  weft perf --stock -p 'tcp;ofi_rxm' -t tagged-rate --format json -o tcp.json
-  weft perf --compare stock -p shm -t tagged-pingpong -s 8:64k --plot compared.svg
-  weft perf -t tagged-pingpong,rma-read-lat,atomic-lat -s 8 --percentiles -f csv
-  weft perf --batch nightly.txt -r 9
-)"});
-}
-
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> items;
-  size_t begin = 0;
-  while (begin <= text.size() && !text.empty()) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    if (end > begin) items.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return items;
-}
-
-void interpret(Options& o) {
-  if (o.providers.empty()) o.providers = {"shm"};
-  o.tests = split(o.tests_text);
-  if (o.tests.empty()) {
-    for (const Test& test : all_tests()) o.tests.emplace_back(test.name);
-  }
-  for (const std::string& name : o.tests) test_named(name);
-  if (!o.sizes_text.empty()) o.sizes = parse_sizes(o.sizes_text);
-  parse_one(o.threading, threading_names(), "a threading level");
-  if (!o.plot_file.empty()) {
-    const std::filesystem::path folder = std::filesystem::path(o.plot_file).parent_path();
-    if (!folder.empty() && access(folder.c_str(), W_OK | X_OK) != 0)
-      fail("cannot write {}: {}", o.plot_file, std::strerror(errno));
-  }
-  if (o.server && !o.client.empty()) fail_usage("--server and --client are for two different hosts");
-  if (!o.compare_with.empty()) {
-    if (o.server || !o.client.empty() || o.stock)
-      fail_usage(
-          "--compare is for two libraries on this host; it goes with neither --stock, --server nor --client");
-    (void)folder_of_library(o.compare_with);
-  }
-  if (o.pin_text == "none") {
-    o.cpus = {-1, -1};
-  } else if (o.pin_text.empty()) {
-    o.cpus = choose_cpus();
-    if (o.cpus.first < 0) {
-      fmt::print(stderr,
-                 "weft perf: warning: there is only one CPU; the figures will be those of the scheduler\n");
-    }
-  } else {
-    const std::vector<std::string> cpus = split(o.pin_text);
-    try {
-      o.cpus.first = std::stoi(cpus.at(0));
-      o.cpus.second = cpus.size() > 1 ? std::stoi(cpus.at(1)) : o.cpus.first;
-    } catch (const std::exception&) {
-      fail_usage("--pin takes two CPU numbers, as in --pin 0,1, or none");
-    }
-  }
-}
 
 // ---- one process of the two ----
 
@@ -336,29 +189,67 @@ class Supervisor {
   bool told_ = false;
 };
 
-// Asked by a process of its own: this one is not to have called the library.
-bool is_offered(const std::string& provider) {
+// What a library says of a provider. Asked by a process of its own: this one is not to have called the library.
+struct Offer {
+  bool is_there = true;
+  uint64_t message_most = UINT64_MAX;  // bytes of a message, the largest of its RDM endpoints
+};
+
+Offer offer_of(const std::string& provider) {
+  auto [ours, theirs] = local_channel();
+  std::fflush(nullptr);
   const pid_t child = fork();
-  if (child < 0) return true;  // then it shows later
+  if (child < 0) return {};  // then it shows later
   if (child == 0) {
     setenv("FI_LOG_LEVEL", "none", 0);
     fi_info* hints = fi_allocinfo();
     fi_info* found = nullptr;
     hints->mode = ~uint64_t{0};
+    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->fabric_attr->prov_name = strdup(provider.c_str());
     const int status = fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints, &found);
-    _exit(status == -FI_ENODATA ? 1 : 0);
+    uint64_t most = 0;
+    for (const fi_info* info = found; info; info = info->next)
+      if (info->ep_attr->type == FI_EP_RDM) most = std::max<uint64_t>(most, info->ep_attr->max_msg_size);
+    try {
+      theirs.send({{"is_there", status != -FI_ENODATA}, {"message_most", most}});
+    } catch (const Failure&) {
+    }
+    _exit(0);
+  }
+  theirs.close();
+  Offer offer;
+  try {
+    const json told = ours.receive(std::chrono::seconds(30));
+    offer.is_there = told.at("is_there");
+    // Without RDM endpoints: each step says so when it is opened.
+    if (const uint64_t most = told.at("message_most"); most != 0) offer.message_most = most;
+  } catch (const Failure&) {
+    // It died in the library: so will the measurement, and say how.
   }
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  return !WIFEXITED(status) || WEXITSTATUS(status) != 1;
+  return offer;
+}
+
+// Before anything is measured: providers that are not there, sizes that one does not take.
+void check_offers(const Options& options) {
+  for (const std::string& provider : options.providers) {
+    const Offer offer = offer_of(provider);
+    if (!offer.is_there)
+      fail("the library has no provider '{}' here (weft info -l lists them, weft info --why says more)",
+           provider);
+    PerfOptions one = options;
+    one.providers = {provider};
+    for (const Step& step : steps_of(one))
+      if (step.size > offer.message_most)
+        fail_usage("{} of {}: {} takes messages of at most {} bytes", step.test->name, size_text(step.size),
+                   provider, offer.message_most);
+  }
 }
 
 void measure_here(const Options& options, const std::string& provider, Reporter& reporter) {
-  if (!is_offered(provider))
-    return reporter.failed(
-        provider, "the library has no such provider here (weft info lists them, weft info --why says more)");
   PerfOptions one = options;
   one.providers = {provider};
   const std::vector<Step> steps = steps_of(one);
@@ -412,6 +303,7 @@ Format format_of(const Options& options) {
 }
 
 int perf_here(const Options& options) {
+  check_offers(options);
   const std::string where = options.cpus.first < 0 ? "two, not pinned"
                                                    : fmt::format("two, pinned to CPUs {} and {}",
                                                                  options.cpus.first, options.cpus.second);
@@ -431,6 +323,7 @@ int perf_server(const Options& options) {
 }
 
 int perf_client(Options& options) {
+  check_offers(options);
   Channel follower = connect_to(options.client, options.port, std::chrono::seconds(5));
   if (options.node.empty()) options.node = local_address(follower);
   Reporter reporter(format_of(options), options.output,
@@ -505,7 +398,7 @@ int perf_batch(const std::string& file, int argc, char** argv) {
     try {
       app.parse(words);
       if (!options.batch.empty()) fail_usage("a batch within a batch");
-      interpret(options);
+      interpret(app, options);
       if (is_twice(options.output)) fail_usage("{} would be written by two lines", options.output);
       if (is_twice(options.plot_file)) fail_usage("{} would be drawn by two lines", options.plot_file);
     } catch (const CLI::Success&) {
@@ -527,7 +420,7 @@ int perf(int argc, char** argv, char** all) {
   declare(app, options);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   if (app.count("--batch") != 0) return perf_batch(options.batch, argc, argv);
-  interpret(options);
+  interpret(app, options);
   if (!options.compare_with.empty()) return compare(comparison_of(options));
   settle_library(options.stock ? Library::stock : Library::ours, all);
   if (options.server) return perf_server(options);

@@ -91,11 +91,11 @@ void print_text(std::FILE* out, const Compared& compared, unsigned rounds) {
   fmt::print(out,
              "figures    median of {} rounds in turns (least .. most); ratio: how often Weft is as fast\n\n",
              rounds);
-  fmt::print(out, "{:<14} {:<16} {:>8}  {:<28} {:<28} {:<8} {}\n", "PROVIDER", "TEST", "SIZE", "WEFT",
+  fmt::print(out, "{:<14} {:<22} {:>8}  {:<28} {:<28} {:<8} {}\n", "PROVIDER", "TEST", "SIZE", "WEFT",
              "OTHER", "UNIT", "RATIO");
   for (const Compared::Row& row : compared.rows()) {
     const Result& known = row.results[0].samples.empty() ? row.results[1] : row.results[0];
-    fmt::print(out, "{:<14} {:<16} {:>8}  {:<28} {:<28} {:<8} {}\n", row.provider, known.test,
+    fmt::print(out, "{:<14} {:<22} {:>8}  {:<28} {:<28} {:<8} {}\n", row.provider, known.test,
                size_text(known.size), figures(row.results[0]), figures(row.results[1]), unit_name(known.unit),
                row.ratio() > 0 ? fmt::format("{:.2f}", row.ratio()) : "-");
   }

@@ -20,6 +20,15 @@ constexpr std::array tests{
     Test{"tagged-rate", Api::tagged, Unit::rate, false, "tagged messages per second, one direction"},
     Test{"msg-rate", Api::msg, Unit::rate, false, "untagged messages per second, one direction"},
     Test{"tagged-bw", Api::tagged, Unit::bandwidth, false, "bandwidth of tagged messages, one direction"},
+    Test{"tagged-posted-lat", Api::tagged, Unit::latency, false,
+         "one-way latency of a tagged message with a short one behind it; receives posted ahead",
+         Receives::posted},
+    Test{"tagged-unexpected-lat", Api::tagged, Unit::latency, false,
+         "the same, the receive posted when the message has come", Receives::unexpected},
+    Test{"tagged-posted-rate", Api::tagged, Unit::rate, false,
+         "tagged messages per second, a window at a time; receives posted ahead", Receives::posted},
+    Test{"tagged-unexpected-rate", Api::tagged, Unit::rate, false,
+         "the same, the receives posted when the whole window has come", Receives::unexpected},
     Test{"rma-write-lat", Api::rma, Unit::latency, false,
          "one-way latency of a write, to the target's completion"},
     Test{"rma-read-lat", Api::rma, Unit::latency, true, "latency of a read, from the call to its completion"},
@@ -56,10 +65,11 @@ size_t parse_size(std::string_view text) {
       rest.remove_prefix(1);
     }
   }
+  if (error != std::errc{} || !rest.empty())
+    fail_usage("'{}' is not a size; write 8, 64k, 1m, a list 8,1k or a range 8:64k (units: k, m, g)", text);
+  if (value == 0) fail_usage("a size of 0 has nothing to measure; sizes are from 1 to 4g");
   constexpr size_t most = size_t{1} << 32;
-  if (error != std::errc{} || !rest.empty() || value > (most >> shift)) {
-    fail_usage("'{}' is not a size; write 8, 64k, 1m, a list 8,1k or a range 8:64k (at most 4g)", text);
-  }
+  if (value > (most >> shift)) fail_usage("{} is too large; sizes are from 1 to 4g", text);
   return value << shift;
 }
 
@@ -101,7 +111,7 @@ std::vector<size_t> parse_sizes(const std::string& text) {
       const size_t from = parse_size(item.substr(0, colon));
       const size_t to = parse_size(item.substr(colon + 1));
       if (from > to) fail_usage("the range {} goes down", item);
-      for (size_t size = from; size <= to; size = size == 0 ? 1 : size * 2) sizes.push_back(size);
+      for (size_t size = from; size <= to; size *= 2) sizes.push_back(size);
     }
     if (comma == std::string_view::npos) return sizes;
     rest.remove_prefix(comma + 1);
@@ -109,6 +119,7 @@ std::vector<size_t> parse_sizes(const std::string& text) {
 }
 
 std::string size_text(size_t bytes) {
+  if (bytes >= (1 << 30) && bytes % (1 << 30) == 0) return fmt::format("{} GiB", bytes >> 30);
   if (bytes >= (1 << 20) && bytes % (1 << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
   if (bytes >= (1 << 10) && bytes % (1 << 10) == 0) return fmt::format("{} KiB", bytes >> 10);
   return fmt::format("{} B", bytes);

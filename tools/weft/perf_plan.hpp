@@ -23,13 +23,22 @@ enum class Unit { latency, rate, bandwidth };  // ns, M messages/s, GB/s (1e9)
 // Of an atomic operation: one element of FI_UINT64.
 constexpr size_t atomic_bytes = 8;
 
+// When the receives of messages are posted.
+enum class Receives {
+  usual,       // ahead, and nobody says so
+  posted,      // ahead; a short message follows the data, as for the next one
+  unexpected,  // after the data has come, which a short message that follows it tells
+};
+
 struct Test {
   std::string_view name;
   Api api;
   Unit unit;
   bool read = false;  // RMA: the initiator reads
   std::string_view about;
+  Receives receives = Receives::usual;
 
+  bool is_told() const { return receives != Receives::usual; }
   bool is_one_sided() const { return api == Api::rma || api == Api::atomic; }
   // Latency from the call to the completion with the result, not of one way.
   bool is_round_trip() const { return unit == Unit::latency && (read || api == Api::atomic); }
@@ -56,7 +65,7 @@ struct PerfOptions {
   std::string node;  // local address to bind to
 };
 
-// "8", "8,64,1k", "8:64k" (doubling) and any mixture. Throws a usage Failure.
+// "8", "8,64,1k", "8:64k" (doubling) and any mixture, each from 1 to 4g. Throws a usage Failure.
 std::vector<size_t> parse_sizes(const std::string& text);
 std::string size_text(size_t bytes);
 

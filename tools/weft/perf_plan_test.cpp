@@ -16,15 +16,17 @@ using Sizes = std::vector<size_t>;
 
 TEST(Sizes, lists_ranges_and_units) {
   EXPECT_EQ(parse_sizes("8"), (Sizes{8}));
-  EXPECT_EQ(parse_sizes("0,1k,2M"), (Sizes{0, 1024, 2 << 20}));
+  EXPECT_EQ(parse_sizes("1,1k,2M"), (Sizes{1, 1024, 2 << 20}));
   EXPECT_EQ(parse_sizes("16:128"), (Sizes{16, 32, 64, 128}));
-  EXPECT_EQ(parse_sizes("0:4"), (Sizes{0, 1, 2, 4}));
+  EXPECT_EQ(parse_sizes("1:4"), (Sizes{1, 2, 4}));
   EXPECT_EQ(parse_sizes("3:10,1m"), (Sizes{3, 6, 1 << 20}));
   EXPECT_EQ(parse_sizes("4g"), (Sizes{size_t{4} << 30}));
 }
 
 TEST(Sizes, nonsense_is_refused_with_the_status_of_usage) {
-  for (const char* text : {"", "x", "8k8", "8,", "-1", "8:4", "5g", "99999999999999999999", "1:2:3"}) {
+  for (const char* text : {"",      "x",   "8k8",   "8,",   "-1",    "8:4",  "5g",   "99999999999999999999",
+                           "1:2:3", "0",   "0:8",   "8,0k", "4097m", "64kb", "64 k", "k",
+                           "0x10",  "1e3", "8,,16", ":8"}) {
     try {
       parse_sizes(text);
       ADD_FAILURE() << "accepted: " << text;

@@ -72,7 +72,7 @@ void Reporter::print_head() {
   fmt::print(out_, "processes  {}; threading {}{}\n", c.where, c.threading,
              c.verify ? "; data verified" : "");
   fmt::print(out_, "figures    median of {} (least .. most); window {}\n\n", c.repeat, c.window);
-  fmt::print(out_, "{:<16} {:<16} {:>9} {:>10} {:>10} {:>10}  {:<8} {:<13} {}\n", "PROVIDER", "TEST", "SIZE",
+  fmt::print(out_, "{:<16} {:<22} {:>9} {:>10} {:>10} {:>10}  {:<8} {:<13} {}\n", "PROVIDER", "TEST", "SIZE",
              "MEDIAN", "LEAST", "MOST", "UNIT", "BY", "CPUS");
   std::fflush(out_);
 }
@@ -116,7 +116,7 @@ void Reporter::result(const Result& r) {
     std::fflush(out_);
     return;
   }
-  fmt::print(out_, "{:<16} {:<16} {:>9} {:>10} {:>10} {:>10}  {:<8} {:<13} {}\n", r.provider, r.test,
+  fmt::print(out_, "{:<16} {:<22} {:>9} {:>10} {:>10} {:>10}  {:<8} {:<13} {}\n", r.provider, r.test,
              size_text(r.size), short_figure(r.median()), short_figure(r.least()), short_figure(r.most()),
              unit_name(r.unit), r.operation, cpus_text(r));
   if (const auto& p = r.packets; p && (p->sent_again != 0 || p->lost != 0 || p->damaged != 0))

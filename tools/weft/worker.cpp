@@ -64,8 +64,8 @@ struct Agreement {
     message.at("window").get_to(a.shape.window);
     message.at("buffers").get_to(a.shape.buffers);
     message.at("verify").get_to(a.shape.verify);
-    if (a.shape.size > size_most || a.shape.window == 0 || a.shape.window > window_most ||
-        a.shape.buffers == 0 || a.shape.buffers > 2 * window_most) {
+    if (a.shape.size == 0 || a.shape.size > size_most || a.shape.window == 0 ||
+        a.shape.window > window_most || a.shape.buffers == 0 || a.shape.buffers > 2 * window_most) {
       fail("the other side asks for more than is sensible");
     }
     return a;
@@ -77,7 +77,7 @@ struct Agreement {
     r.api = shape.test->api;
     r.size = shape.size;
     r.tx_slots = shape.tx_slots();
-    r.rx_slots = shape.rx_slots();
+    r.rx_slots = shape.rx_slots() + shape.told_slots();
     r.buffers = shape.buffers;
     r.cq_data = shape.test->api == Api::rma && shape.test->unit == Unit::latency && !shape.test->read;
     r.threading = threading;

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// What the command line of `weft perf` takes, and what it refuses before anything is measured.
+#include "perf_options.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "failure.hpp"
+
+namespace weft::tool {
+namespace {
+
+Options read(std::vector<std::string> words) {
+  CLI::App app("weft perf", "perf");
+  Options options;
+  declare(app, options);
+  std::reverse(words.begin(), words.end());
+  app.parse(words);
+  interpret(app, options);
+  return options;
+}
+
+// The sentence of the refusal; empty: it was taken.
+std::string refusal_of(const std::vector<std::string>& words) {
+  try {
+    (void)read(words);
+  } catch (const Failure& failure) {
+    return failure.what();
+  } catch (const CLI::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(PerfOptions, ItsOwnChoice) {
+  const Options options = read({});
+  EXPECT_EQ(options.providers, std::vector<std::string>{"shm"});
+  EXPECT_EQ(options.tests.size(), all_tests().size());
+  EXPECT_TRUE(options.sizes.empty());
+}
+
+TEST(PerfOptions, TestsMayBeNamedTogetherOrOneByOne) {
+  const std::vector<std::string> both = {"tagged-rate", "msg-rate"};
+  EXPECT_EQ(read({"-t", "tagged-rate,msg-rate"}).tests, both);
+  EXPECT_EQ(read({"-t", "tagged-rate", "-t", "msg-rate"}).tests, both);
+}
+
+TEST(PerfOptions, NamesThatAreNoneAreRefused) {
+  EXPECT_NE(refusal_of({"-t", "tagged-pong"}).find("tagged-pingpong"), std::string::npos);
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"-t", "tagged-rate,,msg-rate"},
+                                                {"-t", ""},
+                                                {"-p", ""},
+                                                {"-s", ""},
+                                                {"-s", "0"},
+                                                {"-s", "64kb"},
+                                                {"--threading", "much"},
+                                                {"--client", ""},
+                                                {"--client", "host", "--port", "0"},
+                                                {"--server", "--client", "host"},
+                                                {"--server", "-s", "8"},
+                                                {"--compare", "stock", "--stock"},
+                                                {"--compare", ""},
+                                                {"--plot", "/nowhere/at/all.svg"},
+                                                {"--port", "65536"},
+                                                {"-n", "0"},
+                                                {"-r", "0"}})
+    EXPECT_NE(refusal_of(words), "") << words[0] << " " << words.back();
+}
+
+TEST(PerfOptions, AtomicsAreOfOneSize) {
+  EXPECT_NE(refusal_of({"-t", "atomic-lat", "-s", "64"}).find("8 bytes"), std::string::npos);
+  EXPECT_EQ(refusal_of({"-t", "atomic-lat", "-s", "8"}), "");
+  const std::vector<std::string> tests = read({"-s", "64"}).tests;  // they were not asked for by name
+  EXPECT_EQ(std::find(tests.begin(), tests.end(), "atomic-lat"), tests.end());
+}
+
+TEST(PerfOptions, ProcessorsAreNumbersOfOnesThatMayBeUsed) {
+  EXPECT_EQ(parse_cpus("none"), (std::pair{-1, -1}));
+  for (const char* text : {"0,1,2", "x", "1x", "-1", "", ",", "99999"})
+    EXPECT_THROW(parse_cpus(text), Failure) << text;
+}
+
+TEST(PerfOptions, BuffersThatNoMemoryHoldsAreRefused) {
+  Options options;
+  options.buffers = 1024;
+  const std::vector<Step> steps = {{"shm", &test_named("tagged-bw"), 1 << 20}};
+  EXPECT_NO_THROW(check_memory(options, steps, uint64_t{8} << 30));
+  EXPECT_NO_THROW(check_memory(options, steps, 0)) << "unknown";
+  EXPECT_THROW(check_memory(options, steps, uint64_t{2} << 30), Failure);
+}
+
+}  // namespace
+}  // namespace weft::tool
