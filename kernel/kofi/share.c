@@ -217,20 +217,29 @@ int kofi_request_offer(struct kofi_request *request, struct fid_pep *pep, struct
 	mutex_unlock(&requests_lock);
 	status = kofi_eq_write_cm(pep->eq, FI_CONNREQ, &pep->fid, info, data, len);
 	if (status) {
-		kofi_request_take(&request->fid, pep);
+		kofi_request_take(&request->fid, &pep->fid);
 		fi_freeinfo(info);
 	}
 	return status;
 }
 EXPORT_SYMBOL_GPL(kofi_request_offer);
 
-struct kofi_request *kofi_request_take(const struct fid *handle, const struct fid_pep *pep)
+/* An endpoint answers requests of its provider's passive endpoints: their types are its own. */
+static bool answers(const struct fid *of, const struct kofi_request *request)
+{
+	const struct fid *pep = &request->pep->fid;
+
+	return of->fclass == FI_CLASS_PEP ? of == pep : of->reg == pep->reg;
+}
+
+struct kofi_request *kofi_request_take(const struct fid *handle, const struct fid *of)
 {
 	struct kofi_request *request, *found = NULL;
 
 	mutex_lock(&requests_lock);
 	list_for_each_entry(request, &requests, node)
-		if ((handle ? &request->fid == handle : !!pep) && (!pep || request->pep == pep)) {
+		if ((handle ? &request->fid == handle : of->fclass == FI_CLASS_PEP) &&
+		    answers(of, request)) {
 			found = request;
 			list_del(&request->node);
 			break;

@@ -257,9 +257,9 @@ static int loop_shutdown(struct fid_ep *ep, u64 flags)
 
 /* --- connections --- */
 
-static struct loop_ep *loop_asked(const struct fid *handle, const struct fid_pep *pep)
+static struct loop_ep *loop_asked(const struct fid *handle, const struct fid *of)
 {
-	struct kofi_request *request = kofi_request_take(handle, pep);
+	struct kofi_request *request = kofi_request_take(handle, of);
 	struct loop_ep *ep = request ? container_of(request, struct loop_ep, request) : NULL;
 
 	lockdep_assert_held(&loop_cm);
@@ -302,7 +302,7 @@ static int loop_accept(struct fid_ep *fid_ep, const void *param, size_t len)
 	struct loop_ep *ep = to_loop(fid_ep), *from;
 
 	mutex_lock(&loop_cm);
-	from = loop_asked(ep->handle, NULL);
+	from = loop_asked(ep->handle, &ep->ep.fid);
 	if (from) {
 		ep->handle = NULL;
 		spin_lock_bh(&loop_lock);
@@ -321,7 +321,7 @@ static int loop_reject(struct fid_pep *pep, struct fid *handle, const void *para
 	struct loop_ep *from;
 
 	mutex_lock(&loop_cm);
-	from = loop_asked(handle, pep);
+	from = loop_asked(handle, &pep->fid);
 	if (from)
 		loop_refuse(from, KOFI_PE_REJECTED, param, len);
 	mutex_unlock(&loop_cm);
@@ -362,8 +362,8 @@ static void loop_ep_close(struct fid *fid)
 	struct loop_ep *ep = container_of(fid, struct loop_ep, ep.fid), *from;
 
 	mutex_lock(&loop_cm);
-	loop_asked(&ep->request.fid, NULL);
-	from = loop_asked(ep->handle, NULL);
+	loop_asked(&ep->request.fid, &ep->ep.fid);
+	from = loop_asked(ep->handle, &ep->ep.fid);
 	if (from)
 		loop_refuse(from, KOFI_PE_REJECTED, NULL, 0);
 	loop_disconnect(ep);
@@ -427,7 +427,7 @@ static void loop_pep_close(struct fid *fid)
 
 	mutex_lock(&loop_cm);
 	xa_erase(&loop_peps, pep->name);
-	while ((from = loop_asked(NULL, &pep->pep)))
+	while ((from = loop_asked(NULL, &pep->pep.fid)))
 		loop_refuse(from, KOFI_PE_REFUSED, NULL, 0);
 	mutex_unlock(&loop_cm);
 	kfree(pep);

@@ -146,7 +146,7 @@ static int ktcp_accept(struct fid_ep *fid_ep, const void *param, size_t len)
 		return -EINVAL;
 	mutex_lock(&ep->io);
 	if (ep->state == KTCP_IDLE && ep->handle) {
-		ep->sock = ktcp_request_take(ep->handle);
+		ep->sock = ktcp_request_take(ep);
 		ep->handle = NULL;
 	}
 	if (ep->state == KTCP_IDLE && ep->sock) {

@@ -384,7 +384,7 @@ static void ep_close(struct fid *fid)
 	ktcp_end(ep, EIO, KOFI_PE_LOCAL);
 	mutex_unlock(&ep->io);
 	if (ep->handle)
-		ktcp_request_drop(ep->handle, NULL, 0);
+		ktcp_request_drop(ep);
 	ktcp_sock_close(ep->sock);
 	cancel_delayed_work_sync(&ep->timer);
 	cancel_work_sync(&ep->work);

@@ -21,17 +21,11 @@ struct ktcp_pep {
 };
 
 struct ktcp_request {
-	struct fid		fid;		/* fi_info.handle */
-	struct list_head	node;
-	struct ktcp_pep		*pep;
+	struct kofi_request	request;	/* its node: of pending, then the core's */
 	struct socket		*sock;
 	struct ktcp_shake	shake;
 	unsigned long		deadline;
 };
-
-/* Requests that wait for an answer of their client. */
-static DEFINE_MUTEX(offered_lock);
-static LIST_HEAD(offered);
 
 static void request_free(struct ktcp_request *request)
 {
@@ -48,23 +42,16 @@ static void request_refuse(struct ktcp_request *request, u16 reason, const void 
 	request_free(request);
 }
 
-static struct ktcp_request *take(struct fid *handle, struct ktcp_pep *pep)
+static struct ktcp_request *take(const struct fid *handle, const struct fid *of)
 {
-	struct ktcp_request *request, *found = NULL;
+	struct kofi_request *request = kofi_request_take(handle, of);
 
-	mutex_lock(&offered_lock);
-	list_for_each_entry(request, &offered, node)
-		if (&request->fid == handle && (!pep || request->pep == pep))
-			found = request;
-	if (found)
-		list_del(&found->node);
-	mutex_unlock(&offered_lock);
-	return found;
+	return request ? container_of(request, struct ktcp_request, request) : NULL;
 }
 
-struct socket *ktcp_request_take(struct fid *handle)
+struct socket *ktcp_request_take(struct ktcp_ep *ep)
 {
-	struct ktcp_request *request = take(handle, NULL);
+	struct ktcp_request *request = take(ep->handle, &ep->ep.fid);
 	struct socket *sock;
 
 	if (!request)
@@ -74,43 +61,29 @@ struct socket *ktcp_request_take(struct fid *handle)
 	return sock;
 }
 
-bool ktcp_request_drop(struct fid *handle, const void *data, size_t len)
+void ktcp_request_drop(struct ktcp_ep *ep)
 {
-	struct ktcp_request *request = take(handle, NULL);
+	struct ktcp_request *request = take(ep->handle, &ep->ep.fid);
 
 	if (request)
-		request_refuse(request, KT_WHY_PROGRAM, data, len);
-	return request;
+		request_refuse(request, KT_WHY_PROGRAM, NULL, 0);
 }
 
 /* A whole Hello: the client is asked. */
 static void offer(struct ktcp_request *request)
 {
-	struct ktcp_pep *pep = request->pep;
+	struct fid_pep *pep = request->request.pep;
 	struct sockaddr_storage local = {}, remote = {};
 	struct fi_info *info = NULL;
 
 	if (kernel_getsockname(request->sock, (struct sockaddr *)&local) > 0 &&
 	    kernel_getpeername(request->sock, (struct sockaddr *)&remote) > 0)
-		info = kofi_info_new(pep->pep.info, &local, ktcp_addr_len((struct sockaddr *)&local),
+		info = kofi_info_new(pep->info, &local, ktcp_addr_len((struct sockaddr *)&local),
 				     &remote, ktcp_addr_len((struct sockaddr *)&remote));
-	if (!info) {
-		request_refuse(request, KT_WHY_RESOURCES, NULL, 0);
-		return;
-	}
 	ktcp_sock_watch(request->sock, NULL, NULL);
-	request->fid.fclass = FI_CLASS_CONNREQ;
-	info->handle = &request->fid;
-	mutex_lock(&offered_lock);
-	list_add_tail(&request->node, &offered);
-	mutex_unlock(&offered_lock);
-	if (kofi_eq_write_cm(pep->pep.eq, FI_CONNREQ, &pep->pep.fid, info,
-			     request->shake.bytes + KT_SHAKE_MIN,
-			     ktcp_shake_data(&request->shake))) {
-		if (take(info->handle, NULL))
-			request_refuse(request, KT_WHY_RESOURCES, NULL, 0);
-		fi_freeinfo(info);
-	}
+	if (kofi_request_offer(&request->request, pep, info, request->shake.bytes + KT_SHAKE_MIN,
+			       ktcp_shake_data(&request->shake)))
+		request_refuse(request, KT_WHY_RESOURCES, NULL, 0);
 }
 
 /* Whether the request is no pending one any more. */
@@ -125,13 +98,13 @@ static bool hear(struct ktcp_request *request)
 		if (got == -EAGAIN && time_before(jiffies, request->deadline))
 			return false;
 		if (got <= 0) {
-			list_del(&request->node);
+			list_del(&request->request.node);
 			request_free(request);
 			return true;
 		}
 		s->got += got;
 	}
-	list_del(&request->node);
+	list_del(&request->request.node);
 	if (missing < 0)
 		request_refuse(request, -missing, NULL, 0);
 	else if (ktcp_shake_type(s) != KT_HELLO)
@@ -153,10 +126,10 @@ static void accept_one(struct ktcp_pep *pep, struct socket *sock)
 	}
 	sock->sk->sk_allocation = GFP_NOIO;
 	tcp_sock_set_nodelay(sock->sk);
-	request->pep = pep;
+	request->request.pep = &pep->pep;
 	request->sock = sock;
 	request->deadline = jiffies + msecs_to_jiffies(KTCP_HELLO_MS);
-	list_add_tail(&request->node, &pep->pending);
+	list_add_tail(&request->request.node, &pep->pending);
 	pep->count++;
 	ktcp_sock_watch(sock, &pep->work, NULL);
 }
@@ -175,7 +148,7 @@ static void pep_work(struct work_struct *work)
 		if (!status)
 			accept_one(pep, sock);
 	}
-	list_for_each_entry_safe(request, next, &pep->pending, node)
+	list_for_each_entry_safe(request, next, &pep->pending, request.node)
 		if (hear(request))
 			pep->count--;
 	/* For want of memory, say: nobody tells again of a connection that waits. */
@@ -200,12 +173,11 @@ static int pep_listen(struct fid_pep *fid_pep)
 
 static int pep_reject(struct fid_pep *fid_pep, struct fid *handle, const void *param, size_t len)
 {
-	struct ktcp_pep *pep = container_of(fid_pep, struct ktcp_pep, pep);
 	struct ktcp_request *request;
 
 	if (len > KT_SHAKE_DATA)
 		return -EINVAL;
-	request = take(handle, pep);
+	request = take(handle, &fid_pep->fid);
 	if (!request)
 		return -EINVAL;
 	request_refuse(request, KT_WHY_PROGRAM, param, len);
@@ -225,22 +197,16 @@ static void pep_close(struct fid *fid)
 {
 	struct ktcp_pep *pep = container_of(fid, struct ktcp_pep, pep.fid);
 	struct ktcp_request *request, *next;
-	LIST_HEAD(gone);
 
 	/* From here on the work does nothing, whoever still queues it. */
 	WRITE_ONCE(pep->closing, true);
 	cancel_work_sync(&pep->work);
 	cancel_delayed_work_sync(&pep->timer);
-	list_for_each_entry_safe(request, next, &pep->pending, node)
+	list_for_each_entry_safe(request, next, &pep->pending, request.node)
 		request_free(request);
 	ktcp_sock_close(pep->sock);
 	cancel_work_sync(&pep->work);
-	mutex_lock(&offered_lock);
-	list_for_each_entry_safe(request, next, &offered, node)
-		if (request->pep == pep)
-			list_move(&request->node, &gone);
-	mutex_unlock(&offered_lock);
-	list_for_each_entry_safe(request, next, &gone, node)
+	while ((request = take(NULL, fid)))
 		request_refuse(request, KT_WHY_PROGRAM, NULL, 0);
 	kfree(pep);
 }

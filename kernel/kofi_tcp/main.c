@@ -90,47 +90,13 @@ static int ktcp_getinfo(const char *node, const char *service, u64 flags,
 	return *info ? 0 : -ENODATA;
 }
 
-static void domain_close(struct fid *fid)
-{
-	kfree(container_of(fid, struct fid_domain, fid));
-}
-
-static void fabric_close(struct fid *fid)
-{
-	kfree(container_of(fid, struct fid_fabric, fid));
-}
-
-static const struct fi_ops domain_fid_ops = { .close = domain_close };
-static const struct fi_ops fabric_fid_ops = { .close = fabric_close };
 static const struct fi_ops_domain domain_ops = { .endpoint = ktcp_endpoint };
-
-static int ktcp_domain(struct fid_fabric *fabric, const struct fi_info *info,
-		       struct fid_domain **out)
-{
-	*out = kzalloc(sizeof(**out), GFP_KERNEL);
-	if (!*out)
-		return -ENOMEM;
-	(*out)->fid.ops = &domain_fid_ops;
-	(*out)->ops = &domain_ops;
-	return 0;
-}
-
-static const struct fi_ops_fabric fabric_ops = { .domain = ktcp_domain,
+static const struct fi_ops_fabric fabric_ops = { .domain_ops = &domain_ops,
 						 .passive_ep = ktcp_passive_ep };
-
-static int ktcp_fabric(const struct fi_fabric_attr *attr, struct fid_fabric **out)
-{
-	*out = kzalloc(sizeof(**out), GFP_KERNEL);
-	if (!*out)
-		return -ENOMEM;
-	(*out)->fid.ops = &fabric_fid_ops;
-	(*out)->ops = &fabric_ops;
-	return 0;
-}
 
 static struct kofi_provider provider = {
 	.name = "kofi_tcp", .version = FI_VERSION(1, 0), .owner = THIS_MODULE,
-	.getinfo = ktcp_getinfo, .fabric = ktcp_fabric,
+	.getinfo = ktcp_getinfo, .fabric_ops = &fabric_ops,
 };
 
 static int __init ktcp_init(void)

@@ -158,11 +158,7 @@ size_t ktcp_addr_len(const struct sockaddr *addr)
 
 int ktcp_name(const struct sockaddr_storage *name, void *addr, size_t *len)
 {
-	size_t room = *len;
-
-	*len = ktcp_addr_len((const struct sockaddr *)name);
-	memcpy(addr, name, min(room, *len));
-	return room < *len ? -FI_ETOOSMALL : 0;
+	return kofi_give_name(name, ktcp_addr_len((const struct sockaddr *)name), addr, len);
 }
 
 ssize_t ktcp_piece(struct ktcp_ep *ep, const struct kofi_vec *vec,

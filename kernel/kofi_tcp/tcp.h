@@ -23,6 +23,7 @@
 #define KTCP_INJECT_MAX		4096
 #define KTCP_MESSAGE_MAX	(1ull << 40)
 #define KTCP_COPIED_MAX		65536		/* longer messages are a rendezvous */
+#define KTCP_PART_BYTES		8192		/* copied at a time under the lock */
 #define KTCP_STAGE_BYTES	16384
 #define KTCP_READ_AHEAD		4096
 #define KTCP_UNEXPECTED_PAUSE	(1u << 20)	/* bytes: the peer is told to keep them */
@@ -96,8 +97,6 @@ struct ktcp_unexpected {
 	struct ktcp_op		*claimed;	/* a receive waits for the rest */
 	u8			bytes[];
 };
-
-struct ktcp_request;
 
 struct ktcp_ep {
 	struct fid_ep		ep;
@@ -196,8 +195,8 @@ void ktcp_advance(struct ktcp_ep *ep);
 
 /* listen.c */
 int ktcp_passive_ep(struct fid_fabric *fabric, const struct fi_info *info, struct fid_pep **pep);
-struct socket *ktcp_request_take(struct fid *handle);	/* NULL: no such request */
-bool ktcp_request_drop(struct fid *handle, const void *data, size_t len);
+struct socket *ktcp_request_take(struct ktcp_ep *ep);	/* NULL: no such request */
+void ktcp_request_drop(struct ktcp_ep *ep);
 
 /* transmit.c */
 bool ktcp_transmit(struct ktcp_ep *ep);		/* whether something moved */

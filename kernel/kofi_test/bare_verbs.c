@@ -9,8 +9,6 @@
  */
 #include <linux/debugfs.h>
 #include <linux/inet.h>
-#include <linux/kthread.h>
-#include <linux/ktime.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -18,6 +16,8 @@
 #include <linux/uaccess.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
+
+#include "both.h"
 
 #define LATENCY_BYTES	8
 #define LATENCY_TURNS	4000
@@ -39,7 +39,6 @@ struct end {
 	u64			addr;
 	bool			first, stream;
 	int			status;
-	struct completion	done;
 };
 
 static struct end ends[2];
@@ -121,13 +120,11 @@ static int stream(struct end *end)
 	return status;
 }
 
-static int thread(void *context)
+static int turns(void *context)
 {
 	struct end *end = context;
 
-	end->status = end->stream ? stream(end) : latency(end);
-	complete(&end->done);
-	return 0;
+	return end->stream ? stream(end) : latency(end);
 }
 
 /* --- connections --- */
@@ -234,31 +231,6 @@ static int join(struct sockaddr_in *addr, struct rdma_cm_id **listener)
 	return status ?: ends[0].status ?: ends[1].status;
 }
 
-static int run_both(u64 *took)
-{
-	struct task_struct *tasks[2];
-	u64 started;
-	int i;
-
-	for (i = 0; i < 2; i++) {
-		tasks[i] = kthread_create(thread, &ends[i], "kofi_bare%d", i);
-		if (IS_ERR(tasks[i])) {
-			if (i)
-				kthread_stop(tasks[0]);
-			return -ENOMEM;
-		}
-		if (cpu_online(i))
-			kthread_bind(tasks[i], i);
-	}
-	started = ktime_get_ns();
-	wake_up_process(tasks[1]);
-	wake_up_process(tasks[0]);
-	for (i = 0; i < 2; i++)
-		wait_for_completion(&ends[i].done);
-	*took = ktime_get_ns() - started;
-	return ends[0].status ?: ends[1].status;
-}
-
 static int measure(struct sockaddr_in *addr, bool is_stream)
 {
 	struct rdma_cm_id *listener = NULL;
@@ -272,7 +244,6 @@ static int measure(struct sockaddr_in *addr, bool is_stream)
 		ends[i].sent.done = on_sent;
 		ends[i].received.done = on_received;
 		init_waitqueue_head(&ends[i].wait);
-		init_completion(&ends[i].done);
 		init_completion(&ends[i].connected);
 		ends[i].buf = (u8 *)__get_free_pages(GFP_KERNEL,
 						     get_order(WINDOW * STREAM_BYTES));
@@ -284,7 +255,7 @@ static int measure(struct sockaddr_in *addr, bool is_stream)
 		for (j = 0; !status && j < (is_stream ? WINDOW : 1); j++)
 			status = post(&ends[i], false, j,
 				      is_stream ? STREAM_BYTES : LATENCY_BYTES);
-	status = status ?: run_both(&took);
+	status = status ?: run_both(turns, &ends[0], &ends[1], &took);
 	if (status)
 		snprintf(result, sizeof(result), "FAILED bare_verbs: %d\n", status);
 	else if (is_stream)

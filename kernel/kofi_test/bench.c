@@ -6,10 +6,9 @@
  * buffer. Only when they are named.
  */
 #include "test.h"
+#include "both.h"
 
 #include <linux/in.h>
-#include <linux/kthread.h>
-#include <linux/ktime.h>
 #include <linux/net.h>
 #include <linux/mm.h>
 #include <linux/tcp.h>
@@ -27,8 +26,6 @@ struct end {
 	struct socket		*sock;		/* ...or a bare socket */
 	u8			*buf;
 	bool			first;		/* sends first; of a stream: sends */
-	int			status;
-	struct completion	done;
 };
 
 static int fabric_turns(struct end *end)
@@ -113,57 +110,24 @@ static int sock_stream(struct end *end)
 	return 0;
 }
 
-static int latency_thread(void *context)
+static int latency(void *context)
 {
 	struct end *end = context;
 
-	end->status = end->sock ? sock_turns(end) : fabric_turns(end);
-	complete(&end->done);
-	return 0;
+	return end->sock ? sock_turns(end) : fabric_turns(end);
 }
 
-static int stream_thread(void *context)
+static int stream(void *context)
 {
 	struct end *end = context;
 
-	end->status = end->sock ? sock_stream(end) : end->first ? fabric_stream_out(end) :
-								  fabric_stream_in(end);
-	complete(&end->done);
-	return 0;
+	return end->sock ? sock_stream(end) : end->first ? fabric_stream_out(end) :
+							   fabric_stream_in(end);
 }
 
-/* Both threads from begin to end: nanoseconds. */
-static int run_both(struct end *ends, int (*thread)(void *context), u64 *took)
+static void say(struct target *target, bool is_stream, u64 took)
 {
-	struct task_struct *tasks[2];
-	u64 started;
-	int i;
-
-	for (i = 0; i < 2; i++) {
-		init_completion(&ends[i].done);
-		tasks[i] = kthread_create(thread, &ends[i], "kofi_bench%d", i);
-		if (IS_ERR(tasks[i])) {
-			if (i)
-				kthread_stop(tasks[0]);
-			return -__LINE__;
-		}
-		if (cpu_online(i))
-			kthread_bind(tasks[i], i);
-	}
-	started = ktime_get_ns();
-	wake_up_process(tasks[1]);
-	wake_up_process(tasks[0]);
-	for (i = 0; i < 2; i++)
-		wait_for_completion(&ends[i].done);
-	*took = ktime_get_ns() - started;
-	TRY(ends[0].status);
-	TRY(ends[1].status);
-	return 0;
-}
-
-static void say(struct target *target, bool stream, u64 took)
-{
-	if (stream)
+	if (is_stream)
 		snprintf(target->note, sizeof(target->note), "%llu MB/s",
 			 (u64)STREAM_TURNS * STREAM_BYTES * 1000 / took);
 	else
@@ -171,7 +135,7 @@ static void say(struct target *target, bool stream, u64 took)
 			 took / (2 * LATENCY_TURNS));
 }
 
-static int measure_fabric(struct target *target, bool stream)
+static int measure_fabric(struct target *target, bool is_stream)
 {
 	struct end ends[2] = {};
 	struct pair pair;
@@ -181,14 +145,14 @@ static int measure_fabric(struct target *target, bool stream)
 	TRY(pair_open(target, &pair, NULL));
 	ends[0] = (struct end){ .side = &pair.a, .buf = pair.a.buf, .first = true };
 	ends[1] = (struct end){ .side = &pair.b, .buf = pair.b.buf };
-	for (i = 0; i < (stream ? STREAM_WINDOW : 1); i++)
+	for (i = 0; i < (is_stream ? STREAM_WINDOW : 1); i++)
 		TRY(fi_recv(pair.b.ep, pair.b.buf + i * STREAM_BYTES,
-			    stream ? STREAM_BYTES : LATENCY_BYTES, NULL, 0, NULL));
-	if (!stream)
+			    is_stream ? STREAM_BYTES : LATENCY_BYTES, NULL, 0, NULL));
+	if (!is_stream)
 		TRY(fi_recv(pair.a.ep, pair.a.buf, LATENCY_BYTES, NULL, 0, NULL));
-	status = run_both(ends, stream ? stream_thread : latency_thread, &took);
+	status = run_both(is_stream ? stream : latency, &ends[0], &ends[1], &took);
 	if (!status)
-		say(target, stream, took);
+		say(target, is_stream, took);
 	pair_close(&pair);
 	return status;
 }
@@ -219,7 +183,7 @@ static int sock_pair(struct socket **a, struct socket **b)
 	return status;
 }
 
-static int measure_socket(struct target *target, bool stream)
+static int measure_socket(struct target *target, bool is_stream)
 {
 	struct end ends[2] = { { .first = true } };
 	u64 took = 0;
@@ -233,9 +197,9 @@ static int measure_socket(struct target *target, bool stream)
 		status = ends[i].buf ? status : -__LINE__;
 	}
 	if (!status)
-		status = run_both(ends, stream ? stream_thread : latency_thread, &took);
+		status = run_both(is_stream ? stream : latency, &ends[0], &ends[1], &took);
 	if (!status)
-		say(target, stream, took);
+		say(target, is_stream, took);
 	for (i = 0; i < 2; i++) {
 		sock_release(ends[i].sock);
 		kvfree(ends[i].buf);

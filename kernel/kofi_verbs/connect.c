@@ -18,15 +18,10 @@ struct kv_pep {
 
 /* A connection request that the client has not answered. */
 struct kv_request {
-	struct fid		fid;		/* fi_info.handle */
-	struct list_head	node;		/* offered */
-	struct kv_pep		*pep;
+	struct kofi_request	request;
 	struct rdma_cm_id	*id;
 	bool			gone;
 };
-
-static DEFINE_MUTEX(offered_lock);
-static LIST_HEAD(offered);
 
 size_t kv_addr_len(const struct sockaddr *addr)
 {
@@ -36,11 +31,7 @@ size_t kv_addr_len(const struct sockaddr *addr)
 
 static int give_name(const void *name, void *addr, size_t *len)
 {
-	size_t room = *len;
-
-	*len = kv_addr_len(name);
-	memcpy(addr, name, min(room, *len));
-	return room < *len ? -FI_ETOOSMALL : 0;
+	return kofi_give_name(name, kv_addr_len(name), addr, len);
 }
 
 /* Private data: a length, then as many bytes, for managers pad it. */
@@ -237,19 +228,12 @@ static int kv_connect(struct fid_ep *fid_ep, const void *addr, const void *param
 
 /* --- requests --- */
 
-/* Takes a request from the client's hands; of one listener when @pep is not NULL. */
-static struct kv_request *take(const struct fid *handle, const struct kv_pep *pep)
+/* Takes a request from the client's hands. */
+static struct kv_request *take(const struct fid *handle, const struct fid *of)
 {
-	struct kv_request *request, *found = NULL;
+	struct kofi_request *request = kofi_request_take(handle, of);
 
-	mutex_lock(&offered_lock);
-	list_for_each_entry(request, &offered, node)
-		if (&request->fid == handle && (!pep || request->pep == pep))
-			found = request;
-	if (found)
-		list_del(&found->node);
-	mutex_unlock(&offered_lock);
-	return found;
+	return request ? container_of(request, struct kv_request, request) : NULL;
 }
 
 static void refuse(struct kv_request *request, const void *param, size_t len)
@@ -285,7 +269,7 @@ static int kv_accept(struct fid_ep *fid_ep, const void *param, size_t len)
 		return -EINVAL;
 	mutex_lock(&ep->cm);
 	if (ep->state == KV_IDLE && ep->handle) {
-		request = take(ep->handle, NULL);
+		request = take(ep->handle, &ep->ep.fid);
 		ep->handle = NULL;
 	}
 	if (request) {
@@ -379,7 +363,7 @@ static void ep_close(struct fid *fid)
 	}
 	ep->reason = ep->reason ?: KOFI_PE_LOCAL;
 	kv_over(ep, 0, KOFI_PE_LOCAL, NULL, 0);
-	request = ep->handle ? take(ep->handle, NULL) : NULL;
+	request = ep->handle ? take(ep->handle, &ep->ep.fid) : NULL;
 	if (request)
 		refuse(request, NULL, 0);
 	if (ep->qp) {
@@ -434,28 +418,23 @@ static int on_request(struct kv_pep *pep, struct rdma_cm_id *id, struct rdma_cm_
 					     kv_addr_len(remote));
 	const void *data;
 	size_t len = 0;
+	int status;
 
-	if (!request || !info || !id->device)
-		goto fail;
+	if (!request || !info || !id->device) {
+		fi_freeinfo(info);
+		kfree(request);
+		return -ENOMEM;
+	}
 	strscpy(info->domain_attr->name, dev_name(&id->device->dev), FI_NAME_MAX);
-	request->fid.fclass = FI_CLASS_CONNREQ;
-	request->pep = pep;
 	request->id = id;
-	info->handle = &request->fid;
 	id->context = request;
 	id->event_handler = request_handler;
-	mutex_lock(&offered_lock);
-	list_add_tail(&request->node, &offered);
-	mutex_unlock(&offered_lock);
 	data = unpack_param(event->param.conn.private_data, event->param.conn.private_data_len,
 			    &len);
-	if (!kofi_eq_write_cm(pep->pep.eq, FI_CONNREQ, &pep->pep.fid, info, data, len))
-		return 0;
-	take(&request->fid, NULL);
-fail:
-	fi_freeinfo(info);
-	kfree(request);
-	return -ENOMEM;		/* rdma_cm destroys the id, which rejects */
+	status = kofi_request_offer(&request->request, &pep->pep, info, data, len);
+	if (status)
+		kfree(request);
+	return status;		/* rdma_cm destroys the id, which rejects */
 }
 
 static int pep_handler(struct rdma_cm_id *id, struct rdma_cm_event *event)
@@ -483,7 +462,7 @@ static int pep_reject(struct fid_pep *fid_pep, struct fid *handle, const void *p
 
 	if (len > KV_PARAM_MAX)
 		return -EINVAL;
-	request = take(handle, container_of(fid_pep, struct kv_pep, pep));
+	request = take(handle, &fid_pep->fid);
 	if (!request)
 		return -EINVAL;
 	refuse(request, param, len);
@@ -499,16 +478,10 @@ static int pep_getname(struct fid *fid, void *addr, size_t *len)
 static void pep_close(struct fid *fid)
 {
 	struct kv_pep *pep = container_of(fid, struct kv_pep, pep.fid);
-	struct kv_request *request, *next;
-	LIST_HEAD(gone);
+	struct kv_request *request;
 
 	rdma_destroy_id(pep->id);	/* nobody comes any more */
-	mutex_lock(&offered_lock);
-	list_for_each_entry_safe(request, next, &offered, node)
-		if (request->pep == pep)
-			list_move(&request->node, &gone);
-	mutex_unlock(&offered_lock);
-	list_for_each_entry_safe(request, next, &gone, node)
+	while ((request = take(NULL, fid)))
 		refuse(request, NULL, 0);
 	fi_freeinfo(pep->model);
 	kfree(pep);

@@ -242,28 +242,12 @@ static int kv_domain(struct fid_fabric *fabric, const struct fi_info *info,
 	return 0;
 }
 
-static void fabric_close(struct fid *fid)
-{
-	kfree(container_of(fid, struct fid_fabric, fid));
-}
-
-static const struct fi_ops fabric_fid_ops = { .close = fabric_close };
 static const struct fi_ops_fabric fabric_ops = { .domain = kv_domain,
 						 .passive_ep = kv_passive_ep };
 
-static int kv_fabric(const struct fi_fabric_attr *attr, struct fid_fabric **out)
-{
-	*out = kzalloc(sizeof(**out), GFP_KERNEL);
-	if (!*out)
-		return -ENOMEM;
-	(*out)->fid.ops = &fabric_fid_ops;
-	(*out)->ops = &fabric_ops;
-	return 0;
-}
-
 static struct kofi_provider provider = {
 	.name = "kofi_verbs", .version = FI_VERSION(1, 0), .owner = THIS_MODULE,
-	.getinfo = kv_getinfo, .fabric = kv_fabric,
+	.getinfo = kv_getinfo, .fabric_ops = &fabric_ops,
 };
 
 static int __init kv_init(void)

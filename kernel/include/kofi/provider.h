@@ -310,10 +310,11 @@ struct kofi_request {
 int kofi_request_offer(struct kofi_request *request, struct fid_pep *pep, struct fi_info *info,
 		       const void *data, size_t len);
 /*
- * Whoever gets it answers it. Of any handle, or of any passive endpoint, where
- * that is NULL, but not both. NULL: there is none, or somebody else has it.
+ * Whoever gets it answers it. @of: a passive endpoint that offered it (@handle
+ * NULL: any of its requests), or an endpoint of the same provider that @handle
+ * was given to. NULL: there is none, or somebody else has it.
  */
-struct kofi_request *kofi_request_take(const struct fid *handle, const struct fid_pep *pep);
+struct kofi_request *kofi_request_take(const struct fid *handle, const struct fid *of);
 
 /* --- events; process --- */
 

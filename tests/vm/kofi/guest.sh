@@ -172,9 +172,9 @@ start_target() {
   return 1
 }
 stop_target() { kill -9 "$target"; wait "$target"; } 2>/dev/null
-blk_connect() {  # blk_connect NAME PROVIDER ADDRESS SERVICE
+blk_connect() {  # blk_connect NAME PROVIDER ADDRESS SERVICE [SECONDS]: that a command may take
   mkdir $config/"$1" && echo "$2" >$config/"$1"/provider && echo "$3" >$config/"$1"/address &&
-    echo "$4" >$config/"$1"/service && echo 2 >$config/"$1"/queues && echo 1 >$config/"$1"/connect
+    echo "$4" >$config/"$1"/service && echo 2 >$config/"$1"/queues && echo "${5:-30}" >$config/"$1"/timeout && echo 1 >$config/"$1"/connect
 }
 blk_disconnect() { echo 0 >$config/"$1"/connect && rmdir $config/"$1"; }
 # While a command runs, something else is done again and again: during SECONDS... turns COMMAND is done to the device.
@@ -355,6 +355,8 @@ case_reload() {
 
 # shellcheck source=guest_faults.sh
 source /weft/tests/guest_faults.sh
+# shellcheck source=guest_fio.sh
+source /weft/tests/guest_fio.sh
 source /weft/tests/bench.sh
 
 mkdir -p $folder

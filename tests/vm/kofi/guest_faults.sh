@@ -143,21 +143,46 @@ wire_down() {
   rdma link del rxe1; ip addr del 10.7.1.2/24 dev kv1; ip addr del 10.7.1.1/24 dev kv0
 }
 lossy() { tc qdisc replace dev kv0 root netem "$@" && tc qdisc replace dev kv1 root netem "$@"; }
+tcp_again() { busybox awk '$1 == "Tcp:" && $2 ~ /^[0-9]/ { print $13 }' /proc/net/snmp; }
 sent_again() { cat /sys/class/infiniband/rxe[01]/ports/1/hw_counters/rcvd_seq_err; }
 
+# A block device whose commands, bytes and answers get lost.
+lossy_blk() {  # lossy_blk PROVIDER SERVICE
+  truncate -s 64M $image
+  expect "$1-blk target" "kofi_blk_target, at the other end of the wire" kernel_target "$1" 10.7.1.2 "$2"
+  # rxe stalls for good now and then; the next connection repeats what has no answer.
+  expect "$1-blk connect" "to it" blk_connect disk "$1" 10.7.1.2 "$2" 3
+  expect "$1-blk lossy" "4 threads, all compared" /weft/bin/writer "$(cat $config/disk/device)" 8 8 3
+  cat $config/disk/state
+  expect "$1-blk disconnect" "" blk_disconnect disk
+  expect "$1-blk end" "of the target" end_kernel_target
+  rmdir /sys/kernel/config/kofi_blk_target/served
+  rm -f $image
+}
+
 case_loss() {
-  modprobe -a sch_netem
+  modprobe -a sch_netem configfs
+  mount -t configfs configfs /sys/kernel/config 2>/dev/null
   expect "kofi_verbs wire" "between two devices of rxe" wire_up
-  load kofi kofi_verbs kofi_test || { result "FAILED kofi_verbs load: insmod"; return; }
-  expect "kofi_verbs netem" "1 % loss, 1 ms delay, 1 % reordered, 1 % twice" lossy delay 1ms loss 1% reorder 1% duplicate 1%
+  load kofi kofi_verbs kofi_tcp kofi_rdm kofi_test kofi_blk kofi_blk_target || { result "FAILED kofi_verbs load: insmod"; return; }
   # The last packet of a message is missed after seconds only.
   echo 120000 >/sys/module/kofi_test/parameters/wait_ms
-  run_test kofi_verbs 10.7.1.2 atomics
-  run_test kofi_verbs 10.7.1.2 scarce
+  local percent
+  for percent in 1 3; do
+    expect "kofi netem" "$percent % loss, 1 ms delay, 1 % reordered, 1 % twice" lossy delay 1ms loss $percent% reorder 1% duplicate 1%
+    run_test kofi_verbs 10.7.1.2 atomics
+    run_test kofi_verbs 10.7.1.2 scarce
+  done
+  run_test "kofi_verbs;kofi_rdm" 10.7.1.2 scarce
+  run_test kofi_tcp 10.7.1.2 messages
+  run_test kofi_tcp 10.7.1.2 rma
+  lossy_blk kofi_tcp 4712
+  lossy_blk kofi_verbs 4713
   expect "kofi_verbs again" "was sent: $(sent_again | tr '\n' ' ') out of order" test "$(sent_again | sort -n | tail -n 1)" -gt 0
+  expect "kofi_tcp again" "was sent: $(tcp_again) segments" test "$(tcp_again)" -gt 0
   tc qdisc del dev kv0 root; tc qdisc del dev kv1 root
   expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
-  unload kofi_test kofi_verbs kofi || result "FAILED kofi_verbs unload: rmmod"
+  unload kofi_test kofi_blk kofi_blk_target kofi_rdm kofi_tcp kofi_verbs kofi || result "FAILED kofi_verbs unload: rmmod"
   wire_down
 }
 

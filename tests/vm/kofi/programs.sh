@@ -22,9 +22,13 @@ compile() { gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror "$@"; }
 compile "$here/writer.c" -o "$root/weft/bin/writer" -lpthread
 cp -L /sbin/mke2fs /sbin/e2fsck "$root/weft/bin/"
 add_libraries "$root/weft/bin/writer" "$root/weft/bin/mke2fs" "$root/weft/bin/e2fsck"
+if [[ " ${*:3} " =~ " "(bench|fio|fio-verbs)" " ]]; then
+  cp -L /usr/bin/fio "$root/weft/bin/"
+  add_libraries "$root/weft/bin/fio"
+fi
 if [[ " ${*:3} " == *" bench "* ]]; then
-  cp -L /usr/bin/fio /usr/bin/nbd-server /usr/sbin/nbd-client "$root/weft/bin/"
-  add_libraries "$root/weft/bin/fio" "$root/weft/bin/nbd-server" "$root/weft/bin/nbd-client"
+  cp -L /usr/bin/nbd-server /usr/sbin/nbd-client "$root/weft/bin/"
+  add_libraries "$root/weft/bin/nbd-server" "$root/weft/bin/nbd-client"
 fi
 [[ -e "$stage/lib/weft/compat/libfabric.so.1" ]] || { echo "vm: no staged libfabric.so.1: cases with programs over Weft are skipped"; exit 0; }
 mkdir -p "$root/weft/stage"

@@ -41,7 +41,7 @@ bash "$here/../initramfs.sh" base "$folder" "$kernel_version"
 root="$(mktemp -d)"
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$root/weft/tests" "$root/weft/kofi"
-cp "$here/guest.sh" "$here/guest_faults.sh" "$here/bench.sh" "$root/weft/tests/"
+cp "$here/guest.sh" "$here/guest_faults.sh" "$here/guest_fio.sh" "$here/bench.sh" "$root/weft/tests/"
 cp "$folder"/kofi/*.ko "$root/weft/kofi/"
 install -m 755 "$here/../init" "$root/init"
 bash "$here/programs.sh" "$root" "${WEFT_STAGE:-$repository/build/stage}" "${cases[@]}"
