@@ -99,6 +99,17 @@ expect 2 "$weft" perf --compare stock --stock
 expect 0 "$weft" perf -t tagged-posted-lat,tagged-unexpected-lat,tagged-posted-rate,tagged-unexpected-rate -s 8,100k -n 64 -r 2 --verify -f csv
 [[ $(grep -c ',shm,tagged-' "$work/out") -eq 8 ]] || fail "perf: posted and unexpected receives"
 expect 0 "$weft" perf -p tcp -t tagged-unexpected-lat,tagged-unexpected-rate -s 8,100k -n 64 -r 1 --verify; says unexpected
+for provider in shm tcp; do
+  expect 0 "$weft" perf -p "$provider" --threads 2 -t tagged-pingpong,tagged-rate,msg-rate,rma-write-lat,atomic-lat,tagged-unexpected-lat -s 8 -n 100 -r 2 --percentiles -f json -o "$work/threads"
+  expect 0 "$weft" perf -p "$provider" --peers 3 -t tagged-pingpong,tagged-bw,rma-write-lat,rma-read-bw,atomic-rate -s 8 -n 100 -r 2 -f json -o "$work/peers"
+  python3 - "$work/threads" "$work/peers" <<'PYTHON' || fail "perf --threads, --peers over $provider"
+import json, sys
+threads, peers = (json.load(open(file))["results"] for file in sys.argv[1:])
+assert len(threads) == 6 and all(len(r["lanes"]) == 2 and 0 < r["fairness"] <= 1 for r in threads), threads
+assert sum(n for _, n in threads[0]["times_ns"]["histogram"]) == 2 * 2 * 100, "percentiles of both pairs"
+assert len(peers) == 5 and all(len(r["lanes"]) == 3 and len(r["samples"]) == 2 for r in peers), peers
+PYTHON
+done
 # Refused before the first measurement, so no line of a result.
 refuses() {
   expect "$1" "$weft" perf "${@:3}"; says "$2"
@@ -112,6 +123,8 @@ refuses 2 'of memory' -s 4g --buffers 16384
 refuses 2 'names no provider' -p ''
 refuses 1 "no provider 'nosuch'" -p shm -p nosuch
 refuses 2 'may not run on that CPU' --pin 4095
+refuses 2 'one peer' --peers 2 -t msg-rate
+refuses 2 'do not go together' --peers 2 --threads 2
 refuses 2 'the client' --server -s 8
 expect 0 "$weft" perf -t msg-pingpong -s 8 -n 500 -r 1 --threading safe; says 'fi_inject'
 if command -v gnuplot >/dev/null; then
@@ -147,6 +160,30 @@ for victim in 1 2; do
   begin=$SECONDS
   wait "$parent" && fail "status 0 although a process was killed"
   [[ $((SECONDS - begin)) -le 15 ]] || fail "it took $((SECONDS - begin)) s to notice that a process was killed"
+  says 'died of signal 9'
+done
+
+# A client of several, and their server: the leading process and the server are children of the watcher, clients those of the leading one.
+for victim in server client; do
+  timeout 60 "$weft" perf --peers 2 -t tagged-pingpong -s 8 --time 20000 -r 3 >"$work/out" 2>"$work/err" &
+  parent=$! clients=()
+  for _ in $(seq 100); do
+    sleep 0.1
+    watcher="$(pgrep -P "$parent" | head -n 1)"
+    mapfile -t children < <(pgrep -P "${watcher:-0}")
+    [[ ${#children[@]} -eq 2 ]] || continue
+    mapfile -t clients < <(pgrep -P "${children[0]}"; pgrep -P "${children[1]}")
+    [[ ${#clients[@]} -eq 2 ]] && break
+  done
+  sleep 0.3
+  if [[ $victim == client ]]; then
+    kill -KILL "${clients[0]}"
+  else
+    [[ -n "$(pgrep -P "${children[0]}")" ]] && kill -KILL "${children[1]}" || kill -KILL "${children[0]}"
+  fi
+  begin=$SECONDS
+  wait "$parent" && fail "status 0 although the $victim was killed"
+  [[ $((SECONDS - begin)) -le 15 ]] || fail "it took $((SECONDS - begin)) s to notice that the $victim was killed"
   says 'died of signal 9'
 done
 

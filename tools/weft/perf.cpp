@@ -2,25 +2,26 @@
 // `weft perf`: its command line, and the parent that starts the two processes and watches over them.
 #include "perf.hpp"
 
-#include <poll.h>
 #include <rdma/fabric.h>
 #include <signal.h>
-#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -28,9 +29,11 @@
 #include "channel.hpp"
 #include "cli.hpp"
 #include "failure.hpp"
+#include "lanes.hpp"
 #include "line_transfer.hpp"
-#include "names.hpp"
+#include "peers.hpp"
 #include "perf_batch.hpp"
+#include "perf_children.hpp"
 #include "perf_compare.hpp"
 #include "perf_options.hpp"
 #include "perf_plan.hpp"
@@ -43,151 +46,6 @@ namespace weft::tool {
 namespace {
 
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
-
-constexpr std::chrono::seconds grace{5};  // for a process whose other half has ended
-
-// ---- one process of the two ----
-
-struct Child {
-  pid_t pid = -1;
-  Channel reports;
-  std::string role;
-  bool open = true;  // may still report
-  bool ended = false;
-  int status = 0;
-};
-
-// Runs `work` in a new process. What it throws goes to the parent as a report.
-template <class Work>
-Child start(const std::string& role, int cpu, Work&& work) {
-  auto [parent_end, child_end] = local_channel();
-  std::fflush(nullptr);
-  const pid_t parent = getpid();
-  const pid_t pid = fork();
-  if (pid < 0) fail("cannot fork: {}", std::strerror(errno));
-  if (pid > 0) {
-    Child child;
-    child.pid = pid;
-    child.reports = std::move(parent_end);
-    child.role = role;
-    return child;
-  }
-  parent_end.close();
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(exit_failed);
-  int status = exit_ok;
-  try {
-    pin_to(cpu);
-    work(child_end);
-  } catch (const std::exception& error) {
-    status = exit_failed;
-    try {
-      child_end.send({{"failed", error.what()}});
-    } catch (const Failure&) {
-      fmt::print(stderr, "weft perf: {}: {}\n", role, error.what());
-    }
-  }
-  std::exit(status);
-}
-
-Progress progress_over(Channel& parent) {
-  return {[&parent](const Step& step, size_t index, size_t count) {
-            parent.send({{"begin",
-                          {{"provider", step.provider},
-                           {"test", step.test->name},
-                           {"size", step.size},
-                           {"index", index},
-                           {"count", count}}}});
-          },
-          [&parent](const Result& result) {
-            parent.send({{"result", to_json(result)}});
-          },
-          [&parent](const Step& step, const std::string& reason) {
-            parent.send({{"refused",
-                          {{"provider", step.provider},
-                           {"test", step.test->name},
-                           {"size", step.size},
-                           {"reason", reason}}}});
-          }};
-}
-
-// ---- the parent ----
-
-class Supervisor {
- public:
-  Supervisor(Reporter& reporter, std::string provider)
-      : reporter_(reporter), provider_(std::move(provider)) {}
-
-  void watch(std::array<Child, 2>& children) {
-    Clock::time_point first_end{};
-    while (!children[0].ended || !children[1].ended) {
-      std::array<pollfd, 2> polls{};
-      for (size_t i = 0; i < 2; ++i) polls[i] = {children[i].open ? children[i].reports.fd() : -1, POLLIN, 0};
-      poll(polls.data(), polls.size(), 50);
-      for (size_t i = 0; i < 2; ++i) {
-        if (polls[i].revents) hear(children[i]);
-      }
-      for (Child& child : children) {
-        if (reap(child) && first_end == Clock::time_point{}) first_end = Clock::now();
-      }
-      if (first_end != Clock::time_point{} && Clock::now() - first_end > grace) {
-        for (const Child& child : children) {
-          if (!child.ended) kill(child.pid, SIGKILL);
-        }
-      }
-    }
-    for (Child& child : children) {
-      while (child.open) hear(child);  // what was still in the channel
-    }
-    tell_of_deaths(children);
-  }
-
- private:
-  void hear(Child& child) {
-    json message;
-    try {
-      message = child.reports.receive(std::chrono::seconds(5));
-    } catch (const Failure&) {
-      child.open = false;  // it has ended; how, waitpid says
-      return;
-    }
-    if (message.contains("begin")) {
-      const json& b = message["begin"];
-      reporter_.begin(b["provider"], b["test"], b["size"], b["index"], b["count"]);
-    } else if (message.contains("result")) {
-      reporter_.result(result_from(message["result"]));
-    } else if (message.contains("refused")) {
-      const json& r = message["refused"];
-      reporter_.refused(r["provider"], r["test"], r["size"], r["reason"]);
-    } else if (message.contains("failed")) {
-      // Each half tells the other why it goes; the first is enough.
-      if (!told_) reporter_.failed(provider_, message["failed"]);
-      told_ = true;
-    }
-  }
-
-  static bool reap(Child& child) {
-    if (!child.ended && waitpid(child.pid, &child.status, WNOHANG) == child.pid) child.ended = true;
-    return child.ended;
-  }
-
-  void tell_of_deaths(const std::array<Child, 2>& children) {
-    for (const Child& child : children) {
-      if (WIFSIGNALED(child.status)) {
-        reporter_.failed(provider_, fmt::format("the {} process died of signal {} ({})", child.role,
-                                                WTERMSIG(child.status), strsignal(WTERMSIG(child.status))));
-      } else if (WEXITSTATUS(child.status) != 0 && !told_) {
-        reporter_.failed(provider_, fmt::format("the {} process ended with status {}", child.role,
-                                                WEXITSTATUS(child.status)));
-      }
-    }
-  }
-
-  Reporter& reporter_;
-  const std::string provider_;
-  bool told_ = false;
-};
 
 // What a library says of a provider. Asked by a process of its own: this one is not to have called the library.
 struct Offer {
@@ -249,10 +107,137 @@ void check_offers(const Options& options) {
   }
 }
 
+// The leading half of several lanes: a thread or a process for each, which this one conducts.
+void lead_lanes(std::vector<Channel>& followers, const PerfOptions& options, const std::vector<Step>& steps,
+                const std::vector<int>& cpus, const Progress& progress) {
+  std::vector<Channel> lanes;
+  std::vector<Child> clients;
+  std::vector<std::thread> threads;
+  std::vector<Channel> theirs;
+  theirs.reserve(followers.size());
+  for (unsigned lane = 0; lane < followers.size(); ++lane) {
+    std::pair<Channel, Channel> ends = local_channel();
+    if (options.peers > 1) {
+      clients.push_back(start(fmt::format("client {}", lane), cpus[lane], [&](Channel&) {
+        ends.first.close();
+        for (Channel& other : lanes) other.close();
+        for (unsigned i = 0; i < followers.size(); ++i)
+          if (i != lane) followers[i].close();
+        work_lane(ends.second, followers[lane], options, lane);
+      }));
+      followers[lane].close();
+    } else {
+      theirs.push_back(std::move(ends.second));
+      threads.emplace_back(
+          [&options, &follower = followers[lane], &conductor = theirs.back(), lane, cpu = cpus[lane]] {
+            try {
+              pin_to(cpu);
+              work_lane(conductor, follower, options, lane);
+            } catch (const std::exception&) {
+              conductor.close();  // it was told; without its channel the conductor ends
+            }
+          });
+    }
+    lanes.push_back(std::move(ends.first));
+  }
+  try {
+    conduct(lanes, options, steps, progress);
+  } catch (const Failure& failure) {
+    for (std::thread& thread : threads) thread.detach();  // this process ends at once
+    for (Child& client : clients) {
+      if (const auto signal = died_of(client, std::chrono::milliseconds(200)))
+        throw Died(fmt::format("{} died of signal {} ({})", client.role, *signal, strsignal(*signal)));
+    }
+    throw;
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (Child& client : clients) waitpid(client.pid, nullptr, 0);
+}
+
+// The following half of several lanes.
+void follow_lanes(std::vector<Channel>& leaders, bool one_server, const std::string& node,
+                  const std::vector<int>& cpus) {
+  if (one_server) {
+    pin_to(cpus[0]);
+    return serve(leaders, node);
+  }
+  std::vector<std::thread> threads;
+  std::atomic<unsigned> failed = 0;
+  std::mutex mutex;
+  std::string reason;
+  for (size_t lane = 0; lane < leaders.size(); ++lane) {
+    threads.emplace_back([&, lane] {
+      try {
+        pin_to(cpus[lane]);
+        follow(leaders[lane], node);
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex);
+        if (failed++ == 0) reason = error.what();
+        for (Channel& leader : leaders) shutdown(leader.fd(), SHUT_RDWR);  // so that the others end
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (failed != 0) fail("{}", reason);
+}
+
+// The CPU of each lane on either side: two for each thread, one for the server and each client. -1: not so many.
+struct LaneCpus {
+  std::vector<int> leading, following;
+};
+LaneCpus lane_cpus(const Options& o) {
+  const size_t lanes = o.lanes();
+  LaneCpus cpus{std::vector<int>(lanes, -1), std::vector<int>(lanes, -1)};
+  if (!o.pin_text.empty()) {
+    std::fill(cpus.leading.begin(), cpus.leading.end(), o.cpus.first);
+    std::fill(cpus.following.begin(), cpus.following.end(), o.cpus.second);
+    return cpus;
+  }
+  const std::vector<int> there = usable_cpus();
+  const size_t needed = o.peers > 1 ? lanes + 1 : 2 * lanes;
+  if (there.size() < needed) {
+    fmt::print(
+        stderr,
+        "weft perf: warning: {} processes or threads poll on {} CPUs; the figures are partly those of the "
+        "scheduler\n",
+        needed, there.size());
+    return cpus;
+  }
+  for (size_t i = 0; i < lanes; ++i) {
+    cpus.leading[i] = o.peers > 1 ? there[i + 1] : there[2 * i];
+    cpus.following[i] = o.peers > 1 ? there[0] : there[2 * i + 1];
+  }
+  return cpus;
+}
+
+void measure_lanes_here(const PerfOptions& one, const LaneCpus& cpus, const std::vector<Step>& steps,
+                        Reporter& reporter) {
+  std::vector<Channel> leading;
+  std::vector<Channel> following;
+  for (unsigned i = 0; i < one.lanes(); ++i) {
+    std::pair<Channel, Channel> ends = local_channel();
+    leading.push_back(std::move(ends.first));
+    following.push_back(std::move(ends.second));
+  }
+  std::array<Child, 2> children;
+  children[1] = start(one.peers > 1 ? "server" : "following", -1, [&](Channel&) {
+    leading.clear();
+    follow_lanes(following, one.peers > 1, one.node, cpus.following);
+  });
+  children[0] = start("leading", -1, [&](Channel& parent) {
+    following.clear();
+    lead_lanes(leading, one, steps, cpus.leading, progress_over(parent));
+  });
+  leading.clear();
+  following.clear();
+  watch(children, reporter, one.providers.front());
+}
+
 void measure_here(const Options& options, const std::string& provider, Reporter& reporter) {
   PerfOptions one = options;
   one.providers = {provider};
   const std::vector<Step> steps = steps_of(one);
+  if (one.lanes() > 1) return measure_lanes_here(one, lane_cpus(options), steps, reporter);
   // No call of the library before the fork: each process is to have a library of its own, as two programs
   // would.
   std::pair<Channel, Channel> ends = local_channel();
@@ -272,7 +257,7 @@ void measure_here(const Options& options, const std::string& provider, Reporter&
   });
   leading.close();
   following.close();
-  Supervisor(reporter, provider).watch(children);
+  watch(children, reporter, provider);
 }
 
 Circumstances circumstances_of(const Options& o, const std::string& where) {
@@ -304,9 +289,11 @@ Format format_of(const Options& options) {
 
 int perf_here(const Options& options) {
   check_offers(options);
-  const std::string where = options.cpus.first < 0 ? "two, not pinned"
-                                                   : fmt::format("two, pinned to CPUs {} and {}",
-                                                                 options.cpus.first, options.cpus.second);
+  std::string where = options.cpus.first < 0 ? "two, not pinned"
+                                             : fmt::format("two, pinned to CPUs {} and {}",
+                                                           options.cpus.first, options.cpus.second);
+  if (options.threads > 1) where = fmt::format("two of {} threads each", options.threads);
+  if (options.peers > 1) where = fmt::format("a server and {} clients", options.peers);
   Reporter reporter(format_of(options), options.output, circumstances_of(options, where));
   for (const std::string& provider : options.providers) measure_here(options, provider, reporter);
   return finish(reporter, options);
@@ -370,6 +357,8 @@ Comparison comparison_of(const Options& o) {
   if (!o.node.empty()) add("--node", o.node);
   if (o.verify) c.options.emplace_back("--verify");
   if (o.percentiles) c.options.emplace_back("--percentiles");
+  if (o.threads > 1) add("--threads", std::to_string(o.threads));
+  if (o.peers > 1) add("--peers", std::to_string(o.peers));
   return c;
 }
 

@@ -20,6 +20,7 @@
 #include "failure.hpp"
 #include "names.hpp"
 #include "perf_compare.hpp"
+#include "runner.hpp"
 #include "worker.hpp"
 
 namespace weft::tool {
@@ -63,6 +64,11 @@ void declare(CLI::App& app, Options& o) {
       ->check(CLI::Range(1u, 16384u));
   app.add_option("--pin", o.pin_text, "CPU,CPU for the two processes, or none (default: two cores)");
   app.add_option("--threading", o.threading, "Threading level asked for: domain, safe ... (default: domain)");
+  app.add_option("--threads", o.threads,
+                 "Pairs of endpoints at once, each in threads of its own (default: 1)")
+      ->check(CLI::Range(1u, lanes_most));
+  app.add_option("--peers", o.peers, "Client processes at once against one server endpoint (default: 1)")
+      ->check(CLI::Range(1u, lanes_most));
   app.add_flag("--verify", o.verify, "Check every byte received (the figures are then of the checking)");
   app.add_flag("--stock", o.stock, "Measure the system's libfabric instead of Weft");
   app.add_flag("--percentiles", o.percentiles,
@@ -106,6 +112,11 @@ DESCRIPTION
   The tests -unexpected- show what it costs when a receive is posted after its message has come; compare them
   with -posted-, whose messages go in the same way into receives that are posted ahead.
 
+  --threads measures so many pairs at once, each with a domain of its own in a thread of either process;
+  --peers so many client processes against one endpoint of a server. Latencies are the mean of all, rates and
+  bandwidths what all moved from the first start to the last end; percentiles are those of all operations. A line
+  below has the slowest and the fastest of them.
+
   A file for --batch has the options of one measurement in each line; ' and " keep blanks in a word, # begins
   a comment. All lines are looked at before the first is measured. Each makes a report of its own; an option that
   stands once stands on the command line or in the line.
@@ -121,6 +132,8 @@ EXAMPLES
   weft perf --stock -p 'tcp;ofi_rxm' -t tagged-rate --format json -o tcp.json
   weft perf --compare stock -p shm -t tagged-pingpong -s 8:64k --plot compared.svg
   weft perf -t tagged-pingpong,rma-read-lat,atomic-lat -s 8 --percentiles -f csv
+  weft perf --threads 4 -t tagged-rate,rma-write-bw
+  weft perf -p tcp --peers 8 -t tagged-pingpong,tagged-bw
   weft perf --batch nightly.txt -r 9
 )"});
 }
@@ -175,10 +188,13 @@ void interpret_tests(Options& o) {
     for (const Test& test : all_tests()) {
       const bool fits = o.sizes.empty() || test.api != Api::atomic ||
                         std::find(o.sizes.begin(), o.sizes.end(), atomic_bytes) != o.sizes.end();
-      if (fits) o.tests.emplace_back(test.name);
+      if (fits && (o.peers == 1 || test.takes_peers())) o.tests.emplace_back(test.name);
     }
     return;
   }
+  for (const std::string& name : o.tests)
+    if (o.peers > 1 && !test_named(name).takes_peers())
+      fail_usage("{} is for one peer: the server could not tell whose message came", name);
   for (const std::string& name : o.tests)
     for (const size_t size : o.sizes)
       if (test_named(name).api == Api::atomic && size != atomic_bytes)
@@ -217,7 +233,7 @@ std::pair<int, int> parse_cpus(const std::string& text) {
 }
 
 void check_memory(const Options& o, const std::vector<Step>& steps, uint64_t available) {
-  const uint64_t processes = o.client.empty() ? 2 : 1;
+  const uint64_t processes = (o.client.empty() ? 2 : 1) * o.lanes();
   for (const Step& step : steps) {
     const uint64_t each = std::max<uint64_t>(step.size, 64);
     const uint64_t needed = 2 * processes * o.buffers * each;  // no overflow: sizes and buffers have limits
@@ -236,6 +252,9 @@ void interpret(const CLI::App& app, Options& o) {
   if (app.count("--sizes") != 0) o.sizes = parse_sizes(o.sizes_text);
   if (app.count("--client") != 0 && o.client.empty()) fail_usage("--client names no host");
   if (!o.client.empty() && o.port == 0) fail_usage("--client needs the port that the server says, not 0");
+  if (o.threads > 1 && o.peers > 1) fail_usage("--threads and --peers do not go together");
+  if (o.peers > 1 && o.verify)
+    fail_usage("--verify is for pairs, not for --peers: clients share the server's buffers");
   interpret_tests(o);
   parse_one(o.threading, threading_names(), "a threading level");
   if (app.count("--plot") != 0) check_plot(o);

@@ -75,6 +75,19 @@ TEST(PerfOptions, AtomicsAreOfOneSize) {
   EXPECT_EQ(std::find(tests.begin(), tests.end(), "atomic-lat"), tests.end());
 }
 
+TEST(PerfOptions, ThreadsAndPeers) {
+  EXPECT_EQ(read({"--threads", "3"}).lanes(), 3U);
+  EXPECT_EQ(read({"--peers", "2"}).lanes(), 2U);
+  for (const std::string& test : read({"--peers", "2"}).tests)
+    EXPECT_TRUE(test_named(test).takes_peers()) << test;
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"--threads", "0"},
+                                                {"--threads", "2", "--peers", "2"},
+                                                {"--peers", "5000"},
+                                                {"--peers", "2", "-t", "msg-rate"},
+                                                {"--peers", "2", "--verify"}})
+    EXPECT_NE(refusal_of(words), "") << words.back();
+}
+
 TEST(PerfOptions, ProcessorsAreNumbersOfOnesThatMayBeUsed) {
   EXPECT_EQ(parse_cpus("none"), (std::pair{-1, -1}));
   for (const char* text : {"0,1,2", "x", "1x", "-1", "", ",", "99999"})

@@ -187,13 +187,20 @@ std::vector<std::pair<uint64_t, uint64_t>> Histogram::steps_taken() const {
   return taken;
 }
 
-double Result::median() const {
-  if (samples.empty()) return 0;
-  std::vector<double> sorted = samples;
+double median_of(std::vector<double> sorted) {
+  if (sorted.empty()) return 0;
   std::sort(sorted.begin(), sorted.end());
   const size_t half = sorted.size() / 2;
   return sorted.size() % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
+
+double Result::median() const { return median_of(samples); }
+
+double Result::lane_least() const {
+  return lanes.empty() ? 0 : *std::min_element(lanes.begin(), lanes.end());
+}
+double Result::lane_most() const { return lanes.empty() ? 0 : *std::max_element(lanes.begin(), lanes.end()); }
+double Result::fairness() const { return lane_most() > 0 ? lane_least() / lane_most() : 1; }
 
 double Result::least() const {
   return samples.empty() ? 0 : *std::min_element(samples.begin(), samples.end());
@@ -297,7 +304,7 @@ std::string times_text(const Histogram& times) {
 std::string csv_head() {
   std::string head = "library,provider,test,bytes,unit,median,least,most";
   for (const auto& [name, share] : shown_quantiles) head += fmt::format(",{}_ns", name);
-  return head + ",most_ns,repeats,iterations,operation,placement";
+  return head + ",most_ns,repeats,iterations,operation,placement,lanes,lane_least,lane_most";
 }
 
 namespace {
@@ -318,8 +325,10 @@ std::string csv_line(const Result& r, std::string_view library) {
   for (const auto& [name, share] : shown_quantiles)
     line += r.times ? fmt::format(",{:.0f}", r.times->quantile(share)) : std::string(",");
   line += r.times ? fmt::format(",{}", r.times->largest()) : std::string(",");
-  return line + fmt::format(",{},{},{},{}", r.samples.size(), r.iters, csv_text(r.operation),
-                            placement_of(r.line_before_ns, r.line_after_ns));
+  line += fmt::format(",{},{},{},{}", r.samples.size(), r.iters, csv_text(r.operation),
+                      placement_of(r.line_before_ns, r.line_after_ns));
+  return line + (r.lanes.empty() ? std::string(",1,,")
+                                 : fmt::format(",{},{},{}", r.lanes.size(), r.lane_least(), r.lane_most()));
 }
 
 nlohmann::json to_json(const Result& r) {
@@ -340,6 +349,8 @@ nlohmann::json to_json(const Result& r) {
           {"packets", to_json(r.packets)},
           {"copies", to_json(r.copies)},
           {"times_ns", to_json(r.times)},
+          {"lanes", r.lanes},
+          {"fairness", r.fairness()},
           {"line_ns", {r.line_before_ns, r.line_after_ns}},
           {"placement", placement_of(r.line_before_ns, r.line_after_ns)}};
 }
@@ -359,6 +370,7 @@ Result result_from(const nlohmann::json& v) {
   r.packets = packets_from(v.value("packets", nlohmann::json()));
   r.copies = copies_from(v.value("copies", nlohmann::json()));
   r.times = times_from(v.value("times_ns", nlohmann::json()));
+  r.lanes = v.value("lanes", std::vector<double>());
   v.at("line_ns").at(0).get_to(r.line_before_ns);
   v.at("line_ns").at(1).get_to(r.line_after_ns);
   r.unit = test_named(r.test).unit;

@@ -3,6 +3,7 @@
 // fabric.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +39,8 @@ struct Test {
   std::string_view about;
   Receives receives = Receives::usual;
 
+  // The server has to know whose message came: by its tag or its data, or it need not know.
+  bool takes_peers() const { return api != Api::msg && !is_told(); }
   bool is_told() const { return receives != Receives::usual; }
   bool is_one_sided() const { return api == Api::rma || api == Api::atomic; }
   // Latency from the call to the completion with the result, not of one way.
@@ -62,7 +65,10 @@ struct PerfOptions {
   bool stock = false;
   bool percentiles = false;  // time each operation of a latency test
   std::string threading = "domain";
-  std::string node;  // local address to bind to
+  std::string node;      // local address to bind to
+  unsigned threads = 1;  // pairs, each of two threads
+  unsigned peers = 1;    // clients of one server
+  unsigned lanes() const { return std::max(threads, peers); }
 };
 
 // "8", "8,64,1k", "8:64k" (doubling) and any mixture, each from 1 to 4g. Throws a usage Failure.
@@ -132,14 +138,20 @@ struct Result {
   long voluntary_switches = 0, involuntary_switches = 0;  // of both processes, over all repeats
   std::optional<Packets> packets;                         // of both, from opening to closing
   std::optional<CopyWays> copies;                         // of the side that received more
-  std::optional<Histogram> times;                // ns of each operation, all repeats, if it was asked for
+  std::optional<Histogram> times;  // ns of each operation, all repeats, if it was asked for
+  std::vector<double> lanes;       // of several pairs or clients: the figure of each; empty: there is one
   double line_before_ns = 0, line_after_ns = 0;  // a cache line between the two processors; 0: not measured
 
   double median() const;
+  // The least and the most of the lanes; the quotient of the two, 1 when all are alike.
+  double lane_least() const;
+  double lane_most() const;
+  double fairness() const;
   double least() const;
   double most() const;
 };
 
+double median_of(std::vector<double> samples);  // 0 of nothing
 nlohmann::json to_json(const std::optional<Packets>& packets);
 std::optional<Packets> packets_from(const nlohmann::json& value);
 // "copied by both (measured): ring 40 messages of 12.30 us, ..."

@@ -41,6 +41,8 @@ rate, bw   one direction, a completion for every message at both ends, at most o
            the receiver has two windows of receives posted and acknowledges each window
 CPUS       a cache line from one CPU to the other, before and after: compare figures of one placement only
 read-lat, atomic-lat  from the call to its completion, one at a time: no half of it
+at once    --threads, --peers: the mean of latencies; of rates and bandwidths what all moved from the first start to the
+           last end
 rma        write-lat counts to the completion at the target (remote CQ data); bw to the initiator's completions
 )";
 
@@ -123,6 +125,10 @@ void Reporter::result(const Result& r) {
     fmt::print(out_, "{:<16} of {} packets {} were found lost, {} sent again; {} came twice, {} damaged\n",
                "", p->sent, p->lost, p->sent_again, p->duplicates, p->damaged);
   if (r.times) fmt::print(out_, "{:<16} {}\n", "", times_text(*r.times));
+  if (!r.lanes.empty())
+    fmt::print(out_, "{:<16} {} at once: each {} .. {} {}, the least {:.0f} % of the most\n", "",
+               r.lanes.size(), short_figure(r.lane_least()), short_figure(r.lane_most()), unit_name(r.unit),
+               100 * r.fairness());
   if (r.copies) fmt::print(out_, "{:<16} {}\n", "", copies_text(*r.copies));
   std::fflush(out_);
 }

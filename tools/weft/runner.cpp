@@ -14,24 +14,13 @@ namespace weft::tool {
 
 namespace {
 
-constexpr uint64_t data_tag = 0x5745;
-constexpr uint64_t told_tag = 0x5746;  // "those before this have come"
-constexpr size_t ack_size = 8;
+constexpr uint64_t data_tag_base = 0x5745;
+constexpr uint64_t told_tag = 0x5746;          // "those before this have come"
 constexpr unsigned batch = 32;                 // completions per fi_cq_read
 constexpr uint64_t polls_per_check = 1 << 16;  // empty ones
 constexpr int64_t peer_check_ns = 200'000'000;
 constexpr int64_t stall_limit_ns = 30'000'000'000;
 constexpr unsigned pingpong_slots = 4;
-
-int64_t now_ns() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);  // in the vdso: no system call
-  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-}
-
-uint64_t whole_windows(uint64_t messages, unsigned window) {
-  return (messages + window - 1) / window * window;
-}
 
 // One step of a multiplicative generator: every 8 bytes of every message differ.
 uint64_t pattern(uint64_t sequence, size_t word) {
@@ -39,6 +28,19 @@ uint64_t pattern(uint64_t sequence, size_t word) {
 }
 
 }  // namespace
+
+int64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+uint64_t whole_windows(uint64_t messages, unsigned window) {
+  return (messages + window - 1) / window * window;
+}
+
+uint64_t data_tag_of(unsigned lane) { return data_tag_base | uint64_t{lane} << 16; }
+unsigned lane_of(uint64_t tag) { return static_cast<unsigned>((tag & lanes_of_tag) >> 16); }
 
 unsigned Shape::tx_slots() const {
   if (test->unit == Unit::latency) return pingpong_slots;
@@ -63,6 +65,7 @@ Runner::Runner(Session& session, Channel& channel, const Shape& shape)
       cq_(session.cq()),
       peer_(session.peer()),
       descriptor_(session.descriptor()),
+      data_tag_(data_tag_of(shape.lane)),
       tx_size_(shape.test->unit == Unit::latency || shape.initiator ? shape.size : ack_size),
       rx_size_(shape.test->is_one_sided() || (shape.test->unit != Unit::latency && shape.initiator)
                    ? ack_size
@@ -378,13 +381,13 @@ void Runner::write_with_data() {
   ++sent_;
   ssize_t status;
   if (small_) {
-    while ((status = fi_inject_writedata(ep_, buffer, shape_.size, 1, peer_, address, remote.key)) ==
-           -FI_EAGAIN)
+    while ((status = fi_inject_writedata(ep_, buffer, shape_.size, shape_.lane + 1, peer_, address,
+                                         remote.key)) == -FI_EAGAIN)
       poll();
   } else {
     Slot* slot = free_tx();
-    while ((status = fi_writedata(ep_, buffer, shape_.size, descriptor_, 1, peer_, address, remote.key,
-                                  slot)) == -FI_EAGAIN) {
+    while ((status = fi_writedata(ep_, buffer, shape_.size, descriptor_, shape_.lane + 1, peer_, address,
+                                  remote.key, slot)) == -FI_EAGAIN) {
       poll();
     }
   }
@@ -396,7 +399,7 @@ void Runner::inject() {
   if (shape_.verify) fill(buffer, sent_);
   ssize_t status;
   do {
-    status = shape_.test->api == Api::tagged ? fi_tinject(ep_, buffer, tx_size_, peer_, data_tag)
+    status = shape_.test->api == Api::tagged ? fi_tinject(ep_, buffer, tx_size_, peer_, data_tag_)
                                              : fi_inject(ep_, buffer, tx_size_, peer_);
     if (status == -FI_EAGAIN) poll();
   } while (status == -FI_EAGAIN);
@@ -411,7 +414,7 @@ void Runner::send() {
   ssize_t status;
   do {
     status = shape_.test->api == Api::tagged
-                 ? fi_tsend(ep_, buffer, tx_size_, descriptor_, peer_, data_tag, slot)
+                 ? fi_tsend(ep_, buffer, tx_size_, descriptor_, peer_, data_tag_, slot)
                  : fi_send(ep_, buffer, tx_size_, descriptor_, peer_, slot);
     if (status == -FI_EAGAIN) poll();
   } while (status == -FI_EAGAIN);
@@ -425,7 +428,7 @@ void Runner::ack() {
   ssize_t status;
   do {
     status = shape_.test->api == Api::tagged
-                 ? fi_tsend(ep_, buffer, ack_size, descriptor_, peer_, data_tag, slot)
+                 ? fi_tsend(ep_, buffer, ack_size, descriptor_, peer_, data_tag_, slot)
                  : fi_send(ep_, buffer, ack_size, descriptor_, peer_, slot);
     if (status == -FI_EAGAIN) poll();
   } while (status == -FI_EAGAIN);
@@ -444,7 +447,7 @@ void Runner::post_receives(uint64_t until) {
   while (!rx_free_.empty() && posted_ < until) {
     Slot* slot = rx_free_.back();
     const ssize_t status =
-        tagged ? fi_trecv(ep_, slot->buffer, rx_size_, descriptor_, FI_ADDR_UNSPEC, data_tag, 0, slot)
+        tagged ? fi_trecv(ep_, slot->buffer, rx_size_, descriptor_, FI_ADDR_UNSPEC, data_tag_, 0, slot)
                : fi_recv(ep_, slot->buffer, rx_size_, descriptor_, FI_ADDR_UNSPEC, slot);
     if (status == -FI_EAGAIN) return;
     if (status != 0) call_error(status);

@@ -15,12 +15,16 @@
 
 namespace weft::tool {
 
+// Pairs or clients at once.
+constexpr unsigned lanes_most = 1024;
+
 struct Shape {
   const Test* test = nullptr;
   size_t size = 8;
   unsigned window = 64;
   unsigned buffers = 1;
   bool verify = false;
+  unsigned lane = 0;  // which of several clients of one server this is; the server tells them apart by it
   bool initiator = false;
   bool timed = false;  // each operation of a latency test, on the initiator
 
@@ -94,6 +98,7 @@ class Runner {
   fid_cq* const cq_;
   const fi_addr_t peer_;
   void* const descriptor_;
+  const uint64_t data_tag_;
   const size_t tx_size_, rx_size_;  // an ack is shorter than the data it answers
   const bool small_;                // can be injected
   const bool verify_received_;      // acks have no pattern
@@ -110,5 +115,13 @@ class Runner {
   int64_t check_ns_ = 0, stall_begin_ns_ = 0;
   Histogram times_;
 };
+
+// What a server of several clients has to know of their messages.
+uint64_t data_tag_of(unsigned lane);
+unsigned lane_of(uint64_t tag);
+constexpr uint64_t lanes_of_tag = uint64_t{0xffff} << 16;  // bits that a receive from any client ignores
+constexpr size_t ack_size = 8;                             // of "a window has come" and "the writes are over"
+uint64_t whole_windows(uint64_t messages, unsigned window);
+int64_t now_ns();  // CLOCK_MONOTONIC, in the vdso: no system call
 
 }  // namespace weft::tool

@@ -138,7 +138,7 @@ void Session::open(const SessionRequest& request) {
 
   fi_av_attr av_attr{};
   av_attr.type = info_->domain_attr->av_type == FI_AV_UNSPEC ? FI_AV_TABLE : info_->domain_attr->av_type;
-  av_attr.count = 1;
+  av_attr.count = request.peers;
   fid_av* av = nullptr;
   check(fi_av_open(domain, &av_attr, &av, nullptr), "fi_av_open");
   av_.reset(av);

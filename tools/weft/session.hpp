@@ -58,6 +58,7 @@ struct SessionRequest {
   size_t size = 8;         // bytes of a message
   unsigned tx_slots = 64;  // sends outstanding at most
   unsigned rx_slots = 64;  // receives posted at most
+  unsigned peers = 1;      // that will be connected
   unsigned buffers = 1;    // distinct buffers for either direction
   bool cq_data = false;    // writes will carry remote CQ data
   std::string threading = "domain";
@@ -76,7 +77,13 @@ class Session {
   explicit Session(const SessionRequest& request);
 
   std::vector<uint8_t> name() const;  // fi_getname(3)
+  // Each call is one more peer; peer() is the last.
   void connect(const std::vector<uint8_t>& peer_name, RemoteMemory peer_memory);
+  struct Peer {
+    fi_addr_t address = FI_ADDR_UNSPEC;
+    RemoteMemory memory;
+  };
+  Peer last_peer() const noexcept { return {peer_, peer_memory_}; }
   RemoteMemory memory() const;
   std::optional<Packets> packets() const;
   // Of messages of that size from the peer. Empty: none came that way, or the provider does not choose.

@@ -6,6 +6,8 @@
 
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "channel.hpp"
 #include "line_transfer.hpp"
@@ -31,6 +33,9 @@ void lead(Channel& follower, const PerfOptions& options, const std::vector<Step>
 
 // Binds this process to one CPU; a negative number leaves it free. Throws Failure.
 void pin_to(int cpu);
+
+// Those of this process's affinity mask.
+std::vector<int> usable_cpus();
 
 // Two CPUs of this process's affinity mask, on different cores where there are such. {-1, -1} when there is
 // only one.
