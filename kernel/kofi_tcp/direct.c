@@ -18,11 +18,10 @@
 
 /* --- sending --- */
 
-/* What the socket takes of a head and a vector at once; negative: none, or an errno. */
-static ssize_t write_vec(struct sock *sk, const struct kofi_vec *vec, const void *head, size_t len,
-			 int flags)
+/* What the socket takes of a vector at once; negative: none, or an errno. */
+static ssize_t write_vec(struct sock *sk, const struct kofi_vec *vec, const void *head, size_t len)
 {
-	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL | flags };
+	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL };
 	struct kvec both[2] = { { (void *)head, len }, { vec->buf + vec->offset, vec->len } };
 	ssize_t wrote = 0, more;
 
@@ -30,14 +29,12 @@ static ssize_t write_vec(struct sock *sk, const struct kofi_vec *vec, const void
 		iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, both, vec->len ? 2 : 1, len + vec->len);
 		return tcp_sendmsg_locked(sk, &msg, len + vec->len);
 	}
-	if (len) {
-		msg.msg_flags |= MSG_MORE;
-		iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, both, 1, len);
-		wrote = tcp_sendmsg_locked(sk, &msg, len);
-		if (wrote != len)
-			return wrote;
-	}
-	msg = (struct msghdr){ .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL | flags };
+	msg.msg_flags |= MSG_MORE;
+	iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, both, 1, len);
+	wrote = tcp_sendmsg_locked(sk, &msg, len);
+	if (wrote != len)
+		return wrote;
+	msg = (struct msghdr){ .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL };
 	if (vec->type == KOFI_KVEC)
 		iov_iter_kvec(&msg.msg_iter, ITER_SOURCE, vec->kvec, vec->count,
 			      vec->offset + vec->len);
@@ -46,7 +43,7 @@ static ssize_t write_vec(struct sock *sk, const struct kofi_vec *vec, const void
 			      vec->offset + vec->len);
 	iov_iter_advance(&msg.msg_iter, vec->offset);
 	more = tcp_sendmsg_locked(sk, &msg, vec->len);
-	return more >= 0 ? wrote + more : wrote ?: more;
+	return more < 0 ? wrote : wrote + more;
 }
 
 /* What the socket did not take: the work item writes it before all else. */
@@ -69,14 +66,13 @@ static void keep_rest(struct ktcp_ep *ep, const struct kofi_vec *vec, const u8 *
 }
 
 /* write_vec() where nothing may sleep. */
-static ssize_t write_atomic(struct sock *sk, const struct kofi_vec *vec, const u8 *head, size_t len,
-			    int flags)
+static ssize_t write_atomic(struct sock *sk, const struct kofi_vec *vec, const u8 *head, size_t len)
 {
 	gfp_t allocation = sk->sk_allocation;
 	ssize_t wrote;
 
 	sk->sk_allocation = GFP_ATOMIC | __GFP_NOWARN;
-	wrote = write_vec(sk, vec, head, len, flags);
+	wrote = write_vec(sk, vec, head, len);
 	sk->sk_allocation = allocation;
 	return wrote;
 }
@@ -85,7 +81,7 @@ static ssize_t write_atomic(struct sock *sk, const struct kofi_vec *vec, const u
 static bool write_locked(struct ktcp_ep *ep, struct sock *sk, const u8 *head, size_t len,
 			 const struct kofi_vec *vec)
 {
-	ssize_t wrote = write_atomic(sk, vec, head, len, 0);
+	ssize_t wrote = write_atomic(sk, vec, head, len);
 
 	if (wrote <= 0)
 		return false;
@@ -147,38 +143,6 @@ static bool begin_locked(struct ktcp_ep *ep, struct sock *sk, struct ktcp_op *op
 	return sent;
 }
 
-/*
- * A part of a frame at a time: between two, whoever waits for the socket's lock
- * gets it. The peer's acknowledgements come while a long message is copied, and
- * their processor would wait for all of it. What was written of the frame.
- */
-static ssize_t write_parts(struct sock *sk, const struct ktcp_frame *frame,
-			   const struct kofi_vec *vec)
-{
-	struct kofi_vec part = *vec;
-	size_t done = 0, head = frame->len, wanted;
-	ssize_t wrote;
-
-	for (;;) {
-		part.len = min_t(size_t, vec->len - (done ? done - frame->len : 0),
-				 KTCP_PART_BYTES);
-		part.offset = vec->offset + (done ? done - frame->len : 0);
-		wanted = head + part.len;
-		wrote = write_atomic(sk, &part, frame->bytes, head,
-				     done + wanted < frame->len + vec->len ? MSG_MORE : 0);
-		if (wrote <= 0)
-			return done ? (ssize_t)done : wrote;
-		done += wrote;
-		if (wrote < wanted || done == frame->len + vec->len)
-			return done;
-		head = 0;
-		bh_unlock_sock(sk);
-		bh_lock_sock(sk);
-		if (sock_owned_by_user(sk) || sk->sk_state != TCP_ESTABLISHED)
-			return done;
-	}
-}
-
 /* A message that is copied, but not short: what the socket does not take stays where it is. */
 static bool send_locked(struct ktcp_ep *ep, struct sock *sk, struct ktcp_op *op)
 {
@@ -190,7 +154,7 @@ static bool send_locked(struct ktcp_ep *ep, struct sock *sk, struct ktcp_op *op)
 	frame = ktcp_frame_send(ep, op, GFP_ATOMIC | __GFP_NOWARN);
 	if (!frame)
 		return false;
-	wrote = write_parts(sk, frame, &op->vec);
+	wrote = write_atomic(sk, &op->vec, frame->bytes, frame->len);
 	if (wrote > 0 && wrote < frame->len + op->vec.len) {
 		frame->sent = min_t(size_t, wrote, frame->len);
 		frame->at = wrote - frame->sent;

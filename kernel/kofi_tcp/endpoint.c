@@ -64,6 +64,7 @@ static int post_recv(struct ktcp_ep *ep, struct ktcp_op *op)
 		status = -ENOTCONN;
 	else
 		list_add_tail(&op->node, ep->rx_idle ? &ep->posted[op->tagged] : &ep->fresh);
+	wake |= ep->awaited;
 	spin_unlock_bh(&ep->lock);
 	if (wake)
 		queue_work(ktcp_wq, &ep->work);

@@ -103,7 +103,7 @@ static int __init ktcp_init(void)
 {
 	int status;
 
-	ktcp_wq = alloc_workqueue("kofi_tcp", WQ_HIGHPRI | WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
+	ktcp_wq = alloc_workqueue("kofi_tcp", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
 	if (!ktcp_wq)
 		return -ENOMEM;
 	status = kofi_provider_register(KOFI_PROVIDER_VERSION, &provider);

@@ -189,6 +189,31 @@ static struct ktcp_op *match(struct ktcp_ep *ep, bool tagged, u64 tag)
 	return found;
 }
 
+/*
+ * A long message came when its receive is not posted, as it does where the
+ * client is slower than its peer. Keeping it means to copy it twice; so it stays
+ * in the socket for a moment, unless another one is kept already.
+ */
+static bool await_receive(struct ktcp_ep *ep, u64 total)
+{
+	bool may;
+
+	spin_lock_bh(&ep->lock);
+	if (!ep->awaited)
+		ep->patience = jiffies + KTCP_PATIENCE;
+	may = total > KT_EAGER_MAX && !ep->has_unexpected && time_before(jiffies, ep->patience);
+	ep->awaited = may;	/* from here on a receive queues the work */
+	spin_unlock_bh(&ep->lock);
+	return may;
+}
+
+static void awaits_none(struct ktcp_ep *ep)
+{
+	spin_lock_bh(&ep->lock);
+	ep->awaited = false;
+	spin_unlock_bh(&ep->lock);
+}
+
 /* A message of @total bytes begins; they come as the payload of its frames. */
 int ktcp_begin_message(struct ktcp_ep *ep, const struct ktcp_head *head, bool tagged, u64 total)
 {
@@ -197,7 +222,13 @@ int ktcp_begin_message(struct ktcp_ep *ep, const struct ktcp_head *head, bool ta
 	if (ep->fragment_left)
 		return ktcp_malformed(ep);
 	op = match(ep, tagged, tagged ? head->a : 0);
+	if (!op && await_receive(ep, total)) {
+		op = match(ep, tagged, tagged ? head->a : 0);
+		if (!op)
+			return LATER;
+	}
 	if (op) {
+		awaits_none(ep);
 		ktcp_meet(op, total, tagged ? head->a : 0, head->flags & KT_HAS_DATA, head->b);
 		if (!total) {
 			ktcp_finish_receive(ep, op);

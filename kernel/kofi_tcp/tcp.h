@@ -23,9 +23,9 @@
 #define KTCP_INJECT_MAX		4096
 #define KTCP_MESSAGE_MAX	(1ull << 40)
 #define KTCP_COPIED_MAX		65536		/* longer messages are a rendezvous */
-#define KTCP_PART_BYTES		8192		/* copied at a time under the lock */
 #define KTCP_STAGE_BYTES	16384
 #define KTCP_READ_AHEAD		4096
+#define KTCP_PATIENCE		2		/* jiffies: for a receive */
 #define KTCP_UNEXPECTED_PAUSE	(1u << 20)	/* bytes: the peer is told to keep them */
 #define KTCP_UNEXPECTED_MAX	(8u << 20)	/* the socket is not read any more */
 #define KTCP_UNEXPECTED_COUNT	65536
@@ -123,6 +123,7 @@ struct ktcp_ep {
 	spinlock_t		lock;
 	bool			rx_idle;	/* the callback may take what has come */
 	bool			has_unexpected;
+	bool			awaited;	/* a receive, by a message in the socket */
 	struct list_head	fresh;		/* receives that have not seen unexpected */
 	struct list_head	posted[2];	/* those that have; of tagged messages */
 	u32			owed_count;	/* writes of the peer that it is to hear of */
@@ -152,6 +153,7 @@ struct ktcp_ep {
 	u32			ahead;		/* bytes to read together with a head */
 	u8			*stage;
 	bool			later;		/* the frame in stage waits for this side */
+	unsigned long		patience;	/* awaited: until then */
 	bool			owed;		/* the rest of a frame: deadline */
 	struct ktcp_op		*rx_op;		/* where the payload goes */
 	struct ktcp_unexpected	*rx_unexpected;

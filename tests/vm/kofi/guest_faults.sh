@@ -147,12 +147,12 @@ tcp_again() { busybox awk '$1 == "Tcp:" && $2 ~ /^[0-9]/ { print $13 }' /proc/ne
 sent_again() { cat /sys/class/infiniband/rxe[01]/ports/1/hw_counters/rcvd_seq_err; }
 
 # A block device whose commands, bytes and answers get lost.
-lossy_blk() {  # lossy_blk PROVIDER SERVICE
+lossy_blk() {  # lossy_blk PROVIDER SERVICE MIB
   truncate -s 64M $image
   expect "$1-blk target" "kofi_blk_target, at the other end of the wire" kernel_target "$1" 10.7.1.2 "$2"
   # rxe stalls for good now and then; the next connection repeats what has no answer.
   expect "$1-blk connect" "to it" blk_connect disk "$1" 10.7.1.2 "$2" 3
-  expect "$1-blk lossy" "4 threads, all compared" /weft/bin/writer "$(cat $config/disk/device)" 8 8 3
+  expect "$1-blk lossy" "4 threads, all compared" /weft/bin/writer "$(cat $config/disk/device)" "$3" 8 3
   cat $config/disk/state
   expect "$1-blk disconnect" "" blk_disconnect disk
   expect "$1-blk end" "of the target" end_kernel_target
@@ -176,8 +176,8 @@ case_loss() {
   run_test "kofi_verbs;kofi_rdm" 10.7.1.2 scarce
   run_test kofi_tcp 10.7.1.2 messages
   run_test kofi_tcp 10.7.1.2 rma
-  lossy_blk kofi_tcp 4712
-  lossy_blk kofi_verbs 4713
+  lossy_blk kofi_tcp 4712 8
+  lossy_blk kofi_verbs 4713 1
   expect "kofi_verbs again" "was sent: $(sent_again | tr '\n' ' ') out of order" test "$(sent_again | sort -n | tail -n 1)" -gt 0
   expect "kofi_tcp again" "was sent: $(tcp_again) segments" test "$(tcp_again)" -gt 0
   tc qdisc del dev kv0 root; tc qdisc del dev kv1 root
