@@ -116,7 +116,7 @@ int listen_on(uint16_t port) {
   if (fd >= 0) {
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (bind(fd, reinterpret_cast<sockaddr*>(&any6), sizeof any6) == 0 && listen(fd, 1) == 0) return fd;
+    if (bind(fd, reinterpret_cast<sockaddr*>(&any6), sizeof any6) == 0 && listen(fd, 128) == 0) return fd;
     ::close(fd);
   }
   const int fd4 = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);  // a machine without IPv6
@@ -124,7 +124,7 @@ int listen_on(uint16_t port) {
   any4.sin_family = AF_INET;
   any4.sin_port = htons(port);
   if (fd4 >= 0) setsockopt(fd4, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (fd4 < 0 || bind(fd4, reinterpret_cast<sockaddr*>(&any4), sizeof any4) != 0 || listen(fd4, 1) != 0) {
+  if (fd4 < 0 || bind(fd4, reinterpret_cast<sockaddr*>(&any4), sizeof any4) != 0 || listen(fd4, 128) != 0) {
     const int error = errno;
     if (fd4 >= 0) ::close(fd4);
     fail("cannot listen on port {}: {}", port, std::strerror(error));
@@ -161,16 +161,19 @@ int connect_once(const addrinfo* list) {
 
 }  // namespace
 
-Channel accept_one(uint16_t port, const std::function<void(uint16_t)>& announce) {
-  const int listener = listen_on(port);
-  announce(port_of(listener));
+Listener::Listener(uint16_t port) : fd_(listen_on(port)) {}
+Listener::~Listener() { ::close(fd_); }
+uint16_t Listener::port() const { return port_of(fd_); }
+
+Channel Listener::accept(milliseconds limit) {
   int fd = -1;
   do {
-    fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    pollfd wait{fd_, POLLIN, 0};
+    const int status = poll(&wait, 1, static_cast<int>(limit.count()));
+    if (status == 0) fail("nobody has connected for {} s", limit.count() / 1000);
+    fd = status < 0 ? -1 : accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
   } while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
-  const int error = errno;
-  ::close(listener);
-  if (fd < 0) fail("accept: {}", std::strerror(error));
+  if (fd < 0) fail("accept: {}", std::strerror(errno));
   return tcp_channel(fd);
 }
 

@@ -47,8 +47,20 @@ class Channel {
 // Two ends of a local channel.
 std::pair<Channel, Channel> local_channel();
 
-// One connection, by TCP. `port` 0 takes any free one; `announce` is told which before the waiting begins.
-Channel accept_one(uint16_t port, const std::function<void(uint16_t)>& announce);
+// Takes connections by TCP. `port` 0: any free one.
+class Listener {
+ public:
+  explicit Listener(uint16_t port);
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  uint16_t port() const;
+  // Throws Failure when nobody comes in that time.
+  Channel accept(std::chrono::milliseconds limit = std::chrono::milliseconds(-1));
+
+ private:
+  int fd_;
+};
 Channel connect_to(const std::string& host, uint16_t port, std::chrono::milliseconds limit);
 
 // The numeric address of our end of a TCP channel: the interface by which the peer is reached.

@@ -63,11 +63,10 @@ TEST(Channel, what_is_not_ours_is_refused) {
 }
 
 TEST(Channel, tcp_takes_one_connection_and_knows_its_address) {
-  std::promise<uint16_t> port;
-  auto accepting = std::async(
-      std::launch::async, [&] { return accept_one(0, [&](uint16_t chosen) { port.set_value(chosen); }); });
-  Channel client = connect_to("127.0.0.1", port.get_future().get(), milliseconds(2000));
-  Channel server = accepting.get();
+  Listener listener(0);
+  Channel client = connect_to("127.0.0.1", listener.port(), milliseconds(2000));
+  Channel server = listener.accept(milliseconds(2000));
+  EXPECT_THROW(listener.accept(milliseconds(1)), Failure);
   EXPECT_EQ(local_address(client), "127.0.0.1");
   EXPECT_EQ(local_address(server), "127.0.0.1");
   client.send({{"hello", true}});

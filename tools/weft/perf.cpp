@@ -4,24 +4,20 @@
 
 #include <rdma/fabric.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -29,12 +25,12 @@
 #include "channel.hpp"
 #include "cli.hpp"
 #include "failure.hpp"
-#include "lanes.hpp"
 #include "line_transfer.hpp"
-#include "peers.hpp"
 #include "perf_batch.hpp"
 #include "perf_children.hpp"
 #include "perf_compare.hpp"
+#include "perf_hosts.hpp"
+#include "perf_lanes.hpp"
 #include "perf_options.hpp"
 #include "perf_plan.hpp"
 #include "place.hpp"
@@ -105,80 +101,6 @@ void check_offers(const Options& options) {
         fail_usage("{} of {}: {} takes messages of at most {} bytes", step.test->name, size_text(step.size),
                    provider, offer.message_most);
   }
-}
-
-// The leading half of several lanes: a thread or a process for each, which this one conducts.
-void lead_lanes(std::vector<Channel>& followers, const PerfOptions& options, const std::vector<Step>& steps,
-                const std::vector<int>& cpus, const Progress& progress) {
-  std::vector<Channel> lanes;
-  std::vector<Child> clients;
-  std::vector<std::thread> threads;
-  std::vector<Channel> theirs;
-  theirs.reserve(followers.size());
-  for (unsigned lane = 0; lane < followers.size(); ++lane) {
-    std::pair<Channel, Channel> ends = local_channel();
-    if (options.peers > 1) {
-      clients.push_back(start(fmt::format("client {}", lane), cpus[lane], [&](Channel&) {
-        ends.first.close();
-        for (Channel& other : lanes) other.close();
-        for (unsigned i = 0; i < followers.size(); ++i)
-          if (i != lane) followers[i].close();
-        work_lane(ends.second, followers[lane], options, lane);
-      }));
-      followers[lane].close();
-    } else {
-      theirs.push_back(std::move(ends.second));
-      threads.emplace_back(
-          [&options, &follower = followers[lane], &conductor = theirs.back(), lane, cpu = cpus[lane]] {
-            try {
-              pin_to(cpu);
-              work_lane(conductor, follower, options, lane);
-            } catch (const std::exception&) {
-              conductor.close();  // it was told; without its channel the conductor ends
-            }
-          });
-    }
-    lanes.push_back(std::move(ends.first));
-  }
-  try {
-    conduct(lanes, options, steps, progress);
-  } catch (const Failure& failure) {
-    for (std::thread& thread : threads) thread.detach();  // this process ends at once
-    for (Child& client : clients) {
-      if (const auto signal = died_of(client, std::chrono::milliseconds(200)))
-        throw Died(fmt::format("{} died of signal {} ({})", client.role, *signal, strsignal(*signal)));
-    }
-    throw;
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (Child& client : clients) waitpid(client.pid, nullptr, 0);
-}
-
-// The following half of several lanes.
-void follow_lanes(std::vector<Channel>& leaders, bool one_server, const std::string& node,
-                  const std::vector<int>& cpus) {
-  if (one_server) {
-    pin_to(cpus[0]);
-    return serve(leaders, node);
-  }
-  std::vector<std::thread> threads;
-  std::atomic<unsigned> failed = 0;
-  std::mutex mutex;
-  std::string reason;
-  for (size_t lane = 0; lane < leaders.size(); ++lane) {
-    threads.emplace_back([&, lane] {
-      try {
-        pin_to(cpus[lane]);
-        follow(leaders[lane], node);
-      } catch (const std::exception& error) {
-        const std::lock_guard lock(mutex);
-        if (failed++ == 0) reason = error.what();
-        for (Channel& leader : leaders) shutdown(leader.fd(), SHUT_RDWR);  // so that the others end
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (failed != 0) fail("{}", reason);
 }
 
 // The CPU of each lane on either side: two for each thread, one for the server and each client. -1: not so many.
@@ -265,6 +187,7 @@ Circumstances circumstances_of(const Options& o, const std::string& where) {
   c.library = library_path();
   const uint32_t version = fi_version();
   c.api = fmt::format("{}.{}", FI_MAJOR(version), FI_MINOR(version));
+  c.version = own_identification().version;
   c.where = where;
   if (o.cpus.first >= 0) c.cpus = {o.cpus.first, o.cpus.second};
   c.threading = o.threading;
@@ -299,22 +222,40 @@ int perf_here(const Options& options) {
   return finish(reporter, options);
 }
 
-int perf_server(const Options& options) {
-  Channel leader = accept_one(options.port, [](uint16_t port) {
-    fmt::print("weft perf: waiting for a client on port {}\n", port);
-    std::fflush(stdout);
-  });
-  pin_to(options.cpus.second);
-  follow(leader, options.node.empty() ? local_address(leader) : options.node);
-  return exit_ok;
+// What a server has to be for this process.
+Hello hello_of(const Options& options) {
+  Hello hello;
+  hello.lanes = options.lanes();
+  hello.one_server = options.peers > 1;
+  hello.library = options.stock ? "stock" : "weft";
+  if (const char* side = std::getenv(side_name)) {  // one round of a comparison
+    hello.again = true;
+    if (options.stock) hello.library = side;
+    unsetenv(side_name);
+  }
+  return hello;
 }
 
 int perf_client(Options& options) {
   check_offers(options);
-  Channel follower = connect_to(options.client, options.port, std::chrono::seconds(5));
-  if (options.node.empty()) options.node = local_address(follower);
-  Reporter reporter(format_of(options), options.output,
-                    circumstances_of(options, "this host and " + options.client));
+  Identification there;
+  std::vector<Channel> followers = reach_server(options.client, options.port, hello_of(options), there);
+  const std::vector<std::string> notes = differences(own_identification(), there);
+  if (options.node.empty()) options.node = local_address(followers[0]);
+  std::string where = "this host and " + options.client;
+  if (options.threads > 1) where += fmt::format(", {} threads each", options.threads);
+  if (options.peers > 1) where += fmt::format(", {} clients", options.peers);
+  Reporter reporter(format_of(options), options.output, circumstances_of(options, where));
+  for (const std::string& note : notes) reporter.note(note);
+  if (options.lanes() > 1) {
+    const std::vector<int> cpus(options.lanes(), options.pin_text.empty() ? -1 : options.cpus.first);
+    std::array<Child, 1> children{start("leading", -1, [&](Channel& parent) {
+      lead_lanes(followers, options, steps_of(options), cpus, progress_over(parent));
+    })};
+    followers.clear();
+    watch(children, reporter, options.client);
+    return finish(reporter, options);
+  }
   pin_to(options.cpus.first);
   const Progress progress{[&](const Step& step, size_t index, size_t count) {
                             reporter.begin(step.provider, std::string(step.test->name), step.size, index,
@@ -325,7 +266,7 @@ int perf_client(Options& options) {
                             reporter.refused(step.provider, std::string(step.test->name), step.size, reason);
                           }};
   try {
-    lead(follower, options, steps_of(options), progress);
+    lead(followers[0], options, steps_of(options), progress);
   } catch (const Failure& error) {
     reporter.failed(options.client, error.what());
   }
@@ -341,6 +282,7 @@ Comparison comparison_of(const Options& o) {
   c.format = format_of(o);
   c.output = o.output;
   c.plot_file = o.plot_file;
+  c.host = o.client;
   const auto add = [&c](const char* name, const std::string& value) {
     c.options.emplace_back(name);
     c.options.push_back(value);
@@ -355,6 +297,10 @@ Comparison comparison_of(const Options& o) {
   if (!o.pin_text.empty()) add("--pin", o.pin_text);
   add("--threading", o.threading);
   if (!o.node.empty()) add("--node", o.node);
+  if (!o.client.empty()) {
+    add("--client", o.client);
+    add("--port", std::to_string(o.port));
+  }
   if (o.verify) c.options.emplace_back("--verify");
   if (o.percentiles) c.options.emplace_back("--percentiles");
   if (o.threads > 1) add("--threads", std::to_string(o.threads));
@@ -410,9 +356,9 @@ int perf(int argc, char** argv, char** all) {
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   if (app.count("--batch") != 0) return perf_batch(options.batch, argc, argv);
   interpret(app, options);
-  if (!options.compare_with.empty()) return compare(comparison_of(options));
+  if (!options.compare_with.empty() && !options.server) return compare(comparison_of(options));
   settle_library(options.stock ? Library::stock : Library::ours, all);
-  if (options.server) return perf_server(options);
+  if (options.server) return is_server_process() ? serve_client(options) : run_server(options);
   if (!options.client.empty()) return perf_client(options);
   return perf_here(options);
 }

@@ -44,6 +44,7 @@ std::string run_again(const std::vector<std::string>& words, size_t side, const 
     // settle_library() takes what comes first in the path of the loader, once it is told that the path is as it
     // should be.
     if (side == 1 && !folder.empty()) prefer_library(folder);
+    setenv(side_name, side == 0 ? "weft" : folder.empty() ? "stock" : "other", 1);
     std::vector<char*> arguments;
     arguments.reserve(words.size() + 1);
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -87,7 +88,7 @@ std::string host_name() {
 void print_text(std::FILE* out, const Compared& compared, unsigned rounds) {
   fmt::print(out, "host       {}; {}; {}\n", host_name(), compared.where(), compared.placement());
   for (size_t side = 0; side < Compared::sides; ++side)
-    fmt::print(out, "{:<10} {}\n", names[side], compared.libraries()[side]);
+    fmt::print(out, "{:<10} {} {}\n", names[side], compared.versions()[side], compared.libraries()[side]);
   fmt::print(out,
              "figures    median of {} rounds in turns (least .. most); ratio: how often Weft is as fast\n\n",
              rounds);
@@ -128,8 +129,8 @@ void draw(const Comparison& c, const Compared& compared) {
     }
   }
   plot(all, c.plot_file,
-       fmt::format("{}: Weft {}\nother {}\n{}; {}; bands: least to most of {} rounds", host_name(),
-                   compared.libraries()[0], compared.libraries()[1], compared.where(), compared.placement(),
+       fmt::format("{}: Weft ({}) and other ({})\n{}; {}; bands: least to most of {} rounds", host_name(),
+                   compared.versions()[0], compared.versions()[1], compared.where(), compared.placement(),
                    c.rounds));
 }
 
@@ -169,6 +170,7 @@ Compared::Row& Compared::row(const std::string& provider, const std::string& tes
 void Compared::add(size_t side, const std::string& provider, const json& report) {
   libraries_.at(side) = fmt::format("{} (API {})", report.at("library").get<std::string>(),
                                     report.at("api").get<std::string>());
+  versions_.at(side) = report.value("version", std::string());
   where_ = report.at("where").get<std::string>();
   for (const json& value : report.at("results")) {
     const Result one = result_from(value);
@@ -206,6 +208,7 @@ json to_json(const Compared& compared) {
                    {"where", compared.where()},
                    {"placement", compared.placement()},
                    {"libraries", compared.libraries()},
+                   {"versions", compared.versions()},
                    {"results", json::array()}};
   for (const Compared::Row& row : compared.rows()) {
     json entry = {{"provider", row.provider}, {"ratio", row.ratio() > 0 ? json(row.ratio()) : json()}};
@@ -241,6 +244,7 @@ int compare(const Comparison& c) {
         complete = complete && report.at("failed").empty() && report.at("refused").empty();
       }
     }
+    if (compared.rows().empty()) break;  // the next round would not do better
   }
   if (compared.rows().empty()) fail("neither library measured anything");
   print(file ? file.get() : stdout, c, compared);

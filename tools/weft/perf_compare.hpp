@@ -23,7 +23,11 @@ struct Comparison {
   Format format = Format::text;
   std::string output;
   std::string plot_file;
+  std::string host;  // of a server that stays; empty: both sides are here
 };
+
+// In the environment of a round: the library that it runs on, "weft", "stock" or "other".
+inline constexpr const char* side_name = "WEFT_PERF_SIDE";
 
 // The folder that has to be first in LD_LIBRARY_PATH; empty for "stock". Throws Failure when there is no such library.
 std::string folder_of_library(const std::string& other);
@@ -44,6 +48,7 @@ class Compared {
   void add(size_t side, const std::string& provider, const nlohmann::json& report);
   const std::vector<Row>& rows() const { return rows_; }
   const std::array<std::string, sides>& libraries() const { return libraries_; }  // file and API
+  const std::array<std::string, sides>& versions() const { return versions_; }
   const std::string& where() const { return where_; }
   // "near 60 ns", or what the placements of the CPUs were between.
   std::string placement() const;
@@ -52,7 +57,7 @@ class Compared {
   Row& row(const std::string& provider, const std::string& test, size_t size);
 
   std::vector<Row> rows_;
-  std::array<std::string, sides> libraries_;
+  std::array<std::string, sides> libraries_, versions_;
   std::string where_;
 };
 

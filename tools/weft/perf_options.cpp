@@ -76,7 +76,8 @@ void declare(CLI::App& app, Options& o) {
                "look at the clock each");
   app.add_option(
       "--compare", o.compare_with,
-      "Measure Weft and another libfabric in turns, --repeat times each: stock, or its file or folder");
+      "Measure Weft and another libfabric in turns, --repeat times each: stock, or its file or folder; of a "
+      "--server: the other library that it may run for clients");
   app.add_option("--batch", o.batch,
                  "Measure what each line of this file asks for: options, added to those of the command line");
   app.add_option("-f,--format", o.format, "text, json or csv")->check(CLI::IsMember({"text", "json", "csv"}));
@@ -84,6 +85,7 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--plot", o.plot_file, "Draw an SVG file with gnuplot");
   app.add_option("--node", o.node, "Local address for providers over IP (default: the library's choice)");
   app.add_flag("--server", o.server, "Two hosts: wait for one --client, do its half of the work, and end");
+  app.add_flag("--keep", o.keep, "Let the --server stay, for one client after the other");
   app.add_option("--client", o.client, "Two hosts: measure against the --server on that host");
   app.add_option("--port", o.port,
                  fmt::format("Control port of --server and --client (default: {})", usual_port));
@@ -94,8 +96,8 @@ SYNOPSIS
   weft perf [-p PROVIDER]... [-t TESTS] [-s SIZES] [OPTION]...
   weft perf --compare stock|LIBRARY [-p PROVIDER]... [OPTION]...
   weft perf --batch FILE [OPTION]...
-  weft perf --server [--port PORT]
-  weft perf --client HOST [--port PORT] [OPTION]...
+  weft perf --server [--keep] [--compare LIBRARY] [--port PORT]
+  weft perf --client HOST [--compare stock|LIBRARY] [--port PORT] [OPTION]...
 
 DESCRIPTION
   Starts two processes on two CPUs, and measures between them through the standard API and nothing else, so
@@ -117,6 +119,12 @@ DESCRIPTION
   bandwidths what all moved from the first start to the last end; percentiles are those of all operations. A line
   below has the slowest and the fastest of them.
 
+  Of two hosts, the server waits and the client says what is measured. The server runs the library that the
+  client runs: Weft, the system's (--stock), or with --compare the file that --compare of the server names. A
+  server with --stock runs that alone. The client is told of another version or build on the other side and of
+  settings that differ, and ends when the libraries do not understand each other. Everyone who reaches the
+  server's port can make it measure.
+
   A file for --batch has the options of one measurement in each line; ' and " keep blanks in a word, # begins
   a comment. All lines are looked at before the first is measured. Each makes a report of its own; an option that
   stands once stands on the command line or in the line.
@@ -134,6 +142,8 @@ EXAMPLES
   weft perf -t tagged-pingpong,rma-read-lat,atomic-lat -s 8 --percentiles -f csv
   weft perf --threads 4 -t tagged-rate,rma-write-bw
   weft perf -p tcp --peers 8 -t tagged-pingpong,tagged-bw
+  weft perf --server --keep                                     # on one host, and on the other:
+  weft perf --client HOST --compare stock -p tcp -t tagged-pingpong,tagged-bw
   weft perf --batch nightly.txt -r 9
 )"});
 }
@@ -206,7 +216,8 @@ void check_server(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0) continue;
     const std::string name = option->get_name();
-    if (name != "--server" && name != "--port" && name != "--node" && name != "--pin" && name != "--stock")
+    if (name != "--server" && name != "--port" && name != "--node" && name != "--pin" && name != "--stock" &&
+        name != "--keep" && name != "--compare")
       fail_usage("{} is the client's to say, not that of --server", name);
   }
 }
@@ -245,6 +256,7 @@ void check_memory(const Options& o, const std::vector<Step>& steps, uint64_t ava
 
 void interpret(const CLI::App& app, Options& o) {
   if (o.server && !o.client.empty()) fail_usage("--server and --client are for two different hosts");
+  if (o.keep && !o.server) fail_usage("--keep is for --server");
   if (o.server) check_server(app);
   if (o.providers.empty()) o.providers = {"shm"};
   for (const std::string& provider : o.providers)
@@ -259,9 +271,7 @@ void interpret(const CLI::App& app, Options& o) {
   parse_one(o.threading, threading_names(), "a threading level");
   if (app.count("--plot") != 0) check_plot(o);
   if (app.count("--compare") != 0) {
-    if (o.server || !o.client.empty() || o.stock)
-      fail_usage(
-          "--compare is for two libraries on this host; it goes with neither --stock, --server nor --client");
+    if (o.stock) fail_usage("--compare measures both libraries; --stock only the system's");
     (void)folder_of_library(o.compare_with);
   }
   if (!o.pin_text.empty()) {

@@ -19,7 +19,7 @@ constexpr uint16_t usual_port = 7470;
 struct Options : PerfOptions {
   std::string sizes_text, pin_text, format = "text", output, plot_file, client, compare_with, batch;
   std::vector<std::string> test_words;
-  bool server = false;
+  bool server = false, keep = false;
   uint16_t port = usual_port;
   std::pair<int, int> cpus{-1, -1};
 };

@@ -60,6 +60,7 @@ TEST(PerfOptions, NamesThatAreNoneAreRefused) {
                                                 {"--server", "--client", "host"},
                                                 {"--server", "-s", "8"},
                                                 {"--compare", "stock", "--stock"},
+                                                {"--keep"},
                                                 {"--compare", ""},
                                                 {"--plot", "/nowhere/at/all.svg"},
                                                 {"--port", "65536"},

@@ -70,7 +70,7 @@ Reporter::~Reporter() {
 
 void Reporter::print_head() {
   const Circumstances& c = circumstances_;
-  fmt::print(out_, "library    {} (API {})\n", c.library, c.api);
+  fmt::print(out_, "library    {} {} (API {})\n", c.version, c.library, c.api);
   fmt::print(out_, "processes  {}; threading {}{}\n", c.where, c.threading,
              c.verify ? "; data verified" : "");
   fmt::print(out_, "figures    median of {} (least .. most); window {}\n\n", c.repeat, c.window);
@@ -85,8 +85,8 @@ std::string Reporter::title() const {
   std::string placement = "placement unknown";
   for (const Result& result : results_)
     if (const std::string text = cpus_text(result); text != "-") placement = text;
-  return fmt::format("{}: {} (API {})\nprocesses: {}; {}", host, circumstances_.library, circumstances_.api,
-                     circumstances_.where, placement);
+  return fmt::format("{}: libfabric {} (API {})\nprocesses: {}; {}", host, circumstances_.version,
+                     circumstances_.api, circumstances_.where, placement);
 }
 
 void Reporter::clear_progress() {
@@ -140,6 +140,12 @@ void Reporter::refused(const std::string& provider, const std::string& test, siz
   fmt::print(stderr, "weft perf: {} {} {} was not run: {}\n", provider, test, size_text(size), reason);
 }
 
+void Reporter::note(const std::string& text) {
+  notes_.push_back(text);
+  clear_progress();
+  fmt::print(stderr, "weft perf: note: {}\n", text);
+}
+
 void Reporter::failed(const std::string& provider, const std::string& reason) {
   failed_.push_back({{"provider", provider}, {"reason", reason}});
   clear_progress();
@@ -154,7 +160,8 @@ void Reporter::finish() {
     return;
   }
   const Circumstances& c = circumstances_;
-  nlohmann::json document{{"library", c.library},     {"api", c.api},
+  nlohmann::json document{{"library", c.library},     {"version", c.version},
+                          {"notes", notes_},          {"api", c.api},
                           {"where", c.where},         {"cpus", c.cpus},
                           {"threading", c.threading}, {"window", c.window},
                           {"repeat", c.repeat},       {"buffers", c.buffers},

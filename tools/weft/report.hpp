@@ -19,6 +19,7 @@ enum class Format { text, json, csv };
 // Where the figures come from.
 struct Circumstances {
   std::string library;  // file of libfabric.so.1
+  std::string version;  // what it says of itself
   std::string api;      // fi_version(3)
   std::string where;    // "CPUs 0 and 1", "this host and ..."
   std::vector<int> cpus;
@@ -39,6 +40,8 @@ class Reporter {
   void begin(const std::string& provider, const std::string& test, size_t size, size_t index, size_t count);
   void result(const Result& result);
   void refused(const std::string& provider, const std::string& test, size_t size, const std::string& reason);
+  // Something to know beside the figures.
+  void note(const std::string& text);
   void failed(const std::string& provider, const std::string& reason);
   void finish();
 
@@ -58,6 +61,7 @@ class Reporter {
   bool line_shown_ = false;
   std::chrono::steady_clock::time_point last_progress_;
   std::vector<Result> results_;
+  nlohmann::json notes_ = nlohmann::json::array();
   nlohmann::json refused_ = nlohmann::json::array(), failed_ = nlohmann::json::array();
 };
 
