@@ -98,9 +98,12 @@ class Device final : proto::roce::PacketOutput {
   // For the calls of adapter(): the time of one clock.
   uint64_t now() noexcept { return clock_.now(); }
   // For a thread of the program whose queue is empty: takes what came, sends what is due. Returns how many packets.
-  // While the progress thread stands aside, an acknowledgement over UDP waits for the next call that posts, or that finds
-  // the queue empty: what the program sends because of the message goes first, and in the same system call.
+  // An acknowledgement waits for the next call that posts or finds the queue empty, so that it leaves in the system call of
+  // what the program sends because of the message. It waits over UDP, and after one-sided operations over shared memory as
+  // well, while the progress thread stands aside or wakes within look_ns_max.
   int poll() noexcept;
+  // The progress thread leaves packets to the program, which polls.
+  bool stands_aside() const noexcept { return is_aside_; }
   // The process ends: what waits leaves, but nothing else, whose memory may be gone.
   void leave() noexcept;
   // Sends what waits for the program's next call: there may be none, or queue pairs and regions change.
@@ -121,7 +124,7 @@ class Device final : proto::roce::PacketOutput {
   void posted(uint64_t now = 0) noexcept {
     if (now != 0) {
       posted_at_ns_ = now;
-      if (++posts_ > posts_at_once && is_aside_ && !card_ && may_wait_ && may_gather()) {
+      if (++posts_ > posts_at_once && is_aside_ && may_gather()) {
         if (!gathers_) gather(now);
         return;
       }
@@ -218,8 +221,9 @@ class Device final : proto::roce::PacketOutput {
     if (wakes_at_ > now + no_room_ns)
       wake_thread();  // it looks in time, and as often while the program goes on so
   }
-  // Packets wait in ports, and none whose request is complete as soon as it is sent: UC, UD.
+  // Packets wait in ports, and none whose request is complete as soon as it is sent: UC, UD. A card has a queue of its own.
   bool may_gather() const noexcept {
+    if (!may_wait_ || card_) return false;
     bool any = false;
     for (const auto& port : ports_) {
       if (!port || !port->has_unsent()) continue;

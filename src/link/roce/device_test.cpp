@@ -192,14 +192,22 @@ TEST(RoceDevice, TheThreadStepsAsideWhileTheProgramPolls) {
   EXPECT_TRUE(a.wait(false));
 }
 
-// Both threads stand aside: each side has polled for what the other one wrote.
-void poll_until_aside(Side& a, Side& b) {
-  for (int i = 0; i < 300; ++i) {
-    a.write(b, 64);
-    ASSERT_TRUE(a.wait(true));
-    const std::scoped_lock guard(b.device->lock());
-    (void)b.device->poll();
+// Polls each side for what the other one wrote until both threads stand aside. False: they did not within 10 s.
+bool poll_until_aside(Side& a, Side& b) {
+  const auto is_aside = [](Side& side) {
+    const std::scoped_lock guard(side.device->lock());
+    return side.device->stands_aside();
+  };
+  for (const uint64_t end = os::monotonic_ns() + 10'000'000'000; os::monotonic_ns() < end;) {
+    for (int i = 0; i < 100; ++i) {
+      a.write(b, 64);
+      if (!a.wait(true)) return false;
+      const std::scoped_lock guard(b.device->lock());
+      (void)b.device->poll();
+    }
+    if (is_aside(a) && is_aside(b)) return true;
   }
+  return false;
 }
 
 // Polls until more than so many packets have come.
@@ -233,7 +241,7 @@ TEST(RoceDevice, PostsInARowOfAProgramThatStopsPollingArrive) {
   a.connect(b);
   b.connect(a);
   for (int round = 0; round < 50; ++round) {
-    poll_until_aside(a, b);
+    ASSERT_TRUE(poll_until_aside(a, b));
     for (int i = 0; i < 10; ++i) a.write(b, 64, true);
     for (int i = 0; i < 10; ++i) ASSERT_TRUE(a.wait(false)) << round;
   }
@@ -246,7 +254,7 @@ TEST(RoceDevice, WhatWaitsLeavesBeforeItsQueuePairGoes) {
   ASSERT_TRUE(a.device && b.device);
   a.connect(b);
   b.connect(a);
-  poll_until_aside(a, b);
+  ASSERT_TRUE(poll_until_aside(a, b));
   const uint64_t received = b.packets().received;
   for (int i = 0; i < 10; ++i) a.write(b, 64, true);
   {
@@ -265,7 +273,7 @@ TEST(RoceDevice, RequestsThatAreCompleteWhenTheyAreSentDoNotWait) {
   ASSERT_TRUE(a.device && b.device);
   a.connect(b);
   b.connect(a);
-  poll_until_aside(a, b);
+  ASSERT_TRUE(poll_until_aside(a, b));
   std::array<QueuePair*, 2> pairs{};
   for (size_t i = 0; i < 2; ++i) {
     Side& side = i == 0 ? a : b;
