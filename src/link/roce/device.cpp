@@ -192,6 +192,10 @@ uint8_t Device::path_mtu_max(size_t index, const Gid& to) noexcept {
   return ports_[index]->path_mtu_max(to);
 }
 
+void Device::expect(const proto::roce::AddressVector& peer) noexcept {
+  if (near_ && peer.source_index == 0) near_->expect(peer.destination, clock_.now());
+}
+
 // --- groups ---
 
 namespace {
@@ -288,14 +292,12 @@ PortCounters Device::port_counters() const noexcept {
 bool Device::send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept {
   if (to.source_index >= gid_count || !ports_[to.source_index]) return true;  // there is no way
   if (near_ && to.source_index == 0) {
-    switch (near_->send(to.destination, parts, count, ports_[0]->has_unsent())) {
-      case NearPort::Sent::Taken:
-        return true;
-      case NearPort::Sent::NoRoom:
-        return false;
-      case NearPort::Sent::NoWay:
-        break;
-    }
+    auto sent = near_->send(to.destination, parts, count, ports_[0]->has_unsent());
+    // A stream never pauses for the ring to begin, so what waits for UDP is sent now.
+    if (sent == NearPort::Sent::AfterUdp) [[unlikely]]
+      sent = ports_[0]->flush() ? near_->send(to.destination, parts, count) : NearPort::Sent::NoRoom;
+    if (sent == NearPort::Sent::Taken) return true;
+    if (sent == NearPort::Sent::NoRoom) return false;
   }
   if (!ports_[to.source_index]->send(to, parts, count)) return false;
   ++counters_.sent_by_udp;

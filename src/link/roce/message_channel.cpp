@@ -126,6 +126,7 @@ Result<void> MessageChannel::to_send(Attributes& a, uint32_t mtu_there) {
     return ok;
   auto ok = step(QpState::ReadyToSend,
                  attr_sq_psn | attr_timeout | attr_retry_count | attr_rnr_retry | attr_max_reads);
+  if (ok) shared_->device->expect(a.path);
   shared_->device->posted();  // other queue pairs may have sent, too
   return ok;
 }

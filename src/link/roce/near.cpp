@@ -94,6 +94,14 @@ void NearPort::close() noexcept {
 
 // --- packets ---
 
+void NearPort::expect(const Gid& to, uint64_t now) noexcept {
+  if (!listener_ || !origin_.is_here() || outbound_.contains(to) || want(to) == nullptr) return;
+  try {
+    greet_wanted(now);
+  } catch (...) {  // out of memory: UDP it is
+  }
+}
+
 NearPort::Outbound* NearPort::want(const Gid& to) noexcept {
   if (outbound_.size() >= known_max || is_group(to) || !gid_with_port(address_of(to)) ||
       *gid_with_port(address_of(to)) != to || !listener_)
@@ -126,7 +134,8 @@ NearPort::Sent NearPort::send(const Gid& to, const iovec* parts, size_t count, b
     case State::Standing:
       return put(*out, parts, count);
     case State::Greeted:
-      if (waits_for_udp || !out->ring->is_attached()) return Sent::NoWay;
+      if (!out->ring->is_attached()) return Sent::NoWay;
+      if (waits_for_udp) return Sent::AfterUdp;
       out->state = State::Standing;
       return put(*out, parts, count);
     case State::Absent:

@@ -63,9 +63,9 @@ class NearPort {
   Result<void> open(const os::SocketAddress& own, proto::PacketCapture* capture);
   void close() noexcept;
 
-  enum class Sent : uint8_t { Taken, NoRoom, NoWay };
+  enum class Sent : uint8_t { Taken, NoRoom, NoWay, AfterUdp };
   // PacketOutput::send(). NoWay: there is no ring to it (yet), and UDP has to serve. `waits_for_udp`: packets have not
-  // left by UDP yet, and no ring begins before they have.
+  // left by UDP yet. AfterUdp: the first packet of a ring, which is taken as soon as they have.
   Sent send(const Gid& to, const iovec* parts, size_t count, bool waits_for_udp = false) noexcept;
   // Gives what came to the adapter; returns how many packets. A peer's first packets came by UDP: before the first of
   // a ring, empty_sockets() takes what waits there, so that nothing is overtaken.
@@ -88,6 +88,8 @@ class NearPort {
     return false;
   }
   bool reaches(const Gid& to) const noexcept;  // packets to it go into a ring
+  // Greets that GID now, before the first packet to it, unless that was tried before.
+  void expect(const Gid& to, uint64_t now) noexcept;
   bool has_rings() const noexcept { return !inbound_.empty(); }
 
   // Greetings, the ends of peers, wake-ups: due once in a while, and when wait_fd() is readable.

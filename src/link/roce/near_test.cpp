@@ -140,6 +140,27 @@ TEST(RoceNear, NothingIsSentAgainWhereTheWayChanges) {
   }
 }
 
+// A queue pair of UC that streams from its first request on would lose what the peer's socket has no room for.
+TEST(RoceNear, PeersOfQueuePairsAreGreetedBeforeTheFirstPacket) {
+  Side a(local, false), b(local, false);
+  ASSERT_TRUE(a.device && b.device);
+  join(a, b);
+  for (Side* side : {&a, &b}) {
+    AddressVector peer;
+    peer.destination = (side == &a ? b : a).card().gid;
+    side->device->expect(peer);
+    side->device->expect(peer);
+  }
+  for (int i = 0; i < 10; ++i, ::usleep(1'500)) (void)(a.device->poll() + b.device->poll());
+  for (int i = 0; i < 16; ++i) a.write(b, 64);
+  EXPECT_TRUE(comes_true([&] {
+    (void)(a.device->poll() + b.device->poll());
+    return a.qp->requester.oldest == a.qp->requester.next;
+  }));
+  EXPECT_EQ(a.counters().sent_by_udp + b.counters().sent_by_udp, 0U);
+  EXPECT_GE(a.counters().near.sent, 16U);
+}
+
 // A list of requests may find a ring between two of them, when the first ones still wait to leave by UDP together.
 TEST(RoceNear, ARingDoesNotOvertakeWhatWaitsForUdp) {
   Side a(local, false), b(local, false);
@@ -163,6 +184,7 @@ TEST(RoceNear, ARingDoesNotOvertakeWhatWaitsForUdp) {
   post();
   poll(b, 10);  // takes the ring
   post();
+  EXPECT_EQ(a.counters().near.sent, 1U);  // the one before was sent by UDP, though nobody said posted()
   poll(b, 10);
   a.device->posted();
   poll(b, 10);

@@ -203,6 +203,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
         own.device().settle();
         auto ok = own.adapter().modify(*of(qp).pair, *to, static_cast<uint32_t>(mask), own.device().now());
         if (!ok) return ok;
+        if ((mask & IBV_QP_AV) != 0) own.device().expect(to->path);
         own.device().posted();
         if ((mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
         return {};
