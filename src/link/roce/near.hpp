@@ -114,8 +114,9 @@ class NearPort {
   static constexpr uint64_t tend_ns = 1'000'000;        // while the program polls
   static constexpr uint64_t again_ns = 10'000'000'000;  // until a peer that was not there is tried again
   static constexpr uint64_t busy_ns = 10'000'000;       // until one whose queue was full is
-  static constexpr uint64_t patience_ns =
-      10'000'000;  // with a receiver whose ring is full; then packets are lost
+  // With a receiver whose ring is full; then packets are lost. Longer than one waits for a busy processor: UC and UD do not
+  // repeat.
+  static constexpr uint64_t patience_ns = 100'000'000;
   static constexpr uint64_t foreign_ns = 100'000'000;  // after a connection of another user none is accepted
 
   struct Watched {
