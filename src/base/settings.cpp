@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 4> copy_words = {"auto", "ring", "receive
 
 constexpr std::array<std::string_view, 4> verbs_log_words = {"none", "error", "warn", "info"};
 
-constexpr std::array<Setting, 28> table = {{
+constexpr std::array<Setting, 29> table = {{
     {"FI_PROVIDER", Kind::Text, 0, 0, 0,
      "Providers to use, separated by commas; ^ before the list means all but those (default: all)"},
     {"FI_PROVIDER_PATH", Kind::Text, 0, 0, 0, "Directories with plugins (*fi.so), with colons between"},
@@ -76,6 +76,10 @@ constexpr std::array<Setting, 28> table = {{
     {"WEFT_VERBS_SELECTIVE", Kind::Flag, 0, 1, 1,
      "libibverbs.so.1: 0: what follows a lost packet is repeated with it, also between devices of Weft "
      "(default: 1)"},
+    {"WEFT_VERBS_PACKET_RING", Kind::Number, 0, 1'048'576, 8192,
+     "libibverbs.so.1: KiB of the ring in which a device over a packet socket receives; 0: no ring, each "
+     "poll "
+     "is a system call (default: 8192)"},
     {"WEFT_VERBS_PROVIDERS", Kind::Text, 0, 0, 0,
      "libibverbs.so.1: shared objects with more verbs devices, with colons between (default: none)"},
     {"WEFT_VERBS_LOG", Kind::Word, 0, 0, 0,

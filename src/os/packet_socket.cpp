@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// socket(2) of AF_PACKET, recvmmsg(2) with PACKET_AUXDATA.
+// socket(2) of AF_PACKET; sendmmsg(2); recvmmsg(2) with PACKET_AUXDATA.
 #include "os/packet_socket.hpp"
 
 #include <arpa/inet.h>
@@ -11,14 +11,18 @@
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace weft::os {
 namespace {
 
 constexpr size_t link_head_bytes = 18;  // with a tag
+constexpr size_t together_bytes_max = 512;
+constexpr int send_flags = MSG_DONTWAIT | MSG_NOSIGNAL;
 
 Error refused(const std::string& interface, const char* what) {
   const int code = errno;
@@ -27,25 +31,41 @@ Error refused(const std::string& interface, const char* what) {
   return Error{code, why};
 }
 
+void gather(const iovec* parts, size_t count, std::byte* out) noexcept {
+  for (size_t i = 0; i < count; out += parts[i++].iov_len)
+    if (parts[i].iov_len != 0) std::memcpy(out, parts[i].iov_base, parts[i].iov_len);
+}
+
 }  // namespace
 
+// Buffers of recvmmsg(2), without a ring, and of frames that are sent together.
 struct PacketSocket::State {
   using Control = std::array<std::byte, CMSG_SPACE(sizeof(tpacket_auxdata))>;
+  static constexpr size_t head_bytes_max = 256;
+  static constexpr size_t sent_parts_max = 512;
 
-  explicit State(size_t frame_bytes) : slot_bytes(frame_bytes), memory(batch_max * frame_bytes) {
-    for (size_t i = 0; i < batch_max; ++i) {
-      parts[i] = {memory.data() + i * slot_bytes, slot_bytes};
-      messages[i].msg_hdr.msg_iov = &parts[i];
-      messages[i].msg_hdr.msg_iovlen = 1;
-      messages[i].msg_hdr.msg_control = controls[i].data();
+  struct Incoming {
+    explicit Incoming(size_t frame_bytes) : slot_bytes(frame_bytes), memory(batch_max * frame_bytes) {
+      for (size_t i = 0; i < batch_max; ++i) {
+        parts[i] = {memory.data() + i * slot_bytes, slot_bytes};
+        messages[i].msg_hdr.msg_iov = &parts[i];
+        messages[i].msg_hdr.msg_iovlen = 1;
+        messages[i].msg_hdr.msg_control = controls[i].data();
+      }
     }
-  }
+    size_t slot_bytes;
+    std::vector<std::byte> memory;
+    std::array<mmsghdr, batch_max> messages{};
+    std::array<iovec, batch_max> parts{};
+    alignas(cmsghdr) std::array<Control, batch_max> controls{};
+  };
 
-  size_t slot_bytes;
-  std::vector<std::byte> memory;
-  std::array<mmsghdr, batch_max> messages{};
-  std::array<iovec, batch_max> parts{};
-  alignas(cmsghdr) std::array<Control, batch_max> controls{};
+  std::unique_ptr<Incoming> incoming;
+  size_t sent_count = 0;
+  size_t sent_part_count = 0;
+  std::array<mmsghdr, batch_max> sent{};
+  std::array<iovec, sent_parts_max> sent_parts;
+  std::array<std::array<std::byte, head_bytes_max>, batch_max> heads;
 };
 
 void PacketSocket::Deleter::operator()(State* state) const noexcept { delete state; }
@@ -72,6 +92,10 @@ Result<void> PacketSocket::open(const std::string& interface) {
   if (::setsockopt(fd.get(), SOL_PACKET, PACKET_AUXDATA, &on, sizeof on) != 0 ||
       ::setsockopt(fd.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on) != 0)
     return refused(interface, "options");
+  const size_t frame_bytes = mtu_bytes_ + link_head_bytes;
+  if (ring_bytes_ != 0)
+    if (auto ring = ring_.open(fd.get(), ring_bytes_, frame_bytes); !ring)
+      why_no_ring_ = "packet socket on " + interface + ": no ring for frames: " + ring.error().why;
   const auto wanted = static_cast<int>(buffer_bytes);
   for (const auto& [forced, plain] : {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, {SO_SNDBUFFORCE, SO_SNDBUF}})
     if (::setsockopt(fd.get(), SOL_SOCKET, forced, &wanted, sizeof wanted) != 0)
@@ -79,8 +103,9 @@ Result<void> PacketSocket::open(const std::string& interface) {
   int got = 0;
   socklen_t got_bytes = sizeof got;
   (void)::getsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &got, &got_bytes);
-  receive_buffer_bytes_ = static_cast<size_t>(got);
-  state_.reset(new State(mtu_bytes_ + link_head_bytes));
+  receive_buffer_bytes_ = ring_ ? ring_.layout().bytes() : static_cast<size_t>(got);
+  state_.reset(new State);
+  if (!ring_) state_->incoming = std::make_unique<State::Incoming>(frame_bytes);
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0)
     return refused(interface, "bind");
   fd_ = std::move(fd);
@@ -88,29 +113,88 @@ Result<void> PacketSocket::open(const std::string& interface) {
 }
 
 bool PacketSocket::send(const iovec* parts, size_t count) noexcept {
+  // One piece spares the kernel the list of pieces.
+  std::array<std::byte, together_bytes_max> together;
+  size_t bytes = 0;
+  for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
+  const bool is_short = bytes <= together.size();
+  if (is_short) gather(parts, count, together.data());
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(parts);
   message.msg_iovlen = count;
   for (;;) {
-    if (::sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return true;
+    const ssize_t sent = is_short ? ::send(fd_.get(), together.data(), bytes, send_flags)
+                                  : ::sendmsg(fd_.get(), &message, send_flags);
+    if (sent >= 0) return true;
     if (errno == EINTR) continue;
     return errno != EAGAIN && errno != ENOBUFS;
   }
 }
 
-size_t PacketSocket::receive() noexcept {
+bool PacketSocket::add(const iovec* parts, size_t count) noexcept {
+  State& all = *state_;
+  const bool fits = parts[0].iov_len <= State::head_bytes_max && count <= State::sent_parts_max;
+  if (!fits || all.sent_count == batch_max || all.sent_part_count + count > State::sent_parts_max) {
+    const size_t added = all.sent_count;
+    if (send_added() != added) return false;
+  }
+  if (!fits) {
+    const bool sent = send(parts, count);
+    has_sent_ = has_sent_ || sent;
+    return sent;
+  }
+  std::byte* const head = all.heads[all.sent_count].data();
+  std::memcpy(head, parts[0].iov_base, parts[0].iov_len);
+  msghdr& message = all.sent[all.sent_count++].msg_hdr;
+  message.msg_iov = &all.sent_parts[all.sent_part_count];
+  message.msg_iovlen = count;
+  message.msg_iov[0] = {head, parts[0].iov_len};
+  std::copy_n(parts + 1, count - 1, message.msg_iov + 1);
+  all.sent_part_count += count;
+  return true;
+}
+
+bool PacketSocket::flush() noexcept {
+  const bool is_empty = state_->sent_count == 0;
+  (void)send_added();
+  return std::exchange(has_sent_, false) || is_empty;
+}
+
+size_t PacketSocket::send_added() noexcept {
+  State& all = *state_;
+  size_t done = 0;
+  while (done < all.sent_count) {
+    const int sent =
+        ::sendmmsg(fd_.get(), &all.sent[done], static_cast<unsigned>(all.sent_count - done), send_flags);
+    if (sent > 0) {
+      done += static_cast<size_t>(sent);
+    } else if (errno != EINTR) {
+      if (errno == EAGAIN || errno == ENOBUFS) break;
+      ++done;  // the first one cannot leave
+    }
+  }
+  all.sent_count = all.sent_part_count = 0;
+  has_sent_ = has_sent_ || done != 0;
+  return done;
+}
+
+size_t PacketSocket::receive_batch() noexcept {
   if (!fd_) return 0;
-  for (mmsghdr& message : state_->messages) message.msg_hdr.msg_controllen = sizeof(State::Control);
-  const int got = ::recvmmsg(fd_.get(), state_->messages.data(), batch_max, MSG_DONTWAIT, nullptr);
+  State::Incoming& all = *state_->incoming;
+  for (mmsghdr& message : all.messages) message.msg_hdr.msg_controllen = sizeof(State::Control);
+  const int got = ::recvmmsg(fd_.get(), all.messages.data(), batch_max, MSG_DONTWAIT, nullptr);
   return got > 0 ? static_cast<size_t>(got) : 0;
 }
 
-PacketSocket::Frame PacketSocket::frame(size_t index) const noexcept {
-  const mmsghdr& message = state_->messages[index];
-  Frame frame;
+PacketFrame PacketSocket::received(size_t index) noexcept {
+  const mmsghdr& message = state_->incoming->messages[index];
+  PacketFrame frame;
   // What is longer than the interface's MTU the kernel has joined, or it is none of ours.
-  if ((message.msg_hdr.msg_flags & MSG_TRUNC) != 0) return frame;
-  frame.bytes = {static_cast<const std::byte*>(state_->parts[index].iov_base), message.msg_len};
+  if ((message.msg_hdr.msg_flags & MSG_TRUNC) != 0) {
+    ++cut_;
+    return frame;
+  }
+  frame.bytes = {static_cast<const std::byte*>(state_->incoming->parts[index].iov_base), message.msg_len};
   for (const cmsghdr* at = CMSG_FIRSTHDR(&message.msg_hdr); at != nullptr;
        at = CMSG_NXTHDR(const_cast<msghdr*>(&message.msg_hdr), const_cast<cmsghdr*>(at))) {
     if (at->cmsg_level != SOL_PACKET || at->cmsg_type != PACKET_AUXDATA) continue;
@@ -120,6 +204,24 @@ PacketSocket::Frame PacketSocket::frame(size_t index) const noexcept {
     if ((aux.tp_status & TP_STATUS_VLAN_VALID) != 0) frame.vlan = aux.tp_vlan_tci;
   }
   return frame;
+}
+
+// An interface that goes down is an error of the socket, which makes the descriptor readable until somebody reads it;
+// recvmmsg(2) does that itself.
+void PacketSocket::take_error() noexcept {
+  slept_ = false;
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  (void)::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+}
+
+// The kernel's counters begin anew with each call.
+uint64_t PacketSocket::lost() noexcept {
+  tpacket_stats stats{};
+  socklen_t bytes = sizeof stats;
+  if (fd_ && ::getsockopt(fd_.get(), SOL_PACKET, PACKET_STATISTICS, &stats, &bytes) == 0)
+    lost_ += stats.tp_drops;
+  return lost_;
 }
 
 }  // namespace weft::os

@@ -53,4 +53,15 @@ for program in rc uc ud srq; do
   pair 2 $v6 "ibv_${program}_pingpong" -n 300
 done
 pair 1 $v4 ibv_rc_pingpong -n 300 -e -s 100000
+# In a small ring, and without one; both say so.
+expect() {
+  if grep -q "packet socket: $1" "$folder/client"; then echo "ok: $1"; else failed=1; grep 'packet socket' "$folder/client"; echo "FAILED: $1"; fi
+}
+expect 'a ring of [0-9]* frames, 8192 KiB; frames lost for want of room: 0;'
+export WEFT_VERBS_PACKET_RING=64
+pair 1 $v4 ibv_rc_pingpong -n 100 -s 100000
+expect 'a ring of 14 frames, 64 KiB;'
+export WEFT_VERBS_PACKET_RING=0
+pair 1 $v4 ibv_rc_pingpong -n 300
+expect 'no ring;'
 exit $failed

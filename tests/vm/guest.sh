@@ -167,6 +167,10 @@ case_events() {
 server_v4=10.16.0.2 client_v4=10.16.0.1
 in_weft_server() { ip netns exec bench1 env LD_LIBRARY_PATH=/weft/compat "$@"; }
 in_weft_client() { ip netns exec bench0 env LD_LIBRARY_PATH=/weft/compat "$@"; }
+# Over packet sockets, with addresses that no interface has; the programs meet by TCP at those above. WEFT_VM_RING as
+# WEFT_VERBS_PACKET_RING.
+in_packet_server() { in_weft_server WEFT_VERBS_DEVICES=weft_wire1=packet:wire1/10.16.0.12/24 WEFT_VERBS_PACKET_RING="$(cat /logs/ring)" "$@"; }
+in_packet_client() { in_weft_client WEFT_VERBS_DEVICES=weft_wire0=packet:wire0/10.16.0.11/24 WEFT_VERBS_PACKET_RING="$(cat /logs/ring)" "$@"; }
 case_bench() {
   local name
   ip link add wire2 type veth peer name wire3

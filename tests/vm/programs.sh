@@ -172,6 +172,7 @@ events() {
 measure() {
   local field="$1" name="$2" side="$3" server="$4" client="$5" address="$6" value
   shift 6
+  grep -qE -- "$(cat /logs/only)" <<<"$name, $side" || return
   $server timeout 60 "${@//%device/$server_device}" >/logs/bench.server 2>&1 &
   local pid=$!
   for _ in $(seq 100); do
@@ -185,15 +186,17 @@ measure() {
   say "bench: $name, $side: ${value:-failed: $(tail -n 1 /logs/bench.client)}"
 }
 
-# The same programs over rxe and over Weft in turn, both through a pair of veth.
+# The same programs in turn, each through a pair of veth: over rxe, over Weft by UDP sockets, over Weft by packet sockets.
 bench() {
   local round
   for round in $(seq "$(cat /logs/rounds)"); do
     local side
-    for side in rxe weft; do
+    for side in rxe weft packet; do
       local at=() index=0
       if [[ $side == rxe ]]; then
         at=(in_kernel in_kernel $server_v4) index=1 server_device=rxe2 client_device=rxe1
+      elif [[ $side == packet ]]; then
+        at=(in_packet_server in_packet_client $server_v4) index=1 server_device=weft_wire1 client_device=weft_wire0
       else
         at=(in_weft_server in_weft_client $server_v4) index=0 server_device=weft_wire1 client_device=weft_wire0
       fi

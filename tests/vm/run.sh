@@ -31,6 +31,7 @@ mkdir -p "$logs"
 printf '%s\n' "${cases[@]}" >"$logs/cases"
 echo "${WEFT_VM_ONLY:-.}" >"$logs/only"
 echo "${WEFT_VM_ROUNDS:-5}" >"$logs/rounds"
+echo "${WEFT_VM_RING:-8192}" >"$logs/ring"
 started=$SECONDS
 echo "vm: booting Linux $kernel_version"
 status=0

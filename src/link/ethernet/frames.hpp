@@ -56,7 +56,7 @@ concept Frames = std::default_initializable<F> &&
   noexcept->std::same_as<int>;
 };
 
-// What Frames may have besides: proto::HasSleep, proto::HasReceiveBuffer, proto::HasReceiveSlots, and
+// What Frames may have besides: proto::HasSleep, proto::HasReceiveBuffer, proto::HasReceiveSlots, proto::HasGlance, and
 
 // Several frames in one call, or one ring of the bell: what send() took may wait until flush(). EthernetPackets calls it
 // at the end of each of its own calls.
@@ -64,6 +64,17 @@ template <class F>
 concept HasFlush = requires(F& frames) {
   { frames.flush() }
   noexcept;
+};
+
+// Trains: several frames in one call of the device. add() is send() but for the memory of all parts behind the first one,
+// which stays as it is until send_added(). What finds no room then is forgotten; false: there were frames, and none found
+// room.
+template <class F>
+concept HasTrains = requires(F& frames, const iovec* parts, size_t count) {
+  { frames.add(parts, count) }
+  noexcept->std::same_as<bool>;
+  { frames.send_added() }
+  noexcept->std::same_as<bool>;
 };
 
 // A filter of group addresses: frames to a multicast MAC arrive between join and leave only. Without it all arrive, or

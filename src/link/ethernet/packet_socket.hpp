@@ -17,27 +17,34 @@ namespace weft::link::ethernet {
 
 class SocketFrames {
  public:
-  void set_interface(std::string name) { interface_ = std::move(name); }  // before open()
+  // --- before open() ---
+  void set_interface(std::string name) { interface_ = std::move(name); }
+  void set_ring_bytes(size_t bytes) noexcept { socket_.set_ring_bytes(bytes); }  // 0: no ring
 
   Result<void> open() { return socket_.open(interface_); }
   void close() noexcept { socket_.close(); }
   const wire::Mac& mac() const noexcept { return socket_.mac(); }
   size_t mtu_bytes() const noexcept { return socket_.mtu_bytes(); }
   size_t receive_buffer_bytes() const noexcept { return socket_.receive_buffer_bytes(); }
+  os::PacketSocket& socket() noexcept { return socket_; }  // what became of its ring
   bool send(const iovec* parts, size_t count) noexcept { return socket_.send(parts, count); }
+  bool add(const iovec* parts, size_t count) noexcept { return socket_.add(parts, count); }
+  bool send_added() noexcept { return socket_.flush(); }
 
+  // Each slot of the ring goes back to the kernel when the handler returns.
   template <class Handler>
   int poll(Handler& handler) noexcept {
-    const size_t count = socket_.receive();
-    for (size_t i = 0; i < count; ++i) {
-      const os::PacketSocket::Frame frame = socket_.frame(i);
+    return static_cast<int>(socket_.receive([&](const os::PacketFrame& frame) {
       handler.on_frame(ReceivedFrame{frame.bytes, frame.vlan, frame.is_checksum_good});
-    }
-    return static_cast<int>(count);
+    }));
   }
+  bool has_nothing() const noexcept { return socket_.has_ring() && !socket_.ring().has_frame(); }
 
   int wait_fd() noexcept { return socket_.fd(); }
-  bool arm() noexcept { return true; }
+  bool arm() noexcept {
+    socket_.arm();
+    return true;
+  }
   void disarm() noexcept {}
 
  private:
@@ -45,6 +52,7 @@ class SocketFrames {
   os::PacketSocket socket_;
 };
 
-static_assert(Frames<SocketFrames> && proto::HasSleep<SocketFrames> && proto::HasReceiveBuffer<SocketFrames>);
+static_assert(Frames<SocketFrames> && HasTrains<SocketFrames> && proto::HasGlance<SocketFrames> &&
+              proto::HasSleep<SocketFrames> && proto::HasReceiveBuffer<SocketFrames>);
 
 }  // namespace weft::link::ethernet

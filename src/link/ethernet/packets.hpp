@@ -85,7 +85,7 @@ class EthernetPackets {
   int try_send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept {
     if (!origin_.is_here()) [[unlikely]]
       return -ENETDOWN;
-    const int status = put(to, parts, count, 0);
+    const int status = put<false>(to, parts, count, 0);
     flush();
     return status;
   }
@@ -115,19 +115,21 @@ class EthernetPackets {
         if (offset == parts[part].iov_len) ++part, offset = 0;
       }
       if (pieces == 0) break;
-      if (put(to, piece.data(), pieces, number) == -EAGAIN) {
+      if (put<HasTrains<F>>(to, piece.data(), pieces, number) == -EAGAIN) {
         flush();
+        (void)send_train();
         return number != 0;  // those behind are lost
       }
     }
     flush();
-    return true;
+    return send_train();
   }
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
     if (!origin_.is_here()) [[unlikely]]
       return 0;
+    if (has_nothing()) return 0;
     now_ = Clock::now();
     Tap<Handler> tap{*this, handler};
     stack_.take_own([&](wire::Bytes frame) { tap.on_frame(ReceivedFrame{frame, 0, true}); });
@@ -137,6 +139,13 @@ class EthernetPackets {
       send_waiting();
     }
     return tap.packets;
+  }
+
+  // Whether poll() would find nothing and do nothing, as far as the device can tell without a system call.
+  bool has_nothing() const noexcept {
+    if constexpr (proto::HasGlance<F>)
+      return !origin_.is_here() || (frames_.has_nothing() && !stack_.is_busy());
+    else return false;
   }
 
   // --- sleeping, where the device has it. While neighbours are being asked the owner polls. ---
@@ -187,6 +196,7 @@ class EthernetPackets {
     }
   };
 
+  template <bool in_train>
   int put(std::span<const std::byte> to, const iovec* parts, size_t count, uint16_t identification) noexcept {
     if (count > parts_max) return -EMSGSIZE;
     if constexpr (HasFailure<F>)
@@ -197,7 +207,10 @@ class EthernetPackets {
       std::array<iovec, parts_max + 1> frame;
       frame[0] = {head_.bytes.data(), head_.count};
       std::copy_n(parts, count, frame.begin() + 1);
-      if (!frames_.send(frame.data(), count + 1)) return -EAGAIN;
+      bool taken = false;
+      if constexpr (in_train) taken = frames_.add(frame.data(), count + 1);
+      else taken = frames_.send(frame.data(), count + 1);
+      if (!taken) return -EAGAIN;
       if (stack_.loops()) [[unlikely]]
         (void)stack_.keep(head_, parts, count);
       return 0;
@@ -207,6 +220,11 @@ class EthernetPackets {
     stack_.tick(now_);  // who has to be asked is asked at once
     send_waiting();
     return 0;
+  }
+  // False: there were frames, and none was taken.
+  bool send_train() noexcept {
+    if constexpr (HasTrains<F>) return frames_.send_added();
+    else return true;
   }
   void send_waiting() noexcept {
     const auto send = [&](wire::Bytes frame) {

@@ -94,6 +94,18 @@ class Carrier {
     visit([&](auto& way) { way.set_ecn(ecn); });
   }
 
+  // A host of our own writes the headers of all segments itself.
+  bool numbers_segments() const noexcept { return std::holds_alternative<RawSocket>(ways_); }
+  bool has_nothing() const noexcept {
+    const auto* const raw = std::get_if<RawSocket>(&ways_);
+    return raw != nullptr && raw->has_nothing();
+  }
+  // The packet socket, where that is the way.
+  os::PacketSocket* packet_socket() noexcept {
+    auto* const raw = std::get_if<RawSocket>(&ways_);
+    return raw == nullptr ? nullptr : &raw->frames().socket();
+  }
+
   void set_parts_stay(bool stay) noexcept {
     if (auto* const card = std::get_if<Card>(&ways_)) card->set_parts_stay(stay);
   }
@@ -117,6 +129,7 @@ static_assert(proto::PacketLink<Carrier> && proto::HasSegmentationOffload<Carrie
               proto::HasReceiveBuffer<Carrier> && proto::HasMulticast<Carrier> &&
               proto::HasCongestionMarks<Carrier> && proto::HasCongestionMarks<Carrier::Udp> &&
               proto::HasCongestionMarks<Carrier::RawSocket> && proto::HasCongestionMarks<Carrier::Card> &&
-              proto::HasPartsThatStay<Carrier>);
+              proto::HasPartsThatStay<Carrier> && proto::HasGlance<Carrier> &&
+              proto::HasNumberedSegments<Carrier>);
 
 }  // namespace weft::link::roce

@@ -3,6 +3,7 @@
 #include "link/roce/device.hpp"
 
 #include <poll.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,20 +19,35 @@ namespace weft::link::roce {
 
 namespace {
 
-// How many times longer than on the machine that the times of the progress thread were found on a system call takes here:
-// emulated machines, kernels in user space.
+// UINT64_MAX: for ever.
+int wait_for(pollfd* fds, nfds_t count, uint64_t ns) noexcept {
+  const timespec timeout{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+  return ::ppoll(fds, count, ns == UINT64_MAX ? nullptr : &timeout, nullptr);
+}
+
+// How many times longer than on the machine that the times of the progress thread were found on a system call takes here, or
+// to go to sleep and wake up: emulated machines, kernels in user space. For the thread itself, which has slack for its
+// timers meanwhile.
 uint64_t scale_of(int fd) noexcept {
-  constexpr uint64_t usual_ns = 400;
+  constexpr uint64_t usual_call_ns = 400;
+  constexpr uint64_t usual_sleep_ns = 6'000;
   constexpr uint64_t scale_least = 4;  // below that it is chance
   constexpr uint64_t scale_max = 32;
-  uint64_t least = UINT64_MAX;
-  for (int i = 0; i < 8; ++i) {
-    pollfd one{fd, POLLIN, 0};
-    const uint64_t before = os::monotonic_ns();
-    (void)::poll(&one, 1, 0);
-    least = std::min(least, os::monotonic_ns() - before);
-  }
-  const uint64_t scale = least / usual_ns;
+  const auto least_of = [fd](uint64_t sleep_ns) {
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < 8; ++i) {
+      pollfd one{fd, POLLIN, 0};
+      const uint64_t before = os::monotonic_ns();
+      (void)wait_for(&one, 1, sleep_ns);
+      least = std::min(least, os::monotonic_ns() - before);
+    }
+    return least;
+  };
+  const uint64_t call = least_of(0);
+  (void)::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+  const uint64_t sleep = least_of(1);
+  (void)::prctl(PR_SET_TIMERSLACK, 0UL, 0UL, 0UL, 0UL);  // the default one
+  const uint64_t scale = std::max(call / usual_call_ns, sleep / usual_sleep_ns);
   return scale < scale_least ? 1 : std::min(scale, scale_max);
 }
 
@@ -59,8 +75,7 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, pro
     auto wake = os::Event::create();
     if (!wake) return wake.error();
     device->wake_.emplace(std::move(*wake));
-    device->scale_ = scale_of(device->wake_->fd());
-    device->look_ns_ = device->scaled(look_ns_min);
+    device->look_ns_ = look_ns_min;
     const auto run = [](void* self) { static_cast<Device*>(self)->run(); };
     if (!device->thread_.start("weft-roce", run, device.get()))
       return Error{EAGAIN, "the system gives no thread for the progress of one-sided operations"};
@@ -112,6 +127,7 @@ Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t
   if (!settings.packet_interface.empty()) {
     auto& way = ports_[index]->link().choose<Carrier::RawSocket>();
     way.frames().set_interface(settings.packet_interface);
+    way.frames().set_ring_bytes(settings.packet_ring_bytes);
     way.set_network(settings.network);
   }
   auto opened = ports_[index]->open(address, [&](Socket& link, std::span<const std::byte> at) {
@@ -123,6 +139,13 @@ Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t
   if (!opened) {
     ports_[index].reset();
   } else {
+    if (os::PacketSocket* const socket = ports_[index]->link().packet_socket(); socket != nullptr) {
+      glances_ = socket->has_ring();
+      if (const auto& audience = settings.audience;
+          !socket->why_no_ring().empty() && audience.note != nullptr)
+        audience.note(audience.noted,
+                      (socket->why_no_ring() + ", so frames are received by system calls").c_str());
+    }
     adapter_.names.push_back(gid_with_port(ports_[index]->address()).value_or(ports_[index]->gid()));
   }
   return opened;
@@ -289,6 +312,22 @@ PortCounters Device::port_counters() const noexcept {
   return sum;
 }
 
+Device::PacketSocketCounters Device::packet_socket_counters() noexcept {
+  PacketSocketCounters sum;
+  for (auto& port : ports_) {
+    os::PacketSocket* const socket = port ? port->link().packet_socket() : nullptr;
+    if (socket == nullptr) continue;
+    ++sum.sockets;
+    if (socket->has_ring()) {
+      sum.ring_slots += socket->ring().layout().slots();
+      sum.ring_bytes += socket->ring().layout().bytes();
+    }
+    sum.lost += socket->lost();
+    sum.cut += socket->cut();
+  }
+  return sum;
+}
+
 bool Device::send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept {
   if (to.source_index >= gid_count || !ports_[to.source_index]) return true;  // there is no way
   if (near_ && to.source_index == 0) {
@@ -338,7 +377,7 @@ std::string Device::addresses() const {
 void Device::show(uint64_t now) noexcept {
   show_at_ = now + show_ns;
   shown_packets_ = adapter_.counters().sent + adapter_.counters().received;
-  shown_->show(adapter_.counters(), counters(), port_counters());
+  shown_->show(adapter_.counters(), counters(), port_counters(), packet_socket_counters().lost);
   adapter_.for_each_qp([&](const proto::roce::QueuePair& qp) {
     shown_->show(qp, near_ && near_->reaches(qp.attributes.path.destination));
   });
@@ -355,7 +394,8 @@ int Device::receive(uint64_t now) noexcept {
 }
 
 void Device::answer(uint64_t now, int packets) noexcept {
-  is_late_ = gathers_ = false;
+  is_late_ = false;
+  gathers_ = false;
   // While packets come one of the next may be what a timer waits for; but not for ever.
   if (packets == 0 || adapter_.next_due() < now - overdue_ns) {
     adapter_.flush(now);
@@ -368,7 +408,8 @@ void Device::answer(uint64_t now, int packets) noexcept {
 }
 
 void Device::send_late() noexcept {
-  is_late_ = gathers_ = false;
+  is_late_ = false;
+  gathers_ = false;
   if (!origin_.is_here()) return;
   adapter_.serve_ready(clock_.now());
   flush_ports();
@@ -402,9 +443,14 @@ int Device::poll() noexcept {
     --polls_;
     return 0;
   }
+  if (glances_ && polls_ != 0 && has_nothing()) {
+    --polls_;
+    return 0;
+  }
   polls_ = vain_polls - 1;
   const uint64_t now = clock_.now();
-  polled_at_ns_ = taken_at_ns_ = now;
+  polled_at_ns_ = now;
+  taken_at_ns_ = now;
   const uint64_t by_udp = counters_.received_by_udp;
   const uint64_t one_sided = adapter_.counters().one_sided;
   const int packets = receive(now);
@@ -412,11 +458,17 @@ int Device::poll() noexcept {
   // write takes it by the poll for the acknowledgement.
   const bool is_one_sided = adapter_.counters().one_sided != one_sided;
   const bool is_dear = counters_.received_by_udp != by_udp || is_one_sided;
-  if (!is_late_ && is_dear && packets <= late_packets_max && adapter_.owes_acknowledgement_alone() &&
-      thread_looks_soon(now, is_one_sided)) {
-    is_late_ = true;
-    late_until_ = now + scaled(late_ns);
-  } else {
+  // What was sent in one call of a packet socket comes one by one: a message, then the acknowledgement that this program
+  // waits for.
+  const bool is_train = is_late_ && now < train_until_;
+  if ((!is_late_ || is_train) && is_dear && packets <= late_packets_max &&
+      adapter_.owes_acknowledgement_alone() && thread_looks_soon(now, is_one_sided)) {
+    if (!is_train) {
+      is_late_ = true;
+      late_until_ = now + scaled(late_ns);
+      train_until_ = glances_ && adapter_.awaits_acknowledgement() ? now + scaled(late_ns) : 0;
+    }
+  } else if (packets != 0 || !is_train) {
     answer(now, packets);
   }
   counters_.packets_by_program += static_cast<uint64_t>(packets);
@@ -442,7 +494,10 @@ void Device::step_aside() noexcept {
 }
 
 void Device::run() noexcept {
+  const uint64_t scale = scale_of(wake_->fd());
   std::unique_lock guard(lock_);
+  scale_ = scale;
+  look_ns_ = scaled(look_ns_min);
   while (!stop_.load(std::memory_order_relaxed)) {
     guard.release();  // sleep() gives it back and takes it
     const bool sockets_ready = sleep();
@@ -466,7 +521,7 @@ bool Device::sleep() noexcept {
     // A timer that the program is late for must not keep the thread awake.
     until = std::max(std::min(until, now + look_ns_), now + scaled(least_sleep_ns));
   } else {
-    if (is_late_) until = std::min(until, late_until_);
+    if (is_late_) until = std::min<uint64_t>(until, late_until_);
     // What waits for the program's next call may wait so long for this thread.
     if (is_active(now, scaled(active_ns))) until = std::min(until, now + scaled(look_ns_max));
     // Whoever looks while nothing happens sees what happened last.
@@ -485,12 +540,9 @@ bool Device::sleep() noexcept {
   is_armed_ = !is_aside_;
   wakes_at_ = std::max<uint64_t>(until, 1);
   lock_.unlock();
-  timespec timeout{};
-  if (until > now) {
-    timeout.tv_sec = static_cast<time_t>((until - now) / 1'000'000'000);
-    timeout.tv_nsec = static_cast<long>((until - now) % 1'000'000'000);
-  }
-  const int ready = ::ppoll(fds.data(), count, until == UINT64_MAX ? nullptr : &timeout, nullptr);
+  due_at_ = until;
+  int ready = wait_for(fds.data(), count, until == UINT64_MAX ? until : until > now ? until - now : 0);
+  while (ready == 0 && looks_away()) ready = wait_for(fds.data(), 1, look_ns_);
   lock_.lock();
   wakes_at_ = 0;
   is_armed_ = false;
@@ -504,6 +556,20 @@ bool Device::sleep() noexcept {
   return ready > 0 && (ready > 1 || fds[0].revents == 0);
 }
 
+// Whether the program takes packets itself and nothing waits for this thread. The lock of a program that polls is taken most
+// of the time: to wait for it makes a system call of each of the program's calls.
+bool Device::looks_away() noexcept {
+  if (!is_aside_ || gathers_ || stop_.load(std::memory_order_relaxed)) return false;
+  const uint64_t now = os::monotonic_ns();
+  if (is_late_ && now >= late_until_) return false;
+  // The program's clock may be a moment ahead.
+  if (taken_at_ns_ + scaled(taking_ns) <= before_waking(now)) return false;
+  look_ns_ = std::min(2 * look_ns_, has_gathered_ ? no_room_ns : scaled(look_ns_max));
+  has_gathered_ = false;
+  wakes_at_ = due_at_ = now + look_ns_;
+  return true;
+}
+
 void Device::work(bool sockets_ready) noexcept {
   for (bool first = true;; first = false) {
     const uint64_t now = clock_.now();
@@ -514,14 +580,17 @@ void Device::work(bool sockets_ready) noexcept {
     const uint64_t one_sided = adapter_.counters().one_sided;
     const int packets = receive(now);
     counters_.packets_by_thread += static_cast<uint64_t>(packets);
-    if (packets == 1 && adapter_.counters().one_sided != one_sided && will_reply(now)) {
+    if (packets != 0 && packets <= alone_packets_max && adapter_.counters().one_sided != one_sided &&
+        will_reply(now)) {
       is_late_ = true;
       late_until_ = now + scaled(late_ns);
       if (now - taken_at_ns_ >= scaled(polling_ns)) vain_ = 0;  // nobody polls for these
       return;
     }
     // The program's next call is to come, and nothing else is due.
-    if (packets == 0 && is_late_ && now < late_until_ && now < adapter_.next_due() && now < show_at_) return;
+    if (packets <= (glances_ ? 1 : 0) && is_late_ && now < late_until_ && now < adapter_.next_due() &&
+        now < show_at_ && adapter_.owes_acknowledgement_alone())
+      return;
     answer(now, packets);
     // One turn of sending is bounded; where it sent nothing the sockets are full.
     const bool may_send = adapter_.has_ready() && adapter_.counters().sent != sent;
@@ -564,7 +633,8 @@ void Device::look() noexcept {
     look_ns_ = scaled(look_ns_min);
     return;
   }
-  if (now - taken_at_ns_ < scaled(taking_ns)) {
+  const uint64_t then = before_waking(now);
+  if (taken_at_ns_ + scaled(taking_ns) > then) {
     look_ns_ = std::min(2 * look_ns_, longest);
     return;
   }
@@ -572,7 +642,7 @@ void Device::look() noexcept {
   const int packets = take(now);
   counters_.packets_by_thread += static_cast<uint64_t>(packets);
   if (packets != 0) look_ns_ = scaled(look_ns_min);
-  if (!is_active(now, scaled(active_ns)) || adapter_.counters().one_sided != one_sided) {
+  if (!is_active(then, scaled(active_ns)) || adapter_.counters().one_sided != one_sided) {
     is_aside_ = false;
     vain_ = 0;
   }

@@ -7,6 +7,7 @@
 // threads and from the progress thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -48,7 +49,8 @@ struct DeviceSettings {
   // Not empty: no UDP sockets, but a packet socket on this interface for each address, which no interface has
   // (link/ethernet/packet_socket.hpp). GIDs 1 and 2 only: the standard ones.
   std::string packet_interface;
-  ethernet::Network network;  // of these
+  ethernet::Network network;     // of these
+  size_t packet_ring_bytes = 0;  // of each packet socket's ring for what it receives; 0: none
   // Set: no UDP sockets, but a port of a network card that this process drives, at the card's address. GID 1 or 2: the
   // standard ones.
   std::optional<nic::Configuration> card;
@@ -62,6 +64,23 @@ struct DeviceCounters {
   uint64_t sent_by_udp = 0;
   uint64_t received_by_udp = 0;
   NearCounters near;  // shared memory
+};
+
+// Written under the device's lock; the progress thread also reads it without.
+template <class T>
+class Glimpsed {
+ public:
+  constexpr Glimpsed(T value) noexcept : value_(value) {}  // NOLINT(google-explicit-constructor)
+  Glimpsed& operator=(T value) noexcept {
+    value_.store(value, std::memory_order_relaxed);
+    return *this;
+  }
+  operator T() const noexcept {
+    return value_.load(std::memory_order_relaxed);
+  }  // NOLINT(google-explicit-constructor)
+
+ private:
+  std::atomic<T> value_;
 };
 
 class Device final : proto::roce::PacketOutput {
@@ -161,6 +180,15 @@ class Device final : proto::roce::PacketOutput {
   void* map(void* memory, size_t bytes) noexcept;
   void unmap(void* mapping) noexcept;
   nic::Statistics card_statistics() const noexcept { return card_ ? card_->statistics() : nic::Statistics(); }
+  // What the kernel's packet sockets of this device count. A system call each.
+  struct PacketSocketCounters {
+    size_t sockets = 0;
+    size_t ring_slots = 0;  // of all of them; 0: there is no ring
+    size_t ring_bytes = 0;
+    uint64_t lost = 0;  // by the kernel, for want of room
+    uint64_t cut = 0;   // longer than the interface's MTU
+  };
+  PacketSocketCounters packet_socket_counters() noexcept;
   // What the network card counts; nothing without one.
   std::vector<proto::DeviceCounter> card_counters() const {
     return card_ ? card_->counters() : std::vector<proto::DeviceCounter>();
@@ -191,6 +219,7 @@ class Device final : proto::roce::PacketOutput {
   static constexpr uint64_t replying_ns =
       200'000;  // from a posting until the next operation that it will be the reply to
   static constexpr uint64_t late_ns = 30'000;  // an acknowledgement of the thread waits so long for that
+  static constexpr int alone_packets_max = 2;  // a one-sided operation, and the acknowledgement of ours
   static constexpr uint64_t polling_ns =
       20'000;  // who looked for packets in that time looks for the next ones now
   static constexpr int late_packets_max = 8;  // of a poll whose acknowledgement may wait for the next call
@@ -219,7 +248,8 @@ class Device final : proto::roce::PacketOutput {
   void show(uint64_t now) noexcept;
   void flush_ports() noexcept;
   void gather(uint64_t now) noexcept {
-    gathers_ = has_gathered_ = true;
+    gathers_ = true;
+    has_gathered_ = true;
     if (wakes_at_ > now + no_room_ns)
       wake_thread();  // it looks in time, and as often while the program goes on so
   }
@@ -235,6 +265,12 @@ class Device final : proto::roce::PacketOutput {
     return any;
   }
   int take_from_sockets(uint64_t now) noexcept;
+  // Told without a system call: no packet is there, and nothing waits.
+  bool has_nothing() noexcept {
+    for (auto& port : ports_)
+      if (port && !port->link().has_nothing()) return false;
+    return !is_late_ && !has_unsent();
+  }
   void empty_sockets(uint64_t now) noexcept;
 
   // The progress thread.
@@ -243,9 +279,12 @@ class Device final : proto::roce::PacketOutput {
   void look() noexcept;
   // Whether the program has polled or posted in that time.
   bool is_active(uint64_t now, uint64_t in_ns) const noexcept {
-    return now - polled_at_ns_ < in_ns || now - posted_at_ns_ < in_ns;
+    return polled_at_ns_ + in_ns > now || posted_at_ns_ + in_ns > now;
   }
   void step_aside() noexcept;
+  bool looks_away() noexcept;  // without the lock
+  // The time by which the program is judged: to wake this thread may take the program's processor for a while.
+  uint64_t before_waking(uint64_t now) const noexcept { return std::min(now, due_at_); }
   bool will_reply(uint64_t now) noexcept;
   bool thread_looks_soon(uint64_t now, bool is_one_sided) noexcept;
   bool sleep() noexcept;  // gives the lock back meanwhile; true: a socket has something
@@ -262,27 +301,30 @@ class Device final : proto::roce::PacketOutput {
   uint64_t look_at_sockets_at_ = 0;
   uint64_t sockets_heard_at_ = 0;
   uint64_t show_at_ = 0;
-  uint64_t polled_at_ns_ = 0;  // by the program
-  uint64_t posted_at_ns_ = 0;  // likewise
-  uint64_t taken_at_ns_ = 0;   // a poll of the program that looked for packets
-  uint64_t late_until_ =
+  uint64_t polled_at_ns_ = 0;           // by the program
+  uint64_t posted_at_ns_ = 0;           // likewise
+  Glimpsed<uint64_t> taken_at_ns_ = 0;  // a poll of the program that looked for packets
+  Glimpsed<uint64_t> late_until_ =
       0;  // the thread, when it wakes, leaves the acknowledgement to the program until then
+  uint64_t train_until_ = 0;      // a poll's late acknowledgement waits so long for the peer's
   uint64_t one_sided_at_ns_ = 0;  // the last one-sided operation that the thread took alone
   unsigned sleeper_ =
       0;  // polls until the program, which said that it would sleep, counts as one that does not
-  uint64_t wakes_at_ = 0;      // the thread sleeps until then; 0: it is awake, or there is none
-  bool is_armed_ = false;      // it sleeps on the sockets
-  bool is_blocked_ = false;    // a port has packets that its socket had no room for
-  bool is_late_ = false;       // an acknowledgement waits for the program's next call
-  bool gathers_ = false;       // packets wait in the ports for it
-  bool has_gathered_ = false;  // since the thread's last look
-  bool may_wait_ = true;       // DeviceSettings
-  unsigned posts_ = 0;         // since the last poll
+  Glimpsed<uint64_t> wakes_at_ = 0;      // the thread sleeps until then; 0: it is awake, or there is none
+  bool is_armed_ = false;                // it sleeps on the sockets
+  bool is_blocked_ = false;              // a port has packets that its socket had no room for
+  Glimpsed<bool> is_late_ = false;       // an acknowledgement waits for the program's next call
+  Glimpsed<bool> gathers_ = false;       // packets wait in the ports for it
+  bool glances_ = false;                 // every port tells without a system call that nothing is there
+  Glimpsed<bool> has_gathered_ = false;  // since the thread's last look
+  bool may_wait_ = true;                 // DeviceSettings
+  unsigned posts_ = 0;                   // since the last poll
   // Cold below.
-  bool is_aside_ = false;
+  Glimpsed<bool> is_aside_ = false;
   unsigned vain_ = 0;   // times in a row that it woke though the program was active
   uint64_t scale_ = 1;  // of the thread's times: how slow system calls are
   uint64_t look_ns_ = look_ns_min;
+  uint64_t due_at_ = 0;  // the thread's last timeout
   DeviceCounters counters_;
   std::optional<Shown> shown_;
   uint64_t shown_packets_ = 0;

@@ -116,7 +116,7 @@ class Port {
     parts_stay_ = parts_stay_ && stays(parts[0]);
     batch_.add(own_, there, parts, count, bytes);
     // Strangers may have a network card on their way that numbers segments differently.
-    if (batch_.is_full() || !segments || !has_port(to.destination)) (void)flush();
+    if (batch_.is_full() || !segments || !(has_port(to.destination) || numbers_segments())) (void)flush();
     return true;
   }
   // Before the owner returns to the program, whose memory the packets are in. False: the link has no room now, and this
@@ -141,6 +141,11 @@ class Port {
  private:
   static constexpr size_t parts_max = proto::roce::elements_max + 3;
   static constexpr bool segments = proto::HasSegmentationOffload<P>;
+
+  bool numbers_segments() const noexcept {
+    if constexpr (proto::HasNumberedSegments<P>) return link_.numbers_segments();
+    else return false;
+  }
 
   // Whether the payload of a packet is as it is until the peer has it. Of reliable queue pairs: who has it drops what
   // comes again, and a reader takes nothing whose ICRC is wrong. UC and UD are complete when they are sent.

@@ -37,7 +37,7 @@ Shown::Shown(const std::string& name, const std::string& addresses) noexcept
     : device_(os::StatisticsEntry::open(os::StatisticsEntry::Kind::Device, name, addresses)) {}
 
 void Shown::show(const proto::roce::AdapterCounters& adapter, const DeviceCounters& device,
-                 const PortCounters& ports) noexcept {
+                 const PortCounters& ports, uint64_t lost) noexcept {
   device_.show({{Value::PacketsSent, adapter.sent},
                 {Value::PacketsReceived, adapter.received},
                 {Value::Retransmissions, adapter.sent_again},
@@ -48,7 +48,7 @@ void Shown::show(const proto::roce::AdapterCounters& adapter, const DeviceCounte
                 {Value::Gaps, adapter.gaps},
                 {Value::IcrcErrors, ports.wrong_icrc},
                 {Value::Malformed, adapter.malformed + device.near.malformed},
-                {Value::Lost, device.near.lost},
+                {Value::Lost, device.near.lost + lost},
                 {Value::NearSent, device.near.sent},
                 {Value::NearReceived, device.near.received},
                 {Value::CongestionMarks, adapter.marked + adapter.congestion_notices},

@@ -22,8 +22,9 @@ class Shown final : public proto::roce::QueuePairObserver {
  public:
   Shown(const std::string& name, const std::string& addresses) noexcept;
 
+  // `lost`: frames that packet sockets had no room for.
   void show(const proto::roce::AdapterCounters& adapter, const DeviceCounters& device,
-            const PortCounters& ports) noexcept;
+            const PortCounters& ports, uint64_t lost) noexcept;
   // `is_near`: its packets go through shared memory.
   void show(const proto::roce::QueuePair& qp, bool is_near) noexcept;
 

@@ -115,6 +115,22 @@ concept HasReceiveSlots = requires(P& link) {
   noexcept->std::convertible_to<size_t>;
 };
 
+// A glance: true when a poll would find nothing and do nothing, told without a system call and without the time. False
+// says nothing.
+template <class P>
+concept HasGlance = requires(const P& link) {
+  { link.has_nothing() }
+  noexcept->std::same_as<bool>;
+};
+
+// Numbered segments: the IPv4 identifications of a segmented send count 0, 1, 2 ... on the wire, whoever the receiver is:
+// no card below numbers them. May change with the way that the link takes.
+template <class P>
+concept HasNumberedSegments = requires(const P& link) {
+  { link.numbers_segments() }
+  noexcept->std::same_as<bool>;
+};
+
 // Refusals: the link hears that nobody receives at an address (ICMP port unreachable). watch_refusals() after open()
 // asks it to keep such notes, take_refusals(f) calls f(address) for each and forgets it. They are hints: anybody can
 // forge them.

@@ -129,6 +129,13 @@ class Observed : public P {
       return P::poll(handler);
     return poll_observed(handler);
   }
+  // Faults send the packets of a segmented send one by one.
+  bool numbers_segments() const noexcept requires HasNumberedSegments<P> {
+    return (observer_ == nullptr || !observer_->faults) && P::numbers_segments();
+  }
+  bool has_nothing() const noexcept requires HasGlance<P> {
+    return (observer_ == nullptr || !observer_->faults) && P::has_nothing();
+  }
   // A packet that is held back goes at a later poll().
   bool arm() noexcept requires HasSleep<P> {
     if (observer_ != nullptr && observer_->faults && observer_->faults->holds()) return false;

@@ -153,6 +153,8 @@ class Adapter {
   uint64_t next_due() const noexcept { return timers_.next_due(); }  // UINT64_MAX: no timer
   // All that flush() would send is one acknowledgement of an RC queue pair.
   bool owes_acknowledgement_alone() const noexcept;
+  // Then: the same queue pair has requests of its own that are not acknowledged.
+  bool awaits_acknowledgement() const noexcept;
   bool has_ready() const noexcept { return !ready_.empty(); }  // flush() has something to send
   const AdapterCounters& counters() const noexcept { return counters_; }
   template <class Fn>

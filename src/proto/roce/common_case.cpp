@@ -240,6 +240,11 @@ bool Adapter::owes_acknowledgement(const QueuePair& qp) const noexcept {
          qp.state == QpState::ReadyToSend && qp.requester.cursor == qp.sends.tail;
 }
 
+bool Adapter::awaits_acknowledgement() const noexcept {
+  const QueuePair* const qp = ready_.front();
+  return qp != nullptr && qp->sends.tail != qp->sends.head;
+}
+
 bool Adapter::owes_acknowledgement_alone() const noexcept {
   const QueuePair* const qp = ready_.front();
   return qp != nullptr && qp == ready_.back() && owes_acknowledgement(*qp) && qp->attention == 0;

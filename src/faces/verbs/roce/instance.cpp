@@ -144,6 +144,7 @@ Result<Instance::Reference> Instance::open(const Named& named) {
   if (named.is_packet) {
     wanted.packet_interface = named.interface.name;
     wanted.network = named.network;
+    wanted.packet_ring_bytes = static_cast<size_t>(settings::number("WEFT_VERBS_PACKET_RING")) << 10;
   }
   const char* progress_text = settings::text("WEFT_PROGRESS");
   const std::string_view progress = progress_text == nullptr ? "" : progress_text;
@@ -189,9 +190,17 @@ Instance::~Instance() {
                "; by a solved IP identification: " + std::to_string(ports.solved));
     std::string card;
     std::unique_lock guard(device_->lock());
+    const auto socket = device_->packet_socket_counters();
     for (const proto::DeviceCounter& counter : device_->card_counters())
       card += (card.empty() ? "" : ", ") + counter.name + ' ' + std::to_string(counter.value);
     guard.unlock();
+    if (socket.sockets != 0)
+      log(2, named_.name + ": packet socket: " +
+                 (socket.ring_slots == 0 ? std::string("no ring")
+                                         : "a ring of " + std::to_string(socket.ring_slots) + " frames, " +
+                                               std::to_string(socket.ring_bytes >> 10) + " KiB") +
+                 "; frames lost for want of room: " + std::to_string(socket.lost) +
+                 "; longer than the MTU: " + std::to_string(socket.cut));
     if (!card.empty()) log(2, named_.name + ": network card: " + card);
   } catch (...) {  // no memory for a sentence
   }
