@@ -140,6 +140,7 @@ Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t
     ports_[index].reset();
   } else {
     if (os::PacketSocket* const socket = ports_[index]->link().packet_socket(); socket != nullptr) {
+      one_by_one_ = true;
       glances_ = socket->has_ring();
       if (const auto& audience = settings.audience;
           !socket->why_no_ring().empty() && audience.note != nullptr)
@@ -466,7 +467,7 @@ int Device::poll() noexcept {
     if (!is_train) {
       is_late_ = true;
       late_until_ = now + scaled(late_ns);
-      train_until_ = glances_ && adapter_.awaits_acknowledgement() ? now + scaled(late_ns) : 0;
+      train_until_ = one_by_one_ && adapter_.awaits_acknowledgement() ? now + scaled(late_ns) : 0;
     }
   } else if (packets != 0 || !is_train) {
     answer(now, packets);
@@ -588,7 +589,7 @@ void Device::work(bool sockets_ready) noexcept {
       return;
     }
     // The program's next call is to come, and nothing else is due.
-    if (packets <= (glances_ ? 1 : 0) && is_late_ && now < late_until_ && now < adapter_.next_due() &&
+    if (packets <= (one_by_one_ ? 1 : 0) && is_late_ && now < late_until_ && now < adapter_.next_due() &&
         now < show_at_ && adapter_.owes_acknowledgement_alone())
       return;
     answer(now, packets);

@@ -316,6 +316,7 @@ class Device final : proto::roce::PacketOutput {
   Glimpsed<bool> is_late_ = false;       // an acknowledgement waits for the program's next call
   Glimpsed<bool> gathers_ = false;       // packets wait in the ports for it
   bool glances_ = false;                 // every port tells without a system call that nothing is there
+  bool one_by_one_ = false;              // what was sent in one call comes packet by packet: packet sockets
   Glimpsed<bool> has_gathered_ = false;  // since the thread's last look
   bool may_wait_ = true;                 // DeviceSettings
   unsigned posts_ = 0;                   // since the last poll
