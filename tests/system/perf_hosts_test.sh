@@ -59,6 +59,7 @@ settings=
 client 0 -p tcp --threads 2 -t tagged-pingpong,tagged-rate -s 8 -n 64 -r 2; says '2 at once'
 says 'WEFT_RELIABLE_TIMEOUT_S is .55. on the server and not set here'
 client 0 -p tcp --peers 2 -t tagged-pingpong,rma-write-lat,tagged-bw -s 8 -n 64 -r 2; says '2 at once'
+client 0 -t verbs -d weft_veth0 -s 8,10k -n 64 -r 1; says 'verbs-read-bw'
 client 0 --stock -p 'tcp;ofi_rxm' -t tagged-pingpong -s 8 -n 64 -r 1; says tagged-pingpong
 client 0 --compare stock -p 'tcp;ofi_rxm' -t tagged-pingpong,rma-read-lat -s 8,1k -n 64 -r 2 -f json -o "$work/compared"
 python3 - "$work/compared" <<'P' || fail "--compare between two hosts"

@@ -110,6 +110,9 @@ assert sum(n for _, n in threads[0]["times_ns"]["histogram"]) == 2 * 2 * 100, "p
 assert len(peers) == 5 and all(len(r["lanes"]) == 3 and len(r["samples"]) == 2 for r in peers), peers
 PYTHON
 done
+expect 0 "$weft" perf -t verbs -d weft_lo -s 8,10k -n 64 -r 2 --percentiles -f csv
+[[ $(grep -c ',weft_lo,verbs-' "$work/out") -eq 12 ]] || fail "perf: tests of verbs"
+expect 0 "$weft" perf -t verbs-send-lat,verbs-write-lat,verbs-read-bw --threads 2 -d weft_lo -s 8 -n 64 -r 1; says '2 at once'
 # Refused before the first measurement, so no line of a result.
 refuses() {
   expect "$1" "$weft" perf "${@:3}"; says "$2"
@@ -125,6 +128,8 @@ refuses 1 "no provider 'nosuch'" -p shm -p nosuch
 refuses 2 'may not run on that CPU' --pin 4095
 refuses 2 'one peer' --peers 2 -t msg-rate
 refuses 2 'do not go together' --peers 2 --threads 2
+refuses 1 "no verbs device 'nosuch'; there are: .*weft_lo" -t verbs -d nosuch
+refuses 2 'by themselves' -t verbs,tagged-rate
 refuses 2 'the client' --server -s 8
 expect 0 "$weft" perf -t msg-pingpong -s 8 -n 500 -r 1 --threading safe; says 'fi_inject'
 if command -v gnuplot >/dev/null; then

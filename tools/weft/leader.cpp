@@ -66,7 +66,7 @@ void Leader::open() {
   // The answer must be taken even if our own side refuses, or it would be mistaken for the next one.
   std::string refusal;
   try {
-    side_ = open_side(agreement, options_.node, follower_);
+    side_ = open_side(agreement, options_.local, follower_);
   } catch (const Refused& reason) {
     refusal = reason.what();
   }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "channel.hpp"
 #include "cli.hpp"
@@ -35,6 +36,7 @@
 #include "perf_plan.hpp"
 #include "place.hpp"
 #include "report.hpp"
+#include "verbs_side.hpp"
 #include "worker.hpp"
 
 namespace weft::tool {
@@ -87,8 +89,28 @@ Offer offer_of(const std::string& provider) {
   return offer;
 }
 
+void check_device(const std::string& wanted) {
+  auto [ours, theirs] = local_channel();
+  const Child child = start("verbs", -1, [&end = theirs](Channel&) {
+    end.send({{"names", verbs_device_names()}});
+  });
+  theirs.close();
+  std::vector<std::string> names;
+  try {
+    names = ours.receive(std::chrono::seconds(30)).at("names").get<std::vector<std::string>>();
+  } catch (const Failure&) {
+    // It died in the library: so will the measurement, and say how.
+    names = {wanted};
+  }
+  waitpid(child.pid, nullptr, 0);
+  if (names.empty()) fail("libibverbs.so.1 has no device here (weft info --verbs lists those of Weft)");
+  if (!wanted.empty() && std::find(names.begin(), names.end(), wanted) == names.end())
+    fail("there is no verbs device '{}'; there are: {}", wanted, fmt::join(names, " "));
+}
+
 // Before anything is measured: providers that are not there, sizes that one does not take.
 void check_offers(const Options& options) {
+  if (options.is_verbs()) return check_device(options.local.device);
   for (const std::string& provider : options.providers) {
     const Offer offer = offer_of(provider);
     if (!offer.is_there)
@@ -144,7 +166,7 @@ void measure_lanes_here(const PerfOptions& one, const LaneCpus& cpus, const std:
   std::array<Child, 2> children;
   children[1] = start(one.peers > 1 ? "server" : "following", -1, [&](Channel&) {
     leading.clear();
-    follow_lanes(following, one.peers > 1, one.node, cpus.following);
+    follow_lanes(following, one.peers > 1, one.local, cpus.following);
   });
   children[0] = start("leading", -1, [&](Channel& parent) {
     following.clear();
@@ -171,7 +193,7 @@ void measure_here(const Options& options, const std::string& provider, Reporter&
   std::array<Child, 2> children;
   children[1] = start("following", options.cpus.second, [&](Channel&) {
     leading.close();
-    follow(following, options.node, shared);
+    follow(following, options.local, shared);
   });
   children[0] = start("leading", options.cpus.first, [&](Channel& parent) {
     following.close();
@@ -240,8 +262,8 @@ int perf_client(Options& options) {
   check_offers(options);
   Identification there;
   std::vector<Channel> followers = reach_server(options.client, options.port, hello_of(options), there);
-  const std::vector<std::string> notes = differences(own_identification(), there);
-  if (options.node.empty()) options.node = local_address(followers[0]);
+  const std::vector<std::string> notes = differences(own_identification(), there, options.is_verbs());
+  if (options.local.node.empty()) options.local.node = local_address(followers[0]);
   std::string where = "this host and " + options.client;
   if (options.threads > 1) where += fmt::format(", {} threads each", options.threads);
   if (options.peers > 1) where += fmt::format(", {} clients", options.peers);
@@ -296,7 +318,10 @@ Comparison comparison_of(const Options& o) {
   add("--buffers", std::to_string(o.buffers));
   if (!o.pin_text.empty()) add("--pin", o.pin_text);
   add("--threading", o.threading);
-  if (!o.node.empty()) add("--node", o.node);
+  if (!o.local.node.empty()) add("--node", o.local.node);
+  if (!o.local.device.empty()) add("--device", o.local.device);
+  if (o.local.gid_index >= 0) add("--gid-index", std::to_string(o.local.gid_index));
+  c.is_verbs = o.is_verbs();
   if (!o.client.empty()) {
     add("--client", o.client);
     add("--port", std::to_string(o.port));

@@ -68,7 +68,8 @@ std::string run_again(const std::vector<std::string>& words, size_t side, const 
 }
 
 std::vector<std::string> words_for(const Comparison& c, size_t side, const std::string& provider) {
-  std::vector<std::string> words = {"weft", "perf", "-p", provider, "-r", "1", "-f", "json"};
+  std::vector<std::string> words = {"weft", "perf", "-r", "1", "-f", "json"};
+  if (!c.is_verbs) words.insert(words.end(), {"-p", provider});
   words.insert(words.end(), c.options.begin(), c.options.end());
   if (side == 1) words.emplace_back("--stock");
   return words;

@@ -19,6 +19,7 @@ struct Comparison {
   std::vector<std::string> providers;
   std::vector<std::string> options;  // of `weft perf`, for both libraries alike
   std::string other;                 // "stock", or the file or folder of a libfabric.so.1
+  bool is_verbs = false;             // the providers are a device, which `options` has
   unsigned rounds = 5;
   Format format = Format::text;
   std::string output;

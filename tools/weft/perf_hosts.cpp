@@ -149,7 +149,9 @@ pid_t start_process(const Options& o, const Hello& hello, const std::vector<Chan
     words.push_back(value);
   };
   if (o.stock || hello.library != "weft") words.emplace_back("--stock");
-  if (!o.node.empty()) add("--node", o.node);
+  if (!o.local.node.empty()) add("--node", o.local.node);
+  if (!o.local.device.empty()) add("--device", o.local.device);
+  if (o.local.gid_index >= 0) add("--gid-index", std::to_string(o.local.gid_index));
   if (!o.pin_text.empty()) add("--pin", o.pin_text);
   std::string descriptors = hello.one_server ? "1:" : "0:";
   for (const Channel& lane : lanes) descriptors += fmt::format("{},", lane.fd());
@@ -251,8 +253,8 @@ Identification identification_from(const json& value) {
   return one;
 }
 
-std::vector<std::string> differences(const Identification& here, const Identification& there) {
-  if (here.is_weft() != there.is_weft())
+std::vector<std::string> differences(const Identification& here, const Identification& there, bool is_verbs) {
+  if (here.is_weft() != there.is_weft() && !is_verbs)
     fail(
         "the server measures with {} ({}), this side with {} ({}): two libraries that do not understand each "
         "other; "
@@ -343,15 +345,16 @@ int serve_client(const Options& options) {
     fcntl(lanes.back().fd(), F_SETFD, FD_CLOEXEC);
   }
   lanes.at(0).send({{"welcome", to_json(own_identification())}});
-  const std::string node = options.node.empty() ? local_address(lanes[0]) : options.node;
+  Local local = options.local;
+  if (local.node.empty()) local.node = local_address(lanes[0]);
   int status = exit_ok;
   try {
     if (lanes.size() == 1) {
       pin_to(options.cpus.second);
-      follow(lanes[0], node);
+      follow(lanes[0], local);
     } else {
       const std::vector<int> cpus(lanes.size(), options.pin_text.empty() ? -1 : options.cpus.second);
-      follow_lanes(lanes, text[0] == '1', node, cpus);
+      follow_lanes(lanes, text[0] == '1', local, cpus);
     }
   } catch (const std::exception& error) {
     fmt::print(stderr, "weft perf: {}\n", error.what());

@@ -29,8 +29,10 @@ Identification own_identification();
 nlohmann::json to_json(const Identification& one);
 Identification identification_from(const nlohmann::json& value);  // checked: it comes over a network
 
-// One sentence for each thing in which the two sides differ. Throws Failure when the libraries do not understand each other.
-std::vector<std::string> differences(const Identification& here, const Identification& there);
+// One sentence for each thing in which the two sides differ. Throws Failure when the libraries do not
+// understand each other; those of verbs do.
+std::vector<std::string> differences(const Identification& here, const Identification& there,
+                                     bool is_verbs = false);
 
 // What a client wants of a server.
 struct Hello {

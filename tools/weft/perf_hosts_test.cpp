@@ -35,6 +35,8 @@ TEST(PerfHosts, OtherVersionsBuildsAndSettingsAreTold) {
 
 TEST(PerfHosts, AnotherLibraryIsRefused) {
   EXPECT_THROW(differences(weft("1.17 weft", "a"), weft("1.17.0", "a")), Failure);
+  EXPECT_EQ(differences(weft("1.17 weft", "a"), weft("1.17.0", "a"), true).size(), 1U)
+      << "RoCEv2 is theirs, too";
 }
 
 TEST(PerfHosts, ThisProcessKnowsItself) {

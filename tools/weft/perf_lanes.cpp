@@ -66,11 +66,11 @@ void lead_lanes(std::vector<Channel>& followers, const PerfOptions& options, con
   for (Child& client : clients) waitpid(client.pid, nullptr, 0);
 }
 
-void follow_lanes(std::vector<Channel>& leaders, bool one_server, const std::string& node,
+void follow_lanes(std::vector<Channel>& leaders, bool one_server, const Local& local,
                   const std::vector<int>& cpus) {
   if (one_server) {
     pin_to(cpus[0]);
-    return serve(leaders, node);
+    return serve(leaders, local.node);
   }
   std::vector<std::thread> threads;
   std::atomic<unsigned> failed = 0;
@@ -80,7 +80,7 @@ void follow_lanes(std::vector<Channel>& leaders, bool one_server, const std::str
     threads.emplace_back([&, lane] {
       try {
         pin_to(cpus[lane]);
-        follow(leaders[lane], node);
+        follow(leaders[lane], local);
       } catch (const std::exception& error) {
         const std::lock_guard lock(mutex);
         if (failed++ == 0) reason = error.what();

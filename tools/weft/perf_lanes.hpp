@@ -17,7 +17,7 @@ void lead_lanes(std::vector<Channel>& followers, const PerfOptions& options, con
                 const std::vector<int>& cpus, const Progress& progress);
 
 // The following half: a thread for each, or one server of all.
-void follow_lanes(std::vector<Channel>& leaders, bool one_server, const std::string& node,
+void follow_lanes(std::vector<Channel>& leaders, bool one_server, const Local& local,
                   const std::vector<int>& cpus);
 
 }  // namespace weft::tool

@@ -43,7 +43,8 @@ void declare(CLI::App& app, Options& o) {
       ->allow_extra_args(false)
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("-t,--tests", o.test_words, "Tests, separated by commas (default: all)")
+  app.add_option("-t,--tests", o.test_words,
+                 "Tests, separated by commas; verbs: all of verbs (default: all of libfabric)")
       ->allow_extra_args(false)
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -83,7 +84,13 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("-f,--format", o.format, "text, json or csv")->check(CLI::IsMember({"text", "json", "csv"}));
   app.add_option("-o,--output", o.output, "Write the report there");
   app.add_option("--plot", o.plot_file, "Draw an SVG file with gnuplot");
-  app.add_option("--node", o.node, "Local address for providers over IP (default: the library's choice)");
+  app.add_option("--node", o.local.node,
+                 "Local address for providers over IP (default: the library's choice)");
+  app.add_option("-d,--device", o.local.device,
+                 "Tests of verbs: the device (default: the first with an active port)");
+  app.add_option("--gid-index", o.local.gid_index,
+                 "Tests of verbs: the device's GID (default: Weft's, or RoCEv2 over IPv4)")
+      ->check(CLI::Range(0, 255));
   app.add_flag("--server", o.server, "Two hosts: wait for one --client, do its half of the work, and end");
   app.add_flag("--keep", o.keep, "Let the --server stay, for one client after the other");
   app.add_option("--client", o.client, "Two hosts: measure against the --server on that host");
@@ -125,6 +132,9 @@ DESCRIPTION
   settings that differ, and ends when the libraries do not understand each other. Everyone who reaches the
   server's port can make it measure.
 
+  Tests of verbs go over RC queue pairs of a device, through the libibverbs.so.1 of Weft or, with --stock, of
+  the system. Each side chooses its own device.
+
   A file for --batch has the options of one measurement in each line; ' and " keep blanks in a word, # begins
   a comment. All lines are looked at before the first is measured. Each makes a report of its own; an option that
   stands once stands on the command line or in the line.
@@ -144,6 +154,7 @@ EXAMPLES
   weft perf -p tcp --peers 8 -t tagged-pingpong,tagged-bw
   weft perf --server --keep                                     # on one host, and on the other:
   weft perf --client HOST --compare stock -p tcp -t tagged-pingpong,tagged-bw
+  weft perf -t verbs -d weft_lo
   weft perf --batch nightly.txt -r 9
 )"});
 }
@@ -189,22 +200,31 @@ void check_plot(const Options& o) {
   if (!is_in_path("gnuplot")) fail("--plot needs gnuplot (package gnuplot-nox)");
 }
 
+void add_tests(Options& o, const std::string& name) {
+  if (name != "verbs") return o.tests.emplace_back(test_named(name).name), void();
+  for (const Test& test : all_tests())
+    if (test.is_verbs()) o.tests.emplace_back(test.name);
+}
+
 // The names of tests, and the sizes that a named test does not take.
 void interpret_tests(Options& o) {
   const bool named = !o.test_words.empty();
   for (const std::string& word : o.test_words)
-    for (const std::string& name : split(word)) o.tests.emplace_back(test_named(name).name);
+    for (const std::string& name : split(word)) add_tests(o, name);
   if (!named) {
     for (const Test& test : all_tests()) {
       const bool fits = o.sizes.empty() || test.api != Api::atomic ||
                         std::find(o.sizes.begin(), o.sizes.end(), atomic_bytes) != o.sizes.end();
-      if (fits && (o.peers == 1 || test.takes_peers())) o.tests.emplace_back(test.name);
+      if (fits && !test.is_verbs() && (o.peers == 1 || test.takes_peers())) o.tests.emplace_back(test.name);
     }
     return;
   }
   for (const std::string& name : o.tests)
+    if (test_named(name).is_verbs() != o.is_verbs())
+      fail_usage("tests of verbs are measured by themselves: leave out {}, or write a --batch", name);
+  for (const std::string& name : o.tests)
     if (o.peers > 1 && !test_named(name).takes_peers())
-      fail_usage("{} is for one peer: the server could not tell whose message came", name);
+      fail_usage("{} is for one peer, not for --peers", name);
   for (const std::string& name : o.tests)
     for (const size_t size : o.sizes)
       if (test_named(name).api == Api::atomic && size != atomic_bytes)
@@ -217,7 +237,7 @@ void check_server(const CLI::App& app) {
     if (option->count() == 0) continue;
     const std::string name = option->get_name();
     if (name != "--server" && name != "--port" && name != "--node" && name != "--pin" && name != "--stock" &&
-        name != "--keep" && name != "--compare")
+        name != "--keep" && name != "--device" && name != "--gid-index" && name != "--compare")
       fail_usage("{} is the client's to say, not that of --server", name);
   }
 }
@@ -258,7 +278,6 @@ void interpret(const CLI::App& app, Options& o) {
   if (o.server && !o.client.empty()) fail_usage("--server and --client are for two different hosts");
   if (o.keep && !o.server) fail_usage("--keep is for --server");
   if (o.server) check_server(app);
-  if (o.providers.empty()) o.providers = {"shm"};
   for (const std::string& provider : o.providers)
     if (provider.empty()) fail_usage("-p names no provider; weft info -l lists them");
   if (app.count("--sizes") != 0) o.sizes = parse_sizes(o.sizes_text);
@@ -268,6 +287,13 @@ void interpret(const CLI::App& app, Options& o) {
   if (o.peers > 1 && o.verify)
     fail_usage("--verify is for pairs, not for --peers: clients share the server's buffers");
   interpret_tests(o);
+  if (o.is_verbs() && !o.providers.empty())
+    fail_usage("-p names providers of libfabric; tests of verbs take a --device");
+  if (o.is_verbs() && o.verify) fail_usage("--verify is for tests of libfabric");
+  if (!o.is_verbs() && !o.server && (app.count("--device") != 0 || app.count("--gid-index") != 0))
+    fail_usage("--device and --gid-index are for tests of verbs (-t verbs)");
+  const std::string device = o.local.device.empty() ? "verbs" : o.local.device;
+  if (o.providers.empty()) o.providers = {o.is_verbs() ? device : "shm"};
   parse_one(o.threading, threading_names(), "a threading level");
   if (app.count("--plot") != 0) check_plot(o);
   if (app.count("--compare") != 0) {

@@ -22,6 +22,9 @@ struct Options : PerfOptions {
   bool server = false, keep = false;
   uint16_t port = usual_port;
   std::pair<int, int> cpus{-1, -1};
+
+  // Tests are all of libfabric or all of verbs.
+  bool is_verbs() const { return !tests.empty() && test_named(tests.front()).is_verbs(); }
 };
 
 void declare(CLI::App& app, Options& options);

@@ -36,7 +36,9 @@ std::string refusal_of(const std::vector<std::string>& words) {
 TEST(PerfOptions, ItsOwnChoice) {
   const Options options = read({});
   EXPECT_EQ(options.providers, std::vector<std::string>{"shm"});
-  EXPECT_EQ(options.tests.size(), all_tests().size());
+  for (const auto& test : all_tests())
+    EXPECT_EQ(std::count(options.tests.begin(), options.tests.end(), test.name), test.is_verbs() ? 0 : 1)
+        << test.name;
   EXPECT_TRUE(options.sizes.empty());
 }
 
@@ -86,6 +88,21 @@ TEST(PerfOptions, ThreadsAndPeers) {
                                                 {"--peers", "5000"},
                                                 {"--peers", "2", "-t", "msg-rate"},
                                                 {"--peers", "2", "--verify"}})
+    EXPECT_NE(refusal_of(words), "") << words.back();
+}
+
+TEST(PerfOptions, TestsOfVerbsTakeADevice) {
+  const Options options = read({"-t", "verbs", "-d", "weft_lo", "--gid-index", "1"});
+  EXPECT_EQ(options.tests.size(), 6U);
+  EXPECT_EQ(options.providers, std::vector<std::string>{"weft_lo"});
+  EXPECT_EQ(options.local.gid_index, 1);
+  EXPECT_TRUE(options.is_verbs());
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"-d", "weft_lo"},
+                                                {"-t", "verbs,tagged-rate"},
+                                                {"-t", "verbs", "-p", "shm"},
+                                                {"-t", "verbs", "--peers", "2"},
+                                                {"-t", "verbs", "--verify"},
+                                                {"-t", "verbs", "--gid-index", "-1"}})
     EXPECT_NE(refusal_of(words), "") << words.back();
 }
 

@@ -37,6 +37,17 @@ constexpr std::array tests{
     Test{"atomic-lat", Api::atomic, Unit::latency, false,
          "latency of a fetching addition of 8 bytes, from the call to its completion"},
     Test{"atomic-rate", Api::atomic, Unit::rate, false, "additions of 8 bytes per second, without a result"},
+    Test{"verbs-send-lat", Api::verbs, Unit::latency, false,
+         "one-way latency of SENDs over an RC queue pair"},
+    Test{"verbs-write-lat", Api::verbs, Unit::latency, false,
+         "one-way latency of RDMA WRITEs, seen in memory", Receives::usual, Verbs::write},
+    Test{"verbs-read-lat", Api::verbs, Unit::latency, true, "latency of RDMA READs, to the completion",
+         Receives::usual, Verbs::read},
+    Test{"verbs-send-bw", Api::verbs, Unit::bandwidth, false, "bandwidth of SENDs, one direction"},
+    Test{"verbs-write-bw", Api::verbs, Unit::bandwidth, false, "bandwidth of RDMA WRITEs", Receives::usual,
+         Verbs::write},
+    Test{"verbs-read-bw", Api::verbs, Unit::bandwidth, true, "bandwidth of RDMA READs", Receives::usual,
+         Verbs::read},
 };
 
 std::vector<size_t> usual_sizes(const Test& test) {

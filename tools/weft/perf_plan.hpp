@@ -18,7 +18,8 @@
 
 namespace weft::tool {
 
-enum class Api { tagged, msg, rma, atomic };
+enum class Api { tagged, msg, rma, atomic, verbs };  // verbs: of libibverbs, the others of libfabric
+enum class Verbs { send, write, read };
 enum class Unit { latency, rate, bandwidth };  // ns, M messages/s, GB/s (1e9)
 
 // Of an atomic operation: one element of FI_UINT64.
@@ -38,11 +39,15 @@ struct Test {
   bool read = false;  // RMA: the initiator reads
   std::string_view about;
   Receives receives = Receives::usual;
+  Verbs verbs = Verbs::send;  // of Api::verbs
 
+  bool is_verbs() const { return api == Api::verbs; }
   // The server has to know whose message came: by its tag or its data, or it need not know.
-  bool takes_peers() const { return api != Api::msg && !is_told(); }
+  bool takes_peers() const { return api != Api::msg && !is_verbs() && !is_told(); }
   bool is_told() const { return receives != Receives::usual; }
-  bool is_one_sided() const { return api == Api::rma || api == Api::atomic; }
+  bool is_one_sided() const {
+    return api == Api::rma || api == Api::atomic || (is_verbs() && verbs != Verbs::send);
+  }
   // Latency from the call to the completion with the result, not of one way.
   bool is_round_trip() const { return unit == Unit::latency && (read || api == Api::atomic); }
 };
@@ -50,6 +55,13 @@ struct Test {
 std::span<const Test> all_tests();
 const Test& test_named(std::string_view name);  // throws a usage Failure that lists the tests
 std::string_view unit_name(Unit unit);
+
+// What each side decides for itself.
+struct Local {
+  std::string node;    // address to bind to, for providers over IP; empty: the library's choice
+  std::string device;  // of verbs; empty: the first one whose port is active
+  int gid_index = -1;  // -1: the side's choice
+};
 
 struct PerfOptions {
   std::vector<std::string> providers;
@@ -65,7 +77,7 @@ struct PerfOptions {
   bool stock = false;
   bool percentiles = false;  // time each operation of a latency test
   std::string threading = "domain";
-  std::string node;      // local address to bind to
+  Local local;
   unsigned threads = 1;  // pairs, each of two threads
   unsigned peers = 1;    // clients of one server
   unsigned lanes() const { return std::max(threads, peers); }

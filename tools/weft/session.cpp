@@ -33,6 +33,8 @@ uint64_t caps_of(Api api) {
       return FI_RMA | FI_MSG;  // the message says that the writes are over
     case Api::atomic:
       return FI_ATOMIC | FI_MSG;
+    case Api::verbs:
+      break;
   }
   return 0;
 }

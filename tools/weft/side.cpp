@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "failure.hpp"
+#include "verbs_side.hpp"
 
 namespace weft::tool {
 
@@ -114,8 +115,9 @@ void connect_session(Session& session, const json& peer) {
                   {peer.at("address").get<uint64_t>(), peer.at("key").get<uint64_t>()});
 }
 
-std::unique_ptr<Side> open_side(const Agreement& agreement, const std::string& node, Channel& channel) {
-  return std::make_unique<FabricSide>(agreement, node, channel);
+std::unique_ptr<Side> open_side(const Agreement& agreement, const Local& local, Channel& channel) {
+  if (agreement.shape.test->is_verbs()) return open_verbs_side(agreement, local, channel);
+  return std::make_unique<FabricSide>(agreement, local.node, channel);
 }
 
 }  // namespace weft::tool

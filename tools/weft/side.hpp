@@ -49,7 +49,7 @@ class Side {
 };
 
 // `channel` is the one to the other side. Throws Refused or Failure.
-std::unique_ptr<Side> open_side(const Agreement& agreement, const std::string& node, Channel& channel);
+std::unique_ptr<Side> open_side(const Agreement& agreement, const Local& local, Channel& channel);
 
 nlohmann::json introduction_of(const Session& session);
 void connect_session(Session& session, const nlohmann::json& peer);

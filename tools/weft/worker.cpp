@@ -27,8 +27,8 @@ constexpr milliseconds command_limit{
 // One step on the following side: open, connect, runs, close.
 class Follower {
  public:
-  Follower(Channel& leader, std::string node, LineTransfer* line)
-      : leader_(leader), node_(std::move(node)), line_(line) {}
+  Follower(Channel& leader, Local local, LineTransfer* line)
+      : leader_(leader), local_(std::move(local)), line_(line) {}
 
   // False when the leader has said goodbye.
   bool obey() {
@@ -63,7 +63,7 @@ class Follower {
  private:
   void open(const json& message) {
     try {
-      side_ = open_side(Agreement::from(message), node_, leader_);
+      side_ = open_side(Agreement::from(message), local_, leader_);
       leader_.send(side_->introduction());
     } catch (const Refused& reason) {
       leader_.send({{"refused", reason.what()}});
@@ -80,7 +80,7 @@ class Follower {
   }
 
   Channel& leader_;
-  const std::string node_;
+  const Local local_;
   LineTransfer* const line_;
   std::unique_ptr<Side> side_;
   bool is_connected_ = false;
@@ -96,8 +96,8 @@ std::string siblings_of(int cpu) {
 
 }  // namespace
 
-void follow(Channel& leader, const std::string& node, LineTransfer* line) {
-  Follower follower(leader, node, line);
+void follow(Channel& leader, const Local& local, LineTransfer* line) {
+  Follower follower(leader, local, line);
   try {
     while (follower.obey()) {
     }

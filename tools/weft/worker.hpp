@@ -23,9 +23,9 @@ struct Progress {
       refused;  // the provider cannot do this one
 };
 
-// Obeys the leader until it says goodbye. `node` is the local address for providers over IP, or empty. `line`, of both or neither, is timed before and
+// Obeys the leader until it says goodbye. `line`, of both or neither, is timed before and
 // after each step.
-void follow(Channel& leader, const std::string& node, LineTransfer* line = nullptr);
+void follow(Channel& leader, const Local& local, LineTransfer* line = nullptr);
 
 // Does all steps. Throws Failure when one breaks.
 void lead(Channel& follower, const PerfOptions& options, const std::vector<Step>& steps,

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// One side of a step over verbs: an RC queue pair of a device, and the measured loops. libibverbs.so.1 is loaded at run time, the
+// one that the loader's search path gives. Knows neither processes nor reports.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "side.hpp"
+
+namespace weft::tool {
+
+// Throws Refused or Failure.
+std::unique_ptr<Side> open_verbs_side(const Agreement& agreement, const Local& local, Channel& channel);
+
+// Of the library that would be loaded. Throws Failure when there is none.
+std::vector<std::string> verbs_device_names();
+
+}  // namespace weft::tool
