@@ -74,19 +74,21 @@ static int fail_child(struct fid *parent, int status)
 int fi_fabric(const struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context)
 {
 	struct kofi_registration *reg;
+	struct fid_fabric *new;
 	int status;
 
 	might_sleep();
 	reg = kofi_registration_find(attr->prov_name);
 	if (!reg)
 		return -ENODATA;
-	status = reg->provider->fabric ? reg->provider->fabric(attr, fabric) :
-					 kofi_fabric_new(reg->provider->fabric_ops, fabric);
+	status = reg->provider->fabric ? reg->provider->fabric(attr, &new) :
+					 kofi_fabric_new(reg->provider->fabric_ops, &new);
 	if (status) {
 		kofi_registration_put(reg);
 		return status;
 	}
-	adopt(&(*fabric)->fid, FI_CLASS_FABRIC, context, NULL, reg);
+	adopt(&new->fid, FI_CLASS_FABRIC, context, NULL, reg);
+	*fabric = new;
 	return 0;
 }
 EXPORT_SYMBOL_GPL(fi_fabric);
@@ -95,6 +97,7 @@ int fi_domain(struct fid_fabric *fabric, const struct fi_info *info,
 	      struct fid_domain **domain, void *context)
 {
 	struct kofi_mr_table *mrs;
+	struct fid_domain *new;
 	int status = begin_child(&fabric->fid, FI_CLASS_FABRIC);
 
 	if (status)
@@ -102,14 +105,15 @@ int fi_domain(struct fid_fabric *fabric, const struct fi_info *info,
 	status = kofi_mr_table_new(&mrs);
 	if (status)
 		return fail_child(&fabric->fid, status);
-	status = fabric->ops->domain ? fabric->ops->domain(fabric, info, domain) :
-				       kofi_domain_new(fabric->ops, domain);
+	status = fabric->ops->domain ? fabric->ops->domain(fabric, info, &new) :
+				       kofi_domain_new(fabric->ops, &new);
 	if (status) {
 		kfree(mrs);
 		return fail_child(&fabric->fid, status);
 	}
-	(*domain)->mrs = mrs;
-	adopt(&(*domain)->fid, FI_CLASS_DOMAIN, context, &fabric->fid, fabric->fid.reg);
+	new->mrs = mrs;
+	adopt(&new->fid, FI_CLASS_DOMAIN, context, &fabric->fid, fabric->fid.reg);
+	*domain = new;
 	return 0;
 }
 EXPORT_SYMBOL_GPL(fi_domain);
@@ -118,21 +122,23 @@ int fi_passive_ep(struct fid_fabric *fabric, const struct fi_info *info,
 		  struct fid_pep **pep, void *context)
 {
 	struct fi_info *copy;
+	struct fid_pep *new;
 	int status = begin_child(&fabric->fid, FI_CLASS_FABRIC);
 
 	if (status)
 		return status;
 	copy = fi_dupinfo(info);
 	status = !fabric->ops->passive_ep ? -ENOSYS : !copy ? -ENOMEM :
-		 fabric->ops->passive_ep(fabric, info, pep);
+		 fabric->ops->passive_ep(fabric, info, &new);
 	if (status) {
 		fi_freeinfo(copy);
 		return fail_child(&fabric->fid, status);
 	}
-	(*pep)->eq = NULL;
-	(*pep)->info = copy;
-	(*pep)->listening = false;
-	adopt(&(*pep)->fid, FI_CLASS_PEP, context, &fabric->fid, fabric->fid.reg);
+	new->eq = NULL;
+	new->info = copy;
+	new->listening = false;
+	adopt(&new->fid, FI_CLASS_PEP, context, &fabric->fid, fabric->fid.reg);
+	*pep = new;
 	return 0;
 }
 EXPORT_SYMBOL_GPL(fi_passive_ep);
