@@ -23,6 +23,7 @@
 #define KBLK_SEGMENTS	128
 #define KBLK_CONNECT_MS	10000
 #define KBLK_RETRY	(HZ / 4)
+#define KBLK_MEMORY_MS	20
 
 enum kblk_state {
 	KBLK_OFF,		/* no disk */

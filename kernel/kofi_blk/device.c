@@ -42,6 +42,8 @@ static void note_write(struct kblk_dev *dev, const struct kblk_cmd *cmd)
 
 void kblk_cmd_put(struct kblk_cmd *cmd)
 {
+	struct request *rq = blk_mq_rq_from_pdu(cmd);
+
 	if (!atomic_dec_and_test(&cmd->refs))
 		return;
 	if (cmd->mr)
@@ -50,7 +52,13 @@ void kblk_cmd_put(struct kblk_cmd *cmd)
 	if (!cmd->status)
 		note_write(cmd->queue->dev, cmd);
 	atomic_set(&cmd->state, KBLK_IDLE);
-	blk_mq_end_request(blk_mq_rq_from_pdu(cmd), cmd->status);
+	if (cmd->status == BLK_STS_RESOURCE) {
+		/* The target has no memory now: it is asked again, as after a cut. */
+		blk_mq_requeue_request(rq, false);
+		blk_mq_delay_kick_requeue_list(rq->q, KBLK_MEMORY_MS);
+		return;
+	}
+	blk_mq_end_request(rq, cmd->status);
 }
 
 /* --- requests --- */
