@@ -88,11 +88,13 @@ double LineTransfer::time(bool leads) noexcept {
 std::string_view placement_of(double before_ns, double after_ns) noexcept {
   const auto class_of = [](double ns) -> std::string_view {
     if (ns <= 0) return "unknown";
-    return ns < near_ns_max ? "near" : ns < far_ns_min ? "between" : "far";
+    return ns < near_ns_max ? "near" : ns < far_ns_min ? "between" : ns < busy_ns_min ? "far" : "busy";
   };
   const std::string_view before = class_of(before_ns);
   if (before == "unknown" || after_ns <= 0) return "unknown";
-  return before == class_of(after_ns) ? before : "moved";
+  const std::string_view after = class_of(after_ns);
+  if (before == "busy" || after == "busy") return "busy";
+  return before == after ? before : "moved";
 }
 
 }  // namespace weft::tool

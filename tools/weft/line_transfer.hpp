@@ -26,8 +26,9 @@ class LineTransfer {
 // In nanoseconds one way.
 constexpr double near_ns_max = 130;
 constexpr double far_ns_min = 200;
+constexpr double busy_ns_min = 2000;  // no distance: other programs had a CPU meanwhile
 
-// Of a run with a transfer before it and one after it: "near", "far", "between" the two, "moved" when they differ, "unknown" without a figure.
+// Of a run with a transfer before it and one after it: "near", "far", "between" the two, "busy" when other programs had a CPU, "moved" when they differ, "unknown" without a figure.
 std::string_view placement_of(double before_ns, double after_ns) noexcept;
 
 }  // namespace weft::tool

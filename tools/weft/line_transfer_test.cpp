@@ -26,6 +26,8 @@ TEST(LineTransfer, NobodyThereIsNoFigure) {
 }
 
 TEST(LineTransfer, PlacementNeedsBothFigures) {
+  EXPECT_EQ(placement_of(60, 5000), "busy");
+  EXPECT_EQ(placement_of(5000, 250), "busy");
   EXPECT_EQ(placement_of(60, 70), "near");
   EXPECT_EQ(placement_of(300, 350), "far");
   EXPECT_EQ(placement_of(150, 160), "between");

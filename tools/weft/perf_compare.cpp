@@ -130,9 +130,9 @@ void draw(const Comparison& c, const Compared& compared) {
     }
   }
   plot(all, c.plot_file,
-       fmt::format("{}: Weft ({}) and other ({})\n{}; {}; bands: least to most of {} rounds", host_name(),
-                   compared.versions()[0], compared.versions()[1], compared.where(), compared.placement(),
-                   c.rounds));
+       fmt::format("{}: Weft ({}) and other ({})\nprocesses: {}; {}; bands: least to most of {} rounds",
+                   host_name(), compared.versions()[0], compared.versions()[1], compared.where(),
+                   compared.placement(), c.rounds));
 }
 
 }  // namespace
@@ -200,6 +200,7 @@ std::string Compared::placement() const {
   }
   if (most <= 0) return "placement unknown";
   const std::string_view name = placement_of(least, most);
+  if (name == "busy") return "CPUs shared with other work";
   return name == "moved" ? fmt::format("CPUs moved, {:.0f} to {:.0f} ns", least, most)
                          : fmt::format("CPUs {}, {:.0f} ns", name, (least + most) / 2);
 }

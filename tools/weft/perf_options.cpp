@@ -83,7 +83,8 @@ void declare(CLI::App& app, Options& o) {
                  "Measure what each line of this file asks for: options, added to those of the command line");
   app.add_option("-f,--format", o.format, "text, json or csv")->check(CLI::IsMember({"text", "json", "csv"}));
   app.add_option("-o,--output", o.output, "Write the report there");
-  app.add_option("--plot", o.plot_file, "Draw an SVG file with gnuplot");
+  app.add_option("--plot", o.plot_file,
+                 "Draw a picture with gnuplot: PNG if the name ends in .png, else SVG");
   app.add_option("--node", o.local.node,
                  "Local address for providers over IP (default: the library's choice)");
   app.add_option("-d,--device", o.local.device,
@@ -113,7 +114,8 @@ DESCRIPTION
 
   Before and after each test the bare transfer of a cache line between the two CPUs is timed. The host of a
   virtual machine may place its CPUs near (below 130 ns) or far (200 ns and more), and change that at any
-  time: compare figures of one placement only. "moved" says that it changed within the test.
+  time: compare figures of one placement only. "moved" says that it changed within the test,
+  "shared with other work" that other programs had a CPU meanwhile.
 
   Names and sizes are looked at before the first measurement: tests, providers, CPUs, sizes that are 0, too
   large for the provider or for the memory, sizes that a test does not take.

@@ -30,6 +30,7 @@ int digits_of(double value) { return value >= 1000 ? 0 : value >= 100 ? 1 : valu
 std::string cpus_text(const Result& r) {
   const std::string_view placement = placement_of(r.line_before_ns, r.line_after_ns);
   if (placement == "unknown") return "-";
+  if (placement == "busy") return "shared with other work";
   if (placement == "moved")
     return fmt::format("moved {:.0f} to {:.0f} ns", r.line_before_ns, r.line_after_ns);
   return fmt::format("{} {:.0f} ns", placement, (r.line_before_ns + r.line_after_ns) / 2);
@@ -82,10 +83,10 @@ void Reporter::print_head() {
 std::string Reporter::title() const {
   char host[256] = "";
   gethostname(host, sizeof host - 1);
-  std::string placement = "placement unknown";
+  std::string placement = "of unknown placement";
   for (const Result& result : results_)
     if (const std::string text = cpus_text(result); text != "-") placement = text;
-  return fmt::format("{}: libfabric {} (API {})\nprocesses: {}; {}", host, circumstances_.version,
+  return fmt::format("{}: libfabric {} (API {})\nprocesses: {}; CPUs {}", host, circumstances_.version,
                      circumstances_.api, circumstances_.where, placement);
 }
 
@@ -227,13 +228,18 @@ std::string tics_of(const std::set<size_t>& sizes) {
   return text + ")\n";
 }
 
-std::string script_of(const std::vector<Panel>& panels, const std::string& svg_file,
+std::string script_of(const std::vector<Panel>& panels, const std::string& file_name,
                       const std::string& title) {
-  std::string script = fmt::format(
-      "set terminal svg size 1000,{} dynamic enhanced background rgb 'white'\n"
-      "set termoption noenhanced\nset output {}\nset multiplot layout {},1 title {}\n"
-      "set logscale x 2\nset grid\nset key outside below\nset xlabel 'message size'\n",
-      100 + 400 * panels.size(), quoted(svg_file), panels.size(), quoted_lines(title));
+  const size_t height = 100 + 400 * panels.size();
+  std::string script =
+      file_name.ends_with(".png")
+          ? fmt::format("set terminal pngcairo size 1000,{} noenhanced background rgb 'white'\n", height)
+          : fmt::format("set terminal svg size 1000,{} dynamic noenhanced background rgb 'white'\n", height);
+  script += fmt::format(
+      "set output {}\nset multiplot layout {},1 title {}\n"
+      "set logscale x 2\nset grid\nset key outside below\nset xlabel 'message size'\n"
+      "set lmargin 13\nset bmargin 6\nset format y '%.15g'\n",
+      quoted(file_name), panels.size(), quoted_lines(title));
   for (const Panel& panel : panels) {
     double least = INFINITY, most = 0;
     size_t smallest = SIZE_MAX, largest = 1;
@@ -302,12 +308,12 @@ int run_gnuplot(const std::string& script) {
 
 }  // namespace
 
-void plot(const std::vector<Result>& results, const std::string& svg_file, const std::string& title) {
+void plot(const std::vector<Result>& results, const std::string& file_name, const std::string& title) {
   const std::vector<Panel> panels = panels_of(results);
   if (panels.empty()) fail("there is nothing to plot");
-  const int status = run_gnuplot(script_of(panels, svg_file, title));
+  const int status = run_gnuplot(script_of(panels, file_name, title));
   if (status == 127) fail("--plot needs gnuplot (package gnuplot-nox)");
-  if (status != 0) fail("gnuplot did not write {}", svg_file);
+  if (status != 0) fail("gnuplot did not write {}", file_name);
 }
 
 }  // namespace weft::tool

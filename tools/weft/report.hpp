@@ -68,9 +68,10 @@ class Reporter {
 // With as many digits as are worth showing.
 std::string short_figure(double value);
 
-// Draws what there is of latency, rate and bandwidth over the size, one line per provider and test, over a band from the
+// Draws a PNG if the file's name ends so, else an SVG:
+// what there is of latency, rate and bandwidth over the size, one line per provider and test, over a band from the
 // least to the most. Needs
 // gnuplot; throws Failure.
-void plot(const std::vector<Result>& results, const std::string& svg_file, const std::string& title);
+void plot(const std::vector<Result>& results, const std::string& file, const std::string& title);
 
 }  // namespace weft::tool
