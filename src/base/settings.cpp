@@ -31,12 +31,12 @@ constexpr std::array<Setting, 29> table = {{
      "Subsystems that log: core, fabric, domain, ep_ctrl, ep_data, av, cq, eq, mr, cntr; ^ before the "
      "list means all but those (default: all)"},
     {"FI_LOG_INTERVAL", Kind::Number, 0, int_max, 2000,
-     "Milliseconds between two log lines of one place that limits its rate (default: 2000)"},
+     "Milliseconds between two log lines of one place that limits its rate (default: 2000 ms)"},
     {"WEFT_CONFIG", Kind::Text, 0, 0, 0,
      "A file of lines NAME = value for the other settings (default: /etc/weft.conf); the environment wins"},
     {"WEFT_RELIABLE_TIMEOUT_S", Kind::Number, 1, 999'999, 60,
      "udp;ofi_rxd and other layers over packets: seconds of silence after which a peer is dead, 1 to 999999 "
-     "(default: 60)"},
+     "(default: 60 s)"},
     {"WEFT_PACKET_FAULTS", Kind::Text, 0, 0, 0,
      "For tests, packets that are lost, duplicated, delayed, reordered or altered: "
      "loss=PERCENT,twice=PERCENT,late=PERCENT,reorder=PERCENT,corrupt=PERCENT,seed=N (default: none)"},
@@ -70,7 +70,8 @@ constexpr std::array<Setting, 29> table = {{
      "libibverbs.so.1: 1: take UDP port 4791, for peers that are no Weft: GID 1 (IPv4) and 2 (IPv6) "
      "(default: 0)"},
     {"WEFT_VERBS_MTU", Kind::Number, 256, 4096, 0,
-     "libibverbs.so.1: active MTU of the port: 256, 512, 1024, 2048 or 4096 (default: by the interface)"},
+     "libibverbs.so.1: active MTU of the port in bytes: 256, 512, 1024, 2048 or 4096 (default: by the "
+     "interface)"},
     {"WEFT_VERBS_NEAR", Kind::Flag, 0, 1, 1,
      "libibverbs.so.1: 0: UDP also to devices of this host and user, never shared memory (default: 1)"},
     {"WEFT_VERBS_SELECTIVE", Kind::Flag, 0, 1, 1,
@@ -79,7 +80,7 @@ constexpr std::array<Setting, 29> table = {{
     {"WEFT_VERBS_PACKET_RING", Kind::Number, 0, 1'048'576, 8192,
      "libibverbs.so.1: KiB of the ring in which a device over a packet socket receives; 0: no ring, each "
      "poll "
-     "is a system call (default: 8192)"},
+     "is a system call (default: 8192 KiB)"},
     {"WEFT_VERBS_PROVIDERS", Kind::Text, 0, 0, 0,
      "libibverbs.so.1: shared objects with more verbs devices, with colons between (default: none)"},
     {"WEFT_VERBS_LOG", Kind::Word, 0, 0, 0,

@@ -46,6 +46,15 @@ std::string default_in(std::string_view help) {
   return std::string(help.substr(at + opening.size(), help.size() - at - opening.size() - 1));
 }
 
+std::string take_unit(std::string& number) {
+  const size_t digits = number.find_first_not_of("0123456789");
+  if (digits == 0 || digits == std::string::npos || number[digits] != ' ') return {};
+  std::string unit = number.substr(digits + 1);
+  if (unit.empty() || unit.find(' ') != std::string::npos) return {};
+  number.resize(digits);
+  return unit;
+}
+
 std::vector<ShownSetting> shown_settings() {
   fi_param* params = nullptr;
   int count = 0;
@@ -59,7 +68,12 @@ std::vector<ShownSetting> shown_settings() {
     one.type = type_name(param.type);
     one.value = param.value != nullptr ? param.value : "";
     one.help = param.help_string != nullptr ? param.help_string : "";
-    one.fallback = default_in(one.help);
+    // A value that is not used is told behind the help.
+    const size_t refusal =
+        one.value.empty() ? std::string::npos : one.help.rfind("; " + one.value + " is not ");
+    one.is_malformed = refusal != std::string::npos;
+    one.fallback = default_in(std::string_view(one.help).substr(0, refusal));
+    one.unit = take_unit(one.fallback);
     const char* in_environment = std::getenv(param.name);
     one.from = one.value.empty() ? "default" : in_environment != nullptr ? "environment" : config_path();
     settings.push_back(std::move(one));
@@ -71,9 +85,12 @@ std::vector<ShownSetting> shown_settings() {
 }
 
 void print_settings_table(const std::vector<ShownSetting>& settings) {
-  for (const ShownSetting& one : settings)
-    fmt::print("{:<28} {:<7} {:<24} {}\n    {}\n", one.name, one.type,
-               one.value.empty() ? or_dash(one.fallback) : one.value, one.from, or_dash(one.help));
+  for (const ShownSetting& one : settings) {
+    std::string value = one.value.empty() ? or_dash(one.fallback) : one.value;
+    if (!one.unit.empty() && !one.is_malformed) value += " " + one.unit;
+    fmt::print("{:<28} {:<7} {:<24} {}{}\n    {}\n", one.name, one.type, value, one.from,
+               one.is_malformed ? ", malformed" : "", or_dash(one.help));
+  }
 }
 
 void print_settings_json(const std::vector<ShownSetting>& settings) {
@@ -82,6 +99,8 @@ void print_settings_json(const std::vector<ShownSetting>& settings) {
     nlohmann::json entry = {{"name", one.name}, {"type", one.type}, {"from", one.from}, {"help", one.help}};
     entry["value"] = one.value.empty() ? nlohmann::json() : nlohmann::json(one.value);
     entry["default"] = one.fallback.empty() ? nlohmann::json() : nlohmann::json(one.fallback);
+    entry["unit"] = one.unit.empty() ? nlohmann::json() : nlohmann::json(one.unit);
+    entry["malformed"] = one.is_malformed;
     all.push_back(std::move(entry));
   }
   fmt::print("{}\n", all.dump(2));
@@ -93,7 +112,7 @@ void print_settings_file(const std::vector<ShownSetting>& settings) {
     // It names the file, and is not read from it.
     if (one.name == "WEFT_CONFIG") continue;
     fmt::print("\n# {}\n", or_dash(one.help));
-    if (one.value.empty()) {
+    if (one.value.empty() || one.is_malformed) {
       fmt::print("# {} =\n", one.name);
     } else {
       fmt::print("{} = {}\n", one.name, one.value);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include <gtest/gtest.h>
 
+#include <array>
+#include <string>
+
 #include "info_settings.hpp"
 #include "info_system.hpp"
 
@@ -14,6 +17,18 @@ TEST(InfoSettings, DefaultOfAHelpText) {
   EXPECT_EQ(default_in("(default: 1) and more"), "");
   EXPECT_EQ(default_in("says none"), "");
   EXPECT_EQ(default_in(""), "");
+}
+
+TEST(InfoSettings, UnitsOfNumbers) {
+  for (const auto& [text, number, unit] : {std::array{"60 s", "60", "s"},
+                                           {"60", "60", ""},
+                                           {"by the interface", "by the interface", ""},
+                                           {"1, where it is allowed", "1, where it is allowed", ""},
+                                           {"8192 KiB", "8192", "KiB"}}) {
+    std::string rest = text;
+    EXPECT_EQ(take_unit(rest), unit);
+    EXPECT_EQ(rest, number);
+  }
 }
 
 TEST(InfoSystem, NumbersOfProcFiles) {

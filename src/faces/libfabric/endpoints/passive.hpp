@@ -113,12 +113,12 @@ void set_time_limits(const char* provider, T& what) {
     what.set_connect_timeout_ms(
         param_size(provider, "connect_timeout", 10'000,
                    "Milliseconds until the host that fi_connect tries to reach must have "
-                   "answered, and until who connects to us must have said who it is"));
+                   "answered, and until who connects to us must have said who it is (default: 10000 ms)"));
   if constexpr (proto::HasAcceptTimeout<T>)
     what.set_accept_timeout_ms(
         param_size(provider, "accept_timeout", 60'000,
                    "Milliseconds until the program that fi_connect has reached must have "
-                   "accepted or rejected"));
+                   "accepted or rejected (default: 60000 ms)"));
 }
 
 template <proto::ConnectedLink L>

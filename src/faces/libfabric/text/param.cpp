@@ -147,12 +147,19 @@ int get(const char* provider, const char* name, void* value) {
   return -FI_EINVAL;
 }
 
+// What follows the help of a setting whose text is not used; `weft info --settings` looks for the beginning.
+std::string refusal(const std::string& name, const char* text) {
+  const settings::Setting* listed = settings::find(name);
+  if (text == nullptr || listed == nullptr || settings::parse(*listed, text)) return {};
+  return std::string("; ") + text + " is not " + settings::accepted(*listed) + ", so the default is used";
+}
+
 // A malloc'ed entry, for the list that C frees.
 bool fill(fi_param& entry, const std::string& name, const Param& param) {
   entry.name = strdup(name.c_str());
   entry.type = param.type;
-  entry.help_string = strdup(param.help.c_str());
   const char* text = os::setting(name.c_str());
+  entry.help_string = strdup((param.help + refusal(name, text)).c_str());
   entry.value = text != nullptr ? strdup(text) : nullptr;
   return entry.name != nullptr && entry.help_string != nullptr && (text == nullptr || entry.value != nullptr);
 }

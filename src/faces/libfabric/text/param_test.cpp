@@ -2,6 +2,7 @@
 // fi_provider(3): fi_param_define, fi_param_get; fi_getparams of fabric.h.
 #include "faces/libfabric/text/param.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>
 
@@ -119,6 +120,7 @@ TEST(Param, ListHasValuesAndAnEnd) {
   param_define_core();
   ASSERT_EQ(param_define("cloth", "listed", FI_PARAM_INT, "In the list"), 0);
   const Env env("FI_CLOTH_LISTED", "7");
+  const Env malformed("FI_LOG_INTERVAL", "7x");
   fi_param* params = nullptr;
   int count = 0;
   ASSERT_EQ(param_list(&params, &count), 0);
@@ -133,8 +135,13 @@ TEST(Param, ListHasValuesAndAnEnd) {
       EXPECT_EQ(params[i].type, FI_PARAM_INT);
     }
     if (strcmp(params[i].name, "FI_LOG_LEVEL") == 0) ++found;
+    if (strcmp(params[i].name, "FI_LOG_INTERVAL") == 0) {
+      ++found;
+      EXPECT_THAT(params[i].help_string,
+                  ::testing::EndsWith("; 7x is not a number from 0 to 2147483647, so the default is used"));
+    }
   }
-  EXPECT_EQ(found, 2);
+  EXPECT_EQ(found, 3);
   param_list_free(params);
   param_list_free(nullptr);
   EXPECT_EQ(param_list(nullptr, &count), -FI_EINVAL);
