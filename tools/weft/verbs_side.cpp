@@ -232,6 +232,7 @@ class VerbsSide final : public Side {
            IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                IBV_QP_MAX_QP_RD_ATOMIC,
            "RTS");
+    check_ns_ = stall_begin_ns_ = now_ns();  // poll() is called before the first run, too
     is_connected_ = true;
   }
 
