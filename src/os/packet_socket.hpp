@@ -67,6 +67,8 @@ class PacketSocket {
       take_error();
     return count;
   }
+  // Whether receive() would find nothing and do nothing, told without a system call: after arm() it asks for errors.
+  bool has_nothing() const noexcept { return ring_ && !slept_ && !ring_.has_frame(); }
   // The owner is about to sleep on fd().
   void arm() noexcept { slept_ = true; }
 

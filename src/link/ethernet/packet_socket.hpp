@@ -38,7 +38,7 @@ class SocketFrames {
       handler.on_frame(ReceivedFrame{frame.bytes, frame.vlan, frame.is_checksum_good});
     }));
   }
-  bool has_nothing() const noexcept { return socket_.has_ring() && !socket_.ring().has_frame(); }
+  bool has_nothing() const noexcept { return socket_.has_nothing(); }
 
   int wait_fd() noexcept { return socket_.fd(); }
   bool arm() noexcept {
