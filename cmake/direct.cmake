@@ -260,13 +260,13 @@ target_include_directories(weft_direct_nic INTERFACE "$<BUILD_INTERFACE:${WEFT_D
 target_link_libraries(weft_direct_nic PUBLIC Threads::Threads)
 add_library(weft::direct::nic ALIAS weft_direct_nic)
 
-# The rooms' objects without the list of all providers, and without RoCEv2, which no provider there uses and which needs libdeflate.
+# The rooms' objects without providers and their list, and without RoCEv2, which no provider there uses and which needs libdeflate.
 set(objects "")
 foreach(room IN LISTS WEFT_ROOMS)
   weft_room_target(target "${room}")
   get_target_property(kind ${target} TYPE)
   if(kind STREQUAL "STATIC_LIBRARY" AND NOT room MATCHES "^faces/(mux|direct|verbs)")
-    list(APPEND objects "$<FILTER:$<TARGET_OBJECTS:${target}>,EXCLUDE,/registry[.]cpp|/roce/>")
+    list(APPEND objects "$<FILTER:$<TARGET_OBJECTS:${target}>,EXCLUDE,/registry[.]cpp|/libfabric/providers/|/roce/>")
   endif()
 endforeach()
 
@@ -296,10 +296,12 @@ function(weft_add_direct provider type header)
       COMPILE_DEFINITIONS FABRIC_DIRECT COMPILE_OPTIONS "-ffat-lto-objects;-flto"
       INCLUDE_DIRECTORIES "${WEFT_DIRECT_INCLUDE}/weft/direct/${provider};${WEFT_DIRECT_INCLUDE}")
   endif()
-  add_library(${target} STATIC "${PROJECT_SOURCE_DIR}/src/faces/direct/entry_direct.cpp" ${functions})
+  # The provider is compiled once, for the shared libraries and for this.
+  add_library(${target} STATIC "${PROJECT_SOURCE_DIR}/src/faces/direct/entry_direct.cpp" ${functions}
+                               "$<FILTER:$<TARGET_OBJECTS:weft_faces_libfabric>,INCLUDE,/libfabric/providers/${header}[.]cpp>")
   add_dependencies(${target} weft_public_headers)
   string(MAKE_C_IDENTIFIER "weft_direct_program_was_compiled_for_${provider}" symbol)
-  target_compile_definitions(${target} PRIVATE "WEFT_DIRECT_PROVIDER=${type}" "WEFT_DIRECT_PROGRAM=${symbol}" "WEFT_DIRECT_HEADER=\"providers/${header}.hpp\"")
+  target_compile_definitions(${target} PRIVATE "WEFT_DIRECT_PROVIDER=${type}" "WEFT_DIRECT_PROGRAM=${symbol}")
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
   set_target_properties(${target} PROPERTIES OUTPUT_NAME "weft-${provider}" ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
   target_link_libraries(${target} PUBLIC weft_common)

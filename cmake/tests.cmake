@@ -215,9 +215,9 @@ if(NOT WEFT_SANITIZE)
     list(TRANSFORM row PREPEND "${PROJECT_SOURCE_DIR}/docs/walk/")
     set(target "weft_walk_${name}")
     add_executable(${target} "${PROJECT_SOURCE_DIR}/tests/walk/trace.cpp" "${PROJECT_SOURCE_DIR}/src/faces/direct/entry_direct.cpp"
-                             $<TARGET_OBJECTS:weft_walked>)
+                             "${PROJECT_SOURCE_DIR}/src/faces/libfabric/providers/${header}.cpp" $<TARGET_OBJECTS:weft_walked>)
     target_compile_options(${target} PRIVATE ${WEFT_WALK_OPTIONS})
-    target_compile_definitions(${target} PRIVATE "WEFT_DIRECT_PROVIDER=${type}" WEFT_DIRECT_PROGRAM=weft_walk "WEFT_DIRECT_HEADER=\"providers/${header}.hpp\"")
+    target_compile_definitions(${target} PRIVATE "WEFT_DIRECT_PROVIDER=${type}" WEFT_DIRECT_PROGRAM=weft_walk)
     target_link_libraries(${target} PRIVATE ${WEFT_ROOM_TARGETS} ${CMAKE_DL_LIBS})
     target_link_options(${target} PRIVATE -no-pie)
     set_target_properties(${target} PROPERTIES OUTPUT_NAME "${name}" RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/walk"

@@ -105,7 +105,7 @@ def main() -> int:
         test = name.endswith(("_test.cpp", "_suite.hpp")) or path.name.startswith("sim_")  # simulators and suites serve tests only
         inside = name.startswith(starts)
         if path.suffix == ".cpp" and (inside and name.endswith("_test.cpp") or name.startswith("src/providers/")
-                                        or name == "src/faces/libfabric/entry/registry.cpp"):
+                                        or name.startswith("src/faces/libfabric/providers/")):
             users.append(path)
         if not inside or test:
             continue

@@ -5,6 +5,9 @@
 #include "faces/libfabric/entry/provider_of.hpp"
 #include "providers/shm.hpp"
 
+// Compiled here, as the next version has it.
+template struct weft::fi::Compiled<weft::providers::Shm>;
+
 namespace weft::fi {
 namespace {
 constexpr std::array<const Provider*, 1> all = {&provider_of<providers::Shm>};

@@ -4,8 +4,7 @@
 #include <array>
 
 #include "faces/libfabric/discovery/getinfo.hpp"
-#include "faces/libfabric/entry/provider_of.hpp"
-#include WEFT_DIRECT_HEADER
+#include "faces/libfabric/entry/providers.hpp"
 
 namespace weft::fi {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Makes a Provider, as the face knows it, out of a provider's type. A library names the types that it holds: registry.cpp all of them, a
-// directly linked one its own. Must not know which providers exist.
+// Makes a Provider, as the face knows it, out of a provider's type, and so compiles its engines with all their calls: included where a provider is
+// compiled (faces/libfabric/providers/, those of others). Who only names a provider of this build includes providers.hpp.
 #pragma once
 
 #include <deque>
@@ -14,6 +14,7 @@
 #include "faces/libfabric/discovery/provider_type.hpp"
 #include "faces/libfabric/endpoints/device.hpp"
 #include "faces/libfabric/endpoints/endpoint_open.hpp"
+#include "faces/libfabric/entry/providers.hpp"
 #include "faces/libfabric/text/param.hpp"
 #include "proto/datagram/datagram.hpp"
 #include "proto/engine/engine.hpp"
@@ -136,6 +137,6 @@ constexpr Provider describe() {
   return provider;
 }
 template <class P>
-inline const Provider provider_of = describe<P>();
+constinit const Provider Compiled<P>::provider = describe<P>();
 
 }  // namespace weft::fi

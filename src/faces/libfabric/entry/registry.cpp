@@ -4,20 +4,10 @@
 #include <span>
 #include <string>
 
-#include "faces/libfabric/entry/provider_of.hpp"
+#include "faces/libfabric/entry/providers.hpp"
 #include "faces/libfabric/text/log.hpp"
 #include "faces/libfabric/text/setting_report.hpp"
 #include "link/nic/settings.hpp"
-#include "providers/loopback.hpp"
-#include "providers/nic.hpp"
-#include "providers/shm.hpp"
-#include "providers/tcp.hpp"
-#include "providers/tcp_rxm.hpp"
-#include "providers/udp.hpp"
-#include "providers/udp_rxd.hpp"
-#include "providers/verbs.hpp"
-#include "providers/verbs_rxm.hpp"
-#include "providers/weft.hpp"
 
 namespace weft::fi {
 namespace {
