@@ -610,7 +610,7 @@ void Device::work(bool sockets_ready) noexcept {
 
 // Whether an acknowledgement may wait for the program: the thread sends it where the program makes no call.
 bool Device::thread_looks_soon(uint64_t now, bool is_one_sided) noexcept {
-  if (!may_wait_ || !thread_.running()) return false;
+  if (!may_wait_ || !thread_.running() || !adapter_.may_wait(scaled(look_ns_max))) return false;
   if (is_aside_ || wakes_at_ <= now + scaled(look_ns_max)) return true;
   if (is_one_sided) wake_thread();  // it sleeps until a packet comes, and next time no longer than that
   return false;
@@ -621,7 +621,8 @@ bool Device::thread_looks_soon(uint64_t now, bool is_one_sided) noexcept {
 bool Device::will_reply(uint64_t now) noexcept {
   const bool has_replied = posted_at_ns_ > one_sided_at_ns_ && now - posted_at_ns_ < scaled(replying_ns);
   one_sided_at_ns_ = now;
-  return may_wait_ && has_replied && !is_late_ && adapter_.owes_acknowledgement_alone();
+  return may_wait_ && has_replied && !is_late_ && adapter_.owes_acknowledgement_alone() &&
+         adapter_.may_wait(scaled(late_ns));
 }
 
 void Device::look() noexcept {

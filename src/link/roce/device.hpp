@@ -121,7 +121,7 @@ class Device final : proto::roce::PacketOutput {
   // For a thread of the program whose queue is empty: takes what came, sends what is due. Returns how many packets.
   // An acknowledgement waits for the next call that posts or finds the queue empty, so that it leaves in the system call of
   // what the program sends because of the message. It waits over UDP, and after one-sided operations over shared memory as
-  // well, while the progress thread stands aside or wakes within look_ns_max.
+  // well, while the progress thread stands aside or wakes within look_ns_max, which is no more than half of the timeout.
   int poll() noexcept;
   // The progress thread leaves packets to the program, which polls.
   bool stands_aside() const noexcept { return is_aside_; }

@@ -234,6 +234,32 @@ TEST(RoceDevice, AcknowledgementsOfAProgramThatStopsPollingArrive) {
   EXPECT_EQ(a.packets().timeouts, 0U);
 }
 
+// The thread may look as late as after look_ns_max, and the peer repeats what is not acknowledged in time.
+TEST(RoceDevice, AcknowledgementsWaitOnlyWhereTimeoutsAreLong) {
+  for (const uint8_t timeout : {uint8_t{14}, uint8_t{8}}) {
+    Side a("127.0.0.1:0", true, false), b("127.0.0.1:0", true, false);
+    ASSERT_TRUE(a.device && b.device);
+    b.timeout = timeout;
+    a.connect(b);
+    b.connect(a);
+    int waited = 0;
+    // Where other processes take the processor from the program its thread acknowledges, so not every round shows it.
+    for (int round = 0; round < (timeout == 14 ? 50 : 4) && waited == 0; ++round) {
+      ASSERT_TRUE(poll_until_aside(a, b));
+      const uint64_t received = b.packets().received;
+      a.write(b, 64);
+      for (bool has_come = false; !has_come;) {
+        const std::scoped_lock guard(b.device->lock());
+        (void)b.device->poll();
+        has_come = b.device->adapter().counters().received != received;
+        if (has_come && b.device->adapter().owes_acknowledgement_alone()) ++waited;
+      }
+      ASSERT_TRUE(a.wait(true)) << round;
+    }
+    EXPECT_EQ(waited != 0, timeout == 14) << waited;
+  }
+}
+
 // From the third on they wait for a poll, which never comes.
 TEST(RoceDevice, PostsInARowOfAProgramThatStopsPollingArrive) {
   Side a("127.0.0.1:0", true, false), b("127.0.0.1:0", true, false);

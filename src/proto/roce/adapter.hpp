@@ -155,6 +155,8 @@ class Adapter {
   bool owes_acknowledgement_alone() const noexcept;
   // Then: the same queue pair has requests of its own that are not acknowledged.
   bool awaits_acknowledgement() const noexcept;
+  // Then: the acknowledgement may leave so much later before the peer repeats. Its timeout is taken to be that of this side.
+  bool may_wait(uint64_t ns) const noexcept;
   bool has_ready() const noexcept { return !ready_.empty(); }  // flush() has something to send
   const AdapterCounters& counters() const noexcept { return counters_; }
   template <class Fn>

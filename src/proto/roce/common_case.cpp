@@ -245,6 +245,11 @@ bool Adapter::awaits_acknowledgement() const noexcept {
   return qp != nullptr && qp->sends.tail != qp->sends.head;
 }
 
+bool Adapter::may_wait(uint64_t ns) const noexcept {
+  const QueuePair* const qp = ready_.front();
+  return qp != nullptr && ns <= ack_timeout_ns(qp->attributes.timeout) / 2;
+}
+
 bool Adapter::owes_acknowledgement_alone() const noexcept {
   const QueuePair* const qp = ready_.front();
   return qp != nullptr && qp == ready_.back() && owes_acknowledgement(*qp) && qp->attention == 0;
