@@ -1,43 +1,33 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The one exported symbol of a plugin for another libfabric: fi_prov_ini (fi_provider(3)). Offers the provider
-// that the build names, under a name that no built-in has. Must not know anything but the face and the list of
-// providers.
+// The one exported symbol of a plugin for another libfabric: fi_prov_ini (fi_provider(3)). Offers the provider WEFT_PLUGIN_PROVIDER, which is all that
+// the library holds, under a name that no built-in has. Must not know another.
 #include <rdma/fabric.h>
 #include <rdma/providers/fi_prov.h>
 
-#include <cstring>
+#include <array>
+#include <span>
 #include <string>
 
 #include "faces/libfabric/entry/fabric.hpp"
 #include "faces/libfabric/entry/plugin.hpp"
+#include "faces/libfabric/entry/providers.hpp"
 #include "faces/libfabric/entry/unload.inc"
 #include "faces/libfabric/text/log.hpp"
 
-namespace {
+namespace weft::fi {
 
-using weft::fi::Provider;
-
-// One plugin has one name, so it offers one provider; the others work only within a process or come as
-// plugins of their own.
-#ifndef WEFT_PLUGIN_PROVIDER
-#define WEFT_PLUGIN_PROVIDER "shm"
-#endif
-constexpr const char* kOffered = WEFT_PLUGIN_PROVIDER;
-
-const Provider* const* offered() {
-  for (const Provider* const& provider : weft::fi::providers()) {
-    if (strcmp(provider->name, kOffered) == 0) return &provider;
-  }
-  return nullptr;
+// One plugin has one name, so it has one provider.
+std::span<const Provider* const> providers() {
+  static constexpr std::array<const Provider*, 1> all = {&provider_of<providers::WEFT_PLUGIN_PROVIDER>};
+  return all;
 }
 
-}  // namespace
+}  // namespace weft::fi
 
 extern "C" __attribute__((visibility("default"), used)) fi_provider* fi_prov_ini() {
   static std::string name;
-  const Provider* const* ours = offered();
-  if (ours == nullptr) return nullptr;
+  const weft::fi::Provider* const& ours = weft::fi::providers().front();
   weft::fi::log_name_prefix(weft::fi::kPluginPrefix);
-  name = std::string(weft::fi::kPluginPrefix) + (*ours)->name;
-  return weft::fi::give_as_plugin(*ours, name.c_str());
+  name = std::string(weft::fi::kPluginPrefix) + ours->name;
+  return weft::fi::give_as_plugin(ours, name.c_str());
 }
