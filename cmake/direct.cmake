@@ -207,10 +207,12 @@ foreach(room IN LISTS WEFT_ROOMS)
   endif()
 endforeach()
 list(TRANSFORM public PREPEND "${PROJECT_SOURCE_DIR}/src/" OUTPUT_VARIABLE public_sources)
+list(TRANSFORM public PREPEND "${WEFT_DIRECT_INCLUDE}/weft/src/" OUTPUT_VARIABLE public_copies)
 string(REPLACE ";" "\n" public_lines "${public}")
 file(WRITE "${PROJECT_BINARY_DIR}/public_headers.txt" "${public_lines}\n")
 add_custom_command(
   OUTPUT "${PROJECT_BINARY_DIR}/public_headers.stamp"
+  BYPRODUCTS ${public_copies}  # so that this build, not the next one, compiles what includes a copy that changed
   COMMAND "${CMAKE_COMMAND}" -DLIST=${PROJECT_BINARY_DIR}/public_headers.txt -DFROM=${PROJECT_SOURCE_DIR}/src
           -DTO=${WEFT_DIRECT_INCLUDE}/weft/src -P "${PROJECT_SOURCE_DIR}/cmake/public_headers.cmake"
   COMMAND "${CMAKE_COMMAND}" -E touch "${PROJECT_BINARY_DIR}/public_headers.stamp"
