@@ -122,7 +122,9 @@ void packet(FuzzedDataProvider& in, Ground& ground, uint64_t now) {
   p.bth.opcode = weft::wire::roce::opcode(
       transport, static_cast<weft::wire::roce::Operation>(in.ConsumeIntegralInRange(0, 0x17)));
   if (in.ConsumeIntegralInRange(0, 30) == 0) p.bth.opcode = in.ConsumeIntegral<uint8_t>();
-  if (in.ConsumeIntegralInRange(0, 7) == 0) p.bth.opcode = weft::wire::roce::opcode_gap_map;
+  if (in.ConsumeIntegralInRange(0, 7) == 0)
+    p.bth.opcode =
+        qp.type == QpType::Uc ? weft::wire::roce::opcode_window_update : weft::wire::roce::opcode_gap_map;
   p.bth.destination = qp.number;
   p.bth.ack_request = in.ConsumeBool();
   p.bth.solicited = in.ConsumeBool();
@@ -137,6 +139,7 @@ void packet(FuzzedDataProvider& in, Ground& ground, uint64_t now) {
   if (in.ConsumeIntegralInRange(0, 15) == 0) p.reth.length = in.ConsumeIntegral<uint32_t>();
   p.atomic = {(ground.address() + offset) & ~uint64_t{7}, static_cast<uint32_t>(near(in, ground.region->key)),
               1, in.ConsumeIntegral<uint8_t>()};
+  p.aeth.msn = in.ConsumeIntegral<uint8_t>();
   p.aeth.syndrome = in.ConsumeBool() ? uint8_t{0x1f} : in.ConsumeIntegral<uint8_t>();
   std::vector<std::byte> bytes(weft::wire::roce::headers_bytes_max);
   std::vector<std::byte> payload(300, std::byte{'p'});

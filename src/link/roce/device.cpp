@@ -59,7 +59,8 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, pro
   std::unique_ptr<Device> device(new Device(events));
   device->adapter_.datagram_bytes_max = settings.datagram_bytes;
   device->may_wait_ = settings.may_wait;
-  if (settings.has_selective) device->adapter_.is_ours = has_port;
+  device->adapter_.is_ours = has_port;
+  device->adapter_.has_selective = settings.has_selective;
   if (auto ok = device->open_ports(settings); !ok) return ok.error();
   if (device->card_) {
     device->card_->ring();  // who has the address was announced
@@ -147,6 +148,7 @@ Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t
         audience.note(audience.noted,
                       (socket->why_no_ring() + ", so frames are received by system calls").c_str());
     }
+    if (index == 0) adapter_.unreliable_room_bytes = ports_[index]->link().receive_buffer_bytes();
     adapter_.names.push_back(gid_with_port(ports_[index]->address()).value_or(ports_[index]->gid()));
   }
   return opened;

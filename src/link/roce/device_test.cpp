@@ -293,13 +293,8 @@ TEST(RoceDevice, WhatWaitsLeavesBeforeItsQueuePairGoes) {
   EXPECT_EQ(b.packets().received, received + 10);
 }
 
-// A UC request is complete as soon as it is sent, and its place in the ring free for the next one: here of four.
-TEST(RoceDevice, RequestsThatAreCompleteWhenTheyAreSentDoNotWait) {
-  Side a("127.0.0.1:0", true, false), b("127.0.0.1:0", true, false);
-  ASSERT_TRUE(a.device && b.device);
-  a.connect(b);
-  b.connect(a);
-  ASSERT_TRUE(poll_until_aside(a, b));
+// Brings up a queue pair of UC on each side.
+std::array<QueuePair*, 2> connect_unreliable(Side& a, Side& b, uint32_t requests) {
   std::array<QueuePair*, 2> pairs{};
   for (size_t i = 0; i < 2; ++i) {
     Side& side = i == 0 ? a : b;
@@ -308,13 +303,14 @@ TEST(RoceDevice, RequestsThatAreCompleteWhenTheyAreSentDoNotWait) {
     request.type = QpType::Uc;
     request.pd = 1;
     request.send_cq = request.receive_cq = side.cq;
-    request.capacities = {4, 64, 1, 1, 64};
+    request.capacities = {requests, 64, 1, 1, 64};
     pairs[i] = *side.device->adapter().create_qp(request);
   }
   for (size_t i = 0; i < 2; ++i) {
     Side& side = i == 0 ? a : b;
     const std::scoped_lock guard(side.device->lock());
     Attributes at;
+    at.access = remote_write;
     at.path.destination = (i == 0 ? b : a).device->gid(0);
     at.destination = pairs[1 - i]->number;
     const auto step = [&](QpState state, uint32_t mask) {
@@ -326,6 +322,17 @@ TEST(RoceDevice, RequestsThatAreCompleteWhenTheyAreSentDoNotWait) {
     step(QpState::ReadyToReceive, attr_path | attr_path_mtu | attr_destination | attr_rq_psn);
     step(QpState::ReadyToSend, attr_sq_psn);
   }
+  return pairs;
+}
+
+// A UC request is complete as soon as it is sent, and its place in the ring free for the next one: here of four.
+TEST(RoceDevice, RequestsThatAreCompleteWhenTheyAreSentDoNotWait) {
+  Side a("127.0.0.1:0", true, false), b("127.0.0.1:0", true, false);
+  ASSERT_TRUE(a.device && b.device);
+  a.connect(b);
+  b.connect(a);
+  ASSERT_TRUE(poll_until_aside(a, b));
+  const auto pairs = connect_unreliable(a, b, 4);
   constexpr uint64_t count = 12;
   for (uint64_t i = 0; i < count; ++i) {
     const std::scoped_lock guard(b.device->lock());
@@ -349,6 +356,45 @@ TEST(RoceDevice, RequestsThatAreCompleteWhenTheyAreSentDoNotWait) {
     std::memcpy(&value, b.memory.data() + 8 * i, 8);
     EXPECT_EQ(value, i + 1);
   }
+}
+
+// A program that posts much more than its peer's socket has room for, and a peer that looks at it between: nothing is lost.
+TEST(RoceDevice, UnreliableRequestsDoNotOverflowTheSocketOfTheirPeer) {
+  Side a("127.0.0.1:0", false, false), b("127.0.0.1:0", false, false);
+  ASSERT_TRUE(a.device && b.device);
+  const auto pairs = connect_unreliable(a, b, 128);
+  constexpr uint32_t count = 128, bytes = 512 << 10;
+  for (uint32_t i = 0; i < count; ++i) {
+    const Element from{reinterpret_cast<uint64_t>(a.memory.data()), bytes, a.region->key};
+    SendRequest q;
+    q.opcode = SendOpcode::Write;
+    q.flags = signaled;
+    q.elements = {&from, 1};
+    q.remote_address = reinterpret_cast<uint64_t>(b.memory.data());
+    q.remote_key = b.region->key;
+    const std::scoped_lock guard(a.device->lock());
+    ASSERT_EQ(a.device->adapter().post_send(*pairs[0], q, a.device->now()), 0);
+    a.device->posted();
+    (void)a.device->poll();
+  }
+  uint32_t done = 0;
+  for (const uint64_t end = os::monotonic_ns() + 20'000'000'000; os::monotonic_ns() < end && done < count;) {
+    for (Side* side : {&b, &a}) {
+      const std::scoped_lock guard(side->device->lock());
+      (void)side->device->poll();
+    }
+    Completion c;
+    const std::scoped_lock guard(a.device->lock());
+    while (a.cq->poll({&c, 1}) == 1) ++done;
+  }
+  EXPECT_EQ(done, count);
+  for (int i = 0; i < 1000 && pairs[1]->received < pairs[0]->sent; ++i) {
+    const std::scoped_lock guard(b.device->lock());
+    (void)b.device->poll();
+  }
+  EXPECT_EQ(pairs[1]->received, pairs[0]->sent);
+  EXPECT_EQ(pairs[1]->gaps, 0U);
+  EXPECT_EQ(pairs[0]->timeouts, 0U);
 }
 
 TEST(RoceDevice, AnArmedQueueIsToldByTheThread) {

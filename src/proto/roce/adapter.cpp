@@ -96,6 +96,7 @@ Result<QueuePair*> Adapter::create_qp(const QueuePairRequest& request) {
   if (qp->send_cq != nullptr) ++qp->send_cq->users;
   if (qp->receive_cq != nullptr) ++qp->receive_cq->users;
   if (qp->srq != nullptr) ++qp->srq->users;
+  if (qp->type == QpType::Uc) ++unreliable_count_;
   if (observer_ != nullptr) observer_->on_create(*qp);
   return qp.release();
 }
@@ -104,6 +105,7 @@ void Adapter::destroy_qp(QueuePair& qp) noexcept {
   if (observer_ != nullptr) observer_->on_destroy(qp);
   while (const auto group = first_group(qp)) (void)detach(qp, *group);
   reset(qp);
+  if (qp.type == QpType::Uc) --unreliable_count_;
   qps_.remove(qp.number);
   if (qp.send_cq != nullptr) --qp.send_cq->users;
   if (qp.receive_cq != nullptr) --qp.receive_cq->users;
@@ -206,6 +208,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
     r.next = r.oldest = qp.cut_psn = qp.attributes.sq_psn;
     r.retries = qp.attributes.retry_count;
     r.rnr_retries = qp.attributes.rnr_retry;
+    begin_window(qp);
   }
   if ((mask & attr_path) != 0) set_selective(qp);
   qp.state = to;
@@ -401,6 +404,8 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
     on_notice(qp, is_from_peer, packet, now);
   } else if (packet.bth.opcode == wire::roce::opcode_gap_map) {
     on_gap_map(qp, is_from_peer, packet, now);
+  } else if (packet.bth.opcode == wire::roce::opcode_window_update) {
+    on_window_update(qp, is_from_peer, packet);
   } else {
     ++counters_.unknown;
   }
@@ -419,7 +424,11 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   if (r.deadline <= now) {
     ++counters_.timeouts;
     ++qp.timeouts;
-    if (!repeat_all(qp, now)) retry(qp, now);
+    if (qp.type == QpType::Uc) {
+      end_window(qp);
+    } else if (!repeat_all(qp, now)) {
+      retry(qp, now);
+    }
   } else if ((qp.attention & attention_repeat) != 0 && qp.repeater->probe_at <= now) {
     probe(qp, now);
   }
@@ -469,6 +478,11 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
     const bool lives = qp.state != QpState::Error && qp.state != QpState::Reset;
     if (lives && !send_notice(qp)) return Sent::NoRoom;
     qp.attention &= static_cast<uint8_t>(~unsigned{attention_notice});
+  }
+  if ((qp.attention & attention_window) != 0) {
+    const bool receives = qp.state != QpState::Error && qp.state != QpState::Reset;
+    if (receives && !send_window(qp)) return Sent::NoRoom;
+    qp.attention &= static_cast<uint8_t>(~unsigned{attention_window});
   }
   if ((qp.attention & attention_pace) != 0) {
     qp.pace.advance(now);

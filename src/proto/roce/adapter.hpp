@@ -95,7 +95,9 @@ class Adapter {
  public:
   static constexpr int burst = 16;  // packets of a QP in one turn
   static constexpr int packets_per_flush = 256;
-  static constexpr uint64_t notice_ns = 50'000;  // a CNP of a QP at most in that time
+  static constexpr uint32_t window_least = 16;  // of UC, in packets; also until the first update
+  static constexpr uint64_t window_patience_ns = 100'000'000;  // without an update; then there is no limit
+  static constexpr uint64_t notice_ns = 50'000;                // a CNP of a QP at most in that time
 
   Adapter(PacketOutput& output, Events& events, Random random)
       : output_(output),
@@ -108,9 +110,13 @@ class Adapter {
   ~Adapter();
 
   size_t datagram_bytes_max = mtu_bytes_max;  // of UD; set before the first QP
-  // Whether a peer of that name is an adapter of Weft, with which a queue pair repeats selectively. Null: nobody is.
-  // Set before the first QP.
+  // Whether a peer of that name is an adapter of Weft, with which a queue pair repeats selectively, or one of UC has a
+  // window. Null: nobody is. Set before the first QP.
   bool (*is_ours)(const Gid& peer) noexcept = nullptr;
+  bool has_selective = true;  // false: RC and XRC go back all the same
+  // Bytes of a buffer, with its owner's bookkeeping, that packets of UC wait in until on_packet(); their senders are told
+  // windows that fit. 0: unknown.
+  size_t unreliable_room_bytes = 0;
   std::vector<Gid> names;       // of its own ports, as Arrival::source has them; set before the first packet
   bool has_common_case = true;  // false: tests compare what the general way does (common_case.cpp)
 
@@ -302,6 +308,16 @@ class Adapter {
   bool send_acknowledgement(QueuePair& qp) noexcept;
   bool send_before_nak(QueuePair& qp, bool& is_all) noexcept;
 
+  // unreliable.cpp
+  static void begin_window(QueuePair& qp) noexcept;
+  bool awaits_window(QueuePair& qp, uint32_t psn, uint64_t now) const noexcept;
+  bool asks_window(const QueuePair& qp, uint32_t psn) const noexcept;
+  void end_window(QueuePair& qp) noexcept;
+  void owe_window(QueuePair& qp, uint32_t psn) noexcept;
+  uint32_t window_for(const QueuePair& qp) const noexcept;
+  bool send_window(QueuePair& qp) noexcept;
+  void on_window_update(QueuePair& qp, bool is_peer, const Packet& packet) noexcept;
+
   // datagram.cpp
   Sent transmit_datagrams(QueuePair& qp, uint64_t now, int budget) noexcept;
   void on_datagram(QueuePair& qp, const Arrival& arrival, const Packet& packet, uint64_t now) noexcept;
@@ -320,6 +336,7 @@ class Adapter {
   std::array<std::array<std::byte, wire::roce::GapMap::bytes_max>, 64> maps_;
   uint32_t next_map_ = 0;
   // Cold below.
+  uint32_t unreliable_count_ = 0;  // queue pairs of UC
   std::vector<std::unique_ptr<CompletionQueue>> cqs_;
   QueuePairObserver* observer_ = nullptr;
   struct Group {

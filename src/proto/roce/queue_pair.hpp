@@ -70,11 +70,14 @@ struct Requester {
   uint32_t responses = 0;   // that are awaited of those READs
   // Unacknowledged PSNs that do not fill the window: responses, and what the peer keeps behind a gap.
   uint32_t apart = 0;
-  uint8_t retries = 0;  // left
+  // UC to a peer that takes window updates.
+  uint32_t window = 0;    // packets under way at most; 0: no limit
+  uint32_t reported = 0;  // first PSN that no update has told of
+  uint8_t retries = 0;    // left
   uint8_t rnr_retries = 0;
   bool has_recovered = false;        // an implied NAK was heeded, and nothing was acknowledged since
   uint64_t wait_until = UINT64_MAX;  // RNR
-  uint64_t deadline = UINT64_MAX;    // of an answer
+  uint64_t deadline = UINT64_MAX;    // of an answer; UC: of a window update
 };
 
 struct Responder {
@@ -113,6 +116,7 @@ enum Attention : uint8_t {
   attention_notice = 2,   // the peer is owed a CNP
   attention_pace = 4,     // the peer tells of congestion
   attention_repeat = 8,   // the peer tells of gaps
+  attention_window = 16,  // UC: the peer is owed a window update
 };
 
 struct ReadyName;
@@ -126,7 +130,8 @@ struct QueuePair : NamedHook<ReadyName> {
   bool signal_all = false;
   bool drain_pending = false;  // SQD: the event is owed
   bool last_told = false;
-  uint8_t attention = 0;  // Attention; 0 on the fast path
+  bool has_window = false;  // UC with a peer of ours
+  uint8_t attention = 0;    // Attention; 0 on the fast path
   CompletionQueue* send_cq = nullptr;
   CompletionQueue* receive_cq = nullptr;
   SharedReceiveQueue* srq = nullptr;

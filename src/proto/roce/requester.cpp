@@ -273,6 +273,7 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
   const uint32_t psn = psn_add(e.first_psn, r.packet);
   const auto under_way = psn_diff(psn, r.oldest) - static_cast<int32_t>(r.apart);
   if (qp.is_reliable() && under_way >= static_cast<int32_t>(qp.attributes.window_packets)) return Sent::Idle;
+  if (qp.has_window && awaits_window(qp, psn, now)) return Sent::Idle;
   const bool first = r.packet == 0;
   const bool last = r.packet + 1 == e.packets;
   const uint64_t offset = uint64_t{r.packet} * mtu;
@@ -288,7 +289,7 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
   }
   Packet p;
   describe(qp, e, psn, first, last, p);
-  p.bth.ack_request = qp.is_reliable() && asks(qp, e, last, psn);
+  p.bth.ack_request = qp.is_reliable() ? asks(qp, e, last, psn) : qp.has_window && asks_window(qp, psn);
   if (!send_packet(qp, qp.attributes.path, p, parts.data(), count, length)) return Sent::NoRoom;
   if (psn_diff(psn, r.next) < 0) {
     ++counters_.sent_again;

@@ -102,6 +102,7 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
 
 void Adapter::on_unreliable(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   Responder& r = qp.responder;
+  if (packet.bth.ack_request && qp.has_window) owe_window(qp, packet.bth.psn);
   if (packet.bth.psn != r.expected) {
     ++counters_.gaps;
     ++qp.gaps;

@@ -65,7 +65,9 @@ void Repeater::pass(uint32_t oldest, uint64_t now) noexcept {
 
 // With the peer's name, which the owner may know as ours. Without memory it is go-back-N.
 void Adapter::set_selective(QueuePair& qp) {
-  const bool is_wanted = is_ours != nullptr && qp.is_reliable() && is_ours(qp.attributes.path.destination);
+  qp.has_window = is_ours != nullptr && qp.type == QpType::Uc && is_ours(qp.attributes.path.destination);
+  const bool is_wanted =
+      has_selective && is_ours != nullptr && qp.is_reliable() && is_ours(qp.attributes.path.destination);
   if (!is_wanted) {
     drop_kept(qp);
     end_repeats(qp);

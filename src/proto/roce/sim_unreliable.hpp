@@ -21,7 +21,11 @@ class UnreliableWorld {
  public:
   explicit UnreliableWorld(uint64_t seed) : random(seed), rules(conditions(seed)) {
     key_engine().seed(seed);
-    for (size_t i = 0; i < 2; ++i) nodes_[i] = std::make_unique<Side>(*this, i);
+    for (size_t i = 0; i < 2; ++i) {
+      nodes_[i] = std::make_unique<Side>(*this, i);
+      // Of each side, whether it has windows for UC.
+      if (rules.selects[i]) nodes_[i]->adapter.is_ours = [](const Gid&) noexcept { return true; };
+    }
   }
 
   // Empty: all is well.

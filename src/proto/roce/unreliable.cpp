@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The window of UC between endpoints of Weft (Adapter::is_ours): the requester sets AckReq now and then, which UC does not
+// use (IBTA 9.8), and the responder answers by a window update. Nothing is repeated. docs/roce.md, "UC", has the rules.
+#include <algorithm>
+#include <array>
+
+#include "proto/roce/adapter.hpp"
+
+namespace weft::proto::roce {
+
+// --- the requester ---
+
+void Adapter::begin_window(QueuePair& qp) noexcept {
+  if (!qp.has_window) return;
+  qp.requester.window = window_least;
+  qp.requester.reported = qp.requester.next;
+}
+
+// Whether the packet has to wait for an update.
+bool Adapter::awaits_window(QueuePair& qp, uint32_t psn, uint64_t now) const noexcept {
+  Requester& r = qp.requester;
+  if (r.window == 0 || psn_diff(psn, r.reported) < static_cast<int32_t>(r.window)) return false;
+  if (r.deadline == UINT64_MAX) r.deadline = now + window_patience_ns;
+  return true;
+}
+
+// The last packet of a window asks. Windows are not smaller than the packets that go without asking, so that one which
+// shrinks does not end among these.
+bool Adapter::asks_window(const QueuePair& qp, uint32_t psn) const noexcept {
+  static_assert(unasked_packets <= window_least);
+  const Requester& r = qp.requester;
+  return r.unasked + 1 >= r.unasked_max ||
+         (r.window != 0 && psn_diff(psn, r.reported) + 1 >= static_cast<int32_t>(r.window));
+}
+
+// The peer takes nothing, knows no updates, or all that asked was lost. From the next update on there is a window again.
+void Adapter::end_window(QueuePair& qp) noexcept {
+  qp.requester.window = 0;
+  qp.requester.deadline = UINT64_MAX;
+  make_ready(qp);
+}
+
+// Of somebody who sends by the peer's address: the least window, or none, harms this queue pair alone.
+void Adapter::on_window_update(QueuePair& qp, bool is_peer, const Packet& packet) noexcept {
+  if (!qp.has_window || (qp.state != QpState::ReadyToSend && qp.state != QpState::SendDrained)) {
+    ++counters_.unknown;
+    return;
+  }
+  if ((packet.bth.pkey & 0x7fff) != 0x7fff || !is_peer) {
+    ++counters_.foreign;
+    return;
+  }
+  ++counters_.received;
+  ++qp.received;
+  Requester& r = qp.requester;
+  const uint32_t reported = psn_add(packet.bth.psn, 1);
+  // One that was overtaken tells nothing. Without a window `reported` is old.
+  if (psn_diff(reported, r.next) > 0 || (r.window != 0 && psn_diff(reported, r.reported) <= 0)) {
+    ++counters_.ghosts;
+    return;
+  }
+  r.reported = reported;
+  r.window = std::clamp(packet.aeth.msn, window_least, qp.attributes.window_packets);
+  r.deadline = UINT64_MAX;
+  set_timer(qp);
+  if (r.cursor != qp.sends.tail) make_ready(qp);
+}
+
+// --- the responder ---
+
+void Adapter::owe_window(QueuePair& qp, uint32_t psn) noexcept {
+  qp.responder.ack_psn = psn;
+  qp.attention |= attention_window;
+  make_ready(qp);
+}
+
+// Half of the buffer, in equal parts: the others are for what else comes. A packet that no interface joined with others
+// takes its own bytes, those of its buffer's rounding and of the kernel's bookkeeping.
+uint32_t Adapter::window_for(const QueuePair& qp) const noexcept {
+  if (unreliable_room_bytes == 0) return qp.attributes.window_packets;
+  const size_t packet_bytes = 2 * (qp.attributes.mtu_bytes() + 1024);
+  const size_t packets = unreliable_room_bytes / 2 / packet_bytes / std::max(1U, unreliable_count_);
+  return static_cast<uint32_t>(std::clamp<size_t>(packets, window_least, qp.attributes.window_packets));
+}
+
+bool Adapter::send_window(QueuePair& qp) noexcept {
+  Packet p;
+  p.bth.opcode = wire::roce::opcode_window_update;
+  p.bth.destination = qp.attributes.destination;
+  p.bth.psn = qp.responder.ack_psn;
+  p.aeth = {0, window_for(qp)};
+  std::array<iovec, 2> parts;
+  return send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0);
+}
+
+}  // namespace weft::proto::roce
