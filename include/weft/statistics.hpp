@@ -39,8 +39,10 @@ enum class Kind : uint32_t {
   Endpoint = 1,
   Device = 2,
   QueuePair = 3,
+  Path = 4,  // by which an endpoint, its parent, reaches peers
 };
-inline constexpr std::array<std::string_view, 4> kind_names = {"none", "endpoint", "device", "queue_pair"};
+inline constexpr std::array<std::string_view, 5> kind_names = {"none", "endpoint", "device", "queue_pair",
+                                                               "path"};
 
 // What an entry may show. Entry::present has a bit for each that it does; the numbers stay what they are for ever.
 enum class Value : uint32_t {
@@ -72,6 +74,9 @@ enum class Value : uint32_t {
   NoticesReceived = 25,
   SelectiveRetransmissions = 26,
   Kept = 27,
+  MessagesSent = 28,
+  MessagesReceived = 29,
+  Unexpected = 30,
 };
 inline constexpr size_t values_max = 40;  // that an entry has room for
 
@@ -80,7 +85,7 @@ struct ValueInfo {
   bool is_counter;  // only grows; others are of the moment
   std::string_view help;
 };
-inline constexpr std::array<ValueInfo, 28> value_infos = {{
+inline constexpr std::array<ValueInfo, 31> value_infos = {{
     {"packets_sent", true, "Packets sent; frames of shm and tcp."},
     {"packets_received", true, "Packets received; frames of shm and tcp."},
     {"bytes_sent", true, "Bytes of payload sent; of shm those that have no room in a slot of the ring."},
@@ -110,6 +115,9 @@ inline constexpr std::array<ValueInfo, 28> value_infos = {{
     {"congestion_notices_received", true, "Congestion notices (CNP) of peers: a queue pair sends less."},
     {"selective_retransmissions", true, "Of the packets sent again: alone, as the peer asked for them."},
     {"kept", true, "Packets that came before one that was missing, and were kept."},
+    {"messages_sent", true, "Messages, RMA operations and atomics that the program has given to send."},
+    {"messages_received", true, "Receive requests that have ended, and messages in buffers for several."},
+    {"unexpected", false, "Messages that have come before a receive for them was posted."},
 }};
 
 struct Header {
@@ -132,10 +140,10 @@ struct Entry {
   std::atomic<uint32_t> generation;
   std::atomic<uint32_t> kind;
   std::atomic<uint32_t> id;       // unique within the page for ever
-  std::atomic<uint32_t> parent;   // id of the device that a queue pair is of; 0: none
+  std::atomic<uint32_t> parent;   // id of the device that a queue pair is of, of a path's endpoint; 0: none
   std::atomic<uint64_t> present;  // bit v: values[v] is there
   std::atomic<uint64_t> opened_ns;
-  std::array<std::atomic<char>, 32> name;     // path or device: "shm", "weft_eth0", "RC"
+  std::array<std::atomic<char>, 32> name;     // provider, path or device: "weft", "shm", "weft_eth0", "RC"
   std::array<std::atomic<char>, 128> detail;  // address
   std::array<std::atomic<uint64_t>, values_max> values;
 };

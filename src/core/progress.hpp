@@ -17,6 +17,14 @@ struct Signal {
   ~Signal() = default;
 };
 
+// Who shows what an endpoint has done (docs/statistics.md).
+struct Watcher {
+  virtual void look() noexcept = 0;  // now and then, while the endpoint is driven
+
+ protected:
+  ~Watcher() = default;
+};
+
 // All calls are made with the domain lock held, if the domain has one. Without a lock the program
 // serialises them (fi_domain(3), FI_THREAD_DOMAIN and FI_THREAD_COMPLETION).
 class Progressor {

@@ -35,7 +35,7 @@ class StatisticsEntry {
   StatisticsEntry& operator=(const StatisticsEntry&) = delete;
   ~StatisticsEntry() { close(); }
 
-  // What is too long for its place is cut. `parent` is the id() of the device that a queue pair is of.
+  // What is too long for its place is cut. `parent` is the id() of the device that a queue pair is of, or of the endpoint that a path is of.
   static StatisticsEntry open(Kind kind, std::string_view name, std::string_view detail,
                               uint32_t parent = 0) noexcept;
   void describe(std::string_view detail) noexcept;  // instead of what open() was given

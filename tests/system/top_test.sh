@@ -59,25 +59,56 @@ next_port() {
   while is_listening "$pair_port"; do pair_port=$((pair_port + 1)); done
 }
 
-# --- libfabric: each path ---
-for provider in shm tcp "udp;ofi_rxd"; do
-  path="${provider#udp;}"
+# --- libfabric: endpoints and their paths ---
+for what in shm:rdm tcp:rdm weft:rdm "udp;ofi_rxd:rdm" "tcp;ofi_rxm:rdm" udp:dgram tcp:msg verbs:msg; do
+  provider="${what%:*}" type="${what##*:}"
   next_port
-  start server fi_pingpong -p "$provider" -e rdm -I 100000000 -S 64 -B "$pair_port"
+  start server fi_pingpong -p "$provider" -e "$type" -I 100000000 -S 64 -B "$pair_port"
   server=$last
   eventually 10 is_listening "$pair_port" || fail "fi_pingpong does not listen"
-  start client fi_pingpong -p "$provider" -e rdm -I 100000000 -S 64 -P "$pair_port" 127.0.0.1
+  start client fi_pingpong -p "$provider" -e "$type" -I 100000000 -S 64 -P "$pair_port" 127.0.0.1
   client=$last
-  eventually 10 shows "$client" "o['kind'] == 'endpoint' and o['name'] == '$path' and o['packets_received'] > 100" ||
-    fail "fi_pingpong -p $provider is not shown"
-  [[ $provider != udp* ]] || sleep 1
-  [[ $provider == udp* ]] || grows "$client" endpoint packets_received
+  eventually 10 shows "$client" "o['kind'] == 'endpoint' and o['name'] == '$provider' and o['messages_sent'] > 100 and o['messages_received'] > 100 and o['receive_queue'] > 0" ||
+    fail "the endpoint of fi_pingpong -p $provider -e $type is not shown"
+  grows "$client" endpoint messages_sent
+  case "$provider:$type" in
+    shm:rdm | tcp:rdm) path="$provider" ;;
+    weft:rdm) path=shm ;;
+    *rxd:rdm) path=ofi_rxd ;;
+    udp:* | tcp:msg)
+      path=""
+      grows "$client" endpoint bytes_received
+      ;;
+    *) path="" ;;
+  esac
+  [[ -z $path ]] || eventually 10 shows "$client" "o['kind'] == 'path' and o['name'] == '$path' and o['parent'] != 0 and o['packets_received'] > 100" ||
+    fail "the path of fi_pingpong -p $provider is not shown"
+  [[ $provider == *rxd || -z $path ]] || grows "$client" path packets_received
+  if [[ $type == msg ]]; then shows "$client" "o['kind'] == 'endpoint' and ' to ' in o['detail']" || fail "the peer of fi_pingpong -p $provider -e msg is not shown"; fi
   kill -9 "$server" "$client"
   wait "$server" "$client" 2>/dev/null || true
   look
   python3 -c "import json,sys; sys.exit(any(p['pid'] in ($server, $client) for p in json.load(open('$folder/look'))['processes']))" ||
     fail "a killed process is shown"
 done
+
+# --- WEFT_STATS of endpoints: counts at their end ---
+next_port
+start server fi_pingpong -p shm -e rdm -I 1000 -S 64 -B "$pair_port"
+server=$last
+eventually 10 is_listening "$pair_port" || fail "fi_pingpong does not listen"
+start client env "WEFT_STATS=$folder/endpoint.json" fi_pingpong -p shm -e rdm -I 1000 -S 64 -P "$pair_port" 127.0.0.1
+wait "$last" || fail "fi_pingpong ends with $?"
+wait "$server" || fail "the server of fi_pingpong ends with $?"
+python3 - "$folder/endpoint.json" <<'PYTHON' || fail "WEFT_STATS of an endpoint"
+import json, sys
+[process] = json.load(open(sys.argv[1]))["processes"]
+[endpoint] = [o for o in process["objects"] if o["kind"] == "endpoint"]
+[path] = [o for o in process["objects"] if o["kind"] == "path"]
+assert path["parent"] == endpoint["id"], process
+for count in "messages_sent", "messages_received":  # and what it says before and after its iterations
+    assert 1000 <= endpoint[count] <= 1040, endpoint
+PYTHON
 
 # --- verbs: shared memory and UDP ---
 for near in 1 0; do

@@ -2,9 +2,13 @@
 // Columns and rates.
 #include "top_table.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -24,6 +28,7 @@ constexpr std::array<std::string_view, 7> state_names = {"RESET", "INIT", "RTR",
 
 // "RC 1a2b3c RTS" says which queue pair.
 std::string title_of(const Object& object) {
+  if (object.kind == Kind::Path) return "  " + object.name;
   if (object.kind != Kind::QueuePair) return object.name;
   const uint64_t state = object[Value::State];
   return fmt::format("{} {:06x} {}", object.name, object[Value::Number] & 0xffffff,
@@ -39,6 +44,28 @@ std::string depths(const Object& object) {
   if (!object.has(Value::SendQueue)) return "-";
   return depth(object, Value::SendQueue) + "/" + depth(object, Value::ReceiveQueue) + "/" +
          depth(object, Value::CompletionQueue);
+}
+
+// What belongs to an object comes behind it. One whose parent is not there, or has a parent itself, stands where it is.
+std::vector<const Object*> in_order(const Process& process) {
+  std::vector<const Object*> all;
+  std::set<uint32_t> parents;
+  for (const Object& object : process.objects)
+    if (object.parent == 0) parents.insert(object.id);
+  const auto is_top = [&](const Object& object) {
+    return object.parent == 0 || !parents.contains(object.parent);
+  };
+  std::multimap<uint32_t, const Object*> parts;
+  for (const Object& object : process.objects)
+    if (!is_top(object)) parts.emplace(object.parent, &object);
+  for (const Object& object : process.objects) {
+    if (!is_top(object)) continue;
+    all.push_back(&object);
+    const auto [begin, end] = parts.equal_range(object.id);
+    for (auto part = begin; part != end; ++part) all.push_back(part->second);
+    parts.erase(begin, end);  // ids of a stranger may be there twice
+  }
+  return all;
 }
 
 }  // namespace
@@ -62,7 +89,8 @@ std::vector<std::string> TopTable::lines(std::span<const Process> processes, uin
                             "AGAIN", "NAK", "ICRC", "LOST", "SEND/RECV/COMP", "WHERE"));
   std::map<Key, Object> now;
   for (const Process& process : processes) {
-    for (const Object& object : process.objects) {
+    for (const Object* each : in_order(process)) {
+      const Object& object = *each;
       const Key key{process.pid, process.library, object.id};
       const auto old = before_.find(key);
       const auto number = [&](Value value) -> std::string {
@@ -83,12 +111,18 @@ std::vector<std::string> TopTable::lines(std::span<const Process> processes, uin
       if (object.has(Value::NearSent))
         where += fmt::format(" ({} of {} by shm)", total({Value::NearSent}), total({Value::PacketsSent}));
       if (object.has(Value::Peers)) where += fmt::format(" ({} peers)", object[Value::Peers]);
+      if (object.has(Value::Unexpected) && object[Value::Unexpected] != 0)
+        where +=
+            fmt::format(" ({} unexpected)", short_number(static_cast<double>(object[Value::Unexpected])));
+      const bool has_messages = object.has(Value::MessagesSent);
       const std::string title = title_of(object);
-      all.push_back(
-          fmt::format(column_format, process.pid, process.program, title, number(Value::PacketsSent),
-                      number(Value::PacketsReceived), number(Value::BytesSent), number(Value::BytesReceived),
-                      total({Value::Retransmissions}), total({Value::NaksSent, Value::NaksReceived}),
-                      total({Value::IcrcErrors}), total({Value::Lost}), depths(object), where));
+      all.push_back(fmt::format(column_format, process.pid, process.program, title,
+                                number(has_messages ? Value::MessagesSent : Value::PacketsSent),
+                                number(has_messages ? Value::MessagesReceived : Value::PacketsReceived),
+                                number(Value::BytesSent), number(Value::BytesReceived),
+                                total({Value::Retransmissions}),
+                                total({Value::NaksSent, Value::NaksReceived}), total({Value::IcrcErrors}),
+                                total({Value::Lost}), depths(object), where));
       now.emplace(key, object);
     }
     if (process.unlisted != 0)

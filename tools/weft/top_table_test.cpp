@@ -72,6 +72,43 @@ TEST(TopTable, RatesAreSinceTheLookBefore) {
   EXPECT_NE(table.lines(std::span(&process, 1), 4'000'000'000, false)[1].find(" 0 "), std::string::npos);
 }
 
+TEST(TopTable, PathsComeBehindTheirEndpoint) {
+  TopTable table;
+  Process process;
+  const auto add = [&](Kind kind, uint32_t id, uint32_t parent, const char* name) {
+    Object made = object(kind, {});
+    made.id = id;
+    made.parent = parent;
+    made.name = name;
+    process.objects.push_back(made);
+  };
+  add(Kind::Path, 3, 2, "of-two");
+  add(Kind::Endpoint, 1, 0, "one");
+  add(Kind::Endpoint, 2, 0, "two");
+  add(Kind::Path, 4, 1, "of-one");
+  add(Kind::Path, 5, 9, "of-none");
+  add(Kind::Path, 6, 6, "of-itself");
+  const auto lines = table.lines(std::span(&process, 1), 1, true);
+  ASSERT_EQ(lines.size(), 7u);
+  const char* const names[] = {"one", "  of-one", "two", "  of-two", "  of-none", "  of-itself"};
+  for (size_t i = 0; i < 6; ++i) EXPECT_NE(lines[i + 1].find(names[i]), std::string::npos) << lines[i + 1];
+}
+
+TEST(TopTable, EndpointsShowMessages) {
+  TopTable table;
+  Process process;
+  process.objects = {object(Kind::Endpoint, {{Value::MessagesSent, 1000},
+                                             {Value::MessagesReceived, 2000},
+                                             {Value::SendQueue, 1},
+                                             {Value::ReceiveQueue, 4},
+                                             {Value::CompletionQueue, 2},
+                                             {Value::Unexpected, 7}})};
+  const auto lines = table.lines(std::span(&process, 1), 1, true);
+  ASSERT_EQ(lines.size(), 2u);
+  for (const char* text : {" 1.00k ", " 2.00k ", "1/4/2", "(7 unexpected)"})
+    EXPECT_NE(lines[1].find(text), std::string::npos) << lines[1];
+}
+
 TEST(TopTable, AnyStateOfAStrangerIsShown) {
   TopTable table;
   Process process;

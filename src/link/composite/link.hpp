@@ -129,6 +129,7 @@ class Link : public proto::LinkBase,
   static constexpr size_t segment_bytes = std::max(Near::segment_bytes, Far::segment_bytes);
   static constexpr bool small_credit = proto::has_small_credit<Near>;
   static constexpr size_t address_length = Names::address_length;
+  static constexpr bool keeps_house = proto::KeepsHouse<Near> && proto::KeepsHouse<Far>;
 
   Link() = default;
   Link(const Link&) = delete;
@@ -373,6 +374,8 @@ class Link : public proto::LinkBase,
       peer.near_met = false;
       link->lose(peer, why);
     }
+    void time_passes() noexcept override { link->events_->time_passes(); }
+    uint32_t shown_as() const noexcept override { return link->events_->shown_as(); }
   };
   struct FarEvents final : Far::Events {
     Link* link = nullptr;
@@ -384,6 +387,8 @@ class Link : public proto::LinkBase,
       peer.far_met = false;
       link->lose(peer, why);
     }
+    void time_passes() noexcept override { link->events_->time_passes(); }
+    uint32_t shown_as() const noexcept override { return link->events_->shown_as(); }
   };
 
   // In ticks() of a machine of 3 GHz; others are near enough. The longer Far has been silent, the more rarely it is polled.

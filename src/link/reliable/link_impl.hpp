@@ -50,7 +50,8 @@ Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
   name_ = names_.write(*own);
   events_ = &events;
   owner_pid_ = os::process_id();
-  shown_ = os::StatisticsEntry::open(os::StatisticsEntry::Kind::Endpoint, "ofi_rxd", Names::text_of(*own));
+  shown_ = os::StatisticsEntry::open(os::StatisticsEntry::Kind::Path, "ofi_rxd", Names::text_of(*own),
+                                     events.shown_as());
   show();
   return {};
 }

@@ -109,7 +109,8 @@ Result<void> Link::open(std::string_view name, Events& events) {
   first_ticks_ = arch::ticks();
   first_ns_ = os::monotonic_ns();
   header_ = header;
-  shown_ = os::StatisticsEntry::open(os::StatisticsEntry::Kind::Endpoint, "shm", text_of(address_));
+  shown_ =
+      os::StatisticsEntry::open(os::StatisticsEntry::Kind::Path, "shm", text_of(address_), events.shown_as());
   show();
   return {};
 }
@@ -521,6 +522,7 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
     if (peer.tx_control != nullptr && peer.bulk_touched) give_back_idle_bulk(peer, now_ns);
   }
   show();
+  events_->time_passes();
 }
 
 void Link::Carried::add(const Peer& peer) noexcept {

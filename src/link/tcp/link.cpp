@@ -116,7 +116,8 @@ Result<void> Link::open(std::string_view name, Events& events) {
   }
   from_ = wanted.is_any() || wanted.is_loopback() ? os::SocketAddress() : wanted;
   from_.set_port(0);
-  shown_ = os::StatisticsEntry::open(os::StatisticsEntry::Kind::Endpoint, "tcp", os::plain_text(own_));
+  shown_ = os::StatisticsEntry::open(os::StatisticsEntry::Kind::Path, "tcp", os::plain_text(own_),
+                                     events.shown_as());
   show();
   return {};
 }
@@ -467,6 +468,7 @@ void Link::housekeeping(uint64_t now) noexcept {
   if (!events_set_.is_here()) return;  // a forked child neither connects nor judges
   (void)acceptor_.keep_house(now);
   show();
+  events_->time_passes();
   for (size_t i = unopened_.size(); i-- > 0;) {
     if (i >= unopened_.size()) continue;  // more than one was lost
     Peer& peer = *unopened_[i];

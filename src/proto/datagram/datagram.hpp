@@ -73,6 +73,23 @@ class Datagram final : public core::Progressor {
   void remove_queue(core::CompletionQueue* queue) noexcept { std::erase(queues_, queue); }
   void count_sends() noexcept {}
   const EngineLimits& limits() const noexcept { return limits_; }
+  // Until close(); null: nobody.
+  void set_watcher(core::Watcher* watcher, uint32_t) noexcept { watcher_ = watcher; }
+  EngineCounts counts() const noexcept {
+    EngineCounts now;
+    now.sent = sent_;
+    now.send_queue = batch_.count;
+    now.has_bytes = true;
+    now.bytes_sent = bytes_sent_;
+    for (const core::CompletionQueue* queue : queues_) now.completions += queue->pending();
+    if (receiver_ == nullptr) return now;
+    now.received = receiver_->received();
+    now.bytes_received = receiver_->bytes_received();
+    now.receive_queue = receiver_->posted();
+    now.unexpected = receiver_->kept();
+    now.lost = receiver_->dropped();
+    return now;
+  }
 
   // --- the program's calls: 0 or a negative errno; -FI_EAGAIN means nothing happened ---
   ssize_t post(TxContext& tx, const Request& request) noexcept {
@@ -140,6 +157,7 @@ class Datagram final : public core::Progressor {
         av_->changes().version.load(std::memory_order_acquire) != av_seen_) [[unlikely]]
       forget_sources();
     (void)link_.poll(*this);
+    if (watcher_ != nullptr && ++polls_without_look_ % polls_per_look == 0) watcher_->look();
   }
   int wait_fd() noexcept override {
     if constexpr (HasSleep<P>) return link_.wait_fd();
@@ -266,7 +284,7 @@ class Datagram final : public core::Progressor {
     if constexpr (HasSendStatus<P>) return link_.try_send(to, iov, count);
     else return link_.send(to, iov, count) ? 0 : -FI_EAGAIN;
   }
-  static void complete(const Sent& sent, int error) noexcept {
+  void complete(const Sent& sent, int error) noexcept {
     if (error != 0) [[unlikely]] {
       if (sent.cq != nullptr && !sent.silent) {
         core::CompletionError entry;
@@ -277,6 +295,8 @@ class Datagram final : public core::Progressor {
       if (sent.counter != nullptr) sent.counter->add_error(1);
       return;
     }
+    ++sent_;
+    bytes_sent_ += sent.length;
     if (sent.completes)
       sent.cq->push({sent.context, FI_SEND | FI_MSG, sent.length, nullptr, 0, 0, FI_ADDR_NOTAVAIL});
     if (sent.counter != nullptr) sent.counter->add(1);
@@ -318,6 +338,10 @@ class Datagram final : public core::Progressor {
   core::AddressVector* av_ = nullptr;
   DatagramReceiver* receiver_ = nullptr;
   size_t sends_since_poll_ = 0;
+  uint64_t sent_ = 0;
+  uint64_t bytes_sent_ = 0;
+  uint32_t polls_without_look_ = 0;
+  core::Watcher* watcher_ = nullptr;
   uint32_t av_seen_ = 0;
   Source nobody_;  // matches no sender: it has no address
   Source* last_source_ = &nobody_;

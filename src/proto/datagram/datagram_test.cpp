@@ -170,6 +170,30 @@ TEST_F(DatagramEndpoint, PostedReceivesAreBounded) {
   EXPECT_EQ(receiver.post(&part, 1, nullptr, 0), 0);
 }
 
+TEST_F(DatagramEndpoint, CountsMessagesAndBytes) {
+  char in[8];
+  const iovec part{in, sizeof in};
+  EXPECT_EQ(send("0123"), 0);
+  EXPECT_EQ(send("45"), 0);
+  link().full = true;
+  endpoint.progress();
+  EXPECT_EQ(endpoint.counts().sent, 1u);
+  EXPECT_EQ(endpoint.counts().send_queue, 1u);
+  link().full = false;
+  for (const char* text : {"a", "bc", "def"}) link().incoming.emplace_back(text);
+  endpoint.progress();
+  EXPECT_EQ(endpoint.counts().sent, 2u);
+  EXPECT_EQ(endpoint.counts().bytes_sent, 6u);
+  EXPECT_EQ(endpoint.counts().completions, 2u);
+  EXPECT_EQ(endpoint.counts().unexpected, 3u);
+  EXPECT_EQ(endpoint.counts().received, 0u);
+  for (int i = 0; i < 4; ++i) ASSERT_EQ(receiver.post(&part, 1, nullptr, 0), 0);
+  EXPECT_EQ(endpoint.counts().unexpected, 0u);
+  EXPECT_EQ(endpoint.counts().received, 3u);
+  EXPECT_EQ(endpoint.counts().bytes_received, 6u);
+  EXPECT_EQ(endpoint.counts().receive_queue, 1u);
+}
+
 TEST_F(DatagramEndpoint, SourcesFollowTheAddressVector) {
   receiver.choose(FI_SOURCE);
   char in[8];

@@ -84,6 +84,8 @@ void DatagramReceiver::deliver(std::span<const std::byte> bytes, fi_addr_t sourc
     moved = scatter(entry.iov.data(), entry.count, 0, bytes.data(), std::min(bytes.size(), entry.length));
     ++head_;
   }
+  ++received_;
+  bytes_received_ += bytes.size();
   complete(entry.context, entry.completes, flags, moved, bytes.size(), buffer, source,
            moved < bytes.size() ? FI_ETRUNC : 0);
 }
@@ -127,6 +129,7 @@ void DatagramReceiver::keep(std::span<const std::byte> bytes, fi_addr_t source) 
   std::byte* at = kept_.get() + kept_tail_;
   std::memcpy(at, &head, sizeof head);
   if (!bytes.empty()) std::memcpy(at + sizeof head, bytes.data(), bytes.size());
+  ++kept_count_;
   kept_used_ += skipped + needs;
   kept_tail_ = (kept_tail_ + needs) % kept_bytes_max;
   if (head_ != tail_) deliver_kept();
@@ -143,6 +146,7 @@ void DatagramReceiver::deliver_kept() noexcept {
     }
     deliver({kept_.get() + kept_head_ + sizeof head, head.length}, head.source);
     const size_t needs = sizeof(Kept) + (head.length + sizeof(Kept) - 1) / sizeof(Kept) * sizeof(Kept);
+    --kept_count_;
     kept_used_ -= needs;
     kept_head_ = (kept_head_ + needs) % kept_bytes_max;
   }

@@ -55,6 +55,9 @@ class DatagramReceiver : public RxSink {
   }
 
   uint64_t dropped() const noexcept { return dropped_; }  // datagrams that found no room
+  uint64_t received() const noexcept { return received_; }
+  uint64_t bytes_received() const noexcept { return bytes_received_; }
+  size_t kept() const noexcept { return kept_count_; }
   // What of ConnectedEngine concerns receives: whether something waits for one, and the end of those that are posted, with an error.
   bool has_unexpected(const ReceiveRequest&) const noexcept { return kept_used_ != 0; }
   void end_posted(int error, core::ProviderError why) noexcept;
@@ -94,7 +97,10 @@ class DatagramReceiver : public RxSink {
   size_t kept_head_ = 0;
   size_t kept_tail_ = 0;
   std::unique_ptr<std::byte[]> kept_;
+  size_t kept_count_ = 0;
   uint64_t dropped_ = 0;
+  uint64_t received_ = 0;
+  uint64_t bytes_received_ = 0;
 };
 
 }  // namespace weft::proto

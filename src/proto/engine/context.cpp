@@ -218,7 +218,10 @@ bool RxContext::take_part(Op& parent, size_t length, std::byte*& at, size_t& roo
 
 // A part has been filled: the last one of a spent buffer says so (FI_MULTI_RECV) and ends the operation.
 void RxContext::multi_part_done(Op& parent, uint64_t& flags) noexcept {
-  if (!parent.exhausted || parent.children > 0) return;
+  if (!parent.exhausted || parent.children > 0) {
+    ++parts_;
+    return;
+  }
   flags |= FI_MULTI_RECV;
   ops.give(parent);
 }

@@ -200,6 +200,9 @@ struct RxContext : RxSink {
   }
   size_t posted_max() const noexcept { return ops.bound(); }
   size_t posted() const noexcept { return ops.in_use(); }
+  // Receives that have ended, and messages in buffers for several.
+  uint64_t received() const noexcept { return ops.given() + parts_; }
+  size_t unexpected() const noexcept { return unexpected_pool.in_use(); }
   void settle() noexcept {
     default_completes = completes(op_flags);
     posts_plain = default_completes && !shared;
@@ -391,6 +394,7 @@ struct RxContext : RxSink {
   Unexpected* find_unexpected(const ReceiveRequest& request, bool take) noexcept;
   void discard(Unexpected& message) noexcept;
 
+  uint64_t parts_ = 0;                // messages in buffers that still have room (FI_MULTI_RECV)
   std::vector<PeerState*> paused_;    // asked to keep payloads
   std::vector<Unexpected*> claimed_;  // taken out by FI_PEEK with FI_CLAIM, or by take_whole()
 };

@@ -191,6 +191,30 @@ struct DeferredRunner {
   ~DeferredRunner() = default;
 };
 
+// What an endpoint has done and has to do.
+struct EngineCounts {
+  uint64_t sent = 0;             // messages, RMA operations and atomics that were accepted
+  uint64_t received = 0;         // receives that have ended
+  size_t send_queue = 0;         // operations under way
+  size_t receive_queue = 0;      // receives posted
+  size_t unexpected = 0;         // messages that wait for a receive
+  size_t completions = 0;        // that the program has not read
+  uint64_t lost = 0;             // messages that found no room (datagrams)
+  bool shares_receives = false;  // others receive there, too: nothing is said of receives
+  bool has_bytes = false;
+  uint64_t bytes_sent = 0;
+  uint64_t bytes_received = 0;
+};
+inline constexpr uint32_t polls_per_look = 64;  // where nothing else measures the time
+// Shows them: `watcher` is called now and then while the endpoint is driven. `entry` is its place, in which paths say that they belong to it.
+template <class E>
+concept Watched = requires(E& engine, const E& known, core::Watcher* watcher, uint32_t entry) {
+  { known.counts() }
+  noexcept->std::same_as<EngineCounts>;
+  { engine.set_watcher(watcher, entry) }
+  noexcept;
+};
+
 // Triggered operations and deferred work (fi_trigger(3)): whoever stores 1 into deferred_due() has run() called at the end of a progress().
 template <class E>
 concept RunsDeferredWork = requires(E& engine, DeferredRunner* runner) {

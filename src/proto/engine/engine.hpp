@@ -122,6 +122,12 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     counts_sends_ = true;
     drop_cached_destination();
   }
+  // Until close(); null: nobody.
+  void set_watcher(core::Watcher* watcher, uint32_t entry) noexcept {
+    watcher_ = watcher;
+    entry_ = entry;
+  }
+  EngineCounts counts() const noexcept;
   // Any thread may store 1 into deferred_due(); the next progress() then ends with run(). The runner outlives the last store.
   void set_deferred_runner(DeferredRunner* runner) noexcept { deferred_runner_ = runner; }
   std::atomic<uint32_t>& deferred_due() noexcept { return deferred_due_; }
@@ -140,8 +146,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                                    0};
         const SmallSend sent = link_.send_small(*peer, head, buffer);
         if constexpr (HasSendCompletion<SmallSide<L>>) note_quiet(*peer);
-        if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]]
+        if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]] {
+          ++sent_;
           return 0;
+        }
         if (sent != SmallSend::Refused) return after_small(tx, *peer, sent, true);
       }
     }
@@ -162,8 +170,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                                    tag,
                                    0};
         const SmallSend sent = link_.send_small(*cached_destination_.peer, head, buffer);
-        if (sent == SmallSend::Sent) [[likely]]
+        if (sent == SmallSend::Sent) [[likely]] {
+          ++sent_;
           return 0;
+        }
         if (sent == SmallSend::Unseen)
           return after_small(tx, static_cast<Peer&>(*cached_destination_.peer), sent, true);
       }
@@ -185,6 +195,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
         if constexpr (HasSendCompletion<SmallSide<L>>) note_quiet(*peer);
         if (sent != SmallSend::Sent || tx.sends != nullptr) [[unlikely]]
           (void)after_small(tx, *peer, sent, true);
+        else ++sent_;
         return true;
       }
     }
@@ -205,6 +216,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                              tag, FI_ADDR_NOTAVAIL});
         if (sent != SmallSend::Sent || tx.sends != nullptr) [[unlikely]]
           (void)after_small(tx, *peer, sent, !tx.default_completes);
+        else ++sent_;
         return true;
       }
     }
@@ -224,8 +236,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                                    tag,
                                    0};
         if constexpr (HasSendCompletion<SmallSide<L>>) {
-          if (send_small_tracked(tx, *peer, head, buffer, context)) [[likely]]
+          if (send_small_tracked(tx, *peer, head, buffer, context)) [[likely]] {
+            ++sent_;
             return 0;
+          }
           return send_slow(tx, tagged, buffer, length, dest, tag, context);
         }
         const SmallSend sent = link_.send_small(*peer, head, buffer);
@@ -233,8 +247,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
           if (tx.default_completes)
             tx.cq->push_plain({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0,
                                tag, FI_ADDR_NOTAVAIL});
-          if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]]
+          if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]] {
+            ++sent_;
             return 0;
+          }
           return after_small(tx, *peer, sent, !tx.default_completes);
         }
       }
@@ -274,6 +290,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
       refresh_peers();
     calls_since_poll_ = 0;
     poll();
+    if constexpr (!KeepsHouse<L>)
+      if (++polls_without_look_ % polls_per_look == 0) [[unlikely]]
+        time_passes();
     if constexpr (has_send_completion<L>)
       if (!completing_.empty()) complete_sends();
     if ((busy_ | deferred_due_.load(std::memory_order_relaxed)) != 0) [[unlikely]]
@@ -376,6 +395,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   }
   typename L::PeerBase* make_peer(std::span<const std::byte> address) override;
   void peer_lost(typename L::PeerBase& peer, core::ProviderError why) noexcept override;
+  void time_passes() noexcept override {
+    if (watcher_ != nullptr) watcher_->look();
+  }
+  uint32_t shown_as() const noexcept override { return entry_; }
 
   // --- Conversation: called by receive contexts ---
   void start_rendezvous(Op& receive, const Unexpected& message) noexcept override;
@@ -670,7 +693,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   const core::AddressChanges* av_changes_ = nullptr;  // of av_
   uint32_t removals_seen_ = 0;
   uint32_t av_seen_ = 0;
-  size_t busy_ = 0;                // peers with queues, and streams
+  size_t busy_ = 0;    // peers with queues, and streams
+  uint64_t sent_ = 0;  // see EngineCounts
+  uint32_t polls_without_look_ = 0;
   uint32_t calls_since_poll_ = 0;  // post() calls of a program that never reads its queues
   bool attending_ = false;         // in attend(): no second progress() inside it
   std::atomic<uint32_t> deferred_due_{0};
@@ -701,6 +726,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
       &retired_;  // where is said what concerns no operation: the last context that posted one
   EngineLimits limits_;
   DeferredRunner* deferred_runner_ = nullptr;
+  core::Watcher* watcher_ = nullptr;
+  uint32_t entry_ = 0;
+  uint64_t received_before_ = 0;        // by contexts that have been released
   core::Signal* background_ = nullptr;  // notified once when has_background_work() becomes true
   size_t unwatched_ops_ = 0;            // see Op::unwatched
   std::vector<Peer*> cache_storage_;

@@ -187,6 +187,66 @@ TYPED_TEST(EngineTest, EverySizeArrivesExpectedAndUnexpected) {
   EXPECT_EQ(this->a->sends.value(), 18u);
 }
 
+// --- what statistics say ---
+
+TYPED_TEST(EngineTest, CountsWhatWasSentAndReceivedBySizeAndByCall) {
+  const auto counts = [](auto& end) { return end.engine.counts(); };
+  uint64_t sent = 0;
+  for (const size_t size : {size_t{0}, size_t{8}, eager, eager + 1, fragmented_max, size_t{50'000}}) {
+    const Bytes bytes = pattern(size);
+    Bytes into(size);
+    ASSERT_EQ(this->a->send(1, bytes), 0);
+    ++sent;
+    if (size <= 8) {
+      ASSERT_EQ(this->a->engine.template inject<true>(this->a->tx, bytes.data(), size, 1, 7), 0);
+      ASSERT_EQ(this->a->engine.template send<true>(this->a->tx, bytes.data(), size, 1, 7, nullptr), 0);
+      sent += 2;
+    }
+    this->turn();
+    const uint64_t before = counts(*this->b).received;
+    EXPECT_EQ(counts(*this->b).unexpected, sent - before);
+    while (counts(*this->b).received < sent) {
+      ASSERT_EQ(this->b->receive(into), 0);
+      this->turn();
+    }
+    EXPECT_EQ(counts(*this->b).completions, sent - before);
+    (void)this->a->completions();
+    (void)this->b->completions();
+    EXPECT_EQ(counts(*this->b).completions, 0u);
+    EXPECT_EQ(counts(*this->a).sent, sent) << size;
+    EXPECT_EQ(counts(*this->a).send_queue, 0u);
+  }
+  EXPECT_EQ(counts(*this->a).received, 0u);
+  EXPECT_EQ(counts(*this->b).sent, 0u);
+  this->net.refusal = 100;  // nothing leaves
+  ASSERT_EQ(this->a->send(1, pattern(50'000)), 0);
+  EXPECT_EQ(counts(*this->a).send_queue, 1u);
+  this->net.refusal = 0;
+  Bytes into(50'000);
+  ASSERT_EQ(this->b->receive(into), 0);
+  EXPECT_EQ(counts(*this->b).receive_queue, 1u);
+  this->turn();
+  EXPECT_EQ(counts(*this->b).receive_queue, 0u);
+  EXPECT_EQ(counts(*this->a).sent, sent + 1);
+  // What a context has received stays when it goes.
+  this->b->engine.release_receive_context(0);
+  EXPECT_EQ(counts(*this->b).received, sent + 1);
+}
+
+TYPED_TEST(EngineTest, WhoShowsItIsCalledWhileItIsPolled) {
+  struct Looks final : core::Watcher {
+    void look() noexcept override { ++count; }
+    int count = 0;
+  } looks;
+  this->a->engine.set_watcher(&looks, 5);
+  for (int i = 0; i < 1000; ++i) this->a->engine.progress();
+  EXPECT_GE(looks.count, 10);
+  const int before = looks.count;
+  this->a->engine.set_watcher(nullptr, 0);
+  for (int i = 0; i < 1000; ++i) this->a->engine.progress();
+  EXPECT_EQ(looks.count, before);
+}
+
 TYPED_TEST(EngineTest, AnInjectedBufferMayBeReusedAtOnce) {
   this->net.refusal = 100;
   const Bytes expected = pattern(300);

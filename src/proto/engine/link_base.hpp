@@ -28,6 +28,10 @@ struct LinkEvents {
   virtual P* make_peer(std::span<const std::byte> address) = 0;
   // The peer is gone; every frame that had come from it has been shown. The link forgets it; the owner frees it.
   virtual void peer_lost(P& peer, core::ProviderError why) noexcept = 0;
+  // From housekeeping, every few milliseconds of being polled, by a link that has such (KeepsHouse).
+  virtual void time_passes() noexcept {}
+  // The statistics entry of the endpoint, of which the link is a path; 0: none.
+  virtual uint32_t shown_as() const noexcept { return 0; }
 
  protected:
   ~LinkEvents() = default;

@@ -135,14 +135,14 @@ class OpTable {
       return nullptr;
     Op* op = free_;
     free_ = op->parent;
-    ++in_use_;
+    ++taken_;
     return op;
   }
   // take() in two steps. Null: take() might still find one.
   Op* peek() const noexcept { return free_; }
   void take_peeked(Op& op) noexcept {
     free_ = op.parent;
-    ++in_use_;
+    ++taken_;
   }
   // take() beyond the bound, for what cannot be refused. Null: out of memory.
   Op* take_beyond() noexcept {
@@ -155,11 +155,12 @@ class OpTable {
     ++op.generation;
     op.parent = free_;
     free_ = &op;
-    --in_use_;
+    ++given_;
   }
-  size_t in_use() const noexcept { return in_use_; }
+  size_t in_use() const noexcept { return taken_ - given_; }
+  uint64_t given() const noexcept { return given_; }  // so often, ever
   size_t bound() const noexcept { return bound_; }
-  bool exhausted() const noexcept { return in_use_ >= bound_; }
+  bool exhausted() const noexcept { return in_use() >= bound_; }
 
   uint64_t id(const Op& op) const noexcept {
     return uint64_t{static_cast<uint8_t>(kind_)} << 62 | uint64_t{context_} << 54 | uint64_t{op.index} << 32 |
@@ -188,7 +189,8 @@ class OpTable {
   bool grow() noexcept;
 
   Op* free_ = nullptr;
-  size_t in_use_ = 0;
+  uint64_t taken_ = 0;
+  uint64_t given_ = 0;
   OpTableKind kind_;
   uint8_t context_;
   size_t bound_;

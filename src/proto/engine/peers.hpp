@@ -48,10 +48,33 @@ void Engine<L>::set_receive_context(size_t index, RxContext* context) {
 }
 
 template <Link L>
+EngineCounts Engine<L>::counts() const noexcept {
+  EngineCounts now;
+  now.sent = sent_;
+  now.received = received_before_;
+  now.send_queue = transmit_ops_.in_use() + pending_send_pool_.in_use();
+  for (size_t i = 0; i < rx_count_; ++i) {
+    if (rx_[i] == nullptr) continue;
+    now.shares_receives = now.shares_receives || rx_[i]->shared;
+    now.received += rx_[i]->received();
+    now.receive_queue += rx_[i]->posted();
+    now.unexpected += rx_[i]->unexpected();
+  }
+  for (const core::CompletionQueue* queue : queues_) now.completions += queue->pending();
+  if constexpr (CountsBytes<L>) {
+    now.has_bytes = true;
+    now.bytes_sent = link_.bytes_sent();
+    now.bytes_received = link_.bytes_received();
+  }
+  return now;
+}
+
+template <Link L>
 void Engine<L>::release_receive_context(size_t index) noexcept {
   if (index >= rx_count_ || rx_[index] == nullptr) return;
   RxContext* context = rx_[index];
   drop_taken(*context);
+  received_before_ += context->received();
   rx_[index] = nullptr;
   rx_first_ = rx_[0];
   if (is_forked_copy())

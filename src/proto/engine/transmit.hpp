@@ -25,6 +25,7 @@ ssize_t Engine<L>::after_small(TxContext& tx, Peer& peer, SmallSend sent, bool s
   if (sent == SmallSend::Unseen) tell(peer);
   if (silent) note_quiet(peer);
   mind_kept(tx, peer, silent);
+  ++sent_;
   if (tx.sends != nullptr) tx.sends->add(1);
   return 0;
 }
@@ -103,8 +104,10 @@ ssize_t Engine<L>::send_slow(TxContext& tx, bool tagged, const void* buffer, siz
     Peer* peer = cached_peer(dest);
     if (peer != nullptr && peer->gate == 0 && tx.default_plain && (!tx.default_completes || tx.cq->plain()) &&
         ++calls_since_poll_ <= small_calls_without_poll_max &&
-        send_small_tracked(tx, *peer, small_head(tagged, length, tag), buffer, context))
+        send_small_tracked(tx, *peer, small_head(tagged, length, tag), buffer, context)) {
+      ++sent_;
       return 0;
+    }
   }
   const iovec part{const_cast<void*>(buffer), length};
   Request request;
@@ -164,9 +167,13 @@ ssize_t Engine<L>::post(TxContext& tx, const Request& request) noexcept {
   reporting_ = &tx;
   const bool acked = (request.flags & acknowledged_flags) != 0 || (request.flags & FI_FENCE) != 0;
   if (request.kind == OpKind::Send && peer->gate == 0 && length <= limits_for(*peer).eager_bytes_max &&
-      !acked && send_at_once(tx, *peer, context, request, length))
+      !acked && send_at_once(tx, *peer, context, request, length)) {
+    ++sent_;
     return 0;
-  return post_op(tx, *peer, context, request, length);
+  }
+  const ssize_t status = post_op(tx, *peer, context, request, length);
+  if (status == 0) ++sent_;
+  return status;
 }
 
 // The common message: no operation object, complete when the link has it, or needs us no more for it.

@@ -116,6 +116,7 @@ struct Core {
   virtual void end_in_place() noexcept = 0;        // InPlaceEngine
   virtual bool belongs_here() const noexcept = 0;  // proto::KnowsItsProcess
   virtual void hurry() noexcept = 0;               // proto::Hurries
+  virtual void end_statistics() noexcept = 0;      // proto::Watched: as it is now is how it was at its end
 
   Domain& domain;
   core::Progressor* engine = nullptr;

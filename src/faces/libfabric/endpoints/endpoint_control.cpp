@@ -565,6 +565,7 @@ int close_port(::fid* fid) {
     if (p.owned_core != nullptr) {
       p.core->end_in_place();
       linger(*p.core);
+      p.core->end_statistics();
       p.core->abandon();
       if (p.core->work != nullptr) p.core->work->close();
     } else if (p.core != nullptr && !p.alias && p.core->scalable && p.receiver != nullptr) {

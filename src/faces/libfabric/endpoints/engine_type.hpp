@@ -19,6 +19,7 @@
 #include "faces/libfabric/endpoints/extensions.hpp"
 #include "faces/libfabric/endpoints/group.hpp"
 #include "faces/libfabric/endpoints/link_settings.hpp"
+#include "faces/libfabric/endpoints/shown.hpp"
 #include "os/poll_set.hpp"
 
 namespace weft::fi {
@@ -68,7 +69,7 @@ class ReceiverOf final : public Receiver {
 };
 
 template <proto::EndpointEngine E>
-class CoreOf final : public Core {
+class CoreOf final : public Core, core::Watcher {
  public:
   using Rx = typename E::Receive;
 
@@ -98,10 +99,34 @@ class CoreOf final : public Core {
   bool has_unsent() const noexcept override { return engine_.has_unsent(); }
   void push_unsent() noexcept override { engine_.push_unsent(); }
   void abandon() noexcept override { engine_.abandon(); }
-  void close() noexcept override { engine_.close(); }
+  void close() noexcept override {
+    end_statistics();
+    engine_.close();
+  }
   std::span<const std::byte> address() override { return engine_.address(); }
 
+  ~CoreOf() override { unwatch(); }
+
   int open(Port& port, const fi_info& info, const std::string& name) override {
+    watch();
+    const int status = open_engine_of(port, info, name);
+    if (status != 0) unwatch();
+    else describe();
+    return status;
+  }
+  Result<void> open_again([[maybe_unused]] Port& port, const std::string& name) override {
+    watch();
+    Result<void> opened = [&] {
+      if constexpr (proto::ConnectedEngine<E>)
+        return engine_.open(name, static_cast<Connector<E>&>(*port.connection));
+      else return open_engine(engine_, domain, name, nullptr);
+    }();
+    if (!opened) unwatch();
+    else describe();
+    return opened;
+  }
+
+  int open_engine_of(Port& port, const fi_info& info, const std::string& name) {
     set_device(device_user(engine_), domain);
     if constexpr (HasLink<E>) apply_settings(engine_.link(), domain, info);
     if constexpr (proto::ConnectedEngine<E>) {
@@ -113,12 +138,6 @@ class CoreOf final : public Core {
       return -opened.error().code;
     }
   }
-  Result<void> open_again([[maybe_unused]] Port& port, const std::string& name) override {
-    if constexpr (proto::ConnectedEngine<E>)
-      return engine_.open(name, static_cast<Connector<E>&>(*port.connection));
-    else return open_engine(engine_, domain, name, nullptr);
-  }
-
   bool has_receive_context([[maybe_unused]] size_t index) const noexcept override {
     if constexpr (proto::HasManyContexts<E>) return engine_.has_receive_context(index);
     return false;
@@ -151,10 +170,43 @@ class CoreOf final : public Core {
   void hurry() noexcept override {
     if constexpr (proto::Hurries<E>) engine_.hurry();
   }
+  void end_statistics() noexcept override {
+    if constexpr (proto::Watched<E>)
+      if (shown_) shown_.show(engine_.counts());
+    unwatch();
+  }
 
  private:
+  // --- statistics (docs/statistics.md) ---
+  void watch() noexcept {
+    if constexpr (proto::Watched<E>) {
+      shown_.open(domain.provider->name);
+      engine_.set_watcher(this, shown_.id());
+    }
+  }
+  void unwatch() noexcept {
+    if constexpr (proto::Watched<E>) engine_.set_watcher(nullptr, 0);
+    shown_.close();
+  }
+  void describe() noexcept {
+    if constexpr (proto::Watched<E>) {
+      std::span<const std::byte> peer;
+      if constexpr (proto::ConnectedEngine<E>) peer = engine_.connection().peer_address();
+      shown_.describe(*domain.provider, domain.addr_format, engine_.address(), peer);
+      shown_.show(engine_.counts());
+    }
+  }
+  void look() noexcept override {
+    if constexpr (proto::Watched<E>) {
+      if (!shown_.is_due()) return;
+      if constexpr (proto::ConnectedEngine<E>)
+        if (!shown_.names_peer()) return describe();
+      shown_.show(engine_.counts());
+    }
+  }
   E engine_;
   std::unique_ptr<WorkLane> lane_;
+  ShownEndpoint shown_;
 };
 
 // Data calls by lock. What the engine cannot do is refused.
