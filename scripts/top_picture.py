@@ -17,7 +17,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WEFT = ROOT / "build/stage/bin/weft"
-COLUMNS, LINES = 156, 11
+COLUMNS, LINES = 156, 13
 CELL, LEADING = 7.5, 16
 READY_S = 60
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What anything that is opened may have beyond its contract: settings before open(), words for people, and whose process it is. For links, packet
+// What anything that is opened may have beyond its contract: settings before open(), numbers and words for people, and whose process it is. For links, packet
 // links, devices, listeners and engines. Who opens one asks for the concept with `if constexpr`. Must not know who implements what.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 namespace weft::proto {
 
@@ -49,6 +50,21 @@ template <class T>
 concept TakesAlias = requires(T& what, std::span<const std::byte> alias) {
   { what.set_alias(alias) }
   noexcept;
+};
+
+// --- statistics (docs/statistics.md) ---
+
+// It has a housekeeping every few milliseconds, and its events are told that time passes. Who drives another counts polls.
+template <class T>
+concept KeepsHouse = std::remove_cvref_t<T>::keeps_house;
+
+// Bytes that a connection has carried.
+template <class T>
+concept CountsBytes = requires(const T& what) {
+  { what.bytes_sent() }
+  noexcept->std::same_as<uint64_t>;
+  { what.bytes_received() }
+  noexcept->std::same_as<uint64_t>;
 };
 
 // --- words for people ---

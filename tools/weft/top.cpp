@@ -50,19 +50,19 @@ SYNOPSIS
   weft top --metrics [-p PID]...
 
 DESCRIPTION
-  Shows what the processes of this user that run on Weft are doing: a line for each libfabric endpoint and each
-  path of it (shm, tcp, ofi_rxd), each verbs device, and each queue pair. On a terminal it refreshes until q
+  Shows what the processes of this user that run on Weft are doing: a line for each libfabric endpoint and, below
+  it, each path of it that counts for itself (shm, tcp, ofi_rxd), each verbs device, and each queue pair. On a terminal it refreshes until q
   is pressed. The programs need no setting for it, are not stopped and do not wait for it; their numbers are at most
   a tenth of a second old while they use the library (a second over ofi_rxd).
 
-  OUT, IN      packets (of queue pairs, devices and ofi_rxd) or frames (of shm and tcp)
+  OUT, IN      messages (of endpoints), packets (of queue pairs, devices and ofi_rxd) or frames (of shm and tcp)
   B OUT, B IN  bytes of payload; of shm what has no room in a slot of the ring (48 bytes)
   AGAIN        packets sent again
   NAK          negative acknowledgements, sent and received
   ICRC         packets dropped for a wrong ICRC
   LOST         packets found lost
-  SEND/RECV/COMP  requests posted to send, to receive, and completions that nobody polled; of shm frames that the
-               peers have not read
+  SEND/RECV/COMP  requests posted to send, to receive, and completions that nobody polled; of the path shm
+               frames that the peers have not read
   WHERE        addresses; of a queue pair its peer and the way there
 
   The first four are rates, totals with --once; the others are totals. WEFT_STATS=FILE in the environment of

@@ -460,19 +460,6 @@ concept TakesParts = requires(H& handler, P& peer, wire::FrameHead& head, const 
   noexcept;
 };
 
-// The link says time_passes(). For others the engine counts polls.
-template <class L>
-concept KeepsHouse = Bare<L>::keeps_house;
-
-// Bytes that a connection has carried, for statistics.
-template <class L>
-concept CountsBytes = requires(const L& link) {
-  { link.bytes_sent() }
-  noexcept->std::same_as<uint64_t>;
-  { link.bytes_received() }
-  noexcept->std::same_as<uint64_t>;
-};
-
 // The handler knows whether it waits for bytes of a peer: the rest of a message, an answer.
 template <class H, class P>
 concept HasAwaited = requires(const H& handler, const P& peer) {
