@@ -79,6 +79,23 @@ static void post_all(struct half *half, struct half *peer, enum area area, struc
 	}
 }
 
+/* Says what is wrong: which bytes, and what is there instead. */
+static bool whole(const u8 *at, size_t len, u32 seed, const char *what)
+{
+	size_t first = 0, last = len;
+
+	if (filled(at, len, seed))
+		return true;
+	while (first < len && at[first] == (u8)(seed + first + (first >> 8)))
+		first++;
+	while (last > first && at[last - 1] == (u8)(seed + last - 1 + ((last - 1) >> 8)))
+		last--;
+	pr_info("kofi_test: %s of %zu bytes: %zu to %zu are wrong; %02x, not %02x; %s later\n",
+		what, len, first, last, at[first], (u8)(seed + first + (first >> 8)),
+		filled(at, len, seed) ? "right" : "the same");
+	return false;
+}
+
 /* 1: one operation has ended; 0: none in time; or the negative line of what is wrong. */
 static int reap(struct half *half, int wait_ms, struct tally *tally)
 {
@@ -103,9 +120,9 @@ static int reap(struct half *half, int wait_ms, struct tally *tally)
 	CHECK(at >= half->side->buf && slot < ARRAY_SIZE(half->busy) && half->busy[slot]);
 	half->busy[slot] = false;
 	if (got == 1 && slot / SLOTS == AREA_RECV)
-		CHECK(entry.len && entry.len <= SLOT_BYTES && filled(at, entry.len, *at));
+		CHECK(entry.len && entry.len <= SLOT_BYTES && whole(at, entry.len, *at, "a message"));
 	if (got == 1 && slot / SLOTS == AREA_RMA)
-		CHECK(filled(at, entry.len, TARGET_SEED));
+		CHECK(whole(at, entry.len, TARGET_SEED, "one-sided operation"));
 	return 1;
 }
 

@@ -194,6 +194,21 @@ case_loss() {
   wire_down
 }
 
+# What rxe does to the same traffic when kOFI has no part in it. Wrong bytes are counted, not judged.
+case_loss_bare() {
+  modprobe -a sch_netem ib_uverbs
+  expect "rxe wire" "between two devices of rxe" wire_up
+  local percent seconds; seconds="$(cat /logs/turns)"
+  for percent in 1 3; do
+    lossy delay 1ms loss $percent% reorder 1% duplicate 1%
+    expect "rxe program" "ran at $percent % loss, 1 ms delay, 1 % reordered, 1 % twice" \
+      sh -c "/weft/bin/bare_loss rxe0 10.7.1.1 rxe1 10.7.1.2 $seconds >/logs/bare_loss.$percent"
+    result "note rxe bare-$percent: $(tail -n 1 /logs/bare_loss.$percent)"
+  done
+  tc qdisc del dev kv0 root; tc qdisc del dev kv1 root
+  wire_down
+}
+
 # --- a device that goes while it is used ---
 
 remove_rxe() { rdma link del rxe0; sleep "${1:-0.3}"; rdma link add rxe0 type rxe netdev kv0; }

@@ -26,6 +26,10 @@ if [[ " ${*:3} " =~ " "(bench|fio|fio-verbs)" " ]]; then
   cp -L /usr/bin/fio "$root/weft/bin/"
   add_libraries "$root/weft/bin/fio"
 fi
+if [[ " ${*:3} " == *" loss-bare "* ]]; then
+  compile "$here/bare_loss.c" -o "$root/weft/bin/bare_loss" -libverbs
+  add_libraries "$root/weft/bin/bare_loss"
+fi
 if [[ " ${*:3} " == *" bench "* ]]; then
   cp -L /usr/bin/nbd-server /usr/sbin/nbd-client "$root/weft/bin/"
   add_libraries "$root/weft/bin/nbd-server" "$root/weft/bin/nbd-client"
