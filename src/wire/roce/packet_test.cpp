@@ -81,7 +81,7 @@ TEST(RocePacket, EveryOpcodeComesBackAsItWent) {
       }
     }
   }
-  EXPECT_EQ(known, 23u + 12 + 2 + 1 + 23 + 1);  // RC, UC, UD, CNP, XRC, gap map
+  EXPECT_EQ(known, 23u + 12 + 2 + 1 + 23 + 2);  // RC, UC, UD, CNP, XRC; gap map and window update
 }
 
 TEST(RocePacket, EveryTruncationAndPadIsRefusedOrConsistent) {
