@@ -140,7 +140,7 @@ bool PacketSocket::add(const iovec* parts, size_t count) noexcept {
   }
   if (!fits) {
     const bool sent = send(parts, count);
-    has_sent_ = has_sent_ || sent;
+    if (sent) ++left_;
     return sent;
   }
   std::byte* const head = all.heads[all.sent_count].data();
@@ -154,10 +154,9 @@ bool PacketSocket::add(const iovec* parts, size_t count) noexcept {
   return true;
 }
 
-bool PacketSocket::flush() noexcept {
-  const bool is_empty = state_->sent_count == 0;
+size_t PacketSocket::flush() noexcept {
   (void)send_added();
-  return std::exchange(has_sent_, false) || is_empty;
+  return std::exchange(left_, size_t{0});
 }
 
 size_t PacketSocket::send_added() noexcept {
@@ -174,7 +173,7 @@ size_t PacketSocket::send_added() noexcept {
     }
   }
   all.sent_count = all.sent_part_count = 0;
-  has_sent_ = has_sent_ || done != 0;
+  left_ += done;
   return done;
 }
 

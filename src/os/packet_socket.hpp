@@ -46,8 +46,9 @@ class PacketSocket {
   // Several frames in one system call: the first part is copied, what the others refer to stays until flush(). False: no
   // room now.
   bool add(const iovec* parts, size_t count) noexcept;
-  // Sends what add() took; what finds no room is forgotten. False: nothing found room.
-  bool flush() noexcept;
+  // Sends what add() took; what finds no room is forgotten. Returns how many frames have left since the last flush(),
+  // which are the first ones.
+  size_t flush() noexcept;
 
   // Shows the frames that are there, at most batch_max, to show(const PacketFrame&), whose bytes are valid during the
   // call; returns how many. Without frames in a ring there is no system call.
@@ -89,7 +90,7 @@ class PacketSocket {
   Fd fd_;
   PacketRing ring_;
   bool slept_ = false;
-  bool has_sent_ = false;  // of the frames since flush()
+  size_t left_ = 0;  // frames since flush()
   std::unique_ptr<State, Deleter> state_;
   std::array<std::byte, 6> mac_{};
   size_t mtu_bytes_ = 0;

@@ -67,14 +67,14 @@ concept HasFlush = requires(F& frames) {
 };
 
 // Trains: several frames in one call of the device. add() is send() but for the memory of all parts behind the first one,
-// which stays as it is until send_added(). What finds no room then is forgotten; false: there were frames, and none found
-// room.
+// which stays as it is until send_added(). What finds no room is forgotten, with all that was added behind it; send_added()
+// returns how many have left since it was called last.
 template <class F>
 concept HasTrains = requires(F& frames, const iovec* parts, size_t count) {
   { frames.add(parts, count) }
   noexcept->std::same_as<bool>;
   { frames.send_added() }
-  noexcept->std::same_as<bool>;
+  noexcept->std::same_as<size_t>;
 };
 
 // A filter of group addresses: frames to a multicast MAC arrive between join and leave only. Without it all arrive, or

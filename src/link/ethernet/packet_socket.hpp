@@ -29,7 +29,7 @@ class SocketFrames {
   os::PacketSocket& socket() noexcept { return socket_; }  // what became of its ring
   bool send(const iovec* parts, size_t count) noexcept { return socket_.send(parts, count); }
   bool add(const iovec* parts, size_t count) noexcept { return socket_.add(parts, count); }
-  bool send_added() noexcept { return socket_.flush(); }
+  size_t send_added() noexcept { return socket_.flush(); }
 
   // Each slot of the ring goes back to the kernel when the handler returns.
   template <class Handler>

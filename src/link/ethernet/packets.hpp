@@ -85,6 +85,7 @@ class EthernetPackets {
   int try_send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept {
     if (!origin_.is_here()) [[unlikely]]
       return -ENETDOWN;
+    lost_segments_ = 0;
     const int status = put<false>(to, parts, count, 0);
     flush();
     return status;
@@ -92,20 +93,23 @@ class EthernetPackets {
   bool send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept {
     return try_send(to, parts, count) != -EAGAIN;
   }
-  // The IPv4 identifications count 0, 1, 2 ..., as those of segmentation offload do.
+  // The IPv4 identifications count 0, 1, 2 ..., as those of segmentation offload do. What finds no room behind packets that
+  // have left is lost, and lost_segments() says how many these are.
   bool send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
                       size_t segment_bytes) noexcept {
     if (!origin_.is_here()) [[unlikely]]
       return true;
-    if constexpr (HasRoom<F>) {
-      size_t bytes = 0;
-      for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
-      if (!frames_.has_room((bytes + segment_bytes - 1) / segment_bytes)) return false;
-    }
+    lost_segments_ = added_ = 0;
+    size_t total = 0;
+    for (size_t i = 0; i < count; ++i) total += parts[i].iov_len;
+    const size_t segments = (total + segment_bytes - 1) / segment_bytes;
+    if constexpr (HasRoom<F>)
+      if (!frames_.has_room(segments)) return false;
     std::array<iovec, parts_max> piece;
     size_t part = 0;
     size_t offset = 0;
-    for (uint16_t number = 0; part < count; ++number) {
+    size_t taken = 0;
+    for (uint16_t number = 0; part < count; ++number, ++taken) {
       size_t pieces = 0;
       for (size_t room = segment_bytes; room != 0 && part < count && pieces < parts_max;) {
         const size_t bytes = std::min(room, parts[part].iov_len - offset);
@@ -115,15 +119,16 @@ class EthernetPackets {
         if (offset == parts[part].iov_len) ++part, offset = 0;
       }
       if (pieces == 0) break;
-      if (put<HasTrains<F>>(to, piece.data(), pieces, number) == -EAGAIN) {
-        flush();
-        (void)send_train();
-        return number != 0;  // those behind are lost
-      }
+      if (put<HasTrains<F>>(to, piece.data(), pieces, number) == -EAGAIN) break;
     }
     flush();
-    return send_train();
+    if constexpr (HasTrains<F>) taken = taken - added_ + frames_.send_added();
+    if (taken == 0) return segments == 0;
+    lost_segments_ = segments > taken ? segments - taken : 0;
+    return true;
   }
+  // Of the last send: packets that found no room, behind others that did.
+  size_t lost_segments() const noexcept { return lost_segments_; }
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
@@ -211,6 +216,7 @@ class EthernetPackets {
       if constexpr (in_train) taken = frames_.add(frame.data(), count + 1);
       else taken = frames_.send(frame.data(), count + 1);
       if (!taken) return -EAGAIN;
+      if constexpr (in_train) ++added_;
       if (stack_.loops()) [[unlikely]]
         (void)stack_.keep(head_, parts, count);
       return 0;
@@ -220,11 +226,6 @@ class EthernetPackets {
     stack_.tick(now_);  // who has to be asked is asked at once
     send_waiting();
     return 0;
-  }
-  // False: there were frames, and none was taken.
-  bool send_train() noexcept {
-    if constexpr (HasTrains<F>) return frames_.send_added();
-    else return true;
   }
   void send_waiting() noexcept {
     const auto send = [&](wire::Bytes frame) {
@@ -244,6 +245,8 @@ class EthernetPackets {
   Stack::Head head_;
   Network network_;
   uint64_t now_ = 0;  // of the last poll
+  size_t added_ = 0;  // frames of a segmented send that the device has not sent yet
+  size_t lost_segments_ = 0;
   bool is_open_ = false;
   os::Origin origin_;
 };

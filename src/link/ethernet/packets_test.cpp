@@ -194,6 +194,45 @@ TEST_P(Ethernet, segments_count_in_the_identification) {
   for (uint16_t i = 0; i < 3; ++i) EXPECT_EQ(at_two.packets[i].identification, is_ip6() ? 0 : i);
 }
 
+// A device that is full in the middle: how many packets are lost is told.
+template <class Port>
+void expect_lost_segments() {
+  Hub hub;
+  EthernetPackets<Port, TestClock> one;
+  Packets two;
+  one.frames().attach(hub, 1);
+  two.frames().attach(hub, 2);
+  ASSERT_TRUE(one.open(at("10.0.0.1:7").bytes()) && two.open(at("10.0.0.2:9").bytes()));
+  Seen at_one, at_two;
+  std::string text = "aaabbbccc";
+  const iovec part{text.data(), text.size()};
+  const auto turn = [&] {
+    for (int i = 0; i < 4; ++i) one.poll(at_one), two.poll(at_two);
+  };
+  const os::SocketAddress there = at("10.0.0.2:9");
+  EXPECT_TRUE(one.send_segmented(there.bytes(), &part, 1, 3));  // waits for the neighbour's MAC
+  EXPECT_EQ(one.lost_segments(), 0u);
+  turn();
+  EXPECT_EQ(at_two.packets.size(), 3u);
+  for (size_t room = 0; room <= 3; ++room) {
+    at_two.packets.clear();
+    one.frames().room = room;
+    EXPECT_EQ(one.send_segmented(there.bytes(), &part, 1, 3), room != 0) << room;
+    EXPECT_EQ(one.lost_segments(), room == 0 ? 0 : 3 - room);
+    one.frames().room = SIZE_MAX;
+    turn();
+    EXPECT_EQ(at_two.packets.size(), room);
+  }
+  one.frames().room = 2;
+  EXPECT_TRUE(one.send_segmented(there.bytes(), &part, 1, 3));
+  one.frames().room = SIZE_MAX;
+  EXPECT_TRUE(one.send(there.bytes(), &part, 1));
+  EXPECT_EQ(one.lost_segments(), 0u);
+}
+
+TEST(EthernetRoom, WhatASegmentedSendHasLostIsCounted) { expect_lost_segments<HubPort>(); }
+TEST(EthernetRoom, WhatATrainHasLostIsCounted) { expect_lost_segments<TrainPort>(); }
+
 TEST_P(Ethernet, what_waits_is_bounded_and_lost_when_nobody_answers) {
   open();
   for (size_t i = 0; i < 3 * Stack::kept_for_host_max; ++i) EXPECT_EQ(send(one, nobody(), "x"), 0);

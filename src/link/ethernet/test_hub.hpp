@@ -2,6 +2,7 @@
 // For tests: an Ethernet in memory. Whatever one port sends all others receive, unless a test takes it away.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -43,7 +44,8 @@ class HubPort {
   const wire::Mac& mac() const noexcept { return mac_; }
   size_t mtu_bytes() const noexcept { return mtu; }
   bool send(const iovec* parts, size_t count) noexcept {
-    if (is_full) return false;
+    if (is_full || room == 0) return false;
+    --room;
     Frame frame;
     for (size_t i = 0; i < count; ++i) {
       const auto* const from = static_cast<const std::byte*>(parts[i].iov_base);
@@ -73,6 +75,7 @@ class HubPort {
 
   size_t mtu = 1500;
   bool is_full = false;
+  size_t room = SIZE_MAX;  // frames until it is full
   bool trusts_checksums = false;
   std::deque<Frame> arrived;
   std::vector<wire::Mac> groups;
@@ -89,6 +92,33 @@ inline void Hub::send(const HubPort* from, Frame frame) {
     if (port != from) port->arrived.push_back(frame);
 }
 
-static_assert(Frames<HubPort> && HasMacFilter<HubPort>);
+// What is added is copied, and sent together.
+class TrainPort : public HubPort {
+ public:
+  bool add(const iovec* parts, size_t count) noexcept {
+    Frame frame;
+    for (size_t i = 0; i < count; ++i) {
+      const auto* const from = static_cast<const std::byte*>(parts[i].iov_base);
+      frame.insert(frame.end(), from, from + parts[i].iov_len);
+    }
+    added_.push_back(std::move(frame));
+    return true;
+  }
+  size_t send_added() noexcept {
+    size_t left = 0;
+    for (Frame& frame : added_) {
+      const iovec part{frame.data(), frame.size()};
+      if (!send(&part, 1)) break;
+      ++left;
+    }
+    added_.clear();
+    return left;
+  }
+
+ private:
+  std::vector<Frame> added_;
+};
+
+static_assert(Frames<HubPort> && HasMacFilter<HubPort> && HasTrains<TrainPort>);
 
 }  // namespace weft::link::ethernet

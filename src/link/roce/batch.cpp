@@ -2,6 +2,7 @@
 // Adding and keeping.
 #include "link/roce/batch.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "link/roce/headers.hpp"
@@ -38,6 +39,22 @@ void Batch::keep() noexcept {
   parts_[0] = {kept_.get(), bytes_};
   part_count_ = 1;
   is_kept_ = true;
+}
+
+void Batch::keep_last(const os::SocketAddress& from, size_t count) noexcept {
+  keep();
+  const size_t gone = (count_ - count) * packet_bytes_;
+  auto* const begin = static_cast<std::byte*>(parts_[0].iov_base) + gone;
+  bytes_ -= gone;
+  count_ = count;
+  parts_[0] = {begin, bytes_};
+  for (size_t i = 0; i < count; ++i) {
+    std::byte* const at = begin + i * packet_bytes_;
+    const size_t bytes = std::min(packet_bytes_, bytes_ - i * packet_bytes_);
+    const Headers headers = headers_between(from, to_, bytes, static_cast<uint16_t>(i));
+    const iovec covered{at, bytes - wire::roce::icrc_bytes};
+    wire::store_big(at + covered.iov_len, wire::swap_bytes(wire::roce::icrc(headers.span(), &covered, 1)));
+  }
 }
 
 }  // namespace weft::link::roce

@@ -49,6 +49,8 @@ class Batch {
            size_t bytes) noexcept;
   // From now on nothing outside is referred to.
   void keep() noexcept;
+  // Only the last `count` packets are still to be sent, by a send that numbers them from 0 on. `from` as above.
+  void keep_last(const os::SocketAddress& from, size_t count) noexcept;
   void clear() noexcept {
     count_ = part_count_ = bytes_ = 0;
     is_closed_ = is_kept_ = false;

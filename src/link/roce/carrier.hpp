@@ -77,6 +77,10 @@ class Carrier {
                       size_t segment_bytes) noexcept {
     return visit([&](auto& way) { return way.send_segmented(to, parts, count, segment_bytes); });
   }
+  size_t lost_segments() const noexcept {
+    const auto* const raw = std::get_if<RawSocket>(&ways_);
+    return raw == nullptr ? 0 : raw->lost_segments();
+  }
   template <class Handler>
   int poll(Handler& handler) noexcept {
     return visit([&](auto& way) { return way.poll(handler); });
@@ -130,6 +134,6 @@ static_assert(proto::PacketLink<Carrier> && proto::HasSegmentationOffload<Carrie
               proto::HasCongestionMarks<Carrier> && proto::HasCongestionMarks<Carrier::Udp> &&
               proto::HasCongestionMarks<Carrier::RawSocket> && proto::HasCongestionMarks<Carrier::Card> &&
               proto::HasPartsThatStay<Carrier> && proto::HasGlance<Carrier> &&
-              proto::HasNumberedSegments<Carrier>);
+              proto::HasNumberedSegments<Carrier> && proto::HasLostSegments<Carrier>);
 
 }  // namespace weft::link::roce

@@ -4,6 +4,8 @@
 // sockets.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +13,9 @@
 
 #include "link/roce/gid.hpp"
 #include "os/socket_address.hpp"
+#include "wire/bytes.hpp"
 #include "wire/ip.hpp"
+#include "wire/roce/opcode.hpp"
 
 namespace weft::link::roce {
 
@@ -26,6 +30,15 @@ struct Headers {
 // Both of one family. `payload` is that of UDP, with the ICRC. The identification is that of IPv4.
 Headers headers_between(const os::SocketAddress& source, const os::SocketAddress& destination, size_t payload,
                         uint16_t identification = 0) noexcept;
+
+// Whether the packet that begins so is one of RC or XRC.
+inline bool is_of_reliable(const iovec& head) noexcept {
+  if (head.iov_len == 0) return false;
+  const auto transport =
+      wire::roce::transport_of(wire::load_byte(static_cast<const std::byte*>(head.iov_base)));
+  return transport == wire::roce::Transport::ReliableConnection ||
+         transport == wire::roce::Transport::Extended;
+}
 
 // What a UD queue pair shows of a packet between two GIDs of ours: only they tell the ports. `payload` as above.
 std::array<std::byte, proto::roce::grh_bytes> grh_between(const Gid& source, const Gid& destination,

@@ -113,7 +113,9 @@ class Port {
     for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
     if (!batch_.takes(there, bytes, count) && !flush()) return false;
     if (batch_.empty()) parts_stay_ = true;
-    parts_stay_ = parts_stay_ && stays(parts[0]);
+    // Who has such a packet drops what comes again, and a reader takes nothing whose ICRC is wrong: the payload is as it is
+    // until the peer has it. UC and UD are complete when they are sent.
+    parts_stay_ = parts_stay_ && is_of_reliable(parts[0]);
     batch_.add(own_, there, parts, count, bytes);
     // Strangers may have a network card on their way that numbers segments differently.
     if (batch_.is_full() || !segments || !(has_port(to.destination) || numbers_segments())) (void)flush();
@@ -133,6 +135,13 @@ class Port {
     } else {
       sent = link_.send(to, batch_.parts(), batch_.part_count());
     }
+    if constexpr (segments && proto::HasLostSegments<P>) {
+      if (const size_t lost = sent && batch_.packet_count() > 1 ? link_.lost_segments() : 0; lost != 0)
+          [[unlikely]] {
+        batch_.keep_last(own_, lost);
+        return false;
+      }
+    }
     if (sent) batch_.clear();
     else batch_.keep();
     return sent;
@@ -145,16 +154,6 @@ class Port {
   bool numbers_segments() const noexcept {
     if constexpr (proto::HasNumberedSegments<P>) return link_.numbers_segments();
     else return false;
-  }
-
-  // Whether the payload of a packet is as it is until the peer has it. Of reliable queue pairs: who has it drops what
-  // comes again, and a reader takes nothing whose ICRC is wrong. UC and UD are complete when they are sent.
-  static bool stays(const iovec& head) noexcept {
-    if (head.iov_len == 0) return false;
-    const auto transport =
-        wire::roce::transport_of(wire::load_byte(static_cast<const std::byte*>(head.iov_base)));
-    return transport == wire::roce::Transport::ReliableConnection ||
-           transport == wire::roce::Transport::Extended;
   }
 
   struct Handler {

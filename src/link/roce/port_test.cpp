@@ -8,8 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "link/udp/packets.hpp"
@@ -325,6 +327,98 @@ TEST(RocePort, TwoProcessesExchangeSends) {
   while (::waitpid(child, &status, WNOHANG) == 0) mine.port.poll(os::monotonic_ns());
   EXPECT_EQ(status, 0);
   ::close(sockets[0]);
+}
+
+// A link that takes the first packets of a segmented send only, and keeps what it took.
+class Narrow : public udp::Packets {
+ public:
+  struct Taken {
+    std::vector<std::byte> bytes;
+    uint16_t number;
+  };
+  bool send_segmented(std::span<const std::byte>, const iovec* parts, size_t count,
+                      size_t segment_bytes) noexcept {
+    std::vector<std::byte> all;
+    for (size_t i = 0; i < count; ++i) {
+      const auto* const from = static_cast<const std::byte*>(parts[i].iov_base);
+      all.insert(all.end(), from, from + parts[i].iov_len);
+    }
+    lost_ = 0;
+    uint16_t number = 0;
+    for (size_t at = 0; at < all.size(); at += segment_bytes, ++number) {
+      if (number >= room) {
+        ++lost_;
+        continue;
+      }
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(at);
+      const auto bytes = static_cast<std::ptrdiff_t>(std::min(segment_bytes, all.size() - at));
+      taken.push_back({{begin, begin + bytes}, number});
+    }
+    if (room != 0) return true;
+    lost_ = 0;
+    return false;
+  }
+  bool send(std::span<const std::byte> to, const iovec* parts, size_t count) noexcept {
+    const size_t usual = std::exchange(room, size_t{1});
+    (void)send_segmented(to, parts, count, 65'536);
+    room = usual;
+    return true;
+  }
+  size_t lost_segments() const noexcept { return lost_; }
+
+  size_t room = 3;
+  std::vector<Taken> taken;
+
+ private:
+  size_t lost_ = 0;
+};
+static_assert(proto::HasLostSegments<Narrow>);
+
+// Each packet leaves once, in order, and its ICRC is that of the number which the send that took it gives it.
+TEST(RocePort, WhatASegmentedSendHadNoRoomForIsSentAgain) {
+  struct Nowhere final : PacketOutput {
+    bool send(const AddressVector&, const iovec*, size_t) noexcept override { return true; }
+  } nowhere;
+  Quiet events;
+  Adapter adapter(nowhere, events, random_bytes);
+  Port<Narrow> port(adapter);
+  ASSERT_TRUE(port.open(loopback("127.0.0.1:0")));
+  const os::SocketAddress there = loopback("127.0.0.2:4000");
+  AddressVector to;
+  to.destination = *gid_with_port(there);
+  for (const size_t last_bytes : {size_t{100}, size_t{36}}) {
+    port.link().taken.clear();
+    std::vector<std::vector<std::byte>> sent;
+    constexpr size_t count = 10;
+    for (size_t i = 0; i < count; ++i) {
+      std::vector<std::byte>& one = sent.emplace_back(i + 1 == count ? last_bytes : 100);
+      for (size_t k = 0; k < one.size(); ++k) one[k] = static_cast<std::byte>(i * 31 + k);
+      const iovec parts[] = {{one.data(), 12}, {one.data() + 12, one.size() - 12}};
+      ASSERT_TRUE(port.send(to, parts, 2));
+    }
+    for (int i = 0; i < 20 && !port.flush(); ++i) {
+    }
+    EXPECT_FALSE(port.has_unsent());
+    ASSERT_EQ(port.link().taken.size(), count);
+    for (size_t i = 0; i < count; ++i) {
+      const Narrow::Taken& one = port.link().taken[i];
+      ASSERT_EQ(one.bytes.size(), sent[i].size() + 4) << i;
+      EXPECT_TRUE(std::equal(sent[i].begin(), sent[i].end(), one.bytes.begin())) << i;
+      const Headers headers = headers_between(port.address(), there, one.bytes.size(), one.number);
+      EXPECT_TRUE(wire::roce::icrc_is_right(headers.span(), one.bytes)) << i;
+    }
+  }
+  // Without any room the whole of it waits.
+  port.link().taken.clear();
+  port.link().room = 0;
+  std::vector<std::byte> bytes(100);
+  const iovec part{bytes.data(), bytes.size()};
+  ASSERT_TRUE(port.send(to, &part, 1) && port.send(to, &part, 1));
+  EXPECT_FALSE(port.flush());
+  EXPECT_TRUE(port.has_unsent());
+  port.link().room = 2;
+  EXPECT_TRUE(port.flush());
+  EXPECT_EQ(port.link().taken.size(), 2u);
 }
 
 }  // namespace

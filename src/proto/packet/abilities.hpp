@@ -32,6 +32,13 @@ concept HasSegmentationOffload = requires(P& link, std::span<const std::byte> to
   noexcept->std::same_as<bool>;
 };
 
+// Then: how many packets the last send has lost so. Who keeps them sends them again, as a new segmented send.
+template <class P>
+concept HasLostSegments = requires(const P& link) {
+  { link.lost_segments() }
+  noexcept->std::same_as<size_t>;
+};
+
 // Beyond so many bytes a segmented send costs a second call of the device.
 template <class P>
 concept HasSegmentedBytesMax = requires {

@@ -220,7 +220,10 @@ class Observed : public P {
       observer_->refused();
       return false;
     }
-    for (size_t at = 0; at < bytes.size(); at += segment_bytes) {
+    size_t end = bytes.size();
+    if constexpr (HasLostSegments<P>)
+      if (together) end = ((end + segment_bytes - 1) / segment_bytes - P::lost_segments()) * segment_bytes;
+    for (size_t at = 0; at < bytes.size() && at < end; at += segment_bytes) {
       const auto packet = bytes.subspan(at, std::min(segment_bytes, bytes.size() - at));
       if (together) observer_->sent(P::address(), to, packet);
       else if (spoil(to, packet) == -EAGAIN) return at != 0;  // those behind are lost
