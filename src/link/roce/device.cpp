@@ -325,7 +325,8 @@ Device::PacketSocketCounters Device::packet_socket_counters() noexcept {
       sum.ring_slots += socket->ring().layout().slots();
       sum.ring_bytes += socket->ring().layout().bytes();
     }
-    sum.lost += socket->lost();
+    if (origin_.is_here())
+      sum.lost += socket->lost();  // to ask a child's copy takes it from the parent's count
     sum.cut += socket->cut();
   }
   return sum;
@@ -570,6 +571,12 @@ bool Device::looks_away() noexcept {
   look_ns_ = std::min(2 * look_ns_, has_gathered_ ? no_room_ns : scaled(look_ns_max));
   has_gathered_ = false;
   wakes_at_ = due_at_ = now + look_ns_;
+  // A program that began to gather meanwhile has seen the last time, which is over: the fence is that of gather().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (gathers_ && look_ns_ > no_room_ns) [[unlikely]] {
+    look_ns_ = no_room_ns;
+    wakes_at_ = due_at_ = now + look_ns_;
+  }
   return true;
 }
 

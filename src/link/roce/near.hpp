@@ -88,7 +88,7 @@ class NearPort {
     return false;
   }
   bool reaches(const Gid& to) const noexcept;  // packets to it go into a ring
-  // Greets that GID now, before the first packet to it, unless that was tried before.
+  // Greets that GID now, before the first packet of a queue pair to it, unless it was there before.
   void expect(const Gid& to, uint64_t now) noexcept;
   bool has_rings() const noexcept { return !inbound_.empty(); }
 
@@ -114,9 +114,10 @@ class NearPort {
   static constexpr uint64_t tend_ns = 1'000'000;        // while the program polls
   static constexpr uint64_t again_ns = 10'000'000'000;  // until a peer that was not there is tried again
   static constexpr uint64_t busy_ns = 10'000'000;       // until one whose queue was full is
-  // With a receiver whose ring is full; then packets are lost. Longer than one waits for a busy processor: UC and UD do not
-  // repeat.
+  // With a receiver whose ring is full; then packets are lost. For UC and UD, which do not repeat, longer than one waits for
+  // a busy processor.
   static constexpr uint64_t patience_ns = 100'000'000;
+  static constexpr uint64_t reliable_patience_ns = 10'000'000;
   static constexpr uint64_t foreign_ns = 100'000'000;  // after a connection of another user none is accepted
 
   struct Watched {

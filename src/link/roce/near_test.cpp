@@ -305,6 +305,65 @@ TEST(RoceNear, AStoppedPeerDoesNotBlockOthers) {
   EXPECT_TRUE(a.wait(true));  // what was lost is sent again
 }
 
+// RC repeats what a full ring loses, so a device that sends nothing else waits for a stopped process for 10 ms, not 100.
+TEST(RoceNear, AStoppedPeerHoldsUpReliableQueuePairsShortly) {
+  Child child;
+  Side a(local, false);
+  a.timeout = 17;
+  ASSERT_TRUE(a.device && child.connect(a));
+  const uint64_t before = a.counters().near.sent;
+  ASSERT_TRUE(comes_true([&] {
+    a.write(child.card, 64);
+    return a.wait(true) && a.counters().near.sent > before + 4;
+  }));
+  // One window fills the ring; two do not fit.
+  QueuePair* const first = a.qp;
+  {
+    const std::scoped_lock guard(a.device->lock());
+    QueuePairRequest request;
+    request.pd = 1;
+    request.send_cq = request.receive_cq = a.cq;
+    request.capacities = {64, 64, 2, 2, 64};
+    a.qp = *a.device->adapter().create_qp(request);
+  }
+  a.connect(child.card);
+  child.signal(SIGSTOP);
+  a.write(child.card, 1 << 20);
+  const uint64_t begin = os::monotonic_ns();
+  a.qp = first;
+  a.write(child.card, 1 << 20);
+  EXPECT_TRUE(comes_true([&] {
+    const std::scoped_lock guard(a.device->lock());
+    (void)a.device->poll();
+    return a.device->counters().near.lost > 0;
+  }));
+  EXPECT_LT(os::monotonic_ns() - begin, uint64_t{100'000'000});
+  child.signal(SIGCONT);
+}
+
+// A name that nobody had may have an owner when the next queue pair wants it.
+TEST(RoceNear, AnAbsentPeerIsGreetedAgainForTheNextQueuePair) {
+  Side a(local, false);
+  ASSERT_TRUE(a.device);
+  DeviceSettings settings = Side::settings_of(local, false, true);
+  AddressVector peer;
+  {
+    Side before(settings, 0);
+    ASSERT_TRUE(before.device);
+    settings.port = before.device->port_of(0);
+    peer.destination = before.device->gid(0);
+  }
+  a.device->expect(peer);
+  Side b(settings, 0);
+  ASSERT_TRUE(b.device);
+  join(a, b);
+  a.device->expect(peer);
+  for (int i = 0; i < 10; ++i, ::usleep(1'500)) (void)(a.device->poll() + b.device->poll());
+  a.write(b, 64);
+  EXPECT_EQ(a.counters().near.sent, 1U);
+  EXPECT_EQ(a.counters().sent_by_udp, 0U);
+}
+
 TEST(RoceNear, APlaceThatIsTakenMeansUdp) {
   Side a(local);
   ASSERT_TRUE(a.device);
