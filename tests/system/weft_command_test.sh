@@ -124,6 +124,11 @@ refuses 2 'size of 0' -s 8,0
 refuses 2 'is too large' -s 5g
 refuses 2 'is not a size' -s 64kb
 refuses 2 'of memory' -s 4g --buffers 16384
+refuses 2 'a window of 64 messages.* moves 32 GiB' -p 'udp;ofi_rxd' -t tagged-bw -s 8,512m
+refuses 2 'at most [0-9]* bytes\|of memory' -t verbs-send-lat -d weft_lo -s 8,4g
+refuses 2 'libibverbs.so.1 for tests of verbs; there is none' --compare /nowhere -t verbs
+refuses 2 'measures anyway' --compare "$WEFT_BUILD/lib/weft/compat" -t tagged-pingpong
+refuses 1 'nothing to compare' --compare stock -t verbs -d weft_lo
 refuses 2 'names no provider' -p ''
 refuses 1 "no provider 'nosuch'" -p shm -p nosuch
 refuses 2 'may not run on that CPU' --pin 4095

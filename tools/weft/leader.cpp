@@ -19,6 +19,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds answer_limit{60'000};  // opening an endpoint, or the other half of a run
 constexpr size_t verify_memory_most = size_t{256} << 20;
+constexpr uint64_t first_bytes_most = uint64_t{1} << 30;  // to find out how many iterations a repeat has
 
 Shape shape_of(const PerfOptions& options, const Step& step) {
   Shape shape;
@@ -164,6 +165,8 @@ uint64_t calibrate(const PerfOptions& options, const Step& step, unsigned window
                    const std::function<double(uint64_t, uint64_t)>& run) {
   const double wanted = options.repeat_ms * 1e-3;
   uint64_t iters = step.test->unit == Unit::latency ? 16 : window;
+  if (whole_iterations(step, window, 1) == 1)
+    iters = std::clamp<uint64_t>(first_bytes_most / step.size, 1, iters);
   double seconds = run(iters, iters);
   while (seconds < wanted / 16 && iters < (uint64_t{1} << 32)) {
     iters *= 4;

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <set>
@@ -89,15 +90,28 @@ Offer offer_of(const std::string& provider) {
   return offer;
 }
 
-void check_device(const std::string& wanted) {
+// Returns the file of the library.
+std::string check_device(const Options& options) {
+  std::error_code ignored;
+  if (!options.stock && !std::filesystem::exists(compat_dir() / "libibverbs.so.1", ignored))
+    fail("Weft's libibverbs.so.1 is not at {} (package weft-verbs); --stock measures the system's",
+         compat_dir().string());
+  const std::string& wanted = options.local.device;
   auto [ours, theirs] = local_channel();
-  const Child child = start("verbs", -1, [&end = theirs](Channel&) {
-    end.send({{"names", verbs_device_names()}});
+  const Child child = start("verbs", -1, [&end = theirs, &wanted](Channel&) {
+    end.send({{"names", verbs_device_names()},
+              {"message_most", verbs_message_most(wanted)},
+              {"library", verbs_library()}});
   });
   theirs.close();
   std::vector<std::string> names;
+  uint64_t most = UINT64_MAX;
+  std::string library;
   try {
-    names = ours.receive(std::chrono::seconds(30)).at("names").get<std::vector<std::string>>();
+    const json told = ours.receive(std::chrono::seconds(30));
+    names = told.at("names").get<std::vector<std::string>>();
+    most = told.at("message_most");
+    library = told.at("library");
   } catch (const Failure&) {
     // It died in the library: so will the measurement, and say how.
     names = {wanted};
@@ -106,11 +120,16 @@ void check_device(const std::string& wanted) {
   if (names.empty()) fail("libibverbs.so.1 has no device here (weft info --verbs lists those of Weft)");
   if (!wanted.empty() && std::find(names.begin(), names.end(), wanted) == names.end())
     fail("there is no verbs device '{}'; there are: {}", wanted, fmt::join(names, " "));
+  for (const Step& step : steps_of(options))
+    if (step.size > most)
+      fail_usage("{} of {}: {} takes messages of at most {} bytes", step.test->name, size_text(step.size),
+                 wanted.empty() ? "the device" : wanted, most);
+  return library;
 }
 
-// Before anything is measured: providers that are not there, sizes that one does not take.
-void check_offers(const Options& options) {
-  if (options.is_verbs()) return check_device(options.local.device);
+// Before anything is measured: providers that are not there, sizes that one does not take. Returns the file of the library.
+std::string check_offers(const Options& options) {
+  if (options.is_verbs()) return check_device(options);
   for (const std::string& provider : options.providers) {
     const Offer offer = offer_of(provider);
     if (!offer.is_there)
@@ -123,6 +142,7 @@ void check_offers(const Options& options) {
         fail_usage("{} of {}: {} takes messages of at most {} bytes", step.test->name, size_text(step.size),
                    provider, offer.message_most);
   }
+  return library_path();
 }
 
 // The CPU of each lane on either side: two for each thread, one for the server and each client. -1: not so many.
@@ -204,12 +224,12 @@ void measure_here(const Options& options, const std::string& provider, Reporter&
   watch(children, reporter, provider);
 }
 
-Circumstances circumstances_of(const Options& o, const std::string& where) {
+Circumstances circumstances_of(const Options& o, const std::string& where, const std::string& library) {
   Circumstances c;
-  c.library = library_path();
+  c.library = library;
   const uint32_t version = fi_version();
-  c.api = fmt::format("{}.{}", FI_MAJOR(version), FI_MINOR(version));
-  c.version = own_identification().version;
+  c.api = o.is_verbs() ? "verbs" : fmt::format("{}.{}", FI_MAJOR(version), FI_MINOR(version));
+  if (!o.is_verbs() || !o.stock) c.version = own_identification().version;
   c.where = where;
   if (o.cpus.first >= 0) c.cpus = {o.cpus.first, o.cpus.second};
   c.threading = o.threading;
@@ -233,13 +253,14 @@ Format format_of(const Options& options) {
 }
 
 int perf_here(const Options& options) {
-  check_offers(options);
+  const std::string library = check_offers(options);
+  if (std::getenv(look_name)) return exit_ok;
   std::string where = options.cpus.first < 0 ? "two, not pinned"
                                              : fmt::format("two, pinned to CPUs {} and {}",
                                                            options.cpus.first, options.cpus.second);
   if (options.threads > 1) where = fmt::format("two of {} threads each", options.threads);
   if (options.peers > 1) where = fmt::format("a server and {} clients", options.peers);
-  Reporter reporter(format_of(options), options.output, circumstances_of(options, where));
+  Reporter reporter(format_of(options), options.output, circumstances_of(options, where, library));
   for (const std::string& provider : options.providers) measure_here(options, provider, reporter);
   return finish(reporter, options);
 }
@@ -259,7 +280,8 @@ Hello hello_of(const Options& options) {
 }
 
 int perf_client(Options& options) {
-  check_offers(options);
+  const std::string library = check_offers(options);
+  if (std::getenv(look_name)) return exit_ok;
   Identification there;
   std::vector<Channel> followers = reach_server(options.client, options.port, hello_of(options), there);
   const std::vector<std::string> notes = differences(own_identification(), there, options.is_verbs());
@@ -267,7 +289,7 @@ int perf_client(Options& options) {
   std::string where = "this host and " + options.client;
   if (options.threads > 1) where += fmt::format(", {} threads each", options.threads);
   if (options.peers > 1) where += fmt::format(", {} clients", options.peers);
-  Reporter reporter(format_of(options), options.output, circumstances_of(options, where));
+  Reporter reporter(format_of(options), options.output, circumstances_of(options, where, library));
   for (const std::string& note : notes) reporter.note(note);
   if (options.lanes() > 1) {
     const std::vector<int> cpus(options.lanes(), options.pin_text.empty() ? -1 : options.cpus.first);

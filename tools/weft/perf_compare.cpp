@@ -30,8 +30,14 @@ using nlohmann::json;
 
 constexpr std::array<std::string_view, Compared::sides> names = {"Weft", "other"};
 
-// Runs this command again, on the other library if `other` says so, and returns what it wrote.
-std::string run_again(const std::vector<std::string>& words, size_t side, const std::string& folder) {
+struct Again {
+  std::string text;  // that it wrote
+  bool is_well = false;
+};
+
+// Runs this command again, for side 1 on the other library.
+Again run_again(const std::vector<std::string>& words, size_t side, const std::string& folder,
+                bool only_looks = false) {
   int ends[2];
   if (pipe(ends) != 0) fail("pipe: {}", std::strerror(errno));
   std::fflush(nullptr);
@@ -44,6 +50,7 @@ std::string run_again(const std::vector<std::string>& words, size_t side, const 
     // settle_library() takes what comes first in the path of the loader, once it is told that the path is as it
     // should be.
     if (side == 1 && !folder.empty()) prefer_library(folder);
+    if (only_looks) setenv(look_name, "1", 1);
     setenv(side_name, side == 0 ? "weft" : folder.empty() ? "stock" : "other", 1);
     std::vector<char*> arguments;
     arguments.reserve(words.size() + 1);
@@ -64,7 +71,7 @@ std::string run_again(const std::vector<std::string>& words, size_t side, const 
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFSIGNALED(status)) throw Interrupted(WTERMSIG(status));
-  return text;
+  return {text, WIFEXITED(status) && WEXITSTATUS(status) == exit_ok};
 }
 
 std::vector<std::string> words_for(const Comparison& c, size_t side, const std::string& provider) {
@@ -137,18 +144,22 @@ void draw(const Comparison& c, const Compared& compared) {
 
 }  // namespace
 
-std::string folder_of_library(const std::string& other) {
+std::string folder_of_library(const std::string& other, bool is_verbs) {
   if (other == "stock") return {};
+  const std::string base = is_verbs ? "libibverbs.so" : "libfabric.so";
+  const std::string name = base + ".1";
   std::error_code ignored;
-  const fs::path path =
-      fs::is_directory(other, ignored) ? fs::path(other) / "libfabric.so.1" : fs::path(other);
-  if (!fs::exists(path, ignored) || path.filename().string().rfind("libfabric.so", 0) != 0) {
-    fail_usage("--compare takes 'stock', or the file or folder of a libfabric.so.1; there is none at '{}'",
-               other);
+  const fs::path path = fs::is_directory(other, ignored) ? fs::path(other) / name : fs::path(other);
+  if (!fs::exists(path, ignored) || path.filename().string().rfind(base, 0) != 0) {
+    fail_usage("--compare takes 'stock', or the file or folder of a {}{}; there is none at '{}'", name,
+               is_verbs ? " for tests of verbs" : "", other);
   }
-  if (!fs::exists(path.parent_path() / "libfabric.so.1", ignored))
-    fail_usage("beside {} is no libfabric.so.1, which is what the loader looks for", path.string());
-  return fs::absolute(path).parent_path().string();
+  if (!fs::exists(path.parent_path() / name, ignored))
+    fail_usage("beside {} is no {}, which is what the loader looks for", path.string(), name);
+  const fs::path folder = fs::absolute(path).parent_path();
+  if (fs::weakly_canonical(folder, ignored) == fs::weakly_canonical(compat_dir(), ignored))
+    fail_usage("--compare {}: that is the Weft which this command measures anyway", other);
+  return folder.string();
 }
 
 double Compared::Row::ratio() const {
@@ -224,12 +235,19 @@ json to_json(const Compared& compared) {
 }
 
 int compare(const Comparison& c) {
-  const std::string folder = folder_of_library(c.other);
+  const std::string folder = folder_of_library(c.other, c.is_verbs);
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(nullptr, std::fclose);
   if (!c.output.empty() && c.output != "-") {
     file.reset(std::fopen(c.output.c_str(), "we"));
     if (!file) fail("cannot write {}: {}", c.output, std::strerror(errno));
   }
+  // Without a device on either side there is nothing to compare; a provider may be missing beside others that are not.
+  for (size_t side = 0; c.is_verbs && side < Compared::sides; ++side)
+    if (!run_again(words_for(c, side, c.providers.front()), side, folder, true).is_well)
+      fail("nothing to compare: {} libibverbs.so.1 does not run these tests here", side == 0 ? "Weft's"
+                                                                                   : folder.empty()
+                                                                                       ? "the system's"
+                                                                                       : "the other");
   Compared compared;
   bool complete = true;
   for (unsigned round = 0; round < c.rounds; ++round) {
@@ -237,7 +255,7 @@ int compare(const Comparison& c) {
       for (size_t turn = 0; turn < Compared::sides; ++turn) {
         const size_t side = (turn + round) % Compared::sides;  // who is first changes
         const json report =
-            json::parse(run_again(words_for(c, side, provider), side, folder), nullptr, false);
+            json::parse(run_again(words_for(c, side, provider), side, folder).text, nullptr, false);
         if (report.is_discarded() || !report.contains("results")) {
           complete = false;
           continue;

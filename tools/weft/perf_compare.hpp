@@ -18,8 +18,8 @@ namespace weft::tool {
 struct Comparison {
   std::vector<std::string> providers;
   std::vector<std::string> options;  // of `weft perf`, for both libraries alike
-  std::string other;                 // "stock", or the file or folder of a libfabric.so.1
-  bool is_verbs = false;             // the providers are a device, which `options` has
+  std::string other;  // "stock", or the file or folder of a libfabric.so.1; of verbs, of a libibverbs.so.1
+  bool is_verbs = false;  // the providers are a device, which `options` has
   unsigned rounds = 5;
   Format format = Format::text;
   std::string output;
@@ -30,8 +30,12 @@ struct Comparison {
 // In the environment of a round: the library that it runs on, "weft", "stock" or "other".
 inline constexpr const char* side_name = "WEFT_PERF_SIDE";
 
-// The folder that has to be first in LD_LIBRARY_PATH; empty for "stock". Throws Failure when there is no such library.
-std::string folder_of_library(const std::string& other);
+// In the environment: ends before it measures, with a status that says whether it could.
+inline constexpr const char* look_name = "WEFT_PERF_LOOK";
+
+// The folder that has to be first in LD_LIBRARY_PATH; empty for "stock". Throws Failure when there is no such library, or
+// when it is Weft's own.
+std::string folder_of_library(const std::string& other, bool is_verbs = false);
 
 // What both libraries came to, by what was asked for.
 class Compared {

@@ -80,6 +80,12 @@ TEST(Compare, ALibraryThatIsNotThereIsRefusedBeforeAnythingIsMeasured) {
   std::ofstream(folder / "libfabric.so.1") << "x";
   EXPECT_EQ(folder_of_library(folder.path().string()), folder.path().string());
   EXPECT_EQ(folder_of_library((folder / "libfabric.so.1").string()), folder.path().string());
+  EXPECT_THROW(folder_of_library(folder.path().string(), true), Failure)
+      << "tests of verbs run on libibverbs";
+  EXPECT_THROW(folder_of_library((folder / "libfabric.so.1").string(), true), Failure);
+  std::ofstream(folder / "libibverbs.so.1") << "x";
+  EXPECT_EQ(folder_of_library(folder.path().string(), true), folder.path().string());
+  EXPECT_EQ(folder_of_library((folder / "libibverbs.so.1").string(), true), folder.path().string());
 }
 
 }  // namespace

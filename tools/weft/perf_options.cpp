@@ -18,6 +18,7 @@
 
 #include "cli.hpp"
 #include "failure.hpp"
+#include "leader.hpp"
 #include "names.hpp"
 #include "perf_compare.hpp"
 #include "runner.hpp"
@@ -27,7 +28,8 @@ namespace weft::tool {
 
 namespace {
 
-constexpr uint64_t messages_most = 1'000'000'000'000;  // of a repeat: more is a slip of the finger
+constexpr uint64_t messages_most = 1'000'000'000'000;       // of a repeat: more is a slip of the finger
+constexpr uint64_t window_bytes_most = uint64_t{16} << 30;  // of one that nobody asked for
 
 std::string test_lines() {
   std::string text;
@@ -75,10 +77,10 @@ void declare(CLI::App& app, Options& o) {
   app.add_flag("--percentiles", o.percentiles,
                "Latency tests: time each operation, for percentiles and (as JSON) a histogram; it costs a "
                "look at the clock each");
-  app.add_option(
-      "--compare", o.compare_with,
-      "Measure Weft and another libfabric in turns, --repeat times each: stock, or its file or folder; of a "
-      "--server: the other library that it may run for clients");
+  app.add_option("--compare", o.compare_with,
+                 "Measure Weft and another libfabric in turns, --repeat times each: stock, or its file or "
+                 "folder (tests of "
+                 "verbs: of a libibverbs); of a --server: the other library that it may run for clients");
   app.add_option("--batch", o.batch,
                  "Measure what each line of this file asks for: options, added to those of the command line");
   app.add_option("-f,--format", o.format, "text, json or csv")->check(CLI::IsMember({"text", "json", "csv"}));
@@ -118,7 +120,8 @@ DESCRIPTION
   "shared with other work" that other programs had a CPU meanwhile.
 
   Names and sizes are looked at before the first measurement: tests, providers, CPUs, sizes that are 0, too
-  large for the provider or for the memory, sizes that a test does not take.
+  large for the provider, the device or the memory, sizes that a test does not take, and such of which 64 messages
+  at once would take minutes.
 
   The tests -unexpected- show what it costs when a receive is posted after its message has come; compare them
   with -posted-, whose messages go in the same way into receives that are posted ahead.
@@ -276,6 +279,18 @@ void check_memory(const Options& o, const std::vector<Step>& steps, uint64_t ava
   }
 }
 
+void check_windows(const Options& o, const std::vector<Step>& steps) {
+  for (const Step& step : steps) {
+    const uint64_t window = window_of(o, step);
+    if (whole_iterations(step, o.window, 1) > 1 && step.size > window_bytes_most / window)
+      fail_usage(
+          "{} of {}: a window of {} messages, the least that is measured, moves {}; say --window {} if that "
+          "is meant, "
+          "or less",
+          step.test->name, size_text(step.size), window, size_text(window * step.size), window);
+  }
+}
+
 void interpret(const CLI::App& app, Options& o) {
   if (o.server && !o.client.empty()) fail_usage("--server and --client are for two different hosts");
   if (o.keep && !o.server) fail_usage("--keep is for --server");
@@ -300,7 +315,7 @@ void interpret(const CLI::App& app, Options& o) {
   if (app.count("--plot") != 0) check_plot(o);
   if (app.count("--compare") != 0) {
     if (o.stock) fail_usage("--compare measures both libraries; --stock only the system's");
-    (void)folder_of_library(o.compare_with);
+    (void)folder_of_library(o.compare_with, o.is_verbs());
   }
   if (!o.pin_text.empty()) {
     o.cpus = parse_cpus(o.pin_text);
@@ -312,6 +327,7 @@ void interpret(const CLI::App& app, Options& o) {
     }
   }
   if (!o.server) check_memory(o, steps_of(o), memory_available());
+  if (!o.server && app.count("--window") == 0) check_windows(o, steps_of(o));
 }
 
 }  // namespace weft::tool

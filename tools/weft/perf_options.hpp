@@ -38,4 +38,7 @@ std::pair<int, int> parse_cpus(const std::string& text);
 // Refuses what needs more than `available` bytes of memory for its buffers on this host. 0: unknown.
 void check_memory(const Options& options, const std::vector<Step>& steps, uint64_t available);
 
+// Refuses a usual window of messages so large that it would take minutes.
+void check_windows(const Options& options, const std::vector<Step>& steps);
+
 }  // namespace weft::tool

@@ -112,6 +112,23 @@ TEST(PerfOptions, ProcessorsAreNumbersOfOnesThatMayBeUsed) {
     EXPECT_THROW(parse_cpus(text), Failure) << text;
 }
 
+TEST(PerfOptions, WindowsThatTakeMinutesAreRefusedUnlessTheyAreMeant) {
+  const std::string refusal = refusal_of({"-p", "udp;ofi_rxd", "-s", "4g", "-t", "tagged-bw"});
+  EXPECT_NE(refusal.find("a window of 64 messages"), std::string::npos) << refusal;
+  EXPECT_NE(refusal.find("256 GiB"), std::string::npos) << refusal;
+  Options options;
+  const auto check = [&options](const char* test, size_t size) {
+    check_windows(options, {{"shm", &test_named(test), size}});
+  };
+  EXPECT_NO_THROW(check("tagged-bw", size_t{256} << 20));
+  EXPECT_THROW(check("tagged-bw", size_t{257} << 20), Failure);
+  EXPECT_THROW(check("verbs-send-bw", size_t{1} << 30), Failure);
+  EXPECT_NO_THROW(check("tagged-pingpong", size_t{4} << 30)) << "one after the other";
+  EXPECT_NO_THROW(check("rma-write-bw", size_t{4} << 30)) << "no whole windows";
+  EXPECT_EQ(refusal_of({"-s", "512m", "-t", "tagged-bw", "--window", "64"}).find("a window"),
+            std::string::npos);
+}
+
 TEST(PerfOptions, BuffersThatNoMemoryHoldsAreRefused) {
   Options options;
   options.buffers = 1024;

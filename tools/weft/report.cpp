@@ -71,7 +71,7 @@ Reporter::~Reporter() {
 
 void Reporter::print_head() {
   const Circumstances& c = circumstances_;
-  fmt::print(out_, "library    {} {} (API {})\n", c.version, c.library, c.api);
+  fmt::print(out_, "library    {}{}{} (API {})\n", c.version, c.version.empty() ? "" : " ", c.library, c.api);
   fmt::print(out_, "processes  {}; threading {}{}\n", c.where, c.threading,
              c.verify ? "; data verified" : "");
   fmt::print(out_, "figures    median of {} (least .. most); window {}\n\n", c.repeat, c.window);

@@ -18,9 +18,9 @@ enum class Format { text, json, csv };
 
 // Where the figures come from.
 struct Circumstances {
-  std::string library;  // file of libfabric.so.1
-  std::string version;  // what it says of itself
-  std::string api;      // fi_version(3)
+  std::string library;  // file of libfabric.so.1, or of libibverbs.so.1
+  std::string version;  // what it says of itself; empty: it does not
+  std::string api;      // fi_version(3), or "verbs"
   std::string where;    // "CPUs 0 and 1", "this host and ..."
   std::vector<int> cpus;
   std::string threading;

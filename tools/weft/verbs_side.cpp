@@ -531,4 +531,20 @@ std::vector<std::string> verbs_device_names() {
   return names;
 }
 
+std::string verbs_library() {
+  Dl_info info{};
+  const void* symbol = reinterpret_cast<void*>(calls().get_device_list);
+  return dladdr(symbol, &info) && info.dli_fname ? info.dli_fname : "(unknown)";
+}
+
+uint64_t verbs_message_most(const std::string& device) {
+  try {
+    const Owned<ibv_context> context = open_device(device);
+    ibv_port_attr port{};
+    return calls().query_port(context.get(), port_number, &port) == 0 ? port.max_msg_sz : UINT64_MAX;
+  } catch (const Refused&) {
+    return UINT64_MAX;
+  }
+}
+
 }  // namespace weft::tool

@@ -16,5 +16,8 @@ std::unique_ptr<Side> open_verbs_side(const Agreement& agreement, const Local& l
 
 // Of the library that would be loaded. Throws Failure when there is none.
 std::vector<std::string> verbs_device_names();
+std::string verbs_library();  // its file
+// The largest message of that device, or of the first that would be taken. UINT64_MAX: none opens, which its use will explain.
+uint64_t verbs_message_most(const std::string& device);
 
 }  // namespace weft::tool
