@@ -46,10 +46,12 @@ static void misbehaves(struct kblk_queue *queue, const char *what)
 static struct kblk_cmd *claim(struct kblk_queue *queue, u16 tag, u16 sequence)
 {
 	struct kblk_dev *dev = queue->dev;
-	enum kblk_state state = smp_load_acquire(&dev->state);
 	struct kblk_cmd *cmd = NULL;
+	enum kblk_state state;
 	struct request *rq;
 
+	/* Pairs with that of kblk_session_live(): who sees the state sees the tags. */
+	state = smp_load_acquire(&dev->state);
 	/* Otherwise nothing was sent, and there may be no tags. */
 	if (tag < dev->depth && (state == KBLK_LIVE || state == KBLK_CUT ||
 				 state == KBLK_FAILED)) {
@@ -325,6 +327,7 @@ static int connect_all(struct kblk_dev *dev)
 
 void kblk_session_live(struct kblk_dev *dev)
 {
+	/* Pairs with that of claim(). */
 	smp_store_release(&dev->state, KBLK_LIVE);
 	/* Pairs with that of queue_dead(). */
 	smp_mb();

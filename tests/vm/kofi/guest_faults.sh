@@ -209,6 +209,38 @@ case_loss_bare() {
   wire_down
 }
 
+# Connections of two programs over rxe before and after one packet of the connection manager could not be sent, without kOFI.
+two_connect() {  # two_connect SECONDS
+  local server status
+  timeout 60 ib_send_lat -R -n 100 >/logs/two_server 2>&1 &
+  server=$!
+  sleep 2
+  timeout "$1" ib_send_lat -R -n 100 10.7.0.1 >/logs/two_client 2>&1
+  status=$?
+  kill $server 2>/dev/null
+  wait $server 2>/dev/null
+  return $status
+}
+link_flap() { ip link set kv0 down; sleep 10; ip link set kv0 up; sleep 2; }
+case_connect_bare() {
+  local asker
+  expect "rxe device" "" rxe_up
+  expect "rxe connects" "two programs" two_connect 30
+  link_flap
+  expect "rxe flap" "the link was down for 10 s: they connect" two_connect 30
+  # Nobody answers; the request is repeated every 4 to 6 s, while the link is down, too.
+  ip neigh replace 10.7.0.77 lladdr 02:00:00:00:00:77 dev kv0 nud permanent
+  timeout 60 ib_send_lat -R -n 100 10.7.0.77 >/logs/nobody 2>&1 &
+  asker=$!
+  sleep 3
+  link_flap
+  kill $asker
+  wait $asker
+  result "note rxe asked: $(two_connect 30 && echo "they connect" || echo "the same while a request was repeated: they do not connect within 30 s")"
+  remove_rxe
+  expect "rxe anew" "they connect when the device was added anew" two_connect 30
+}
+
 # --- a device that goes while it is used ---
 
 remove_rxe() { rdma link del rxe0; sleep "${1:-0.3}"; rdma link add rxe0 type rxe netdev kv0; }
