@@ -6,10 +6,6 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace weft::arch {
 
 inline constexpr size_t cache_line_bytes = 64;
@@ -17,7 +13,7 @@ inline constexpr size_t cache_line_bytes = 64;
 // Tells the core that this is a spin loop.
 inline void pause() noexcept {
 #if defined(__x86_64__)
-  _mm_pause();
+  __builtin_ia32_pause();  // <immintrin.h> is most of what a file with this one would compile
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
@@ -26,7 +22,7 @@ inline void pause() noexcept {
 // A counter that runs at a constant rate and is the same on all cores of a machine (x86 invariant TSC, Arm CNTVCT).
 inline uint64_t ticks() noexcept {
 #if defined(__x86_64__)
-  return __rdtsc();
+  return __builtin_ia32_rdtsc();
 #elif defined(__aarch64__)
   uint64_t value;
   asm volatile("mrs %0, cntvct_el0" : "=r"(value));

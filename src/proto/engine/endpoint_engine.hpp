@@ -30,6 +30,9 @@
 
 namespace weft::proto {
 
+// Of an operation whose completion waits for its target.
+inline constexpr uint64_t acknowledged_flags = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
+
 // A transmit operation as a program asks for it. Pointers are read during the call only, unless it must wait.
 struct Request {
   OpKind kind = OpKind::Send;  // Send, Write, Read, Atomic

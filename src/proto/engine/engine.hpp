@@ -27,7 +27,6 @@
 
 namespace weft::proto {
 
-inline constexpr uint64_t acknowledged_flags = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
 inline constexpr uint32_t small_calls_without_poll_max = 256;
 inline constexpr unsigned looks_for_leaving = 4;  // polls, where addresses have been removed
 

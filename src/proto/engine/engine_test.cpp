@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/memory_region.hpp"
-#include "proto/engine/sim_link.hpp"
+#include "proto/engine/sim_engines.hpp"
 
 namespace weft::proto {
 namespace {

@@ -31,7 +31,8 @@ struct Engine<L>::Taker {
         request.tagged ? rx.tags.peek_arrival(head.a, peer.fi_addr) : rx.messages.peek_arrival(peer.fi_addr);
     return posted == nullptr && !rx.has_unexpected(request);
   }
-  bool on_frame(typename L::PeerBase& base, const wire::FrameHead& head, const std::byte* payload) noexcept {
+  bool on_frame(typename L::PeerBase& base, const wire::FrameHead& head,
+                const std::byte* payload) noexcept requires HasLoans<L> {
     if (done) return false;  // stays where it is, for the next take()
     Peer& peer = static_cast<Peer&>(base);
     if (!wants(peer, head)) return engine.on_frame(base, head, payload);

@@ -8,8 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "proto/engine/engine.hpp"
-#include "proto/engine/sim_link.hpp"
+#include "proto/engine/sim_engines.hpp"
 
 namespace weft::proto {
 namespace {

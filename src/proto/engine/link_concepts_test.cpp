@@ -12,8 +12,7 @@
 
 #include "core/memory_region.hpp"
 #include "proto/engine/connection.hpp"
-#include "proto/engine/engine.hpp"
-#include "proto/engine/sim_link.hpp"
+#include "proto/engine/sim_engines.hpp"
 
 namespace weft::proto {
 namespace {

@@ -4,39 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <new>
 
 #include "proto/engine/sim_world.hpp"
-
-namespace weft::proto::sim {
-bool out_of_memory = false;
-}
-
-namespace {
-
-bool starving = false;
-
-void* take(size_t bytes) noexcept { return std::malloc(bytes == 0 ? 1 : bytes); }
-void* take_or_throw(size_t bytes) {
-  if (void* at = weft::proto::sim::out_of_memory ? nullptr : take(bytes); at != nullptr) return at;
-  throw std::bad_alloc();
-}
-
-}  // namespace
-
-// What may fail without an exception does fail while `starving`. All of them take from malloc, which the compiler cannot see once it has
-// inlined only one side.
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-void* operator new(size_t bytes) { return take_or_throw(bytes); }
-void* operator new[](size_t bytes) { return take_or_throw(bytes); }
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return starving ? nullptr : take(bytes); }
-void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
-  return starving ? nullptr : take(bytes);
-}
-void operator delete(void* at) noexcept { std::free(at); }
-void operator delete[](void* at) noexcept { std::free(at); }
-void operator delete(void* at, size_t) noexcept { std::free(at); }
-void operator delete[](void* at, size_t) noexcept { std::free(at); }
 
 namespace weft::proto::sim {
 namespace {

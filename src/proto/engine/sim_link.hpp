@@ -27,8 +27,9 @@ namespace weft::proto::sim {
 
 inline constexpr size_t address_bytes = 16;
 
-// While true, every allocation that throws does (property_test.cpp, where the operators are).
+// While true, every allocation that throws does; every one that returns null (sim_engines_test.cpp, where the operators are).
 extern bool out_of_memory;
+extern bool starving;
 
 struct Frame {
   wire::FrameHead head{};

@@ -19,8 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/engine/engine.hpp"
-#include "proto/engine/sim_link.hpp"
+#include "proto/engine/sim_engines.hpp"
 #include "proto/engine/sim_records.hpp"
 
 namespace weft::proto::sim {

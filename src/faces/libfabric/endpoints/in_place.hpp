@@ -11,6 +11,7 @@
 
 #include "faces/libfabric/endpoints/endpoint.hpp"
 #include "faces/libfabric/endpoints/extension.hpp"
+#include "proto/engine/open_table.hpp"
 
 namespace weft::fi {
 

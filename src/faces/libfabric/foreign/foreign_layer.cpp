@@ -17,6 +17,7 @@
 #include "link/message/link.hpp"
 #include "link/reliable/ip_names.hpp"
 #include "link/reliable/link.hpp"
+#include "proto/engine/engine.hpp"
 #include "providers/socket_address.hpp"
 
 namespace weft::fi {

@@ -22,7 +22,7 @@
 
 #include "base/list.hpp"
 #include "faces/libfabric/objects/objects.hpp"
-#include "proto/engine/engine.hpp"
+#include "proto/engine/endpoint_engine.hpp"
 
 namespace weft::fi {
 
