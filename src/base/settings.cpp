@@ -174,6 +174,14 @@ std::string accepted(const Setting& setting) {
   return "a number from " + std::to_string(setting.least) + " to " + std::to_string(setting.most);
 }
 
+std::string used_instead(const Setting& setting) {
+  if (setting.kind == Kind::Flag) return setting.otherwise != 0 ? "yes" : "no";
+  // A number that nobody can set stands for what the program finds out by itself.
+  const bool is_found_out = setting.otherwise < setting.least || setting.otherwise > setting.most;
+  if (setting.kind != Kind::Number || is_found_out) return "the default";
+  return std::to_string(setting.otherwise);
+}
+
 uint64_t number(std::string_view name) noexcept {
   const Setting* setting = find(name);
   if (setting == nullptr) return 0;

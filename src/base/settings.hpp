@@ -37,6 +37,8 @@ std::optional<uint64_t> parse(const Setting& setting, std::string_view text) noe
 std::optional<bool> parse_flag(std::string_view text) noexcept;
 // "a number from 1 to 999999", for messages.
 std::string accepted(const Setting& setting);
+// "60", "yes", "the default": what is used in place of a malformed value, for messages.
+std::string used_instead(const Setting& setting);
 
 // The value of a setting of the list; `otherwise` when it is not set or malformed. Any thread.
 uint64_t number(std::string_view name) noexcept;

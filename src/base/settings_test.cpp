@@ -34,6 +34,12 @@ TEST(SettingTable, Numbers) {
   EXPECT_EQ(accepted(timeout), "a number from 1 to 999999");
 }
 
+TEST(SettingTable, WhatAMalformedValueIsReplacedBy) {
+  EXPECT_EQ(used_instead(*find("WEFT_RELIABLE_TIMEOUT_S")), "60");
+  EXPECT_EQ(used_instead(*find("FI_WEFT_NEAR")), "yes");
+  EXPECT_EQ(used_instead(*find("WEFT_VERBS_MTU")), "the default");  // by the interface
+}
+
 TEST(SettingTable, AMalformedValueIsAnUnsetOne) {
   setenv("WEFT_RELIABLE_TIMEOUT_S", "7", 1);
   EXPECT_EQ(number("WEFT_RELIABLE_TIMEOUT_S"), 7u);

@@ -23,11 +23,8 @@ namespace {
 void report_value(const settings::Setting& one) {
   const char* text = os::setting(one.name.data());
   if (text == nullptr || *text == 0 || settings::parse(one, text)) return;
-  const std::string used = one.kind == settings::Kind::Flag   ? (one.otherwise != 0 ? "yes" : "no")
-                           : one.kind == settings::Kind::Word ? "the default"
-                                                              : std::to_string(one.otherwise);
   log_warn(kCore, FI_LOG_CORE, "%s=%s is not %s; %s is used", one.name.data(), text,
-           settings::accepted(one).c_str(), used.c_str());
+           settings::accepted(one).c_str(), settings::used_instead(one).c_str());
 }
 
 // The same for the list of subsystems (log.cpp).

@@ -18,11 +18,8 @@ bool is_ours(std::string_view name) noexcept { return name.starts_with("WEFT_");
 void report_value(const settings::Setting& one) {
   const char* text = settings::text(one.name);
   if (text == nullptr || *text == 0 || settings::parse(one, text)) return;
-  const std::string used = one.kind == settings::Kind::Flag   ? (one.otherwise != 0 ? "yes" : "no")
-                           : one.kind == settings::Kind::Word ? "the default"
-                                                              : std::to_string(one.otherwise);
   log(Level::Warning, "%s=%s is not %s; %s is used", one.name.data(), text, settings::accepted(one).c_str(),
-      used.c_str());
+      settings::used_instead(one).c_str());
 }
 
 // Of unknown names only misspelt ones: others may be of tests and scripts.
