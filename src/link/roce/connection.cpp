@@ -131,8 +131,8 @@ void Connection::disconnected(core::ProviderError why) noexcept {
 
 void Connection::look() noexcept {
   looks_ = false;
-  Ignored ignored;
-  (void)control_.poll(ignored);
+  LastWord last_word{this};
+  (void)control_.poll(last_word);
 }
 
 // What had come before the peer left is shown first.
@@ -173,6 +173,9 @@ void Connection::shut_down() noexcept {
     pollfd nothing{};
     (void)::poll(&nothing, 0, linger_step_ms);
   }
+  // The acknowledgement of what came last may be lost, and there will be nobody to repeat it.
+  (void)control_.send(control_peer_, {wire::FrameKind::Done, 0, 0, 0, channel_.consumed(), 0}, {}, nullptr,
+                      0);
   control_.shut_down();
 }
 

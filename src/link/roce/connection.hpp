@@ -188,9 +188,14 @@ class Connection final : public proto::LinkBase, tcp::ConnectionEvents, proto::C
  private:
   enum class Stage : uint8_t { Idle, Connecting, Open, Shut, Over };
   static constexpr uint32_t polls_per_look = 64;
-  // Frames have no business on the TCP connection.
-  struct Ignored {
-    bool on_frame(tcp::Other&, const wire::FrameHead&, const std::byte*) noexcept { return true; }
+  // The one frame on the TCP connection: who leaves says how many messages it has consumed (Done, a = that).
+  struct LastWord {
+    Connection* connection;
+    bool on_frame(tcp::Other&, const wire::FrameHead& head, const std::byte*) noexcept {
+      if (head.kind == wire::FrameKind::Done && !connection->channel_.settle(head.a))
+        connection->misbehaved_ = true;
+      return true;
+    }
   };
 
   // What the TCP connection says.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <rdma/fabric.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,7 +24,10 @@ std::string text_of(std::span<const std::byte> bytes) {
 template <class C>
 struct End final : tcp::ConnectionEvents, proto::ConnectionObserver {
   tcp::Other* make_peer(std::span<const std::byte>) override { return peer = &place; }
-  void peer_lost(tcp::Other&, core::ProviderError) noexcept override { peer = nullptr; }
+  void peer_lost(tcp::Other&, core::ProviderError) noexcept override {
+    peer = nullptr;
+    unsettled = link.sent_sequence(place) - link.completed_sequence(place);
+  }
   void connected(std::span<const std::byte> data) noexcept override {
     story += "connected(" + text_of(data) + ") ";
   }
@@ -45,6 +49,7 @@ struct End final : tcp::ConnectionEvents, proto::ConnectionObserver {
 
   tcp::Other place;
   tcp::Other* peer = nullptr;
+  uint64_t unsettled = 0;  // messages, when the peer was lost
   std::string story;
   std::vector<std::string> frames;
   std::vector<uint64_t> tags;
@@ -165,6 +170,36 @@ TEST_F(RoceConnection, AClosedPeerIsNoticed) {
   }));
   EXPECT_EQ(a.story, "connected(welcome) disconnected ");
 }
+
+// Who has taken the last message leaves at once: the sender knows that it came, though the acknowledgement is lost.
+struct RoceConnectionLossy : RoceConnection, testing::WithParamInterface<int> {
+  void SetUp() override {
+    ::setenv("WEFT_PACKET_FAULTS", ("loss=25,seed=" + std::to_string(GetParam())).c_str(), 1);
+    RoceConnection::SetUp();
+  }
+  void TearDown() override { ::unsetenv("WEFT_PACKET_FAULTS"); }
+};
+
+TEST_P(RoceConnectionLossy, WhoLeavesSaysWhatItHas) {
+  ASSERT_NO_FATAL_FAILURE(join());
+  ASSERT_TRUE(until([&] {
+    a.poll();
+    b.poll();
+    return a.send(7, "last");
+  }));
+  ASSERT_TRUE(until([&] {
+    b.poll();
+    return !b.frames.empty();
+  }));
+  b.link.shut_down();
+  ASSERT_TRUE(until([&] {
+    a.poll();
+    return a.peer == nullptr;
+  }));
+  EXPECT_EQ(a.unsettled, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RoceConnectionLossy, testing::Range(1, 9));
 
 }  // namespace
 }  // namespace weft::link::roce

@@ -215,7 +215,7 @@ void MessageChannel::collect() noexcept {
       } else if (one.opcode == CompletionOpcode::Receive) {
         on_arrival(static_cast<uint32_t>(one.id), one.bytes);
       } else if (one.id != control_id) {
-        settled_ = one.id + 1;
+        settled_ = std::max(settled_, one.id + 1);
       }
     }
   }

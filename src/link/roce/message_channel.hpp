@@ -12,6 +12,7 @@
 // What the peer sends is hostile: a count of what was never sent, or another kind, fails the channel.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -65,8 +66,16 @@ class MessageChannel {
   // What reserve() gave last.
   std::byte* reserved() noexcept { return send_slot(sent_ % send_slots) + header_bytes; }
   void commit(size_t bytes) noexcept;
-  uint64_t sent() const noexcept { return sent_; }        // messages
-  uint64_t settled() const noexcept { return settled_; }  // that the peer's adapter has acknowledged
+  uint64_t sent() const noexcept { return sent_; }  // messages
+  uint64_t settled() const noexcept {
+    return settled_;
+  }  // that the peer has: by its adapter, or by its own word
+  // The peer says that it has consumed so many, whatever became of the acknowledgements. False: more than were sent.
+  bool settle(uint64_t count) noexcept {
+    if (count > sent_) return false;
+    settled_ = std::max(settled_, count);
+    return true;
+  }
 
   // --- receiving --- show(message) for each message in order; one that it refuses (false) is shown again by the next
   // call. Returns how many were taken.
@@ -89,6 +98,7 @@ class MessageChannel {
     if (returned_count_ != 0 || credit_due_) give_back();
     return taken;
   }
+  uint64_t consumed() const noexcept { return consumed_; }  // messages that were taken
   // Moves what is on its way without showing anything.
   void drive() noexcept {
     if (qp_ != nullptr) collect();
