@@ -212,13 +212,17 @@ class EthernetPackets {
       std::array<iovec, parts_max + 1> frame;
       frame[0] = {head_.bytes.data(), head_.count};
       std::copy_n(parts, count, frame.begin() + 1);
+      if (stack_.loops()) [[unlikely]] {
+        // Not in a train, of which it would not be known yet whether this one leaves.
+        if (!frames_.send(frame.data(), count + 1)) return -EAGAIN;
+        (void)stack_.keep(head_, parts, count);
+        return 0;
+      }
       bool taken = false;
       if constexpr (in_train) taken = frames_.add(frame.data(), count + 1);
       else taken = frames_.send(frame.data(), count + 1);
       if (!taken) return -EAGAIN;
       if constexpr (in_train) ++added_;
-      if (stack_.loops()) [[unlikely]]
-        (void)stack_.keep(head_, parts, count);
       return 0;
     }
     if (status < 0) return status;

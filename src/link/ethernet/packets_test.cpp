@@ -233,6 +233,30 @@ void expect_lost_segments() {
 TEST(EthernetRoom, WhatASegmentedSendHasLostIsCounted) { expect_lost_segments<HubPort>(); }
 TEST(EthernetRoom, WhatATrainHasLostIsCounted) { expect_lost_segments<TrainPort>(); }
 
+// What a group's sender hears of itself is what has left, so that it does not hear twice what is sent again.
+template <class Port>
+void expect_own_segments() {
+  Hub hub;
+  EthernetPackets<Port, TestClock> one;
+  one.frames().attach(hub, 1);
+  ASSERT_TRUE(one.open(at("10.0.0.1:99").bytes()));
+  const os::SocketAddress group = at("239.1.2.3:99");
+  ASSERT_EQ(one.join(group.bytes(), true), 0);
+  std::string text = "aaabbbccc";
+  const iovec part{text.data(), text.size()};
+  one.frames().room = 1;
+  EXPECT_TRUE(one.send_segmented(group.bytes(), &part, 1, 3));
+  EXPECT_EQ(one.lost_segments(), 2u);
+  one.frames().room = SIZE_MAX;
+  Seen seen;
+  one.poll(seen);
+  ASSERT_EQ(seen.packets.size(), 1u);
+  EXPECT_EQ(seen.packets[0].bytes, "aaa");
+}
+
+TEST(EthernetRoom, ASenderToAGroupHearsWhatHasLeft) { expect_own_segments<HubPort>(); }
+TEST(EthernetRoom, ASenderToAGroupHearsWhatHasLeftOfATrain) { expect_own_segments<TrainPort>(); }
+
 TEST_P(Ethernet, what_waits_is_bounded_and_lost_when_nobody_answers) {
   open();
   for (size_t i = 0; i < 3 * Stack::kept_for_host_max; ++i) EXPECT_EQ(send(one, nobody(), "x"), 0);
