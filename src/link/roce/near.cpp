@@ -97,10 +97,12 @@ void NearPort::close() noexcept {
 void NearPort::expect(const Gid& to, uint64_t now) noexcept {
   if (!listener_ || !origin_.is_here()) return;
   if (const auto found = outbound_.find(to); found != outbound_.end()) {
-    // Somebody may have the name by now.
-    if (found->second->state != State::Absent) return;
-    found->second->state = State::Wanted;
-    found->second->again_at = 0;
+    // Somebody may have the name by now, also after who had it.
+    Outbound& out = *found->second;
+    if (out.ring && os::is_hung_up(out.connection)) end(out, now);
+    if (out.state != State::Absent) return;
+    out.state = State::Wanted;
+    out.again_at = 0;
   } else if (want(to) == nullptr) {
     return;
   }

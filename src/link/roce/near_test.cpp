@@ -369,6 +369,42 @@ TEST(RoceNear, AnAbsentPeerIsGreetedAgainForTheNextQueuePair) {
   EXPECT_EQ(a.counters().sent_by_udp, 0U);
 }
 
+// The ring to a device that has ended is of no use for the one that has its name now.
+TEST(RoceNear, APeerThatHasEndedIsGreetedAgainForTheNextQueuePair) {
+  Side a(local, false);
+  ASSERT_TRUE(a.device);
+  DeviceSettings settings = Side::settings_of(local, false, true);
+  std::optional<Side> b;
+  b.emplace(settings, 0);
+  ASSERT_TRUE(b->device);
+  settings.port = b->device->port_of(0);
+  AddressVector peer;
+  peer.destination = b->device->gid(0);
+  const auto turn = [&] {
+    for (int i = 0; i < 10; ++i, ::usleep(1'500)) (void)(a.device->poll() + b->device->poll());
+  };
+  join(a, *b);
+  a.device->expect(peer);
+  turn();
+  a.write(*b, 64);
+  EXPECT_EQ(a.counters().near.sent, 1U);
+  b.reset();
+  b.emplace(settings, 0);
+  ASSERT_TRUE(b->device);
+  {
+    const std::scoped_lock guard(a.device->lock());
+    Attributes reset;
+    reset.state = QpState::Reset;
+    ASSERT_TRUE(a.device->adapter().modify(*a.qp, reset, attr_state, a.device->now()));
+  }
+  join(a, *b);
+  a.device->expect(peer);
+  for (int i = 0; i < 10; ++i, ::usleep(1'500)) (void)b->device->poll();
+  a.write(*b, 64);
+  for (int i = 0; i < 10; ++i, ::usleep(1'500)) (void)b->device->poll();
+  EXPECT_EQ(b->packets().received, 1U);
+}
+
 TEST(RoceNear, APlaceThatIsTakenMeansUdp) {
   Side a(local);
   ASSERT_TRUE(a.device);
