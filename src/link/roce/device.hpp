@@ -232,6 +232,7 @@ class Device final : proto::roce::PacketOutput {
   Result<void> open_port(size_t index, os::SocketAddress address, uint16_t port,
                          const DeviceSettings& settings);
   bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept override;
+  void let_go() noexcept override { flush_ports(); }
   void open_near(const DeviceSettings& settings);
   std::string addresses() const;
   Result<void> join(const Gid& group);

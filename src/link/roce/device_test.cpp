@@ -365,6 +365,37 @@ TEST(RoceDevice, RequestsThatAreCompleteWhenTheyAreSentDoNotWait) {
   }
 }
 
+// A list that is longer than the queue: each request is complete when it is sent, and its place is used again.
+TEST(RoceDevice, AListOfUnreliableInlineRequestsKeepsItsBytes) {
+  Side a("127.0.0.1:0", false, false), b("127.0.0.1:0", false, false);
+  ASSERT_TRUE(a.device && b.device);
+  const auto pairs = connect_unreliable(a, b, 4);
+  constexpr uint64_t count = 12;
+  for (uint64_t i = 0; i < count; ++i) {
+    const std::scoped_lock guard(b.device->lock());
+    const Element to{reinterpret_cast<uint64_t>(b.memory.data()) + 8 * i, 8, b.region->key};
+    ASSERT_EQ(b.device->adapter().post_receive(*pairs[1], {i, {&to, 1}}, b.device->now()), 0);
+  }
+  {
+    const std::scoped_lock guard(a.device->lock());
+    for (uint64_t value = 1; value <= count; ++value) {
+      const Element from{reinterpret_cast<uint64_t>(&value), 8, 0};
+      SendRequest q;
+      q.opcode = SendOpcode::Send;
+      q.flags = inline_data;
+      q.elements = {&from, 1};
+      ASSERT_EQ(a.device->adapter().post_send(*pairs[0], q, a.device->now()), 0);
+    }
+    a.device->posted(a.device->now());
+  }
+  for (uint64_t i = 0; i < count; ++i) ASSERT_TRUE(b.wait(true)) << i;
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t value = 0;
+    std::memcpy(&value, b.memory.data() + 8 * i, 8);
+    EXPECT_EQ(value, i + 1);
+  }
+}
+
 // A program that posts much more than its peer's socket has room for, and a peer that looks at it between: nothing is lost.
 TEST(RoceDevice, UnreliableRequestsDoNotOverflowTheSocketOfTheirPeer) {
   Side a("127.0.0.1:0", false, false), b("127.0.0.1:0", false, false);

@@ -314,6 +314,8 @@ int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) 
   }
   if (request.opcode == SendOpcode::BindWindow) e.bind = request.bind;
   if ((request.flags & inline_data) != 0) {
+    // A list that is longer than the ring: what is complete when it is sent has given its place back, not its packet.
+    if (!qp.is_reliable() && qp.sends.is_first_place(index)) output_.let_go();
     std::byte* to = qp.sends.inline_bytes(index);
     for (const Element& element : request.elements) {
       if (element.length != 0)
