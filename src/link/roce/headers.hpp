@@ -39,6 +39,13 @@ inline bool is_of_reliable(const iovec& head) noexcept {
   return transport == wire::roce::Transport::ReliableConnection ||
          transport == wire::roce::Transport::Extended;
 }
+// Likewise one of UC or UD, which nobody repeats.
+inline bool is_of_unreliable(const iovec& head) noexcept {
+  if (head.iov_len == 0) return false;
+  const auto transport =
+      wire::roce::transport_of(wire::load_byte(static_cast<const std::byte*>(head.iov_base)));
+  return transport == wire::roce::Transport::Unreliable || transport == wire::roce::Transport::Datagram;
+}
 
 // What a UD queue pair shows of a packet between two GIDs of ours: only they tell the ports. `payload` as above.
 std::array<std::byte, proto::roce::grh_bytes> grh_between(const Gid& source, const Gid& destination,

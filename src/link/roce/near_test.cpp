@@ -346,6 +346,30 @@ TEST(RoceNear, AStoppedPeerHoldsUpReliableQueuePairsShortly) {
   child.signal(SIGCONT);
 }
 
+// What RC says of losses is repeated as well.
+TEST(RoceNear, GapMapsWaitForAFullRingAsLongAsReliableQueuePairs) {
+  struct Nowhere final : PacketOutput {
+    bool send(const AddressVector&, const iovec*, size_t) noexcept override { return true; }
+  } nowhere;
+  testing::Counting events;
+  Adapter adapter(nowhere, events, [](void* to, size_t bytes) { return os::random_bytes(to, bytes); });
+  NearPort a(adapter), b(adapter);
+  const auto here = *os::SocketAddress::from_text("127.0.0.1:1");
+  const auto there = *os::SocketAddress::from_text("127.0.0.1:2");
+  ASSERT_TRUE(a.open(here, nullptr) && b.open(there, nullptr));
+  const Gid to = *gid_with_port(there);
+  std::array<std::byte, 20> packet{std::byte{wire::roce::opcode_gap_map}};
+  const iovec part{packet.data(), packet.size()};
+  a.expect(to, os::monotonic_ns());
+  b.tend(os::monotonic_ns());
+  for (size_t i = 0; i < near_slots; ++i) ASSERT_EQ(a.send(to, &part, 1), NearPort::Sent::Taken);
+  const uint64_t begin = os::monotonic_ns();
+  while (a.send(to, &part, 1) == NearPort::Sent::NoRoom && os::monotonic_ns() - begin < 1'000'000'000)
+    ::usleep(100);
+  EXPECT_EQ(a.counters().lost, 1U);
+  EXPECT_LT(os::monotonic_ns() - begin, uint64_t{90'000'000});
+}
+
 // A name that nobody had may have an owner when the next queue pair wants it.
 TEST(RoceNear, AnAbsentPeerIsGreetedAgainForTheNextQueuePair) {
   Side a(local, false);
