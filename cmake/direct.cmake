@@ -294,8 +294,10 @@ function(weft_add_direct provider type header)
 #define WEFT_DIRECT_FUNCTION(call) extern __typeof__(weft_vector_##call) call; __attribute__((visibility(\"hidden\")))
 #include <rdma/fi_tagged.h>
 ")
+    # -g0: strip --strip-debug, which packages do to archives, removes the debugging information that the optimiser's code refers to,
+    # and no C program links any more.
     set_source_files_properties("${functions}" PROPERTIES
-      COMPILE_DEFINITIONS FABRIC_DIRECT COMPILE_OPTIONS "-ffat-lto-objects;-flto"
+      COMPILE_DEFINITIONS FABRIC_DIRECT COMPILE_OPTIONS "-ffat-lto-objects;-flto;-g0"
       INCLUDE_DIRECTORIES "${WEFT_DIRECT_INCLUDE}/weft/direct/${provider};${WEFT_DIRECT_INCLUDE}")
   endif()
   # The provider is compiled once, for the shared libraries and for this.
