@@ -86,8 +86,7 @@ def settings_page(program):
         for name in sorted(n for n in left if n.startswith(prefix)):
             setting = left.pop(name)
             kind = {"flag": "0 or 1, on or off, yes or no", "number": "a number", "text": "text"}[setting["type"]]
-            help_text = setting["help"][:1].upper() + setting["help"][1:]
-            out += [".TP", f".B {escaped(name)}\\fR ({kind})", escaped(help_text.rstrip(".")) + "."]
+            out += [".TP", f".B {escaped(name)}\\fR ({kind})", escaped(setting["help"].rstrip(".")) + "."]
     if left:
         sys.exit(f"settings of no group: {', '.join(sorted(left))}")
     out += [".SH SEE ALSO", "weft(1), weft\\-info(1), weft\\-run(1), fabric(7)"]

@@ -33,7 +33,7 @@ constexpr std::array<Setting, 29> table = {{
     {"FI_LOG_INTERVAL", Kind::Number, 0, int_max, 2000,
      "Milliseconds between two log lines of one place that limits its rate (default: 2000 ms)"},
     {"WEFT_CONFIG", Kind::Text, 0, 0, 0,
-     "A file of lines NAME = value for the other settings (default: /etc/weft.conf); the environment wins"},
+     "A file of lines NAME = value for the other settings; the environment wins (default: /etc/weft.conf)"},
     {"WEFT_RELIABLE_TIMEOUT_S", Kind::Number, 1, 999'999, 60,
      "udp;ofi_rxd and other layers over packets: seconds of silence after which a peer is dead, 1 to 999999 "
      "(default: 60 s)"},

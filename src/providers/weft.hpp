@@ -48,8 +48,8 @@ struct Weft : WeftAddresses {
       {{FI_EP_RDM, protocol, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
   static constexpr std::array<Parameter, 1> parameters = {
       {{"near",
-        "whether peers on this host are reached by shared memory (default: yes); no: by the network, "
-        "as all others"}}};
+        "Whether peers on this host are reached by shared memory; no: by the network, as all others "
+        "(default: yes)"}}};
 
   // All interfaces are one domain, which has the provider's name, unless one is asked for: by a domain's name or by FI_TCP_IFACE.
   static std::vector<Place> places(uint32_t format, std::span<const std::byte> source,
