@@ -332,6 +332,35 @@ std::array<QueuePair*, 2> connect_unreliable(Side& a, Side& b, uint32_t requests
   return pairs;
 }
 
+// Receives of 8 bytes each, one behind the other.
+void post_receives(Side& side, QueuePair& qp, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    const std::scoped_lock guard(side.device->lock());
+    const Element to{reinterpret_cast<uint64_t>(side.memory.data()) + 8 * i, 8, side.region->key};
+    ASSERT_EQ(side.device->adapter().post_receive(qp, {i, {&to, 1}}, side.device->now()), 0);
+  }
+}
+
+// Under the lock of the device: the number as an inline SEND without a completion.
+int send_number(Side& side, QueuePair& qp, uint64_t number) {
+  const Element from{reinterpret_cast<uint64_t>(&number), 8, 0};
+  SendRequest q;
+  q.opcode = SendOpcode::Send;
+  q.flags = inline_data;
+  q.elements = {&from, 1};
+  return side.device->adapter().post_send(qp, q, side.device->now());
+}
+
+// 1, 2, 3 ... have come into what post_receives() posted.
+void expect_numbers(Side& side, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) ASSERT_TRUE(side.wait(true)) << i;
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t value = 0;
+    std::memcpy(&value, side.memory.data() + 8 * i, 8);
+    EXPECT_EQ(value, i + 1);
+  }
+}
+
 // A UC request is complete as soon as it is sent, and its place in the ring free for the next one: here of four.
 TEST(RoceDevice, RequestsThatAreCompleteWhenTheyAreSentDoNotWait) {
   Side a("127.0.0.1:0", true, false), b("127.0.0.1:0", true, false);
@@ -341,28 +370,14 @@ TEST(RoceDevice, RequestsThatAreCompleteWhenTheyAreSentDoNotWait) {
   ASSERT_TRUE(poll_until_aside(a, b));
   const auto pairs = connect_unreliable(a, b, 4);
   constexpr uint64_t count = 12;
-  for (uint64_t i = 0; i < count; ++i) {
-    const std::scoped_lock guard(b.device->lock());
-    const Element to{reinterpret_cast<uint64_t>(b.memory.data()) + 8 * i, 8, b.region->key};
-    ASSERT_EQ(b.device->adapter().post_receive(*pairs[1], {i, {&to, 1}}, b.device->now()), 0);
-  }
+  ASSERT_NO_FATAL_FAILURE(post_receives(b, *pairs[1], count));
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t value = i + 1;
-    const Element from{reinterpret_cast<uint64_t>(&value), 8, 0};
-    SendRequest q;
-    q.opcode = SendOpcode::Send;
-    q.flags = inline_data;
-    q.elements = {&from, 1};
     const std::scoped_lock guard(a.device->lock());
-    ASSERT_EQ(a.device->adapter().post_send(*pairs[0], q, a.device->now()), 0) << i;
+    ASSERT_EQ(send_number(a, *pairs[0], value), 0) << i;
     a.device->posted(a.device->now());
   }
-  for (uint64_t i = 0; i < count; ++i) ASSERT_TRUE(b.wait(true)) << i;
-  for (uint64_t i = 0; i < count; ++i) {
-    uint64_t value = 0;
-    std::memcpy(&value, b.memory.data() + 8 * i, 8);
-    EXPECT_EQ(value, i + 1);
-  }
+  expect_numbers(b, count);
 }
 
 // A list that is longer than the queue: each request is complete when it is sent, and its place is used again.
@@ -371,29 +386,13 @@ TEST(RoceDevice, AListOfUnreliableInlineRequestsKeepsItsBytes) {
   ASSERT_TRUE(a.device && b.device);
   const auto pairs = connect_unreliable(a, b, 4);
   constexpr uint64_t count = 12;
-  for (uint64_t i = 0; i < count; ++i) {
-    const std::scoped_lock guard(b.device->lock());
-    const Element to{reinterpret_cast<uint64_t>(b.memory.data()) + 8 * i, 8, b.region->key};
-    ASSERT_EQ(b.device->adapter().post_receive(*pairs[1], {i, {&to, 1}}, b.device->now()), 0);
-  }
+  ASSERT_NO_FATAL_FAILURE(post_receives(b, *pairs[1], count));
   {
     const std::scoped_lock guard(a.device->lock());
-    for (uint64_t value = 1; value <= count; ++value) {
-      const Element from{reinterpret_cast<uint64_t>(&value), 8, 0};
-      SendRequest q;
-      q.opcode = SendOpcode::Send;
-      q.flags = inline_data;
-      q.elements = {&from, 1};
-      ASSERT_EQ(a.device->adapter().post_send(*pairs[0], q, a.device->now()), 0);
-    }
+    for (uint64_t value = 1; value <= count; ++value) ASSERT_EQ(send_number(a, *pairs[0], value), 0);
     a.device->posted(a.device->now());
   }
-  for (uint64_t i = 0; i < count; ++i) ASSERT_TRUE(b.wait(true)) << i;
-  for (uint64_t i = 0; i < count; ++i) {
-    uint64_t value = 0;
-    std::memcpy(&value, b.memory.data() + 8 * i, 8);
-    EXPECT_EQ(value, i + 1);
-  }
+  expect_numbers(b, count);
 }
 
 // A program that posts much more than its peer's socket has room for, and a peer that looks at it between: nothing is lost.

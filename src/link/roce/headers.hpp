@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "link/roce/gid.hpp"
@@ -31,20 +32,21 @@ struct Headers {
 Headers headers_between(const os::SocketAddress& source, const os::SocketAddress& destination, size_t payload,
                         uint16_t identification = 0) noexcept;
 
-// Whether the packet that begins so is one of RC or XRC.
-inline bool is_of_reliable(const iovec& head) noexcept {
-  if (head.iov_len == 0) return false;
-  const auto transport =
-      wire::roce::transport_of(wire::load_byte(static_cast<const std::byte*>(head.iov_base)));
-  return transport == wire::roce::Transport::ReliableConnection ||
-         transport == wire::roce::Transport::Extended;
+// The transport of the packet that begins so, by its opcode; nothing where there is no first byte.
+inline std::optional<wire::roce::Transport> transport_of(const iovec& head) noexcept {
+  if (head.iov_len == 0) return std::nullopt;
+  return wire::roce::transport_of(wire::load_byte(static_cast<const std::byte*>(head.iov_base)));
 }
-// Likewise one of UC or UD, which nobody repeats.
+// What is lost of RC or XRC is repeated, of UC or UD it is not.
+inline bool is_of_reliable(const iovec& head) noexcept {
+  using enum wire::roce::Transport;
+  const auto transport = transport_of(head);
+  return transport == ReliableConnection || transport == Extended;
+}
 inline bool is_of_unreliable(const iovec& head) noexcept {
-  if (head.iov_len == 0) return false;
-  const auto transport =
-      wire::roce::transport_of(wire::load_byte(static_cast<const std::byte*>(head.iov_base)));
-  return transport == wire::roce::Transport::Unreliable || transport == wire::roce::Transport::Datagram;
+  using enum wire::roce::Transport;
+  const auto transport = transport_of(head);
+  return transport == Unreliable || transport == Datagram;
 }
 
 // What a UD queue pair shows of a packet between two GIDs of ours: only they tell the ports. `payload` as above.

@@ -67,9 +67,8 @@ class MessageChannel {
   std::byte* reserved() noexcept { return send_slot(sent_ % send_slots) + header_bytes; }
   void commit(size_t bytes) noexcept;
   uint64_t sent() const noexcept { return sent_; }  // messages
-  uint64_t settled() const noexcept {
-    return settled_;
-  }  // that the peer has: by its adapter, or by its own word
+  // Messages that the peer has: by its adapter, or by its own word.
+  uint64_t settled() const noexcept { return settled_; }
   // The peer says that it has consumed so many, whatever became of the acknowledgements. False: more than were sent.
   bool settle(uint64_t count) noexcept {
     if (count > sent_) return false;
