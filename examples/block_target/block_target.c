@@ -47,7 +47,7 @@ enum {
 };
 enum { OP_READ, OP_WRITE, OP_FLUSH, OP_DISCARD, OP_ZERO };
 enum { FLAG_FUA = 1, FLAG_INLINE = 2 };
-enum { WELCOME_DISCARD = 2, WELCOME_ZEROES = 4 };
+enum { WELCOME_DISCARD = 2, WELCOME_ZEROES = 4, WELCOME_INLINE_READS = 8 };
 
 struct hello {
   uint32_t magic;
@@ -81,7 +81,7 @@ _Static_assert(sizeof(struct command) == 32 && sizeof(struct answer) == 8, "as t
 #error "the structures above are written for little-endian machines"
 #endif
 
-enum { BLOCK = 512, FRAME = sizeof(struct command) + INLINE_MAX };
+enum { BLOCK = 512, FRAME = sizeof(struct command) + INLINE_MAX, HEADROOM = 4096, SLOT = HEADROOM + IO_MAX };
 
 /* --- state --- */
 
@@ -96,13 +96,13 @@ struct receive {
   struct context context;
   unsigned char* frame; /* FRAME bytes */
 };
-enum step { STEP_FREE, STEP_FETCH, STEP_BRING, STEP_ANSWER };
+enum step { STEP_FREE, STEP_FETCH, STEP_BRING, STEP_BRING_INLINE, STEP_ANSWER };
 struct slot {
   struct context context;
   enum step step;
   struct command command;
   struct answer answer;
-  unsigned char* data; /* IO_MAX bytes */
+  unsigned char* data; /* IO_MAX bytes, room for the answer before them */
   struct slot* next;   /* free, or waiting for room to send */
 };
 struct connection {
@@ -267,16 +267,16 @@ static bool make_room(struct connection* connection) {
   connection->receives = calloc(depth, sizeof(*connection->receives));
   connection->slots = calloc(depth, sizeof(*connection->slots));
   /* Pages come when they are used. */
-  connection->memory_bytes = depth * ((size_t)IO_MAX + FRAME);
+  connection->memory_bytes = depth * ((size_t)SLOT + FRAME);
   connection->memory = mmap(NULL, connection->memory_bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (!connection->receives || !connection->slots || connection->memory == MAP_FAILED) return false;
   for (size_t i = 0; i < depth; ++i) {
     struct receive* receive = &connection->receives[i];
     struct slot* slot = &connection->slots[i];
-    *receive = (struct receive){{connection, true}, connection->memory + depth * IO_MAX + i * FRAME};
+    *receive = (struct receive){{connection, true}, connection->memory + depth * SLOT + i * FRAME};
     slot->context.connection = connection;
-    slot->data = connection->memory + i * IO_MAX;
+    slot->data = connection->memory + i * SLOT + HEADROOM;
     slot->next = connection->free;
     connection->free = slot;
   }
@@ -326,7 +326,7 @@ static int admit(const struct hello* hello) {
 static void on_request(struct fi_info* request, const void* data, size_t bytes) {
   const struct welcome welcome = {.magic = MAGIC,
                                   .version = VERSION,
-                                  .flags = WELCOME_DISCARD | WELCOME_ZEROES,
+                                  .flags = WELCOME_DISCARD | WELCOME_ZEROES | WELCOME_INLINE_READS,
                                   .block_bytes = BLOCK,
                                   .bytes = file_bytes,
                                   .volume = volume,
@@ -373,11 +373,15 @@ static void send_step(struct slot* slot) {
                             command->tag | (uint64_t)command->sequence << 16, FI_ADDR_UNSPEC, 0, command->key,
                             &slot->context);
       break;
-    case STEP_ANSWER:
-      memcpy(slot->data, &slot->answer, sizeof(slot->answer));
-      status = fi_send(connection->ep, slot->data, sizeof(slot->answer), connection->desc, FI_ADDR_UNSPEC,
-                       &slot->context);
+    case STEP_BRING_INLINE:
+    case STEP_ANSWER: {
+      unsigned char* message = slot->data - sizeof(slot->answer);
+      memcpy(message, &slot->answer, sizeof(slot->answer));
+      status = fi_send(connection->ep, message,
+                       sizeof(slot->answer) + (slot->step == STEP_ANSWER ? 0 : command->bytes),
+                       connection->desc, FI_ADDR_UNSPEC, &slot->context);
       break;
+    }
     default:
       break;
   }
@@ -389,17 +393,20 @@ static void send_step(struct slot* slot) {
   }
 }
 
-static void answer(struct slot* slot, int err) {
+static void answer_by(struct slot* slot, enum step step, int err) {
   slot->answer = (struct answer){slot->command.tag, slot->command.sequence, (uint16_t)err, 0};
-  slot->step = STEP_ANSWER;
+  slot->step = step;
   send_step(slot);
 }
 
+static void answer(struct slot* slot, int err) { answer_by(slot, STEP_ANSWER, err); }
+
 static bool well_formed(const struct command* command, size_t bytes) {
   const bool pages = command->op == OP_READ || command->op == OP_WRITE;
-  const size_t payload = (command->flags & FLAG_INLINE) != 0 ? command->bytes : 0;
+  const size_t with_it = (command->flags & FLAG_INLINE) != 0 ? command->bytes : 0;
+  const size_t payload = command->op == OP_WRITE ? with_it : 0;
   if (command->op > OP_ZERO || (command->flags & ~(FLAG_FUA | FLAG_INLINE)) != 0) return false;
-  if (payload != 0 && (command->op != OP_WRITE || payload > INLINE_MAX)) return false;
+  if (with_it != 0 && (!pages || with_it > INLINE_MAX)) return false;
   return bytes == sizeof(*command) + payload && !(pages && (command->bytes == 0 || command->bytes > IO_MAX));
 }
 
@@ -417,7 +424,8 @@ static void on_command(struct connection* connection, struct receive* receive, s
   }
   connection->free = slot->next;
   slot->command = command;
-  const bool has_payload = (command.flags & FLAG_INLINE) != 0;
+  const bool is_inline = (command.flags & FLAG_INLINE) != 0;
+  const bool has_payload = is_inline && command.op == OP_WRITE;
   if (has_payload) memcpy(slot->data, receive->frame + sizeof(command), command.bytes);
   /* Before the answer: the initiator's next command finds the receive. */
   if (post_receive(connection, receive) != 0) {
@@ -432,8 +440,7 @@ static void on_command(struct connection* connection, struct receive* receive, s
     if (err != 0) {
       answer(slot, err);
     } else {
-      slot->step = STEP_BRING;
-      send_step(slot);
+      answer_by(slot, is_inline ? STEP_BRING_INLINE : STEP_BRING, 0);
     }
   } else if (command.op == OP_WRITE && !has_payload) {
     slot->step = STEP_FETCH;

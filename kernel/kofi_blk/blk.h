@@ -35,6 +35,8 @@ enum kblk_state {
 
 enum { KBLK_IDLE, KBLK_SENT, KBLK_ANSWERED };
 
+#define KBLK_FRAME	(sizeof(struct kblk_answer) + KBLK_INLINE_MAX)
+
 struct kblk_dev;
 
 struct kblk_queue {
@@ -45,7 +47,7 @@ struct kblk_queue {
 	struct fid_ep		*ep;
 	struct fid_eq		*eq;
 	struct fid_cq		*cq;
-	struct kblk_answer	*answers;	/* depth: posted */
+	void			**frames;	/* depth: posted, KBLK_FRAME bytes each */
 };
 
 /* Of a request, behind it. */
@@ -53,7 +55,7 @@ struct kblk_cmd {
 	struct kblk_command	wire;
 	struct kblk_queue	*queue;
 	atomic_t		state;
-	atomic_t		refs;		/* its answer; its send, where the pages travel */
+	atomic_t		refs;		/* its answer; its send, if reported */
 	blk_status_t		status;
 	u16			sequence;
 	u32			bytes;

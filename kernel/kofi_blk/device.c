@@ -3,10 +3,11 @@
  * The disk: requests become commands, answers end requests. Must not know how
  * connections come and go.
  *
- * A write of up to KBLK_INLINE_MAX bytes travels with its command. The pages of
- * all other requests are registered under a key that is never used again; the
- * target reads or writes them, and the registration is closed before the
- * request ends: then nobody reaches the pages any more.
+ * A write of up to KBLK_INLINE_MAX bytes travels with its command, a read with
+ * its answer, if the target can. The pages of all other requests are registered
+ * under a key that is never used again; the target reads or writes them, and the
+ * registration is closed before the request ends: then nobody reaches the pages
+ * any more.
  */
 #include "blk.h"
 
@@ -109,23 +110,42 @@ static int register_pages(struct kblk_dev *dev, struct kblk_cmd *cmd, bool write
 	return status;
 }
 
+static bool is_inline(const struct kblk_cmd *cmd, int op)
+{
+	return (cmd->wire.flags & KBLK_INLINE) && cmd->wire.op == op;
+}
+
+/* The provider has copied its bytes when the call returns, and reports nothing. */
+static bool fits_inject(const struct kblk_cmd *cmd)
+{
+	return sizeof(cmd->wire) + cmd->bytes <= cmd->queue->dev->info->tx_attr->inject_size;
+}
+
 static ssize_t send_command(struct kblk_cmd *cmd)
 {
 	struct fi_msg msg = { .vec = kofi_vec_bvec(cmd->bvec, 1 + cmd->count, 0,
 						   sizeof(cmd->wire) + cmd->bytes),
 			      .context = cmd };
 
-	if (!(cmd->wire.flags & KBLK_INLINE))
+	if (!is_inline(cmd, KBLK_WRITE))
 		return fi_inject(cmd->queue->ep, &cmd->wire, sizeof(cmd->wire), FI_ADDR_UNSPEC);
 	cmd->bvec[0] = (struct bio_vec){ virt_to_page(&cmd->wire), sizeof(cmd->wire),
 					 offset_in_page(&cmd->wire) };
-	return fi_sendmsg(cmd->queue->ep, &msg, FI_COMPLETION);
+	return fi_sendmsg(cmd->queue->ep, &msg, fits_inject(cmd) ? FI_INJECT : FI_COMPLETION);
+}
+
+static bool goes_inline(const struct kblk_dev *dev, int op, u32 bytes)
+{
+	if (bytes > KBLK_INLINE_MAX)
+		return false;
+	return op == KBLK_WRITE ||
+	       (op == KBLK_READ && (dev->welcome.flags & cpu_to_le16(KBLK_INLINE_READS)));
 }
 
 static blk_status_t start(struct kblk_queue *queue, struct request *rq, struct kblk_cmd *cmd)
 {
 	struct kblk_dev *dev = queue->dev;
-	bool has_pages, is_inline;
+	bool has_pages, with_it, is_sent;
 	int op = op_of(rq), status = 0;
 
 	if (op < 0 || dev->state == KBLK_FAILED)
@@ -136,16 +156,16 @@ static blk_status_t start(struct kblk_queue *queue, struct request *rq, struct k
 	cmd->status = BLK_STS_OK;
 	cmd->bytes = op == KBLK_FLUSH ? 0 : blk_rq_bytes(rq);
 	cmd->mark = atomic64_read(&dev->acknowledged);
-	is_inline = op == KBLK_WRITE && cmd->bytes <= KBLK_INLINE_MAX;
+	with_it = goes_inline(dev, op, cmd->bytes);
 	cmd->wire = (struct kblk_command){
 		.op = op, .tag = cpu_to_le16(rq->tag), .sequence = cpu_to_le16(++cmd->sequence),
-		.flags = (rq->cmd_flags & REQ_FUA ? KBLK_FUA : 0) | (is_inline ? KBLK_INLINE : 0),
+		.flags = (rq->cmd_flags & REQ_FUA ? KBLK_FUA : 0) | (with_it ? KBLK_INLINE : 0),
 		.bytes = cpu_to_le32(cmd->bytes),
 		.offset = cpu_to_le64(op == KBLK_FLUSH ? 0 : blk_rq_pos(rq) << SECTOR_SHIFT) };
 	if (has_pages && !take_pages(cmd, rq))
 		return BLK_STS_IOERR;
 	blk_mq_start_request(rq);
-	if (has_pages && !is_inline)
+	if (has_pages && !with_it)
 		status = register_pages(dev, cmd, op == KBLK_WRITE);
 	if (status == -EINVAL)
 		return BLK_STS_IOERR;
@@ -155,14 +175,15 @@ static blk_status_t start(struct kblk_queue *queue, struct request *rq, struct k
 		return BLK_STS_RESOURCE;
 	}
 	/* The answer may come before the send returns. */
-	atomic_set(&cmd->refs, 1 + is_inline);
+	is_sent = is_inline(cmd, KBLK_WRITE) && !fits_inject(cmd);
+	atomic_set(&cmd->refs, 1 + is_sent);
 	atomic_set_release(&cmd->state, KBLK_SENT);
 	status = send_command(cmd);
 	if (!status)
 		return BLK_STS_OK;
 	if (atomic_cmpxchg(&cmd->state, KBLK_SENT, KBLK_IDLE) != KBLK_SENT) {
 		/* An answer to what was not sent: it ends the request all the same. */
-		if (is_inline)
+		if (is_sent)
 			kblk_cmd_put(cmd);
 		return BLK_STS_OK;
 	}

@@ -10,6 +10,8 @@
  */
 #include "blk.h"
 
+#include <kofi/provider.h>	/* kofi_copy() */
+#include <linux/gfp.h>
 #include <linux/random.h>
 #include <linux/sched/mm.h>
 #include <linux/log2.h>
@@ -65,59 +67,87 @@ static struct kblk_cmd *claim(struct kblk_queue *queue, u16 tag, u16 sequence)
 	return cmd;
 }
 
-static void on_answer(struct kblk_queue *queue, u16 tag, u16 sequence, u16 err, bool data,
-		      size_t len)
+/* @well: what came is what the command has asked for. */
+static void end_command(struct kblk_queue *queue, struct kblk_cmd *cmd, u16 err, bool well)
 {
-	struct kblk_cmd *cmd = claim(queue, tag, sequence);
-	bool read;
-
-	if (!cmd) {
-		misbehaves(queue, "an answer to no command");
-		return;
-	}
-	read = cmd->wire.op == KBLK_READ;
 	if (err) {
 		cmd->status = errno_to_blk_status(-(int)err);
-	} else if (data != read || (data && (!len || len > cmd->bytes))) {
-		/* An RDMA device may count the last of several work requests only. */
+	} else if (!well) {
 		cmd->status = BLK_STS_IOERR;
 		misbehaves(queue, "the answer of another operation");
 	}
 	kblk_cmd_put(cmd);
 }
 
-static int post_answer(struct kblk_queue *queue, struct kblk_answer *answer)
+static int post_frame(struct kblk_queue *queue, void **frame)
 {
-	return fi_recv(queue->ep, answer, sizeof(*answer), NULL, FI_ADDR_UNSPEC, answer);
+	return fi_recv(queue->ep, *frame, KBLK_FRAME, NULL, FI_ADDR_UNSPEC, frame);
 }
 
-static bool is_answer(const struct kblk_queue *queue, const void *context)
+static bool is_frame(const struct kblk_queue *queue, const void *context)
 {
-	return context >= (void *)queue->answers &&
-	       context < (void *)(queue->answers + queue->dev->depth);
+	return context >= (void *)queue->frames &&
+	       context < (void *)(queue->frames + queue->dev->depth);
+}
+
+/* The bytes of an inline read. */
+static void take_bytes(struct kblk_cmd *cmd, const void *bytes)
+{
+	struct kofi_vec from = kofi_vec_buf((void *)bytes, cmd->bytes);
+	struct kofi_vec to = kofi_vec_bvec(cmd->bvec + 1, cmd->count, 0, cmd->bytes);
+
+	kofi_copy(&to, 0, &from, 0, cmd->bytes);
+}
+
+static void on_message(struct kblk_queue *queue, void **frame, size_t len)
+{
+	const struct kblk_answer answer = *(struct kblk_answer *)*frame;
+	struct kblk_cmd *cmd = NULL;
+	bool read, well = false;
+
+	if (len >= sizeof(answer))
+		cmd = claim(queue, le16_to_cpu(answer.tag), le16_to_cpu(answer.sequence));
+	if (!cmd) {
+		misbehaves(queue, "an answer to no command");
+		return;
+	}
+	if (!answer.err) {
+		read = cmd->wire.op == KBLK_READ;
+		len -= sizeof(answer);
+		well = read ? (cmd->wire.flags & KBLK_INLINE) && len == cmd->bytes : !len;
+		if (read && well)
+			take_bytes(cmd, *frame + sizeof(answer));
+	}
+	/* Before the request ends: the next command finds the receive. */
+	if (queue->ep && post_frame(queue, frame))
+		queue_dead(queue);
+	end_command(queue, cmd, le16_to_cpu(answer.err), well);
+}
+
+/* The bytes of a read are in its pages. */
+static void on_data(struct kblk_queue *queue, u32 data, size_t len)
+{
+	struct kblk_cmd *cmd = claim(queue, data & 0xffff, data >> 16);
+
+	if (!cmd) {
+		misbehaves(queue, "an answer to no command");
+		return;
+	}
+	/* An RDMA device may count the last of several work requests only. */
+	end_command(queue, cmd, 0, cmd->wire.op == KBLK_READ &&
+		    !(cmd->wire.flags & KBLK_INLINE) && len && len <= cmd->bytes);
 }
 
 static void on_entry(struct kblk_queue *queue, const struct fi_cq_tagged_entry *entry)
 {
-	struct kblk_answer answer, *at = entry->op_context;
-	u32 data = entry->data;
+	void *context = entry->op_context;
 
-	if (is_answer(queue, at)) {
-		answer = *at;
-		if (entry->len != sizeof(answer)) {
-			misbehaves(queue, "an answer of another length");
-			return;
-		}
-		/* Before the request ends: the next command finds the receive. */
-		if (queue->ep && post_answer(queue, at))
-			queue_dead(queue);
-		on_answer(queue, le16_to_cpu(answer.tag), le16_to_cpu(answer.sequence),
-			  le16_to_cpu(answer.err), false, 0);
-	} else if (at) {
-		kblk_cmd_put((struct kblk_cmd *)at);
-	} else if (entry->flags & FI_REMOTE_CQ_DATA) {
-		on_answer(queue, data & 0xffff, data >> 16, 0, true, entry->len);
-	}
+	if (is_frame(queue, context))
+		on_message(queue, context, entry->len);
+	else if (context)
+		kblk_cmd_put(context);
+	else if (entry->flags & FI_REMOTE_CQ_DATA)
+		on_data(queue, entry->data, entry->len);
 }
 
 static void queue_poll(struct kblk_queue *queue)
@@ -132,7 +162,7 @@ static void queue_poll(struct kblk_queue *queue)
 		if (got == 1) {
 			on_entry(queue, &entry);
 		} else if (got == -FI_EAVAIL && fi_cq_readerr(queue->cq, &error, 0) == 1) {
-			if (error.op_context && !is_answer(queue, error.op_context)) {
+			if (error.op_context && !is_frame(queue, error.op_context)) {
 				/* Sent or not: if there is no answer, it is sent again. */
 				kblk_cmd_put(error.op_context);
 			}
@@ -156,6 +186,32 @@ static void cq_handler(struct fid_cq *cq, void *context)
 
 /* --- connections --- */
 
+static void free_frames(struct kblk_queue *queue)
+{
+	u32 i;
+
+	for (i = 0; queue->frames && i < queue->dev->depth; i++)
+		if (queue->frames[i])
+			free_pages_exact(queue->frames[i], PAGE_ALIGN(KBLK_FRAME));
+	kfree(queue->frames);
+	queue->frames = NULL;
+}
+
+static int get_frames(struct kblk_queue *queue)
+{
+	u32 i;
+
+	queue->frames = kcalloc(queue->dev->depth, sizeof(*queue->frames), GFP_KERNEL);
+	if (!queue->frames)
+		return -ENOMEM;
+	for (i = 0; i < queue->dev->depth; i++) {
+		queue->frames[i] = alloc_pages_exact(PAGE_ALIGN(KBLK_FRAME), GFP_KERNEL);
+		if (!queue->frames[i])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 static void queue_close(struct kblk_queue *queue)
 {
 	/* The reader posts receives; requests come no more, for the disk is quiesced. */
@@ -172,8 +228,7 @@ static void queue_close(struct kblk_queue *queue)
 	if (queue->eq)
 		WARN_ON(fi_close(&queue->eq->fid));
 	queue->eq = NULL;
-	kfree(queue->answers);
-	queue->answers = NULL;
+	free_frames(queue);
 }
 
 static int queue_open(struct kblk_queue *queue)
@@ -184,10 +239,9 @@ static int queue_open(struct kblk_queue *queue)
 	int status, i;
 
 	queue->dead = false;
-	queue->answers = kcalloc(dev->depth, sizeof(*queue->answers), GFP_KERNEL);
-	if (!queue->answers)
-		return -ENOMEM;
-	status = fi_eq_open(dev->fabric, NULL, &queue->eq, queue);
+	status = get_frames(queue);
+	if (!status)
+		status = fi_eq_open(dev->fabric, NULL, &queue->eq, queue);
 	if (!status)
 		status = fi_cq_open(dev->domain, &attr, &queue->cq, queue);
 	if (!status)
@@ -195,11 +249,14 @@ static int queue_open(struct kblk_queue *queue)
 	if (!status)
 		status = fi_ep_bind(queue->ep, &queue->eq->fid, 0);
 	if (!status)
-		status = fi_ep_bind(queue->ep, &queue->cq->fid, FI_TRANSMIT | FI_RECV);
+		status = fi_ep_bind(queue->ep, &queue->cq->fid, FI_RECV);
+	if (!status)
+		status = fi_ep_bind(queue->ep, &queue->cq->fid,
+				    FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
 	if (!status)
 		status = fi_enable(queue->ep);
 	for (i = 0; i < dev->depth && !status; i++)
-		status = post_answer(queue, &queue->answers[i]);
+		status = post_frame(queue, &queue->frames[i]);
 	return status;
 }
 
@@ -227,6 +284,9 @@ static int check_welcome(struct kblk_dev *dev, const struct kblk_welcome *now)
 	    atomic64_read(&dev->acknowledged) > atomic64_read(&dev->flushed))
 		return -ESTALE;
 	dev->welcome.epoch = now->epoch;
+	/* It may be a newer target, or an older one. */
+	dev->welcome.flags &= ~cpu_to_le16(KBLK_INLINE_READS);
+	dev->welcome.flags |= now->flags & cpu_to_le16(KBLK_INLINE_READS);
 	return 0;
 }
 

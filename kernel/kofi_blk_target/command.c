@@ -18,23 +18,68 @@ int kbt_post(struct kbt_conn *conn, struct kbt_receive *receive)
 
 /* --- slots --- */
 
+/*
+ * Pages are used again and again: the allocator may clear each one first. What
+ * is in them has been read from the file or comes from the initiator, and all
+ * of it is overwritten before it is sent.
+ */
+static struct page *page_get(struct kbt_conn *conn)
+{
+	struct page *page;
+
+	spin_lock(&conn->lock);
+	page = list_first_entry_or_null(&conn->pages, struct page, lru);
+	if (page) {
+		list_del(&page->lru);
+		conn->kept--;
+	}
+	spin_unlock(&conn->lock);
+	return page ?: alloc_page(GFP_NOIO);
+}
+
+static void page_put(struct kbt_conn *conn, struct page *page)
+{
+	bool keep;
+
+	spin_lock(&conn->lock);
+	/* Nobody below refers to it any more. */
+	keep = conn->kept < KBT_KEPT && page_ref_count(page) == 1;
+	if (keep) {
+		list_add(&page->lru, &conn->pages);
+		conn->kept++;
+	}
+	spin_unlock(&conn->lock);
+	if (!keep)
+		__free_page(page);
+}
+
+void kbt_pages_free(struct kbt_conn *conn)
+{
+	struct page *page, *next;
+
+	list_for_each_entry_safe(page, next, &conn->pages, lru) {
+		list_del(&page->lru);
+		__free_page(page);
+	}
+}
+
 static void free_pages_of(struct kbt_slot *slot)
 {
 	while (slot->pages)
-		__free_page(slot->bvec[--slot->pages].bv_page);
+		page_put(slot->conn, slot->bvec[slot->pages--].bv_page);
 }
 
 static int get_pages(struct kbt_slot *slot, u32 bytes)
 {
 	while (bytes) {
 		u32 len = min_t(u32, bytes, PAGE_SIZE);
-		struct page *page = alloc_page(GFP_NOIO);
+		struct page *page = page_get(slot->conn);
 
 		if (!page) {
 			free_pages_of(slot);
 			return -ENOMEM;
 		}
-		slot->bvec[slot->pages++] = (struct bio_vec){ page, len, 0 };
+		slot->bvec[++slot->pages] = (struct bio_vec){ page, len, 0 };
 		bytes -= len;
 	}
 	return 0;
@@ -42,7 +87,7 @@ static int get_pages(struct kbt_slot *slot, u32 bytes)
 
 static struct kofi_vec pages_of(const struct kbt_slot *slot)
 {
-	return kofi_vec_bvec(slot->bvec, slot->pages, 0, le32_to_cpu(slot->command.bytes));
+	return kofi_vec_bvec(slot->bvec + 1, slot->pages, 0, le32_to_cpu(slot->command.bytes));
 }
 
 static struct kbt_slot *slot_get(struct kbt_conn *conn)
@@ -84,23 +129,22 @@ static void slot_queue(struct kbt_slot *slot)
 
 /* --- the file --- */
 
-static int transfer(struct kbt_slot *slot, bool write)
+static int transfer(struct kbt_slot *slot, bool write, rwf_t flags)
 {
 	struct file *file = slot->conn->dev->file;
 	u32 bytes = le32_to_cpu(slot->command.bytes);
 	loff_t at = le64_to_cpu(slot->command.offset);
-	rwf_t flags = slot->command.flags & KBLK_FUA ? RWF_DSYNC : 0;
 	struct iov_iter iter;
 	ssize_t done = 1;
 
-	iov_iter_bvec(&iter, write ? ITER_SOURCE : ITER_DEST, slot->bvec, slot->pages, bytes);
+	iov_iter_bvec(&iter, write ? ITER_SOURCE : ITER_DEST, slot->bvec + 1, slot->pages, bytes);
 	while (iov_iter_count(&iter) && done > 0) {
 		if (write) {
 			file_start_write(file);
 			done = vfs_iter_write(file, &iter, &at, flags);
 			file_end_write(file);
 		} else {
-			done = vfs_iter_read(file, &iter, &at, 0);
+			done = vfs_iter_read(file, &iter, &at, flags);
 		}
 	}
 	return done < 0 ? done : iov_iter_count(&iter) ? -EIO : 0;
@@ -151,8 +195,30 @@ static void answer(struct kbt_slot *slot, int status)
 		kbt_cut(conn);
 }
 
-/* The answer of a read is the write of its bytes. */
-static void bring(struct kbt_slot *slot)
+/* The bytes of a read, behind its answer. */
+static ssize_t bring_inline(struct kbt_slot *slot)
+{
+	u32 len = sizeof(*slot->answer) + le32_to_cpu(slot->command.bytes);
+	struct fi_msg msg = { .vec = kofi_vec_bvec(slot->bvec, 1 + slot->pages, 0, len),
+			      .context = slot };
+	struct kbt_conn *conn = slot->conn;
+	ssize_t status;
+
+	*slot->answer = (struct kblk_answer){ .tag = slot->command.tag,
+					      .sequence = slot->command.sequence };
+	slot->bvec[0] = (struct bio_vec){ virt_to_page(slot->answer), sizeof(*slot->answer),
+					  offset_in_page(slot->answer) };
+	if (len > conn->dev->info->tx_attr->inject_size)
+		return fi_sendmsg(conn->ep, &msg, FI_COMPLETION);
+	/* It is copied when the call returns, and not reported. */
+	status = fi_sendmsg(conn->ep, &msg, FI_INJECT);
+	if (!status)
+		kbt_slot_free(slot);
+	return status;
+}
+
+/* Its answer is the write of its bytes. */
+static ssize_t bring_by_rma(struct kbt_slot *slot)
 {
 	struct fi_rma_iov target = { .len = le32_to_cpu(slot->command.bytes),
 				     .key = le64_to_cpu(slot->command.key) };
@@ -162,7 +228,12 @@ static void bring(struct kbt_slot *slot)
 						  le16_to_cpu(slot->command.sequence)) },
 		.rma_iov = &target, .rma_iov_count = 1 };
 
-	if (!fi_writemsg(slot->conn->ep, &msg, FI_REMOTE_CQ_DATA | FI_COMPLETION))
+	return fi_writemsg(slot->conn->ep, &msg, FI_REMOTE_CQ_DATA | FI_COMPLETION);
+}
+
+static void bring(struct kbt_slot *slot)
+{
+	if (!(slot->command.flags & KBLK_INLINE ? bring_inline(slot) : bring_by_rma(slot)))
 		return;
 	kbt_cut(slot->conn);
 	kbt_slot_free(slot);
@@ -181,15 +252,14 @@ static void fetch(struct kbt_slot *slot)
 	kbt_slot_free(slot);
 }
 
-static void execute(struct work_struct *work)
+static void execute(struct kbt_slot *slot)
 {
-	struct kbt_slot *slot = container_of(work, struct kbt_slot, work);
 	struct kbt_dev *dev = slot->conn->dev;
 	int status = 0;
 
 	if (slot->command.op == KBLK_READ) {
 		status = get_pages(slot, le32_to_cpu(slot->command.bytes)) ?:
-			 transfer(slot, false);
+			 transfer(slot, false, 0);
 		if (!status) {
 			bring(slot);
 			return;
@@ -203,7 +273,8 @@ static void execute(struct work_struct *work)
 			return;
 		}
 	} else if (slot->command.op == KBLK_WRITE) {
-		status = transfer(slot, true);
+		status = transfer(slot, true,
+				  slot->command.flags & KBLK_FUA ? RWF_DSYNC : 0);
 	} else if (slot->command.op == KBLK_FLUSH) {
 		status = flush(dev);
 	} else {
@@ -212,11 +283,44 @@ static void execute(struct work_struct *work)
 	answer(slot, status);
 }
 
+static void execute_work(struct work_struct *work)
+{
+	execute(container_of(work, struct kbt_slot, work));
+}
+
+/* A read of what the page cache has. False: nothing has happened. */
+static bool read_now(struct kbt_slot *slot)
+{
+	if (slot->command.op != KBLK_READ || !(slot->conn->dev->file->f_mode & FMODE_NOWAIT))
+		return false;
+	if (get_pages(slot, le32_to_cpu(slot->command.bytes)) ||
+	    transfer(slot, false, RWF_NOWAIT)) {
+		free_pages_of(slot);
+		return false;
+	}
+	bring(slot);
+	return true;
+}
+
+/* By the reader of the queue, if that does not wait: it has others to look after. */
+static void execute_soon(struct kbt_slot *slot)
+{
+	bool memory_only = slot->conn->dev->in_memory && slot->command.op <= KBLK_FLUSH;
+	bool fetch_only = slot->command.op == KBLK_WRITE && !slot->fetched;
+
+	lockdep_assert_held(&slot->conn->rx);
+	if (memory_only || fetch_only)
+		execute(slot);
+	else if (!read_now(slot))
+		slot_queue(slot);
+}
+
 void kbt_slot_init(struct kbt_conn *conn, struct kbt_slot *slot)
 {
 	slot->kind = KBT_SLOT;
 	slot->conn = conn;
-	INIT_WORK(&slot->work, execute);
+	slot->answer = conn->answers + (slot - conn->slots);
+	INIT_WORK(&slot->work, execute_work);
 	list_add(&slot->node, &conn->free);
 }
 
@@ -226,11 +330,12 @@ static bool well_formed(const struct kblk_command *command, size_t len)
 {
 	bool pages = command->op == KBLK_READ || command->op == KBLK_WRITE;
 	u32 bytes = le32_to_cpu(command->bytes);
-	u32 payload = command->flags & KBLK_INLINE ? bytes : 0;
+	u32 with_it = command->flags & KBLK_INLINE ? bytes : 0;
+	u32 payload = command->op == KBLK_WRITE ? with_it : 0;
 
 	if (command->op > KBLK_ZERO || (command->flags & ~(KBLK_FUA | KBLK_INLINE)))
 		return false;
-	if (payload && (command->op != KBLK_WRITE || payload > KBLK_INLINE_MAX))
+	if (with_it && (!pages || with_it > KBLK_INLINE_MAX))
 		return false;
 	return len == sizeof(*command) + payload && !(pages && (!bytes || bytes > KBLK_IO_MAX));
 }
@@ -261,7 +366,7 @@ static void on_command(struct kbt_conn *conn, struct kbt_receive *receive, size_
 		return;
 	}
 	slot->command = command;
-	slot->fetched = command.flags & KBLK_INLINE;
+	slot->fetched = command.op == KBLK_WRITE && (command.flags & KBLK_INLINE);
 	if (slot->fetched) {
 		status = get_pages(slot, le32_to_cpu(command.bytes));
 		if (!status) {
@@ -277,7 +382,7 @@ static void on_command(struct kbt_conn *conn, struct kbt_receive *receive, size_
 	} else if (status || !in_bounds(conn->dev, &command)) {
 		answer(slot, status ?: -EINVAL);
 	} else {
-		slot_queue(slot);
+		execute_soon(slot);
 	}
 }
 
@@ -296,7 +401,7 @@ static void on_entry(struct kbt_conn *conn, void *context, size_t len, int err)
 		on_command(conn, context, len);
 	} else if (slot->command.op == KBLK_WRITE) {
 		slot->fetched = true;
-		slot_queue(slot);
+		execute_soon(slot);
 	} else {
 		kbt_slot_free(slot);
 	}

@@ -8,7 +8,9 @@
 
 #include <linux/file.h>
 #include <linux/fs.h>
+#include <linux/gfp.h>
 #include <linux/jhash.h>
+#include <linux/magic.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 
@@ -32,7 +34,7 @@ static void conn_free(struct kbt_conn *conn)
 	spin_lock(&conn->lock);
 	conn->dead = true;	/* no work is queued any more... */
 	spin_unlock(&conn->lock);
-	for (i = 0; conn->slots && i < conn->depth; i++)
+	for (i = 0; conn->slots && i < conn->slot_count; i++)
 		if (conn->slots[i].conn && cancel_work_sync(&conn->slots[i].work))
 			kbt_slot_free(&conn->slots[i]);
 	/* ...and none runs: only the reader is left that calls down. */
@@ -49,8 +51,10 @@ static void conn_free(struct kbt_conn *conn)
 		if (conn->receives[i].frame)
 			free_pages_exact(conn->receives[i].frame, PAGE_ALIGN(KBT_FRAME));
 	list_del(&conn->node);
+	kbt_pages_free(conn);
 	kfree(conn->receives);
 	kvfree(conn->slots);
+	free_page((unsigned long)conn->answers);
 	kfree(conn);
 }
 
@@ -92,16 +96,20 @@ static int make_room(struct kbt_conn *conn)
 	u32 i;
 
 	conn->receives = kcalloc(conn->depth, sizeof(*conn->receives), GFP_KERNEL);
-	conn->slots = kvcalloc(conn->depth, sizeof(*conn->slots), GFP_KERNEL);
-	if (!conn->receives || !conn->slots)
+	conn->slot_count = 2 * conn->depth;
+	conn->slots = kvcalloc(conn->slot_count, sizeof(*conn->slots), GFP_KERNEL);
+	conn->answers = (void *)__get_free_page(GFP_KERNEL);
+	BUILD_BUG_ON(2 * KBLK_DEPTH_MAX * sizeof(*conn->answers) > PAGE_SIZE);
+	if (!conn->receives || !conn->slots || !conn->answers)
 		return -ENOMEM;
 	for (i = 0; i < conn->depth; i++) {
 		conn->receives[i].kind = KBT_RECEIVE;
 		conn->receives[i].frame = alloc_pages_exact(PAGE_ALIGN(KBT_FRAME), GFP_KERNEL);
 		if (!conn->receives[i].frame)
 			return -ENOMEM;
-		kbt_slot_init(conn, &conn->slots[i]);
 	}
+	for (i = 0; i < conn->slot_count; i++)
+		kbt_slot_init(conn, &conn->slots[i]);
 	return 0;
 }
 
@@ -118,7 +126,10 @@ static int conn_open(struct kbt_conn *conn, struct fi_info *request)
 	if (!status)
 		status = fi_ep_bind(conn->ep, &dev->eq->fid, 0);
 	if (!status)
-		status = fi_ep_bind(conn->ep, &conn->cq->fid, FI_TRANSMIT | FI_RECV);
+		status = fi_ep_bind(conn->ep, &conn->cq->fid, FI_RECV);
+	if (!status)
+		status = fi_ep_bind(conn->ep, &conn->cq->fid,
+				    FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
 	if (!status)
 		status = fi_enable(conn->ep);
 	for (i = 0; i < conn->depth && !status; i++)
@@ -169,6 +180,7 @@ static struct kbt_conn *conn_new(struct kbt_dev *dev, const struct kblk_hello *h
 	mutex_init(&conn->rx);
 	spin_lock_init(&conn->lock);
 	INIT_LIST_HEAD(&conn->free);
+	INIT_LIST_HEAD(&conn->pages);
 	list_add_tail(&conn->node, &dev->conns);
 	return conn;
 }
@@ -177,7 +189,7 @@ static void on_request(struct kbt_dev *dev, struct fi_info *request, const void 
 {
 	struct kblk_welcome welcome = {
 		.magic = cpu_to_le32(KBLK_MAGIC), .version = cpu_to_le16(KBLK_VERSION),
-		.flags = cpu_to_le16(KBLK_DISCARD | KBLK_ZEROES),
+		.flags = cpu_to_le16(KBLK_DISCARD | KBLK_ZEROES | KBLK_INLINE_READS),
 		.block_bytes = cpu_to_le32(KBT_BLOCK), .bytes = cpu_to_le64(dev->bytes),
 		.volume = cpu_to_le64(dev->volume), .epoch = cpu_to_le64(kbt_epoch) };
 	struct kblk_refusal refusal = { .magic = cpu_to_le32(KBLK_MAGIC) };
@@ -252,6 +264,8 @@ static int open_file(struct kbt_dev *dev)
 	}
 	dev->volume = (u64)(S_ISBLK(inode->i_mode) ? inode->i_rdev : inode->i_sb->s_dev) << 32 |
 		      jhash(&inode->i_ino, sizeof(inode->i_ino), 0);
+	dev->in_memory = S_ISREG(inode->i_mode) && (inode->i_sb->s_magic == TMPFS_MAGIC ||
+						    inode->i_sb->s_magic == RAMFS_MAGIC);
 	dev->file = file;
 	return 0;
 }

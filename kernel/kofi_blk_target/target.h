@@ -5,8 +5,11 @@
  * kbt_dev.lock, a mutex: configuration. kbt_dev.cm, a mutex: connections come
  * and go under it. kbt_conn.rx, a mutex: one reader of a connection's queue,
  * and no call down but under it or from the work of a command. kbt_conn.lock:
- * free commands, and that no work is queued once the connection is dead.
+ * free commands and pages, and that no work is queued once the connection is dead.
  * Order as named.
+ *
+ * Commands are executed by work items; where the file does not make anybody
+ * wait, by the reader of the queue itself.
  */
 #ifndef _KOFI_BLK_TARGET_H
 #define _KOFI_BLK_TARGET_H
@@ -20,6 +23,7 @@
 #define KBT_BLOCK	512
 #define KBT_FRAME	(sizeof(struct kblk_command) + KBLK_INLINE_MAX)
 #define KBT_PAGES	(KBLK_IO_MAX >> PAGE_SHIFT)
+#define KBT_KEPT	256	/* pages of a connection that wait for their next use */
 
 struct kbt_conn;
 
@@ -31,7 +35,10 @@ struct kbt_receive {
 	void			*frame;		/* KBT_FRAME bytes */
 };
 
-/* A command that is executed. */
+/*
+ * A command that is executed. There are twice as many as the initiator may have
+ * on the way: one that is answered stays until its send is reported.
+ */
 struct kbt_slot {
 	enum kbt_kind		kind;
 	struct kbt_conn		*conn;
@@ -39,8 +46,9 @@ struct kbt_slot {
 	struct work_struct	work;
 	struct kblk_command	command;
 	bool			fetched;	/* the bytes of a write are there */
+	struct kblk_answer	*answer;	/* in kbt_conn.answers */
 	u32			pages;
-	struct bio_vec		bvec[KBT_PAGES];
+	struct bio_vec		bvec[1 + KBT_PAGES];	/* the answer, the pages */
 };
 
 struct kbt_conn {
@@ -51,10 +59,14 @@ struct kbt_conn {
 	struct fid_ep		*ep;
 	struct fid_cq		*cq;
 	struct kbt_receive	*receives;
+	u32			slot_count;
 	struct kbt_slot		*slots;
+	struct kblk_answer	*answers;	/* a page: of each slot */
 	spinlock_t		lock;
 	bool			dead;
 	struct list_head	free;
+	u32			kept;
+	struct list_head	pages;		/* kept ones */
 };
 
 struct kbt_dev {
@@ -68,6 +80,7 @@ struct kbt_dev {
 
 	struct file		*file;
 	u64			bytes, volume;
+	bool			in_memory;	/* it does not wait for a device */
 	bool			lost;		/* a flush failed: no more writes */
 	struct fi_info		*info;
 	struct fid_fabric	*fabric;
@@ -96,5 +109,6 @@ void kbt_poll(struct kbt_conn *conn);
 int kbt_post(struct kbt_conn *conn, struct kbt_receive *receive);
 void kbt_slot_init(struct kbt_conn *conn, struct kbt_slot *slot);
 void kbt_slot_free(struct kbt_slot *slot);
+void kbt_pages_free(struct kbt_conn *conn);
 
 #endif

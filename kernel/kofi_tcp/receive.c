@@ -117,7 +117,7 @@ static int begin_payload(struct ktcp_ep *ep, const struct ktcp_head *head, const
 }
 
 /* Where the next bytes of the payload go. The length; *nowhere: they are dropped. */
-static ssize_t next_place(struct ktcp_ep *ep, struct kofi_piece *piece, struct kofi_mr **mr,
+static ssize_t next_place(struct ktcp_ep *ep, struct kofi_vec *place, struct kofi_mr **mr,
 			  bool *nowhere)
 {
 	struct ktcp_op *op = ep->rx_op;
@@ -126,15 +126,14 @@ static ssize_t next_place(struct ktcp_ep *ep, struct kofi_piece *piece, struct k
 	*mr = NULL;
 	*nowhere = false;
 	if (ep->rx_unexpected) {
-		piece->addr = ep->rx_unexpected->bytes + ep->rx_unexpected->arrived;
-		piece->len = max;
+		*place = kofi_vec_buf(ep->rx_unexpected->bytes + ep->rx_unexpected->arrived, max);
 		return max;
 	}
 	if (op && op->done < op->total && !op->failed) {
-		ssize_t got = ktcp_piece(ep, &op->vec,
-					 op->kind == KTCP_INBOUND ? &op->access : NULL,
-					 FI_REMOTE_WRITE, op->done,
-					 min_t(u64, max, op->total - op->done), piece, mr);
+		ssize_t got = ktcp_part(ep, &op->vec,
+					op->kind == KTCP_INBOUND ? &op->access : NULL,
+					FI_REMOTE_WRITE, op->done,
+					min_t(u64, max, op->total - op->done), place, mr);
 
 		if (got > 0)
 			return got;
@@ -193,24 +192,22 @@ static int end_payload(struct ktcp_ep *ep)
 static ssize_t take_payload(struct ktcp_ep *ep)
 {
 	size_t staged = ep->stage_end - ep->stage_at;
-	struct kofi_piece piece;
+	struct kofi_vec place, from;
 	struct kofi_mr *mr;
 	bool nowhere;
-	ssize_t got = next_place(ep, &piece, &mr, &nowhere);
+	ssize_t got = next_place(ep, &place, &mr, &nowhere);
 
 	if (staged) {
 		got = min_t(size_t, got, staged);
 		if (!nowhere) {
-			void *to = kofi_piece_map(&piece);
-
-			memcpy(to, ep->stage + ep->stage_at, got);
-			kofi_piece_unmap(&piece, to);
+			from = kofi_vec_buf(ep->stage + ep->stage_at, got);
+			got = kofi_copy(&place, 0, &from, 0, got);
 		}
 		ep->stage_at += got;
 	} else if (nowhere) {
 		got = ktcp_sock_recv(ep->sock, ep->stage, min_t(size_t, got, KTCP_STAGE_BYTES));
 	} else {
-		got = ktcp_sock_recv_piece(ep->sock, &piece);
+		got = ktcp_sock_recv_vec(ep->sock, &place);
 	}
 	if (mr)
 		kofi_mr_put(mr);

@@ -89,13 +89,25 @@ static void piece_iter(struct msghdr *msg, unsigned int direction, const struct 
 	}
 }
 
-ssize_t ktcp_sock_recv_piece(struct socket *sock, const struct kofi_piece *piece)
+/* As much of a vector as comes; of a scatterlist its first piece. */
+ssize_t ktcp_sock_recv_vec(struct socket *sock, const struct kofi_vec *vec)
 {
 	struct msghdr msg = {};
+	struct kofi_piece piece;
+	struct kofi_iter iter;
 	struct kvec kvec;
 	struct bio_vec bvec;
 
-	piece_iter(&msg, ITER_DEST, piece, &kvec, &bvec);
+	if (vec->type == KOFI_BVEC) {
+		iov_iter_bvec(&msg.msg_iter, ITER_DEST, vec->bvec, vec->count,
+			      vec->offset + vec->len);
+		iov_iter_advance(&msg.msg_iter, vec->offset);
+	} else {
+		kofi_iter_init(&iter, vec, 0);
+		if (!kofi_iter_next(&iter, &piece, vec->len))
+			return -EFAULT;
+		piece_iter(&msg, ITER_DEST, &piece, &kvec, &bvec);
+	}
 	return sock_recvmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -161,17 +173,25 @@ int ktcp_name(const struct sockaddr_storage *name, void *addr, size_t *len)
 	return kofi_give_name(name, ktcp_addr_len((const struct sockaddr *)name), addr, len);
 }
 
-ssize_t ktcp_piece(struct ktcp_ep *ep, const struct kofi_vec *vec,
-		   const struct ktcp_access *access, u64 rights, u64 at, size_t max,
-		   struct kofi_piece *piece, struct kofi_mr **mr)
+static struct kofi_vec part_of(const struct kofi_vec *vec, u64 at, size_t max)
 {
-	struct kofi_iter iter;
+	struct kofi_vec part = *vec;
+
+	part.offset += at;
+	part.len = at < vec->len ? min_t(u64, max, vec->len - at) : 0;
+	return part;
+}
+
+ssize_t ktcp_part(struct ktcp_ep *ep, const struct kofi_vec *vec,
+		  const struct ktcp_access *access, u64 rights, u64 at, size_t max,
+		  struct kofi_vec *part, struct kofi_mr **mr)
+{
 	u32 i;
 
 	*mr = NULL;
 	if (!access) {
-		kofi_iter_init(&iter, vec, at);
-		return kofi_iter_next(&iter, piece, max) ? piece->len : 0;
+		*part = part_of(vec, at, max);
+		return part->len;
 	}
 	for (i = 0; i < access->count && at >= access->target[i].len; i++)
 		at -= access->target[i].len;
@@ -186,6 +206,20 @@ ssize_t ktcp_piece(struct ktcp_ep *ep, const struct kofi_vec *vec,
 		*mr = NULL;
 		return status;
 	}
-	kofi_iter_init(&iter, &(*mr)->vec, access->target[i].addr + at);
+	*part = part_of(&(*mr)->vec, access->target[i].addr + at, max);
+	return part->len;
+}
+
+ssize_t ktcp_piece(struct ktcp_ep *ep, const struct kofi_vec *vec,
+		   const struct ktcp_access *access, u64 rights, u64 at, size_t max,
+		   struct kofi_piece *piece, struct kofi_mr **mr)
+{
+	struct kofi_iter iter;
+	struct kofi_vec part;
+	ssize_t status = ktcp_part(ep, vec, access, rights, at, max, &part, mr);
+
+	if (status <= 0)
+		return status;
+	kofi_iter_init(&iter, &part, 0);
 	return kofi_iter_next(&iter, piece, max) ? piece->len : 0;
 }

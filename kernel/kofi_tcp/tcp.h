@@ -20,7 +20,7 @@
 #include "wire.h"
 
 #define KTCP_SIZE		1024		/* operations of each direction */
-#define KTCP_INJECT_MAX		4096
+#define KTCP_INJECT_MAX		KT_EAGER_MAX
 #define KTCP_MESSAGE_MAX	(1ull << 40)
 #define KTCP_COPIED_MAX		65536		/* longer messages are a rendezvous */
 #define KTCP_STAGE_BYTES	16384
@@ -222,7 +222,7 @@ void ktcp_sock_watch(struct socket *sock, struct work_struct *work,
 		     void (*ready)(struct sock *sk));
 void ktcp_sock_close(struct socket *sock);
 ssize_t ktcp_sock_recv(struct socket *sock, void *to, size_t len);
-ssize_t ktcp_sock_recv_piece(struct socket *sock, const struct kofi_piece *piece);
+ssize_t ktcp_sock_recv_vec(struct socket *sock, const struct kofi_vec *vec);
 ssize_t ktcp_sock_send(struct socket *sock, const void *from, size_t len, bool more);
 ssize_t ktcp_sock_send_piece(struct socket *sock, const struct kofi_piece *piece, bool splice,
 			     bool more);
@@ -230,10 +230,14 @@ size_t ktcp_addr_len(const struct sockaddr *addr);
 int ktcp_name(const struct sockaddr_storage *name, void *addr, size_t *len);
 
 /*
- * The piece of an operation's or frame's memory at @at; of registered memory
- * when @access is not NULL, then *mr is to be put. 0 at the end; -EACCES and
- * -EKEYREJECTED.
+ * What follows @at of an operation's or frame's memory, at most @max bytes; of
+ * registered memory when @access is not NULL, then *mr is to be put. The length:
+ * 0 at the end; -EACCES and -EKEYREJECTED.
  */
+ssize_t ktcp_part(struct ktcp_ep *ep, const struct kofi_vec *vec,
+		  const struct ktcp_access *access, u64 rights, u64 at, size_t max,
+		  struct kofi_vec *part, struct kofi_mr **mr);
+/* The same as one piece. */
 ssize_t ktcp_piece(struct ktcp_ep *ep, const struct kofi_vec *vec,
 		   const struct ktcp_access *access, u64 rights, u64 at, size_t max,
 		   struct kofi_piece *piece, struct kofi_mr **mr);

@@ -14,7 +14,7 @@
 #define KBLK_EXPORT_MAX		20
 #define KBLK_QUEUES_MAX		16
 #define KBLK_DEPTH_MAX		256
-#define KBLK_INLINE_MAX		8192	/* bytes of a write behind its command */
+#define KBLK_INLINE_MAX		8192	/* bytes behind a command, or an answer */
 #define KBLK_IO_MAX		(512u << 10)	/* bytes of a read or write */
 
 /* Data of fi_connect(): 52 bytes. RDMA connection managers carry 56. */
@@ -32,6 +32,7 @@ struct kblk_hello {
 #define KBLK_READ_ONLY		1
 #define KBLK_DISCARD		2
 #define KBLK_ZEROES		4
+#define KBLK_INLINE_READS	8	/* the target brings bytes behind answers */
 
 /* Data of fi_accept(). */
 struct kblk_welcome {
@@ -56,7 +57,7 @@ enum kblk_op { KBLK_READ, KBLK_WRITE, KBLK_FLUSH, KBLK_DISCARD_OP, KBLK_ZERO };
 #define KBLK_FUA	1
 #define KBLK_INLINE	2
 
-/* One message; the bytes of an inline write follow. */
+/* One message; the bytes of an inline write follow, those of an inline read its answer. */
 struct kblk_command {
 	u8	op;
 	u8	flags;
@@ -70,8 +71,9 @@ struct kblk_command {
 };
 
 /*
- * One message. The answer of a read that went well is none: it is the data of
- * the RMA write that brings the last byte, kblk_answer_data().
+ * One message; the bytes of an inline read that went well follow. Another read
+ * that went well has none: its answer is the data of the RMA write that brings
+ * the last byte, kblk_answer_data().
  */
 struct kblk_answer {
 	__le16	tag;
