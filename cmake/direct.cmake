@@ -206,6 +206,8 @@ foreach(room IN LISTS WEFT_ROOMS)
     list(APPEND public ${found})
   endif()
 endforeach()
+# What tests alone include: simulators, models of cards, suites.
+list(FILTER public EXCLUDE REGEX "(^|/)(sim|test)_[^/]*$|_suite[.]hpp$|^nic/model/")
 list(TRANSFORM public PREPEND "${PROJECT_SOURCE_DIR}/src/" OUTPUT_VARIABLE public_sources)
 list(TRANSFORM public PREPEND "${WEFT_DIRECT_INCLUDE}/weft/src/" OUTPUT_VARIABLE public_copies)
 string(REPLACE ";" "\n" public_lines "${public}")

@@ -321,7 +321,7 @@ void interpret(const CLI::App& app, Options& o) {
     o.cpus = parse_cpus(o.pin_text);
   } else {
     o.cpus = choose_cpus();
-    if (o.cpus.first < 0) {
+    if (o.cpus.first < 0 && !is_executed_again()) {
       fmt::print(stderr,
                  "weft perf: warning: there is only one CPU; the figures will be those of the scheduler\n");
     }

@@ -104,8 +104,10 @@ void prefer_library(const std::string& folder) {
   setenv(guard_name, "1", 1);
 }
 
+bool is_executed_again() { return std::getenv(guard_name) != nullptr; }
+
 void settle_library(Library wanted, char** argv) {
-  if (std::getenv(guard_name)) {
+  if (is_executed_again()) {
     unsetenv(guard_name);  // not for the programs that we start
     check_result(wanted);
     return;

@@ -34,6 +34,8 @@ enum class Library {
 // program.
 // Throws Failure when the library is not installed or the loader took another one all the same.
 void settle_library(Library wanted, char** argv);
+// Between that and settle_library(): what is said once was said before.
+bool is_executed_again();
 
 // Before this command is executed again: settle_library(Library::stock) will take the library of that folder.
 void prefer_library(const std::string& folder);

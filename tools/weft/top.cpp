@@ -74,7 +74,7 @@ DESCRIPTION
 EXAMPLES
   weft top
   weft top --once --json | jq '.processes[].objects[] | select(.retransmissions > 0)'
-  weft top --metrics > /var/lib/node_exporter/weft.prom
+  cd /var/lib/node_exporter && weft top --metrics > weft.new && mv weft.new weft.prom
 )"});
 }
 

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/lasting.hpp"
@@ -41,11 +42,8 @@ std::mutex settings_lock;
 std::atomic<const char*> name_prefix{""};
 std::atomic<const fi_ops_log*> imported{nullptr};
 
-bool level_known = true;  // under settings_lock
-
-int level_of(const char* text) {
-  level_known = true;
-  if (text == nullptr || *text == 0) return FI_LOG_WARN;
+// Null: no level has that name or number.
+std::optional<int> read_level(const char* text) {
   // Not in fabric(7): silence.
   if (strcasecmp(text, "none") == 0) return -1;
   for (int level = FI_LOG_WARN; level < FI_LOG_MAX; ++level) {
@@ -53,8 +51,11 @@ int level_of(const char* text) {
     if (strcasecmp(text, to_text(name, sizeof name, &level, FI_TYPE_LOG_LEVEL)) == 0) return level;
   }
   if (text[0] >= '0' && text[0] <= '9' && text[1] == 0) return std::min(text[0] - '0', FI_LOG_MAX - 1);
-  level_known = false;
-  return FI_LOG_WARN;
+  return std::nullopt;
+}
+
+int level_of(const char* text) {
+  return text == nullptr ? FI_LOG_WARN : read_level(text).value_or(FI_LOG_WARN);
 }
 
 uint32_t subsystems_of(const char* text) {
@@ -229,11 +230,7 @@ void log_c(const fi_provider* provider, fi_log_level level, fi_log_subsys subsys
   write_line(name_of(provider), level, subsys, function, line, format, args);
 }
 
-bool log_level_is_known() noexcept {
-  (void)settings();
-  std::lock_guard guard(settings_lock);
-  return level_known;
-}
+bool is_log_level(const char* text) noexcept { return read_level(text).has_value(); }
 
 void log_name_prefix(const char* prefix) noexcept { name_prefix.store(prefix, std::memory_order_relaxed); }
 

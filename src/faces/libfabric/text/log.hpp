@@ -46,8 +46,8 @@ void log_name_prefix(const char* prefix) noexcept;
 // table stays the caller's.
 void log_import(const fi_ops_log* ops) noexcept;
 
-// False: FI_LOG_LEVEL names no level; warn is what counts then.
-bool log_level_is_known() noexcept;
+// False: FI_LOG_LEVEL with this text names no level; warn is what counts then.
+bool is_log_level(const char* text) noexcept;
 
 // The environment is read again at the next call. For tests.
 void log_reset() noexcept;

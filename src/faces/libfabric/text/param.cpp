@@ -16,7 +16,9 @@
 #include "base/lasting.hpp"
 #include "base/settings.hpp"
 #include "faces/libfabric/text/log.hpp"
+#include "link/nic/settings.hpp"
 #include "os/setting_file.hpp"
+#include "proto/packet/faults.hpp"
 
 namespace weft::fi {
 namespace {
@@ -150,8 +152,17 @@ int get(const char* provider, const char* name, void* value) {
 // What follows the help of a setting whose text is not used; `weft info --settings` looks for the beginning.
 std::string refusal(const std::string& name, const char* text) {
   const settings::Setting* listed = settings::find(name);
-  if (text == nullptr || listed == nullptr || settings::parse(*listed, text)) return {};
-  return std::string("; ") + text + " is not " + settings::accepted(*listed) + ", so the default is used";
+  if (text == nullptr || *text == 0 || listed == nullptr) return {};
+  std::string why;
+  if (!settings::parse(*listed, text)) why = settings::accepted(*listed) + ", so the default is used";
+  else if (name == "FI_LOG_LEVEL" && !is_log_level(text))
+    why = "one of warn, trace, info, debug, none, so the default is used";
+  else if (name == "WEFT_PACKET_FAULTS" && !proto::FaultPlan::parse(text))
+    why = "a plan of faults, so endpoints over packets are refused";
+  else if (name == "WEFT_NIC" && !link::nic::parse_cards(text).mistakes.empty())
+    why = "a list of cards: " + link::nic::parse_cards(text).mistakes.front();
+  if (why.empty()) return {};
+  return std::string("; ") + text + " is not " + why;
 }
 
 // A malloc'ed entry, for the list that C frees.

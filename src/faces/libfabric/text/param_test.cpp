@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -145,6 +146,27 @@ TEST(Param, ListHasValuesAndAnEnd) {
   param_list_free(params);
   param_list_free(nullptr);
   EXPECT_EQ(param_list(nullptr, &count), -FI_EINVAL);
+}
+
+TEST(Param, TheHelpSaysWhyATextIsNotUsed) {
+  param_define_core();
+  const Env level("FI_LOG_LEVEL", "loud");
+  const Env faults("WEFT_PACKET_FAULTS", "loss=1,lat=2");
+  const Env card("WEFT_NIC", "0000:00:04.0=nowhere");
+  fi_param* params = nullptr;
+  int count = 0;
+  ASSERT_EQ(param_list(&params, &count), 0);
+  std::map<std::string, std::string> help;
+  for (int i = 0; i < count; ++i) help[params[i].name] = params[i].help_string;
+  param_list_free(params);
+  EXPECT_THAT(help["FI_LOG_LEVEL"],
+              ::testing::EndsWith("; loud is not one of warn, trace, info, debug, none, so "
+                                  "the default is used"));
+  EXPECT_THAT(
+      help["WEFT_PACKET_FAULTS"],
+      ::testing::EndsWith("; loss=1,lat=2 is not a plan of faults, so endpoints over packets are refused"));
+  EXPECT_THAT(help["WEFT_NIC"],
+              ::testing::HasSubstr("; 0000:00:04.0=nowhere is not a list of cards: \"0000:00:"));
 }
 
 TEST(Param, ManyThreadsDefineAndRead) {

@@ -70,10 +70,10 @@ void report_name(std::string_view name, const char* where) {
 void report_settings_now() noexcept try {
   const std::string& problem = os::setting_problem();
   if (!problem.empty()) log_warn(kCore, FI_LOG_CORE, "configuration: %s", problem.c_str());
-  if (!log_level_is_known())
+  const char* level = os::setting("FI_LOG_LEVEL");
+  if (level != nullptr && *level != 0 && !is_log_level(level))
     log_warn(kCore, FI_LOG_CORE,
-             "FI_LOG_LEVEL: '%s' is none of warn, trace, info, debug, none; it is taken for warn",
-             os::setting("FI_LOG_LEVEL"));
+             "FI_LOG_LEVEL: '%s' is none of warn, trace, info, debug, none; it is taken for warn", level);
   for (const settings::Setting& one : settings::all()) report_value(one);
   report_subsystems();
   report_interfaces();
