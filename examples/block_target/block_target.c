@@ -263,18 +263,21 @@ static long post_receive(struct connection* connection, struct receive* receive)
 }
 
 static bool make_room(struct connection* connection) {
-  const size_t depth = connection->depth;
+  /* An answered command keeps its slot until its send is reported: the next one may come before. */
+  const size_t depth = connection->depth, slots = 2 * depth;
   connection->receives = calloc(depth, sizeof(*connection->receives));
-  connection->slots = calloc(depth, sizeof(*connection->slots));
+  connection->slots = calloc(slots, sizeof(*connection->slots));
   /* Pages come when they are used. */
-  connection->memory_bytes = depth * ((size_t)SLOT + FRAME);
+  connection->memory_bytes = slots * SLOT + depth * FRAME;
   connection->memory = mmap(NULL, connection->memory_bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (!connection->receives || !connection->slots || connection->memory == MAP_FAILED) return false;
   for (size_t i = 0; i < depth; ++i) {
     struct receive* receive = &connection->receives[i];
+    *receive = (struct receive){{connection, true}, connection->memory + slots * SLOT + i * FRAME};
+  }
+  for (size_t i = 0; i < slots; ++i) {
     struct slot* slot = &connection->slots[i];
-    *receive = (struct receive){{connection, true}, connection->memory + depth * SLOT + i * FRAME};
     slot->context.connection = connection;
     slot->data = connection->memory + i * SLOT + HEADROOM;
     slot->next = connection->free;

@@ -47,7 +47,7 @@ struct kblk_queue {
 	struct fid_ep		*ep;
 	struct fid_eq		*eq;
 	struct fid_cq		*cq;
-	void			**frames;	/* depth: posted, KBLK_FRAME bytes each */
+	void			**frames;	/* depth, of KBLK_FRAME bytes: posted */
 };
 
 /* Of a request, behind it. */
@@ -55,7 +55,7 @@ struct kblk_cmd {
 	struct kblk_command	wire;
 	struct kblk_queue	*queue;
 	atomic_t		state;
-	atomic_t		refs;		/* its answer; its send, if reported */
+	atomic_t		refs;		/* its answer; its send, while it may need pages */
 	blk_status_t		status;
 	u16			sequence;
 	u32			bytes;

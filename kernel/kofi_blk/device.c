@@ -115,23 +115,29 @@ static bool is_inline(const struct kblk_cmd *cmd, int op)
 	return (cmd->wire.flags & KBLK_INLINE) && cmd->wire.op == op;
 }
 
-/* The provider has copied its bytes when the call returns, and reports nothing. */
-static bool fits_inject(const struct kblk_cmd *cmd)
+/* A write in its command that is too long to inject: its end is reported. */
+static bool is_reported(const struct kblk_cmd *cmd)
 {
-	return sizeof(cmd->wire) + cmd->bytes <= cmd->queue->dev->info->tx_attr->inject_size;
+	return is_inline(cmd, KBLK_WRITE) &&
+	       sizeof(cmd->wire) + cmd->bytes > cmd->queue->dev->info->tx_attr->inject_size;
 }
 
+/*
+ * What is injected is copied when the call returns, and only its failure is
+ * reported: without a command, which the cut then sends again.
+ */
 static ssize_t send_command(struct kblk_cmd *cmd)
 {
+	bool reported = is_reported(cmd);
 	struct fi_msg msg = { .vec = kofi_vec_bvec(cmd->bvec, 1 + cmd->count, 0,
 						   sizeof(cmd->wire) + cmd->bytes),
-			      .context = cmd };
+			      .context = reported ? cmd : NULL };
 
 	if (!is_inline(cmd, KBLK_WRITE))
 		return fi_inject(cmd->queue->ep, &cmd->wire, sizeof(cmd->wire), FI_ADDR_UNSPEC);
 	cmd->bvec[0] = (struct bio_vec){ virt_to_page(&cmd->wire), sizeof(cmd->wire),
 					 offset_in_page(&cmd->wire) };
-	return fi_sendmsg(cmd->queue->ep, &msg, fits_inject(cmd) ? FI_INJECT : FI_COMPLETION);
+	return fi_sendmsg(cmd->queue->ep, &msg, reported ? FI_COMPLETION : FI_INJECT);
 }
 
 static bool goes_inline(const struct kblk_dev *dev, int op, u32 bytes)
@@ -145,7 +151,7 @@ static bool goes_inline(const struct kblk_dev *dev, int op, u32 bytes)
 static blk_status_t start(struct kblk_queue *queue, struct request *rq, struct kblk_cmd *cmd)
 {
 	struct kblk_dev *dev = queue->dev;
-	bool has_pages, with_it, is_sent;
+	bool has_pages, with_it, reported;
 	int op = op_of(rq), status = 0;
 
 	if (op < 0 || dev->state == KBLK_FAILED)
@@ -174,17 +180,19 @@ static blk_status_t start(struct kblk_queue *queue, struct request *rq, struct k
 			kblk_cut(dev);
 		return BLK_STS_RESOURCE;
 	}
-	/* The answer may come before the send returns. */
-	is_sent = is_inline(cmd, KBLK_WRITE) && !fits_inject(cmd);
-	atomic_set(&cmd->refs, 1 + is_sent);
+	/* An answer may come before the send returns, which still looks at the command then. */
+	reported = is_reported(cmd);
+	atomic_set(&cmd->refs, 2);
 	atomic_set_release(&cmd->state, KBLK_SENT);
 	status = send_command(cmd);
-	if (!status)
+	if (!status) {
+		if (!reported)
+			kblk_cmd_put(cmd);
 		return BLK_STS_OK;
+	}
 	if (atomic_cmpxchg(&cmd->state, KBLK_SENT, KBLK_IDLE) != KBLK_SENT) {
 		/* An answer to what was not sent: it ends the request all the same. */
-		if (is_sent)
-			kblk_cmd_put(cmd);
+		kblk_cmd_put(cmd);
 		return BLK_STS_OK;
 	}
 	if (cmd->mr)

@@ -197,6 +197,7 @@ static void free_frames(struct kblk_queue *queue)
 	queue->frames = NULL;
 }
 
+/* For the session: a cut may happen because there is no memory. */
 static int get_frames(struct kblk_queue *queue)
 {
 	u32 i;
@@ -228,7 +229,6 @@ static void queue_close(struct kblk_queue *queue)
 	if (queue->eq)
 		WARN_ON(fi_close(&queue->eq->fid));
 	queue->eq = NULL;
-	free_frames(queue);
 }
 
 static int queue_open(struct kblk_queue *queue)
@@ -239,9 +239,7 @@ static int queue_open(struct kblk_queue *queue)
 	int status, i;
 
 	queue->dead = false;
-	status = get_frames(queue);
-	if (!status)
-		status = fi_eq_open(dev->fabric, NULL, &queue->eq, queue);
+	status = fi_eq_open(dev->fabric, NULL, &queue->eq, queue);
 	if (!status)
 		status = fi_cq_open(dev->domain, &attr, &queue->cq, queue);
 	if (!status)
@@ -496,9 +494,13 @@ static int find_provider(struct kblk_dev *dev)
 
 void kblk_session_close(struct kblk_dev *dev)
 {
+	u32 i;
+
 	mutex_lock(&dev->session);
 	if (dev->queues)
 		close_all(dev);
+	for (i = 0; dev->queues && i < dev->queue_count; i++)
+		free_frames(&dev->queues[i]);
 	kfree(dev->queues);
 	dev->queues = NULL;
 	domain_close(dev);
@@ -531,6 +533,7 @@ int kblk_session_open(struct kblk_dev *dev)
 		dev->queues[i].dev = dev;
 		dev->queues[i].index = i;
 		mutex_init(&dev->queues[i].rx);
+		status = get_frames(&dev->queues[i]);
 	}
 	if (!status)
 		status = fi_fabric(dev->info->fabric_attr, &dev->fabric, NULL);

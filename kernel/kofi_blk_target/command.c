@@ -9,6 +9,7 @@
 #include <linux/falloc.h>
 #include <linux/fs.h>
 #include <linux/mm.h>
+#include <linux/sched/mm.h>
 #include <linux/uio.h>
 
 int kbt_post(struct kbt_conn *conn, struct kbt_receive *receive)
@@ -199,22 +200,23 @@ static void answer(struct kbt_slot *slot, int status)
 static ssize_t bring_inline(struct kbt_slot *slot)
 {
 	u32 len = sizeof(*slot->answer) + le32_to_cpu(slot->command.bytes);
-	struct fi_msg msg = { .vec = kofi_vec_bvec(slot->bvec, 1 + slot->pages, 0, len),
-			      .context = slot };
+	struct fi_msg msg = { .vec = kofi_vec_bvec(slot->bvec, 1 + slot->pages, 0, len) };
 	struct kbt_conn *conn = slot->conn;
-	ssize_t status;
+	ssize_t status = -EAGAIN;
 
 	*slot->answer = (struct kblk_answer){ .tag = slot->command.tag,
 					      .sequence = slot->command.sequence };
 	slot->bvec[0] = (struct bio_vec){ virt_to_page(slot->answer), sizeof(*slot->answer),
 					  offset_in_page(slot->answer) };
-	if (len > conn->dev->info->tx_attr->inject_size)
-		return fi_sendmsg(conn->ep, &msg, FI_COMPLETION);
-	/* It is copied when the call returns, and not reported. */
-	status = fi_sendmsg(conn->ep, &msg, FI_INJECT);
+	/* What is injected is copied when the call returns; a failure is reported without a slot. */
+	if (len <= conn->dev->info->tx_attr->inject_size)
+		status = fi_sendmsg(conn->ep, &msg, FI_INJECT);
 	if (!status)
 		kbt_slot_free(slot);
-	return status;
+	if (status != -EAGAIN)
+		return status;
+	msg.context = slot;
+	return fi_sendmsg(conn->ep, &msg, FI_COMPLETION);
 }
 
 /* Its answer is the write of its bytes. */
@@ -283,9 +285,13 @@ static void execute(struct kbt_slot *slot)
 	answer(slot, status);
 }
 
+/* What memory is got by must not wait for a disk whose target this may be. */
 static void execute_work(struct work_struct *work)
 {
+	unsigned int noio = memalloc_noio_save();
+
 	execute(container_of(work, struct kbt_slot, work));
+	memalloc_noio_restore(noio);
 }
 
 /* A read of what the page cache has. False: nothing has happened. */
@@ -302,17 +308,26 @@ static bool read_now(struct kbt_slot *slot)
 	return true;
 }
 
-/* By the reader of the queue, if that does not wait: it has others to look after. */
+/*
+ * By the reader of the queue, if that does not wait, and if there are not too
+ * many: others want its processor.
+ */
 static void execute_soon(struct kbt_slot *slot)
 {
-	bool memory_only = slot->conn->dev->in_memory && slot->command.op <= KBLK_FLUSH;
+	struct kbt_conn *conn = slot->conn;
+	bool memory_only = conn->dev->in_memory && slot->command.op <= KBLK_FLUSH;
 	bool fetch_only = slot->command.op == KBLK_WRITE && !slot->fetched;
 
-	lockdep_assert_held(&slot->conn->rx);
-	if (memory_only || fetch_only)
-		execute(slot);
-	else if (!read_now(slot))
-		slot_queue(slot);
+	lockdep_assert_held(&conn->rx);
+	if (conn->burst++ < KBT_BURST) {
+		if (memory_only || fetch_only) {
+			execute(slot);
+			return;
+		}
+		if (read_now(slot))
+			return;
+	}
+	slot_queue(slot);
 }
 
 void kbt_slot_init(struct kbt_conn *conn, struct kbt_slot *slot)
@@ -390,8 +405,11 @@ static void on_entry(struct kbt_conn *conn, void *context, size_t len, int err)
 {
 	struct kbt_slot *slot = context;
 
-	if (!context)
+	if (!context) {
+		if (err)	/* an answer that was injected */
+			kbt_cut(conn);
 		return;
+	}
 	if (err || READ_ONCE(conn->dead)) {
 		if (slot->kind == KBT_SLOT)
 			kbt_slot_free(slot);
@@ -414,6 +432,7 @@ void kbt_poll(struct kbt_conn *conn)
 	ssize_t got;
 
 	mutex_lock(&conn->rx);
+	conn->burst = 0;
 	for (;;) {
 		got = fi_cq_read(conn->cq, &entry, 1);
 		if (got == 1)

@@ -12,6 +12,7 @@
 #include <linux/jhash.h>
 #include <linux/magic.h>
 #include <linux/mm.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 /* --- the end of a connection --- */
@@ -88,7 +89,10 @@ void kbt_reap(struct work_struct *work)
 
 static void cq_handler(struct fid_cq *cq, void *context)
 {
+	unsigned int noio = memalloc_noio_save();
+
 	kbt_poll(context);
+	memalloc_noio_restore(noio);
 }
 
 static int make_room(struct kbt_conn *conn)
@@ -251,7 +255,7 @@ static void eq_handler(struct fid_eq *eq, void *context)
 
 static int open_file(struct kbt_dev *dev)
 {
-	struct file *file = filp_open(dev->path, O_RDWR | O_LARGEFILE, 0);
+	struct file *file = filp_open(dev->path, O_RDWR | O_LARGEFILE | O_NOATIME, 0);
 	struct inode *inode;
 
 	if (IS_ERR(file))

@@ -23,6 +23,7 @@
 #define KBT_BLOCK	512
 #define KBT_FRAME	(sizeof(struct kblk_command) + KBLK_INLINE_MAX)
 #define KBT_PAGES	(KBLK_IO_MAX >> PAGE_SHIFT)
+#define KBT_BURST	32	/* commands that the reader executes before it leaves */
 #define KBT_KEPT	256	/* pages of a connection that wait for their next use */
 
 struct kbt_conn;
@@ -56,6 +57,7 @@ struct kbt_conn {
 	struct kbt_dev		*dev;
 	u16			queue, depth;
 	struct mutex		rx;
+	u32			burst;		/* commands that this run of the reader executed */
 	struct fid_ep		*ep;
 	struct fid_cq		*cq;
 	struct kbt_receive	*receives;

@@ -29,7 +29,7 @@ static struct ktcp_op *op_new(struct ktcp_ep *ep, enum ktcp_op_kind kind, const 
 		copy_len = max_t(u32, copy_len, msg->vec.len);
 	if (kofi_cq_reserve(cq))
 		return ERR_PTR(-EAGAIN);
-	op = kzalloc(bytes + copy_len, GFP_ATOMIC);
+	op = kzalloc(bytes + copy_len, GFP_ATOMIC | __GFP_NOWARN);
 	if (!op) {
 		kofi_cq_unreserve(cq);
 		return ERR_PTR(-EAGAIN);

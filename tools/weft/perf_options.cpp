@@ -21,6 +21,7 @@
 #include "leader.hpp"
 #include "names.hpp"
 #include "perf_compare.hpp"
+#include "place.hpp"
 #include "runner.hpp"
 #include "worker.hpp"
 

@@ -184,6 +184,8 @@ disturb() {  # disturb TURNS PAUSE COMMAND...
 }
 cut_disk() { echo 1 >$config/disk/cut; }
 kill_target() { stop_target; sleep 0.3; start_target; }
+# What was sent and not taken stays in the socket, and what comes behind it in the provider: both end with the connection.
+stop_and_cut() { kill -STOP "$target"; sleep 0.3; cut_disk; sleep 0.1; kill -CONT "$target"; }
 under() {  # under TURNS PAUSE COMMAND: the writer on $1 while the connections are disturbed
   local path="$1" seconds="$2" writer status; shift 2
   /weft/bin/writer "$path" 32 "$seconds" "$RANDOM" >/logs/writer.log 2>&1 &
@@ -260,6 +262,7 @@ case_blk() {
   expect "weft-kofi list" "the provider and the device" lists "provider kofi_tcp 1.0" "device disk /dev/kofi0: kofi_tcp 127.0.0.1 4710, 2 queues of 64: live"
   blk_cases kofi_blk
   expect "kofi_blk killed" "the target 8 times while a file is written" under $folder/mnt/file2 14 8 0.7 kill_target
+  expect "kofi_blk stopped" "the target 12 times, and cut, while a file is written" under $folder/mnt/file3 14 12 0.4 stop_and_cut
   cat $config/disk/state
   expect "kofi_blk umount" "" umount $folder/mnt
   expect "weft-kofi disconnect" "" $weft kofi disconnect /dev/kofi0
