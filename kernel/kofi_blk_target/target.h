@@ -57,7 +57,7 @@ struct kbt_conn {
 	struct kbt_dev		*dev;
 	u16			queue, depth;
 	struct mutex		rx;
-	u32			burst;		/* commands that this run of the reader executed */
+	u32			burst;		/* executed in this run of the reader */
 	struct fid_ep		*ep;
 	struct fid_cq		*cq;
 	struct kbt_receive	*receives;
