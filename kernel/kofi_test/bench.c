@@ -193,6 +193,8 @@ static int measure_socket(struct target *target, bool is_stream)
 	status = 0;
 	for (i = 0; i < 2; i++) {
 		tcp_sock_set_nodelay(ends[i].sock->sk);
+		/* As next_completion(): a wait arms a timer. */
+		ends[i].sock->sk->sk_rcvtimeo = msecs_to_jiffies(WAIT_MS);
 		ends[i].buf = kvzalloc(PAIR_BYTES, GFP_KERNEL);
 		status = ends[i].buf ? status : -__LINE__;
 	}
