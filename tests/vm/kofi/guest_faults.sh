@@ -178,7 +178,10 @@ wire_down() {
   ip route flush table 100; ip route flush table 101
   rdma link del rxe1; ip addr del 10.7.1.2/24 dev kv1; ip addr del 10.7.1.1/24 dev kv0
 }
-lossy() { tc qdisc replace dev kv0 root netem "$@" && tc qdisc replace dev kv1 root netem "$@"; }
+wire() { tc qdisc replace dev kv0 root netem "$@" && tc qdisc replace dev kv1 root netem "$@"; }
+# Only the wire loses packets. A queue that is full would refuse them to the sender, too, after which 6.1's rxe ends READs without all of their
+# bytes as done (queue-bare; docs/kofi.md, "The debug kernel").
+lossy() { wire limit 100000 "$@"; }
 tcp_again() { busybox awk '$1 == "Tcp:" && $2 ~ /^[0-9]/ { print $13 }' /proc/net/snmp; }
 sent_again() { cat /sys/class/infiniband/rxe[01]/ports/1/hw_counters/rcvd_seq_err; }
 
@@ -229,10 +232,22 @@ case_loss_bare() {
   local percent seconds; seconds="$(cat /logs/turns)"
   for percent in 1 3 10; do
     lossy delay 1ms loss $percent% reorder 1% duplicate 1%
-    expect "rxe program" "ran at $percent % loss, 1 ms delay, 1 % reordered, 1 % twice" \
-      sh -c "/weft/bin/bare_loss rxe0 10.7.1.1 rxe1 10.7.1.2 $seconds >/logs/bare_loss.$percent"
-    grep ' pairs, ' /logs/bare_loss.$percent | while IFS= read -r line; do result "note rxe bare-$percent: $line"; done
+    bare_loss "$percent" "$percent % loss, 1 ms delay, 1 % reordered, 1 % twice" "$seconds"
   done
+  tc qdisc del dev kv0 root; tc qdisc del dev kv1 root
+  wire_down
+}
+bare_loss() {  # bare_loss NAME HOW SECONDS
+  expect "rxe program" "ran with $2" sh -c "/weft/bin/bare_loss rxe0 10.7.1.1 rxe1 10.7.1.2 $3 >/logs/bare_loss.$1"
+  grep ' pairs, ' "/logs/bare_loss.$1" | while IFS= read -r line; do result "note rxe bare-$1: $line"; done
+}
+
+# And on a wire that loses nothing, whose queue takes 50 packets and refuses the others.
+case_queue_bare() {
+  modprobe -a sch_netem ib_uverbs
+  expect "rxe wire" "between two devices of rxe" wire_up
+  wire delay 1ms limit 50
+  bare_loss queue "a queue of 50 packets, 1 ms delay" "$(cat /logs/turns)"
   tc qdisc del dev kv0 root; tc qdisc del dev kv1 root
   wire_down
 }

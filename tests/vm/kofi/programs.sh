@@ -26,7 +26,7 @@ if [[ " ${*:3} " =~ " "(bench|fio|fio-verbs)" " ]]; then
   cp -L /usr/bin/fio "$root/weft/bin/"
   add_libraries "$root/weft/bin/fio"
 fi
-if [[ " ${*:3} " == *" loss-bare "* ]]; then
+if [[ " ${*:3} " =~ " "(loss|queue)"-bare " ]]; then
   compile "$here/bare_loss.c" -o "$root/weft/bin/bare_loss" -libverbs
   add_libraries "$root/weft/bin/bare_loss"
 fi

@@ -15,7 +15,7 @@ logs="$folder/kofi/logs"
 
 cases=("$@")
 if [[ ${#cases[@]} -eq 0 ]]; then
-  mapfile -t cases < <(sed -n 's/^\([a-z][a-z0-9_-]*\) .*/\1/p' "$here/cases.txt" | grep -vE '^(bench|loss-bare|connect-bare)$')
+  mapfile -t cases < <(sed -n 's/^\([a-z][a-z0-9_-]*\) .*/\1/p' "$here/cases.txt" | grep -vE '^(bench|loss-bare|queue-bare|connect-bare)$')
 fi
 for name in "${cases[@]}"; do
   grep -q "^$name " "$here/cases.txt" || { echo "vm: no case named '$name'; there are:" >&2; sed -n 's/^[a-z]/  &/p' "$here/cases.txt" >&2; exit 2; }
