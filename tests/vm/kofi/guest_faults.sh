@@ -174,14 +174,16 @@ wire_up() {
     ip rule add pref 20 lookup local && ip rule del pref 0 && ping -c 3 -i 0.2 10.7.1.2
 }
 wire_down() {
+  tc qdisc del dev kv0 root; tc qdisc del dev kv1 root
   ip rule add pref 0 lookup local; ip rule del pref 20; ip rule del pref 11; ip rule del pref 10
   ip route flush table 100; ip route flush table 101
   rdma link del rxe1; ip addr del 10.7.1.2/24 dev kv1; ip addr del 10.7.1.1/24 dev kv0
 }
-wire() { tc qdisc replace dev kv0 root netem "$@" && tc qdisc replace dev kv1 root netem "$@"; }
+set_netem() { tc qdisc replace dev kv0 root netem "$@" && tc qdisc replace dev kv1 root netem "$@"; }
+netem() { expect "wire netem" "$*" set_netem "$@"; }
 # Only the wire loses packets. A queue that is full would refuse them to the sender, too, after which 6.1's rxe ends READs without all of their
 # bytes as done (queue-bare; docs/kofi.md, "The debug kernel").
-lossy() { wire limit 100000 "$@"; }
+lossy() { netem limit 100000 delay 1ms loss "$1%" reorder 1% duplicate 1%; }
 tcp_again() { busybox awk '$1 == "Tcp:" && $2 ~ /^[0-9]/ { print $13 }' /proc/net/snmp; }
 sent_again() { cat /sys/class/infiniband/rxe[01]/ports/1/hw_counters/rcvd_seq_err; }
 
@@ -208,7 +210,7 @@ case_loss() {
   echo 120000 >/sys/module/kofi_test/parameters/wait_ms
   local percent
   for percent in 1 3; do
-    expect "kofi netem" "$percent % loss, 1 ms delay, 1 % reordered, 1 % twice" lossy delay 1ms loss $percent% reorder 1% duplicate 1%
+    lossy $percent
     run_test kofi_verbs 10.7.1.2 atomics
     run_test kofi_verbs 10.7.1.2 scarce
   done
@@ -219,37 +221,34 @@ case_loss() {
   lossy_blk kofi_verbs 4713 1
   expect "kofi_verbs again" "was sent: $(sent_again | tr '\n' ' ') out of order" test "$(sent_again | sort -n | tail -n 1)" -gt 0
   expect "kofi_tcp again" "was sent: $(tcp_again) segments" test "$(tcp_again)" -gt 0
-  tc qdisc del dev kv0 root; tc qdisc del dev kv1 root
   expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
   unload kofi_test kofi_blk kofi_blk_target kofi_rdm kofi_tcp kofi_verbs kofi || result "FAILED kofi_verbs unload: rmmod"
   wire_down
 }
 
-# What rxe does to the same traffic when kOFI has no part in it. Wrong bytes are counted, not judged.
+# What rxe does to the same traffic when kOFI has no part in it: on a wire that loses packets, and on one that loses none, but whose queue refuses
+# all beyond 50. Wrong bytes are counted; judged where rxe is mended.
 case_loss_bare() {
-  modprobe -a sch_netem ib_uverbs
-  expect "rxe wire" "between two devices of rxe" wire_up
-  local percent seconds; seconds="$(cat /logs/turns)"
-  for percent in 1 3 10; do
-    lossy delay 1ms loss $percent% reorder 1% duplicate 1%
-    bare_loss "$percent" "$percent % loss, 1 ms delay, 1 % reordered, 1 % twice" "$seconds"
-  done
-  tc qdisc del dev kv0 root; tc qdisc del dev kv1 root
+  bare_up
+  local percent
+  for percent in 1 3 10; do lossy $percent; bare_loss "$percent%"; done
   wire_down
 }
-bare_loss() {  # bare_loss NAME HOW SECONDS
-  expect "rxe program" "ran with $2" sh -c "/weft/bin/bare_loss rxe0 10.7.1.1 rxe1 10.7.1.2 $3 >/logs/bare_loss.$1"
-  grep ' pairs, ' "/logs/bare_loss.$1" | while IFS= read -r line; do result "note rxe bare-$1: $line"; done
-}
-
-# And on a wire that loses nothing, whose queue takes 50 packets and refuses the others.
 case_queue_bare() {
+  bare_up
+  netem limit 50 delay 1ms
+  bare_loss queue
+  wire_down
+}
+bare_up() {
   modprobe -a sch_netem ib_uverbs
   expect "rxe wire" "between two devices of rxe" wire_up
-  wire delay 1ms limit 50
-  bare_loss queue "a queue of 50 packets, 1 ms delay" "$(cat /logs/turns)"
-  tc qdisc del dev kv0 root; tc qdisc del dev kv1 root
-  wire_down
+}
+bare_loss() {  # bare_loss NAME
+  local log="/logs/bare_loss.$1"
+  expect "rxe program" "ran, $1" sh -c "/weft/bin/bare_loss rxe0 10.7.1.1 rxe1 10.7.1.2 $(cat /logs/turns) >$log"
+  grep ' pairs, ' "$log" | while IFS= read -r line; do result "note rxe bare-$1: $line"; done
+  [[ ! -e /logs/debug ]] || expect "rxe bytes" "all right, $1" test "$(grep -vc ' pairs, ' "$log")" = 0
 }
 
 # Connections of two programs over rxe before and after one packet of the connection manager could not be sent, without kOFI.

@@ -31,19 +31,14 @@ mend lib/Kconfig.debug '/^config FAULT_INJECTION_STACKTRACE_FILTER/,/^config /{/
 # A copy that ends with the last page of a full list reads one pointer behind the array of lists (KASAN), and does not use it.
 mend $rxe/rxe_mr.c 's/if (i == RXE_BUF_PER_MAP) {/if (i == RXE_BUF_PER_MAP \&\& length > 0) {/'
 # A packet is the responder's from the moment in which it is queued, and was looked at after that (KASAN).
-mend $rxe/rxe_resp.c '/^void rxe_resp_queue_pkt/,/^}/{
-  s/^\tstruct rxe_pkt_info \*pkt = .*/\tbool is_read = SKB_TO_PKT(skb)->opcode == IB_OPCODE_RC_RDMA_READ_REQUEST;/
-  s/(pkt->opcode == IB_OPCODE_RC_RDMA_READ_REQUEST)/is_read/
-}'
-# An ACK of a later packet was taken for the response of an atomic before it, which was lost: the atomic ended as done without its value. It goes
-# again. (An ACK of rxe never counts for a READ before it; were there one, the same would hold.)
+mend $rxe/rxe_resp.c '/^void rxe_resp_queue_pkt/,/^}/s/^\tstruct rxe_pkt_info \*pkt = .*/\tbool is_read = SKB_TO_PKT(skb)->opcode == IB_OPCODE_RC_RDMA_READ_REQUEST;/'
+mend $rxe/rxe_resp.c '/^void rxe_resp_queue_pkt/,/^}/s/(pkt->opcode == IB_OPCODE_RC_RDMA_READ_REQUEST)/is_read/'
+# An ACK is no response of a READ or an atomic. That of a later packet ended an atomic whose response was lost as done; it has to be asked for again.
 mend $rxe/rxe_comp.c '/check_ack(/,/^}/s|^\t/\* Check the sequence only \*/|\tif (pkt->opcode == IB_OPCODE_RC_ACKNOWLEDGE \&\& (aeth_syn(pkt) \& AETH_TYPE_MASK) == AETH_ACK \&\&\n\t    (wqe->mask \& WR_ATOMIC_OR_READ_MASK))\n\t\treturn COMPST_ERROR_RETRY;\n\n&|'
-# A first response for which there was no memory counted as sent: the READ, asked for again, was answered by a response of its middle.
-mend $rxe/rxe_resp.c '/read_reply(/,/^}/{
-  /^\tres->state = rdatm_res_state_next;/d
-  s/^\tres->read.va += payload;/\tres->state = rdatm_res_state_next;\n&/
-}'
-# What ends by the way of errors without a status was done, as its completion said.
+# A first response that could not be sent (no memory, a full queue) counted as sent: the READ, asked for again, was answered by one of its middle.
+mend $rxe/rxe_resp.c '/read_reply(/,/^}/{/^\tres->state = rdatm_res_state_next;/d}'
+mend $rxe/rxe_resp.c '/read_reply(/,/^}/s/^\tres->read.va += payload;/\tres->state = rdatm_res_state_next;\n&/'
+# What came to an end by an error that had no status was completed as successful.
 mend $rxe/rxe_comp.c 's/^\(\t*\)WARN_ON_ONCE(wqe->status == IB_WC_SUCCESS);/\1if (wqe->status == IB_WC_SUCCESS)\n\1\twqe->status = IB_WC_BAD_RESP_ERR;/'
 rm before
 compile() { make -s -C source O="$PWD/build" "$@" >>build.log 2>&1 || { tail -n 30 build.log >&2; exit 1; }; }
