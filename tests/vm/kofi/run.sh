@@ -35,6 +35,12 @@ fi
 kernel_version="$(cat "$folder/kernel/version")"
 bash "$here/build.sh" "$repository" "$folder/kofi" "$headers"
 echo "vm: $(ls "$folder"/kofi/*.ko | wc -l) modules, no finding of W=1 and sparse"
+# The module with which these cases make their devices (docs/kofi.md, "Faults of rxe"); the debug kernel's rxe is mended itself.
+rxe=
+if [[ -z "$debug" && " ${cases[*]} " =~ " "(loss|loss-bare|queue-bare)" " ]]; then
+  bash "$here/rxe/build.sh" "$folder/rxe" "$headers"
+  rxe="$folder/rxe/rdma_rxe.ko"
+fi
 bash "$here/../initramfs.sh" base "$folder" "$kernel_version"
 
 # The modules and the guest's script, behind the files of every run.
@@ -43,6 +49,7 @@ trap 'rm -rf "$root"' EXIT
 mkdir -p "$root/weft/tests" "$root/weft/kofi"
 cp "$here/guest.sh" "$here/guest_faults.sh" "$here/guest_fio.sh" "$here/bench.sh" "$root/weft/tests/"
 cp "$folder"/kofi/*.ko "$root/weft/kofi/"
+[[ -z "$rxe" ]] || install -D "$rxe" "$root/weft/rxe/rdma_rxe.ko"
 install -m 755 "$here/../init" "$root/init"
 bash "$here/programs.sh" "$root" "${WEFT_STAGE:-$repository/build/stage}" "${cases[@]}"
 (cd "$root" && find . -print0 | LC_ALL=C sort -z | cpio --null -o -H newc --quiet) | cat "$folder/base.cpio" - >"$folder/kofi/initramfs"
