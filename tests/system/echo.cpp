@@ -7,7 +7,7 @@
 //
 // The caller ends with status 1 when data is wrong, when an operation neither completes nor fails within --limit-ms, or when the last
 // echo is older than --alive-ms at the end (0: it does not matter). After a failure it goes on in a new epoch; echoes of old ones count
-// for nothing. Its first line, "first echo", tells that both are there. Its last line is "echoes N errors N epochs N longest_pending_ms N last_echo_ms N".
+// for nothing. Its first line, "first echo", tells that both are there; its seconds begin anew then. Its last line is "echoes N errors N epochs N longest_pending_ms N last_echo_ms N".
 #include <thread>
 
 #include "peer.hpp"
@@ -159,9 +159,8 @@ class Caller {
   }
 
   bool run(long seconds, long alive_ms) {
-    const auto start = Clock::now();
-    last_echo_ = pause_until_ = start;
-    while (ms_since(start) < seconds * 1000 && right_) {
+    last_echo_ = pause_until_ = start_ = Clock::now();
+    while (ms_since(start_) < seconds * 1000 && right_) {
       post_receives();
       if (Clock::now() >= pause_until_) call();
       pace_.after(me_.poll([this](const Done& done) { take(done); }));
@@ -230,6 +229,7 @@ class Caller {
     if (++echoes_ == 1) {
       std::puts("first echo");
       std::fflush(stdout);
+      start_ = Clock::now();
     }
     last_echo_ = last_progress_ = Clock::now();
   }
@@ -264,7 +264,7 @@ class Caller {
   uint64_t sent_ = 0, echoes_ = 0, errors_ = 0;
   uint32_t epoch_ = 0;
   long longest_ = 0;
-  Clock::time_point last_echo_, last_progress_, pause_until_;
+  Clock::time_point start_, last_echo_, last_progress_, pause_until_;
   bool right_ = true;
 };
 

@@ -205,7 +205,7 @@ case_loss() {
   modprobe -a sch_netem configfs
   mount -t configfs configfs /sys/kernel/config 2>/dev/null
   expect "kofi_verbs wire" "between two devices of rxe" wire_up mended
-  load kofi kofi_verbs kofi_tcp kofi_rdm kofi_test kofi_blk kofi_blk_target || { result "FAILED kofi_verbs load: insmod"; return; }
+  load kofi kofi_verbs kofi_tcp kofi_rdm kofi_test kofi_blk kofi_blk_target || { result "FAILED kofi_verbs load: insmod"; wire_down; return; }
   # The last packet of a message is missed after seconds only.
   echo 120000 >/sys/module/kofi_test/parameters/wait_ms
   local percent

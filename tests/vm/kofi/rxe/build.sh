@@ -7,7 +7,7 @@ here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 headers="$(cd "$2" && pwd -P)"
 package=(/usr/src/linux-source-6.1.tar.*)
 [[ -f "${package[0]}" ]] || { echo "vm: there is no linux-source-6.1 in /usr/src" >&2; exit 1; }
-stamp="$(cat "$here"/*.sh | sha256sum | cut -c1-16) $(stat -L -c %s "${package[0]}") $headers"
+stamp="$(cat "$here"/*.sh | sha256sum | cut -c1-16) $(stat -L -c '%s %Y' "${package[0]}") $headers"
 mkdir -p "$1"
 cd "$1"
 if [[ "$(cat stamp 2>/dev/null)" == "$stamp" && -f rdma_rxe.ko ]]; then exit 0; fi

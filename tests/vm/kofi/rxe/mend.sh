@@ -22,5 +22,7 @@ mend rxe_comp.c '/check_ack(/,/^}/s/if (pkt->opcode != IB_OPCODE_RC_RDMA_READ_RE
 # A first response that could not be sent (no memory, a full queue) counted as sent: the READ, asked for again, was answered by one of its middle.
 mend rxe_resp.c '/read_reply(/,/^}/{/^\tres->state = rdatm_res_state_next;/d}'
 mend rxe_resp.c '/read_reply(/,/^}/s/^\tres->read.va += payload;/\tres->state = rdatm_res_state_next;\n&/'
+# The reply goes on with the next request, and the region, which was let go with the first attempt, has to be found again.
+mend rxe_resp.c '/read_reply(/,/^}/s/^\t\tif (!res->replay) {/\t\tif (!res->replay \&\& (qp->resp.mr || !res->read.resid)) {/'
 # What came to an end by an error that had no status was completed as successful.
 mend rxe_comp.c 's/^\(\t*\)WARN_ON_ONCE(wqe->status == IB_WC_SUCCESS);/\1if (wqe->status == IB_WC_SUCCESS)\n\1\twqe->status = IB_WC_BAD_RESP_ERR;/'
