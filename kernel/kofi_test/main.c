@@ -80,6 +80,8 @@ static bool run_case(size_t i, struct target *target)
 		 "%s%llu ms", *target->note ? ", " : "", (ktime_get_ns() - started) / 1000000);
 	if (status < 0)
 		snprintf(target->note, sizeof(target->note), "line %d", -status);
+	else if (status == SKIPPED)
+		strscpy(target->note, "the provider does not offer it", sizeof(target->note));
 	snprintf(test_results + len, RESULT_BYTES - len, "%s %s %s: %s\n", word,
 		 target->provider, cases[i].name, target->note);
 	pr_info("kofi_test: %s %s %s: %s\n", word, target->provider, cases[i].name, target->note);

@@ -15,9 +15,7 @@ cases=("$@")
 if [[ ${#cases[@]} -eq 0 ]]; then
   mapfile -t cases < <(sed -n 's/^\([a-z][a-z0-9_-]*\) .*/\1/p' "$here/cases.txt" | grep -v '^bench$')
 fi
-for name in "${cases[@]}"; do
-  grep -q "^$name " "$here/cases.txt" || { echo "vm: no case named '$name'; there are:" >&2; sed -n 's/^[a-z]/  &/p' "$here/cases.txt" >&2; exit 2; }
-done
+bash "$here/names.sh" "$here/cases.txt" "${cases[@]}"
 
 # The files of every run, and those of this one: the kernel unpacks both archives one after the other.
 bash "$here/kernel.sh" "$folder/kernel"

@@ -32,9 +32,16 @@ run_test() {
   return $status
 }
 
+# examples/kofi_hello: it does its work when it is loaded.
+says_hello() {  # says_hello PROVIDER [ARGUMENT...]
+  insmod $modules/kofi_hello.ko provider="$1" "${@:2}" && rmmod kofi_hello && dmesg | tail -n 20 | grep -q "'hello, fabric' has arrived over $1"
+}
+
 case_loop() {
   load kofi kofi_loop kofi_test || { result "FAILED kofi_loop load: insmod"; return; }
   run_test kofi_loop
+  expect "kofi_loop hello" "examples/kofi_hello: one line over one connection" says_hello kofi_loop
+  expect "kofi_loop none" "it fails where its provider is not loaded" not says_hello kofi_tcp node=127.0.0.1
   cat $debug/kofi/providers $debug/kofi/objects $debug/kofi/counters
   expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
   unload kofi_test kofi_loop kofi || result "FAILED kofi_loop unload: rmmod"
@@ -44,6 +51,7 @@ case_tcp() {
   load kofi kofi_tcp kofi_test || { result "FAILED kofi_tcp load: insmod"; return; }
   run_test kofi_tcp 127.0.0.1
   run_test kofi_tcp ::1 messages
+  expect "kofi_tcp hello" "examples/kofi_hello: one line over one connection" says_hello kofi_tcp node=127.0.0.1
   cat $debug/kofi/providers $debug/kofi/objects $debug/kofi/counters
   expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
   unload kofi_test kofi_tcp kofi || result "FAILED kofi_tcp unload: rmmod"
@@ -80,6 +88,7 @@ case_verbs() {
   load kofi kofi_verbs kofi_rdm kofi_test || { result "FAILED kofi_verbs load: insmod"; return; }
   run_test kofi_verbs 10.7.0.1
   run_test "kofi_verbs;kofi_rdm" 10.7.0.1
+  expect "kofi_verbs hello" "examples/kofi_hello: one line over one connection" says_hello kofi_verbs node=10.7.0.1
   cat $debug/kofi/providers $debug/kofi/objects $debug/kofi/counters
   expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
   unload kofi_test kofi_rdm kofi_verbs kofi || result "FAILED kofi_verbs unload: rmmod"

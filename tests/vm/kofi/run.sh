@@ -17,9 +17,7 @@ cases=("$@")
 if [[ ${#cases[@]} -eq 0 ]]; then
   mapfile -t cases < <(sed -n 's/^\([a-z][a-z0-9_-]*\) .*/\1/p' "$here/cases.txt" | grep -vE '^(bench|loss-bare|queue-bare|connect-bare)$')
 fi
-for name in "${cases[@]}"; do
-  grep -q "^$name " "$here/cases.txt" || { echo "vm: no case named '$name'; there are:" >&2; sed -n 's/^[a-z]/  &/p' "$here/cases.txt" >&2; exit 2; }
-done
+bash "$here/../names.sh" "$here/cases.txt" "${cases[@]}"
 
 mkdir -p "$folder"
 if [[ -n "$debug" ]]; then
@@ -54,7 +52,7 @@ root="$(mktemp -d)"
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$root/weft/tests" "$root/weft/kofi"
 cp "$here/guest.sh" "$here/guest_faults.sh" "$here/guest_fio.sh" "$here/bench.sh" "$root/weft/tests/"
-cp "$folder"/kofi/*.ko "$root/weft/kofi/"
+cp "$folder"/kofi/*.ko "$folder/kofi/hello/kofi_hello.ko" "$root/weft/kofi/"
 [[ -z "$rxe" ]] || install -D "$rxe" "$root/weft/rxe/rdma_rxe.ko"
 install -m 755 "$here/../init" "$root/init"
 bash "$here/programs.sh" "$root" "${WEFT_STAGE:-$repository/build/stage}" "${cases[@]}"
