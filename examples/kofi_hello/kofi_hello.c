@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * The smallest client of kOFI, both ends of a connection in one module: loading it connects an
  * endpoint to a listener, sends a line, and prints what has arrived (docs/kofi.md, "A client").
