@@ -61,7 +61,7 @@ install(DIRECTORY LICENSES DESTINATION ${documents} COMPONENT docs)
 install(DIRECTORY docs/ DESTINATION ${documents}/docs COMPONENT docs FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "man" EXCLUDE)
 # The examples that documents speak of.
 install(DIRECTORY examples DESTINATION ${documents} COMPONENT docs FILES_MATCHING PATTERN "*.md" PATTERN "*.[ch]" PATTERN "*.[ch]pp" PATTERN "Makefile"
-        PATTERN "CMakeLists.txt")
+        PATTERN "CMakeLists.txt" PATTERN "Kbuild")
 # The links of the documents point to what is installed.
 install(CODE "set(WEFT_DOCUMENTS \"${documents}\")\nset(WEFT_HEADERS \"${headers}\")" COMPONENT docs)
 install(SCRIPT "${PROJECT_SOURCE_DIR}/cmake/installed_docs.cmake" COMPONENT docs)

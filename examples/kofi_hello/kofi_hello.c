@@ -11,7 +11,7 @@
 #include <linux/slab.h>
 #include <kofi/data.h>
 
-#define WAIT_MS 5000
+#define WAIT_MS 20000
 #define LINE_BYTES 64
 
 static char *provider = "kofi_loop";
@@ -80,7 +80,11 @@ static int expect_event(struct hello *h, u32 wanted, struct fi_eq_cm_entry *entr
 		return fi_eq_readerr(h->eq, &error, 0) > 0 ? -error.err : -EIO;
 	if (len < 0)
 		return len == -EAGAIN ? -ETIMEDOUT : len;
-	return event == wanted ? 0 : -EPROTO;
+	if (event == wanted)
+		return 0;
+	if (event == FI_CONNREQ)
+		fi_freeinfo(entry->info);	/* somebody else's request */
+	return -EPROTO;
 }
 
 static int open_all(struct hello *h)
@@ -148,7 +152,7 @@ static int exchange(struct hello *h)
 	}
 	if (!ret)
 		pr_info("kofi_hello: '%.*s' has arrived over %s\n", LINE_BYTES, h->received, provider);
-	return ret;
+	return ret == -EAGAIN ? -ETIMEDOUT : ret;
 }
 
 /* Objects hold those below them: endpoints go first, the fabric last. */

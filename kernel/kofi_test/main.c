@@ -81,7 +81,7 @@ static bool run_case(size_t i, struct target *target)
 	if (status < 0)
 		snprintf(target->note, sizeof(target->note), "line %d", -status);
 	else if (status == SKIPPED)
-		strscpy(target->note, "the provider does not offer it", sizeof(target->note));
+		strscpy(target->note, "not a case of this provider", sizeof(target->note));
 	snprintf(test_results + len, RESULT_BYTES - len, "%s %s %s: %s\n", word,
 		 target->provider, cases[i].name, target->note);
 	pr_info("kofi_test: %s %s %s: %s\n", word, target->provider, cases[i].name, target->note);

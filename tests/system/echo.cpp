@@ -8,6 +8,7 @@
 // The caller ends with status 1 when data is wrong, when an operation neither completes nor fails within --limit-ms, or when the last
 // echo is older than --alive-ms at the end (0: it does not matter). After a failure it goes on in a new epoch; echoes of old ones count
 // for nothing. Its first line, "first echo", tells that both are there; its seconds begin anew then. Its last line is "echoes N errors N epochs N longest_pending_ms N last_echo_ms N".
+#include <algorithm>
 #include <thread>
 
 #include "peer.hpp"
@@ -160,7 +161,7 @@ class Caller {
 
   bool run(long seconds, long alive_ms) {
     last_echo_ = pause_until_ = start_ = Clock::now();
-    while (ms_since(start_) < seconds * 1000 && right_) {
+    while (ms_since(start_) < (echoes_ > 0 ? seconds : std::max(seconds, 30L)) * 1000 && right_) {
       post_receives();
       if (Clock::now() >= pause_until_) call();
       pace_.after(me_.poll([this](const Done& done) { take(done); }));

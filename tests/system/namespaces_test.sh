@@ -153,7 +153,7 @@ peer_killed() {
 }
 long_cut() {
   serve 47100
-  call 24
+  call 28
   cut_link 14  # tcp gives up after 10 s to 12 s; packets wait
   ends_well "link cut for 14 s"
 }
@@ -161,7 +161,7 @@ loss() {
   command -v tc >/dev/null || { echo "loss is skipped: tc is not here (package iproute2)"; return; }
   lose 1 2>"$work/tc" || { echo "loss is skipped: $(tail -n 1 "$work/tc")"; lose 0; return; }
   serve 47300
-  call 8
+  call 12
   sleep 4  # of traffic
   local few many
   few="$(lost)"

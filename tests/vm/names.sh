@@ -4,5 +4,5 @@
 set -euo pipefail
 for name in "${@:2}"; do
   [[ "$name" != -* ]] || { echo "vm: unknown option '$name' (./dev help)" >&2; exit 2; }
-  grep -q "^$name " "$1" || { echo "vm: no case named '$name'; there are:" >&2; awk '/^[a-z]/ { name = $1; $1 = ""; printf "  %-13s%s\n", name, $0 }' "$1" >&2; exit 2; }
+  cut -d' ' -f1 "$1" | grep -qxF -- "$name" || { echo "vm: no case named '$name'; there are:" >&2; awk '/^[a-z]/ { name = $1; $1 = ""; printf "  %-13s%s\n", name, $0 }' "$1" >&2; exit 2; }
 done

@@ -29,8 +29,9 @@ compile() {  # compile FOLDER LOG [VARIABLE=VALUE...]
 }
 compile "$folder/src" "$folder/build.log"
 # As a client builds that is none of the tree's.
+rm -rf "$folder/hello"   # make does not see that names of Module.symvers have changed
 mkdir -p "$folder/hello"
-cp -au "$repository/examples/kofi_hello/." "$folder/hello/"
+cp -a "$repository/examples/kofi_hello/." "$folder/hello/"
 compile "$folder/hello" "$folder/hello.log" KOFI="$folder/src"
 rm -f "$folder"/*.ko
 cp "$folder"/src/*/*.ko "$folder/"
