@@ -428,6 +428,37 @@ void Device::leave() noexcept {
   }
 }
 
+void Device::await_acknowledgements(const proto::roce::QueuePair& qp) noexcept {
+  if (!origin_.is_here()) return;
+  settle();
+  const uint32_t end = adapter_.end_of_sent(qp);
+  if (!adapter_.awaits_before(qp, end)) return;
+  const auto take_all = [&] {
+    constexpr int rounds = 64;
+    look_at_sockets_at_ = 0;
+    for (int i = 0; i < rounds && take(clock_.now()) != 0; ++i) {
+    }
+  };
+  take_all();
+  uint64_t now = clock_.now();
+  if (now - in_vain_at_ > patience_again_ns) patience_ns_ = patience_ns_max;
+  const uint64_t until = now + scaled(patience_ns_);
+  while (adapter_.awaits_before(qp, end)) {
+    if (near_ && near_->has_lost(qp.attributes.path.destination)) return;  // there will be none
+    if (now >= until) {
+      patience_ns_ /= 2;
+      in_vain_at_ = now;
+      return;
+    }
+    lock_.unlock();
+    (void)wait_for(nullptr, 0, patience_look_ns);
+    lock_.lock();
+    take_all();
+    now = clock_.now();
+  }
+  patience_ns_ = patience_ns_max;
+}
+
 void Device::flush_ports() noexcept {
   is_blocked_ = false;
   for (auto& port : ports_)

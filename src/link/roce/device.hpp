@@ -132,6 +132,11 @@ class Device final : proto::roce::PacketOutput {
     if (is_late_ || gathers_) [[unlikely]]
       send_late();
   }
+  // Before the send queue of a queue pair is flushed (ibv_modify_qp(3) to ERR): takes what has arrived, and waits for the
+  // acknowledgements of requests that were sent. The peer may have consumed them, and told its program, whose next call or
+  // progress thread sends the acknowledgement. At most patience_ns_max, half as long after each wait in vain, so that many
+  // queue pairs of a peer that has gone do not add up. Gives the lock back while it waits.
+  void await_acknowledgements(const proto::roce::QueuePair& qp) noexcept;
   // For one whose queue is not: it polls all the same.
   void polled() noexcept {
     if (sleeper_ != 0) --sleeper_;
@@ -224,6 +229,11 @@ class Device final : proto::roce::PacketOutput {
       20'000;  // who looked for packets in that time looks for the next ones now
   static constexpr int late_packets_max = 8;  // of a poll whose acknowledgement may wait for the next call
   static constexpr uint64_t show_ns = 100'000'000;  // between two looks of the statistics page
+  // await_acknowledgements()
+  static constexpr uint64_t patience_ns_max = 128'000'000;
+  static constexpr uint64_t patience_again_ns =
+      1'000'000'000;  // after the last wait in vain it is the longest again
+  static constexpr uint64_t patience_look_ns = 20'000;
 
   explicit Device(proto::roce::Events& events);
   uint64_t scaled(uint64_t ns) const noexcept { return ns * scale_; }
@@ -329,6 +339,8 @@ class Device final : proto::roce::PacketOutput {
   uint64_t scale_ = 1;  // of the thread's times: how slow system calls are
   uint64_t look_ns_ = look_ns_min;
   uint64_t due_at_ = 0;  // the thread's last timeout
+  uint64_t patience_ns_ = patience_ns_max;
+  uint64_t in_vain_at_ = 0;
   DeviceCounters counters_;
   std::optional<Shown> shown_;
   uint64_t shown_packets_ = 0;

@@ -211,6 +211,11 @@ bool NearPort::reaches(const Gid& to) const noexcept {
   return found != outbound_.end() && found->second->ring.has_value();
 }
 
+bool NearPort::has_lost(const Gid& to) const noexcept {
+  const auto found = outbound_.find(to);
+  return found != outbound_.end() && found->second->has_ended;
+}
+
 int NearPort::take(Inbound& in, uint64_t now) noexcept {
   const int packets =
       in.ring->take(burst, [&](std::span<const std::byte> bytes, std::span<const std::byte> headers) {
@@ -411,11 +416,13 @@ void NearPort::greet(Outbound& out, uint64_t now) {
   out.connection = std::move(connection);
   out.memory = std::move(*memory);
   out.ring.emplace(*out.memory.as<NearMemory>(), fences_);
+  out.has_ended = false;
   out.full_since = 0;
   out.state = State::Greeted;
 }
 
 void NearPort::end(Outbound& out, uint64_t now) noexcept {
+  out.has_ended = true;
   out.ring.reset();
   out.memory = os::Mapping();
   out.state = State::Absent;

@@ -90,6 +90,7 @@ class NearPort {
   bool reaches(const Gid& to) const noexcept;  // packets to it go into a ring
   // Greets that GID now, before the first packet of a queue pair to it, unless it was there before.
   void expect(const Gid& to, uint64_t now) noexcept;
+  bool has_lost(const Gid& to) const noexcept;  // its end has ended the ring to it
   bool has_rings() const noexcept { return !inbound_.empty(); }
 
   // Greetings, the ends of peers, wake-ups: due once in a while, and when wait_fd() is readable.
@@ -143,6 +144,7 @@ class NearPort {
     Gid to{};
     State state = State::Wanted;
     bool is_asked_for = false;  // while Absent
+    bool has_ended = false;     // it had a ring once, and has none now
     uint64_t again_at = 0;
     uint64_t full_since = 0;  // 0: there was room
     os::Fd connection;

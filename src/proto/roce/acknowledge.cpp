@@ -23,6 +23,25 @@ bool Adapter::find_open(QueuePair& qp, uint32_t psn, uint32_t& index) noexcept {
   return false;
 }
 
+uint32_t Adapter::end_of_sent(const QueuePair& qp) const noexcept {
+  const Requester& r = qp.requester;
+  uint32_t end = r.oldest;
+  for (uint32_t i = qp.sends.head; i != qp.sends.tail && qp.sends.at(i).started; ++i) {
+    const SendEntry& e = qp.sends.at(i);
+    const uint32_t after = psn_add(e.first_psn, e.packets);
+    if (psn_diff(r.next, after) < 0) break;
+    end = after;
+  }
+  return end;
+}
+
+bool Adapter::awaits_before(const QueuePair& qp, uint32_t psn) const noexcept {
+  if (!qp.is_reliable() || (qp.state != QpState::ReadyToSend && qp.state != QpState::SendDrained))
+    return false;
+  // A peer without a receive request has said so, and acknowledged what was before.
+  return qp.requester.wait_until == UINT64_MAX && psn_diff(qp.requester.oldest, psn) < 0;
+}
+
 void Adapter::on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   switch (packet.operation()) {
     case Operation::Acknowledge:

@@ -190,9 +190,10 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
   }
   if (to == QpState::Error) {
     if (from == QpState::Error) return {};  // a NAK may be on its way out
-    qp.responder.ack_due = false;
-    for (Resource& one : qp.responder.resources) one.pending = false;
-    qp.responder.pending = 0;
+    Responder& r = qp.responder;
+    if (r.pending != 0 || r.syndrome != wire::roce::syndrome_ack) r.ack_due = false;
+    for (Resource& one : r.resources) one.pending = false;
+    r.pending = 0;
     to_error(qp, now);
     return {};
   }
@@ -225,6 +226,11 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
 
 void Adapter::to_error(QueuePair& qp, uint64_t now) noexcept {
   qp.state = QpState::Error;
+  // What the program has consumed is acknowledged all the same.
+  if (Responder& r = qp.responder; r.ack_due && r.pending == 0 && r.syndrome == wire::roce::syndrome_ack) {
+    r.is_final = true;
+    make_ready(qp);
+  }
   end_pace(qp);
   drop_kept(qp);
   timers_.set(qp, UINT64_MAX);

@@ -166,6 +166,10 @@ class Adapter {
   // Then: the acknowledgement may leave so much later before the peer repeats. Its timeout is taken to be that of this side.
   bool may_wait(uint64_t ns) const noexcept;
   bool has_ready() const noexcept { return !ready_.empty(); }  // flush() has something to send
+  // The first PSN behind the requests of a queue pair that were sent as a whole: the peer may have consumed each of them.
+  uint32_t end_of_sent(const QueuePair& qp) const noexcept;
+  // Whether the peer may have consumed a request before that PSN without an acknowledgement having arrived.
+  bool awaits_before(const QueuePair& qp, uint32_t psn) const noexcept;
   const AdapterCounters& counters() const noexcept { return counters_; }
   template <class Fn>
   void for_each_qp(Fn&& fn) const {

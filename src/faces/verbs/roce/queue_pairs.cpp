@@ -201,6 +201,8 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
         if ((mask & IBV_QP_PATH_MTU) != 0 && (mask & IBV_QP_AV) != 0)
           if (auto ok = check_path_mtu(own, *to); !ok) return ok;
         own.device().settle();
+        if ((mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_ERR)
+          own.device().await_acknowledgements(*of(qp).pair);
         auto ok = own.adapter().modify(*of(qp).pair, *to, static_cast<uint32_t>(mask), own.device().now());
         if (!ok) return ok;
         if ((mask & IBV_QP_AV) != 0) own.device().expect(to->path);
