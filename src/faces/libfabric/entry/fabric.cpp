@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <mutex>
 #include <new>
 
 #include "faces/libfabric/foreign/foreign.hpp"
@@ -63,12 +64,38 @@ int logging_close(fid*) noexcept {
   return 0;
 }
 
-int logging_import(fid*, fid* other, uint64_t) noexcept {
+// The program's object whose functions are in use. The program closes it with fi_close, which restores the library's own logging.
+std::mutex import_mutex;
+const fid* imported_object = nullptr;
+
+int imported_close(fid* object) noexcept {
+  const std::scoped_lock guard(import_mutex);
+  if (imported_object != object) return 0;  // a later import has replaced it
+  imported_object = nullptr;
+  log_import(nullptr);
+  return 0;
+}
+
+fi_ops imported_ops = {
+    .size = sizeof(fi_ops),
+    .close = imported_close,
+    .bind = [](fid*, fid*, uint64_t) noexcept { return -FI_ENOSYS; },
+    .control = [](fid*, int, void*) noexcept { return -FI_ENOSYS; },
+    .ops_open = [](fid*, const char*, uint64_t, void**, void*) noexcept { return -FI_ENOSYS; },
+    .tostr = nullptr,
+    .ops_set = nullptr,
+};
+
+// Without functions there is nothing to take over, which is no error: those that are missing stay ours.
+int logging_import(fid*, fid* other, uint64_t flags) noexcept {
   if (other == nullptr || other->fclass != FI_CLASS_LOG) return -FI_EINVAL;
+  if (flags != 0) return -FI_EBADFLAGS;
   const fi_ops_log* ops = reinterpret_cast<fid_logging*>(other)->ops;
-  if (ops == nullptr || ops->size < sizeof(fi_ops_log) || ops->enabled == nullptr || ops->log == nullptr)
-    return -FI_EINVAL;
+  if (ops == nullptr || ops->size < sizeof(fi_ops_log)) return -FI_EINVAL;
+  const std::scoped_lock guard(import_mutex);
   log_import(ops);
+  imported_object = other;
+  other->ops = &imported_ops;
   return 0;
 }
 

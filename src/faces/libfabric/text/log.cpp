@@ -40,7 +40,14 @@ struct Settings {
 std::atomic<const Settings*> settings_now{nullptr};
 std::mutex settings_lock;
 std::atomic<const char*> name_prefix{""};
-std::atomic<const fi_ops_log*> imported{nullptr};
+
+// The functions of an imported logger. Null: our own does that part.
+struct Imported {
+  std::atomic<decltype(fi_ops_log::enabled)> enabled{nullptr};
+  std::atomic<decltype(fi_ops_log::ready)> ready{nullptr};
+  std::atomic<decltype(fi_ops_log::log)> log{nullptr};
+};
+Imported imported;
 
 // Null: no level has that name or number.
 std::optional<int> read_level(const char* text) {
@@ -121,10 +128,10 @@ fi_provider structure_of(const char* full_name) noexcept {
 
 bool enabled(const char* full_name, fi_log_level level, fi_log_subsys subsys) noexcept {
   const Settings& now = settings();
-  if (const fi_ops_log* ops = imported.load(std::memory_order_acquire)) {
+  if (const auto ask = imported.enabled.load(std::memory_order_acquire)) {
     const fi_provider provider = structure_of(full_name);
     const uint64_t flags = provider_filtered(now, full_name) ? FI_LOG_PROV_FILTERED : 0;
-    return ops->enabled(&provider, level, subsys, flags) != 0;
+    return ask(&provider, level, subsys, flags) != 0;
   }
   if (static_cast<int>(level) > now.level) return false;
   if (static_cast<unsigned>(subsys) >= FI_LOG_SUBSYS_MAX || (now.subsystems >> subsys & 1) == 0) return false;
@@ -140,10 +147,10 @@ void write_line(const char* full_name, fi_log_level level, fi_log_subsys subsys,
                 int line, const char* format, va_list args) noexcept {
   const int errno_before = errno;
   char text[kLineMax];
-  if (const fi_ops_log* ops = imported.load(std::memory_order_acquire)) {
+  if (const auto write_imported = imported.log.load(std::memory_order_acquire)) {
     vsnprintf(text, sizeof text, format, args);
     const fi_provider provider = structure_of(full_name);
-    ops->log(&provider, level, subsys, function != nullptr ? function : "", line, text);
+    write_imported(&provider, level, subsys, function != nullptr ? function : "", line, text);
     errno = errno_before;
     return;
   }
@@ -180,9 +187,9 @@ const char* name_of(const fi_provider* provider) noexcept {
 }  // namespace
 
 bool log_enabled(fi_log_level level, fi_log_subsys subsys, const char* provider) noexcept {
-  if (imported.load(std::memory_order_relaxed) == nullptr && static_cast<int>(level) > settings().level) {
+  if (imported.enabled.load(std::memory_order_relaxed) == nullptr &&
+      static_cast<int>(level) > settings().level)
     return false;
-  }
   return enabled(FullName(name_prefix.load(std::memory_order_relaxed), provider).text, level, subsys);
 }
 
@@ -194,7 +201,7 @@ void log_warn(const char* provider, fi_log_subsys subsys, const char* format, ..
 }
 
 void log_info(const char* provider, fi_log_subsys subsys, const char* format, ...) noexcept {
-  if (imported.load(std::memory_order_relaxed) == nullptr && settings().level < FI_LOG_INFO) return;
+  if (imported.enabled.load(std::memory_order_relaxed) == nullptr && settings().level < FI_LOG_INFO) return;
   va_list args;
   va_start(args, format);
   log_ours(provider, FI_LOG_INFO, subsys, format, args);
@@ -207,10 +214,9 @@ int log_enabled_c(const fi_provider* provider, fi_log_level level, fi_log_subsys
 
 int log_ready_c(const fi_provider* provider, fi_log_level level, fi_log_subsys subsys,
                 uint64_t* showtime) noexcept {
-  if (const fi_ops_log* ops = imported.load(std::memory_order_acquire);
-      ops != nullptr && ops->ready != nullptr) {
+  if (const auto ask = imported.ready.load(std::memory_order_acquire)) {
     const uint64_t flags = provider_filtered(settings(), name_of(provider)) ? FI_LOG_PROV_FILTERED : 0;
-    return ops->ready(provider, level, subsys, flags, showtime);
+    return ask(provider, level, subsys, flags, showtime);
   }
   if (!enabled(name_of(provider), level, subsys)) return 0;
   if (showtime == nullptr) return 1;
@@ -234,7 +240,13 @@ bool is_log_level(const char* text) noexcept { return read_level(text).has_value
 
 void log_name_prefix(const char* prefix) noexcept { name_prefix.store(prefix, std::memory_order_relaxed); }
 
-void log_import(const fi_ops_log* ops) noexcept { imported.store(ops, std::memory_order_release); }
+void log_import(const fi_ops_log* ops) noexcept {
+  static constexpr fi_ops_log ours{};
+  const fi_ops_log& from = ops != nullptr ? *ops : ours;
+  imported.enabled.store(from.enabled, std::memory_order_release);
+  imported.ready.store(from.ready, std::memory_order_release);
+  imported.log.store(from.log, std::memory_order_release);
+}
 
 void log_reset() noexcept {
   std::lock_guard guard(settings_lock);

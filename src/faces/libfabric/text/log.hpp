@@ -42,8 +42,8 @@ void log_c(const fi_provider* provider, fi_log_level level, fi_log_subsys subsys
 // providers have other names than the drop-in's. A literal; call it before the first line.
 void log_name_prefix(const char* prefix) noexcept;
 
-// fi_import_log (fi_provider(3)): from now on `ops` decides and writes. Null brings standard error back. The
-// table stays the caller's.
+// fi_import_log (fi_provider(3)): from now on the functions of `ops` decide and write; where one is null, ours does. The table is copied. Null
+// restores all of ours.
 void log_import(const fi_ops_log* ops) noexcept;
 
 // False: FI_LOG_LEVEL with this text names no level; warn is what counts then.

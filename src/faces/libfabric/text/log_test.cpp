@@ -35,6 +35,17 @@ class Log : public ::testing::Test {
     setenv(name, value, 1);
     log_reset();
   }
+  // fi_import_log, over the objects of this program.
+  static int import(fid_logging& object) {
+    object.fid.fclass = FI_CLASS_LOG;
+    object.ops->size = sizeof(fi_ops_log);
+    fid* opened = nullptr;
+    if (const int rc = open_object(FI_VERSION(1, 17), "logging", nullptr, 0, 0, &opened, nullptr); rc != 0)
+      return rc;
+    const int rc = fi_import_fid(opened, &object.fid, 0);
+    fi_close(opened);
+    return rc;
+  }
   // What `act` writes to standard error.
   template <class Act>
   static std::string written(Act act) {
@@ -169,6 +180,57 @@ TEST_F(Log, ImportedLoggerDecidesAndWrites) {
   EXPECT_EQ(flags_seen, FI_LOG_PROV_FILTERED);
   uint64_t showtime = 0;
   EXPECT_EQ(log_ready_c(nullptr, FI_LOG_WARN, FI_LOG_CORE, &showtime), 7);
+}
+
+// A program that imports a logger closes the object with fi_close, and its table may live on a stack that is gone.
+TEST_F(Log, ClosingTheImportedObjectRestoresOurs) {
+  static std::string seen;
+  seen.clear();
+  fid_logging object{};
+  object.fid.context = &seen;
+  {
+    fi_ops_log ops{};
+    ops.log = [](const fi_provider*, fi_log_level, fi_log_subsys, const char*, int, const char* text) {
+      seen += text;
+    };
+    object.ops = &ops;
+    ASSERT_EQ(import(object), 0);
+    ops.log = nullptr;
+  }
+  ASSERT_NE(object.fid.ops, nullptr);
+  EXPECT_EQ(object.fid.context, &seen);
+  EXPECT_LT(fi_import_fid(&object.fid, &object.fid, 0), 0);
+  EXPECT_LT(fi_control(&object.fid, FI_GETWAIT, nullptr), 0);
+  EXPECT_EQ(written([] { log_warn("shm", FI_LOG_CORE, "first;"); }), "");
+  EXPECT_EQ(written([] { log_info("shm", FI_LOG_CORE, "our filter still decides;"); }), "");
+  EXPECT_EQ(seen, "first;");
+  EXPECT_EQ(fi_close(&object.fid), 0);
+  EXPECT_NE(written([] { log_warn("shm", FI_LOG_CORE, "second"); }), "");
+  EXPECT_EQ(seen, "first;");
+}
+
+TEST_F(Log, FunctionsThatAreMissingStayOurs) {
+  static fi_ops_log filter{};
+  filter.enabled = [](const fi_provider*, fi_log_level level, fi_log_subsys, uint64_t) {
+    return level == FI_LOG_INFO ? 1 : 0;
+  };
+  fid_logging object{};
+  object.ops = &filter;
+  ASSERT_EQ(import(object), 0);
+  EXPECT_NE(written([] { log_info("shm", FI_LOG_CORE, "informed"); }), "");
+  EXPECT_EQ(written([] { log_warn("shm", FI_LOG_CORE, "warned"); }), "");
+  // fi_provider(3), "logging": only the last import is used.
+  static fi_ops_log empty{};
+  fid_logging last{};
+  last.ops = &empty;
+  ASSERT_EQ(import(last), 0);
+  EXPECT_EQ(written([] { log_info("shm", FI_LOG_CORE, "informed"); }), "");
+  EXPECT_NE(written([] { log_warn("shm", FI_LOG_CORE, "warned"); }), "");
+  ASSERT_EQ(import(object), 0);
+  EXPECT_EQ(fi_close(&last.fid), 0) << "has been replaced";
+  EXPECT_EQ(written([] { log_warn("shm", FI_LOG_CORE, "warned"); }), "");
+  EXPECT_EQ(fi_close(&object.fid), 0);
+  EXPECT_NE(written([] { log_warn("shm", FI_LOG_CORE, "warned"); }), "");
 }
 
 TEST_F(Log, OpenRefusesOtherObjects) {
