@@ -33,6 +33,23 @@ Registration registration_of(const MemoryRegion& region) noexcept {
           region.enabled()};
 }
 
+// Whether peers may reach it. The keys of other regions mean nothing to anybody, so that two of them, or one of them and one that peers may
+// reach, may have the same.
+bool is_reached(uint64_t access) noexcept {
+  const auto rights = rights_of(access);
+  return rights.remote_read || rights.remote_write;
+}
+
+// Those that peers may reach go to the front of the chain, the others to its end. The table's version is odd. next_of: a region's link.
+template <class NextOf>
+void insert(std::atomic<MemoryRegion*>& head, MemoryRegion& region, NextOf next_of) noexcept {
+  std::atomic<MemoryRegion*>* place = &head;
+  if (!is_reached(region.access()))
+    while (MemoryRegion* next = place->load(std::memory_order_relaxed)) place = &next_of(*next);
+  next_of(region).store(place->load(std::memory_order_relaxed), std::memory_order_release);
+  place->store(&region, std::memory_order_release);
+}
+
 }  // namespace
 
 void MemoryRegion::bind(Counter* counter, uint64_t flags) noexcept {
@@ -84,9 +101,13 @@ MemoryRegion* MemoryRegionTable::find_pinned(uint64_t key) noexcept {
     MemoryRegion* region = buckets->heads[mix(key) & buckets->mask].load(std::memory_order_acquire);
     while (region != nullptr && region->key() != key) region = region->next_.load(std::memory_order_acquire);
     if (region != nullptr && try_pin(*region, key)) {
-      if (region->enabled()) return region;
+      // Regions that peers may reach come first in a chain (link()), but not while it changes.
+      const bool is_sure = is_reached(region->access()) ||
+                           ((version & 1) == 0 && version_.load(std::memory_order_acquire) == version);
+      if (is_sure && region->enabled()) return region;
       release(*region);
-      return nullptr;
+      if (is_sure) return nullptr;
+      continue;
     }
     // Missed. While chains change, a walk may have been led astray: only a quiet table says no. The acquire
     // loads above keep this one last.
@@ -98,7 +119,8 @@ MemoryRegion* MemoryRegionTable::find_locked(uint64_t key) const noexcept {
   const Buckets* buckets = buckets_.load(std::memory_order_relaxed);
   if (buckets == nullptr) return nullptr;
   MemoryRegion* region = buckets->heads[mix(key) & buckets->mask].load(std::memory_order_relaxed);
-  while (region != nullptr && region->key() != key) region = region->next_.load(std::memory_order_relaxed);
+  while (region != nullptr && (region->key() != key || !is_reached(region->access())))
+    region = region->next_.load(std::memory_order_relaxed);
   return region;
 }
 
@@ -139,9 +161,9 @@ void MemoryRegionTable::grow() {
     MemoryRegion* region = old->heads[i].load(std::memory_order_relaxed);
     while (region != nullptr) {
       MemoryRegion* next = region->next_.load(std::memory_order_relaxed);
-      auto& head = target->heads[mix(region->key()) & target->mask];
-      region->next_.store(head.load(std::memory_order_relaxed), std::memory_order_release);
-      head.store(region, std::memory_order_release);
+      insert(
+          target->heads[mix(region->key()) & target->mask], *region,
+          [](MemoryRegion & at) -> auto& { return at.next_; });
       region = next;
     }
   }
@@ -151,10 +173,10 @@ void MemoryRegionTable::grow() {
 
 void MemoryRegionTable::link(MemoryRegion& region) noexcept {
   const Buckets* buckets = buckets_.load(std::memory_order_relaxed);
-  auto& head = buckets->heads[mix(region.key()) & buckets->mask];
   version_.fetch_add(1, std::memory_order_acq_rel);
-  region.next_.store(head.load(std::memory_order_relaxed), std::memory_order_release);
-  head.store(&region, std::memory_order_release);
+  insert(
+      buckets->heads[mix(region.key()) & buckets->mask], region,
+      [](MemoryRegion & at) -> auto& { return at.next_; });
   version_.fetch_add(1, std::memory_order_release);
 }
 
@@ -174,7 +196,6 @@ Result<MemoryRegion*> MemoryRegionTable::add(const RegionRequest& request) {
                                 " pieces, " + std::to_string(request.iov_count) + " were given"};
   uint64_t length = 0;
   if (!total_length(request, length)) return Error{FI_EINVAL, "the memory region leaves the address space"};
-  if (length == 0) return Error{FI_EINVAL, "the memory region has no bytes"};
 
   std::scoped_lock guard(mutex_);
   if (count() >= count_max)
@@ -185,7 +206,7 @@ Result<MemoryRegion*> MemoryRegionTable::add(const RegionRequest& request) {
     Result<uint64_t> chosen = choose_key();
     if (!chosen) return chosen.error();
     key = *chosen;
-  } else if (find_locked(key) != nullptr) {
+  } else if (is_reached(request.access) && find_locked(key) != nullptr) {
     return Error{FI_ENOKEY,
                  "key " + std::to_string(key) + " is in use by another memory region of this domain"};
   }
@@ -224,6 +245,7 @@ Result<MemoryRegion*> MemoryRegionTable::add(const RegionRequest& request) {
 }
 
 void MemoryRegionTable::tell_reachable(const MemoryRegion& region) noexcept {
+  if (!is_reached(region.access())) return;
   for (RegionObserver* observer : observers_) observer->reachable(region);
 }
 
@@ -234,7 +256,7 @@ void MemoryRegionTable::attach(RegionObserver& observer) {
   for (size_t i = 0; buckets != nullptr && i <= buckets->mask; ++i)
     for (const MemoryRegion* region = buckets->heads[i].load(std::memory_order_relaxed); region != nullptr;
          region = region->next_.load(std::memory_order_relaxed))
-      if (region->enabled()) observer.reachable(*region);
+      if (region->enabled() && is_reached(region->access())) observer.reachable(*region);
 }
 
 int MemoryRegionTable::detach(RegionObserver& observer) noexcept {
@@ -272,7 +294,7 @@ void MemoryRegionTable::enable(MemoryRegion& region) noexcept {
 void MemoryRegionTable::bind(MemoryRegion& region, Counter* counter, uint64_t flags) noexcept {
   std::scoped_lock guard(mutex_);
   region.bind(counter, flags);
-  if (!region.enabled()) return;
+  if (!region.enabled() || !is_reached(region.access())) return;
   for (RegionObserver* observer : observers_) {
     (void)observer->unreachable(region);
     observer->reachable(region);
@@ -282,8 +304,9 @@ void MemoryRegionTable::bind(MemoryRegion& region, Counter* counter, uint64_t fl
 int MemoryRegionTable::remove(MemoryRegion& region) noexcept {
   std::scoped_lock guard(mutex_);
   // A region that stays after all is reached by asking this process from then on.
-  for (RegionObserver* observer : observers_)
-    if (const int status = observer->unreachable(region); status != 0) return status;
+  if (is_reached(region.access()))
+    for (RegionObserver* observer : observers_)
+      if (const int status = observer->unreachable(region); status != 0) return status;
   // A transient pin of a reader that looks for another key is gone in a few instructions; a transfer's stays.
   bool closed = false;
   for (int attempt = 0; attempt < 1000 && !closed; ++attempt) {

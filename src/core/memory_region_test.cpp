@@ -109,8 +109,70 @@ TEST(MemoryRegion, RefusesWhatIsNotARange) {
   request.iov = &bad;
   request.iov_count = 1;
   EXPECT_EQ(table.add(request).error().code, FI_EINVAL);
-  bad.iov_len = 0;
-  EXPECT_EQ(table.add(request).error().code, FI_EINVAL);
+}
+
+// A program may register nothing, and all that there is (libfabric 5693).
+TEST(MemoryRegion, NothingAndEverythingAreRanges) {
+  MemoryRegionTable table(mode(false, true), nullptr);
+  Buffer buffer;
+  RegionRequest request = buffer.request(1);
+  const iovec nothing{buffer.bytes.data(), 0};
+  request.iov = &nothing;
+  ASSERT_TRUE(table.add(request));
+  const auto base = reinterpret_cast<uintptr_t>(buffer.bytes.data());
+  MemoryRegion* region = nullptr;
+  EXPECT_EQ(table.acquire(1, base, 1, FI_REMOTE_WRITE, region), -FI_EACCES);
+  ASSERT_EQ(table.acquire(1, base, 0, FI_REMOTE_WRITE, region), 0);
+  iovec out[1];
+  size_t pieces = 1;
+  EXPECT_EQ(region->translate(base, 0, out, pieces), 0);
+  EXPECT_EQ(pieces, 0u);
+  table.release(*region);
+  const iovec everything{nullptr, SIZE_MAX};
+  request = buffer.request(2);
+  request.iov = &everything;
+  ASSERT_TRUE(table.add(request));
+  ASSERT_EQ(table.acquire(2, base, 100, FI_REMOTE_WRITE, region), 0);
+  table.release(*region);
+}
+
+// Keys are for peers: regions that only this process uses may have any (libfabric 10882).
+TEST(MemoryRegion, KeysOfLocalRegionsMayBeThere) {
+  for (const bool local_first : {true, false}) {
+    MemoryRegionTable table(mode(), nullptr);
+    Buffer buffer;
+    std::vector<MemoryRegion*> local;
+    MemoryRegion* remote = nullptr;
+    const auto add_local = [&] {
+      Result<MemoryRegion*> region = table.add(buffer.request(5, FI_SEND | FI_RECV));
+      ASSERT_TRUE(region);
+      local.push_back(*region);
+    };
+    const auto found = [&] {
+      MemoryRegion* region = nullptr;
+      EXPECT_EQ(table.acquire(5, 0, 10, FI_REMOTE_READ, region), 0);
+      EXPECT_EQ(region, remote);
+      if (region != nullptr) table.release(*region);
+    };
+    if (local_first) {
+      add_local();
+      add_local();
+      MemoryRegion* none = nullptr;
+      EXPECT_EQ(table.acquire(5, 0, 10, FI_REMOTE_READ, none), -FI_EACCES);
+    }
+    Result<MemoryRegion*> region = table.add(buffer.request(5));
+    ASSERT_TRUE(region);
+    remote = *region;
+    found();
+    add_local();
+    found();
+    EXPECT_FALSE(table.add(buffer.request(5)));
+    // More buckets: the chains are made anew.
+    for (uint64_t key = 100; key < 200; ++key) ASSERT_TRUE(table.add(buffer.request(key)));
+    found();
+    for (MemoryRegion* one : local) EXPECT_EQ(table.remove(*one), 0);
+    found();
+  }
 }
 
 TEST(MemoryRegion, PiecesAreOneRange) {

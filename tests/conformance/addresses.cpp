@@ -345,6 +345,34 @@ TEST(Names, getname__fi_cm_3) {
 }
 
 // fi_cm(3), fi_setname before enabling: the endpoint is reachable by that name.
+// Names of which one is the beginning of another: the address that is removed is that one alone (libfabric 10655).
+TEST(Names, with_a_common_prefix__fi_av_3) {
+  WEFT_WORLD(w,
+             {.caps = FI_TAGGED, .av_type = FI_AV_TABLE, .endpoints = 3, .enable = false, .insert = false});
+  if (w.info()->addr_format != FI_ADDR_STR) GTEST_SKIP() << "only for string names";
+  const std::string scheme = provider_name() == "shm" ? "fi_shm://" : "fi_" + provider_name() + "://";
+  const std::string base = scheme + "pre-" + std::to_string(getpid());
+  const std::string names[3] = {base, base + "x", base + "xy"};
+  for (size_t i = 0; i < 3; ++i) {
+    const int rc = fi_setname(w[i].ep.fid(), const_cast<char*>(names[i].data()), names[i].size() + 1);
+    WEFT_SKIP_IF(rc == -FI_ENOSYS || rc == -FI_EOPNOTSUPP || rc == -FI_EINVAL ? "names cannot be chosen so"
+                                                                              : "");
+    WEFT_ASSERT_OK(rc);
+    WEFT_ASSERT_OK(fi_enable(w[i].ep.get()));
+  }
+  fi_addr_t to[3];
+  for (size_t i = 0; i < 3; ++i) {
+    std::vector<char> padded(256, 0);
+    std::copy(names[i].begin(), names[i].end(), padded.begin());
+    ASSERT_EQ(fi_av_insert(w[0].av.get(), padded.data(), 1, &to[i], 0, nullptr), 1);
+  }
+  works(w, 0, to[1], 1);
+  works(w, 0, to[2], 2);
+  WEFT_ASSERT_OK(fi_av_remove(w[0].av.get(), &to[1], 1, 0));
+  works(w, 0, to[0], 0);
+  works(w, 0, to[2], 2);
+}
+
 TEST(Names, setname__fi_cm_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED, .endpoints = 2, .enable = false, .insert = false});
   if (w.info()->addr_format != FI_ADDR_STR) GTEST_SKIP() << "only for string names";

@@ -241,6 +241,41 @@ TEST(Completions, delivery_complete_of_unexpected__fi_cq_3) {
   WEFT_EXPECT_PATTERN(in.data(), 64, 9);
 }
 
+// A send with FI_DELIVERY_COMPLETE that nobody receives, and fi_cancel of it: it ends once, cancelled or delivered, and the next message goes through
+// (libfabric 11428).
+TEST(Completions, delivery_complete_and_cancel__fi_endpoint_3) {
+  WEFT_WORLD(w, {.caps = FI_TAGGED, .tx_op_flags = FI_DELIVERY_COMPLETE});
+  for (const size_t len : {size_t{8}, size_t{5000}, size_t{300'000}}) {
+    SCOPED_TRACE(len);
+    const auto out = pattern(len, 3);
+    std::vector<uint8_t> in(len);
+    Ctx first, second, received;
+    WEFT_ASSERT_OK(w.post([&] { return fi_tsend(w[0], out.data(), len, nullptr, w[0].peer[1], 1, &first); }));
+    w.progress_for(milliseconds(1));
+    const bool cancelled = fi_cancel(w[0].ep.fid(), &first) == 0;
+    WEFT_ASSERT_OK(
+        w.post([&] { return fi_tsend(w[0], out.data(), len, nullptr, w[0].peer[1], 2, &second); }));
+    WEFT_ASSERT_OK(fi_trecv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, 2, 0, &received));
+    w.done(w[1].rx, received);
+    w.done(w[0].tx, second);
+    WEFT_EXPECT_PATTERN(in.data(), len, 3);
+    // Without a receive for it, only what was cancelled must have ended by now.
+    WEFT_ASSERT_OK(fi_trecv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, 1, 0, &received));
+    const Completion end = w.wait(w[0].tx, first);
+    if (!cancelled) {
+      EXPECT_EQ(end.err, 0);
+    }
+    if (end.err == 0) {
+      w.done(w[1].rx, received);
+    } else {
+      EXPECT_EQ(end.err, FI_ECANCELED);
+      WEFT_ASSERT_OK(fi_cancel(w[1].ep.fid(), &received));
+      EXPECT_EQ(w.wait(w[1].rx, received).err, FI_ECANCELED) << "a cancelled send arrived";
+    }
+    EXPECT_TRUE(w[0].tx->inbox.empty());
+  }
+}
+
 // fi_cq(3), fi_cq_readerr: -FI_EAVAIL until the error was taken, then the queue goes on; strerror says something.
 TEST(Completions, error_queue__fi_cq_3_readerr) {
   WEFT_WORLD(w, {.caps = FI_TAGGED});

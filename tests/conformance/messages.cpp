@@ -229,6 +229,31 @@ TEST(Messages, truncation__fi_cq_3_olen) {
   one_message(w, 100, true);
 }
 
+// A message that was cut leaves nothing behind: the thousand after it are whole (libfabric 8274).
+TEST(Messages, a_thousand_after_a_truncated_one__fi_cq_3_olen) {
+  WEFT_WORLD(w, {.caps = FI_MSG, .msg_order = FI_ORDER_SAS});
+  for (const size_t len : {size_t{100}, size_t{20'000}, size_t{400'000}}) {
+    const auto out = pattern(len, 4);
+    std::vector<uint8_t> in(len);
+    Ctx sent, received;
+    WEFT_ASSERT_OK(fi_recv(w[1], in.data(), 10, nullptr, FI_ADDR_UNSPEC, &received));
+    WEFT_ASSERT_OK(w.post([&] { return fi_send(w[0], out.data(), len, nullptr, w[0].peer[1], &sent); }));
+    expect_truncated(w.wait(w[1].rx, received), len - 10);
+    w.wait(w[0].tx, sent);
+    for (uint32_t i = 0; i < 340; ++i) {
+      const size_t good = i % 40 == 0 ? len : i % 64;
+      const auto next = pattern(good, i);
+      WEFT_ASSERT_OK(
+          w.post([&] { return fi_recv(w[1], in.data(), len, nullptr, FI_ADDR_UNSPEC, &received); }));
+      WEFT_ASSERT_OK(w.post([&] { return fi_send(w[0], next.data(), good, nullptr, w[0].peer[1], &sent); }));
+      ASSERT_EQ(w.done(w[1].rx, received).len, good);
+      w.done(w[0].tx, sent);
+      WEFT_EXPECT_PATTERN(in.data(), good, i);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
 // fi_av(3): an endpoint may insert its own address.
 TEST(Messages, send_to_self__fi_av_3) {
   WEFT_WORLD(w, {.caps = FI_MSG, .endpoints = 1});

@@ -199,6 +199,80 @@ TEST(Region, many__fi_mr_3) {
 }
 
 // fi_mr(3): flags that do not exist are refused.
+// Keys are for peers: memory that only this process uses may be registered with any, several times (libfabric 10882).
+TEST(Region, local_ones_may_share_a_key__fi_mr_3) {
+  WEFT_BEYOND_THE_MANUAL("one key for several regions that no peer may reach");
+  Options options = rma_options();
+  options.mr_mode = FI_MR_LOCAL;
+  WEFT_WORLD(w, options);
+  if ((w.info()->domain_attr->mr_mode & FI_MR_PROV_KEY) != 0) GTEST_SKIP() << "keys are the provider's";
+  std::vector<uint8_t> memory(4096), other(4096);
+  const auto reg = [&](void* at, uint64_t access, Handle<fid_mr>& out) {
+    const int rc = fi_mr_reg(w[1].domain, at, 4096, access, 0, 7, 0, out.out(), nullptr);
+    if (rc != 0) *out.out() = nullptr;
+    return rc;
+  };
+  Handle<fid_mr> first, second, remote, third, refused;
+  WEFT_ASSERT_OK(reg(other.data(), FI_SEND | FI_RECV, first));
+  WEFT_ASSERT_OK(reg(other.data(), FI_SEND | FI_RECV, second));
+  WEFT_ASSERT_OK(reg(memory.data(), remote_access, remote));
+  WEFT_ASSERT_OK(reg(other.data(), FI_READ | FI_WRITE, third));
+  EXPECT_EQ(reg(other.data(), remote_access, refused), -FI_ENOKEY) << "peers could not tell them apart";
+  usable(w, 0, 7, memory.data(), 4096);
+  WEFT_EXPECT_OK(third.close());
+  WEFT_EXPECT_OK(first.close());
+  usable(w, 0, 7, memory.data(), 4096);
+  WEFT_EXPECT_OK(remote.close());
+  WEFT_EXPECT_OK(reg(other.data(), remote_access, refused));
+}
+
+// A region of no bytes can be written to by writes of none, one of all memory everywhere (libfabric 5693).
+TEST(Region, nothing_and_everything__fi_mr_3) {
+  WEFT_BEYOND_THE_MANUAL("regions of no bytes and of all");
+  WEFT_WORLD(w, rma_options());
+  std::vector<uint8_t> memory(64);
+  const uint64_t value = 77;
+  Ctx wrote;
+  Region nothing = w.reg(1, memory.data(), 0, remote_access);
+  ASSERT_TRUE(nothing);
+  WEFT_ASSERT_OK(w.post(
+      [&] { return fi_write(w[0], &value, 0, nullptr, w[0].peer[1], nothing.at(), nothing.key(), &wrote); }));
+  w.done(w[0].tx, wrote);
+  WEFT_ASSERT_OK(w.post(
+      [&] { return fi_write(w[0], &value, 1, nullptr, w[0].peer[1], nothing.at(), nothing.key(), &wrote); }));
+  EXPECT_NE(w.wait(w[0].tx, wrote).err, 0);
+  fid_mr* raw = nullptr;
+  const int rc = fi_mr_reg(w[1].domain, nullptr, SIZE_MAX, remote_access, 0, 0x5eed00, 0, &raw, nullptr);
+  if (rc != 0) GTEST_SKIP() << "a device has to know the memory: " << error_name(rc);
+  Handle<fid_mr> everything(raw);
+  WEFT_ASSERT_OK(w.post([&] {
+    return fi_write(w[0], &value, 8, nullptr, w[0].peer[1], reinterpret_cast<uint64_t>(memory.data()) + 8,
+                    fi_mr_key(everything.get()), &wrote);
+  }));
+  w.done(w[0].tx, wrote);
+  EXPECT_EQ(std::memcmp(memory.data() + 8, &value, 8), 0);
+}
+
+// Keys that are addresses: what differs in the upper bits only, at 1 GiB steps, as programs that use the address of a segment as its key.
+TEST(Region, keys_at_steps_of_1_gib__fi_mr_3) {
+  Options options = rma_options();
+  options.mr_mode = 0;
+  WEFT_WORLD(w, options);
+  if (w.info()->domain_attr->mr_key_size < 8) GTEST_SKIP() << "keys are shorter";
+  constexpr size_t count = 64;
+  std::vector<uint8_t> memory(count * 64);
+  std::vector<Handle<fid_mr>> held;
+  const auto key_of = [](size_t i) { return 0x7f0000000000ULL + (uint64_t{i} << 30); };
+  for (size_t i = 0; i < count; ++i) {
+    fid_mr* mr = nullptr;
+    WEFT_ASSERT_OK(
+        fi_mr_reg(w[1].domain, memory.data() + i * 64, 64, remote_access, 0, key_of(i), 0, &mr, nullptr));
+    held.emplace_back(mr);
+    EXPECT_EQ(fi_mr_key(mr), key_of(i));
+  }
+  for (size_t i = 0; i < count; i += 7) usable(w, 0, key_of(i), memory.data() + i * 64, 64);
+}
+
 TEST(Region, bad_arguments__fi_mr_3) {
   WEFT_BEYOND_THE_MANUAL("reserved arguments that are not zero");
   WEFT_WORLD(w, rma_options());

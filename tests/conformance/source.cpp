@@ -51,6 +51,28 @@ TEST(Source, unknown_source_is_not_available__fi_cq_3) {
   EXPECT_EQ(in, value);
 }
 
+// fi_cq(3), fi_cq_readfrom: without FI_SOURCE no source is available, and the caller's place for it is written all the same (libfabric 11155).
+TEST(Source, readfrom_without_it__fi_cq_3) {
+  WEFT_WORLD(w, {.caps = FI_MSG | FI_TAGGED});
+  if ((w.info()->caps & FI_SOURCE) != 0) GTEST_SKIP() << "FI_SOURCE is there unasked";
+  const uint64_t value = 5;
+  uint64_t in = 0;
+  Ctx received;
+  WEFT_ASSERT_OK(fi_trecv(w[1], &in, 8, nullptr, FI_ADDR_UNSPEC, 1, 0, &received));
+  put(w, 0, 1, value, 1);
+  fi_cq_tagged_entry entry{};
+  fi_addr_t source = 0x5a5a;
+  ssize_t n = w[1].rx->inbox.empty() ? -FI_EAGAIN : 1;  // read while it was posted
+  if (n == 1) GTEST_SKIP() << "the completion was read by the post";
+  w.progress_until([&] {
+    n = fi_cq_readfrom(w[1].rx->get(), &entry, 1, &source);
+    return n != -FI_EAGAIN || (w[0].tx->poll(), false);
+  });
+  ASSERT_EQ(n, 1);
+  EXPECT_EQ(entry.op_context, &received);
+  EXPECT_EQ(source, FI_ADDR_NOTAVAIL);
+}
+
 // fi_cq(3), FI_EADDRNOTAVAIL: under FI_SOURCE_ERR the message comes by fi_cq_readerr with the address, which can be inserted.
 TEST(Source, source_err_gives_the_address__fi_cq_3) {
   WEFT_WORLD(w, {.caps = FI_MSG | FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR, .insert = false});

@@ -224,6 +224,45 @@ TEST(Flood, random_traffic_both_ways__fi_tagged_3) {
 }
 
 // Eight endpoints, every pair, the same domain.
+// Four senders begin a large message of the same length and tag to one receiver at the same time: each receive has the whole of one (libfabric commit
+// 1bf7b5735).
+TEST(Flood, four_senders_of_equal_messages__fi_tagged_3) {
+  constexpr size_t senders = 4, len = 300'000;
+  WEFT_WORLD(w, {.caps = FI_TAGGED, .msg_order = FI_ORDER_SAS, .endpoints = senders + 1});
+  for (const bool receive_first : {false, true}) {
+    SCOPED_TRACE(receive_first);
+    std::vector<std::vector<uint8_t>> out, in(senders, std::vector<uint8_t>(len));
+    std::vector<Ctx> sent(senders), received(senders);
+    const auto receive = [&] {
+      for (size_t i = 0; i < senders; ++i)
+        WEFT_ASSERT_OK(fi_trecv(w[senders], in[i].data(), len, nullptr, FI_ADDR_UNSPEC, 9, 0, &received[i]));
+    };
+    if (receive_first) receive();
+    for (size_t i = 0; i < senders; ++i) {
+      out.push_back(pattern(len, static_cast<uint32_t>(i)));
+      WEFT_ASSERT_OK(w.post(
+          [&] { return fi_tsend(w[i], out[i].data(), len, nullptr, w[i].peer[senders], 9, &sent[i]); }));
+    }
+    if (!receive_first) {
+      w.progress_for(milliseconds(2));
+      receive();
+    }
+    for (size_t i = 0; i < senders; ++i) {
+      w.done(w[i].tx, sent[i]);
+      w.done(w[senders].rx, received[i]);
+    }
+    // Whose message a receive has is open; each is there once.
+    std::vector<bool> seen(senders);
+    for (size_t i = 0; i < senders; ++i)
+      for (size_t k = 0; k < senders; ++k)
+        if (!seen[k] && first_difference(in[i].data(), len, static_cast<uint32_t>(k)) == len) {
+          seen[k] = true;
+          break;
+        }
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), true), ptrdiff_t{senders}) << "mixed, lost, or twice";
+  }
+}
+
 TEST(Flood, all_to_all__fi_av_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED, .endpoints = 8});
   constexpr size_t n = 8, len = 1024;

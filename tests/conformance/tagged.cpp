@@ -375,6 +375,53 @@ TEST(TaggedRecv, cancel__fi_endpoint_3) {
 }
 
 // A context that belongs to nothing: no entry, and the call says it at most by a negative value.
+// A program that posts, cancels and reads in turns finds an entry at every read. The endpoint makes progress all the same: each message is received once,
+// in order.
+TEST(TaggedRecv, cancel_races_with_messages__fi_endpoint_3) {
+  WEFT_BEYOND_THE_MANUAL("progress by a read that finds an entry");
+  WEFT_WORLD(w, {.caps = FI_TAGGED, .msg_order = FI_ORDER_SAS});
+  constexpr uint64_t count = 200;
+  const auto end = std::chrono::steady_clock::now() + timeout_default;
+  uint64_t got = 0, sent = 0, in = 0;
+  uint64_t out[count];
+  Ctx receive, send;
+  bool sending = false;
+  while (got < count && std::chrono::steady_clock::now() < end) {
+    if (!sending && sent < count) {
+      out[sent] = sent;
+      sending = fi_tsend(w[0], &out[sent], 8, nullptr, w[0].peer[1], 7, &send) == 0;
+    }
+    if (w[0].tx->poll(); !w[0].tx->inbox.empty()) {
+      EXPECT_TRUE(w[0].tx->inbox.front().ok());
+      w[0].tx->inbox.clear();
+      sending = false;
+      ++sent;
+    }
+    ssize_t rc = fi_trecv(w[1], &in, 8, nullptr, w[1].peer[0], 7, 0, &receive);
+    if (rc == -FI_EAGAIN) {
+      w[1].rx->poll();
+      continue;
+    }
+    ASSERT_EQ(rc, 0);
+    (void)fi_cancel(w[1].ep.fid(), &receive);
+    // One entry by one read, as such a program does it.
+    fi_cq_tagged_entry entry{};
+    fi_cq_err_entry error{};
+    while ((rc = fi_cq_read(w[1].rx->get(), &entry, 1)) == -FI_EAGAIN &&
+           std::chrono::steady_clock::now() < end)
+      w[0].tx->poll();
+    if (rc == 1) {
+      ASSERT_EQ(in, got) << "lost, or twice";
+      ++got;
+    } else {
+      ASSERT_EQ(rc, -FI_EAVAIL);
+      ASSERT_EQ(fi_cq_readerr(w[1].rx->get(), &error, 0), 1);
+      ASSERT_EQ(error.err, FI_ECANCELED);
+    }
+  }
+  EXPECT_EQ(got, count);
+}
+
 TEST(TaggedRecv, cancel_of_nothing__fi_endpoint_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED});
   Ctx nothing;

@@ -185,8 +185,10 @@ ssize_t RxContext::cancel(const void* context) noexcept {
     op.exhausted = true;  // reported with its last part
     return 0;
   }
+  const bool multi = op.multi;
+  if (multi) op.exhausted = true;  // complete() gives the buffer back to the program
   complete(op, FI_ADDR_NOTAVAIL, nullptr, 0, 0, op.buffer(), false, 0, op.tag, FI_ECANCELED);
-  ops.give(op);
+  if (!multi) ops.give(op);
   return 0;
 }
 

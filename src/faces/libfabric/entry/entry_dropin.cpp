@@ -21,18 +21,22 @@ extern "C" {
 
 WEFT_EXPORT int weft_getinfo_1_0(uint32_t version, const char* node, const char* service, uint64_t flags,
                                  const fi_info* hints, fi_info** info) {
+  note_use();
   return weft::fi::get_info(catalogue(), version, node, service, flags, hints, info, weft::fi::Abi::v1_0);
 }
 WEFT_EXPORT int weft_getinfo_1_1(uint32_t version, const char* node, const char* service, uint64_t flags,
                                  const fi_info* hints, fi_info** info) {
+  note_use();
   return weft::fi::get_info(catalogue(), version, node, service, flags, hints, info, weft::fi::Abi::v1_1);
 }
 WEFT_EXPORT int weft_getinfo_1_2(uint32_t version, const char* node, const char* service, uint64_t flags,
                                  const fi_info* hints, fi_info** info) {
+  note_use();
   return weft::fi::get_info(catalogue(), version, node, service, flags, hints, info, weft::fi::Abi::v1_2);
 }
 WEFT_EXPORT int weft_getinfo_1_3(uint32_t version, const char* node, const char* service, uint64_t flags,
                                  const fi_info* hints, fi_info** info) {
+  note_use();
   return weft::fi::get_info(catalogue(), version, node, service, flags, hints, info, weft::fi::Abi::v1_3);
 }
 WEFT_VERSIONED(weft_getinfo_1_0, "fi_getinfo@FABRIC_1.0");
@@ -67,9 +71,11 @@ WEFT_VERSIONED(weft_dupinfo_1_2, "fi_dupinfo@FABRIC_1.2");
 WEFT_VERSIONED(weft_dupinfo_1_3, "fi_dupinfo@@FABRIC_1.3");
 
 WEFT_EXPORT int weft_fabric_1_0(fi_fabric_attr* attr, fid_fabric** fabric, void* context) {
+  note_use();
   return weft::fi::find_and_open_fabric(catalogue(), attr, fabric, context, weft::fi::Abi::v1_0);
 }
 WEFT_EXPORT int weft_fabric_1_1(fi_fabric_attr* attr, fid_fabric** fabric, void* context) {
+  note_use();
   return weft::fi::find_and_open_fabric(catalogue(), attr, fabric, context, weft::fi::Abi::v1_3);
 }
 WEFT_VERSIONED(weft_fabric_1_0, "fi_fabric@FABRIC_1.0");
