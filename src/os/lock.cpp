@@ -4,13 +4,16 @@
 
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <climits>
 #include <cstdint>
 #include <ctime>
 
 #include "arch/cpu.hpp"
+#include "os/clock.hpp"
 
 namespace weft::os {
 
@@ -44,15 +47,37 @@ void Lock::lock_slow() noexcept {
     if (held_.load(std::memory_order_relaxed) == 0 && try_lock()) return;
     arch::pause();
   }
+  wait(false);
+}
+
+void Lock::wait(bool ahead) noexcept {
   const bool barrier = has_barrier();
   const timespec slice{0, barrier ? slice_ns_with_barrier : slice_ns_without_barrier};
+  if (ahead) ahead_.store(true, std::memory_order_relaxed);
   waiters_.fetch_add(1, std::memory_order_seq_cst);
   if (barrier) barrier_on_all_threads();
   // From here on every unlock() sees the waiter. The kernel compares held_ with 1 again before it sleeps.
-  while (!try_lock()) syscall(SYS_futex, word(held_), FUTEX_WAIT_PRIVATE, 1, &slice, nullptr, 0);
+  while (!try_lock()) {
+    syscall(SYS_futex, word(held_), FUTEX_WAIT_PRIVATE, 1, &slice, nullptr, 0);
+    if (ahead) ahead_.store(true, std::memory_order_relaxed);  // give_way() may have given up
+  }
+  if (ahead) ahead_.store(false, std::memory_order_relaxed);
   waiters_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void Lock::wake() noexcept { syscall(SYS_futex, word(held_), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0); }
+void Lock::wake() noexcept {
+  const bool ahead = ahead_.load(std::memory_order_relaxed);
+  syscall(SYS_futex, word(held_), FUTEX_WAKE_PRIVATE, ahead ? INT_MAX : 1, nullptr, nullptr, 0);
+  if (ahead) give_way();
+}
+
+// The time is bounded: the other thread may have a lower priority than this one and get no CPU while this one yields.
+void Lock::give_way() noexcept {
+  const uint64_t until = monotonic_ns() + give_way_ns;
+  do {
+    ::sched_yield();
+  } while (ahead_.load(std::memory_order_relaxed) && monotonic_ns() < until);
+  ahead_.store(false, std::memory_order_relaxed);
+}
 
 }  // namespace weft::os

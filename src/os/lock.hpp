@@ -26,6 +26,11 @@ class Lock {
     uint32_t free = 0;
     return held_.compare_exchange_strong(free, 1, std::memory_order_acquire, std::memory_order_relaxed);
   }
+  // lock() for a thread that would starve behind threads that release the lock and take it again at once: unlock() lets it go first, and waits up
+  // to give_way_ns for that.
+  void lock_ahead() noexcept {
+    if (!try_lock()) wait(true);
+  }
   // The load of waiters_ may pass the store of held_. That is safe: a sleeper raises waiters_, forces a
   // barrier on every running thread (membarrier(2)), and only then looks at held_ for the last time. Where
   // the kernel has no such barrier it sleeps in short slices.
@@ -37,11 +42,16 @@ class Lock {
   }
 
  private:
+  static constexpr uint64_t give_way_ns = 1'000'000;
+
   void lock_slow() noexcept;
+  void wait(bool ahead) noexcept;
   void wake() noexcept;
+  void give_way() noexcept;
 
   std::atomic<uint32_t> held_{0};
   std::atomic<uint32_t> waiters_{0};
+  std::atomic<bool> ahead_{false};  // a thread waits in lock_ahead()
 };
 
 }  // namespace weft::os

@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -59,6 +62,32 @@ TEST(LockThreads, ASleeperIsWoken) {
     fastest = std::min(fastest, taken - released);
   }
   EXPECT_LT(fastest, std::chrono::milliseconds(20));
+}
+
+// Another thread releases the lock and takes it again at once, for ever.
+TEST(LockThreads, AThreadAheadGoesFirst) {
+  Lock lock;
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> rounds{0};
+  std::thread other([&] {
+    while (!stop) {
+      std::scoped_lock guard(lock);
+      const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(20);
+      while (std::chrono::steady_clock::now() < end) {
+      }
+      ++rounds;
+    }
+  });
+  uint64_t fewest = UINT64_MAX;
+  for (int i = 0; i < 20; ++i) {
+    const uint64_t before = rounds;
+    lock.lock_ahead();
+    fewest = std::min<uint64_t>(fewest, rounds - before);
+    lock.unlock();
+  }
+  stop = true;
+  other.join();
+  EXPECT_LT(fewest, 100u);
 }
 
 }  // namespace

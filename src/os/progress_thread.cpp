@@ -49,16 +49,25 @@ bool enter() noexcept {
   inside.fetch_sub(1, std::memory_order_seq_cst);
   return false;
 }
+void enter_after_forks() noexcept {
+  while (!enter()) {
+    const timespec pause{0, fork_look_ns};
+    (void)::nanosleep(&pause, nullptr);
+  }
+}
 void leave() noexcept { inside.fetch_sub(1, std::memory_order_seq_cst); }
 
 }  // namespace
 
 void ProgressThread::take(Guard& guard) noexcept {
-  while (!enter()) {
-    const timespec pause{0, fork_look_ns};
-    (void)::nanosleep(&pause, nullptr);
-  }
+  enter_after_forks();
   guard.lock();
+}
+
+void ProgressThread::take_ahead(Guard& guard) noexcept {
+  enter_after_forks();
+  guard.mutex()->lock_ahead();
+  guard = Guard(*guard.release(), std::adopt_lock);
 }
 
 bool ProgressThread::try_take(Guard& guard) noexcept {
@@ -143,13 +152,13 @@ bool ProgressThread::was_polled() const noexcept {
 
 // A program that polls one endpoint and waits there for what another one of the same domain has to do would wait for
 // ever, if its polls kept the thread away from both.
-void ProgressThread::serve_unpolled() noexcept {
+bool ProgressThread::serve_unpolled() noexcept {
   bool came = false;
   for (core::Progressor* endpoint : endpoints_) {
     if (endpoint->was_polled()) continue;
     if (duty_ == Duty::Everything || endpoint->has_background_work()) came = endpoint->advance() || came;
   }
-  if (came) look_ns_ = look_ns_min;
+  return came;
 }
 
 void ProgressThread::run() noexcept {
@@ -158,7 +167,7 @@ void ProgressThread::run() noexcept {
   worked_at_ns_ = monotonic_ns();
   while (!stop_.load(std::memory_order_acquire)) {
     const bool polled = was_polled();
-    if (polled) serve_unpolled();
+    if (polled && serve_unpolled()) look_ns_ = look_ns_min;
     for (core::Progressor* endpoint : endpoints_) endpoint->mark_polls();
     if (duty_ == Duty::BackgroundWork && !has_background_work()) {
       if (monotonic_ns() - worked_at_ns_ >= rest_after_ns) rest(guard);
@@ -174,14 +183,16 @@ void ProgressThread::run() noexcept {
 
 void ProgressThread::stand_aside(Guard& guard) noexcept {
   sleeper_->unwatch_all();
+  const unsigned looks_max = endpoints_.size() > 1 ? held_looks_max : held_looks_max_alone;
   give(guard);
   bool taken = false;
+  unsigned looks = 0;
   do {
     sleeper_->pause(look_ns_);
     look_ns_ = std::min(2 * look_ns_, look_ns_max);
-    // Whoever holds the lock is at work.
-  } while (!stop_.load(std::memory_order_acquire) && !(taken = try_take(guard)));
-  if (!taken) take(guard);
+    // Whoever holds the lock is at work, perhaps on another endpoint.
+  } while (!stop_.load(std::memory_order_acquire) && !(taken = try_take(guard)) && ++looks < looks_max);
+  if (!taken) take_ahead(guard);
 }
 
 void ProgressThread::rest(Guard& guard) noexcept {

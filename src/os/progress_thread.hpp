@@ -17,7 +17,7 @@ namespace weft::os {
 
 // States, with the lock that covers the endpoints held only while the thread works:
 //   aside    the program has polled since the last look: the thread looks again after look_ns_min to look_ns_max. At
-//            each look it serves the endpoints that were not polled
+//            each look it serves the endpoints that were not polled. A look that finds the lock held is left out, a few times in a row
 //   working  progress() of the endpoints, until they may be slept on
 //   asleep   on the endpoints' descriptors, all armed
 //   resting  Duty::BackgroundWork only: no endpoint has background work, the thread waits for the signal that one has
@@ -31,6 +31,10 @@ class ProgressThread final : core::Signal {
 
   static constexpr int64_t look_ns_min = 1'000'000;
   static constexpr int64_t look_ns_max = 4'000'000;
+  // Looks in a row that may find the lock held, where there are several endpoints: a program that polls one of them holds it nearly all the time.
+  static constexpr unsigned held_looks_max = 2;
+  static constexpr unsigned held_looks_max_alone =
+      16;  // where the one who holds it polls the only endpoint, as a rule
   // After the last background work, until the thread rests: a program that sends now and then wakes it once, not for every message.
   static constexpr uint64_t rest_after_ns = 20'000'000;
   static constexpr int64_t settle_ns = 200'000;
@@ -47,6 +51,9 @@ class ProgressThread final : core::Signal {
   // With the lock held. 0 or a negative errno: no memory, no descriptors, no thread.
   int add(core::Progressor& progressor) noexcept;
   void remove(core::Progressor& progressor) noexcept;
+  // With the lock held: drives the endpoints that no thread of the program polls. True: something came. Also for a thread of the program that polls
+  // others in vain.
+  bool serve_unpolled() noexcept;
 
  private:
   bool start() noexcept;
@@ -56,6 +63,7 @@ class ProgressThread final : core::Signal {
   // Takes and gives back the lock. Not while a thread of the process forks.
   using Guard = std::unique_lock<Lock>;
   static void take(Guard& guard) noexcept;
+  static void take_ahead(Guard& guard) noexcept;
   static bool try_take(Guard& guard) noexcept;
   static void give(Guard& guard) noexcept;
   // With the lock held, which they give back while they sleep.
@@ -66,7 +74,6 @@ class ProgressThread final : core::Signal {
   bool has_background_work() const noexcept;
   bool has_other_sleepers() const noexcept;
   bool was_polled() const noexcept;
-  void serve_unpolled() noexcept;
 
   Lock& lock_;
   const Duty duty_;

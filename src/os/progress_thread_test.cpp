@@ -151,6 +151,43 @@ TEST_F(ProgressThreadTest, AnEndpointBesideOneThatIsPolledIsServed) {
   remove(other);
 }
 
+// The program holds the lock but for a moment between two polls: fi_cntr_wait() of an operation whose peer is not connected yet.
+TEST_F(ProgressThreadTest, AnEndpointBesideOneThatIsPolledWithoutAPauseIsServed) {
+  open(Duty::Everything);
+  Endpoint other;
+  add(other);
+  for (int i = 1; i <= 20; ++i) {
+    other.deliver();
+    const auto end = std::chrono::steady_clock::now() + milliseconds(2'000);
+    while (other.taken != i && std::chrono::steady_clock::now() < end) {
+      std::scoped_lock guard(lock);
+      endpoint.poll();
+      const auto held = std::chrono::steady_clock::now() + std::chrono::microseconds(200);
+      while (std::chrono::steady_clock::now() < held) {
+      }
+    }
+    ASSERT_EQ(other.taken, i);
+  }
+  remove(other);
+}
+
+TEST_F(ProgressThreadTest, AProgramThatPollsInVainServesTheOthers) {
+  open(Duty::Everything);
+  Endpoint other;
+  add(other);
+  std::this_thread::sleep_for(milliseconds(20));
+  {
+    std::scoped_lock guard(lock);  // the thread does nothing
+    other.deliver();
+    const unsigned before = endpoint.calls;
+    endpoint.poll();
+    EXPECT_EQ(thread->serve_unpolled(), false) << "an endpoint that does not tell";
+    EXPECT_EQ(other.taken, 1);
+    EXPECT_EQ(endpoint.calls, before + 1) << "not the one that is polled";
+  }
+  remove(other);
+}
+
 TEST_F(ProgressThreadTest, AnEndpointThatCannotSleepIsTriedSeldom) {
   endpoint.busy = true;
   open(Duty::Everything);

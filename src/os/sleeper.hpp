@@ -87,8 +87,10 @@ class Sleeper final : public core::Signal {
   long wait(Lock& lock, const core::ProgressorList& list, long again, int timeout_ms, Attempt&& attempt,
             ArmQueue&& arm_queue) {
     const int64_t deadline = timeout_ms < 0 ? INT64_MAX : now_ms() + timeout_ms;
+    unsigned unarmed = 0;
     for (unsigned round = 0;; ++round) {
       int remaining = slice_ms;
+      bool armed = false;
       {
         std::scoped_lock guard(lock);
         const long status = attempt();
@@ -102,10 +104,17 @@ class Sleeper final : public core::Signal {
         }
         if (kind_ != Kind::yield) {
           drain();
-          if (interrupted_.load(std::memory_order_acquire) || !arm_queue() || !arm(list)) continue;
-          enter();
+          if (interrupted_.load(std::memory_order_acquire)) continue;
+          armed = arm_queue() && arm(list);
+          if (armed) enter();
         }
       }
+      if (!armed && kind_ != Kind::yield) {
+        // Something came, or an operation waits for its peer. Who waits long must not keep the lock and the CPU.
+        if (++unarmed > spins) yield_processor();
+        continue;
+      }
+      unarmed = 0;
       sleep(remaining);
       if (kind_ == Kind::yield) continue;
       std::scoped_lock guard(lock);

@@ -276,6 +276,58 @@ TEST(Completions, delivery_complete_and_cancel__fi_endpoint_3) {
   }
 }
 
+// A send to the own endpoint that wants an acknowledgement: received, received by a claim (fi_tagged(3)), or cancelled before anybody receives it
+// (fi_endpoint(3), fi_cancel). Each ends with one completion, and nothing is left for later receives.
+TEST(Completions, acknowledged_sends_to_oneself__fi_cq_3) {
+  WEFT_WORLD(w, {.caps = FI_TAGGED, .endpoints = 1});
+  enum class Way { Received, Claimed, Cancelled };
+  for (const uint64_t level : {FI_DELIVERY_COMPLETE, FI_MATCH_COMPLETE}) {
+    for (const Way way : {Way::Received, Way::Claimed, Way::Cancelled}) {
+      for (const size_t len : {size_t{0}, size_t{8}, size_t{5000}, size_t{300'000}}) {
+        SCOPED_TRACE(std::to_string(len) + ", way " + std::to_string(int(way)) + ", level " +
+                     std::to_string(level >> 26));
+        auto out = pattern(len, 9);
+        std::vector<uint8_t> in(len);
+        Ctx sent, received;
+        const iovec from{out.data(), len};
+        const iovec to{in.data(), len};
+        const fi_msg_tagged tx{&from, nullptr, 1, w[0].peer[0], 4, 0, &sent, 0};
+        const int rc = int(w.post([&] { return fi_tsendmsg(w[0], &tx, level); }));
+        if (rc == -FI_EOPNOTSUPP || rc == -FI_EINVAL) continue;  // FI_MATCH_COMPLETE is optional
+        WEFT_ASSERT_OK(rc);
+        w.progress_for(milliseconds(2));
+        const fi_msg_tagged rx{&to, nullptr, 1, FI_ADDR_UNSPEC, 4, 0, &received, 0};
+        bool ended = false;
+        bool cancelled = false;
+        if (way == Way::Claimed) {
+          const fi_msg_tagged ask{nullptr, nullptr, 0, FI_ADDR_UNSPEC, 4, 0, &received, 0};
+          Completion found;
+          const auto end = std::chrono::steady_clock::now() + timeout_default * patience();
+          do {
+            WEFT_ASSERT_OK(w.post([&] { return fi_trecvmsg(w[0], &ask, FI_PEEK | FI_CLAIM); }));
+            found = w.wait(w[0].rx, received);
+          } while (found.err == FI_ENOMSG && std::chrono::steady_clock::now() < end);
+          ASSERT_EQ(found.err, 0);
+          WEFT_ASSERT_OK(w.post([&] { return fi_trecvmsg(w[0], &rx, FI_CLAIM); }));
+        } else {
+          if (way == Way::Cancelled && fi_cancel(w[0].ep.fid(), &sent) == 0) {
+            ended = true;
+            cancelled = w.wait(w[0].tx, sent).err == FI_ECANCELED;
+          }
+          if (!cancelled) WEFT_ASSERT_OK(w.post([&] { return fi_trecvmsg(w[0], &rx, 0); }));
+        }
+        if (!cancelled) {
+          w.done(w[0].rx, received);
+          if (!ended) w.done(w[0].tx, sent);
+          WEFT_EXPECT_PATTERN(in.data(), len, 9);
+        }
+      }
+    }
+  }
+  w.progress_for(quiet_time);
+  EXPECT_TRUE(w[0].tx->inbox.empty() && w[0].rx->inbox.empty());
+}
+
 // fi_cq(3), fi_cq_readerr: -FI_EAVAIL until the error was taken, then the queue goes on; strerror says something.
 TEST(Completions, error_queue__fi_cq_3_readerr) {
   WEFT_WORLD(w, {.caps = FI_TAGGED});

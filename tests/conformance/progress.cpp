@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // FI_PROGRESS_AUTO (fi_domain(3), progress models): what a peer does completes though the program that owns the target makes no call.
 #include <algorithm>
+#include <array>
+#include <thread>
 
 #include "fixture.hpp"
+#include "local_modes.hpp"
 
 namespace weft::conformance {
 namespace {
@@ -100,6 +103,60 @@ TEST_P(AutoProgress, messages_reach_posted_buffers__fi_domain_3) {
     const Completion c = w.done(w[1].rx, received);
     EXPECT_EQ(c.len, len);
     WEFT_EXPECT_PATTERN(in.data(), len, 32);
+  }
+}
+
+// A program waits on a counter of one endpoint while its peer's requests come to another endpoint of the domain, which nobody polls; so does the
+// peer, at the same time (OpenSHMEM over libfabric). Each wait ends soon, the first too, when the endpoints meet.
+TEST_P(AutoProgress, a_wait_on_one_endpoint_does_not_hold_up_the_others__fi_domain_3) {
+  Options options = automatic(FI_ATOMIC, GetParam());
+  options.counters = {FI_READ};
+  options.counter_wait = FI_WAIT_UNSPEC;
+  for (int meeting = 0; meeting < 10; ++meeting) {
+    WEFT_WORLD(w, options);
+    WEFT_SKIP_IF(w.info()->ep_attr->type == FI_EP_MSG || (demanded_mr_modes() & FI_MR_ENDPOINT) != 0
+                     ? "endpoints stand in pairs, or regions are an endpoint's"
+                     : "");
+    ASSERT_NE(w.add_node(0), nullptr);
+    ASSERT_NE(w.add_node(1), nullptr);
+    w.connect_all();
+    std::array<uint64_t, 2> words{};
+    std::array<Region, 2> regions;
+    for (size_t i : {0, 1}) {
+      regions[i] = w.reg(i + 2, &words[i], sizeof(uint64_t), remote_access);
+      ASSERT_TRUE(regions[i]);
+    }
+    constexpr uint64_t rounds = 50;
+    std::array<std::vector<long>, 2> statuses;
+    std::array<std::vector<Ctx>, 2> contexts = {std::vector<Ctx>(rounds), std::vector<Ctx>(rounds)};
+    const auto run = [&](size_t i) {
+      fid_cntr* counter = w[i].counter(FI_READ);
+      for (uint64_t round = 0; round < rounds; ++round) {
+        const uint64_t one = 1;
+        uint64_t before = 0;
+        const auto end = std::chrono::steady_clock::now() + timeout_default * patience();
+        long status = 0;
+        do {
+          status =
+              fi_fetch_atomic(w[i], &one, 1, nullptr, &before, nullptr, w[i].peer[3 - i], regions[1 - i].at(),
+                              regions[1 - i].key(), FI_UINT64, FI_SUM, &contexts[i][round]);
+          if (status == -FI_EAGAIN) (void)fi_cntr_read(counter);
+        } while (status == -FI_EAGAIN && std::chrono::steady_clock::now() < end);
+        if (status == 0)
+          status = fi_cntr_wait(counter, round + 1, int(timeout_default.count()) / 4 * int(patience()));
+        statuses[i].push_back(status);
+        if (status != 0 || before != round) return;
+      }
+    };
+    std::thread other(run, 1);
+    run(0);
+    other.join();
+    w.progress();
+    for (size_t i : {0, 1}) {
+      WEFT_ASSERT_OK(statuses[i].back());
+      ASSERT_EQ(statuses[i].size(), rounds);
+      EXPECT_EQ(words[i], rounds);
+    }
   }
 }
 

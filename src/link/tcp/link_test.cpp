@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -111,6 +112,69 @@ TEST_P(LinkFormats, MeetAndTalk) {
   EXPECT_EQ(b.to(a), b.last) << "one connection for both ways";
 }
 INSTANTIATE_TEST_SUITE_P(Formats, LinkFormats, testing::Values(FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_ADDR_STR));
+
+// An endpoint that is driven once a millisecond, as by a progress thread, and has a busy peer.
+TEST(TcpLink, APeerIsMetInAFewPolls) {
+  End a, b, c;
+  ASSERT_TRUE(a.open());
+  ASSERT_TRUE(b.open());
+  ASSERT_TRUE(c.open());
+  talk(a, b);
+  for (int i = 0; i < 1000; ++i) a.poll();  // looks at others become rare
+  Peer* peer = c.to(a);
+  const size_t before = a.frames;
+  int polls = 0;
+  const uint64_t end = os::monotonic_ns() + 5'000'000'000;
+  while (a.frames == before && os::monotonic_ns() < end) {
+    for (int i = 0; i < 100; ++i) c.poll();
+    if (peer != nullptr && c.send(peer, 1)) peer = nullptr;
+    ::usleep(1000);
+    a.poll();
+    ++polls;
+  }
+  EXPECT_LE(polls, 20);
+}
+
+// Two endpoints that call each other at the same time, in any order of what each of them sees.
+TEST(TcpLink, TenThousandCrossings) {
+  End a, b;
+  ASSERT_TRUE(a.open());
+  ASSERT_TRUE(b.open());
+  uint64_t state = 36;
+  const auto random = [&] {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return state >> 33;
+  };
+  uint64_t slowest = 0;
+  for (uint64_t i = 0; i < 10'000; ++i) {
+    const uint64_t began = os::monotonic_ns();
+    std::array<End*, 2> ends = {&a, &b};
+    if (random() % 2 == 0) std::swap(ends[0], ends[1]);
+    std::array<Peer*, 2> peers = {ends[0]->to(*ends[1]), nullptr};
+    for (uint64_t polls = random() % 4; polls > 0; --polls) ends[random() % 2]->poll();
+    peers[1] = ends[1]->to(*ends[0]);
+    const size_t frames[2] = {ends[0]->frames, ends[1]->frames};
+    bool sent[2] = {};
+    bool done = false;
+    while (!done && os::monotonic_ns() - began < 10'000'000'000) {
+      const size_t one = random() % 2;
+      for (uint64_t polls = 1 + random() % 3; polls > 0; --polls) ends[one]->poll();
+      if (!sent[one]) sent[one] = ends[one]->send(peers[one], i);
+      done = ends[0]->frames == frames[0] + 1 && ends[1]->frames == frames[1] + 1;
+    }
+    ASSERT_TRUE(done) << "crossing " << i;
+    ASSERT_EQ(a.peers.size(), 1u);
+    ASSERT_EQ(b.peers.size(), 1u);
+    ASSERT_TRUE(a.lost.empty() && b.lost.empty());
+    slowest = std::max(slowest, os::monotonic_ns() - began);
+    for (size_t one : {0, 1}) {
+      ends[one]->link->forget(*peers[one]);
+      ends[one]->peers.clear();
+      ends[one]->names.clear();
+    }
+  }
+  RecordProperty("slowest_us", static_cast<int>(slowest / 1000));
+}
 
 TEST(TcpLink, AChosenAddressIsConcreteAndKept) {
   End a, b;

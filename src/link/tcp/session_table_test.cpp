@@ -18,6 +18,11 @@ struct Some : Session {
   int number = 0;
 };
 
+struct Time {
+  static inline uint64_t ns = 0;
+  static uint64_t now() { return ns; }
+};
+
 struct SessionTables : testing::Test {
   SessionTables() {
     for (int i = 0; i < 8; ++i) sessions[static_cast<size_t>(i)].number = i;
@@ -32,7 +37,7 @@ struct SessionTables : testing::Test {
     return out;
   }
   std::array<Some, 8> sessions;
-  SessionTable<Some> table;
+  SessionTable<Some, Time> table;
 };
 
 TEST_F(SessionTables, TheColdestGivesItsPlace) {
@@ -51,7 +56,7 @@ TEST_F(SessionTables, TheColdestGivesItsPlace) {
 
 TEST_F(SessionTables, SilentOnesGo) {
   for (size_t i = 0; i < 3; ++i) (void)table.promote(sessions[i]);
-  sessions[0].silent = sessions[2].silent = SessionTable<Some>::silent_polls_max;
+  sessions[0].silent = sessions[2].silent = SessionTable<Some, Time>::silent_polls_max;
   std::vector<int> demoted;
   table.demote_silent([&](Some& session) { demoted.push_back(session.number); });
   EXPECT_THAT(demoted, UnorderedElementsAre(0, 2));
@@ -100,6 +105,17 @@ TEST_F(SessionTables, StalledOnesAreShownAgain) {
   }),
             2);
   EXPECT_FALSE(table.has_stalled());
+}
+
+TEST_F(SessionTables, WhoPollsSeldomLooksEachTime) {
+  table.promote(sessions[0]);
+  for (int i = 0; i < 10; ++i) table.looked(false);
+  for (const int taken : {0, 1}) {
+    EXPECT_FALSE(table.is_look_due(taken));
+    Time::ns += table.look_interval_ns;
+    EXPECT_TRUE(table.is_look_due(taken));
+    table.looked(false);
+  }
 }
 
 TEST_F(SessionTables, LooksBecomeRareWhereNothingIsFound) {

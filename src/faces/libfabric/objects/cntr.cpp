@@ -7,6 +7,8 @@ namespace weft::fi {
 
 namespace {
 
+constexpr uint32_t polls_per_service = 8;  // polls in vain between two calls of Domain::serve_others()
+
 Cntr& self(fid_cntr* fid) noexcept { return *reinterpret_cast<Cntr*>(fid); }
 
 // The domain lock is taken to change a value too: what waits for it (fi_trigger(3)) starts operations of an
@@ -20,6 +22,8 @@ struct Calls {
     cntr.counter.progress();
     if (cntr.counter.value() != cntr.read_value) cntr.patience = YieldWhenIdle::polls_min;
     else if (--cntr.patience == 0) cntr.patience = cntr.yielding.idle();
+    if (cntr.counter.value() == cntr.read_value && cntr.patience % polls_per_service == 0)
+      cntr.domain.serve_others();
     return cntr.read_value = cntr.counter.value();
   }
 
@@ -76,8 +80,10 @@ struct Calls {
       cntr.read_errors = errors;
       return -FI_EAVAIL;
     };
+    uint32_t attempts = 0;
     auto attempt = [&]() -> long {
       if (cntr.counter.value() < threshold) cntr.counter.progress();
+      if (cntr.counter.value() < threshold && ++attempts % polls_per_service == 0) cntr.domain.serve_others();
       return look();
     };
     auto arm = [&] {

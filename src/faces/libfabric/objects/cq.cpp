@@ -12,6 +12,8 @@ namespace weft::fi {
 
 namespace {
 
+constexpr uint32_t polls_per_service = 8;  // polls in vain between two calls of Domain::serve_others()
+
 Cq& self(fid_cq* fid) noexcept { return *reinterpret_cast<Cq*>(fid); }
 
 // fi_cq(3), err_data: before interface 1.5, or with a size of 0, the queue lends its own buffer until the
@@ -92,8 +94,11 @@ struct Reader {
     if (cq.condition == FI_CQ_COND_THRESHOLD) threshold = threshold_of(condition);
     if (threshold > cq.queue.size()) threshold = cq.queue.size();
     auto read_now = [&]() -> long { return read_with_source(cq, buf, count, source); };
+    uint32_t attempts = 0;
     auto attempt = [&]() -> long {
-      return threshold > 1 && below_threshold(cq, threshold) ? -FI_EAGAIN : read_now();
+      const long status = threshold > 1 && below_threshold(cq, threshold) ? -FI_EAGAIN : read_now();
+      if (status == -FI_EAGAIN && ++attempts % polls_per_service == 0) cq.domain.serve_others();
+      return status;
     };
     auto arm = [&] {
       cq.queue.arm();

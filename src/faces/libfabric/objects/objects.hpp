@@ -151,6 +151,11 @@ struct Domain {
   bool driven() const noexcept {
     return progress != nullptr && progress->duty() == os::ProgressThread::Duty::Everything;
   }
+  // A queue or a counter was driven in vain. What it waits for may depend on an endpoint of this domain that only the progress thread drives. Under
+  // the lock.
+  void serve_others() noexcept {
+    if (driven()) (void)progress->serve_unpolled();
+  }
 
   // Operations that wait for counters (fi_trigger(3)).
   std::unique_ptr<WorkQueue> work;
