@@ -38,7 +38,7 @@ NAVIGATION = (
     ("For authors of providers", ("docs/provider-guide.md", "docs/verbs-provider.md", "docs/nic-guide.md", "docs/linking.md", "docs/compatibility.md")),
     ("How it works", ("ARCHITECTURE.md", "docs/engine.md", "docs/reliable.md", "docs/roce.md", "docs/packets.md", "docs/ethernet.md", "docs/devices.md", "docs/front-end.md", "docs/walk", "docs/wire")),
     ("Decisions", ("docs/decisions",)),
-    ("Changing it", ("CONTRIBUTING.md", "tests/README.md", "docs/vm.md", "bench/README.md")),
+    ("Changing it", ("CONTRIBUTING.md", "tests/README.md", "docs/reports.md", "docs/vm.md", "bench/README.md")),
 )
 STYLE = """.md-grid { max-width: 80rem; }
 .md-typeset { font-size: .75rem; }
