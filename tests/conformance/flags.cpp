@@ -148,13 +148,17 @@ TEST_F(Flags, of_atomics__fi_cq_3) {
                              FI_SUM, &sent);
     }));
     expect(FI_READ);
-    if (good) EXPECT_EQ(result, 6u) << "the data is there with the completion";
+    if (good) {
+      EXPECT_EQ(result, 6u) << "the data is there with the completion";
+    }
     WEFT_ASSERT_OK(w.post([&] {
       return fi_compare_atomic(w[0], &operand, 1, nullptr, &compare, nullptr, &result, nullptr, to,
                                region.at(), key, FI_UINT64, FI_CSWAP, &sent);
     }));
     expect(FI_READ);
-    if (good) EXPECT_EQ(result, 7u);
+    if (good) {
+      EXPECT_EQ(result, 7u);
+    }
   }
 }
 

@@ -15,7 +15,7 @@ export "LD_LIBRARY_PATH=$library" ${WEFT_PRELOAD:+"LD_PRELOAD=$WEFT_PRELOAD"}
 cases() {
   local what="$1" provider="$2" filter="$3"
   if timeout 100 "${@:4}" env "WEFT_TEST_PROVIDER=$provider" "$program" --gtest_filter="$filter" >"$work/out" 2>&1 &&
-    grep -q 'PASSED' "$work/out"; then
+    grep -q 'PASSED  ] [1-9]' "$work/out"; then
     echo "ok: $what, $provider"
   else
     echo "FAILED: $what, $provider"
