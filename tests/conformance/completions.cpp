@@ -314,7 +314,9 @@ TEST(Completions, acknowledged_sends_to_oneself__fi_cq_3) {
             ended = true;
             cancelled = w.wait(w[0].tx, sent).err == FI_ECANCELED;
           }
-          if (!cancelled) WEFT_ASSERT_OK(w.post([&] { return fi_trecvmsg(w[0], &rx, 0); }));
+          if (!cancelled) {
+            WEFT_ASSERT_OK(w.post([&] { return fi_trecvmsg(w[0], &rx, 0); }));
+          }
         }
         if (!cancelled) {
           w.done(w[0].rx, received);
