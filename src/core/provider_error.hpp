@@ -23,6 +23,8 @@ enum class ProviderError : int {
   ConnectionForeign = 15,
   NotReceived = 16,
   PeerOfOtherUser = 17,
+  OwnShortage = 18,
+  PeerShortage = 19,
 };
 
 inline const char* to_text(ProviderError error) noexcept {
@@ -63,6 +65,10 @@ inline const char* to_text(ProviderError error) noexcept {
       return "the peer has gone, and earlier messages that were injected or complete may not have reached it";
     case ProviderError::PeerOfOtherUser:
       return "the peer is a process of another user; shared memory joins processes of one user only";
+    case ProviderError::OwnShortage:
+      return "this process lacks descriptors or memory to meet the peer (a warning in the log says which)";
+    case ProviderError::PeerShortage:
+      return "the peer's process lacks descriptors or memory to meet this one (its log says which)";
   }
   return "unknown provider error";
 }

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "os/clock.hpp"
+#include "os/shortage.hpp"
 
 namespace weft::os {
 
@@ -19,7 +20,7 @@ namespace {
 
 Error refused(const char* what) {
   const int code = errno;
-  return Error{code, std::string(what) + ": " + std::strerror(code)};
+  return Error{code, std::string(what) + ": " + with_remedy(code)};
 }
 
 }  // namespace

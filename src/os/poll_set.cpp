@@ -11,11 +11,16 @@
 #include <cerrno>
 #include <cstring>
 
+#include "os/shortage.hpp"
+
 namespace weft::os {
 
 Result<PollSet> PollSet::create() {
   PollSet set(::epoll_create1(EPOLL_CLOEXEC));
-  if (!set) return Error{errno, std::string("no epoll set: ") + std::strerror(errno)};
+  if (!set) {
+    const int code = errno;
+    return Error{code, "no epoll set: " + with_remedy(code)};
+  }
   return set;
 }
 

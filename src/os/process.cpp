@@ -17,6 +17,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "os/shortage.hpp"
+
 namespace weft::os {
 
 Fd open_process(pid_t pid) noexcept { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
@@ -24,10 +26,10 @@ Fd open_process(pid_t pid) noexcept { return Fd(static_cast<int>(::syscall(SYS_p
 Result<Liveness> open_liveness() {
   if (Fd self = open_process(::getpid())) return Liveness{std::move(self), {}};
   if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
-    return Error{errno, std::string("no pidfd of this process: ") + std::strerror(errno)};
+    return Error{errno, "no pidfd of this process: " + with_remedy(errno)};
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0)
-    return Error{errno, std::string("nothing to tell of our death by: pipe: ") + std::strerror(errno)};
+    return Error{errno, "nothing to tell of our death by: pipe: " + with_remedy(errno)};
   return Liveness{Fd(ends[0]), Fd(ends[1])};
 }
 

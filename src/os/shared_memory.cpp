@@ -17,6 +17,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "os/shortage.hpp"
+
 namespace weft::os {
 
 Mapping::Mapping(Mapping&& other) noexcept
@@ -37,7 +39,7 @@ Mapping::~Mapping() {
 
 Result<Fd> create_memory(const char* label, size_t bytes) {
   Fd file(::memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file) return Error{errno, std::string("no shared memory file: memfd_create: ") + std::strerror(errno)};
+  if (!file) return Error{errno, "no shared memory file: memfd_create: " + with_remedy(errno)};
   if (auto grown = grow_memory(file, bytes); !grown) return grown.error();
   // And against more seals: who has the descriptor could forbid us to write or to grow.
   if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
@@ -118,8 +120,7 @@ Fd open_memory_of(pid_t pid, int fd, uid_t owner, const Fd& ours) noexcept {
 Result<ReadableMemory> create_readable_memory(const char* label, size_t bytes) {
   ReadableMemory made;
   made.file = Fd(::memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!made.file)
-    return Error{errno, std::string("no shared memory file: memfd_create: ") + std::strerror(errno)};
+  if (!made.file) return Error{errno, "no shared memory file: memfd_create: " + with_remedy(errno)};
   if (auto grown = grow_memory(made.file, bytes); !grown) return grown.error();
   auto mapping = map_memory(made.file, 0, bytes);
   if (!mapping) return mapping.error();
@@ -148,7 +149,7 @@ bool read_memory(const Fd& file, size_t offset, void* to, size_t bytes) noexcept
 Result<Mapping> map_memory(const Fd& file, size_t offset, size_t bytes) {
   void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(),
                     static_cast<off_t>(offset));
-  if (at == MAP_FAILED) return Error{errno, std::string("cannot map shared memory: ") + std::strerror(errno)};
+  if (at == MAP_FAILED) return Error{errno, "cannot map shared memory: " + with_remedy(errno)};
   return Mapping(at, bytes);
 }
 

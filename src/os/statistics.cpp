@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <bitset>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -77,7 +78,8 @@ std::string program_name() {
   std::array<char, 64> name{};
   const std::unique_ptr<FILE, decltype([](FILE* file) { std::fclose(file); })> comm(
       std::fopen("/proc/self/comm", "re"));
-  if (comm == nullptr || std::fgets(name.data(), name.size(), comm.get()) == nullptr) return {};
+  if (comm == nullptr || std::fgets(name.data(), name.size(), comm.get()) == nullptr)
+    return ::program_invocation_short_name;
   return {name.data(), std::strcspn(name.data(), "\n")};
 }
 

@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "os/abstract_address.hpp"
+#include "os/shortage.hpp"
 
 namespace weft::os {
 namespace {
@@ -41,7 +42,7 @@ void accept_word_only(const Fd& socket, size_t offset, uint64_t word) noexcept {
 
 Result<Fd> bind_datagram(std::string_view name, size_t word_offset, uint64_t word) {
   Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket) return Error{errno, std::string("no Unix socket: ") + std::strerror(errno)};
+  if (!socket) return Error{errno, "no Unix socket: " + with_remedy(errno)};
   const int on = 1;
   if (::setsockopt(socket.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0)
     return Error{errno, std::string("no credentials of senders (SO_PASSCRED): ") + std::strerror(errno)};
@@ -206,10 +207,14 @@ std::optional<uid_t> owner_in(const nlmsghdr& message, std::string_view name) no
 
 }  // namespace
 
-std::optional<uid_t> owner_of_name(std::string_view name) noexcept {
+std::optional<uid_t> owner_of_name(std::string_view name, int* error) noexcept {
+  if (error != nullptr) *error = 0;
   constexpr uint16_t by_family = 20;  // SOCK_DIAG_BY_FAMILY
   const Fd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG));
-  if (!socket) return std::nullopt;
+  if (!socket) {
+    if (error != nullptr) *error = errno;
+    return std::nullopt;
+  }
   OwnerQuery query{};
   query.head = {sizeof(query), by_family, NLM_F_REQUEST | NLM_F_DUMP, 1, 0};
   query.request.sdiag_family = AF_UNIX;

@@ -38,9 +38,9 @@ struct Datagram {
 // `word_offset`, in the sender's call and before it takes room in the queue.
 Result<Fd> bind_datagram(std::string_view name, size_t word_offset = 0, uint64_t word = 0);
 
-// The user who has bound @name, from sock_diag(7). Empty: nobody has, or it cannot be told. Looks at every Unix socket of the network
-// namespace.
-std::optional<uid_t> owner_of_name(std::string_view name) noexcept;
+// The user who has bound @name, from sock_diag(7). Empty: nobody has, or it cannot be told; `error` is why the kernel could not be asked, else 0.
+// Looks at every Unix socket of the network namespace.
+std::optional<uid_t> owner_of_name(std::string_view name, int* error = nullptr) noexcept;
 
 // Whether somebody has that name. True when that cannot be told.
 bool is_bound(std::string_view name) noexcept;

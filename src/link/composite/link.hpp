@@ -28,6 +28,7 @@
 #include "core/provider_error.hpp"
 #include "os/fd.hpp"
 #include "os/poll_set.hpp"
+#include "os/shortage.hpp"
 #include "proto/device.hpp"
 #include "proto/engine/link.hpp"
 #include "wire/frame.hpp"

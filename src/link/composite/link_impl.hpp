@@ -20,9 +20,11 @@ Result<void> Link<N, F, Names>::open(std::string_view name, Events& events) {
     return ok;
   if constexpr (BothHaveSleep<N, F>) {
     auto set = os::PollSet::create();
-    if (!set || !set->add(far_.wait_fd())) {
+    const int watched = far_.wait_fd();
+    if (!set || watched < 0 || !set->add(watched)) {
+      const int code = set ? errno : set.error().code;
       far_.close();
-      return Error{EMFILE, "no descriptor to sleep on"};
+      return Error{code, "nothing to sleep on: " + os::with_remedy(code)};
     }
     both_ = std::move(*set);
   }

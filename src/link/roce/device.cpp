@@ -14,6 +14,7 @@
 #include "link/roce/capture.hpp"
 #include "os/clock.hpp"
 #include "os/plain_address.hpp"
+#include "os/shortage.hpp"
 
 namespace weft::link::roce {
 
@@ -71,8 +72,10 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, pro
   if (settings.has_thread) {
     // Made when it is asked for; a thread that cannot sleep on its sockets would hear nothing.
     for (auto& port : device->ports_)
-      if (port && port->link().wait_fd() < 0)
-        return Error{EMFILE, "no descriptor to sleep on the socket (ulimit -n)"};
+      if (port && port->link().wait_fd() < 0) {
+        const int code = errno;
+        return Error{code, "nothing to sleep on the socket by: epoll: " + os::with_remedy(code)};
+      }
     auto wake = os::Event::create();
     if (!wake) return wake.error();
     device->wake_.emplace(std::move(*wake));

@@ -132,6 +132,7 @@ bool Link::access(Peer& peer, bool write, const iovec* local, size_t local_count
     if (!access_piece(peer, write, place, local, local_count, done, there.data(), used, piece)) return false;
     done += piece;
   }
+  if (done == bytes) (write ? by_kernel_.bytes_sent : by_kernel_.bytes_received) += bytes;
   return done == bytes;
 }
 

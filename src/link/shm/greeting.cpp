@@ -24,6 +24,7 @@
 #include "os/clock.hpp"
 #include "os/poll_set.hpp"
 #include "os/process.hpp"
+#include "os/shortage.hpp"
 #include "os/unix_socket.hpp"
 
 namespace weft::link::shm {
@@ -135,9 +136,10 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
     // Whoever has the name gets our memory. The connection keeps the socket that is asked about: nobody else gets what is sent over it.
     int error = 0;
     const os::Fd there = os::connect_datagram(name, error);
-    if (there && !is_of_our_user(peer, name)) return refuse(peer);
+    // Whose it is cannot be asked without a descriptor: then it is not sent yet.
+    if (there && !is_of_our_user(peer, name, error) && !os::is_shortage(error)) return refuse(peer);
     const std::array<int, 2> fds{file_.get(), liveness_.shown.get()};
-    sent = there ? os::send_datagram(there, {}, bytes, fds) : -error;
+    sent = error == 0 ? os::send_datagram(there, {}, bytes, fds) : -error;
   } else {
     sent = os::send_datagram(socket_, name, bytes, {});
   }
@@ -150,6 +152,9 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
   } else if (sent == -ECONNREFUSED &&
              (peer.state == PeerState::Known || peer.remote != nullptr || peer.chosen_by_library)) {
     lose(peer);  // its socket is gone, so it is; only a name that a program chose may yet appear
+  } else if (os::is_shortage(-sent)) {
+    lacks(peer, -sent);
+    if (kind == NoteKind::Reply) tell_shortage(peer.address, peer.nonce);
   }
 }
 
@@ -165,9 +170,9 @@ bool Link::belongs_to_other(std::string_view name) const noexcept {
 
 // Whether the name is bound by the peer that we know, or by another process of our user. An endpoint that is gone has said so in its header, or its
 // process has ended.
-bool Link::is_of_our_user(const Peer& peer, std::string_view name) const noexcept {
+bool Link::is_of_our_user(const Peer& peer, std::string_view name, int& error) const noexcept {
   if (peer.remote != nullptr && peer.pidfd && !has_closed(peer) && !os::has_exited(peer.pidfd)) return true;
-  const auto owner = os::owner_of_name(name);
+  const auto owner = os::owner_of_name(name, &error);
   return owner && is_own(*owner);
 }
 
@@ -264,7 +269,9 @@ bool Link::take_datagram(bool listening) noexcept {
   }
   if (!sender.passes_fds) {
     os::skip_datagram(socket_);
-    if (sound && listening && note.kind == NoteKind::Wake) take_wake(note);
+    if (!sound || !listening) return true;
+    if (note.kind == NoteKind::Wake) take_wake(note);
+    if (note.kind == NoteKind::Shortage) take_shortage(note, sender.pid);
     return true;
   }
   os::Datagram datagram;
@@ -276,8 +283,7 @@ bool Link::take_datagram(bool listening) noexcept {
   if (liveness && !os::tells_of_death(liveness)) disposal_.close(os::Fd(liveness.release()));
   if (!sound || !listening) return true;
   if (datagram.cut && (!file || !liveness)) {
-    warn_once(warned_descriptors,
-              "a greeting came without its memory: this process is out of file descriptors (ulimit -n)");
+    lacks_for(note, EMFILE);
     return true;  // the peer repeats it
   }
   if (!file || !liveness || (note.kind != NoteKind::Hello && note.kind != NoteKind::Reply)) return true;
@@ -336,7 +342,11 @@ void Link::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t p
     place.take(*known);
   }
   Peer& peer = *known;
-  if (peer.remote == nullptr && !attach_header(peer, file, note.nonce)) return;
+  const uint64_t short_before_ns = peer.short_at_ns;
+  if (peer.remote == nullptr && !attach_header(peer, file, note.nonce)) {
+    if (peer.short_at_ns != short_before_ns) tell_shortage(note.address, note.nonce);
+    return;
+  }
   if (!peer.pidfd) {
     peer.pid = pid;
     peer.pidfd = std::move(liveness);
@@ -349,6 +359,8 @@ void Link::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t p
     activate(peer);
     tell_announced(peer);
     ring_own_doorbell(peer);  // what it wrote before we looked
+  } else if (peer.short_at_ns != short_before_ns) {
+    tell_shortage(note.address, note.nonce);
   }
   if (note.wants_reply != 0) send_note(peer, NoteKind::Reply, true);
 }
@@ -366,7 +378,10 @@ bool Link::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcep
       start.channel_size != channel_bytes || start.address != peer.address)
     return false;
   auto map = os::map_memory(file, 0, header_bytes);
-  if (!map || !os::have_pages(*map, sizeof(RegionHeader))) return false;
+  if (!map || !os::have_pages(*map, sizeof(RegionHeader))) {
+    lacks(peer, map ? ENOMEM : map.error().code);
+    return false;
+  }
   peer.remote_map = std::move(*map);
   peer.remote = peer.remote_map.as<RegionHeader>();
   peer.nonce = nonce;
@@ -380,7 +395,10 @@ bool Link::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexc
       offset > size || size - offset < channel_bytes)
     return false;
   auto map = os::map_memory(file, offset, channel_bytes);
-  if (!map || !os::have_pages(*map, page_bytes)) return false;
+  if (!map || !os::have_pages(*map, page_bytes)) {
+    lacks(peer, map ? ENOMEM : map.error().code);
+    return false;
+  }
   peer.rx_map = std::move(*map);
   peer.rx_control = peer.rx_map.as<ChannelControl>();
   peer.rx_slots = peer.rx_map.as<Slot>(channel_slots_offset);

@@ -15,6 +15,7 @@
 #include "os/clock.hpp"
 #include "os/poll_set.hpp"
 #include "os/process.hpp"
+#include "os/shortage.hpp"
 #include "os/unix_socket.hpp"
 
 namespace weft::link::shm {
@@ -428,12 +429,16 @@ bool Link::open_channel(Peer& peer) noexcept try {
       return false;
     }
     file_bytes_ = need;
-    peer.mute = false;
     free_channels_.push_back(channels_++);
   }
   const size_t index = free_channels_.back();
   auto map = os::map_memory(file_, header_bytes + index * channel_bytes, channel_bytes);
-  if (!map) return false;
+  if (!map) {
+    peer.mute = true;
+    warn_of_shortage(peer.address, map.error().code);
+    return false;
+  }
+  peer.mute = false;
   free_channels_.pop_back();
   peer.tx_channel = index;
   peer.tx_map = std::move(*map);
@@ -460,7 +465,10 @@ void Link::probe_cma(Peer& peer) noexcept {
 }
 
 void Link::watch(Peer& peer) noexcept {
-  if (peer.pidfd) (void)epoll_.add(peer.pidfd.get(), &peer);
+  if (peer.pidfd && !epoll_.add(peer.pidfd.get(), &peer))
+    warn_once(warned_deaths,
+              "the death of peers may go unnoticed: the kernel watches no more descriptors for this user "
+              "(raise fs.epoll.max_user_watches)");
 }
 
 // --- time ---
@@ -504,7 +512,8 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
   for (auto& [key, entry] : peers_) {
     Peer& peer = *entry;
     if (peer.tx_control != nullptr && greeting_is_due(peer, now_ns)) greet(peer);
-    bool unanswered = peer.remote == nullptr && now_ns - peer.met_at_ns > meet_timeout_ns;
+    bool unanswered = peer.remote == nullptr && peer.short_since_ns == 0 &&
+                      now_ns - peer.met_at_ns > meet_timeout_ns;
     if (const SocketName name(text_of(peer.address)); unanswered && peer.hello_sent && os::is_bound(name)) {
       unanswered = false;
       if (asked) continue;  // the next time: it is a look at every socket of the machine
@@ -512,8 +521,9 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
       if (belongs_to_other(name)) refuse(peer);
       peer.met_at_ns = now_ns;  // it is there and busy with something else
     }
+    end_shortage(peer, now_ns);
     const bool left = has_closed(peer);
-    if (unanswered || left) lose(peer);
+    if (unanswered || left || peer.gave_up) lose(peer);
     else look_for_gone_sender(peer);
     if (peer.rx_control != nullptr) {
       if (peer.rx_bulk_published != peer.rx_bulk) give_bulk_back(peer);
@@ -541,6 +551,8 @@ void Link::show() noexcept {
   if (!shown_) return;
   using Value = os::StatisticsEntry::Value;
   Carried all = gone_;
+  all.bytes_sent += by_kernel_.bytes_sent;
+  all.bytes_received += by_kernel_.bytes_received;
   uint64_t unread = 0;
   for (const auto& [key, entry] : peers_) {
     const Peer& peer = *entry;
@@ -567,7 +579,7 @@ bool Link::greeting_is_due(Peer& peer, uint64_t now_ns) noexcept {
   // Attached, the peer has answered, and a lost answer is asked for again. Before that only what is in the ring is worth it.
   const bool attached = peer.tx_control->doorbell.load(std::memory_order_relaxed) != 0;
   if (attached ? peer.remote != nullptr : peer.tx_next() == 0) return false;
-  if (peer.hello_pause_ns == 0) peer.hello_pause_ns = first_hello_pause_ns;
+  if (peer.hello_pause_ns == 0 || peer.short_since_ns != 0) peer.hello_pause_ns = first_hello_pause_ns;
   if (now_ns - peer.hello_at_ns < peer.hello_pause_ns) return false;
   peer.hello_pause_ns = std::min(2 * peer.hello_pause_ns, longest_hello_pause_ns);
   return true;
@@ -658,13 +670,15 @@ void Link::retire(Peer& peer) noexcept {
   (void)peers_.erase(text_of(peer.address));
   detach(peer);
   std::erase(dying_, &peer);  // a new peer may get the same memory
-  events_->peer_lost(peer, peer.foreign     ? core::ProviderError::PeerOfOtherUser
-                           : peer.malformed ? core::ProviderError::PeerMisbehaved
-                           : peer.mute      ? core::ProviderError::NoChannel
-                           : closed         ? core::ProviderError::PeerClosed
-                           : peer.gone      ? core::ProviderError::PeerDied
-                           : unanswered     ? core::ProviderError::PeerUnreachable
-                                            : core::ProviderError::PeerDied);
+  events_->peer_lost(peer, peer.foreign                       ? core::ProviderError::PeerOfOtherUser
+                           : peer.malformed                   ? core::ProviderError::PeerMisbehaved
+                           : peer.mute                        ? core::ProviderError::NoChannel
+                           : peer.gave_up && peer.it_is_short ? core::ProviderError::PeerShortage
+                           : peer.gave_up                     ? core::ProviderError::OwnShortage
+                           : closed                           ? core::ProviderError::PeerClosed
+                           : peer.gone                        ? core::ProviderError::PeerDied
+                           : unanswered                       ? core::ProviderError::PeerUnreachable
+                                                              : core::ProviderError::PeerDied);
 }
 
 // --- sleeping ---

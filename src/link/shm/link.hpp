@@ -86,6 +86,8 @@ struct Peer {
   bool mute = false;               // our file could not grow by a channel to it
   uint64_t unread = 0;             // frames that it may not have read, when it was lost
   bool foreign = false;            // another user's
+  bool it_is_short = false;        // `short_*` are of the peer's process, else of ours
+  bool gave_up = false;            // short for too long
   bool chosen_by_library = false;  // the address dies with its endpoint
   PeerState state = PeerState::New;
   uint32_t doorbells = 0;  // doorbells answered lately
@@ -93,10 +95,12 @@ struct Peer {
   Peer* next_same_doorbell = nullptr;
   int32_t pid = 0;  // as we see it; 0: not visible
   uint64_t nonce = 0;
-  uint64_t met_at_ns = 0;      // when it was made
-  uint64_t rang_at_ns = 0;     // last doorbell or promotion
-  uint64_t demoted_at_ns = 0;  // when it began to leave the active list
-  size_t tx_channel = 0;       // index of our channel
+  uint64_t met_at_ns = 0;       // when it was made
+  uint64_t short_since_ns = 0;  // descriptors or memory for the meeting were lacking first; 0: not lately
+  uint64_t short_at_ns = 0;     // and last
+  uint64_t rang_at_ns = 0;      // last doorbell or promotion
+  uint64_t demoted_at_ns = 0;   // when it began to leave the active list
+  size_t tx_channel = 0;        // index of our channel
   std::array<char, address_bytes> address{};
   os::Mapping tx_map;
   os::Mapping rx_map;
@@ -321,6 +325,7 @@ class Link : public proto::LinkBase {
   uint64_t begin_copy(const Peer& peer, uint64_t stamp) const noexcept;
   proto::CopyChoice choose_copy(Peer& peer, uint64_t bytes, uint64_t stamp, uint64_t heard) noexcept;
   void copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noexcept;
+  void fetched_by(Peer&, uint64_t bytes) noexcept { by_kernel_.bytes_sent += bytes; }
   proto::CopyUse copy_use(const Peer* peer, uint64_t bytes) const noexcept;
   int read(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
            size_t remote_count, size_t bytes) noexcept;
@@ -529,6 +534,13 @@ class Link : public proto::LinkBase {
   void deactivate(Peer& peer) noexcept;
   bool open_channel(Peer& peer) noexcept;
   void count_ungreeted(ptrdiff_t change) noexcept;
+  void warn_of_shortage(const std::array<char, address_bytes>& whom, int code) noexcept;
+  void lacks(Peer& peer, int code) noexcept;
+  void lacks_for(const Note& note, int code) noexcept;
+  void tell_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce) noexcept;
+  void take_shortage(const Note& note, int32_t pid) noexcept;
+  void note_shortage(Peer& peer, bool of_peer) noexcept;
+  void end_shortage(Peer& peer, uint64_t now_ns) noexcept;
   void greet(Peer& peer) noexcept;
   bool take_datagram(bool listening) noexcept;
   void take_wake(const Note& note) noexcept;
@@ -537,7 +549,7 @@ class Link : public proto::LinkBase {
   void find_by_process(Peer& peer) noexcept;
   bool is_own(uid_t user) const noexcept;
   bool belongs_to_other(std::string_view name) const noexcept;
-  bool is_of_our_user(const Peer& peer, std::string_view name) const noexcept;
+  bool is_of_our_user(const Peer& peer, std::string_view name, int& error) const noexcept;
   bool is_sound_memory(const os::Fd& file) const noexcept;
   bool is_foreign(std::string_view address) noexcept;
   bool was_refused(std::string_view address) const noexcept;
@@ -651,6 +663,8 @@ class Link : public proto::LinkBase {
     void add(const Peer& peer) noexcept;
   };
   Carried gone_;  // with peers that are detached
+  Carried
+      by_kernel_;  // bytes only: of announced messages that peers read or that were written to them, and by one-sided access
   proto::PacketWarning on_note_ = nullptr;
   const void* note_context_ = nullptr;
   CopyCountsByClass copied_in_all_;  // by peers that are gone, too
@@ -665,6 +679,8 @@ class Link : public proto::LinkBase {
   static constexpr uint32_t warned_descriptors = 2;
   static constexpr uint32_t warned_memory = 4;
   static constexpr uint32_t warned_disposal = 8;
+  static constexpr uint32_t warned_peer_short = 16;
+  static constexpr uint32_t warned_deaths = 32;
   // Addresses that turned out to be another user's, so that what goes there fails at once.
   struct Refused {
     uint64_t token = 0;

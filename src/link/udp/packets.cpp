@@ -59,7 +59,10 @@ void Packets::close() noexcept {
 int Packets::wait_fd() noexcept {
   if (!wait_) {
     auto made = os::PollSet::create();
-    if (!made) return -1;
+    if (!made) {
+      errno = made.error().code;
+      return -1;
+    }
     wait_ = std::move(*made);
     if (armed_) (void)watch();
   }

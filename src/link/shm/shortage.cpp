@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// A meeting that descriptors, memory or mappings are lacking for, here or at the peer: said once, tried again, and given up in the end.
+//
+// A process that cannot take what a greeting brings answers with a Shortage note, which needs no descriptor. The other one repeats its hello every
+// 0.2 s meanwhile. What waits for the meeting ends when it has been short for 10 s, unless no shortage has shown in the last 3 s.
+#include <cerrno>
+#include <cstdio>
+
+#include "link/shm/greeting.hpp"
+#include "link/shm/link.hpp"
+#include "os/clock.hpp"
+#include "os/shortage.hpp"
+#include "os/unix_socket.hpp"
+
+namespace weft::link::shm {
+namespace {
+
+constexpr uint64_t shortage_most_ns = 10'000'000'000;
+constexpr uint64_t shortage_silence_ns = 3'000'000'000;
+
+}  // namespace
+
+// Once for a time of shortage.
+void Link::warn_of_shortage(const std::array<char, address_bytes>& whom, int code) noexcept try {
+  if ((warned_ & warned_descriptors) != 0) return;
+  const std::string_view name = text_of(whom);
+  const std::string lack = os::with_remedy(code);
+  warn_once(warned_descriptors, Line("%.*s cannot be met: %s; tried again for 10 s",
+                                     static_cast<int>(name.size()), name.data(), lack.c_str())
+                                    .get());
+} catch (...) {  // no memory for the line
+}
+
+void Link::note_shortage(Peer& peer, bool of_peer) noexcept {
+  peer.short_at_ns = os::monotonic_ns();
+  if (peer.short_since_ns == 0) peer.short_since_ns = peer.short_at_ns;
+  peer.it_is_short = of_peer;
+}
+
+// A peer that waits for our answer. Needs no descriptor.
+void Link::tell_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce) noexcept {
+  Note note = note_to(whom, NoteKind::Shortage);
+  note.nonce = nonce;
+  (void)os::send_datagram(socket_, SocketName(text_of(whom)), std::as_bytes(std::span(&note, 1)), {});
+}
+
+// This process lacks what the meeting with a peer needs.
+void Link::lacks(Peer& peer, int code) noexcept {
+  warn_of_shortage(peer.address, code);
+  note_shortage(peer, false);
+}
+
+// The same when a note brought less than was sent, or nothing could be made of what it brought.
+void Link::lacks_for(const Note& note, int code) noexcept {
+  warn_of_shortage(note.address, code);
+  if (Peer* const known = peers_.find(text_of(note.address)); known != nullptr) note_shortage(*known, false);
+  if (note.kind == NoteKind::Hello || note.kind == NoteKind::Reply) tell_shortage(note.address, note.nonce);
+}
+
+// From a process of our user that we have greeted: it has our nonce.
+void Link::take_shortage(const Note& note, int32_t pid) noexcept {
+  Peer* const greeted = peers_.find(text_of(note.address));
+  if (greeted == nullptr || note.nonce != nonce_) return;
+  const std::string_view name = text_of(note.address);
+  warn_once(warned_peer_short, Line("%.*s (process %d) lacks descriptors or memory to meet this process; its "
+                                    "log says which; tried again for 10 s",
+                                    static_cast<int>(name.size()), name.data(), pid)
+                                   .get());
+  note_shortage(*greeted, true);
+}
+
+void Link::end_shortage(Peer& peer, uint64_t now_ns) noexcept {
+  if (peer.short_since_ns == 0) return;
+  const bool met = peer.remote != nullptr && (peer.tx_control == nullptr ||
+                                              peer.tx_control->doorbell.load(std::memory_order_relaxed) != 0);
+  if (met || now_ns > peer.short_at_ns + shortage_silence_ns) {
+    peer.short_since_ns = 0;
+    peer.met_at_ns = now_ns;  // it has not been waited for yet
+    warned_ &= ~(warned_descriptors | warned_peer_short);  // another shortage is said again
+  } else if (now_ns > peer.short_since_ns + shortage_most_ns) {
+    peer.gave_up = true;
+  }
+}
+
+}  // namespace weft::link::shm

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// Tests of the shared memory link: meetings that descriptors are lacking for, in processes of their own.
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include "link/shm/test_node.hpp"
+
+namespace weft::link::shm {
+namespace {
+
+using core::ProviderError;
+
+// Leaves so many descriptors free, until it goes.
+class Scarce {
+ public:
+  explicit Scarce(int left) {
+    (void)::getrlimit(RLIMIT_NOFILE, &before_);
+    // The lowest number that is free: all below it are open.
+    const int next = ::fcntl(0, F_DUPFD_CLOEXEC, 0);
+    ::close(next);
+    rlimit limit = before_;
+    limit.rlim_cur = static_cast<rlim_t>(next + left);
+    (void)::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  Scarce(const Scarce&) = delete;
+  Scarce& operator=(const Scarce&) = delete;
+  ~Scarce() { (void)::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+// Descriptors of a process that was started with others open may have gaps.
+void close_others() {
+  for (int fd = 3; fd < 1024; ++fd) ::close(fd);
+}
+
+bool poll_both(Node& a, Node& b, const std::function<bool()>& done, uint64_t timeout_ms) {
+  const uint64_t until = os::monotonic_ns() + timeout_ms * ms;
+  while (!done()) {
+    if (os::monotonic_ns() > until) return false;
+    (void)a.link.poll(a);
+    (void)b.link.poll(b);
+  }
+  return true;
+}
+
+// Whatever is lacking: the peer is met when there are descriptors again, and what was sent meanwhile arrives.
+int meets_later(int left, const std::string& name) {
+  close_others();
+  Node a, b(name);
+  const bool named = !name.empty();
+  Peer* peer = nullptr;
+  {
+    const Scarce few(left);
+    peer = a.connect(b);
+    if (peer == nullptr || !a.send(*peer, 1, pattern(1, 8))) return 1;
+    (void)poll_both(
+        a, b, [&] { return !a.lost.empty() || !b.lost.empty(); }, named ? 600 : 300);
+  }
+  if (!a.lost.empty() || !b.lost.empty()) return 2;
+  if (!poll_both(
+          a, b, [&] { return !b.frames.empty(); }, 2500))
+    return 3;
+  // The way back, which needs the answer.
+  if (b.peers.empty() || !b.send(*b.peers.front(), 2, pattern(2, 8))) return 4;
+  if (!poll_both(
+          a, b, [&] { return !a.frames.empty(); }, 2500))
+    return 5;
+  return a.lost.empty() && b.lost.empty() ? 0 : 6;
+}
+
+TEST_P(Meeting, WithoutDescriptorsHappensLater) {
+  std::vector<pid_t> children;
+  for (int left = 0; left < 6; ++left)
+    children.push_back(spawn([&] { return meets_later(left, name("scarce")); }));
+  for (size_t left = 0; left < children.size(); ++left)
+    EXPECT_EQ(wait_for(children[left]), 0) << left << " descriptors";
+}
+
+struct Warned {
+  std::vector<std::string> lines;
+  static void take(const void* self, const char* line) {
+    static_cast<Warned*>(const_cast<void*>(self))->lines.emplace_back(line);
+  }
+  bool is_one(const char* words) const {
+    return lines.size() == 1 && lines[0].find(words) != std::string::npos;
+  }
+};
+
+// What waits for a peer ends with the reason, after one warning. 0, or what is wrong.
+int gives_up(Node& node, const std::string& there, ProviderError why, const char* words) {
+  Warned warned;
+  node.link.set_warning(&Warned::take, &warned);
+  int error = 0;
+  Peer* peer = node.link.connect(std::as_bytes(std::span(there)), error);
+  if (peer == nullptr || !node.send(*peer, 1, pattern(1, 8))) return 1;
+  const auto begin = std::chrono::steady_clock::now();
+  while (node.lost.empty()) {
+    if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(20)) return 2;
+    (void)node.link.poll(node);
+    ::usleep(1000);
+  }
+  if (std::chrono::steady_clock::now() - begin < std::chrono::seconds(9)) return 3;
+  if (node.lost[0].why != why) return 4;
+  return warned.is_one(words) ? 0 : 5;
+}
+
+int gives_up_by_itself() {
+  close_others();
+  Node a, b;
+  const Scarce none(0);
+  return gives_up(a, b.name(), ProviderError::OwnShortage, "ulimit -n, now");
+}
+
+int gives_up_for_a_peer_without() {
+  close_others();
+  std::array<int, 2> up{};
+  if (::pipe(up.data()) != 0) return 7;
+  const pid_t other = spawn([&] {
+    Node b;
+    const Scarce none(0);
+    std::array<char, address_bytes> name{};
+    b.name().copy(name.data(), name.size());
+    if (::write(up[1], name.data(), name.size()) != static_cast<ssize_t>(name.size())) return 1;
+    for (;;) {
+      (void)b.link.poll(b);
+      ::usleep(1000);
+    }
+    return 0;
+  });
+  std::array<char, address_bytes> name{};
+  int status = 8;
+  if (::read(up[0], name.data(), name.size()) == static_cast<ssize_t>(name.size())) {
+    Node a;
+    status = gives_up(a, std::string(name.data()), ProviderError::PeerShortage, "lacks descriptors");
+  }
+  ::kill(other, SIGKILL);
+  (void)wait_for(other);
+  return status;
+}
+
+TEST(ShmShortage, WhatWaitsForAMeetingEnds) {
+  const pid_t by_itself = spawn(gives_up_by_itself);
+  const pid_t for_a_peer = spawn(gives_up_for_a_peer_without);
+  EXPECT_EQ(wait_for(by_itself), 0);
+  EXPECT_EQ(wait_for(for_a_peer), 0);
+}
+
+}  // namespace
+}  // namespace weft::link::shm
