@@ -155,8 +155,8 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<char>::i
 inline constexpr size_t header_bytes = 4096;
 inline constexpr size_t entries = 1024;
 inline constexpr size_t page_bytes = header_bytes + entries * sizeof(Entry);
-// What a reader accepts of other versions.
-inline constexpr size_t page_bytes_max = size_t{16} << 20;
+// What a reader accepts: twice what this version writes.
+inline constexpr size_t page_bytes_max = size_t{1} << 20;
 
 // --- what a reader has ---
 

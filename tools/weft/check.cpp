@@ -124,12 +124,7 @@ fs::path conformance_program() {
   return program;
 }
 
-std::string this_program() {
-  std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  if (error) fail("/proc/self/exe: {}", error.message());
-  return self.string();
-}
+std::string this_program() { return executable().string(); }
 
 // The provider, the library that it is looked for in, and the environment of the processes that meet them.
 struct Subject {

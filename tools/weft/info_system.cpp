@@ -5,9 +5,11 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -18,14 +20,14 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "info_calls.hpp"
 #include "line_transfer.hpp"
+#include "system_files.hpp"
 
 namespace fs = std::filesystem;
 
@@ -33,19 +35,19 @@ namespace weft::tool {
 
 namespace {
 
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  return text;
+bool is_mounted(const fs::path& inside) {
+  std::error_code ignored;
+  return fs::exists(inside, ignored);
 }
 
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    names.push_back(entry->path().filename().string());
-  return names;
+// What else a process without /proc and /sys cannot do.
+void add_missing_trees(std::vector<SystemFact>& facts) {
+  if (!is_mounted("/proc/self"))
+    facts.push_back(
+        {"/proc", "not mounted",
+         "weft reaches every peer by the network, since it cannot tell which are of this host; shm meets "
+         "peers up to a millisecond later; weft top finds no process"});
+  if (!is_mounted("/sys/kernel")) facts.push_back({"/sys", "not mounted", "weft nic finds no network cards"});
 }
 
 std::string bytes_text(uint64_t bytes) {
@@ -66,10 +68,13 @@ SystemFact processors() {
   CPU_ZERO(&mine);
   const unsigned usable =
       sched_getaffinity(0, sizeof mine, &mine) == 0 ? static_cast<unsigned>(CPU_COUNT(&mine)) : 1U;
-  SystemFact fact{"processors",
-                  fmt::format("{} of {} for this process, {}", usable,
-                              count_in_list(text_of("/sys/devices/system/cpu/online")), name),
-                  ""};
+  const fs::path online = "/sys/devices/system/cpu/online";
+  const unsigned all = count_in_list(text_of(online));
+  SystemFact fact{
+      "processors",
+      all != 0 ? fmt::format("{} of {} for this process, {}", usable, all, name)
+               : fmt::format("{} for this process, of how many is {}, {}", usable, unknown(online), name),
+      ""};
   if (usable < 2)
     fact.cost =
         "two processes that poll share one processor: a message waits for a change of process, microseconds "
@@ -85,7 +90,7 @@ SystemFact caches() {
     value += fmt::format("{}L{} {}", value.empty() ? "" : ", ", text_of(folder / index / "level"),
                          text_of(folder / index / "size"));
   }
-  return {"caches of a processor", value.empty() ? "unknown" : value, ""};
+  return {"caches of a processor", value.empty() ? unknown(folder) : value, ""};
 }
 
 SystemFact placement() {
@@ -129,7 +134,10 @@ SystemFact cross_memory() {
   static std::array<char, 8> source = {'w', 'e', 'f', 't', 0, 0, 0, 0};
   std::array<int, 2> ends{};
   SystemFact fact{"reading a peer's memory (process_vm_readv)", "", ""};
-  if (pipe(ends.data()) != 0) return fact;
+  if (pipe(ends.data()) != 0) {
+    fact.value = fmt::format("unknown (pipe: {})", std::strerror(errno));
+    return fact;
+  }
   const pid_t other = fork();
   if (other == 0) {
     char byte = 0;
@@ -157,18 +165,6 @@ SystemFact cross_memory() {
   return fact;
 }
 
-SystemFact process_descriptors() {
-#ifdef SYS_pidfd_open
-  const int fd = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
-  if (fd >= 0) {
-    (void)close(fd);
-    return {"descriptors of processes (pidfd)", "yes", ""};
-  }
-#endif
-  return {"descriptors of processes (pidfd)", "no",
-          "a peer over shm that is killed is not noticed: Linux 5.3 has them"};
-}
-
 SystemFact locked_memory() {
   rlimit limit{};
   (void)getrlimit(RLIMIT_MEMLOCK, &limit);
@@ -186,12 +182,64 @@ SystemFact descriptors() {
   (void)getrlimit(RLIMIT_NOFILE, &limit);
   SystemFact fact{"descriptors (ulimit -n)", std::to_string(limit.rlim_cur), ""};
   if (limit.rlim_cur < 1024)
-    fact.cost = "each peer over shm takes two, each connection one: more peers than that are refused";
+    fact.cost =
+        "an endpoint takes 4 to 8, each peer over shm one, each connection one: peers beyond that are not "
+        "met";
   return fact;
 }
 
+SystemFact file_size() {
+  rlimit limit{};
+  (void)getrlimit(RLIMIT_FSIZE, &limit);
+  SystemFact fact{"size of a file (ulimit -f)",
+                  limit.rlim_cur == RLIM_INFINITY ? "without limit" : bytes_text(limit.rlim_cur), ""};
+  if (limit.rlim_cur < rlim_t{1} << 30)
+    fact.cost =
+        "the memory file of shm counts, 1 MiB and 12 KiB for each peer that is sent to: peers beyond that "
+        "are refused";
+  return fact;
+}
+
+SystemFact mappings() {
+  const fs::path path = "/proc/sys/vm/max_map_count";
+  const std::string text = text_of(path);
+  SystemFact fact{"mappings of a process (vm.max_map_count)", text.empty() ? unknown(path) : text, ""};
+  if (!text.empty() && number_after(text, "") < 65'530)
+    fact.cost = "each peer over shm takes up to 4: peers beyond that are not met";
+  return fact;
+}
+
+// Of a container or a service.
+void add_group_limits(std::vector<SystemFact>& facts) {
+  constexpr const char* processors_name = "processor time (cgroup)";
+  constexpr const char* memory_name = "memory (cgroup)";
+  for (const fs::path path : {"/proc/self/cgroup", "/sys/fs/cgroup"}) {
+    if (path == "/sys/fs/cgroup" ? !names_in(path).empty() : !text_of(path).empty()) continue;
+    facts.push_back({processors_name, unknown(path), ""});
+    facts.push_back({memory_name, unknown(path), ""});
+    return;
+  }
+  const CgroupLimits limits = cgroup_limits("/sys/fs/cgroup", text_of("/proc/self/cgroup"));
+  facts.push_back({processors_name, "without limit", ""});
+  if (limits.processors) {
+    facts.back().value = fmt::format("of {:.2f} processors", *limits.processors);
+    facts.back().cost =
+        "a process that polls uses up its time, and the kernel stops it until the next period, 100 ms as a "
+        "rule: give whole processors instead (cpuset), or sleep (fi_cq_sread, FI_WAIT_FD)";
+  }
+  facts.push_back({memory_name, "without limit", ""});
+  if (limits.memory_bytes) {
+    facts.back().value = bytes_text(*limits.memory_bytes);
+    facts.back().cost =
+        "shared memory and unexpected messages count, up to 1 MiB a peer over shm and 32 MiB an endpoint: "
+        "beyond it the kernel kills a process of the group";
+  }
+}
+
 SystemFact huge_pages() {
-  const std::string memory = text_of("/proc/meminfo");
+  const fs::path path = "/proc/meminfo";
+  const std::string memory = text_of(path);
+  if (number_after(memory, "Hugepagesize:") < 0) return {"huge pages", unknown(path), ""};
   const long long total = number_after(memory, "HugePages_Total:");
   const long long left = number_after(memory, "HugePages_Free:");
   SystemFact fact{"huge pages",
@@ -201,12 +249,24 @@ SystemFact huge_pages() {
   return fact;
 }
 
+// What the kernel grants of a large wish, doubled as it does (socket(7)). -1: nothing is known.
+long long largest_socket_buffer() {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  int bytes = 1 << 30;
+  socklen_t length = sizeof bytes;
+  const bool known = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0 &&
+                     getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &length) == 0;
+  if (fd >= 0) (void)close(fd);
+  return known ? bytes / 2 : -1;
+}
+
 SystemFact socket_buffer() {
-  const std::string text = text_of("/proc/sys/net/core/rmem_max");
-  SystemFact fact{"socket buffer (net.core.rmem_max)", text + " bytes", ""};
-  long long bytes = 0;
-  (void)std::from_chars(text.data(), text.data() + text.size(), bytes);
-  if (bytes < (4 << 20) && geteuid() != 0)
+  const fs::path path = "/proc/sys/net/core/rmem_max";
+  long long bytes = number_after(text_of(path), "");
+  if (bytes < 0) bytes = largest_socket_buffer();
+  SystemFact fact{"socket buffer (net.core.rmem_max)",
+                  bytes < 0 ? unknown(path) : fmt::format("{} bytes", bytes), ""};
+  if (bytes >= 0 && bytes < (4 << 20) && geteuid() != 0)
     fact.cost =
         "datagrams and UC, UD queue pairs over UDP lose what a sleeping receiver has no room for; 8388608 is "
         "better";
@@ -241,17 +301,30 @@ std::vector<SystemFact> interfaces() {
   freeifaddrs(list);
   std::vector<SystemFact> facts;
   facts.reserve(found.size());
-  for (const auto& [name, addresses] : found)
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  for (const auto& [name, addresses] : found) {
+    ifreq wanted{};
+    name.copy(wanted.ifr_name, sizeof wanted.ifr_name - 1);
+    const bool known = ioctl(fd, SIOCGIFMTU, &wanted) == 0;
     facts.push_back({"interface " + name,
-                     fmt::format("{}; MTU {}", addresses, text_of("/sys/class/net/" + name + "/mtu")), ""});
+                     fmt::format("{}; MTU {}", addresses, known ? std::to_string(wanted.ifr_mtu) : "unknown"),
+                     ""});
+  }
+  if (fd >= 0) (void)close(fd);
   return facts;
 }
 
 SystemFact iommu_groups() {
-  const size_t groups = names_in("/sys/kernel/iommu_groups").size();
+  const fs::path folder = "/sys/kernel/iommu_groups";
+  const size_t groups = names_in(folder).size();
   size_t given = 0;
   for (const std::string& name : names_in("/dev/vfio")) given += name != "vfio" ? 1 : 0;
   SystemFact fact{"IOMMU groups, of these for programs (VFIO)", fmt::format("{}, {}", groups, given), ""};
+  if (!is_mounted("/sys/kernel")) {
+    fact.value = unknown(folder);
+    fact.cost = "no network card can be driven by Weft itself: cards are found in /sys";
+    return fact;
+  }
   if (groups == 0)
     fact.cost =
         "no network card can be driven by Weft itself: the machine has no IOMMU, or it is off "
@@ -263,8 +336,9 @@ SystemFact iommu_groups() {
 
 SystemFact rdma_devices() {
   std::string value;
-  for (const std::string& name : names_in("/sys/class/infiniband"))
-    value += (value.empty() ? "" : ", ") + name;
+  const fs::path folder = "/sys/class/infiniband";
+  if (!is_mounted("/sys/kernel")) return {"RDMA devices of the kernel", unknown(folder), ""};
+  for (const std::string& name : names_in(folder)) value += (value.empty() ? "" : ", ") + name;
   return {"RDMA devices of the kernel", value.empty() ? "none" : value,
           value.empty() ? "none: verbs programs run over Weft's device in software" : ""};
 }
@@ -300,17 +374,15 @@ unsigned count_in_list(std::string_view list) {
 std::vector<SystemFact> system_facts() {
   utsname kernel{};
   (void)uname(&kernel);
-  std::vector<SystemFact> facts = {{"kernel", fmt::format("{} {}", kernel.sysname, kernel.release), ""},
-                                   processors(),
-                                   caches(),
-                                   placement(),
-                                   cross_memory(),
-                                   process_descriptors(),
-                                   descriptors(),
-                                   locked_memory(),
-                                   huge_pages(),
-                                   socket_buffer(),
-                                   user_namespaces()};
+  std::vector<SystemFact> facts = {{"kernel", fmt::format("{} {}", kernel.sysname, kernel.release), ""}};
+  add_missing_trees(facts);
+  for (SystemFact (*one)() : {processors, caches, placement}) facts.push_back(one());
+  add_group_limits(facts);
+  facts.push_back(cross_memory());
+  for (SystemFact& one : tried_calls()) facts.push_back(std::move(one));
+  for (SystemFact (*one)() :
+       {descriptors, file_size, mappings, locked_memory, huge_pages, socket_buffer, user_namespaces})
+    facts.push_back(one());
   for (SystemFact& one : interfaces()) facts.push_back(std::move(one));
   facts.push_back(iommu_groups());
   facts.push_back(rdma_devices());

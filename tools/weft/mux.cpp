@@ -200,7 +200,7 @@ class Maker {
   // Of two providers with one name a libfabric takes one.
   void warn_of_taken_name() const {
     for (const bool stock : {false, true}) {
-      std::vector<std::string> words = {"/proc/self/exe", "info", "-l"};
+      std::vector<std::string> words = {executable().string(), "info", "-l"};
       if (stock) words.emplace_back("--stock");
       const Ran ran = execute(words, folder_ / "log");
       const std::vector<std::string> names = ran.ok ? names_listed(ran.said) : std::vector<std::string>();

@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "failure.hpp"
+#include "place.hpp"
 
 namespace weft::tool {
 
@@ -51,7 +52,7 @@ int run(const std::vector<std::string>& words) {
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   pid_t child = -1;
-  const int error = ::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, argv.data(), environ);
+  const int error = ::posix_spawn(&child, executable().c_str(), nullptr, nullptr, argv.data(), environ);
   if (error != 0) fail("cannot start weft perf: {}", std::strerror(error));
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {

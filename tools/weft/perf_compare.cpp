@@ -56,7 +56,7 @@ Again run_again(const std::vector<std::string>& words, size_t side, const std::s
     arguments.reserve(words.size() + 1);
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
-    execv("/proc/self/exe", arguments.data());
+    execv(executable().c_str(), arguments.data());
     _exit(127);
   }
   close(ends[1]);

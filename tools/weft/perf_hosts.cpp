@@ -168,7 +168,7 @@ pid_t start_process(const Options& o, const Hello& hello, const std::vector<Chan
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  execv("/proc/self/exe", arguments.data());
+  execv(executable().c_str(), arguments.data());
   _exit(127);
 }
 

@@ -3,6 +3,7 @@
 #include "place.hpp"
 
 #include <dlfcn.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,12 +26,30 @@ std::string from_environment(const char* name) {
   return value ? value : "";
 }
 
-fs::path executable() {
+// Where /proc is missing, the name that this program was executed by (getauxval(3)). Relative names are of the folder in which it began, so this
+// is first asked before that changes.
+fs::path find_executable() {
   std::error_code error;
   fs::path self = fs::read_symlink("/proc/self/exe", error);
-  if (error) fail("cannot tell where this command is installed: /proc/self/exe: {}", error.message());
+  if (!error) return self;
+  const std::string why = error.message();
+  const auto* name =
+      reinterpret_cast<const char*>(getauxval(AT_EXECFN));  // NOLINT(performance-no-int-to-ptr)
+  if (name != nullptr) self = fs::canonical(name, error);
+  if (name == nullptr || error)
+    fail("cannot tell where this command is installed: /proc/self/exe: {}, and {} is no file", why,
+         name != nullptr ? name : "(nothing)");
   return self;
 }
+
+}  // namespace
+
+const fs::path& executable() {
+  static const fs::path self = find_executable();
+  return self;
+}
+
+namespace {
 
 [[noreturn]] void execute_again(const std::string& library_path_list, char** argv) {
   if (library_path_list.empty()) {

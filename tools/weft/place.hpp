@@ -9,7 +9,9 @@
 
 namespace weft::tool {
 
-// The folder above bin/ of this executable.
+// This executable, also where /proc is missing.
+const std::filesystem::path& executable();
+// The folder above bin/ of it.
 std::filesystem::path prefix();
 // Its folder of libraries.
 std::filesystem::path lib_dir();

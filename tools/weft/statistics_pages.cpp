@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
@@ -19,6 +20,8 @@
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "failure.hpp"
 
 namespace weft::tool {
 
@@ -105,9 +108,21 @@ File open_page(const File& fds, const char* name, dev_t memory) noexcept {
   return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 ? std::move(file) : File(-1);
 }
 
-constexpr size_t pages_of_process_max = 16;
+// What one look takes at most, whatever processes put there: some 25 MB of JSON.
+constexpr size_t pages_of_process_max = 8;
+constexpr size_t objects_of_process_max = 4'096;
+constexpr size_t pages_max = 4'096;
+constexpr size_t objects_max = 16'384;
 
-void read_process(int pid, dev_t memory, std::vector<statistics::Process>& out) {
+// Leaves the first `most` objects of a page, and counts the others as not shown.
+void shorten(statistics::Process& page, size_t most) {
+  if (page.objects.size() <= most) return;
+  page.unlisted += page.objects.size() - most;
+  page.objects.resize(most);
+}
+
+// `objects_left`: of all processes together.
+void read_process(int pid, dev_t memory, size_t& objects_left, std::vector<statistics::Process>& out) {
   const File process(open(("/proc/" + std::to_string(pid)).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   struct stat status {};
   if (!process || fstat(process.get(), &status) != 0 || status.st_uid != geteuid()) return;
@@ -118,14 +133,18 @@ void read_process(int pid, dev_t memory, std::vector<statistics::Process>& out) 
   // A process has one page for each library of ours in it, and may have inherited others; of files that only have the
   // name it may have as many as descriptors.
   size_t looks_left = pages_of_process_max;
+  size_t objects_here = objects_of_process_max;
   while (const dirent* entry = readdir(folder.get())) {
     const File page = open_page(fds, entry->d_name, memory);
     if (!page) continue;
-    if (looks_left-- == 0) return;
+    if (looks_left-- == 0 || out.size() >= pages_max) return;
     auto read = statistics::parse(copy_of_file(page));
     // A page that somebody inherited is another's.
     if (!read || read->pid != own_number(process)) continue;
     read->pid = pid;
+    shorten(*read, std::min(objects_here, objects_left));
+    objects_here -= read->objects.size();
+    objects_left -= read->objects.size();
     out.push_back(std::move(*read));
   }
 }
@@ -133,16 +152,23 @@ void read_process(int pid, dev_t memory, std::vector<statistics::Process>& out) 
 }  // namespace
 
 std::vector<statistics::Process> read_statistics_pages(const std::set<int>& pids) {
+  if (access("/proc/self/fd", X_OK) != 0)
+    fail("/proc is not mounted here ({}): the pages of processes are found in /proc/PID/fd",
+         std::strerror(errno));
   std::vector<statistics::Process> all;
   const dev_t memory = memory_device();
+  if (memory == 0)
+    fail("no memory file can be made (memfd_create: {}), so pages cannot be told from other files",
+         std::strerror(errno));
+  size_t objects_left = objects_max;
   if (!pids.empty()) {
-    for (const int pid : pids) read_process(pid, memory, all);
+    for (const int pid : pids) read_process(pid, memory, objects_left, all);
     return all;
   }
   const Folder processes(opendir("/proc"));
-  if (!processes) return all;
+  if (!processes) fail("/proc cannot be read: {}", std::strerror(errno));
   while (const dirent* entry = readdir(processes.get()))
-    if (const auto pid = number_of(entry->d_name)) read_process(*pid, memory, all);
+    if (const auto pid = number_of(entry->d_name)) read_process(*pid, memory, objects_left, all);
   std::ranges::stable_sort(all, {}, &statistics::Process::pid);
   return all;
 }

@@ -12,7 +12,8 @@ namespace weft::tool {
 
 // By process; a process has a page for each library that shows something. Of these processes alone, of all when there
 // are none. Processes of another effective user, and those that may not be looked into (proc(5), "ptrace access mode
-// PTRACE_MODE_READ_FSCREDS"), are passed over.
+// PTRACE_MODE_READ_FSCREDS"), are passed over. What is beyond the limits of one look counts as unlisted. Fails where
+// /proc is missing.
 std::vector<statistics::Process> read_statistics_pages(const std::set<int>& pids);
 
 }  // namespace weft::tool

@@ -69,7 +69,7 @@ DESCRIPTION
   a program writes the same at its exit: as --json, or as --metrics when FILE ends in .prom.
 )",
                    R"(EXIT STATUS
-  0, also when no process shows anything; 2 if the command line makes no sense.
+  0, also when no process shows anything; 1 if /proc is missing; 2 if the command line makes no sense.
 
 EXAMPLES
   weft top

@@ -168,12 +168,29 @@ TEST(StatisticsPages, OthersArePassedOver) {
   EXPECT_TRUE(ours().empty());
 }
 
-TEST(StatisticsPages, OfOneProcessSixteenAreLookedAt) {
+TEST(StatisticsPages, OfOneProcessEightAreLookedAt) {
   std::vector<std::unique_ptr<Planted>> pages;
   pages.reserve(40);
   for (int i = 0; i < 40; ++i)
     pages.push_back(std::make_unique<Planted>(statistics::file_name, 3 * 4096, F_SEAL_SHRINK));
-  EXPECT_EQ(ours().size(), 16u);
+  EXPECT_EQ(ours().size(), 8u);
+}
+
+TEST(StatisticsPages, ObjectsBeyondTheLimitAreCounted) {
+  std::vector<std::unique_ptr<Planted>> pages;
+  for (int i = 0; i < 4; ++i)
+    pages.push_back(
+        std::make_unique<Planted>(statistics::file_name, statistics::page_bytes_max, F_SEAL_SHRINK));
+  size_t shown = 0;
+  size_t others = 0;
+  for (const Process& process : ours()) {
+    shown += process.objects.size();
+    others += process.unlisted;
+  }
+  constexpr size_t there =
+      4 * ((statistics::page_bytes_max - statistics::header_bytes) / sizeof(statistics::Entry));
+  EXPECT_EQ(shown, 4096u);
+  EXPECT_EQ(shown + others, there);
 }
 
 TEST(StatisticsPages, AFileThatIsAllHoleIsNotFilled) {
