@@ -292,6 +292,8 @@ class Reliable final : public proto::LinkBase,
   uint64_t next_look_ = 0;
   uint64_t timeouts_seen_ = 0;
   os::StatisticsEntry shown_;
+  uint64_t lost_before_ = 0;  // packets, at the last look
+  uint64_t lost_shown_ = 0;
   os::PollSet both_;
   os::Timer timer_;
   int owner_pid_ = 0;

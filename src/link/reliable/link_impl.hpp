@@ -69,6 +69,7 @@ void Reliable<P, Names>::close() noexcept {
     }
     Linger::note(began, os::monotonic_ns());
     tell_statistics();
+    lost_before_ = UINT64_MAX;
     show();
   }
   shown_.close();
@@ -179,6 +180,9 @@ void Reliable<P, Names>::show() noexcept {
   if (!shown_) return;
   using Value = os::StatisticsEntry::Value;
   const proto::reliable::Statistics now = statistics();
+  // A counter only grows, and losses may be undone by what the peer reports: shown is what was one in the last look already.
+  lost_shown_ = std::max(lost_shown_, std::min(lost_before_, now.lost));
+  lost_before_ = now.lost;
   shown_.show({{Value::PacketsSent, now.sent},
                {Value::PacketsReceived, now.received},
                {Value::Retransmissions, now.sent_again},
@@ -186,7 +190,7 @@ void Reliable<P, Names>::show() noexcept {
                {Value::Duplicates, now.duplicates},
                {Value::Gaps, now.out_of_order},
                {Value::Malformed, now.damaged},
-               {Value::Lost, now.lost},
+               {Value::Lost, lost_shown_},
                {Value::Peers, now.peers},
                {Value::RoundTripNs, now.round_trip_ns}});
 }

@@ -512,8 +512,8 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
   for (auto& [key, entry] : peers_) {
     Peer& peer = *entry;
     if (peer.tx_control != nullptr && greeting_is_due(peer, now_ns)) greet(peer);
-    bool unanswered = peer.remote == nullptr && peer.short_since_ns == 0 &&
-                      now_ns - peer.met_at_ns > meet_timeout_ns;
+    bool unanswered =
+        peer.remote == nullptr && peer.short_since_ns == 0 && now_ns - peer.met_at_ns > meet_timeout_ns;
     if (const SocketName name(text_of(peer.address)); unanswered && peer.hello_sent && os::is_bound(name)) {
       unanswered = false;
       if (asked) continue;  // the next time: it is a look at every socket of the machine

@@ -75,7 +75,7 @@ void Link::end_shortage(Peer& peer, uint64_t now_ns) noexcept {
                                               peer.tx_control->doorbell.load(std::memory_order_relaxed) != 0);
   if (met || now_ns > peer.short_at_ns + shortage_silence_ns) {
     peer.short_since_ns = 0;
-    peer.met_at_ns = now_ns;  // it has not been waited for yet
+    peer.met_at_ns = now_ns;                               // it has not been waited for yet
     warned_ &= ~(warned_descriptors | warned_peer_short);  // another shortage is said again
   } else if (now_ns > peer.short_since_ns + shortage_most_ns) {
     peer.gave_up = true;

@@ -84,6 +84,8 @@ struct Connection : ReadyHook, TimedHook, UnvalidatedHook, OwedHook {
   unsigned answers = 0;   // how often in a row bytes of ours followed those of the peer at once
   bool ack_now = false;
   bool duplicate = false;
+  uint64_t needless = 0;        // packets that came again without need
+  bool tells_needless = false;  // how many there are has to be said
 
   // --- sending ---
   uint64_t epoch = 0;  // the poll after which something was sent last
@@ -104,11 +106,13 @@ struct Connection : ReadyHook, TimedHook, UnvalidatedHook, OwedHook {
   bool expects = false;             // a completion waits for the next frame
   uint64_t awaited = 0;             // completions wait for acknowledgements before here
   uint64_t presumed_delivered = 0;  // bytes before it have arrived as far as anyone can tell (timers.cpp)
-  bool lone = false;       // one small frame goes by itself: its acknowledgement may come with the answer
-  bool patient = false;    // what goes now does not ask for its acknowledgement, unless that is late
-  uint64_t ask_due = 0;    // when to ask for the acknowledgement; 0: not
-  unsigned loss_free = 0;  // acknowledgements in a row without a loss
-  bool lossy = false;      // there was one
+  bool lone = false;           // one small frame goes by itself: its acknowledgement may come with the answer
+  bool patient = false;        // what goes now does not ask for its acknowledgement, unless that is late
+  uint64_t ask_due = 0;        // when to ask for the acknowledgement; 0: not
+  unsigned loss_free = 0;      // acknowledgements in a row without a loss
+  bool lossy = false;          // there was one
+  uint64_t losses_before = 0;  // of `out`, when that began,
+  unsigned loss_free_before = 0;  // and `loss_free`
 
   // --- timers ---
   uint64_t timeout_from = 0;  // 0: nothing is waited for

@@ -94,6 +94,8 @@ void Core::detach(Connection& c) noexcept {
     --unvalidated_count_;
   }
   counters_.lost += c.out.lost_packets();
+  // A peer that has gone says nothing of the last packets any more.
+  if (c.death != Death::Silence && c.death != Death::NoRoom) counters_.lost -= c.out.unanswered_losses();
   c.out.clear(pool_);
   c.in.clear(pool_);
   const size_t slot = c.id & 0xffff;
@@ -132,7 +134,7 @@ Statistics Core::statistics() const noexcept {
   for (const Connection* c : slots_) {
     if (c == nullptr) continue;
     ++all.peers;
-    all.lost += c->out.lost_packets();
+    all.lost += c->out.lost_packets() - c->out.unanswered_losses();
     if (c->rtt.measured() && (newest == nullptr || c->heard_at > newest->heard_at)) newest = c;
   }
   if (newest != nullptr) {
@@ -406,6 +408,8 @@ void Core::on_payload(Connection& c, const Packet& packet, uint64_t now) noexcep
       ++counters_.duplicates;
       if ((packet.flags & is_copy) != 0) return;  // as it should be
       c.duplicate = true;
+      ++c.needless;
+      c.tells_needless = true;
       c.ack_now = true;
       break;
     case ReceiveStream::Came::Outside:
@@ -435,6 +439,7 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
       if (held <= ago) rtt = ago - held;
     }
   }
+  const uint64_t lost_before = c.out.lost_packets();
   const SendStream::Acked acked = c.out.on_ack(pool_, packet, echoed, c.rtt, now);
   if (!acked.sound) {
     ++counters_.malformed;
@@ -453,10 +458,11 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
     // While its window is shut we ask less and less often.
     if (c.out.permitted() != 0 || c.out.unsent() == 0) c.backoff = 0;
   }
-  if (acked.lost != 0) note_loss(c);
+  if (acked.lost != 0) note_loss(c, lost_before);
   else if (acked.delivered != 0 && c.loss_free < loss_free_after_loss &&
            ++c.loss_free == loss_free_after_loss)
     c.lossy = false;
+  if (tells_needless(packet)) undo_losses(c, packet.offset);
   if (c.out.acked() >= c.awaited) c.ask_due = 0;
   judge_cap(c, acked.delivered);
   c.keepalive = false;

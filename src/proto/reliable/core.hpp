@@ -279,9 +279,21 @@ class Core {
   void on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept;
   void on_payload(Connection& c, const Packet& packet, uint64_t now) noexcept;
   static void judge_cap(Connection& c, size_t delivered) noexcept;
-  static void note_loss(Connection& c) noexcept {
+  // `before`: packets of it that were lost before this.
+  static void note_loss(Connection& c, uint64_t before) noexcept {
+    if (!c.lossy) {
+      c.losses_before = before;
+      c.loss_free_before = c.loss_free;
+    }
     c.loss_free = 0;
     c.lossy = true;
+  }
+  // What the peer has had twice was not lost. If nothing was, the path is again what it was before.
+  static void undo_losses(Connection& c, uint64_t needless) noexcept {
+    c.out.report_needless(needless);
+    if (!c.lossy || c.out.lost_packets() > c.losses_before) return;
+    c.lossy = false;
+    c.loss_free = std::max(c.loss_free, c.loss_free_before);
   }
   bool finished(Connection& c) noexcept;
   void lose(Connection& c, core::ProviderError why) noexcept;
@@ -352,6 +364,7 @@ class Core {
   List<Connection, OwedHook> owed_;    // with an acknowledgement that waits for company
   std::vector<Connection*> slots_;
   bool closing_ = false;
+  bool repeats_on_purpose_ = false;
   Config config_;
   uint8_t guard_ = has_check;  // what every packet carries
   Place address_;

@@ -120,7 +120,7 @@ TEST(ReliableSim, LossAloneDoesNotCollapseTheWindow) {
   const uint64_t without = time_of(0, 1472, 8'000'000);
   EXPECT_LT(time_of(0.01, 1472, 8'000'000), 2 * without);
   EXPECT_LT(time_of(0.05, 1472, 8'000'000), 6 * without);
-  EXPECT_LT(time_of(0.2, 1472, 2'000'000), 100 * ms);
+  EXPECT_LT(time_of(0.2, 1472, 2'000'000), 150 * ms);  // of single worlds a half is between 55 and 105 ms
 }
 
 // Somebody vanishes without a word while bytes are under way: it is known after dead_after, and a timeout more.
@@ -166,6 +166,48 @@ TEST(ReliableCore, RefusalsAreBelievedWhenNothingContradicts) {
   EXPECT_EQ(node.losses, before) << "at once";
   for (int i = 0; i < 5; ++i) node.core().on_refused(there, world.now += 100 * ms);
   EXPECT_EQ(node.losses, before + 1);
+}
+
+// A peer that does not poll lets timeouts pass, and has everything several times when it does: nothing of it was lost. A packet that the network
+// drops was.
+TEST(ReliableCore, WhatCameLateWasNotLost) {
+  for (const bool dropped : {false, true}) {
+    sim::World world(1);
+    world.rules = sim::Conditions{};
+    world.rules.delay_ns = 2 * us;
+    world.rules.poll_ns = 20 * us;
+    world.rules.bytes = 100;
+    ASSERT_EQ(world.run(), "");
+    world.deliver();
+    for (auto& node : world.nodes) node->poll();
+    sim::Node& node = *world.nodes[0];
+    sim::Peer& peer = *node.peers.at(1);
+    const auto poll = [&](bool both) {
+      world.now += 20 * us;
+      world.deliver();
+      node.poll();
+      world.deliver();
+      if (both) world.nodes[1]->poll();
+    };
+    const Statistics before = node.core().statistics();
+    world.rules.loss = dropped ? 1 : 0;
+    world.lossless = !dropped;
+    const auto byte = sim::stream_byte(peer.sending, peer.sent++);
+    ++peer.goal;
+    ASSERT_TRUE(node.core().reserve(peer, 1));
+    node.core().append(peer, &byte, 1);
+    Core::expect(peer);
+    node.core().push(peer, [&] { return world.now; });
+    world.deliver();
+    world.rules.loss = 0;
+    for (int i = 0; i < 1000; ++i) poll(false);
+    for (int i = 0; i < 1000; ++i) poll(true);
+    const Statistics after = node.core().statistics();
+    EXPECT_GT(after.sent_again, before.sent_again);
+    EXPECT_GT(after.timeouts, before.timeouts);
+    EXPECT_EQ(after.lost - before.lost, dropped ? 1u : 0u);
+    EXPECT_EQ(peer.out.acked(), peer.out.end());
+  }
 }
 
 // One tells a second, which tells a third, which tells the first: that one knows by now that its message has come. Programs rely on it: what

@@ -73,6 +73,13 @@ struct Packet {
   std::span<const std::byte> payload;  // what decode() found behind the head
 };
 
+// An acknowledgement without payload that has both flags says in `offset` how many packets of the connection came again without need, so far.
+// Elsewhere nobody looks at the offset of a packet without payload.
+constexpr bool tells_needless(const Packet& packet) noexcept {
+  constexpr uint8_t flags = has_ack | saw_duplicate | is_copy;
+  return packet.type == PacketType::Data && (packet.flags & flags) == flags && packet.payload.empty();
+}
+
 // Bytes of the head that encode() would write.
 constexpr size_t head_bytes(uint8_t flags, size_t ranges, size_t address_bytes) noexcept {
   return fixed_head_bytes + ((flags & (has_check | has_length)) != 0 ? check_bytes : 0) +

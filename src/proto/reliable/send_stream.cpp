@@ -74,8 +74,8 @@ SendStream::Gathered SendStream::gather(uint64_t offset, size_t bytes) const noe
 }
 
 void SendStream::sent_new(size_t bytes, uint64_t now, bool kept) noexcept {
-  records_.push_back(
-      {next_, now, static_cast<uint32_t>(bytes), false, false, false, 0, static_cast<uint8_t>(kept ? 1 : 0)});
+  records_.push_back({next_, now, static_cast<uint32_t>(bytes), false, false, false, 0,
+                      static_cast<uint8_t>(kept ? 1 : 0), 0});
   next_ += bytes;
   in_flight_ += bytes;
   last_sent_at_ = now;
@@ -184,6 +184,7 @@ uint64_t SendStream::margin(const RoundTrip& rtt) const noexcept {
 size_t SendStream::mark_lost(Record& record) noexcept {
   record.lost = true;
   ++lost_packets_;
+  if (record.losses < 255) ++record.losses;
   in_flight_ -= record.bytes;
   lost_bytes_ += record.bytes;
   lost_hint_ = std::min(lost_hint_, static_cast<size_t>(find(record.offset)));
@@ -229,6 +230,25 @@ size_t SendStream::suspect(size_t count) noexcept {
   return first;
 }
 
+void SendStream::repeat_all() noexcept {
+  const uint64_t before = lost_packets_;
+  for (size_t i = 0; i < records_.size(); ++i) {
+    Record& record = records_[i];
+    if (record.arrived || record.lost) continue;
+    const uint8_t losses = record.losses;
+    (void)mark_lost(record);
+    record.losses = losses;
+  }
+  lost_packets_ = before;
+}
+
+uint64_t SendStream::unanswered_losses() const noexcept {
+  uint64_t losses = 0;
+  for (size_t i = 0; i < records_.size(); ++i)
+    if (!records_[i].arrived) losses += records_[i].losses;
+  return std::min(losses, lost_packets_ - needless_);
+}
+
 size_t SendStream::count_kept(unsigned times) const noexcept {
   size_t count = 0;
   while (count < records_.size() && (records_[count].arrived || records_[count].kept >= times)) ++count;
@@ -248,6 +268,7 @@ void SendStream::clear(ChunkPool& pool) noexcept {
 }
 
 void SendStream::rewind() noexcept {
+  lost_packets_ -= unanswered_losses();
   records_.clear();
   next_ = acked_;
   in_flight_ = 0;

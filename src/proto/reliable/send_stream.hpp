@@ -29,6 +29,7 @@ struct Record {
   bool again;       // was sent more than once
   uint8_t repeats;  // so many times more (255: at least)
   uint8_t kept;     // so many times the peer's packet link had room (likewise)
+  uint8_t losses;   // so many times it was taken for lost (likewise)
 };
 
 // Records in a ring that grows to records_max.
@@ -133,6 +134,8 @@ class SendStream {
   // Nothing came for a timeout: the first record that has not arrived is sent again, whatever became of it, and so is everything in the first
   // `count` ones. Returns the bytes of the first.
   size_t suspect(size_t count) noexcept;
+  // The same of everything, on purpose: nothing of it counts as lost.
+  void repeat_all() noexcept;
   // Whether the first `count` records have gone so many times more than once.
   bool all_repeated(unsigned times, size_t count) const noexcept;
   // Where the first `count` records end.
@@ -149,7 +152,15 @@ class SendStream {
     return records_.size() <= packets && end_ - acked_ <= bytes;
   }
   uint64_t last_sent_at() const noexcept { return last_sent_at_; }
-  uint64_t lost_packets() const noexcept { return lost_packets_; }  // so far
+  // So far, without those that the peer has had already and those of whose fate nothing is known yet.
+  uint64_t lost_packets() const noexcept { return lost_packets_ - needless_; }
+  // The peer has had so many packets that were sent again already (as D-SACK says, RFC 2883 and 3708). Only grows, and is not believed beyond
+  // what was taken for lost.
+  void report_needless(uint64_t packets) noexcept {
+    needless_ = std::max(needless_, std::min(packets, lost_packets_));
+  }
+  // The packets of these that have not been acknowledged, as often as each was taken for lost.
+  uint64_t unanswered_losses() const noexcept;
 
   void clear(ChunkPool& pool) noexcept;
   // Nobody has taken anything of this stream yet: all of it is unsent again.
@@ -182,8 +193,9 @@ class SendStream {
   uint64_t last_sent_at_ = 0;
   size_t in_flight_ = 0;
   size_t lost_bytes_ = 0;
-  size_t lost_hint_ = 0;  // no record before it is lost
-  uint64_t lost_packets_ = 0;
+  size_t lost_hint_ = 0;         // no record before it is lost
+  uint64_t lost_packets_ = 0;    // taken for lost
+  uint64_t needless_ = 0;        // of these: had arrived all the same
   unsigned patience_ = 1;        // quarters of a round trip in the reordering margin
   uint64_t duplicate_seen_ = 0;  // when the last needless repetition was reported
 };

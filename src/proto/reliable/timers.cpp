@@ -63,10 +63,11 @@ bool Core::on_timer(Connection& c, uint64_t now) noexcept {
     c.stuck_from = 0;  // nothing more was to be sent
   }
   if (const uint64_t when = c.out.loss_due(c.rtt); when != 0 && now >= when) {
+    const uint64_t before = c.out.lost_packets();
     const size_t lost = c.out.detect_lost(c.rtt, now);
     c.congestion.on_loss(lost);
     if (lost != 0) {
-      note_loss(c);
+      note_loss(c, before);
       flush(c, now, true);
     }
   }
@@ -197,8 +198,11 @@ bool Core::closed(uint64_t now, bool hurried) noexcept {
     if (hurried && c->peer_id != 0 && !unvalidated(*c) && (arrived == c->out.end() || is_silent(*c, now))) {
       for (unsigned i = 1; i < good_byes && c->out.outstanding(); ++i) {
         c->all_again = c->out.is_little(repeat_bytes_max, repeat_packets_max);
-        (void)c->out.suspect(c->all_again ? SIZE_MAX : 0);
+        repeats_on_purpose_ = c->all_again;
+        if (c->all_again) c->out.repeat_all();
+        else (void)c->out.suspect(0);
         flush(*c, now, true);
+        repeats_on_purpose_ = false;
       }
       say_close(*c, now, good_byes);
       c->closed = true;

@@ -54,7 +54,8 @@ void Core::flush(Connection& c, uint64_t now, bool tail) noexcept {
   }
   c.all_again = false;
   if (c.out.unsent() != 0 && !tail) make_ready(c);
-  if (c.ack_now || c.probe) (void)send_alone(c, PacketType::Data, c.probe ? wants_ack : 0, c.out.next(), now);
+  if (c.ack_now || c.probe || c.tells_needless)
+    (void)send_alone(c, PacketType::Data, c.probe ? wants_ack : 0, c.out.next(), now);
 }
 
 // Fills everything but acknowledgement and payload in.
@@ -75,7 +76,8 @@ size_t Core::write_head(Connection& c, Packet& packet, std::byte* out) noexcept 
 void Core::describe(Connection& c, Packet& packet, uint64_t now) noexcept {
   if (c.newest_at == 0) return;
   c.in.describe(packet);
-  if (c.duplicate) packet.flags |= saw_duplicate;
+  // Once: an acknowledgement that says how many follows.
+  if (c.duplicate && !c.tells_needless) packet.flags |= saw_duplicate;
   packet.echo = c.newest_stamp;
   packet.hold = static_cast<uint32_t>(std::min<uint64_t>((now - c.newest_at) >> stamp_shift, UINT32_MAX));
 }
@@ -156,6 +158,7 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
       packet.offset = record->offset + at;
       if (at == 0) describe(c, packet, now);
       if (c.one_more) packet.flags |= wants_ack;
+      if (repeats_on_purpose_) packet.flags |= is_copy;
       std::byte* head = scratch_.heads[0].data();
       const size_t head_bytes = write_head(c, packet, head);
       const auto payload =
@@ -171,7 +174,7 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
       c.credit -= std::min(c.credit, head_bytes + bytes);
       kept = add_in_flight(c, bytes) && kept;
       ++counters_.sent;
-      ++counters_.sent_again;
+      ++(repeats_on_purpose_ ? counters_.copies : counters_.sent_again);
       c.capped_bytes += bytes;
       at += bytes;
     }
@@ -322,6 +325,11 @@ bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t of
   packet.stamp = static_cast<uint32_t>(now >> stamp_shift);
   packet.offset = offset;
   if (type == PacketType::Data || type == PacketType::Close) describe(c, packet, now);
+  const bool tells = c.tells_needless && type == PacketType::Data && (packet.flags & has_ack) != 0;
+  if (tells) {
+    packet.flags |= saw_duplicate | is_copy;
+    packet.offset = c.needless;
+  }
   std::byte* head = scratch_.heads[0].data();
   const size_t bytes = write_head(c, packet, head);
   if (guard_ != 0) seal(head, bytes, {});
@@ -332,6 +340,7 @@ bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t of
   }
   ++counters_.sent;
   if (type == PacketType::Data && (packet.flags & has_ack) != 0) ++counters_.acks_sent;
+  if (tells) c.tells_needless = false;
   c.stuck_from = 0;
   c.credit -= std::min(c.credit, bytes);
   (void)add_in_flight(c, 0);
