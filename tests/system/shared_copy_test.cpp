@@ -3,7 +3,7 @@
 // that are killed, stopped or that close while both sides copy: within a bound every receive ends, and nothing is written into a buffer that the
 // program has back.
 //
-//   shared_copy_test [--provider shm] [--rounds 60] [--seed N]
+//   shared_copy_test [--provider shm] [--rounds 12] [--seed N]
 #include "peer.hpp"
 
 #include <weft/extensions.h>
@@ -21,6 +21,7 @@ namespace weft::system_test {
 namespace {
 
 constexpr size_t guard = 4096;
+constexpr size_t guard_behind = size_t{64} << 10;
 constexpr size_t big = size_t{8} << 20;
 constexpr uint8_t untouched = 0x5a;
 
@@ -53,10 +54,16 @@ bool forbid(long call) {
 
 // A buffer with guard bytes around it, at an odd address.
 struct Guarded {
-  explicit Guarded(size_t size) : all(size + 2 * guard, untouched), bytes(size) {}
+  explicit Guarded(size_t size) : all(size + guard + guard_behind, untouched), bytes(size) {}
   uint8_t* data() { return all.data() + guard - 1; }
+  // For another message, of so many bytes at most as the first.
+  void renew(size_t size) {
+    bytes = size;
+    std::memset(all.data(), untouched, guard - 1 + bytes + guard_behind);
+  }
   bool intact() const {
-    return is_untouched({all.data(), guard - 1}) && is_untouched(std::span(all).subspan(guard - 1 + bytes));
+    return is_untouched({all.data(), guard - 1}) &&
+           is_untouched(std::span(all).subspan(guard - 1 + bytes, guard_behind));
   }
   // The first one is, and each is as the one before it.
   static bool is_untouched(std::span<const uint8_t> some) {
@@ -213,8 +220,7 @@ int receives(Board& board, const std::string& provider, const Way& way, uint64_t
       Op& op = ops[posted % window];
       // Sometimes the message is there first, sometimes only a part of it fits.
       if (mix(posted) % 7 == 0) usleep(200);
-      std::memset(in.all.data(), untouched, in.all.size());
-      in.bytes = room_of(posted);
+      in.renew(room_of(posted));
       op.state = 0;
       if (me.post(
               [&] {
@@ -389,7 +395,8 @@ bool survives(const std::string& provider, const Load& load, Fate fate, int roun
         ended_at = Clock::now();
       }
       // A receive that nothing was announced for stays posted; one that is under way ends, unless its sender is stopped.
-      if (seen_end && ms_since(ended_at) > (fate == Fate::Stopped ? 20 : 300)) break;
+      // One that has not ended by then is under way when the endpoint closes, which is as good.
+      if (seen_end && ms_since(ended_at) > (fate == Fate::Stopped ? 20 : 60)) break;
     }
     if (killer.joinable()) killer.join();
     const auto start = Clock::now();
@@ -571,17 +578,19 @@ int main(int argc, char** argv) {
   using namespace weft::system_test;
   const Arguments arguments(argc, argv);
   const std::string provider = arguments.provider();
-  const int rounds = static_cast<int>(arguments.number("rounds", 30));
+  const int rounds = static_cast<int>(arguments.number("rounds", 12));
   const uint64_t seed = arguments.number("seed", static_cast<uint64_t>(getpid()));
   std::printf("shared_copy_test: provider %s, seed %llu\n", provider.c_str(),
               static_cast<unsigned long long>(seed));
   bool good = true;
-  for (const char* copy : {"auto", "ring", "receiver", "both"})
-    for (const uint64_t window : {1, 8}) good = carries(provider, {copy, true, 0, 0}, 400, window) && good;
+  // Enough for the trials of each way by "auto".
+  for (const uint64_t window : {1, 8}) good = carries(provider, {"auto", true, 0, 0}, 400, window) && good;
+  for (const char* copy : {"ring", "receiver", "both"})
+    for (const uint64_t window : {1, 8}) good = carries(provider, {copy, true, 0, 0}, 150, window) && good;
   good = carries(provider, {"both", false, 0, 0}, 100, 4) && good;
   for (const char* copy : {"auto", "receiver", "both"}) {
-    good = carries(provider, {copy, true, SYS_process_vm_writev, 0}, 200, 4) && good;
-    good = carries(provider, {copy, true, 0, SYS_process_vm_readv}, 200, 4) && good;
+    good = carries(provider, {copy, true, SYS_process_vm_writev, 0}, 120, 4) && good;
+    good = carries(provider, {copy, true, 0, SYS_process_vm_readv}, 120, 4) && good;
   }
   good = is_told(provider, "auto", true, 0, WEFT_SHM_COPY_MEASURED) && good;
   good = is_told(provider, "ring", true, WEFT_SHM_COPY_RING, WEFT_SHM_COPY_PINNED) && good;
