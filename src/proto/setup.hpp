@@ -58,15 +58,6 @@ concept TakesAlias = requires(T& what, std::span<const std::byte> alias) {
 template <class T>
 concept KeepsHouse = std::remove_cvref_t<T>::keeps_house;
 
-// Bytes that a connection has carried.
-template <class T>
-concept CountsBytes = requires(const T& what) {
-  { what.bytes_sent() }
-  noexcept->std::same_as<uint64_t>;
-  { what.bytes_received() }
-  noexcept->std::same_as<uint64_t>;
-};
-
 // --- words for people ---
 
 // Warnings: sentences for the log about what goes wrong where no caller hears of it.

@@ -101,9 +101,6 @@ class Connection : public proto::LinkBase {
 
   bool has_left(const Other&) const noexcept { return channel_.has_left(); }
 
-  uint64_t bytes_sent() const noexcept { return channel_.written(); }
-  uint64_t bytes_received() const noexcept { return channel_.arrived(); }
-
   // The socket may have had no room for all that was sent since the last poll.
   bool has_background_work() const noexcept { return sent_since_poll_; }
   void notify_background_work(core::Signal* signal) noexcept { background_ = signal; }

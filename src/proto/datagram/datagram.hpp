@@ -79,7 +79,6 @@ class Datagram final : public core::Progressor {
     EngineCounts now;
     now.sent = sent_;
     now.send_queue = batch_.count;
-    now.has_bytes = true;
     now.bytes_sent = bytes_sent_;
     for (const core::CompletionQueue* queue : queues_) now.completions += queue->pending();
     if (receiver_ == nullptr) return now;

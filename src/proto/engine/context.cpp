@@ -248,6 +248,7 @@ void RxContext::place(Op& op, PeerState& peer, const std::byte* payload, size_t 
 void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t length, size_t full_length,
                          void* buffer, bool has_data, uint64_t data, uint64_t tag, int error,
                          core::ProviderError why) noexcept {
+  bytes_ += length;
   const RxSink& to = sink(peer);
   core::CompletionQueue* const queue = to.cq == nullptr && &to == this ? reports : to.cq;
   const bool asked = !to.selective || (op.flags & FI_COMPLETION) != 0;

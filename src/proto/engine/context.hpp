@@ -202,6 +202,7 @@ struct RxContext : RxSink {
   size_t posted() const noexcept { return ops.in_use(); }
   // Receives that have ended, and messages in buffers for several.
   uint64_t received() const noexcept { return ops.given() + parts_; }
+  uint64_t received_bytes() const noexcept { return bytes_; }  // of messages
   size_t unexpected() const noexcept { return unexpected_pool.in_use(); }
   void settle() noexcept {
     default_completes = completes(op_flags);
@@ -288,6 +289,7 @@ struct RxContext : RxSink {
     std::byte* const to = op.buffer();
     arch::copy_small(to, payload, length);
     complete(op.context, to);
+    bytes_ += length;
     if (receives != nullptr) [[unlikely]]
       receives->add(1);
     ops.give(op);
@@ -314,6 +316,7 @@ struct RxContext : RxSink {
                   head.length, op.buffer(), with_data ? head.b : 0, op.tagged ? head.a : 0, peer.fi_addr});
       }
     }
+    bytes_ += head.length;
     if (receives != nullptr) receives->add(1);
     ops.give(op);
   }
@@ -394,6 +397,7 @@ struct RxContext : RxSink {
   Unexpected* find_unexpected(const ReceiveRequest& request, bool take) noexcept;
   void discard(Unexpected& message) noexcept;
 
+  uint64_t bytes_ = 0;                // of messages that were received
   uint64_t parts_ = 0;                // messages in buffers that still have room (FI_MULTI_RECV)
   std::vector<PeerState*> paused_;    // asked to keep payloads
   std::vector<Unexpected*> claimed_;  // taken out by FI_PEEK with FI_CLAIM, or by take_whole()

@@ -204,9 +204,8 @@ struct EngineCounts {
   size_t completions = 0;        // that the program has not read
   uint64_t lost = 0;             // messages that found no room (datagrams)
   bool shares_receives = false;  // others receive there, too: nothing is said of receives
-  bool has_bytes = false;
-  uint64_t bytes_sent = 0;
-  uint64_t bytes_received = 0;
+  uint64_t bytes_sent = 0;       // of those sent
+  uint64_t bytes_received = 0;   // of messages received, and what RMA reads and atomics brought
 };
 inline constexpr uint32_t polls_per_look = 64;  // where nothing else measures the time
 // Shows them: `watcher` is called now and then while the endpoint is driven. `entry` is its place, in which paths say that they belong to it.

@@ -146,10 +146,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
         const SmallSend sent = link_.send_small(*peer, head, buffer);
         if constexpr (HasSendCompletion<SmallSide<L>>) note_quiet(*peer);
         if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]] {
-          ++sent_;
+          count_sent(length);
           return 0;
         }
-        if (sent != SmallSend::Refused) return after_small(tx, *peer, sent, true);
+        if (sent != SmallSend::Refused) return after_small(tx, *peer, length, sent, true);
       }
     }
     return inject_slow(tx, tagged, buffer, length, dest, tag);
@@ -170,11 +170,11 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                                    0};
         const SmallSend sent = link_.send_small(*cached_destination_.peer, head, buffer);
         if (sent == SmallSend::Sent) [[likely]] {
-          ++sent_;
+          count_sent(length);
           return 0;
         }
         if (sent == SmallSend::Unseen)
-          return after_small(tx, static_cast<Peer&>(*cached_destination_.peer), sent, true);
+          return after_small(tx, static_cast<Peer&>(*cached_destination_.peer), length, sent, true);
       }
       return inject_and_cache(tx, tagged, buffer, length, dest, tag);
     } else {
@@ -193,8 +193,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
         if (sent == SmallSend::Refused) return false;
         if constexpr (HasSendCompletion<SmallSide<L>>) note_quiet(*peer);
         if (sent != SmallSend::Sent || tx.sends != nullptr) [[unlikely]]
-          (void)after_small(tx, *peer, sent, true);
-        else ++sent_;
+          (void)after_small(tx, *peer, length, sent, true);
+        else count_sent(length);
         return true;
       }
     }
@@ -214,8 +214,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
           tx.cq->push_plain({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0,
                              tag, FI_ADDR_NOTAVAIL});
         if (sent != SmallSend::Sent || tx.sends != nullptr) [[unlikely]]
-          (void)after_small(tx, *peer, sent, !tx.default_completes);
-        else ++sent_;
+          (void)after_small(tx, *peer, length, sent, !tx.default_completes);
+        else count_sent(length);
         return true;
       }
     }
@@ -236,7 +236,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                                    0};
         if constexpr (HasSendCompletion<SmallSide<L>>) {
           if (send_small_tracked(tx, *peer, head, buffer, context)) [[likely]] {
-            ++sent_;
+            count_sent(length);
             return 0;
           }
           return send_slow(tx, tagged, buffer, length, dest, tag, context);
@@ -247,10 +247,10 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
             tx.cq->push_plain({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0,
                                tag, FI_ADDR_NOTAVAIL});
           if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]] {
-            ++sent_;
+            count_sent(length);
             return 0;
           }
-          return after_small(tx, *peer, sent, !tx.default_completes);
+          return after_small(tx, *peer, length, sent, !tx.default_completes);
         }
       }
     }
@@ -535,7 +535,12 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     });
     return any;
   }
-  [[gnu::noinline]] ssize_t after_small(TxContext& tx, Peer& peer, SmallSend sent, bool silent) noexcept;
+  [[gnu::noinline]] ssize_t after_small(TxContext& tx, Peer& peer, size_t length, SmallSend sent,
+                                        bool silent) noexcept;
+  [[gnu::always_inline]] void count_sent(size_t length) noexcept {
+    ++sent_;
+    sent_bytes_ += length;
+  }
   SmallSend send_small_to_side(Peer& peer, const wire::FrameHead& head, const void* buffer) noexcept;
   void tell(Peer& peer) noexcept;
   [[gnu::noinline]] ssize_t inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length,
@@ -694,6 +699,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   uint32_t av_seen_ = 0;
   size_t busy_ = 0;    // peers with queues, and streams
   uint64_t sent_ = 0;  // see EngineCounts
+  uint64_t sent_bytes_ = 0;
   uint32_t polls_without_look_ = 0;
   uint32_t calls_since_poll_ = 0;  // post() calls of a program that never reads its queues
   bool attending_ = false;         // in attend(): no second progress() inside it
@@ -728,6 +734,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   core::Watcher* watcher_ = nullptr;
   uint32_t entry_ = 0;
   uint64_t received_before_ = 0;        // by contexts that have been released
+  uint64_t received_bytes_before_ = 0;  // likewise
+  uint64_t fetched_bytes_ = 0;          // by RMA reads and atomics
   core::Signal* background_ = nullptr;  // notified once when has_background_work() becomes true
   size_t unwatched_ops_ = 0;            // see Op::unwatched
   std::vector<Peer*> cache_storage_;

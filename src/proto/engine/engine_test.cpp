@@ -192,11 +192,13 @@ TYPED_TEST(EngineTest, EverySizeArrivesExpectedAndUnexpected) {
 TYPED_TEST(EngineTest, CountsWhatWasSentAndReceivedBySizeAndByCall) {
   const auto counts = [](auto& end) { return end.engine.counts(); };
   uint64_t sent = 0;
+  uint64_t bytes_sent = 0;
   for (const size_t size : {size_t{0}, size_t{8}, eager, eager + 1, fragmented_max, size_t{50'000}}) {
     const Bytes bytes = pattern(size);
     Bytes into(size);
     ASSERT_EQ(this->a->send(1, bytes), 0);
     ++sent;
+    bytes_sent += size <= 8 ? 3 * size : size;
     if (size <= 8) {
       ASSERT_EQ(this->a->engine.template inject<true>(this->a->tx, bytes.data(), size, 1, 7), 0);
       ASSERT_EQ(this->a->engine.template send<true>(this->a->tx, bytes.data(), size, 1, 7, nullptr), 0);
@@ -214,6 +216,8 @@ TYPED_TEST(EngineTest, CountsWhatWasSentAndReceivedBySizeAndByCall) {
     (void)this->b->completions();
     EXPECT_EQ(counts(*this->b).completions, 0u);
     EXPECT_EQ(counts(*this->a).sent, sent) << size;
+    EXPECT_EQ(counts(*this->a).bytes_sent, bytes_sent) << size;
+    EXPECT_EQ(counts(*this->b).bytes_received, bytes_sent) << size;
     EXPECT_EQ(counts(*this->a).send_queue, 0u);
   }
   EXPECT_EQ(counts(*this->a).received, 0u);
@@ -231,6 +235,7 @@ TYPED_TEST(EngineTest, CountsWhatWasSentAndReceivedBySizeAndByCall) {
   // What a context has received stays when it goes.
   this->b->engine.release_receive_context(0);
   EXPECT_EQ(counts(*this->b).received, sent + 1);
+  EXPECT_EQ(counts(*this->b).bytes_received, bytes_sent + 50'000);
 }
 
 TYPED_TEST(EngineTest, WhoShowsItIsCalledWhileItIsPolled) {

@@ -153,7 +153,7 @@ int Engine<L>::commit(TxContext& tx, uint64_t handle,
   const bool sent = link_.commit(*entry->buffer, head);
   open_->remove(*entry);
   if (!sent) return -FI_EIO;
-  ++sent_;
+  count_sent(message.length);
   if (tx.sends != nullptr) tx.sends->add(1);
   push_unsent();
   return 0;

@@ -94,6 +94,8 @@ class LinkBase {
   bool announces(const auto&, uint64_t) const noexcept { return false; }
   uint64_t begin_copy(const auto&, uint64_t) const noexcept { return 0; }
   void copied(auto&, CopyPath, uint64_t, uint64_t) noexcept {}
+  // So many bytes of a message that was announced did not go in frames: the two have copied them.
+  void fetched_by(auto&, uint64_t) noexcept {}
   CopyUse copy_use(const auto*, uint64_t) const noexcept { return {}; }
   uint64_t open_meeting(auto&, uint64_t) noexcept { return 0; }
   CopyState copy(auto&, uint64_t, const iovec*, size_t, const wire::SourceSegment*, size_t, uint64_t,

@@ -52,20 +52,18 @@ EngineCounts Engine<L>::counts() const noexcept {
   EngineCounts now;
   now.sent = sent_;
   now.received = received_before_;
+  now.bytes_sent = sent_bytes_;
+  now.bytes_received = received_bytes_before_ + fetched_bytes_;
   now.send_queue = transmit_ops_.in_use() + pending_send_pool_.in_use();
   for (size_t i = 0; i < rx_count_; ++i) {
     if (rx_[i] == nullptr) continue;
     now.shares_receives = now.shares_receives || rx_[i]->shared;
     now.received += rx_[i]->received();
+    now.bytes_received += rx_[i]->received_bytes();
     now.receive_queue += rx_[i]->posted();
     now.unexpected += rx_[i]->unexpected();
   }
   for (const core::CompletionQueue* queue : queues_) now.completions += queue->pending();
-  if constexpr (CountsBytes<L>) {
-    now.has_bytes = true;
-    now.bytes_sent = link_.bytes_sent();
-    now.bytes_received = link_.bytes_received();
-  }
   return now;
 }
 
@@ -75,6 +73,7 @@ void Engine<L>::release_receive_context(size_t index) noexcept {
   RxContext* context = rx_[index];
   drop_taken(*context);
   received_before_ += context->received();
+  received_bytes_before_ += context->received_bytes();
   rx_[index] = nullptr;
   rx_first_ = rx_[0];
   if (is_forked_copy())
@@ -267,6 +266,8 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
   shut(peer, PeerState::gate_lost);
   if (open_ != nullptr) open_->forget(peer);
   const int status = why == core::ProviderError::PeerUnreachable   ? FI_EHOSTUNREACH
+                     : why == core::ProviderError::OwnShortage     ? FI_EHOSTUNREACH
+                     : why == core::ProviderError::PeerShortage    ? FI_EHOSTUNREACH
                      : why == core::ProviderError::PeerOfOtherUser ? FI_EACCES
                      : why == core::ProviderError::Cancelled       ? FI_ECANCELED
                                                                    : FI_EIO;
@@ -310,6 +311,8 @@ void Engine<L>::report_unread(Peer& peer, int status, core::ProviderError why) n
     case PeerReplaced:
     case PeerUnreachable:
     case PeerOfOtherUser:
+    case OwnShortage:
+    case PeerShortage:
     case NoChannel:
     case PeerMisbehaved:
       break;

@@ -638,6 +638,8 @@ void Engine<L>::on_done(Peer& peer, const wire::FrameHead& head) noexcept {
   const int status = (head.flags & wire::has_b) != 0 ? static_cast<int>(head.b & 0xffff) : 0;
   // A peer that wants no more, or lies: segments may still wait by reference.
   if (op->zero_copy_sequence > completed_sequence(peer)) copy_out(peer);
+  if (status == 0 && op->announced && op->done < op->length)
+    visit_side(link_, peer, [&](auto& side, auto& part) { side.fetched_by(part, op->length - op->done); });
   finish_transmit(*op, status, provider_error_of(status));
 }
 

@@ -21,11 +21,12 @@ inline constexpr size_t prefix_bytes_max = 256;  // RmaPrefix, targets, RtsPrefi
 
 // A small frame is out; what is left is rare.
 template <Link L>
-ssize_t Engine<L>::after_small(TxContext& tx, Peer& peer, SmallSend sent, bool silent) noexcept {
+ssize_t Engine<L>::after_small(TxContext& tx, Peer& peer, size_t length, SmallSend sent,
+                               bool silent) noexcept {
   if (sent == SmallSend::Unseen) tell(peer);
   if (silent) note_quiet(peer);
   mind_kept(tx, peer, silent);
-  ++sent_;
+  count_sent(length);
   if (tx.sends != nullptr) tx.sends->add(1);
   return 0;
 }
@@ -64,14 +65,14 @@ ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, s
                                  tag,
                                  0};
       const SmallSend sent = link_.send_small(*peer, head, buffer);
-      if (sent != SmallSend::Refused) return after_small(tx, *peer, sent, true);
+      if (sent != SmallSend::Refused) return after_small(tx, *peer, length, sent, true);
     }
   }
   if constexpr (HasSides<L>) {  // the peer of another side than SmallSide
     Peer* peer = cached_peer(dest);
     if (peer != nullptr && peer->gate == 0 && ++calls_since_poll_ <= small_calls_without_poll_max) {
       const SmallSend sent = send_small_to_side(*peer, small_head(tagged, length, tag), buffer);
-      if (sent != SmallSend::Refused) return after_small(tx, *peer, sent, true);
+      if (sent != SmallSend::Refused) return after_small(tx, *peer, length, sent, true);
     }
   }
   const iovec part{const_cast<void*>(buffer), length};
@@ -105,7 +106,7 @@ ssize_t Engine<L>::send_slow(TxContext& tx, bool tagged, const void* buffer, siz
     if (peer != nullptr && peer->gate == 0 && tx.default_plain && (!tx.default_completes || tx.cq->plain()) &&
         ++calls_since_poll_ <= small_calls_without_poll_max &&
         send_small_tracked(tx, *peer, small_head(tagged, length, tag), buffer, context)) {
-      ++sent_;
+      count_sent(length);
       return 0;
     }
   }
@@ -168,11 +169,11 @@ ssize_t Engine<L>::post(TxContext& tx, const Request& request) noexcept {
   const bool acked = (request.flags & acknowledged_flags) != 0 || (request.flags & FI_FENCE) != 0;
   if (request.kind == OpKind::Send && peer->gate == 0 && length <= limits_for(*peer).eager_bytes_max &&
       !acked && send_at_once(tx, *peer, context, request, length)) {
-    ++sent_;
+    count_sent(length);
     return 0;
   }
   const ssize_t status = post_op(tx, *peer, context, request, length);
-  if (status == 0) ++sent_;
+  if (status == 0) count_sent(request.kind == OpKind::Read ? 0 : length);
   return status;
 }
 
@@ -749,6 +750,9 @@ void Engine<L>::complete_transmit(TxContext& tx, const Op& op, int status, core:
 
 template <Link L>
 void Engine<L>::finish_transmit(Op& op, int status, core::ProviderError why) noexcept {
+  if (status == 0 && op.kind == OpKind::Read) fetched_bytes_ += op.length;
+  if (status == 0 && op.kind == OpKind::Atomic)
+    fetched_bytes_ += total_bytes(op.result.data(), op.result_count);
   if (op.acked) {
     List<Op, InFlightHook>::remove(op);
     --op.peer->unacknowledged;

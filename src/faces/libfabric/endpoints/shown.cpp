@@ -44,14 +44,14 @@ bool ShownEndpoint::is_due() noexcept {
 void ShownEndpoint::show(const proto::EngineCounts& counts) noexcept {
   using Value = os::StatisticsEntry::Value;
   entry_.show({{Value::MessagesSent, counts.sent},
+               {Value::BytesSent, counts.bytes_sent},
                {Value::SendQueue, counts.send_queue},
                {Value::CompletionQueue, counts.completions}});
   if (!counts.shares_receives)
     entry_.show({{Value::MessagesReceived, counts.received},
+                 {Value::BytesReceived, counts.bytes_received},
                  {Value::ReceiveQueue, counts.receive_queue},
                  {Value::Unexpected, counts.unexpected}});
-  if (counts.has_bytes)
-    entry_.show({{Value::BytesSent, counts.bytes_sent}, {Value::BytesReceived, counts.bytes_received}});
   if (counts.lost != 0) entry_.show({{Value::Lost, counts.lost}});
 }
 
