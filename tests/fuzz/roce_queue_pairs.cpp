@@ -131,6 +131,7 @@ void packet(FuzzedDataProvider& in, Ground& ground, uint64_t now) {
   p.bth.psn =
       static_cast<uint32_t>(near(in, p.traits().is_request ? qp.responder.expected : qp.requester.oldest)) &
       psn_mask;
+  if (in.ConsumeBool()) p.bth.tag = tag_of(qp.responder.tag_key, p.bth.psn);
   p.xrc_srqn = ground.srq->number;
   p.deth = {0, 7};
   const auto offset = in.ConsumeIntegralInRange<uint64_t>(0, 800);

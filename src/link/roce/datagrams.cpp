@@ -165,8 +165,8 @@ int Datagrams::try_send(std::span<const std::byte> address, const iovec* parts, 
 
 // --- receiving ---
 
-// A datagram that is longer than its receive request would end the queue pair. So there is room for the longest that
-// anybody can send, beyond the slot in memory that all requests share and nobody reads.
+// There is room for the longest datagram that anybody can send, beyond the slot in memory that all requests share and
+// nobody reads: so the length of each is known, and one that is too long is dropped with its receive.
 int Datagrams::post_receive(uint32_t slot) noexcept {
   const std::array<Element, 2> elements = {
       {{reinterpret_cast<uint64_t>(receive_slot(slot)), static_cast<uint32_t>(slot_bytes_), key_},

@@ -73,7 +73,7 @@ TEST(RoceDatagrams, TooLongOrNowhereIsRefused) {
   EXPECT_FALSE(standard.open(os::SocketAddress::from_text("[::1]:0")->bytes()));
 }
 
-// A UD queue pair fails when a datagram is longer than its receive request, and anybody may send one.
+// Anybody may send a datagram that is longer than an endpoint's.
 TEST(RoceDatagrams, TheLongestPacketsOfStrangersAreDropped) {
   Datagrams a, b;
   open(a);

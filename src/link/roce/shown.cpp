@@ -55,7 +55,8 @@ void Shown::show(const proto::roce::AdapterCounters& adapter, const DeviceCounte
                 {Value::NoticesSent, adapter.congestion_notices_sent},
                 {Value::NoticesReceived, adapter.congestion_notices},
                 {Value::SelectiveRetransmissions, adapter.repeated},
-                {Value::Kept, adapter.kept}});
+                {Value::Kept, adapter.kept},
+                {Value::TooLong, adapter.too_long}});
 }
 
 void Shown::on_create(const QueuePair& qp) noexcept try {
@@ -104,6 +105,7 @@ void Shown::show(Line& line, const QueuePair& qp) noexcept {
                    {Value::Gaps, qp.gaps},
                    {Value::SelectiveRetransmissions, qp.repeated},
                    {Value::Kept, qp.kept},
+                   {Value::TooLong, qp.too_long},
                    {Value::SendQueue, qp.sends.tail - qp.sends.head},
                    {Value::ReceiveQueue, qp.srq != nullptr ? qp.srq->queue.size() : qp.receives.size()},
                    {Value::CompletionQueue, completions},

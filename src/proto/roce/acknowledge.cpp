@@ -78,10 +78,29 @@ bool Adapter::reach(QueuePair& qp, uint32_t index, uint32_t psn, uint64_t now) n
   return true;
 }
 
+// The NAK or map of a gap at the PSN that is sent next: all before it has arrived (9.7.5.2.1), and the gap is behind it, by
+// a packet that this requester has not sent. True: so.
+bool Adapter::acknowledge_all(QueuePair& qp, uint32_t psn, uint64_t now) noexcept {
+  Requester& r = qp.requester;
+  uint32_t index = 0;
+  if (psn != r.next || !find_open(qp, psn_add(psn, psn_mask), index)) return false;
+  ++counters_.naks_received;
+  ++qp.naks_received;
+  if (!reach(qp, index, psn_add(psn, psn_mask), now)) return true;
+  if (qp.sends.at(index).is_answered()) {
+    on_implied_nak(qp, now);
+  } else {
+    advance(qp, psn, now);
+  }
+  return true;
+}
+
 void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   Requester& r = qp.requester;
   const uint32_t psn = packet.bth.psn;
   uint32_t index = 0;
+  if (packet.aeth.syndrome == wire::roce::syndrome(NakCode::Sequence) && acknowledge_all(qp, psn, now))
+    return;
   if (!find_open(qp, psn, index)) {
     ++counters_.ghosts;
     return;
@@ -119,7 +138,10 @@ void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept
     default:
       switch (static_cast<NakCode>(value)) {
         case NakCode::Sequence:
-          if (!on_plain_nak(qp, now)) retry(qp, now);
+          if (has_map_told(qp)) break;
+          // The first NAK after progress is no failed attempt: the peer is there, and a forged packet may have caused it.
+          retry(qp, now, r.has_gone_back);
+          r.has_gone_back = true;
           break;
         case NakCode::InvalidRequest:
           fail_send(qp, Status::RemoteInvalidRequest, now);
@@ -186,7 +208,7 @@ void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
   r.oldest = oldest;
   r.retries = qp.attributes.retry_count;
   r.rnr_retries = qp.attributes.rnr_retry;
-  r.has_recovered = false;
+  r.has_recovered = r.has_gone_back = false;
   r.wait_until = UINT64_MAX;
   complete_sends(qp, now);
   // After going back the cursor may stand before what was acknowledged meanwhile.
@@ -231,7 +253,7 @@ void Adapter::go_back(QueuePair& qp) noexcept {
   make_ready(qp);
 }
 
-void Adapter::retry(QueuePair& qp, uint64_t now) noexcept {
+void Adapter::retry(QueuePair& qp, uint64_t now, bool counts) noexcept {
   Requester& r = qp.requester;
   if (r.oldest == r.next) {
     r.deadline = UINT64_MAX;
@@ -242,7 +264,7 @@ void Adapter::retry(QueuePair& qp, uint64_t now) noexcept {
     return;
   }
   // What went back and could not send anything since has not failed again.
-  if (!is_back(qp)) {
+  if (counts && !is_back(qp)) {
     if (r.retries == 0) {
       fail_send(qp, Status::RetryExceeded, now);
       return;

@@ -212,6 +212,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
     begin_window(qp);
   }
   if ((mask & attr_path) != 0) set_selective(qp);
+  if ((mask & (attr_path | attr_destination | attr_rq_psn | attr_sq_psn)) != 0) set_tag_keys(qp);
   qp.state = to;
   if (from == QpState::ReadyToSend && to == QpState::SendDrained) {
     qp.drain_pending = (mask & attr_drain_notify) != 0 && attributes.drain_notify;
@@ -390,7 +391,8 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   qp->received_bytes += packet.payload.size();
   if (arrival.is_marked && packet.traits().has_payload) [[unlikely]]
     on_marked(*qp, now);
-  if (qp->state == QpState::ReadyToReceive && !qp->responder.has_heard) {
+  if (qp->state == QpState::ReadyToReceive && !qp->responder.has_heard &&
+      (qp->type == QpType::Ud || packet.bth.psn == qp->responder.expected)) {
     qp->responder.has_heard = true;
     events_.on_async({AsyncKind::CommunicationEstablished, qp, nullptr, nullptr});
   }

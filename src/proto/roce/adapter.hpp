@@ -30,6 +30,7 @@
 #include "proto/roce/psn.hpp"
 #include "proto/roce/queue_pair.hpp"
 #include "proto/roce/queues.hpp"
+#include "proto/roce/tag.hpp"
 #include "proto/roce/timers.hpp"
 #include "proto/roce/work.hpp"
 #include "wire/roce/packet.hpp"
@@ -73,7 +74,7 @@ struct AdapterCounters {
   uint64_t foreign = 0;    // not from the QP's peer, or with another P_Key or Q_Key
   uint64_t duplicates = 0;
   uint64_t gaps = 0;
-  uint64_t ghosts = 0;  // acknowledgements and responses of nothing that is open
+  uint64_t ghosts = 0;  // acknowledgements and responses of nothing that is open; requests with a wrong tag
   uint64_t naks_sent = 0;
   uint64_t naks_received = 0;
   uint64_t timeouts = 0;
@@ -82,6 +83,7 @@ struct AdapterCounters {
   uint64_t congestion_notices_sent = 0;
   uint64_t repeated = 0;  // of sent_again: by selective repeat
   uint64_t kept = 0;      // requests that came before one that was missing, and waited
+  uint64_t too_long = 0;  // messages of UD and UC that are longer than the posted receive
 };
 
 // Who keeps account of queue pairs. Calls come from create_qp() and destroy_qp(), and from the adapter's destructor.
@@ -99,7 +101,9 @@ class Adapter {
   static constexpr int packets_per_flush = 256;
   static constexpr uint32_t window_least = 16;  // of UC, in packets; also until the first update
   static constexpr uint64_t window_patience_ns = 100'000'000;  // without an update; then there is no limit
-  static constexpr uint64_t notice_ns = 50'000;                // a CNP of a QP at most in that time
+  static constexpr int32_t window_behind_max =
+      4096;  // packets; then an update tells of too old ones to begin a window
+  static constexpr uint64_t notice_ns = 50'000;  // a CNP of a QP at most in that time
 
   Adapter(PacketOutput& output, Events& events, Random random)
       : output_(output),
@@ -223,13 +227,14 @@ class Adapter {
 
   // selective.cpp
   void set_selective(QueuePair& qp);
+  void set_tag_keys(QueuePair& qp) const noexcept;
   void keep(QueuePair& qp, const Packet& packet) noexcept;
   void drop_kept(QueuePair& qp) noexcept;
   void release_kept(QueuePair& qp, uint32_t psn) noexcept;
   void execute_late(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
   bool send_map(QueuePair& qp) noexcept;
   void on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept;
-  bool on_plain_nak(QueuePair& qp, uint64_t now) noexcept;
+  bool has_map_told(const QueuePair& qp) const noexcept;
   bool is_going_back(const QueuePair& qp) const noexcept;
   template <class IsLost>
   void find_lost(QueuePair& qp, uint32_t limit, IsLost&& is_lost) noexcept;
@@ -276,15 +281,24 @@ class Adapter {
   void on_atomic_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
   bool reach(QueuePair& qp, uint32_t index, uint32_t psn, uint64_t now) noexcept;
   bool find_open(QueuePair& qp, uint32_t psn, uint32_t& index) noexcept;
+  bool acknowledge_all(QueuePair& qp, uint32_t psn, uint64_t now) noexcept;
   void advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept;
   bool is_back(const QueuePair& qp) const noexcept;
   void go_back(QueuePair& qp) noexcept;
-  void retry(QueuePair& qp, uint64_t now) noexcept;
+  void retry(QueuePair& qp, uint64_t now, bool counts = true) noexcept;
   void on_implied_nak(QueuePair& qp, uint64_t now) noexcept;
 
   // responder.cpp
   void on_request(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
   void on_unreliable(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  static bool has_right_tag(const QueuePair& qp, const wire::roce::Bth& bth) noexcept {
+    return qp.responder.tag_key != 0 && bth.tag == tag_of(qp.responder.tag_key, bth.psn);
+  }
+  bool is_forged(const QueuePair& qp, const wire::roce::Bth& bth) noexcept;
+  void learn_tag(QueuePair& qp, const wire::roce::Bth& bth) noexcept {
+    if (!qp.responder.knows_tags && has_right_tag(qp, bth)) [[unlikely]]
+      qp.responder.knows_tags = true;
+  }
   void on_gap(QueuePair& qp, const Packet& packet) noexcept;
   void on_duplicate(QueuePair& qp, const Packet& packet) noexcept;
   void execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;

@@ -102,6 +102,7 @@ bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t no
   bth.destination = qp.attributes.destination;
   bth.ack_request = true;  // it is the last that is posted
   bth.psn = r.next;
+  bth.tag = tag_of(r.tag_key, r.next);
   bth.write(head.data());
   if (is_write)
     wire::roce::Reth{e.remote_address, e.remote_key, e.length}.write(head.data() + wire::roce::bth_bytes);
@@ -156,6 +157,7 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
       return false;
     }
     r.msn = psn_add(r.msn, 1);
+    learn_tag(qp, bth);
     accepted(qp, bth);
     if (r.ack_due) make_ready(qp);
   }
@@ -216,7 +218,7 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
   r.oldest = psn_add(psn, 1);
   r.retries = qp.attributes.retry_count;
   r.rnr_retries = qp.attributes.rnr_retry;
-  r.has_recovered = false;
+  r.has_recovered = r.has_gone_back = false;
   complete_sends(qp, now);
   if (static_cast<int32_t>(r.cursor - qp.sends.head) <
       0) {  // after going back it may stand at a local request

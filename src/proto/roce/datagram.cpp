@@ -50,11 +50,19 @@ void Adapter::on_datagram(QueuePair& qp, const Arrival& arrival, const Packet& p
     ++counters_.foreign;
     return;
   }
-  // Without a receive request it is lost; one that is too short for what came is an error.
-  if (!take_receive(qp, qp.srq)) return;
+  // Without a posted receive the datagram is dropped, and so is one that is longer than the oldest posted receive, which
+  // stays for the next datagram: class D of the responder's table in IBTA 9.9, which completes nothing and leaves the state
+  // as it is. Anyone who knows QPN and Q_Key can send such a datagram.
+  const Receive* const receive = (qp.srq != nullptr ? qp.srq->queue : qp.receives).front();
+  if (receive == nullptr) return;
+  if (packet.payload.size() + grh_bytes > receive->room) {
+    ++counters_.too_long;
+    ++qp.too_long;
+    return;
+  }
+  (void)take_receive(qp, qp.srq);
   std::array<std::byte, grh_bytes> grh{};
   std::copy_n(arrival.grh.begin(), std::min(arrival.grh.size(), grh.size()), grh.begin());
-  if (packet.payload.size() + grh_bytes > r.receive.room) return fail_receive(qp, Status::LocalLength, now);
   if (!scatter_to(r.receive.elements, r.receive.pd, 0, grh) ||
       !scatter_to(r.receive.elements, r.receive.pd, grh_bytes, packet.payload))
     return fail_receive(qp, Status::LocalProtection, now);

@@ -76,8 +76,10 @@ struct Requester {
   uint8_t retries = 0;    // left
   uint8_t rnr_retries = 0;
   bool has_recovered = false;        // an implied NAK was heeded, and nothing was acknowledged since
+  bool has_gone_back = false;        // the same for a NAK of a gap
   uint64_t wait_until = UINT64_MAX;  // RNR
   uint64_t deadline = UINT64_MAX;    // of an answer; UC: of a window update
+  uint64_t tag_key = 0;              // of the requests that are sent; 0: the peer is not of Weft (tag.hpp)
 };
 
 struct Responder {
@@ -87,6 +89,7 @@ struct Responder {
   uint32_t newest_plain = 0;  // PSN of the newest SEND or WRITE packet: what a plain ACK names
   bool is_silent = false;     // a NAK for the expected PSN has gone
   bool has_heard = false;
+  bool knows_tags = false;  // a request with the expected PSN had the right tag: the peer sends tags
   Message message = Message::None;
   uint32_t received = 0;  // bytes of the message
   // The receive request of the message.
@@ -108,6 +111,7 @@ struct Responder {
   uint32_t newest_resource = 0;
   uint32_t pending = 0;             // resources with responses to send
   uint32_t answering = UINT32_MAX;  // the first of them, where it is known
+  uint64_t tag_key = 0;             // of the requests that come; 0: the peer is not of Weft (tag.hpp)
 };
 
 // What the next turn of a queue pair has to look at first.
@@ -161,6 +165,7 @@ struct QueuePair : NamedHook<ReadyName> {
   uint64_t timeouts = 0;
   uint64_t repeated = 0;  // of sent_again: by selective repeat
   uint64_t kept = 0;
+  uint64_t too_long = 0;  // messages of UD and UC that are longer than the posted receive
   // Selective repeat; null: not with this peer.
   std::unique_ptr<Keeper> keeper;
   std::unique_ptr<Repeater> repeater;

@@ -70,6 +70,7 @@ CompletionOpcode completion_of(SendOpcode opcode) noexcept {
   p.bth.opcode = wire::roce::opcode(transport_of(qp), operation_of(e.opcode, first, last));
   p.bth.destination = qp.attributes.destination;
   p.bth.psn = psn;
+  p.bth.tag = tag_of(qp.requester.tag_key, psn);
   p.bth.solicited = last && (e.flags & solicited) != 0;
   p.xrc_srqn = e.remote_srqn;
   p.reth = {e.remote_address, e.remote_key, e.length};
@@ -87,6 +88,7 @@ CompletionOpcode completion_of(SendOpcode opcode) noexcept {
   p.bth.opcode = wire::roce::opcode(transport_of(qp), op);
   p.bth.destination = qp.attributes.destination;
   p.bth.psn = psn_add(e.first_psn, done);
+  p.bth.tag = tag_of(qp.requester.tag_key, p.bth.psn);
   p.bth.ack_request = true;
   p.xrc_srqn = e.remote_srqn;
   p.reth = {e.remote_address + offset, e.remote_key, static_cast<uint32_t>(e.length - offset)};

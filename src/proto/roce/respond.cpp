@@ -102,9 +102,10 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
 [[gnu::noinline, gnu::cold]] bool Adapter::send_before_nak(QueuePair& qp, bool& is_all) noexcept {
   Responder& r = qp.responder;
   if (qp.keeper != nullptr && qp.keeper->is_open) {
-    // Who does not know maps goes back for the NAK behind the first one.
-    if (!send_map(qp)) return false;
-    is_all = qp.keeper->told_plain;
+    // The first map of each missing packet goes twice: nothing may follow for a while where one of them is lost.
+    Keeper& k = *qp.keeper;
+    if (!send_map(qp) || (!k.is_told && !send_map(qp))) return false;
+    is_all = k.is_told = true;
     return true;
   }
   // A NAK acknowledges all before it (9.7.5.2.1), but the kernel's rxe counts it as a failed attempt whatever it
@@ -141,7 +142,6 @@ bool Adapter::send_acknowledgement(QueuePair& qp) noexcept {
   if (r.syndrome != wire::roce::syndrome_ack) {
     ++counters_.naks_sent;
     ++qp.naks_sent;
-    if (qp.keeper != nullptr) qp.keeper->told_plain = qp.keeper->is_open;
   } else {
     r.told = r.ack_psn;
   }

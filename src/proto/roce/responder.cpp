@@ -31,6 +31,7 @@ bool is_plain(Operation op) noexcept {
 void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   Responder& r = qp.responder;
   const int32_t ahead = psn_diff(packet.bth.psn, r.expected);
+  if (ahead != 0 && is_forged(qp, packet.bth)) return;
   if (ahead > 0) {
     on_gap(qp, packet);
   } else if (ahead < 0) {
@@ -45,12 +46,29 @@ void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noex
   if (r.ack_due || r.pending > 0) make_ready(qp);
 }
 
+// A request with another PSN than the expected one, of a peer that sends tags, has the right one, or the peer did not send
+// it. Nothing is done for it then.
+bool Adapter::is_forged(const QueuePair& qp, const wire::roce::Bth& bth) noexcept {
+  if (!qp.responder.knows_tags || has_right_tag(qp, bth)) return false;
+  ++counters_.ghosts;
+  return true;
+}
+
 // One NAK for each gap; what is behind it comes again, where it is not kept. After an RNR NAK all of it does.
+// A packet without the right tag changes no more than `is_silent`: anyone who can send by the peer's address may have
+// sent it, with any PSN.
 void Adapter::on_gap(QueuePair& qp, const Packet& packet) noexcept {
   Responder& r = qp.responder;
   ++counters_.gaps;
   ++qp.gaps;
-  if (qp.keeper != nullptr && (!r.is_silent || qp.keeper->is_open)) return keep(qp, packet);
+  if (qp.keeper != nullptr && has_right_tag(qp, packet.bth) && (!r.is_silent || qp.keeper->is_open)) {
+    if (psn_diff(packet.bth.psn, r.expected) < static_cast<int32_t>(kept_span)) return keep(qp, packet);
+    if (qp.keeper->is_open) {
+      qp.keeper->has_dropped = true;
+      if (packet.bth.ack_request) owe_nak(qp, syndrome(NakCode::Sequence));
+      return;
+    }
+  }
   if (r.is_silent) return;
   r.is_silent = true;
   owe_nak(qp, syndrome(NakCode::Sequence));
@@ -102,6 +120,7 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
 
 void Adapter::on_unreliable(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   Responder& r = qp.responder;
+  if (packet.bth.psn != r.expected && is_forged(qp, packet.bth)) return;
   if (packet.bth.ack_request && qp.has_window) owe_window(qp, packet.bth.psn);
   if (packet.bth.psn != r.expected) {
     ++counters_.gaps;
@@ -122,6 +141,7 @@ void Adapter::execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
   Responder& r = qp.responder;
   const wire::roce::OpcodeTraits& traits = packet.traits();
   const Operation op = packet.operation();
+  learn_tag(qp, packet.bth);
   // The order of opcodes, 9.7.4.
   const Message wanted = traits.begins ? Message::None : is_write(op) ? Message::Write : Message::Send;
   if (r.message != wanted) return refuse(qp, NakCode::InvalidRequest, now);
@@ -152,6 +172,13 @@ void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
     r.message = Message::Send;
   }
   if (packet.payload.size() > r.receive.room - r.received) {
+    if (!qp.is_reliable()) {
+      // Class D of the responder's table (9.9): the message is dropped, and the posted receive waits for the next one.
+      ++counters_.too_long;
+      ++qp.too_long;
+      r.message = Message::None;
+      return;
+    }
     fail_receive(qp, Status::LocalLength, now);
     return refuse(qp, NakCode::InvalidRequest, now, Told::ByCompletion);
   }

@@ -64,6 +64,15 @@ void Repeater::pass(uint32_t oldest, uint64_t now) noexcept {
 }
 
 // With the peer's name, which the owner may know as ours. Without memory it is go-back-N.
+void Adapter::set_tag_keys(QueuePair& qp) const noexcept {
+  const Attributes& a = qp.attributes;
+  const bool has_tags = is_ours != nullptr && qp.type != QpType::Ud &&
+                        (has_selective || qp.type == QpType::Uc) && is_ours(a.path.destination);
+  qp.requester.tag_key = has_tags ? tag_key(qp.number, a.destination, a.sq_psn) : 0;
+  qp.responder.tag_key = has_tags ? tag_key(a.destination, qp.number, a.rq_psn) : 0;
+  if (!has_tags) qp.responder.knows_tags = false;
+}
+
 void Adapter::set_selective(QueuePair& qp) {
   qp.has_window = is_ours != nullptr && qp.type == QpType::Uc && is_ours(qp.attributes.path.destination);
   const bool is_wanted =
@@ -82,7 +91,7 @@ void Adapter::set_selective(QueuePair& qp) {
 
 // --- the responder ---
 
-// A request that is ahead of the one that is expected.
+// A request of the peer that is ahead of the expected one by less than kept_span.
 void Adapter::keep(QueuePair& qp, const Packet& packet) noexcept {
   Responder& r = qp.responder;
   Keeper& k = *qp.keeper;
@@ -90,13 +99,13 @@ void Adapter::keep(QueuePair& qp, const Packet& packet) noexcept {
   bool is_news = !k.is_open;
   if (!k.is_open) {
     k.is_open = r.is_silent = true;
-    k.told_plain = false;
+    k.is_told = k.has_dropped = false;
     k.newest = psn;
   } else if (const int32_t beyond = psn_diff(psn, k.newest); beyond > 0) {
     is_news = beyond > 1;  // one more gap
     k.newest = psn;
   }
-  if (psn_diff(psn, r.expected) < static_cast<int32_t>(kept_span) && !k.has.has(psn)) {
+  if (!k.has.has(psn)) {
     const uint16_t slot = kept_.take(packet);
     if (slot != KeptPool::none) {
       k.has.add(psn);
@@ -145,12 +154,13 @@ void Adapter::execute_late(QueuePair& qp, const Packet& packet, uint64_t now) no
     execute(qp, next, now);
   }
   if (!k.is_open) return;  // the queue pair has failed
-  k.told_plain = false;
   if (r.is_silent || psn_diff(k.newest, r.expected) < 0) {
-    // After an RNR NAK all of it comes again.
+    // After an RNR NAK all of it comes again, and for the NAK of a gap what was too far ahead does.
+    const bool is_missing = k.has_dropped && !r.is_silent;
     drop_kept(qp);
-    return;
+    if (!is_missing) return;
   }
+  k.is_told = false;
   r.is_silent = true;
   owe_nak(qp, syndrome(NakCode::Sequence));
 }
@@ -213,6 +223,7 @@ void Adapter::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint
   ++counters_.received;
   ++qp.received;
   uint32_t index = 0;
+  if (acknowledge_all(qp, packet.bth.psn, now)) return;
   if (!find_open(qp, packet.bth.psn, index)) {
     ++counters_.ghosts;
     return;
@@ -270,20 +281,14 @@ void Adapter::probe(QueuePair& qp, uint64_t now) noexcept {
   make_ready(qp);
 }
 
-// The NAK that comes with the first map of a gap, and says less. False: going back is for it.
-bool Adapter::on_plain_nak(QueuePair& qp, uint64_t now) noexcept {
-  Requester& r = qp.requester;
-  if (qp.repeater == nullptr || !qp.repeater->knows || r.wait_until != UINT64_MAX || is_going_back(qp))
+// A responder of an earlier version sends a NAK behind the first map of a gap. It says nothing that the map did not.
+bool Adapter::has_map_told(const QueuePair& qp) const noexcept {
+  const Requester& r = qp.requester;
+  if (qp.repeater == nullptr || !qp.repeater->is_open || r.wait_until != UINT64_MAX || is_going_back(qp))
     return false;
-  Repeater& a = *qp.repeater;
-  a.open(r.oldest);
-  a.pass(r.oldest, now);
-  if (a.lost.has(r.oldest) || a.sent[kept_place(r.oldest)].serial != 0) return true;
-  a.lost.add(r.oldest);
-  a.touch(r.oldest);
-  qp.attention |= attention_repeat;
-  make_ready(qp);
-  return true;
+  const Repeater& a = *qp.repeater;
+  return psn_diff(a.base, r.oldest) == 0 &&
+         (a.lost.has(r.oldest) || a.sent[kept_place(r.oldest)].serial != 0);
 }
 
 // Of the `limit` PSNs from the oldest on, the requests that `is_lost` names are to be repeated.

@@ -54,8 +54,10 @@ void Adapter::on_window_update(QueuePair& qp, bool is_peer, const Packet& packet
   ++qp.received;
   Requester& r = qp.requester;
   const uint32_t reported = psn_add(packet.bth.psn, 1);
-  // One that was overtaken tells nothing. Without a window `reported` is old.
-  if (psn_diff(reported, r.next) > 0 || (r.window != 0 && psn_diff(reported, r.reported) <= 0)) {
+  // One that was overtaken tells nothing. Without a window `reported` is old, and an update is taken for what was sent
+  // lately: one for anything older would hold the queue pair up.
+  const int32_t behind = psn_diff(r.next, reported);
+  if (behind < 0 || (r.window != 0 ? psn_diff(reported, r.reported) <= 0 : behind > window_behind_max)) {
     ++counters_.ghosts;
     return;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The transport headers of InfiniBand as plain structs: IBTA volume 1, 9.2 and 9.3, XRCETH: annex A14. read() and
 // write() take pointers whose room the caller has checked (packet.hpp does). Numbers are in the machine's byte order
-// here, big-endian on the wire. Reserved bits are written as zero and ignored when read. Stateless.
+// here, big-endian on the wire. Reserved bits are written as zero and ignored when read, but for Bth::tag. Stateless.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +27,9 @@ struct Bth {
   uint32_t destination = 0;  // QPN
   bool ack_request = false;
   uint32_t psn = 0;
+  // The reserved bits of bytes 4 and 8, 13 of them, which the specification has written as zero and ignored. Between
+  // adapters of Weft they identify the sender (proto/roce/tag.hpp). Byte 4 is not covered by the ICRC.
+  uint16_t tag = 0;
 
   static Bth read(const std::byte* at) noexcept {
     Bth h;
@@ -44,6 +47,7 @@ struct Bth {
     const auto when = load_big<uint32_t>(at + 8);
     h.ack_request = (when & 0x80000000u) != 0;
     h.psn = when & mask24;
+    h.tag = static_cast<uint16_t>((where >> 24 & 0x3f) << 7 | (when >> 24 & 0x7f));
     return h;
   }
   void write(std::byte* at) const noexcept {
@@ -51,8 +55,9 @@ struct Bth {
     at[1] = static_cast<std::byte>((solicited ? 0x80 : 0) | (migrated ? 0x40 : 0) | (pad & 3) << 4 |
                                    (version & 15));
     store_big(at + 2, pkey);
-    store_big(at + 4, (fecn ? 0x80000000u : 0u) | (becn ? 0x40000000u : 0u) | (destination & mask24));
-    store_big(at + 8, (ack_request ? 0x80000000u : 0u) | (psn & mask24));
+    store_big(at + 4, (fecn ? 0x80000000u : 0u) | (becn ? 0x40000000u : 0u) |
+                          (uint32_t{tag} >> 7 & 0x3f) << 24 | (destination & mask24));
+    store_big(at + 8, (ack_request ? 0x80000000u : 0u) | (uint32_t{tag} & 0x7f) << 24 | (psn & mask24));
   }
 };
 
