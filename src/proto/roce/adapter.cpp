@@ -436,7 +436,8 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
     ++qp.timeouts;
     if (qp.type == QpType::Uc) {
       end_window(qp);
-    } else if (!repeat_all(qp, now)) {
+    } else {
+      if (r.oldest != r.next && r.wait_until == UINT64_MAX) narrow(qp, 1);
       retry(qp, now);
     }
   } else if ((qp.attention & attention_repeat) != 0 && qp.repeater->probe_at <= now) {
@@ -447,6 +448,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
 
 void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
   if (qp.state == QpState::Error || qp.state == QpState::Reset) return;
+  qp.responder.ack_due = false;  // the program has not got the completion of what would be acknowledged
   to_error(qp, now);
   events_.on_async({AsyncKind::QpFatal, &qp, nullptr, nullptr});
 }

@@ -240,7 +240,6 @@ class Adapter {
   void find_lost(QueuePair& qp, uint32_t limit, IsLost&& is_lost) noexcept;
   uint64_t attended_due(const QueuePair& qp) const noexcept;
   void probe(QueuePair& qp, uint64_t now) noexcept;
-  bool repeat_all(QueuePair& qp, uint64_t now) noexcept;
   void end_repeats(QueuePair& qp) noexcept;
   Sent repeat(QueuePair& qp, uint64_t now, int& budget) noexcept;
 
@@ -286,6 +285,12 @@ class Adapter {
   bool is_back(const QueuePair& qp) const noexcept;
   void go_back(QueuePair& qp) noexcept;
   void retry(QueuePair& qp, uint64_t now, bool counts = true) noexcept;
+  static uint32_t window_of(const QueuePair& qp) noexcept {
+    const uint32_t most = qp.attributes.window_packets;
+    return qp.requester.allowed < most ? qp.requester.allowed : most;
+  }
+  static void narrow(QueuePair& qp, uint32_t to) noexcept;
+  static void widen(QueuePair& qp, uint32_t acknowledged) noexcept;
   void on_implied_nak(QueuePair& qp, uint64_t now) noexcept;
 
   // responder.cpp
@@ -317,8 +322,10 @@ class Adapter {
   void fail_receive(QueuePair& qp, Status status, uint64_t now) noexcept;
   void accepted(QueuePair& qp, const wire::roce::Bth& bth) noexcept;
   void owe_nak(QueuePair& qp, uint8_t syndrome) noexcept;
-  enum class Told : uint8_t { ByEvent, ByCompletion };  // how the program hears of it
-  void refuse(QueuePair& qp, wire::roce::NakCode code, uint64_t now, Told told = Told::ByEvent) noexcept;
+  // How the program hears of it: by the completion of the receive request that the message uses, else by an event; by an
+  // event alone, for what is not of the message; by a completion that is there already.
+  enum class Told : uint8_t { ByEither, ByEvent, ByCompletion };
+  void refuse(QueuePair& qp, wire::roce::NakCode code, uint64_t now, Told told = Told::ByEither) noexcept;
   void refuse_rnr(QueuePair& qp) noexcept;
   void flush_receives(QueuePair& qp, uint64_t now) noexcept;
 

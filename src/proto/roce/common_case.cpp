@@ -67,7 +67,7 @@ bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t no
   if (owes && (ready_.front() != &qp || !owes_acknowledgement_alone())) return false;
   const Element& element = request.elements[0];
   if (element.length > qp.attributes.mtu_bytes() || qp.sends.elements_each() == 0 ||
-      psn_diff(r.next, r.oldest) >= static_cast<int32_t>(qp.attributes.window_packets))
+      psn_diff(r.next, r.oldest) >= static_cast<int32_t>(window_of(qp)))
     return false;
   const uint32_t index = qp.sends.tail;
   std::byte* payload = nullptr;
@@ -211,7 +211,7 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
                                                           uint64_t now) noexcept {
   Requester& r = qp.requester;
   if ((syndrome & 0xe0) != 0 || psn != r.oldest || r.oldest == r.next || qp.attention != 0 ||
-      r.wait_until != UINT64_MAX || qp.sends.head == r.cursor)
+      r.wait_until != UINT64_MAX || qp.sends.head == r.cursor || r.allowed != UINT32_MAX)
     return false;
   const SendEntry& e = qp.sends.at(qp.sends.head);
   if (!e.started || e.packets != 1 || e.first_psn != psn || e.is_answered()) return false;

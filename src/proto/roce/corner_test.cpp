@@ -364,6 +364,67 @@ TEST(RoceEvent, AFailedReceiveIsNoEvent) {
   }
 }
 
+// Class C of table 63 (IBTA 9.9.3.1.3): the receive request that the message uses is completed with the error. Without one
+// there is an event.
+TEST(RoceEvent, AFaultOfAMessageWithAReceiveCompletesIt) {
+  struct Case {
+    SendOpcode opcode;
+    uint32_t bytes;
+    Status completion;  // of the receive; Success: it is flushed, and there is an event
+  };
+  for (const Case& one : {Case{SendOpcode::SendInvalidate, 8, Status::RemoteAccess},
+                          Case{SendOpcode::SendInvalidate, 600, Status::RemoteAccess},
+                          Case{SendOpcode::WriteImmediate, 8, Status::RemoteAccess},
+                          Case{SendOpcode::WriteImmediate, 600, Status::Success},
+                          Case{SendOpcode::Write, 8, Status::Success}}) {
+    Pair p;
+    p.connect();
+    Block from(p.a, 1024), to(p.b, 1024);
+    ASSERT_EQ(p.receive(p.b, 7, {to.element(0, 1024)}), 0);
+    SendRequest q = to_peer(one.opcode, from.element(0, one.bytes), to);
+    q.remote_key ^= 1;
+    q.invalidate = to.region->key;  // of a region
+    ASSERT_EQ(p.send(p.a, q), 0);
+    p.exchange();
+    expect_one(p.a, 1, CompletionOpcode::Send, Status::RemoteAccess);
+    const bool completes = one.completion != Status::Success;
+    expect_one(p.b, 7, CompletionOpcode::Receive, completes ? one.completion : Status::Flushed);
+    EXPECT_EQ(p.b.count_async(AsyncKind::QpAccessError), completes ? 0u : 1u);
+    EXPECT_EQ(p.b.qp->state, QpState::Error);
+  }
+}
+
+// A message that breaks the order of opcodes, in the middle of a SEND.
+TEST(RoceEvent, AnInvalidRequestWithinASendCompletesItsReceive) {
+  Pair p;
+  p.connect();
+  Block to(p.b, 1024);
+  ASSERT_EQ(p.receive(p.b, 7, {to.element(0, 1024)}), 0);
+  const std::vector<std::byte> full(256);
+  Packet first = packet_for(p.b, Operation::SendFirst, p.common.rq_psn);
+  first.payload = full;
+  p.give(p.b, make(first));
+  p.give(p.b, make(packet_for(p.b, Operation::SendOnly, psn_add(p.common.rq_psn, 1))));
+  expect_one(p.b, 7, CompletionOpcode::Receive, Status::RemoteInvalidRequest);
+  EXPECT_TRUE(p.b.async.empty());
+}
+
+// Without a receive request it is not ready, whatever the key.
+TEST(RoceEvent, AWriteWithImmediateAndABadKeyWaitsForAReceive) {
+  Pair p;
+  p.common.rnr_retry = 7;
+  p.connect();
+  Block from(p.a, 64), to(p.b, 64);
+  SendRequest q = to_peer(SendOpcode::WriteImmediate, from.element(0, 8), to);
+  q.remote_key ^= 1;
+  ASSERT_EQ(p.send(p.a, q), 0);
+  p.exchange();
+  EXPECT_EQ(p.b.qp->state, QpState::ReadyToSend);
+  ASSERT_EQ(p.receive(p.b, 7, {to.element(0, 64)}), 0);
+  p.pass(1'000'000);
+  expect_one(p.b, 7, CompletionOpcode::Receive, Status::RemoteAccess);
+}
+
 TEST(RoceEvent, AnOverrunOfAnXrcQueueFailsTheQueuePair) {
   Pair p;
   p.a.adapter.destroy_qp(*p.a.qp);

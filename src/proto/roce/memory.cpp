@@ -109,7 +109,8 @@ Status MemoryTable::bind(uint32_t pd, uint32_t qpn, const SendRequest::Bind& wha
                          uint32_t new_key) noexcept {
   Region* window = table_.find(what.window_key >> 8);
   if (window == nullptr || !window->is_window || window->pd != pd) return Status::WindowBind;
-  if (new_key >> 8 != window->key >> 8) return Status::WindowBind;
+  // The window keeps its index: of the new key the tag counts (10.6.7).
+  new_key = (window->key & ~0xffu) | (new_key & 0xff);
   // One of type 2 has to be invalidated first.
   if (window->type == WindowType::Two && (window->valid || what.length == 0)) return Status::WindowBind;
   if (what.length == 0) {

@@ -70,6 +70,11 @@ struct Requester {
   uint32_t responses = 0;   // that are awaited of those READs
   // Unacknowledged PSNs that do not fill the window: responses, and what the peer keeps behind a gap.
   uint32_t apart = 0;
+  // After a timeout: packets under way at most, until that is no limit any more; from `threshold` on it grows slowly, by
+  // one for each `allowed` that were acknowledged.
+  uint32_t allowed = UINT32_MAX;
+  uint32_t threshold = 0;
+  uint32_t grown = 0;
   // UC to a peer that takes window updates.
   uint32_t window = 0;    // packets under way at most; 0: no limit
   uint32_t reported = 0;  // first PSN that no update has told of

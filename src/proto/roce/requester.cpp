@@ -154,7 +154,8 @@ bool Adapter::scatter(QueuePair& qp, uint32_t index, uint64_t offset,
 bool Adapter::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32_t psn) const noexcept {
   const Requester& r = qp.requester;
   const auto under_way = psn_diff(psn, r.oldest) + 1 - static_cast<int32_t>(r.apart);
-  if (under_way >= static_cast<int32_t>(qp.attributes.window_packets) || r.unasked + 1 >= r.unasked_max)
+  if (under_way >= static_cast<int32_t>(window_of(qp)) || r.unasked + 1 >= r.unasked_max ||
+      r.allowed != UINT32_MAX)
     return true;
   if (!is_last) return false;
   if ((e.flags & signaled) != 0 || r.cursor + 1 == qp.sends.tail || psn_diff(psn, r.next) < 0) return true;
@@ -184,7 +185,7 @@ Adapter::Begin Adapter::begin(QueuePair& qp, SendEntry& e, uint64_t now) noexcep
   // Responses have a window: the peer sends them as fast as it can, and what overflows a buffer on the way has to be
   // asked for again with all that follows. Two READs may be under way whatever their lengths: the second one tells the
   // peer that the first one is missing.
-  if (e.opcode == SendOpcode::Read && r.open_reads >= 2 && r.responses >= qp.attributes.window_packets)
+  if (e.opcode == SendOpcode::Read && r.open_reads >= 2 && r.responses >= window_of(qp))
     return Begin::Blocked;
   if (e.started) {
     if (!e.is_local()) return Begin::Go;
@@ -274,7 +275,7 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
   const size_t mtu = qp.attributes.mtu_bytes();
   const uint32_t psn = psn_add(e.first_psn, r.packet);
   const auto under_way = psn_diff(psn, r.oldest) - static_cast<int32_t>(r.apart);
-  if (qp.is_reliable() && under_way >= static_cast<int32_t>(qp.attributes.window_packets)) return Sent::Idle;
+  if (qp.is_reliable() && under_way >= static_cast<int32_t>(window_of(qp))) return Sent::Idle;
   if (qp.has_window && awaits_window(qp, psn, now)) return Sent::Idle;
   const bool first = r.packet == 0;
   const bool last = r.packet + 1 == e.packets;

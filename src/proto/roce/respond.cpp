@@ -79,7 +79,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
         const uint32_t psn = p.bth.psn;
         for (Resource& other : r.resources) other.pending = false;
         r.pending = 0;
-        if (qp.state != QpState::Error) refuse(qp, wire::roce::NakCode::RemoteAccess, now);
+        if (qp.state != QpState::Error) refuse(qp, wire::roce::NakCode::RemoteAccess, now, Told::ByEvent);
         // Also where the NAK of a later request is owed: this one comes first.
         r.syndrome = wire::roce::syndrome(wire::roce::NakCode::RemoteAccess);
         r.ack_psn = psn;

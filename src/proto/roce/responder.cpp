@@ -221,6 +221,9 @@ void Adapter::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexce
   uint32_t key = r.key;
   uint64_t left = r.length - r.received;
   std::byte* at = nullptr;
+  // The receive request is taken first: without one there is an RNR NAK whatever else is wrong, and what is wrong then is
+  // told by its completion (class C of table 63, C9-222.1.1).
+  if (has_data && !r.has_receive && !take_receive(qp, shared_queue(qp, packet))) return refuse_rnr(qp);
   if (traits.begins) {
     const wire::roce::Reth& reth = packet.reth;
     address = reth.address;
@@ -235,7 +238,6 @@ void Adapter::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexce
   if (traits.ends ? bytes != left : bytes >= left) return refuse(qp, NakCode::InvalidRequest, now);
   if (bytes != 0 && !memory_.remote(key, pd, qp.number, address, bytes, remote_write, at))
     return refuse(qp, NakCode::RemoteAccess, now);
-  if (has_data && !r.has_receive && !take_receive(qp, shared_queue(qp, packet))) return refuse_rnr(qp);
   if (bytes != 0) std::memcpy(at, packet.payload.data(), bytes);
   if (traits.begins) {
     r.address = address;
@@ -418,11 +420,18 @@ void Adapter::owe_nak(QueuePair& qp, uint8_t syndrome) noexcept {
   r.ack_psn = r.expected;
 }
 
+// A fault of class C (9.9.3.1.3): a NAK, and ERR. The receive request that the message uses is completed with the error;
+// where it uses none there is an asynchronous event.
 void Adapter::refuse(QueuePair& qp, NakCode code, uint64_t now, Told told) noexcept {
   Responder& r = qp.responder;
   if (!qp.is_reliable()) {
     r.message = Message::None;  // and the receive request waits for the next message
     return;
+  }
+  if (told == Told::ByEither && r.has_receive) {
+    fail_receive(qp, code == NakCode::RemoteAccess ? Status::RemoteAccess : Status::RemoteInvalidRequest,
+                 now);
+    told = Told::ByCompletion;
   }
   owe_nak(qp, syndrome(code));
   r.is_final = true;

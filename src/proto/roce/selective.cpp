@@ -254,6 +254,7 @@ void Adapter::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint
   // A peer that answers is there: this is no failed attempt, and times_max is the bound.
   find_lost(qp, limit, [&](uint32_t psn) { return !a.kept.has(psn) && a.is_lost(psn); });
   if (is_news) {
+    if (r.allowed != UINT32_MAX) narrow(qp, window_of(qp) / 2);
     const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
     if (timeout != UINT64_MAX) r.deadline = now + timeout;
     a.probes = 0;
@@ -310,33 +311,6 @@ void Adapter::find_lost(QueuePair& qp, uint32_t limit, IsLost&& is_lost) noexcep
       a.touch(psn);
     }
   }
-}
-
-// Nothing was heard for a timeout: all that is under way is lost, whatever maps said. False: going back is for this.
-bool Adapter::repeat_all(QueuePair& qp, uint64_t now) noexcept {
-  Requester& r = qp.requester;
-  if (qp.repeater == nullptr || !qp.repeater->knows || r.open_reads != 0 || r.wait_until != UINT64_MAX ||
-      r.oldest == r.next || is_going_back(qp))
-    return false;
-  const auto limit = static_cast<uint32_t>(psn_diff(r.next, r.oldest));
-  if (limit > kept_span) return false;
-  Repeater& a = *qp.repeater;
-  // What could not be sent since has not failed again.
-  if (!a.lost.has(r.oldest)) {
-    if (r.retries == 0) {
-      fail_send(qp, Status::RetryExceeded, now);
-      return true;
-    }
-    --r.retries;
-  }
-  end_repeats(qp);
-  a.open(r.oldest);
-  find_lost(qp, limit, [](uint32_t) { return true; });
-  qp.attention |= attention_repeat;
-  make_ready(qp);
-  const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
-  r.deadline = timeout == UINT64_MAX ? UINT64_MAX : now + timeout;
-  return true;
 }
 
 void Adapter::end_repeats(QueuePair& qp) noexcept {

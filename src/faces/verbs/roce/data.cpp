@@ -113,7 +113,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     }
     status = -device.adapter().post_send(*mine.pair, request, now);
     if (status != 0) break;
-    if (wr->opcode == IBV_WR_BIND_MW) wr->bind_mw.mw->rkey = wr->bind_mw.rkey;
+    if (wr->opcode == IBV_WR_BIND_MW) wr->bind_mw.mw->rkey = request.remote_key;
   }
   if (status != 0) *bad = wr;
   device.posted(now);

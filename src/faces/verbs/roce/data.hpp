@@ -37,7 +37,7 @@ inline int next_completion(Cq& cq, roce::Completion& out) noexcept {
 inline void set_bind(roce::SendRequest& to, const ibv_mw& mw, uint32_t rkey,
                      const ibv_mw_bind_info& info) noexcept {
   to.opcode = roce::SendOpcode::BindWindow;
-  to.remote_key = rkey;
+  to.remote_key = (mw.rkey & ~0xffu) | (rkey & 0xff);  // the window keeps its index
   to.bind = {mw.rkey, info.mr == nullptr ? 0 : info.mr->lkey, info.addr, info.length, info.mw_access_flags};
 }
 
