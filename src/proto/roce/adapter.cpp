@@ -3,6 +3,7 @@
 #include "proto/roce/adapter.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -64,13 +65,35 @@ int Adapter::destroy_srq(SharedReceiveQueue& srq) noexcept {
 
 // --- queue pairs ---
 
+// Which of them, and what there is.
+static Error too_much(const Capacities& c, bool receives) {
+  struct Asked {
+    const char* what;
+    uint32_t wanted;
+    uint32_t most;
+  };
+  const std::array asked{Asked{"max_send_wr", c.send_requests, requests_max},
+                         Asked{"max_send_sge", c.send_elements, elements_max},
+                         Asked{"max_inline_data", c.inline_bytes, inline_bytes_max},
+                         Asked{"max_recv_wr", receives ? c.receive_requests : 0, requests_max},
+                         Asked{"max_recv_sge", receives ? c.receive_elements : 0, elements_max}};
+  std::string why;
+  for (const Asked& one : asked)
+    if (one.wanted > one.most)
+      why += (why.empty() ? "" : ", ") + std::string(one.what) + " " + std::to_string(one.wanted) +
+             " is above the limit of " + std::to_string(one.most);
+  return Error{EINVAL, "a queue pair is too large: " + why};
+}
+
 Result<QueuePair*> Adapter::create_qp(const QueuePairRequest& request) {
   const Capacities& c = request.capacities;
   const bool sends = request.type != QpType::XrcReceive;
   const bool receives = !sends || request.type == QpType::XrcSend ? false : request.srq == nullptr;
-  if (c.send_requests > requests_max || c.receive_requests > requests_max || c.send_elements > elements_max ||
-      c.receive_elements > elements_max || c.inline_bytes > inline_bytes_max)
-    return Error{EINVAL, "more requests, elements or inline bytes than a queue has"};
+  // What the queue pair has no queue for is not looked at (ibv_create_qp(3): a queue pair with a shared receive queue).
+  const bool sends_too_much =
+      c.send_requests > requests_max || c.send_elements > elements_max || c.inline_bytes > inline_bytes_max;
+  const bool receives_too_much = c.receive_requests > requests_max || c.receive_elements > elements_max;
+  if ((sends && sends_too_much) || (receives && receives_too_much)) return too_much(c, receives);
   if (sends && request.send_cq == nullptr)
     return Error{EINVAL, "a queue pair that sends needs a completion queue for it"};
   if (request.type != QpType::XrcSend && sends && request.receive_cq == nullptr)

@@ -15,11 +15,16 @@ MemoryTable::~MemoryTable() {
 }
 
 Result<Region*> MemoryTable::keep(std::unique_ptr<Region> region) {
+  size_t& count = counts_[region->is_window ? 1 : 0];
+  if (count == keys_max)
+    return Error{ENOMEM, region->is_window ? "as many memory windows as a device has (max_mw)"
+                                           : "as many memory regions as a device has (max_mr)"};
   uint8_t tag = 0;
   if (!random_(&tag, sizeof tag)) return Error{EAGAIN, "the system has no random numbers"};
   auto number = table_.add(*region);
   if (!number) return number.error();
   region->key = *number << 8 | tag;
+  ++count;
   return region.release();
 }
 
@@ -81,6 +86,7 @@ bool MemoryTable::place_unmapped(const Region& r, uint64_t length, bool write,
 int MemoryTable::remove(Region& region) noexcept {
   if (region.windows != 0) return -EBUSY;
   table_.remove(region.key >> 8);
+  --counts_[0];
   delete &region;
   return 0;
 }
@@ -102,6 +108,7 @@ void MemoryTable::release(Region& window) noexcept {
 void MemoryTable::remove_window(Region& window) noexcept {
   release(window);
   table_.remove(window.key >> 8);
+  --counts_[1];
   delete &window;
 }
 

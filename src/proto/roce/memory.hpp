@@ -6,6 +6,7 @@
 // invalidated is not reached again.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -42,7 +43,7 @@ using Probe = bool (*)(std::byte* at, uint64_t length, bool write) noexcept;
 
 class MemoryTable {
  public:
-  explicit MemoryTable(Random random) : random_(random), table_(keys_max, random) {}
+  explicit MemoryTable(Random random) : random_(random), table_(2 * keys_max, random) {}
   MemoryTable(const MemoryTable&) = delete;
   MemoryTable& operator=(const MemoryTable&) = delete;
   ~MemoryTable();
@@ -109,6 +110,7 @@ class MemoryTable {
 
   Random random_;
   NumberTable<Region> table_;
+  std::array<size_t, 2> counts_{};  // regions, windows: at most keys_max of each
 };
 
 }  // namespace weft::proto::roce

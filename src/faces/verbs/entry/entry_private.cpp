@@ -7,9 +7,10 @@
 
 #include "faces/verbs/entry/exported.hpp"
 #include "faces/verbs/library/calls.hpp"
+#include "faces/verbs/library/told.hpp"
 
 #define WEFT_PRIVATE(name) \
-  WEFT_EXPORT int name() { return EOPNOTSUPP; }
+  WEFT_EXPORT int name() { return errno = EOPNOTSUPP; }
 
 extern "C" {
 
@@ -21,7 +22,7 @@ WEFT_EXPORT void verbs_register_driver_34(const void*) {}
 
 // ibv_devinfo(1) and Python's pyverbs ask it.
 WEFT_EXPORT int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type) {
-  return weft::verbs::query_gid_type(context, port, index, type);
+  return weft::verbs::told<weft::verbs::query_gid_type>(context, port, index, type);
 }
 
 WEFT_EXPORT void __verbs_log(void*, uint32_t, const char*, ...) {}

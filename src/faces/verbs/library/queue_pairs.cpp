@@ -149,7 +149,8 @@ ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr) noexcept {
 
 ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept {
   const auto convert = ops_of(qp->context).qp_to_qp_ex;
-  return convert != nullptr ? convert(qp) : nullptr;
+  ibv_qp_ex* const extended = convert != nullptr ? convert(qp) : nullptr;
+  return extended != nullptr ? extended : refuse(EOPNOTSUPP);
 }
 
 int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) noexcept {

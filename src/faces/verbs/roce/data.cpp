@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <span>
 
+#include "faces/verbs/library/told.hpp"
+
 namespace weft::verbs::soft {
 namespace {
 
@@ -26,6 +28,7 @@ void fill(ibv_wc& to, const roce::Completion& c) noexcept {
 
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept {
   Cq& mine = of(cq);
+  ErrnoKeeper keeper;
   const Guard guard(mine.instance->lock());
   if (count <= 0) return 0;
   const auto take = [&] {
@@ -33,16 +36,19 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept {
     return mine.queue->poll(static_cast<size_t>(count), [&](const roce::Completion& c) { fill(*to++, c); });
   };
   link::roce::Device& device = mine.instance->device();
-  if (const int taken = take(); taken != 0) {
+  if (const int taken = take(); taken > 0) {
     device.polled();
     return taken;
   }
   (void)device.poll();
-  return take();
+  const int taken = take();
+  if (taken < 0) keeper.fails(-taken);
+  return taken;
 }
 
 int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept {
   Cq& mine = of(cq);
+  const ErrnoKeeper keeper;
   const Guard guard(mine.instance->lock());
   mine.queue->arm(solicited_only != 0);
   mine.instance->device().expect_sleep();
@@ -102,6 +108,7 @@ bool fill(roce::SendRequest& to, const Qp& qp, const ibv_send_wr& wr) noexcept {
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
   Qp& mine = of(qp);
   link::roce::Device& device = mine.instance->device();
+  ErrnoKeeper keeper;
   const Guard guard(device.lock());
   const uint64_t now = device.now();
   int status = 0;
@@ -115,13 +122,15 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     if (status != 0) break;
     if (wr->opcode == IBV_WR_BIND_MW) wr->bind_mw.mw->rkey = request.remote_key;
   }
-  if (status != 0) *bad = wr;
   device.posted(now);
-  return status;
+  if (status == 0) [[likely]]
+    return 0;
+  *bad = wr;
+  return keeper.fails(status);
 }
 
 template <class Post>
-int post_list(ibv_recv_wr* wr, ibv_recv_wr** bad, Post&& post) noexcept {
+int post_list(ErrnoKeeper& keeper, ibv_recv_wr* wr, ibv_recv_wr** bad, Post&& post) noexcept {
   for (; wr != nullptr; wr = wr->next) {
     int status = -EINVAL;
     if (wr->num_sge >= 0)
@@ -129,26 +138,28 @@ int post_list(ibv_recv_wr* wr, ibv_recv_wr** bad, Post&& post) noexcept {
           post(roce::ReceiveRequest{wr->wr_id, elements_of(wr->sg_list, static_cast<size_t>(wr->num_sge))});
     if (status == 0) continue;
     *bad = wr;
-    return -status;
+    return keeper.fails(-status);
   }
   return 0;
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
   Qp& mine = of(qp);
+  ErrnoKeeper keeper;
   const Guard guard(mine.instance->lock());
   link::roce::Device& device = mine.instance->device();
   // The time of a completion: only a queue pair in the state ERR has one at once.
   const uint64_t now = mine.pair->state == roce::QpState::Error ? device.now() : 0;
-  return post_list(wr, bad, [&](const roce::ReceiveRequest& request) {
+  return post_list(keeper, wr, bad, [&](const roce::ReceiveRequest& request) {
     return device.adapter().post_receive(*mine.pair, request, now);
   });
 }
 
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
   Srq& mine = of(srq);
+  ErrnoKeeper keeper;
   const Guard guard(mine.instance->lock());
-  return post_list(wr, bad, [&](const roce::ReceiveRequest& request) {
+  return post_list(keeper, wr, bad, [&](const roce::ReceiveRequest& request) {
     return mine.instance->device().adapter().post_receive(*mine.queue, request);
   });
 }

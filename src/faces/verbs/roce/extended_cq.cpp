@@ -2,21 +2,25 @@
 // Extended completion queues: ibv_start_poll and the ibv_wc_read_* calls (ibv_create_cq_ex(3)).
 #include <cerrno>
 
+#include "faces/verbs/library/told.hpp"
 #include "faces/verbs/roce/data.hpp"
-#include "os/clock.hpp"
 
 namespace weft::verbs::soft {
 namespace {
 
+// An empty queue is no failure: errno stays as it was.
 int advance(Cq& cq) noexcept {
+  ErrnoKeeper keeper;
   int taken = 0;
   {
     const Guard guard(cq.instance->lock());
     taken = next_completion(cq, cq.current);
   }
-  if (taken <= 0) return taken == 0 ? ENOENT : -taken;
+  if (taken <= 0) return taken == 0 ? ENOENT : keeper.fails(-taken);
   cq.wr_id = cq.current.id;
   cq.status = static_cast<ibv_wc_status>(cq.current.status);
+  if (cq.tells_time_of_day) [[unlikely]]
+    cq.current_time_of_day = cq.wall_clock.at(cq.current.time_ns);
   return 0;
 }
 
@@ -26,7 +30,7 @@ void give(Cq& cq) noexcept {
 }
 
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) noexcept {
-  if (attr->comp_mask != 0) return EINVAL;
+  if (attr->comp_mask != 0) return errno = EINVAL;
   Cq& mine = of(cq);
   if (!mine.is_single_threaded) mine.polling.lock();
   const int status = advance(mine);
@@ -49,9 +53,7 @@ uint32_t read_slid(ibv_cq_ex*) noexcept { return 0; }
 uint8_t read_sl(ibv_cq_ex*) noexcept { return 0; }
 uint8_t read_dlid_path_bits(ibv_cq_ex*) noexcept { return 0; }
 uint64_t read_completion_ts(ibv_cq_ex* cq) noexcept { return at(cq).time_ns; }
-uint64_t read_completion_wallclock_ns(ibv_cq_ex* cq) noexcept {
-  return at(cq).time_ns + (os::realtime_ns() - os::monotonic_ns());
-}
+uint64_t read_completion_wallclock_ns(ibv_cq_ex* cq) noexcept { return of(cq).current_time_of_day; }
 
 }  // namespace
 

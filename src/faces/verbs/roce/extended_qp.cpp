@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "faces/verbs/library/told.hpp"
 #include "faces/verbs/roce/data.hpp"
 
 namespace weft::verbs::soft {
@@ -163,9 +164,10 @@ int post(Qp& qp, Batch& batch) noexcept {
 
 int wr_complete(ibv_qp_ex* qp) noexcept {
   Batch& batch = *of(qp).batch;
+  ErrnoKeeper keeper;
   const int status = post(of(qp), batch);
   batch.mutex.unlock();
-  return status;
+  return status == 0 ? 0 : keeper.fails(status);
 }
 void wr_abort(ibv_qp_ex* qp) noexcept { of(qp).batch->mutex.unlock(); }
 

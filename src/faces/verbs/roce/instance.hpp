@@ -48,6 +48,8 @@ class Instance final : roce::Events {
 
   // --- with the lock ---
   uint32_t next_number() noexcept { return ++numbers_; }  // of protection and XRC domains; never 0
+  uint32_t domains = 0;                                   // protection domains
+  uint32_t handles = 0;                                   // address handles
   // XRC domains that files name (ibv_open_xrcd(3)).
   struct FileDomain {
     uint64_t device;

@@ -16,11 +16,20 @@ namespace {
 
 // --- protection domains ---
 
+// With the lock.
+Result<void> count_domain(Opened& own) {
+  if (own.instance->domains == domains_max)
+    return Error{ENOMEM, "as many protection domains as a device has (max_pd)"};
+  ++own.instance->domains;
+  return {};
+}
+
 ibv_pd* alloc_pd(ibv_context* context) noexcept {
   return made<Pd>([&]() -> Result<Pd*> {
     Opened& own = opened(context);
     auto pd = std::make_unique<Pd>();
     const Guard guard(own.lock());
+    if (auto ok = count_domain(own); !ok) return ok.error();
     pd->number = own.instance->next_number();
     pd->handle = pd->number;
     own.pds.push_back(*pd);
@@ -36,6 +45,7 @@ ibv_pd* alloc_parent_domain(ibv_pd* base, ibv_td*) noexcept {
     pd->number = pd->base->number;
     pd->handle = pd->number;
     const Guard guard(own.lock());
+    if (auto ok = count_domain(own); !ok) return ok.error();
     ++pd->base->users;
     own.pds.push_back(*pd);
     return pd.release();
@@ -49,6 +59,7 @@ int dealloc_pd(ibv_pd* pd) noexcept {
     const Guard guard(own.lock());
     if (mine.users != 0) return EBUSY;
     if (mine.base != nullptr) --mine.base->users;
+    --own.instance->domains;
     own.pds.remove(mine);
   }
   delete &mine;
@@ -271,6 +282,9 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) noexcept {
     auto ah = std::make_unique<Ah>();
     ah->to = *to;
     const Guard guard(own.lock());
+    if (own.instance->handles == handles_max)
+      return Error{ENOMEM, "as many address handles as a device has (max_ah)"};
+    ++own.instance->handles;
     ++of(pd).users;
     own.ahs.push_back(*ah);
     return ah.release();
@@ -283,6 +297,7 @@ int destroy_ah(ibv_ah* ah) noexcept {
   {
     const Guard guard(own.lock());
     --of(ah->pd).users;
+    --own.instance->handles;
     own.ahs.remove(mine);
   }
   delete &mine;
@@ -361,9 +376,9 @@ void free_left(Opened& left) noexcept {
   free_each(left.cqs, [&](Cq& cq) { (void)adapter.destroy_cq(*cq.queue); });
   free_each(left.mws, [&](Mw& mw) { adapter.memory().remove_window(*mw.window); });
   free_each(left.mrs, [&](Mr& mr) { (void)adapter.memory().remove(*mr.region); });
-  free_each(left.ahs, [](Ah&) {});
+  free_each(left.ahs, [&](Ah&) { --left.instance->handles; });
   free_each(left.xrcds, [&](Xrcd& xrcd) { forget(*left.instance, xrcd); });
-  free_each(left.pds, [](Pd&) {});
+  free_each(left.pds, [&](Pd&) { --left.instance->domains; });
 }
 
 }  // namespace weft::verbs::soft

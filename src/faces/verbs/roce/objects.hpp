@@ -13,11 +13,16 @@
 #include "base/list.hpp"
 #include "faces/verbs/roce/instance.hpp"
 #include "os/lock.hpp"
+#include "os/wall_clock.hpp"
 #include "proto/roce/adapter.hpp"
 
 namespace weft::verbs::soft {
 
 using Guard = std::scoped_lock<os::Lock>;
+
+// What query_device() tells beyond the limits of the adapter; of a device in this process, whatever its contexts.
+inline constexpr uint32_t domains_max = 65536;     // protection domains, parent domains among them
+inline constexpr uint32_t handles_max = 1u << 20;  // address handles
 
 // A parent domain is another name of its base.
 struct Pd : ibv_pd, ListHook {
@@ -54,7 +59,10 @@ struct Cq : ibv_cq_ex, ListHook {
   // Between start_poll and end_poll.
   os::Lock polling;
   bool is_single_threaded = false;
+  bool tells_time_of_day = false;  // IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
   roce::Completion current;
+  uint64_t current_time_of_day = 0;  // when it was completed
+  os::WallClock wall_clock;
 };
 
 struct Srq : ibv_srq, ListHook {

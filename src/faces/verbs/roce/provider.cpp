@@ -35,7 +35,8 @@ int query_device(ibv_context* context, ibv_device_attr_ex* out) noexcept {
   a.max_cq = a.max_srq = static_cast<int>(roce::objects_max);
   a.max_cqe = static_cast<int>(roce::completions_max);
   a.max_mr = a.max_mw = static_cast<int>(roce::keys_max);
-  a.max_pd = a.max_ah = INT32_MAX;
+  a.max_pd = static_cast<int>(domains_max);
+  a.max_ah = static_cast<int>(handles_max);
   a.max_qp_rd_atom = a.max_qp_init_rd_atom = static_cast<int>(roce::reads_max);
   a.max_res_rd_atom = a.max_qp_rd_atom * a.max_qp;
   a.atomic_cap = IBV_ATOMIC_GLOB;

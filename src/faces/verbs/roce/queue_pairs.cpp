@@ -46,8 +46,11 @@ Result<roce::QueuePairRequest> request_of(const ibv_qp_init_attr_ex& attr) {
     request.receive_cq = attr.recv_cq == nullptr ? nullptr : of(attr.recv_cq).queue;
     request.srq = attr.srq == nullptr ? nullptr : of(attr.srq).queue;
   }
-  request.capacities = {attr.cap.max_send_wr, attr.cap.max_recv_wr, attr.cap.max_send_sge,
-                        attr.cap.max_recv_sge, attr.cap.max_inline_data};
+  request.capacities.send_requests = attr.cap.max_send_wr;
+  request.capacities.send_elements = attr.cap.max_send_sge;
+  request.capacities.inline_bytes = attr.cap.max_inline_data;
+  request.capacities.receive_requests = attr.cap.max_recv_wr;
+  request.capacities.receive_elements = attr.cap.max_recv_sge;
   request.signal_all = attr.sq_sig_all != 0;
   return request;
 }
@@ -71,6 +74,9 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr) noexcept {
     if (!request) return request.error();
     auto mine = std::make_unique<Qp>();
     mine->instance = own.instance.get();
+    // Without a receive queue of its own it has no capacity of one, whatever was asked for.
+    if (request->receive_cq == nullptr || request->srq != nullptr)
+      attr->cap.max_recv_wr = attr->cap.max_recv_sge = 0;
     mine->cap = attr->cap;
     mine->signal_all = request->signal_all;
     mine->handles = std::make_shared<std::vector<Qp*>>(1, mine.get());
