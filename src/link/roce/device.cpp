@@ -67,7 +67,7 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, pro
     device->card_->ring();  // who has the address was announced
     device->card_->set_rung_by_owner(true);
   }
-  device->shown_.emplace(settings.name, device->addresses());
+  device->shown_.emplace(settings.name, device->addresses(), settings.audience);
   device->adapter_.observe(&*device->shown_);
   if (settings.has_thread) {
     // Made when it is asked for; a thread that cannot sleep on its sockets would hear nothing.

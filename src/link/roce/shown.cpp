@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "link/roce/device.hpp"
+#include "os/clock.hpp"
 #include "os/plain_address.hpp"
 
 namespace weft::link::roce {
@@ -33,8 +34,9 @@ std::string_view name_of(QpType type) noexcept {
 
 }  // namespace
 
-Shown::Shown(const std::string& name, const std::string& addresses) noexcept
-    : device_(os::StatisticsEntry::open(os::StatisticsEntry::Kind::Device, name, addresses)) {}
+Shown::Shown(const std::string& name, const std::string& addresses, const packet::Audience& audience) noexcept
+    : faults_(name, audience),
+      device_(os::StatisticsEntry::open(os::StatisticsEntry::Kind::Device, name, addresses)) {}
 
 void Shown::show(const proto::roce::AdapterCounters& adapter, const DeviceCounters& device,
                  const PortCounters& ports, uint64_t lost) noexcept {
@@ -66,6 +68,10 @@ void Shown::on_create(const QueuePair& qp) noexcept try {
           false};
   show(line, qp);
 } catch (const std::exception&) {  // no memory: this one is not shown
+}
+
+void Shown::on_fault(const QueuePair* qp, const proto::roce::Fault& fault) noexcept {
+  faults_.tell(qp, fault, os::monotonic_ns());
 }
 
 void Shown::on_destroy(const QueuePair& qp) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Shown: what others see of a device and its queue pairs in the statistics page (docs/statistics.md). Must not know how
-// packets travel.
+// Shown: what others see of a device and its queue pairs in the statistics page (docs/statistics.md), and what is told of
+// its faults. Must not know how packets travel.
 //
 // Copies of counters that are kept anyway: show() is called now and then, and the data path pays nothing.
 #pragma once
@@ -9,6 +9,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "link/roce/fault_log.hpp"
 #include "link/roce/gid.hpp"
 #include "os/statistics.hpp"
 #include "proto/roce/adapter.hpp"
@@ -20,7 +21,8 @@ struct PortCounters;
 
 class Shown final : public proto::roce::QueuePairObserver {
  public:
-  Shown(const std::string& name, const std::string& addresses) noexcept;
+  // Faults are told to the audience.
+  Shown(const std::string& name, const std::string& addresses, const packet::Audience& audience) noexcept;
 
   // `lost`: frames that packet sockets had no room for.
   void show(const proto::roce::AdapterCounters& adapter, const DeviceCounters& device,
@@ -30,6 +32,7 @@ class Shown final : public proto::roce::QueuePairObserver {
 
   void on_create(const proto::roce::QueuePair& qp) noexcept override;
   void on_destroy(const proto::roce::QueuePair& qp) noexcept override;
+  void on_fault(const proto::roce::QueuePair* qp, const proto::roce::Fault& fault) noexcept override;
 
  private:
   struct Line {
@@ -39,6 +42,7 @@ class Shown final : public proto::roce::QueuePairObserver {
   };
   static void show(Line& line, const proto::roce::QueuePair& qp) noexcept;
 
+  FaultLog faults_;
   os::StatisticsEntry device_;
   std::unordered_map<uint32_t, Line> lines_;  // by number of the queue pair
 };

@@ -103,6 +103,7 @@ void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept
     return;
   if (!find_open(qp, psn, index)) {
     ++counters_.ghosts;
+    ++qp.ghosts;
     return;
   }
   const uint8_t value = packet.aeth.value();
@@ -112,6 +113,7 @@ void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept
   if (kind != AckKind::Ack) {
     ++counters_.naks_received;
     ++qp.naks_received;
+    count_nak(qp, packet.aeth.syndrome);
   }
   if (!reach(qp, index, psn, now)) return;
   switch (kind) {

@@ -155,6 +155,7 @@ void Adapter::reset(QueuePair& qp) noexcept {
   qp.responder = std::move(fresh);
   qp.drain_pending = qp.last_told = false;
   qp.attention = 0;
+  qp.cause = WEFT_FAULT_NONE;
   qp.pace = Pace();
   qp.pace_until = UINT64_MAX;
   qp.state = QpState::Reset;
@@ -217,6 +218,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
     if (r.pending != 0 || r.syndrome != wire::roce::syndrome_ack) r.ack_due = false;
     for (Resource& one : r.resources) one.pending = false;
     r.pending = 0;
+    qp.cause = WEFT_FAULT_MODIFIED;
     to_error(qp, now);
     return {};
   }
@@ -242,6 +244,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
     tell_drained(qp);
   }
   if (to == QpState::ReadyToSend) {
+    qp.cause = WEFT_FAULT_NONE;  // also from SQE
     make_ready(qp);
     flush(now);
   }
@@ -275,9 +278,7 @@ void Adapter::complete(CompletionQueue* cq, QueuePair& qp, const Completion& com
 
 // --- commands ---
 
-namespace {
-
-bool allowed(QpType type, SendOpcode opcode) noexcept {
+bool Adapter::allowed(QpType type, SendOpcode opcode) noexcept {
   const bool plain = opcode == SendOpcode::Send || opcode == SendOpcode::SendImmediate;
   switch (type) {
     case QpType::Rc:
@@ -294,13 +295,11 @@ bool allowed(QpType type, SendOpcode opcode) noexcept {
   return false;
 }
 
-uint64_t length_of(std::span<const Element> elements) noexcept {
+static uint64_t length_of(std::span<const Element> elements) noexcept {
   uint64_t length = 0;
   for (const Element& element : elements) length += element.length;
   return length;
 }
-
-}  // namespace
 
 int Adapter::check(const QueuePair& qp, const SendRequest& request) const noexcept {
   if (qp.state == QpState::Reset || qp.state == QpState::Init || qp.state == QpState::ReadyToReceive)
@@ -387,6 +386,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   if (qp == nullptr) {
     if (packet.bth.destination == group_qpn && arrival.group != nullptr)
       return on_group_datagram(arrival, packet, now);
+    tell_dropped(nullptr, arrival, packet, WEFT_FAULT_QPN_UNKNOWN);
     ++counters_.unknown;
     return;
   }
@@ -401,11 +401,15 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
                        (sends || qp->state == QpState::ReadyToReceive || qp->state == QpState::SendError)
                  : qp->type != QpType::XrcReceive && sends;
   if (packet.transport() != transport || !takes) {
+    if (packet.transport() == transport || packet.transport() < Transport::Congestion) [[unlikely]]
+      tell_dropped(qp, arrival, packet, WEFT_FAULT_QP_STATE);
     return on_other(*qp, is_peer(*qp, arrival), packet, now);
   }
   // The default partition, as full or limited member (10.9.3).
   const bool same_partition = (packet.bth.pkey & 0x7fff) == 0x7fff;
   if (!same_partition || (qp->type != QpType::Ud && !is_peer(*qp, arrival))) {
+    tell_dropped(qp, arrival, packet, same_partition ? WEFT_FAULT_QP_SOURCE : WEFT_FAULT_PKEY, 0xffff,
+                 packet.bth.pkey);
     ++counters_.foreign;
     return;
   }
@@ -472,6 +476,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
 void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
   if (qp.state == QpState::Error || qp.state == QpState::Reset) return;
   qp.responder.ack_due = false;  // the program has not got the completion of what would be acknowledged
+  tell_overrun(qp);
   to_error(qp, now);
   events_.on_async({AsyncKind::QpFatal, &qp, nullptr, nullptr});
 }

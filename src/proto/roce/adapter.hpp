@@ -25,6 +25,7 @@
 #include "base/list.hpp"
 #include "base/result.hpp"
 #include "proto/roce/attributes.hpp"
+#include "proto/roce/fault.hpp"
 #include "proto/roce/memory.hpp"
 #include "proto/roce/number_table.hpp"
 #include "proto/roce/psn.hpp"
@@ -77,6 +78,7 @@ struct AdapterCounters {
   uint64_t ghosts = 0;  // acknowledgements and responses of nothing that is open; requests with a wrong tag
   uint64_t naks_sent = 0;
   uint64_t naks_received = 0;
+  NakCounters naks;  // both of these
   uint64_t timeouts = 0;
   uint64_t marked = 0;              // ECN: packets of peers that arrived so
   uint64_t congestion_notices = 0;  // CNP: of peers
@@ -86,10 +88,13 @@ struct AdapterCounters {
   uint64_t too_long = 0;  // messages of UD and UC that are longer than the posted receive
 };
 
-// Who keeps account of queue pairs. Calls come from create_qp() and destroy_qp(), and from the adapter's destructor.
+// Who keeps account of queue pairs. Calls come from create_qp() and destroy_qp(), and from the adapter's destructor;
+// on_fault() from wherever a request fails, a packet is dropped or a call refused, at any rate that peers like.
 struct QueuePairObserver {
   virtual void on_create(const QueuePair& qp) noexcept = 0;
   virtual void on_destroy(const QueuePair& qp) noexcept = 0;
+  // Null: a packet to a queue pair that is not there.
+  virtual void on_fault(const QueuePair* qp, const Fault& fault) noexcept = 0;
 
  protected:
   ~QueuePairObserver() = default;
@@ -154,6 +159,9 @@ class Adapter {
   int post_receive(SharedReceiveQueue& srq, const ReceiveRequest& request) noexcept {
     return srq.queue.post(request);
   }
+  // Why post_send(), or check(), and post_receive() refused that request: told to the observer.
+  void tell_refused(const QueuePair& qp, const SendRequest& request) const noexcept;
+  void tell_refused(const QueuePair& qp, const ReceiveRequest& request) const noexcept;
 
   // --- input ---
   void on_packet(const Arrival& arrival, uint64_t now) noexcept;
@@ -218,6 +226,24 @@ class Adapter {
   void reset(QueuePair& qp) noexcept;
   void to_error(QueuePair& qp, uint64_t now) noexcept;
   void complete(CompletionQueue* cq, QueuePair& qp, const Completion& completion, bool is_solicited) noexcept;
+
+  // fault.cpp: nothing of it changes what happens but `cause` of the queue pair, which its next completions tell
+  void tell(QueuePair& qp, const Fault& fault) noexcept;
+  void tell_send(QueuePair& qp, Status status) noexcept;
+  void tell_receive(QueuePair& qp, Status status, const Packet& packet) noexcept;
+  void tell_refusal(QueuePair& qp, const Packet& packet, Cause cause, uint64_t wanted = 0,
+                    uint64_t given = 0) noexcept;
+  void tell_access(QueuePair& qp, const Packet& packet, uint32_t key, uint32_t pd, uint64_t address,
+                   uint64_t length, uint32_t rights) noexcept;
+  void tell_response(QueuePair& qp, const Resource& one, uint64_t address, uint64_t length) noexcept;
+  void tell_overrun(QueuePair& qp) noexcept;
+  void tell_dropped(const QueuePair* qp, const Arrival& arrival, const Packet& packet, Cause cause,
+                    uint64_t wanted = 0, uint64_t given = 0) const noexcept;
+  void tell_gap(const QueuePair& qp, const Packet& packet) const noexcept;
+  static bool allowed(QpType type, SendOpcode opcode) noexcept;
+  bool find_bad_element(std::span<const Element> elements, uint32_t pd, bool write,
+                        Fault& fault) const noexcept;
+  void count_nak(QueuePair& qp, uint8_t syndrome) noexcept;
 
   // congestion.cpp
   void on_marked(QueuePair& qp, uint64_t now) noexcept;

@@ -47,6 +47,7 @@ void Adapter::on_datagram(QueuePair& qp, const Arrival& arrival, const Packet& p
                           uint64_t now) noexcept {
   Responder& r = qp.responder;
   if (packet.deth.qkey != qp.attributes.qkey) {
+    tell_dropped(&qp, arrival, packet, WEFT_FAULT_QKEY, qp.attributes.qkey, packet.deth.qkey);
     ++counters_.foreign;
     return;
   }
@@ -54,11 +55,12 @@ void Adapter::on_datagram(QueuePair& qp, const Arrival& arrival, const Packet& p
   // stays for the next datagram: class D of the responder's table in IBTA 9.9, which completes nothing and leaves the state
   // as it is. Anyone who knows QPN and Q_Key can send such a datagram.
   const Receive* const receive = (qp.srq != nullptr ? qp.srq->queue : qp.receives).front();
-  if (receive == nullptr) return;
+  if (receive == nullptr) return tell_dropped(&qp, arrival, packet, WEFT_FAULT_NO_RECEIVE);
   if (packet.payload.size() + grh_bytes > receive->room) {
     ++counters_.too_long;
     ++qp.too_long;
-    return;
+    return tell_dropped(&qp, arrival, packet, WEFT_FAULT_RECEIVE_SHORT, packet.payload.size() + grh_bytes,
+                        receive->room);
   }
   (void)take_receive(qp, qp.srq);
   std::array<std::byte, grh_bytes> grh{};

@@ -83,6 +83,37 @@ bool MemoryTable::place_unmapped(const Region& r, uint64_t length, bool write,
   return true;
 }
 
+void MemoryTable::why_not(uint32_t key, uint32_t pd, uint32_t qpn, uint64_t address, uint64_t length,
+                          uint32_t rights, bool is_remote, Fault& fault) const noexcept {
+  fault.has_memory = true;
+  fault.key = key;
+  fault.address = address;
+  fault.length = length;
+  const Region* r = find(key);
+  if (r == nullptr || (r->is_window && !is_remote)) {
+    fault.cause = is_remote ? WEFT_FAULT_RKEY_UNKNOWN : WEFT_FAULT_LKEY_UNKNOWN;
+    return;
+  }
+  fault.has_region = true;
+  fault.base = r->base;
+  fault.bytes = r->length;
+  if (r->pd != pd) {
+    fault.cause = is_remote ? WEFT_FAULT_RKEY_DOMAIN : WEFT_FAULT_LKEY_DOMAIN;
+  } else if ((r->access & rights) != rights) {
+    fault.cause = is_remote ? WEFT_FAULT_RKEY_RIGHTS : WEFT_FAULT_LKEY_RIGHTS;
+    fault.wanted = rights;
+    fault.given = r->access;
+  } else if (r->is_window && r->type == WindowType::Two && r->qpn != qpn) {
+    fault.cause = WEFT_FAULT_RKEY_QUEUE_PAIR;
+    fault.wanted = qpn;
+    fault.given = r->qpn;
+  } else if (!covers(*r, address, length)) {
+    fault.cause = is_remote ? WEFT_FAULT_RKEY_BOUNDS : WEFT_FAULT_LKEY_BOUNDS;
+  } else if (std::byte* at = nullptr; !place(*r, address, length, rights != 0 && rights != remote_read, at)) {
+    fault.cause = is_remote ? WEFT_FAULT_RKEY_UNMAPPED : WEFT_FAULT_LKEY_UNMAPPED;
+  }
+}
+
 int MemoryTable::remove(Region& region) noexcept {
   if (region.windows != 0) return -EBUSY;
   table_.remove(region.key >> 8);

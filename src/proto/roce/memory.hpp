@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "base/result.hpp"
+#include "proto/roce/fault.hpp"
 #include "proto/roce/number_table.hpp"
 #include "proto/roce/work.hpp"
 
@@ -70,6 +71,11 @@ class MemoryTable {
   Status bind(uint32_t pd, uint32_t qpn, const SendRequest::Bind& what, uint32_t new_key) noexcept;
   // By the program or by a SEND with invalidate. False: no such bound window of type 2.
   bool invalidate(uint32_t pd, uint32_t qpn, uint32_t key) noexcept;
+
+  // Why an access was not allowed: into `fault`, with what there is. `rights`: remote ones, or local_write for an element
+  // that is written, 0 for one that is read. Nothing where it is allowed.
+  void why_not(uint32_t key, uint32_t pd, uint32_t qpn, uint64_t address, uint64_t length, uint32_t rights,
+               bool is_remote, Fault& fault) const noexcept;
 
   // --- accesses --- False: not allowed. `length` is not 0.
   bool local(uint32_t key, uint32_t pd, uint64_t address, uint64_t length, bool write,

@@ -17,6 +17,15 @@
 
 namespace weft::proto::roce {
 
+// Negative acknowledgements by what they say, sent and received.
+struct NakCounters {
+  uint64_t rnr = 0;
+  uint64_t sequence = 0;
+  uint64_t request = 0;
+  uint64_t access = 0;
+  uint64_t operation = 0;
+};
+
 struct Capacities {
   uint32_t send_requests = 1;
   uint32_t receive_requests = 1;
@@ -140,6 +149,7 @@ struct QueuePair : NamedHook<ReadyName> {
   bool drain_pending = false;  // SQD: the event is owed
   bool last_told = false;
   bool has_window = false;  // UC with a peer of ours
+  uint8_t cause = 0;        // why it fails, or has failed: enum weft_verbs_fault
   uint8_t attention = 0;    // Attention; 0 on the fast path
   CompletionQueue* send_cq = nullptr;
   CompletionQueue* receive_cq = nullptr;
@@ -167,7 +177,9 @@ struct QueuePair : NamedHook<ReadyName> {
   uint64_t gaps = 0;
   uint64_t naks_sent = 0;
   uint64_t naks_received = 0;
+  NakCounters naks;  // both of these
   uint64_t timeouts = 0;
+  uint64_t ghosts = 0;    // acknowledgements of nothing that is open
   uint64_t repeated = 0;  // of sent_again: by selective repeat
   uint64_t kept = 0;
   uint64_t too_long = 0;  // messages of UD and UC that are longer than the posted receive

@@ -351,7 +351,10 @@ void Adapter::complete_send(QueuePair& qp, Status status, uint64_t now) noexcept
   c.bytes = e.length;
   c.qpn = qp.number;
   c.time_ns = now;
-  const bool tells = (e.flags & signaled) != 0 || status != Status::Success;
+  const bool is_error = status != Status::Success;
+  if (is_error) [[unlikely]]
+    c.cause = qp.cause;
+  const bool tells = (e.flags & signaled) != 0 || is_error;
   ++qp.sends.head;
   if (tells) complete(qp.send_cq, qp, c, false);
 }
@@ -377,6 +380,7 @@ void Adapter::tell_drained(QueuePair& qp) noexcept {
 // The oldest request has failed. A reliable QP has lost its place in the sequence; others can go on receiving
 // (10.3.1, SQE).
 void Adapter::fail_send(QueuePair& qp, Status status, uint64_t now) noexcept {
+  tell_send(qp, status);
   complete_send(qp, status, now);
   if (qp.is_reliable()) {
     to_error(qp, now);

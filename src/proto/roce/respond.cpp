@@ -76,6 +76,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
           --r.pending;
           return true;
         }
+        tell_response(qp, one, one.address + offset, length);
         const uint32_t psn = p.bth.psn;
         for (Resource& other : r.resources) other.pending = false;
         r.pending = 0;
@@ -142,6 +143,7 @@ bool Adapter::send_acknowledgement(QueuePair& qp) noexcept {
   if (r.syndrome != wire::roce::syndrome_ack) {
     ++counters_.naks_sent;
     ++qp.naks_sent;
+    count_nak(qp, r.syndrome);
   } else {
     r.told = r.ack_psn;
   }

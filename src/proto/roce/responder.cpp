@@ -33,8 +33,12 @@ void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noex
   const int32_t ahead = psn_diff(packet.bth.psn, r.expected);
   if (ahead != 0 && is_forged(qp, packet.bth)) return;
   if (ahead > 0) {
+    if (r.msn == 0 && r.message == Message::None) [[unlikely]]
+      tell_gap(qp, packet);
     on_gap(qp, packet);
   } else if (ahead < 0) {
+    if (r.msn == 0 && r.message == Message::None) [[unlikely]]
+      tell_gap(qp, packet);
     ++counters_.duplicates;
     ++qp.duplicates;
     on_duplicate(qp, packet);
@@ -144,11 +148,20 @@ void Adapter::execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
   learn_tag(qp, packet.bth);
   // The order of opcodes, 9.7.4.
   const Message wanted = traits.begins ? Message::None : is_write(op) ? Message::Write : Message::Send;
-  if (r.message != wanted) return refuse(qp, NakCode::InvalidRequest, now);
-  if (qp.is_xrc() && shared_queue(qp, packet) == nullptr) return refuse(qp, NakCode::InvalidRequest, now);
+  if (r.message != wanted) {
+    tell_refusal(qp, packet, WEFT_FAULT_REQUEST_ORDER);
+    return refuse(qp, NakCode::InvalidRequest, now);
+  }
+  if (qp.is_xrc() && shared_queue(qp, packet) == nullptr) {
+    tell_refusal(qp, packet, WEFT_FAULT_SRQ_UNKNOWN, packet.xrc_srqn);
+    return refuse(qp, NakCode::InvalidRequest, now);
+  }
   if (op == Operation::ReadRequest) return on_read(qp, packet, now);
   if (op == Operation::CompareSwap || op == Operation::FetchAdd) return on_atomic(qp, packet, now);
-  if (!payload_fits(qp, packet)) return refuse(qp, NakCode::InvalidRequest, now);
+  if (!payload_fits(qp, packet)) {
+    tell_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, qp.attributes.mtu_bytes(), packet.payload.size());
+    return refuse(qp, NakCode::InvalidRequest, now);
+  }
   is_write(op) ? on_write(qp, packet, now) : on_send(qp, packet, now);
 }
 
@@ -167,7 +180,10 @@ void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
   Responder& r = qp.responder;
   const wire::roce::OpcodeTraits& traits = packet.traits();
   if (traits.begins) {
-    if (!r.has_receive && !take_receive(qp, shared_queue(qp, packet))) return refuse_rnr(qp);
+    if (!r.has_receive && !take_receive(qp, shared_queue(qp, packet))) {
+      tell_refusal(qp, packet, WEFT_FAULT_NO_RECEIVE);
+      return refuse_rnr(qp);
+    }
     r.received = 0;
     r.message = Message::Send;
   }
@@ -177,19 +193,24 @@ void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
       ++counters_.too_long;
       ++qp.too_long;
       r.message = Message::None;
-      return;
+      return tell_refusal(qp, packet, WEFT_FAULT_RECEIVE_SHORT, r.received + packet.payload.size(),
+                          r.receive.room);
     }
+    tell_receive(qp, Status::LocalLength, packet);
     fail_receive(qp, Status::LocalLength, now);
     return refuse(qp, NakCode::InvalidRequest, now, Told::ByCompletion);
   }
   if (!scatter_to(r.receive.elements, r.receive.pd, r.received, packet.payload)) {
+    tell_receive(qp, Status::LocalProtection, packet);
     fail_receive(qp, Status::LocalProtection, now);
     return refuse(qp, NakCode::RemoteOperation, now, Told::ByCompletion);
   }
   r.received += static_cast<uint32_t>(packet.payload.size());
   const bool invalidates = (traits.headers & wire::roce::has_ieth) != 0;
-  if (invalidates && !memory_.invalidate(remote_pd(qp, packet), qp.number, packet.invalidate))
+  if (invalidates && !memory_.invalidate(remote_pd(qp, packet), qp.number, packet.invalidate)) {
+    tell_refusal(qp, packet, WEFT_FAULT_REMOTE_INVALIDATE, packet.invalidate);
     return refuse(qp, NakCode::RemoteAccess, now);
+  }
   if (traits.ends) {
     Completion c;
     c.opcode = CompletionOpcode::Receive;
@@ -229,15 +250,25 @@ void Adapter::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexce
     address = reth.address;
     key = reth.key;
     left = reth.length;
-    if (left > message_bytes_max) return refuse(qp, NakCode::InvalidRequest, now);
+    if (left > message_bytes_max) {
+      tell_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, message_bytes_max, left);
+      return refuse(qp, NakCode::InvalidRequest, now);
+    }
     // All of it is checked before the first byte is written; no bytes need no key.
     if (left != 0 && ((qp.attributes.access & remote_write) == 0 ||
-                      !memory_.remote(key, pd, qp.number, address, left, remote_write, at)))
+                      !memory_.remote(key, pd, qp.number, address, left, remote_write, at))) {
+      tell_access(qp, packet, key, pd, address, left, remote_write);
       return refuse(qp, NakCode::RemoteAccess, now);
+    }
   }
-  if (traits.ends ? bytes != left : bytes >= left) return refuse(qp, NakCode::InvalidRequest, now);
-  if (bytes != 0 && !memory_.remote(key, pd, qp.number, address, bytes, remote_write, at))
+  if (traits.ends ? bytes != left : bytes >= left) {
+    tell_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, left, bytes);
+    return refuse(qp, NakCode::InvalidRequest, now);
+  }
+  if (bytes != 0 && !memory_.remote(key, pd, qp.number, address, bytes, remote_write, at)) {
+    tell_access(qp, packet, key, pd, address, bytes, remote_write);
     return refuse(qp, NakCode::RemoteAccess, now);
+  }
   if (bytes != 0) std::memcpy(at, packet.payload.data(), bytes);
   if (traits.begins) {
     r.address = address;
@@ -284,15 +315,23 @@ void Adapter::on_read(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
   ++counters_.one_sided;
   Responder& r = qp.responder;
   const wire::roce::Reth& reth = packet.reth;
-  if (reth.length > message_bytes_max) return refuse(qp, NakCode::InvalidRequest, now);
+  if (reth.length > message_bytes_max) {
+    tell_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, message_bytes_max, reth.length);
+    return refuse(qp, NakCode::InvalidRequest, now);
+  }
   const uint32_t pd = remote_pd(qp, packet);
   std::byte* at = nullptr;
   if (reth.length != 0 &&
       ((qp.attributes.access & remote_read) == 0 ||
-       !memory_.remote(reth.key, pd, qp.number, reth.address, reth.length, remote_read, at)))
+       !memory_.remote(reth.key, pd, qp.number, reth.address, reth.length, remote_read, at))) {
+    tell_access(qp, packet, reth.key, pd, reth.address, reth.length, remote_read);
     return refuse(qp, NakCode::RemoteAccess, now);
+  }
   Resource* one = new_resource(qp);
-  if (one == nullptr) return refuse(qp, NakCode::InvalidRequest, now);
+  if (one == nullptr) {
+    tell_refusal(qp, packet, WEFT_FAULT_TOO_MANY_READS, 0, qp.attributes.max_dest_reads);
+    return refuse(qp, NakCode::InvalidRequest, now);
+  }
   const size_t mtu = qp.attributes.mtu_bytes();
   one->first_psn = packet.bth.psn;
   one->packets = reth.length == 0 ? 1 : static_cast<uint32_t>((uint64_t{reth.length} + mtu - 1) / mtu);
@@ -312,16 +351,26 @@ void Adapter::on_atomic(QueuePair& qp, const Packet& packet, uint64_t now) noexc
   Responder& r = qp.responder;
   const wire::roce::AtomicEth& eth = packet.atomic;
   std::byte* at = nullptr;
-  if (eth.address % sizeof(uint64_t) != 0) return refuse(qp, NakCode::InvalidRequest, now);
+  if (eth.address % sizeof(uint64_t) != 0) {
+    tell_refusal(qp, packet, WEFT_FAULT_ATOMIC_ALIGNMENT, eth.address);
+    return refuse(qp, NakCode::InvalidRequest, now);
+  }
   const uint32_t pd = remote_pd(qp, packet);
   if ((qp.attributes.access & remote_atomic) == 0 ||
-      !memory_.remote(eth.key, pd, qp.number, eth.address, sizeof(uint64_t), remote_atomic, at))
+      !memory_.remote(eth.key, pd, qp.number, eth.address, sizeof(uint64_t), remote_atomic, at)) {
+    tell_access(qp, packet, eth.key, pd, eth.address, sizeof(uint64_t), remote_atomic);
     return refuse(qp, NakCode::RemoteAccess, now);
+  }
   // An address that is aligned for the peer may not be so here, in a region with a base of its own.
-  if (reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) != 0)
+  if (reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) != 0) {
+    tell_refusal(qp, packet, WEFT_FAULT_ATOMIC_ALIGNMENT, eth.address);
     return refuse(qp, NakCode::InvalidRequest, now);
+  }
   Resource* one = new_resource(qp);
-  if (one == nullptr) return refuse(qp, NakCode::InvalidRequest, now);
+  if (one == nullptr) {
+    tell_refusal(qp, packet, WEFT_FAULT_TOO_MANY_READS, 0, qp.attributes.max_dest_reads);
+    return refuse(qp, NakCode::InvalidRequest, now);
+  }
   const std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(at));
   if (packet.operation() == Operation::FetchAdd) {
     one->original = word.fetch_add(eth.swap_add);
@@ -385,6 +434,7 @@ void Adapter::fail_receive(QueuePair& qp, Status status, uint64_t now) noexcept 
   Completion c;
   c.status = status;
   c.opcode = CompletionOpcode::Receive;
+  c.cause = qp.cause;
   finish_receive(qp, c, false, now);
   if (!qp.is_reliable()) to_error(qp, now);
 }
@@ -397,6 +447,7 @@ void Adapter::flush_receives(QueuePair& qp, uint64_t now) noexcept {
     Completion c;
     c.status = Status::Flushed;
     c.opcode = CompletionOpcode::Receive;
+    c.cause = qp.cause;
     finish_receive(qp, c, false, now);
   } while (qp.srq == nullptr && !qp.is_xrc() && take_receive(qp, nullptr));
 }

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "faces/verbs/library/log.hpp"
 #include "faces/verbs/library/told.hpp"
 
 namespace weft::verbs {
@@ -102,6 +103,11 @@ void fill_calls(Context& context) noexcept {
 #ifdef WEFT_VERBS_NEXT
   shown.modify_qp_rate_limit = limit_rate;
 #endif
+}
+
+int says(int code, const char* why) noexcept {
+  log(Level::Information, "%s", why);
+  return code;
 }
 
 void init_waiting(pthread_mutex_t& mutex, pthread_cond_t& cond) noexcept {

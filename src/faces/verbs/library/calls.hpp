@@ -98,6 +98,9 @@ inline std::nullptr_t refuse(int code) noexcept {
   errno = code;
   return nullptr;
 }
+// The same with a line of the log that says why; says() for calls that return the errno.
+int says(int code, const char* why) noexcept;
+inline std::nullptr_t refuse(int code, const char* why) noexcept { return refuse(says(code, why)); }
 
 // Bits of `mask` that are not in `known`.
 constexpr bool unknown(uint64_t mask, uint64_t known) noexcept { return (mask & ~known) != 0; }

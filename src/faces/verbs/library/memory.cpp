@@ -85,9 +85,15 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
 }
 
 ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned access) noexcept {
-  if (pd == nullptr || !good_access(access)) return refuse(EINVAL);
+  if (pd == nullptr || unknown(access, access_known))
+    return refuse(EINVAL, "ibv_reg_mr: no protection domain, or unknown access flags");
+  if (!good_access(access))
+    return refuse(
+        EINVAL,
+        "ibv_reg_mr: IBV_ACCESS_REMOTE_WRITE and IBV_ACCESS_REMOTE_ATOMIC need IBV_ACCESS_LOCAL_WRITE");
   if (!implicit(address, length, access)) {
-    if (wraps(reinterpret_cast<uintptr_t>(address), length)) return refuse(EINVAL);
+    if (wraps(reinterpret_cast<uintptr_t>(address), length))
+      return refuse(EINVAL, "ibv_reg_mr: the region goes beyond the end of the address space");
     if ((access & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
     if (wraps(iova, length)) return refuse(EINVAL);
   }
@@ -133,7 +139,8 @@ int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* 
 }
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
-  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return refuse(EINVAL);
+  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
+    return refuse(EINVAL, "ibv_alloc_mw: a memory window is of type 1 or 2");
   ibv_mw* mw = call(ops_of(pd->context).alloc_mw, pd, type);
   if (mw == nullptr) return nullptr;
   mw->context = pd->context;

@@ -74,7 +74,7 @@ int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) noexc
   const int code =
       index < 0 || gid == nullptr ? EINVAL : gid_entry(context, port, static_cast<uint32_t>(index), &entry);
   if (code != 0 && code != ENODATA) {
-    errno = code;
+    errno = says(code, "ibv_query_gid: the port has no GID of this index (ibv_devinfo -v lists them)");
     return -1;
   }
   // An empty entry is a GID of zeros here.

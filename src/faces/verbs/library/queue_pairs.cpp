@@ -65,12 +65,21 @@ int check_objects(ibv_context* context, const ibv_qp_init_attr_ex& attr) noexcep
 
 int check(ibv_context* context, const ibv_qp_init_attr_ex& attr) noexcept {
   const weft_verbs_ops& ops = ops_of(context);
-  if (unknown(attr.comp_mask, init_known)) return EINVAL;
-  if ((attr.comp_mask & init_unsupported) != 0) return EOPNOTSUPP;
-  if (unknown(attr.create_flags, create_flags_known)) return EINVAL;
-  if (unknown(attr.create_flags, ops.qp_create_flags)) return EOPNOTSUPP;
-  if (unknown(attr.send_ops_flags, ops.send_ops_flags)) return EOPNOTSUPP;
-  return check_objects(context, attr);
+  if (unknown(attr.comp_mask, init_known)) return says(EINVAL, "ibv_create_qp: unknown bits of comp_mask");
+  if ((attr.comp_mask & init_unsupported) != 0)
+    return says(EOPNOTSUPP, "ibv_create_qp: TSO, indirection tables and RSS are not there");
+  if (unknown(attr.create_flags, create_flags_known))
+    return says(EINVAL, "ibv_create_qp: unknown create_flags");
+  if (unknown(attr.create_flags, ops.qp_create_flags))
+    return says(EOPNOTSUPP, "ibv_create_qp: the device does not have these create_flags");
+  if (unknown(attr.send_ops_flags, ops.send_ops_flags))
+    return says(EOPNOTSUPP, "ibv_create_qp: the device does not have these send_ops_flags");
+  const int code = check_objects(context, attr);
+  return code == 0 ? 0
+                   : says(code,
+                          "ibv_create_qp: a queue pair of this type needs other objects (domain, completion "
+                          "queues), "
+                          "or one is of another context");
 }
 
 ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& attr) noexcept {
@@ -161,7 +170,8 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) no
 }
 
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
-  if (attr == nullptr || unknown(static_cast<unsigned>(mask), modify_known)) return EINVAL;
+  if (attr == nullptr || unknown(static_cast<unsigned>(mask), modify_known))
+    return says(EINVAL, "ibv_modify_qp: no attributes, or unknown bits of the mask");
   const int code = call(ops_of(qp->context).modify_qp, qp, attr, mask);
   if (code == 0 && (mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
   return code;

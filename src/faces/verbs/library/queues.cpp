@@ -18,8 +18,10 @@ int check(ibv_context* context, const ibv_cq_init_attr_ex& attr) noexcept {
   const weft_verbs_ops& ops = ops_of(context);
   if (unknown(attr.comp_mask, IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD)) return EINVAL;
   if (unknown(attr.wc_flags, ops.cq_flags & IBV_CREATE_CQ_SUP_WC_FLAGS)) return EOPNOTSUPP;
-  if (attr.cqe == 0 || attr.cqe > INT32_MAX) return EINVAL;
-  if (attr.comp_vector >= static_cast<uint32_t>(context->num_comp_vectors)) return EINVAL;
+  if (attr.cqe == 0 || attr.cqe > INT32_MAX)
+    return says(EINVAL, "ibv_create_cq: a completion queue has at least one entry, and at most max_cqe");
+  if (attr.comp_vector >= static_cast<uint32_t>(context->num_comp_vectors))
+    return says(EINVAL, "ibv_create_cq: comp_vector is not below num_comp_vectors of the context");
   if (attr.channel != nullptr && attr.channel->context != context) return EINVAL;
   constexpr uint32_t flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
   if (unknown(attr.flags, flags)) return EINVAL;
@@ -52,7 +54,7 @@ int check(ibv_context* context, const ibv_srq_init_attr_ex& attr) noexcept {
   constexpr uint32_t known = IBV_SRQ_INIT_ATTR_RESERVED - 1;
   if (unknown(attr.comp_mask, known)) return EINVAL;
   if (attr.pd == nullptr || attr.pd->context != context) return EINVAL;
-  if (attr.attr.max_wr == 0) return EINVAL;
+  if (attr.attr.max_wr == 0) return says(EINVAL, "ibv_create_srq: max_wr is 0");
   switch (attr.srq_type) {
     case IBV_SRQT_BASIC:
       return 0;
@@ -107,7 +109,9 @@ void acknowledge(pthread_mutex_t& mutex, pthread_cond_t& cond, uint32_t& complet
 
 ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
                   int vector) noexcept {
-  if (cqe <= 0 || vector < 0) return refuse(EINVAL);
+  if (cqe <= 0 || vector < 0)
+    return refuse(
+        EINVAL, "ibv_create_cq: a completion queue has at least one entry, and comp_vector is not negative");
   ibv_cq_init_attr_ex attr{};
   attr.cqe = static_cast<uint32_t>(cqe);
   attr.cq_context = cq_context;
@@ -145,7 +149,8 @@ int destroy_cq(ibv_cq* cq) noexcept {
   if (ops.destroy_cq == nullptr) return EOPNOTSUPP;
   Events& events = events_of(cq->context);
   Events::Leaving leaving;
-  if (const int code = events.begin_destroy(cq, &leaving)) return code;
+  if (const int code = events.begin_destroy(cq, &leaving))
+    return says(code, "ibv_destroy_cq: queue pairs or receive queues use the completion queue");
   wait_acknowledged(cq->mutex, cq->cond, cq->comp_events_completed, leaving.completion);
   wait_acknowledged(cq->mutex, cq->cond, cq->async_events_completed, leaving.async);
   const int code = ops.destroy_cq(cq);
@@ -223,7 +228,8 @@ int destroy_srq(ibv_srq* srq) noexcept {
   if (ops.destroy_srq == nullptr) return EOPNOTSUPP;
   Events& events = events_of(srq->context);
   Events::Leaving leaving;
-  if (const int code = events.begin_destroy(srq, &leaving)) return code;
+  if (const int code = events.begin_destroy(srq, &leaving))
+    return says(code, "ibv_destroy_srq: queue pairs use the shared receive queue");
   wait_acknowledged(srq->mutex, srq->cond, srq->events_completed, leaving.async);
   const int code = ops.destroy_srq(srq);
   events.end_destroy(leaving, code == 0);

@@ -14,7 +14,7 @@ void fill(ibv_wc& to, const roce::Completion& c) noexcept {
   to.wr_id = c.id;
   to.status = static_cast<ibv_wc_status>(c.status);
   to.opcode = static_cast<ibv_wc_opcode>(c.opcode);
-  to.vendor_err = 0;
+  to.vendor_err = c.cause;
   to.byte_len = c.bytes;
   to.imm_data = immediate_of(c);
   to.qp_num = c.qpn;
@@ -114,12 +114,18 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
   int status = 0;
   for (; wr != nullptr; wr = wr->next) {
     roce::SendRequest request;
-    if (wr->num_sge < 0 || !fill(request, mine, *wr)) {
-      status = EINVAL;
+    if (wr->num_sge < 0 || !fill(request, mine, *wr)) [[unlikely]] {
+      status = refuse(
+          {EINVAL,
+           "ibv_post_send: an unknown opcode, a negative num_sge, a window that is not of type 2, or no "
+           "address handle"});
       break;
     }
     status = -device.adapter().post_send(*mine.pair, request, now);
-    if (status != 0) break;
+    if (status != 0) [[unlikely]] {
+      device.adapter().tell_refused(*mine.pair, request);
+      break;
+    }
     if (wr->opcode == IBV_WR_BIND_MW) wr->bind_mw.mw->rkey = request.remote_key;
   }
   device.posted(now);
@@ -151,7 +157,10 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
   // The time of a completion: only a queue pair in the state ERR has one at once.
   const uint64_t now = mine.pair->state == roce::QpState::Error ? device.now() : 0;
   return post_list(keeper, wr, bad, [&](const roce::ReceiveRequest& request) {
-    return device.adapter().post_receive(*mine.pair, request, now);
+    const int status = device.adapter().post_receive(*mine.pair, request, now);
+    if (status != 0) [[unlikely]]
+      device.adapter().tell_refused(*mine.pair, request);
+    return status;
   });
 }
 

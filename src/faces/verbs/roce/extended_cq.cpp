@@ -43,7 +43,7 @@ void end_poll(ibv_cq_ex* cq) noexcept { give(of(cq)); }
 const roce::Completion& at(ibv_cq_ex* cq) noexcept { return of(cq).current; }
 
 ibv_wc_opcode read_opcode(ibv_cq_ex* cq) noexcept { return static_cast<ibv_wc_opcode>(at(cq).opcode); }
-uint32_t read_vendor_err(ibv_cq_ex*) noexcept { return 0; }
+uint32_t read_vendor_err(ibv_cq_ex* cq) noexcept { return at(cq).cause; }
 uint32_t read_byte_len(ibv_cq_ex* cq) noexcept { return at(cq).bytes; }
 __be32 read_imm_data(ibv_cq_ex* cq) noexcept { return immediate_of(at(cq)); }
 uint32_t read_qp_num(ibv_cq_ex* cq) noexcept { return at(cq).qpn; }

@@ -148,11 +148,17 @@ int post(Qp& qp, Batch& batch) noexcept {
   if (batch.status != 0) return batch.status;
   link::roce::Device& device = qp.instance->device();
   const Guard guard(device.lock());
-  if (batch.count > qp.pair->sends.room()) return ENOMEM;
+  if (batch.count > qp.pair->sends.room()) [[unlikely]] {
+    device.adapter().tell_refused(*qp.pair, batch.requests[0]);
+    return ENOMEM;
+  }
   const uint64_t now = device.now();
   int status = 0;
   for (size_t i = 0; i < batch.count; ++i)
-    if (status = -device.adapter().check(*qp.pair, batch.requests[i]); status != 0) return status;
+    if (status = -device.adapter().check(*qp.pair, batch.requests[i]); status != 0) [[unlikely]] {
+      device.adapter().tell_refused(*qp.pair, batch.requests[i]);
+      return status;
+    }
   for (size_t i = 0; i < batch.count; ++i) {
     status = -device.adapter().post_send(*qp.pair, batch.requests[i], now);
     if (status != 0) break;

@@ -57,7 +57,9 @@ int dealloc_pd(ibv_pd* pd) noexcept {
   Pd& mine = of(pd);
   {
     const Guard guard(own.lock());
-    if (mine.users != 0) return EBUSY;
+    if (mine.users != 0)
+      return refuse({EBUSY, "ibv_dealloc_pd: " + std::to_string(mine.users) +
+                                " objects (regions, windows, queue pairs, address handles) use the domain"});
     if (mine.base != nullptr) --mine.base->users;
     --own.instance->domains;
     own.pds.remove(mine);
@@ -169,7 +171,8 @@ int dereg_mr(ibv_mr* mr) noexcept {
   {
     const Guard guard(own.lock());
     own.device().settle();
-    if (own.adapter().memory().remove(*mine.region) != 0) return EBUSY;
+    if (own.adapter().memory().remove(*mine.region) != 0)
+      return refuse({EBUSY, "ibv_dereg_mr: memory windows are bound to the region"});
     own.instance->device().unmap(mine.mapping);
     --of(mr->pd).users;
     own.mrs.remove(mine);
