@@ -14,6 +14,14 @@
 #include <cstring>
 #include <string>
 
+// Of <linux/in6.h>, which contradicts <netinet/in.h>.
+#ifndef IPV6_FLOWINFO
+#define IPV6_FLOWINFO 11
+#endif
+#ifndef IPV6_AUTOFLOWLABEL
+#define IPV6_AUTOFLOWLABEL 70
+#endif
+
 namespace weft::os {
 namespace {
 
@@ -169,31 +177,59 @@ int send_together(const Fd& socket, std::span<const std::byte> address, const io
   }
 }
 
+// Ancillary data of one message, entry by entry.
+class Control {
+ public:
+  template <class T>
+  void add(int level, int type, const T& value) noexcept {
+    auto* const entry = reinterpret_cast<cmsghdr*>(bytes_.data() + count_);
+    entry->cmsg_level = level;
+    entry->cmsg_type = type;
+    entry->cmsg_len = CMSG_LEN(sizeof value);
+    std::memcpy(CMSG_DATA(entry), &value, sizeof value);
+    count_ += CMSG_SPACE(sizeof value);
+  }
+  void give(msghdr& message) noexcept {
+    message.msg_control = count_ == 0 ? nullptr : bytes_.data();
+    message.msg_controllen = count_;
+  }
+
+ private:
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(uint16_t)) + 3 * CMSG_SPACE(sizeof(int))> bytes_{};
+  size_t count_ = 0;
+};
+
+void add_marks(Control& control, int family, const IpMarks& marks) noexcept {
+  const int traffic_class = marks.traffic_class;
+  const int hops = marks.hops;
+  if (family == AF_INET) {
+    control.add(IPPROTO_IP, IP_TOS, traffic_class);
+    control.add(IPPROTO_IP, IP_TTL, hops);
+    return;
+  }
+  control.add(IPPROTO_IPV6, IPV6_TCLASS, traffic_class);
+  control.add(IPPROTO_IPV6, IPV6_HOPLIMIT, hops);
+  if (marks.flow_label != 0) control.add(IPPROTO_IPV6, IPV6_FLOWINFO, htonl(marks.flow_label & 0xfffff));
+}
+
 }  // namespace
 
 int send_udp(const Fd& socket, std::span<const std::byte> address, const iovec* parts, size_t count,
-             size_t segment_bytes) noexcept {
-  if (segment_bytes == 0) {
+             size_t segment_bytes, const IpMarks* marks) noexcept {
+  if (segment_bytes == 0 && marks == nullptr) {
     size_t length = 0;
     for (size_t i = 0; i < count; ++i) length += parts[i].iov_len;
     if (length <= together_bytes) return send_together(socket, address, parts, count);
   }
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(uint16_t))> control{};
+  Control control;
   msghdr message{};
   message.msg_name = const_cast<std::byte*>(address.data());
   message.msg_namelen = static_cast<socklen_t>(address.size());
   message.msg_iov = const_cast<iovec*>(parts);
   message.msg_iovlen = count;
-  if (segment_bytes != 0) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* entry = CMSG_FIRSTHDR(&message);
-    entry->cmsg_level = SOL_UDP;
-    entry->cmsg_type = UDP_SEGMENT;
-    entry->cmsg_len = CMSG_LEN(sizeof(uint16_t));
-    const auto segment = static_cast<uint16_t>(segment_bytes);
-    std::memcpy(CMSG_DATA(entry), &segment, sizeof segment);
-  }
+  if (segment_bytes != 0) control.add(SOL_UDP, UDP_SEGMENT, static_cast<uint16_t>(segment_bytes));
+  if (marks != nullptr) add_marks(control, family_of(address), *marks);
+  control.give(message);
   for (int attempt = 0;; ++attempt) {
     if (::sendmsg(socket.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return 0;
     if (is_about_another(errno, attempt)) continue;
@@ -204,6 +240,21 @@ int send_udp(const Fd& socket, std::span<const std::byte> address, const iovec* 
 void show_traffic_class(const Fd& socket) noexcept {
   set(socket, IPPROTO_IP, IP_RECVTOS, 1);
   set(socket, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+}
+
+void show_marks(const Fd& socket) noexcept {
+  show_traffic_class(socket);
+  set(socket, IPPROTO_IP, IP_RECVTTL, 1);
+  set(socket, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
+  set(socket, IPPROTO_IPV6, IPV6_FLOWINFO, 1);
+}
+
+void mark_packets(const Fd& socket, const IpMarks& marks) noexcept {
+  set(socket, IPPROTO_IP, IP_TOS, marks.traffic_class);
+  set(socket, IPPROTO_IP, IP_TTL, marks.hops);
+  set(socket, IPPROTO_IPV6, IPV6_TCLASS, marks.traffic_class);
+  set(socket, IPPROTO_IPV6, IPV6_UNICAST_HOPS, marks.hops);
+  set(socket, IPPROTO_IPV6, IPV6_AUTOFLOWLABEL, 0);
 }
 
 void watch_udp_refusals(const Fd& socket) noexcept {
@@ -253,11 +304,30 @@ constexpr size_t large_batches = 4;
 
 }  // namespace
 
+// Ints, but for a byte of IP_TOS and the big-endian word of IPV6_FLOWINFO.
+static void take_mark(const cmsghdr& entry, IpMarks& marks) noexcept {
+  const bool is_ip4 = entry.cmsg_level == IPPROTO_IP;
+  if (!is_ip4 && entry.cmsg_level != IPPROTO_IPV6) return;
+  const unsigned char* const data = CMSG_DATA(&entry);
+  if (is_ip4 && entry.cmsg_type == IP_TOS) {
+    marks.traffic_class = *data;
+    return;
+  }
+  int value = 0;
+  if (entry.cmsg_len < CMSG_LEN(sizeof value)) return;
+  std::memcpy(&value, data, sizeof value);
+  if (is_ip4 && entry.cmsg_type == IP_TTL) marks.hops = static_cast<uint8_t>(value);
+  if (is_ip4) return;
+  if (entry.cmsg_type == IPV6_TCLASS) marks.traffic_class = static_cast<uint8_t>(value);
+  if (entry.cmsg_type == IPV6_HOPLIMIT) marks.hops = static_cast<uint8_t>(value);
+  if (entry.cmsg_type == IPV6_FLOWINFO) marks.flow_label = ntohl(static_cast<uint32_t>(value)) & 0xfffff;
+}
+
 struct UdpReceiver::State {
   struct Slot {
     alignas(8) std::array<std::byte, source_bytes> source;
     iovec part;
-    alignas(cmsghdr) std::array<std::byte, 2 * CMSG_SPACE(sizeof(int))> control;
+    alignas(cmsghdr) std::array<std::byte, 4 * CMSG_SPACE(sizeof(int))> control;
   };
   size_t ask = 1;       // batches in the next call
   size_t in_a_row = 0;  // calls that found something
@@ -322,18 +392,11 @@ UdpReceiver::Batch UdpReceiver::batch(size_t index) const noexcept {
   Batch batch{{static_cast<const std::byte*>(message.msg_name), message.msg_namelen},
               {static_cast<const std::byte*>(message.msg_iov->iov_base), bytes},
               0,
-              0};
+              {}};
   if (message.msg_controllen != 0) {
     for (cmsghdr* entry = CMSG_FIRSTHDR(&message); entry != nullptr; entry = CMSG_NXTHDR(&message, entry)) {
       if (entry->cmsg_level != SOL_UDP || entry->cmsg_type != UDP_GRO) {
-        // A byte for IPv4, an int for IPv6.
-        if (entry->cmsg_level == IPPROTO_IP && entry->cmsg_type == IP_TOS) {
-          std::memcpy(&batch.traffic_class, CMSG_DATA(entry), 1);
-        } else if (entry->cmsg_level == IPPROTO_IPV6 && entry->cmsg_type == IPV6_TCLASS) {
-          int octet = 0;
-          std::memcpy(&octet, CMSG_DATA(entry), sizeof octet);
-          batch.traffic_class = static_cast<uint8_t>(octet);
-        }
+        take_mark(*entry, batch.marks);
         continue;
       }
       int segment = 0;

@@ -15,6 +15,7 @@
 
 #include "base/result.hpp"
 #include "os/fd.hpp"
+#include "os/ip_marks.hpp"
 #include "os/socket_address.hpp"
 
 namespace weft::os {
@@ -38,10 +39,17 @@ size_t udp_path_bytes(std::span<const std::byte> address) noexcept;
 // The largest datagram that leaves every interface that is up in one piece; the loopback counts only when it is alone.
 size_t udp_interface_bytes(int family) noexcept;
 
+// From now on UdpReceiver::Batch has all `marks` of what arrives (IP_RECVTTL of ip(7), IPV6_RECVHOPLIMIT of ipv6(7)).
+void show_marks(const Fd& socket) noexcept;
+// Of what the socket sends from now on, where a packet names no others; a flow label is not there. IPv6 packets that name no
+// flow label have none, where the kernel would draw one.
+void mark_packets(const Fd& socket, const IpMarks& marks) noexcept;
+
 // Sends one datagram, or, when segment_bytes is not 0, as many as parts have bytes for, the last one shorter. 0 or a negative errno:
 // -EAGAIN, -EMSGSIZE (the path MTU), -EINVAL or -EIO (segmentation is not possible here), -ENETUNREACH ...
+// `marks`: of these packets, with the ECN bits in its traffic class; null: those of the socket.
 int send_udp(const Fd& socket, std::span<const std::byte> address, const iovec* parts, size_t count,
-             size_t segment_bytes) noexcept;
+             size_t segment_bytes, const IpMarks* marks = nullptr) noexcept;
 
 // From now on UdpReceiver::Batch has the traffic class of what arrives (IP_RECVTOS of ip(7), IPV6_RECVTCLASS of ipv6(7)).
 void show_traffic_class(const Fd& socket) noexcept;
@@ -60,8 +68,8 @@ class UdpReceiver {
   struct Batch {
     std::span<const std::byte> source;
     std::span<const std::byte> bytes;
-    size_t segment;         // 0: one datagram
-    uint8_t traffic_class;  // of all of them; 0 where nobody asked for it
+    size_t segment;  // 0: one datagram
+    IpMarks marks;   // of all of them, with the ECN bits; those of no option where nobody asked for them
   };
 
   static Result<UdpReceiver> create();

@@ -54,6 +54,7 @@ class EthernetPackets {
   // --- at any time ---
   void set_traffic_class(uint8_t dscp) noexcept { stack_.set_traffic_class(dscp); }
   void set_ecn(proto::Ecn ecn) noexcept { stack_.set_ecn(ecn); }
+  void set_marks(const os::IpMarks& marks) noexcept { stack_.set_marks(marks); }
 
   // `address` is a sockaddr_in or sockaddr_in6 with a host; a zero port is drawn.
   Result<void> open(std::span<const std::byte> address) {

@@ -254,20 +254,22 @@ void Stack::fill(Head& head, const Mac& mac, size_t payload, const iovec* parts,
   const size_t at = write_ethernet(out, mac, is_ip6() ? Ethernet::type_ip6 : Ethernet::type_ip4);
   const auto datagram = static_cast<uint16_t>(payload + Udp::bytes);
   const bool is_to_group = way_.where == Where::Multicast;
+  const auto traffic_class = static_cast<uint8_t>(traffic_class_ | (marks_.traffic_class & ~3));
   if (is_ip6()) {
     Ip6 ip;
-    ip.traffic_class = traffic_class_;
+    ip.traffic_class = traffic_class;
+    ip.flow_label = marks_.flow_label & 0xfffff;
     ip.payload_bytes = datagram;
-    ip.hops = is_to_group ? uint8_t{1} : uint8_t{64};
+    ip.hops = is_to_group ? uint8_t{1} : marks_.hops;
     ip.source = host_;
     ip.destination = way_.destination;
     ip.write(out + at);
   } else {
     Ip4 ip;
-    ip.traffic_class = traffic_class_;
+    ip.traffic_class = traffic_class;
     ip.total_bytes = static_cast<uint16_t>(datagram + Ip4::bytes);
     ip.identification = identification;
-    ip.hops = is_to_group ? uint8_t{1} : uint8_t{64};
+    ip.hops = is_to_group ? uint8_t{1} : marks_.hops;
     ip.source = ip4_of(host_);
     ip.destination = ip4_of(way_.destination);
     ip.write(out + at);

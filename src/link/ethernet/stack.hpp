@@ -20,6 +20,7 @@
 #include "base/result.hpp"
 #include "link/ethernet/frames.hpp"
 #include "link/ethernet/neighbor_cache.hpp"
+#include "os/ip_marks.hpp"
 #include "os/socket_address.hpp"
 #include "proto/packet/packet_link.hpp"
 
@@ -77,6 +78,9 @@ class Stack {
   void set_ecn(proto::Ecn ecn) noexcept {
     traffic_class_ = static_cast<uint8_t>((traffic_class_ & ~3) | static_cast<uint8_t>(ecn));
   }
+
+  // Of what is sent from now on, but for the ECN bits: those of set_ecn() stay.
+  void set_marks(const os::IpMarks& marks) noexcept { marks_ = marks; }
 
   // `own` has a host; a zero port is drawn from the dynamic ones (RFC 6335) by `random`. Announces the address.
   Result<void> open(const os::SocketAddress& own, const Network& network, const wire::Mac& mac,
@@ -204,6 +208,7 @@ class Stack {
   Host gateway_{};
   size_t mtu_bytes_ = 0;
   uint8_t traffic_class_ = 0;
+  os::IpMarks marks_;
   bool optional_checksum_ = false;
   Way way_;
   NeighborCache neighbors_;

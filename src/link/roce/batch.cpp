@@ -11,9 +11,10 @@
 namespace weft::link::roce {
 
 void Batch::add(const os::SocketAddress& from, const os::SocketAddress& to, const iovec* parts, size_t count,
-                size_t bytes) noexcept {
+                size_t bytes, const os::IpMarks& marks) noexcept {
   if (count_ == 0) {
     to_ = to;
+    marks_ = marks;
     packet_bytes_ = bytes;
   }
   const Headers headers = headers_between(from, to, bytes, static_cast<uint16_t>(count_));

@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 
+#include "os/ip_marks.hpp"
 #include "os/socket_address.hpp"
 #include "proto/roce/work.hpp"
 #include "wire/roce/icrc.hpp"
@@ -33,20 +34,22 @@ class Batch {
   bool is_full() const noexcept { return is_closed_ || count_ == packets_max; }
   bool is_kept() const noexcept { return is_kept_; }
   const os::SocketAddress& destination() const noexcept { return to_; }
+  const os::IpMarks& marks() const noexcept { return marks_; }
   const iovec* parts() const noexcept { return parts_.data(); }
   size_t part_count() const noexcept { return part_count_; }
   size_t packet_count() const noexcept { return count_; }
   size_t packet_bytes() const noexcept { return packet_bytes_; }
 
   // Whether a packet of `bytes`, with its ICRC, and of so many parts without it may be added.
-  bool takes(const os::SocketAddress& to, size_t bytes, size_t parts) const noexcept {
+  bool takes(const os::SocketAddress& to, size_t bytes, size_t parts,
+             const os::IpMarks& marks = {}) const noexcept {
     if (count_ == 0) return true;
     return !is_full() && !is_kept_ && bytes <= packet_bytes_ && bytes_ + bytes <= bytes_max &&
-           part_count_ + parts + 1 <= parts_max && to == to_;
+           part_count_ + parts + 1 <= parts_max && to == to_ && marks == marks_;
   }
   // The first part is the packet's headers. `from` is the address that it is sent from.
   void add(const os::SocketAddress& from, const os::SocketAddress& to, const iovec* parts, size_t count,
-           size_t bytes) noexcept;
+           size_t bytes, const os::IpMarks& marks = {}) noexcept;
   // From now on nothing outside is referred to.
   void keep() noexcept;
   // Only the last `count` packets are still to be sent, by a send that numbers them from 0 on. `from` as above.
@@ -61,6 +64,7 @@ class Batch {
   using Icrc = std::array<std::byte, wire::roce::icrc_bytes>;
 
   os::SocketAddress to_;
+  os::IpMarks marks_;
   size_t count_ = 0;
   size_t part_count_ = 0;
   size_t packet_bytes_ = 0;

@@ -16,6 +16,7 @@
 #include "link/ethernet/packets.hpp"
 #include "link/nic/frames.hpp"
 #include "link/udp/packets.hpp"
+#include "os/ip_marks.hpp"
 #include "proto/packet/abilities.hpp"
 #include "proto/packet/in_place.hpp"
 
@@ -96,6 +97,19 @@ class Carrier {
   // After open().
   void set_ecn(proto::Ecn ecn) noexcept {
     visit([&](auto& way) { way.set_ecn(ecn); });
+  }
+
+  // Marks of single packets (os/ip_marks.hpp): of what is sent from now on, but for the ECN bits; and after show_marks(), where
+  // no headers are shown, of what the handler is shown.
+  void show_marks() noexcept {
+    if (auto* const udp = std::get_if<Udp>(&ways_)) udp->show_marks();
+  }
+  void set_marks(const os::IpMarks& marks) noexcept {
+    visit([&](auto& way) { way.set_marks(marks); });
+  }
+  os::IpMarks received_marks() const noexcept {
+    const auto* const udp = std::get_if<Udp>(&ways_);
+    return udp == nullptr ? os::IpMarks() : udp->received_marks();
   }
 
   // A host of our own writes the headers of all segments itself.

@@ -338,6 +338,7 @@ Device::PacketSocketCounters Device::packet_socket_counters() noexcept {
 bool Device::send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept {
   if (to.source_index >= gid_count || !ports_[to.source_index]) return true;  // there is no way
   if (near_ && to.source_index == 0) {
+    near_->set_vector(to);
     auto sent = near_->send(to.destination, parts, count, ports_[0]->has_unsent());
     // A stream never pauses for the ring to begin, so what waits for UDP is sent now.
     if (sent == NearPort::Sent::AfterUdp) [[unlikely]]

@@ -116,6 +116,13 @@ class Device final : proto::roce::PacketOutput {
   // How a packet by the port of that GID index names the group in its AddressVector. From then on packets to it leave by
   // the device's interface. ENOMEM: groups_max were reached before.
   Result<Gid> reach(size_t index, const Gid& group);
+  // There is a UD queue pair whose program looks at the headers of what came.
+  void show_marks() noexcept {
+    if (shows_marks_) return;
+    shows_marks_ = true;
+    for (auto& port : ports_)
+      if (port) port->show_marks();
+  }
   // For the calls of adapter(): the time of one clock.
   uint64_t now() noexcept { return clock_.now(); }
   // For a thread of the program whose queue is empty: takes what came, sends what is due. Returns how many packets.
@@ -332,7 +339,8 @@ class Device final : proto::roce::PacketOutput {
   bool one_by_one_ = false;              // what was sent in one call comes packet by packet: packet sockets
   Glimpsed<bool> has_gathered_ = false;  // since the thread's last look
   bool may_wait_ = true;                 // DeviceSettings
-  unsigned posts_ = 0;                   // since the last poll
+  bool shows_marks_ = false;
+  unsigned posts_ = 0;  // since the last poll
   // Cold below.
   Glimpsed<bool> is_aside_ = false;
   unsigned vain_ = 0;   // times in a row that it woke though the program was active

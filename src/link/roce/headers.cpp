@@ -9,12 +9,14 @@
 namespace weft::link::roce {
 
 Headers headers_between(const os::SocketAddress& source, const os::SocketAddress& destination, size_t payload,
-                        uint16_t identification) noexcept {
+                        uint16_t identification, const os::IpMarks& marks) noexcept {
   Headers out;
   const auto udp_bytes = static_cast<uint16_t>(wire::Udp::bytes + payload);
   if (source.family() == AF_INET) {
     wire::Ip4 ip;
     ip.identification = identification;
+    ip.traffic_class = marks.traffic_class;
+    ip.hops = marks.hops;
     ip.total_bytes = static_cast<uint16_t>(wire::Ip4::bytes + udp_bytes);
     sockaddr_in from, to;
     std::memcpy(&from, source.get(), sizeof from);
@@ -26,6 +28,9 @@ Headers headers_between(const os::SocketAddress& source, const os::SocketAddress
   } else {
     wire::Ip6 ip;
     ip.payload_bytes = udp_bytes;
+    ip.traffic_class = marks.traffic_class;
+    ip.hops = marks.hops;
+    ip.flow_label = marks.flow_label;
     sockaddr_in6 from, to;
     std::memcpy(&from, source.get(), sizeof from);
     std::memcpy(&to, destination.get(), sizeof to);
@@ -40,10 +45,13 @@ Headers headers_between(const os::SocketAddress& source, const os::SocketAddress
 }
 
 std::array<std::byte, proto::roce::grh_bytes> grh_between(const Gid& source, const Gid& destination,
-                                                          size_t payload) noexcept {
+                                                          size_t payload, const os::IpMarks& marks) noexcept {
   std::array<std::byte, proto::roce::grh_bytes> grh{};
   wire::Ip6 ip;
   ip.payload_bytes = static_cast<uint16_t>(payload);
+  ip.traffic_class = static_cast<uint8_t>(marks.traffic_class & ~3);
+  ip.hops = marks.hops;
+  ip.flow_label = marks.flow_label & 0xfffff;
   ip.next_header = 0x1b;  // IBTA 8.3: "IBA transport"
   ip.source = source;
   ip.destination = destination;

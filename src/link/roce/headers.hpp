@@ -13,6 +13,7 @@
 #include <span>
 
 #include "link/roce/gid.hpp"
+#include "os/ip_marks.hpp"
 #include "os/socket_address.hpp"
 #include "wire/bytes.hpp"
 #include "wire/ip.hpp"
@@ -29,8 +30,9 @@ struct Headers {
 };
 
 // Both of one family. `payload` is that of UDP, with the ICRC. The identification is that of IPv4.
+// `marks`: the ICRC does not cover them.
 Headers headers_between(const os::SocketAddress& source, const os::SocketAddress& destination, size_t payload,
-                        uint16_t identification = 0) noexcept;
+                        uint16_t identification = 0, const os::IpMarks& marks = {}) noexcept;
 
 // The transport of the packet that begins so, by its opcode; nothing where there is no first byte.
 inline std::optional<wire::roce::Transport> transport_of(const iovec& head) noexcept {
@@ -49,8 +51,18 @@ inline bool is_of_unreliable(const iovec& head) noexcept {
   return transport == Unreliable || transport == Datagram;
 }
 
-// What a UD queue pair shows of a packet between two GIDs of ours: only they tell the ports. `payload` as above.
+// What a UD queue pair shows of a packet between two GIDs of ours: only they tell the ports. `payload` as above. Without the
+// ECN bits, which are no part of what a sender asks for.
 std::array<std::byte, proto::roce::grh_bytes> grh_between(const Gid& source, const Gid& destination,
-                                                          size_t payload) noexcept;
+                                                          size_t payload, const os::IpMarks& marks) noexcept;
+
+// The marks of packets to there. A hop limit of 0 would not leave the host: it is none, and the default one is taken.
+inline os::IpMarks marks_of(const proto::roce::AddressVector& to) noexcept {
+  os::IpMarks marks;
+  marks.traffic_class = static_cast<uint8_t>(to.traffic_class & ~3);
+  if (to.hop_limit != 0) marks.hops = to.hop_limit;
+  marks.flow_label = to.flow_label & 0xfffff;
+  return marks;
+}
 
 }  // namespace weft::link::roce

@@ -161,7 +161,10 @@ NearPort::Sent NearPort::put(Outbound& out, const iovec* parts, size_t count) no
   size_t bytes = 0;
   for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
   if (bytes > near_packet_bytes_max) return Sent::NoWay;
-  switch (out.ring->put(parts, count, bytes)) {
+  os::IpMarks marks;
+  const bool is_marked = vector_ != nullptr && transport_of(parts[0]) == wire::roce::Transport::Datagram &&
+                         (marks = marks_of(*vector_)) != os::IpMarks();
+  switch (out.ring->put(parts, count, bytes, is_marked ? &marks : nullptr)) {
     case NearSender::Put::Done:
       break;
     case NearSender::Put::Full: {
@@ -239,7 +242,7 @@ void NearPort::on_packet(const Inbound& in, std::span<const std::byte> bytes,
   arrival.headers = headers;
   std::array<std::byte, proto::roce::grh_bytes> grh;
   if (is_datagram(headers)) {
-    grh = grh_between(in.source, own_gid_, bytes.size() + wire::roce::icrc_bytes);
+    grh = grh_between(in.source, own_gid_, bytes.size() + wire::roce::icrc_bytes, in.ring->marks());
     arrival.grh = grh;
   }
   if (capture_ != nullptr) [[unlikely]] {

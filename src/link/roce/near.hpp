@@ -42,7 +42,7 @@ struct NearCounters {
 // The first message of a connection; a memory file comes with it. The others are one byte each and wake the receiver.
 struct NearHello {
   uint64_t magic = 0x65636f7274666577;  // "weftroce"
-  uint32_t version = 2;                 // of the greeting and of the memory
+  uint32_t version = 3;                 // of the greeting and of the memory
   uint32_t bytes = sizeof(NearMemory);
   uint32_t is_registered = 0;  // 1: the receiver can have the sender's process fence
   uint32_t reserved = 0;
@@ -67,6 +67,8 @@ class NearPort {
   // PacketOutput::send(). NoWay: there is no ring to it (yet), and UDP has to serve. `waits_for_udp`: packets have not
   // left by UDP yet. AfterUdp: the first packet of a ring, which is taken as soon as they have.
   Sent send(const Gid& to, const iovec* parts, size_t count, bool waits_for_udp = false) noexcept;
+  // Of the packets of the next send(): those of UD tell the receiver its marks.
+  void set_vector(const proto::roce::AddressVector& to) noexcept { vector_ = &to; }
   // Gives what came to the adapter; returns how many packets. A peer's first packets came by UDP: before the first of
   // a ring, empty_sockets() takes what waits there, so that nothing is overtaken.
   template <class EmptySockets>
@@ -182,6 +184,7 @@ class NearPort {
   Gid own_gid_{};
   std::vector<std::unique_ptr<Inbound>> inbound_;
   Outbound* last_ = nullptr;
+  const proto::roce::AddressVector* vector_ = nullptr;
   std::unordered_map<Gid, std::unique_ptr<Outbound>, GidHash> outbound_;
   bool is_armed_ = false;
   bool fences_ = false;      // membarrier(2) works here

@@ -18,12 +18,15 @@
 #include <span>
 
 #include "arch/cpu.hpp"
+#include "os/ip_marks.hpp"
 #include "proto/roce/work.hpp"
 #include "wire/roce/packet.hpp"
 
 namespace weft::link::roce {
 
 inline constexpr size_t near_slots = 128;
+// Of NearSlot::bytes: marks follow the packet, as they are in memory. A datagram has them where they are not the default ones.
+inline constexpr uint32_t near_marked = 1u << 31;
 // From the BTH to the pad.
 inline constexpr size_t near_packet_bytes_max =
     proto::roce::mtu_bytes_max + wire::roce::headers_bytes_max + 4;
@@ -56,7 +59,8 @@ class NearSender {
       : memory_(memory), is_registered_(is_registered) {}
   bool is_attached() const noexcept { return memory_.attached.load(std::memory_order_acquire) == 1; }
   // `bytes` is the sum of the parts, at most near_packet_bytes_max. Broken: the receiver's side makes no sense.
-  Put put(const iovec* parts, size_t count, size_t bytes) noexcept {
+  // Marks that find no room behind the packet are left out; null: the default ones.
+  Put put(const iovec* parts, size_t count, size_t bytes, const os::IpMarks* marks = nullptr) noexcept {
     if (tail_ - head_ >= near_slots) {
       const uint64_t head = memory_.head.load(std::memory_order_acquire);
       if (head - head_ > tail_ - head_) return Put::Broken;
@@ -73,7 +77,12 @@ class NearSender {
       }
       at += parts[i].iov_len;
     }
-    slot.bytes.store(static_cast<uint32_t>(bytes), std::memory_order_relaxed);
+    auto length = static_cast<uint32_t>(bytes);
+    if (marks != nullptr && bytes + sizeof *marks <= near_packet_bytes_max) [[unlikely]] {
+      std::memcpy(at, marks, sizeof *marks);
+      length |= near_marked;
+    }
+    slot.bytes.store(length, std::memory_order_relaxed);
     slot.turn.store(static_cast<uint32_t>(tail_ / near_slots + 1), std::memory_order_release);
     ++tail_;
     return Put::Done;
@@ -118,11 +127,17 @@ class NearReceiver {
     int count = 0;
     for (; count < most && !is_empty(); ++count) {
       const NearSlot& slot = memory_.slots[head_ % near_slots];
-      const uint32_t bytes = slot.bytes.load(std::memory_order_relaxed);
+      const uint32_t length = slot.bytes.load(std::memory_order_relaxed);
+      const uint32_t bytes = length & ~near_marked;
       if (bytes < wire::roce::bth_bytes || bytes > near_packet_bytes_max) return -1;
       std::array<std::byte, wire::roce::headers_bytes_max> headers;
       const size_t head_bytes = std::min<size_t>(bytes, headers.size());
       std::memcpy(headers.data(), slot.packet.data(), headers.size());  // the slot has that many
+      marks_ = os::IpMarks();
+      if (length != bytes) [[unlikely]] {
+        if (bytes + sizeof marks_ > near_packet_bytes_max) return -1;
+        std::memcpy(&marks_, slot.packet.data() + bytes, sizeof marks_);
+      }
       std::atomic_signal_fence(std::memory_order_seq_cst);  // the copy is made once, and not again
       on_packet(std::span<const std::byte>(slot.packet.data(), bytes),
                 std::span<const std::byte>(headers.data(), head_bytes));
@@ -132,6 +147,7 @@ class NearReceiver {
     if (count != 0) give_back();
     return count;
   }
+  const os::IpMarks& marks() const noexcept { return marks_; }  // of the packet that on_packet() is given
   void set_asleep(bool asleep) noexcept { memory_.asleep.store(asleep ? 1 : 0, std::memory_order_relaxed); }
 
  private:
@@ -140,6 +156,7 @@ class NearReceiver {
 
   NearMemory& memory_;
   uint64_t head_ = 0;
+  os::IpMarks marks_;
 };
 
 }  // namespace weft::link::roce

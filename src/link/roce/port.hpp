@@ -77,6 +77,10 @@ class Port {
       --code;
     return code;
   }
+  // After open(): what UD queue pairs show of packets has the traffic class, hop limit and flow label that they came with.
+  void show_marks() noexcept {
+    if constexpr (has_marks) link_.show_marks();
+  }
   // A group that is sent to, or with `receives` heard. 0, -EADDRINUSE: it was so already, or another negative errno.
   int join(const Gid& group, bool receives) {
     if constexpr (proto::HasMulticast<P>) {
@@ -111,12 +115,13 @@ class Port {
     if (there.family() != own_.family() || count >= parts_max) return true;  // it cannot get there
     size_t bytes = wire::roce::icrc_bytes;
     for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
-    if (!batch_.takes(there, bytes, count) && !flush()) return false;
+    const os::IpMarks marks = marks_of(to);
+    if (!batch_.takes(there, bytes, count, marks) && !flush()) return false;
     if (batch_.empty()) parts_stay_ = true;
     // Who has such a packet drops what comes again, and a reader takes nothing whose ICRC is wrong: the payload is as it is
     // until the peer has it. UC and UD are complete when they are sent.
     parts_stay_ = parts_stay_ && is_of_reliable(parts[0]);
-    batch_.add(own_, there, parts, count, bytes);
+    batch_.add(own_, there, parts, count, bytes, marks);
     // Strangers may have a network card on their way that numbers segments differently.
     if (batch_.is_full() || !segments || !(has_port(to.destination) || numbers_segments())) (void)flush();
     return true;
@@ -127,6 +132,7 @@ class Port {
     if (batch_.empty()) return true;
     const std::span<const std::byte> to = batch_.destination().bytes();
     if constexpr (proto::HasPartsThatStay<P>) link_.set_parts_stay(parts_stay_);
+    if constexpr (has_marks) link_.set_marks(batch_.marks());
     bool sent = false;
     if constexpr (segments) {
       sent = batch_.packet_count() == 1
@@ -150,6 +156,12 @@ class Port {
  private:
   static constexpr size_t parts_max = proto::roce::elements_max + 3;
   static constexpr bool segments = proto::HasSegmentationOffload<P>;
+  // Packets have a traffic class, a hop limit and a flow label each.
+  static constexpr bool has_marks = requires(P & link, const os::IpMarks& marks) {
+    link.show_marks();
+    link.set_marks(marks);
+    { link.received_marks() } -> std::convertible_to<os::IpMarks>;
+  };
 
   bool numbers_segments() const noexcept {
     if constexpr (proto::HasNumberedSegments<P>) return link_.numbers_segments();
@@ -187,7 +199,9 @@ class Port {
     Headers rebuilt;
     std::span<const std::byte> headers = packet.headers;
     if (headers.empty()) {
-      rebuilt = headers_between(source, destination, packet.bytes.size(), packet.ip_identification);
+      os::IpMarks marks;
+      if constexpr (has_marks) marks = link_.received_marks();
+      rebuilt = headers_between(source, destination, packet.bytes.size(), packet.ip_identification, marks);
       headers = rebuilt.span();
     }
     if (!wire::roce::icrc_is_right(headers, packet.bytes)) {
@@ -209,13 +223,27 @@ class Port {
     adapter_.on_packet(arrival, now);
   }
 
+  static os::IpMarks marks_in(std::span<const std::byte> headers) noexcept {
+    os::IpMarks marks;
+    const auto byte = [&](size_t at) { return wire::load_byte(headers.data() + at); };
+    if (headers.size() == wire::Ip4::bytes + wire::Udp::bytes) {
+      marks.traffic_class = byte(1);
+      marks.hops = byte(8);
+    } else if (headers.size() == wire::Ip6::bytes + wire::Udp::bytes) {
+      marks.traffic_class = static_cast<uint8_t>(byte(0) << 4 | byte(1) >> 4);
+      marks.flow_label = static_cast<uint32_t>((byte(1) & 15) << 16 | byte(2) << 8 | byte(3));
+      marks.hops = byte(7);
+    }
+    return marks;
+  }
+
   // What a UD queue pair shows of the headers. At the standard port that is the IP header, of IPv4 in the second half of
   // the GRH's place (annex A17). Elsewhere the peer is one of ours, and only its GID tells the port: a GRH with both GIDs.
   std::array<std::byte, proto::roce::grh_bytes> grh_of(const proto::roce::Arrival& arrival,
                                                        std::span<const std::byte> headers) const noexcept {
     if (own_.port() != standard_port)
       return grh_between(arrival.source, arrival.group != nullptr ? *arrival.group : gid(),
-                         arrival.bytes.size() + wire::roce::icrc_bytes);
+                         arrival.bytes.size() + wire::roce::icrc_bytes, marks_in(headers));
     std::array<std::byte, proto::roce::grh_bytes> grh{};
     const std::span<const std::byte> ip = headers.first(headers.size() - wire::Udp::bytes);
     std::ranges::copy(ip, grh.end() - static_cast<std::ptrdiff_t>(ip.size()));

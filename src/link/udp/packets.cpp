@@ -30,10 +30,34 @@ Result<void> Packets::open(std::span<const std::byte> address) {
 
 void Packets::set_ecn(proto::Ecn ecn) noexcept {
   shows_ecn_ = true;
-  os::mark_traffic(socket_.get(), dscp_, static_cast<uint8_t>(ecn));
+  ecn_ = static_cast<uint8_t>(ecn);
+  const auto dscp = static_cast<uint8_t>(dscp_ | socket_marks_.traffic_class >> 2);
+  os::mark_traffic(socket_.get(), dscp, static_cast<uint8_t>(ecn));
   os::show_traffic_class(socket_);
   for (const Group& group : groups_)
     if (group.socket) os::show_traffic_class(group.socket);
+}
+
+// A program that talks to one peer pays for marks no more than without.
+const os::IpMarks* Packets::other_marks(os::IpMarks& with_ecn) noexcept {
+  with_ecn = marks_;
+  with_ecn.traffic_class = static_cast<uint8_t>((marks_.traffic_class & ~3) | ecn_);
+  if (last_marks_ != marks_) {
+    last_marks_ = marks_;
+    marked_ = 0;
+  }
+  if (marks_.flow_label != 0 || ++marked_ < marked_max) return &with_ecn;
+  marked_ = 0;
+  socket_marks_ = marks_;
+  os::mark_packets(socket_, with_ecn);
+  return nullptr;
+}
+
+void Packets::show_marks() noexcept {
+  shows_marks_ = true;
+  os::show_marks(socket_);
+  for (const Group& group : groups_)
+    if (group.socket) os::show_marks(group.socket);
 }
 
 std::vector<std::byte> Packets::source_for(bool ipv6, std::span<const std::byte> destination) {
@@ -95,6 +119,7 @@ int Packets::join(std::span<const std::byte> group, bool receives) {
     if (!socket) return -socket.error().code;
     joined.socket = std::move(*socket);
     if (shows_ecn_) os::show_traffic_class(joined.socket);
+    if (shows_marks_) os::show_marks(joined.socket);
   }
   os::route_groups(socket_);
   groups_.push_back(std::move(joined));
@@ -145,7 +170,8 @@ size_t Packets::packet_bytes_max(std::span<const std::byte> address) noexcept {
 int Packets::try_send(std::span<const std::byte> address, const iovec* parts, size_t count) noexcept {
   if (!origin_.is_here()) [[unlikely]]
     return 0;  // a forked child says nothing in its parent's name
-  const int status = os::send_udp(socket_, address, parts, count, 0);
+  os::IpMarks marks;
+  const int status = os::send_udp(socket_, address, parts, count, 0, marks_of_next(marks));
   if (status == 0) return 0;
   if (status == -EMSGSIZE) place_of(address).bytes = 0;
   return status == -ENOBUFS ? -EAGAIN : status;
@@ -175,7 +201,8 @@ int Packets::send_pieces(std::span<const std::byte> address, const iovec* parts,
     left -= n;
   }
   if (bytes <= packet_bytes) return try_send(address, piece.data(), pieces);
-  const int status = os::send_udp(socket_, address, piece.data(), pieces, packet_bytes);
+  os::IpMarks marks;
+  const int status = os::send_udp(socket_, address, piece.data(), pieces, packet_bytes, marks_of_next(marks));
   return status == -ENOBUFS ? -EAGAIN : status;
 }
 
@@ -187,10 +214,11 @@ bool Packets::send_segmented(std::span<const std::byte> address, const iovec* pa
   bool together = place_of(address).segmentation;
   const size_t packets = std::clamp<size_t>(segmented_bytes_max / packet_bytes, 1, segments_max);
   bool any = false;
+  os::IpMarks marks;
   for (size_t at = 0; at < total;) {
     const size_t bytes = std::min((together ? packets : 1) * packet_bytes, total - at);
     const int status = bytes == total && bytes > packet_bytes
-                           ? os::send_udp(socket_, address, parts, count, packet_bytes)
+                           ? os::send_udp(socket_, address, parts, count, packet_bytes, marks_of_next(marks))
                            : send_pieces(address, parts, count, at, bytes, packet_bytes);
     if (status == -EAGAIN || status == -ENOBUFS) return any;
     if (bytes > packet_bytes && not_segmented(status)) {

@@ -50,6 +50,12 @@ class Packets {
   void close() noexcept;
   // The ECN codepoint of what is sent from now on; what arrives shows its own.
   void set_ecn(proto::Ecn ecn) noexcept;
+  // Marks of single packets: what is sent from now on has them, with the ECN bits of set_ecn(). A packet whose marks are not
+  // those of the socket has ancillary data; marks that many packets in a row have become the socket's.
+  void set_marks(const os::IpMarks& marks) noexcept { marks_ = marks; }
+  // After open(): received_marks() has those of the packet that the handler is shown.
+  void show_marks() noexcept;
+  const os::IpMarks& received_marks() const noexcept { return received_marks_; }
   std::span<const std::byte> address() const noexcept { return address_.bytes(); }
   // What the kernel keeps for us until we poll, its bookkeeping included: who sends more than that unasked loses it.
   size_t receive_buffer_bytes() const noexcept { return receive_buffer_bytes_; }
@@ -115,6 +121,7 @@ class Packets {
     bool segmentation = true;  // until the kernel says no
   };
   static constexpr size_t paths = 256;
+  static constexpr unsigned marked_max = 32;               // packets, until their marks are the socket's
   static constexpr unsigned polls_until_unwatched = 1024;  // more than a sleeper spins before it sleeps
   static constexpr size_t unknown_path_bytes = 1200;  // every IPv6 path takes it, and nearly every IPv4 path
 
@@ -129,7 +136,8 @@ class Packets {
     int packets = 0;
     for (size_t i = 0; i < batches; ++i) {
       const os::UdpReceiver::Batch batch = receiver_->batch(i);
-      const auto ecn = static_cast<proto::Ecn>(batch.traffic_class & 3);
+      const auto ecn = static_cast<proto::Ecn>(batch.marks.traffic_class & 3);
+      received_marks_ = batch.marks;
       if (batch.segment == 0) {
         handler.on_packet(proto::ReceivedPacket{batch.source, destination, batch.bytes, {}, 0, ecn});
         ++packets;
@@ -153,6 +161,13 @@ class Packets {
   }
   static Path path_to(std::span<const std::byte> address) noexcept;
   Path& place_of(std::span<const std::byte> address) noexcept;
+  // Null: those of the socket.
+  const os::IpMarks* marks_of_next(os::IpMarks& with_ecn) noexcept {
+    if (marks_ == socket_marks_) [[likely]]
+      return nullptr;
+    return other_marks(with_ecn);
+  }
+  const os::IpMarks* other_marks(os::IpMarks& with_ecn) noexcept;
   int send_pieces(std::span<const std::byte> address, const iovec* parts, size_t count, size_t offset,
                   size_t bytes, size_t packet_bytes) noexcept;
 
@@ -165,6 +180,13 @@ class Packets {
   bool fragments_ = false;
   bool optional_checksum_ = false;
   bool shows_ecn_ = false;
+  bool shows_marks_ = false;
+  uint8_t ecn_ = 0;
+  unsigned marked_ = 0;         // packets in a row with last_marks_
+  os::IpMarks marks_;           // of what is sent
+  os::IpMarks socket_marks_;    // of what names no others
+  os::IpMarks last_marks_;      // of the last one that did
+  os::IpMarks received_marks_;  // of what is shown now
   std::vector<Path> paths_;
   std::vector<Group> groups_;
   os::PollSet wait_;      // made when somebody sleeps for the first time

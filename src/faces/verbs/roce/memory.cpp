@@ -343,6 +343,7 @@ Result<roce::AddressVector> address_vector_of(Opened& own, const ibv_ah_attr& at
     auto group = own.device().reach(to.source_index, to.destination);
     if (!group) return group.error();
     to.destination = *group;
+    to.hop_limit = 1;  // packets to groups stay on the link
     return to;
   }
   if (link::roce::address_of(source).family() != link::roce::address_of(to.destination).family())

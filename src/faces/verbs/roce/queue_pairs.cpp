@@ -93,6 +93,7 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr) noexcept {
     auto pair = own.adapter().create_qp(*request);
     if (!pair) return pair.error();
     mine->pair = *pair;
+    if (attr->qp_type == IBV_QPT_UD) own.device().show_marks();
     mine->qp_base.qp_num = mine->qp_base.handle = (*pair)->number;
     mine->qp_base.state = IBV_QPS_RESET;
     if (attr->qp_type == IBV_QPT_XRC_RECV) {
