@@ -247,6 +247,7 @@ void show_marks(const Fd& socket) noexcept {
   set(socket, IPPROTO_IP, IP_RECVTTL, 1);
   set(socket, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
   set(socket, IPPROTO_IPV6, IPV6_FLOWINFO, 1);
+  set(socket, IPPROTO_IPV6, IPV6_AUTOFLOWLABEL, 0);
 }
 
 void mark_packets(const Fd& socket, const IpMarks& marks) noexcept {

@@ -39,7 +39,8 @@ size_t udp_path_bytes(std::span<const std::byte> address) noexcept;
 // The largest datagram that leaves every interface that is up in one piece; the loopback counts only when it is alone.
 size_t udp_interface_bytes(int family) noexcept;
 
-// From now on UdpReceiver::Batch has all `marks` of what arrives (IP_RECVTTL of ip(7), IPV6_RECVHOPLIMIT of ipv6(7)).
+// From now on UdpReceiver::Batch has all `marks` of what arrives (IP_RECVTTL of ip(7), IPV6_RECVHOPLIMIT of ipv6(7)), and IPv6
+// packets that name no flow label have none, where the kernel would draw one.
 void show_marks(const Fd& socket) noexcept;
 // Of what the socket sends from now on, where a packet names no others; a flow label is not there. IPv6 packets that name no
 // flow label have none, where the kernel would draw one.

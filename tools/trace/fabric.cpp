@@ -212,7 +212,7 @@ void put_completion(uint64_t time, uint16_t call, uint32_t queue, const void* co
        .queue_pair = 0,
        .type = Type::completion,
        .call = call,
-       .reserved = 0});
+       .fault = 0});
 }
 
 void put_completions(const Record& call, const Object& queue, const void* buffer, ssize_t count) noexcept {

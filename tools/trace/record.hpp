@@ -74,7 +74,8 @@ struct Record {
   uint32_t queue_pair;
   Type type;
   uint16_t call;  // place in `calls`
-  uint32_t reserved;
+  uint32_t
+      fault;  // of a completion with an error: its vendor_err, which Weft says the cause by (weft/verbs_faults.h)
 };
 static_assert(sizeof(Record) == 64);
 

@@ -70,7 +70,7 @@ inline void put_idle(uint16_t call, uint32_t object, uint64_t begin, uint64_t en
        .queue_pair = 0,
        .type = Type::idle,
        .call = call,
-       .reserved = 0});
+       .fault = 0});
 }
 
 inline Record begin_call(uint16_t call, uint32_t object) noexcept {
@@ -84,7 +84,7 @@ inline Record begin_call(uint16_t call, uint32_t object) noexcept {
           .queue_pair = 0,
           .type = Type::call,
           .call = call,
-          .reserved = 0};
+          .fault = 0};
 }
 
 inline void end_call(Record& record, int64_t result) noexcept {

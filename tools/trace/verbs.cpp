@@ -101,7 +101,7 @@ void put_operation(uint64_t time, uint16_t call, uint32_t device, uint32_t queue
        .queue_pair = queue_pair,
        .type = Type::operation,
        .call = call,
-       .reserved = 0});
+       .fault = 0});
 }
 
 int post_send(ibv_qp* pair, ibv_send_wr* list, ibv_send_wr** bad) {
@@ -149,7 +149,7 @@ int post_srq_recv(ibv_srq* queue, ibv_recv_wr* list, ibv_recv_wr** bad) {
 }
 
 void put_completion(uint64_t time, uint16_t call, uint32_t device, uint32_t queue_pair, uint64_t id,
-                    uint64_t bytes, uint64_t flags, int64_t status) noexcept {
+                    uint64_t bytes, uint64_t flags, int64_t status, uint32_t fault) noexcept {
   put({.begin = time,
        .end = time,
        .context = id,
@@ -160,7 +160,7 @@ void put_completion(uint64_t time, uint16_t call, uint32_t device, uint32_t queu
        .queue_pair = queue_pair,
        .type = Type::completion,
        .call = call,
-       .reserved = 0});
+       .fault = fault});
 }
 
 // ibv_poll_cq(3): of a completion with an error only wr_id, status, qp_num and vendor_err are valid.
@@ -182,7 +182,8 @@ int poll_cq(ibv_cq* queue, int count, ibv_wc* list) {
   end_call(record, result);
   for (int i = 0; i < result; ++i) {
     put_completion(record.end, call, device->id, list[i].qp_num, list[i].wr_id, list[i].byte_len,
-                   side_of(list[i].status, list[i].opcode), list[i].status);
+                   side_of(list[i].status, list[i].opcode), list[i].status,
+                   list[i].status == IBV_WC_SUCCESS ? 0 : list[i].vendor_err);
   }
   return result;
 }
@@ -362,8 +363,9 @@ void put_current(uint64_t time, uint16_t call, const Extended& kept, ibv_cq_ex* 
   const ibv_wc_opcode opcode =
       queue->status == IBV_WC_SUCCESS && queue->read_opcode ? queue->read_opcode(queue) : IBV_WC_SEND;
   const uint32_t pair = queue->read_qp_num ? queue->read_qp_num(queue) : 0;
+  const bool is_error = queue->status != IBV_WC_SUCCESS && queue->read_vendor_err;
   put_completion(time, call, kept.device, pair, queue->wr_id, 0, side_of(queue->status, opcode),
-                 queue->status);
+                 queue->status, is_error ? queue->read_vendor_err(queue) : 0);
 }
 
 int start_poll(ibv_cq_ex* queue, ibv_poll_cq_attr* attr) {

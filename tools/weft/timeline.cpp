@@ -18,6 +18,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <weft/verbs_faults.h>
 
 #if defined(__x86_64__)
 #include <x86intrin.h>
@@ -314,6 +315,11 @@ class Printer {
       text += fmt::format(",\"object\":\"{}\"", name);
     if (record.queue_pair != 0) text += fmt::format(",\"queuePair\":{}", record.queue_pair);
     if (record.bytes != 0) text += fmt::format(",\"bytes\":{}", record.bytes);
+    if (record.fault != 0) {
+      text += fmt::format(",\"vendorError\":\"{:#x}\"", record.fault);
+      if (const char* const why = weft_verbs_fault_text(record.fault); why != nullptr)
+        text += fmt::format(",\"why\":\"{}\"", why);
+    }
     if (record.context != 0) text += fmt::format(",\"context\":\"{:#x}\"", record.context);
     return text;
   }

@@ -37,7 +37,7 @@ Record record(Type type, uint16_t call, uint64_t begin, uint64_t end, uint32_t o
           .queue_pair = 0,
           .type = type,
           .call = call,
-          .reserved = 0};
+          .fault = 0};
 }
 
 TracedProcess process(std::string text, std::vector<Record> records) {

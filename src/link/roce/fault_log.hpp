@@ -19,7 +19,7 @@ std::string text_of(const proto::roce::QueuePair* queue_pair, const proto::roce:
 
 class FaultLog {
  public:
-  static constexpr uint32_t lines_max = 8;
+  static constexpr uint32_t lines_max = 4;
   static constexpr uint64_t period_ns = 1'000'000'000;
 
   // Notes are told to the audience, with the name of the device in front.

@@ -52,6 +52,31 @@ TEST(RoceNearRing, PacketsComeInOrderManyTimesAround) {
   EXPECT_TRUE(ring.receiver.is_empty());
 }
 
+TEST(RoceNearRing, MarksComeWithTheirPacket) {
+  Ring ring;
+  os::IpMarks marks;
+  marks.traffic_class = 0x68;
+  marks.hops = 7;
+  marks.flow_label = 0x12345;
+  std::array<std::byte, near_packet_bytes_max> bytes{};
+  for (const size_t size : {size_t{12}, size_t{100}, near_packet_bytes_max}) {
+    const iovec part{bytes.data(), size};
+    ASSERT_EQ(ring.sender.put(&part, 1, size, &marks), NearSender::Put::Done);
+    ASSERT_EQ(ring.put(1, size), NearSender::Put::Done);
+    std::vector<os::IpMarks> got;
+    EXPECT_EQ(ring.receiver.take(100,
+                                 [&](auto packet, auto) {
+                                   EXPECT_EQ(packet.size(), size);
+                                   got.push_back(ring.receiver.marks());
+                                 }),
+              2);
+    ASSERT_EQ(got.size(), 2U);
+    // The longest packet leaves no room for them.
+    EXPECT_EQ(got[0], size == near_packet_bytes_max ? os::IpMarks() : marks);
+    EXPECT_EQ(got[1], os::IpMarks());
+  }
+}
+
 TEST(RoceNearRing, AFullOneHasRoomAgainWhenSomethingWasTaken) {
   Ring ring;
   for (size_t i = 0; i < near_slots; ++i) ASSERT_EQ(ring.put(1, 16), NearSender::Put::Done);

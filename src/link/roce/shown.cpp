@@ -65,7 +65,8 @@ void Shown::on_create(const QueuePair& qp) noexcept try {
   Line& line = lines_[qp.number];
   line = {os::StatisticsEntry::open(os::StatisticsEntry::Kind::QueuePair, name_of(qp.type), {}, device_.id()),
           {},
-          false};
+          false,
+          0};
   show(line, qp);
 } catch (const std::exception&) {  // no memory: this one is not shown
 }
@@ -86,10 +87,13 @@ void Shown::show(const QueuePair& qp, bool is_near) noexcept try {
   if (found == lines_.end()) return;
   Line& line = found->second;
   const Gid& to = qp.attributes.path.destination;
-  if (to != Gid{} && (line.to != to || line.is_near != is_near)) {
+  if (to != Gid{} && (line.to != to || line.is_near != is_near || line.cause != qp.cause)) {
     line.to = to;
     line.is_near = is_near;
-    line.entry.describe("to " + os::plain_text(address_of(to)) + (is_near ? " by shm" : " by udp"));
+    line.cause = qp.cause;
+    const char* const why = qp.cause == 0 ? nullptr : weft_verbs_fault_text(qp.cause);
+    line.entry.describe("to " + os::plain_text(address_of(to)) + (is_near ? " by shm" : " by udp") +
+                        (why == nullptr ? "" : std::string("; failed: ") + why));
   }
   show(line, qp);
 } catch (const std::exception&) {  // no memory for a text: at the next time

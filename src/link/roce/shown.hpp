@@ -39,6 +39,7 @@ class Shown final : public proto::roce::QueuePairObserver {
     os::StatisticsEntry entry;
     Gid to{};
     bool is_near = false;
+    uint8_t cause = 0;  // why it has failed
   };
   static void show(Line& line, const proto::roce::QueuePair& qp) noexcept;
 

@@ -401,8 +401,9 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
                        (sends || qp->state == QpState::ReadyToReceive || qp->state == QpState::SendError)
                  : qp->type != QpType::XrcReceive && sends;
   if (packet.transport() != transport || !takes) {
-    if (packet.transport() == transport || packet.transport() < Transport::Congestion) [[unlikely]]
-      tell_dropped(qp, arrival, packet, WEFT_FAULT_QP_STATE);
+    // One that has failed has told why; what was under way to it still comes.
+    const bool is_expected = packet.transport() == transport || packet.transport() < Transport::Congestion;
+    if (is_expected && qp->state != QpState::Error) tell_dropped(qp, arrival, packet, WEFT_FAULT_QP_STATE);
     return on_other(*qp, is_peer(*qp, arrival), packet, now);
   }
   // The default partition, as full or limited member (10.9.3).

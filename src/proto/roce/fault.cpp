@@ -45,7 +45,8 @@ bool Adapter::find_bad_element(std::span<const Element> elements, uint32_t pd, b
     std::byte* at = nullptr;
     const uint64_t length = element.length;
     if (length == 0 || memory_.local(element.key, pd, element.address, length, write, at)) continue;
-    memory_.why_not(element.key, pd, 0, element.address, length, write ? uint32_t{local_write} : 0U, false, fault);
+    memory_.why_not(element.key, pd, 0, element.address, length, write ? uint32_t{local_write} : 0U, false,
+                    fault);
     return true;
   }
   return false;
@@ -190,13 +191,15 @@ bool Adapter::find_bad_element(std::span<const Element> elements, uint32_t pd, b
   observer_->on_fault(qp, fault);
 }
 
-// Nothing of the peer was accepted so far. A packet that is a few ahead may only have overtaken, or follow one that is lost.
+// Nothing of the peer was accepted so far. A packet that is a few ahead may only have overtaken, or follow one that is lost or
+// found no receive.
 [[gnu::cold, gnu::noinline]] void Adapter::tell_gap(const QueuePair& qp,
                                                     const Packet& packet) const noexcept {
   constexpr int32_t chance_max = 255;
   constexpr uint64_t chance_gaps = 4;
   const int32_t ahead = psn_diff(packet.bth.psn, qp.responder.expected);
-  if (observer_ == nullptr || (ahead > 0 && ahead <= chance_max && qp.gaps < chance_gaps)) return;
+  const bool may_be_chance = ahead > 0 && ahead <= chance_max && (qp.gaps < chance_gaps || qp.naks.rnr != 0);
+  if (observer_ == nullptr || may_be_chance) return;
   Fault fault = of_packet(Fault::At::Dropped, packet, WEFT_FAULT_FIRST_PSN);
   fault.source = qp.attributes.path.destination;
   fault.wanted = qp.responder.expected;

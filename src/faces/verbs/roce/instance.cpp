@@ -184,8 +184,12 @@ Instance::~Instance() {
   try {
     log(2, named_.name + ": packets by shared memory: " + pair(counters.near.sent, counters.near.received) +
                "; by UDP: " + pair(counters.sent_by_udp, counters.received_by_udp) +
-               "; sent again: " + std::to_string(packets.sent_again) + "; received twice: " +
-               std::to_string(packets.duplicates) + "; gaps: " + std::to_string(packets.gaps) +
+               "; sent again: " + std::to_string(packets.sent_again) +
+               "; received twice: " + std::to_string(packets.duplicates) +
+               "; gaps: " + std::to_string(packets.gaps) + "; NAKs: RNR " + std::to_string(packets.naks.rnr) +
+               ", sequence " + std::to_string(packets.naks.sequence) + ", invalid request " +
+               std::to_string(packets.naks.request) + ", access " + std::to_string(packets.naks.access) +
+               ", operation " + std::to_string(packets.naks.operation) +
                "; wrong ICRC: " + std::to_string(ports.wrong_icrc) +
                "; by a solved IP identification: " + std::to_string(ports.solved));
     std::string card;
