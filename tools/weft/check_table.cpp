@@ -100,7 +100,7 @@ constexpr std::array capability_table{
     Capability{"deferred work", "fi_trigger(3), DEFERRED WORK QUEUES", "DeferredWork.*", rdm | msg,
                has<FI_TRIGGER>},
     Capability{"FI_FENCE", "fi_endpoint(3), FI_FENCE", "Fence.*", rdm | msg, has<FI_FENCE>},
-    Capability{"completions", "fi_cq(3)", "Completions.*", rdm | msg, always},
+    Capability{"completions", "fi_cq(3)", "Completions.*:Flags.*", rdm | msg, always},
     Capability{"FI_DELIVERY_COMPLETE", "fi_cq(3), COMPLETION FLAGS",
                "Completions.delivery_complete*:Rma.delivery_complete*", rdm | msg,
                [](const Claims& c) {
