@@ -19,7 +19,9 @@ constexpr std::array<std::string_view, 4> copy_words = {"auto", "ring", "receive
 
 constexpr std::array<std::string_view, 4> verbs_log_words = {"none", "error", "warn", "info"};
 
-constexpr std::array<Setting, 29> table = {{
+constexpr std::array<std::string_view, 3> yield_words = {"auto", "never", "always"};
+
+constexpr std::array<Setting, 30> table = {{
     {"FI_PROVIDER", Kind::Text, 0, 0, 0,
      "Providers to use, separated by commas; ^ before the list means all but those (default: all)"},
     {"FI_PROVIDER_PATH", Kind::Text, 0, 0, 0, "Directories with plugins (*fi.so), with colons between"},
@@ -50,6 +52,11 @@ constexpr std::array<Setting, 29> table = {{
      "Who makes progress: auto (a thread for every domain), manual (no thread at all; FI_PROGRESS_AUTO is "
      "refused) (default: what the program asks for, and a thread that sends again what is lost)",
      progress_words},
+    {"WEFT_YIELD", Kind::Word, 0, 0, 0,
+     "Whether a program that polls in vain yields its CPU (sched_yield(2)): auto, never, always (after 64 "
+     "polls) "
+     "(default: auto, to other programs that poll)",
+     yield_words},
     {"WEFT_CMA", Kind::Flag, 0, 1, 1,
      "shm and weft: 0 never reads or writes the memory of another process by itself (process_vm_readv(2)) "
      "(default: 1, where it is allowed)"},

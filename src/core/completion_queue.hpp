@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 
 #include "core/progress.hpp"
 
@@ -46,8 +47,8 @@ struct CompletionError {
 
 // What is done for a program that polls in vain: other threads may wait for its processor. Implemented above system calls' room.
 struct IdlePolls {
-  virtual uint32_t
-  idle() noexcept = 0;  // under the domain lock, which it may let go; after how many more polls in vain it wants a call
+  // `arrived`: something came since the last call. Under the domain lock, which it may let go. After how many more polls in vain it wants a call.
+  virtual uint32_t idle(bool arrived) noexcept = 0;
 
  protected:
   ~IdlePolls() = default;
@@ -56,7 +57,7 @@ struct IdlePolls {
 // The usual Driver of a queue: any endpoints.
 struct AnyEndpoint {
   static void progress(const ProgressorList& list) noexcept { list.progress(); }
-  static uint32_t idle(IdlePolls& polls) noexcept { return polls.idle(); }
+  static uint32_t idle(IdlePolls& polls, bool arrived) noexcept { return polls.idle(arrived); }
 };
 
 class alignas(64) CompletionQueue {
@@ -131,6 +132,11 @@ class alignas(64) CompletionQueue {
       return true;
     patience_ = 1;
     return false;
+  }
+  // Who drives them otherwise has found something and handed it to the program.
+  void count_arrival() noexcept {
+    patience_ = patience_full_;
+    arrived_ = true;
   }
   // An endpoint keeps something back for its next poll: the next read() drives it, whatever is there to read.
   void drive_at_next_read() noexcept { state_.drive = true; }
@@ -208,7 +214,7 @@ class alignas(64) CompletionQueue {
     tail_ = 0;
     Driver::progress(progressors_);
     if (head_ != tail_) {
-      patience_ = patience_full_;
+      count_arrival();
       return copy_out<Format, with_source, Driver>(out, count, source);
     }
     if (--patience_ != 0) [[likely]]
@@ -252,7 +258,8 @@ class alignas(64) CompletionQueue {
   template <class Driver>
   [[gnu::noinline, gnu::cold]] int end_patience() noexcept {
     if (!state_.holding)
-      patience_ = patience_full_ = idle_polls_ == nullptr ? UINT32_MAX : Driver::idle(*idle_polls_);
+      patience_ = patience_full_ =
+          idle_polls_ == nullptr ? UINT32_MAX : Driver::idle(*idle_polls_, std::exchange(arrived_, false));
     return look_again();
   }
   int look_again() noexcept;
@@ -274,6 +281,7 @@ class alignas(64) CompletionQueue {
   bool is_usual() const noexcept { return std::bit_cast<uint32_t>(state_) == 0; }
   State state_;
   uint32_t patience_ = UINT32_MAX;  // polls in vain until end_patience(); 1 while something is held
+  bool arrived_ = true;             // since the last end_patience()
   ProgressorList progressors_;
   // Cold.
   Signal* signal_ = nullptr;

@@ -325,8 +325,10 @@ struct CountedIdlePolls final : IdlePolls {
   CompletionQueue* queue = nullptr;  // another thread pushes to it while the lock is let go
   bool fails = false;
   int calls = 0;
-  uint32_t idle() noexcept override {
+  bool arrived = false;  // of the last call
+  uint32_t idle(bool has_arrived) noexcept override {
     ++calls;
+    arrived = has_arrived;
     if (queue != nullptr && !fails) queue->push(numbered(1));
     if (queue != nullptr && fails) queue->push_error(failed(FI_EIO));
     return 10;
@@ -342,8 +344,10 @@ TEST(CompletionQueue, PollsInVainAreCounted) {
   EXPECT_EQ(polls.calls, 0);
   EXPECT_EQ(read(queue, out), -FI_EAGAIN);
   EXPECT_EQ(polls.calls, 1);
+  EXPECT_TRUE(polls.arrived);
   for (int i = 0; i < 10; ++i) ASSERT_EQ(read(queue, out), -FI_EAGAIN);
   EXPECT_EQ(polls.calls, 2);
+  EXPECT_FALSE(polls.arrived);
 }
 
 // What endpoints bring starts the count again; so do errors.
@@ -397,7 +401,14 @@ TEST(CompletionQueue, PollsInVainOfAnotherAreCountedToo) {
     }
     EXPECT_EQ(read(queue, out), -FI_EAGAIN);
     EXPECT_EQ(polls.calls, round + 1);
+    EXPECT_EQ(polls.arrived, round == 0);
   }
+  for (int i = 0; i < 9; ++i) ASSERT_TRUE(queue.count_idle_poll());
+  queue.count_arrival();  // nine polls count no more
+  for (int i = 0; i < 9; ++i) ASSERT_TRUE(queue.count_idle_poll());
+  EXPECT_FALSE(queue.count_idle_poll());
+  EXPECT_EQ(read(queue, out), -FI_EAGAIN);
+  EXPECT_TRUE(polls.arrived);
 }
 
 }  // namespace

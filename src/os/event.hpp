@@ -32,7 +32,11 @@ bool random_bytes(void* bytes, size_t len) noexcept;
 // Milliseconds of a clock that never goes back.
 int64_t now_ms() noexcept;
 
-// Lets another thread run. True: one did, as far as time tells.
-bool yield_processor() noexcept;
+// sched_yield(2).
+void yield_processor() noexcept;
+// How often the calling thread lost its CPU while it could have run on, sched_yield(2) included (getrusage(2)).
+uint64_t involuntary_switches() noexcept;
+// The number of the CPU that the calling thread runs on; it may be another one at once.
+unsigned current_cpu() noexcept;
 
 }  // namespace weft::os

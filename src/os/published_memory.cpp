@@ -38,6 +38,31 @@ bool take_number(const char*& from, int& out) noexcept {
   return true;
 }
 
+// Calls on_name(process, descriptor) for what other processes have published, until it returns false.
+template <class F>
+void each_published(std::string_view prefix, F&& on_name) {
+  const std::unique_ptr<FILE, decltype([](FILE* file) { std::fclose(file); })> names(
+      std::fopen("/proc/net/unix", "re"));
+  if (names == nullptr) return;
+  std::string wanted = "@";
+  wanted.append(prefix).push_back('/');
+  struct Line {
+    char* text = nullptr;
+    size_t room = 0;
+    ~Line() { std::free(text); }
+  } line;
+  while (::getline(&line.text, &line.room, names.get()) > 0) {
+    const char* at = std::strstr(line.text, wanted.c_str());
+    if (at == nullptr) continue;
+    const char* from = at + wanted.size();
+    int pid = 0;
+    int fd = -1;
+    if (!take_number(from, pid) || !take_number(from, fd)) continue;
+    if (pid <= 0 || fd < 0 || pid == process_id()) continue;
+    if (!on_name(pid, fd)) return;
+  }
+}
+
 }  // namespace
 
 Result<PublishedMemory> PublishedMemory::create(const char* label, size_t bytes) {
@@ -50,6 +75,27 @@ Result<PublishedMemory> PublishedMemory::create(const char* label, size_t bytes)
   made.mapping_ = std::move(*mapping);
   made.owner_pid_ = process_id();
   return made;
+}
+
+Result<PublishedMemory> PublishedMemory::join(const char* label, std::string_view prefix, size_t bytes) {
+  // Of each user: nobody else waits for it.
+  std::string lock(prefix);
+  lock.append("-lock/").append(std::to_string(::geteuid()));
+  const Fd held = hold_prefix(lock);
+  if (!held) return Error{EBUSY, "another process holds the name of a shared memory file"};
+  auto joined = create(label, bytes);
+  if (!joined) return joined;
+  each_published(prefix, [&](int pid, int fd) {
+    Fd file = open_memory_of(pid, fd, ::geteuid(), joined->file_);
+    if (!file || memory_size(file) != bytes) return true;
+    auto mapping = map_memory(file, 0, bytes);
+    if (!mapping) return true;
+    joined->file_ = std::move(file);
+    joined->mapping_ = std::move(*mapping);
+    return false;
+  });
+  if (auto named = joined->publish(prefix); !named) return named.error();
+  return joined;
 }
 
 Result<void> PublishedMemory::publish(std::string_view prefix) {
@@ -79,26 +125,10 @@ std::vector<FoundMemory> find_published_memory(std::string_view prefix, size_t b
   std::vector<FoundMemory> all;
   auto ours = create_memory("weft-look", 1);  // to compare with
   if (!ours) return all;
-  const std::unique_ptr<FILE, decltype([](FILE* file) { std::fclose(file); })> names(
-      std::fopen("/proc/net/unix", "re"));
-  if (names == nullptr) return all;
-  const std::string wanted = '@' + std::string(prefix) + '/';
-  struct Line {
-    char* text = nullptr;
-    size_t room = 0;
-    ~Line() { std::free(text); }
-  } line;
-  while (::getline(&line.text, &line.room, names.get()) > 0) {
-    const char* at = std::strstr(line.text, wanted.c_str());
-    if (at == nullptr) continue;
-    const char* from = at + wanted.size();
-    int pid = 0;
-    int fd = -1;
-    if (!take_number(from, pid) || !take_number(from, fd)) continue;
-    if (pid <= 0 || fd < 0 || pid == process_id()) continue;
-    FoundMemory found;
-    if (map_found(pid, fd, bytes, *ours, found)) all.push_back(std::move(found));
-  }
+  each_published(prefix, [&](int pid, int fd) {
+    if (FoundMemory found; map_found(pid, fd, bytes, *ours, found)) all.push_back(std::move(found));
+    return true;
+  });
   return all;
 }
 

@@ -22,6 +22,9 @@ class PublishedMemory {
  public:
   // A zeroed file of `bytes` (sparse), mapped and writable, and not found by anybody yet.
   static Result<PublishedMemory> create(const char* label, size_t bytes);
+  // One file for all processes: that which another process has published under `prefix`, or a new one; from now on others find it here, too, and it stays
+  // while one of them lives. Any of them may write anything into it. May take half a second while another process joins.
+  static Result<PublishedMemory> join(const char* label, std::string_view prefix, size_t bytes);
   // From now on others find it under `prefix`, a text of at most 64 characters.
   Result<void> publish(std::string_view prefix);
   const Mapping& mapping() const noexcept { return mapping_; }

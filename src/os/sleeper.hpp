@@ -18,8 +18,8 @@
 
 namespace weft::os {
 
-// Calls attempt() under `lock` until it returns something else than `again` or the time is over (timeout_ms < 0: never); the processor is
-// yielded between two calls. For who has nothing to sleep on.
+// Calls attempt() under `lock` until it returns something else than `again` or the time is over (timeout_ms < 0: never). For a caller that has
+// nothing to sleep on; attempt() yields the CPU.
 template <class Lock, class Attempt>
 long wait_by_polling(Lock& lock, long again, int timeout_ms, Attempt&& attempt) {
   const int64_t deadline = timeout_ms < 0 ? INT64_MAX : now_ms() + timeout_ms;
@@ -29,7 +29,6 @@ long wait_by_polling(Lock& lock, long again, int timeout_ms, Attempt&& attempt) 
       if (const long status = attempt(); status != again) return status;
     }
     if (deadline != INT64_MAX && now_ms() >= deadline) return again;
-    yield_processor();
   }
 }
 

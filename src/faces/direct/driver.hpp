@@ -16,8 +16,8 @@ struct SoleEngine {
       static_cast<proto::Engine<L>*>(only)->proto::template Engine<L>::progress();
     else list.progress();
   }
-  static uint32_t idle(core::IdlePolls& polls) noexcept {
-    return static_cast<fi::YieldWhenIdle&>(polls).idle();
+  static uint32_t idle(core::IdlePolls& polls, bool arrived) noexcept {
+    return static_cast<fi::YieldWhenIdle&>(polls).idle(arrived);
   }
 };
 

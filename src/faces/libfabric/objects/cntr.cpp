@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Counters at the C ABI: fi_cntr(3). Must not know which links exist.
+#include <utility>
+
 #include "faces/libfabric/objects/objects.hpp"
 #include "faces/libfabric/objects/work_queue.hpp"
 
@@ -11,6 +13,16 @@ constexpr uint32_t polls_per_service = 8;  // polls in vain between two calls of
 
 Cntr& self(fid_cntr* fid) noexcept { return *reinterpret_cast<Cntr*>(fid); }
 
+// After a look that has driven the endpoints. `read_value` is what the program knows.
+void count_look(Cntr& cntr) noexcept {
+  if (cntr.counter.value() != cntr.read_value) {
+    cntr.patience = YieldWhenIdle::polls_min;
+    cntr.arrived = true;
+  } else if (--cntr.patience == 0) {
+    cntr.patience = cntr.yielding.idle(std::exchange(cntr.arrived, false));
+  }
+}
+
 // The domain lock is taken to change a value too: what waits for it (fi_trigger(3)) starts operations of an
 // endpoint.
 template <class Guard>
@@ -20,8 +32,7 @@ struct Calls {
     Cntr& cntr = self(fid);
     Guard guard(cntr.domain.lock);
     cntr.counter.progress();
-    if (cntr.counter.value() != cntr.read_value) cntr.patience = YieldWhenIdle::polls_min;
-    else if (--cntr.patience == 0) cntr.patience = cntr.yielding.idle();
+    count_look(cntr);
     if (cntr.counter.value() == cntr.read_value && cntr.patience % polls_per_service == 0)
       cntr.domain.serve_others();
     return cntr.read_value = cntr.counter.value();
@@ -86,13 +97,21 @@ struct Calls {
       if (cntr.counter.value() < threshold && ++attempts % polls_per_service == 0) cntr.domain.serve_others();
       return look();
     };
+    auto attempt_and_count = [&]() -> long {
+      if (cntr.counter.value() < threshold) {
+        cntr.counter.progress();
+        count_look(cntr);
+      }
+      if (cntr.counter.value() < threshold && ++attempts % polls_per_service == 0) cntr.domain.serve_others();
+      return look();
+    };
     auto arm = [&] {
       cntr.counter.arm(threshold);
       return cntr.counter.value() < threshold && cntr.counter.errors() == cntr.read_errors;
     };
     // fi_cntr(3) calls it invalid for a counter without a wait object of its own. Programs do it, so it polls.
     const long status = cntr.wait.owned == nullptr
-                            ? os::wait_by_polling(cntr.domain.lock, -FI_EAGAIN, timeout, attempt)
+                            ? os::wait_by_polling(cntr.domain.lock, -FI_EAGAIN, timeout, attempt_and_count)
                             : cntr.wait.sleeper->wait(cntr.domain.lock, cntr.counter.progressors(),
                                                       -FI_EAGAIN, timeout, attempt, arm);
     return status == -FI_EAGAIN ? -FI_ETIMEDOUT : int(status);

@@ -4,9 +4,11 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/settings.hpp"
 #include "core/provider_error.hpp"
 #include "faces/libfabric/objects/cq_sources.hpp"
 #include "faces/libfabric/objects/objects.hpp"
+#include "os/clock.hpp"
 
 namespace weft::fi {
 
@@ -179,14 +181,33 @@ int refuse(const Domain& domain, int code, const char* why) {
   return -code;
 }
 
+core::YieldMode chosen_yield_mode() noexcept {
+  const uint64_t word = settings::number("WEFT_YIELD");  // auto, never, always
+  return word == 0 ? core::YieldMode::Auto : static_cast<core::YieldMode>(word);
+}
+
 }  // namespace
 
-uint32_t YieldWhenIdle::idle() noexcept {
-  lock_.unlock();
-  const bool wanted = os::yield_processor();
-  lock_.lock();
-  polls_ = wanted ? polls_min : std::min(2 * polls_, polls_max);
-  return polls_;
+YieldWhenIdle::YieldWhenIdle(DomainLock& lock) noexcept : lock_(lock), policy_(chosen_yield_mode()) {}
+
+uint32_t YieldWhenIdle::idle(bool arrived) noexcept {
+  const uint64_t now = os::monotonic_ns();
+  const bool shared = policy_.mode() == core::YieldMode::Auto && watch_.others_poll_here(now);
+  if (policy_.wants_yield(now, arrived, shared)) {
+    const bool learns = policy_.mode() == core::YieldMode::Auto;
+    const bool in_doubt = learns && policy_.is_in_doubt();
+    lock_.unlock();
+    const uint64_t switches = in_doubt ? os::involuntary_switches() : 0;
+    const uint64_t began = os::monotonic_ns();
+    os::yield_processor();
+    const uint64_t ended = os::monotonic_ns();
+    const bool switched = in_doubt && os::involuntary_switches() != switches;
+    const bool was_long = learns && ended - began >= core::YieldPolicy::slice_ns;
+    if (was_long) os::PollerWatch::join();
+    lock_.lock();
+    policy_.yielded(began, ended, switched, was_long && watch_.another_polled());
+  }
+  return policy_.polls();
 }
 
 int Cq::attach(core::Progressor& progressor) noexcept {

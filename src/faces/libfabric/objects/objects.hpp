@@ -31,11 +31,13 @@
 #include "core/event_queue.hpp"
 #include "core/memory_region.hpp"
 #include "core/progress.hpp"
+#include "core/yield_policy.hpp"
 #include "faces/libfabric/discovery/info.hpp"
 #include "faces/libfabric/discovery/provider.hpp"
 #include "faces/libfabric/objects/control_set.hpp"
 #include "faces/libfabric/text/log.hpp"
 #include "os/lock.hpp"
+#include "os/poller_board.hpp"
 #include "os/progress_thread.hpp"
 #include "os/sleeper.hpp"
 
@@ -186,18 +188,18 @@ struct Domain {
 // The most bytes that one atomic operation carries (fi_query_atomic, "count"); engines hold it.
 inline constexpr size_t atomic_bytes_max = 4096;
 
-// Yields the processor for a program that polls a queue or a counter in vain: with more programs that poll than processors, the one that would
-// send what this one waits for would otherwise wait for the scheduler's next tick. Rarer and rarer while nobody else wants the processor.
+// Yields the CPU for a program that polls a queue or a counter in vain, by core::YieldPolicy: with more programs that poll than CPUs, the one that
+// would send what this one waits for would otherwise wait for the scheduler's next tick.
 class YieldWhenIdle final : public core::IdlePolls {
  public:
-  explicit YieldWhenIdle(DomainLock& lock) noexcept : lock_(lock) {}
-  static constexpr uint32_t polls_min = 64;
-  uint32_t idle() noexcept override;
+  explicit YieldWhenIdle(DomainLock& lock) noexcept;
+  static constexpr uint32_t polls_min = core::YieldPolicy::polls_min;
+  uint32_t idle(bool arrived) noexcept override;
 
  private:
-  static constexpr uint32_t polls_max = 4096;
   DomainLock& lock_;
-  uint32_t polls_ = polls_min;
+  core::YieldPolicy policy_;
+  os::PollerWatch watch_;
 };
 
 // What a queue or counter sleeps on. Empty for FI_WAIT_NONE.
@@ -243,7 +245,8 @@ struct Cntr {
   uint64_t read_errors = 0;  // fi_cntr_readerr, fi_cntr_wait
   uint64_t op_flags = 0;
   YieldWhenIdle yielding;
-  uint32_t patience = YieldWhenIdle::polls_min;  // reads in vain until the processor is yielded
+  uint32_t patience = YieldWhenIdle::polls_min;  // looks in vain until yielding.idle()
+  bool arrived = true;                           // since the last yielding.idle()
   Users users{0};
 
   int attach(core::Progressor& progressor) noexcept;  // as in Cq
