@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -153,11 +154,30 @@ Result<Mapping> map_memory(const Fd& file, size_t offset, size_t bytes) {
   return Mapping(at, bytes);
 }
 
+namespace {
+
+size_t page_size() noexcept { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
+
+}  // namespace
+
 bool have_pages(const Mapping& map, size_t bytes) noexcept {
+  const size_t page = page_size();
+  return have_pages(map, 0, std::min((bytes + page - 1) / page * page, map.size()));
+}
+
+bool have_pages(const Mapping& map, size_t offset, size_t bytes) noexcept {
   constexpr int populate_write = 23;  // MADV_POPULATE_WRITE
-  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const size_t length = std::min((bytes + page - 1) / page * page, map.size());
-  return ::madvise(map.as<void>(), length, populate_write) == 0 || errno == EINVAL;
+  return ::madvise(map.as<void>(offset), bytes, populate_write) == 0 || errno == EINVAL;
+}
+
+void warm_pages(const Mapping& map, size_t offset, size_t bytes, bool to_write) noexcept {
+  if (!have_pages(map, offset, bytes)) return;  // no memory: only a page that is needed is to find out
+  const size_t page = page_size();
+  for (size_t at = offset; at < offset + bytes; at += page) {
+    std::atomic_ref word(*map.as<uint32_t>(at));
+    if (to_write) word.fetch_or(0, std::memory_order_relaxed);
+    else (void)word.load(std::memory_order_relaxed);
+  }
 }
 
 void discard_memory(const Fd& file, size_t offset, size_t bytes) noexcept {

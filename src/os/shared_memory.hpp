@@ -69,6 +69,11 @@ Result<Mapping> map_memory(const Fd& file, size_t offset, size_t bytes);
 // Whether the kernel has pages for the first `bytes` of a mapping, which a first touch would otherwise find out by a fault. True where it
 // cannot be asked (before Linux 5.14).
 bool have_pages(const Mapping& map, size_t bytes) noexcept;
+// The same of [offset, offset + bytes), both multiples of the page size.
+bool have_pages(const Mapping& map, size_t offset, size_t bytes) noexcept;
+// have_pages(), then one access to each page: where the hypervisor has page tables of its own, the first access costs as much as a fault. `to_write`:
+// the mapping is used for writing; the contents stay. Costs nothing worth mentioning where the pages were accessed before.
+void warm_pages(const Mapping& map, size_t offset, size_t bytes, bool to_write) noexcept;
 // Gives the pages of a range back to the kernel; they read as zero afterwards.
 void discard_memory(const Fd& file, size_t offset, size_t bytes) noexcept;
 

@@ -403,6 +403,12 @@ bool Link::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexc
   peer.rx_control = peer.rx_map.as<ChannelControl>();
   peer.rx_slots = peer.rx_map.as<Slot>(channel_slots_offset);
   peer.rx_bulk_base = peer.rx_map.as<std::byte>(channel_bulk_offset);
+  // What the sender has pages for already.
+  if (const size_t ready = peer.rx_control->ready_bytes.load(std::memory_order_relaxed); ready != 0)
+    os::warm_pages(
+        peer.rx_map, page_bytes,
+        channel_bulk_offset - page_bytes + std::min(ready / page_bytes * page_bytes, bulk_window_bytes),
+        false);
   peer.doorbell = next_doorbell_++ % doorbell_count;
   peer.next_same_doorbell = (*by_doorbell_)[peer.doorbell];
   (*by_doorbell_)[peer.doorbell] = &peer;

@@ -96,6 +96,7 @@ bool Link::commit(ReservedBuffer& buffer, const wire::FrameHead& head) noexcept 
   std::memcpy(slot.payload.data(), &head.b, sizeof(head.b));
   std::memcpy(slot.payload.data() + bulk_place_offset, &place, sizeof(place));
   peer->bulk_next = place.end;
+  peer->bulk_sent += head.length;
   if (!publish(*peer, slot, header_of(*peer, head, payload_in_bulk))) ring_doorbell(*peer);
   return true;
 }
@@ -130,7 +131,7 @@ proto::RingUse Link::rings(const Peer& peer) const noexcept {
   if (peer.tx_control != nullptr) {
     // The receiver may write anything there: no more than there is.
     const uint64_t slots = peer.tx_next() - peer.tx_control->slots_consumed.load(std::memory_order_acquire);
-    uint64_t bytes = peer.bulk_next - peer.tx_control->bulk_consumed.load(std::memory_order_acquire);
+    uint64_t bytes = peer.bulk_next - peer.bulk_consumed();
     if (peer.reserved != nullptr)
       bytes = peer.reserved->start + peer.reserved->capacity - (peer.bulk_next - bytes);
     use.out_entries = std::min<uint64_t>(slots, slot_count);

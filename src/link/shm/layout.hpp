@@ -27,6 +27,8 @@ inline constexpr size_t slot_count = 128;
 inline constexpr size_t slot_payload_offset =
     16;  // after header and a; b (when present) is the first word of the payload area
 inline constexpr size_t bulk_bytes = size_t{1} << 20;
+// The first part of the bulk ring. An empty ring begins again when this much was used, so that few pages see all traffic of a ping-pong.
+inline constexpr size_t bulk_window_bytes = size_t{1} << 16;
 inline constexpr size_t page_bytes = 4096;
 inline constexpr size_t header_bytes = 2 * page_bytes;
 inline constexpr size_t doorbell_words = 62;
@@ -85,6 +87,7 @@ struct ChannelControl {
   std::atomic<uint64_t> bulk_consumed;
   // Written by the sender once.
   alignas(64) std::atomic<uint32_t> closed;  // nothing more will come
+  std::atomic<uint32_t> ready_bytes;  // of the bulk ring, from its start, that had pages at the meeting
   // Of messages that come by this channel.
   std::array<MeetingWords, meeting_count> meetings;
 };

@@ -256,15 +256,43 @@ std::byte* Link::reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexce
   uint64_t start = peer.bulk_next;
   const size_t offset = start % bulk_bytes;
   if (offset + room > bulk_bytes) start += bulk_bytes - offset;  // a payload does not wrap
+  if (start + room > peer.bulk_look) [[unlikely]]
+    start = restart_bulk(peer, start, room);
   if (start + room > peer.bulk_end) {
-    const uint64_t consumed = peer.tx_control->bulk_consumed.load(std::memory_order_acquire);
+    const uint64_t consumed = peer.bulk_consumed();
     if (peer.bulk_next - consumed > bulk_bytes) return nullptr;
     peer.bulk_end = consumed + bulk_bytes;
     if (start + room > peer.bulk_end) return nullptr;
   }
   place.end = start + room;
   place.offset = start % bulk_bytes;
+  if (place.offset + room > peer.bulk_ready) [[unlikely]]
+    ready_bulk(peer, place.offset + room);
   return peer.tx_bulk + place.offset;
+}
+
+// A window has been used since the last look. When the receiver has consumed everything, the ring begins again at its start, where pages exist and both
+// sides have mapped them. Only one look for each window, since it reads a line that the receiver writes.
+uint64_t Link::restart_bulk(Peer& peer, uint64_t start, size_t room) noexcept {
+  const size_t offset = start % bulk_bytes;
+  // `offset >= room`: the first frame after it ends within a ring of what was consumed, as receivers demand.
+  if (start == peer.bulk_next && offset >= room && peer.bulk_consumed() == start) {
+    peer.bulk_empty_at = start;
+    start += bulk_bytes - offset;
+    peer.bulk_restart = peer.bulk_next = start;
+    peer.bulk_end = start + bulk_bytes;
+  }
+  peer.bulk_look = start + bulk_window_bytes;
+  return start;
+}
+
+// Pages of the ring that are used for the first time: many by one call, which costs a fraction of as many faults. Where the kernel does not offer
+// it, or has no memory, the first access finds out.
+void Link::ready_bulk(Peer& peer, size_t end) noexcept {
+  const size_t begin = std::exchange(
+      peer.bulk_ready,
+      std::min((end + bulk_window_bytes - 1) / bulk_window_bytes * bulk_window_bytes, bulk_bytes));
+  (void)os::have_pages(peer.tx_map, channel_bulk_offset + begin, peer.bulk_ready - begin);
 }
 
 bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
@@ -302,6 +330,7 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
   if (!fits) {
     std::memcpy(slot.payload.data() + bulk_place_offset, &place, sizeof(place));
     peer.bulk_next = place.end;
+    peer.bulk_sent += head.length;
     peer.bulk_touched = true;
   }
   if (!publish(peer, slot, header_of(peer, head, fits ? 0 : payload_in_bulk))) ring_doorbell(peer);
@@ -446,10 +475,19 @@ bool Link::open_channel(Peer& peer) noexcept try {
   peer.tx_slots = peer.tx_at = peer.tx_map.as<Slot>(channel_slots_offset);
   (void)peer.set_stop();
   peer.tx_bulk = peer.tx_map.as<std::byte>(channel_bulk_offset);
+  ready_channel(peer);
   count_ungreeted(1);
   return true;
 } catch (...) {
   return false;
+}
+
+// Before the peer hears of the channel, which has no contents yet.
+void Link::ready_channel(Peer& peer) noexcept {
+  if (peer.tx_channel >= ready_channels) return;
+  os::warm_pages(peer.tx_map, 0, channel_bulk_offset + bulk_window_bytes, true);
+  peer.bulk_ready = bulk_window_bytes;
+  peer.tx_control->ready_bytes.store(bulk_window_bytes, std::memory_order_relaxed);  // the hello comes later
 }
 
 void Link::count_ungreeted(ptrdiff_t change) noexcept {
@@ -538,11 +576,11 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
 void Link::Carried::add(const Peer& peer) noexcept {
   if (peer.tx_control != nullptr) {
     frames_sent += peer.tx_next();
-    bytes_sent += peer.bulk_next;
+    bytes_sent += peer.bulk_sent;
   }
   if (peer.rx_control != nullptr) {
     frames_received += peer.rx_next;
-    bytes_received += peer.rx_bulk;
+    bytes_received += peer.rx_bulk_taken;
   }
 }
 
@@ -585,7 +623,7 @@ bool Link::greeting_is_due(Peer& peer, uint64_t now_ns) noexcept {
   return true;
 }
 
-// A bulk ring that is empty and has not moved for a while returns its pages.
+// A bulk ring that is empty and has not moved for a while returns its pages, but those of the first window that were there from the beginning.
 void Link::give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept {
   if (peer.bulk_seen != peer.bulk_next) {
     peer.bulk_seen = peer.bulk_next;
@@ -593,10 +631,14 @@ void Link::give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept {
     return;
   }
   if (now_ns - peer.bulk_moved_ns < idle_discard_ns || peer.reserved != nullptr ||
-      peer.tx_control->bulk_consumed.load(std::memory_order_acquire) != peer.bulk_next)
+      peer.bulk_consumed() != peer.bulk_next)
     return;
-  os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes + channel_bulk_offset, bulk_bytes);
+  const size_t kept = peer.tx_channel < ready_channels ? bulk_window_bytes : 0;
+  os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes + channel_bulk_offset + kept,
+                     bulk_bytes - kept);
   peer.bulk_touched = false;
+  peer.bulk_ready = kept;
+  peer.bulk_look = 0;  // the next payload goes to the start
 }
 
 // Frames of messages that need no answer, in our channel, and that the peer has not read.

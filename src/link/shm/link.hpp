@@ -56,11 +56,18 @@ struct Peer {
   std::byte* tx_bulk = nullptr;
   uint64_t bulk_next = 0;
   uint64_t bulk_end = bulk_bytes;
+  uint64_t bulk_look = bulk_window_bytes;  // beyond it the sender looks whether the ring is empty
+  // The last time that the ring began again because it was empty: the position until which all was consumed, and that of its new start.
+  uint64_t bulk_empty_at = 0;
+  uint64_t bulk_restart = 0;
+  size_t bulk_ready = 0;   // bytes from the start of the ring that have pages
+  uint64_t bulk_sent = 0;  // bytes of payload
   // Receiving: the peer's channel to us.
   Slot* rx_slots = nullptr;
   uint64_t rx_next = 0;
   uint64_t rx_bulk = 0;  // bytes consumed
   uint64_t rx_bulk_published = 0;
+  uint64_t rx_bulk_taken = 0;  // bytes of payload
   const std::byte* rx_bulk_base = nullptr;
   ChannelControl* rx_control = nullptr;
   // Frames from here on are still read in place: no credit goes back for them.
@@ -132,6 +139,12 @@ struct Peer {
     tx_ahead = (static_cast<ptrdiff_t>(write_ahead) - (turns ? static_cast<ptrdiff_t>(slot_count) : 0)) *
                static_cast<ptrdiff_t>(sizeof(Slot));
     return tx_at != tx_stop;
+  }
+  // The position before which the receiver has consumed everything. What a restart has left out was never used.
+  uint64_t bulk_consumed() const noexcept {
+    // Acquire: pairs with give_bulk_back(); the receiver has finished reading the bytes that we write next.
+    const uint64_t consumed = tx_control->bulk_consumed.load(std::memory_order_acquire);
+    return consumed == bulk_empty_at ? bulk_restart : consumed;
   }
   void drop_slots() noexcept { tx_at = tx_stop = tx_slots = nullptr; }
 };
@@ -361,6 +374,9 @@ class Link : public proto::LinkBase {
   static constexpr size_t active_max = 16;
   static constexpr size_t read_ahead = 8;
   static constexpr uint32_t lone_messages = 2;
+  // Channels of our file that have pages for their slots and the first window of the bulk ring from the meeting on: as many as are polled without a
+  // doorbell. An endpoint holds at most so many times 76 KiB for it, whatever the number of peers.
+  static constexpr size_t ready_channels = active_max;
 
   [[gnu::always_inline]] static SlotHeader header_of(const Peer& peer, const wire::FrameHead& head,
                                                      uint8_t more_flags) noexcept {
@@ -377,6 +393,9 @@ class Link : public proto::LinkBase {
   }
   [[gnu::noinline]] bool refresh_slots(Peer& peer) noexcept;
   std::byte* reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexcept;
+  [[gnu::noinline]] static uint64_t restart_bulk(Peer& peer, uint64_t start, size_t room) noexcept;
+  [[gnu::noinline]] static void ready_bulk(Peer& peer, size_t end) noexcept;
+  static void ready_channel(Peer& peer) noexcept;
   [[gnu::noinline, gnu::cold]] void ring_doorbell(Peer& peer) noexcept;
 
   template <class Handler>
@@ -439,10 +458,17 @@ class Link : public proto::LinkBase {
       }
       if (!handler.on_frame(peer, head, payload)) [[unlikely]]
         break;
-      peer.rx_bulk = bulk_after;
+      if (bulk_after != peer.rx_bulk) {
+        peer.rx_bulk = bulk_after;
+        peer.rx_bulk_taken += head.length;
+      }
       consumed(peer);
     }
-    if (taken > 0) give_slots_back(peer);
+    if (taken > 0) {
+      // Of the bulk ring, too, in the same line: a sender that finds its ring empty stays in the pages that it has used.
+      if (peer.rx_bulk != peer.rx_bulk_published) give_bulk_back(peer);
+      give_slots_back(peer);
+    }
     return taken;
   }
   static bool bulk_is_sound(const Peer& peer, const BulkPlace& place, size_t bytes) noexcept {

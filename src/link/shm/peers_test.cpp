@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Tests of the shared memory link: what becomes of peers. They close, die, come again under an old name, are slow, sleep, or send nonsense.
+#include <sys/resource.h>
+
 #include "link/shm/test_node.hpp"
 
 namespace weft::link::shm {
@@ -503,10 +505,8 @@ TEST(ShmLink, AnIdleRingGivesItsPagesBack) {
   Node a;
   Node b;
   Peer* to_b = a.connect(b);
-  for (uint64_t id = 0; id < 20; ++id) {
-    ASSERT_TRUE(a.send(*to_b, id, pattern(id, 60'000)));
-    ASSERT_TRUE(b.poll_for_frames(id + 1));
-  }
+  for (uint64_t id = 0; id < 15; ++id) ASSERT_TRUE(a.send(*to_b, id, pattern(id, 60'000)));
+  ASSERT_TRUE(b.poll_for_frames(15));
   const size_t busy = blocks_of(a);
   EXPECT_GE(busy, bulk_bytes / 2);
   const uint64_t until = os::monotonic_ns() + 5000 * ms;
@@ -520,6 +520,109 @@ TEST(ShmLink, AnIdleRingGivesItsPagesBack) {
     ASSERT_TRUE(a.send(*to_b, id, pattern(id, 60'000)));
     ASSERT_TRUE(b.poll_for_frames(id + 1));
     expect_frame(b.frames[id], id, 60'000, false);
+  }
+}
+
+// Counts frames and keeps nothing, so that only the link's own pages can fault.
+struct Counter {
+  size_t frames = 0;
+  bool on_frame(Peer&, const wire::FrameHead& head, const std::byte* payload) noexcept {
+    ++frames;
+    return head.length == 0 || payload[head.length - 1] == std::byte{1};
+  }
+};
+
+long faults() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+// Each page of the ring would fault once on either side; a ring that begins again when it is empty needs few, and those are there at the meeting.
+TEST(ShmLink, APingPongStaysInPagesThatAreThere) {
+  Node a;
+  Node b;
+  Peer* to_b = a.connect(b);
+  ASSERT_TRUE(a.send(*to_b, 0, {}));
+  ASSERT_TRUE(b.poll_for_frames(1));
+  const size_t at_first = blocks_of(a);
+  EXPECT_GE(at_first, channel_bulk_offset + bulk_window_bytes);
+  EXPECT_LE(at_first, header_bytes + channel_bulk_offset + bulk_window_bytes);
+  for (const size_t size : {size_t{100}, size_t{4096}, Link::fragment_bytes}) {
+    const std::vector<std::byte> bytes(size, std::byte{1});
+    ASSERT_TRUE(a.send(*to_b, 0, bytes));
+    Counter counter;
+    while (counter.frames < 1) (void)b.link.poll(counter);
+    const long before = faults();
+    for (size_t i = 2; i <= 600; ++i) {
+      ASSERT_TRUE(a.send(*to_b, i, bytes));
+      while (counter.frames < i) (void)b.link.poll(counter);
+    }
+    EXPECT_LE(faults() - before, 8) << size;
+  }
+  EXPECT_EQ(blocks_of(a), at_first);
+}
+
+// The pages of the first channels are there at once; with many peers that would be too much memory.
+TEST(ShmLink, ManyPeersAreMetWithoutPagesForTheirRings) {
+  constexpr size_t count = 40;
+  Node a;
+  std::vector<std::unique_ptr<Node>> others;
+  for (size_t i = 0; i < count; ++i) {
+    others.push_back(std::make_unique<Node>());
+    ASSERT_TRUE(a.send(*a.connect(*others.back()), 1, pattern(1, 8)));
+    ASSERT_TRUE(others.back()->poll_for_frames(1));
+  }
+  const size_t ready = 16 * (channel_bulk_offset + bulk_window_bytes);
+  EXPECT_LE(blocks_of(a), header_bytes + ready + (count - 16) * page_bytes);
+}
+
+// The window is full and nothing was consumed: the next payload goes behind it.
+TEST(ShmLink, ARingThatIsNotEmptyGoesOn) {
+  Node a;
+  Node b;
+  Peer* to_b = a.connect(b);
+  uint64_t next = 0;
+  for (int round = 0; round < 50; ++round) {
+    const uint64_t seen = next;
+    for (int n = 0; n < 1 + round % 5; ++n, ++next)
+      ASSERT_TRUE(a.send(*to_b, next, pattern(next, 40'000 + next * 7)));
+    ASSERT_TRUE(b.poll_for_frames(next - seen));
+    for (uint64_t id = seen; id < next; ++id) expect_frame(b.frames[id - seen], id, 40'000 + id * 7, false);
+    b.frames.clear();
+  }
+}
+
+// After it has begun again all of the ring is free, before the receiver has consumed anything of the new pass.
+TEST(ShmLink, ARingThatBeganAgainHasAllItsRoom) {
+  Node a;
+  Node b;
+  Peer* to_b = a.connect(b);
+  for (uint64_t id = 0; id < 4; ++id) {
+    ASSERT_TRUE(a.send(*to_b, id, pattern(id, 30'000)));
+    ASSERT_TRUE(b.poll_for_frames(id + 1));
+  }
+  b.frames.clear();
+  uint64_t sent = 0;
+  while (a.send(*to_b, sent, pattern(sent, 60'000))) ++sent;
+  EXPECT_GE(sent, bulk_bytes / 60'032 - 2);
+  EXPECT_LE(sent, bulk_bytes / 60'032);
+  ASSERT_TRUE(b.poll_for_frames(sent));
+  for (uint64_t id = 0; id < sent; ++id) expect_frame(b.frames[id], id, 60'000, false);
+}
+
+// A receiver that says it has consumed everything overwrites what it has not read, and nothing else.
+TEST(ShmLink, ALyingReceiverHarmsItself) {
+  Node a;
+  Node b;
+  Peer* to_b = a.connect(b);
+  ASSERT_TRUE(a.send(*to_b, 0, {}));
+  ASSERT_TRUE(b.poll_for_frames(1));
+  const auto bytes = pattern(1, 60'000);
+  for (uint64_t id = 1; id < 100; ++id) {
+    to_b->tx_control->bulk_consumed.store(to_b->bulk_next);
+    ASSERT_TRUE(a.send(*to_b, id, bytes));
+    EXPECT_LE(to_b->bulk_next % bulk_bytes, 2 * bulk_window_bytes);
   }
 }
 
