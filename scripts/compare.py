@@ -31,6 +31,24 @@ def medians(folder: pathlib.Path, name: str) -> "dict[tuple[str, str, int, str],
     return {key: statistics.median(values) for key, values in samples.items()}
 
 
+def marks(folder: pathlib.Path, name: str) -> "dict[tuple[str, str, int, str], tuple[bool, bool]]":
+    """Whether any report was cold, and in any the CPUs were shared with other work."""
+    found = {}
+    for path in sorted(folder.glob(f"{name}.*.json")):
+        network = path.name.split(".")[1]
+        for result in json.loads(path.read_text())["results"]:
+            key = (network, result["test"], result["size"], result["unit"])
+            cold, shared = found.get(key, (False, False))
+            found[key] = cold or result.get("cold", False), shared or "shared" in result.get("marks", "")
+    return found
+
+
+def marks_text(names: "tuple[str, str]", left: "tuple[bool, bool]", right: "tuple[bool, bool]") -> str:
+    cold = [name for name, side in zip(names, (left, right)) if side[0]]
+    said = ["cold" if len(cold) == 2 else f"cold ({cold[0]})"] if cold else []
+    return "; ".join(said + (["CPUs shared with other work"] if left[1] or right[1] else []))
+
+
 def number(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 100 else f"{value:.2f}"
 
@@ -38,8 +56,9 @@ def number(value: float) -> str:
 def main() -> int:
     folder, ours_name, other_name = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     ours, other = medians(folder, ours_name), medians(folder, other_name)
+    our_marks, other_marks = marks(folder, ours_name), marks(folder, other_name)
     networks = list(dict.fromkeys(key[0] for key in ours))
-    head = f"{'network':<14}{'test':<18}{'size':>8}{ours_name:>12}{other_name:>12}  {'unit':<9}{'ratio':>7}"
+    head = f"{'network':<14}{'test':<18}{'size':>8}{ours_name:>12}{other_name:>12}  {'unit':<9}{'ratio':>7}  note"
     print(head)
     print("-" * len(head))
     missing = not ours or not other
@@ -54,8 +73,9 @@ def main() -> int:
         else:
             missing = missing or not left
         print(f"{network:<14}{test:<18}{size_text(size):>8}{number(left) if left else 'none':>12}{number(right) if right else 'none':>12}"
-              f"  {unit:<9}{ratio:>7}")
+              f"  {unit:<9}{ratio:>7}  {marks_text((ours_name, other_name), our_marks.get(key, (False, False)), other_marks.get(key, (False, False)))}".rstrip())
     print(f"ratio: how many times better {ours_name} is (lower latency, higher rate and bandwidth); above 1 is ahead")
+    print("note: of any of the reports; cold: the times were not stable yet; shared: a process waited for its CPU")
     return 1 if missing else 0
 
 

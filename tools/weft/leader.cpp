@@ -5,6 +5,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cmath>
+#include <fstream>
 #include <utility>
 
 #include "failure.hpp"
@@ -37,7 +39,12 @@ Shape shape_of(const PerfOptions& options, const Step& step) {
 Switches switches_now() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  return {usage.ru_nvcsw, usage.ru_nivcsw};
+  Switches now{usage.ru_nvcsw, usage.ru_nivcsw};
+  // Time on the CPU, time ready and waiting, slices (Documentation/scheduler/sched-stats.rst).
+  std::ifstream file("/proc/thread-self/schedstat");
+  int64_t ran = 0, waited = 0;
+  if (file >> ran >> waited) now.waited_ns = waited;
+  return now;
 }
 
 unsigned window_of(const PerfOptions& options, const Step& step) {
@@ -98,7 +105,10 @@ Run Leader::run(uint64_t warmup, uint64_t iters, const std::function<void()>& st
   const Switches after = switches_now();
   const json done = follower_.receive(answer_limit, idle);
   run.switches = {after.voluntary - before.voluntary + done.at("voluntary").get<long>(),
-                  after.involuntary - before.involuntary + done.at("involuntary").get<long>()};
+                  after.involuntary - before.involuntary + done.at("involuntary").get<long>(),
+                  done.value("waited_ns", int64_t{-1})};
+  if (before.waited_ns >= 0)
+    run.switches.waited_ns = std::max(run.switches.waited_ns, after.waited_ns - before.waited_ns);
   return run;
 }
 
@@ -175,6 +185,23 @@ uint64_t calibrate(const PerfOptions& options, const Step& step, unsigned window
   return std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(iters) * wanted / seconds));
 }
 
+Warmth warm_up(const PerfOptions& options, const Step& step, unsigned window, uint64_t iters,
+               const std::function<double(uint64_t, uint64_t)>& run) {
+  constexpr int alike_wanted = 2;
+  const double wanted = options.repeat_ms * 1e-3;
+  const uint64_t batch = whole_iterations(step, window, std::max<uint64_t>(1, iters / 8));
+  double before = 0;
+  double each = 0;
+  int alike = 0;
+  for (double spent = 0; alike < alike_wanted && spent < warming_s_max; before = each) {
+    const double took = run(0, batch);
+    spent += took;
+    each = took / static_cast<double>(batch);
+    alike = std::abs(each - before) <= before / 10 ? alike + 1 : 0;
+  }
+  return {std::max<uint64_t>(1, static_cast<uint64_t>(wanted / each)), alike == alike_wanted};
+}
+
 double figure_of(const Step& step, double seconds, uint64_t iters) {
   const double each = seconds / static_cast<double>(iters);
   switch (step.test->unit) {
@@ -194,19 +221,32 @@ Result measure(Leader& leader, const PerfOptions& options, const Step& step) {
   Result result = leader.description();
   const unsigned window = window_of(options, step);
   const auto seconds = [&](uint64_t warmup, uint64_t iters) { return leader.run(warmup, iters).seconds(); };
-  result.iters = whole_iterations(step, window,
-                                  options.iters ? options.iters : calibrate(options, step, window, seconds));
+  uint64_t iters = options.iters ? options.iters : calibrate(options, step, window, seconds);
+  // Numbers that were asked for stay, and then the repeats tell whether it was warm.
+  const bool as_asked = options.iters != 0 || options.warmup >= 0;
+  if (!as_asked) {
+    const Warmth warmth = warm_up(options, step, window, iters, seconds);
+    iters = warmth.iters;
+    result.is_cold = !warmth.is_stable;
+  }
+  result.iters = whole_iterations(step, window, iters);
+  double measured_s = 0;
+  int64_t waited_ns = -1;
   result.line_before_ns = leader.time_line();
   for (unsigned i = 0; i < options.repeat; ++i) {
     const Run run = leader.run(warmup_of(options, result.iters), result.iters);
     result.samples.push_back(figure_of(step, run.seconds(), result.iters));
     result.voluntary_switches += run.switches.voluntary;
     result.involuntary_switches += run.switches.involuntary;
+    measured_s += run.seconds();
+    if (run.switches.waited_ns >= 0) waited_ns = std::max<int64_t>(waited_ns, 0) + run.switches.waited_ns;
     if (const Histogram* times = leader.times()) {
       if (!result.times) result.times.emplace();
       result.times->add(*times);
     }
   }
+  if (waited_ns >= 0 && measured_s > 0) result.waited = static_cast<double>(waited_ns) * 1e-9 / measured_s;
+  if (as_asked) result.is_cold = result.samples.size() < 2 || result.most() > 1.25 * result.least();
   result.line_after_ns = leader.time_line();
   leader.add_counts(result, leader.close());
   return result;

@@ -17,13 +17,14 @@ namespace weft::tool {
 
 struct Switches {
   long voluntary = 0, involuntary = 0;
+  int64_t waited_ns = -1;  // for a processor, while it was ready to run; -1: the kernel does not say
 };
-Switches switches_now();  // of this process
+Switches switches_now();  // of this process; the waiting of this thread
 
 // Of one run: the measured part of it, in ns of CLOCK_MONOTONIC.
 struct Run {
   int64_t begin_ns = 0, end_ns = 0;
-  Switches switches;  // of both sides
+  Switches switches;  // of both sides; the waiting of the one that waited longer
   double seconds() const { return static_cast<double>(end_ns - begin_ns) * 1e-9; }
 };
 
@@ -65,6 +66,14 @@ Result measure(Leader& leader, const PerfOptions& options, const Step& step);
 // As many iterations as take about the wanted time; `run` does so many and says how long it took. Also the first warming.
 uint64_t calibrate(const PerfOptions& options, const Step& step, unsigned window,
                    const std::function<double(uint64_t warmup, uint64_t iters)>& run);
+// Warming up, after calibrate(): runs of an eighth of a repeat until three in a row take the same time but for a tenth, or half a second is over.
+struct Warmth {
+  uint64_t iters = 0;  // of a repeat, by what the last run took
+  bool is_stable = false;
+};
+inline constexpr double warming_s_max = 0.5;
+Warmth warm_up(const PerfOptions& options, const Step& step, unsigned window, uint64_t iters,
+               const std::function<double(uint64_t warmup, uint64_t iters)>& run);
 // Rounded to whole windows, of which streams consist.
 uint64_t whole_iterations(const Step& step, unsigned window, uint64_t iters);
 uint64_t warmup_of(const PerfOptions& options, uint64_t iters);

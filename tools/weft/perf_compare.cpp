@@ -100,13 +100,13 @@ void print_text(std::FILE* out, const Compared& compared, unsigned rounds) {
   fmt::print(out,
              "figures    median of {} rounds in turns (least .. most); ratio: how often Weft is as fast\n\n",
              rounds);
-  fmt::print(out, "{:<14} {:<22} {:>8}  {:<28} {:<28} {:<8} {}\n", "PROVIDER", "TEST", "SIZE", "WEFT",
-             "OTHER", "UNIT", "RATIO");
+  fmt::print(out, "{:<14} {:<22} {:>8}  {:<28} {:<28} {:<8} {:<6} {}\n", "PROVIDER", "TEST", "SIZE", "WEFT",
+             "OTHER", "UNIT", "RATIO", "NOTE");
   for (const Compared::Row& row : compared.rows()) {
     const Result& known = row.results[0].samples.empty() ? row.results[1] : row.results[0];
-    fmt::print(out, "{:<14} {:<22} {:>8}  {:<28} {:<28} {:<8} {}\n", row.provider, known.test,
+    fmt::print(out, "{:<14} {:<22} {:>8}  {:<28} {:<28} {:<8} {:<6} {}\n", row.provider, known.test,
                size_text(known.size), figures(row.results[0]), figures(row.results[1]), unit_name(known.unit),
-               row.ratio() > 0 ? fmt::format("{:.2f}", row.ratio()) : "-");
+               row.ratio() > 0 ? fmt::format("{:.2f}", row.ratio()) : "-", row.marks());
   }
 }
 
@@ -170,6 +170,8 @@ double Compared::Row::ratio() const {
   return results[0].unit == Unit::latency ? theirs / ours : ours / theirs;
 }
 
+std::string Compared::Row::marks() const { return marks_text(results[0], results[1]); }
+
 Compared::Row& Compared::row(const std::string& provider, const std::string& test, size_t size) {
   for (Row& row : rows_) {
     for (const Result& result : row.results)
@@ -194,6 +196,8 @@ void Compared::add(size_t side, const std::string& provider, const json& report)
     all.samples.insert(all.samples.end(), one.samples.begin(), one.samples.end());
     if (one.times && all.times) all.times->add(*one.times);
     all.line_after_ns = one.line_after_ns;
+    all.is_cold = all.is_cold || one.is_cold;
+    all.waited = std::max(all.waited, one.waited);
   }
 }
 
@@ -224,7 +228,9 @@ json to_json(const Compared& compared) {
                    {"versions", compared.versions()},
                    {"results", json::array()}};
   for (const Compared::Row& row : compared.rows()) {
-    json entry = {{"provider", row.provider}, {"ratio", row.ratio() > 0 ? json(row.ratio()) : json()}};
+    json entry = {{"provider", row.provider},
+                  {"ratio", row.ratio() > 0 ? json(row.ratio()) : json()},
+                  {"marks", row.marks()}};
     for (size_t side = 0; side < Compared::sides; ++side) {
       const Result& result = row.results[side];
       entry[std::string(side == 0 ? "weft" : "other")] = result.samples.empty() ? json() : to_json(result);

@@ -47,6 +47,7 @@ class Compared {
     // How often Weft is as fast: of latencies the other's over Weft's, of rates and bandwidths Weft's over the
     // other's. 0: one is missing.
     double ratio() const;
+    std::string marks() const;  // what makes the ratio doubtful, in any round
   };
 
   // A report of `weft perf -f json` of one round.

@@ -55,6 +55,22 @@ TEST(Compare, ALargerRateIsFaster) {
   EXPECT_DOUBLE_EQ(compared.rows()[0].ratio(), 3);
 }
 
+TEST(Compare, ARoundThatWasColdMarksTheRatio) {
+  Compared compared;
+  for (const bool is_cold : {false, true, false}) {
+    nlohmann::json one = report("a", "tagged-rate", 8, 6);
+    one["results"][0]["cold"] = is_cold;
+    compared.add(0, "shm", one);
+    compared.add(1, "shm", report("b", "tagged-rate", 8, 2));
+  }
+  EXPECT_EQ(compared.rows()[0].marks(), "cold (Weft)");
+  EXPECT_EQ(to_json(compared)["results"][0]["marks"], "cold (Weft)");
+  nlohmann::json busy = report("b", "tagged-rate", 8, 2);
+  busy["results"][0]["waited"] = 0.5;
+  compared.add(1, "shm", busy);
+  EXPECT_EQ(compared.rows()[0].marks(), "cold (Weft); CPUs shared with other work");
+}
+
 TEST(Compare, ThePlacementOfAllIsShown) {
   Compared compared;
   compared.add(0, "shm", report("a", "tagged-rate", 8, 6));

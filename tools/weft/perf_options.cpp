@@ -57,7 +57,7 @@ void declare(CLI::App& app, Options& o) {
       ->check(CLI::Range(uint64_t{1}, messages_most));
   app.add_option("--time", o.repeat_ms, "Milliseconds that a repeat takes about (default: 100)")
       ->check(CLI::Range(1u, 60'000u));
-  app.add_option("-w,--warmup", o.warmup, "Messages before each repeat (default: a tenth)")
+  app.add_option("-w,--warmup", o.warmup, "Messages before each repeat (default: a tenth, after warming up)")
       ->check(CLI::Range(int64_t{0}, static_cast<int64_t>(messages_most)));
   app.add_option("--window", o.window, "Operations outstanding at once (default: 64)")
       ->check(CLI::Range(1u, 16384u));
@@ -119,6 +119,13 @@ DESCRIPTION
   virtual machine may place its CPUs near (below 130 ns) or far (200 ns and more), and change that at any
   time: compare figures of one placement only. "moved" says that it changed within the test,
   "shared with other work" that other programs had a CPU meanwhile.
+
+  Before the first repeat, runs of an eighth of a repeat warm up the connection until three in a row take the same
+  time but for a tenth, for half a second at most. A figure is marked "cold" when they did not. With -n or -w what
+  is asked for is run and nothing more; then a figure is cold unless the repeats agree within a quarter. It is
+  marked "CPUs shared with other work" when a side was ready to run and waited for its CPU for more than 2 % of the
+  measured time (/proc/thread-self/schedstat). Figures and ratios with such a mark say little about the library.
+  --threads and --peers warm up for a tenth of a repeat, and have no marks.
 
   Names and sizes are looked at before the first measurement: tests, providers, CPUs, sizes that are 0, too
   large for the provider, the device or the memory, sizes that a test does not take, and such of which 64 messages

@@ -315,7 +315,7 @@ std::string times_text(const Histogram& times) {
 std::string csv_head() {
   std::string head = "library,provider,test,bytes,unit,median,least,most";
   for (const auto& [name, share] : shown_quantiles) head += fmt::format(",{}_ns", name);
-  return head + ",most_ns,repeats,iterations,operation,placement,lanes,lane_least,lane_most";
+  return head + ",most_ns,repeats,iterations,operation,placement,lanes,lane_least,lane_most,cold,waited";
 }
 
 namespace {
@@ -338,8 +338,21 @@ std::string csv_line(const Result& r, std::string_view library) {
   line += r.times ? fmt::format(",{}", r.times->largest()) : std::string(",");
   line += fmt::format(",{},{},{},{}", r.samples.size(), r.iters, csv_text(r.operation),
                       placement_of(r.line_before_ns, r.line_after_ns));
-  return line + (r.lanes.empty() ? std::string(",1,,")
-                                 : fmt::format(",{},{},{}", r.lanes.size(), r.lane_least(), r.lane_most()));
+  line += r.lanes.empty() ? std::string(",1,,")
+                          : fmt::format(",{},{},{}", r.lanes.size(), r.lane_least(), r.lane_most());
+  return line + (r.is_cold ? ",yes," : ",no,") +
+         (r.waited < 0 ? std::string() : fmt::format("{:.4f}", r.waited));
+}
+
+std::string marks_text(const Result& r) { return marks_text(r, r); }
+
+std::string marks_text(const Result& weft, const Result& other) {
+  std::string text;
+  if (weft.is_cold || other.is_cold)
+    text = weft.is_cold && other.is_cold ? "cold" : weft.is_cold ? "cold (Weft)" : "cold (other)";
+  if (weft.is_shared() || other.is_shared())
+    text += text.empty() ? "CPUs shared with other work" : "; CPUs shared with other work";
+  return text;
 }
 
 nlohmann::json to_json(const Result& r) {
@@ -363,7 +376,10 @@ nlohmann::json to_json(const Result& r) {
           {"lanes", r.lanes},
           {"fairness", r.fairness()},
           {"line_ns", {r.line_before_ns, r.line_after_ns}},
-          {"placement", placement_of(r.line_before_ns, r.line_after_ns)}};
+          {"placement", placement_of(r.line_before_ns, r.line_after_ns)},
+          {"cold", r.is_cold},
+          {"waited", r.waited < 0 ? nlohmann::json() : nlohmann::json(r.waited)},
+          {"marks", marks_text(r)}};
 }
 
 Result result_from(const nlohmann::json& v) {
@@ -384,6 +400,9 @@ Result result_from(const nlohmann::json& v) {
   r.lanes = v.value("lanes", std::vector<double>());
   v.at("line_ns").at(0).get_to(r.line_before_ns);
   v.at("line_ns").at(1).get_to(r.line_after_ns);
+  r.is_cold = v.value("cold", false);
+  if (const auto waited = v.find("waited"); waited != v.end() && waited->is_number())
+    waited->get_to(r.waited);
   r.unit = test_named(r.test).unit;
   return r;
 }

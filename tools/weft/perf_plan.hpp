@@ -139,6 +139,9 @@ struct CopyWays {
 };
 inline constexpr std::array<std::string_view, 3> copy_way_names = {"ring", "receiver", "both"};
 
+// Waiting for the processor beyond this share of the measured time is other work.
+inline constexpr double shared_share = 0.02;
+
 struct Result {
   std::string provider, fabric, domain;
   std::string test;
@@ -153,7 +156,11 @@ struct Result {
   std::optional<Histogram> times;  // ns of each operation, all repeats, if it was asked for
   std::vector<double> lanes;       // of several pairs or clients: the figure of each; empty: there is one
   double line_before_ns = 0, line_after_ns = 0;  // a cache line between the two processors; 0: not measured
+  bool is_cold = false;                          // the times were not stable when the measurement began
+  double waited = -1;  // share of the measured time that a side waited for its processor; -1: unknown
 
+  // Other programs had a processor of it for a time that shows in the figures.
+  bool is_shared() const { return waited > shared_share; }
   double median() const;
   // The least and the most of the lanes; the quotient of the two, 1 when all are alike.
   double lane_least() const;
@@ -163,6 +170,9 @@ struct Result {
   double most() const;
 };
 
+// What makes a figure, or the ratio of two, doubtful: "cold", "CPUs shared with other work"; empty: nothing that is known.
+std::string marks_text(const Result& result);
+std::string marks_text(const Result& weft, const Result& other);
 double median_of(std::vector<double> samples);  // 0 of nothing
 nlohmann::json to_json(const std::optional<Packets>& packets);
 std::optional<Packets> packets_from(const nlohmann::json& value);

@@ -97,6 +97,28 @@ TEST(Figures, a_result_survives_json) {
   EXPECT_EQ(again.unit, Unit::bandwidth);
 }
 
+TEST(Figures, WhatMakesAFigureDoubtfulIsMarked) {
+  Result result;
+  result.test = "tagged-pingpong";
+  result.samples = {1};
+  EXPECT_EQ(marks_text(result), "");
+  EXPECT_EQ(result_from(to_json(result)).waited, -1);
+  result.waited = shared_share;
+  EXPECT_EQ(marks_text(result), "");
+  Result other = result;
+  other.waited = 0.3;
+  EXPECT_EQ(marks_text(other), "CPUs shared with other work");
+  result.is_cold = true;
+  EXPECT_EQ(marks_text(result), "cold");
+  EXPECT_EQ(marks_text(result, other), "cold (Weft); CPUs shared with other work");
+  EXPECT_EQ(marks_text(other, result), "cold (other); CPUs shared with other work");
+  const Result again = result_from(to_json(other));
+  EXPECT_EQ(again.waited, 0.3);
+  EXPECT_FALSE(again.is_cold);
+  EXPECT_TRUE(result_from(to_json(result)).is_cold);
+  EXPECT_TRUE(csv_line(other, "").ends_with(",no,0.3000")) << csv_line(other, "");
+}
+
 TEST(Figures, the_way_of_large_messages_in_one_line) {
   const CopyWays copies{"both",    "measured", {{{40, 12'300}, {9, 0}, {500, 9'870}}}, 2, 18, 1,
                         1'000'000, 5'000};

@@ -27,7 +27,7 @@ constexpr std::chrono::seconds quiet_time{2};
 int digits_of(double value) { return value >= 1000 ? 0 : value >= 100 ? 1 : value >= 1 ? 2 : 4; }
 
 // "near 61 ns", "moved 61 to 248 ns", or nothing.
-std::string cpus_text(const Result& r) {
+std::string placement_text(const Result& r) {
   const std::string_view placement = placement_of(r.line_before_ns, r.line_after_ns);
   if (placement == "unknown") return "-";
   if (placement == "busy") return "shared with other work";
@@ -36,11 +36,20 @@ std::string cpus_text(const Result& r) {
   return fmt::format("{} {:.0f} ns", placement, (r.line_before_ns + r.line_after_ns) / 2);
 }
 
+// And what makes the figure doubtful: "near 61 ns; cold".
+std::string cpus_text(const Result& r) {
+  const std::string placement = placement_text(r);
+  const std::string marks = marks_text(r);
+  if (marks.empty()) return placement;
+  return placement == "-" || placement.starts_with("shared") ? marks : placement + "; " + marks;
+}
+
 constexpr const char* notes = R"(
 latency    one way: half of a round trip; what fits is injected, larger messages are sent with a completion each
 rate, bw   one direction, a completion for every message at both ends, at most one window of sends incomplete;
            the receiver has two windows of receives posted and acknowledges each window
-CPUS       a cache line from one CPU to the other, before and after: compare figures of one placement only
+CPUS       a cache line from one CPU to the other, before and after: compare figures of one placement only;
+           cold: the times were not stable yet; shared with other work: a side waited for its CPU
 read-lat, atomic-lat  from the call to its completion, one at a time: no half of it
 at once    --threads, --peers: the mean of latencies; of rates and bandwidths what all moved from the first start to the
            last end
@@ -85,7 +94,7 @@ std::string Reporter::title() const {
   gethostname(host, sizeof host - 1);
   std::string placement = "of unknown placement";
   for (const Result& result : results_)
-    if (const std::string text = cpus_text(result); text != "-") placement = text;
+    if (const std::string text = placement_text(result); text != "-") placement = text;
   return fmt::format("{}: libfabric {} (API {})\nprocesses: {}; CPUs {}", host, circumstances_.version,
                      circumstances_.api, circumstances_.where, placement);
 }

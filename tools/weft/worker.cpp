@@ -76,7 +76,8 @@ class Follower {
     side_->run(message.at("warmup").get<uint64_t>(), message.at("iters").get<uint64_t>());
     const Switches after = switches_now();
     leader_.send({{"voluntary", after.voluntary - before.voluntary},
-                  {"involuntary", after.involuntary - before.involuntary}});
+                  {"involuntary", after.involuntary - before.involuntary},
+                  {"waited_ns", before.waited_ns < 0 ? int64_t{-1} : after.waited_ns - before.waited_ns}});
   }
 
   Channel& leader_;
