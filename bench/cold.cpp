@@ -25,6 +25,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,7 @@ constexpr size_t name_most = 128;
 
 struct Shared {
   std::atomic<uint32_t> named, ended;
+  std::array<int64_t, 2> waited_ns;
   std::array<size_t, 2> length;
   std::array<std::array<char, name_most>, 2> name;
 };
@@ -74,6 +76,14 @@ long faults() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return usage.ru_minflt;
+}
+
+// Time that this thread was ready to run and waited for a CPU (Documentation/scheduler/sched-stats.rst); 0 when the kernel does not say.
+int64_t waited_ns() {
+  std::ifstream file("/proc/thread-self/schedstat");
+  int64_t ran = 0, waited = 0;
+  file >> ran >> waited;
+  return waited;
 }
 
 class Endpoint {
@@ -196,14 +206,20 @@ void play(const Options& o, Shared& shared, size_t side) {
   turn(0);
   std::vector<double> at(o.messages + 1);
   std::array<long, 2> seen{faults(), 0};
+  const int64_t waited = waited_ns();
   at[0] = now_us();
   for (unsigned i = 1; i <= o.messages; ++i) {
     turn(o.size);
     at[i] = now_us();
   }
   seen[1] = faults();
+  shared.waited_ns[side] = waited_ns() - waited;
+  shared.ended.fetch_add(1);
+  while (shared.ended.load() < 2) ep.drive();
   if (side == 0) {
-    std::printf("{\"meeting_us\": %.2f, \"faults\": %ld, \"us\": {", at[0] - begin, seen[1] - seen[0]);
+    const double waited_us = static_cast<double>(shared.waited_ns[0] + shared.waited_ns[1]) * 1e-3;
+    std::printf("{\"meeting_us\": %.2f, \"faults\": %ld, \"waited\": %.4f, \"us\": {", at[0] - begin,
+                seen[1] - seen[0], waited_us / (at[o.messages] - at[0]));
     const char* comma = "";
     for (unsigned n = 10; n <= o.messages; n *= 10, comma = ", ")
       std::printf("%s\"%u\": %.3f", comma, n, (at[n] - at[0]) / n / 2);
@@ -211,8 +227,6 @@ void play(const Options& o, Shared& shared, size_t side) {
                 (at[o.messages] - at[o.messages / 2]) / (o.messages - o.messages / 2) / 2);
     std::fflush(stdout);
   }
-  shared.ended.fetch_add(1);
-  while (shared.ended.load() < 2) ep.drive();
 }
 
 }  // namespace
