@@ -2,7 +2,9 @@
 // What two cores can do with bare sockets over loopback and nothing of ours: the limits that the figures of the networks are compared with.
 // Two pinned processes, busy-polled. Prints one JSON object. Knows no fabric.
 //
-//   raw_sockets [--cpus A,B] [--time MS]
+//   raw_sockets [--cpus A,B] [--time MS] [--sleep]
+//
+// --sleep: TCP alone, by blocking calls: a process sleeps until it has something to do.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -35,6 +37,8 @@ constexpr size_t record_bytes = 32;
 constexpr size_t write_bytes = 2048;
 constexpr size_t burst_bytes =
     64'000;  // of one sendmsg with UDP_SEGMENT: below 64 KiB and 64 segments of 1,400 bytes
+
+int unless_there = MSG_DONTWAIT;  // 0: calls sleep
 
 [[noreturn]] void die(const char* what) {
   std::fprintf(stderr, "raw_sockets: %s: %s\n", what, std::strerror(errno));
@@ -69,11 +73,11 @@ struct Side {
   }
 };
 
-// Busy-polled: a socket without data is asked again.
+// Busy-polled, or asleep in the call: a socket without data is asked again.
 bool receive_all(int fd, void* to, size_t bytes) {
   auto* at = static_cast<char*>(to);
   while (bytes != 0) {
-    const ssize_t n = recv(fd, at, bytes, MSG_DONTWAIT);
+    const ssize_t n = recv(fd, at, bytes, unless_there);
     if (n > 0) at += n, bytes -= static_cast<size_t>(n);
     else if (n == 0) return false;
     else if (errno != EAGAIN && errno != EINTR) die("recv");
@@ -84,20 +88,20 @@ bool receive_all(int fd, void* to, size_t bytes) {
 void send_all(int fd, const void* from, size_t bytes) {
   const auto* at = static_cast<const char*>(from);
   while (bytes != 0) {
-    const ssize_t n = send(fd, at, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t n = send(fd, at, bytes, unless_there | MSG_NOSIGNAL);
     if (n > 0) at += n, bytes -= static_cast<size_t>(n);
     else if (errno != EAGAIN && errno != EINTR) die("send");
   }
 }
 
-// One way of an 8-byte ping-pong, in ns. A first byte of 1 ends it.
-double ping_pong(Side& side, int fd) {
-  char message[8] = {};
+// One way of a ping-pong, in ns. A first byte of 1 ends it.
+double ping_pong(Side& side, int fd, size_t bytes = 8) {
+  std::vector<char> message(bytes);
   side.meet();
   if (!side.leads()) {
     do {
-      if (!receive_all(fd, message, sizeof message)) return 0;
-      send_all(fd, message, sizeof message);
+      if (!receive_all(fd, message.data(), bytes)) return 0;
+      send_all(fd, message.data(), bytes);
     } while (message[0] == 0);
     return 0;
   }
@@ -108,16 +112,16 @@ double ping_pong(Side& side, int fd) {
   bool measuring = false;
   do {
     for (int i = 0; i < 64; ++i) {
-      send_all(fd, message, sizeof message);
-      receive_all(fd, message, sizeof message);
+      send_all(fd, message.data(), bytes);
+      receive_all(fd, message.data(), bytes);
     }
     rounds += 64;
     now = seconds_now();
     if (!measuring && now - begin > warm) measuring = true, begin = now, rounds = 0;
   } while (!measuring || now - begin < side.time_s);
   message[0] = 1;
-  send_all(fd, message, sizeof message);
-  receive_all(fd, message, sizeof message);
+  send_all(fd, message.data(), bytes);
+  receive_all(fd, message.data(), bytes);
   return (now - begin) / static_cast<double>(rounds) / 2 * 1e9;
 }
 
@@ -142,7 +146,7 @@ double stream(Side& side, size_t each, size_t read_bytes) {
   const double begin = seconds_now();
   uint64_t got = 0;
   while (true) {
-    const ssize_t n = recv(side.tcp, buffer.data(), read_bytes, MSG_DONTWAIT);
+    const ssize_t n = recv(side.tcp, buffer.data(), read_bytes, unless_there);
     if (n > 0) got += static_cast<uint64_t>(n);
     else if (n == 0) die("the other side closed");
     if (side.shared->over.load() && got >= static_cast<uint64_t>(side.shared->figure)) break;
@@ -245,6 +249,18 @@ void pin(int cpu) {
   sched_setaffinity(0, sizeof set, &set);
 }
 
+void run_asleep(Side& side) {
+  // The last recv() of a stream may come when all has arrived.
+  const timeval patience{0, 10'000};
+  const double of_8 = ping_pong(side, side.tcp);
+  const double of_4k = ping_pong(side, side.tcp, 4096);
+  setsockopt(side.tcp, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  const double stream_64k = stream(side, 64 << 10, 64 << 10);
+  if (!side.leads()) return;
+  std::printf("{\"tcp_oneway_ns\": %.1f, \"tcp_4k_oneway_ns\": %.1f, \"tcp_64k_gbs\": %.3f}\n", of_8, of_4k,
+              stream_64k * 1e-9);
+}
+
 void run(Side& side) {
   const double tcp_ns = ping_pong(side, side.tcp);
   const double udp_ns = ping_pong(side, side.udp);
@@ -268,10 +284,13 @@ void run(Side& side) {
 int main(int argc, char** argv) {
   std::array<int, 2> cpus{-1, -1};
   double time_ms = 150;
+  bool sleeps = false;
   CLI::App app("What two processors can do with bare sockets over loopback", "raw_sockets");
   weft::bench::add_cpus(app, cpus);
   app.add_option("--time", time_ms, "milliseconds of a measurement")->check(CLI::Range(1.0, 60'000.0));
+  app.add_flag("--sleep", sleeps, "TCP alone, by blocking calls");
   weft::bench::read_command_line(app, argc, argv);
+  if (sleeps) unless_there = 0;
   auto* shared = static_cast<Shared*>(
       mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   if (shared == MAP_FAILED) die("mmap");
@@ -289,7 +308,8 @@ int main(int argc, char** argv) {
   alarm(give_up_s);
   if (cpus[me] >= 0) pin(cpus[me]);
   Side side{shared, me, time_ms * 1e-3, tcp[me], udp[me]};
-  run(side);
+  if (sleeps) run_asleep(side);
+  else run(side);
   if (me == 1) return 0;
   int status = 0;
   waitpid(child, &status, 0);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """./dev bench verbs: perftest over the drop-in libibverbs, between two pinned processes of this host, beside UCX over TCP and the provider shm, in turns,
-by placement of the CPUs; and the instructions of single calls.
+by placement of the CPUs; programs that sleep on a completion channel beside blocking TCP sockets; and the instructions of single calls.
 
-usage: verbs.py [--rounds N] [--instructions]
+usage: verbs.py [--rounds N] [--asleep] [--instructions]
 Rows are time one way, messages per second and bandwidth; ratios are Weft's verbs over UCX tcp and over Weft's shm, as factors of time (below 1: verbs are ahead).
 """
 import argparse
@@ -27,6 +27,13 @@ ROWS = {
     "RC READ 64 KiB, bandwidth": (["ib_read_bw", "-s", "65536", "-n", "5000"], "rate", None),
     "UD SEND 8 B, rate": (["ib_send_bw", "-c", "UD", "-s", "8", "-n", "20000"], "rate", None),
 }
+# Programs that sleep on a completion channel, and the figure of raw_sockets --sleep beside each. Pinned to two CPUs each message wakes the other CPU; free, the
+# scheduler may run both on one.
+ASLEEP = {
+    "RC SEND 8 B, one way": (["ib_send_lat", "-e", "-s", "8", "-n", "3000"], "typical", "tcp_oneway_ns"),
+    "RC SEND 4 KiB, one way": (["ib_send_lat", "-e", "-s", "4096", "-n", "3000"], "typical", "tcp_4k_oneway_ns"),
+    "RC SEND 64 KiB, stream": (["ib_send_bw", "-e", "-s", "65536", "-n", "3000"], "rate", "tcp_64k_gbs"),
+}
 # Of shm beside a row: test and size of weft perf.
 SHM = {"RC SEND 8 B, one way": ("tagged-pingpong", 8), "RC SEND 64 KiB, bandwidth": ("tagged-bw", 65536)}
 CALLS = [("post", "ibv_post_send of 8 B"), ("write", "the same as a WRITE"), ("post_recv", "ibv_post_recv"), ("empty", "ibv_poll_cq of an empty queue"),
@@ -35,14 +42,15 @@ COLUMN = {"typical": 4, "rate": 4}  # #bytes #iterations min max typical ...; #b
 
 
 def perftest(command, column, cpus, env):
-    """Seconds of one message, or None."""
+    """Seconds of one message, or None. `cpus` None: the scheduler chooses."""
     port = _ucx.free_port()
     common = [command[0], "-F", "-p", str(port)] + command[1:]
-    server = subprocess.Popen(["taskset", "-c", str(cpus[1])] + common, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    at = [["taskset", "-c", str(cpu)] if cpus else [] for cpu in cpus or (0, 0)]
+    server = subprocess.Popen(at[1] + common, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         if not _ucx.await_server(server, port):
             return None
-        text = c.run(["taskset", "-c", str(cpus[0])] + common + ["127.0.0.1"], 60, env, check=False)
+        text = c.run(at[0] + common + ["127.0.0.1"], 60, env, check=False)
         lines = re.findall(r"^ +\d+ +\d+ .*$", text or "", re.M)
         if not lines:
             return None
@@ -54,6 +62,36 @@ def perftest(command, column, cpus, env):
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+
+
+def asleep(rounds, cpus, env):
+    """Time of a message over that of blocking TCP sockets: pinned and free, over shared memory and over UDP."""
+    samples = {}
+    quiet = c.Quiet()
+    for number in range(rounds):
+        quiet.wait()
+        for place, at in (("pinned", cpus), ("free", None)):
+            theirs = c.run_json([c.program("raw_sockets"), "--sleep", "--time", "150"] + (["--cpus", f"{at[0]},{at[1]}"] if at else []))
+            for row, (command, column, key) in ASLEEP.items():
+                beside = 65536 / (theirs[key] * 1e9) if key == "tcp_64k_gbs" else theirs[key] * 1e-9
+                for near in ("1", "0"):
+                    mine = perftest(command, column, at, dict(env, WEFT_VERBS_NEAR=near))
+                    if mine:
+                        samples.setdefault((row, place), {}).setdefault(near, []).append((mine, beside))
+        print(f"round {number + 1} of {rounds} done", flush=True)
+    rows, results = [], {}
+    for (row, place), by in samples.items():
+        cells = [f"{row}, {place}", f"{c.median([b for pairs in by.values() for _, b in pairs]) * 1e6:.2f} us"]
+        for near in ("1", "0"):
+            pairs = by.get(near, [])
+            value = c.median([mine / beside for mine, beside in pairs])
+            cells += [f"{c.median([mine for mine, _ in pairs]) * 1e6:.2f} us" if pairs else "-", f"{value:.2f}x (n={len(pairs)})" if pairs else "-"]
+            results[f"{row}, {place}, {'shared memory' if near == '1' else 'UDP'}"] = value
+        rows.append(cells)
+    print("\nPrograms that sleep: time of a message, and over that of blocking TCP sockets")
+    print(c.table(["what", "TCP", "shared memory", "over TCP", "UDP", "over TCP"], rows))
+    print(quiet.verdict())
+    c.save("verbs-asleep.json", results)
 
 
 def shm(test, size, cpus):
@@ -89,6 +127,7 @@ def instructions(count, env):
 def main():
     p = argparse.ArgumentParser(prog="bench/verbs.py", description=__doc__.split("\n")[0])
     p.add_argument("--rounds", type=int, default=5, help="rounds (default 5)")
+    p.add_argument("--asleep", action="store_true", help="programs that sleep on a channel alone")
     p.add_argument("--instructions", action="store_true", help="count instructions of single calls instead (callgrind)")
     args = p.parse_args()
     env = dict(os.environ, LD_LIBRARY_PATH=str(c.STAGE / "lib/weft/compat"))
@@ -99,6 +138,9 @@ def main():
     if not c.have("ib_send_lat"):
         c.die("ib_send_lat is missing (package perftest)")
     cpus = c.two_cpus() or c.die("one CPU is not enough")
+    asleep(args.rounds, cpus, env)
+    if args.asleep:
+        return 0
     samples, quiet = c.Samples(), c.Quiet()
     for number in range(args.rounds):
         quiet.wait()
