@@ -154,6 +154,13 @@ Channel::State Channel::advance() noexcept {
   return state_;
 }
 
+bool Channel::was_given_up() const noexcept {
+  if (state_ != State::Greeting || !origin_.is_here()) return false;
+  std::byte next;
+  const ssize_t got = ::recv(fd_.get(), &next, 1, MSG_DONTWAIT | MSG_PEEK);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 void Channel::open() noexcept {
   if (state_ != State::Greeting) return;
   greeting_.reset();

@@ -136,6 +136,8 @@ class Channel {
   RefusalReason refusal() const noexcept { return refusal_; }
   bool said_bye() const noexcept { return bye_; }  // the other side closed in good order
   bool stalled() const noexcept { return in_.stalled(); }
+  // Greeted, and the other side has closed the connection with no frame behind its handshake: it gave this connection up.
+  bool was_given_up() const noexcept;
   // Open, and the other side has closed: reading on comes to the end.
   bool has_left() const noexcept { return state_ == State::Open && os::is_hung_up(fd_); }
   // Whether the other machine still answers. To be asked about once a second: false after about ten seconds of silence, also when packets vanish.

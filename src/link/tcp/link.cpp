@@ -366,8 +366,14 @@ bool Link::has_introduced_itself(PendingConnection& pending) noexcept {
   }
   const Handshake* handshake = pending.channel.theirs();
   if (handshake == nullptr) return false;
-  if (handshake->type == HandshakeType::Hello && handshake->kind == ConnectionKind::Rdm && handshake->address)
-    return true;
+  if (handshake->type == HandshakeType::Hello && handshake->kind == ConnectionKind::Rdm &&
+      handshake->address) {
+    // The losing connection of two that crossed may be read late, when the peer is not known any more (fi_av_remove)
+    // or is being connected to again. It must not become that peer's connection.
+    if (!pending.channel.was_given_up()) return true;
+    acceptor_.dismiss(pending);
+    return false;
+  }
   refuse(pending, handshake->type == HandshakeType::Hello && handshake->kind != ConnectionKind::Rdm
                       ? RefusalReason::Kind
                       : RefusalReason::Malformed);

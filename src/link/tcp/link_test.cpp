@@ -135,6 +135,66 @@ TEST(TcpLink, APeerIsMetInAFewPolls) {
   EXPECT_LE(polls, 20);
 }
 
+// A connection that was closed again before the listener read its handshake makes no peer, and does not take the place of a new one.
+TEST(TcpLink, AConnectionThatWasGivenUpIsNotAdmitted) {
+  End a, b;
+  ASSERT_TRUE(a.open());
+  ASSERT_TRUE(b.open());
+  Peer* peer = b.to(a);
+  until([&] { return peer->channel.state() == Channel::State::Greeting && !peer->channel.unflushed(); },
+        {&b});
+  b.link->forget(*peer);
+  b.peers.clear();
+  for (int i = 0; i < 1000; ++i) a.poll();
+  EXPECT_TRUE(a.peers.empty());
+  EXPECT_TRUE(a.lost.empty());
+  b.names.clear();
+  talk(a, b);
+  EXPECT_EQ(a.peers.size(), 1u);
+  EXPECT_TRUE(a.lost.empty() && b.lost.empty());
+}
+
+// Two endpoints connect to each other at the same time, in any order of events, and both forget each other in between.
+TEST(TcpLink, TenThousandCrossings) {
+  End a, b;
+  ASSERT_TRUE(a.open());
+  ASSERT_TRUE(b.open());
+  uint64_t state = 36;
+  const auto random = [&] {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return state >> 33;
+  };
+  uint64_t slowest = 0;
+  for (uint64_t i = 0; i < 10'000; ++i) {
+    const uint64_t began = os::monotonic_ns();
+    std::array<End*, 2> ends = {&a, &b};
+    if (random() % 2 == 0) std::swap(ends[0], ends[1]);
+    std::array<Peer*, 2> peers = {ends[0]->to(*ends[1]), nullptr};
+    for (uint64_t polls = random() % 4; polls > 0; --polls) ends[random() % 2]->poll();
+    peers[1] = ends[1]->to(*ends[0]);
+    const size_t frames[2] = {ends[0]->frames, ends[1]->frames};
+    bool sent[2] = {};
+    bool done = false;
+    while (!done && os::monotonic_ns() - began < 10'000'000'000) {
+      const size_t one = random() % 2;
+      for (uint64_t polls = 1 + random() % 3; polls > 0; --polls) ends[one]->poll();
+      if (!sent[one]) sent[one] = ends[one]->send(peers[one], i);
+      done = ends[0]->frames == frames[0] + 1 && ends[1]->frames == frames[1] + 1;
+    }
+    ASSERT_TRUE(done) << "crossing " << i;
+    ASSERT_EQ(a.peers.size(), 1u);
+    ASSERT_EQ(b.peers.size(), 1u);
+    ASSERT_TRUE(a.lost.empty() && b.lost.empty());
+    slowest = std::max(slowest, os::monotonic_ns() - began);
+    for (size_t one : {0, 1}) {
+      ends[one]->link->forget(*peers[one]);
+      ends[one]->peers.clear();
+      ends[one]->names.clear();
+    }
+  }
+  RecordProperty("slowest_us", static_cast<int>(slowest / 1000));
+}
+
 TEST(TcpLink, AChosenAddressIsConcreteAndKept) {
   End a, b;
   ASSERT_TRUE(a.open());
