@@ -190,6 +190,12 @@ static void* run_second(void* at) {
 /* Of one channel, whose queue is armed by the first thread. */
 static unsigned heard;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static int reply(struct lane* at) {
+  for (int n; (n = take(at)) != 0;)
+    for (; n > 0; --n, ++heard) post_receive(at), post_send(at);
+  return heard >= exchanges;
+}
+
 static void* hear_events(void* of) {
   struct lane* at = of;
   for (int over = 0; !over;) {
@@ -198,14 +204,9 @@ static void* hear_events(void* of) {
     CHECK(ibv_get_cq_event(at->channel, &cq, &with) == 0);
     ibv_ack_cq_events(cq, 1);
     pthread_mutex_lock(&mutex);
-    for (int n; (n = take(at)) != 0;)
-      for (; n > 0; --n, ++heard) post_receive(at);
-    over = heard >= exchanges;
+    (void)reply(at);
     arm(at);
-    for (int n; (n = take(at)) != 0;)
-      for (; n > 0; --n, ++heard) post_receive(at);
-    over = heard >= exchanges;
-    if (!over) post_send(at);
+    over = reply(at);
     pthread_mutex_unlock(&mutex);
   }
   return NULL;
