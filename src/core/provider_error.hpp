@@ -21,7 +21,6 @@ enum class ProviderError : int {
   ConnectionTimedOut = 13,
   ConnectionReset = 14,
   ConnectionForeign = 15,
-  NotReceived = 16,
   PeerOfOtherUser = 17,
   OwnShortage = 18,
   PeerShortage = 19,
@@ -61,8 +60,6 @@ inline const char* to_text(ProviderError error) noexcept {
       return "the other side ended the connection before it answered the request";
     case ProviderError::ConnectionForeign:
       return "what answered at that address speaks another protocol or version";
-    case ProviderError::NotReceived:
-      return "the peer has gone, and earlier messages that were injected or complete may not have reached it";
     case ProviderError::PeerOfOtherUser:
       return "the peer is a process of another user; shared memory joins processes of one user only";
     case ProviderError::OwnShortage:

@@ -179,7 +179,7 @@ class Peer {
   // Opens everything; on failure says why and leaves ok() false. Node and service are the own address, if it matters.
   Peer(const std::string& provider, uint64_t caps, fi_threading threading = FI_THREAD_DOMAIN,
        const char* node = nullptr, const char* service = nullptr, uint64_t op_flags = FI_DELIVERY_COMPLETE,
-       fi_progress progress = FI_PROGRESS_UNSPEC, fi_wait_obj wait = FI_WAIT_NONE) {
+       fi_progress progress = FI_PROGRESS_UNSPEC, fi_wait_obj wait = FI_WAIT_NONE, bool counts = false) {
     fi_info* hints = fi_allocinfo();
     hints->caps = caps;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
@@ -206,6 +206,12 @@ class Peer {
     if (!good("fi_endpoint", fi_endpoint(domain_, info_, &ep_, nullptr))) return;
     if (!good("fi_ep_bind", fi_ep_bind(ep_, &av_->fid, 0))) return;
     if (!good("fi_ep_bind", fi_ep_bind(ep_, &cq_->fid, FI_TRANSMIT | FI_RECV))) return;
+    if (counts) {
+      fi_cntr_attr cntr_attr{};
+      cntr_attr.events = FI_CNTR_EVENTS_COMP;
+      if (!good("fi_cntr_open", fi_cntr_open(domain_, &cntr_attr, &sends_, nullptr))) return;
+      if (!good("fi_ep_bind", fi_ep_bind(ep_, &sends_->fid, FI_SEND))) return;
+    }
     if (!good("fi_enable", fi_enable(ep_))) return;
     name_.resize(256);
     size_t len = name_.size();
@@ -223,6 +229,7 @@ class Peer {
     for (auto& region : regions_) fi_close(&region->fid);
     regions_.clear();
     close(ep_);
+    close(sends_);
     close(cq_);
     close(av_);
     close(domain_);
@@ -237,6 +244,7 @@ class Peer {
   bool ok() const { return ok_; }
   fid_ep* ep() const { return ep_; }
   fid_cq* cq() const { return cq_; }
+  fid_cntr* sends() const { return sends_; }  // with `counts`
   fid_av* av() const { return av_; }
   fid_domain* domain() const { return domain_; }
   fid_fabric* fabric() const { return fabric_; }
@@ -329,6 +337,7 @@ class Peer {
   fid_domain* domain_ = nullptr;
   fid_av* av_ = nullptr;
   fid_cq* cq_ = nullptr;
+  fid_cntr* sends_ = nullptr;
   fid_ep* ep_ = nullptr;
   std::vector<fid_mr*> regions_;
   std::vector<uint8_t> name_;

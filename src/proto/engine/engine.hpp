@@ -621,7 +621,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   void note_quiet(Peer& peer) noexcept {
     if constexpr (has_send_completion<L>) peer.quiet = sent_sequence(peer);
   }
-  void report_unread(Peer& peer, int status, core::ProviderError why) noexcept;
+  void report_unread(Peer& peer, core::ProviderError why) noexcept;
 
   size_t fill_rts(const Peer& peer, const Op& op, uint64_t id, std::byte* out) const noexcept;
   size_t fill_targets(const Op& op, std::byte* out) const noexcept;

@@ -99,6 +99,7 @@ struct alignas(64) Op : HotOp, QueueHook, InFlightHook {
   bool windowed = false;   // and has said where the bytes belong, once
   bool has_data = false;
   bool unwatched = false;      // waits, and no completion of it brings the program back
+  bool silent = false;         // fi_inject...: no entry in the completion queue, not even an error
   bool early = false;          // completes when the link has it (FI_INJECT_COMPLETE, fi_inject)
   uint8_t target_context = 0;  // receive context at the peer
   uint32_t datatype = 0;
@@ -208,6 +209,7 @@ struct PendingSend : FifoHook {
   bool completes = false;
   bool tagged = false;
   bool rendezvous = false;  // the operation goes on until Done: `tag` is its number, the rest is with it
+  bool silent = false;      // as in Op
 };
 static_assert(sizeof(PendingSend) == 64);
 

@@ -290,7 +290,7 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
       (void)rx_[i]->forget_peer(peer);
       if (why == core::ProviderError::PeerDied) rx_[i]->fail_directed(peer.fi_addr, why);
     }
-  report_unread(peer, status, why);
+  report_unread(peer, why);
   for (Peer*& entry : cache_storage_)
     if (entry == &peer) entry = nullptr;
   busy_ -= std::erase(failed_, &peer);
@@ -301,10 +301,12 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
   }
 }
 
-// Messages that have no operation any more end with the peer, too: one error for all of them.
+// Messages that were injected or had completed and may not have reached the peer: its counter counts one error for all of them. The
+// completion queue has no entry: entries of other implementations always belong to an operation, and programs follow op_context unseen.
 template <Link L>
-void Engine<L>::report_unread(Peer& peer, int status, core::ProviderError why) noexcept {
+void Engine<L>::report_unread(Peer& peer, core::ProviderError why) noexcept {
   using enum core::ProviderError;
+  if (reporting_->sends == nullptr) return;
   switch (why) {
     case PeerDied:
     case PeerClosed:
@@ -320,17 +322,11 @@ void Engine<L>::report_unread(Peer& peer, int status, core::ProviderError why) n
       return;  // the program itself ended it
   }
   bool any = false;
-  core::CompletionError error;
   visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
     if constexpr (HasSendCompletion<S>) any = peer.quiet > side.delivered_sequence(part);
-    error.olen = side.unread(part);
+    any = any || side.unread(part) != 0;
   });
-  if (!any && error.olen == 0) return;
-  error.base = {nullptr, FI_SEND, 0, nullptr, 0, 0, FI_ADDR_NOTAVAIL};
-  error.err = status;
-  error.prov_errno = static_cast<int>(NotReceived);
-  if (reporting_->cq != nullptr) reporting_->cq->push_error(error);
-  if (reporting_->sends != nullptr) reporting_->sends->add_error(1);
+  if (any) reporting_->sends->add_error(1);
 }
 
 // Nobody can send to receives of a connection that has ended. Those of a shared context stay: other connections may.

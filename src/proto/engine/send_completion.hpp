@@ -76,6 +76,7 @@ void Engine<L>::fill_small(PendingSend& record, TxContext& tx, const wire::Frame
   record.tx = &tx;
   record.extra_counter = nullptr;
   record.completes = tx.default_completes;
+  record.silent = false;
   record.tagged = head.kind == wire::FrameKind::Tagged;
   record.rendezvous = false;
 }
@@ -170,6 +171,7 @@ bool Engine<L>::hold(Peer& peer, const Op& op) noexcept {
   record->tx = op.tx;
   record->extra_counter = op.extra_counter;
   record->completes = op.completes;
+  record->silent = op.silent;
   record->tagged = op.tagged;
   record->rendezvous = false;
   hold(peer, *record);
@@ -207,7 +209,7 @@ void Engine<L>::complete_record(const PendingSend& record, int status, core::Pro
   TxContext& tx = *record.tx;
   const uint64_t flags = FI_SEND | (record.tagged ? FI_TAGGED : FI_MSG);
   if (status != 0) {
-    if (tx.cq != nullptr) {
+    if (tx.cq != nullptr && !record.silent) {
       core::CompletionError error;
       error.base = {record.context, flags, 0, nullptr, 0, record.tag, FI_ADDR_NOTAVAIL};
       error.err = status;

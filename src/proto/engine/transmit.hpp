@@ -205,7 +205,8 @@ bool Engine<L>::send_at_once(TxContext& tx, Peer& peer, uint8_t context, const R
     record->length = length;
     record->tx = &tx;
     record->extra_counter = request.extra_counter;
-    record->completes = tx.completes(request.flags);
+    record->completes = !request.silent && tx.completes(request.flags);
+    record->silent = request.silent;
     record->tagged = request.tagged;
     record->rendezvous = false;
     hold(peer, *record);
@@ -242,6 +243,7 @@ ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Req
   op.done = 0;
   op.zero_copy_sequence = 0;
   op.target_context = context;
+  op.silent = request.silent;
   op.completes = !request.silent && tx.completes(request.flags);
   op.tagged = request.tagged;
   op.flags = request.flags;
@@ -728,7 +730,7 @@ void Engine<L>::complete_transmit(TxContext& tx, const Op& op, int status, core:
       counter = reads ? tx.reads : tx.writes;
   }
   if (status != 0) {
-    if (tx.cq != nullptr) {
+    if (tx.cq != nullptr && !op.silent) {
       core::CompletionError error;
       error.base = {op.context, flags, 0, nullptr, 0, op.tag, FI_ADDR_NOTAVAIL};
       error.err = status;
