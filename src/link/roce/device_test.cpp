@@ -442,7 +442,8 @@ TEST(RoceDevice, AnArmedQueueIsToldByTheThread) {
   b.connect(a);
   {
     const std::scoped_lock guard(a.device->lock());
-    a.device->expect_sleep(*a.cq, false);
+    a.cq->arm(false);
+    a.device->expect_sleep();
   }
   a.write(b, 64);
   for (int i = 0; i < 10'000 && a.events.completions.load() == 0; ++i) ::usleep(100);

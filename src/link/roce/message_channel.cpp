@@ -274,7 +274,8 @@ bool MessageChannel::arm() noexcept {
   if (pending_count_ != 0 || failed_ || credit_due_) return false;
   const std::scoped_lock guard(shared_->device->lock());
   if (cq_->size() != 0) return false;
-  shared_->device->expect_sleep(*cq_, false);
+  cq_->arm(false);
+  shared_->device->expect_sleep();
   return true;
 }
 
