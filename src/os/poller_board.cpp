@@ -88,7 +88,8 @@ void PollerWatch::join() noexcept {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < descriptors_min) return;
   try {
     auto joined = PublishedMemory::join("weft-pollers", "weft-pollers-1", sizeof(Board));
-    if (!joined) return;
+    if (!joined || !have_pages(joined->mapping(), sizeof(Board)))
+      return;  // a store without memory would be SIGBUS
     const PublishedMemory& kept = make_lasting<PublishedMemory>(std::move(*joined));
     board.store(kept.mapping().as<Board>(), std::memory_order_release);
   } catch (const std::bad_alloc&) {

@@ -16,7 +16,7 @@ class PollerWatch {
   // The thread has yielded and another one kept the CPU for a slice. True: one that polls ran here since others_poll_here(). Otherwise a thread that
   // computes did, and what this one knew is forgotten.
   bool another_polled() noexcept;
-  // Joins the page, once for a process. Any thread; reads /proc, and waits up to half a second for another process that joins.
+  // Joins the page, once for a process. Any thread; reads /proc, and waits up to 50 ms for another process that joins.
   static void join() noexcept;
 
  private:

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -36,6 +37,19 @@ bool take_number(const char*& from, int& out) noexcept {
   if (status != std::errc() || *end != ':') return false;
   from = end + 1;
   return true;
+}
+
+constexpr int64_t join_patience_ms = 50;
+
+// Names in the abstract name space are anybody's, and may lead to a memory file of this user that another program has made for itself.
+bool has_label(const Fd& file, const char* label) {
+  std::array<char, 288> link{};
+  std::array<char, 32> path{};
+  std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", file.get());
+  if (::readlink(path.data(), link.data(), link.size() - 1) <= 0) return false;
+  std::string wanted = "/memfd:";
+  wanted.append(label).append(" (deleted)");
+  return wanted == link.data();
 }
 
 // Calls on_name(process, descriptor) for what other processes have published, until it returns false.
@@ -78,16 +92,14 @@ Result<PublishedMemory> PublishedMemory::create(const char* label, size_t bytes)
 }
 
 Result<PublishedMemory> PublishedMemory::join(const char* label, std::string_view prefix, size_t bytes) {
-  // Of each user: nobody else waits for it.
   std::string lock(prefix);
   lock.append("-lock/").append(std::to_string(::geteuid()));
-  const Fd held = hold_prefix(lock);
-  if (!held) return Error{EBUSY, "another process holds the name of a shared memory file"};
+  const Fd held = hold_prefix(lock, join_patience_ms);
   auto joined = create(label, bytes);
   if (!joined) return joined;
   each_published(prefix, [&](int pid, int fd) {
     Fd file = open_memory_of(pid, fd, ::geteuid(), joined->file_);
-    if (!file || memory_size(file) != bytes) return true;
+    if (!file || memory_size(file) != bytes || !has_label(file, label)) return true;
     auto mapping = map_memory(file, 0, bytes);
     if (!mapping) return true;
     joined->file_ = std::move(file);
@@ -107,8 +119,7 @@ Result<void> PublishedMemory::publish(std::string_view prefix) {
   return {};
 }
 
-Fd hold_prefix(std::string_view prefix) noexcept try {
-  constexpr int64_t patience_ms = 500;
+Fd hold_prefix(std::string_view prefix, int64_t patience_ms) noexcept try {
   for (const int64_t until = now_ms() + patience_ms; now_ms() < until; yield_processor())
     if (auto bound = bind_datagram(prefix)) {
       stop_datagrams(*bound);

@@ -23,7 +23,8 @@ class PublishedMemory {
   // A zeroed file of `bytes` (sparse), mapped and writable, and not found by anybody yet.
   static Result<PublishedMemory> create(const char* label, size_t bytes);
   // One file for all processes: that which another process has published under `prefix`, or a new one; from now on others find it here, too, and it stays
-  // while one of them lives. Any of them may write anything into it. May take half a second while another process joins.
+  // while one of them lives. Any of them may write anything into it. The file of another process counts only when it was made with the same `label`.
+  // May take 50 ms while another process joins; two that join at once after that may have a file each.
   static Result<PublishedMemory> join(const char* label, std::string_view prefix, size_t bytes);
   // From now on others find it under `prefix`, a text of at most 64 characters.
   Result<void> publish(std::string_view prefix);
@@ -39,7 +40,7 @@ class PublishedMemory {
 };
 
 // While it lives nobody else publishes under that prefix. Within a bounded time: a name that somebody holds for long counts for nothing.
-Fd hold_prefix(std::string_view prefix) noexcept;
+Fd hold_prefix(std::string_view prefix, int64_t patience_ms = 500) noexcept;
 
 struct FoundMemory {
   Mapping mapping;  // read-only

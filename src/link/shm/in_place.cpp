@@ -66,10 +66,16 @@ ReservedBuffer* Link::reserve(Peer& peer, size_t bytes, int& error) noexcept try
     greet(peer);
   }
   if (peer.tx_at == peer.tx_stop && !more_room(peer)) return nullptr;
+  auto buffer = std::make_unique<ReservedBuffer>();
+  // A frame of any size may follow a reservation that is abandoned. It must end within a ring of what was consumed (restart_bulk), so the ring begins
+  // again only where that holds for all sizes.
+  const bool may_restart = peer.bulk_next % bulk_bytes >= frame_bytes_max;
+  const uint64_t look = peer.bulk_look;
+  if (!may_restart) peer.bulk_look = UINT64_MAX;
   BulkPlace place{};
   std::byte* const at = reserve_bulk(peer, bytes, place);
+  if (!may_restart) peer.bulk_look = look;
   if (at == nullptr) return nullptr;
-  auto buffer = std::make_unique<ReservedBuffer>();
   buffer->peer = &peer;
   buffer->bytes = at;
   buffer->capacity = bytes;
@@ -138,18 +144,16 @@ proto::RingUse Link::rings(const Peer& peer) const noexcept {
     use.out_bytes = std::min<uint64_t>(bytes, bulk_bytes);
   }
   if (peer.rx_slots != nullptr) {
-    uint64_t end = peer.rx_bulk;
+    uint64_t bytes = 0;  // without what the sender left out at the end of the ring
     for (uint64_t next = peer.rx_next; next - peer.rx_next < slot_count; ++next) {
       const Slot& slot = peer.rx_slots[next % slot_count];
       const SlotHeader header = slot.header.load(std::memory_order_acquire);
       if (static_cast<uint8_t>(header) != sequence_of(next)) break;
       ++use.in_entries;
       if ((static_cast<uint8_t>(header >> 16) & payload_in_bulk) == 0) continue;
-      BulkPlace place;
-      std::memcpy(&place, slot.payload.data() + bulk_place_offset, sizeof(place));
-      end = place.end;
+      bytes += ((header >> 32) + 63) & ~uint64_t{63};
     }
-    use.in_bytes = std::min<uint64_t>(end - peer.rx_bulk, bulk_bytes);
+    use.in_bytes = std::min<uint64_t>(bytes, bulk_bytes);
   }
   if (peer.lent != nullptr)
     use.in_taken =

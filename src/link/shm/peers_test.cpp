@@ -611,6 +611,28 @@ TEST(ShmLink, ARingThatBeganAgainHasAllItsRoom) {
   for (uint64_t id = 0; id < sent; ++id) expect_frame(b.frames[id], id, 60'000, false);
 }
 
+// A reservation that begins the ring again and is abandoned must not put the next frame beyond what the receiver takes.
+TEST(ShmLink, AnAbandonedReservationLeavesRoomForAnyFrame) {
+  for (const size_t used : {size_t{4096}, size_t{8192}, size_t{65'472}, size_t{65'536}}) {
+    Node a;
+    Node b;
+    Peer* to_b = a.connect(b);
+    ASSERT_TRUE(a.send(*to_b, 0, pattern(0, used / 2 / 64 * 64)));
+    ASSERT_TRUE(a.send(*to_b, 1, pattern(1, used - used / 2 / 64 * 64)));
+    ASSERT_TRUE(b.poll_for_frames(2));
+    to_b->bulk_look = 0;  // as after the pages of an idle ring were given back
+    for (const size_t bytes : {size_t{64}, size_t{0}}) {
+      int error = 0;
+      auto* const buffer = a.link.reserve(*to_b, bytes, error);
+      ASSERT_NE(buffer, nullptr);
+      a.link.abandon(*buffer);
+    }
+    ASSERT_TRUE(a.send(*to_b, 2, pattern(2, Link::frame_bytes_max)));
+    ASSERT_TRUE(b.poll_for_frames(3));
+    expect_frame(b.frames[2], 2, Link::frame_bytes_max, false);
+  }
+}
+
 // A receiver that says it has consumed everything overwrites what it has not read, and nothing else.
 TEST(ShmLink, ALyingReceiverHarmsItself) {
   Node a;
