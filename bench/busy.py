@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """./dev bench busy: ping-pongs while a loop runs on each CPU, Weft beside the stock library and another libfabric, in turns.
 
-usage: busy.py [--rounds N] [--sizes BYTES,...] [--providers NAME,...] [--other FOLDER] [--base FOLDER] [--idle] [--strict]
+usage: busy.py [--rounds N] [--sizes BYTES,...] [--providers NAME,...] [--other FOLDER] [--base FOLDER] [--no-stock] [--idle] [--strict]
 Two processes, each pinned to a CPU that it shares with a loop that computes. Each figure is the mean time one way; printed are medians over the rounds, and the ratio of
 Weft's time to the other's: below 1 Weft is faster. --other: the folder of another libfabric.so.1, and --base that of another Weft. --idle: without the loops.
 --strict: exit status 1 when a ratio is above 1.2.
@@ -29,6 +29,7 @@ def parse():
     p.add_argument("--providers", default="shm,tcp")
     p.add_argument("--other", help="folder of another libfabric.so.1")
     p.add_argument("--base", help="folder of another Weft's libfabric.so.1")
+    p.add_argument("--no-stock", action="store_true", help="without the stock library")
     p.add_argument("--idle", action="store_true", help="without the loops")
     p.add_argument("--strict", action="store_true", help="exit status 1 when a ratio is above the goal")
     return p.parse_args()
@@ -63,6 +64,8 @@ def main():
         return 1
     quiet = c.Quiet()
     ways = {"weft": (cold.ours(), lambda p: p), "stock": ("", lambda p: "net" if p == "tcp" else p)}
+    if args.no_stock:
+        del ways["stock"]
     if args.other:  # libfabric's tcp has reliable datagrams by ofi_rxm
         ways["other"] = (args.other, lambda p: "tcp;ofi_rxm" if p == "tcp" else p)
     if args.base:
