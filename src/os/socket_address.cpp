@@ -209,7 +209,8 @@ bool has_family(int family) noexcept {
   if (!probe) return false;
   // A kernel without any IPv6 address still makes such sockets.
   const SocketAddress here = SocketAddress::loopback(family);
-  return ::bind(probe.get(), here.get(), here.size()) == 0;
+  if (::bind(probe.get(), here.get(), here.size()) == 0) return true;
+  return !outgoing_address(family).is_loopback();  // the loopback interface is down
 }
 
 }  // namespace weft::os

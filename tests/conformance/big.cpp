@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// A message and a write of more than 4 GiB. Memory is mapped without reservation: the source is zero pages but for the sampled ones.
+// A message and a write of more than 4 GiB, and a message, a write and a read of 2^31 + 1 bytes in pieces (libfabric 6203). Memory is mapped without reservation: the source is zero pages but for the sampled ones.
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -74,6 +74,49 @@ TEST(Big, write__fi_endpoint_3_max_msg_size) {
       [&] { return fi_write(w[0], out.at, big, nullptr, w[0].peer[1], region.at(), region.key(), &wrote); }));
   EXPECT_EQ(w.wait(w[0].tx, wrote, big_timeout).err, 0);
   check(in);
+}
+
+// One byte more than an int holds, in three pieces at either side of the message, in two of the write and the read. All bytes are compared.
+TEST(Big, in_pieces_of_int_max__fi_endpoint_3_iov_limit) {
+  if (!wanted()) GTEST_SKIP() << "WEFT_TEST_BIG is not set";
+  constexpr size_t len = (size_t{1} << 31) + 1, half = len / 2;
+  WEFT_WORLD(w, {.caps = FI_TAGGED | FI_RMA, .tx_op_flags = FI_DELIVERY_COMPLETE});
+  const fi_tx_attr& tx = *w.info()->tx_attr;
+  if (w.info()->ep_attr->max_msg_size < len || tx.iov_limit < 3 || tx.rma_iov_limit < 1)
+    GTEST_SKIP() << "max_msg_size or iov_limit is smaller";
+  Mapping out, in;
+  ASSERT_NE(out.at, MAP_FAILED);
+  ASSERT_NE(in.at, MAP_FAILED);
+  const auto differs = [&] { return std::memcmp(out.at, in.at, len) != 0 || in.at[len] != 0; };
+  const iovec from[] = {{out.at, 5}, {out.at + 5, half}, {out.at + 5 + half, len - half - 5}};
+  const iovec to[] = {{in.at, half}, {in.at + half, 1}, {in.at + half + 1, len - half - 1}};
+  Ctx sent, received, wrote, got;
+
+  fill(out.at, len, 1);
+  const fi_msg_tagged receive{to, nullptr, 3, FI_ADDR_UNSPEC, 1, 0, &received, 0};
+  WEFT_ASSERT_OK(fi_trecvmsg(w[1], &receive, 0));
+  const fi_msg_tagged message{from, nullptr, 3, w[0].peer[1], 1, 0, &sent, 0};
+  WEFT_ASSERT_OK(w.post([&] { return fi_tsendmsg(w[0], &message, FI_DELIVERY_COMPLETE); }));
+  const Completion r = w.wait(w[1].rx, received, big_timeout);
+  EXPECT_EQ(r.err, 0);
+  EXPECT_EQ(r.len, len);
+  EXPECT_EQ(w.wait(w[0].tx, sent, big_timeout).err, 0);
+  EXPECT_FALSE(differs()) << "the message";
+
+  Region region = w.reg(1, in.at, len, FI_REMOTE_WRITE | FI_REMOTE_READ);
+  const fi_rma_iov there{region.at(), len, region.key()};
+  const iovec two[] = {from[0], {out.at + 5, len - 5}};
+  const fi_msg_rma rma{two, nullptr, 2, w[0].peer[1], &there, 1, &wrote, 0};
+  fill(out.at, len, 2);
+  WEFT_ASSERT_OK(w.post([&] { return fi_writemsg(w[0], &rma, FI_DELIVERY_COMPLETE); }));
+  EXPECT_EQ(w.wait(w[0].tx, wrote, big_timeout).err, 0);
+  EXPECT_FALSE(differs()) << "the write";
+
+  std::memset(out.at, 0, len);
+  const fi_msg_rma back{two, nullptr, 2, w[0].peer[1], &there, 1, &got, 0};
+  WEFT_ASSERT_OK(w.post([&] { return fi_readmsg(w[0], &back, 0); }));
+  EXPECT_EQ(w.wait(w[0].tx, got, big_timeout).err, 0);
+  EXPECT_FALSE(differs()) << "the read";
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // The life of an endpoint: what enabling demands, options, aliases, closing in every order with operations pending, bad arguments.
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 #include "fixture.hpp"
 
@@ -389,6 +390,33 @@ TEST(Close, open_and_close_many_times__fi_endpoint_3) {
     WEFT_ASSERT_OK(node->ep.close());
     if (testing::Test::HasFailure()) return;
   }
+}
+
+size_t open_descriptors() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+// As a program that begins and ends a library many times (mpich 6856; --gtest_repeat=10 makes it 500): from fi_getinfo to the last fi_close, with a message in between.
+TEST(Close, everything_many_times__fi_fabric_3) {
+  const Options options = {.caps = FI_TAGGED};
+  WEFT_SKIP_IF(missing(options));
+  if (!std::filesystem::exists("/proc/self/fd")) GTEST_SKIP() << "no /proc";
+  size_t before = 0;
+  for (uint64_t i = 0; i < 50; ++i) {
+    if (i == 10) before = open_descriptors();
+    World w(options);
+    if (!w.usable()) return;
+    uint64_t in = 0;
+    Ctx received;
+    WEFT_ASSERT_OK(fi_trecv(w[1], &in, 8, nullptr, FI_ADDR_UNSPEC, i, 0, &received));
+    WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &i, 8, w[0].peer[1], i); }));
+    w.done(w[1].rx, received);
+    EXPECT_EQ(in, i);
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_LE(open_descriptors(), before);
 }
 
 // A new endpoint has the address of one that has closed. Whoever removes that address and inserts it again means the new

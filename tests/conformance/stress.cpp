@@ -223,7 +223,6 @@ TEST(Flood, random_traffic_both_ways__fi_tagged_3) {
   }
 }
 
-// Eight endpoints, every pair, the same domain.
 // Four senders begin a large message of the same length and tag to one receiver at the same time: each receive has the whole of one (libfabric commit
 // 1bf7b5735).
 TEST(Flood, four_senders_of_equal_messages__fi_tagged_3) {
@@ -263,6 +262,42 @@ TEST(Flood, four_senders_of_equal_messages__fi_tagged_3) {
   }
 }
 
+// Hundreds of posted receives complete in the order in which two senders send, which is not theirs (ompi 11295).
+TEST(Flood, receives_completed_in_any_order__fi_tagged_3) {
+  constexpr uint32_t senders = 2, each = 200, count = senders * each;
+  WEFT_WORLD(w, {.caps = FI_TAGGED, .rx_size = count, .cq_size = count, .endpoints = senders + 1});
+  for (const size_t len : {size_t{8}, size_t{4096}, size_t{40'000}}) {
+    SCOPED_TRACE(len);
+    std::vector<std::vector<uint8_t>> out, in(count, std::vector<uint8_t>(len + 1));
+    std::vector<Ctx> sent(count), received(count);
+    for (uint32_t i = 0; i < count; ++i) {
+      out.push_back(pattern(len, i));
+      WEFT_ASSERT_OK(fi_trecv(w[senders], in[i].data(), len, nullptr, FI_ADDR_UNSPEC, i, 0, &received[i]));
+    }
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint32_t from = i % senders, tag = from * each + i / senders * 97 % each;
+      WEFT_ASSERT_OK(w.post([&] {
+        return fi_tsend(w[from], out[tag].data(), len, nullptr, w[from].peer[senders], tag, &sent[tag]);
+      }));
+    }
+    std::vector<bool> seen(count);
+    for (uint32_t i = 0; i < count; ++i) {
+      const Completion c = w.next(w[senders].rx);
+      ASSERT_EQ(c.err, 0) << c.text;
+      const auto index = static_cast<size_t>(static_cast<Ctx*>(c.context) - received.data());
+      ASSERT_LT(index, count);
+      EXPECT_FALSE(seen[index]) << index << " completed twice";
+      seen[index] = true;
+      EXPECT_EQ(c.tag, index);
+      EXPECT_EQ(c.len, len);
+      WEFT_EXPECT_PATTERN(in[index].data(), len, index);
+      if (testing::Test::HasFailure()) return;
+    }
+    for (uint32_t i = 0; i < count; ++i) w.done(w[i / each].tx, sent[i]);
+  }
+}
+
+// Eight endpoints, every pair, the same domain.
 TEST(Flood, all_to_all__fi_av_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED, .endpoints = 8});
   constexpr size_t n = 8, len = 1024;

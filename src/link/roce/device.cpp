@@ -197,8 +197,8 @@ Result<void> Device::open_ports(const DeviceSettings& settings) {
     // Another process may have them, or the kernel's own driver.
     if (settings.ipv4 && settings.port != standard_port)
       warn(settings, "GID 1 is not there", open_port(1, settings.ipv4, standard_port, settings));
-    // A GID has no room for the interface that a link-local address needs.
-    if (settings.ipv6 && !settings.ipv6.is_link_local())
+    // Programs prefer IPv4 to a link-local address, which no other link reaches.
+    if (settings.ipv6 && (!settings.ipv4 || !settings.ipv6.is_link_local()))
       warn(settings, "GID 2 is not there", open_port(2, settings.ipv6, standard_port, settings));
   }
   if (std::ranges::none_of(ports_, [](const auto& port) { return port.has_value(); }))

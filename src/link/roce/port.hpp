@@ -70,7 +70,7 @@ class Port {
   // The largest path MTU (proto::roce::Attributes::path_mtu) whose packets reach that port in one piece; 0: not even
   // the smallest.
   uint8_t path_mtu_max(const Gid& to) noexcept {
-    const os::SocketAddress there = address_of(to);
+    const os::SocketAddress there = address_on_link(to);
     const size_t bytes = link_.packet_bytes_max(there.bytes());
     uint8_t code = 5;
     while (code > 0 && (size_t{128} << code) + wire::roce::headers_bytes_max + wire::roce::icrc_bytes > bytes)
@@ -84,7 +84,7 @@ class Port {
   // A group that is sent to, or with `receives` heard. 0, -EADDRINUSE: it was so already, or another negative errno.
   int join(const Gid& group, bool receives) {
     if constexpr (proto::HasMulticast<P>) {
-      const os::SocketAddress there = address_of(group_for(group, gid()));
+      const os::SocketAddress there = address_on_link(group_for(group, gid()));
       if (there.family() != own_.family()) return -EAFNOSUPPORT;
       const int status = link_.join(there.bytes(), receives);
       has_groups_ = has_groups_ || status == 0;
@@ -94,7 +94,7 @@ class Port {
     }
   }
   void leave(const Gid& group) noexcept {
-    if constexpr (proto::HasMulticast<P>) link_.leave(address_of(group_for(group, gid())).bytes());
+    if constexpr (proto::HasMulticast<P>) link_.leave(address_on_link(group_for(group, gid())).bytes());
   }
   bool has_unsent() const noexcept { return !batch_.empty(); }  // flush() has something to send
   // Likewise, and all of it is of reliable queue pairs: what the packets refer to stays until they are acknowledged.
@@ -111,7 +111,7 @@ class Port {
 
   // PacketOutput::send(). What was taken may wait for flush(), to leave in one segmented send.
   bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept {
-    const os::SocketAddress there = address_of(to.destination);
+    const os::SocketAddress there = address_on_link(to.destination);
     if (there.family() != own_.family() || count >= parts_max) return true;  // it cannot get there
     size_t bytes = wire::roce::icrc_bytes;
     for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
@@ -154,6 +154,13 @@ class Port {
   }
 
  private:
+  // A GID has no scope: a link-local one is on this port's interface.
+  os::SocketAddress address_on_link(const Gid& gid) const noexcept {
+    os::SocketAddress address = address_of(gid);
+    address.set_scope(own_.scope());
+    return address;
+  }
+
   static constexpr size_t parts_max = proto::roce::elements_max + 3;
   static constexpr bool segments = proto::HasSegmentationOffload<P>;
   // Packets have a traffic class, a hop limit and a flow label each.

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Two hosts with nothing but an IPv6 link-local address each, the loopback interface down, then up: fi_pingpong of Debian over each provider, and
+# queue pairs of the drop-in libibverbs (GID 2). Exit status 77: namespaces cannot be made here, or the kernel has no IPv6.
+set -uo pipefail
+library="${WEFT_TEST_LIBRARY:-${WEFT_BUILD:?}/lib/weft/compat}"
+[[ -e "$library/libfabric.so.1" ]] || { echo "the drop-in is not built"; exit 77; }
+for program in ip fi_pingpong fi_info; do command -v "$program" >/dev/null || { echo "no $program"; exit 77; }; done
+source "$(dirname "${BASH_SOURCE[0]}")/../pair.sh"
+space="weft-ll-$$" failures=0
+cleanup() {
+  ip netns del "$space-a" 2>/dev/null
+  ip netns del "$space-b" 2>/dev/null
+  end_pair
+}
+trap cleanup EXIT
+trap 'exit 1' TERM
+ip netns add "$space-a" 2>/dev/null && ip netns add "$space-b" || { echo "no network namespaces here"; exit 77; }
+ip -n "$space-a" link add ll0 type veth peer name ll0 netns "$space-b" || { echo "no veth here"; exit 77; }
+for side in a b; do
+  ip -n "$space-$side" link set ll0 addrgenmode none up
+  ip -n "$space-$side" addr add "fe80::$side/64" dev ll0 nodad 2>/dev/null || { echo "no IPv6 here"; exit 77; }
+done
+there=(ip netns exec "$space-a") here=(ip netns exec "$space-b")
+# shellcheck disable=SC2034
+run=(env "LD_LIBRARY_PATH=$library" ${WEFT_PRELOAD:+LD_PRELOAD="$WEFT_PRELOAD"}) pair_limit=60
+
+says() {  # says NAME WANTED GOT
+  [[ "$2" == "$3" ]] && echo "ok: $1" || { echo "FAILED: $1: wanted '$2', got '$3'"; failures=$((failures + 1)); }
+}
+reaches() {  # reaches SIZE PROVIDER TYPE BYTES
+  if pair_reaches "$1" 'fe80::a%ll0' -6 -p "$2" -e "$3" -c -S "$4" -I 10; then echo "ok: fi_pingpong, $2"; else failures=$((failures + 1)); fi
+}
+
+formats() { "${here[@]}" "${run[@]}" fi_info -v -p tcp -t FI_EP_RDM 2>&1 | sed -n 's/^ *addr_format: //p' | sort -u | paste -sd' '; }
+says "the addresses of a host without loopback are of IPv6" FI_SOCKADDR_IN6 "$(formats)"
+reaches 64k tcp rdm 65536
+for side in a b; do ip -n "$space-$side" link set lo up; done
+reaches 64k tcp msg 65536
+reaches 64k 'tcp;ofi_rxm' rdm 65536
+reaches 64k 'udp;ofi_rxd' rdm 65536
+reaches 1k udp dgram 1024
+reaches 64k weft rdm 65536
+if [[ -e "$library/libibverbs.so.1" && -z "${WEFT_SANITIZE:-}" ]]; then
+  churn="$pair_folder/churn"
+  if gcc -std=c11 -D_GNU_SOURCE -O1 "${WEFT_SOURCE:?}/tests/verbs/churn.c" -o "$churn" -L"$library" -l:libibverbs.so.1 &&
+    "${here[@]}" env "LD_LIBRARY_PATH=$library" timeout 60 "$churn" weft_ll0 200 2 "/run/netns/$space-a"; then
+    echo "ok: queue pairs"
+  else
+    echo "FAILED: queue pairs"
+    failures=$((failures + 1))
+  fi
+fi
+[[ $failures == 0 ]] || { echo "$failures failed"; exit 1; }
