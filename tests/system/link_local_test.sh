@@ -21,6 +21,7 @@ for side in a b; do
   ip -n "$space-$side" link set ll0 addrgenmode none up
   ip -n "$space-$side" addr add "fe80::$side/64" dev ll0 nodad 2>/dev/null || { echo "no IPv6 here"; exit 77; }
 done
+# shellcheck disable=SC2034,SC2154  # pair.sh has them
 there=(ip netns exec "$space-a") here=(ip netns exec "$space-b")
 # shellcheck disable=SC2034
 run=(env "LD_LIBRARY_PATH=$library" ${WEFT_PRELOAD:+LD_PRELOAD="$WEFT_PRELOAD"}) pair_limit=60
@@ -42,6 +43,7 @@ reaches 64k 'udp;ofi_rxd' rdm 65536
 reaches 1k udp dgram 1024
 reaches 64k weft rdm 65536
 if [[ -e "$library/libibverbs.so.1" && -z "${WEFT_SANITIZE:-}" ]]; then
+  # shellcheck disable=SC2154
   churn="$pair_folder/churn"
   if gcc -std=c11 -D_GNU_SOURCE -O1 "${WEFT_SOURCE:?}/tests/verbs/churn.c" -o "$churn" -L"$library" -l:libibverbs.so.1 &&
     "${here[@]}" env "LD_LIBRARY_PATH=$library" timeout 60 "$churn" weft_ll0 200 2 "/run/netns/$space-a"; then
