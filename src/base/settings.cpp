@@ -53,8 +53,8 @@ constexpr std::array<Setting, 30> table = {{
      "refused) (default: what the program asks for, and a thread that sends again what is lost)",
      progress_words},
     {"WEFT_YIELD", Kind::Word, 0, 0, 0,
-     "Whether a program that polls in vain yields its CPU (sched_yield(2)): auto, never, always (after 64 "
-     "polls) "
+     "Whether a program yields its CPU (sched_yield(2)) after empty polls: auto, never, always (after 64 of "
+     "them) "
      "(default: auto, to other programs that poll)",
      yield_words},
     {"WEFT_CMA", Kind::Flag, 0, 1, 1,

@@ -45,9 +45,9 @@ struct CompletionError {
   uint8_t err_data_size = 0;
 };
 
-// What is done for a program that polls in vain: other threads may wait for its processor. Implemented above system calls' room.
+// What is done after empty polls of a program: other threads may wait for its processor. Implemented above system calls' room.
 struct IdlePolls {
-  // `arrived`: something came since the last call. Under the domain lock, which it may let go. After how many more polls in vain it wants a call.
+  // `arrived`: something came since the last call. Under the domain lock, which it may let go. After how many more empty polls it wants a call.
   virtual uint32_t idle(bool arrived) noexcept = 0;
 
  protected:
@@ -157,7 +157,7 @@ class alignas(64) CompletionQueue {
   void arm() noexcept { state_.armed = signal_ != nullptr; }
   void disarm() noexcept { state_.armed = false; }
 
-  // `polls.idle()` is called after 64 polls in vain, then as often as it says.
+  // `polls.idle()` is called after 64 empty polls, then as often as it says.
   void set_idle_polls(IdlePolls* polls) noexcept {
     idle_polls_ = polls;
     patience_ = patience_full_ = 64;
@@ -280,7 +280,7 @@ class alignas(64) CompletionQueue {
   };
   bool is_usual() const noexcept { return std::bit_cast<uint32_t>(state_) == 0; }
   State state_;
-  uint32_t patience_ = UINT32_MAX;  // polls in vain until end_patience(); 1 while something is held
+  uint32_t patience_ = UINT32_MAX;  // empty polls until end_patience(); 1 while something is held
   bool arrived_ = true;             // since the last end_patience()
   ProgressorList progressors_;
   // Cold.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// When a thread that polls in vain yields its CPU (docs/progress.md). Must not know clocks, system calls, or who polls: the caller passes the time.
+// When a thread yields its CPU after empty polls (docs/progress.md). Must not know clocks, system calls, or who polls: the caller passes the time.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class YieldPolicy {
 
   YieldMode mode() const noexcept { return mode_; }
 
-  // After polls() polls in vain. `arrived`: something came since the last call. `shared`: another poller last ran on this CPU. True: the caller
+  // After polls() empty polls. `arrived`: something came since the last call. `shared`: another poller last ran on this CPU. True: the caller
   // yields and calls yielded().
   bool wants_yield(uint64_t now_ns, bool arrived, bool shared) noexcept {
     if (arrived) waits_since_ns_ = now_ns;
@@ -70,7 +70,7 @@ class YieldPolicy {
     else on_other(ended_ns);
   }
 
-  // Polls in vain until the next wants_yield().
+  // Empty polls until the next wants_yield().
   uint32_t polls() const noexcept { return polls_; }
 
  private:

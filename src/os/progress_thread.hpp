@@ -51,8 +51,8 @@ class ProgressThread final : core::Signal {
   // With the lock held. 0 or a negative errno: no memory, no descriptors, no thread.
   int add(core::Progressor& progressor) noexcept;
   void remove(core::Progressor& progressor) noexcept;
-  // With the lock held: drives the endpoints that no thread of the program polls. True: something came. Also for a thread of the program that polls
-  // others in vain.
+  // With the lock held: drives the endpoints that no thread of the program polls. True: something came. Also for a thread of the program whose polls
+  // of other endpoints are empty.
   bool serve_unpolled() noexcept;
 
  private:

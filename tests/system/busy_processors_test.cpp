@@ -27,7 +27,7 @@ namespace weft::system_test {
 namespace {
 
 // core/yield_policy.hpp: a pause of 10 ms after the first long yield, each one twice as long, at most 500 ms: six in 400 ms, and more where other programs
-// come and go. A yield after each 64 polls in vain makes hundreds.
+// come and go. A yield after each 64 empty polls makes hundreds.
 constexpr uint64_t long_yields_max(long ms) { return 20 + static_cast<uint64_t>(ms) / 100; }
 
 struct Board {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Four processes that poll share one CPU, or two, and pass a token round: a process that polls in vain yields to the one that has something to do, so
+// Four processes that poll share one CPU, or two, and pass a token round: after empty polls a process yields to the one that has something to do, so
 // that a hop takes microseconds. Without that each waits for the slices of the others, several ms a hop.
 //
 //   oversubscribed_test [--provider shm] [--laps 200] [--hop-us 1000]

@@ -49,7 +49,7 @@ enum class Type : uint16_t {
   started,     // the same, and it has posted an operation, which a completion ends
   operation,   // an operation that is one of several of the call after it, or before it
   completion,  // read from a queue at `begin`; result: its status
-  idle,        // a row of calls in vain from begin to end; result: how many; object: that of the first
+  idle,        // consecutive empty polls from begin to end; result: how many; object: that of the first
 };
 
 enum class Side : uint8_t { none, transmit, receive };

@@ -48,7 +48,7 @@ inline void put(const Record& record) noexcept {
   std::atomic_ref<uint64_t>(ring.header->written).store(ring.next, std::memory_order_release);
 }
 
-// A call in vain: one record for a row of them, so that polling does not push out what happened.
+// An empty poll: one record for consecutive ones, so that polling does not push out what happened.
 inline void put_idle(uint16_t call, uint32_t object, uint64_t begin, uint64_t end) noexcept {
   if (ring.records && ring.next > 0) {
     Record& last = ring.records[(ring.next - 1) & ring.mask];

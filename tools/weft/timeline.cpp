@@ -324,7 +324,7 @@ class Printer {
     return text;
   }
 
-  // Slices of one thread have to lie within each other. A row of calls in vain that went on within another call ends,
+  // Slices of one thread have to lie within each other. A row of empty polls that went on within another call ends,
   // for the eye, where that call begins.
   static uint64_t end_of_idle(const std::vector<Record>& records, size_t at) {
     constexpr size_t far = 16;
@@ -346,7 +346,7 @@ class Printer {
       if (record.type == Type::idle) {
         summary_.calls += static_cast<uint64_t>(std::max<int64_t>(record.result, 0));
         events_.add(fmt::format(
-            R"({{"ph":"X","name":"in vain","cat":"{}",{},"ts":{},"dur":{},"args":{{"calls":{},"first":"{}","object":"{}"}}}})",
+            R"({{"ph":"X","name":"empty polls","cat":"{}",{},"ts":{},"dur":{},"args":{{"calls":{},"first":"{}","object":"{}"}}}})",
             category(record), place(thread), stamp(thread, record.begin),
             length(thread, record, end_of_idle(records, i)), record.result, trace::calls[record.call].name,
             objects_.name(record.object)));

@@ -161,7 +161,7 @@ TEST(Timeline, SlicesOfAThreadLieWithinEachOther) {
                                               record(Type::call, number("fi_send"), 30, 50, 3)}),
                                  summary);
   const json& idle = document["traceEvents"][2];
-  EXPECT_EQ(idle["name"], "in vain");
+  EXPECT_EQ(idle["name"], "empty polls");
   EXPECT_DOUBLE_EQ(idle["ts"].get<double>() + idle["dur"].get<double>(), 0.030);
 }
 

@@ -155,7 +155,7 @@ DESCRIPTION
   its time, its result, and each completion that is read. When PROGRAM has ended it writes them to FILE in the
   Trace Event Format (JSON), which https://ui.perfetto.dev and chrome://tracing open: a row of calls for each
   thread, and a bar for each operation from its posting to its completion. Calls in a row that had nothing to give
-  (-FI_EAGAIN, no completion) are one slice, "in vain". What PROGRAM starts is recorded, too.
+  (-FI_EAGAIN, no completion) are one slice, "empty polls". What PROGRAM starts is recorded, too.
 
   A thread keeps its newest N records, 64 bytes each; older ones are dropped, which FILE and the last line say.
   A process that is killed loses nothing. PROGRAM's output is its own; one line about FILE goes to standard error.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What closing endpoints have waited for their peers' acknowledgements, together. A program that closes many in a row, which may wait for one another
-// in vain since one thread drives them all, waits spent_ns and not for each. Must not know packets.
+// What closing endpoints have waited for their peers' acknowledgements, together. A program that closes many in a row, whose waits may all
+// time out since one thread drives them all, waits spent_ns in total and not for each. Must not know packets.
 #pragma once
 
 #include <algorithm>

@@ -141,7 +141,7 @@ class Device final : proto::roce::PacketOutput {
   }
   // Before the send queue of a queue pair is flushed (ibv_modify_qp(3) to ERR): takes what has arrived, and waits for the
   // acknowledgements of requests that were sent. The peer may have consumed them, and told its program, whose next call or
-  // progress thread sends the acknowledgement. At most patience_ns_max, half as long after each wait in vain, so that many
+  // progress thread sends the acknowledgement. At most patience_ns_max, half as long after each wait that times out, so that many
   // queue pairs of a peer that has gone do not add up. Gives the lock back while it waits.
   void await_acknowledgements(const proto::roce::QueuePair& qp) noexcept;
   // For one whose queue is not: it polls all the same.
@@ -239,7 +239,7 @@ class Device final : proto::roce::PacketOutput {
   // await_acknowledgements()
   static constexpr uint64_t patience_ns_max = 128'000'000;
   static constexpr uint64_t patience_again_ns =
-      1'000'000'000;  // after the last wait in vain it is the longest again
+      1'000'000'000;  // after the last wait that timed out it is the longest again
   static constexpr uint64_t patience_look_ns = 20'000;
 
   explicit Device(proto::roce::Events& events);

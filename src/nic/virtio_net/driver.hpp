@@ -425,7 +425,7 @@ class Driver {
     ++counters_.receive_doorbells;
   }
 
-  // Apart from receive(), so that a poll in vain is a few instructions.
+  // Apart from receive(), so that an empty poll is a few instructions.
   template <Queue Q, class Handler>
   [[gnu::noinline]] size_t receive_frames(Rings<Q>& rings, Handler& handler, size_t count) noexcept {
     if (is_broken_) return 0;

@@ -9,7 +9,7 @@ namespace weft::fi {
 
 namespace {
 
-constexpr uint32_t polls_per_service = 8;  // polls in vain between two calls of Domain::serve_others()
+constexpr uint32_t polls_per_service = 8;  // empty polls between two calls of Domain::serve_others()
 
 Cntr& self(fid_cntr* fid) noexcept { return *reinterpret_cast<Cntr*>(fid); }
 
@@ -92,15 +92,12 @@ struct Calls {
       return -FI_EAVAIL;
     };
     uint32_t attempts = 0;
+    // fi_cntr(3) calls it invalid for a counter without a wait object of its own. Programs do it, so it polls.
+    const bool polls = cntr.wait.owned == nullptr;
     auto attempt = [&]() -> long {
-      if (cntr.counter.value() < threshold) cntr.counter.progress();
-      if (cntr.counter.value() < threshold && ++attempts % polls_per_service == 0) cntr.domain.serve_others();
-      return look();
-    };
-    auto attempt_and_count = [&]() -> long {
       if (cntr.counter.value() < threshold) {
         cntr.counter.progress();
-        count_look(cntr);
+        if (polls) count_look(cntr);
       }
       if (cntr.counter.value() < threshold && ++attempts % polls_per_service == 0) cntr.domain.serve_others();
       return look();
@@ -109,11 +106,9 @@ struct Calls {
       cntr.counter.arm(threshold);
       return cntr.counter.value() < threshold && cntr.counter.errors() == cntr.read_errors;
     };
-    // fi_cntr(3) calls it invalid for a counter without a wait object of its own. Programs do it, so it polls.
-    const long status = cntr.wait.owned == nullptr
-                            ? os::wait_by_polling(cntr.domain.lock, -FI_EAGAIN, timeout, attempt_and_count)
-                            : cntr.wait.sleeper->wait(cntr.domain.lock, cntr.counter.progressors(),
-                                                      -FI_EAGAIN, timeout, attempt, arm);
+    const long status = polls ? os::wait_by_polling(cntr.domain.lock, -FI_EAGAIN, timeout, attempt)
+                              : cntr.wait.sleeper->wait(cntr.domain.lock, cntr.counter.progressors(),
+                                                        -FI_EAGAIN, timeout, attempt, arm);
     return status == -FI_EAGAIN ? -FI_ETIMEDOUT : int(status);
   }
 

@@ -14,7 +14,7 @@ namespace weft::fi {
 
 namespace {
 
-constexpr uint32_t polls_per_service = 8;  // polls in vain between two calls of Domain::serve_others()
+constexpr uint32_t polls_per_service = 8;  // empty polls between two calls of Domain::serve_others()
 
 Cq& self(fid_cq* fid) noexcept { return *reinterpret_cast<Cq*>(fid); }
 

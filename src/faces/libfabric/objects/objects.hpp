@@ -153,7 +153,7 @@ struct Domain {
   bool driven() const noexcept {
     return progress != nullptr && progress->duty() == os::ProgressThread::Duty::Everything;
   }
-  // A queue or a counter was driven in vain. What it waits for may depend on an endpoint of this domain that only the progress thread drives. Under
+  // A poll of a queue or a counter was empty. What it waits for may depend on an endpoint of this domain that only the progress thread drives. Under
   // the lock.
   void serve_others() noexcept {
     if (driven()) (void)progress->serve_unpolled();
@@ -188,7 +188,7 @@ struct Domain {
 // The most bytes that one atomic operation carries (fi_query_atomic, "count"); engines hold it.
 inline constexpr size_t atomic_bytes_max = 4096;
 
-// Yields the CPU for a program that polls a queue or a counter in vain, by core::YieldPolicy: with more programs that poll than CPUs, the one that
+// Yields the CPU after empty polls of a queue or a counter, by core::YieldPolicy: with more programs that poll than CPUs, the one that
 // would send what this one waits for would otherwise wait for the scheduler's next tick.
 class YieldWhenIdle final : public core::IdlePolls {
  public:
@@ -245,7 +245,7 @@ struct Cntr {
   uint64_t read_errors = 0;  // fi_cntr_readerr, fi_cntr_wait
   uint64_t op_flags = 0;
   YieldWhenIdle yielding;
-  uint32_t patience = YieldWhenIdle::polls_min;  // looks in vain until yielding.idle()
+  uint32_t patience = YieldWhenIdle::polls_min;  // empty polls until yielding.idle()
   bool arrived = true;                           // since the last yielding.idle()
   Users users{0};
 
