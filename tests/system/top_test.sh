@@ -10,6 +10,7 @@ weft="$WEFT_BUILD/bin/weft"
 for program in fi_pingpong ib_write_bw python3; do command -v "$program" >/dev/null || { echo "no $program"; exit 77; }; done
 source "$(dirname "${BASH_SOURCE[0]}")/../pair.sh"
 folder="$(mktemp -d)"
+patience_s=60  # until a program has begun and is shown: on busy CPUs its start takes seconds
 started=()
 leave() {
   for pid in "${started[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
@@ -47,12 +48,11 @@ path, pid, kind, value = sys.argv[1:]
 print(max([o.get(value, 0) for p in json.load(open(path))["processes"] if p["pid"] == int(pid) for o in p["objects"] if o["kind"] == kind] + [0]))
 PYTHON
 }
+is_above() { [[ $(number "${@:2}") -gt $1 ]]; } # is_above BEFORE PID KIND VALUE
 grows() { # grows PID KIND VALUE
-  local before after
+  local before
   before=$(number "$@")
-  sleep 0.3
-  after=$(number "$@")
-  [[ $after -gt $before ]] || fail "$3 of process $1 does not grow: $before, $after"
+  eventually "$patience_s" is_above "$before" "$@" || fail "$3 of process $1 does not grow: $before"
 }
 next_port() {
   pair_port=$((pair_port + 1))
@@ -65,10 +65,10 @@ for what in shm:rdm weft:rdm "udp;ofi_rxd:rdm" "tcp;ofi_rxm:rdm" udp:dgram tcp:m
   next_port
   start server fi_pingpong -p "$provider" -e "$type" -I 100000000 -S 64 -B "$pair_port"
   server=$last
-  eventually 10 is_listening "$pair_port" || fail "fi_pingpong does not listen"
+  eventually "$patience_s" is_listening "$pair_port" || fail "fi_pingpong does not listen"
   start client fi_pingpong -p "$provider" -e "$type" -I 100000000 -S 64 -P "$pair_port" 127.0.0.1
   client=$last
-  eventually 10 shows "$client" "o['kind'] == 'endpoint' and o['name'] == '$provider' and o['messages_sent'] > 100 and o['messages_received'] > 100 and o['receive_queue'] > 0" ||
+  eventually "$patience_s" shows "$client" "o['kind'] == 'endpoint' and o['name'] == '$provider' and o['messages_sent'] > 100 and o['messages_received'] > 100 and o['receive_queue'] > 0" ||
     fail "the endpoint of fi_pingpong -p $provider -e $type is not shown"
   [[ -n ${grown:-} ]] || grows "$client" endpoint messages_sent
   grown=1
@@ -81,10 +81,10 @@ for what in shm:rdm weft:rdm "udp;ofi_rxd:rdm" "tcp;ofi_rxm:rdm" udp:dgram tcp:m
       ;;
     *) path="" ;;
   esac
-  [[ -z $path ]] || eventually 10 shows "$client" "o['kind'] == 'path' and o['name'] == '$path' and o['parent'] != 0 and o['packets_received'] > 100" ||
+  [[ -z $path ]] || eventually "$patience_s" shows "$client" "o['kind'] == 'path' and o['name'] == '$path' and o['parent'] != 0 and o['packets_received'] > 100" ||
     fail "the path of fi_pingpong -p $provider is not shown"
   [[ $provider != weft ]] || grows "$client" path packets_received
-  if [[ $type == msg ]]; then shows "$client" "o['kind'] == 'endpoint' and ' to ' in o['detail']" || fail "the peer of fi_pingpong -p $provider -e msg is not shown"; fi
+  if [[ $type == msg ]]; then eventually "$patience_s" shows "$client" "o['kind'] == 'endpoint' and ' to ' in o['detail']" || fail "the peer of fi_pingpong -p $provider -e msg is not shown"; fi
   kill -9 "$server" "$client"
   wait "$server" "$client" 2>/dev/null || true
   look
@@ -96,7 +96,7 @@ done
 next_port
 start server fi_pingpong -p shm -e rdm -I 1000 -S 64 -B "$pair_port"
 server=$last
-eventually 10 is_listening "$pair_port" || fail "fi_pingpong does not listen"
+eventually "$patience_s" is_listening "$pair_port" || fail "fi_pingpong does not listen"
 start client env "WEFT_STATS=$folder/endpoint.json" fi_pingpong -p shm -e rdm -I 1000 -S 64 -P "$pair_port" 127.0.0.1
 wait "$last" || fail "fi_pingpong ends with $?"
 wait "$server" || fail "the server of fi_pingpong ends with $?"
@@ -113,15 +113,15 @@ PYTHON
 # --- verbs: shared memory and UDP ---
 for near in 1 0; do
   next_port
-  start server env "WEFT_VERBS_NEAR=$near" ib_write_bw -F -D 60 -s 4096 -p "$pair_port"
+  start server env "WEFT_VERBS_NEAR=$near" ib_write_bw -F -D 300 -s 4096 -p "$pair_port"
   server=$last
-  eventually 10 is_listening "$pair_port" || fail "ib_write_bw does not listen"
-  start client env "WEFT_VERBS_NEAR=$near" ib_write_bw -F -D 60 -s 4096 -p "$pair_port" 127.0.0.1
+  eventually "$patience_s" is_listening "$pair_port" || fail "ib_write_bw does not listen"
+  start client env "WEFT_VERBS_NEAR=$near" ib_write_bw -F -D 300 -s 4096 -p "$pair_port" 127.0.0.1
   client=$last
   way=$([[ $near == 1 ]] && echo shm || echo udp)
-  eventually 10 shows "$client" "o['kind'] == 'queue_pair' and o['bytes_sent'] > 1000000 and o['state'] == 3 and o['detail'].endswith('by $way')" ||
+  eventually "$patience_s" shows "$client" "o['kind'] == 'queue_pair' and o['bytes_sent'] > 1000000 and o['state'] == 3 and o['detail'].endswith('by $way')" ||
     fail "the queue pair of ib_write_bw is not shown ($way)"
-  shows "$client" "o['kind'] == 'device' and (o['near_packets_sent'] > 0) == ($near == 1)" || fail "the device of ib_write_bw is not shown"
+  eventually "$patience_s" shows "$client" "o['kind'] == 'device' and (o['near_packets_sent'] > 0) == ($near == 1)" || fail "the device of ib_write_bw is not shown"
   grows "$client" queue_pair bytes_sent
   grows "$server" queue_pair bytes_received
   if [[ $near == 1 ]]; then
@@ -160,7 +160,7 @@ done
 next_port
 start server ib_write_bw -F -n 500 -s 4096 -p "$pair_port"
 server=$last
-eventually 10 is_listening "$pair_port" || fail "ib_write_bw does not listen"
+eventually "$patience_s" is_listening "$pair_port" || fail "ib_write_bw does not listen"
 start client env "WEFT_STATS=$folder/stats.json" ib_write_bw -F -n 500 -s 4096 -p "$pair_port" 127.0.0.1
 wait "$last" || fail "ib_write_bw ends with $?"
 wait "$server" || fail "the server of ib_write_bw ends with $?"
@@ -202,12 +202,12 @@ kill -9 "${started[-1]}"
 # --- from outside of a pid namespace: the numbers are those of the one who looks ---
 if [[ $EUID -eq 0 ]] && unshare --pid --fork true 2>/dev/null; then
   next_port
-  start server unshare --pid --fork --kill-child ib_write_bw -F -D 60 -s 4096 -p "$pair_port"
+  start server unshare --pid --fork --kill-child ib_write_bw -F -D 300 -s 4096 -p "$pair_port"
   outer=$last
-  eventually 10 is_listening "$pair_port" || fail "ib_write_bw does not listen in a pid namespace"
+  eventually "$patience_s" is_listening "$pair_port" || fail "ib_write_bw does not listen in a pid namespace"
   inner=$(pgrep -P "$outer" ib_write_bw)
-  start client ib_write_bw -F -D 60 -s 4096 -p "$pair_port" 127.0.0.1
-  eventually 10 shows "$inner" "o['kind'] == 'queue_pair'" || fail "a process in a pid namespace is not shown"
+  start client ib_write_bw -F -D 300 -s 4096 -p "$pair_port" 127.0.0.1
+  eventually "$patience_s" shows "$inner" "o['kind'] == 'queue_pair'" || fail "a process in a pid namespace is not shown"
   kill -9 "$outer" "$last"
 fi
 echo "weft top: all seen"
