@@ -7,10 +7,7 @@ Two processes, each pinned to a CPU that it shares with a loop that computes. Ea
 Weft's time to the other's: below 1 Weft is faster. --other: the folder of another libfabric.so.1, and --base that of another Weft. --idle: without the loops.
 --strict: exit status 1 when a ratio is above 1.2.
 """
-import argparse
 import contextlib
-import json
-import os
 import subprocess
 import sys
 
@@ -23,15 +20,10 @@ LOOP = "import os, sys\nos.sched_setaffinity(0, [int(sys.argv[1])])\nwhile True:
 
 
 def parse():
-    p = argparse.ArgumentParser(prog="bench/busy.py", description=__doc__.split("\n")[0])
-    p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--sizes", default="8,4096,65536")
+    p = cold.options("bench/busy.py", __doc__, 5, "8,4096,65536")
     p.add_argument("--providers", default="shm,tcp")
-    p.add_argument("--other", help="folder of another libfabric.so.1")
-    p.add_argument("--base", help="folder of another Weft's libfabric.so.1")
     p.add_argument("--no-stock", action="store_true", help="without the stock library")
     p.add_argument("--idle", action="store_true", help="without the loops")
-    p.add_argument("--strict", action="store_true", help="exit status 1 when a ratio is above the goal")
     return p.parse_args()
 
 
@@ -47,13 +39,8 @@ def loops(cpus):
 
 
 def ping_pong(folder, provider, size, messages, cpus):
-    env = dict(os.environ)
-    env.pop("LD_LIBRARY_PATH", None)
-    if folder:
-        env["LD_LIBRARY_PATH"] = folder
-    command = [c.program("cold"), "-p", provider, "-s", str(size), "-n", str(messages), "--seconds", "60"]
-    out = c.run(command + ["--cpus", f"{cpus[0]},{cpus[1]}"], 70, env, check=False)
-    return json.loads(out)["us"][str(messages)] if out else None
+    said = cold.first_messages(folder, provider, size, cpus, "-n", str(messages), "--seconds", "60", limit_s=70)
+    return said["us"][str(messages)] if said else None
 
 
 def main():
@@ -88,11 +75,8 @@ def main():
     for provider, size in cases:
         figures = {who: c.median(found.get((provider, size, who), [])) for who in ways}
         medians[f"{provider} {size}"] = figures
-        ratios = []
-        for theirs in others:
-            known = figures["weft"] and figures[theirs]
-            ratios.append(f"{figures['weft'] / figures[theirs]:.2f}" if known else "-")
-            missed += bool(known and theirs != "base" and figures["weft"] > GOAL * figures[theirs])
+        ratios, above = cold.compared(figures, [("weft", theirs) for theirs in others], GOAL)
+        missed += above
         rows.append([f"{provider} {size} B"] + [c.figure(figures[who]) for who in ways] + ratios)
     print(f"one way, us, medians of {args.rounds} rounds; {'idle CPUs' if args.idle else 'a loop on each CPU'}")
     print(c.table(["messages"] + list(ways) + [f"weft / {theirs}" for theirs in others], rows))

@@ -52,15 +52,21 @@ int main(int argc, char** argv) {
 """
 
 
-def parse():
-    p = argparse.ArgumentParser(prog="bench/cold.py", description=__doc__.split("\n")[0])
-    p.add_argument("--rounds", type=int, default=7)
-    p.add_argument("--sizes", default="8,64,512,1024,4096,16384,65536")
-    p.add_argument("--provider", default="shm")
+def options(prog, doc, rounds, sizes):
+    """Those of busy.py, too."""
+    p = argparse.ArgumentParser(prog=prog, description=doc.split("\n")[0])
+    p.add_argument("--rounds", type=int, default=rounds)
+    p.add_argument("--sizes", default=sizes)
     p.add_argument("--other", help="folder of another libfabric.so.1")
     p.add_argument("--base", help="folder of another Weft's libfabric.so.1")
-    p.add_argument("--mpi", action="store_true", help="Open MPI over Weft beside its own shared memory, too")
     p.add_argument("--strict", action="store_true", help="exit status 1 when a ratio is above the goal")
+    return p
+
+
+def parse():
+    p = options("bench/cold.py", __doc__, 7, "8,64,512,1024,4096,16384,65536")
+    p.add_argument("--provider", default="shm")
+    p.add_argument("--mpi", action="store_true", help="Open MPI over Weft beside its own shared memory, too")
     return p.parse_args()
 
 
@@ -70,14 +76,25 @@ def ours():
     return str(staged if (staged / "libfabric.so.1").exists() else c.BUILD / "lib/weft/compat")
 
 
-def first_messages(folder, provider, size, cpus):
+def first_messages(folder, provider, size, cpus, *options, limit_s=30):
+    """What the program says with the libfabric of that folder, or the system's where it is empty; None when it fails."""
     env = dict(os.environ)
     env.pop("LD_LIBRARY_PATH", None)
     if folder:
         env["LD_LIBRARY_PATH"] = folder
-    command = [c.program("cold"), "-p", provider, "-s", str(size)] + (["--cpus", f"{cpus[0]},{cpus[1]}"] if cpus else [])
-    out = c.run(command, 30, env, check=False)
+    command = [c.program("cold"), "-p", provider, "-s", str(size), *options] + (["--cpus", f"{cpus[0]},{cpus[1]}"] if cpus else [])
+    out = c.run(command, limit_s, env, check=False)
     return json.loads(out) if out else None
+
+
+def compared(figures, pairs, goal):
+    """The ratios of each pair as text, and how many are above the goal; those to the other Weft do not count."""
+    ratios, missed = [], 0
+    for mine, theirs in pairs:
+        known = figures[mine] and figures[theirs]
+        ratios.append(f"{figures[mine] / figures[theirs]:.2f}" if known else "-")
+        missed += bool(known and theirs != "base" and figures[mine] > goal * figures[theirs])
+    return ratios, missed
 
 
 def mpi(program, way, size):
@@ -129,11 +146,8 @@ def main():
         for n in COUNTS:
             figures = {who: c.median([r["us"][n] for r in found.get((size, who), [])]) for who in ways}
             by[f"{size} {n}"] = figures
-            ratios = []
-            for mine, theirs in pairs:
-                known = figures[mine] and figures[theirs]
-                ratios.append(f"{figures[mine] / figures[theirs]:.2f}" if known else "-")
-                missed += bool(known and theirs != "base" and figures[mine] > GOAL * figures[theirs])
+            ratios, above = compared(figures, pairs, GOAL)
+            missed += above
             rows.append([f"{size} B, first {n}"] + [c.figure(figures[who]) for who in ways] + ratios)
     print(f"one way, us, medians of {args.rounds} rounds; provider {args.provider}, stock: {stock_provider}")
     print(c.table(["messages"] + list(ways) + [f"{a} / {b}" for a, b in pairs], rows))
