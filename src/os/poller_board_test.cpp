@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <thread>
 
@@ -94,8 +95,14 @@ TEST(PollerBoard, QueuesThatOneThreadReadsDoNotSeeEachOther) {
 
 TEST(PollerBoard, OtherProcessesShareThePage) {
   in_child([] {
+    std::array<int, 2> joined{};
+    if (::pipe(joined.data()) != 0) return 3;
     const pid_t other = ::fork();  // before either joins: nothing is inherited
+    char byte = 0;
+    // One after the other: on busy CPUs a join may take longer than another one waits for it.
+    if (other == 0 && ::read(joined[0], &byte, 1) != 1) ::_exit(1);
     PollerWatch::join();
+    if (other != 0 && ::write(joined[1], &byte, 1) != 1) return 4;
     PollerWatch mine;
     if (other == 0) {
       for (const uint64_t end = monotonic_ns() + 20'000 * ms; monotonic_ns() < end; ::sched_yield())

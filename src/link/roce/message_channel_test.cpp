@@ -40,7 +40,7 @@ struct End {
 
 template <class Done>
 bool turn(End& a, End& b, Done&& done) {
-  for (const uint64_t end = os::monotonic_ns() + 10'000'000'000; os::monotonic_ns() < end;) {
+  for (const uint64_t end = os::monotonic_ns() + 50'000'000'000; os::monotonic_ns() < end;) {
     a.poll();
     b.poll();
     if (done()) return true;
@@ -91,12 +91,16 @@ TEST(RoceMessageChannel, WhatIsNotConsumedStopsTheSender) {
   connect(a, b);
   b.takes = 0;
   size_t sent = 0;
-  const uint64_t until = os::monotonic_ns() + 200'000'000;
-  while (os::monotonic_ns() < until) {
-    if (a.send(std::to_string(sent))) ++sent;
-    a.poll();
-    b.poll();
-  }
+  const auto sends = [&] { sent += a.send(std::to_string(sent)) ? 1 : 0; };
+  EXPECT_TRUE(turn(a, b, [&] {
+    sends();
+    return sent == MessageChannel::credits;
+  }));
+  const uint64_t until = os::monotonic_ns() + 50'000'000;
+  (void)turn(a, b, [&] {
+    sends();
+    return os::monotonic_ns() > until;
+  });
   EXPECT_EQ(sent, MessageChannel::credits);
   EXPECT_FALSE(b.channel.arm());  // it holds some
   b.takes = SIZE_MAX;

@@ -34,13 +34,16 @@ struct Talker {
     auto opened = Device::open(settings, events);
     if (!opened) return;
     device = std::move(*opened);
-    const std::scoped_lock guard(device->lock());
-    cq = *device->adapter().create_cq(64);
-    region = *device->adapter().memory().add(1, memory.data(), reinterpret_cast<uint64_t>(memory.data()),
-                                             memory.size(), local_write);
+    {
+      const std::scoped_lock guard(device->lock());
+      cq = *device->adapter().create_cq(64);
+      region = *device->adapter().memory().add(1, memory.data(), reinterpret_cast<uint64_t>(memory.data()),
+                                               memory.size(), local_write);
+    }
     qp = make();
   }
   QueuePair* make() {
+    const std::scoped_lock guard(device->lock());
     QueuePairRequest request;
     request.type = QpType::Ud;
     request.pd = 1;

@@ -48,7 +48,12 @@ TEST(MeetingWord, WhoIsAloneTakesEverything) {
 
 // Any order of the steps of both sides.
 TEST(MeetingWord, TheyMeetSomewhere) {
-  for (uint64_t seed = 1; seed <= 3000; ++seed) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr uint64_t seeds = 300;
+#else
+  constexpr uint64_t seeds = 3000;
+#endif
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
     std::mt19937_64 random(seed);
     const MeetingCut cut{1 + random() % 600'000, page << (random() % 4)};
     ASSERT_TRUE(cut.is_sound());

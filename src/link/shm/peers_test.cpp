@@ -558,7 +558,11 @@ TEST(ShmLink, APingPongStaysInPagesThatAreThere) {
       ASSERT_TRUE(a.send(*to_b, i, bytes));
       while (counter.frames < i) (void)b.link.poll(counter);
     }
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their shadow memory faults, too
     EXPECT_LE(faults() - before, 8) << size;
+#else
+    (void)before;
+#endif
   }
   EXPECT_EQ(blocks_of(a), at_first);
 }
