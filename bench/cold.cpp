@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "command_line.hpp"
+#include "tagged_endpoint.hpp"
 
 namespace {
 
@@ -55,14 +56,8 @@ double now_us() {
   return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
 }
 
-[[noreturn]] void die(const char* what, long code) {
-  std::fprintf(stderr, "cold: %s: %s\n", what, fi_strerror(static_cast<int>(-code)));
-  std::_Exit(1);
-}
-
-void must(const char* what, long code) {
-  if (code != 0) die(what, code);
-}
+using weft::bench::die;
+using weft::bench::must;
 
 void pin(int cpu) {
   if (cpu < 0) return;
@@ -86,60 +81,37 @@ int64_t waited_ns() {
   return waited;
 }
 
-class Endpoint {
+class Endpoint : weft::bench::TaggedEndpoint {
  public:
-  explicit Endpoint(const Options& o) : deadline_us_(now_us() + o.seconds * 1e6) {
-    fi_info* hints = fi_allocinfo();
-    hints->ep_attr->type = FI_EP_RDM;
-    hints->caps = FI_TAGGED;
-    hints->mode = FI_CONTEXT;
-    hints->domain_attr->threading = FI_THREAD_DOMAIN;
-    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-    hints->domain_attr->av_type = FI_AV_MAP;
-    hints->fabric_attr->prov_name = strdup(o.provider.c_str());
-    const bool node = !o.node.empty();
-    must("fi_getinfo", fi_getinfo(FI_VERSION(1, 9), node ? o.node.c_str() : nullptr, nullptr,
-                                  node ? FI_SOURCE : 0, hints, &info_));
-    fi_freeinfo(hints);
-    must("fi_fabric", fi_fabric(info_->fabric_attr, &fabric_, nullptr));
-    must("fi_domain", fi_domain(fabric_, info_, &domain_, nullptr));
-    fi_av_attr av{};
-    av.type = FI_AV_MAP;
-    must("fi_av_open", fi_av_open(domain_, &av, &av_, nullptr));
-    fi_cq_attr cq{};
-    cq.format = FI_CQ_FORMAT_TAGGED;
-    cq.size = 256;
-    must("fi_cq_open", fi_cq_open(domain_, &cq, &cq_, nullptr));
-    must("fi_endpoint", fi_endpoint(domain_, info_, &ep_, nullptr));
-    must("fi_ep_bind", fi_ep_bind(ep_, &av_->fid, 0));
-    must("fi_ep_bind", fi_ep_bind(ep_, &cq_->fid, FI_TRANSMIT | FI_RECV));
-    must("fi_enable", fi_enable(ep_));
-  }
+  explicit Endpoint(const Options& o)
+      : TaggedEndpoint(o.provider, o.node, FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY,
+                       256),
+        deadline_us_(now_us() + o.seconds * 1e6) {}
   void name(Shared& shared, size_t side) {
     shared.length[side] = name_most;
-    must("fi_getname", fi_getname(&ep_->fid, shared.name[side].data(), &shared.length[side]));
+    must("fi_getname", fi_getname(&ep->fid, shared.name[side].data(), &shared.length[side]));
   }
   void meet(const Shared& shared, size_t other) {
-    if (fi_av_insert(av_, shared.name[other].data(), 1, &peer_, 0, nullptr) != 1)
+    if (fi_av_insert(av, shared.name[other].data(), 1, &peer_, 0, nullptr) != 1)
       die("fi_av_insert", -FI_EINVAL);
   }
   void buffers(size_t size) {
     out_.assign(std::max<size_t>(size, 1), 1);
     in_.assign(std::max<size_t>(size, 1), 0);
-    if ((info_->domain_attr->mr_mode & FI_MR_LOCAL) == 0) return;
+    if ((info->domain_attr->mr_mode & FI_MR_LOCAL) == 0) return;
     for (auto& [bytes, region] : {std::pair{&out_, &out_region_}, std::pair{&in_, &in_region_}}) {
-      must("fi_mr_reg", fi_mr_reg(domain_, bytes->data(), bytes->size(), FI_SEND | FI_RECV, 0, next_key_++, 0,
+      must("fi_mr_reg", fi_mr_reg(domain, bytes->data(), bytes->size(), FI_SEND | FI_RECV, 0, next_key_++, 0,
                                   region, nullptr));
     }
   }
   void post(size_t bytes) {
     again("fi_trecv", [&] {
-      return fi_trecv(ep_, in_.data(), bytes, descriptor(in_region_), FI_ADDR_UNSPEC, 1, 0, &receiving_);
+      return fi_trecv(ep, in_.data(), bytes, descriptor(in_region_), FI_ADDR_UNSPEC, 1, 0, &receiving_);
     });
   }
   void send(size_t bytes) {
     again("fi_tsend",
-          [&] { return fi_tsend(ep_, out_.data(), bytes, descriptor(out_region_), peer_, 1, &sending_); });
+          [&] { return fi_tsend(ep, out_.data(), bytes, descriptor(out_region_), peer_, 1, &sending_); });
     ++to_complete_;
   }
   // Until the receive and all sends are complete.
@@ -147,14 +119,14 @@ class Endpoint {
     ++to_complete_;
     for (unsigned looks = 1; to_complete_ != 0; ++looks) {
       fi_cq_tagged_entry entry{};
-      const ssize_t n = fi_cq_read(cq_, &entry, 1);
+      const ssize_t n = fi_cq_read(cq, &entry, 1);
       if (n == 1) --to_complete_;
       else if (n != -FI_EAGAIN) die("fi_cq_read", n);
       else if (looks % 4096 == 0 && now_us() > deadline_us_) die("gave up waiting", -FI_ETIMEDOUT);
     }
   }
   // Until the other side has gone, too.
-  void drive() { (void)fi_cq_read(cq_, nullptr, 0); }
+  void drive() { (void)fi_cq_read(cq, nullptr, 0); }
 
  private:
   static void* descriptor(fid_mr* region) { return region != nullptr ? fi_mr_desc(region) : nullptr; }
@@ -169,12 +141,6 @@ class Endpoint {
   }
 
   double deadline_us_;
-  fi_info* info_ = nullptr;
-  fid_fabric* fabric_ = nullptr;
-  fid_domain* domain_ = nullptr;
-  fid_av* av_ = nullptr;
-  fid_cq* cq_ = nullptr;
-  fid_ep* ep_ = nullptr;
   fi_addr_t peer_ = FI_ADDR_NOTAVAIL;
   std::vector<char> out_, in_;
   fid_mr *out_region_ = nullptr, *in_region_ = nullptr;

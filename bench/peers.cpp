@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "command_line.hpp"
+#include "tagged_endpoint.hpp"
 
 namespace {
 
@@ -98,81 +99,49 @@ long socket_kib() {
   return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-[[noreturn]] void die(const char* what, long code) {
-  std::fprintf(stderr, "peers: %s: %s\n", what,
-               code < 0 ? fi_strerror(static_cast<int>(-code)) : std::strerror(errno));
-  std::_Exit(1);
-}
-
-void must(const char* what, long code) {
-  if (code != 0) die(what, code);
-}
+using weft::bench::die;
+using weft::bench::must;
 
 // One endpoint and its queue.
-class Endpoint {
+class Endpoint : weft::bench::TaggedEndpoint {
  public:
-  Endpoint(const Options& o, double deadline) : deadline_(deadline) {
-    fi_info* hints = fi_allocinfo();
-    hints->ep_attr->type = FI_EP_RDM;
-    hints->caps = FI_TAGGED;
-    hints->mode = FI_CONTEXT;
-    hints->domain_attr->threading = FI_THREAD_DOMAIN;
-    hints->domain_attr->av_type = FI_AV_MAP;
-    hints->fabric_attr->prov_name = strdup(o.provider.c_str());
-    const bool node = !o.node.empty();
-    must("fi_getinfo", fi_getinfo(FI_VERSION(1, 9), node ? o.node.c_str() : nullptr, nullptr,
-                                  node ? FI_SOURCE : 0, hints, &info_));
-    fi_freeinfo(hints);
-    must("fi_fabric", fi_fabric(info_->fabric_attr, &fabric_, nullptr));
-    must("fi_domain", fi_domain(fabric_, info_, &domain_, nullptr));
-    fi_av_attr av{};
-    av.type = FI_AV_MAP;
-    must("fi_av_open", fi_av_open(domain_, &av, &av_, nullptr));
-    fi_cq_attr cq{};
-    cq.format = FI_CQ_FORMAT_TAGGED;
-    cq.size = 1024;
-    must("fi_cq_open", fi_cq_open(domain_, &cq, &cq_, nullptr));
-    must("fi_endpoint", fi_endpoint(domain_, info_, &ep_, nullptr));
-    must("fi_ep_bind", fi_ep_bind(ep_, &av_->fid, 0));
-    must("fi_ep_bind", fi_ep_bind(ep_, &cq_->fid, FI_TRANSMIT | FI_RECV));
-    must("fi_enable", fi_enable(ep_));
-  }
+  Endpoint(const Options& o, double deadline)
+      : TaggedEndpoint(o.provider, o.node, 0, 1024), deadline_(deadline) {}
 
   uint32_t name(char* out) {
     size_t length = name_most;
-    must("fi_getname", fi_getname(&ep_->fid, out, &length));
+    must("fi_getname", fi_getname(&ep->fid, out, &length));
     return static_cast<uint32_t>(length);
   }
   fi_addr_t insert(const char* bytes) {
     fi_addr_t it = FI_ADDR_NOTAVAIL;
-    if (fi_av_insert(av_, bytes, 1, &it, 0, nullptr) != 1) die("fi_av_insert", -FI_EINVAL);
+    if (fi_av_insert(av, bytes, 1, &it, 0, nullptr) != 1) die("fi_av_insert", -FI_EINVAL);
     return it;
   }
   void receive(void* to, size_t bytes, uint64_t tag, uint64_t ignore, fi_context* context) {
-    again("fi_trecv",
-          [&] { return fi_trecv(ep_, to, bytes, nullptr, FI_ADDR_UNSPEC, tag, ignore, context); });
+    again("fi_trecv", [&] { return fi_trecv(ep, to, bytes, nullptr, FI_ADDR_UNSPEC, tag, ignore, context); });
   }
   void send(const void* from, size_t bytes, fi_addr_t to, uint64_t tag, fi_context* context) {
-    again("fi_tsend", [&] { return fi_tsend(ep_, from, bytes, nullptr, to, tag, context); });
+    again("fi_tsend", [&] { return fi_tsend(ep, from, bytes, nullptr, to, tag, context); });
   }
   // One completion, or false when there is none.
   bool poll(fi_cq_tagged_entry& entry) {
     if (seconds_now() > deadline_) die("gave up waiting", -FI_ETIMEDOUT);
-    const ssize_t n = fi_cq_read(cq_, &entry, 1);
+    const ssize_t n = fi_cq_read(cq, &entry, 1);
     if (n == 1) return true;
     if (n == -FI_EAGAIN) return false;
     fi_cq_err_entry error{};
-    fi_cq_readerr(cq_, &error, 0);
-    std::fprintf(stderr, "peers: %s\n", fi_cq_strerror(cq_, error.prov_errno, error.err_data, nullptr, 0));
+    fi_cq_readerr(cq, &error, 0);
+    std::fprintf(stderr, "peers: %s\n", fi_cq_strerror(cq, error.prov_errno, error.err_data, nullptr, 0));
     die("an operation failed", -error.err);
   }
   void close() {
-    fi_close(&ep_->fid);
-    fi_close(&cq_->fid);
-    fi_close(&av_->fid);
-    fi_close(&domain_->fid);
-    fi_close(&fabric_->fid);
-    fi_freeinfo(info_);
+    fi_close(&ep->fid);
+    fi_close(&cq->fid);
+    fi_close(&av->fid);
+    fi_close(&domain->fid);
+    fi_close(&fabric->fid);
+    fi_freeinfo(info);
   }
 
  private:
@@ -183,18 +152,12 @@ class Endpoint {
       if (rc == 0) return;
       if (rc != -FI_EAGAIN) die(what, rc);
       // Whatever completed stays in the queue: an empty read drives the endpoint.
-      fi_cq_read(cq_, nullptr, 0);
+      fi_cq_read(cq, nullptr, 0);
       if (seconds_now() > deadline_) die(what, -FI_ETIMEDOUT);
     }
   }
 
   double deadline_;
-  fi_info* info_ = nullptr;
-  fid_fabric* fabric_ = nullptr;
-  fid_domain* domain_ = nullptr;
-  fid_av* av_ = nullptr;
-  fid_cq* cq_ = nullptr;
-  fid_ep* ep_ = nullptr;
 };
 
 // Blocks until the parent closes the other end.

@@ -49,7 +49,7 @@ TEST(MeetingWord, WhoIsAloneTakesEverything) {
 // Any order of the steps of both sides.
 TEST(MeetingWord, TheyMeetSomewhere) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr uint64_t seeds = 300;
+  constexpr uint64_t seeds = 100;
 #else
   constexpr uint64_t seeds = 3000;
 #endif
