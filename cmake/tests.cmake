@@ -161,11 +161,20 @@ foreach(file IN LISTS files)
 endforeach()
 file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/system/*_test.sh" "${PROJECT_SOURCE_DIR}/tests/install/*_test.sh"
      "${PROJECT_SOURCE_DIR}/tests/check/*_test.sh" "${PROJECT_SOURCE_DIR}/tests/compat/*_test.sh")
+list(FILTER files EXCLUDE REGEX "/direct_test\\.sh$")
 foreach(file IN LISTS files)
   get_filename_component(name "${file}" NAME_WE)
   add_test(NAME "system: ${name}" COMMAND bash "${file}" WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
   list(APPEND system_tests "system: ${name}")
 endforeach()
+# Direct linking compiles for long, and measures nothing: its parts run beside other tests, one compiler at a time each. "tree" installs for them.
+foreach(part IN ITEMS tree shm weft net headers calls)  # of direct_test
+  add_test(NAME "system: direct_test ${part}" COMMAND bash "${PROJECT_SOURCE_DIR}/tests/install/direct_test.sh" ${part}
+           WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
+  set_tests_properties("system: direct_test ${part}" PROPERTIES LABELS system TIMEOUT ${WEFT_TIMEOUT_SYSTEM} SKIP_RETURN_CODE 77
+                                                                ENVIRONMENT "${WEFT_TEST_ENV}" FIXTURES_REQUIRED direct_tree)
+endforeach()
+set_tests_properties("system: direct_test tree" PROPERTIES FIXTURES_REQUIRED "" FIXTURES_SETUP direct_tree)
 # --- MPI: programs of others and one of ours over each provider that Open MPI can take; tests/mpi/run.sh knows mpirun ---
 file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/mpi/*.cpp")
 find_package(MPI QUIET COMPONENTS CXX)

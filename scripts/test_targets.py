@@ -47,7 +47,7 @@ def tests() -> "list[tuple[str, list[str]]]":
     for script in sorted((ROOT / "tests").glob("*/*_test.sh")):
         kind = script.parent.name
         label = "verbs" if kind == "verbs" else "system"
-        if kind == "mpi":
+        if kind == "mpi" or script.stem == "direct_test":
             continue
         targets = ["all"]
         if kind == "system":
@@ -59,6 +59,8 @@ def tests() -> "list[tuple[str, list[str]]]":
         elif kind == "check":
             targets = []
         found.append((f"{label}: {script.stem}", targets))
+    parts = re.search(r"foreach\(part IN ITEMS ([\w ]+)\)  # of direct_test", (ROOT / "cmake/tests.cmake").read_text())
+    found += [(f"system: direct_test {part}", ["weft_installed"]) for part in (parts[1].split() if parts else [])]
     mpi = re.search(r"foreach\(provider IN ITEMS ([\w ]+)\)  # a semicolon", (ROOT / "cmake/tests.cmake").read_text())
     found += [(f"system: mpi over {provider}", ["weft_installed", "weft_mpi_walk"]) for provider in (mpi[1].split() if mpi else [])]
     found.append(("system: mpi between hosts", ["weft_installed", "weft_mpi_walk"]))
