@@ -137,6 +137,12 @@ struct weft_verbs_ops {
   uint64_t send_ops_flags;  /* of ibv_qp_init_attr_ex::send_ops_flags */
   uint32_t qp_create_flags; /* of ibv_qp_init_attr_ex::create_flags */
   int comp_vectors;         /* of the context; at least 1 */
+
+  /* ibv_get_cq_event(3) of a channel without an event, for providers that make progress in the program's threads; may be
+   * null. Sleeps until has_event(of) is not 0, or until `fd` is readable (poll(2)); has_event() may be called under the
+   * provider's locks, and has to be called after each completion_event() of this thread, which does not make `fd` readable.
+   * 0: look again; EINTR: a signal handler has run; EAGAIN: the library sleeps on `fd` itself. */
+  int (*wait_event)(struct ibv_context* context, int fd, int (*has_event)(void* of), void* of);
 #ifdef WEFT_VERBS_NEXT
   int (*modify_qp_rate_limit)(struct ibv_qp* qp, struct ibv_qp_rate_limit_attr* attr);
 #endif

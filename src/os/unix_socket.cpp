@@ -109,6 +109,12 @@ int send_datagram(const Fd& socket, std::string_view name, std::span<const std::
   }
 }
 
+void send_byte(const Fd& socket) noexcept {
+  const std::byte byte{1};
+  while (::send(socket.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EINTR) {
+  }
+}
+
 int peek_datagram(const Fd& socket, std::span<std::byte> buffer, Sender& out) noexcept {
   out = {};
   iovec part{buffer.data(), buffer.size()};

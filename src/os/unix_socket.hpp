@@ -52,6 +52,8 @@ Fd connect_datagram(std::string_view name, int& error) noexcept;
 // Sends without blocking; no name for a connected socket. 0, or a negative errno: -EAGAIN when the other queue is full, -ECONNREFUSED when nobody has that name.
 int send_datagram(const Fd& socket, std::string_view name, std::span<const std::byte> message,
                   std::span<const int> fds) noexcept;
+// One byte over a connection, as a wake-up: without the sender's credentials. Lost where the other side's queue is full.
+void send_byte(const Fd& socket) noexcept;
 
 // Looks at the first datagram and leaves it and its descriptors where they are: 1 and the message, 0 when there is none, or a negative
 // errno. Never blocks.

@@ -2,7 +2,6 @@
 // Opening, and the progress thread.
 #include "link/roce/device.hpp"
 
-#include <poll.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -60,6 +59,7 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, pro
   std::unique_ptr<Device> device(new Device(events));
   device->adapter_.datagram_bytes_max = settings.datagram_bytes;
   device->may_wait_ = settings.may_wait;
+  device->after_unlock_ = settings.after_unlock;
   device->adapter_.is_ours = has_port;
   device->adapter_.has_selective = settings.has_selective;
   if (auto ok = device->open_ports(settings); !ok) return ok.error();
@@ -541,58 +541,157 @@ void Device::run() noexcept {
     guard.release();  // sleep() gives it back and takes it
     const bool sockets_ready = sleep();
     guard = std::unique_lock(lock_, std::adopt_lock);
+    thread_works_ = true;
     if (is_aside_) {
       look();
     } else {
       work(sockets_ready);
     }
+    thread_works_ = false;
   }
 }
 
+// For the program's threads, and for those that are to be woken.
+void Device::let_others() noexcept {
+  thread_works_ = false;
+  lock_.unlock();
+  if (after_unlock_ != nullptr) after_unlock_->after_unlock();
+  lock_.lock();
+  thread_works_ = true;
+}
+
+bool Device::arm(Descriptors& on) noexcept {
+  bool may_sleep = true;
+  for (auto& port : ports_) {
+    if (!port) continue;
+    on.add(port->link().wait_fd());
+    may_sleep = port->link().arm() && may_sleep;
+  }
+  if (!near_) return may_sleep;
+  on.near = on.count;
+  on.add(near_->wait_fd());
+  return near_->arm() && may_sleep;
+}
+
+void Device::disarm(const Descriptors& on) noexcept {
+  if (!near_ || on.near == 0) return;
+  near_->disarm();
+  if (on.fds[on.near].revents != 0) near_->tend_soon();
+}
+
 bool Device::sleep() noexcept {
-  std::array<pollfd, 2 + gid_count> fds;
-  nfds_t count = 0;
-  fds[count++] = {wake_->fd(), POLLIN, 0};
+  Descriptors on;
+  on.add(wake_->fd());
   const uint64_t now = clock_.now();
   uint64_t until = adapter_.next_due();
   if (adapter_.has_ready() || is_blocked_ || gathers_) until = std::min(until, now + no_room_ns);
-  if (is_aside_) {
+  // A thread of the program that has slept since the last look here sleeps on.
+  const bool is_asleep = is_aside_ && has_sleeper_ && sleeps_seen_ == sleeps_;
+  sleeps_seen_ = sleeps_;
+  bool may_sleep = true;
+  if (is_aside_ && !is_asleep) {
     // A timer that the program is late for must not keep the thread awake.
     until = std::max(std::min(until, now + look_ns_), now + scaled(least_sleep_ns));
   } else {
     if (is_late_) until = std::min<uint64_t>(until, late_until_);
     // What waits for the program's next call may wait so long for this thread.
-    if (is_active(now, scaled(active_ns))) until = std::min(until, now + scaled(look_ns_max));
+    if (!is_asleep && is_active(now, scaled(active_ns))) until = std::min(until, now + scaled(look_ns_max));
     // Whoever looks while nothing happens sees what happened last.
     if (adapter_.counters().sent + adapter_.counters().received != shown_packets_)
       until = std::min(until, show_at_);
-    for (auto& port : ports_) {
-      if (!port) continue;
-      fds[count++] = {port->link().wait_fd(), POLLIN, 0};
-      if (!port->link().arm()) until = std::min(until, now + no_room_ns);
-    }
-    if (near_) {
-      fds[count++] = {near_->wait_fd(), POLLIN, 0};
-      until = near_->arm() ? std::min(until, near_->next_due()) : 0;
-    }
+    if (!is_asleep) may_sleep = arm(on);
+    if (near_) until = std::min(until, near_->next_due());
+    if (!may_sleep) until = near_ && near_->has_packets() ? 0 : std::min(until, now + no_room_ns);
   }
-  is_armed_ = !is_aside_;
+  is_armed_ = !is_aside_ || is_asleep;
   wakes_at_ = std::max<uint64_t>(until, 1);
   lock_.unlock();
+  if (after_unlock_ != nullptr) after_unlock_->after_unlock();
   due_at_ = until;
-  int ready = wait_for(fds.data(), count, until == UINT64_MAX ? until : until > now ? until - now : 0);
-  while (ready == 0 && looks_away()) ready = wait_for(fds.data(), 1, look_ns_);
+  int ready = wait_for(on.fds.data(), on.count, until == UINT64_MAX ? until : until > now ? until - now : 0);
+  while (ready == 0 && looks_away()) ready = wait_for(on.fds.data(), 1, look_ns_);
   lock_.lock();
   wakes_at_ = 0;
   is_armed_ = false;
   ++counters_.wakes;
   look_at_sockets_at_ = 0;
-  if (near_ && !is_aside_) {
-    near_->disarm();
-    near_->tend_soon();
+  if (!has_sleeper_) disarm(on);
+  if (near_ && !is_aside_) near_->tend_soon();
+  if (ready > 0 && on.fds[0].revents != 0) wake_->drain();
+  return ready > 0 && (ready > 1 || on.fds[0].revents == 0);
+}
+
+// --- a thread of the program that sleeps ---
+
+bool Device::may_sleep_instead(const void* thread) noexcept {
+  return origin_.is_here() && thread_.running() && !has_sleeper_ && !card_ &&
+         !adapter_.is_armed_by_other(thread);
+}
+
+Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of,
+                                    const void* thread) noexcept {
+  if (!may_sleep_instead(thread)) {
+    if (is_aside_ && !has_sleeper_ && origin_.is_here()) {
+      is_aside_ = false;
+      wake_thread();
+    }
+    return Slept::Refused;
   }
-  if (ready > 0 && fds[0].revents != 0) wake_->drain();
-  return ready > 0 && (ready > 1 || fds[0].revents == 0);
+  has_sleeper_ = true;
+  sleeping_thread_ = thread;
+  ++sleeps_;
+  settle();
+  if (!is_aside_) {
+    is_aside_ = true;
+    wake_thread();
+  }
+  Slept slept = Slept::Over;
+  while (has_event(of) == 0) {
+    Descriptors on;
+    on.add(fd);
+    const bool may_sleep = arm(on);
+    if (adapter_.next_due() < wakes_at_) wake_thread();
+    int ready = 0;
+    int code = 0;
+    if (may_sleep || !near_ || !near_->has_packets()) {
+      const uint64_t wait_ns = may_sleep && !has_unsent() ? UINT64_MAX : no_room_ns;
+      lock_.unlock();
+      ready = wait_for(on.fds.data(), on.count, wait_ns);
+      if (ready < 0) code = errno;
+      lock_.lock();
+    }
+    if (ready <= 0)
+      for (pollfd& one : on.fds) one.revents = 0;
+    disarm(on);
+    uint64_t now = clock_.now();
+    polled_at_ns_ = now;
+    taken_at_ns_ = now;
+    bool sockets_ready = !near_ || !near_->has_rings();
+    for (nfds_t i = 1; i < (near_ ? on.near : on.count); ++i) sockets_ready |= on.fds[i].revents != 0;
+    look_at_sockets_at_ = sockets_ready ? 0 : now + quiet_ns;
+    constexpr int rounds = 64;
+    for (int i = 0; i < rounds; ++i) {
+      const int packets = take(now);
+      counters_.packets_by_program += static_cast<uint64_t>(packets);
+      if (packets == 0 || has_event(of) != 0) break;
+      now = clock_.now();
+    }
+    if (on.fds[0].revents != 0 || has_event(of) != 0) break;
+    if (code == EINTR) {
+      slept = Slept::Interrupted;
+      break;
+    }
+  }
+  has_sleeper_ = false;
+  slept_instead_ = true;
+  look_ns_ = scaled(look_ns_max);
+  if (adapter_.is_armed_by_other(thread)) {
+    is_aside_ = false;
+    wake_thread();
+  } else if (wakes_at_ > clock_.now() + scaled(look_ns_max)) {
+    wake_thread();
+  }
+  return slept;
 }
 
 // Whether the program takes packets itself and nothing waits for this thread. The lock of a program that polls is taken most
@@ -616,7 +715,7 @@ bool Device::looks_away() noexcept {
 }
 
 void Device::work(bool sockets_ready) noexcept {
-  for (bool first = true;; first = false) {
+  for (bool first = true; !has_sleeper_; first = false) {
     const uint64_t now = clock_.now();
     // A program that polls takes what comes itself, but for this thread in its way.
     const bool is_polling = sleeper_ == 0 && is_active(now, scaled(active_ns));
@@ -646,14 +745,14 @@ void Device::work(bool sockets_ready) noexcept {
     // Nobody polls for one-sided operations, but a program that waits for a completion takes them, too.
     const bool polls_now = now - taken_at_ns_ < scaled(polling_ns);
     if (!is_polling || (adapter_.counters().one_sided != one_sided && !polls_now)) vain_ = 0;
-    lock_.unlock();  // for the program's threads
-    lock_.lock();
+    let_others();
     if (stop_.load(std::memory_order_relaxed)) return;
   }
 }
 
 // Whether an acknowledgement may wait for the program: the thread sends it where the program makes no call.
 bool Device::thread_looks_soon(uint64_t now, bool is_one_sided) noexcept {
+  if (has_sleeper_) return false;
   if (!may_wait_ || !thread_.running() || !adapter_.may_wait(scaled(look_ns_max))) return false;
   if (is_aside_ || wakes_at_ <= now + scaled(look_ns_max)) return true;
   if (is_one_sided) wake_thread();  // it sleeps until a packet comes, and next time no longer than that
@@ -671,6 +770,12 @@ bool Device::will_reply(uint64_t now) noexcept {
 
 void Device::look() noexcept {
   const uint64_t now = clock_.now();
+  if (has_sleeper_) {  // takes what arrives; the timers are left
+    if (now >= std::min(adapter_.next_due(), show_at_) || has_unsent() || gathers_ || is_late_ ||
+        (near_ && near_->is_due(now)))
+      counters_.packets_by_thread += static_cast<uint64_t>(take(now));
+    return;
+  }
   const uint64_t longest = has_gathered_ ? no_room_ns : scaled(look_ns_max);
   has_gathered_ = false;
   if (gathers_ || (is_late_ && now >= late_until_)) {
@@ -690,6 +795,7 @@ void Device::look() noexcept {
   if (packets != 0) look_ns_ = scaled(look_ns_min);
   if (!is_active(then, scaled(active_ns)) || adapter_.counters().one_sided != one_sided) {
     is_aside_ = false;
+    slept_instead_ = false;
     vain_ = 0;
   }
 }

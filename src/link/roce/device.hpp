@@ -7,6 +7,8 @@
 // threads and from the progress thread.
 #pragma once
 
+#include <poll.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -33,6 +35,14 @@
 
 namespace weft::link::roce {
 
+// The progress thread calls it when it has given the device's lock back, so that a program that it wakes finds the lock free.
+struct AfterUnlock {
+  virtual void after_unlock() noexcept = 0;
+
+ protected:
+  ~AfterUnlock() = default;
+};
+
 struct DeviceSettings {
   std::string name = "roce";  // in the statistics page
   os::SocketAddress ipv4;     // of the interface; either may be missing
@@ -55,6 +65,7 @@ struct DeviceSettings {
   // standard ones.
   std::optional<nic::Configuration> card;
   packet::Audience audience;
+  AfterUnlock* after_unlock = nullptr;  // outlives the device
 };
 
 struct DeviceCounters {
@@ -132,6 +143,8 @@ class Device final : proto::roce::PacketOutput {
   int poll() noexcept;
   // The progress thread leaves packets to the program, which polls.
   bool stands_aside() const noexcept { return is_aside_; }
+  // The call comes from the progress thread: AfterUnlock::after_unlock() follows.
+  bool is_thread_at_work() const noexcept { return thread_works_ && after_unlock_ != nullptr; }
   // The process ends: what waits leaves, but nothing else, whose memory may be gone.
   void leave() noexcept;
   // Sends what waits for the program's next call: there may be none, or queue pairs and regions change.
@@ -170,16 +183,25 @@ class Device final : proto::roce::PacketOutput {
     if (adapter_.next_due() < wakes_at_ || (is_armed_ && (adapter_.has_ready() || is_blocked_))) [[unlikely]]
       wake_thread();
   }
-  // The program is about to sleep until a completion event: the thread must not stand aside.
-  void expect_sleep() noexcept {
+  // A thread of the program arms a queue, and is about to sleep until its event. The progress thread must not stand aside then,
+  // unless that thread sleeps in sleep_instead(), as it did last time. If it does not, the progress thread notices within
+  // look_ns_max. `thread`: any address that no other thread has.
+  void expect_sleep(proto::roce::CompletionQueue& cq, bool solicited_only,
+                    const void* thread = nullptr) noexcept {
+    cq.arm(solicited_only, thread);
     sleeper_ = polls_of_a_sleeper;
     vain_ = 0;
-    if (is_aside_) [[unlikely]] {
+    if (is_aside_ && !has_sleeper_ && !(slept_instead_ && thread == sleeping_thread_)) [[unlikely]] {
       is_aside_ = false;
       wake_thread();
     }
     posted();
   }
+  // Sleeps until has_event(of) is true, or `fd` readable, and takes what arrives meanwhile, instead of the progress thread: the
+  // peer wakes the program, and no other thread. One thread at a time, and only while no other one has armed a queue: the
+  // progress thread has to look for those when this thread is awake. Gives the lock back while it sleeps.
+  enum class Slept : uint8_t { Over, Interrupted, Refused };  // Refused: the caller sleeps on `fd` alone
+  Slept sleep_instead(int fd, int (*has_event)(void* of), void* of, const void* thread) noexcept;
   // Sleeping without a thread, on the packets of GID 0: the descriptor is readable while there are some, between arm()
   // and disarm().
   int wait_fd() noexcept { return ports_[0] ? ports_[0]->link().wait_fd() : -1; }
@@ -306,7 +328,18 @@ class Device final : proto::roce::PacketOutput {
   // The time by which the program is judged: to wake this thread may take the program's processor for a while.
   uint64_t before_waking(uint64_t now) const noexcept { return std::min(now, due_at_); }
   bool will_reply(uint64_t now) noexcept;
+  void let_others() noexcept;
   bool thread_looks_soon(uint64_t now, bool is_one_sided) noexcept;
+  // What a sleep is on; the first is the sleeper's own.
+  struct Descriptors {
+    std::array<pollfd, 2 + gid_count> fds;
+    nfds_t count = 0;
+    nfds_t near = 0;  // the place of near_
+    void add(int fd) noexcept { fds[count++] = {fd, POLLIN, 0}; }
+  };
+  bool arm(Descriptors& on) noexcept;  // false: something is there now, or a socket cannot be slept on
+  void disarm(const Descriptors& on) noexcept;
+  bool may_sleep_instead(const void* thread) noexcept;
   bool sleep() noexcept;  // gives the lock back meanwhile; true: a socket has something
   void wake_thread() noexcept;
 
@@ -340,15 +373,22 @@ class Device final : proto::roce::PacketOutput {
   Glimpsed<bool> has_gathered_ = false;  // since the thread's last look
   bool may_wait_ = true;                 // DeviceSettings
   bool shows_marks_ = false;
-  unsigned posts_ = 0;  // since the last poll
+  bool thread_works_ = false;  // the thread has the lock
+  unsigned posts_ = 0;         // since the last poll
   // Cold below.
   Glimpsed<bool> is_aside_ = false;
-  unsigned vain_ = 0;   // times in a row that it woke though the program was active
-  uint64_t scale_ = 1;  // of the thread's times: how slow system calls are
+  // sleep_instead(): a thread of the program sleeps there; the last one that did; it is expected to do so again.
+  Glimpsed<bool> has_sleeper_ = false;
+  bool slept_instead_ = false;
+  const void* sleeping_thread_ = nullptr;
+  uint32_t sleeps_ = 0, sleeps_seen_ = 0;  // of the program there; by the progress thread
+  unsigned vain_ = 0;                      // times in a row that it woke though the program was active
+  uint64_t scale_ = 1;                     // of the thread's times: how slow system calls are
   uint64_t look_ns_ = look_ns_min;
   uint64_t due_at_ = 0;  // the thread's last timeout
   uint64_t patience_ns_ = patience_ns_max;
   uint64_t in_vain_at_ = 0;
+  AfterUnlock* after_unlock_ = nullptr;
   DeviceCounters counters_;
   std::optional<Shown> shown_;
   uint64_t shown_packets_ = 0;

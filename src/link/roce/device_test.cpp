@@ -442,8 +442,7 @@ TEST(RoceDevice, AnArmedQueueIsToldByTheThread) {
   b.connect(a);
   {
     const std::scoped_lock guard(a.device->lock());
-    a.cq->arm(false);
-    a.device->expect_sleep();
+    a.device->expect_sleep(*a.cq, false);
   }
   a.write(b, 64);
   for (int i = 0; i < 10'000 && a.events.completions.load() == 0; ++i) ::usleep(100);

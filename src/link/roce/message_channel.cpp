@@ -274,8 +274,7 @@ bool MessageChannel::arm() noexcept {
   if (pending_count_ != 0 || failed_ || credit_due_) return false;
   const std::scoped_lock guard(shared_->device->lock());
   if (cq_->size() != 0) return false;
-  cq_->arm(false);
-  shared_->device->expect_sleep();
+  shared_->device->expect_sleep(*cq_, false);
   return true;
 }
 

@@ -187,10 +187,7 @@ NearPort::Sent NearPort::put(Outbound& out, const iovec* parts, size_t count) no
   if (capture_ != nullptr) [[unlikely]]
     capture_sent(out.to, parts, count);
   // A full queue of wake-ups is one that wakes.
-  if (out.ring->must_wake()) {
-    const std::byte wake{1};
-    (void)os::send_datagram(out.connection, {}, {&wake, 1}, {});
-  }
+  if (out.ring->must_wake()) os::send_byte(out.connection);
   return Sent::Taken;
 }
 
@@ -308,8 +305,13 @@ void NearPort::tend(uint64_t now) noexcept {
     std::array<void*, 64> tags;
     for (int round = 0; round < 4; ++round) {
       const size_t count = set_.ready(tags);
-      for (size_t i = 0; i < count; ++i) on_ready(*static_cast<Watched*>(tags[i]), now);
-      if (count == 0) break;
+      bool is_over = count < tags.size();  // wake-ups alone: what comes behind them shows at the next look
+      for (size_t i = 0; i < count; ++i) {
+        Watched& watched = *static_cast<Watched*>(tags[i]);
+        is_over = is_over && watched.kind == Watched::Kind::In && static_cast<Inbound&>(watched).ring;
+        on_ready(watched, now);
+      }
+      if (is_over) break;
     }
     if (has_wanted_) greet_wanted(now);
     if (now >= ask_again_at_) ask_again(now);
@@ -468,7 +470,7 @@ void NearPort::read(Inbound& in, uint64_t now) {
     if (got < 0 || sender.bytes == 0) return end(in, now);
     if (in.ring && !sender.passes_fds) {
       os::skip_datagram(in.connection);
-      continue;
+      break;  // a sender wakes once for each sleep
     }
     if (!in.ring && !may_receive()) return;  // later
     if (in.ring || !sender.passes_fds || sender.bytes != sizeof hello || !attach(in, now)) {

@@ -13,6 +13,7 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -134,6 +135,13 @@ class Adapter {
   // --- control ---
   Result<CompletionQueue*> create_cq(uint32_t capacity);
   int destroy_cq(CompletionQueue& cq) noexcept;  // -EBUSY: a QP uses it
+  // Whether a queue is armed by another than `by`. True also for more queues than are looked at.
+  bool is_armed_by_other(const void* by) const noexcept {
+    constexpr size_t looked_at_max = 64;
+    return cqs_.size() > looked_at_max || std::ranges::any_of(cqs_, [by](const auto& cq) {
+             return cq->armed_by() != nullptr && cq->armed_by() != by;
+           });
+  }
   Result<SharedReceiveQueue*> create_srq(uint32_t pd, uint32_t requests, uint32_t elements, uint32_t xrcd = 0,
                                          CompletionQueue* cq = nullptr);
   int destroy_srq(SharedReceiveQueue& srq) noexcept;  // -EBUSY

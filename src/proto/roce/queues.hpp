@@ -72,7 +72,8 @@ class CompletionQueue {
   // last event, and had none, has it now: programs that take one completion for each event would sleep for ever (perftest
   // -e does, with one channel for both of its queues). Who arms and then polls until it is empty gets an event too many
   // now and then, as from network cards, which compare their producer index with the program's consumer index.
-  void arm(bool solicited_only) noexcept {
+  // `by`: whatever the caller finds in armed_by() while the queue is armed.
+  void arm(bool solicited_only, const void* by = nullptr) noexcept {
     if (!solicited_only && unannounced_ != 0) {
       --unannounced_;
       armed_ = Armed::No;
@@ -80,7 +81,9 @@ class CompletionQueue {
       return;
     }
     if (armed_ != Armed::Any) armed_ = solicited_only ? Armed::Solicited : Armed::Any;
+    armed_by_ = by;
   }
+  const void* armed_by() const noexcept { return armed_ == Armed::No ? nullptr : armed_by_; }
   size_t size() const noexcept { return count_; }
   size_t capacity() const noexcept { return ring_.size(); }
   bool overrun() const noexcept { return overrun_; }
@@ -144,6 +147,7 @@ class CompletionQueue {
   size_t head_ = 0;
   size_t count_ = 0;
   size_t unannounced_ = 0;  // that came while it was not armed, at most count_
+  const void* armed_by_ = nullptr;
   Armed armed_ = Armed::No;
   bool overrun_ = false;
 };

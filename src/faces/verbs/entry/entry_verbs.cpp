@@ -111,7 +111,7 @@ WEFT_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
 WEFT_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   return told_of([&] {
     return library::events_of(channel->context)
-        .next_completion(library::Channel::of(channel), cq, cq_context);
+        .next_completion(library::Channel::of(channel), cq, cq_context, &library::ops_of(channel->context));
   });
 }
 WEFT_EXPORT void ibv_ack_cq_events(ibv_cq* cq, unsigned count) { told<library::ack_cq_events>(cq, count); }

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "faces/verbs/library/log.hpp"
+#include "os/signals.hpp"
 
 namespace weft::verbs {
 namespace {
@@ -33,6 +34,10 @@ const void* owner(const ibv_async_event& event) noexcept {
   }
 }
 
+// The channel whose events this thread waits for inside a provider: it looks at the list itself, so it needs no notice of what it
+// raises.
+thread_local const Channel* taker = nullptr;
+
 constexpr uint32_t bit(ibv_event_type type) noexcept { return 1U << (static_cast<unsigned>(type) % 32); }
 
 }  // namespace
@@ -49,14 +54,14 @@ Events::~Events() {
 }
 
 ibv_comp_channel* Events::create_channel(ibv_context* context) noexcept {
-  auto semaphore = Semaphore::create();
-  if (!semaphore) {
-    errno = semaphore.error().code;
+  auto notice = Notice::create();
+  if (!notice) {
+    errno = notice.error().code;
     return nullptr;
   }
   try {
-    auto made = std::make_unique<Channel>(static_cast<Semaphore&&>(*semaphore));
-    made->shown = {context, made->semaphore.fd(), 0};
+    auto made = std::make_unique<Channel>(std::make_shared<const Notice>(static_cast<Notice&&>(*notice)));
+    made->shown = {context, made->notice->fd(), 0};
     Channel* channel = made.get();
     const std::lock_guard guard(lock_);
     channels_.emplace(channel, std::move(made));
@@ -110,16 +115,26 @@ int Events::begin_destroy(const void* address, Leaving* leaving) noexcept {
 }
 
 void Events::end_destroy(const Leaving& leaving, bool gone) noexcept {
-  const std::lock_guard guard(lock_);
-  if (gone) forget(*leaving.object);
-  else give_back(*leaving.object);
+  std::unique_lock guard(lock_);
+  if (gone) return forget(*leaving.object);
+  const auto notice = give_back(*leaving.object);
+  guard.unlock();
+  if (notice != nullptr) notice->give();
+}
+
+std::shared_ptr<const Notice> Events::tell(Channel& channel) noexcept {
+  if (channel.is_given || channel.ready.empty()) return nullptr;
+  channel.is_given = true;
+  return channel.notice;
 }
 
 void Events::hold_back(Object& object) noexcept {
   object.closing = true;
   if (object.linked()) {
     object.unlink();
-    object.channel->semaphore.take(object.unread);
+    // Not there: a thread has read it and waits for the lock, or is about to give it. That reader finds nothing.
+    Channel& channel = *object.channel;
+    if (channel.ready.empty() && channel.is_given && channel.notice->take()) channel.is_given = false;
   }
   unread_.for_each([&](Unread& event) {
     if (event.of != &object) return;
@@ -129,18 +144,17 @@ void Events::hold_back(Object& object) noexcept {
   });
 }
 
-void Events::give_back(Object& object) noexcept {
+std::shared_ptr<const Notice> Events::give_back(Object& object) noexcept {
   object.closing = false;
-  if (object.unread != 0) {
-    object.channel->ready.push_back(object);
-    object.channel->semaphore.post(object.unread);
-  }
   held_.for_each([&](Unread& event) {
     if (event.of != &object) return;
     event.unlink();
     unread_.push_back(event);
     async_.post();
   });
+  if (object.unread == 0) return nullptr;
+  object.channel->ready.push_back(object);
+  return tell(*object.channel);
 }
 
 void Events::forget(Object& object) noexcept {
@@ -157,13 +171,16 @@ void Events::forget(Object& object) noexcept {
 }
 
 void Events::completion(ibv_cq* cq) noexcept {
-  const std::lock_guard guard(lock_);
+  std::unique_lock guard(lock_);
   Object* object = find(cq);
   if (object == nullptr || object->channel == nullptr) return;
   ++object->unread;
   if (object->closing) return;
   if (!object->linked()) object->channel->ready.push_back(*object);
-  object->channel->semaphore.post();
+  if (taker == object->channel) return;
+  const auto notice = tell(*object->channel);
+  guard.unlock();
+  if (notice != nullptr) notice->give();
 }
 
 void Events::async(const ibv_async_event& event) noexcept {
@@ -192,19 +209,64 @@ void Events::queue(const ibv_async_event& event, Object* of, uint32_t& unread) n
   async_.post();
 }
 
-int Events::next_completion(Channel& channel, ibv_cq** cq, void** cq_context) noexcept {
-  // A notice without an event: the queue was destroyed between the two.
-  while (channel.semaphore.wait()) {
-    const std::lock_guard guard(lock_);
-    Object* object = channel.ready.pop_front();
-    if (object == nullptr) continue;
-    if (--object->unread != 0) channel.ready.push_back(*object);
-    ++object->read;
-    *cq = static_cast<ibv_cq*>(const_cast<void*>(object->address));
-    *cq_context = (*cq)->cq_context;
-    return 0;
+bool Events::take_completion(Channel& channel, ibv_cq** cq, void** cq_context) noexcept {
+  std::unique_lock guard(lock_);
+  Object* object = channel.ready.pop_front();
+  if (object == nullptr) return false;
+  if (--object->unread != 0) channel.ready.push_back(*object);
+  ++object->read;
+  *cq = static_cast<ibv_cq*>(const_cast<void*>(object->address));
+  *cq_context = (*cq)->cq_context;
+  // A notice that is not there yet is one too many; its reader finds nothing.
+  if (channel.ready.empty() && channel.is_given && channel.notice->take()) channel.is_given = false;
+  const auto notice = tell(channel);
+  guard.unlock();
+  if (notice != nullptr) notice->give();
+  return true;
+}
+
+bool Events::sleep(Channel& channel, const weft_verbs_ops* ops) noexcept {
+  // Other system calls than read(2) are not restarted for handlers with SA_RESTART, so a provider sleeps only where all handlers
+  // are of one kind.
+  if (ops != nullptr && ops->wait_event != nullptr && channel.notice->blocks() &&
+      os::restarts_lately() != os::Restarts::Mixed) {
+    struct Awaited {
+      Events& events;
+      Channel& channel;
+      static int is_there(void* of) noexcept {
+        const auto& self = *static_cast<const Awaited*>(of);
+        const std::lock_guard guard(self.events.lock_);
+        return self.channel.ready.empty() ? 0 : 1;
+      }
+    } awaited{*this, channel};
+    taker = &channel;
+    const int code =
+        ops->wait_event(channel.shown.context, channel.notice->fd(), Awaited::is_there, &awaited);
+    taker = nullptr;
+    if (code == 0) {
+      const std::lock_guard guard(lock_);
+      if (channel.ready.empty() && channel.notice->take()) channel.is_given = false;
+      return true;
+    }
+    if (code == EINTR) {
+      if (os::restarts() == os::Restarts::All || Awaited::is_there(&awaited) != 0) return true;
+      errno = EINTR;
+      return false;
+    }
   }
-  return -1;
+  if (!channel.notice->wait()) return false;
+  const std::lock_guard guard(lock_);
+  channel.is_given = false;
+  return true;
+}
+
+int Events::next_completion(Channel& channel, ibv_cq** cq, void** cq_context,
+                            const weft_verbs_ops* ops) noexcept {
+  // What cannot be taken without sleeping is read first.
+  if (!channel.notice->can_take() && !sleep(channel, nullptr)) return -1;
+  while (!take_completion(channel, cq, cq_context))
+    if (!sleep(channel, channel.notice->can_take() ? ops : nullptr)) return -1;
+  return 0;
 }
 
 int Events::next_async(ibv_async_event* event) noexcept {

@@ -11,10 +11,12 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include <weft/verbs_provider.h>
 #include "base/list.hpp"
 #include "base/result.hpp"
+#include "faces/verbs/library/notice.hpp"
 #include "faces/verbs/library/semaphore.hpp"
 
 namespace weft::verbs {
@@ -44,9 +46,11 @@ struct Object : ListHook {
 // `shown` is what programs have.
 struct Channel {
   ibv_comp_channel shown{};  // first
-  Semaphore semaphore;
-  List<Object> ready;  // the CQs with unread events, in the order of their first one
-  explicit Channel(Semaphore made) noexcept : semaphore(static_cast<Semaphore&&>(made)) {}
+  // Given while `ready` has something, after the lock was released: whoever is woken takes the lock.
+  std::shared_ptr<const Notice> notice;
+  bool is_given = false;  // and not yet accounted for by its reader
+  List<Object> ready;     // the CQs with unread events, in the order of their first one
+  explicit Channel(std::shared_ptr<const Notice> made) noexcept : notice(std::move(made)) {}
   static Channel& of(ibv_comp_channel* channel) noexcept { return *reinterpret_cast<Channel*>(channel); }
 };
 
@@ -79,14 +83,20 @@ class Events {
   void completion(ibv_cq* cq) noexcept;
   void async(const ibv_async_event& event) noexcept;
 
-  // 0, or -1 and errno. Any thread.
-  int next_completion(Channel& channel, ibv_cq** cq, void** cq_context) noexcept;
+  // 0, or -1 and errno. Any thread. `ops`: of the context, where the provider can sleep instead of the channel's descriptor.
+  int next_completion(Channel& channel, ibv_cq** cq, void** cq_context,
+                      const weft_verbs_ops* ops = nullptr) noexcept;
   int next_async(ibv_async_event* event) noexcept;
 
  private:
   Object* find(const void* object) noexcept;  // with the lock
+  // With the lock; the notice that the caller gives when it has released it, or null.
+  static std::shared_ptr<const Notice> tell(Channel& channel) noexcept;
+  bool take_completion(Channel& channel, ibv_cq** cq, void** cq_context) noexcept;
+  // False and errno. True: there may be an event.
+  bool sleep(Channel& channel, const weft_verbs_ops* ops) noexcept;
   void hold_back(Object& object) noexcept;
-  void give_back(Object& object) noexcept;
+  std::shared_ptr<const Notice> give_back(Object& object) noexcept;
   void forget(Object& object) noexcept;
   void queue(const ibv_async_event& event, Object* of, uint32_t& unread) noexcept;
 

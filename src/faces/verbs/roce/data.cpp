@@ -26,6 +26,12 @@ void fill(ibv_wc& to, const roce::Completion& c) noexcept {
   to.dlid_path_bits = 0;
 }
 
+// An address that no other thread has.
+const void* this_thread() noexcept {
+  thread_local const char here = 0;
+  return &here;
+}
+
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept {
   Cq& mine = of(cq);
   ErrnoKeeper keeper;
@@ -50,9 +56,16 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept {
   Cq& mine = of(cq);
   const ErrnoKeeper keeper;
   const Guard guard(mine.instance->lock());
-  mine.queue->arm(solicited_only != 0);
-  mine.instance->device().expect_sleep();
+  mine.instance->device().expect_sleep(*mine.queue, solicited_only != 0, this_thread());
   return 0;
+}
+
+int wait_event(ibv_context* context, int fd, int (*has_event)(void* of), void* of) noexcept {
+  using Slept = link::roce::Device::Slept;
+  link::roce::Device& device = opened(context).device();
+  const Guard guard(device.lock());
+  const Slept slept = device.sleep_instead(fd, has_event, of, this_thread());
+  return slept == Slept::Over ? 0 : slept == Slept::Interrupted ? EINTR : EAGAIN;
 }
 
 // False: the request names what it must not.
@@ -196,6 +209,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept {
 void fill_data_ops(weft_verbs_ops& ops) noexcept {
   ops.poll_cq = poll_cq;
   ops.req_notify_cq = req_notify_cq;
+  ops.wait_event = wait_event;
   ops.post_send = post_send;
   ops.post_recv = post_recv;
   ops.post_srq_recv = post_srq_recv;

@@ -3,6 +3,7 @@
 #include "faces/verbs/roce/instance.hpp"
 
 #include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -154,6 +155,7 @@ Result<Instance::Reference> Instance::open(const Named& named) {
   wanted.datagram_bytes = size_t{128} << instance->active_mtu_;
   static constexpr int note = 0;
   wanted.audience = {say, nullptr, say, &note};
+  wanted.after_unlock = instance.get();
   auto device = link::roce::Device::open(wanted, *instance);
   if (!device) return device.error();
   instance->device_ = std::move(*device);
@@ -211,7 +213,23 @@ Instance::~Instance() {
 }
 
 void Instance::on_completion(roce::CompletionQueue& cq) noexcept {
-  services().completion_event(static_cast<ibv_cq*>(cq.context));
+  auto* const shown = static_cast<ibv_cq*>(cq.context);
+  if (!device_ || !device_->is_thread_at_work() || to_raise_count_ == to_raise_.size())
+    return services().completion_event(shown);
+  to_raise_[to_raise_count_++] = shown;
+  is_raising_.store(true, std::memory_order_relaxed);
+}
+
+void Instance::after_unlock() noexcept {
+  if (to_raise_count_ == 0) return;
+  for (size_t i = 0; i < to_raise_count_; ++i) services().completion_event(to_raise_[i]);
+  to_raise_count_ = 0;
+  is_raising_.store(false, std::memory_order_release);
+}
+
+void Instance::await_raised() const noexcept {
+  // A forked child does not have the thread.
+  while (is_raising_.load(std::memory_order_acquire) && device_->is_here()) ::sched_yield();
 }
 
 void Instance::on_async(const roce::AsyncEvent& event) noexcept {

@@ -3,6 +3,9 @@
 // beyond the events that it passes on.
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,7 +31,7 @@ int refuse(const Error& error) noexcept;
 
 uint64_t guid_of(const Named& named) noexcept;
 
-class Instance final : roce::Events {
+class Instance final : roce::Events, link::roce::AfterUnlock {
  public:
   // Lets go of it; the last one closes it, before anybody can open it anew.
   struct Close {
@@ -59,15 +62,23 @@ class Instance final : roce::Events {
   };
   std::vector<FileDomain> file_domains;
 
+  // Without the lock, after a completion queue was taken out of the adapter: the progress thread does not know it any more.
+  void await_raised() const noexcept;
+
  private:
   explicit Instance(Named named) : named_(std::move(named)) {}
   void on_completion(roce::CompletionQueue& cq) noexcept override;
   void on_async(const roce::AsyncEvent& event) noexcept override;
+  void after_unlock() noexcept override;
 
   Named named_;
   unsigned users_ = 1;  // contexts
   uint8_t active_mtu_ = 3;
   uint32_t numbers_ = 0;
+  // Completion events of the progress thread, which raises them without the lock: the program that they wake calls at once.
+  std::array<ibv_cq*, 16> to_raise_{};  // of that thread alone
+  size_t to_raise_count_ = 0;
+  std::atomic<bool> is_raising_{false};  // set with the lock
   std::unique_ptr<link::roce::Device> device_;
 };
 

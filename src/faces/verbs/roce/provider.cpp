@@ -160,6 +160,7 @@ void close(ibv_context*, void* state) noexcept {
   const std::unique_ptr<Opened> own(static_cast<Opened*>(state));
   const Guard guard(own->lock());
   own->device().settle();
+  own->instance->await_raised();
   free_left(*own);
 }
 

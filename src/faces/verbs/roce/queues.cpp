@@ -52,6 +52,7 @@ int destroy_cq(ibv_cq* cq) noexcept {
     if (own.adapter().destroy_cq(*mine.queue) != 0) return EBUSY;
     own.cqs.remove(mine);
   }
+  own.instance->await_raised();
   delete &mine;
   return 0;
 }
