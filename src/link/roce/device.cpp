@@ -9,6 +9,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "arch/cpu.hpp"
 #include "link/nic/open.hpp"
 #include "link/roce/capture.hpp"
 #include "os/clock.hpp"
@@ -628,6 +629,30 @@ bool Device::may_sleep_instead(const void* thread) noexcept {
          !adapter_.is_armed_by_other(thread);
 }
 
+// Looks for packets before the thread sleeps (SpinPolicy). True: has_event(of). Gives the lock back between two looks.
+bool Device::spin(int (*has_event)(void* of), void* of) noexcept {
+  constexpr int pauses = 8;  // in which another thread gets the lock
+  bool found = false;
+  uint64_t now = clock_.now();
+  const uint64_t end = now + spin_ns_max;
+  for (uint64_t until = now + SpinPolicy::spin_ns; now < until; now = clock_.now()) {
+    polled_at_ns_ = now;
+    taken_at_ns_ = now;
+    if (const int packets = take(now); packets != 0) {
+      counters_.packets_by_program += static_cast<uint64_t>(packets);
+      until = std::min(now + SpinPolicy::spin_ns, end);
+      found = has_event(of) != 0;
+    }
+    if (found) break;
+    lock_.unlock();
+    for (int i = 0; i < pauses; ++i) arch::pause();
+    lock_.lock();
+  }
+  found = found || has_event(of) != 0;
+  spins_.ended(found);
+  return found;
+}
+
 Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of,
                                     const void* thread) noexcept {
   if (!may_sleep_instead(thread)) {
@@ -647,6 +672,7 @@ Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of
   }
   Slept slept = Slept::Over;
   while (has_event(of) == 0) {
+    if (spins_.may_spin() && spin(has_event, of)) break;
     Descriptors on;
     on.add(fd);
     const bool may_sleep = arm(on);

@@ -25,6 +25,7 @@
 #include "link/roce/near.hpp"
 #include "link/roce/port.hpp"
 #include "link/roce/shown.hpp"
+#include "link/roce/spin_policy.hpp"
 #include "os/event.hpp"
 #include "os/lock.hpp"
 #include "os/origin.hpp"
@@ -256,6 +257,7 @@ class Device final : proto::roce::PacketOutput {
   static constexpr int alone_packets_max = 2;  // a one-sided operation, and the acknowledgement of ours
   static constexpr uint64_t polling_ns =
       20'000;  // who looked for packets in that time looks for the next ones now
+  static constexpr uint64_t spin_ns_max = 1'000'000;  // before a sleep, while packets come that are no event
   static constexpr int late_packets_max = 8;  // of a poll whose acknowledgement may wait for the next call
   static constexpr uint64_t show_ns = 100'000'000;  // between two looks of the statistics page
   // await_acknowledgements()
@@ -340,6 +342,7 @@ class Device final : proto::roce::PacketOutput {
   bool arm(Descriptors& on) noexcept;  // false: something is there now, or a socket cannot be slept on
   void disarm(const Descriptors& on) noexcept;
   bool may_sleep_instead(const void* thread) noexcept;
+  bool spin(int (*has_event)(void* of), void* of) noexcept;
   bool sleep() noexcept;  // gives the lock back meanwhile; true: a socket has something
   void wake_thread() noexcept;
 
@@ -381,6 +384,7 @@ class Device final : proto::roce::PacketOutput {
   Glimpsed<bool> has_sleeper_ = false;
   bool slept_instead_ = false;
   const void* sleeping_thread_ = nullptr;
+  SpinPolicy spins_;
   uint32_t sleeps_ = 0, sleeps_seen_ = 0;  // of the program there; by the progress thread
   unsigned vain_ = 0;                      // times in a row that it woke though the program was active
   uint64_t scale_ = 1;                     // of the thread's times: how slow system calls are
