@@ -15,6 +15,7 @@ import sys
 sys.dont_write_bytecode = True
 import _common as c
 import _ucx
+import busy
 
 # Row: program and options of perftest, column of its last line, and the test of ucx_perftest beside it.
 ROWS = {
@@ -28,7 +29,7 @@ ROWS = {
     "UD SEND 8 B, rate": (["ib_send_bw", "-c", "UD", "-s", "8", "-n", "20000"], "rate", None),
 }
 # Programs that sleep on a completion channel, and the figure of raw_sockets --sleep beside each. Pinned to two CPUs each message wakes the other CPU; free, the
-# scheduler may run both on one.
+# scheduler may run both on one; busy: pinned, with a loop on each CPU.
 ASLEEP = {
     "RC SEND 8 B, one way": (["ib_send_lat", "-e", "-s", "8", "-n", "3000"], "typical", "tcp_oneway_ns"),
     "RC SEND 4 KiB, one way": (["ib_send_lat", "-e", "-s", "4096", "-n", "3000"], "typical", "tcp_4k_oneway_ns"),
@@ -65,19 +66,20 @@ def perftest(command, column, cpus, env):
 
 
 def asleep(rounds, cpus, env):
-    """Time of a message over that of blocking TCP sockets: pinned and free, over shared memory and over UDP."""
+    """Time of a message over that of blocking TCP sockets: pinned, free and on busy CPUs, over shared memory and over UDP."""
     samples = {}
     quiet = c.Quiet()
     for number in range(rounds):
         quiet.wait()
-        for place, at in (("pinned", cpus), ("free", None)):
-            theirs = c.run_json([c.program("raw_sockets"), "--sleep", "--time", "150"] + (["--cpus", f"{at[0]},{at[1]}"] if at else []))
-            for row, (command, column, key) in ASLEEP.items():
-                beside = 65536 / (theirs[key] * 1e9) if key == "tcp_64k_gbs" else theirs[key] * 1e-9
-                for near in ("1", "0"):
-                    mine = perftest(command, column, at, dict(env, WEFT_VERBS_NEAR=near))
-                    if mine:
-                        samples.setdefault((row, place), {}).setdefault(near, []).append((mine, beside))
+        for place, at in (("pinned", cpus), ("free", None), ("busy", cpus)):
+            with busy.loops(cpus if place == "busy" else []):
+                theirs = c.run_json([c.program("raw_sockets"), "--sleep", "--time", "150"] + (["--cpus", f"{at[0]},{at[1]}"] if at else []))
+                for row, (command, column, key) in ASLEEP.items():
+                    beside = 65536 / (theirs[key] * 1e9) if key == "tcp_64k_gbs" else theirs[key] * 1e-9
+                    for near in ("1", "0"):
+                        mine = perftest(command, column, at, dict(env, WEFT_VERBS_NEAR=near))
+                        if mine:
+                            samples.setdefault((row, place), {}).setdefault(near, []).append((mine, beside))
         print(f"round {number + 1} of {rounds} done", flush=True)
     rows, results = [], {}
     for (row, place), by in samples.items():
