@@ -2,6 +2,7 @@
 // Opening, and the progress thread.
 #include "link/roce/device.hpp"
 
+#include <sched.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -546,17 +547,40 @@ void Device::run() noexcept {
     if (is_aside_) {
       look();
     } else {
+      const uint64_t packets = counters_.packets_by_thread;
       work(sockets_ready);
+      if (!is_aside_ && counters_.packets_by_thread != packets) spin_for_sleeper();
     }
     thread_works_ = false;
   }
 }
 
+// The program sleeps until an event in poll(2), or in several threads: what it sends is answered before this thread would be asleep. Each look
+// is followed by a yield: the thread that the event has woken may wait for this CPU.
+void Device::spin_for_sleeper() noexcept {
+  if (sleeper_ == 0 || !thread_spins_.may_spin()) return;
+  bool found = false;
+  uint64_t now = clock_.now();
+  const uint64_t end = now + spin_ns_max;
+  for (uint64_t until = now + SpinPolicy::spin_ns; now < until; now = clock_.now()) {
+    let_others(true);
+    if (sleeper_ == 0 || is_aside_ || has_sleeper_ || stop_.load(std::memory_order_relaxed)) break;
+    now = clock_.now();
+    if (const int packets = take(now); packets != 0) {
+      counters_.packets_by_thread += static_cast<uint64_t>(packets);
+      until = std::min(now + SpinPolicy::spin_ns, end);
+      found = true;
+    }
+  }
+  thread_spins_.ended(found);
+}
+
 // For the program's threads, and for those that are to be woken.
-void Device::let_others() noexcept {
+void Device::let_others(bool yields) noexcept {
   thread_works_ = false;
   lock_.unlock();
   if (after_unlock_ != nullptr) after_unlock_->after_unlock();
+  if (yields) ::sched_yield();
   lock_.lock();
   thread_works_ = true;
 }

@@ -330,7 +330,8 @@ class Device final : proto::roce::PacketOutput {
   // The time by which the program is judged: to wake this thread may take the program's processor for a while.
   uint64_t before_waking(uint64_t now) const noexcept { return std::min(now, due_at_); }
   bool will_reply(uint64_t now) noexcept;
-  void let_others() noexcept;
+  void spin_for_sleeper() noexcept;
+  void let_others(bool yields = false) noexcept;
   bool thread_looks_soon(uint64_t now, bool is_one_sided) noexcept;
   // What a sleep is on; the first is the sleeper's own.
   struct Descriptors {
@@ -384,7 +385,7 @@ class Device final : proto::roce::PacketOutput {
   Glimpsed<bool> has_sleeper_ = false;
   bool slept_instead_ = false;
   const void* sleeping_thread_ = nullptr;
-  SpinPolicy spins_;
+  SpinPolicy spins_, thread_spins_;
   uint32_t sleeps_ = 0, sleeps_seen_ = 0;  // of the program there; by the progress thread
   unsigned vain_ = 0;                      // times in a row that it woke though the program was active
   uint64_t scale_ = 1;                     // of the thread's times: how slow system calls are
