@@ -5,6 +5,7 @@
  *   asleep DEVICE block|poll|epoll   exchanges; how the first process sleeps: in ibv_get_cq_event(3), or in poll(2) or epoll(7), which calls nothing else
  *   asleep DEVICE queues             two completion queues of one channel
  *   asleep DEVICE two                two threads, each with a channel
+ *   asleep DEVICE polled             a thread sleeps while another one polls for other messages: it is not woken for those
  *   asleep DEVICE shared             two threads in ibv_get_cq_event(3) of one channel
  *   asleep DEVICE signals            a handler with SA_RESTART does not end ibv_get_cq_event(3), one without does: EINTR
  *   asleep DEVICE fork               a process that is forked while a thread sleeps
@@ -220,6 +221,55 @@ static void two(int begins) {
   CHECK(pthread_join(thread, NULL) == 0);
 }
 
+static volatile int sleeping_id;
+static void* sleep_once(void* of) {
+  struct lane* at = of;
+  arm(at);
+  sleeping_id = (int)syscall(SYS_gettid);
+  sleep_in(at, how_block);
+  return NULL;
+}
+
+/* Of a thread. */
+static long switches_of(int id) {
+  char name[100], line[200];
+  snprintf(name, sizeof name, "/proc/self/task/%d/status", id);
+  FILE* file = fopen(name, "r");
+  long value = -1;
+  while (file && fgets(line, sizeof line, file))
+    if (sscanf(line, "voluntary_ctxt_switches: %ld", &value) == 1) break;
+  if (file) fclose(file);
+  return value;
+}
+
+static void exchange_by_polling(struct lane* at, int count, int begins) {
+  for (int i = 0; i < count; ++i) {
+    if (begins) post_send(at);
+    while (!take(at)) continue;
+    post_receive(at);
+    if (!begins) post_send(at);
+  }
+}
+
+static int polled(int begins) {
+  enum { many = 10 * exchanges };
+  open_lane(&lane[1], NULL, 1);
+  pthread_t thread;
+  if (begins) CHECK(pthread_create(&thread, NULL, sleep_once, &lane[1]) == 0);
+  while (begins && sleeping_id == 0) usleep(1000);
+  exchange_by_polling(&lane[0], exchanges, begins);
+  const long before = begins ? switches_of(sleeping_id) : 0;
+  exchange_by_polling(&lane[0], many, begins);
+  const long woken = begins ? switches_of(sleeping_id) - before : 0;
+  meet();
+  if (!begins) post_send(&lane[1]);
+  if (begins) CHECK(pthread_join(thread, NULL) == 0);
+  if (before < 0) return 77;
+  if (begins)
+    printf("%.2f wake-ups of a thread that sleeps for an exchange of another one\n", (double)woken / many);
+  return woken < many / 10 ? 0 : 1;
+}
+
 static volatile sig_atomic_t signals;
 static void on_signal(int number) {
   (void)number;
@@ -302,6 +352,8 @@ int main(int argc, char** argv) {
     status = wakeups(begins);
   } else if (strcmp(what, "two") == 0) {
     two(begins);
+  } else if (strcmp(what, "polled") == 0) {
+    status = polled(begins);
   } else if (strcmp(what, "signals") == 0) {
     signals_of(SA_RESTART, begins);
     signals_of(0, begins);

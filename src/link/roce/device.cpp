@@ -22,9 +22,9 @@ namespace weft::link::roce {
 namespace {
 
 // UINT64_MAX: for ever.
-int wait_for(pollfd* fds, nfds_t count, uint64_t ns) noexcept {
+int wait_for(pollfd* fds, nfds_t count, uint64_t ns, const sigset_t* mask = nullptr) noexcept {
   const timespec timeout{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-  return ::ppoll(fds, count, ns == UINT64_MAX ? nullptr : &timeout, nullptr);
+  return ::ppoll(fds, count, ns == UINT64_MAX ? nullptr : &timeout, mask);
 }
 
 // How many times longer than on the machine that the times of the progress thread were found on a system call takes here, or
@@ -616,7 +616,7 @@ bool Device::sleep() noexcept {
   bool may_sleep = true;
   if (is_aside_ && !is_asleep) {
     // A timer that the program is late for must not keep the thread awake.
-    until = std::max(std::min(until, now + look_ns_), now + scaled(least_sleep_ns));
+    until = std::max(std::min<uint64_t>(until, now + look_ns_), now + scaled(least_sleep_ns));
   } else {
     if (is_late_) until = std::min<uint64_t>(until, late_until_);
     // What waits for the program's next call may wait so long for this thread.
@@ -641,26 +641,23 @@ bool Device::sleep() noexcept {
   ++counters_.wakes;
   look_at_sockets_at_ = 0;
   if (!has_sleeper_) disarm(on);
-  if (near_ && !is_aside_) near_->tend_soon();
+  if (near_ && (!is_aside_ || near_->next_due() <= clock_.now())) near_->tend_soon();
   if (ready > 0 && on.fds[0].revents != 0) wake_->drain();
   return ready > 0 && (ready > 1 || on.fds[0].revents == 0);
 }
 
 // --- a thread of the program that sleeps ---
 
-bool Device::may_sleep_instead(const void* thread) noexcept {
-  return origin_.is_here() && thread_.running() && !has_sleeper_ && !card_ &&
-         !adapter_.is_armed_by_other(thread);
-}
-
-// Looks for packets before the thread sleeps (SpinPolicy). True: has_event(of). Gives the lock back between two looks.
+// Looks for packets before the thread sleeps (SpinPolicy), unless another thread polls. True: has_event(of). Gives the lock back between two
+// looks.
 bool Device::spin(int (*has_event)(void* of), void* of) noexcept {
   constexpr int pauses = 8;  // in which another thread gets the lock
   bool found = false;
   uint64_t now = clock_.now();
   const uint64_t end = now + spin_ns_max;
-  for (uint64_t until = now + SpinPolicy::spin_ns; now < until; now = clock_.now()) {
-    polled_at_ns_ = now;
+  const uint64_t polled_at = polled_at_ns_;
+  for (uint64_t until = now + SpinPolicy::spin_ns; now < until && polled_at_ns_ == polled_at;
+       now = clock_.now()) {
     taken_at_ns_ = now;
     if (const int packets = take(now); packets != 0) {
       counters_.packets_by_program += static_cast<uint64_t>(packets);
@@ -677,14 +674,27 @@ bool Device::spin(int (*has_event)(void* of), void* of) noexcept {
   return found;
 }
 
-Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of,
-                                    const void* thread) noexcept {
-  if (!may_sleep_instead(thread)) {
-    if (is_aside_ && !has_sleeper_ && origin_.is_here()) {
+// The progress thread, or another thread of the program, makes the event.
+Device::Slept Device::await(int fd, const sigset_t* mask) noexcept {
+  pollfd one{fd, POLLIN, 0};
+  ++waiters_;
+  lock_.unlock();
+  const int ready = wait_for(&one, 1, UINT64_MAX, mask);
+  const int code = errno;
+  lock_.lock();
+  --waiters_;
+  return ready < 0 && code == EINTR ? Slept::Interrupted : Slept::Over;
+}
+
+Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of, const void* thread,
+                                    const sigset_t* mask) noexcept {
+  if (!origin_.is_here() || !thread_.running() || card_) return Slept::Refused;
+  if (has_sleeper_ || adapter_.is_armed_by_other(thread)) {
+    if (is_aside_ && !has_sleeper_) {
       is_aside_ = false;
       wake_thread();
     }
-    return Slept::Refused;
+    return await(fd, mask);
   }
   has_sleeper_ = true;
   sleeping_thread_ = thread;
@@ -695,47 +705,56 @@ Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of
     wake_thread();
   }
   Slept slept = Slept::Over;
-  while (has_event(of) == 0) {
+  unsigned vain = 0;  // wake-ups in a row without the event, while another thread polled
+  while (has_event(of) == 0 && vain < vain_max) {
+    const uint64_t polled_at = polled_at_ns_;
     if (spins_.may_spin() && spin(has_event, of)) break;
     Descriptors on;
     on.add(fd);
     const bool may_sleep = arm(on);
-    if (adapter_.next_due() < wakes_at_) wake_thread();
-    int ready = 0;
-    int code = 0;
-    if (may_sleep || !near_ || !near_->has_packets()) {
-      const uint64_t wait_ns = may_sleep && !has_unsent() ? UINT64_MAX : no_room_ns;
-      lock_.unlock();
-      ready = wait_for(on.fds.data(), on.count, wait_ns);
-      if (ready < 0) code = errno;
-      lock_.lock();
-    }
+    if (std::min(adapter_.next_due(), near_ ? near_->next_due() : UINT64_MAX) < wakes_at_) wake_thread();
+    const bool has_packets = !may_sleep && near_ && near_->has_packets();
+    lock_.unlock();
+    const int ready = wait_for(on.fds.data(), on.count,
+                               has_packets                  ? 0
+                               : may_sleep && !has_unsent() ? UINT64_MAX
+                                                            : no_room_ns,
+                               mask);
+    const int code = ready < 0 ? errno : 0;
+    lock_.lock();
     if (ready <= 0)
       for (pollfd& one : on.fds) one.revents = 0;
     disarm(on);
-    uint64_t now = clock_.now();
-    polled_at_ns_ = now;
-    taken_at_ns_ = now;
     bool sockets_ready = !near_ || !near_->has_rings();
     for (nfds_t i = 1; i < (near_ ? on.near : on.count); ++i) sockets_ready |= on.fds[i].revents != 0;
-    look_at_sockets_at_ = sockets_ready ? 0 : now + quiet_ns;
+    look_at_sockets_at_ = sockets_ready ? 0 : clock_.now() + quiet_ns;
     constexpr int rounds = 64;
     for (int i = 0; i < rounds; ++i) {
-      const int packets = take(now);
+      taken_at_ns_ = clock_.now();
+      const int packets = take(taken_at_ns_);
       counters_.packets_by_program += static_cast<uint64_t>(packets);
       if (packets == 0 || has_event(of) != 0) break;
-      now = clock_.now();
+      lock_.unlock();  // for the other threads
+      lock_.lock();
     }
     if (on.fds[0].revents != 0 || has_event(of) != 0) break;
     if (code == EINTR) {
       slept = Slept::Interrupted;
       break;
     }
+    vain = polled_at_ns_ != polled_at ? vain + 1 : 0;
   }
   has_sleeper_ = false;
-  slept_instead_ = true;
+  if (near_) near_->disarm();
   look_ns_ = scaled(look_ns_max);
-  if (adapter_.is_armed_by_other(thread)) {
+  // Who polls takes what is for this thread, too, and is not to wake it for each packet.
+  slept_instead_ = vain < vain_max;
+  if (!slept_instead_) {
+    wake_thread();  // it stands aside for that thread, and looks
+    return has_event(of) != 0 ? Slept::Over : await(fd, mask);
+  }
+  polled_at_ns_ = clock_.now();
+  if (adapter_.is_armed_by_other(thread) || waiters_ != 0) {
     is_aside_ = false;
     wake_thread();
   } else if (wakes_at_ > clock_.now() + scaled(look_ns_max)) {
@@ -752,7 +771,7 @@ bool Device::looks_away() noexcept {
   if (is_late_ && now >= late_until_) return false;
   // The program's clock may be a moment ahead.
   if (taken_at_ns_ + scaled(taking_ns) <= before_waking(now)) return false;
-  look_ns_ = std::min(2 * look_ns_, has_gathered_ ? no_room_ns : scaled(look_ns_max));
+  look_ns_ = std::min<uint64_t>(2 * look_ns_, has_gathered_ ? no_room_ns : scaled(look_ns_max));
   has_gathered_ = false;
   wakes_at_ = due_at_ = now + look_ns_;
   // A program that began to gather meanwhile has seen the last time, which is over: the fence is that of gather().
@@ -836,7 +855,7 @@ void Device::look() noexcept {
   }
   const uint64_t then = before_waking(now);
   if (taken_at_ns_ + scaled(taking_ns) > then) {
-    look_ns_ = std::min(2 * look_ns_, longest);
+    look_ns_ = std::min<uint64_t>(2 * look_ns_, longest);
     return;
   }
   const uint64_t one_sided = adapter_.counters().one_sided;

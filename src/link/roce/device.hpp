@@ -8,6 +8,7 @@
 #pragma once
 
 #include <poll.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <array>
@@ -192,17 +193,21 @@ class Device final : proto::roce::PacketOutput {
     cq.arm(solicited_only, thread);
     sleeper_ = polls_of_a_sleeper;
     vain_ = 0;
-    if (is_aside_ && !has_sleeper_ && !(slept_instead_ && thread == sleeping_thread_)) [[unlikely]] {
+    if (is_aside_ && !has_sleeper_ && !(slept_instead_ && thread == sleeping_thread_ && waiters_ == 0))
+        [[unlikely]] {
       is_aside_ = false;
       wake_thread();
     }
     posted();
   }
   // Sleeps until has_event(of) is true, or `fd` readable, and takes what arrives meanwhile, instead of the progress thread: the
-  // peer wakes the program, and no other thread. One thread at a time, and only while no other one has armed a queue: the
-  // progress thread has to look for those when this thread is awake. Gives the lock back while it sleeps.
+  // peer wakes the program, and no other thread. One thread at a time, while no other one polls, and only while no other one has armed
+  // a queue: the progress thread has to look for those when this thread is awake. Where not, sleeps until `fd` is readable. Gives the
+  // lock back while it sleeps.
   enum class Slept : uint8_t { Over, Interrupted, Refused };  // Refused: the caller sleeps on `fd` alone
-  Slept sleep_instead(int fd, int (*has_event)(void* of), void* of, const void* thread) noexcept;
+  // `mask`: of the signals while it sleeps, as in ppoll(2), or null.
+  Slept sleep_instead(int fd, int (*has_event)(void* of), void* of, const void* thread,
+                      const sigset_t* mask) noexcept;
   // Sleeping without a thread, on the packets of GID 0: the descriptor is readable while there are some, between arm()
   // and disarm().
   int wait_fd() noexcept { return ports_[0] ? ports_[0]->link().wait_fd() : -1; }
@@ -342,7 +347,7 @@ class Device final : proto::roce::PacketOutput {
   };
   bool arm(Descriptors& on) noexcept;  // false: something is there now, or a socket cannot be slept on
   void disarm(const Descriptors& on) noexcept;
-  bool may_sleep_instead(const void* thread) noexcept;
+  Slept await(int fd, const sigset_t* mask) noexcept;
   bool spin(int (*has_event)(void* of), void* of) noexcept;
   bool sleep() noexcept;  // gives the lock back meanwhile; true: a socket has something
   void wake_thread() noexcept;
@@ -384,12 +389,13 @@ class Device final : proto::roce::PacketOutput {
   // sleep_instead(): a thread of the program sleeps there; the last one that did; it is expected to do so again.
   Glimpsed<bool> has_sleeper_ = false;
   bool slept_instead_ = false;
+  unsigned waiters_ = 0;  // threads in await()
   const void* sleeping_thread_ = nullptr;
   SpinPolicy spins_, thread_spins_;
   uint32_t sleeps_ = 0, sleeps_seen_ = 0;  // of the program there; by the progress thread
   unsigned vain_ = 0;                      // times in a row that it woke though the program was active
   uint64_t scale_ = 1;                     // of the thread's times: how slow system calls are
-  uint64_t look_ns_ = look_ns_min;
+  Glimpsed<uint64_t> look_ns_ = look_ns_min;
   uint64_t due_at_ = 0;  // the thread's last timeout
   uint64_t patience_ns_ = patience_ns_max;
   uint64_t in_vain_at_ = 0;

@@ -2,6 +2,7 @@
 #include "faces/verbs/library/events.hpp"
 
 #include <cerrno>
+#include <csignal>
 #include <new>
 
 #include "faces/verbs/library/log.hpp"
@@ -117,15 +118,25 @@ int Events::begin_destroy(const void* address, Leaving* leaving) noexcept {
 void Events::end_destroy(const Leaving& leaving, bool gone) noexcept {
   std::unique_lock guard(lock_);
   if (gone) return forget(*leaving.object);
+  Channel* const channel = leaving.object->channel;
   const auto notice = give_back(*leaving.object);
   guard.unlock();
-  if (notice != nullptr) notice->give();
+  give(notice, channel);
 }
 
 std::shared_ptr<const Notice> Events::tell(Channel& channel) noexcept {
   if (channel.is_given || channel.ready.empty()) return nullptr;
   channel.is_given = true;
   return channel.notice;
+}
+
+void Events::give(const std::shared_ptr<const Notice>& notice, Channel* channel) noexcept {
+  if (notice == nullptr) return;
+  notice->give();
+  const std::lock_guard guard(lock_);
+  const auto place = channels_.find(channel);
+  if (place == channels_.end() || channel->notice != notice) return;
+  if (channel->ready.empty() && channel->is_given && notice->take()) channel->is_given = false;
 }
 
 void Events::hold_back(Object& object) noexcept {
@@ -177,10 +188,11 @@ void Events::completion(ibv_cq* cq) noexcept {
   ++object->unread;
   if (object->closing) return;
   if (!object->linked()) object->channel->ready.push_back(*object);
-  if (taker == object->channel) return;
-  const auto notice = tell(*object->channel);
+  Channel* const channel = object->channel;
+  if (taker == channel) return;
+  const auto notice = tell(*channel);
   guard.unlock();
-  if (notice != nullptr) notice->give();
+  give(notice, channel);
 }
 
 void Events::async(const ibv_async_event& event) noexcept {
@@ -221,15 +233,43 @@ bool Events::take_completion(Channel& channel, ibv_cq** cq, void** cq_context) n
   if (channel.ready.empty() && channel.is_given && channel.notice->take()) channel.is_given = false;
   const auto notice = tell(channel);
   guard.unlock();
-  if (notice != nullptr) notice->give();
+  give(notice, &channel);
   return true;
 }
+
+namespace {
+
+// Blocks the signals of this thread that come from elsewhere, and has its mask of before.
+class SignalsBlocked {
+ public:
+  explicit SignalsBlocked(bool blocks) noexcept : blocks_(blocks) {
+    if (!blocks_) return;
+    sigset_t all;
+    ::sigfillset(&all);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) ::sigdelset(&all, own);
+    blocks_ = ::pthread_sigmask(SIG_BLOCK, &all, &before_) == 0;
+  }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+  ~SignalsBlocked() {
+    if (blocks_) ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  const sigset_t* before() const noexcept { return blocks_ ? &before_ : nullptr; }
+
+ private:
+  bool blocks_;
+  sigset_t before_;
+};
+
+}  // namespace
 
 bool Events::sleep(Channel& channel, const weft_verbs_ops* ops) noexcept {
   // Other system calls than read(2) are not restarted for handlers with SA_RESTART, so a provider sleeps only where all handlers
   // are of one kind.
-  if (ops != nullptr && ops->wait_event != nullptr && channel.notice->blocks() &&
-      os::restarts_lately() != os::Restarts::Mixed) {
+  const os::Restarts kind = ops != nullptr && ops->wait_event != nullptr && channel.notice->blocks()
+                                ? os::restarts_lately()
+                                : os::Restarts::Mixed;
+  if (kind != os::Restarts::Mixed) {
     struct Awaited {
       Events& events;
       Channel& channel;
@@ -239,17 +279,25 @@ bool Events::sleep(Channel& channel, const weft_verbs_ops* ops) noexcept {
         return self.channel.ready.empty() ? 0 : 1;
       }
     } awaited{*this, channel};
-    taker = &channel;
-    const int code =
-        ops->wait_event(channel.shown.context, channel.notice->fd(), Awaited::is_there, &awaited);
-    taker = nullptr;
+    // The provider looks for packets before it sleeps: a handler that runs then has to end the call, too.
+    int code;
+    {
+      const SignalsBlocked signals(kind == os::Restarts::None);
+      taker = &channel;
+      code = ops->wait_event(channel.shown.context, channel.notice->fd(), Awaited::is_there, &awaited,
+                             signals.before());
+      taker = nullptr;
+    }
     if (code == 0) {
       const std::lock_guard guard(lock_);
       if (channel.ready.empty() && channel.notice->take()) channel.is_given = false;
       return true;
     }
     if (code == EINTR) {
-      if (os::restarts() == os::Restarts::All || Awaited::is_there(&awaited) != 0) return true;
+      const os::Restarts now = os::restarts();
+      if (now == os::Restarts::All || (now == os::Restarts::Mixed && kind == os::Restarts::All) ||
+          Awaited::is_there(&awaited) != 0)
+        return true;
       errno = EINTR;
       return false;
     }

@@ -95,6 +95,8 @@ class Events {
   bool take_completion(Channel& channel, ibv_cq** cq, void** cq_context) noexcept;
   // False and errno. True: there may be an event.
   bool sleep(Channel& channel, const weft_verbs_ops* ops) noexcept;
+  // Without the lock, and without a channel that may be gone: gives it, and takes it back where its event was taken meanwhile.
+  void give(const std::shared_ptr<const Notice>& notice, Channel* channel) noexcept;
   void hold_back(Object& object) noexcept;
   std::shared_ptr<const Notice> give_back(Object& object) noexcept;
   void forget(Object& object) noexcept;

@@ -60,11 +60,13 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept {
   return 0;
 }
 
-int wait_event(ibv_context* context, int fd, int (*has_event)(void* of), void* of) noexcept {
+int wait_event(ibv_context* context, int fd, int (*has_event)(void* of), void* of,
+               const void* mask) noexcept {
   using Slept = link::roce::Device::Slept;
   link::roce::Device& device = opened(context).device();
   const Guard guard(device.lock());
-  const Slept slept = device.sleep_instead(fd, has_event, of, this_thread());
+  const Slept slept =
+      device.sleep_instead(fd, has_event, of, this_thread(), static_cast<const sigset_t*>(mask));
   return slept == Slept::Over ? 0 : slept == Slept::Interrupted ? EINTR : EAGAIN;
 }
 

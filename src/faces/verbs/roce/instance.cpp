@@ -102,7 +102,10 @@ uint64_t guid_of(const Named& named) noexcept {
 // A child that is forked finds no lock held by a thread that it does not have.
 static void lock_all() noexcept {
   registry().mutex.lock();
-  for (auto& [name, one] : registry().instances) one->lock().lock();
+  for (auto& [name, one] : registry().instances) {
+    one->lock().lock();
+    one->await_raised();  // no child finds a lock held by a thread that it does not have
+  }
 }
 static void unlock_all() noexcept {
   for (auto& [name, one] : registry().instances) one->lock().unlock();

@@ -62,7 +62,7 @@ class Instance final : roce::Events, link::roce::AfterUnlock {
   };
   std::vector<FileDomain> file_domains;
 
-  // Without the lock, after a completion queue was taken out of the adapter: the progress thread does not know it any more.
+  // After a completion queue was taken out of the adapter: the progress thread does not know it any more. With the lock or without.
   void await_raised() const noexcept;
 
  private:
