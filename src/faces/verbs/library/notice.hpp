@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The file descriptor of a completion channel: an eventfd(2) that is readable while a notice is given. Programs poll it, set O_NONBLOCK, and read it by
-// ibv_get_cq_event(3). Not a socket, whose write asks the scheduler not to preempt for the reader (WF_SYNC): on a busy CPU the reader then waits for the
-// end of another process' slice. Must not know what it tells of.
+// ibv_get_cq_event(3). Must not know what it tells of.
 #pragma once
 
 #include "base/result.hpp"
