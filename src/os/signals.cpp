@@ -18,7 +18,8 @@ Restarts restarts() noexcept {
       continue;
     ((action.sa_flags & SA_RESTART) != 0 ? any : any_without) = true;
   }
-  return !any_without ? Restarts::All : any ? Restarts::Mixed : Restarts::None;
+  if (any && any_without) return Restarts::Mixed;
+  return any ? Restarts::All : any_without ? Restarts::None : Restarts::NoHandler;
 }
 
 Restarts restarts_lately() noexcept {

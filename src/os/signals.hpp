@@ -7,8 +7,8 @@
 
 namespace weft::os {
 
-// All: no handler without SA_RESTART is installed. None: no handler with it is.
-enum class Restarts : uint8_t { All, None, Mixed };
+// NoHandler: none is installed. All: none without SA_RESTART is. None: none with it is.
+enum class Restarts : uint8_t { NoHandler, All, None, Mixed };
 
 Restarts restarts() noexcept;         // now: a system call for each signal
 Restarts restarts_lately() noexcept;  // as of at most 100 ms ago

@@ -689,6 +689,8 @@ Device::Slept Device::await(int fd, const sigset_t* mask) noexcept {
 Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of, const void* thread,
                                     const sigset_t* mask) noexcept {
   if (!origin_.is_here() || !thread_.running() || card_) return Slept::Refused;
+  // Its signal handler calls, or has left the last call by siglongjmp(3).
+  if (has_sleeper_ && sleeping_thread_ == thread) has_sleeper_ = false;
   if (has_sleeper_ || adapter_.is_armed_by_other(thread)) {
     if (is_aside_ && !has_sleeper_) {
       is_aside_ = false;
@@ -720,8 +722,10 @@ Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of
                                : may_sleep && !has_unsent() ? UINT64_MAX
                                                             : no_room_ns,
                                mask);
-    const int code = ready < 0 ? errno : 0;
+    int code = ready < 0 ? errno : 0;
     lock_.lock();
+    if (!origin_.is_here()) return Slept::Refused;  // the child of a fork(2) in a signal handler
+    if (!has_sleeper_ || sleeping_thread_ != thread) return Slept::Over;  // a call in a signal handler
     if (ready <= 0)
       for (pollfd& one : on.fds) one.revents = 0;
     disarm(on);
@@ -738,6 +742,13 @@ Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of
       lock_.lock();
     }
     if (on.fds[0].revents != 0 || has_event(of) != 0) break;
+    if (mask != nullptr && ready > 0) {  // ppoll(2) delivers no signal then
+      lock_.unlock();
+      if (wait_for(nullptr, 0, 0, mask) < 0) code = errno;
+      lock_.lock();
+      if (!origin_.is_here()) return Slept::Refused;
+      if (!has_sleeper_ || sleeping_thread_ != thread) return Slept::Over;
+    }
     if (code == EINTR) {
       slept = Slept::Interrupted;
       break;

@@ -279,10 +279,11 @@ bool Events::sleep(Channel& channel, const weft_verbs_ops* ops) noexcept {
         return self.channel.ready.empty() ? 0 : 1;
       }
     } awaited{*this, channel};
-    // The provider looks for packets before it sleeps: a handler that runs then has to end the call, too.
+    // Handlers run while it sleeps alone: they may call fork(2) or verbs, which take the provider's locks, and one without
+    // SA_RESTART has to end the call.
     int code;
     {
-      const SignalsBlocked signals(kind == os::Restarts::None);
+      const SignalsBlocked signals(kind != os::Restarts::NoHandler);
       taker = &channel;
       code = ops->wait_event(channel.shown.context, channel.notice->fd(), Awaited::is_there, &awaited,
                              signals.before());
@@ -295,9 +296,9 @@ bool Events::sleep(Channel& channel, const weft_verbs_ops* ops) noexcept {
     }
     if (code == EINTR) {
       const os::Restarts now = os::restarts();
-      if (now == os::Restarts::All || (now == os::Restarts::Mixed && kind == os::Restarts::All) ||
-          Awaited::is_there(&awaited) != 0)
-        return true;
+      const bool goes_on = now == os::Restarts::NoHandler || now == os::Restarts::All ||
+                           (now == os::Restarts::Mixed && kind == os::Restarts::All);
+      if (goes_on || Awaited::is_there(&awaited) != 0) return true;
       errno = EINTR;
       return false;
     }
@@ -310,6 +311,7 @@ bool Events::sleep(Channel& channel, const weft_verbs_ops* ops) noexcept {
 
 int Events::next_completion(Channel& channel, ibv_cq** cq, void** cq_context,
                             const weft_verbs_ops* ops) noexcept {
+  taker = nullptr;  // a signal handler has left the last call by siglongjmp(3), perhaps
   // What cannot be taken without sleeping is read first.
   if (!channel.notice->can_take() && !sleep(channel, nullptr)) return -1;
   while (!take_completion(channel, cq, cq_context))
