@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Two hosts with nothing but an IPv6 link-local address each, the loopback interface down, then up: fi_pingpong of Debian over each provider, and
-# queue pairs of the drop-in libibverbs (GID 2). Exit status 77: namespaces cannot be made here, or the kernel has no IPv6.
+# queue pairs of the drop-in libibverbs (GID 2). Then two ranks of MPI on two interfaces of one host, which have different numbers. Exit status 77: namespaces cannot be made here, or the kernel has no IPv6.
 set -uo pipefail
 library="${WEFT_TEST_LIBRARY:-${WEFT_BUILD:?}/lib/weft/compat}"
 [[ -e "$library/libfabric.so.1" ]] || { echo "the drop-in is not built"; exit 77; }
@@ -11,6 +11,7 @@ space="weft-ll-$$" failures=0
 cleanup() {
   ip netns del "$space-a" 2>/dev/null
   ip netns del "$space-b" 2>/dev/null
+  ip netns del "$space-c" 2>/dev/null
   end_pair
 }
 trap cleanup EXIT
@@ -52,5 +53,24 @@ if [[ -e "$library/libibverbs.so.1" && -z "${WEFT_SANITIZE:-}" ]]; then
     echo "FAILED: queue pairs"
     failures=$((failures + 1))
   fi
+fi
+program="$WEFT_BUILD/tests/mpi/walk"
+if command -v mpirun >/dev/null && [[ -x "$program" ]] && ip netns add "$space-c"; then
+  ip -n "$space-c" link set lo up
+  ip -n "$space-c" link add ll1 type veth peer name ll2
+  for number in 1 2; do
+    ip -n "$space-c" link set "ll$number" addrgenmode none up
+    ip -n "$space-c" addr add "fe80::$number/64" dev "ll$number" nodad
+  done
+  for provider in tcp 'udp;ofi_rxd'; do
+    # shellcheck disable=SC2154
+    if ip netns exec "$space-c" timeout 60 bash "${WEFT_SOURCE:?}/tests/mpi/run.sh" --quiet "$provider" 2 "$program" >"$pair_folder/mpi" 2>&1; then
+      echo "ok: two ranks on two interfaces, $provider"
+    else
+      echo "FAILED: two ranks on two interfaces, $provider"
+      tail -n 5 "$pair_folder/mpi"
+      failures=$((failures + 1))
+    fi
+  done
 fi
 [[ $failures == 0 ]] || { echo "$failures failed"; exit 1; }

@@ -52,6 +52,13 @@ class IpNames {
     named->set_scope(by->scope());
     return named;
   }
+  // The same, for an endpoint with a link-local address, on its interface; nothing for other endpoints.
+  static std::optional<os::SocketAddress> on_link_of(std::span<const std::byte> address,
+                                                     std::span<const std::byte> own) noexcept {
+    const auto here = from(own);
+    if (!here || !here->is_link_local()) return {};
+    return in_scope_of(address, own);
+  }
   // As the program's address vector has it.
   Name write(const os::SocketAddress& address) const {
     Name name;

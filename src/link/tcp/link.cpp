@@ -174,13 +174,15 @@ Peer* Link::make_peer(const os::SocketAddress& address, bool keyed, std::span<co
 Peer* Link::connect(std::span<const std::byte> address, int& error) {
   error = 0;
   const std::string_view text(reinterpret_cast<const char*>(address.data()), address.size());
-  const auto place = format_ == FI_ADDR_STR
-                         ? os::SocketAddress::from_text(text.substr(0, ::strnlen(text.data(), text.size())))
-                         : os::SocketAddress::from(address.data(), address.size());
+  auto place = format_ == FI_ADDR_STR
+                   ? os::SocketAddress::from_text(text.substr(0, ::strnlen(text.data(), text.size())))
+                   : os::SocketAddress::from(address.data(), address.size());
   if (!place) {
     error = EINVAL;
     return nullptr;
   }
+  // The name of a peer has the number that its machine gives to the interface (RFC 4007, 6): it is meant on ours.
+  if (from_.is_link_local()) place->set_scope(from_.scope());
   if (Peer* known = find(*place); known != nullptr) return known;
   Peer* peer = make_peer(*place, true, {});
   if (peer == nullptr) {
