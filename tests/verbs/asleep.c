@@ -8,6 +8,7 @@
  *   asleep DEVICE polled             a thread sleeps while another one polls for other messages: it is not woken for those
  *   asleep DEVICE shared             two threads in ibv_get_cq_event(3) of one channel
  *   asleep DEVICE signals            a handler with SA_RESTART does not end ibv_get_cq_event(3), one without does: EINTR
+ *   asleep DEVICE handler            a signal handler that forks while the thread is in ibv_get_cq_event(3)
  *   asleep DEVICE fork               a process that is forked while a thread sleeps
  */
 #include <dirent.h>
@@ -18,6 +19,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 #include "program.h"
@@ -101,6 +103,23 @@ static int take(struct lane* at) {
 
 enum how { how_block, how_poll, how_epoll };
 
+/* SIGALRM is blocked but in ibv_get_cq_event(3). */
+static int has_handler;
+static volatile sig_atomic_t forks;
+static void let_handler(int how) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGALRM);
+  if (has_handler) CHECK(pthread_sigmask(how, &set, NULL) == 0);
+}
+static void fork_in_handler(int number) {
+  (void)number;
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  if (child > 0) waitpid(child, NULL, 0);
+  ++forks;
+}
+
 static void sleep_in(struct lane* at, enum how how) {
   static int set = -1;
   if (how == how_poll) {
@@ -117,7 +136,9 @@ static void sleep_in(struct lane* at, enum how how) {
   }
   struct ibv_cq* cq;
   void* with;
+  let_handler(SIG_UNBLOCK);
   CHECK(ibv_get_cq_event(at->channel, &cq, &with) == 0);
+  let_handler(SIG_BLOCK);
   CHECK(cq == at->recv_cq || cq == at->send_cq);
   ++at->events;
   ibv_ack_cq_events(cq, 1);
@@ -317,6 +338,27 @@ static void signals_of(int flags, int begins) {
   meet();
 }
 
+static void handler(int begins) {
+  struct itimerval each = {{0, 20000}, {0, 20000}};
+  struct sigaction action = {.sa_handler = fork_in_handler, .sa_flags = SA_RESTART};
+  if (begins) {
+    has_handler = 1;
+    let_handler(SIG_BLOCK);
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    usleep(200000); /* the library asks for handlers ten times a second */
+    CHECK(setitimer(ITIMER_REAL, &each, NULL) == 0);
+  }
+  int over = 0;
+  while (!over) {
+    exchange(&lane[0], exchanges, begins, how_block);
+    over = forks >= 10;
+    if (begins) say(&over, sizeof over);
+    else hear(&over, sizeof over);
+  }
+  each = (struct itimerval){{0, 0}, {0, 0}};
+  if (begins) CHECK(setitimer(ITIMER_REAL, &each, NULL) == 0);
+}
+
 static void* fork_often(void* of) {
   (void)of;
   for (int i = 0; i < 20; ++i) {
@@ -357,6 +399,8 @@ int main(int argc, char** argv) {
   } else if (strcmp(what, "signals") == 0) {
     signals_of(SA_RESTART, begins);
     signals_of(0, begins);
+  } else if (strcmp(what, "handler") == 0) {
+    handler(begins);
   } else if (strcmp(what, "fork") == 0) {
     pthread_t thread;
     if (begins) CHECK(pthread_create(&thread, NULL, fork_often, NULL) == 0);

@@ -15,7 +15,7 @@ export LD_LIBRARY_PATH="$library" WEFT_VERBS_DEVICES=weft=127.0.0.1
 
 failed=0
 for near in 1 0; do
-  for what in wakeups block poll epoll queues two polled shared signals fork; do
+  for what in wakeups block poll epoll queues two polled shared signals handler fork; do
     status=0
     outcome="$(WEFT_VERBS_NEAR=$near timeout -k 2 130 "$work/asleep" weft "$what" 2>&1)" || status=$?
     echo "$([[ $near == 1 ]] && echo "shared memory" || echo UDP), $outcome"
