@@ -141,8 +141,8 @@ struct weft_verbs_ops {
   /* ibv_get_cq_event(3) of a channel without an event, for providers that make progress in the program's threads; may be
    * null. Sleeps until has_event(of) is not 0, or until `fd` is readable (poll(2)); has_event() may be called under the
    * provider's locks, and has to be called after each completion_event() of this thread, which does not make `fd` readable.
-   * `mask`: the thread's signals while it sleeps, a sigset_t for ppoll(2), or null: as they are. Not null where a handler has to end the call
-   * whenever it runs; the library has blocked the signals then.
+   * `mask`: the thread's signals while it sleeps, a sigset_t for ppoll(2), or null: as they are. Not null where the program has
+   * signal handlers: the library has blocked the signals, so that handlers run in ppoll(2) alone, without the provider's locks.
    * 0: look again; EINTR: a signal handler has run; EAGAIN: the library sleeps on `fd` itself. */
   int (*wait_event)(struct ibv_context* context, int fd, int (*has_event)(void* of), void* of,
                     const void* mask);

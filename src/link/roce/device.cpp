@@ -761,7 +761,7 @@ Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of
   // Who polls takes what is for this thread, too, and is not to wake it for each packet.
   slept_instead_ = vain < vain_max;
   if (!slept_instead_) {
-    wake_thread();  // it stands aside for that thread, and looks
+    wake_thread();  // it looks whether that thread goes on polling
     return has_event(of) != 0 ? Slept::Over : await(fd, mask);
   }
   polled_at_ns_ = clock_.now();

@@ -185,9 +185,8 @@ class Device final : proto::roce::PacketOutput {
     if (adapter_.next_due() < wakes_at_ || (is_armed_ && (adapter_.has_ready() || is_blocked_))) [[unlikely]]
       wake_thread();
   }
-  // A thread of the program arms a queue, and is about to sleep until its event. The progress thread must not stand aside then,
-  // unless that thread sleeps in sleep_instead(), as it did last time. If it does not, the progress thread notices within
-  // look_ns_max. `thread`: any address that no other thread has.
+  // A thread of the program arms a queue, and is about to sleep until its event. The progress thread takes the packets then, unless
+  // that thread sleeps in sleep_instead(), as it did last time. If it does not, the progress thread notices within look_ns_max. `thread`: any address that no other thread has.
   void expect_sleep(proto::roce::CompletionQueue& cq, bool solicited_only,
                     const void* thread = nullptr) noexcept {
     cq.arm(solicited_only, thread);

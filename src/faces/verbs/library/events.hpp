@@ -46,7 +46,7 @@ struct Object : ListHook {
 // `shown` is what programs have.
 struct Channel {
   ibv_comp_channel shown{};  // first
-  // Given while `ready` has something, after the lock was released: whoever is woken takes the lock.
+  // Readable while `ready` has something. Written after the lock was released, because the thread that wakes takes the lock.
   std::shared_ptr<const Notice> notice;
   bool is_given = false;  // and not yet accounted for by its reader
   List<Object> ready;     // the CQs with unread events, in the order of their first one
