@@ -187,4 +187,11 @@ fi_addr_t AddressVector::find(const Address& address) const noexcept {
   return found != by_address_.end() ? found->second : FI_ADDR_NOTAVAIL;
 }
 
+size_t AddressVector::used() const noexcept {
+  if (followed_ != nullptr) [[unlikely]]
+    catch_up();
+  std::scoped_lock guard(mutex_);
+  return used_;
+}
+
 }  // namespace weft::core

@@ -84,6 +84,14 @@ class AddressVector {
   }
   // The index of this address, or FI_ADDR_NOTAVAIL.
   fi_addr_t find(const Address& address) const noexcept;
+  // The lowest index whose address is(address), or FI_ADDR_NOTAVAIL. In linear time.
+  template <class Is>
+  fi_addr_t find_if(Is&& is) const noexcept {
+    const size_t end = used();
+    for (fi_addr_t index = 0; index < end; ++index)
+      if (const Address* address = at(index); address != nullptr && is(*address)) return index;
+    return FI_ADDR_NOTAVAIL;
+  }
 
   // Endpoints drop what they remember of peers when a removal shows here. It stays where it is while the table lives.
   const AddressChanges& changes() const noexcept { return *changes_; }
@@ -118,6 +126,7 @@ class AddressVector {
   }
 
   Entry& entry_at(fi_addr_t index) const noexcept;  // there is one
+  size_t used() const noexcept;                     // indices ever given
 
   Entry* make_entry(fi_addr_t index);  // throws std::bad_alloc
   void post(fi_addr_t index, const Address* address) noexcept;

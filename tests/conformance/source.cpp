@@ -174,6 +174,48 @@ TEST(DirectedRecv, tagged_with_data_and_ignored_bits__fi_tagged_3) {
   }
 }
 
+// A message may be there before its sender is in the address vector. A receive that is directed at the sender takes it, whether it is posted
+// right after the insertion, after a send to the sender, or when both are an old matter; small and large messages.
+TEST(DirectedRecv, inserted_after_the_message_came__fi_tagged_3) {
+  for (const bool tagged : {true, false}) {
+    for (const size_t len : {size_t{8}, size_t{300'000}}) {
+      for (const int behind : {0, 1, 2}) {
+        SCOPED_TRACE((tagged ? "tagged, " : "untagged, ") + std::to_string(len) + " bytes, " +
+                     (behind == 0   ? "posted at once"
+                      : behind == 1 ? "posted after a send"
+                                    : "posted after progress"));
+        WEFT_WORLD(w, {.caps = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE, .insert = false});
+        if ((w.info()->caps & FI_DIRECTED_RECV) == 0) GTEST_SKIP() << "no FI_DIRECTED_RECV";
+        fi_addr_t to_one = FI_ADDR_NOTAVAIL, back = FI_ADDR_NOTAVAIL;
+        ASSERT_EQ(fi_av_insert(w[0].av.get(), w[1].name.data(), 1, &to_one, 0, nullptr), 1);
+        const auto out = pattern(len, 1);
+        std::vector<uint8_t> in(len);
+        uint64_t answer = 0;
+        Ctx sent, received, answered;
+        WEFT_ASSERT_OK(w.post([&] {
+          return tagged ? fi_tsend(w[0], out.data(), len, nullptr, to_one, 1, &sent)
+                        : fi_send(w[0], out.data(), len, nullptr, to_one, &sent);
+        }));
+        w.progress_for(milliseconds(5));
+        ASSERT_EQ(fi_av_insert(w[1].av.get(), w[0].name.data(), 1, &back, 0, nullptr), 1);
+        if (behind == 1) {
+          WEFT_ASSERT_OK(fi_trecv(w[0], &answer, 8, nullptr, FI_ADDR_UNSPEC, 2, 0, &answered));
+          const uint64_t value = 5;
+          WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[1], &value, 8, back, 2); }));
+        } else if (behind == 2) {
+          w.progress_for(milliseconds(1));
+        }
+        WEFT_ASSERT_OK(tagged ? fi_trecv(w[1], in.data(), len, nullptr, back, 1, 0, &received)
+                              : fi_recv(w[1], in.data(), len, nullptr, back, &received));
+        EXPECT_EQ(w.done(w[1].rx, received).src, back);
+        EXPECT_EQ(in, out);
+        w.done(w[0].tx, sent);
+        if (behind == 1) w.done(w[0].rx, answered);
+      }
+    }
+  }
+}
+
 // Unexpected messages of several sources; each directed receive with a wildcard tag finds its own, in order.
 TEST(DirectedRecv, unexpected_by_source__fi_tagged_3) {
   WEFT_WORLD(w,

@@ -63,6 +63,12 @@ if command -v mpirun >/dev/null && [[ -x "$program" ]] && ip netns add "$space-c
     ip -n "$space-c" addr add "fe80::$number/64" dev "ll$number" nodad
   done
   for provider in tcp 'udp;ofi_rxd'; do
+    if ip netns exec "$space-c" "${run[@]}" timeout 60 "$WEFT_BUILD/tests/system/scoped" "$provider" fe80::1%ll1 fe80::2%ll2; then
+      echo "ok: directed receives on two interfaces, $provider"
+    else
+      echo "FAILED: directed receives on two interfaces, $provider"
+      failures=$((failures + 1))
+    fi
     # shellcheck disable=SC2154
     if ip netns exec "$space-c" timeout 60 bash "${WEFT_SOURCE:?}/tests/mpi/run.sh" --quiet "$provider" 2 "$program" >"$pair_folder/mpi" 2>&1; then
       echo "ok: two ranks on two interfaces, $provider"

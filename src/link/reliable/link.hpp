@@ -6,6 +6,7 @@
 // frame. An idle peer has neither chunks nor a timer.
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
@@ -98,6 +99,16 @@ class Reliable final : public proto::LinkBase,
   }
 
   Peer* connect(std::span<const std::byte> address, int& error);
+  // An endpoint at a link-local address takes every name to be of its own interface.
+  bool names_differ() const noexcept {
+    if constexpr (HasScopedAddresses<Names>)
+      return Names::on_link_of(packets_.address(), packets_.address()).has_value();
+    return false;
+  }
+  bool is_name_of(std::span<const std::byte> name, std::span<const std::byte> address) const noexcept {
+    const auto named = read_name(name), meant = read_name(address);
+    return named && meant && std::ranges::equal(named->bytes(), meant->bytes());
+  }
   void forget(Peer& peer) noexcept { core_->remove(peer, os::monotonic_ns()); }
 
   // --- hot ---
@@ -254,6 +265,15 @@ class Reliable final : public proto::LinkBase,
     std::erase(stalled_, &peer);
     if (peer.death != proto::reliable::Death::None) tell_death(peer);
     events_->peer_lost(peer, why);
+  }
+
+  // The name of a peer has the number that its machine gives to the interface (RFC 4007, 6): it is meant on ours.
+  auto read_name(std::span<const std::byte> name) const noexcept {
+    auto to = names_.read(name);
+    if constexpr (HasScopedAddresses<Names>) {
+      if (const auto here = to ? Names::on_link_of(to->bytes(), packets_.address()) : to; here) to = here;
+    }
+    return to;
   }
 
   static constexpr unsigned told_max = 16;  // warnings of an endpoint

@@ -84,14 +84,10 @@ void Reliable<P, Names>::close() noexcept {
 template <proto::PacketLink P, PacketNames Names>
 Peer* Reliable<P, Names>::connect(std::span<const std::byte> address, int& error) {
   error = 0;
-  auto to = names_.read(address);
+  const auto to = read_name(address);
   if (!to || !Names::is_destination(*to)) {
     error = EINVAL;
     return nullptr;
-  }
-  // The name of a peer has the number that its machine gives to the interface (RFC 4007, 6): it is meant on ours.
-  if constexpr (HasScopedAddresses<Names>) {
-    if (const auto here = Names::on_link_of(to->bytes(), packets_.address())) to = here;
   }
   if (auto* known = core_->find(to->bytes()); known != nullptr) return static_cast<Peer*>(known);
   stalled_.reserve(core_->size() + 1);

@@ -171,18 +171,28 @@ Peer* Link::make_peer(const os::SocketAddress& address, bool keyed, std::span<co
   return peer;
 }
 
-Peer* Link::connect(std::span<const std::byte> address, int& error) {
-  error = 0;
-  const std::string_view text(reinterpret_cast<const char*>(address.data()), address.size());
+// The name of a peer has the number that its machine gives to the interface (RFC 4007, 6): it is meant on ours.
+std::optional<os::SocketAddress> Link::read_name(std::span<const std::byte> name) const noexcept {
+  const std::string_view text(reinterpret_cast<const char*>(name.data()), name.size());
   auto place = format_ == FI_ADDR_STR
                    ? os::SocketAddress::from_text(text.substr(0, ::strnlen(text.data(), text.size())))
-                   : os::SocketAddress::from(address.data(), address.size());
+                   : os::SocketAddress::from(name.data(), name.size());
+  if (place && names_differ()) place->set_scope(from_.scope());
+  return place;
+}
+
+bool Link::is_name_of(std::span<const std::byte> name, std::span<const std::byte> address) const noexcept {
+  const auto place = read_name(name);
+  return place && place == read_name(address);
+}
+
+Peer* Link::connect(std::span<const std::byte> address, int& error) {
+  error = 0;
+  const auto place = read_name(address);
   if (!place) {
     error = EINVAL;
     return nullptr;
   }
-  // The name of a peer has the number that its machine gives to the interface (RFC 4007, 6): it is meant on ours.
-  if (from_.is_link_local()) place->set_scope(from_.scope());
   if (Peer* known = find(*place); known != nullptr) return known;
   Peer* peer = make_peer(*place, true, {});
   if (peer == nullptr) {

@@ -609,12 +609,19 @@ void RxContext::end_posted(int error, core::ProviderError why) noexcept {
 }
 
 void RxContext::rename_peer(PeerState& peer) noexcept {
-  tags.for_each_unexpected([&](core::UnexpectedBase& base) {
-    if (static_cast<Unexpected&>(base).peer == &peer) tags.set_source(base, peer.fi_addr);
-  });
-  messages.for_each_unexpected([&](core::UnexpectedBase& base) {
-    if (static_cast<Unexpected&>(base).peer == &peer) messages.set_source(base, peer.fi_addr);
-  });
+  const auto rename = [&](core::UnexpectedBase& base, auto& matcher, bool tagged) {
+    auto& message = static_cast<Unexpected&>(base);
+    if (message.peer != &peer) return;
+    matcher.set_source(base, peer.fi_addr);
+    if (!directed || peer.fi_addr == FI_ADDR_NOTAVAIL) return;
+    // The program may have posted a receive that names the new index before it was noticed here.
+    Op* op = match(tagged, base.tag, peer.fi_addr);
+    if (op == nullptr) return;
+    matcher.remove(base);
+    claim(*op, message);
+  };
+  tags.for_each_unexpected([&](core::UnexpectedBase& base) { rename(base, tags, true); });
+  messages.for_each_unexpected([&](core::UnexpectedBase& base) { rename(base, messages, false); });
 }
 
 }  // namespace weft::proto

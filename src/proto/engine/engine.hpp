@@ -493,6 +493,8 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     sole_queue_ = queues_.size() == 1 && av_ != nullptr ? queues_.front() : nullptr;
   }
   [[gnu::noinline, gnu::cold]] void refresh_peers() noexcept;
+  fi_addr_t number_of(const core::Address& address) const noexcept;
+  void rename(Peer& peer, fi_addr_t index) noexcept;
   void drop_cache() noexcept;
   void fail_peer(Peer& peer, core::ProviderError why) noexcept;
   void end_receives(core::ProviderError why) noexcept;

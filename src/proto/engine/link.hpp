@@ -100,6 +100,10 @@ concept Link = (SolePeer<L> ||
   noexcept->std::same_as<uint64_t>;
   { link.has_left(peer) }
   noexcept->std::same_as<bool>;
+  { known.names_differ() }
+  noexcept->std::same_as<bool>;
+  { known.is_name_of(bytes, bytes) }
+  noexcept->std::same_as<bool>;
 };
 
 // The sizes above.

@@ -84,6 +84,10 @@ class LinkBase {
   void hurry() noexcept {}
   // The peer has left, and a poll will say so when what had come from it is read.
   bool has_left(const auto&) const noexcept { return false; }
+  // Whether a program's name of a peer may differ from the address that make_peer() gets: in a link-local address, the number of the interface is
+  // its machine's own (RFC 4007, 6). If so, is_name_of() tells whether connect(name) would return the peer with that address.
+  bool names_differ() const noexcept { return false; }
+  bool is_name_of(std::span<const std::byte>, std::span<const std::byte>) const noexcept { return false; }
   // Frames that the peer may not have read, where they lie in memory that it reads. Asked when the peer is lost.
   uint64_t unread(const auto&) const noexcept { return 0; }
 

@@ -223,12 +223,23 @@ typename Engine<L>::Peer* Engine<L>::find_peer(fi_addr_t dest, uint8_t& context,
     error = FI_EAGAIN;
     return nullptr;
   }
-  if (peer->fi_addr == FI_ADDR_NOTAVAIL) peer->fi_addr = dest;
+  if (peer->fi_addr == FI_ADDR_NOTAVAIL) rename(*peer, dest);
   cache_[dest] = peer;
   return peer;
 } catch (const std::bad_alloc&) {
   error = FI_ENOMEM;
   return nullptr;
+}
+
+// The index of a peer's address in the address vector, or FI_ADDR_NOTAVAIL.
+template <Link L>
+fi_addr_t Engine<L>::number_of(const core::Address& address) const noexcept {
+  const fi_addr_t number = av_->find(address);
+  if (number != FI_ADDR_NOTAVAIL || !link_.names_differ()) [[likely]]
+    return number;
+  const auto bytes = [](const core::Address& a) { return std::span(a.bytes.data(), a.len); };
+  return av_->find_if(
+      [&](const core::Address& name) { return link_.is_name_of(bytes(name), bytes(address)); });
 }
 
 template <Link L>
@@ -237,7 +248,7 @@ typename L::PeerBase* Engine<L>::make_peer(std::span<const std::byte> address) {
   peer->owner = this;
   peer->sink = sink_;
   peer->av_address = core::Address(address.data(), address.size());
-  if (av_ != nullptr) peer->fi_addr = av_->find(peer->av_address);
+  if (av_ != nullptr) peer->fi_addr = number_of(peer->av_address);
   blocked_peers_.reserve(peers_.size() + 1);  // so that putting a peer there never fails
   failed_.reserve(peers_.size() + 1);
   peers_.push_back(std::move(peer));
@@ -251,12 +262,17 @@ void Engine<L>::refresh_peers() noexcept {
   av_seen_ = av_version();
   if (av_removals() != removals_seen_) drop_cache();
   for (auto& peer : peers_) {
-    const fi_addr_t now = av_->find(peer->av_address);
-    if (now == peer->fi_addr) continue;
-    peer->fi_addr = now;
-    for (size_t i = 0; i < rx_count_; ++i)
-      if (rx_[i] != nullptr) rx_[i]->rename_peer(*peer);
+    const fi_addr_t now = number_of(peer->av_address);
+    if (now != peer->fi_addr) rename(*peer, now);
   }
+}
+
+// What came from the peer and waits has the new index, too.
+template <Link L>
+void Engine<L>::rename(Peer& peer, fi_addr_t index) noexcept {
+  peer.fi_addr = index;
+  for (size_t i = 0; i < rx_count_; ++i)
+    if (rx_[i] != nullptr) rx_[i]->rename_peer(peer);
 }
 
 template <Link L>
