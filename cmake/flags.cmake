@@ -42,6 +42,17 @@ if(WEFT_SANITIZE)
   endif()
 endif()
 
+# Invariants are checked (src/base/assert.hpp) in every build but those for use.
+if(CMAKE_BUILD_TYPE STREQUAL "Debug" OR WEFT_SANITIZE)
+  set(WEFT_ASSERTIONS_DEFAULT ON)
+else()
+  set(WEFT_ASSERTIONS_DEFAULT OFF)
+endif()
+option(WEFT_ASSERTIONS "Evaluate WEFT_ASSERT" ${WEFT_ASSERTIONS_DEFAULT})
+if(WEFT_ASSERTIONS)
+  add_compile_definitions(WEFT_ASSERTIONS)
+endif()
+
 if(WEFT_LTO)
   set(CMAKE_INTERPROCEDURAL_OPTIMIZATION ON)
 endif()

@@ -79,6 +79,7 @@ foreach(room IN LISTS WEFT_ROOMS)
       endif()
       weft_unit(${target}_plain_test ${target} ${name} ${plain})
       target_compile_options(${target}_plain_test PRIVATE -O0)
+      target_compile_definitions(${target}_plain_test PRIVATE WEFT_ASSERTIONS)
       add_dependencies(${target}_test ${target}_plain_test)  # ./dev test NAME builds the test of the room
     endif()
   endif()

@@ -4,12 +4,13 @@
 #pragma once
 
 #include <algorithm>
-#include <cassert>
 #include <cstddef>
 #include <memory>
 #include <new>
 #include <type_traits>
 #include <vector>
+
+#include "base/assert.hpp"
 
 namespace weft {
 
@@ -41,7 +42,7 @@ class Pool {
 
   // `object` came from take() of this pool and is given once.
   void give(T* object) noexcept {
-    assert(free_count_ < made_);
+    WEFT_ASSERT(free_count_ < made_);
     free_[free_count_++] = object;
   }
 

@@ -3,10 +3,11 @@
 // know the device.
 #pragma once
 
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+
+#include "base/assert.hpp"
 
 namespace weft::proto {
 
@@ -18,7 +19,7 @@ class SendBuffer {
   explicit SendBuffer(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {}
   SendBuffer(const SendBuffer&) = delete;
   SendBuffer& operator=(const SendBuffer&) = delete;
-  ~SendBuffer() { assert(!in_use()); }
+  ~SendBuffer() { WEFT_ASSERT(!in_use()); }
 
   std::span<const std::byte> bytes() const noexcept { return bytes_; }
   bool in_use() const noexcept { return readers_ != 0; }
@@ -26,7 +27,7 @@ class SendBuffer {
   // --- called by the link ---
   void hold() noexcept { ++readers_; }
   void release() noexcept {
-    assert(in_use());
+    WEFT_ASSERT(in_use());
     --readers_;
   }
 
