@@ -163,11 +163,18 @@ endforeach()
 file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/system/*_test.sh" "${PROJECT_SOURCE_DIR}/tests/install/*_test.sh"
      "${PROJECT_SOURCE_DIR}/tests/check/*_test.sh" "${PROJECT_SOURCE_DIR}/tests/compat/*_test.sh")
 list(FILTER files EXCLUDE REGEX "/direct_test\\.sh$")
+# These compile and link in folders of their own and measure nothing: they run beside other tests.
+set(compiling "/(install/(vendor|libfabric_headers|wrong_archive|consumer|relocate|mux)|compat/[a-z_]+|check/checks)_test\\.sh$")
 foreach(file IN LISTS files)
   get_filename_component(name "${file}" NAME_WE)
   add_test(NAME "system: ${name}" COMMAND bash "${file}" WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
-  list(APPEND system_tests "system: ${name}")
+  if(file MATCHES "${compiling}")
+    list(APPEND compiling_tests "system: ${name}")
+  else()
+    list(APPEND system_tests "system: ${name}")
+  endif()
 endforeach()
+set_tests_properties(${compiling_tests} PROPERTIES LABELS system TIMEOUT ${WEFT_TIMEOUT_SYSTEM} SKIP_RETURN_CODE 77 ENVIRONMENT "${WEFT_TEST_ENV}")
 # Direct linking compiles for long, and measures nothing: its parts run beside other tests, one compiler at a time each. "tree" installs for them.
 foreach(part IN ITEMS tree shm weft net headers calls)  # of direct_test
   add_test(NAME "system: direct_test ${part}" COMMAND bash "${PROJECT_SOURCE_DIR}/tests/install/direct_test.sh" ${part}

@@ -3,6 +3,7 @@
 """The layer rule: a room includes from itself and from the rooms above it in rooms.txt, by paths relative to src/.
 
 tools/, examples/ and tests/conformance/ stand on the public interface and include nothing from src/.
+Rooms that folders.txt names have an order of folders, too, for everything but *_test.cpp.
 """
 import re
 import sys
@@ -26,8 +27,27 @@ def room_of(path: str, order: "list[str]") -> "str | None":
     return max(fitting, key=len) if fitting else None
 
 
+def folders() -> "dict[str, list[str]]":
+    """The order of the folders of a room."""
+    lines = (files.ROOT / "scripts/check/folders.txt").read_text().splitlines()
+    named = [line.partition(":") for line in lines if line.strip() and not line.startswith("#")]
+    return {room.strip(): order.split() for room, _, order in named}
+
+
+def folder_complaint(name: str, included: str, room: str, order: "list[str]") -> "str | None":
+    """Of an include within a room whose folders have an order; both paths relative to src/."""
+    here, there = (path[len(room) + 1 :].split("/")[0] for path in (name, included))
+    unknown = [folder for folder in (here, there) if folder not in order]
+    if unknown:
+        return f"{unknown[0]} is no folder of {room} in scripts/check/folders.txt"
+    if order.index(there) > order.index(here):
+        return f"the folder {here} must not include {there} ({included})"
+    return None
+
+
 def main() -> int:
     order = rooms()
+    inner = folders()
     complaints = []
     seen = 0
     for path in files.cpp_files():
@@ -49,6 +69,10 @@ def main() -> int:
                 complaints.append(f'{name}:{number}: "{match.group(1)}" is not a path relative to src/')
             elif inside and (order.index(there) > order.index(here) or (there in ALONE and there != here)):
                 complaints.append(f"{name}:{number}: {here} must not include {there} ({match.group(1)})")
+            elif inside and here == there and here in inner and not name.endswith("_test.cpp"):
+                complaint = folder_complaint(name[4:], match.group(1), here, inner[here])
+                if complaint:
+                    complaints.append(f"{name}:{number}: {complaint}")
             elif not inside and there is not None:
                 complaints.append(f"{name}:{number}: stands on the public interface, must not include {match.group(1)}")
     print("\n".join(complaints) if complaints else f"{seen} files")

@@ -16,7 +16,7 @@ std::span<const Provider* const> providers() {
 }  // namespace weft::fi
 
 namespace {
-weft::fi::Catalogue catalogue() { return {weft::fi::providers(), false, nullptr}; }
+weft::fi::Catalogue catalogue() { return {weft::fi::providers(), false}; }
 }  // namespace
 
 // For this program only: a library that it loads may need a libfabric of its own.

@@ -19,8 +19,8 @@
 #include "faces/libfabric/discovery/match.hpp"
 #include "faces/libfabric/discovery/placed.hpp"
 #include "faces/libfabric/discovery/refusals.hpp"
-#include "faces/libfabric/foreign/foreign.hpp"
 #include "faces/libfabric/text/log.hpp"
+#include "faces/libfabric/text/provider_names.hpp"
 #include "faces/libfabric/text/setting_report.hpp"
 #include "faces/libfabric/text/tostr.hpp"
 #include "os/setting_file.hpp"
@@ -47,34 +47,6 @@ struct Request {
     return hints != nullptr && hints->fabric_attr != nullptr ? hints->fabric_attr->prov_name : nullptr;
   }
 };
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
-bool same_name(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
-}
-
-// Calls `found` with each part of `text` between separators until it returns true.
-template <class Found>
-bool any_part(std::string_view text, char separator, Found found) {
-  while (true) {
-    const size_t end = text.find(separator);
-    if (found(trimmed(text.substr(0, end)))) return true;
-    if (end == std::string_view::npos) return false;
-    text.remove_prefix(end + 1);
-  }
-}
-
-// "ofi_rxm;verbs" asks for both layers, in either order (fi_fabric(3), "prov_name").
-bool has_layers(std::string_view name, std::string_view layers) {
-  return !any_part(layers, ';', [name](std::string_view layer) {
-    return !any_part(name, ';', [layer](std::string_view part) { return same_name(part, layer); });
-  });
-}
 
 // A string address inside a sized field may lack its zero.
 std::string string_at(const void* bytes, size_t length) {
@@ -283,13 +255,12 @@ Result<void> ask(const Provider& provider, const Request& request, Answers& answ
 }
 
 // The same for a plugin of somebody else.
-Result<void> ask(const Foreign& foreign, const Request& request, Answers& answers) {
+Result<void> ask(const PluginProvider& plugin, const Request& request, Answers& answers) {
   if ((request.flags & FI_PROV_ATTR_ONLY) != 0) {
-    answers.add(attributes_only(foreign.name(), foreign.plugin->version, request.version));
+    answers.add(attributes_only(plugin.name(), plugin.version(), request.version));
     return {};
   }
-  auto answer =
-      ask_plugin(foreign, request.version, request.node, request.service, request.flags, request.hints);
+  auto answer = plugin.ask(request.version, request.node, request.service, request.flags, request.hints);
   if (!answer) return answer.error();
   while (InfoPtr info = std::move(*answer)) {
     answer->reset(std::exchange(info->next, nullptr));
@@ -347,8 +318,7 @@ struct Outcome {
 std::vector<const char*> names_of(const Catalogue& catalogue) {
   std::vector<const char*> names;
   for (const Provider* provider : catalogue.providers) names.push_back(provider->name);
-  if (catalogue.foreign != nullptr)
-    for (const Foreign& foreign : *catalogue.foreign) names.push_back(foreign.name());
+  for (const PluginProvider* plugin : catalogue.plugins) names.push_back(plugin->name());
   return names;
 }
 
@@ -405,8 +375,7 @@ void note_nothing(const Request& request, const Outcome& outcome) {
 int find(const Catalogue& catalogue, const Request& request, fi_info** info) {
   Outcome outcome;
   for (const Provider* provider : catalogue.providers) outcome.ask_one(*provider, provider->name, request);
-  if (catalogue.foreign != nullptr)
-    for (const Foreign& foreign : *catalogue.foreign) outcome.ask_one(foreign, foreign.name(), request);
+  for (const PluginProvider* plugin : catalogue.plugins) outcome.ask_one(*plugin, plugin->name(), request);
   if (!request.plugin) {
     check_names(catalogue, "FI_PROVIDER", os::setting("FI_PROVIDER"), outcome.names_of_nobody);
     if (const char* asked = request.prov_name(); asked != nullptr && *asked != '^')
@@ -439,17 +408,6 @@ int check_arguments(uint32_t version, const char* node, const char* service, uin
 }
 
 }  // namespace
-
-bool name_passes(const char* list, const char* name) noexcept {
-  if (list == nullptr) return true;
-  std::string_view items = trimmed(list);
-  if (items.empty()) return true;
-  const bool all_but = items.front() == '^';
-  if (all_but) items.remove_prefix(1);
-  const bool listed =
-      any_part(items, ',', [name](std::string_view item) { return !item.empty() && has_layers(name, item); });
-  return listed != all_but;
-}
 
 // Flags that are not known are passed over: a later libfabric around the plugin sends private ones, and later
 // programs new ones. FI_NUMERICHOST has nothing to suppress, for numbers are never looked up.

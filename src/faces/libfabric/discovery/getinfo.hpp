@@ -6,10 +6,10 @@
 #include <rdma/fabric.h>
 
 #include <cstdint>
-#include <deque>
 #include <span>
 
 #include "faces/libfabric/discovery/info.hpp"
+#include "faces/libfabric/discovery/plugin_provider.hpp"
 #include "faces/libfabric/discovery/provider.hpp"
 
 namespace weft::fi {
@@ -21,15 +21,13 @@ inline constexpr uint32_t kApiVersion = FI_VERSION(1, 17);
 // names. One of somebody else over our layers has the name that it gave itself.
 inline constexpr const char* kPluginPrefix = "weft_";
 
-struct Foreign;  // foreign.hpp
-
 struct Catalogue {
   std::span<const Provider* const> providers;
   // Loaded by another libfabric: that one filters by provider name and fills prov_name in, and passes private
   // flags.
   bool plugin = false;
   // Plugins that we have loaded ourselves; they answer after our own.
-  const std::deque<Foreign>* foreign = nullptr;
+  std::span<const PluginProvider* const> plugins = {};
   // What stands before the names of a plugin's providers outside of it.
   const char* prefix = kPluginPrefix;
 };
@@ -39,9 +37,5 @@ struct Catalogue {
 // asked for; -FI_EINVAL; -FI_ENOMEM. `abi` is what the caller was linked with. Any thread.
 int get_info(const Catalogue& catalogue, uint32_t version, const char* node, const char* service,
              uint64_t flags, const fi_info* hints, fi_info** info, Abi abi = Abi::v1_3) noexcept;
-
-// Whether a list as in FI_PROVIDER lets a name pass: "a,b" those, "^a,b" all but those, null or empty all.
-// Capitals do not count. A name of layers, "a;b", is met by each of its parts.
-bool name_passes(const char* list, const char* name) noexcept;
 
 }  // namespace weft::fi

@@ -107,19 +107,6 @@ TEST_F(Getinfo, ProviderVariable) {
   EXPECT_EQ(log_.find("no provider is named \"silk\""), std::string::npos) << log_;
 }
 
-TEST_F(Getinfo, NameLists) {
-  EXPECT_TRUE(name_passes(nullptr, "shm"));
-  EXPECT_TRUE(name_passes("  ", "shm"));
-  EXPECT_TRUE(name_passes("tcp, shm", "shm"));
-  EXPECT_FALSE(name_passes("tcp,shmem", "shm"));
-  EXPECT_FALSE(name_passes("^tcp,shm", "shm"));
-  EXPECT_TRUE(name_passes("^tcp,", "shm"));
-  EXPECT_TRUE(name_passes("udp", "udp;ofi_rxd"));
-  EXPECT_TRUE(name_passes("ofi_rxd;udp", "udp;ofi_rxd"));
-  EXPECT_FALSE(name_passes("udp;ofi_rxd", "udp"));
-  EXPECT_FALSE(name_passes("^ofi_rxd", "udp;ofi_rxd"));
-}
-
 TEST_F(Getinfo, ProviderNameInHints) {
   const InfoPtr hints = made_up_hints();
   ASSERT_TRUE(assign_string(&hints->fabric_attr->prov_name, "silk"));

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <memory>
 
+#include "faces/libfabric/text/raw.hpp"
+
 namespace weft::fi {
 
 // Generations of fi_info and its parts; see fabric(7), "ABI CHANGES". Every one appended fields to the one
@@ -35,16 +37,6 @@ struct FreeInfo {
   void operator()(fi_info* info) const noexcept { free_info(info); }
 };
 using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
-
-// The number in an enumeration that a program filled in: it may be none of the values, and then the
-// enumeration itself must not be read.
-template <class Enum>
-uint32_t raw(const Enum& value) noexcept {
-  static_assert(sizeof(Enum) == sizeof(uint32_t));
-  uint32_t number;
-  memcpy(&number, &value, sizeof number);
-  return number;
-}
 
 // Replaces a string or a block of bytes inside an fi_info. False when memory is out; the old value stays
 // then.

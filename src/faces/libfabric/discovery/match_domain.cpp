@@ -11,7 +11,7 @@
 #include "faces/libfabric/discovery/match.hpp"
 #include "faces/libfabric/discovery/match_parts.hpp"
 #include "faces/libfabric/discovery/opened.hpp"
-#include "faces/libfabric/objects/progress_choice.hpp"
+#include "faces/libfabric/discovery/progress_choice.hpp"
 #include "faces/libfabric/text/tostr.hpp"
 
 namespace weft::fi {

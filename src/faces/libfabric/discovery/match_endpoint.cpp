@@ -11,7 +11,7 @@
 
 #include "faces/libfabric/discovery/info.hpp"
 #include "faces/libfabric/discovery/match_parts.hpp"
-#include "faces/libfabric/objects/traffic_class.hpp"
+#include "faces/libfabric/discovery/traffic_class.hpp"
 #include "faces/libfabric/text/tostr.hpp"
 
 namespace weft::fi {

@@ -12,7 +12,7 @@
 
 #include "faces/libfabric/discovery/made_up_provider.hpp"
 #include "faces/libfabric/discovery/opened.hpp"
-#include "faces/libfabric/objects/traffic_class.hpp"
+#include "faces/libfabric/discovery/traffic_class.hpp"
 #include "faces/libfabric/text/tostr.hpp"
 
 namespace weft::fi {

@@ -24,7 +24,7 @@ struct DeviceRequest;  // device.hpp
 
 namespace weft::fi {
 
-class DomainDevice;  // device.hpp
+class DomainDevice;  // objects/domain_device.hpp
 struct Domain;       // objects.hpp
 struct Fabric;
 

@@ -15,25 +15,13 @@
 #include "faces/libfabric/discovery/provider.hpp"
 #include "faces/libfabric/discovery/provider_type.hpp"
 #include "faces/libfabric/endpoints/endpoint.hpp"
+#include "faces/libfabric/objects/domain_device.hpp"
 #include "faces/libfabric/objects/objects.hpp"
 #include "faces/libfabric/text/log.hpp"
 #include "proto/device.hpp"
 #include "proto/packet/abilities.hpp"
 
 namespace weft::fi {
-
-// A device whose type is forgotten. The destructor closes it.
-class DomainDevice {
- public:
-  DomainDevice() = default;
-  DomainDevice(const DomainDevice&) = delete;
-  DomainDevice& operator=(const DomainDevice&) = delete;
-  virtual ~DomainDevice() = default;
-  // Null where the device is none.
-  virtual core::Registrar* registrar() noexcept = 0;
-  virtual core::Progressor* progressor() noexcept = 0;
-  virtual std::vector<proto::DeviceCounter> counters() const = 0;
-};
 
 template <proto::Device D>
 class DeviceOf final : public DomainDevice {

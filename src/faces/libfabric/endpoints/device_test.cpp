@@ -20,8 +20,8 @@
 
 #include "faces/libfabric/discovery/getinfo.hpp"
 #include "faces/libfabric/endpoints/toy_device.hpp"
-#include "faces/libfabric/entry/fabric.hpp"
 #include "faces/libfabric/entry/provider_of.hpp"
+#include "faces/libfabric/objects/open_fabric.hpp"
 #include "link/composite/address.hpp"
 #include "link/composite/link.hpp"
 #include "link/shm/link.hpp"

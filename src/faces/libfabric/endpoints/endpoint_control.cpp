@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "faces/libfabric/discovery/link_name.hpp"
 #include "faces/libfabric/endpoints/answers.hpp"
 #include "faces/libfabric/endpoints/endpoint_data.hpp"
-#include "faces/libfabric/endpoints/link_name.hpp"
 #include "faces/libfabric/endpoints/trigger.hpp"
 #include "faces/libfabric/objects/cq_sources.hpp"
 #include "os/clock.hpp"

@@ -7,9 +7,9 @@
 #include <mutex>
 #include <string>
 
+#include "faces/libfabric/discovery/link_name.hpp"
 #include "faces/libfabric/discovery/match.hpp"
 #include "faces/libfabric/endpoints/endpoint_control.hpp"
-#include "faces/libfabric/endpoints/link_name.hpp"
 
 namespace weft::fi {
 namespace {

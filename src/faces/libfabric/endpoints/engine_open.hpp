@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "faces/libfabric/endpoints/link_name.hpp"
+#include "faces/libfabric/discovery/link_name.hpp"
 #include "faces/libfabric/objects/objects.hpp"
 #include "link/packet/middleware.hpp"
 #include "proto/datagram/datagram.hpp"

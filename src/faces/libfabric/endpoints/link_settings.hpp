@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "faces/libfabric/discovery/provider.hpp"
+#include "faces/libfabric/discovery/traffic_class.hpp"
 #include "faces/libfabric/objects/objects.hpp"
-#include "faces/libfabric/objects/traffic_class.hpp"
 #include "faces/libfabric/text/log.hpp"
 #include "proto/setup.hpp"
 

@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "faces/libfabric/endpoints/link_name.hpp"
+#include "faces/libfabric/discovery/link_name.hpp"
+#include "faces/libfabric/discovery/traffic_class.hpp"
 #include "faces/libfabric/objects/objects.hpp"
-#include "faces/libfabric/objects/traffic_class.hpp"
 #include "faces/libfabric/text/param.hpp"
 #include "proto/engine/connection.hpp"
 

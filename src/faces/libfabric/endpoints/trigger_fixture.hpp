@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "faces/libfabric/discovery/getinfo.hpp"
-#include "faces/libfabric/entry/fabric.hpp"
+#include "faces/libfabric/objects/open_fabric.hpp"
 #include "faces/libfabric/objects/work_queue.hpp"
 
 namespace weft::fi::test {

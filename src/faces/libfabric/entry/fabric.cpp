@@ -10,7 +10,7 @@
 #include <mutex>
 #include <new>
 
-#include "faces/libfabric/foreign/foreign.hpp"
+#include "faces/libfabric/objects/open_fabric.hpp"
 #include "faces/libfabric/text/log.hpp"
 #include "faces/libfabric/text/tostr.hpp"
 
@@ -47,10 +47,9 @@ int find_and_open(const Catalogue& catalogue, fi_fabric_attr attr, fid_fabric** 
     if (is_exact) break;
   }
   if (found != nullptr) return open_fabric(*found, &attr, fabric, context);
-  if (catalogue.foreign != nullptr && attr.prov_name != nullptr)
-    for (const Foreign& foreign : *catalogue.foreign)
-      if (strcasecmp(attr.prov_name, foreign.name()) == 0)
-        return open_plugin_fabric(foreign, attr, fabric, context);
+  if (attr.prov_name != nullptr)
+    for (const PluginProvider* plugin : catalogue.plugins)
+      if (strcasecmp(attr.prov_name, plugin->name()) == 0) return plugin->open_fabric(attr, fabric, context);
   log_warn(kCore, FI_LOG_FABRIC, "fabric_attr->prov_name: no provider is called \"%s\"",
            attr.prov_name != nullptr ? attr.prov_name : "");
   return -FI_ENODEV;

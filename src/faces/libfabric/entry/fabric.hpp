@@ -13,10 +13,6 @@
 
 namespace weft::fi {
 
-// Opens the fabric of a provider; defined with the objects. `attr` is complete: it has prov_name (null in a
-// plugin) and api_version. 0 or -FI_E*. No exception.
-int open_fabric(const Provider& provider, fi_fabric_attr* attr, fid_fabric** fabric, void* context);
-
 // fi_fabric(3): finds the provider that attr->prov_name names and opens its fabric. -FI_EINVAL without attr
 // or fabric, -FI_ENODEV for an unknown provider, -FI_ENOSYS for an api_version above ours; each is logged at
 // warn.

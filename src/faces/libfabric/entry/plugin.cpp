@@ -10,7 +10,7 @@ namespace {
 
 const Provider* const* given = nullptr;
 
-Catalogue catalogue() { return {{given, size_t{1}}, true, nullptr, ""}; }
+Catalogue catalogue() { return {{given, size_t{1}}, true, {}, ""}; }
 
 int plugin_getinfo(uint32_t version, const char* node, const char* service, uint64_t flags,
                    const fi_info* hints, fi_info** info) {

@@ -31,31 +31,31 @@ bool sign(const Foreign& foreign, uint32_t version, fi_info& info) {
 
 }  // namespace
 
-Result<InfoPtr> ask_plugin(const Foreign& foreign, uint32_t version, const char* node, const char* service,
-                           uint64_t flags, const fi_info* hints) {
-  if (FI_VERSION_LT(foreign.plugin->fi_version, version)) return too_old(foreign, version);
+Result<InfoPtr> Foreign::ask(uint32_t version, const char* node, const char* service, uint64_t flags,
+                             const fi_info* hints) const {
+  if (FI_VERSION_LT(plugin->fi_version, version)) return too_old(*this, version);
   fi_info* list = nullptr;
-  const int status = foreign.plugin->getinfo(version, node, service, flags, hints, &list);
+  const int status = plugin->getinfo(version, node, service, flags, hints, &list);
   InfoPtr answer(status == 0 ? list : nullptr);
   if (answer == nullptr)
-    return Error{FI_ENODATA, std::string("the plugin ") + foreign.path + " answered \"" +
+    return Error{FI_ENODATA, std::string("the plugin ") + path + " answered \"" +
                                  error_text(status == 0 ? FI_ENODATA : -status) +
                                  "\"; FI_LOG_LEVEL=info may show why"};
   for (fi_info* info = answer.get(); info != nullptr; info = info->next)
-    if (!sign(foreign, version, *info))
-      return Error{FI_ENODATA, std::string("the plugin ") + foreign.path +
+    if (!sign(*this, version, *info))
+      return Error{FI_ENODATA, std::string("the plugin ") + path +
                                    " answered without fabric, domain or endpoint attributes"};
   return answer;
 }
 
-int open_plugin_fabric(const Foreign& foreign, fi_fabric_attr& attr, fid_fabric** fabric, void* context) {
-  if (FI_VERSION_LT(foreign.plugin->fi_version, attr.api_version)) {
-    log_warn(foreign.name(), FI_LOG_FABRIC, "%s", too_old(foreign, attr.api_version).why.c_str());
+int Foreign::open_fabric(fi_fabric_attr& attr, fid_fabric** fabric, void* context) const {
+  if (FI_VERSION_LT(plugin->fi_version, attr.api_version)) {
+    log_warn(name(), FI_LOG_FABRIC, "%s", too_old(*this, attr.api_version).why.c_str());
     return -FI_ENOSYS;
   }
-  const int status = foreign.plugin->fabric(&attr, fabric, context);
+  const int status = plugin->fabric(&attr, fabric, context);
   if (status != 0) {
-    log_warn(foreign.name(), FI_LOG_FABRIC, "fi_fabric: the plugin %s answered \"%s\"", foreign.path.c_str(),
+    log_warn(name(), FI_LOG_FABRIC, "fi_fabric: the plugin %s answered \"%s\"", path.c_str(),
              error_text(-status));
     return status;
   }

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "base/lasting.hpp"
-#include "faces/libfabric/entry/fabric.hpp"
+#include "faces/libfabric/discovery/getinfo.hpp"
 #include "faces/libfabric/foreign/foreign.hpp"
 #include "faces/libfabric/text/log.hpp"
 #include "faces/libfabric/text/param.hpp"
@@ -115,7 +115,7 @@ void admit(fi_provider* plugin, const std::string& path, Loaded& out) {
     if (!lower(other.name(), other.plugin->version)) return drop_plugin(plugin);
     log_info(kCore, FI_LOG_CORE, "%s replaces %s", path.c_str(), other.path.c_str());
     drop_plugin(other.plugin);
-    other = {plugin, path};
+    other = Foreign(plugin, path);
     return;
   }
   const auto ours = std::find_if(out.providers.begin(), out.providers.end(), [&](const Provider* provider) {
@@ -126,7 +126,7 @@ void admit(fi_provider* plugin, const std::string& path, Loaded& out) {
     log_info(kCore, FI_LOG_CORE, "%s replaces our provider \"%s\"", path.c_str(), (*ours)->name);
     out.providers.erase(ours);
   }
-  out.plugins.push_back({plugin, path});
+  out.plugins.emplace_back(plugin, path);
   log_info(kCore, FI_LOG_CORE, "provider \"%s\" %s comes from %s", plugin->name,
            version_text(plugin->version).c_str(), path.c_str());
 }
@@ -191,12 +191,15 @@ void load_plugins(const char* directories, std::span<const Provider* const> ours
     for (const std::string& path : files_of(directory))
       if (fi_provider* plugin = load_file(path); plugin != nullptr) admit(plugin, path, out);
   }
-  for (const Foreign& foreign : out.plugins) add_layers(foreign, out);
+  for (const Foreign& foreign : out.plugins) {
+    add_layers(foreign, out);
+    out.plugin_list.push_back(&foreign);
+  }
 }
 
 const Loaded& loaded() {
   if (loading_here) {
-    static const Loaded ours_alone{{}, {providers().begin(), providers().end()}, {}};
+    static const Loaded ours_alone{{}, {providers().begin(), providers().end()}, {}, {}};
     return ours_alone;
   }
   static const Loaded& all = *load_once();

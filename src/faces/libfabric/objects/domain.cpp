@@ -4,13 +4,13 @@
 #include <cstring>
 
 #include "core/atomic.hpp"
+#include "faces/libfabric/discovery/link_name.hpp"
 #include "faces/libfabric/discovery/match.hpp"
 #include "faces/libfabric/discovery/opened.hpp"
 #include "faces/libfabric/discovery/placed.hpp"
-#include "faces/libfabric/endpoints/device.hpp"
-#include "faces/libfabric/endpoints/link_name.hpp"
+#include "faces/libfabric/discovery/progress_choice.hpp"
+#include "faces/libfabric/objects/domain_device.hpp"
 #include "faces/libfabric/objects/objects.hpp"
-#include "faces/libfabric/objects/progress_choice.hpp"
 #include "faces/libfabric/objects/work_queue.hpp"
 
 namespace weft::fi {

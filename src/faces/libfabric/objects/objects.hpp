@@ -80,7 +80,7 @@ inline bool busy(const Users& users) noexcept { return users.load(std::memory_or
 
 struct Eq;
 struct Wait;
-class DomainDevice;  // device.hpp
+class DomainDevice;  // domain_device.hpp
 class WorkQueue;     // work_queue.hpp
 
 struct Fabric;
@@ -349,9 +349,6 @@ inline bool is_of(const Domain& domain, ::fid* fid) noexcept {
   if (const Av* av = av_of(fid)) return &av->domain == &domain;
   return true;
 }
-
-// fi_fabric(3): opens the fabric of a provider. attr->name and attr->api_version are used. 0 or -FI_E*.
-int open_fabric(const Provider& provider, fi_fabric_attr* attr, fid_fabric** fabric, void* context);
 
 // Openers of the other files; all return 0 or -FI_E* and log why.
 int open_domain(Fabric& fabric, fi_info* info, fid_domain** domain, void* context);

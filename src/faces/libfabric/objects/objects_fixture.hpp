@@ -10,6 +10,7 @@
 #include <string>
 
 #include "faces/libfabric/objects/objects.hpp"
+#include "faces/libfabric/objects/open_fabric.hpp"
 
 namespace weft::fi::test {
 

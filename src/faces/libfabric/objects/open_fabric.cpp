@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Fabrics at the C ABI (fi_fabric(3)) and the entries that objects without an operation share. Must not
 // know which links exist.
+#include "faces/libfabric/objects/open_fabric.hpp"
 #include "faces/libfabric/discovery/opened.hpp"
-#include "faces/libfabric/entry/fabric.hpp"
 #include "faces/libfabric/objects/objects.hpp"
 
 namespace weft::fi {

@@ -19,7 +19,7 @@
 
 #include "base/lasting.hpp"
 #include "base/settings.hpp"
-#include "faces/libfabric/discovery/getinfo.hpp"
+#include "faces/libfabric/text/provider_names.hpp"
 #include "faces/libfabric/text/tostr.hpp"
 #include "os/setting_file.hpp"
 

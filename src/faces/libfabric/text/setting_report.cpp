@@ -9,9 +9,9 @@
 #include <string_view>
 
 #include "base/settings.hpp"
-#include "faces/libfabric/discovery/getinfo.hpp"
 #include "faces/libfabric/text/log.hpp"
 #include "faces/libfabric/text/param.hpp"
+#include "faces/libfabric/text/provider_names.hpp"
 #include "faces/libfabric/text/tostr.hpp"
 #include "os/setting_file.hpp"
 #include "providers/place.hpp"

@@ -3,7 +3,7 @@
 // Must not know where it goes.
 #include "faces/libfabric/text/tostr_attr.hpp"
 
-#include "faces/libfabric/discovery/info.hpp"
+#include "faces/libfabric/text/raw.hpp"
 
 namespace weft::fi {
 namespace {

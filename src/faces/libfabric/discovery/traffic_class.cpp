@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Labels and code points.
-#include "faces/libfabric/objects/traffic_class.hpp"
+#include "faces/libfabric/discovery/traffic_class.hpp"
 
 #include "faces/libfabric/discovery/info.hpp"
 
