@@ -47,6 +47,7 @@ static const char* const names[] = {
     "no_mtu",
     "missing_attribute",
     "not_global",
+    "no_gid",
     "gid_9",
     "domain_in_use",
     "queue_in_use",
@@ -122,10 +123,11 @@ static int refused_call(void) {
     call(
         "ibv_modify_qp",
         ibv_modify_qp(asker.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-  } else if (is("no_mtu") || is("missing_attribute") || is("not_global")) {
+  } else if (is("no_mtu") || is("missing_attribute") || is("not_global") || is("no_gid")) {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR, .path_mtu = is("no_mtu") ? 0 : IBV_MTU_1024, .dest_qp_num = 77};
     if (is("not_global")) path.is_global = 0;
+    if (is("no_gid")) path = path_to((union ibv_gid){{0}}, 0);
     attr.ah_attr = path;
     CHECK(to_init(asker.qp, 0) == 0);
     call("ibv_modify_qp",

@@ -70,6 +70,7 @@ mistake port_2 "ibv_modify_qp: Invalid argument" "there is only port 1" -
 mistake no_mtu "ibv_modify_qp: Invalid argument" "path MTU is 1 to 5" -
 mistake missing_attribute "ibv_modify_qp: Invalid argument" "INIT to RTR needs min RNR timer" -
 mistake not_global "ibv_modify_qp: Invalid argument" "RoCE names peers by GID: is_global is 0" -
+mistake no_gid "ibv_modify_qp: Invalid argument" "the peer's GID is all zeros" -
 mistake gid_9 "ibv_query_gid: Invalid argument" "no GID of this index" -
 mistake domain_in_use "ibv_dealloc_pd: Device or resource busy" "2 objects .*use the domain" -
 mistake queue_in_use "ibv_destroy_cq: Device or resource busy" "use the completion queue" -

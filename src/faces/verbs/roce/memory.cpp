@@ -338,6 +338,9 @@ Result<roce::AddressVector> address_vector_of(Opened& own, const ibv_ah_attr& at
     return Error{
         EINVAL, "sgid_index " + std::to_string(to.source_index) + " has no GID" +
                     (to.source_index == 0 ? "" : " (GIDs 1 and 2 are there with WEFT_VERBS_STANDARD_GID=1)")};
+  if (to.destination == roce::Gid{})
+    return Error{EINVAL,
+                 "the peer's GID is all zeros: it was not exchanged, or ibv_query_gid failed there (dgid)"};
   if (link::roce::is_group(to.destination)) {
     const Guard guard(own.lock());
     auto group = own.device().reach(to.source_index, to.destination);
