@@ -99,6 +99,17 @@ if(files AND TARGET weft)
   weft_gtest(weft_tool_test tool unit ${WEFT_TEST_ENV})
 endif()
 
+# --- kernel: the headers of kernel/ that say what travels, compiled in user space, against those of the library ---
+if("link" IN_LIST WEFT_ROOMS)
+  weft_unit(weft_kernel_wire_test weft_link kernel tests/kernel/wire_test.cpp tests/kernel/wire_kernel.c tests/kernel/wire_block_target.c)
+  target_include_directories(weft_kernel_wire_test PRIVATE tests/kernel examples)
+  set_source_files_properties(tests/kernel/wire_kernel.c PROPERTIES COMPILE_OPTIONS
+    "-std=gnu11;-isystem${PROJECT_SOURCE_DIR}/tests/kernel/include;-isystem${PROJECT_SOURCE_DIR}/kernel/include;-isystem${PROJECT_SOURCE_DIR}/kernel")
+  # Its main() has another name here.
+  set_source_files_properties(tests/kernel/wire_block_target.c PROPERTIES COMPILE_OPTIONS "-D_GNU_SOURCE;-Wno-return-type")
+  target_link_libraries(weft_kernel_wire_test PRIVATE PkgConfig::LIBFABRIC)
+endif()
+
 # --- conformance: one program against the standard interface, over our drop-in, once for each provider ---
 if(TARGET weft_conformance AND TARGET weft_compat)
   add_dependencies(weft_conformance weft_compat)

@@ -38,6 +38,7 @@ def tests() -> "list[tuple[str, list[str]]]":
         name = room.replace("/", "_")
         found += [(f"{name}: {case}", [f"weft_{name}_test"]) for case in cases(ROOT / "src" / room, "*_test.cpp")]
     found += [(f"tool: {case}", ["weft_tool_test"]) for case in cases(ROOT / "tools/weft", "*_test.cpp")]
+    found += [(f"kernel: {case}", ["weft_kernel_wire_test"]) for case in cases(ROOT / "tests/kernel", "*_test.cpp")]
     conformance = cases(ROOT / "tests/conformance", "*.cpp")
     found += [(f"{provider}: {case}", ["weft_conformance"]) for provider in providers() for case in conformance]
     programs = {path.stem for path in (ROOT / "tests/system").glob("*.cpp")}

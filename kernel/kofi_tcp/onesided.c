@@ -275,19 +275,20 @@ int ktcp_on_atomic(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *a
 	op = le32_to_cpu(atomic.op);
 	kind = le32_to_cpu(atomic.kind);
 	bytes = ktcp_take_targets(&at, &left, le32_to_cpu(atomic.targets), &access);
-	if (bytes < 0 || kind > 2)
+	if (bytes < 0 || kind > KT_ATOMIC_COMPARE)
 		return ktcp_malformed(ep);
 	reads_only = op == FI_ATOMIC_READ;
-	rights = (reads_only ? 0 : FI_REMOTE_WRITE) | (kind ? FI_REMOTE_READ : 0);
+	rights = (reads_only ? 0 : FI_REMOTE_WRITE) |
+		 (kind != KT_ATOMIC_WRITE ? FI_REMOTE_READ : 0);
 	err = ktcp_check_access(ep, &access, rights);
 	if (err)
 		return ktcp_done(ep, head->a, err);
 	operand = reads_only ? 0 : bytes;
-	compare = kind == 2 ? bytes : 0;
+	compare = kind == KT_ATOMIC_COMPARE ? bytes : 0;
 	if (bytes > KOFI_ATOMIC_BYTES_MAX || bytes != le64_to_cpu(atomic.bytes) ||
 	    left != operand + compare)
 		return ktcp_done(ep, head->a, EINVAL);
-	if (!kofi_atomic_valid(datatype, op, kind, kind == 2))
+	if (!kofi_atomic_valid(datatype, op, kind != KT_ATOMIC_WRITE, kind == KT_ATOMIC_COMPARE))
 		return ktcp_done(ep, head->a, EOPNOTSUPP);
 	result = kmalloc(KOFI_ATOMIC_BYTES_MAX, GFP_KERNEL);
 	if (!result)
@@ -296,7 +297,7 @@ int ktcp_on_atomic(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *a
 			   compare ? at + operand : NULL, result);
 	if (!err)
 		ktcp_note_remote(ep, FI_ATOMIC, !reads_only, bytes, false, 0);
-	if (err || !kind)
+	if (err || kind == KT_ATOMIC_WRITE)
 		err = ktcp_done(ep, head->a, err);
 	else
 		err = ktcp_say(ep, KT_REPLY, 0, head->a, 0, result, bytes);

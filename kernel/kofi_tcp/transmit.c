@@ -130,7 +130,9 @@ static struct ktcp_frame *frame_atomic(struct ktcp_op *op)
 	u32 len = op->vec.len, prefix = sizeof(struct ktcp_atomic) + sizeof(struct ktcp_target);
 	struct ktcp_frame *frame = frame_new(prefix + op->copy_len, GFP_NOIO);
 	struct ktcp_atomic atomic = { cpu_to_le32(msg->datatype), cpu_to_le32(msg->op),
-				      cpu_to_le32(msg->compare ? 2 : msg->result ? 1 : 0),
+				      cpu_to_le32(msg->compare ? KT_ATOMIC_COMPARE :
+						  msg->result ? KT_ATOMIC_FETCH :
+								KT_ATOMIC_WRITE),
 				      cpu_to_le32(1), cpu_to_le64(len) };
 	struct ktcp_target target = { cpu_to_le64(msg->addr), cpu_to_le64(len),
 				      cpu_to_le64(msg->key) };

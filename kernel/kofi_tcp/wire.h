@@ -55,6 +55,8 @@ struct ktcp_target {
 	__le64	address, length, key;
 };
 
+enum ktcp_atomic_kind { KT_ATOMIC_WRITE, KT_ATOMIC_FETCH, KT_ATOMIC_COMPARE };
+
 struct ktcp_atomic {
 	__le32	datatype, op, kind, targets;
 	__le64	bytes;
