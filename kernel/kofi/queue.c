@@ -8,8 +8,11 @@
  */
 #include "internal.h"
 
+#include <kofi/handler.h>
+
 #include <linux/log2.h>
 #include <linux/mm.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 #include "trace.h"
@@ -38,6 +41,7 @@ struct kofi_cq {
 	bool			overrun;
 	struct cq_slot		*slots;
 	void			(*handler)(struct fid_cq *cq, void *context);
+	bool			noio;
 	struct work_struct	work;
 	u64			written;
 	u64			errors;
@@ -209,7 +213,11 @@ static void cq_work(struct work_struct *work)
 {
 	struct kofi_cq *cq = container_of(work, struct kofi_cq, work);
 
+	unsigned int noio = cq->noio ? memalloc_noio_save() : 0;
+
 	cq->handler(&cq->cq, cq->cq.fid.context);
+	if (cq->noio)
+		memalloc_noio_restore(noio);
 }
 
 static void cq_close(struct fid *fid)
@@ -252,6 +260,7 @@ int kofi_cq_new(const struct fi_cq_attr *attr, struct fid_cq **out)
 	cq->mask = size - 1;
 	cq->entry_size = entry_sizes[format];
 	cq->handler = attr ? attr->handler : NULL;
+	cq->noio = attr && attr->noio;
 	INIT_WORK(&cq->work, cq_work);
 	cq->cq.ops = &cq_ops;
 	cq->cq.fid.ops = &cq_fid_ops;
@@ -542,6 +551,50 @@ ssize_t fi_eq_sread(struct fid_eq *eq, u32 *event, void *buf, size_t len, int ti
 	return answer;
 }
 EXPORT_SYMBOL_GPL(fi_eq_sread);
+
+/* False: nothing was there. */
+static bool take_event(struct fid_eq *eq, void *of,
+		       void (*on_event)(void *of, const struct kofi_cm_event *event))
+{
+	struct {
+		struct fi_eq_cm_entry	entry;
+		u8			data[64];
+	} buf;
+	struct fi_eq_err_entry error = {};
+	struct kofi_cm_event event = {};
+	ssize_t len = fi_eq_read(eq, &event.type, &buf, sizeof(buf), 0);
+
+	if (len == -FI_EAVAIL && fi_eq_readerr(eq, &error, 0) > 0) {
+		event.fid = error.fid;
+		event.err = error.err;
+		event.reason = error.prov_errno;
+		if (error.fid->fclass == FI_CLASS_EP)
+			on_event(of, &event);
+		return true;
+	}
+	if (len < (ssize_t)sizeof(buf.entry))
+		return false;
+	event.fid = buf.entry.fid;
+	event.info = event.type == FI_CONNREQ ? buf.entry.info : NULL;
+	event.data = buf.data;
+	event.len = len - sizeof(buf.entry);
+	on_event(of, &event);
+	fi_freeinfo(event.info);
+	return true;
+}
+
+void kofi_eq_drain(struct fid_eq *eq, struct mutex *lock, void *of,
+		   void (*on_event)(void *of, const struct kofi_cm_event *event))
+{
+	bool more = true;
+
+	while (more) {
+		mutex_lock(lock);
+		more = take_event(eq, of, on_event);
+		mutex_unlock(lock);
+	}
+}
+EXPORT_SYMBOL_GPL(kofi_eq_drain);
 
 /* --- counters --- */
 

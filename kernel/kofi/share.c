@@ -303,25 +303,27 @@ struct fi_info *kofi_offer_new(const struct kofi_offer *offer, enum fi_ep_type t
 			       const void *src, const void *dest)
 {
 	struct fi_info *info = kofi_info_new(NULL, src, offer->addrlen, dest, offer->addrlen);
+	size_t iov_limit = offer->iov_limit ?: SIZE_MAX;
 
 	if (!info)
 		return NULL;
 	info->caps = offer->caps;
 	info->addr_format = offer->addr_format;
 	*info->tx_attr = (struct fi_tx_attr){ .caps = offer->caps, .msg_order = offer->order,
-		.inject_size = offer->inject_size, .size = offer->size, .iov_limit = SIZE_MAX,
+		.inject_size = offer->inject_size, .size = offer->size, .iov_limit = iov_limit,
 		.rma_iov_limit = offer->rma_iov_limit };
 	*info->rx_attr = (struct fi_rx_attr){ .caps = offer->caps, .msg_order = offer->order,
-		.size = offer->size, .iov_limit = SIZE_MAX,
+		.size = offer->size, .iov_limit = iov_limit,
 		.total_buffered_recv = offer->buffered };
 	*info->ep_attr = (struct fi_ep_attr){ .type = type, .protocol = offer->protocol,
 		.protocol_version = 1, .max_msg_size = offer->max_msg_size };
 	*info->domain_attr = (struct fi_domain_attr){
 		.threading = FI_THREAD_SAFE, .control_progress = FI_PROGRESS_AUTO,
 		.data_progress = FI_PROGRESS_AUTO, .resource_mgmt = FI_RM_ENABLED,
-		.av_type = FI_AV_TABLE, .mr_key_size = 8, .cq_data_size = 8 };
+		.mr_mode = offer->mr_mode, .av_type = FI_AV_TABLE, .mr_key_size = 8,
+		.cq_data_size = offer->cq_data_size ?: 8 };
 	strscpy(info->domain_attr->name, offer->name, FI_NAME_MAX);
-	strscpy(info->fabric_attr->name, offer->name, FI_NAME_MAX);
+	strscpy(info->fabric_attr->name, offer->fabric ?: offer->name, FI_NAME_MAX);
 	return info;
 }
 EXPORT_SYMBOL_GPL(kofi_offer_new);

@@ -2,7 +2,7 @@
 /*
  * kofi_blk between its files.
  *
- * kblk_dev.lock, a mutex: configuration, connect, disconnect. kblk_dev.session,
+ * kblk_dev.config.lock, a mutex: configuration, connect, disconnect. kblk_dev.session,
  * a mutex: connections come and go under it (the work item, disconnect).
  * kblk_queue.rx, a mutex: one reader of the connection's queue. Order as named.
  *
@@ -14,9 +14,9 @@
 #define _KOFI_BLK_H
 
 #include <kofi/block.h>
-#include <kofi/data.h>
+#include <kofi/block_config.h>
+#include <kofi/handler.h>
 #include <linux/blk-mq.h>
-#include <linux/configfs.h>
 #include <linux/mutex.h>
 #include <linux/workqueue.h>
 
@@ -66,11 +66,7 @@ struct kblk_cmd {
 };
 
 struct kblk_dev {
-	struct config_item	item;
-	struct mutex		lock;
-	char			provider[FI_NAME_MAX];
-	char			address[64];
-	char			service[16];
+	struct kofi_block_config config;	/* in_use: there is a disk */
 	char			export[KBLK_EXPORT_MAX];
 	u32			queue_count, depth;
 	u32			timeout_s;	/* of a command: then the connections are cut */

@@ -18,30 +18,10 @@ struct workqueue_struct *kblk_wq;
 
 static struct kblk_dev *to_dev(struct config_item *item)
 {
-	return container_of(item, struct kblk_dev, item);
+	return container_of(item, struct kblk_dev, config.item);
 }
 
 /* --- what is configured: only while there is no disk --- */
-
-static ssize_t store_text(struct config_item *item, char *to, size_t room, const char *page,
-			  size_t len)
-{
-	struct kblk_dev *dev = to_dev(item);
-	size_t bytes = len && page[len - 1] == '\n' ? len - 1 : len;
-	ssize_t status = len;
-
-	if (bytes >= room)
-		return -ENAMETOOLONG;
-	mutex_lock(&dev->lock);
-	if (dev->disk) {
-		status = -EBUSY;
-	} else {
-		memset(to, 0, room);
-		memcpy(to, page, bytes);
-	}
-	mutex_unlock(&dev->lock);
-	return status;
-}
 
 static ssize_t store_number(struct config_item *item, u32 *to, u32 least, u32 most,
 			    const char *page, size_t len)
@@ -55,27 +35,14 @@ static ssize_t store_number(struct config_item *item, u32 *to, u32 least, u32 mo
 		return status;
 	if (number < least || number > most)
 		return -ERANGE;
-	mutex_lock(&dev->lock);
-	if (dev->disk)
+	mutex_lock(&dev->config.lock);
+	if (dev->config.in_use)
 		status = -EBUSY;
 	else
 		*to = number;
-	mutex_unlock(&dev->lock);
+	mutex_unlock(&dev->config.lock);
 	return status ?: len;
 }
-
-#define TEXT(name)								\
-static ssize_t kblk_##name##_show(struct config_item *item, char *page)		\
-{										\
-	return sprintf(page, "%s\n", to_dev(item)->name);			\
-}										\
-static ssize_t kblk_##name##_store(struct config_item *item, const char *page,	\
-				   size_t len)					\
-{										\
-	return store_text(item, to_dev(item)->name, sizeof(to_dev(item)->name),	\
-			  page, len);						\
-}										\
-CONFIGFS_ATTR(kblk_, name)
 
 #define NUMBER(name, member, least, most)					\
 static ssize_t kblk_##name##_show(struct config_item *item, char *page)		\
@@ -89,10 +56,8 @@ static ssize_t kblk_##name##_store(struct config_item *item, const char *page,	\
 }										\
 CONFIGFS_ATTR(kblk_, name)
 
-TEXT(provider);
-TEXT(address);
-TEXT(service);
-TEXT(export);
+KOFI_BLOCK_TEXTS(kblk_);
+KOFI_BLOCK_TEXT(kblk_, export, to_dev(item)->export);
 NUMBER(queues, queue_count, 1, KBLK_QUEUES_MAX);
 NUMBER(depth, depth, 1, KBLK_DEPTH_MAX);
 NUMBER(timeout, timeout_s, 1, 3600);
@@ -104,7 +69,7 @@ static int connect_dev(struct kblk_dev *dev)
 {
 	int status;
 
-	lockdep_assert_held(&dev->lock);
+	lockdep_assert_held(&dev->config.lock);
 	if (dev->disk)
 		return -EISCONN;
 	status = kblk_session_open(dev);
@@ -130,7 +95,7 @@ static int connect_dev(struct kblk_dev *dev)
 
 static int disconnect_dev(struct kblk_dev *dev, bool force)
 {
-	lockdep_assert_held(&dev->lock);
+	lockdep_assert_held(&dev->config.lock);
 	if (!dev->disk)
 		return -ENOTCONN;
 	if (!force && disk_openers(dev->disk))
@@ -160,11 +125,11 @@ static ssize_t kblk_connect_store(struct config_item *item, const char *page, si
 
 	if (status)
 		return status;
-	mutex_lock(&dev->lock);
+	mutex_lock(&dev->config.lock);
 	status = wanted ? connect_dev(dev) : disconnect_dev(dev, false);
-	mutex_unlock(&dev->lock);
-	/* FI_E* have no meaning to whoever writes files. */
-	return status <= -FI_EOTHER && status >= -FI_EOVERRUN ? -EIO : status ?: len;
+	dev->config.in_use = dev->disk;
+	mutex_unlock(&dev->config.lock);
+	return kofi_block_stored(status, len);
 }
 CONFIGFS_ATTR(kblk_, connect);
 
@@ -173,10 +138,10 @@ static ssize_t kblk_device_show(struct config_item *item, char *page)
 	struct kblk_dev *dev = to_dev(item);
 	ssize_t len = 0;
 
-	mutex_lock(&dev->lock);
+	mutex_lock(&dev->config.lock);
 	if (dev->disk)
 		len = sprintf(page, "/dev/%s\n", dev->disk->disk_name);
-	mutex_unlock(&dev->lock);
+	mutex_unlock(&dev->config.lock);
 	return len;
 }
 CONFIGFS_ATTR_RO(kblk_, device);
@@ -212,10 +177,10 @@ static void dev_release(struct config_item *item)
 {
 	struct kblk_dev *dev = to_dev(item);
 
-	mutex_lock(&dev->lock);
+	mutex_lock(&dev->config.lock);
 	if (dev->disk)
 		disconnect_dev(dev, true);
-	mutex_unlock(&dev->lock);
+	mutex_unlock(&dev->config.lock);
 	cancel_delayed_work_sync(&dev->work);
 	kfree(dev);
 }
@@ -232,16 +197,13 @@ static struct config_item *make_dev(struct config_group *group, const char *name
 
 	if (!dev)
 		return ERR_PTR(-ENOMEM);
-	mutex_init(&dev->lock);
 	mutex_init(&dev->session);
 	INIT_DELAYED_WORK(&dev->work, kblk_session_work);
-	strscpy(dev->provider, "kofi_tcp", sizeof(dev->provider));
-	strscpy(dev->service, "4710", sizeof(dev->service));
 	dev->queue_count = min_t(u32, num_online_cpus(), 4);
 	dev->depth = 64;
 	dev->timeout_s = 30;
-	config_item_init_type_name(&dev->item, name, &dev_type);
-	return &dev->item;
+	kofi_block_config_init(&dev->config, name, &dev_type);
+	return &dev->config.item;
 }
 
 static struct configfs_group_operations group_ops = { .make_item = make_dev };
@@ -260,9 +222,7 @@ static int __init kblk_init(void)
 	kblk_wq = alloc_workqueue("kofi_blk", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
 	if (!kblk_wq)
 		return -ENOMEM;
-	config_group_init(&subsystem.su_group);
-	mutex_init(&subsystem.su_mutex);
-	status = configfs_register_subsystem(&subsystem);
+	status = kofi_block_config_register(&subsystem);
 	if (status)
 		destroy_workqueue(kblk_wq);
 	return status;

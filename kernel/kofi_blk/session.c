@@ -138,11 +138,17 @@ static void on_data(struct kblk_queue *queue, u32 data, size_t len)
 		    !(cmd->wire.flags & KBLK_INLINE) && len && len <= cmd->bytes);
 }
 
-static void on_entry(struct kblk_queue *queue, const struct fi_cq_tagged_entry *entry)
+/* An operation that failed, sent or not: if there is no answer, the cut sends it again. */
+static void on_entry(void *of, const struct fi_cq_tagged_entry *entry, int err, int reason)
 {
+	struct kblk_queue *queue = of;
 	void *context = entry->op_context;
 
-	if (is_frame(queue, context))
+	if (err) {
+		if (context && !is_frame(queue, context))
+			kblk_cmd_put(context);
+		queue_dead(queue);
+	} else if (is_frame(queue, context))
 		on_message(queue, context, entry->len);
 	else if (context)
 		kblk_cmd_put(context);
@@ -150,38 +156,14 @@ static void on_entry(struct kblk_queue *queue, const struct fi_cq_tagged_entry *
 		on_data(queue, entry->data, entry->len);
 }
 
-static void queue_poll(struct kblk_queue *queue)
+static void queue_poll(struct fid_cq *cq, void *context)
 {
-	struct fi_cq_tagged_entry entry;
-	struct fi_cq_err_entry error;
-	ssize_t got;
+	struct kblk_queue *queue = context;
 
 	mutex_lock(&queue->rx);
-	for (;;) {
-		got = fi_cq_read(queue->cq, &entry, 1);
-		if (got == 1) {
-			on_entry(queue, &entry);
-		} else if (got == -FI_EAVAIL && fi_cq_readerr(queue->cq, &error, 0) == 1) {
-			if (error.op_context && !is_frame(queue, error.op_context)) {
-				/* Sent or not: if there is no answer, it is sent again. */
-				kblk_cmd_put(error.op_context);
-			}
-			queue_dead(queue);
-		} else {
-			if (got == -FI_EOVERRUN)
-				queue_dead(queue);
-			break;
-		}
-	}
+	if (kofi_cq_drain(cq, queue, on_entry) == -FI_EOVERRUN)
+		queue_dead(queue);
 	mutex_unlock(&queue->rx);
-}
-
-static void cq_handler(struct fid_cq *cq, void *context)
-{
-	unsigned int noio = memalloc_noio_save();
-
-	queue_poll(context);
-	memalloc_noio_restore(noio);
 }
 
 /* --- connections --- */
@@ -222,7 +204,7 @@ static void queue_close(struct kblk_queue *queue)
 	queue->ep = NULL;
 	mutex_unlock(&queue->rx);
 	if (queue->cq) {
-		queue_poll(queue);	/* answers that had come count */
+		queue_poll(queue->cq, queue);	/* answers that had come count */
 		WARN_ON(fi_close(&queue->cq->fid));
 	}
 	queue->cq = NULL;
@@ -235,7 +217,8 @@ static int queue_open(struct kblk_queue *queue)
 {
 	struct kblk_dev *dev = queue->dev;
 	/* Receives, sends, and the data that answer reads. */
-	struct fi_cq_attr attr = { .size = 4 * dev->depth, .handler = cq_handler };
+	struct fi_cq_attr attr = { .size = 4 * dev->depth, .handler = queue_poll,
+				   .noio = true };
 	int status, i;
 
 	queue->dead = false;
@@ -473,25 +456,6 @@ void kblk_session_work(struct work_struct *work)
 
 /* --- the session --- */
 
-static int find_provider(struct kblk_dev *dev)
-{
-	struct fi_info *hints = fi_allocinfo();
-	int status;
-
-	if (!hints)
-		return -ENOMEM;
-	strscpy(hints->fabric_attr->prov_name, dev->provider, FI_NAME_MAX);
-	hints->ep_attr->type = FI_EP_MSG;
-	hints->caps = FI_MSG | FI_RMA;
-	hints->tx_attr->inject_size = sizeof(struct kblk_command);
-	hints->domain_attr->cq_data_size = 4;
-	hints->ep_attr->max_msg_size = KBLK_IO_MAX;
-	status = fi_getinfo(FI_VERSION(1, 17), *dev->address ? dev->address : NULL, dev->service,
-			    0, hints, &dev->info);
-	fi_freeinfo(hints);
-	return status;
-}
-
 void kblk_session_close(struct kblk_dev *dev)
 {
 	u32 i;
@@ -514,7 +478,7 @@ void kblk_session_close(struct kblk_dev *dev)
 
 int kblk_session_open(struct kblk_dev *dev)
 {
-	int status = find_provider(dev);
+	int status = kofi_block_getinfo(&dev->config, 0, sizeof(struct kblk_command), &dev->info);
 	u32 i;
 
 	if (status)

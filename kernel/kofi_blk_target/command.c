@@ -401,9 +401,11 @@ static void on_command(struct kbt_conn *conn, struct kbt_receive *receive, size_
 	}
 }
 
-static void on_entry(struct kbt_conn *conn, void *context, size_t len, int err)
+static void on_entry(void *of, const struct fi_cq_tagged_entry *entry, int err, int reason)
 {
+	void *context = entry->op_context;
 	struct kbt_slot *slot = context;
+	struct kbt_conn *conn = of;
 
 	if (!context) {
 		if (err)	/* an answer that was injected */
@@ -416,7 +418,7 @@ static void on_entry(struct kbt_conn *conn, void *context, size_t len, int err)
 		if (err)
 			kbt_cut(conn);
 	} else if (slot->kind == KBT_RECEIVE) {
-		on_command(conn, context, len);
+		on_command(conn, context, entry->len);
 	} else if (slot->command.op == KBLK_WRITE) {
 		slot->fetched = true;
 		execute_soon(slot);
@@ -425,22 +427,12 @@ static void on_entry(struct kbt_conn *conn, void *context, size_t len, int err)
 	}
 }
 
-void kbt_poll(struct kbt_conn *conn)
+void kbt_poll(struct fid_cq *cq, void *context)
 {
-	struct fi_cq_tagged_entry entry;
-	struct fi_cq_err_entry error;
-	ssize_t got;
+	struct kbt_conn *conn = context;
 
 	mutex_lock(&conn->rx);
 	conn->burst = 0;
-	for (;;) {
-		got = fi_cq_read(conn->cq, &entry, 1);
-		if (got == 1)
-			on_entry(conn, entry.op_context, entry.len, 0);
-		else if (got == -FI_EAVAIL && fi_cq_readerr(conn->cq, &error, 0) == 1)
-			on_entry(conn, error.op_context, 0, error.err);
-		else
-			break;
-	}
+	kofi_cq_drain(cq, conn, on_entry);
 	mutex_unlock(&conn->rx);
 }

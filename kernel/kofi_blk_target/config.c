@@ -21,50 +21,15 @@ u64 kbt_epoch;
 
 static struct kbt_dev *to_dev(struct config_item *item)
 {
-	return container_of(item, struct kbt_dev, item);
+	return container_of(item, struct kbt_dev, config.item);
 }
 
-static ssize_t store_text(struct config_item *item, char *to, size_t room, const char *page,
-			  size_t len)
-{
-	struct kbt_dev *dev = to_dev(item);
-	size_t bytes = len && page[len - 1] == '\n' ? len - 1 : len;
-	ssize_t status = len;
-
-	if (bytes >= room)
-		return -ENAMETOOLONG;
-	mutex_lock(&dev->lock);
-	if (dev->enabled) {
-		status = -EBUSY;
-	} else {
-		memset(to, 0, room);
-		memcpy(to, page, bytes);
-	}
-	mutex_unlock(&dev->lock);
-	return status;
-}
-
-#define TEXT(name)								\
-static ssize_t kbt_##name##_show(struct config_item *item, char *page)		\
-{										\
-	return sprintf(page, "%s\n", to_dev(item)->name);			\
-}										\
-static ssize_t kbt_##name##_store(struct config_item *item, const char *page,	\
-				  size_t len)					\
-{										\
-	return store_text(item, to_dev(item)->name, sizeof(to_dev(item)->name),	\
-			  page, len);						\
-}										\
-CONFIGFS_ATTR(kbt_, name)
-
-TEXT(provider);
-TEXT(address);
-TEXT(service);
-TEXT(path);
+KOFI_BLOCK_TEXTS(kbt_);
+KOFI_BLOCK_TEXT(kbt_, path, to_dev(item)->path);
 
 static ssize_t kbt_enable_show(struct config_item *item, char *page)
 {
-	return sprintf(page, "%d\n", to_dev(item)->enabled);
+	return sprintf(page, "%d\n", to_dev(item)->config.in_use);
 }
 
 static ssize_t kbt_enable_store(struct config_item *item, const char *page, size_t len)
@@ -75,15 +40,15 @@ static ssize_t kbt_enable_store(struct config_item *item, const char *page, size
 
 	if (status)
 		return status;
-	mutex_lock(&dev->lock);
-	if (wanted && !dev->enabled)
+	mutex_lock(&dev->config.lock);
+	if (wanted && !dev->config.in_use)
 		status = kbt_open(dev);
-	else if (!wanted && dev->enabled)
+	else if (!wanted && dev->config.in_use)
 		kbt_close(dev);
 	if (!status)
-		dev->enabled = wanted;
-	mutex_unlock(&dev->lock);
-	return status <= -FI_EOTHER && status >= -FI_EOVERRUN ? -EIO : status ?: len;
+		dev->config.in_use = wanted;
+	mutex_unlock(&dev->config.lock);
+	return kofi_block_stored(status, len);
 }
 CONFIGFS_ATTR(kbt_, enable);
 
@@ -111,7 +76,7 @@ static void dev_release(struct config_item *item)
 {
 	struct kbt_dev *dev = to_dev(item);
 
-	if (dev->enabled)
+	if (dev->config.in_use)
 		kbt_close(dev);
 	kfree(dev);
 }
@@ -128,14 +93,11 @@ static struct config_item *make_dev(struct config_group *group, const char *name
 
 	if (!dev)
 		return ERR_PTR(-ENOMEM);
-	mutex_init(&dev->lock);
 	mutex_init(&dev->cm);
 	INIT_LIST_HEAD(&dev->conns);
 	INIT_WORK(&dev->reap, kbt_reap);
-	strscpy(dev->provider, "kofi_tcp", sizeof(dev->provider));
-	strscpy(dev->service, "4710", sizeof(dev->service));
-	config_item_init_type_name(&dev->item, name, &dev_type);
-	return &dev->item;
+	kofi_block_config_init(&dev->config, name, &dev_type);
+	return &dev->config.item;
 }
 
 static struct configfs_group_operations group_ops = { .make_item = make_dev };
@@ -155,9 +117,7 @@ static int __init kbt_init(void)
 	kbt_wq = alloc_workqueue("kofi_blk_target", WQ_MEM_RECLAIM, 0);
 	if (!kbt_wq)
 		return -ENOMEM;
-	config_group_init(&subsystem.su_group);
-	mutex_init(&subsystem.su_mutex);
-	status = configfs_register_subsystem(&subsystem);
+	status = kofi_block_config_register(&subsystem);
 	if (status)
 		destroy_workqueue(kbt_wq);
 	return status;

@@ -12,7 +12,6 @@
 #include <linux/jhash.h>
 #include <linux/magic.h>
 #include <linux/mm.h>
-#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 /* --- the end of a connection --- */
@@ -45,7 +44,7 @@ static void conn_free(struct kbt_conn *conn)
 	conn->ep = NULL;
 	mutex_unlock(&conn->rx);
 	if (conn->cq) {
-		kbt_poll(conn);
+		kbt_poll(conn->cq, conn);
 		WARN_ON(fi_close(&conn->cq->fid));
 	}
 	for (i = 0; conn->receives && i < conn->depth; i++)
@@ -87,14 +86,6 @@ void kbt_reap(struct work_struct *work)
 
 /* --- the begin --- */
 
-static void cq_handler(struct fid_cq *cq, void *context)
-{
-	unsigned int noio = memalloc_noio_save();
-
-	kbt_poll(context);
-	memalloc_noio_restore(noio);
-}
-
 static int make_room(struct kbt_conn *conn)
 {
 	u32 i;
@@ -120,7 +111,7 @@ static int make_room(struct kbt_conn *conn)
 static int conn_open(struct kbt_conn *conn, struct fi_info *request)
 {
 	struct kbt_dev *dev = conn->dev;
-	struct fi_cq_attr attr = { .size = 4 * conn->depth, .handler = cq_handler };
+	struct fi_cq_attr attr = { .size = 4 * conn->depth, .handler = kbt_poll, .noio = true };
 	int status = make_room(conn), i;
 
 	if (!status)
@@ -219,36 +210,19 @@ static void on_request(struct kbt_dev *dev, struct fi_info *request, const void 
 		conn_free(conn);
 }
 
-/* Events are taken under cm: the one in hand names a connection that is still there. */
+static void on_event(void *of, const struct kofi_cm_event *event)
+{
+	if (event->err || event->type == FI_SHUTDOWN)
+		kbt_cut(event->fid->context);
+	else if (event->type == FI_CONNREQ)
+		on_request(of, event->info, event->data, event->len);
+}
+
 static void eq_handler(struct fid_eq *eq, void *context)
 {
-	struct {
-		struct fi_eq_cm_entry	entry;
-		u8			data[64];
-	} event;
-	struct fi_eq_err_entry error;
 	struct kbt_dev *dev = context;
-	bool more = true;
-	ssize_t len;
-	u32 type;
 
-	while (more) {
-		mutex_lock(&dev->cm);
-		error = (struct fi_eq_err_entry){};
-		len = fi_eq_read(eq, &type, &event, sizeof(event), 0);
-		if (len == -FI_EAVAIL && fi_eq_readerr(eq, &error, 0) > 0) {
-			if (error.fid->fclass == FI_CLASS_EP)
-				kbt_cut(error.fid->context);
-		} else if (len < (ssize_t)sizeof(event.entry)) {
-			more = false;
-		} else if (type == FI_CONNREQ) {
-			on_request(dev, event.entry.info, event.data, len - sizeof(event.entry));
-			fi_freeinfo(event.entry.info);
-		} else if (type == FI_SHUTDOWN) {
-			kbt_cut(event.entry.fid->context);
-		}
-		mutex_unlock(&dev->cm);
-	}
+	kofi_eq_drain(eq, &dev->cm, dev, on_event);
 }
 
 /* --- the device --- */
@@ -277,20 +251,9 @@ static int open_file(struct kbt_dev *dev)
 static int open_fabric(struct kbt_dev *dev)
 {
 	struct fi_eq_attr attr = { .handler = eq_handler };
-	struct fi_info *hints = fi_allocinfo();
-	int status;
+	int status = kofi_block_getinfo(&dev->config, FI_SOURCE, sizeof(struct kblk_answer),
+					&dev->info);
 
-	if (!hints)
-		return -ENOMEM;
-	strscpy(hints->fabric_attr->prov_name, dev->provider, FI_NAME_MAX);
-	hints->ep_attr->type = FI_EP_MSG;
-	hints->caps = FI_MSG | FI_RMA;
-	hints->tx_attr->inject_size = sizeof(struct kblk_answer);
-	hints->domain_attr->cq_data_size = 4;
-	hints->ep_attr->max_msg_size = KBLK_IO_MAX;
-	status = fi_getinfo(FI_VERSION(1, 17), *dev->address ? dev->address : NULL, dev->service,
-			    FI_SOURCE, hints, &dev->info);
-	fi_freeinfo(hints);
 	if (!status)
 		status = fi_fabric(dev->info->fabric_attr, &dev->fabric, NULL);
 	if (!status)

@@ -2,7 +2,7 @@
 /*
  * kofi_blk_target between its files.
  *
- * kbt_dev.lock, a mutex: configuration. kbt_dev.cm, a mutex: connections come
+ * kbt_dev.config.lock, a mutex: configuration. kbt_dev.cm, a mutex: connections come
  * and go under it. kbt_conn.rx, a mutex: one reader of a connection's queue,
  * and no call down but under it or from the work of a command. kbt_conn.lock:
  * free commands and pages, and that no work is queued once the connection is dead.
@@ -15,8 +15,8 @@
 #define _KOFI_BLK_TARGET_H
 
 #include <kofi/block.h>
-#include <kofi/data.h>
-#include <linux/configfs.h>
+#include <kofi/block_config.h>
+#include <kofi/handler.h>
 #include <linux/mutex.h>
 #include <linux/workqueue.h>
 
@@ -72,13 +72,8 @@ struct kbt_conn {
 };
 
 struct kbt_dev {
-	struct config_item	item;
-	struct mutex		lock;
-	char			provider[FI_NAME_MAX];
-	char			address[64];
-	char			service[16];
+	struct kofi_block_config config;	/* in_use: enabled */
 	char			path[256];
-	bool			enabled;
 
 	struct file		*file;
 	u64			bytes, volume;
@@ -107,7 +102,7 @@ void kbt_reap(struct work_struct *work);
 void kbt_cut(struct kbt_conn *conn);
 
 /* command.c */
-void kbt_poll(struct kbt_conn *conn);
+void kbt_poll(struct fid_cq *cq, void *conn);	/* a handler */
 int kbt_post(struct kbt_conn *conn, struct kbt_receive *receive);
 void kbt_slot_init(struct kbt_conn *conn, struct kbt_slot *slot);
 void kbt_slot_free(struct kbt_slot *slot);

@@ -122,11 +122,6 @@ struct rdm_conn *rdm_conn_for_locked(struct rdm_ep *ep, fi_addr_t addr)
 	return conn;
 }
 
-static void cq_handler(struct fid_cq *cq, void *context)
-{
-	rdm_poll(context);
-}
-
 static int buffers_new(struct rdm_conn *conn)
 {
 	unsigned int count = conn->out ? RDM_BUFFERS_OUT : RDM_BUFFERS_IN, i;
@@ -145,7 +140,7 @@ static int buffers_new(struct rdm_conn *conn)
 /* The endpoint below, up to its first receives. What was opened is closed by conn_free(). */
 static int conn_open(struct rdm_conn *conn, struct fi_info *info)
 {
-	struct fi_cq_attr attr = { .size = 2 * RDM_CONN_SIZE, .handler = cq_handler };
+	struct fi_cq_attr attr = { .size = 2 * RDM_CONN_SIZE, .handler = rdm_poll };
 	struct rdm_ep *ep = conn->ep;
 	int status = buffers_new(conn);
 
@@ -264,7 +259,7 @@ static void conn_free(struct rdm_conn *conn)
 	if (conn->lower)
 		WARN_ON(fi_close(&conn->lower->fid));
 	if (conn->cq) {
-		rdm_poll(conn);		/* what the close has completed */
+		rdm_poll(conn->cq, conn);	/* what the close has completed */
 		WARN_ON(fi_close(&conn->cq->fid));
 	}
 	conn_forget(conn, &gone);
@@ -332,44 +327,23 @@ static void rdm_work(struct work_struct *work)
 	memalloc_noio_restore(noio);
 }
 
-/*
- * Events are taken under cm: closing an endpoint below drops its events, so
- * that the one in hand names a connection that is still there.
- */
+static void on_event(void *of, const struct kofi_cm_event *event)
+{
+	if (event->err)
+		rdm_over(event->fid->context, event->err, event->reason);
+	else if (event->type == FI_CONNREQ)
+		accept_in(of, event->info, event->data, event->len);
+	else if (event->type == FI_CONNECTED)
+		connected(event->fid->context, event->data, event->len);
+	else
+		rdm_over(event->fid->context, EIO, KOFI_PE_CLOSED);
+}
+
 static void eq_handler(struct fid_eq *eq, void *context)
 {
-	struct {
-		struct fi_eq_cm_entry	entry;
-		u8			data[64];
-	} event;
-	struct fi_eq_err_entry error;
 	struct rdm_ep *ep = context;
-	struct rdm_conn *conn;
-	bool more = true;
-	ssize_t len;
-	u32 type;
 
-	while (more) {
-		mutex_lock(&ep->cm);
-		error = (struct fi_eq_err_entry){};
-		len = fi_eq_read(eq, &type, &event, sizeof(event), 0);
-		if (len == -FI_EAVAIL && fi_eq_readerr(eq, &error, 0) > 0) {
-			if (error.fid->fclass == FI_CLASS_EP)
-				rdm_over(error.fid->context, error.err, error.prov_errno);
-		} else if (len < (ssize_t)sizeof(event.entry)) {
-			more = false;
-		} else if (type == FI_CONNREQ) {
-			accept_in(ep, event.entry.info, event.data, len - sizeof(event.entry));
-			fi_freeinfo(event.entry.info);
-		} else {
-			conn = event.entry.fid->context;
-			if (type == FI_CONNECTED)
-				connected(conn, event.data, len - sizeof(event.entry));
-			else
-				rdm_over(conn, EIO, KOFI_PE_CLOSED);
-		}
-		mutex_unlock(&ep->cm);
-	}
+	kofi_eq_drain(eq, &ep->cm, ep, on_event);
 }
 
 /* --- the endpoint --- */

@@ -15,6 +15,7 @@
 #ifndef _KOFI_RDM_H
 #define _KOFI_RDM_H
 
+#include <kofi/handler.h>
 #include <kofi/provider.h>
 #include <linux/hashtable.h>
 #include <linux/mutex.h>
@@ -203,7 +204,7 @@ void rdm_drain(struct rdm_conn *conn);
 ssize_t rdm_cancel(struct fid_ep *ep, void *context);
 
 /* receive.c */
-void rdm_poll(struct rdm_conn *conn);
+void rdm_poll(struct fid_cq *cq, void *conn);	/* a handler */
 void rdm_unhold(struct rdm_conn *conn);
 int rdm_post_buffers(struct rdm_conn *conn);
 ssize_t rdm_post_recv(struct rdm_op *op);

@@ -314,10 +314,10 @@ static void on_op(struct rdm_conn *conn, struct rdm_op *op, int err, int reason)
 	}
 }
 
-static void on_entry(struct rdm_conn *conn, const struct fi_cq_tagged_entry *entry, int err,
-		     int reason)
+static void on_entry(void *of, const struct fi_cq_tagged_entry *entry, int err, int reason)
 {
 	struct rdm_io *io = entry->op_context;
+	struct rdm_conn *conn = of;
 
 	if (!io) {
 		if (!err && (entry->flags & FI_REMOTE_CQ_DATA))
@@ -332,25 +332,12 @@ static void on_entry(struct rdm_conn *conn, const struct fi_cq_tagged_entry *ent
 	}
 }
 
-void rdm_poll(struct rdm_conn *conn)
+void rdm_poll(struct fid_cq *cq, void *context)
 {
-	struct fi_cq_tagged_entry entry;
-	struct fi_cq_err_entry error;
-	ssize_t got;
+	struct rdm_conn *conn = context;
 
 	mutex_lock(&conn->rx);
-	for (;;) {
-		got = fi_cq_read(conn->cq, &entry, 1);
-		if (got == 1) {
-			on_entry(conn, &entry, 0, 0);
-		} else if (got == -FI_EAVAIL && fi_cq_readerr(conn->cq, &error, 0) == 1) {
-			entry = (struct fi_cq_tagged_entry){ .op_context = error.op_context,
-							     .flags = error.flags };
-			on_entry(conn, &entry, error.err, error.prov_errno);
-		} else {
-			break;
-		}
-	}
+	kofi_cq_drain(cq, conn, on_entry);
 	mutex_unlock(&conn->rx);
 	spin_lock_bh(&conn->ep->lock);
 	if (conn->state == RDM_OPEN && !list_empty(&conn->pending))

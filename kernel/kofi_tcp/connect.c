@@ -98,12 +98,12 @@ static int set_out(struct ktcp_ep *ep, const struct sockaddr *to, const void *pa
 	struct sockaddr_storage addr;
 	int status;
 
-	memcpy(&addr, to, ktcp_addr_len(to));
+	memcpy(&addr, to, kofi_ip_len(to));
 	status = ktcp_sock_new(to->sa_family, &ep->sock);
 	if (status)
 		return status;
 	if (ep->source.ss_family == to->sa_family)
-		status = kernel_bind(ep->sock, (struct sockaddr *)&ep->source, ktcp_addr_len(to));
+		status = kernel_bind(ep->sock, (struct sockaddr *)&ep->source, kofi_ip_len(to));
 	if (status) {
 		ktcp_sock_close(ep->sock);
 		ep->sock = NULL;
@@ -115,7 +115,7 @@ static int set_out(struct ktcp_ep *ep, const struct sockaddr *to, const void *pa
 	ep->deadline = jiffies + msecs_to_jiffies(KTCP_CONNECT_MS);
 	queue_delayed_work(ktcp_wq, &ep->timer, msecs_to_jiffies(KTCP_CONNECT_MS) + 1);
 	ktcp_sock_watch(ep->sock, &ep->work, ktcp_data_ready);
-	status = kernel_connect(ep->sock, (struct sockaddr *)&addr, ktcp_addr_len(to), O_NONBLOCK);
+	status = kernel_connect(ep->sock, (struct sockaddr *)&addr, kofi_ip_len(to), O_NONBLOCK);
 	/* What the network says is told as an event, like all that it says later. */
 	if (status && status != -EINPROGRESS)
 		refused_by_system(ep, -status);
@@ -127,7 +127,7 @@ static int ktcp_connect(struct fid_ep *fid_ep, const void *addr, const void *par
 	struct ktcp_ep *ep = to_ktcp(fid_ep);
 	int status = -EISCONN;
 
-	if (!addr || len > KT_SHAKE_DATA || !ktcp_addr_len(addr) || ep->handle)
+	if (!addr || len > KT_SHAKE_DATA || !kofi_ip_len(addr) || ep->handle)
 		return -EINVAL;
 	mutex_lock(&ep->io);
 	if (ep->state == KTCP_IDLE)
@@ -214,7 +214,7 @@ static int ktcp_getname(struct fid *fid, void *addr, size_t *len)
 	if (ep->sock)
 		kernel_getsockname(ep->sock, (struct sockaddr *)&name);
 	mutex_unlock(&ep->io);
-	return ktcp_name(&name, addr, len);
+	return kofi_give_ip_name(&name, addr, len);
 }
 
 static int ktcp_getpeer(struct fid_ep *fid_ep, void *addr, size_t *len)
@@ -227,7 +227,7 @@ static int ktcp_getpeer(struct fid_ep *fid_ep, void *addr, size_t *len)
 	if (ep->state == KTCP_OPEN)
 		status = kernel_getpeername(ep->sock, (struct sockaddr *)&name);
 	mutex_unlock(&ep->io);
-	return status < 0 ? -ENOTCONN : ktcp_name(&name, addr, len);
+	return status < 0 ? -ENOTCONN : kofi_give_ip_name(&name, addr, len);
 }
 
 const struct fi_ops_cm ktcp_cm_ops = {

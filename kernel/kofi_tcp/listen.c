@@ -78,8 +78,8 @@ static void offer(struct ktcp_request *request)
 
 	if (kernel_getsockname(request->sock, (struct sockaddr *)&local) > 0 &&
 	    kernel_getpeername(request->sock, (struct sockaddr *)&remote) > 0)
-		info = kofi_info_new(pep->info, &local, ktcp_addr_len((struct sockaddr *)&local),
-				     &remote, ktcp_addr_len((struct sockaddr *)&remote));
+		info = kofi_info_new(pep->info, &local, kofi_ip_len(&local),
+				     &remote, kofi_ip_len(&remote));
 	ktcp_sock_watch(request->sock, NULL, NULL);
 	if (kofi_request_offer(&request->request, pep, info, request->shake.bytes + KT_SHAKE_MIN,
 			       ktcp_shake_data(&request->shake)))
@@ -190,7 +190,7 @@ static int pep_getname(struct fid *fid, void *addr, size_t *len)
 	struct sockaddr_storage name;
 	int status = kernel_getsockname(pep->sock, (struct sockaddr *)&name);
 
-	return status < 0 ? status : ktcp_name(&name, addr, len);
+	return status < 0 ? status : kofi_give_ip_name(&name, addr, len);
 }
 
 static void pep_close(struct fid *fid)
@@ -230,7 +230,7 @@ int ktcp_passive_ep(struct fid_fabric *fabric, const struct fi_info *info, struc
 	if (!status) {
 		sock_set_reuseaddr(pep->sock->sk);
 		status = kernel_bind(pep->sock, (struct sockaddr *)&addr,
-				     ktcp_addr_len((struct sockaddr *)&addr));
+				     kofi_ip_len(&addr));
 	}
 	if (status) {
 		ktcp_sock_close(pep->sock);

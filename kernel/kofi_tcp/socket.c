@@ -162,17 +162,6 @@ ssize_t ktcp_sock_send_piece(struct socket *sock, const struct kofi_piece *piece
 	return sock_sendmsg(sock, &msg);
 }
 
-size_t ktcp_addr_len(const struct sockaddr *addr)
-{
-	return addr->sa_family == AF_INET ? sizeof(struct sockaddr_in) :
-	       addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : 0;
-}
-
-int ktcp_name(const struct sockaddr_storage *name, void *addr, size_t *len)
-{
-	return kofi_give_name(name, ktcp_addr_len((const struct sockaddr *)name), addr, len);
-}
-
 static struct kofi_vec part_of(const struct kofi_vec *vec, u64 at, size_t max)
 {
 	struct kofi_vec part = *vec;

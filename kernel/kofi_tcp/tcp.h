@@ -226,8 +226,6 @@ ssize_t ktcp_sock_recv_vec(struct socket *sock, const struct kofi_vec *vec);
 ssize_t ktcp_sock_send(struct socket *sock, const void *from, size_t len, bool more);
 ssize_t ktcp_sock_send_piece(struct socket *sock, const struct kofi_piece *piece, bool splice,
 			     bool more);
-size_t ktcp_addr_len(const struct sockaddr *addr);
-int ktcp_name(const struct sockaddr_storage *name, void *addr, size_t *len);
 
 /*
  * What follows @at of an operation's or frame's memory, at most @max bytes; of

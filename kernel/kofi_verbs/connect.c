@@ -23,17 +23,6 @@ struct kv_request {
 	bool			gone;
 };
 
-size_t kv_addr_len(const struct sockaddr *addr)
-{
-	return addr->sa_family == AF_INET ? sizeof(struct sockaddr_in) :
-	       addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : 0;
-}
-
-static int give_name(const void *name, void *addr, size_t *len)
-{
-	return kofi_give_name(name, kv_addr_len(name), addr, len);
-}
-
 /* Private data: a length, then as many bytes, for managers pad it. */
 static u8 pack_param(u8 *to, const void *param, size_t len)
 {
@@ -198,7 +187,7 @@ static int set_out(struct kv_ep *ep, const void *addr)
 
 	if (IS_ERR(id))
 		return PTR_ERR(id);
-	memcpy(&ep->target, addr, kv_addr_len(addr));
+	memcpy(&ep->target, addr, kofi_ip_len(addr));
 	ep->id = id;
 	ep->state = KV_CONNECTING;
 	status = rdma_resolve_addr(id, source, (struct sockaddr *)&ep->target, KV_RESOLVE_MS);
@@ -213,7 +202,7 @@ static int kv_connect(struct fid_ep *fid_ep, const void *addr, const void *param
 	struct kv_ep *ep = to_kv(fid_ep);
 	int status = -EISCONN;
 
-	if (!addr || len > KV_PARAM_MAX || !kv_addr_len(addr) || ep->handle)
+	if (!addr || len > KV_PARAM_MAX || !kofi_ip_len(addr) || ep->handle)
 		return -EINVAL;
 	mutex_lock(&ep->cm);
 	if (ep->state == KV_IDLE) {
@@ -327,7 +316,7 @@ static int kv_getname(struct fid *fid, void *addr, size_t *len)
 	int status;
 
 	mutex_lock(&ep->cm);
-	status = give_name(ep->id ? &ep->id->route.addr.src_addr : &ep->source, addr, len);
+	status = kofi_give_ip_name(ep->id ? &ep->id->route.addr.src_addr : &ep->source, addr, len);
 	mutex_unlock(&ep->cm);
 	return status;
 }
@@ -339,7 +328,7 @@ static int kv_getpeer(struct fid_ep *fid_ep, void *addr, size_t *len)
 
 	mutex_lock(&ep->cm);
 	if (READ_ONCE(ep->state) == KV_OPEN)
-		status = give_name(&ep->id->route.addr.dst_addr, addr, len);
+		status = kofi_give_ip_name(&ep->id->route.addr.dst_addr, addr, len);
 	mutex_unlock(&ep->cm);
 	return status;
 }
@@ -414,8 +403,8 @@ static int on_request(struct kv_pep *pep, struct rdma_cm_id *id, struct rdma_cm_
 	struct kv_request *request = kzalloc(sizeof(*request), GFP_KERNEL);
 	const struct sockaddr *local = (struct sockaddr *)&id->route.addr.src_addr;
 	const struct sockaddr *remote = (struct sockaddr *)&id->route.addr.dst_addr;
-	struct fi_info *info = kofi_info_new(pep->model, local, kv_addr_len(local), remote,
-					     kv_addr_len(remote));
+	struct fi_info *info = kofi_info_new(pep->model, local, kofi_ip_len(local), remote,
+					     kofi_ip_len(remote));
 	const void *data;
 	size_t len = 0;
 	int status;
@@ -471,8 +460,9 @@ static int pep_reject(struct fid_pep *fid_pep, struct fid *handle, const void *p
 
 static int pep_getname(struct fid *fid, void *addr, size_t *len)
 {
-	return give_name(&container_of(fid, struct kv_pep, pep.fid)->id->route.addr.src_addr, addr,
-			 len);
+	struct kv_pep *pep = container_of(fid, struct kv_pep, pep.fid);
+
+	return kofi_give_ip_name(&pep->id->route.addr.src_addr, addr, len);
 }
 
 static void pep_close(struct fid *fid)

@@ -6,7 +6,6 @@
  */
 #include "verbs.h"
 
-#include <linux/inet.h>
 #include <linux/slab.h>
 
 static DEFINE_MUTEX(devices_lock);
@@ -80,117 +79,57 @@ static struct kv_device *device_named(const char *name)
 
 /* --- offers --- */
 
-static struct fi_info *offer(const char *device, u32 format, const void *src, const void *dest)
-{
-	size_t len = format == FI_SOCKADDR_IN ? sizeof(struct sockaddr_in) :
-						sizeof(struct sockaddr_in6);
-	struct fi_info *info = kofi_info_new(NULL, src, len, dest, len);
-
-	if (!info)
-		return NULL;
-	info->caps = KV_CAPS;
-	info->addr_format = format;
-	*info->tx_attr = (struct fi_tx_attr){ .caps = KV_CAPS, .msg_order = KV_ORDER,
-		.inject_size = KV_INJECT_MAX, .size = KV_SIZE, .iov_limit = KV_SGE,
-		.rma_iov_limit = 1 };
-	*info->rx_attr = (struct fi_rx_attr){ .caps = KV_CAPS, .msg_order = KV_ORDER,
-		.size = KV_SIZE, .iov_limit = KV_SGE };
-	*info->ep_attr = (struct fi_ep_attr){ .type = FI_EP_MSG, .protocol = FI_PROTO_RDMA_CM_IB_RC,
-		.protocol_version = 1, .max_msg_size = KV_MESSAGE_MAX };
-	*info->domain_attr = (struct fi_domain_attr){
-		.threading = FI_THREAD_SAFE, .control_progress = FI_PROGRESS_AUTO,
-		.data_progress = FI_PROGRESS_AUTO, .resource_mgmt = FI_RM_ENABLED,
-		.mr_mode = FI_MR_PROV_KEY, .av_type = FI_AV_TABLE, .mr_key_size = 8,
-		.cq_data_size = 4 };
-	strscpy(info->domain_attr->name, device, FI_NAME_MAX);
-	strscpy(info->fabric_attr->name, "kofi_verbs", FI_NAME_MAX);
-	return info;
-}
-
-static const void *hinted(const void *addr, size_t len, int family)
-{
-	const struct sockaddr *sa = addr;
-
-	return addr && len >= sizeof(*sa) && sa->sa_family == family &&
-	       len == kv_addr_len(sa) ? addr : NULL;
-}
+static const struct kofi_offer kv_offer = {
+	.fabric = "kofi_verbs", .caps = KV_CAPS, .order = KV_ORDER,
+	.protocol = FI_PROTO_RDMA_CM_IB_RC, .inject_size = KV_INJECT_MAX, .size = KV_SIZE,
+	.iov_limit = KV_SGE, .rma_iov_limit = 1, .max_msg_size = KV_MESSAGE_MAX,
+	.mr_mode = FI_MR_PROV_KEY, .cq_data_size = 4,
+};
 
 static int no_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 {
 	return 0;
 }
 
-/* Whether an endpoint with this address would be another device's. */
-static bool elsewhere(const struct ib_device *device, const void *addr)
+/* Whether an endpoint with this address would be the device's; also where nobody can say. */
+static bool serves(const void *of, const void *addr)
 {
 	struct sockaddr_storage any_port = {};
+	const struct ib_device *device = of;
 	struct rdma_cm_id *id;
 	bool other;
 
-	memcpy(&any_port, addr, kv_addr_len(addr));
+	memcpy(&any_port, addr, kofi_ip_len(addr));
 	if (any_port.ss_family == AF_INET)
 		((struct sockaddr_in *)&any_port)->sin_port = 0;
 	else
 		((struct sockaddr_in6 *)&any_port)->sin6_port = 0;
 	id = rdma_create_id(&init_net, no_event, NULL, RDMA_PS_TCP, IB_QPT_RC);
 	if (IS_ERR(id))
-		return false;
+		return true;
 	other = !rdma_bind_addr(id, (struct sockaddr *)&any_port) && id->device &&
 		id->device != device;
 	rdma_destroy_id(id);
-	return other;
-}
-
-/* The offers of a device. */
-static int offers(const struct ib_device *device, const char *node, const char *service, u64 flags,
-		  const struct fi_info *hints, struct fi_info ***tail)
-{
-	static const struct { int family; u32 format; const char *any; } families[] = {
-		{ AF_INET, FI_SOCKADDR_IN, "0.0.0.0" }, { AF_INET6, FI_SOCKADDR_IN6, "::" } };
-	int i;
-
-	for (i = 0; i < ARRAY_SIZE(families); i++) {
-		int family = families[i].family;
-		const void *src = hints ? hinted(hints->src_addr, hints->src_addrlen, family) :
-					  NULL;
-		const void *dest = hints ? hinted(hints->dest_addr, hints->dest_addrlen, family) :
-					   NULL;
-		struct sockaddr_storage named = {};
-
-		if (node || service) {
-			if (!node && !(flags & FI_SOURCE))
-				return -ENODATA;
-			if (inet_pton_with_scope(&init_net, family, node ?: families[i].any,
-						 service, &named))
-				continue;
-			if (flags & FI_SOURCE)
-				src = &named;
-			else
-				dest = &named;
-		}
-		if ((hints && hints->src_addr && !src) || (hints && hints->dest_addr && !dest))
-			continue;
-		if (src && elsewhere(device, src))
-			continue;
-		**tail = offer(dev_name(&device->dev), families[i].format, src, dest);
-		if (!**tail)
-			return -ENOMEM;
-		*tail = &(**tail)->next;
-	}
-	return 0;
+	return !other;
 }
 
 static int kv_getinfo(const char *node, const char *service, u64 flags,
 		      const struct fi_info *hints, struct fi_info **info)
 {
+	struct kofi_ip_query query = { .node = node, .service = service, .flags = flags,
+				       .hints = hints, .serves = serves };
+	struct kofi_offer offer = kv_offer;
 	struct fi_info **tail = info;
 	struct kv_device *kv;
 	int status = 0;
 
 	mutex_lock(&devices_lock);
 	list_for_each_entry(kv, &devices, node)
-		if (!status)
-			status = offers(kv->device, node, service, flags, hints, &tail);
+		if (!status) {
+			offer.name = dev_name(&kv->device->dev);
+			query.of = kv->device;
+			status = kofi_ip_offers(&offer, &query, &tail);
+		}
 	mutex_unlock(&devices_lock);
 	return *info ? 0 : status ?: -ENODATA;
 }

@@ -119,7 +119,6 @@ ssize_t kv_cancel(struct fid_ep *ep, void *context);
 /* connect.c */
 int kv_endpoint(struct fid_domain *domain, const struct fi_info *info, struct fid_ep **ep);
 int kv_passive_ep(struct fid_fabric *fabric, const struct fi_info *info, struct fid_pep **pep);
-size_t kv_addr_len(const struct sockaddr *addr);
 /* Process context. */
 void kv_over(struct kv_ep *ep, int err, int reason, const void *data, size_t len);
 

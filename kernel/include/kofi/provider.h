@@ -60,17 +60,45 @@ int kofi_provider_deregister(struct kofi_provider *provider);
 	module_init(provider##_init);						\
 	module_exit(provider##_exit)
 
-/* What a provider of software offers: keys and data of 8 bytes, automatic progress. */
+/* What a provider offers: keys of 8 bytes, automatic progress. */
 struct kofi_offer {
-	const char	*name;
+	const char	*name;		/* of the domain */
+	const char	*fabric;	/* NULL: name */
 	u64		caps, order;
 	u32		addr_format, addrlen, protocol;
 	size_t		inject_size, size, rma_iov_limit, max_msg_size, buffered;
+	size_t		iov_limit;	/* 0: any */
+	size_t		cq_data_size;	/* 0: 8 */
+	int		mr_mode;
 };
 
 /* An fi_info with copies of two addresses (or NULL). Process. */
 struct fi_info *kofi_offer_new(const struct kofi_offer *offer, enum fi_ep_type type,
 			       const void *src, const void *dest);
+
+/*
+ * The offers of a provider whose addresses are IPv4 and IPv6 ones: what
+ * fi_getinfo() was asked, and whether an endpoint of @of can have a source
+ * address (NULL: any). Process.
+ */
+struct kofi_ip_query {
+	const char		*node, *service;
+	u64			flags;
+	const struct fi_info	*hints;
+	bool			(*serves)(const void *of, const void *src);
+	const void		*of;
+};
+
+/*
+ * Appends an offer for each family that is meant, behind *tail; addr_format and
+ * addrlen of @offer are filled in. -ENODATA, or -ENOMEM: there may be some.
+ */
+int kofi_ip_offers(const struct kofi_offer *offer, const struct kofi_ip_query *query,
+		   struct fi_info ***tail);
+/* Bytes of a struct sockaddr_in or sockaddr_in6; 0: another family. Any. */
+size_t kofi_ip_len(const void *addr);
+/* kofi_give_name() of such an address. */
+int kofi_give_ip_name(const void *name, void *addr, size_t *len);
 
 /* fi_getname(3): as much of a name as there is room for, and its length. */
 int kofi_give_name(const void *name, size_t name_len, void *addr, size_t *len);
