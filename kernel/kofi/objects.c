@@ -241,8 +241,10 @@ int fi_endpoint(struct fid_domain *domain, const struct fi_info *info,
 	ep->provided = ep->data;
 	fill_missing(&ep->provided, info->caps);
 	ep->data = ep_ops_closed;
-	ep->posted_max[false] = min_t(size_t, info->rx_attr->size ?: INT_MAX, INT_MAX);
-	ep->posted_max[true] = min_t(size_t, info->tx_attr->size ?: INT_MAX, INT_MAX);
+	if (!ep->posted_max[false])
+		ep->posted_max[false] = min_t(size_t, info->rx_attr->size ?: INT_MAX, INT_MAX);
+	if (!ep->posted_max[true])
+		ep->posted_max[true] = min_t(size_t, info->tx_attr->size ?: INT_MAX, INT_MAX);
 	ep->tx_flags = info->tx_attr->op_flags;
 	ep->rx_flags = info->rx_attr->op_flags;
 	ep->type = info->ep_attr->type;

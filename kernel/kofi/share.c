@@ -62,7 +62,7 @@ struct kofi_op *kofi_op_new(struct fid_ep *ep, int kind, size_t size, const stru
 		atomic_dec(&ep->posted[tx]);
 		return ERR_PTR(-EAGAIN);
 	}
-	op = kzalloc(size + (inject ? msg->vec.len : 0), GFP_ATOMIC);
+	op = kzalloc(size + (inject ? msg->vec.len : 0), GFP_ATOMIC | __GFP_NOWARN);
 	if (!op) {
 		atomic_dec(&ep->posted[tx]);
 		kofi_cq_unreserve(kofi_cq_of(ep, kind));

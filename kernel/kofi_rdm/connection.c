@@ -263,7 +263,7 @@ static void conn_free(struct rdm_conn *conn)
 		WARN_ON(fi_close(&conn->cq->fid));
 	}
 	conn_forget(conn, &gone);
-	list_for_each_entry_safe(op, next, &gone, node)
+	list_for_each_entry_safe(op, next, &gone, op.node)
 		rdm_op_end(op, conn->err, conn->reason);
 	xa_for_each(&conn->announced, id, op) {
 		xa_erase(&conn->announced, id);
@@ -377,7 +377,7 @@ static void end_receives(struct rdm_ep *ep)
 		}
 	}
 	spin_unlock_bh(&ep->lock);
-	list_for_each_entry_safe(op, next, &gone, node)
+	list_for_each_entry_safe(op, next, &gone, op.node)
 		rdm_op_end(op, ECANCELED, KOFI_PE_LOCAL);
 }
 
@@ -441,8 +441,7 @@ int rdm_endpoint(struct fid_domain *domain, const struct fi_info *info, struct f
 	ep->ep.ops = &ep_ops;
 	ep->ep.cm = &cm_ops;
 	ep->ep.data = rdm_data_ops;
-	ep->size[false] = info->rx_attr->size ?: RDM_SIZE;
-	ep->size[true] = info->tx_attr->size ?: RDM_SIZE;
+	kofi_ep_sizes(&ep->ep, info, RDM_SIZE, INT_MAX);
 	INIT_DELAYED_WORK(&ep->work, rdm_work);
 	mutex_init(&ep->cm);
 	init_waitqueue_head(&ep->wait);

@@ -17,71 +17,43 @@
 			 FI_DELIVERY_COMPLETE)
 #define RDM_RETRY (HZ / 50 + 1)
 
-static struct rdm_op *op_new(struct fid_ep *fid_ep, enum rdm_op_kind kind,
-			     const struct fi_msg *msg, u64 flags, size_t extra)
+/* @extra: bytes of frame[]. A short message is copied there, whatever its flags say. */
+static struct rdm_op *op_new(struct fid_ep *ep, enum rdm_op_kind kind, const struct fi_msg *msg,
+			     u64 tag, u64 what, u64 flags, size_t extra)
 {
-	struct rdm_ep *ep = to_rdm(fid_ep);
-	bool recv = kind == RDM_OP_RECV;
-	struct fid_cq *cq = recv ? fid_ep->rx_cq : fid_ep->tx_cq;
+	size_t inject_max = min_t(size_t, to_rdm(ep)->domain->info->tx_attr->inject_size,
+				  RDM_EAGER_MAX);
+	bool recv = kind == RDM_OP_RECV, eager = kind == RDM_OP_EAGER;
+	int counter = recv ? KOFI_CNTR_RECV : what & FI_SEND ? KOFI_CNTR_SEND :
+		      what & FI_READ ? KOFI_CNTR_READ : KOFI_CNTR_WRITE;
+	int status = eager ? kofi_check_msg(msg, flags, inject_max) : 0;
+	struct kofi_op *new;
 	struct rdm_op *op;
 
-	if (flags & FI_FENCE)
-		return ERR_PTR(-FI_EBADFLAGS);
-	if (!kofi_vec_valid(&msg->vec))
-		return ERR_PTR(-EINVAL);
-	if (!recv && (flags & FI_INJECT) &&
-	    msg->vec.len > min_t(size_t, ep->domain->info->tx_attr->inject_size, RDM_EAGER_MAX))
-		return ERR_PTR(-EMSGSIZE);
-	if (kofi_cq_reserve(cq))
-		return ERR_PTR(-EAGAIN);
-	op = kzalloc(struct_size(op, frame, extra), GFP_ATOMIC);
-	if (!op) {
-		kofi_cq_unreserve(cq);
-		return ERR_PTR(-EAGAIN);
-	}
+	if (status)
+		return ERR_PTR(status);
+	new = kofi_op_new(ep, counter, struct_size(op, frame, extra), msg, tag, what,
+			  eager ? flags & ~FI_INJECT : flags, inject_max);
+	if (IS_ERR(new))
+		return ERR_CAST(new);
+	op = container_of(new, struct rdm_op, op);
 	op->io.type = RDM_IO_OP;
 	op->kind = kind;
-	op->ep = ep;
-	op->vec = msg->vec;
 	op->flags = flags;
 	op->frame_len = extra;
-	op->done.entry.op_context = msg->context;
-	op->done.entry.data = msg->data;
-	op->done.entry.len = msg->vec.len;
-	op->done.src = FI_ADDR_NOTAVAIL;
-	op->done.silent = !kofi_wants_entry(fid_ep, !recv, flags);
 	return op;
-}
-
-static void op_refuse(struct rdm_op *op)
-{
-	kofi_cq_unreserve(op->kind == RDM_OP_RECV ? op->ep->ep.rx_cq : op->ep->ep.tx_cq);
-	kfree(op);
 }
 
 void rdm_op_end(struct rdm_op *op, int err, int reason)
 {
-	static const int counters[] = { [RDM_OP_EAGER] = KOFI_CNTR_SEND,
-					[RDM_OP_ANNOUNCE] = KOFI_CNTR_SEND,
-					[RDM_OP_RECV] = KOFI_CNTR_RECV,
-					[RDM_OP_WRITE] = KOFI_CNTR_WRITE,
-					[RDM_OP_READ] = KOFI_CNTR_READ };
-	struct rdm_ep *ep = op->ep;
-
-	if (op->kind != RDM_OP_FRAME) {
-		if (op->mr)
-			WARN_ON(fi_close(&op->mr->fid));
-		kvfree(op->bounce);
-		spin_lock_bh(&ep->lock);
-		ep->used[op->kind != RDM_OP_RECV]--;
-		spin_unlock_bh(&ep->lock);
-		op->done.err = err;
-		op->done.prov_errno = reason;
-		kofi_complete(&ep->ep, op->kind != RDM_OP_ATOMIC ? counters[op->kind] :
-			      op->done.entry.flags & FI_READ ? KOFI_CNTR_READ : KOFI_CNTR_WRITE,
-			      &op->done);
+	if (op->kind == RDM_OP_FRAME) {
+		kfree(op);
+		return;
 	}
-	kfree(op);
+	if (op->mr)
+		WARN_ON(fi_close(&op->mr->fid));
+	kvfree(op->bounce);
+	kofi_op_end(&op->op, err, reason);
 }
 
 /* --- frames --- */
@@ -92,11 +64,11 @@ static void put_head(struct rdm_op *op, u8 kind, const struct rdm_op *of, u64 id
 				 .status = cpu_to_le32(err) };
 
 	if (of) {
-		head.flags = (of->done.entry.flags & FI_TAGGED ? RDM_TAGGED : 0) |
+		head.flags = (of->op.done.entry.flags & FI_TAGGED ? RDM_TAGGED : 0) |
 			     (of->flags & FI_REMOTE_CQ_DATA ? RDM_DATA : 0);
-		head.tag = cpu_to_le64(of->done.entry.tag);
-		head.data = cpu_to_le64(of->done.entry.data);
-		head.len = cpu_to_le64(of->vec.len);
+		head.tag = cpu_to_le64(of->op.done.entry.tag);
+		head.data = cpu_to_le64(of->op.done.entry.data);
+		head.len = cpu_to_le64(of->op.vec.len);
 	}
 	memcpy(op->frame, &head, sizeof(head));
 }
@@ -109,7 +81,7 @@ static struct rdm_op *frame_new(struct rdm_ep *ep)
 		return NULL;
 	op->io.type = RDM_IO_OP;
 	op->kind = RDM_OP_FRAME;
-	op->ep = ep;
+	op->op.ep = &ep->ep;
 	op->frame_len = sizeof(struct rdm_head);
 	return op;
 }
@@ -147,11 +119,11 @@ static int register_copy(struct rdm_conn *conn, struct rdm_op *op, struct fi_mr_
 {
 	struct kofi_vec copy;
 
-	op->bounce = kvmalloc(op->vec.len, GFP_NOIO);
+	op->bounce = kvmalloc(op->op.vec.len, GFP_NOIO);
 	if (!op->bounce)
 		return -ENOMEM;
-	copy = kofi_vec_buf(op->bounce, op->vec.len);
-	kofi_copy(&copy, 0, &op->vec, 0, op->vec.len);
+	copy = kofi_vec_buf(op->bounce, op->op.vec.len);
+	kofi_copy(&copy, 0, &op->op.vec, 0, op->op.vec.len);
 	attr->vec = copy;
 	return fi_mr_regattr(conn->ep->domain->lower, attr, 0, &op->mr);
 }
@@ -159,7 +131,7 @@ static int register_copy(struct rdm_conn *conn, struct rdm_op *op, struct fi_mr_
 /* Process. On success the operation is the peer's to end: it is not touched any more. */
 static ssize_t announce(struct rdm_conn *conn, struct rdm_op *op)
 {
-	struct fi_mr_attr attr = { .vec = op->vec, .access = FI_REMOTE_READ,
+	struct fi_mr_attr attr = { .vec = op->op.vec, .access = FI_REMOTE_READ,
 				   .requested_key = get_random_u64() | RDM_KEY_OWN };
 	struct rdm_op *frame = frame_new(conn->ep);
 	int status;
@@ -187,8 +159,8 @@ static ssize_t announce(struct rdm_conn *conn, struct rdm_op *op)
 
 static ssize_t access_down(struct rdm_conn *conn, struct rdm_op *op)
 {
-	struct fi_msg_rma rma = { .msg = { .vec = op->vec, .context = &op->io,
-					   .data = op->done.entry.data },
+	struct fi_msg_rma rma = { .msg = { .vec = op->op.vec, .context = &op->io,
+					   .data = op->op.done.entry.data },
 				  .rma_iov = op->target, .rma_iov_count = op->target_count };
 	u64 flags = op->flags & RDM_FLAGS_BELOW;
 
@@ -224,7 +196,7 @@ void rdm_give(struct rdm_conn *conn, struct rdm_op *op)
 
 	if (waits(status)) {
 		spin_lock_bh(&conn->ep->lock);
-		list_add_tail(&op->node, &conn->pending);
+		list_add_tail(&op->op.node, &conn->pending);
 		if (status == -EAGAIN && list_empty(&conn->todo)) {
 			list_add_tail(&conn->todo, &conn->ep->todo);
 			queue_delayed_work(rdm_wq, &conn->ep->work, RDM_RETRY);
@@ -242,9 +214,9 @@ static struct rdm_op *drain_next(struct rdm_conn *conn)
 
 	spin_lock_bh(&conn->ep->lock);
 	if (conn->state == RDM_OPEN)
-		op = list_first_entry_or_null(&conn->pending, struct rdm_op, node);
+		op = list_first_entry_or_null(&conn->pending, struct rdm_op, op.node);
 	if (op) {
-		list_del(&op->node);
+		list_del(&op->op.node);
 		conn->busy++;
 	}
 	conn->draining = op;
@@ -261,7 +233,7 @@ void rdm_drain(struct rdm_conn *conn)
 		status = give_down(conn, op);
 		if (waits(status)) {
 			spin_lock_bh(&conn->ep->lock);
-			list_add(&op->node, &conn->pending);
+			list_add(&op->op.node, &conn->pending);
 			conn->draining = false;
 			if (status == -EAGAIN && list_empty(&conn->todo)) {
 				list_add_tail(&conn->todo, &conn->ep->todo);
@@ -279,34 +251,30 @@ void rdm_drain(struct rdm_conn *conn)
 
 static ssize_t post(struct rdm_op *op, fi_addr_t addr)
 {
-	struct rdm_ep *ep = op->ep;
-	struct rdm_conn *conn = NULL;
+	struct rdm_ep *ep = to_rdm(op->op.ep);
+	struct rdm_conn *conn;
 	bool direct = false;
 	ssize_t status = 0;
 
 	spin_lock_bh(&ep->lock);
-	if (ep->used[true] >= ep->size[true])
-		status = -EAGAIN;
-	else
-		conn = rdm_conn_for_locked(ep, addr);
-	if (!status && !conn)
+	conn = rdm_conn_for_locked(ep, addr);
+	if (!conn)
 		status = -EHOSTUNREACH;
 	else if (IS_ERR(conn))
 		status = PTR_ERR(conn);
 	if (!status) {
-		ep->used[true]++;
 		direct = conn->state == RDM_OPEN && list_empty(&conn->pending) &&
 			 !conn->draining && op->kind != RDM_OP_ANNOUNCE;
 		conn->busy += direct;
 		if (!direct) {
-			list_add_tail(&op->node, &conn->pending);
+			list_add_tail(&op->op.node, &conn->pending);
 			if (conn->state == RDM_OPEN)
 				rdm_todo_locked(conn);
 		}
 	}
 	spin_unlock_bh(&ep->lock);
 	if (status) {
-		op_refuse(op);
+		kofi_op_refuse(&op->op);
 	} else if (direct) {
 		rdm_give(conn, op);
 		rdm_idle(conn);
@@ -314,110 +282,64 @@ static ssize_t post(struct rdm_op *op, fi_addr_t addr)
 	return status;
 }
 
-static ssize_t post_send(struct fid_ep *ep, const struct fi_msg *msg, bool tagged, u64 tag,
-			 u64 flags)
+static ssize_t post_send(struct fid_ep *ep, const struct fi_msg *msg, u64 tag, u64 what, u64 flags)
 {
 	bool eager = msg->vec.len <= RDM_EAGER_MAX &&
 		     !(flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE));
-	struct rdm_op *op = op_new(ep, eager ? RDM_OP_EAGER : RDM_OP_ANNOUNCE, msg, flags,
-				   eager ? sizeof(struct rdm_head) + msg->vec.len :
-				   flags & FI_INJECT ? msg->vec.len : 0);
-	struct kofi_vec copy;
+	struct rdm_op *op = op_new(ep, eager ? RDM_OP_EAGER : RDM_OP_ANNOUNCE, msg, tag, what,
+				   flags, eager ? sizeof(struct rdm_head) + msg->vec.len : 0);
 
 	if (IS_ERR(op))
 		return PTR_ERR(op);
-	op->done.entry.tag = tag;
-	op->done.entry.flags = FI_SEND | (tagged ? FI_TAGGED : FI_MSG);
-	if (eager || (flags & FI_INJECT)) {
-		copy = kofi_vec_buf(op->frame + (eager ? sizeof(struct rdm_head) : 0),
-				    msg->vec.len);
-		kofi_copy(&copy, 0, &msg->vec, 0, msg->vec.len);
-		op->vec = copy;
-	}
-	if (eager)
+	if (eager) {
+		op->op.vec = kofi_vec_buf(op->frame + sizeof(struct rdm_head), msg->vec.len);
+		kofi_copy(&op->op.vec, 0, &msg->vec, 0, msg->vec.len);
 		put_head(op, RDM_MESSAGE, op, 0, 0, 0);
+	}
 	return post(op, msg->addr);
 }
 
-static ssize_t post_recv(struct fid_ep *ep, const struct fi_msg *msg, bool tagged, u64 tag,
-			 u64 ignore, u64 flags)
+static ssize_t post_message(struct fid_ep *ep, const struct fi_msg *msg, bool tagged, u64 tag,
+			    u64 ignore, u64 flags, bool send)
 {
-	struct rdm_op *op = op_new(ep, RDM_OP_RECV, msg, flags, 0);
-	ssize_t status;
+	u64 what = (send ? FI_SEND : FI_RECV) | (tagged ? FI_TAGGED : FI_MSG);
+	struct rdm_op *op;
 
+	if (send)
+		return post_send(ep, msg, tag, what, flags);
+	op = op_new(ep, RDM_OP_RECV, msg, tag, what, flags, 0);
 	if (IS_ERR(op))
 		return PTR_ERR(op);
 	op->ignore = ignore;
-	op->done.entry.tag = tag;
-	op->done.entry.flags = FI_RECV | (tagged ? FI_TAGGED : FI_MSG);
-	status = rdm_post_recv(op);
-	if (status)
-		op_refuse(op);
-	return status;
+	rdm_post_recv(op);
+	return 0;
 }
 
-static ssize_t rdm_recvmsg(struct fid_ep *ep, const struct fi_msg *msg, u64 flags)
-{
-	return post_recv(ep, msg, false, 0, 0, flags);
-}
-
-static ssize_t rdm_sendmsg(struct fid_ep *ep, const struct fi_msg *msg, u64 flags)
-{
-	return post_send(ep, msg, false, 0, flags);
-}
-
-static ssize_t rdm_trecvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg, u64 flags)
-{
-	return post_recv(ep, &msg->msg, true, msg->tag, msg->ignore, flags);
-}
-
-static ssize_t rdm_tsendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg, u64 flags)
-{
-	return post_send(ep, &msg->msg, true, msg->tag, flags);
-}
+KOFI_MESSAGE_CALLS(rdm, post_message);
 
 static ssize_t post_rma(struct fid_ep *ep, const struct fi_msg_rma *msg, u64 flags, bool write)
 {
 	struct rdm_domain *domain = to_rdm(ep)->domain;
-	bool inject = write && (flags & FI_INJECT);
-	struct kofi_vec copy;
 	struct rdm_op *op;
-	u64 total = 0;
-	size_t i;
+	int status;
 
 	if (!msg->rma_iov_count ||
 	    msg->rma_iov_count > min_t(size_t, domain->info->tx_attr->rma_iov_limit,
 				       RDM_TARGETS_MAX))
 		return -EINVAL;
-	for (i = 0; i < msg->rma_iov_count; i++)
-		total += msg->rma_iov[i].len;
-	if (total != msg->msg.vec.len)
-		return -EINVAL;
-	if (!write)
-		flags &= ~(FI_INJECT | FI_REMOTE_CQ_DATA);
-	op = op_new(ep, write ? RDM_OP_WRITE : RDM_OP_READ, &msg->msg, flags, inject ? total : 0);
+	status = kofi_check_rma(msg, flags, RDM_EAGER_MAX);
+	if (status)
+		return status;
+	op = op_new(ep, write ? RDM_OP_WRITE : RDM_OP_READ, &msg->msg, 0,
+		    FI_RMA | (write ? FI_WRITE : FI_READ), flags, 0);
 	if (IS_ERR(op))
 		return PTR_ERR(op);
-	if (inject) {
-		copy = kofi_vec_buf(op->frame, total);
-		kofi_copy(&copy, 0, &msg->msg.vec, 0, total);
-		op->vec = copy;
-	}
 	op->target_count = msg->rma_iov_count;
 	memcpy(op->target, msg->rma_iov, msg->rma_iov_count * sizeof(*msg->rma_iov));
-	op->done.entry.flags = FI_RMA | (write ? FI_WRITE : FI_READ);
 	return post(op, msg->msg.addr);
 }
 
-static ssize_t rdm_readmsg(struct fid_ep *ep, const struct fi_msg_rma *msg, u64 flags)
-{
-	return post_rma(ep, msg, flags, false);
-}
-
-static ssize_t rdm_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, u64 flags)
-{
-	return post_rma(ep, msg, flags, true);
-}
+KOFI_RMA_CALLS(rdm, post_rma);
 
 static ssize_t rdm_atomicmsg(struct fid_ep *ep, const struct fi_msg_atomic *msg, u64 flags)
 {
@@ -426,15 +348,14 @@ static ssize_t rdm_atomicmsg(struct fid_ep *ep, const struct fi_msg_atomic *msg,
 	size_t operand = reads_only ? 0 : len, compare = msg->compare ? len : 0;
 	struct fi_msg plain = msg->msg;
 	struct rdm_op *op;
+	int status = kofi_check_atomic(msg, flags);
 
-	if (!kofi_atomic_valid(msg->datatype, msg->op, msg->result, msg->compare))
-		return -EOPNOTSUPP;
-	if (plain.vec.type != KOFI_BUF || !len || len > KOFI_ATOMIC_BYTES_MAX ||
-	    len % fi_datatype_size(msg->datatype) || (operand && !plain.vec.buf))
-		return -EINVAL;
+	if (status)
+		return status;
 	if (reads_only)
 		plain.vec.buf = msg->result;
-	op = op_new(ep, RDM_OP_ATOMIC, &plain, flags & ~FI_INJECT, operand + compare);
+	op = op_new(ep, RDM_OP_ATOMIC, &plain, 0, FI_ATOMIC | (reads_only ? FI_READ : FI_WRITE),
+		    flags & ~FI_INJECT, operand + compare);
 	if (IS_ERR(op))
 		return PTR_ERR(op);
 	op->atomic = *msg;
@@ -446,7 +367,6 @@ static ssize_t rdm_atomicmsg(struct fid_ep *ep, const struct fi_msg_atomic *msg,
 		memcpy(op->frame + operand, msg->compare, compare);
 		op->atomic.compare = op->frame + operand;
 	}
-	op->done.entry.flags = FI_ATOMIC | (reads_only ? FI_READ : FI_WRITE);
 	return post(op, msg->msg.addr);
 }
 
@@ -458,10 +378,10 @@ ssize_t rdm_cancel(struct fid_ep *fid_ep, void *context)
 
 	spin_lock_bh(&ep->lock);
 	for (i = 0; i < 2 && !found; i++)
-		list_for_each_entry(op, &ep->posted[i], node)
-			if (op->done.entry.op_context == context) {
+		list_for_each_entry(op, &ep->posted[i], op.node)
+			if (op->op.done.entry.op_context == context) {
 				found = op;
-				list_del(&op->node);
+				list_del(&op->op.node);
 				break;
 			}
 	spin_unlock_bh(&ep->lock);
@@ -470,11 +390,7 @@ ssize_t rdm_cancel(struct fid_ep *fid_ep, void *context)
 	return 0;
 }
 
-static const struct fi_ops_msg msg_ops = { .recvmsg = rdm_recvmsg, .sendmsg = rdm_sendmsg };
-static const struct fi_ops_tagged tagged_ops = { .recvmsg = rdm_trecvmsg,
-						 .sendmsg = rdm_tsendmsg };
-static const struct fi_ops_rma rma_ops = { .readmsg = rdm_readmsg, .writemsg = rdm_writemsg };
 static const struct fi_ops_atomic atomic_ops = { .atomicmsg = rdm_atomicmsg };
 
-const struct kofi_ep_ops rdm_data_ops = { .msg = &msg_ops, .tagged = &tagged_ops,
-					  .rma = &rma_ops, .atomic = &atomic_ops };
+const struct kofi_ep_ops rdm_data_ops = { .msg = &rdm_msg, .tagged = &rdm_tagged,
+					  .rma = &rdm_rma, .atomic = &atomic_ops };

@@ -96,7 +96,6 @@ struct rdm_ep {
 	struct list_head	kept[2];
 	size_t			kept_bytes;
 	u32			kept_count;
-	u32			used[2], size[2];	/* receives, all others */
 };
 
 /* What the queue of a connection below names by its contexts. */
@@ -145,12 +144,9 @@ enum rdm_op_kind {
 };
 
 struct rdm_op {
+	struct kofi_op		op;		/* node: of posted or pending */
 	struct rdm_io		io;
 	enum rdm_op_kind	kind;
-	struct list_head	node;
-	struct rdm_ep		*ep;
-	struct kofi_vec		vec;
-	struct kofi_completion	done;
 	u64			flags;
 	u64			ignore;
 	u64			remote;		/* RECV: the sender's operation */
@@ -207,6 +203,6 @@ ssize_t rdm_cancel(struct fid_ep *ep, void *context);
 void rdm_poll(struct fid_cq *cq, void *conn);	/* a handler */
 void rdm_unhold(struct rdm_conn *conn);
 int rdm_post_buffers(struct rdm_conn *conn);
-ssize_t rdm_post_recv(struct rdm_op *op);
+void rdm_post_recv(struct rdm_op *op);
 
 #endif

@@ -13,34 +13,34 @@
 /* What a receive learns of its message. */
 static void meet(struct rdm_op *op, u64 total, u64 tag, bool has_data, u64 data)
 {
-	size_t fits = min_t(u64, total, op->vec.len);
+	size_t fits = min_t(u64, total, op->op.vec.len);
 
-	op->done.olen = total - fits;
-	op->done.entry.len = fits;
-	op->done.entry.tag = tag;
-	op->done.entry.data = has_data ? data : 0;
+	op->op.done.olen = total - fits;
+	op->op.done.entry.len = fits;
+	op->op.done.entry.tag = tag;
+	op->op.done.entry.data = has_data ? data : 0;
 	if (has_data)
-		op->done.entry.flags |= FI_REMOTE_CQ_DATA;
+		op->op.done.entry.flags |= FI_REMOTE_CQ_DATA;
 }
 
 static void finish_receive(struct rdm_op *op)
 {
-	rdm_op_end(op, op->done.olen ? FI_ETRUNC : 0, 0);
+	rdm_op_end(op, op->op.done.olen ? FI_ETRUNC : 0, 0);
 }
 
 /* Reads an announced message into its receive. The connection is entered. */
 static void pull(struct rdm_conn *conn, struct rdm_op *op, u64 id, u64 key)
 {
-	if (!op->done.entry.len) {
+	if (!op->op.done.entry.len) {
 		finish_receive(op);
 		rdm_finish(conn, id, 0);
 		return;
 	}
 	op->remote = id;
-	op->vec.len = op->done.entry.len;
+	op->op.vec.len = op->op.done.entry.len;
 	op->flags = 0;
 	op->target_count = 1;
-	op->target[0] = (struct fi_rma_iov){ .len = op->vec.len, .key = key };
+	op->target[0] = (struct fi_rma_iov){ .len = op->op.vec.len, .key = key };
 	rdm_give(conn, op);
 }
 
@@ -51,7 +51,7 @@ static struct rdm_kept *kept_for(struct rdm_ep *ep, const struct rdm_op *op, boo
 	struct rdm_kept *kept;
 
 	list_for_each_entry(kept, &ep->kept[tagged], node)
-		if (!((kept->tag ^ op->done.entry.tag) & ~op->ignore) &&
+		if (!((kept->tag ^ op->op.done.entry.tag) & ~op->ignore) &&
 		    (!kept->conn || kept->conn->state != RDM_OVER))
 			return kept;
 	return NULL;
@@ -69,19 +69,14 @@ static void unhold_locked(struct rdm_ep *ep)
 			rdm_todo_locked(conn);
 }
 
-ssize_t rdm_post_recv(struct rdm_op *op)
+void rdm_post_recv(struct rdm_op *op)
 {
-	bool tagged = op->done.entry.flags & FI_TAGGED;
-	struct rdm_ep *ep = op->ep;
+	bool tagged = op->op.done.entry.flags & FI_TAGGED;
+	struct rdm_ep *ep = to_rdm(op->op.ep);
 	struct rdm_kept *kept;
 	struct kofi_vec from;
 
 	spin_lock_bh(&ep->lock);
-	if (ep->used[false] >= ep->size[false]) {
-		spin_unlock_bh(&ep->lock);
-		return -EAGAIN;
-	}
-	ep->used[false]++;
 	kept = kept_for(ep, op, tagged);
 	if (kept) {
 		list_del(&kept->node);
@@ -91,23 +86,22 @@ ssize_t rdm_post_recv(struct rdm_op *op)
 		else
 			ep->kept_bytes -= kept->len;
 	} else {
-		list_add_tail(&op->node, &ep->posted[tagged]);
+		list_add_tail(&op->op.node, &ep->posted[tagged]);
 	}
 	unhold_locked(ep);
 	spin_unlock_bh(&ep->lock);
 	if (!kept)
-		return 0;
+		return;
 	meet(op, kept->len, kept->tag, kept->has_data, kept->data);
 	if (kept->conn) {
 		pull(kept->conn, op, kept->id, kept->key);
 		rdm_idle(kept->conn);
 	} else {
 		from = kofi_vec_buf(kept->bytes, kept->len);
-		kofi_copy(&op->vec, 0, &from, 0, op->done.entry.len);
+		kofi_copy(&op->op.vec, 0, &from, 0, op->op.done.entry.len);
 		finish_receive(op);
 	}
 	kfree(kept);
-	return 0;
 }
 
 /* --- frames --- */
@@ -156,10 +150,10 @@ static bool on_message(struct rdm_conn *conn, const struct rdm_head *head, const
 	struct kofi_vec from;
 
 	spin_lock_bh(&ep->lock);
-	list_for_each_entry(op, &ep->posted[tagged], node)
-		if (!((op->done.entry.tag ^ tag) & ~op->ignore)) {
+	list_for_each_entry(op, &ep->posted[tagged], op.node)
+		if (!((op->op.done.entry.tag ^ tag) & ~op->ignore)) {
 			found = op;
-			list_del(&op->node);
+			list_del(&op->op.node);
 			break;
 		}
 	if (!found)
@@ -171,8 +165,8 @@ static bool on_message(struct rdm_conn *conn, const struct rdm_head *head, const
 	if (announced) {
 		pull(conn, found, le64_to_cpu(head->id), le64_to_cpu(head->key));
 	} else {
-		from = kofi_vec_buf(bytes, found->done.entry.len);
-		kofi_copy(&found->vec, 0, &from, 0, found->done.entry.len);
+		from = kofi_vec_buf(bytes, found->op.done.entry.len);
+		kofi_copy(&found->op.vec, 0, &from, 0, found->op.done.entry.len);
 		finish_receive(found);
 	}
 	return true;
@@ -306,7 +300,7 @@ static void on_op(struct rdm_conn *conn, struct rdm_op *op, int err, int reason)
 		rdm_op_end(op, err, reason);
 		break;
 	case RDM_OP_RECV:
-		rdm_op_end(op, err ?: op->done.olen ? FI_ETRUNC : 0, reason);
+		rdm_op_end(op, err ?: op->op.done.olen ? FI_ETRUNC : 0, reason);
 		rdm_finish(conn, remote, err);
 		break;
 	default:

@@ -149,13 +149,13 @@ static bool send_locked(struct ktcp_ep *ep, struct sock *sk, struct ktcp_op *op)
 	struct ktcp_frame *frame;
 	ssize_t wrote;
 
-	if (!is_free(sk, op->vec.len))
+	if (!is_free(sk, op->op.vec.len))
 		return false;
 	frame = ktcp_frame_send(ep, op, GFP_ATOMIC | __GFP_NOWARN);
 	if (!frame)
 		return false;
-	wrote = write_atomic(sk, &op->vec, frame->bytes, frame->len);
-	if (wrote > 0 && wrote < frame->len + op->vec.len) {
+	wrote = write_atomic(sk, &op->op.vec, frame->bytes, frame->len);
+	if (wrote > 0 && wrote < frame->len + op->op.vec.len) {
 		frame->sent = min_t(size_t, wrote, frame->len);
 		frame->at = wrote - frame->sent;
 		frame->left -= frame->at;
@@ -178,7 +178,7 @@ static bool send_locked(struct ktcp_ep *ep, struct sock *sk, struct ktcp_op *op)
 bool ktcp_begin_now(struct ktcp_ep *ep, struct ktcp_op *op)
 {
 	static const struct kofi_vec none = { .type = KOFI_BUF };
-	const struct kofi_vec *vec = op->kind == KTCP_READ ? &none : &op->vec;
+	const struct kofi_vec *vec = op->kind == KTCP_READ ? &none : &op->op.vec;
 	bool send = op->kind == KTCP_SEND, sent;
 	struct sock *sk;
 
@@ -224,15 +224,15 @@ static bool take_message(struct ktcp_ep *ep, const struct ktcp_head *head, struc
 	u64 tag = tagged ? head->a : 0;
 	struct ktcp_op *op, *found = NULL;
 
-	list_for_each_entry(op, &ep->posted[tagged], node)
-		if (!((op->completion.entry.tag ^ tag) & ~op->ignore)) {
+	list_for_each_entry(op, &ep->posted[tagged], op.node)
+		if (!((op->op.done.entry.tag ^ tag) & ~op->ignore)) {
 			found = op;
 			break;
 		}
-	if (!found || !copy_out(skb, offset, &found->vec, 0,
-				min_t(u64, head->length, found->vec.len)))
+	if (!found || !copy_out(skb, offset, &found->op.vec, 0,
+				min_t(u64, head->length, found->op.vec.len)))
 		return false;
-	list_del(&found->node);
+	list_del(&found->op.node);
 	ktcp_meet(found, head->length, tag, head->flags & KT_HAS_DATA, head->b);
 	ktcp_finish_receive(ep, found);
 	return true;
@@ -300,7 +300,7 @@ static bool take_segment(struct ktcp_ep *ep, const struct ktcp_head *head, struc
 
 	if (!op || op->kind != KTCP_READ || op->done || op->failed || head->b ||
 	    !head->length || head->length != op->total ||
-	    !copy_out(skb, offset, &op->vec, 0, op->total))
+	    !copy_out(skb, offset, &op->op.vec, 0, op->total))
 		return false;
 	ktcp_op_end(ep, op, 0, 0);
 	return true;
@@ -444,8 +444,8 @@ void ktcp_settle(struct ktcp_ep *ep)
 	spin_unlock_bh(&ep->tx_lock);
 	spin_lock_bh(&ep->lock);
 	if (!ep->has_unexpected)
-		list_for_each_entry_safe(op, next, &ep->fresh, node)
-			list_move_tail(&op->node, &ep->posted[op->tagged]);
+		list_for_each_entry_safe(op, next, &ep->fresh, op.node)
+			list_move_tail(&op->op.node, &ep->posted[op->tagged]);
 	ep->rx_idle = open && !ep->has_unexpected && list_empty(&ep->fresh) && !ep->rx_left &&
 		      !ep->fragment_left && !ep->later && ep->stage_at == ep->stage_end;
 	spin_unlock_bh(&ep->lock);

@@ -10,45 +10,28 @@
 
 /* --- posting --- */
 
-static struct ktcp_op *op_new(struct ktcp_ep *ep, enum ktcp_op_kind kind, const struct fi_msg *msg,
-			      u64 flags, u32 copy_len)
+/* @copy_len: bytes behind the operation for what an atomic sends. */
+static struct ktcp_op *op_new(struct fid_ep *ep, enum ktcp_op_kind kind, const struct fi_msg *msg,
+			      u64 tag, u64 what, u64 flags, u32 copy_len)
 {
-	struct fid_cq *cq = kind == KTCP_RECV ? ep->ep.rx_cq : ep->ep.tx_cq;
+	int counter = kind == KTCP_SEND ? KOFI_CNTR_SEND : kind == KTCP_RECV ? KOFI_CNTR_RECV :
+		      what & FI_READ ? KOFI_CNTR_READ : KOFI_CNTR_WRITE;
 	size_t bytes = kind == KTCP_SEND || kind == KTCP_RECV ? offsetof(struct ktcp_op, access) :
 								sizeof(struct ktcp_op);
-	bool inject = kind != KTCP_RECV && (flags & FI_INJECT);
+	struct kofi_op *new;
 	struct ktcp_op *op;
 
-	if (flags & FI_FENCE)
-		return ERR_PTR(-FI_EBADFLAGS);
-	if (!kofi_vec_valid(&msg->vec) || msg->vec.len > KTCP_MESSAGE_MAX)
+	if (!(flags & FI_FENCE) && msg->vec.len > KTCP_MESSAGE_MAX)
 		return ERR_PTR(-EINVAL);
-	if (inject && msg->vec.len > KTCP_INJECT_MAX)
-		return ERR_PTR(-EMSGSIZE);
-	if (inject)
-		copy_len = max_t(u32, copy_len, msg->vec.len);
-	if (kofi_cq_reserve(cq))
-		return ERR_PTR(-EAGAIN);
-	op = kzalloc(bytes + copy_len, GFP_ATOMIC | __GFP_NOWARN);
-	if (!op) {
-		kofi_cq_unreserve(cq);
-		return ERR_PTR(-EAGAIN);
-	}
+	new = kofi_op_new(ep, counter, bytes + copy_len, msg, tag, what, flags, KTCP_INJECT_MAX);
+	if (IS_ERR(new))
+		return ERR_CAST(new);
+	op = container_of(new, struct ktcp_op, op);
 	op->kind = kind;
 	op->flags = flags;
-	op->vec = msg->vec;
+	op->total = msg->vec.len;
 	op->copy_len = copy_len;
 	op->copy = (u8 *)op + bytes;
-	if (inject && kind != KTCP_ATOMIC) {
-		op->vec = kofi_vec_buf(op->copy, msg->vec.len);
-		kofi_copy(&op->vec, 0, &msg->vec, 0, msg->vec.len);
-	}
-	op->total = msg->vec.len;
-	op->completion.entry.op_context = msg->context;
-	op->completion.entry.data = msg->data;
-	op->completion.entry.len = msg->vec.len;
-	op->completion.src = FI_ADDR_NOTAVAIL;
-	op->completion.silent = !kofi_wants_entry(&ep->ep, kind != KTCP_RECV, flags);
 	return op;
 }
 
@@ -63,7 +46,7 @@ static int post_recv(struct ktcp_ep *ep, struct ktcp_op *op)
 	if (READ_ONCE(ep->closed) && !wake)
 		status = -ENOTCONN;
 	else
-		list_add_tail(&op->node, ep->rx_idle ? &ep->posted[op->tagged] : &ep->fresh);
+		list_add_tail(&op->op.node, ep->rx_idle ? &ep->posted[op->tagged] : &ep->fresh);
 	wake |= ep->awaited;
 	spin_unlock_bh(&ep->lock);
 	if (wake)
@@ -81,7 +64,7 @@ static int post_send(struct ktcp_ep *ep, struct ktcp_op *op)
 	if (ep->closed || !ep->connected) {
 		status = -ENOTCONN;
 	} else if (!ktcp_begin_now(ep, op)) {
-		list_add_tail(&op->node, &ep->pending);
+		list_add_tail(&op->op.node, &ep->pending);
 		ep->tx_idle = false;
 		wake = true;
 	}
@@ -91,20 +74,13 @@ static int post_send(struct ktcp_ep *ep, struct ktcp_op *op)
 	return status;
 }
 
+/* Once it is posted it may end at once, and is gone. */
 static ssize_t op_post(struct ktcp_ep *ep, struct ktcp_op *op)
 {
-	bool recv = op->kind == KTCP_RECV;
-	atomic_t *used = recv ? &ep->rx_used : &ep->tx_used;
-	int status = -EAGAIN;
+	int status = op->kind == KTCP_RECV ? post_recv(ep, op) : post_send(ep, op);
 
-	/* Once it is posted it may end at once, and is gone. */
-	if (atomic_inc_return(used) <= (recv ? ep->rx_size : ep->tx_size))
-		status = recv ? post_recv(ep, op) : post_send(ep, op);
-	if (status) {
-		atomic_dec(used);
-		kofi_cq_unreserve(recv ? ep->ep.rx_cq : ep->ep.tx_cq);
-		kfree(op);
-	}
+	if (status)
+		kofi_op_refuse(&op->op);
 	return status;
 }
 
@@ -136,13 +112,12 @@ static ssize_t post_message(struct fid_ep *fid_ep, const struct fi_msg *msg, boo
 
 	if (send && send_now(to_ktcp(fid_ep), msg, tagged, tag, flags))
 		return 0;
-	op = op_new(to_ktcp(fid_ep), send ? KTCP_SEND : KTCP_RECV, msg, flags, 0);
+	op = op_new(fid_ep, send ? KTCP_SEND : KTCP_RECV, msg, tag,
+		    (send ? FI_SEND : FI_RECV) | (tagged ? FI_TAGGED : FI_MSG), flags, 0);
 	if (IS_ERR(op))
 		return PTR_ERR(op);
 	op->tagged = tagged;
 	op->ignore = ignore;
-	op->completion.entry.tag = tag;
-	op->completion.entry.flags = (send ? FI_SEND : FI_RECV) | (tagged ? FI_TAGGED : FI_MSG);
 	return op_post(to_ktcp(fid_ep), op);
 }
 
@@ -151,21 +126,19 @@ KOFI_MESSAGE_CALLS(ktcp, post_message);
 static ssize_t post_rma(struct fid_ep *fid_ep, const struct fi_msg_rma *msg, u64 flags, bool write)
 {
 	struct ktcp_op *op;
-	u64 total = 0;
-	size_t i;
+	int status;
 
 	if (!msg->rma_iov_count || msg->rma_iov_count > KT_TARGETS_MAX)
 		return -EINVAL;
-	for (i = 0; i < msg->rma_iov_count; i++)
-		total += msg->rma_iov[i].len;
-	if (total != msg->msg.vec.len)
-		return -EINVAL;
-	op = op_new(to_ktcp(fid_ep), write ? KTCP_WRITE : KTCP_READ, &msg->msg, flags, 0);
+	status = kofi_check_rma(msg, flags, KTCP_INJECT_MAX);
+	if (status)
+		return status;
+	op = op_new(fid_ep, write ? KTCP_WRITE : KTCP_READ, &msg->msg, 0,
+		    FI_RMA | (write ? FI_WRITE : FI_READ), flags, 0);
 	if (IS_ERR(op))
 		return PTR_ERR(op);
 	op->access.count = msg->rma_iov_count;
 	memcpy(op->access.target, msg->rma_iov, msg->rma_iov_count * sizeof(*msg->rma_iov));
-	op->completion.entry.flags = FI_RMA | (write ? FI_WRITE : FI_READ);
 	return op_post(to_ktcp(fid_ep), op);
 }
 
@@ -184,14 +157,14 @@ static ssize_t ktcp_atomicmsg(struct fid_ep *fid_ep, const struct fi_msg_atomic 
 		return status;
 	if (reads_only)
 		plain.vec.buf = msg->result;
-	op = op_new(to_ktcp(fid_ep), KTCP_ATOMIC, &plain, flags & ~FI_INJECT, operand + compare);
+	op = op_new(fid_ep, KTCP_ATOMIC, &plain, 0, FI_ATOMIC | (reads_only ? FI_READ : FI_WRITE),
+		    flags & ~FI_INJECT, operand + compare);
 	if (IS_ERR(op))
 		return PTR_ERR(op);
 	memcpy(op->copy, msg->msg.vec.buf, operand);
 	if (compare)
 		memcpy(op->copy + operand, msg->compare, compare);
 	op->atomic = *msg;
-	op->completion.entry.flags = FI_ATOMIC | (reads_only ? FI_READ : FI_WRITE);
 	return op_post(to_ktcp(fid_ep), op);
 }
 
@@ -218,24 +191,13 @@ struct ktcp_op *ktcp_op_named(struct ktcp_ep *ep, u64 id)
 
 void ktcp_op_end(struct ktcp_ep *ep, struct ktcp_op *op, int err, int reason)
 {
-	static const int counters[] = { [KTCP_SEND] = KOFI_CNTR_SEND, [KTCP_RECV] = KOFI_CNTR_RECV,
-					[KTCP_WRITE] = KOFI_CNTR_WRITE,
-					[KTCP_READ] = KOFI_CNTR_READ,
-					[KTCP_ATOMIC] = KOFI_CNTR_WRITE };
-
 	if (op->id)
 		ktcp_op_unname(ep, op);
-	if (op->kind == KTCP_INBOUND) {
+	if (op->kind == KTCP_INBOUND)
 		kfree(op);
-		return;
-	}
-	atomic_dec(op->kind == KTCP_RECV ? &ep->rx_used : &ep->tx_used);
-	op->completion.err = err;
-	op->completion.prov_errno = err == EKEYREJECTED ? KOFI_PE_REMOTE_KEY :
-				    err == EACCES ? KOFI_PE_REMOTE_ACCESS : reason;
-	kofi_complete(&ep->ep, op->kind == KTCP_ATOMIC && (op->completion.entry.flags & FI_READ) ?
-			       KOFI_CNTR_READ : counters[op->kind], &op->completion);
-	kfree(op);
+	else
+		kofi_op_end(&op->op, err, err == EKEYREJECTED ? KOFI_PE_REMOTE_KEY :
+					  err == EACCES ? KOFI_PE_REMOTE_ACCESS : reason);
 }
 
 ssize_t ktcp_cancel(struct fid_ep *fid_ep, void *context)
@@ -249,10 +211,10 @@ ssize_t ktcp_cancel(struct fid_ep *fid_ep, void *context)
 	ktcp_match_fresh(ep);
 	spin_lock_bh(&ep->lock);
 	for (i = 0; i < 2 && !found; i++)
-		list_for_each_entry(op, &ep->posted[i], node)
-			if (op->completion.entry.op_context == context) {
+		list_for_each_entry(op, &ep->posted[i], op.node)
+			if (op->op.done.entry.op_context == context) {
 				found = op;
-				list_del(&op->node);
+				list_del(&op->op.node);
 				break;
 			}
 	spin_unlock_bh(&ep->lock);
@@ -292,7 +254,7 @@ void ktcp_end(struct ktcp_ep *ep, int err, int reason)
 	ktcp_receive_drop(ep);
 	xa_for_each(&ep->ops, id, op)
 		ktcp_op_end(ep, op, op->kind == KTCP_RECV ? ECANCELED : err, reason);
-	list_for_each_entry_safe(op, next, &gone, node)
+	list_for_each_entry_safe(op, next, &gone, op.node)
 		ktcp_op_end(ep, op, op->kind == KTCP_RECV ? ECANCELED : err, reason);
 	if (was_open)
 		kofi_eq_write_cm(ep->ep.eq, FI_SHUTDOWN, &ep->ep.fid, NULL, NULL, 0);
@@ -312,7 +274,7 @@ static void drain(struct ktcp_ep *ep)
 	if (!ep->has_unexpected)
 		list_splice_tail_init(&ep->fresh, &gone);
 	spin_unlock_bh(&ep->lock);
-	list_for_each_entry_safe(op, next, &gone, node)
+	list_for_each_entry_safe(op, next, &gone, op.node)
 		ktcp_op_end(ep, op, ECANCELED, ep->reason);
 }
 
@@ -421,8 +383,7 @@ int ktcp_endpoint(struct fid_domain *domain, const struct fi_info *info, struct 
 	if (info->src_addr && info->src_addrlen <= sizeof(ep->source))
 		memcpy(&ep->source, info->src_addr, info->src_addrlen);
 	ep->ahead = KTCP_READ_AHEAD;
-	ep->tx_size = info->tx_attr->size ?: KTCP_SIZE;
-	ep->rx_size = info->rx_attr->size ?: KTCP_SIZE;
+	kofi_ep_sizes(&ep->ep, info, KTCP_SIZE, INT_MAX);
 	mutex_init(&ep->io);
 	spin_lock_init(&ep->tx_lock);
 	spin_lock_init(&ep->lock);

@@ -11,19 +11,19 @@
 /* What a receive learns of its message. */
 void ktcp_meet(struct ktcp_op *op, u64 total, u64 tag, bool has_data, u64 data)
 {
-	op->total = min_t(u64, total, op->vec.len);
+	op->total = min_t(u64, total, op->op.vec.len);
 	op->done = 0;
-	op->completion.olen = total - op->total;
-	op->completion.entry.len = op->total;
-	op->completion.entry.tag = tag;
-	op->completion.entry.data = has_data ? data : 0;
+	op->op.done.olen = total - op->total;
+	op->op.done.entry.len = op->total;
+	op->op.done.entry.tag = tag;
+	op->op.done.entry.data = has_data ? data : 0;
 	if (has_data)
-		op->completion.entry.flags |= FI_REMOTE_CQ_DATA;
+		op->op.done.entry.flags |= FI_REMOTE_CQ_DATA;
 }
 
 void ktcp_finish_receive(struct ktcp_ep *ep, struct ktcp_op *op)
 {
-	ktcp_op_end(ep, op, op->completion.olen ? FI_ETRUNC : 0, 0);
+	ktcp_op_end(ep, op, op->op.done.olen ? FI_ETRUNC : 0, 0);
 }
 
 static int start_rendezvous(struct ktcp_ep *ep, struct ktcp_op *op, u64 remote)
@@ -105,7 +105,7 @@ static int deliver(struct ktcp_ep *ep, struct ktcp_op *op, struct ktcp_unexpecte
 	struct kofi_vec from = kofi_vec_buf(un->bytes, un->total);
 	int status;
 
-	kofi_copy(&op->vec, 0, &from, 0, op->total);
+	kofi_copy(&op->op.vec, 0, &from, 0, op->total);
 	ktcp_finish_receive(ep, op);
 	status = ep->state == KTCP_OPEN ? ktcp_done(ep, un->operation, 0) : 0;
 	ktcp_unkeep(ep, un);
@@ -141,7 +141,7 @@ static struct ktcp_unexpected *oldest_for(struct ktcp_ep *ep, const struct ktcp_
 	struct ktcp_unexpected *un;
 
 	list_for_each_entry(un, &ep->unexpected[op->tagged], node)
-		if (!un->claimed && !((op->completion.entry.tag ^ un->tag) & ~op->ignore))
+		if (!un->claimed && !((op->op.done.entry.tag ^ un->tag) & ~op->ignore))
 			return un;
 	return NULL;
 }
@@ -159,12 +159,12 @@ void ktcp_match_fresh(struct ktcp_ep *ep)
 	do {
 		un = NULL;
 		spin_lock_bh(&ep->lock);
-		op = list_first_entry_or_null(&ep->fresh, struct ktcp_op, node);
+		op = list_first_entry_or_null(&ep->fresh, struct ktcp_op, op.node);
 		if (op) {
-			list_del(&op->node);
+			list_del(&op->op.node);
 			un = oldest_for(ep, op);
 			if (!un)
-				list_add_tail(&op->node, &ep->posted[op->tagged]);
+				list_add_tail(&op->op.node, &ep->posted[op->tagged]);
 		}
 		spin_unlock_bh(&ep->lock);
 		if (un)
@@ -179,10 +179,10 @@ static struct ktcp_op *match(struct ktcp_ep *ep, bool tagged, u64 tag)
 
 	ktcp_match_fresh(ep);
 	spin_lock_bh(&ep->lock);
-	list_for_each_entry(op, &ep->posted[tagged], node)
-		if (!((op->completion.entry.tag ^ tag) & ~op->ignore)) {
+	list_for_each_entry(op, &ep->posted[tagged], op.node)
+		if (!((op->op.done.entry.tag ^ tag) & ~op->ignore)) {
 			found = op;
-			list_del(&op->node);
+			list_del(&op->op.node);
 			break;
 		}
 	spin_unlock_bh(&ep->lock);
@@ -284,7 +284,7 @@ int ktcp_on_acked(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at
 	}
 	ktcp_meet(op, len, tag, head->flags & KT_HAS_DATA, head->b);
 	from = kofi_vec_buf(at + 8, len);
-	kofi_copy(&op->vec, 0, &from, 0, op->total);
+	kofi_copy(&op->op.vec, 0, &from, 0, op->total);
 	ktcp_finish_receive(ep, op);
 	return ktcp_done(ep, get_unaligned_le64(at), 0);
 }

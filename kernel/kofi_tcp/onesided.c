@@ -29,7 +29,7 @@ int ktcp_on_cts(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at)
 	if (head->length != sizeof(cts) || !op || !op->announced || op->streaming)
 		return ktcp_malformed(ep);
 	memcpy(&cts, at, sizeof(cts));
-	if (!cts.length || le64_to_cpu(cts.length) > op->vec.len)
+	if (!cts.length || le64_to_cpu(cts.length) > op->op.vec.len)
 		return ktcp_malformed(ep);
 	op->streaming = true;
 	return ktcp_stream(ep, op, NULL, le64_to_cpu(cts.operation), le64_to_cpu(cts.length));
@@ -48,7 +48,7 @@ int ktcp_on_done(struct ktcp_ep *ep, const struct ktcp_head *head)
 	if (!err && ((op->kind == KTCP_READ && op->total) ||
 		     (op->kind == KTCP_ATOMIC && op->atomic.result)))
 		return ktcp_malformed(ep);
-	if (!err && op->announced && !op->streaming && op->vec.len && op->kind == KTCP_WRITE)
+	if (!err && op->announced && !op->streaming && op->op.vec.len && op->kind == KTCP_WRITE)
 		return ktcp_malformed(ep);
 	ktcp_op_end(ep, op, err, 0);
 	return 0;
@@ -58,7 +58,7 @@ int ktcp_on_reply(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at
 {
 	struct ktcp_op *op = ktcp_op_named(ep, head->a);
 
-	if (!op || op->kind != KTCP_ATOMIC || !op->atomic.result || head->length != op->vec.len)
+	if (!op || op->kind != KTCP_ATOMIC || !op->atomic.result || head->length != op->op.vec.len)
 		return ktcp_malformed(ep);
 	memcpy(op->atomic.result, at, head->length);
 	ktcp_op_end(ep, op, 0, 0);
@@ -181,7 +181,7 @@ int ktcp_on_write(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at
 	op->access = access;
 	op->remote = head->a;
 	op->total = bytes;
-	op->completion.entry.data = head->b;
+	op->op.done.entry.data = head->b;
 	op->flags = head->flags & KT_HAS_DATA ? FI_REMOTE_CQ_DATA : 0;
 	if (!bytes || ktcp_op_name(ep, op, GFP_NOIO)) {
 		kfree(op);

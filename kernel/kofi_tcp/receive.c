@@ -130,7 +130,7 @@ static ssize_t next_place(struct ktcp_ep *ep, struct kofi_vec *place, struct kof
 		return max;
 	}
 	if (op && op->done < op->total && !op->failed) {
-		ssize_t got = ktcp_part(ep, &op->vec,
+		ssize_t got = ktcp_part(ep, &op->op.vec,
 					op->kind == KTCP_INBOUND ? &op->access : NULL,
 					FI_REMOTE_WRITE, op->done,
 					min_t(u64, max, op->total - op->done), place, mr);
@@ -178,7 +178,7 @@ static int end_payload(struct ktcp_ep *ep)
 	case KTCP_INBOUND:
 		if (!err)
 			ktcp_note_remote(ep, FI_RMA, true, op->total, op->flags & FI_REMOTE_CQ_DATA,
-					 op->completion.entry.data);
+					 op->op.done.entry.data);
 		ktcp_op_end(ep, op, 0, 0);
 		ep->inbound--;
 		return ktcp_done(ep, remote, err);

@@ -49,7 +49,7 @@ struct ktcp_access {
 
 /* An operation of the client, or KTCP_INBOUND: the target of a large write. */
 struct ktcp_op {
-	struct list_head	node;
+	struct kofi_op		op;		/* node: of pending, fresh or posted */
 	enum ktcp_op_kind	kind;
 	bool			tagged;
 	bool			announced;	/* an Rts has gone: one Cts may come */
@@ -62,10 +62,8 @@ struct ktcp_op {
 	u64			flags;
 	u64			total, done;	/* bytes that are to come in, have come */
 	int			failed;		/* positive errno: the rest goes nowhere */
-	struct kofi_vec		vec;
-	struct kofi_completion	completion;
 	u32			copy_len;
-	u8			*copy;		/* inject; operand, compare values */
+	u8			*copy;		/* operand, compare values */
 	/* Messages have none of these. */
 	struct ktcp_access	access;
 	struct fi_msg_atomic	atomic;
@@ -128,9 +126,6 @@ struct ktcp_ep {
 	struct list_head	posted[2];	/* those that have; of tagged messages */
 	u32			owed_count;	/* writes of the peer that it is to hear of */
 	u64			owed_done[KTCP_OWED_MAX];
-
-	atomic_t		tx_used, rx_used;
-	int			tx_size, rx_size;
 
 	struct list_head	unexpected[2];
 

@@ -34,7 +34,7 @@ static void put(struct ktcp_frame *frame, const void *bytes, size_t len)
 static void refer(struct ktcp_frame *frame, struct ktcp_op *op)
 {
 	frame->op = op;
-	frame->vec = op->vec;
+	frame->vec = op->op.vec;
 	op->referenced = true;
 }
 
@@ -89,12 +89,12 @@ u32 ktcp_pack_rma(struct ktcp_op *op, u8 *out, u8 kind, u32 payload, bool rts)
 {
 	u32 prefix = sizeof(struct ktcp_rma) + op->access.count * sizeof(struct ktcp_target) +
 		     (rts ? sizeof(struct ktcp_rts) : 0), i;
-	struct ktcp_rma rma = { cpu_to_le64(op->vec.len), cpu_to_le32(op->access.count) };
+	struct ktcp_rma rma = { cpu_to_le64(op->op.vec.len), cpu_to_le32(op->access.count) };
 	bool data = op->flags & FI_REMOTE_CQ_DATA;
 	u8 *at = out;
 
 	at += ktcp_pack_head(out, kind, data ? KT_HAS_B | KT_HAS_DATA : 0, prefix + payload,
-			     op->id, op->completion.entry.data);
+			     op->id, op->op.done.entry.data);
 	memcpy(at, &rma, sizeof(rma));
 	at += sizeof(rma);
 	for (i = 0; i < op->access.count; i++) {
@@ -106,7 +106,7 @@ u32 ktcp_pack_rma(struct ktcp_op *op, u8 *out, u8 kind, u32 payload, bool rts)
 		at += sizeof(target);
 	}
 	if (rts) {
-		struct ktcp_rts announce = { cpu_to_le64(op->id), cpu_to_le64(op->vec.len) };
+		struct ktcp_rts announce = { cpu_to_le64(op->id), cpu_to_le64(op->op.vec.len) };
 
 		memcpy(at, &announce, sizeof(announce));
 		at += sizeof(announce);
@@ -127,7 +127,7 @@ static struct ktcp_frame *frame_rma(struct ktcp_op *op, u8 kind, u32 payload, bo
 static struct ktcp_frame *frame_atomic(struct ktcp_op *op)
 {
 	const struct fi_msg_atomic *msg = &op->atomic;
-	u32 len = op->vec.len, prefix = sizeof(struct ktcp_atomic) + sizeof(struct ktcp_target);
+	u32 len = op->op.vec.len, prefix = sizeof(struct ktcp_atomic) + sizeof(struct ktcp_target);
 	struct ktcp_frame *frame = frame_new(prefix + op->copy_len, GFP_NOIO);
 	struct ktcp_atomic atomic = { cpu_to_le32(msg->datatype), cpu_to_le32(msg->op),
 				      cpu_to_le32(msg->compare ? KT_ATOMIC_COMPARE :
@@ -150,7 +150,7 @@ struct ktcp_frame *ktcp_frame_send(struct ktcp_ep *ep, struct ktcp_op *op, gfp_t
 {
 	bool acked = op->flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE);
 	u8 flags = op->flags & FI_REMOTE_CQ_DATA ? KT_HAS_B | KT_HAS_DATA : 0;
-	u64 len = op->vec.len, data = op->completion.entry.data, tag = op->completion.entry.tag;
+	u64 len = op->op.vec.len, data = op->op.done.entry.data, tag = op->op.done.entry.tag;
 	struct ktcp_frame *frame = frame_new(sizeof(struct ktcp_rts), gfp);
 	__le64 number;
 
@@ -199,11 +199,11 @@ int ktcp_begin(struct ktcp_ep *ep, struct ktcp_op *op)
 		frame = ktcp_frame_send(ep, op, GFP_NOIO);
 		break;
 	case KTCP_WRITE:
-		rts = op->vec.len > KT_EAGER_MAX;
-		frame = frame_rma(op, rts ? KT_WRITE_RTS : KT_WRITE, rts ? 0 : op->vec.len, rts);
+		rts = op->op.vec.len > KT_EAGER_MAX;
+		frame = frame_rma(op, rts ? KT_WRITE_RTS : KT_WRITE, rts ? 0 : op->op.vec.len, rts);
 		if (frame && !rts) {
 			refer(frame, op);
-			frame->left = op->vec.len;
+			frame->left = op->op.vec.len;
 		}
 		break;
 	case KTCP_READ:
@@ -306,9 +306,9 @@ static struct ktcp_op *next_pending(struct ktcp_ep *ep)
 	struct ktcp_op *op;
 
 	spin_lock_bh(&ep->tx_lock);
-	op = list_first_entry_or_null(&ep->pending, struct ktcp_op, node);
+	op = list_first_entry_or_null(&ep->pending, struct ktcp_op, op.node);
 	if (op)
-		list_del_init(&op->node);
+		list_del_init(&op->op.node);
 	spin_unlock_bh(&ep->tx_lock);
 	return op;
 }

@@ -81,15 +81,16 @@ static void rejected(struct kv_ep *ep, struct rdma_cm_event *event)
 static int open_queue_pair(struct kv_ep *ep)
 {
 	struct ib_device *device = ep->domain->device->device;
+	int receives = ep->ep.posted_max[false];
 	struct ib_qp_init_attr attr = {
-		.cap = { .max_send_wr = ep->work_size + 8, .max_recv_wr = ep->rx_size + 8,
+		.cap = { .max_send_wr = ep->work_size + 8, .max_recv_wr = receives + 8,
 			 .max_send_sge = KV_SGE, .max_recv_sge = KV_SGE },
 		.qp_type = IB_QPT_RC, .sq_sig_type = IB_SIGNAL_REQ_WR };
 	int status;
 
 	if (ep->id->device != device)
 		return -EXDEV;
-	ep->cq = ib_alloc_cq_any(device, ep, ep->work_size + ep->rx_size + 16, IB_POLL_WORKQUEUE);
+	ep->cq = ib_alloc_cq_any(device, ep, ep->work_size + receives + 16, IB_POLL_WORKQUEUE);
 	if (IS_ERR(ep->cq)) {
 		status = PTR_ERR(ep->cq);
 		ep->cq = NULL;
@@ -288,7 +289,7 @@ static bool unsent(struct kv_ep *ep)
 	bool more;
 
 	spin_lock_bh(&ep->lock);
-	more = ep->state == KV_OPEN && ep->tx_used;
+	more = ep->state == KV_OPEN && atomic_read(&ep->ep.posted[true]);
 	spin_unlock_bh(&ep->lock);
 	return more;
 }
@@ -382,9 +383,8 @@ int kv_endpoint(struct fid_domain *domain, const struct fi_info *info, struct fi
 	ep->handle = info->handle;
 	if (!ep->handle && info->src_addr && info->src_addrlen <= sizeof(ep->source))
 		memcpy(&ep->source, info->src_addr, info->src_addrlen);
-	ep->tx_size = min_t(size_t, info->tx_attr->size ?: KV_SIZE, KV_SIZE_MAX);
-	ep->rx_size = min_t(size_t, info->rx_attr->size ?: KV_SIZE, KV_SIZE_MAX);
-	ep->work_size = 2 * ep->tx_size + KV_PARTS;
+	kofi_ep_sizes(&ep->ep, info, KV_SIZE, KV_SIZE_MAX);
+	ep->work_size = 2 * ep->ep.posted_max[true] + KV_PARTS;
 	mutex_init(&ep->cm);
 	spin_lock_init(&ep->lock);
 	INIT_LIST_HEAD(&ep->early);

@@ -48,7 +48,7 @@ static u32 runs_of(const struct kofi_vec *vec, struct kv_map *map)
 
 static struct ib_device *device_of(const struct kv_op *op)
 {
-	return op->ep->domain->device->device;
+	return ep_of(op)->domain->device->device;
 }
 
 static enum dma_data_direction direction_of(const struct kv_op *op)
@@ -89,7 +89,7 @@ static int errno_of(const struct kv_op *op, enum ib_wc_status status, int *reaso
 		*reason = KOFI_PE_NONE;
 		return 0;
 	case IB_WC_WR_FLUSH_ERR:
-		*reason = op->ep->reason ?: KOFI_PE_DIED;
+		*reason = ep_of(op)->reason ?: KOFI_PE_DIED;
 		return op->kind == KV_RECV ? ECANCELED : EIO;
 	case IB_WC_REM_ACCESS_ERR:
 		*reason = KOFI_PE_REMOTE_ACCESS;
@@ -110,25 +110,15 @@ static int errno_of(const struct kv_op *op, enum ib_wc_status status, int *reaso
 
 static void op_end(struct kv_op *op, int err, int reason)
 {
-	static const int counters[] = { [KV_SEND] = KOFI_CNTR_SEND, [KV_RECV] = KOFI_CNTR_RECV,
-					[KV_WRITE] = KOFI_CNTR_WRITE, [KV_READ] = KOFI_CNTR_READ,
-					[KV_ATOMIC] = KOFI_CNTR_WRITE };
-	struct kv_ep *ep = op->ep;
+	struct kv_ep *ep = ep_of(op);
 
 	unmap(op);
 	spin_lock_bh(&ep->lock);
-	if (op->kind == KV_RECV)
-		ep->rx_used--;
-	else
-		ep->tx_used--;
 	ep->work_used -= op->kind == KV_RECV ? 0 : op->work;
 	spin_unlock_bh(&ep->lock);
 	if (!err && op->kind == KV_ATOMIC && op->result)
 		memcpy(op->result, &op->old, sizeof(op->old));
-	op->completion.err = err;
-	op->completion.prov_errno = reason;
-	kofi_complete(&ep->ep, counters[op->kind], &op->completion);
-	kfree(op);
+	kofi_op_end(&op->op, err, reason);
 }
 
 static int post_recv_locked(struct kv_op *op)
@@ -139,9 +129,9 @@ static int post_recv_locked(struct kv_op *op)
 
 	for (i = 0; i < op->maps; i++)
 		sge[i] = (struct ib_sge){ op->map[i].addr, op->map[i].len,
-					  op->ep->domain->pd->local_dma_lkey };
+					  ep_of(op)->domain->pd->local_dma_lkey };
 	atomic_set(&op->pending, 1);
-	return ib_post_recv(op->ep->qp, &wr, NULL);
+	return ib_post_recv(ep_of(op)->qp, &wr, NULL);
 }
 
 /* A peer's write with data takes a receive; it is given back: it belongs to messages. */
@@ -149,11 +139,11 @@ static void on_remote_write(struct kv_op *op, const struct ib_wc *wc)
 {
 	int status;
 
-	kofi_complete_remote(&op->ep->ep, FI_RMA, true, wc->byte_len, FI_REMOTE_CQ_DATA,
+	kofi_complete_remote(op->op.ep, FI_RMA, true, wc->byte_len, FI_REMOTE_CQ_DATA,
 			     be32_to_cpu(wc->ex.imm_data));
-	spin_lock_bh(&op->ep->lock);
+	spin_lock_bh(&ep_of(op)->lock);
 	status = post_recv_locked(op);
-	spin_unlock_bh(&op->ep->lock);
+	spin_unlock_bh(&ep_of(op)->lock);
 	if (status)
 		op_end(op, ECANCELED, KOFI_PE_DIED);
 }
@@ -162,7 +152,7 @@ static void op_done(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct kv_op *op = container_of(wc->wr_cqe, struct kv_op, cqe);
 	bool fatal = wc->status != IB_WC_SUCCESS && wc->status != IB_WC_WR_FLUSH_ERR;
-	struct kv_ep *ep = op->ep;
+	struct kv_ep *ep = ep_of(op);
 	int err, reason;
 
 	if (op->kind == KV_RECV && wc->status == IB_WC_SUCCESS) {
@@ -170,10 +160,10 @@ static void op_done(struct ib_cq *cq, struct ib_wc *wc)
 			on_remote_write(op, wc);
 			return;
 		}
-		op->completion.entry.len = wc->byte_len;
+		op->op.done.entry.len = wc->byte_len;
 		if (wc->wc_flags & IB_WC_WITH_IMM) {
-			op->completion.entry.flags |= FI_REMOTE_CQ_DATA;
-			op->completion.entry.data = be32_to_cpu(wc->ex.imm_data);
+			op->op.done.entry.flags |= FI_REMOTE_CQ_DATA;
+			op->op.done.entry.data = be32_to_cpu(wc->ex.imm_data);
 		}
 	}
 	/* Reports of one queue pair come one after the other. */
@@ -190,60 +180,43 @@ static void op_done(struct ib_cq *cq, struct ib_wc *wc)
 
 /* --- operations --- */
 
-static struct kv_op *op_new(struct kv_ep *ep, enum kv_kind kind, const struct fi_msg *msg,
+static struct kv_op *op_new(struct fid_ep *ep, enum kv_kind kind, const struct fi_msg *msg, u64 what,
 			    u64 flags)
 {
-	struct fid_cq *cq = kind == KV_RECV ? ep->ep.rx_cq : ep->ep.tx_cq;
+	int counter = kind == KV_SEND ? KOFI_CNTR_SEND : kind == KV_RECV ? KOFI_CNTR_RECV :
+		      kind == KV_READ ? KOFI_CNTR_READ : KOFI_CNTR_WRITE;
 	bool inject = (kind == KV_SEND || kind == KV_WRITE) && (flags & FI_INJECT);
-	struct kofi_vec vec = msg->vec;
-	int status = -EAGAIN;
+	int status = kofi_check_msg(msg, inject ? flags : flags & ~FI_INJECT, KV_INJECT_MAX);
+	struct kofi_op *new;
 	struct kv_op *op;
 	u32 runs;
 
-	if (flags & FI_FENCE)
-		return ERR_PTR(-FI_EBADFLAGS);
-	if (!kofi_vec_valid(&vec) || vec.len > KV_MESSAGE_MAX)
-		return ERR_PTR(-EINVAL);
-	if (inject && vec.len > KV_INJECT_MAX)
-		return ERR_PTR(-EMSGSIZE);
-	runs = inject ? 2 : runs_of(&vec, NULL);
+	if (!status && msg->vec.len > KV_MESSAGE_MAX)
+		status = -EINVAL;
+	if (status)
+		return ERR_PTR(status);
+	runs = inject ? 2 : runs_of(&msg->vec, NULL);
 	if (runs > (kind == KV_SEND || kind == KV_RECV ? KV_SGE : KV_SGE * KV_PARTS))
 		return ERR_PTR(-EMSGSIZE);
-	if (kofi_cq_reserve(cq))
-		return ERR_PTR(-EAGAIN);
-	op = kzalloc(struct_size(op, map, runs) + (inject ? vec.len : 0), GFP_ATOMIC);
-	if (!op)
-		goto unreserve;
-	op->ep = ep;
+	new = kofi_op_new(ep, counter, struct_size(op, map, runs), msg, 0, what,
+			  inject ? flags : flags & ~FI_INJECT, KV_INJECT_MAX);
+	if (IS_ERR(new))
+		return ERR_CAST(new);
+	op = container_of(new, struct kv_op, op);
 	op->kind = kind;
 	op->cqe.done = op_done;
 	op->flags = flags;
-	op->copy = (u8 *)(op->map + runs);
-	if (inject) {
-		vec = kofi_vec_buf(op->copy, vec.len);
-		kofi_copy(&vec, 0, &msg->vec, 0, vec.len);
-	}
-	op->vec = vec;
-	op->completion.entry.op_context = msg->context;
-	op->completion.entry.data = msg->data;
-	op->completion.entry.len = vec.len;
-	op->completion.src = FI_ADDR_NOTAVAIL;
-	op->completion.silent = !kofi_wants_entry(&ep->ep, kind != KV_RECV, flags);
-	runs = runs_of(&op->vec, op->map);
-	status = map_runs(op, runs);
+	status = map_runs(op, runs_of(&op->op.vec, op->map));
 	if (!status)
 		return op;
-	kfree(op);
-unreserve:
-	kofi_cq_unreserve(cq);
+	kofi_op_refuse(new);
 	return ERR_PTR(status);
 }
 
 static void op_refuse(struct kv_op *op)
 {
-	kofi_cq_unreserve(op->kind == KV_RECV ? op->ep->ep.rx_cq : op->ep->ep.tx_cq);
 	unmap(op);
-	kfree(op);
+	kofi_op_refuse(&op->op);
 }
 
 /* --- receives --- */
@@ -251,22 +224,18 @@ static void op_refuse(struct kv_op *op)
 static ssize_t kv_recvmsg(struct fid_ep *fid_ep, const struct fi_msg *msg, u64 flags)
 {
 	struct kv_ep *ep = to_kv(fid_ep);
-	struct kv_op *op = op_new(ep, KV_RECV, msg, flags);
+	struct kv_op *op = op_new(fid_ep, KV_RECV, msg, FI_RECV | FI_MSG, flags);
 	int status = 0;
 
 	if (IS_ERR(op))
 		return PTR_ERR(op);
-	op->completion.entry.flags = FI_RECV | FI_MSG;
 	spin_lock_bh(&ep->lock);
 	if (ep->state == KV_OVER)
 		status = -ENOTCONN;
-	else if (ep->rx_used >= ep->rx_size)
-		status = -EAGAIN;
 	else if (!ep->qp)
-		list_add_tail(&op->node, &ep->early);
+		list_add_tail(&op->op.node, &ep->early);
 	else
 		status = post_recv_locked(op);
-	ep->rx_used += !status;
 	spin_unlock_bh(&ep->lock);
 	if (status)
 		op_refuse(op);
@@ -280,11 +249,11 @@ int kv_post_early(struct kv_ep *ep)
 	int status = 0;
 
 	spin_lock_bh(&ep->lock);
-	list_for_each_entry_safe(op, next, &ep->early, node) {
+	list_for_each_entry_safe(op, next, &ep->early, op.node) {
 		status = post_recv_locked(op);
 		if (status)
 			break;
-		list_del(&op->node);
+		list_del(&op->op.node);
 	}
 	spin_unlock_bh(&ep->lock);
 	return status;
@@ -298,7 +267,7 @@ void kv_end_early(struct kv_ep *ep)
 	spin_lock_bh(&ep->lock);
 	list_splice_init(&ep->early, &gone);
 	spin_unlock_bh(&ep->lock);
-	list_for_each_entry_safe(op, next, &gone, node)
+	list_for_each_entry_safe(op, next, &gone, op.node)
 		op_end(op, ECANCELED, ep->reason);
 }
 
@@ -309,10 +278,10 @@ ssize_t kv_cancel(struct fid_ep *fid_ep, void *context)
 	struct kv_op *op, *found = NULL;
 
 	spin_lock_bh(&ep->lock);
-	list_for_each_entry(op, &ep->early, node)
-		if (op->completion.entry.op_context == context) {
+	list_for_each_entry(op, &ep->early, op.node)
+		if (op->op.done.entry.op_context == context) {
 			found = op;
-			list_del(&op->node);
+			list_del(&op->op.node);
 			break;
 		}
 	spin_unlock_bh(&ep->lock);
@@ -327,7 +296,7 @@ static int begin_locked(struct kv_ep *ep, u32 work)
 {
 	if (ep->state != KV_OPEN)
 		return -ENOTCONN;
-	if (ep->tx_used >= ep->tx_size || ep->work_used + work > ep->work_size)
+	if (ep->work_used + work > ep->work_size)
 		return -EAGAIN;
 	return 0;
 }
@@ -339,12 +308,12 @@ static int post_one(struct kv_op *op, struct ib_send_wr *wr, u32 first, u32 coun
 
 	for (i = 0; i < count; i++)
 		sge[i] = (struct ib_sge){ op->map[first + i].addr, op->map[first + i].len,
-					  op->ep->domain->pd->local_dma_lkey };
+					  ep_of(op)->domain->pd->local_dma_lkey };
 	wr->wr_cqe = &op->cqe;
 	wr->sg_list = sge;
 	wr->num_sge = count;
 	wr->send_flags = IB_SEND_SIGNALED;
-	return ib_post_send(op->ep->qp, wr, NULL);
+	return ib_post_send(ep_of(op)->qp, wr, NULL);
 }
 
 static ssize_t finish_post(struct kv_op *op, int status)
@@ -357,13 +326,12 @@ static ssize_t finish_post(struct kv_op *op, int status)
 static ssize_t kv_sendmsg(struct fid_ep *fid_ep, const struct fi_msg *msg, u64 flags)
 {
 	struct kv_ep *ep = to_kv(fid_ep);
-	struct kv_op *op = op_new(ep, KV_SEND, msg, flags);
+	struct kv_op *op = op_new(fid_ep, KV_SEND, msg, FI_SEND | FI_MSG, flags);
 	struct ib_send_wr wr = { .opcode = IB_WR_SEND };
 	int status;
 
 	if (IS_ERR(op))
 		return PTR_ERR(op);
-	op->completion.entry.flags = FI_SEND | FI_MSG;
 	op->work = 1;
 	atomic_set(&op->pending, 1);
 	if (flags & FI_REMOTE_CQ_DATA) {
@@ -372,10 +340,8 @@ static ssize_t kv_sendmsg(struct fid_ep *fid_ep, const struct fi_msg *msg, u64 f
 	}
 	spin_lock_bh(&ep->lock);
 	status = begin_locked(ep, 1) ?: post_one(op, &wr, 0, op->maps);
-	if (!status) {
-		ep->tx_used++;
+	if (!status)
 		ep->work_used++;
-	}
 	spin_unlock_bh(&ep->lock);
 	return finish_post(op, status);
 }
@@ -426,35 +392,23 @@ static ssize_t post_rma(struct fid_ep *fid_ep, const struct fi_msg_rma *msg, u64
 
 	if (msg->rma_iov_count != 1 || msg->rma_iov->len != msg->msg.vec.len)
 		return -EINVAL;
-	if (!write)
-		flags &= ~(FI_INJECT | FI_REMOTE_CQ_DATA);
-	op = op_new(ep, write ? KV_WRITE : KV_READ, &msg->msg, flags);
+	op = op_new(fid_ep, write ? KV_WRITE : KV_READ, &msg->msg,
+		    FI_RMA | (write ? FI_WRITE : FI_READ), flags);
 	if (IS_ERR(op))
 		return PTR_ERR(op);
-	op->completion.entry.flags = FI_RMA | (write ? FI_WRITE : FI_READ);
 	op->work = max_t(u32, 1, DIV_ROUND_UP(op->maps, KV_SGE));
 	spin_lock_bh(&ep->lock);
 	status = begin_locked(ep, op->work) ?:
 		 post_parts_locked(op, msg->rma_iov, msg->msg.data, &over);
-	if (!status) {
-		ep->tx_used++;
+	if (!status)
 		ep->work_used += op->work;
-	}
 	spin_unlock_bh(&ep->lock);
 	if (over)
 		op_end(op, EIO, KOFI_PE_DIED);
 	return finish_post(op, status);
 }
 
-static ssize_t kv_readmsg(struct fid_ep *ep, const struct fi_msg_rma *msg, u64 flags)
-{
-	return post_rma(ep, msg, flags, false);
-}
-
-static ssize_t kv_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, u64 flags)
-{
-	return post_rma(ep, msg, flags, true);
-}
+KOFI_RMA_CALLS(kv, post_rma);
 
 /* The two that RDMA has, on one word of 8 bytes. */
 static size_t atomic_valid(enum fi_datatype datatype, enum fi_op op, bool fetch, bool compare)
@@ -483,15 +437,14 @@ static ssize_t kv_atomicmsg(struct fid_ep *fid_ep, const struct fi_msg_atomic *m
 	if (msg->compare)
 		memcpy(&compare, msg->compare, sizeof(compare));
 	/* The old value comes into the operation itself: results may be anywhere. */
-	op = op_new(ep, KV_ATOMIC, &plain, flags & ~FI_INJECT);
+	op = op_new(fid_ep, KV_ATOMIC, &plain, FI_ATOMIC | FI_WRITE, flags & ~FI_INJECT);
 	if (IS_ERR(op))
 		return PTR_ERR(op);
 	unmap(op);
-	op->vec = kofi_vec_buf(&op->old, sizeof(op->old));
-	op->completion.entry.flags = FI_ATOMIC | FI_WRITE;
+	op->op.vec = kofi_vec_buf(&op->old, sizeof(op->old));
 	op->result = msg->result;
 	op->work = 1;
-	status = map_runs(op, runs_of(&op->vec, op->map));
+	status = map_runs(op, runs_of(&op->op.vec, op->map));
 	if (status)
 		return finish_post(op, status);
 	atomic_set(&op->pending, 1);
@@ -500,18 +453,15 @@ static ssize_t kv_atomicmsg(struct fid_ep *fid_ep, const struct fi_msg_atomic *m
 	wr.swap = operand;
 	spin_lock_bh(&ep->lock);
 	status = begin_locked(ep, 1) ?: post_one(op, &wr.wr, 0, op->maps);
-	if (!status) {
-		ep->tx_used++;
+	if (!status)
 		ep->work_used++;
-	}
 	spin_unlock_bh(&ep->lock);
 	return finish_post(op, status);
 }
 
 static const struct fi_ops_msg msg_ops = { .recvmsg = kv_recvmsg, .sendmsg = kv_sendmsg };
-static const struct fi_ops_rma rma_ops = { .readmsg = kv_readmsg, .writemsg = kv_writemsg };
 static const struct fi_ops_atomic atomic_ops = { .atomicmsg = kv_atomicmsg,
 						 .valid = atomic_valid };
 
-const struct kofi_ep_ops kv_data_ops = { .msg = &msg_ops, .rma = &rma_ops,
+const struct kofi_ep_ops kv_data_ops = { .msg = &msg_ops, .rma = &kv_rma,
 					 .atomic = &atomic_ops };

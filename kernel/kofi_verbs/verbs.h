@@ -73,7 +73,6 @@ struct kv_ep {
 	enum kv_state		state;
 	int			reason;
 	struct list_head	early;		/* receives before there is a queue pair */
-	u32			tx_used, rx_used, tx_size, rx_size;
 	u32			work_used, work_size;	/* work requests of the send queue */
 };
 
@@ -88,26 +87,27 @@ struct kv_map {
 };
 
 struct kv_op {
-	struct list_head	node;
-	struct kv_ep		*ep;
+	struct kofi_op		op;		/* node: of early */
 	enum kv_kind		kind;
 	struct ib_cqe		cqe;		/* of all its work requests */
 	atomic_t		pending;	/* of these */
 	enum ib_wc_status	failed;
 	u32			work;
 	u32			maps;
-	struct kofi_vec		vec;
-	struct kofi_completion	completion;
 	u64			flags;
 	void			*result;	/* atomic: where old goes */
 	u64			old;
-	u8			*copy;		/* behind map */
 	struct kv_map		map[];
 };
 
 static inline struct kv_ep *to_kv(struct fid_ep *ep)
 {
 	return container_of(ep, struct kv_ep, ep);
+}
+
+static inline struct kv_ep *ep_of(const struct kv_op *op)
+{
+	return to_kv(op->op.ep);
 }
 
 /* data.c */

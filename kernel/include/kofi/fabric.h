@@ -223,7 +223,7 @@ struct fid_ep {
 	/* --- the core's own --- */
 	struct kofi_ep_ops		provided;
 	atomic_t			posted[2];	/* kofi_op that are: receives, others */
-	int				posted_max[2];	/* size of the attributes */
+	int				posted_max[2];	/* of these */
 	refcount_t			held;		/* kofi_ep_get() */
 	struct completion		unused;
 	atomic64_t			tx_count, tx_bytes, rx_count, rx_bytes, errors;

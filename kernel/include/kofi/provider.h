@@ -290,10 +290,17 @@ static inline void kofi_ep_wait(struct fid_ep *ep)
 	wait_for_completion(&ep->unused);
 }
 
+/* What an endpoint may have posted, of its attributes: @usual of a size of 0, at most @max. */
+static inline void kofi_ep_sizes(struct fid_ep *ep, const struct fi_info *info, int usual, int max)
+{
+	ep->posted_max[false] = min_t(size_t, info->rx_attr->size ?: usual, max);
+	ep->posted_max[true] = min_t(size_t, info->tx_attr->size ?: usual, max);
+}
+
 /*
  * An operation that waits for its end, at the begin of a provider's own struct
  * of @size bytes. What is wrong with every operation is refused, and what is
- * more than the endpoint's attributes have (size); its entry is reserved, what
+ * more than the endpoint may have posted (kofi_ep_sizes()); its entry is reserved, what
  * FI_INJECT sends is copied, the completion is filled in.
  * @kind: KOFI_CNTR_*; @what: FI_SEND or FI_RECV, FI_MSG or FI_TAGGED, ... The
  * errno of the call as ERR_PTR.

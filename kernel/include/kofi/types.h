@@ -325,7 +325,7 @@ struct fi_cq_attr {
 	size_t			size;		/* entries; 0: 1024 */
 	enum fi_cq_format	format;		/* UNSPEC: TAGGED */
 	void			(*handler)(struct fid_cq *cq, void *context);
-	bool			noio;		/* it allocates without I/O: of block devices */
+	bool			noio;		/* its allocations start no I/O */
 };
 
 /* fi_eq(3) */
