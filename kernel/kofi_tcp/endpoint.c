@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Endpoints: what data calls post, the work item, the end of operations. */
+/* Endpoints: what data calls post, the work item, the object. */
 #include "tcp.h"
 
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <net/tcp.h>
+
+static unsigned int frame_timeout = KTCP_FRAME_S;
+module_param(frame_timeout, uint, 0644);
+MODULE_PARM_DESC(frame_timeout, "seconds without a byte in the middle of a frame (0: for ever)");
 
 #define KTCP_ROUNDS 64	/* of one run of the work item */
 
@@ -170,37 +174,9 @@ static ssize_t ktcp_atomicmsg(struct fid_ep *fid_ep, const struct fi_msg_atomic 
 
 static const struct fi_ops_atomic atomic_ops = { .atomicmsg = ktcp_atomicmsg };
 
-/* --- operations that are under way --- */
+/* --- the work item --- */
 
-int ktcp_op_name(struct ktcp_ep *ep, struct ktcp_op *op, gfp_t gfp)
-{
-	return xa_alloc_cyclic_bh(&ep->ops, &op->id, op, XA_LIMIT(1, U32_MAX), &ep->next_id,
-				  gfp) < 0 ? -ENOMEM : 0;
-}
-
-void ktcp_op_unname(struct ktcp_ep *ep, struct ktcp_op *op)
-{
-	xa_erase_bh(&ep->ops, op->id);
-	op->id = 0;
-}
-
-struct ktcp_op *ktcp_op_named(struct ktcp_ep *ep, u64 id)
-{
-	return id <= U32_MAX ? xa_load(&ep->ops, id) : NULL;
-}
-
-void ktcp_op_end(struct ktcp_ep *ep, struct ktcp_op *op, int err, int reason)
-{
-	if (op->id)
-		ktcp_op_unname(ep, op);
-	if (op->kind == KTCP_INBOUND)
-		kfree(op);
-	else
-		kofi_op_end(&op->op, err, err == EKEYREJECTED ? KOFI_PE_REMOTE_KEY :
-					  err == EACCES ? KOFI_PE_REMOTE_ACCESS : reason);
-}
-
-ssize_t ktcp_cancel(struct fid_ep *fid_ep, void *context)
+static ssize_t ep_cancel(struct fid_ep *fid_ep, void *context)
 {
 	struct ktcp_ep *ep = to_ktcp(fid_ep);
 	struct ktcp_op *op, *found = NULL;
@@ -225,41 +201,6 @@ ssize_t ktcp_cancel(struct fid_ep *fid_ep, void *context)
 	return 0;
 }
 
-/* Ends the connection, and all operations. */
-void ktcp_end(struct ktcp_ep *ep, int err, int reason)
-{
-	bool was_open = ep->state == KTCP_OPEN;
-	struct ktcp_op *op, *next;
-	unsigned long id;
-	LIST_HEAD(gone);
-	int i;
-
-	ktcp_take_over(ep);
-	ep->state = KTCP_OVER;
-	ep->reason = reason;
-	ep->owed_count = 0;
-	if (ep->sock)
-		kernel_sock_shutdown(ep->sock, SHUT_RDWR);
-	ktcp_match_fresh(ep);
-	spin_lock_bh(&ep->tx_lock);
-	WRITE_ONCE(ep->closed, true);
-	list_splice_init(&ep->pending, &gone);
-	spin_unlock_bh(&ep->tx_lock);
-	spin_lock_bh(&ep->lock);
-	list_splice_tail_init(&ep->fresh, &gone);
-	for (i = 0; i < 2; i++)
-		list_splice_tail_init(&ep->posted[i], &gone);
-	spin_unlock_bh(&ep->lock);
-	ktcp_frames_drop(ep);
-	ktcp_receive_drop(ep);
-	xa_for_each(&ep->ops, id, op)
-		ktcp_op_end(ep, op, op->kind == KTCP_RECV ? ECANCELED : err, reason);
-	list_for_each_entry_safe(op, next, &gone, op.node)
-		ktcp_op_end(ep, op, op->kind == KTCP_RECV ? ECANCELED : err, reason);
-	if (was_open)
-		kofi_eq_write_cm(ep->ep.eq, FI_SHUTDOWN, &ep->ep.fid, NULL, NULL, 0);
-}
-
 /* The connection is over, but messages that came whole are still received. */
 static void drain(struct ktcp_ep *ep)
 {
@@ -281,7 +222,7 @@ static void drain(struct ktcp_ep *ep)
 /* A peer that has sent a part of a frame, and then nothing. */
 static void watch_frame(struct ktcp_ep *ep, bool received)
 {
-	unsigned int limit = READ_ONCE(ktcp_frame_timeout);
+	unsigned int limit = READ_ONCE(frame_timeout);
 
 	if (!limit || ep->later || (!ep->rx_left && ep->stage_at == ep->stage_end)) {
 		ep->owed = false;
@@ -297,7 +238,7 @@ static void watch_frame(struct ktcp_ep *ep, bool received)
 	queue_delayed_work(ktcp_wq, &ep->timer, ep->deadline - jiffies + 1);
 }
 
-void ktcp_work(struct work_struct *work)
+static void ep_work(struct work_struct *work)
 {
 	struct ktcp_ep *ep = container_of(work, struct ktcp_ep, work);
 	unsigned int noio = memalloc_noio_save();
@@ -358,7 +299,7 @@ static void ep_close(struct fid *fid)
 }
 
 static const struct fi_ops ep_fid_ops = { .close = ep_close };
-static const struct fi_ops_ep ep_ops = { .cancel = ktcp_cancel };
+static const struct fi_ops_ep ep_ops = { .cancel = ep_cancel };
 
 int ktcp_endpoint(struct fid_domain *domain, const struct fi_info *info, struct fid_ep **out)
 {
@@ -387,7 +328,7 @@ int ktcp_endpoint(struct fid_domain *domain, const struct fi_info *info, struct 
 	mutex_init(&ep->io);
 	spin_lock_init(&ep->tx_lock);
 	spin_lock_init(&ep->lock);
-	INIT_WORK(&ep->work, ktcp_work);
+	INIT_WORK(&ep->work, ep_work);
 	INIT_DELAYED_WORK(&ep->timer, timer_work);
 	INIT_LIST_HEAD(&ep->pending);
 	INIT_LIST_HEAD(&ep->fresh);

@@ -8,12 +8,6 @@
 
 #include <linux/slab.h>
 
-struct workqueue_struct *ktcp_wq;
-
-unsigned int ktcp_frame_timeout = KTCP_FRAME_S;
-module_param_named(frame_timeout, ktcp_frame_timeout, uint, 0644);
-MODULE_PARM_DESC(frame_timeout, "seconds without a byte in the middle of a frame (0: for ever)");
-
 #define KTCP_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_RECV | FI_READ | \
 		   FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define KTCP_ORDER (FI_ORDER_SAS | FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAR | FI_ORDER_WAW)

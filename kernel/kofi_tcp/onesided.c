@@ -8,17 +8,6 @@
 #include <linux/slab.h>
 #include <net/tcp.h>
 
-int ktcp_malformed(struct ktcp_ep *ep)
-{
-	ep->reason = KOFI_PE_MISBEHAVED;
-	return -EPROTO;
-}
-
-int ktcp_done(struct ktcp_ep *ep, u64 operation, int err)
-{
-	return operation ? ktcp_say(ep, KT_DONE, err ? KT_HAS_B : 0, operation, err, NULL, 0) : 0;
-}
-
 /* --- answers to what this side has begun --- */
 
 int ktcp_on_cts(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at)

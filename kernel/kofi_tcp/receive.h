@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Between the files that take what the peer sends: receive.c, messages.c, onesided.c. */
+/* What receive.c and direct.c use of the files that take what the peer sends. */
 #ifndef _KTCP_RECEIVE_H
 #define _KTCP_RECEIVE_H
 
@@ -7,7 +7,7 @@
 
 #define LATER 1		/* the frame stays in the stage: no memory, or too much is waiting */
 
-/* messages.c: 0, LATER, or an errno that ends the connection; as all of these. */
+/* messages.c, and onesided.c: 0, LATER, or an errno that ends the connection; as all of these. */
 int ktcp_begin_message(struct ktcp_ep *ep, const struct ktcp_head *head, bool tagged, u64 total);
 int ktcp_end_message(struct ktcp_ep *ep);
 int ktcp_on_acked(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at, bool tagged);
@@ -18,8 +18,6 @@ void ktcp_finish_receive(struct ktcp_ep *ep, struct ktcp_op *op);
 void ktcp_unkeep(struct ktcp_ep *ep, struct ktcp_unexpected *un);
 
 /* onesided.c */
-int ktcp_malformed(struct ktcp_ep *ep);
-int ktcp_done(struct ktcp_ep *ep, u64 operation, int err);
 int ktcp_on_cts(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at);
 int ktcp_on_done(struct ktcp_ep *ep, const struct ktcp_head *head);
 int ktcp_on_reply(struct ktcp_ep *ep, const struct ktcp_head *head, const u8 *at);

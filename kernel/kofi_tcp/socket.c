@@ -6,6 +6,8 @@
 #include <linux/version.h>
 #include <net/tcp.h>
 
+struct workqueue_struct *ktcp_wq;
+
 /* What every TCP socket is born with: restored before one is left to itself. */
 static void (*born_data_ready)(struct sock *sk);
 static void (*born_write_space)(struct sock *sk);

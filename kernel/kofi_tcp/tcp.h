@@ -164,51 +164,9 @@ static inline struct ktcp_ep *to_ktcp(struct fid_ep *ep)
 	return container_of(ep, struct ktcp_ep, ep);
 }
 
+/* The files in their order: each uses those above it only, as Kbuild lists them (layers.py). */
+
 extern struct workqueue_struct *ktcp_wq;
-extern unsigned int ktcp_frame_timeout;
-extern const struct fi_ops_cm ktcp_cm_ops;
-
-/* endpoint.c */
-int ktcp_endpoint(struct fid_domain *domain, const struct fi_info *info, struct fid_ep **ep);
-void ktcp_work(struct work_struct *work);
-void ktcp_op_end(struct ktcp_ep *ep, struct ktcp_op *op, int err, int reason);
-int ktcp_op_name(struct ktcp_ep *ep, struct ktcp_op *op, gfp_t gfp);
-void ktcp_op_unname(struct ktcp_ep *ep, struct ktcp_op *op);
-struct ktcp_op *ktcp_op_named(struct ktcp_ep *ep, u64 id);
-void ktcp_end(struct ktcp_ep *ep, int err, int reason);
-ssize_t ktcp_cancel(struct fid_ep *ep, void *context);
-
-/* direct.c: false: not now, nothing has happened. ktcp_begin_now() wants tx_lock. */
-bool ktcp_send_now(struct ktcp_ep *ep, const struct fi_msg *msg, bool tagged, u64 tag, u64 flags);
-bool ktcp_begin_now(struct ktcp_ep *ep, struct ktcp_op *op);
-void ktcp_data_ready(struct sock *sk);
-/* Of who has io: what was idle is not so from here on; it may be so again. */
-void ktcp_take_over(struct ktcp_ep *ep);
-void ktcp_settle(struct ktcp_ep *ep);
-int ktcp_pay_owed(struct ktcp_ep *ep);
-
-/* connect.c */
-void ktcp_advance(struct ktcp_ep *ep);
-
-/* listen.c */
-int ktcp_passive_ep(struct fid_fabric *fabric, const struct fi_info *info, struct fid_pep **pep);
-struct socket *ktcp_request_take(struct ktcp_ep *ep);	/* NULL: no such request */
-void ktcp_request_drop(struct ktcp_ep *ep);
-
-/* transmit.c */
-bool ktcp_transmit(struct ktcp_ep *ep);		/* whether something moved */
-int ktcp_begin(struct ktcp_ep *ep, struct ktcp_op *op);
-struct ktcp_frame *ktcp_frame_send(struct ktcp_ep *ep, struct ktcp_op *op, gfp_t gfp);
-u32 ktcp_pack_rma(struct ktcp_op *op, u8 *out, u8 kind, u32 payload, bool rts);
-int ktcp_say(struct ktcp_ep *ep, u8 kind, u8 flags, u64 a, u64 b, const void *payload, u32 len);
-int ktcp_stream(struct ktcp_ep *ep, struct ktcp_op *op, const struct ktcp_access *access,
-		u64 remote, u64 length);
-void ktcp_frames_drop(struct ktcp_ep *ep);
-
-/* receive.c */
-bool ktcp_receive(struct ktcp_ep *ep);		/* likewise */
-void ktcp_match_fresh(struct ktcp_ep *ep);
-void ktcp_receive_drop(struct ktcp_ep *ep);
 
 /* socket.c: bytes, -EAGAIN, 0 at the end of the stream, or another errno. Never waits. */
 int ktcp_sock_new(int family, struct socket **sock);
@@ -234,5 +192,54 @@ ssize_t ktcp_part(struct ktcp_ep *ep, const struct kofi_vec *vec,
 ssize_t ktcp_piece(struct ktcp_ep *ep, const struct kofi_vec *vec,
 		   const struct ktcp_access *access, u64 rights, u64 at, size_t max,
 		   struct kofi_piece *piece, struct kofi_mr **mr);
+
+/* op.c */
+int ktcp_op_name(struct ktcp_ep *ep, struct ktcp_op *op, gfp_t gfp);
+void ktcp_op_unname(struct ktcp_ep *ep, struct ktcp_op *op);
+struct ktcp_op *ktcp_op_named(struct ktcp_ep *ep, u64 id);
+void ktcp_op_end(struct ktcp_ep *ep, struct ktcp_op *op, int err, int reason);
+
+/* transmit.c */
+bool ktcp_transmit(struct ktcp_ep *ep);		/* whether something moved */
+int ktcp_begin(struct ktcp_ep *ep, struct ktcp_op *op);
+struct ktcp_frame *ktcp_frame_send(struct ktcp_ep *ep, struct ktcp_op *op, gfp_t gfp);
+u32 ktcp_pack_rma(struct ktcp_op *op, u8 *out, u8 kind, u32 payload, bool rts);
+int ktcp_say(struct ktcp_ep *ep, u8 kind, u8 flags, u64 a, u64 b, const void *payload, u32 len);
+int ktcp_done(struct ktcp_ep *ep, u64 operation, int err);
+int ktcp_malformed(struct ktcp_ep *ep);		/* -EPROTO, with its reason */
+int ktcp_stream(struct ktcp_ep *ep, struct ktcp_op *op, const struct ktcp_access *access,
+		u64 remote, u64 length);
+void ktcp_frames_drop(struct ktcp_ep *ep);
+
+/* messages.c (more in receive.h) */
+void ktcp_match_fresh(struct ktcp_ep *ep);
+
+/* receive.c */
+bool ktcp_receive(struct ktcp_ep *ep);		/* whether something moved */
+void ktcp_receive_drop(struct ktcp_ep *ep);
+
+/* direct.c: false: not now, nothing has happened. ktcp_begin_now() wants tx_lock. */
+bool ktcp_send_now(struct ktcp_ep *ep, const struct fi_msg *msg, bool tagged, u64 tag, u64 flags);
+bool ktcp_begin_now(struct ktcp_ep *ep, struct ktcp_op *op);
+void ktcp_data_ready(struct sock *sk);
+/* Of who has io: what was idle is not so from here on; it may be so again. */
+void ktcp_take_over(struct ktcp_ep *ep);
+void ktcp_settle(struct ktcp_ep *ep);
+int ktcp_pay_owed(struct ktcp_ep *ep);
+
+/* end.c */
+void ktcp_end(struct ktcp_ep *ep, int err, int reason);
+
+/* listen.c */
+int ktcp_passive_ep(struct fid_fabric *fabric, const struct fi_info *info, struct fid_pep **pep);
+struct socket *ktcp_request_take(struct ktcp_ep *ep);	/* NULL: no such request */
+void ktcp_request_drop(struct ktcp_ep *ep);
+
+/* connect.c */
+extern const struct fi_ops_cm ktcp_cm_ops;
+void ktcp_advance(struct ktcp_ep *ep);
+
+/* endpoint.c */
+int ktcp_endpoint(struct fid_domain *domain, const struct fi_info *info, struct fid_ep **ep);
 
 #endif

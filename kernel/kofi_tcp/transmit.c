@@ -56,6 +56,17 @@ int ktcp_say(struct ktcp_ep *ep, u8 kind, u8 flags, u64 a, u64 b, const void *pa
 	return 0;
 }
 
+int ktcp_malformed(struct ktcp_ep *ep)
+{
+	ep->reason = KOFI_PE_MISBEHAVED;
+	return -EPROTO;
+}
+
+int ktcp_done(struct ktcp_ep *ep, u64 operation, int err)
+{
+	return operation ? ktcp_say(ep, KT_DONE, err ? KT_HAS_B : 0, operation, err, NULL, 0) : 0;
+}
+
 /* @length bytes as segments: of an operation's buffer, or of registered memory (a read). */
 int ktcp_stream(struct ktcp_ep *ep, struct ktcp_op *op, const struct ktcp_access *access,
 		u64 remote, u64 length)

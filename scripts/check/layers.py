@@ -4,6 +4,8 @@
 
 tools/, examples/ and tests/conformance/ stand on the public interface and include nothing from src/.
 Rooms that folders.txt names have an order of folders, too, for everything but *_test.cpp.
+
+The files of a kernel module whose Kbuild says "# In order" name what those before them in the module's list define, and nothing of those behind.
 """
 import re
 import sys
@@ -45,11 +47,36 @@ def folder_complaint(name: str, included: str, room: str, order: "list[str]") ->
     return None
 
 
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\"", re.DOTALL)
+# A function or a variable of the kernel's style that other files can name: it begins its line.
+DEFINED = re.compile(r"^(?!static|extern|typedef|EXPORT_|MODULE_|DEFINE_|KOFI_|module_)(?:[a-z]\w*[ *]+)+(\w+)"
+                     r"(?:\((?:[^;{}]*)\)\n\{|(?:\[[^]]*\])?(?: = [^;]*)?;)", re.MULTILINE)
+
+
+def modules_in_order() -> "tuple[list[str], int]":
+    complaints, seen = [], 0
+    for kbuild in sorted((files.ROOT / "kernel").glob("*/Kbuild")):
+        text = kbuild.read_text()
+        lists = re.findall(r"^# In order\b.*\n\w+-y := ((?:\w+\.o ?)+)$", text, re.MULTILINE)
+        if len(lists) != text.count("# In order"):
+            complaints.append(f"{kbuild.relative_to(files.ROOT)}: behind '# In order' stands no list of objects in one line")
+        for name in lists:
+            parts = [kbuild.parent / part.replace(".o", ".c") for part in name.split()]
+            texts = [COMMENT.sub("", part.read_text()) for part in parts]
+            names = [set(DEFINED.findall(text)) for text in texts]
+            for at, (part, text) in enumerate(zip(parts, texts)):
+                seen += 1
+                words = set(re.findall(r"\w+", text))
+                for behind in range(at + 1, len(parts)):
+                    complaints += [f"{part.relative_to(files.ROOT)}: names {word} of {parts[behind].name}, which is behind it in {kbuild.parent.name}/Kbuild"
+                                   for word in sorted(words & names[behind])]
+    return complaints, seen
+
+
 def main() -> int:
     order = rooms()
     inner = folders()
-    complaints = []
-    seen = 0
+    complaints, seen = modules_in_order()
     for path in files.cpp_files():
         name = path.relative_to(files.ROOT).as_posix()
         inside = name.startswith("src/")

@@ -47,6 +47,18 @@ put src/elsewhere.cpp 'int x;\n'
 expect bad "a file in no room" layers.py
 rm "$tree/src/elsewhere.cpp"
 
+mkdir -p "$tree/kernel/m"
+put kernel/m/Kbuild '# In order: each file uses those before it only.\nm-y := a.o b.o\n'
+put kernel/m/a.c 'int a(void)\n{\n\treturn 1;	/* not b() */\n}\n'
+put kernel/m/b.c 'int b(void)\n{\n\treturn a();\n}\n'
+expect good "a module in order" layers.py
+put kernel/m/a.c 'int a(void)\n{\n\treturn b();\n}\n'
+expect bad "a file of a module calls one behind it" layers.py
+put kernel/m/a.c 'int a(void)\n{\n\treturn word;\n}\n'
+put kernel/m/b.c 'const struct x *word = 0;\n'
+expect bad "a file of a module uses a variable of one behind it" layers.py
+rm -r "$tree/kernel"
+
 put src/core/h.hpp '#pragma once\ninline std::string h() { return {}; }\n'
 expect bad "a header that needs another before it" headers.py g++
 put src/core/h.hpp 'struct H {};\n'
