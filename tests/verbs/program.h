@@ -22,6 +22,12 @@
   } while (0)
 
 enum { test_psn = 0xfffff0, test_qkey = 0x11 };
+/* Whether the program and the library are built with a sanitizer, which needs memory and threads of its own. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { is_sanitized = 1 };
+#else
+enum { is_sanitized = 0 };
+#endif
 
 UNUSED_OK static double seconds(void) {
   struct timespec now;

@@ -716,12 +716,9 @@ Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of
     const bool may_sleep = arm(on);
     if (std::min(adapter_.next_due(), near_ ? near_->next_due() : UINT64_MAX) < wakes_at_) wake_thread();
     const bool has_packets = !may_sleep && near_ && near_->has_packets();
+    const uint64_t limit_ns = has_packets ? 0 : may_sleep && !has_unsent() ? UINT64_MAX : no_room_ns;
     lock_.unlock();
-    const int ready = wait_for(on.fds.data(), on.count,
-                               has_packets                  ? 0
-                               : may_sleep && !has_unsent() ? UINT64_MAX
-                                                            : no_room_ns,
-                               mask);
+    const int ready = wait_for(on.fds.data(), on.count, limit_ns, mask);
     int code = ready < 0 ? errno : 0;
     lock_.lock();
     if (!origin_.is_here()) return Slept::Refused;  // the child of a fork(2) in a signal handler
