@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/assert.hpp"
+
 namespace weft {
 
 // The links of a List. Zero when not in a list, so an object can say whether it is queued.
@@ -18,6 +20,8 @@ struct ListHook {
 
   // Takes this out of its list. Only when linked().
   void unlink() noexcept {
+    WEFT_ASSERT(linked());
+    WEFT_ASSERT(prev->next == this && next->prev == this);
     prev->next = next;
     next->prev = prev;
     prev = nullptr;
@@ -26,6 +30,7 @@ struct ListHook {
 
   // Puts this before `where`, which is in a list.
   void link_before(ListHook& where) noexcept {
+    WEFT_ASSERT(!linked() && &where != this && where.linked());
     prev = where.prev;
     next = &where;
     where.prev->next = this;
@@ -116,6 +121,7 @@ class List {
 
   // Appends all of `other`, which is empty afterwards.
   void splice_back(List& other) noexcept {
+    WEFT_ASSERT(&other != this);
     if (other.empty()) return;
     ListHook* first = other.head_.next;
     ListHook* last = other.head_.prev;
@@ -201,6 +207,7 @@ class Fifo {
 
   // Appends all of `other`, which is empty afterwards.
   void splice_back(Fifo& other) noexcept {
+    WEFT_ASSERT(&other != this);
     if (other.first_ == nullptr) return;
     *(first_ == nullptr ? &first_ : &last_->next) = other.first_;
     last_ = other.last_;

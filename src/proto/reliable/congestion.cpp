@@ -2,6 +2,8 @@
 // Round trips and the window.
 #include "proto/reliable/congestion.hpp"
 
+#include "base/assert.hpp"
+
 namespace weft::proto::reliable {
 
 void RoundTrip::sample(uint64_t rtt, uint64_t now) noexcept {
@@ -21,6 +23,7 @@ void RoundTrip::sample(uint64_t rtt, uint64_t now) noexcept {
     epoch_end_ = now + 10 * second;
   }
   shortest_ = std::min(shortest_, rtt);
+  WEFT_ASSERT(measured() && shortest() <= latest_);
 }
 
 void Congestion::configure(size_t packet, size_t bound) noexcept {
@@ -33,15 +36,18 @@ void Congestion::configure(size_t packet, size_t bound) noexcept {
   // RFC 6928: ten packets, but of jumbo packets no more than 256 KiB.
   if (window_ == 0) window_ = std::min(10 * packet_, std::max(size_t{256} << 10, 2 * packet_));
   window_ = std::clamp(window_, 2 * packet_, bound_);
+  WEFT_ASSERT(least_queue_ < most_queue_);
 }
 
 void Congestion::on_ack(size_t delivered, uint64_t rtt, uint64_t shortest, uint64_t acked, uint64_t end,
                         bool limited) noexcept {
+  WEFT_ASSERT(window_ != 0 && acked <= end);
   delivered_ += delivered;
   limited_ = limited_ || limited;
   if (rtt != 0) round_rtt_ = std::min(round_rtt_, rtt);
   if (acked < round_end_) return;
   end_round(shortest);
+  WEFT_ASSERT(window_ >= 2 * packet_ && window_ <= bound_);
   round_end_ = end;
   round_rtt_ = UINT64_MAX;
   delivered_ = 0;
@@ -55,6 +61,7 @@ void Congestion::end_round(uint64_t shortest) noexcept {
     const double rate = static_cast<double>(lost_) / static_cast<double>(seen);
     const double weight = std::min(1.0, static_cast<double>(seen) / (64.0 * static_cast<double>(packet_)));
     loss_rate_ += (rate - loss_rate_) * weight;
+    WEFT_ASSERT(loss_rate_ >= 0 && loss_rate_ <= 1);
   }
   if (loss_rate_ > loss_rate_max) {
     window_ = std::max(window_ * 7 / 10, 2 * packet_);
@@ -64,6 +71,7 @@ void Congestion::end_round(uint64_t shortest) noexcept {
   }
   if (round_rtt_ == UINT64_MAX || shortest == UINT64_MAX) return;
   const uint64_t rtt = std::max(round_rtt_, shortest);
+  WEFT_ASSERT(rtt != 0 && rtt >= shortest);
   const auto queued = static_cast<size_t>(static_cast<double>(window_) * static_cast<double>(rtt - shortest) /
                                           static_cast<double>(rtt));
   if (queued > most_queue_) {
@@ -77,6 +85,7 @@ void Congestion::end_round(uint64_t shortest) noexcept {
 }
 
 void Congestion::on_silence() noexcept {
+  WEFT_ASSERT(bound_ >= 2 * packet_);
   window_ = std::clamp(window_ / 2, 2 * packet_, bound_);
   round_rtt_ = UINT64_MAX;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/assert.hpp"
 #include "base/hash.hpp"
 
 namespace weft::proto::reliable {
@@ -60,6 +61,8 @@ bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
   }
   c.address = c.path = Place(address);
   if (!by_address_.emplace(c.address, &c).second) return false;
+  WEFT_ASSERT(!List<Connection, ReadyHook>::linked(c) && !List<Connection, TimedHook>::linked(c));
+  WEFT_ASSERT(!List<Connection, OwedHook>::linked(c) && !unvalidated(c));
   if (slot == slots_.size()) {
     try {
       slots_.push_back(nullptr);
@@ -70,10 +73,12 @@ bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
   } else {
     free_slots_.erase(free_slots_.begin());  // the one that rested longest
   }
+  WEFT_ASSERT(slot != 0 && slots_[slot] == nullptr);
   ++drawn_;
   c.id = static_cast<uint32_t>(siphash(secret_, std::as_bytes(std::span(&drawn_, 1))) & 0xffff0000u) | slot;
   c.incarnation = next_incarnation_++;
   slots_[slot] = &c;
+  WEFT_ASSERT(by_id(c.id) == &c);
   c.in.set_limit(std::max(config_.receive_bytes, size_t{128} << 10));
   c.packet_bytes = 0;
   // What a peer takes before it has said so: an initial window.
@@ -85,21 +90,26 @@ bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
 
 // Out of every list and table; its memory goes back.
 void Core::detach(Connection& c) noexcept {
+  WEFT_ASSERT(by_id(c.id) == &c);
+  WEFT_ASSERT((c.ack_due != 0) == List<Connection, OwedHook>::linked(c));
   if (List<Connection, ReadyHook>::linked(c)) List<Connection, ReadyHook>::remove(c);
   if (List<Connection, TimedHook>::linked(c)) List<Connection, TimedHook>::remove(c);
   if (List<Connection, OwedHook>::linked(c)) List<Connection, OwedHook>::remove(c);
   const bool was_unvalidated = unvalidated(c);
   if (was_unvalidated) {
+    WEFT_ASSERT(unvalidated_count_ != 0 && !c.validated);
     List<Connection, UnvalidatedHook>::remove(c);
     --unvalidated_count_;
   }
   counters_.lost += c.out.lost_packets();
   // A peer that has gone says nothing of the last packets any more.
   if (c.death != Death::Silence && c.death != Death::NoRoom) counters_.lost -= c.out.unanswered_losses();
+  WEFT_ASSERT(c.out.lost_packets() >= c.out.unanswered_losses());
   c.out.clear(pool_);
   c.in.clear(pool_);
   const size_t slot = c.id & 0xffff;
   slots_[slot] = nullptr;
+  WEFT_ASSERT(free_slots_.size() < free_slots_.capacity());
   free_slots_.push_back(static_cast<uint16_t>(slot));  // reserved
   by_address_.erase(c.address);
   if (c.peer_incarnation == 0 || (was_unvalidated && c.peer_incarnation >= likely_incarnations_end)) return;
@@ -256,11 +266,13 @@ Connection* Core::identify(const Packet& packet, const Place& source, uint64_t n
     ++counters_.stale;
     return nullptr;
   }
+  WEFT_ASSERT(c->peer_id != 0);
   if (!c->validated) {
     c->validated = true;
     c->probes = 0;
     if (List<Connection, UnvalidatedHook>::linked(*c)) {
       List<Connection, UnvalidatedHook>::remove(*c);
+      WEFT_ASSERT(unvalidated_count_ != 0);
       --unvalidated_count_;
       make_ready(*c);  // what was kept back goes
     }
@@ -324,6 +336,7 @@ Connection* Core::identify_handshake(const Packet& packet, const Place& source, 
     ++counters_.turned_away;
     return nullptr;
   }
+  WEFT_ASSERT(c->peer_id == 0 && !c->validated && by_id(c->id) == c);
   c->peer_incarnation = packet.incarnation;
   c->peer_id = packet.from;
   c->path = source;
@@ -331,6 +344,7 @@ Connection* Core::identify_handshake(const Packet& packet, const Place& source, 
   if (shown) return c;
   unvalidated_.push_back(*c);
   ++unvalidated_count_;
+  WEFT_ASSERT(unvalidated_count_ <= unvalidated_max);
   return c;
 }
 
@@ -357,6 +371,8 @@ void Core::on_packet(std::span<const std::byte> source, std::span<const std::byt
   }
   Connection* c = identify(packet, Place(source), now);
   if (c == nullptr) return;
+  WEFT_ASSERT(by_id(c->id) == c && c->peer_id == packet.from);
+  WEFT_ASSERT(!c->validated || !unvalidated(*c));
   c->heard_at = now;
   c->silent_from = now;
   c->refused_from = 0;
@@ -383,6 +399,7 @@ void Core::on_packet(std::span<const std::byte> source, std::span<const std::byt
 }
 
 void Core::on_payload(Connection& c, const Packet& packet, uint64_t now) noexcept {
+  WEFT_ASSERT(!packet.payload.empty() && !closing_);
   if (unvalidated(c) && packet.offset > c.in.ready()) {  // no memory for what comes early
     ++counters_.outside;
     c.ack_now = true;
@@ -420,6 +437,7 @@ void Core::on_payload(Connection& c, const Packet& packet, uint64_t now) noexcep
   c.data_at = now;
   data_at_ = now;
   if (c.ack_now || c.in.blocked()) make_ready(c);
+  WEFT_ASSERT((c.ack_due != 0) == List<Connection, OwedHook>::linked(c));
   if (c.ack_due == 0) {
     c.ack_due = now + ack_delay;
     owed_.push_back(c);
@@ -468,6 +486,8 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
   c.keepalive = false;
   c.probe = false;
   if (c.out.unsent() != 0 || c.out.lost() != 0) make_ready(c);
+  c.out.assert_invariants();
+  WEFT_ASSERT(settled(c) <= c.out.end());
   if (c.out.outstanding()) touch(c);
 }
 
@@ -489,6 +509,7 @@ void Core::on_reset(const Packet& packet, const Place& source, uint64_t now) noe
   const bool likely =
       packet.offset < likely_incarnations_end || packet.offset - c->incarnation < incarnation_step;
   if (c->peer_id == 0 && packet.offset >= c->incarnation && likely && c->restarts < restarts_max) {
+    WEFT_ASSERT(c->peer_incarnation == 0 && !c->validated && c->out.acked() == 0);
     ++c->restarts;
     // It remembers a later connection from here than this one (a clock went back), or wants to see that we get what it sends. Nothing was
     // taken; begin again, just behind that.
@@ -537,6 +558,7 @@ void Core::on_refused(std::span<const std::byte> destination, uint64_t now) noex
     }
     return;
   }
+  WEFT_ASSERT(c->refused_from != 0);
   fail(*c, met ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable, Death::Refusals,
        now - c->refused_from);
 }

@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "base/list.hpp"
 #include "base/siphash.hpp"
 #include "core/provider_error.hpp"
@@ -171,6 +172,7 @@ class Core {
   template <class Now>
   void push(Connection& connection, Now&& now) noexcept {
     ++connection.unsent_frames;
+    WEFT_ASSERT(by_id(connection.id) == &connection);
     const bool awaited = connection.expects;
     if (awaited) connection.awaited = connection.out.end();
     connection.expects = false;
@@ -198,6 +200,7 @@ class Core {
   }
   // See Upper::holds(). The connection may be lost by this: its end was waiting.
   void passed_on(Connection& connection) noexcept {
+    WEFT_ASSERT(by_id(connection.id) == &connection);
     if (connection.in.blocked()) make_ready(connection);
     else if (connection.finishing && finished(connection)) lose(connection, core::ProviderError::PeerClosed);
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/assert.hpp"
 #include "proto/reliable/packet.hpp"
 #include "proto/reliable/window.hpp"
 
@@ -24,6 +25,7 @@ class ReceiveStream {
   template <class Up>
   Came on_bytes(ChunkPool& pool, uint64_t offset, std::span<const std::byte> bytes, Up&& up) noexcept {
     const uint64_t end = offset + bytes.size();
+    WEFT_ASSERT(taken_ <= ready_ && (gaps_ == 0 || islands_[0].begin > ready_));
     if (end <= ready_) return Came::Duplicate;
     if (end > edge()) return Came::Outside;
     if (offset > ready_) return keep(pool, offset, bytes);
@@ -31,6 +33,7 @@ class ReceiveStream {
     size_t taken = 0;
     if (taken_ == ready_) {
       taken = up(bytes);
+      WEFT_ASSERT(taken <= bytes.size());
       taken_ += taken;
     }
     if (taken < bytes.size() && !store(pool, ready_ + taken, bytes.subspan(taken))) {
@@ -43,6 +46,7 @@ class ReceiveStream {
       if (gaps_ == 0 && taken_ == ready_) window_.clear(pool);
     }
     if (taken_ < ready_) drain(pool, up);
+    WEFT_ASSERT(ready_ >= end && ready_ <= edge());
     return Came::InOrder;
   }
   // Offers what is ready again.
@@ -52,10 +56,12 @@ class ReceiveStream {
     while (taken_ < ready_) {
       const std::span<const std::byte> bytes = window_.at(taken_, static_cast<size_t>(ready_ - taken_));
       const size_t taken = up(bytes);
+      WEFT_ASSERT(taken <= bytes.size());
       taken_ += taken;
       if (taken < bytes.size()) break;
     }
     if (taken_ == before) return;
+    WEFT_ASSERT(taken_ <= ready_);
     if (taken_ == ready_ && gaps_ == 0) window_.clear(pool);
     else window_.release(pool, before, taken_);
   }

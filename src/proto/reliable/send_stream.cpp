@@ -6,6 +6,8 @@
 #include <iterator>
 #include <new>
 
+#include "base/assert.hpp"
+
 namespace weft::proto::reliable {
 
 bool Records::make_room(size_t more) noexcept {
@@ -15,6 +17,7 @@ bool Records::make_room(size_t more) noexcept {
   std::unique_ptr<Record[]> ring(new (std::nothrow) Record[larger]);
   if (!ring) return false;
   for (size_t i = 0; i < size_; ++i) ring[i] = (*this)[i];
+  WEFT_ASSERT((larger & (larger - 1)) == 0 && size_ <= larger);
   ring_ = std::move(ring);
   capacity_ = larger;
   first_ = 0;
@@ -39,6 +42,7 @@ bool SendStream::copy_out(ChunkPool& pool) noexcept {
   while (!borrowed_.empty()) {
     const Borrowed& last = borrowed_.back();
     const uint64_t from = std::max(last.begin, acked_);
+    WEFT_ASSERT(from < last.end);
     if (!window_.put(pool, from, last.at + (from - last.begin), last.end - from)) return false;
     borrowed_.pop_back();
   }
@@ -49,6 +53,7 @@ void SendStream::give_up(ChunkPool& pool) noexcept {
   rewind();
   next_ = end_;
   clear(pool);
+  WEFT_ASSERT(records_.empty() && in_flight_ == 0 && unsent() == 0);
 }
 
 // A stretch in one piece.
@@ -65,8 +70,10 @@ std::span<const std::byte> SendStream::view(uint64_t offset, size_t bytes) const
 
 SendStream::Gathered SendStream::gather(uint64_t offset, size_t bytes) const noexcept {
   Gathered all;
+  WEFT_ASSERT(offset >= acked_ && offset + bytes <= end_);
   while (all.bytes < bytes && all.count < pieces_max) {
     const auto piece = view(offset + all.bytes, bytes - all.bytes);
+    WEFT_ASSERT(!piece.empty());  // or there would be no end
     all.pieces[all.count++] = {piece.data(), piece.size()};
     all.bytes += piece.size();
   }
@@ -74,20 +81,24 @@ SendStream::Gathered SendStream::gather(uint64_t offset, size_t bytes) const noe
 }
 
 void SendStream::sent_new(size_t bytes, uint64_t now, bool kept) noexcept {
+  WEFT_ASSERT(bytes != 0 && bytes <= unsent() && next_ + bytes <= edge_);
   records_.push_back({next_, now, static_cast<uint32_t>(bytes), false, false, false, 0,
                       static_cast<uint8_t>(kept ? 1 : 0), 0});
   next_ += bytes;
   in_flight_ += bytes;
   last_sent_at_ = now;
+  assert_invariants();
 }
 
 Record* SendStream::first_lost() noexcept {
   if (lost_bytes_ == 0) return nullptr;
   while (lost_hint_ < records_.size() && !records_[lost_hint_].lost) ++lost_hint_;
+  WEFT_ASSERT(lost_hint_ < records_.size());  // lost_bytes_ are of a record
   return lost_hint_ < records_.size() ? &records_[lost_hint_] : nullptr;
 }
 
 void SendStream::sent_again(Record& record, uint64_t now, bool kept) noexcept {
+  WEFT_ASSERT(record.lost && !record.arrived && lost_bytes_ >= record.bytes);
   record.lost = false;
   record.again = true;
   if (record.repeats < 255) ++record.repeats;
@@ -116,6 +127,7 @@ void SendStream::mark_arrived(const Range& range, Acked& out) noexcept {
     if (record.offset + record.bytes > range.end) break;
     if (record.arrived || record.offset < range.begin) continue;
     record.arrived = true;
+    WEFT_ASSERT((record.lost ? lost_bytes_ : in_flight_) >= record.bytes);
     out.delivered += record.bytes;
     if (record.lost) {
       record.lost = false;
@@ -142,6 +154,7 @@ SendStream::Acked SendStream::on_ack(ChunkPool& pool, const Packet& packet, uint
     const uint64_t end = record.offset + record.bytes;
     const auto gone = static_cast<uint32_t>(std::min(end, packet.ack) - record.offset);
     if (!record.arrived) {
+      WEFT_ASSERT((record.lost ? lost_bytes_ : in_flight_) >= gone);
       out.delivered += gone;
       (record.lost ? lost_bytes_ : in_flight_) -= gone;
     }
@@ -172,6 +185,7 @@ SendStream::Acked SendStream::on_ack(ChunkPool& pool, const Packet& packet, uint
   }
   newest_ = std::max(newest_, echoed);
   out.lost = detect_lost(rtt, now);
+  assert_invariants();
   return out;
 }
 
@@ -182,6 +196,7 @@ uint64_t SendStream::margin(const RoundTrip& rtt) const noexcept {
 }
 
 size_t SendStream::mark_lost(Record& record) noexcept {
+  WEFT_ASSERT(!record.lost && !record.arrived && in_flight_ >= record.bytes);
   record.lost = true;
   ++lost_packets_;
   if (record.losses < 255) ++record.losses;
@@ -203,6 +218,7 @@ size_t SendStream::detect_lost(const RoundTrip& rtt, uint64_t now) noexcept {
     if (newest_ - record.sent_at > wait || now > record.sent_at + rtt.smoothed() + wait)
       lost += mark_lost(record);
   }
+  WEFT_ASSERT(lost <= lost_bytes_);
   return lost;
 }
 
@@ -227,6 +243,7 @@ size_t SendStream::suspect(size_t count) noexcept {
     if (!found) first = bytes;
     found = true;
   }
+  assert_invariants();
   return first;
 }
 
@@ -246,6 +263,7 @@ uint64_t SendStream::unanswered_losses() const noexcept {
   uint64_t losses = 0;
   for (size_t i = 0; i < records_.size(); ++i)
     if (!records_[i].arrived) losses += records_[i].losses;
+  WEFT_ASSERT(needless_ <= lost_packets_);
   return std::min(losses, lost_packets_ - needless_);
 }
 
@@ -275,6 +293,7 @@ void SendStream::rewind() noexcept {
   lost_bytes_ = 0;
   lost_hint_ = 0;
   newest_ = 0;
+  assert_invariants();
 }
 
 }  // namespace weft::proto::reliable

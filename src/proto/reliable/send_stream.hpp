@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "proto/reliable/congestion.hpp"
 #include "proto/reliable/packet.hpp"
 #include "proto/reliable/window.hpp"
@@ -38,11 +39,21 @@ class Records {
   static constexpr size_t records_max = 8192;
   size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
-  Record& operator[](size_t i) noexcept { return ring_[(first_ + i) & (capacity_ - 1)]; }
-  const Record& operator[](size_t i) const noexcept { return ring_[(first_ + i) & (capacity_ - 1)]; }
+  Record& operator[](size_t i) noexcept {
+    WEFT_ASSERT(i < size_);
+    return ring_[(first_ + i) & (capacity_ - 1)];
+  }
+  const Record& operator[](size_t i) const noexcept {
+    WEFT_ASSERT(i < size_);
+    return ring_[(first_ + i) & (capacity_ - 1)];
+  }
   bool make_room(size_t more) noexcept;  // false: no memory or the bound
-  void push_back(const Record& record) noexcept { ring_[(first_ + size_++) & (capacity_ - 1)] = record; }
+  void push_back(const Record& record) noexcept {
+    WEFT_ASSERT(size_ < capacity_);
+    ring_[(first_ + size_++) & (capacity_ - 1)] = record;
+  }
   void pop_front() noexcept {
+    WEFT_ASSERT(size_ != 0);
     first_ = (first_ + 1) & (capacity_ - 1);
     --size_;
   }
@@ -63,6 +74,7 @@ class SendStream {
 
   // --- bytes in ---
   size_t room() const noexcept {
+    WEFT_ASSERT(acked_ <= next_ && next_ <= end_);
     const size_t unsent_bytes = unsent();
     const size_t kept = static_cast<size_t>(end_ - acked_);
     if (unsent_bytes >= unsent_max || kept >= bytes_max) return 0;
@@ -78,6 +90,8 @@ class SendStream {
   // After reserve_borrowed().
   bool reserve_borrowed(size_t stretches) noexcept;
   void borrow(const std::byte* from, size_t bytes) noexcept {
+    WEFT_ASSERT(bytes != 0 && borrowed_.size() < borrowed_.capacity());
+    WEFT_ASSERT(borrowed_.empty() || borrowed_.back().end <= end_);
     borrowed_.push_back({end_, end_ + bytes, from});  // reserved
     end_ += bytes;
   }
@@ -140,6 +154,7 @@ class SendStream {
   bool all_repeated(unsigned times, size_t count) const noexcept;
   // Where the first `count` records end.
   uint64_t end_of(size_t count) const noexcept {
+    WEFT_ASSERT(count <= records_.size());
     return count == 0 ? acked_ : records_[count - 1].offset + records_[count - 1].bytes;
   }
   // What the peer had room for when it said so last.
@@ -158,6 +173,7 @@ class SendStream {
   // what was taken for lost.
   void report_needless(uint64_t packets) noexcept {
     needless_ = std::max(needless_, std::min(packets, lost_packets_));
+    WEFT_ASSERT(needless_ <= lost_packets_);
   }
   // The packets of these that have not been acknowledged, as often as each was taken for lost.
   uint64_t unanswered_losses() const noexcept;
@@ -165,6 +181,20 @@ class SendStream {
   void clear(ChunkPool& pool) noexcept;
   // Nobody has taken anything of this stream yet: all of it is unsent again.
   void rewind() noexcept;
+
+  // What holds between two calls.
+  void assert_invariants() const noexcept {
+    WEFT_ASSERT(acked_ <= next_ && next_ <= end_);
+    WEFT_ASSERT(end_ - acked_ <= bytes_max || !borrowed_.empty());
+    WEFT_ASSERT(in_flight_ + lost_bytes_ <= next_ - acked_);
+    WEFT_ASSERT(needless_ <= lost_packets_);
+    // The records cover what was sent and is not acknowledged.
+    WEFT_ASSERT(records_.empty() || records_[0].offset == acked_);
+    WEFT_ASSERT(records_.empty() || last()->offset + last()->bytes == next_);
+    WEFT_ASSERT(!records_.empty() || (in_flight_ == 0 && lost_bytes_ == 0));
+    WEFT_ASSERT(borrowed_.empty() || (borrowed_.front().end > acked_ && borrowed_.back().end <= end_));
+    WEFT_ASSERT(patience_ >= 1 && patience_ <= 16);
+  }
 
  private:
   // Bytes of the stream that are not in the window.

@@ -4,6 +4,8 @@
 
 #include "proto/reliable/core.hpp"
 
+#include "base/assert.hpp"
+
 namespace weft::proto::reliable {
 
 // How long an answer is waited for. That somebody proves itself is not urgent.
@@ -35,6 +37,7 @@ void Core::touch(Connection& c) noexcept {
   if (when == 0) return;
   next_due_ = std::min(next_due_, when);
   if (!List<Connection, TimedHook>::linked(c)) timed_.push_back(c);
+  WEFT_ASSERT(next_due_ <= when);
 }
 
 // next_due_ is a lower bound: who was given more time in between is only looked at.
@@ -51,6 +54,9 @@ void Core::run_timers(uint64_t now) noexcept {
 
 // False: the connection is gone.
 bool Core::on_timer(Connection& c, uint64_t now) noexcept {
+  WEFT_ASSERT(by_id(c.id) == &c && List<Connection, TimedHook>::linked(c));
+  WEFT_ASSERT(c.finish_due == 0 || c.finishing);
+  WEFT_ASSERT((c.ack_due != 0) == List<Connection, OwedHook>::linked(c));
   if (c.finish_due != 0 && now >= c.finish_due) {  // it left before all was there
     fail(c, core::ProviderError::PeerDied, Death::Truncated, 0);
     return false;
@@ -94,6 +100,7 @@ bool Core::on_timer(Connection& c, uint64_t now) noexcept {
 
 bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   constexpr std::array<size_t, 3> steps{8900, 1400, 1172};
+  WEFT_ASSERT(c.timeout_from != 0);
   const bool waits = c.out.outstanding() || c.out.unsent() != 0 || c.keepalive;
   // Time in which nobody called us is not counted: the other side may have answered, or be away as long as we were.
   const uint64_t late = now - (c.timeout_from + patience_of(c, unvalidated(c)));
@@ -128,6 +135,7 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   }
   // Little is repeated whole: a peer that computes, and does not call us, then has all of it.
   c.all_again = c.out.is_little(repeat_bytes_max, repeat_packets_max);
+  WEFT_ASSERT(c.packet_bytes != 0 && c.out.outstanding());
   c.congestion.on_loss(c.out.suspect(c.all_again ? SIZE_MAX : 0));
   if (c.backoff >= 2) c.congestion.on_silence();
   if (c.backoff >= 4) {  // perhaps large packets vanish
@@ -154,6 +162,7 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
     const bool borrows = c.out.has_borrowed();
     if (c.out.all_repeated(presume_after, kept) && (!borrows || c.out.copy_out(pool_))) {
       if (borrows) output_.settle();
+      WEFT_ASSERT(!c.out.has_borrowed() && c.out.end_of(kept) <= c.out.next());
       c.presumed_delivered = std::max(c.presumed_delivered, c.out.end_of(kept));
     }
   }
@@ -179,6 +188,7 @@ void Core::begin_close(uint64_t now) noexcept {
 }
 
 void Core::say_close(Connection& c, uint64_t now, unsigned times) noexcept {
+  WEFT_ASSERT(closing_);
   for (unsigned i = 0; i < times; ++i) (void)send_alone(c, PacketType::Close, 0, c.out.end(), now);
 }
 
@@ -190,6 +200,7 @@ bool Core::is_silent(const Connection& c, uint64_t now) const noexcept {
 
 bool Core::closed(uint64_t now, bool hurried) noexcept {
   constexpr unsigned good_byes = 3;
+  WEFT_ASSERT(closing_);
   bool all = true;
   for (Connection* c : slots_) {
     if (c == nullptr || c->closed) continue;

@@ -5,6 +5,8 @@
 
 #include "proto/reliable/core.hpp"
 
+#include "base/assert.hpp"
+
 namespace weft::proto::reliable {
 namespace {
 
@@ -22,8 +24,10 @@ void Core::serve_ready(uint64_t now) noexcept {
   List<Connection, ReadyHook> due;
   due.splice_back(ready_);
   while (Connection* c = due.pop_front()) {
+    WEFT_ASSERT(by_id(c->id) == c);
     if (c->in.blocked()) {
       c->in.drain(pool_, [&](std::span<const std::byte> bytes) { return offer(*c, bytes); });
+      WEFT_ASSERT(c->in.edge() >= c->edge_told);
       // The window was nearly shut, and has opened.
       if (c->in.edge() - c->edge_told >= c->in.limit() / 4) c->ack_now = true;
       if (c->finishing && finished(*c)) {
@@ -39,6 +43,7 @@ void Core::serve_ready(uint64_t now) noexcept {
 }
 
 void Core::flush(Connection& c, uint64_t now, bool tail) noexcept {
+  WEFT_ASSERT(by_id(c.id) == &c);
   c.refused = false;
   if (c.out.lost() != 0 || c.out.unsent() != 0) acknowledge_others(c, now);
   // A small frame by itself is acknowledged with the answer, and one of many with the next ones, as a rule.
@@ -62,6 +67,7 @@ void Core::flush(Connection& c, uint64_t now, bool tail) noexcept {
 size_t Core::write_head(Connection& c, Packet& packet, std::byte* out) noexcept {
   packet.to = c.peer_id;
   packet.from = c.id;
+  WEFT_ASSERT(c.id != 0);
   packet.flags |= guard_;
   if (c.peer_id == 0 || !c.validated) {
     packet.flags |= has_handshake;
@@ -70,6 +76,7 @@ size_t Core::write_head(Connection& c, Packet& packet, std::byte* out) noexcept 
     packet.address = address_.span();
     if (c.probes != 0) packet.flags |= wants_ack;  // so that it proves itself
   }
+  WEFT_ASSERT(c.validated ? c.peer_id != 0 : (packet.flags & has_handshake) != 0);
   return encode(packet, out);
 }
 
@@ -95,6 +102,8 @@ bool Core::add_in_flight(Connection& c, size_t bytes) noexcept {
 
 // What was owed has gone.
 void Core::acknowledged(Connection& c, uint64_t now) noexcept {
+  WEFT_ASSERT((c.ack_due != 0) == List<Connection, OwedHook>::linked(c));
+  WEFT_ASSERT(c.in.edge() >= c.edge_told);
   if (c.ack_due != 0) List<Connection, OwedHook>::remove(c);
   c.ack_due = 0;
   c.acked_at = now;
@@ -120,6 +129,7 @@ void Core::size_packets(Connection& c, uint64_t now) noexcept {
   bytes = std::max(bytes, head_bytes_max + size_t{64});
   if (bytes == c.packet_bytes) return;
   c.packet_bytes = bytes;
+  WEFT_ASSERT(c.packet_bytes > head_bytes_max && c.packet_bytes > fixed_head_bytes);
   c.congestion.configure(bytes - fixed_head_bytes, SendStream::bytes_max);
 }
 
@@ -133,6 +143,7 @@ void Core::sent(Connection& c, uint64_t now) noexcept {
     c.silent_from = now;
   }
   touch(c);
+  WEFT_ASSERT(c.timeout_from != 0 && c.silent_from != 0);
 }
 
 // The packet link has no room: since when, less the time in which nobody called us.
@@ -161,9 +172,11 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
       if (repeats_on_purpose_) packet.flags |= is_copy;
       std::byte* head = scratch_.heads[0].data();
       const size_t head_bytes = write_head(c, packet, head);
+      WEFT_ASSERT(head_bytes < c.packet_bytes);
       const auto payload =
           c.out.gather(packet.offset, std::min<size_t>(record->bytes - at, c.packet_bytes - head_bytes));
       const size_t bytes = payload.bytes;
+      WEFT_ASSERT(bytes != 0 && at + bytes <= record->bytes);
       if (guard_ != 0) seal(head, head_bytes, payload.span());
       std::array<iovec, packet_parts_max> parts;
       if (!output_.send(c.path.span(), parts.data(), put_parts(parts.data(), head, head_bytes, payload))) {
@@ -223,8 +236,10 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       const uint8_t flags =
           static_cast<uint8_t>(packet.flags | guard_ | (c.peer_id == 0 || !c.validated ? has_handshake : 0));
       const size_t room = c.packet_bytes - head_bytes(flags, packet.range_count, address_.length);
+      WEFT_ASSERT(room != 0 && room < c.packet_bytes);
       const auto payload = c.out.gather(offset, std::min(room, left));
       const size_t bytes = payload.bytes;
+      WEFT_ASSERT(bytes != 0 && bytes <= left);
       if (bytes < room && !tail && bytes == c.out.unsent() - (offset - c.out.next())) break;
       // The last one that may go: its answer lets the next go.
       if (budget <= bytes && bytes < c.out.unsent() - (offset - c.out.next())) packet.flags |= wants_ack;
@@ -234,6 +249,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       }
       std::byte* head = scratch_.heads[packets].data();
       const size_t head_size = write_head(c, packet, head);
+      WEFT_ASSERT(head_size + room == c.packet_bytes);
       if (guard_ != 0) seal(head, head_size, payload.span());
       parts += put_parts(&scratch_.parts[parts], head, head_size, payload);
       scratch_.payloads[packets++] = static_cast<uint32_t>(bytes);
@@ -243,6 +259,8 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       if (bytes < room) break;  // only the last packet of a batch may be short
     }
     if (packets == 0) return true;
+    WEFT_ASSERT(packets <= Scratch::packets_max && parts <= scratch_.parts.size());
+    WEFT_ASSERT(offset <= c.out.next() + c.out.unsent() && offset - c.out.next() <= permitted);
     const auto to = c.path.span();
     const bool gone = packets == 1 ? output_.send(to, scratch_.parts.data(), parts)
                                    : output_.send_segmented(to, scratch_.parts.data(), parts, c.packet_bytes);
@@ -289,6 +307,7 @@ bool Core::copy_out(Connection& c) noexcept {
   const bool is_copied = c.out.copy_out(pool_);
   if (!is_copied) c.out.give_up(pool_);
   output_.settle();
+  WEFT_ASSERT(!c.out.has_borrowed());
   return is_copied;
 }
 
@@ -298,6 +317,7 @@ void Core::send_copies(Connection& c, uint64_t now) noexcept {
       c.out.unsent() != 0)
     return;
   for (int copies = c.lossy ? 2 : 1; copies > 0; --copies) {
+    WEFT_ASSERT(last->offset + last->bytes == c.out.next());
     Packet packet;
     packet.flags = is_copy;
     packet.stamp = static_cast<uint32_t>(now >> stamp_shift);
@@ -320,6 +340,7 @@ void Core::send_copies(Connection& c, uint64_t now) noexcept {
 // A packet without payload.
 bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t offset, uint64_t now) noexcept {
   Packet packet;
+  WEFT_ASSERT(by_id(c.id) == &c && offset <= c.out.end());
   packet.type = type;
   packet.flags = flags;
   packet.stamp = static_cast<uint32_t>(now >> stamp_shift);

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <new>
 
+#include "base/assert.hpp"
+
 namespace weft::proto::reliable {
 
 ChunkPool::~ChunkPool() {
@@ -26,6 +28,7 @@ void ChunkPool::give(std::byte* chunk) noexcept {
 
 bool Window::reserve(ChunkPool& pool, uint64_t offset, size_t bytes) noexcept {
   if (bytes == 0) return true;
+  WEFT_ASSERT(bytes <= window_bytes_max);
   for (uint64_t i = offset / chunk_bytes; i <= (offset + bytes - 1) / chunk_bytes; ++i) {
     std::byte*& chunk = chunks_[i % window_chunks];
     if (chunk == nullptr && (chunk = pool.take()) == nullptr) return false;
@@ -46,6 +49,7 @@ bool Window::put(ChunkPool& pool, uint64_t offset, const std::byte* from, size_t
 }
 
 void Window::release(ChunkPool& pool, uint64_t from, uint64_t to) noexcept {
+  WEFT_ASSERT(from <= to && to - from <= window_bytes_max + chunk_bytes);
   for (uint64_t i = from / chunk_bytes; i < to / chunk_bytes; ++i) {
     std::byte*& chunk = chunks_[i % window_chunks];
     if (chunk != nullptr) pool.give(chunk);

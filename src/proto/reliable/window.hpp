@@ -9,6 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "base/assert.hpp"
+
 namespace weft::proto::reliable {
 
 inline constexpr size_t chunk_bytes = size_t{1} << 16;
@@ -42,6 +44,7 @@ class Window {
   bool reserve(ChunkPool& pool, uint64_t offset, size_t bytes) noexcept;
   // The longest stretch at `offset` that lies in one piece, at most `bytes`. It was put there before.
   std::span<std::byte> at(uint64_t offset, size_t bytes) const noexcept {
+    WEFT_ASSERT(chunks_[offset / chunk_bytes % window_chunks] != nullptr);
     const size_t in_chunk = offset % chunk_bytes;
     const size_t left = chunk_bytes - in_chunk;
     return {chunks_[offset / chunk_bytes % window_chunks] + in_chunk, bytes < left ? bytes : left};
