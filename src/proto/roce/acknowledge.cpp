@@ -5,6 +5,8 @@
 
 #include "proto/roce/adapter.hpp"
 
+#include "base/assert.hpp"
+
 namespace weft::proto::roce {
 
 using wire::roce::AckKind;
@@ -14,6 +16,7 @@ using wire::roce::Operation;
 // The request that a PSN belongs to, if that was sent and is not acknowledged.
 bool Adapter::find_open(QueuePair& qp, uint32_t psn, uint32_t& index) noexcept {
   const Requester& r = qp.requester;
+  WEFT_ASSERT(psn_diff(r.next, r.oldest) >= 0);
   if (psn_diff(psn, r.oldest) < 0 || psn_diff(psn, r.next) >= 0) return false;
   for (index = qp.sends.head; index != qp.sends.tail; ++index) {
     const SendEntry& e = qp.sends.at(index);
@@ -58,6 +61,9 @@ void Adapter::on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexc
 // All before `psn`, which is of request `index`, is acknowledged. False: not so, a READ or atomic in between has had
 // no answer: that is lost (9.7.6, "implied NAK").
 bool Adapter::reach(QueuePair& qp, uint32_t index, uint32_t psn, uint64_t now) noexcept {
+  WEFT_ASSERT(index - qp.sends.head < qp.sends.tail - qp.sends.head);
+  WEFT_ASSERT(qp.sends.at(index).started);
+  WEFT_ASSERT(psn_diff(psn, qp.requester.oldest) >= 0 && psn_diff(psn, qp.requester.next) < 0);
   for (uint32_t i = qp.sends.head; i != index; ++i) {
     const SendEntry& e = qp.sends.at(i);
     if (!e.is_answered()) continue;
@@ -129,6 +135,7 @@ void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept
       r.retries = qp.attributes.retry_count;
       if (r.wait_until != UINT64_MAX) break;  // heard twice
       if (r.rnr_retries == 0) {
+        WEFT_ASSERT(qp.attributes.rnr_retry != 7);
         fail_send(qp, Status::RnrRetryExceeded, now);
         break;
       }
@@ -174,7 +181,10 @@ void Adapter::on_read_response(QueuePair& qp, const Packet& packet, uint64_t now
   if (!reach(qp, index, psn, now)) return;
   const SendEntry& e = qp.sends.at(index);
   const auto at = static_cast<uint32_t>(psn_diff(psn, e.first_psn));
+  WEFT_ASSERT(psn == r.oldest);
+  WEFT_ASSERT(at < e.packets);
   const uint64_t offset = uint64_t{at} * qp.attributes.mtu_bytes();
+  WEFT_ASSERT(offset <= e.length);
   const bool last = at + 1 == e.packets;
   const size_t length = last ? e.length - offset : qp.attributes.mtu_bytes();
   // A READ that was asked again begins anew in its middle, so FIRST and ONLY may come anywhere, but the end is the end.
@@ -187,6 +197,8 @@ void Adapter::on_read_response(QueuePair& qp, const Packet& packet, uint64_t now
     fail_send(qp, Status::LocalProtection, now);
     return;
   }
+  WEFT_ASSERT(r.apart != 0);
+  WEFT_ASSERT(static_cast<int32_t>(index - r.cursor) >= 0 || r.responses != 0);
   --r.apart;
   if (static_cast<int32_t>(index - r.cursor) < 0) --r.responses;
   advance(qp, psn_add(psn, 1), now);
@@ -200,6 +212,7 @@ void Adapter::on_atomic_ack(QueuePair& qp, const Packet& packet, uint64_t now) n
     return;
   }
   if (!reach(qp, index, psn, now)) return;
+  WEFT_ASSERT(qp.sends.at(index).first_psn == psn && qp.sends.at(index).packets == 1);
   const uint64_t original = packet.atomic_ack;
   if (!scatter(qp, index, 0, std::as_bytes(std::span(&original, 1)))) {
     fail_send(qp, Status::LocalProtection, now);
@@ -212,6 +225,10 @@ void Adapter::on_atomic_ack(QueuePair& qp, const Packet& packet, uint64_t now) n
 void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
   Requester& r = qp.requester;
   if (psn_diff(oldest, r.oldest) <= 0) return;
+  // What was never sent is not acknowledged.
+  WEFT_ASSERT(psn_diff(oldest, r.next) <= 0);
+  WEFT_ASSERT(qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained);
+  WEFT_ASSERT(qp.is_reliable());
   if (r.allowed != UINT32_MAX) [[unlikely]]
     widen(qp, static_cast<uint32_t>(psn_diff(oldest, r.oldest)));
   r.oldest = oldest;
@@ -230,6 +247,7 @@ void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
     if (e.started && !e.is_answered() && !e.is_local()) {
       const int32_t done = psn_diff(oldest, e.first_psn);
       if (done > static_cast<int32_t>(r.packet)) r.packet = static_cast<uint32_t>(done);
+      WEFT_ASSERT(r.packet < e.packets);
     }
   }
   r.deadline = UINT64_MAX;
@@ -250,10 +268,13 @@ void Adapter::narrow(QueuePair& qp, uint32_t to) noexcept {
   if (r.allowed != 1) r.threshold = half;
   r.allowed = std::max(to, 1U);
   r.grown = 0;
+  WEFT_ASSERT(r.allowed <= qp.attributes.window_packets);
 }
 
 void Adapter::widen(QueuePair& qp, uint32_t acknowledged) noexcept {
   Requester& r = qp.requester;
+  WEFT_ASSERT(r.allowed != UINT32_MAX && r.allowed != 0);
+  WEFT_ASSERT(acknowledged != 0);
   const uint32_t most = qp.attributes.window_packets;
   acknowledged = std::min(acknowledged, most);
   if (r.allowed < r.threshold) {
@@ -275,6 +296,7 @@ bool Adapter::is_back(const QueuePair& qp) const noexcept {
 
 void Adapter::go_back(QueuePair& qp) noexcept {
   Requester& r = qp.requester;
+  WEFT_ASSERT(qp.is_reliable());
   end_repeats(qp);
   r.cursor = qp.sends.head;
   r.packet = r.open_reads = r.responses = r.unasked = 0;
@@ -304,6 +326,8 @@ void Adapter::retry(QueuePair& qp, uint64_t now, bool counts) noexcept {
     }
     --r.retries;
   }
+  WEFT_ASSERT(qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained);
+  WEFT_ASSERT(!qp.sends.empty());
   go_back(qp);
   const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
   r.deadline = timeout == UINT64_MAX ? UINT64_MAX : now + timeout;

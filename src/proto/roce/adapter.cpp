@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/assert.hpp"
+
 namespace weft::proto::roce {
 
 using wire::roce::Transport;
@@ -30,6 +32,7 @@ Result<CompletionQueue*> Adapter::create_cq(uint32_t capacity) {
 
 int Adapter::destroy_cq(CompletionQueue& cq) noexcept {
   if (cq.users != 0) return -EBUSY;
+  WEFT_ASSERT(std::ranges::any_of(cqs_, [&](const auto& one) { return one.get() == &cq; }));
   std::erase_if(cqs_, [&](const auto& one) { return one.get() == &cq; });
   return 0;
 }
@@ -53,6 +56,8 @@ Result<SharedReceiveQueue*> Adapter::create_srq(uint32_t pd, uint32_t requests, 
 
 int Adapter::destroy_srq(SharedReceiveQueue& srq) noexcept {
   if (srq.users != 0) return -EBUSY;
+  WEFT_ASSERT(srqs_.find(srq.number) == &srq);
+  WEFT_ASSERT(srq.cq == nullptr || srq.cq->users != 0);
   // A message of an XRC queue pair may have taken a request from it.
   qps_.for_each([&](QueuePair& qp) {
     if (qp.responder.srq == &srq) qp.responder.srq = nullptr;
@@ -125,11 +130,18 @@ Result<QueuePair*> Adapter::create_qp(const QueuePairRequest& request) {
 }
 
 void Adapter::destroy_qp(QueuePair& qp) noexcept {
+  WEFT_ASSERT(qps_.find(qp.number) == &qp);
   if (observer_ != nullptr) observer_->on_destroy(qp);
   while (const auto group = first_group(qp)) (void)detach(qp, *group);
   reset(qp);
+  WEFT_ASSERT(qp.timer_place == SIZE_MAX && !List<QueuePair, NamedHook<ReadyName>>::linked(qp));
+  WEFT_ASSERT(qp.sends.empty() && qp.receives.size() == 0);
+  WEFT_ASSERT(qp.type != QpType::Uc || unreliable_count_ != 0);
   if (qp.type == QpType::Uc) --unreliable_count_;
   qps_.remove(qp.number);
+  WEFT_ASSERT(qp.send_cq == nullptr || qp.send_cq->users != 0);
+  WEFT_ASSERT(qp.receive_cq == nullptr || qp.receive_cq->users != 0);
+  WEFT_ASSERT(qp.srq == nullptr || qp.srq->users != 0);
   if (qp.send_cq != nullptr) --qp.send_cq->users;
   if (qp.receive_cq != nullptr) --qp.receive_cq->users;
   if (qp.srq != nullptr) --qp.srq->users;
@@ -137,6 +149,7 @@ void Adapter::destroy_qp(QueuePair& qp) noexcept {
 }
 
 void Adapter::reset(QueuePair& qp) noexcept {
+  qp.assert_invariants();
   timers_.set(qp, UINT64_MAX);
   if (List<QueuePair, NamedHook<ReadyName>>::linked(qp)) ready_.remove(qp);
   if (qp.send_cq != nullptr) qp.send_cq->remove(qp.number);
@@ -159,6 +172,9 @@ void Adapter::reset(QueuePair& qp) noexcept {
   qp.pace = Pace();
   qp.pace_until = UINT64_MAX;
   qp.state = QpState::Reset;
+  WEFT_ASSERT(qp.sends.empty() && qp.attention == 0);
+  WEFT_ASSERT(qp.responder.pending == 0 && !qp.responder.has_receive && !qp.responder.ack_due);
+  WEFT_ASSERT(qp.responder.resources.capacity() >= reads_max);
 }
 
 // Of a ring of READs and atomics, the newest ones stay: the peer may still ask for them. False: one that would go is
@@ -172,9 +188,11 @@ bool Adapter::may_hold(const Responder& r, uint32_t count) noexcept {
 
 // Room for reads_max was made with the QP.
 void Adapter::resize(Responder& r, uint32_t count) {
+  WEFT_ASSERT(count <= r.resources.capacity());
   std::vector<Resource>& all = r.resources;
   if (!all.empty()) std::rotate(all.begin(), all.begin() + (r.newest_resource + 1) % all.size(), all.end());
   if (all.size() > count) all.erase(all.begin(), all.end() - count);
+  WEFT_ASSERT(static_cast<size_t>(std::ranges::count_if(all, &Resource::pending)) == r.pending);
   r.answering = UINT32_MAX;
   r.newest_resource = all.empty() ? 0 : static_cast<uint32_t>(all.size() - 1);
   all.resize(count);
@@ -224,12 +242,15 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
   }
   apply(qp, attributes, mask);
   if (from == QpState::Init && to == QpState::ReadyToReceive) {
+    WEFT_ASSERT(qp.sends.empty() && qp.responder.pending == 0 &&
+                qp.responder.message == Responder::Message::None);
     Responder& r = qp.responder;
     r.expected = qp.attributes.rq_psn;
     r.newest_plain = r.told = psn_add(r.expected, psn_mask);
   }
   if ((mask & attr_max_dest_reads) != 0) resize(qp.responder, qp.attributes.max_dest_reads);
   if (from == QpState::ReadyToReceive && to == QpState::ReadyToSend) {
+    WEFT_ASSERT(qp.sends.empty() && qp.requester.cursor == qp.sends.tail);
     Requester& r = qp.requester;
     r.next = r.oldest = qp.cut_psn = qp.attributes.sq_psn;
     r.retries = qp.attributes.retry_count;
@@ -239,6 +260,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
   if ((mask & attr_path) != 0) set_selective(qp);
   if ((mask & (attr_path | attr_destination | attr_rq_psn | attr_sq_psn)) != 0) set_tag_keys(qp);
   qp.state = to;
+  WEFT_ASSERT(to != QpState::Reset && to != QpState::Error);
   if (from == QpState::ReadyToSend && to == QpState::SendDrained) {
     qp.drain_pending = (mask & attr_drain_notify) != 0 && attributes.drain_notify;
     tell_drained(qp);
@@ -247,11 +269,14 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
     qp.cause = WEFT_FAULT_NONE;  // also from SQE
     make_ready(qp);
     flush(now);
+    qp.assert_invariants();
   }
   return {};
 }
 
 void Adapter::to_error(QueuePair& qp, uint64_t now) noexcept {
+  WEFT_ASSERT(qp.state != QpState::Reset);
+  WEFT_ASSERT(qp.state != QpState::Error);
   qp.state = QpState::Error;
   // What the program has consumed is acknowledged all the same.
   if (Responder& r = qp.responder; r.ack_due && r.pending == 0 && r.syndrome == wire::roce::syndrome_ack) {
@@ -263,6 +288,9 @@ void Adapter::to_error(QueuePair& qp, uint64_t now) noexcept {
   timers_.set(qp, UINT64_MAX);
   flush_sends(qp, now);
   flush_receives(qp, now);
+  WEFT_ASSERT(qp.sends.empty() && qp.requester.open_reads == 0 && qp.requester.apart == 0);
+  WEFT_ASSERT(qp.timer_place == SIZE_MAX && !qp.pace.is_limited());
+  WEFT_ASSERT(qp.keeper == nullptr || !qp.keeper->is_open);
   if (qp.srq != nullptr && !qp.last_told) {
     qp.last_told = true;
     events_.on_async({AsyncKind::LastRequestReached, &qp, nullptr, nullptr});
@@ -320,6 +348,7 @@ int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) 
   if (const int rc = check(qp, request); rc != 0) return rc;
   const uint64_t length = length_of(request.elements);
   if (qp.sends.full()) return -ENOMEM;
+  WEFT_ASSERT(request.elements.size() <= qp.sends.elements_each());
   const uint32_t index = qp.sends.tail;
   SendEntry& e = qp.sends.at(index);
   e.started = false;
@@ -354,6 +383,7 @@ int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) 
   } else {
     std::ranges::copy(request.elements, qp.sends.elements(index));
   }
+  WEFT_ASSERT((request.flags & inline_data) == 0 || length <= qp.sends.inline_each());
   ++qp.sends.tail;
   if (qp.state == QpState::Error || qp.state == QpState::SendError) {
     flush_sends(qp, now);
@@ -361,7 +391,9 @@ int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) 
   }
   make_ready(qp);
   // Without the timers: the answers that they wait for may be in the socket, which a program that posts does not read.
+  WEFT_ASSERT(List<QueuePair, NamedHook<ReadyName>>::linked(qp));
   if (ready_.front() == &qp) serve_ready(now);
+  qp.assert_invariants();
   return 0;
 }
 
@@ -433,6 +465,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   } else {
     on_request(*qp, packet, now);
   }
+  qp->assert_invariants();
 }
 
 // Of no transport, or not for a queue pair of this type and state.
@@ -450,6 +483,8 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
 }
 
 [[gnu::noinline]] void Adapter::on_timer(QueuePair& qp, uint64_t now) noexcept {
+  WEFT_ASSERT(qp.due <= now && qp.timer_place != SIZE_MAX);
+  WEFT_ASSERT(qp.state != QpState::Error && qp.state != QpState::Reset);
   Requester& r = qp.requester;
   if (r.wait_until <= now) {
     r.wait_until = UINT64_MAX;
@@ -469,13 +504,20 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
       retry(qp, now);
     }
   } else if ((qp.attention & attention_repeat) != 0 && qp.repeater->probe_at <= now) {
+    WEFT_ASSERT(qp.is_reliable());
     probe(qp, now);
   }
   if (qp.state != QpState::Error) set_timer(qp);
+  // Otherwise flush() would come here again without end.
+  WEFT_ASSERT(qp.due > now || ((qp.attention & attention_repeat) != 0 && r.deadline == UINT64_MAX));
+  qp.assert_invariants();
 }
 
 void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
   if (qp.state == QpState::Error || qp.state == QpState::Reset) return;
+  WEFT_ASSERT((qp.send_cq != nullptr && qp.send_cq->overrun()) ||
+              (qp.receive_cq != nullptr && qp.receive_cq->overrun()) ||
+              (qp.attention & attention_overrun) != 0);
   qp.responder.ack_due = false;  // the program has not got the completion of what would be acknowledged
   tell_overrun(qp);
   to_error(qp, now);
@@ -486,6 +528,7 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
 // responses have `half` of its turn.
 [[gnu::always_inline]] inline Adapter::Sent Adapter::serve_packets(QueuePair& qp, uint64_t now, int budget,
                                                                    int half) noexcept {
+  WEFT_ASSERT(half <= budget && half >= 0);
   const bool has_requests = qp.requester.cursor != qp.sends.tail;
   // Requests go before an acknowledgement, which then leaves in one system call with them.
   if (has_requests && qp.type != QpType::Ud && qp.responder.ack_due && qp.responder.pending == 0 &&
@@ -504,6 +547,7 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
   }
   int share = has_requests ? half : budget;
   budget -= share;
+  WEFT_ASSERT(budget >= 0);
   const Sent responses = respond(qp, now, share);
   if (responses == Sent::NoRoom) return responses;
   if (qp.state != QpState::ReadyToSend && qp.state != QpState::SendDrained) return responses;
@@ -521,6 +565,7 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
     qp.attention &= static_cast<uint8_t>(~unsigned{attention_notice});
   }
   if ((qp.attention & attention_window) != 0) {
+    WEFT_ASSERT(qp.type == QpType::Uc);
     const bool receives = qp.state != QpState::Error && qp.state != QpState::Reset;
     if (receives && !send_window(qp)) return Sent::NoRoom;
     qp.attention &= static_cast<uint8_t>(~unsigned{attention_window});
@@ -531,6 +576,7 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
   }
   const bool is_paced = (qp.attention & attention_pace) != 0;
   const uint64_t before = qp.sent;
+  WEFT_ASSERT(is_paced == qp.pace.is_limited());
   int budget = is_paced ? static_cast<int>(std::min<uint32_t>(burst, qp.pace.packets())) : burst;
   Sent repeated = Sent::Idle;
   if ((qp.attention & attention_repeat) != 0 &&
@@ -553,11 +599,15 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
   qp.pace.spend(qp.sent - before);
   if (result != Sent::More || qp.pace.packets() != 0 || qp.state == QpState::Error) return result;
   qp.pace_until = qp.pace.next_at();
+  WEFT_ASSERT(qp.pace_until > now);
   set_timer(qp);
   return Sent::Idle;
 }
 
 Adapter::Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
+  WEFT_ASSERT(!List<QueuePair, NamedHook<ReadyName>>::linked(qp));
+  WEFT_ASSERT(qp.state != QpState::Reset && qp.state != QpState::Init);
+  qp.assert_invariants();
   if ((qp.send_cq != nullptr && qp.send_cq->overrun()) ||
       (qp.receive_cq != nullptr && qp.receive_cq->overrun())) [[unlikely]]
     fail_overrun(qp, now);
@@ -581,6 +631,7 @@ void Adapter::serve_ready(uint64_t now) noexcept {
   for (int turns = packets_per_flush; turns > 0 && !ready_.empty(); --turns) {
     if (counters_.sent - before >= packets_per_flush) return;
     QueuePair& qp = *ready_.pop_front();
+    WEFT_ASSERT(qps_.find(qp.number) == &qp);
     switch (serve(qp, now)) {
       case Sent::Idle:
         break;
@@ -598,6 +649,9 @@ void Adapter::serve_ready(uint64_t now) noexcept {
 
 bool Adapter::send_packet(QueuePair& qp, const AddressVector& to, Packet& packet, iovec* parts, size_t count,
                           size_t payload) noexcept {
+  WEFT_ASSERT(count != 0 && payload <= mtu_bytes_max);
+  WEFT_ASSERT(packet.bth.psn <= psn_mask);
+  WEFT_ASSERT(qp.state != QpState::Reset && qp.state != QpState::Init);
   std::array<std::byte, wire::roce::headers_bytes_max> head;
   static std::byte zeros[4];
   packet.bth.pad = wire::roce::pad_of(payload);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "arch/cpu.hpp"
+#include "base/assert.hpp"
 #include "proto/roce/adapter.hpp"
 
 namespace weft::proto::roce {
@@ -69,6 +70,7 @@ bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t no
   if (element.length > qp.attributes.mtu_bytes() || qp.sends.elements_each() == 0 ||
       psn_diff(r.next, r.oldest) >= static_cast<int32_t>(window_of(qp)))
     return false;
+  WEFT_ASSERT(r.packet == 0 && r.cursor - qp.sends.head == qp.sends.tail - qp.sends.head);
   const uint32_t index = qp.sends.tail;
   std::byte* payload = nullptr;
   if ((request.flags & inline_data) != 0) {
@@ -114,6 +116,8 @@ bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t no
   r.next = psn_add(r.next, 1);
   r.unasked = 0;
   ++r.cursor;
+  WEFT_ASSERT(r.cursor == qp.sends.tail);
+  qp.assert_invariants();
   if (r.deadline == UINT64_MAX) {
     const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
     if (timeout != UINT64_MAX) r.deadline = now + timeout;
@@ -164,6 +168,7 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
   ++counters_.received;
   ++qp.received;
   qp.received_bytes += payload;
+  qp.assert_invariants();
   return true;
 }
 
@@ -190,6 +195,7 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
   c.qpn = qp.number;
   c.source_qpn = qp.attributes.destination;
   c.time_ns = now;
+  WEFT_ASSERT(receive->count != 0 || bytes == 0);
   qp.receives.pop();
   complete(qp.receive_cq, qp, c, is_solicited);
   return true;
@@ -214,8 +220,10 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
       r.wait_until != UINT64_MAX || qp.sends.head == r.cursor || r.allowed != UINT32_MAX)
     return false;
   const SendEntry& e = qp.sends.at(qp.sends.head);
+  WEFT_ASSERT(qp.sends.head != qp.sends.tail);
   if (!e.started || e.packets != 1 || e.first_psn != psn || e.is_answered()) return false;
   r.oldest = psn_add(psn, 1);
+  WEFT_ASSERT(psn_diff(r.next, r.oldest) >= 0);
   r.retries = qp.attributes.retry_count;
   r.rnr_retries = qp.attributes.rnr_retry;
   r.has_recovered = r.has_gone_back = false;
@@ -259,6 +267,7 @@ bool Adapter::owes_acknowledgement_alone() const noexcept {
 
 Adapter::Sent Adapter::acknowledge_alone(QueuePair& qp) noexcept {
   Responder& r = qp.responder;
+  WEFT_ASSERT(r.ack_due && r.pending == 0 && r.syndrome == wire::roce::syndrome_ack);
   std::array<std::byte, wire::roce::bth_bytes + aeth_bytes> head;
   Bth bth;
   bth.opcode = acknowledge;

@@ -4,6 +4,8 @@
 
 #include "proto/roce/adapter.hpp"
 
+#include "base/assert.hpp"
+
 namespace weft::proto::roce {
 
 // A packet with a payload came marked: requests, and responses to READs. Of a QP type whose peer is known, so that it
@@ -17,6 +19,7 @@ void Adapter::on_marked(QueuePair& qp, uint64_t now) noexcept {
 }
 
 bool Adapter::send_notice(QueuePair& qp) noexcept {
+  WEFT_ASSERT(qp.type != QpType::Ud);
   static std::array<std::byte, 16> reserved;
   Packet p;
   p.bth.opcode = wire::roce::opcode_cnp;

@@ -7,6 +7,8 @@
 
 #include "proto/roce/adapter.hpp"
 
+#include "base/assert.hpp"
+
 namespace weft::proto::roce {
 
 using wire::roce::Operation;
@@ -17,6 +19,7 @@ Adapter::Sent Adapter::transmit_datagrams(QueuePair& qp, uint64_t now, int budge
   while (!qp.sends.empty()) {
     if (budget-- == 0) return Sent::More;
     SendEntry& e = qp.sends.at(qp.sends.head);
+    WEFT_ASSERT(r.cursor == qp.sends.head && r.next == r.oldest && r.packet == 0);
     if (qp.state == QpState::SendDrained) return Sent::Idle;
     std::array<iovec, elements_max + 2> parts;
     size_t count = 1;
@@ -62,7 +65,8 @@ void Adapter::on_datagram(QueuePair& qp, const Arrival& arrival, const Packet& p
     return tell_dropped(&qp, arrival, packet, WEFT_FAULT_RECEIVE_SHORT, packet.payload.size() + grh_bytes,
                         receive->room);
   }
-  (void)take_receive(qp, qp.srq);
+  const bool is_taken = take_receive(qp, qp.srq);
+  WEFT_ASSERT(is_taken);  // by front()
   std::array<std::byte, grh_bytes> grh{};
   std::copy_n(arrival.grh.begin(), std::min(arrival.grh.size(), grh.size()), grh.begin());
   if (!scatter_to(r.receive.elements, r.receive.pd, 0, grh) ||
@@ -125,6 +129,7 @@ void Adapter::on_group_datagram(const Arrival& arrival, const Packet& packet, ui
     return;
   }
   const bool is_own = std::ranges::find(names, arrival.source) != names.end();
+  WEFT_ASSERT(!place->members.empty() && place->members.size() <= group_members_max);
   for (QueuePair* qp : place->members) {
     const bool takes = qp->state == QpState::ReadyToReceive || qp->state == QpState::ReadyToSend ||
                        qp->state == QpState::SendDrained || qp->state == QpState::SendError;

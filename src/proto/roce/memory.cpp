@@ -5,6 +5,8 @@
 #include <array>
 #include <vector>
 
+#include "base/assert.hpp"
+
 namespace weft::proto::roce {
 
 // The most that one access moves: a packet's payload.
@@ -116,6 +118,7 @@ void MemoryTable::why_not(uint32_t key, uint32_t pd, uint32_t qpn, uint64_t addr
 
 int MemoryTable::remove(Region& region) noexcept {
   if (region.windows != 0) return -EBUSY;
+  WEFT_ASSERT(!region.is_window && counts_[0] != 0);
   table_.remove(region.key >> 8);
   --counts_[0];
   delete &region;
@@ -131,6 +134,8 @@ Result<Region*> MemoryTable::add_window(uint32_t pd, WindowType type) {
 }
 
 void MemoryTable::release(Region& window) noexcept {
+  WEFT_ASSERT(window.is_window);
+  WEFT_ASSERT(window.parent == nullptr || window.parent->windows != 0);
   if (window.parent != nullptr) --window.parent->windows;
   window.parent = nullptr;
   window.valid = false;
@@ -138,6 +143,7 @@ void MemoryTable::release(Region& window) noexcept {
 
 void MemoryTable::remove_window(Region& window) noexcept {
   release(window);
+  WEFT_ASSERT(window.is_window && counts_[1] != 0);
   table_.remove(window.key >> 8);
   --counts_[1];
   delete &window;
@@ -170,6 +176,7 @@ Status MemoryTable::bind(uint32_t pd, uint32_t qpn, const SendRequest::Bind& wha
   window->is_on_demand = region->is_on_demand;
   window->access = what.access & (remote_write | remote_read | remote_atomic);
   window->qpn = qpn;
+  WEFT_ASSERT(window->parent == nullptr && window->base + window->length >= window->base);
   window->parent = region;
   window->valid = true;
   ++region->windows;
@@ -181,6 +188,7 @@ bool MemoryTable::invalidate(uint32_t pd, uint32_t qpn, uint32_t key) noexcept {
   if (window == nullptr || !window->is_window || window->type != WindowType::Two || window->pd != pd ||
       window->qpn != qpn)
     return false;
+  WEFT_ASSERT(window->valid && window->parent != nullptr);
   release(*window);
   return true;
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/assert.hpp"
 #include "base/result.hpp"
 #include "proto/roce/fault.hpp"
 #include "proto/roce/number_table.hpp"
@@ -80,6 +81,7 @@ class MemoryTable {
   // --- accesses --- False: not allowed. `length` is not 0.
   bool local(uint32_t key, uint32_t pd, uint64_t address, uint64_t length, bool write,
              std::byte*& out) const noexcept {
+    WEFT_ASSERT(length != 0);
     const Region* r = find(key);
     if (r == nullptr || r->is_window || r->pd != pd || (write && (r->access & local_write) == 0))
       return false;
@@ -87,6 +89,7 @@ class MemoryTable {
   }
   bool remote(uint32_t key, uint32_t pd, uint32_t qpn, uint64_t address, uint64_t length, uint32_t rights,
               std::byte*& out) const noexcept {
+    WEFT_ASSERT(length != 0 && rights != 0);
     const Region* r = find(key);
     if (r == nullptr || r->pd != pd || (r->access & rights) != rights) return false;
     if (r->is_window && r->type == WindowType::Two && r->qpn != qpn) return false;
@@ -104,6 +107,7 @@ class MemoryTable {
   }
   bool place(const Region& r, uint64_t address, uint64_t length, bool write, std::byte*& out) const noexcept {
     if (!covers(r, address, length)) return false;
+    WEFT_ASSERT(r.valid);
     out = r.at + (address - r.base);
     if (r.is_null || r.is_on_demand) [[unlikely]]
       return place_unmapped(r, length, write, out);

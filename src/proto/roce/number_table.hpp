@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "base/result.hpp"
 
 namespace weft::proto::roce {
@@ -62,6 +63,7 @@ class NumberTable {
     size_t hole = place(number);
     while (places_[hole].object != nullptr && places_[hole].number != number) hole = (hole + 1) & mask();
     if (places_[hole].object == nullptr) return;
+    WEFT_ASSERT(size_ != 0);
     --size_;
     // Those behind it move up, unless that is before the place that they hash to.
     for (size_t at = (hole + 1) & mask(); places_[at].object != nullptr; at = (at + 1) & mask()) {
@@ -87,8 +89,12 @@ class NumberTable {
   // The numbers are random, and a peer that asks for others cannot make them collide.
   size_t place(uint32_t number) const noexcept { return number & mask(); }
   void put(uint32_t number, T& object) noexcept {
+    WEFT_ASSERT(number >= first && number <= last);
+    // One place at least is free: searches end there.
+    WEFT_ASSERT(2 * size_ < places_.size());
     size_t at = place(number);
     while (places_[at].object != nullptr) at = (at + 1) & mask();
+    WEFT_ASSERT(places_[at].object == nullptr);
     places_[at] = {&object, number};
   }
   void grow() {

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/assert.hpp"
+
 namespace weft::proto::roce {
 
 class Pace {
@@ -24,6 +26,7 @@ class Pace {
   // what was sent before the last cut is still on its way, and the notice may be about that.
   bool on_notice(uint64_t now, uint64_t sent, bool may_cut = true) noexcept {
     advance(now);
+    WEFT_ASSERT(now >= measured_at_ && sent >= sent_);
     const uint64_t measured = now - measured_at_;
     if (rate_ == 0 && (!is_measuring_ || measured > ticks_kept * tick_ns)) {
       is_measuring_ = true;
@@ -47,6 +50,8 @@ class Pace {
     target_ = static_cast<uint32_t>(std::clamp<uint64_t>(used, rate_min, rate_));
     const auto cut = static_cast<uint32_t>(uint64_t{target_} * share_ / (2 * share_one));
     rate_ = target_ - std::min(target_ - rate_min, std::max(1U, cut));
+    WEFT_ASSERT(rate_ >= rate_min && rate_ <= target_ && target_ <= rate_max);
+    WEFT_ASSERT(share_ <= share_one);
     quiet_ticks_ = 0;
     measured_at_ = now;
     sent_ = sent;
@@ -56,6 +61,7 @@ class Pace {
   // Brings credit and rate to that time. is_limited() may end.
   void advance(uint64_t now) noexcept {
     if (rate_ == 0) return;
+    WEFT_ASSERT(now >= tick_at_);
     uint64_t ticks = (now - tick_at_) / tick_ns;
     if (ticks > ticks_kept) return end();
     for (; ticks > 0; --ticks) {
@@ -81,6 +87,7 @@ class Pace {
   }
   // When there will be credit for a packet.
   uint64_t next_at() const noexcept {
+    WEFT_ASSERT(is_limited());
     const uint32_t missing = credit_ >= unit ? 0 : unit - credit_;
     return tick_at_ + std::max<uint64_t>(1, (missing + rate_ - 1) / rate_) * tick_ns;
   }

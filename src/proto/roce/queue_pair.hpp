@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "base/list.hpp"
 #include "proto/roce/attributes.hpp"
 #include "proto/roce/pace.hpp"
@@ -189,6 +190,51 @@ struct QueuePair : NamedHook<ReadyName> {
 
   bool is_reliable() const noexcept { return type != QpType::Uc && type != QpType::Ud; }
   bool is_xrc() const noexcept { return type == QpType::XrcSend || type == QpType::XrcReceive; }
+
+  // What holds between two calls of the adapter.
+  void assert_invariants() const noexcept {
+    [[maybe_unused]] const uint32_t posted = sends.tail - sends.head;
+    [[maybe_unused]] const uint32_t passed = requester.cursor - sends.head;
+    WEFT_ASSERT(posted <= sends.capacity());
+    WEFT_ASSERT(passed <= posted);
+    WEFT_ASSERT(requester.packet == 0 || passed < posted);
+    WEFT_ASSERT(psn_diff(requester.next, requester.oldest) >= 0);
+    WEFT_ASSERT(requester.open_reads <= passed);
+    WEFT_ASSERT(requester.responses == 0 || requester.open_reads != 0);
+    WEFT_ASSERT(requester.allowed != 0);
+    WEFT_ASSERT(is_reliable() || (requester.open_reads == 0 && requester.apart == 0));
+    WEFT_ASSERT(is_reliable() || requester.wait_until == UINT64_MAX);
+    WEFT_ASSERT(!is_reliable() || requester.oldest != requester.next || requester.deadline == UINT64_MAX);
+    WEFT_ASSERT(requester.wait_until == UINT64_MAX || requester.deadline == UINT64_MAX);
+    WEFT_ASSERT(state != QpState::Reset || posted == 0);
+    WEFT_ASSERT((state != QpState::Error && state != QpState::SendError) || posted == 0);
+    WEFT_ASSERT(state != QpState::SendError || !is_reliable());
+    WEFT_ASSERT((due == UINT64_MAX) == (timer_place == SIZE_MAX));
+    WEFT_ASSERT(state != QpState::Error || due == UINT64_MAX);
+    // The responder.
+    WEFT_ASSERT(responder.pending <= responder.resources.size());
+    WEFT_ASSERT(is_reliable() || (responder.pending == 0 && !responder.ack_due));
+    WEFT_ASSERT(!responder.is_final || state == QpState::Error);
+    WEFT_ASSERT(responder.message != Responder::Message::Send || responder.has_receive);
+    WEFT_ASSERT(responder.message != Responder::Message::Send ||
+                responder.received <= responder.receive.room);
+    WEFT_ASSERT(responder.message != Responder::Message::Write || responder.received < responder.length);
+    WEFT_ASSERT(state != QpState::Error ||
+                (!responder.has_receive && responder.message == Responder::Message::None));
+    WEFT_ASSERT(responder.tag_key != 0 || !responder.knows_tags);
+    // Selective repeat and congestion.
+    WEFT_ASSERT(keeper == nullptr || !keeper->is_open || responder.is_silent);
+    WEFT_ASSERT(keeper == nullptr || !keeper->is_open || psn_diff(keeper->newest, responder.expected) >= 0);
+    WEFT_ASSERT(keeper == nullptr || !keeper->is_open ||
+                psn_diff(keeper->newest, responder.expected) < static_cast<int32_t>(kept_span));
+    WEFT_ASSERT(((attention & attention_repeat) != 0) == (repeater != nullptr && repeater->is_open));
+    WEFT_ASSERT(repeater == nullptr || repeater->counted <= requester.apart);
+    WEFT_ASSERT(repeater == nullptr || repeater->is_open ||
+                (repeater->counted == 0 && repeater->probe_at == UINT64_MAX));
+    WEFT_ASSERT(!pace.is_limited() || (attention & attention_pace) != 0);
+    WEFT_ASSERT((attention & attention_window) == 0 || has_window);
+    WEFT_ASSERT((attention & attention_notice) == 0 || type != QpType::Ud);
+  }
 };
 
 }  // namespace weft::proto::roce

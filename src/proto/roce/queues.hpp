@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "proto/roce/work.hpp"
 
 namespace weft::proto::roce {
@@ -61,6 +62,7 @@ class CompletionQueue {
   template <class Fn>
   int poll(size_t most, Fn&& fn) noexcept {
     size_t n = 0;
+    WEFT_ASSERT(count_ <= ring_.size() && unannounced_ <= count_);
     for (; n < most && count_ > 0; ++n, --count_) {
       fn(std::as_const(ring_[head_]));
       if (++head_ == ring_.size()) head_ = 0;
@@ -75,6 +77,7 @@ class CompletionQueue {
   // `by`: whatever the caller finds in armed_by() while the queue is armed.
   void arm(bool solicited_only, const void* by = nullptr) noexcept {
     if (!solicited_only && unannounced_ != 0) {
+      WEFT_ASSERT(unannounced_ <= count_);
       --unannounced_;
       armed_ = Armed::No;
       events_.on_completion(*this);
@@ -98,6 +101,7 @@ class CompletionQueue {
     head_ = 0;
     count_ = count;
     unannounced_ = unannounced;
+    WEFT_ASSERT(count_ <= ring_.size() && unannounced_ <= count_);
     return true;
   }
   void* context = nullptr;  // the front end's
@@ -107,6 +111,7 @@ class CompletionQueue {
   void remove(uint32_t qpn) noexcept {
     size_t to = head_;
     const size_t count = count_;
+    WEFT_ASSERT(head_ < ring_.size());
     for (size_t i = 0, from = head_; i < count; ++i, from = from + 1 == ring_.size() ? 0 : from + 1) {
       if (ring_[from].qpn == qpn) {
         --count_;
@@ -116,6 +121,7 @@ class CompletionQueue {
       to = to + 1 == ring_.size() ? 0 : to + 1;
     }
     unannounced_ = std::min(unannounced_, count_);
+    WEFT_ASSERT(count_ <= count && unannounced_ <= count_);
   }
   // Errors count as solicited. False: no room; the queue has failed.
   bool push(const Completion& completion, bool is_solicited) noexcept {
@@ -127,6 +133,7 @@ class CompletionQueue {
       return false;
     }
     size_t at = head_ + count_++;
+    WEFT_ASSERT(count_ <= ring_.size());
     if (at >= ring_.size()) at -= ring_.size();
     ring_[at] = completion;
     if (armed_ == Armed::Any ||
@@ -174,6 +181,7 @@ class ReceiveQueue {
     if (request.elements.size() > elements_each_) return -EINVAL;
     if (count_ == entries_.size()) return -ENOMEM;
     size_t at = head_ + count_++;
+    WEFT_ASSERT(count_ <= entries_.size());
     if (at >= entries_.size()) at -= entries_.size();
     Element* to = elements_.data() + at * elements_each_;  // none where a request has no elements
     Receive& entry = entries_[at];
@@ -188,6 +196,7 @@ class ReceiveQueue {
   // none.
   bool take(Receive& out, std::vector<Element>& storage) noexcept {
     if (count_ == 0) return false;
+    WEFT_ASSERT(storage.size() >= entries_[head_].count);
     out = entries_[head_];
     const Element* from = elements_.data() + head_ * elements_each_;
     for (uint32_t i = 0; i < out.count; ++i) storage[i] = from[i];
@@ -200,6 +209,7 @@ class ReceiveQueue {
   const Receive* front() const noexcept { return count_ == 0 ? nullptr : &entries_[head_]; }
   const Element* front_elements() const noexcept { return elements_.data() + head_ * elements_each_; }
   void pop() noexcept {
+    WEFT_ASSERT(count_ != 0);
     if (++head_ == entries_.size()) head_ = 0;
     --count_;
   }
@@ -265,6 +275,7 @@ struct SendEntry {
 class SendQueue {
  public:
   void make(uint32_t requests, uint32_t elements, uint32_t inline_bytes) {
+    WEFT_ASSERT(tail == head);
     uint32_t places = 1;
     while (places < requests) places *= 2;
     requests_ = requests;
@@ -274,6 +285,7 @@ class SendQueue {
     inline_each_ = inline_bytes;
     elements_.resize(size_t{places} * (elements == 0 ? 1 : elements));
     inline_.resize(size_t{places} * inline_bytes);
+    WEFT_ASSERT((places & (places - 1)) == 0 && places >= requests_);
   }
   bool full() const noexcept { return tail - head == requests_; }
   bool empty() const noexcept { return tail == head; }

@@ -6,6 +6,8 @@
 
 #include "proto/roce/adapter.hpp"
 
+#include "base/assert.hpp"
+
 namespace weft::proto::roce {
 
 using wire::roce::Operation;
@@ -103,8 +105,10 @@ CompletionOpcode completion_of(SendOpcode opcode) noexcept {
 bool Adapter::gather(QueuePair& qp, uint32_t index, uint64_t offset, size_t length, iovec* parts,
                      size_t& count) noexcept {
   const SendEntry& e = qp.sends.at(index);
+  WEFT_ASSERT(offset + length <= e.length);
   if (length == 0) return true;
   if ((e.flags & inline_data) != 0) {
+    WEFT_ASSERT(offset + length <= qp.sends.inline_each());
     parts[count++] = {qp.sends.inline_bytes(index) + offset, length};
     return true;
   }
@@ -168,6 +172,7 @@ bool Adapter::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32
 bool Adapter::asks_again(QueuePair& qp) noexcept {
   const Requester& r = qp.requester;
   if (!qp.is_reliable() || r.open_reads > 0 || r.unasked <= r.packet) return false;
+  WEFT_ASSERT(r.cursor != qp.sends.head || r.packet != 0);
   go_back(qp);
   return true;
 }
@@ -175,6 +180,8 @@ bool Adapter::asks_again(QueuePair& qp) noexcept {
 // What stands between a request and its first packet.
 Adapter::Begin Adapter::begin(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
   Requester& r = qp.requester;
+  WEFT_ASSERT(r.packet == 0 && &e == &qp.sends.at(r.cursor));
+  WEFT_ASSERT(r.open_reads <= r.cursor - qp.sends.head);
   if ((e.flags & fence) != 0 && r.open_reads > 0) return Begin::Blocked;
   if (e.is_answered() && r.open_reads >= qp.attributes.max_reads) {
     if (qp.attributes.max_reads != 0) return Begin::Blocked;
@@ -215,8 +222,11 @@ Adapter::Begin Adapter::begin(QueuePair& qp, SendEntry& e, uint64_t now) noexcep
       return Begin::Failed;
     }
   }
+  WEFT_ASSERT(!e.started);
+  WEFT_ASSERT(r.cursor == qp.sends.head || qp.sends.at(r.cursor - 1).started);
   e.first_psn = r.next;
   e.started = true;
+  WEFT_ASSERT(e.is_local() == (e.packets == 0));
   if (!e.is_local()) return Begin::Go;
   ++r.cursor;
   complete_sends(qp, now);
@@ -228,6 +238,7 @@ Adapter::Sent Adapter::transmit(QueuePair& qp, uint64_t now, int budget) noexcep
   while (r.cursor != qp.sends.tail && r.wait_until == UINT64_MAX) {
     if (budget == 0) return Sent::More;
     SendEntry& e = qp.sends.at(r.cursor);
+    WEFT_ASSERT(qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained);
     if (r.packet == 0) {
       const Begin can = begin(qp, e, now);
       if (can == Begin::Done) continue;
@@ -250,9 +261,11 @@ Adapter::Sent Adapter::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t n
   (void)now;
   Requester& r = qp.requester;
   const uint32_t done = static_cast<uint32_t>(std::max(0, psn_diff(r.oldest, e.first_psn)));
+  WEFT_ASSERT(e.started && r.packet == 0 && done < e.packets);
   Packet p;
   describe_answered(qp, e, done, p);
   const bool again = psn_diff(p.bth.psn, r.next) < 0;
+  WEFT_ASSERT(again || p.bth.psn == r.next);
   Parts parts;
   if (!send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return Sent::NoRoom;
   if (again) {
@@ -274,12 +287,16 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
   Requester& r = qp.requester;
   const size_t mtu = qp.attributes.mtu_bytes();
   const uint32_t psn = psn_add(e.first_psn, r.packet);
+  WEFT_ASSERT(e.started && r.packet < e.packets);
+  // PSNs go for the first time in their order.
+  WEFT_ASSERT(psn_diff(psn, r.next) <= 0);
   const auto under_way = psn_diff(psn, r.oldest) - static_cast<int32_t>(r.apart);
   if (qp.is_reliable() && under_way >= static_cast<int32_t>(window_of(qp))) return Sent::Idle;
   if (qp.has_window && awaits_window(qp, psn, now)) return Sent::Idle;
   const bool first = r.packet == 0;
   const bool last = r.packet + 1 == e.packets;
   const uint64_t offset = uint64_t{r.packet} * mtu;
+  WEFT_ASSERT(offset <= e.length);
   const size_t length = std::min<uint64_t>(mtu, e.length - offset);
   Parts parts;
   size_t count = 1;
@@ -316,6 +333,8 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
 // was sent, or the queue pair goes back.
 Adapter::Sent Adapter::repeat_packet(QueuePair& qp, uint32_t index, uint32_t number, uint64_t now) noexcept {
   const SendEntry& e = qp.sends.at(index);
+  WEFT_ASSERT(e.started && number < e.packets);
+  WEFT_ASSERT(psn_diff(psn_add(e.first_psn, number), qp.requester.next) < 0);
   Packet p;
   Parts parts;
   size_t count = 1;
@@ -343,6 +362,7 @@ Adapter::Sent Adapter::repeat_packet(QueuePair& qp, uint32_t index, uint32_t num
 // --- completing ---
 
 void Adapter::complete_send(QueuePair& qp, Status status, uint64_t now) noexcept {
+  WEFT_ASSERT(!qp.sends.empty());
   const SendEntry& e = qp.sends.at(qp.sends.head);
   Completion c;
   c.id = e.id;
@@ -364,6 +384,7 @@ void Adapter::complete_sends(QueuePair& qp, uint64_t now) noexcept {
   while (qp.sends.head != qp.sends.tail) {
     const SendEntry& e = qp.sends.at(qp.sends.head);
     if (!e.started || psn_diff(r.oldest, psn_add(e.first_psn, e.packets)) < 0) break;
+    WEFT_ASSERT(!e.is_answered() || static_cast<int32_t>(qp.sends.head - r.cursor) >= 0 || r.open_reads != 0);
     if (e.is_answered() && static_cast<int32_t>(qp.sends.head - r.cursor) < 0) --r.open_reads;
     complete_send(qp, Status::Success, now);
   }
@@ -380,6 +401,8 @@ void Adapter::tell_drained(QueuePair& qp) noexcept {
 // The oldest request has failed. A reliable QP has lost its place in the sequence; others can go on receiving
 // (10.3.1, SQE).
 void Adapter::fail_send(QueuePair& qp, Status status, uint64_t now) noexcept {
+  WEFT_ASSERT(!qp.sends.empty() && status != Status::Success);
+  WEFT_ASSERT(qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained);
   tell_send(qp, status);
   complete_send(qp, status, now);
   if (qp.is_reliable()) {
@@ -392,6 +415,7 @@ void Adapter::fail_send(QueuePair& qp, Status status, uint64_t now) noexcept {
 
 void Adapter::flush_sends(QueuePair& qp, uint64_t now) noexcept {
   while (!qp.sends.empty()) complete_send(qp, Status::Flushed, now);
+  WEFT_ASSERT(qp.state == QpState::Error || qp.state == QpState::SendError);
   Requester& r = qp.requester;
   end_repeats(qp);
   r.cursor = qp.sends.head;

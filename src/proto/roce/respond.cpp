@@ -6,6 +6,8 @@
 
 #include "proto/roce/adapter.hpp"
 
+#include "base/assert.hpp"
+
 namespace weft::proto::roce {
 
 using wire::roce::Operation;
@@ -18,6 +20,7 @@ Transport transport_of(const QueuePair& qp) noexcept {
 }
 
 Resource* first_pending(Responder& r) noexcept {
+  WEFT_ASSERT(r.pending <= r.resources.size());
   if (r.pending == 0) return nullptr;
   const size_t count = r.resources.size();
   if (r.answering < count && r.resources[r.answering].pending) return &r.resources[r.answering];
@@ -25,6 +28,7 @@ Resource* first_pending(Responder& r) noexcept {
     r.answering = static_cast<uint32_t>((r.newest_resource + i) % count);
     if (r.resources[r.answering].pending) return &r.resources[r.answering];
   }
+  WEFT_ASSERT(r.pending == 0);
   return nullptr;
 }
 
@@ -48,6 +52,8 @@ Adapter::Sent Adapter::respond(QueuePair& qp, uint64_t now, int& budget) noexcep
 // gone since. False: no room.
 bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept {
   Responder& r = qp.responder;
+  WEFT_ASSERT(one.pending && r.pending != 0);
+  WEFT_ASSERT(one.begin <= one.next && one.next < one.end && one.end <= one.packets);
   Packet p;
   p.bth.destination = qp.attributes.destination;
   p.bth.psn = psn_add(one.first_psn, one.next);
@@ -65,6 +71,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
                : (last ? Operation::ReadResponseLast : Operation::ReadResponseMiddle);
     const size_t mtu = qp.attributes.mtu_bytes();
     const uint64_t offset = uint64_t{one.next} * mtu;
+    WEFT_ASSERT(offset <= one.length);
     length = std::min<uint64_t>(mtu, one.length - offset);
     std::byte* at = nullptr;
     if (length != 0) {
@@ -102,6 +109,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
 // What goes in front of the NAK of a gap. `is_all`: the NAK need not follow. False: no room.
 [[gnu::noinline, gnu::cold]] bool Adapter::send_before_nak(QueuePair& qp, bool& is_all) noexcept {
   Responder& r = qp.responder;
+  WEFT_ASSERT(r.ack_due && r.ack_psn == r.expected);
   if (qp.keeper != nullptr && qp.keeper->is_open) {
     // The first map of each missing packet goes twice: nothing may follow for a while where one of them is lost.
     Keeper& k = *qp.keeper;
@@ -125,6 +133,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
 
 bool Adapter::send_acknowledgement(QueuePair& qp) noexcept {
   Responder& r = qp.responder;
+  WEFT_ASSERT(r.ack_due && r.pending == 0);
   if (r.syndrome == wire::roce::syndrome(wire::roce::NakCode::Sequence)) [[unlikely]] {
     bool is_all = false;
     if (!send_before_nak(qp, is_all)) return false;

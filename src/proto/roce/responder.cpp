@@ -6,6 +6,8 @@
 
 #include "proto/roce/adapter.hpp"
 
+#include "base/assert.hpp"
+
 namespace weft::proto::roce {
 
 using wire::roce::NakCode;
@@ -30,6 +32,7 @@ bool is_plain(Operation op) noexcept {
 
 void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   Responder& r = qp.responder;
+  WEFT_ASSERT(qp.is_reliable() && qp.type != QpType::XrcSend);
   const int32_t ahead = psn_diff(packet.bth.psn, r.expected);
   if (ahead != 0 && is_forged(qp, packet.bth)) return;
   if (ahead > 0) {
@@ -63,6 +66,7 @@ bool Adapter::is_forged(const QueuePair& qp, const wire::roce::Bth& bth) noexcep
 // sent it, with any PSN.
 void Adapter::on_gap(QueuePair& qp, const Packet& packet) noexcept {
   Responder& r = qp.responder;
+  WEFT_ASSERT(psn_diff(packet.bth.psn, r.expected) > 0);
   ++counters_.gaps;
   ++qp.gaps;
   if (qp.keeper != nullptr && has_right_tag(qp, packet.bth) && (!r.is_silent || qp.keeper->is_open)) {
@@ -82,6 +86,7 @@ void Adapter::on_gap(QueuePair& qp, const Packet& packet) noexcept {
 void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
   Responder& r = qp.responder;
   const Operation op = packet.operation();
+  WEFT_ASSERT(psn_diff(packet.bth.psn, r.expected) < 0);
   if (is_plain(op)) {
     if (qp.keeper != nullptr && qp.keeper->is_open) return owe_nak(qp, syndrome(NakCode::Sequence));
     r.told = psn_add(r.newest_plain, psn_mask);  // the peer has not heard
@@ -115,6 +120,7 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
     }
     one.begin = one.next = static_cast<uint32_t>(at);
     one.end = static_cast<uint32_t>(at) + count;
+    WEFT_ASSERT(one.end <= one.packets);
     if (!one.pending) ++r.pending;
     one.pending = true;
     r.answering = UINT32_MAX;  // it may come before those that are being answered
@@ -124,6 +130,7 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
 
 void Adapter::on_unreliable(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   Responder& r = qp.responder;
+  WEFT_ASSERT(qp.type == QpType::Uc);
   if (packet.bth.psn != r.expected && is_forged(qp, packet.bth)) return;
   if (packet.bth.ack_request && qp.has_window) owe_window(qp, packet.bth.psn);
   if (packet.bth.psn != r.expected) {
@@ -143,6 +150,7 @@ void Adapter::on_unreliable(QueuePair& qp, const Packet& packet, uint64_t now) n
 
 void Adapter::execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   Responder& r = qp.responder;
+  WEFT_ASSERT(packet.bth.psn == r.expected);
   const wire::roce::OpcodeTraits& traits = packet.traits();
   const Operation op = packet.operation();
   learn_tag(qp, packet.bth);
@@ -187,6 +195,7 @@ void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
     r.received = 0;
     r.message = Message::Send;
   }
+  WEFT_ASSERT(r.has_receive && r.message == Message::Send && r.received <= r.receive.room);
   if (packet.payload.size() > r.receive.room - r.received) {
     if (!qp.is_reliable()) {
       // Class D of the responder's table (9.9): the message is dropped, and the posted receive waits for the next one.
@@ -234,6 +243,7 @@ void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
 void Adapter::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   ++counters_.one_sided;
   Responder& r = qp.responder;
+  WEFT_ASSERT(packet.traits().begins || (r.message == Message::Write && r.received < r.length));
   const wire::roce::OpcodeTraits& traits = packet.traits();
   const size_t bytes = packet.payload.size();
   const bool has_data = (traits.headers & wire::roce::has_immediate) != 0;
@@ -304,10 +314,12 @@ Resource* Adapter::new_resource(QueuePair& qp) noexcept {
   Resource& one = r.resources[next];
   if (one.used && !one.answered) return nullptr;
   r.newest_resource = next;
+  WEFT_ASSERT(one.used || !one.pending);
   if (r.answering == next) r.answering = UINT32_MAX;
   if (!one.pending) ++r.pending;
   one = Resource{};
   one.used = one.pending = true;
+  WEFT_ASSERT(r.pending <= r.resources.size());
   return &one;
 }
 
@@ -407,10 +419,12 @@ uint32_t Adapter::remote_pd(QueuePair& qp, const Packet& packet) const noexcept 
 
 bool Adapter::take_receive(QueuePair& qp, SharedReceiveQueue* srq) noexcept {
   Responder& r = qp.responder;
+  WEFT_ASSERT(!r.has_receive);
   ReceiveQueue& queue = srq != nullptr ? srq->queue : qp.receives;
   if (!queue.take(r.receive, r.elements)) return false;
   r.receive.room = std::min<uint64_t>(r.receive.room, message_bytes_max);
   r.has_receive = true;
+  WEFT_ASSERT(r.receive.count <= r.elements.size());
   r.srq = srq;
   if (srq != nullptr && srq->limit != 0 && queue.size() < srq->limit) {
     srq->limit = 0;
@@ -421,6 +435,7 @@ bool Adapter::take_receive(QueuePair& qp, SharedReceiveQueue* srq) noexcept {
 
 void Adapter::finish_receive(QueuePair& qp, Completion c, bool is_solicited, uint64_t now) noexcept {
   Responder& r = qp.responder;
+  WEFT_ASSERT(r.has_receive);
   c.id = r.receive.id;
   c.qpn = qp.number;
   if (qp.type != QpType::Ud) c.source_qpn = qp.attributes.destination;
@@ -450,12 +465,14 @@ void Adapter::flush_receives(QueuePair& qp, uint64_t now) noexcept {
     c.cause = qp.cause;
     finish_receive(qp, c, false, now);
   } while (qp.srq == nullptr && !qp.is_xrc() && take_receive(qp, nullptr));
+  WEFT_ASSERT(!r.has_receive);
 }
 
 // --- answers ---
 
 void Adapter::accepted(QueuePair& qp, const wire::roce::Bth& bth) noexcept {
   Responder& r = qp.responder;
+  WEFT_ASSERT(bth.psn == r.expected);
   r.newest_plain = bth.psn;
   r.expected = psn_add(bth.psn, 1);
   if (!bth.ack_request && !r.ack_due) return;
@@ -466,6 +483,7 @@ void Adapter::accepted(QueuePair& qp, const wire::roce::Bth& bth) noexcept {
 
 void Adapter::owe_nak(QueuePair& qp, uint8_t syndrome) noexcept {
   Responder& r = qp.responder;
+  WEFT_ASSERT(qp.is_reliable() && syndrome != wire::roce::syndrome_ack);
   r.ack_due = true;
   r.syndrome = syndrome;
   r.ack_psn = r.expected;
@@ -484,6 +502,8 @@ void Adapter::refuse(QueuePair& qp, NakCode code, uint64_t now, Told told) noexc
                  now);
     told = Told::ByCompletion;
   }
+  WEFT_ASSERT(told != Told::ByCompletion || !r.has_receive);
+  WEFT_ASSERT(qp.state != QpState::Error);
   owe_nak(qp, syndrome(code));
   r.is_final = true;
   make_ready(qp);
@@ -499,6 +519,7 @@ void Adapter::refuse_rnr(QueuePair& qp) noexcept {
     r.message = Message::None;
     return;
   }
+  WEFT_ASSERT(!r.has_receive);
   r.is_silent = true;
   owe_nak(qp, wire::roce::syndrome_rnr(qp.attributes.min_rnr_timer));
 }

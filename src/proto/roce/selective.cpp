@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/assert.hpp"
 #include "proto/roce/adapter.hpp"
 
 namespace weft::proto::roce {
@@ -22,6 +23,7 @@ uint16_t KeptPool::take(const wire::roce::Packet& packet) noexcept {
   if (free_.empty()) return none;
   const uint16_t slot = free_.back();
   free_.pop_back();
+  WEFT_ASSERT(slot < packets_.size() && packet.payload.size() <= mtu_bytes_max);
   std::byte* const to = bytes_.get() + size_t{slot} * mtu_bytes_max;
   if (!packet.payload.empty()) std::memcpy(to, packet.payload.data(), packet.payload.size());
   packets_[slot] = packet;
@@ -31,6 +33,8 @@ uint16_t KeptPool::take(const wire::roce::Packet& packet) noexcept {
 
 void Repeater::hear(uint32_t psn, uint64_t now) noexcept {
   const Sent& one = sent[kept_place(psn)];
+  WEFT_ASSERT(one.serial <= serials);
+  WEFT_ASSERT(one.serial == 0 || now >= one.at);
   if (one.serial != 0) round_ns = std::max(now - one.at, round_ns - round_ns / 8);
   if (one.serial == 0) {
     if (!has_plain || psn_diff(psn, plain) > 0) plain = psn;
@@ -51,6 +55,7 @@ bool Repeater::is_lost(uint32_t psn) const noexcept {
 }
 
 void Repeater::pass(uint32_t oldest, uint64_t now) noexcept {
+  WEFT_ASSERT(is_open);
   const int32_t passed = std::min(psn_diff(oldest, base), static_cast<int32_t>(kept_span));
   for (int32_t i = 0; i < passed; ++i) {
     const uint32_t psn = psn_add(base, static_cast<uint32_t>(i));
@@ -96,6 +101,8 @@ void Adapter::keep(QueuePair& qp, const Packet& packet) noexcept {
   Responder& r = qp.responder;
   Keeper& k = *qp.keeper;
   const uint32_t psn = packet.bth.psn;
+  WEFT_ASSERT(psn_diff(psn, r.expected) > 0 && psn_diff(psn, r.expected) < static_cast<int32_t>(kept_span));
+  WEFT_ASSERT(k.is_open || k.has.empty());
   bool is_news = !k.is_open;
   if (!k.is_open) {
     k.is_open = r.is_silent = true;
@@ -124,11 +131,13 @@ void Adapter::drop_kept(QueuePair& qp) noexcept {
     if (k.has.has(at)) kept_.give_back(k.slots[at]);
   k.has.clear();
   k.is_open = false;
+  WEFT_ASSERT(k.has.empty());
 }
 
 // The expected request, late; and those behind it that were kept.
 void Adapter::execute_late(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   Responder& r = qp.responder;
+  WEFT_ASSERT(r.is_silent && packet.bth.psn == r.expected);
   // Packets behind a gap were dropped, and the NAK of that has not gone yet. Now the first one came late: the others
   // are still missing.
   const bool has_dropped = r.ack_due && r.syndrome == syndrome(NakCode::Sequence);
@@ -146,11 +155,13 @@ void Adapter::execute_late(QueuePair& qp, const Packet& packet, uint64_t now) no
   while (k.is_open && r.expected != before && !r.is_silent) {
     // PSNs of a READ's responses are nobody else's.
     const auto passed = static_cast<uint32_t>(psn_diff(r.expected, before));
+    WEFT_ASSERT(psn_diff(r.expected, before) > 0);
     for (uint32_t i = 0; i < std::min(passed, kept_span); ++i) release_kept(qp, psn_add(before, i));
     before = r.expected;
     if (!k.has.has(before)) break;
     const Packet next =
         kept_.at(k.slots[kept_place(before)]);  // the buffer stays as it is until it is given back
+    WEFT_ASSERT(next.bth.psn == before);
     execute(qp, next, now);
   }
   if (!k.is_open) return;  // the queue pair has failed
@@ -175,6 +186,7 @@ void Adapter::release_kept(QueuePair& qp, uint32_t psn) noexcept {
 bool Adapter::send_map(QueuePair& qp) noexcept {
   const Responder& r = qp.responder;
   const Keeper& k = *qp.keeper;
+  WEFT_ASSERT(k.is_open && !k.has.has(r.expected));
   GapMap map;
   map.newest = k.newest;
   for (uint32_t i = 0; i + 1 < kept_span; ++i)
@@ -237,6 +249,7 @@ void Adapter::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint
   if (r.wait_until != UINT64_MAX || is_going_back(qp)) return;
   a.open(r.oldest);
   a.pass(r.oldest, now);
+  WEFT_ASSERT(psn_diff(a.base, r.oldest) == 0);
   const auto limit = std::min(static_cast<uint32_t>(psn_diff(r.next, r.oldest)), kept_span);
   bool is_news = false;
   for (uint32_t i = 1; i < limit; ++i) {
@@ -274,6 +287,7 @@ uint64_t Adapter::attended_due(const QueuePair& qp) const noexcept {
 void Adapter::probe(QueuePair& qp, uint64_t now) noexcept {
   Repeater& a = *qp.repeater;
   Requester& r = qp.requester;
+  WEFT_ASSERT(a.is_open && (qp.attention & attention_repeat) != 0);
   if (r.oldest == r.next || is_going_back(qp)) return end_repeats(qp);
   a.pass(r.oldest, now);
   ++a.probes;
@@ -297,6 +311,7 @@ template <class IsLost>
 void Adapter::find_lost(QueuePair& qp, uint32_t limit, IsLost&& is_lost) noexcept {
   const Requester& r = qp.requester;
   Repeater& a = *qp.repeater;
+  WEFT_ASSERT(a.is_open && limit <= kept_span);
   for (uint32_t index = qp.sends.head; index != qp.sends.tail; ++index) {
     const SendEntry& e = qp.sends.at(index);
     if (!e.started) return;
@@ -315,6 +330,7 @@ void Adapter::find_lost(QueuePair& qp, uint32_t limit, IsLost&& is_lost) noexcep
 
 void Adapter::end_repeats(QueuePair& qp) noexcept {
   if (qp.repeater == nullptr) return;
+  WEFT_ASSERT(qp.repeater->counted <= qp.requester.apart);
   qp.requester.apart -= qp.repeater->counted;
   qp.repeater->rest();
   qp.attention &= static_cast<uint8_t>(~unsigned{attention_repeat});
@@ -324,6 +340,7 @@ void Adapter::end_repeats(QueuePair& qp) noexcept {
 Adapter::Sent Adapter::repeat(QueuePair& qp, uint64_t now, int& budget) noexcept {
   Requester& r = qp.requester;
   Repeater& a = *qp.repeater;
+  WEFT_ASSERT(a.is_open && qp.is_reliable());
   const uint32_t heard = a.repeated.serial;
   const uint32_t passed = a.base;
   a.pass(r.oldest, now);
@@ -342,6 +359,7 @@ Adapter::Sent Adapter::repeat(QueuePair& qp, uint64_t now, int& budget) noexcept
               [&](uint32_t psn) { return !a.kept.has(psn) && a.is_lost(psn); });
   const uint32_t window = std::min(qp.attributes.window_packets, kept_span);
   const uint32_t counts = std::min(a.kept.size(), kept_span - window);
+  WEFT_ASSERT(a.counted <= r.apart);
   r.apart += counts - a.counted;
   a.counted = counts;
   if (a.lost.empty()) return Sent::Idle;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "proto/roce/psn.hpp"
 #include "proto/roce/work.hpp"
 #include "wire/roce/gap_map.hpp"
@@ -65,7 +66,10 @@ class KeptPool {
   size_t used() const noexcept { return packets_.size() - free_.size(); }
   // A copy, or none. The payload has mtu_bytes_max at most.
   uint16_t take(const wire::roce::Packet& packet) noexcept;
-  void give_back(uint16_t slot) noexcept { free_.push_back(slot); }
+  void give_back(uint16_t slot) noexcept {
+    WEFT_ASSERT(slot < packets_.size() && used() != 0);
+    free_.push_back(slot);
+  }
   const wire::roce::Packet& at(uint16_t slot) const noexcept { return packets_[slot]; }
 
  private:

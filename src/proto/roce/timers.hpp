@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "proto/roce/queue_pair.hpp"
 
 namespace weft::proto::roce {
@@ -18,19 +19,25 @@ class Timers {
     if (count > heap_.size()) heap_.resize(std::max(count, 2 * heap_.size()));
   }
   uint64_t next_due() const noexcept { return count_ == 0 ? UINT64_MAX : heap_[0]->due; }
-  QueuePair* front() const noexcept { return heap_[0]; }
+  QueuePair* front() const noexcept {
+    WEFT_ASSERT(count_ != 0);
+    return heap_[0];
+  }
 
   // UINT64_MAX takes it out.
   void set(QueuePair& qp, uint64_t due) noexcept {
     if (qp.due == due) return;
     qp.due = due;
     if (qp.timer_place == SIZE_MAX) {
+      WEFT_ASSERT(count_ < heap_.size());
       heap_[count_] = &qp;
       qp.timer_place = count_++;
     }
+    WEFT_ASSERT(qp.timer_place < count_ && heap_[qp.timer_place] == &qp);
     size_t at = up(qp.timer_place);
     at = down(at);
     if (due != UINT64_MAX) return;
+    WEFT_ASSERT(heap_[at] == &qp);
     // The last one takes its place.
     QueuePair* last = heap_[--count_];
     qp.timer_place = SIZE_MAX;

@@ -6,12 +6,15 @@
 
 #include "proto/roce/adapter.hpp"
 
+#include "base/assert.hpp"
+
 namespace weft::proto::roce {
 
 // --- the requester ---
 
 void Adapter::begin_window(QueuePair& qp) noexcept {
   if (!qp.has_window) return;
+  WEFT_ASSERT(qp.type == QpType::Uc);
   qp.requester.window = window_least;
   qp.requester.reported = qp.requester.next;
 }
@@ -35,6 +38,7 @@ bool Adapter::asks_window(const QueuePair& qp, uint32_t psn) const noexcept {
 
 // The peer takes nothing, knows no updates, or all that asked was lost. From the next update on there is a window again.
 void Adapter::end_window(QueuePair& qp) noexcept {
+  WEFT_ASSERT(qp.type == QpType::Uc);
   qp.requester.window = 0;
   qp.requester.deadline = UINT64_MAX;
   make_ready(qp);
@@ -62,6 +66,8 @@ void Adapter::on_window_update(QueuePair& qp, bool is_peer, const Packet& packet
     return;
   }
   r.reported = reported;
+  WEFT_ASSERT(qp.attributes.window_packets >= window_least);
+  WEFT_ASSERT(psn_diff(r.next, r.reported) >= 0);
   r.window = std::clamp(packet.aeth.msn, window_least, qp.attributes.window_packets);
   r.deadline = UINT64_MAX;
   set_timer(qp);
@@ -71,6 +77,7 @@ void Adapter::on_window_update(QueuePair& qp, bool is_peer, const Packet& packet
 // --- the responder ---
 
 void Adapter::owe_window(QueuePair& qp, uint32_t psn) noexcept {
+  WEFT_ASSERT(qp.has_window);
   qp.responder.ack_psn = psn;
   qp.attention |= attention_window;
   make_ready(qp);
