@@ -8,6 +8,7 @@
 #include <functional>
 #include <new>
 
+#include "base/assert.hpp"
 #include "base/hash.hpp"
 
 namespace weft::core {
@@ -28,6 +29,7 @@ AddressVector::~AddressVector() {
 
 AddressVector::Entry& AddressVector::entry_at(fi_addr_t index) const noexcept {
   const Chunk place = chunk_of(index);
+  WEFT_ASSERT(chunks_[place.number].load(std::memory_order_relaxed) != nullptr);
   return chunks_[place.number].load(std::memory_order_relaxed)[place.offset];
 }
 
@@ -45,6 +47,7 @@ AddressVector::Entry* AddressVector::make_entry(fi_addr_t index) {
 void AddressVector::post(fi_addr_t index, const Address* address) noexcept {
   if (board_ == nullptr) return;
   AddressBoard::Entry& entry = board_->entries[index];
+  WEFT_ASSERT(index < AddressBoard::address_max);
   entry.length.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(
       std::memory_order_release);  // before the words (pairs with the fence in catch_up())
@@ -69,6 +72,7 @@ void AddressVector::announce(bool removal) noexcept {
 // A table that follows a board takes over what has changed there. Without memory it goes on with what it has, and tries again.
 void AddressVector::catch_up() const noexcept {
   auto& self = const_cast<AddressVector&>(*this);  // what it holds is the board's, whoever asks
+  WEFT_ASSERT(followed_ != nullptr && board_ == nullptr);
   std::scoped_lock guard(mutex_);
   const uint32_t version = followed_->changes.version.load(std::memory_order_acquire);
   const uint32_t removals = followed_->changes.removals.load(std::memory_order_acquire);
@@ -127,15 +131,18 @@ bool AddressVector::take_over(fi_addr_t index, const Address& address) {
 // fi_av(3), fi_av_insert: an address goes to the lowest index that is not used.
 fi_addr_t AddressVector::insert(const Address& address) noexcept {
   std::scoped_lock guard(mutex_);
+  WEFT_ASSERT(followed_ == nullptr);
   if (const auto known = by_address_.find(address); known != by_address_.end()) {
     ++entry_at(known->second).insertions;
     return known->second;
   }
   const bool reuse = !free_.empty();
   const fi_addr_t index = reuse ? free_.front() : used_;
+  WEFT_ASSERT(index < used_ || (index == used_ && !reuse));
   if (index >= (board_ != nullptr ? AddressBoard::address_max : count_max)) return FI_ADDR_NOTAVAIL;
   try {
     Entry& entry = *make_entry(index);
+    WEFT_ASSERT(!entry.present.load(std::memory_order_relaxed));
     by_address_.emplace(address, index);
     entry.address = address;
     entry.insertions = 1;
@@ -150,6 +157,7 @@ fi_addr_t AddressVector::insert(const Address& address) noexcept {
     ++used_;
   }
   count_.fetch_add(1, std::memory_order_relaxed);
+  WEFT_ASSERT(by_address_.size() == used_ - free_.size());
   post(index, &address);
   if (board_ != nullptr) board_->used.store(used_, std::memory_order_release);
   announce(false);
@@ -158,9 +166,11 @@ fi_addr_t AddressVector::insert(const Address& address) noexcept {
 
 int AddressVector::remove(fi_addr_t index) noexcept {
   std::scoped_lock guard(mutex_);
+  WEFT_ASSERT(followed_ == nullptr);
   const Address* address = at(index);
   if (address == nullptr) return -FI_EINVAL;
   Entry& entry = entry_at(index);
+  WEFT_ASSERT(entry.insertions != 0 && index < used_);
   if (entry.insertions > 1) {
     --entry.insertions;
     return 0;
@@ -174,6 +184,7 @@ int AddressVector::remove(fi_addr_t index) noexcept {
   by_address_.erase(*address);
   entry.present.store(false, std::memory_order_release);
   count_.fetch_sub(1, std::memory_order_relaxed);
+  WEFT_ASSERT(by_address_.size() == used_ - free_.size());
   post(index, nullptr);
   announce(true);
   return 0;

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "core/address_board.hpp"
 
 namespace weft::core {
@@ -58,9 +59,13 @@ class AddressVector {
   int remove(fi_addr_t index) noexcept;
   // Writes what is inserted and removed to a board, too, from now on; at most AddressBoard::address_max addresses then. Before the first
   // insertion.
-  void publish(AddressBoard& board) noexcept { board_ = &board; }
+  void publish(AddressBoard& board) noexcept {
+    WEFT_ASSERT(used_ == 0 && followed_ == nullptr);
+    board_ = &board;
+  }
   // Has what the board has, and nothing else: insert() and remove() are not for such a table. Before it is used.
   void follow(const AddressBoard& board) noexcept {
+    WEFT_ASSERT(used_ == 0 && board_ == nullptr);
     followed_ = &board;
     changes_ = &board.changes;
   }

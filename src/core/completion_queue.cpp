@@ -6,6 +6,8 @@
 #include <bit>
 #include <new>
 
+#include "base/assert.hpp"
+
 namespace weft::core {
 
 CompletionQueue::CompletionQueue(size_t size) {
@@ -25,6 +27,7 @@ bool CompletionQueue::hold(const CompletionError& entry) noexcept {
   limit_ = 0;
   state_.holding = true;
   patience_ = 1;  // the poll that is under way looks at what is held
+  WEFT_ASSERT(held_.size() >= errors_);
   if (overrun_) return false;
   try {
     held_.push_back(entry);
@@ -46,6 +49,7 @@ void CompletionQueue::push_error(const CompletionError& error) noexcept {
 }
 
 void CompletionQueue::hold_no_more() noexcept {
+  WEFT_ASSERT(held_.empty() && errors_ == 0 && !overrun_);
   limit_ = mask_ + 1;
   state_.holding = false;
   patience_ = patience_full_;
@@ -53,6 +57,7 @@ void CompletionQueue::hold_no_more() noexcept {
 
 // The ring is empty, and something is held or was. A negative error: it is next. 0: completions went to the ring, or nothing is held any more.
 int CompletionQueue::release_held() noexcept {
+  WEFT_ASSERT(head_ == tail_ && state_.holding && limit_ == 0);
   if (held_.empty()) {
     if (overrun_) return -FI_EOVERRUN;
     hold_no_more();
@@ -60,6 +65,7 @@ int CompletionQueue::release_held() noexcept {
   }
   if (held_.front().err != 0) {
     // A program that posts, cancels and reads in turns finds an error at every read; its endpoints make progress all the same.
+    WEFT_ASSERT(errors_ != 0);
     progressors_.progress();
     return -FI_EAVAIL;
   }
@@ -89,12 +95,14 @@ int CompletionQueue::read_error(CompletionError& out) noexcept {
   if (head_ != tail_ || held_.empty() || held_.front().err == 0) return -FI_EAGAIN;
   out = held_.front();
   held_.pop_front();
+  WEFT_ASSERT(errors_ != 0);
   --errors_;
   if (held_.empty() && !overrun_) hold_no_more();
   return 0;
 }
 
 void CompletionQueue::notify_signal() noexcept {
+  WEFT_ASSERT(state_.armed && signal_ != nullptr);
   state_.armed = false;
   signal_->notify();
 }

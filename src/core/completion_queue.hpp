@@ -19,6 +19,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/assert.hpp"
 #include "core/progress.hpp"
 
 namespace weft::core {
@@ -89,6 +90,7 @@ class alignas(64) CompletionQueue {
   // True: there is room in the ring and nobody sleeps, so push_plain() may be called once.
   bool plain() const noexcept { return tail_ - head_ < limit_ && !state_.armed; }
   void push_plain(const Completion& completion) noexcept {
+    WEFT_ASSERT(plain());
     fill(slots_[tail_ & mask_], completion);
     tail_ = tail_ + 1;
   }
@@ -128,6 +130,7 @@ class alignas(64) CompletionQueue {
   bool is_plainly_empty() const noexcept { return head_ == tail_ && is_usual(); }
   // Who drives them otherwise has found nothing. True: as a read that returns -FI_EAGAIN; false: read() has more to do.
   bool count_idle_poll() noexcept {
+    WEFT_ASSERT(patience_ != 0);
     if (--patience_ != 0) [[likely]]
       return true;
     patience_ = 1;
@@ -210,6 +213,7 @@ class alignas(64) CompletionQueue {
         if (head_ != tail_) return copy_out<Format, with_source, Driver>(out, count, source);
       }
     }
+    WEFT_ASSERT(head_ == tail_);
     head_ = 0;  // start again at the first slot, which is in the cache
     tail_ = 0;
     Driver::progress(progressors_);
@@ -226,6 +230,7 @@ class alignas(64) CompletionQueue {
   template <class Format, bool with_source, class Driver>
   [[gnu::always_inline]] ssize_t copy_out(Format* out, size_t count, fi_addr_t* source) noexcept {
     const size_t waiting = tail_ - head_;
+    WEFT_ASSERT(waiting <= size());
     const size_t n = count < waiting ? count : waiting;
     if (n == 0) [[unlikely]] {  // fi_cq(3), fi_cq_read: a count of 0 drives progress
       Driver::progress(progressors_);
@@ -246,6 +251,7 @@ class alignas(64) CompletionQueue {
       place = 0;
     }
     head_ = head_ + uint32_t(n);
+    WEFT_ASSERT(tail_ - head_ <= size());
     state_.sated = n != count;
     return ssize_t(n);
   }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/assert.hpp"
+
 namespace weft::core {
 
 void Counter::add_error(uint64_t n) noexcept {
@@ -36,6 +38,7 @@ void Counter::publish() noexcept {
 
 // Sorted by value, equal ones in the order of arrival. Under the mutex.
 void Counter::insert(Threshold& threshold) noexcept {
+  WEFT_ASSERT(!threshold.queued);
   Queue& queue = queue_of(threshold);
   Threshold** place = &queue.first;
   if (queue.last != nullptr && queue.last->at <= threshold.at) place = &queue.last->next;
@@ -44,6 +47,8 @@ void Counter::insert(Threshold& threshold) noexcept {
   threshold.queued = true;
   *place = &threshold;
   if (threshold.next == nullptr) queue.last = &threshold;
+  WEFT_ASSERT(queue.first != nullptr && queue.last != nullptr && queue.last->next == nullptr);
+  WEFT_ASSERT(threshold.next == nullptr || threshold.next->at > threshold.at);
   publish();
 }
 
@@ -64,12 +69,14 @@ bool Counter::unlink(Threshold& threshold) noexcept {
   Threshold* before = nullptr;
   for (Threshold* each = queue.first; each != nullptr; before = each, each = each->next) {
     if (each != &threshold) continue;
+    WEFT_ASSERT(threshold.queued);
     (before == nullptr ? queue.first : before->next) = threshold.next;
     if (queue.last == &threshold) queue.last = before;
     threshold.queued = false;
     publish();
     return true;
   }
+  WEFT_ASSERT(!threshold.queued);
   return false;
 }
 
@@ -92,6 +99,7 @@ Threshold* Counter::take_reached() noexcept {
   Threshold* threshold = by_value;
   if (by_sum != nullptr && (by_value == nullptr || by_sum->at < by_value->at)) threshold = by_sum;
   if (threshold == nullptr) return nullptr;
+  WEFT_ASSERT(threshold->queued);
   Queue& queue = queue_of(*threshold);
   queue.first = threshold->next;
   if (queue.first == nullptr) queue.last = nullptr;

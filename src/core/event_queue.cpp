@@ -6,6 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "base/assert.hpp"
+
 namespace weft::core {
 
 const fid* EventQueue::Event::object() const noexcept {
@@ -46,6 +48,7 @@ int EventQueue::put(Event&& event, bool reserved) noexcept {
     std::scoped_lock guard(mutex_);
     if (!reserved && events_.size() + reserved_ >= size_) return -FI_EAGAIN;
     events_.push_back(std::move(event));
+    WEFT_ASSERT(!reserved || reserved_ != 0);
     if (reserved) --reserved_;
     if (std::exchange(armed_, false)) wake = signal_;
   } catch (const std::bad_alloc&) {
@@ -64,6 +67,7 @@ int EventQueue::reserve(size_t count) noexcept {
 
 void EventQueue::unreserve(size_t count) noexcept {
   std::scoped_lock guard(mutex_);
+  WEFT_ASSERT(reserved_ >= count);
   reserved_ -= count;
 }
 
@@ -74,6 +78,7 @@ void EventQueue::widen(size_t count) noexcept {
 
 void EventQueue::narrow(size_t count) noexcept {
   std::scoped_lock guard(mutex_);
+  WEFT_ASSERT(size_ >= count);
   size_ -= count;
 }
 

@@ -2,6 +2,8 @@
 // The slower half of matching: receives with ignore bits, receives from named sources, and arrived messages.
 #include "core/matching.hpp"
 
+#include "base/assert.hpp"
+
 namespace weft::core {
 
 namespace {
@@ -32,10 +34,12 @@ bool TagMatcher::remove(PostedBase& receive) noexcept {
 }
 
 void TagMatcher::add_unexpected(UnexpectedBase& message) noexcept {
+  WEFT_ASSERT(!message.unexpected());
   message.order = ++messages_;
   arrivals_.push_back(message);
   by_tag_.push(message);
   by_source_.push(message);
+  WEFT_ASSERT(by_tag_.size() == by_source_.size());
 }
 
 UnexpectedBase* TagMatcher::find_unexpected(uint64_t tag, uint64_t ignore, uint64_t source) const noexcept {
@@ -54,12 +58,15 @@ UnexpectedBase* TagMatcher::find_unexpected(uint64_t tag, uint64_t ignore, uint6
 }
 
 void TagMatcher::remove(UnexpectedBase& message) noexcept {
+  WEFT_ASSERT(message.unexpected() && message.order <= messages_);
   arrivals_.remove(message);
   by_tag_.remove(message);
   by_source_.remove(message);
+  WEFT_ASSERT(by_tag_.size() == by_source_.size() && arrivals_.empty() == (by_tag_.size() == 0));
 }
 
 void TagMatcher::set_source(UnexpectedBase& message, uint64_t source) noexcept {
+  WEFT_ASSERT(message.unexpected());
   by_source_.remove(message);
   message.source = source;
   by_source_.insert(message);
@@ -81,6 +88,7 @@ bool MsgMatcher::remove(PostedBase& receive) noexcept {
 }
 
 void MsgMatcher::add_unexpected(UnexpectedBase& message) noexcept {
+  WEFT_ASSERT(!message.unexpected());
   message.order = ++messages_;
   arrivals_.push_back(message);
   by_source_.push(message);
@@ -93,11 +101,14 @@ UnexpectedBase* MsgMatcher::oldest_from(uint64_t source) const noexcept {
 }
 
 void MsgMatcher::remove(UnexpectedBase& message) noexcept {
+  WEFT_ASSERT(message.unexpected() && message.order <= messages_);
   arrivals_.remove(message);
   by_source_.remove(message);
+  WEFT_ASSERT(arrivals_.empty() == (by_source_.size() == 0));
 }
 
 void MsgMatcher::set_source(UnexpectedBase& message, uint64_t source) noexcept {
+  WEFT_ASSERT(message.unexpected());
   by_source_.remove(message);
   message.source = source;
   by_source_.insert(message);

@@ -27,6 +27,7 @@
 #include <new>
 #include <utility>
 
+#include "base/assert.hpp"
 #include "base/hash.hpp"
 #include "base/list.hpp"
 
@@ -106,6 +107,7 @@ class HashedLists {
   // The same in two steps, for a caller that knows the hash; only when has_room().
   bool has_room() const noexcept { return size_ < grow_at_; }
   void push_into(uint64_t hash, T& item) noexcept {
+    WEFT_ASSERT(has_room());
     list_at(hash).push_back(item);
     ++size_;
   }
@@ -119,6 +121,7 @@ class HashedLists {
   }
 
   void remove(T& item) noexcept {
+    WEFT_ASSERT(size_ != 0 && Bucket::linked(item));
     Bucket::remove(item);
     --size_;
   }
@@ -134,6 +137,7 @@ class HashedLists {
  private:
   [[gnu::noinline, gnu::cold]] void grow() noexcept {
     const size_t lists = 4 * (mask_ + 1);
+    WEFT_ASSERT((lists & (lists - 1)) == 0);
     std::unique_ptr<Bucket[]> wider(lists <= lists_max ? new (std::nothrow) Bucket[lists] : nullptr);
     if (!wider) {
       grow_at_ = SIZE_MAX;
@@ -194,6 +198,7 @@ class TagMatcher {
   bool has_room_and_no_arrivals() const noexcept { return arrivals_.empty() && exact_.has_room(); }
   // post() of a receive with ignore 0 from any_source.
   void post_plain(PostedBase& receive) noexcept {
+    WEFT_ASSERT(has_room_and_no_arrivals() && receive.ignore == 0 && receive.source == any_source);
     receive.order = ++posts_;
     exact_.push_into(hash_pair(receive.tag, any_source, exact_.seed()), receive);
   }
@@ -285,13 +290,17 @@ class TagMatcher {
     });
   }
   void take(PostedBase& receive) noexcept {
+    WEFT_ASSERT(receive.posted() && receive.order <= posts_);
     if (receive.ignore != 0) [[unlikely]] {
+      WEFT_ASSERT(masked_count_ != 0);
       masked_.remove(receive);
       --masked_count_;
       return;
     }
+    WEFT_ASSERT(receive.source == any_source || directed_ != 0);
     exact_.remove(receive);
     directed_ -= receive.source != any_source;
+    WEFT_ASSERT(directed_ <= exact_.size());
   }
   // Of receives that all have ignore bits the oldest, if it accepts the message, is the one.
   PostedBase* first_masked(uint64_t tag, uint64_t source) const noexcept {
@@ -400,8 +409,10 @@ class MsgMatcher {
 
  private:
   void take(PostedBase& receive) noexcept {
+    WEFT_ASSERT(receive.posted() && receive.order <= posts_);
     if (receive.source != any_source) [[unlikely]]
       return directed_.remove(receive);
+    WEFT_ASSERT(open_count_ != 0);
     List<PostedBase, PostedHook>::remove(receive);
     --open_count_;
   }

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 
+#include "base/assert.hpp"
+
 namespace weft::core {
 
 bool Progressor::begin_sleep() noexcept {
@@ -16,6 +18,7 @@ bool Progressor::begin_sleep() noexcept {
 }
 
 void Progressor::end_sleep() noexcept {
+  WEFT_ASSERT(sleepers_ != 0);
   disarm();
   if (--sleepers_ == 0) return;
   // Others still sleep on this endpoint, and disarm() has silenced it. Arm it again for them; what came
@@ -27,6 +30,7 @@ void Progressor::end_sleep() noexcept {
 void ProgressorList::add(Progressor& progressor) {
   for (size_t i = 0; i < list_.size(); ++i) {
     if (list_[i] == &progressor) {
+      WEFT_ASSERT(bindings_[i] != 0);
       ++bindings_[i];
       return;
     }
@@ -41,6 +45,7 @@ void ProgressorList::add(Progressor& progressor) {
 bool ProgressorList::remove(Progressor& progressor) noexcept {
   for (size_t i = 0; i < list_.size(); ++i) {
     if (list_[i] != &progressor) continue;
+    WEFT_ASSERT(bindings_[i] != 0);
     if (--bindings_[i] != 0) return false;
     list_.erase(list_.begin() + std::ptrdiff_t(i));
     bindings_.erase(bindings_.begin() + std::ptrdiff_t(i));
@@ -51,6 +56,7 @@ bool ProgressorList::remove(Progressor& progressor) noexcept {
 }
 
 void ProgressorList::publish() noexcept {
+  WEFT_ASSERT(list_.size() == bindings_.size());
   begin_ = list_.data();
   end_ = begin_ + list_.size();
   only_ = list_.size() == 1 ? list_.front() : nullptr;
