@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "base/assert.hpp"
+
 namespace weft::proto::stream {
 
 template <uint8_t lone_frames>
@@ -19,7 +21,10 @@ class Coalescer {
   // Whether the next frame may leave alone, if nothing waits before it.
   bool has_lone() const noexcept { return lone_ != 0; }
   // It does.
-  void take_lone() noexcept { --lone_; }
+  void take_lone() noexcept {
+    WEFT_ASSERT(has_lone());
+    --lone_;
+  }
   // A frame that tells a burst; a large one counts as several.
   void count(uint32_t weight = 1) noexcept { counted_ += weight; }
   // What waited has left, or been tried: the time before the next poll begins.

@@ -15,6 +15,7 @@
 #include <span>
 #include <utility>
 
+#include "base/assert.hpp"
 #include "proto/stream/head.hpp"
 #include "proto/stream/packer.hpp"
 #include "wire/frame.hpp"
@@ -54,6 +55,7 @@ class Outbox {
     if (count == 0) return true;
     if (!has_room(1)) return false;
     const size_t before = own_.size() - placed_;
+    WEFT_ASSERT(count_ < pieces_max && placed_ <= own_.size());
     piece(count_++) = {before, static_cast<const std::byte*>(bytes), count};
     placed_ += before;
     referred_ += count;
@@ -74,6 +76,8 @@ class Outbox {
     size_t left = own_.size();
     size_t n = 0;
     bytes = 0;
+    WEFT_ASSERT(skip == 0 || count_ == 0);
+    WEFT_ASSERT(skip <= left && placed_ <= left);
     const auto add = [&](const std::byte* at, size_t count) {
       if (count == 0) return;
       out[n++] = {const_cast<std::byte*>(at), count};
@@ -96,10 +100,12 @@ class Outbox {
   }
   // The first `count` bytes have left.
   void drop(size_t count) noexcept {
+    WEFT_ASSERT(count <= size());
     while (count_ != 0 && count != 0) {
       Piece& p = piece(0);
       if (p.before != 0) {
         const size_t own = std::min(count, p.before);
+        WEFT_ASSERT(placed_ >= own);
         own_.drop(own);
         p.before -= own;
         placed_ -= own;
@@ -109,6 +115,7 @@ class Outbox {
       const size_t theirs = std::min(count, p.bytes);
       p.at += theirs;
       p.bytes -= theirs;
+      WEFT_ASSERT(referred_ >= theirs);
       referred_ -= theirs;
       count -= theirs;
       if (p.bytes != 0) return;
@@ -116,6 +123,7 @@ class Outbox {
       --count_;
     }
     if (count != 0) own_.drop(count);
+    WEFT_ASSERT(placed_ <= own_.size() && (count_ != 0 || (placed_ == 0 && referred_ == 0)));
   }
   // Copies what it refers to: the program has its memory back. False: no memory; nothing has changed.
   bool keep() noexcept {
@@ -126,6 +134,7 @@ class Outbox {
     size_t bytes = 0;
     const size_t n = front(parts.data(), parts.size(), 0, bytes);
     for (size_t i = 0; i < n; ++i) (void)all.put_bytes(parts[i].iov_base, parts[i].iov_len);
+    WEFT_ASSERT(bytes == size() && all.size() == bytes);
     all.set_bound(own_.bound());
     own_ = std::move(all);
     forget_pieces();
@@ -143,7 +152,10 @@ class Outbox {
     size_t bytes;
   };
 
-  Piece& piece(size_t i) noexcept { return pieces_[(first_ + i) % pieces_max]; }
+  Piece& piece(size_t i) noexcept {
+    WEFT_ASSERT(i < pieces_max && pieces_ != nullptr);
+    return pieces_[(first_ + i) % pieces_max];
+  }
   bool has_room(size_t pieces) noexcept {
     if (pieces_ == nullptr) pieces_.reset(new (std::nothrow) Piece[pieces_max]);
     return pieces_ != nullptr && pieces_max - count_ >= pieces;

@@ -12,6 +12,7 @@
 #include <new>
 #include <span>
 
+#include "base/assert.hpp"
 #include "proto/stream/head.hpp"
 #include "wire/frame.hpp"
 
@@ -40,6 +41,7 @@ class Packer {
       at += parts[i].iov_len;
     }
     end_ = static_cast<size_t>(at - memory_.get());
+    WEFT_ASSERT(begin_ <= end_ && end_ <= capacity_);
     return true;
   }
   // Adds bytes as they are.
@@ -49,6 +51,7 @@ class Packer {
     if (at == nullptr) return false;
     std::memcpy(at, bytes, count);
     end_ += count;
+    WEFT_ASSERT(end_ <= capacity_);
     return true;
   }
   // Makes sure that this many more bytes will find room, beyond the bound if need be. False: no memory.
@@ -59,6 +62,7 @@ class Packer {
   std::span<const std::byte> bytes() const noexcept { return {memory_.get() + begin_, size()}; }
   // The first `count` bytes have left.
   void drop(size_t count) noexcept {
+    WEFT_ASSERT(count <= size());
     begin_ += count;
     if (begin_ != end_) return;
     begin_ = end_ = 0;
