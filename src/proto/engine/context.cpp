@@ -9,6 +9,8 @@
 #include <cstring>
 #include <new>
 
+#include "base/assert.hpp"
+
 namespace weft::proto {
 namespace {
 
@@ -129,6 +131,7 @@ Unexpected* RxContext::take_whole(const ReceiveRequest& request, const Unexpecte
 
 void RxContext::give_back(Unexpected& message) noexcept {
   std::erase(claimed_, &message);
+  WEFT_ASSERT(!message.unexpected() && !message.rendezvous);
   discard(message);
 }
 
@@ -207,6 +210,7 @@ void RxContext::deliver_slow(Op& op, PeerState& peer, const wire::FrameHead& hea
 
 // Cuts `length` bytes (or what is left) off a multi-receive buffer. When too little remains the buffer leaves its queue.
 bool RxContext::take_part(Op& parent, size_t length, std::byte*& at, size_t& room) noexcept {
+  WEFT_ASSERT(parent.multi && parent.posted() && !parent.exhausted && parent.done <= parent.length);
   at = parent.buffer() + parent.done;
   room = std::min<size_t>(length, parent.length - parent.done);
   parent.done += room;
@@ -220,6 +224,7 @@ bool RxContext::take_part(Op& parent, size_t length, std::byte*& at, size_t& roo
 
 // A part has been filled: the last one of a spent buffer says so (FI_MULTI_RECV) and ends the operation.
 void RxContext::multi_part_done(Op& parent, uint64_t& flags) noexcept {
+  WEFT_ASSERT(parent.multi && parent.posted() != parent.exhausted);
   if (!parent.exhausted || parent.children > 0) {
     ++parts_;
     return;
@@ -259,6 +264,8 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
   core::Counter* of_endpoint = quiet || &to == this ? nullptr : to.receives;
   void* context = op.context;
   uint64_t flags = receive_flags(op.tagged, has_data);
+  WEFT_ASSERT(!wants || queue != nullptr);
+  WEFT_ASSERT(length <= full_length || error != 0);
   if (op.multi) multi_part_done(op, flags);
   else if (op.exhausted) flags |= FI_MULTI_RECV;
   if (error == 0 && wants && source == FI_ADDR_NOTAVAIL && source_errors && peer != nullptr) {
@@ -313,6 +320,7 @@ void RxContext::complete_unknown_source(Op& op, PeerState& peer, size_t length, 
 
 Op& RxContext::begin(Op& op, const Unexpected& message) noexcept {
   Op* receive = &op;
+  WEFT_ASSERT(message.peer != nullptr && op.kind == OpKind::Receive && op.posted() == op.multi);
   if (op.multi) {
     std::byte* at = nullptr;
     size_t room = 0;
@@ -344,6 +352,7 @@ Op& RxContext::begin(Op& op, const Unexpected& message) noexcept {
   receive->tag = message.tag;
   receive->data = message.data;
   receive->has_data = message.has_data;
+  WEFT_ASSERT(receive->total <= receive->full_length && receive->total <= receive->length);
   message.peer->in_flight.push_back(*receive);
   return *receive;
 }
@@ -354,6 +363,9 @@ void RxContext::start(Op& op, const Unexpected& message) noexcept {
 }
 
 void RxContext::finish(Op& op, int status, core::ProviderError why) noexcept {
+  WEFT_ASSERT(op.rx == this && op.kind == OpKind::Receive && op.stage == OpStage::Waiting);
+  WEFT_ASSERT(op.done <= op.total && op.total <= op.full_length);
+  WEFT_ASSERT(status != 0 || op.done == op.total);
   PeerState& peer = *op.peer;
   List<Op, InFlightHook>::remove(op);
   int error = status;
@@ -365,6 +377,7 @@ void RxContext::finish(Op& op, int status, core::ProviderError why) noexcept {
     ops.give(op);
     return;
   }
+  WEFT_ASSERT(parent->children != 0 && parent->multi);
   --parent->children;
   complete(*parent, peer.fi_addr, &peer, op.done, op.full_length, op.buffer(), op.has_data, op.data, 0, error,
            why);
@@ -444,6 +457,7 @@ bool RxContext::keep_rendezvous(PeerState& peer, const wire::FrameHead& head, bo
   Unexpected* message = make_unexpected(peer, head, tagged, rts.total);
   if (message == nullptr) return false;
   ++peer.announced;
+  WEFT_ASSERT(rts.segments <= iov_max);
   message->rendezvous = true;
   message->operation = rts.operation;
   message->stamp = rts.stamp;
@@ -458,6 +472,7 @@ void RxContext::account(PeerState& peer, size_t bytes) noexcept {
   unexpected_bytes += bytes;
   if (peer.pausing) peer.unheeded += bytes;
   if (unexpected_bytes <= unexpected_bytes_max || peer.pausing) return;
+  WEFT_ASSERT(std::find(paused_.begin(), paused_.end(), &peer) == paused_.end());
   try {
     paused_.push_back(&peer);
   } catch (const std::bad_alloc&) {
@@ -468,7 +483,9 @@ void RxContext::account(PeerState& peer, size_t bytes) noexcept {
 }
 
 void RxContext::release(Unexpected& message) noexcept {
+  WEFT_ASSERT(!message.unexpected());
   if (!message.rendezvous) {
+    WEFT_ASSERT(unexpected_bytes >= message.length + unexpected_overhead);
     unexpected_bytes -= message.length + unexpected_overhead;
     message.heap.reset();
     if (!paused_.empty() && unexpected_bytes <= unexpected_bytes_max / 2) {
@@ -480,6 +497,7 @@ void RxContext::release(Unexpected& message) noexcept {
       paused_.clear();
     }
   } else if (message.peer != nullptr) {
+    WEFT_ASSERT(message.peer->announced != 0);
     --message.peer->announced;
   }
   unexpected_pool.give(&message);
@@ -487,6 +505,7 @@ void RxContext::release(Unexpected& message) noexcept {
 
 // A message that waited meets its receive. It is out of the matcher already.
 void RxContext::claim(Op& op, Unexpected& message) noexcept {
+  WEFT_ASSERT(!message.unexpected() && message.arrived <= message.length);
   const bool incomplete = !message.rendezvous && message.arrived < message.length;
   PeerState gone;
   gone.fi_addr = message.source;
@@ -506,6 +525,8 @@ void RxContext::claim(Op& op, Unexpected& message) noexcept {
   }
   if (incomplete) {  // the rest goes straight into the receive
     PeerState& peer = *message.peer;
+    WEFT_ASSERT(peer.fragmented_message == &message && peer.fragmented_receive == nullptr);
+    WEFT_ASSERT(peer.fragmented_left == message.length - message.arrived);
     Op& receive = begin(op, message);
     receive.done = scatter(receive.iov.data(), receive.iov_count, 0, message.payload,
                            std::min(message.arrived, receive.total));
@@ -536,6 +557,7 @@ bool RxContext::forget_peer(PeerState& peer) noexcept {
   const bool paused = std::erase(paused_, &peer) != 0;
   // Its fragments may be on their way into another context of the endpoint.
   const auto detach = [&](Unexpected& message) {
+    WEFT_ASSERT(!message.rendezvous || peer.announced != 0);
     message.peer = nullptr;
     if (message.rendezvous) --peer.announced;
     if (peer.fragmented_message == &message) peer.fragmented_message = nullptr;
@@ -587,8 +609,10 @@ void RxContext::fail_directed(fi_addr_t source, core::ProviderError why) noexcep
     if (op.source != source) return;
     if (op.multi && op.children > 0) return;  // ends with its last part
     matcher.remove(base);
+    const bool multi = op.multi;
+    if (multi) op.exhausted = true;  // complete() gives the buffer back to the program
     complete(op, source, nullptr, 0, 0, op.buffer(), false, 0, op.tag, FI_EIO, why);
-    ops.give(op);
+    if (!multi) ops.give(op);
   };
   tags.for_each_posted([&](core::PostedBase& base) { fail(base, tags); });
   messages.for_each_posted([&](core::PostedBase& base) { fail(base, messages); });

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "arch/cpu.hpp"
+#include "base/assert.hpp"
 #include "base/pool.hpp"
 #include "core/address_vector.hpp"
 #include "core/completion_queue.hpp"
@@ -303,6 +304,8 @@ struct RxContext : RxSink {
       deliver_slow(op, peer, head, payload);
       return;
     }
+    WEFT_ASSERT(!op.posted() && op.kind == OpKind::Receive && op.children == 0);
+    WEFT_ASSERT(!op.completes || cq != nullptr);
     if (head.length <= 48) [[likely]]
       arch::copy_small(op.buffer(), payload, head.length);
     else std::memcpy(op.buffer(), payload, head.length);

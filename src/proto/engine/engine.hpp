@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "core/address_vector.hpp"
 #include "core/atomic.hpp"
 #include "core/progress.hpp"
@@ -511,6 +512,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   }
   void give_transmit(Op& op) noexcept {
     if (std::exchange(op.unwatched, false)) --unwatched_ops_;
+    WEFT_ASSERT(unwatched_ops_ <= transmit_ops_.in_use());
     transmit_ops_.give(op);
   }
   // A completion queue is full: no frame is taken, but what was sent is still acknowledged and sent again.

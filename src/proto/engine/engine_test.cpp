@@ -353,6 +353,31 @@ TYPED_TEST(EngineTest, ASenderThatDiesInTheMiddleFailsItsReceive) {
   this->expect_idle(*this->b);
 }
 
+// The program has a multi-receive buffer back, and is told so (fi_msg(3)), when only the dead peer could have filled it.
+TYPED_TEST(EngineTest, AMultiReceiveBufferForADeadPeerIsGivenBack) {
+  this->b->rx.directed = true;
+  Bytes into(4096);
+  const iovec part{into.data(), into.size()};
+  ReceiveRequest request;
+  request.iov = &part;
+  request.iov_count = 1;
+  request.source = 0;
+  request.flags = FI_MULTI_RECV | FI_COMPLETION;
+  ASSERT_EQ(this->b->rx.receive(request), 0);
+  ASSERT_EQ(this->a->send(1, pattern(100)), 0);
+  this->b->engine.progress();
+  ASSERT_EQ(this->b->completions().size(), 1u);
+  const auto before = this->b->engine.counts().received;
+  this->net.kill(0);
+  this->b->engine.progress();
+  const auto got = this->b->completions();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].err, FI_EIO);
+  EXPECT_NE(got[0].base.flags & FI_MULTI_RECV, 0u);
+  EXPECT_EQ(this->b->engine.counts().received, before + 1);
+  this->expect_idle(*this->b);
+}
+
 // A link that never proves that anything has arrived.
 struct UnprovenLink : LateLink {
   uint64_t delivered_sequence(const PeerBase&) const noexcept { return 0; }

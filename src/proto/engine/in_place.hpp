@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <new>
 
+#include "base/assert.hpp"
 #include "proto/engine/engine.hpp"
 
 namespace weft::proto {
@@ -69,6 +70,7 @@ int Engine<L>::take(RxContext& rx, const ReceiveRequest& request,
   }
   const Unexpected* found = nullptr;
   Unexpected* message = rx.take_whole(request, found);
+  WEFT_ASSERT(message == nullptr || message == found);
   if (found == nullptr) {
     Taker taker{*this, rx, request, out};
     drive([&] { link_.poll_for(taker, *this); });
@@ -122,6 +124,7 @@ int Engine<L>::reserve(fi_addr_t dest, size_t bytes, uint64_t& handle,
     progress();
     return -FI_EAGAIN;
   }
+  WEFT_ASSERT(peer->gate == 0);
   shut(*peer, PeerState::gate_reserved);
   auto& entry = open_->add(OpenTable<L>::Kind::ReservedBuffer);
   entry.peer = peer;
@@ -149,6 +152,7 @@ int Engine<L>::commit(TxContext& tx, uint64_t handle,
                              static_cast<uint32_t>(message.length),
                              message.tagged ? message.tag : 0,
                              message.has_data ? message.cq_data : 0};
+  WEFT_ASSERT((entry->peer->gate & PeerState::gate_reserved) != 0);
   entry->peer->gate &= ~static_cast<uint32_t>(PeerState::gate_reserved);
   const bool sent = link_.commit(*entry->buffer, head);
   open_->remove(*entry);

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "base/list.hpp"
 #include "core/counter.hpp"
 #include "core/matching.hpp"
@@ -134,6 +135,7 @@ class OpTable {
   Op* take() noexcept {
     if (free_ == nullptr && !grow()) [[unlikely]]
       return nullptr;
+    WEFT_ASSERT(free_ != nullptr && free_->kind == OpKind::Idle);
     Op* op = free_;
     free_ = op->parent;
     ++taken_;
@@ -142,6 +144,7 @@ class OpTable {
   // take() in two steps. Null: take() might still find one.
   Op* peek() const noexcept { return free_; }
   void take_peeked(Op& op) noexcept {
+    WEFT_ASSERT(&op == free_ && op.kind == OpKind::Idle);
     free_ = op.parent;
     ++taken_;
   }
@@ -151,6 +154,9 @@ class OpTable {
     return take();
   }
   void give(Op& op) noexcept {
+    WEFT_ASSERT(in_use() != 0 && op.children == 0);
+    WEFT_ASSERT(!op.posted() && !List<Op, QueueHook>::linked(op) && !List<Op, InFlightHook>::linked(op));
+    WEFT_ASSERT(&op != free_);
     op.kind = OpKind::Idle;
     op.stage = OpStage::Idle;
     ++op.generation;
@@ -171,6 +177,7 @@ class OpTable {
     const size_t index = (id >> 32) & index_mask;
     if (index >= chunks_.size() * chunk_ops) return nullptr;
     Op& op = chunks_[index / chunk_ops][index % chunk_ops];
+    WEFT_ASSERT(op.index == index || op.kind == OpKind::Idle);
     return op.kind != OpKind::Idle && op.generation == static_cast<uint32_t>(id) ? &op : nullptr;
   }
   static OpTableKind kind_of(uint64_t id) noexcept { return static_cast<OpTableKind>(id >> 62); }
@@ -228,6 +235,7 @@ class PendingSendPool {
     return free_.pop_front();
   }
   void give(PendingSend& record) noexcept {
+    WEFT_ASSERT(in_use_ != 0);
     free_.push_front(record);
     --in_use_;
   }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/assert.hpp"
 #include "proto/engine/context.hpp"
 #include "proto/engine/link.hpp"
 
@@ -62,7 +63,9 @@ struct OpenTable<L> {
   bool is_full() const noexcept { return free_count == 0; }
   // Only when it is not full.
   Entry& add(Kind kind) noexcept {
+    WEFT_ASSERT(!is_full() && kind != Kind::Free);
     Entry& entry = entries[free[--free_count]];
+    WEFT_ASSERT(entry.kind == Kind::Free);
     const uint32_t generation = entry.generation + 1;
     entry = Entry{};
     entry.kind = kind;
@@ -70,6 +73,7 @@ struct OpenTable<L> {
     return entry;
   }
   uint64_t handle_of(const Entry& entry) const noexcept {
+    WEFT_ASSERT(&entry >= entries.data() && &entry < entries.data() + entries.size());
     return uint64_t{entry.generation} << 32 | static_cast<uint64_t>(&entry - entries.data());
   }
   // Null: that handle is none, or is over.
@@ -80,6 +84,7 @@ struct OpenTable<L> {
     return entry.kind != Kind::Free && entry.generation == handle >> 32 ? &entry : nullptr;
   }
   void remove(Entry& entry) noexcept {
+    WEFT_ASSERT(entry.kind != Kind::Free && free_count < free.size());
     entry.kind = Kind::Free;
     free[free_count++] = static_cast<uint16_t>(&entry - entries.data());
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/assert.hpp"
 #include "proto/engine/engine.hpp"
 
 namespace weft::proto {
@@ -251,6 +252,7 @@ typename L::PeerBase* Engine<L>::make_peer(std::span<const std::byte> address) {
   if (av_ != nullptr) peer->fi_addr = number_of(peer->av_address);
   blocked_peers_.reserve(peers_.size() + 1);  // so that putting a peer there never fails
   failed_.reserve(peers_.size() + 1);
+  WEFT_ASSERT(!SolePeer<L> || sole_ == nullptr);
   peers_.push_back(std::move(peer));
   if constexpr (SolePeer<L>) sole_ = peers_.back().get();
   return peers_.back().get();
@@ -270,6 +272,7 @@ void Engine<L>::refresh_peers() noexcept {
 // What came from the peer and waits has the new index, too.
 template <Link L>
 void Engine<L>::rename(Peer& peer, fi_addr_t index) noexcept {
+  WEFT_ASSERT(peer.fi_addr != index);
   peer.fi_addr = index;
   for (size_t i = 0; i < rx_count_; ++i)
     if (rx_[i] != nullptr) rx_[i]->rename_peer(peer);
@@ -280,6 +283,8 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
   if (peer.lost) return;
   peer.lost = true;
   shut(peer, PeerState::gate_lost);
+  WEFT_ASSERT(std::find_if(peers_.begin(), peers_.end(),
+                           [&](const auto& one) { return one.get() == &peer; }) != peers_.end());
   if (open_ != nullptr) open_->forget(peer);
   const int status = why == core::ProviderError::PeerUnreachable   ? FI_EHOSTUNREACH
                      : why == core::ProviderError::OwnShortage     ? FI_EHOSTUNREACH
@@ -291,9 +296,12 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
   while (Op* op = peer.control.pop_front()) give_service(*op);
   peer.collected = 0;
   while (Op* op = peer.queue.pop_front()) finish_transmit(*op, status, why);
+  WEFT_ASSERT(((peer.gate & PeerState::gate_queued) != 0) ==
+              (std::find(blocked_peers_.begin(), blocked_peers_.end(), &peer) != blocked_peers_.end()));
   if (std::erase(blocked_peers_, &peer) != 0) --busy_;
   while (Op* op = peer.in_flight.front()) {
     if (op->stage == OpStage::Streaming) {
+      WEFT_ASSERT(busy_ != 0);
       List<Op, QueueHook>::remove(*op);
       --busy_;
     }
@@ -306,6 +314,10 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
       (void)rx_[i]->forget_peer(peer);
       if (why == core::ProviderError::PeerDied) rx_[i]->fail_directed(peer.fi_addr, why);
     }
+  WEFT_ASSERT(peer.queue.empty() && peer.control.empty() && peer.in_flight.empty() &&
+              peer.pending_sends.empty());
+  WEFT_ASSERT(peer.unacknowledged == 0 && peer.accesses == 0 && peer.served == 0);
+  WEFT_ASSERT(peer.fragmented_receive == nullptr && peer.fragmented_message == nullptr);
   report_unread(peer, why);
   for (Peer*& entry : cache_storage_)
     if (entry == &peer) entry = nullptr;
@@ -366,6 +378,8 @@ void Engine<L>::shut_down() noexcept {
 
 template <Link L>
 void Engine<L>::release_peer(Peer& peer) noexcept {
+  WEFT_ASSERT(peer.lost && peer.queue.empty() && peer.in_flight.empty());
+  WEFT_ASSERT(!List<PeerState, PendingSendsHook>::linked(peer));
   drop_cached_destination();
   std::erase_if(peers_, [&](const std::unique_ptr<Peer>& entry) { return entry.get() == &peer; });
 }
@@ -411,6 +425,8 @@ void Engine<L>::abandon() noexcept {
   }
   for (size_t i = 0; i < rx_count_; ++i)
     if (rx_[i] != nullptr && rx_[i]->shared) rx_[i]->forget_sink(sink_);
+  WEFT_ASSERT(streams_.empty() && completing_.empty());
+  WEFT_ASSERT(transmit_ops_.in_use() == 0 && service_ops_.in_use() == 0 && pending_send_pool_.in_use() == 0);
   blocked_peers_.clear();
   failed_.clear();
   assist_count_ = 0;

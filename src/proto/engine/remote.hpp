@@ -10,6 +10,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/assert.hpp"
 #include "proto/engine/engine.hpp"
 
 namespace weft::proto {
@@ -95,6 +96,7 @@ bool Engine<L>::on_other_frame(Peer& peer, const wire::FrameHead& head, const st
 template <Link L>
 void Engine<L>::malformed(Peer& peer) noexcept {
   if (peer.lost || std::find(failed_.begin(), failed_.end(), &peer) != failed_.end()) return;
+  WEFT_ASSERT(failed_.size() < failed_.capacity());
   failed_.push_back(&peer);
   ++busy_;
   constexpr const char* what = "a frame does not belong to any operation or breaks the protocol";
@@ -146,6 +148,7 @@ bool Engine<L>::begin_fragmented(Peer& peer, const wire::FrameHead& head, const 
     malformed(peer);
     return true;
   }
+  WEFT_ASSERT(peer.fragmented_receive == nullptr && peer.fragmented_message == nullptr);
   RxContext* rx = context_for(head);
   if (rx != nullptr) {
     Op* op = rx->match(tagged, head.a, peer.fi_addr);
@@ -182,10 +185,12 @@ void Engine<L>::on_more(Peer& peer, const wire::FrameHead& head, const std::byte
   if (head.length == 0 || head.length > peer.fragmented_left) return malformed(peer);
   if (Op* op = peer.fragmented_receive; op != nullptr) {
     const size_t bytes = std::min<uint64_t>(head.length, op->total - op->done);
+    WEFT_ASSERT(op->done <= op->total && op->rx != nullptr);
     if (op->iov_count == 1 && bytes > 0)
       std::memcpy(static_cast<std::byte*>(op->iov[0].iov_base) + op->done, payload, bytes);
     else (void)scatter(op->iov.data(), op->iov_count, op->done, payload, bytes);
   } else if (Unexpected* message = peer.fragmented_message; message != nullptr) {
+    WEFT_ASSERT(message->length - message->arrived == peer.fragmented_left);
     std::memcpy(message->payload + message->arrived, payload, head.length);
   }
   more_arrived(peer, head.length);
@@ -194,15 +199,19 @@ void Engine<L>::on_more(Peer& peer, const wire::FrameHead& head, const std::byte
 // The next bytes of a fragmented message are where they belong.
 template <Link L>
 void Engine<L>::more_arrived(Peer& peer, size_t bytes) noexcept {
+  WEFT_ASSERT(bytes != 0 && bytes <= peer.fragmented_left);
+  WEFT_ASSERT(peer.fragmented_receive == nullptr || peer.fragmented_message == nullptr);
   peer.fragmented_left -= bytes;
   if (Op* op = peer.fragmented_receive; op != nullptr) {
     op->done += std::min<uint64_t>(bytes, op->total - op->done);
     if (peer.fragmented_left != 0) return;
     peer.fragmented_receive = nullptr;
     note_copied(peer, CopyPath::Ring, op->total, std::exchange(peer.fragmented_start, 0));
+    WEFT_ASSERT(op->done == op->total);
     op->rx->finish(*op, 0, core::ProviderError::None);
   } else if (Unexpected* message = peer.fragmented_message; message != nullptr) {
     message->arrived += bytes;
+    WEFT_ASSERT(message->arrived <= message->length);
     if (peer.fragmented_left == 0) peer.fragmented_message = nullptr;
   }
 }
@@ -243,6 +252,7 @@ Land Engine<L>::land(typename L::PeerBase& base, wire::FrameHead& head, const st
     default:
       return Land::Whole;
   }
+  WEFT_ASSERT(arrived <= head.length);
   head.length -= static_cast<uint32_t>(arrived);
   if (peer.lost) return Land::Here;
   if (head.kind == Segment) {
@@ -259,12 +269,14 @@ Land Engine<L>::land(typename L::PeerBase& base, wire::FrameHead& head, const st
     out.count = 1;
   }
   out.bytes = total_bytes(out.pieces, out.count);
+  WEFT_ASSERT(out.bytes <= head.length && out.count <= Landing::pieces_max);
   return Land::Here;
 }
 
 template <Link L>
 void Engine<L>::landed(typename L::PeerBase& base, wire::FrameHead& head, size_t bytes) noexcept {
   Peer& peer = static_cast<Peer&>(base);
+  WEFT_ASSERT(bytes <= head.length);
   if (!peer.lost) {
     if (head.kind == wire::FrameKind::Segment) {
       if (Op* op = segment_op(peer, head); op != nullptr) segment_arrived(peer, *op, bytes);
@@ -326,6 +338,7 @@ void Engine<L>::start_rendezvous(Op& receive, const Unexpected& message) noexcep
 template <Link L>
 void Engine<L>::pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments,
                      uint32_t segment_count) noexcept {
+  WEFT_ASSERT(op.stage == OpStage::Waiting && op.done == 0 && List<Op, InFlightHook>::linked(op));
   op.copy_path = CopyPath::Ring;
   op.copy_start = 0;
   op.meeting = 0;
@@ -379,6 +392,7 @@ template <Link L>
 CopyState Engine<L>::begin_together(Peer& peer, Op& op) noexcept {
   if (limits_.driven || sleepers() != 0) return copy_together(peer, op, true);
   const OpTable& table = op.kind == OpKind::Receive ? op.rx->ops : service_ops_;
+  WEFT_ASSERT(copy_count_ < copies_.size() && op.meeting != 0);
   copies_[copy_count_++] = {table.id(op), false};
   ++busy_;
   return CopyState::Later;
@@ -404,6 +418,7 @@ bool Engine<L>::copy_on() noexcept {
       continue;
     }
     moved = true;
+    WEFT_ASSERT(copy_count_ != 0 && busy_ != 0);
     --copy_count_;
     for (size_t k = i; k < copy_count_; ++k) copies_[k] = copies_[k + 1];
     --busy_;
@@ -416,6 +431,7 @@ template <Link L>
 CopyState Engine<L>::copy_together(Peer& peer, Op& op, bool patient) noexcept {
   std::array<wire::SourceSegment, iov_max> segments{};
   const uint32_t segment_count = op.target_count;
+  WEFT_ASSERT(op.meeting != 0 && segment_count <= iov_max);
   for (size_t i = 0; i < segment_count; ++i) segments[i] = {op.targets[i].address, op.targets[i].length};
   return visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
     if constexpr (HasRemoteMemory<S>) {
@@ -437,6 +453,7 @@ void Engine<L>::open_window(Peer& peer, Op& op) noexcept {
   const OpTable& table = op.kind == OpKind::Receive ? op.rx->ops : service_ops_;
   std::array<iovec, iov_max> local;
   const size_t count = slice(op.memory(), op.memory_count(), 0, op.total, local.data(), local.size());
+  WEFT_ASSERT(count <= iov_max && op.meeting != 0);
   const wire::WindowPrefix window{table.id(op), op.total, op.meeting, static_cast<uint32_t>(count), 0};
   std::array<std::byte, sizeof(window) + iov_max * sizeof(wire::SourceSegment)> payload;
   std::memcpy(payload.data(), &window, sizeof(window));
@@ -457,6 +474,7 @@ void Engine<L>::copy_ended(Op& op, CopyState state) noexcept {
     op.copy_path = CopyPath::Ring;
     return ask_for_segments(op);
   }
+  WEFT_ASSERT(op.meeting == 0 && op.stage == OpStage::Waiting);
   op.done = op.total;
   note_copied(full(*op.peer), op.copy_path, op.total, op.copy_start);
   finish_inbound(op, 0, core::ProviderError::None);
@@ -464,6 +482,7 @@ void Engine<L>::copy_ended(Op& op, CopyState state) noexcept {
 
 template <Link L>
 void Engine<L>::ask_for_segments(Op& op) noexcept {
+  WEFT_ASSERT(op.done == 0 && op.stage == OpStage::Waiting && op.meeting == 0);
   const OpTable& table = op.kind == OpKind::Receive ? op.rx->ops : service_ops_;
   const wire::CtsPrefix cts{table.id(op), op.total};
   send_control(full(*op.peer), wire::FrameKind::Cts, 0, op.remote, 0, std::as_bytes(std::span(&cts, 1)));
@@ -528,6 +547,7 @@ void Engine<L>::assist_on() noexcept {
     Op* op = transmit_ops_.find(assists_[i].op);
     const bool waits = op != nullptr && op->announced && op->stage == OpStage::Waiting;
     if (waits && assist(*op, assists_[i])) continue;
+    WEFT_ASSERT(assist_count_ != 0 && busy_ != 0);
     assists_[i] = assists_[--assist_count_];
     --busy_;
   }
@@ -583,6 +603,7 @@ void Engine<L>::on_cts(Peer& peer, const wire::FrameHead& head, const std::byte*
   op->total = cts.length;
   op->done = 0;
   op->stage = OpStage::Streaming;
+  WEFT_ASSERT(op->acked && !List<Op, QueueHook>::linked(*op));
   streams_.push_back(*op);
   ++busy_;
 }
@@ -618,6 +639,7 @@ void Engine<L>::on_segment(Peer& peer, const wire::FrameHead& head, const std::b
 // The next bytes of a transfer are where they belong.
 template <Link L>
 void Engine<L>::segment_arrived(Peer& peer, Op& op, size_t bytes) noexcept {
+  WEFT_ASSERT(bytes <= op.total - op.done);
   op.done += bytes;
   visit_side(link_, peer, [&]<class S>(S& side, auto&) {
     if constexpr (HasRemoteMemory<S>) peer.heard = side.stamp();
@@ -762,6 +784,7 @@ int Engine<L>::open_access(const std::byte*& at, size_t& left, uint32_t targets,
     size_t room = out.pieces.size() - out.piece_count;
     (void)region->translate(target.address, target.length, out.pieces.data() + out.piece_count, room);
     out.piece_count += room;
+    WEFT_ASSERT(out.piece_count <= out.pieces.size() && out.region_count <= rma_iov_max);
     if (__builtin_add_overflow(out.bytes, target.length, &out.bytes)) status = FI_EINVAL;
   }
   if (status != 0) close_access(out);
@@ -777,6 +800,7 @@ void Engine<L>::close_access(Access& access) noexcept {
 // The operation has the regions until it ends. False: no memory, and nothing has happened.
 template <Link L>
 bool Engine<L>::keep_access(Op& op, const Access& access) noexcept try {
+  WEFT_ASSERT(op.region_count == 0);
   op.pieces.assign(access.pieces.begin(),
                    access.pieces.begin() + static_cast<std::ptrdiff_t>(access.piece_count));
   op.region_count = static_cast<uint8_t>(access.region_count);
@@ -862,6 +886,8 @@ void Engine<L>::finish_inbound(Op& op, int status, core::ProviderError why) noex
   Peer& peer = full(*op.peer);
   const uint64_t remote = op.remote;
   end_meeting(op);
+  WEFT_ASSERT(List<Op, InFlightHook>::linked(op) && !List<Op, QueueHook>::linked(op));
+  WEFT_ASSERT(status != 0 || op.done == op.total);
   if (op.kind == OpKind::Receive) {
     if (peer.fragmented_receive == &op) peer.fragmented_receive = nullptr;
     op.rx->finish(op, status, why);
@@ -967,6 +993,7 @@ void Engine<L>::on_atomic(Peer& peer, const wire::FrameHead& head, const std::by
     (void)core::atomic_apply(atomic.datatype, atomic.op, kind, access.pieces[i].iov_base, operand, compare,
                              result.data() + done, access.pieces[i].iov_len / element);
     done += access.pieces[i].iov_len;
+    WEFT_ASSERT(done <= bytes);
   }
   note_remote(access, peer, context_for(head), !reads_only, head, bytes);
   close_access(access);

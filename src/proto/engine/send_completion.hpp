@@ -9,6 +9,7 @@
 // is not held up by a round trip for each window.
 #pragma once
 
+#include "base/assert.hpp"
 #include "proto/engine/engine.hpp"
 
 namespace weft::proto {
@@ -55,6 +56,7 @@ void Engine<L>::request_ack(Peer& peer) noexcept {
 
 template <Link L>
 bool Engine<L>::is_send_complete(Peer& peer) noexcept {
+  WEFT_ASSERT(!has_send_completion<L> || completed_sequence(peer) <= sent_sequence(peer));
   return !has_send_completion<L> ||
          (peer.pending_sends.empty() && completed_sequence(peer) >= sent_sequence(peer));
 }
@@ -90,6 +92,7 @@ bool Engine<L>::send_small_tracked(TxContext& tx, Peer& peer, const wire::FrameH
         has_send_completion<L> && !tx.default_early && (tx.default_completes || tx.sends != nullptr);
     PendingSend* record = nullptr;
     PendingSend* before = nullptr;
+    WEFT_ASSERT(peer.newest == nullptr || (!peer.pending_sends.empty() && !peer.newest->rendezvous));
     if (waits) {
       if (peer.newest != nullptr && peer.newest->tx == &tx &&
           (tx.default_completes || !peer.newest->completes) && !is_stuck(peer))
@@ -110,6 +113,7 @@ bool Engine<L>::send_small_tracked(TxContext& tx, Peer& peer, const wire::FrameH
         nullptr) {  // this one is now waited for: the program comes again, so the one before needs no promise of its own
       complete_record(*before, 0, core::ProviderError::None);
       peer.quiet = before->sequence;
+      WEFT_ASSERT(sent_sequence(peer) >= before->sequence);
       before->sequence = sent_sequence(peer);
       fill_small(*before, tx, head, context);
       return true;
@@ -151,6 +155,9 @@ bool Engine<L>::send_payload(Peer& peer, [[maybe_unused]] bool waits, [[maybe_un
 template <Link L>
 void Engine<L>::hold(Peer& peer, PendingSend& record) noexcept {
   record.sequence = sent_sequence(peer);
+  WEFT_ASSERT(record.tx != nullptr || record.rendezvous);
+  WEFT_ASSERT(peer.pending_sends.empty() == !List<PeerState, PendingSendsHook>::linked(peer));
+  WEFT_ASSERT(peer.pending_sends.empty() || peer.pending_sends.front()->sequence <= record.sequence);
   peer.newest = nullptr;
   if (peer.pending_sends.empty()) completing_.push_back(peer);
   peer.pending_sends.push_back(record);
@@ -181,6 +188,7 @@ bool Engine<L>::hold(Peer& peer, const Op& op) noexcept {
 // The bytes of a rendezvous are all with the peer. The operation stays for its Done, which may be lost as long as the peer does other things.
 template <Link L>
 void Engine<L>::complete_rendezvous(Op& op) noexcept {
+  WEFT_ASSERT(op.kind == OpKind::Send && op.done == op.total && op.stage != OpStage::Idle);
   complete_transmit(*op.tx, op, 0, core::ProviderError::None);
   op.tx = &retired_;
   op.completes = false;
@@ -207,6 +215,7 @@ void Engine<L>::complete_record(const PendingSend& record, int status, core::Pro
     return;
   }
   TxContext& tx = *record.tx;
+  WEFT_ASSERT(!record.completes || (tx.cq != nullptr && !record.silent));
   const uint64_t flags = FI_SEND | (record.tagged ? FI_TAGGED : FI_MSG);
   if (status != 0) {
     if (tx.cq != nullptr && !record.silent) {
@@ -230,6 +239,7 @@ template <Link L>
 void Engine<L>::complete_sends(Peer& peer) noexcept {
   if constexpr (has_send_completion<L>) {
     const uint64_t completed = completed_sequence(peer);
+    WEFT_ASSERT(completed <= sent_sequence(peer));
     for (PendingSend* record = peer.pending_sends.front(); record != nullptr && record->sequence <= completed;
          record = peer.pending_sends.front()) {
       (void)peer.pending_sends.pop_front();
@@ -240,6 +250,8 @@ void Engine<L>::complete_sends(Peer& peer) noexcept {
     }
     if (peer.pending_sends.empty() && List<PeerState, PendingSendsHook>::linked(peer))
       List<PeerState, PendingSendsHook>::remove(peer);
+    WEFT_ASSERT(peer.pending_sends.empty() == !List<PeerState, PendingSendsHook>::linked(peer));
+    WEFT_ASSERT(!peer.pending_sends.empty() || peer.newest == nullptr);
   }
 }
 
@@ -269,6 +281,7 @@ void Engine<L>::end_pending_sends(Peer& peer, int status, core::ProviderError wh
     pending_send_pool_.give(*record);
   }
   if (List<PeerState, PendingSendsHook>::linked(peer)) List<PeerState, PendingSendsHook>::remove(peer);
+  WEFT_ASSERT(pending_send_pool_.in_use() != 0 || completing_.empty());
 }
 
 template <Link L>
@@ -284,6 +297,7 @@ bool Engine<L>::has_completed_sends() noexcept {
   if constexpr (has_send_completion<L>)
     completing_.for_each([&](PeerState& state) {
       Peer& peer = full(state);
+      WEFT_ASSERT(!peer.pending_sends.empty());
       any = any || peer.pending_sends.front()->sequence <= completed_sequence(peer);
     });
   return any;

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/assert.hpp"
 #include "proto/engine/engine.hpp"
 
 namespace weft::proto {
@@ -235,6 +236,7 @@ ssize_t Engine<L>::post_op(TxContext& tx, Peer& peer, uint8_t context, const Req
     return -FI_EAGAIN;
   }
   Op& op = *taken;
+  WEFT_ASSERT(!op.acked && !op.unwatched && op.bounce == nullptr && op.region_count == 0);
   op.kind = request.kind;
   op.stage = OpStage::Queued;
   op.context = request.context;
@@ -316,8 +318,10 @@ bool Engine<L>::own_bytes(Op& op) noexcept {
 
 template <Link L>
 void Engine<L>::enqueue(Peer& peer, Op& op) noexcept {
+  WEFT_ASSERT(!peer.lost && op.peer == &peer && !op.acked);
   op.stage = OpStage::Queued;
   if ((peer.gate & PeerState::gate_queued) == 0) {
+    WEFT_ASSERT(blocked_peers_.size() < blocked_peers_.capacity());
     blocked_peers_.push_back(&peer);
     ++busy_;
     shut(peer, PeerState::gate_queued);
@@ -327,6 +331,7 @@ void Engine<L>::enqueue(Peer& peer, Op& op) noexcept {
 
 template <Link L>
 typename Engine<L>::Step Engine<L>::step(Peer& peer, Op& op) noexcept {
+  WEFT_ASSERT(op.stage == OpStage::Queued && op.peer == &peer);
   switch (op.kind) {
     case OpKind::Send:
       return step_message(peer, op);
@@ -342,6 +347,7 @@ typename Engine<L>::Step Engine<L>::step(Peer& peer, Op& op) noexcept {
 
 template <Link L>
 void Engine<L>::wait_for_peer(Peer& peer, Op& op) noexcept {
+  WEFT_ASSERT(!op.acked && op.stage == OpStage::Queued && op.peer == &peer);
   op.stage = OpStage::Waiting;
   note_unwatched(op);
   op.acked = true;
@@ -372,6 +378,7 @@ template <Link L>
 typename Engine<L>::Step Engine<L>::step_message(Peer& peer, Op& op) noexcept {
   const uint8_t flags = op.has_data ? wire::has_b | wire::has_data : 0;
   const bool wants_ack = (op.flags & acknowledged_flags) != 0;
+  WEFT_ASSERT(op.kind == OpKind::Send && op.done <= op.length);
   const uint64_t id = transmit_ops_.id(op);
   std::array<std::byte, prefix_bytes_max> prefix;
   if (op.length <= limits_for(peer).eager_bytes_max && (peer.gate & PeerState::gate_paused) == 0) {
@@ -435,6 +442,7 @@ typename Engine<L>::Step Engine<L>::step_fragments(Peer& peer, Op& op) noexcept 
     const size_t piece = op.done == 0 ? fragment / 2 : fragment;
     const size_t bytes = std::min<uint64_t>(piece, op.length - op.done);
     const size_t count = slice(op.iov.data(), op.iov_count, op.done, bytes, parts.data(), parts.size());
+    WEFT_ASSERT(bytes != 0 && total_bytes(parts.data(), count) == bytes);
     const bool first = op.done == 0;
     const wire::FirstPrefix prefix{op.length};
     const size_t prefix_bytes = first ? sizeof(prefix) : 0;
@@ -460,6 +468,7 @@ typename Engine<L>::Step Engine<L>::step_fragments(Peer& peer, Op& op) noexcept 
 // The link has all of it.
 template <Link L>
 typename Engine<L>::Step Engine<L>::finish_sent(Peer& peer, Op& op) noexcept {
+  WEFT_ASSERT(op.kind == OpKind::Send && !op.acked);
   if (waits(op) && hold(peer, op)) {
     mind_kept(*op.tx, peer, !op.completes);
     op.bounce.reset();
@@ -487,6 +496,7 @@ bool Engine<L>::access_memory(Peer& peer, Op& op) noexcept {
                          op.target_count, op.length);
     else return false;
   });
+  WEFT_ASSERT(!op.acked);
   if (done) finish_transmit(op, 0, core::ProviderError::None);
   return done;
 }
@@ -549,6 +559,7 @@ typename Engine<L>::Step Engine<L>::step_atomic(Peer& peer, Op& op) noexcept {
 
 template <Link L>
 typename Engine<L>::Step Engine<L>::step_control(Peer& peer, Op& op) noexcept {
+  WEFT_ASSERT(op.kind == OpKind::Control && (op.length == 0 || op.bounce != nullptr));
   const wire::FrameHead head{static_cast<wire::FrameKind>(op.frame_kind),
                              op.frame_flags,
                              0,
@@ -568,11 +579,14 @@ Op* Engine<L>::take_service(Peer& peer) noexcept {
   if (op == nullptr) return nullptr;
   op->peer = &peer;
   ++peer.served;
+  WEFT_ASSERT(peer.served <= served_max);
   return op;
 }
 
 template <Link L>
 void Engine<L>::give_service(Op& op) noexcept {
+  WEFT_ASSERT(op.peer != nullptr && op.peer->served != 0);
+  WEFT_ASSERT(op.region_count == 0 && op.meeting == 0);
   --op.peer->served;
   service_ops_.give(op);
 }
@@ -624,6 +638,7 @@ template <Link L>
 void Engine<L>::work() noexcept {
   for (size_t i = failed_.size(); i-- > 0;) {
     Peer& peer = *failed_[i];
+    WEFT_ASSERT(busy_ != 0);
     failed_.erase(failed_.begin() + static_cast<std::ptrdiff_t>(i));
     --busy_;
     link_.forget(peer);  // first: it then knows what has arrived
@@ -635,8 +650,10 @@ void Engine<L>::work() noexcept {
   for (size_t i = blocked_peers_.size(); i-- > 0;) flush(*blocked_peers_[i]);
   streams_.for_each([this](Op& op) {
     Op* moving = &op;
+    WEFT_ASSERT(moving->stage == OpStage::Streaming && !moving->peer->lost);
     if (!stream(*moving)) return;
     List<Op, QueueHook>::remove(*moving);
+    WEFT_ASSERT(busy_ != 0);
     --busy_;
     if (moving->kind == OpKind::Outbound) {
       finish_inbound(*moving, 0, core::ProviderError::None);
@@ -649,6 +666,7 @@ void Engine<L>::work() noexcept {
 
 template <Link L>
 void Engine<L>::flush(Peer& peer) noexcept {
+  WEFT_ASSERT((peer.gate & PeerState::gate_queued) != 0 && busy_ != 0);
   while (Op* op = peer.control.front()) {
     List<Op, QueueHook>::remove(*op);
     if (step_control(peer, *op) == Step::Blocked) {
@@ -674,6 +692,7 @@ void Engine<L>::flush(Peer& peer) noexcept {
 // Sends segments while there is room. True: all of them are on their way.
 template <Link L>
 bool Engine<L>::stream(Op& op) noexcept {
+  WEFT_ASSERT(op.stage == OpStage::Streaming && op.done <= op.total);
   Peer& peer = full(*op.peer);
   std::array<iovec, 16> parts;
   const size_t segment = limits_for(peer).segment_bytes;
@@ -681,6 +700,7 @@ bool Engine<L>::stream(Op& op) noexcept {
     const size_t bytes = std::min<uint64_t>(segment, op.total - op.done);
     size_t count = slice(op.memory(), op.memory_count(), op.done, bytes, parts.data(), parts.size());
     const size_t covered = total_bytes(parts.data(), count);  // less when the pieces are many and small
+    WEFT_ASSERT(covered != 0 && covered <= bytes);            // or there would be no end
     const wire::FrameHead head{wire::FrameKind::Segment,       wire::has_b, 0,
                                static_cast<uint32_t>(covered), op.remote,   op.done};
     if (op.done + covered == op.total && waits(op)) request_ack(peer);
@@ -711,6 +731,9 @@ bool Engine<L>::send_segment(Peer& peer, Op& op, const wire::FrameHead& head, co
 
 template <Link L>
 void Engine<L>::complete_transmit(TxContext& tx, const Op& op, int status, core::ProviderError why) noexcept {
+  WEFT_ASSERT(!op.completes || (tx.cq != nullptr && !op.silent));
+  WEFT_ASSERT(op.kind == OpKind::Send || op.kind == OpKind::Write || op.kind == OpKind::Read ||
+              op.kind == OpKind::Atomic);
   const bool reads =
       op.kind == OpKind::Read ||
       (op.kind == OpKind::Atomic && op.atomic_kind != static_cast<uint32_t>(core::AtomicKind::Write));
@@ -756,6 +779,7 @@ void Engine<L>::finish_transmit(Op& op, int status, core::ProviderError why) noe
   if (status == 0 && op.kind == OpKind::Atomic)
     fetched_bytes_ += total_bytes(op.result.data(), op.result_count);
   if (op.acked) {
+    WEFT_ASSERT(op.peer->unacknowledged != 0 && (op.kind == OpKind::Send || op.peer->accesses != 0));
     List<Op, InFlightHook>::remove(op);
     --op.peer->unacknowledged;
     if (op.kind != OpKind::Send) --op.peer->accesses;
