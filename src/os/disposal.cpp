@@ -10,6 +10,7 @@
 #include <atomic>
 #include <new>
 
+#include "base/assert.hpp"
 #include "os/clock.hpp"
 
 namespace weft::os {
@@ -65,6 +66,7 @@ struct Disposal::Job {
 
 // What a thread that is left behind still uses is never freed. A process has few such threads.
 void Disposal::leave_behind() noexcept {
+  WEFT_ASSERT(job_ != nullptr);
   static std::atomic<Job*> newest{nullptr};
   stay_loaded();
   (void)::pthread_detach(job_->thread);
@@ -81,6 +83,7 @@ void Disposal::close(Fd fd) noexcept {
 }
 
 void Disposal::drop_datagram(const Fd& socket) noexcept {
+  WEFT_ASSERT(job_ == nullptr);
   socket_ = socket.get();
   start();
 }
@@ -89,6 +92,7 @@ bool Disposal::busy() noexcept {
   if (job_ != nullptr) {
     if (::pthread_tryjoin_np(job_->thread, nullptr) == 0) {
       // Interrupted at one descriptor, it has not come to those after it.
+      WEFT_ASSERT(waiting_count_ + job_->count <= waiting_.size());
       for (size_t i = 0; i < job_->count; ++i) waiting_[waiting_count_++] = job_->fds[i];
       delete job_;
       job_ = nullptr;
@@ -111,6 +115,7 @@ bool Disposal::busy() noexcept {
 uint64_t Disposal::age_ns() const noexcept { return job_ != nullptr ? monotonic_ns() - started_ns_ : 0; }
 
 void Disposal::start() noexcept {
+  WEFT_ASSERT(job_ == nullptr);
   auto* job = new (std::nothrow) Job;
   if (job == nullptr) return;
   job->fds = waiting_;
@@ -118,6 +123,7 @@ void Disposal::start() noexcept {
   if (const int socket = std::exchange(socket_, -1); socket >= 0) {
     // A descriptor of its own: the thread may run when the owner has closed his and the number is another file's.
     job->socket = ::fcntl(socket, F_DUPFD_CLOEXEC, 0);
+    WEFT_ASSERT(job->count < job->fds.size());
     if (job->socket >= 0) job->fds[job->count++] = job->socket;
   }
   pthread_attr_t attributes;

@@ -13,6 +13,7 @@
 #include <ctime>
 
 #include "arch/cpu.hpp"
+#include "base/assert.hpp"
 #include "os/clock.hpp"
 
 namespace weft::os {
@@ -62,6 +63,7 @@ void Lock::wait(bool ahead) noexcept {
     if (ahead) ahead_.store(true, std::memory_order_relaxed);  // give_way() may have given up
   }
   if (ahead) ahead_.store(false, std::memory_order_relaxed);
+  WEFT_ASSERT(waiters_.load(std::memory_order_relaxed) != 0);
   waiters_.fetch_sub(1, std::memory_order_relaxed);
 }
 

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/assert.hpp"
+
 namespace weft::os {
 
 // Not recursive, not fair, for threads of one process. Contended, it spins for a moment and then sleeps on
@@ -35,6 +37,7 @@ class Lock {
   // barrier on every running thread (membarrier(2)), and only then looks at held_ for the last time. Where
   // the kernel has no such barrier it sleeps in short slices.
   void unlock() noexcept {
+    WEFT_ASSERT(held_.load(std::memory_order_relaxed) == 1);
     held_.store(0, std::memory_order_release);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (waiters_.load(std::memory_order_relaxed) != 0) [[unlikely]]

@@ -9,6 +9,8 @@
 #include <new>
 #include <utility>
 
+#include "base/assert.hpp"
+
 namespace weft::os {
 
 Result<std::unique_ptr<Sleeper>> Sleeper::create(Kind kind) {
@@ -89,6 +91,7 @@ bool Sleeper::arm(const core::ProgressorList& list) noexcept {
     if (entry->fd < 0) entry->fd = progressor->wait_fd();
     if (entry->fd >= 0 && !entry->watched) entry->watched = poll_set_.watch(entry->fd);
     entry->armed = entry->watched && progressor->begin_sleep();
+    WEFT_ASSERT(!entry->armed || entry->fd >= 0);
     all = all && entry->armed;
   }
   // Nobody will sleep now, so peers need not ring.

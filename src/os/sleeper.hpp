@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "base/result.hpp"
 #include "core/progress.hpp"
 #include "os/event.hpp"
@@ -77,7 +78,10 @@ class Sleeper final : public core::Signal {
   void pause(int64_t timeout_ns) noexcept;
   // Around a sleep() that is not wait()'s. leave() is true for the last thread that slept here.
   void enter() noexcept { sleeping_.fetch_add(1, std::memory_order_relaxed); }
-  bool leave() noexcept { return sleeping_.fetch_sub(1, std::memory_order_relaxed) == 1; }
+  bool leave() noexcept {
+    WEFT_ASSERT(sleeping_.load(std::memory_order_relaxed) != 0);
+    return sleeping_.fetch_sub(1, std::memory_order_relaxed) == 1;
+  }
 
   // Calls attempt() under `lock` until it returns something else than `again`, somebody interrupts, or the
   // time is over; both return `again`. arm_queue() runs under `lock` before each sleep, after the last

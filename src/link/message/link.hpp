@@ -22,6 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "base/result.hpp"
 #include "core/provider_error.hpp"
 #include "link/message/crossing.hpp"
@@ -352,6 +353,7 @@ class MessageLink : public proto::LinkBase {
   }
   // Takes a channel out of everything; its memory stays until the next poll. The connection may be gone already.
   void retire(Channel& channel) noexcept {
+    WEFT_ASSERT(channel.state != State::Silent || silent_ != 0);
     if (channel.state == State::Silent) --silent_;
     std::erase(owing_, &channel);
     std::erase(collecting_, &channel);
@@ -359,6 +361,7 @@ class MessageLink : public proto::LinkBase {
     if (channel.peer != nullptr && channel.peer->other_end == &channel) channel.peer->other_end = nullptr;
     channel.peer = nullptr;
     const auto found = channels_.find(&channel);
+    WEFT_ASSERT(found != channels_.end());
     try {
       deferred_free_.push_back(std::move(found->second));
     } catch (const std::bad_alloc&) {
@@ -400,6 +403,7 @@ class MessageLink : public proto::LinkBase {
   // --- what happens to connections ---
   void incoming(Connection& connection) noexcept try {
     if (silent_ >= silent_max) drop_oldest_silent();
+    WEFT_ASSERT(silent_ < silent_max);
     make_channel(connection, State::Silent);
   } catch (const std::bad_alloc&) {
     connection.owner = nullptr;
@@ -470,6 +474,8 @@ class MessageLink : public proto::LinkBase {
   }
 
   void make_ready(Channel& channel) noexcept {
+    WEFT_ASSERT(channel.state != State::Ready && channel.state != State::Connecting);
+    WEFT_ASSERT(channel.greeting.receive_count >= 2 * buffers_kept);
     if (channel.state == State::Silent) --silent_;
     channel.state = State::Ready;
     channel.credits_max = static_cast<uint16_t>(channel.greeting.receive_count - buffers_kept);
@@ -478,6 +484,7 @@ class MessageLink : public proto::LinkBase {
       channel.peer->takes_large = sends_large && channel.greeting.large_frame_kib >= large_frame_bytes / 1024;
   }
   void adopt(Channel& channel, Peer& peer) noexcept {
+    WEFT_ASSERT(channel.peer == nullptr || channel.peer == &peer);
     channel.peer = &peer;
     peer.channel = &channel;
     make_ready(channel);
@@ -491,6 +498,7 @@ class MessageLink : public proto::LinkBase {
   }
   Taken defer(Channel& channel) noexcept {
     if (Channel* older = waiting_from(channel.greeting.address)) drop(*older);
+    WEFT_ASSERT(channel.state == State::Silent && silent_ != 0 && channel.peer == nullptr);
     --silent_;
     channel.state = State::Waiting;
     (void)say(channel, Kind::Defer);
@@ -601,6 +609,7 @@ class MessageLink : public proto::LinkBase {
     return head.kind == Kind::Frames ? end_frames(channel, head.credits) : credit(channel, head.credits);
   }
   Taken credit(Channel& channel, uint16_t credits) noexcept {
+    WEFT_ASSERT(channel.credits <= channel.credits_max);
     if (credits > channel.credits_max - channel.credits)
       return misbehaved(channel, "more credits than there can be");
     channel.credits = static_cast<uint16_t>(channel.credits + credits);
@@ -608,6 +617,7 @@ class MessageLink : public proto::LinkBase {
   }
   // A message with frames is dealt with.
   Taken end_frames(Channel& channel, uint16_t credits) noexcept {
+    WEFT_ASSERT(channel.state == State::Ready);
     const Taken taken = credit(channel, credits);
     if (taken == Taken::Yes) owe(channel);
     return taken;
@@ -637,6 +647,7 @@ class MessageLink : public proto::LinkBase {
       proto::Landing unused;
       const proto::Land answer = handler.land(*channel.peer, head, at + head_size, left - head_size, unused);
       if (answer != proto::Land::Here) return answer;
+      WEFT_ASSERT(head.length != 0);
       channel.rest = head;
       channel.told = told.credits;
       channel.shown = 0;
@@ -666,6 +677,7 @@ class MessageLink : public proto::LinkBase {
 
   void owe(Channel& channel) noexcept {
     ++channel.owed;
+    WEFT_ASSERT(channel.owed <= credits_of_ours);
     if (channel.owed != credits_of_ours / 2) return;
     try {
       owing_.push_back(&channel);
@@ -756,19 +768,25 @@ class MessageLink : public proto::LinkBase {
   }
   // A message has gone; `fresh` frames of it were not counted as taken.
   void sent_frames(Channel& channel, size_t fresh) noexcept {
+    WEFT_ASSERT(channel.credits != 0 && channel.state == State::Ready);
+    WEFT_ASSERT(channel.peer != nullptr && channel.peer->channel == &channel);
     channel.owed = 0;
     --channel.credits;
     channel.peer->taken += fresh;
     channel.peer->committed = channel.peer->taken;  // frames go through the peer's own channel, in order
+    WEFT_ASSERT(channel.collected.empty() || fresh == 0);
   }
   // What is committed now is settled when the endpoints are past this mark of theirs. The newest one stands for what
   // finds no room.
   void await(Peer& peer, uint64_t mark) noexcept {
+    WEFT_ASSERT(peer.mark_count <= Peer::marks_max && peer.settled <= peer.committed);
+    WEFT_ASSERT(peer.mark_count == 0 || peer.marks[peer.mark_count - 1].frames <= peer.committed);
     if (peer.mark_count == Peer::marks_max) --peer.mark_count;
     peer.marks[peer.mark_count++] = {peer.committed, mark};
   }
   // Looks how far the endpoints are. They may never be done with everything while more follows.
   void settle(Peer& peer) noexcept {
+    WEFT_ASSERT(peer.settled <= peer.committed && peer.committed <= peer.taken);
     if constexpr (SettlesMessagesLater<E>) {
       if (peer.channel == nullptr) return;  // what is left has failed
       const Connection& connection = *peer.channel->connection;
@@ -802,6 +820,7 @@ class MessageLink : public proto::LinkBase {
       const bool delivered = endpoints_.delivered(*peer.channel->connection);
       if (delivered) peer.settled = peer.committed;
       peer.proven = delivered ? peer.committed : 0;
+      WEFT_ASSERT(peer.proven <= peer.committed);
     } else {
       peer.proven = peer.settled;
     }
@@ -821,6 +840,7 @@ class MessageLink : public proto::LinkBase {
   bool send_collected(Channel& channel) noexcept {
     if (channel.collected.empty()) return true;
     const auto bytes = channel.collected.bytes();
+    WEFT_ASSERT(channel.peer != nullptr && bytes.size() <= E::message_bytes_max - head_bytes);
     if constexpr (SendsParts<E>) {
       if (!may_send_frames(channel)) return false;
       std::array<std::byte, head_bytes> front;

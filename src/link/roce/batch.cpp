@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/assert.hpp"
 #include "link/roce/headers.hpp"
 #include "wire/bytes.hpp"
 
@@ -12,6 +13,8 @@ namespace weft::link::roce {
 
 void Batch::add(const os::SocketAddress& from, const os::SocketAddress& to, const iovec* parts, size_t count,
                 size_t bytes, const os::IpMarks& marks) noexcept {
+  WEFT_ASSERT(count != 0 && takes(to, bytes, count, marks));
+  WEFT_ASSERT(parts[0].iov_len <= wire::roce::headers_bytes_max);
   if (count_ == 0) {
     to_ = to;
     marks_ = marks;
@@ -28,23 +31,28 @@ void Batch::add(const os::SocketAddress& from, const os::SocketAddress& to, cons
   ++count_;
   bytes_ += bytes;
   is_closed_ = bytes < packet_bytes_;
+  WEFT_ASSERT(count_ <= packets_max && part_count_ <= parts_max);
 }
 
 void Batch::keep() noexcept {
   if (is_kept_ || count_ == 0) return;
+  WEFT_ASSERT(bytes_ <= bytes_max);
   std::byte* at = kept_.get();
   for (size_t i = 0; i < part_count_; ++i) {
     if (parts_[i].iov_len != 0) std::memcpy(at, parts_[i].iov_base, parts_[i].iov_len);
     at += parts_[i].iov_len;
   }
+  WEFT_ASSERT(static_cast<size_t>(at - kept_.get()) == bytes_);
   parts_[0] = {kept_.get(), bytes_};
   part_count_ = 1;
   is_kept_ = true;
 }
 
 void Batch::keep_last(const os::SocketAddress& from, size_t count) noexcept {
+  WEFT_ASSERT(count != 0 && count <= count_);
   keep();
   const size_t gone = (count_ - count) * packet_bytes_;
+  WEFT_ASSERT(is_kept_ && gone < bytes_);
   auto* const begin = static_cast<std::byte*>(parts_[0].iov_base) + gone;
   bytes_ -= gone;
   count_ = count;

@@ -8,6 +8,8 @@
 #include <new>
 #include <utility>
 
+#include "base/assert.hpp"
+
 namespace weft::link::roce {
 
 using namespace proto::roce;
@@ -45,6 +47,7 @@ Result<void> MessageChannel::open(const os::SocketAddress& host, const os::Socke
 }
 
 Result<void> MessageChannel::make_queues(const os::SocketAddress& peer) {
+  WEFT_ASSERT(qp_ == nullptr && cq_ == nullptr && region_ == nullptr);
   constexpr size_t bytes = slot_bytes * (receive_slots + send_slots);
   memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
   if (!os::random_bytes(&psn_, sizeof psn_)) return Error{EAGAIN, "the system has no random numbers"};
@@ -165,6 +168,8 @@ void MessageChannel::write_header(std::byte* out, uint8_t kind) noexcept {
 }
 
 void MessageChannel::commit(size_t bytes) noexcept {
+  WEFT_ASSERT(bytes <= message_bytes_max && sent_ - settled_ < send_slots &&
+              sent_ - peer_consumed_ < credits);
   std::byte* const slot = send_slot(sent_ % send_slots);
   write_header(slot, kind_message);
   credit_due_ = false;
@@ -215,6 +220,7 @@ void MessageChannel::collect() noexcept {
       } else if (one.opcode == CompletionOpcode::Receive) {
         on_arrival(static_cast<uint32_t>(one.id), one.bytes);
       } else if (one.id != control_id) {
+        WEFT_ASSERT(one.id < sent_);
         settled_ = std::max(settled_, one.id + 1);
       }
     }
@@ -228,6 +234,7 @@ void MessageChannel::on_arrival(uint32_t slot, uint32_t bytes) noexcept {
     failed_ = true;
     return;
   }
+  WEFT_ASSERT(slot < receive_slots);
   const std::span<const std::byte> header(receive_slot(slot), header_bytes);
   const uint32_t kind = number_at(header, 4);
   const uint32_t news = number_at(header, 0) - static_cast<uint32_t>(peer_consumed_);
@@ -236,12 +243,14 @@ void MessageChannel::on_arrival(uint32_t slot, uint32_t bytes) noexcept {
     return;
   }
   peer_consumed_ += news;
+  WEFT_ASSERT(peer_consumed_ <= sent_);
   may_send_ = true;
   if (kind == kind_credits) {
     if (post_receive(slot) != 0) failed_ = true;
     return;
   }
   // At most receive_slots are out of the queue.
+  WEFT_ASSERT(pending_count_ < receive_slots);
   pending_[(pending_head_ + pending_count_++) % receive_slots] = {
       slot, bytes - static_cast<uint32_t>(header_bytes)};
 }
@@ -250,6 +259,7 @@ void MessageChannel::on_arrival(uint32_t slot, uint32_t bytes) noexcept {
 void MessageChannel::give_back() noexcept {
   if (failed_) return;
   const std::scoped_lock guard(shared_->device->lock());
+  WEFT_ASSERT(returned_count_ + pending_count_ <= receive_slots);
   for (uint32_t i = 0; i < returned_count_; ++i)
     if (post_receive(returned_[i]) != 0) failed_ = true;
   returned_count_ = 0;

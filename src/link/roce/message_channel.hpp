@@ -22,6 +22,7 @@
 #include <span>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "base/result.hpp"
 #include "link/roce/shared_device.hpp"
 #include "os/event.hpp"
@@ -73,6 +74,7 @@ class MessageChannel {
   bool settle(uint64_t count) noexcept {
     if (count > sent_) return false;
     settled_ = std::max(settled_, count);
+    WEFT_ASSERT(settled_ <= sent_);
     return true;
   }
 
@@ -132,6 +134,7 @@ class MessageChannel {
   void collect() noexcept;
   void on_arrival(uint32_t slot, uint32_t bytes) noexcept;
   void consume(uint32_t slot) noexcept {
+    WEFT_ASSERT(slot < receive_slots && returned_count_ < receive_slots);
     ++consumed_;
     returned_[returned_count_++] = slot;
     if (static_cast<uint32_t>(consumed_) - told_ >= credits / 4) credit_due_ = true;
@@ -139,7 +142,10 @@ class MessageChannel {
   void give_back() noexcept;
   int post_receive(uint32_t slot) noexcept;
   void write_header(std::byte* out, uint8_t kind) noexcept;
-  std::byte* receive_slot(uint32_t slot) noexcept { return memory_.get() + slot * slot_bytes; }
+  std::byte* receive_slot(uint32_t slot) noexcept {
+    WEFT_ASSERT(slot < receive_slots);
+    return memory_.get() + slot * slot_bytes;
+  }
   std::byte* send_slot(uint64_t slot) noexcept { return memory_.get() + (receive_slots + slot) * slot_bytes; }
 
   std::shared_ptr<SharedDevice> shared_;

@@ -18,6 +18,7 @@
 #include <span>
 
 #include "arch/cpu.hpp"
+#include "base/assert.hpp"
 #include "os/ip_marks.hpp"
 #include "proto/roce/work.hpp"
 #include "wire/roce/packet.hpp"
@@ -67,6 +68,7 @@ class NearSender {
       head_ = head;
       if (tail_ - head_ >= near_slots) return Put::Full;
     }
+    WEFT_ASSERT(tail_ - head_ < near_slots && bytes <= near_packet_bytes_max);
     NearSlot& slot = memory_.slots[tail_ % near_slots];
     std::byte* at = slot.packet.data();
     for (size_t i = 0; i < count; ++i) {
@@ -78,6 +80,7 @@ class NearSender {
       at += parts[i].iov_len;
     }
     auto length = static_cast<uint32_t>(bytes);
+    WEFT_ASSERT(static_cast<size_t>(at - slot.packet.data()) == bytes);
     if (marks != nullptr && bytes + sizeof *marks <= near_packet_bytes_max) [[unlikely]] {
       std::memcpy(at, marks, sizeof *marks);
       length |= near_marked;

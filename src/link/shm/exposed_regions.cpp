@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "base/assert.hpp"
 #include "os/event.hpp"
 #include "os/poll_set.hpp"
 #include "os/process.hpp"
@@ -53,6 +54,7 @@ bool ExposedRegions::expose(const proto::ExposedRegion& region) noexcept {
            !closing_[static_cast<size_t>(&at - table().entries.data())];
   });
   if (entry == nullptr) return false;
+  WEFT_ASSERT(!closing_[static_cast<size_t>(entry - table().entries.data())]);
   entry->key.store(region.key, std::memory_order_relaxed);
   entry->base.store(region.base, std::memory_order_relaxed);
   entry->length.store(region.length, std::memory_order_relaxed);
@@ -89,6 +91,7 @@ int ExposedRegions::conceal_all(std::array<AccessSlot, access_slots>& users) noe
 
 int ExposedRegions::conceal(size_t index, std::array<AccessSlot, access_slots>& users,
                             int64_t until) noexcept {
+  WEFT_ASSERT(index < region_entries && memory_.file);
   RegionEntry& entry = table().entries[index];
   if (is_alive(entry.state.load(std::memory_order_relaxed))) {
     entry.state.fetch_add(1, std::memory_order_seq_cst);
@@ -133,6 +136,7 @@ bool RegionWindow::find(uint64_t key, uint64_t address, uint64_t length, bool wr
 
 bool RegionWindow::enter(const Place& place) noexcept {
   const auto number = static_cast<uint64_t>(place.entry - table_.as<const RegionTable>()->entries.data()) + 1;
+  WEFT_ASSERT(ours_ != nullptr && number != 0 && number <= region_entries);
   ours_->region.store(number, std::memory_order_seq_cst);
   if (place.entry->state.load(std::memory_order_seq_cst) == place.state) return true;
   leave();

@@ -19,6 +19,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/assert.hpp"
 #include "base/siphash.hpp"
 #include "link/shm/link.hpp"
 #include "os/clock.hpp"
@@ -390,6 +391,7 @@ bool Link::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcep
 }
 
 bool Link::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept {
+  WEFT_ASSERT(peer.rx_slots == nullptr && !peer.active);
   const size_t size = os::memory_size(file);
   if (!is_sound_memory(file) || offset < header_bytes || (offset - header_bytes) % channel_bytes != 0 ||
       offset > size || size - offset < channel_bytes)

@@ -9,6 +9,8 @@
 #include <new>
 #include <utility>
 
+#include "base/assert.hpp"
+
 namespace weft::link::shm {
 
 Link::Loan Link::loan(Peer& peer) noexcept try {
@@ -18,6 +20,7 @@ Link::Loan Link::loan(Peer& peer) noexcept try {
     peer.lent = lent_.back().get();
   }
   std::vector<LentFrames::Frame>& frames = peer.lent->frames;
+  WEFT_ASSERT(frames.empty() || frames.back().slot < peer.rx_next);
   frames.push_back({peer.rx_next, peer.rx_bulk, false});
   peer.rx_lent = frames.front().slot;
   peer.rx_bulk_lent = frames.front().bulk;
@@ -28,6 +31,9 @@ Link::Loan Link::loan(Peer& peer) noexcept try {
 
 void Link::release(const Loan& loan) noexcept {
   LentFrames& all = *loan.frames;
+  WEFT_ASSERT(std::ranges::count_if(all.frames, [&](const auto& frame) {
+                return frame.slot == loan.slot && !frame.released;
+              }) == 1);
   for (LentFrames::Frame& frame : all.frames)
     if (frame.slot == loan.slot) frame.released = true;
   const auto kept = std::find_if(all.frames.begin(), all.frames.end(),
@@ -83,6 +89,7 @@ ReservedBuffer* Link::reserve(Peer& peer, size_t bytes, int& error) noexcept try
   reserved_.push_back(std::move(buffer));
   peer.reserved = reserved_.back().get();
   peer.bulk_touched = true;
+  WEFT_ASSERT(peer.tx_end > peer.tx_next());
   --peer.tx_end;
   (void)peer.set_stop();
   return peer.reserved;
@@ -94,9 +101,11 @@ std::byte* Link::bytes_of(const ReservedBuffer& buffer) noexcept { return buffer
 
 bool Link::commit(ReservedBuffer& buffer, const wire::FrameHead& head) noexcept {
   Peer* const peer = buffer.peer;
+  WEFT_ASSERT(head.length <= buffer.capacity);
   const BulkPlace place{buffer.start + ((head.length + 63) & ~size_t{63}), buffer.start % bulk_bytes};
   end_reservation(buffer);
   if (peer == nullptr) return false;
+  WEFT_ASSERT(peer->tx_at != peer->tx_stop && place.end >= peer->bulk_next);
   Slot& slot = *peer->tx_at;
   slot.a = head.a;
   std::memcpy(slot.payload.data(), &head.b, sizeof(head.b));
@@ -111,6 +120,7 @@ void Link::abandon(ReservedBuffer& buffer) noexcept { end_reservation(buffer); }
 
 void Link::end_reservation(ReservedBuffer& buffer) noexcept {
   if (buffer.peer != nullptr) {
+    WEFT_ASSERT(buffer.peer->reserved == &buffer);
     buffer.peer->reserved = nullptr;
     ++buffer.peer->tx_end;
     (void)buffer.peer->set_stop();
@@ -125,6 +135,7 @@ void Link::end_reservation(ReservedBuffer& buffer) noexcept {
 bool Link::keep_channel(Peer& peer, bool reusable) noexcept {
   ReservedBuffer* const buffer = std::exchange(peer.reserved, nullptr);
   if (buffer == nullptr) return false;
+  WEFT_ASSERT(buffer->peer == &peer);
   buffer->peer = nullptr;
   buffer->map = std::move(peer.tx_map);
   buffer->channel = peer.tx_channel;

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <new>
 
+#include "base/assert.hpp"
 #include "base/settings.hpp"
 #include "link/shm/greeting.hpp"
 #include "link/shm/in_place.hpp"
@@ -244,6 +245,7 @@ void Link::forget(Peer& peer) noexcept {
 
 bool Link::refresh_slots(Peer& peer) noexcept {
   // Acquire: pairs with consumed(); the receiver has finished reading the slots that we write next.
+  WEFT_ASSERT(peer.tx_control != nullptr && peer.tx_next() == peer.tx_end);
   const uint64_t consumed = peer.tx_control->slots_consumed.load(std::memory_order_acquire);
   const uint64_t usable = slot_count - (peer.reserved != nullptr ? 1 : 0);
   if (peer.tx_next() - consumed > usable) return false;  // the peer wrote nonsense: it only harms itself
@@ -254,6 +256,7 @@ bool Link::refresh_slots(Peer& peer) noexcept {
 std::byte* Link::reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexcept {
   const size_t room = (bytes + 63) & ~size_t{63};
   uint64_t start = peer.bulk_next;
+  WEFT_ASSERT(room <= bulk_bytes);
   const size_t offset = start % bulk_bytes;
   if (offset + room > bulk_bytes) start += bulk_bytes - offset;  // a payload does not wrap
   if (start + room > peer.bulk_look) [[unlikely]]
@@ -266,6 +269,8 @@ std::byte* Link::reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexce
   }
   place.end = start + room;
   place.offset = start % bulk_bytes;
+  WEFT_ASSERT(place.end > peer.bulk_next || bytes == 0);
+  WEFT_ASSERT(place.offset + room <= bulk_bytes);
   if (place.offset + room > peer.bulk_ready) [[unlikely]]
     ready_bulk(peer, place.offset + room);
   return peer.tx_bulk + place.offset;
@@ -277,6 +282,7 @@ uint64_t Link::restart_bulk(Peer& peer, uint64_t start, size_t room) noexcept {
   const size_t offset = start % bulk_bytes;
   // `offset >= room`: the first frame after it ends within a ring of what was consumed, as receivers demand.
   if (start == peer.bulk_next && offset >= room && peer.bulk_consumed() == start) {
+    WEFT_ASSERT(peer.reserved == nullptr);
     peer.bulk_empty_at = start;
     start += bulk_bytes - offset;
     peer.bulk_restart = peer.bulk_next = start;
@@ -389,6 +395,7 @@ void Link::collect_rung(uint64_t words) noexcept {
     uint64_t bits = header_->doorbells[word].exchange(0, std::memory_order_acq_rel);
     while (bits != 0) {
       const size_t index = word * 64 + static_cast<size_t>(__builtin_ctzll(bits));
+      WEFT_ASSERT(index < doorbell_count);
       bits &= bits - 1;
       for (Peer* peer = (*by_doorbell_)[index]; peer != nullptr; peer = peer->next_same_doorbell) {
         rung_.push_back(peer);
@@ -416,6 +423,7 @@ void Link::activate(Peer& peer) noexcept {
     peer.doorbells = 0;
     return;
   }
+  WEFT_ASSERT(active_count_ < active_max);
   active_[active_count_++] = &peer;
   peer.active = true;
   peer.demoting = false;
@@ -429,9 +437,12 @@ void Link::deactivate(Peer& peer) noexcept {
   if (!peer.active) return;
   for (size_t i = 0; i < active_count_; ++i) {
     if (active_[i] != &peer) continue;
+    WEFT_ASSERT(active_count_ != 0);
     active_[i] = active_[--active_count_];
     break;
   }
+  WEFT_ASSERT(std::find(active_.begin(), active_.begin() + static_cast<std::ptrdiff_t>(active_count_),
+                        &peer) == active_.begin() + static_cast<std::ptrdiff_t>(active_count_));
   peer.active = false;
   peer.demoting = false;
   peer.doorbells = 0;
@@ -450,6 +461,7 @@ void Link::finish_demotions(uint64_t now_ns) noexcept {
 // --- meeting ---
 
 bool Link::open_channel(Peer& peer) noexcept try {
+  WEFT_ASSERT(peer.tx_control == nullptr && peer.tx_slots == nullptr && peer.reserved == nullptr);
   if (free_channels_.empty()) {
     const size_t need = header_bytes + (channels_ + 1) * channel_bytes;
     if (auto grown = os::grow_memory(file_, need); !grown) {
@@ -461,6 +473,7 @@ bool Link::open_channel(Peer& peer) noexcept try {
     free_channels_.push_back(channels_++);
   }
   const size_t index = free_channels_.back();
+  WEFT_ASSERT(index < channels_);
   auto map = os::map_memory(file_, header_bytes + index * channel_bytes, channel_bytes);
   if (!map) {
     peer.mute = true;
@@ -491,6 +504,7 @@ void Link::ready_channel(Peer& peer) noexcept {
 }
 
 void Link::count_ungreeted(ptrdiff_t change) noexcept {
+  WEFT_ASSERT(change > 0 || ungreeted_ != 0);
   ungreeted_ += static_cast<size_t>(change);
   if (ungreeted_ != 0) idle_polls_per_look_ = 1;
 }
@@ -664,6 +678,7 @@ uint64_t Link::unread_messages(const Peer& peer) noexcept {
 }
 
 void Link::detach(Peer& peer) noexcept {
+  WEFT_ASSERT(peer.state != PeerState::Lost);
   gone_.add(peer);
   deactivate(peer);
   end_meetings(peer);
@@ -702,6 +717,8 @@ void Link::detach(Peer& peer) noexcept {
   peer.tx_map = {};
   peer.remote_map = {};
   peer.state = PeerState::Lost;
+  WEFT_ASSERT(!peer.active && peer.lent == nullptr && peer.reserved == nullptr && !peer.pidfd);
+  WEFT_ASSERT(peer.tx_slots == nullptr && peer.rx_slots == nullptr);
 }
 
 void Link::retire(Peer& peer) noexcept {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "arch/cpu.hpp"
+#include "base/assert.hpp"
 #include "base/result.hpp"
 #include "core/provider_error.hpp"
 #include "link/shm/copies.hpp"
@@ -128,6 +129,7 @@ struct Peer {
   bool set_stop() noexcept {
     if (tx_slots == nullptr) return false;
     const uint64_t next = tx_next();
+    WEFT_ASSERT(tx_end - next <= slot_count);
     const uint64_t index = next % slot_count;
     // Near the end of a pass the slots that are fetched early lie at its beginning.
     const bool turns = index >= slot_count - write_ahead;
@@ -138,6 +140,7 @@ struct Peer {
     tx_sequence = sequence_bits(next);
     tx_ahead = (static_cast<ptrdiff_t>(write_ahead) - (turns ? static_cast<ptrdiff_t>(slot_count) : 0)) *
                static_cast<ptrdiff_t>(sizeof(Slot));
+    WEFT_ASSERT(tx_at <= tx_stop && tx_stop <= tx_slots + slot_count);
     return tx_at != tx_stop;
   }
   // The position before which the receiver has consumed everything. What a restart has left out was never used.
@@ -480,6 +483,7 @@ class Link : public proto::LinkBase {
     return uint32_t{sequence_of(position)} | head << 8;
   }
   static void consumed_slot(Peer& peer, uint64_t position) noexcept {
+    WEFT_ASSERT(position == peer.rx_next);
     peer.rx_next = position + 1;
     // Credit goes back in quarters of the ring: the line is written rarely and the sender never starves.
     // Release: our reads of the slots come before the sender's next writes (pairs with refresh_slots).
@@ -495,6 +499,7 @@ class Link : public proto::LinkBase {
     peer.rx_control->slots_consumed.store(std::min(peer.rx_next, peer.rx_lent), std::memory_order_release);
   }
   static void give_bulk_back(Peer& peer) noexcept {
+    WEFT_ASSERT(std::min(peer.rx_bulk, peer.rx_bulk_lent) >= peer.rx_bulk_published);
     peer.rx_bulk_published = std::min(peer.rx_bulk, peer.rx_bulk_lent);
     peer.rx_control->bulk_consumed.store(peer.rx_bulk_published, std::memory_order_release);
   }

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/assert.hpp"
 #include "link/shm/layout.hpp"
 
 namespace weft::link::shm {
@@ -29,8 +30,12 @@ struct MeetingCut {
   bool is_sound() const noexcept {
     return total > 0 && grain >= meeting_grain_least && (total - 1) / grain < meeting_grains_max;
   }
-  uint32_t grains() const noexcept { return static_cast<uint32_t>((total - 1) / grain) + 1; }
+  uint32_t grains() const noexcept {
+    WEFT_ASSERT(is_sound());
+    return static_cast<uint32_t>((total - 1) / grain) + 1;
+  }
   uint32_t share(uint32_t left) const noexcept {
+    WEFT_ASSERT(left != 0);
     const auto most = static_cast<uint32_t>(std::max<uint64_t>(meeting_share_max / grain, 1));
     return std::clamp(left / 2, uint32_t{1}, most);
   }
@@ -45,6 +50,7 @@ struct MeetingRange {
 namespace detail {
 inline MeetingRange range_of(const MeetingCut& cut, uint32_t first, uint32_t count) noexcept {
   const uint64_t offset = uint64_t{first} * cut.grain;
+  WEFT_ASSERT(count != 0 && offset < cut.total);
   return {offset, std::min(cut.total, offset + uint64_t{count} * cut.grain) - offset, count};
 }
 }  // namespace detail
@@ -56,6 +62,7 @@ class MeetingFront {
   // Opens the meeting: from now on the sender may take. `generation` is not 0 and not one that the sender may still know.
   MeetingFront(MeetingWords& words, uint32_t generation, const MeetingCut& cut) noexcept
       : words_(&words), generation_(generation), cut_(cut) {
+    WEFT_ASSERT(generation != 0 && cut.is_sound());
     words.finished.store(uint64_t{generation} << 32, std::memory_order_relaxed);
     words.taken.store(uint64_t{generation} << 32, std::memory_order_release);
   }
@@ -72,6 +79,7 @@ class MeetingFront {
                                                std::memory_order_acq_rel))
         continue;
       taken_ += count;
+      WEFT_ASSERT(taken_ <= cut_.grains());
       return detail::range_of(cut_, taken_ - count, count);
     }
     close();
@@ -93,6 +101,7 @@ class MeetingFront {
   Sender ask() noexcept { return judge(words_->finished.fetch_or(meeting_asked, std::memory_order_seq_cst)); }
   // With Through: what nobody has copied.
   MeetingRange rest() const noexcept {
+    WEFT_ASSERT(closed_ && written_ <= back_);
     const uint32_t left = cut_.grains() - taken_;
     const uint32_t count = left - std::min(left, written_);
     return count == 0 ? MeetingRange{} : detail::range_of(cut_, taken_, count);
@@ -147,6 +156,7 @@ class MeetingBack {
       const uint32_t count = cut_.share(left);
       if (!words_.taken.compare_exchange_weak(seen, seen + count, std::memory_order_acq_rel)) continue;
       taken_ += count;
+      WEFT_ASSERT(taken_ <= cut_.grains());
       return detail::range_of(cut_, cut_.grains() - taken_, count);
     }
     return {};

@@ -14,6 +14,7 @@
 #include <new>
 #include <utility>
 
+#include "base/assert.hpp"
 #include "link/tcp/congestion.hpp"
 #include "os/traffic_class.hpp"
 
@@ -52,6 +53,7 @@ void Channel::fail(int error) noexcept {
 // --- connecting ---
 
 int Channel::connect(const os::SocketAddress& to, const os::SocketAddress& from, uint8_t dscp) noexcept {
+  WEFT_ASSERT(state_ == State::Closed && !fd_);
   fd_ = os::Fd(::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd_) {
     fail(errno);
@@ -75,6 +77,7 @@ int Channel::connect(const os::SocketAddress& to, const os::SocketAddress& from,
 }
 
 void Channel::adopt(os::Fd accepted) noexcept {
+  WEFT_ASSERT(state_ == State::Closed && !fd_);
   fd_ = std::move(accepted);
   set_options();
   revise_congestion_control(fd_.get());
@@ -103,6 +106,7 @@ void Channel::greet(const Handshake& handshake) noexcept {
   const size_t size = pack_handshake(handshake, bytes.data());
   if (!out_.put_bytes(bytes.data(), size)) return fail(ENOMEM);
   handshake_bytes_ += size;
+  WEFT_ASSERT(written_ <= out_.size() && handshake_bytes_ <= out_.own_size());
   if (state_ == State::Greeting) (void)write_collected();
 }
 
@@ -124,6 +128,7 @@ void Channel::read_handshake() noexcept {
   while (!in.complete && state_ == State::Greeting) {
     const bool prefix = in.arrived < handshake_prefix_bytes;
     const size_t wanted = prefix ? handshake_prefix_bytes : handshake_size(in.bytes.data());
+    WEFT_ASSERT(wanted <= in.bytes.size() && (wanted == 0 || in.arrived <= wanted));
     if (wanted == 0) {
       Handshake own;
       return refuse(own,
@@ -172,6 +177,7 @@ void Channel::open() noexcept {
 
 // The bytes that the socket took; 0 when it took none. Failed on an error.
 ssize_t Channel::write(const iovec* parts, size_t count) noexcept {
+  WEFT_ASSERT(state_ != State::Closed && state_ != State::Failed);
   if (!origin_.is_here()) [[unlikely]] {  // the stream is that of a forked child's parent
     full_ = true;
     return 0;
@@ -235,6 +241,8 @@ bool Channel::write_small(const wire::FrameHead& head, std::span<const std::byte
     at += parts[i].iov_len;
   }
   const iovec all{bytes.data(), static_cast<size_t>(at - bytes.data())};
+  WEFT_ASSERT(all.iov_len <= bytes.size());
+  WEFT_ASSERT(head.length <= small_frame_max && all.iov_len > head.length);
   const auto sent = static_cast<size_t>(write(&all, 1));
   if (state_ != State::Open) return lose_frame(all.iov_len);
   full_ = sent < all.iov_len;
@@ -251,6 +259,7 @@ bool Channel::write_large(const wire::FrameHead& head, std::span<const std::byte
   std::array<std::byte, proto::stream::head_bytes_max> packed;
   std::array<iovec, parts_max + 2 + waiting_parts_max> all;
   size_t before = 0;
+  WEFT_ASSERT(written_ == 0);
   size_t count = out_.front(all.data(), waiting_parts_max, 0, before);
   if (before != out_.size()) {  // more pieces than that
     if (!write_collected()) return false;
@@ -270,6 +279,7 @@ bool Channel::write_large(const wire::FrameHead& head, std::span<const std::byte
   out_.drop(old);
   sent -= old;
   full_ = sent < head_bytes + head.length;
+  WEFT_ASSERT(sent <= head_bytes + head.length);
   if (!full_) return true;
   if (sent == 0) return false;
   // Room first: a frame that is cut in the middle would be the end of the stream.
@@ -318,6 +328,7 @@ bool Channel::write_collected() noexcept {
   size_t waiting = 0;
   const size_t count = out_.front(parts.data(), parts.size(), written_, waiting);
   const auto sent = static_cast<size_t>(write(parts.data(), count));
+  WEFT_ASSERT(sent <= waiting);
   if (state_ == State::Failed) return true;
   full_ = sent < waiting;
   if (state_ == State::Open) out_.drop(sent);
@@ -351,6 +362,7 @@ bool Channel::alive() const noexcept {
 }
 
 uint64_t Channel::delivered() const noexcept {
+  WEFT_ASSERT(gone_ >= first_);
   if (!fd_ || reset_) return first_;
   tcp_info info{};
   socklen_t length = sizeof(info);

@@ -18,6 +18,7 @@
 #include <memory>
 #include <span>
 
+#include "base/assert.hpp"
 #include "link/tcp/handshake.hpp"
 #include "os/fd.hpp"
 #include "os/origin.hpp"
@@ -95,9 +96,15 @@ class Channel {
   uint64_t written() const noexcept { return gone_; }
   uint64_t arrived() const noexcept { return arrived_; }  // bytes
   uint64_t frames_in() const noexcept { return in_.frames(); }
-  uint64_t taken() const noexcept { return gone_ + (out_.size() - written_) + broken_; }
+  uint64_t taken() const noexcept {
+    WEFT_ASSERT(written_ <= out_.size());
+    return gone_ + (out_.size() - written_) + broken_;
+  }
   // A fresh channel after one that had written so much: marks on that one keep their meaning.
-  void count_from(uint64_t bytes) noexcept { gone_ = first_ = bytes; }
+  void count_from(uint64_t bytes) noexcept {
+    WEFT_ASSERT(gone_ == 0 && arrived_ == 0);
+    gone_ = first_ = bytes;
+  }
   // What the other machine has, of what written() counts; no more than was there before when it threw something away. While there is a socket.
   uint64_t delivered() const noexcept;
   // The socket took less than it was given.
@@ -254,6 +261,7 @@ int Channel::receive(Handler& handler, Peer& peer, std::span<std::byte> buffer) 
     const ssize_t got = read(parts, count);
     if (got <= 0) break;
     const auto bytes = static_cast<size_t>(got);
+    WEFT_ASSERT(bytes <= asked && direct <= asked);
     total += bytes;
     arrived_ += bytes;
     if (nowhere) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "os/tick_clock.hpp"
 
 namespace weft::link::tcp {
@@ -54,7 +55,10 @@ class SessionTable {
 
   // --- hot ---
   size_t hot_count() const noexcept { return hot_count_; }
-  S& hot(size_t i) const noexcept { return *hot_[i]; }
+  S& hot(size_t i) const noexcept {
+    WEFT_ASSERT(i < hot_count_);
+    return *hot_[i];
+  }
   // Sum of what read(session) returns.
   template <class Read>
   [[gnu::always_inline]] int read_hot(Read&& read) noexcept {
@@ -74,12 +78,14 @@ class SessionTable {
       if (coldest->silent == 0) return nullptr;  // all are busy: epoll tells of this one
       demote(*coldest);
     }
+    WEFT_ASSERT(hot_count_ < hot_max && !session.hot);
     session.hot = true;
     session.silent = 0;
     hot_[hot_count_++] = &session;
     return coldest;
   }
   void demote(S& session) noexcept {
+    WEFT_ASSERT(session.hot && hot_count_ != 0);
     session.hot = false;
     const auto end = hot_.begin() + static_cast<std::ptrdiff_t>(hot_count_);
     if (std::remove(hot_.begin(), end, &session) != end) --hot_count_;
@@ -98,6 +104,7 @@ class SessionTable {
   // --- dirty: written to since the last poll, or not all of it has left ---
   const std::vector<S*>& dirty() const noexcept { return dirty_; }
   void note_dirty(S& session) noexcept {
+    WEFT_ASSERT(!session.dirty && dirty_.size() < dirty_.capacity());
     session.dirty = true;
     dirty_.push_back(&session);  // reserved
   }
@@ -108,6 +115,8 @@ class SessionTable {
       if (i >= dirty_.size()) continue;
       S& session = *dirty_[i];
       if (!flush(session)) continue;
+      // flush() has not taken it out.
+      WEFT_ASSERT(i < dirty_.size() && dirty_[i] == &session && session.dirty);
       session.dirty = false;
       dirty_[i] = dirty_.back();
       dirty_.pop_back();
@@ -119,6 +128,7 @@ class SessionTable {
   bool has_stalled() const noexcept { return !stalled_.empty(); }
   void set_stalled(S& session, bool stalled) noexcept {
     if (session.stalled == stalled) return;
+    WEFT_ASSERT(!stalled || stalled_.size() < stalled_.capacity());
     session.stalled = stalled;
     if (stalled) stalled_.push_back(&session);  // reserved
     else std::erase(stalled_, &session);
