@@ -364,7 +364,7 @@ TYPED_TEST(EngineTest, AMultiReceiveBufferForADeadPeerIsGivenBack) {
   request.source = 0;
   request.flags = FI_MULTI_RECV | FI_COMPLETION;
   ASSERT_EQ(this->b->rx.receive(request), 0);
-  ASSERT_EQ(this->a->send(1, pattern(100)), 0);
+  ASSERT_EQ(this->a->send(1, pattern(100), nullptr, 0, 0, false), 0);
   this->b->engine.progress();
   ASSERT_EQ(this->b->completions().size(), 1u);
   const auto before = this->b->engine.counts().received;
