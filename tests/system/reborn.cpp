@@ -394,18 +394,26 @@ bool run(const Setup& setup, const Scenario& scenario) {
   return good;
 }
 
+// Below the range of ephemeral ports, from which the kernel takes ports for the sender's own sockets: one that the receiver is to have again must
+// not be among them.
 int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  int port = 0;
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
-      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0)
-    port = ntohs(address.sin_port);
-  close(fd);
-  return port;
+  constexpr int first = 10'000, count = 20'000;
+  static int next = static_cast<int>(getpid()) % count;
+  for (int tries = 0; tries < count; ++tries) {
+    const int port = first + next++ % count;
+    bool free = true;
+    for (const int type : {SOCK_STREAM, SOCK_DGRAM}) {
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      address.sin_port = htons(static_cast<uint16_t>(port));
+      const int fd = socket(AF_INET, type, 0);
+      free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && free;
+      close(fd);
+    }
+    if (free) return port;
+  }
+  return 0;
 }
 
 }  // namespace
