@@ -412,8 +412,8 @@ TEST(RocePort, WhatASegmentedSendHadNoRoomForIsSentAgain) {
   port.link().taken.clear();
   port.link().room = 0;
   std::vector<std::byte> bytes(100);
-  const iovec part{bytes.data(), bytes.size()};
-  ASSERT_TRUE(port.send(to, &part, 1) && port.send(to, &part, 1));
+  const iovec parts[] = {{bytes.data(), 12}, {bytes.data() + 12, bytes.size() - 12}};
+  ASSERT_TRUE(port.send(to, parts, 2) && port.send(to, parts, 2));
   EXPECT_FALSE(port.flush());
   EXPECT_TRUE(port.has_unsent());
   port.link().room = 2;
