@@ -91,7 +91,7 @@ static int no_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 	return 0;
 }
 
-/* Whether an endpoint with this address would be the device's; also where nobody can say. */
+/* Whether the device would carry an endpoint with this address. True where that cannot be told. */
 static bool serves(const void *of, const void *addr)
 {
 	struct sockaddr_storage any_port = {};

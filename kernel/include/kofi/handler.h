@@ -52,7 +52,7 @@ struct kofi_cm_event {
 /*
  * Reads a queue until it is empty. Each event is taken and handled under @lock:
  * closing an endpoint drops its events, so a client that closes its endpoints
- * under the same lock gets none of an endpoint that has gone. Process.
+ * under the same lock gets no event of a closed one. Process context.
  */
 void kofi_eq_drain(struct fid_eq *eq, struct mutex *lock, void *of,
 		   void (*on_event)(void *of, const struct kofi_cm_event *event));

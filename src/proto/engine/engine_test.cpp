@@ -353,7 +353,7 @@ TYPED_TEST(EngineTest, ASenderThatDiesInTheMiddleFailsItsReceive) {
   this->expect_idle(*this->b);
 }
 
-// The program has a multi-receive buffer back, and is told so (fi_msg(3)), when only the dead peer could have filled it.
+// A multi-receive buffer that only the dead peer could have filled is returned to the program with FI_MULTI_RECV (fi_msg(3)).
 TYPED_TEST(EngineTest, AMultiReceiveBufferForADeadPeerIsGivenBack) {
   this->b->rx.directed = true;
   Bytes into(4096);

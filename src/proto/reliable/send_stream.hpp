@@ -188,7 +188,7 @@ class SendStream {
     WEFT_ASSERT(end_ - acked_ <= bytes_max || !borrowed_.empty());
     WEFT_ASSERT(in_flight_ + lost_bytes_ <= next_ - acked_);
     WEFT_ASSERT(needless_ <= lost_packets_);
-    // The records cover what was sent and is not acknowledged.
+    // The records cover the bytes that were sent and are not acknowledged.
     WEFT_ASSERT(records_.empty() || records_[0].offset == acked_);
     WEFT_ASSERT(records_.empty() || last()->offset + last()->bytes == next_);
     WEFT_ASSERT(!records_.empty() || (in_flight_ == 0 && lost_bytes_ == 0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// A provider of somebody else that was loaded as a plugin (fi_provider(3)), as fi_getinfo and fi_fabric ask it. Must not know how it was loaded.
+// A provider that was loaded from a plugin file (fi_provider(3)): what fi_getinfo and fi_fabric call. Must not know how it was loaded.
 #pragma once
 
 #include <rdma/fabric.h>

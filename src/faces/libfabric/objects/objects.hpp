@@ -36,6 +36,7 @@
 #include "faces/libfabric/discovery/provider.hpp"
 #include "faces/libfabric/objects/control_set.hpp"
 #include "faces/libfabric/text/log.hpp"
+#include "faces/libfabric/text/raw.hpp"
 #include "os/lock.hpp"
 #include "os/poller_board.hpp"
 #include "os/progress_thread.hpp"
@@ -380,14 +381,10 @@ int wait_control(const WaitObject& wait, int command,
                  void* arg) noexcept;                       // FI_GETWAIT, FI_GETWAITOBJ; else -FI_ENOSYS
 int try_wait(fid_fabric* fabric, ::fid** fids, int count);  // fi_trywait(3)
 
-// The number in an enumeration that a program filled in. It may be none of the enumerators, which C++ must
-// not load as one.
+// raw() as an int, for comparison with the constants of libfabric's enumerations.
 template <class Enum>
 int number_of(const Enum& value) noexcept {
-  static_assert(sizeof(Enum) == sizeof(int));
-  int number;
-  std::memcpy(&number, &value, sizeof number);
-  return number;
+  return static_cast<int>(raw(value));
 }
 
 // Runs a control-path body at the C boundary: memory that runs out becomes -FI_ENOMEM.

@@ -7,8 +7,7 @@
 
 namespace weft::fi {
 
-// The number in an enumeration that a program filled in: it may be none of the values, and then the
-// enumeration itself must not be read.
+// The number in an enumeration that a program filled in. It may be none of the enumerators, and then reading the enumeration is undefined.
 template <class Enum>
 uint32_t raw(const Enum& value) noexcept {
   static_assert(sizeof(Enum) == sizeof(uint32_t));
