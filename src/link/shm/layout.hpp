@@ -27,8 +27,9 @@ inline constexpr size_t slot_count = 128;
 inline constexpr size_t slot_payload_offset =
     16;  // after header and a; b (when present) is the first word of the payload area
 inline constexpr size_t bulk_bytes = size_t{1} << 20;
-// The first part of the bulk ring. An empty ring begins again when this much was used, so that few pages see all traffic of a ping-pong.
-inline constexpr size_t bulk_window_bytes = size_t{1} << 16;
+// The first part of the bulk ring. An empty ring begins again when this much was used, so that few pages see all traffic of a ping-pong. It takes a
+// message of 64 KiB with what is around its pieces: were it full in the middle of one, each look would find a ring that is not empty.
+inline constexpr size_t bulk_window_bytes = size_t{72} << 10;
 inline constexpr size_t page_bytes = 4096;
 inline constexpr size_t header_bytes = 2 * page_bytes;
 inline constexpr size_t doorbell_words = 62;

@@ -277,9 +277,11 @@ std::byte* Link::reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexce
 }
 
 // A window has been used since the last look. When the receiver has consumed everything, the ring begins again at its start, where pages exist and both
-// sides have mapped them. Only one look for each window, since it reads a line that the receiver writes.
+// sides have mapped them. A look reads a line that the receiver writes, so there are at most two for each window: the second, behind one in the middle
+// of a large message, when the receiver has sent something since.
 uint64_t Link::restart_bulk(Peer& peer, uint64_t start, size_t room) noexcept {
   const size_t offset = start % bulk_bytes;
+  if (start < peer.bulk_look_waits && peer.rx_next == peer.bulk_look_rx) return start;
   // `offset >= room`: the first frame after it ends within a ring of what was consumed, as receivers demand.
   if (start == peer.bulk_next && offset >= room && peer.bulk_consumed() == start) {
     WEFT_ASSERT(peer.reserved == nullptr);
@@ -287,7 +289,13 @@ uint64_t Link::restart_bulk(Peer& peer, uint64_t start, size_t room) noexcept {
     start += bulk_bytes - offset;
     peer.bulk_restart = peer.bulk_next = start;
     peer.bulk_end = start + bulk_bytes;
+  } else if (room >= page_bytes && peer.bulk_look_waits == 0) {  // small frames use few pages
+    peer.bulk_look_rx = peer.rx_next;
+    peer.bulk_look_waits = start + bulk_window_bytes;
+    peer.bulk_look = 0;
+    return start;
   }
+  peer.bulk_look_waits = 0;
   peer.bulk_look = start + bulk_window_bytes;
   return start;
 }

@@ -61,6 +61,9 @@ struct Peer {
   // The last time that the ring began again because it was empty: the position until which all was consumed, and that of its new start.
   uint64_t bulk_empty_at = 0;
   uint64_t bulk_restart = 0;
+  // After a look in vain: rx_next at that time, and the position until which the next look waits for an arrival; 0: it does not wait.
+  uint64_t bulk_look_rx = 0;
+  uint64_t bulk_look_waits = 0;
   size_t bulk_ready = 0;   // bytes from the start of the ring that have pages
   uint64_t bulk_sent = 0;  // bytes of payload
   // Receiving: the peer's channel to us.
@@ -378,7 +381,7 @@ class Link : public proto::LinkBase {
   static constexpr size_t read_ahead = 8;
   static constexpr uint32_t lone_messages = 2;
   // Channels of our file that have pages for their slots and the first window of the bulk ring from the meeting on: as many as are polled without a
-  // doorbell. An endpoint holds at most so many times 76 KiB for it, whatever the number of peers.
+  // doorbell. An endpoint holds at most so many times 84 KiB for it, whatever the number of peers.
   static constexpr size_t ready_channels = active_max;
 
   [[gnu::always_inline]] static SlotHeader header_of(const Peer& peer, const wire::FrameHead& head,

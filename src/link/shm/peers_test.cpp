@@ -567,6 +567,33 @@ TEST(ShmLink, APingPongStaysInPagesThatAreThere) {
   EXPECT_EQ(blocks_of(a), at_first);
 }
 
+// Large messages come in pieces. In the middle of one the ring is not empty, so it begins again at the first piece behind an answer.
+TEST(ShmLink, LargeMessagesStayInPagesThatAreThere) {
+  for (const size_t head : {size_t{0}, size_t{64}, size_t{1000}}) {
+    for (const size_t pieces : {size_t{4}, size_t{6}, size_t{8}}) {
+      Node a;
+      Node b;
+      Peer* to_b = a.connect(b);
+      Peer* to_a = b.connect(a);
+      const std::vector<std::byte> first(head, std::byte{1});
+      const std::vector<std::byte> piece(8192, std::byte{1});
+      size_t at_first = 0;
+      for (size_t message = 0; message < 50; ++message) {
+        if (message == 10) at_first = blocks_of(a);
+        Counter there;
+        Counter back;
+        ASSERT_TRUE(a.send(*to_b, message, first));
+        for (size_t i = 0; i < pieces; ++i) ASSERT_TRUE(a.send(*to_b, message, piece));
+        while (there.frames < 1 + pieces) (void)b.link.poll(there);
+        ASSERT_TRUE(b.send(*to_a, message, {}));
+        while (back.frames < 1) (void)a.link.poll(back);
+      }
+      EXPECT_EQ(blocks_of(a), at_first) << head << " bytes and " << pieces << " pieces";
+      EXPECT_LE(to_b->bulk_ready, 2 * bulk_window_bytes);
+    }
+  }
+}
+
 // The pages of the first channels are there at once; with many peers that would be too much memory.
 TEST(ShmLink, ManyPeersAreMetWithoutPagesForTheirRings) {
   constexpr size_t count = 40;
