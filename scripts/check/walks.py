@@ -3,7 +3,7 @@
 """The walks are true: each `file:symbol` in docs/walk/*.md names a file that exists and a symbol that stands in it.
 
 `file` is relative to the root or to src/; `symbol` may be qualified (Engine::send): each of its parts must stand in the file as a word,
-outside of comments.
+outside of comments. Where a walk says how many files it passes ("Six files"), its numbered steps name so many.
 """
 import re
 import sys
@@ -11,6 +11,9 @@ import sys
 import files
 
 ANCHOR = re.compile(r"`([A-Za-z0-9_./-]+\.(?:hpp|cpp|h|c|py|sh|map)):([A-Za-z_~][A-Za-z0-9_:~]*)(?:\(\))?`")
+
+COUNTED = re.compile(r"\b(One|Two|Three|Four|Five|Six|Seven|Eight|Nine|Ten|Eleven|Twelve) files\b")
+NUMBERS = ["", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve"]
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
@@ -36,6 +39,10 @@ def main() -> int:
                 what = complaint_about(file, symbol)
                 if what:
                     complaints.append(f"{walk.relative_to(files.ROOT)}:{number}: {what}")
+        told = COUNTED.search(walk.read_text())
+        named = {file for file, _ in ANCHOR.findall("\n".join(re.findall(r"^\d+\. .*?(?=^\d+\. |\n\n[^ ]|\Z)", walk.read_text(), re.DOTALL | re.MULTILINE)))}
+        if told and NUMBERS.index(told.group(1)) != len(named):
+            complaints.append(f"{walk.relative_to(files.ROOT)}: says {told.group(0)}, its steps name {len(named)}: {', '.join(sorted(named))}")
         if anchors == 0:
             complaints.append(f"{walk.relative_to(files.ROOT)}: a walk without one `file:symbol`")
         count += anchors

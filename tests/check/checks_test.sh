@@ -96,6 +96,8 @@ put docs/walk/two.md 'gone: `proto/b.hpp:gone`\n'
 expect bad "an anchor without its symbol" walks.py
 put docs/walk/two.md 'gone: `proto/gone.hpp:b`\n'
 expect bad "an anchor without its file" walks.py
+put docs/walk/two.md '# Two files\n\n1. see `proto/b.hpp:b`\n'
+expect bad "a walk that counts its files wrong" walks.py
 put docs/walk/two.md 'no anchor\n'
 expect bad "a walk without anchors" walks.py
 put docs/walk/two.md 'see `proto/b.hpp:b` in /ho''me/someone\n'
