@@ -1,12 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-"""Counts the cases in a JUnit file of ctest and prints one plain line: N passed, N failed[, N skipped].
+"""Counts the cases in a JUnit file of ctest and prints one plain line: N passed, N failed[, N skipped]. Before it, of a run of many: the slowest tests.
 
 usage: test_summary.py RESULTS.xml CTEST_STATUS
 Exit status 1 when anything failed, when nothing ran, or when ctest itself ended badly.
 """
 import sys
 import xml.etree.ElementTree as ElementTree
+
+
+SLOWEST = 20
+
+
+def print_slowest(cases) -> None:
+    """Where the time went. Several tests run at once, so their times add up to more than the run took."""
+    times = sorted(((float(case.get("time") or 0), case.get("name")) for case in cases), reverse=True)
+    if len(times) <= SLOWEST:
+        return
+    print(f"the slowest {SLOWEST} of {len(times)} tests, {sum(t for t, _ in times):.0f} s in all:")
+    for seconds, name in times[:SLOWEST]:
+        print(f"{seconds:7.1f} s  {name}")
 
 
 def main() -> int:
@@ -26,6 +39,7 @@ def main() -> int:
             skipped.append(case)
         else:
             failed.append(case)  # "fail", and "notrun" for a program that was not there
+    print_slowest(cases)
     for case in failed:
         print(f"failed: {case.get('name')}")
     ended_badly = ctest_status != 0 and not failed

@@ -15,11 +15,13 @@ for option in "$@"; do
 done
 
 bad=()
-check() {  # check NAME COMMAND...: runs it, says how it went
+check() {  # check NAME COMMAND...: runs it, says how it went and how long it took
   local name="$1"; shift
   printf 'check: %-9s ' "$name"
-  local output status=0
+  local output status=0 began="${EPOCHREALTIME//[.,]/}" took
   output="$("$@" 2>&1)" || status=$?
+  took=$(((${EPOCHREALTIME//[.,]/} - began) / 100000))
+  printf "%4d.%d s  " $((took / 10)) $((took % 10))
   if [[ $status -eq 0 ]]; then
     echo "ok${output:+: $(tail -n 1 <<<"$output")}"
   else
