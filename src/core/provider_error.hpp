@@ -24,6 +24,7 @@ enum class ProviderError : int {
   PeerOfOtherUser = 17,
   OwnShortage = 18,
   PeerShortage = 19,
+  DescriptorsNotPassed = 20,
 };
 
 inline const char* to_text(ProviderError error) noexcept {
@@ -66,6 +67,9 @@ inline const char* to_text(ProviderError error) noexcept {
       return "this process lacks descriptors or memory to meet the peer (a warning in the log says which)";
     case ProviderError::PeerShortage:
       return "the peer's process lacks descriptors or memory to meet this one (its log says which)";
+    case ProviderError::DescriptorsNotPassed:
+      return "the kernel or an emulator does not pass descriptors between this process and the peer "
+             "(SCM_RIGHTS)";
   }
   return "unknown provider error";
 }

@@ -3,6 +3,7 @@
 #include "os/unix_socket.hpp"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -12,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -36,6 +38,50 @@ void accept_word_only(const Fd& socket, size_t offset, uint64_t word) noexcept {
   }};
   const sock_fprog program{static_cast<unsigned short>(code.size()), code.data()};
   (void)::setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+}
+
+// Room for the control part of a datagram that is looked at: the credentials and not one byte more. Then the kernel installs no descriptor and
+// sets MSG_CTRUNC when the datagram has some.
+constexpr size_t room_for_credentials = CMSG_SPACE(sizeof(ucred));
+// qemu-user gives the kernel twice the room that the program gave. With room_for_credentials the kernel installs two descriptors at each look, qemu
+// drops their numbers, and MSG_CTRUNC is not set. Twice half_room holds the credentials and the header of the descriptors, but no descriptor. The
+// program gets the first 8 bytes of the credentials, pid and uid.
+constexpr size_t half_room = CMSG_LEN(2 * sizeof(uint32_t));
+static_assert(2 * half_room >= room_for_credentials &&
+              2 * half_room <= room_for_credentials + sizeof(cmsghdr));
+
+enum class Room : uint8_t { Unknown, AsGiven, Doubled };
+
+// Sends a byte to itself and looks at it with half_room, which cuts the credentials. Unknown: no descriptors for that now.
+Room try_room() noexcept {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
+    return Room::Unknown;
+  const Fd from(ends[0]), to(ends[1]);
+  const int on = 1;
+  std::byte byte{1};
+  iovec part{&byte, 1};
+  alignas(cmsghdr) std::array<std::byte, 2 * room_for_credentials> control{};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = half_room;
+  if (::setsockopt(to.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0 ||
+      ::send(from.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1 ||
+      ::recvmsg(to.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1)
+    return Room::Unknown;
+  return (header.msg_flags & MSG_CTRUNC) != 0 ? Room::AsGiven : Room::Doubled;
+}
+
+size_t room_to_peek() noexcept {
+  static std::atomic<Room> room{Room::Unknown};
+  Room known = room.load(std::memory_order_relaxed);
+  if (known == Room::Unknown) {
+    known = try_room();
+    room.store(known, std::memory_order_relaxed);
+  }
+  return known == Room::Doubled ? half_room : room_for_credentials;
 }
 
 }  // namespace
@@ -118,14 +164,13 @@ void send_byte(const Fd& socket) noexcept {
 int peek_datagram(const Fd& socket, std::span<std::byte> buffer, Sender& out) noexcept {
   out = {};
   iovec part{buffer.data(), buffer.size()};
-  // Room for the credentials and not one byte more: then the kernel installs no descriptor and says MSG_CTRUNC. The message in the queue
-  // keeps them, so nothing is closed here either.
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(ucred))> control{};
+  // No descriptor is installed. The message in the queue keeps them, so nothing is closed here either.
+  alignas(cmsghdr) std::array<std::byte, 2 * room_for_credentials> control{};
   msghdr header{};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
   header.msg_control = control.data();
-  header.msg_controllen = control.size();
+  header.msg_controllen = room_to_peek();
   ssize_t got;
   do got = ::recvmsg(socket.get(), &header, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   while (got < 0 && errno == EINTR);
@@ -134,8 +179,8 @@ int peek_datagram(const Fd& socket, std::span<std::byte> buffer, Sender& out) no
   out.passes_fds = (header.msg_flags & MSG_CTRUNC) != 0;
   const cmsghdr* entry = CMSG_FIRSTHDR(&header);
   if (entry != nullptr && entry->cmsg_level == SOL_SOCKET && entry->cmsg_type == SCM_CREDENTIALS) {
-    ucred credentials;
-    std::memcpy(&credentials, CMSG_DATA(entry), sizeof(credentials));
+    ucred credentials{};
+    std::memcpy(&credentials, CMSG_DATA(entry), 2 * sizeof(uint32_t));
     out.pid = credentials.pid;
     out.uid = credentials.uid;
   }
@@ -177,6 +222,8 @@ int receive_datagram(const Fd& socket, std::span<std::byte> buffer, Datagram& ou
       else disposal.close(Fd(fd));
     }
   }
+  // Asked while those that came are held.
+  if (out.cut && !Fd(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0))) out.lack = errno;
   return 1;
 }
 

@@ -31,7 +31,8 @@ struct Sender {
 struct Datagram {
   size_t bytes = 0;                    // of the message
   std::array<Fd, passed_fds_max> fds;  // in the order sent; empty where none was passed
-  bool cut = false;                    // there was no free descriptor for all of them
+  bool cut = false;                    // not all of them have come
+  int lack = 0;                        // EMFILE or ENFILE, where that is why
 };
 
 // Binds @name. Errno EADDRINUSE when somebody has it. With `word`, the kernel drops every datagram that does not have these eight bytes at

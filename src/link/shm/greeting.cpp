@@ -51,6 +51,10 @@ bool is_sound(const Note& note, size_t bytes, uint64_t token) noexcept {
          note.alias_length <= alias_bytes;
 }
 
+bool brings_descriptors(const Note& note) noexcept {
+  return note.kind == NoteKind::Hello || note.kind == NoteKind::Reply;
+}
+
 }  // namespace
 
 bool parse_chosen(std::string_view address, ChosenAddress& out) noexcept {
@@ -272,7 +276,8 @@ bool Link::take_datagram(bool listening) noexcept {
     os::skip_datagram(socket_);
     if (!sound || !listening) return true;
     if (note.kind == NoteKind::Wake) take_wake(note);
-    if (note.kind == NoteKind::Shortage) take_shortage(note, sender.pid);
+    if (note.kind == NoteKind::Shortage || note.kind == NoteKind::NotPassed) take_shortage(note, sender.pid);
+    if (brings_descriptors(note)) misses_descriptors_of(note);
     return true;
   }
   os::Datagram datagram;
@@ -283,11 +288,13 @@ bool Link::take_datagram(bool listening) noexcept {
   if (file && !os::is_memory(file)) disposal_.close(os::Fd(file.release()));
   if (liveness && !os::tells_of_death(liveness)) disposal_.close(os::Fd(liveness.release()));
   if (!sound || !listening) return true;
+  if (!brings_descriptors(note)) return true;
   if (datagram.cut && (!file || !liveness)) {
-    lacks_for(note, EMFILE);
+    if (datagram.lack != 0) lacks_for(note, datagram.lack);
+    else misses_descriptors_of(note);
     return true;  // the peer repeats it
   }
-  if (!file || !liveness || (note.kind != NoteKind::Hello && note.kind != NoteKind::Reply)) return true;
+  if (!file || !liveness) return true;
   try {
     take_note(note, file, liveness, sender.pid);
   } catch (...) {  // out of memory: as if the datagram had been lost; the peer repeats it

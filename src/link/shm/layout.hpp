@@ -133,14 +133,14 @@ static_assert(sizeof(RegionHeader) <= header_bytes);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 // A datagram between endpoints. With Hello and Reply ride two descriptors: the memory file, then what tells of the sender's death.
-enum class NoteKind : uint32_t { Hello = 1, Reply = 2, Wake = 3, Refusal = 4, Shortage = 5 };
+enum class NoteKind : uint32_t { Hello = 1, Reply = 2, Wake = 3, Refusal = 4, Shortage = 5, NotPassed = 6 };
 struct Note {
   uint64_t magic;
   uint64_t token;  // of the receiver's address (greeting.hpp): who does not know the address does not know it
   uint32_t version;
   NoteKind kind;
   uint64_t
-      nonce;  // of the sender's region; Refusal, Shortage: of the receiver's, from the note that is answered
+      nonce;  // of the sender's region; Refusal, Shortage, NotPassed: of the receiver's, from the note that is answered
   uint64_t channel_offset;                   // Hello: the channel to the receiver; 0: none
   uint32_t wants_reply;                      // the sender could not map the receiver's region by itself
   uint32_t alias_length;                     // 0: the sender's owner knows it by `address`

@@ -740,6 +740,7 @@ void Link::retire(Peer& peer) noexcept {
   events_->peer_lost(peer, peer.foreign                       ? core::ProviderError::PeerOfOtherUser
                            : peer.malformed                   ? core::ProviderError::PeerMisbehaved
                            : peer.mute                        ? core::ProviderError::NoChannel
+                           : peer.gave_up && peer.not_passed  ? core::ProviderError::DescriptorsNotPassed
                            : peer.gave_up && peer.it_is_short ? core::ProviderError::PeerShortage
                            : peer.gave_up                     ? core::ProviderError::OwnShortage
                            : closed                           ? core::ProviderError::PeerClosed

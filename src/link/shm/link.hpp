@@ -98,7 +98,8 @@ struct Peer {
   uint64_t unread = 0;             // frames that it may not have read, when it was lost
   bool foreign = false;            // another user's
   bool it_is_short = false;        // `short_*` are of the peer's process, else of ours
-  bool gave_up = false;            // short for too long
+  bool not_passed = false;         // descriptors that were sent do not arrive, though nothing is short
+  bool gave_up = false;            // short, or not passed, for too long
   bool chosen_by_library = false;  // the address dies with its endpoint
   PeerState state = PeerState::New;
   uint32_t doorbells = 0;  // doorbells answered lately
@@ -571,7 +572,9 @@ class Link : public proto::LinkBase {
   void warn_of_shortage(const std::array<char, address_bytes>& whom, int code) noexcept;
   void lacks(Peer& peer, int code) noexcept;
   void lacks_for(const Note& note, int code) noexcept;
-  void tell_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce) noexcept;
+  void misses_descriptors_of(const Note& note) noexcept;
+  void tell_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce,
+                     NoteKind kind = NoteKind::Shortage) noexcept;
   void take_shortage(const Note& note, int32_t pid) noexcept;
   void note_shortage(Peer& peer, bool of_peer) noexcept;
   void end_shortage(Peer& peer, uint64_t now_ns) noexcept;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// A meeting that descriptors, memory or mappings are lacking for, here or at the peer: said once, tried again, and given up in the end.
+// A meeting that descriptors, memory or mappings are lacking for, here or at the peer, or whose descriptors do not arrive: said once, tried
+// again, and given up in the end.
 //
-// A process that cannot take what a greeting brings answers with a Shortage note, which needs no descriptor. The other one repeats its hello every
+// A process that cannot take what a greeting brings answers with a Shortage note, which needs no descriptor. A greeting that arrives without
+// its descriptors, though this process has room for them, is answered with NotPassed. The other one repeats its hello every
 // 0.2 s meanwhile. What waits for the meeting ends when it has been short for 10 s, unless no shortage has shown in the last 3 s.
 #include <cerrno>
 #include <cstdio>
@@ -35,11 +37,13 @@ void Link::note_shortage(Peer& peer, bool of_peer) noexcept {
   peer.short_at_ns = os::monotonic_ns();
   if (peer.short_since_ns == 0) peer.short_since_ns = peer.short_at_ns;
   peer.it_is_short = of_peer;
+  peer.not_passed = false;
 }
 
 // A peer that waits for our answer. Needs no descriptor.
-void Link::tell_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce) noexcept {
-  Note note = note_to(whom, NoteKind::Shortage);
+void Link::tell_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce,
+                         NoteKind kind) noexcept {
+  Note note = note_to(whom, kind);
   note.nonce = nonce;
   (void)os::send_datagram(socket_, SocketName(text_of(whom)), std::as_bytes(std::span(&note, 1)), {});
 }
@@ -57,16 +61,36 @@ void Link::lacks_for(const Note& note, int code) noexcept {
   if (note.kind == NoteKind::Hello || note.kind == NoteKind::Reply) tell_shortage(note.address, note.nonce);
 }
 
+// A greeting has arrived without its descriptors, and this process lacks none. Tried again all the same: a security module may let them pass later.
+void Link::misses_descriptors_of(const Note& note) noexcept {
+  const std::string_view name = text_of(note.address);
+  warn_once(warned_descriptors,
+            Line("%.*s cannot be met: its greeting came without descriptors: the kernel, an "
+                 "emulator or a security module does not pass them (SCM_RIGHTS); tried again for 10 s",
+                 static_cast<int>(name.size()), name.data())
+                .get());
+  if (Peer* const known = peers_.find(name); known != nullptr) {
+    note_shortage(*known, false);
+    known->not_passed = true;
+  }
+  tell_shortage(note.address, note.nonce, NoteKind::NotPassed);
+}
+
 // From a process of our user that we have greeted: it has our nonce.
 void Link::take_shortage(const Note& note, int32_t pid) noexcept {
   Peer* const greeted = peers_.find(text_of(note.address));
   if (greeted == nullptr || note.nonce != nonce_) return;
   const std::string_view name = text_of(note.address);
-  warn_once(warned_peer_short, Line("%.*s (process %d) lacks descriptors or memory to meet this process; its "
-                                    "log says which; tried again for 10 s",
-                                    static_cast<int>(name.size()), name.data(), pid)
-                                   .get());
+  const bool not_passed = note.kind == NoteKind::NotPassed;
+  warn_once(
+      warned_peer_short,
+      Line("%.*s (process %d) %s; tried again for 10 s", static_cast<int>(name.size()), name.data(), pid,
+           not_passed ? "got the greeting of this process without descriptors: the kernel, an emulator or a "
+                        "security module does not pass them (SCM_RIGHTS)"
+                      : "lacks descriptors or memory to meet this process; its log says which")
+          .get());
   note_shortage(*greeted, true);
+  greeted->not_passed = not_passed;
 }
 
 void Link::end_shortage(Peer& peer, uint64_t now_ns) noexcept {

@@ -140,11 +140,72 @@ int gives_up_for_a_peer_without() {
   return status;
 }
 
+Note note_from(const std::string& sender, const std::string& to, NoteKind kind, uint64_t nonce) {
+  Note note{};
+  note.magic = region_magic;
+  note.token = token_of(to);
+  note.version = layout_version;
+  note.kind = kind;
+  note.nonce = nonce;
+  std::copy(sender.begin(), sender.end(), note.address.begin());
+  return note;
+}
+
+// A peer to which the kernel passes no descriptors answers each greeting that it got without them.
+int gives_up_where_descriptors_do_not_arrive() {
+  const std::string there = plain_name("deprived");
+  auto socket = os::bind_datagram(SocketName(there), offsetof(Note, token), token_of(there));
+  if (!socket) return 7;
+  const pid_t other = spawn([&] {
+    for (;; ::usleep(1000)) {
+      Note hello{};
+      os::Sender sender;
+      if (os::peek_datagram(*socket, std::as_writable_bytes(std::span(&hello, 1)), sender) <= 0) continue;
+      os::skip_datagram(*socket);
+      const std::string from(text_of(hello.address));
+      const Note note = note_from(there, from, NoteKind::NotPassed, hello.nonce);
+      if (hello.kind == NoteKind::Hello && sender.passes_fds)
+        (void)os::send_datagram(*socket, SocketName(from), std::as_bytes(std::span(&note, 1)), {});
+    }
+    return 0;
+  });
+  int status;
+  {
+    Node a;
+    status = gives_up(a, there, ProviderError::DescriptorsNotPassed, "SCM_RIGHTS");
+  }
+  ::kill(other, SIGKILL);
+  (void)wait_for(other);
+  return status;
+}
+
 TEST(ShmShortage, WhatWaitsForAMeetingEnds) {
   const pid_t by_itself = spawn(gives_up_by_itself);
   const pid_t for_a_peer = spawn(gives_up_for_a_peer_without);
+  const pid_t not_passed = spawn(gives_up_where_descriptors_do_not_arrive);
   EXPECT_EQ(wait_for(by_itself), 0);
   EXPECT_EQ(wait_for(for_a_peer), 0);
+  EXPECT_EQ(wait_for(not_passed), 0);
+}
+
+// The other side of that: nothing is short here, and the warning does not say so.
+TEST(ShmShortage, AGreetingWithoutDescriptorsIsAnsweredWithTheReason) {
+  Node node;
+  Warned warned;
+  node.link.set_warning(&Warned::take, &warned);
+  const std::string from = plain_name("deprived");
+  auto socket = os::bind_datagram(SocketName(from), offsetof(Note, token), token_of(from));
+  ASSERT_TRUE(socket) << socket.error().why;
+  Note hello = note_from(from, node.name(), NoteKind::Hello, 7);
+  hello.channel_offset = header_bytes;
+  ASSERT_EQ(os::send_datagram(*socket, SocketName(node.name()), std::as_bytes(std::span(&hello, 1)), {}), 0);
+  Note answer{};
+  os::Sender sender;
+  EXPECT_TRUE(node.poll_until(
+      [&] { return os::peek_datagram(*socket, std::as_writable_bytes(std::span(&answer, 1)), sender) > 0; }));
+  EXPECT_EQ(answer.kind, NoteKind::NotPassed);
+  EXPECT_EQ(answer.nonce, 7U);
+  EXPECT_TRUE(warned.is_one("SCM_RIGHTS"));
 }
 
 }  // namespace

@@ -286,12 +286,13 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
   WEFT_ASSERT(std::find_if(peers_.begin(), peers_.end(),
                            [&](const auto& one) { return one.get() == &peer; }) != peers_.end());
   if (open_ != nullptr) open_->forget(peer);
-  const int status = why == core::ProviderError::PeerUnreachable   ? FI_EHOSTUNREACH
-                     : why == core::ProviderError::OwnShortage     ? FI_EHOSTUNREACH
-                     : why == core::ProviderError::PeerShortage    ? FI_EHOSTUNREACH
-                     : why == core::ProviderError::PeerOfOtherUser ? FI_EACCES
-                     : why == core::ProviderError::Cancelled       ? FI_ECANCELED
-                                                                   : FI_EIO;
+  const int status = why == core::ProviderError::PeerUnreachable        ? FI_EHOSTUNREACH
+                     : why == core::ProviderError::OwnShortage          ? FI_EHOSTUNREACH
+                     : why == core::ProviderError::PeerShortage         ? FI_EHOSTUNREACH
+                     : why == core::ProviderError::DescriptorsNotPassed ? FI_EHOSTUNREACH
+                     : why == core::ProviderError::PeerOfOtherUser      ? FI_EACCES
+                     : why == core::ProviderError::Cancelled            ? FI_ECANCELED
+                                                                        : FI_EIO;
   end_pending_sends(peer, status, why);
   while (Op* op = peer.control.pop_front()) give_service(*op);
   peer.collected = 0;
@@ -343,6 +344,7 @@ void Engine<L>::report_unread(Peer& peer, core::ProviderError why) noexcept {
     case PeerOfOtherUser:
     case OwnShortage:
     case PeerShortage:
+    case DescriptorsNotPassed:
     case NoChannel:
     case PeerMisbehaved:
       break;
