@@ -423,6 +423,23 @@ TEST_F(Connections, listener_goes_before_it_answers__fi_cm_3) {
   EXPECT_EQ(next(client, server).number, static_cast<uint32_t>(FI_CONNECTED));
 }
 
+// A request that the program has read and not answered, when the passive endpoint and then the event queue are closed.
+TEST_F(Connections, event_queue_goes_before_it_answers__fi_cm_3) {
+  WEFT_BEYOND_THE_MANUAL("a request that is neither accepted nor rejected");
+  WEFT_SIDES(msg_options());
+  server.listen();
+  active = client.open();
+  WEFT_ASSERT_OK(fi_connect(active->ep.get(), server.name.data(), nullptr, 0));
+  Event request = next(server, client);
+  ASSERT_EQ(request.number, static_cast<uint32_t>(FI_CONNREQ));
+  WEFT_ASSERT_OK(server.pep.close());
+  EXPECT_TRUE(quiet(client));
+  WEFT_ASSERT_OK(server.eq.close());
+  Event refusal = next(client, client);
+  EXPECT_EQ(refusal.err, FI_ECONNREFUSED) << refusal.text;
+  EXPECT_EQ(refusal.fid, active->ep.fid());
+}
+
 // fi_close of an endpoint that was opened for a request and never accepted it; and a request that is dropped by fi_close.
 TEST_F(Connections, unaccepted_is_refused__fi_cm_3) {
   WEFT_BEYOND_THE_MANUAL("a request that is neither accepted nor rejected");

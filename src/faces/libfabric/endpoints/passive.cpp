@@ -176,6 +176,7 @@ bool announce(Passive& passive, std::unique_ptr<ConnectionRequest> request) noex
   std::memcpy(event.data(), &head, sizeof(head));
   if (bytes != 0) std::memcpy(event.data() + sizeof(head), data.data(), bytes);
   ::fid* handle = &request->handle.fid;
+  request->queue = passive.eq;
   passive.fabric.add(std::move(request));
   if (passive.eq->queue.write_reserved(FI_CONNREQ, event.data(), sizeof(head) + bytes, sizeof(head)) != 0) {
     (void)passive.fabric.take(handle);

@@ -80,6 +80,8 @@ const char* eq_strerror(fid_eq*, int prov_errno, const void*, char* buf, size_t 
 int eq_close(::fid* fid) {
   Eq* eq = eq_of(fid);
   if (busy(eq->users)) return -FI_EBUSY;
+  // Its passive endpoints are closed. The program tears down and will not answer what it has read; their makers hear that at once.
+  eq->fabric.refuse_requests_of(eq);
   eq->control.close(eq->wait.sleeper);
   close_wait_object(eq->wait, fid);
   drop(eq->fabric.users);

@@ -103,6 +103,7 @@ struct ConnectionRequest {
   };
   Handle handle;
   Fabric& fabric;
+  const void* queue = nullptr;  // the event queue of its FI_CONNREQ
 };
 
 struct Fabric {
@@ -110,13 +111,15 @@ struct Fabric {
   const Provider* provider = nullptr;
   std::string name;
   Users users{0};
-  // What the program has not answered yet. It may do so after the passive endpoint is closed.
+  // What the program has not answered yet. It may do so after the passive endpoint is closed, until the event queue is closed, too.
   std::mutex requests_mutex;
   std::vector<std::unique_ptr<ConnectionRequest>> requests;
 
   void add(std::unique_ptr<ConnectionRequest> request);  // may throw std::bad_alloc
   // The request with this handle, which is then the caller's; null when there is none (any more).
   std::unique_ptr<ConnectionRequest> take(const ::fid* handle) noexcept;
+  // Refuses the requests whose FI_CONNREQ came by that event queue.
+  void refuse_requests_of(const void* queue) noexcept;
 };
 
 struct Cntr;

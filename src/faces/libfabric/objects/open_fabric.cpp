@@ -88,6 +88,11 @@ std::unique_ptr<ConnectionRequest> Fabric::take(const ::fid* handle) noexcept {
   return nullptr;
 }
 
+void Fabric::refuse_requests_of(const void* queue) noexcept {
+  std::scoped_lock guard(requests_mutex);
+  std::erase_if(requests, [&](const auto& request) { return request->queue == queue; });
+}
+
 int no_bind(::fid*, ::fid*, uint64_t) { return -FI_ENOSYS; }
 int no_control(::fid*, int, void*) { return -FI_ENOSYS; }
 int no_ops_open(::fid*, const char*, uint64_t, void**, void*) { return -FI_ENOSYS; }
