@@ -195,16 +195,23 @@ Result<void> Device::open_ports(const DeviceSettings& settings) {
   }
   if (settings.ipv4)
     if (auto ok = open_port(0, settings.ipv4, settings.port, settings); !ok) return ok;
+  int code = EADDRNOTAVAIL;
   if (settings.has_standard) {
     // Another process may have them, or the kernel's own driver.
+    const auto open_standard = [&](size_t index, const os::SocketAddress& address, const char* lack) {
+      const auto opened = open_port(index, address, standard_port, settings);
+      if (!opened) code = opened.error().code;
+      warn(settings, lack, opened);
+    };
     if (settings.ipv4 && settings.port != standard_port)
-      warn(settings, "GID 1 is not there", open_port(1, settings.ipv4, standard_port, settings));
+      open_standard(1, settings.ipv4, "GID 1 is not there");
     // Programs prefer IPv4 to a link-local address, which no other link reaches.
     if (settings.ipv6 && (!settings.ipv4 || !settings.ipv6.is_link_local()))
-      warn(settings, "GID 2 is not there", open_port(2, settings.ipv6, standard_port, settings));
+      open_standard(2, settings.ipv6, "GID 2 is not there");
   }
   if (std::ranges::none_of(ports_, [](const auto& port) { return port.has_value(); }))
-    return Error{EADDRNOTAVAIL, "no port: over IPv6 only 4791 serves, and another process has it"};
+    return Error{code, code == EADDRINUSE ? "no port: over IPv6 only 4791 serves, and another process has it"
+                                          : "no port: no address of the interface could be bound"};
   open_near(settings);
   return {};
 }

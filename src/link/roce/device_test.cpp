@@ -3,9 +3,12 @@
 #include "link/roce/device.hpp"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -13,6 +16,7 @@
 #include <optional>
 
 #include "link/roce/test_side.hpp"
+#include "os/fd.hpp"
 
 namespace weft::link::roce {
 namespace {
@@ -482,6 +486,25 @@ TEST(RoceDevice, AddressesThatItHas) {
   EXPECT_NE((*one)->gid(0), (*two)->gid(0));
   // Port 4791 has one owner at most.
   EXPECT_TRUE((*one)->gid(1) == Gid{} || (*two)->gid(1) == Gid{});
+}
+
+// Over IPv6 port 4791 is the only one: a second process hears that another one has it.
+TEST(RoceDevice, OverIPv6TheReasonIsThatOfTheSocket) {
+  Counting events;
+  DeviceSettings settings;
+  settings.ipv6 = *os::SocketAddress::from_text("[::1]:0");
+  settings.has_standard = true;
+  const os::Fd owner(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in6 at{};
+  at.sin6_family = AF_INET6;
+  at.sin6_port = htons(standard_port);
+  at.sin6_addr = in6addr_loopback;
+  if (!owner ||
+      (::bind(owner.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 && errno != EADDRINUSE))
+    GTEST_SKIP() << "no IPv6 here";
+  const auto refused = Device::open(settings, events);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, EADDRINUSE) << refused.error().why;
 }
 
 }  // namespace
