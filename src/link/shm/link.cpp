@@ -582,6 +582,7 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
       peer.met_at_ns = now_ns;  // it is there and busy with something else
     }
     end_shortage(peer, now_ns);
+    note_silence(peer, now_ns);
     const bool left = has_closed(peer);
     if (unanswered || left || peer.gave_up) lose(peer);
     else look_for_gone_sender(peer);

@@ -100,6 +100,7 @@ struct Peer {
   bool it_is_short = false;        // `short_*` are of the peer's process, else of ours
   bool not_passed = false;         // descriptors that were sent do not arrive, though nothing is short
   bool gave_up = false;            // short, or not passed, for too long
+  bool is_silent = false;          // no answer to the greeting for a second: noted in the log
   bool chosen_by_library = false;  // the address dies with its endpoint
   PeerState state = PeerState::New;
   uint32_t doorbells = 0;  // doorbells answered lately
@@ -578,6 +579,7 @@ class Link : public proto::LinkBase {
   void take_shortage(const Note& note, int32_t pid) noexcept;
   void note_shortage(Peer& peer, bool of_peer) noexcept;
   void end_shortage(Peer& peer, uint64_t now_ns) noexcept;
+  void note_silence(Peer& peer, uint64_t now_ns) const noexcept;
   void greet(Peer& peer) noexcept;
   bool take_datagram(bool listening) noexcept;
   void take_wake(const Note& note) noexcept;

@@ -19,6 +19,7 @@ namespace {
 
 constexpr uint64_t shortage_most_ns = 10'000'000'000;
 constexpr uint64_t shortage_silence_ns = 3'000'000'000;
+constexpr uint64_t silence_noted_ns = 1'000'000'000;
 
 }  // namespace
 
@@ -91,6 +92,21 @@ void Link::take_shortage(const Note& note, int32_t pid) noexcept {
           .get());
   note_shortage(*greeted, true);
   greeted->not_passed = not_passed;
+}
+
+// Once for a peer, at level info: a process that computes makes no call for seconds, and is waited for (docs/shm.md).
+void Link::note_silence(Peer& peer, uint64_t now_ns) const noexcept {
+  if (peer.is_silent || on_note_ == nullptr || !peer.hello_sent || peer.tx_control == nullptr ||
+      peer.tx_next() == 0 || peer.tx_control->doorbell.load(std::memory_order_relaxed) != 0 ||
+      now_ns - peer.met_at_ns < silence_noted_ns)
+    return;
+  peer.is_silent = true;
+  const std::string_view name = text_of(peer.address);
+  on_note_(note_context_,
+           Line("%.*s has not answered a greeting for 1 s: its process makes no call, or does not get "
+                "the greeting",
+                static_cast<int>(name.size()), name.data())
+               .get());
 }
 
 void Link::end_shortage(Peer& peer, uint64_t now_ns) noexcept {

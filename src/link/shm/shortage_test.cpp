@@ -188,7 +188,21 @@ TEST(ShmShortage, WhatWaitsForAMeetingEnds) {
   EXPECT_EQ(wait_for(not_passed), 0);
 }
 
-// The other side of that: nothing is short here, and the warning does not say so.
+TEST(ShmShortage, APeerThatDoesNotAnswerIsNoted) {
+  Node silent, node;
+  Warned noted;
+  node.link.set_note(&Warned::take, &noted);
+  Peer* const peer = node.connect(silent);
+  ASSERT_NE(peer, nullptr);
+  ASSERT_TRUE(node.send(*peer, 1, pattern(1, 8)));
+  EXPECT_FALSE(node.poll_until([&] { return !noted.lines.empty(); }, 300));
+  EXPECT_TRUE(node.poll_until([&] { return !noted.lines.empty(); }));
+  EXPECT_FALSE(node.poll_until([&] { return noted.lines.size() > 1; }, 200));
+  EXPECT_TRUE(noted.is_one("has not answered"));
+  EXPECT_TRUE(node.lost.empty());
+}
+
+// Where such a greeting arrives nothing is short, and the warning does not say so.
 TEST(ShmShortage, AGreetingWithoutDescriptorsIsAnsweredWithTheReason) {
   Node node;
   Warned warned;
