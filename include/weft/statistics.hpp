@@ -78,6 +78,7 @@ enum class Value : uint32_t {
   MessagesReceived = 29,
   Unexpected = 30,
   TooLong = 31,
+  Assumed = 32,
 };
 inline constexpr size_t values_max = 40;  // that an entry has room for
 
@@ -86,7 +87,7 @@ struct ValueInfo {
   bool is_counter;  // only grows; others are of the moment
   std::string_view help;
 };
-inline constexpr std::array<ValueInfo, 32> value_infos = {{
+inline constexpr std::array<ValueInfo, 33> value_infos = {{
     {"packets_sent", true, "Packets sent; frames of shm and tcp."},
     {"packets_received", true, "Packets received; frames of shm and tcp."},
     {"bytes_sent", true, "Bytes of payload sent; of shm those that have no room in a slot of the ring."},
@@ -120,6 +121,7 @@ inline constexpr std::array<ValueInfo, 32> value_infos = {{
     {"messages_received", true, "Receive requests that have ended, and messages in buffers for several."},
     {"unexpected", false, "Messages that have come before a receive for them was posted."},
     {"too_long", true, "Messages of UD and UC longer than the posted receive, dropped."},
+    {"assumed_bytes", true, "Bytes sent to silent peers that count as delivered without an acknowledgement."},
 }};
 
 struct Header {

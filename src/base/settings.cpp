@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 4> verbs_log_words = {"none", "error", "w
 
 constexpr std::array<std::string_view, 3> yield_words = {"auto", "never", "always"};
 
-constexpr std::array<Setting, 30> table = {{
+constexpr std::array<Setting, 31> table = {{
     {"FI_PROVIDER", Kind::Text, 0, 0, 0,
      "Providers to use, separated by commas; ^ before the list means all but those (default: all)"},
     {"FI_PROVIDER_PATH", Kind::Text, 0, 0, 0, "Directories with plugins (*fi.so), with colons between"},
@@ -39,6 +39,9 @@ constexpr std::array<Setting, 30> table = {{
     {"WEFT_RELIABLE_TIMEOUT_S", Kind::Number, 1, 999'999, 60,
      "udp;ofi_rxd and other layers over packets: seconds of silence after which a peer is dead, 1 to 999999 "
      "(default: 60 s)"},
+    {"WEFT_RELIABLE_ASSUME", Kind::Number, 0, 100, 4,
+     "udp;ofi_rxd and other layers over packets: timeouts in a row without an answer after which what a "
+     "silent peer was sent counts as delivered, 0 to 100; 0: only what it has acknowledged (default: 4)"},
     {"WEFT_PACKET_FAULTS", Kind::Text, 0, 0, 0,
      "For tests, packets that are lost, duplicated, delayed, reordered or altered: "
      "loss=PERCENT,twice=PERCENT,late=PERCENT,reorder=PERCENT,corrupt=PERCENT,seed=N (default: none)"},

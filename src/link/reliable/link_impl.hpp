@@ -42,6 +42,8 @@ Result<void> Reliable<P, Names>::open(std::string_view name, Events& events) {
     config.receive_bytes = traits.receive_buffer_bytes / 2;  // the rest is bookkeeping
   config.receive_cost = traits.receive_packet_bytes;
   config.dead_after = settings::number("WEFT_RELIABLE_TIMEOUT_S") * proto::reliable::second;
+  config.completion = proto::reliable::CompletionPolicy::from(
+      static_cast<unsigned>(settings::number("WEFT_RELIABLE_ASSUME")));
   proto::reliable::PacketOutput& output = *this;
   proto::reliable::Upper& upper = *this;
   core_ = std::make_unique<proto::reliable::Core>(output, upper);
@@ -187,6 +189,7 @@ void Reliable<P, Names>::show() noexcept {
                {Value::PacketsReceived, now.received},
                {Value::Retransmissions, now.sent_again},
                {Value::Timeouts, now.timeouts},
+               {Value::Assumed, now.assumed},
                {Value::Duplicates, now.duplicates},
                {Value::Gaps, now.out_of_order},
                {Value::Malformed, now.damaged},
@@ -318,6 +321,7 @@ void Reliable<P, Names>::tell_statistics() noexcept try {
   add(all.acks_sent, " acknowledgements");
   add(all.lost, " found lost");
   add(all.timeouts, " timeouts");
+  add(all.assumed, " bytes assumed to be delivered");
   text += ';';
   text.append(" ").append(std::to_string(all.received)).append(" received");
   add(all.duplicates, " duplicates");

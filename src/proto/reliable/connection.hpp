@@ -103,9 +103,10 @@ struct Connection : ReadyHook, TimedHook, UnvalidatedHook, OwedHook {
   bool all_again = false;  // a timeout sends everything, beyond the window
 
   // --- what is waited for above ---
-  bool expects = false;             // a completion waits for the next frame
-  uint64_t awaited = 0;             // completions wait for acknowledgements before here
-  uint64_t presumed_delivered = 0;  // bytes before it have arrived as far as anyone can tell (timers.cpp)
+  bool expects = false;  // a completion waits for the next frame
+  uint64_t awaited = 0;  // completions wait for acknowledgements before here
+  uint64_t assumed_delivered =
+      0;  // bytes of the stream before it count as delivered without an acknowledgement (CompletionPolicy)
   bool lone = false;           // one small frame goes by itself: its acknowledgement may come with the answer
   bool patient = false;        // what goes now does not ask for its acknowledgement, unless that is late
   uint64_t ask_due = 0;        // when to ask for the acknowledgement; 0: not

@@ -140,6 +140,7 @@ Statistics Core::statistics() const noexcept {
   all.damaged = counters_.malformed;
   all.lost = counters_.lost;
   all.timeouts = counters_.timeouts;
+  all.assumed = counters_.assumed;
   const Connection* newest = nullptr;
   for (const Connection* c : slots_) {
     if (c == nullptr) continue;

@@ -24,6 +24,7 @@
 #include "base/list.hpp"
 #include "base/siphash.hpp"
 #include "core/provider_error.hpp"
+#include "proto/reliable/completion_policy.hpp"
 #include "proto/reliable/connection.hpp"
 #include "proto/reliable/packet.hpp"
 #include "proto/reliable/statistics.hpp"
@@ -74,6 +75,7 @@ struct Config {
   size_t receive_bytes = SIZE_MAX;  // what the packet link keeps between two polls,
   size_t receive_cost = 0;          // of which a packet takes so many at least, at a peer's as here
   uint64_t dead_after = 60 * second;
+  CompletionPolicy completion = CompletionPolicy::assumed_after(assume_after_default);
 };
 
 struct Counters {
@@ -91,8 +93,9 @@ struct Counters {
   uint64_t acks_received = 0;
   uint64_t lost = 0;  // packets of connections that are over; the others count their own
   uint64_t timeouts = 0;
-  uint64_t namesakes = 0;      // handshakes of somebody else that name our own address
-  uint64_t displaced = 0;      // from another place than the address of their sender
+  uint64_t assumed = 0;    // bytes that count as delivered though the peer has not acknowledged them (yet)
+  uint64_t namesakes = 0;  // handshakes of somebody else that name our own address
+  uint64_t displaced = 0;  // from another place than the address of their sender
   uint64_t wrong_lengths = 0;  // longer or shorter than they were sent, of those that say so
 };
 
@@ -119,7 +122,6 @@ class Core {
   static constexpr unsigned hurries_max = 4;  // as Connection::hurries begins
   static constexpr uint64_t ask_delay_min = 60 * us;
   static constexpr uint64_t ask_delay_patient = 20 * us;
-  static constexpr unsigned presume_after = 4;          // timeouts in a row
   static constexpr uint64_t silence_hurried = 10 * ms;  // at most, of a peer that a hurried close waits for
   static constexpr size_t repeat_bytes_max = size_t{192} << 10;
   static constexpr size_t repeat_packets_max = 2048;
@@ -166,7 +168,7 @@ class Core {
   static void expect(Connection& connection) noexcept { connection.expects = true; }
   // Bytes of the stream before it need us no more.
   static uint64_t settled(const Connection& connection) noexcept {
-    return std::max(connection.out.acked(), connection.presumed_delivered);
+    return std::max(connection.out.acked(), connection.assumed_delivered);
   }
   // A frame was appended: it goes at once when nothing went since the last poll, or when enough is there.
   template <class Now>
@@ -356,6 +358,7 @@ class Core {
   void run_timers(uint64_t now) noexcept;
   bool on_timer(Connection& c, uint64_t now) noexcept;
   bool on_timeout(Connection& c, uint64_t now) noexcept;
+  void assume_delivered(Connection& c) noexcept;
 
   PacketOutput& output_;
   Upper& upper_;

@@ -34,9 +34,8 @@ struct Net {
 };
 
 struct End final : PacketOutput, Upper {
-  End(Net& of, std::string at, uint64_t incarnation, size_t receive_bytes = SIZE_MAX)
+  End(Net& of, std::string at, uint64_t incarnation, size_t receive_bytes = SIZE_MAX, Config config = {})
       : net(of), name(std::move(at)) {
-    Config config;
     config.receive_bytes = receive_bytes;
     config.incarnation = incarnation;
     config.seed = incarnation * 77 + 5;
@@ -400,6 +399,45 @@ TEST_F(Asleep, ManySmallPacketsAreTakenForArrived) {
     EXPECT_EQ(a.to("bbbb").out.acked(), a.to("bbbb").out.end());
   }
   EXPECT_EQ(a.losses + b.losses, 0);
+}
+
+// A policy that assumes nothing waits for the acknowledgement, and the default says how much it assumed.
+TEST_F(Asleep, WithoutAssumptionsOnlyAcknowledgedBytesAreSettled) {
+  begin();
+  EXPECT_EQ(a.core->statistics().assumed, 0u);
+  const uint64_t before = a.to("bbbb").out.end();
+  (void)say_each(3, 100);
+  pass(10 * second);
+  EXPECT_EQ(settled(), before + 300);
+  EXPECT_EQ(a.core->statistics().assumed, 300u);
+  wake();
+  EXPECT_EQ(a.core->statistics().assumed, 300u);
+
+  Config config;
+  config.completion = CompletionPolicy::acknowledged();
+  End strict(net, "cccc", 1000, window, config);
+  strict.say("bbbb", "hello");
+  run(net, {&strict, &b}, 50 * ms);
+  ASSERT_EQ(Core::settled(strict.to("bbbb")), 5u);
+  strict.say("bbbb", "more");
+  for (const uint64_t until = net.now + 10 * second; net.now < until; net.now += 50 * us) {
+    strict.core->end_poll(net.now);
+    for (; !net.flying.empty(); net.flying.pop_front()) socket.push_back(net.flying.front());
+  }
+  EXPECT_EQ(Core::settled(strict.to("bbbb")), 5u);
+  EXPECT_EQ(strict.core->statistics().assumed, 0u);
+  net.flying = std::move(socket);
+  run(net, {&strict, &b}, 3 * second);
+  EXPECT_EQ(Core::settled(strict.to("bbbb")), 9u);
+  EXPECT_EQ(b.heard["cccc"], "hellomore");
+}
+
+TEST(ReliableCompletionPolicy, AssumesAfterTheTimeoutsItWasGiven) {
+  EXPECT_FALSE(CompletionPolicy::acknowledged().assumes(1000));
+  EXPECT_FALSE(CompletionPolicy::from(0).assumes(1000));
+  EXPECT_FALSE(CompletionPolicy::from(4).assumes(3));
+  EXPECT_TRUE(CompletionPolicy::from(4).assumes(4));
+  EXPECT_EQ(CompletionPolicy::from(4).repetitions(), 4u);
 }
 
 // What does not fit into its socket is not there, however often it is sent.

@@ -22,6 +22,7 @@ struct Statistics {
   uint64_t damaged = 0;            // dropped: checksum, length or head wrong
   uint64_t lost = 0;               // packets sent that were found lost; some may have been late only
   uint64_t timeouts = 0;           // nothing came back in time
+  uint64_t assumed = 0;            // bytes that count as delivered without an acknowledgement
   uint64_t peers = 0;              // now
   uint64_t round_trip_ns = 0;      // smoothed, of the peer that was heard last; 0: not measured
   uint64_t round_trip_ns_min = 0;  // the shortest of the last 10 to 20 s, of the same

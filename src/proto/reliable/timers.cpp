@@ -153,20 +153,27 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   }
   c.one_more = true;
   flush(c, now, true);
-  // A peer that we have met, whose machine does not say that it is gone, and that is silent to all of it so many times: it does not call its
-  // library, and its socket keeps what came, as far as there is room. An answer may never come, if its last one was lost and it has nothing to
-  // wait for.
-  if (c.backoff >= presume_after && c.peer_id != 0 && !unvalidated(c) && c.refused_from == 0) {
-    const size_t kept = c.out.count_kept(c.lossy ? 2 : 1);
-    // The program then has its memory back, and what is sent again must be what was sent before.
-    const bool borrows = c.out.has_borrowed();
-    if (c.out.all_repeated(presume_after, kept) && (!borrows || c.out.copy_out(pool_))) {
-      if (borrows) output_.settle();
-      WEFT_ASSERT(!c.out.has_borrowed() && c.out.end_of(kept) <= c.out.next());
-      c.presumed_delivered = std::max(c.presumed_delivered, c.out.end_of(kept));
-    }
-  }
+  if (config_.completion.assumes(c.backoff)) assume_delivered(c);
   return true;
+}
+
+// A peer that we have met, whose machine does not say that it is gone, and that was silent in so many timeouts: it does not call its library, and its
+// socket keeps what came, as far as there is room. An answer may never come, if its last one was lost and it has nothing to wait for.
+void Core::assume_delivered(Connection& c) noexcept {
+  if (c.peer_id == 0 || unvalidated(c) || c.refused_from != 0) return;
+  const size_t kept = c.out.count_kept(c.lossy ? 2 : 1);
+  if (!c.out.all_repeated(config_.completion.repetitions(), kept)) return;
+  // The program then has its memory back, and what is sent again must be what was sent before.
+  if (c.out.has_borrowed()) {
+    if (!c.out.copy_out(pool_)) return;
+    output_.settle();
+  }
+  const uint64_t end = c.out.end_of(kept);
+  const uint64_t before = settled(c);
+  WEFT_ASSERT(!c.out.has_borrowed() && end <= c.out.next());
+  if (end <= before) return;
+  counters_.assumed += end - before;
+  c.assumed_delivered = end;
 }
 
 // --- the end ---
