@@ -2,6 +2,11 @@
 // Fabrics at the C ABI (fi_fabric(3)) and the entries that objects without an operation share. Must not
 // know which links exist.
 #include "faces/libfabric/objects/open_fabric.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
 #include "faces/libfabric/discovery/opened.hpp"
 #include "faces/libfabric/objects/objects.hpp"
 
@@ -89,8 +94,14 @@ std::unique_ptr<ConnectionRequest> Fabric::take(const ::fid* handle) noexcept {
 }
 
 void Fabric::refuse_requests_of(const void* queue) noexcept {
-  std::scoped_lock guard(requests_mutex);
-  std::erase_if(requests, [&](const auto& request) { return request->queue == queue; });
+  for (;;) {
+    std::unique_ptr<ConnectionRequest> one;  // refused by its destructor, without the lock
+    const std::scoped_lock guard(requests_mutex);
+    const auto found = std::ranges::find_if(requests, [&](const auto& r) { return r->queue == queue; });
+    if (found == requests.end()) return;
+    one = std::move(*found);
+    requests.erase(found);
+  }
 }
 
 int no_bind(::fid*, ::fid*, uint64_t) { return -FI_ENOSYS; }
