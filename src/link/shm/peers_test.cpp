@@ -287,7 +287,7 @@ TEST(ShmLink, StrayDatagramsAreIgnored) {
       Note note = good;
       switch (random() % 8) {
         case 0:
-          note.kind = static_cast<NoteKind>(random() % 6);
+          note.kind = static_cast<NoteKind>(random() % 8);
           break;
         case 1:
           note.version = layout_version - 1;
@@ -323,7 +323,11 @@ TEST(ShmLink, StrayDatagramsAreIgnored) {
   // Honest peers are still heard.
   Peer* to_a = b.connect(a);
   ASSERT_TRUE(b.send(*to_a, 5, pattern(5, 100)));
-  ASSERT_TRUE(a.poll_for_frames(1));
+  // On a busy machine a's socket may still be full of the others: then b repeats its greeting.
+  ASSERT_TRUE(a.poll_until([&] {
+    (void)b.link.poll(b);
+    return !a.frames.empty();
+  }));
   expect_frame(a.frames[0], 5, 100, false);
 }
 
