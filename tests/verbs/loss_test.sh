@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Verbs programs over a bad network (WEFT_PACKET_FAULTS): lost packets are repeated alone between processes of Weft, and all that follows where one
-# side does not want that; marked packets (ECN) are answered by notices. What happened is in the counters (WEFT_STATS), and tshark takes the capture.
+# side does not want that; a lost last packet is found by a probe; marked packets (ECN) are answered by notices. What happened is in the counters (WEFT_STATS), and tshark takes the capture.
 # As root between two network namespaces, else over the loopback interface.
 set -euo pipefail
 [[ -z "${WEFT_SANITIZE:-}" ]] || { echo "runs the system's programs: not under a sanitizer"; exit 77; }
@@ -80,9 +80,32 @@ for sides in "0 1" "1 0"; do
   is "$(counter client retransmissions)" gt "$alone" "going back repeats more"
 done
 
+# Tail loss: exchanges of one packet. A probe finds what is lost, and the timeout (67 ms) is for peers that have gone; without probes each loss that
+# holds the exchange up is one. On a busy machine some of the first ones come by the timeout all the same.
+tail() {
+  local program="$1"
+  shift
+  here=("${client[@]}" WEFT_VERBS_NEAR=0 WEFT_PACKET_FAULTS=loss=5,seed=5 "WEFT_STATS=$pair_folder/client.json")
+  there=("${server[@]}" WEFT_VERBS_NEAR=0 WEFT_PACKET_FAULTS=loss=5,seed=5 "WEFT_STATS=$pair_folder/server.json")
+  rm -f "$pair_folder"/*.json
+  passes "$address" "$program" -F -n 400 "$@"
+  [[ $failed -eq 0 ]] || exit 1
+  local again timeouts
+  again=$(($(counter client retransmissions) + $(counter server retransmissions)))
+  timeouts=$(($(counter client timeouts) + $(counter server timeouts)))
+  echo "$program, 400 exchanges with loss=5: $again packets sent again, $timeouts timeouts"
+  is "$again" gt 15 "$program: nothing was lost"
+  is $((timeouts * 3)) lt "$again" "$program: losses wait for the timeout"
+}
+tail ib_send_lat -s 64
+tail ib_write_lat -s 64
+tail ib_read_lat -s 64
+tail ib_atomic_lat
+
 run 1 1 mark=20,seed=5
 is "$(counter server congestion_marks)" gt 0 "no mark arrived"
 is "$(counter server congestion_notices_sent)" gt 0 "no notice was sent"
 is "$(counter client congestion_notices_received)" gt 0 "no notice arrived"
-is "$(counter client retransmissions)" eq 0 "a mark is no loss"
+is "$(counter client timeouts)" eq 0 "a mark is no loss"
+is "$(counter client retransmissions)" lt 10 "a mark is no loss, but for a probe now and then on a busy machine"
 echo "$passed passed"

@@ -520,7 +520,7 @@ int Device::poll() noexcept {
     answer(now, packets);
   }
   counters_.packets_by_program += static_cast<uint64_t>(packets);
-  if (adapter_.next_due() < wakes_at_) wake_thread();  // it sleeps until an older timer
+  if (adapter_.next_due() < wakes_at_) wake_for_timer(now);  // it sleeps until an older timer
   return packets;
 }
 
@@ -530,6 +530,17 @@ void Device::wake_thread() noexcept {
   wakes_at_ = 0;
   is_armed_ = false;
   if (wake_ && origin_.is_here()) wake_->notify();
+}
+
+// A program that polls runs the timers itself. For the probe of each request that it posts (proto/roce/tail.cpp) the thread
+// is not woken: it looks soon, or is asleep because the program makes few calls.
+[[gnu::noinline]] void Device::wake_for_timer(uint64_t now) noexcept {
+  uint64_t otherwise = 0;
+  if (adapter_.is_probe_next(otherwise) && otherwise >= wakes_at_) {
+    if (wakes_at_ <= now + scaled(look_ns_max) || now < probe_wake_after_) return;
+    probe_wake_after_ = now + probe_wake_ns;
+  }
+  wake_thread();
 }
 
 void Device::step_aside() noexcept {
@@ -721,9 +732,17 @@ Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of
     Descriptors on;
     on.add(fd);
     const bool may_sleep = arm(on);
-    if (std::min(adapter_.next_due(), near_ ? near_->next_due() : UINT64_MAX) < wakes_at_) wake_thread();
+    uint64_t due = adapter_.next_due();
+    uint64_t probe_in_ns = UINT64_MAX;
+    if (uint64_t otherwise = 0; adapter_.is_probe_next(otherwise)) {
+      const uint64_t now = clock_.now();
+      probe_in_ns = due > now ? due - now : 0;
+      due = otherwise;
+    }
+    if (std::min(due, near_ ? near_->next_due() : UINT64_MAX) < wakes_at_) wake_thread();
     const bool has_packets = !may_sleep && near_ && near_->has_packets();
-    const uint64_t limit_ns = has_packets ? 0 : may_sleep && !has_unsent() ? UINT64_MAX : no_room_ns;
+    const uint64_t room_in_ns = has_packets ? 0 : may_sleep && !has_unsent() ? UINT64_MAX : no_room_ns;
+    const uint64_t limit_ns = std::min(room_in_ns, probe_in_ns);
     lock_.unlock();
     const int ready = wait_for(on.fds.data(), on.count, limit_ns, mask);
     int code = ready < 0 ? errno : 0;

@@ -182,8 +182,12 @@ class Device final : proto::roce::PacketOutput {
     } else {
       flush_ports();
     }
-    if (adapter_.next_due() < wakes_at_ || (is_armed_ && (adapter_.has_ready() || is_blocked_))) [[unlikely]]
+    if (is_armed_ && (adapter_.has_ready() || is_blocked_)) [[unlikely]] {
       wake_thread();
+    } else if (adapter_.next_due() < wakes_at_) [[unlikely]] {
+      if (now == 0) wake_thread();
+      else wake_for_timer(now);
+    }
   }
   // A thread of the program arms a queue, and is about to sleep until its event. The progress thread takes the packets then, unless
   // that thread sleeps in sleep_instead(), as it did last time. If it does not, the progress thread notices within look_ns_max. `thread`: any address that no other thread has.
@@ -248,6 +252,8 @@ class Device final : proto::roce::PacketOutput {
   static constexpr unsigned vain_max = 3;
   static constexpr uint64_t overdue_ns = 20'000'000;  // a timer, while packets come
   static constexpr uint64_t no_room_ns = 200'000;     // until a full socket is tried again
+  static constexpr uint64_t probe_wake_ns =
+      10'000'000;  // between two wake-ups of the thread for a probe alone
   // While packets come by shared memory and the sockets have been quiet, a poll that asks them is a system call in
   // vain.
   static constexpr uint64_t quiet_ns = 200'000;
@@ -350,6 +356,7 @@ class Device final : proto::roce::PacketOutput {
   bool spin(int (*has_event)(void* of), void* of) noexcept;
   bool sleep() noexcept;  // gives the lock back meanwhile; true: a socket has something
   void wake_thread() noexcept;
+  void wake_for_timer(uint64_t now) noexcept;
 
   os::Lock lock_;
   os::TickClock clock_;
@@ -396,6 +403,7 @@ class Device final : proto::roce::PacketOutput {
   uint64_t scale_ = 1;                     // of the thread's times: how slow system calls are
   Glimpsed<uint64_t> look_ns_ = look_ns_min;
   uint64_t due_at_ = 0;  // the thread's last timeout
+  uint64_t probe_wake_after_ = 0;
   uint64_t patience_ns_ = patience_ns_max;
   uint64_t in_vain_at_ = 0;
   AfterUnlock* after_unlock_ = nullptr;

@@ -141,12 +141,14 @@ void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept
       }
       if (qp.attributes.rnr_retry != 7) --r.rnr_retries;
       r.wait_until = now + rnr_timer_ns(value);
-      r.deadline = UINT64_MAX;
+      await_nothing(r);
+      r.probes = 0;
       go_back(qp);
       break;
     default:
       switch (static_cast<NakCode>(value)) {
         case NakCode::Sequence:
+          heard_of_loss(qp);
           if (has_map_told(qp)) break;
           // The first NAK after progress is no failed attempt: the peer is there, and a forged packet may have caused it.
           if (r.has_gone_back) {
@@ -236,6 +238,7 @@ void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
   r.rnr_retries = qp.attributes.rnr_retry;
   r.has_recovered = r.has_gone_back = false;
   r.wait_until = UINT64_MAX;
+  heard(r, now);
   complete_sends(qp, now);
   // After going back the cursor may stand before what was acknowledged meanwhile.
   if (static_cast<int32_t>(r.cursor - qp.sends.head) < 0) {
@@ -250,11 +253,8 @@ void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
       WEFT_ASSERT(r.packet < e.packets);
     }
   }
-  r.deadline = UINT64_MAX;
-  if (r.oldest != r.next) {
-    const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
-    if (timeout != UINT64_MAX) r.deadline = now + timeout;
-  }
+  await_nothing(r);
+  if (r.oldest != r.next) await_answer(qp, now);
   set_timer(qp);
   if (r.cursor != qp.sends.tail) make_ready(qp);
 }
@@ -300,6 +300,7 @@ void Adapter::go_back(QueuePair& qp) noexcept {
   end_repeats(qp);
   r.cursor = qp.sends.head;
   r.packet = r.open_reads = r.responses = r.unasked = 0;
+  r.timed_at = 0;
   if (!qp.sends.empty()) {
     const SendEntry& e = qp.sends.at(r.cursor);
     if (e.started && !e.is_answered())
@@ -310,12 +311,8 @@ void Adapter::go_back(QueuePair& qp) noexcept {
 
 void Adapter::retry(QueuePair& qp, uint64_t now, bool counts) noexcept {
   Requester& r = qp.requester;
-  if (r.oldest == r.next) {
-    r.deadline = UINT64_MAX;
-    return;
-  }
-  if (r.wait_until != UINT64_MAX) {  // it goes back anyway then
-    r.deadline = UINT64_MAX;
+  if (r.oldest == r.next || r.wait_until != UINT64_MAX) {  // it goes back anyway then
+    await_nothing(r);
     return;
   }
   // What went back and could not send anything since has not failed again.
@@ -329,8 +326,9 @@ void Adapter::retry(QueuePair& qp, uint64_t now, bool counts) noexcept {
   WEFT_ASSERT(qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained);
   WEFT_ASSERT(!qp.sends.empty());
   go_back(qp);
-  const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
-  r.deadline = timeout == UINT64_MAX ? UINT64_MAX : now + timeout;
+  await_nothing(r);
+  await_answer(qp, now);
+  if (r.probes != 0) put_off_probe(r, now);
 }
 
 // Several answers that are under way say the same: one of them counts.
@@ -338,6 +336,7 @@ void Adapter::on_implied_nak(QueuePair& qp, uint64_t now) noexcept {
   Requester& r = qp.requester;
   if (r.has_recovered || r.wait_until != UINT64_MAX) return;
   r.has_recovered = true;
+  heard_of_loss(qp);
   retry(qp, now);
   if (qp.state != QpState::Error) set_timer(qp);
 }

@@ -507,6 +507,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
     WEFT_ASSERT(qp.is_reliable());
     probe(qp, now);
   }
+  if (r.probe_at <= now) probe_tail(qp, now);
   if (qp.state != QpState::Error) set_timer(qp);
   // Otherwise flush() would come here again without end.
   WEFT_ASSERT(qp.due > now || ((qp.attention & attention_repeat) != 0 && r.deadline == UINT64_MAX));

@@ -86,6 +86,7 @@ struct AdapterCounters {
   uint64_t congestion_notices_sent = 0;
   uint64_t repeated = 0;  // of sent_again: by selective repeat
   uint64_t kept = 0;      // requests that came before one that was missing, and waited
+  uint64_t probes = 0;    // of sent_again: for an answer that did not come
   uint64_t too_long = 0;  // messages of UD and UC that are longer than the posted receive
 };
 
@@ -179,6 +180,8 @@ class Adapter {
 
   // --- output ---
   uint64_t next_due() const noexcept { return timers_.next_due(); }  // UINT64_MAX: no timer
+  // next_due() is that of a probe, which may be late. Otherwise the queue pair would be due at `otherwise`.
+  bool is_probe_next(uint64_t& otherwise) const noexcept;
   // All that flush() would send is one acknowledgement of an RC queue pair.
   bool owes_acknowledgement_alone() const noexcept;
   // Then: the same queue pair has requests of its own that are not acknowledged.
@@ -220,6 +223,7 @@ class Adapter {
   void set_timer(QueuePair& qp) noexcept {
     const Requester& r = qp.requester;
     uint64_t due = r.deadline < r.wait_until ? r.deadline : r.wait_until;
+    due = due < r.probe_at ? due : r.probe_at;
     if (qp.attention != 0) [[unlikely]]
       due = due < attended_due(qp) ? due : attended_due(qp);
     timers_.set(qp, due);
@@ -368,6 +372,42 @@ class Adapter {
   bool send_response(QueuePair& qp, Resource& resource, uint64_t now) noexcept;
   bool send_acknowledgement(QueuePair& qp) noexcept;
   bool send_before_nak(QueuePair& qp, bool& is_all) noexcept;
+
+  // tail.cpp
+  void probe_tail(QueuePair& qp, uint64_t now) noexcept;
+  static void put_off_probe(Requester& requester, uint64_t now) noexcept;
+  static void end_probes(Requester& requester, uint64_t now) noexcept;
+  // An answer is awaited from now on.
+  static void await_answer(QueuePair& qp, uint64_t now) noexcept {
+    Requester& r = qp.requester;
+    const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
+    if (timeout == UINT64_MAX) return;
+    r.deadline = now + timeout;
+    r.probe_at = now + r.round_trip.wait();
+    r.was_put_off = false;
+  }
+  static void await_nothing(Requester& r) noexcept { r.deadline = r.probe_at = UINT64_MAX; }
+  // A packet that was never sent before, and asks for an acknowledgement or a response, has left.
+  static void time(Requester& r, uint32_t psn, uint64_t now) noexcept {
+    if (r.timed_at != 0) return;
+    r.timed = psn;
+    r.timed_at = now;
+  }
+  // All before `oldest` is acknowledged.
+  static void heard(Requester& r, uint64_t now) noexcept {
+    if (r.timed_at != 0 && psn_diff(r.oldest, r.timed) > 0) {
+      r.round_trip.sample(now - r.timed_at);
+      r.timed_at = 0;
+    }
+    if (r.probes != 0) [[unlikely]]
+      end_probes(r, now);
+  }
+  // The peer says that packets are missing.
+  static void heard_of_loss(QueuePair& qp) noexcept {
+    if (qp.requester.has_probed) [[unlikely]]
+      find_tail_loss(qp);
+  }
+  static void find_tail_loss(QueuePair& qp) noexcept;
 
   // unreliable.cpp
   static void begin_window(QueuePair& qp) noexcept;

@@ -116,11 +116,12 @@ bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t no
   r.next = psn_add(r.next, 1);
   r.unasked = 0;
   ++r.cursor;
+  r.sent_at = now;
+  time(r, bth.psn, now);
   WEFT_ASSERT(r.cursor == qp.sends.tail);
   qp.assert_invariants();
   if (r.deadline == UINT64_MAX) {
-    const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
-    if (timeout != UINT64_MAX) r.deadline = now + timeout;
+    await_answer(qp, now);
     set_timer(qp);
   } else if (owes) {
     set_timer(qp);  // whoever made it ready left that to its turn
@@ -227,17 +228,15 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
   r.retries = qp.attributes.retry_count;
   r.rnr_retries = qp.attributes.rnr_retry;
   r.has_recovered = r.has_gone_back = false;
+  heard(r, now);
   complete_sends(qp, now);
   if (static_cast<int32_t>(r.cursor - qp.sends.head) <
       0) {  // after going back it may stand at a local request
     r.cursor = qp.sends.head;
     r.packet = 0;
   }
-  r.deadline = UINT64_MAX;
-  if (r.oldest != r.next) {
-    const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
-    if (timeout != UINT64_MAX) r.deadline = now + timeout;
-  }
+  await_nothing(r);
+  if (r.oldest != r.next) await_answer(qp, now);
   set_timer(qp);
   if (r.cursor != qp.sends.tail) make_ready(qp);
   return true;

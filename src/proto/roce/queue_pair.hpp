@@ -13,6 +13,7 @@
 #include "proto/roce/attributes.hpp"
 #include "proto/roce/pace.hpp"
 #include "proto/roce/queues.hpp"
+#include "proto/roce/round_trip.hpp"
 #include "proto/roce/selective.hpp"
 #include "proto/roce/work.hpp"
 
@@ -95,6 +96,18 @@ struct Requester {
   uint64_t wait_until = UINT64_MAX;  // RNR
   uint64_t deadline = UINT64_MAX;    // of an answer; UC: of a window update
   uint64_t tag_key = 0;              // of the requests that are sent; 0: the peer is not of Weft (tag.hpp)
+  // Tail loss (tail.cpp).
+  uint64_t probe_at = UINT64_MAX;  // a packet is repeated if nothing is acknowledged until then
+  uint64_t sent_at = 0;            // the last packet, but for probes
+  uint64_t timed_at = 0;           // when the packet `timed` left, whose round trip is measured; 0: none is
+  uint32_t timed = 0;              // PSN
+  uint8_t probes = 0;              // since the last progress
+  bool was_put_off = false;        // the first of them
+  bool has_probed = false;   // and it is not known yet what the responder has of what is before `probed`
+  uint32_t probed = 0;       // PSN
+  uint64_t probed_at = 0;    // the last of them, or of what a timeout sent again
+  uint64_t silent_from = 0;  // the last progress or packet before them
+  RoundTrip round_trip;
 };
 
 struct Responder {
@@ -160,7 +173,7 @@ struct QueuePair : NamedHook<ReadyName> {
   ReceiveQueue receives;
   Requester requester;
   Responder responder;
-  // Congestion. The timers have the three deadlines of a queue pair as one.
+  // Congestion. The timers have the four deadlines of a queue pair as one.
   uint64_t pace_until = UINT64_MAX;
   uint64_t notice_after = 0;  // no CNP before
   Pace pace;
@@ -206,6 +219,8 @@ struct QueuePair : NamedHook<ReadyName> {
     WEFT_ASSERT(is_reliable() || requester.wait_until == UINT64_MAX);
     WEFT_ASSERT(!is_reliable() || requester.oldest != requester.next || requester.deadline == UINT64_MAX);
     WEFT_ASSERT(requester.wait_until == UINT64_MAX || requester.deadline == UINT64_MAX);
+    WEFT_ASSERT(requester.deadline != UINT64_MAX || requester.probe_at == UINT64_MAX);
+    WEFT_ASSERT(is_reliable() || requester.probe_at == UINT64_MAX);
     WEFT_ASSERT(state != QpState::Reset || posted == 0);
     WEFT_ASSERT((state != QpState::Error && state != QpState::SendError) || posted == 0);
     WEFT_ASSERT(state != QpState::SendError || !is_reliable());

@@ -282,7 +282,7 @@ TEST(RoceRc, ResponsesAreLate) {
   while (p.b.adapter.has_ready()) p.b.adapter.flush(p.now);
   ASSERT_EQ(p.b.out.size(), 20u);
   p.a.refuses = true;
-  p.now = p.a.adapter.next_due();
+  p.now = p.a.qp->requester.deadline;
   p.a.adapter.flush(p.now);
   EXPECT_EQ(p.a.qp->requester.responses, 0u);
   for (int i = 0; i < 7; ++i) {

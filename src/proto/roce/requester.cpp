@@ -248,17 +248,14 @@ Adapter::Sent Adapter::transmit(QueuePair& qp, uint64_t now, int budget) noexcep
     const Sent sent = e.is_answered() ? transmit_answered(qp, e, now) : transmit_packet(qp, e, now);
     if (sent != Sent::More) return sent;
     --budget;
-    if (r.deadline == UINT64_MAX && qp.is_reliable() && r.next != r.oldest) {
-      const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
-      if (timeout != UINT64_MAX) r.deadline = now + timeout;
-    }
+    r.sent_at = now;
+    if (r.deadline == UINT64_MAX && qp.is_reliable() && r.next != r.oldest) await_answer(qp, now);
   }
   return Sent::Idle;
 }
 
 // A READ or an atomic: one packet; a READ that was answered in part asks for the rest.
 Adapter::Sent Adapter::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
-  (void)now;
   Requester& r = qp.requester;
   const uint32_t done = static_cast<uint32_t>(std::max(0, psn_diff(r.oldest, e.first_psn)));
   WEFT_ASSERT(e.started && r.packet == 0 && done < e.packets);
@@ -273,6 +270,7 @@ Adapter::Sent Adapter::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t n
     ++qp.sent_again;
   } else {
     r.next = psn_add(e.first_psn, e.packets);
+    time(r, e.first_psn, now);
     if (e.opcode == SendOpcode::Read) r.apart += e.packets;
   }
   if (e.opcode == SendOpcode::Read) r.responses += e.packets - done;
@@ -316,6 +314,7 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
     ++qp.sent_again;
   } else {
     r.next = psn_add(psn, 1);
+    if (p.bth.ack_request) time(r, psn, now);
   }
   r.unasked = p.bth.ack_request ? 0 : r.unasked + 1;
   ++r.packet;
@@ -329,7 +328,8 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
   return Sent::More;
 }
 
-// A packet once more, away from the cursor: `number` of a SEND or WRITE, or the request of a READ or atomic. More: it
+// A packet once more, away from the cursor: `number` of a SEND or WRITE, or the request of a READ from there on, or of an
+// atomic. More: it
 // was sent, or the queue pair goes back.
 Adapter::Sent Adapter::repeat_packet(QueuePair& qp, uint32_t index, uint32_t number, uint64_t now) noexcept {
   const SendEntry& e = qp.sends.at(index);
@@ -340,7 +340,7 @@ Adapter::Sent Adapter::repeat_packet(QueuePair& qp, uint32_t index, uint32_t num
   size_t count = 1;
   size_t length = 0;
   if (e.is_answered()) {
-    describe_answered(qp, e, 0, p);
+    describe_answered(qp, e, number, p);
   } else {
     const size_t mtu = qp.attributes.mtu_bytes();
     const uint64_t offset = uint64_t{number} * mtu;
@@ -421,7 +421,7 @@ void Adapter::flush_sends(QueuePair& qp, uint64_t now) noexcept {
   r.cursor = qp.sends.head;
   r.packet = r.open_reads = r.responses = r.apart = r.unasked = 0;
   r.oldest = r.next;
-  r.deadline = r.wait_until = UINT64_MAX;
+  r.deadline = r.wait_until = r.probe_at = UINT64_MAX;
 }
 
 }  // namespace weft::proto::roce

@@ -246,6 +246,7 @@ void Adapter::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint
   a.knows = true;
   if (!reach(qp, index, packet.bth.psn, now)) return;
   Requester& r = qp.requester;
+  heard_of_loss(qp);
   if (r.wait_until != UINT64_MAX || is_going_back(qp)) return;
   a.open(r.oldest);
   a.pass(r.oldest, now);
@@ -268,10 +269,9 @@ void Adapter::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint
   find_lost(qp, limit, [&](uint32_t psn) { return !a.kept.has(psn) && a.is_lost(psn); });
   if (is_news) {
     if (r.allowed != UINT32_MAX) narrow(qp, window_of(qp) / 2);
-    const uint64_t timeout = ack_timeout_ns(qp.attributes.timeout);
-    if (timeout != UINT64_MAX) r.deadline = now + timeout;
+    await_answer(qp, now);
     a.probes = 0;
-    if (a.probe_at != UINT64_MAX) a.set_probe(now, timeout);
+    if (a.probe_at != UINT64_MAX) a.set_probe(now, ack_timeout_ns(qp.attributes.timeout));
   }
   qp.attention |= attention_repeat;
   make_ready(qp);
@@ -379,6 +379,7 @@ Adapter::Sent Adapter::repeat(QueuePair& qp, uint64_t now, int& budget) noexcept
       --budget;
       a.lost.remove(psn);
       Repeater::Sent& one = a.sent[kept_place(psn)];
+      r.timed_at = 0;
       one.serial = ++a.serials;
       one.next = r.next;
       one.at = now;
