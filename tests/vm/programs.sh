@@ -29,9 +29,9 @@ peers() {
   [[ $where != in_kernel ]] || return
   # What Weft says when the device closes, and what the kernel counts.
   line="$(grep -o 'sent again: .*' "/logs/$name.$other_name")"
-  local again twice gaps wrong solved counts=()
-  IFS=';' read -r -a counts <<<"${line//[^0-9;]/}"
-  again="${counts[0]:-0}" twice="${counts[1]:-0}" gaps="${counts[2]:-0}" wrong="${counts[3]:-1}" solved="${counts[4]:-1}"
+  local again twice gaps wrong solved
+  again="$(said "$line" 'sent again' 0)" twice="$(said "$line" 'received twice' 0)" gaps="$(said "$line" gaps 0)"
+  wrong="$(said "$line" 'wrong ICRC' 1)" solved="$(said "$line" 'by a solved IP identification' 1)"
   duplicates=$(($(rxe_counter duplicate_request) - duplicates)) retries=$(($(rxe_counter completer_retry_err) - retries))
   expect "$name: every ICRC is right" "$wrong" -eq 0
   case "$name" in
@@ -43,6 +43,12 @@ peers() {
       expect "$name: the kernel repeats (Weft had $twice packets twice, saw $gaps gaps, the kernel counts $retries retries)" "$((twice * retries))" -gt 0
       ;;
   esac
+}
+
+# said LINE WORDS ELSE: the number behind "WORDS: " in a line of counters; ELSE where there is none.
+said() {
+  local rest="${1#*"$2: "}"
+  [[ $rest != "$1" ]] && echo "${rest%%[!0-9]*}" || echo "$3"
 }
 
 # expect WHAT TEST...: a line of the results.
