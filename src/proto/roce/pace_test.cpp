@@ -10,6 +10,8 @@ namespace weft::proto::roce {
 namespace {
 
 constexpr uint64_t tick = Pace::tick_ns;
+constexpr uint64_t most_in_a_tick =
+    Pace::rate_max / Pace::unit;  // packets; a queue pair that uses all that it may
 
 // Limited at a rate of `packets` in each tick, before the cut.
 Pace limited(uint64_t packets, uint64_t at) {
@@ -45,8 +47,9 @@ TEST(RocePace, NoticesOfOneTickCountOnce) {
 
 TEST(RocePace, NoticesWithoutEndLeaveTheLeastRate) {
   Pace pace = limited(100, 0);
+  uint64_t sent = 100;
   for (uint64_t n = 2; n < 1000; ++n) {
-    pace.on_notice(n * tick, 0);
+    pace.on_notice(n * tick, sent += most_in_a_tick);
     ASSERT_TRUE(pace.is_limited());
   }
   EXPECT_EQ(pace.rate(), Pace::rate_min);
@@ -69,10 +72,11 @@ TEST(RocePace, QuietTicksBringTheRateBackAndEndTheLimit) {
 TEST(RocePace, RareNoticesCutLittle) {
   Pace pace = limited(200, 0);
   uint64_t at = tick;
+  uint64_t sent = 200;
   for (int n = 0; n < 40; ++n) {
     at += 20 * tick;
     const uint32_t before = pace.rate();
-    pace.on_notice(at, 0);
+    pace.on_notice(at, sent += 20 * most_in_a_tick);
     if (n > 10 && pace.is_limited()) {
       EXPECT_GT(pace.rate(), before * 8 / 10);
     }
@@ -84,8 +88,8 @@ TEST(RocePace, WhatIsNotUsedEnds) {
   pace.advance(tick + Pace::ticks_kept * tick + 2 * tick);
   EXPECT_FALSE(pace.is_limited());
   // A notice that nothing follows is forgotten, and a late second one measures anew.
-  pace.on_notice(1'000'000'000, 0);
-  pace.on_notice(9'000'000'000, 100);
+  pace.on_notice(1'000'000'000, 10);
+  pace.on_notice(9'000'000'000, 110);
   EXPECT_FALSE(pace.is_limited());
 }
 
