@@ -82,7 +82,7 @@ done
 
 # Tail loss: exchanges of one packet. A probe finds what is lost, and the timeout (67 ms) is for peers that have gone; without probes each loss that
 # holds the exchange up is one. On a busy machine some of the first ones come by the timeout all the same.
-tail() {
+tail_loss() {
   local program="$1"
   shift
   here=("${client[@]}" WEFT_VERBS_NEAR=0 WEFT_PACKET_FAULTS=loss=5,seed=5 "WEFT_STATS=$pair_folder/client.json")
@@ -97,10 +97,10 @@ tail() {
   is "$again" gt 15 "$program: nothing was lost"
   is $((timeouts * 3)) lt "$again" "$program: losses wait for the timeout"
 }
-tail ib_send_lat -s 64
-tail ib_write_lat -s 64
-tail ib_read_lat -s 64
-tail ib_atomic_lat
+tail_loss ib_send_lat -s 64
+tail_loss ib_write_lat -s 64
+tail_loss ib_read_lat -s 64
+tail_loss ib_atomic_lat
 
 run 1 1 mark=20,seed=5
 is "$(counter server congestion_marks)" gt 0 "no mark arrived"
