@@ -53,8 +53,8 @@ def main():
     ways = {"weft": (cold.ours(), lambda p: p), "stock": ("", lambda p: "net" if p == "tcp" else p)}
     if args.no_stock:
         del ways["stock"]
-    if args.other:  # libfabric's tcp has reliable datagrams by ofi_rxm
-        ways["other"] = (args.other, lambda p: "tcp;ofi_rxm" if p == "tcp" else p)
+    if args.other:  # libfabric's tcp has reliable datagrams by ofi_rxm; between processes of one host `weft` stands beside its shm
+        ways["other"] = (args.other, lambda p: {"tcp": "tcp;ofi_rxm", "weft": "shm"}.get(p, p))
     if args.base:
         ways["base"] = (args.base, lambda p: p)
     others = [way for way in ways if way != "weft"]

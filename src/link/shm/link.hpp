@@ -61,7 +61,7 @@ struct Peer {
   // The last time that the ring began again because it was empty: the position until which all was consumed, and that of its new start.
   uint64_t bulk_empty_at = 0;
   uint64_t bulk_restart = 0;
-  // After a look in vain: rx_next at that time, and the position until which the next look waits for an arrival; 0: it does not wait.
+  // After a look that found the ring not empty: rx_next at that time. Up to position `bulk_look_waits` there is no other look while rx_next is the same; 0: no limit.
   uint64_t bulk_look_rx = 0;
   uint64_t bulk_look_waits = 0;
   size_t bulk_ready = 0;   // bytes from the start of the ring that have pages

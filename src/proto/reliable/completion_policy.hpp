@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // When bytes that a silent peer was sent count as delivered (docs/reliable.md, "When a send is complete"). Must not know connections.
 //
-// A peer that computes acknowledges nothing, and the last acknowledgement of one that has gone on may be lost for good. Waiting for it is right where
-// a completion has to mean that the peer has the bytes; a program that waits for nothing else would wait for ever.
+// A peer whose program computes sends no acknowledgements, and when its last acknowledgement is lost it may never send another one. A program that has
+// to know that the peer has the bytes must wait for the acknowledgement all the same; any other program would wait without an end.
 #pragma once
 
 #include "base/assert.hpp"
@@ -13,7 +13,7 @@ class CompletionPolicy {
  public:
   // What the peer has acknowledged is delivered, and nothing else.
   static constexpr CompletionPolicy acknowledged() noexcept { return CompletionPolicy(0); }
-  // So is what was sent in that many timeouts in a row (1 or more), while no answer came.
+  // Bytes also count as delivered after that many timeouts in a row (1 or more), when each was sent in all of them and no answer came.
   static constexpr CompletionPolicy assumed_after(unsigned timeouts) noexcept {
     WEFT_ASSERT(timeouts != 0);
     return CompletionPolicy(timeouts);

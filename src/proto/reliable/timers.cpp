@@ -163,7 +163,7 @@ void Core::assume_delivered(Connection& c) noexcept {
   if (c.peer_id == 0 || unvalidated(c) || c.refused_from != 0) return;
   const size_t kept = c.out.count_kept(c.lossy ? 2 : 1);
   if (!c.out.all_repeated(config_.completion.repetitions(), kept)) return;
-  // The program then has its memory back, and what is sent again must be what was sent before.
+  // After the completion the program may change its memory, so retransmissions need a copy.
   if (c.out.has_borrowed()) {
     if (!c.out.copy_out(pool_)) return;
     output_.settle();

@@ -328,9 +328,8 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
   return Sent::More;
 }
 
-// A packet once more, away from the cursor: `number` of a SEND or WRITE, or the request of a READ from there on, or of an
-// atomic. More: it
-// was sent, or the queue pair goes back.
+// Sends a packet again, away from the cursor: packet `number` of a SEND or WRITE, the request of an atomic, or that of a READ for
+// the responses from `number` on. More: it was sent, or the queue pair goes back.
 Adapter::Sent Adapter::repeat_packet(QueuePair& qp, uint32_t index, uint32_t number, uint64_t now) noexcept {
   const SendEntry& e = qp.sends.at(index);
   WEFT_ASSERT(e.started && number < e.packets);
