@@ -143,12 +143,13 @@ void packet(FuzzedDataProvider& in, Ground& ground, uint64_t now) {
   p.aeth.msn = in.ConsumeIntegral<uint8_t>();
   p.aeth.syndrome = in.ConsumeBool() ? uint8_t{0x1f} : in.ConsumeIntegral<uint8_t>();
   std::vector<std::byte> bytes(weft::wire::roce::headers_bytes_max);
-  std::vector<std::byte> payload(300, std::byte{'p'});
+  std::vector<std::byte> payload(1'100, std::byte{'p'});
   if (p.bth.opcode == weft::wire::roce::opcode_gap_map) {
     const auto bits = in.ConsumeBytes<uint8_t>(36);
     std::ranges::copy(std::as_bytes(std::span(bits)), payload.begin());
   }
-  size_t length = in.ConsumeBool() ? 256 : in.ConsumeIntegralInRange<size_t>(0, 300);
+  size_t length = in.ConsumeBool() ? 256 * in.ConsumeIntegralInRange<size_t>(1, 4)
+                                   : in.ConsumeIntegralInRange<size_t>(0, 1'100);
   if (!p.traits().has_payload) length = 0;
   if (p.bth.opcode == weft::wire::roce::opcode_gap_map) length = in.ConsumeIntegralInRange<size_t>(0, 10) * 4;
   p.bth.pad = weft::wire::roce::pad_of(length);
@@ -158,6 +159,7 @@ void packet(FuzzedDataProvider& in, Ground& ground, uint64_t now) {
   bytes.shrink_to_fit();
   Arrival arrival;
   arrival.bytes = bytes;
+  arrival.may_be_aggregate = length > 256 || in.ConsumeBool();
   ground.adapter.on_packet(arrival, now);
 }
 
@@ -211,6 +213,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         const auto raw = in.ConsumeBytes<uint8_t>(in.ConsumeIntegralInRange<size_t>(0, 100));
         Arrival arrival;
         arrival.bytes = std::as_bytes(std::span(raw));
+        arrival.may_be_aggregate = raw.size() % 2 == 0;
         ground.adapter.on_packet(arrival, now);
         break;
       }

@@ -284,6 +284,9 @@ class Device final : proto::roce::PacketOutput {
                          const DeviceSettings& settings);
   bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept override;
   void let_go() noexcept override { flush_ports(); }
+  size_t payload_max(const proto::roce::AddressVector& to) noexcept override {
+    return near_ && to.source_index == 0 ? near_->payload_max(to.destination) : 0;
+  }
   void open_near(const DeviceSettings& settings);
   std::string addresses() const;
   Result<void> join(const Gid& group);

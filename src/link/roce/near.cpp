@@ -112,6 +112,13 @@ void NearPort::expect(const Gid& to, uint64_t now) noexcept {
   }
 }
 
+NearPort::Outbound* NearPort::find_other(const Gid& to) noexcept {
+  const auto found = outbound_.find(to);
+  if (found == outbound_.end()) return nullptr;
+  last_ = found->second.get();
+  return last_;
+}
+
 NearPort::Outbound* NearPort::want(const Gid& to) noexcept {
   if (outbound_.size() >= known_max || is_group(to) || !gid_with_port(address_of(to)) ||
       *gid_with_port(address_of(to)) != to || !listener_)
@@ -132,11 +139,9 @@ NearPort::Outbound* NearPort::want(const Gid& to) noexcept {
 NearPort::Sent NearPort::send(const Gid& to, const iovec* parts, size_t count, bool waits_for_udp) noexcept {
   if (!origin_.is_here()) [[unlikely]]
     return Sent::NoWay;  // the rings are the parent's
-  Outbound* out = last_;
-  // Inline; the comparison of std::array goes byte by byte.
-  if (out == nullptr || std::memcmp(out->to.data(), to.data(), to.size()) != 0) [[unlikely]] {
-    const auto found = outbound_.find(to);
-    out = found == outbound_.end() ? want(to) : found->second.get();
+  Outbound* out = find(to);
+  if (out == nullptr) [[unlikely]] {
+    out = want(to);
     if (out == nullptr) return Sent::NoWay;
     last_ = out;
   }
@@ -237,6 +242,7 @@ void NearPort::on_packet(const Inbound& in, std::span<const std::byte> bytes,
   arrival.alias = in.alias;
   arrival.bytes = bytes;
   arrival.headers = headers;
+  arrival.may_be_aggregate = true;
   std::array<std::byte, proto::roce::grh_bytes> grh;
   if (is_datagram(headers)) {
     grh = grh_between(in.source, own_gid_, bytes.size() + wire::roce::icrc_bytes, in.ring->marks());
@@ -508,7 +514,7 @@ bool NearPort::attach(Inbound& in, uint64_t) {
   in.ring.emplace(*in.memory.as<NearMemory>());
   in.ring->set_asleep(is_armed_);
   in.is_registered = hello.is_registered == 1;
-  in.ring->attach(is_relaxed_ && in.is_registered);
+  in.ring->attach(is_relaxed_ && in.is_registered, capture_ == nullptr);
   return true;
 }
 

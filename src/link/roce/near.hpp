@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,6 +68,14 @@ class NearPort {
   // PacketOutput::send(). NoWay: there is no ring to it (yet), and UDP has to serve. `waits_for_udp`: packets have not
   // left by UDP yet. AfterUdp: the first packet of a ring, which is taken as soon as they have.
   Sent send(const Gid& to, const iovec* parts, size_t count, bool waits_for_udp = false) noexcept;
+  // PacketOutput::payload_max(). A capture has packets.
+  size_t payload_max(const Gid& to) noexcept {
+    const Outbound* const out = find(to);
+    return out != nullptr && out->state == State::Standing && out->ring->may_aggregate() &&
+                   capture_ == nullptr && origin_.is_here()
+               ? proto::roce::mtu_bytes_max
+               : 0;
+  }
   // Of the packets of the next send(): those of UD tell the receiver its marks.
   void set_vector(const proto::roce::AddressVector& to) noexcept { vector_ = &to; }
   // Gives what came to the adapter; returns how many packets. A peer's first packets came by UDP: before the first of
@@ -157,6 +166,13 @@ class NearPort {
     size_t operator()(const Gid& gid) const noexcept;
   };
 
+  Outbound* find(const Gid& to) noexcept {
+    // Inline; the comparison of std::array goes byte by byte.
+    if (last_ != nullptr && std::memcmp(last_->to.data(), to.data(), to.size()) == 0) [[likely]]
+      return last_;
+    return find_other(to);
+  }
+  Outbound* find_other(const Gid& to) noexcept;
   Outbound* want(const Gid& to) noexcept;
   Sent put(Outbound& out, const iovec* parts, size_t count) noexcept;
   void capture_sent(const Gid& to, const iovec* parts, size_t count) noexcept;

@@ -47,6 +47,7 @@ struct NearMemory {
   std::atomic<uint32_t> asleep;                // 1: it wants to be woken; whoever wakes it stores 0
   std::atomic<uint32_t>
       fences_for_both;  // 1: before it sleeps it has the sender's process fence (membarrier(2))
+  std::atomic<uint32_t> takes_aggregates;  // 1: PacketOutput::payload_max() may be mtu_bytes_max
   std::array<NearSlot, near_slots> slots;
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
@@ -59,6 +60,9 @@ class NearSender {
   explicit NearSender(NearMemory& memory, bool is_registered = false) noexcept
       : memory_(memory), is_registered_(is_registered) {}
   bool is_attached() const noexcept { return memory_.attached.load(std::memory_order_acquire) == 1; }
+  bool may_aggregate() const noexcept {
+    return memory_.takes_aggregates.load(std::memory_order_relaxed) == 1;
+  }
   // `bytes` is the sum of the parts, at most near_packet_bytes_max. Broken: the receiver's side makes no sense.
   // Marks that find no room behind the packet are left out; null: the default ones.
   Put put(const iovec* parts, size_t count, size_t bytes, const os::IpMarks* marks = nullptr) noexcept {
@@ -113,8 +117,9 @@ class NearReceiver {
  public:
   explicit NearReceiver(NearMemory& memory) noexcept : memory_(memory) {}
   // `fences_for_both`: a look after set_asleep(true) comes behind a fence of the sender's process as well.
-  void attach(bool fences_for_both = false) noexcept {
+  void attach(bool fences_for_both = false, bool takes_aggregates = false) noexcept {
     set_fences_for_both(fences_for_both);
+    memory_.takes_aggregates.store(takes_aggregates ? 1 : 0, std::memory_order_relaxed);
     memory_.attached.store(1, std::memory_order_release);
   }
   void set_fences_for_both(bool on) noexcept {

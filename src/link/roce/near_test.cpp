@@ -51,11 +51,11 @@ void meet(Side& a, const Side::Card& b) {
 // The same in another process, which makes no call once it is connected.
 class Child {
  public:
-  Child() {
+  explicit Child(uint8_t path_mtu = 3) {
     int sockets[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) != 0) return;
     pid_ = ::fork();
-    if (pid_ == 0) run(sockets[1]);
+    if (pid_ == 0) run(sockets[1], path_mtu);
     ::close(sockets[1]);
     socket_ = os::Fd(sockets[0]);
     has_card_ = ::read(socket_.get(), &card, sizeof card) == sizeof card;
@@ -83,8 +83,9 @@ class Child {
   Side::Card card;
 
  private:
-  [[noreturn]] static void run(int socket) {
+  [[noreturn]] static void run(int socket, uint8_t path_mtu) {
     Side side(local);
+    side.path_mtu = path_mtu;
     const Side::Card own = side.card();
     Side::Card other;
     if (::write(socket, &own, sizeof own) == sizeof own &&
@@ -114,8 +115,48 @@ TEST(RoceNear, DevicesOfOneProcessMeet) {
   EXPECT_EQ(b.at(9999), std::byte{42});
   const DeviceCounters after = a.counters();
   EXPECT_EQ(after.sent_by_udp, before.sent_by_udp);
-  EXPECT_GE(after.near.sent, before.near.sent + 10);
+  EXPECT_GE(after.near.sent, before.near.sent + 3);
   EXPECT_GT(b.counters().near.received, 0U);
+}
+
+// A queue pair has the MTU of its network card; what goes by a ring need not.
+TEST(RoceNear, LongMessagesGoInAggregates) {
+  Side a(local), b(local);
+  ASSERT_TRUE(a.device && b.device);
+  join(a, b);
+  meet(a, b.card());
+  ASSERT_EQ(a.qp->attributes.mtu_bytes(), 1024U);
+  const uint64_t before = a.counters().near.sent;
+  const uint32_t psn = a.qp->requester.next;
+  for (size_t i = 0; i < 65'536; ++i) a.memory[i] = static_cast<std::byte>(i * 7);
+  a.write(b, 65'536);
+  ASSERT_TRUE(a.wait(true));
+  EXPECT_EQ(psn_diff(a.qp->requester.next, psn), 64);
+  EXPECT_LE(a.counters().near.sent - before, 24U);
+  EXPECT_GE(a.packets().aggregates, 14U);
+  const std::scoped_lock guard(b.device->lock());
+  EXPECT_TRUE(std::equal(a.memory.begin(), a.memory.begin() + 65'536, b.memory.begin()));
+}
+
+// A capture is of packets as a network card would send them.
+TEST(RoceNear, NoAggregatesWhereSomebodyCaptures) {
+  const std::string path = ::testing::TempDir() + "weft-aggregate-" + std::to_string(::getpid());
+  for (const bool sender : {false, true}) {
+    ASSERT_EQ(::setenv("WEFT_PCAP", path.c_str(), 1), 0);
+    std::optional<Side> one(local);
+    ASSERT_EQ(::unsetenv("WEFT_PCAP"), 0);
+    Side other(local);
+    ASSERT_TRUE(one->device && other.device);
+    join(*one, other);
+    Side& a = sender ? *one : other;
+    Side& b = sender ? other : *one;
+    meet(a, b.card());
+    a.write(b, 65'536);
+    ASSERT_TRUE(a.wait(true));
+    EXPECT_EQ(a.packets().aggregates, 0U);
+    EXPECT_GE(b.counters().near.received, 64U);
+  }
+  ::unlink(path.c_str());
 }
 
 TEST(RoceNear, ADeviceMeetsItself) {
@@ -264,9 +305,11 @@ TEST(RoceNear, AKilledPeerLeavesNothingAndOthersGoOn) {
 }
 
 TEST(RoceNear, AStoppedPeerDoesNotBlockOthers) {
-  Child child;
+  constexpr uint8_t mtu_4096 = 5;  // each packet has a place in the ring
+  Child child(mtu_4096);
   Side a(local), b(local);
   a.timeout = 17;  // its retries outlast the test
+  a.path_mtu = b.path_mtu = mtu_4096;
   ASSERT_TRUE(a.device && b.device && child.connect(a));
   // A second queue pair of the same device, to b.
   QueuePair* const first = a.qp;
@@ -309,9 +352,11 @@ TEST(RoceNear, AStoppedPeerDoesNotBlockOthers) {
 
 // RC repeats what a full ring loses, so a device that sends nothing else waits for a stopped process for 10 ms, not 100.
 TEST(RoceNear, AStoppedPeerHoldsUpReliableQueuePairsShortly) {
-  Child child;
+  constexpr uint8_t mtu_4096 = 5;  // one window fills the ring
+  Child child(mtu_4096);
   Side a(local, false);
   a.timeout = 17;
+  a.path_mtu = mtu_4096;
   ASSERT_TRUE(a.device && child.connect(a));
   const uint64_t before = a.counters().near.sent;
   ASSERT_TRUE(comes_true([&] {

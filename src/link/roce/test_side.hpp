@@ -71,6 +71,7 @@ struct Side {
     a.path.source_index = gid_index;
     a.destination = to.number;
     a.timeout = timeout;
+    a.path_mtu = path_mtu;
     const auto step = [&](QpState state, uint32_t mask) {
       a.state = state;
       ASSERT_TRUE(device->adapter().modify(*qp, a, mask | attr_state, device->now()));
@@ -132,7 +133,9 @@ struct Side {
   Region* region = nullptr;
   QueuePair* qp = nullptr;
   uint8_t gid_index = 0;
-  uint8_t timeout = 14;  // of the queue pair that connect() brings up
+  // Of the queue pair that connect() brings up.
+  uint8_t timeout = 14;
+  uint8_t path_mtu = 3;
 };
 
 }  // namespace weft::link::roce::testing

@@ -187,11 +187,12 @@ void Adapter::on_read_response(QueuePair& qp, const Packet& packet, uint64_t now
   WEFT_ASSERT(at < e.packets);
   const uint64_t offset = uint64_t{at} * qp.attributes.mtu_bytes();
   WEFT_ASSERT(offset <= e.length);
-  const bool last = at + 1 == e.packets;
-  const size_t length = last ? e.length - offset : qp.attributes.mtu_bytes();
+  const bool last = at + packet.psns == e.packets;
+  const size_t length = last ? e.length - offset : packet.psns * qp.attributes.mtu_bytes();
   // A READ that was asked again begins anew in its middle, so FIRST and ONLY may come anywhere, but the end is the end.
   const wire::roce::OpcodeTraits& traits = packet.traits();
-  if (traits.ends != last || (at == 0 && !traits.begins) || packet.payload.size() != length) {
+  if (at + packet.psns > e.packets || traits.ends != last || (at == 0 && !traits.begins) ||
+      packet.payload.size() != length) {
     fail_send(qp, Status::BadResponse, now);
     return;
   }
@@ -199,11 +200,11 @@ void Adapter::on_read_response(QueuePair& qp, const Packet& packet, uint64_t now
     fail_send(qp, Status::LocalProtection, now);
     return;
   }
-  WEFT_ASSERT(r.apart != 0);
-  WEFT_ASSERT(static_cast<int32_t>(index - r.cursor) >= 0 || r.responses != 0);
-  --r.apart;
-  if (static_cast<int32_t>(index - r.cursor) < 0) --r.responses;
-  advance(qp, psn_add(psn, 1), now);
+  WEFT_ASSERT(r.apart >= packet.psns);
+  WEFT_ASSERT(static_cast<int32_t>(index - r.cursor) >= 0 || r.responses >= packet.psns);
+  r.apart -= packet.psns;
+  if (static_cast<int32_t>(index - r.cursor) < 0) r.responses -= packet.psns;
+  advance(qp, psn_add(psn, packet.psns), now);
 }
 
 void Adapter::on_atomic_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {

@@ -47,6 +47,10 @@ struct PacketOutput {
   virtual bool send(const AddressVector& to, const iovec* parts, size_t count) noexcept = 0;
   // What was taken is sent now, or copied. For an output that keeps the pieces when send() returns.
   virtual void let_go() noexcept {}
+  // Bytes of payload that one packet to it may have, where those of several packets of an RC message may go as one: an
+  // aggregate, with the header of the first one (that of the last one's kind where it ends the message). 0: they may not.
+  // At most mtu_bytes_max. The receiver's side says so in Arrival::may_be_aggregate.
+  virtual size_t payload_max(const AddressVector&) noexcept { return 0; }
 
  protected:
   ~PacketOutput() = default;
@@ -62,6 +66,8 @@ struct Arrival {
   // Where the sender may still change `bytes`: a copy of their first headers_bytes_max, or of all. Empty: it may not.
   std::span<const std::byte> headers;
   bool is_marked = false;  // ECN: congestion experienced
+  // It came by a way of PacketOutput::payload_max(): a payload of more than the MTU stands for several packets.
+  bool may_be_aggregate = false;
   // The multicast group that it was sent to, to the QPN of groups; null: it was sent to this port alone.
   const Gid* group = nullptr;
 };
@@ -84,10 +90,11 @@ struct AdapterCounters {
   uint64_t marked = 0;              // ECN: packets of peers that arrived so
   uint64_t congestion_notices = 0;  // CNP: of peers
   uint64_t congestion_notices_sent = 0;
-  uint64_t repeated = 0;  // of sent_again: by selective repeat
-  uint64_t kept = 0;      // requests that came before one that was missing, and waited
-  uint64_t probes = 0;    // of sent_again: for an answer that did not come
-  uint64_t too_long = 0;  // messages of UD and UC that are longer than the posted receive
+  uint64_t repeated = 0;    // of sent_again: by selective repeat
+  uint64_t kept = 0;        // requests that came before one that was missing, and waited
+  uint64_t probes = 0;      // of sent_again: for an answer that did not come
+  uint64_t too_long = 0;    // messages of UD and UC that are longer than the posted receive
+  uint64_t aggregates = 0;  // of sent: PacketOutput::payload_max()
 };
 
 // Who keeps account of queue pairs. Calls come from create_qp() and destroy_qp(), and from the adapter's destructor;
@@ -303,7 +310,9 @@ class Adapter {
   bool gather(QueuePair& qp, uint32_t index, uint64_t offset, size_t length, iovec* parts,
               size_t& count) noexcept;
   bool scatter(QueuePair& qp, uint32_t index, uint64_t offset, std::span<const std::byte> from) noexcept;
-  bool asks(const QueuePair& qp, const SendEntry& entry, bool is_last, uint32_t psn) const noexcept;
+  bool asks(const QueuePair& qp, const SendEntry& entry, bool is_last, uint32_t psn,
+            uint32_t psns) const noexcept;
+  uint32_t aggregate_of(const QueuePair& qp, uint32_t left) const noexcept;
   bool asks_again(QueuePair& qp) noexcept;
   void complete_sends(QueuePair& qp, uint64_t now) noexcept;
   void complete_send(QueuePair& qp, Status status, uint64_t now) noexcept;
@@ -358,7 +367,7 @@ class Adapter {
                   std::span<const std::byte> from) noexcept;
   void finish_receive(QueuePair& qp, Completion completion, bool is_solicited, uint64_t now) noexcept;
   void fail_receive(QueuePair& qp, Status status, uint64_t now) noexcept;
-  void accepted(QueuePair& qp, const wire::roce::Bth& bth) noexcept;
+  void accepted(QueuePair& qp, const wire::roce::Bth& bth, uint32_t psns = 1) noexcept;
   void owe_nak(QueuePair& qp, uint8_t syndrome) noexcept;
   // How the program hears of it: by the completion of the receive request that the message uses, else by an event; by an
   // event alone, for what is not of the message; by a completion that is there already.

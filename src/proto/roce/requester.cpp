@@ -153,12 +153,20 @@ bool Adapter::scatter(QueuePair& qp, uint32_t index, uint64_t offset,
 
 // --- sending ---
 
-// Whether the peer is asked for an acknowledgement. What is sent again is always asked for: nobody answered the last
-// time.
-bool Adapter::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32_t psn) const noexcept {
+// How many packets of a message go as one, of the `left` ones that are next. Those of which one was lost go again alone.
+uint32_t Adapter::aggregate_of(const QueuePair& qp, uint32_t left) const noexcept {
+  if (left < 2 || !qp.is_reliable()) return 1;
+  const size_t packets = output_.payload_max(qp.attributes.path) / qp.attributes.mtu_bytes();
+  return std::clamp<uint32_t>(static_cast<uint32_t>(packets), 1, left);
+}
+
+// Whether the peer is asked for an acknowledgement by a packet of `psns` PSNs, the last of which is `psn`. What is sent again is
+// always asked for: nobody answered the last time.
+bool Adapter::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32_t psn,
+                   uint32_t psns) const noexcept {
   const Requester& r = qp.requester;
   const auto under_way = psn_diff(psn, r.oldest) + 1 - static_cast<int32_t>(r.apart);
-  if (under_way >= static_cast<int32_t>(window_of(qp)) || r.unasked + 1 >= r.unasked_max ||
+  if (under_way >= static_cast<int32_t>(window_of(qp)) || r.unasked + psns >= r.unasked_max ||
       r.allowed != UINT32_MAX)
     return true;
   if (!is_last) return false;
@@ -291,11 +299,16 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
   const auto under_way = psn_diff(psn, r.oldest) - static_cast<int32_t>(r.apart);
   if (qp.is_reliable() && under_way >= static_cast<int32_t>(window_of(qp))) return Sent::Idle;
   if (qp.has_window && awaits_window(qp, psn, now)) return Sent::Idle;
+  uint32_t psns = 1;
+  // A window that a loss has narrowed, and a rate, count packets.
+  if (psn == r.next && r.allowed == UINT32_MAX && (qp.attention & attention_pace) == 0)
+    psns = aggregate_of(qp, std::min(e.packets - r.packet, window_of(qp) - static_cast<uint32_t>(under_way)));
+  const uint32_t newest = psn_add(psn, psns - 1);
   const bool first = r.packet == 0;
-  const bool last = r.packet + 1 == e.packets;
+  const bool last = r.packet + psns == e.packets;
   const uint64_t offset = uint64_t{r.packet} * mtu;
-  WEFT_ASSERT(offset <= e.length);
-  const size_t length = std::min<uint64_t>(mtu, e.length - offset);
+  WEFT_ASSERT(offset <= e.length && r.packet + psns <= e.packets);
+  const size_t length = std::min<uint64_t>(psns * mtu, e.length - offset);
   Parts parts;
   size_t count = 1;
   if (!gather(qp, r.cursor, offset, length, parts.data(), count)) {
@@ -306,18 +319,20 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
     return asks_again(qp) ? Sent::More : Sent::Idle;  // when all before it is complete
   }
   Packet p;
+  p.psns = psns;
   describe(qp, e, psn, first, last, p);
-  p.bth.ack_request = qp.is_reliable() ? asks(qp, e, last, psn) : qp.has_window && asks_window(qp, psn);
+  p.bth.ack_request =
+      qp.is_reliable() ? asks(qp, e, last, newest, psns) : qp.has_window && asks_window(qp, psn);
   if (!send_packet(qp, qp.attributes.path, p, parts.data(), count, length)) return Sent::NoRoom;
   if (psn_diff(psn, r.next) < 0) {
     ++counters_.sent_again;
     ++qp.sent_again;
   } else {
-    r.next = psn_add(psn, 1);
-    if (p.bth.ack_request) time(r, psn, now);
+    r.next = psn_add(newest, 1);
+    if (p.bth.ack_request) time(r, newest, now);
   }
-  r.unasked = p.bth.ack_request ? 0 : r.unasked + 1;
-  ++r.packet;
+  r.unasked = p.bth.ack_request ? 0 : r.unasked + psns;
+  r.packet += psns;
   if (!last) return Sent::More;
   r.packet = 0;
   ++r.cursor;

@@ -48,7 +48,7 @@ Adapter::Sent Adapter::respond(QueuePair& qp, uint64_t now, int& budget) noexcep
   return send_acknowledgement(qp) ? Sent::Idle : Sent::NoRoom;
 }
 
-// The next packet of a READ, or the result of an atomic. Memory is looked up again for each: the region may have
+// The next packets of a READ, or the result of an atomic. Memory is looked up again for each: the region may have
 // gone since. False: no room.
 bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept {
   Responder& r = qp.responder;
@@ -61,18 +61,20 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
   std::array<iovec, 3> parts;  // head, payload, pad
   size_t count = 1;
   size_t length = 0;
+  uint32_t psns = 1;
   Operation op = Operation::AtomicAcknowledge;
   if (one.is_atomic) {
     p.atomic_ack = one.original;
   } else {
+    psns = aggregate_of(qp, one.end - one.next);
     const bool first = one.next == one.begin;
-    const bool last = one.next + 1 == one.end;
+    const bool last = one.next + psns == one.end;
     op = first ? (last ? Operation::ReadResponseOnly : Operation::ReadResponseFirst)
                : (last ? Operation::ReadResponseLast : Operation::ReadResponseMiddle);
     const size_t mtu = qp.attributes.mtu_bytes();
     const uint64_t offset = uint64_t{one.next} * mtu;
-    WEFT_ASSERT(offset <= one.length);
-    length = std::min<uint64_t>(mtu, one.length - offset);
+    WEFT_ASSERT(offset <= one.length && one.next + psns <= one.packets);
+    length = std::min<uint64_t>(psns * mtu, one.length - offset);
     std::byte* at = nullptr;
     if (length != 0) {
       if (!memory_.remote(one.key, one.pd, qp.number, one.address + offset, length, remote_read, at)) {
@@ -97,8 +99,10 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
     }
   }
   p.bth.opcode = wire::roce::opcode(transport_of(qp), op);
+  p.psns = psns;
   if (!send_packet(qp, qp.attributes.path, p, parts.data(), count, length)) return false;
-  if (++one.next == one.end) {
+  one.next += psns;
+  if (one.next == one.end) {
     one.pending = false;
     one.answered = true;
     --r.pending;

@@ -70,7 +70,9 @@ void Adapter::on_gap(QueuePair& qp, const Packet& packet) noexcept {
   ++counters_.gaps;
   ++qp.gaps;
   if (qp.keeper != nullptr && has_right_tag(qp, packet.bth) && (!r.is_silent || qp.keeper->is_open)) {
-    if (psn_diff(packet.bth.psn, r.expected) < static_cast<int32_t>(kept_span)) return keep(qp, packet);
+    // An aggregate comes again in packets.
+    if (packet.psns == 1 && psn_diff(packet.bth.psn, r.expected) < static_cast<int32_t>(kept_span))
+      return keep(qp, packet);
     if (qp.keeper->is_open) {
       qp.keeper->has_dropped = true;
       if (packet.bth.ack_request) owe_nak(qp, syndrome(NakCode::Sequence));
@@ -173,13 +175,13 @@ void Adapter::execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
   is_write(op) ? on_write(qp, packet, now) : on_send(qp, packet, now);
 }
 
-// All packets but the last are full, and only that of an ONLY may be empty.
+// All packets but the last are full, and only that of an ONLY may be empty. An aggregate is as long as its packets together.
 bool Adapter::payload_fits(const QueuePair& qp, const Packet& packet) const noexcept {
   const size_t mtu = qp.attributes.mtu_bytes();
   const wire::roce::OpcodeTraits& traits = packet.traits();
   const size_t bytes = packet.payload.size();
-  if (!traits.ends) return bytes == mtu && packet.bth.pad == 0;
-  return bytes <= mtu && (traits.begins || bytes > 0);
+  if (!traits.ends) return bytes == packet.psns * mtu && packet.bth.pad == 0;
+  return bytes <= packet.psns * mtu && (traits.begins || bytes > 0);
 }
 
 // --- SEND ---
@@ -235,7 +237,7 @@ void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
     r.msn = psn_add(r.msn, 1);
     finish_receive(qp, c, packet.bth.solicited, now);
   }
-  accepted(qp, packet.bth);
+  accepted(qp, packet.bth, packet.psns);
 }
 
 // --- WRITE ---
@@ -300,7 +302,7 @@ void Adapter::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexce
       finish_receive(qp, c, packet.bth.solicited, now);
     }
   }
-  accepted(qp, packet.bth);
+  accepted(qp, packet.bth, packet.psns);
 }
 
 // --- READ and atomics ---
@@ -470,11 +472,11 @@ void Adapter::flush_receives(QueuePair& qp, uint64_t now) noexcept {
 
 // --- answers ---
 
-void Adapter::accepted(QueuePair& qp, const wire::roce::Bth& bth) noexcept {
+void Adapter::accepted(QueuePair& qp, const wire::roce::Bth& bth, uint32_t psns) noexcept {
   Responder& r = qp.responder;
-  WEFT_ASSERT(bth.psn == r.expected);
-  r.newest_plain = bth.psn;
-  r.expected = psn_add(bth.psn, 1);
+  WEFT_ASSERT(bth.psn == r.expected && psns != 0);
+  r.newest_plain = psn_add(bth.psn, psns - 1);
+  r.expected = psn_add(bth.psn, psns);
   if (!bth.ack_request && !r.ack_due) return;
   r.ack_due = qp.is_reliable();
   r.syndrome = wire::roce::syndrome_ack;

@@ -37,6 +37,7 @@ struct Port final : PacketOutput, Events {
     out.push_back(std::move(bytes));
     return true;
   }
+  size_t payload_max(const AddressVector&) noexcept override { return aggregates ? mtu_bytes_max : 0; }
   void on_completion(CompletionQueue&) noexcept override { ++completion_events; }
   void on_async(const AsyncEvent& event) noexcept override { async.push_back(event); }
   size_t count_async(AsyncKind kind) const {
@@ -54,6 +55,7 @@ struct Port final : PacketOutput, Events {
 
   bool refuses = false;
   bool refers = false;
+  bool aggregates = false;  // it sends and takes them
   std::deque<PacketBytes> out;
   std::vector<std::pair<iovec, PacketBytes>> referred;
   std::vector<AsyncEvent> async;
@@ -141,6 +143,7 @@ struct Pair {
     Arrival arrival;
     arrival.source = source;
     arrival.bytes = exact;
+    arrival.may_be_aggregate = to.aggregates;
     to.adapter.on_packet(arrival, now);
   }
   // Everything that is under way, until nothing is.

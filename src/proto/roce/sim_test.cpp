@@ -47,6 +47,7 @@ TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
       sum.congestion_notices += c.congestion_notices;
       sum.repeated += c.repeated;
       sum.kept += c.kept;
+      sum.aggregates += c.aggregates;
       for (const auto& end : node->ends) paced += end->qp->pace.is_limited();
     }
   }
@@ -62,6 +63,7 @@ TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
   EXPECT_GT(sum.congestion_notices, count * 2);
   EXPECT_GT(sum.repeated, count);
   EXPECT_GT(sum.kept, count * 2);
+  EXPECT_GT(sum.aggregates, count * 5);
   EXPECT_GT(paced, count / 50);  // at the end
 }
 

@@ -59,7 +59,8 @@ struct Conditions {
   double marked = 0;   // by ECN
   uint64_t late_ns = 0;
   uint64_t delay_ns = 0;
-  bool selects[2] = {};   // the node repeats selectively
+  bool selects[2] = {};  // the node repeats selectively
+  bool aggregates = false;
   bool may_fail = false;  // so much is lost that retries may run out
 };
 
@@ -67,6 +68,7 @@ inline Conditions conditions(uint64_t seed) {
   Random random(seed * 6364136223846793005u + 11);
   Conditions c;
   for (bool& one : c.selects) one = random.chance(0.7);
+  c.aggregates = Random(seed * 2862933555777941757u + 3).chance(0.4);
   if (random.chance(0.15)) return c;
   c.loss = random.pick({0.0, 0.0, 0.005, 0.02, 0.05});
   c.twice = random.pick({0.0, 0.0, 0.01, 0.1});
@@ -159,6 +161,7 @@ struct Node final : PacketOutput, Events {
   Node(World& w, size_t n)
       : world(w), number(n), adapter(std::make_unique<Adapter>(*this, *this, key_bytes)) {}
   bool send(const AddressVector& to, const iovec* parts, size_t count) noexcept override;
+  size_t payload_max(const AddressVector&) noexcept override;
   void on_completion(CompletionQueue&) noexcept override {}
   void on_async(const AsyncEvent&) noexcept override {}
   void poll();
@@ -286,6 +289,7 @@ class World {
     arrival.source = gid(1 - node.number);
     arrival.bytes = std::span(bytes).first(bytes.size() - 4);
     arrival.is_marked = random.chance(rules.marked);
+    arrival.may_be_aggregate = rules.aggregates;
     node.adapter->on_packet(arrival, now);
   }
 
@@ -497,6 +501,10 @@ inline bool Node::send(const AddressVector&, const iovec* parts, size_t count) n
   if (world.random.chance(world.rules.refused)) return false;
   world.carry(number, parts, count);
   return true;
+}
+
+inline size_t Node::payload_max(const AddressVector&) noexcept {
+  return world.rules.aggregates ? mtu_bytes_max : 0;
 }
 
 }  // namespace weft::proto::roce::sim
