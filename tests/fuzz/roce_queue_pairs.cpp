@@ -159,7 +159,8 @@ void packet(FuzzedDataProvider& in, Ground& ground, uint64_t now) {
   bytes.shrink_to_fit();
   Arrival arrival;
   arrival.bytes = bytes;
-  arrival.may_be_aggregate = length > 256 || in.ConsumeBool();
+  if (length > 256 && in.ConsumeBool()) arrival.psns = static_cast<uint8_t>((length + 255) / 256);
+  else if (in.ConsumeIntegralInRange(0, 15) == 0) arrival.psns = in.ConsumeIntegralInRange<uint8_t>(1, 16);
   ground.adapter.on_packet(arrival, now);
 }
 
@@ -213,7 +214,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         const auto raw = in.ConsumeBytes<uint8_t>(in.ConsumeIntegralInRange<size_t>(0, 100));
         Arrival arrival;
         arrival.bytes = std::as_bytes(std::span(raw));
-        arrival.may_be_aggregate = raw.size() % 2 == 0;
+        arrival.psns = static_cast<uint8_t>(1 + raw.size() % 16);
         ground.adapter.on_packet(arrival, now);
         break;
       }

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "arch/cpu.hpp"
+#include "base/assert.hpp"
 #include "link/nic/open.hpp"
 #include "link/roce/capture.hpp"
 #include "os/clock.hpp"
@@ -358,6 +359,14 @@ bool Device::send(const proto::roce::AddressVector& to, const iovec* parts, size
   if (!ports_[to.source_index]->send(to, parts, count)) return false;
   ++counters_.sent_by_udp;
   return true;
+}
+
+// UDP has none: what the ring does not take is lost.
+bool Device::send_aggregate(const proto::roce::AddressVector& to, const iovec* parts, size_t count,
+                            uint32_t psns) noexcept {
+  WEFT_ASSERT(near_ && to.source_index == 0);
+  near_->set_vector(to);
+  return near_->send(to.destination, parts, count, false, psns) != NearPort::Sent::NoRoom;
 }
 
 DeviceCounters Device::counters() const noexcept {

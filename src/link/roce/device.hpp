@@ -287,6 +287,8 @@ class Device final : proto::roce::PacketOutput {
   size_t payload_max(const proto::roce::AddressVector& to) noexcept override {
     return near_ && to.source_index == 0 ? near_->payload_max(to.destination) : 0;
   }
+  bool send_aggregate(const proto::roce::AddressVector& to, const iovec* parts, size_t count,
+                      uint32_t psns) noexcept override;
   void open_near(const DeviceSettings& settings);
   std::string addresses() const;
   Result<void> join(const Gid& group);

@@ -136,7 +136,8 @@ NearPort::Outbound* NearPort::want(const Gid& to) noexcept {
   }
 }
 
-NearPort::Sent NearPort::send(const Gid& to, const iovec* parts, size_t count, bool waits_for_udp) noexcept {
+NearPort::Sent NearPort::send(const Gid& to, const iovec* parts, size_t count, bool waits_for_udp,
+                              uint32_t psns) noexcept {
   if (!origin_.is_here()) [[unlikely]]
     return Sent::NoWay;  // the rings are the parent's
   Outbound* out = find(to);
@@ -147,12 +148,12 @@ NearPort::Sent NearPort::send(const Gid& to, const iovec* parts, size_t count, b
   }
   switch (out->state) {
     case State::Standing:
-      return put(*out, parts, count);
+      return put(*out, parts, count, psns);
     case State::Greeted:
       if (!out->ring->is_attached()) return Sent::NoWay;
       if (waits_for_udp) return Sent::AfterUdp;
       out->state = State::Standing;
-      return put(*out, parts, count);
+      return put(*out, parts, count, psns);
     case State::Absent:
       out->is_asked_for = true;
       break;
@@ -162,14 +163,14 @@ NearPort::Sent NearPort::send(const Gid& to, const iovec* parts, size_t count, b
   return Sent::NoWay;
 }
 
-NearPort::Sent NearPort::put(Outbound& out, const iovec* parts, size_t count) noexcept {
+NearPort::Sent NearPort::put(Outbound& out, const iovec* parts, size_t count, uint32_t psns) noexcept {
   size_t bytes = 0;
   for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
   if (bytes > near_packet_bytes_max) return Sent::NoWay;
   os::IpMarks marks;
   const bool is_marked = vector_ != nullptr && transport_of(parts[0]) == wire::roce::Transport::Datagram &&
                          (marks = marks_of(*vector_)) != os::IpMarks();
-  switch (out.ring->put(parts, count, bytes, is_marked ? &marks : nullptr)) {
+  switch (out.ring->put(parts, count, bytes, is_marked ? &marks : nullptr, psns)) {
     case NearSender::Put::Done:
       break;
     case NearSender::Put::Full: {
@@ -242,7 +243,7 @@ void NearPort::on_packet(const Inbound& in, std::span<const std::byte> bytes,
   arrival.alias = in.alias;
   arrival.bytes = bytes;
   arrival.headers = headers;
-  arrival.may_be_aggregate = true;
+  arrival.psns = in.ring->psns();
   std::array<std::byte, proto::roce::grh_bytes> grh;
   if (is_datagram(headers)) {
     grh = grh_between(in.source, own_gid_, bytes.size() + wire::roce::icrc_bytes, in.ring->marks());

@@ -67,12 +67,15 @@ class NearPort {
   enum class Sent : uint8_t { Taken, NoRoom, NoWay, AfterUdp };
   // PacketOutput::send(). NoWay: there is no ring to it (yet), and UDP has to serve. `waits_for_udp`: packets have not
   // left by UDP yet. AfterUdp: the first packet of a ring, which is taken as soon as they have.
-  Sent send(const Gid& to, const iovec* parts, size_t count, bool waits_for_udp = false) noexcept;
+  // `psns` is not 1: PacketOutput::send_aggregate(), after payload_max() and nothing else.
+  Sent send(const Gid& to, const iovec* parts, size_t count, bool waits_for_udp = false,
+            uint32_t psns = 1) noexcept;
   // PacketOutput::payload_max(). A capture has packets.
   size_t payload_max(const Gid& to) noexcept {
+    if (!origin_.is_here()) return 0;
     const Outbound* const out = find(to);
     return out != nullptr && out->state == State::Standing && out->ring->may_aggregate() &&
-                   capture_ == nullptr && origin_.is_here()
+                   capture_ == nullptr
                ? proto::roce::mtu_bytes_max
                : 0;
   }
@@ -174,7 +177,7 @@ class NearPort {
   }
   Outbound* find_other(const Gid& to) noexcept;
   Outbound* want(const Gid& to) noexcept;
-  Sent put(Outbound& out, const iovec* parts, size_t count) noexcept;
+  Sent put(Outbound& out, const iovec* parts, size_t count, uint32_t psns) noexcept;
   void capture_sent(const Gid& to, const iovec* parts, size_t count) noexcept;
   int take(Inbound& in, uint64_t now) noexcept;
   void on_packet(const Inbound& in, std::span<const std::byte> bytes, std::span<const std::byte> headers,

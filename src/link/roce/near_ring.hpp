@@ -28,6 +28,9 @@ namespace weft::link::roce {
 inline constexpr size_t near_slots = 128;
 // Of NearSlot::bytes: marks follow the packet, as they are in memory. A datagram has them where they are not the default ones.
 inline constexpr uint32_t near_marked = 1u << 31;
+// Likewise, 5 bits: Arrival::psns; 0 where it is 1.
+inline constexpr uint32_t near_psns_at = 16;
+inline constexpr uint32_t near_psns_max = proto::roce::mtu_bytes_max / proto::roce::mtu_bytes_least;
 // From the BTH to the pad.
 inline constexpr size_t near_packet_bytes_max =
     proto::roce::mtu_bytes_max + wire::roce::headers_bytes_max + 4;
@@ -65,7 +68,8 @@ class NearSender {
   }
   // `bytes` is the sum of the parts, at most near_packet_bytes_max. Broken: the receiver's side makes no sense.
   // Marks that find no room behind the packet are left out; null: the default ones.
-  Put put(const iovec* parts, size_t count, size_t bytes, const os::IpMarks* marks = nullptr) noexcept {
+  Put put(const iovec* parts, size_t count, size_t bytes, const os::IpMarks* marks = nullptr,
+          uint32_t psns = 1) noexcept {
     if (tail_ - head_ >= near_slots) {
       const uint64_t head = memory_.head.load(std::memory_order_acquire);
       if (head - head_ > tail_ - head_) return Put::Broken;
@@ -84,6 +88,8 @@ class NearSender {
       at += parts[i].iov_len;
     }
     auto length = static_cast<uint32_t>(bytes);
+    if (psns > 1) length |= psns << near_psns_at;
+    WEFT_ASSERT(psns <= near_psns_max);
     WEFT_ASSERT(static_cast<size_t>(at - slot.packet.data()) == bytes);
     if (marks != nullptr && bytes + sizeof *marks <= near_packet_bytes_max) [[unlikely]] {
       std::memcpy(at, marks, sizeof *marks);
@@ -136,13 +142,15 @@ class NearReceiver {
     for (; count < most && !is_empty(); ++count) {
       const NearSlot& slot = memory_.slots[head_ % near_slots];
       const uint32_t length = slot.bytes.load(std::memory_order_relaxed);
-      const uint32_t bytes = length & ~near_marked;
-      if (bytes < wire::roce::bth_bytes || bytes > near_packet_bytes_max) return -1;
+      const uint32_t bytes = length & ((1u << near_psns_at) - 1);
+      const uint32_t psns = (length & ~near_marked) >> near_psns_at;
+      if (bytes < wire::roce::bth_bytes || bytes > near_packet_bytes_max || psns > near_psns_max) return -1;
+      psns_ = static_cast<uint8_t>(std::max(psns, 1u));
       std::array<std::byte, wire::roce::headers_bytes_max> headers;
       const size_t head_bytes = std::min<size_t>(bytes, headers.size());
       std::memcpy(headers.data(), slot.packet.data(), headers.size());  // the slot has that many
       marks_ = os::IpMarks();
-      if (length != bytes) [[unlikely]] {
+      if ((length & near_marked) != 0) [[unlikely]] {
         if (bytes + sizeof marks_ > near_packet_bytes_max) return -1;
         std::memcpy(&marks_, slot.packet.data() + bytes, sizeof marks_);
       }
@@ -155,7 +163,9 @@ class NearReceiver {
     if (count != 0) give_back();
     return count;
   }
-  const os::IpMarks& marks() const noexcept { return marks_; }  // of the packet that on_packet() is given
+  // Of the packet that on_packet() is given.
+  const os::IpMarks& marks() const noexcept { return marks_; }
+  uint8_t psns() const noexcept { return psns_; }
   void set_asleep(bool asleep) noexcept { memory_.asleep.store(asleep ? 1 : 0, std::memory_order_relaxed); }
 
  private:
@@ -165,6 +175,7 @@ class NearReceiver {
   NearMemory& memory_;
   uint64_t head_ = 0;
   os::IpMarks marks_;
+  uint8_t psns_ = 1;
 };
 
 }  // namespace weft::link::roce

@@ -446,9 +446,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
     ++counters_.foreign;
     return;
   }
-  if (const size_t mtu = qp->attributes.mtu_bytes();
-      packet.payload.size() > mtu && arrival.may_be_aggregate && qp->is_reliable())
-    packet.psns = static_cast<uint32_t>((packet.payload.size() + mtu - 1) / mtu);
+  if (qp->is_reliable()) packet.psns = arrival.psns;
   ++counters_.received;
   ++qp->received;
   qp->received_bytes += packet.payload.size();
@@ -661,9 +659,13 @@ bool Adapter::send_packet(QueuePair& qp, const AddressVector& to, Packet& packet
   packet.bth.pad = wire::roce::pad_of(payload);
   parts[0] = {head.data(), wire::roce::write_headers(packet, head.data())};
   if (packet.bth.pad != 0) parts[count++] = {zeros, packet.bth.pad};
-  if (!output_.send(to, parts, count)) return false;
+  if (packet.psns != 1) {
+    if (!output_.send_aggregate(to, parts, count, packet.psns)) return false;
+    ++counters_.aggregates;
+  } else if (!output_.send(to, parts, count)) {
+    return false;
+  }
   ++counters_.sent;
-  counters_.aggregates += packet.psns > 1;
   ++qp.sent;
   qp.sent_bytes += payload;
   return true;

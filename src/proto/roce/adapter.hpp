@@ -49,8 +49,10 @@ struct PacketOutput {
   virtual void let_go() noexcept {}
   // Bytes of payload that one packet to it may have, where those of several packets of an RC message may go as one: an
   // aggregate, with the header of the first one (that of the last one's kind where it ends the message). 0: they may not.
-  // At most mtu_bytes_max. The receiver's side says so in Arrival::may_be_aggregate.
+  // At most mtu_bytes_max.
   virtual size_t payload_max(const AddressVector&) noexcept { return 0; }
+  // send() of an aggregate of `psns` packets, which the receiver's Arrival::psns has to tell. Not called where payload_max() is 0.
+  virtual bool send_aggregate(const AddressVector&, const iovec*, size_t, uint32_t) noexcept { return true; }
 
  protected:
   ~PacketOutput() = default;
@@ -66,8 +68,7 @@ struct Arrival {
   // Where the sender may still change `bytes`: a copy of their first headers_bytes_max, or of all. Empty: it may not.
   std::span<const std::byte> headers;
   bool is_marked = false;  // ECN: congestion experienced
-  // It came by a way of PacketOutput::payload_max(): a payload of more than the MTU stands for several packets.
-  bool may_be_aggregate = false;
+  uint8_t psns = 1;        // packets that it stands for: PacketOutput::send_aggregate()
   // The multicast group that it was sent to, to the QPN of groups; null: it was sent to this port alone.
   const Gid* group = nullptr;
 };

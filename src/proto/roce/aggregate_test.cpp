@@ -10,13 +10,16 @@ namespace {
 using wire::roce::Operation;
 
 struct Aggregates : Pair {
-  explicit Aggregates(bool is_ours = false) {
+  // The MTU of each side; of 1,024 four packets go as one.
+  explicit Aggregates(bool is_ours = false, uint8_t mtu = 3, uint8_t peers_mtu = 3) {
     for (Port* port : {&a, &b}) {
       port->aggregates = true;
       if (is_ours) port->adapter.is_ours = [](const Gid&) noexcept { return true; };
     }
-    common.path_mtu = 3;  // 1,024: four packets go as one
-    connect();
+    common.path_mtu = mtu;
+    raise(a, b);
+    common.path_mtu = peers_mtu;
+    raise(b, a);
     fill(from, 5);
   }
   SendRequest to_peer(SendOpcode opcode, uint32_t length, uint64_t id) {
@@ -116,21 +119,27 @@ TEST(RoceAggregate, ADuplicateIsAcknowledged) {
   EXPECT_EQ(p.b.qp->responder.expected, p.a.qp->requester.next);
 }
 
-// By a socket anybody may send a packet that is longer than the MTU.
-TEST(RoceAggregate, NotWhereTheWayHasNone) {
-  Aggregates p;
-  ASSERT_EQ(p.receive(p.b, 7, {p.to_remote.element(0, 8192)}), 0);
-  ASSERT_EQ(p.send(p.a, request(SendOpcode::Send, p.from.element(0, 4096), 1)), 0);
-  p.a.adapter.flush(p.now);
-  p.b.aggregates = false;
-  p.exchange();
-  expect_one(p.a, 1, CompletionOpcode::Send, Status::RemoteInvalidRequest);
-  EXPECT_EQ(p.b.qp->responder.msn, 0U);
+// Who counts PSNs otherwise, or sends a packet that is longer than the MTU by a socket, is refused as without aggregates.
+TEST(RoceAggregate, PathMtusThatDifferAreRefused) {
+  for (const auto& [ours, theirs] : {std::pair<uint8_t, uint8_t>{3, 5}, {5, 3}, {4, 3}, {3, 4}}) {
+    for (const uint32_t length : {4096U, 16'384U}) {
+      for (const SendOpcode opcode : {SendOpcode::Send, SendOpcode::Write, SendOpcode::Read}) {
+        Aggregates p(false, ours, theirs);
+        ASSERT_EQ(p.receive(p.b, 7, {p.to_remote.element(0, length)}), 0);
+        ASSERT_EQ(p.send(p.a, p.to_peer(opcode, length, 1)), 0);
+        p.exchange();
+        const bool is_read = opcode == SendOpcode::Read;
+        expect_one(p.a, 1, CompletionOpcode::Send,
+                   is_read ? Status::BadResponse : Status::RemoteInvalidRequest);
+        EXPECT_EQ(p.b.qp->responder.msn, is_read ? 1U : 0U);
+      }
+    }
+  }
 }
 
 // Whole packets, but for the last of a message; nothing beyond the request that it answers.
 TEST(RoceAggregate, LengthsThatAreNoneAreRefused) {
-  for (const size_t bytes : {2049UL, 4000UL, 4095UL}) {
+  for (const size_t bytes : {1024UL, 2048UL, 2049UL, 3072UL, 4095UL}) {
     Aggregates p;
     ASSERT_EQ(p.receive(p.b, 7, {p.to_remote.element(0, 8192)}), 0);
     wire::roce::Packet packet;
@@ -138,7 +147,9 @@ TEST(RoceAggregate, LengthsThatAreNoneAreRefused) {
     packet.bth.destination = p.b.qp->number;
     packet.bth.psn = p.common.rq_psn;
     packet.payload = {p.from.at, bytes};
-    p.give(p.b, make(packet));
+    PacketBytes made = make(packet);
+    made.psns = 4;
+    p.give(p.b, made);
     EXPECT_EQ(p.b.qp->state, QpState::Error) << bytes;
   }
   Aggregates p;
@@ -151,7 +162,9 @@ TEST(RoceAggregate, LengthsThatAreNoneAreRefused) {
   packet.bth.destination = p.a.qp->number;
   packet.bth.psn = p.common.sq_psn;
   packet.payload = {p.from.at, 4096};
-  p.give(p.a, make(packet));
+  PacketBytes made = make(packet);
+  made.psns = 4;
+  p.give(p.a, made);
   expect_one(p.a, 1, CompletionOpcode::Read, Status::BadResponse);
 }
 

@@ -132,7 +132,7 @@ bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t no
 
 bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
   const size_t bytes = arrival.bytes.size();
-  if (bytes < wire::roce::bth_bytes || bytes % 4 != 0 || arrival.is_marked) return false;
+  if (bytes < wire::roce::bth_bytes || bytes % 4 != 0 || arrival.is_marked || arrival.psns != 1) return false;
   const std::byte* head = arrival.headers.empty() ? arrival.bytes.data() : arrival.headers.data();
   const Bth bth = Bth::read(head);
   if (bth.opcode != send_only && bth.opcode != acknowledge && bth.opcode != write_only) return false;

@@ -153,9 +153,9 @@ bool Adapter::scatter(QueuePair& qp, uint32_t index, uint64_t offset,
 
 // --- sending ---
 
-// How many packets of a message go as one, of the `left` ones that are next. Those of which one was lost go again alone.
+// How many packets of a message go as one, of the `left` ones that are next. A rate counts packets.
 uint32_t Adapter::aggregate_of(const QueuePair& qp, uint32_t left) const noexcept {
-  if (left < 2 || !qp.is_reliable()) return 1;
+  if (left < 2 || !qp.is_reliable() || (qp.attention & attention_pace) != 0) return 1;
   const size_t packets = output_.payload_max(qp.attributes.path) / qp.attributes.mtu_bytes();
   return std::clamp<uint32_t>(static_cast<uint32_t>(packets), 1, left);
 }
@@ -300,8 +300,8 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
   if (qp.is_reliable() && under_way >= static_cast<int32_t>(window_of(qp))) return Sent::Idle;
   if (qp.has_window && awaits_window(qp, psn, now)) return Sent::Idle;
   uint32_t psns = 1;
-  // A window that a loss has narrowed, and a rate, count packets.
-  if (psn == r.next && r.allowed == UINT32_MAX && (qp.attention & attention_pace) == 0)
+  // What is sent again goes in packets, and so does all while a loss has narrowed the window.
+  if (psn == r.next && r.allowed == UINT32_MAX)
     psns = aggregate_of(qp, std::min(e.packets - r.packet, window_of(qp) - static_cast<uint32_t>(under_way)));
   const uint32_t newest = psn_add(psn, psns - 1);
   const bool first = r.packet == 0;

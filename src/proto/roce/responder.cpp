@@ -169,19 +169,22 @@ void Adapter::execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
   if (op == Operation::ReadRequest) return on_read(qp, packet, now);
   if (op == Operation::CompareSwap || op == Operation::FetchAdd) return on_atomic(qp, packet, now);
   if (!payload_fits(qp, packet)) {
-    tell_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, qp.attributes.mtu_bytes(), packet.payload.size());
+    tell_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, packet.psns * qp.attributes.mtu_bytes(),
+                 packet.payload.size());
     return refuse(qp, NakCode::InvalidRequest, now);
   }
   is_write(op) ? on_write(qp, packet, now) : on_send(qp, packet, now);
 }
 
-// All packets but the last are full, and only that of an ONLY may be empty. An aggregate is as long as its packets together.
+// All packets but the last are full, and only that of an ONLY may be empty. An aggregate is as long as its packets together:
+// who counts PSNs by another MTU is refused.
 bool Adapter::payload_fits(const QueuePair& qp, const Packet& packet) const noexcept {
   const size_t mtu = qp.attributes.mtu_bytes();
   const wire::roce::OpcodeTraits& traits = packet.traits();
   const size_t bytes = packet.payload.size();
   if (!traits.ends) return bytes == packet.psns * mtu && packet.bth.pad == 0;
-  return bytes <= packet.psns * mtu && (traits.begins || bytes > 0);
+  if (packet.psns > 1) return bytes > (packet.psns - 1) * mtu && bytes <= packet.psns * mtu;
+  return bytes <= mtu && (traits.begins || bytes > 0);
 }
 
 // --- SEND ---

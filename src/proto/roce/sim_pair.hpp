@@ -22,13 +22,21 @@ inline bool test_random(void* bytes, size_t count) {
   return true;
 }
 
-using PacketBytes = std::vector<std::byte>;
+struct PacketBytes : std::vector<std::byte> {
+  using vector::vector;
+  uint8_t psns = 1;
+};
 
 struct Port final : PacketOutput, Events {
   Port() : adapter(*this, *this, test_random) {}
-  bool send(const AddressVector&, const iovec* parts, size_t count) noexcept override {
+  bool send(const AddressVector& to, const iovec* parts, size_t count) noexcept override {
+    return send_aggregate(to, parts, count, 1);
+  }
+  bool send_aggregate(const AddressVector&, const iovec* parts, size_t count,
+                      uint32_t psns) noexcept override {
     if (refuses) return false;
     PacketBytes bytes;
+    bytes.psns = static_cast<uint8_t>(psns);
     for (size_t i = 0; i < count; ++i) {
       const auto* from = static_cast<const std::byte*>(parts[i].iov_base);
       bytes.insert(bytes.end(), from, from + parts[i].iov_len);
@@ -55,7 +63,7 @@ struct Port final : PacketOutput, Events {
 
   bool refuses = false;
   bool refers = false;
-  bool aggregates = false;  // it sends and takes them
+  bool aggregates = false;
   std::deque<PacketBytes> out;
   std::vector<std::pair<iovec, PacketBytes>> referred;
   std::vector<AsyncEvent> async;
@@ -143,7 +151,7 @@ struct Pair {
     Arrival arrival;
     arrival.source = source;
     arrival.bytes = exact;
-    arrival.may_be_aggregate = to.aggregates;
+    arrival.psns = bytes.psns;
     to.adapter.on_packet(arrival, now);
   }
   // Everything that is under way, until nothing is.

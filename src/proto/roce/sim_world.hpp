@@ -162,6 +162,8 @@ struct Node final : PacketOutput, Events {
       : world(w), number(n), adapter(std::make_unique<Adapter>(*this, *this, key_bytes)) {}
   bool send(const AddressVector& to, const iovec* parts, size_t count) noexcept override;
   size_t payload_max(const AddressVector&) noexcept override;
+  bool send_aggregate(const AddressVector& to, const iovec* parts, size_t count,
+                      uint32_t psns) noexcept override;
   void on_completion(CompletionQueue&) noexcept override {}
   void on_async(const AsyncEvent&) noexcept override {}
   void poll();
@@ -205,7 +207,7 @@ class World {
       if (++steps > 3'000'000) return complain("takes too many steps");
       now = event.at;
       Node& node = *nodes[event.node];
-      if (event.bytes != nullptr) arrive(node, *event.bytes);
+      if (event.bytes != nullptr) arrive(node, *event.bytes, event.psns);
       if (event.bytes == nullptr || random.chance(0.7)) {
         node.adapter->flush(now);
         node.drive();
@@ -219,7 +221,7 @@ class World {
     return wrong;
   }
 
-  void carry(size_t from, const iovec* parts, size_t count) {
+  void carry(size_t from, const iovec* parts, size_t count, uint32_t psns) {
     auto bytes = std::make_shared<std::vector<std::byte>>();
     for (size_t i = 0; i < count; ++i) {
       const auto* part = static_cast<const std::byte*>(parts[i].iov_base);
@@ -241,7 +243,7 @@ class World {
     for (int copies = random.chance(rules.twice) ? 2 : 1; copies > 0; --copies) {
       uint64_t delay = rules.delay_ns;
       if (random.chance(rules.late)) delay += random.below(rules.late_ns);
-      at(delay, bytes, 1 - from);
+      at(delay, bytes, 1 - from, static_cast<uint8_t>(psns));
     }
   }
 
@@ -266,10 +268,11 @@ class World {
     uint64_t order;
     std::shared_ptr<std::vector<std::byte>> bytes;  // null: the node looks around
     size_t node;
+    uint8_t psns;
     bool operator<(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
   };
-  void at(uint64_t delay, std::shared_ptr<std::vector<std::byte>> bytes, size_t node) {
-    events.push({now + delay, ++order_, std::move(bytes), node});
+  void at(uint64_t delay, std::shared_ptr<std::vector<std::byte>> bytes, size_t node, uint8_t psns = 1) {
+    events.push({now + delay, ++order_, std::move(bytes), node, psns});
   }
 
   static std::span<const std::byte> headers() {
@@ -283,13 +286,13 @@ class World {
     return g;
   }
 
-  void arrive(Node& node, const std::vector<std::byte>& bytes) {
+  void arrive(Node& node, const std::vector<std::byte>& bytes, uint8_t psns) {
     if (!wire::roce::icrc_is_right(headers(), bytes)) return;
     Arrival arrival;
     arrival.source = gid(1 - node.number);
     arrival.bytes = std::span(bytes).first(bytes.size() - 4);
     arrival.is_marked = random.chance(rules.marked);
-    arrival.may_be_aggregate = rules.aggregates;
+    arrival.psns = psns;
     node.adapter->on_packet(arrival, now);
   }
 
@@ -498,8 +501,13 @@ class World {
 // --- nodes ---
 
 inline bool Node::send(const AddressVector&, const iovec* parts, size_t count) noexcept {
+  return send_aggregate({}, parts, count, 1);
+}
+
+inline bool Node::send_aggregate(const AddressVector&, const iovec* parts, size_t count,
+                                 uint32_t psns) noexcept {
   if (world.random.chance(world.rules.refused)) return false;
-  world.carry(number, parts, count);
+  world.carry(number, parts, count, psns);
   return true;
 }
 

@@ -142,6 +142,7 @@ inline constexpr size_t groups_max = 256;            // multicast
 inline constexpr size_t group_members_max = 1024;    // QPs of each
 inline constexpr uint32_t group_qpn = 0xffffff;      // where datagrams to groups go (IBTA 9.6.1.4)
 inline constexpr size_t keys_max = size_t{1} << 20;  // regions; windows
+inline constexpr size_t mtu_bytes_least = 256;
 inline constexpr size_t mtu_bytes_max = 4096;
 inline constexpr size_t grh_bytes = 40;
 

@@ -25,7 +25,7 @@ struct Packet {
   uint32_t immediate = 0;   // in the byte order of the machine
   uint32_t invalidate = 0;  // rkey
   Bytes payload;            // without the pad
-  // PSNs from bth.psn on that it covers; in no header. More than one: an aggregate (proto/roce, PacketOutput::payload_max()).
+  // PSNs from bth.psn on that it covers; in no header. More than one: an aggregate (proto/roce, PacketOutput::send_aggregate()).
   uint32_t psns = 1;
 
   const OpcodeTraits& traits() const noexcept { return traits_of(bth.opcode); }
