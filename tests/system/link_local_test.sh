@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Two hosts with nothing but an IPv6 link-local address each, the loopback interface down, then up: fi_pingpong of Debian over each provider, and
-# queue pairs of the drop-in libibverbs (GID 2). Then two ranks of MPI on two interfaces of one host, which have different numbers. Exit status 77: namespaces cannot be made here, or the kernel has no IPv6.
+# queue pairs of the drop-in libibverbs (GID 0 by name and port, GID 2 at the standard port), of two hosts and of two processes of one. Then two ranks of MPI on two interfaces of one host, which have different numbers. Exit status 77: namespaces cannot be made here, or the kernel has no IPv6.
 set -uo pipefail
 library="${WEFT_TEST_LIBRARY:-${WEFT_BUILD:?}/lib/weft/compat}"
 [[ -e "$library/libfabric.so.1" ]] || { echo "the drop-in is not built"; exit 77; }
@@ -47,7 +47,10 @@ if [[ -e "$library/libibverbs.so.1" && -z "${WEFT_SANITIZE:-}" ]]; then
   # shellcheck disable=SC2154
   churn="$pair_folder/churn"
   if gcc -std=c11 -D_GNU_SOURCE -O1 "${WEFT_SOURCE:?}/tests/verbs/churn.c" -o "$churn" -L"$library" -l:libibverbs.so.1 &&
-    "${here[@]}" env "LD_LIBRARY_PATH=$library" timeout 60 "$churn" weft_ll0 200 2 "/run/netns/$space-a"; then
+    "${here[@]}" env "LD_LIBRARY_PATH=$library" WEFT_VERBS_STANDARD_GID=1 timeout 60 "$churn" weft_ll0 200 2 "/run/netns/$space-a" &&
+    "${here[@]}" env "LD_LIBRARY_PATH=$library" timeout 60 "$churn" weft_ll0 200 0 "/run/netns/$space-a" &&
+    "${here[@]}" env "LD_LIBRARY_PATH=$library" timeout 60 "$churn" weft_ll0 200 &&
+    "${here[@]}" env "LD_LIBRARY_PATH=$library" WEFT_VERBS_NEAR=0 timeout 60 "$churn" weft_ll0 200; then
     echo "ok: queue pairs"
   else
     echo "FAILED: queue pairs"

@@ -17,6 +17,10 @@ constexpr std::array<uint8_t, 12> mapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xf
 constexpr std::array<uint8_t, 8> ours{0xfd, 0x57, 0x45, 0x46, 0x54, 0x01, 0, 0};
 constexpr size_t port_at = 8;
 constexpr size_t host_at = 12;
+constexpr std::array<uint8_t, 8> link_local{0xfe, 0x80, 0, 0, 0, 0, 0, 0};
+constexpr std::array<uint8_t, 6> ours_on_link{0xfd, 0x57, 0x45, 0x46, 0x54, 0x02};
+constexpr size_t link_port_at = 6;
+constexpr size_t interface_at = 8;
 
 template <size_t n>
 bool begins_with(const Gid& gid, const std::array<uint8_t, n>& prefix) noexcept {
@@ -41,23 +45,28 @@ Gid standard_gid(const os::SocketAddress& address) noexcept {
 }
 
 std::optional<Gid> gid_with_port(const os::SocketAddress& address) noexcept {
-  if (address.family() != AF_INET) return {};
   Gid gid = standard_gid(address);
+  if (address.family() == AF_INET6 && begins_with(gid, link_local)) {
+    std::memcpy(gid.data(), ours_on_link.data(), ours_on_link.size());
+    wire::store_big(gid.data() + link_port_at, address.port());
+    return gid;
+  }
+  if (address.family() != AF_INET) return {};
   std::memset(gid.data(), 0, host_at);
   std::memcpy(gid.data(), ours.data(), ours.size());
   wire::store_big(gid.data() + port_at, address.port());
   return gid;
 }
 
-bool has_port(const Gid& gid) noexcept { return begins_with(gid, ours); }
+bool has_port(const Gid& gid) noexcept { return begins_with(gid, ours) || begins_with(gid, ours_on_link); }
 
 bool is_group(const Gid& gid) noexcept {
   if (gid[0] == std::byte{0xff}) return true;
-  return (begins_with(gid, mapped) || has_port(gid)) && (gid[host_at] & std::byte{0xf0}) == std::byte{0xe0};
+  return (begins_with(gid, mapped) || begins_with(gid, ours)) && (gid[host_at] & std::byte{0xf0}) == std::byte{0xe0};
 }
 
 Gid group_for(const Gid& group, const Gid& source) noexcept {
-  if (!has_port(source) || !begins_with(group, mapped)) return group;
+  if (!begins_with(source, ours) || !begins_with(group, mapped)) return group;
   Gid gid = group;
   std::memset(gid.data(), 0, host_at);
   std::memcpy(gid.data(), ours.data(), ours.size());
@@ -66,7 +75,7 @@ Gid group_for(const Gid& group, const Gid& source) noexcept {
 }
 
 os::SocketAddress address_of(const Gid& gid) noexcept {
-  const bool is_ours = has_port(gid);
+  const bool is_ours = begins_with(gid, ours);
   if (is_ours || begins_with(gid, mapped)) {
     sockaddr_in in{};
     in.sin_family = AF_INET;
@@ -78,6 +87,10 @@ os::SocketAddress address_of(const Gid& gid) noexcept {
   in.sin6_family = AF_INET6;
   in.sin6_port = wire::big(standard_port);
   std::memcpy(&in.sin6_addr, gid.data(), gid.size());
+  if (begins_with(gid, ours_on_link)) {
+    in.sin6_port = wire::big(wire::load_big<uint16_t>(gid.data() + link_port_at));
+    std::memcpy(&in.sin6_addr, link_local.data(), link_local.size());
+  }
   return *os::SocketAddress::from(&in, sizeof in);
 }
 

@@ -39,13 +39,14 @@ size_t NearPort::GidHash::operator()(const Gid& gid) const noexcept {
   return static_cast<size_t>(place ^ place >> 32);
 }
 
-std::string NearPort::name_of(const Gid& gid) {
+std::string NearPort::name_of(const Gid& gid, uint32_t scope) {
   std::string name = "weft-roce/";
   for (const std::byte byte : gid) {
     std::array<char, 3> digits{};
     std::snprintf(digits.data(), digits.size(), "%02x", std::to_integer<unsigned>(byte));
     name += digits.data();
   }
+  if (scope != 0) name += "%" + std::to_string(scope);
   return name;
 }
 
@@ -54,7 +55,7 @@ Result<void> NearPort::open(const os::SocketAddress& own, proto::PacketCapture* 
   if (!gid) return Error{EAFNOSUPPORT, "shared memory needs a GID with a port, and so IPv4"};
   auto set = os::PollSet::create();
   if (!set) return set.error();
-  auto listener = os::listen_at(name_of(*gid));
+  auto listener = os::listen_at(name_of(*gid, own.scope()));
   if (!listener) return listener.error();
   if (!set->add(listener->get(), &listener_tag_))
     return Error{errno, std::string("cannot watch a Unix socket: ") + std::strerror(errno)};
@@ -399,7 +400,7 @@ void NearPort::greet(Outbound& out, uint64_t now) {
   out.is_asked_for = false;
   out.again_at = now + again_ns;
   int error = 0;
-  os::Fd connection = os::connect_to(name_of(out.to), error);
+  os::Fd connection = os::connect_to(name_of(out.to, own_.scope()), error);
   if (!connection) {
     if (error != EAGAIN) return;
     out.state = State::Wanted;

@@ -122,7 +122,8 @@ class NearPort {
 
   const NearCounters& counters() const noexcept { return counters_; }
   // The name of the Unix socket of who has that GID.
-  static std::string name_of(const Gid& gid);
+  // A link-local address is one for each interface, of which `scope` is the number; 0: it is no such address.
+  static std::string name_of(const Gid& gid, uint32_t scope = 0);
 
  private:
   static constexpr int burst = 64;                      // packets of a ring in one turn

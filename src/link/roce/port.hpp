@@ -158,6 +158,7 @@ class Port {
   os::SocketAddress address_on_link(const Gid& gid) const noexcept {
     os::SocketAddress address = address_of(gid);
     address.set_scope(own_.scope());
+    if (gid[0] == std::byte{0xff} && own_.port() != standard_port) address.set_port(group_port);
     return address;
   }
 

@@ -151,6 +151,12 @@ TEST(RocePort, GidsNameAddresses) {
   const auto six = loopback("[fd00::5]:4791");
   EXPECT_EQ(address_of(standard_gid(six)), six);
   EXPECT_FALSE(gid_with_port(six));
+  // Link-local: the prefix is known, so there is room for the port.
+  const auto on_link = *os::SocketAddress::from_text("[fe80::e123:4567:89ab:e0]:40001");
+  EXPECT_EQ(address_of(*gid_with_port(on_link)), on_link);
+  EXPECT_TRUE(has_port(*gid_with_port(on_link)));
+  EXPECT_FALSE(is_group(*gid_with_port(on_link)));
+  EXPECT_FALSE(gid_with_port(*os::SocketAddress::from_text("[fe80:0:0:1::1]:40001")));
 }
 
 TEST(RocePort, AWildcardIsRefused) {

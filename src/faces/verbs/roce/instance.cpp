@@ -144,7 +144,9 @@ Result<Instance::Reference> Instance::open(const Named& named) {
   wanted.card = named.card;
   wanted.port = static_cast<uint16_t>(settings::number("WEFT_VERBS_PORT"));
   // Programs choose by themselves among GIDs (perftest prefers that of IPv4), and two of one host cannot both have it.
-  wanted.has_standard = settings::flag("WEFT_VERBS_STANDARD_GID") || !named.interface.ipv4;
+  // Where there is no GID 0, the standard one is better than none.
+  wanted.has_standard = settings::flag("WEFT_VERBS_STANDARD_GID") ||
+                        (!named.interface.ipv4 && !named.interface.ipv6.is_link_local());
   if (named.is_packet) {
     wanted.packet_interface = named.interface.name;
     wanted.network = named.network;
