@@ -197,7 +197,8 @@ Result<void> Device::open_ports(const DeviceSettings& settings) {
   // A port of its own for each process: of an interface without IPv4 by its link-local address.
   const bool is_link_local = !settings.ipv4 && settings.ipv6.is_link_local();
   if (settings.ipv4 || is_link_local)
-    if (auto ok = open_port(0, is_link_local ? settings.ipv6 : settings.ipv4, settings.port, settings); !ok) return ok;
+    if (auto ok = open_port(0, is_link_local ? settings.ipv6 : settings.ipv4, settings.port, settings); !ok)
+      return ok;
   int code = EADDRNOTAVAIL;
   if (settings.has_standard) {
     // Another process may have them, or the kernel's own driver.

@@ -62,7 +62,8 @@ bool has_port(const Gid& gid) noexcept { return begins_with(gid, ours) || begins
 
 bool is_group(const Gid& gid) noexcept {
   if (gid[0] == std::byte{0xff}) return true;
-  return (begins_with(gid, mapped) || begins_with(gid, ours)) && (gid[host_at] & std::byte{0xf0}) == std::byte{0xe0};
+  return (begins_with(gid, mapped) || begins_with(gid, ours)) &&
+         (gid[host_at] & std::byte{0xf0}) == std::byte{0xe0};
 }
 
 Gid group_for(const Gid& group, const Gid& source) noexcept {

@@ -50,8 +50,10 @@ class Port {
   Result<void> open(const os::SocketAddress& address, OpenLink&& open_link) {
     if (!address || address.is_any())
       return Error{EINVAL, "a RoCEv2 port needs the address of an interface, not the wildcard"};
-    if (address.family() == AF_INET6 && address.port() != standard_port)
-      return Error{EINVAL, "over IPv6 a RoCEv2 port is 4791: a GID has no room for another"};
+    if (address.port() != standard_port && !gid_with_port(address))
+      return Error{EINVAL,
+                   "over IPv6 a RoCEv2 port is 4791 where the address is not of fe80::/64: a GID has no room "
+                   "for another"};
     // The kernel's rxe and network cards send a UDP checksum of zero (annex A17): the ICRC covers the bytes.
     if constexpr (proto::HasOptionalChecksum<P>) link_.set_optional_checksum(true);
     if (auto ok = open_link(link_, address.bytes()); !ok) return ok;
