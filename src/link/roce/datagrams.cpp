@@ -131,7 +131,7 @@ int Datagrams::try_send(std::span<const std::byte> address, const iovec* parts, 
     return 0;  // a forked child says nothing in its parent's name
   const auto to = os::SocketAddress::from(address.data(), address.size());
   const auto gid = to ? gid_with_port(*to) : std::nullopt;
-  if (!gid || to->port() == 0 || to->port() == standard_port) return -EINVAL;
+  if (!gid || to->family() != AF_INET || to->port() == 0 || to->port() == standard_port) return -EINVAL;
   size_t bytes = 0;
   for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
   if (bytes > packet_bytes_) return -EMSGSIZE;

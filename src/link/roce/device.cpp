@@ -195,7 +195,7 @@ Result<void> Device::open_ports(const DeviceSettings& settings) {
     return {};
   }
   // A port of its own for each process: of an interface without IPv4 by its link-local address.
-  const bool is_link_local = !settings.ipv4 && settings.ipv6.is_link_local();
+  const bool is_link_local = !settings.ipv4 && gid_with_port(settings.ipv6);
   if (settings.ipv4 || is_link_local)
     if (auto ok = open_port(0, is_link_local ? settings.ipv6 : settings.ipv4, settings.port, settings); !ok)
       return ok;
@@ -210,7 +210,8 @@ Result<void> Device::open_ports(const DeviceSettings& settings) {
     if (settings.ipv4 && settings.port != standard_port)
       open_standard(1, settings.ipv4, "GID 1 is not there");
     // Programs prefer IPv4 to a link-local address, which no other link reaches.
-    if (settings.ipv6 && (!settings.ipv4 || !settings.ipv6.is_link_local()))
+    if (settings.ipv6 && (!settings.ipv4 || !settings.ipv6.is_link_local()) &&
+        !(is_link_local && settings.port == standard_port))
       open_standard(2, settings.ipv6, "GID 2 is not there");
   }
   if (std::ranges::none_of(ports_, [](const auto& port) { return port.has_value(); }))
@@ -274,7 +275,7 @@ Result<void> Device::join(const Gid& group) {
     any = true;
   }
   if (any) return {};
-  return Error{EAFNOSUPPORT, family == AF_INET6 ? "groups of IPv6 need GID 2, and so UDP port 4791"
+  return Error{EAFNOSUPPORT, family == AF_INET6 ? "groups of IPv6 need a GID of IPv6"
                                                 : "groups of IPv4 need an IPv4 address"};
 }
 

@@ -120,8 +120,8 @@ class Device final : proto::roce::PacketOutput {
   uint8_t path_mtu_max(size_t index, const Gid& to) noexcept;
   // A queue pair was connected to that peer: shared memory to it is prepared, so that not even the first packets need UDP.
   void expect(const proto::roce::AddressVector& peer) noexcept;
-  // Multicast. A group is heard at each port of its family: over IPv4 at group_port for GID 0 and at 4791 for the standard
-  // GIDs, over IPv6 at 4791. attach() and detach() are Adapter's; EINVAL also for what names no group, EAFNOSUPPORT where
+  // Multicast. A group is heard at each port of its family: at group_port for GID 0 and at 4791 for the standard GIDs.
+  // attach() and detach() are Adapter's; EINVAL also for what names no group, EAFNOSUPPORT where
   // the device has no port of its family.
   Result<void> attach(proto::roce::QueuePair& qp, const Gid& group);
   Result<void> detach(proto::roce::QueuePair& qp, const Gid& group);

@@ -20,7 +20,6 @@ constexpr size_t host_at = 12;
 constexpr std::array<uint8_t, 8> link_local{0xfe, 0x80, 0, 0, 0, 0, 0, 0};
 constexpr std::array<uint8_t, 6> ours_on_link{0xfd, 0x57, 0x45, 0x46, 0x54, 0x02};
 constexpr size_t link_port_at = 6;
-constexpr size_t interface_at = 8;
 
 template <size_t n>
 bool begins_with(const Gid& gid, const std::array<uint8_t, n>& prefix) noexcept {

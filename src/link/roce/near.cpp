@@ -33,9 +33,9 @@ bool is_datagram(std::span<const std::byte> headers) noexcept {
 }  // namespace
 
 size_t NearPort::GidHash::operator()(const Gid& gid) const noexcept {
-  uint64_t place = 0;  // port and host
-  std::memcpy(&place, gid.data() + sizeof place, sizeof place);
-  place *= 0x9e3779b97f4a7c15;
+  std::array<uint64_t, 2> halves;  // port and host are in either
+  std::memcpy(halves.data(), gid.data(), sizeof halves);
+  const uint64_t place = (halves[1] * 0x9e3779b97f4a7c15 ^ halves[0]) * 0x9e3779b97f4a7c15;
   return static_cast<size_t>(place ^ place >> 32);
 }
 
@@ -52,7 +52,7 @@ std::string NearPort::name_of(const Gid& gid, uint32_t scope) {
 
 Result<void> NearPort::open(const os::SocketAddress& own, proto::PacketCapture* capture) {
   const auto gid = gid_with_port(own);
-  if (!gid) return Error{EAFNOSUPPORT, "shared memory needs a GID with a port, and so IPv4"};
+  if (!gid) return Error{EAFNOSUPPORT, "shared memory needs a GID with a port"};
   auto set = os::PollSet::create();
   if (!set) return set.error();
   auto listener = os::listen_at(name_of(*gid, own.scope()));

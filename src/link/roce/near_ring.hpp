@@ -28,7 +28,7 @@ namespace weft::link::roce {
 inline constexpr size_t near_slots = 128;
 // Of NearSlot::bytes: marks follow the packet, as they are in memory. A datagram has them where they are not the default ones.
 inline constexpr uint32_t near_marked = 1u << 31;
-// Likewise, 5 bits: Arrival::psns; 0 where it is 1.
+// Likewise: Arrival::psns, at most near_psns_max; 0 where it is 1. The bits between the two are 0.
 inline constexpr uint32_t near_psns_at = 16;
 inline constexpr uint32_t near_psns_max = proto::roce::mtu_bytes_max / proto::roce::mtu_bytes_least;
 // From the BTH to the pad.
@@ -53,6 +53,7 @@ struct NearMemory {
   std::atomic<uint32_t> takes_aggregates;  // 1: PacketOutput::payload_max() may be mtu_bytes_max
   std::array<NearSlot, near_slots> slots;
 };
+static_assert(near_packet_bytes_max < 1u << near_psns_at && near_psns_max << near_psns_at < near_marked);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 class NearSender {

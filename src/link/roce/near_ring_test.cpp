@@ -77,6 +77,27 @@ TEST(RoceNearRing, MarksComeWithTheirPacket) {
   }
 }
 
+TEST(RoceNearRing, HowManyPacketsOneStandsForComesWithIt) {
+  Ring ring;
+  os::IpMarks marks;
+  marks.hops = 7;
+  std::array<std::byte, 64> bytes{};
+  const iovec part{bytes.data(), bytes.size()};
+  for (const uint32_t psns : {1U, 2U, near_psns_max}) {
+    for (const bool is_marked : {false, true}) {
+      ASSERT_EQ(ring.sender.put(&part, 1, bytes.size(), is_marked ? &marks : nullptr, psns),
+                NearSender::Put::Done);
+      EXPECT_EQ(ring.receiver.take(1,
+                                   [&](auto packet, auto) {
+                                     EXPECT_EQ(packet.size(), bytes.size());
+                                     EXPECT_EQ(ring.receiver.psns(), psns);
+                                     EXPECT_EQ(ring.receiver.marks(), is_marked ? marks : os::IpMarks());
+                                   }),
+                1);
+    }
+  }
+}
+
 TEST(RoceNearRing, AFullOneHasRoomAgainWhenSomethingWasTaken) {
   Ring ring;
   for (size_t i = 0; i < near_slots; ++i) ASSERT_EQ(ring.put(1, 16), NearSender::Put::Done);
@@ -147,7 +168,8 @@ TEST(RoceNearRing, AReceiverThatClaimsMoreThanWasSentIsNoReceiver) {
 }
 
 TEST(RoceNearRing, LengthsThatNoPacketHasEndIt) {
-  for (const uint32_t bytes : {0U, 11U, static_cast<uint32_t>(near_packet_bytes_max) + 1, UINT32_MAX}) {
+  for (const uint32_t bytes : {0U, 11U, static_cast<uint32_t>(near_packet_bytes_max) + 1, UINT32_MAX,
+                               4U << near_psns_at, 16U | 17U << near_psns_at, 16U | 1U << 21}) {
     Ring ring;
     (void)ring.put(1, 16);
     ring.memory->slots[0].bytes.store(bytes);

@@ -70,13 +70,19 @@ bool is_group(const ibv_gid& gid) noexcept {
          (std::memcmp(gid.raw, mapped_prefix, sizeof mapped_prefix) == 0 && gid.raw[12] >> 4 == 0xe);
 }
 
+// How many bytes name the subnet. GIDs of a link-local address and a port have the port behind a prefix of their own.
+size_t subnet_bytes(const ibv_gid& gid) noexcept {
+  constexpr uint8_t with_port[6] = {0xfd, 0x57, 0x45, 0x46, 0x54, 0x02};
+  return std::memcmp(gid.raw, with_port, sizeof with_port) == 0 ? sizeof with_port
+                                                                : sizeof gid.global.subnet_prefix;
+}
+
 // A group is no entry of the table: the answer goes from the first one in the sender's subnet. -1: none is.
 int index_near(ibv_context* context, uint8_t port, int entries, const ibv_gid& sender) noexcept {
   for (int index = 0; index < entries; ++index) {
     ibv_gid_entry entry{};
     const int code = call(ops_of(context).query_gid, context, port, static_cast<uint32_t>(index), &entry);
-    if (code == 0 && std::memcmp(entry.gid.raw, sender.raw, sizeof entry.gid.global.subnet_prefix) == 0)
-      return index;
+    if (code == 0 && std::memcmp(entry.gid.raw, sender.raw, subnet_bytes(sender)) == 0) return index;
   }
   return -1;
 }

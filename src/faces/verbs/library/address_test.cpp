@@ -73,6 +73,24 @@ TEST_F(VerbsAddress, of_ipv6_is_the_source_and_the_entry_it_came_to) {
   EXPECT_GT(attr_.grh.hop_limit, 1);
 }
 
+TEST_F(VerbsAddress, of_a_group_is_the_first_entry_in_the_senders_subnet) {
+  // Two processes at link-local addresses differ in the port, which stands in the first half.
+  const ibv_gid own = {{0xfd, 0x57, 0x45, 0x46, 0x54, 0x02, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}};
+  knobs.gids[2] = own;
+  ibv_grh grh{};
+  grh.version_tclass_flow = htonl(6U << 28);
+  grh.sgid = own;
+  grh.sgid.raw[7] = 99;
+  grh.dgid.raw[0] = 0xff;
+  grh.dgid.raw[1] = 0x0e;
+  ASSERT_EQ(init_ah_from_wc(opened_.context, 1, &wc_, &grh, &attr_), 0);
+  EXPECT_EQ(attr_.grh.sgid_index, 2);
+  EXPECT_EQ(attr_.grh.dgid.raw[7], 99);
+  grh.sgid.raw[5] = 3;
+  EXPECT_EQ(init_ah_from_wc(opened_.context, 1, &wc_, &grh, &attr_), -1);
+  EXPECT_EQ(errno, ENODATA);
+}
+
 TEST_F(VerbsAddress, of_ipv4_is_in_the_second_half_whatever_the_first_has) {
   for (const uint8_t first : {0xee, 0x00, 0x66}) {
     ibv_grh grh = ipv4(7, 2, first);

@@ -146,7 +146,7 @@ Result<Instance::Reference> Instance::open(const Named& named) {
   // Programs choose by themselves among GIDs (perftest prefers that of IPv4), and two of one host cannot both have it.
   // Where there is no GID 0, the standard one is better than none.
   wanted.has_standard = settings::flag("WEFT_VERBS_STANDARD_GID") ||
-                        (!named.interface.ipv4 && !named.interface.ipv6.is_link_local());
+                        (!named.interface.ipv4 && !link::roce::gid_with_port(named.interface.ipv6));
   if (named.is_packet) {
     wanted.packet_interface = named.interface.name;
     wanted.network = named.network;
