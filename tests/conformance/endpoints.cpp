@@ -403,20 +403,26 @@ TEST(Close, everything_many_times__fi_fabric_3) {
   const Options options = {.caps = FI_TAGGED};
   WEFT_SKIP_IF(missing(options));
   if (!std::filesystem::exists("/proc/self/fd")) GTEST_SKIP() << "no /proc";
-  size_t before = 0;
-  for (uint64_t i = 0; i < 50; ++i) {
-    if (i == 10) before = open_descriptors();
-    World w(options);
-    if (!w.usable()) return;
-    uint64_t in = 0;
-    Ctx received;
-    WEFT_ASSERT_OK(fi_trecv(w[1], &in, 8, nullptr, FI_ADDR_UNSPEC, i, 0, &received));
-    WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &i, 8, w[0].peer[1], i); }));
-    w.done(w[1].rx, received);
-    EXPECT_EQ(in, i);
-    if (testing::Test::HasFailure()) return;
+  // A library may open once what stays (the table of programs that poll), and not before it needs it: what is left behind each
+  // time shows in every round.
+  size_t before = 0, after = 0;
+  constexpr int rounds = 3;
+  for (int round = 0; round < rounds && (round == 0 || after > before); ++round) {
+    for (uint64_t i = 0; i < 50; ++i) {
+      if (i == 10) before = open_descriptors();
+      World w(options);
+      if (!w.usable()) return;
+      uint64_t in = 0;
+      Ctx received;
+      WEFT_ASSERT_OK(fi_trecv(w[1], &in, 8, nullptr, FI_ADDR_UNSPEC, i, 0, &received));
+      WEFT_ASSERT_OK(w.post([&] { return fi_tinject(w[0], &i, 8, w[0].peer[1], i); }));
+      w.done(w[1].rx, received);
+      EXPECT_EQ(in, i);
+      if (testing::Test::HasFailure()) return;
+    }
+    after = open_descriptors();
   }
-  EXPECT_LE(open_descriptors(), before);
+  EXPECT_LE(after, before);
 }
 
 // A new endpoint has the address of one that has closed. Whoever removes that address and inserts it again means the new
