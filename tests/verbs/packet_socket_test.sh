@@ -59,7 +59,14 @@ expect() {
 }
 expect 'a ring of [0-9]* frames, 8192 KiB; frames lost for want of room: 0;'
 export WEFT_VERBS_PACKET_RING=64
-pair 1 $v4 ibv_rc_pingpong -n 100 -s 100000
+# The server ends with its last message. Where the client's ring has no room for the acknowledgement of that, there is nobody to repeat it: once more.
+for attempt in 1 2 3; do
+  before=$failed
+  pair 1 $v4 ibv_rc_pingpong -n 100 -s 100000
+  [[ $failed != "$before" && $attempt != 3 ]] || break
+  if ! grep -q '^100 iters' "$folder/server" || ! grep -q 'did not answer in retry_cnt' "$folder/client"; then break; fi
+  failed=$before
+done
 expect 'a ring of 14 frames, 64 KiB;'
 export WEFT_VERBS_PACKET_RING=0
 pair 1 $v4 ibv_rc_pingpong -n 300
