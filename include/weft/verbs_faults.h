@@ -66,7 +66,7 @@
   X(0x55, QUEUE_FULL, "the queue is full")
 
 enum weft_verbs_fault {
-#define WEFT_VERBS_FAULT_NUMBER(number, name, text) WEFT_FAULT_##name = number,
+#define WEFT_VERBS_FAULT_NUMBER(number, name, text) WEFT_FAULT_##name = (number),
   WEFT_VERBS_FAULTS(WEFT_VERBS_FAULT_NUMBER)
 #undef WEFT_VERBS_FAULT_NUMBER
 };
@@ -80,7 +80,7 @@ static inline const char* weft_verbs_fault_text(uint32_t vendor_err) {
     WEFT_VERBS_FAULTS(WEFT_VERBS_FAULT_TEXT)
 #undef WEFT_VERBS_FAULT_TEXT
     default:
-      return 0;
+      return 0; /* NOLINT(modernize-use-nullptr): C, too */
   }
 }
 
