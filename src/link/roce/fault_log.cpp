@@ -17,7 +17,6 @@ namespace weft::link::roce {
 namespace {
 
 using proto::roce::Fault;
-using proto::roce::QpState;
 using proto::roce::QpType;
 using proto::roce::QueuePair;
 using proto::roce::SendOpcode;
