@@ -189,8 +189,8 @@ void play(const Options& o, Shared& shared, size_t side) {
     const char* comma = "";
     for (unsigned n = 10; n <= o.messages; n *= 10, comma = ", ")
       std::printf("%s\"%u\": %.3f", comma, n, (at[n] - at[0]) / n / 2);
-    std::printf(", \"last\": %.3f}}\n",
-                (at[o.messages] - at[o.messages / 2]) / (o.messages - o.messages / 2) / 2);
+    const unsigned half = o.messages / 2;
+    std::printf(", \"last\": %.3f}}\n", (at[o.messages] - at[half]) / (o.messages - half) / 2);
     std::fflush(stdout);
   }
 }
