@@ -194,7 +194,7 @@ Result<void> Device::open_ports(const DeviceSettings& settings) {
       if (auto ok = open_port(2, settings.ipv6, standard_port, settings); !ok) return ok;
     return {};
   }
-  // A port of its own for each process: of an interface without IPv4 by its link-local address.
+  // GID 0 names the process's own UDP port, with the IPv4 address or else with the link-local one.
   const bool is_link_local = !settings.ipv4 && gid_with_port(settings.ipv6);
   if (settings.ipv4 || is_link_local)
     if (auto ok = open_port(0, is_link_local ? settings.ipv6 : settings.ipv4, settings.port, settings); !ok)

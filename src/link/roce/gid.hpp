@@ -9,7 +9,7 @@
 //
 // Groups: an IPv6 multicast address, or ::ffff:a.b.c.d of an IPv4 one; port 4791 for who has a standard GID. Who sends
 // by a GID of ours sends to group_port, where Weft alone listens: only there can the source's port be told. The GID of an
-// IPv6 group has no room for that: the port that it is used with knows (Port::address_on_link).
+// IPv6 group has no room for a port number: Port::address_on_link() adds it.
 #pragma once
 
 #include <cstdint>

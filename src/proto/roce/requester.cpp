@@ -160,8 +160,7 @@ uint32_t Adapter::aggregate_of(const QueuePair& qp, uint32_t left) const noexcep
   return std::clamp<uint32_t>(static_cast<uint32_t>(packets), 1, left);
 }
 
-// Whether the peer is asked for an acknowledgement by a packet of `psns` PSNs, the last of which is `psn`. What is sent again is
-// always asked for: nobody answered the last time.
+// Whether a packet of `psns` PSNs, the last of which is `psn`, asks for an acknowledgement. Each one that is sent again does.
 bool Adapter::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32_t psn,
                    uint32_t psns) const noexcept {
   const Requester& r = qp.requester;
