@@ -24,7 +24,7 @@ bool is_shortage(int code) noexcept {
 }
 
 std::string with_remedy(int code) {
-  const std::string words = std::strerror(code);
+  std::string words = std::strerror(code);
   switch (code) {
     case EMFILE:
       return words + " (raise the limit on descriptors, ulimit -n" + now(RLIMIT_NOFILE) + ")";

@@ -129,7 +129,8 @@ void Core::size_packets(Connection& c, uint64_t now) noexcept {
   bytes = std::max(bytes, head_bytes_max + size_t{64});
   if (bytes == c.packet_bytes) return;
   c.packet_bytes = bytes;
-  WEFT_ASSERT(c.packet_bytes > head_bytes_max && c.packet_bytes > fixed_head_bytes);
+  static_assert(head_bytes_max >= fixed_head_bytes);
+  WEFT_ASSERT(c.packet_bytes > head_bytes_max);
   c.congestion.configure(bytes - fixed_head_bytes, SendStream::bytes_max);
 }
 
