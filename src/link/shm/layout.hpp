@@ -30,6 +30,9 @@ inline constexpr size_t bulk_bytes = size_t{1} << 20;
 // The first part of the bulk ring. An empty ring begins again when this much was used, so that few pages see all traffic of a ping-pong. It takes a
 // message of 64 KiB with what is around its pieces: were it full in the middle of one, each look would find a ring that is not empty.
 inline constexpr size_t bulk_window_bytes = size_t{72} << 10;
+// A ring that was empty at the last look, and whose receiver has answered since the one before, begins again when this much was used: what a ping-pong
+// writes and reads then stays in the first-level caches.
+inline constexpr size_t bulk_stride_bytes = 4096;
 inline constexpr size_t page_bytes = 4096;
 inline constexpr size_t header_bytes = 2 * page_bytes;
 inline constexpr size_t doorbell_words = 62;

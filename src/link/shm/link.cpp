@@ -276,9 +276,9 @@ std::byte* Link::reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexce
   return peer.tx_bulk + place.offset;
 }
 
-// A window has been used since the last look. When the receiver has consumed everything, the ring begins again at its start, where pages exist and both
-// sides have mapped them. A look reads a line that the receiver writes, so there are at most two for each window: the second, behind one in the middle
-// of a large message, when the receiver has sent something since.
+// A look is due. When the receiver has consumed everything, the ring begins again at its start, where pages exist and both sides have mapped them. A look
+// reads a line that the receiver writes, so there are at most two for each window: the second, behind one in the middle of a large message, when the
+// receiver has sent something since. Only while the ring is found empty and the receiver answers is there one for each stride.
 uint64_t Link::restart_bulk(Peer& peer, uint64_t start, size_t room) noexcept {
   const size_t offset = start % bulk_bytes;
   if (start < peer.bulk_look_waits && peer.rx_next == peer.bulk_look_rx) return start;
@@ -289,7 +289,12 @@ uint64_t Link::restart_bulk(Peer& peer, uint64_t start, size_t room) noexcept {
     start += bulk_bytes - offset;
     peer.bulk_restart = peer.bulk_next = start;
     peer.bulk_end = start + bulk_bytes;
-  } else if (room >= page_bytes && peer.bulk_look_waits == 0) {  // small frames use few pages
+    const bool answered = peer.rx_next != std::exchange(peer.bulk_look_rx, peer.rx_next);
+    peer.bulk_look_waits = 0;
+    peer.bulk_look = start + (answered ? bulk_stride_bytes : bulk_window_bytes);
+    return start;
+  }
+  if (room >= page_bytes && peer.bulk_look_waits == 0) {  // small frames use few pages
     peer.bulk_look_rx = peer.rx_next;
     peer.bulk_look_waits = start + bulk_window_bytes;
     peer.bulk_look = 0;

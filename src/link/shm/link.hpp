@@ -57,7 +57,7 @@ struct Peer {
   std::byte* tx_bulk = nullptr;
   uint64_t bulk_next = 0;
   uint64_t bulk_end = bulk_bytes;
-  uint64_t bulk_look = bulk_window_bytes;  // beyond it the sender looks whether the ring is empty
+  uint64_t bulk_look = bulk_stride_bytes;  // beyond it the sender looks whether the ring is empty
   // The last time that the ring began again because it was empty: the position until which all was consumed, and that of its new start.
   uint64_t bulk_empty_at = 0;
   uint64_t bulk_restart = 0;

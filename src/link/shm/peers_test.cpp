@@ -571,6 +571,33 @@ TEST(ShmLink, APingPongStaysInPagesThatAreThere) {
   EXPECT_EQ(blocks_of(a), at_first);
 }
 
+// Whoever is answered writes the lines again that it wrote last: they are in the first-level caches of both sides. A look for an empty ring at each of them would cost a
+// stream more than it gains, so whoever is not answered goes through the window.
+TEST(ShmLink, APingPongWritesTheSameLines) {
+  for (const bool answered : {true, false}) {
+    for (const size_t size : {size_t{100}, size_t{1000}, size_t{4096}, size_t{8192}}) {
+      Node a;
+      Node b;
+      Peer* to_b = a.connect(b);
+      Peer* to_a = b.connect(a);
+      const std::vector<std::byte> bytes(size, std::byte{1});
+      size_t most = 0;
+      for (size_t message = 0; message < 2000; ++message) {
+        Counter there;
+        Counter back;
+        ASSERT_TRUE(a.send(*to_b, message, bytes));
+        if (message > 10) most = std::max(most, static_cast<size_t>(to_b->bulk_next % bulk_bytes));
+        while (there.frames < 1) (void)b.link.poll(there);
+        if (!answered) continue;
+        ASSERT_TRUE(b.send(*to_a, message, {}));
+        while (back.frames < 1) (void)a.link.poll(back);
+      }
+      if (answered) EXPECT_LE(most, bulk_stride_bytes + size + 64) << size;
+      else EXPECT_GT(most, bulk_window_bytes / 2) << size;
+    }
+  }
+}
+
 // Large messages come in pieces. In the middle of one the ring is not empty, so it begins again at the first piece behind an answer.
 TEST(ShmLink, LargeMessagesStayInPagesThatAreThere) {
   for (const size_t head : {size_t{0}, size_t{64}, size_t{1000}}) {
