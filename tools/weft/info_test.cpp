@@ -55,7 +55,7 @@ TEST(InfoSystem, ListsOfProcessors) {
 // Of version 2 the tightest of the path's groups counts, of version 1 each controller has a folder; "max" and the largest number are no limits.
 TEST(SystemFiles, LimitsOfControlGroups) {
   const TemporaryFolder folder("weft-cgroup");
-  const fs::path root = folder.path();
+  const fs::path& root = folder.path();
   const auto write = [&](const char* file, const char* text) {
     fs::create_directories((root / file).parent_path());
     std::ofstream(root / file) << text << '\n';

@@ -193,11 +193,13 @@ Warmth warm_up(const PerfOptions& options, const Step& step, unsigned window, ui
   double before = 0;
   double each = 0;
   int alike = 0;
-  for (double spent = 0; alike < alike_wanted && spent < warming_s_max; before = each) {
+  double spent = 0;
+  while (alike < alike_wanted && spent < warming_s_max) {
     const double took = run(0, batch);
     spent += took;
     each = took / static_cast<double>(batch);
     alike = std::abs(each - before) <= before / 10 ? alike + 1 : 0;
+    before = each;
   }
   return {std::max<uint64_t>(1, static_cast<uint64_t>(wanted / each)), alike == alike_wanted};
 }

@@ -166,6 +166,7 @@ pid_t start_process(const Options& o, const Hello& hello, const std::vector<Chan
   setenv(serve_name, descriptors.c_str(), 1);
   if (!folder.empty()) prefer_library(folder);
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   execv(executable().c_str(), arguments.data());
@@ -266,7 +267,7 @@ std::vector<std::string> differences(const Identification& here, const Identific
   if (here.version != there.version)
     all.push_back(fmt::format("the server's library is {}, this side's {}", there.version, here.version));
   else if (here.build != there.build)
-    all.push_back("the server's library is another build of the same version");
+    all.emplace_back("the server's library is another build of the same version");
   std::set<std::string> names;
   for (const json* settings : {&here.settings, &there.settings})
     for (const auto& item : settings->items()) names.insert(item.key());
@@ -341,7 +342,7 @@ int serve_client(const Options& options) {
   unsetenv(serve_name);
   std::vector<Channel> lanes;
   for (size_t at = 2; at < text.size(); at = text.find(',', at) + 1) {
-    lanes.emplace_back(std::atoi(text.c_str() + at));
+    lanes.emplace_back(static_cast<int>(std::strtol(text.c_str() + at, nullptr, 10)));
     fcntl(lanes.back().fd(), F_SETFD, FD_CLOEXEC);
   }
   lanes.at(0).send({{"welcome", to_json(own_identification())}});

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -199,10 +200,9 @@ bool is_in_path(const std::string& program) {
 // Of this host, for buffers; 0: unknown.
 uint64_t memory_available() {
   std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    unsigned long long kib = 0;
-    if (std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kib) == 1) return uint64_t{kib} * 1024;
-  }
+  constexpr std::string_view name = "MemAvailable:";
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(name)) return std::strtoull(line.c_str() + name.size(), nullptr, 10) * 1024;  // kB
   return 0;
 }
 

@@ -38,10 +38,11 @@ std::string placement_text(const Result& r) {
 
 // And what makes the figure doubtful: "near 61 ns; cold".
 std::string cpus_text(const Result& r) {
-  const std::string placement = placement_text(r);
-  const std::string marks = marks_text(r);
+  std::string placement = placement_text(r);
+  std::string marks = marks_text(r);
   if (marks.empty()) return placement;
-  return placement == "-" || placement.starts_with("shared") ? marks : placement + "; " + marks;
+  if (placement == "-" || placement.starts_with("shared")) return marks;
+  return placement + "; " + marks;
 }
 
 constexpr const char* notes = R"(

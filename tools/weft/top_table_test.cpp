@@ -178,6 +178,7 @@ TEST(StatisticsPages, OfOneProcessEightAreLookedAt) {
 
 TEST(StatisticsPages, ObjectsBeyondTheLimitAreCounted) {
   std::vector<std::unique_ptr<Planted>> pages;
+  pages.reserve(4);
   for (int i = 0; i < 4; ++i)
     pages.push_back(
         std::make_unique<Planted>(statistics::file_name, statistics::page_bytes_max, F_SEAL_SHRINK));

@@ -19,7 +19,7 @@ class Scarce {
     const int next = ::fcntl(0, F_DUPFD_CLOEXEC, 0);
     ::close(next);
     rlimit limit = before_;
-    limit.rlim_cur = static_cast<rlim_t>(next + left);
+    limit.rlim_cur = static_cast<rlim_t>(next) + static_cast<rlim_t>(left);
     (void)::setrlimit(RLIMIT_NOFILE, &limit);
   }
   Scarce(const Scarce&) = delete;
@@ -72,6 +72,7 @@ int meets_later(int left, const std::string& name) {
 
 TEST_P(Meeting, WithoutDescriptorsHappensLater) {
   std::vector<pid_t> children;
+  children.reserve(6);
   for (int left = 0; left < 6; ++left)
     children.push_back(spawn([&] { return meets_later(left, name("scarce")); }));
   for (size_t left = 0; left < children.size(); ++left)

@@ -132,6 +132,7 @@ TEST(RoceUnreliable, TheWindowFollowsTheBufferAndTheNumberOfQueuePairs) {
   QueuePair* const second = *p.b.adapter.create_qp(more);
   EXPECT_EQ(told(), 41u);
   std::vector<QueuePair*> many;
+  many.reserve(20);
   for (int i = 0; i < 20; ++i) many.push_back(*p.b.adapter.create_qp(more));
   EXPECT_EQ(told(), Adapter::window_least);
   for (QueuePair* qp : many) p.b.adapter.destroy_qp(*qp);
