@@ -25,9 +25,9 @@ namespace {
 constexpr uint64_t ms_ns = 1'000'000;
 constexpr uint64_t look_interval_ns = 1 * ms_ns;
 constexpr uint64_t housekeeping_interval_ns = 10 * ms_ns;
-constexpr uint64_t meet_timeout_ns = 5'000 * ms_ns;    // nobody answers: the peer is unreachable
-constexpr uint64_t idle_discard_ns = 1'000 * ms_ns;    // then a ring's pages go back
-constexpr uint64_t demotion_ns = 2 * ms_ns;            // far longer than a store takes to be seen
+constexpr uint64_t meet_timeout_ns = 5'000 * ms_ns;  // a peer that does not answer for so long is unreachable
+constexpr uint64_t idle_discard_ns = 1'000 * ms_ns;  // then a ring's pages go back
+constexpr uint64_t demotion_ns = 2 * ms_ns;          // far longer than a store takes to be seen
 constexpr uint64_t restart_below = uint64_t{1} << 63;  // positions of the bulk ring
 constexpr uint64_t close_linger_ns =
     500 * ms_ns;  // to hand over a hello that the other socket had no room for
@@ -279,11 +279,13 @@ std::byte* Link::reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexce
 
 // A look is due. When the receiver has consumed everything, the ring begins again at its start, where pages exist and both sides have mapped them. A look
 // reads a line that the receiver writes, so there are at most two for each window: the second, behind one in the middle of a large message, when the
-// receiver has sent something since. Only while the ring is found empty and the receiver answers is there one for each stride; pieces of large messages
-// do without, for the look at the second would find the first. Positions grow by a ring at each restart: the last half of them is used without.
+// receiver has sent something since. While each look finds the ring empty and the receiver sends in between, the sender looks once for each stride; not
+// for pieces of large messages, where the look at the second piece would find the first. Each restart advances the position by up to a ring; from 2^63
+// on the ring is not restarted, so that positions do not overflow.
 uint64_t Link::restart_bulk(Peer& peer, uint64_t start, size_t room) noexcept {
   const size_t offset = start % bulk_bytes;
   if (start < peer.bulk_look_waits && peer.rx_next == peer.bulk_look_rx) return start;
+  const bool answered = peer.rx_next != std::exchange(peer.bulk_look_rx, peer.rx_next);
   // `offset >= room`: the first frame after it ends within a ring of what was consumed, as receivers demand.
   if (start == peer.bulk_next && offset >= room && start < restart_below && peer.bulk_consumed() == start) {
     WEFT_ASSERT(peer.reserved == nullptr);
@@ -291,18 +293,15 @@ uint64_t Link::restart_bulk(Peer& peer, uint64_t start, size_t room) noexcept {
     start += bulk_bytes - offset;
     peer.bulk_restart = peer.bulk_next = start;
     peer.bulk_end = start + bulk_bytes;
-    const bool answered = peer.rx_next != std::exchange(peer.bulk_look_rx, peer.rx_next);
     peer.bulk_look_waits = 0;
     peer.bulk_look = start + (answered && room <= eager_bytes_max ? bulk_stride_bytes : bulk_window_bytes);
     return start;
   }
   if (room >= page_bytes && peer.bulk_look_waits == 0) {  // small frames use few pages
-    peer.bulk_look_rx = peer.rx_next;
     peer.bulk_look_waits = start + bulk_window_bytes;
     peer.bulk_look = 0;
     return start;
   }
-  peer.bulk_look_rx = peer.rx_next;
   peer.bulk_look_waits = 0;
   peer.bulk_look = start + bulk_window_bytes;
   return start;

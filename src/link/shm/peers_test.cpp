@@ -579,8 +579,8 @@ TEST(ShmLink, APingPongStaysInPagesThatAreThere) {
   EXPECT_EQ(blocks_of(a), at_first);
 }
 
-// Whoever is answered writes the lines again that it wrote last: they are in the first-level caches of both sides. A look for an empty ring at each of them would cost a
-// stream more than it gains, so whoever is not answered goes through the window.
+// In a ping-pong the sender writes the same lines again; both sides have them in their first-level caches. A stream gets no answers: its sender goes
+// through the window, because a look for an empty ring at each message would cost more than it gains.
 TEST(ShmLink, APingPongWritesTheSameLines) {
   for (const bool answered : {true, false}) {
     for (const size_t size : {size_t{100}, size_t{1000}, size_t{4096}, size_t{8192}}) {
