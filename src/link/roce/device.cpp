@@ -533,21 +533,22 @@ int Device::poll() noexcept {
     answer(now, packets);
   }
   counters_.packets_by_program += static_cast<uint64_t>(packets);
-  if (adapter_.next_due() < wakes_at_) wake_for_timer(now);  // it sleeps until an older timer
+  if (adapter_.next_due() < timers_before_) wake_for_timer(now);
   return packets;
 }
 
 // --- the progress thread ---
 
 void Device::wake_thread() noexcept {
-  wakes_at_ = 0;
+  wakes_at_ = timers_before_ = 0;
   is_armed_ = false;
   if (wake_ && origin_.is_here()) wake_->notify();
 }
 
-// A program that polls runs the timers itself. For the probe of each request that it posts (proto/roce/tail.cpp) the thread
-// is not woken: it looks soon, or is asleep because the program makes few calls.
+// The thread sleeps until an older timer. For the probe of each request that the program posts (proto/roce/tail.cpp) it is not
+// woken: it looks soon, or sleeps because the program makes few calls.
 [[gnu::noinline]] void Device::wake_for_timer(uint64_t now) noexcept {
+  if (now == 0) now = clock_.now();
   uint64_t otherwise = 0;
   if (adapter_.is_probe_next(otherwise) && otherwise >= wakes_at_) {
     if (wakes_at_ <= now + scaled(look_ns_max) || now < probe_wake_after_) return;
@@ -646,6 +647,8 @@ bool Device::sleep() noexcept {
   sleeps_seen_ = sleeps_;
   bool may_sleep = true;
   if (is_aside_ && !is_asleep) {
+    // The program runs the probes of what it posts itself, and there is one after each packet.
+    if (uint64_t otherwise = 0; adapter_.is_probe_next(otherwise)) until = otherwise;
     // A timer that the program is late for must not keep the thread awake.
     until = std::max(std::min<uint64_t>(until, now + look_ns_), now + scaled(least_sleep_ns));
   } else {
@@ -661,13 +664,15 @@ bool Device::sleep() noexcept {
   }
   is_armed_ = !is_aside_ || is_asleep;
   wakes_at_ = std::max<uint64_t>(until, 1);
+  // A program that polls runs the timers itself; where it stops, the thread sees that at its next look.
+  timers_before_ = is_aside_ && !is_asleep ? 0 : std::max<uint64_t>(until, 1);
   lock_.unlock();
   if (after_unlock_ != nullptr) after_unlock_->after_unlock();
   due_at_ = until;
   int ready = wait_for(on.fds.data(), on.count, until == UINT64_MAX ? until : until > now ? until - now : 0);
   while (ready == 0 && looks_away()) ready = wait_for(on.fds.data(), 1, look_ns_);
   lock_.lock();
-  wakes_at_ = 0;
+  wakes_at_ = timers_before_ = 0;
   is_armed_ = false;
   ++counters_.wakes;
   look_at_sockets_at_ = 0;

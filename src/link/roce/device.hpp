@@ -184,9 +184,8 @@ class Device final : proto::roce::PacketOutput {
     }
     if (is_armed_ && (adapter_.has_ready() || is_blocked_)) [[unlikely]] {
       wake_thread();
-    } else if (adapter_.next_due() < wakes_at_) [[unlikely]] {
-      if (now == 0) wake_thread();
-      else wake_for_timer(now);
+    } else if (adapter_.next_due() < timers_before_) [[unlikely]] {
+      wake_for_timer(now);
     }
   }
   // A thread of the program arms a queue, and is about to sleep until its event. The progress thread takes the packets then, unless
@@ -384,6 +383,7 @@ class Device final : proto::roce::PacketOutput {
   unsigned sleeper_ =
       0;  // polls until the program, which said that it would sleep, counts as one that does not
   Glimpsed<uint64_t> wakes_at_ = 0;      // the thread sleeps until then; 0: it is awake, or there is none
+  uint64_t timers_before_ = 0;           // a timer that is due before wakes the thread
   bool is_armed_ = false;                // it sleeps on the sockets
   bool is_blocked_ = false;              // a port has packets that its socket had no room for
   Glimpsed<bool> is_late_ = false;       // an acknowledgement waits for the program's next call

@@ -20,11 +20,9 @@ bool Adapter::is_probe_next(uint64_t& otherwise) const noexcept {
   return qp.due == r.probe_at && qp.due < otherwise;
 }
 
-// Twice as long after each probe without an answer.
 void Adapter::put_off_probe(Requester& r, uint64_t now) noexcept {
-  constexpr unsigned doublings_max = 10;
   r.probed_at = now;
-  r.probe_at = now + (r.round_trip.wait() << std::min<unsigned>(r.probes, doublings_max));
+  r.probe_at = now + r.round_trip.wait_after(r.probes);
 }
 
 [[gnu::noinline, gnu::cold]] void Adapter::end_probes(Requester& r, uint64_t now) noexcept {
