@@ -545,10 +545,9 @@ void Device::wake_thread() noexcept {
   if (wake_ && origin_.is_here()) wake_->notify();
 }
 
-// The thread sleeps until an older timer. For the probe of each request that the program posts (proto/roce/tail.cpp) it is not
-// woken: it looks soon, or sleeps because the program makes few calls.
+// The thread sleeps until an older timer, and does not stand aside. For the probe of each request that the program posts
+// (proto/roce/tail.cpp) it is not woken where it wakes soon, and otherwise at most once in probe_wake_ns.
 [[gnu::noinline]] void Device::wake_for_timer(uint64_t now) noexcept {
-  if (now == 0) now = clock_.now();
   uint64_t otherwise = 0;
   if (adapter_.is_probe_next(otherwise) && otherwise >= wakes_at_) {
     if (wakes_at_ <= now + scaled(look_ns_max) || now < probe_wake_after_) return;
@@ -640,15 +639,17 @@ bool Device::sleep() noexcept {
   Descriptors on;
   on.add(wake_->fd());
   const uint64_t now = clock_.now();
-  uint64_t until = adapter_.next_due();
-  if (adapter_.has_ready() || is_blocked_ || gathers_) until = std::min(until, now + no_room_ns);
   // A thread of the program that has slept since the last look here sleeps on.
   const bool is_asleep = is_aside_ && has_sleeper_ && sleeps_seen_ == sleeps_;
   sleeps_seen_ = sleeps_;
+  uint64_t until = adapter_.next_due();
+  if (is_aside_ && !is_asleep) {
+    // A program that polls runs the probes of what it posts itself, and there is one after each packet.
+    if (uint64_t otherwise = 0; adapter_.is_probe_next(otherwise)) until = otherwise;
+  }
+  if (adapter_.has_ready() || is_blocked_ || gathers_) until = std::min(until, now + no_room_ns);
   bool may_sleep = true;
   if (is_aside_ && !is_asleep) {
-    // The program runs the probes of what it posts itself, and there is one after each packet.
-    if (uint64_t otherwise = 0; adapter_.is_probe_next(otherwise)) until = otherwise;
     // A timer that the program is late for must not keep the thread awake.
     until = std::max(std::min<uint64_t>(until, now + look_ns_), now + scaled(least_sleep_ns));
   } else {

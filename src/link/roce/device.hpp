@@ -185,7 +185,8 @@ class Device final : proto::roce::PacketOutput {
     if (is_armed_ && (adapter_.has_ready() || is_blocked_)) [[unlikely]] {
       wake_thread();
     } else if (adapter_.next_due() < timers_before_) [[unlikely]] {
-      wake_for_timer(now);
+      if (now == 0) wake_thread();
+      else wake_for_timer(now);
     }
   }
   // A thread of the program arms a queue, and is about to sleep until its event. The progress thread takes the packets then, unless

@@ -19,7 +19,8 @@ namespace weft::proto::roce {
 class RoundTrip {
  public:
   static constexpr uint64_t first_ns = 4'000'000;  // until enough was measured, and at least without credit
-  static constexpr uint64_t least_ns = 150'000;    // of a peer that answers sooner than this / 2
+  // Of a peer that answers sooner than this / 2. Longer than a device holds packets back (link/roce/device.hpp, no_room_ns).
+  static constexpr uint64_t least_ns = 250'000;
   // At least of one that did not lately. Longer than Weft's devices hold an acknowledgement back (link/roce/device.hpp,
   // look_ns_max).
   static constexpr uint64_t held_ns = 1'200'000;
@@ -27,10 +28,10 @@ class RoundTrip {
   static constexpr uint64_t prompt_ns = 150'000;  // an answer within this time and four short round trips
   static constexpr uint64_t longest_ns = 1'000'000'000;
   static constexpr uint32_t enough_samples = 16;
-  static constexpr uint64_t peak_fade = 1024;      // round trips, until a long one has faded to 1 / e
-  static constexpr uint32_t needless_cost = 3072;  // acknowledgements for each needless probe
-  static constexpr uint32_t doubtful_cost = needless_cost / 2;  // of one that may have been needless
-  static constexpr uint32_t useful_gain = needless_cost;        // of a probe that found a loss
+  static constexpr uint64_t peak_fade = 1024;  // round trips, until a long one has faded to 1 / e
+  static constexpr uint32_t probed_max = 2;
+  static constexpr uint32_t needless_cost = 3072;         // acknowledgements for each needless probe
+  static constexpr uint32_t useful_gain = needless_cost;  // of a probe that found a loss
   static constexpr uint32_t credit_max = 4 * needless_cost;
 
   // Until a probe, from the last packet or the last progress on.
@@ -41,6 +42,8 @@ class RoundTrip {
     WEFT_ASSERT(probes != 0);
     return std::max(2 * wait_, held_ns) << std::min(probes - 1, doublings_max);
   }
+  // Until the next look whether one may be sent.
+  uint64_t wait_to_look() const noexcept { return std::max(wait_, held_ns); }
 
   // A packet that was sent once, and its acknowledgement or first response.
   void sample(uint64_t rtt) noexcept {
@@ -58,6 +61,7 @@ class RoundTrip {
     // The first ones meet a peer that is starting.
     peak_ = std::max(samples_ < enough_samples ? 0 : peak_ - peak_ / peak_fade, std::min(rtt, held_ns));
     pause_ -= pause_ / needless_cost;
+    probed_ = 0;
     set_wait();
   }
 
@@ -67,15 +71,20 @@ class RoundTrip {
     WEFT_ASSERT(probes != 0 && since_probe <= silent);
     const bool is_early = 2 * since_probe < shortest_;
     const bool is_late = since_probe > 4 * shortest_ + prompt_ns;
+    // What was probed is not measured. Several in a row: the peer has become slower than the wait, perhaps.
+    const bool is_usual = probed_ == probed_max;
+    if (!is_usual) ++probed_;
+    if (is_usual) peak_ = std::max(peak_, std::min(silent, held_ns));
     if (!is_early && !is_late) {
-      // A pause seldom ends just behind a probe that came late. Behind one that came soon it may.
+      // A pause seldom ends just behind a probe that came late. Behind one that came soon it may: the next one comes later.
       const bool was_soon = silent - since_probe < held_ns;
       if (!was_soon || since_probe <= 3 * smoothed_) return on_loss();
-      credit_ -= std::min(credit_, doubtful_cost);
+      peak_ = std::max(peak_, std::min(silent / 2, held_ns));
       return set_wait();
     }
-    // Otherwise a loss whose answer was late would make the next wait longer, and so on.
-    if (4 * since_probe > silent) pause_ = std::max(pause_, std::min(silent, pause_ns_max));
+    // A loss whose answer was late must not make the next wait longer, and so on.
+    if (is_early || is_usual || 4 * since_probe > silent)
+      pause_ = std::max(pause_, std::min(silent, pause_ns_max));
     peak_ = held_ns;
     credit_ -= std::min(credit_, needless_cost * std::min(probes, credit_max / needless_cost));
     set_wait();
@@ -105,6 +114,7 @@ class RoundTrip {
   uint64_t pause_ = 0;     // the longest silence that was no loss; it fades
   uint32_t credit_ = needless_cost;
   uint32_t samples_ = 0;
+  uint32_t probed_ = 0;  // answers since the last one that was measured
 };
 
 }  // namespace weft::proto::roce

@@ -54,11 +54,11 @@ void Adapter::probe_tail(QueuePair& qp, uint64_t now) noexcept {
   const uint64_t wait = r.round_trip.wait();
   // Behind a gap that is known the repetitions have a probe of their own (selective.cpp).
   if ((qp.attention & attention_repeat) != 0 && qp.repeater->probe_at != UINT64_MAX) {
-    r.probe_at = now + wait;
+    r.probe_at = now + r.round_trip.wait_to_look();
     return;
   }
   if (r.probes == 0) {
-    r.silent_from = now - std::min(now, wait);
+    r.silent_from = r.probe_at - std::min(r.probe_at, wait);  // the timer may be late
     // What was sent since may tell of a loss before it. Once: a program that posts all the time is answered all the time.
     if (!r.was_put_off && r.sent_at + wait > now) {
       r.was_put_off = true;
@@ -74,7 +74,7 @@ void Adapter::probe_tail(QueuePair& qp, uint64_t now) noexcept {
   uint32_t index = 0;
   const uint32_t psn = r.probes % 2 == 0 ? psn_add(end, psn_mask) : r.oldest;
   if (psn_diff(end, r.oldest) <= 0 || !find_open(qp, psn, index)) {
-    r.probe_at = now + wait;  // what goes back has not left
+    r.probe_at = now + r.round_trip.wait_to_look();  // what goes back has not left
     return;
   }
   const SendEntry& e = qp.sends.at(index);
@@ -84,7 +84,7 @@ void Adapter::probe_tail(QueuePair& qp, uint64_t now) noexcept {
   if (qp.state == QpState::Error) return;
   r.timed_at = 0;
   if (sent != Sent::More) {
-    r.probe_at = now + wait;
+    r.probe_at = now + r.round_trip.wait_to_look();
     return;
   }
   if (r.probes < UINT8_MAX) ++r.probes;

@@ -263,6 +263,25 @@ TEST(RoceTail, PausesAreNoLosses) {
   }
 }
 
+// The peer or the way to it becomes slower than the wait, for good.
+TEST(RoceTail, ALongerRoundTripIsNoLoss) {
+  for (const uint64_t trip : {200 * us, 300 * us, 330 * us, 400 * us, 1'250 * us, 4'500 * us, 9 * ms}) {
+    for (const bool pauses : {false, true}) {
+      Line p(true);
+      p.warm_up();
+      if (!pauses) p.delay = trip / 2;
+      const uint64_t requests = 5000;
+      for (uint64_t i = 0; i < requests; ++i) {
+        if (pauses) p.b_away = p.now + trip - 10 * us;
+        (void)p.run(SendOpcode::Send, 8);
+      }
+      const AdapterCounters& c = p.a.adapter.counters();
+      EXPECT_LE(c.sent_again, 12u) << trip << (pauses ? ", the peer pauses" : "");
+      EXPECT_EQ(c.timeouts, 0u);
+    }
+  }
+}
+
 // Losses and pauses: the timeout is never needed.
 TEST(RoceTail, LossesAmongPauses) {
   Line p(true);
@@ -314,12 +333,25 @@ TEST(RoceRoundTrip, LongFirstRoundTripsAreNotRemembered) {
   EXPECT_LT(r.wait(), 400 * us);
 }
 
+// The peer sleeps between two messages, so that it answers what comes late more slowly than what comes soon.
+TEST(RoceRoundTrip, ProbesOfAPeerThatSleepsComeLaterButCome) {
+  RoundTrip r;
+  for (int i = 0; i < 100; ++i) {
+    for (int k = 0; k < 100; ++k) r.sample(20 * us);
+    r.on_answer(150 * us, r.wait() + 150 * us, 1);
+    EXPECT_LE(r.wait(), RoundTrip::held_ns);
+  }
+  EXPECT_TRUE(r.has_credit());
+}
+
 // A peer whose answers to probes are slow, but no pauses: each of them after a wait for a packet that was lost.
 TEST(RoceRoundTrip, LateAnswersAfterLongWaitsDoNotMakeThemLonger) {
   RoundTrip r;
-  for (int i = 0; i < 20; ++i) r.sample(20 * us);
-  for (int i = 0; i < 50; ++i) r.on_answer(ms, r.wait() + ms, 1);
-  EXPECT_LE(r.wait(), RoundTrip::first_ns);
+  for (int i = 0; i < 50; ++i) {
+    for (int k = 0; k < 100; ++k) r.sample(20 * us);
+    r.on_answer(ms, r.wait() + ms, 1);
+    EXPECT_LE(r.wait(), RoundTrip::first_ns);
+  }
 }
 
 TEST(RoceRoundTrip, NeedlessProbesHaveToBeEarned) {
