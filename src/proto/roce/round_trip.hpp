@@ -5,8 +5,8 @@
 //
 // A round trip includes the time that the peer's program does not run, or holds an acknowledgement back on purpose: RC
 // acknowledgements do not say how long they were held. A pause of the peer is therefore no loss, and no estimate predicts
-// it. A credit bounds what that costs: each acknowledgement earns a part of a needless probe. Without credit the wait is
-// longer than any pause that was seen lately. With credit a peer that always answered soon is probed soon.
+// it. A credit limits what that costs: each acknowledgement earns a part of a needless probe. Without credit the wait is
+// longer than most pauses that were seen lately. With credit a peer that always answered soon is probed soon.
 #pragma once
 
 #include <algorithm>
@@ -111,7 +111,7 @@ class RoundTrip {
   uint64_t variation_ = 0;
   uint64_t shortest_ = 0;  // of the last ones: it grows by a 64th with each that is longer
   uint64_t peak_ = 0;      // the longest of the last ones, and held_ns after a pause; it fades
-  uint64_t pause_ = 0;     // the longest silence that was no loss; it fades
+  uint64_t pause_ = 0;     // the longest silence that was no loss for sure; it fades
   uint32_t credit_ = needless_cost;
   uint32_t samples_ = 0;
   uint32_t probed_ = 0;  // answers since the last one that was measured
