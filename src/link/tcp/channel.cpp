@@ -25,8 +25,11 @@ namespace {
 constexpr int keepalive_idle_s = 5;
 constexpr int keepalive_interval_s = 2;
 constexpr int keepalive_probes = 3;
-// Retransmissions in a row without an answer: 0.2 + 0.4 + ... s, about 12 s in all.
+// Retransmissions in a row without an answer: 0.2 + 0.4 + ... s, about 12 s in all. After a stall of the machine they begin
+// with more than 0.2 s, and the last of them comes too late.
 constexpr unsigned retransmissions_max = 6;
+constexpr unsigned retransmissions_enough = 3;
+constexpr unsigned retransmission_ms_max = 12'000;
 constexpr unsigned window_probes_max = 5;
 constexpr unsigned silence_ms_max = 10'000;
 
@@ -358,6 +361,8 @@ bool Channel::alive() const noexcept {
   if (::getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return true;
   // A peer that does not read has a closed window, but its machine answers: probes in a row without an answer count, not time alone.
   return info.tcpi_retransmits < retransmissions_max &&
+         !(info.tcpi_retransmits >= retransmissions_enough &&
+           info.tcpi_last_ack_recv > retransmission_ms_max) &&
          !(info.tcpi_probes >= window_probes_max && info.tcpi_last_ack_recv > silence_ms_max);
 }
 
