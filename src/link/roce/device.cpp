@@ -545,8 +545,8 @@ void Device::wake_thread() noexcept {
   if (wake_ && origin_.is_here()) wake_->notify();
 }
 
-// The thread sleeps until an older timer, and does not stand aside. For the probe of each request that the program posts
-// (proto/roce/tail.cpp) it is not woken where it wakes soon, and otherwise at most once in probe_wake_ns.
+// A timer is due before the progress thread wakes. A probe (proto/roce/tail.cpp) alone wakes the thread at most once in
+// probe_wake_ns, and not where the thread wakes within look_ns_max.
 [[gnu::noinline]] void Device::wake_for_timer(uint64_t now) noexcept {
   uint64_t otherwise = 0;
   if (adapter_.is_probe_next(otherwise) && otherwise >= wakes_at_) {
