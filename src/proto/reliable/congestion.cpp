@@ -9,14 +9,7 @@ namespace weft::proto::reliable {
 void RoundTrip::sample(uint64_t rtt, uint64_t now) noexcept {
   rtt = std::max<uint64_t>(rtt, 1);
   latest_ = rtt;
-  if (smoothed_ == 0) {
-    smoothed_ = rtt;
-    variation_ = rtt / 2;
-  } else {
-    const uint64_t off = rtt > smoothed_ ? rtt - smoothed_ : smoothed_ - rtt;
-    variation_ = (3 * variation_ + off) / 4;
-    smoothed_ = std::max<uint64_t>((7 * smoothed_ + rtt) / 8, 1);
-  }
+  estimate_.sample(rtt);
   if (now >= epoch_end_) {
     shortest_before_ = shortest_;
     shortest_ = rtt;

@@ -10,13 +10,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "proto/loss/smoothed_rtt.hpp"
+
 namespace weft::proto::reliable {
 
 inline constexpr uint64_t us = 1000;
 inline constexpr uint64_t ms = 1'000'000;
 inline constexpr uint64_t second = 1'000'000'000;
 
-// RFC 6298 section 2, with samples that are already freed of the time the peer held its answer.
+// With samples that are already freed of the time the peer held its answer.
 class RoundTrip {
  public:
   static constexpr uint64_t timeout_ns_min = 1 * ms;
@@ -24,21 +26,19 @@ class RoundTrip {
   static constexpr uint64_t timeout_ns_max = 1 * second;
 
   void sample(uint64_t rtt, uint64_t now) noexcept;
-  bool measured() const noexcept { return smoothed_ != 0; }
-  uint64_t smoothed() const noexcept { return smoothed_; }
+  bool measured() const noexcept { return estimate_.measured(); }
+  uint64_t smoothed() const noexcept { return estimate_.smoothed(); }
   uint64_t latest() const noexcept { return latest_; }
   // The shortest of the last 10 to 20 seconds.
   uint64_t shortest() const noexcept { return std::min(shortest_, shortest_before_); }
   // Doubled for every timeout in a row.
   uint64_t timeout(unsigned backoff) const noexcept {
-    const uint64_t base =
-        measured() ? std::max(smoothed_ + 4 * variation_, timeout_ns_min) : timeout_ns_first;
+    const uint64_t base = measured() ? std::max(estimate_.timeout(), timeout_ns_min) : timeout_ns_first;
     return std::min(base << std::min(backoff, 16u), timeout_ns_max);
   }
 
  private:
-  uint64_t smoothed_ = 0;
-  uint64_t variation_ = 0;
+  loss::SmoothedRtt estimate_;
   uint64_t latest_ = 0;
   uint64_t shortest_ = UINT64_MAX;
   uint64_t shortest_before_ = UINT64_MAX;

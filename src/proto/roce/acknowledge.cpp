@@ -46,6 +46,37 @@ bool Adapter::awaits_before(const QueuePair& qp, uint32_t psn) const noexcept {
 }
 
 void Adapter::on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  if (packet.bth.tag != 0 && qp.requester.tag_key != 0) [[unlikely]] {
+    on_answer_to_duplicate(qp, packet, now);
+  } else {
+    take_answer(qp, packet, now);
+  }
+}
+
+// Behind an answer to the original: the probe was needless. A NAK says nothing of it, and neither does an answer of long ago.
+[[gnu::noinline, gnu::cold]] void Adapter::on_answer_to_duplicate(QueuePair& qp, const Packet& packet,
+                                                                  uint64_t now) noexcept {
+  constexpr int32_t span = 1 << 16;
+  Requester& r = qp.requester;
+  const uint32_t psn = packet.bth.psn;
+  const auto duplicate = static_cast<Duplicate>(packet.bth.tag);
+  const bool is_ack = packet.operation() == Operation::Acknowledge;
+  const int32_t sent_behind = psn_diff(r.next, psn);
+  if (duplicate > Duplicate::Earlier || (is_ack && packet.aeth.kind() == AckKind::Nak) || sent_behind <= 0 ||
+      sent_behind > span)
+    return take_answer(qp, packet, now);
+  r.tells_duplicates = true;
+  if (r.probes == 0 || duplicate == Duplicate::Earlier || psn_diff(psn, r.oldest) < 0)
+    r.round_trip.on_needless();
+  // A duplicate of a packet before the last one may be of one that was not to be answered alone.
+  const bool is_of_last = !is_ack || psn_diff(r.probed, psn) <= 1;
+  if (duplicate == Duplicate::Answered || (duplicate == Duplicate::Waiting && is_of_last))
+    r.duplicate = duplicate;
+  take_answer(qp, packet, now);
+  r.duplicate = Duplicate::None;
+}
+
+void Adapter::take_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   switch (packet.operation()) {
     case Operation::Acknowledge:
       on_ack(qp, packet, now);
@@ -301,7 +332,7 @@ void Adapter::go_back(QueuePair& qp) noexcept {
   end_repeats(qp);
   r.cursor = qp.sends.head;
   r.packet = r.open_reads = r.responses = r.unasked = 0;
-  r.timed_at = 0;
+  forget_timed(r);
   if (!qp.sends.empty()) {
     const SendEntry& e = qp.sends.at(r.cursor);
     if (e.started && !e.is_answered())

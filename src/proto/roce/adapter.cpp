@@ -234,6 +234,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
     if (from == QpState::Error) return {};  // a NAK may be on its way out
     Responder& r = qp.responder;
     if (r.pending != 0 || r.syndrome != wire::roce::syndrome_ack) r.ack_due = false;
+    if (!r.ack_due) r.duplicate = Duplicate::None;
     for (Resource& one : r.resources) one.pending = false;
     r.pending = 0;
     qp.cause = WEFT_FAULT_MODIFIED;

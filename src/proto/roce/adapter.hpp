@@ -323,6 +323,8 @@ class Adapter {
 
   // acknowledge.cpp
   void on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  void on_answer_to_duplicate(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  void take_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
   void on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
   void on_read_response(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
   void on_atomic_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
@@ -402,6 +404,11 @@ class Adapter {
     if (r.timed_at != 0) return;
     r.timed = psn;
     r.timed_at = now;
+  }
+  // Packets are sent again that were not probed: no answer is measured, nor taken for one to a probe.
+  static void forget_timed(Requester& r) noexcept {
+    r.timed_at = 0;
+    r.round_trip.forget_probe();
   }
   // All before `oldest` is acknowledged.
   static void heard(Requester& r, uint64_t now) noexcept {

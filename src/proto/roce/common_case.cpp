@@ -144,7 +144,7 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
     return false;
   size_t payload = 0;
   if (bth.opcode == acknowledge) {
-    if (bytes != wire::roce::bth_bytes + aeth_bytes || bth.pad != 0 ||
+    if (bytes != wire::roce::bth_bytes + aeth_bytes || bth.pad != 0 || bth.tag != 0 ||
         !on_common_ack(qp, bth.psn, wire::roce::Aeth::read(head + wire::roce::bth_bytes).syndrome, now))
       return false;
   } else {
@@ -272,11 +272,13 @@ Adapter::Sent Adapter::acknowledge_alone(QueuePair& qp) noexcept {
   bth.opcode = acknowledge;
   bth.destination = qp.attributes.destination;
   bth.psn = r.ack_psn;
+  if (r.tag_key != 0) bth.tag = static_cast<uint16_t>(r.duplicate);
   bth.write(head.data());
   wire::roce::Aeth{r.syndrome, r.msn}.write(head.data() + wire::roce::bth_bytes);
   if (!send_complete(qp, head.data(), head.size(), nullptr, 0)) return Sent::NoRoom;
   r.told = r.ack_psn;
   r.ack_due = r.is_final = false;
+  r.duplicate = Duplicate::None;
   return Sent::Idle;
 }
 

@@ -15,6 +15,7 @@
 #include "proto/roce/queues.hpp"
 #include "proto/roce/round_trip.hpp"
 #include "proto/roce/selective.hpp"
+#include "proto/roce/tag.hpp"
 #include "proto/roce/work.hpp"
 
 namespace weft::proto::roce {
@@ -53,8 +54,9 @@ struct QueuePairRequest {
 struct Resource {
   bool used = false;
   bool is_atomic = false;
-  bool pending = false;   // there are responses to send
-  bool answered = false;  // all of them have gone once
+  bool pending = false;                   // there are responses to send
+  bool answered = false;                  // all of them have gone once
+  Duplicate duplicate = Duplicate::None;  // a duplicate asks for them
   uint32_t first_psn = 0;
   uint32_t packets = 0;
   uint32_t begin = 0;  // of the request that is being answered, in packets: the first, or a duplicate
@@ -103,10 +105,12 @@ struct Requester {
   uint32_t timed = 0;              // PSN
   uint8_t probes = 0;              // since the last progress
   bool was_put_off = false;        // the first of them
-  bool has_probed = false;   // and it is not known yet what the responder has of what is before `probed`
-  uint32_t probed = 0;       // PSN
-  uint64_t probed_at = 0;    // the last of them, or of what a timeout sent again
-  uint64_t silent_from = 0;  // the last progress or packet before them
+  bool has_probed = false;        // and it is not known yet what the responder has of what is before `probed`
+  uint32_t probed = 0;            // PSN
+  uint64_t probed_at = 0;         // the last of them, or of what a timeout sent again
+  uint64_t silent_from = 0;       // the last progress or packet before them
+  bool tells_duplicates = false;  // the peer says which answers are to duplicates: one did
+  Duplicate duplicate = Duplicate::None;  // what the answer says that is being taken
   RoundTrip round_trip;
 };
 
@@ -131,7 +135,8 @@ struct Responder {
   uint32_t length = 0;
   // What is owed.
   bool ack_due = false;
-  bool is_final = false;  // the NAK with which the QP went to ERR
+  Duplicate duplicate = Duplicate::None;  // among what is acknowledged
+  bool is_final = false;                  // the NAK with which the QP went to ERR
   uint8_t syndrome = 0;
   uint32_t ack_psn = 0;
   uint32_t told = 0;                // PSN of the newest plain ACK that went

@@ -57,6 +57,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
   Packet p;
   p.bth.destination = qp.attributes.destination;
   p.bth.psn = psn_add(one.first_psn, one.next);
+  if (r.tag_key != 0) p.bth.tag = static_cast<uint16_t>(one.duplicate);
   p.aeth = {wire::roce::syndrome_ack, one.msn};
   std::array<iovec, 3> parts;  // head, payload, pad
   size_t count = 1;
@@ -128,6 +129,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
   p.bth.opcode = wire::roce::opcode(transport_of(qp), Operation::Acknowledge);
   p.bth.destination = qp.attributes.destination;
   p.bth.psn = r.newest_plain;
+  if (r.tag_key != 0) p.bth.tag = static_cast<uint16_t>(r.duplicate);
   p.aeth = {wire::roce::syndrome_ack, r.msn};
   std::array<iovec, 2> parts;
   if (!send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return false;
@@ -143,6 +145,7 @@ bool Adapter::send_acknowledgement(QueuePair& qp) noexcept {
     if (!send_before_nak(qp, is_all)) return false;
     if (is_all) {
       r.ack_due = false;
+      r.duplicate = Duplicate::None;
       return true;
     }
   }
@@ -151,6 +154,7 @@ bool Adapter::send_acknowledgement(QueuePair& qp) noexcept {
   p.bth.destination = qp.attributes.destination;
   std::array<iovec, 2> parts;
   p.bth.psn = r.ack_psn;
+  if (r.tag_key != 0) p.bth.tag = static_cast<uint16_t>(r.duplicate);
   p.aeth = {r.syndrome, r.msn};
   if (!send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return false;
   if (r.syndrome != wire::roce::syndrome_ack) {
@@ -160,8 +164,8 @@ bool Adapter::send_acknowledgement(QueuePair& qp) noexcept {
   } else {
     r.told = r.ack_psn;
   }
-  r.ack_due = false;
-  r.is_final = false;
+  r.ack_due = r.is_final = false;
+  r.duplicate = Duplicate::None;
   return true;
 }
 

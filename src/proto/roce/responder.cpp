@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "proto/roce/adapter.hpp"
 
@@ -84,6 +85,14 @@ void Adapter::on_gap(QueuePair& qp, const Packet& packet) noexcept {
   owe_nak(qp, syndrome(NakCode::Sequence));
 }
 
+// Of a request that is no READ or atomic: an acknowledgement has gone, or the answer to a later READ or atomic.
+static bool was_answered(const Responder& r, uint32_t psn) noexcept {
+  if (psn_diff(r.told, psn) >= 0) return true;
+  if (r.resources.empty()) return false;
+  const Resource& newest = r.resources[r.newest_resource];
+  return newest.used && newest.answered && psn_diff(newest.first_psn, psn) > 0;
+}
+
 // What was executed is not executed again, but for READs, which change nothing.
 void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
   Responder& r = qp.responder;
@@ -91,6 +100,8 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
   WEFT_ASSERT(psn_diff(packet.bth.psn, r.expected) < 0);
   if (is_plain(op)) {
     if (qp.keeper != nullptr && qp.keeper->is_open) return owe_nak(qp, syndrome(NakCode::Sequence));
+    if (r.duplicate == Duplicate::None)
+      r.duplicate = was_answered(r, packet.bth.psn) ? Duplicate::Answered : Duplicate::Waiting;
     r.told = psn_add(r.newest_plain, psn_mask);  // the peer has not heard
     if (r.ack_due && r.syndrome != wire::roce::syndrome_ack) return;
     r.ack_due = true;
@@ -124,6 +135,8 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
     one.end = static_cast<uint32_t>(at) + count;
     WEFT_ASSERT(one.end <= one.packets);
     if (!one.pending) ++r.pending;
+    if (!one.pending || one.duplicate == Duplicate::None)
+      one.duplicate = one.answered ? Duplicate::Answered : Duplicate::Waiting;
     one.pending = true;
     r.answering = UINT32_MAX;  // it may come before those that are being answered
     return;
@@ -361,6 +374,7 @@ void Adapter::on_read(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
   one->msn = r.msn;
   r.expected = psn_add(r.expected, one->packets);
   r.ack_due = false;  // the responses say as much
+  one->duplicate = behind(std::exchange(r.duplicate, Duplicate::None));
 }
 
 void Adapter::on_atomic(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
@@ -405,6 +419,7 @@ void Adapter::on_atomic(QueuePair& qp, const Packet& packet, uint64_t now) noexc
   one->msn = r.msn;
   r.expected = psn_add(r.expected, 1);
   r.ack_due = false;
+  one->duplicate = behind(std::exchange(r.duplicate, Duplicate::None));
 }
 
 // --- receive requests ---
@@ -480,6 +495,7 @@ void Adapter::accepted(QueuePair& qp, const wire::roce::Bth& bth, uint32_t psns)
   WEFT_ASSERT(bth.psn == r.expected && psns != 0);
   r.newest_plain = psn_add(bth.psn, psns - 1);
   r.expected = psn_add(bth.psn, psns);
+  r.duplicate = behind(r.duplicate);
   if (!bth.ack_request && !r.ack_due) return;
   r.ack_due = qp.is_reliable();
   r.syndrome = wire::roce::syndrome_ack;

@@ -76,6 +76,7 @@ void Adapter::set_tag_keys(QueuePair& qp) const noexcept {
   qp.requester.tag_key = has_tags ? tag_key(qp.number, a.destination, a.sq_psn) : 0;
   qp.responder.tag_key = has_tags ? tag_key(a.destination, qp.number, a.rq_psn) : 0;
   if (!has_tags) qp.responder.knows_tags = false;
+  qp.requester.tells_duplicates = false;
 }
 
 void Adapter::set_selective(QueuePair& qp) {
@@ -379,7 +380,7 @@ Adapter::Sent Adapter::repeat(QueuePair& qp, uint64_t now, int& budget) noexcept
       --budget;
       a.lost.remove(psn);
       Repeater::Sent& one = a.sent[kept_place(psn)];
-      r.timed_at = 0;
+      forget_timed(r);
       one.serial = ++a.serials;
       one.next = r.next;
       one.at = now;

@@ -27,4 +27,16 @@ constexpr uint64_t tag_key(uint32_t requester_qpn, uint32_t responder_qpn, uint3
   return x == 0 ? 1 : x;
 }
 
+// The tag of an answer says whether a duplicate of a request is among what it answers, and what became of the original's answer.
+enum class Duplicate : uint16_t {
+  None = 0,      // as every answer of a stranger
+  Answered = 1,  // an answer had left before the duplicate came
+  Waiting = 2,   // it had not: the original waited here as well
+  Earlier = 3    // as Answered, and requests that came behind the duplicate are answered, too
+};
+// New requests are accepted.
+constexpr Duplicate behind(Duplicate duplicate) noexcept {
+  return duplicate == Duplicate::Answered ? Duplicate::Earlier : duplicate;
+}
+
 }  // namespace weft::proto::roce

@@ -27,7 +27,12 @@ void Adapter::put_off_probe(Requester& r, uint64_t now) noexcept {
 
 [[gnu::noinline, gnu::cold]] void Adapter::end_probes(Requester& r, uint64_t now) noexcept {
   WEFT_ASSERT(r.probes != 0 && now >= r.probed_at && r.probed_at >= r.silent_from);
-  r.round_trip.on_answer(now - r.probed_at, now - r.silent_from, r.probes);
+  using Told = RoundTrip::Told;
+  const Told told = !r.tells_duplicates                  ? Told::Nothing
+                    : r.duplicate == Duplicate::Answered ? Told::Lost
+                    : r.duplicate == Duplicate::Waiting  ? Told::Paused
+                                                         : Told::First;
+  r.round_trip.on_answer(now - r.probed_at, now - r.silent_from, r.probes, told);
   r.probes = 0;
 }
 

@@ -282,6 +282,68 @@ TEST(RoceTail, ALongerRoundTripIsNoLoss) {
   }
 }
 
+// Pauses that are equally long each time, and longer paths. Only answers that say whether the request had come tell them from losses: a
+// stranger's do not.
+TEST(RoceTail, PausesOfOneLengthAreNoLosses) {
+  struct One {
+    uint64_t trip;
+    uint32_t each;  // requests
+    uint64_t pause;
+  };
+  constexpr One all[] = {
+      {20 * us, 10, 270 * us},    {20 * us, 40, 350 * us},    {100 * us, 20, 330 * us},
+      {100 * us, 100, 450 * us},  {20 * us, 100, 4'300 * us}, {20 * us, 100, 5 * ms},
+      {20 * us, 300, 1'250 * us}, {20 * us, 30, 8 * ms},
+  };
+  for (const One& one : all) {
+    for (const Kind& kind : kinds) {
+      Line p(true);
+      p.delay = one.trip / 2;
+      const uint64_t requests = 20'000;
+      for (uint64_t i = 0; i < requests; ++i) {
+        if (i % one.each == one.each - 1) p.b_away = p.now + one.pause;
+        (void)p.run(kind.opcode, kind.bytes);
+      }
+      EXPECT_LT(p.a.adapter.counters().sent_again * 1000, requests)
+          << kind.name << " " << one.trip << " " << one.each << " " << one.pause;
+      EXPECT_EQ(p.a.adapter.counters().timeouts, 0u);
+    }
+  }
+}
+
+// What says that a probe was needless acknowledges the next request, too.
+TEST(RoceTail, AnAnswerToADuplicateMayAcknowledgeMore) {
+  Line p(true);
+  for (int i = 0; i < 13'000; ++i) (void)p.run(SendOpcode::Write, 8);
+  const uint64_t before = p.a.adapter.counters().sent_again;
+  p.delay = 150 * us;
+  for (int i = 0; i < 5000; ++i) {
+    (void)p.run(SendOpcode::Write, 8);
+    p.b_away = p.now + p.delay + 20 * us;
+  }
+  EXPECT_GT(p.a.adapter.counters().sent_again, before);
+  EXPECT_LE(p.a.adapter.counters().sent_again - before, 20u);
+}
+
+// After many round trips, so that there is credit.
+TEST(RoceTail, ALongerPathIsNoLoss) {
+  struct One {
+    uint64_t before, after;
+  };
+  for (const One& one :
+       {One{20 * us, 1'300 * us}, One{500 * us, 2 * ms}, One{20 * us, 3'650 * us}, One{10 * ms, 30 * ms}}) {
+    for (const SendOpcode opcode : {SendOpcode::Send, SendOpcode::Read}) {
+      Line p(true);
+      p.delay = one.before / 2;
+      for (int i = 0; i < 13'000; ++i) (void)p.run(opcode, 8);
+      const uint64_t before = p.a.adapter.counters().sent_again;
+      p.delay = one.after / 2;
+      for (int i = 0; i < 5000; ++i) (void)p.run(opcode, 8);
+      EXPECT_LE(p.a.adapter.counters().sent_again - before, 20u) << one.before << " to " << one.after;
+    }
+  }
+}
+
 // Losses and pauses: the timeout is never needed.
 TEST(RoceTail, LossesAmongPauses) {
   Line p(true);
@@ -361,7 +423,7 @@ TEST(RoceRoundTrip, NeedlessProbesHaveToBeEarned) {
   r.on_answer(3 * ms, 4 * ms, 1);
   EXPECT_FALSE(r.has_credit());
   EXPECT_GE(r.wait(), 6 * ms);
-  for (uint32_t i = 0; i < RoundTrip::needless_cost; ++i) r.sample(20 * us);
+  for (int i = 0; i < RoundTrip::needless_cost; ++i) r.sample(20 * us);
   EXPECT_TRUE(r.has_credit());
   EXPECT_EQ(r.wait(), RoundTrip::least_ns);
   for (int i = 0; i < 100; ++i)

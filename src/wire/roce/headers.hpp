@@ -28,7 +28,7 @@ struct Bth {
   bool ack_request = false;
   uint32_t psn = 0;
   // The reserved bits of bytes 4 and 8, 13 of them, which the specification has written as zero and ignored. Between
-  // adapters of Weft they identify the sender (proto/roce/tag.hpp). Byte 4 is not covered by the ICRC.
+  // adapters of Weft they identify the sender of a request, or mark an answer (proto/roce/tag.hpp). Byte 4 is not covered by the ICRC.
   uint16_t tag = 0;
 
   static Bth read(const std::byte* at) noexcept {
