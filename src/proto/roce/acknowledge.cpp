@@ -61,9 +61,8 @@ void Adapter::on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexc
   const uint32_t psn = packet.bth.psn;
   const auto duplicate = static_cast<Duplicate>(packet.bth.tag);
   const bool is_ack = packet.operation() == Operation::Acknowledge;
-  const int32_t sent_behind = psn_diff(r.next, psn);
-  if (duplicate > Duplicate::Earlier || (is_ack && packet.aeth.kind() == AckKind::Nak) || sent_behind <= 0 ||
-      sent_behind > span)
+  if (duplicate > Duplicate::Earlier || (is_ack && packet.aeth.kind() == AckKind::Nak) ||
+      psn_diff(psn, r.next) >= 0 || psn_diff(r.oldest, psn) > span)
     return take_answer(qp, packet, now);
   r.tells_duplicates = true;
   if (r.probes == 0 || duplicate == Duplicate::Earlier || psn_diff(psn, r.oldest) < 0)

@@ -134,6 +134,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
   std::array<iovec, 2> parts;
   if (!send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return false;
   r.told = r.newest_plain;
+  r.duplicate = Duplicate::None;
   return true;
 }
 

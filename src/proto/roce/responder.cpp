@@ -87,10 +87,12 @@ void Adapter::on_gap(QueuePair& qp, const Packet& packet) noexcept {
 
 // Of a request that is no READ or atomic: an acknowledgement has gone, or the answer to a later READ or atomic.
 static bool was_answered(const Responder& r, uint32_t psn) noexcept {
-  if (psn_diff(r.told, psn) >= 0) return true;
+  // Numbers of half of all PSNs ago mean something else now.
+  const auto is_known = [&](uint32_t answered) { return psn_diff(r.expected, answered) > 0; };
+  if (psn_diff(r.told, psn) >= 0 && is_known(r.told)) return true;
   if (r.resources.empty()) return false;
   const Resource& newest = r.resources[r.newest_resource];
-  return newest.used && newest.answered && psn_diff(newest.first_psn, psn) > 0;
+  return newest.used && newest.answered && psn_diff(newest.first_psn, psn) > 0 && is_known(newest.first_psn);
 }
 
 // What was executed is not executed again, but for READs, which change nothing.
@@ -334,8 +336,12 @@ Resource* Adapter::new_resource(QueuePair& qp) noexcept {
   r.newest_resource = next;
   WEFT_ASSERT(one.used || !one.pending);
   if (r.answering == next) r.answering = UINT32_MAX;
+  // A duplicate that has not been answered again is given up with it, but not that it came.
+  Duplicate duplicate = std::exchange(r.duplicate, Duplicate::None);
+  if (duplicate == Duplicate::None && one.pending) duplicate = one.duplicate;
   if (!one.pending) ++r.pending;
   one = Resource{};
+  one.duplicate = behind(duplicate);
   one.used = one.pending = true;
   WEFT_ASSERT(r.pending <= r.resources.size());
   return &one;
@@ -374,7 +380,6 @@ void Adapter::on_read(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
   one->msn = r.msn;
   r.expected = psn_add(r.expected, one->packets);
   r.ack_due = false;  // the responses say as much
-  one->duplicate = behind(std::exchange(r.duplicate, Duplicate::None));
 }
 
 void Adapter::on_atomic(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
@@ -419,7 +424,6 @@ void Adapter::on_atomic(QueuePair& qp, const Packet& packet, uint64_t now) noexc
   one->msn = r.msn;
   r.expected = psn_add(r.expected, 1);
   r.ack_due = false;
-  one->duplicate = behind(std::exchange(r.duplicate, Duplicate::None));
 }
 
 // --- receive requests ---

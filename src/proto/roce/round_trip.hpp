@@ -84,7 +84,8 @@ class RoundTrip {
         unsure_ = std::min(probes + (is_early ? 0U : 1U), probes_paid_max);
         return is_early ? set_wait() : on_loss();
       }
-      case Told::Lost:
+      case Told::Lost:  // for sure
+        credit_ = std::max(credit_, 0);
         return on_loss();
       case Told::Paused:
         return on_pause(probes);
