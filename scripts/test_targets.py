@@ -68,7 +68,7 @@ def tests() -> "list[tuple[str, list[str]]]":
     for rule in ("layers", "walks", "paths", "licences", "constants", "requires", "streams"):
         found.append((f"check: {rule}", []))
     found.append(("check: abi", ["weft_installed"]))
-    found += [(f"check: walk of {name}", [f"weft_walk_{name}"]) for name in ("shm", "tcp", "rxd")]
+    found += [(f"check: walk of {name}", [f"weft_walk_{name}"]) for name in ("shm", "tcp", "rxd", "rxm", "verbs")]
     return found
 
 

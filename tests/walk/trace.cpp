@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Records the functions that one message passes: an 8-byte tagged message that is injected, and the read that returns its completion. What is on its way
-// is compiled into this program with -finstrument-functions (cmake/tests.cmake).
+// Records the functions that one tagged message passes: one of 8 bytes that is injected, and the read that returns its completion; or one that is sent
+// with a completion (WEFT_WALK_BYTES), and all reads of both sides until both have theirs.
 //
 //   trace    prints "send ADDRESS" and "receive ADDRESS" lines, in the order of the calls; tests/walk/walk_test.py gives them names
 #include <rdma/fabric.h>
@@ -10,44 +10,21 @@
 #include <rdma/fi_tagged.h>
 
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <vector>
 
-namespace {
+#include "recorder.hpp"
 
-constexpr size_t calls_max = 4096;
-void* calls[calls_max];
-size_t call_count = 0;
-bool recording = false;
-
-}  // namespace
-
-extern "C" {
-[[gnu::no_instrument_function]] void __cyg_profile_func_enter(void* function, void*) {  // NOLINT
-  if (recording && call_count < calls_max) calls[call_count++] = function;
-}
-[[gnu::no_instrument_function]] void __cyg_profile_func_exit(void*, void*) {}  // NOLINT
-}
+#ifndef WEFT_WALK_BYTES
+#define WEFT_WALK_BYTES 8
+#endif
 
 namespace {
 
-template <class Call>
-auto recorded(Call&& call) {
-  call_count = 0;
-  recording = true;
-  const auto result = call();
-  recording = false;
-  return result;
-}
-void print(const char* what) {
-  for (size_t i = 0; i < call_count; ++i) std::printf("%s %p\n", what, calls[i]);
-}
-void must(const char* what, long status) {
-  if (status == 0) return;
-  std::fprintf(stderr, "trace: %s: %ld\n", what, status);
-  std::exit(1);
-}
+using walk::must;
+using walk::record;
+
+walk::Record out_calls;
+walk::Record in_calls;
 
 struct Side {
   fid_domain* domain = nullptr;
@@ -80,7 +57,46 @@ struct Side {
 };
 
 constexpr uint64_t tag = 7;
-constexpr int warm_up = 200;
+constexpr size_t bytes = WEFT_WALK_BYTES;
+constexpr int warm_up = bytes > 4096 ? 20 : 200;
+
+// One call out, one call in: calls that found nothing to do are not kept.
+void exchange_small(Side& sender, Side& receiver, const std::vector<char>& from) {
+  fi_cq_tagged_entry entry{};
+  const auto inject = [&] { return fi_tinject(sender.ep, from.data(), bytes, sender.peer, tag); };
+  const auto read = [&] { return fi_cq_read(receiver.cq, &entry, 1); };
+  while (out_calls.count = 0, record(out_calls, inject) == -FI_EAGAIN) (void)fi_cq_read(sender.cq, &entry, 1);
+  while (in_calls.count = 0, record(in_calls, read) != 1) (void)fi_cq_read(sender.cq, &entry, 1);
+  (void)fi_cq_read(sender.cq, &entry, 1);
+}
+
+void exchange_large(Side& sender, Side& receiver, const std::vector<char>& from) {
+  fi_cq_tagged_entry entry{};
+  const auto send = [&] {
+    return fi_tsend(sender.ep, from.data(), bytes, nullptr, sender.peer, tag, sender.ep);
+  };
+  out_calls.count = in_calls.count = 0;
+  while (record(out_calls, send) == -FI_EAGAIN) {
+    out_calls.count = 0;
+    (void)fi_cq_read(sender.cq, &entry, 1);
+    (void)fi_cq_read(receiver.cq, &entry, 1);
+  }
+  bool has_sent = false;
+  bool has_received = false;
+  while (!has_sent || !has_received) {
+    if (!has_received)
+      has_received = record(in_calls, [&] { return fi_cq_read(receiver.cq, &entry, 1); }) == 1;
+    if (!has_sent) has_sent = record(out_calls, [&] { return fi_cq_read(sender.cq, &entry, 1); }) == 1;
+    if (has_sent != has_received) {  // its other side may have something to say to it
+      (void)fi_cq_read(has_sent ? sender.cq : receiver.cq, &entry, 1);
+    }
+  }
+  // What ends the operation comes behind the completions.
+  for (int i = 0; i < 5; ++i) {
+    (void)record(in_calls, [&] { return fi_cq_read(receiver.cq, &entry, 1); });
+    (void)record(out_calls, [&] { return fi_cq_read(sender.cq, &entry, 1); });
+  }
+}
 
 }  // namespace
 
@@ -101,20 +117,17 @@ int main() {
   receiver.open(fabric, info);
   sender.meet(receiver);
   receiver.meet(sender);
+  std::vector<char> from(bytes);
+  std::vector<char> to(bytes);
   for (int i = 0; i <= warm_up; ++i) {
-    uint64_t in = 0;
-    const uint64_t out = static_cast<uint64_t>(i);
-    fi_cq_tagged_entry entry{};
-    must("fi_trecv", fi_trecv(receiver.ep, &in, sizeof(in), nullptr, receiver.peer, tag, 0, &in));
-    const auto inject = [&] { return fi_tinject(sender.ep, &out, sizeof(out), sender.peer, tag); };
-    while (recorded(inject) == -FI_EAGAIN) (void)fi_cq_read(sender.cq, &entry, 1);
-    if (i == warm_up) print("send");
-    while (recorded([&] { return fi_cq_read(receiver.cq, &entry, 1); }) != 1)
-      (void)fi_cq_read(sender.cq, &entry, 1);
-    if (i == warm_up) print("receive");
-    (void)fi_cq_read(sender.cq, &entry, 1);
-    must("the message", in == out ? 0 : -1);
+    from.assign(bytes, static_cast<char>(i));
+    must("fi_trecv", fi_trecv(receiver.ep, to.data(), bytes, nullptr, receiver.peer, tag, 0, &to));
+    if (bytes > sizeof(uint64_t)) exchange_large(sender, receiver, from);
+    else exchange_small(sender, receiver, from);
+    must("the message", from == to ? 0 : -1);
   }
+  walk::print("send", out_calls);
+  walk::print("receive", in_calls);
   sender.close();
   receiver.close();
   must("fi_close", fi_close(&fabric->fid));

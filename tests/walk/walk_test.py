@@ -4,7 +4,7 @@
 
 usage: walk_test.py TRACE_PROGRAM WALK...
 
-Two walks: the way out and the way in. One: its sections "## Out" and "## In".
+Two walks: the way out and the way in. One: its sections "## Out" and "## In", up to the next one.
 """
 import pathlib
 import re
@@ -78,7 +78,8 @@ def main():
     program, *walks = sys.argv[1:]
     texts = [pathlib.Path(walk).read_text() for walk in walks]
     if len(texts) == 1:
-        texts = re.split(r"^## In$", texts[0], flags=re.MULTILINE)
+        out, inward = re.split(r"^## In$", texts[0], flags=re.MULTILINE)
+        texts = [out, re.split(r"^## ", inward, flags=re.MULTILINE)[0]]
     # The domain's guard (docs/progress.md) takes a message where the program does not poll for a while, as on a busy machine.
     for _ in range(3):
         complaints = compare(passed(program), texts)
