@@ -87,7 +87,7 @@ void exchange_large(Side& sender, Side& receiver, const std::vector<char>& from)
     if (!has_received)
       has_received = record(in_calls, [&] { return fi_cq_read(receiver.cq, &entry, 1); }) == 1;
     if (!has_sent) has_sent = record(out_calls, [&] { return fi_cq_read(sender.cq, &entry, 1); }) == 1;
-    if (has_sent != has_received) {  // its other side may have something to say to it
+    if (has_sent != has_received) {  // the peer may still depend on this side's progress
       (void)fi_cq_read(has_sent ? sender.cq : receiver.cq, &entry, 1);
     }
   }

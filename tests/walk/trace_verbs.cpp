@@ -79,6 +79,7 @@ struct Side {
   int poll() const {
     ibv_wc wc{};
     const int got = ibv_poll_cq(cq, 1, &wc);
+    must("ibv_poll_cq", got < 0 ? got : 0);
     must("a completion", got == 1 && wc.status != IBV_WC_SUCCESS ? wc.status : 0);
     return got;
   }
@@ -95,6 +96,7 @@ int main() {
   must("setenv", setenv("WEFT_VERBS_NEAR", "0", 1));  // not by shared memory
   ibv_context* const context = open_loopback();
   ibv_pd* const pd = ibv_alloc_pd(context);
+  must("ibv_alloc_pd", pd == nullptr ? -1 : 0);
   ibv_gid gid{};
   must("ibv_query_gid", ibv_query_gid(context, 1, 0, &gid));
   Side sender;

@@ -87,7 +87,7 @@ void Adapter::on_gap(QueuePair& qp, const Packet& packet) noexcept {
 
 // Of a request that is no READ or atomic: an acknowledgement has gone, or the answer to a later READ or atomic.
 static bool was_answered(const Responder& r, uint32_t psn) noexcept {
-  // Numbers of half of all PSNs ago mean something else now.
+  // A PSN more than 2^23 behind compares as ahead.
   const auto is_known = [&](uint32_t answered) { return psn_diff(r.expected, answered) > 0; };
   if (psn_diff(r.told, psn) >= 0 && is_known(r.told)) return true;
   if (r.resources.empty()) return false;
@@ -336,7 +336,7 @@ Resource* Adapter::new_resource(QueuePair& qp) noexcept {
   r.newest_resource = next;
   WEFT_ASSERT(one.used || !one.pending);
   if (r.answering == next) r.answering = UINT32_MAX;
-  // A duplicate that has not been answered again is given up with it, but not that it came.
+  // The new resource inherits the mark of an unanswered duplicate.
   Duplicate duplicate = std::exchange(r.duplicate, Duplicate::None);
   if (duplicate == Duplicate::None && one.pending) duplicate = one.duplicate;
   if (!one.pending) ++r.pending;

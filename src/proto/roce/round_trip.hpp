@@ -154,7 +154,7 @@ class RoundTrip {
   uint64_t shortest_ = 0;           // of the last ones: it grows by a 64th with each that is longer
   uint64_t peak_ = 0;               // the longest of the last ones, and held_ns after a pause; it fades
   uint64_t pause_ = 0;              // the longest silence that was no loss for sure; it fades
-  int32_t credit_ = needless_cost;  // below 0: owed for the probes of one pause
+  int32_t credit_ = needless_cost;  // below 0: owed for the probes of pauses
   uint32_t samples_ = 0;
   uint64_t silent_ = 0;  // before the last answer to a probe
   uint32_t unsure_ = 0;  // what that answer costs if it was none to a loss, in probes

@@ -27,7 +27,7 @@ constexpr uint64_t tag_key(uint32_t requester_qpn, uint32_t responder_qpn, uint3
   return x == 0 ? 1 : x;
 }
 
-// The tag of an answer says whether a duplicate of a request is among what it answers, and what became of the original's answer.
+// The tag of an answer says whether it covers a duplicate request, and what became of the original's answer.
 enum class Duplicate : uint16_t {
   None = 0,      // as every answer of a stranger
   Answered = 1,  // an answer had left before the duplicate came

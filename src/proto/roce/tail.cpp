@@ -65,12 +65,9 @@ void Adapter::probe_tail(QueuePair& qp, uint64_t now) noexcept {
   if (r.probes == 0) {
     r.silent_from = r.probe_at - std::min(r.probe_at, wait);  // the timer may be late
     // What was sent since may tell of a loss before it. Once: a program that posts all the time is answered all the time.
-    // Paced packets leave with pauses of their own, and few of them ask.
-    const bool is_paced = (qp.attention & attention_pace) != 0;
-    const uint64_t quiet = is_paced ? r.round_trip.wait_to_look() : wait;
-    if ((is_paced || !r.was_put_off) && r.sent_at + quiet > now) {
+    if (!r.was_put_off && r.sent_at + wait > now) {
       r.was_put_off = true;
-      r.probe_at = r.sent_at + quiet;
+      r.probe_at = r.sent_at + wait;
       return;
     }
   }

@@ -452,6 +452,16 @@ TEST(RoceRoundTrip, NeedlessProbesHaveToBeEarned) {
   EXPECT_TRUE(r.has_credit());
 }
 
+TEST(RoceRoundTrip, ALostAnswerEndsADebt) {
+  RoundTrip r;
+  for (int i = 0; i < 20; ++i) r.sample(20 * us);
+  r.on_answer(15 * us, 5 * ms, 3, RoundTrip::Told::Paused);
+  r.on_answer(25 * us, 8 * ms, 1, RoundTrip::Told::First);
+  EXPECT_FALSE(r.has_credit());
+  r.on_answer(25 * us, 8 * ms, 1, RoundTrip::Told::Lost);
+  EXPECT_TRUE(r.has_credit());
+}
+
 TEST(RoceRoundTrip, AnyOrderKeepsItsBounds) {
   std::mt19937_64 random(3);
   RoundTrip r;
