@@ -17,7 +17,7 @@ struct Record {
 };
 extern __thread Record* recording;  // of this thread; null: nothing is recorded
 
-// Behind what was recorded there before.
+// Appends to `into`.
 template <class Call>
 auto record(Record& into, Call&& call) {
   recording = &into;

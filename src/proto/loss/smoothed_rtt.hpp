@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// SmoothedRtt: SRTT and RTTVAR of RFC 6298 section 2, for both protocols that send again what was lost (proto/reliable and
-// proto/roce). Times in ns. What a sample is, and what the estimate is for, is the protocol's. Must not know packets.
+// SmoothedRtt: SRTT and RTTVAR of RFC 6298 section 2, for the protocols that retransmit (proto/reliable, proto/roce). Times
+// in ns. The protocol decides what a sample is. Must not know packets.
 #pragma once
 
 #include <algorithm>

@@ -85,7 +85,7 @@ void Adapter::on_gap(QueuePair& qp, const Packet& packet) noexcept {
   owe_nak(qp, syndrome(NakCode::Sequence));
 }
 
-// Of a request that is no READ or atomic: an acknowledgement has gone, or the answer to a later READ or atomic.
+// A SEND or WRITE is answered by an acknowledgement, or by the response to a later READ or atomic.
 static bool was_answered(const Responder& r, uint32_t psn) noexcept {
   // A PSN more than 2^23 behind compares as ahead.
   const auto is_known = [&](uint32_t answered) { return psn_diff(r.expected, answered) > 0; };
