@@ -201,22 +201,27 @@ TEST(RoceDevice, TheThreadStepsAsideWhileTheProgramPolls) {
   EXPECT_TRUE(a.wait(false));
 }
 
-// Polls each side for what the other one wrote until both threads stand aside. False: they did not within 10 s.
+// Writes, and polls both sides for the packets of it, until both threads stand aside: a side that is polled only when the write has completed
+// has a thread that took its packet, and no reason to stand aside. False: they did not within 10 s.
 bool poll_until_aside(Side& a, Side& b) {
-  const auto is_aside = [](Side& side) {
-    const std::scoped_lock guard(side.device->lock());
-    return side.device->stands_aside();
-  };
-  for (const uint64_t end = os::monotonic_ns() + 10'000'000'000; os::monotonic_ns() < end;) {
-    for (int i = 0; i < 100; ++i) {
-      a.write(b, 64);
-      if (!a.wait(true)) return false;
-      const std::scoped_lock guard(b.device->lock());
-      (void)b.device->poll();
+  const uint64_t end = os::monotonic_ns() + 10'000'000'000;
+  for (bool are_aside = false; !are_aside;) {
+    a.write(b, 64);
+    for (bool is_complete = false; !is_complete;) {
+      if (os::monotonic_ns() >= end) return false;
+      are_aside = true;
+      for (Side* const side : {&b, &a}) {
+        const std::scoped_lock guard(side->device->lock());
+        (void)side->device->poll();
+        are_aside &= side->device->stands_aside();
+      }
+      Completion c;
+      const std::scoped_lock guard(a.device->lock());
+      is_complete = a.cq->poll({&c, 1}) == 1;
+      if (is_complete && c.status != Status::Success) return false;
     }
-    if (is_aside(a) && is_aside(b)) return true;
   }
-  return false;
+  return true;
 }
 
 // Polls until more than so many packets have come.
