@@ -74,7 +74,7 @@ TEST(RoceDevice, MarksOnTheWaySlowTheWriterDown) {
   b.connect(a);
   const auto is_limited = [&] {
     const std::scoped_lock guard(a.device->lock());
-    return a.qp->pace.is_limited();
+    return a.qp->congestion->is_paced();
   };
   bool was_limited = false;
   for (int i = 0; i < 200 && !was_limited; ++i) {

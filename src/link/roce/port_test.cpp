@@ -202,7 +202,7 @@ TEST(RocePort, MarksAreAnsweredByNotices) {
   for (int i = 0; i < 100 && !was_limited; ++i) {
     ASSERT_TRUE(a.send(SendOpcode::Write, a.element(0, 100'000), b.name()));
     ASSERT_TRUE(a.wait(c, &b));
-    was_limited = a.qp->pace.is_limited();
+    was_limited = a.qp->congestion->is_paced();
   }
   EXPECT_TRUE(was_limited);
   EXPECT_GT(b.port.adapter().counters().marked, 0u);

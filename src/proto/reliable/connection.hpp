@@ -10,8 +10,9 @@
 #include <span>
 
 #include "base/list.hpp"
-#include "proto/reliable/congestion.hpp"
+#include "proto/congestion/delay_window.hpp"
 #include "proto/reliable/receive_stream.hpp"
+#include "proto/reliable/round_trip.hpp"
 #include "proto/reliable/send_stream.hpp"
 
 namespace weft::proto::reliable {
@@ -50,7 +51,8 @@ struct Connection : ReadyHook, TimedHook, UnvalidatedHook, OwedHook {
   SendStream out;
   ReceiveStream in;
   RoundTrip rtt;
-  Congestion congestion;
+  congestion::Slot congestion{congestion::make<congestion::DelayWindow>};
+  uint64_t pace_due = 0;  // what the window permits waits for the rate; 0: not
 
   // --- who is who ---
   uint32_t id = 0;                // our number for it

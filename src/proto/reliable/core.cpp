@@ -63,6 +63,7 @@ bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
   if (!by_address_.emplace(c.address, &c).second) return false;
   WEFT_ASSERT(!List<Connection, ReadyHook>::linked(c) && !List<Connection, TimedHook>::linked(c));
   WEFT_ASSERT(!List<Connection, OwedHook>::linked(c) && !unvalidated(c));
+  if (config_.algorithm != nullptr) c.congestion.emplace(config_.algorithm);
   if (slot == slots_.size()) {
     try {
       slots_.push_back(nullptr);
@@ -464,12 +465,14 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
     ++counters_.malformed;
     return;
   }
-  const bool limited = c.out.in_flight() + acked.delivered + c.packet_bytes >= c.congestion.window();
+  const bool limited = c.out.in_flight() + acked.delivered + c.packet_bytes >= c.congestion->window();
   if (rtt != 0) c.rtt.sample(rtt, now);
-  if (acked.lost != 0) c.congestion.on_loss(acked.lost);
+  if (acked.lost != 0)
+    c.congestion->on_loss({congestion::LossSign::Reported, acked.lost, c.out.in_flight(), now, 0});
   if (acked.delivered != 0) {
     if (c.packet_bytes != 0)
-      c.congestion.on_ack(acked.delivered, rtt, c.rtt.shortest(), c.out.acked(), c.out.next(), limited);
+      c.congestion->on_ack(
+          {now, acked.delivered, rtt, c.rtt.shortest(), c.out.acked(), c.out.next(), limited});
     c.backoff = 0;
     c.timeout_from = c.out.outstanding() ? now : 0;
   } else if (!c.out.outstanding()) {

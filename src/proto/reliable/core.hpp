@@ -76,6 +76,7 @@ struct Config {
   size_t receive_cost = 0;          // of which a packet takes so many at least, at a peer's as here
   uint64_t dead_after = 60 * second;
   CompletionPolicy completion = CompletionPolicy::assumed_after(assume_after_default);
+  congestion::Make algorithm = nullptr;  // another algorithm than DelayWindow
 };
 
 struct Counters {
@@ -323,6 +324,7 @@ class Core {
   }
   void serve_ready(uint64_t now) noexcept;
   void flush(Connection& c, uint64_t now, bool tail) noexcept;
+  bool has_rate(Connection& c, uint64_t now) noexcept;
   bool flush_lost(Connection& c, uint64_t now) noexcept;
   bool flush_new(Connection& c, uint64_t now, bool tail) noexcept;
   // What nobody waits for may be the last that we are called for in a long while: where packets get lost it goes more than once.

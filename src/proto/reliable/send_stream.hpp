@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/assert.hpp"
-#include "proto/reliable/congestion.hpp"
 #include "proto/reliable/packet.hpp"
+#include "proto/reliable/round_trip.hpp"
 #include "proto/reliable/window.hpp"
 
 namespace weft::proto::reliable {

@@ -54,7 +54,9 @@ struct Conditions {
   bool restart = false;
   bool deaths = false;  // connections may be lost
   int nodes = 2;
-  uint64_t bytes = 0;  // of each stream
+  uint64_t bytes = 0;      // of each stream
+  uint64_t packet_ns = 0;  // of a packet in the narrowest place; 0: all of them pass at once
+  size_t room = SIZE_MAX;  // packets that wait there at most
   bool in_place =
       false;  // long pieces are sent from the owner's memory, which it overwrites as soon as it is its own again
 };
@@ -209,8 +211,19 @@ class World {
     if (random.chance(rules.altered) && !bytes.empty())
       bytes[random.below(bytes.size())] ^= static_cast<std::byte>(1 + random.below(255));
     const auto shared = std::make_shared<std::vector<std::byte>>(std::move(bytes));
+    uint64_t queued = 0;
+    if (rules.packet_ns != 0) {  // the narrowest place of the path
+      uint64_t& free_at = free_at_[{from, to}];
+      free_at = std::max(free_at, now);
+      const size_t waiting = (free_at - now) / rules.packet_ns;
+      waited += waiting;
+      ++carried;
+      if (waiting >= rules.room) return;
+      free_at += rules.packet_ns;
+      queued = free_at - now;
+    }
     for (int copies = random.chance(rules.twice) ? 2 : 1; copies > 0; --copies) {
-      uint64_t delay = rules.delay_ns;
+      uint64_t delay = rules.delay_ns + queued;
       if (random.chance(rules.late)) delay += random.below(rules.late_ns);
       // A path is a line: packets that are not late keep their order.
       events.push({now + delay, ++order, Kind::Packet, to, from, shared});
@@ -231,6 +244,9 @@ class World {
 
   Random random;
   Random choices{1};  // of what does not change the world
+  congestion::Make algorithm = nullptr;
+  uint64_t waited = 0;   // packets in the narrowest place, their sum for each that came,
+  uint64_t carried = 0;  // and how many came
   Conditions rules;
   uint64_t now = 1;
   bool lossless = false;  // the network is perfect from here on
@@ -292,6 +308,7 @@ class World {
   uint64_t order = 0;
   uint64_t cut_from = 0;
   uint64_t cut_to = 0;
+  std::map<std::pair<int, int>, uint64_t> free_at_;
 
  public:
   bool restarted = false;
@@ -311,6 +328,7 @@ inline void Node::begin(uint64_t first_incarnation, uint64_t seed) {
   config.seed = seed;
   config.check = true;
   config.segments_max = 16;
+  config.algorithm = world_.algorithm;
   (void)core_->open(address_of(number_), config);
 }
 

@@ -26,6 +26,7 @@ uint64_t Core::due(const Connection& c) const noexcept {
   at(c.finish_due);
   at(c.ask_due);
   at(c.refusal_due);
+  at(c.pace_due);
   if (c.stuck_from != 0) at(c.stuck_from + config_.dead_after);
   if (c.timeout_from != 0) at(c.timeout_from + patience_of(c, unvalidated(c)));
   if (c.out.outstanding()) at(c.out.loss_due(c.rtt));
@@ -71,7 +72,7 @@ bool Core::on_timer(Connection& c, uint64_t now) noexcept {
   if (const uint64_t when = c.out.loss_due(c.rtt); when != 0 && now >= when) {
     const uint64_t before = c.out.lost_packets();
     const size_t lost = c.out.detect_lost(c.rtt, now);
-    c.congestion.on_loss(lost);
+    if (lost != 0) c.congestion->on_loss({congestion::LossSign::Reported, lost, c.out.in_flight(), now, 0});
     if (lost != 0) {
       note_loss(c, before);
       flush(c, now, true);
@@ -88,6 +89,10 @@ bool Core::on_timer(Connection& c, uint64_t now) noexcept {
       ++counters_.timeouts;  // whoever carries refusals looks for them after each
       (void)send_alone(c, PacketType::Data, wants_ack, c.out.next(), now);
     }
+  }
+  if (c.pace_due != 0 && now >= c.pace_due) {
+    c.pace_due = 0;
+    flush(c, now, true);
   }
   if (c.timeout_from != 0 && now >= c.timeout_from + patience_of(c, unvalidated(c)) && !on_timeout(c, now))
     return false;
@@ -136,8 +141,9 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   // Little is repeated whole: a peer that computes, and does not call us, then has all of it.
   c.all_again = c.out.is_little(repeat_bytes_max, repeat_packets_max);
   WEFT_ASSERT(c.packet_bytes != 0 && c.out.outstanding());
-  c.congestion.on_loss(c.out.suspect(c.all_again ? SIZE_MAX : 0));
-  if (c.backoff >= 2) c.congestion.on_silence();
+  const size_t in_flight = c.out.in_flight();
+  const size_t suspected = c.out.suspect(c.all_again ? SIZE_MAX : 0);
+  c.congestion->on_loss({congestion::LossSign::Timeout, suspected, in_flight, now, c.backoff});
   if (c.backoff >= 4) {  // perhaps large packets vanish
     for (const size_t step : steps) {
       if (step >= c.packet_bytes) continue;

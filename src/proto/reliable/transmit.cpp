@@ -131,7 +131,7 @@ void Core::size_packets(Connection& c, uint64_t now) noexcept {
   c.packet_bytes = bytes;
   static_assert(head_bytes_max >= fixed_head_bytes);
   WEFT_ASSERT(c.packet_bytes > head_bytes_max);
-  c.congestion.configure(bytes - fixed_head_bytes, SendStream::bytes_max);
+  c.congestion->configure(bytes - fixed_head_bytes, SendStream::bytes_max);
 }
 
 void Core::sent(Connection& c, uint64_t now) noexcept {
@@ -156,11 +156,21 @@ void Core::refused(Connection& c, uint64_t now) noexcept {
   touch(c);
 }
 
+// Of a connection that has a rate: whether a packet may go now. Where not, a timer sends it.
+bool Core::has_rate(Connection& c, uint64_t now) noexcept {
+  c.congestion->advance(now);
+  if (!c.congestion->is_paced() || c.congestion->packets() != 0 || c.one_more || c.all_again) return true;
+  c.pace_due = std::max(c.congestion->next_at(), now + 1);
+  touch(c);
+  return false;
+}
+
 // Sends lost records again. False: the packet link has no room.
 bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
   size_packets(c, now);
   while (Record* record = c.out.first_lost()) {
-    if (c.out.in_flight() >= c.congestion.window() && !c.one_more && !c.all_again) return true;
+    if (c.out.in_flight() >= c.congestion->window() && !c.one_more && !c.all_again) return true;
+    if (c.congestion->is_paced() && !has_rate(c, now)) return true;
     if (unvalidated(c) && c.credit < record->bytes + unvalidated_head()) return true;
     bool kept = true;
     // As many packets as it takes today: they may have become smaller.
@@ -189,6 +199,7 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
       kept = add_in_flight(c, bytes) && kept;
       ++counters_.sent;
       ++(repeats_on_purpose_ ? counters_.copies : counters_.sent_again);
+      if (c.congestion->is_paced()) c.congestion->on_sent(1);
       c.capped_bytes += bytes;
       at += bytes;
     }
@@ -202,15 +213,18 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
 bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
   size_packets(c, now);
   const uint64_t stamp_time = now & ~((uint64_t{1} << stamp_shift) - 1);
-  const size_t batch =
-      std::clamp<size_t>(config_.segmented_bytes_max / c.packet_bytes, 1, config_.segments_max);
+  size_t batch = std::clamp<size_t>(config_.segmented_bytes_max / c.packet_bytes, 1, config_.segments_max);
   while (c.out.unsent() != 0) {
-    const size_t window = c.congestion.window();
+    const size_t window = c.congestion->window();
     const size_t flying = c.out.in_flight();
     size_t budget = flying < window ? window - flying : c.one_more ? 1 : 0;
     if (c.all_again && c.backoff >= 2) budget = SIZE_MAX;  // the window has shrunk because nobody answers
     const size_t permitted = c.out.permitted();
     if (budget == 0) return true;
+    if (c.congestion->is_paced()) {
+      if (!has_rate(c, now)) return true;
+      batch = std::clamp<size_t>(c.congestion->packets(), 1, batch);
+    }
     if (permitted == 0) {
       if (!c.out.outstanding() && c.timeout_from == 0) sent(c, now);  // its timeout asks for the window
       return true;
@@ -270,6 +284,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       return false;
     }
     counters_.sent += packets;
+    if (c.congestion->is_paced()) c.congestion->on_sent(packets);
     for (size_t i = 0; i < packets; ++i) {
       c.out.sent_new(scratch_.payloads[i], stamp_time, add_in_flight(c, scratch_.payloads[i]));
       c.capped_bytes += scratch_.payloads[i];

@@ -178,14 +178,10 @@ void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept
     default:
       switch (static_cast<NakCode>(value)) {
         case NakCode::Sequence:
-          heard_of_loss(qp);
+          heard_of_loss(qp, now);
           if (has_map_told(qp)) break;
           // The first NAK after progress is no failed attempt: the peer is there, and a forged packet may have caused it.
-          if (r.has_gone_back) {
-            narrow(qp, window_of(qp) / 2);
-          } else {
-            r.threshold = std::min(r.threshold, r.allowed);  // it grows slowly from here on
-          }
+          on_lost(qp, r.has_gone_back ? congestion::LossSign::GapAgain : congestion::LossSign::Gap, now);
           retry(qp, now, r.has_gone_back);
           r.has_gone_back = true;
           break;
@@ -263,7 +259,7 @@ void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
   WEFT_ASSERT(qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained);
   WEFT_ASSERT(qp.is_reliable());
   if (r.allowed != UINT32_MAX) [[unlikely]]
-    widen(qp, static_cast<uint32_t>(psn_diff(oldest, r.oldest)));
+    on_acknowledged(qp, static_cast<uint32_t>(psn_diff(oldest, r.oldest)), now);
   r.oldest = oldest;
   r.retries = qp.attributes.retry_count;
   r.rnr_retries = qp.attributes.rnr_retry;
@@ -288,33 +284,6 @@ void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
   if (r.oldest != r.next) await_answer(qp, now);
   set_timer(qp);
   if (r.cursor != qp.sends.tail) make_ready(qp);
-}
-
-// The window after a loss that cost a timeout, or a second attempt: what the way to the responder or its receive ring holds
-// may be less than window_packets. As the congestion window of TCP (RFC 5681): from one packet on it doubles up to half of
-// what was under way, then it grows by one for each window.
-void Adapter::narrow(QueuePair& qp, uint32_t to) noexcept {
-  Requester& r = qp.requester;
-  const uint32_t half = std::max(window_of(qp) / 2, 2U);
-  if (r.allowed != 1) r.threshold = half;
-  r.allowed = std::max(to, 1U);
-  r.grown = 0;
-  WEFT_ASSERT(r.allowed <= qp.attributes.window_packets);
-}
-
-void Adapter::widen(QueuePair& qp, uint32_t acknowledged) noexcept {
-  Requester& r = qp.requester;
-  WEFT_ASSERT(r.allowed != UINT32_MAX && r.allowed != 0);
-  WEFT_ASSERT(acknowledged != 0);
-  const uint32_t most = qp.attributes.window_packets;
-  acknowledged = std::min(acknowledged, most);
-  if (r.allowed < r.threshold) {
-    r.allowed = std::min(r.allowed + acknowledged, std::max(r.threshold, 1U));
-  } else if ((r.grown += acknowledged) >= r.allowed) {
-    r.grown = 0;
-    ++r.allowed;
-  }
-  if (r.allowed >= most) r.allowed = UINT32_MAX;
 }
 
 // The next packet to send is the oldest that is not acknowledged.
@@ -367,7 +336,7 @@ void Adapter::on_implied_nak(QueuePair& qp, uint64_t now) noexcept {
   Requester& r = qp.requester;
   if (r.has_recovered || r.wait_until != UINT64_MAX) return;
   r.has_recovered = true;
-  heard_of_loss(qp);
+  heard_of_loss(qp, now);
   retry(qp, now);
   if (qp.state != QpState::Error) set_timer(qp);
 }

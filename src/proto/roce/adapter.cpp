@@ -113,6 +113,7 @@ Result<QueuePair*> Adapter::create_qp(const QueuePairRequest& request) {
   qp->receive_cq = request.receive_cq;
   qp->srq = request.srq;
   qp->context = request.context;
+  begin_congestion(*qp);
   if (sends) qp->sends.make(c.send_requests, c.send_elements, c.inline_bytes);
   if (receives) qp->receives.make(c.receive_requests, c.receive_elements, request.pd);
   qp->responder.elements.resize(elements_max);
@@ -169,7 +170,7 @@ void Adapter::reset(QueuePair& qp) noexcept {
   qp.drain_pending = qp.last_told = false;
   qp.attention = 0;
   qp.cause = WEFT_FAULT_NONE;
-  qp.pace = Pace();
+  begin_congestion(qp);
   qp.pace_until = UINT64_MAX;
   qp.state = QpState::Reset;
   WEFT_ASSERT(qp.sends.empty() && qp.attention == 0);
@@ -249,6 +250,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
     r.expected = qp.attributes.rq_psn;
     r.newest_plain = r.told = psn_add(r.expected, psn_mask);
   }
+  take_window(qp);
   if ((mask & attr_max_dest_reads) != 0) resize(qp.responder, qp.attributes.max_dest_reads);
   if (from == QpState::ReadyToReceive && to == QpState::ReadyToSend) {
     WEFT_ASSERT(qp.sends.empty() && qp.requester.cursor == qp.sends.tail);
@@ -284,13 +286,14 @@ void Adapter::to_error(QueuePair& qp, uint64_t now) noexcept {
     r.is_final = true;
     make_ready(qp);
   }
+  begin_congestion(qp);
   end_pace(qp);
   drop_kept(qp);
   timers_.set(qp, UINT64_MAX);
   flush_sends(qp, now);
   flush_receives(qp, now);
   WEFT_ASSERT(qp.sends.empty() && qp.requester.open_reads == 0 && qp.requester.apart == 0);
-  WEFT_ASSERT(qp.timer_place == SIZE_MAX && !qp.pace.is_limited());
+  WEFT_ASSERT(qp.timer_place == SIZE_MAX && !qp.congestion->is_paced());
   WEFT_ASSERT(qp.keeper == nullptr || !qp.keeper->is_open);
   if (qp.srq != nullptr && !qp.last_told) {
     qp.last_told = true;
@@ -502,7 +505,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
     if (qp.type == QpType::Uc) {
       end_window(qp);
     } else {
-      if (r.oldest != r.next && r.wait_until == UINT64_MAX) narrow(qp, 1);
+      if (r.oldest != r.next && r.wait_until == UINT64_MAX) on_lost(qp, congestion::LossSign::Timeout, now);
       retry(qp, now);
     }
   } else if ((qp.attention & attention_repeat) != 0 && qp.repeater->probe_at <= now) {
@@ -574,19 +577,19 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
     qp.attention &= static_cast<uint8_t>(~unsigned{attention_window});
   }
   if ((qp.attention & attention_pace) != 0) {
-    qp.pace.advance(now);
-    if (!qp.pace.is_limited()) end_pace(qp);
+    qp.congestion->advance(now);
+    if (!qp.congestion->is_paced()) end_pace(qp);
   }
   const bool is_paced = (qp.attention & attention_pace) != 0;
   const uint64_t before = qp.sent;
-  WEFT_ASSERT(is_paced == qp.pace.is_limited());
-  int budget = is_paced ? static_cast<int>(std::min<uint32_t>(burst, qp.pace.packets())) : burst;
+  WEFT_ASSERT(is_paced == qp.congestion->is_paced());
+  int budget = is_paced ? static_cast<int>(std::min<uint32_t>(burst, qp.congestion->packets())) : burst;
   Sent repeated = Sent::Idle;
   if ((qp.attention & attention_repeat) != 0 &&
       (qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained))
     repeated = repeat(qp, now, budget);
   if (repeated == Sent::NoRoom) {
-    qp.pace.spend(qp.sent - before);
+    if (is_paced) qp.congestion->on_sent(qp.sent - before);
     return repeated;
   }
   if (!is_paced) {
@@ -599,9 +602,9 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
   if (result == Sent::More && budget > 0 && qp.sent == before && qp.state != QpState::Error)
     result = serve_packets(qp, now, budget, budget);
   if (repeated == Sent::More && result == Sent::Idle) result = repeated;
-  qp.pace.spend(qp.sent - before);
-  if (result != Sent::More || qp.pace.packets() != 0 || qp.state == QpState::Error) return result;
-  qp.pace_until = qp.pace.next_at();
+  qp.congestion->on_sent(qp.sent - before);
+  if (result != Sent::More || qp.congestion->packets() != 0 || qp.state == QpState::Error) return result;
+  qp.pace_until = qp.congestion->next_at();
   WEFT_ASSERT(qp.pace_until > now);
   set_timer(qp);
   return Sent::Idle;

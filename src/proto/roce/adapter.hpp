@@ -135,6 +135,8 @@ class Adapter {
   // window. Null: nobody is. Set before the first QP.
   bool (*is_ours)(const Gid& peer) noexcept = nullptr;
   bool has_selective = true;  // false: RC and XRC go back all the same
+  // Another algorithm than Dcqcn for queue pairs that are created from now on; null: that one.
+  congestion::Make algorithm = nullptr;
   // Bytes of a buffer, with its owner's bookkeeping, that packets of UC wait in until on_packet(); their senders are told
   // windows that fit. 0: unknown.
   size_t unreliable_room_bytes = 0;
@@ -269,7 +271,12 @@ class Adapter {
   void on_marked(QueuePair& qp, uint64_t now) noexcept;
   void on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept;
   bool send_notice(QueuePair& qp) noexcept;
-  void end_pace(QueuePair& qp) noexcept;
+  void begin_congestion(QueuePair& qp) noexcept;
+  static void take_window(QueuePair& qp) noexcept;
+  static congestion::Controller& controller_of(QueuePair& qp) noexcept;
+  static void on_acknowledged(QueuePair& qp, uint32_t packets, uint64_t now) noexcept;
+  static void on_lost(QueuePair& qp, congestion::LossSign sign, uint64_t now) noexcept;
+  static void end_pace(QueuePair& qp) noexcept;
 
   // selective.cpp
   void set_selective(QueuePair& qp);
@@ -339,8 +346,6 @@ class Adapter {
     const uint32_t most = qp.attributes.window_packets;
     return qp.requester.allowed < most ? qp.requester.allowed : most;
   }
-  static void narrow(QueuePair& qp, uint32_t to) noexcept;
-  static void widen(QueuePair& qp, uint32_t acknowledged) noexcept;
   void on_implied_nak(QueuePair& qp, uint64_t now) noexcept;
 
   // responder.cpp
@@ -420,11 +425,11 @@ class Adapter {
       end_probes(r, now);
   }
   // The peer says that packets are missing.
-  static void heard_of_loss(QueuePair& qp) noexcept {
+  static void heard_of_loss(QueuePair& qp, uint64_t now) noexcept {
     if (qp.requester.has_probed) [[unlikely]]
-      find_tail_loss(qp);
+      find_tail_loss(qp, now);
   }
-  static void find_tail_loss(QueuePair& qp) noexcept;
+  static void find_tail_loss(QueuePair& qp, uint64_t now) noexcept;
 
   // unreliable.cpp
   static void begin_window(QueuePair& qp) noexcept;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Congestion: marked packets are answered by notices (CNP), and who gets notices sends less. IBTA annex A17.9.
+#include <algorithm>
 #include <array>
 
 #include "proto/roce/adapter.hpp"
@@ -46,18 +47,76 @@ void Adapter::on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint6
   }
   ++counters_.congestion_notices;
   // Once for what is under way, as RFC 3168 has it (6.1.2); READ responses and UC are not acknowledged, and have the tick.
-  // A limit that begins does not ask what an earlier one has cut.
   const Requester& r = qp.requester;
-  const bool may_cut =
-      !qp.pace.is_limited() || !qp.is_reliable() || r.oldest == r.next || psn_diff(r.oldest, qp.cut_psn) >= 0;
-  if (qp.pace.on_notice(now, qp.sent, may_cut)) qp.cut_psn = r.next;
-  if (!qp.pace.is_limited()) return;
+  const bool may_cut = !qp.is_reliable() || r.oldest == r.next || psn_diff(r.oldest, qp.cut_psn) >= 0;
+  if (controller_of(qp).on_notice({now, qp.sent, may_cut})) qp.cut_psn = r.next;
+  take_window(qp);
+  if (!qp.congestion->is_paced()) return;
   qp.attention |= attention_pace;
   qp.requester.unasked_max = 1;  // few packets in a timeout: each has to be heard of
 }
 
+// The algorithm of a queue pair that is new, or in the Reset state again.
+void Adapter::begin_congestion(QueuePair& qp) noexcept {
+  qp.congestion.emplace(algorithm != nullptr ? algorithm : congestion::make<congestion::Dcqcn>);
+  qp.shortest_rtt = {};
+  qp.arrived = 0;
+}
+
+// As its attributes are now.
+congestion::Controller& Adapter::controller_of(QueuePair& qp) noexcept {
+  const size_t mtu = qp.attributes.mtu_bytes();
+  qp.congestion->configure(mtu, std::max(qp.attributes.window_packets, 2U) * mtu);
+  return *qp.congestion;
+}
+
+// What the algorithm permits, in packets. Only RC and XRC hear what arrived.
+void Adapter::take_window(QueuePair& qp) noexcept {
+  if (!qp.is_reliable()) return;
+  const congestion::Controller& by = controller_of(qp);
+  const size_t packets = by.window() / qp.attributes.mtu_bytes();
+  const uint32_t most = std::max(qp.attributes.window_packets, 1U);
+  qp.requester.allowed =
+      by.is_idle() ? UINT32_MAX : static_cast<uint32_t>(std::clamp<size_t>(packets, 1, most));
+  if (by.is_paced()) qp.attention |= attention_pace;
+}
+
+// Packets from `oldest` on, where the algorithm wants to hear of them.
+void Adapter::on_acknowledged(QueuePair& qp, uint32_t packets, uint64_t now) noexcept {
+  const Requester& r = qp.requester;
+  WEFT_ASSERT(qp.is_reliable() && r.allowed != 0 && packets != 0);
+  const size_t mtu = qp.attributes.mtu_bytes();
+  const auto under_way = static_cast<uint32_t>(psn_diff(r.next, r.oldest));
+  WEFT_ASSERT(packets <= under_way);
+  congestion::Acknowledged what;
+  what.now = now;
+  what.bytes = packets * mtu;
+  if (r.timed_at != 0 && psn_diff(psn_add(r.oldest, packets), r.timed) > 0) {
+    what.rtt = std::max<uint64_t>(now - r.timed_at, 1);
+    qp.shortest_rtt.sample(what.rtt, now);
+  }
+  what.shortest = qp.shortest_rtt.get();
+  qp.arrived += packets;
+  what.arrived = qp.arrived * mtu;
+  what.sent = what.arrived + (under_way - packets) * mtu;
+  what.limited = under_way >= window_of(qp);
+  controller_of(qp).on_ack(what);
+  take_window(qp);
+}
+
+void Adapter::on_lost(QueuePair& qp, congestion::LossSign sign, uint64_t now) noexcept {
+  const Requester& r = qp.requester;
+  congestion::Loss loss;
+  loss.sign = sign;
+  loss.in_flight = static_cast<size_t>(psn_diff(r.next, r.oldest)) * qp.attributes.mtu_bytes();
+  loss.now = now;
+  if (sign == congestion::LossSign::Timeout)
+    loss.timeouts = 1U + qp.attributes.retry_count - std::min(r.retries, qp.attributes.retry_count);
+  controller_of(qp).on_loss(loss);
+  take_window(qp);
+}
+
 void Adapter::end_pace(QueuePair& qp) noexcept {
-  qp.pace = Pace();
   qp.pace_until = UINT64_MAX;
   qp.attention &= static_cast<uint8_t>(~unsigned{attention_pace});
   qp.requester.unasked_max = unasked_packets;

@@ -7,6 +7,10 @@
 namespace weft::proto::roce::sim {
 namespace {
 
+using congestion::DcqcnRate;
+
+uint32_t rate_of(const QueuePair& qp) { return static_cast<const congestion::Dcqcn&>(*qp.congestion).rate(); }
+
 size_t notices(const Port& port) {
   return static_cast<size_t>(std::ranges::count_if(
       port.out, [](const PacketBytes& bytes) { return bytes[0] == std::byte{wire::roce::opcode_cnp}; }));
@@ -99,11 +103,11 @@ TEST(RoceCongestion, NoticesOfStrangersAndOfDatagramsAreNothing) {
   stranger[3] = std::byte{9};
   for (int i = 0; i < 5; ++i, p.now += 100 * us) p.give(p.a, notice_to(*p.a.qp), stranger);
   EXPECT_EQ(p.a.adapter.counters().congestion_notices, 0u);
-  EXPECT_FALSE(p.a.qp->pace.is_limited());
+  EXPECT_FALSE(p.a.qp->congestion->is_paced());
   Pair d(QpType::Ud);
   d.connect();
   for (int i = 0; i < 5; ++i, d.now += 100 * us) d.give(d.a, notice_to(*d.a.qp));
-  EXPECT_FALSE(d.a.qp->pace.is_limited());
+  EXPECT_FALSE(d.a.qp->congestion->is_paced());
 }
 
 // Whatever a peer says, its queue pair goes on, and others are as fast as before.
@@ -119,11 +123,11 @@ TEST(RoceCongestion, AFloodOfNoticesSlowsAndDoesNotStop) {
       w.remote_address = to.address();
       w.remote_key = to.region->key;
       (void)p.send(p.a, w);
-      p.pass(Pace::tick_ns);
+      p.pass(DcqcnRate::tick_ns);
       done += Pair::completions(p.a).size();
     }
-    EXPECT_TRUE(p.a.qp->pace.is_limited());
-    EXPECT_EQ(p.a.qp->pace.rate(), Pace::rate_min);
+    EXPECT_TRUE(p.a.qp->congestion->is_paced());
+    EXPECT_EQ(rate_of(*p.a.qp), DcqcnRate::rate_min);
     EXPECT_GT(p.a.qp->sends.tail, p.a.qp->sends.head);
     p.pass(1000 * ms);
     done += Pair::completions(p.a).size();
@@ -151,15 +155,15 @@ TEST(RoceCongestion, TheFirstCutIsOfTheRateThatWasUsed) {
       ASSERT_EQ(p.send(p.a, w), 0);
       for (int i = 0; i < 20; ++i) p.a.adapter.flush(p.now);
       ASSERT_EQ(p.a.out.size(), 100u);  // under way
-      p.now += Pace::tick_ns;
+      p.now += DcqcnRate::tick_ns;
       p.give(p.a, notice_to(*p.a.qp));
-      ASSERT_TRUE(p.a.qp->pace.is_limited());
-      EXPECT_EQ(p.a.qp->pace.rate(), 50 * Pace::unit);
+      ASSERT_TRUE(p.a.qp->congestion->is_paced());
+      EXPECT_EQ(rate_of(*p.a.qp), 50 * DcqcnRate::unit);
       EXPECT_EQ(p.a.qp->cut_psn, psn_add(psn, 100));
       // Once for what is under way.
-      p.now += Pace::tick_ns;
+      p.now += DcqcnRate::tick_ns;
       p.give(p.a, notice_to(*p.a.qp));
-      EXPECT_EQ(p.a.qp->pace.rate(), 50 * Pace::unit);
+      EXPECT_EQ(rate_of(*p.a.qp), 50 * DcqcnRate::unit);
     }
   }
 }
@@ -176,12 +180,12 @@ TEST(RoceCongestion, NoticesCutWithinAMessageOfUc) {
   ASSERT_EQ(p.send(p.a, w), 0);
   uint32_t before = UINT32_MAX;
   for (int i = 0; i < 4; ++i) {
-    p.now += Pace::tick_ns;
+    p.now += DcqcnRate::tick_ns;
     p.a.adapter.flush(p.now);
     p.give(p.a, notice_to(*p.a.qp));
-    ASSERT_TRUE(p.a.qp->pace.is_limited());
-    EXPECT_LT(p.a.qp->pace.rate(), before);
-    before = p.a.qp->pace.rate();
+    ASSERT_TRUE(p.a.qp->congestion->is_paced());
+    EXPECT_LT(rate_of(*p.a.qp), before);
+    before = rate_of(*p.a.qp);
   }
   EXPECT_NE(p.a.qp->requester.oldest, p.a.qp->requester.next);
 }
@@ -195,8 +199,8 @@ TEST(RoceCongestion, WhoWaitsForAReadAnswersOne) {
   p.connect();
   Block from(p.a, 4096), to(p.b, 4096);
   for (Port* port : {&p.a, &p.b}) {
-    for (int i = 0; i < 40; ++i, p.now += Pace::tick_ns) p.give(*port, notice_to(*port->qp));
-    ASSERT_TRUE(port->qp->pace.is_limited());
+    for (int i = 0; i < 40; ++i, p.now += DcqcnRate::tick_ns) p.give(*port, notice_to(*port->qp));
+    ASSERT_TRUE(port->qp->congestion->is_paced());
   }
   for (uint64_t id = 0; id < 4; ++id) {
     SendRequest r = request(SendOpcode::Read, from.element(0, 512), id);
@@ -210,7 +214,7 @@ TEST(RoceCongestion, WhoWaitsForAReadAnswersOne) {
   }
   size_t done[2] = {};
   for (int i = 0; i < 100; ++i) {
-    p.pass(Pace::tick_ns);
+    p.pass(DcqcnRate::tick_ns);
     done[0] += Pair::completions(p.a).size();
     done[1] += Pair::completions(p.b).size();
   }

@@ -10,8 +10,9 @@
 
 #include "base/assert.hpp"
 #include "base/list.hpp"
+#include "proto/congestion/dcqcn.hpp"
+#include "proto/loss/shortest_rtt.hpp"
 #include "proto/roce/attributes.hpp"
-#include "proto/roce/pace.hpp"
 #include "proto/roce/queues.hpp"
 #include "proto/roce/round_trip.hpp"
 #include "proto/roce/selective.hpp"
@@ -83,11 +84,9 @@ struct Requester {
   uint32_t responses = 0;   // that are awaited of those READs
   // Unacknowledged PSNs that do not fill the window: responses, and what the peer keeps behind a gap.
   uint32_t apart = 0;
-  // After a timeout: packets under way at most, until that is no limit any more; from `threshold` on it grows slowly, by
-  // one for each `allowed` that were acknowledged.
+  // Packets under way at most, as the window of QueuePair::congestion has it. UINT32_MAX: that is idle, and does not hear of
+  // acknowledgements.
   uint32_t allowed = UINT32_MAX;
-  uint32_t threshold = 0;
-  uint32_t grown = 0;
   // UC to a peer that takes window updates.
   uint32_t window = 0;    // packets under way at most; 0: no limit
   uint32_t reported = 0;  // first PSN that no update has told of
@@ -181,8 +180,7 @@ struct QueuePair : NamedHook<ReadyName> {
   // Congestion. The timers have the four deadlines of a queue pair as one.
   uint64_t pace_until = UINT64_MAX;
   uint64_t notice_after = 0;  // no CNP before
-  Pace pace;
-  uint32_t cut_psn = 0;  // first PSN after the last cut
+  uint32_t cut_psn = 0;       // first PSN after the last cut
   // Cold below.
   uint64_t due = UINT64_MAX;  // of the timer heap
   size_t timer_place = SIZE_MAX;
@@ -201,7 +199,10 @@ struct QueuePair : NamedHook<ReadyName> {
   uint64_t ghosts = 0;    // acknowledgements of nothing that is open
   uint64_t repeated = 0;  // of sent_again: by selective repeat
   uint64_t kept = 0;
-  uint64_t too_long = 0;  // messages of UD and UC that are longer than the posted receive
+  congestion::Slot congestion{congestion::make<congestion::Dcqcn>};
+  loss::ShortestRtt shortest_rtt;  // while the algorithm is not idle,
+  uint64_t arrived = 0;            // and packets that were acknowledged meanwhile
+  uint64_t too_long = 0;           // messages of UD and UC that are longer than the posted receive
   // Selective repeat; null: not with this peer.
   std::unique_ptr<Keeper> keeper;
   std::unique_ptr<Repeater> repeater;
@@ -251,7 +252,7 @@ struct QueuePair : NamedHook<ReadyName> {
     WEFT_ASSERT(repeater == nullptr || repeater->counted <= requester.apart);
     WEFT_ASSERT(repeater == nullptr || repeater->is_open ||
                 (repeater->counted == 0 && repeater->probe_at == UINT64_MAX));
-    WEFT_ASSERT(!pace.is_limited() || (attention & attention_pace) != 0);
+    WEFT_ASSERT(!congestion->is_paced() || (attention & attention_pace) != 0);
     WEFT_ASSERT((attention & attention_window) == 0 || has_window);
     WEFT_ASSERT((attention & attention_notice) == 0 || type != QpType::Ud);
   }

@@ -247,7 +247,7 @@ void Adapter::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint
   a.knows = true;
   if (!reach(qp, index, packet.bth.psn, now)) return;
   Requester& r = qp.requester;
-  heard_of_loss(qp);
+  heard_of_loss(qp, now);
   if (r.wait_until != UINT64_MAX || is_going_back(qp)) return;
   a.open(r.oldest);
   a.pass(r.oldest, now);
@@ -269,7 +269,7 @@ void Adapter::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint
   // A peer that answers is there: this is no failed attempt, and times_max is the bound.
   find_lost(qp, limit, [&](uint32_t psn) { return !a.kept.has(psn) && a.is_lost(psn); });
   if (is_news) {
-    if (r.allowed != UINT32_MAX) narrow(qp, window_of(qp) / 2);
+    on_lost(qp, congestion::LossSign::Reported, now);
     await_answer(qp, now);
     a.probes = 0;
     if (a.probe_at != UINT64_MAX) a.set_probe(now, ack_timeout_ns(qp.attributes.timeout));

@@ -8,16 +8,18 @@
 #include <random>
 
 #include "proto/roce/sim_pair.hpp"
+#include "proto/roce/sim_times.hpp"
 
 namespace weft::proto::roce::sim {
-
-inline constexpr uint64_t us = 1000;
-inline constexpr uint64_t ms = 1000 * us;
 
 // A path from a to b whose narrowest place sends a packet in `packet_ns`, marks above `mark` waiting packets, and loses
 // above `room`. The way back is wide. `loss` comes behind the narrow place.
 struct Bottleneck {
-  explicit Bottleneck(QpType type = QpType::Rc, bool selects = false, uint8_t timeout = 14) : p(type) {
+  explicit Bottleneck(QpType type = QpType::Rc, bool selects = false, uint8_t timeout = 14,
+                      congestion::Make algorithm = nullptr)
+      : p(type) {
+    if (algorithm != nullptr)
+      for (Port* port : {&p.a, &p.b}) port->qp->congestion.emplace(algorithm);
     if (selects)
       for (Port* port : {&p.a, &p.b}) port->adapter.is_ours = [](const Gid&) noexcept { return true; };
     p.common.path_mtu = 3;

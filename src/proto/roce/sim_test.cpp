@@ -48,7 +48,7 @@ TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
       sum.repeated += c.repeated;
       sum.kept += c.kept;
       sum.aggregates += c.aggregates;
-      for (const auto& end : node->ends) paced += end->qp->pace.is_limited();
+      for (const auto& end : node->ends) paced += end->qp->congestion->is_paced();
     }
   }
   if (count < 100) return;

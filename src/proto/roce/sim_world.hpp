@@ -16,13 +16,12 @@
 #include <vector>
 
 #include "proto/roce/adapter.hpp"
+#include "proto/roce/sim_times.hpp"
 #include "wire/bytes.hpp"
 #include "wire/roce/icrc.hpp"
 
 namespace weft::proto::roce::sim {
 
-inline constexpr uint64_t us = 1000;
-inline constexpr uint64_t ms = 1000 * us;
 inline constexpr uint64_t second = 1000 * ms;
 
 class Random {
@@ -184,11 +183,13 @@ struct Node final : PacketOutput, Events {
 class World {
  public:
   // Without its common cases an adapter goes the general way for everything (common_case.cpp).
-  explicit World(uint64_t seed, bool has_common_case = true) : random(seed), rules(conditions(seed)) {
+  explicit World(uint64_t seed, bool has_common_case = true, congestion::Make algorithm = nullptr)
+      : random(seed), rules(conditions(seed)) {
     key_engine().seed(seed);
     for (size_t i = 0; i < 2; ++i) {
       nodes[i] = std::make_unique<Node>(*this, i);
       nodes[i]->adapter->has_common_case = has_common_case;
+      nodes[i]->adapter->algorithm = algorithm;
       if (rules.selects[i]) nodes[i]->adapter->is_ours = [](const Gid&) noexcept { return true; };
     }
   }

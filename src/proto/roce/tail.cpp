@@ -36,9 +36,8 @@ void Adapter::put_off_probe(Requester& r, uint64_t now) noexcept {
   r.probes = 0;
 }
 
-// Where a probe found it, a buffer on the way or that of the responder may be too small. The window becomes smaller as after
-// a timeout, but not down to one packet: the peer answers.
-[[gnu::noinline, gnu::cold]] void Adapter::find_tail_loss(QueuePair& qp) noexcept {
+// Where a probe found it, a buffer on the way or that of the responder may be too small.
+[[gnu::noinline, gnu::cold]] void Adapter::find_tail_loss(QueuePair& qp, uint64_t now) noexcept {
   Requester& r = qp.requester;
   WEFT_ASSERT(r.has_probed);
   r.has_probed = false;
@@ -46,7 +45,7 @@ void Adapter::put_off_probe(Requester& r, uint64_t now) noexcept {
   r.probes = 0;
   const auto under_way = static_cast<uint32_t>(psn_diff(r.next, r.oldest));
   if (psn_diff(r.probed, r.oldest) > 0 && under_way > 1 && r.open_reads == 0)
-    narrow(qp, std::min(window_of(qp), under_way) / 4);
+    on_lost(qp, congestion::LossSign::Tail, now);
 }
 
 // The newest packet is repeated: its answer says what the responder has, be it an acknowledgement, a map or the NAK of a
@@ -96,7 +95,7 @@ void Adapter::probe_tail(QueuePair& qp, uint64_t now) noexcept {
   put_off_probe(r, now);
   r.has_probed = true;
   r.probed = r.next;
-  if ((qp.attention & attention_pace) != 0) qp.pace.spend(1);
+  if ((qp.attention & attention_pace) != 0) qp.congestion->on_sent(1);
   ++counters_.sent_again;
   ++counters_.probes;
   ++qp.sent_again;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Pace: the rate of a queue pair whose peer tells of congestion (CNP). The reaction point of DCQCN (Zhu et al.,
+// DcqcnRate: the rate of a queue pair whose peer tells of congestion (CNP). The reaction point of DCQCN (Zhu et al.,
 // "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 5.2), by time alone: a notice cuts the
 // rate by up to a half, and intervals without one bring it back. docs/roce.md has the parameters. Must not know packets.
 #pragma once
@@ -9,9 +9,9 @@
 
 #include "base/assert.hpp"
 
-namespace weft::proto::roce {
+namespace weft::proto::congestion {
 
-class Pace {
+class DcqcnRate {
  public:
   static constexpr uint64_t tick_ns = 50'000;
   static constexpr uint32_t unit = 16;     // rates and credit are in packets / 16, rates for each tick
@@ -98,7 +98,7 @@ class Pace {
   static constexpr uint32_t share_one = 1 << 16;
   static constexpr uint32_t share_part = 64;  // 1 / g
 
-  void end() noexcept { *this = Pace(); }
+  void end() noexcept { *this = DcqcnRate(); }
 
   uint32_t rate_ = 0;
   uint32_t target_ = 0;
@@ -112,4 +112,4 @@ class Pace {
   uint64_t sent_ = 0;         // packets, then
 };
 
-}  // namespace weft::proto::roce
+}  // namespace weft::proto::congestion

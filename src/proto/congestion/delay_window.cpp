@@ -1,25 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Round trips and the window.
-#include "proto/reliable/congestion.hpp"
+// The window that follows delay.
+#include "proto/congestion/delay_window.hpp"
+
+#include <algorithm>
 
 #include "base/assert.hpp"
 
-namespace weft::proto::reliable {
+namespace weft::proto::congestion {
 
-void RoundTrip::sample(uint64_t rtt, uint64_t now) noexcept {
-  rtt = std::max<uint64_t>(rtt, 1);
-  latest_ = rtt;
-  estimate_.sample(rtt);
-  if (now >= epoch_end_) {
-    shortest_before_ = shortest_;
-    shortest_ = rtt;
-    epoch_end_ = now + 10 * second;
-  }
-  shortest_ = std::min(shortest_, rtt);
-  WEFT_ASSERT(measured() && shortest() <= latest_);
-}
-
-void Congestion::configure(size_t packet, size_t bound) noexcept {
+void DelayWindow::configure(size_t packet, size_t bound) noexcept {
   packet_ = std::max<size_t>(packet, 1);
   bound_ = std::max(bound, 2 * packet_);
   // Packets above 16 KiB never meet a switch: the queue is the socket of a process on this host, which may be waiting for its processor.
@@ -27,28 +16,27 @@ void Congestion::configure(size_t packet, size_t bound) noexcept {
   least_queue_ = std::clamp<size_t>(8 * packet_, size_t{32} << 10, queue_max);
   most_queue_ = 2 * least_queue_;
   // RFC 6928: ten packets, but of jumbo packets no more than 256 KiB.
-  if (window_ == 0) window_ = std::min(10 * packet_, std::max(size_t{256} << 10, 2 * packet_));
+  if (window_ == no_limit) window_ = std::min(10 * packet_, std::max(size_t{256} << 10, 2 * packet_));
   window_ = std::clamp(window_, 2 * packet_, bound_);
   WEFT_ASSERT(least_queue_ < most_queue_);
 }
 
-void Congestion::on_ack(size_t delivered, uint64_t rtt, uint64_t shortest, uint64_t acked, uint64_t end,
-                        bool limited) noexcept {
-  WEFT_ASSERT(window_ != 0 && acked <= end);
-  delivered_ += delivered;
-  limited_ = limited_ || limited;
-  if (rtt != 0) round_rtt_ = std::min(round_rtt_, rtt);
-  if (acked < round_end_) return;
-  end_round(shortest);
+void DelayWindow::on_ack(const Acknowledged& what) noexcept {
+  WEFT_ASSERT(window_ != no_limit && what.arrived <= what.sent);
+  delivered_ += what.bytes;
+  limited_ = limited_ || what.limited;
+  if (what.rtt != 0) round_rtt_ = std::min(round_rtt_, what.rtt);
+  if (what.arrived < round_end_) return;
+  end_round(what.shortest);
   WEFT_ASSERT(window_ >= 2 * packet_ && window_ <= bound_);
-  round_end_ = end;
+  round_end_ = what.sent;
   round_rtt_ = UINT64_MAX;
   delivered_ = 0;
   lost_ = 0;
   limited_ = false;
 }
 
-void Congestion::end_round(uint64_t shortest) noexcept {
+void DelayWindow::end_round(uint64_t shortest) noexcept {
   const size_t seen = delivered_ + lost_;
   if (seen != 0) {
     const double rate = static_cast<double>(lost_) / static_cast<double>(seen);
@@ -77,10 +65,13 @@ void Congestion::end_round(uint64_t shortest) noexcept {
   window_ = std::clamp(window_, 2 * packet_, bound_);
 }
 
-void Congestion::on_silence() noexcept {
+void DelayWindow::on_loss(const Loss& loss) noexcept {
   WEFT_ASSERT(bound_ >= 2 * packet_);
+  lost_ += loss.bytes;
+  if (loss.timeouts < 2) return;
+  // Nobody answers: anew, from a small window.
   window_ = std::clamp(window_ / 2, 2 * packet_, bound_);
   round_rtt_ = UINT64_MAX;
 }
 
-}  // namespace weft::proto::reliable
+}  // namespace weft::proto::congestion

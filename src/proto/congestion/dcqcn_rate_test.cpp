@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The rate of a queue pair under notices: cut, recovery, end, whatever the times of the calls.
-#include "proto/roce/pace.hpp"
+#include "proto/congestion/dcqcn_rate.hpp"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-namespace weft::proto::roce {
+namespace weft::proto::congestion {
 namespace {
 
-constexpr uint64_t tick = Pace::tick_ns;
+constexpr uint64_t tick = DcqcnRate::tick_ns;
 constexpr uint64_t most_in_a_tick =
-    Pace::rate_max / Pace::unit;  // packets; a queue pair that uses all that it may
+    DcqcnRate::rate_max / DcqcnRate::unit;  // packets; a queue pair that uses all that it may
 
 // Limited at a rate of `packets` in each tick, before the cut.
-Pace limited(uint64_t packets, uint64_t at) {
-  Pace pace;
+DcqcnRate limited(uint64_t packets, uint64_t at) {
+  DcqcnRate pace;
   pace.on_notice(at, 0);
   EXPECT_FALSE(pace.is_limited());
   pace.on_notice(at + tick, packets);
@@ -23,9 +23,9 @@ Pace limited(uint64_t packets, uint64_t at) {
   return pace;
 }
 
-TEST(RocePace, TheSecondNoticeCutsTheMeasuredRateByHalf) {
-  Pace pace = limited(100, 7);
-  EXPECT_EQ(pace.rate(), 100 * Pace::unit / 2);
+TEST(DcqcnRate, TheSecondNoticeCutsTheMeasuredRateByHalf) {
+  DcqcnRate pace = limited(100, 7);
+  EXPECT_EQ(pace.rate(), 100 * DcqcnRate::unit / 2);
   EXPECT_EQ(pace.packets(), 0u);
   EXPECT_EQ(pace.next_at(), 7 + 2 * tick);
   pace.advance(7 + 2 * tick);
@@ -36,8 +36,8 @@ TEST(RocePace, TheSecondNoticeCutsTheMeasuredRateByHalf) {
   EXPECT_LE(pace.packets(), 90u);  // what is not used is not saved
 }
 
-TEST(RocePace, NoticesOfOneTickCountOnce) {
-  Pace pace = limited(100, 0);
+TEST(DcqcnRate, NoticesOfOneTickCountOnce) {
+  DcqcnRate pace = limited(100, 0);
   const uint32_t rate = pace.rate();
   for (uint64_t at = tick + 1; at < 2 * tick; at += 1000) pace.on_notice(at, 200);
   EXPECT_EQ(pace.rate(), rate);
@@ -45,23 +45,23 @@ TEST(RocePace, NoticesOfOneTickCountOnce) {
   EXPECT_LT(pace.rate(), rate);
 }
 
-TEST(RocePace, NoticesWithoutEndLeaveTheLeastRate) {
-  Pace pace = limited(100, 0);
+TEST(DcqcnRate, NoticesWithoutEndLeaveTheLeastRate) {
+  DcqcnRate pace = limited(100, 0);
   uint64_t sent = 100;
   for (uint64_t n = 2; n < 1000; ++n) {
     pace.on_notice(n * tick, sent += most_in_a_tick);
     ASSERT_TRUE(pace.is_limited());
   }
-  EXPECT_EQ(pace.rate(), Pace::rate_min);
+  EXPECT_EQ(pace.rate(), DcqcnRate::rate_min);
   EXPECT_LE(pace.next_at(), 999 * tick + 17 * tick);
 }
 
-TEST(RocePace, QuietTicksBringTheRateBackAndEndTheLimit) {
-  Pace pace = limited(64, 0);
+TEST(DcqcnRate, QuietTicksBringTheRateBackAndEndTheLimit) {
+  DcqcnRate pace = limited(64, 0);
   uint64_t at = tick;
-  for (uint32_t n = 0; n < Pace::recovery_ticks + 1; ++n) pace.advance(at += tick);
-  EXPECT_GE(pace.rate(), 62 * Pace::unit);  // fast recovery: all but a 32nd
-  EXPECT_LE(pace.rate(), 64 * Pace::unit + 1);
+  for (uint32_t n = 0; n < DcqcnRate::recovery_ticks + 1; ++n) pace.advance(at += tick);
+  EXPECT_GE(pace.rate(), 62 * DcqcnRate::unit);  // fast recovery: all but a 32nd
+  EXPECT_LE(pace.rate(), 64 * DcqcnRate::unit + 1);
   while (pace.is_limited() && at < 1000 * tick) {
     pace.advance(at += tick);
     pace.spend(pace.packets());
@@ -69,8 +69,8 @@ TEST(RocePace, QuietTicksBringTheRateBackAndEndTheLimit) {
   EXPECT_LT(at, 200 * tick);  // 10 ms
 }
 
-TEST(RocePace, RareNoticesCutLittle) {
-  Pace pace = limited(200, 0);
+TEST(DcqcnRate, RareNoticesCutLittle) {
+  DcqcnRate pace = limited(200, 0);
   uint64_t at = tick;
   uint64_t sent = 200;
   for (int n = 0; n < 40; ++n) {
@@ -83,9 +83,9 @@ TEST(RocePace, RareNoticesCutLittle) {
   }
 }
 
-TEST(RocePace, WhatIsNotUsedEnds) {
-  Pace pace = limited(10, 0);
-  pace.advance(tick + Pace::ticks_kept * tick + 2 * tick);
+TEST(DcqcnRate, WhatIsNotUsedEnds) {
+  DcqcnRate pace = limited(10, 0);
+  pace.advance(tick + DcqcnRate::ticks_kept * tick + 2 * tick);
   EXPECT_FALSE(pace.is_limited());
   // A notice that nothing follows is forgotten, and a late second one measures anew.
   pace.on_notice(1'000'000'000, 10);
@@ -94,23 +94,23 @@ TEST(RocePace, WhatIsNotUsedEnds) {
 }
 
 // What is under way when a limit begins was cut before: the rate is not cut, and does not sink by itself either.
-TEST(RocePace, ALimitThatBeginsWithoutACutEnds) {
-  Pace pace;
+TEST(DcqcnRate, ALimitThatBeginsWithoutACutEnds) {
+  DcqcnRate pace;
   pace.on_notice(0, 0);
   EXPECT_FALSE(pace.on_notice(tick, 10, false));
-  EXPECT_EQ(pace.rate(), Pace::rate_max);
+  EXPECT_EQ(pace.rate(), DcqcnRate::rate_max);
   uint64_t at = tick;
   while (pace.is_limited() && at < 10 * tick) {
     pace.advance(at += tick);
-    EXPECT_TRUE(!pace.is_limited() || pace.rate() == Pace::rate_max);
+    EXPECT_TRUE(!pace.is_limited() || pace.rate() == DcqcnRate::rate_max);
   }
   EXPECT_FALSE(pace.is_limited());
 }
 
-TEST(RocePace, AnyOrderOfCallsKeepsItsBounds) {
+TEST(DcqcnRate, AnyOrderOfCallsKeepsItsBounds) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 200; ++round) {
-    Pace pace;
+    DcqcnRate pace;
     uint64_t now = random() % 1000, sent = 0;
     for (int step = 0; step < 2000; ++step) {
       now += random() % (round % 2 == 0 ? 3 * tick : tick / 4);
@@ -120,8 +120,8 @@ TEST(RocePace, AnyOrderOfCallsKeepsItsBounds) {
         sent += random() % 300;
         continue;
       }
-      ASSERT_GE(pace.rate(), Pace::rate_min);
-      ASSERT_LT(pace.rate(), Pace::rate_max);
+      ASSERT_GE(pace.rate(), DcqcnRate::rate_min);
+      ASSERT_LT(pace.rate(), DcqcnRate::rate_max);
       ASSERT_GT(pace.next_at(), now - tick);
       ASSERT_LE(pace.next_at(), now + 17 * tick);
       const uint32_t packets = pace.packets();
@@ -133,4 +133,4 @@ TEST(RocePace, AnyOrderOfCallsKeepsItsBounds) {
 }
 
 }  // namespace
-}  // namespace weft::proto::roce
+}  // namespace weft::proto::congestion
