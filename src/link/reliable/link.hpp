@@ -135,7 +135,7 @@ class Reliable final : public proto::LinkBase,
   bool keeps_back() const noexcept { return core_->has_ready(); }
   void push(Peer& peer) noexcept { core_->hurry(peer, os::monotonic_ns); }
   // It has said so, and what came before is not taken yet.
-  static bool has_left(const Peer& peer) noexcept { return peer.finishing; }
+  static bool has_left(const Peer& peer) noexcept { return peer.ending.finishing; }
   bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
             size_t part_count) noexcept {
     std::array<std::byte, proto::stream::head_bytes_max> bytes;
@@ -263,7 +263,7 @@ class Reliable final : public proto::LinkBase,
     Peer& peer = static_cast<Peer&>(connection);
     if (peer.broken) std::erase(broken_, &peer);
     std::erase(stalled_, &peer);
-    if (peer.death != proto::reliable::Death::None) tell_death(peer);
+    if (peer.ending.death != proto::reliable::Death::None) tell_death(peer);
     events_->peer_lost(peer, why);
   }
 

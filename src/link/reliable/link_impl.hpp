@@ -230,10 +230,10 @@ template <proto::PacketLink P, PacketNames Names>
 void Reliable<P, Names>::tell_death(const Peer& peer) noexcept try {
   using proto::reliable::Death;
   tell_oddities();
-  const uint64_t tenths = peer.dead_ns / (proto::reliable::second / 10);
+  const uint64_t tenths = peer.ending.dead_ns / (proto::reliable::second / 10);
   const std::string span = std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10) + " s";
   std::string text = "peer " + text_of(peer.address);
-  switch (peer.death) {
+  switch (peer.ending.death) {
     case Death::None:
       return;
     case Death::Silence:

@@ -23,8 +23,8 @@ struct Acknowledged {
   uint64_t rtt =
       0;  // less the time that the peer held its answer, where it says that; 0: this one measured none
   uint64_t shortest = UINT64_MAX;  // of the round trips of this path; UINT64_MAX: none yet
-  uint64_t arrived = 0;            // bytes so far, of what was sent since some moment,
-  uint64_t sent = 0;               // which are these
+  uint64_t arrived = 0;            // all before that byte, counted from some moment on,
+  uint64_t sent = 0;               // and all before this one was sent
   bool limited = false;            // the window was what kept the sender
 };
 
@@ -39,10 +39,11 @@ enum class LossSign : uint8_t {
 
 struct Loss {
   LossSign sign = LossSign::Reported;
-  size_t bytes = 0;      // that are taken for lost, where that is known
-  size_t in_flight = 0;  // when it was found
+  size_t bytes = 0;      // that are taken for lost, where the protocol says it (RoCE does not)
+  size_t in_flight = 0;  // without these, but for a timeout
+  uint64_t sent = 0;     // as in Acknowledged
   uint64_t now = 0;
-  unsigned timeouts = 0;  // in a row, with this one
+  unsigned timeouts = 0;  // attempts in a row that failed, with this one
 };
 
 // The network says that it is congested before it loses something (ECN, CNP).
@@ -70,7 +71,7 @@ class Controller {
   // Packets carry at most `packet` bytes; `bound`, two packets or more: the most that the window may ever be. Called before all others,
   // and again whenever one of the two has changed.
   virtual void configure(size_t packet, size_t bound) noexcept = 0;
-  // Time has passed. A pace may end.
+  // While is_paced(): time has passed. The pace may end.
   virtual void advance(uint64_t) noexcept {}
   virtual void on_sent(uint64_t) noexcept {}  // packets, while is_paced()
   virtual void on_ack(const Acknowledged& what) noexcept = 0;

@@ -30,7 +30,9 @@ class Dcqcn final : public Controller {
   }
   void on_sent(uint64_t packets) noexcept override { rate_.spend(packets); }
   void on_ack(const Acknowledged& what) noexcept override {
-    losses_.on_ack(static_cast<uint32_t>(std::min<size_t>(what.bytes / packet_, UINT32_MAX)));
+    rest_ += what.bytes;
+    losses_.on_ack(static_cast<uint32_t>(std::min<size_t>(rest_ / packet_, UINT32_MAX)));
+    rest_ %= packet_;
     set_window();
   }
   void on_loss(const Loss& loss) noexcept override {
@@ -52,6 +54,7 @@ class Dcqcn final : public Controller {
   }
 
   size_t packet_ = 1;
+  size_t rest_ = 0;  // bytes that arrived and are no whole packet yet
   LossWindow losses_;
   DcqcnRate rate_;
 };

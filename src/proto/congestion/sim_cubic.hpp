@@ -24,6 +24,7 @@ class Cubic final : public Controller {
   }
   void on_ack(const Acknowledged& what) noexcept override {
     arrived_ = what.arrived;
+    sent_ = what.sent;
     if (what.rtt != 0) rtt_ = what.rtt;
     if (!what.limited || arrived_ < recovery_end_) return;
     if (window_ < threshold_) return set(window_ + what.bytes);
@@ -43,20 +44,20 @@ class Cubic final : public Controller {
   }
   void on_loss(const Loss& loss) noexcept override {
     // A first timeout may be a pause of the peer.
-    if (loss.sign == LossSign::Timeout && loss.timeouts < 2 && loss.bytes == 0) return;
-    cut(loss.in_flight);
+    if (loss.sign == LossSign::Timeout && loss.timeouts < 2) return;
+    cut(loss.sent);
   }
   bool on_notice(const Notice& notice) noexcept override {
     if (!notice.may_cut) return false;
-    return cut(window_);
+    return cut(sent_);
   }
 
  private:
   double in_packets() const noexcept { return static_cast<double>(window_) / static_cast<double>(packet_); }
   void set(size_t window) noexcept { window_ = std::clamp(window, 2 * packet_, bound_); }
-  bool cut(size_t in_flight) noexcept {
+  bool cut(uint64_t sent) noexcept {
     if (arrived_ < recovery_end_) return false;
-    recovery_end_ = arrived_ + in_flight;
+    recovery_end_ = std::max(sent, arrived_ + 1);
     ++cuts_;
     const double now = in_packets();
     most_ = now < most_ ? now * (1 + beta) / 2 : now;  // others need room: fast convergence
@@ -70,6 +71,7 @@ class Cubic final : public Controller {
   size_t bound_ = 2;
   size_t threshold_ = no_limit;
   uint64_t arrived_ = 0;
+  uint64_t sent_ = 0;
   uint64_t recovery_end_ = 0;
   uint64_t rtt_ = 0;
   uint64_t epoch_at_ = 0;

@@ -11,6 +11,9 @@
 
 #include "base/list.hpp"
 #include "proto/congestion/delay_window.hpp"
+#include "proto/reliable/liveness.hpp"
+#include "proto/reliable/owed_ack.hpp"
+#include "proto/reliable/path_mtu.hpp"
 #include "proto/reliable/receive_stream.hpp"
 #include "proto/reliable/round_trip.hpp"
 #include "proto/reliable/send_stream.hpp"
@@ -42,6 +45,18 @@ enum class Death : uint8_t {
   Truncated  // it left, and not all that it had sent came
 };
 
+// How a connection ends.
+struct Ending {
+  uint64_t final_offset = 0;  // of the incoming stream, with `finishing`
+  uint64_t finish_due = 0;    // until then all before it should have come; 0: not finishing
+  uint64_t close_sent_at = 0;
+  Death death = Death::None;  // with `dead_ns`, when it is lost
+  uint64_t dead_ns = 0;       // how long that was so
+  bool finishing = false;     // the peer leaves, and not all that it sent has come
+  bool close_sent = false;
+  bool closed = false;
+};
+
 struct ReadyHook : ListHook {};
 struct TimedHook : ListHook {};
 struct UnvalidatedHook : ListHook {};
@@ -68,26 +83,10 @@ struct Connection : ReadyHook, TimedHook, UnvalidatedHook, OwedHook {
   Place path;         // where its packets come from
 
   // --- the path ---
-  size_t packet_bytes = 0;      // the largest packet now
-  size_t packet_bytes_cap = 0;  // large packets vanish: stay below; 0: they do not
-  uint64_t cap_until = 0;
-  size_t capped_bytes = 0;  // sent since
-  bool cap_judged = false;
-  unsigned caps = 0;  // how often in a row
+  PathMtu mtu;
 
   // --- acknowledgement that we owe ---
-  uint32_t newest_stamp = 0;  // of the packets that came
-  uint64_t newest_at = 0;     // when it came; 0: none yet
-  uint64_t ack_due = 0;       // 0: none owed
-  size_t unacked = 0;         // bytes that came since the last one
-  uint64_t edge_told = 0;
-  uint64_t data_at = 0;   // when bytes came last
-  uint64_t acked_at = 0;  // when an acknowledgement went last
-  unsigned answers = 0;   // how often in a row bytes of ours followed those of the peer at once
-  bool ack_now = false;
-  bool duplicate = false;
-  uint64_t needless = 0;        // packets that came again without need
-  bool tells_needless = false;  // how many there are has to be said
+  OwedAck owed;
 
   // --- sending ---
   uint64_t epoch = 0;  // the poll after which something was sent last
@@ -119,23 +118,11 @@ struct Connection : ReadyHook, TimedHook, UnvalidatedHook, OwedHook {
 
   // --- timers ---
   uint64_t timeout_from = 0;  // 0: nothing is waited for
-  uint64_t silent_from = 0;   // since when we wait for any sign
-  uint64_t heard_at = 0;      // 0: never
-  uint64_t refused_from = 0;  // the packet link says that nobody is there, since then
-  uint64_t refusal_due = 0;   // when to ask whether that is so; 0: not
-  unsigned backoff = 0;
-  unsigned refusals = 0;
-  unsigned probes = 0;  // left to send because the peer has not been validated
+  unsigned backoff = 0;       // timeouts in a row
+  unsigned probes = 0;        // left to send because the peer has not been validated
+  Liveness life;
 
-  // --- the end ---
-  uint64_t final_offset = 0;  // of the incoming stream, with finishing
-  uint64_t finish_due = 0;
-  uint64_t close_sent_at = 0;
-  Death death = Death::None;  // with `dead_ns`, when it is lost
-  uint64_t dead_ns = 0;       // how long that was so
-  bool finishing = false;
-  bool close_sent = false;
-  bool closed = false;
+  Ending ending;
 };
 
 }  // namespace weft::proto::reliable

@@ -81,7 +81,7 @@ bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
   slots_[slot] = &c;
   WEFT_ASSERT(by_id(c.id) == &c);
   c.in.set_limit(std::max(config_.receive_bytes, size_t{128} << 10));
-  c.packet_bytes = 0;
+  c.mtu.forget();
   // What a peer takes before it has said so: an initial window.
   c.out.set_edge(size_t{256} << 10);
   return true;
@@ -92,7 +92,7 @@ bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
 // Out of every list and table; its memory goes back.
 void Core::detach(Connection& c) noexcept {
   WEFT_ASSERT(by_id(c.id) == &c);
-  WEFT_ASSERT((c.ack_due != 0) == List<Connection, OwedHook>::linked(c));
+  WEFT_ASSERT((c.owed.due() != 0) == List<Connection, OwedHook>::linked(c));
   if (List<Connection, ReadyHook>::linked(c)) List<Connection, ReadyHook>::remove(c);
   if (List<Connection, TimedHook>::linked(c)) List<Connection, TimedHook>::remove(c);
   if (List<Connection, OwedHook>::linked(c)) List<Connection, OwedHook>::remove(c);
@@ -104,7 +104,8 @@ void Core::detach(Connection& c) noexcept {
   }
   counters_.lost += c.out.lost_packets();
   // A peer that has gone says nothing of the last packets any more.
-  if (c.death != Death::Silence && c.death != Death::NoRoom) counters_.lost -= c.out.unanswered_losses();
+  if (c.ending.death != Death::Silence && c.ending.death != Death::NoRoom)
+    counters_.lost -= c.out.unanswered_losses();
   WEFT_ASSERT(c.out.lost_packets() >= c.out.unanswered_losses());
   c.out.clear(pool_);
   c.in.clear(pool_);
@@ -147,7 +148,7 @@ Statistics Core::statistics() const noexcept {
     if (c == nullptr) continue;
     ++all.peers;
     all.lost += c->out.lost_packets() - c->out.unanswered_losses();
-    if (c->rtt.measured() && (newest == nullptr || c->heard_at > newest->heard_at)) newest = c;
+    if (c->rtt.measured() && (newest == nullptr || c->life.heard_at > newest->life.heard_at)) newest = c;
   }
   if (newest != nullptr) {
     all.round_trip_ns = newest->rtt.smoothed();
@@ -368,80 +369,62 @@ void Core::on_packet(std::span<const std::byte> source, std::span<const std::byt
   if (packet.type == PacketType::Reset) return on_reset(packet, Place(source), now);
   if (packet.type == PacketType::CloseAck) {
     Connection* c = by_id(packet.to);
-    if (c != nullptr && c->close_sent && packet.from == c->peer_id) c->closed = true;
+    if (c != nullptr && c->ending.close_sent && packet.from == c->peer_id) c->ending.closed = true;
     return;
   }
   Connection* c = identify(packet, Place(source), now);
   if (c == nullptr) return;
   WEFT_ASSERT(by_id(c->id) == c && c->peer_id == packet.from);
   WEFT_ASSERT(!c->validated || !unvalidated(*c));
-  c->heard_at = now;
-  c->silent_from = now;
-  c->refused_from = 0;
-  c->refusal_due = 0;
-  c->refusals = 0;
+  c->life.heard(now);
   c->in_flight_estimate = std::min(c->in_flight_estimate, c->out.under_way());
   if (unvalidated(*c)) c->credit += credit_factor * bytes.size();
-  // A stamp means something for less than half of its 275 s: after a longer silence any is new.
-  if (c->newest_at == 0 || static_cast<int32_t>(packet.stamp - c->newest_stamp) >= 0 ||
-      now - c->newest_at > 60 * second) {
-    c->newest_stamp = packet.stamp;
-    c->newest_at = now;
-  }
+  c->owed.on_stamp(packet.stamp, now);
   if ((packet.flags & has_ack) != 0) on_ack(*c, packet, now);
   if (packet.type == PacketType::Close) return on_close(*c, packet, now);
   if ((packet.flags & wants_ack) != 0) {
-    c->ack_now = true;
+    c->owed.hurry();
     make_ready(*c);
   }
   if (packet.payload.empty() && (packet.flags & has_ack) != 0) ++counters_.acks_received;
   if (packet.payload.empty() || closing_) return;
   on_payload(*c, packet, now);
-  if (c->finishing && finished(*c)) lose(*c, core::ProviderError::PeerClosed);
+  if (c->ending.finishing && finished(*c)) lose(*c, core::ProviderError::PeerClosed);
 }
 
 void Core::on_payload(Connection& c, const Packet& packet, uint64_t now) noexcept {
   WEFT_ASSERT(!packet.payload.empty() && !closing_);
   if (unvalidated(c) && packet.offset > c.in.ready()) {  // no memory for what comes early
     ++counters_.outside;
-    c.ack_now = true;
+    c.owed.hurry();
     return make_ready(c);
   }
   const auto came = c.in.on_bytes(pool_, packet.offset, packet.payload,
                                   [&](std::span<const std::byte> bytes) { return offer(c, bytes); });
   switch (came) {
-    case ReceiveStream::Came::InOrder: {
-      c.unacked += packet.payload.size();
-      // At once, but not too often, unless an answer is likely that takes it along. Every second full packet; behind a gap every one.
-      if (c.answers < answers_min && now - c.acked_at >= ack_pause) c.ack_now = true;
-      const size_t many = std::min(2 * c.packet_bytes, size_t{128} << 10);
-      if (c.in.has_gaps() || (c.unacked >= many && c.packet_bytes != 0) || c.unacked >= size_t{128} << 10)
-        c.ack_now = true;
+    case ReceiveStream::Came::InOrder:
+      c.owed.on_next_bytes(packet.payload.size(), c.mtu.bytes(), c.in.has_gaps(), now);
       break;
-    }
     case ReceiveStream::Came::OutOfOrder:
       ++counters_.out_of_order;
-      c.ack_now = true;
+      c.owed.hurry();
       break;
     case ReceiveStream::Came::Duplicate:
       ++counters_.duplicates;
       if ((packet.flags & is_copy) != 0) return;  // as it should be
-      c.duplicate = true;
-      ++c.needless;
-      c.tells_needless = true;
-      c.ack_now = true;
+      c.owed.on_needless();
       break;
     case ReceiveStream::Came::Outside:
       ++counters_.outside;
-      c.ack_now = true;
+      c.owed.hurry();
       break;
   }
-  c.data_at = now;
+  c.owed.on_data(now);
   data_at_ = now;
-  if (c.ack_now || c.in.blocked()) make_ready(c);
-  WEFT_ASSERT((c.ack_due != 0) == List<Connection, OwedHook>::linked(c));
-  if (c.ack_due == 0) {
-    c.ack_due = now + ack_delay;
+  if (c.owed.is_urgent() || c.in.blocked()) make_ready(c);
+  WEFT_ASSERT((c.owed.due() != 0) == List<Connection, OwedHook>::linked(c));
+  if (c.owed.due() == 0) {
+    c.owed.owe(now);
     owed_.push_back(c);
     touch(c);
   }
@@ -465,12 +448,13 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
     ++counters_.malformed;
     return;
   }
-  const bool limited = c.out.in_flight() + acked.delivered + c.packet_bytes >= c.congestion->window();
+  const bool limited = c.out.in_flight() + acked.delivered + c.mtu.bytes() >= c.congestion->window();
   if (rtt != 0) c.rtt.sample(rtt, now);
   if (acked.lost != 0)
-    c.congestion->on_loss({congestion::LossSign::Reported, acked.lost, c.out.in_flight(), now, 0});
+    c.congestion->on_loss(
+        {congestion::LossSign::Reported, acked.lost, c.out.in_flight(), c.out.next(), now, 0});
   if (acked.delivered != 0) {
-    if (c.packet_bytes != 0)
+    if (c.mtu.bytes() != 0)
       c.congestion->on_ack(
           {now, acked.delivered, rtt, c.rtt.shortest(), c.out.acked(), c.out.next(), limited});
     c.backoff = 0;
@@ -486,22 +470,13 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
     c.lossy = false;
   if (tells_needless(packet)) undo_losses(c, packet.offset);
   if (c.out.acked() >= c.awaited) c.ask_due = 0;
-  judge_cap(c, acked.delivered);
+  c.mtu.on_delivered(acked.delivered);
   c.keepalive = false;
   c.probe = false;
   if (c.out.unsent() != 0 || c.out.lost() != 0) make_ready(c);
   c.out.assert_invariants();
   WEFT_ASSERT(settled(c) <= c.out.end());
   if (c.out.outstanding()) touch(c);
-}
-
-// The first bytes that arrive since packets became small: when they are more than was sent small, it was silence and not the size.
-void Core::judge_cap(Connection& c, size_t delivered) noexcept {
-  if (c.packet_bytes_cap == 0 || c.cap_judged || delivered == 0) return;
-  c.cap_judged = true;
-  if (delivered <= c.capped_bytes) return;
-  c.packet_bytes_cap = 0;
-  c.caps = 0;
 }
 
 void Core::on_reset(const Packet& packet, const Place& source, uint64_t now) noexcept {
@@ -531,19 +506,21 @@ void Core::on_reset(const Packet& packet, const Place& source, uint64_t now) noe
 }
 
 // All that the other side ever sent is handed up.
-bool Core::finished(Connection& c) noexcept { return c.in.taken() >= c.final_offset && !upper_.holds(c); }
+bool Core::finished(Connection& c) noexcept {
+  return c.in.taken() >= c.ending.final_offset && !upper_.holds(c);
+}
 
 void Core::on_close(Connection& c, const Packet& packet, uint64_t now) noexcept {
   answer(PacketType::CloseAck, packet, c.path, 0);
   if (closing_) {  // it takes nothing any more
-    c.closed = true;
+    c.ending.closed = true;
     return;
   }
-  c.finishing = true;
-  c.final_offset = packet.offset;
+  c.ending.finishing = true;
+  c.ending.final_offset = packet.offset;
   if (finished(c)) return lose(c, core::ProviderError::PeerClosed);
-  if (c.in.ready() >= c.final_offset) return;  // what is kept is handed up when it can be
-  c.finish_due = now + 100 * ms;
+  if (c.in.ready() >= c.ending.final_offset) return;  // what is kept is handed up when it can be
+  c.ending.finish_due = now + 100 * ms;
   touch(c);
 }
 
@@ -551,20 +528,20 @@ void Core::on_refused(std::span<const std::byte> destination, uint64_t now) noex
   Connection* c = find(destination);
   if (c == nullptr || (!c->out.outstanding() && c->timeout_from == 0))
     return;  // nothing of ours is under way
-  if (c->refused_from == 0) c->refused_from = now;
-  ++c->refusals;
+  if (c->life.refused_from == 0) c->life.refused_from = now;
+  ++c->life.refusals;
   const bool met = c->peer_id != 0;
-  if (c->refusals < 3 || now - c->refused_from < (met ? 200 * ms : 2 * second)) {
+  if (c->life.refusals < 3 || now - c->life.refused_from < (met ? 200 * ms : 2 * second)) {
     // Several may come at once, and its timeout be far: we ask, and hear of it again.
-    if (met && c->refusal_due == 0) {
-      c->refusal_due = now + refusal_pause;
+    if (met && c->life.refusal_due == 0) {
+      c->life.refusal_due = now + refusal_pause;
       touch(*c);
     }
     return;
   }
-  WEFT_ASSERT(c->refused_from != 0);
+  WEFT_ASSERT(c->life.refused_from != 0);
   fail(*c, met ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable, Death::Refusals,
-       now - c->refused_from);
+       now - c->life.refused_from);
 }
 
 }  // namespace weft::proto::reliable

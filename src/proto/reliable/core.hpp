@@ -117,9 +117,6 @@ class Core {
   static constexpr size_t credit_factor = 3;  // bytes to one of these for each byte that came from there
   static constexpr size_t time_wait_max =
       4096;  // ended connections (TIME_WAIT) that are remembered, so that their packets are known as old
-  static constexpr uint64_t ack_delay = 100 * us;
-  static constexpr uint64_t ack_pause = 50 * us;
-  static constexpr unsigned answers_min = 3;
   static constexpr unsigned hurries_max = 4;  // as Connection::hurries begins
   static constexpr uint64_t ask_delay_min = 60 * us;
   static constexpr uint64_t ask_delay_patient = 20 * us;
@@ -205,7 +202,8 @@ class Core {
   void passed_on(Connection& connection) noexcept {
     WEFT_ASSERT(by_id(connection.id) == &connection);
     if (connection.in.blocked()) make_ready(connection);
-    else if (connection.finishing && finished(connection)) lose(connection, core::ProviderError::PeerClosed);
+    else if (connection.ending.finishing && finished(connection))
+      lose(connection, core::ProviderError::PeerClosed);
   }
   template <class Fn>
   void for_each(Fn&& fn) {
@@ -284,7 +282,6 @@ class Core {
   void on_close(Connection& c, const Packet& packet, uint64_t now) noexcept;
   void on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept;
   void on_payload(Connection& c, const Packet& packet, uint64_t now) noexcept;
-  static void judge_cap(Connection& c, size_t delivered) noexcept;
   // `before`: packets of it that were lost before this.
   static void note_loss(Connection& c, uint64_t before) noexcept {
     if (!c.lossy) {
@@ -304,8 +301,8 @@ class Core {
   bool finished(Connection& c) noexcept;
   void lose(Connection& c, core::ProviderError why) noexcept;
   void fail(Connection& c, core::ProviderError why, Death death, uint64_t after) noexcept {
-    c.death = death;
-    c.dead_ns = after;
+    c.ending.death = death;
+    c.ending.dead_ns = after;
     lose(c, why);
   }
   void displaced(const Place& source, const Place& address) noexcept {

@@ -256,7 +256,7 @@ struct Full final : PacketOutput, Upper {
   size_t on_bytes(Connection&, std::span<const std::byte> bytes) noexcept override { return bytes.size(); }
   void lost(Connection& c, core::ProviderError why) noexcept override {
     EXPECT_EQ(why, core::ProviderError::PeerUnreachable);
-    death = c.death;
+    death = c.ending.death;
   }
   bool has_room = false;
   Death death = Death::None;
@@ -311,8 +311,8 @@ TEST(ReliableCore, WhatEndedAPeerIsKnown) {
     core.push(there, [&] { return now; });
     for (; full.death == Death::None && now < 10 * second; now += 10 * ms) core.end_poll(now);
     EXPECT_EQ(full.death, has_room ? Death::Silence : Death::NoRoom);
-    EXPECT_GE(there.dead_ns, second);
-    EXPECT_LE(there.dead_ns, 3 * second);
+    EXPECT_GE(there.ending.dead_ns, second);
+    EXPECT_LE(there.ending.dead_ns, 3 * second);
   }
 }
 

@@ -316,7 +316,7 @@ TEST_F(Hostile, StampsWrapInALongSilence) {
     const uint64_t at = net.now;
     a.say("bbbb", "after");
     run(net, {&a, &b});
-    EXPECT_GE(b.to("aaaa").newest_at, at) << silence;
+    EXPECT_GE(b.to("aaaa").owed.newest_at(), at) << silence;
   }
 }
 

@@ -10,7 +10,7 @@ namespace weft::proto::reliable {
 
 // How long an answer is waited for. That somebody proves itself is not urgent.
 static uint64_t patience_of(const Connection& c, bool unvalidated) noexcept {
-  const bool waits = c.out.outstanding() || c.out.unsent() != 0 || c.keepalive || c.close_sent;
+  const bool waits = c.out.outstanding() || c.out.unsent() != 0 || c.keepalive || c.ending.close_sent;
   if (!waits) return second;
   if (unvalidated) return std::min(RoundTrip::timeout_ns_first << std::min(c.backoff, 16u), 16 * second);
   return c.rtt.timeout(c.backoff);
@@ -22,10 +22,10 @@ uint64_t Core::due(const Connection& c) const noexcept {
   const auto at = [&](uint64_t time) {
     if (time != 0) first = std::min(first, time);
   };
-  at(c.ack_due);
-  at(c.finish_due);
+  at(c.owed.due());
+  at(c.ending.finish_due);
   at(c.ask_due);
-  at(c.refusal_due);
+  at(c.life.refusal_due);
   at(c.pace_due);
   if (c.stuck_from != 0) at(c.stuck_from + config_.dead_after);
   if (c.timeout_from != 0) at(c.timeout_from + patience_of(c, unvalidated(c)));
@@ -56,9 +56,9 @@ void Core::run_timers(uint64_t now) noexcept {
 // False: the connection is gone.
 bool Core::on_timer(Connection& c, uint64_t now) noexcept {
   WEFT_ASSERT(by_id(c.id) == &c && List<Connection, TimedHook>::linked(c));
-  WEFT_ASSERT(c.finish_due == 0 || c.finishing);
-  WEFT_ASSERT((c.ack_due != 0) == List<Connection, OwedHook>::linked(c));
-  if (c.finish_due != 0 && now >= c.finish_due) {  // it left before all was there
+  WEFT_ASSERT(c.ending.finish_due == 0 || c.ending.finishing);
+  WEFT_ASSERT((c.owed.due() != 0) == List<Connection, OwedHook>::linked(c));
+  if (c.ending.finish_due != 0 && now >= c.ending.finish_due) {  // it left before all was there
     fail(c, core::ProviderError::PeerDied, Death::Truncated, 0);
     return false;
   }
@@ -72,7 +72,8 @@ bool Core::on_timer(Connection& c, uint64_t now) noexcept {
   if (const uint64_t when = c.out.loss_due(c.rtt); when != 0 && now >= when) {
     const uint64_t before = c.out.lost_packets();
     const size_t lost = c.out.detect_lost(c.rtt, now);
-    if (lost != 0) c.congestion->on_loss({congestion::LossSign::Reported, lost, c.out.in_flight(), now, 0});
+    if (lost != 0)
+      c.congestion->on_loss({congestion::LossSign::Reported, lost, c.out.in_flight(), c.out.next(), now, 0});
     if (lost != 0) {
       note_loss(c, before);
       flush(c, now, true);
@@ -83,9 +84,9 @@ bool Core::on_timer(Connection& c, uint64_t now) noexcept {
     if (c.out.outstanding() && c.out.unsent() == 0)
       (void)send_alone(c, PacketType::Data, wants_ack, c.out.next(), now);
   }
-  if (c.refusal_due != 0 && now >= c.refusal_due) {  // if nobody is there, we are told once more
-    c.refusal_due = 0;
-    if (c.refused_from != 0 && !starved(c)) {
+  if (c.life.refusal_due != 0 && now >= c.life.refusal_due) {  // if nobody is there, we are told once more
+    c.life.refusal_due = 0;
+    if (c.life.refused_from != 0 && !starved(c)) {
       ++counters_.timeouts;  // whoever carries refusals looks for them after each
       (void)send_alone(c, PacketType::Data, wants_ack, c.out.next(), now);
     }
@@ -96,29 +97,28 @@ bool Core::on_timer(Connection& c, uint64_t now) noexcept {
   }
   if (c.timeout_from != 0 && now >= c.timeout_from + patience_of(c, unvalidated(c)) && !on_timeout(c, now))
     return false;
-  if (c.ack_due != 0 && now >= c.ack_due) {
-    c.answers = 0;  // no answer came along
-    if (!send_alone(c, PacketType::Data, 0, c.out.next(), now)) c.ack_due = now + ack_delay;
+  if (c.owed.due() != 0 && now >= c.owed.due()) {
+    c.owed.on_due();
+    if (!send_alone(c, PacketType::Data, 0, c.out.next(), now)) c.owed.try_later(now);
   }
   return true;
 }
 
 bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
-  constexpr std::array<size_t, 3> steps{8900, 1400, 1172};
   WEFT_ASSERT(c.timeout_from != 0);
   const bool waits = c.out.outstanding() || c.out.unsent() != 0 || c.keepalive;
   // Time in which nobody called us is not counted: the other side may have answered, or be away as long as we were.
   const uint64_t late = now - (c.timeout_from + patience_of(c, unvalidated(c)));
-  if (late > second) c.silent_from = std::min(now, c.silent_from + late);
-  if (waits && now - c.silent_from >= config_.dead_after) {
+  if (late > second) c.life.silent_from = std::min(now, c.life.silent_from + late);
+  if (waits && now - c.life.silent_from >= config_.dead_after) {
     fail(c, c.peer_id != 0 ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable,
-         Death::Silence, now - c.silent_from);
+         Death::Silence, now - c.life.silent_from);
     return false;
   }
   ++counters_.timeouts;
   ++c.backoff;
   c.timeout_from = now;
-  if (c.close_sent && !c.out.outstanding()) {
+  if (c.ending.close_sent && !c.out.outstanding()) {
     (void)send_alone(c, PacketType::Close, 0, c.out.end(), now);
     return true;
   }
@@ -140,23 +140,11 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   }
   // Little is repeated whole: a peer that computes, and does not call us, then has all of it.
   c.all_again = c.out.is_little(repeat_bytes_max, repeat_packets_max);
-  WEFT_ASSERT(c.packet_bytes != 0 && c.out.outstanding());
+  WEFT_ASSERT(c.mtu.bytes() != 0 && c.out.outstanding());
   const size_t in_flight = c.out.in_flight();
   const size_t suspected = c.out.suspect(c.all_again ? SIZE_MAX : 0);
-  c.congestion->on_loss({congestion::LossSign::Timeout, suspected, in_flight, now, c.backoff});
-  if (c.backoff >= 4) {  // perhaps large packets vanish
-    for (const size_t step : steps) {
-      if (step >= c.packet_bytes) continue;
-      if (c.packet_bytes_cap == 0) {
-        c.capped_bytes = 0;
-        c.cap_judged = false;
-        ++c.caps;
-      }
-      c.packet_bytes_cap = step;
-      c.cap_until = now + (second << std::min(c.caps, 6u));
-      break;
-    }
-  }
+  c.congestion->on_loss({congestion::LossSign::Timeout, suspected, in_flight, c.out.next(), now, c.backoff});
+  if (c.backoff >= 4) c.mtu.shrink(now);
   c.one_more = true;
   flush(c, now, true);
   if (config_.completion.assumes(c.backoff)) assume_delivered(c);
@@ -166,7 +154,7 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
 // A peer that we have met, whose machine does not say that it is gone, and that was silent in so many timeouts: it does not call its library, and its
 // socket keeps what came, as far as there is room. An answer may never come, if its last one was lost and it has nothing to wait for.
 void Core::assume_delivered(Connection& c) noexcept {
-  if (c.peer_id == 0 || unvalidated(c) || c.refused_from != 0) return;
+  if (c.peer_id == 0 || unvalidated(c) || c.life.refused_from != 0) return;
   const size_t kept = c.out.count_kept(c.lossy ? 2 : 1);
   if (!c.out.all_repeated(config_.completion.repetitions(), kept)) return;
   // After the completion the program may change its memory, so retransmissions need a copy.
@@ -190,11 +178,11 @@ void Core::begin_close(uint64_t now) noexcept {
   for (Connection* c : slots_) {
     if (c == nullptr) continue;
     if (c->peer_id == 0 && c->out.end() == 0) {
-      c->closed = true;
+      c->ending.closed = true;
       continue;
     }
-    if (c->out.unsent() != 0 || c->ack_due != 0) {
-      c->ack_now = c->ack_due != 0;
+    if (c->out.unsent() != 0 || c->owed.due() != 0) {
+      if (c->owed.due() != 0) c->owed.hurry();
       flush(*c, now, true);
     }
   }
@@ -207,8 +195,8 @@ void Core::say_close(Connection& c, uint64_t now, unsigned times) noexcept {
 
 // Of a closing endpoint: nothing came since it began. What comes in the first moment may have been in our own socket before.
 bool Core::is_silent(const Connection& c, uint64_t now) const noexcept {
-  if (c.heard_at > close_began_ + ms) return false;
-  return now - std::max(c.heard_at, close_began_) > std::min(4 * c.rtt.timeout(0), silence_hurried);
+  if (c.life.heard_at > close_began_ + ms) return false;
+  return now - std::max(c.life.heard_at, close_began_) > std::min(4 * c.rtt.timeout(0), silence_hurried);
 }
 
 bool Core::closed(uint64_t now, bool hurried) noexcept {
@@ -216,7 +204,7 @@ bool Core::closed(uint64_t now, bool hurried) noexcept {
   WEFT_ASSERT(closing_);
   bool all = true;
   for (Connection* c : slots_) {
-    if (c == nullptr || c->closed) continue;
+    if (c == nullptr || c->ending.closed) continue;
     const bool sound = is_sound(*c);
     const uint64_t arrived = sound ? settled(*c) : c->out.acked();
     if (hurried && c->peer_id != 0 && !unvalidated(*c) && (arrived == c->out.end() || is_silent(*c, now))) {
@@ -229,30 +217,31 @@ bool Core::closed(uint64_t now, bool hurried) noexcept {
         repeats_on_purpose_ = false;
       }
       say_close(*c, now, good_byes);
-      c->closed = true;
+      c->ending.closed = true;
       continue;
     }
-    if (!c->close_sent && arrived == c->out.end()) {
-      c->close_sent = true;
-      c->close_sent_at = now;
+    if (!c->ending.close_sent && arrived == c->out.end()) {
+      c->ending.close_sent = true;
+      c->ending.close_sent_at = now;
       c->backoff = 0;
       c->timeout_from = now;
       say_close(*c, now, sound ? good_byes : 1);
       if (sound) {
-        c->closed = true;
+        c->ending.closed = true;
         continue;
       }
       touch(*c);
     }
     // The good-bye itself is a courtesy, and said a few times; bytes are worth more.
-    const uint64_t patience =
-        c->close_sent ? std::max(5 * ms, 2 * c->rtt.smoothed()) : std::max(60 * ms, 8 * c->rtt.timeout(0));
-    if (now - std::max(c->close_sent ? c->close_sent_at : c->heard_at, close_began_) > patience ||
+    const uint64_t patience = c->ending.close_sent ? std::max(5 * ms, 2 * c->rtt.smoothed())
+                                                   : std::max(60 * ms, 8 * c->rtt.timeout(0));
+    if (now - std::max(c->ending.close_sent ? c->ending.close_sent_at : c->life.heard_at, close_began_) >
+            patience ||
         now - close_began_ > second) {
-      if (!c->close_sent) (void)send_alone(*c, PacketType::Close, 0, c->out.end(), now);
-      c->closed = true;
+      if (!c->ending.close_sent) (void)send_alone(*c, PacketType::Close, 0, c->out.end(), now);
+      c->ending.closed = true;
     }
-    all = all && c->closed;
+    all = all && c->ending.closed;
   }
   return all;
 }

@@ -27,10 +27,10 @@ void Core::serve_ready(uint64_t now) noexcept {
     WEFT_ASSERT(by_id(c->id) == c);
     if (c->in.blocked()) {
       c->in.drain(pool_, [&](std::span<const std::byte> bytes) { return offer(*c, bytes); });
-      WEFT_ASSERT(c->in.edge() >= c->edge_told);
+      WEFT_ASSERT(c->in.edge() >= c->owed.edge());
       // The window was nearly shut, and has opened.
-      if (c->in.edge() - c->edge_told >= c->in.limit() / 4) c->ack_now = true;
-      if (c->finishing && finished(*c)) {
+      if (c->in.edge() - c->owed.edge() >= c->in.limit() / 4) c->owed.hurry();
+      if (c->ending.finishing && finished(*c)) {
         lose(*c, core::ProviderError::PeerClosed);
         continue;
       }
@@ -45,6 +45,7 @@ void Core::serve_ready(uint64_t now) noexcept {
 void Core::flush(Connection& c, uint64_t now, bool tail) noexcept {
   WEFT_ASSERT(by_id(c.id) == &c);
   c.refused = false;
+  c.pace_due = 0;
   if (c.out.lost() != 0 || c.out.unsent() != 0) acknowledge_others(c, now);
   // A small frame by itself is acknowledged with the answer, and one of many with the next ones, as a rule.
   c.patient = c.lone || c.unsent_frames >= burst_min;
@@ -59,7 +60,7 @@ void Core::flush(Connection& c, uint64_t now, bool tail) noexcept {
   }
   c.all_again = false;
   if (c.out.unsent() != 0 && !tail) make_ready(c);
-  if (c.ack_now || c.probe || c.tells_needless)
+  if (c.owed.is_urgent() || c.probe || c.owed.tells_needless())
     (void)send_alone(c, PacketType::Data, c.probe ? wants_ack : 0, c.out.next(), now);
 }
 
@@ -81,12 +82,13 @@ size_t Core::write_head(Connection& c, Packet& packet, std::byte* out) noexcept 
 }
 
 void Core::describe(Connection& c, Packet& packet, uint64_t now) noexcept {
-  if (c.newest_at == 0) return;
+  if (c.owed.newest_at() == 0) return;
   c.in.describe(packet);
   // Once: an acknowledgement that says how many follows.
-  if (c.duplicate && !c.tells_needless) packet.flags |= saw_duplicate;
-  packet.echo = c.newest_stamp;
-  packet.hold = static_cast<uint32_t>(std::min<uint64_t>((now - c.newest_at) >> stamp_shift, UINT32_MAX));
+  if (c.owed.is_duplicate()) packet.flags |= saw_duplicate;
+  packet.echo = c.owed.newest_stamp();
+  packet.hold =
+      static_cast<uint32_t>(std::min<uint64_t>((now - c.owed.newest_at()) >> stamp_shift, UINT32_MAX));
 }
 
 // A window is half of a socket's buffer (link_impl.hpp), of which the kernel takes what a packet occupies: a power of two, its own notes
@@ -102,15 +104,9 @@ bool Core::add_in_flight(Connection& c, size_t bytes) noexcept {
 
 // What was owed has gone.
 void Core::acknowledged(Connection& c, uint64_t now) noexcept {
-  WEFT_ASSERT((c.ack_due != 0) == List<Connection, OwedHook>::linked(c));
-  WEFT_ASSERT(c.in.edge() >= c.edge_told);
-  if (c.ack_due != 0) List<Connection, OwedHook>::remove(c);
-  c.ack_due = 0;
-  c.acked_at = now;
-  c.unacked = 0;
-  c.ack_now = false;
-  c.duplicate = false;
-  c.edge_told = c.in.edge();
+  WEFT_ASSERT((c.owed.due() != 0) == List<Connection, OwedHook>::linked(c));
+  if (c.owed.due() != 0) List<Connection, OwedHook>::remove(c);
+  c.owed.on_sent(c.in.edge(), now);
 }
 
 void Core::pay_others(Connection& c, uint64_t now) noexcept {
@@ -121,17 +117,11 @@ void Core::pay_others(Connection& c, uint64_t now) noexcept {
 
 // How large packets may be now.
 void Core::size_packets(Connection& c, uint64_t now) noexcept {
-  size_t bytes = std::min(output_.packet_bytes_max(c.path.span()), config_.packet_bytes_max);
-  if (c.packet_bytes_cap != 0) {
-    if (now >= c.cap_until) c.packet_bytes_cap = 0;
-    else bytes = std::min(bytes, c.packet_bytes_cap);
-  }
-  bytes = std::max(bytes, head_bytes_max + size_t{64});
-  if (bytes == c.packet_bytes) return;
-  c.packet_bytes = bytes;
+  const size_t bytes = std::min(output_.packet_bytes_max(c.path.span()), config_.packet_bytes_max);
+  if (!c.mtu.set(bytes, head_bytes_max + size_t{64}, now)) return;
   static_assert(head_bytes_max >= fixed_head_bytes);
-  WEFT_ASSERT(c.packet_bytes > head_bytes_max);
-  c.congestion->configure(bytes - fixed_head_bytes, SendStream::bytes_max);
+  WEFT_ASSERT(c.mtu.bytes() > head_bytes_max);
+  c.congestion->configure(c.mtu.bytes() - fixed_head_bytes, SendStream::bytes_max);
 }
 
 void Core::sent(Connection& c, uint64_t now) noexcept {
@@ -141,10 +131,10 @@ void Core::sent(Connection& c, uint64_t now) noexcept {
   c.stuck_from = 0;
   if (c.timeout_from == 0) {
     c.timeout_from = now;
-    c.silent_from = now;
+    c.life.silent_from = now;
   }
   touch(c);
-  WEFT_ASSERT(c.timeout_from != 0 && c.silent_from != 0);
+  WEFT_ASSERT(c.timeout_from != 0 && c.life.silent_from != 0);
 }
 
 // The packet link has no room: since when, less the time in which nobody called us.
@@ -183,9 +173,9 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
       if (repeats_on_purpose_) packet.flags |= is_copy;
       std::byte* head = scratch_.heads[0].data();
       const size_t head_bytes = write_head(c, packet, head);
-      WEFT_ASSERT(head_bytes < c.packet_bytes);
+      WEFT_ASSERT(head_bytes < c.mtu.bytes());
       const auto payload =
-          c.out.gather(packet.offset, std::min<size_t>(record->bytes - at, c.packet_bytes - head_bytes));
+          c.out.gather(packet.offset, std::min<size_t>(record->bytes - at, c.mtu.bytes() - head_bytes));
       const size_t bytes = payload.bytes;
       WEFT_ASSERT(bytes != 0 && at + bytes <= record->bytes);
       if (guard_ != 0) seal(head, head_bytes, payload.span());
@@ -200,7 +190,7 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
       ++counters_.sent;
       ++(repeats_on_purpose_ ? counters_.copies : counters_.sent_again);
       if (c.congestion->is_paced()) c.congestion->on_sent(1);
-      c.capped_bytes += bytes;
+      c.mtu.on_sent(bytes);
       at += bytes;
     }
     c.out.sent_again(*record, now & ~((uint64_t{1} << stamp_shift) - 1), kept);
@@ -213,7 +203,8 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
 bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
   size_packets(c, now);
   const uint64_t stamp_time = now & ~((uint64_t{1} << stamp_shift) - 1);
-  size_t batch = std::clamp<size_t>(config_.segmented_bytes_max / c.packet_bytes, 1, config_.segments_max);
+  const size_t batch_max =
+      std::clamp<size_t>(config_.segmented_bytes_max / c.mtu.bytes(), 1, config_.segments_max);
   while (c.out.unsent() != 0) {
     const size_t window = c.congestion->window();
     const size_t flying = c.out.in_flight();
@@ -221,10 +212,9 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
     if (c.all_again && c.backoff >= 2) budget = SIZE_MAX;  // the window has shrunk because nobody answers
     const size_t permitted = c.out.permitted();
     if (budget == 0) return true;
-    if (c.congestion->is_paced()) {
-      if (!has_rate(c, now)) return true;
-      batch = std::clamp<size_t>(c.congestion->packets(), 1, batch);
-    }
+    if (c.congestion->is_paced() && !has_rate(c, now)) return true;
+    const size_t batch =
+        c.congestion->is_paced() ? std::clamp<size_t>(c.congestion->packets(), 1, batch_max) : batch_max;
     if (permitted == 0) {
       if (!c.out.outstanding() && c.timeout_from == 0) sent(c, now);  // its timeout asks for the window
       return true;
@@ -250,8 +240,8 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       acks = acks || (packet.flags & has_ack) != 0;
       const uint8_t flags =
           static_cast<uint8_t>(packet.flags | guard_ | (c.peer_id == 0 || !c.validated ? has_handshake : 0));
-      const size_t room = c.packet_bytes - head_bytes(flags, packet.range_count, address_.length);
-      WEFT_ASSERT(room != 0 && room < c.packet_bytes);
+      const size_t room = c.mtu.bytes() - head_bytes(flags, packet.range_count, address_.length);
+      WEFT_ASSERT(room != 0 && room < c.mtu.bytes());
       const auto payload = c.out.gather(offset, std::min(room, left));
       const size_t bytes = payload.bytes;
       WEFT_ASSERT(bytes != 0 && bytes <= left);
@@ -264,7 +254,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       }
       std::byte* head = scratch_.heads[packets].data();
       const size_t head_size = write_head(c, packet, head);
-      WEFT_ASSERT(head_size + room == c.packet_bytes);
+      WEFT_ASSERT(head_size + room == c.mtu.bytes());
       if (guard_ != 0) seal(head, head_size, payload.span());
       parts += put_parts(&scratch_.parts[parts], head, head_size, payload);
       scratch_.payloads[packets++] = static_cast<uint32_t>(bytes);
@@ -278,7 +268,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
     WEFT_ASSERT(offset <= c.out.next() + c.out.unsent() && offset - c.out.next() <= permitted);
     const auto to = c.path.span();
     const bool gone = packets == 1 ? output_.send(to, scratch_.parts.data(), parts)
-                                   : output_.send_segmented(to, scratch_.parts.data(), parts, c.packet_bytes);
+                                   : output_.send_segmented(to, scratch_.parts.data(), parts, c.mtu.bytes());
     if (!gone) {
       refused(c, now);
       return false;
@@ -287,13 +277,10 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
     if (c.congestion->is_paced()) c.congestion->on_sent(packets);
     for (size_t i = 0; i < packets; ++i) {
       c.out.sent_new(scratch_.payloads[i], stamp_time, add_in_flight(c, scratch_.payloads[i]));
-      c.capped_bytes += scratch_.payloads[i];
+      c.mtu.on_sent(scratch_.payloads[i]);
       c.credit -= std::min<size_t>(c.credit, scratch_.payloads[i] + unvalidated_head());
     }
-    if (c.data_at != 0) {
-      c.answers = now - c.data_at < ack_delay ? c.answers + 1 : 0;
-      c.data_at = 0;
-    }
+    c.owed.on_send(now);
     if (acks) acknowledged(c, now);
     if (asks && c.rtt.measured())
       c.ask_due = now + (c.patient ? std::max(2 * c.rtt.smoothed(), ask_delay_patient)
@@ -342,13 +329,14 @@ void Core::send_copies(Connection& c, uint64_t now) noexcept {
     std::byte* head = scratch_.heads[0].data();
     const size_t head_bytes = write_head(c, packet, head);
     const auto payload = c.out.gather(last->offset, last->bytes);
-    if (head_bytes + last->bytes > c.packet_bytes || payload.bytes != last->bytes) return;
+    if (head_bytes + last->bytes > c.mtu.bytes() || payload.bytes != last->bytes) return;
     if (guard_ != 0) seal(head, head_bytes, payload.span());
     std::array<iovec, packet_parts_max> parts;
     if (!output_.send(c.path.span(), parts.data(), put_parts(parts.data(), head, head_bytes, payload)))
       return;
     ++counters_.sent;
     ++counters_.copies;
+    if (c.congestion->is_paced()) c.congestion->on_sent(1);
     (void)add_in_flight(c, last->bytes);
   }
 }
@@ -362,10 +350,10 @@ bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t of
   packet.stamp = static_cast<uint32_t>(now >> stamp_shift);
   packet.offset = offset;
   if (type == PacketType::Data || type == PacketType::Close) describe(c, packet, now);
-  const bool tells = c.tells_needless && type == PacketType::Data && (packet.flags & has_ack) != 0;
+  const bool tells = c.owed.tells_needless() && type == PacketType::Data && (packet.flags & has_ack) != 0;
   if (tells) {
     packet.flags |= saw_duplicate | is_copy;
-    packet.offset = c.needless;
+    packet.offset = c.owed.needless();
   }
   std::byte* head = scratch_.heads[0].data();
   const size_t bytes = write_head(c, packet, head);
@@ -377,7 +365,7 @@ bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t of
   }
   ++counters_.sent;
   if (type == PacketType::Data && (packet.flags & has_ack) != 0) ++counters_.acks_sent;
-  if (tells) c.tells_needless = false;
+  if (tells) c.owed.on_needless_told();
   c.stuck_from = 0;
   c.credit -= std::min(c.credit, bytes);
   (void)add_in_flight(c, 0);
@@ -393,7 +381,7 @@ bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t of
 void Core::settle(uint64_t now) noexcept {
   next_due_ = UINT64_MAX;  // exactly, for a sleeper should not wake for what is over
   timed_.for_each([&](Connection& c) {
-    if (c.ack_due != 0) (void)send_alone(c, PacketType::Data, 0, c.out.next(), now);
+    if (c.owed.due() != 0) (void)send_alone(c, PacketType::Data, 0, c.out.next(), now);
     const uint64_t when = due(c);
     if (when == 0) List<Connection, TimedHook>::remove(c);
     else next_due_ = std::min(next_due_, when);
@@ -401,8 +389,8 @@ void Core::settle(uint64_t now) noexcept {
 }
 
 void Core::probe_if_silent(Connection& c, uint64_t quiet, uint64_t now) noexcept {
-  if (c.peer_id == 0 || c.timeout_from != 0 || now - c.heard_at < quiet) return;
-  c.silent_from = now;  // perhaps it is we who were away
+  if (c.peer_id == 0 || c.timeout_from != 0 || now - c.life.heard_at < quiet) return;
+  c.life.silent_from = now;  // perhaps it is we who were away
   c.probe = true;
   c.keepalive = true;
   make_ready(c);

@@ -250,7 +250,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
     r.expected = qp.attributes.rq_psn;
     r.newest_plain = r.told = psn_add(r.expected, psn_mask);
   }
-  take_window(qp);
+  if (to != QpState::Init) take_window(qp);  // the path MTU is known
   if ((mask & attr_max_dest_reads) != 0) resize(qp.responder, qp.attributes.max_dest_reads);
   if (from == QpState::ReadyToReceive && to == QpState::ReadyToSend) {
     WEFT_ASSERT(qp.sends.empty() && qp.requester.cursor == qp.sends.tail);

@@ -135,7 +135,7 @@ class Adapter {
   // window. Null: nobody is. Set before the first QP.
   bool (*is_ours)(const Gid& peer) noexcept = nullptr;
   bool has_selective = true;  // false: RC and XRC go back all the same
-  // Another algorithm than Dcqcn for queue pairs that are created from now on; null: that one.
+  // Another algorithm than Dcqcn, for all queue pairs; set before the first one.
   congestion::Make algorithm = nullptr;
   // Bytes of a buffer, with its owner's bookkeeping, that packets of UC wait in until on_packet(); their senders are told
   // windows that fit. 0: unknown.

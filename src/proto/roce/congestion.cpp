@@ -48,12 +48,11 @@ void Adapter::on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint6
   ++counters_.congestion_notices;
   // Once for what is under way, as RFC 3168 has it (6.1.2); READ responses and UC are not acknowledged, and have the tick.
   const Requester& r = qp.requester;
-  const bool may_cut = !qp.is_reliable() || r.oldest == r.next || psn_diff(r.oldest, qp.cut_psn) >= 0;
+  // cut_psn lies behind `oldest` and not behind `next`, or its cut was half of all PSNs ago.
+  const bool may_cut = !qp.is_reliable() || r.oldest == r.next || psn_diff(r.oldest, qp.cut_psn) >= 0 ||
+                       psn_diff(r.next, qp.cut_psn) < 0;
   if (controller_of(qp).on_notice({now, qp.sent, may_cut})) qp.cut_psn = r.next;
   take_window(qp);
-  if (!qp.congestion->is_paced()) return;
-  qp.attention |= attention_pace;
-  qp.requester.unasked_max = 1;  // few packets in a timeout: each has to be heard of
 }
 
 // The algorithm of a queue pair that is new, or in the Reset state again.
@@ -70,15 +69,18 @@ congestion::Controller& Adapter::controller_of(QueuePair& qp) noexcept {
   return *qp.congestion;
 }
 
-// What the algorithm permits, in packets. Only RC and XRC hear what arrived.
+// What the algorithm permits: a rate, and in packets a window, where what arrives is acknowledged.
 void Adapter::take_window(QueuePair& qp) noexcept {
+  if (qp.congestion->is_paced()) {
+    qp.attention |= attention_pace;
+    qp.requester.unasked_max = 1;  // few packets in a timeout: each has to be heard of
+  }
   if (!qp.is_reliable()) return;
   const congestion::Controller& by = controller_of(qp);
   const size_t packets = by.window() / qp.attributes.mtu_bytes();
   const uint32_t most = std::max(qp.attributes.window_packets, 1U);
   qp.requester.allowed =
       by.is_idle() ? UINT32_MAX : static_cast<uint32_t>(std::clamp<size_t>(packets, 1, most));
-  if (by.is_paced()) qp.attention |= attention_pace;
 }
 
 // Packets from `oldest` on, where the algorithm wants to hear of them.
@@ -99,7 +101,9 @@ void Adapter::on_acknowledged(QueuePair& qp, uint32_t packets, uint64_t now) noe
   qp.arrived += packets;
   what.arrived = qp.arrived * mtu;
   what.sent = what.arrived + (under_way - packets) * mtu;
-  what.limited = under_way >= window_of(qp);
+  // As transmit() has it.
+  what.limited = static_cast<int32_t>(under_way - r.apart) >= static_cast<int32_t>(window_of(qp)) ||
+                 r.responses >= window_of(qp);
   controller_of(qp).on_ack(what);
   take_window(qp);
 }
@@ -109,6 +113,7 @@ void Adapter::on_lost(QueuePair& qp, congestion::LossSign sign, uint64_t now) no
   congestion::Loss loss;
   loss.sign = sign;
   loss.in_flight = static_cast<size_t>(psn_diff(r.next, r.oldest)) * qp.attributes.mtu_bytes();
+  loss.sent = qp.arrived * qp.attributes.mtu_bytes() + loss.in_flight;
   loss.now = now;
   if (sign == congestion::LossSign::Timeout)
     loss.timeouts = 1U + qp.attributes.retry_count - std::min(r.retries, qp.attributes.retry_count);

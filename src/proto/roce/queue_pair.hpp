@@ -150,7 +150,7 @@ struct Responder {
 enum Attention : uint8_t {
   attention_overrun = 1,  // a completion found no room
   attention_notice = 2,   // the peer is owed a CNP
-  attention_pace = 4,     // the peer tells of congestion
+  attention_pace = 4,     // the algorithm has a rate
   attention_repeat = 8,   // the peer tells of gaps
   attention_window = 16,  // UC: the peer is owed a window update
 };

@@ -299,7 +299,7 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
   if (qp.is_reliable() && under_way >= static_cast<int32_t>(window_of(qp))) return Sent::Idle;
   if (qp.has_window && awaits_window(qp, psn, now)) return Sent::Idle;
   uint32_t psns = 1;
-  // What is sent again goes in packets, and so does all while a loss has narrowed the window.
+  // What is sent again goes in packets, and so does all while the algorithm hears of each acknowledgement.
   if (psn == r.next && r.allowed == UINT32_MAX)
     psns = aggregate_of(qp, std::min(e.packets - r.packet, window_of(qp) - static_cast<uint32_t>(under_way)));
   const uint32_t newest = psn_add(psn, psns - 1);
