@@ -23,8 +23,8 @@ struct Acknowledged {
   uint64_t rtt =
       0;  // less the time that the peer held its answer, where it says that; 0: this one measured none
   uint64_t shortest = UINT64_MAX;  // of the round trips of this path; UINT64_MAX: none yet
-  uint64_t arrived = 0;            // all before that byte, counted from some moment on,
-  uint64_t sent = 0;               // and all before this one was sent
+  uint64_t arrived = 0;            // the byte up to which all has arrived, counted from some moment on,
+  uint64_t sent = 0;               // and the byte up to which all was sent
   bool limited = false;            // the window was what kept the sender
 };
 
@@ -40,7 +40,7 @@ enum class LossSign : uint8_t {
 struct Loss {
   LossSign sign = LossSign::Reported;
   size_t bytes = 0;      // that are taken for lost, where the protocol says it (RoCE does not)
-  size_t in_flight = 0;  // without these, but for a timeout
+  size_t in_flight = 0;  // without these in proto/reliable, but for a timeout; with them in RoCE
   uint64_t sent = 0;     // as in Acknowledged
   uint64_t now = 0;
   unsigned timeouts = 0;  // attempts in a row that failed, with this one
@@ -62,6 +62,7 @@ class Controller {
   size_t window() const noexcept { return window_; }  // bytes under way at most, or no_limit
   // The window is no limit and need not hear of acknowledgements: on_ack() may be left out until the next loss or notice.
   bool is_idle() const noexcept { return is_idle_; }
+  // There is a rate. Not before configure().
   bool is_paced() const noexcept { return is_paced_; }
   // While is_paced(): packets that may go now, and when the next one may.
   virtual uint32_t packets() const noexcept { return UINT32_MAX; }

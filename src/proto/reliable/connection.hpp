@@ -48,11 +48,11 @@ enum class Death : uint8_t {
 // How a connection ends.
 struct Ending {
   uint64_t final_offset = 0;  // of the incoming stream, with `finishing`
-  uint64_t finish_due = 0;    // until then all before it should have come; 0: not finishing
+  uint64_t finish_due = 0;    // until then all before it should have come; 0: no deadline
   uint64_t close_sent_at = 0;
   Death death = Death::None;  // with `dead_ns`, when it is lost
   uint64_t dead_ns = 0;       // how long that was so
-  bool finishing = false;     // the peer leaves, and not all that it sent has come
+  bool finishing = false;     // the peer leaves, and not all that it sent is handed up
   bool close_sent = false;
   bool closed = false;
 };

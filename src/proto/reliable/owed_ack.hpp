@@ -57,14 +57,14 @@ class OwedAck {
   // It is due: no answer took it along.
   void on_due() noexcept { answers_ = 0; }
   void try_later(uint64_t now) noexcept { due_ = now + delay_ns; }
-  // Bytes of ours leave: with them an answer, if the peer's came just before.
-  void on_send(uint64_t now) noexcept {
+  // Data leaves. It is an answer if data of the peer came just before.
+  void on_data_sent(uint64_t now) noexcept {
     if (data_at_ == 0) return;
     answers_ = now - data_at_ < delay_ns ? answers_ + 1 : 0;
     data_at_ = 0;
   }
   // It has gone, and said that the peer may send up to `edge`.
-  void on_sent(uint64_t edge, uint64_t now) noexcept {
+  void on_ack_sent(uint64_t edge, uint64_t now) noexcept {
     WEFT_ASSERT(edge >= edge_);
     due_ = 0;
     sent_at_ = now;
@@ -88,9 +88,9 @@ class OwedAck {
   uint64_t due_ = 0;
   size_t bytes_ = 0;      // that came since the last acknowledgement
   uint64_t edge_ = 0;     // of the window that the peer was told last
-  uint64_t data_at_ = 0;  // when bytes came last; 0: ours have followed
+  uint64_t data_at_ = 0;  // when data came last; 0: data has left since
   uint64_t sent_at_ = 0;  // when an acknowledgement went last
-  unsigned answers_ = 0;  // how often in a row bytes of ours followed those of the peer at once
+  unsigned answers_ = 0;  // how often in a row data left just after data came
   bool is_urgent_ = false;
   bool is_duplicate_ = false;    // a packet came again since the last acknowledgement
   bool tells_needless_ = false;  // how many there are has to be said

@@ -14,7 +14,7 @@ TEST(ReliableOwedAck, AFewBytesAreAcknowledgedAtOnceButNotTooOften) {
   OwedAck owed;
   owed.on_next_bytes(8, packet, false, begin);
   EXPECT_TRUE(owed.is_urgent());
-  owed.on_sent(0, begin);
+  owed.on_ack_sent(0, begin);
   owed.on_next_bytes(8, packet, false, begin + OwedAck::pause_ns - 1);
   EXPECT_FALSE(owed.is_urgent());
   owed.owe(begin + OwedAck::pause_ns - 1);
@@ -29,7 +29,7 @@ TEST(ReliableOwedAck, WhereAnswersFollowItWaitsForTheNext) {
   uint64_t now = begin;
   for (unsigned i = 0; i < OwedAck::answers_min; ++i, now += ms) {
     owed.on_data(now);
-    owed.on_send(now + OwedAck::delay_ns - 1);
+    owed.on_data_sent(now + OwedAck::delay_ns - 1);
   }
   owed.on_next_bytes(8, packet, false, now);
   EXPECT_FALSE(owed.is_urgent());
@@ -42,7 +42,7 @@ TEST(ReliableOwedAck, ALateAnswerIsNone) {
   OwedAck owed;
   for (uint64_t i = 0; i < 2 * OwedAck::answers_min; ++i) {
     owed.on_data(begin + i * ms);
-    owed.on_send(begin + i * ms + OwedAck::delay_ns);
+    owed.on_data_sent(begin + i * ms + OwedAck::delay_ns);
   }
   owed.on_next_bytes(8, packet, false, begin + second);
   EXPECT_TRUE(owed.is_urgent());
@@ -50,16 +50,16 @@ TEST(ReliableOwedAck, ALateAnswerIsNone) {
 
 TEST(ReliableOwedAck, EverySecondFullPacketAndEachBehindAGap) {
   OwedAck owed;
-  owed.on_sent(0, begin);
+  owed.on_ack_sent(0, begin);
   owed.on_next_bytes(packet, packet, false, begin);
   EXPECT_FALSE(owed.is_urgent());
   owed.on_next_bytes(packet, packet, false, begin);
   EXPECT_TRUE(owed.is_urgent());
-  owed.on_sent(0, begin);
+  owed.on_ack_sent(0, begin);
   owed.on_next_bytes(1, packet, true, begin);
   EXPECT_TRUE(owed.is_urgent());
   // The size of packets is not known before one was sent.
-  owed.on_sent(0, begin);
+  owed.on_ack_sent(0, begin);
   owed.on_next_bytes(OwedAck::many_bytes - 1, 0, false, begin);
   EXPECT_FALSE(owed.is_urgent());
   owed.on_next_bytes(1, 0, false, begin);
@@ -87,7 +87,7 @@ TEST(ReliableOwedAck, NeedlessPacketsAreToldOnce) {
   EXPECT_EQ(owed.needless(), 2u);
   owed.on_needless_told();
   EXPECT_TRUE(owed.is_duplicate());
-  owed.on_sent(0, begin);
+  owed.on_ack_sent(0, begin);
   EXPECT_FALSE(owed.is_duplicate() || owed.tells_needless() || owed.is_urgent());
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// PathMtu: how large the packets of a connection are. The packet link has a largest size, but a path may drop large packets without a word. After
-// timeouts they become smaller, for a time that doubles; where it was silence and not the size they are large again. In bytes of whole packets,
+// PathMtu: how large the packets of a connection are. The packet link has a largest size, but a path may drop large packets and send no error. After
+// timeouts packets become smaller, for a time that doubles. If the cause was silence and not the size, they are large again. In bytes of whole packets,
 // times in ns. Must not know packets or sockets.
 #pragma once
 
@@ -8,8 +8,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-
-#include "base/assert.hpp"
 
 namespace weft::proto::reliable {
 
@@ -27,7 +25,7 @@ class PathMtu {
     return true;
   }
   void on_sent(size_t payload) noexcept { sent_ += payload; }
-  // Nobody answers: perhaps large packets vanish. The next smaller size: Ethernet with jumbo frames, then tunnels over it, then IPv6's least.
+  // No answer comes: perhaps large packets vanish. The next smaller size fits jumbo frames, Ethernet with a tunnel, a path of 1,280 bytes with tunnels.
   void shrink(uint64_t now) noexcept {
     constexpr std::array<size_t, 3> steps = {8900, 1400, 1172};
     const auto* const step = std::ranges::find_if(steps, [&](size_t one) { return one < bytes_; });
@@ -58,7 +56,7 @@ class PathMtu {
   uint64_t cap_until_ = 0;
   size_t sent_ = 0;         // bytes of payload, since packets became small
   unsigned caps_ = 0;       // how often in a row they did
-  bool is_judged_ = false;  // whether that was right
+  bool is_judged_ = false;  // whether the size was the cause has been decided
 };
 
 }  // namespace weft::proto::reliable

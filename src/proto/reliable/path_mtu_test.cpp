@@ -36,7 +36,7 @@ TEST(ReliablePathMtu, ShrinksInStepsAndComesBackLaterEachTime) {
   }
 }
 
-// What was sent large has arrived: nobody had asked for it before.
+// What was sent in large packets has arrived.
 TEST(ReliablePathMtu, MoreThanWasSentSmallProvesThatTheSizeWasRight) {
   for (const size_t arrived : {1000u, 1001u}) {
     PathMtu mtu;

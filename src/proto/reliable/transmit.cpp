@@ -106,7 +106,7 @@ bool Core::add_in_flight(Connection& c, size_t bytes) noexcept {
 void Core::acknowledged(Connection& c, uint64_t now) noexcept {
   WEFT_ASSERT((c.owed.due() != 0) == List<Connection, OwedHook>::linked(c));
   if (c.owed.due() != 0) List<Connection, OwedHook>::remove(c);
-  c.owed.on_sent(c.in.edge(), now);
+  c.owed.on_ack_sent(c.in.edge(), now);
 }
 
 void Core::pay_others(Connection& c, uint64_t now) noexcept {
@@ -280,7 +280,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       c.mtu.on_sent(scratch_.payloads[i]);
       c.credit -= std::min<size_t>(c.credit, scratch_.payloads[i] + unvalidated_head());
     }
-    c.owed.on_send(now);
+    c.owed.on_data_sent(now);
     if (acks) acknowledged(c, now);
     if (asks && c.rtt.measured())
       c.ask_due = now + (c.patient ? std::max(2 * c.rtt.smoothed(), ask_delay_patient)

@@ -48,7 +48,7 @@ void Adapter::on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint6
   ++counters_.congestion_notices;
   // Once for what is under way, as RFC 3168 has it (6.1.2); READ responses and UC are not acknowledged, and have the tick.
   const Requester& r = qp.requester;
-  // cut_psn lies behind `oldest` and not behind `next`, or its cut was half of all PSNs ago.
+  // cut_psn comes after `oldest` and not after `next`, or its cut was half of all PSNs ago.
   const bool may_cut = !qp.is_reliable() || r.oldest == r.next || psn_diff(r.oldest, qp.cut_psn) >= 0 ||
                        psn_diff(r.next, qp.cut_psn) < 0;
   if (controller_of(qp).on_notice({now, qp.sent, may_cut})) qp.cut_psn = r.next;
@@ -71,12 +71,13 @@ congestion::Controller& Adapter::controller_of(QueuePair& qp) noexcept {
 
 // What the algorithm permits: a rate, and in packets a window, where what arrives is acknowledged.
 void Adapter::take_window(QueuePair& qp) noexcept {
-  if (qp.congestion->is_paced()) {
+  if (qp.type == QpType::Ud) return;
+  const congestion::Controller& by = controller_of(qp);
+  if (by.is_paced()) {
     qp.attention |= attention_pace;
     qp.requester.unasked_max = 1;  // few packets in a timeout: each has to be heard of
   }
   if (!qp.is_reliable()) return;
-  const congestion::Controller& by = controller_of(qp);
   const size_t packets = by.window() / qp.attributes.mtu_bytes();
   const uint32_t most = std::max(qp.attributes.window_packets, 1U);
   qp.requester.allowed =
@@ -101,9 +102,9 @@ void Adapter::on_acknowledged(QueuePair& qp, uint32_t packets, uint64_t now) noe
   qp.arrived += packets;
   what.arrived = qp.arrived * mtu;
   what.sent = what.arrived + (under_way - packets) * mtu;
-  // As transmit() has it.
+  // As transmit_packet() and begin() have it.
   what.limited = static_cast<int32_t>(under_way - r.apart) >= static_cast<int32_t>(window_of(qp)) ||
-                 r.responses >= window_of(qp);
+                 (r.open_reads >= 2 && r.responses >= window_of(qp));
   controller_of(qp).on_ack(what);
   take_window(qp);
 }

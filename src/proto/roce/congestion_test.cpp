@@ -2,6 +2,8 @@
 // Congestion: who answers marks by notices, who heeds them, and a bottleneck that marks.
 #include <algorithm>
 
+#include "proto/congestion/delay_window.hpp"
+#include "proto/congestion/sim_cubic.hpp"
 #include "proto/roce/sim_bottleneck.hpp"
 
 namespace weft::proto::roce::sim {
@@ -220,6 +222,41 @@ TEST(RoceCongestion, WhoWaitsForAReadAnswersOne) {
   }
   EXPECT_EQ(done[0], 4u);
   EXPECT_EQ(done[1], 4u);
+}
+
+// An algorithm that cuts at its first notice, whatever was cut half of all PSNs ago.
+TEST(RoceCongestion, AnOldCutHidesNoNotice) {
+  for (const uint32_t cut : {0u, 0x400000u, 0x7fffffu, 0x900000u, 0xc00000u}) {
+    Pair p;
+    p.common.rq_psn = p.common.sq_psn = 5;
+    for (Port* port : {&p.a, &p.b}) port->qp->congestion.emplace(congestion::make<congestion::sim::Cubic>);
+    p.connect();
+    p.a.qp->cut_psn = cut;
+    Block from(p.a, 65536), to(p.b, 65536);
+    SendRequest w = request(SendOpcode::Write, from.element(0, 20 * 256));
+    w.remote_address = to.address();
+    w.remote_key = to.region->key;
+    ASSERT_EQ(p.send(p.a, w), 0);
+    const auto& cubic = static_cast<const congestion::sim::Cubic&>(*p.a.qp->congestion);
+    p.give(p.a, notice_to(*p.a.qp));
+    EXPECT_EQ(cubic.cuts(), 1u) << cut;
+    p.now += Adapter::notice_ns;
+    p.give(p.a, notice_to(*p.a.qp));  // about what was sent before the cut
+    EXPECT_EQ(cubic.cuts(), 1u) << cut;
+    p.exchange();
+    EXPECT_EQ(Pair::completions(p.a).size(), 1u);
+  }
+}
+
+// The window of an algorithm begins with packets of the path MTU that the queue pair has, not of the one before.
+TEST(RoceCongestion, AWindowBeginsWithThePathMtu) {
+  for (const uint8_t mtu : {1, 3, 5}) {
+    Pair p;
+    p.common.path_mtu = mtu;
+    p.a.qp->congestion.emplace(congestion::make<congestion::DelayWindow>);
+    p.connect();
+    EXPECT_EQ(p.a.qp->requester.allowed, 10u);
+  }
 }
 
 TEST(RoceCongestion, ANoticeIsNoPayload) {
