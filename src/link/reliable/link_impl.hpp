@@ -222,7 +222,7 @@ void Reliable<P, Names>::tell(std::string what) noexcept try {
 
 template <proto::PacketLink P, PacketNames Names>
 void Reliable<P, Names>::tell_cut(const Peer& peer) noexcept try {
-  tell("peer " + text_of(peer.address) + " sent what is no frame, and is cut off");
+  tell("peer " + text_of(peer.who.address) + " sent what is no frame, and is cut off");
 } catch (const std::bad_alloc&) {
 }
 
@@ -232,13 +232,13 @@ void Reliable<P, Names>::tell_death(const Peer& peer) noexcept try {
   tell_oddities();
   const uint64_t tenths = peer.ending.dead_ns / (proto::reliable::second / 10);
   const std::string span = std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10) + " s";
-  std::string text = "peer " + text_of(peer.address);
+  std::string text = "peer " + text_of(peer.who.address);
   switch (peer.ending.death) {
     case Death::None:
       return;
     case Death::Silence:
-      text += peer.peer_id != 0 ? " is taken for dead: it has been silent for " + span
-                                : " is taken for unreachable: nobody has answered there for " + span;
+      text += peer.who.peer_id != 0 ? " is taken for dead: it has been silent for " + span
+                                    : " is taken for unreachable: nobody has answered there for " + span;
       text += ", and we waited for it (WEFT_RELIABLE_TIMEOUT_S)";
       break;
     case Death::NoRoom:
@@ -246,7 +246,7 @@ void Reliable<P, Names>::tell_death(const Peer& peer) noexcept try {
               " (EAGAIN; WEFT_RELIABLE_TIMEOUT_S)";
       break;
     case Death::Refusals:
-      text += peer.peer_id != 0 ? " is dead" : " is unreachable";
+      text += peer.who.peer_id != 0 ? " is dead" : " is unreachable";
       text += ": nobody receives there any more, as the packet link has said for " + span;
       break;
     case Death::Truncated:

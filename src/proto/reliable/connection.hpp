@@ -12,6 +12,7 @@
 #include "base/list.hpp"
 #include "proto/congestion/delay_window.hpp"
 #include "proto/reliable/liveness.hpp"
+#include "proto/reliable/loss_history.hpp"
 #include "proto/reliable/owed_ack.hpp"
 #include "proto/reliable/path_mtu.hpp"
 #include "proto/reliable/receive_stream.hpp"
@@ -45,6 +46,21 @@ enum class Death : uint8_t {
   Truncated  // it left, and not all that it had sent came
 };
 
+// Who the two sides of a connection are.
+struct Identity {
+  uint32_t id = 0;                // our number for the connection
+  uint32_t peer_id = 0;           // the number that the other side has for it; 0: not heard yet
+  uint64_t incarnation = 0;       // of our side
+  uint64_t peer_incarnation = 0;  // of the other side; 0: not heard yet
+  // The largest incarnation of the other side that was asked to begin again: nothing of it is taken.
+  uint64_t denied = 0;
+  uint8_t restarts = 0;    // with a larger incarnation, because the other side asked for it
+  bool validated = false;  // the other side has used our number: it gets what we send to its address
+  size_t credit = 0;       // bytes that may go to a peer that came by itself and has not been validated
+  Place address;           // by which the program knows it
+  Place path;              // where its packets come from
+};
+
 // How a connection ends.
 struct Ending {
   uint64_t final_offset = 0;  // of the incoming stream, with `finishing`
@@ -63,64 +79,47 @@ struct UnvalidatedHook : ListHook {};
 struct OwedHook : ListHook {};
 
 struct Connection : ReadyHook, TimedHook, UnvalidatedHook, OwedHook {
+  Identity who;
   SendStream out;
   ReceiveStream in;
-  RoundTrip rtt;
-  congestion::Slot congestion{congestion::make<congestion::DelayWindow>};
-  uint64_t pace_due = 0;  // what the window permits waits for the rate; 0: not
-
-  // --- who is who ---
-  uint32_t id = 0;                // our number for it
-  uint32_t peer_id = 0;           // the other side's number; 0: not heard yet
-  uint64_t incarnation = 0;       // of our side
-  uint64_t peer_incarnation = 0;  // of the other side; 0: not heard yet
-  bool validated = false;         // the other side has used our number: it gets what we send to its address
-  uint8_t restarts = 0;           // with a larger incarnation, because it was asked for
-  uint64_t denied =
-      0;  // the largest incarnation of the other side that was asked to begin again: nothing of it is taken
-  size_t credit = 0;  // bytes that may go to somebody who came by himself and has not been validated
-  Place address;      // by which the program knows it
-  Place path;         // where its packets come from
 
   // --- the path ---
+  RoundTrip rtt;
   PathMtu mtu;
+  congestion::Slot congestion{congestion::make<congestion::DelayWindow>};
+  LossHistory history;
+  SendRoom room;
 
-  // --- acknowledgement that we owe ---
+  // --- the peer ---
   OwedAck owed;
+  Liveness life;
+  // Bytes of the window of the peer's socket that packets since it was heard last may occupy (Core::add_in_flight()).
+  size_t in_flight_estimate = 0;
 
   // --- sending ---
-  uint64_t epoch = 0;  // the poll after which something was sent last
-  size_t unsent_frames = 0;
-  unsigned hurried = 0;     // since the last poll
-  unsigned hurries = 4;     // at most
-  bool refused = false;     // the packet link has no room
-  uint64_t stuck_from = 0;  // since then, at every try; 0: it had
-  uint64_t stuck_at = 0;    // the last try
-  bool one_more = false;    // a timeout permits one packet beyond the window
-  bool probe = false;       // ask for a sign of life
-  bool keepalive = false;   // and take silence for death
-  size_t in_flight_estimate =
-      0;  // bytes of its window that packets since we heard from it may occupy (Core::add_in_flight())
-  bool all_again = false;  // a timeout sends everything, beyond the window
+  uint64_t epoch = 0;          // Core's count of polls, when something was sent last
+  size_t unsent_frames = 0;    // frames since the last flush
+  unsigned hurried = 0;        // frames since the last poll that went at once,
+  unsigned hurries = 4;        // and how many may
+  bool one_more = false;       // a timeout permits one packet beyond the window
+  bool all_again = false;      // a timeout sends everything, beyond the window
+  bool asks_for_sign = false;  // the next packet without payload wants an answer
+  bool keepalive = false;      // silence is taken for death though nothing is under way
 
   // --- what is waited for above ---
   bool expects = false;  // a completion waits for the next frame
   uint64_t awaited = 0;  // completions wait for acknowledgements before here
-  uint64_t assumed_delivered =
-      0;  // bytes of the stream before it count as delivered without an acknowledgement (CompletionPolicy)
-  bool lone = false;           // one small frame goes by itself: its acknowledgement may come with the answer
-  bool patient = false;        // what goes now does not ask for its acknowledgement, unless that is late
-  uint64_t ask_due = 0;        // when to ask for the acknowledgement; 0: not
-  unsigned loss_free = 0;      // acknowledgements in a row without a loss
-  bool lossy = false;          // there was one
-  uint64_t losses_before = 0;  // of `out`, when that began,
-  unsigned loss_free_before = 0;  // and `loss_free`
+  // Bytes of the stream before it count as delivered without an acknowledgement (CompletionPolicy).
+  uint64_t assumed_delivered = 0;
+  bool lone = false;     // one small frame goes by itself: its acknowledgement may come with the answer
+  bool patient = false;  // what goes now does not ask for its acknowledgement, unless that is late
 
   // --- timers ---
   uint64_t timeout_from = 0;  // 0: nothing is waited for
+  uint64_t ask_due = 0;       // when to ask for the acknowledgement; 0: not
+  uint64_t pace_due = 0;      // when what the window permits may go by the rate; 0: nothing waits for it
   unsigned backoff = 0;       // timeouts in a row
-  unsigned probes = 0;        // left to send because the peer has not been validated
-  Liveness life;
+  unsigned probes = 0;        // packets left to send because the peer has not been validated
 
   Ending ending;
 };

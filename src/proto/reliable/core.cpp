@@ -59,8 +59,8 @@ bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
     free_slots_.reserve(slots_.size() + 1);
     slot = static_cast<uint16_t>(slots_.size());
   }
-  c.address = c.path = Place(address);
-  if (!by_address_.emplace(c.address, &c).second) return false;
+  c.who.address = c.who.path = Place(address);
+  if (!by_address_.emplace(c.who.address, &c).second) return false;
   WEFT_ASSERT(!List<Connection, ReadyHook>::linked(c) && !List<Connection, TimedHook>::linked(c));
   WEFT_ASSERT(!List<Connection, OwedHook>::linked(c) && !unvalidated(c));
   if (config_.algorithm != nullptr) c.congestion.emplace(config_.algorithm);
@@ -68,7 +68,7 @@ bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
     try {
       slots_.push_back(nullptr);
     } catch (const std::bad_alloc&) {
-      by_address_.erase(c.address);
+      by_address_.erase(c.who.address);
       return false;
     }
   } else {
@@ -76,10 +76,11 @@ bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
   }
   WEFT_ASSERT(slot != 0 && slots_[slot] == nullptr);
   ++drawn_;
-  c.id = static_cast<uint32_t>(siphash(secret_, std::as_bytes(std::span(&drawn_, 1))) & 0xffff0000u) | slot;
-  c.incarnation = next_incarnation_++;
+  c.who.id =
+      static_cast<uint32_t>(siphash(secret_, std::as_bytes(std::span(&drawn_, 1))) & 0xffff0000u) | slot;
+  c.who.incarnation = next_incarnation_++;
   slots_[slot] = &c;
-  WEFT_ASSERT(by_id(c.id) == &c);
+  WEFT_ASSERT(by_id(c.who.id) == &c);
   c.in.set_limit(std::max(config_.receive_bytes, size_t{128} << 10));
   c.mtu.forget();
   // What a peer takes before it has said so: an initial window.
@@ -91,14 +92,14 @@ bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
 
 // Out of every list and table; its memory goes back.
 void Core::detach(Connection& c) noexcept {
-  WEFT_ASSERT(by_id(c.id) == &c);
+  WEFT_ASSERT(by_id(c.who.id) == &c);
   WEFT_ASSERT((c.owed.due() != 0) == List<Connection, OwedHook>::linked(c));
   if (List<Connection, ReadyHook>::linked(c)) List<Connection, ReadyHook>::remove(c);
   if (List<Connection, TimedHook>::linked(c)) List<Connection, TimedHook>::remove(c);
   if (List<Connection, OwedHook>::linked(c)) List<Connection, OwedHook>::remove(c);
   const bool was_unvalidated = unvalidated(c);
   if (was_unvalidated) {
-    WEFT_ASSERT(unvalidated_count_ != 0 && !c.validated);
+    WEFT_ASSERT(unvalidated_count_ != 0 && !c.who.validated);
     List<Connection, UnvalidatedHook>::remove(c);
     --unvalidated_count_;
   }
@@ -109,16 +110,17 @@ void Core::detach(Connection& c) noexcept {
   WEFT_ASSERT(c.out.lost_packets() >= c.out.unanswered_losses());
   c.out.clear(pool_);
   c.in.clear(pool_);
-  const size_t slot = c.id & 0xffff;
+  const size_t slot = c.who.id & 0xffff;
   slots_[slot] = nullptr;
   WEFT_ASSERT(free_slots_.size() < free_slots_.capacity());
   free_slots_.push_back(static_cast<uint16_t>(slot));  // reserved
-  by_address_.erase(c.address);
-  if (c.peer_incarnation == 0 || (was_unvalidated && c.peer_incarnation >= likely_incarnations_end)) return;
+  by_address_.erase(c.who.address);
+  if (c.who.peer_incarnation == 0 || (was_unvalidated && c.who.peer_incarnation >= likely_incarnations_end))
+    return;
   try {
-    uint64_t& incarnation = time_wait_[c.address];
-    if (incarnation == 0) time_wait_order_.push_back(c.address);
-    incarnation = std::max({incarnation, c.peer_incarnation, c.denied});
+    uint64_t& incarnation = time_wait_[c.who.address];
+    if (incarnation == 0) time_wait_order_.push_back(c.who.address);
+    incarnation = std::max({incarnation, c.who.peer_incarnation, c.who.denied});
     if (time_wait_order_.size() > time_wait_max) {
       time_wait_.erase(time_wait_order_.front());
       time_wait_order_.pop_front();
@@ -163,11 +165,11 @@ void Core::lose(Connection& c, core::ProviderError why) noexcept {
 }
 
 void Core::remove(Connection& c, uint64_t now) noexcept {
-  if (c.peer_id != 0) {
+  if (c.who.peer_id != 0) {
     Packet packet;
-    packet.to = c.id;
-    packet.from = c.peer_id;
-    answer(PacketType::Reset, packet, c.path, 0);
+    packet.to = c.who.id;
+    packet.from = c.who.peer_id;
+    answer(PacketType::Reset, packet, c.who.path, 0);
   }
   (void)now;
   detach(c);
@@ -197,9 +199,9 @@ void Core::answer(PacketType type, const Packet& to, const Place& place, uint64_
 
 // The first that is heard of the other side's end of this connection.
 bool Core::learn(Connection& c, const Packet& packet) noexcept {
-  if (packet.from == 0 || is_old(c.address, packet.incarnation)) return false;
-  c.peer_incarnation = packet.incarnation;
-  c.peer_id = packet.from;
+  if (packet.from == 0 || is_old(c.who.address, packet.incarnation)) return false;
+  c.who.peer_incarnation = packet.incarnation;
+  c.who.peer_id = packet.from;
   return true;
 }
 
@@ -251,27 +253,28 @@ Connection* Core::identify(const Packet& packet, const Place& source, uint64_t n
     return nullptr;
   }
   if ((packet.flags & has_handshake) != 0) {
-    if (packet.peer_incarnation != c->incarnation || (c->peer_incarnation == 0 && !learn(*c, packet))) {
+    if (packet.peer_incarnation != c->who.incarnation ||
+        (c->who.peer_incarnation == 0 && !learn(*c, packet))) {
       ++counters_.stale;
       return nullptr;
     }
     if (packet.incarnation >
-        c->peer_incarnation) {  // it knows our end, and its own has restarted: that cannot be mended
+        c->who.peer_incarnation) {  // it knows our end, and its own has restarted: that cannot be mended
       lose(*c, core::ProviderError::PeerReplaced);
       answer(PacketType::Reset, packet, source, 0);
       return nullptr;
     }
   }
   // Without a handshake nobody answers for a peer that has not answered yet; and an end comes from where the peer is.
-  if (c->peer_id == 0 || packet.from != c->peer_id ||
-      ((packet.flags & has_handshake) != 0 && packet.incarnation != c->peer_incarnation) ||
-      (packet.type == PacketType::Close && (packet.flags & has_handshake) == 0 && !(source == c->path))) {
+  if (c->who.peer_id == 0 || packet.from != c->who.peer_id ||
+      ((packet.flags & has_handshake) != 0 && packet.incarnation != c->who.peer_incarnation) ||
+      (packet.type == PacketType::Close && (packet.flags & has_handshake) == 0 && !(source == c->who.path))) {
     ++counters_.stale;
     return nullptr;
   }
-  WEFT_ASSERT(c->peer_id != 0);
-  if (!c->validated) {
-    c->validated = true;
+  WEFT_ASSERT(c->who.peer_id != 0);
+  if (!c->who.validated) {
+    c->who.validated = true;
     c->probes = 0;
     if (List<Connection, UnvalidatedHook>::linked(*c)) {
       List<Connection, UnvalidatedHook>::remove(*c);
@@ -280,9 +283,9 @@ Connection* Core::identify(const Packet& packet, const Place& source, uint64_t n
       make_ready(*c);  // what was kept back goes
     }
   }
-  if (!(c->path == source)) {
-    displaced(source, c->address);
-    c->path = source;
+  if (!(c->who.path == source)) {
+    displaced(source, c->who.address);
+    c->who.path = source;
   }
   return c;
 }
@@ -293,24 +296,27 @@ Connection* Core::identify_handshake(const Packet& packet, const Place& source, 
   if (!(address == source)) displaced(source, address);
   const auto found = by_address_.find(address);
   // Who talks to himself is a peer of his own, with our incarnation.
-  if (address == address_ && (found == by_address_.end() || found->second->incarnation != packet.incarnation))
+  if (address == address_ &&
+      (found == by_address_.end() || found->second->who.incarnation != packet.incarnation))
     ++counters_.namesakes;
   if (found != by_address_.end()) {
     Connection& c = *found->second;
-    if (c.peer_incarnation == 0) {
+    if (c.who.peer_incarnation == 0) {
       if (learn(c, packet)) {
-        c.path = source;
+        c.who.path = source;
         return &c;
       }
       ++counters_.stale;
       return nullptr;
     }
-    if (packet.incarnation == c.peer_incarnation && packet.from == c.peer_id) return &c;
+    if (packet.incarnation == c.who.peer_incarnation && packet.from == c.who.peer_id) return &c;
     // The endpoint there has restarted, or somebody says so: the place by which it is known decides.
-    if (packet.incarnation <= c.peer_incarnation || !is_proof(Proof::Replaces, packet, source)) {
+    if (packet.incarnation <= c.who.peer_incarnation || !is_proof(Proof::Replaces, packet, source)) {
       ++counters_.stale;
-      if (packet.incarnation < likely_incarnations_end) c.denied = std::max(c.denied, packet.incarnation);
-      demand(Proof::Replaces, packet, source, source == c.path ? source : address, c.peer_incarnation);
+      if (packet.incarnation < likely_incarnations_end)
+        c.who.denied = std::max(c.who.denied, packet.incarnation);
+      demand(Proof::Replaces, packet, source, source == c.who.path ? source : address,
+             c.who.peer_incarnation);
       return nullptr;
     }
     lose(c, core::ProviderError::PeerReplaced);
@@ -335,14 +341,14 @@ Connection* Core::identify_handshake(const Packet& packet, const Place& source, 
     return nullptr;
   }
   Connection* c = upper_.accept(address.span());
-  if (c == nullptr || c->id == 0) {
+  if (c == nullptr || c->who.id == 0) {
     ++counters_.turned_away;
     return nullptr;
   }
-  WEFT_ASSERT(c->peer_id == 0 && !c->validated && by_id(c->id) == c);
-  c->peer_incarnation = packet.incarnation;
-  c->peer_id = packet.from;
-  c->path = source;
+  WEFT_ASSERT(c->who.peer_id == 0 && !c->who.validated && by_id(c->who.id) == c);
+  c->who.peer_incarnation = packet.incarnation;
+  c->who.peer_id = packet.from;
+  c->who.path = source;
   c->probes = 5;
   if (shown) return c;
   unvalidated_.push_back(*c);
@@ -369,16 +375,16 @@ void Core::on_packet(std::span<const std::byte> source, std::span<const std::byt
   if (packet.type == PacketType::Reset) return on_reset(packet, Place(source), now);
   if (packet.type == PacketType::CloseAck) {
     Connection* c = by_id(packet.to);
-    if (c != nullptr && c->ending.close_sent && packet.from == c->peer_id) c->ending.closed = true;
+    if (c != nullptr && c->ending.close_sent && packet.from == c->who.peer_id) c->ending.closed = true;
     return;
   }
   Connection* c = identify(packet, Place(source), now);
   if (c == nullptr) return;
-  WEFT_ASSERT(by_id(c->id) == c && c->peer_id == packet.from);
-  WEFT_ASSERT(!c->validated || !unvalidated(*c));
+  WEFT_ASSERT(by_id(c->who.id) == c && c->who.peer_id == packet.from);
+  WEFT_ASSERT(!c->who.validated || !unvalidated(*c));
   c->life.heard(now);
   c->in_flight_estimate = std::min(c->in_flight_estimate, c->out.under_way());
-  if (unvalidated(*c)) c->credit += credit_factor * bytes.size();
+  if (unvalidated(*c)) c->who.credit += credit_factor * bytes.size();
   c->owed.on_stamp(packet.stamp, now);
   if ((packet.flags & has_ack) != 0) on_ack(*c, packet, now);
   if (packet.type == PacketType::Close) return on_close(*c, packet, now);
@@ -464,15 +470,16 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
     // While its window is shut we ask less and less often.
     if (c.out.permitted() != 0 || c.out.unsent() == 0) c.backoff = 0;
   }
-  if (acked.lost != 0) note_loss(c, lost_before);
-  else if (acked.delivered != 0 && c.loss_free < loss_free_after_loss &&
-           ++c.loss_free == loss_free_after_loss)
-    c.lossy = false;
-  if (tells_needless(packet)) undo_losses(c, packet.offset);
+  if (acked.lost != 0) c.history.on_loss(lost_before);
+  else if (acked.delivered != 0) c.history.on_ack();
+  if (tells_needless(packet)) {  // what the peer has had twice was not lost
+    c.out.report_needless(packet.offset);
+    c.history.on_correction(c.out.lost_packets());
+  }
   if (c.out.acked() >= c.awaited) c.ask_due = 0;
   c.mtu.on_delivered(acked.delivered);
   c.keepalive = false;
-  c.probe = false;
+  c.asks_for_sign = false;
   if (c.out.unsent() != 0 || c.out.lost() != 0) make_ready(c);
   c.out.assert_invariants();
   WEFT_ASSERT(settled(c) <= c.out.end());
@@ -481,24 +488,25 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
 
 void Core::on_reset(const Packet& packet, const Place& source, uint64_t now) noexcept {
   Connection* c = by_id(packet.to);
-  if (c == nullptr || packet.from != c->peer_id) {
+  if (c == nullptr || packet.from != c->who.peer_id) {
     ++counters_.stale;
     return;
   }
   const bool likely =
-      packet.offset < likely_incarnations_end || packet.offset - c->incarnation < incarnation_step;
-  if (c->peer_id == 0 && packet.offset >= c->incarnation && likely && c->restarts < restarts_max) {
-    WEFT_ASSERT(c->peer_incarnation == 0 && !c->validated && c->out.acked() == 0);
-    ++c->restarts;
+      packet.offset < likely_incarnations_end || packet.offset - c->who.incarnation < incarnation_step;
+  if (c->who.peer_id == 0 && packet.offset >= c->who.incarnation && likely &&
+      c->who.restarts < restarts_max) {
+    WEFT_ASSERT(c->who.peer_incarnation == 0 && !c->who.validated && c->out.acked() == 0);
+    ++c->who.restarts;
     // It remembers a later connection from here than this one (a clock went back), or wants to see that we get what it sends. Nothing was
     // taken; begin again, just behind that.
-    c->incarnation = packet.offset + 1;
-    next_incarnation_ = std::max(next_incarnation_, c->incarnation + 1);
+    c->who.incarnation = packet.offset + 1;
+    next_incarnation_ = std::max(next_incarnation_, c->who.incarnation + 1);
     c->out.rewind();
     flush(*c, now, true);
     return;
   }
-  if (c->peer_id == 0 || !(source == c->path)) {
+  if (c->who.peer_id == 0 || !(source == c->who.path)) {
     ++counters_.stale;
     return;
   }
@@ -511,7 +519,7 @@ bool Core::finished(Connection& c) noexcept {
 }
 
 void Core::on_close(Connection& c, const Packet& packet, uint64_t now) noexcept {
-  answer(PacketType::CloseAck, packet, c.path, 0);
+  answer(PacketType::CloseAck, packet, c.who.path, 0);
   if (closing_) {  // it takes nothing any more
     c.ending.closed = true;
     return;
@@ -530,7 +538,7 @@ void Core::on_refused(std::span<const std::byte> destination, uint64_t now) noex
     return;  // nothing of ours is under way
   if (c->life.refused_from == 0) c->life.refused_from = now;
   ++c->life.refusals;
-  const bool met = c->peer_id != 0;
+  const bool met = c->who.peer_id != 0;
   if (c->life.refusals < 3 || now - c->life.refused_from < (met ? 200 * ms : 2 * second)) {
     // Several may come at once, and its timeout be far: we ask, and hear of it again.
     if (met && c->life.refusal_due == 0) {

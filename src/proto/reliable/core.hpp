@@ -124,8 +124,6 @@ class Core {
   static constexpr size_t repeat_bytes_max = size_t{192} << 10;
   static constexpr size_t repeat_packets_max = 2048;
   static constexpr uint64_t refusal_pause = 250 * ms;  // then we ask whether it is true
-  static constexpr unsigned loss_free_min = 1000;      // acknowledgements until a new path is taken for good,
-  static constexpr unsigned loss_free_after_loss = 10'000;  // and one that has lost something
   static constexpr size_t copied_bytes_max = 4608;
   static constexpr size_t frames_held_max = 64;  // collected without a poll
   static constexpr size_t burst_min = 16;        // frames that go together: more are expected
@@ -172,7 +170,7 @@ class Core {
   template <class Now>
   void push(Connection& connection, Now&& now) noexcept {
     ++connection.unsent_frames;
-    WEFT_ASSERT(by_id(connection.id) == &connection);
+    WEFT_ASSERT(by_id(connection.who.id) == &connection);
     const bool awaited = connection.expects;
     if (awaited) connection.awaited = connection.out.end();
     connection.expects = false;
@@ -200,7 +198,7 @@ class Core {
   }
   // See Upper::holds(). The connection may be lost by this: its end was waiting.
   void passed_on(Connection& connection) noexcept {
-    WEFT_ASSERT(by_id(connection.id) == &connection);
+    WEFT_ASSERT(by_id(connection.who.id) == &connection);
     if (connection.in.blocked()) make_ready(connection);
     else if (connection.ending.finishing && finished(connection))
       lose(connection, core::ProviderError::PeerClosed);
@@ -256,7 +254,7 @@ class Core {
   Connection* by_id(uint32_t id) const noexcept {
     const size_t slot = id & 0xffff;
     Connection* c = slot < slots_.size() ? slots_[slot] : nullptr;
-    return c != nullptr && c->id == id ? c : nullptr;
+    return c != nullptr && c->who.id == id ? c : nullptr;
   }
   Connection* identify(const Packet& packet, const Place& source, uint64_t now) noexcept;
   Connection* identify_handshake(const Packet& packet, const Place& source, uint64_t now) noexcept;
@@ -277,27 +275,11 @@ class Core {
     return head_bytes(has_check | has_ack | has_handshake, 0, address_.length);
   }
   bool starved(const Connection& c) const noexcept {
-    return unvalidated(c) && c.credit <= unvalidated_head();
+    return unvalidated(c) && c.who.credit <= unvalidated_head();
   }
   void on_close(Connection& c, const Packet& packet, uint64_t now) noexcept;
   void on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept;
   void on_payload(Connection& c, const Packet& packet, uint64_t now) noexcept;
-  // `before`: packets of it that were lost before this.
-  static void note_loss(Connection& c, uint64_t before) noexcept {
-    if (!c.lossy) {
-      c.losses_before = before;
-      c.loss_free_before = c.loss_free;
-    }
-    c.loss_free = 0;
-    c.lossy = true;
-  }
-  // What the peer has had twice was not lost. If nothing was, the path is again what it was before.
-  static void undo_losses(Connection& c, uint64_t needless) noexcept {
-    c.out.report_needless(needless);
-    if (!c.lossy || c.out.lost_packets() > c.losses_before) return;
-    c.lossy = false;
-    c.loss_free = std::max(c.loss_free, c.loss_free_before);
-  }
   bool finished(Connection& c) noexcept;
   void lose(Connection& c, core::ProviderError why) noexcept;
   void fail(Connection& c, core::ProviderError why, Death death, uint64_t after) noexcept {
@@ -326,7 +308,7 @@ class Core {
   bool flush_new(Connection& c, uint64_t now, bool tail) noexcept;
   // What nobody waits for may be the last that we are called for in a long while: where packets get lost it goes more than once.
   void copy_last(Connection& c, uint64_t now) noexcept {
-    if (c.loss_free < (c.lossy ? loss_free_after_loss : loss_free_min)) [[unlikely]]
+    if (!c.history.is_good()) [[unlikely]]
       send_copies(c, now);
   }
   [[gnu::noinline]] void send_copies(Connection& c, uint64_t now) noexcept;
@@ -348,7 +330,7 @@ class Core {
   // timers.cpp
   // Nothing has been lost on the way to it, which is short: a good-bye that is said several times arrives without being waited for.
   static bool is_sound(const Connection& c) noexcept {
-    return c.rtt.measured() && c.rtt.smoothed() < ms && !c.lossy;
+    return c.rtt.measured() && c.rtt.smoothed() < ms && !c.history.is_lossy();
   }
   void say_close(Connection& c, uint64_t now, unsigned times) noexcept;
   bool is_silent(const Connection& c, uint64_t now) const noexcept;

@@ -74,7 +74,7 @@ struct End final : PacketOutput, Upper {
     return core->add(*made, address) ? made.get() : nullptr;
   }
   size_t on_bytes(Connection& c, std::span<const std::byte> bytes) noexcept override {
-    heard[text(c.address.span())] += text(bytes);
+    heard[text(c.who.address.span())] += text(bytes);
     return bytes.size();
   }
   // Addresses with an 'l' have a scope, the last letter, that each machine has another for.
@@ -85,7 +85,7 @@ struct End final : PacketOutput, Upper {
   }
   void lost(Connection& c, core::ProviderError) noexcept override {
     ++losses;
-    peers.erase(text(c.address.span()));
+    peers.erase(text(c.who.address.span()));
   }
   Connection& to(const std::string& other) {
     auto& made = peers[other];
@@ -157,7 +157,7 @@ struct Hostile : testing::Test {
 TEST_F(Hostile, NobodyAnswersForAPeerThatHasNotAnswered) {
   a.say("bbbb", "one");  // on its way
   Packet packet;
-  packet.to = a.to("bbbb").id;
+  packet.to = a.to("bbbb").who.id;
   packet.from = 0;
   a.take("evil", packet, "forged");
   EXPECT_EQ(a.heard["bbbb"], "");
@@ -168,13 +168,13 @@ TEST_F(Hostile, NobodyAnswersForAPeerThatHasNotAnswered) {
   packet.type = PacketType::Data;
   packet.flags = has_handshake;  // without a number of its own
   packet.incarnation = 5;
-  packet.peer_incarnation = a.to("bbbb").incarnation;
+  packet.peer_incarnation = a.to("bbbb").who.incarnation;
   packet.address = place("bbbb");
   a.take("evil", packet);
   EXPECT_EQ(a.losses, 0);
   run(net, {&a, &b});
   EXPECT_EQ(b.heard["aaaa"], "one");
-  EXPECT_EQ(text(a.to("bbbb").path.span()), "bbbb");
+  EXPECT_EQ(text(a.to("bbbb").who.path.span()), "bbbb");
 }
 
 // A larger incarnation says that the endpoint restarted: whoever says so has to get our answer at its address.
@@ -219,18 +219,18 @@ TEST_F(Hostile, IncarnationsAreNotUsedUp) {
   a.say("bbbb", "one");
   Packet packet;
   packet.type = PacketType::Reset;
-  packet.to = a.to("bbbb").id;
+  packet.to = a.to("bbbb").who.id;
   for (const uint64_t word : {UINT64_MAX / 4 - 3, UINT64_MAX / 4 - 2, UINT64_MAX / 5}) {
     packet.offset = word;
     a.take("evil", packet);
   }
   for (int i = 0; i < 1000; ++i) {
-    packet.offset = a.to("bbbb").incarnation + (uint64_t{1} << 53);
+    packet.offset = a.to("bbbb").who.incarnation + (uint64_t{1} << 53);
     a.take("evil", packet);
   }
-  EXPECT_LT(a.to("bbbb").incarnation, uint64_t{1} << 61);
+  EXPECT_LT(a.to("bbbb").who.incarnation, uint64_t{1} << 61);
   a.say("cccc", "two");
-  EXPECT_LT(a.to("cccc").incarnation, uint64_t{1} << 61);
+  EXPECT_LT(a.to("cccc").who.incarnation, uint64_t{1} << 61);
   net.flying.clear();
   run(net, {&a, &b}, 200 * ms);
   EXPECT_EQ(b.heard["aaaa"], "one");
@@ -239,8 +239,8 @@ TEST_F(Hostile, IncarnationsAreNotUsedUp) {
 TEST_F(Hostile, ResetAndCloseComeFromWhereThePeerIs) {
   talk();
   Packet packet;
-  packet.to = b.to("aaaa").id;
-  packet.from = b.to("aaaa").peer_id;
+  packet.to = b.to("aaaa").who.id;
+  packet.from = b.to("aaaa").who.peer_id;
   for (const PacketType type : {PacketType::Reset, PacketType::Close}) {
     packet.type = type;
     b.take("evil", packet);
@@ -280,7 +280,7 @@ TEST_F(Hostile, AForgedSenderIsNotFlooded) {
   // With the first sign of life all of it goes.
   End there{net, victim, 1000};
   Packet packet;
-  packet.to = b.to(victim).id;
+  packet.to = b.to(victim).who.id;
   packet.from = 77;
   b.take(victim, packet);
   run(net, {&b}, 200 * ms);
@@ -556,8 +556,8 @@ TEST_F(Hostile, NoChunkStaysBehindAGap) {
   const uint64_t ready = c.in.ready();
   const std::string many(chunk_bytes - 100, 'm');
   Packet packet;
-  packet.to = c.id;
-  packet.from = c.peer_id;
+  packet.to = c.who.id;
+  packet.from = c.who.peer_id;
   packet.offset = ready + 1000;
   b.take("aaaa", packet, "early");
   packet.offset = ready;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Liveness: since when a peer has been silent, and what the packet link says of it. Times in ns. Must not know packets or timers.
+// Liveness: since when a peer has been silent, and what the packet link says of it. SendRoom: whether the packet link takes packets for it. Times in ns.
+// Must not know packets or timers.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,30 @@ struct Liveness {
   unsigned refusals = 0;      // since then
 
   void heard(uint64_t now) noexcept { *this = {now, now, 0, 0, 0}; }
+};
+
+class SendRoom {
+ public:
+  static constexpr uint64_t pause_ns = 1'000'000'000;  // a longer time between two attempts does not count
+
+  bool is_short() const noexcept { return is_short_; }  // the packet link refused the last packet
+  uint64_t since() const noexcept {
+    return since_;
+  }  // it has refused every packet from then on; 0: it has not
+  uint64_t tried_at() const noexcept { return tried_at_; }
+  void on_try() noexcept { is_short_ = false; }
+  void on_refused(uint64_t now) noexcept {
+    is_short_ = true;
+    if (since_ == 0) since_ = now;
+    else if (now - tried_at_ > pause_ns) since_ += now - tried_at_;  // no call came meanwhile
+    tried_at_ = now;
+  }
+  void on_sent() noexcept { since_ = 0; }
+
+ private:
+  bool is_short_ = false;
+  uint64_t since_ = 0;
+  uint64_t tried_at_ = 0;
 };
 
 }  // namespace weft::proto::reliable

@@ -27,7 +27,7 @@ uint64_t Core::due(const Connection& c) const noexcept {
   at(c.ask_due);
   at(c.life.refusal_due);
   at(c.pace_due);
-  if (c.stuck_from != 0) at(c.stuck_from + config_.dead_after);
+  if (c.room.since() != 0) at(c.room.since() + config_.dead_after);
   if (c.timeout_from != 0) at(c.timeout_from + patience_of(c, unvalidated(c)));
   if (c.out.outstanding()) at(c.out.loss_due(c.rtt));
   return first == UINT64_MAX ? 0 : first;
@@ -55,19 +55,19 @@ void Core::run_timers(uint64_t now) noexcept {
 
 // False: the connection is gone.
 bool Core::on_timer(Connection& c, uint64_t now) noexcept {
-  WEFT_ASSERT(by_id(c.id) == &c && List<Connection, TimedHook>::linked(c));
+  WEFT_ASSERT(by_id(c.who.id) == &c && List<Connection, TimedHook>::linked(c));
   WEFT_ASSERT(c.ending.finish_due == 0 || c.ending.finishing);
   WEFT_ASSERT((c.owed.due() != 0) == List<Connection, OwedHook>::linked(c));
   if (c.ending.finish_due != 0 && now >= c.ending.finish_due) {  // it left before all was there
     fail(c, core::ProviderError::PeerDied, Death::Truncated, 0);
     return false;
   }
-  if (c.stuck_from != 0 && now - c.stuck_from >= config_.dead_after) {
-    if (now - c.stuck_at <= second) {
-      fail(c, core::ProviderError::PeerUnreachable, Death::NoRoom, now - c.stuck_from);
+  if (c.room.since() != 0 && now - c.room.since() >= config_.dead_after) {
+    if (now - c.room.tried_at() <= SendRoom::pause_ns) {
+      fail(c, core::ProviderError::PeerUnreachable, Death::NoRoom, now - c.room.since());
       return false;
     }
-    c.stuck_from = 0;  // nothing more was to be sent
+    c.room.on_sent();  // nothing more was to be sent
   }
   if (const uint64_t when = c.out.loss_due(c.rtt); when != 0 && now >= when) {
     const uint64_t before = c.out.lost_packets();
@@ -75,7 +75,7 @@ bool Core::on_timer(Connection& c, uint64_t now) noexcept {
     if (lost != 0)
       c.congestion->on_loss({congestion::LossSign::Reported, lost, c.out.in_flight(), c.out.next(), now, 0});
     if (lost != 0) {
-      note_loss(c, before);
+      c.history.on_loss(before);
       flush(c, now, true);
     }
   }
@@ -111,7 +111,7 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   const uint64_t late = now - (c.timeout_from + patience_of(c, unvalidated(c)));
   if (late > second) c.life.silent_from = std::min(now, c.life.silent_from + late);
   if (waits && now - c.life.silent_from >= config_.dead_after) {
-    fail(c, c.peer_id != 0 ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable,
+    fail(c, c.who.peer_id != 0 ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable,
          Death::Silence, now - c.life.silent_from);
     return false;
   }
@@ -154,8 +154,8 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
 // A peer that we have met, whose machine does not say that it is gone, and that was silent in so many timeouts: it does not call its library, and its
 // socket keeps what came, as far as there is room. An answer may never come, if its last one was lost and it has nothing to wait for.
 void Core::assume_delivered(Connection& c) noexcept {
-  if (c.peer_id == 0 || unvalidated(c) || c.life.refused_from != 0) return;
-  const size_t kept = c.out.count_kept(c.lossy ? 2 : 1);
+  if (c.who.peer_id == 0 || unvalidated(c) || c.life.refused_from != 0) return;
+  const size_t kept = c.out.count_kept(c.history.is_lossy() ? 2 : 1);
   if (!c.out.all_repeated(config_.completion.repetitions(), kept)) return;
   // After the completion the program may change its memory, so retransmissions need a copy.
   if (c.out.has_borrowed()) {
@@ -177,7 +177,7 @@ void Core::begin_close(uint64_t now) noexcept {
   close_began_ = now;
   for (Connection* c : slots_) {
     if (c == nullptr) continue;
-    if (c->peer_id == 0 && c->out.end() == 0) {
+    if (c->who.peer_id == 0 && c->out.end() == 0) {
       c->ending.closed = true;
       continue;
     }
@@ -207,7 +207,8 @@ bool Core::closed(uint64_t now, bool hurried) noexcept {
     if (c == nullptr || c->ending.closed) continue;
     const bool sound = is_sound(*c);
     const uint64_t arrived = sound ? settled(*c) : c->out.acked();
-    if (hurried && c->peer_id != 0 && !unvalidated(*c) && (arrived == c->out.end() || is_silent(*c, now))) {
+    if (hurried && c->who.peer_id != 0 && !unvalidated(*c) &&
+        (arrived == c->out.end() || is_silent(*c, now))) {
       for (unsigned i = 1; i < good_byes && c->out.outstanding(); ++i) {
         c->all_again = c->out.is_little(repeat_bytes_max, repeat_packets_max);
         repeats_on_purpose_ = c->all_again;

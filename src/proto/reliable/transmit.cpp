@@ -24,7 +24,7 @@ void Core::serve_ready(uint64_t now) noexcept {
   List<Connection, ReadyHook> due;
   due.splice_back(ready_);
   while (Connection* c = due.pop_front()) {
-    WEFT_ASSERT(by_id(c->id) == c);
+    WEFT_ASSERT(by_id(c->who.id) == c);
     if (c->in.blocked()) {
       c->in.drain(pool_, [&](std::span<const std::byte> bytes) { return offer(*c, bytes); });
       WEFT_ASSERT(c->in.edge() >= c->owed.edge());
@@ -38,13 +38,13 @@ void Core::serve_ready(uint64_t now) noexcept {
     // Who posts many and then polls gains nothing by packets of one frame.
     if (c->unsent_frames != 0) c->hurries = c->unsent_frames >= burst_min ? 0 : hurries_max;
     flush(*c, now, true);
-    if (c->in.blocked() || c->refused) make_ready(*c);
+    if (c->in.blocked() || c->room.is_short()) make_ready(*c);
   }
 }
 
 void Core::flush(Connection& c, uint64_t now, bool tail) noexcept {
-  WEFT_ASSERT(by_id(c.id) == &c);
-  c.refused = false;
+  WEFT_ASSERT(by_id(c.who.id) == &c);
+  c.room.on_try();
   c.pace_due = 0;
   if (c.out.lost() != 0 || c.out.unsent() != 0) acknowledge_others(c, now);
   // A small frame by itself is acknowledged with the answer, and one of many with the next ones, as a rule.
@@ -60,24 +60,24 @@ void Core::flush(Connection& c, uint64_t now, bool tail) noexcept {
   }
   c.all_again = false;
   if (c.out.unsent() != 0 && !tail) make_ready(c);
-  if (c.owed.is_urgent() || c.probe || c.owed.tells_needless())
-    (void)send_alone(c, PacketType::Data, c.probe ? wants_ack : 0, c.out.next(), now);
+  if (c.owed.is_urgent() || c.asks_for_sign || c.owed.tells_needless())
+    (void)send_alone(c, PacketType::Data, c.asks_for_sign ? wants_ack : 0, c.out.next(), now);
 }
 
 // Fills everything but acknowledgement and payload in.
 size_t Core::write_head(Connection& c, Packet& packet, std::byte* out) noexcept {
-  packet.to = c.peer_id;
-  packet.from = c.id;
-  WEFT_ASSERT(c.id != 0);
+  packet.to = c.who.peer_id;
+  packet.from = c.who.id;
+  WEFT_ASSERT(c.who.id != 0);
   packet.flags |= guard_;
-  if (c.peer_id == 0 || !c.validated) {
+  if (c.who.peer_id == 0 || !c.who.validated) {
     packet.flags |= has_handshake;
-    packet.incarnation = c.incarnation;
-    packet.peer_incarnation = c.peer_incarnation;
+    packet.incarnation = c.who.incarnation;
+    packet.peer_incarnation = c.who.peer_incarnation;
     packet.address = address_.span();
     if (c.probes != 0) packet.flags |= wants_ack;  // so that it proves itself
   }
-  WEFT_ASSERT(c.validated ? c.peer_id != 0 : (packet.flags & has_handshake) != 0);
+  WEFT_ASSERT(c.who.validated ? c.who.peer_id != 0 : (packet.flags & has_handshake) != 0);
   return encode(packet, out);
 }
 
@@ -117,7 +117,7 @@ void Core::pay_others(Connection& c, uint64_t now) noexcept {
 
 // How large packets may be now.
 void Core::size_packets(Connection& c, uint64_t now) noexcept {
-  const size_t bytes = std::min(output_.packet_bytes_max(c.path.span()), config_.packet_bytes_max);
+  const size_t bytes = std::min(output_.packet_bytes_max(c.who.path.span()), config_.packet_bytes_max);
   if (!c.mtu.set(bytes, head_bytes_max + size_t{64}, now)) return;
   static_assert(head_bytes_max >= fixed_head_bytes);
   WEFT_ASSERT(c.mtu.bytes() > head_bytes_max);
@@ -128,7 +128,7 @@ void Core::sent(Connection& c, uint64_t now) noexcept {
   if (c.epoch != epoch_) c.hurried = 0;
   c.epoch = epoch_;
   c.one_more = false;
-  c.stuck_from = 0;
+  c.room.on_sent();
   if (c.timeout_from == 0) {
     c.timeout_from = now;
     c.life.silent_from = now;
@@ -139,10 +139,7 @@ void Core::sent(Connection& c, uint64_t now) noexcept {
 
 // The packet link has no room: since when, less the time in which nobody called us.
 void Core::refused(Connection& c, uint64_t now) noexcept {
-  c.refused = true;
-  if (c.stuck_from == 0) c.stuck_from = now;
-  else if (now - c.stuck_at > second) c.stuck_from += now - c.stuck_at;
-  c.stuck_at = now;
+  c.room.on_refused(now);
   touch(c);
 }
 
@@ -161,7 +158,7 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
   while (Record* record = c.out.first_lost()) {
     if (c.out.in_flight() >= c.congestion->window() && !c.one_more && !c.all_again) return true;
     if (c.congestion->is_paced() && !has_rate(c, now)) return true;
-    if (unvalidated(c) && c.credit < record->bytes + unvalidated_head()) return true;
+    if (unvalidated(c) && c.who.credit < record->bytes + unvalidated_head()) return true;
     bool kept = true;
     // As many packets as it takes today: they may have become smaller.
     for (size_t at = 0; at < record->bytes;) {
@@ -180,12 +177,13 @@ bool Core::flush_lost(Connection& c, uint64_t now) noexcept {
       WEFT_ASSERT(bytes != 0 && at + bytes <= record->bytes);
       if (guard_ != 0) seal(head, head_bytes, payload.span());
       std::array<iovec, packet_parts_max> parts;
-      if (!output_.send(c.path.span(), parts.data(), put_parts(parts.data(), head, head_bytes, payload))) {
+      if (!output_.send(c.who.path.span(), parts.data(),
+                        put_parts(parts.data(), head, head_bytes, payload))) {
         refused(c, now);
         return false;
       }
       if (at == 0 && (packet.flags & has_ack) != 0) acknowledged(c, now);
-      c.credit -= std::min(c.credit, head_bytes + bytes);
+      c.who.credit -= std::min(c.who.credit, head_bytes + bytes);
       kept = add_in_flight(c, bytes) && kept;
       ++counters_.sent;
       ++(repeats_on_purpose_ ? counters_.copies : counters_.sent_again);
@@ -225,7 +223,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
         if (c.timeout_from == 0) sent(c, now);  // its timeout asks for a sign of life
         return true;
       }
-      left = std::min(left, c.credit - unvalidated_head());
+      left = std::min(left, c.who.credit - unvalidated_head());
     }
     uint64_t offset = c.out.next();
     size_t packets = 0;
@@ -238,8 +236,8 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
       packet.offset = offset;
       if (packets == 0) describe(c, packet, now);
       acks = acks || (packet.flags & has_ack) != 0;
-      const uint8_t flags =
-          static_cast<uint8_t>(packet.flags | guard_ | (c.peer_id == 0 || !c.validated ? has_handshake : 0));
+      const uint8_t flags = static_cast<uint8_t>(
+          packet.flags | guard_ | (c.who.peer_id == 0 || !c.who.validated ? has_handshake : 0));
       const size_t room = c.mtu.bytes() - head_bytes(flags, packet.range_count, address_.length);
       WEFT_ASSERT(room != 0 && room < c.mtu.bytes());
       const auto payload = c.out.gather(offset, std::min(room, left));
@@ -266,7 +264,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
     if (packets == 0) return true;
     WEFT_ASSERT(packets <= Scratch::packets_max && parts <= scratch_.parts.size());
     WEFT_ASSERT(offset <= c.out.next() + c.out.unsent() && offset - c.out.next() <= permitted);
-    const auto to = c.path.span();
+    const auto to = c.who.path.span();
     const bool gone = packets == 1 ? output_.send(to, scratch_.parts.data(), parts)
                                    : output_.send_segmented(to, scratch_.parts.data(), parts, c.mtu.bytes());
     if (!gone) {
@@ -278,7 +276,7 @@ bool Core::flush_new(Connection& c, uint64_t now, bool tail) noexcept {
     for (size_t i = 0; i < packets; ++i) {
       c.out.sent_new(scratch_.payloads[i], stamp_time, add_in_flight(c, scratch_.payloads[i]));
       c.mtu.on_sent(scratch_.payloads[i]);
-      c.credit -= std::min<size_t>(c.credit, scratch_.payloads[i] + unvalidated_head());
+      c.who.credit -= std::min<size_t>(c.who.credit, scratch_.payloads[i] + unvalidated_head());
     }
     c.owed.on_data_sent(now);
     if (acks) acknowledged(c, now);
@@ -319,7 +317,7 @@ void Core::send_copies(Connection& c, uint64_t now) noexcept {
   if (last == nullptr || unvalidated(c) || last->again || last->bytes > copied_bytes_max ||
       c.out.unsent() != 0)
     return;
-  for (int copies = c.lossy ? 2 : 1; copies > 0; --copies) {
+  for (int copies = c.history.is_lossy() ? 2 : 1; copies > 0; --copies) {
     WEFT_ASSERT(last->offset + last->bytes == c.out.next());
     Packet packet;
     packet.flags = is_copy;
@@ -332,7 +330,7 @@ void Core::send_copies(Connection& c, uint64_t now) noexcept {
     if (head_bytes + last->bytes > c.mtu.bytes() || payload.bytes != last->bytes) return;
     if (guard_ != 0) seal(head, head_bytes, payload.span());
     std::array<iovec, packet_parts_max> parts;
-    if (!output_.send(c.path.span(), parts.data(), put_parts(parts.data(), head, head_bytes, payload)))
+    if (!output_.send(c.who.path.span(), parts.data(), put_parts(parts.data(), head, head_bytes, payload)))
       return;
     ++counters_.sent;
     ++counters_.copies;
@@ -344,7 +342,7 @@ void Core::send_copies(Connection& c, uint64_t now) noexcept {
 // A packet without payload.
 bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t offset, uint64_t now) noexcept {
   Packet packet;
-  WEFT_ASSERT(by_id(c.id) == &c && offset <= c.out.end());
+  WEFT_ASSERT(by_id(c.who.id) == &c && offset <= c.out.end());
   packet.type = type;
   packet.flags = flags;
   packet.stamp = static_cast<uint32_t>(now >> stamp_shift);
@@ -359,19 +357,19 @@ bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t of
   const size_t bytes = write_head(c, packet, head);
   if (guard_ != 0) seal(head, bytes, {});
   const iovec part{head, bytes};
-  if (!output_.send(c.path.span(), &part, 1)) {
+  if (!output_.send(c.who.path.span(), &part, 1)) {
     refused(c, now);
     return false;
   }
   ++counters_.sent;
   if (type == PacketType::Data && (packet.flags & has_ack) != 0) ++counters_.acks_sent;
   if (tells) c.owed.on_needless_told();
-  c.stuck_from = 0;
-  c.credit -= std::min(c.credit, bytes);
+  c.room.on_sent();
+  c.who.credit -= std::min(c.who.credit, bytes);
   (void)add_in_flight(c, 0);
   if ((packet.flags & has_ack) != 0) acknowledged(c, now);
   if ((packet.flags & wants_ack) != 0) {
-    c.probe = false;
+    c.asks_for_sign = false;
     if (c.timeout_from == 0) c.timeout_from = now;
     touch(c);
   }
@@ -389,9 +387,9 @@ void Core::settle(uint64_t now) noexcept {
 }
 
 void Core::probe_if_silent(Connection& c, uint64_t quiet, uint64_t now) noexcept {
-  if (c.peer_id == 0 || c.timeout_from != 0 || now - c.life.heard_at < quiet) return;
+  if (c.who.peer_id == 0 || c.timeout_from != 0 || now - c.life.heard_at < quiet) return;
   c.life.silent_from = now;  // perhaps it is we who were away
-  c.probe = true;
+  c.asks_for_sign = true;
   c.keepalive = true;
   make_ready(c);
 }

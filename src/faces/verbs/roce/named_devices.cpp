@@ -31,7 +31,9 @@ bool is_name(std::string_view text) noexcept {
 }
 
 bool has_address(const os::Interface& one, const os::SocketAddress& address) noexcept {
-  return (one.ipv4 && os::same_host(one.ipv4, address)) || (one.ipv6 && os::same_host(one.ipv6, address));
+  const auto is_it = [&](const os::SocketAddress& of) { return of && os::same_host(of, address); };
+  return is_it(one.ipv4) || is_it(one.ipv6) ||
+         std::ranges::any_of(one.addresses, is_it, &os::InterfaceAddress::address);
 }
 
 const os::Interface* interface_of(const os::SocketAddress& address,
@@ -101,6 +103,27 @@ std::string read_card_entry(std::string_view text, Named& out) {
   return {};
 }
 
+// The interface of a link-local address: other interfaces may have the same one. `named`: by name or number, or empty. Null, and why.
+const os::Interface* link_local_interface(const os::SocketAddress& address, const std::string& host,
+                                          const std::string& named, std::span<const os::Interface> interfaces,
+                                          std::string& why) {
+  const os::Interface* found = nullptr;
+  for (const os::Interface& one : interfaces) {
+    if (!has_address(one, address)) continue;
+    if (!named.empty() && named != one.name && named != std::to_string(one.index)) continue;
+    if (found != nullptr) {
+      why = found->name + " and " + one.name + " have the address " + host + ": name one, " + host + "%" +
+            one.name;
+      return nullptr;
+    }
+    found = &one;
+  }
+  if (found == nullptr)
+    why = "no interface of this machine that is up has the address " + host +
+          (named.empty() ? "" : " and the name " + named);
+  return found;
+}
+
 // Why the entry is no device; empty: `out` is one.
 std::string read_entry(std::string_view text, std::span<const os::Interface> interfaces,
                        std::span<const Named> before, Named& out) {
@@ -117,12 +140,24 @@ std::string read_entry(std::string_view text, std::span<const os::Interface> int
   if (host.starts_with(packet)) return read_packet_entry(std::string_view(host).substr(packet.size()), out);
   constexpr std::string_view card = "nic:";
   if (host.starts_with(card)) return read_card_entry(std::string_view(host).substr(card.size()), out);
-  const bool is_ip6 = host.find(':') != std::string::npos;
-  const auto address = host_of(host);
-  if (!address) return "\"" + host + "\" is no IPv4 or IPv6 address";
-  const os::Interface* interface = interface_of(*address, interfaces);
-  if (interface == nullptr) return "no interface of this machine that is up has the address " + host;
+  const size_t percent = host.find('%');
+  const std::string bare = host.substr(0, percent);
+  auto address = host_of(bare);
+  if (!address) return "\"" + bare + "\" is no IPv4 or IPv6 address";
+  const os::Interface* interface = nullptr;
+  if (address->is_link_local()) {
+    std::string why;
+    const std::string named = percent == std::string::npos ? "" : host.substr(percent + 1);
+    interface = link_local_interface(*address, bare, named, interfaces, why);
+    if (interface == nullptr) return why;
+    address->set_scope(interface->index);
+  } else {
+    if (percent != std::string::npos) return "only a link-local address has an interface behind '%'";
+    interface = interface_of(*address, interfaces);
+    if (interface == nullptr) return "no interface of this machine that is up has the address " + bare;
+  }
   out.interface = *interface;
+  const bool is_ip6 = address->family() == AF_INET6;
   out.interface.ipv4 = is_ip6 ? os::SocketAddress() : *address;
   if (is_ip6) out.interface.ipv6 = *address;
   return {};

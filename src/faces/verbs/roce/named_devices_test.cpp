@@ -45,6 +45,30 @@ TEST(NamedDevices, EachMistakeIsOneSentence) {
             "198.51.100.1");
 }
 
+// A container with link-local addresses only, and a bridge whose ports all have the same one.
+TEST(NamedDevices, ALinkLocalAddressIsOfOneInterface) {
+  const os::Interface one{"va", 7, 1500, false, {}, address("[fe80::a%7]:0"), {}};
+  const os::Interface first{"vb", 8, 1500, false, {}, address("[fe80::b%8]:0"), {}};
+  const os::Interface second{"vc", 9, 1500, false, {}, address("[fe80::b%9]:0"), {}};
+  const std::vector<os::Interface> machine = {one, first, second};
+  NamedDevices got = parse_devices("a=fe80::a,b=fe80::b%vb,c=fe80::b%9", machine);
+  EXPECT_TRUE(got.mistakes.empty());
+  ASSERT_EQ(got.devices.size(), 3u);
+  EXPECT_EQ(got.devices[0].interface.ipv6.scope(), 7u);
+  EXPECT_EQ(got.devices[1].interface.ipv6.scope(), 8u);
+  EXPECT_EQ(got.devices[2].interface.ipv6.scope(), 9u);
+  got = parse_devices("a=fe80::b,b=fe80::b%va,c=127.0.0.1%va,d=fe80::c", machine);
+  EXPECT_TRUE(got.devices.empty());
+  ASSERT_EQ(got.mistakes.size(), 4u);
+  EXPECT_EQ(got.mistakes[0],
+            "\"a=fe80::b\" is no device: vb and vc have the address fe80::b: name one, fe80::b%vc");
+  EXPECT_NE(
+      got.mistakes[1].find("no interface of this machine that is up has the address fe80::b and the name va"),
+      std::string::npos);
+  EXPECT_NE(got.mistakes[2].find("only a link-local address has an interface behind '%'"), std::string::npos);
+  EXPECT_NE(got.mistakes[3].find("has the address fe80::c"), std::string::npos);
+}
+
 TEST(NamedDevices, ANameThatIsTakenIsAMistakeAndTheFirstEntryStands) {
   const NamedDevices got = parse_devices("a=127.0.0.1,a=192.0.2.7", machine());
   ASSERT_EQ(got.devices.size(), 1u);
