@@ -99,11 +99,11 @@ struct Connection : ReadyHook, TimedHook, UnvalidatedHook, OwedHook {
   // --- sending ---
   uint64_t epoch = 0;          // Core's count of polls, when something was sent last
   size_t unsent_frames = 0;    // frames since the last flush
-  unsigned hurried = 0;        // frames since the last poll that went at once,
-  unsigned hurries = 4;        // and how many may
+  unsigned hurried = 0;        // calls of Core::hurry() since the last poll,
+  unsigned hurries = 4;        // of which so many send
   bool one_more = false;       // a timeout permits one packet beyond the window
   bool all_again = false;      // a timeout sends everything, beyond the window
-  bool asks_for_sign = false;  // the next packet without payload wants an answer
+  bool asks_for_sign = false;  // the packet without payload of the next flush wants an answer
   bool keepalive = false;      // silence is taken for death though nothing is under way
 
   // --- what is waited for above ---

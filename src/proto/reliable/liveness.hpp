@@ -21,7 +21,9 @@ class SendRoom {
  public:
   static constexpr uint64_t pause_ns = 1'000'000'000;  // a longer time between two attempts does not count
 
-  bool is_short() const noexcept { return is_short_; }  // the packet link refused the last packet
+  bool is_short() const noexcept {
+    return is_short_;
+  }  // the packet link has refused a packet since the last flush
   uint64_t since() const noexcept {
     return since_;
   }  // it has refused every packet from then on; 0: it has not
@@ -34,6 +36,7 @@ class SendRoom {
     tried_at_ = now;
   }
   void on_sent() noexcept { since_ = 0; }
+  void forget() noexcept { since_ = 0; }
 
  private:
   bool is_short_ = false;

@@ -67,7 +67,7 @@ bool Core::on_timer(Connection& c, uint64_t now) noexcept {
       fail(c, core::ProviderError::PeerUnreachable, Death::NoRoom, now - c.room.since());
       return false;
     }
-    c.room.on_sent();  // nothing more was to be sent
+    c.room.forget();  // nothing more was to be sent
   }
   if (const uint64_t when = c.out.loss_due(c.rtt); when != 0 && now >= when) {
     const uint64_t before = c.out.lost_packets();

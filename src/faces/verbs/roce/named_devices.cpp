@@ -30,16 +30,25 @@ bool is_name(std::string_view text) noexcept {
          std::ranges::all_of(text, fits);
 }
 
+// As its first one of IPv4 or IPv6.
+bool has_first(const os::Interface& one, const os::SocketAddress& address) noexcept {
+  return (one.ipv4 && os::same_host(one.ipv4, address)) || (one.ipv6 && os::same_host(one.ipv6, address));
+}
+
 bool has_address(const os::Interface& one, const os::SocketAddress& address) noexcept {
-  const auto is_it = [&](const os::SocketAddress& of) { return of && os::same_host(of, address); };
-  return is_it(one.ipv4) || is_it(one.ipv6) ||
-         std::ranges::any_of(one.addresses, is_it, &os::InterfaceAddress::address);
+  return has_first(one, address) ||
+         std::ranges::any_of(one.addresses, [&](const os::InterfaceAddress& other) {
+           return os::same_host(other.address, address);
+         });
 }
 
 const os::Interface* interface_of(const os::SocketAddress& address,
                                   std::span<const os::Interface> interfaces) noexcept {
-  const auto has_it = [&](const os::Interface& one) { return has_address(one, address); };
-  if (const auto found = std::ranges::find_if(interfaces, has_it); found != interfaces.end()) return &*found;
+  for (const auto has_it : {has_first, has_address}) {
+    const auto found =
+        std::ranges::find_if(interfaces, [&](const os::Interface& one) { return has_it(one, address); });
+    if (found != interfaces.end()) return &*found;
+  }
   if (!address.is_loopback()) return nullptr;
   const auto loopback = std::ranges::find_if(interfaces, &os::Interface::is_loopback);
   return loopback == interfaces.end() ? nullptr : &*loopback;
@@ -143,7 +152,7 @@ std::string read_entry(std::string_view text, std::span<const os::Interface> int
   const size_t percent = host.find('%');
   const std::string bare = host.substr(0, percent);
   auto address = host_of(bare);
-  if (!address) return "\"" + bare + "\" is no IPv4 or IPv6 address";
+  if (!address || percent + 1 == host.size()) return "\"" + host + "\" is no IPv4 or IPv6 address";
   const os::Interface* interface = nullptr;
   if (address->is_link_local()) {
     std::string why;

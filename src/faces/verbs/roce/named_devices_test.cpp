@@ -57,9 +57,9 @@ TEST(NamedDevices, ALinkLocalAddressIsOfOneInterface) {
   EXPECT_EQ(got.devices[0].interface.ipv6.scope(), 7u);
   EXPECT_EQ(got.devices[1].interface.ipv6.scope(), 8u);
   EXPECT_EQ(got.devices[2].interface.ipv6.scope(), 9u);
-  got = parse_devices("a=fe80::b,b=fe80::b%va,c=127.0.0.1%va,d=fe80::c", machine);
+  got = parse_devices("a=fe80::b,b=fe80::b%va,c=127.0.0.1%va,d=fe80::c,e=fe80::a%", machine);
   EXPECT_TRUE(got.devices.empty());
-  ASSERT_EQ(got.mistakes.size(), 4u);
+  ASSERT_EQ(got.mistakes.size(), 5u);
   EXPECT_EQ(got.mistakes[0],
             "\"a=fe80::b\" is no device: vb and vc have the address fe80::b: name one, fe80::b%vc");
   EXPECT_NE(
@@ -67,6 +67,30 @@ TEST(NamedDevices, ALinkLocalAddressIsOfOneInterface) {
       std::string::npos);
   EXPECT_NE(got.mistakes[2].find("only a link-local address has an interface behind '%'"), std::string::npos);
   EXPECT_NE(got.mistakes[3].find("has the address fe80::c"), std::string::npos);
+  EXPECT_NE(got.mistakes[4].find("\"fe80::a%\" is no IPv4 or IPv6 address"), std::string::npos);
+}
+
+TEST(NamedDevices, AnInterfaceHasMoreAddressesThanItsFirst) {
+  const os::Interface many{"eth0",
+                           2,
+                           1500,
+                           false,
+                           address("192.0.2.7:0"),
+                           address("[2001:db8::7]:0"),
+                           {{address("192.0.2.7:0"), 24},
+                            {address("192.0.2.8:0"), 24},
+                            {address("192.0.2.9:0"), 24},
+                            {address("[2001:db8::7]:0"), 64},
+                            {address("[fe80::7%2]:0"), 64}}};
+  const os::Interface other{
+      "eth1", 3, 9000, false, address("192.0.2.9:0"), {}, {{address("192.0.2.9:0"), 24}}};
+  const std::vector<os::Interface> machine = {many, other};
+  const NamedDevices got = parse_devices("a=192.0.2.8,b=fe80::7,c=192.0.2.9", machine);
+  EXPECT_TRUE(got.mistakes.empty());
+  ASSERT_EQ(got.devices.size(), 3u);
+  EXPECT_EQ(got.devices[0].interface.ipv4, address("192.0.2.8:0"));
+  EXPECT_EQ(got.devices[1].interface.ipv6, address("[fe80::7%2]:0"));
+  EXPECT_EQ(got.devices[2].interface.name, "eth1");  // whose first one it is
 }
 
 TEST(NamedDevices, ANameThatIsTakenIsAMistakeAndTheFirstEntryStands) {
