@@ -201,8 +201,8 @@ TEST(RoceDevice, TheThreadStepsAsideWhileTheProgramPolls) {
   EXPECT_TRUE(a.wait(false));
 }
 
-// Writes, and polls both sides for the packets of it, until both threads stand aside: a side that is polled only when the write has completed
-// has a thread that took its packet, and no reason to stand aside. False: they did not within 10 s.
+// Writes until both threads stand aside, and polls both sides for each write. If the target is polled only when the write has completed, its
+// thread takes the packet and has no reason to stand aside. False: they did not within 10 s.
 bool poll_until_aside(Side& a, Side& b) {
   const uint64_t end = os::monotonic_ns() + 10'000'000'000;
   for (bool are_aside = false; !are_aside;) {

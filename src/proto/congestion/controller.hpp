@@ -33,7 +33,7 @@ enum class LossSign : uint8_t {
   Gap,       // the peer misses a packet, and all that follows is sent again
   GapAgain,  // the same, and nothing arrived since the last one
   Reported,  // what the peer has is known, and packets before that are missing
-  Tail,      // a probe was answered: what was sent before it is missing
+  Tail,      // a probe was answered: packets before it are missing
   Timeout    // no answer came
 };
 
@@ -50,7 +50,7 @@ struct Loss {
 struct Notice {
   uint64_t now = 0;
   uint64_t sent = 0;    // packets so far
-  bool may_cut = true;  // false: it may be about what was sent before the last cut
+  bool may_cut = true;  // false: the notice may be about packets from before the last cut
 };
 
 class Controller {

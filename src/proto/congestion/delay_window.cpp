@@ -69,7 +69,7 @@ void DelayWindow::on_loss(const Loss& loss) noexcept {
   WEFT_ASSERT(bound_ >= 2 * packet_);
   lost_ += loss.bytes;
   if (loss.timeouts < 2) return;
-  // Nobody answers: anew, from a small window.
+  // No answers come: half of the window, and a new round.
   window_ = std::clamp(window_ / 2, 2 * packet_, bound_);
   round_rtt_ = UINT64_MAX;
 }

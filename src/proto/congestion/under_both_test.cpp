@@ -36,7 +36,7 @@ struct Case {
   Make algorithm;
   bool (*has_acted)(const Controller& controller);
   // Before a narrow place: the mean of the packets that wait there.
-  double stream_from, stream_to;  // whose packets nobody marks
+  double stream_from, stream_to;  // without marks
   double pair_from, pair_to;
   uint64_t stream_ns;  // of a stream, at most; 29 ms, were the path full all the time
 };

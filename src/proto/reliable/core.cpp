@@ -457,12 +457,20 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
   const bool limited = c.out.in_flight() + acked.delivered + c.mtu.bytes() >= c.congestion->window();
   if (rtt != 0) c.rtt.sample(rtt, now);
   if (acked.lost != 0)
-    c.congestion->on_loss(
-        {congestion::LossSign::Reported, acked.lost, c.out.in_flight(), c.out.next(), now, 0});
+    c.congestion->on_loss({.sign = congestion::LossSign::Reported,
+                           .bytes = acked.lost,
+                           .in_flight = c.out.in_flight(),
+                           .sent = c.out.next(),
+                           .now = now});
   if (acked.delivered != 0) {
     if (c.mtu.bytes() != 0)
-      c.congestion->on_ack(
-          {now, acked.delivered, rtt, c.rtt.shortest(), c.out.acked(), c.out.next(), limited});
+      c.congestion->on_ack({.now = now,
+                            .bytes = acked.delivered,
+                            .rtt = rtt,
+                            .shortest = c.rtt.shortest(),
+                            .arrived = c.out.acked(),
+                            .sent = c.out.next(),
+                            .limited = limited});
     c.backoff = 0;
     c.timeout_from = c.out.outstanding() ? now : 0;
   } else if (!c.out.outstanding()) {

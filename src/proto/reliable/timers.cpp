@@ -73,7 +73,11 @@ bool Core::on_timer(Connection& c, uint64_t now) noexcept {
     const uint64_t before = c.out.lost_packets();
     const size_t lost = c.out.detect_lost(c.rtt, now);
     if (lost != 0)
-      c.congestion->on_loss({congestion::LossSign::Reported, lost, c.out.in_flight(), c.out.next(), now, 0});
+      c.congestion->on_loss({.sign = congestion::LossSign::Reported,
+                             .bytes = lost,
+                             .in_flight = c.out.in_flight(),
+                             .sent = c.out.next(),
+                             .now = now});
     if (lost != 0) {
       c.history.on_loss(before);
       flush(c, now, true);
@@ -143,7 +147,12 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   WEFT_ASSERT(c.mtu.bytes() != 0 && c.out.outstanding());
   const size_t in_flight = c.out.in_flight();
   const size_t suspected = c.out.suspect(c.all_again ? SIZE_MAX : 0);
-  c.congestion->on_loss({congestion::LossSign::Timeout, suspected, in_flight, c.out.next(), now, c.backoff});
+  c.congestion->on_loss({.sign = congestion::LossSign::Timeout,
+                         .bytes = suspected,
+                         .in_flight = in_flight,
+                         .sent = c.out.next(),
+                         .now = now,
+                         .timeouts = c.backoff});
   if (c.backoff >= 4) c.mtu.shrink(now);
   c.one_more = true;
   flush(c, now, true);

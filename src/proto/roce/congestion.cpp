@@ -51,7 +51,7 @@ void Adapter::on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint6
   // cut_psn comes after `oldest` and not after `next`, or its cut was half of all PSNs ago.
   const bool may_cut = !qp.is_reliable() || r.oldest == r.next || psn_diff(r.oldest, qp.cut_psn) >= 0 ||
                        psn_diff(r.next, qp.cut_psn) < 0;
-  if (controller_of(qp).on_notice({now, qp.sent, may_cut})) qp.cut_psn = r.next;
+  if (controller_of(qp).on_notice({.now = now, .sent = qp.sent, .may_cut = may_cut})) qp.cut_psn = r.next;
   take_window(qp);
 }
 
