@@ -30,7 +30,8 @@ inline uint64_t ticks() noexcept {
 #endif
 }
 
-// Asks for a cache line that will be written soon, and for one that will be read soon. Never faults.
+// Asks for a cache line that will be written soon, and for one that will be read soon. Never faults. prefetchw is not part of x86-64-v1:
+// every AMD64 processor has it; Intel's from Core 2 on that do not report it execute it as no operation (64-bit Windows 8.1 needs it and runs there).
 [[gnu::always_inline]] inline void prefetch_for_write(const void* at) noexcept {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(at)));

@@ -144,6 +144,18 @@ no-number docs/one.md | 64 slots | os/more.hpp: slots
 what-it-cannot-find docs/one.md | {8 KiB} of head | os/sizes.hpp: head
 LINES
 
+if [[ "$(uname -m)" == x86_64 ]] && command -v objdump >/dev/null; then
+  put src/crc.cpp '#define CRC __attribute__((target("sse4.2"), noinline)) unsigned long\nextern "C" CRC NAME(unsigned long a) { return __builtin_ia32_crc32di(a, a); }\n'
+  for name in crc32c_words other; do g++ -shared -fPIC -O1 "-DNAME=$name" "$tree/src/crc.cpp" -o "$tree/$name.so"; done
+  expect good "a later instruction where the processor is asked" instructions.py "$tree/crc32c_words.so"
+  expect bad "a later instruction elsewhere" instructions.py "$tree/crc32c_words.so" "$tree/other.so"
+  printf 'long f(long a) { return a + 1; }\n' | g++ -shared -fPIC -x c++ - -o "$tree/plain.so"
+  expect good "none" instructions.py "$tree/plain.so"
+  printf 'double f(double a) { return a * a + 1; }\n' | g++ -shared -fPIC -O2 -mavx -x c++ - -o "$tree/avx.so"
+  expect bad "a library of AVX" instructions.py "$tree/avx.so"
+  rm "$tree/src/crc.cpp"
+fi
+
 if command -v abidiff >/dev/null; then
   mkdir -p "$tree/include/weft" "$tree/tests/compat/abi" "$tree/build/lib"
   put tests/compat/abi/x.c '#include <weft/x.h>\n__attribute__((visibility("default"))) int f(struct x* x) { return x->a; }\n'
