@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /* What libibverbs promises of its calls, over the built-in device: calls times | errno | limits | shared. Prints "ok", or what is wrong and
  * ends with 1. */
+#include <fcntl.h>
+
 #include "program.h"
 
 static struct ibv_context* context;
@@ -413,28 +415,63 @@ static void limits(void) {
 
 /* --- ibv_create_qp(3): with a shared receive queue, the receive queue's own capacity is ignored --- */
 
+static int says_cap(struct ibv_qp* qp, struct ibv_qp_cap wanted) {
+  struct ibv_qp_attr attr;
+  struct ibv_qp_init_attr init;
+  CHECK(ibv_query_qp(qp, &attr, IBV_QP_CAP, &init) == 0);
+  return memcmp(&attr.cap, &wanted, sizeof wanted) == 0 && memcmp(&init.cap, &wanted, sizeof wanted) == 0;
+}
+
 static void shared(void) {
   struct ibv_device_attr told;
   CHECK(ibv_query_device(context, &told) == 0);
   struct ibv_srq_init_attr srq_attr = {.attr = {4, 1, 0}};
   struct ibv_srq* srq = ibv_create_srq(pd, &srq_attr);
   struct ibv_cq* cq = ibv_create_cq(context, 8, NULL, NULL, 0);
-  CHECK(srq && cq);
+  struct ibv_xrcd_init_attr xrcd_attr = {IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, -1, O_CREAT};
+  struct ibv_xrcd* xrcd = ibv_open_xrcd(context, &xrcd_attr);
+  CHECK(srq && cq && xrcd);
+  const struct ibv_qp_cap too_much = {4, (uint32_t)told.max_qp_wr + 1, 1, (uint32_t)told.max_sge + 1, 0};
+  const struct ibv_qp_cap sends = {4, 0, 1, 0, 0};
+  const struct ibv_qp_cap all_too_much = {(uint32_t)told.max_qp_wr + 1, (uint32_t)told.max_qp_wr + 1,
+                                          (uint32_t)told.max_sge + 1, (uint32_t)told.max_sge + 1, 1u << 30};
+  const struct ibv_qp_cap nothing = {0, 0, 0, 0, 0};
   for (enum ibv_qp_type type = IBV_QPT_RC; type <= IBV_QPT_UD; ++type) {
     struct ibv_qp_init_attr init = {
-        .send_cq = cq,
-        .recv_cq = cq,
-        .srq = srq,
-        .qp_type = type,
-        .cap = {4, (uint32_t)told.max_qp_wr + 1, 1, (uint32_t)told.max_sge + 1, 0}};
+        .send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = type, .cap = too_much};
     struct ibv_qp* qp = ibv_create_qp(pd, &init);
-    CHECK(qp && init.cap.max_recv_wr == 0 && init.cap.max_recv_sge == 0);
+    CHECK(qp && memcmp(&init.cap, &sends, sizeof sends) == 0 && says_cap(qp, sends));
     CHECK(ibv_destroy_qp(qp) == 0);
     init.srq = NULL;
-    init.cap.max_recv_wr = (uint32_t)told.max_qp_wr + 1;
+    init.cap = too_much;
     CHECK(!ibv_create_qp(pd, &init) && errno == EINVAL);
   }
-  CHECK(ibv_destroy_srq(srq) == 0 && ibv_destroy_cq(cq) == 0);
+  static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND,
+                                           IBV_QPT_XRC_RECV};
+  for (size_t i = 0; i < sizeof types / sizeof *types; ++i) {
+    for (int extended = 0; extended < 2; ++extended) {
+      const int receives = types[i] == IBV_QPT_XRC_RECV;
+      const int xrc = receives || types[i] == IBV_QPT_XRC_SEND;
+      struct ibv_qp_init_attr_ex init = {.send_cq = receives ? NULL : cq,
+                                         .recv_cq = xrc ? NULL : cq,
+                                         .srq = xrc ? NULL : srq,
+                                         .qp_type = types[i],
+                                         .cap = receives ? all_too_much : too_much,
+                                         .comp_mask = receives ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD,
+                                         .pd = receives ? NULL : pd,
+                                         .xrcd = receives ? xrcd : NULL};
+      if (extended) {
+        init.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        init.send_ops_flags = IBV_QP_EX_WITH_SEND;
+      }
+      const struct ibv_qp_cap wanted = receives ? nothing : sends;
+      struct ibv_qp* qp = ibv_create_qp_ex(context, &init);
+      CHECK(qp && memcmp(&init.cap, &wanted, sizeof wanted) == 0 && says_cap(qp, wanted));
+      CHECK(!extended || ibv_qp_to_qp_ex(qp));
+      CHECK(ibv_destroy_qp(qp) == 0);
+    }
+  }
+  CHECK(ibv_close_xrcd(xrcd) == 0 && ibv_destroy_srq(srq) == 0 && ibv_destroy_cq(cq) == 0);
 }
 
 int main(int count, char** words) {

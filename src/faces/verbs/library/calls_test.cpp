@@ -85,6 +85,31 @@ TEST_F(VerbsCalls, the_standard_fields_are_filled) {
   EXPECT_EQ(events_of(context()).destroy_channel(Channel::of(channel)), 0);
 }
 
+// ibv_create_qp(3), ibv_create_qp_ex(3): the provider is not told of what the library ignores.
+TEST_F(VerbsCalls, receive_capacities_beside_a_shared_queue_are_ignored) {
+  ibv_cq* queue = cq();
+  ibv_srq_init_attr srq_attr{this, {3, 1, 0}};
+  ibv_srq* srq = create_srq(pd_, &srq_attr);
+  for (ibv_srq* shared : {srq, static_cast<ibv_srq*>(nullptr)}) {
+    ibv_qp_init_attr attr{this, queue, queue, shared, {4, 1U << 31, 1, 1U << 30, 0}, IBV_QPT_RC, 1};
+    ibv_qp* pair = create_qp(pd_, &attr);
+    EXPECT_EQ(knobs.qp.cap.max_send_wr, 4U);
+    EXPECT_EQ(knobs.qp.cap.max_recv_wr, shared != nullptr ? 0 : 1U << 31);
+    EXPECT_EQ(knobs.qp.cap.max_recv_sge, shared != nullptr ? 0 : 1U << 30);
+    EXPECT_EQ(attr.cap.max_recv_wr, knobs.qp.cap.max_recv_wr);
+    EXPECT_EQ(destroy_qp(pair), 0);
+    ibv_qp_init_attr_ex extended = qp_attr(queue);
+    extended.srq = shared;
+    extended.cap = {4, 1U << 31, 1, 1U << 30, 0};
+    pair = create_qp_ex(context(), &extended);
+    EXPECT_EQ(knobs.qp.cap.max_recv_wr, shared != nullptr ? 0 : 1U << 31);
+    EXPECT_EQ(knobs.qp.cap.max_recv_sge, shared != nullptr ? 0 : 1U << 30);
+    EXPECT_EQ(destroy_qp(pair), 0);
+  }
+  EXPECT_EQ(destroy_srq(srq), 0);
+  EXPECT_EQ(destroy_cq(queue), 0);
+}
+
 TEST_F(VerbsCalls, destroying_waits_for_acknowledgements) {
   ibv_comp_channel* channel = events_of(context()).create_channel(context());
   ibv_cq* queue = cq(channel);

@@ -84,6 +84,8 @@ int check(ibv_context* context, const ibv_qp_init_attr_ex& attr) noexcept {
 
 ibv_qp* make_qp(ibv_context* context, ibv_qp_init_attr_ex& attr) noexcept {
   if (const int code = check(context, attr)) return refuse(code);
+  // ibv_create_qp(3): with a shared receive queue, these are ignored. No provider needs to know.
+  if (attr.srq != nullptr) attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
   const weft_verbs_ops& ops = ops_of(context);
   ibv_qp* qp = call(ops.create_qp, context, &attr);
   if (qp == nullptr) return nullptr;

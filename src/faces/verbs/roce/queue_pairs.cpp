@@ -74,7 +74,8 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr) noexcept {
     if (!request) return request.error();
     auto mine = std::make_unique<Qp>();
     mine->instance = own.instance.get();
-    // Without a receive queue of its own it has no capacity of one, whatever was asked for.
+    // Without a queue of its own it has no capacity of one, whatever was asked for.
+    if (attr->qp_type == IBV_QPT_XRC_RECV) attr->cap = {};
     if (request->receive_cq == nullptr || request->srq != nullptr)
       attr->cap.max_recv_wr = attr->cap.max_recv_sge = 0;
     mine->cap = attr->cap;
