@@ -318,14 +318,21 @@ void RxContext::complete_unknown_source(Op& op, PeerState& peer, size_t length, 
 
 // --- messages whose bytes come later ---
 
-Op& RxContext::begin(Op& op, const Unexpected& message) noexcept {
+Op* RxContext::begin(Op& op, const Unexpected& message) noexcept {
   Op* receive = &op;
   WEFT_ASSERT(message.peer != nullptr && op.kind == OpKind::Receive && op.posted() == op.multi);
   if (op.multi) {
     std::byte* at = nullptr;
     size_t room = 0;
     Op* part = ops.take_beyond();  // bounded by what peers may have under way
-    if (part == nullptr) {  // out of memory: the message cannot be taken apart from the buffer, so it ends it
+    if (part != nullptr) {
+      const bool wants = op.completes;
+      take_part(op, message.length, at, room);
+      fill(*part, at, room, op.context, wants);
+      part->parent = &op;
+      ++op.children;
+    } else if (op.children == 0) {
+      // Out of memory: the message takes the rest of the buffer, and its operation.
       messages.remove(op);
       part = &op;
       at = op.buffer() + op.done;
@@ -333,11 +340,11 @@ Op& RxContext::begin(Op& op, const Unexpected& message) noexcept {
       fill(op, at, room, op.context, op.completes);
       op.exhausted = true;
     } else {
-      const bool wants = op.completes;
-      take_part(op, message.length, at, room);
-      fill(*part, at, room, op.context, wants);
-      part->parent = &op;
-      ++op.children;
+      // Other parts need the operation of the buffer.
+      PeerState& peer = *message.peer;
+      complete(op, peer.fi_addr, &peer, 0, message.length, op.buffer() + op.done, message.has_data,
+               message.data, 0, FI_ENOMEM);
+      return nullptr;
     }
     part->tagged = false;
     receive = part;
@@ -354,12 +361,13 @@ Op& RxContext::begin(Op& op, const Unexpected& message) noexcept {
   receive->has_data = message.has_data;
   WEFT_ASSERT(receive->total <= receive->full_length && receive->total <= receive->length);
   message.peer->in_flight.push_back(*receive);
-  return *receive;
+  return receive;
 }
 
 void RxContext::start(Op& op, const Unexpected& message) noexcept {
-  Op& receive = begin(op, message);
-  message.peer->owner->start_rendezvous(receive, message);
+  PeerState& peer = *message.peer;
+  if (Op* receive = begin(op, message); receive != nullptr) peer.owner->start_rendezvous(*receive, message);
+  else peer.owner->acknowledge(peer, message.operation, FI_ENOMEM);
 }
 
 void RxContext::finish(Op& op, int status, core::ProviderError why) noexcept {
@@ -527,10 +535,11 @@ void RxContext::claim(Op& op, Unexpected& message) noexcept {
     PeerState& peer = *message.peer;
     WEFT_ASSERT(peer.fragmented_message == &message && peer.fragmented_receive == nullptr);
     WEFT_ASSERT(peer.fragmented_left == message.length - message.arrived);
-    Op& receive = begin(op, message);
-    receive.done = scatter(receive.iov.data(), receive.iov_count, 0, message.payload,
-                           std::min(message.arrived, receive.total));
-    peer.fragmented_receive = &receive;
+    Op* receive = begin(op, message);
+    if (receive != nullptr)
+      receive->done = scatter(receive->iov.data(), receive->iov_count, 0, message.payload,
+                              std::min(message.arrived, receive->total));
+    peer.fragmented_receive = receive;
     peer.fragmented_message = nullptr;
     release(message);
     return;

@@ -331,8 +331,9 @@ struct RxContext : RxSink {
   // A message that comes in several frames, and nothing waits for it: room for all of it. Null: no memory.
   Unexpected* keep_fragmented(PeerState& peer, const wire::FrameHead& head, bool tagged,
                               uint64_t total) noexcept;
-  // A message whose bytes come later, and the receive that it goes to. Returns what receives them: `op`, or a part of it.
-  Op& begin(Op& op, const Unexpected& message) noexcept;
+  // A message whose bytes come later, and the receive that it goes to. Returns what receives them: `op`, or a part of it. Null: no memory for
+  // a part; the message has failed, the buffer stays posted.
+  Op* begin(Op& op, const Unexpected& message) noexcept;
   void start(Op& op, const Unexpected& message) noexcept;  // the same for a rendezvous, which is then fetched
   // A rendezvous receive has all its bytes (status 0) or never will.
   void finish(Op& op, int status, core::ProviderError why) noexcept;

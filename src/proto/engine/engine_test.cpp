@@ -681,6 +681,139 @@ TYPED_TEST(EngineTest, PartsOfABufferMayOutnumberTheTable) {
     EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), buffer.begin() + long(i * 3000)));
 }
 
+// Without memory for a second part, that message fails alone: the buffer and the part under way end as ever.
+TYPED_TEST(EngineTest, AMessageWithoutMemoryForItsPartFailsAlone) {
+  for (const size_t size : {size_t{3000}, size_t{1000}}) {  // announced; in fragments over some links
+    for (const bool expected : {true, false}) {
+      SCOPED_TRACE(std::to_string(size) + (expected ? " expected" : " unexpected"));
+      EngineLimits few;
+      few.receive_size = 2;  // the buffer and one part
+      this->net = sim::Net(5);
+      this->a = std::make_unique<End<TypeParam>>(this->net, 0);
+      this->b = std::make_unique<End<TypeParam>>(this->net, 1, few);
+      End<TypeParam> c(this->net, 2);
+      End<TypeParam>* const senders[] = {this->a.get(), &c};
+      const auto turn_all = [&] {
+        for (int i = 0; i < 60; ++i)
+          for (End<TypeParam>* end : {this->a.get(), this->b.get(), &c}) end->engine.progress();
+      };
+      // The tables and queues that frames of the protocol wait in are made before.
+      Bytes before(3000);
+      for (int i = 0; i < 2; ++i) {
+        ASSERT_EQ(senders[i]->send(1, pattern(3000), nullptr, 0, 0, false), 0);
+        this->net.refusal = 100;
+        ASSERT_EQ(this->b->receive(before, nullptr, 0, false), 0);
+        this->b->engine.progress();
+        this->net.refusal = 0;
+        turn_all();
+        ASSERT_EQ(this->b->completions().size(), 1u);
+        ASSERT_EQ(senders[i]->completions().size(), 1u);
+      }
+      Bytes buffer(100'000);
+      int context = 0;
+      const Bytes bytes[] = {pattern(size, 1), pattern(size, 2)};
+      bool announced = false;
+      const auto post = [&] { ASSERT_EQ(this->b->receive(buffer, &context, FI_MULTI_RECV, false), 0); };
+      if (expected) post();
+      for (int i = 0; i < 2; ++i) {
+        ASSERT_EQ(senders[i]->send(1, bytes[i], nullptr, 0, 0, false), 0);
+        auto& wire = this->wire(i * 2, 1);
+        ASSERT_FALSE(wire.empty());
+        const sim::Frame first = wire.front();
+        wire.pop_front();
+        announced = first.head.kind == wire::FrameKind::MsgRts;
+        int error = 0;
+        auto* peer = this->b->engine.link().connect(sim::address_of(i * 2), error);
+        this->net.refusal = 100;
+        sim::out_of_memory = expected && i == 1;
+        EXPECT_TRUE(this->b->engine.on_frame(*peer, first.head, first.payload.data()));
+        sim::out_of_memory = false;
+        this->net.refusal = 0;
+      }
+      if (!expected) {
+        this->net.refusal = 100;
+        sim::out_of_memory = true;
+        post();
+        sim::out_of_memory = false;
+        this->net.refusal = 0;
+      }
+      auto got = this->b->completions();
+      ASSERT_EQ(got.size(), 1u);
+      EXPECT_EQ(got[0].err, FI_ENOMEM);
+      EXPECT_EQ(got[0].olen, size);
+      EXPECT_EQ(got[0].base.context, &context);
+      EXPECT_EQ(got[0].base.flags, FI_RECV | FI_MSG);
+      turn_all();
+      got = this->b->completions();
+      ASSERT_EQ(got.size(), 1u);
+      EXPECT_EQ(got[0].err, 0);
+      EXPECT_EQ(got[0].base.len, size);
+      EXPECT_EQ(got[0].base.flags, FI_RECV | FI_MSG);
+      EXPECT_TRUE(std::equal(bytes[0].begin(), bytes[0].end(), buffer.begin()));
+      // The sender of a message that was announced hears of it.
+      for (int i = 0; i < 2; ++i) {
+        const auto sent = senders[i]->completions();
+        ASSERT_EQ(sent.size(), 1u);
+        EXPECT_EQ(sent[0].err, i == 1 && announced ? FI_ENOMEM : 0);
+      }
+      // The buffer goes on behind the first message.
+      ASSERT_EQ(senders[1]->send(1, bytes[1], nullptr, 0, 0, false), 0);
+      turn_all();
+      got = this->b->completions();
+      ASSERT_EQ(got.size(), 1u);
+      EXPECT_EQ(got[0].base.flags, FI_RECV | FI_MSG);
+      EXPECT_EQ(got[0].base.buf, buffer.data() + size);
+      EXPECT_TRUE(std::equal(bytes[1].begin(), bytes[1].end(), buffer.begin() + long(size)));
+      ASSERT_EQ(this->b->rx.cancel(&context), 0);
+      got = this->b->completions();
+      ASSERT_EQ(got.size(), 1u);
+      EXPECT_EQ(got[0].base.flags, FI_RECV | FI_MSG | FI_MULTI_RECV);
+      (void)senders[1]->completions();
+      this->expect_idle(*this->a);
+      this->expect_idle(*this->b);
+      this->expect_idle(c);
+    }
+  }
+}
+
+// Without memory for the first part, its message takes the rest of the buffer.
+TYPED_TEST(EngineTest, ABufferWithoutMemoryForItsPartEndsWithThatMessage) {
+  EngineLimits few;
+  few.receive_size = 1;
+  this->b = std::make_unique<End<TypeParam>>(this->net, 1, few);
+  Bytes before(3000);
+  ASSERT_EQ(this->a->send(1, pattern(3000), nullptr, 0, 0, false), 0);
+  this->net.refusal = 100;
+  ASSERT_EQ(this->b->receive(before, nullptr, 0, false), 0);
+  this->b->engine.progress();
+  this->net.refusal = 0;
+  this->turn(60);
+  ASSERT_EQ(this->b->completions().size(), 1u);
+  Bytes buffer(100'000);
+  const Bytes bytes = pattern(3000, 2);
+  int context = 0;
+  ASSERT_EQ(this->b->receive(buffer, &context, FI_MULTI_RECV, false), 0);
+  ASSERT_EQ(this->a->send(1, bytes, nullptr, 0, 0, false), 0);
+  const sim::Frame first = this->wire(0, 1).front();
+  this->wire(0, 1).pop_front();
+  int error = 0;
+  auto* peer = this->b->engine.link().connect(sim::address_of(0), error);
+  this->net.refusal = 100;
+  sim::out_of_memory = true;
+  EXPECT_TRUE(this->b->engine.on_frame(*peer, first.head, first.payload.data()));
+  sim::out_of_memory = false;
+  this->net.refusal = 0;
+  this->turn(60);
+  const auto got = this->b->completions();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].err, 0);
+  EXPECT_EQ(got[0].base.context, &context);
+  EXPECT_EQ(got[0].base.flags, FI_RECV | FI_MSG | FI_MULTI_RECV);
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), buffer.begin()));
+  EXPECT_EQ(this->b->rx.cancel(&context), -FI_ENOENT);
+  this->expect_idle(*this->b);
+}
+
 // --- RMA at the target ---
 
 // Parts are cut off the first piece, so there is only one.

@@ -162,13 +162,15 @@ bool Engine<L>::begin_fragmented(Peer& peer, const wire::FrameHead& head, const 
       message.length = total;
       message.has_data = (head.flags & wire::has_data) != 0;
       message.data = message.has_data ? head.b : 0;
-      peer.fragmented_receive = &rx->begin(*op, message);
+      peer.fragmented_receive = rx->begin(*op, message);  // null, without memory: the bytes go nowhere
       // A frame in parts has lost its stamp, and a short receive says nothing about the copy.
       const bool stamped = (head.flags & (wire::has_b | wire::has_data)) == wire::has_b;
       visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
         if constexpr (HasRemoteMemory<S>)
           peer.fragmented_start =
-              stamped && peer.fragmented_receive->total == total ? side.begin_copy(part, head.b) : 0;
+              stamped && peer.fragmented_receive != nullptr && peer.fragmented_receive->total == total
+                  ? side.begin_copy(part, head.b)
+                  : 0;
       });
     }
   }
