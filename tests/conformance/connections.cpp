@@ -997,6 +997,80 @@ TEST_F(Connections, streams_both_ways__fi_msg_3) {
   }
 }
 
+// Whether the first bytes of a message are there; a progress thread may be what writes them.
+[[gnu::no_sanitize("thread")]] bool has_begun(const volatile uint8_t* there, const uint8_t* wanted) {
+  for (size_t i = 0; i < 8; ++i)
+    if (there[i] != wanted[i]) return false;
+  return true;
+}
+
+// fi_msg(3), FI_MULTI_RECV: a buffer that is posted when the connection ends comes back with the flag, once, whoever ends it and however much of
+// it is filled.
+TEST_F(Connections, multi_receive_comes_back__fi_msg_3) {
+  WEFT_BEYOND_THE_MANUAL("the flags of receives that the end of a connection cancels");
+  const Options options = msg_options(FI_MSG | FI_MULTI_RECV);
+  WEFT_SKIP_IF(missing(options));
+  for (const char* how : {"fi_shutdown here", "fi_shutdown by the peer", "fi_close by the peer"}) {
+    for (const char* filled : {"empty", "partly filled", "a part under way"}) {
+      SCOPED_TRACE(std::string(how) + ", " + filled);
+      const bool under_way = filled[0] == 'a';
+      const auto large = pattern(under_way ? 32 << 20 : 0, 9);
+      std::vector<uint8_t> buffer(under_way ? 64 << 20 : 4096);
+      WEFT_SIDES(options);
+      connect(server, client);
+      if (HasFatalFailure()) return;
+      const iovec part{buffer.data(), buffer.size()};
+      Ctx received, sent;
+      const fi_msg msg{&part, nullptr, 1, FI_ADDR_UNSPEC, &received, 0};
+      WEFT_ASSERT_OK(fi_recvmsg(accepted->ep.get(), &msg, FI_MULTI_RECV));
+      if (filled[0] != 'e') {
+        const auto out = pattern(40, 1);
+        WEFT_ASSERT_OK(
+            post([&] { return fi_send(active->ep.get(), out.data(), out.size(), nullptr, 0, &sent); }));
+        const Completion c = completion(*accepted);
+        EXPECT_EQ(c.err, 0);
+        EXPECT_EQ(c.flags, FI_RECV | FI_MSG);
+        (void)completion(*active);
+      }
+      forget(*active);  // from now on the sender makes no progress by a call
+      if (under_way) {
+        WEFT_ASSERT_OK(fi_send(active->ep.get(), large.data(), large.size(), nullptr, 0, &sent));
+        const auto until = Clock::now() + quiet_time;
+        while (Clock::now() < until && accepted->inbox.empty() &&
+               !has_begun(buffer.data() + 40, large.data()))
+          drive();
+      }
+      if (how[std::strlen("fi_shutdown ")] == 'h') WEFT_ASSERT_OK(fi_shutdown(accepted->ep.get(), 0));
+      else if (how[3] == 's') WEFT_ASSERT_OK(fi_shutdown(active->ep.get(), 0));
+      else WEFT_ASSERT_OK(active->ep.close());
+      std::vector<Completion> got;
+      const auto came_back = [&] { return !got.empty() && (got.back().flags & FI_MULTI_RECV) != 0; };
+      const auto end = Clock::now() + limit();
+      while (!came_back() && Clock::now() < end) {
+        drive();
+        for (; !accepted->inbox.empty(); accepted->inbox.pop_front()) {
+          EXPECT_FALSE(came_back()) << "an entry behind the last one";
+          got.push_back(accepted->inbox.front());
+        }
+      }
+      ASSERT_TRUE(came_back());
+      for (const Completion& each : got) {
+        // What was under way may still have arrived.
+        if (!under_way || (each.flags & FI_MULTI_RECV) != 0) {
+          EXPECT_NE(each.err, 0);
+        }
+        EXPECT_EQ(each.context, &received);
+        EXPECT_EQ(each.flags & ~uint64_t{FI_MULTI_RECV}, FI_RECV | FI_MSG);
+      }
+      EXPECT_LE(got.size(), under_way ? 2u : 1u);
+      const auto until = Clock::now() + quiet_time;
+      while (Clock::now() < until) drive();
+      EXPECT_TRUE(accepted->inbox.empty()) << "the buffer comes back once";
+      EXPECT_EQ(fi_cancel(accepted->ep.fid(), &received), -FI_ENOENT);
+    }
+  }
+}
+
 // Many connections to one passive endpoint, made at once.
 TEST_F(Connections, many_at_once__fi_cm_3) {
   WEFT_SIDES(msg_options());

@@ -356,6 +356,42 @@ TEST(SharedContext, cancel__fi_endpoint_3_fi_cancel) {
   }
 }
 
+// fi_msg(3), FI_MULTI_RECV: a buffer of a shared context comes back with the flag, empty or partly filled, once.
+TEST(SharedContext, cancelled_multi_receive_comes_back__fi_msg_3_FI_MULTI_RECV) {
+  WEFT_BEYOND_THE_MANUAL("the flags of cancelled receives");
+  WEFT_WORLD(w, {.caps = FI_MSG | FI_MULTI_RECV, .endpoints = 1});
+  if (w.info()->domain_attr->max_ep_srx_ctx == 0) GTEST_SKIP() << "no shared receive contexts";
+  SharedPair shared;
+  shared.open(w);
+  std::vector<uint8_t> buffer(4096);
+  const iovec part{buffer.data(), buffer.size()};
+  for (const size_t messages : {0, 2}) {
+    SCOPED_TRACE(messages);
+    Ctx received;
+    const fi_msg msg{&part, nullptr, 1, FI_ADDR_UNSPEC, &received, 0};
+    WEFT_ASSERT_OK(fi_recvmsg(shared.srx.get(), &msg, FI_MULTI_RECV));
+    for (size_t i = 0; i < messages; ++i) {  // one to each endpoint
+      const fi_addr_t to = shared.insert(w, i);
+      const auto out = pattern(40, static_cast<uint32_t>(i));
+      Ctx sent;
+      WEFT_ASSERT_OK(w.post([&] { return fi_send(w[0], out.data(), out.size(), nullptr, to, &sent); }));
+      ASSERT_TRUE(w.progress_until([&] { return !shared.cqs[i]->inbox.empty(); }));
+      const Completion c = shared.next();
+      EXPECT_EQ(c.err, 0);
+      EXPECT_EQ(c.flags, FI_RECV | FI_MSG);
+      WEFT_EXPECT_PATTERN(buffer.data() + i * 40, 40, static_cast<uint32_t>(i));
+      w.done(w[0].tx, sent);
+    }
+    WEFT_ASSERT_OK(fi_cancel(shared.srx.fid(), &received));
+    const Completion c = shared.next();
+    EXPECT_EQ(c.err, FI_ECANCELED);
+    EXPECT_EQ(c.context, &received);
+    EXPECT_EQ(c.flags, FI_RECV | FI_MSG | FI_MULTI_RECV);
+    EXPECT_EQ(fi_cancel(shared.srx.fid(), &received), -FI_ENOENT);
+    for (Cq* cq : shared.cqs) EXPECT_TRUE(w.quiet(cq));
+  }
+}
+
 // fi_tagged(3), FI_PEEK: what has come to any of the endpoints is seen.
 TEST(SharedContext, peek_and_claim__fi_tagged_3_FI_PEEK) {
   WEFT_WORLD(w, {.caps = FI_TAGGED | FI_MSG, .endpoints = 1});

@@ -297,6 +297,39 @@ TEST(Datagrams, multi_receive__fi_msg_3) {
   }
 }
 
+// fi_msg(3), FI_MULTI_RECV: whatever ends the buffer says that it is the program's again, once.
+TEST(Datagrams, multi_receive_comes_back__fi_msg_3) {
+  WEFT_BEYOND_THE_MANUAL("the flags of cancelled receives and of cut datagrams");
+  WEFT_WORLD(w, datagrams(FI_MULTI_RECV));
+  size_t least = 16;
+  WEFT_ASSERT_OK(fi_setopt(w[1].ep.fid(), FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof least));
+  std::vector<uint8_t> in(140);
+  const iovec part{in.data(), in.size()};
+  Ctx received;
+  const fi_msg receive{&part, nullptr, 1, FI_ADDR_UNSPEC, &received, 0};
+  const auto out = pattern(100, 5);
+  for (const size_t datagrams_before : {0, 1, 2}) {
+    SCOPED_TRACE(datagrams_before);
+    WEFT_ASSERT_OK(fi_recvmsg(w[1], &receive, FI_MULTI_RECV));
+    for (size_t i = 0; i < datagrams_before; ++i) {
+      WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[0], out.data(), out.size(), w[0].peer[1]); }));
+      const Completion c = w.next(w[1].rx);
+      EXPECT_EQ(c.err, i == 1 ? FI_ETRUNC : 0);
+      EXPECT_EQ(c.context, &received);
+      EXPECT_EQ(c.flags, FI_RECV | FI_MSG | (i == 1 ? FI_MULTI_RECV : 0));
+      EXPECT_EQ(c.olen, i == 1 ? 60u : 0u);
+    }
+    EXPECT_EQ(fi_cancel(w[1].ep.fid(), &received), datagrams_before == 2 ? -FI_ENOENT : 0);
+    if (datagrams_before < 2) {
+      const Completion c = w.next(w[1].rx);
+      EXPECT_EQ(c.err, FI_ECANCELED);
+      EXPECT_EQ(c.context, &received);
+      EXPECT_EQ(c.flags, FI_RECV | FI_MSG | FI_MULTI_RECV);
+    }
+    EXPECT_TRUE(w.quiet(w[1].rx));
+  }
+}
+
 // fi_cq(3): a full queue refuses work, and no completion is lost.
 TEST(Datagrams, full_queue__fi_cq_3) {
   WEFT_BEYOND_THE_MANUAL("a size of a queue is the least that it keeps");

@@ -223,5 +223,79 @@ TEST(MultiRecv, cancel__fi_endpoint_3) {
   WEFT_EXPECT_PATTERN(in.data(), 40, 1);
 }
 
+// fi_cq(3): the message that is cut at the end of the buffer tells both, eager and by rendezvous, expected and not.
+TEST(MultiRecv, truncation_gives_the_buffer_back__fi_cq_3_olen) {
+  WEFT_BEYOND_THE_MANUAL("a message longer than the rest of a multi-receive buffer");
+  WEFT_WORLD(w, {.caps = multi_caps, .msg_order = FI_ORDER_SAS});
+  set_min(w, 1, 16);
+  const size_t most = std::min<size_t>(8 << 20, w.info()->ep_attr->max_msg_size);
+  for (const size_t len : {size_t{48}, size_t{1000}, size_t{100'000}, most}) {
+    if (len > most) continue;
+    for (const bool expected : {true, false}) {
+      SCOPED_TRACE(std::to_string(len) + (expected ? " expected" : " unexpected"));
+      std::vector<uint8_t> buffer(40 + len / 2 + 16, 0xee);
+      const size_t room = buffer.size() - 40 - 16;
+      const auto first = pattern(40, 1), second = pattern(len, 2);
+      const iovec to{buffer.data(), buffer.size() - 16};
+      Ctx ctx, sent;
+      const fi_msg msg{&to, nullptr, 1, FI_ADDR_UNSPEC, &ctx, 0};
+      const auto receive = [&] {
+        WEFT_ASSERT_OK(w.post([&] { return fi_recvmsg(w[1], &msg, FI_MULTI_RECV); }));
+      };
+      if (expected) receive();
+      WEFT_ASSERT_OK(w.post([&] { return fi_inject(w[0], first.data(), first.size(), w[0].peer[1]); }));
+      WEFT_ASSERT_OK(
+          w.post([&] { return fi_send(w[0], second.data(), second.size(), nullptr, w[0].peer[1], &sent); }));
+      if (!expected) {
+        w.progress_for(milliseconds(2));
+        receive();
+      }
+      const Completion whole = w.next(w[1].rx);
+      EXPECT_EQ(whole.err, 0);
+      EXPECT_EQ(whole.flags, FI_RECV | FI_MSG);
+      const Completion cut = w.next(w[1].rx);
+      EXPECT_EQ(cut.err, FI_ETRUNC);
+      EXPECT_EQ(cut.context, &ctx);
+      EXPECT_EQ(cut.flags, FI_RECV | FI_MSG | FI_MULTI_RECV);
+      EXPECT_EQ(cut.len, room);
+      EXPECT_EQ(cut.olen, len - room);
+      WEFT_EXPECT_PATTERN(buffer.data() + 40, room, 2);
+      EXPECT_EQ(std::count(buffer.end() - 16, buffer.end(), 0xee), 16);
+      w.wait(w[0].tx, sent);
+      EXPECT_TRUE(w.quiet(w[1].rx)) << "the buffer comes back once";
+    }
+  }
+}
+
+// fi_cq(3), FI_EADDRNOTAVAIL: messages of a source that is not in the address vector are errors; the last one gives the buffer back.
+TEST(MultiRecv, unknown_source__fi_cq_3_FI_SOURCE_ERR) {
+  WEFT_BEYOND_THE_MANUAL("the flags of an error that is a message");
+  WEFT_WORLD(w, {.caps = multi_caps | FI_SOURCE | FI_SOURCE_ERR, .insert = false});
+  fi_addr_t to_one = FI_ADDR_NOTAVAIL;
+  ASSERT_EQ(fi_av_insert(w[0].av.get(), w[1].name.data(), 1, &to_one, 0, nullptr), 1);
+  set_min(w, 1, 16);
+  for (const size_t len : {size_t{40}, size_t{1'000'000}}) {
+    if (len > w.info()->ep_attr->max_msg_size) continue;
+    SCOPED_TRACE(len);
+    std::vector<uint8_t> buffer(2 * len);
+    const auto out = pattern(len, 3);
+    Ctx ctx;
+    WEFT_ASSERT_OK(post_multi(w, 1, buffer, ctx));
+    for (size_t i = 0; i < 2; ++i) {
+      Ctx sent;
+      WEFT_ASSERT_OK(w.post([&] { return fi_send(w[0], out.data(), len, nullptr, to_one, &sent); }));
+      const Completion c = w.next(w[1].rx);
+      EXPECT_EQ(c.err, FI_EADDRNOTAVAIL);
+      EXPECT_EQ(c.context, &ctx);
+      EXPECT_EQ(c.flags, FI_RECV | FI_MSG | (i == 1 ? FI_MULTI_RECV : 0));
+      EXPECT_EQ(c.len, len);
+      EXPECT_EQ(c.err_data, w[0].name);
+      WEFT_EXPECT_PATTERN(buffer.data() + i * len, len, 3);
+      w.wait(w[0].tx, sent);
+    }
+    EXPECT_TRUE(w.quiet(w[1].rx));
+  }
+}
+
 }  // namespace
 }  // namespace weft::conformance

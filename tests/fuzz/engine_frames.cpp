@@ -310,10 +310,12 @@ class Session {
     request.flags = FI_CLAIM | (in_.ConsumeBool() ? FI_DISCARD : 0);
     if (rx_->receive(request) != 0 || (request.flags & FI_DISCARD) != 0) buffers_.erase(found);
   }
-  void ended(void* context, uint64_t flags) {
+  void ended(void* context, uint64_t flags, int error = 0) {
     auto* handle = static_cast<fi_context*>(context);
     const bool multi = std::find(multi_.begin(), multi_.end(), handle) != multi_.end();
-    if (!multi || (flags & FI_MULTI_RECV) != 0) buffers_.erase(handle);
+    const bool gives_back = (flags & FI_MULTI_RECV) != 0;
+    if (gives_back != multi && (gives_back || error == FI_ECANCELED)) std::abort();
+    if (!multi || gives_back) buffers_.erase(handle);
   }
   void read_queues() {
     for (core::CompletionQueue* queue : {&tx_cq_, &rx_cq_}) {
@@ -323,8 +325,7 @@ class Session {
         if (got == -FI_EAVAIL) {
           core::CompletionError error;
           (void)queue->read_error(error);
-          if (error.err != FI_ENOMSG)
-            ended(error.base.context, error.base.flags | (error.err == FI_ECANCELED ? FI_MULTI_RECV : 0));
+          if (error.err != FI_ENOMSG) ended(error.base.context, error.base.flags, error.err);
           continue;
         }
         if (got <= 0) break;

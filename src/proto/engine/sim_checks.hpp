@@ -226,6 +226,7 @@ void World<L>::received(Node& node, const core::CompletionError& entry) {
     check(record.cancelled && std::all_of(record.parts.begin(), record.parts.end(),
                                           [](Sent* part) { return part->received; }),
           "a receive ends cancelled without cause");
+    check_given_back(record, entry);
     record.ended = true;
     return;
   }
@@ -235,11 +236,18 @@ void World<L>::received(Node& node, const core::CompletionError& entry) {
     check(directed_ && record.source != FI_ADDR_UNSPEC && from != node.addresses.end() &&
               !nodes_[size_t(from - node.addresses.begin())]->alive,
           "a posted receive fails though its source lives");
+    check_given_back(record, entry);
     end_posting(side, record);
     record.ended = true;
     return;
   }
   received_part(node, record, entry);
+}
+
+// fi_msg(3): the entry that ends a multi-receive buffer says so, and no other entry does.
+template <class L>
+void World<L>::check_given_back(const Posted& record, const core::CompletionError& entry) {
+  check(((entry.base.flags & FI_MULTI_RECV) != 0) == record.multi, "FI_MULTI_RECV is missing or too much");
 }
 
 template <class L>
