@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <set>
 
 #include "fixture.hpp"
@@ -251,6 +252,126 @@ TEST(Region, nothing_and_everything__fi_mr_3) {
   }));
   w.done(w[0].tx, wrote);
   EXPECT_EQ(std::memcmp(memory.data() + 8, &value, 8), 0);
+}
+
+// What is not refused on one path must not pass on another: each access to a region of no bytes, alone in a world, since it ends a connection.
+struct Access {
+  const char* name;
+  bool allowed;
+  size_t bytes;
+  uint64_t caps;
+  std::function<ssize_t(World&, const Region&, uint8_t*, size_t, Ctx&)> post;
+};
+
+const std::vector<Access>& accesses() {
+  constexpr size_t large = 1 << 20;
+  const auto write = [](World& w, const Region& to, uint8_t* local, size_t bytes, Ctx& ctx) {
+    return fi_write(w[0], local, bytes, nullptr, w[0].peer[1], to.at(), to.key(), &ctx);
+  };
+  const auto read = [](World& w, const Region& to, uint8_t* local, size_t bytes, Ctx& ctx) {
+    return fi_read(w[0], local, bytes, nullptr, w[0].peer[1], to.at(), to.key(), &ctx);
+  };
+  const auto write_data = [](World& w, const Region& to, uint8_t* local, size_t bytes, Ctx& ctx) {
+    return fi_writedata(w[0], local, bytes, nullptr, 7, w[0].peer[1], to.at(), to.key(), &ctx);
+  };
+  const auto add = [](World& w, const Region& to, uint8_t* local, size_t, Ctx& ctx) {
+    return fi_atomic(w[0], local, 1, nullptr, w[0].peer[1], to.at(), to.key(), FI_UINT64, FI_SUM, &ctx);
+  };
+  const auto fetch = [](World& w, const Region& to, uint8_t* local, size_t, Ctx& ctx) {
+    return fi_fetch_atomic(w[0], local, 1, nullptr, local + 16, nullptr, w[0].peer[1], to.at(), to.key(),
+                           FI_UINT64, FI_SUM, &ctx);
+  };
+  const auto swap = [](World& w, const Region& to, uint8_t* local, size_t, Ctx& ctx) {
+    return fi_compare_atomic(w[0], local, 1, nullptr, local + 8, nullptr, local + 16, nullptr, w[0].peer[1],
+                             to.at(), to.key(), FI_UINT64, FI_CSWAP, &ctx);
+  };
+  static const std::vector<Access> all = {
+      {"write of 0", true, 0, 0, write},
+      {"read of 0", true, 0, 0, read},
+      {"write of 1", false, 1, 0, write},
+      {"read of 1", false, 1, 0, read},
+      {"writedata of 1", false, 1, 0, write_data},
+      {"large write", false, large, 0, write},
+      {"large read", false, large, 0, read},
+      {"large writedata", false, large, 0, write_data},
+      {"atomic", false, 8, FI_ATOMIC, add},
+      {"fetching atomic", false, 8, FI_ATOMIC, fetch},
+      {"comparing atomic", false, 8, FI_ATOMIC, swap},
+  };
+  return all;
+}
+
+TEST(Region, accesses_of_no_bytes__fi_mr_3) {
+  WEFT_BEYOND_THE_MANUAL("regions of no bytes");
+  for (const Access& access : accesses()) {
+    for (const char* where : {"between others", "the second one there", "NULL"}) {
+      SCOPED_TRACE(std::string(access.name) + ", " + where);
+      Options options = rma_options();
+      options.caps |= access.caps;
+      if (access.caps != 0 && !missing(options).empty()) continue;
+      std::vector<uint8_t> memory((128 << 10) + access.bytes, 0xee);
+      std::vector<uint8_t> local(std::max<size_t>(access.bytes, 24), 0x11);
+      WEFT_WORLD(w, options);
+      if (access.bytes > w.info()->ep_attr->max_msg_size) continue;
+      uint8_t* const middle = memory.data() + (64 << 10) + 64;
+      Region before = w.reg(1, memory.data(), size_t(middle - memory.data()), remote_access);
+      Region first = w.reg(1, middle, 0, remote_access);
+      Region second = w.reg(1, middle, 0, remote_access);
+      Region after = w.reg(1, middle, 4096, remote_access);
+      Region none = w.reg(1, nullptr, 0, remote_access);
+      ASSERT_TRUE(before && first && second && after && none);
+      EXPECT_NE(first.key(), second.key());
+      const Region& to = where[0] == 'b' ? first : where[0] == 't' ? second : none;
+      Ctx ctx;
+      WEFT_ASSERT_OK(w.post([&] { return access.post(w, to, local.data(), access.bytes, ctx); }));
+      const Completion c = w.wait(w[0].tx, ctx);
+      EXPECT_EQ(c.err == 0, access.allowed) << error_name(c.err);
+      for (const auto& told : w[1].rx->inbox) EXPECT_NE(told.err, 0) << "the target hears of a write";
+      EXPECT_EQ(std::count(memory.begin(), memory.end(), 0xee), std::ptrdiff_t(memory.size()));
+      EXPECT_EQ(std::count(local.begin(), local.end(), 0x11), std::ptrdiff_t(local.size()));
+    }
+  }
+}
+
+// What is injected has no entry of its own; the next write without bytes shows that it was handled.
+TEST(Region, injected_into_no_bytes__fi_mr_3) {
+  WEFT_BEYOND_THE_MANUAL("regions of no bytes");
+  std::vector<uint8_t> memory(4096, 0xee);
+  WEFT_WORLD(w, rma_options());
+  if (w.info()->tx_attr->inject_size == 0) GTEST_SKIP() << "nothing is injected";
+  Region nothing = w.reg(1, memory.data() + 64, 0, remote_access);
+  Region others = w.reg(1, memory.data(), 4096, remote_access);
+  ASSERT_TRUE(nothing && others);
+  const uint8_t value = 5;
+  Ctx ctx;
+  WEFT_ASSERT_OK(
+      w.post([&] { return fi_inject_write(w[0], &value, 1, w[0].peer[1], nothing.at(), nothing.key()); }));
+  WEFT_ASSERT_OK(w.post(
+      [&] { return fi_write(w[0], &value, 0, nullptr, w[0].peer[1], others.at(), others.key(), &ctx); }));
+  w.wait(w[0].tx, ctx);  // of a connection, it may have ended
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), 0xee), std::ptrdiff_t(memory.size()));
+}
+
+// A piece of no bytes in front of one of a single byte: that byte is the region.
+TEST(Region, pieces_of_0_and_1_byte__fi_mr_3) {
+  WEFT_BEYOND_THE_MANUAL("pieces of no bytes");
+  WEFT_WORLD(w, rma_options());
+  if (w.info()->domain_attr->mr_iov_limit < 2) GTEST_SKIP() << "regions have one piece";
+  std::vector<uint8_t> memory(64, 0xee);
+  const iovec pieces[] = {{memory.data() + 8, 0}, {memory.data() + 32, 1}};
+  fid_mr* raw = nullptr;
+  WEFT_ASSERT_OK(fi_mr_regv(w[1].domain, pieces, 2, remote_access, 0, 0x5eed01, 0, &raw, nullptr));
+  Handle<fid_mr> mr(raw);
+  const uint64_t at = w.virtual_addresses() ? reinterpret_cast<uint64_t>(memory.data() + 8) : 0;
+  usable(w, at, fi_mr_key(raw), memory.data() + 32, 1);
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), 0xee), 63);
+  memory[32] = 0xee;
+  const uint16_t two = 0;
+  Ctx ctx;
+  WEFT_ASSERT_OK(
+      w.post([&] { return fi_write(w[0], &two, 2, nullptr, w[0].peer[1], at, fi_mr_key(raw), &ctx); }));
+  EXPECT_NE(w.wait(w[0].tx, ctx).err, 0);
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), 0xee), 64);
 }
 
 // Keys that are addresses: what differs in the upper bits only, at 1 GiB steps, as programs that use the address of a segment as its key.
