@@ -173,7 +173,8 @@ void Device::open_near(const DeviceSettings& settings) {
   const proto::PacketObserver* observer = ports_[0]->link().observer();
   if (observer != nullptr && observer->faults) return;
   near_.emplace(adapter_);
-  auto opened = near_->open(ports_[0]->address(), observer == nullptr ? nullptr : observer->capture.get());
+  auto opened = near_->open(ports_[0]->address(), observer == nullptr ? nullptr : observer->capture.get(),
+                            settings.audience);
   if (opened) return;
   near_.reset();
   const auto& audience = settings.audience;

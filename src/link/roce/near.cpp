@@ -14,6 +14,7 @@
 #include "link/roce/headers.hpp"
 #include "os/clock.hpp"
 #include "os/process.hpp"
+#include "os/shortage.hpp"
 #include "os/unix_connection.hpp"
 #include "os/unix_socket.hpp"
 #include "wire/bytes.hpp"
@@ -46,11 +47,13 @@ std::string NearPort::name_of(const Gid& gid, uint32_t scope) {
     std::snprintf(digits.data(), digits.size(), "%02x", std::to_integer<unsigned>(byte));
     name += digits.data();
   }
-  if (scope != 0) name += "%" + std::to_string(scope);
+  if (scope != 0) name.append("%").append(std::to_string(scope));
   return name;
 }
 
-Result<void> NearPort::open(const os::SocketAddress& own, proto::PacketCapture* capture) {
+Result<void> NearPort::open(const os::SocketAddress& own, proto::PacketCapture* capture,
+                            const packet::Audience& audience) {
+  audience_ = audience;
   const auto gid = gid_with_port(own);
   if (!gid) return Error{EAFNOSUPPORT, "shared memory needs a GID with a port"};
   auto set = os::PollSet::create();
@@ -423,8 +426,9 @@ void NearPort::greet(Outbound& out, uint64_t now) {
   hello.to = out.to;
   hello.is_registered = fences_ ? 1 : 0;
   const std::array<int, 1> fds{file->get()};
-  if (os::send_datagram(connection, {}, std::as_bytes(std::span(&hello, 1)), fds) != 0 ||
-      !set_.add(connection.get(), static_cast<Watched*>(&out), os::watch_errors))
+  const int sent = os::send_datagram(connection, {}, std::as_bytes(std::span(&hello, 1)), fds);
+  if (sent != 0) note_not_passed(-sent);
+  if (sent != 0 || !set_.add(connection.get(), static_cast<Watched*>(&out), os::watch_errors))
     return let_go(std::move(connection));
   out.connection = std::move(connection);
   out.memory = std::move(*memory);
@@ -481,6 +485,7 @@ void NearPort::read(Inbound& in, uint64_t now) {
       break;  // a sender wakes once for each sleep
     }
     if (!in.ring && !may_receive()) return;  // later
+    if (!in.ring && !sender.passes_fds && sender.bytes == sizeof hello) note_not_passed(0);
     if (in.ring || !sender.passes_fds || sender.bytes != sizeof hello || !attach(in, now)) {
       ++counters_.refused;
       return end(in, now);
@@ -492,6 +497,18 @@ void NearPort::read(Inbound& in, uint64_t now) {
   (void)fence_all();  // before the caller's look into the ring: as in arm()
 }
 
+// Once: such a peer has UDP, which is slower, and nothing else shows why. `code` is an errno; 0: the file did not arrive.
+void NearPort::note_not_passed(int code) noexcept try {
+  if (audience_.note == nullptr || std::exchange(has_noted_, true)) return;
+  const std::string why =
+      code != 0 ? os::with_remedy(code)
+                : "the kernel, an emulator or a security module does not pass descriptors (SCM_RIGHTS)";
+  const std::string line =
+      std::string("no shared memory to a device of this host, UDP serves instead: ").append(why);
+  audience_.note(audience_.noted, line.c_str());
+} catch (...) {  // no memory for the line
+}
+
 bool NearPort::attach(Inbound& in, uint64_t) {
   NearHello hello;
   os::Datagram datagram;
@@ -499,6 +516,7 @@ bool NearPort::attach(Inbound& in, uint64_t) {
                            disposal_) <= 0)
     return false;
   os::Fd& file = datagram.fds[0];
+  if (!file && datagram.cut) note_not_passed(datagram.lack);
   for (os::Fd& fd : datagram.fds)
     if (fd && (&fd != &file || !os::is_memory(fd))) disposal_.close(os::Fd(fd.release()));
   if (!file || datagram.bytes != sizeof hello || hello.magic != NearHello{}.magic ||

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "link/packet/middleware.hpp"
 #include "link/roce/gid.hpp"
 #include "link/roce/near_ring.hpp"
 #include "os/disposal.hpp"
@@ -60,8 +61,10 @@ class NearPort {
   NearPort& operator=(const NearPort&) = delete;
   ~NearPort() { close(); }
 
-  // `own` is the address of GID 0, with its port. `capture` gets a copy of all packets; may be null.
-  Result<void> open(const os::SocketAddress& own, proto::PacketCapture* capture);
+  // `own` is the address of GID 0, with its port. `capture` gets a copy of all packets; may be null. `audience` hears why a peer of this host is
+  // left to UDP.
+  Result<void> open(const os::SocketAddress& own, proto::PacketCapture* capture,
+                    const packet::Audience& audience = {});
   void close() noexcept;
 
   enum class Sent : uint8_t { Taken, NoRoom, NoWay, AfterUdp };
@@ -192,6 +195,7 @@ class NearPort {
   void accept(uint64_t now);
   void read(Inbound& in, uint64_t now);
   bool attach(Inbound& in, uint64_t now);
+  void note_not_passed(int code) noexcept;
   void end(Inbound& in, uint64_t now) noexcept;
   void end(Outbound& out, uint64_t now) noexcept;
   void let_go(os::Fd connection) noexcept;
@@ -216,6 +220,8 @@ class NearPort {
   uint64_t ask_again_at_ = 0;
   uint64_t held_until_ = 0;  // the listener is not looked at; 0: it is
   bool has_wanted_ = false;
+  bool has_noted_ = false;
+  packet::Audience audience_;
   NearCounters counters_;
   Watched listener_tag_{Watched::Kind::Listener};
   os::Fd listener_;

@@ -415,6 +415,36 @@ TEST(RoceNear, GapMapsWaitForAFullRingAsLongAsReliableQueuePairs) {
   EXPECT_LT(os::monotonic_ns() - begin, uint64_t{90'000'000});
 }
 
+// Once, since such peers go by UDP and nothing else shows it.
+TEST(RoceNear, AGreetingWithoutItsDescriptorIsNoted) {
+  struct Nowhere final : PacketOutput {
+    bool send(const AddressVector&, const iovec*, size_t) noexcept override { return true; }
+  } nowhere;
+  testing::Counting events;
+  Adapter adapter(nowhere, events, [](void* to, size_t bytes) { return os::random_bytes(to, bytes); });
+  NearPort port(adapter);
+  std::vector<std::string> lines;
+  packet::Audience audience;
+  audience.noted = &lines;
+  audience.note = [](const void* who, const char* line) {
+    static_cast<std::vector<std::string>*>(const_cast<void*>(who))->emplace_back(line);
+  };
+  const auto here = *os::SocketAddress::from_text("127.0.0.1:1");
+  ASSERT_TRUE(port.open(here, nullptr, audience));
+  for (size_t i = 0; i < 2; ++i) {
+    int error = 0;
+    const os::Fd connection = os::connect_to(NearPort::name_of(*gid_with_port(here)), error);
+    ASSERT_TRUE(connection) << error;
+    const NearHello hello;
+    ASSERT_EQ(os::send_datagram(connection, {}, std::as_bytes(std::span(&hello, 1)), {}), 0);
+    const uint64_t until = os::monotonic_ns() + 2'000'000'000;
+    while (port.counters().refused <= i && os::monotonic_ns() < until) port.tend(os::monotonic_ns());
+  }
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_NE(lines[0].find("SCM_RIGHTS"), std::string::npos) << lines[0];
+  EXPECT_EQ(port.counters().refused, 2U);
+}
+
 // A name that nobody had may have an owner when the next queue pair wants it.
 TEST(RoceNear, AnAbsentPeerIsGreetedAgainForTheNextQueuePair) {
   Side a(local, false);
