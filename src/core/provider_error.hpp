@@ -69,7 +69,7 @@ inline const char* to_text(ProviderError error) noexcept {
       return "the peer's process lacks descriptors or memory to meet this one (its log says which)";
     case ProviderError::DescriptorsNotPassed:
       return "the kernel or an emulator does not pass descriptors between this process and the peer "
-             "(SCM_RIGHTS)";
+             "(SCM_RIGHTS), and they cannot be opened in /proc";
   }
   return "unknown provider error";
 }

@@ -81,7 +81,8 @@ size_t room_to_peek() noexcept {
     known = try_room();
     room.store(known, std::memory_order_relaxed);
   }
-  return known == Room::Doubled ? half_room : room_for_credentials;
+  // Unknown: half_room installs nothing either way. Where it is not doubled the credentials are cut, and each datagram seems to pass descriptors.
+  return known == Room::AsGiven ? room_for_credentials : half_room;
 }
 
 }  // namespace
@@ -93,6 +94,7 @@ Result<Fd> bind_datagram(std::string_view name, size_t word_offset, uint64_t wor
   if (::setsockopt(socket.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0)
     return Error{errno, std::string("no credentials of senders (SO_PASSCRED): ") + std::strerror(errno)};
   if (word != 0) accept_word_only(socket, word_offset, word);
+  (void)room_to_peek();  // found out while there are descriptors
   sockaddr_un address;
   const socklen_t length = abstract_address(name, address);
   if (length == 0) return Error{ENAMETOOLONG, "the name is too long for a Unix socket"};

@@ -25,7 +25,7 @@ struct Sender {
   size_t bytes = 0;  // of the message
   pid_t pid = 0;     // as the kernel vouches, 0 when it is not visible from our pid namespace
   uid_t uid = static_cast<uid_t>(-1);  // likewise
-  bool passes_fds = false;
+  bool passes_fds = false;             // true also where it cannot be told
 };
 
 struct Datagram {

@@ -227,7 +227,7 @@ class Greeter {
     note.wants_reply = how & 1;
     std::copy_n(name, sizeof(name), note.address.begin());
     size_t length = sizeof(note);
-    if ((how & 2) != 0) note.kind = static_cast<NoteKind>(in_.ConsumeIntegralInRange<uint32_t>(0, 5));
+    if ((how & 2) != 0) note.kind = static_cast<NoteKind>(in_.ConsumeIntegralInRange<uint32_t>(0, 6));
     if ((how & 4) != 0) note.channel_offset = in_.ConsumeIntegral<uint64_t>();
     if ((how & 8) != 0) length = in_.ConsumeIntegralInRange<size_t>(0, sizeof(note));
     if ((how & 16) != 0) {
@@ -244,6 +244,10 @@ class Greeter {
       if (held[i]) fds.push_back(held[i].get());
     }
     (void)::seteuid(0);
+    if ((how & 32) != 0 && !fds.empty()) {  // to be opened by its number
+      note.file = fds.front();
+      fds.clear();
+    }
     const bool as_other = (how & 64) != 0 && ::setreuid(other_user, 0) == 0;
     // A real user that is not the effective one: the credentials that go along are made by the kernel from the real one.
     (void)send(std::as_bytes(std::span(&note, 1)).first(length), fds);

@@ -6,6 +6,8 @@
 // namespace, same user) it sets a bit of B's pending bitmap, so that B looks at its socket in the next poll; otherwise B looks within a millisecond of
 // idle polling and answers with its own file.
 //
+// Where the kernel does not pass descriptors, each side opens the other's memory file through /proc.
+//
 // Who may send to our socket may be another user. Nothing of his is received, opened or closed here (docs/decisions/0015).
 #include "link/shm/greeting.hpp"
 
@@ -49,6 +51,11 @@ bool is_sound(const Note& note, size_t bytes, uint64_t token) noexcept {
   return bytes == sizeof(note) && note.token == token && note.magic == region_magic &&
          note.version == layout_version && note.address.back() == 0 && note.address.front() != 0 &&
          note.alias_length <= alias_bytes;
+}
+
+// An errno of sendmsg(2) that may be about the descriptors rather than about the receiver.
+bool refuses_descriptors(int code) noexcept {
+  return code == EPERM || code == EACCES || code == EINVAL || code == ENOSYS || code == EOPNOTSUPP;
 }
 
 bool brings_descriptors(const Note& note) noexcept {
@@ -106,8 +113,7 @@ void Link::find_by_process(Peer& peer) noexcept {
   peer.chosen_by_library = true;
   os::Fd liveness = os::open_process(chosen.pid);
   if (!liveness) return;
-  os::Fd file = os::open_memory_of(chosen.pid, chosen.fd, ::geteuid(), file_);
-  if (!file && opened_as_ != ::geteuid()) file = os::open_memory_of(chosen.pid, chosen.fd, opened_as_, file_);
+  const os::Fd file = open_memory_of(chosen.pid, chosen.fd);
   if (!file || os::has_exited(liveness) || !attach_header(peer, file, chosen.nonce)) return;
   peer.pid = chosen.pid;
   peer.pidfd = std::move(liveness);
@@ -125,6 +131,7 @@ Note Link::note_to(const std::array<char, address_bytes>& whom, NoteKind kind) c
   note.address = address_;
   note.alias_length = alias_length_;
   note.alias = alias_;
+  note.file = file_.get();
   return note;
 }
 
@@ -145,6 +152,7 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
     if (there && !is_of_our_user(peer, name, error) && !os::is_shortage(error)) return refuse(peer);
     const std::array<int, 2> fds{file_.get(), liveness_.shown.get()};
     sent = error == 0 ? os::send_datagram(there, {}, bytes, fds) : -error;
+    if (refuses_descriptors(-sent)) sent = os::send_datagram(there, {}, bytes, {});
   } else {
     sent = os::send_datagram(socket_, name, bytes, {});
   }
@@ -272,34 +280,54 @@ bool Link::take_datagram(bool listening) noexcept {
     if (sound && listening) turn_away(note, sender.uid);
     return true;
   }
-  if (!sender.passes_fds) {
-    os::skip_datagram(socket_);
-    if (!sound || !listening) return true;
-    if (note.kind == NoteKind::Wake) take_wake(note);
-    if (note.kind == NoteKind::Shortage || note.kind == NoteKind::NotPassed) take_shortage(note, sender.pid);
-    if (brings_descriptors(note)) misses_descriptors_of(note);
-    return true;
-  }
   os::Datagram datagram;
-  if (os::receive_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), datagram, disposal_) <= 0)
+  if (!sender.passes_fds) os::skip_datagram(socket_);
+  else if (os::receive_datagram(socket_, std::as_writable_bytes(std::span(&note, 1)), datagram, disposal_) <=
+           0)
     return true;
   auto& [file, liveness] = datagram.fds;
+  const bool missing = datagram.cut || (!file && !liveness);
   // What else there is, a file system or a socket behind it may keep the closing of.
   if (file && !os::is_memory(file)) disposal_.close(os::Fd(file.release()));
   if (liveness && !os::tells_of_death(liveness)) disposal_.close(os::Fd(liveness.release()));
   if (!sound || !listening) return true;
+  if (note.kind == NoteKind::Wake) take_wake(note);
+  if (note.kind == NoteKind::Shortage || note.kind == NoteKind::NotPassed) take_shortage(note, sender.pid);
   if (!brings_descriptors(note)) return true;
-  if (datagram.cut && (!file || !liveness)) {
-    if (datagram.lack != 0) lacks_for(note, datagram.lack);
-    else misses_descriptors_of(note);
-    return true;  // the peer repeats it
-  }
-  if (!file || !liveness) return true;
+  if (file && liveness) take_greeting(note, file, liveness, sender.pid);
+  else if (datagram.lack != 0) lacks_for(note, datagram.lack);  // the peer repeats it
+  else if (missing) take_without_descriptors(note, sender.pid);
+  return true;
+}
+
+void Link::take_greeting(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) noexcept {
   try {
-    take_note(note, file, liveness, sender.pid);
+    take_note(note, file, liveness, pid);
   } catch (...) {  // out of memory: as if the datagram had been lost; the peer repeats it
   }
-  return true;
+}
+
+// The descriptors of a greeting of our user did not arrive: both are opened by the number of the process, which the kernel vouches for. The pidfd comes
+// first and its process has not exited afterwards, so the file was of that process; the nonce shows that the file is of the endpoint that greets.
+void Link::take_without_descriptors(const Note& note, int32_t pid) noexcept {
+  errno = 0;
+  os::Fd liveness = pid > 0 ? os::open_process(pid) : os::Fd{};
+  os::Fd file = liveness ? open_memory_of(pid, note.file) : os::Fd{};
+  const int code = errno;
+  if (file && !os::has_exited(liveness) && is_memory_of(file, note.address, note.nonce)) {
+    note_not_passed();
+    take_greeting(note, file, liveness, pid);
+  } else if (!file && os::is_shortage(code)) {
+    lacks_for(note, code);
+  } else {
+    misses_descriptors_of(note, pid, file ? 0 : code);
+  }
+}
+
+os::Fd Link::open_memory_of(int32_t pid, int fd) const noexcept {
+  os::Fd file = os::open_memory_of(pid, fd, ::geteuid(), file_);
+  if (!file && opened_as_ != ::geteuid()) file = os::open_memory_of(pid, fd, opened_as_, file_);
+  return file;
 }
 
 // What another user sent, bytes only. Whoever greets learns that it is no use. A refusal counts only from whom we greet: it has our nonce.
@@ -377,14 +405,17 @@ bool Link::is_sound_memory(const os::Fd& file) const noexcept {
   return os::memory_is_sound(file, ::geteuid()) || os::memory_is_sound(file, opened_as_);
 }
 
-bool Link::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcept {
+bool Link::is_memory_of(const os::Fd& file, const std::array<char, address_bytes>& address,
+                        uint64_t nonce) const noexcept {
   if (!is_sound_memory(file) || os::memory_size(file) < header_bytes) return false;
-  HeaderStart
-      start;  // read first: a load from a mapping could find no memory for a page that nobody has written
-  if (!os::read_memory(file, 0, &start, sizeof(start)) || start.magic != region_magic ||
-      start.version != layout_version || start.nonce != nonce || start.header_size != header_bytes ||
-      start.channel_size != channel_bytes || start.address != peer.address)
-    return false;
+  HeaderStart start;  // a load from a mapping could find no memory for a page that nobody has written
+  return os::read_memory(file, 0, &start, sizeof(start)) && start.magic == region_magic &&
+         start.version == layout_version && start.nonce == nonce && start.header_size == header_bytes &&
+         start.channel_size == channel_bytes && start.address == address;
+}
+
+bool Link::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcept {
+  if (!is_memory_of(file, peer.address, nonce)) return false;
   auto map = os::map_memory(file, 0, header_bytes);
   if (!map || !os::have_pages(*map, sizeof(RegionHeader))) {
     lacks(peer, map ? ENOMEM : map.error().code);

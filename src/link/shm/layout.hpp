@@ -19,7 +19,7 @@
 namespace weft::link::shm {
 
 inline constexpr uint64_t region_magic = 0x314d485354464557;  // "WEFTSHM1"
-inline constexpr uint32_t layout_version = 5;
+inline constexpr uint32_t layout_version = 6;
 inline constexpr size_t address_bytes = 48;  // fixed length of an address, NUL padded
 inline constexpr size_t alias_bytes = 64;    // longest other address that an endpoint is known by
 
@@ -135,7 +135,8 @@ struct RegionHeader : HeaderStart {
 static_assert(sizeof(RegionHeader) <= header_bytes);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// A datagram between endpoints. With Hello and Reply ride two descriptors: the memory file, then what tells of the sender's death.
+// A datagram between endpoints. With Hello and Reply ride two descriptors: the memory file, then what tells of the sender's death. NotPassed: they
+// did not arrive, and could not be opened through /proc either.
 enum class NoteKind : uint32_t { Hello = 1, Reply = 2, Wake = 3, Refusal = 4, Shortage = 5, NotPassed = 6 };
 struct Note {
   uint64_t magic;
@@ -147,6 +148,7 @@ struct Note {
   uint64_t channel_offset;                   // Hello: the channel to the receiver; 0: none
   uint32_t wants_reply;                      // the sender could not map the receiver's region by itself
   uint32_t alias_length;                     // 0: the sender's owner knows it by `address`
+  int32_t file;                              // number of the memory file at the sender
   std::array<char, address_bytes> address;   // of the sender
   std::array<std::byte, alias_bytes> alias;  // what the sender's owner calls it, when that is something else
 };

@@ -573,7 +573,7 @@ class Link : public proto::LinkBase {
   void warn_of_shortage(const std::array<char, address_bytes>& whom, int code) noexcept;
   void lacks(Peer& peer, int code) noexcept;
   void lacks_for(const Note& note, int code) noexcept;
-  void misses_descriptors_of(const Note& note) noexcept;
+  void misses_descriptors_of(const Note& note, int32_t pid, int code) noexcept;
   void tell_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce,
                      NoteKind kind = NoteKind::Shortage) noexcept;
   void take_shortage(const Note& note, int32_t pid) noexcept;
@@ -583,6 +583,9 @@ class Link : public proto::LinkBase {
   void greet(Peer& peer) noexcept;
   bool take_datagram(bool listening) noexcept;
   void take_wake(const Note& note) noexcept;
+  void take_greeting(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) noexcept;
+  void take_without_descriptors(const Note& note, int32_t pid) noexcept;
+  void note_not_passed() noexcept;
   void take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid);  // throws std::bad_alloc
   void turn_away(const Note& note, uid_t uid) noexcept;
   void find_by_process(Peer& peer) noexcept;
@@ -590,6 +593,9 @@ class Link : public proto::LinkBase {
   bool belongs_to_other(std::string_view name) const noexcept;
   bool is_of_our_user(const Peer& peer, std::string_view name, int& error) const noexcept;
   bool is_sound_memory(const os::Fd& file) const noexcept;
+  os::Fd open_memory_of(int32_t pid, int fd) const noexcept;
+  bool is_memory_of(const os::Fd& file, const std::array<char, address_bytes>& address,
+                    uint64_t nonce) const noexcept;
   bool is_foreign(std::string_view address) noexcept;
   bool was_refused(std::string_view address) const noexcept;
   void remember_refused(std::string_view address) noexcept;
@@ -720,6 +726,7 @@ class Link : public proto::LinkBase {
   static constexpr uint32_t warned_disposal = 8;
   static constexpr uint32_t warned_peer_short = 16;
   static constexpr uint32_t warned_deaths = 32;
+  static constexpr uint32_t noted_not_passed = 64;
   // Addresses that turned out to be another user's, so that what goes there fails at once.
   struct Refused {
     uint64_t token = 0;

@@ -3,10 +3,11 @@
 // again, and given up in the end.
 //
 // A process that cannot take what a greeting brings answers with a Shortage note, which needs no descriptor. A greeting that arrives without
-// its descriptors, though this process has room for them, is answered with NotPassed. The other one repeats its hello every
-// 0.2 s meanwhile. What waits for the meeting ends when it has been short for 10 s, unless no shortage has shown in the last 3 s.
+// its descriptors, though this process has room for them, and whose memory file cannot be opened through /proc, is answered with NotPassed. The other
+// one repeats its hello every 0.2 s meanwhile. What waits for the meeting ends when it has been short for 10 s, unless no shortage has shown in the last 3 s.
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "link/shm/greeting.hpp"
 #include "link/shm/link.hpp"
@@ -62,13 +63,18 @@ void Link::lacks_for(const Note& note, int code) noexcept {
   if (note.kind == NoteKind::Hello || note.kind == NoteKind::Reply) tell_shortage(note.address, note.nonce);
 }
 
-// A greeting has arrived without its descriptors, and this process lacks none. Tried again all the same: a security module may let them pass later.
-void Link::misses_descriptors_of(const Note& note) noexcept {
+// A greeting has arrived without its descriptors, this process lacks none, and /proc does not help: `code` is why, 0: what it shows is not the memory of
+// the sender. Tried again all the same: a security module may let them pass later.
+void Link::misses_descriptors_of(const Note& note, int32_t pid, int code) noexcept {
   const std::string_view name = text_of(note.address);
+  const char* const why = pid <= 0    ? "another pid namespace"
+                          : code != 0 ? std::strerror(code)
+                                      : "no such memory file";
   warn_once(warned_descriptors,
-            Line("%.*s cannot be met: its greeting came without descriptors: the kernel, an "
-                 "emulator or a security module does not pass them (SCM_RIGHTS); tried again for 10 s",
-                 static_cast<int>(name.size()), name.data())
+            Line("%.*s cannot be met: its greeting came without descriptors: the kernel, an emulator or a "
+                 "security module does not pass them (SCM_RIGHTS), and they cannot be opened in "
+                 "/proc/%d/fd (%s); tried again for 10 s",
+                 static_cast<int>(name.size()), name.data(), pid, why)
                 .get());
   if (Peer* const known = peers_.find(name); known != nullptr) {
     note_shortage(*known, false);
@@ -87,11 +93,19 @@ void Link::take_shortage(const Note& note, int32_t pid) noexcept {
       warned_peer_short,
       Line("%.*s (process %d) %s; tried again for 10 s", static_cast<int>(name.size()), name.data(), pid,
            not_passed ? "got the greeting of this process without descriptors: the kernel, an emulator or a "
-                        "security module does not pass them (SCM_RIGHTS)"
+                        "security module does not pass them (SCM_RIGHTS), and it cannot open them in /proc"
                       : "lacks descriptors or memory to meet this process; its log says which")
           .get());
   note_shortage(*greeted, true);
   greeted->not_passed = not_passed;
+}
+
+// Once, at level info: it works, but what a process sent before it exited is lost if its greeting had not been read.
+void Link::note_not_passed() noexcept {
+  if ((warned_ & noted_not_passed) != 0 || on_note_ == nullptr) return;
+  warned_ |= noted_not_passed;
+  on_note_(note_context_,
+           "greetings arrive without descriptors (SCM_RIGHTS): peers are met through /proc instead");
 }
 
 // Once for a peer, at level info: a process that computes makes no call for seconds, and is waited for (docs/shm.md).

@@ -203,6 +203,34 @@ TEST(ShmShortage, APeerThatDoesNotAnswerIsNoted) {
   EXPECT_TRUE(node.lost.empty());
 }
 
+// Whether the control room is doubled is not known without descriptors, and a look must not install any meanwhile. In a process of its own: the answer is
+// kept.
+TEST(ShmShortage, ALookWithTooFewDescriptorsInstallsNone) {
+  constexpr const char* fresh = "WEFT_TEST_FRESH";
+  if (std::getenv(fresh) == nullptr) {
+    const pid_t child = spawn([&] {
+      ::setenv(fresh, "1", 1);
+      ::execl("/proc/self/exe", "test", "--gtest_filter=ShmShortage.ALookWithTooFewDescriptorsInstallsNone",
+              nullptr);
+      return 1;
+    });
+    EXPECT_EQ(wait_for(child), 0);
+    return;
+  }
+  close_others();
+  const std::string name = plain_name("look");
+  Note note = note_from(name, name, NoteKind::Wake, 7);
+  os::Sender sender;
+  const Scarce one(1);
+  auto socket = os::bind_datagram(SocketName(name), offsetof(Note, token), token_of(name));
+  ASSERT_TRUE(socket) << socket.error().why;
+  ASSERT_EQ(os::send_datagram(*socket, SocketName(name), std::as_bytes(std::span(&note, 1)), {}), 0);
+  ASSERT_EQ(os::peek_datagram(*socket, std::as_writable_bytes(std::span(&note, 1)), sender), 1);
+  EXPECT_EQ(sender.uid, ::geteuid());
+  EXPECT_EQ(sender.pid, ::getpid());
+  EXPECT_TRUE(sender.passes_fds);  // it cannot be told
+}
+
 // Where such a greeting arrives nothing is short, and the warning does not say so.
 TEST(ShmShortage, AGreetingWithoutDescriptorsIsAnsweredWithTheReason) {
   Node node;
