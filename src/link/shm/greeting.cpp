@@ -158,7 +158,10 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
   }
   if (kind == NoteKind::Wake) return;
   if (sent == 0) {
-    if (kind == NoteKind::Hello && !std::exchange(peer.hello_sent, true)) count_ungreeted(-1);
+    if (kind == NoteKind::Hello && !std::exchange(peer.hello_sent, true)) {
+      count_ungreeted(-1);
+      peer.asked_at_ns = peer.hello_at_ns;
+    }
     if (kind == NoteKind::Hello && peer.state == PeerState::New) peer.state = PeerState::Greeted;
     // The note wakes a sleeper. Its flag stays: it may have read the note already and sleep again, and then the next frame has to wake it.
     if (peer.remote != nullptr) peer.remote->pending.fetch_or(pending_socket, std::memory_order_seq_cst);

@@ -25,9 +25,12 @@ namespace {
 constexpr uint64_t ms_ns = 1'000'000;
 constexpr uint64_t look_interval_ns = 1 * ms_ns;
 constexpr uint64_t housekeeping_interval_ns = 10 * ms_ns;
-constexpr uint64_t meet_timeout_ns = 5'000 * ms_ns;  // a peer that does not answer for so long is unreachable
-constexpr uint64_t idle_discard_ns = 1'000 * ms_ns;  // then a ring's pages go back
-constexpr uint64_t demotion_ns = 2 * ms_ns;          // far longer than a store takes to be seen
+// A peer that does not answer for so long is unreachable: while its name is not bound; while it is, and no pidfd tells of its death (as long as tcp waits
+// for a welcome).
+constexpr uint64_t meet_timeout_ns = 5'000 * ms_ns;
+constexpr uint64_t answer_timeout_ns = 300'000 * ms_ns;
+constexpr uint64_t idle_discard_ns = 1'000 * ms_ns;    // then a ring's pages go back
+constexpr uint64_t demotion_ns = 2 * ms_ns;            // far longer than a store takes to be seen
 constexpr uint64_t restart_below = uint64_t{1} << 63;  // positions of the bulk ring
 constexpr uint64_t close_linger_ns =
     500 * ms_ns;  // to hand over a hello that the other socket had no room for
@@ -582,14 +585,14 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
     bool unanswered =
         peer.remote == nullptr && peer.short_since_ns == 0 && now_ns - peer.met_at_ns > meet_timeout_ns;
     if (const SocketName name(text_of(peer.address)); unanswered && peer.hello_sent && os::is_bound(name)) {
-      unanswered = false;
-      if (asked) continue;  // the next time: it is a look at every socket of the machine
+      unanswered = now_ns > peer.asked_at_ns + answer_timeout_ns;
+      if (asked && !unanswered) continue;  // the next time: it is a look at every socket of the machine
       asked = true;
       if (belongs_to_other(name)) refuse(peer);
       peer.met_at_ns = now_ns;  // it is there and busy with something else
     }
     end_shortage(peer, now_ns);
-    note_silence(peer, now_ns);
+    warn_of_silence(peer, now_ns);
     const bool left = has_closed(peer);
     if (unanswered || left || peer.gave_up) lose(peer);
     else look_for_gone_sender(peer);

@@ -100,7 +100,7 @@ struct Peer {
   bool it_is_short = false;        // `short_*` are of the peer's process, else of ours
   bool not_passed = false;         // descriptors that were sent do not arrive, though nothing is short
   bool gave_up = false;            // short, or not passed, for too long
-  bool is_silent = false;          // no answer to the greeting for a second: noted in the log
+  bool is_silent = false;          // no answer to the greeting for a second: said in the log
   bool chosen_by_library = false;  // the address dies with its endpoint
   PeerState state = PeerState::New;
   uint32_t doorbells = 0;  // doorbells answered lately
@@ -109,6 +109,7 @@ struct Peer {
   int32_t pid = 0;  // as we see it; 0: not visible
   uint64_t nonce = 0;
   uint64_t met_at_ns = 0;       // when it was made
+  uint64_t asked_at_ns = 0;     // when its socket took the first hello
   uint64_t short_since_ns = 0;  // descriptors or memory for the meeting were lacking first; 0: not lately
   uint64_t short_at_ns = 0;     // and last
   uint64_t rang_at_ns = 0;      // last doorbell or promotion
@@ -579,7 +580,7 @@ class Link : public proto::LinkBase {
   void take_shortage(const Note& note, int32_t pid) noexcept;
   void note_shortage(Peer& peer, bool of_peer) noexcept;
   void end_shortage(Peer& peer, uint64_t now_ns) noexcept;
-  void note_silence(Peer& peer, uint64_t now_ns) const noexcept;
+  void warn_of_silence(Peer& peer, uint64_t now_ns) noexcept;
   void greet(Peer& peer) noexcept;
   bool take_datagram(bool listening) noexcept;
   void take_wake(const Note& note) noexcept;
@@ -734,7 +735,8 @@ class Link : public proto::LinkBase {
   };
   std::array<Refused, 16> refused_{};
   uint32_t next_refused_ = 0;
-  proto::WarningRate cuts_{10'000'000'000};  // lines that say that a peer is cut off
+  proto::WarningRate cuts_{10'000'000'000};      // lines that say that a peer is cut off
+  proto::WarningRate silences_{10'000'000'000};  // that one does not answer
   uint32_t warned_ = 0;
   uint64_t probe_word_ = 0;
   int owner_pid_ = 0;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t shortage_most_ns = 10'000'000'000;
 constexpr uint64_t shortage_silence_ns = 3'000'000'000;
-constexpr uint64_t silence_noted_ns = 1'000'000'000;
+constexpr uint64_t silence_ns = 1'000'000'000;
 
 }  // namespace
 
@@ -108,19 +108,24 @@ void Link::note_not_passed() noexcept {
            "greetings arrive without descriptors (SCM_RIGHTS): peers are met through /proc instead");
 }
 
-// Once for a peer, at level info: a process that computes makes no call for seconds, and is waited for (docs/shm.md).
-void Link::note_silence(Peer& peer, uint64_t now_ns) const noexcept {
-  if (peer.is_silent || on_note_ == nullptr || !peer.hello_sent || peer.tx_control == nullptr ||
-      peer.tx_next() == 0 || peer.tx_control->doorbell.load(std::memory_order_relaxed) != 0 ||
-      now_ns - peer.met_at_ns < silence_noted_ns)
+// Once for a peer whose socket has the greeting and that has not read it.
+void Link::warn_of_silence(Peer& peer, uint64_t now_ns) noexcept {
+  if (peer.is_silent || !has_warning() || !peer.hello_sent || peer.short_since_ns != 0 ||
+      peer.tx_control == nullptr || peer.tx_next() == 0 ||
+      peer.tx_control->doorbell.load(std::memory_order_relaxed) != 0 ||
+      now_ns < peer.asked_at_ns + silence_ns)
     return;
   peer.is_silent = true;
+  if (!silences_.may_warn(now_ns)) return;
   const std::string_view name = text_of(peer.address);
-  on_note_(note_context_,
-           Line("%.*s has not answered a greeting for 1 s: its process makes no call, or does not get "
-                "the greeting",
-                static_cast<int>(name.size()), name.data())
-               .get());
+  const uint32_t withheld = silences_.take_withheld();
+  const Line process(" (process %d)", peer.pid);
+  const Line more(" (and %u more peers since the last such line)", withheld);
+  warn(Line("%.*s%s has not answered for 1 s%s: its process makes no call into its fabric library (it "
+            "computes, sleeps or is stopped); what is sent to it waits until it does",
+            static_cast<int>(name.size()), name.data(), peer.pid > 0 ? process.get() : "",
+            withheld != 0 ? more.get() : "")
+           .get());
 }
 
 void Link::end_shortage(Peer& peer, uint64_t now_ns) noexcept {
@@ -129,7 +134,7 @@ void Link::end_shortage(Peer& peer, uint64_t now_ns) noexcept {
                                               peer.tx_control->doorbell.load(std::memory_order_relaxed) != 0);
   if (met || now_ns > peer.short_at_ns + shortage_silence_ns) {
     peer.short_since_ns = 0;
-    peer.met_at_ns = now_ns;                               // it has not been waited for yet
+    peer.met_at_ns = peer.asked_at_ns = now_ns;            // it has not been waited for yet
     warned_ &= ~(warned_descriptors | warned_peer_short);  // another shortage is said again
   } else if (now_ns > peer.short_since_ns + shortage_most_ns) {
     peer.gave_up = true;

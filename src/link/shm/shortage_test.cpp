@@ -189,18 +189,63 @@ TEST(ShmShortage, WhatWaitsForAMeetingEnds) {
   EXPECT_EQ(wait_for(not_passed), 0);
 }
 
-TEST(ShmShortage, APeerThatDoesNotAnswerIsNoted) {
-  Node silent, node;
-  Warned noted;
-  node.link.set_note(&Warned::take, &noted);
+TEST_P(Meeting, APeerThatDoesNotAnswerIsNamedOnce) {
+  Node silent(name("silent")), node;
+  Warned warned;
+  node.link.set_warning(&Warned::take, &warned);
   Peer* const peer = node.connect(silent);
   ASSERT_NE(peer, nullptr);
   ASSERT_TRUE(node.send(*peer, 1, pattern(1, 8)));
-  EXPECT_FALSE(node.poll_until([&] { return !noted.lines.empty(); }, 300));
-  EXPECT_TRUE(node.poll_until([&] { return !noted.lines.empty(); }));
-  EXPECT_FALSE(node.poll_until([&] { return noted.lines.size() > 1; }, 200));
-  EXPECT_TRUE(noted.is_one("has not answered"));
+  EXPECT_FALSE(node.poll_until([&] { return !warned.lines.empty(); }, 500));
+  EXPECT_TRUE(node.poll_until([&] { return !warned.lines.empty(); }));
+  EXPECT_FALSE(node.poll_until([&] { return warned.lines.size() > 1; }, 300));
+  EXPECT_TRUE(warned.is_one("has not answered for 1 s"));
+  EXPECT_TRUE(warned.is_one("makes no call into its fabric library"));
+  EXPECT_EQ(warned.is_one("(process "), peer->chosen_by_library);
   EXPECT_TRUE(node.lost.empty());
+  // Others that are silent, too, wait for the next line.
+  Node another;
+  ASSERT_TRUE(node.send(*node.connect(another), 1, pattern(1, 8)));
+  EXPECT_FALSE(node.poll_until([&] { return warned.lines.size() > 1; }, 1200));
+  ASSERT_TRUE(silent.poll_for_frames(1));
+}
+
+TEST(ShmShortage, WhoIsNotThereOrAnswersIsNotSilent) {
+  Node node, there;
+  Warned warned;
+  node.link.set_warning(&Warned::take, &warned);
+  const std::string absent = plain_name("absent");
+  int error = 0;
+  Peer* const later = node.link.connect(std::as_bytes(std::span(absent)), error);
+  Peer* const peer = node.connect(there);
+  ASSERT_TRUE(later != nullptr && peer != nullptr);
+  ASSERT_TRUE(node.send(*later, 1, pattern(1, 8)) && node.send(*peer, 1, pattern(1, 8)));
+  ASSERT_TRUE(there.poll_for_frames(1));
+  EXPECT_FALSE(node.poll_until([&] { return !warned.lines.empty() || !node.lost.empty(); }, 1300));
+  // Its second begins when it is there.
+  Node late(absent);
+  EXPECT_FALSE(node.poll_until([&] { return !warned.lines.empty(); }, 500));
+  EXPECT_TRUE(node.poll_until([&] { return !warned.lines.empty(); }));
+}
+
+// A process that is known to live may compute for as long as it likes. Of another one nothing is known, and the wait for it ends.
+TEST_P(Meeting, ASilentPeerIsGivenUpAfterFiveMinutesUnlessItsProcessIsKnown) {
+  Node silent(name("silent")), node;
+  Peer* const peer = node.connect(silent);
+  ASSERT_NE(peer, nullptr);
+  ASSERT_TRUE(node.send(*peer, 1, pattern(1, 8)));
+  const bool is_known = peer->chosen_by_library;
+  ASSERT_NE(peer->asked_at_ns, 0U);
+  constexpr uint64_t s = 1000 * ms;
+  peer->asked_at_ns -= 298 * s;
+  peer->met_at_ns -= 298 * s;
+  EXPECT_FALSE(node.poll_until([&] { return !node.lost.empty(); }, 200));
+  peer->asked_at_ns -= 2 * s;
+  peer->met_at_ns -= 298 * s;
+  ASSERT_EQ(node.poll_until([&] { return !node.lost.empty(); }, is_known ? 300 : 5000), !is_known);
+  if (!is_known) {
+    EXPECT_EQ(node.lost.front().why, ProviderError::PeerUnreachable);
+  }
 }
 
 // Whether the control room is doubled is not known without descriptors, and a look must not install any meanwhile. In a process of its own: the answer is
