@@ -79,6 +79,7 @@ enum class Value : uint32_t {
   Unexpected = 30,
   TooLong = 31,
   Assumed = 32,
+  UnreportedErrors = 33,
 };
 inline constexpr size_t values_max = 40;  // that an entry has room for
 
@@ -87,7 +88,7 @@ struct ValueInfo {
   bool is_counter;  // only grows; others are of the moment
   std::string_view help;
 };
-inline constexpr std::array<ValueInfo, 33> value_infos = {{
+inline constexpr std::array<ValueInfo, 34> value_infos = {{
     {"packets_sent", true, "Packets sent; frames of shm and tcp."},
     {"packets_received", true, "Packets received; frames of shm and tcp."},
     {"bytes_sent", true, "Bytes of payload sent; of shm those that have no room in a slot of the ring."},
@@ -122,6 +123,9 @@ inline constexpr std::array<ValueInfo, 33> value_infos = {{
     {"unexpected", false, "Messages that have come before a receive for them was posted."},
     {"too_long", true, "Messages of UD and UC longer than the posted receive, dropped."},
     {"assumed_bytes", true, "Bytes sent to silent peers that count as delivered without an acknowledgement."},
+    {"unreported_errors", true,
+     "Errors without a completion entry: injects that failed, and lost peers that may not have read "
+     "messages."},
 }};
 
 struct Header {

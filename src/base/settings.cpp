@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 4> verbs_log_words = {"none", "error", "w
 
 constexpr std::array<std::string_view, 3> yield_words = {"auto", "never", "always"};
 
-constexpr std::array<Setting, 31> table = {{
+constexpr std::array<Setting, 32> table = {{
     {"FI_PROVIDER", Kind::Text, 0, 0, 0,
      "Providers to use, separated by commas; ^ before the list means all but those (default: all)"},
     {"FI_PROVIDER_PATH", Kind::Text, 0, 0, 0, "Directories with plugins (*fi.so), with colons between"},
@@ -60,6 +60,10 @@ constexpr std::array<Setting, 31> table = {{
      "them) "
      "(default: auto, to other programs that poll)",
      yield_words},
+    {"WEFT_INJECT_ERRORS", Kind::Flag, 0, 1, 0,
+     "1: error entries with a null op_context for what has no completion and failed: injects, and messages "
+     "to a "
+     "peer that has gone (default: 0, a warning, and a count in weft top)"},
     {"WEFT_CMA", Kind::Flag, 0, 1, 1,
      "shm and weft: 0 never reads or writes the memory of another process by itself (process_vm_readv(2)) "
      "(default: 1, where it is allowed)"},

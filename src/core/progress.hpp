@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace weft::core {
@@ -17,9 +18,18 @@ struct Signal {
   ~Signal() = default;
 };
 
+// Errors of one peer that no completion entry tells of.
+struct UnreportedErrors {
+  std::span<const std::byte> peer;  // its address, as the address vector has it
+  int err;                          // as fi_cq_err_entry has it
+  int prov_errno;                   // core::ProviderError
+  bool peer_lost;  // messages may not have reached it; false: an inject failed, and the peer goes on
+};
+
 // Who shows what an endpoint has done (docs/statistics.md).
 struct Watcher {
   virtual void look() noexcept = 0;  // now and then, while the endpoint is driven
+  virtual void unreported(const UnreportedErrors&) noexcept {}
 
  protected:
   ~Watcher() = default;

@@ -2,6 +2,11 @@
 // Why an operation failed, finer than an errno: prov_errno of fi_cq_err_entry, in words for fi_cq_strerror(3). Knows nothing else.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
 namespace weft::core {
 
 enum class ProviderError : int {
@@ -21,13 +26,20 @@ enum class ProviderError : int {
   ConnectionTimedOut = 13,
   ConnectionReset = 14,
   ConnectionForeign = 15,
+  NotReceived = 16,
   PeerOfOtherUser = 17,
   OwnShortage = 18,
   PeerShortage = 19,
   DescriptorsNotPassed = 20,
 };
 
-inline const char* to_text(ProviderError error) noexcept {
+// Besides a reason: messages to the peer that were injected, or had completed, may not have reached it, and no entry has said so.
+inline constexpr int earlier_unreceived = 0x100;
+constexpr ProviderError with_earlier(ProviderError error) noexcept {
+  return static_cast<ProviderError>(static_cast<int>(error) | earlier_unreceived);
+}
+
+constexpr const char* plain_text(ProviderError error) noexcept {
   switch (error) {
     case ProviderError::None:
       return "no further detail";
@@ -61,6 +73,9 @@ inline const char* to_text(ProviderError error) noexcept {
       return "the other side ended the connection before it answered the request";
     case ProviderError::ConnectionForeign:
       return "what answered at that address speaks another protocol or version";
+    case ProviderError::NotReceived:
+      return "the peer has gone, and messages to it that were injected, or had completed, may not have "
+             "reached it";
     case ProviderError::PeerOfOtherUser:
       return "the peer is a process of another user; shared memory joins processes of one user only";
     case ProviderError::OwnShortage:
@@ -72,6 +87,29 @@ inline const char* to_text(ProviderError error) noexcept {
              "(SCM_RIGHTS), and they cannot be opened in /proc";
   }
   return "unknown provider error";
+}
+
+// With earlier_unreceived, as texts that last.
+inline constexpr int provider_errors = static_cast<int>(ProviderError::DescriptorsNotPassed) + 1;
+template <int error>
+inline constexpr auto text_with_earlier = [] {
+  constexpr std::string_view plain = plain_text(ProviderError(error));
+  constexpr std::string_view besides =
+      "; earlier messages to this peer, injected or complete, may not have reached it";
+  std::array<char, plain.size() + besides.size() + 1> text{};
+  for (size_t i = 0; i < plain.size(); ++i) text[i] = plain[i];
+  for (size_t i = 0; i < besides.size(); ++i) text[plain.size() + i] = besides[i];
+  return text;
+}();
+
+inline const char* to_text(ProviderError error) noexcept {
+  static constexpr auto texts = []<int... all>(std::integer_sequence<int, all...>) {
+    return std::array{text_with_earlier<all>.data()...};
+  }
+  (std::make_integer_sequence<int, provider_errors>());
+  const auto number = static_cast<unsigned>(error);
+  const unsigned plain = number & ~static_cast<unsigned>(earlier_unreceived);
+  return plain != number && plain < texts.size() ? texts[plain] : plain_text(error);
 }
 
 }  // namespace weft::core

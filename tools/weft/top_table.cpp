@@ -114,6 +114,9 @@ std::vector<std::string> TopTable::lines(std::span<const Process> processes, uin
       if (object.has(Value::Unexpected) && object[Value::Unexpected] != 0)
         where +=
             fmt::format(" ({} unexpected)", short_number(static_cast<double>(object[Value::Unexpected])));
+      if (object.has(Value::UnreportedErrors) && object[Value::UnreportedErrors] != 0)
+        where += fmt::format(" ({} unreported errors)",
+                             short_number(static_cast<double>(object[Value::UnreportedErrors])));
       const bool has_messages = object.has(Value::MessagesSent);
       const std::string title = title_of(object);
       all.push_back(fmt::format(column_format, process.pid, process.program, title,

@@ -102,10 +102,11 @@ TEST(TopTable, EndpointsShowMessages) {
                                              {Value::SendQueue, 1},
                                              {Value::ReceiveQueue, 4},
                                              {Value::CompletionQueue, 2},
-                                             {Value::Unexpected, 7}})};
+                                             {Value::Unexpected, 7},
+                                             {Value::UnreportedErrors, 3}})};
   const auto lines = table.lines(std::span(&process, 1), 1, true);
   ASSERT_EQ(lines.size(), 2u);
-  for (const char* text : {" 1.00k ", " 2.00k ", "1/4/2", "(7 unexpected)"})
+  for (const char* text : {" 1.00k ", " 2.00k ", "1/4/2", "(7 unexpected)", "(3 unreported errors)"})
     EXPECT_NE(lines[1].find(text), std::string::npos) << lines[1];
 }
 

@@ -230,7 +230,7 @@ class Link : public proto::LinkBase,
   bool has_left(const PeerBase& peer) const noexcept {
     return visit(peer, [](const auto& side, const auto& part) { return side.has_left(part); });
   }
-  uint64_t unread(const PeerBase& peer) const noexcept {
+  uint8_t unread(const PeerBase& peer) const noexcept {
     return visit(peer, [](const auto& side, const auto& part) { return side.unread(part); });
   }
 

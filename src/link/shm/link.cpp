@@ -675,25 +675,29 @@ void Link::give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept {
 }
 
 // Frames of messages that need no answer, in our channel, and that the peer has not read.
-uint64_t Link::unread_messages(const Peer& peer) noexcept {
+uint8_t Link::unread_messages(const Peer& peer) noexcept {
   const uint64_t sent = peer.tx_next();
   const uint64_t read = std::min(sent, peer.tx_control->slots_consumed.load(std::memory_order_acquire));
-  uint64_t count = 0;
+  uint8_t kinds = 0;
   for (uint64_t at = std::max(read, sent - std::min<uint64_t>(sent, slot_count)); at < sent; ++at) {
     const SlotHeader header = peer.tx_slots[at % slot_count].header.load(std::memory_order_relaxed);
     switch (static_cast<wire::FrameKind>(static_cast<uint8_t>(header >> 8))) {
       case wire::FrameKind::Tagged:
-      case wire::FrameKind::Msg:
       case wire::FrameKind::TaggedFirst:
+        kinds |= proto::unread_some | proto::unread_tagged;
+        break;
+      case wire::FrameKind::Msg:
       case wire::FrameKind::MsgFirst:
+        kinds |= proto::unread_some | proto::unread_untagged;
+        break;
       case wire::FrameKind::More:
-        ++count;
+        kinds |= proto::unread_some;
         break;
       default:
         break;
     }
   }
-  return count;
+  return kinds;
 }
 
 void Link::detach(Peer& peer) noexcept {

@@ -95,7 +95,7 @@ struct Peer {
   bool malformed = false;
   bool gone = false;               // its process, or the program in it
   bool mute = false;               // our file could not grow by a channel to it
-  uint64_t unread = 0;             // frames that it may not have read, when it was lost
+  uint8_t unread = 0;              // messages that it may not have read, when it was lost (proto::Unread)
   bool foreign = false;            // another user's
   bool it_is_short = false;        // `short_*` are of the peer's process, else of ours
   bool not_passed = false;         // descriptors that were sent do not arrive, though nothing is short
@@ -340,7 +340,7 @@ class Link : public proto::LinkBase {
     return (peer.remote != nullptr && peer.remote->closed.load(std::memory_order_relaxed) != 0) ||
            (peer.rx_control != nullptr && peer.rx_control->closed.load(std::memory_order_relaxed) != 0);
   }
-  uint64_t unread(const Peer& peer) const noexcept { return peer.unread; }
+  uint8_t unread(const Peer& peer) const noexcept { return peer.unread; }
   // --- large messages: copy.cpp ---
   uint64_t stamp() const noexcept { return arch::ticks(); }
   bool announces(const Peer& peer, uint64_t bytes) const noexcept;
@@ -644,7 +644,7 @@ class Link : public proto::LinkBase {
   bool greeting_is_due(Peer& peer, uint64_t now_ns) noexcept;
   void give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept;
   void finish_demotions(uint64_t now_ns) noexcept;
-  static uint64_t unread_messages(const Peer& peer) noexcept;
+  static uint8_t unread_messages(const Peer& peer) noexcept;
   void detach(Peer& peer) noexcept;
   void keep_ring(Peer& peer) noexcept;
   bool keep_channel(Peer& peer, bool reusable) noexcept;

@@ -80,6 +80,7 @@ class Datagram final : public core::Progressor {
     now.sent = sent_;
     now.send_queue = batch_.count;
     now.bytes_sent = bytes_sent_;
+    now.unreported = unreported_;
     for (const core::CompletionQueue* queue : queues_) now.completions += queue->pending();
     if (receiver_ == nullptr) return now;
     now.received = receiver_->received();
@@ -262,20 +263,20 @@ class Datagram final : public core::Progressor {
       if (batch_.count > 1) {
         if (!link_.send_segmented(span_of(batch_.to), &part, 1, batch_.packet_bytes)) return false;
         const size_t count = std::exchange(batch_.count, 0);
-        for (size_t i = 0; i < count; ++i) complete(batch_.sent[i], 0);
+        for (size_t i = 0; i < count; ++i) complete(batch_.sent[i], batch_.to, 0);
         return true;
       }
     }
     const int status = hand_over(span_of(batch_.to), &part, 1);
     if (status == -FI_EAGAIN) return false;
     batch_.count = 0;
-    complete(batch_.sent[0], -status);
+    complete(batch_.sent[0], batch_.to, -status);
     return true;
   }
   ssize_t send_now(const core::Address& to, const iovec* iov, size_t count, const Sent& record) noexcept {
     const int status = hand_over(span_of(to), iov, count);
     if (status == -FI_EAGAIN) return -FI_EAGAIN;
-    complete(record, -status);
+    complete(record, to, -status);
     return 0;
   }
   // 0 or a negative errno, where the link knows one.
@@ -283,13 +284,21 @@ class Datagram final : public core::Progressor {
     if constexpr (HasSendStatus<P>) return link_.try_send(to, iov, count);
     else return link_.send(to, iov, count) ? 0 : -FI_EAGAIN;
   }
-  void complete(const Sent& sent, int error) noexcept {
+  void complete(const Sent& sent, const core::Address& to, int error) noexcept {
     if (error != 0) [[unlikely]] {
-      if (sent.cq != nullptr && !sent.silent) {
+      if (sent.cq != nullptr && (!sent.silent || limits_.inject_errors)) {
         core::CompletionError entry;
         entry.base = {sent.context, FI_SEND | FI_MSG, 0, nullptr, 0, 0, FI_ADDR_NOTAVAIL};
         entry.err = error;
+        if (sent.silent) {  // without a context it says at least which peer it is about
+          entry.err_data_size = to.len;
+          entry.err_data = to.bytes;
+        }
         sent.cq->push_error(entry);
+      } else if (sent.silent) {
+        ++unreported_;
+        if (watcher_ != nullptr)
+          watcher_->unreported({.peer = span_of(to), .err = error, .prov_errno = 0, .peer_lost = false});
       }
       if (sent.counter != nullptr) sent.counter->add_error(1);
       return;
@@ -340,6 +349,7 @@ class Datagram final : public core::Progressor {
   uint64_t sent_ = 0;
   uint64_t bytes_sent_ = 0;
   uint32_t polls_without_look_ = 0;
+  uint64_t unreported_ = 0;  // see EngineCounts
   core::Watcher* watcher_ = nullptr;
   uint32_t av_seen_ = 0;
   Source nobody_;  // matches no sender: it has no address

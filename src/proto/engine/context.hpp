@@ -55,7 +55,8 @@ struct PeerState : PendingSendsHook {
   List<Op, InFlightHook> in_flight;  // every operation that names it
   Fifo<PendingSend> pending_sends;   // messages that the link has, in order, whose completions wait for it
   PendingSend* newest = nullptr;  // the last of them, when it is a small message: it stands for all before it
-  uint64_t quiet = 0;  // the link's sequence behind the last message that has no completion to come
+  uint64_t quiet = 0;       // the link's sequence behind the last message that has no completion to come
+  uint8_t quiet_kinds = 0;  // Unread: what such messages were
   uint32_t accesses =
       0;  // RMA and atomic operations whose answer has not come: a later one keeps its place behind them
   uint64_t unacknowledged = 0;  // operations whose Done has not come (FI_FENCE waits for zero)
@@ -159,6 +160,7 @@ struct EngineLimits {
   size_t unexpected_bytes = unexpected_bytes_default;
   bool driven = false;                  // somebody polls while the program does not (FI_PROGRESS_AUTO)
   size_t message_bytes = SIZE_MAX / 2;  // for engines that do not cut messages into pieces
+  bool inject_errors = false;           // error entries, with a null context, also of what has no completion
 };
 
 struct RxContext : RxSink {

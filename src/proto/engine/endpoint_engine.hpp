@@ -54,7 +54,7 @@ struct Request {
   const iovec* result = nullptr;
   size_t result_count = 0;
   core::Counter* extra_counter = nullptr;
-  bool silent = false;  // fi_inject...: never an entry in the completion queue
+  bool silent = false;  // fi_inject...: never a completion
 };
 
 inline constexpr size_t atomic_bytes_max = 4096;  // operand of one atomic operation
@@ -205,6 +205,7 @@ struct EngineCounts {
   uint64_t lost = 0;             // messages that found no room (datagrams)
   bool shares_receives = false;  // others receive there, too: nothing is said of receives
   uint64_t bytes_sent = 0;       // of those sent
+  uint64_t unreported = 0;       // errors that no completion entry told of
   uint64_t bytes_received = 0;   // of messages received, and what RMA reads and atomics brought
 };
 inline constexpr uint32_t polls_per_look = 64;  // where nothing else measures the time

@@ -145,12 +145,12 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                                    tag,
                                    0};
         const SmallSend sent = link_.send_small(*peer, head, buffer);
-        if constexpr (HasSendCompletion<SmallSide<L>>) note_quiet(*peer);
+        if constexpr (HasSendCompletion<SmallSide<L>>) note_quiet(*peer, tagged);
         if (sent == SmallSend::Sent && tx.sends == nullptr) [[likely]] {
           count_sent(length);
           return 0;
         }
-        if (sent != SmallSend::Refused) return after_small(tx, *peer, length, sent, true);
+        if (sent != SmallSend::Refused) return after_small(tx, *peer, length, sent, tagged, true);
       }
     }
     return inject_slow(tx, tagged, buffer, length, dest, tag);
@@ -175,7 +175,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
           return 0;
         }
         if (sent == SmallSend::Unseen)
-          return after_small(tx, static_cast<Peer&>(*cached_destination_.peer), length, sent, true);
+          return after_small(tx, static_cast<Peer&>(*cached_destination_.peer), length, sent, tagged, true);
       }
       return inject_and_cache(tx, tagged, buffer, length, dest, tag);
     } else {
@@ -192,9 +192,9 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
           [[likely]] {
         const SmallSend sent = link_.send_small(*peer, data_head<tagged>(length, tag, data), buffer);
         if (sent == SmallSend::Refused) return false;
-        if constexpr (HasSendCompletion<SmallSide<L>>) note_quiet(*peer);
+        if constexpr (HasSendCompletion<SmallSide<L>>) note_quiet(*peer, tagged);
         if (sent != SmallSend::Sent || tx.sends != nullptr) [[unlikely]]
-          (void)after_small(tx, *peer, length, sent, true);
+          (void)after_small(tx, *peer, length, sent, tagged, true);
         else count_sent(length);
         return true;
       }
@@ -215,7 +215,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
           tx.cq->push_plain({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0,
                              tag, FI_ADDR_NOTAVAIL});
         if (sent != SmallSend::Sent || tx.sends != nullptr) [[unlikely]]
-          (void)after_small(tx, *peer, length, sent, !tx.default_completes);
+          (void)after_small(tx, *peer, length, sent, tagged, !tx.default_completes);
         else count_sent(length);
         return true;
       }
@@ -251,7 +251,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
             count_sent(length);
             return 0;
           }
-          return after_small(tx, *peer, length, sent, !tx.default_completes);
+          return after_small(tx, *peer, length, sent, tagged, !tx.default_completes);
         }
       }
     }
@@ -539,7 +539,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
     });
     return any;
   }
-  [[gnu::noinline]] ssize_t after_small(TxContext& tx, Peer& peer, size_t length, SmallSend sent,
+  [[gnu::noinline]] ssize_t after_small(TxContext& tx, Peer& peer, size_t length, SmallSend sent, bool tagged,
                                         bool silent) noexcept;
   [[gnu::always_inline]] void count_sent(size_t length) noexcept {
     ++sent_;
@@ -615,17 +615,38 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   bool hold(Peer& peer, const Op& op) noexcept;
   void complete_rendezvous(Op& op) noexcept;
   void hold_rendezvous(Peer& peer, Op& op) noexcept;
-  void complete_record(const PendingSend& record, int status, core::ProviderError why) noexcept;
+  void complete_record(Peer& peer, const PendingSend& record, int status, core::ProviderError why) noexcept;
   void complete_sends(Peer& peer) noexcept;
   [[gnu::noinline]] void complete_sends() noexcept;
   void end_pending_sends(Peer& peer, int status, core::ProviderError why) noexcept;
   void drop_pending_sends(Peer& peer) noexcept;
   bool has_completed_sends() noexcept;
-  // Everything that the link has taken for the peer has no completion to come any more, or never had one.
-  void note_quiet(Peer& peer) noexcept {
-    if constexpr (has_send_completion<L>) peer.quiet = sent_sequence(peer);
+  // Everything that the link has taken for the peer has no completion to come any more, or never had one. Last such a message.
+  void note_quiet(Peer& peer, bool tagged) noexcept {
+    if constexpr (has_send_completion<L>) {
+      peer.quiet = sent_sequence(peer);
+      peer.quiet_kinds |= kind_of(tagged);
+    }
   }
-  void report_unread(Peer& peer, core::ProviderError why) noexcept;
+  static constexpr uint8_t kind_of(bool tagged) noexcept { return tagged ? unread_tagged : unread_untagged; }
+
+  // unreported.hpp
+  struct Failed {
+    Peer& peer;
+    TxContext& tx;
+    void* context;
+    uint64_t flags;
+    uint64_t tag;
+    bool silent;
+  };
+  void push_failure(const Failed& failed, int status, core::ProviderError why) noexcept;
+  static void name_peer(core::CompletionError& error, const Peer& peer) noexcept;
+  void tell_unreported(const Peer& peer, uint64_t count, int status, core::ProviderError why,
+                       bool is_lost) noexcept;
+  void begin_losing(Peer& peer, int status, core::ProviderError why) noexcept;
+  void end_losing(int status, core::ProviderError why) noexcept;
+  bool forget_owed(const core::Address& address) noexcept;
+  uint8_t unread_kinds(Peer& peer, core::ProviderError why) noexcept;
 
   size_t fill_rts(const Peer& peer, const Op& op, uint64_t id, std::byte* out) const noexcept;
   size_t fill_targets(const Op& op, std::byte* out) const noexcept;
@@ -732,7 +753,18 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
   const RxSink* sink_ = nullptr;
   TxContext retired_;  // of operations whose context was closed
   TxContext* reporting_ =
-      &retired_;  // where is said what concerns no operation: the last context that posted one
+      &retired_;   // where is said what concerns no operation: the last context that posted one
+  struct Losing {  // a peer whose operations are being ended
+    Peer* peer = nullptr;
+    uint64_t silent = 0;  // errors that have no entry
+    bool owed = false;    // earlier ones had none, nor has an entry to this peer told of them
+    bool told = false;    // by an entry of an operation
+  };
+  Losing losing_;
+  // Peers that were lost so, and whose operations have not told it yet; of many the newest.
+  std::array<core::Address, 32> owed_;
+  size_t owed_next_ = 0;
+  uint64_t unreported_ = 0;
   EngineLimits limits_;
   DeferredRunner* deferred_runner_ = nullptr;
   core::Watcher* watcher_ = nullptr;
@@ -762,3 +794,4 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
 #include "proto/engine/remote.hpp"
 #include "proto/engine/send_completion.hpp"
 #include "proto/engine/transmit.hpp"
+#include "proto/engine/unreported.hpp"

@@ -400,6 +400,121 @@ TEST(Engine, WhatIsNotProvenIsCountedForEveryReason) {
     a.engine.peer_lost(*peer, why);
     EXPECT_EQ(a.completions().size(), 0u) << static_cast<int>(why);
     EXPECT_EQ(a.sends.errors(), why == Cancelled ? 0u : 1u) << static_cast<int>(why);
+    EXPECT_EQ(a.engine.counts().unreported, why == Cancelled ? 0u : 1u) << static_cast<int>(why);
+  }
+}
+
+struct Told final : core::Watcher {
+  void look() noexcept override {}
+  void unreported(const core::UnreportedErrors& errors) noexcept override {
+    ++times;
+    err = errors.err;
+    prov_errno = errors.prov_errno;
+    peer_lost = errors.peer_lost;
+    peer.assign(errors.peer.begin(), errors.peer.end());
+  }
+  int times = 0, err = 0, prov_errno = 0;
+  bool peer_lost = false;
+  Bytes peer;
+};
+
+// Errors that have no entry are told once for each peer, and by its next operation that fails, once.
+TEST(Engine, WhatHasNoEntryIsToldByTheNextOperation) {
+  using enum core::ProviderError;
+  sim::Net net(5);
+  End<UnprovenLink> a(net, 0), b(net, 1);
+  Told told;
+  a.engine.set_watcher(&told, 0);
+  const auto lose = [&](core::ProviderError why) {
+    int error = 0;
+    a.engine.peer_lost(*a.engine.link().connect(sim::address_of(1), error), why);
+  };
+  ASSERT_EQ(a.send(1, pattern(8), nullptr, FI_INJECT), 0);
+  for (int i = 0; i < 20; ++i) a.engine.progress();
+  ASSERT_EQ(a.completions().size(), 1u);
+  lose(PeerDied);
+  EXPECT_EQ(a.completions().size(), 0u);
+  EXPECT_EQ(told.times, 1);
+  EXPECT_EQ(told.prov_errno, static_cast<int>(PeerDied));
+  EXPECT_EQ(told.err, FI_EIO);
+  EXPECT_TRUE(told.peer_lost);
+  const auto address = sim::address_of(1);
+  EXPECT_EQ(told.peer, Bytes(address.begin(), address.end()));
+  int context = 0;
+  for (const bool first : {true, false}) {  // nothing of these is complete before the peer is lost again
+    ASSERT_EQ(a.send(1, pattern(8), &context, FI_DELIVERY_COMPLETE), 0);
+    lose(PeerUnreachable);
+    auto got = a.completions();
+    ASSERT_EQ(got.size(), 1u);
+    EXPECT_EQ(got[0].base.context, &context);
+    EXPECT_EQ(got[0].err, FI_EHOSTUNREACH);
+    EXPECT_EQ(got[0].prov_errno, static_cast<int>(first ? core::with_earlier(PeerUnreachable) : PeerUnreachable));
+  }
+  EXPECT_EQ(told.times, 1);
+  a.engine.set_watcher(nullptr, 0);
+}
+
+// Of operations that fail together those behind an inject tell of it.
+TEST(Engine, AnInjectThatWaitedIsToldByTheOperationBehindIt) {
+  using enum core::ProviderError;
+  for (const bool entries : {false, true}) {
+    sim::Net net(5);
+    EngineLimits limits;
+    limits.inject_errors = entries;
+    End<PlainLink> a(net, 0, limits), b(net, 1);
+    Told told;
+    a.engine.set_watcher(&told, 0);
+    net.refusal = 100;
+    int before = 0, behind = 0;
+    ASSERT_EQ(a.send(1, pattern(64), &before, 0, 7), 0);
+    const Bytes word = pattern(8);
+    ASSERT_EQ(a.engine.template inject<false>(a.tx, word.data(), word.size(), 1, 0), 0);
+    ASSERT_EQ(a.engine.template inject<true>(a.tx, word.data(), word.size(), 1, 9), 0);
+    ASSERT_EQ(a.send(1, pattern(64), &behind, 0, 8), 0);
+    ASSERT_EQ(a.completions().size(), 0u);
+    int error = 0;
+    a.engine.peer_lost(*a.engine.link().connect(sim::address_of(1), error), PeerDied);
+    const auto got = a.completions();
+    ASSERT_EQ(got.size(), entries ? 4u : 2u);
+    EXPECT_EQ(got.front().base.context, &before);
+    EXPECT_EQ(got.front().prov_errno, static_cast<int>(PeerDied));
+    EXPECT_EQ(got.back().base.context, &behind);
+    EXPECT_EQ(got.back().prov_errno, static_cast<int>(entries ? PeerDied : core::with_earlier(PeerDied)));
+    EXPECT_EQ(a.sends.errors(), 4u);
+    EXPECT_EQ(a.engine.counts().unreported, entries ? 0u : 2u);
+    EXPECT_EQ(told.times, entries ? 0 : 1);
+    a.engine.set_watcher(nullptr, 0);
+    if (!entries) continue;
+    EXPECT_EQ(got[1].base.context, nullptr);
+    EXPECT_EQ(got[1].base.flags, FI_SEND | FI_MSG);
+    EXPECT_EQ(got[2].base.flags, FI_SEND | FI_TAGGED);
+    EXPECT_EQ(got[2].base.tag, 9u);
+    const auto address = sim::address_of(1);
+    EXPECT_EQ(got[2].err_data_size, address.size());
+    EXPECT_EQ(std::memcmp(got[2].err_data.data(), address.data(), address.size()), 0);
+  }
+}
+
+// With the setting, what a peer may not have read has an entry with the flags of such messages.
+TEST(Engine, WhatIsNotProvenHasAnEntryWhereTheProgramAsksForIt) {
+  for (const bool tagged : {true, false}) {
+    sim::Net net(5);
+    EngineLimits limits;
+    limits.inject_errors = true;
+    End<UnprovenLink> a(net, 0, limits), b(net, 1);
+    const Bytes word = pattern(8);
+    ASSERT_EQ(tagged ? a.engine.template inject<true>(a.tx, word.data(), word.size(), 1, 7)
+                     : a.engine.template inject<false>(a.tx, word.data(), word.size(), 1, 0),
+              0);
+    for (int i = 0; i < 20; ++i) a.engine.progress();
+    int error = 0;
+    a.engine.peer_lost(*a.engine.link().connect(sim::address_of(1), error), core::ProviderError::PeerDied);
+    const auto got = a.completions();
+    ASSERT_EQ(got.size(), 1u);
+    EXPECT_EQ(got[0].base.context, nullptr);
+    EXPECT_EQ(got[0].base.flags, FI_SEND | (tagged ? FI_TAGGED : FI_MSG));
+    EXPECT_EQ(got[0].prov_errno, static_cast<int>(core::ProviderError::NotReceived));
+    EXPECT_EQ(a.engine.counts().unreported, 0u);
   }
 }
 

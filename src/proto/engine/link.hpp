@@ -97,7 +97,7 @@ concept Link = (SolePeer<L> ||
   { link.hurry() }
   noexcept;
   { link.unread(peer) }
-  noexcept->std::same_as<uint64_t>;
+  noexcept->std::same_as<uint8_t>;
   { link.has_left(peer) }
   noexcept->std::same_as<bool>;
   { known.names_differ() }

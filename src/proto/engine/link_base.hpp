@@ -62,6 +62,13 @@ class WarningRate {
   uint32_t withheld_ = 0;
 };
 
+// What a lost peer may not have read; bits.
+enum Unread : uint8_t {
+  unread_some = 1,  // set with any other, and alone for parts of a message whose beginning was read
+  unread_tagged = 2,
+  unread_untagged = 4,
+};
+
 // Base of a link. A link hides what it does itself by a member of the same name; nothing is virtual.
 class LinkBase {
  public:
@@ -88,8 +95,8 @@ class LinkBase {
   // its machine's own (RFC 4007, 6). If so, is_name_of() tells whether connect(name) would return the peer with that address.
   bool names_differ() const noexcept { return false; }
   bool is_name_of(std::span<const std::byte>, std::span<const std::byte>) const noexcept { return false; }
-  // Frames that the peer may not have read, where they lie in memory that it reads. Asked when the peer is lost.
-  uint64_t unread(const auto&) const noexcept { return 0; }
+  // Messages that the peer may not have read, where they lie in memory that it reads: their kinds (Unread). Asked when the peer is lost.
+  uint8_t unread(const auto&) const noexcept { return 0; }
 
   // --- HasSmallFrames ---
   void tell(auto&) noexcept {}

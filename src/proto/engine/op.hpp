@@ -99,9 +99,10 @@ struct alignas(64) Op : HotOp, QueueHook, InFlightHook {
   bool announced = false;  // by a ready-to-send frame: the peer may ask for segments, once
   bool windowed = false;   // and has said where the bytes belong, once
   bool has_data = false;
-  bool unwatched = false;      // waits, and no completion of it brings the program back
-  bool silent = false;         // fi_inject...: no entry in the completion queue, not even an error
-  bool early = false;          // completes when the link has it (FI_INJECT_COMPLETE, fi_inject)
+  bool unwatched = false;  // waits, and no completion of it brings the program back
+  bool silent =
+      false;           // fi_inject...: no completion, nor an error entry but with EngineLimits::inject_errors
+  bool early = false;  // completes when the link has it (FI_INJECT_COMPLETE, fi_inject)
   uint8_t target_context = 0;  // receive context at the peer
   uint32_t datatype = 0;
   uint32_t atomic_op = 0;

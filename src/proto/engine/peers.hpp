@@ -54,6 +54,7 @@ EngineCounts Engine<L>::counts() const noexcept {
   now.sent = sent_;
   now.received = received_before_;
   now.bytes_sent = sent_bytes_;
+  now.unreported = unreported_;
   now.bytes_received = received_bytes_before_ + fetched_bytes_;
   now.send_queue = transmit_ops_.in_use() + pending_send_pool_.in_use();
   for (size_t i = 0; i < rx_count_; ++i) {
@@ -293,6 +294,7 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
                      : why == core::ProviderError::PeerOfOtherUser      ? FI_EACCES
                      : why == core::ProviderError::Cancelled            ? FI_ECANCELED
                                                                         : FI_EIO;
+  begin_losing(peer, status, why);
   end_pending_sends(peer, status, why);
   while (Op* op = peer.control.pop_front()) give_service(*op);
   peer.collected = 0;
@@ -319,7 +321,7 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
               peer.pending_sends.empty());
   WEFT_ASSERT(peer.unacknowledged == 0 && peer.accesses == 0 && peer.served == 0);
   WEFT_ASSERT(peer.fragmented_receive == nullptr && peer.fragmented_message == nullptr);
-  report_unread(peer, why);
+  end_losing(status, why);
   for (Peer*& entry : cache_storage_)
     if (entry == &peer) entry = nullptr;
   busy_ -= std::erase(failed_, &peer);
@@ -328,35 +330,6 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
     gone_ = true;
     end_receives(why);
   }
-}
-
-// Messages that were injected or had completed and may not have reached the peer: its counter counts one error for all of them. The
-// completion queue has no entry: entries of other implementations always belong to an operation, and programs follow op_context unseen.
-template <Link L>
-void Engine<L>::report_unread(Peer& peer, core::ProviderError why) noexcept {
-  using enum core::ProviderError;
-  if (reporting_->sends == nullptr) return;
-  switch (why) {
-    case PeerDied:
-    case PeerClosed:
-    case PeerReplaced:
-    case PeerUnreachable:
-    case PeerOfOtherUser:
-    case OwnShortage:
-    case PeerShortage:
-    case DescriptorsNotPassed:
-    case NoChannel:
-    case PeerMisbehaved:
-      break;
-    default:
-      return;  // the program itself ended it
-  }
-  bool any = false;
-  visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
-    if constexpr (HasSendCompletion<S>) any = peer.quiet > side.delivered_sequence(part);
-    any = any || side.unread(part) != 0;
-  });
-  if (any) reporting_->sends->add_error(1);
 }
 
 // Nobody can send to receives of a connection that has ended. Those of a shared context stay: other connections may.

@@ -111,8 +111,9 @@ bool Engine<L>::send_small_tracked(TxContext& tx, Peer& peer, const wire::FrameH
     mind_kept(tx, peer, !tx.default_completes);
     if (before !=
         nullptr) {  // this one is now waited for: the program comes again, so the one before needs no promise of its own
-      complete_record(*before, 0, core::ProviderError::None);
+      complete_record(peer, *before, 0, core::ProviderError::None);
       peer.quiet = before->sequence;
+      peer.quiet_kinds |= kind_of(before->tagged);
       WEFT_ASSERT(sent_sequence(peer) >= before->sequence);
       before->sequence = sent_sequence(peer);
       fill_small(*before, tx, head, context);
@@ -125,7 +126,7 @@ bool Engine<L>::send_small_tracked(TxContext& tx, Peer& peer, const wire::FrameH
       return true;
     }
     if (record != nullptr) pending_send_pool_.give(*record);
-    note_quiet(peer);
+    note_quiet(peer, tagged);
     if (tx.default_completes)
       tx.cq->push_plain({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, head.length, nullptr, 0,
                          head.a, FI_ADDR_NOTAVAIL});
@@ -208,7 +209,8 @@ void Engine<L>::hold_rendezvous(Peer& peer, Op& op) noexcept {
 }
 
 template <Link L>
-void Engine<L>::complete_record(const PendingSend& record, int status, core::ProviderError why) noexcept {
+void Engine<L>::complete_record(Peer& peer, const PendingSend& record, int status,
+                                core::ProviderError why) noexcept {
   if (record.rendezvous) {
     Op* op = status == 0 ? transmit_ops_.find(record.tag) : nullptr;
     if (op != nullptr && op->stage == OpStage::Waiting) complete_rendezvous(*op);
@@ -218,13 +220,7 @@ void Engine<L>::complete_record(const PendingSend& record, int status, core::Pro
   WEFT_ASSERT(!record.completes || (tx.cq != nullptr && !record.silent));
   const uint64_t flags = FI_SEND | (record.tagged ? FI_TAGGED : FI_MSG);
   if (status != 0) {
-    if (tx.cq != nullptr && !record.silent) {
-      core::CompletionError error;
-      error.base = {record.context, flags, 0, nullptr, 0, record.tag, FI_ADDR_NOTAVAIL};
-      error.err = status;
-      error.prov_errno = static_cast<int>(why);
-      tx.cq->push_error(error);
-    }
+    push_failure({peer, tx, record.context, flags, record.tag, record.silent}, status, why);
     if (tx.sends != nullptr) tx.sends->add_error(1);
     if (record.extra_counter != nullptr) record.extra_counter->add_error(1);
     return;
@@ -245,7 +241,8 @@ void Engine<L>::complete_sends(Peer& peer) noexcept {
       (void)peer.pending_sends.pop_front();
       if (record == peer.newest) peer.newest = nullptr;
       peer.quiet = std::max(peer.quiet, record->sequence);
-      complete_record(*record, 0, core::ProviderError::None);
+      peer.quiet_kinds |= kind_of(record->tagged);
+      complete_record(peer, *record, 0, core::ProviderError::None);
       pending_send_pool_.give(*record);
     }
     if (peer.pending_sends.empty() && List<PeerState, PendingSendsHook>::linked(peer))
@@ -277,7 +274,7 @@ void Engine<L>::end_pending_sends(Peer& peer, int status, core::ProviderError wh
   complete_sends(peer);
   peer.newest = nullptr;
   while (PendingSend* record = peer.pending_sends.pop_front()) {
-    complete_record(*record, status, why);
+    complete_record(peer, *record, status, why);
     pending_send_pool_.give(*record);
   }
   if (List<PeerState, PendingSendsHook>::linked(peer)) List<PeerState, PendingSendsHook>::remove(peer);

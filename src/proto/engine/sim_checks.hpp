@@ -138,7 +138,7 @@ void World<L>::read_queues(Node& node) {
 template <class L>
 void World<L>::transmitted(void* context, int error) {
   if (context == nullptr) {  // an injected message
-    check(killed_ && (error == FI_EIO || error == FI_EHOSTUNREACH),
+    check(inject_errors_ && killed_ && (error == FI_EIO || error == FI_EHOSTUNREACH),
           "an injected message failed without cause");
     return;
   }

@@ -126,6 +126,7 @@ class World final : public Watcher {
     limits.transmit_size = one_of<size_t>({2, 5, 64});
     limits.receive_size = one_of<size_t>({4, 16, 64, 200});
     limits.inject_bytes = one_of<size_t>({64, 1000});
+    limits.inject_errors = inject_errors_ = pick(2) == 0;
     limits.driven = pick(4) == 0;
     limits.unexpected_bytes = one_of<size_t>({1, 700, 3000, 1 << 20});
     directed_ = pick(3) == 0;
@@ -344,7 +345,7 @@ class World final : public Watcher {
 
   Net net_;
   void (*starve_)(bool);
-  bool directed_ = false, killed_ = false, renamed_ = false, exposing_ = false;
+  bool directed_ = false, killed_ = false, inject_errors_ = false, renamed_ = false, exposing_ = false;
   int bits_ = 0;
   std::vector<std::unique_ptr<Sent>> sent_;
   std::vector<std::unique_ptr<Posted>> posted_;

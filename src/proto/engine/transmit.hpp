@@ -22,10 +22,10 @@ inline constexpr size_t prefix_bytes_max = 256;  // RmaPrefix, targets, RtsPrefi
 
 // A small frame is out; what is left is rare.
 template <Link L>
-ssize_t Engine<L>::after_small(TxContext& tx, Peer& peer, size_t length, SmallSend sent,
+ssize_t Engine<L>::after_small(TxContext& tx, Peer& peer, size_t length, SmallSend sent, bool tagged,
                                bool silent) noexcept {
   if (sent == SmallSend::Unseen) tell(peer);
-  if (silent) note_quiet(peer);
+  if (silent) note_quiet(peer, tagged);
   mind_kept(tx, peer, silent);
   count_sent(length);
   if (tx.sends != nullptr) tx.sends->add(1);
@@ -66,14 +66,14 @@ ssize_t Engine<L>::inject_slow(TxContext& tx, bool tagged, const void* buffer, s
                                  tag,
                                  0};
       const SmallSend sent = link_.send_small(*peer, head, buffer);
-      if (sent != SmallSend::Refused) return after_small(tx, *peer, length, sent, true);
+      if (sent != SmallSend::Refused) return after_small(tx, *peer, length, sent, tagged, true);
     }
   }
   if constexpr (HasSides<L>) {  // the peer of another side than SmallSide
     Peer* peer = cached_peer(dest);
     if (peer != nullptr && peer->gate == 0 && ++calls_since_poll_ <= small_calls_without_poll_max) {
       const SmallSend sent = send_small_to_side(*peer, small_head(tagged, length, tag), buffer);
-      if (sent != SmallSend::Refused) return after_small(tx, *peer, length, sent, true);
+      if (sent != SmallSend::Refused) return after_small(tx, *peer, length, sent, tagged, true);
     }
   }
   const iovec part{const_cast<void*>(buffer), length};
@@ -215,7 +215,7 @@ bool Engine<L>::send_at_once(TxContext& tx, Peer& peer, uint8_t context, const R
     return true;
   }
   if (record != nullptr) pending_send_pool_.give(*record);
-  note_quiet(peer);
+  note_quiet(peer, request.tagged);
   if (!request.silent && tx.completes(request.flags))
     tx.cq->push({request.context, request.tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0,
                  request.tag, FI_ADDR_NOTAVAIL});
@@ -475,7 +475,7 @@ typename Engine<L>::Step Engine<L>::finish_sent(Peer& peer, Op& op) noexcept {
     give_transmit(op);
     return Step::Sent;
   }
-  note_quiet(peer);
+  note_quiet(peer, op.tagged);
   finish_transmit(op, 0, core::ProviderError::None);
   return Step::Sent;
 }
@@ -753,13 +753,7 @@ void Engine<L>::complete_transmit(TxContext& tx, const Op& op, int status, core:
       counter = reads ? tx.reads : tx.writes;
   }
   if (status != 0) {
-    if (tx.cq != nullptr && !op.silent) {
-      core::CompletionError error;
-      error.base = {op.context, flags, 0, nullptr, 0, op.tag, FI_ADDR_NOTAVAIL};
-      error.err = status;
-      error.prov_errno = static_cast<int>(why);
-      tx.cq->push_error(error);
-    }
+    push_failure({full(*op.peer), tx, op.context, flags, op.tag, op.silent}, status, why);
     if (counter != nullptr) counter->add_error(1);
     if (op.extra_counter != nullptr) op.extra_counter->add_error(1);
     return;

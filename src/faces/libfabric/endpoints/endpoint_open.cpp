@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/settings.hpp"
 #include "faces/libfabric/discovery/link_name.hpp"
 #include "faces/libfabric/discovery/match.hpp"
 #include "faces/libfabric/endpoints/endpoint_control.hpp"
@@ -21,6 +22,7 @@ fi_ops_ep port_ops = {sizeof(fi_ops_ep), cancel, getopt, setopt, tx_ctx, rx_ctx,
 
 proto::EngineLimits limits_of(const fi_tx_attr* tx, const fi_rx_attr* rx) noexcept {
   proto::EngineLimits limits;
+  limits.inject_errors = settings::flag("WEFT_INJECT_ERRORS");
   if (tx != nullptr && tx->size != 0) limits.transmit_size = std::max<size_t>(tx->size, 64);
   if (rx != nullptr && rx->size != 0) limits.receive_size = std::max<size_t>(rx->size, 64);
   return limits;

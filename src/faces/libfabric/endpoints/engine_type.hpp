@@ -20,6 +20,7 @@
 #include "faces/libfabric/endpoints/group.hpp"
 #include "faces/libfabric/endpoints/link_settings.hpp"
 #include "faces/libfabric/endpoints/shown.hpp"
+#include "faces/libfabric/endpoints/unreported_warning.hpp"
 #include "os/poll_set.hpp"
 
 namespace weft::fi {
@@ -204,9 +205,13 @@ class CoreOf final : public Core, core::Watcher {
       shown_.show(engine_.counts());
     }
   }
+  void unreported(const core::UnreportedErrors& errors) noexcept override {
+    unreported_warning_.tell(*domain.provider, domain.addr_format, errors);
+  }
   E engine_;
   std::unique_ptr<WorkLane> lane_;
   ShownEndpoint shown_;
+  UnreportedWarning unreported_warning_;
 };
 
 // Data calls by lock. What the engine cannot do is refused.

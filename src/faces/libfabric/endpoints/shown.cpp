@@ -52,6 +52,7 @@ void ShownEndpoint::show(const proto::EngineCounts& counts) noexcept {
                  {Value::BytesReceived, counts.bytes_received},
                  {Value::ReceiveQueue, counts.receive_queue},
                  {Value::Unexpected, counts.unexpected}});
+  if (counts.unreported != 0) entry_.show({{Value::UnreportedErrors, counts.unreported}});
   if (counts.lost != 0) entry_.show({{Value::Lost, counts.lost}});
 }
 

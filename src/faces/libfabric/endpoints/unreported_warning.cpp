@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#include "faces/libfabric/endpoints/unreported_warning.hpp"
+
+#include <rdma/fi_errno.h>
+
+#include <new>
+#include <string>
+
+#include "core/provider_error.hpp"
+#include "faces/libfabric/text/log.hpp"
+#include "os/clock.hpp"
+
+namespace weft::fi {
+
+void UnreportedWarning::tell(const Provider& provider, uint32_t format,
+                             const core::UnreportedErrors& errors) noexcept try {
+  const auto why = core::ProviderError(errors.prov_errno);
+  const fi_log_level level = why == core::ProviderError::PeerClosed ? FI_LOG_INFO : FI_LOG_WARN;
+  if (level == FI_LOG_WARN && !rate_.may_warn(os::monotonic_ns())) return;
+  if (!log_enabled(level, FI_LOG_EP_DATA, provider.name)) return;
+  std::string line = errors.peer.empty() ? "the peer" : provider.to_string(format, errors.peer.data());
+  line += errors.peer_lost ? ": " : ": an inject failed: ";
+  line += why == core::ProviderError::None ? fi_strerror(errors.err) : core::to_text(why);
+  if (errors.peer_lost)
+    line += "; messages to it that were injected, or had completed, may not have reached it";
+  line += "; no completion entry says so (WEFT_INJECT_ERRORS=yes: one does)";
+  if (level != FI_LOG_WARN) return log_info(provider.name, FI_LOG_EP_DATA, "%s", line.c_str());
+  if (const uint32_t withheld = rate_.take_withheld(); withheld != 0)
+    line.append("; ").append(std::to_string(withheld)).append(" more since the last such line");
+  log_warn(provider.name, FI_LOG_EP_DATA, "%s", line.c_str());
+} catch (const std::bad_alloc&) {  // the counters have it
+}
+
+}  // namespace weft::fi
