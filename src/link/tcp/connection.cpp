@@ -240,6 +240,7 @@ void Connection::leave() noexcept {
 
 void Connection::lose(core::ProviderError why) noexcept {
   stage_ = Stage::Over;
+  delivered_ = channel_.delivered();
   leave();
   if (Other* peer = std::exchange(peer_, nullptr); peer != nullptr) events_->peer_lost(*peer, why);
   observer_->disconnected(why);

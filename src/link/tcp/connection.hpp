@@ -99,6 +99,8 @@ class Connection : public proto::LinkBase {
   uint64_t sent_sequence(const Other&) const noexcept { return channel_.taken(); }
   uint64_t completed_sequence(const Other&) const noexcept { return channel_.written(); }
 
+  uint64_t delivered_sequence(const Other&) const noexcept { return delivered_; }
+
   bool has_left(const Other&) const noexcept { return channel_.has_left(); }
 
   // The socket may have had no room for all that was sent since the last poll.
@@ -168,6 +170,7 @@ class Connection : public proto::LinkBase {
   std::vector<std::byte> buffer_;
 
   // --- cold below this line ---
+  uint64_t delivered_ = UINT64_MAX;  // bytes that had reached the other machine when the connection was lost
   Events* events_ = nullptr;
   proto::ConnectionObserver* observer_ = nullptr;
   uint32_t format_ = 0;

@@ -645,6 +645,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
                        bool is_lost) noexcept;
   void begin_losing(Peer& peer, int status, core::ProviderError why) noexcept;
   void end_losing(int status, core::ProviderError why) noexcept;
+  void remember_owed(const core::Address& address) noexcept;
   bool forget_owed(const core::Address& address) noexcept;
   uint8_t unread_kinds(Peer& peer, core::ProviderError why) noexcept;
 
@@ -756,14 +757,16 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
       &retired_;   // where is said what concerns no operation: the last context that posted one
   struct Losing {  // a peer whose operations are being ended
     Peer* peer = nullptr;
-    uint64_t silent = 0;  // errors that have no entry
-    bool owed = false;    // earlier ones had none, nor has an entry to this peer told of them
-    bool told = false;    // by an entry of an operation
+    uint64_t silent = 0;     // errors that have no entry
+    bool owed = false;       // earlier ones had none, nor has an entry to this peer told of them
+    bool told = false;       // by an entry of an operation
+    bool in_flight = false;  // those are ended that had left before what waits
   };
   Losing losing_;
   // Peers that were lost so, and whose operations have not told it yet; of many the newest.
   std::array<core::Address, 32> owed_;
-  size_t owed_next_ = 0;
+  size_t owed_count_ = 0;
+  size_t owed_next_ = 0;  // which makes room where all are taken
   uint64_t unreported_ = 0;
   EngineLimits limits_;
   DeferredRunner* deferred_runner_ = nullptr;

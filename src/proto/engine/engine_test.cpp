@@ -448,10 +448,28 @@ TEST(Engine, WhatHasNoEntryIsToldByTheNextOperation) {
     ASSERT_EQ(got.size(), 1u);
     EXPECT_EQ(got[0].base.context, &context);
     EXPECT_EQ(got[0].err, FI_EHOSTUNREACH);
-    EXPECT_EQ(got[0].prov_errno, static_cast<int>(first ? core::with_earlier(PeerUnreachable) : PeerUnreachable));
+    EXPECT_EQ(got[0].prov_errno,
+              static_cast<int>(first ? core::with_earlier(PeerUnreachable) : PeerUnreachable));
   }
   EXPECT_EQ(told.times, 1);
   a.engine.set_watcher(nullptr, 0);
+}
+
+// What the link has finished when the peer is lost is complete, and was not delivered.
+TEST(Engine, WhatCompletesAsThePeerIsLostIsCounted) {
+  sim::Net net(5);
+  End<UnprovenLink> a(net, 0), b(net, 1);
+  ASSERT_EQ(a.send(1, pattern(8), nullptr, FI_TRANSMIT_COMPLETE), 0);
+  int error = 0;
+  auto* peer = a.engine.link().connect(sim::address_of(1), error);
+  while (a.engine.link().completed_sequence(*peer) < a.engine.link().sent_sequence(*peer))
+    (void)a.engine.link().poll(a.engine);
+  ASSERT_EQ(a.cq.pending(), 0u);
+  a.engine.peer_lost(*peer, core::ProviderError::PeerDied);
+  const auto got = a.completions();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].err, 0);
+  EXPECT_EQ(a.engine.counts().unreported, 1u);
 }
 
 // Of operations that fail together those behind an inject tell of it.

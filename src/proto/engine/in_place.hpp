@@ -157,6 +157,7 @@ int Engine<L>::commit(TxContext& tx, uint64_t handle,
   const bool sent = link_.commit(*entry->buffer, head);
   open_->remove(*entry);
   if (!sent) return -FI_EIO;
+  reporting_ = &tx;
   count_sent(message.length);
   if (tx.sends != nullptr) tx.sends->add(1);
   push_unsent();

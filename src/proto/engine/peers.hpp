@@ -294,6 +294,7 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
                      : why == core::ProviderError::PeerOfOtherUser      ? FI_EACCES
                      : why == core::ProviderError::Cancelled            ? FI_ECANCELED
                                                                         : FI_EIO;
+  complete_sends(peer);  // what the link has finished is complete, and perhaps not delivered
   begin_losing(peer, status, why);
   end_pending_sends(peer, status, why);
   while (Op* op = peer.control.pop_front()) give_service(*op);
@@ -302,6 +303,7 @@ void Engine<L>::fail_peer(Peer& peer, core::ProviderError why) noexcept {
   WEFT_ASSERT(((peer.gate & PeerState::gate_queued) != 0) ==
               (std::find(blocked_peers_.begin(), blocked_peers_.end(), &peer) != blocked_peers_.end()));
   if (std::erase(blocked_peers_, &peer) != 0) --busy_;
+  losing_.in_flight = true;
   while (Op* op = peer.in_flight.front()) {
     if (op->stage == OpStage::Streaming) {
       WEFT_ASSERT(busy_ != 0);

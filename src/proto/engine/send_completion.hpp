@@ -204,6 +204,7 @@ void Engine<L>::hold_rendezvous(Peer& peer, Op& op) noexcept {
   PendingSend* record = pending_send_pool_.take_beyond();
   if (record == nullptr) return;  // then Done completes it
   record->rendezvous = true;
+  record->tagged = op.tagged;
   record->tag = transmit_ops_.id(op);
   hold(peer, *record);
 }

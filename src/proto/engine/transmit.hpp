@@ -773,6 +773,7 @@ void Engine<L>::finish_transmit(Op& op, int status, core::ProviderError why) noe
   if (status == 0 && op.kind == OpKind::Atomic)
     fetched_bytes_ += total_bytes(op.result.data(), op.result_count);
   if (op.acked) {
+    if (owed_count_ != 0 && status == 0) (void)forget_owed(op.peer->av_address);  // it lives again
     WEFT_ASSERT(op.peer->unacknowledged != 0 && (op.kind == OpKind::Send || op.peer->accesses != 0));
     List<Op, InFlightHook>::remove(op);
     --op.peer->unacknowledged;

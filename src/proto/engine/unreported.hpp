@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "base/assert.hpp"
@@ -14,8 +15,8 @@ namespace weft::proto {
 // The entry of an operation that failed; of one without a completion only if the program asked for such entries.
 template <Link L>
 void Engine<L>::push_failure(const Failed& failed, int status, core::ProviderError why) noexcept {
+  if (failed.silent && why == core::ProviderError::Cancelled) return;  // by the program itself
   if (failed.silent && (!limits_.inject_errors || failed.tx.cq == nullptr)) {
-    if (why == core::ProviderError::Cancelled) return;  // by the program itself
     if (losing_.peer == &failed.peer) ++losing_.silent;
     else tell_unreported(failed.peer, 1, status, why, false);
     return;
@@ -27,7 +28,7 @@ void Engine<L>::push_failure(const Failed& failed, int status, core::ProviderErr
   error.prov_errno = static_cast<int>(why);
   if (failed.silent) {
     name_peer(error, failed.peer);
-  } else if (losing_.peer == &failed.peer && (losing_.owed || losing_.silent != 0)) {
+  } else if (losing_.peer == &failed.peer && (losing_.owed || (losing_.silent != 0 && !losing_.in_flight))) {
     error.prov_errno = static_cast<int>(core::with_earlier(why));
     losing_.told = true;
   }
@@ -63,7 +64,8 @@ void Engine<L>::begin_losing(Peer& peer, int status, core::ProviderError why) no
   if (kinds == 0) return;
   if (reporting_->sends != nullptr) reporting_->sends->add_error(1);
   if (!limits_.inject_errors || reporting_->cq == nullptr) {
-    ++losing_.silent;
+    losing_.silent = 1;
+    losing_.owed = true;
     return;
   }
   core::CompletionError error;
@@ -85,15 +87,24 @@ void Engine<L>::end_losing(int status, core::ProviderError why) noexcept {
   if (was.silent != 0) tell_unreported(*was.peer, was.silent, status, why, true);
   if constexpr (!SolePeer<L>)
     if (!was.told && why != core::ProviderError::Cancelled && (was.owed || was.silent != 0))
-      owed_[owed_next_++ % owed_.size()] = was.peer->av_address;
+      remember_owed(was.peer->av_address);
+}
+
+template <Link L>
+void Engine<L>::remember_owed(const core::Address& address) noexcept {
+  auto place = std::find(owed_.begin(), owed_.end(), core::Address());
+  if (place == owed_.end()) place = owed_.begin() + static_cast<std::ptrdiff_t>(owed_next_++ % owed_.size());
+  else ++owed_count_;
+  *place = address;
 }
 
 template <Link L>
 bool Engine<L>::forget_owed(const core::Address& address) noexcept {
-  if (owed_next_ == 0) return false;
+  if (owed_count_ == 0 || address.len == 0) return false;
   const auto found = std::find(owed_.begin(), owed_.end(), address);
-  if (found == owed_.end() || address.len == 0) return false;
+  if (found == owed_.end()) return false;
   *found = {};
+  --owed_count_;
   return true;
 }
 

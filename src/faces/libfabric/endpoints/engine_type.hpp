@@ -206,12 +206,11 @@ class CoreOf final : public Core, core::Watcher {
     }
   }
   void unreported(const core::UnreportedErrors& errors) noexcept override {
-    unreported_warning_.tell(*domain.provider, domain.addr_format, errors);
+    warn_of_unreported(*domain.provider, domain.addr_format, errors);
   }
   E engine_;
   std::unique_ptr<WorkLane> lane_;
   ShownEndpoint shown_;
-  UnreportedWarning unreported_warning_;
 };
 
 // Data calls by lock. What the engine cannot do is refused.

@@ -6,17 +6,12 @@
 
 #include "core/progress.hpp"
 #include "faces/libfabric/discovery/provider.hpp"
-#include "proto/engine/link_base.hpp"
 
 namespace weft::fi {
 
-class UnreportedWarning {
- public:
-  // At once the first time, then at most every two seconds. A peer that closes its endpoint does so by its own wish: level info.
-  void tell(const Provider& provider, uint32_t format, const core::UnreportedErrors& errors) noexcept;
-
- private:
-  proto::WarningRate rate_{2'000'000'000};
-};
+// At most one line in two seconds for the process; the next one has the number of those left out. A peer that closes its endpoint does so by its own
+// wish: level info, each. Any thread.
+void warn_of_unreported(const Provider& provider, uint32_t format,
+                        const core::UnreportedErrors& errors) noexcept;
 
 }  // namespace weft::fi
