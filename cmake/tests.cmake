@@ -119,7 +119,7 @@ if(TARGET weft_conformance AND TARGET weft_compat)
   endforeach()
   # What moves data, again between two endpoints that are connected to each other.
   string(JOIN ":" WEFT_GTEST_FILTER "Messages.*" "Tagged.*" "TaggedRecv.*" "MultiRecv.*" "Peeked.*" "Rma.*" "Atomic.*" "Batches.*" "Completions.*"
-                                    "Counter.*" "Order.*" "Flood.*" "Fence.*" "Trigger.*" "DeferredWork.*" "Region.*" "Wrong.*" "Close.*" "Flags.*")
+                                    "Counter.*" "Order.*" "Flood.*" "Fence.*" "Trigger.*" "DeferredWork.*" "Region.*" "Wrong.*" "Close.*" "Flags.*" "Calls/NeverEmpty.*")
   foreach(provider IN LISTS WEFT_TEST_MSG_PROVIDERS)
     weft_gtest(weft_conformance ${provider}-msg conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=${provider}"
                "WEFT_TEST_ENDPOINT=msg")

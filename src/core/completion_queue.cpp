@@ -92,6 +92,7 @@ int CompletionQueue::look_again() noexcept {
 }
 
 int CompletionQueue::read_error(CompletionError& out) noexcept {
+  if (is_due()) progressors_.progress();
   if (head_ != tail_ || held_.empty() || held_.front().err == 0) return -FI_EAGAIN;
   out = held_.front();
   held_.pop_front();

@@ -117,12 +117,15 @@ class alignas(64) CompletionQueue {
   // The hot path. Format is one of fi_cq_entry, fi_cq_msg_entry, fi_cq_data_entry, fi_cq_tagged_entry.
   // Returns the number read, -FI_EAGAIN, -FI_EAVAIL, or -FI_EOVERRUN. An empty queue drives its endpoints first, but not when the last read
   // has just told the program that it is empty, by returning less than was asked for: Open MPI reads again then, before it does anything
-  // with what it got.
+  // with what it got. Of the reads that find something, one in a while drives them as well (is_due()).
   // Driver drives them: a program that knows their type saves the virtual calls.
   template <class Format, bool with_source, class Driver = AnyEndpoint>
   ssize_t read(void* buf, size_t count, fi_addr_t* source) noexcept {
-    if (head_ != tail_ && !state_.drive) [[likely]]
-      return copy_out<Format, with_source, Driver>(static_cast<Format*>(buf), count, source);
+    if (head_ != tail_ && !state_.drive) [[likely]] {
+      if (--reads_left_ != 0) [[likely]]
+        return read_waiting<Format, with_source, Driver>(static_cast<Format*>(buf), count, source);
+      return read_driven<Format, with_source, Driver>(static_cast<Format*>(buf), count, source);
+    }
     return read_empty<Format, with_source, Driver>(static_cast<Format*>(buf), count, source);
   }
   // A read would drive the endpoints now, and nothing waits, sleeps or is held. Who drives them otherwise may hand a completion to the program
@@ -141,9 +144,17 @@ class alignas(64) CompletionQueue {
     patience_ = patience_full_;
     arrived_ = true;
   }
+  // For each call that finds something here without a drive. True: it is to drive the endpoints. That is so for one of reads_per_drive, and less
+  // often while many entries wait, which would otherwise become more with each drive.
+  bool is_due() noexcept {
+    if (--reads_left_ != 0) [[likely]]
+      return false;
+    set_reads_left();
+    return true;
+  }
   // An endpoint keeps something back for its next poll: the next read() drives it, whatever is there to read.
   void drive_at_next_read() noexcept { state_.drive = true; }
-  // 0 and the error that stands first, or -FI_EAGAIN.
+  // 0 and the error that stands first, or -FI_EAGAIN. Drives the endpoints first when it is_due().
   int read_error(CompletionError& out) noexcept;
   // Completions and errors that wait; an overrun is one.
   size_t pending() const noexcept { return size_t(tail_ - head_) + held_.size() + (overrun_ ? 1 : 0); }
@@ -192,17 +203,19 @@ class alignas(64) CompletionQueue {
     to[6] = from.source;
   }
 
-  // Apart from read(), so that reading what is there needs no stack.
+  // These three apart from read(), which then saves no registers for them.
+  template <class Format, bool with_source, class Driver>
+  [[gnu::noinline]] ssize_t read_waiting(Format* out, size_t count, fi_addr_t* source) noexcept {
+    return copy_out<Format, with_source, Driver>(out, count, source);
+  }
+
   template <class Format, bool with_source, class Driver>
   [[gnu::noinline]] ssize_t read_empty(Format* out, size_t count, fi_addr_t* source) noexcept {
     if (!is_usual()) [[unlikely]] {
       if (state_.drive) {
         state_.drive = false;
         state_.sated = false;
-        if (head_ != tail_) {
-          Driver::progress(progressors_);
-          return copy_out<Format, with_source, Driver>(out, count, source);
-        }
+        if (head_ != tail_) return read_driven<Format, with_source, Driver>(out, count, source);
       }
       if (state_.sated && !state_.holding && count != 0) {
         state_.sated = false;
@@ -210,7 +223,9 @@ class alignas(64) CompletionQueue {
       }
       if (state_.holding) {
         if (const int status = release_held(); status < 0) return status;
-        if (head_ != tail_) return copy_out<Format, with_source, Driver>(out, count, source);
+        if (head_ != tail_)
+          return is_due() ? read_driven<Format, with_source, Driver>(out, count, source)
+                          : copy_out<Format, with_source, Driver>(out, count, source);
       }
     }
     WEFT_ASSERT(head_ == tail_);
@@ -226,6 +241,16 @@ class alignas(64) CompletionQueue {
     if (const int status = end_patience<Driver>(); status != 0) return status;
     return copy_out<Format, with_source, Driver>(out, count, source);
   }
+
+  // The ring has something, and the endpoints are driven all the same.
+  template <class Format, bool with_source, class Driver>
+  [[gnu::noinline]] ssize_t read_driven(Format* out, size_t count, fi_addr_t* source) noexcept {
+    Driver::progress(progressors_);
+    set_reads_left();
+    return copy_out<Format, with_source, Driver>(out, count, source);
+  }
+
+  void set_reads_left() noexcept { reads_left_ = reads_per_drive + (tail_ - head_); }
 
   template <class Format, bool with_source, class Driver>
   [[gnu::always_inline]] ssize_t copy_out(Format* out, size_t count, fi_addr_t* source) noexcept {
@@ -286,8 +311,9 @@ class alignas(64) CompletionQueue {
   };
   bool is_usual() const noexcept { return std::bit_cast<uint32_t>(state_) == 0; }
   State state_;
-  uint32_t patience_ = UINT32_MAX;  // empty polls until end_patience(); 1 while something is held
-  bool arrived_ = true;             // since the last end_patience()
+  uint32_t patience_ = UINT32_MAX;         // empty polls until end_patience(); 1 while something is held
+  bool arrived_ = true;                    // since the last end_patience()
+  uint32_t reads_left_ = reads_per_drive;  // until is_due()
   ProgressorList progressors_;
   // Cold.
   Signal* signal_ = nullptr;

@@ -191,11 +191,85 @@ TEST(CompletionQueue, AnEmptyReadDrivesItsEndpointsOnce) {
   EXPECT_EQ(out[0].op_context, reinterpret_cast<void*>(7));
   queue.push(numbered(9));
   ASSERT_EQ(read(queue, out), 1);
-  EXPECT_EQ(source.calls, 2) << "a queue that is not empty is read without progress";
+  EXPECT_EQ(source.calls, 2) << "one read of a queue that is not empty needs no progress";
   EXPECT_FALSE(queue.remove(source));
   EXPECT_TRUE(queue.remove(source));
   EXPECT_EQ(read(queue, out), -FI_EAGAIN);
   EXPECT_EQ(source.calls, 2);
+}
+
+// A program that posts, reads and posts finds an entry at every read, and its endpoints make progress all the same.
+TEST(CompletionQueue, ReadsThatFindSomethingDriveNowAndThen) {
+  CompletionQueue queue(64);
+  Source source;
+  source.queue = &queue;
+  queue.add(source);
+  std::vector<fi_cq_entry> one(1);
+  std::vector<fi_cq_entry> two(2);
+  for (int i = 1; i <= 100; ++i) {
+    queue.push(numbered(1));
+    ASSERT_EQ(read(queue, one), 1);
+    ASSERT_GE(source.calls, i / int(reads_per_drive + 1));
+    ASSERT_LE(source.calls, i / int(reads_per_drive)) << "a read that drives each time costs too much";
+  }
+  // Short reads, each with a read that the program makes because of it.
+  source.calls = 0;
+  for (int i = 1; i <= 100; ++i) {
+    queue.push(numbered(1));
+    ASSERT_EQ(read(queue, two), 1);
+    ASSERT_EQ(read(queue, two), -FI_EAGAIN);
+    ASSERT_GE(source.calls, i / int(reads_per_drive + 1));
+  }
+  // What a drive brings comes in order, also when the ring has no room for it.
+  for (uint64_t i = 0; i < 200; ++i) source.later.push_back(numbered(1000 + i));
+  uint64_t expected = 1000;
+  queue.push(numbered(7));
+  while (expected < 1200) {
+    ASSERT_EQ(read(queue, one), 1);
+    if (one[0].op_context == reinterpret_cast<void*>(7)) queue.push(numbered(7));
+    else ASSERT_EQ(one[0].op_context, reinterpret_cast<void*>(expected++));
+  }
+  queue.remove(source);
+}
+
+// While many entries wait, what drives bring does not make them more.
+TEST(CompletionQueue, ReadsOfManyEntriesDriveOnceForAllOfThem) {
+  CompletionQueue queue(1024);
+  Source source;
+  source.queue = &queue;
+  queue.add(source);
+  std::vector<fi_cq_entry> one(1);
+  for (uint64_t i = 0; i < 1000; ++i) queue.push(numbered(i));
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(read(queue, one), 1);
+  EXPECT_EQ(source.calls, 1);
+  queue.remove(source);
+}
+
+// As above, while the ring is too small for what waits, and for errors that the program does not read.
+TEST(CompletionQueue, ReadsOfHeldEntriesAndOfErrorsDriveToo) {
+  CompletionQueue queue(1);
+  Source source;
+  source.queue = &queue;
+  queue.add(source);
+  std::vector<fi_cq_entry> one(1);
+  for (uint64_t i = 0; i < 3; ++i) queue.push(numbered(i));
+  for (int i = 1; i <= 100; ++i) {
+    queue.push(numbered(1));
+    ASSERT_EQ(read(queue, one), 1);
+    ASSERT_GE(source.calls, i / int(2 * reads_per_drive));
+  }
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(read(queue, one), 1);
+  source.calls = 0;
+  CompletionError error;
+  for (int i = 1; i <= 100; ++i) {
+    queue.push_error(failed(FI_EIO));
+    ASSERT_EQ(queue.read_error(error), 0);
+    ASSERT_GE(source.calls, i / int(reads_per_drive + 1));
+  }
+  source.calls = 0;
+  for (int i = 1; i <= 100; ++i) ASSERT_EQ(queue.read_error(error), -FI_EAGAIN);
+  EXPECT_GE(source.calls, 100 / int(reads_per_drive + 1));
+  queue.remove(source);
 }
 
 // Open MPI reads again as long as there is something, and answers a message only then.

@@ -35,6 +35,10 @@ struct Watcher {
   ~Watcher() = default;
 };
 
+// A call that reads a queue, a counter or events and finds something returns without driving the endpoints, but not for ever: a program may
+// find something at each call. One of so many drives.
+inline constexpr uint32_t reads_per_drive = 16;
+
 // All calls are made with the domain lock held, if the domain has one. Without a lock the program
 // serialises them (fi_domain(3), FI_THREAD_DOMAIN and FI_THREAD_COMPLETION).
 class Progressor {

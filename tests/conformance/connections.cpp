@@ -64,7 +64,8 @@ struct End {
 // One side: a fabric, a domain, an event queue.
 class Side {
  public:
-  explicit Side(const Options& options, fi_wait_obj wait = FI_WAIT_NONE) : options_(options) {
+  explicit Side(const Options& options, fi_wait_obj wait = FI_WAIT_NONE, uint64_t eq_flags = 0)
+      : options_(options) {
     info = find_info(options);
     if (!info) {
       ADD_FAILURE() << missing(options);
@@ -72,6 +73,7 @@ class Side {
     }
     fi_eq_attr attr{};
     attr.wait_obj = wait;
+    attr.flags = eq_flags;
     WEFT_EXPECT_OK(fi_fabric(info->fabric_attr, fabric.out(), nullptr));
     const int opened = fi_eq_open(fabric.get(), &attr, eq.out(), nullptr);
     if (opened != 0) {
@@ -1265,6 +1267,64 @@ TEST_F(Connections, active_endpoint_takes_a_reserved_address__fi_endpoint_3) {
   EXPECT_EQ(from, reachable(reserved, client.info->addr_format));
   WEFT_EXPECT_OK(fi_reject(server.pep.get(), request.info->handle, nullptr, 0));
   EXPECT_EQ(next(client, server).err, FI_ECONNREFUSED);
+}
+
+// A program that finds an event at each call takes requests all the same: fi_eq_read, FI_PEEK, fi_eq_sread and fi_eq_readerr drive the listener now
+// and then.
+TEST_F(Connections, an_event_queue_that_is_never_empty__fi_eq_3) {
+  WEFT_BEYOND_THE_MANUAL("progress by a call that finds an event");
+  WEFT_SIDES(msg_options(), FI_WAIT_UNSPEC, FI_WRITE);
+  server.listen();
+  const auto write = [&](uint64_t number) {
+    fi_eq_entry mark{};
+    mark.data = number;
+    return fi_eq_write(server.eq.get(), FI_NOTIFY, &mark, sizeof mark, 0) ==
+           static_cast<ssize_t>(sizeof mark);
+  };
+  for (const char* how : {"fi_eq_read", "fi_eq_sread", "FI_PEEK", "fi_eq_readerr"}) {
+    SCOPED_TRACE(how);
+    const bool takes = std::strncmp(how, "fi_eq_s", 7) == 0 || std::strcmp(how, "fi_eq_read") == 0;
+    ASSERT_TRUE(write(1));
+    active = client.open();
+    WEFT_ASSERT_OK(fi_connect(active->ep.get(), server.name.data(), nullptr, 0));
+    uint8_t space[512];
+    uint32_t number = FI_NOTIFY;
+    ssize_t n = 0;
+    Event event;
+    // Only who takes events sees the request; the others call until it has had the time to come.
+    const auto end = Clock::now() + (takes ? limit() : milliseconds(100) * patience());
+    for (int calls = 0; number == FI_NOTIFY && (Clock::now() < end || calls < 2000); ++calls) {
+      if (takes) {
+        ASSERT_TRUE(write(2));
+      }
+      if (std::strcmp(how, "fi_eq_read") == 0) {
+        n = fi_eq_read(server.eq.get(), &number, space, sizeof space, 0);
+      } else if (takes) {
+        n = fi_eq_sread(server.eq.get(), &number, space, sizeof space, -1, 0);
+      } else if (std::strcmp(how, "FI_PEEK") == 0) {
+        n = fi_eq_read(server.eq.get(), &number, space, sizeof space, FI_PEEK);
+      } else {
+        fi_eq_err_entry error{};
+        ASSERT_EQ(fi_eq_readerr(server.eq.get(), &error, 0), -FI_EAGAIN);
+        n = 1;
+      }
+      ASSERT_GT(n, 0);
+      ASSERT_FALSE(client.read(event));
+      if (takes && Clock::now() >= end) break;
+    }
+    if (!takes) {  // the request is before what is written now
+      ASSERT_TRUE(write(2));
+      n = fi_eq_read(server.eq.get(), &number, space, sizeof space, 0);
+      ASSERT_EQ(number, static_cast<uint32_t>(FI_NOTIFY));
+      n = fi_eq_read(server.eq.get(), &number, space, sizeof space, 0);
+    }
+    ASSERT_EQ(number, static_cast<uint32_t>(FI_CONNREQ));
+    ASSERT_TRUE(server.take(n, number, space, event));
+    WEFT_ASSERT_OK(fi_reject(server.pep.get(), event.info->handle, nullptr, 0));
+    expect_refused(next(client, client));
+    while (fi_eq_read(server.eq.get(), &number, space, sizeof space, 0) > 0) {
+    }
+  }
 }
 
 // One thread reads the event queue, another moves data: fi_domain(3), FI_THREAD_DOMAIN does not serialise the two.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-/* What libibverbs promises of its calls, over the built-in device: calls times | errno | limits | shared. Prints "ok", or what is wrong and
+/* What libibverbs promises of its calls, over the built-in device: calls times | errno | limits | shared | never_empty. Prints "ok", or what is wrong and
  * ends with 1. */
 #include <fcntl.h>
 
@@ -474,6 +474,77 @@ static void shared(void) {
   CHECK(ibv_close_xrcd(xrcd) == 0 && ibv_destroy_srq(srq) == 0 && ibv_destroy_cq(cq) == 0);
 }
 
+/* --- a completion queue that has a completion at each poll: what a peer sends comes in all the same, within so many polls --- */
+
+enum polled { plain, started, advanced }; /* ibv_poll_cq, ibv_start_poll, ibv_next_poll */
+
+static void check_never_empty(enum polled how) {
+  enum { polls_max = 300, receives = 8 };
+  struct ibv_cq_init_attr_ex attr = {.cqe = 64};
+  struct ibv_cq_ex* ex = ibv_create_cq_ex(context, &attr);
+  struct ibv_cq* others = ibv_create_cq(context, 8, NULL, NULL, 0);
+  CHECK(ex && others);
+  struct ibv_cq* cq = ibv_cq_ex_to_cq(ex);
+  struct ibv_mr* mr = ibv_reg_mr(pd, memory, memory_bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  CHECK(mr);
+  struct ibv_qp_init_attr init = {
+      .send_cq = others, .recv_cq = others, .qp_type = IBV_QPT_RC, .cap = {8, 1, 1, 1, 0}};
+  struct ibv_qp *one = ibv_create_qp(pd, &init), *other = ibv_create_qp(pd, &init);
+  init.send_cq = init.recv_cq = cq;
+  init.cap.max_recv_wr = receives;
+  struct ibv_qp* broken = ibv_create_qp(pd, &init); /* flushes each receive at once */
+  CHECK(one && other && broken);
+  const struct ibv_ah_attr path = path_to(gid, 0);
+  connect_to(one, &path, other->qp_num);
+  connect_to(other, &path, one->qp_num);
+  struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+  CHECK(to_init(broken, 0) == 0 && ibv_modify_qp(broken, &error, IBV_QP_STATE) == 0);
+  volatile uint64_t* target = (volatile uint64_t*)(memory + 4096);
+  struct ibv_sge sge = {(uintptr_t)memory, 8, mr->lkey};
+  struct ibv_send_wr wr = {
+      .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
+  struct ibv_send_wr* bad;
+  wr.wr.rdma.remote_addr = (uintptr_t)target;
+  wr.wr.rdma.rkey = mr->rkey;
+  struct ibv_recv_wr receive = {.wr_id = 5};
+  struct ibv_recv_wr* bad_receive;
+  long most = 0;
+  if (how == advanced) CHECK(ibv_post_recv(broken, &receive, &bad_receive) == 0);
+  struct ibv_poll_cq_attr poll = {0};
+  if (how == advanced) CHECK(ibv_start_poll(ex, &poll) == 0);
+  for (uint64_t round = 1; round <= 20; ++round) {
+    *(uint64_t*)memory = round;
+    CHECK(ibv_post_send(one, &wr, &bad) == 0);
+    long polls = 0;
+    for (; *target != round && polls < polls_max; ++polls) {
+      struct ibv_wc wc;
+      CHECK(ibv_post_recv(broken, &receive, &bad_receive) == 0);
+      if (how == plain) {
+        CHECK(ibv_poll_cq(cq, 1, &wc) == 1 && wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 5);
+      } else {
+        CHECK((how == started ? ibv_start_poll(ex, &poll) : ibv_next_poll(ex)) == 0);
+        CHECK(ex->status == IBV_WC_WR_FLUSH_ERR && ex->wr_id == 5);
+        if (how == started) ibv_end_poll(ex);
+      }
+    }
+    CHECK(*target == round);
+    most = polls > most ? polls : most;
+    struct ibv_wc wc;
+    const double until = seconds() + 20;
+    while (ibv_poll_cq(others, 1, &wc) == 0) CHECK(seconds() < until);
+    CHECK(wc.status == IBV_WC_SUCCESS);
+  }
+  if (how == advanced) ibv_end_poll(ex);
+  printf("a write came within %ld polls of a queue that is never empty\n", most);
+  CHECK(ibv_destroy_qp(one) == 0 && ibv_destroy_qp(other) == 0 && ibv_destroy_qp(broken) == 0);
+  CHECK(ibv_destroy_cq(cq) == 0 && ibv_destroy_cq(others) == 0 && ibv_dereg_mr(mr) == 0);
+  memset(memory, 0, memory_bytes);
+}
+
+static void never_empty(void) {
+  for (enum polled how = plain; how <= advanced; ++how) check_never_empty(how);
+}
+
 int main(int count, char** words) {
   const char* what = count > 1 ? words[1] : "";
   context = open_named(NULL);
@@ -485,6 +556,7 @@ int main(int count, char** words) {
   else if (strcmp(what, "errno") == 0) errors();
   else if (strcmp(what, "limits") == 0) limits();
   else if (strcmp(what, "shared") == 0) shared();
+  else if (strcmp(what, "never_empty") == 0) never_empty();
   else return 2;
   CHECK(ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
   puts("ok");

@@ -159,8 +159,15 @@ class Device final : proto::roce::PacketOutput {
   // progress thread sends the acknowledgement. At most patience_ns_max, half as long after each wait that times out, so that many
   // queue pairs of a peer that has gone do not add up. Gives the lock back while it waits.
   void await_acknowledgements(const proto::roce::QueuePair& qp) noexcept;
-  // For one whose queue is not: it polls all the same.
+  // For one whose queue was not: it polls all the same. One of polled_per_poll takes what came as well: a program may find a completion at each
+  // call.
   void polled() noexcept {
+    if (--polled_left_ == 0) [[unlikely]] {
+      polled_left_ = polled_per_poll;
+      polls_ = 0;  // and the time
+      (void)poll();
+      return;
+    }
     if (sleeper_ != 0) --sleeper_;
     polled_at_ns_ = clock_.now();
     posts_ = 0;
@@ -260,6 +267,7 @@ class Device final : proto::roce::PacketOutput {
   static constexpr uint64_t quiet_look_ns = 10'000;
   static constexpr unsigned vain_polls =
       4;  // of which one asks for the time, while shared memory alone has to be looked at
+  static constexpr unsigned polled_per_poll = 16;
   static constexpr unsigned posts_at_once = 2;
   static constexpr uint64_t replying_ns =
       200'000;  // from a posting until the next operation that it will be the reply to
@@ -366,6 +374,7 @@ class Device final : proto::roce::PacketOutput {
   os::Lock lock_;
   os::TickClock clock_;
   unsigned polls_ = 0;  // in a row that had nothing, and did not ask for the time
+  unsigned polled_left_ = polled_per_poll;
   proto::roce::Adapter adapter_;
   std::unique_ptr<nic::Device> card_;
   std::array<std::optional<Port<Socket>>, gid_count> ports_;

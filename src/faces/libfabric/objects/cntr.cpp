@@ -94,10 +94,14 @@ struct Calls {
     uint32_t attempts = 0;
     // fi_cntr(3) calls it invalid for a counter without a wait object of its own. Programs do it, so it polls.
     const bool polls = cntr.wait.owned == nullptr;
+    bool has_driven = false;
     auto attempt = [&]() -> long {
       if (cntr.counter.value() < threshold) {
         cntr.counter.progress();
+        has_driven = true;
         if (polls) count_look(cntr);
+      } else if (!has_driven && cntr.is_due()) {
+        cntr.counter.progress();  // a program may never wait for more than there is
       }
       if (cntr.counter.value() < threshold && ++attempts % polls_per_service == 0) cntr.domain.serve_others();
       return look();

@@ -13,12 +13,15 @@ namespace {
 
 Eq& self(fid_eq* fid) noexcept { return *reinterpret_cast<Eq*>(fid); }
 
-// Events that are there come first; an empty queue drives what reports to it.
+// Events that are there come first; an empty queue drives what reports to it, and now and then another one does, too.
 ssize_t eq_read(fid_eq* fid, uint32_t* event, void* buf, size_t len, uint64_t flags) {
   Eq& eq = self(fid);
   const bool peek = (flags & FI_PEEK) != 0;
   const ssize_t status = eq.queue.read(event, buf, len, peek);
-  if (status != -FI_EAGAIN) return status;
+  if (status != -FI_EAGAIN) {
+    if (eq.is_due()) eq.control.drive();
+    return status;
+  }
   eq.control.drive();
   return eq.queue.read(event, buf, len, peek);
 }
@@ -55,6 +58,7 @@ void copy_error(Eq& eq, fi_eq_err_entry* out) noexcept {
 
 ssize_t eq_readerr(fid_eq* fid, fi_eq_err_entry* out, uint64_t flags) {
   Eq& eq = self(fid);
+  if (eq.is_due()) eq.control.drive();
   std::scoped_lock guard(eq.lock);
   core::EventError error;
   if (const int status = eq.queue.read_error(error, (flags & FI_PEEK) != 0); status != 0) return status;

@@ -251,8 +251,11 @@ struct Cntr {
   YieldWhenIdle yielding;
   uint32_t patience = YieldWhenIdle::polls_min;  // empty polls until yielding.idle()
   bool arrived = true;                           // since the last yielding.idle()
+  uint32_t reads = 0;                            // that found something and did not drive
   Users users{0};
 
+  // For each of these: true for one of core::reads_per_drive, which is to drive.
+  bool is_due() noexcept { return ++reads % core::reads_per_drive == 0; }
   int attach(core::Progressor& progressor) noexcept;  // as in Cq
   void detach(core::Progressor& progressor) noexcept;
 };
@@ -270,6 +273,11 @@ struct Eq {
   int attach(ControlSource& source) { return control.add(source, wait.sleeper); }
   // The source goes: it is not driven any more, and its events are gone, too.
   void detach(ControlSource& source, const ::fid* object) noexcept;
+  // As Cntr::is_due(). Any thread.
+  bool is_due() noexcept {
+    return (reads.fetch_add(1, std::memory_order_relaxed) + 1) % core::reads_per_drive == 0;
+  }
+  std::atomic<uint32_t> reads{0};
   bool writable = false;
   core::EventError last_error;
   os::Lock lock;  // sleeping and last_error; the queue has its own
@@ -310,6 +318,7 @@ struct Wait {
   std::unique_ptr<os::Sleeper> sleeper;
   std::mutex mutex;
   std::vector<::fid*> members;
+  uint32_t looks = 0;  // of fi_wait at the members
   Users users{0};
 };
 

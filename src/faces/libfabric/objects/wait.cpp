@@ -27,18 +27,18 @@ bool has_news(const Cntr& cntr) noexcept {
   return cntr.counter.value() != cntr.read_value || cntr.counter.errors() != cntr.read_errors;
 }
 
-// Drives what is empty and looks again. Under the lock.
+// Drives what is empty, now and then what is not, and looks again. Under the lock.
 bool has_events(::fid* fid) noexcept {
   if (Cq* cq = cq_of(fid)) {
-    if (cq->queue.pending() == 0) cq->queue.progress();
+    if (cq->queue.pending() == 0 || cq->queue.is_due()) cq->queue.progress();
     return cq->queue.pending() != 0;
   }
   if (Cntr* cntr = cntr_of(fid)) {
-    if (!has_news(*cntr)) cntr->counter.progress();
+    if (!has_news(*cntr) || cntr->is_due()) cntr->counter.progress();
     return has_news(*cntr);
   }
   if (Eq* eq = eq_of(fid)) {
-    if (eq->queue.pending() == 0) eq->control.drive();
+    if (eq->queue.pending() == 0 || eq->is_due()) eq->control.drive();
     return eq->queue.pending() != 0;
   }
   return false;
@@ -100,9 +100,14 @@ int wait_wait(fid_wait* fid, int timeout_ms) {
       bool armed = true;
       {
         std::scoped_lock guard(set.mutex);
+        // The first that has something ends the look, but not each time: the others may depend on it.
+        const bool goes_on = ++set.looks % core::reads_per_drive == 0;
+        bool found = false;
         for (::fid* member : set.members) {
-          if (under_lock(waitable_of(member), [&] { return has_events(member); })) return 0;
+          found = under_lock(waitable_of(member), [&] { return has_events(member); }) || found;
+          if (found && !goes_on) break;
         }
+        if (found) return 0;
         sleeper.drain();
         for (::fid* member : set.members) {
           armed = under_lock(waitable_of(member), [&] { return arm(member, sleeper); }) && armed;
