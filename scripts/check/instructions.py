@@ -15,7 +15,7 @@ import sys
 LIBRARIES = ("lib/weft/compat/libfabric.so.1", "lib/weft/compat/libibverbs.so.1", "lib/libweft.so.1", "lib/weft/plugin/libweft-fi.so",
              "lib/weft/plugin/libweft-tcp-fi.so", "lib/weft/plugin/libweft-udp-fi.so", "bin/weft")
 LATER = re.compile(  # x86-64-v2 to v4 and what no level has, as objdump spells it
-    r"v(?!err$|erw$|m)[a-z0-9]+|k(mov|or|ortest|and|andn|xor|xnor|not|add|test|shift[lr]|unpck)[bwdq]+"  # AVX and later
+    r"v(?!err$|erw$|m(call|func|launch|resume|run|load|save|mcall|read|write|clear|ptrld|ptrst|xon|xoff)[bwlq]?$)[a-z0-9]+|k(mov|or|ortest|and|andn|xor|xnor|not|add|test|shift[lr]|unpck)[bwdq]+"  # AVX and later
     r"|addsubp[sd]|h(add|sub)p[sd]|lddqu|mov(ddup|shdup|sldup)|fisttp[sl]*|monitorx?|mwaitx?"  # SSE3
     r"|pabs[bwd]|palignr|ph(add|sub)(d|w|sw)|pmaddubsw|pmulhrsw|pshufb|psign[bwd]"  # SSSE3
     r"|p?blend(v|vb|w)?(p[sd])?|dpp[sd]|(extract|insert)ps|movntdqa|mpsadbw|packusdw|pcmp(eq|gt)q|p(extr|insr)[bdq]|phminposuw"

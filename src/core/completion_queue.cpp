@@ -66,7 +66,7 @@ int CompletionQueue::release_held() noexcept {
   if (held_.front().err != 0) {
     // A program that posts, cancels and reads in turns finds an error at every read; its endpoints make progress all the same.
     WEFT_ASSERT(errors_ != 0);
-    progressors_.progress();
+    progressors_.drive();
     return -FI_EAVAIL;
   }
   head_ = 0;
@@ -92,13 +92,16 @@ int CompletionQueue::look_again() noexcept {
 }
 
 int CompletionQueue::read_error(CompletionError& out) noexcept {
-  if (is_due()) progressors_.progress();
-  if (head_ != tail_ || held_.empty() || held_.front().err == 0) return -FI_EAGAIN;
+  if (head_ != tail_ || held_.empty() || held_.front().err == 0) {
+    if (is_due()) progressors_.drive();
+    return -FI_EAGAIN;
+  }
   out = held_.front();
   held_.pop_front();
   WEFT_ASSERT(errors_ != 0);
   --errors_;
   if (held_.empty() && !overrun_) hold_no_more();
+  progressors_.drive();  // a queue that the error had filled takes frames again
   return 0;
 }
 

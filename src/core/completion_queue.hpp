@@ -145,7 +145,7 @@ class alignas(64) CompletionQueue {
     arrived_ = true;
   }
   // For each call that finds something here without a drive. True: it is to drive the endpoints. That is so for one of reads_per_drive, and less
-  // often while many entries wait, which would otherwise become more with each drive.
+  // often while many entries wait, which would otherwise become more with each drive; for one of reads_per_drive_max in any case.
   bool is_due() noexcept {
     if (--reads_left_ != 0) [[likely]]
       return false;
@@ -154,13 +154,15 @@ class alignas(64) CompletionQueue {
   }
   // An endpoint keeps something back for its next poll: the next read() drives it, whatever is there to read.
   void drive_at_next_read() noexcept { state_.drive = true; }
-  // 0 and the error that stands first, or -FI_EAGAIN. Drives the endpoints first when it is_due().
+  // 0 and the error that stands first, or -FI_EAGAIN. Drives the endpoints afterwards.
   int read_error(CompletionError& out) noexcept;
   // Completions and errors that wait; an overrun is one.
   size_t pending() const noexcept { return size_t(tail_ - head_) + held_.size() + (overrun_ ? 1 : 0); }
   size_t size() const noexcept { return size_t(mask_) + 1; }
   bool error_pending() const noexcept { return errors_ != 0 || overrun_; }
   void progress() const noexcept { progressors_.progress(); }
+  // For is_due().
+  void drive() const noexcept { progressors_.drive(); }
 
   void add(Progressor& progressor) { progressors_.add(progressor); }
   bool remove(Progressor& progressor) noexcept { return progressors_.remove(progressor); }
@@ -212,8 +214,8 @@ class alignas(64) CompletionQueue {
   template <class Format, bool with_source, class Driver>
   [[gnu::noinline]] ssize_t read_empty(Format* out, size_t count, fi_addr_t* source) noexcept {
     if (!is_usual()) [[unlikely]] {
-      if (state_.drive) {
-        state_.drive = false;
+      const bool drives = std::exchange(state_.drive, false);
+      if (drives) {
         state_.sated = false;
         if (head_ != tail_) return read_driven<Format, with_source, Driver>(out, count, source);
       }
@@ -224,8 +226,8 @@ class alignas(64) CompletionQueue {
       if (state_.holding) {
         if (const int status = release_held(); status < 0) return status;
         if (head_ != tail_)
-          return is_due() ? read_driven<Format, with_source, Driver>(out, count, source)
-                          : copy_out<Format, with_source, Driver>(out, count, source);
+          return is_due() || drives ? read_driven<Format, with_source, Driver>(out, count, source)
+                                    : copy_out<Format, with_source, Driver>(out, count, source);
       }
     }
     WEFT_ASSERT(head_ == tail_);
@@ -242,15 +244,18 @@ class alignas(64) CompletionQueue {
     return copy_out<Format, with_source, Driver>(out, count, source);
   }
 
-  // The ring has something, and the endpoints are driven all the same.
+  // The ring has something, and the endpoints are driven all the same. Afterwards: while a queue is full they take no frames.
   template <class Format, bool with_source, class Driver>
   [[gnu::noinline]] ssize_t read_driven(Format* out, size_t count, fi_addr_t* source) noexcept {
-    Driver::progress(progressors_);
+    const ssize_t read = copy_out<Format, with_source, Driver>(out, count, source);
+    if (count != 0) progressors_.drive();
     set_reads_left();
-    return copy_out<Format, with_source, Driver>(out, count, source);
+    return read;
   }
 
-  void set_reads_left() noexcept { reads_left_ = reads_per_drive + (tail_ - head_); }
+  void set_reads_left() noexcept {
+    reads_left_ = reads_per_drive + std::min(tail_ - head_, reads_per_drive_max - reads_per_drive);
+  }
 
   template <class Format, bool with_source, class Driver>
   [[gnu::always_inline]] ssize_t copy_out(Format* out, size_t count, fi_addr_t* source) noexcept {

@@ -232,6 +232,58 @@ TEST(CompletionQueue, ReadsThatFindSomethingDriveNowAndThen) {
   queue.remove(source);
 }
 
+// Endpoints take no frames while a queue of theirs is full: a drive finds room, where the call makes any.
+TEST(CompletionQueue, AReadOfAFullQueueDrivesWhenItHasMadeRoom) {
+  struct Careful final : Progressor {
+    CompletionQueue* queue = nullptr;
+    int taken = 0;
+    void progress() noexcept override { taken += queue->full() ? 0 : 1; }
+    int wait_fd() noexcept override { return -1; }
+    bool arm() noexcept override { return true; }
+    void disarm() noexcept override {}
+  };
+  for (const size_t size : {1, 4, 16}) {
+    CompletionQueue queue(size);
+    Careful source;
+    source.queue = &queue;
+    queue.add(source);
+    while (!queue.full()) queue.push(numbered(1));
+    std::vector<fi_cq_entry> one(1);
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_EQ(read(queue, one), 1);
+      queue.push(numbered(1));
+    }
+    EXPECT_GE(source.taken, 2) << size;
+    while (read(queue, one) == 1) {
+    }
+    source.taken = 0;
+    CompletionError error;
+    error.err = FI_ECANCELED;
+    for (int i = 0; i < 10; ++i) {
+      while (!queue.full()) queue.push_error(error);
+      ASSERT_EQ(read(queue, one), -FI_EAVAIL);
+      ASSERT_EQ(queue.read_error(error), 0);
+      ASSERT_GT(source.taken, i) << size;
+    }
+    queue.remove(source);
+  }
+}
+
+// A drive that has to be, and entries that are held: the drive is made.
+TEST(CompletionQueue, HeldEntriesDoNotHideThatAnEndpointKeepsSomethingBack) {
+  CompletionQueue queue(1);
+  Source source;
+  source.queue = &queue;
+  queue.add(source);
+  std::vector<fi_cq_entry> one(1);
+  for (int i = 0; i < 3; ++i) queue.push(numbered(1));
+  ASSERT_EQ(read(queue, one), 1);
+  queue.drive_at_next_read();
+  ASSERT_EQ(read(queue, one), 1);
+  EXPECT_EQ(source.calls, 1);
+  queue.remove(source);
+}
+
 // While many entries wait, what drives bring does not make them more.
 TEST(CompletionQueue, ReadsOfManyEntriesDriveOnceForAllOfThem) {
   CompletionQueue queue(1024);

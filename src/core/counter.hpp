@@ -59,6 +59,7 @@ class Counter {
   bool remove(Progressor& progressor) noexcept { return progressors_.remove(progressor); }
   const ProgressorList& progressors() const noexcept { return progressors_; }
   void progress() const noexcept { progressors_.progress(); }
+  void drive() const noexcept { progressors_.drive(); }  // now and then, of calls that need not
 
   // While armed, a change of the error count or a value of at least `at` notifies the signal, once. Armed
   // twice, the lower value counts. The caller looks at value() and errors() again after arm(): what was

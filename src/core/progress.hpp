@@ -38,6 +38,7 @@ struct Watcher {
 // A call that reads a queue, a counter or events and finds something returns without driving the endpoints, but not for ever: a program may
 // find something at each call. One of so many drives.
 inline constexpr uint32_t reads_per_drive = 16;
+inline constexpr uint32_t reads_per_drive_max = 256;  // while many entries wait
 
 // All calls are made with the domain lock held, if the domain has one. Without a lock the program
 // serialises them (fi_domain(3), FI_THREAD_DOMAIN and FI_THREAD_COMPLETION).
@@ -99,6 +100,10 @@ class ProgressorList {
     } else {
       progress_all();
     }
+  }
+  // Not counted as a poll of the program: one that drives so seldom must not keep a progress thread away.
+  void drive() const noexcept {
+    for (Progressor* const each : *this) each->progress();
   }
   Progressor* only() const noexcept { return only_; }  // null: none or several
   bool empty() const noexcept { return begin_ == end_; }

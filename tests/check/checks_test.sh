@@ -151,7 +151,7 @@ if [[ "$(uname -m)" == x86_64 ]] && command -v objdump >/dev/null; then
   expect bad "a later instruction elsewhere" instructions.py "$tree/crc32c_words.so" "$tree/other.so"
   printf 'long f(long a) { return a + 1; }\n' | g++ -shared -fPIC -x c++ - -o "$tree/plain.so"
   expect good "none" instructions.py "$tree/plain.so"
-  printf 'double f(double a) { return a * a + 1; }\n' | g++ -shared -fPIC -O2 -mavx -x c++ - -o "$tree/avx.so"
+  printf 'struct S { long a[4]; };\nvoid f(S* to, const S* from) { *to = *from; }\n' | g++ -shared -fPIC -O2 -mavx -x c++ - -o "$tree/avx.so"
   expect bad "a library of AVX" instructions.py "$tree/avx.so"
   rm "$tree/src/crc.cpp"
 fi

@@ -328,6 +328,7 @@ struct Poll {
   fid_poll fid{};
   Domain& domain;
   std::vector<::fid*> members;  // held
+  size_t first = 0;  // that the next look begins with: one with much to say does not hide the others
   Users users{0};
 };
 

@@ -31,9 +31,12 @@ bool has_events(::fid* member) noexcept {
 // A counter's news are consumed by being returned, so nothing beyond the room is looked at.
 int poll_poll(fid_poll* fid, void** context, int count) {
   if (count < 0 || (context == nullptr && count != 0)) return -FI_EINVAL;
+  Poll& poll = self(fid);
   int n = 0;
-  for (::fid* member : self(fid).members) {
-    if (n == count) break;
+  const size_t members = poll.members.size();
+  const size_t first = members != 0 ? poll.first++ % members : 0;
+  for (size_t i = 0; i < members && n != count; ++i) {
+    ::fid* const member = poll.members[(first + i) % members];
     if (has_events(member)) context[n++] = member->context;
   }
   return n;

@@ -2,6 +2,8 @@
 // Wait objects, wait sets and fi_trywait: fi_poll(3), fi_cq(3) wait_obj. Must not know which links exist.
 #include "faces/libfabric/objects/objects.hpp"
 
+#include <span>
+
 namespace weft::fi {
 
 namespace {
@@ -27,18 +29,20 @@ bool has_news(const Cntr& cntr) noexcept {
   return cntr.counter.value() != cntr.read_value || cntr.counter.errors() != cntr.read_errors;
 }
 
-// Drives what is empty, now and then what is not, and looks again. Under the lock.
-bool has_events(::fid* fid) noexcept {
+// Drives what is empty, now and then (or `always`) what is not, and looks again. Under the lock.
+bool has_events(::fid* fid, bool always = false) noexcept {
   if (Cq* cq = cq_of(fid)) {
-    if (cq->queue.pending() == 0 || cq->queue.is_due()) cq->queue.progress();
+    if (cq->queue.pending() == 0) cq->queue.progress();
+    else if (cq->queue.is_due() || always) cq->queue.drive();
     return cq->queue.pending() != 0;
   }
   if (Cntr* cntr = cntr_of(fid)) {
-    if (!has_news(*cntr) || cntr->is_due()) cntr->counter.progress();
+    if (!has_news(*cntr)) cntr->counter.progress();
+    else if (cntr->is_due() || always) cntr->counter.drive();
     return has_news(*cntr);
   }
   if (Eq* eq = eq_of(fid)) {
-    if (eq->queue.pending() == 0 || eq->is_due()) eq->control.drive();
+    if (eq->queue.pending() == 0 || eq->is_due() || always) eq->control.drive();
     return eq->queue.pending() != 0;
   }
   return false;
@@ -82,11 +86,26 @@ int try_one(::fid* fid, os::Sleeper& sleeper) {
   });
 }
 
+// What the first that has something keeps from being looked at may be what the program waits for.
+void drive_rest(std::span<::fid* const> members) {
+  for (::fid* member : members) {
+    if (Wait* set = wait_of(member)) {
+      std::scoped_lock guard(set->mutex);
+      for (::fid* each : set->members) under_lock(waitable_of(each), [&] { return has_events(each); });
+    } else {
+      under_lock(waitable_of(member), [&] { return has_events(member); });
+    }
+  }
+}
+
 int try_set(Wait& set) {
   std::scoped_lock guard(set.mutex);
   set.sleeper->drain();
-  for (::fid* member : set.members) {
-    if (const int status = try_one(member, *set.sleeper); status != 0) return status;
+  for (size_t i = 0; i < set.members.size(); ++i) {
+    if (const int status = try_one(set.members[i], *set.sleeper); status != 0) {
+      drive_rest(std::span(set.members).subspan(i + 1));
+      return status;
+    }
   }
   return 0;
 }
@@ -104,7 +123,7 @@ int wait_wait(fid_wait* fid, int timeout_ms) {
         const bool goes_on = ++set.looks % core::reads_per_drive == 0;
         bool found = false;
         for (::fid* member : set.members) {
-          found = under_lock(waitable_of(member), [&] { return has_events(member); }) || found;
+          found = under_lock(waitable_of(member), [&] { return has_events(member, goes_on); }) || found;
           if (found && !goes_on) break;
         }
         if (found) return 0;
@@ -247,7 +266,10 @@ int try_wait(fid_fabric*, ::fid** fids, int count) {
         object.wait->sleeper->drain();
         status = try_one(fids[i], *object.wait->sleeper);
       }
-      if (status != 0) return status;
+      if (status != 0) {
+        drive_rest({fids + i + 1, static_cast<size_t>(count - i - 1)});
+        return status;
+      }
     }
     return 0;
   });
