@@ -317,7 +317,9 @@ void Link::take_without_descriptors(const Note& note, int32_t pid) noexcept {
   os::Fd liveness = pid > 0 ? os::open_process(pid) : os::Fd{};
   os::Fd file = liveness ? open_memory_of(pid, note.file) : os::Fd{};
   const int code = errno;
-  if (file && !os::has_exited(liveness) && is_memory_of(file, note.address, note.nonce)) {
+  if (liveness ? os::has_exited(liveness) : code == ESRCH) {
+    warn_of_exited(note, pid);
+  } else if (file && is_memory_of(file, note.address, note.nonce)) {
     note_not_passed();
     take_greeting(note, file, liveness, pid);
   } else if (!file && os::is_shortage(code)) {

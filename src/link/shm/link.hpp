@@ -587,6 +587,7 @@ class Link : public proto::LinkBase {
   void take_greeting(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) noexcept;
   void take_without_descriptors(const Note& note, int32_t pid) noexcept;
   void note_not_passed() noexcept;
+  void warn_of_exited(const Note& note, int32_t pid) noexcept;
   void take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid);  // throws std::bad_alloc
   void turn_away(const Note& note, uid_t uid) noexcept;
   void find_by_process(Peer& peer) noexcept;
@@ -728,6 +729,7 @@ class Link : public proto::LinkBase {
   static constexpr uint32_t warned_peer_short = 16;
   static constexpr uint32_t warned_deaths = 32;
   static constexpr uint32_t noted_not_passed = 64;
+  static constexpr uint32_t warned_exited = 128;
   // Addresses that turned out to be another user's, so that what goes there fails at once.
   struct Refused {
     uint64_t token = 0;

@@ -108,6 +108,16 @@ void Link::note_not_passed() noexcept {
            "greetings arrive without descriptors (SCM_RIGHTS): peers are met through /proc instead");
 }
 
+// Once. Descriptors in the socket would have kept what it sent.
+void Link::warn_of_exited(const Note& note, int32_t pid) noexcept {
+  const std::string_view name = text_of(note.address);
+  warn_once(warned_exited,
+            Line("%.*s (process %d) exited before its greeting was read, and the kernel, an emulator or a "
+                 "security module does not pass descriptors (SCM_RIGHTS): what it had sent is lost",
+                 static_cast<int>(name.size()), name.data(), pid)
+                .get());
+}
+
 // Once for a peer whose socket has the greeting and that has not read it.
 void Link::warn_of_silence(Peer& peer, uint64_t now_ns) noexcept {
   if (peer.is_silent || !has_warning() || !peer.hello_sent || peer.short_since_ns != 0 ||
