@@ -5,6 +5,8 @@
 
 #include <sys/types.h>
 
+#include <cerrno>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -49,6 +51,11 @@ bool is_bound(std::string_view name) noexcept;
 // A socket that is connected to who has @name now, and to nobody after him. Empty: a positive errno in `error`, ECONNREFUSED when nobody has
 // it.
 Fd connect_datagram(std::string_view name, int& error) noexcept;
+
+// A (positive) errno of send_datagram() that may be about the descriptors rather than about the receiver.
+inline bool may_refuse_descriptors(int code) noexcept {
+  return code == EPERM || code == EACCES || code == EINVAL || code == ENOSYS || code == EOPNOTSUPP;
+}
 
 // Sends without blocking; no name for a connected socket. 0, or a negative errno: -EAGAIN when the other queue is full, -ECONNREFUSED when nobody has that name.
 int send_datagram(const Fd& socket, std::string_view name, std::span<const std::byte> message,

@@ -427,7 +427,7 @@ void NearPort::greet(Outbound& out, uint64_t now) {
   hello.is_registered = fences_ ? 1 : 0;
   const std::array<int, 1> fds{file->get()};
   const int sent = os::send_datagram(connection, {}, std::as_bytes(std::span(&hello, 1)), fds);
-  if (sent != 0) note_not_passed(-sent);
+  if (os::may_refuse_descriptors(-sent)) note_not_passed(-sent);
   if (sent != 0 || !set_.add(connection.get(), static_cast<Watched*>(&out), os::watch_errors))
     return let_go(std::move(connection));
   out.connection = std::move(connection);

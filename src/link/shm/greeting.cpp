@@ -53,11 +53,6 @@ bool is_sound(const Note& note, size_t bytes, uint64_t token) noexcept {
          note.alias_length <= alias_bytes;
 }
 
-// An errno of sendmsg(2) that may be about the descriptors rather than about the receiver.
-bool refuses_descriptors(int code) noexcept {
-  return code == EPERM || code == EACCES || code == EINVAL || code == ENOSYS || code == EOPNOTSUPP;
-}
-
 bool brings_descriptors(const Note& note) noexcept {
   return note.kind == NoteKind::Hello || note.kind == NoteKind::Reply;
 }
@@ -152,15 +147,15 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
     if (there && !is_of_our_user(peer, name, error) && !os::is_shortage(error)) return refuse(peer);
     const std::array<int, 2> fds{file_.get(), liveness_.shown.get()};
     sent = error == 0 ? os::send_datagram(there, {}, bytes, fds) : -error;
-    if (refuses_descriptors(-sent)) sent = os::send_datagram(there, {}, bytes, {});
+    if (os::may_refuse_descriptors(-sent)) sent = os::send_datagram(there, {}, bytes, {});
   } else {
     sent = os::send_datagram(socket_, name, bytes, {});
   }
   if (kind == NoteKind::Wake) return;
   if (sent == 0) {
-    if (kind == NoteKind::Hello && !std::exchange(peer.hello_sent, true)) {
-      count_ungreeted(-1);
-      peer.asked_at_ns = peer.hello_at_ns;
+    if (kind == NoteKind::Hello) {
+      if (!std::exchange(peer.hello_sent, true)) count_ungreeted(-1);
+      if (peer.asked_at_ns == 0) peer.asked_at_ns = peer.hello_at_ns;
     }
     if (kind == NoteKind::Hello && peer.state == PeerState::New) peer.state = PeerState::Greeted;
     // The note wakes a sleeper. Its flag stays: it may have read the note already and sleep again, and then the next frame has to wake it.
@@ -168,6 +163,8 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
   } else if (sent == -ECONNREFUSED &&
              (peer.state == PeerState::Known || peer.remote != nullptr || peer.chosen_by_library)) {
     lose(peer);  // its socket is gone, so it is; only a name that a program chose may yet appear
+  } else if (sent == -ECONNREFUSED) {
+    peer.asked_at_ns = 0;  // who has read nothing is gone; the next one has its own time
   } else if (os::is_shortage(-sent)) {
     lacks(peer, -sent);
     if (kind == NoteKind::Reply) tell_shortage(peer.address, peer.nonce);

@@ -29,6 +29,8 @@ constexpr uint64_t housekeeping_interval_ns = 10 * ms_ns;
 // for a welcome).
 constexpr uint64_t meet_timeout_ns = 5'000 * ms_ns;
 constexpr uint64_t answer_timeout_ns = 300'000 * ms_ns;
+constexpr uint64_t look_counts_ns =
+    500 * ms_ns;  // of the time between two looks, at most, as time in which an answer was waited for
 constexpr uint64_t idle_discard_ns = 1'000 * ms_ns;    // then a ring's pages go back
 constexpr uint64_t demotion_ns = 2 * ms_ns;            // far longer than a store takes to be seen
 constexpr uint64_t restart_below = uint64_t{1} << 63;  // positions of the bulk ring
@@ -579,21 +581,28 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
   const uint64_t elapsed_us = (now_ns - first_ns_) / 1000;
   if (elapsed_us > 1000) stale_ticks_ = ticks / elapsed_us * stale_us;
   bool asked = false;
+  const uint64_t looked = std::exchange(looked_at_ns_, now_ns);
+  const uint64_t away =
+      looked == 0 || now_ns - looked <= look_counts_ns ? 0 : now_ns - looked - look_counts_ns;
   for (auto& [key, entry] : peers_) {
     Peer& peer = *entry;
+    // While this process did not look, an answer could not be seen.
+    if (away != 0 && peer.asked_at_ns != 0) peer.asked_at_ns = std::min(now_ns, peer.asked_at_ns + away);
     if (peer.tx_control != nullptr && greeting_is_due(peer, now_ns)) greet(peer);
     bool unanswered =
         peer.remote == nullptr && peer.short_since_ns == 0 && now_ns - peer.met_at_ns > meet_timeout_ns;
     if (const SocketName name(text_of(peer.address)); unanswered && peer.hello_sent && os::is_bound(name)) {
-      unanswered = now_ns > peer.asked_at_ns + answer_timeout_ns;
+      // A name that the library chose goes with its endpoint.
+      unanswered = !peer.chosen_by_library && peer.asked_at_ns != 0 && !has_attached(peer) &&
+                   now_ns > peer.asked_at_ns + answer_timeout_ns;
       if (asked && !unanswered) continue;  // the next time: it is a look at every socket of the machine
       asked = true;
       if (belongs_to_other(name)) refuse(peer);
       peer.met_at_ns = now_ns;  // it is there and busy with something else
     }
     end_shortage(peer, now_ns);
-    warn_of_silence(peer, now_ns);
     const bool left = has_closed(peer);
+    if (!left && !unanswered) warn_of_silence(peer, now_ns);
     if (unanswered || left || peer.gave_up) lose(peer);
     else look_for_gone_sender(peer);
     if (peer.rx_control != nullptr) {

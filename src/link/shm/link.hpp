@@ -109,7 +109,7 @@ struct Peer {
   int32_t pid = 0;  // as we see it; 0: not visible
   uint64_t nonce = 0;
   uint64_t met_at_ns = 0;       // when it was made
-  uint64_t asked_at_ns = 0;     // when its socket took the first hello
+  uint64_t asked_at_ns = 0;     // when its socket took the first hello; 0: none has, or that socket is gone
   uint64_t short_since_ns = 0;  // descriptors or memory for the meeting were lacking first; 0: not lately
   uint64_t short_at_ns = 0;     // and last
   uint64_t rang_at_ns = 0;      // last doorbell or promotion
@@ -646,6 +646,10 @@ class Link : public proto::LinkBase {
   void give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept;
   void finish_demotions(uint64_t now_ns) noexcept;
   static uint8_t unread_messages(const Peer& peer) noexcept;
+  // The peer reads our channel, though its answer may not have come.
+  static bool has_attached(const Peer& peer) noexcept {
+    return peer.tx_control != nullptr && peer.tx_control->doorbell.load(std::memory_order_relaxed) != 0;
+  }
   void detach(Peer& peer) noexcept;
   void keep_ring(Peer& peer) noexcept;
   bool keep_channel(Peer& peer, bool reusable) noexcept;
@@ -697,6 +701,7 @@ class Link : public proto::LinkBase {
   uint64_t next_housekeeping_ns_ = 0;
   uint64_t first_ticks_ = 0;  // with first_ns_: the rate of ticks()
   uint64_t first_ns_ = 0;
+  uint64_t looked_at_ns_ = 0;  // housekeeping's last look
   static constexpr uint64_t stale_us = 30;
   uint64_t stale_ticks_ = 60'000;  // age of a stamp beyond which the sender is taken to be elsewhere
   os::StatisticsEntry shown_;

@@ -121,9 +121,8 @@ void Link::warn_of_exited(const Note& note, int32_t pid) noexcept {
 // Once for a peer whose socket has the greeting and that has not read it.
 void Link::warn_of_silence(Peer& peer, uint64_t now_ns) noexcept {
   if (peer.is_silent || !has_warning() || !peer.hello_sent || peer.short_since_ns != 0 ||
-      peer.tx_control == nullptr || peer.tx_next() == 0 ||
-      peer.tx_control->doorbell.load(std::memory_order_relaxed) != 0 ||
-      now_ns < peer.asked_at_ns + silence_ns)
+      peer.tx_control == nullptr || peer.tx_next() == 0 || has_attached(peer) || peer.asked_at_ns == 0 ||
+      now_ns < peer.asked_at_ns + silence_ns || (peer.pidfd && os::has_exited(peer.pidfd)))
     return;
   peer.is_silent = true;
   if (!silences_.may_warn(now_ns)) return;

@@ -228,8 +228,21 @@ TEST(ShmShortage, WhoIsNotThereOrAnswersIsNotSilent) {
   EXPECT_TRUE(node.poll_until([&] { return !warned.lines.empty(); }));
 }
 
-// A process that is known to live may compute for as long as it likes. Of another one nothing is known, and the wait for it ends.
-TEST_P(Meeting, ASilentPeerIsGivenUpAfterFiveMinutesUnlessItsProcessIsKnown) {
+// While the sender did not look, an answer could not be seen.
+TEST(ShmShortage, TimeInWhichTheSenderDidNotLookIsNoSilence) {
+  Node silent, node;
+  Warned warned;
+  node.link.set_warning(&Warned::take, &warned);
+  ASSERT_TRUE(node.send(*node.connect(silent), 1, pattern(1, 8)));
+  EXPECT_FALSE(node.poll_until([&] { return !warned.lines.empty(); }, 100));
+  ::usleep(1'500'000);
+  EXPECT_FALSE(node.poll_until([&] { return !warned.lines.empty(); }, 100));
+  EXPECT_TRUE(node.poll_until([&] { return !warned.lines.empty(); }));
+}
+
+// A name that the library chose goes with its endpoint, whose process may compute for as long as it likes. A name that a program chose shows no process
+// that lives, and the wait for it ends.
+TEST_P(Meeting, ASilentPeerIsGivenUpAfterFiveMinutesUnlessTheLibraryChoseItsName) {
   Node silent(name("silent")), node;
   Peer* const peer = node.connect(silent);
   ASSERT_NE(peer, nullptr);
