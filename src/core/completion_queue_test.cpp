@@ -285,7 +285,7 @@ TEST(CompletionQueue, HeldEntriesDoNotHideThatAnEndpointKeepsSomethingBack) {
 }
 
 // While many entries wait, what drives bring does not make them more.
-TEST(CompletionQueue, ReadsOfManyEntriesDriveOnceForAllOfThem) {
+TEST(CompletionQueue, ReadsOfManyEntriesDriveSeldom) {
   CompletionQueue queue(1024);
   Source source;
   source.queue = &queue;
@@ -293,7 +293,8 @@ TEST(CompletionQueue, ReadsOfManyEntriesDriveOnceForAllOfThem) {
   std::vector<fi_cq_entry> one(1);
   for (uint64_t i = 0; i < 1000; ++i) queue.push(numbered(i));
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(read(queue, one), 1);
-  EXPECT_EQ(source.calls, 1);
+  EXPECT_GE(source.calls, int(1000 / reads_per_drive_max));
+  EXPECT_LE(source.calls, int(1000 / reads_per_drive_max) + 2);
   queue.remove(source);
 }
 

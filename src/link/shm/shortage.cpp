@@ -118,23 +118,28 @@ void Link::warn_of_exited(const Note& note, int32_t pid) noexcept {
                 .get());
 }
 
-// Once for a peer whose socket has the greeting and that has not read it.
-void Link::warn_of_silence(Peer& peer, uint64_t now_ns) noexcept {
-  if (peer.is_silent || !has_warning() || !peer.hello_sent || peer.short_since_ns != 0 ||
-      peer.tx_control == nullptr || peer.tx_next() == 0 || has_attached(peer) || peer.asked_at_ns == 0 ||
-      now_ns < peer.asked_at_ns + silence_ns || (peer.pidfd && os::has_exited(peer.pidfd)))
+// Once for a peer whose socket has the greeting and that has not read it. Its name is one that the library chose: at level info, for it lives, and may
+// compute for hours before its first call.
+void Link::tell_silence(Peer& peer, uint64_t now_ns) noexcept {
+  const bool lives = peer.chosen_by_library;
+  if (peer.is_silent || !(lives ? on_note_ != nullptr : has_warning()) || !peer.hello_sent ||
+      peer.short_since_ns != 0 || peer.tx_control == nullptr || peer.tx_next() == 0 || has_attached(peer) ||
+      peer.asked_at_ns == 0 || now_ns < peer.asked_at_ns + silence_ns ||
+      (peer.pidfd && os::has_exited(peer.pidfd)))
     return;
   peer.is_silent = true;
-  if (!silences_.may_warn(now_ns)) return;
+  if (!lives && !silences_.may_warn(now_ns)) return;
   const std::string_view name = text_of(peer.address);
-  const uint32_t withheld = silences_.take_withheld();
+  const uint32_t withheld = lives ? 0 : silences_.take_withheld();
   const Line process(" (process %d)", peer.pid);
   const Line more(" (and %u more peers since the last such line)", withheld);
-  warn(Line("%.*s%s has not answered for 1 s%s: its process makes no call into its fabric library (it "
-            "computes, sleeps or is stopped); what is sent to it waits until it does",
-            static_cast<int>(name.size()), name.data(), peer.pid > 0 ? process.get() : "",
-            withheld != 0 ? more.get() : "")
-           .get());
+  const Line line(
+      "%.*s%s has not answered for 1 s%s: its process makes no call into its fabric library (it "
+      "computes, sleeps or is stopped); what is sent to it waits until it does",
+      static_cast<int>(name.size()), name.data(), peer.pid > 0 ? process.get() : "",
+      withheld != 0 ? more.get() : "");
+  if (lives) on_note_(note_context_, line.get());
+  else warn(line.get());
 }
 
 void Link::end_shortage(Peer& peer, uint64_t now_ns) noexcept {

