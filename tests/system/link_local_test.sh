@@ -1,27 +1,31 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Two hosts with nothing but an IPv6 link-local address each, the loopback interface down, then up: fi_pingpong of Debian over each provider, and
-# queue pairs of the drop-in libibverbs (GID 0 by name and port, GID 2 at the standard port), of two hosts and of two processes of one. Then two ranks of MPI on two interfaces of one host, which have different numbers. Exit status 77: namespaces cannot be made here, or the kernel has no IPv6.
+# Two hosts with nothing but an IPv6 link-local address each (EUI-64), on interfaces of different numbers, the loopback interface down, then up:
+# fi_pingpong of Debian over each provider, and queue pairs of the drop-in libibverbs (GID 0 by name and port, GID 2 at the standard port), of two
+# hosts and of two processes of one. Then two ranks of MPI on two interfaces of one host, which are the ends of one link, then of two. Exit status
+# 77: namespaces cannot be made here, or the kernel has no IPv6.
 set -uo pipefail
 library="${WEFT_TEST_LIBRARY:-${WEFT_BUILD:?}/lib/weft/compat}"
 [[ -e "$library/libfabric.so.1" ]] || { echo "the drop-in is not built"; exit 77; }
 for program in ip fi_pingpong fi_info; do command -v "$program" >/dev/null || { echo "no $program"; exit 77; }; done
 source "$(dirname "${BASH_SOURCE[0]}")/../pair.sh"
 space="weft-ll-$$" failures=0
+eui=fe80::211:22ff:fe33
 cleanup() {
-  ip netns del "$space-a" 2>/dev/null
-  ip netns del "$space-b" 2>/dev/null
-  ip netns del "$space-c" 2>/dev/null
+  for side in a b c d; do ip netns del "$space-$side" 2>/dev/null; done
   end_pair
 }
 trap cleanup EXIT
 trap 'exit 1' TERM
 ip netns add "$space-a" 2>/dev/null && ip netns add "$space-b" || { echo "no network namespaces here"; exit 77; }
-ip -n "$space-a" link add ll0 type veth peer name ll0 netns "$space-b" || { echo "no veth here"; exit 77; }
-for side in a b; do
-  ip -n "$space-$side" link set ll0 addrgenmode none up
-  ip -n "$space-$side" addr add "fe80::$side/64" dev ll0 nodad 2>/dev/null || { echo "no IPv6 here"; exit 77; }
-done
+connect_hosts() {  # connect_hosts NUMBER NUMBER: of the interface in a and in b
+  ip -n "$space-a" link add ll0 index "$1" type veth peer name ll0 index "$2" netns "$space-b" || { echo "no veth here"; exit 77; }
+  for side in a b; do
+    ip -n "$space-$side" link set ll0 addrgenmode none up
+    ip -n "$space-$side" addr add "$eui:445$side/64" dev ll0 nodad 2>/dev/null || { echo "no IPv6 here"; exit 77; }
+  done
+}
+connect_hosts 7 9
 # shellcheck disable=SC2034,SC2154  # pair.sh has them
 there=(ip netns exec "$space-a") here=(ip netns exec "$space-b")
 # shellcheck disable=SC2034
@@ -31,17 +35,15 @@ says() {  # says NAME WANTED GOT
   [[ "$2" == "$3" ]] && echo "ok: $1" || { echo "FAILED: $1: wanted '$2', got '$3'"; failures=$((failures + 1)); }
 }
 reaches() {  # reaches SIZE PROVIDER TYPE BYTES
-  if pair_reaches "$1" 'fe80::a%ll0' -6 -p "$2" -e "$3" -c -S "$4" -I 10; then echo "ok: fi_pingpong, $2"; else failures=$((failures + 1)); fi
+  if pair_reaches "$1" "$eui:445a%ll0" -6 -p "$2" -e "$3" -c -S "$4" -I 10; then echo "ok: fi_pingpong, $2"; else failures=$((failures + 1)); fi
 }
 
 formats() { "${here[@]}" "${run[@]}" fi_info -v -p tcp -t FI_EP_RDM 2>&1 | sed -n 's/^ *addr_format: //p' | sort -u | paste -sd' '; }
 says "the addresses of a host without loopback are of IPv6" FI_SOCKADDR_IN6 "$(formats)"
 reaches 64k tcp rdm 65536
 for side in a b; do ip -n "$space-$side" link set lo up; done
-reaches 64k tcp msg 65536
-reaches 64k 'tcp;ofi_rxm' rdm 65536
+reaches 64k tcp rdm 65536
 reaches 64k 'udp;ofi_rxd' rdm 65536
-reaches 1k udp dgram 1024
 reaches 64k weft rdm 65536
 if [[ -e "$library/libibverbs.so.1" && -z "${WEFT_SANITIZE:-}" ]]; then
   # shellcheck disable=SC2154
@@ -57,29 +59,52 @@ if [[ -e "$library/libibverbs.so.1" && -z "${WEFT_SANITIZE:-}" ]]; then
     failures=$((failures + 1))
   fi
 fi
+ip -n "$space-a" link del ll0
+connect_hosts 7 7
+reaches 64k tcp msg 65536
+reaches 64k 'tcp;ofi_rxm' rdm 65536
+reaches 1k udp dgram 1024
+# The weft of two processes of one host: by shared memory, then by TCP.
+there=(ip netns exec "$space-b")
+for near in 1 0; do
+  export FI_WEFT_NEAR=$near
+  if pair_reaches 64k "$eui:445b%ll0" -6 -p weft -e rdm -c -S 65536 -I 10; then echo "ok: weft on one host, FI_WEFT_NEAR=$near"; else failures=$((failures + 1)); fi
+done
 program="$WEFT_BUILD/tests/mpi/walk"
-if command -v mpirun >/dev/null && [[ -x "$program" ]] && ip netns add "$space-c"; then
-  ip -n "$space-c" link set lo up
-  ip -n "$space-c" link add ll1 type veth peer name ll2
+two_interfaces() {  # two_interfaces PROVIDER WHERE
+  if ip netns exec "$space-c" "${run[@]}" timeout 60 "$WEFT_BUILD/tests/system/scoped" "$1" "$eui:4401%ll1" "$eui:4402%ll2"; then
+    echo "ok: directed receives on two interfaces of $2, $1"
+  else
+    echo "FAILED: directed receives on two interfaces of $2, $1"
+    failures=$((failures + 1))
+  fi
+  if ! command -v mpirun >/dev/null || [[ ! -x "$program" ]]; then return; fi
+  # shellcheck disable=SC2154
+  if ip netns exec "$space-c" timeout 60 bash "${WEFT_SOURCE:?}/tests/mpi/run.sh" --quiet "$1" 2 "$program" >"$pair_folder/mpi" 2>&1; then
+    echo "ok: two ranks on two interfaces of $2, $1"
+  else
+    echo "FAILED: two ranks on two interfaces of $2, $1"
+    tail -n 5 "$pair_folder/mpi"
+    failures=$((failures + 1))
+  fi
+}
+give_addresses() {
   for number in 1 2; do
     ip -n "$space-c" link set "ll$number" addrgenmode none up
-    ip -n "$space-c" addr add "fe80::$number/64" dev "ll$number" nodad
+    ip -n "$space-c" addr add "$eui:440$number/64" dev "ll$number" nodad
   done
-  for provider in tcp 'udp;ofi_rxd'; do
-    if ip netns exec "$space-c" "${run[@]}" timeout 60 "$WEFT_BUILD/tests/system/scoped" "$provider" fe80::1%ll1 fe80::2%ll2; then
-      echo "ok: directed receives on two interfaces, $provider"
-    else
-      echo "FAILED: directed receives on two interfaces, $provider"
-      failures=$((failures + 1))
-    fi
-    # shellcheck disable=SC2154
-    if ip netns exec "$space-c" timeout 60 bash "${WEFT_SOURCE:?}/tests/mpi/run.sh" --quiet "$provider" 2 "$program" >"$pair_folder/mpi" 2>&1; then
-      echo "ok: two ranks on two interfaces, $provider"
-    else
-      echo "FAILED: two ranks on two interfaces, $provider"
-      tail -n 5 "$pair_folder/mpi"
-      failures=$((failures + 1))
-    fi
+}
+if ip netns add "$space-c" && ip netns add "$space-d"; then
+  ip -n "$space-c" link set lo up
+  ip -n "$space-c" link add ll1 type veth peer name ll2
+  give_addresses
+  for provider in tcp 'udp;ofi_rxd' weft; do two_interfaces "$provider" "one link"; done
+  ip -n "$space-c" link del ll1
+  for number in 1 2; do
+    ip -n "$space-c" link add "ll$number" type veth peer name "ll$number" netns "$space-d"
+    ip -n "$space-d" link set "ll$number" up
   done
+  give_addresses
+  for provider in tcp weft; do two_interfaces "$provider" "two links"; done
 fi
 [[ $failures == 0 ]] || { echo "$failures failed"; exit 1; }

@@ -75,11 +75,22 @@ bool parse(std::string_view text, NearName& near) noexcept {
   return near.host != 0 && near.process != 0 && near.process <= INT32_MAX;
 }
 
+// Link-local addresses are of fe80::/64 (RFC 4291, 2.5.6): bytes 2 to 5 are 0, and hold the scope here.
+bool is_of_link_local_prefix(const uint8_t* bytes) noexcept {
+  return bytes[0] == 0xfe && bytes[1] == 0x80 && bytes[6] == 0 && bytes[7] == 0;
+}
+constexpr std::array<uint8_t, 4> no_scope{};
+
 std::string packed(const os::SocketAddress& where) {
   sockaddr_in6 in{};
   std::memcpy(&in, where.get(), sizeof(in));
   std::array<uint8_t, where_bytes> bytes{};
   std::memcpy(bytes.data(), &in.sin6_addr, 16);
+  if (is_of_link_local_prefix(bytes.data()) &&
+      std::equal(no_scope.begin(), no_scope.end(), bytes.begin() + 2)) {
+    uint8_t* at = bytes.data() + 2;
+    put(at, in.sin6_scope_id, 4);
+  }
   std::memcpy(bytes.data() + 16, &in.sin6_port, 2);
   return encode(bytes);
 }
@@ -89,6 +100,11 @@ std::optional<os::SocketAddress> unpacked(std::string_view text) noexcept {
   if (!decode(text, bytes)) return {};
   sockaddr_in6 in{};
   in.sin6_family = AF_INET6;
+  if (is_of_link_local_prefix(bytes.data())) {
+    const uint8_t* at = bytes.data() + 2;
+    in.sin6_scope_id = static_cast<uint32_t>(get(at, 4));
+    std::copy(no_scope.begin(), no_scope.end(), bytes.begin() + 2);
+  }
   std::memcpy(&in.sin6_addr, bytes.data(), 16);
   std::memcpy(&in.sin6_port, bytes.data() + 16, 2);
   return os::SocketAddress::from(&in, sizeof(in));

@@ -5,7 +5,8 @@
 //   weft://10.1.2.3:40123                  the network address alone
 //   weft://10.1.2.3:40123/NEAR             and 28 characters for who shares memory with it
 //   weft://[fd00::1]:40123/NEAR
-//   weft://~WHERE/NEAR                     an IPv6 address that does not fit in the form above: 24 characters for address and port
+//   weft://~WHERE/NEAR                     an IPv6 address that does not fit in the form above: 24 characters for address and port,
+//                                          the scope of a link-local address in bytes 2 to 5 of fe80::/64, big-endian; 0: not stated
 //
 // NEAR and WHERE are base64url. NEAR holds the host's identity (6 bytes), process (4), descriptor (3) and nonce (8) of the shared memory
 // endpoint; numbers are big-endian. An endpoint has one spelling.

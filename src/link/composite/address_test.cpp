@@ -29,8 +29,11 @@ std::string joined(const Names::Parts& parts) {
 }
 
 TEST(CompositeAddress, EveryFormGoesThereAndBack) {
-  for (const char* where : {"10.1.2.3:40123", "255.255.255.255:65535", "[fd00::1]:7", "[::1]:65535",
-                            "[2001:db8:1111:2222:3333:4444:5555:6666]:65535"}) {
+  for (const char* where :
+       {"10.1.2.3:40123", "255.255.255.255:65535", "[fd00::1]:7", "[::1]:65535",
+        "[2001:db8:1111:2222:3333:4444:5555:6666]:65535", "[fe80::a%2]:40123",
+        "[fe80::211:22ff:fe33:4455%2]:40123", "[fe80::211:22ff:fe33:4455%4294967295]:65535",
+        "[fe80::211:22ff:fe33:4455]:40123"}) {
     for (const NearName& near : {some_near, NearName{}}) {
       const Address address{*os::SocketAddress::from_text(where), near};
       const std::string text = address.text();
@@ -50,6 +53,16 @@ TEST(CompositeAddress, IsReadableWhereItFits) {
   EXPECT_EQ(four.text(), "weft://10.1.2.3:40123");
   const Address six{*os::SocketAddress::from_text("[fd00::12]:40123"), some_near};
   EXPECT_TRUE(six.text().starts_with("weft://[fd00::12]:40123/")) << six.text();
+}
+
+// Earlier versions wrote no scope there.
+TEST(CompositeAddress, AScopeThatIsNotStatedIsNone) {
+  const auto bare = Address::from_text("weft://~_oAAAAAAAAACESL__jNEVZy7");
+  ASSERT_TRUE(bare);
+  EXPECT_TRUE(bare->where == *os::SocketAddress::from_text("[fe80::211:22ff:fe33:4455]:40123"));
+  const auto scoped = Address::from_text("weft://~_oAAAAACAAACESL__jNEVZy7");
+  ASSERT_TRUE(scoped);
+  EXPECT_TRUE(scoped->where == *os::SocketAddress::from_text("[fe80::211:22ff:fe33:4455%2]:40123"));
 }
 
 TEST(CompositeAddress, HoldsTheNameOfTheSharedMemoryLink) {

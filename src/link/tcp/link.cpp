@@ -19,6 +19,7 @@
 
 #include "link/message/crossing.hpp"
 #include "os/clock.hpp"
+#include "os/link_local.hpp"
 #include "os/plain_address.hpp"
 #include "os/process.hpp"
 
@@ -50,6 +51,10 @@ bool same_place(os::SocketAddress a, os::SocketAddress b) noexcept {
   a.set_scope(0);
   b.set_scope(0);
   return a == b;
+}
+
+bool other_link(const os::SocketAddress& a, const os::SocketAddress& b) noexcept {
+  return a.is_link_local() && b.is_link_local() && a.scope() != b.scope();
 }
 
 }  // namespace
@@ -171,19 +176,22 @@ Peer* Link::make_peer(const os::SocketAddress& address, bool keyed, std::span<co
   return peer;
 }
 
-// The name of a peer has the number that its machine gives to the interface (RFC 4007, 6): it is meant on ours.
-std::optional<os::SocketAddress> Link::read_name(std::span<const std::byte> name) const noexcept {
+std::optional<os::SocketAddress> Link::parse(std::span<const std::byte> name) const noexcept {
+  if (format_ != FI_ADDR_STR) return os::SocketAddress::from(name.data(), name.size());
   const std::string_view text(reinterpret_cast<const char*>(name.data()), name.size());
-  auto place = format_ == FI_ADDR_STR
-                   ? os::SocketAddress::from_text(text.substr(0, ::strnlen(text.data(), text.size())))
-                   : os::SocketAddress::from(name.data(), name.size());
-  if (place && names_differ()) place->set_scope(from_.scope());
-  return place;
+  return os::SocketAddress::from_text(text.substr(0, ::strnlen(text.data(), text.size())));
+}
+
+// The name of a peer has the scope of the peer's host.
+std::optional<os::SocketAddress> Link::read_name(std::span<const std::byte> name) const noexcept {
+  const auto place = parse(name);
+  return place ? os::on_this_host(*place, from_) : place;
 }
 
 bool Link::is_name_of(std::span<const std::byte> name, std::span<const std::byte> address) const noexcept {
-  const auto place = read_name(name);
-  return place && place == read_name(address);
+  const auto named = parse(name), meant = parse(address);
+  return named && meant && same_place(*named, *meant) &&
+         os::on_this_host(*named, from_) == os::on_this_host(*meant, from_);
 }
 
 Peer* Link::connect(std::span<const std::byte> address, int& error) {
@@ -290,10 +298,10 @@ void Link::start_connect(Peer& peer) noexcept {
   ++connecting_;
   peer.connect_started_ns = now_ns();
   if (peer.pause_ns == 0) peer.met_at_ns = peer.connect_started_ns;  // it may have waited for its turn
-  // An address of this machine is reached from any of its own.
+  // An address of this machine is reached from any of its own. A link-local one of another interface is not reached from that of ours.
   const os::SocketAddress none;
-  const int error =
-      peer.channel.connect(peer.address, peer.address.family() == from_.family() ? from_ : none, dscp_);
+  const bool from_here = peer.address.family() == from_.family() && !other_link(peer.address, from_);
+  const int error = peer.channel.connect(peer.address, from_here ? from_ : none, dscp_);
   if (error != 0) return connect_failed(peer, error);
   peer.channel.greet(own_handshake(HandshakeType::Hello, peer.address));
   if (leaving_) peer.channel.allow_early();
@@ -402,9 +410,7 @@ void Link::refuse(PendingConnection& pending, RefusalReason reason) noexcept {
 
 void Link::admit(PendingConnection& pending) noexcept try {
   Handshake handshake = *pending.channel.theirs();
-  // A link-local address is meant on the interface that the call came by.
-  if (handshake.address.is_link_local())
-    handshake.address.set_scope(os::remote_address(pending.channel.fd().get()).scope());
+  handshake.address = os::on_this_host(handshake.address, os::remote_address(pending.channel.fd().get()));
   const bool by_name = same_place(handshake.target, own_);
   Peer* known = find(handshake.address);
   if (handshake.incarnation == incarnation_)
@@ -419,7 +425,9 @@ void Link::admit(PendingConnection& pending) noexcept try {
   if (call == message::Call::FromRestarted) {
     // The peer restarted: so says somebody who is where it was, or at the address that he names. Anybody can name an address.
     const os::SocketAddress caller = os::remote_address(pending.channel.fd().get());
-    if (!os::same_host(caller, handshake.address) &&
+    const bool is_own = other_link(caller, handshake.address) && os::is_own_link_local(caller) &&
+                        os::is_own_link_local(handshake.address);
+    if (!is_own && !os::same_host(caller, handshake.address) &&
         !os::same_host(caller, os::remote_address(known->channel.fd().get()))) {
       warn_of_unknown_peer(caller.text() + " calls in the name of " + handshake.address.text() +
                            ", which is connected from elsewhere, and is refused");

@@ -109,8 +109,8 @@ class Link : public proto::LinkBase {
   }
   // The peer with that address, connected to when it is new.
   Peer* connect(std::span<const std::byte> address, int& error);
-  // An endpoint at a link-local address takes every name to be of its own interface.
-  bool names_differ() const noexcept { return from_.is_link_local(); }
+  // A link-local name has the scope of its own host (os::on_this_host). Peers have such names where this endpoint does.
+  bool names_differ() const noexcept { return own_.is_link_local(); }
   bool is_name_of(std::span<const std::byte> name, std::span<const std::byte> address) const noexcept;
   void forget(Peer& peer) noexcept;
 
@@ -242,6 +242,7 @@ class Link : public proto::LinkBase {
 
   Result<void> listen(const os::SocketAddress& wanted);
   Peer* find(const os::SocketAddress& address) const noexcept;
+  std::optional<os::SocketAddress> parse(std::span<const std::byte> name) const noexcept;
   std::optional<os::SocketAddress> read_name(std::span<const std::byte> name) const noexcept;
   Peer* make_peer(const os::SocketAddress& address, bool keyed, std::span<const std::byte> alias);
   void accept_pending() noexcept;
