@@ -263,8 +263,8 @@ void watch_udp_refusals(const Fd& socket) noexcept {
   set(socket, IPPROTO_IPV6, IPV6_RECVERR, 1);
 }
 
-bool take_udp_refusal(const Fd& socket, SocketAddress& destination) noexcept {
-  constexpr int errors_max = 64;  // others are passed over: a path MTU, an unreachable host
+bool take_udp_refusal(const Fd& socket, SocketAddress& destination, int& error_code) noexcept {
+  constexpr int errors_max = 64;  // others are passed over: a path MTU
   for (int i = 0; i < errors_max; ++i) {
     alignas(cmsghdr) std::array<std::byte, 512> control;
     sockaddr_storage to{};
@@ -280,10 +280,11 @@ bool take_udp_refusal(const Fd& socket, SocketAddress& destination) noexcept {
         continue;
       sock_extended_err error;
       std::memcpy(&error, CMSG_DATA(entry), sizeof error);
-      if (error.ee_errno != ECONNREFUSED) continue;
+      if (error.ee_errno == EMSGSIZE) continue;
       const auto found = SocketAddress::from(&to, message.msg_namelen);
       if (!found) continue;
       destination = *found;
+      error_code = static_cast<int>(error.ee_errno);
       return true;
     }
   }

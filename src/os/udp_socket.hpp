@@ -55,10 +55,10 @@ int send_udp(const Fd& socket, std::span<const std::byte> address, const iovec* 
 // From now on UdpReceiver::Batch has the traffic class of what arrives (IP_RECVTOS of ip(7), IPV6_RECVTCLASS of ipv6(7)).
 void show_traffic_class(const Fd& socket) noexcept;
 
-// From now on the socket keeps what it hears of destinations that nobody receives at (IP_RECVERR of ip(7)).
+// From now on the socket keeps what it hears of destinations that packets do not reach (IP_RECVERR of ip(7)).
 void watch_udp_refusals(const Fd& socket) noexcept;
-// The oldest of these: the destination whose host answered "port unreachable". False: there is none.
-bool take_udp_refusal(const Fd& socket, SocketAddress& destination) noexcept;
+// The oldest of these, path MTUs excepted: a destination and why, ECONNREFUSED for "port unreachable". False: none.
+bool take_udp_refusal(const Fd& socket, SocketAddress& destination, int& error) noexcept;
 
 // Takes what the socket has, without waiting.
 class UdpReceiver {

@@ -164,6 +164,11 @@ void Reliable<P, Names>::look_around(Handler& handler, uint64_t now) noexcept {
     if (core_->counters().timeouts != timeouts_seen_)
       packets_.take_refusals([&](std::span<const std::byte> place) { core_->on_refused(place, now); });
   }
+  if constexpr (proto::HasSendErrors<P>) {
+    if (core_->counters().timeouts != timeouts_seen_)
+      packets_.take_send_errors(
+          [&](std::span<const std::byte> place, int error) { core_->on_send_error(place, error, now); });
+  }
   timeouts_seen_ = core_->counters().timeouts;
   if (now < next_look_) return;
   next_look_ = now + look_ns;
@@ -247,12 +252,15 @@ void Reliable<P, Names>::tell_death(const Peer& peer) noexcept try {
       break;
     case Death::Refusals:
       text += peer.who.peer_id != 0 ? " is dead" : " is unreachable";
-      text += ": nobody receives there any more, as the packet link has said for " + span;
+      if (peer.life.send_error != 0) text += ": no packet could be sent to it for " + span;
+      else text += ": nobody receives there any more, as the packet link has said for " + span;
       break;
     case Death::Truncated:
       text += " has left, and not all that it had sent came";
       break;
   }
+  if (peer.life.send_error != 0)
+    text += "; the last error was: " + std::string(std::strerror(peer.life.send_error));
   if constexpr (proto::HasHints<P>) text += packets_.hints();
   if constexpr (proto::HasTrueSources<P>) {
     if (const uint64_t displaced = core_->counters().displaced; displaced != 0)

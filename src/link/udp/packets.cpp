@@ -21,6 +21,8 @@ Result<void> Packets::open(std::span<const std::byte> address) {
   auto receiver = os::UdpReceiver::create();
   if (!receiver) return receiver.error();
   paths_.resize(paths);
+  send_errors_.resize(send_errors_max);
+  send_error_count_ = 0;
   receiver_.emplace(std::move(*receiver));
   address_ = *own;
   receive_buffer_bytes_ = os::udp_receive_buffer(*socket);
@@ -173,8 +175,22 @@ int Packets::try_send(std::span<const std::byte> address, const iovec* parts, si
   os::IpMarks marks;
   const int status = os::send_udp(socket_, address, parts, count, 0, marks_of_next(marks));
   if (status == 0) return 0;
+  if (status == -ENOBUFS || status == -EAGAIN) return -EAGAIN;
   if (status == -EMSGSIZE) place_of(address).bytes = 0;
-  return status == -ENOBUFS ? -EAGAIN : status;
+  else note_error(address, -status);
+  return status;
+}
+
+// The last error of each destination.
+void Packets::note_error(std::span<const std::byte> address, int error) noexcept {
+  const auto place = os::SocketAddress::from(address.data(), address.size());
+  if (!place) return;
+  for (SendError& known : std::span(send_errors_).first(send_error_count_)) {
+    if (!(known.place == *place)) continue;
+    known.error = error;
+    return;
+  }
+  if (send_error_count_ < send_errors_.size()) send_errors_[send_error_count_++] = {*place, error};
 }
 
 static bool not_segmented(int status) noexcept {
@@ -230,6 +246,8 @@ bool Packets::send_segmented(std::span<const std::byte> address, const iovec* pa
       if (packet_bytes <= path.bytes) path.segmentation = false;
       continue;
     }
+    if (bytes > packet_bytes && status != 0)
+      note_error(address, -status);  // try_send() has noted that of one packet
     any = true;
     at += bytes;
   }

@@ -64,7 +64,7 @@ class Packets {
 
   // 0, or a negative errno: -EAGAIN is "no room now", -EMSGSIZE tells that packet_bytes_max() has changed.
   int try_send(std::span<const std::byte> address, const iovec* parts, size_t count) noexcept;
-  // A packet that cannot reach its destination is lost, as it would be on the way.
+  // A packet that cannot reach its destination is lost, as it would be on the way, and noted for take_send_errors().
   bool send(std::span<const std::byte> address, const iovec* parts, size_t count) noexcept {
     return try_send(address, parts, count) != -EAGAIN;
   }
@@ -89,8 +89,17 @@ class Packets {
   template <class Fn>
   void take_refusals(Fn&& on_refused) noexcept {
     os::SocketAddress place;
-    for (int i = 0; i < 64 && origin_.is_here() && os::take_udp_refusal(socket_, place); ++i)
-      on_refused(place.bytes());
+    int error = 0;
+    for (int i = 0; i < 64 && origin_.is_here() && os::take_udp_refusal(socket_, place, error); ++i) {
+      if (error == ECONNREFUSED) on_refused(place.bytes());
+      else note_error(place.bytes(), error);
+    }
+  }
+  // Packets that send() took and the kernel did not, or that came back (ICMP), by destination. After take_refusals(), which reads the latter.
+  template <class Fn>
+  void take_send_errors(Fn&& on_error) noexcept {
+    for (const SendError& one : std::span(send_errors_).first(std::exchange(send_error_count_, 0)))
+      on_error(one.place.bytes(), one.error);
   }
 
   // Sleeping: between arm() and disarm(), readable whenever there is a packet. In an epoll set a socket pays for each packet that comes, whether anybody
@@ -125,6 +134,12 @@ class Packets {
   static constexpr unsigned polls_until_unwatched = 1024;  // more than a sleeper spins before it sleeps
   static constexpr size_t unknown_path_bytes = 1200;  // every IPv6 path takes it, and nearly every IPv4 path
 
+  static constexpr size_t send_errors_max = 64;  // destinations at once; others are told when they fail again
+
+  struct SendError {
+    os::SocketAddress place;
+    int error = 0;
+  };
   struct Group {
     std::vector<std::byte> address;
     os::Fd socket;  // empty: it only sends
@@ -168,6 +183,7 @@ class Packets {
     return other_marks(with_ecn);
   }
   const os::IpMarks* other_marks(os::IpMarks& with_ecn) noexcept;
+  [[gnu::noinline, gnu::cold]] void note_error(std::span<const std::byte> address, int error) noexcept;
   int send_pieces(std::span<const std::byte> address, const iovec* parts, size_t count, size_t offset,
                   size_t bytes, size_t packet_bytes) noexcept;
 
@@ -188,6 +204,8 @@ class Packets {
   os::IpMarks last_marks_;      // of the last one that did
   os::IpMarks received_marks_;  // of what is shown now
   std::vector<Path> paths_;
+  std::vector<SendError> send_errors_;  // of send_errors_max once opened
+  size_t send_error_count_ = 0;
   std::vector<Group> groups_;
   os::PollSet wait_;      // made when somebody sleeps for the first time
   bool watched_ = false;  // wait_ has the sockets
@@ -197,6 +215,7 @@ class Packets {
 
 static_assert(proto::PacketLink<Packets> && proto::HasSegmentationOffload<Packets> &&
               proto::HasSleep<Packets> && proto::HasPathMtu<Packets> && proto::HasRefusals<Packets> &&
-              proto::HasReceiveBuffer<Packets> && proto::HasCongestionMarks<Packets>);
+              proto::HasSendErrors<Packets> && proto::HasReceiveBuffer<Packets> &&
+              proto::HasCongestionMarks<Packets>);
 
 }  // namespace weft::link::udp

@@ -149,6 +149,14 @@ concept HasRefusals = requires(P& link, void (*on_refused)(std::span<const std::
   noexcept;
 };
 
+// Send errors: packets that the link could not send, or that the network returned, for a reason that may pass: no route, no such interface. send() takes
+// them for lost. take_send_errors(f) calls f(address, errno) for each address that had some since the last call.
+template <class P>
+concept HasSendErrors = requires(P& link, void (*on_error)(std::span<const std::byte>, int)) {
+  { link.take_send_errors(on_error) }
+  noexcept;
+};
+
 // Multicast: packets to a group that was joined arrive like others; without `receives` it may only be sent to. 0 or a
 // negative errno.
 template <class P>

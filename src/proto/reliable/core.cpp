@@ -540,24 +540,42 @@ void Core::on_close(Connection& c, const Packet& packet, uint64_t now) noexcept 
   touch(c);
 }
 
-void Core::on_refused(std::span<const std::byte> destination, uint64_t now) noexcept {
+// Null: nothing of ours is under way there.
+Connection* Core::find_busy(std::span<const std::byte> destination) noexcept {
   Connection* c = find(destination);
-  if (c == nullptr || (!c->out.outstanding() && c->timeout_from == 0))
-    return;  // nothing of ours is under way
-  if (c->life.refused_from == 0) c->life.refused_from = now;
-  ++c->life.refusals;
-  const bool met = c->who.peer_id != 0;
-  if (c->life.refusals < 3 || now - c->life.refused_from < (met ? 200 * ms : 2 * second)) {
+  return c != nullptr && (c->out.outstanding() || c->timeout_from != 0) ? c : nullptr;
+}
+
+void Core::on_refused(std::span<const std::byte> destination, uint64_t now) noexcept {
+  Connection* c = find_busy(destination);
+  if (c == nullptr) return;
+  c->life.send_error = 0;
+  suspect(*c, now);
+}
+
+void Core::on_send_error(std::span<const std::byte> destination, int error, uint64_t now) noexcept {
+  Connection* c = find_busy(destination);
+  if (c == nullptr) return;
+  c->life.send_error = error;
+  if (c->who.peer_id == 0) suspect(*c, now);
+}
+
+void Core::suspect(Connection& c, uint64_t now) noexcept {
+  if (c.life.refused_from == 0) c.life.refused_from = now;
+  ++c.life.refusals;
+  const bool met = c.who.peer_id != 0;
+  const uint64_t patience = met ? 200 * ms : unmet_patience;
+  if (c.life.refusals < 3 || now - c.life.refused_from < patience) {
     // Several may come at once, and its timeout be far: we ask, and hear of it again.
-    if (met && c->life.refusal_due == 0) {
-      c->life.refusal_due = now + refusal_pause;
-      touch(*c);
+    if (c.life.refusal_due == 0 && (met || c.life.send_error != 0)) {
+      c.life.refusal_due = met ? now + refusal_pause : std::max(c.life.refused_from + patience, now + 1);
+      touch(c);
     }
     return;
   }
-  WEFT_ASSERT(c->life.refused_from != 0);
-  fail(*c, met ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable, Death::Refusals,
-       now - c->life.refused_from);
+  WEFT_ASSERT(c.life.refused_from != 0);
+  fail(c, met ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable, Death::Refusals,
+       now - c.life.refused_from);
 }
 
 }  // namespace weft::proto::reliable

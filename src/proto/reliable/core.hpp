@@ -123,7 +123,8 @@ class Core {
   static constexpr uint64_t silence_hurried = 10 * ms;  // at most, of a peer that a hurried close waits for
   static constexpr size_t repeat_bytes_max = size_t{192} << 10;
   static constexpr size_t repeat_packets_max = 2048;
-  static constexpr uint64_t refusal_pause = 250 * ms;  // then we ask whether it is true
+  static constexpr uint64_t refusal_pause = 250 * ms;     // then we ask whether it is true
+  static constexpr uint64_t unmet_patience = 2 * second;  // with refusals of a peer that was never heard
   static constexpr size_t copied_bytes_max = 4608;
   static constexpr size_t frames_held_max = 64;  // collected without a poll
   static constexpr size_t burst_min = 16;        // frames that go together: more are expected
@@ -216,6 +217,9 @@ class Core {
   void on_packet(std::span<const std::byte> source, std::span<const std::byte> bytes, uint64_t now) noexcept;
   // The packet link heard that nobody receives there. A hint: believed when it is repeated and nothing contradicts.
   void on_refused(std::span<const std::byte> destination, uint64_t now) noexcept;
+  // The packet link could not send a packet there (errno). Believed like a refusal of a peer that was never met; of others it is only noted, since the
+  // route may come back.
+  void on_send_error(std::span<const std::byte> destination, int error, uint64_t now) noexcept;
   void end_poll(uint64_t now) noexcept {
     ++epoch_;
     if (!ready_.empty()) serve_ready(now);
@@ -326,6 +330,8 @@ class Core {
   void size_packets(Connection& c, uint64_t now) noexcept;
   void sent(Connection& c, uint64_t now) noexcept;
   [[gnu::noinline]] void refused(Connection& c, uint64_t now) noexcept;
+  Connection* find_busy(std::span<const std::byte> destination) noexcept;
+  void suspect(Connection& c, uint64_t now) noexcept;
 
   // timers.cpp
   // Nothing has been lost on the way to it, which is short: a good-bye that is said several times arrives without being waited for.

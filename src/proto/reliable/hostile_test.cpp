@@ -5,11 +5,13 @@
 
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "proto/reliable/core.hpp"
@@ -547,6 +549,39 @@ TEST_F(Hostile, ADeadPeerIsAskedSoonAfterARefusal) {
   EXPECT_NE(asked_at, 0u) << "whoever carries refusals looks for them when this has changed";
   EXPECT_EQ(a.losses, 1);
   EXPECT_LT(net.now - died, 300 * ms);
+}
+
+// A peer that was never met ends after 2 s in which no packet could be sent to it. One that was met is waited for, since the route may come back; what could
+// not be sent is not taken for delivered.
+TEST_F(Hostile, SendErrorsEndAPeerThatWasNeverMet) {
+  for (const bool met : {true, false}) {
+    const std::string there = met ? "bbbb" : "cccc";
+    if (met) talk();
+    a.say(there, "more");
+    const uint64_t from = net.now;
+    const uint64_t end = a.to(there).out.end();
+    uint64_t timeouts = UINT64_MAX;
+    int errors = 0;
+    while (a.losses == 0 && net.now < from + 10 * second) {
+      net.now += 50 * us;
+      a.core->end_poll(net.now);
+      net.flying.clear();
+      if (std::exchange(timeouts, a.core->counters().timeouts) == timeouts) continue;
+      a.core->on_send_error(place(there), ENETUNREACH, net.now);
+      ++errors;
+    }
+    EXPECT_GE(errors, 3);
+    EXPECT_EQ(a.losses, met ? 0 : 1);
+    if (met) {
+      EXPECT_LT(Core::settled(a.to(there)), end);
+      EXPECT_EQ(a.to(there).life.send_error, ENETUNREACH);
+      a.core->remove(a.to(there), net.now);
+      a.peers.erase(there);
+    } else {
+      EXPECT_GE(net.now - from, 2 * second);
+      EXPECT_LE(net.now - from, 2 * second + 200 * ms);
+    }
+  }
 }
 
 // What was received early has gone up, so nothing of it is kept.

@@ -13,8 +13,9 @@ struct Liveness {
   uint64_t refused_from = 0;  // since then the packet link says that the address has no owner; 0: it does not
   uint64_t refusal_due = 0;   // when to ask whether that is so; 0: not
   unsigned refusals = 0;      // since then
+  int send_error = 0;  // why the last packet that could not be sent to it was not; 0: none since it was heard
 
-  void heard(uint64_t now) noexcept { *this = {now, now, 0, 0, 0}; }
+  void heard(uint64_t now) noexcept { *this = {now, now, 0, 0, 0, 0}; }
 };
 
 class SendRoom {

@@ -163,7 +163,7 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
 // A peer that we have met, whose machine does not say that it is gone, and that was silent in so many timeouts: it does not call its library, and its
 // socket keeps what came, as far as there is room. An answer may never come, if its last one was lost and it has nothing to wait for.
 void Core::assume_delivered(Connection& c) noexcept {
-  if (c.who.peer_id == 0 || unvalidated(c) || c.life.refused_from != 0) return;
+  if (c.who.peer_id == 0 || unvalidated(c) || c.life.refused_from != 0 || c.life.send_error != 0) return;
   const size_t kept = c.out.count_kept(c.history.is_lossy() ? 2 : 1);
   if (!c.out.all_repeated(config_.completion.repetitions(), kept)) return;
   // After the completion the program may change its memory, so retransmissions need a copy.
