@@ -47,9 +47,12 @@ bool same_address(const sockaddr* a, const sockaddr* b) noexcept {
   if (a->sa_family == AF_INET)
     return std::memcmp(&reinterpret_cast<const sockaddr_in*>(a)->sin_addr,
                        &reinterpret_cast<const sockaddr_in*>(b)->sin_addr, sizeof(in_addr)) == 0;
-  return a->sa_family == AF_INET6 &&
-         std::memcmp(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr,
-                     &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr, sizeof(in6_addr)) == 0;
+  if (a->sa_family != AF_INET6) return false;
+  const auto* a6 = reinterpret_cast<const sockaddr_in6*>(a);
+  const auto* b6 = reinterpret_cast<const sockaddr_in6*>(b);
+  const bool same_scope =
+      a6->sin6_scope_id == 0 || b6->sin6_scope_id == 0 || a6->sin6_scope_id == b6->sin6_scope_id;
+  return same_scope && std::memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof(in6_addr)) == 0;
 }
 
 // The loopback network is always this host; all else is an address of an interface.

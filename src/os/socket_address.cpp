@@ -27,6 +27,16 @@ bool parse_number(std::string_view text, T& out) noexcept {
   return error == std::errc() && at == end && !text.empty();
 }
 
+// The number or the name of an interface here.
+bool parse_scope(std::string_view text, uint32_t& out) noexcept {
+  if (parse_number(text, out)) return true;
+  char name[IF_NAMESIZE] = {};
+  if (text.empty() || text.size() >= sizeof(name)) return false;
+  std::memcpy(name, text.data(), text.size());
+  out = ::if_nametoindex(name);
+  return out != 0;
+}
+
 // What means another place on each interface: link-local addresses, groups of interface and link scope (RFC 4291, 2.7).
 bool is_link_local(const in6_addr& address) noexcept {
   return (address.s6_addr[0] == 0xfe && (address.s6_addr[1] & 0xc0) == 0x80) ||
@@ -84,7 +94,7 @@ std::optional<SocketAddress> SocketAddress::from_text(std::string_view text) noe
   SocketAddress address = any(bracketed ? AF_INET6 : AF_INET, port);
   uint32_t scope = 0;
   if (const size_t percent = host.find('%'); bracketed && percent != std::string_view::npos) {
-    if (!parse_number(host.substr(percent + 1), scope)) return {};
+    if (!parse_scope(host.substr(percent + 1), scope)) return {};
     host = host.substr(0, percent);
   }
   char plain[INET6_ADDRSTRLEN] = {};
@@ -111,7 +121,9 @@ std::string SocketAddress::text() const {
   if (in6().sin6_scope_id != 0) rest += '%' + std::to_string(in6().sin6_scope_id);
   rest += "]:" + std::to_string(port());
   std::string whole = "fi_sockaddr_in6" + rest;
-  return whole.size() < text_bytes ? whole : "fi_sockaddr" + rest;
+  if (whole.size() < text_bytes) return whole;
+  whole = "fi_sockaddr" + rest;
+  return whole.size() < text_bytes ? whole : rest.substr(std::string_view("://").size());
 }
 
 uint16_t SocketAddress::port() const noexcept {

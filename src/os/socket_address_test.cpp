@@ -4,8 +4,10 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <net/if.h>
 
 #include <cstring>
+#include <string>
 
 namespace weft::os {
 namespace {
@@ -29,6 +31,23 @@ TEST(SocketAddress, TheLongestTextFits) {
   ASSERT_TRUE(address);
   EXPECT_LT(address->text().size(), SocketAddress::text_bytes);
   EXPECT_EQ(SocketAddress::from_text(address->text()), address);
+  for (const char* scope : {"2", "12", "123456", "4294967295"}) {
+    const std::string text = "[ff02:2222:3333:4444:5555:6666:7777:8888%" + std::string(scope) + "]:65535";
+    const auto group = SocketAddress::from_text(text);
+    ASSERT_TRUE(group) << text;
+    EXPECT_LT(group->text().size(), SocketAddress::text_bytes) << text;
+    EXPECT_EQ(SocketAddress::from_text(group->text()), group) << group->text();
+  }
+}
+
+TEST(SocketAddress, AScopeIsANumberOrAnInterface) {
+  const unsigned loopback = ::if_nametoindex("lo");
+  if (loopback == 0) GTEST_SKIP() << "no interface is named lo";
+  EXPECT_EQ(SocketAddress::from_text("[fe80::1%lo]:5"),
+            SocketAddress::from_text("[fe80::1%" + std::to_string(loopback) + "]:5"));
+  for (const char* text :
+       {"[fe80::1%no-such-if]:5", "[fe80::1%a-name-that-no-interface-can-have]:5", "[::1%lo]:5"})
+    EXPECT_FALSE(SocketAddress::from_text(text)) << text;
 }
 
 TEST(SocketAddress, Nonsense) {

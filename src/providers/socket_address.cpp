@@ -11,6 +11,9 @@
 #include <optional>
 #include <string_view>
 
+#include "os/interfaces.hpp"
+#include "os/plain_address.hpp"
+
 namespace weft::providers {
 namespace {
 
@@ -57,6 +60,32 @@ Result<SocketAddress> look_up(uint32_t format, const char* node, const char* ser
   return Error{ENODATA, name + ": no IP address"};
 }
 
+// A source that is a link-local address without scope gets that of the interface that has it, if one alone does.
+Result<SocketAddress> with_scope(const SocketAddress& address) {
+  if (!address.is_link_local() || address.scope() != 0) return address;
+  SocketAddress found = address;
+  std::string first;
+  for (const os::Interface& interface : os::interfaces()) {
+    for (const os::InterfaceAddress& one : interface.addresses) {
+      if (!os::same_host(one.address, address)) continue;
+      if (found.scope() != 0)
+        return Error{EINVAL, os::plain_text(address) + ": the interfaces " + first + " and " +
+                                 interface.name + " have this address; add %" + first + " or %" +
+                                 interface.name};
+      found.set_scope(one.address.scope());
+      first = interface.name;
+    }
+  }
+  return found;
+}
+
+Result<std::vector<std::byte>> form_of(uint32_t format, const SocketAddress& address, bool source) {
+  if (!source) return SocketAddresses::form(format, address);
+  const auto scoped = with_scope(address);
+  if (!scoped) return scoped.error();
+  return SocketAddresses::form(format, *scoped);
+}
+
 }  // namespace
 
 bool SocketAddresses::available(uint32_t format) noexcept {
@@ -98,7 +127,7 @@ Result<std::vector<std::byte>> SocketAddresses::resolve(uint32_t format, const c
     const auto address = SocketAddress::from_text(host);
     if (!address) return Error{EINVAL, std::string(host) + " is no address with a port"};
     if (format != FI_ADDR_STR && address->family() != family_of(format)) return wrong_family(format, node);
-    return form(format, *address);
+    return form_of(format, *address, source);
   }
   if (host.find("://") != std::string_view::npos)
     return Error{EINVAL, std::string(host) + " is no address of IP"};
@@ -112,12 +141,12 @@ Result<std::vector<std::byte>> SocketAddresses::resolve(uint32_t format, const c
     const std::string text = (colons ? '[' + std::string(host) + ']' : std::string(host)) + ':';
     if (const auto address = SocketAddress::from_text(text + std::to_string(*port))) {
       if (format != FI_ADDR_STR && address->family() != family) return wrong_family(format, node);
-      return form(format, *address);
+      return form_of(format, *address, source);
     }
   }
   auto address = look_up(format, host.empty() ? nullptr : node, service, source);
   if (!address) return address.error();
-  return form(format, *address);
+  return form_of(format, *address, source);
 }
 
 std::vector<std::byte> SocketAddresses::unnamed(uint32_t format) {

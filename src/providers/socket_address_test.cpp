@@ -3,8 +3,14 @@
 #include "providers/socket_address.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <string>
+#include <thread>
+
+#include "os/host.hpp"
 
 namespace weft::providers {
 namespace {
@@ -56,6 +62,32 @@ TEST(SocketAddresses, OneForm) {
   EXPECT_EQ(text, *SocketAddresses::resolve(FI_ADDR_STR, "1.2.3.4", "5", false));
   std::memcpy(text.data(), "made-up", 8);
   EXPECT_FALSE(SocketAddresses::normalise(FI_ADDR_STR, text.data()));
+}
+
+// A source that two interfaces have is refused; the names of the interfaces tell them apart.
+TEST(SocketAddresses, ALinkLocalSourceNamesItsInterface) {
+  bool made = false;
+  std::thread([&made] {
+    if (::unshare(CLONE_NEWNET) != 0) return;
+    // NOLINTNEXTLINE(cert-env33-c, concurrency-mt-unsafe)
+    made = std::system(
+               "ip link add ll1 index 11 type veth peer name ll2 index 12 2>/dev/null && "
+               "ip link set ll1 addrgenmode none up && ip link set ll2 addrgenmode none up && "
+               "ip addr add fe80::1/64 dev ll1 nodad && ip addr add fe80::1/64 dev ll2 nodad && "
+               "ip addr add fe80::2/64 dev ll2 nodad") == 0;
+    if (!made) return;
+    const std::string refusal = resolved(FI_SOCKADDR_IN6, "fe80::1", "5", true);
+    EXPECT_TRUE(refusal.starts_with("error: ")) << refusal;
+    EXPECT_NE(refusal.find("%ll1 or %ll2"), std::string::npos) << refusal;
+    EXPECT_EQ(resolved(FI_SOCKADDR_IN6, "fe80::1%ll2", "5", true), "fi_sockaddr_in6://[fe80::1%12]:5");
+    EXPECT_EQ(resolved(FI_ADDR_STR, "fi_sockaddr_in6://[fe80::1%ll1]:5", nullptr, true),
+              "fi_sockaddr_in6://[fe80::1%11]:5");
+    EXPECT_EQ(resolved(FI_SOCKADDR_IN6, "fe80::2", "5", true), "fi_sockaddr_in6://[fe80::2%12]:5");
+    EXPECT_EQ(resolved(FI_SOCKADDR_IN6, "fe80::1", "5"), "fi_sockaddr_in6://[fe80::1]:5");
+    EXPECT_TRUE(os::is_this_host("fe80::2%ll2"));
+    EXPECT_FALSE(os::is_this_host("fe80::2%ll1"));
+  }).join();
+  if (!made) GTEST_SKIP() << "no network namespaces here";
 }
 
 }  // namespace

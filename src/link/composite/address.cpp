@@ -114,7 +114,7 @@ std::optional<os::SocketAddress> unpacked(std::string_view text) noexcept {
 std::string plain(const os::SocketAddress& where) {
   const std::string text = where.text();
   const size_t scheme_end = text.find("://");
-  return scheme_end == std::string::npos ? std::string() : text.substr(scheme_end + 3);
+  return scheme_end == std::string::npos ? text : text.substr(scheme_end + 3);
 }
 
 }  // namespace

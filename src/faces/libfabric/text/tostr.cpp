@@ -52,7 +52,9 @@ void add_sockaddr(Text& text, const void* bytes, size_t length) noexcept {
   } else if (family == AF_INET6 && length >= sizeof(sockaddr_in6)) {
     const auto address = value_at<sockaddr_in6>(bytes);
     inet_ntop(AF_INET6, &address.sin6_addr, host, sizeof host);
-    text.add("fi_sockaddr_in6://[%s]:%u", host, unsigned{ntohs(address.sin6_port)});
+    text.add("fi_sockaddr_in6://[%s", host);
+    if (address.sin6_scope_id != 0) text.add("%%%u", unsigned{address.sin6_scope_id});
+    text.add("]:%u", unsigned{ntohs(address.sin6_port)});
   } else {
     add_address(text, FI_FORMAT_UNSPEC, bytes, length);
   }

@@ -97,6 +97,8 @@ TEST(Tostr, Addresses) {
   v6.sin6_port = htons(1);
   inet_pton(AF_INET6, "fe80::6:12", &v6.sin6_addr);
   EXPECT_EQ(address_text(FI_SOCKADDR_IN6, &v6, sizeof v6), "fi_sockaddr_in6://[fe80::6:12]:1");
+  v6.sin6_scope_id = 12;
+  EXPECT_EQ(address_text(FI_SOCKADDR_IN6, &v6, sizeof v6), "fi_sockaddr_in6://[fe80::6:12%12]:1");
   EXPECT_EQ(address_text(FI_SOCKADDR_IN6, &v6, 3), "0x0a0000");
   const char unended[4] = {'a', 'b', 'c', 'd'};
   EXPECT_EQ(address_text(FI_ADDR_STR, unended, sizeof unended), "abcd");
