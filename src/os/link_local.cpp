@@ -23,10 +23,14 @@ void any_link_local(Fn&& each) noexcept {
   ::freeifaddrs(list);
 }
 
+bool is_group(const SocketAddress& address) noexcept {
+  return IN6_IS_ADDR_MULTICAST(&reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_addr);
+}
+
 }  // namespace
 
 SocketAddress on_this_host(const SocketAddress& named, const SocketAddress& by) noexcept {
-  if (!named.is_link_local()) return named;
+  if (!named.is_link_local() || is_group(named)) return named;
   const bool has_link = by.is_link_local() && by.scope() != 0;
   if (has_link && by.scope() == named.scope()) return named;
   bool is_own = false;

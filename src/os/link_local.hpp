@@ -7,7 +7,7 @@
 
 namespace weft::os {
 
-// The address by which this host reaches what `named` names. All but link-local addresses stay as they are. A link-local address gets
+// The address by which this host reaches what `named` names. All but link-local addresses of hosts stay as they are. A link-local address gets
 //   1. its own scope, if it is an address of this host on that interface;
 //   2. the scope of `by`, if that is link-local: an endpoint's own address, or whom a connection or packet came from;
 //   3. its own scope, if that interface is up here and has a link-local address;

@@ -54,7 +54,7 @@ TEST(LinkLocal, ANameGetsAScopeOfThisHost) {
     const SocketAddress first = here("[fe80::9%7]:5", none);
     EXPECT_TRUE(first.scope() == 11 || first.scope() == 12);
     EXPECT_EQ(here("[fe80::9]:5", address("[2001:db8::1]:1")), first);
-    for (const char* other : {"1.2.3.4:5", "[2001:db8::9]:5", "[::1]:5"})
+    for (const char* other : {"[ff02::9%7]:5", "1.2.3.4:5", "[2001:db8::9]:5", "[::1]:5"})
       EXPECT_EQ(here(other, by_one), address(other));
     EXPECT_TRUE(is_own_link_local(address("[fe80::2%12]:5")));
     EXPECT_FALSE(is_own_link_local(address("[fe80::2%11]:5")));

@@ -4,10 +4,12 @@
 
 #include <rdma/fabric.h>
 
+#include <cstring>
 #include <span>
 #include <vector>
 
 #include "link/udp/packets.hpp"
+#include "os/link_local.hpp"
 #include "providers/endpoint_kind.hpp"
 #include "providers/socket_address.hpp"
 
@@ -24,6 +26,14 @@ struct Udp : SocketAddresses {
 
   static constexpr size_t addrlen(uint32_t format) noexcept {
     return format == FI_ADDR_STR ? 0 : SocketAddresses::addrlen(format);
+  }
+  // Each datagram goes to an address as the vector has it, so a peer's name gets the scope that it has here when it is inserted.
+  static bool normalise(uint32_t format, std::byte* bytes) noexcept {
+    const auto address = parse(format, bytes);
+    if (!address) return false;
+    const os::SocketAddress here = os::on_this_host(*address, {});
+    std::memcpy(bytes, here.get(), here.size());
+    return true;
   }
   // The largest message: what leaves every interface in one piece.
   static size_t datagram_bytes(uint32_t format) noexcept {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "os/link_local.hpp"
 #include "os/socket_address.hpp"
 
 namespace weft::link::reliable {
@@ -52,12 +53,14 @@ class IpNames {
     named->set_scope(by->scope());
     return named;
   }
-  // The same, for an endpoint with a link-local address, on its interface; nothing for other endpoints.
+  // The same, for an endpoint at `own`: on its interface, if that is a link-local address too, since its socket reaches no other; else os::on_this_host.
   static std::optional<os::SocketAddress> on_link_of(std::span<const std::byte> address,
                                                      std::span<const std::byte> own) noexcept {
     const auto here = from(own);
-    if (!here || !here->is_link_local()) return {};
-    return in_scope_of(address, own);
+    if (here && here->is_link_local()) return in_scope_of(address, own);
+    const auto named = from(address);
+    if (!named || !named->is_link_local()) return {};
+    return os::on_this_host(*named, {});
   }
   // As the program's address vector has it.
   Name write(const os::SocketAddress& address) const {

@@ -32,8 +32,8 @@ concept PacketNames = requires(N& names, std::span<const std::byte> bytes, uint3
 };
 
 // Some addresses are valid on one interface of one machine only (IPv6 link-local, RFC 4007). in_scope_of(address,
-// source): such an address, as it is called here when it came in a packet from `source`; nothing for all others. on_link_of(address, own): for an endpoint at
-// `own`, which is such an address; nothing for all others.
+// source): such an address, as it is called here when it came in a packet from `source`; nothing for all others. on_link_of(address, own): as it is called
+// here by an endpoint at `own`; nothing for all others.
 template <class N>
 concept HasScopedAddresses = requires(std::span<const std::byte> bytes) {
   { (*N::in_scope_of(bytes, bytes)).bytes() } -> std::same_as<std::span<const std::byte>>;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "os/clock.hpp"
+#include "os/link_local.hpp"
 #include "os/poll_set.hpp"
 #include "os/traffic_class.hpp"
 
@@ -57,7 +58,8 @@ Result<void> Connection::open(std::string_view name, Events& events, proto::Conn
 }
 
 Result<void> Connection::start(std::string_view name, std::span<const std::byte> data) {
-  const auto to = FormedAddress::parse(format_, name);
+  auto to = FormedAddress::parse(format_, name);
+  if (to) to = os::on_this_host(*to, from_);
   if (!to || to->port() == 0) return Error{EINVAL, "the address to connect to is none of IP with a port"};
   auto timer = os::Timer::create();
   if (!timer) return timer.error();
@@ -68,7 +70,9 @@ Result<void> Connection::start(std::string_view name, std::span<const std::byte>
     from = os::source_toward(*to);
     from.set_port(port);
   }
-  if (from.family() != to->family()) from = {};
+  // An address of this host on another interface is not reached from a link-local one.
+  const bool other_link = from.is_link_local() && to->is_link_local() && from.scope() != to->scope();
+  if (from.family() != to->family() || other_link) from = {};
   Handshake handshake = own_handshake(HandshakeType::Hello, data);
   handshake.target = *to;
   other_ = FormedAddress(format_, *to);

@@ -10,6 +10,7 @@
 
 #include "link/message/endpoints.hpp"
 #include "os/clock.hpp"
+#include "os/link_local.hpp"
 #include "os/process.hpp"
 
 namespace weft::link::tcp {
@@ -46,6 +47,7 @@ Result<void> Messages::open(std::string_view source) {
   os::raise_descriptor_limit();
   listener_.set_address_format(format_);
   if (auto opened = listener_.open(source); !opened) return opened;
+  from_ = os::SocketAddress::from(source.data(), source.size()).value_or(os::SocketAddress());
   if (auto listening = listener_.listen(backlog); !listening) return listening;
   if (!set->add(listener_.control_fd(), this) || !set->add(timer->fd().get()))
     return Error{errno, "the system watches no more descriptors"};
@@ -72,7 +74,8 @@ Messages::Connection& Messages::add() {
 }
 
 Messages::Connection* Messages::connect(std::span<const std::byte> address, int& error) {
-  const auto to = os::SocketAddress::from(address.data(), address.size());
+  auto to = os::SocketAddress::from(address.data(), address.size());
+  if (to) to = os::on_this_host(*to, from_);
   if (!to || to->port() == 0) {
     error = EINVAL;
     return nullptr;

@@ -296,6 +296,7 @@ class Messages {
   std::unordered_map<Connection*, std::unique_ptr<Connection>> all_;
   std::vector<std::unique_ptr<Connection>> deferred_free_;
   Listener listener_;
+  os::SocketAddress from_;  // what the program chose; none: all addresses of this host
   os::PollSet set_;
   os::Timer timer_;  // while somebody sleeps
   uint32_t format_ = 0;
