@@ -81,13 +81,22 @@ bool is_of_link_local_prefix(const uint8_t* bytes) noexcept {
 }
 constexpr std::array<uint8_t, 4> no_scope{};
 
+// False: its scope and its own bytes 2 to 5 could not be told apart.
+bool can_be_packed(const os::SocketAddress& where) noexcept {
+  if (where.family() != AF_INET6) return true;
+  sockaddr_in6 in{};
+  std::memcpy(&in, where.get(), sizeof(in));
+  const uint8_t* const bytes = in.sin6_addr.s6_addr;
+  if (!is_of_link_local_prefix(bytes)) return in.sin6_scope_id == 0;
+  return std::equal(no_scope.begin(), no_scope.end(), bytes + 2);
+}
+
 std::string packed(const os::SocketAddress& where) {
   sockaddr_in6 in{};
   std::memcpy(&in, where.get(), sizeof(in));
   std::array<uint8_t, where_bytes> bytes{};
   std::memcpy(bytes.data(), &in.sin6_addr, 16);
-  if (is_of_link_local_prefix(bytes.data()) &&
-      std::equal(no_scope.begin(), no_scope.end(), bytes.begin() + 2)) {
+  if (is_of_link_local_prefix(bytes.data())) {
     uint8_t* at = bytes.data() + 2;
     put(at, in.sin6_scope_id, 4);
   }
@@ -129,7 +138,7 @@ std::optional<Address> Address::from_text(std::string_view text) noexcept {
   }
   if (text.find("://") != std::string_view::npos || text.find('?') != std::string_view::npos) return {};
   const auto where = text.starts_with('~') ? unpacked(text.substr(1)) : os::SocketAddress::from_text(text);
-  if (!where) return {};
+  if (!where || !can_be_packed(*where)) return {};
   address.where = *where;
   return address;
 }

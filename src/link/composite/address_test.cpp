@@ -73,13 +73,27 @@ TEST(CompositeAddress, HoldsTheNameOfTheSharedMemoryLink) {
 
 TEST(CompositeAddress, NonsenseIsRefused) {
   const std::string good = Address{*os::SocketAddress::from_text("10.1.2.3:40123"), some_near}.text();
-  for (const std::string& text :
-       {std::string(), std::string("weft://"), std::string("weft:///"), std::string("fi_shm://1:2:3"),
-        std::string("weft://10.1.2.3"), std::string("weft://10.1.2.3:70000"), good + "A",
-        good.substr(0, good.size() - 1), good.substr(0, good.size() - 1) + "!",
-        std::string("weft://10.1.2.3:1/"), std::string("weft://~"), std::string("weft://~AAAA"),
-        std::string("weft://fi_sockaddr_in://10.1.2.3:1"), std::string("weft://10.1.2.3:1?x"),
-        "weft://10.1.2.3:1/" + std::string(28, 'A'), std::string(63, 'x'), std::string(100, 'w')})
+  for (const std::string& text : {std::string(),
+                                  std::string("weft://"),
+                                  std::string("weft:///"),
+                                  std::string("fi_shm://1:2:3"),
+                                  std::string("weft://10.1.2.3"),
+                                  std::string("weft://10.1.2.3:70000"),
+                                  good + "A",
+                                  good.substr(0, good.size() - 1),
+                                  good.substr(0, good.size() - 1) + "!",
+                                  std::string("weft://10.1.2.3:1/"),
+                                  std::string("weft://~"),
+                                  std::string("weft://~AAAA"),
+                                  std::string("weft://fi_sockaddr_in://10.1.2.3:1"),
+                                  std::string("weft://10.1.2.3:1?x"),
+                                  std::string("weft://[fe80:0:5::1]:1"),
+                                  std::string("weft://[fe80:0:5::1%2]:1"),
+                                  std::string("weft://[fe81::1%2]:1"),
+                                  std::string("weft://[ff02::1%2]:1"),
+                                  "weft://10.1.2.3:1/" + std::string(28, 'A'),
+                                  std::string(63, 'x'),
+                                  std::string(100, 'w')})
     EXPECT_FALSE(Address::from_text(text)) << text;
 }
 
