@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -175,6 +176,30 @@ TEST_P(OverFamily, AClosedPortDoesNotDisturbTheSocket) {
   ASSERT_TRUE(a.send(a.address(), &part, 1));
   take(a, taken, 1);
   EXPECT_EQ(taken.packets.size(), 1u);
+}
+
+// The kernel refuses a broadcast and an interface that does not exist. Each destination is told once, whether packets go one by one or in a batch.
+TEST_P(OverFamily, WhatCannotBeSentIsTold) {
+  const auto nowhere =
+      os::SocketAddress::from_text(GetParam() == AF_INET ? "255.255.255.255:9" : "[fe80::9%2000000000]:9");
+  ASSERT_TRUE(nowhere);
+  const std::string text(3000, 'x');
+  const iovec part = part_of(text);
+  for (const bool batch : {false, true}) {
+    for (int i = 0; i < 3; ++i)
+      EXPECT_TRUE(batch ? a.send_segmented(nowhere->bytes(), &part, 1, 1000)
+                        : a.send(nowhere->bytes(), &part, 1));
+    int told = 0;
+    for (int i = 0; i < 2; ++i)
+      a.take_send_errors([&](std::span<const std::byte> place, int error) {
+        EXPECT_TRUE(std::ranges::equal(place, nowhere->bytes()));
+        EXPECT_NE(error, 0);
+        ++told;
+      });
+    EXPECT_EQ(told, 1) << (batch ? "in a batch" : "one by one");
+  }
+  ASSERT_TRUE(a.send(a.address(), &part, 1));
+  a.take_send_errors([](std::span<const std::byte>, int) { FAIL() << "that one was sent"; });
 }
 
 TEST_P(OverFamily, APlainSocketTalksToIt) {
