@@ -73,6 +73,125 @@ TEST(Source, readfrom_without_it__fi_cq_3) {
   EXPECT_EQ(source, FI_ADDR_NOTAVAIL);
 }
 
+// As above, by the blocking read.
+TEST(Source, sreadfrom_without_it__fi_cq_3) {
+  WEFT_WORLD(w, {.caps = FI_MSG | FI_TAGGED, .wait_obj = FI_WAIT_UNSPEC});
+  if ((w.info()->caps & FI_SOURCE) != 0) GTEST_SKIP() << "FI_SOURCE is there unasked";
+  uint64_t in = 0;
+  Ctx received;
+  WEFT_ASSERT_OK(fi_trecv(w[1], &in, 8, nullptr, FI_ADDR_UNSPEC, 1, 0, &received));
+  put(w, 0, 1, 5, 1);
+  if (!w[1].rx->inbox.empty()) GTEST_SKIP() << "the completion was read by the post";
+  fi_cq_tagged_entry entry{};
+  fi_addr_t source = 0x5a5a;
+  ssize_t n = -FI_EAGAIN;
+  const auto end = std::chrono::steady_clock::now() + timeout_default;
+  while ((n = fi_cq_sreadfrom(w[1].rx->get(), &entry, 1, &source, nullptr, 1)) == -FI_EAGAIN &&
+         std::chrono::steady_clock::now() < end)
+    w[0].tx->poll();
+  ASSERT_EQ(n, 1);
+  EXPECT_EQ(entry.op_context, &received);
+  EXPECT_EQ(source, FI_ADDR_NOTAVAIL);
+}
+
+// fi_cq(3), fi_cq_readfrom: only a received message has a source. Sends, RMA, atomics and the data of a remote write have none.
+TEST(Source, of_other_operations__fi_cq_3) {
+  WEFT_WORLD(w, {.caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SOURCE, .one_cq = true});
+  uint64_t target = 0, in = 0, word = 5;
+  Region region = w.reg(1, &target, sizeof target, FI_REMOTE_READ | FI_REMOTE_WRITE);
+  ASSERT_TRUE(region);
+  Ctx received, context;
+  const auto none = [&](const char* what, const std::function<ssize_t()>& post) {
+    SCOPED_TRACE(what);
+    WEFT_ASSERT_OK(w.post(post));
+    EXPECT_EQ(w.done(w[0].tx, context).src, FI_ADDR_NOTAVAIL);
+  };
+  WEFT_ASSERT_OK(fi_trecv(w[1], &in, 8, nullptr, FI_ADDR_UNSPEC, 1, 0, &received));
+  none("send", [&] { return fi_tsend(w[0], &word, 8, nullptr, w[0].peer[1], 1, &context); });
+  EXPECT_EQ(w.done(w[1].rx, received).src, w[1].peer[0]);
+  none("write",
+       [&] { return fi_write(w[0], &word, 8, nullptr, w[0].peer[1], region.at(), region.key(), &context); });
+  none("read",
+       [&] { return fi_read(w[0], &word, 8, nullptr, w[0].peer[1], region.at(), region.key(), &context); });
+  none("atomic", [&] {
+    return fi_atomic(w[0], &word, 1, nullptr, w[0].peer[1], region.at(), region.key(), FI_UINT64, FI_SUM,
+                     &context);
+  });
+  if (w.info()->domain_attr->cq_data_size == 0) return;
+  none("write with data", [&] {
+    return fi_writedata(w[0], &word, 8, nullptr, 9, w[0].peer[1], region.at(), region.key(), &context);
+  });
+  const Completion told = w.next(w[1].rx);
+  EXPECT_NE(told.flags & FI_REMOTE_CQ_DATA, 0u);
+  EXPECT_EQ(told.src, FI_ADDR_NOTAVAIL);
+}
+
+// Two endpoints of one queue: each names its senders as its own capabilities say.
+TEST(Source, one_queue_for_an_endpoint_with_it_and_one_without__fi_cq_3) {
+  WEFT_WORLD(w, {.caps = FI_MSG | FI_TAGGED | FI_SOURCE, .endpoints = 1});
+  WEFT_SKIP_IF(w.info()->ep_attr->type == FI_EP_MSG ? "endpoints stand in pairs" : "");
+  fi_cq_attr cq_attr{};
+  cq_attr.format = FI_CQ_FORMAT_TAGGED;
+  Cq cq(w.domain(), cq_attr, true);
+  ASSERT_EQ(cq.open_error(), 0);
+  fi_av_attr av_attr{};
+  av_attr.type = FI_AV_TABLE;
+  Handle<fid_av> av;
+  WEFT_ASSERT_OK(fi_av_open(w.domain(), &av_attr, av.out(), nullptr));
+  fi_addr_t back = FI_ADDR_NOTAVAIL;
+  ASSERT_EQ(fi_av_insert(av.get(), w[0].name.data(), 1, &back, 0, nullptr), 1);
+  for (const bool with_first : {true, false}) {
+    Handle<fid_ep> ends[2];
+    fi_addr_t to[2];
+    for (const size_t i : {0, 1}) {
+      const bool with = (i == 0) == with_first;
+      Info info(fi_dupinfo(w.info()));
+      if (!with) {
+        info->caps &= ~uint64_t{FI_SOURCE};
+        info->rx_attr->caps &= ~uint64_t{FI_SOURCE};
+      }
+      WEFT_ASSERT_OK(fi_endpoint(w.domain(), info.get(), ends[i].out(), nullptr));
+      WEFT_ASSERT_OK(fi_ep_bind(ends[i].get(), av.fid(), 0));
+      WEFT_ASSERT_OK(fi_ep_bind(ends[i].get(), cq.fid(), FI_TRANSMIT | FI_RECV));
+      WEFT_ASSERT_OK(fi_enable(ends[i].get()));
+      uint8_t name[256];
+      size_t len = sizeof name;
+      WEFT_ASSERT_OK(fi_getname(ends[i].fid(), name, &len));
+      ASSERT_EQ(fi_av_insert(w[0].av.get(), name, 1, &to[i], 0, nullptr), 1);
+    }
+    for (const size_t len : {size_t{8}, size_t{1000}, size_t{300'000}}) {
+      for (const bool tagged : {true, false}) {
+        for (const size_t i : {0, 1}) {
+          const bool with = (i == 0) == with_first;
+          SCOPED_TRACE((with ? "with, " : "without, ") + std::to_string(len));
+          const auto out = pattern(len, 1);
+          std::vector<uint8_t> in(len);
+          Ctx sent, received;
+          WEFT_ASSERT_OK(
+              tagged ? fi_trecv(ends[i].get(), in.data(), len, nullptr, FI_ADDR_UNSPEC, 1, 0, &received)
+                     : fi_recv(ends[i].get(), in.data(), len, nullptr, FI_ADDR_UNSPEC, &received));
+          const auto end = std::chrono::steady_clock::now() + timeout_default * patience();
+          ssize_t rc = -FI_EAGAIN;
+          while (std::chrono::steady_clock::now() < end) {
+            if (rc == -FI_EAGAIN)
+              rc = tagged ? fi_tsend(w[0], out.data(), len, nullptr, to[i], 1, &sent)
+                          : fi_send(w[0], out.data(), len, nullptr, to[i], &sent);
+            cq.poll();
+            w[0].tx->poll();
+            if (rc == 0 && !cq.inbox.empty() && !w[0].tx->inbox.empty()) break;
+          }
+          ASSERT_EQ(cq.inbox.size(), 1u);
+          EXPECT_EQ(cq.inbox.front().src, with ? back : FI_ADDR_NOTAVAIL);
+          EXPECT_EQ(cq.inbox.front().len, len);
+          cq.inbox.clear();
+          w[0].tx->inbox.clear();
+        }
+      }
+    }
+    for (auto& end : ends) WEFT_ASSERT_OK(end.close());
+  }
+}
+
 // fi_cq(3), FI_EADDRNOTAVAIL: under FI_SOURCE_ERR the message comes by fi_cq_readerr with the address, which can be inserted.
 TEST(Source, source_err_gives_the_address__fi_cq_3) {
   WEFT_WORLD(w, {.caps = FI_MSG | FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR, .insert = false});

@@ -30,10 +30,12 @@ programs_over() {
   g++ -std=c++17 -O2 "${strict[@]}" "$board" -o "$work/board.cc17" "${flags[@]}" || fail "C++17"
   gcc -std=c99 -D_GNU_SOURCE -O2 -fno-lto "${strict[@]}" "$in_place" -o "$work/in_place.c99" "${flags[@]}" || fail "in_place.c"
   gcc -std=c99 -D_GNU_SOURCE -O2 -flto "${strict[@]}" "$in_place" -o "$work/in_place.lto" "${flags[@]}" || fail "in_place.c, LTO"
-  for program in pingpong board; do
+  gcc -std=c11 -D_GNU_SOURCE -O2 "$source/tests/system/sources.c" -o "$work/sources.stock" -lfabric
+  g++ -x c++ -std=c++20 -O2 "${strict[@]}" "$source/tests/system/sources.c" -x none -o "$work/sources.cc20" "${flags[@]}" || fail "sources.c in C++20"
+  for program in pingpong board sources; do
     LD_LIBRARY_PATH="$tree/prefix/lib/weft/compat" timeout 60 "$work/$program.stock" "$provider" >"$work/$program.expected"
   done
-  for made in pingpong.c11 pingpong.lto board.cc17 board.cc20; do
+  for made in pingpong.c11 pingpong.lto board.cc17 board.cc20 sources.cc20; do
     timeout 60 "$work/$made" "$provider" >"$work/out" || fail "$made"
     diff "$work/${made%.*}.expected" "$work/out" || fail "$made prints something else"
     ! ldd "$work/$made" | grep -qE 'libfabric|libweft' || fail "$made needs a fabric library at run time"

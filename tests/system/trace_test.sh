@@ -109,6 +109,10 @@ says "$folder/send.json" 'count("b", "RECV") >= 30 and other["completionsWithout
 # The stock library, whose layers call each other: each layer's operation has its own completion.
 exchange stock --stock -- fi_pingpong -p tcp -e rdm -I 20 -S 4096
 says "$folder/stock.json" 'count("b", "fi_send") == 20 and other["completionsWithoutOperation"] == 0'
+# Reads by fi_cq_readfrom, with FI_SOURCE and without.
+gcc -std=c11 -D_GNU_SOURCE -O1 "$WEFT_SOURCE/tests/system/sources.c" -o "$folder/sources" -lfabric || fail "sources.c is not compiled"
+"$weft" trace -o "$folder/sources.json" -- "$folder/sources" shm >"$folder/sources.out" 2>"$folder/sources.err" || fail "sources.c"
+says "$folder/sources.json" 'count("e", "fi_trecv") == 6 and count("e", "fi_tsend") == 6 and other["operations"] == other["completed"] == 12'
 # A ring that is too small keeps the newest.
 exchange small --records 64 -- fi_pingpong -p tcp -e rdm -I 200 -S 64
 says "$folder/small.json" 'other["recordsDropped"] > 0 and 0 < count("X", "fi_close") and len(events) < 400'

@@ -154,10 +154,13 @@ ssize_t RxContext::peek(const ReceiveRequest& request) noexcept try {
     }
     return 0;
   }
-  const core::Completion found{request.context, receive_flags(request.tagged, message->has_data),
-                               message->length, nullptr,
-                               message->data,   request.tagged ? message->tag : 0,
-                               message->source};
+  const core::Completion found{request.context,
+                               receive_flags(request.tagged, message->has_data),
+                               message->length,
+                               nullptr,
+                               message->data,
+                               request.tagged ? message->tag : 0,
+                               message->source | sink(message->peer).hidden_source};
   if (claims) {
     message->claimed = true;
     static_cast<fi_context*>(request.context)->internal[0] = message;
@@ -294,7 +297,7 @@ void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t lengt
   }
   // The program is told that it has a multi-receive buffer back, even when it wants no completions (fi_msg(3)).
   if (wants || (queue != nullptr && (flags & FI_MULTI_RECV) != 0))
-    queue->push({context, flags, length, buffer, data, tag, source});
+    queue->push({context, flags, length, buffer, data, tag, source | to.hidden_source});
   if (own != nullptr) own->add(1);
   if (of_endpoint != nullptr) of_endpoint->add(1);
   if (extra != nullptr) extra->add(1);

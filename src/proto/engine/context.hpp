@@ -105,6 +105,8 @@ struct RxSink {
   core::CompletionQueue* cq = nullptr;
   bool selective = false;
   uint64_t op_flags = 0;
+  // Completions name their sender as this OR its address: 0, or FI_ADDR_NOTAVAIL, which has all bits, without FI_SOURCE.
+  fi_addr_t hidden_source = 0;
   core::Counter* receives = nullptr;
   core::Counter* remote_writes = nullptr;
   core::Counter* remote_reads = nullptr;
@@ -270,10 +272,11 @@ struct RxContext : RxSink {
   // happened.
   [[gnu::always_inline]] bool deliver_plain(fi_addr_t source, uint64_t tag, const std::byte* payload,
                                             uint32_t length, uint64_t flags, uint64_t data) noexcept {
+    const fi_addr_t shown = source | hidden_source;
     return deliver_plain(
         source, tag, payload, length,
         [ =, queue = cq ](void* context, void* to) __attribute__((always_inline)) {
-          queue->push_tagged(context, flags, length, to, data, tag, source);
+          queue->push_tagged(context, flags, length, to, data, tag, shown);
         });
   }
   // The same; complete(context, buffer) says it.
@@ -318,7 +321,8 @@ struct RxContext : RxSink {
         const bool with_data = (head.flags & wire::has_data) != 0;
         cq->push({op.context,
                   (op.tagged ? FI_RECV | FI_TAGGED : FI_RECV | FI_MSG) | (with_data ? FI_REMOTE_CQ_DATA : 0),
-                  head.length, op.buffer(), with_data ? head.b : 0, op.tagged ? head.a : 0, peer.fi_addr});
+                  head.length, op.buffer(), with_data ? head.b : 0, op.tagged ? head.a : 0,
+                  peer.fi_addr | hidden_source});
       }
     }
     bytes_ += head.length;

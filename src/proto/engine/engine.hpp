@@ -320,7 +320,7 @@ class Engine final : public core::Progressor, public Conversation, public L::Eve
             return false;
           const fi_addr_t source = static_cast<Peer&>(base).fi_addr;
           return rx_first_->deliver_plain(source, tag, payload, length, [&](void* context, void* to) {
-            give(context, length, to, tag, source);
+            give(context, length, to, tag, source | rx_first_->hidden_source);
           });
         });
   }

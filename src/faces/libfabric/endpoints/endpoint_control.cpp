@@ -13,7 +13,6 @@
 #include "faces/libfabric/endpoints/answers.hpp"
 #include "faces/libfabric/endpoints/endpoint_data.hpp"
 #include "faces/libfabric/endpoints/trigger.hpp"
-#include "faces/libfabric/objects/cq_sources.hpp"
 #include "os/clock.hpp"
 
 namespace weft::fi {
@@ -70,10 +69,10 @@ int bind_cq(Port& p, Cq& cq, uint64_t flags) {
   }
   if (receives && p.receiver != nullptr) {
     if (const int status = attach(p, cq); status != 0) return status;
-    if ((p.caps & FI_SOURCE) != 0) tell_sources(cq);
     p.receiver->cq = &cq;
     p.receiver->sink->cq = &cq.queue;
     p.receiver->sink->selective = selective;
+    p.receiver->sink->hidden_source = (p.caps & FI_SOURCE) != 0 ? 0 : FI_ADDR_NOTAVAIL;
     p.receiver->settle();
     if (p.shared_receiver != nullptr) {
       for (auto& sharer : p.shared_receiver->sharers)

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Completion queues at the C ABI: fi_cq(3). Must not know which links exist.
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
 #include "base/settings.hpp"
 #include "core/provider_error.hpp"
-#include "faces/libfabric/objects/cq_sources.hpp"
 #include "faces/libfabric/objects/objects.hpp"
 #include "os/clock.hpp"
 
@@ -57,15 +55,11 @@ bool below_threshold(Cq& cq, size_t threshold) noexcept {
   return cq.queue.pending() < threshold && !cq.queue.error_pending();
 }
 
-template <class Format, class Guard, bool tells_sources>
+template <class Format, class Guard>
 struct Reader {
-  // fi_cq(3), fi_cq_readfrom: a source that is not available is FI_ADDR_NOTAVAIL. No endpoint of the queue was asked for sources.
   static long read_with_source(Cq& cq, void* buf, size_t count, fi_addr_t* source) noexcept {
-    if (source == nullptr) return cq.queue.read<Format, false>(buf, count, nullptr);
-    if constexpr (tells_sources) return cq.queue.read<Format, true>(buf, count, source);
-    const ssize_t n = cq.queue.read<Format, false>(buf, count, nullptr);
-    if (n > 0) std::fill_n(source, n, FI_ADDR_NOTAVAIL);
-    return n;
+    return source == nullptr ? cq.queue.read<Format, false>(buf, count, nullptr)
+                             : cq.queue.read<Format, true>(buf, count, source);
   }
 
   static ssize_t read(fid_cq* fid, void* buf, size_t count) {
@@ -134,30 +128,28 @@ struct Reader {
   static fi_ops_cq ops;
 };
 
-template <class Format, class Guard, bool tells_sources>
-fi_ops_cq Reader<Format, Guard, tells_sources>::ops = {sizeof(fi_ops_cq), read,   readfrom, readerr, sread,
-                                                       sreadfrom,         signal, strerror};
+template <class Format, class Guard>
+fi_ops_cq Reader<Format, Guard>::ops = {sizeof(fi_ops_cq), read,   readfrom, readerr, sread,
+                                        sreadfrom,         signal, strerror};
 
-template <class Guard, bool tells_sources>
+template <class Guard>
 fi_ops_cq* ops_for(int format) noexcept {
   switch (format) {
     case FI_CQ_FORMAT_UNSPEC:
     case FI_CQ_FORMAT_CONTEXT:
-      return &Reader<fi_cq_entry, Guard, tells_sources>::ops;
+      return &Reader<fi_cq_entry, Guard>::ops;
     case FI_CQ_FORMAT_MSG:
-      return &Reader<fi_cq_msg_entry, Guard, tells_sources>::ops;
+      return &Reader<fi_cq_msg_entry, Guard>::ops;
     case FI_CQ_FORMAT_DATA:
-      return &Reader<fi_cq_data_entry, Guard, tells_sources>::ops;
+      return &Reader<fi_cq_data_entry, Guard>::ops;
     case FI_CQ_FORMAT_TAGGED:
-      return &Reader<fi_cq_tagged_entry, Guard, tells_sources>::ops;
+      return &Reader<fi_cq_tagged_entry, Guard>::ops;
   }
   return nullptr;
 }
 
-template <bool tells_sources>
 fi_ops_cq* ops_for(const Domain& domain, int format) noexcept {
-  return domain.lock.enabled ? ops_for<SharedLock, tells_sources>(format)
-                             : ops_for<NoLock, tells_sources>(format);
+  return domain.lock.enabled ? ops_for<SharedLock>(format) : ops_for<NoLock>(format);
 }
 
 int cq_close(::fid* fid) {
@@ -223,14 +215,12 @@ void Cq::detach(core::Progressor& progressor) noexcept {
   drop(users);
 }
 
-void tell_sources(Cq& cq) noexcept { cq.fid.ops = ops_for<true>(cq.domain, cq.format); }
-
 int open_cq(Domain& domain, fi_cq_attr* attr, fid_cq** out, void* context) {
   const fi_cq_attr defaults{};
   const fi_cq_attr& asked = attr == nullptr ? defaults : *attr;
   if (out == nullptr) return -FI_EINVAL;
   const int format = number_of(asked.format);
-  fi_ops_cq* ops = ops_for<false>(domain, format);
+  fi_ops_cq* ops = ops_for(domain, format);
   if (ops == nullptr) return refuse(domain, FI_ENOSYS, "format is none of CONTEXT, MSG, DATA, TAGGED");
   if (asked.size > size_asked_max) return refuse(domain, FI_EINVAL, "size is above 16777216");
   // A program asks for more so that the queue does not overrun. Ours never does: what finds it full waits.
