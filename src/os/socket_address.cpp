@@ -165,6 +165,10 @@ bool same_host(SocketAddress a, SocketAddress b) noexcept {
   return a == b;
 }
 
+bool same_neighbour(const SocketAddress& a, const SocketAddress& b) noexcept {
+  return same_host(a, b) && (!a.is_link_local() || a.scope() == b.scope());
+}
+
 SocketAddress local_address(int socket) noexcept {
   sockaddr_storage storage{};
   socklen_t length = sizeof(storage);

@@ -65,6 +65,8 @@ class SocketAddress {
 
 // Whether both are of one host, whatever the port, and the scope, which its own machine alone understands.
 bool same_host(SocketAddress a, SocketAddress b) noexcept;
+// For addresses of which both scopes are of this machine: a link-local address is another host's on another link (RFC 4007).
+bool same_neighbour(const SocketAddress& a, const SocketAddress& b) noexcept;
 
 struct SocketAddressHash {
   size_t operator()(const SocketAddress& address) const noexcept {

@@ -60,6 +60,7 @@ if [[ -e "$library/libibverbs.so.1" && -z "${WEFT_SANITIZE:-}" ]]; then
   fi
 fi
 # The weft of two processes of one host: by shared memory, then by TCP.
+# shellcheck disable=SC2034
 there=(ip netns exec "$space-b")
 for near in 1 0; do
   export FI_WEFT_NEAR=$near

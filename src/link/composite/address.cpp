@@ -174,7 +174,7 @@ bool Names::split(std::span<const std::byte> bytes, Parts& out) noexcept {
 bool Names::join(const Parts& parts, std::array<std::byte, address_length>& out) noexcept try {
   Address address;
   const auto where = os::SocketAddress::from(parts.far.data(), parts.far_length);
-  if (!where) return false;
+  if (!where || !can_be_packed(*where)) return false;
   address.where = *where;
   if (parts.near_length != 0 && parts.host != 0) {
     // The form in which the shared memory link chooses names.

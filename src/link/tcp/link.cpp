@@ -410,7 +410,11 @@ void Link::refuse(PendingConnection& pending, RefusalReason reason) noexcept {
 
 void Link::admit(PendingConnection& pending) noexcept try {
   Handshake handshake = *pending.channel.theirs();
-  handshake.address = os::on_this_host(handshake.address, os::remote_address(pending.channel.fd().get()));
+  const os::SocketAddress caller = os::remote_address(pending.channel.fd().get());
+  // Who calls from the address that it names is on the link from which it calls, whatever this host's own addresses are.
+  if (handshake.address.is_link_local() && os::same_host(handshake.address, caller))
+    handshake.address.set_scope(caller.scope());
+  else handshake.address = os::on_this_host(handshake.address, caller);
   const bool by_name = same_place(handshake.target, own_);
   Peer* known = find(handshake.address);
   if (handshake.incarnation == incarnation_)
@@ -424,11 +428,10 @@ void Link::admit(PendingConnection& pending) noexcept try {
   if (call == message::Call::FromNew) return welcome(pending, nullptr, handshake, true);
   if (call == message::Call::FromRestarted) {
     // The peer restarted: so says somebody who is where it was, or at the address that he names. Anybody can name an address.
-    const os::SocketAddress caller = os::remote_address(pending.channel.fd().get());
     const bool is_own = other_link(caller, handshake.address) && os::is_own_link_local(caller) &&
                         os::is_own_link_local(handshake.address);
-    if (!is_own && !os::same_host(caller, handshake.address) &&
-        !os::same_host(caller, os::remote_address(known->channel.fd().get()))) {
+    if (!is_own && !os::same_neighbour(caller, handshake.address) &&
+        !os::same_neighbour(caller, os::remote_address(known->channel.fd().get()))) {
       warn_of_unknown_peer(caller.text() + " calls in the name of " + handshake.address.text() +
                            ", which is connected from elsewhere, and is refused");
       return refuse(pending, RefusalReason::Duplicate);

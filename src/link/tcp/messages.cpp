@@ -150,9 +150,11 @@ bool Messages::advance(Connection& connection) noexcept {
 bool Messages::speaks_for(const Connection& connection, std::span<const std::byte> address,
                           const Connection& before) noexcept {
   const os::SocketAddress caller = os::remote_address(connection.channel.fd().get());
+  const os::SocketAddress earlier = os::remote_address(before.channel.fd().get());
   const auto named = os::SocketAddress::from(address.data(), address.size());
-  return (named && os::same_host(caller, *named)) ||
-         os::same_host(caller, os::remote_address(before.channel.fd().get()));
+  // The scope of the name is its own host's; the earlier caller's is ours.
+  if (os::same_host(caller, earlier)) return os::same_neighbour(caller, earlier);
+  return named && os::same_host(caller, *named);
 }
 
 // --- moving ---

@@ -175,7 +175,7 @@ int Packets::try_send(std::span<const std::byte> address, const iovec* parts, si
   os::IpMarks marks;
   const int status = os::send_udp(socket_, address, parts, count, 0, marks_of_next(marks));
   if (status == 0) return 0;
-  if (status == -ENOBUFS || status == -EAGAIN) return -EAGAIN;
+  if (status == -ENOBUFS || status == -ENOMEM || status == -EAGAIN) return -EAGAIN;
   if (status == -EMSGSIZE) place_of(address).bytes = 0;
   else note_error(address, -status);
   return status;

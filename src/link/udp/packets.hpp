@@ -98,7 +98,8 @@ class Packets {
   // Packets that send() took and the kernel did not, or that came back (ICMP), by destination. After take_refusals(), which reads the latter.
   template <class Fn>
   void take_send_errors(Fn&& on_error) noexcept {
-    for (const SendError& one : std::span(send_errors_).first(std::exchange(send_error_count_, 0)))
+    const auto noted = send_errors_;  // on_error() may send, and find more
+    for (const SendError& one : std::span(noted).first(std::exchange(send_error_count_, 0)))
       on_error(one.place.bytes(), one.error);
   }
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstring>
 #include <string_view>
 
@@ -292,6 +293,41 @@ TEST(ReliableCore, WhoseLinkNeverHasRoomIsUnreachable) {
   EXPECT_NE(full.death, Death::None);
   EXPECT_GE(now - from, config.dead_after - second);
   EXPECT_LE(now - from, config.dead_after + 2 * second);
+}
+
+// Packets that left between two errors of the link, without a word, show that the address can be reached.
+TEST(ReliableCore, ErrorsFarApartAreNoRow) {
+  Full full;
+  full.has_room = true;
+  Core core(full, full);
+  Config config;
+  ASSERT_TRUE(core.open(bytes_of("here"), config));
+  Connection there;
+  ASSERT_TRUE(core.add(there, bytes_of("there")));
+  ASSERT_TRUE(core.reserve(there, 5));
+  uint64_t now = second;
+  core.append(there, "hello", 5);
+  core.push(there, [&] { return now; });
+  const auto drive = [&](uint64_t span, uint64_t error_every) {
+    uint64_t next = error_every != 0 ? now : UINT64_MAX;
+    for (const uint64_t end = now + span; now < end && full.death == Death::None; now += 10 * ms) {
+      core.end_poll(now);
+      if (now < next || full.death != Death::None) continue;
+      core.on_send_error(bytes_of("there"), ENETUNREACH, now);
+      next += error_every;
+    }
+  };
+  drive(30 * ms, 10 * ms);
+  drive(10 * second, 0);
+  drive(10 * ms, 10 * ms);
+  drive(5 * second, 0);
+  ASSERT_EQ(full.death, Death::None);
+  EXPECT_EQ(there.life.send_error, 0);
+  const uint64_t from = now;
+  drive(10 * second, 50 * ms);
+  EXPECT_EQ(full.death, Death::Refusals);
+  EXPECT_GE(now - from, 2 * second - 100 * ms);
+  EXPECT_LE(now - from, 3 * second);
 }
 
 TEST(ReliableCore, WhatEndedAPeerIsKnown) {

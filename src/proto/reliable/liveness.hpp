@@ -13,9 +13,13 @@ struct Liveness {
   uint64_t refused_from = 0;  // since then the packet link says that the address has no owner; 0: it does not
   uint64_t refusal_due = 0;   // when to ask whether that is so; 0: not
   unsigned refusals = 0;      // since then
-  int send_error = 0;  // why the last packet that could not be sent to it was not; 0: none since it was heard
+  // Why a packet could not be sent to it; 0: none since it was heard, or the packets of the last timeouts have left.
+  int send_error = 0;
+  unsigned told_at = 0;  // timeouts in a row when the packet link last said anything of it
 
-  void heard(uint64_t now) noexcept { *this = {now, now, 0, 0, 0, 0}; }
+  // A whole timeout has passed of whose packets nothing was said.
+  bool is_over(unsigned timeouts) const noexcept { return timeouts >= told_at + 2; }
+  void heard(uint64_t now) noexcept { *this = {now, now, 0, 0, 0, 0, 0}; }
 };
 
 class SendRoom {

@@ -34,7 +34,7 @@ int poll_poll(fid_poll* fid, void** context, int count) {
   Poll& poll = self(fid);
   int n = 0;
   const size_t members = poll.members.size();
-  const size_t first = members != 0 ? poll.first++ % members : 0;
+  const size_t first = members != 0 ? poll.first.fetch_add(1, std::memory_order_relaxed) % members : 0;
   for (size_t i = 0; i < members && n != count; ++i) {
     ::fid* const member = poll.members[(first + i) % members];
     if (has_events(member)) context[n++] = member->context;
