@@ -144,6 +144,23 @@ struct Pair {
     ASSERT_TRUE(ok) << ok.error().why;
   }
 
+  // XRC instead, before connect(): `a` sends to a shared receive queue at `b`, whose completions go into b's queue.
+  void make_xrc() {
+    a.adapter.destroy_qp(*a.qp);
+    b.adapter.destroy_qp(*b.qp);
+    QueuePairRequest initiator;
+    initiator.type = QpType::XrcSend;
+    initiator.pd = 1;
+    initiator.send_cq = a.cq;
+    initiator.capacities = {64, 0, 4, 0, 0};
+    a.qp = *a.adapter.create_qp(initiator);
+    QueuePairRequest target;
+    target.type = QpType::XrcReceive;
+    target.xrcd = 5;
+    b.qp = *b.adapter.create_qp(target);
+    srq = *b.adapter.create_srq(1, 64, 2, target.xrcd, b.cq);
+  }
+
   // One packet to `to`, as if from its peer.
   void give(Port& to, const PacketBytes& bytes) { give(to, bytes, &to == &a ? b.gid : a.gid); }
   void give(Port& to, const PacketBytes& bytes, const Gid& source) {
@@ -187,8 +204,12 @@ struct Pair {
     exchange();
   }
 
-  int send(Port& from, const SendRequest& request) { return from.adapter.post_send(*from.qp, request, now); }
+  int send(Port& from, SendRequest request) {
+    if (srq != nullptr) request.remote_srqn = srq->number;
+    return from.adapter.post_send(*from.qp, request, now);
+  }
   int receive(Port& at, uint64_t id, std::vector<Element> elements) {
+    if (srq != nullptr && &at == &b) return b.adapter.post_receive(*srq, {id, elements});
     return at.adapter.post_receive(*at.qp, {id, elements}, now);
   }
   static std::vector<Completion> completions(Port& port) {
@@ -200,6 +221,7 @@ struct Pair {
 
   Port a;
   Port b;
+  SharedReceiveQueue* srq = nullptr;  // of b, with XRC
   Attributes common;
   uint64_t now = 1000;
 };

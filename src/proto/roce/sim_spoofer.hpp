@@ -138,11 +138,6 @@ class Scene : public Pair {
   std::string judge() {
     for (const Completion& c : completions(a)) c.id < 100 ? sent.push_back(c) : got_a.push_back(c);
     for (const Completion& c : completions(b)) c.id >= 1000 ? got_b.push_back(c) : sent_b.push_back(c);
-    if (srq_cq != nullptr) {
-      std::array<Completion, 64> some;
-      const int n = srq_cq->poll(some);
-      for (int i = 0; i < n; ++i) got_b.push_back(some[static_cast<size_t>(i)]);
-    }
     if (a.qp->state != QpState::ReadyToSend) return "the requester has failed";
     if (b.qp->state != QpState::ReadyToSend) return "the responder has failed";
     for (const auto* all : {&sent, &sent_b, &got_a, &got_b})
@@ -230,37 +225,16 @@ class Scene : public Pair {
   uint32_t rounds = 0;
 
  private:
-  void make_xrc() {
-    a.adapter.destroy_qp(*a.qp);
-    b.adapter.destroy_qp(*b.qp);
-    QueuePairRequest q;
-    q.type = QpType::XrcSend;
-    q.pd = 1;
-    q.send_cq = a.cq;
-    q.capacities = {64, 0, 4, 0, 0};
-    a.qp = *a.adapter.create_qp(q);
-    QueuePairRequest t;
-    t.type = QpType::XrcReceive;
-    t.xrcd = 5;
-    b.qp = *b.adapter.create_qp(t);
-    srq_cq = *b.adapter.create_cq(64);
-    srq = *b.adapter.create_srq(1, 64, 2, 5, srq_cq);
-  }
   void receive_b(uint32_t at) {
     const Element element = received->element(at, 1024);
-    const ReceiveRequest one{1000 + at, {&element, 1}};
-    ASSERT_EQ(srq != nullptr ? b.adapter.post_receive(*srq, one) : b.adapter.post_receive(*b.qp, one, now),
-              0);
+    ASSERT_EQ(receive(b, 1000 + at, {element}), 0);
   }
   void send_a(SendRequest q, uint64_t remote) {
     q.remote_address = remote;
     q.remote_key = target->region->key;
-    if (srq != nullptr) q.remote_srqn = srq->number;
     ASSERT_EQ(send(a, q), 0);
   }
 
-  SharedReceiveQueue* srq = nullptr;
-  CompletionQueue* srq_cq = nullptr;
   std::unique_ptr<Block> from, back, landing, received, target, secret;
   std::vector<Completion> sent, sent_b, got_a, got_b;
 };

@@ -17,16 +17,18 @@ constexpr uint64_t ms = 1000 * us;
 
 // Two ports with a delay between them. A port that is away takes nothing and runs no timers until then.
 struct Line : Pair {
-  explicit Line(bool is_ours, uint8_t timeout = 14, uint8_t reads = 2) {
+  explicit Line(bool is_ours, uint8_t timeout = 14, uint8_t reads = 2, QpType type = QpType::Rc) {
     if (is_ours)
       for (Port* port : {&a, &b}) port->adapter.is_ours = [](const Gid&) noexcept { return true; };
     common.timeout = timeout;
     common.max_reads = common.max_dest_reads = reads;
     common.retry_count = 3;
+    if (type == QpType::XrcSend) make_xrc();
     connect();
     fill(from, 3);
     fill(to, 4);
   }
+  Line(bool is_ours, QpType type) : Line(is_ours, 14, 2, type) {}
   struct Flight {
     uint64_t at;
     Port* to;
@@ -109,13 +111,25 @@ struct Kind {
   uint32_t bytes;
   uint64_t packets;    // of the requester
   uint64_t responses;  // at most
+  QpType type = QpType::Rc;
 };
 
+constexpr QpType xrc = QpType::XrcSend;
 constexpr Kind kinds[] = {
-    {"SEND", SendOpcode::Send, 8, 1, 1},         {"SEND of three packets", SendOpcode::Send, 700, 3, 1},
-    {"WRITE", SendOpcode::Write, 8, 1, 1},       {"WRITE of three packets", SendOpcode::Write, 700, 3, 1},
-    {"READ", SendOpcode::Read, 8, 1, 1},         {"READ of four packets", SendOpcode::Read, 1000, 1, 4},
+    {"SEND", SendOpcode::Send, 8, 1, 1},
+    {"SEND of three packets", SendOpcode::Send, 700, 3, 1},
+    {"WRITE", SendOpcode::Write, 8, 1, 1},
+    {"WRITE of three packets", SendOpcode::Write, 700, 3, 1},
+    {"READ", SendOpcode::Read, 8, 1, 1},
+    {"READ of four packets", SendOpcode::Read, 1000, 1, 4},
     {"FetchAdd", SendOpcode::FetchAdd, 8, 1, 1},
+    {"XRC SEND", SendOpcode::Send, 8, 1, 1, xrc},
+    {"XRC SEND of three packets", SendOpcode::Send, 700, 3, 1, xrc},
+    {"XRC WRITE", SendOpcode::Write, 8, 1, 1, xrc},
+    {"XRC WRITE of three packets", SendOpcode::Write, 700, 3, 1, xrc},
+    {"XRC READ", SendOpcode::Read, 8, 1, 1, xrc},
+    {"XRC READ of four packets", SendOpcode::Read, 1000, 1, 4, xrc},
+    {"XRC FetchAdd", SendOpcode::FetchAdd, 8, 1, 1, xrc},
 };
 
 TEST(RoceTail, EachPacketOfEachRequestIsFoundMissing) {
@@ -125,7 +139,7 @@ TEST(RoceTail, EachPacketOfEachRequestIsFoundMissing) {
         for (uint64_t which = 0; which < (of_a ? kind.packets : kind.responses); ++which) {
           const std::string what = std::string(kind.name) + (is_ours ? ", Weft, " : ", stranger, ") +
                                    (of_a ? "request " : "answer ") + std::to_string(which);
-          Line p(is_ours);
+          Line p(is_ours, kind.type);
           p.warm_up();
           bool has_lost = false;
           p.loses = [&](bool is_of_a, uint64_t number) {
@@ -161,7 +175,7 @@ TEST(RoceTail, EachPacketOfEachRequestIsFoundMissing) {
 TEST(RoceTail, ProbesAreLostToo) {
   for (const bool is_ours : {false, true}) {
     for (const Kind& kind : kinds) {
-      Line p(is_ours);
+      Line p(is_ours, kind.type);
       p.warm_up();
       p.loses = [&](bool is_of_a, uint64_t number) { return is_of_a && number < kind.packets + 2; };
       EXPECT_LT(p.run(kind.opcode, kind.bytes), 10 * ms) << kind.name;
@@ -172,19 +186,21 @@ TEST(RoceTail, ProbesAreLostToo) {
 
 // The NAK of a gap is lost, and a responder says it once: the oldest packet goes, too.
 TEST(RoceTail, TheNakOfAGapIsLost) {
-  for (const bool is_ours : {false, true}) {
-    Line p(is_ours);
-    p.warm_up();
-    p.loses = [&](bool is_of_a, uint64_t number) { return is_of_a ? number == 0 : number < 2; };
-    EXPECT_LT(p.run(SendOpcode::Send, 700), 10 * ms);
-    EXPECT_EQ(p.a.adapter.counters().timeouts, 0u);
-    EXPECT_EQ(std::memcmp(p.from.at, p.to.at, 700), 0);
+  for (const QpType type : {QpType::Rc, xrc}) {
+    for (const bool is_ours : {false, true}) {
+      Line p(is_ours, type);
+      p.warm_up();
+      p.loses = [&](bool is_of_a, uint64_t number) { return is_of_a ? number == 0 : number < 2; };
+      EXPECT_LT(p.run(SendOpcode::Send, 700), 10 * ms);
+      EXPECT_EQ(p.a.adapter.counters().timeouts, 0u);
+      EXPECT_EQ(std::memcmp(p.from.at, p.to.at, 700), 0);
+    }
   }
 }
 
 TEST(RoceTail, AProbeIsAPlainDuplicate) {
   for (const Kind& kind : kinds) {
-    Line p(false);
+    Line p(false, kind.type);
     p.warm_up();
     PacketBytes sent;
     p.loses = [&](bool is_of_a, uint64_t number) {
@@ -201,14 +217,16 @@ TEST(RoceTail, AProbeIsAPlainDuplicate) {
 }
 
 TEST(RoceTail, TheTimeoutAloneCountsRetries) {
-  Line p(false);
-  p.warm_up();
-  p.loses = [](bool, uint64_t) { return true; };
-  const uint64_t took = p.run(SendOpcode::Send, 8, Status::RetryExceeded);
-  EXPECT_EQ(p.a.adapter.counters().timeouts, 4u);  // retry_count of 3
-  EXPECT_GE(took, 4 * ack_timeout_ns(14));
-  EXPECT_LE(took, 4 * ack_timeout_ns(14) + ms);
-  EXPECT_LE(p.a.adapter.counters().probes, 4u * 8);
+  for (const QpType type : {QpType::Rc, xrc}) {
+    Line p(false, type);
+    p.warm_up();
+    p.loses = [](bool, uint64_t) { return true; };
+    const uint64_t took = p.run(SendOpcode::Send, 8, Status::RetryExceeded);
+    EXPECT_EQ(p.a.adapter.counters().timeouts, 4u);  // retry_count of 3
+    EXPECT_GE(took, 4 * ack_timeout_ns(14));
+    EXPECT_LE(took, 4 * ack_timeout_ns(14) + ms);
+    EXPECT_LE(p.a.adapter.counters().probes, 4u * 8);
+  }
 }
 
 // A timeout of the program that is shorter than the first probe is what it was.
@@ -298,7 +316,8 @@ TEST(RoceTail, PausesOfOneLengthAreNoLosses) {
   };
   for (const One& one : all) {
     for (const Kind& kind : kinds) {
-      Line p(true);
+      if (kind.type == xrc && kind.bytes != 8) continue;
+      Line p(true, kind.type);
       p.delay = one.trip / 2;
       const uint64_t requests = 20'000;
       for (uint64_t i = 0; i < requests; ++i) {
