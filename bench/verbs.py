@@ -42,8 +42,8 @@ CALLS = [("post", "ibv_post_send of 8 B"), ("write", "the same as a WRITE"), ("p
 COLUMN = {"typical": 4, "rate": 4}  # #bytes #iterations min max typical ...; #bytes #iterations peak average rate
 
 
-def perftest(command, column, cpus, env):
-    """Seconds of one message, or None. `cpus` None: the scheduler chooses."""
+def last_line(command, cpus, env):
+    """The numbers in the last line of a program of perftest, or None. `cpus` None: the scheduler chooses."""
     port = _ucx.free_port()
     common = [command[0], "-F", "-p", str(port)] + command[1:]
     at = [["taskset", "-c", str(cpu)] if cpus else [] for cpu in cpus or (0, 0)]
@@ -53,16 +53,22 @@ def perftest(command, column, cpus, env):
             return None
         text = c.run(at[0] + common + ["127.0.0.1"], 60, env, check=False)
         lines = re.findall(r"^ +\d+ +\d+ .*$", text or "", re.M)
-        if not lines:
-            return None
-        value = float(lines[-1].split()[COLUMN[column]])
-        return value * 1e-6 if column == "typical" else 1 / (value * 1e6) if value > 0 else None
+        return [float(word) for word in lines[-1].split()] if lines else None
     finally:
         try:
             server.wait(5)
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+
+
+def perftest(command, column, cpus, env):
+    """Seconds of one message, or None."""
+    line = last_line(command, cpus, env)
+    if not line:
+        return None
+    value = line[COLUMN[column]]
+    return value * 1e-6 if column == "typical" else 1 / (value * 1e6) if value > 0 else None
 
 
 def asleep(rounds, cpus, env):
