@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #include "faces/libfabric/endpoints/unreported_warning.hpp"
 
-#include <rdma/fi_errno.h>
-
 #include <atomic>
 #include <new>
 #include <string>
 
 #include "core/provider_error.hpp"
 #include "faces/libfabric/text/log.hpp"
+#include "faces/libfabric/text/strerror.hpp"
 #include "os/clock.hpp"
 
 namespace weft::fi {
@@ -38,7 +37,7 @@ void warn_of_unreported(const Provider& provider, uint32_t format,
   if (!log_enabled(level, FI_LOG_EP_DATA, provider.name)) return;
   std::string line = errors.peer.empty() ? "the peer" : provider.to_string(format, errors.peer.data());
   line += errors.peer_lost ? ": " : ": an inject failed: ";
-  line += why == core::ProviderError::None ? fi_strerror(errors.err) : core::to_text(why);
+  line += why == core::ProviderError::None ? error_text(errors.err) : core::to_text(why);
   if (errors.peer_lost)
     line += "; messages to it that were injected, or had completed, may not have reached it";
   line += "; no completion entry says so (WEFT_INJECT_ERRORS=yes: one does)";
