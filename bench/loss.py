@@ -68,20 +68,21 @@ def measure(way, sizes, messages, cpus, env):
 
 
 def report(found, losses, sizes, args, quiet, seconds):
-    rows, medians = [], {}
+    rows, medians, failed = [], {}, 0
     for row in ROWS:
         for size in sizes if row != "fetch and add" else [8]:
             for loss in losses:
                 cells = {}
                 for way in WAYS:
                     rounds = found.get((row, size, loss, way), [])
+                    failed += args.rounds - len(rounds)
                     cells[way] = [statistics.median(one[i] for one in rounds) if rounds else None for i in range(len(FIGURES))]
                 ratios = [cells[way][1] / cells["rxd"][1] if cells[way][1] and cells["rxd"][1] else None for way in ("RC", "rxm")]
                 rows.append([f"{row} {size_of(size)}", f"{loss} %"] + [c.figure(value) for way in WAYS for value in cells[way]] + [c.figure(one) for one in ratios])
                 medians[f"{row} {size} B, loss {loss} %"] = {way: dict(zip(FIGURES, cells[way])) for way in WAYS}
     head = ["us", "loss"] + [f"{way} {figure}" for way in WAYS for figure in FIGURES] + ["RC / rxd", "rxm / rxd"]
     text = [f"medians of {args.rounds} rounds of {args.messages} messages; rxd is udp;ofi_rxd, rxm is verbs;ofi_rxm", c.table(head, rows),
-            f"{quiet.verdict()}; took {seconds:.0f} s"]
+            f"{failed} figures of a round are missing; " * (failed != 0) + f"{quiet.verdict()}; took {seconds:.0f} s"]
     return "\n".join(text), medians
 
 

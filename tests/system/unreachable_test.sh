@@ -35,4 +35,6 @@ ends 10.8.0.1 60 1900 4000 'Invalid argument'
 ends 10.7.0.1 60 1900 4000 'No route to host'
 ends 10.5.0.1 60 1900 4000 'Network is unreachable'
 ends 10.8.0.1 1 900 3000 'Invalid argument'
+# Nobody answers for the address on the link: the kernel says so 3 s after each packet.
+ends 10.9.0.9 60 4000 20000 'No route to host'
 [[ $failures == 0 ]] || { echo "$failures failed"; exit 1; }

@@ -140,7 +140,7 @@ busy() {
   is $((again * 1000)) lt "$sent" "$program: needless retransmissions"
 }
 for cpu in $(python3 -c 'import os; print(*os.sched_getaffinity(0))'); do
-  taskset -c "$cpu" bash -c 'while :; do :; done' &
+  timeout 200 taskset -c "$cpu" bash -c 'while :; do :; done' &  # also where this script is killed
   loops+=($!)
 done
 busy ib_send_lat -n 8000

@@ -165,6 +165,7 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
     lose(peer);  // its socket is gone, so it is; only a name that a program chose may yet appear
   } else if (sent == -ECONNREFUSED) {
     peer.asked_at_ns = 0;  // who has read nothing is gone; the next one has its own time
+    peer.is_silent = false;
   } else if (os::is_shortage(-sent)) {
     lacks(peer, -sent);
     if (kind == NoteKind::Reply) tell_shortage(peer.address, peer.nonce);

@@ -602,7 +602,7 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
     }
     end_shortage(peer, now_ns);
     const bool left = has_closed(peer);
-    if (!left && !unanswered) tell_silence(peer, now_ns);
+    if (!left && !unanswered) log_silence(peer, now_ns);
     if (unanswered || left || peer.gave_up) lose(peer);
     else look_for_gone_sender(peer);
     if (peer.rx_control != nullptr) {

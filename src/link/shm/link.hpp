@@ -580,7 +580,7 @@ class Link : public proto::LinkBase {
   void take_shortage(const Note& note, int32_t pid) noexcept;
   void note_shortage(Peer& peer, bool of_peer) noexcept;
   void end_shortage(Peer& peer, uint64_t now_ns) noexcept;
-  void tell_silence(Peer& peer, uint64_t now_ns) noexcept;
+  void log_silence(Peer& peer, uint64_t now_ns) noexcept;
   void greet(Peer& peer) noexcept;
   bool take_datagram(bool listening) noexcept;
   void take_wake(const Note& note) noexcept;

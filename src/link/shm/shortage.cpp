@@ -120,7 +120,7 @@ void Link::warn_of_exited(const Note& note, int32_t pid) noexcept {
 
 // Once for a peer whose socket has the greeting and that has not read it. Its name is one that the library chose: at level info, for it lives, and may
 // compute for hours before its first call.
-void Link::tell_silence(Peer& peer, uint64_t now_ns) noexcept {
+void Link::log_silence(Peer& peer, uint64_t now_ns) noexcept {
   const bool lives = peer.chosen_by_library;
   if (peer.is_silent || !(lives ? on_note_ != nullptr : has_warning()) || !peer.hello_sent ||
       peer.short_since_ns != 0 || peer.tx_control == nullptr || peer.tx_next() == 0 || has_attached(peer) ||

@@ -239,13 +239,15 @@ TEST(ShmShortage, WhoIsNotThereOrAnswersIsNotSilent) {
 // While the sender did not look, an answer could not be seen.
 TEST(ShmShortage, TimeInWhichTheSenderDidNotLookIsNoSilence) {
   Node silent(plain_name("silent")), node;
-  Warned warned;
-  node.link.set_warning(&Warned::take, &warned);
-  ASSERT_TRUE(node.send(*node.connect(silent), 1, pattern(1, 8)));
-  EXPECT_FALSE(node.poll_until([&] { return !warned.lines.empty(); }, 100));
-  ::usleep(1'500'000);
-  EXPECT_FALSE(node.poll_until([&] { return !warned.lines.empty(); }, 100));
-  EXPECT_TRUE(node.poll_until([&] { return !warned.lines.empty(); }));
+  Peer* const peer = node.connect(silent);
+  ASSERT_NE(peer, nullptr);
+  ASSERT_TRUE(node.send(*peer, 1, pattern(1, 8)));
+  EXPECT_FALSE(node.poll_until([] { return false; }, 50));
+  const uint64_t asked = peer->asked_at_ns;
+  ASSERT_NE(asked, 0U);
+  ::usleep(1'200'000);
+  EXPECT_FALSE(node.poll_until([] { return false; }, 50));
+  EXPECT_GE(peer->asked_at_ns, asked + 600 * ms);  // of at least 1.2 s half a second counts
 }
 
 // A name that the library chose goes with its endpoint, whose process may compute for as long as it likes. A name that a program chose shows no process

@@ -22,6 +22,7 @@ Result<void> Packets::open(std::span<const std::byte> address) {
   if (!receiver) return receiver.error();
   paths_.resize(paths);
   send_errors_.resize(send_errors_max);
+  taken_errors_.resize(send_errors_max);
   send_error_count_ = 0;
   receiver_.emplace(std::move(*receiver));
   address_ = *own;

@@ -98,8 +98,9 @@ class Packets {
   // Packets that send() took and the kernel did not, or that came back (ICMP), by destination. After take_refusals(), which reads the latter.
   template <class Fn>
   void take_send_errors(Fn&& on_error) noexcept {
-    const auto noted = send_errors_;  // on_error() may send, and find more
-    for (const SendError& one : std::span(noted).first(std::exchange(send_error_count_, 0)))
+    if (send_error_count_ == 0) return;
+    taken_errors_.swap(send_errors_);  // on_error() may send, and find more
+    for (const SendError& one : std::span(taken_errors_).first(std::exchange(send_error_count_, 0)))
       on_error(one.place.bytes(), one.error);
   }
 
@@ -205,7 +206,7 @@ class Packets {
   os::IpMarks last_marks_;      // of the last one that did
   os::IpMarks received_marks_;  // of what is shown now
   std::vector<Path> paths_;
-  std::vector<SendError> send_errors_;  // of send_errors_max once opened
+  std::vector<SendError> send_errors_, taken_errors_;  // of send_errors_max once opened
   size_t send_error_count_ = 0;
   std::vector<Group> groups_;
   os::PollSet wait_;      // made when somebody sleeps for the first time

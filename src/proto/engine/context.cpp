@@ -154,13 +154,15 @@ ssize_t RxContext::peek(const ReceiveRequest& request) noexcept try {
     }
     return 0;
   }
+  // As sink() has it, also of a sender that has gone.
+  const bool has_sink = shared && message->sink != nullptr && message->sink->bound();
   const core::Completion found{request.context,
                                receive_flags(request.tagged, message->has_data),
                                message->length,
                                nullptr,
                                message->data,
                                request.tagged ? message->tag : 0,
-                               message->source | sink(message->peer).hidden_source};
+                               message->source | (has_sink ? message->sink : this)->hidden_source};
   if (claims) {
     message->claimed = true;
     static_cast<fi_context*>(request.context)->internal[0] = message;

@@ -105,7 +105,7 @@ struct RxSink {
   core::CompletionQueue* cq = nullptr;
   bool selective = false;
   uint64_t op_flags = 0;
-  // Completions name their sender as this OR its address: 0, or FI_ADDR_NOTAVAIL, which has all bits, without FI_SOURCE.
+  // ORed into Completion::source: 0 with FI_SOURCE, otherwise FI_ADDR_NOTAVAIL (all bits set).
   fi_addr_t hidden_source = 0;
   core::Counter* receives = nullptr;
   core::Counter* remote_writes = nullptr;

@@ -558,16 +558,15 @@ void Core::on_send_error(std::span<const std::byte> destination, int error, uint
   if (c == nullptr) return;
   c->life.send_error = error;
   if (c->who.peer_id == 0) suspect(*c, now);
-  else c->life.told_at = c->backoff;
+  else c->life.told(c->backoff, now);
 }
 
 void Core::suspect(Connection& c, uint64_t now) noexcept {
-  // Packets have left meanwhile of which nothing was said: a new row.
-  if (c.life.refused_from == 0 || c.life.is_over(c.backoff)) {
+  if (c.life.refused_from == 0 || c.life.is_over(c.backoff, now)) {  // counted anew
     c.life.refused_from = now;
     c.life.refusals = 0;
   }
-  c.life.told_at = c.backoff;
+  c.life.told(c.backoff, now);
   ++c.life.refusals;
   const bool met = c.who.peer_id != 0;
   const uint64_t patience = met ? 200 * ms : unmet_patience;

@@ -13,13 +13,21 @@ struct Liveness {
   uint64_t refused_from = 0;  // since then the packet link says that the address has no owner; 0: it does not
   uint64_t refusal_due = 0;   // when to ask whether that is so; 0: not
   unsigned refusals = 0;      // since then
-  // Why a packet could not be sent to it; 0: none since it was heard, or the packets of the last timeouts have left.
+  // Why a packet could not be sent to it; 0: none since it was heard, or that is_over().
   int send_error = 0;
-  unsigned told_at = 0;  // timeouts in a row when the packet link last said anything of it
+  unsigned told_timeouts = 0;  // when the packet link last said anything of it: timeouts in a row,
+  uint64_t told_at = 0;        // and the time
 
-  // A whole timeout has passed of whose packets nothing was said.
-  bool is_over(unsigned timeouts) const noexcept { return timeouts >= told_at + 2; }
-  void heard(uint64_t now) noexcept { *this = {now, now, 0, 0, 0, 0, 0}; }
+  // A full timeout has passed of whose packets nothing was said, and more time than the kernel takes to find that nobody has an address (3 s, ARP).
+  static constexpr uint64_t told_ns_max = 5'000'000'000;
+  bool is_over(unsigned timeouts, uint64_t now) const noexcept {
+    return timeouts >= told_timeouts + 2 && now - told_at > told_ns_max;
+  }
+  void told(unsigned timeouts, uint64_t now) noexcept {
+    told_timeouts = timeouts;
+    told_at = now;
+  }
+  void heard(uint64_t now) noexcept { *this = {now, now, 0, 0, 0, 0, 0, 0}; }
 };
 
 class SendRoom {

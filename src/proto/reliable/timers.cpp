@@ -121,7 +121,7 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   }
   ++counters_.timeouts;
   ++c.backoff;
-  if (c.life.is_over(c.backoff)) c.life.send_error = 0;
+  if (c.life.is_over(c.backoff, now)) c.life.send_error = 0;
   c.timeout_from = now;
   if (c.ending.close_sent && !c.out.outstanding()) {
     (void)send_alone(c, PacketType::Close, 0, c.out.end(), now);

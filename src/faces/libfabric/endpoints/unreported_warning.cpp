@@ -20,7 +20,7 @@ std::atomic<uint32_t> withheld{0};
 bool may_warn() noexcept {
   const uint64_t now = os::monotonic_ns();
   uint64_t last = warned_at_ns.load(std::memory_order_relaxed);
-  if ((last == 0 || now - last >= 2'000'000'000) &&
+  if ((last == 0 || now >= last + 2'000'000'000) &&
       warned_at_ns.compare_exchange_strong(last, now, std::memory_order_relaxed))
     return true;
   withheld.fetch_add(1, std::memory_order_relaxed);

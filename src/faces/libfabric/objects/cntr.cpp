@@ -101,7 +101,7 @@ struct Calls {
         has_driven = true;
         if (polls) count_look(cntr);
       } else if (!has_driven && cntr.is_due()) {
-        cntr.counter.progress();  // a program may never wait for more than there is
+        cntr.counter.drive();  // a program may never wait for more than there is
       }
       if (cntr.counter.value() < threshold && ++attempts % polls_per_service == 0) cntr.domain.serve_others();
       return look();

@@ -86,7 +86,7 @@ int try_one(::fid* fid, os::Sleeper& sleeper) {
   });
 }
 
-// What the first that has something keeps from being looked at may be what the program waits for.
+// Drives the objects behind the first ready one; the program may be waiting for them.
 void drive_rest(std::span<::fid* const> members) {
   for (::fid* member : members) {
     if (Wait* set = wait_of(member)) {
