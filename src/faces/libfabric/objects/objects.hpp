@@ -328,7 +328,7 @@ struct Poll {
   fid_poll fid{};
   Domain& domain;
   std::vector<::fid*> members;  // held
-  // That the next look begins with: one with much to say does not hide the others.
+  // That the next look begins with, behind those that the last one had room for: one with much to say does not hide the others.
   std::atomic<size_t> first{0};
   Users users{0};
 };

@@ -511,8 +511,8 @@ TEST_F(SetTest, APollSetNamesWhatHasEvents) {
     endpoint.deliver();
     EXPECT_EQ(fi_poll(poll, contexts, 1), 1);
     EXPECT_EQ(contexts[0], cq);
-    EXPECT_EQ(fi_poll(poll, contexts, 2), 2);
-    EXPECT_EQ(contexts[1], cntr);
+    EXPECT_EQ(fi_poll(poll, contexts, 1), 1);
+    EXPECT_EQ(contexts[0], cntr) << "what had no room comes next";
     EXPECT_EQ(fi_poll(poll, contexts, 2), 1) << "the counter has not changed since";
     fi_cq_entry entry;
     EXPECT_EQ(fi_cq_read(cq, &entry, 1), 1);

@@ -34,11 +34,13 @@ int poll_poll(fid_poll* fid, void** context, int count) {
   Poll& poll = self(fid);
   int n = 0;
   const size_t members = poll.members.size();
-  const size_t first = members != 0 ? poll.first.fetch_add(1, std::memory_order_relaxed) % members : 0;
-  for (size_t i = 0; i < members && n != count; ++i) {
-    ::fid* const member = poll.members[(first + i) % members];
+  const size_t first = poll.first.load(std::memory_order_relaxed);
+  size_t looked = 0;
+  for (; looked < members && n != count; ++looked) {
+    ::fid* const member = poll.members[(first + looked) % members];
     if (has_events(member)) context[n++] = member->context;
   }
+  if (looked < members) poll.first.store((first + looked) % members, std::memory_order_relaxed);
   return n;
 }
 
