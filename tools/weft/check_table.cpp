@@ -158,6 +158,8 @@ constexpr std::array capability_table{
                [](const Claims& c) {
                  return when(c.offered([](fi_info& h) { h.domain_attr->data_progress = FI_PROGRESS_AUTO; }));
                }},
+    Capability{"progress by calls that find something", "fi_domain(3), progress models", "*NeverEmpty*.*",
+               rdm | msg, by_call},
     Capability{"scalable endpoints", "fi_endpoint(3), fi_scalable_ep", "ScalableEndpoint.*", rdm,
                [](const Claims& c) {
                  return when(c.any([](const fi_info& i) {
