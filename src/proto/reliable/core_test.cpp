@@ -320,7 +320,7 @@ TEST(ReliableCore, ErrorsFarApartAreNoRow) {
   drive(30 * ms, 10 * ms);
   drive(10 * second, 0);
   drive(10 * ms, 10 * ms);
-  drive(5 * second, 0);
+  drive(8 * second, 0);
   ASSERT_EQ(full.death, Death::None);
   EXPECT_EQ(there.life.send_error, 0);
   const uint64_t from = now;
