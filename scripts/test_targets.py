@@ -67,7 +67,7 @@ def tests() -> "list[tuple[str, list[str]]]":
     found.append(("system: mpi between hosts", ["weft_installed", "weft_mpi_walk"]))
     for rule in ("layers", "walks", "paths", "licences", "constants", "requires", "streams"):
         found.append((f"check: {rule}", []))
-    found += [("check: abi", ["weft_installed"]), ("check: instructions", ["weft_installed"])]
+    found += [("check: abi", ["weft_installed"]), ("check: instructions", ["weft_installed"]), ("check: kernel style", [])]
     found += [(f"check: walk of {name}", [f"weft_walk_{name}"]) for name in ("shm", "tcp", "rxd", "rxm", "verbs")]
     return found
 

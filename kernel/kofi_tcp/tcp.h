@@ -222,7 +222,10 @@ void ktcp_receive_drop(struct ktcp_ep *ep);
 bool ktcp_send_now(struct ktcp_ep *ep, const struct fi_msg *msg, bool tagged, u64 tag, u64 flags);
 bool ktcp_begin_now(struct ktcp_ep *ep, struct ktcp_op *op);
 void ktcp_data_ready(struct sock *sk);
-/* The caller holds io. Takes the idle flags from the fast paths; gives them back when nothing is under way. */
+/*
+ * The caller holds io. Takes the idle flags from the fast paths; gives them back when nothing is
+ * under way.
+ */
 void ktcp_take_over(struct ktcp_ep *ep);
 void ktcp_settle(struct ktcp_ep *ep);
 int ktcp_pay_owed(struct ktcp_ep *ep);

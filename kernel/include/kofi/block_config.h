@@ -81,7 +81,10 @@ CONFIGFS_ATTR(prefix, name)
 	KOFI_BLOCK_TEXT(prefix, address, kofi_block_config_of(item)->address);		\
 	KOFI_BLOCK_TEXT(prefix, service, kofi_block_config_of(item)->service)
 
-/* The errno that a store returns for an error of the fabric: a program that writes the file does not know FI_E*. */
+/*
+ * The errno that a store returns for an error of the fabric: a program that writes the file does
+ * not know FI_E*.
+ */
 static inline ssize_t kofi_block_stored(int status, size_t len)
 {
 	return status <= -FI_EOTHER && status >= -FI_EOVERRUN ? -EIO : status ?: len;

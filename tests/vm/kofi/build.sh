@@ -2,15 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Builds the modules of kernel/ with W=1 and sparse; a warning is an error. usage: build.sh REPOSITORY FOLDER HEADERS ->
 # FOLDER/*.ko, and FOLDER/hello/kofi_hello.ko, a client (examples/). Builds copies: nothing is written beside the sources.
+# WEFT_VM_WALK=1: also FOLDER/walk/*.ko, in which the compiler has inlined no function that does not say so: a trace has them all.
 set -euo pipefail
 repository="$1" folder="$2" headers="$3"
 mkdir -p "$folder/src"
 folder="$(cd "$folder" && pwd)"
-# The kernel's style, as far as a pattern can tell: tabs, no space at the end, 100 columns, no // comment but the first line.
-bad="$(find "$repository/kernel" "$repository/examples/kofi_hello" -name '*.[ch]' -print0 | xargs -0 awk '
-  { wide = $0; gsub(/\t/, "        ", wide) }
-  /^        / || /[ \t]$/ || / \t/ || length(wide) > 104 || (FNR > 1 && /^[ \t]*\/\//) { print FILENAME ":" FNR ": style: " $0 }')"
-[[ -z "$bad" ]] || { echo "$bad" >&2; exit 1; }
+bash "$repository/scripts/check/kernel_style.sh" "$repository" >"$folder/style.log" || { cat "$folder/style.log" >&2; exit 1; }
 # What has gone from the sources goes from the copy; what has not changed is not built again.
 (cd "$folder/src" && find . -name '*.[ch]' -type f ! -name '*.mod.c' -print) | while read -r file; do
   [[ -e "$repository/kernel/$file" ]] || rm -f "$folder/src/$file"
@@ -35,3 +32,10 @@ cp -a "$repository/examples/kofi_hello/." "$folder/hello/"
 compile "$folder/hello" "$folder/hello.log" KOFI="$folder/src"
 rm -f "$folder"/*.ko
 cp "$folder"/src/*/*.ko "$folder/"
+if [[ -n "${WEFT_VM_WALK:-}" ]]; then
+  mkdir -p "$folder/walk/src"
+  cp -au "$repository/kernel/." "$folder/walk/src/"
+  compile "$folder/walk/src" "$folder/walk/build.log" \
+    KCFLAGS="-fno-inline-functions -fno-inline-functions-called-once -fno-inline-small-functions -fno-partial-inlining -fno-ipa-sra -fno-ipa-cp"
+  cp "$folder"/walk/src/*/*.ko "$folder/walk/"
+fi
