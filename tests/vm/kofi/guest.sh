@@ -319,6 +319,42 @@ kernel_blk() {  # kernel_blk PROVIDER ADDRESS
   expect "kofi objects" "none is left" test "$(wc -l <$debug/kofi/objects)" = 0
 }
 
+# Of one write of 64 KiB to a device that was idle: the functions of the modules, in their order, with the processor's number.
+trace_write() {
+  local tracing=/sys/kernel/tracing
+  echo >$tracing/set_ftrace_filter
+  local name
+  for name in kofi kofi_tcp kofi_blk kofi_blk_target; do echo ":mod:$name" >>$tracing/set_ftrace_filter || return 1; done
+  echo global >$tracing/trace_clock && echo function >$tracing/current_tracer || return 1
+  sleep 0.5
+  echo >$tracing/trace
+  busybox dd if=/dev/zero of=/dev/kofi0 bs=64k count=1 oflag=direct || return 1
+  sleep 0.5
+  echo 0 >$tracing/tracing_on
+  busybox sed -n 's/^.*\[\([0-9]*\)\].*: \([A-Za-z0-9_.]*\) <-.*/\2/p' $tracing/trace >/logs/walk
+  echo nop >$tracing/current_tracer
+  echo 1 >$tracing/tracing_on
+  [[ -s /logs/walk ]]
+}
+
+case_walk() {
+  local modules=/weft/kofi_walk
+  mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null
+  if [[ ! -w /sys/kernel/tracing/set_ftrace_filter ]]; then result "skipped kofi_blk walk: the kernel has no function tracer"; return; fi
+  modprobe -a configfs crc32c_generic
+  mount -t configfs configfs /sys/kernel/config 2>/dev/null
+  load kofi kofi_tcp kofi_blk kofi_blk_target || { result "FAILED kofi_blk load: insmod"; return; }
+  truncate -s 16M $image
+  expect "kofi_blk target" "kofi_blk_target" kernel_target kofi_tcp 127.0.0.1 4711
+  expect "kofi_blk connect" "to it" blk_connect disk kofi_tcp 127.0.0.1 4711
+  expect "kofi_blk trace" "one write of 64 KiB" trace_write
+  expect "kofi_blk disconnect" "" blk_disconnect disk
+  expect "kofi_blk end" "of the target" end_kernel_target
+  rmdir /sys/kernel/config/kofi_blk_target/served
+  rm -f $image
+  unload kofi_blk kofi_blk_target kofi_tcp kofi || result "FAILED kofi_blk unload: rmmod"
+}
+
 case_blk_kernel() {
   modprobe -a configfs crc32c_generic ext4
   mount -t configfs configfs /sys/kernel/config 2>/dev/null

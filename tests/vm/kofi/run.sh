@@ -31,6 +31,7 @@ else
   headers="$folder/headers/build"
 fi
 kernel_version="$(cat "$folder/kernel/version")"
+[[ " ${cases[*]} " != *" walk "* ]] || export WEFT_VM_WALK=1
 bash "$here/build.sh" "$repository" "$folder/kofi" "$headers"
 echo "vm: $(ls "$folder"/kofi/*.ko | wc -l) modules, no finding of W=1 and sparse"
 # The module with which these cases make their devices (docs/kofi.md, "Faults of rxe"); the debug kernel's rxe is mended itself.
@@ -53,6 +54,7 @@ trap 'rm -rf "$root"' EXIT
 mkdir -p "$root/weft/tests" "$root/weft/kofi"
 cp "$here/guest.sh" "$here/guest_faults.sh" "$here/guest_fio.sh" "$here/bench.sh" "$root/weft/tests/"
 cp "$folder"/kofi/*.ko "$folder/kofi/hello/kofi_hello.ko" "$root/weft/kofi/"
+[[ -z "${WEFT_VM_WALK:-}" ]] || install -D -t "$root/weft/kofi_walk" "$folder"/kofi/walk/*.ko
 [[ -z "$rxe" ]] || install -D "$rxe" "$root/weft/rxe/rdma_rxe.ko"
 install -m 755 "$here/../init" "$root/init"
 bash "$here/programs.sh" "$root" "${WEFT_STAGE:-$repository/build/stage}" "${cases[@]}"
@@ -86,6 +88,10 @@ case "$status" in
 esac
 echo "vm: the guest ran for $((SECONDS - started)) s; logs are in ${logs#"$PWD"/}"
 echo
+if [[ -s "$logs/walk" ]]; then
+  if python3 "$repository/tests/walk/walk_test.py" --kernel "$logs/walk" "$repository/docs/walk/kofi.md"; then outcome=ok; else outcome=FAILED; fi
+  echo "$outcome kofi_blk walk: the steps of docs/walk/kofi.md in their order" >>"$logs/results"
+fi
 awk '{ kind = $1; provider = $2; name = $3; sub(/:$/, "", name); $1 = $2 = $3 = ""; printf "%-8s %-18s %-12s%s\n", kind, provider, name, $0 }' "$logs/results"
 echo
 if [[ -s "$logs/bench" ]]; then
