@@ -112,7 +112,7 @@ CopyChooser* Link::chooser_of(Peer& peer, uint64_t bytes) noexcept {
 
 // Tells the peer which messages it should announce.
 void Link::tell_announced(Peer& peer) noexcept {
-  if (peer.rx_control == nullptr) return;
+  if (!peer.in.is_open()) return;
   uint32_t classes = 0;
   for (size_t c = 1; c < fragmented_classes && peer.cma; ++c) {
     if (copy_pinned_) classes |= pinned_copy_ != CopyPath::Ring ? uint32_t{1} << c : 0;
@@ -120,8 +120,8 @@ void Link::tell_announced(Peer& peer) noexcept {
              peer.copies->choosers[c]->path() != CopyPath::Ring)
       classes |= uint32_t{1} << c;
   }
-  if (peer.rx_control->announced_classes.load(std::memory_order_relaxed) != classes)
-    peer.rx_control->announced_classes.store(classes, std::memory_order_relaxed);
+  if (peer.in.control()->announced_classes.load(std::memory_order_relaxed) != classes)
+    peer.in.control()->announced_classes.store(classes, std::memory_order_relaxed);
 }
 
 // The peer's memory cannot be reached any more.
@@ -145,8 +145,8 @@ void Link::forbid_shared_copies(Peer& peer) noexcept {
 }
 
 bool Link::announces(const Peer& peer, uint64_t bytes) const noexcept {
-  if (peer.tx_control == nullptr || (copy_pinned_ && pinned_copy_ == CopyPath::Ring)) return false;
-  const uint32_t classes = peer.tx_control->announced_classes.load(std::memory_order_relaxed);
+  if (!peer.out.is_open() || (copy_pinned_ && pinned_copy_ == CopyPath::Ring)) return false;
+  const uint32_t classes = peer.out.control()->announced_classes.load(std::memory_order_relaxed);
   return classes != 0 && (classes >> copy_class_of(bytes) & 1) != 0;
 }
 
@@ -344,14 +344,14 @@ uint64_t Link::open_meeting(Peer& peer, uint64_t bytes) noexcept {
       bytes <= crowded_grain_max && std::any_of(copies->meetings.begin(), copies->meetings.end(),
                                                 [](const auto& meeting) { return meeting.name != 0; });
   const MeetingCut cut{bytes, crowded ? crowded_grain_of(bytes) : grain_of(bytes)};
-  if (peer.rx_control == nullptr || !cut.is_sound()) return 0;
+  if (!peer.in.is_open() || !cut.is_sound()) return 0;
   for (uint32_t place = 0; place < meeting_count; ++place) {
     Copies::Meeting& meeting = copies->meetings[place];
     if (meeting.name != 0) continue;
     if (meeting.kept && meeting.front.sender() == MeetingFront::Sender::Busy) continue;
     if (++generation_ == 0) ++generation_;
     meeting = {};
-    meeting.front = MeetingFront(peer.rx_control->meetings[place], generation_, cut);
+    meeting.front = MeetingFront(peer.in.control()->meetings[place], generation_, cut);
     meeting.name = MeetingName{generation_, cut.grain, place}.word();
     meeting.crowded = crowded;
     return meeting.name;
@@ -433,7 +433,7 @@ void Link::end_meeting(Peer& peer, uint64_t name) noexcept {
 
 // Of a peer that is given up, with its channel.
 void Link::end_meetings(Peer& peer) noexcept {
-  if (peer.copies == nullptr || peer.rx_control == nullptr) return;
+  if (peer.copies == nullptr || !peer.in.is_open()) return;
   const int64_t until = os::now_ms() + patience_ms;
   for (Copies::Meeting& meeting : peer.copies->meetings) {
     if (meeting.is_open()) (void)end_meeting(peer, meeting, until);
@@ -447,7 +447,7 @@ int Link::pause_meetings() noexcept {
   const int64_t until = os::now_ms() + patience_ms;
   int status = 0;
   for (auto& [name, peer] : peers_) {
-    if (peer->copies == nullptr || peer->rx_control == nullptr) continue;
+    if (peer->copies == nullptr || !peer->in.is_open()) continue;
     for (Copies::Meeting& meeting : peer->copies->meetings)
       if (meeting.is_open() && end_meeting(*peer, meeting, until) != 0) status = -EBUSY;
   }
@@ -462,10 +462,10 @@ proto::Assistance Link::assist(Peer& peer, uint64_t name, uint64_t bytes, const 
   using enum proto::Assistance;
   const MeetingName meeting = MeetingName::of(name);
   const MeetingCut cut{bytes, meeting.grain};
-  if (meeting.place >= meeting_count || !cut.is_sound() || peer.tx_control == nullptr) return Ended;
+  if (meeting.place >= meeting_count || !cut.is_sound() || !peer.out.is_open()) return Ended;
   if (!peer.cma || peer.may_not_write || !belongs_here()) return Ended;
   if (copy_pinned_ && pinned_copy_ != CopyPath::Both) return Ended;
-  MeetingBack back(peer.tx_control->meetings[meeting.place], meeting.generation, cut, taken);
+  MeetingBack back(peer.out.control()->meetings[meeting.place], meeting.generation, cut, taken);
   for (uint64_t written = 0; !back.asked();) {  // who has asked takes no more, and leaves nothing
     if (written >= assist_bytes_max) {
       taken = back.taken();

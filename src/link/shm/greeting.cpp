@@ -135,7 +135,7 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
   if (peer.foreign) return;
   if (kind == NoteKind::Hello) peer.hello_at_ns = os::monotonic_ns();
   Note note = note_to(peer.address, kind);
-  note.channel_offset = kind == NoteKind::Hello ? header_bytes + peer.tx_channel * channel_bytes : 0;
+  note.channel_offset = kind == NoteKind::Hello ? header_bytes + peer.channel * channel_bytes : 0;
   note.wants_reply = peer.remote == nullptr ? 1 : 0;
   const auto bytes = std::as_bytes(std::span(&note, 1));
   int sent;
@@ -356,7 +356,7 @@ void Link::turn_away(const Note& note, uid_t uid) noexcept {
 // It cannot ring: look at its ring in its stead.
 void Link::take_wake(const Note& note) noexcept {
   Peer* const sender = peers_.find(text_of(note.address));
-  if (sender != nullptr && sender->rx_control != nullptr) ring_own_doorbell(*sender);
+  if (sender != nullptr && sender->in.is_open()) ring_own_doorbell(*sender);
 }
 
 void Link::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) {
@@ -392,7 +392,7 @@ void Link::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t p
     watch(peer);
     probe_cma(peer);
   }
-  if (note.kind == NoteKind::Hello && note.channel_offset != 0 && peer.rx_control == nullptr &&
+  if (note.kind == NoteKind::Hello && note.channel_offset != 0 && !peer.in.is_open() &&
       attach_channel(peer, file, note.channel_offset)) {
     peer.state = PeerState::Known;
     activate(peer);
@@ -432,7 +432,7 @@ bool Link::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcep
 }
 
 bool Link::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept {
-  WEFT_ASSERT(peer.rx_slots == nullptr && !peer.active);
+  WEFT_ASSERT(!peer.in.takes_frames() && !peer.active);
   const size_t size = os::memory_size(file);
   if (!is_sound_memory(file) || offset < header_bytes || (offset - header_bytes) % channel_bytes != 0 ||
       offset > size || size - offset < channel_bytes)
@@ -442,20 +442,12 @@ bool Link::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexc
     lacks(peer, map ? ENOMEM : map.error().code);
     return false;
   }
-  peer.rx_map = std::move(*map);
-  peer.rx_control = peer.rx_map.as<ChannelControl>();
-  peer.rx_slots = peer.rx_map.as<Slot>(channel_slots_offset);
-  peer.rx_bulk_base = peer.rx_map.as<std::byte>(channel_bulk_offset);
-  // What the sender has pages for already.
-  if (const size_t ready = peer.rx_control->ready_bytes.load(std::memory_order_relaxed); ready != 0)
-    os::warm_pages(
-        peer.rx_map, page_bytes,
-        channel_bulk_offset - page_bytes + std::min(ready / page_bytes * page_bytes, bulk_window_bytes),
-        false);
+  peer.in.open(std::move(*map));
+  peer.in.warm();
   peer.doorbell = next_doorbell_++ % doorbell_count;
   peer.next_same_doorbell = (*by_doorbell_)[peer.doorbell];
   (*by_doorbell_)[peer.doorbell] = &peer;
-  peer.rx_control->doorbell.store(peer.doorbell + 1, std::memory_order_seq_cst);
+  peer.in.control()->doorbell.store(peer.doorbell + 1, std::memory_order_seq_cst);
   return true;
 }
 

@@ -31,9 +31,7 @@ constexpr uint64_t meet_timeout_ns = 5'000 * ms_ns;
 constexpr uint64_t answer_timeout_ns = 300'000 * ms_ns;
 constexpr uint64_t look_counts_ns =
     500 * ms_ns;  // of the time between two looks, at most, as time in which an answer was waited for
-constexpr uint64_t idle_discard_ns = 1'000 * ms_ns;    // then a ring's pages go back
-constexpr uint64_t demotion_ns = 2 * ms_ns;            // far longer than a store takes to be seen
-constexpr uint64_t restart_below = uint64_t{1} << 63;  // positions of the bulk ring
+constexpr uint64_t demotion_ns = 2 * ms_ns;  // far longer than a store takes to be seen
 constexpr uint64_t close_linger_ns =
     500 * ms_ns;  // to hand over a hello that the other socket had no room for
 constexpr uint64_t first_hello_pause_ns = 200 * ms_ns;
@@ -144,18 +142,18 @@ void Link::close() noexcept {
   // A hello that found no room in the other socket still carries what was sent: hand it over now.
   const uint64_t until = os::monotonic_ns() + close_linger_ns;
   for (auto& [name, peer] : peers_) {
-    while (peer->state == PeerState::New && !peer->foreign && peer->tx_next() > 0 &&
+    while (peer->state == PeerState::New && !peer->foreign && peer->out.next() > 0 &&
            os::monotonic_ns() < until) {
       greet(*peer);
       arch::pause();
     }
   }
   for (auto& [name, peer] : peers_)
-    if (peer->rx_control != nullptr) give_slots_back(*peer);
+    if (peer->in.is_open()) peer->in.give_slots_back();
   header_->closed.store(1, std::memory_order_release);
   for (auto& [name, peer] : peers_) {
-    if (peer->tx_control == nullptr) continue;
-    peer->tx_control->closed.store(1, std::memory_order_release);
+    if (!peer->out.is_open()) continue;
+    peer->out.control()->closed.store(1, std::memory_order_release);
     ring_doorbell(*peer);
   }
   while (!peers_.empty()) forget(*peers_.begin()->second);
@@ -177,10 +175,8 @@ void Link::close() noexcept {
 // A forked child lets go of its copies and touches nothing that it shares with its parent: channels, the epoll set, the socket's name.
 void Link::abandon_inherited() noexcept {
   for (auto& [name, peer] : peers_) {
-    peer->rx_control = nullptr;
-    peer->rx_slots = nullptr;
-    peer->tx_control = nullptr;
-    peer->drop_slots();
+    peer->in.leave();
+    peer->out.leave();
     peer->remote = nullptr;
     peer->state = PeerState::Lost;
   }
@@ -212,7 +208,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   }
   if (Peer* found = peers_.find(key); found != nullptr && found->state != PeerState::Lost) {
     Peer& known = *found;
-    if (known.tx_control == nullptr && !open_channel(known)) error = ENOMEM;
+    if (!known.out.is_open() && !open_channel(known)) error = ENOMEM;
     if (error == 0 && !known.hello_sent) greet(known);
     return error == 0 ? &known : nullptr;
   }
@@ -249,81 +245,9 @@ void Link::forget(Peer& peer) noexcept {
 
 // --- sending ---
 
-bool Link::refresh_slots(Peer& peer) noexcept {
-  // Acquire: pairs with consumed(); the receiver has finished reading the slots that we write next.
-  WEFT_ASSERT(peer.tx_control != nullptr && peer.tx_next() == peer.tx_end);
-  const uint64_t consumed = peer.tx_control->slots_consumed.load(std::memory_order_acquire);
-  const uint64_t usable = slot_count - (peer.reserved != nullptr ? 1 : 0);
-  if (peer.tx_next() - consumed > usable) return false;  // the peer wrote nonsense: it only harms itself
-  peer.tx_end = consumed + usable;
-  return peer.set_stop();
-}
-
-std::byte* Link::reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexcept {
-  const size_t room = (bytes + 63) & ~size_t{63};
-  uint64_t start = peer.bulk_next;
-  WEFT_ASSERT(room <= bulk_bytes);
-  const size_t offset = start % bulk_bytes;
-  if (offset + room > bulk_bytes) start += bulk_bytes - offset;  // a payload does not wrap
-  if (start + room > peer.bulk_look) [[unlikely]]
-    start = restart_bulk(peer, start, room);
-  if (start + room > peer.bulk_end) {
-    const uint64_t consumed = peer.bulk_consumed();
-    if (peer.bulk_next - consumed > bulk_bytes) return nullptr;
-    peer.bulk_end = consumed + bulk_bytes;
-    if (start + room > peer.bulk_end) return nullptr;
-  }
-  place.end = start + room;
-  place.offset = start % bulk_bytes;
-  WEFT_ASSERT(place.end > peer.bulk_next || bytes == 0);
-  WEFT_ASSERT(place.offset + room <= bulk_bytes);
-  if (place.offset + room > peer.bulk_ready) [[unlikely]]
-    ready_bulk(peer, place.offset + room);
-  return peer.tx_bulk + place.offset;
-}
-
-// A look is due. When the receiver has consumed everything, the ring begins again at its start, where pages exist and both sides have mapped them. A look
-// reads a line that the receiver writes, so there are at most two for each window: the second, behind one in the middle of a large message, when the
-// receiver has sent something since. While each look finds the ring empty and the receiver sends in between, the sender looks once for each stride; not
-// for pieces of large messages, where the look at the second piece would find the first. Each restart advances the position by up to a ring; from 2^63
-// on the ring is not restarted, so that positions do not overflow.
-uint64_t Link::restart_bulk(Peer& peer, uint64_t start, size_t room) noexcept {
-  const size_t offset = start % bulk_bytes;
-  if (start < peer.bulk_look_waits && peer.rx_next == peer.bulk_look_rx) return start;
-  const bool answered = peer.rx_next != std::exchange(peer.bulk_look_rx, peer.rx_next);
-  // `offset >= room`: the first frame after it ends within a ring of what was consumed, as receivers demand.
-  if (start == peer.bulk_next && offset >= room && start < restart_below && peer.bulk_consumed() == start) {
-    WEFT_ASSERT(peer.reserved == nullptr);
-    peer.bulk_empty_at = start;
-    start += bulk_bytes - offset;
-    peer.bulk_restart = peer.bulk_next = start;
-    peer.bulk_end = start + bulk_bytes;
-    peer.bulk_look_waits = 0;
-    peer.bulk_look = start + (answered && room <= eager_bytes_max ? bulk_stride_bytes : bulk_window_bytes);
-    return start;
-  }
-  if (room >= page_bytes && peer.bulk_look_waits == 0) {  // small frames use few pages
-    peer.bulk_look_waits = start + bulk_window_bytes;
-    peer.bulk_look = 0;
-    return start;
-  }
-  peer.bulk_look_waits = 0;
-  peer.bulk_look = start + bulk_window_bytes;
-  return start;
-}
-
-// Pages of the ring that are used for the first time: many by one call, which costs a fraction of as many faults. Where the kernel does not offer
-// it, or has no memory, the first access finds out.
-void Link::ready_bulk(Peer& peer, size_t end) noexcept {
-  const size_t begin = std::exchange(
-      peer.bulk_ready,
-      std::min((end + bulk_window_bytes - 1) / bulk_window_bytes * bulk_window_bytes, bulk_bytes));
-  (void)os::have_pages(peer.tx_map, channel_bulk_offset + begin, peer.bulk_ready - begin);
-}
-
 bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
                 const iovec* parts, size_t part_count) noexcept {
-  if (peer.tx_control == nullptr) [[unlikely]] {  // it spoke first; this is our first answer
+  if (!peer.out.is_open()) [[unlikely]] {  // it spoke first; this is our first answer
     if (peer.state == PeerState::Lost) return false;
     if (!open_channel(peer)) {
       if (peer.mute) lose(peer);  // what waits for our answer ends
@@ -331,35 +255,15 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
     }
     greet(peer);
   }
-  if (peer.tx_at == peer.tx_stop && !more_room(peer)) return false;
-  const bool with_b = (head.flags & wire::has_b) != 0;
-  const bool fits = head.length <= (with_b ? inline_max_with_b : inline_max);
-  Slot& slot = *peer.tx_at;
-  std::byte* to = slot.payload.data() + (with_b ? sizeof(head.b) : 0);
-  BulkPlace place{};
-  if (!fits) {
-    to = peer.reserved == nullptr ? reserve_bulk(peer, head.length, place) : nullptr;
-    if (to == nullptr) return false;
+  switch (peer.out.put(head, prefix, parts, part_count, peer.in)) {
+    case SendRing::Put::Refused:
+      return false;
+    case SendRing::Put::Unseen:
+      ring_doorbell(peer);
+      break;
+    case SendRing::Put::Seen:
+      break;
   }
-  slot.a = head.a;
-  if (with_b || !fits) std::memcpy(slot.payload.data(), &head.b, sizeof(head.b));
-  if (!prefix.empty()) std::memcpy(to, prefix.data(), prefix.size());
-  to += prefix.size();
-  size_t left = head.length - prefix.size();
-  for (size_t i = 0; i < part_count && left > 0; ++i) {
-    const size_t bytes = std::min(left, parts[i].iov_len);
-    if (bytes == 0) continue;
-    std::memcpy(to, parts[i].iov_base, bytes);
-    to += bytes;
-    left -= bytes;
-  }
-  if (!fits) {
-    std::memcpy(slot.payload.data() + bulk_place_offset, &place, sizeof(place));
-    peer.bulk_next = place.end;
-    peer.bulk_sent += head.length;
-    peer.bulk_touched = true;
-  }
-  if (!publish(peer, slot, header_of(peer, head, fits ? 0 : payload_in_bulk))) ring_doorbell(peer);
   return true;
 }
 
@@ -367,15 +271,15 @@ void Link::ring_doorbell(Peer& peer) noexcept {
   if (peer.remote == nullptr) {
     // The hello on its way is the doorbell. Once it has been read and the answer waits with us, only a datagram reaches the peer. An atomic
     // read-modify-write: the slot before it is visible first (pairs with attach_channel()).
-    if (peer.tx_control->doorbell.fetch_or(0, std::memory_order_seq_cst) != 0)
+    if (peer.out.control()->doorbell.fetch_or(0, std::memory_order_seq_cst) != 0)
       send_note(peer, NoteKind::Wake, false);
     return;
   }
-  uint32_t doorbell = peer.tx_control->doorbell.load(std::memory_order_relaxed);
+  uint32_t doorbell = peer.out.control()->doorbell.load(std::memory_order_relaxed);
   if (doorbell == 0) {
     peer.remote->pending.fetch_or(pending_socket, std::memory_order_seq_cst);
     // It may have attached, and looked at the ring, before our slot was visible; now it is (pairs with attach_channel()).
-    doorbell = peer.tx_control->doorbell.load(std::memory_order_seq_cst);
+    doorbell = peer.out.control()->doorbell.load(std::memory_order_seq_cst);
   }
   if (doorbell != 0 && doorbell <= doorbell_count) {
     const uint32_t index = doorbell - 1;
@@ -393,7 +297,7 @@ int Link::reject(Peer& peer, const char* what) noexcept {
   if (!peer.malformed) warn_of_malformed(peer, what);
   peer.malformed = true;
   deactivate(peer);
-  peer.rx_slots = nullptr;
+  peer.in.stop();
   lose(peer);
   return 0;
 }
@@ -428,7 +332,7 @@ void Link::collect_rung(uint64_t words) noexcept {
 // Takes the peer into the list that every poll looks at. When the list is full somebody quiet has to leave, slowly: it is still looked at
 // until no doorbell can have been missed (finish_demotions()).
 void Link::activate(Peer& peer) noexcept {
-  if (peer.active || peer.rx_slots == nullptr) return;  // not met yet, or rejected
+  if (peer.active || !peer.in.takes_frames()) return;  // not met yet, or rejected
   if (active_count_ == active_max) {
     const uint64_t now = os::monotonic_ns();
     Peer* quiet = nullptr;
@@ -438,7 +342,7 @@ void Link::activate(Peer& peer) noexcept {
     if (quiet != nullptr && now - quiet->rang_at_ns > 10 * demotion_ns) {
       quiet->demoting = true;
       quiet->demoted_at_ns = now;
-      quiet->rx_control->polled.store(0, std::memory_order_seq_cst);
+      quiet->in.control()->polled.store(0, std::memory_order_seq_cst);
     }
     peer.doorbells = 0;
     return;
@@ -450,7 +354,7 @@ void Link::activate(Peer& peer) noexcept {
   peer.rang_at_ns = os::monotonic_ns();
   // Without the asymmetric fence on both sides a sender must ring (a locked instruction) every time.
   const bool silent = fences_ && peer.remote != nullptr && peer.remote->fences != 0 && !armed_;
-  peer.rx_control->polled.store(silent ? 1 : 0, std::memory_order_seq_cst);
+  peer.in.control()->polled.store(silent ? 1 : 0, std::memory_order_seq_cst);
 }
 
 void Link::deactivate(Peer& peer) noexcept {
@@ -466,7 +370,7 @@ void Link::deactivate(Peer& peer) noexcept {
   peer.active = false;
   peer.demoting = false;
   peer.doorbells = 0;
-  if (peer.rx_control != nullptr) peer.rx_control->polled.store(0, std::memory_order_seq_cst);
+  if (peer.in.is_open()) peer.in.control()->polled.store(0, std::memory_order_seq_cst);
 }
 
 void Link::finish_demotions(uint64_t now_ns) noexcept {
@@ -474,14 +378,14 @@ void Link::finish_demotions(uint64_t now_ns) noexcept {
     Peer& peer = *active_[i];
     if (!peer.demoting || now_ns - peer.demoted_at_ns < demotion_ns) continue;
     deactivate(peer);
-    if (has_frame(peer)) ring_own_doorbell(peer);
+    if (peer.in.has_frame()) ring_own_doorbell(peer);
   }
 }
 
 // --- meeting ---
 
 bool Link::open_channel(Peer& peer) noexcept try {
-  WEFT_ASSERT(peer.tx_control == nullptr && peer.tx_slots == nullptr && peer.reserved == nullptr);
+  WEFT_ASSERT(!peer.out.is_open() && peer.reserved == nullptr);
   if (free_channels_.empty()) {
     const size_t need = header_bytes + (channels_ + 1) * channel_bytes;
     if (auto grown = os::grow_memory(file_, need); !grown) {
@@ -502,25 +406,13 @@ bool Link::open_channel(Peer& peer) noexcept try {
   }
   peer.mute = false;
   free_channels_.pop_back();
-  peer.tx_channel = index;
-  peer.tx_map = std::move(*map);
-  peer.tx_control = peer.tx_map.as<ChannelControl>();
-  peer.tx_slots = peer.tx_at = peer.tx_map.as<Slot>(channel_slots_offset);
-  (void)peer.set_stop();
-  peer.tx_bulk = peer.tx_map.as<std::byte>(channel_bulk_offset);
-  ready_channel(peer);
+  peer.channel = index;
+  peer.out.open(std::move(*map));
+  if (index < ready_channels) peer.out.warm();
   count_ungreeted(1);
   return true;
 } catch (...) {
   return false;
-}
-
-// Before the peer hears of the channel, which has no contents yet.
-void Link::ready_channel(Peer& peer) noexcept {
-  if (peer.tx_channel >= ready_channels) return;
-  os::warm_pages(peer.tx_map, 0, channel_bulk_offset + bulk_window_bytes, true);
-  peer.bulk_ready = bulk_window_bytes;
-  peer.tx_control->ready_bytes.store(bulk_window_bytes, std::memory_order_relaxed);  // the hello comes later
 }
 
 void Link::count_ungreeted(ptrdiff_t change) noexcept {
@@ -588,12 +480,12 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
     Peer& peer = *entry;
     // While this process did not look, an answer could not be seen.
     if (away != 0 && peer.asked_at_ns != 0) peer.asked_at_ns = std::min(now_ns, peer.asked_at_ns + away);
-    if (peer.tx_control != nullptr && greeting_is_due(peer, now_ns)) greet(peer);
+    if (peer.out.is_open() && greeting_is_due(peer, now_ns)) greet(peer);
     bool unanswered =
         peer.remote == nullptr && peer.short_since_ns == 0 && now_ns - peer.met_at_ns > meet_timeout_ns;
     if (const SocketName name(text_of(peer.address)); unanswered && peer.hello_sent && os::is_bound(name)) {
       // A name that the library chose goes with its endpoint.
-      unanswered = !peer.chosen_by_library && peer.asked_at_ns != 0 && !has_attached(peer) &&
+      unanswered = !peer.chosen_by_library && peer.asked_at_ns != 0 && !peer.out.is_attached() &&
                    now_ns > peer.asked_at_ns + answer_timeout_ns;
       if (asked && !unanswered) continue;  // the next time: it is a look at every socket of the machine
       asked = true;
@@ -605,24 +497,21 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
     if (!left && !unanswered) log_silence(peer, now_ns);
     if (unanswered || left || peer.gave_up) lose(peer);
     else look_for_gone_sender(peer);
-    if (peer.rx_control != nullptr) {
-      if (peer.rx_bulk_published != peer.rx_bulk) give_bulk_back(peer);
-      give_slots_back(peer);
-    }
-    if (peer.tx_control != nullptr && peer.bulk_touched) give_back_idle_bulk(peer, now_ns);
+    if (peer.in.is_open()) peer.in.give_back();
+    if (peer.out.is_bulk_idle(now_ns)) give_back_bulk(peer);
   }
   show();
   events_->time_passes();
 }
 
 void Link::Carried::add(const Peer& peer) noexcept {
-  if (peer.tx_control != nullptr) {
-    frames_sent += peer.tx_next();
-    bytes_sent += peer.bulk_sent;
+  if (peer.out.is_open()) {
+    frames_sent += peer.out.next();
+    bytes_sent += peer.out.bulk_sent();
   }
-  if (peer.rx_control != nullptr) {
-    frames_received += peer.rx_next;
-    bytes_received += peer.rx_bulk_taken;
+  if (peer.in.is_open()) {
+    frames_received += peer.in.next();
+    bytes_received += peer.in.bulk_taken();
   }
 }
 
@@ -637,8 +526,8 @@ void Link::show() noexcept {
   for (const auto& [key, entry] : peers_) {
     const Peer& peer = *entry;
     all.add(peer);
-    if (peer.tx_control == nullptr) continue;
-    const uint64_t waiting = peer.tx_next() - peer.tx_control->slots_consumed.load(std::memory_order_relaxed);
+    if (!peer.out.is_open()) continue;
+    const uint64_t waiting = peer.out.unread_slots(std::memory_order_relaxed);
     if (waiting <= slot_count) unread += waiting;  // the peer may have written nonsense
   }
   for (const CopyCounts& counts : copied_in_all_)
@@ -657,8 +546,8 @@ void Link::show() noexcept {
 bool Link::greeting_is_due(Peer& peer, uint64_t now_ns) noexcept {
   if (!peer.hello_sent) return true;
   // Attached, the peer has answered, and a lost answer is asked for again. Before that only what is in the ring is worth it.
-  const bool attached = peer.tx_control->doorbell.load(std::memory_order_relaxed) != 0;
-  if (attached ? peer.remote != nullptr : peer.tx_next() == 0) return false;
+  const bool attached = peer.out.control()->doorbell.load(std::memory_order_relaxed) != 0;
+  if (attached ? peer.remote != nullptr : peer.out.next() == 0) return false;
   if (peer.hello_pause_ns == 0 || peer.short_since_ns != 0) peer.hello_pause_ns = first_hello_pause_ns;
   if (now_ns - peer.hello_at_ns < peer.hello_pause_ns) return false;
   peer.hello_pause_ns = std::min(2 * peer.hello_pause_ns, longest_hello_pause_ns);
@@ -666,47 +555,11 @@ bool Link::greeting_is_due(Peer& peer, uint64_t now_ns) noexcept {
 }
 
 // A bulk ring that is empty and has not moved for a while returns its pages, but those of the first window that were there from the beginning.
-void Link::give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept {
-  if (peer.bulk_seen != peer.bulk_next) {
-    peer.bulk_seen = peer.bulk_next;
-    peer.bulk_moved_ns = now_ns;
-    return;
-  }
-  if (now_ns - peer.bulk_moved_ns < idle_discard_ns || peer.reserved != nullptr ||
-      peer.bulk_consumed() != peer.bulk_next)
-    return;
-  const size_t kept = peer.tx_channel < ready_channels ? bulk_window_bytes : 0;
-  os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes + channel_bulk_offset + kept,
+void Link::give_back_bulk(Peer& peer) noexcept {
+  const size_t kept = peer.channel < ready_channels ? bulk_window_bytes : 0;
+  os::discard_memory(file_, header_bytes + peer.channel * channel_bytes + channel_bulk_offset + kept,
                      bulk_bytes - kept);
-  peer.bulk_touched = false;
-  peer.bulk_ready = kept;
-  peer.bulk_look = peer.bulk_look_waits = 0;  // the next payload goes to the start
-}
-
-// Frames of messages that need no answer, in our channel, and that the peer has not read.
-uint8_t Link::unread_messages(const Peer& peer) noexcept {
-  const uint64_t sent = peer.tx_next();
-  const uint64_t read = std::min(sent, peer.tx_control->slots_consumed.load(std::memory_order_acquire));
-  uint8_t kinds = 0;
-  for (uint64_t at = std::max(read, sent - std::min<uint64_t>(sent, slot_count)); at < sent; ++at) {
-    const SlotHeader header = peer.tx_slots[at % slot_count].header.load(std::memory_order_relaxed);
-    switch (static_cast<wire::FrameKind>(static_cast<uint8_t>(header >> 8))) {
-      case wire::FrameKind::Tagged:
-      case wire::FrameKind::TaggedFirst:
-        kinds |= proto::unread_some | proto::unread_tagged;
-        break;
-      case wire::FrameKind::Msg:
-      case wire::FrameKind::MsgFirst:
-        kinds |= proto::unread_some | proto::unread_untagged;
-        break;
-      case wire::FrameKind::More:
-        kinds |= proto::unread_some;
-        break;
-      default:
-        break;
-    }
-  }
-  return kinds;
+  peer.out.forget_pages(kept);
 }
 
 void Link::detach(Peer& peer) noexcept {
@@ -718,39 +571,37 @@ void Link::detach(Peer& peer) noexcept {
   // Who may still look at the channel would read what is meant for its next user.
   const bool reusable = !peer.hello_sent || os::has_exited(peer.pidfd) || has_closed(peer);
   keep_ring(peer);
-  if (peer.rx_control != nullptr) {
+  if (peer.in.is_open()) {
     for (Peer** at = &(*by_doorbell_)[peer.doorbell]; *at != nullptr; at = &(*at)->next_same_doorbell) {
       if (*at != &peer) continue;
       *at = peer.next_same_doorbell;
       break;
     }
-    peer.rx_control = nullptr;
-    peer.rx_slots = nullptr;
+    peer.in.leave();
   }
   if (peer.pidfd) {
     epoll_.remove(peer.pidfd.get());
     peer.pidfd.reset();
   }
-  if (peer.tx_control != nullptr) {
-    peer.unread = unread_messages(peer);
+  if (peer.out.is_open()) {
+    peer.unread = peer.out.unread_messages();
     // The memory goes back, and the channel's next user finds zeros. Not when we close: then the peer still reads what we sent.
     if (header_->closed.load(std::memory_order_relaxed) == 0)
-      os::discard_memory(file_, header_bytes + peer.tx_channel * channel_bytes, channel_bytes);
-    if (keep_channel(peer, reusable)) peer.tx_control->closed.store(1, std::memory_order_release);
-    else if (reusable) free_channels_.push_back(peer.tx_channel);
-    else peer.tx_control->closed.store(1, std::memory_order_release);
+      os::discard_memory(file_, header_bytes + peer.channel * channel_bytes, channel_bytes);
+    if (keep_channel(peer, reusable)) peer.out.control()->closed.store(1, std::memory_order_release);
+    else if (reusable) free_channels_.push_back(peer.channel);
+    else peer.out.control()->closed.store(1, std::memory_order_release);
     if (!peer.hello_sent) count_ungreeted(-1);
-    peer.tx_control = nullptr;
-    peer.drop_slots();
+    peer.out.leave();
   }
   peer.remote = nullptr;
   peer.cma = false;
-  peer.rx_map = {};
-  peer.tx_map = {};
+  (void)peer.in.take_mapping();
+  (void)peer.out.take_mapping();
   peer.remote_map = {};
   peer.state = PeerState::Lost;
   WEFT_ASSERT(!peer.active && peer.lent == nullptr && peer.reserved == nullptr && !peer.pidfd);
-  WEFT_ASSERT(peer.tx_slots == nullptr && peer.rx_slots == nullptr);
+  WEFT_ASSERT(!peer.out.is_open() && !peer.in.takes_frames());
 }
 
 void Link::retire(Peer& peer) noexcept {
@@ -782,11 +633,11 @@ bool Link::arm() noexcept {
   armed_ = true;
   header_->sleeping.store(1, std::memory_order_seq_cst);
   for (size_t i = 0; i < active_count_; ++i)
-    active_[i]->rx_control->polled.store(0, std::memory_order_seq_cst);
+    active_[i]->in.control()->polled.store(0, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (fences_) (void)os::fence_registered_processes();
   bool work = header_->pending.load(std::memory_order_seq_cst) != 0;
-  for (size_t i = 0; i < active_count_ && !work; ++i) work = has_frame(*active_[i]);
+  for (size_t i = 0; i < active_count_ && !work; ++i) work = active_[i]->in.has_frame();
   if (work) disarm();
   return !work;
 }
@@ -799,7 +650,7 @@ void Link::disarm() noexcept {
   for (size_t i = 0; i < active_count_; ++i) {
     Peer& peer = *active_[i];
     if (!peer.demoting && fences_ && peer.remote != nullptr && peer.remote->fences != 0)
-      peer.rx_control->polled.store(1, std::memory_order_seq_cst);
+      peer.in.control()->polled.store(1, std::memory_order_seq_cst);
   }
 }
 

@@ -26,6 +26,7 @@
 #include "link/shm/copies.hpp"
 #include "link/shm/exposed_regions.hpp"
 #include "link/shm/layout.hpp"
+#include "link/shm/ring.hpp"
 #include "os/disposal.hpp"
 #include "os/fd.hpp"
 #include "os/poll_set.hpp"
@@ -44,40 +45,8 @@ struct ReservedBuffer;
 
 // One peer. The engine derives from it; the link owns these fields.
 struct Peer {
-  // Sending: our channel to the peer. The next slot, and what set_stop() makes of its position, so that a frame computes none of it.
-  Slot* tx_at = nullptr;
-  Slot* tx_stop =
-      nullptr;  // what tx_at must not reach without set_stop(); null, as tx_at: there is no channel
-  SlotHeader tx_sequence = 0;  // sequence_bits() of tx_at
-  ptrdiff_t tx_ahead = 0;      // bytes from tx_at to the slot that a burst fetches early
-  ChannelControl* tx_control = nullptr;
-  Slot* tx_slots = nullptr;
-  uint64_t tx_first = 0;         // position of tx_slots[0] in this pass
-  uint64_t tx_end = slot_count;  // first position that may not be used yet
-  std::byte* tx_bulk = nullptr;
-  uint64_t bulk_next = 0;
-  uint64_t bulk_end = bulk_bytes;
-  uint64_t bulk_look = bulk_stride_bytes;  // beyond it the sender looks whether the ring is empty
-  // The last time that the ring began again because it was empty: the position until which all was consumed, and that of its new start.
-  uint64_t bulk_empty_at = 0;
-  uint64_t bulk_restart = 0;
-  // After a look that found the ring not empty: rx_next at that time. Up to position `bulk_look_waits` there is no other look while rx_next is the same; 0: no limit.
-  uint64_t bulk_look_rx = 0;
-  uint64_t bulk_look_waits = 0;
-  size_t bulk_ready = 0;   // bytes from the start of the ring that have pages
-  uint64_t bulk_sent = 0;  // bytes of payload
-  // Receiving: the peer's channel to us.
-  Slot* rx_slots = nullptr;
-  uint64_t rx_next = 0;
-  uint64_t rx_bulk = 0;  // bytes consumed
-  uint64_t rx_bulk_published = 0;
-  uint64_t rx_bulk_taken = 0;  // bytes of payload
-  const std::byte* rx_bulk_base = nullptr;
-  ChannelControl* rx_control = nullptr;
-  // Frames from here on are still read in place: no credit goes back for them.
-  uint64_t rx_lent = UINT64_MAX;
-  uint64_t rx_bulk_lent = UINT64_MAX;
-
+  SendRing out;    // our channel to the peer
+  ReceiveRing in;  // the peer's channel to us
   // --- cold below this line ---
   LentFrames* lent = nullptr;
   ReservedBuffer* reserved = nullptr;  // one slot and all the rest of the bulk ring are kept for it
@@ -89,9 +58,6 @@ struct Peer {
   bool hello_sent = false;
   uint64_t hello_at_ns = 0;     // of the last note
   uint64_t hello_pause_ns = 0;  // until the next, while nobody attaches
-  bool bulk_touched = false;    // pages of our bulk ring may be in memory
-  uint64_t bulk_seen = 0;       // bulk_next when housekeeping() last saw it move
-  uint64_t bulk_moved_ns = 0;   // and when that was
   bool malformed = false;
   bool gone = false;               // its process, or the program in it
   bool mute = false;               // our file could not grow by a channel to it
@@ -114,10 +80,8 @@ struct Peer {
   uint64_t short_at_ns = 0;     // and last
   uint64_t rang_at_ns = 0;      // last doorbell or promotion
   uint64_t demoted_at_ns = 0;   // when it began to leave the active list
-  size_t tx_channel = 0;        // index of our channel
+  size_t channel = 0;           // number of `out` in our file, from 0 on
   std::array<char, address_bytes> address{};
-  os::Mapping tx_map;
-  os::Mapping rx_map;
   os::Mapping remote_map;
   os::Fd pidfd;  // or a pipe (os::Liveness)
   RegionWindow window;
@@ -126,36 +90,6 @@ struct Peer {
   uint64_t proven_at = 0;          // ticks: when the word was read there last, to write behind it
   uint64_t window_due_ns = 0;      // when one is looked for again
   std::unique_ptr<Copies> copies;  // made with the first large message from it
-
-  static constexpr uint64_t write_ahead = 16;  // slots
-
-  // The position of the next frame: frames sent to it so far.
-  uint64_t tx_next() const noexcept { return tx_first + static_cast<uint64_t>(tx_at - tx_slots); }
-  // After each change of tx_end, and at tx_stop. False: no credit. tx_end lies at most a ring behind tx_next(), never before it.
-  bool set_stop() noexcept {
-    if (tx_slots == nullptr) return false;
-    const uint64_t next = tx_next();
-    WEFT_ASSERT(tx_end - next <= slot_count);
-    const uint64_t index = next % slot_count;
-    // Near the end of a pass the slots that are fetched early lie at its beginning.
-    const bool turns = index >= slot_count - write_ahead;
-    const uint64_t border = turns ? slot_count : slot_count - write_ahead;
-    tx_first = next - index;
-    tx_at = tx_slots + index;
-    tx_stop = tx_slots + std::min(border, index + (tx_end - next));
-    tx_sequence = sequence_bits(next);
-    tx_ahead = (static_cast<ptrdiff_t>(write_ahead) - (turns ? static_cast<ptrdiff_t>(slot_count) : 0)) *
-               static_cast<ptrdiff_t>(sizeof(Slot));
-    WEFT_ASSERT(tx_at <= tx_stop && tx_stop <= tx_slots + slot_count);
-    return tx_at != tx_stop;
-  }
-  // The position before which the receiver has consumed everything. What a restart has left out was never used.
-  uint64_t bulk_consumed() const noexcept {
-    // Acquire: pairs with give_bulk_back(); the receiver has finished reading the bytes that we write next.
-    const uint64_t consumed = tx_control->bulk_consumed.load(std::memory_order_acquire);
-    return consumed == bulk_empty_at ? bulk_restart : consumed;
-  }
-  void drop_slots() noexcept { tx_at = tx_stop = tx_slots = nullptr; }
 };
 
 using Events = proto::LinkEvents<Peer>;
@@ -215,28 +149,13 @@ class Link : public proto::LinkBase {
   // Sends a frame of at most small_bytes_max bytes (8 fewer with a b field).
   [[gnu::always_inline]] proto::SmallSend send_small(Peer& peer, const wire::FrameHead& head,
                                                      const void* bytes) noexcept {
-    Slot* const at = peer.tx_at;
-    if (at == peer.tx_stop) [[unlikely]]
+    if (!peer.out.has_slot()) [[unlikely]]
       return proto::SmallSend::Refused;  // more_room() sees what is next
-    // In a burst the lines that come next are fetched early; a lone message must not pay for that.
-    if (static_cast<int32_t>(--burst_) < 0)
-      arch::prefetch_for_write(reinterpret_cast<std::byte*>(at) + peer.tx_ahead);
-    Slot& slot = *at;
-    const SlotHeader header = header_of(peer, head, 0);
-    slot.a = head.a;
-    std::byte* to = slot.payload.data();
-    if ((head.flags & wire::has_b) != 0) {
-      std::memcpy(to, &head.b, sizeof(head.b));
-      to += sizeof(head.b);
-    }
-    arch::copy_small(to, bytes, head.length);
-    return publish(peer, slot, header) ? proto::SmallSend::Sent : proto::SmallSend::Unseen;
+    const bool is_burst = static_cast<int32_t>(--burst_) < 0;
+    return peer.out.put_small(head, bytes, is_burst) ? proto::SmallSend::Sent : proto::SmallSend::Unseen;
   }
   // After send_small() has refused. True: it will not do so now.
-  bool more_room(Peer& peer) noexcept {
-    if (peer.tx_slots == nullptr) return false;
-    return peer.tx_next() == peer.tx_end ? refresh_slots(peer) : peer.set_stop();
-  }
+  bool more_room(Peer& peer) noexcept { return peer.out.more_room(); }
   // Rings the peer's doorbell.
   void tell(Peer& peer) noexcept { ring_doorbell(peer); }
   // Sends prefix and gathered bytes as one frame; head.length is their sum, at most frame_bytes_max. False: no room now.
@@ -249,7 +168,7 @@ class Link : public proto::LinkBase {
     int taken = 0;
     // Most looks find nothing, and drain() saves many registers.
     for (size_t i = 0; i < active_count_; ++i)
-      if (is_fresh(*active_[i])) taken += drain(*active_[i], handler, frames_per_poll);
+      if (active_[i]->in.is_fresh()) taken += drain(*active_[i], handler, frames_per_poll);
     if (header_->pending.load(std::memory_order_relaxed) != 0) [[unlikely]]
       taken += poll_pending(handler);
     if (taken != 0) burst_ = lone_messages;
@@ -275,9 +194,9 @@ class Link : public proto::LinkBase {
     if (active_count_ != 1 || header_->pending.load(std::memory_order_relaxed) != 0) [[unlikely]]
       return proto::FastPoll::Poll;
     Peer& peer = *active_[0];
-    Slot& slot = peer.rx_slots[peer.rx_next % slot_count];
+    Slot& slot = peer.in.next_slot();
     const SlotHeader header = slot.header.load(std::memory_order_acquire);
-    if (static_cast<uint8_t>(header) == sequence_of(peer.rx_next)) {
+    if (static_cast<uint8_t>(header) == sequence_of(peer.in.next())) {
       seen = {&peer, &slot, header};
       return proto::FastPoll::Frame;
     }
@@ -295,8 +214,7 @@ class Link : public proto::LinkBase {
       return false;
     ++busy_polls_;
     burst_ = lone_messages;
-    consumed_slot(*seen.peer, seen.peer->rx_next);
-    give_slots_back(*seen.peer);
+    seen.peer->in.consumed_short();
     return true;
   }
 
@@ -338,7 +256,7 @@ class Link : public proto::LinkBase {
   static bool has_left(const Peer& peer) noexcept { return has_closed(peer) || os::has_exited(peer.pidfd); }
   static bool has_closed(const Peer& peer) noexcept {
     return (peer.remote != nullptr && peer.remote->closed.load(std::memory_order_relaxed) != 0) ||
-           (peer.rx_control != nullptr && peer.rx_control->closed.load(std::memory_order_relaxed) != 0);
+           (peer.in.is_open() && peer.in.control()->closed.load(std::memory_order_relaxed) != 0);
   }
   uint8_t unread(const Peer& peer) const noexcept { return peer.unread; }
   // --- large messages: copy.cpp ---
@@ -381,133 +299,17 @@ class Link : public proto::LinkBase {
   static constexpr uint32_t idle_polls_per_look_max = 512;
   static constexpr uint32_t busy_polls_per_look = 1U << 18;
   static constexpr size_t active_max = 16;
-  static constexpr size_t read_ahead = 8;
   static constexpr uint32_t lone_messages = 2;
   // Channels of our file that have pages for their slots and the first window of the bulk ring from the meeting on: as many as are polled without a
   // doorbell. An endpoint holds at most so many times 84 KiB for it, whatever the number of peers.
   static constexpr size_t ready_channels = active_max;
 
-  [[gnu::always_inline]] static SlotHeader header_of(const Peer& peer, const wire::FrameHead& head,
-                                                     uint8_t more_flags) noexcept {
-    const uint8_t flags = static_cast<uint8_t>(head.flags | more_flags);
-    return peer.tx_sequence |
-           (uint64_t{wire::head_word(head.kind, flags, head.context)} << 8 | uint64_t{head.length} << 32);
-  }
-  // True: the peer looks at this ring in every poll.
-  [[gnu::always_inline]] static bool publish(Peer& peer, Slot& slot, SlotHeader header) noexcept {
-    // Orders the slot's contents before its header; pairs with the acquire load in drain().
-    slot.header.store(header, std::memory_order_release);
-    peer.tx_at = &slot + 1;
-    return peer.tx_control->polled.load(std::memory_order_relaxed) != 0;
-  }
-  [[gnu::noinline]] bool refresh_slots(Peer& peer) noexcept;
-  std::byte* reserve_bulk(Peer& peer, size_t bytes, BulkPlace& place) noexcept;
-  [[gnu::noinline]] static uint64_t restart_bulk(Peer& peer, uint64_t start, size_t room) noexcept;
-  [[gnu::noinline]] static void ready_bulk(Peer& peer, size_t end) noexcept;
-  static void ready_channel(Peer& peer) noexcept;
   [[gnu::noinline, gnu::cold]] void ring_doorbell(Peer& peer) noexcept;
 
   template <class Handler>
   int drain(Peer& peer, Handler& handler, int budget) noexcept {
-    int taken = 0;
-    for (; taken < budget; ++taken) {
-      const uint64_t next = peer.rx_next;
-      Slot& slot = peer.rx_slots[next % slot_count];
-      const SlotHeader header = slot.header.load(std::memory_order_acquire);
-      if constexpr (proto::TakesShortFrames<Handler, Peer>) {
-        const auto length = static_cast<uint32_t>(header >> 32);
-        if (static_cast<uint32_t>(header) == header_start(next, Handler::short_head) && length <= inline_max)
-            [[likely]] {
-          if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(next + read_ahead) % slot_count]);
-          if (handler.on_short_frame(peer, slot.a, slot.payload.data(), length)) [[likely]] {
-            consumed_slot(peer, next);
-            continue;
-          }
-        }
-      }
-      if (static_cast<uint8_t>(header) != sequence_of(next)) break;
-      if constexpr (proto::TakesShortFrames<Handler, Peer>) {
-        const auto length = static_cast<uint32_t>(header >> 32);
-        if (static_cast<uint32_t>(header) == header_start(next, Handler::short_head_with_b) &&
-            length <= inline_max_with_b) {
-          uint64_t b;
-          std::memcpy(&b, slot.payload.data(), sizeof(b));
-          if (handler.on_short_frame_with_b(peer, slot.a, b, slot.payload.data() + sizeof(b), length))
-              [[likely]] {
-            if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(next + read_ahead) % slot_count]);
-            consumed_slot(peer, next);
-            continue;
-          }
-        }
-      }
-      if (taken > 0) arch::prefetch_for_read(&peer.rx_slots[(next + read_ahead) % slot_count]);
-      wire::FrameHead head{static_cast<wire::FrameKind>(static_cast<uint8_t>(header >> 8)),
-                           static_cast<uint8_t>(header >> 16),
-                           static_cast<uint8_t>(header >> 24),
-                           static_cast<uint32_t>(header >> 32),
-                           slot.a,
-                           0};
-      const std::byte* payload = slot.payload.data();
-      uint64_t bulk_after = peer.rx_bulk;
-      if ((head.flags & (wire::has_b | payload_in_bulk)) != 0) {
-        std::memcpy(&head.b, payload, sizeof(head.b));
-        payload += sizeof(head.b);
-      }
-      if ((head.flags & payload_in_bulk) != 0) {
-        head.flags &= static_cast<uint8_t>(~payload_in_bulk);
-        BulkPlace place;
-        std::memcpy(&place, payload, sizeof(place));
-        if (!bulk_is_sound(peer, place, head.length)) [[unlikely]]
-          return taken + reject(peer, "a frame's payload lies outside of the bulk ring");
-        payload = peer.rx_bulk_base + place.offset;
-        bulk_after = place.end;
-      } else if (head.length > ((head.flags & wire::has_b) != 0 ? inline_max_with_b : inline_max))
-          [[unlikely]] {
-        return taken + reject(peer, "a frame is longer than its slot");
-      }
-      if (!handler.on_frame(peer, head, payload)) [[unlikely]]
-        break;
-      if (bulk_after != peer.rx_bulk) {
-        peer.rx_bulk = bulk_after;
-        peer.rx_bulk_taken += head.length;
-      }
-      consumed(peer);
-    }
-    if (taken > 0) {
-      // Of the bulk ring, too, in the same line: a sender that finds its ring empty stays in the pages that it has used.
-      if (peer.rx_bulk != peer.rx_bulk_published) give_bulk_back(peer);
-      give_slots_back(peer);
-    }
-    return taken;
-  }
-  static bool bulk_is_sound(const Peer& peer, const BulkPlace& place, size_t bytes) noexcept {
-    return bytes <= frame_bytes_max && place.offset <= bulk_bytes - bytes &&
-           place.end - peer.rx_bulk <= bulk_bytes;
-  }
-  // The lower half of the header that a slot has in that position: sequence, kind, flags, context.
-  static uint32_t header_start(uint64_t position, wire::HeadWord head) noexcept {
-    return uint32_t{sequence_of(position)} | head << 8;
-  }
-  static void consumed_slot(Peer& peer, uint64_t position) noexcept {
-    WEFT_ASSERT(position == peer.rx_next);
-    peer.rx_next = position + 1;
-    // Credit goes back in quarters of the ring: the line is written rarely and the sender never starves.
-    // Release: our reads of the slots come before the sender's next writes (pairs with refresh_slots).
-    if ((position + 1) % (slot_count / 4) == 0) [[unlikely]]
-      peer.rx_control->slots_consumed.store(std::min(position + 1, peer.rx_lent), std::memory_order_release);
-  }
-  void consumed(Peer& peer) noexcept {
-    consumed_slot(peer, peer.rx_next);
-    if (peer.rx_bulk - peer.rx_bulk_published >= bulk_bytes / 8) give_bulk_back(peer);
-  }
-  // All of it, once a poll: the peer is to know how far we were when we are gone. It reads the line only when it is out of credit.
-  static void give_slots_back(Peer& peer) noexcept {
-    peer.rx_control->slots_consumed.store(std::min(peer.rx_next, peer.rx_lent), std::memory_order_release);
-  }
-  static void give_bulk_back(Peer& peer) noexcept {
-    WEFT_ASSERT(std::min(peer.rx_bulk, peer.rx_bulk_lent) >= peer.rx_bulk_published);
-    peer.rx_bulk_published = std::min(peer.rx_bulk, peer.rx_bulk_lent);
-    peer.rx_control->bulk_consumed.store(peer.rx_bulk_published, std::memory_order_release);
+    return peer.in.drain(peer, handler, budget,
+                         [&](const char* what) noexcept { return reject(peer, what); });
   }
   // A malformed frame: stops listening to the peer.
   [[gnu::noinline, gnu::cold]] int reject(Peer& peer, const char* what) noexcept;
@@ -520,25 +322,18 @@ class Link : public proto::LinkBase {
     collect_rung(bits & ~pending_socket);
     for (size_t i = 0; i < rung_.size(); ++i) {
       Peer& peer = *rung_[i];
-      if (peer.rx_slots == nullptr) continue;
+      if (!peer.in.takes_frames()) continue;
       const int got = drain(peer, handler, rung_budget);
       taken += got;
       if (has_closed(peer)) lose(peer);  // it rang to say so
       // What is left behind must not wait for another doorbell.
-      if (got == rung_budget || has_frame(peer)) {
+      if (got == rung_budget || peer.in.has_frame()) {
         if (!peer.active) ring_own_doorbell(peer);
       }
     }
     rung_.clear();
     return taken;
   }
-  static bool is_fresh(const Peer& peer) noexcept {
-    const uint64_t next = peer.rx_next;
-    const Slot& slot = peer.rx_slots[next % slot_count];
-    return static_cast<uint8_t>(slot.header.load(std::memory_order_acquire)) == sequence_of(next);
-  }
-  static bool has_frame(const Peer& peer) noexcept { return peer.rx_slots != nullptr && is_fresh(peer); }
-
   // Time for what needs the kernel: datagrams, deaths, closed peers, credit of idle rings. At most once a millisecond.
   template <class Handler>
   [[gnu::noinline, gnu::cold]] int look_around(Handler& handler) noexcept {
@@ -549,9 +344,9 @@ class Link : public proto::LinkBase {
       Peer& peer = *lost_[i];
       // What it had sent still counts: that is a ring at most, whatever a hostile peer goes on writing.
       constexpr int ring = slot_count;
-      const int got = peer.rx_slots == nullptr ? 0 : drain(peer, handler, ring);
+      const int got = !peer.in.takes_frames() ? 0 : drain(peer, handler, ring);
       taken += got;
-      if (got == ring || peer.rx_slots == nullptr || !has_frame(peer)) retire(peer);
+      if (got == ring || !peer.in.takes_frames() || !peer.in.has_frame()) retire(peer);
       else lose(peer);  // there is no memory for what it had sent: again in the next look
     }
     lost_.clear();
@@ -643,13 +438,8 @@ class Link : public proto::LinkBase {
   void abandon_inherited() noexcept;
   void warn_once(uint32_t kind, const char* what) noexcept;
   bool greeting_is_due(Peer& peer, uint64_t now_ns) noexcept;
-  void give_back_idle_bulk(Peer& peer, uint64_t now_ns) noexcept;
+  void give_back_bulk(Peer& peer) noexcept;
   void finish_demotions(uint64_t now_ns) noexcept;
-  static uint8_t unread_messages(const Peer& peer) noexcept;
-  // The peer reads our channel, though its answer may not have come.
-  static bool has_attached(const Peer& peer) noexcept {
-    return peer.tx_control != nullptr && peer.tx_control->doorbell.load(std::memory_order_relaxed) != 0;
-  }
   void detach(Peer& peer) noexcept;
   void keep_ring(Peer& peer) noexcept;
   bool keep_channel(Peer& peer, bool reusable) noexcept;
@@ -657,6 +447,7 @@ class Link : public proto::LinkBase {
   void make_room();
 
   static_assert((payload_in_bulk & wire::frame_flags) == 0);
+  static_assert(frame_bytes_max == payload_bytes_max && eager_bytes_max == stride_payload_max);
   static constexpr int rung_budget = 64;
   static constexpr size_t events_per_look = 64;
 

@@ -352,12 +352,12 @@ TEST(ShmLink, AMalformedSlotCutsThePeerOff) {
     Peer* to_b = a.connect(b);
     ASSERT_TRUE(a.send(*to_b, 1, pattern(1, 8)));
     ASSERT_TRUE(b.poll_for_frames(1));
-    Slot& slot = *to_b->tx_at;
+    Slot& slot = *to_b->out.next_slot();
     std::memcpy(slot.payload.data() + bulk_place_offset, &bad.place, sizeof(bad.place));
-    slot.header.store(sequence_of(to_b->tx_next()) | uint64_t{1} << 8 | uint64_t{bad.flags} << 16 |
+    slot.header.store(sequence_of(to_b->out.next()) | uint64_t{1} << 8 | uint64_t{bad.flags} << 16 |
                       uint64_t{bad.length} << 32);
-    to_b->tx_control->slots_consumed.store(~uint64_t{0} / 3);
-    to_b->tx_control->bulk_consumed.store(~uint64_t{0} / 3);
+    to_b->out.control()->slots_consumed.store(~uint64_t{0} / 3);
+    to_b->out.control()->bulk_consumed.store(~uint64_t{0} / 3);
     a.poll_until([&] { return to_b->remote != nullptr; }, 100);
     for (int i = 0; i < 8; ++i) {  // it goes on ringing, too
       a.link.tell(*to_b);
@@ -525,7 +525,7 @@ void expect_pages_given_back(uint64_t count) {
     ASSERT_TRUE(b.poll_for_frames(id + 1));
     expect_frame(b.frames[id], id, 60'000, false);
     if (id == 0) {
-      EXPECT_LE(to_b->bulk_next % bulk_bytes, 60'032u) << "the next payload goes to the start";
+      EXPECT_LE(to_b->out.bulk_next() % bulk_bytes, 60'032u) << "the next payload goes to the start";
     }
   }
 }
@@ -594,7 +594,7 @@ TEST(ShmLink, APingPongWritesTheSameLines) {
         Counter there;
         Counter back;
         ASSERT_TRUE(a.send(*to_b, message, bytes));
-        if (message > 10) most = std::max(most, static_cast<size_t>(to_b->bulk_next % bulk_bytes));
+        if (message > 10) most = std::max(most, static_cast<size_t>(to_b->out.bulk_next() % bulk_bytes));
         while (there.frames < 1) (void)b.link.poll(there);
         if (!answered) continue;
         ASSERT_TRUE(b.send(*to_a, message, {}));
@@ -631,7 +631,7 @@ TEST(ShmLink, LargeMessagesStayInPagesThatAreThere) {
         while (back.frames < 1) (void)a.link.poll(back);
       }
       EXPECT_EQ(blocks_of(a), at_first) << head << " bytes and " << pieces << " pieces";
-      EXPECT_LE(to_b->bulk_ready, 2 * bulk_window_bytes);
+      EXPECT_LE(to_b->out.bulk_ready(), 2 * bulk_window_bytes);
     }
   }
 }
@@ -693,7 +693,7 @@ TEST(ShmLink, AnAbandonedReservationLeavesRoomForAnyFrame) {
     ASSERT_TRUE(a.send(*to_b, 0, pattern(0, used / 2 / 64 * 64)));
     ASSERT_TRUE(a.send(*to_b, 1, pattern(1, used - used / 2 / 64 * 64)));
     ASSERT_TRUE(b.poll_for_frames(2));
-    to_b->bulk_look = 0;  // as after the pages of an idle ring were given back
+    to_b->out.forget_pages(bulk_window_bytes);
     for (const size_t bytes : {size_t{64}, size_t{0}}) {
       int error = 0;
       auto* const buffer = a.link.reserve(*to_b, bytes, error);
@@ -715,9 +715,9 @@ TEST(ShmLink, ALyingReceiverHarmsItself) {
   ASSERT_TRUE(b.poll_for_frames(1));
   const auto bytes = pattern(1, 60'000);
   for (uint64_t id = 1; id < 100; ++id) {
-    to_b->tx_control->bulk_consumed.store(to_b->bulk_next);
+    to_b->out.control()->bulk_consumed.store(to_b->out.bulk_next());
     ASSERT_TRUE(a.send(*to_b, id, bytes));
-    EXPECT_LE(to_b->bulk_next % bulk_bytes, 2 * bulk_window_bytes);
+    EXPECT_LE(to_b->out.bulk_next() % bulk_bytes, 2 * bulk_window_bytes);
   }
 }
 

@@ -123,7 +123,7 @@ void Link::warn_of_exited(const Note& note, int32_t pid) noexcept {
 void Link::log_silence(Peer& peer, uint64_t now_ns) noexcept {
   const bool lives = peer.chosen_by_library;
   if (peer.is_silent || !(lives ? on_note_ != nullptr : has_warning()) || !peer.hello_sent ||
-      peer.short_since_ns != 0 || peer.tx_control == nullptr || peer.tx_next() == 0 || has_attached(peer) ||
+      peer.short_since_ns != 0 || !peer.out.is_open() || peer.out.next() == 0 || peer.out.is_attached() ||
       peer.asked_at_ns == 0 || now_ns < peer.asked_at_ns + silence_ns ||
       (peer.pidfd && os::has_exited(peer.pidfd)))
     return;
@@ -144,8 +144,8 @@ void Link::log_silence(Peer& peer, uint64_t now_ns) noexcept {
 
 void Link::end_shortage(Peer& peer, uint64_t now_ns) noexcept {
   if (peer.short_since_ns == 0) return;
-  const bool met = peer.remote != nullptr && (peer.tx_control == nullptr ||
-                                              peer.tx_control->doorbell.load(std::memory_order_relaxed) != 0);
+  const bool met = peer.remote != nullptr &&
+                   (!peer.out.is_open() || peer.out.control()->doorbell.load(std::memory_order_relaxed) != 0);
   if (met || now_ns > peer.short_at_ns + shortage_silence_ns) {
     peer.short_since_ns = 0;
     peer.met_at_ns = peer.asked_at_ns = now_ns;            // it has not been waited for yet

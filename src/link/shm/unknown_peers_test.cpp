@@ -569,7 +569,7 @@ TEST(ShmUnknownPeers, WhoIsCutOffIsNamed) {
   Peer* to_b = a.connect(b);
   ASSERT_TRUE(a.send(*to_b, 1, pattern(1, 8)));
   ASSERT_TRUE(b.poll_for_frames(1));
-  to_b->tx_at->header.store(sequence_of(to_b->tx_next()) | uint64_t{1} << 8 | uint64_t{49} << 32);
+  to_b->out.next_slot()->header.store(sequence_of(to_b->out.next()) | uint64_t{1} << 8 | uint64_t{49} << 32);
   EXPECT_TRUE(b.poll_until([&] { return !b.lost.empty(); }, 500));
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_NE(lines[0].find(a.name()), std::string::npos) << lines[0];
