@@ -114,7 +114,7 @@ CopyChooser* Link::chooser_of(Peer& peer, uint64_t bytes) noexcept {
 void Link::tell_announced(Peer& peer) noexcept {
   if (!peer.in.is_open()) return;
   uint32_t classes = 0;
-  for (size_t c = 1; c < fragmented_classes && peer.cma; ++c) {
+  for (size_t c = 1; c < fragmented_classes && peer.memory.can_read(); ++c) {
     if (copy_pinned_) classes |= pinned_copy_ != CopyPath::Ring ? uint32_t{1} << c : 0;
     else if (peer.copies != nullptr && peer.copies->choosers[c] != nullptr &&
              peer.copies->choosers[c]->path() != CopyPath::Ring)
@@ -126,7 +126,7 @@ void Link::tell_announced(Peer& peer) noexcept {
 
 // The peer's memory cannot be reached any more.
 void Link::forbid_cma(Peer& peer) noexcept {
-  peer.cma = false;
+  peer.memory.forbid();
   tell_announced(peer);
 }
 
@@ -153,12 +153,13 @@ bool Link::announces(const Peer& peer, uint64_t bytes) const noexcept {
 uint64_t Link::begin_copy(const Peer& peer, uint64_t stamp) const noexcept {
   const uint64_t now = arch::ticks();
   const uint64_t start = std::max(stamp, copied_at_);
-  if (!peer.cma || copy_pinned_ || stamp == 0 || start > now || now - start > stale_ticks_) return 0;
+  if (!peer.memory.can_read() || copy_pinned_ || stamp == 0 || start > now || now - start > stale_ticks_)
+    return 0;
   return start;
 }
 
 proto::CopyChoice Link::choose_copy(Peer& peer, uint64_t bytes, uint64_t stamp, uint64_t heard) noexcept {
-  if (!peer.cma || (copy_pinned_ && pinned_copy_ == CopyPath::Ring)) return {};
+  if (!peer.memory.can_read() || (copy_pinned_ && pinned_copy_ == CopyPath::Ring)) return {};
   const bool refused = peer.copies != nullptr && peer.copies->refused;
   const CopyPath direct = bytes > shared_copy_least && !refused ? CopyPath::Both : CopyPath::Receiver;
   if (copy_pinned_) return {std::min(pinned_copy_, direct), 0};
@@ -191,7 +192,7 @@ void Link::copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noe
   copied_in_all_[size_class].count(path, bytes);
   if (Copies* const copies = copies_of(peer); copies != nullptr)
     copies->counts[size_class].count(path, bytes);
-  CopyChooser* const chooser = peer.cma && !copy_pinned_ ? chooser_of(peer, bytes) : nullptr;
+  CopyChooser* const chooser = peer.memory.can_read() && !copy_pinned_ ? chooser_of(peer, bytes) : nullptr;
   if (chooser == nullptr) return;
   uint32_t& asked_for = peer.copies->asked_for[copy_class_of(bytes)];
   if (path == CopyPath::Ring && asked_for != 0) --asked_for;
@@ -240,7 +241,7 @@ void Link::note_copies() const noexcept {
 proto::CopyReason Link::reason_of(const Peer& peer, const CopyChooser* chooser,
                                   uint64_t bytes) const noexcept {
   using enum proto::CopyReason;
-  if (!peer.cma) return Only;
+  if (!peer.memory.can_read()) return Only;
   if (copy_pinned_) return Pinned;
   if (bytes <= shared_copy_least) return Short;
   return chooser != nullptr && chooser->trials() != 0 ? Measured : Presumed;
@@ -264,7 +265,7 @@ proto::CopyUse Link::copy_use(const Peer* peer, uint64_t bytes) const noexcept {
   use.reason = reason_of(*peer, chooser, bytes);
   if (use.reason == proto::CopyReason::Pinned) use.path = pinned_copy_;
   if (chooser == nullptr) return use;
-  if (peer->cma && !copy_pinned_) use.path = chooser->best();
+  if (peer->memory.can_read() && !copy_pinned_) use.path = chooser->best();
   const double ns_of_tick = 1000.0 * stale_us / static_cast<double>(stale_ticks_);
   const auto ns = [&](uint64_t ticks) {
     return static_cast<uint64_t>(static_cast<double>(ticks) * ns_of_tick);
@@ -301,11 +302,7 @@ bool Link::was_source(Peer& peer) noexcept {
 
 // The process has ended, or the program in it (execve(2)): whatever copy it was at has ended, too.
 bool Link::has_gone(const Peer& peer) const noexcept {
-  if (os::has_exited(peer.pidfd)) return true;
-  if (peer.probe_address == 0) return false;
-  uint64_t value = 0;
-  const ssize_t status = read_probe(peer, value);
-  return status == -EFAULT || (status == sizeof(value) && value != peer.probe_value);
+  return os::has_exited(peer.pidfd) || peer.memory.is_replaced();
 }
 
 void Link::lose_gone(Peer& peer) noexcept {
@@ -329,7 +326,7 @@ int Link::read_range(Peer& peer, const iovec* local, size_t local_count, const w
   const size_t count = proto::slice(local, local_count, range.offset, range.bytes, here.data(), here.size());
   const size_t source = slice_remote(remote, remote_count, range.offset, range.bytes, there);
   if (source == 0 || proto::total_bytes(here.data(), count) != range.bytes) return -EINVAL;
-  const ssize_t moved = read_proven(peer, here.data(), count, there.data(), source, range.bytes);
+  const ssize_t moved = peer.memory.read(here.data(), count, there.data(), source, range.bytes);
   if (moved >= 0) return 0;
   note_failure(peer, moved);
   if (has_gone(peer)) lose_gone(peer);
@@ -463,7 +460,7 @@ proto::Assistance Link::assist(Peer& peer, uint64_t name, uint64_t bytes, const 
   const MeetingName meeting = MeetingName::of(name);
   const MeetingCut cut{bytes, meeting.grain};
   if (meeting.place >= meeting_count || !cut.is_sound() || !peer.out.is_open()) return Ended;
-  if (!peer.cma || peer.may_not_write || !belongs_here()) return Ended;
+  if (!peer.memory.can_write() || !belongs_here()) return Ended;
   if (copy_pinned_ && pinned_copy_ != CopyPath::Both) return Ended;
   MeetingBack back(peer.out.control()->meetings[meeting.place], meeting.generation, cut, taken);
   for (uint64_t written = 0; !back.asked();) {  // who has asked takes no more, and leaves nothing
@@ -471,7 +468,7 @@ proto::Assistance Link::assist(Peer& peer, uint64_t name, uint64_t bytes, const 
       taken = back.taken();
       return More;
     }
-    if (back.is_over() || !was_there_lately(peer)) break;
+    if (back.is_over() || !peer.memory.was_there(stale_ticks_)) break;
     const MeetingRange range = back.take();
     if (range.bytes == 0) break;
     std::array<iovec, list_max> here;
@@ -481,9 +478,9 @@ proto::Assistance Link::assist(Peer& peer, uint64_t name, uint64_t bytes, const 
     const size_t target = slice_remote(to, to_count, range.offset, range.bytes, there);
     ssize_t moved = -EINVAL;
     if (target != 0 && proto::total_bytes(here.data(), count) == range.bytes)
-      moved = os::write_process(peer.pid, here.data(), count, there.data(), target, range.bytes);
+      moved = peer.memory.write(here.data(), count, there.data(), target, range.bytes);
     if (moved < 0) {
-      if (moved != -EFAULT && moved != -EINVAL) peer.may_not_write = true;
+      if (moved != -EFAULT && moved != -EINVAL) peer.memory.forbid_writing();
       back.fail();
       break;
     }

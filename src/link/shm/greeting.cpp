@@ -108,7 +108,7 @@ void Link::find_by_process(Peer& peer) noexcept {
   peer.chosen_by_library = true;
   os::Fd liveness = os::open_process(chosen.pid);
   if (!liveness) return;
-  const os::Fd file = open_memory_of(chosen.pid, chosen.fd);
+  const os::Fd file = owner_.open_memory_of(chosen.pid, chosen.fd, file_);
   if (!file || os::has_exited(liveness) || !attach_header(peer, file, chosen.nonce)) return;
   peer.pid = chosen.pid;
   peer.pidfd = std::move(liveness);
@@ -174,20 +174,11 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
 
 void Link::greet(Peer& peer) noexcept { send_note(peer, NoteKind::Hello, true); }
 
-// A process may have changed its user since its endpoint was opened.
-bool Link::is_own(uid_t user) const noexcept { return user == ::geteuid() || user == opened_as_; }
-
-bool Link::belongs_to_other(std::string_view name) const noexcept {
-  const auto owner = os::owner_of_name(name);
-  return owner && !is_own(*owner);
-}
-
 // Whether the name is bound by the peer that we know, or by another process of our user. An endpoint that is gone has said so in its header, or its
 // process has ended.
 bool Link::is_of_our_user(const Peer& peer, std::string_view name, int& error) const noexcept {
   if (peer.remote != nullptr && peer.pidfd && !has_closed(peer) && !os::has_exited(peer.pidfd)) return true;
-  const auto owner = os::owner_of_name(name, &error);
-  return owner && is_own(*owner);
+  return owner_.has_bound(name, error);
 }
 
 // The peer is another user's: what is pending with it ends, and for a while it is not tried again.
@@ -206,7 +197,7 @@ bool Link::is_foreign(std::string_view address) noexcept {
   if (was_refused(address)) return true;
   ChosenAddress chosen;
   const SocketName name(address);
-  if (parse_chosen(address, chosen) || !os::is_bound(name) || !belongs_to_other(name)) return false;
+  if (parse_chosen(address, chosen) || !os::is_bound(name) || !owner_.belongs_to_other(name)) return false;
   remember_refused(address);
   return true;
 }
@@ -313,7 +304,7 @@ void Link::take_greeting(const Note& note, os::Fd& file, os::Fd& liveness, int32
 void Link::take_without_descriptors(const Note& note, int32_t pid) noexcept {
   errno = 0;
   os::Fd liveness = pid > 0 ? os::open_process(pid) : os::Fd{};
-  os::Fd file = liveness ? open_memory_of(pid, note.file) : os::Fd{};
+  os::Fd file = liveness ? owner_.open_memory_of(pid, note.file, file_) : os::Fd{};
   const int code = errno;
   if (liveness ? os::has_exited(liveness) : code == ESRCH) {
     warn_of_exited(note, pid);
@@ -325,12 +316,6 @@ void Link::take_without_descriptors(const Note& note, int32_t pid) noexcept {
   } else {
     misses_descriptors_of(note, pid, file ? 0 : code);
   }
-}
-
-os::Fd Link::open_memory_of(int32_t pid, int fd) const noexcept {
-  os::Fd file = os::open_memory_of(pid, fd, ::geteuid(), file_);
-  if (!file && opened_as_ != ::geteuid()) file = os::open_memory_of(pid, fd, opened_as_, file_);
-  return file;
 }
 
 // What another user sent, bytes only. Whoever greets learns that it is no use. A refusal counts only from whom we greet: it has our nonce.
@@ -404,13 +389,9 @@ void Link::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t p
   if (note.wants_reply != 0) send_note(peer, NoteKind::Reply, true);
 }
 
-bool Link::is_sound_memory(const os::Fd& file) const noexcept {
-  return os::memory_is_sound(file, ::geteuid()) || os::memory_is_sound(file, opened_as_);
-}
-
 bool Link::is_memory_of(const os::Fd& file, const std::array<char, address_bytes>& address,
                         uint64_t nonce) const noexcept {
-  if (!is_sound_memory(file) || os::memory_size(file) < header_bytes) return false;
+  if (!owner_.memory_is_sound(file) || os::memory_size(file) < header_bytes) return false;
   HeaderStart start;  // a load from a mapping could find no memory for a page that nobody has written
   return os::read_memory(file, 0, &start, sizeof(start)) && start.magic == region_magic &&
          start.version == layout_version && start.nonce == nonce && start.header_size == header_bytes &&
@@ -434,8 +415,8 @@ bool Link::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcep
 bool Link::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept {
   WEFT_ASSERT(!peer.in.takes_frames() && !peer.active);
   const size_t size = os::memory_size(file);
-  if (!is_sound_memory(file) || offset < header_bytes || (offset - header_bytes) % channel_bytes != 0 ||
-      offset > size || size - offset < channel_bytes)
+  if (!owner_.memory_is_sound(file) || offset < header_bytes ||
+      (offset - header_bytes) % channel_bytes != 0 || offset > size || size - offset < channel_bytes)
     return false;
   auto map = os::map_memory(file, offset, channel_bytes);
   if (!map || !os::have_pages(*map, page_bytes)) {

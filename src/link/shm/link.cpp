@@ -55,8 +55,7 @@ Link::~Link() { close(); }
 
 Result<void> Link::open(std::string_view name, Events& events) {
   events_ = &events;
-  owner_pid_ = os::process_id();
-  opened_as_ = ::geteuid();
+  owner_.take();
   read_copy_setting();
   fences_ = os::register_for_fence();
   if (auto allowed = os::check_file_limit(header_bytes + channel_bytes); !allowed) return allowed;
@@ -73,7 +72,7 @@ Result<void> Link::open(std::string_view name, Events& events) {
   header->nonce = nonce_;
   std::array<char, address_bytes> address{};
   if (name.empty()) {
-    std::snprintf(address.data(), address.size(), "fi_shm://%d:%d:%016llx", owner_pid_, file_.get(),
+    std::snprintf(address.data(), address.size(), "fi_shm://%d:%d:%016llx", owner_.pid(), file_.get(),
                   static_cast<unsigned long long>(nonce_));
   } else {
     if (name.size() >= address_bytes)
@@ -86,7 +85,7 @@ Result<void> Link::open(std::string_view name, Events& events) {
   };
   auto socket = bind();
   for (int n = 0; !socket && socket.error().code == EADDRINUSE && n < second_names_max; ++n) {
-    if (!second_name(name, owner_pid_, n, address)) break;
+    if (!second_name(name, owner_.pid(), n, address)) break;
     socket = bind();
   }
   if (!socket) return Error{socket.error().code, std::string(text_of(address)) + ": " + socket.error().why};
@@ -128,7 +127,7 @@ void Link::set_alias(std::span<const std::byte> alias) noexcept {
   std::copy_n(alias.begin(), alias_length_, alias_.begin());
 }
 
-bool Link::belongs_here() const noexcept { return header_ == nullptr || os::process_id() == owner_pid_; }
+bool Link::belongs_here() const noexcept { return header_ == nullptr || owner_.is_here(); }
 
 void Link::close() noexcept {
   if (header_ == nullptr) return;
@@ -423,9 +422,7 @@ void Link::count_ungreeted(ptrdiff_t change) noexcept {
 
 void Link::probe_cma(Peer& peer) noexcept {
   if (peer.pid <= 0 || peer.remote == nullptr || !settings::flag("WEFT_CMA")) return;
-  peer.probe_address = peer.remote->probe_address;
-  peer.probe_value = peer.remote->probe_value;
-  peer.cma = is_there(peer);
+  peer.memory.probe(peer.pid, peer.remote->probe_address, peer.remote->probe_value);
 }
 
 void Link::watch(Peer& peer) noexcept {
@@ -489,7 +486,7 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
                    now_ns > peer.asked_at_ns + answer_timeout_ns;
       if (asked && !unanswered) continue;  // the next time: it is a look at every socket of the machine
       asked = true;
-      if (belongs_to_other(name)) refuse(peer);
+      if (owner_.belongs_to_other(name)) refuse(peer);
       peer.met_at_ns = now_ns;  // it is there and busy with something else
     }
     end_shortage(peer, now_ns);
@@ -567,7 +564,7 @@ void Link::detach(Peer& peer) noexcept {
   gone_.add(peer);
   deactivate(peer);
   end_meetings(peer);
-  peer.window.give_back();
+  peer.regions.close();
   // Who may still look at the channel would read what is meant for its next user.
   const bool reusable = !peer.hello_sent || os::has_exited(peer.pidfd) || has_closed(peer);
   keep_ring(peer);
@@ -595,7 +592,7 @@ void Link::detach(Peer& peer) noexcept {
     peer.out.leave();
   }
   peer.remote = nullptr;
-  peer.cma = false;
+  peer.memory.forbid();
   (void)peer.in.take_mapping();
   (void)peer.out.take_mapping();
   peer.remote_map = {};

@@ -26,6 +26,9 @@
 #include "link/shm/copies.hpp"
 #include "link/shm/exposed_regions.hpp"
 #include "link/shm/layout.hpp"
+#include "link/shm/owner.hpp"
+#include "link/shm/peer_memory.hpp"
+#include "link/shm/remote_regions.hpp"
 #include "link/shm/ring.hpp"
 #include "os/disposal.hpp"
 #include "os/fd.hpp"
@@ -53,8 +56,6 @@ struct Peer {
   RegionHeader* remote = nullptr;      // the peer's header, once mapped
   bool active = false;                 // in Link's active list
   bool demoting = false;               // leaving it
-  bool cma = false;                    // cross-memory attach works
-  bool may_not_write = false;          // but writing was refused
   bool hello_sent = false;
   uint64_t hello_at_ns = 0;     // of the last note
   uint64_t hello_pause_ns = 0;  // until the next, while nobody attaches
@@ -84,11 +85,8 @@ struct Peer {
   std::array<char, address_bytes> address{};
   os::Mapping remote_map;
   os::Fd pidfd;  // or a pipe (os::Liveness)
-  RegionWindow window;
-  uint64_t probe_address = 0;  // as its header had them when CMA was tried
-  uint64_t probe_value = 0;
-  uint64_t proven_at = 0;          // ticks: when the word was read there last, to write behind it
-  uint64_t window_due_ns = 0;      // when one is looked for again
+  PeerMemory memory;
+  RemoteRegions regions;
   std::unique_ptr<Copies> copies;  // made with the first large message from it
 };
 
@@ -251,7 +249,7 @@ class Link : public proto::LinkBase {
   proto::RingUse rings(const Peer& peer) const noexcept;
 
   // --- reading the peer's memory (CMA) ---
-  bool can_read(const Peer& peer) const noexcept { return peer.cma; }
+  bool can_read(const Peer& peer) const noexcept { return peer.memory.can_read(); }
   // It closed, or its process has ended: a look finds that, too, but rarely.
   static bool has_left(const Peer& peer) noexcept { return has_closed(peer) || os::has_exited(peer.pidfd); }
   static bool has_closed(const Peer& peer) noexcept {
@@ -283,7 +281,7 @@ class Link : public proto::LinkBase {
   int conceal(uint64_t key) noexcept;
   int conceal_all() noexcept;
   // access() may work, by what is known.
-  bool reaches(const Peer& peer) const noexcept { return peer.cma && static_cast<bool>(peer.window); }
+  bool reaches(const Peer& peer) const noexcept { return peer.memory.can_read() && peer.regions.is_open(); }
   bool access(Peer& peer, bool write, const iovec* local, size_t local_count, const wire::RmaTarget* targets,
               size_t target_count, size_t bytes) noexcept;
 
@@ -386,11 +384,7 @@ class Link : public proto::LinkBase {
   void take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid);  // throws std::bad_alloc
   void turn_away(const Note& note, uid_t uid) noexcept;
   void find_by_process(Peer& peer) noexcept;
-  bool is_own(uid_t user) const noexcept;
-  bool belongs_to_other(std::string_view name) const noexcept;
   bool is_of_our_user(const Peer& peer, std::string_view name, int& error) const noexcept;
-  bool is_sound_memory(const os::Fd& file) const noexcept;
-  os::Fd open_memory_of(int32_t pid, int fd) const noexcept;
   bool is_memory_of(const os::Fd& file, const std::array<char, address_bytes>& address,
                     uint64_t nonce) const noexcept;
   bool is_foreign(std::string_view address) noexcept;
@@ -416,15 +410,6 @@ class Link : public proto::LinkBase {
   static Copies::Meeting* find_meeting(Peer& peer, uint64_t name) noexcept;
   int end_meeting(Peer& peer, Copies::Meeting& meeting, int64_t until_ms) noexcept;
   void end_meetings(Peer& peer) noexcept;
-  bool open_window(Peer& peer) noexcept;
-  bool is_there(const Peer& peer) const noexcept;
-  bool was_there_lately(Peer& peer) const noexcept;
-  bool access_piece(Peer& peer, bool write, const RegionWindow::Place& place, const iovec* local,
-                    size_t local_count, size_t offset, const iovec* remote, size_t remote_count,
-                    size_t bytes) noexcept;
-  ssize_t read_proven(const Peer& peer, const iovec* local, size_t local_count, const iovec* remote,
-                      size_t remote_count, size_t bytes) const noexcept;
-  ssize_t read_probe(const Peer& peer, uint64_t& value) const noexcept;
   bool has_gone(const Peer& peer) const noexcept;
   void lose_gone(Peer& peer) noexcept;
   void look_for_gone_sender(Peer& peer) noexcept;
@@ -537,8 +522,7 @@ class Link : public proto::LinkBase {
   proto::WarningRate silences_{10'000'000'000};  // that one does not answer
   uint32_t warned_ = 0;
   uint64_t probe_word_ = 0;
-  int owner_pid_ = 0;
-  uid_t opened_as_ = 0;  // the effective user who opened the endpoint
+  Owner owner_;
   bool fences_ = false;
   bool armed_ = false;
 };

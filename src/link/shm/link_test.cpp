@@ -41,7 +41,7 @@ TEST_P(Meeting, TheLongestMessagesDoNotBeginWithTheRing) {
   Node b(name("b"));
   Peer* const peer = a.connect(b);
   ASSERT_NE(peer, nullptr);
-  peer->cma = true;
+  peer->memory.allow();
   peer->copies = std::make_unique<Copies>();
   auto& neighbour = peer->copies->choosers[copy_classes - 2];
   neighbour = std::make_unique<CopyChooser>(proto::CopyPath::Both, 7);
