@@ -29,7 +29,7 @@ int Link::conceal_all() noexcept {
 
 bool Link::access(Peer& peer, bool write, const iovec* local, size_t local_count,
                   const wire::RmaTarget* targets, size_t target_count, size_t bytes) noexcept {
-  if (!peer.memory.can_read() || peer.remote == nullptr || has_closed(peer) || !belongs_here()) return false;
+  if (!peer.memory.can_read() || peer.remote == nullptr || peer.has_closed() || !belongs_here()) return false;
   if (!peer.regions.is_open()) {
     const uint64_t here = header_->pid_namespace;
     if (here == 0 || peer.remote->pid_namespace != here ||
@@ -39,7 +39,7 @@ bool Link::access(Peer& peer, bool write, const iovec* local, size_t local_count
   bool is_forbidden = false;
   const bool moved =
       peer.regions.access(peer.memory, write, local, local_count, targets, target_count, bytes, is_forbidden);
-  if (is_forbidden) forbid_cma(peer);
+  if (is_forbidden) paths_.forbid(peer);
   if (moved) (write ? by_kernel_.bytes_sent : by_kernel_.bytes_received) += bytes;
   return moved;
 }

@@ -177,7 +177,7 @@ void Link::greet(Peer& peer) noexcept { send_note(peer, NoteKind::Hello, true); 
 // Whether the name is bound by the peer that we know, or by another process of our user. An endpoint that is gone has said so in its header, or its
 // process has ended.
 bool Link::is_of_our_user(const Peer& peer, std::string_view name, int& error) const noexcept {
-  if (peer.remote != nullptr && peer.pidfd && !has_closed(peer) && !os::has_exited(peer.pidfd)) return true;
+  if (peer.remote != nullptr && peer.pidfd && !peer.has_closed() && !os::has_exited(peer.pidfd)) return true;
   return owner_.has_bound(name, error);
 }
 
@@ -381,7 +381,7 @@ void Link::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t p
       attach_channel(peer, file, note.channel_offset)) {
     peer.state = PeerState::Known;
     activate(peer);
-    tell_announced(peer);
+    paths_.tell_announced(peer);
     ring_own_doorbell(peer);  // what it wrote before we looked
   } else if (peer.short_at_ns != short_before_ns) {
     tell_shortage(note.address, note.nonce);

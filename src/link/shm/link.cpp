@@ -56,7 +56,7 @@ Link::~Link() { close(); }
 Result<void> Link::open(std::string_view name, Events& events) {
   events_ = &events;
   owner_.take();
-  read_copy_setting();
+  paths_.read_setting();
   fences_ = os::register_for_fence();
   if (auto allowed = os::check_file_limit(header_bytes + channel_bytes); !allowed) return allowed;
   auto file = os::create_memory("weft-shm", header_bytes);
@@ -111,8 +111,7 @@ Result<void> Link::open(std::string_view name, Events& events) {
   header->magic = region_magic;
   by_doorbell_ = std::make_unique<std::array<Peer*, doorbell_count>>();
   by_doorbell_->fill(nullptr);
-  first_ticks_ = arch::ticks();
-  first_ns_ = os::monotonic_ns();
+  rate_.start(arch::ticks(), os::monotonic_ns());
   header_ = header;
   shown_ =
       os::StatisticsEntry::open(os::StatisticsEntry::Kind::Path, "shm", text_of(address_), events.shown_as());
@@ -135,7 +134,7 @@ void Link::close() noexcept {
     abandon_inherited();
     return;
   }
-  note_copies();
+  paths_.note_all();
   show();
   shown_.close();
   // A hello that found no room in the other socket still carries what was sent: hand it over now.
@@ -193,8 +192,9 @@ void Link::abandon_inherited() noexcept {
 // Throws std::bad_alloc here, before a peer is made, so that putting it on a list never does.
 void Link::make_room() {
   const size_t peers = peers_.size() + 1;
-  for (std::vector<Peer*>* list : {&rung_, &lost_, &dying_})
-    if (list->capacity() < peers + events_per_look) list->reserve(2 * peers + events_per_look);
+  if (rung_.capacity() < peers + events_per_look) rung_.reserve(2 * (peers + events_per_look));
+  lost_.reserve(peers + events_per_look);
+  dying_.reserve(peers + events_per_look);
 }
 
 Peer* Link::connect(std::span<const std::byte> address, int& error) {
@@ -237,8 +237,8 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
 void Link::forget(Peer& peer) noexcept {
   detach(peer);
   (void)peers_.erase(text_of(peer.address));
-  std::erase(lost_, &peer);
-  std::erase(dying_, &peer);
+  lost_.erase(peer);
+  dying_.erase(peer);
   std::erase(rung_, &peer);
 }
 
@@ -299,10 +299,6 @@ int Link::reject(Peer& peer, const char* what) noexcept {
   peer.in.stop();
   lose(peer);
   return 0;
-}
-
-void Link::lose(Peer& peer) noexcept {
-  if (std::find(dying_.begin(), dying_.end(), &peer) == dying_.end()) dying_.push_back(&peer);
 }
 
 void Link::ring_own_doorbell(Peer& peer) noexcept {
@@ -452,7 +448,7 @@ void Link::find_lost() noexcept {
   bool socket_ready = false;
   for (size_t i = 0; i < count; ++i) {
     if (tags[i] == nullptr) socket_ready = true;
-    else lost_.push_back(static_cast<Peer*>(tags[i]));
+    else lost_.add(*static_cast<Peer*>(tags[i]));
   }
   if (socket_ready) read_socket();  // whom it replaces leaves lost_ again
   finish_demotions(now);
@@ -460,15 +456,12 @@ void Link::find_lost() noexcept {
     next_housekeeping_ns_ = now + housekeeping_interval_ns;
     housekeeping(now);
   }
-  for (Peer* peer : dying_)
-    if (std::find(lost_.begin(), lost_.end(), peer) == lost_.end()) lost_.push_back(peer);
+  for (size_t i = 0; i < dying_.size(); ++i) lost_.add(dying_[i]);
   dying_.clear();
 }
 
 void Link::housekeeping(uint64_t now_ns) noexcept {
-  const uint64_t ticks = arch::ticks() - first_ticks_;
-  const uint64_t elapsed_us = (now_ns - first_ns_) / 1000;
-  if (elapsed_us > 1000) stale_ticks_ = ticks / elapsed_us * stale_us;
+  rate_.measure(arch::ticks(), now_ns);
   bool asked = false;
   const uint64_t looked = std::exchange(looked_at_ns_, now_ns);
   const uint64_t away =
@@ -490,10 +483,10 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
       peer.met_at_ns = now_ns;  // it is there and busy with something else
     }
     end_shortage(peer, now_ns);
-    const bool left = has_closed(peer);
+    const bool left = peer.has_closed();
     if (!left && !unanswered) log_silence(peer, now_ns);
     if (unanswered || left || peer.gave_up) lose(peer);
-    else look_for_gone_sender(peer);
+    else shared_.look_for_gone_sender(peer);
     if (peer.in.is_open()) peer.in.give_back();
     if (peer.out.is_bulk_idle(now_ns)) give_back_bulk(peer);
   }
@@ -527,9 +520,7 @@ void Link::show() noexcept {
     const uint64_t waiting = peer.out.unread_slots(std::memory_order_relaxed);
     if (waiting <= slot_count) unread += waiting;  // the peer may have written nonsense
   }
-  for (const CopyCounts& counts : copied_in_all_)
-    all.bytes_received += counts.bytes[static_cast<size_t>(CopyPath::Receiver)] +
-                          counts.bytes[static_cast<size_t>(CopyPath::Both)];
+  all.bytes_received += paths_.bytes_outside_of_ring();
   shown_.show({{Value::PacketsSent, all.frames_sent},
                {Value::PacketsReceived, all.frames_received},
                {Value::BytesSent, all.bytes_sent},
@@ -563,10 +554,10 @@ void Link::detach(Peer& peer) noexcept {
   WEFT_ASSERT(peer.state != PeerState::Lost);
   gone_.add(peer);
   deactivate(peer);
-  end_meetings(peer);
+  shared_.end_all(peer);
   peer.regions.close();
   // Who may still look at the channel would read what is meant for its next user.
-  const bool reusable = !peer.hello_sent || os::has_exited(peer.pidfd) || has_closed(peer);
+  const bool reusable = !peer.hello_sent || os::has_exited(peer.pidfd) || peer.has_closed();
   keep_ring(peer);
   if (peer.in.is_open()) {
     for (Peer** at = &(*by_doorbell_)[peer.doorbell]; *at != nullptr; at = &(*at)->next_same_doorbell) {
@@ -603,12 +594,12 @@ void Link::detach(Peer& peer) noexcept {
 
 void Link::retire(Peer& peer) noexcept {
   // detach() forgets the mapping that this is read from.
-  const bool closed = has_closed(peer);
+  const bool closed = peer.has_closed();
   // A living process whose socket is not to be found: another network namespace, or it closed the endpoint.
   const bool unanswered = !peer.pidfd ? peer.remote == nullptr : !os::has_exited(peer.pidfd);
   (void)peers_.erase(text_of(peer.address));
   detach(peer);
-  std::erase(dying_, &peer);  // a new peer may get the same memory
+  dying_.erase(peer);  // a new peer may get the same memory
   events_->peer_lost(peer, peer.foreign                       ? core::ProviderError::PeerOfOtherUser
                            : peer.malformed                   ? core::ProviderError::PeerMisbehaved
                            : peer.mute                        ? core::ProviderError::NoChannel

@@ -23,13 +23,13 @@
 #include "base/assert.hpp"
 #include "base/result.hpp"
 #include "core/provider_error.hpp"
-#include "link/shm/copies.hpp"
+#include "link/shm/copy_paths.hpp"
 #include "link/shm/exposed_regions.hpp"
 #include "link/shm/layout.hpp"
 #include "link/shm/owner.hpp"
-#include "link/shm/peer_memory.hpp"
-#include "link/shm/remote_regions.hpp"
-#include "link/shm/ring.hpp"
+#include "link/shm/peer.hpp"
+#include "link/shm/shared_copies.hpp"
+#include "link/shm/tick_rate.hpp"
 #include "os/disposal.hpp"
 #include "os/fd.hpp"
 #include "os/poll_set.hpp"
@@ -40,57 +40,6 @@
 #include "wire/frame.hpp"
 
 namespace weft::link::shm {
-
-enum class PeerState : uint8_t { New, Greeted, Known, Lost };
-
-struct LentFrames;  // in_place.hpp
-struct ReservedBuffer;
-
-// One peer. The engine derives from it; the link owns these fields.
-struct Peer {
-  SendRing out;    // our channel to the peer
-  ReceiveRing in;  // the peer's channel to us
-  // --- cold below this line ---
-  LentFrames* lent = nullptr;
-  ReservedBuffer* reserved = nullptr;  // one slot and all the rest of the bulk ring are kept for it
-  RegionHeader* remote = nullptr;      // the peer's header, once mapped
-  bool active = false;                 // in Link's active list
-  bool demoting = false;               // leaving it
-  bool hello_sent = false;
-  uint64_t hello_at_ns = 0;     // of the last note
-  uint64_t hello_pause_ns = 0;  // until the next, while nobody attaches
-  bool malformed = false;
-  bool gone = false;               // its process, or the program in it
-  bool mute = false;               // our file could not grow by a channel to it
-  uint8_t unread = 0;              // messages that it may not have read, when it was lost (proto::Unread)
-  bool foreign = false;            // another user's
-  bool it_is_short = false;        // `short_*` are of the peer's process, else of ours
-  bool not_passed = false;         // descriptors that were sent do not arrive, though nothing is short
-  bool gave_up = false;            // short, or not passed, for too long
-  bool is_silent = false;          // no answer to the greeting for a second: said in the log
-  bool chosen_by_library = false;  // the address dies with its endpoint
-  PeerState state = PeerState::New;
-  uint32_t doorbells = 0;  // doorbells answered lately
-  uint32_t doorbell = 0;   // its doorbell in our header
-  Peer* next_same_doorbell = nullptr;
-  int32_t pid = 0;  // as we see it; 0: not visible
-  uint64_t nonce = 0;
-  uint64_t met_at_ns = 0;       // when it was made
-  uint64_t asked_at_ns = 0;     // when its socket took the first hello; 0: none has, or that socket is gone
-  uint64_t short_since_ns = 0;  // descriptors or memory for the meeting were lacking first; 0: not lately
-  uint64_t short_at_ns = 0;     // and last
-  uint64_t rang_at_ns = 0;      // last doorbell or promotion
-  uint64_t demoted_at_ns = 0;   // when it began to leave the active list
-  size_t channel = 0;           // number of `out` in our file, from 0 on
-  std::array<char, address_bytes> address{};
-  os::Mapping remote_map;
-  os::Fd pidfd;  // or a pipe (os::Liveness)
-  PeerMemory memory;
-  RemoteRegions regions;
-  std::unique_ptr<Copies> copies;  // made with the first large message from it
-};
-
-using Events = proto::LinkEvents<Peer>;
 
 class Link : public proto::LinkBase {
  public:
@@ -120,10 +69,7 @@ class Link : public proto::LinkBase {
   // The owner takes nothing more from the peer, whose frames make no sense.
   void warn_of_malformed(const Peer& peer, const char* what) noexcept;
   // Lines at level info: when messages of a peer are copied another way from now on, and what was copied, when the endpoint closes. Before open().
-  void set_note(proto::PacketWarning on_note, const void* who) noexcept {
-    on_note_ = on_note;
-    note_context_ = who;
-  }
+  void set_note(proto::PacketWarning on_note, const void* who) noexcept { note_ = {on_note, who}; }
   // What the owner of this link is called: peers are made of that instead of the link's own address. At most alias_bytes. Before the first
   // connect().
   void set_alias(std::span<const std::byte> alias) noexcept;
@@ -250,31 +196,38 @@ class Link : public proto::LinkBase {
 
   // --- reading the peer's memory (CMA) ---
   bool can_read(const Peer& peer) const noexcept { return peer.memory.can_read(); }
-  // It closed, or its process has ended: a look finds that, too, but rarely.
-  static bool has_left(const Peer& peer) noexcept { return has_closed(peer) || os::has_exited(peer.pidfd); }
-  static bool has_closed(const Peer& peer) noexcept {
-    return (peer.remote != nullptr && peer.remote->closed.load(std::memory_order_relaxed) != 0) ||
-           (peer.in.is_open() && peer.in.control()->closed.load(std::memory_order_relaxed) != 0);
-  }
+  static bool has_left(const Peer& peer) noexcept { return peer.has_left(); }
   uint8_t unread(const Peer& peer) const noexcept { return peer.unread; }
-  // --- large messages: copy.cpp ---
+  // --- large messages ---
   uint64_t stamp() const noexcept { return arch::ticks(); }
-  bool announces(const Peer& peer, uint64_t bytes) const noexcept;
-  uint64_t begin_copy(const Peer& peer, uint64_t stamp) const noexcept;
-  proto::CopyChoice choose_copy(Peer& peer, uint64_t bytes, uint64_t stamp, uint64_t heard) noexcept;
-  void copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noexcept;
+  bool announces(const Peer& peer, uint64_t bytes) const noexcept { return paths_.announces(peer, bytes); }
+  uint64_t begin_copy(const Peer& peer, uint64_t stamp) const noexcept { return paths_.begin(peer, stamp); }
+  proto::CopyChoice choose_copy(Peer& peer, uint64_t bytes, uint64_t stamp, uint64_t heard) noexcept {
+    return paths_.choose(peer, bytes, stamp, heard);
+  }
+  void copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noexcept {
+    paths_.copied(peer, path, bytes, start);
+  }
   void fetched_by(Peer&, uint64_t bytes) noexcept { by_kernel_.bytes_sent += bytes; }
-  proto::CopyUse copy_use(const Peer* peer, uint64_t bytes) const noexcept;
+  proto::CopyUse copy_use(const Peer* peer, uint64_t bytes) const noexcept { return paths_.use(peer, bytes); }
   int read(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
-           size_t remote_count, size_t bytes) noexcept;
-  uint64_t open_meeting(Peer& peer, uint64_t bytes) noexcept;
+           size_t remote_count, size_t bytes) noexcept {
+    return shared_.read(peer, local, local_count, remote, remote_count, bytes);
+  }
+  uint64_t open_meeting(Peer& peer, uint64_t bytes) noexcept { return shared_.open(peer, bytes); }
   proto::CopyState copy(Peer& peer, uint64_t meeting, const iovec* local, size_t local_count,
                         const wire::SourceSegment* remote, size_t remote_count, uint64_t bytes,
-                        bool patient) noexcept;
-  void end_meeting(Peer& peer, uint64_t meeting) noexcept;
-  int pause_meetings() noexcept;
+                        bool patient) noexcept {
+    return shared_.copy(peer, meeting, local, local_count, remote, remote_count, bytes, patient);
+  }
+  void end_meeting(Peer& peer, uint64_t meeting) noexcept { shared_.end(peer, meeting); }
+  int pause_meetings() noexcept { return header_ == nullptr || !belongs_here() ? 0 : shared_.pause(peers_); }
   proto::Assistance assist(Peer& peer, uint64_t meeting, uint64_t bytes, const wire::SourceSegment* to,
-                           size_t to_count, const iovec* local, size_t local_count, uint32_t& taken) noexcept;
+                           size_t to_count, const iovec* local, size_t local_count,
+                           uint32_t& taken) noexcept {
+    if (!belongs_here()) return proto::Assistance::Ended;
+    return shared_.assist(peer, meeting, bytes, to, to_count, local, local_count, taken);
+  }
 
   // --- one-sided access (CMA): access.cpp ---
   void expose(const proto::ExposedRegion& region) noexcept;
@@ -323,7 +276,7 @@ class Link : public proto::LinkBase {
       if (!peer.in.takes_frames()) continue;
       const int got = drain(peer, handler, rung_budget);
       taken += got;
-      if (has_closed(peer)) lose(peer);  // it rang to say so
+      if (peer.has_closed()) lose(peer);  // it rang to say so
       // What is left behind must not wait for another doorbell.
       if (got == rung_budget || peer.in.has_frame()) {
         if (!peer.active) ring_own_doorbell(peer);
@@ -339,7 +292,7 @@ class Link : public proto::LinkBase {
     int taken = 0;
     find_lost();
     for (size_t i = 0; i < lost_.size(); ++i) {
-      Peer& peer = *lost_[i];
+      Peer& peer = lost_[i];
       // What it had sent still counts: that is a ring at most, whatever a hostile peer goes on writing.
       constexpr int ring = slot_count;
       const int got = !peer.in.takes_frames() ? 0 : drain(peer, handler, ring);
@@ -357,8 +310,8 @@ class Link : public proto::LinkBase {
   void read_socket() noexcept;
   void take_notes() noexcept;
   void stay_armed() noexcept;
-  void lose(Peer& peer) noexcept;              // to be retired in the next look
-  void collect_rung(uint64_t words) noexcept;  // fills rung_
+  void lose(Peer& peer) noexcept { dying_.add(peer); }  // to be retired in the next look
+  void collect_rung(uint64_t words) noexcept;           // fills rung_
   void ring_own_doorbell(Peer& peer) noexcept;
   void activate(Peer& peer) noexcept;
   void deactivate(Peer& peer) noexcept;
@@ -396,26 +349,6 @@ class Link : public proto::LinkBase {
   bool attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcept;
   bool attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept;
   void probe_cma(Peer& peer) noexcept;
-  void read_copy_setting() noexcept;
-  static Copies* copies_of(Peer& peer) noexcept;  // null: no memory
-  static CopyPath presumed_path(const Copies& copies, uint64_t bytes) noexcept;
-  static CopyChooser* chooser_of(Peer& peer, uint64_t bytes) noexcept;
-  void tell_announced(Peer& peer) noexcept;
-  void note_choice(const Peer& peer, const CopyChooser& chooser, uint64_t bytes) const noexcept;
-  void note_copies() const noexcept;
-  proto::CopyReason reason_of(const Peer& peer, const CopyChooser* chooser, uint64_t bytes) const noexcept;
-  void forbid_cma(Peer& peer) noexcept;
-  int read_range(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
-                 size_t remote_count, const MeetingRange& range) noexcept;
-  static Copies::Meeting* find_meeting(Peer& peer, uint64_t name) noexcept;
-  int end_meeting(Peer& peer, Copies::Meeting& meeting, int64_t until_ms) noexcept;
-  void end_meetings(Peer& peer) noexcept;
-  bool has_gone(const Peer& peer) const noexcept;
-  void lose_gone(Peer& peer) noexcept;
-  void look_for_gone_sender(Peer& peer) noexcept;
-  bool was_source(Peer& peer) noexcept;
-  void note_failure(Peer& peer, ssize_t error) noexcept;
-  void forbid_shared_copies(Peer& peer) noexcept;
   void watch(Peer& peer) noexcept;
   void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
   void housekeeping(uint64_t now_ns) noexcept;
@@ -462,24 +395,19 @@ class Link : public proto::LinkBase {
   std::vector<size_t> free_channels_;
   size_t channels_ = 0;
   size_t ungreeted_ = 0;  // peers that wait for our hello
-  using PeerTable = proto::PeersByName<Peer>;
-  PeerTable peers_;                                                 // by address
+  PeerTable peers_;
   std::unique_ptr<std::array<Peer*, doorbell_count>> by_doorbell_;  // lists through Peer::next_same_doorbell
   uint32_t next_doorbell_ = 0;
   std::vector<Peer*> rung_;
-  std::vector<Peer*> lost_;
-  std::vector<Peer*> dying_;                 // known to be dead, found outside of a look
+  PeerList lost_;                            // to be retired in this look
+  PeerList dying_;                           // to be retired in the next look
   std::unique_ptr<ExposedRegions> exposed_;  // made with the first region
   std::vector<std::unique_ptr<LentFrames>> lent_;
   std::vector<std::unique_ptr<shm::ReservedBuffer>> reserved_;
   size_t first_to_take_ = 0;  // in active_, so that everybody's turn comes
   uint64_t next_look_ns_ = 0;
   uint64_t next_housekeeping_ns_ = 0;
-  uint64_t first_ticks_ = 0;  // with first_ns_: the rate of ticks()
-  uint64_t first_ns_ = 0;
   uint64_t looked_at_ns_ = 0;  // housekeeping's last look
-  static constexpr uint64_t stale_us = 30;
-  uint64_t stale_ticks_ = 60'000;  // age of a stamp beyond which the sender is taken to be elsewhere
   os::StatisticsEntry shown_;
   // What the rings of peers carried, for shown_.
   struct Carried {
@@ -493,16 +421,10 @@ class Link : public proto::LinkBase {
   Carried gone_;  // with peers that are detached
   Carried
       by_kernel_;  // bytes only: of announced messages that peers read or that were written to them, and by one-sided access
-  proto::PacketWarning on_note_ = nullptr;
-  const void* note_context_ = nullptr;
-  CopyCountsByClass copied_in_all_;  // by peers that are gone, too
-  uint64_t written_by_senders_ = 0;  // bytes of Both
-  uint64_t copy_changes_ = 0;        // of the way of a peer and size class
-  uint64_t copied_at_ = 0;           // ticks: the end of the last large message
-  uint32_t generation_ = 0;          // of the last meeting
-  bool closing_ = false;             // no meeting is opened any more
-  bool copy_pinned_ = false;         // by WEFT_SHM_COPY
-  CopyPath pinned_copy_ = CopyPath::Ring;
+  InfoLines note_;
+  TickRate rate_;
+  CopyPaths paths_{rate_, note_};
+  SharedCopies shared_{paths_, rate_, dying_};
   static constexpr uint32_t warned_user = 1;
   static constexpr uint32_t warned_descriptors = 2;
   static constexpr uint32_t warned_memory = 4;

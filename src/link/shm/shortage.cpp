@@ -102,10 +102,9 @@ void Link::take_shortage(const Note& note, int32_t pid) noexcept {
 
 // Once, at level info: it works, but what a process sent before it exited is lost if its greeting had not been read.
 void Link::note_not_passed() noexcept {
-  if ((warned_ & noted_not_passed) != 0 || on_note_ == nullptr) return;
+  if ((warned_ & noted_not_passed) != 0 || !note_) return;
   warned_ |= noted_not_passed;
-  on_note_(note_context_,
-           "greetings arrive without descriptors (SCM_RIGHTS): peers are met through /proc instead");
+  note_("greetings arrive without descriptors (SCM_RIGHTS): peers are met through /proc instead");
 }
 
 // Once. Descriptors in the socket would have kept what it sent.
@@ -122,7 +121,7 @@ void Link::warn_of_exited(const Note& note, int32_t pid) noexcept {
 // compute for hours before its first call.
 void Link::log_silence(Peer& peer, uint64_t now_ns) noexcept {
   const bool lives = peer.chosen_by_library;
-  if (peer.is_silent || !(lives ? on_note_ != nullptr : has_warning()) || !peer.hello_sent ||
+  if (peer.is_silent || !(lives ? static_cast<bool>(note_) : has_warning()) || !peer.hello_sent ||
       peer.short_since_ns != 0 || !peer.out.is_open() || peer.out.next() == 0 || peer.out.is_attached() ||
       peer.asked_at_ns == 0 || now_ns < peer.asked_at_ns + silence_ns ||
       (peer.pidfd && os::has_exited(peer.pidfd)))
@@ -138,7 +137,7 @@ void Link::log_silence(Peer& peer, uint64_t now_ns) noexcept {
       "computes, sleeps or is stopped); what is sent to it waits until it does",
       static_cast<int>(name.size()), name.data(), peer.pid > 0 ? process.get() : "",
       withheld != 0 ? more.get() : "");
-  if (lives) on_note_(note_context_, line.get());
+  if (lives) note_(line.get());
   else warn(line.get());
 }
 
