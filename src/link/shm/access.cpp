@@ -33,14 +33,14 @@ bool Link::access(Peer& peer, bool write, const iovec* local, size_t local_count
   if (!peer.regions.is_open()) {
     const uint64_t here = header_->pid_namespace;
     if (here == 0 || peer.remote->pid_namespace != here ||
-        !peer.regions.open(*peer.remote, peer.nonce, peer.pid, owner_, file_))
+        !peer.regions.open(*peer.remote, peer.nonce, peer.pid, owner_, file_.fd()))
       return false;
   }
   bool is_forbidden = false;
   const bool moved =
       peer.regions.access(peer.memory, write, local, local_count, targets, target_count, bytes, is_forbidden);
   if (is_forbidden) paths_.forbid(peer);
-  if (moved) (write ? by_kernel_.bytes_sent : by_kernel_.bytes_received) += bytes;
+  if (moved) traffic_.add_by_kernel(write, bytes);
   return moved;
 }
 

@@ -108,7 +108,7 @@ void Link::find_by_process(Peer& peer) noexcept {
   peer.chosen_by_library = true;
   os::Fd liveness = os::open_process(chosen.pid);
   if (!liveness) return;
-  const os::Fd file = owner_.open_memory_of(chosen.pid, chosen.fd, file_);
+  const os::Fd file = owner_.open_memory_of(chosen.pid, chosen.fd, file_.fd());
   if (!file || os::has_exited(liveness) || !attach_header(peer, file, chosen.nonce)) return;
   peer.pid = chosen.pid;
   peer.pidfd = std::move(liveness);
@@ -126,7 +126,7 @@ Note Link::note_to(const std::array<char, address_bytes>& whom, NoteKind kind) c
   note.address = address_;
   note.alias_length = alias_length_;
   note.alias = alias_;
-  note.file = file_.get();
+  note.file = file_.fd().get();
   return note;
 }
 
@@ -135,7 +135,7 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
   if (peer.foreign) return;
   if (kind == NoteKind::Hello) peer.hello_at_ns = os::monotonic_ns();
   Note note = note_to(peer.address, kind);
-  note.channel_offset = kind == NoteKind::Hello ? header_bytes + peer.channel * channel_bytes : 0;
+  note.channel_offset = kind == NoteKind::Hello ? MemoryFile::offset_of(peer.channel) : 0;
   note.wants_reply = peer.remote == nullptr ? 1 : 0;
   const auto bytes = std::as_bytes(std::span(&note, 1));
   int sent;
@@ -145,7 +145,7 @@ void Link::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
     const os::Fd there = os::connect_datagram(name, error);
     // Whose it is cannot be asked without a descriptor: then it is not sent yet.
     if (there && !is_of_our_user(peer, name, error) && !os::is_shortage(error)) return refuse(peer);
-    const std::array<int, 2> fds{file_.get(), liveness_.shown.get()};
+    const std::array<int, 2> fds{file_.fd().get(), liveness_.shown.get()};
     sent = error == 0 ? os::send_datagram(there, {}, bytes, fds) : -error;
     if (os::may_refuse_descriptors(-sent)) sent = os::send_datagram(there, {}, bytes, {});
   } else {
@@ -232,7 +232,7 @@ void Link::warn_of_malformed(const Peer& peer, const char* what) noexcept {
 
 void Link::read_socket() noexcept {
   take_notes();
-  if (armed_) stay_armed();
+  if (active_.is_armed()) stay_armed();
 }
 
 // While one thread sleeps another polls, and has just read what may have been meant to wake the first.
@@ -304,7 +304,7 @@ void Link::take_greeting(const Note& note, os::Fd& file, os::Fd& liveness, int32
 void Link::take_without_descriptors(const Note& note, int32_t pid) noexcept {
   errno = 0;
   os::Fd liveness = pid > 0 ? os::open_process(pid) : os::Fd{};
-  os::Fd file = liveness ? owner_.open_memory_of(pid, note.file, file_) : os::Fd{};
+  os::Fd file = liveness ? owner_.open_memory_of(pid, note.file, file_.fd()) : os::Fd{};
   const int code = errno;
   if (liveness ? os::has_exited(liveness) : code == ESRCH) {
     warn_of_exited(note, pid);
@@ -341,7 +341,7 @@ void Link::turn_away(const Note& note, uid_t uid) noexcept {
 // It cannot ring: look at its ring in its stead.
 void Link::take_wake(const Note& note) noexcept {
   Peer* const sender = peers_.find(text_of(note.address));
-  if (sender != nullptr && sender->in.is_open()) ring_own_doorbell(*sender);
+  if (sender != nullptr && sender->in.is_open()) doorbells_.ring_own(*sender);
 }
 
 void Link::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) {
@@ -380,9 +380,9 @@ void Link::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t p
   if (note.kind == NoteKind::Hello && note.channel_offset != 0 && !peer.in.is_open() &&
       attach_channel(peer, file, note.channel_offset)) {
     peer.state = PeerState::Known;
-    activate(peer);
+    active_.add(peer, os::monotonic_ns());
     paths_.tell_announced(peer);
-    ring_own_doorbell(peer);  // what it wrote before we looked
+    doorbells_.ring_own(peer);  // what it wrote before we looked
   } else if (peer.short_at_ns != short_before_ns) {
     tell_shortage(note.address, note.nonce);
   }
@@ -425,9 +425,7 @@ bool Link::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexc
   }
   peer.in.open(std::move(*map));
   peer.in.warm();
-  peer.doorbell = next_doorbell_++ % doorbell_count;
-  peer.next_same_doorbell = (*by_doorbell_)[peer.doorbell];
-  (*by_doorbell_)[peer.doorbell] = &peer;
+  doorbells_.add(peer);
   peer.in.control()->doorbell.store(peer.doorbell + 1, std::memory_order_seq_cst);
   return true;
 }

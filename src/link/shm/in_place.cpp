@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Reading and writing frames in place. A frame on loan and all behind it keep their room in the ring, because credit is one position; a reserved
-// buffer keeps one slot, so that a commit never finds the ring full, and the bulk ring from its start on.
 #include "link/shm/in_place.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <new>
 #include <utility>
 
@@ -13,7 +9,7 @@
 
 namespace weft::link::shm {
 
-Link::Loan Link::loan(Peer& peer) noexcept try {
+Loan InPlace::loan(Peer& peer) noexcept try {
   if (peer.lent == nullptr) {
     lent_.push_back(std::make_unique<LentFrames>());
     lent_.back()->peer = &peer;
@@ -28,7 +24,7 @@ Link::Loan Link::loan(Peer& peer) noexcept try {
   return {};
 }
 
-void Link::release(const Loan& loan) noexcept {
+void InPlace::release(const Loan& loan) noexcept {
   LentFrames& all = *loan.frames;
   WEFT_ASSERT(std::ranges::count_if(all.frames, [&](const auto& frame) {
                 return frame.slot == loan.slot && !frame.released;
@@ -48,8 +44,7 @@ void Link::release(const Loan& loan) noexcept {
   peer.in.give_back_loan();
 }
 
-// The peer goes: frames that are still read keep its ring.
-void Link::keep_ring(Peer& peer) noexcept {
+void InPlace::keep_ring(Peer& peer) noexcept {
   LentFrames* const all = std::exchange(peer.lent, nullptr);
   if (all == nullptr) return;
   all->peer = nullptr;
@@ -57,14 +52,7 @@ void Link::keep_ring(Peer& peer) noexcept {
   if (all->frames.empty()) std::erase_if(lent_, [&](const auto& entry) { return entry.get() == all; });
 }
 
-ReservedBuffer* Link::reserve(Peer& peer, size_t bytes, int& error) noexcept try {
-  error = EAGAIN;
-  if (peer.reserved != nullptr || peer.state == PeerState::Lost) return nullptr;
-  if (!peer.out.is_open()) {  // it spoke first
-    if (!open_channel(peer)) return nullptr;
-    greet(peer);
-  }
-  if (!peer.out.has_slot() && !peer.out.more_room()) return nullptr;
+ReservedBuffer* InPlace::reserve(Peer& peer, size_t bytes) noexcept try {
   reserved_.push_back(std::make_unique<ReservedBuffer>());
   ReservedBuffer& buffer = *reserved_.back();
   buffer.bytes = peer.out.reserve(bytes, peer.in, buffer.start);
@@ -80,34 +68,28 @@ ReservedBuffer* Link::reserve(Peer& peer, size_t bytes, int& error) noexcept try
   return nullptr;
 }
 
-std::byte* Link::bytes_of(const ReservedBuffer& buffer) noexcept { return buffer.bytes; }
-
-bool Link::commit(ReservedBuffer& buffer, const wire::FrameHead& head) noexcept {
+SendRing::Put InPlace::commit(ReservedBuffer& buffer, const wire::FrameHead& head) noexcept {
   Peer* const peer = buffer.peer;
   const uint64_t start = buffer.start;
   WEFT_ASSERT(head.length <= buffer.capacity);
-  end_reservation(buffer);
-  if (peer == nullptr) return false;
-  if (!peer->out.put_reserved(head, start)) ring_doorbell(*peer);
-  return true;
+  end(buffer);
+  if (peer == nullptr) return SendRing::Put::Refused;
+  return peer->out.put_reserved(head, start) ? SendRing::Put::Seen : SendRing::Put::Unseen;
 }
 
-void Link::abandon(ReservedBuffer& buffer) noexcept { end_reservation(buffer); }
-
-void Link::end_reservation(ReservedBuffer& buffer) noexcept {
+void InPlace::end(ReservedBuffer& buffer) noexcept {
   if (buffer.peer != nullptr) {
     WEFT_ASSERT(buffer.peer->reserved == &buffer);
     buffer.peer->reserved = nullptr;
     buffer.peer->out.end_reservation();
   } else if (buffer.reusable) {  // the program wrote there after the channel had been emptied
-    os::discard_memory(file_, header_bytes + buffer.channel * channel_bytes, channel_bytes);
-    free_channels_.push_back(buffer.channel);
+    file_.discard(buffer.channel);
+    file_.give_back(buffer.channel);
   }
   std::erase_if(reserved_, [&](const auto& entry) { return entry.get() == &buffer; });
 }
 
-// The peer goes: what is still written keeps its channel. False: nothing is.
-bool Link::keep_channel(Peer& peer, bool reusable) noexcept {
+bool InPlace::keep_channel(Peer& peer, bool reusable) noexcept {
   ReservedBuffer* const buffer = std::exchange(peer.reserved, nullptr);
   if (buffer == nullptr) return false;
   WEFT_ASSERT(buffer->peer == &peer);
@@ -118,7 +100,7 @@ bool Link::keep_channel(Peer& peer, bool reusable) noexcept {
   return true;
 }
 
-proto::RingUse Link::rings(const Peer& peer) const noexcept {
+proto::RingUse InPlace::rings(const Peer& peer) noexcept {
   proto::RingUse use{};
   if (peer.out.is_open()) {
     // The receiver may write anything there: no more than there is.

@@ -12,7 +12,6 @@
 #include "base/assert.hpp"
 #include "base/settings.hpp"
 #include "link/shm/greeting.hpp"
-#include "link/shm/in_place.hpp"
 #include "os/clock.hpp"
 #include "os/poll_set.hpp"
 #include "os/process.hpp"
@@ -23,7 +22,6 @@ namespace weft::link::shm {
 namespace {
 
 constexpr uint64_t ms_ns = 1'000'000;
-constexpr uint64_t look_interval_ns = 1 * ms_ns;
 constexpr uint64_t housekeeping_interval_ns = 10 * ms_ns;
 // A peer that does not answer for so long is unreachable: while its name is not bound; while it is, and no pidfd tells of its death (as long as tcp waits
 // for a welcome).
@@ -31,12 +29,10 @@ constexpr uint64_t meet_timeout_ns = 5'000 * ms_ns;
 constexpr uint64_t answer_timeout_ns = 300'000 * ms_ns;
 constexpr uint64_t look_counts_ns =
     500 * ms_ns;  // of the time between two looks, at most, as time in which an answer was waited for
-constexpr uint64_t demotion_ns = 2 * ms_ns;  // far longer than a store takes to be seen
 constexpr uint64_t close_linger_ns =
     500 * ms_ns;  // to hand over a hello that the other socket had no room for
 constexpr uint64_t first_hello_pause_ns = 200 * ms_ns;
 constexpr uint64_t longest_hello_pause_ns = 10'000 * ms_ns;
-constexpr uint32_t doorbells_to_promote = 4;
 
 // The n-th other name for who finds a service's name taken. False: only names of services have one, and it must fit.
 constexpr int second_names_max = 1000;
@@ -57,22 +53,15 @@ Result<void> Link::open(std::string_view name, Events& events) {
   events_ = &events;
   owner_.take();
   paths_.read_setting();
-  fences_ = os::register_for_fence();
-  if (auto allowed = os::check_file_limit(header_bytes + channel_bytes); !allowed) return allowed;
-  auto file = os::create_memory("weft-shm", header_bytes);
-  if (!file) return file.error();
-  file_ = std::move(*file);
-  file_bytes_ = header_bytes;
-  auto map = os::map_memory(file_, 0, header_bytes);
-  if (!map) return map.error();
-  header_map_ = std::move(*map);
-  auto* header = header_map_.as<RegionHeader>();
+  active_.set_fences(os::register_for_fence());
+  if (auto created = file_.create(); !created) return created;
+  auto* header = file_.header();
 
   nonce_ = os::random_bits();
   header->nonce = nonce_;
   std::array<char, address_bytes> address{};
   if (name.empty()) {
-    std::snprintf(address.data(), address.size(), "fi_shm://%d:%d:%016llx", owner_.pid(), file_.get(),
+    std::snprintf(address.data(), address.size(), "fi_shm://%d:%d:%016llx", owner_.pid(), file_.fd().get(),
                   static_cast<unsigned long long>(nonce_));
   } else {
     if (name.size() >= address_bytes)
@@ -100,7 +89,7 @@ Result<void> Link::open(std::string_view name, Events& events) {
 
   probe_word_ = os::random_bits();
   header->version = layout_version;
-  header->fences = fences_ ? 1 : 0;
+  header->fences = active_.has_fences() ? 1 : 0;
   header->header_size = header_bytes;
   header->channel_size = channel_bytes;
   address_ = address;
@@ -109,13 +98,11 @@ Result<void> Link::open(std::string_view name, Events& events) {
   header->probe_value = probe_word_;
   header->pid_namespace = os::pid_namespace();
   header->magic = region_magic;
-  by_doorbell_ = std::make_unique<std::array<Peer*, doorbell_count>>();
-  by_doorbell_->fill(nullptr);
+  doorbells_.open(*header);
   rate_.start(arch::ticks(), os::monotonic_ns());
   header_ = header;
-  shown_ =
-      os::StatisticsEntry::open(os::StatisticsEntry::Kind::Path, "shm", text_of(address_), events.shown_as());
-  show();
+  traffic_.open(text_of(address_), events.shown_as());
+  traffic_.show(peers_, paths_.bytes_outside_of_ring());
   return {};
 }
 
@@ -135,8 +122,8 @@ void Link::close() noexcept {
     return;
   }
   paths_.note_all();
-  show();
-  shown_.close();
+  traffic_.show(peers_, paths_.bytes_outside_of_ring());
+  traffic_.close();
   // A hello that found no room in the other socket still carries what was sent: hand it over now.
   const uint64_t until = os::monotonic_ns() + close_linger_ns;
   for (auto& [name, peer] : peers_) {
@@ -156,15 +143,11 @@ void Link::close() noexcept {
   }
   while (!peers_.empty()) forget(*peers_.begin()->second);
   header_ = nullptr;
-  header_map_ = {};
-  free_channels_.clear();
-  channels_ = 0;
   rung_.clear();
   lost_.clear();
   dying_.clear();
-  lent_.clear();
-  reserved_.clear();
-  file_.reset();
+  in_place_.clear();
+  file_.close();
   close_socket();
   epoll_.reset();
   liveness_ = {};
@@ -179,10 +162,9 @@ void Link::abandon_inherited() noexcept {
     peer->state = PeerState::Lost;
   }
   peers_.clear();
-  active_count_ = 0;
+  active_.clear();
   header_ = nullptr;
-  header_map_ = {};
-  file_.reset();
+  file_.close();
   disposal_.forget();
   socket_.reset();
   epoll_.reset();
@@ -267,27 +249,29 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
 }
 
 void Link::ring_doorbell(Peer& peer) noexcept {
-  if (peer.remote == nullptr) {
-    // The hello on its way is the doorbell. Once it has been read and the answer waits with us, only a datagram reaches the peer. An atomic
-    // read-modify-write: the slot before it is visible first (pairs with attach_channel()).
-    if (peer.out.control()->doorbell.fetch_or(0, std::memory_order_seq_cst) != 0)
-      send_note(peer, NoteKind::Wake, false);
-    return;
-  }
-  uint32_t doorbell = peer.out.control()->doorbell.load(std::memory_order_relaxed);
-  if (doorbell == 0) {
-    peer.remote->pending.fetch_or(pending_socket, std::memory_order_seq_cst);
-    // It may have attached, and looked at the ring, before our slot was visible; now it is (pairs with attach_channel()).
-    doorbell = peer.out.control()->doorbell.load(std::memory_order_seq_cst);
-  }
-  if (doorbell != 0 && doorbell <= doorbell_count) {
-    const uint32_t index = doorbell - 1;
-    // Sequentially consistent: the slot before it is visible, and the look at `sleeping` comes after it (pairs with arm()).
-    peer.remote->doorbells[index / 64].fetch_or(uint64_t{1} << (index % 64), std::memory_order_seq_cst);
-    peer.remote->pending.fetch_or(uint64_t{1} << (index / 64), std::memory_order_seq_cst);
-  }
-  if (peer.remote->sleeping.load(std::memory_order_seq_cst) != 0 && peer.remote->sleeping.exchange(0) != 0)
+  ChannelControl& channel = *peer.out.control();
+  if (peer.remote == nullptr ? ring_unmapped(channel) : ring(channel, *peer.remote))
     send_note(peer, NoteKind::Wake, false);
+}
+
+// --- in place ---
+
+ReservedBuffer* Link::reserve(Peer& peer, size_t bytes, int& error) noexcept {
+  error = EAGAIN;
+  if (peer.reserved != nullptr || peer.state == PeerState::Lost) return nullptr;
+  if (!peer.out.is_open()) {  // it spoke first
+    if (!open_channel(peer)) return nullptr;
+    greet(peer);
+  }
+  if (!peer.out.has_slot() && !peer.out.more_room()) return nullptr;
+  return in_place_.reserve(peer, bytes);
+}
+
+bool Link::commit(ReservedBuffer& buffer, const wire::FrameHead& head) noexcept {
+  Peer* const peer = buffer.peer;
+  const SendRing::Put put = in_place_.commit(buffer, head);
+  if (put == SendRing::Put::Unseen) ring_doorbell(*peer);
+  return put != SendRing::Put::Refused;
 }
 
 // --- receiving ---
@@ -295,115 +279,37 @@ void Link::ring_doorbell(Peer& peer) noexcept {
 int Link::reject(Peer& peer, const char* what) noexcept {
   if (!peer.malformed) warn_of_malformed(peer, what);
   peer.malformed = true;
-  deactivate(peer);
+  active_.remove(peer);
   peer.in.stop();
   lose(peer);
   return 0;
 }
 
-void Link::ring_own_doorbell(Peer& peer) noexcept {
-  header_->doorbells[peer.doorbell / 64].fetch_or(uint64_t{1} << (peer.doorbell % 64));
-  header_->pending.fetch_or(uint64_t{1} << (peer.doorbell / 64));
-}
-
 void Link::collect_rung(uint64_t words) noexcept {
-  while (words != 0) {
-    const auto word = static_cast<size_t>(__builtin_ctzll(words));
-    words &= words - 1;
-    if (word >= doorbell_words) continue;
-    uint64_t bits = header_->doorbells[word].exchange(0, std::memory_order_acq_rel);
-    while (bits != 0) {
-      const size_t index = word * 64 + static_cast<size_t>(__builtin_ctzll(bits));
-      WEFT_ASSERT(index < doorbell_count);
-      bits &= bits - 1;
-      for (Peer* peer = (*by_doorbell_)[index]; peer != nullptr; peer = peer->next_same_doorbell) {
-        rung_.push_back(peer);
-        if (!peer->active && ++peer->doorbells >= doorbells_to_promote) activate(*peer);
-      }
-    }
-  }
-}
-
-// Takes the peer into the list that every poll looks at. When the list is full somebody quiet has to leave, slowly: it is still looked at
-// until no doorbell can have been missed (finish_demotions()).
-void Link::activate(Peer& peer) noexcept {
-  if (peer.active || !peer.in.takes_frames()) return;  // not met yet, or rejected
-  if (active_count_ == active_max) {
-    const uint64_t now = os::monotonic_ns();
-    Peer* quiet = nullptr;
-    for (size_t i = 0; i < active_count_; ++i)
-      if (!active_[i]->demoting && (quiet == nullptr || active_[i]->rang_at_ns < quiet->rang_at_ns))
-        quiet = active_[i];
-    if (quiet != nullptr && now - quiet->rang_at_ns > 10 * demotion_ns) {
-      quiet->demoting = true;
-      quiet->demoted_at_ns = now;
-      quiet->in.control()->polled.store(0, std::memory_order_seq_cst);
-    }
-    peer.doorbells = 0;
-    return;
-  }
-  WEFT_ASSERT(active_count_ < active_max);
-  active_[active_count_++] = &peer;
-  peer.active = true;
-  peer.demoting = false;
-  peer.rang_at_ns = os::monotonic_ns();
-  // Without the asymmetric fence on both sides a sender must ring (a locked instruction) every time.
-  const bool silent = fences_ && peer.remote != nullptr && peer.remote->fences != 0 && !armed_;
-  peer.in.control()->polled.store(silent ? 1 : 0, std::memory_order_seq_cst);
-}
-
-void Link::deactivate(Peer& peer) noexcept {
-  if (!peer.active) return;
-  for (size_t i = 0; i < active_count_; ++i) {
-    if (active_[i] != &peer) continue;
-    WEFT_ASSERT(active_count_ != 0);
-    active_[i] = active_[--active_count_];
-    break;
-  }
-  WEFT_ASSERT(std::find(active_.begin(), active_.begin() + static_cast<std::ptrdiff_t>(active_count_),
-                        &peer) == active_.begin() + static_cast<std::ptrdiff_t>(active_count_));
-  peer.active = false;
-  peer.demoting = false;
-  peer.doorbells = 0;
-  if (peer.in.is_open()) peer.in.control()->polled.store(0, std::memory_order_seq_cst);
-}
-
-void Link::finish_demotions(uint64_t now_ns) noexcept {
-  for (size_t i = active_count_; i-- > 0;) {
-    Peer& peer = *active_[i];
-    if (!peer.demoting || now_ns - peer.demoted_at_ns < demotion_ns) continue;
-    deactivate(peer);
-    if (peer.in.has_frame()) ring_own_doorbell(peer);
-  }
+  doorbells_.collect(words, rung_);
+  for (Peer* const peer : rung_)
+    if (!peer->active && ++peer->doorbells >= ActivePeers::rings_to_enter)
+      active_.add(*peer, os::monotonic_ns());
 }
 
 // --- meeting ---
 
 bool Link::open_channel(Peer& peer) noexcept try {
   WEFT_ASSERT(!peer.out.is_open() && peer.reserved == nullptr);
-  if (free_channels_.empty()) {
-    const size_t need = header_bytes + (channels_ + 1) * channel_bytes;
-    if (auto grown = os::grow_memory(file_, need); !grown) {
-      peer.mute = true;
-      warn_once(warned_memory, grown.error().why.c_str());
-      return false;
-    }
-    file_bytes_ = need;
-    free_channels_.push_back(channels_++);
+  if (auto grown = file_.grow(); !grown) {
+    peer.mute = true;
+    warn_once(warned_memory, grown.error().why.c_str());
+    return false;
   }
-  const size_t index = free_channels_.back();
-  WEFT_ASSERT(index < channels_);
-  auto map = os::map_memory(file_, header_bytes + index * channel_bytes, channel_bytes);
+  auto map = file_.take(peer.channel);
   if (!map) {
     peer.mute = true;
     warn_of_shortage(peer.address, map.error().code);
     return false;
   }
   peer.mute = false;
-  free_channels_.pop_back();
-  peer.channel = index;
   peer.out.open(std::move(*map));
-  if (index < ready_channels) peer.out.warm();
+  if (peer.channel < ready_channels) peer.out.warm();
   count_ungreeted(1);
   return true;
 } catch (...) {
@@ -413,7 +319,7 @@ bool Link::open_channel(Peer& peer) noexcept try {
 void Link::count_ungreeted(ptrdiff_t change) noexcept {
   WEFT_ASSERT(change > 0 || ungreeted_ != 0);
   ungreeted_ += static_cast<size_t>(change);
-  if (ungreeted_ != 0) idle_polls_per_look_ = 1;
+  if (ungreeted_ != 0) looks_.hurry();
 }
 
 void Link::probe_cma(Peer& peer) noexcept {
@@ -430,16 +336,7 @@ void Link::watch(Peer& peer) noexcept {
 
 // --- time ---
 
-bool Link::look_is_due() noexcept {
-  const uint64_t now = os::monotonic_ns();
-  if (now < next_look_ns_) {
-    if (ungreeted_ == 0) idle_polls_per_look_ = std::min(2 * idle_polls_per_look_, idle_polls_per_look_max);
-    return false;
-  }
-  if (now - next_look_ns_ > look_interval_ns) idle_polls_per_look_ = std::max(idle_polls_per_look_ / 8, 1U);
-  next_look_ns_ = now + look_interval_ns;
-  return true;
-}
+bool Link::look_is_due() noexcept { return looks_.is_due(os::monotonic_ns(), ungreeted_ != 0); }
 
 void Link::find_lost() noexcept {
   const uint64_t now = os::monotonic_ns();
@@ -451,7 +348,9 @@ void Link::find_lost() noexcept {
     else lost_.add(*static_cast<Peer*>(tags[i]));
   }
   if (socket_ready) read_socket();  // whom it replaces leaves lost_ again
-  finish_demotions(now);
+  active_.finish_leaving(now, [&](Peer& peer) {
+    if (peer.in.has_frame()) doorbells_.ring_own(peer);
+  });
   if (now >= next_housekeeping_ns_) {
     next_housekeeping_ns_ = now + housekeeping_interval_ns;
     housekeeping(now);
@@ -490,43 +389,8 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
     if (peer.in.is_open()) peer.in.give_back();
     if (peer.out.is_bulk_idle(now_ns)) give_back_bulk(peer);
   }
-  show();
+  traffic_.show(peers_, paths_.bytes_outside_of_ring());
   events_->time_passes();
-}
-
-void Link::Carried::add(const Peer& peer) noexcept {
-  if (peer.out.is_open()) {
-    frames_sent += peer.out.next();
-    bytes_sent += peer.out.bulk_sent();
-  }
-  if (peer.in.is_open()) {
-    frames_received += peer.in.next();
-    bytes_received += peer.in.bulk_taken();
-  }
-}
-
-// The positions of the rings are counters; nothing is counted for it.
-void Link::show() noexcept {
-  if (!shown_) return;
-  using Value = os::StatisticsEntry::Value;
-  Carried all = gone_;
-  all.bytes_sent += by_kernel_.bytes_sent;
-  all.bytes_received += by_kernel_.bytes_received;
-  uint64_t unread = 0;
-  for (const auto& [key, entry] : peers_) {
-    const Peer& peer = *entry;
-    all.add(peer);
-    if (!peer.out.is_open()) continue;
-    const uint64_t waiting = peer.out.unread_slots(std::memory_order_relaxed);
-    if (waiting <= slot_count) unread += waiting;  // the peer may have written nonsense
-  }
-  all.bytes_received += paths_.bytes_outside_of_ring();
-  shown_.show({{Value::PacketsSent, all.frames_sent},
-               {Value::PacketsReceived, all.frames_received},
-               {Value::BytesSent, all.bytes_sent},
-               {Value::BytesReceived, all.bytes_received},
-               {Value::Peers, peers_.size()},
-               {Value::SendQueue, unread}});
 }
 
 // A hello may find no room, or be lost at a receiver that is short of descriptors or memory, and so may the answer: it is repeated, more and
@@ -545,26 +409,21 @@ bool Link::greeting_is_due(Peer& peer, uint64_t now_ns) noexcept {
 // A bulk ring that is empty and has not moved for a while returns its pages, but those of the first window that were there from the beginning.
 void Link::give_back_bulk(Peer& peer) noexcept {
   const size_t kept = peer.channel < ready_channels ? bulk_window_bytes : 0;
-  os::discard_memory(file_, header_bytes + peer.channel * channel_bytes + channel_bulk_offset + kept,
-                     bulk_bytes - kept);
+  file_.discard_bulk(peer.channel, kept);
   peer.out.forget_pages(kept);
 }
 
 void Link::detach(Peer& peer) noexcept {
   WEFT_ASSERT(peer.state != PeerState::Lost);
-  gone_.add(peer);
-  deactivate(peer);
+  traffic_.add_gone(peer);
+  active_.remove(peer);
   shared_.end_all(peer);
   peer.regions.close();
   // Who may still look at the channel would read what is meant for its next user.
   const bool reusable = !peer.hello_sent || os::has_exited(peer.pidfd) || peer.has_closed();
-  keep_ring(peer);
+  in_place_.keep_ring(peer);
   if (peer.in.is_open()) {
-    for (Peer** at = &(*by_doorbell_)[peer.doorbell]; *at != nullptr; at = &(*at)->next_same_doorbell) {
-      if (*at != &peer) continue;
-      *at = peer.next_same_doorbell;
-      break;
-    }
+    doorbells_.remove(peer);
     peer.in.leave();
   }
   if (peer.pidfd) {
@@ -574,10 +433,10 @@ void Link::detach(Peer& peer) noexcept {
   if (peer.out.is_open()) {
     peer.unread = peer.out.unread_messages();
     // The memory goes back, and the channel's next user finds zeros. Not when we close: then the peer still reads what we sent.
-    if (header_->closed.load(std::memory_order_relaxed) == 0)
-      os::discard_memory(file_, header_bytes + peer.channel * channel_bytes, channel_bytes);
-    if (keep_channel(peer, reusable)) peer.out.control()->closed.store(1, std::memory_order_release);
-    else if (reusable) free_channels_.push_back(peer.channel);
+    if (header_->closed.load(std::memory_order_relaxed) == 0) file_.discard(peer.channel);
+    if (in_place_.keep_channel(peer, reusable))
+      peer.out.control()->closed.store(1, std::memory_order_release);
+    else if (reusable) file_.give_back(peer.channel);
     else peer.out.control()->closed.store(1, std::memory_order_release);
     if (!peer.hello_sent) count_ungreeted(-1);
     peer.out.leave();
@@ -618,28 +477,19 @@ bool Link::arm() noexcept {
   if (ungreeted_ != 0)
     return false;  // a hello found no room at the other socket, and only polling repeats it
   if (!dying_.empty()) return false;  // their operations end in the next look
-  armed_ = true;
   header_->sleeping.store(1, std::memory_order_seq_cst);
-  for (size_t i = 0; i < active_count_; ++i)
-    active_[i]->in.control()->polled.store(0, std::memory_order_seq_cst);
+  active_.arm();
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (fences_) (void)os::fence_registered_processes();
-  bool work = header_->pending.load(std::memory_order_seq_cst) != 0;
-  for (size_t i = 0; i < active_count_ && !work; ++i) work = active_[i]->in.has_frame();
+  if (active_.has_fences()) (void)os::fence_registered_processes();
+  const bool work = header_->pending.load(std::memory_order_seq_cst) != 0 || active_.has_frames();
   if (work) disarm();
   return !work;
 }
 
 void Link::disarm() noexcept {
-  armed_ = false;
   header_->sleeping.store(0, std::memory_order_seq_cst);
-  next_look_ns_ = 0;
-  idle_polls_ = idle_polls_per_look_;  // the next poll looks at the socket
-  for (size_t i = 0; i < active_count_; ++i) {
-    Peer& peer = *active_[i];
-    if (!peer.demoting && fences_ && peer.remote != nullptr && peer.remote->fences != 0)
-      peer.in.control()->polled.store(1, std::memory_order_seq_cst);
-  }
+  looks_.look_at_once();
+  active_.disarm();
 }
 
 }  // namespace weft::link::shm

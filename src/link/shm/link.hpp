@@ -23,19 +23,24 @@
 #include "base/assert.hpp"
 #include "base/result.hpp"
 #include "core/provider_error.hpp"
+#include "link/shm/active_peers.hpp"
 #include "link/shm/copy_paths.hpp"
+#include "link/shm/doorbells.hpp"
 #include "link/shm/exposed_regions.hpp"
+#include "link/shm/in_place.hpp"
 #include "link/shm/layout.hpp"
+#include "link/shm/look_schedule.hpp"
+#include "link/shm/memory_file.hpp"
 #include "link/shm/owner.hpp"
 #include "link/shm/peer.hpp"
 #include "link/shm/shared_copies.hpp"
 #include "link/shm/tick_rate.hpp"
+#include "link/shm/traffic.hpp"
 #include "os/disposal.hpp"
 #include "os/fd.hpp"
 #include "os/poll_set.hpp"
 #include "os/process.hpp"
 #include "os/shared_memory.hpp"
-#include "os/statistics.hpp"
 #include "proto/engine/link.hpp"
 #include "wire/frame.hpp"
 
@@ -111,18 +116,15 @@ class Link : public proto::LinkBase {
   int poll(Handler& handler) noexcept {
     int taken = 0;
     // Most looks find nothing, and drain() saves many registers.
-    for (size_t i = 0; i < active_count_; ++i)
-      if (active_[i]->in.is_fresh()) taken += drain(*active_[i], handler, frames_per_poll);
+    for (size_t i = 0; i < active_.size(); ++i)
+      if (active_[i].in.is_fresh()) taken += drain(active_[i], handler, frames_per_poll);
     if (header_->pending.load(std::memory_order_relaxed) != 0) [[unlikely]]
       taken += poll_pending(handler);
     if (taken != 0) burst_ = lone_messages;
     if (taken == 0) {
-      if (++idle_polls_ >= idle_polls_per_look_) [[unlikely]] {
-        idle_polls_ = 0;
+      if (looks_.found_nothing()) [[unlikely]]
         taken += look_around(handler);
-      }
-    } else if (++busy_polls_ >= busy_polls_per_look) [[unlikely]] {
-      busy_polls_ = 0;
+    } else if (looks_.found_something()) [[unlikely]] {
       taken += look_around(handler);
     }
     return taken;
@@ -135,28 +137,28 @@ class Link : public proto::LinkBase {
     SlotHeader header;
   };
   [[gnu::always_inline]] proto::FastPoll fast_poll(Seen& seen) noexcept {
-    if (active_count_ != 1 || header_->pending.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    if (active_.size() != 1 || header_->pending.load(std::memory_order_relaxed) != 0) [[unlikely]]
       return proto::FastPoll::Poll;
-    Peer& peer = *active_[0];
+    Peer& peer = active_[0];
     Slot& slot = peer.in.next_slot();
     const SlotHeader header = slot.header.load(std::memory_order_acquire);
     if (static_cast<uint8_t>(header) == sequence_of(peer.in.next())) {
       seen = {&peer, &slot, header};
       return proto::FastPoll::Frame;
     }
-    if (idle_polls_ + 1 >= idle_polls_per_look_) [[unlikely]]
+    if (!looks_.may_find_nothing()) [[unlikely]]
       return proto::FastPoll::Poll;  // which looks around
-    ++idle_polls_;
+    looks_.count_nothing();
     return proto::FastPoll::Nothing;
   }
   template <class Take>
   [[gnu::always_inline]] bool take_frame(const Seen& seen, wire::HeadWord pattern, Take&& take) noexcept {
     const auto length = static_cast<uint32_t>(seen.header >> 32);
     if (static_cast<uint32_t>(seen.header) >> 8 != pattern || length > inline_max ||
-        busy_polls_ + 1 >= busy_polls_per_look ||
-        !take(*seen.peer, seen.slot->a, seen.slot->payload.data(), length)) [[unlikely]]
+        !looks_.may_find_something() || !take(*seen.peer, seen.slot->a, seen.slot->payload.data(), length))
+        [[unlikely]]
       return false;
-    ++busy_polls_;
+    looks_.count_something();
     burst_ = lone_messages;
     seen.peer->in.consumed_short();
     return true;
@@ -164,35 +166,27 @@ class Link : public proto::LinkBase {
 
   // --- in place (proto::HasLoans) ---
   using ReservedBuffer = shm::ReservedBuffer;
-  // A frame whose place in the ring is the program's.
-  struct Loan {
-    LentFrames* frames = nullptr;
-    uint64_t slot = 0;
-    explicit operator bool() const noexcept { return frames != nullptr; }
-  };
+  using Loan = shm::Loan;
   // poll(), frame by frame, until taker.satisfied(); what else there is goes to `rest`.
   template <class Taker, class Handler>
   void poll_for(Taker& taker, Handler&) noexcept {
-    for (size_t i = 0; i < active_count_ && !taker.satisfied(); ++i) {
-      Peer& peer = *active_[(first_to_take_ + i) % active_count_];
+    for (size_t i = 0; i < active_.size() && !taker.satisfied(); ++i) {
+      Peer& peer = active_[(first_to_take_ + i) % active_.size()];
       for (int n = 0; n < frames_per_poll && !taker.satisfied(); ++n)
         if (drain(peer, taker, 1) == 0) break;
     }
-    if (active_count_ != 0) first_to_take_ = (first_to_take_ + 1) % active_count_;
+    if (active_.size() != 0) first_to_take_ = (first_to_take_ + 1) % active_.size();
     if (header_->pending.load(std::memory_order_relaxed) != 0) poll_pending(taker);
-    if (++idle_polls_ >= idle_polls_per_look_) {
-      idle_polls_ = 0;
-      look_around(taker);
-    }
+    if (looks_.found_nothing()) look_around(taker);
   }
-  Loan loan(Peer& peer) noexcept;
-  void release(const Loan& loan) noexcept;
+  Loan loan(Peer& peer) noexcept { return in_place_.loan(peer); }
+  void release(const Loan& loan) noexcept { in_place_.release(loan); }
   // Until commit() or abandon() nothing goes to the peer that does not fit a slot.
   ReservedBuffer* reserve(Peer& peer, size_t bytes, int& error) noexcept;
-  static std::byte* bytes_of(const ReservedBuffer& buffer) noexcept;
+  static std::byte* bytes_of(const ReservedBuffer& buffer) noexcept { return buffer.bytes; }
   bool commit(ReservedBuffer& buffer, const wire::FrameHead& head) noexcept;
-  void abandon(ReservedBuffer& buffer) noexcept;
-  proto::RingUse rings(const Peer& peer) const noexcept;
+  void abandon(ReservedBuffer& buffer) noexcept { in_place_.end(buffer); }
+  proto::RingUse rings(const Peer& peer) const noexcept { return InPlace::rings(peer); }
 
   // --- reading the peer's memory (CMA) ---
   bool can_read(const Peer& peer) const noexcept { return peer.memory.can_read(); }
@@ -208,7 +202,7 @@ class Link : public proto::LinkBase {
   void copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start) noexcept {
     paths_.copied(peer, path, bytes, start);
   }
-  void fetched_by(Peer&, uint64_t bytes) noexcept { by_kernel_.bytes_sent += bytes; }
+  void fetched_by(Peer&, uint64_t bytes) noexcept { traffic_.add_by_kernel(true, bytes); }
   proto::CopyUse copy_use(const Peer* peer, uint64_t bytes) const noexcept { return paths_.use(peer, bytes); }
   int read(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,
            size_t remote_count, size_t bytes) noexcept {
@@ -245,15 +239,11 @@ class Link : public proto::LinkBase {
 
  private:
   static constexpr int frames_per_poll = 16;
-  // Polls that find nothing between two looks at the clock. It follows the program: many while it spins, one while it sleeps between its
-  // polls, and one while a greeting waits for room.
-  static constexpr uint32_t idle_polls_per_look_max = 512;
-  static constexpr uint32_t busy_polls_per_look = 1U << 18;
-  static constexpr size_t active_max = 16;
   static constexpr uint32_t lone_messages = 2;
   // Channels of our file that have pages for their slots and the first window of the bulk ring from the meeting on: as many as are polled without a
   // doorbell. An endpoint holds at most so many times 84 KiB for it, whatever the number of peers.
-  static constexpr size_t ready_channels = active_max;
+  static constexpr size_t ready_channels = 16;
+  static_assert(ready_channels == ActivePeers::count_max);
 
   [[gnu::noinline, gnu::cold]] void ring_doorbell(Peer& peer) noexcept;
 
@@ -279,7 +269,7 @@ class Link : public proto::LinkBase {
       if (peer.has_closed()) lose(peer);  // it rang to say so
       // What is left behind must not wait for another doorbell.
       if (got == rung_budget || peer.in.has_frame()) {
-        if (!peer.active) ring_own_doorbell(peer);
+        if (!peer.active) doorbells_.ring_own(peer);
       }
     }
     rung_.clear();
@@ -312,9 +302,6 @@ class Link : public proto::LinkBase {
   void stay_armed() noexcept;
   void lose(Peer& peer) noexcept { dying_.add(peer); }  // to be retired in the next look
   void collect_rung(uint64_t words) noexcept;           // fills rung_
-  void ring_own_doorbell(Peer& peer) noexcept;
-  void activate(Peer& peer) noexcept;
-  void deactivate(Peer& peer) noexcept;
   bool open_channel(Peer& peer) noexcept;
   void count_ungreeted(ptrdiff_t change) noexcept;
   void warn_of_shortage(const std::array<char, address_bytes>& whom, int code) noexcept;
@@ -352,16 +339,11 @@ class Link : public proto::LinkBase {
   void watch(Peer& peer) noexcept;
   void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
   void housekeeping(uint64_t now_ns) noexcept;
-  void show() noexcept;
   void abandon_inherited() noexcept;
   void warn_once(uint32_t kind, const char* what) noexcept;
   bool greeting_is_due(Peer& peer, uint64_t now_ns) noexcept;
   void give_back_bulk(Peer& peer) noexcept;
-  void finish_demotions(uint64_t now_ns) noexcept;
   void detach(Peer& peer) noexcept;
-  void keep_ring(Peer& peer) noexcept;
-  bool keep_channel(Peer& peer, bool reusable) noexcept;
-  void end_reservation(ReservedBuffer& buffer) noexcept;
   void make_room();
 
   static_assert((payload_in_bulk & wire::frame_flags) == 0);
@@ -370,57 +352,35 @@ class Link : public proto::LinkBase {
   static constexpr size_t events_per_look = 64;
 
   RegionHeader* header_ = nullptr;
-  size_t active_count_ = 0;
-  std::array<Peer*, active_max> active_{};
-  uint32_t idle_polls_ = 0;
-  uint32_t idle_polls_per_look_ = 1;
-  uint32_t busy_polls_ = 0;
+  ActivePeers active_;
+  LookSchedule looks_;
   uint32_t burst_ =
       lone_messages;  // counts down with each frame sent since one came in; "negative": more are expected
 
   // --- cold below this line ---
   Events* events_ = nullptr;
-  os::Fd file_;
+  MemoryFile file_;
   os::Fd socket_;
   os::PollSet epoll_;
   os::Liveness liveness_;
   os::Disposal disposal_;
-  os::Mapping header_map_;
   // Who we are: not read from the header, which peers may write.
   std::array<char, address_bytes> address_{};
   uint64_t nonce_ = 0;
   std::array<std::byte, alias_bytes> alias_{};
   uint32_t alias_length_ = 0;
-  size_t file_bytes_ = 0;
-  std::vector<size_t> free_channels_;
-  size_t channels_ = 0;
   size_t ungreeted_ = 0;  // peers that wait for our hello
   PeerTable peers_;
-  std::unique_ptr<std::array<Peer*, doorbell_count>> by_doorbell_;  // lists through Peer::next_same_doorbell
-  uint32_t next_doorbell_ = 0;
+  Doorbells doorbells_;
   std::vector<Peer*> rung_;
   PeerList lost_;                            // to be retired in this look
   PeerList dying_;                           // to be retired in the next look
   std::unique_ptr<ExposedRegions> exposed_;  // made with the first region
-  std::vector<std::unique_ptr<LentFrames>> lent_;
-  std::vector<std::unique_ptr<shm::ReservedBuffer>> reserved_;
+  InPlace in_place_{file_};
   size_t first_to_take_ = 0;  // in active_, so that everybody's turn comes
-  uint64_t next_look_ns_ = 0;
   uint64_t next_housekeeping_ns_ = 0;
   uint64_t looked_at_ns_ = 0;  // housekeeping's last look
-  os::StatisticsEntry shown_;
-  // What the rings of peers carried, for shown_.
-  struct Carried {
-    uint64_t frames_sent = 0;
-    uint64_t frames_received = 0;
-    uint64_t bytes_sent = 0;
-    uint64_t bytes_received = 0;
-
-    void add(const Peer& peer) noexcept;
-  };
-  Carried gone_;  // with peers that are detached
-  Carried
-      by_kernel_;  // bytes only: of announced messages that peers read or that were written to them, and by one-sided access
+  Traffic traffic_;
   InfoLines note_;
   TickRate rate_;
   CopyPaths paths_{rate_, note_};
@@ -445,8 +405,6 @@ class Link : public proto::LinkBase {
   uint32_t warned_ = 0;
   uint64_t probe_word_ = 0;
   Owner owner_;
-  bool fences_ = false;
-  bool armed_ = false;
 };
 
 }  // namespace weft::link::shm
