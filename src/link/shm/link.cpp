@@ -23,26 +23,8 @@ namespace {
 
 constexpr uint64_t ms_ns = 1'000'000;
 constexpr uint64_t housekeeping_interval_ns = 10 * ms_ns;
-// A peer that does not answer for so long is unreachable: while its name is not bound; while it is, and no pidfd tells of its death (as long as tcp waits
-// for a welcome).
-constexpr uint64_t meet_timeout_ns = 5'000 * ms_ns;
-constexpr uint64_t answer_timeout_ns = 300'000 * ms_ns;
-constexpr uint64_t look_counts_ns =
-    500 * ms_ns;  // of the time between two looks, at most, as time in which an answer was waited for
 constexpr uint64_t close_linger_ns =
     500 * ms_ns;  // to hand over a hello that the other socket had no room for
-constexpr uint64_t first_hello_pause_ns = 200 * ms_ns;
-constexpr uint64_t longest_hello_pause_ns = 10'000 * ms_ns;
-
-// The n-th other name for who finds a service's name taken. False: only names of services have one, and it must fit.
-constexpr int second_names_max = 1000;
-bool second_name(std::string_view name, int pid, int n, std::array<char, address_bytes>& out) noexcept {
-  if (!name.starts_with("fi_ns://")) return false;
-  out = {};
-  const int length =
-      std::snprintf(out.data(), out.size(), "%.*s:%d:%d", static_cast<int>(name.size()), name.data(), pid, n);
-  return length > 0 && static_cast<size_t>(length) < out.size();
-}
 
 }  // namespace
 
@@ -57,43 +39,18 @@ Result<void> Link::open(std::string_view name, Events& events) {
   if (auto created = file_.create(); !created) return created;
   auto* header = file_.header();
 
-  nonce_ = os::random_bits();
-  header->nonce = nonce_;
-  std::array<char, address_bytes> address{};
-  if (name.empty()) {
-    std::snprintf(address.data(), address.size(), "fi_shm://%d:%d:%016llx", owner_.pid(), file_.fd().get(),
-                  static_cast<unsigned long long>(nonce_));
-  } else {
-    if (name.size() >= address_bytes)
-      return Error{ENAMETOOLONG, "a shared memory address has at most 47 characters"};
-    std::copy(name.begin(), name.end(), address.begin());
-  }
-  const auto bind = [&] {
-    const std::string_view text = text_of(address);
-    return os::bind_datagram(SocketName(text), offsetof(Note, token), token_of(text));
-  };
-  auto socket = bind();
-  for (int n = 0; !socket && socket.error().code == EADDRINUSE && n < second_names_max; ++n) {
-    if (!second_name(name, owner_.pid(), n, address)) break;
-    socket = bind();
-  }
-  if (!socket) return Error{socket.error().code, std::string(text_of(address)) + ": " + socket.error().why};
-  socket_ = std::move(*socket);
   auto set = os::PollSet::create();
   if (!set) return set.error();
   epoll_ = std::move(*set);
-  if (!epoll_.add(socket_.get())) return Error{errno, "cannot watch the endpoint's socket"};
-  auto liveness = os::open_liveness();
-  if (!liveness) return liveness.error();
-  liveness_ = std::move(*liveness);
+  if (auto opened = greeter_.open(name); !opened) return opened;
 
   probe_word_ = os::random_bits();
   header->version = layout_version;
   header->fences = active_.has_fences() ? 1 : 0;
   header->header_size = header_bytes;
   header->channel_size = channel_bytes;
-  address_ = address;
-  header->address = address;
+  header->nonce = greeter_.nonce();
+  header->address = greeter_.address();
   header->probe_address = reinterpret_cast<uint64_t>(&probe_word_);
   header->probe_value = probe_word_;
   header->pid_namespace = os::pid_namespace();
@@ -101,16 +58,13 @@ Result<void> Link::open(std::string_view name, Events& events) {
   doorbells_.open(*header);
   rate_.start(arch::ticks(), os::monotonic_ns());
   header_ = header;
-  traffic_.open(text_of(address_), events.shown_as());
+  traffic_.open(text_of(greeter_.address()), events.shown_as());
   traffic_.show(peers_, paths_.bytes_outside_of_ring());
   return {};
 }
 
-std::span<const std::byte> Link::address() const noexcept { return std::as_bytes(std::span(address_)); }
-
-void Link::set_alias(std::span<const std::byte> alias) noexcept {
-  alias_length_ = static_cast<uint32_t>(std::min(alias.size(), alias_.size()));
-  std::copy_n(alias.begin(), alias_length_, alias_.begin());
+std::span<const std::byte> Link::address() const noexcept {
+  return std::as_bytes(std::span(greeter_.address()));
 }
 
 bool Link::belongs_here() const noexcept { return header_ == nullptr || owner_.is_here(); }
@@ -129,7 +83,7 @@ void Link::close() noexcept {
   for (auto& [name, peer] : peers_) {
     while (peer->state == PeerState::New && !peer->foreign && peer->out.next() > 0 &&
            os::monotonic_ns() < until) {
-      greet(*peer);
+      greeter_.greet(*peer);
       arch::pause();
     }
   }
@@ -148,9 +102,8 @@ void Link::close() noexcept {
   dying_.clear();
   in_place_.clear();
   file_.close();
-  close_socket();
+  greeter_.close();
   epoll_.reset();
-  liveness_ = {};
 }
 
 // A forked child lets go of its copies and touches nothing that it shares with its parent: channels, the epoll set, the socket's name.
@@ -165,10 +118,8 @@ void Link::abandon_inherited() noexcept {
   active_.clear();
   header_ = nullptr;
   file_.close();
-  disposal_.forget();
-  socket_.reset();
+  greeter_.abandon();
   epoll_.reset();
-  liveness_ = {};
 }
 
 // Throws std::bad_alloc here, before a peer is made, so that putting it on a list never does.
@@ -189,11 +140,11 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   }
   if (Peer* found = peers_.find(key); found != nullptr && found->state != PeerState::Lost) {
     Peer& known = *found;
-    if (!known.out.is_open() && !open_channel(known)) error = ENOMEM;
-    if (error == 0 && !known.hello_sent) greet(known);
+    if (!known.out.is_open() && !greeter_.open_channel(known)) error = ENOMEM;
+    if (error == 0 && !known.hello_sent) greeter_.greet(known);
     return error == 0 ? &known : nullptr;
   }
-  if (is_foreign(key)) {
+  if (greeter_.is_foreign(key)) {
     error = EACCES;
     return nullptr;
   }
@@ -204,15 +155,15 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   Peer* peer = events_->make_peer(std::as_bytes(std::span(padded)));
   peer->address = padded;
   peer->met_at_ns = os::monotonic_ns();
-  if (!open_channel(*peer)) {
+  if (!greeter_.open_channel(*peer)) {
     error = ENOMEM;
     detach(*peer);
     events_->peer_lost(*peer, core::ProviderError::NoChannel);
     return nullptr;
   }
   place.take(*peer);
-  find_by_process(*peer);
-  greet(*peer);
+  greeter_.find_by_process(*peer);
+  greeter_.greet(*peer);
   return peer;
 }
 
@@ -224,17 +175,41 @@ void Link::forget(Peer& peer) noexcept {
   std::erase(rung_, &peer);
 }
 
+void Link::warn_of_malformed(const Peer& peer, const char* what) noexcept {
+  if (!warnings_ || !cuts_.may_warn(os::monotonic_ns())) return;
+  const std::string_view name = text_of(peer.address);
+  const Line line("%.*s (process %d) is cut off: %s", static_cast<int>(name.size()), name.data(), peer.pid,
+                  what);
+  const uint32_t withheld = cuts_.take_withheld();
+  const Line more("%s (and %u more peers since the last such line)", line.get(), withheld);
+  warnings_.say(withheld == 0 ? line.get() : more.get());
+}
+
+bool Link::is_present(std::span<const std::byte> address) noexcept {
+  std::array<char, address_bytes> padded{};
+  std::memcpy(padded.data(), address.data(), std::min(address.size(), padded.size() - 1));
+  return os::is_bound(SocketName(text_of(padded)));
+}
+
+// A new peer under the name of one that is gone.
+void Link::Host::replace(Peer& peer) noexcept {
+  link_.forget(peer);
+  link_.events_->peer_lost(peer, core::ProviderError::PeerReplaced);
+}
+
+Peer* Link::Host::make_peer(std::span<const std::byte> name) { return link_.events_->make_peer(name); }
+
 // --- sending ---
 
 bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
                 const iovec* parts, size_t part_count) noexcept {
   if (!peer.out.is_open()) [[unlikely]] {  // it spoke first; this is our first answer
     if (peer.state == PeerState::Lost) return false;
-    if (!open_channel(peer)) {
+    if (!greeter_.open_channel(peer)) {
       if (peer.mute) lose(peer);  // what waits for our answer ends
       return false;
     }
-    greet(peer);
+    greeter_.greet(peer);
   }
   switch (peer.out.put(head, prefix, parts, part_count, peer.in)) {
     case SendRing::Put::Refused:
@@ -250,8 +225,7 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
 
 void Link::ring_doorbell(Peer& peer) noexcept {
   ChannelControl& channel = *peer.out.control();
-  if (peer.remote == nullptr ? ring_unmapped(channel) : ring(channel, *peer.remote))
-    send_note(peer, NoteKind::Wake, false);
+  if (peer.remote == nullptr ? ring_unmapped(channel) : ring(channel, *peer.remote)) greeter_.wake(peer);
 }
 
 // --- in place ---
@@ -260,8 +234,8 @@ ReservedBuffer* Link::reserve(Peer& peer, size_t bytes, int& error) noexcept {
   error = EAGAIN;
   if (peer.reserved != nullptr || peer.state == PeerState::Lost) return nullptr;
   if (!peer.out.is_open()) {  // it spoke first
-    if (!open_channel(peer)) return nullptr;
-    greet(peer);
+    if (!greeter_.open_channel(peer)) return nullptr;
+    greeter_.greet(peer);
   }
   if (!peer.out.has_slot() && !peer.out.more_room()) return nullptr;
   return in_place_.reserve(peer, bytes);
@@ -292,51 +266,9 @@ void Link::collect_rung(uint64_t words) noexcept {
       active_.add(*peer, os::monotonic_ns());
 }
 
-// --- meeting ---
-
-bool Link::open_channel(Peer& peer) noexcept try {
-  WEFT_ASSERT(!peer.out.is_open() && peer.reserved == nullptr);
-  if (auto grown = file_.grow(); !grown) {
-    peer.mute = true;
-    warn_once(warned_memory, grown.error().why.c_str());
-    return false;
-  }
-  auto map = file_.take(peer.channel);
-  if (!map) {
-    peer.mute = true;
-    warn_of_shortage(peer.address, map.error().code);
-    return false;
-  }
-  peer.mute = false;
-  peer.out.open(std::move(*map));
-  if (peer.channel < ready_channels) peer.out.warm();
-  count_ungreeted(1);
-  return true;
-} catch (...) {
-  return false;
-}
-
-void Link::count_ungreeted(ptrdiff_t change) noexcept {
-  WEFT_ASSERT(change > 0 || ungreeted_ != 0);
-  ungreeted_ += static_cast<size_t>(change);
-  if (ungreeted_ != 0) looks_.hurry();
-}
-
-void Link::probe_cma(Peer& peer) noexcept {
-  if (peer.pid <= 0 || peer.remote == nullptr || !settings::flag("WEFT_CMA")) return;
-  peer.memory.probe(peer.pid, peer.remote->probe_address, peer.remote->probe_value);
-}
-
-void Link::watch(Peer& peer) noexcept {
-  if (peer.pidfd && !epoll_.add(peer.pidfd.get(), &peer))
-    warn_once(warned_deaths,
-              "the death of peers may go unnoticed: the kernel watches no more descriptors for this user "
-              "(raise fs.epoll.max_user_watches)");
-}
-
 // --- time ---
 
-bool Link::look_is_due() noexcept { return looks_.is_due(os::monotonic_ns(), ungreeted_ != 0); }
+bool Link::look_is_due() noexcept { return looks_.is_due(os::monotonic_ns(), greeter_.has_ungreeted()); }
 
 void Link::find_lost() noexcept {
   const uint64_t now = os::monotonic_ns();
@@ -347,7 +279,7 @@ void Link::find_lost() noexcept {
     if (tags[i] == nullptr) socket_ready = true;
     else lost_.add(*static_cast<Peer*>(tags[i]));
   }
-  if (socket_ready) read_socket();  // whom it replaces leaves lost_ again
+  if (socket_ready) greeter_.read_socket();  // whom it replaces leaves lost_ again
   active_.finish_leaving(now, [&](Peer& peer) {
     if (peer.in.has_frame()) doorbells_.ring_own(peer);
   });
@@ -361,49 +293,18 @@ void Link::find_lost() noexcept {
 
 void Link::housekeeping(uint64_t now_ns) noexcept {
   rate_.measure(arch::ticks(), now_ns);
-  bool asked = false;
-  const uint64_t looked = std::exchange(looked_at_ns_, now_ns);
-  const uint64_t away =
-      looked == 0 || now_ns - looked <= look_counts_ns ? 0 : now_ns - looked - look_counts_ns;
+  Greeter::Round round = greeter_.begin_round(now_ns);
   for (auto& [key, entry] : peers_) {
     Peer& peer = *entry;
-    // While this process did not look, an answer could not be seen.
-    if (away != 0 && peer.asked_at_ns != 0) peer.asked_at_ns = std::min(now_ns, peer.asked_at_ns + away);
-    if (peer.out.is_open() && greeting_is_due(peer, now_ns)) greet(peer);
-    bool unanswered =
-        peer.remote == nullptr && peer.short_since_ns == 0 && now_ns - peer.met_at_ns > meet_timeout_ns;
-    if (const SocketName name(text_of(peer.address)); unanswered && peer.hello_sent && os::is_bound(name)) {
-      // A name that the library chose goes with its endpoint.
-      unanswered = !peer.chosen_by_library && peer.asked_at_ns != 0 && !peer.out.is_attached() &&
-                   now_ns > peer.asked_at_ns + answer_timeout_ns;
-      if (asked && !unanswered) continue;  // the next time: it is a look at every socket of the machine
-      asked = true;
-      if (owner_.belongs_to_other(name)) refuse(peer);
-      peer.met_at_ns = now_ns;  // it is there and busy with something else
-    }
-    end_shortage(peer, now_ns);
-    const bool left = peer.has_closed();
-    if (!left && !unanswered) log_silence(peer, now_ns);
-    if (unanswered || left || peer.gave_up) lose(peer);
+    const Greeter::Seen seen = greeter_.look(peer, round);
+    if (seen == Greeter::Seen::Later) continue;
+    if (seen == Greeter::Seen::Over) lose(peer);
     else shared_.look_for_gone_sender(peer);
     if (peer.in.is_open()) peer.in.give_back();
     if (peer.out.is_bulk_idle(now_ns)) give_back_bulk(peer);
   }
   traffic_.show(peers_, paths_.bytes_outside_of_ring());
   events_->time_passes();
-}
-
-// A hello may find no room, or be lost at a receiver that is short of descriptors or memory, and so may the answer: it is repeated, more and
-// more rarely, until the peer has attached and we know it.
-bool Link::greeting_is_due(Peer& peer, uint64_t now_ns) noexcept {
-  if (!peer.hello_sent) return true;
-  // Attached, the peer has answered, and a lost answer is asked for again. Before that only what is in the ring is worth it.
-  const bool attached = peer.out.control()->doorbell.load(std::memory_order_relaxed) != 0;
-  if (attached ? peer.remote != nullptr : peer.out.next() == 0) return false;
-  if (peer.hello_pause_ns == 0 || peer.short_since_ns != 0) peer.hello_pause_ns = first_hello_pause_ns;
-  if (now_ns - peer.hello_at_ns < peer.hello_pause_ns) return false;
-  peer.hello_pause_ns = std::min(2 * peer.hello_pause_ns, longest_hello_pause_ns);
-  return true;
 }
 
 // A bulk ring that is empty and has not moved for a while returns its pages, but those of the first window that were there from the beginning.
@@ -438,7 +339,7 @@ void Link::detach(Peer& peer) noexcept {
       peer.out.control()->closed.store(1, std::memory_order_release);
     else if (reusable) file_.give_back(peer.channel);
     else peer.out.control()->closed.store(1, std::memory_order_release);
-    if (!peer.hello_sent) count_ungreeted(-1);
+    greeter_.leave(peer);
     peer.out.leave();
   }
   peer.remote = nullptr;
@@ -474,7 +375,7 @@ void Link::retire(Peer& peer) noexcept {
 // --- sleeping ---
 
 bool Link::arm() noexcept {
-  if (ungreeted_ != 0)
+  if (greeter_.has_ungreeted())
     return false;  // a hello found no room at the other socket, and only polling repeats it
   if (!dying_.empty()) return false;  // their operations end in the next look
   header_->sleeping.store(1, std::memory_order_seq_cst);

@@ -27,6 +27,7 @@
 #include "link/shm/copy_paths.hpp"
 #include "link/shm/doorbells.hpp"
 #include "link/shm/exposed_regions.hpp"
+#include "link/shm/greeter.hpp"
 #include "link/shm/in_place.hpp"
 #include "link/shm/layout.hpp"
 #include "link/shm/look_schedule.hpp"
@@ -36,7 +37,7 @@
 #include "link/shm/shared_copies.hpp"
 #include "link/shm/tick_rate.hpp"
 #include "link/shm/traffic.hpp"
-#include "os/disposal.hpp"
+#include "link/shm/warnings.hpp"
 #include "os/fd.hpp"
 #include "os/poll_set.hpp"
 #include "os/process.hpp"
@@ -73,11 +74,14 @@ class Link : public proto::LinkBase {
   Result<void> open(std::string_view address, Events& events);
   // The owner takes nothing more from the peer, whose frames make no sense.
   void warn_of_malformed(const Peer& peer, const char* what) noexcept;
+  void set_warning(proto::PacketWarning on_warning, const void* who) noexcept {
+    warnings_.set(on_warning, who);
+  }
   // Lines at level info: when messages of a peer are copied another way from now on, and what was copied, when the endpoint closes. Before open().
   void set_note(proto::PacketWarning on_note, const void* who) noexcept { note_ = {on_note, who}; }
   // What the owner of this link is called: peers are made of that instead of the link's own address. At most alias_bytes. Before the first
   // connect().
-  void set_alias(std::span<const std::byte> alias) noexcept;
+  void set_alias(std::span<const std::byte> alias) noexcept { greeter_.set_alias(alias); }
   // Whether somebody has that address here and now. True when that cannot be told.
   static bool is_present(std::span<const std::byte> address) noexcept;
   // False in a forked child: the endpoint is its parent's.
@@ -240,10 +244,7 @@ class Link : public proto::LinkBase {
  private:
   static constexpr int frames_per_poll = 16;
   static constexpr uint32_t lone_messages = 2;
-  // Channels of our file that have pages for their slots and the first window of the bulk ring from the meeting on: as many as are polled without a
-  // doorbell. An endpoint holds at most so many times 84 KiB for it, whatever the number of peers.
-  static constexpr size_t ready_channels = 16;
-  static_assert(ready_channels == ActivePeers::count_max);
+  static constexpr size_t ready_channels = Greeter::warm_channels;
 
   [[gnu::noinline, gnu::cold]] void ring_doorbell(Peer& peer) noexcept;
 
@@ -259,7 +260,7 @@ class Link : public proto::LinkBase {
   [[gnu::noinline, gnu::cold]] int poll_pending(Handler& handler) noexcept {
     int taken = 0;
     const uint64_t bits = header_->pending.exchange(0, std::memory_order_acq_rel);
-    if ((bits & pending_socket) != 0) read_socket();
+    if ((bits & pending_socket) != 0) greeter_.read_socket();
     collect_rung(bits & ~pending_socket);
     for (size_t i = 0; i < rung_.size(); ++i) {
       Peer& peer = *rung_[i];
@@ -297,51 +298,10 @@ class Link : public proto::LinkBase {
   bool look_is_due() noexcept;
   void find_lost() noexcept;  // fills lost_
   void retire(Peer& peer) noexcept;
-  void read_socket() noexcept;
-  void take_notes() noexcept;
-  void stay_armed() noexcept;
   void lose(Peer& peer) noexcept { dying_.add(peer); }  // to be retired in the next look
   void collect_rung(uint64_t words) noexcept;           // fills rung_
-  bool open_channel(Peer& peer) noexcept;
-  void count_ungreeted(ptrdiff_t change) noexcept;
-  void warn_of_shortage(const std::array<char, address_bytes>& whom, int code) noexcept;
-  void lacks(Peer& peer, int code) noexcept;
-  void lacks_for(const Note& note, int code) noexcept;
-  void misses_descriptors_of(const Note& note, int32_t pid, int code) noexcept;
-  void tell_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce,
-                     NoteKind kind = NoteKind::Shortage) noexcept;
-  void take_shortage(const Note& note, int32_t pid) noexcept;
-  void note_shortage(Peer& peer, bool of_peer) noexcept;
-  void end_shortage(Peer& peer, uint64_t now_ns) noexcept;
-  void log_silence(Peer& peer, uint64_t now_ns) noexcept;
-  void greet(Peer& peer) noexcept;
-  bool take_datagram(bool listening) noexcept;
-  void take_wake(const Note& note) noexcept;
-  void take_greeting(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) noexcept;
-  void take_without_descriptors(const Note& note, int32_t pid) noexcept;
-  void note_not_passed() noexcept;
-  void warn_of_exited(const Note& note, int32_t pid) noexcept;
-  void take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid);  // throws std::bad_alloc
-  void turn_away(const Note& note, uid_t uid) noexcept;
-  void find_by_process(Peer& peer) noexcept;
-  bool is_of_our_user(const Peer& peer, std::string_view name, int& error) const noexcept;
-  bool is_memory_of(const os::Fd& file, const std::array<char, address_bytes>& address,
-                    uint64_t nonce) const noexcept;
-  bool is_foreign(std::string_view address) noexcept;
-  bool was_refused(std::string_view address) const noexcept;
-  void remember_refused(std::string_view address) noexcept;
-  void refuse(Peer& peer) noexcept;
-  Note note_to(const std::array<char, address_bytes>& whom, NoteKind kind) const noexcept;
-  void close_socket() noexcept;
-  bool attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcept;
-  bool attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept;
-  void probe_cma(Peer& peer) noexcept;
-  void watch(Peer& peer) noexcept;
-  void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
   void housekeeping(uint64_t now_ns) noexcept;
   void abandon_inherited() noexcept;
-  void warn_once(uint32_t kind, const char* what) noexcept;
-  bool greeting_is_due(Peer& peer, uint64_t now_ns) noexcept;
   void give_back_bulk(Peer& peer) noexcept;
   void detach(Peer& peer) noexcept;
   void make_room();
@@ -360,16 +320,7 @@ class Link : public proto::LinkBase {
   // --- cold below this line ---
   Events* events_ = nullptr;
   MemoryFile file_;
-  os::Fd socket_;
   os::PollSet epoll_;
-  os::Liveness liveness_;
-  os::Disposal disposal_;
-  // Who we are: not read from the header, which peers may write.
-  std::array<char, address_bytes> address_{};
-  uint64_t nonce_ = 0;
-  std::array<std::byte, alias_bytes> alias_{};
-  uint32_t alias_length_ = 0;
-  size_t ungreeted_ = 0;  // peers that wait for our hello
   PeerTable peers_;
   Doorbells doorbells_;
   std::vector<Peer*> rung_;
@@ -379,32 +330,29 @@ class Link : public proto::LinkBase {
   InPlace in_place_{file_};
   size_t first_to_take_ = 0;  // in active_, so that everybody's turn comes
   uint64_t next_housekeeping_ns_ = 0;
-  uint64_t looked_at_ns_ = 0;  // housekeeping's last look
   Traffic traffic_;
   InfoLines note_;
   TickRate rate_;
   CopyPaths paths_{rate_, note_};
   SharedCopies shared_{paths_, rate_, dying_};
-  static constexpr uint32_t warned_user = 1;
-  static constexpr uint32_t warned_descriptors = 2;
-  static constexpr uint32_t warned_memory = 4;
-  static constexpr uint32_t warned_disposal = 8;
-  static constexpr uint32_t warned_peer_short = 16;
-  static constexpr uint32_t warned_deaths = 32;
-  static constexpr uint32_t noted_not_passed = 64;
-  static constexpr uint32_t warned_exited = 128;
-  // Addresses that turned out to be another user's, so that what goes there fails at once.
-  struct Refused {
-    uint64_t token = 0;
-    uint64_t until_ns = 0;
-  };
-  std::array<Refused, 16> refused_{};
-  uint32_t next_refused_ = 0;
-  proto::WarningRate cuts_{10'000'000'000};      // lines that say that a peer is cut off
-  proto::WarningRate silences_{10'000'000'000};  // that one does not answer
-  uint32_t warned_ = 0;
-  uint64_t probe_word_ = 0;
+  Warnings warnings_;
+  proto::WarningRate cuts_{10'000'000'000};  // lines that say that a peer is cut off
+  uint64_t probe_word_ = 0;                  // what peers read to see that this process is still this program
   Owner owner_;
+  // What the greeter asks of the owner of the peers.
+  class Host final : public GreeterHost {
+   public:
+    explicit Host(Link& link) noexcept : link_(link) {}
+    void make_room() override { link_.make_room(); }
+    Peer* make_peer(std::span<const std::byte> name) override;
+    void replace(Peer& peer) noexcept override;
+
+   private:
+    Link& link_;
+  };
+  Host host_{*this};
+  Greeter greeter_{owner_, file_,  peers_, dying_,    active_, doorbells_,
+                   looks_, epoll_, paths_, warnings_, note_,   host_};
 };
 
 }  // namespace weft::link::shm

@@ -9,8 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "link/shm/greeting.hpp"
-#include "link/shm/link.hpp"
+#include "link/shm/greeter.hpp"
 #include "os/clock.hpp"
 #include "os/shortage.hpp"
 #include "os/unix_socket.hpp"
@@ -25,17 +24,17 @@ constexpr uint64_t silence_ns = 1'000'000'000;
 }  // namespace
 
 // Once for a time of shortage.
-void Link::warn_of_shortage(const std::array<char, address_bytes>& whom, int code) noexcept try {
-  if ((warned_ & warned_descriptors) != 0) return;
+void Greeter::warn_of_shortage(const std::array<char, address_bytes>& whom, int code) noexcept try {
+  if (warnings_.was_said(Warnings::Descriptors)) return;
   const std::string_view name = text_of(whom);
   const std::string lack = os::with_remedy(code);
-  warn_once(warned_descriptors, Line("%.*s cannot be met: %s; tried again for 10 s",
-                                     static_cast<int>(name.size()), name.data(), lack.c_str())
-                                    .get());
+  warnings_.once(Warnings::Descriptors, Line("%.*s cannot be met: %s; tried again for 10 s",
+                                             static_cast<int>(name.size()), name.data(), lack.c_str())
+                                            .get());
 } catch (...) {  // no memory for the line
 }
 
-void Link::note_shortage(Peer& peer, bool of_peer) noexcept {
+void Greeter::note_shortage(Peer& peer, bool of_peer) noexcept {
   peer.short_at_ns = os::monotonic_ns();
   if (peer.short_since_ns == 0) peer.short_since_ns = peer.short_at_ns;
   peer.it_is_short = of_peer;
@@ -43,21 +42,21 @@ void Link::note_shortage(Peer& peer, bool of_peer) noexcept {
 }
 
 // A peer that waits for our answer. Needs no descriptor.
-void Link::tell_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce,
-                         NoteKind kind) noexcept {
+void Greeter::tell_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce,
+                            NoteKind kind) noexcept {
   Note note = note_to(whom, kind);
   note.nonce = nonce;
   (void)os::send_datagram(socket_, SocketName(text_of(whom)), std::as_bytes(std::span(&note, 1)), {});
 }
 
 // This process lacks what the meeting with a peer needs.
-void Link::lacks(Peer& peer, int code) noexcept {
+void Greeter::lacks(Peer& peer, int code) noexcept {
   warn_of_shortage(peer.address, code);
   note_shortage(peer, false);
 }
 
 // The same when a note brought less than was sent, or nothing could be made of what it brought.
-void Link::lacks_for(const Note& note, int code) noexcept {
+void Greeter::lacks_for(const Note& note, int code) noexcept {
   warn_of_shortage(note.address, code);
   if (Peer* const known = peers_.find(text_of(note.address)); known != nullptr) note_shortage(*known, false);
   if (note.kind == NoteKind::Hello || note.kind == NoteKind::Reply) tell_shortage(note.address, note.nonce);
@@ -65,17 +64,18 @@ void Link::lacks_for(const Note& note, int code) noexcept {
 
 // A greeting has arrived without its descriptors, this process lacks none, and /proc does not help: `code` is why, 0: what it shows is not the memory of
 // the sender. Tried again all the same: a security module may let them pass later.
-void Link::misses_descriptors_of(const Note& note, int32_t pid, int code) noexcept {
+void Greeter::misses_descriptors_of(const Note& note, int32_t pid, int code) noexcept {
   const std::string_view name = text_of(note.address);
   const char* const why = pid <= 0    ? "another pid namespace"
                           : code != 0 ? std::strerror(code)
                                       : "no such memory file";
-  warn_once(warned_descriptors,
-            Line("%.*s cannot be met: its greeting came without descriptors: the kernel, an emulator or a "
-                 "security module does not pass them (SCM_RIGHTS), and they cannot be opened in "
-                 "/proc/%d/fd (%s); tried again for 10 s",
-                 static_cast<int>(name.size()), name.data(), pid, why)
-                .get());
+  warnings_.once(
+      Warnings::Descriptors,
+      Line("%.*s cannot be met: its greeting came without descriptors: the kernel, an emulator or a "
+           "security module does not pass them (SCM_RIGHTS), and they cannot be opened in "
+           "/proc/%d/fd (%s); tried again for 10 s",
+           static_cast<int>(name.size()), name.data(), pid, why)
+          .get());
   if (Peer* const known = peers_.find(name); known != nullptr) {
     note_shortage(*known, false);
     known->not_passed = true;
@@ -84,13 +84,13 @@ void Link::misses_descriptors_of(const Note& note, int32_t pid, int code) noexce
 }
 
 // From a process of our user that we have greeted: it has our nonce.
-void Link::take_shortage(const Note& note, int32_t pid) noexcept {
+void Greeter::take_shortage(const Note& note, int32_t pid) noexcept {
   Peer* const greeted = peers_.find(text_of(note.address));
   if (greeted == nullptr || note.nonce != nonce_) return;
   const std::string_view name = text_of(note.address);
   const bool not_passed = note.kind == NoteKind::NotPassed;
-  warn_once(
-      warned_peer_short,
+  warnings_.once(
+      Warnings::PeerShort,
       Line("%.*s (process %d) %s; tried again for 10 s", static_cast<int>(name.size()), name.data(), pid,
            not_passed ? "got the greeting of this process without descriptors: the kernel, an emulator or a "
                         "security module does not pass them (SCM_RIGHTS), and it cannot open them in /proc"
@@ -101,29 +101,30 @@ void Link::take_shortage(const Note& note, int32_t pid) noexcept {
 }
 
 // Once, at level info: it works, but what a process sent before it exited is lost if its greeting had not been read.
-void Link::note_not_passed() noexcept {
-  if ((warned_ & noted_not_passed) != 0 || !note_) return;
-  warned_ |= noted_not_passed;
+void Greeter::note_not_passed() noexcept {
+  if (warnings_.was_said(Warnings::NotPassed) || !note_) return;
+  warnings_.mark(Warnings::NotPassed);
   note_("greetings arrive without descriptors (SCM_RIGHTS): peers are met through /proc instead");
 }
 
 // Once. Descriptors in the socket would have kept what it sent.
-void Link::warn_of_exited(const Note& note, int32_t pid) noexcept {
+void Greeter::warn_of_exited(const Note& note, int32_t pid) noexcept {
   const std::string_view name = text_of(note.address);
-  warn_once(warned_exited,
-            Line("%.*s (process %d) exited before its greeting was read, and the kernel, an emulator or a "
-                 "security module does not pass descriptors (SCM_RIGHTS): what it had sent is lost",
-                 static_cast<int>(name.size()), name.data(), pid)
-                .get());
+  warnings_.once(
+      Warnings::Exited,
+      Line("%.*s (process %d) exited before its greeting was read, and the kernel, an emulator or a "
+           "security module does not pass descriptors (SCM_RIGHTS): what it had sent is lost",
+           static_cast<int>(name.size()), name.data(), pid)
+          .get());
 }
 
 // Once for a peer whose socket has the greeting and that has not read it. Its name is one that the library chose: at level info, for it lives, and may
 // compute for hours before its first call.
-void Link::log_silence(Peer& peer, uint64_t now_ns) noexcept {
+void Greeter::log_silence(Peer& peer, uint64_t now_ns) noexcept {
   const bool lives = peer.chosen_by_library;
-  if (peer.is_silent || !(lives ? static_cast<bool>(note_) : has_warning()) || !peer.hello_sent ||
-      peer.short_since_ns != 0 || !peer.out.is_open() || peer.out.next() == 0 || peer.out.is_attached() ||
-      peer.asked_at_ns == 0 || now_ns < peer.asked_at_ns + silence_ns ||
+  if (peer.is_silent || !(lives ? static_cast<bool>(note_) : static_cast<bool>(warnings_)) ||
+      !peer.hello_sent || peer.short_since_ns != 0 || !peer.out.is_open() || peer.out.next() == 0 ||
+      peer.out.is_attached() || peer.asked_at_ns == 0 || now_ns < peer.asked_at_ns + silence_ns ||
       (peer.pidfd && os::has_exited(peer.pidfd)))
     return;
   peer.is_silent = true;
@@ -138,17 +139,18 @@ void Link::log_silence(Peer& peer, uint64_t now_ns) noexcept {
       static_cast<int>(name.size()), name.data(), peer.pid > 0 ? process.get() : "",
       withheld != 0 ? more.get() : "");
   if (lives) note_(line.get());
-  else warn(line.get());
+  else warnings_.say(line.get());
 }
 
-void Link::end_shortage(Peer& peer, uint64_t now_ns) noexcept {
+void Greeter::end_shortage(Peer& peer, uint64_t now_ns) noexcept {
   if (peer.short_since_ns == 0) return;
   const bool met = peer.remote != nullptr &&
                    (!peer.out.is_open() || peer.out.control()->doorbell.load(std::memory_order_relaxed) != 0);
   if (met || now_ns > peer.short_at_ns + shortage_silence_ns) {
     peer.short_since_ns = 0;
-    peer.met_at_ns = peer.asked_at_ns = now_ns;            // it has not been waited for yet
-    warned_ &= ~(warned_descriptors | warned_peer_short);  // another shortage is said again
+    peer.met_at_ns = peer.asked_at_ns = now_ns;  // it has not been waited for yet
+    warnings_.again(Warnings::Descriptors);
+    warnings_.again(Warnings::PeerShort);  // another shortage is said again
   } else if (now_ns > peer.short_since_ns + shortage_most_ns) {
     peer.gave_up = true;
   }
