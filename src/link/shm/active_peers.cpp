@@ -8,30 +8,31 @@
 namespace weft::link::shm {
 
 void ActivePeers::add(Peer& peer, uint64_t now_ns) noexcept {
-  if (peer.active || !peer.in.takes_frames()) return;  // not met yet, or rejected
+  if (peer.activity.active || !peer.in.takes_frames()) return;  // not met yet, or rejected
   if (count_ == count_max) {
     Peer* quiet = nullptr;
     for (size_t i = 0; i < count_; ++i)
-      if (!list_[i]->demoting && (quiet == nullptr || list_[i]->rang_at_ns < quiet->rang_at_ns))
+      if (!list_[i]->activity.demoting &&
+          (quiet == nullptr || list_[i]->activity.rang_at_ns < quiet->activity.rang_at_ns))
         quiet = list_[i];
-    if (quiet != nullptr && now_ns - quiet->rang_at_ns > 10 * demotion_ns) {
-      quiet->demoting = true;
-      quiet->demoted_at_ns = now_ns;
+    if (quiet != nullptr && now_ns - quiet->activity.rang_at_ns > 10 * demotion_ns) {
+      quiet->activity.demoting = true;
+      quiet->activity.demoted_at_ns = now_ns;
       quiet->in.control()->polled.store(0, std::memory_order_seq_cst);
     }
-    peer.doorbells = 0;
+    peer.activity.doorbells = 0;
     return;
   }
   WEFT_ASSERT(count_ < count_max);
   list_[count_++] = &peer;
-  peer.active = true;
-  peer.demoting = false;
-  peer.rang_at_ns = now_ns;
+  peer.activity.active = true;
+  peer.activity.demoting = false;
+  peer.activity.rang_at_ns = now_ns;
   peer.in.control()->polled.store(is_silent(peer) && !is_armed_ ? 1 : 0, std::memory_order_seq_cst);
 }
 
 void ActivePeers::remove(Peer& peer) noexcept {
-  if (!peer.active) return;
+  if (!peer.activity.active) return;
   for (size_t i = 0; i < count_; ++i) {
     if (list_[i] != &peer) continue;
     WEFT_ASSERT(count_ != 0);
@@ -40,9 +41,9 @@ void ActivePeers::remove(Peer& peer) noexcept {
   }
   WEFT_ASSERT(std::find(list_.begin(), list_.begin() + static_cast<std::ptrdiff_t>(count_), &peer) ==
               list_.begin() + static_cast<std::ptrdiff_t>(count_));
-  peer.active = false;
-  peer.demoting = false;
-  peer.doorbells = 0;
+  peer.activity.active = false;
+  peer.activity.demoting = false;
+  peer.activity.doorbells = 0;
   if (peer.in.is_open()) peer.in.control()->polled.store(0, std::memory_order_seq_cst);
 }
 
@@ -55,7 +56,8 @@ void ActivePeers::disarm() noexcept {
   is_armed_ = false;
   for (size_t i = 0; i < count_; ++i) {
     Peer& peer = *list_[i];
-    if (!peer.demoting && is_silent(peer)) peer.in.control()->polled.store(1, std::memory_order_seq_cst);
+    if (!peer.activity.demoting && is_silent(peer))
+      peer.in.control()->polled.store(1, std::memory_order_seq_cst);
   }
 }
 

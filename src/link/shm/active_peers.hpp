@@ -34,7 +34,7 @@ class ActivePeers {
   void finish_leaving(uint64_t now_ns, Left&& left) noexcept {
     for (size_t i = count_; i-- > 0;) {
       Peer& peer = *list_[i];
-      if (!peer.demoting || now_ns - peer.demoted_at_ns < demotion_ns) continue;
+      if (!peer.activity.demoting || now_ns - peer.activity.demoted_at_ns < demotion_ns) continue;
       remove(peer);
       left(peer);
     }

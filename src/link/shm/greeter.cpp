@@ -119,24 +119,25 @@ Greeter::Round Greeter::begin_round(uint64_t now_ns) noexcept {
 Greeter::Seen Greeter::look(Peer& peer, Round& round) noexcept {
   const uint64_t now_ns = round.now_ns;
   // While this process did not look, an answer could not be seen.
-  if (round.away_ns != 0 && peer.asked_at_ns != 0)
-    peer.asked_at_ns = std::min(now_ns, peer.asked_at_ns + round.away_ns);
+  if (round.away_ns != 0 && peer.greeting.asked_at_ns != 0)
+    peer.greeting.asked_at_ns = std::min(now_ns, peer.greeting.asked_at_ns + round.away_ns);
   if (peer.out.is_open() && greeting_is_due(peer, now_ns)) greet(peer);
-  bool unanswered =
-      peer.remote == nullptr && peer.short_since_ns == 0 && now_ns - peer.met_at_ns > meet_timeout_ns;
-  if (const SocketName name(text_of(peer.address)); unanswered && peer.hello_sent && os::is_bound(name)) {
+  bool unanswered = peer.remote == nullptr && peer.shortage.since_ns == 0 &&
+                    now_ns - peer.greeting.met_at_ns > meet_timeout_ns;
+  if (const SocketName name(text_of(peer.address));
+      unanswered && peer.greeting.hello_sent && os::is_bound(name)) {
     // A name that the library chose goes with its endpoint.
-    unanswered = !peer.chosen_by_library && peer.asked_at_ns != 0 && !peer.out.is_attached() &&
-                 now_ns > peer.asked_at_ns + answer_timeout_ns;
+    unanswered = !peer.chosen_by_library && peer.greeting.asked_at_ns != 0 && !peer.out.is_attached() &&
+                 now_ns > peer.greeting.asked_at_ns + answer_timeout_ns;
     if (round.has_asked && !unanswered) return Seen::Later;  // it is a look at every socket of the machine
     round.has_asked = true;
     if (owner_.belongs_to_other(name)) refuse(peer);
-    peer.met_at_ns = now_ns;  // it is there and busy with something else
+    peer.greeting.met_at_ns = now_ns;  // it is there and busy with something else
   }
   end_shortage(peer, now_ns);
   const bool left = peer.has_closed();
   if (!left && !unanswered) log_silence(peer, now_ns);
-  return unanswered || left || peer.gave_up ? Seen::Over : Seen::Well;
+  return unanswered || left || peer.shortage.gave_up ? Seen::Over : Seen::Well;
 }
 
 // --- channels ---
@@ -185,13 +186,14 @@ void Greeter::watch(Peer& peer) noexcept {
 // A hello may find no room, or be lost at a receiver that is short of descriptors or memory, and so may the answer: it is repeated, more and
 // more rarely, until the peer has attached and we know it.
 bool Greeter::greeting_is_due(Peer& peer, uint64_t now_ns) noexcept {
-  if (!peer.hello_sent) return true;
+  if (!peer.greeting.hello_sent) return true;
   // Attached, the peer has answered, and a lost answer is asked for again. Before that only what is in the ring is worth it.
   const bool attached = peer.out.control()->doorbell.load(std::memory_order_relaxed) != 0;
   if (attached ? peer.remote != nullptr : peer.out.next() == 0) return false;
-  if (peer.hello_pause_ns == 0 || peer.short_since_ns != 0) peer.hello_pause_ns = first_hello_pause_ns;
-  if (now_ns - peer.hello_at_ns < peer.hello_pause_ns) return false;
-  peer.hello_pause_ns = std::min(2 * peer.hello_pause_ns, longest_hello_pause_ns);
+  if (peer.greeting.hello_pause_ns == 0 || peer.shortage.since_ns != 0)
+    peer.greeting.hello_pause_ns = first_hello_pause_ns;
+  if (now_ns - peer.greeting.hello_at_ns < peer.greeting.hello_pause_ns) return false;
+  peer.greeting.hello_pause_ns = std::min(2 * peer.greeting.hello_pause_ns, longest_hello_pause_ns);
   return true;
 }
 
@@ -229,7 +231,7 @@ Note Greeter::note_to(const std::array<char, address_bytes>& whom, NoteKind kind
 void Greeter::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
   const SocketName name(text_of(peer.address));
   if (peer.foreign) return;
-  if (kind == NoteKind::Hello) peer.hello_at_ns = os::monotonic_ns();
+  if (kind == NoteKind::Hello) peer.greeting.hello_at_ns = os::monotonic_ns();
   Note note = note_to(peer.address, kind);
   note.channel_offset = kind == NoteKind::Hello ? MemoryFile::offset_of(peer.channel) : 0;
   note.wants_reply = peer.remote == nullptr ? 1 : 0;
@@ -250,8 +252,8 @@ void Greeter::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
   if (kind == NoteKind::Wake) return;
   if (sent == 0) {
     if (kind == NoteKind::Hello) {
-      if (!std::exchange(peer.hello_sent, true)) count_ungreeted(-1);
-      if (peer.asked_at_ns == 0) peer.asked_at_ns = peer.hello_at_ns;
+      if (!std::exchange(peer.greeting.hello_sent, true)) count_ungreeted(-1);
+      if (peer.greeting.asked_at_ns == 0) peer.greeting.asked_at_ns = peer.greeting.hello_at_ns;
     }
     if (kind == NoteKind::Hello && peer.state == PeerState::New) peer.state = PeerState::Greeted;
     // The note wakes a sleeper. Its flag stays: it may have read the note already and sleep again, and then the next frame has to wake it.
@@ -260,8 +262,8 @@ void Greeter::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
              (peer.state == PeerState::Known || peer.remote != nullptr || peer.chosen_by_library)) {
     dying_.add(peer);  // its socket is gone, so it is; only a name that a program chose may yet appear
   } else if (sent == -ECONNREFUSED) {
-    peer.asked_at_ns = 0;  // who has read nothing is gone; the next one has its own time
-    peer.is_silent = false;
+    peer.greeting.asked_at_ns = 0;  // who has read nothing is gone; the next one has its own time
+    peer.greeting.is_silent = false;
   } else if (os::is_shortage(-sent)) {
     lacks(peer, -sent);
     if (kind == NoteKind::Reply) tell_shortage(peer.address, peer.nonce);
@@ -430,13 +432,13 @@ void Greeter::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_
     known = host_.make_peer(known_as);
     if (known == nullptr) return;  // the owner makes nothing of that name
     known->address = note.address;
-    known->met_at_ns = os::monotonic_ns();
+    known->greeting.met_at_ns = os::monotonic_ns();
     place.take(*known);
   }
   Peer& peer = *known;
-  const uint64_t short_before_ns = peer.short_at_ns;
+  const uint64_t short_before_ns = peer.shortage.at_ns;
   if (peer.remote == nullptr && !attach_header(peer, file, note.nonce)) {
-    if (peer.short_at_ns != short_before_ns) tell_shortage(note.address, note.nonce);
+    if (peer.shortage.at_ns != short_before_ns) tell_shortage(note.address, note.nonce);
     return;
   }
   if (!peer.pidfd) {
@@ -451,7 +453,7 @@ void Greeter::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_
     active_.add(peer, os::monotonic_ns());
     paths_.tell_announced(peer);
     doorbells_.ring_own(peer);  // what it wrote before we looked
-  } else if (peer.short_at_ns != short_before_ns) {
+  } else if (peer.shortage.at_ns != short_before_ns) {
     tell_shortage(note.address, note.nonce);
   }
   if (note.wants_reply != 0) send_note(peer, NoteKind::Reply, true);
@@ -476,12 +478,12 @@ bool Greeter::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noex
   peer.remote_map = std::move(*map);
   peer.remote = peer.remote_map.as<RegionHeader>();
   peer.nonce = nonce;
-  if (peer.state != PeerState::Known && peer.hello_sent) peer.state = PeerState::Known;
+  if (peer.state != PeerState::Known && peer.greeting.hello_sent) peer.state = PeerState::Known;
   return true;
 }
 
 bool Greeter::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept {
-  WEFT_ASSERT(!peer.in.takes_frames() && !peer.active);
+  WEFT_ASSERT(!peer.in.takes_frames() && !peer.activity.active);
   const size_t size = os::memory_size(file);
   if (!owner_.memory_is_sound(file) || offset < header_bytes ||
       (offset - header_bytes) % channel_bytes != 0 || offset > size || size - offset < channel_bytes)

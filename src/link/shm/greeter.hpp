@@ -88,7 +88,7 @@ class Greeter {
   bool open_channel(Peer& peer) noexcept;
   // Its channel is left.
   void leave(const Peer& peer) noexcept {
-    if (!peer.hello_sent) count_ungreeted(-1);
+    if (!peer.greeting.hello_sent) count_ungreeted(-1);
   }
   // A hello has found no room at the other socket, and only polling repeats it.
   bool has_ungreeted() const noexcept { return ungreeted_ != 0; }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The cold side of the shared memory link: opening, peers and their channels, sleeping, noticing deaths, giving memory back. The meeting is
-// in greeting.cpp.
+// The cold side of the shared memory link: opening, sleeping, noticing deaths, ends of peers.
 #include "link/shm/link.hpp"
 
 #include <algorithm>
@@ -141,7 +140,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   if (Peer* found = peers_.find(key); found != nullptr && found->state != PeerState::Lost) {
     Peer& known = *found;
     if (!known.out.is_open() && !greeter_.open_channel(known)) error = ENOMEM;
-    if (error == 0 && !known.hello_sent) greeter_.greet(known);
+    if (error == 0 && !known.greeting.hello_sent) greeter_.greet(known);
     return error == 0 ? &known : nullptr;
   }
   if (greeter_.is_foreign(key)) {
@@ -154,7 +153,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   PeerTable::Place place(peers_, key);
   Peer* peer = events_->make_peer(std::as_bytes(std::span(padded)));
   peer->address = padded;
-  peer->met_at_ns = os::monotonic_ns();
+  peer->greeting.met_at_ns = os::monotonic_ns();
   if (!greeter_.open_channel(*peer)) {
     error = ENOMEM;
     detach(*peer);
@@ -262,7 +261,7 @@ int Link::reject(Peer& peer, const char* what) noexcept {
 void Link::collect_rung(uint64_t words) noexcept {
   doorbells_.collect(words, rung_);
   for (Peer* const peer : rung_)
-    if (!peer->active && ++peer->doorbells >= ActivePeers::rings_to_enter)
+    if (!peer->activity.active && ++peer->activity.doorbells >= ActivePeers::rings_to_enter)
       active_.add(*peer, os::monotonic_ns());
 }
 
@@ -321,7 +320,7 @@ void Link::detach(Peer& peer) noexcept {
   shared_.end_all(peer);
   peer.regions.close();
   // Who may still look at the channel would read what is meant for its next user.
-  const bool reusable = !peer.hello_sent || os::has_exited(peer.pidfd) || peer.has_closed();
+  const bool reusable = !peer.greeting.hello_sent || os::has_exited(peer.pidfd) || peer.has_closed();
   in_place_.keep_ring(peer);
   if (peer.in.is_open()) {
     doorbells_.remove(peer);
@@ -348,7 +347,7 @@ void Link::detach(Peer& peer) noexcept {
   (void)peer.out.take_mapping();
   peer.remote_map = {};
   peer.state = PeerState::Lost;
-  WEFT_ASSERT(!peer.active && peer.lent == nullptr && peer.reserved == nullptr && !peer.pidfd);
+  WEFT_ASSERT(!peer.activity.active && peer.lent == nullptr && peer.reserved == nullptr && !peer.pidfd);
   WEFT_ASSERT(!peer.out.is_open() && !peer.in.takes_frames());
 }
 
@@ -360,16 +359,17 @@ void Link::retire(Peer& peer) noexcept {
   (void)peers_.erase(text_of(peer.address));
   detach(peer);
   dying_.erase(peer);  // a new peer may get the same memory
-  events_->peer_lost(peer, peer.foreign                       ? core::ProviderError::PeerOfOtherUser
-                           : peer.malformed                   ? core::ProviderError::PeerMisbehaved
-                           : peer.mute                        ? core::ProviderError::NoChannel
-                           : peer.gave_up && peer.not_passed  ? core::ProviderError::DescriptorsNotPassed
-                           : peer.gave_up && peer.it_is_short ? core::ProviderError::PeerShortage
-                           : peer.gave_up                     ? core::ProviderError::OwnShortage
-                           : closed                           ? core::ProviderError::PeerClosed
-                           : peer.gone                        ? core::ProviderError::PeerDied
-                           : unanswered                       ? core::ProviderError::PeerUnreachable
-                                                              : core::ProviderError::PeerDied);
+  events_->peer_lost(
+      peer, peer.foreign                                        ? core::ProviderError::PeerOfOtherUser
+            : peer.malformed                                    ? core::ProviderError::PeerMisbehaved
+            : peer.mute                                         ? core::ProviderError::NoChannel
+            : peer.shortage.gave_up && peer.shortage.not_passed ? core::ProviderError::DescriptorsNotPassed
+            : peer.shortage.gave_up && peer.shortage.is_of_peer ? core::ProviderError::PeerShortage
+            : peer.shortage.gave_up                             ? core::ProviderError::OwnShortage
+            : closed                                            ? core::ProviderError::PeerClosed
+            : peer.gone                                         ? core::ProviderError::PeerDied
+            : unanswered                                        ? core::ProviderError::PeerUnreachable
+                                                                : core::ProviderError::PeerDied);
 }
 
 // --- sleeping ---

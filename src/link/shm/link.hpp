@@ -3,7 +3,10 @@
 //
 // Threads: one at a time (the owner serialises). Ring memory is shared with the peer process only.
 // Hot path: send_small() writes one slot, poll() looks at the next slot of each active peer and at the pending bitmap. Neither
-// enters the kernel. Everything that does is elsewhere: the meeting in greeting.cpp, sleeping and noticing a death in link.cpp.
+// enters the kernel.
+//
+// Link is responsible for the data path, for when peers end, and for composing the parts (docs/shm.md has the list); it must not know what lies in a slot
+// (ring.hpp), how endpoints meet (greeter.hpp), or how large messages are copied (copy_paths.hpp, shared_copies.hpp).
 #pragma once
 
 #include <sys/types.h>
@@ -47,6 +50,7 @@
 
 namespace weft::link::shm {
 
+// More than 60 functions, because 45 of them are the calls of the concepts of proto/engine/link.hpp; most are one line to a part.
 class Link : public proto::LinkBase {
  public:
   using PeerBase = Peer;
@@ -270,7 +274,7 @@ class Link : public proto::LinkBase {
       if (peer.has_closed()) lose(peer);  // it rang to say so
       // What is left behind must not wait for another doorbell.
       if (got == rung_budget || peer.in.has_frame()) {
-        if (!peer.active) doorbells_.ring_own(peer);
+        if (!peer.activity.active) doorbells_.ring_own(peer);
       }
     }
     rung_.clear();

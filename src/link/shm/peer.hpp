@@ -21,7 +21,12 @@
 
 namespace weft::link::shm {
 
-enum class PeerState : uint8_t { New, Greeted, Known, Lost };
+enum class PeerState : uint8_t {
+  New,      // no hello was sent to it
+  Greeted,  // one was, and there is no answer
+  Known,    // it has answered, or has greeted us
+  Lost,     // it is no peer any more
+};
 
 struct LentFrames;  // in_place.hpp
 struct ReservedBuffer;
@@ -31,43 +36,58 @@ struct Peer {
   SendRing out;    // our channel to the peer
   ReceiveRing in;  // the peer's channel to us
   // --- cold below this line ---
-  LentFrames* lent = nullptr;
+  LentFrames* lent = nullptr;          // its frames that the program reads in place; null: none ever was
   ReservedBuffer* reserved = nullptr;  // one slot and all the rest of the bulk ring are kept for it
   RegionHeader* remote = nullptr;      // the peer's header, once mapped
-  bool active = false;                 // in Link's active list
-  bool demoting = false;               // leaving it
-  bool hello_sent = false;
-  uint64_t hello_at_ns = 0;     // of the last note
-  uint64_t hello_pause_ns = 0;  // until the next, while nobody attaches
-  bool malformed = false;
-  bool gone = false;               // its process, or the program in it
-  bool mute = false;               // our file could not grow by a channel to it
-  uint8_t unread = 0;              // messages that it may not have read, when it was lost (proto::Unread)
-  bool foreign = false;            // another user's
-  bool it_is_short = false;        // `short_*` are of the peer's process, else of ours
-  bool not_passed = false;         // descriptors that were sent do not arrive, though nothing is short
-  bool gave_up = false;            // short, or not passed, for too long
-  bool is_silent = false;          // no answer to the greeting for a second: said in the log
-  bool chosen_by_library = false;  // the address dies with its endpoint
+  os::Mapping remote_map;              // of it
   PeerState state = PeerState::New;
-  uint32_t doorbells = 0;  // doorbells answered lately
-  uint32_t doorbell = 0;   // its doorbell in our header
-  Peer* next_same_doorbell = nullptr;
-  int32_t pid = 0;  // as we see it; 0: not visible
-  uint64_t nonce = 0;
-  uint64_t met_at_ns = 0;       // when it was made
-  uint64_t asked_at_ns = 0;     // when its socket took the first hello; 0: none has, or that socket is gone
-  uint64_t short_since_ns = 0;  // descriptors or memory for the meeting were lacking first; 0: not lately
-  uint64_t short_at_ns = 0;     // and last
-  uint64_t rang_at_ns = 0;      // last doorbell or promotion
-  uint64_t demoted_at_ns = 0;   // when it began to leave the active list
-  size_t channel = 0;           // number of `out` in our file, from 0 on
+
+  // Why it is lost.
+  bool malformed = false;  // what it wrote makes no sense
+  bool gone = false;       // its process, or the program in it
+  bool mute = false;       // our file could not grow by a channel to it
+  bool foreign = false;    // another user's
+  uint8_t unread = 0;      // messages that it may not have read, when it was lost (proto::Unread)
+
+  // Who it is.
   std::array<char, address_bytes> address{};
-  os::Mapping remote_map;
-  os::Fd pidfd;  // or a pipe (os::Liveness)
+  bool chosen_by_library = false;  // the address dies with its endpoint
+  uint64_t nonce = 0;              // of its endpoint; 0: not known yet
+  int32_t pid = 0;                 // as we see it; 0: not visible
+  os::Fd pidfd;                    // or a pipe (os::Liveness)
   PeerMemory memory;
   RemoteRegions regions;
-  std::unique_ptr<Copies> copies;  // made with the first large message from it
+
+  size_t channel = 0;                  // number of `out` in our file, from 0 on
+  uint32_t doorbell = 0;               // its doorbell in our header
+  Peer* next_same_doorbell = nullptr;  // Doorbells has the list
+  std::unique_ptr<Copies> copies;      // made with the first large message from it
+
+  // Of ActivePeers.
+  struct Activity {
+    bool active = false;         // every poll looks at its ring
+    bool demoting = false;       // until it leaves the list
+    uint32_t doorbells = 0;      // that it rang since it was last in the list, or found that full
+    uint64_t rang_at_ns = 0;     // when it came into the list
+    uint64_t demoted_at_ns = 0;  // when it began to leave
+  } activity;
+  // Of Greeter.
+  struct Greeting {
+    bool hello_sent = false;
+    bool is_silent = false;       // no answer for a second: said in the log
+    uint64_t hello_at_ns = 0;     // of the last hello
+    uint64_t hello_pause_ns = 0;  // until the next, while nobody attaches
+    uint64_t met_at_ns = 0;       // when it was made, or its name was last found bound
+    uint64_t asked_at_ns = 0;     // when its socket took the first hello; 0: none has, or that socket is gone
+  } greeting;
+  // Descriptors or memory that the meeting lacks.
+  struct Shortage {
+    bool is_of_peer = false;  // the peer's process lacks them, else ours does
+    bool not_passed = false;  // descriptors that were sent do not arrive, though nothing is short
+    bool gave_up = false;     // for too long
+    uint64_t since_ns = 0;    // they were lacking first; 0: not lately
+    uint64_t at_ns = 0;       // and last
+  } shortage;
 
   // It says that it has closed its endpoint.
   bool has_closed() const noexcept {

@@ -35,10 +35,10 @@ void Greeter::warn_of_shortage(const std::array<char, address_bytes>& whom, int 
 }
 
 void Greeter::note_shortage(Peer& peer, bool of_peer) noexcept {
-  peer.short_at_ns = os::monotonic_ns();
-  if (peer.short_since_ns == 0) peer.short_since_ns = peer.short_at_ns;
-  peer.it_is_short = of_peer;
-  peer.not_passed = false;
+  peer.shortage.at_ns = os::monotonic_ns();
+  if (peer.shortage.since_ns == 0) peer.shortage.since_ns = peer.shortage.at_ns;
+  peer.shortage.is_of_peer = of_peer;
+  peer.shortage.not_passed = false;
 }
 
 // A peer that waits for our answer. Needs no descriptor.
@@ -78,7 +78,7 @@ void Greeter::misses_descriptors_of(const Note& note, int32_t pid, int code) noe
           .get());
   if (Peer* const known = peers_.find(name); known != nullptr) {
     note_shortage(*known, false);
-    known->not_passed = true;
+    known->shortage.not_passed = true;
   }
   tell_shortage(note.address, note.nonce, NoteKind::NotPassed);
 }
@@ -97,7 +97,7 @@ void Greeter::take_shortage(const Note& note, int32_t pid) noexcept {
                       : "lacks descriptors or memory to meet this process; its log says which")
           .get());
   note_shortage(*greeted, true);
-  greeted->not_passed = not_passed;
+  greeted->shortage.not_passed = not_passed;
 }
 
 // Once, at level info: it works, but what a process sent before it exited is lost if its greeting had not been read.
@@ -122,12 +122,12 @@ void Greeter::warn_of_exited(const Note& note, int32_t pid) noexcept {
 // compute for hours before its first call.
 void Greeter::log_silence(Peer& peer, uint64_t now_ns) noexcept {
   const bool lives = peer.chosen_by_library;
-  if (peer.is_silent || !(lives ? static_cast<bool>(note_) : static_cast<bool>(warnings_)) ||
-      !peer.hello_sent || peer.short_since_ns != 0 || !peer.out.is_open() || peer.out.next() == 0 ||
-      peer.out.is_attached() || peer.asked_at_ns == 0 || now_ns < peer.asked_at_ns + silence_ns ||
-      (peer.pidfd && os::has_exited(peer.pidfd)))
+  if (peer.greeting.is_silent || !(lives ? static_cast<bool>(note_) : static_cast<bool>(warnings_)) ||
+      !peer.greeting.hello_sent || peer.shortage.since_ns != 0 || !peer.out.is_open() ||
+      peer.out.next() == 0 || peer.out.is_attached() || peer.greeting.asked_at_ns == 0 ||
+      now_ns < peer.greeting.asked_at_ns + silence_ns || (peer.pidfd && os::has_exited(peer.pidfd)))
     return;
-  peer.is_silent = true;
+  peer.greeting.is_silent = true;
   if (!lives && !silences_.may_warn(now_ns)) return;
   const std::string_view name = text_of(peer.address);
   const uint32_t withheld = lives ? 0 : silences_.take_withheld();
@@ -143,16 +143,16 @@ void Greeter::log_silence(Peer& peer, uint64_t now_ns) noexcept {
 }
 
 void Greeter::end_shortage(Peer& peer, uint64_t now_ns) noexcept {
-  if (peer.short_since_ns == 0) return;
+  if (peer.shortage.since_ns == 0) return;
   const bool met = peer.remote != nullptr &&
                    (!peer.out.is_open() || peer.out.control()->doorbell.load(std::memory_order_relaxed) != 0);
-  if (met || now_ns > peer.short_at_ns + shortage_silence_ns) {
-    peer.short_since_ns = 0;
-    peer.met_at_ns = peer.asked_at_ns = now_ns;  // it has not been waited for yet
+  if (met || now_ns > peer.shortage.at_ns + shortage_silence_ns) {
+    peer.shortage.since_ns = 0;
+    peer.greeting.met_at_ns = peer.greeting.asked_at_ns = now_ns;  // it has not been waited for yet
     warnings_.again(Warnings::Descriptors);
     warnings_.again(Warnings::PeerShort);  // another shortage is said again
-  } else if (now_ns > peer.short_since_ns + shortage_most_ns) {
-    peer.gave_up = true;
+  } else if (now_ns > peer.shortage.since_ns + shortage_most_ns) {
+    peer.shortage.gave_up = true;
   }
 }
 
