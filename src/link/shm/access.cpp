@@ -30,12 +30,9 @@ int Link::conceal_all() noexcept {
 bool Link::access(Peer& peer, bool write, const iovec* local, size_t local_count,
                   const wire::RmaTarget* targets, size_t target_count, size_t bytes) noexcept {
   if (!peer.memory.can_read() || peer.remote == nullptr || peer.has_closed() || !belongs_here()) return false;
-  if (!peer.regions.is_open()) {
-    const uint64_t here = header_->pid_namespace;
-    if (here == 0 || peer.remote->pid_namespace != here ||
-        !peer.regions.open(*peer.remote, peer.nonce, peer.pid, owner_, file_.fd()))
-      return false;
-  }
+  if (!peer.regions.is_open() &&
+      !peer.regions.open(*peer.remote, header_->pid_namespace, peer.nonce, peer.pid, owner_, file_.fd()))
+    return false;
   bool is_forbidden = false;
   const bool moved =
       peer.regions.access(peer.memory, write, local, local_count, targets, target_count, bytes, is_forbidden);

@@ -259,6 +259,7 @@ int Link::reject(Peer& peer, const char* what) noexcept {
 }
 
 void Link::collect_rung(uint64_t words) noexcept {
+  WEFT_ASSERT(rung_.empty());  // or a doorbell would count twice
   doorbells_.collect(words, rung_);
   for (Peer* const peer : rung_)
     if (!peer->activity.active && ++peer->activity.doorbells >= ActivePeers::rings_to_enter)

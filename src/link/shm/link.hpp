@@ -311,7 +311,8 @@ class Link : public proto::LinkBase {
   void make_room();
 
   static_assert((payload_in_bulk & wire::frame_flags) == 0);
-  static_assert(frame_bytes_max == payload_bytes_max && eager_bytes_max == stride_payload_max);
+  static_assert(frame_bytes_max == payload_bytes_max && eager_bytes_max == stride_payload_max &&
+                fragmented_eager_bytes_max == fragmented_bytes_max);
   static constexpr int rung_budget = 64;
   static constexpr size_t events_per_look = 64;
 

@@ -27,12 +27,13 @@ void MemoryFile::close() noexcept {
 
 Result<void> MemoryFile::grow() {
   if (!free_.empty()) return {};
+  free_.reserve(channels_ + 1);  // all may come back
   if (auto grown = os::grow_memory(file_, offset_of(channels_ + 1)); !grown) return grown.error();
   free_.push_back(channels_++);
   return {};
 }
 
-Result<os::Mapping> MemoryFile::take(size_t& channel) noexcept {
+Result<os::Mapping> MemoryFile::take(size_t& channel) {
   WEFT_ASSERT(!free_.empty());
   channel = free_.back();
   WEFT_ASSERT(channel < channels_);

@@ -17,10 +17,11 @@ constexpr uint64_t refused_pause_ns = 1'000'000'000;  // until one whose table c
 
 }  // namespace
 
-bool RemoteRegions::open(RegionHeader& remote, uint64_t nonce, int32_t pid, const Owner& owner,
-                         const os::Fd& ours) noexcept {
+bool RemoteRegions::open(RegionHeader& remote, uint64_t pid_namespace, uint64_t nonce, int32_t pid,
+                         const Owner& owner, const os::Fd& ours) noexcept {
   const int32_t place = remote.regions_file.load(std::memory_order_acquire);
   if (place <= 0) return false;
+  if (pid_namespace == 0 || remote.pid_namespace != pid_namespace) return false;
   const uint64_t now = os::monotonic_ns();
   if (now < due_ns_) return false;
   due_ns_ = now + window_pause_ns;

@@ -20,8 +20,9 @@ namespace weft::link::shm {
 class RemoteRegions {
  public:
   bool is_open() const noexcept { return static_cast<bool>(window_); }
-  // Looks for the table of the endpoint with that header, now and then only. `ours`: a memory file of this process. False: not open.
-  bool open(RegionHeader& remote, uint64_t nonce, int32_t pid, const Owner& owner,
+  // Looks for the table of the endpoint with that header, now and then only. `pid_namespace`: ours, 0: not known. `ours`: a memory file of
+  // this process. False: not open.
+  bool open(RegionHeader& remote, uint64_t pid_namespace, uint64_t nonce, int32_t pid, const Owner& owner,
             const os::Fd& ours) noexcept;
   // Our word in the peer's header is another process's from now on.
   void close() noexcept { window_.give_back(); }

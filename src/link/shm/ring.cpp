@@ -46,6 +46,7 @@ ReceiveRing::Waiting ReceiveRing::waiting() const noexcept {
 // --- sending ---
 
 void SendRing::open(os::Mapping map) noexcept {
+  WEFT_ASSERT(!is_reserved_);
   map_ = std::move(map);
   control_ = map_.as<ChannelControl>();
   slots_ = at_ = map_.as<Slot>(channel_slots_offset);
