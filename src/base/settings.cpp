@@ -44,7 +44,7 @@ constexpr std::array<Setting, 32> table = {{
      "silent peer was sent counts as delivered, 0 to 100; 0: only what it has acknowledged (default: 4)"},
     {"WEFT_PACKET_FAULTS", Kind::Text, 0, 0, 0,
      "For tests, packets that are lost, duplicated, delayed, reordered or altered: "
-     "loss=PERCENT,twice=PERCENT,late=PERCENT,reorder=PERCENT,corrupt=PERCENT,seed=N (default: none)"},
+     "loss=PERCENT,twice=PERCENT,late=PERCENT,reorder=PERCENT,corrupt=PERCENT,mark=PERCENT,seed=N (default: none)"},
     {"WEFT_PCAP", Kind::Text, 0, 0, 0,
      "File that gets a copy of every packet, for tshark and Wireshark; a second endpoint, and a name that is "
      "taken, get NAME.PID.N (default: none)"},
@@ -106,8 +106,8 @@ constexpr std::array<Setting, 32> table = {{
     {"FI_UDP_IFACE", Kind::Text, 0, 0, 0,
      "udp, udp;ofi_rxd: the network interface whose domain fi_getinfo lists (default: all)"},
     {"FI_WEFT_NEAR", Kind::Flag, 0, 1, 1, nullptr},
-    {"FI_TCP_CONNECT_TIMEOUT", Kind::Number, 0, 86'400'000, 10'000, nullptr},
-    {"FI_TCP_ACCEPT_TIMEOUT", Kind::Number, 0, 86'400'000, 60'000, nullptr},
+    {"FI_TCP_CONNECT_TIMEOUT", Kind::Number, 1, 86'400'000, 10'000, nullptr},
+    {"FI_TCP_ACCEPT_TIMEOUT", Kind::Number, 1, 86'400'000, 60'000, nullptr},
 }};
 
 const char* environment(const char* name) noexcept { return std::getenv(name); }
@@ -181,7 +181,7 @@ std::string accepted(const Setting& setting) {
   if (setting.kind == Kind::Text) return "a text";
   if (setting.kind == Kind::Word) {
     std::string words;
-    for (const std::string_view word : setting.words) words.append(words.empty() ? "" : " or ").append(word);
+    for (const std::string_view word : setting.words) words.append(words.empty() ? "one of " : ", ").append(word);
     return words;
   }
   if (setting.most == UINT64_MAX) return "a number of " + std::to_string(setting.least) + " or more";

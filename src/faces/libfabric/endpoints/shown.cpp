@@ -46,13 +46,13 @@ void ShownEndpoint::show(const proto::EngineCounts& counts) noexcept {
   entry_.show({{Value::MessagesSent, counts.sent},
                {Value::BytesSent, counts.bytes_sent},
                {Value::SendQueue, counts.send_queue},
-               {Value::CompletionQueue, counts.completions}});
+               {Value::CompletionQueue, counts.completions},
+               {Value::UnreportedErrors, counts.unreported}});
   if (!counts.shares_receives)
     entry_.show({{Value::MessagesReceived, counts.received},
                  {Value::BytesReceived, counts.bytes_received},
                  {Value::ReceiveQueue, counts.receive_queue},
                  {Value::Unexpected, counts.unexpected}});
-  if (counts.unreported != 0) entry_.show({{Value::UnreportedErrors, counts.unreported}});
   if (counts.lost != 0) entry_.show({{Value::Lost, counts.lost}});
 }
 

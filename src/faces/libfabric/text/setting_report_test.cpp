@@ -44,7 +44,9 @@ TEST(SettingReport, MalformedValues) {
   for (const char* value : {"abc", "-1", "1e99", "5x"})
     expect("WEFT_RELIABLE_TIMEOUT_S", value, "is not a number from 1 to 999999; 60 is used");
   expect("FI_LOG_INTERVAL", "x", "is not a number from 0 to 2147483647; 2000 is used");
-  expect("FI_TCP_CONNECT_TIMEOUT", "soon", "is not a number from 0 to 86400000; 10000 is used");
+  expect("FI_TCP_CONNECT_TIMEOUT", "soon", "is not a number from 1 to 86400000; 10000 is used");
+  expect("FI_TCP_CONNECT_TIMEOUT", "0", "is not a number from 1 to 86400000; 10000 is used");
+  expect("WEFT_YIELD", "often", "is not one of auto, never, always; the default is used");
   expect("FI_LOG_SUBSYS", "cores",
          "names none of core, fabric, domain, ep_ctrl, ep_data, av, cq, eq, mr, cntr; all are used");
 }
