@@ -15,7 +15,7 @@ using wire::roce::Operation;
 
 // The request that a PSN belongs to, if that was sent and is not acknowledged.
 bool Adapter::find_open(QueuePair& qp, uint32_t psn, uint32_t& index) noexcept {
-  const Requester& r = qp.requester;
+  const RequesterState& r = qp.requester;
   WEFT_ASSERT(psn_diff(r.next, r.oldest) >= 0);
   if (psn_diff(psn, r.oldest) < 0 || psn_diff(psn, r.next) >= 0) return false;
   for (index = qp.sends.head; index != qp.sends.tail; ++index) {
@@ -27,7 +27,7 @@ bool Adapter::find_open(QueuePair& qp, uint32_t psn, uint32_t& index) noexcept {
 }
 
 uint32_t Adapter::end_of_sent(const QueuePair& qp) const noexcept {
-  const Requester& r = qp.requester;
+  const RequesterState& r = qp.requester;
   uint32_t end = r.oldest;
   for (uint32_t i = qp.sends.head; i != qp.sends.tail && qp.sends.at(i).started; ++i) {
     const SendEntry& e = qp.sends.at(i);
@@ -57,7 +57,7 @@ void Adapter::on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexc
 [[gnu::noinline, gnu::cold]] void Adapter::on_answer_to_duplicate(QueuePair& qp, const Packet& packet,
                                                                   uint64_t now) noexcept {
   constexpr int32_t span = 1 << 16;
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   const uint32_t psn = packet.bth.psn;
   const auto duplicate = static_cast<Duplicate>(packet.bth.tag);
   const bool is_ack = packet.operation() == Operation::Acknowledge;
@@ -117,7 +117,7 @@ bool Adapter::reach(QueuePair& qp, uint32_t index, uint32_t psn, uint64_t now) n
 // The NAK or map of a gap at the PSN that is sent next: all before it has arrived (9.7.5.2.1), and the gap is behind it, by
 // a packet that this requester has not sent. True: so.
 bool Adapter::acknowledge_all(QueuePair& qp, uint32_t psn, uint64_t now) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   uint32_t index = 0;
   if (psn != r.next || !find_open(qp, psn_add(psn, psn_mask), index)) return false;
   ++counters_.naks_received;
@@ -132,7 +132,7 @@ bool Adapter::acknowledge_all(QueuePair& qp, uint32_t psn, uint64_t now) noexcep
 }
 
 void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   const uint32_t psn = packet.bth.psn;
   uint32_t index = 0;
   if (packet.aeth.syndrome == wire::roce::syndrome(NakCode::Sequence) && acknowledge_all(qp, psn, now))
@@ -199,7 +199,7 @@ void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept
 }
 
 void Adapter::on_read_response(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   const uint32_t psn = packet.bth.psn;
   uint32_t index = 0;
   if (!find_open(qp, psn, index) || qp.sends.at(index).opcode != SendOpcode::Read) {
@@ -252,7 +252,7 @@ void Adapter::on_atomic_ack(QueuePair& qp, const Packet& packet, uint64_t now) n
 
 // Everything before `oldest` is acknowledged.
 void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   if (psn_diff(oldest, r.oldest) <= 0) return;
   // What was never sent is not acknowledged.
   WEFT_ASSERT(psn_diff(oldest, r.next) <= 0);
@@ -288,14 +288,14 @@ void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
 
 // The next packet to send is the oldest that is not acknowledged.
 bool Adapter::is_back(const QueuePair& qp) const noexcept {
-  const Requester& r = qp.requester;
+  const RequesterState& r = qp.requester;
   if (r.cursor != qp.sends.head) return false;
   const SendEntry& e = qp.sends.at(r.cursor);
   return e.is_answered() || psn_diff(r.oldest, e.first_psn) == static_cast<int32_t>(r.packet);
 }
 
 void Adapter::go_back(QueuePair& qp) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   WEFT_ASSERT(qp.is_reliable());
   end_repeats(qp);
   r.cursor = qp.sends.head;
@@ -310,7 +310,7 @@ void Adapter::go_back(QueuePair& qp) noexcept {
 }
 
 void Adapter::retry(QueuePair& qp, uint64_t now, bool counts) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   if (r.oldest == r.next || r.wait_until != UINT64_MAX) {  // it goes back anyway then
     await_nothing(r);
     return;
@@ -333,7 +333,7 @@ void Adapter::retry(QueuePair& qp, uint64_t now, bool counts) noexcept {
 
 // Several answers that are under way say the same: one of them counts.
 void Adapter::on_implied_nak(QueuePair& qp, uint64_t now) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   if (r.has_recovered || r.wait_until != UINT64_MAX) return;
   r.has_recovered = true;
   heard_of_loss(qp, now);

@@ -157,9 +157,9 @@ void Adapter::reset(QueuePair& qp) noexcept {
   if (qp.receive_cq != nullptr && qp.receive_cq != qp.send_cq) qp.receive_cq->remove(qp.number);
   qp.sends.head = qp.sends.tail;
   qp.receives.clear();
-  qp.requester = Requester{};
+  qp.requester = RequesterState{};
   qp.requester.cursor = qp.sends.tail;
-  Responder fresh;
+  ResponderState fresh;
   fresh.elements = std::move(qp.responder.elements);
   fresh.resources = std::move(qp.responder.resources);
   fresh.resources.clear();
@@ -180,7 +180,7 @@ void Adapter::reset(QueuePair& qp) noexcept {
 
 // Of a ring of READs and atomics, the newest ones stay: the peer may still ask for them. False: one that would go is
 // being answered.
-bool Adapter::may_hold(const Responder& r, uint32_t count) noexcept {
+bool Adapter::may_hold(const ResponderState& r, uint32_t count) noexcept {
   const size_t have = r.resources.size();
   for (size_t i = 1; i + count <= have; ++i)
     if (r.resources[(r.newest_resource + i) % have].pending) return false;
@@ -188,7 +188,7 @@ bool Adapter::may_hold(const Responder& r, uint32_t count) noexcept {
 }
 
 // Room for reads_max was made with the QP.
-void Adapter::resize(Responder& r, uint32_t count) {
+void Adapter::resize(ResponderState& r, uint32_t count) {
   WEFT_ASSERT(count <= r.resources.capacity());
   std::vector<Resource>& all = r.resources;
   if (!all.empty()) std::rotate(all.begin(), all.begin() + (r.newest_resource + 1) % all.size(), all.end());
@@ -233,7 +233,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
   }
   if (to == QpState::Error) {
     if (from == QpState::Error) return {};  // a NAK may be on its way out
-    Responder& r = qp.responder;
+    ResponderState& r = qp.responder;
     if (r.pending != 0 || r.syndrome != wire::roce::syndrome_ack) r.ack_due = false;
     if (!r.ack_due) r.duplicate = Duplicate::None;
     for (Resource& one : r.resources) one.pending = false;
@@ -245,8 +245,8 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
   apply(qp, attributes, mask);
   if (from == QpState::Init && to == QpState::ReadyToReceive) {
     WEFT_ASSERT(qp.sends.empty() && qp.responder.pending == 0 &&
-                qp.responder.message == Responder::Message::None);
-    Responder& r = qp.responder;
+                qp.responder.message == ResponderState::Message::None);
+    ResponderState& r = qp.responder;
     r.expected = qp.attributes.rq_psn;
     r.newest_plain = r.told = psn_add(r.expected, psn_mask);
   }
@@ -254,7 +254,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
   if ((mask & attr_max_dest_reads) != 0) resize(qp.responder, qp.attributes.max_dest_reads);
   if (from == QpState::ReadyToReceive && to == QpState::ReadyToSend) {
     WEFT_ASSERT(qp.sends.empty() && qp.requester.cursor == qp.sends.tail);
-    Requester& r = qp.requester;
+    RequesterState& r = qp.requester;
     r.next = r.oldest = qp.cut_psn = qp.attributes.sq_psn;
     r.retries = qp.attributes.retry_count;
     r.rnr_retries = qp.attributes.rnr_retry;
@@ -282,7 +282,8 @@ void Adapter::to_error(QueuePair& qp, uint64_t now) noexcept {
   WEFT_ASSERT(qp.state != QpState::Error);
   qp.state = QpState::Error;
   // What the program has consumed is acknowledged all the same.
-  if (Responder& r = qp.responder; r.ack_due && r.pending == 0 && r.syndrome == wire::roce::syndrome_ack) {
+  if (ResponderState& r = qp.responder;
+      r.ack_due && r.pending == 0 && r.syndrome == wire::roce::syndrome_ack) {
     r.is_final = true;
     make_ready(qp);
   }
@@ -490,7 +491,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
 [[gnu::noinline]] void Adapter::on_timer(QueuePair& qp, uint64_t now) noexcept {
   WEFT_ASSERT(qp.due <= now && qp.timer_place != SIZE_MAX);
   WEFT_ASSERT(qp.state != QpState::Error && qp.state != QpState::Reset);
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   if (r.wait_until <= now) {
     r.wait_until = UINT64_MAX;
     make_ready(qp);

@@ -57,7 +57,7 @@ constexpr uint8_t acknowledge = opcode(Transport::ReliableConnection, Operation:
 }
 
 bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t now) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   const bool is_write = request.opcode == SendOpcode::Write;
   if ((!is_write && request.opcode != SendOpcode::Send) || (request.flags & fence) != 0 ||
       request.elements.size() != 1 || qp.state != QpState::ReadyToSend || qp.type != QpType::Rc ||
@@ -151,8 +151,8 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
     const size_t headers = wire::roce::bth_bytes + (bth.opcode == write_only ? reth_bytes : 0);
     if (bytes < headers + bth.pad) return false;
     payload = bytes - headers - bth.pad;
-    Responder& r = qp.responder;
-    if (bth.psn != r.expected || r.message != Responder::Message::None || r.is_silent ||
+    ResponderState& r = qp.responder;
+    if (bth.psn != r.expected || r.message != ResponderState::Message::None || r.is_silent ||
         (qp.keeper != nullptr && qp.keeper->is_open) || payload > qp.attributes.mtu_bytes())
       return false;
     const std::byte* from = arrival.bytes.data() + headers;
@@ -176,7 +176,7 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
 // A whole message into the oldest receive request of the queue pair's own queue.
 [[gnu::always_inline]] inline bool Adapter::take_send(QueuePair& qp, bool is_solicited, const std::byte* from,
                                                       size_t bytes, uint64_t now) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   if (qp.srq != nullptr || r.has_receive) return false;
   const Receive* const receive = qp.receives.front();
   if (receive == nullptr || receive->room < bytes) return false;
@@ -216,7 +216,7 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
 // The oldest request is one of one packet, and acknowledged.
 [[gnu::always_inline]] inline bool Adapter::on_common_ack(QueuePair& qp, uint32_t psn, uint8_t syndrome,
                                                           uint64_t now) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   if ((syndrome & 0xe0) != 0 || psn != r.oldest || r.oldest == r.next || qp.attention != 0 ||
       r.wait_until != UINT64_MAX || qp.sends.head == r.cursor || r.allowed != UINT32_MAX)
     return false;
@@ -244,7 +244,7 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
 
 // Nothing but an acknowledgement is owed, and there is nothing to send.
 bool Adapter::owes_acknowledgement(const QueuePair& qp) const noexcept {
-  const Responder& r = qp.responder;
+  const ResponderState& r = qp.responder;
   return r.ack_due && r.pending == 0 && r.syndrome == wire::roce::syndrome_ack && qp.type == QpType::Rc &&
          qp.state == QpState::ReadyToSend && qp.requester.cursor == qp.sends.tail;
 }
@@ -265,7 +265,7 @@ bool Adapter::owes_acknowledgement_alone() const noexcept {
 }
 
 Adapter::Sent Adapter::acknowledge_alone(QueuePair& qp) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   WEFT_ASSERT(r.ack_due && r.pending == 0 && r.syndrome == wire::roce::syndrome_ack);
   std::array<std::byte, wire::roce::bth_bytes + aeth_bytes> head;
   Bth bth;

@@ -47,7 +47,7 @@ void Adapter::on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint6
   }
   ++counters_.congestion_notices;
   // Once for what is under way, as RFC 3168 has it (6.1.2); READ responses and UC are not acknowledged, and have the tick.
-  const Requester& r = qp.requester;
+  const RequesterState& r = qp.requester;
   // cut_psn comes after `oldest` and not after `next`, or its cut was half of all PSNs ago.
   const bool may_cut = !qp.is_reliable() || r.oldest == r.next || psn_diff(r.oldest, qp.cut_psn) >= 0 ||
                        psn_diff(r.next, qp.cut_psn) < 0;
@@ -86,7 +86,7 @@ void Adapter::take_window(QueuePair& qp) noexcept {
 
 // Packets from `oldest` on, where the algorithm wants to hear of them.
 void Adapter::on_acknowledged(QueuePair& qp, uint32_t packets, uint64_t now) noexcept {
-  const Requester& r = qp.requester;
+  const RequesterState& r = qp.requester;
   WEFT_ASSERT(qp.is_reliable() && r.allowed != 0 && packets != 0);
   const size_t mtu = qp.attributes.mtu_bytes();
   const auto under_way = static_cast<uint32_t>(psn_diff(r.next, r.oldest));
@@ -110,7 +110,7 @@ void Adapter::on_acknowledged(QueuePair& qp, uint32_t packets, uint64_t now) noe
 }
 
 void Adapter::on_lost(QueuePair& qp, congestion::LossSign sign, uint64_t now) noexcept {
-  const Requester& r = qp.requester;
+  const RequesterState& r = qp.requester;
   congestion::Loss loss;
   loss.sign = sign;
   loss.in_flight = static_cast<size_t>(psn_diff(r.next, r.oldest)) * qp.attributes.mtu_bytes();

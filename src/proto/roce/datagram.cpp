@@ -15,7 +15,7 @@ using wire::roce::Operation;
 using wire::roce::Transport;
 
 Adapter::Sent Adapter::transmit_datagrams(QueuePair& qp, uint64_t now, int budget) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   while (!qp.sends.empty()) {
     if (budget-- == 0) return Sent::More;
     SendEntry& e = qp.sends.at(qp.sends.head);
@@ -48,7 +48,7 @@ Adapter::Sent Adapter::transmit_datagrams(QueuePair& qp, uint64_t now, int budge
 
 void Adapter::on_datagram(QueuePair& qp, const Arrival& arrival, const Packet& packet,
                           uint64_t now) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   if (packet.deth.qkey != qp.attributes.qkey) {
     tell_dropped(&qp, arrival, packet, WEFT_FAULT_QKEY, qp.attributes.qkey, packet.deth.qkey);
     ++counters_.foreign;

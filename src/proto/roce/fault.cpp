@@ -117,7 +117,7 @@ bool Adapter::find_bad_element(std::span<const Element> elements, uint32_t pd, b
 // The receive request of a message is about to fail.
 [[gnu::cold, gnu::noinline]] void Adapter::tell_receive(QueuePair& qp, Status status,
                                                         const Packet& packet) noexcept {
-  const Responder& r = qp.responder;
+  const ResponderState& r = qp.responder;
   Fault fault = of_packet(Fault::At::Receiver, packet, WEFT_FAULT_RECEIVE_SHORT);
   fault.status = status;
   fault.id = r.receive.id;

@@ -84,7 +84,7 @@ TEST(RoceGolden, RequestsOfTheKernelAreAnsweredAsItDid) {
     size_t last = i + 1;
     while (last < all.size() && !all[last].packet.traits().is_request) ++last;
     // A stretch begins elsewhere in the sequence.
-    Responder& r = t.b.qp->responder;
+    ResponderState& r = t.b.qp->responder;
     if (psn_diff(request.bth.psn, r.expected) > 4) {
       r.expected = request.bth.psn;
       for (size_t k = i; k < all.size(); ++k)

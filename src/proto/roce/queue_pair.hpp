@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The state of a queue pair. The adapter alone changes it; what is public is for it, for the front end that queries,
-// and for tests. Must not know packets.
+// The state of a queue pair. Adapter, Requester, Responder and Scheduler change it, each its own part; what is public is for
+// them, for the front end that queries, and for tests. Must not know packets.
 #pragma once
 
 #include <cstddef>
@@ -73,76 +73,84 @@ struct Resource {
 
 inline constexpr uint32_t unasked_packets = 16;  // requests without AckReq, where nothing slows them down
 
-struct Requester {
-  uint32_t cursor = 0;   // the request that is sent next
-  uint32_t packet = 0;   // of it
-  uint32_t oldest = 0;   // PSN that is not acknowledged; before `next` there is one
-  uint32_t next = 0;     // PSN that was never sent
-  uint32_t unasked = 0;  // packets since one asked for an acknowledgement
-  uint32_t unasked_max = unasked_packets;
-  uint32_t open_reads = 0;  // READs and atomics between the head and the cursor
-  uint32_t responses = 0;   // that are awaited of those READs
-  // Unacknowledged PSNs that do not fill the window: responses, and what the peer keeps behind a gap.
+// The requester's part of a queue pair. Requester changes it. Times are those of the adapter's clock in ns; UINT64_MAX is no time.
+// PSNs have 24 bits.
+struct RequesterState {
+  // Which packet is next. Requests are counted as in SendQueue, whose [head, tail) are posted.
+  uint32_t cursor = 0;  // the request that is sent next; tail: all are sent
+  uint32_t packet = 0;  // its next packet, from 0 on
+  uint32_t oldest = 0;  // the first PSN that is not acknowledged, if it comes before `next`
+  uint32_t next = 0;    // the first PSN that was never sent
+  // What bounds the packets under way.
+  uint32_t unasked = 0;                    // packets since the last one that asked for an acknowledgement
+  uint32_t unasked_max = unasked_packets;  // with so many one asks
+  uint32_t open_reads = 0;                 // READs and atomics from the head to the cursor
+  uint32_t responses = 0;                  // packets of responses that those READs still await
+  // PSNs between oldest and next that do not fill the window: responses, and what the peer keeps behind a gap.
   uint32_t apart = 0;
   // Packets under way at most, as the window of QueuePair::congestion has it. UINT32_MAX: that is idle, and does not hear of
   // acknowledgements.
   uint32_t allowed = UINT32_MAX;
-  // UC to a peer that takes window updates.
+  // UC to a peer that sends window updates.
   uint32_t window = 0;    // packets under way at most; 0: no limit
-  uint32_t reported = 0;  // first PSN that no update has told of
-  uint8_t retries = 0;    // left
+  uint32_t reported = 0;  // the first PSN that no update has covered
+  // Retries: of retry_cnt and rnr_retry, how many are left. Both start anew with each acknowledgement.
+  uint8_t retries = 0;
   uint8_t rnr_retries = 0;
   bool has_recovered = false;        // an implied NAK was heeded, and nothing was acknowledged since
   bool has_gone_back = false;        // the same for a NAK of a gap
-  uint64_t wait_until = UINT64_MAX;  // RNR
-  uint64_t deadline = UINT64_MAX;    // of an answer; UC: of a window update
+  uint64_t wait_until = UINT64_MAX;  // after an RNR NAK nothing is sent before
+  uint64_t deadline = UINT64_MAX;    // the timeout of an answer; UC: of a window update
   uint64_t tag_key = 0;              // of the requests that are sent; 0: the peer is not of Weft (tag.hpp)
   // Tail loss (tail.cpp).
-  uint64_t probe_at = UINT64_MAX;  // a packet is repeated if nothing is acknowledged until then
-  uint64_t sent_at = 0;            // the last packet, but for probes
+  uint64_t probe_at = UINT64_MAX;  // a packet is sent again if nothing is acknowledged until then
+  uint64_t sent_at = 0;            // when the last packet left that was no probe
   uint64_t timed_at = 0;           // when the packet `timed` left, whose round trip is measured; 0: none is
   uint32_t timed = 0;              // PSN
-  uint8_t probes = 0;              // since the last progress
-  bool was_put_off = false;        // the first of them
-  bool has_probed = false;        // and it is not known yet what the responder has of what is before `probed`
-  uint32_t probed = 0;            // PSN
-  uint64_t probed_at = 0;         // the last of them, or of what a timeout sent again
-  uint64_t silent_from = 0;       // the last progress or packet before them
-  bool tells_duplicates = false;  // the peer says which answers are to duplicates: one did
-  Duplicate duplicate = Duplicate::None;  // what the answer says that is being taken
+  uint8_t probes = 0;              // sent since the last acknowledgement
+  bool was_put_off = false;        // the first of them was, once
+  bool has_probed = false;         // and no answer said yet what the responder has before `probed`
+  uint32_t probed = 0;             // the first PSN that had not been sent at the last probe
+  uint64_t probed_at = 0;          // when the last probe left, or what a timeout sent again
+  uint64_t silent_from = 0;        // the last acknowledgement or packet before the probes
+  bool tells_duplicates = false;   // the peer marks answers to duplicates: one was marked
+  Duplicate duplicate = Duplicate::None;  // the mark of the answer that is being taken
   RoundTrip round_trip;
 };
 
-struct Responder {
+// The responder's part of a queue pair. Responder changes it.
+struct ResponderState {
   enum class Message : uint8_t { None, Send, Write };
-  uint32_t expected = 0;  // PSN
-  uint32_t msn = 0;
+  uint32_t expected = 0;      // PSN of the next request
+  uint32_t msn = 0;           // messages that were executed, modulo 2^24 (IBTA 9.7.7)
   uint32_t newest_plain = 0;  // PSN of the newest SEND or WRITE packet: what a plain ACK names
-  bool is_silent = false;     // a NAK for the expected PSN has gone
-  bool has_heard = false;
-  bool knows_tags = false;  // a request with the expected PSN had the right tag: the peer sends tags
+  bool is_silent = false;     // a NAK for the expected PSN has gone, and no other goes
+  bool has_heard = false;     // the event of the first packet in RTR has gone
+  bool knows_tags = false;    // a request with the expected PSN had the right tag: the peer sends tags
+  // The message that has begun and not ended.
   Message message = Message::None;
-  uint32_t received = 0;  // bytes of the message
-  // The receive request of the message.
+  uint32_t received = 0;  // bytes of it so far
+  // The posted receive that it uses, or that the next one will.
   bool has_receive = false;
   Receive receive;
-  std::vector<Element> elements;
-  SharedReceiveQueue* srq = nullptr;  // it came from
-  // A WRITE.
+  std::vector<Element> elements;      // of that receive
+  SharedReceiveQueue* srq = nullptr;  // where that receive was taken from; null: the queue pair's own queue
+  // Of a WRITE: what its RETH said.
   uint64_t address = 0;
   uint32_t key = 0;
   uint32_t length = 0;
-  // What is owed.
+  // The acknowledgement or NAK that is owed.
   bool ack_due = false;
-  Duplicate duplicate = Duplicate::None;  // among what is acknowledged
-  bool is_final = false;                  // the NAK with which the QP went to ERR
+  Duplicate duplicate = Duplicate::None;  // the mark that it gets: a duplicate is among what it covers
+  bool is_final = false;  // it is sent in ERR: the NAK that led there, or what had been executed before
   uint8_t syndrome = 0;
-  uint32_t ack_psn = 0;
-  uint32_t told = 0;                // PSN of the newest plain ACK that went
-  std::vector<Resource> resources;  // a ring
+  uint32_t ack_psn = 0;  // UC: the PSN that a window update names
+  uint32_t told = 0;     // PSN of the newest plain ACK that was sent
+  // READs and atomics of the peer, as many as max_dest_rd_atomic: a ring, of which the newest is at newest_resource.
+  std::vector<Resource> resources;
   uint32_t newest_resource = 0;
-  uint32_t pending = 0;             // resources with responses to send
-  uint32_t answering = UINT32_MAX;  // the first of them, where it is known
+  uint32_t pending = 0;             // of them: with responses to send
+  uint32_t answering = UINT32_MAX;  // the place of the first pending one; UINT32_MAX: has to be searched
   uint64_t tag_key = 0;             // of the requests that come; 0: the peer is not of Weft (tag.hpp)
 };
 
@@ -165,26 +173,27 @@ struct QueuePair : NamedHook<ReadyName> {
   uint32_t xrcd = 0;
   bool signal_all = false;
   bool drain_pending = false;  // SQD: the event is owed
-  bool last_told = false;
-  bool has_window = false;  // UC with a peer of ours
-  uint8_t cause = 0;        // why it fails, or has failed: enum weft_verbs_fault
-  uint8_t attention = 0;    // Attention; 0 on the fast path
+  bool last_told = false;      // IBV_EVENT_QP_LAST_WQE_REACHED was delivered
+  bool has_window = false;     // UC with a peer of Weft: window updates bound what is under way
+  uint8_t cause = 0;           // why it fails, or has failed: enum weft_verbs_fault
+  uint8_t attention = 0;       // Attention; 0 on the fast path
   CompletionQueue* send_cq = nullptr;
   CompletionQueue* receive_cq = nullptr;
   SharedReceiveQueue* srq = nullptr;
   Attributes attributes;
   SendQueue sends;
   ReceiveQueue receives;
-  Requester requester;
-  Responder responder;
+  RequesterState requester;
+  ResponderState responder;
   // Congestion. The timers have the four deadlines of a queue pair as one.
-  uint64_t pace_until = UINT64_MAX;
-  uint64_t notice_after = 0;  // no CNP before
-  uint32_t cut_psn = 0;       // first PSN after the last cut
+  uint64_t pace_until = UINT64_MAX;  // the rate permits no packet before; ns
+  uint64_t notice_after = 0;         // no CNP is sent before; ns
+  uint32_t cut_psn = 0;              // the first PSN that was sent after the last cut of the rate
   // Cold below.
-  uint64_t due = UINT64_MAX;  // of the timer heap
-  size_t timer_place = SIZE_MAX;
-  void* context = nullptr;
+  uint64_t due = UINT64_MAX;      // the scheduler's: the earliest of its timers, ns
+  size_t timer_place = SIZE_MAX;  // and the place in the heap of them; SIZE_MAX: in none
+  void* context = nullptr;        // the front end's
+  // As in AdapterCounters, of this queue pair.
   uint64_t sent = 0;        // packets
   uint64_t sent_bytes = 0;  // of payload
   uint64_t sent_again = 0;
@@ -236,12 +245,12 @@ struct QueuePair : NamedHook<ReadyName> {
     WEFT_ASSERT(responder.pending <= responder.resources.size());
     WEFT_ASSERT(is_reliable() || (responder.pending == 0 && !responder.ack_due));
     WEFT_ASSERT(!responder.is_final || state == QpState::Error);
-    WEFT_ASSERT(responder.message != Responder::Message::Send || responder.has_receive);
-    WEFT_ASSERT(responder.message != Responder::Message::Send ||
+    WEFT_ASSERT(responder.message != ResponderState::Message::Send || responder.has_receive);
+    WEFT_ASSERT(responder.message != ResponderState::Message::Send ||
                 responder.received <= responder.receive.room);
-    WEFT_ASSERT(responder.message != Responder::Message::Write || responder.received < responder.length);
+    WEFT_ASSERT(responder.message != ResponderState::Message::Write || responder.received < responder.length);
     WEFT_ASSERT(state != QpState::Error ||
-                (!responder.has_receive && responder.message == Responder::Message::None));
+                (!responder.has_receive && responder.message == ResponderState::Message::None));
     WEFT_ASSERT(responder.tag_key != 0 || !responder.knows_tags);
     // Selective repeat and congestion.
     WEFT_ASSERT(keeper == nullptr || !keeper->is_open || responder.is_silent);

@@ -163,7 +163,7 @@ uint32_t Adapter::aggregate_of(const QueuePair& qp, uint32_t left) const noexcep
 // Whether a packet of `psns` PSNs, the last of which is `psn`, asks for an acknowledgement. Each one that is sent again does.
 bool Adapter::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32_t psn,
                    uint32_t psns) const noexcept {
-  const Requester& r = qp.requester;
+  const RequesterState& r = qp.requester;
   const auto under_way = psn_diff(psn, r.oldest) + 1 - static_cast<int32_t>(r.apart);
   if (under_way >= static_cast<int32_t>(window_of(qp)) || r.unasked + psns >= r.unasked_max ||
       r.allowed != UINT32_MAX)
@@ -177,7 +177,7 @@ bool Adapter::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32
 // The request at the cursor waits until all before it is complete. Where nothing will be heard of that, because no
 // packet asked for an acknowledgement, it is sent again and asked for. True: so.
 bool Adapter::asks_again(QueuePair& qp) noexcept {
-  const Requester& r = qp.requester;
+  const RequesterState& r = qp.requester;
   if (!qp.is_reliable() || r.open_reads > 0 || r.unasked <= r.packet) return false;
   WEFT_ASSERT(r.cursor != qp.sends.head || r.packet != 0);
   go_back(qp);
@@ -186,7 +186,7 @@ bool Adapter::asks_again(QueuePair& qp) noexcept {
 
 // What stands between a request and its first packet.
 Adapter::Begin Adapter::begin(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   WEFT_ASSERT(r.packet == 0 && &e == &qp.sends.at(r.cursor));
   WEFT_ASSERT(r.open_reads <= r.cursor - qp.sends.head);
   if ((e.flags & fence) != 0 && r.open_reads > 0) return Begin::Blocked;
@@ -241,7 +241,7 @@ Adapter::Begin Adapter::begin(QueuePair& qp, SendEntry& e, uint64_t now) noexcep
 }
 
 Adapter::Sent Adapter::transmit(QueuePair& qp, uint64_t now, int budget) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   while (r.cursor != qp.sends.tail && r.wait_until == UINT64_MAX) {
     if (budget == 0) return Sent::More;
     SendEntry& e = qp.sends.at(r.cursor);
@@ -263,7 +263,7 @@ Adapter::Sent Adapter::transmit(QueuePair& qp, uint64_t now, int budget) noexcep
 
 // A READ or an atomic: one packet; a READ that was answered in part asks for the rest.
 Adapter::Sent Adapter::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   const uint32_t done = static_cast<uint32_t>(std::max(0, psn_diff(r.oldest, e.first_psn)));
   WEFT_ASSERT(e.started && r.packet == 0 && done < e.packets);
   Packet p;
@@ -289,7 +289,7 @@ Adapter::Sent Adapter::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t n
 
 // The next packet of a SEND or WRITE.
 Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   const size_t mtu = qp.attributes.mtu_bytes();
   const uint32_t psn = psn_add(e.first_psn, r.packet);
   WEFT_ASSERT(e.started && r.packet < e.packets);
@@ -393,7 +393,7 @@ void Adapter::complete_send(QueuePair& qp, Status status, uint64_t now) noexcept
 }
 
 void Adapter::complete_sends(QueuePair& qp, uint64_t now) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   while (qp.sends.head != qp.sends.tail) {
     const SendEntry& e = qp.sends.at(qp.sends.head);
     if (!e.started || psn_diff(r.oldest, psn_add(e.first_psn, e.packets)) < 0) break;
@@ -429,7 +429,7 @@ void Adapter::fail_send(QueuePair& qp, Status status, uint64_t now) noexcept {
 void Adapter::flush_sends(QueuePair& qp, uint64_t now) noexcept {
   while (!qp.sends.empty()) complete_send(qp, Status::Flushed, now);
   WEFT_ASSERT(qp.state == QpState::Error || qp.state == QpState::SendError);
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   end_repeats(qp);
   r.cursor = qp.sends.head;
   r.packet = r.open_reads = r.responses = r.apart = r.unasked = 0;

@@ -19,7 +19,7 @@ Transport transport_of(const QueuePair& qp) noexcept {
   return qp.is_xrc() ? Transport::Extended : Transport::ReliableConnection;
 }
 
-Resource* first_pending(Responder& r) noexcept {
+Resource* first_pending(ResponderState& r) noexcept {
   WEFT_ASSERT(r.pending <= r.resources.size());
   if (r.pending == 0) return nullptr;
   const size_t count = r.resources.size();
@@ -35,7 +35,7 @@ Resource* first_pending(Responder& r) noexcept {
 }  // namespace
 
 Adapter::Sent Adapter::respond(QueuePair& qp, uint64_t now, int& budget) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   const bool lives = qp.state == QpState::ReadyToReceive || qp.state == QpState::ReadyToSend ||
                      qp.state == QpState::SendDrained || (qp.state == QpState::Error && r.is_final);
   if (!lives || !qp.is_reliable()) return Sent::Idle;
@@ -51,7 +51,7 @@ Adapter::Sent Adapter::respond(QueuePair& qp, uint64_t now, int& budget) noexcep
 // The next packets of a READ, or the result of an atomic. Memory is looked up again for each: the region may have
 // gone since. False: no room.
 bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   WEFT_ASSERT(one.pending && r.pending != 0);
   WEFT_ASSERT(one.begin <= one.next && one.next < one.end && one.end <= one.packets);
   Packet p;
@@ -113,7 +113,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
 
 // What goes in front of the NAK of a gap. `is_all`: the NAK need not follow. False: no room.
 [[gnu::noinline, gnu::cold]] bool Adapter::send_before_nak(QueuePair& qp, bool& is_all) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   WEFT_ASSERT(r.ack_due && r.ack_psn == r.expected);
   if (qp.keeper != nullptr && qp.keeper->is_open) {
     // The first map of each missing packet goes twice: nothing may follow for a while where one of them is lost.
@@ -139,7 +139,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
 }
 
 bool Adapter::send_acknowledgement(QueuePair& qp) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   WEFT_ASSERT(r.ack_due && r.pending == 0);
   if (r.syndrome == wire::roce::syndrome(wire::roce::NakCode::Sequence)) [[unlikely]] {
     bool is_all = false;

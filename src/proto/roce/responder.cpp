@@ -14,7 +14,7 @@ namespace weft::proto::roce {
 using wire::roce::NakCode;
 using wire::roce::Operation;
 using wire::roce::syndrome;
-using Message = Responder::Message;
+using Message = ResponderState::Message;
 
 namespace {
 
@@ -32,7 +32,7 @@ bool is_plain(Operation op) noexcept {
 // --- which request it is ---
 
 void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   WEFT_ASSERT(qp.is_reliable() && qp.type != QpType::XrcSend);
   const int32_t ahead = psn_diff(packet.bth.psn, r.expected);
   if (ahead != 0 && is_forged(qp, packet.bth)) return;
@@ -66,7 +66,7 @@ bool Adapter::is_forged(const QueuePair& qp, const wire::roce::Bth& bth) noexcep
 // A packet without the right tag changes no more than `is_silent`: anyone who can send by the peer's address may have
 // sent it, with any PSN.
 void Adapter::on_gap(QueuePair& qp, const Packet& packet) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   WEFT_ASSERT(psn_diff(packet.bth.psn, r.expected) > 0);
   ++counters_.gaps;
   ++qp.gaps;
@@ -86,7 +86,7 @@ void Adapter::on_gap(QueuePair& qp, const Packet& packet) noexcept {
 }
 
 // A SEND or WRITE is answered by an acknowledgement, or by the response to a later READ or atomic.
-static bool was_answered(const Responder& r, uint32_t psn) noexcept {
+static bool was_answered(const ResponderState& r, uint32_t psn) noexcept {
   // A PSN more than 2^23 behind compares as ahead.
   const auto is_known = [&](uint32_t answered) { return psn_diff(r.expected, answered) > 0; };
   if (psn_diff(r.told, psn) >= 0 && is_known(r.told)) return true;
@@ -97,7 +97,7 @@ static bool was_answered(const Responder& r, uint32_t psn) noexcept {
 
 // What was executed is not executed again, but for READs, which change nothing.
 void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   const Operation op = packet.operation();
   WEFT_ASSERT(psn_diff(packet.bth.psn, r.expected) < 0);
   if (is_plain(op)) {
@@ -146,7 +146,7 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
 }
 
 void Adapter::on_unreliable(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   WEFT_ASSERT(qp.type == QpType::Uc);
   if (packet.bth.psn != r.expected && is_forged(qp, packet.bth)) return;
   if (packet.bth.ack_request && qp.has_window) owe_window(qp, packet.bth.psn);
@@ -166,7 +166,7 @@ void Adapter::on_unreliable(QueuePair& qp, const Packet& packet, uint64_t now) n
 }
 
 void Adapter::execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   WEFT_ASSERT(packet.bth.psn == r.expected);
   const wire::roce::OpcodeTraits& traits = packet.traits();
   const Operation op = packet.operation();
@@ -205,7 +205,7 @@ bool Adapter::payload_fits(const QueuePair& qp, const Packet& packet) const noex
 // --- SEND ---
 
 void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   const wire::roce::OpcodeTraits& traits = packet.traits();
   if (traits.begins) {
     if (!r.has_receive && !take_receive(qp, shared_queue(qp, packet))) {
@@ -262,7 +262,7 @@ void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
 
 void Adapter::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   ++counters_.one_sided;
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   WEFT_ASSERT(packet.traits().begins || (r.message == Message::Write && r.received < r.length));
   const wire::roce::OpcodeTraits& traits = packet.traits();
   const size_t bytes = packet.payload.size();
@@ -327,7 +327,7 @@ void Adapter::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexce
 
 // The oldest is given up. Null: the peer has not been answered that one yet, so it has more under way than we said.
 Resource* Adapter::new_resource(QueuePair& qp) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   if (r.resources.empty()) return nullptr;
   uint32_t next = r.newest_resource + 1;
   if (next >= r.resources.size()) next = 0;
@@ -349,7 +349,7 @@ Resource* Adapter::new_resource(QueuePair& qp) noexcept {
 
 void Adapter::on_read(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   ++counters_.one_sided;
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   const wire::roce::Reth& reth = packet.reth;
   if (reth.length > message_bytes_max) {
     tell_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, message_bytes_max, reth.length);
@@ -384,7 +384,7 @@ void Adapter::on_read(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
 
 void Adapter::on_atomic(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   ++counters_.one_sided;
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   const wire::roce::AtomicEth& eth = packet.atomic;
   std::byte* at = nullptr;
   if (eth.address % sizeof(uint64_t) != 0) {
@@ -442,7 +442,7 @@ uint32_t Adapter::remote_pd(QueuePair& qp, const Packet& packet) const noexcept 
 }
 
 bool Adapter::take_receive(QueuePair& qp, SharedReceiveQueue* srq) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   WEFT_ASSERT(!r.has_receive);
   ReceiveQueue& queue = srq != nullptr ? srq->queue : qp.receives;
   if (!queue.take(r.receive, r.elements)) return false;
@@ -458,7 +458,7 @@ bool Adapter::take_receive(QueuePair& qp, SharedReceiveQueue* srq) noexcept {
 }
 
 void Adapter::finish_receive(QueuePair& qp, Completion c, bool is_solicited, uint64_t now) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   WEFT_ASSERT(r.has_receive);
   c.id = r.receive.id;
   c.qpn = qp.number;
@@ -479,7 +479,7 @@ void Adapter::fail_receive(QueuePair& qp, Status status, uint64_t now) noexcept 
 }
 
 void Adapter::flush_receives(QueuePair& qp, uint64_t now) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   r.message = Message::None;
   do {
     if (!r.has_receive) continue;
@@ -495,7 +495,7 @@ void Adapter::flush_receives(QueuePair& qp, uint64_t now) noexcept {
 // --- answers ---
 
 void Adapter::accepted(QueuePair& qp, const wire::roce::Bth& bth, uint32_t psns) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   WEFT_ASSERT(bth.psn == r.expected && psns != 0);
   r.newest_plain = psn_add(bth.psn, psns - 1);
   r.expected = psn_add(bth.psn, psns);
@@ -507,7 +507,7 @@ void Adapter::accepted(QueuePair& qp, const wire::roce::Bth& bth, uint32_t psns)
 }
 
 void Adapter::owe_nak(QueuePair& qp, uint8_t syndrome) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   WEFT_ASSERT(qp.is_reliable() && syndrome != wire::roce::syndrome_ack);
   r.ack_due = true;
   r.syndrome = syndrome;
@@ -517,7 +517,7 @@ void Adapter::owe_nak(QueuePair& qp, uint8_t syndrome) noexcept {
 // A fault of class C (9.9.3.1.3): a NAK, and ERR. The receive request that the message uses is completed with the error;
 // where it uses none there is an asynchronous event.
 void Adapter::refuse(QueuePair& qp, NakCode code, uint64_t now, Told told) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   if (!qp.is_reliable()) {
     r.message = Message::None;  // and the receive request waits for the next message
     return;
@@ -539,7 +539,7 @@ void Adapter::refuse(QueuePair& qp, NakCode code, uint64_t now, Told told) noexc
 }
 
 void Adapter::refuse_rnr(QueuePair& qp) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   if (!qp.is_reliable()) {
     r.message = Message::None;
     return;

@@ -99,7 +99,7 @@ void Adapter::set_selective(QueuePair& qp) {
 
 // A request of the peer that is ahead of the expected one by less than kept_span.
 void Adapter::keep(QueuePair& qp, const Packet& packet) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   Keeper& k = *qp.keeper;
   const uint32_t psn = packet.bth.psn;
   WEFT_ASSERT(psn_diff(psn, r.expected) > 0 && psn_diff(psn, r.expected) < static_cast<int32_t>(kept_span));
@@ -137,7 +137,7 @@ void Adapter::drop_kept(QueuePair& qp) noexcept {
 
 // The expected request, late; and those behind it that were kept.
 void Adapter::execute_late(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
-  Responder& r = qp.responder;
+  ResponderState& r = qp.responder;
   WEFT_ASSERT(r.is_silent && packet.bth.psn == r.expected);
   // Packets behind a gap were dropped, and the NAK of that has not gone yet. Now the first one came late: the others
   // are still missing.
@@ -185,7 +185,7 @@ void Adapter::release_kept(QueuePair& qp, uint32_t psn) noexcept {
 }
 
 bool Adapter::send_map(QueuePair& qp) noexcept {
-  const Responder& r = qp.responder;
+  const ResponderState& r = qp.responder;
   const Keeper& k = *qp.keeper;
   WEFT_ASSERT(k.is_open && !k.has.has(r.expected));
   GapMap map;
@@ -211,7 +211,7 @@ bool Adapter::send_map(QueuePair& qp) noexcept {
 
 // The cursor repeats what was sent before.
 bool Adapter::is_going_back(const QueuePair& qp) const noexcept {
-  const Requester& r = qp.requester;
+  const RequesterState& r = qp.requester;
   if (r.cursor == qp.sends.tail) return false;
   const SendEntry& e = qp.sends.at(r.cursor);
   return e.started && psn_diff(psn_add(e.first_psn, e.is_answered() ? 0 : r.packet), r.next) < 0;
@@ -246,7 +246,7 @@ void Adapter::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint
   Repeater& a = *qp.repeater;
   a.knows = true;
   if (!reach(qp, index, packet.bth.psn, now)) return;
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   heard_of_loss(qp, now);
   if (r.wait_until != UINT64_MAX || is_going_back(qp)) return;
   a.open(r.oldest);
@@ -287,7 +287,7 @@ uint64_t Adapter::attended_due(const QueuePair& qp) const noexcept {
 // Nothing was heard of the last repetitions. What says that this one has come says that the others have not.
 void Adapter::probe(QueuePair& qp, uint64_t now) noexcept {
   Repeater& a = *qp.repeater;
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   WEFT_ASSERT(a.is_open && (qp.attention & attention_repeat) != 0);
   if (r.oldest == r.next || is_going_back(qp)) return end_repeats(qp);
   a.pass(r.oldest, now);
@@ -299,7 +299,7 @@ void Adapter::probe(QueuePair& qp, uint64_t now) noexcept {
 
 // A responder of an earlier version sends a NAK behind the first map of a gap. It says nothing that the map did not.
 bool Adapter::has_map_told(const QueuePair& qp) const noexcept {
-  const Requester& r = qp.requester;
+  const RequesterState& r = qp.requester;
   if (qp.repeater == nullptr || !qp.repeater->is_open || r.wait_until != UINT64_MAX || is_going_back(qp))
     return false;
   const Repeater& a = *qp.repeater;
@@ -310,7 +310,7 @@ bool Adapter::has_map_told(const QueuePair& qp) const noexcept {
 // Of the `limit` PSNs from the oldest on, the requests that `is_lost` names are to be repeated.
 template <class IsLost>
 void Adapter::find_lost(QueuePair& qp, uint32_t limit, IsLost&& is_lost) noexcept {
-  const Requester& r = qp.requester;
+  const RequesterState& r = qp.requester;
   Repeater& a = *qp.repeater;
   WEFT_ASSERT(a.is_open && limit <= kept_span);
   for (uint32_t index = qp.sends.head; index != qp.sends.tail; ++index) {
@@ -339,7 +339,7 @@ void Adapter::end_repeats(QueuePair& qp) noexcept {
 
 // At most `budget` packets. With it the window follows what the peer keeps, so that there are always as many under way.
 Adapter::Sent Adapter::repeat(QueuePair& qp, uint64_t now, int& budget) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   Repeater& a = *qp.repeater;
   WEFT_ASSERT(a.is_open && qp.is_reliable());
   const uint32_t heard = a.repeated.serial;

@@ -108,7 +108,7 @@ struct Repeater {
   bool has_plain = false;
   uint32_t base = 0;     // what is before it is not in the sets
   uint32_t newest = 0;   // PSN of which something is below
-  uint32_t counted = 0;  // of the kept ones, in Requester::apart
+  uint32_t counted = 0;  // of the kept ones, in RequesterState::apart
   uint32_t serials = 0;
   uint32_t probes = 0;             // in a row
   uint64_t probe_at = UINT64_MAX;  // the first packet goes again if nothing is heard until then

@@ -182,7 +182,7 @@ class Scene : public Pair {
     p.bth.opcode = what.is_complete ? what.opcode : static_cast<uint8_t>(transport << 5 | what.opcode);
     p.bth.destination = victim.qp->number;
     p.bth.ack_request = true;
-    const Requester& r = a.qp->requester;
+    const RequesterState& r = a.qp->requester;
     const auto off = static_cast<uint32_t>(distance);
     if (to_responder) {
       p.bth.psn = psn_add(b.qp->responder.expected, off);

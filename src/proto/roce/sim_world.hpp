@@ -442,7 +442,7 @@ class World {
 
   // Of the READs before the cursor.
   void count_responses(const QueuePair& qp) {
-    const Requester& r = qp.requester;
+    const RequesterState& r = qp.requester;
     uint32_t awaited = 0;
     for (uint32_t i = qp.sends.head; static_cast<int32_t>(i - r.cursor) < 0; ++i) {
       const SendEntry& e = qp.sends.at(i);
@@ -461,7 +461,7 @@ class World {
           continue;
         }
         if (end->left != 0 || !end->ops.empty() || !end->awaited.empty()) complain("something is unfinished");
-        const Requester& r = end->qp->requester;
+        const RequesterState& r = end->qp->requester;
         // What the peer kept last is forgotten when there is more to send.
         const auto& repeater = end->qp->repeater;
         if (r.apart != (repeater != nullptr ? repeater->counted : 0) || r.open_reads != 0 ||

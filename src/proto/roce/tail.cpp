@@ -14,18 +14,18 @@ namespace weft::proto::roce {
 bool Adapter::is_probe_next(uint64_t& otherwise) const noexcept {
   if (timers_.next_due() == UINT64_MAX) return false;
   const QueuePair& qp = *timers_.front();
-  const Requester& r = qp.requester;
+  const RequesterState& r = qp.requester;
   otherwise = std::min(r.deadline, r.wait_until);
   if (qp.attention != 0) otherwise = std::min(otherwise, attended_due(qp));
   return qp.due == r.probe_at && qp.due < otherwise;
 }
 
-void Adapter::put_off_probe(Requester& r, uint64_t now) noexcept {
+void Adapter::put_off_probe(RequesterState& r, uint64_t now) noexcept {
   r.probed_at = now;
   r.probe_at = now + r.round_trip.wait_after(r.probes);
 }
 
-[[gnu::noinline, gnu::cold]] void Adapter::end_probes(Requester& r, uint64_t now) noexcept {
+[[gnu::noinline, gnu::cold]] void Adapter::end_probes(RequesterState& r, uint64_t now) noexcept {
   WEFT_ASSERT(r.probes != 0 && now >= r.probed_at && r.probed_at >= r.silent_from);
   using Told = RoundTrip::Told;
   const Told told = !r.tells_duplicates                  ? Told::Nothing
@@ -38,7 +38,7 @@ void Adapter::put_off_probe(Requester& r, uint64_t now) noexcept {
 
 // Where a probe found it, a buffer on the way or that of the responder may be too small.
 [[gnu::noinline, gnu::cold]] void Adapter::find_tail_loss(QueuePair& qp, uint64_t now) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   WEFT_ASSERT(r.has_probed);
   r.has_probed = false;
   if (r.probes != 0) r.round_trip.on_loss();
@@ -52,7 +52,7 @@ void Adapter::put_off_probe(Requester& r, uint64_t now) noexcept {
 // gap. Where that NAK itself was lost the responder says nothing more (9.7.5.2.8), so the next probe is the oldest packet,
 // and so on by turns.
 void Adapter::probe_tail(QueuePair& qp, uint64_t now) noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   WEFT_ASSERT(qp.is_reliable() && r.deadline != UINT64_MAX);
   WEFT_ASSERT(r.oldest != r.next && r.wait_until == UINT64_MAX);
   const uint64_t wait = r.round_trip.wait();

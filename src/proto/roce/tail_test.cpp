@@ -353,7 +353,7 @@ TEST(RoceTail, AnAnswerToADuplicateMayAcknowledgeMore) {
 TEST(RoceTail, AnOldAnswerDoesNotHideAPause) {
   Line p(true);
   (void)p.run(SendOpcode::Read, 8);
-  Responder& r = p.b.qp->responder;
+  ResponderState& r = p.b.qp->responder;
   r.resources[r.newest_resource].first_psn = psn_add(r.expected, psn_mask / 4);
   const uint64_t requests = 20'000;
   for (uint64_t i = 0; i < requests; ++i) {

@@ -21,7 +21,7 @@ void Adapter::begin_window(QueuePair& qp) noexcept {
 
 // Whether the packet has to wait for an update.
 bool Adapter::awaits_window(QueuePair& qp, uint32_t psn, uint64_t now) const noexcept {
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   if (r.window == 0 || psn_diff(psn, r.reported) < static_cast<int32_t>(r.window)) return false;
   if (r.deadline == UINT64_MAX) r.deadline = now + window_patience_ns;
   return true;
@@ -31,7 +31,7 @@ bool Adapter::awaits_window(QueuePair& qp, uint32_t psn, uint64_t now) const noe
 // shrinks does not end among these.
 bool Adapter::asks_window(const QueuePair& qp, uint32_t psn) const noexcept {
   static_assert(unasked_packets <= window_least);
-  const Requester& r = qp.requester;
+  const RequesterState& r = qp.requester;
   return r.unasked + 1 >= r.unasked_max ||
          (r.window != 0 && psn_diff(psn, r.reported) + 1 >= static_cast<int32_t>(r.window));
 }
@@ -56,7 +56,7 @@ void Adapter::on_window_update(QueuePair& qp, bool is_peer, const Packet& packet
   }
   ++counters_.received;
   ++qp.received;
-  Requester& r = qp.requester;
+  RequesterState& r = qp.requester;
   const uint32_t reported = psn_add(packet.bth.psn, 1);
   // One that was overtaken tells nothing. Without a window `reported` is old, and an update is taken for what was sent
   // lately: one for anything older would hold the queue pair up.
