@@ -195,7 +195,7 @@ void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept
           fail_send(qp, Status::RemoteOperation, now);
       }
   }
-  if (qp.state != QpState::Error) set_timer(qp);
+  if (qp.state != QpState::Error) scheduler_.set_timer(qp);
 }
 
 void Adapter::on_read_response(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
@@ -282,8 +282,8 @@ void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
   }
   await_nothing(r);
   if (r.oldest != r.next) await_answer(qp, now);
-  set_timer(qp);
-  if (r.cursor != qp.sends.tail) make_ready(qp);
+  scheduler_.set_timer(qp);
+  if (r.cursor != qp.sends.tail) scheduler_.make_ready(qp);
 }
 
 // The next packet to send is the oldest that is not acknowledged.
@@ -306,7 +306,7 @@ void Adapter::go_back(QueuePair& qp) noexcept {
     if (e.started && !e.is_answered())
       r.packet = static_cast<uint32_t>(std::max(0, psn_diff(r.oldest, e.first_psn)));
   }
-  make_ready(qp);
+  scheduler_.make_ready(qp);
 }
 
 void Adapter::retry(QueuePair& qp, uint64_t now, bool counts) noexcept {
@@ -338,7 +338,7 @@ void Adapter::on_implied_nak(QueuePair& qp, uint64_t now) noexcept {
   r.has_recovered = true;
   heard_of_loss(qp, now);
   retry(qp, now);
-  if (qp.state != QpState::Error) set_timer(qp);
+  if (qp.state != QpState::Error) scheduler_.set_timer(qp);
 }
 
 }  // namespace weft::proto::roce

@@ -113,12 +113,12 @@ Result<QueuePair*> Adapter::create_qp(const QueuePairRequest& request) {
   qp->receive_cq = request.receive_cq;
   qp->srq = request.srq;
   qp->context = request.context;
-  begin_congestion(*qp);
+  begin_congestion(*qp, algorithm);
   if (sends) qp->sends.make(c.send_requests, c.send_elements, c.inline_bytes);
   if (receives) qp->receives.make(c.receive_requests, c.receive_elements, request.pd);
   qp->responder.elements.resize(elements_max);
   qp->responder.resources.reserve(reads_max);
-  timers_.reserve(qps_.size() + 1);
+  scheduler_.reserve(qps_.size() + 1);
   auto number = request.number == 0 ? qps_.add(*qp) : qps_.add_as(*qp, request.number);
   if (!number) return number.error();
   qp->number = *number;
@@ -135,7 +135,7 @@ void Adapter::destroy_qp(QueuePair& qp) noexcept {
   if (observer_ != nullptr) observer_->on_destroy(qp);
   while (const auto group = first_group(qp)) (void)detach(qp, *group);
   reset(qp);
-  WEFT_ASSERT(qp.timer_place == SIZE_MAX && !List<QueuePair, NamedHook<ReadyName>>::linked(qp));
+  WEFT_ASSERT(qp.timer_place == SIZE_MAX && !Scheduler::is_ready(qp));
   WEFT_ASSERT(qp.sends.empty() && qp.receives.size() == 0);
   WEFT_ASSERT(qp.type != QpType::Uc || unreliable_count_ != 0);
   if (qp.type == QpType::Uc) --unreliable_count_;
@@ -151,8 +151,8 @@ void Adapter::destroy_qp(QueuePair& qp) noexcept {
 
 void Adapter::reset(QueuePair& qp) noexcept {
   qp.assert_invariants();
-  timers_.set(qp, UINT64_MAX);
-  if (List<QueuePair, NamedHook<ReadyName>>::linked(qp)) ready_.remove(qp);
+  scheduler_.clear_timer(qp);
+  scheduler_.take_out(qp);
   if (qp.send_cq != nullptr) qp.send_cq->remove(qp.number);
   if (qp.receive_cq != nullptr && qp.receive_cq != qp.send_cq) qp.receive_cq->remove(qp.number);
   qp.sends.head = qp.sends.tail;
@@ -170,7 +170,7 @@ void Adapter::reset(QueuePair& qp) noexcept {
   qp.drain_pending = qp.last_told = false;
   qp.attention = 0;
   qp.cause = WEFT_FAULT_NONE;
-  begin_congestion(qp);
+  begin_congestion(qp, algorithm);
   qp.pace_until = UINT64_MAX;
   qp.state = QpState::Reset;
   WEFT_ASSERT(qp.sends.empty() && qp.attention == 0);
@@ -270,7 +270,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
   }
   if (to == QpState::ReadyToSend) {
     qp.cause = WEFT_FAULT_NONE;  // also from SQE
-    make_ready(qp);
+    scheduler_.make_ready(qp);
     flush(now);
     qp.assert_invariants();
   }
@@ -285,12 +285,12 @@ void Adapter::to_error(QueuePair& qp, uint64_t now) noexcept {
   if (ResponderState& r = qp.responder;
       r.ack_due && r.pending == 0 && r.syndrome == wire::roce::syndrome_ack) {
     r.is_final = true;
-    make_ready(qp);
+    scheduler_.make_ready(qp);
   }
-  begin_congestion(qp);
+  begin_congestion(qp, algorithm);
   end_pace(qp);
   drop_kept(qp);
-  timers_.set(qp, UINT64_MAX);
+  scheduler_.clear_timer(qp);
   flush_sends(qp, now);
   flush_receives(qp, now);
   WEFT_ASSERT(qp.sends.empty() && qp.requester.open_reads == 0 && qp.requester.apart == 0);
@@ -306,7 +306,7 @@ void Adapter::complete(CompletionQueue* cq, QueuePair& qp, const Completion& com
                        bool is_solicited) noexcept {
   if (cq == nullptr || cq->push(completion, is_solicited)) return;
   qp.attention |= attention_overrun;
-  make_ready(qp);  // serve() fails the QP
+  scheduler_.make_ready(qp);  // serve() fails the QP
 }
 
 // --- commands ---
@@ -394,10 +394,10 @@ int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) 
     flush_sends(qp, now);
     return 0;
   }
-  make_ready(qp);
+  scheduler_.make_ready(qp);
   // Without the timers: the answers that they wait for may be in the socket, which a program that posts does not read.
-  WEFT_ASSERT(List<QueuePair, NamedHook<ReadyName>>::linked(qp));
-  if (ready_.front() == &qp) serve_ready(now);
+  WEFT_ASSERT(Scheduler::is_ready(qp));
+  if (scheduler_.first() == &qp) serve_ready(now);
   qp.assert_invariants();
   return 0;
 }
@@ -494,11 +494,11 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   if (r.wait_until <= now) {
     r.wait_until = UINT64_MAX;
-    make_ready(qp);
+    scheduler_.make_ready(qp);
   }
   if (qp.pace_until <= now) {
     qp.pace_until = UINT64_MAX;
-    make_ready(qp);
+    scheduler_.make_ready(qp);
   }
   if (r.deadline <= now) {
     ++counters_.timeouts;
@@ -514,7 +514,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
     probe(qp, now);
   }
   if (r.probe_at <= now) probe_tail(qp, now);
-  if (qp.state != QpState::Error) set_timer(qp);
+  if (qp.state != QpState::Error) scheduler_.set_timer(qp);
   // Otherwise flush() would come here again without end.
   WEFT_ASSERT(qp.due > now || ((qp.attention & attention_repeat) != 0 && r.deadline == UINT64_MAX));
   qp.assert_invariants();
@@ -531,122 +531,75 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
   events_.on_async({AsyncKind::QpFatal, &qp, nullptr, nullptr});
 }
 
-// At most `budget` packets. A peer that READs all the time does not keep the QP from sending: with requests to send,
-// responses have `half` of its turn.
-[[gnu::always_inline]] inline Adapter::Sent Adapter::serve_packets(QueuePair& qp, uint64_t now, int budget,
-                                                                   int half) noexcept {
-  WEFT_ASSERT(half <= budget && half >= 0);
-  const bool has_requests = qp.requester.cursor != qp.sends.tail;
-  // Requests go before an acknowledgement, which then leaves in one system call with them.
-  if (has_requests && qp.type != QpType::Ud && qp.responder.ack_due && qp.responder.pending == 0 &&
-      qp.responder.syndrome == wire::roce::syndrome_ack &&
-      (qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained)) {
-    const Sent sent = transmit(qp, now, budget);
-    if (qp.state == QpState::Error) {
-      qp.responder.is_final =
-          true;  // a request failed here: what arrived before is acknowledged all the same
-    } else {
-      set_timer(qp);
-    }
-    if (sent == Sent::NoRoom) return sent;
-    int none = 0;
-    return respond(qp, now, none) == Sent::NoRoom ? Sent::NoRoom : sent;
-  }
-  int share = has_requests ? half : budget;
-  budget -= share;
-  WEFT_ASSERT(budget >= 0);
-  const Sent responses = respond(qp, now, share);
-  if (responses == Sent::NoRoom) return responses;
-  if (qp.state != QpState::ReadyToSend && qp.state != QpState::SendDrained) return responses;
-  budget += share;
-  const Sent sent = qp.type == QpType::Ud ? transmit_datagrams(qp, now, budget) : transmit(qp, now, budget);
-  if (qp.state != QpState::Error) set_timer(qp);
-  return sent == Sent::Idle ? responses : sent;
-}
-
-[[gnu::noinline, gnu::cold]] Adapter::Sent Adapter::serve_attended(QueuePair& qp, uint64_t now) noexcept {
-  if ((qp.attention & attention_overrun) != 0) fail_overrun(qp, now);
-  if ((qp.attention & attention_notice) != 0) {
-    const bool lives = qp.state != QpState::Error && qp.state != QpState::Reset;
-    if (lives && !send_notice(qp)) return Sent::NoRoom;
-    qp.attention &= static_cast<uint8_t>(~unsigned{attention_notice});
-  }
-  if ((qp.attention & attention_window) != 0) {
-    WEFT_ASSERT(qp.type == QpType::Uc);
-    const bool receives = qp.state != QpState::Error && qp.state != QpState::Reset;
-    if (receives && !send_window(qp)) return Sent::NoRoom;
-    qp.attention &= static_cast<uint8_t>(~unsigned{attention_window});
-  }
-  if ((qp.attention & attention_pace) != 0) {
-    qp.congestion->advance(now);
-    if (!qp.congestion->is_paced()) end_pace(qp);
-  }
-  const bool is_paced = (qp.attention & attention_pace) != 0;
-  const uint64_t before = qp.sent;
-  WEFT_ASSERT(is_paced == qp.congestion->is_paced());
-  int budget = is_paced ? static_cast<int>(std::min<uint32_t>(burst, qp.congestion->packets())) : burst;
-  Sent repeated = Sent::Idle;
-  if ((qp.attention & attention_repeat) != 0 &&
-      (qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained))
-    repeated = repeat(qp, now, budget);
-  if (repeated == Sent::NoRoom) {
-    if (is_paced) qp.congestion->on_sent(qp.sent - before);
-    return repeated;
-  }
-  if (!is_paced) {
-    const Sent result = serve_packets(qp, now, budget, budget / 2);
-    return repeated == Sent::More && result == Sent::Idle ? repeated : result;
-  }
-  // Of a budget of one, responses and requests have every second.
-  Sent result = serve_packets(qp, now, budget, (budget + static_cast<int>(before & 1)) / 2);
-  // The half of requests that wait for something is that of the responses: who waits may be the peer, for these.
-  if (result == Sent::More && budget > 0 && qp.sent == before && qp.state != QpState::Error)
-    result = serve_packets(qp, now, budget, budget);
-  if (repeated == Sent::More && result == Sent::Idle) result = repeated;
-  qp.congestion->on_sent(qp.sent - before);
-  if (result != Sent::More || qp.congestion->packets() != 0 || qp.state == QpState::Error) return result;
-  qp.pace_until = qp.congestion->next_at();
-  WEFT_ASSERT(qp.pace_until > now);
-  set_timer(qp);
-  return Sent::Idle;
-}
-
-Adapter::Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
-  WEFT_ASSERT(!List<QueuePair, NamedHook<ReadyName>>::linked(qp));
+// Sends what the scheduler names, until nothing is left to send, the turn is over, or the output has no room.
+Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
+  WEFT_ASSERT(!Scheduler::is_ready(qp));
   WEFT_ASSERT(qp.state != QpState::Reset && qp.state != QpState::Init);
   qp.assert_invariants();
   if ((qp.send_cq != nullptr && qp.send_cq->overrun()) ||
-      (qp.receive_cq != nullptr && qp.receive_cq->overrun())) [[unlikely]]
+      (qp.receive_cq != nullptr && qp.receive_cq->overrun()) || (qp.attention & attention_overrun) != 0)
+      [[unlikely]]
     fail_overrun(qp, now);
-  if (qp.attention != 0) [[unlikely]]
-    return serve_attended(qp, now);
-  if (has_common_case && owes_acknowledgement(qp)) {
-    const Sent result = acknowledge_alone(qp);
-    set_timer(qp);  // whoever made it ready left that to its turn
-    return result;
-  }
-  return serve_packets(qp, now, burst, burst / 2);
+  Turn turn;
+  Sent sent = Sent::Idle;
+  do {
+    switch (scheduler_.next(qp, turn, has_common_case, now)) {
+      case PacketKind::None:
+        return turn.is_paced ? scheduler_.end_paced(qp, turn, now) : turn.result;
+      case PacketKind::AcknowledgementAlone:
+        sent = acknowledge_alone(qp);
+        scheduler_.set_timer(qp);  // what made it ready left that to its turn
+        return sent;
+      case PacketKind::Response:
+        sent = respond(qp, now, turn.allowance);
+        break;
+      case PacketKind::Request:
+        sent = qp.type == QpType::Ud ? transmit_datagrams(qp, now, turn.allowance)
+                                     : transmit(qp, now, turn.allowance);
+        if (qp.state != QpState::Error) scheduler_.set_timer(qp);
+        break;
+      case PacketKind::Acknowledgement: {
+        // Also of a queue pair of which a request has just failed: what arrived before is acknowledged all the same.
+        WEFT_ASSERT(qp.state != QpState::Error || qp.responder.is_final);
+        int none = 0;
+        sent = respond(qp, now, none);
+        break;
+      }
+      case PacketKind::Repetition:
+        sent = repeat(qp, now, turn.budget);
+        break;
+      case PacketKind::Notice:
+        sent = send_notice(qp) ? Sent::Idle : Sent::NoRoom;
+        if (sent == Sent::Idle) qp.attention &= static_cast<uint8_t>(~unsigned{attention_notice});
+        break;
+      case PacketKind::WindowUpdate:
+        sent = send_window(qp) ? Sent::Idle : Sent::NoRoom;
+        if (sent == Sent::Idle) qp.attention &= static_cast<uint8_t>(~unsigned{attention_window});
+        break;
+    }
+  } while (turn.add(sent));
+  return turn.is_paced ? scheduler_.end_paced(qp, turn, now) : turn.result;
 }
 
 void Adapter::flush(uint64_t now) noexcept {
-  while (timers_.next_due() <= now) on_timer(*timers_.front(), now);
+  while (scheduler_.next_due() <= now) on_timer(scheduler_.first_due(), now);
   serve_ready(now);
 }
 
 void Adapter::serve_ready(uint64_t now) noexcept {
   const uint64_t before = counters_.sent;
-  for (int turns = packets_per_flush; turns > 0 && !ready_.empty(); --turns) {
+  for (int turns = packets_per_flush; turns > 0 && scheduler_.has_ready(); --turns) {
     if (counters_.sent - before >= packets_per_flush) return;
-    QueuePair& qp = *ready_.pop_front();
+    QueuePair& qp = scheduler_.take();
     WEFT_ASSERT(qps_.find(qp.number) == &qp);
     switch (serve(qp, now)) {
       case Sent::Idle:
         break;
       case Sent::More:
-        make_ready(qp);
+        scheduler_.make_ready(qp);
         break;
       case Sent::NoRoom:
-        if (!List<QueuePair, NamedHook<ReadyName>>::linked(qp)) ready_.push_front(qp);
+        scheduler_.put_back(qp);
         return;
     }
   }

@@ -21,9 +21,9 @@
 #include <span>
 #include <vector>
 
-#include "base/list.hpp"
 #include "base/result.hpp"
 #include "proto/roce/attributes.hpp"
+#include "proto/roce/congestion.hpp"
 #include "proto/roce/environment.hpp"
 #include "proto/roce/fault.hpp"
 #include "proto/roce/memory.hpp"
@@ -31,8 +31,8 @@
 #include "proto/roce/psn.hpp"
 #include "proto/roce/queue_pair.hpp"
 #include "proto/roce/queues.hpp"
+#include "proto/roce/scheduler.hpp"
 #include "proto/roce/tag.hpp"
-#include "proto/roce/timers.hpp"
 #include "proto/roce/work.hpp"
 #include "wire/roce/packet.hpp"
 
@@ -40,7 +40,6 @@ namespace weft::proto::roce {
 
 class Adapter {
  public:
-  static constexpr int burst = 16;  // packets of a QP in one turn
   static constexpr int packets_per_flush = 256;
   static constexpr uint32_t window_least = 16;  // of UC, in packets; also until the first update
   static constexpr uint64_t window_patience_ns = 100'000'000;  // without an update; then there is no limit
@@ -117,16 +116,16 @@ class Adapter {
   void serve_ready(uint64_t now) noexcept;
 
   // --- output ---
-  uint64_t next_due() const noexcept { return timers_.next_due(); }  // UINT64_MAX: no timer
+  uint64_t next_due() const noexcept { return scheduler_.next_due(); }  // UINT64_MAX: no timer
   // next_due() is that of a probe, which may be late. Otherwise the queue pair would be due at `otherwise`.
-  bool is_probe_next(uint64_t& otherwise) const noexcept;
+  bool is_probe_next(uint64_t& otherwise) const noexcept { return scheduler_.is_probe_next(otherwise); }
   // All that flush() would send is one acknowledgement of an RC queue pair.
-  bool owes_acknowledgement_alone() const noexcept;
+  bool owes_acknowledgement_alone() const noexcept { return scheduler_.owes_acknowledgement_alone(); }
   // Then: the same queue pair has requests of its own that are not acknowledged.
   bool awaits_acknowledgement() const noexcept;
   // Then: the acknowledgement may leave so much later before the peer repeats. Its timeout is taken to be that of this side.
   bool may_wait(uint64_t ns) const noexcept;
-  bool has_ready() const noexcept { return !ready_.empty(); }  // flush() has something to send
+  bool has_ready() const noexcept { return scheduler_.has_ready(); }  // flush() has something to send
   // The first PSN behind the requests of a queue pair that were sent as a whole: the peer may have consumed each of them.
   uint32_t end_of_sent(const QueuePair& qp) const noexcept;
   // Whether the peer may have consumed a request before that PSN without an acknowledgement having arrived.
@@ -141,7 +140,6 @@ class Adapter {
 
  private:
   using Packet = wire::roce::Packet;
-  enum class Sent : uint8_t { Idle, More, NoRoom };
 
   // adapter.cpp
   static bool is_same(const Gid& a, const Gid& b) noexcept {
@@ -151,21 +149,8 @@ class Adapter {
     const Gid& peer = qp.attributes.path.destination;
     return is_same(arrival.source, peer) || (is_same(arrival.alias, peer) && !is_same(peer, Gid{}));
   }
-  void make_ready(QueuePair& qp) noexcept {
-    if (!List<QueuePair, NamedHook<ReadyName>>::linked(qp)) ready_.push_back(qp);
-  }
   Sent serve(QueuePair& qp, uint64_t now) noexcept;
-  Sent serve_packets(QueuePair& qp, uint64_t now, int budget, int half) noexcept;
-  Sent serve_attended(QueuePair& qp, uint64_t now) noexcept;
   void fail_overrun(QueuePair& qp, uint64_t now) noexcept;
-  void set_timer(QueuePair& qp) noexcept {
-    const RequesterState& r = qp.requester;
-    uint64_t due = r.deadline < r.wait_until ? r.deadline : r.wait_until;
-    due = due < r.probe_at ? due : r.probe_at;
-    if (qp.attention != 0) [[unlikely]]
-      due = due < attended_due(qp) ? due : attended_due(qp);
-    timers_.set(qp, due);
-  }
   void on_other(QueuePair& qp, bool is_from_peer, const Packet& packet, uint64_t now) noexcept;
   void on_timer(QueuePair& qp, uint64_t now) noexcept;
   bool send_packet(QueuePair& qp, const AddressVector& to, Packet& packet, iovec* parts, size_t count,
@@ -199,12 +184,6 @@ class Adapter {
   void on_marked(QueuePair& qp, uint64_t now) noexcept;
   void on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept;
   bool send_notice(QueuePair& qp) noexcept;
-  void begin_congestion(QueuePair& qp) noexcept;
-  static void take_window(QueuePair& qp) noexcept;
-  static congestion::Controller& controller_of(QueuePair& qp) noexcept;
-  static void on_acknowledged(QueuePair& qp, uint32_t packets, uint64_t now) noexcept;
-  static void on_lost(QueuePair& qp, congestion::LossSign sign, uint64_t now) noexcept;
-  static void end_pace(QueuePair& qp) noexcept;
 
   // selective.cpp
   void set_selective(QueuePair& qp);
@@ -219,7 +198,6 @@ class Adapter {
   bool is_going_back(const QueuePair& qp) const noexcept;
   template <class IsLost>
   void find_lost(QueuePair& qp, uint32_t limit, IsLost&& is_lost) noexcept;
-  uint64_t attended_due(const QueuePair& qp) const noexcept;
   void probe(QueuePair& qp, uint64_t now) noexcept;
   void end_repeats(QueuePair& qp) noexcept;
   Sent repeat(QueuePair& qp, uint64_t now, int& budget) noexcept;
@@ -231,7 +209,6 @@ class Adapter {
   bool take_send(QueuePair& qp, bool is_solicited, const std::byte* from, size_t bytes,
                  uint64_t now) noexcept;
   bool take_write(QueuePair& qp, const wire::roce::Reth& reth, const std::byte* from, size_t bytes) noexcept;
-  bool owes_acknowledgement(const QueuePair& qp) const noexcept;
   Sent acknowledge_alone(QueuePair& qp) noexcept;
   bool send_complete(QueuePair& qp, std::byte* head, size_t head_bytes, std::byte* payload,
                      size_t bytes) noexcept;
@@ -270,10 +247,6 @@ class Adapter {
   bool is_back(const QueuePair& qp) const noexcept;
   void go_back(QueuePair& qp) noexcept;
   void retry(QueuePair& qp, uint64_t now, bool counts = true) noexcept;
-  static uint32_t window_of(const QueuePair& qp) noexcept {
-    const uint32_t most = qp.attributes.window_packets;
-    return qp.requester.allowed < most ? qp.requester.allowed : most;
-  }
   void on_implied_nak(QueuePair& qp, uint64_t now) noexcept;
 
   // responder.cpp
@@ -379,8 +352,7 @@ class Adapter {
   MemoryTable memory_;
   NumberTable<QueuePair> qps_;
   NumberTable<SharedReceiveQueue> srqs_;
-  Timers timers_;
-  List<QueuePair, NamedHook<ReadyName>> ready_;
+  Scheduler scheduler_;
   AdapterCounters counters_;
   KeptPool kept_;
   // Of maps that are on their way out: an output refers to payloads. As many as wait in a batch (link/roce/batch.hpp).

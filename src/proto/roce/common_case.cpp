@@ -64,8 +64,8 @@ bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t no
       qp.attention != 0 || r.cursor != qp.sends.tail || r.wait_until != UINT64_MAX || qp.sends.full() ||
       has_overrun(qp))
     return false;
-  const bool owes = !ready_.empty();
-  if (owes && (ready_.front() != &qp || !owes_acknowledgement_alone())) return false;
+  const bool owes = scheduler_.has_ready();
+  if (owes && (scheduler_.first() != &qp || !owes_acknowledgement_alone())) return false;
   const Element& element = request.elements[0];
   if (element.length > qp.attributes.mtu_bytes() || qp.sends.elements_each() == 0 ||
       psn_diff(r.next, r.oldest) >= static_cast<int32_t>(window_of(qp)))
@@ -110,7 +110,7 @@ bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t no
     wire::roce::Reth{e.remote_address, e.remote_key, e.length}.write(head.data() + wire::roce::bth_bytes);
   if (!send_complete(qp, head.data(), wire::roce::bth_bytes + (is_write ? reth_bytes : 0), payload,
                      element.length)) {
-    if (!owes) ready_.push_back(qp);
+    if (!owes) scheduler_.make_ready(qp);
     return true;
   }
   r.next = psn_add(r.next, 1);
@@ -122,11 +122,11 @@ bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t no
   qp.assert_invariants();
   if (r.deadline == UINT64_MAX) {
     await_answer(qp, now);
-    set_timer(qp);
+    scheduler_.set_timer(qp);
   } else if (owes) {
-    set_timer(qp);  // whoever made it ready left that to its turn
+    scheduler_.set_timer(qp);  // whoever made it ready left that to its turn
   }
-  if (owes && acknowledge_alone(qp) != Sent::NoRoom) ready_.remove(qp);
+  if (owes && acknowledge_alone(qp) != Sent::NoRoom) scheduler_.take_out(qp);
   return true;
 }
 
@@ -164,7 +164,7 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
     r.msn = psn_add(r.msn, 1);
     learn_tag(qp, bth);
     accepted(qp, bth);
-    if (r.ack_due) make_ready(qp);
+    if (r.ack_due) scheduler_.make_ready(qp);
   }
   ++counters_.received;
   ++qp.received;
@@ -237,34 +237,22 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
   }
   await_nothing(r);
   if (r.oldest != r.next) await_answer(qp, now);
-  set_timer(qp);
-  if (r.cursor != qp.sends.tail) make_ready(qp);
+  scheduler_.set_timer(qp);
+  if (r.cursor != qp.sends.tail) scheduler_.make_ready(qp);
   return true;
 }
 
-// Nothing but an acknowledgement is owed, and there is nothing to send.
-bool Adapter::owes_acknowledgement(const QueuePair& qp) const noexcept {
-  const ResponderState& r = qp.responder;
-  return r.ack_due && r.pending == 0 && r.syndrome == wire::roce::syndrome_ack && qp.type == QpType::Rc &&
-         qp.state == QpState::ReadyToSend && qp.requester.cursor == qp.sends.tail;
-}
-
 bool Adapter::awaits_acknowledgement() const noexcept {
-  const QueuePair* const qp = ready_.front();
+  const QueuePair* const qp = scheduler_.first();
   return qp != nullptr && qp->sends.tail != qp->sends.head;
 }
 
 bool Adapter::may_wait(uint64_t ns) const noexcept {
-  const QueuePair* const qp = ready_.front();
+  const QueuePair* const qp = scheduler_.first();
   return qp != nullptr && ns <= ack_timeout_ns(qp->attributes.timeout) / 2;
 }
 
-bool Adapter::owes_acknowledgement_alone() const noexcept {
-  const QueuePair* const qp = ready_.front();
-  return qp != nullptr && qp == ready_.back() && owes_acknowledgement(*qp) && qp->attention == 0;
-}
-
-Adapter::Sent Adapter::acknowledge_alone(QueuePair& qp) noexcept {
+Sent Adapter::acknowledge_alone(QueuePair& qp) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(r.ack_due && r.pending == 0 && r.syndrome == wire::roce::syndrome_ack);
   std::array<std::byte, wire::roce::bth_bytes + aeth_bytes> head;

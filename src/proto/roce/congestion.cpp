@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "proto/roce/congestion.hpp"
+
 #include "proto/roce/adapter.hpp"
 
 #include "base/assert.hpp"
@@ -16,7 +18,7 @@ void Adapter::on_marked(QueuePair& qp, uint64_t now) noexcept {
   if (qp.type == QpType::Ud || now < qp.notice_after) return;
   qp.notice_after = now + notice_ns;
   qp.attention |= attention_notice;
-  make_ready(qp);
+  scheduler_.make_ready(qp);
 }
 
 bool Adapter::send_notice(QueuePair& qp) noexcept {
@@ -55,22 +57,19 @@ void Adapter::on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint6
   take_window(qp);
 }
 
-// The algorithm of a queue pair that is new, or in the Reset state again.
-void Adapter::begin_congestion(QueuePair& qp) noexcept {
+void begin_congestion(QueuePair& qp, congestion::Make algorithm) noexcept {
   qp.congestion.emplace(algorithm != nullptr ? algorithm : congestion::make<congestion::Dcqcn>);
   qp.shortest_rtt = {};
   qp.arrived = 0;
 }
 
-// As its attributes are now.
-congestion::Controller& Adapter::controller_of(QueuePair& qp) noexcept {
+congestion::Controller& controller_of(QueuePair& qp) noexcept {
   const size_t mtu = qp.attributes.mtu_bytes();
   qp.congestion->configure(mtu, std::max(qp.attributes.window_packets, 2U) * mtu);
   return *qp.congestion;
 }
 
-// What the algorithm permits: a rate, and in packets a window, where what arrives is acknowledged.
-void Adapter::take_window(QueuePair& qp) noexcept {
+void take_window(QueuePair& qp) noexcept {
   if (qp.type == QpType::Ud) return;
   const congestion::Controller& by = controller_of(qp);
   if (by.is_paced()) {
@@ -84,8 +83,7 @@ void Adapter::take_window(QueuePair& qp) noexcept {
       by.is_idle() ? UINT32_MAX : static_cast<uint32_t>(std::clamp<size_t>(packets, 1, most));
 }
 
-// Packets from `oldest` on, where the algorithm wants to hear of them.
-void Adapter::on_acknowledged(QueuePair& qp, uint32_t packets, uint64_t now) noexcept {
+void on_acknowledged(QueuePair& qp, uint32_t packets, uint64_t now) noexcept {
   const RequesterState& r = qp.requester;
   WEFT_ASSERT(qp.is_reliable() && r.allowed != 0 && packets != 0);
   const size_t mtu = qp.attributes.mtu_bytes();
@@ -109,7 +107,7 @@ void Adapter::on_acknowledged(QueuePair& qp, uint32_t packets, uint64_t now) noe
   take_window(qp);
 }
 
-void Adapter::on_lost(QueuePair& qp, congestion::LossSign sign, uint64_t now) noexcept {
+void on_lost(QueuePair& qp, congestion::LossSign sign, uint64_t now) noexcept {
   const RequesterState& r = qp.requester;
   congestion::Loss loss;
   loss.sign = sign;
@@ -122,7 +120,7 @@ void Adapter::on_lost(QueuePair& qp, congestion::LossSign sign, uint64_t now) no
   take_window(qp);
 }
 
-void Adapter::end_pace(QueuePair& qp) noexcept {
+void end_pace(QueuePair& qp) noexcept {
   qp.pace_until = UINT64_MAX;
   qp.attention &= static_cast<uint8_t>(~unsigned{attention_pace});
   qp.requester.unasked_max = unasked_packets;

@@ -14,7 +14,7 @@ namespace weft::proto::roce {
 using wire::roce::Operation;
 using wire::roce::Transport;
 
-Adapter::Sent Adapter::transmit_datagrams(QueuePair& qp, uint64_t now, int budget) noexcept {
+Sent Adapter::transmit_datagrams(QueuePair& qp, uint64_t now, int budget) noexcept {
   RequesterState& r = qp.requester;
   while (!qp.sends.empty()) {
     if (budget-- == 0) return Sent::More;

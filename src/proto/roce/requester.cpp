@@ -240,7 +240,7 @@ Adapter::Begin Adapter::begin(QueuePair& qp, SendEntry& e, uint64_t now) noexcep
   return Begin::Done;
 }
 
-Adapter::Sent Adapter::transmit(QueuePair& qp, uint64_t now, int budget) noexcept {
+Sent Adapter::transmit(QueuePair& qp, uint64_t now, int budget) noexcept {
   RequesterState& r = qp.requester;
   while (r.cursor != qp.sends.tail && r.wait_until == UINT64_MAX) {
     if (budget == 0) return Sent::More;
@@ -262,7 +262,7 @@ Adapter::Sent Adapter::transmit(QueuePair& qp, uint64_t now, int budget) noexcep
 }
 
 // A READ or an atomic: one packet; a READ that was answered in part asks for the rest.
-Adapter::Sent Adapter::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
+Sent Adapter::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   const uint32_t done = static_cast<uint32_t>(std::max(0, psn_diff(r.oldest, e.first_psn)));
   WEFT_ASSERT(e.started && r.packet == 0 && done < e.packets);
@@ -288,7 +288,7 @@ Adapter::Sent Adapter::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t n
 }
 
 // The next packet of a SEND or WRITE.
-Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
+Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   const size_t mtu = qp.attributes.mtu_bytes();
   const uint32_t psn = psn_add(e.first_psn, r.packet);
@@ -344,7 +344,7 @@ Adapter::Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now
 
 // Sends a packet again, away from the cursor: packet `number` of a SEND or WRITE, the request of an atomic, or that of a READ for
 // the responses from `number` on. More: it was sent, or the queue pair goes back.
-Adapter::Sent Adapter::repeat_packet(QueuePair& qp, uint32_t index, uint32_t number, uint64_t now) noexcept {
+Sent Adapter::repeat_packet(QueuePair& qp, uint32_t index, uint32_t number, uint64_t now) noexcept {
   const SendEntry& e = qp.sends.at(index);
   WEFT_ASSERT(e.started && number < e.packets);
   WEFT_ASSERT(psn_diff(psn_add(e.first_psn, number), qp.requester.next) < 0);

@@ -34,7 +34,7 @@ Resource* first_pending(ResponderState& r) noexcept {
 
 }  // namespace
 
-Adapter::Sent Adapter::respond(QueuePair& qp, uint64_t now, int& budget) noexcept {
+Sent Adapter::respond(QueuePair& qp, uint64_t now, int& budget) noexcept {
   ResponderState& r = qp.responder;
   const bool lives = qp.state == QpState::ReadyToReceive || qp.state == QpState::ReadyToSend ||
                      qp.state == QpState::SendDrained || (qp.state == QpState::Error && r.is_final);

@@ -51,7 +51,7 @@ void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noex
   } else {
     execute(qp, packet, now);
   }
-  if (r.ack_due || r.pending > 0) make_ready(qp);
+  if (r.ack_due || r.pending > 0) scheduler_.make_ready(qp);
 }
 
 // A request with another PSN than the expected one, of a peer that sends tags, has the right one, or the peer did not send
@@ -531,7 +531,7 @@ void Adapter::refuse(QueuePair& qp, NakCode code, uint64_t now, Told told) noexc
   WEFT_ASSERT(qp.state != QpState::Error);
   owe_nak(qp, syndrome(code));
   r.is_final = true;
-  make_ready(qp);
+  scheduler_.make_ready(qp);
   to_error(qp, now);
   if (told == Told::ByCompletion) return;
   const AsyncKind kind = code == NakCode::RemoteAccess ? AsyncKind::QpAccessError : AsyncKind::QpRequestError;

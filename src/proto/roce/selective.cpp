@@ -275,13 +275,8 @@ void Adapter::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint
     if (a.probe_at != UINT64_MAX) a.set_probe(now, ack_timeout_ns(qp.attributes.timeout));
   }
   qp.attention |= attention_repeat;
-  make_ready(qp);
-  set_timer(qp);
-}
-
-// Of the timers that a queue pair has only while something is the matter.
-uint64_t Adapter::attended_due(const QueuePair& qp) const noexcept {
-  return qp.repeater == nullptr ? qp.pace_until : std::min(qp.pace_until, qp.repeater->probe_at);
+  scheduler_.make_ready(qp);
+  scheduler_.set_timer(qp);
 }
 
 // Nothing was heard of the last repetitions. What says that this one has come says that the others have not.
@@ -294,7 +289,7 @@ void Adapter::probe(QueuePair& qp, uint64_t now) noexcept {
   ++a.probes;
   a.set_probe(now, ack_timeout_ns(qp.attributes.timeout));
   find_lost(qp, 1, [](uint32_t) { return true; });
-  make_ready(qp);
+  scheduler_.make_ready(qp);
 }
 
 // A responder of an earlier version sends a NAK behind the first map of a gap. It says nothing that the map did not.
@@ -338,7 +333,7 @@ void Adapter::end_repeats(QueuePair& qp) noexcept {
 }
 
 // At most `budget` packets. With it the window follows what the peer keeps, so that there are always as many under way.
-Adapter::Sent Adapter::repeat(QueuePair& qp, uint64_t now, int& budget) noexcept {
+Sent Adapter::repeat(QueuePair& qp, uint64_t now, int& budget) noexcept {
   RequesterState& r = qp.requester;
   Repeater& a = *qp.repeater;
   WEFT_ASSERT(a.is_open && qp.is_reliable());

@@ -11,15 +11,6 @@
 
 namespace weft::proto::roce {
 
-bool Adapter::is_probe_next(uint64_t& otherwise) const noexcept {
-  if (timers_.next_due() == UINT64_MAX) return false;
-  const QueuePair& qp = *timers_.front();
-  const RequesterState& r = qp.requester;
-  otherwise = std::min(r.deadline, r.wait_until);
-  if (qp.attention != 0) otherwise = std::min(otherwise, attended_due(qp));
-  return qp.due == r.probe_at && qp.due < otherwise;
-}
-
 void Adapter::put_off_probe(RequesterState& r, uint64_t now) noexcept {
   r.probed_at = now;
   r.probe_at = now + r.round_trip.wait_after(r.probes);

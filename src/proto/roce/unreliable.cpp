@@ -41,7 +41,7 @@ void Adapter::end_window(QueuePair& qp) noexcept {
   WEFT_ASSERT(qp.type == QpType::Uc);
   qp.requester.window = 0;
   qp.requester.deadline = UINT64_MAX;
-  make_ready(qp);
+  scheduler_.make_ready(qp);
 }
 
 // Of somebody who sends by the peer's address: the least window, or none, harms this queue pair alone.
@@ -70,8 +70,8 @@ void Adapter::on_window_update(QueuePair& qp, bool is_peer, const Packet& packet
   WEFT_ASSERT(psn_diff(r.next, r.reported) >= 0);
   r.window = std::clamp(packet.aeth.msn, window_least, qp.attributes.window_packets);
   r.deadline = UINT64_MAX;
-  set_timer(qp);
-  if (r.cursor != qp.sends.tail) make_ready(qp);
+  scheduler_.set_timer(qp);
+  if (r.cursor != qp.sends.tail) scheduler_.make_ready(qp);
 }
 
 // --- the responder ---
@@ -80,7 +80,7 @@ void Adapter::owe_window(QueuePair& qp, uint32_t psn) noexcept {
   WEFT_ASSERT(qp.has_window);
   qp.responder.ack_psn = psn;
   qp.attention |= attention_window;
-  make_ready(qp);
+  scheduler_.make_ready(qp);
 }
 
 // Half of the buffer, in equal parts: the others are for what else comes. A packet that no interface joined with others
