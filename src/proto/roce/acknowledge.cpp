@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "proto/roce/adapter.hpp"
-
 #include "base/assert.hpp"
+#include "proto/roce/requester.hpp"
 
 namespace weft::proto::roce {
 
@@ -14,7 +13,7 @@ using wire::roce::NakCode;
 using wire::roce::Operation;
 
 // The request that a PSN belongs to, if that was sent and is not acknowledged.
-bool Adapter::find_open(QueuePair& qp, uint32_t psn, uint32_t& index) noexcept {
+bool Requester::find_open(QueuePair& qp, uint32_t psn, uint32_t& index) noexcept {
   const RequesterState& r = qp.requester;
   WEFT_ASSERT(psn_diff(r.next, r.oldest) >= 0);
   if (psn_diff(psn, r.oldest) < 0 || psn_diff(psn, r.next) >= 0) return false;
@@ -26,7 +25,7 @@ bool Adapter::find_open(QueuePair& qp, uint32_t psn, uint32_t& index) noexcept {
   return false;
 }
 
-uint32_t Adapter::end_of_sent(const QueuePair& qp) const noexcept {
+uint32_t Requester::end_of_sent(const QueuePair& qp) noexcept {
   const RequesterState& r = qp.requester;
   uint32_t end = r.oldest;
   for (uint32_t i = qp.sends.head; i != qp.sends.tail && qp.sends.at(i).started; ++i) {
@@ -38,14 +37,14 @@ uint32_t Adapter::end_of_sent(const QueuePair& qp) const noexcept {
   return end;
 }
 
-bool Adapter::awaits_before(const QueuePair& qp, uint32_t psn) const noexcept {
+bool Requester::awaits_before(const QueuePair& qp, uint32_t psn) noexcept {
   if (!qp.is_reliable() || (qp.state != QpState::ReadyToSend && qp.state != QpState::SendDrained))
     return false;
   // A peer without a receive request has said so, and acknowledged what was before.
   return qp.requester.wait_until == UINT64_MAX && psn_diff(qp.requester.oldest, psn) < 0;
 }
 
-void Adapter::on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+void Requester::on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   if (packet.bth.tag != 0 && qp.requester.tag_key != 0) [[unlikely]] {
     on_answer_to_duplicate(qp, packet, now);
   } else {
@@ -54,8 +53,8 @@ void Adapter::on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexc
 }
 
 // Behind an answer to the original: the probe was needless. A NAK says nothing of it, and neither does an answer of long ago.
-[[gnu::noinline, gnu::cold]] void Adapter::on_answer_to_duplicate(QueuePair& qp, const Packet& packet,
-                                                                  uint64_t now) noexcept {
+[[gnu::noinline, gnu::cold]] void Requester::on_answer_to_duplicate(QueuePair& qp, const Packet& packet,
+                                                                    uint64_t now) noexcept {
   constexpr int32_t span = 1 << 16;
   RequesterState& r = qp.requester;
   const uint32_t psn = packet.bth.psn;
@@ -75,7 +74,7 @@ void Adapter::on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexc
   r.duplicate = Duplicate::None;
 }
 
-void Adapter::take_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+void Requester::take_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   switch (packet.operation()) {
     case Operation::Acknowledge:
       on_ack(qp, packet, now);
@@ -90,7 +89,7 @@ void Adapter::take_answer(QueuePair& qp, const Packet& packet, uint64_t now) noe
 
 // All before `psn`, which is of request `index`, is acknowledged. False: not so, a READ or atomic in between has had
 // no answer: that is lost (9.7.6, "implied NAK").
-bool Adapter::reach(QueuePair& qp, uint32_t index, uint32_t psn, uint64_t now) noexcept {
+bool Requester::reach(QueuePair& qp, uint32_t index, uint32_t psn, uint64_t now) noexcept {
   WEFT_ASSERT(index - qp.sends.head < qp.sends.tail - qp.sends.head);
   WEFT_ASSERT(qp.sends.at(index).started);
   WEFT_ASSERT(psn_diff(psn, qp.requester.oldest) >= 0 && psn_diff(psn, qp.requester.next) < 0);
@@ -116,11 +115,11 @@ bool Adapter::reach(QueuePair& qp, uint32_t index, uint32_t psn, uint64_t now) n
 
 // The NAK or map of a gap at the PSN that is sent next: all before it has arrived (9.7.5.2.1), and the gap is behind it, by
 // a packet that this requester has not sent. True: so.
-bool Adapter::acknowledge_all(QueuePair& qp, uint32_t psn, uint64_t now) noexcept {
+bool Requester::acknowledge_all(QueuePair& qp, uint32_t psn, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   uint32_t index = 0;
   if (psn != r.next || !find_open(qp, psn_add(psn, psn_mask), index)) return false;
-  ++counters_.naks_received;
+  ++services_.counters.naks_received;
   ++qp.naks_received;
   if (!reach(qp, index, psn_add(psn, psn_mask), now)) return true;
   if (qp.sends.at(index).is_answered()) {
@@ -131,14 +130,14 @@ bool Adapter::acknowledge_all(QueuePair& qp, uint32_t psn, uint64_t now) noexcep
   return true;
 }
 
-void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+void Requester::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   const uint32_t psn = packet.bth.psn;
   uint32_t index = 0;
   if (packet.aeth.syndrome == wire::roce::syndrome(NakCode::Sequence) && acknowledge_all(qp, psn, now))
     return;
   if (!find_open(qp, psn, index)) {
-    ++counters_.ghosts;
+    ++services_.counters.ghosts;
     ++qp.ghosts;
     return;
   }
@@ -147,9 +146,9 @@ void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept
   if (kind == AckKind::Reserved || (packet.aeth.syndrome & 0x80) != 0 || (kind == AckKind::Nak && value > 3))
     return;
   if (kind != AckKind::Ack) {
-    ++counters_.naks_received;
+    ++services_.counters.naks_received;
     ++qp.naks_received;
-    count_nak(qp, packet.aeth.syndrome);
+    services_.count_nak(qp, packet.aeth.syndrome);
   }
   if (!reach(qp, index, psn, now)) return;
   switch (kind) {
@@ -171,7 +170,7 @@ void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept
       }
       if (qp.attributes.rnr_retry != 7) --r.rnr_retries;
       r.wait_until = now + rnr_timer_ns(value);
-      await_nothing(r);
+      r.await_nothing();
       r.probes = 0;
       go_back(qp);
       break;
@@ -195,15 +194,15 @@ void Adapter::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept
           fail_send(qp, Status::RemoteOperation, now);
       }
   }
-  if (qp.state != QpState::Error) scheduler_.set_timer(qp);
+  if (qp.state != QpState::Error) services_.scheduler.set_timer(qp);
 }
 
-void Adapter::on_read_response(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+void Requester::on_read_response(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   const uint32_t psn = packet.bth.psn;
   uint32_t index = 0;
   if (!find_open(qp, psn, index) || qp.sends.at(index).opcode != SendOpcode::Read) {
-    ++counters_.ghosts;
+    ++services_.counters.ghosts;
     return;
   }
   if (!reach(qp, index, psn, now)) return;
@@ -233,11 +232,11 @@ void Adapter::on_read_response(QueuePair& qp, const Packet& packet, uint64_t now
   advance(qp, psn_add(psn, packet.psns), now);
 }
 
-void Adapter::on_atomic_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+void Requester::on_atomic_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   const uint32_t psn = packet.bth.psn;
   uint32_t index = 0;
   if (!find_open(qp, psn, index) || !qp.sends.at(index).is_atomic()) {
-    ++counters_.ghosts;
+    ++services_.counters.ghosts;
     return;
   }
   if (!reach(qp, index, psn, now)) return;
@@ -251,7 +250,7 @@ void Adapter::on_atomic_ack(QueuePair& qp, const Packet& packet, uint64_t now) n
 }
 
 // Everything before `oldest` is acknowledged.
-void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
+void Requester::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   if (psn_diff(oldest, r.oldest) <= 0) return;
   // What was never sent is not acknowledged.
@@ -265,7 +264,7 @@ void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
   r.rnr_retries = qp.attributes.rnr_retry;
   r.has_recovered = r.has_gone_back = false;
   r.wait_until = UINT64_MAX;
-  heard(r, now);
+  r.heard(now);
   complete_sends(qp, now);
   // After going back the cursor may stand before what was acknowledged meanwhile.
   if (static_cast<int32_t>(r.cursor - qp.sends.head) < 0) {
@@ -280,39 +279,39 @@ void Adapter::advance(QueuePair& qp, uint32_t oldest, uint64_t now) noexcept {
       WEFT_ASSERT(r.packet < e.packets);
     }
   }
-  await_nothing(r);
+  r.await_nothing();
   if (r.oldest != r.next) await_answer(qp, now);
-  scheduler_.set_timer(qp);
-  if (r.cursor != qp.sends.tail) scheduler_.make_ready(qp);
+  services_.scheduler.set_timer(qp);
+  if (r.cursor != qp.sends.tail) services_.scheduler.make_ready(qp);
 }
 
 // The next packet to send is the oldest that is not acknowledged.
-bool Adapter::is_back(const QueuePair& qp) const noexcept {
+bool Requester::is_back(const QueuePair& qp) noexcept {
   const RequesterState& r = qp.requester;
   if (r.cursor != qp.sends.head) return false;
   const SendEntry& e = qp.sends.at(r.cursor);
   return e.is_answered() || psn_diff(r.oldest, e.first_psn) == static_cast<int32_t>(r.packet);
 }
 
-void Adapter::go_back(QueuePair& qp) noexcept {
+void Requester::go_back(QueuePair& qp) noexcept {
   RequesterState& r = qp.requester;
   WEFT_ASSERT(qp.is_reliable());
   end_repeats(qp);
   r.cursor = qp.sends.head;
   r.packet = r.open_reads = r.responses = r.unasked = 0;
-  forget_timed(r);
+  r.forget_timed();
   if (!qp.sends.empty()) {
     const SendEntry& e = qp.sends.at(r.cursor);
     if (e.started && !e.is_answered())
       r.packet = static_cast<uint32_t>(std::max(0, psn_diff(r.oldest, e.first_psn)));
   }
-  scheduler_.make_ready(qp);
+  services_.scheduler.make_ready(qp);
 }
 
-void Adapter::retry(QueuePair& qp, uint64_t now, bool counts) noexcept {
+void Requester::retry(QueuePair& qp, uint64_t now, bool counts) noexcept {
   RequesterState& r = qp.requester;
   if (r.oldest == r.next || r.wait_until != UINT64_MAX) {  // it goes back anyway then
-    await_nothing(r);
+    r.await_nothing();
     return;
   }
   // What went back and could not send anything since has not failed again.
@@ -326,19 +325,19 @@ void Adapter::retry(QueuePair& qp, uint64_t now, bool counts) noexcept {
   WEFT_ASSERT(qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained);
   WEFT_ASSERT(!qp.sends.empty());
   go_back(qp);
-  await_nothing(r);
+  r.await_nothing();
   await_answer(qp, now);
-  if (r.probes != 0) put_off_probe(r, now);
+  if (r.probes != 0) r.put_off_probe(now);
 }
 
 // Several answers that are under way say the same: one of them counts.
-void Adapter::on_implied_nak(QueuePair& qp, uint64_t now) noexcept {
+void Requester::on_implied_nak(QueuePair& qp, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   if (r.has_recovered || r.wait_until != UINT64_MAX) return;
   r.has_recovered = true;
   heard_of_loss(qp, now);
   retry(qp, now);
-  if (qp.state != QpState::Error) scheduler_.set_timer(qp);
+  if (qp.state != QpState::Error) services_.scheduler.set_timer(qp);
 }
 
 }  // namespace weft::proto::roce

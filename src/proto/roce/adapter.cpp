@@ -26,7 +26,7 @@ Result<CompletionQueue*> Adapter::create_cq(uint32_t capacity) {
   if (capacity == 0 || capacity > completions_max)
     return Error{EINVAL, "a completion queue has 1 to 4,194,304 entries"};
   if (cqs_.size() >= objects_max) return Error{ENOMEM, "as many completion queues as a device has"};
-  cqs_.push_back(std::make_unique<CompletionQueue>(events_, capacity));
+  cqs_.push_back(std::make_unique<CompletionQueue>(services_.events, capacity));
   return cqs_.back().get();
 }
 
@@ -118,7 +118,7 @@ Result<QueuePair*> Adapter::create_qp(const QueuePairRequest& request) {
   if (receives) qp->receives.make(c.receive_requests, c.receive_elements, request.pd);
   qp->responder.elements.resize(elements_max);
   qp->responder.resources.reserve(reads_max);
-  scheduler_.reserve(qps_.size() + 1);
+  services_.scheduler.reserve(qps_.size() + 1);
   auto number = request.number == 0 ? qps_.add(*qp) : qps_.add_as(*qp, request.number);
   if (!number) return number.error();
   qp->number = *number;
@@ -126,13 +126,13 @@ Result<QueuePair*> Adapter::create_qp(const QueuePairRequest& request) {
   if (qp->receive_cq != nullptr) ++qp->receive_cq->users;
   if (qp->srq != nullptr) ++qp->srq->users;
   if (qp->type == QpType::Uc) ++unreliable_count_;
-  if (observer_ != nullptr) observer_->on_create(*qp);
+  if (services_.faults.observer() != nullptr) services_.faults.observer()->on_create(*qp);
   return qp.release();
 }
 
 void Adapter::destroy_qp(QueuePair& qp) noexcept {
   WEFT_ASSERT(qps_.find(qp.number) == &qp);
-  if (observer_ != nullptr) observer_->on_destroy(qp);
+  if (services_.faults.observer() != nullptr) services_.faults.observer()->on_destroy(qp);
   while (const auto group = first_group(qp)) (void)detach(qp, *group);
   reset(qp);
   WEFT_ASSERT(qp.timer_place == SIZE_MAX && !Scheduler::is_ready(qp));
@@ -151,22 +151,12 @@ void Adapter::destroy_qp(QueuePair& qp) noexcept {
 
 void Adapter::reset(QueuePair& qp) noexcept {
   qp.assert_invariants();
-  scheduler_.clear_timer(qp);
-  scheduler_.take_out(qp);
+  services_.scheduler.clear_timer(qp);
+  services_.scheduler.take_out(qp);
   if (qp.send_cq != nullptr) qp.send_cq->remove(qp.number);
   if (qp.receive_cq != nullptr && qp.receive_cq != qp.send_cq) qp.receive_cq->remove(qp.number);
-  qp.sends.head = qp.sends.tail;
-  qp.receives.clear();
-  qp.requester = RequesterState{};
-  qp.requester.cursor = qp.sends.tail;
-  ResponderState fresh;
-  fresh.elements = std::move(qp.responder.elements);
-  fresh.resources = std::move(qp.responder.resources);
-  fresh.resources.clear();
-  drop_kept(qp);
-  qp.keeper.reset();
-  qp.repeater.reset();
-  qp.responder = std::move(fresh);
+  Requester::reset(qp);
+  responder_.reset(qp);
   qp.drain_pending = qp.last_told = false;
   qp.attention = 0;
   qp.cause = WEFT_FAULT_NONE;
@@ -178,25 +168,23 @@ void Adapter::reset(QueuePair& qp) noexcept {
   WEFT_ASSERT(qp.responder.resources.capacity() >= reads_max);
 }
 
-// Of a ring of READs and atomics, the newest ones stay: the peer may still ask for them. False: one that would go is
-// being answered.
-bool Adapter::may_hold(const ResponderState& r, uint32_t count) noexcept {
-  const size_t have = r.resources.size();
-  for (size_t i = 1; i + count <= have; ++i)
-    if (r.resources[(r.newest_resource + i) % have].pending) return false;
-  return true;
+// The path names the peer, which may be of Weft.
+void Adapter::set_tag_keys(QueuePair& qp) const noexcept {
+  const Attributes& a = qp.attributes;
+  const bool has_tags = is_ours != nullptr && qp.type != QpType::Ud &&
+                        (has_selective || qp.type == QpType::Uc) && is_ours(a.path.destination);
+  qp.requester.tag_key = has_tags ? tag_key(qp.number, a.destination, a.sq_psn) : 0;
+  qp.responder.tag_key = has_tags ? tag_key(a.destination, qp.number, a.rq_psn) : 0;
+  if (!has_tags) qp.responder.knows_tags = false;
+  qp.requester.tells_duplicates = false;
 }
 
-// Room for reads_max was made with the QP.
-void Adapter::resize(ResponderState& r, uint32_t count) {
-  WEFT_ASSERT(count <= r.resources.capacity());
-  std::vector<Resource>& all = r.resources;
-  if (!all.empty()) std::rotate(all.begin(), all.begin() + (r.newest_resource + 1) % all.size(), all.end());
-  if (all.size() > count) all.erase(all.begin(), all.end() - count);
-  WEFT_ASSERT(static_cast<size_t>(std::ranges::count_if(all, &Resource::pending)) == r.pending);
-  r.answering = UINT32_MAX;
-  r.newest_resource = all.empty() ? 0 : static_cast<uint32_t>(all.size() - 1);
-  all.resize(count);
+void Adapter::set_selective(QueuePair& qp) {
+  qp.has_window = is_ours != nullptr && qp.type == QpType::Uc && is_ours(qp.attributes.path.destination);
+  const bool is_wanted =
+      has_selective && is_ours != nullptr && qp.is_reliable() && is_ours(qp.attributes.path.destination);
+  responder_.set_selective(qp, is_wanted);
+  Requester::set_selective(qp, is_wanted);
 }
 
 void Adapter::apply(QueuePair& qp, const Attributes& a, uint32_t mask) noexcept {
@@ -224,7 +212,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
                              name_of(qp.state)};
   if (auto ok = check_transition(qp.type, qp.state, to, mask); !ok) return ok;
   if (auto ok = check_values(attributes, mask); !ok) return ok;
-  if ((mask & attr_max_dest_reads) != 0 && !may_hold(qp.responder, attributes.max_dest_reads))
+  if ((mask & attr_max_dest_reads) != 0 && !Responder::may_hold(qp, attributes.max_dest_reads))
     return Error{EBUSY, "more READs and atomics are being answered than max dest rd atomic"};
   const QpState from = qp.state;
   if (to == QpState::Reset) {
@@ -233,44 +221,30 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
   }
   if (to == QpState::Error) {
     if (from == QpState::Error) return {};  // a NAK may be on its way out
-    ResponderState& r = qp.responder;
-    if (r.pending != 0 || r.syndrome != wire::roce::syndrome_ack) r.ack_due = false;
-    if (!r.ack_due) r.duplicate = Duplicate::None;
-    for (Resource& one : r.resources) one.pending = false;
-    r.pending = 0;
+    Responder::end_responses(qp);
     qp.cause = WEFT_FAULT_MODIFIED;
     to_error(qp, now);
     return {};
   }
   apply(qp, attributes, mask);
   if (from == QpState::Init && to == QpState::ReadyToReceive) {
-    WEFT_ASSERT(qp.sends.empty() && qp.responder.pending == 0 &&
-                qp.responder.message == ResponderState::Message::None);
-    ResponderState& r = qp.responder;
-    r.expected = qp.attributes.rq_psn;
-    r.newest_plain = r.told = psn_add(r.expected, psn_mask);
+    WEFT_ASSERT(qp.sends.empty());
+    Responder::begin(qp);
   }
   if (to != QpState::Init) take_window(qp);  // the path MTU is known
-  if ((mask & attr_max_dest_reads) != 0) resize(qp.responder, qp.attributes.max_dest_reads);
-  if (from == QpState::ReadyToReceive && to == QpState::ReadyToSend) {
-    WEFT_ASSERT(qp.sends.empty() && qp.requester.cursor == qp.sends.tail);
-    RequesterState& r = qp.requester;
-    r.next = r.oldest = qp.cut_psn = qp.attributes.sq_psn;
-    r.retries = qp.attributes.retry_count;
-    r.rnr_retries = qp.attributes.rnr_retry;
-    begin_window(qp);
-  }
+  if ((mask & attr_max_dest_reads) != 0) Responder::resize(qp, qp.attributes.max_dest_reads);
+  if (from == QpState::ReadyToReceive && to == QpState::ReadyToSend) Requester::begin(qp);
   if ((mask & attr_path) != 0) set_selective(qp);
   if ((mask & (attr_path | attr_destination | attr_rq_psn | attr_sq_psn)) != 0) set_tag_keys(qp);
   qp.state = to;
   WEFT_ASSERT(to != QpState::Reset && to != QpState::Error);
   if (from == QpState::ReadyToSend && to == QpState::SendDrained) {
     qp.drain_pending = (mask & attr_drain_notify) != 0 && attributes.drain_notify;
-    tell_drained(qp);
+    requester_.report_drained(qp);
   }
   if (to == QpState::ReadyToSend) {
     qp.cause = WEFT_FAULT_NONE;  // also from SQE
-    scheduler_.make_ready(qp);
+    services_.scheduler.make_ready(qp);
     flush(now);
     qp.assert_invariants();
   }
@@ -281,132 +255,20 @@ void Adapter::to_error(QueuePair& qp, uint64_t now) noexcept {
   WEFT_ASSERT(qp.state != QpState::Reset);
   WEFT_ASSERT(qp.state != QpState::Error);
   qp.state = QpState::Error;
-  // What the program has consumed is acknowledged all the same.
-  if (ResponderState& r = qp.responder;
-      r.ack_due && r.pending == 0 && r.syndrome == wire::roce::syndrome_ack) {
-    r.is_final = true;
-    scheduler_.make_ready(qp);
-  }
+  responder_.owe_last_acknowledgement(qp);
   begin_congestion(qp, algorithm);
   end_pace(qp);
-  drop_kept(qp);
-  scheduler_.clear_timer(qp);
-  flush_sends(qp, now);
-  flush_receives(qp, now);
+  responder_.drop_kept(qp);
+  services_.scheduler.clear_timer(qp);
+  requester_.flush_sends(qp, now);
+  responder_.flush_receives(qp, now);
   WEFT_ASSERT(qp.sends.empty() && qp.requester.open_reads == 0 && qp.requester.apart == 0);
   WEFT_ASSERT(qp.timer_place == SIZE_MAX && !qp.congestion->is_paced());
   WEFT_ASSERT(qp.keeper == nullptr || !qp.keeper->is_open);
   if (qp.srq != nullptr && !qp.last_told) {
     qp.last_told = true;
-    events_.on_async({AsyncKind::LastRequestReached, &qp, nullptr, nullptr});
+    services_.events.on_async({AsyncKind::LastRequestReached, &qp, nullptr, nullptr});
   }
-}
-
-void Adapter::complete(CompletionQueue* cq, QueuePair& qp, const Completion& completion,
-                       bool is_solicited) noexcept {
-  if (cq == nullptr || cq->push(completion, is_solicited)) return;
-  qp.attention |= attention_overrun;
-  scheduler_.make_ready(qp);  // serve() fails the QP
-}
-
-// --- commands ---
-
-bool Adapter::allowed(QpType type, SendOpcode opcode) noexcept {
-  const bool plain = opcode == SendOpcode::Send || opcode == SendOpcode::SendImmediate;
-  switch (type) {
-    case QpType::Rc:
-    case QpType::XrcSend:
-      return opcode <= SendOpcode::SendInvalidate;
-    case QpType::Uc:
-      return plain || opcode == SendOpcode::Write || opcode == SendOpcode::WriteImmediate ||
-             opcode == SendOpcode::BindWindow || opcode == SendOpcode::LocalInvalidate;
-    case QpType::Ud:
-      return plain;
-    case QpType::XrcReceive:
-      return false;
-  }
-  return false;
-}
-
-static uint64_t length_of(std::span<const Element> elements) noexcept {
-  uint64_t length = 0;
-  for (const Element& element : elements) length += element.length;
-  return length;
-}
-
-int Adapter::check(const QueuePair& qp, const SendRequest& request) const noexcept {
-  if (qp.state == QpState::Reset || qp.state == QpState::Init || qp.state == QpState::ReadyToReceive)
-    return -EINVAL;
-  if (!allowed(qp.type, request.opcode) || request.elements.size() > qp.sends.elements_each()) return -EINVAL;
-  const uint64_t length = length_of(request.elements);
-  if (length > (qp.type == QpType::Ud ? datagram_bytes_max : message_bytes_max)) return -EINVAL;
-  const bool is_atomic = request.opcode == SendOpcode::CompareSwap || request.opcode == SendOpcode::FetchAdd;
-  if (is_atomic && length != sizeof(uint64_t)) return -EINVAL;
-  if ((request.flags & inline_data) == 0) return 0;
-  const bool carries =
-      request.opcode <= SendOpcode::SendImmediate || request.opcode == SendOpcode::SendInvalidate;
-  return carries && length <= qp.sends.inline_each() ? 0 : -EINVAL;
-}
-
-int Adapter::post_send(QueuePair& qp, const SendRequest& request, uint64_t now) noexcept {
-  if (has_common_case && post_common(qp, request, now)) return 0;
-  if (const int rc = check(qp, request); rc != 0) return rc;
-  const uint64_t length = length_of(request.elements);
-  if (qp.sends.full()) return -ENOMEM;
-  WEFT_ASSERT(request.elements.size() <= qp.sends.elements_each());
-  const uint32_t index = qp.sends.tail;
-  SendEntry& e = qp.sends.at(index);
-  e.started = false;
-  e.first_psn = e.packets = 0;
-  e.id = request.id;
-  e.opcode = request.opcode;
-  e.flags = static_cast<uint8_t>(request.flags | (qp.signal_all ? signaled : 0));
-  e.count = static_cast<uint32_t>(request.elements.size());
-  e.length = static_cast<uint32_t>(length);
-  e.immediate = request.immediate;
-  e.invalidate = request.invalidate;
-  e.remote_address = request.remote_address;
-  e.remote_key = request.remote_key;
-  e.compare_add = request.compare_add;
-  e.swap = request.swap;
-  e.remote_srqn = request.remote_srqn;
-  if (qp.type == QpType::Ud) {
-    e.to = request.to;
-    e.remote_qpn = request.remote_qpn;
-    e.remote_qkey = request.remote_qkey;
-  }
-  if (request.opcode == SendOpcode::BindWindow) e.bind = request.bind;
-  if ((request.flags & inline_data) != 0) {
-    // A list that is longer than the ring: what is complete when it is sent has given its place back, not its packet.
-    if (!qp.is_reliable() && qp.sends.is_first_place(index)) output_.let_go();
-    std::byte* to = qp.sends.inline_bytes(index);
-    for (const Element& element : request.elements) {
-      if (element.length != 0)
-        std::memcpy(to, reinterpret_cast<const void*>(element.address), element.length);
-      to += element.length;
-    }
-  } else {
-    std::ranges::copy(request.elements, qp.sends.elements(index));
-  }
-  WEFT_ASSERT((request.flags & inline_data) == 0 || length <= qp.sends.inline_each());
-  ++qp.sends.tail;
-  if (qp.state == QpState::Error || qp.state == QpState::SendError) {
-    flush_sends(qp, now);
-    return 0;
-  }
-  scheduler_.make_ready(qp);
-  // Without the timers: the answers that they wait for may be in the socket, which a program that posts does not read.
-  WEFT_ASSERT(Scheduler::is_ready(qp));
-  if (scheduler_.first() == &qp) serve_ready(now);
-  qp.assert_invariants();
-  return 0;
-}
-
-int Adapter::post_receive(QueuePair& qp, const ReceiveRequest& request, uint64_t now) noexcept {
-  if (qp.state == QpState::Reset || qp.srq != nullptr || qp.receives.capacity() == 0) return -EINVAL;
-  if (const int rc = qp.receives.post(request); rc != 0) return rc;
-  if (qp.state == QpState::Error) flush_receives(qp, now);
-  return 0;
 }
 
 // --- input ---
@@ -416,15 +278,15 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   Packet packet;
   const std::span<const std::byte> headers = arrival.headers.empty() ? arrival.bytes : arrival.headers;
   if (!wire::roce::parse(headers, arrival.bytes, packet) || packet.payload.size() > mtu_bytes_max) {
-    ++counters_.malformed;
+    ++services_.counters.malformed;
     return;
   }
   QueuePair* qp = qps_.find(packet.bth.destination);
   if (qp == nullptr) {
     if (packet.bth.destination == group_qpn && arrival.group != nullptr)
       return on_group_datagram(arrival, packet, now);
-    tell_dropped(nullptr, arrival, packet, WEFT_FAULT_QPN_UNKNOWN);
-    ++counters_.unknown;
+    services_.faults.report_dropped(nullptr, arrival, packet, WEFT_FAULT_QPN_UNKNOWN);
+    ++services_.counters.unknown;
     return;
   }
   Transport transport = Transport::ReliableConnection;
@@ -440,36 +302,38 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
   if (packet.transport() != transport || !takes) {
     // One that has failed has told why; what was under way to it still comes.
     const bool is_expected = packet.transport() == transport || packet.transport() < Transport::Congestion;
-    if (is_expected && qp->state != QpState::Error) tell_dropped(qp, arrival, packet, WEFT_FAULT_QP_STATE);
+    if (is_expected && qp->state != QpState::Error)
+      services_.faults.report_dropped(qp, arrival, packet, WEFT_FAULT_QP_STATE);
     return on_other(*qp, is_peer(*qp, arrival), packet, now);
   }
   // The default partition, as full or limited member (10.9.3).
   const bool same_partition = (packet.bth.pkey & 0x7fff) == 0x7fff;
   if (!same_partition || (qp->type != QpType::Ud && !is_peer(*qp, arrival))) {
-    tell_dropped(qp, arrival, packet, same_partition ? WEFT_FAULT_QP_SOURCE : WEFT_FAULT_PKEY, 0xffff,
-                 packet.bth.pkey);
-    ++counters_.foreign;
+    services_.faults.report_dropped(qp, arrival, packet,
+                                    same_partition ? WEFT_FAULT_QP_SOURCE : WEFT_FAULT_PKEY, 0xffff,
+                                    packet.bth.pkey);
+    ++services_.counters.foreign;
     return;
   }
   if (qp->is_reliable()) packet.psns = arrival.psns;
-  ++counters_.received;
+  ++services_.counters.received;
   ++qp->received;
   qp->received_bytes += packet.payload.size();
   if (arrival.is_marked && packet.traits().has_payload) [[unlikely]]
-    on_marked(*qp, now);
+    responder_.on_marked(*qp, now);
   if (qp->state == QpState::ReadyToReceive && !qp->responder.has_heard &&
       (qp->type == QpType::Ud || packet.bth.psn == qp->responder.expected)) {
     qp->responder.has_heard = true;
-    events_.on_async({AsyncKind::CommunicationEstablished, qp, nullptr, nullptr});
+    services_.events.on_async({AsyncKind::CommunicationEstablished, qp, nullptr, nullptr});
   }
   if (qp->type == QpType::Ud) {
-    on_datagram(*qp, arrival, packet, now);
+    responder_.on_datagram(*qp, arrival, packet, now);
   } else if (!is_request) {
-    on_answer(*qp, packet, now);
+    requester_.on_answer(*qp, packet, now);
   } else if (qp->type == QpType::Uc) {
-    on_unreliable(*qp, packet, now);
+    responder_.on_unreliable(*qp, packet, now);
   } else {
-    on_request(*qp, packet, now);
+    responder_.on_request(*qp, packet, now);
   }
   qp->assert_invariants();
 }
@@ -478,46 +342,14 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
 [[gnu::noinline, gnu::cold]] void Adapter::on_other(QueuePair& qp, bool is_from_peer, const Packet& packet,
                                                     uint64_t now) noexcept {
   if (packet.bth.opcode == wire::roce::opcode_cnp) {
-    on_notice(qp, is_from_peer, packet, now);
+    requester_.on_notice(qp, is_from_peer, packet, now);
   } else if (packet.bth.opcode == wire::roce::opcode_gap_map) {
-    on_gap_map(qp, is_from_peer, packet, now);
+    requester_.on_gap_map(qp, is_from_peer, packet, now);
   } else if (packet.bth.opcode == wire::roce::opcode_window_update) {
-    on_window_update(qp, is_from_peer, packet);
+    requester_.on_window_update(qp, is_from_peer, packet);
   } else {
-    ++counters_.unknown;
+    ++services_.counters.unknown;
   }
-}
-
-[[gnu::noinline]] void Adapter::on_timer(QueuePair& qp, uint64_t now) noexcept {
-  WEFT_ASSERT(qp.due <= now && qp.timer_place != SIZE_MAX);
-  WEFT_ASSERT(qp.state != QpState::Error && qp.state != QpState::Reset);
-  RequesterState& r = qp.requester;
-  if (r.wait_until <= now) {
-    r.wait_until = UINT64_MAX;
-    scheduler_.make_ready(qp);
-  }
-  if (qp.pace_until <= now) {
-    qp.pace_until = UINT64_MAX;
-    scheduler_.make_ready(qp);
-  }
-  if (r.deadline <= now) {
-    ++counters_.timeouts;
-    ++qp.timeouts;
-    if (qp.type == QpType::Uc) {
-      end_window(qp);
-    } else {
-      if (r.oldest != r.next && r.wait_until == UINT64_MAX) on_lost(qp, congestion::LossSign::Timeout, now);
-      retry(qp, now);
-    }
-  } else if ((qp.attention & attention_repeat) != 0 && qp.repeater->probe_at <= now) {
-    WEFT_ASSERT(qp.is_reliable());
-    probe(qp, now);
-  }
-  if (r.probe_at <= now) probe_tail(qp, now);
-  if (qp.state != QpState::Error) scheduler_.set_timer(qp);
-  // Otherwise flush() would come here again without end.
-  WEFT_ASSERT(qp.due > now || ((qp.attention & attention_repeat) != 0 && r.deadline == UINT64_MAX));
-  qp.assert_invariants();
 }
 
 void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
@@ -526,9 +358,9 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
               (qp.receive_cq != nullptr && qp.receive_cq->overrun()) ||
               (qp.attention & attention_overrun) != 0);
   qp.responder.ack_due = false;  // the program has not got the completion of what would be acknowledged
-  tell_overrun(qp);
+  services_.faults.report_overrun(qp);
   to_error(qp, now);
-  events_.on_async({AsyncKind::QpFatal, &qp, nullptr, nullptr});
+  services_.events.on_async({AsyncKind::QpFatal, &qp, nullptr, nullptr});
 }
 
 // Sends what the scheduler names, until nothing is left to send, the turn is over, or the output has no room.
@@ -543,63 +375,63 @@ Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
   Turn turn;
   Sent sent = Sent::Idle;
   do {
-    switch (scheduler_.next(qp, turn, has_common_case, now)) {
+    switch (services_.scheduler.next(qp, turn, has_common_case, now)) {
       case PacketKind::None:
-        return turn.is_paced ? scheduler_.end_paced(qp, turn, now) : turn.result;
+        return turn.is_paced ? services_.scheduler.end_paced(qp, turn, now) : turn.result;
       case PacketKind::AcknowledgementAlone:
-        sent = acknowledge_alone(qp);
-        scheduler_.set_timer(qp);  // what made it ready left that to its turn
+        sent = responder_.acknowledge_alone(qp);
+        services_.scheduler.set_timer(qp);  // what made it ready left that to its turn
         return sent;
       case PacketKind::Response:
-        sent = respond(qp, now, turn.allowance);
+        sent = responder_.respond(qp, now, turn.allowance);
         break;
       case PacketKind::Request:
-        sent = qp.type == QpType::Ud ? transmit_datagrams(qp, now, turn.allowance)
-                                     : transmit(qp, now, turn.allowance);
-        if (qp.state != QpState::Error) scheduler_.set_timer(qp);
+        sent = qp.type == QpType::Ud ? requester_.transmit_datagrams(qp, now, turn.allowance)
+                                     : requester_.transmit(qp, now, turn.allowance);
+        if (qp.state != QpState::Error) services_.scheduler.set_timer(qp);
         break;
       case PacketKind::Acknowledgement: {
         // Also of a queue pair of which a request has just failed: what arrived before is acknowledged all the same.
         WEFT_ASSERT(qp.state != QpState::Error || qp.responder.is_final);
         int none = 0;
-        sent = respond(qp, now, none);
+        sent = responder_.respond(qp, now, none);
         break;
       }
       case PacketKind::Repetition:
-        sent = repeat(qp, now, turn.budget);
+        sent = requester_.repeat(qp, now, turn.budget);
         break;
       case PacketKind::Notice:
-        sent = send_notice(qp) ? Sent::Idle : Sent::NoRoom;
+        sent = responder_.send_notice(qp) ? Sent::Idle : Sent::NoRoom;
         if (sent == Sent::Idle) qp.attention &= static_cast<uint8_t>(~unsigned{attention_notice});
         break;
       case PacketKind::WindowUpdate:
-        sent = send_window(qp) ? Sent::Idle : Sent::NoRoom;
+        sent = responder_.send_window(qp, window_for(qp)) ? Sent::Idle : Sent::NoRoom;
         if (sent == Sent::Idle) qp.attention &= static_cast<uint8_t>(~unsigned{attention_window});
         break;
     }
   } while (turn.add(sent));
-  return turn.is_paced ? scheduler_.end_paced(qp, turn, now) : turn.result;
+  return turn.is_paced ? services_.scheduler.end_paced(qp, turn, now) : turn.result;
 }
 
 void Adapter::flush(uint64_t now) noexcept {
-  while (scheduler_.next_due() <= now) on_timer(scheduler_.first_due(), now);
+  while (services_.scheduler.next_due() <= now) requester_.on_timer(services_.scheduler.first_due(), now);
   serve_ready(now);
 }
 
 void Adapter::serve_ready(uint64_t now) noexcept {
-  const uint64_t before = counters_.sent;
-  for (int turns = packets_per_flush; turns > 0 && scheduler_.has_ready(); --turns) {
-    if (counters_.sent - before >= packets_per_flush) return;
-    QueuePair& qp = scheduler_.take();
+  const uint64_t before = services_.counters.sent;
+  for (int turns = packets_per_flush; turns > 0 && services_.scheduler.has_ready(); --turns) {
+    if (services_.counters.sent - before >= packets_per_flush) return;
+    QueuePair& qp = services_.scheduler.take();
     WEFT_ASSERT(qps_.find(qp.number) == &qp);
     switch (serve(qp, now)) {
       case Sent::Idle:
         break;
       case Sent::More:
-        scheduler_.make_ready(qp);
+        services_.scheduler.make_ready(qp);
         break;
       case Sent::NoRoom:
-        scheduler_.put_back(qp);
+        services_.scheduler.put_back(qp);
         return;
     }
   }
@@ -607,26 +439,13 @@ void Adapter::serve_ready(uint64_t now) noexcept {
 
 // --- output ---
 
-bool Adapter::send_packet(QueuePair& qp, const AddressVector& to, Packet& packet, iovec* parts, size_t count,
-                          size_t payload) noexcept {
-  WEFT_ASSERT(count != 0 && payload <= mtu_bytes_max);
-  WEFT_ASSERT(packet.bth.psn <= psn_mask);
-  WEFT_ASSERT(qp.state != QpState::Reset && qp.state != QpState::Init);
-  std::array<std::byte, wire::roce::headers_bytes_max> head;
-  static std::byte zeros[4];
-  packet.bth.pad = wire::roce::pad_of(payload);
-  parts[0] = {head.data(), wire::roce::write_headers(packet, head.data())};
-  if (packet.bth.pad != 0) parts[count++] = {zeros, packet.bth.pad};
-  if (packet.psns != 1) {
-    if (!output_.send_aggregate(to, parts, count, packet.psns)) return false;
-    ++counters_.aggregates;
-  } else if (!output_.send(to, parts, count)) {
-    return false;
-  }
-  ++counters_.sent;
-  ++qp.sent;
-  qp.sent_bytes += payload;
-  return true;
+// Half of the buffer, in equal parts: the others are for what else comes. A packet that no interface joined with others
+// takes its own bytes, those of its buffer's rounding and of the kernel's bookkeeping.
+uint32_t Adapter::window_for(const QueuePair& qp) const noexcept {
+  if (unreliable_room_bytes == 0) return qp.attributes.window_packets;
+  const size_t packet_bytes = 2 * (qp.attributes.mtu_bytes() + 1024);
+  const size_t packets = unreliable_room_bytes / 2 / packet_bytes / std::max(1U, unreliable_count_);
+  return static_cast<uint32_t>(std::clamp<size_t>(packets, window_least, qp.attributes.window_packets));
 }
 
 }  // namespace weft::proto::roce

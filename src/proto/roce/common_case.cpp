@@ -38,49 +38,55 @@ constexpr uint8_t acknowledge = opcode(Transport::ReliableConnection, Operation:
          (qp.receive_cq != nullptr && qp.receive_cq->overrun());
 }
 
-}  // namespace
-
 // A packet whose headers are complete but for the pad.
-[[gnu::always_inline]] inline bool Adapter::send_complete(QueuePair& qp, std::byte* head, size_t head_bytes,
-                                                          std::byte* payload, size_t bytes) noexcept {
+[[gnu::always_inline]] inline bool send_complete(Services& services, QueuePair& qp, std::byte* head,
+                                                 size_t head_bytes, std::byte* payload,
+                                                 size_t bytes) noexcept {
   static std::byte zeros[4];
   std::array<iovec, 3> parts;
   parts[0] = {head, head_bytes};
   size_t count = 1;
   if (bytes != 0) parts[count++] = {payload, bytes};
   if (const uint8_t pad = wire::roce::pad_of(bytes); pad != 0) parts[count++] = {zeros, pad};
-  if (!output_.send(qp.attributes.path, parts.data(), count)) return false;
-  ++counters_.sent;
+  if (!services.output.send(qp.attributes.path, parts.data(), count)) return false;
+  ++services.counters.sent;
   ++qp.sent;
   qp.sent_bytes += bytes;
   return true;
 }
 
-bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t now) noexcept {
+}  // namespace
+
+// --- the requester ---
+
+[[gnu::always_inline]] inline Requester::Common Requester::post_common(QueuePair& qp,
+                                                                       const SendRequest& request,
+                                                                       uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   const bool is_write = request.opcode == SendOpcode::Write;
   if ((!is_write && request.opcode != SendOpcode::Send) || (request.flags & fence) != 0 ||
       request.elements.size() != 1 || qp.state != QpState::ReadyToSend || qp.type != QpType::Rc ||
       qp.attention != 0 || r.cursor != qp.sends.tail || r.wait_until != UINT64_MAX || qp.sends.full() ||
       has_overrun(qp))
-    return false;
-  const bool owes = scheduler_.has_ready();
-  if (owes && (scheduler_.first() != &qp || !owes_acknowledgement_alone())) return false;
+    return Common::Other;
+  const bool owes = services_.scheduler.has_ready();
+  if (owes && (services_.scheduler.first() != &qp || !services_.scheduler.owes_acknowledgement_alone()))
+    return Common::Other;
   const Element& element = request.elements[0];
   if (element.length > qp.attributes.mtu_bytes() || qp.sends.elements_each() == 0 ||
       psn_diff(r.next, r.oldest) >= static_cast<int32_t>(window_of(qp)))
-    return false;
+    return Common::Other;
   WEFT_ASSERT(r.packet == 0 && r.cursor - qp.sends.head == qp.sends.tail - qp.sends.head);
   const uint32_t index = qp.sends.tail;
   std::byte* payload = nullptr;
   if ((request.flags & inline_data) != 0) {
-    if (element.length > qp.sends.inline_each()) return false;
+    if (element.length > qp.sends.inline_each()) return Common::Other;
     payload = qp.sends.inline_bytes(index);
     copy(payload, reinterpret_cast<const std::byte*>(element.address), element.length);
   } else {
     if (element.length != 0 &&
-        !memory_.local(element.key, qp.pd, element.address, element.length, false, payload))
-      return false;
+        !services_.memory.local(element.key, qp.pd, element.address, element.length, false, payload))
+      return Common::Other;
     *qp.sends.elements(index) = element;
   }
   SendEntry& e = qp.sends.at(index);
@@ -108,26 +114,143 @@ bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t no
   bth.write(head.data());
   if (is_write)
     wire::roce::Reth{e.remote_address, e.remote_key, e.length}.write(head.data() + wire::roce::bth_bytes);
-  if (!send_complete(qp, head.data(), wire::roce::bth_bytes + (is_write ? reth_bytes : 0), payload,
+  if (!send_complete(services_, qp, head.data(), wire::roce::bth_bytes + (is_write ? reth_bytes : 0), payload,
                      element.length)) {
-    if (!owes) scheduler_.make_ready(qp);
-    return true;
+    if (!owes) services_.scheduler.make_ready(qp);
+    return Common::Posted;
   }
   r.next = psn_add(r.next, 1);
   r.unasked = 0;
   ++r.cursor;
   r.sent_at = now;
-  time(r, bth.psn, now);
+  r.time(bth.psn, now);
   WEFT_ASSERT(r.cursor == qp.sends.tail);
   qp.assert_invariants();
   if (r.deadline == UINT64_MAX) {
     await_answer(qp, now);
-    scheduler_.set_timer(qp);
+    services_.scheduler.set_timer(qp);
   } else if (owes) {
-    scheduler_.set_timer(qp);  // whoever made it ready left that to its turn
+    services_.scheduler.set_timer(qp);  // what made it ready left that to its turn
   }
-  if (owes && acknowledge_alone(qp) != Sent::NoRoom) scheduler_.take_out(qp);
+  return owes ? Common::BeforeAcknowledgement : Common::Posted;
+}
+
+// The oldest request is one of one packet, and acknowledged.
+[[gnu::always_inline]] inline bool Requester::on_common_ack(QueuePair& qp, uint32_t psn, uint8_t syndrome,
+                                                            uint64_t now) noexcept {
+  RequesterState& r = qp.requester;
+  if ((syndrome & 0xe0) != 0 || psn != r.oldest || r.oldest == r.next || qp.attention != 0 ||
+      r.wait_until != UINT64_MAX || qp.sends.head == r.cursor || r.allowed != UINT32_MAX)
+    return false;
+  const SendEntry& e = qp.sends.at(qp.sends.head);
+  WEFT_ASSERT(qp.sends.head != qp.sends.tail);
+  if (!e.started || e.packets != 1 || e.first_psn != psn || e.is_answered()) return false;
+  r.oldest = psn_add(psn, 1);
+  WEFT_ASSERT(psn_diff(r.next, r.oldest) >= 0);
+  r.retries = qp.attributes.retry_count;
+  r.rnr_retries = qp.attributes.rnr_retry;
+  r.has_recovered = r.has_gone_back = false;
+  r.heard(now);
+  complete_sends(qp, now);
+  if (static_cast<int32_t>(r.cursor - qp.sends.head) <
+      0) {  // after going back it may stand at a local request
+    r.cursor = qp.sends.head;
+    r.packet = 0;
+  }
+  r.await_nothing();
+  if (r.oldest != r.next) await_answer(qp, now);
+  services_.scheduler.set_timer(qp);
+  if (r.cursor != qp.sends.tail) services_.scheduler.make_ready(qp);
   return true;
+}
+
+// --- the responder ---
+
+// A whole message into the oldest receive request of the queue pair's own queue.
+[[gnu::always_inline]] inline bool Responder::take_send(QueuePair& qp, bool is_solicited,
+                                                        const std::byte* from, size_t bytes,
+                                                        uint64_t now) noexcept {
+  ResponderState& r = qp.responder;
+  if (qp.srq != nullptr || r.has_receive) return false;
+  const Receive* const receive = qp.receives.front();
+  if (receive == nullptr || receive->room < bytes) return false;
+  if (bytes != 0) {
+    const Element* const elements = qp.receives.front_elements();
+    std::byte* at = nullptr;
+    // Several elements: not where an element without a byte stands first.
+    if (elements[0].length < bytes ||
+        !services_.memory.local(elements[0].key, receive->pd, elements[0].address, bytes, true, at))
+      return false;
+    copy(at, from, bytes);
+  }
+  Completion c;
+  c.id = receive->id;
+  c.opcode = CompletionOpcode::Receive;
+  c.bytes = static_cast<uint32_t>(bytes);
+  c.qpn = qp.number;
+  c.source_qpn = qp.attributes.destination;
+  c.time_ns = now;
+  WEFT_ASSERT(receive->count != 0 || bytes == 0);
+  qp.receives.pop();
+  services_.complete(qp.receive_cq, qp, c, is_solicited);
+  return true;
+}
+
+[[gnu::always_inline]] inline bool Responder::take_write(QueuePair& qp, const wire::roce::Reth& reth,
+                                                         const std::byte* from, size_t bytes) noexcept {
+  std::byte* at = nullptr;
+  if (bytes == 0 || reth.length != bytes || (qp.attributes.access & remote_write) == 0 ||
+      !services_.memory.remote(reth.key, qp.pd, qp.number, reth.address, bytes, remote_write, at))
+    return false;
+  copy(at, from, bytes);
+  ++services_.counters.one_sided;
+  return true;
+}
+
+[[gnu::always_inline]] inline bool Responder::on_common_request(QueuePair& qp, const Bth& bth, bool is_write,
+                                                                const std::byte* head, const std::byte* from,
+                                                                size_t bytes, uint64_t now) noexcept {
+  ResponderState& r = qp.responder;
+  if (bth.psn != r.expected || r.message != ResponderState::Message::None || r.is_silent ||
+      (qp.keeper != nullptr && qp.keeper->is_open) || bytes > qp.attributes.mtu_bytes())
+    return false;
+  if (is_write) {
+    if (!take_write(qp, wire::roce::Reth::read(head), from, bytes)) return false;
+  } else if (!take_send(qp, bth.solicited, from, bytes, now)) {
+    return false;
+  }
+  r.msn = psn_add(r.msn, 1);
+  learn_tag(qp, bth);
+  accepted(qp, bth);
+  if (r.ack_due) services_.scheduler.make_ready(qp);
+  return true;
+}
+
+Sent Responder::acknowledge_alone(QueuePair& qp) noexcept {
+  ResponderState& r = qp.responder;
+  WEFT_ASSERT(r.ack_due && r.pending == 0 && r.syndrome == wire::roce::syndrome_ack);
+  std::array<std::byte, wire::roce::bth_bytes + aeth_bytes> head;
+  Bth bth;
+  bth.opcode = acknowledge;
+  bth.destination = qp.attributes.destination;
+  bth.psn = r.ack_psn;
+  if (r.tag_key != 0) bth.tag = static_cast<uint16_t>(r.duplicate);
+  bth.write(head.data());
+  wire::roce::Aeth{r.syndrome, r.msn}.write(head.data() + wire::roce::bth_bytes);
+  if (!send_complete(services_, qp, head.data(), head.size(), nullptr, 0)) return Sent::NoRoom;
+  r.told = r.ack_psn;
+  r.ack_due = r.is_final = false;
+  r.duplicate = Duplicate::None;
+  return Sent::Idle;
+}
+
+// --- the adapter ---
+
+bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t now) noexcept {
+  const Requester::Common posted = requester_.post_common(qp, request, now);
+  if (posted == Requester::Common::BeforeAcknowledgement && responder_.acknowledge_alone(qp) != Sent::NoRoom)
+    services_.scheduler.take_out(qp);
+  return posted != Requester::Common::Other;
 }
 
 bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
@@ -145,129 +268,32 @@ bool Adapter::on_common_packet(const Arrival& arrival, uint64_t now) noexcept {
   size_t payload = 0;
   if (bth.opcode == acknowledge) {
     if (bytes != wire::roce::bth_bytes + aeth_bytes || bth.pad != 0 || bth.tag != 0 ||
-        !on_common_ack(qp, bth.psn, wire::roce::Aeth::read(head + wire::roce::bth_bytes).syndrome, now))
+        !requester_.on_common_ack(qp, bth.psn, wire::roce::Aeth::read(head + wire::roce::bth_bytes).syndrome,
+                                  now))
       return false;
   } else {
     const size_t headers = wire::roce::bth_bytes + (bth.opcode == write_only ? reth_bytes : 0);
     if (bytes < headers + bth.pad) return false;
     payload = bytes - headers - bth.pad;
-    ResponderState& r = qp.responder;
-    if (bth.psn != r.expected || r.message != ResponderState::Message::None || r.is_silent ||
-        (qp.keeper != nullptr && qp.keeper->is_open) || payload > qp.attributes.mtu_bytes())
+    if (!responder_.on_common_request(qp, bth, bth.opcode == write_only, head + wire::roce::bth_bytes,
+                                      arrival.bytes.data() + headers, payload, now))
       return false;
-    const std::byte* from = arrival.bytes.data() + headers;
-    if (bth.opcode == write_only) {
-      if (!take_write(qp, wire::roce::Reth::read(head + wire::roce::bth_bytes), from, payload)) return false;
-    } else if (!take_send(qp, bth.solicited, from, payload, now)) {
-      return false;
-    }
-    r.msn = psn_add(r.msn, 1);
-    learn_tag(qp, bth);
-    accepted(qp, bth);
-    if (r.ack_due) scheduler_.make_ready(qp);
   }
-  ++counters_.received;
+  ++services_.counters.received;
   ++qp.received;
   qp.received_bytes += payload;
   qp.assert_invariants();
   return true;
 }
 
-// A whole message into the oldest receive request of the queue pair's own queue.
-[[gnu::always_inline]] inline bool Adapter::take_send(QueuePair& qp, bool is_solicited, const std::byte* from,
-                                                      size_t bytes, uint64_t now) noexcept {
-  ResponderState& r = qp.responder;
-  if (qp.srq != nullptr || r.has_receive) return false;
-  const Receive* const receive = qp.receives.front();
-  if (receive == nullptr || receive->room < bytes) return false;
-  if (bytes != 0) {
-    const Element* const elements = qp.receives.front_elements();
-    std::byte* at = nullptr;
-    // Several elements: not where an element without a byte stands first.
-    if (elements[0].length < bytes ||
-        !memory_.local(elements[0].key, receive->pd, elements[0].address, bytes, true, at))
-      return false;
-    copy(at, from, bytes);
-  }
-  Completion c;
-  c.id = receive->id;
-  c.opcode = CompletionOpcode::Receive;
-  c.bytes = static_cast<uint32_t>(bytes);
-  c.qpn = qp.number;
-  c.source_qpn = qp.attributes.destination;
-  c.time_ns = now;
-  WEFT_ASSERT(receive->count != 0 || bytes == 0);
-  qp.receives.pop();
-  complete(qp.receive_cq, qp, c, is_solicited);
-  return true;
-}
-
-[[gnu::always_inline]] inline bool Adapter::take_write(QueuePair& qp, const wire::roce::Reth& reth,
-                                                       const std::byte* from, size_t bytes) noexcept {
-  std::byte* at = nullptr;
-  if (bytes == 0 || reth.length != bytes || (qp.attributes.access & remote_write) == 0 ||
-      !memory_.remote(reth.key, qp.pd, qp.number, reth.address, bytes, remote_write, at))
-    return false;
-  copy(at, from, bytes);
-  ++counters_.one_sided;
-  return true;
-}
-
-// The oldest request is one of one packet, and acknowledged.
-[[gnu::always_inline]] inline bool Adapter::on_common_ack(QueuePair& qp, uint32_t psn, uint8_t syndrome,
-                                                          uint64_t now) noexcept {
-  RequesterState& r = qp.requester;
-  if ((syndrome & 0xe0) != 0 || psn != r.oldest || r.oldest == r.next || qp.attention != 0 ||
-      r.wait_until != UINT64_MAX || qp.sends.head == r.cursor || r.allowed != UINT32_MAX)
-    return false;
-  const SendEntry& e = qp.sends.at(qp.sends.head);
-  WEFT_ASSERT(qp.sends.head != qp.sends.tail);
-  if (!e.started || e.packets != 1 || e.first_psn != psn || e.is_answered()) return false;
-  r.oldest = psn_add(psn, 1);
-  WEFT_ASSERT(psn_diff(r.next, r.oldest) >= 0);
-  r.retries = qp.attributes.retry_count;
-  r.rnr_retries = qp.attributes.rnr_retry;
-  r.has_recovered = r.has_gone_back = false;
-  heard(r, now);
-  complete_sends(qp, now);
-  if (static_cast<int32_t>(r.cursor - qp.sends.head) <
-      0) {  // after going back it may stand at a local request
-    r.cursor = qp.sends.head;
-    r.packet = 0;
-  }
-  await_nothing(r);
-  if (r.oldest != r.next) await_answer(qp, now);
-  scheduler_.set_timer(qp);
-  if (r.cursor != qp.sends.tail) scheduler_.make_ready(qp);
-  return true;
-}
-
 bool Adapter::awaits_acknowledgement() const noexcept {
-  const QueuePair* const qp = scheduler_.first();
+  const QueuePair* const qp = services_.scheduler.first();
   return qp != nullptr && qp->sends.tail != qp->sends.head;
 }
 
 bool Adapter::may_wait(uint64_t ns) const noexcept {
-  const QueuePair* const qp = scheduler_.first();
+  const QueuePair* const qp = services_.scheduler.first();
   return qp != nullptr && ns <= ack_timeout_ns(qp->attributes.timeout) / 2;
-}
-
-Sent Adapter::acknowledge_alone(QueuePair& qp) noexcept {
-  ResponderState& r = qp.responder;
-  WEFT_ASSERT(r.ack_due && r.pending == 0 && r.syndrome == wire::roce::syndrome_ack);
-  std::array<std::byte, wire::roce::bth_bytes + aeth_bytes> head;
-  Bth bth;
-  bth.opcode = acknowledge;
-  bth.destination = qp.attributes.destination;
-  bth.psn = r.ack_psn;
-  if (r.tag_key != 0) bth.tag = static_cast<uint16_t>(r.duplicate);
-  bth.write(head.data());
-  wire::roce::Aeth{r.syndrome, r.msn}.write(head.data() + wire::roce::bth_bytes);
-  if (!send_complete(qp, head.data(), head.size(), nullptr, 0)) return Sent::NoRoom;
-  r.told = r.ack_psn;
-  r.ack_due = r.is_final = false;
-  r.duplicate = Duplicate::None;
-  return Sent::Idle;
 }
 
 }  // namespace weft::proto::roce

@@ -5,23 +5,23 @@
 
 #include "proto/roce/congestion.hpp"
 
-#include "proto/roce/adapter.hpp"
-
 #include "base/assert.hpp"
+#include "proto/roce/requester.hpp"
+#include "proto/roce/responder.hpp"
 
 namespace weft::proto::roce {
 
 // A packet with a payload came marked: requests, and responses to READs. Of a QP type whose peer is known, so that it
 // costs nothing to find whom to tell.
-void Adapter::on_marked(QueuePair& qp, uint64_t now) noexcept {
-  ++counters_.marked;
+void Responder::on_marked(QueuePair& qp, uint64_t now) noexcept {
+  ++services_.counters.marked;
   if (qp.type == QpType::Ud || now < qp.notice_after) return;
   qp.notice_after = now + notice_ns;
   qp.attention |= attention_notice;
-  scheduler_.make_ready(qp);
+  services_.scheduler.make_ready(qp);
 }
 
-bool Adapter::send_notice(QueuePair& qp) noexcept {
+bool Responder::send_notice(QueuePair& qp) noexcept {
   WEFT_ASSERT(qp.type != QpType::Ud);
   static std::array<std::byte, 16> reserved;
   Packet p;
@@ -30,24 +30,25 @@ bool Adapter::send_notice(QueuePair& qp) noexcept {
   p.bth.becn = true;
   std::array<iovec, 3> parts;
   parts[1] = {reserved.data(), reserved.size()};
-  if (!send_packet(qp, qp.attributes.path, p, parts.data(), 2, 0)) return false;  // its bytes are no payload
-  ++counters_.congestion_notices_sent;
+  if (!services_.send_packet(qp, qp.attributes.path, p, parts.data(), 2, 0))
+    return false;  // its bytes are no payload
+  ++services_.counters.congestion_notices_sent;
   return true;
 }
 
 // Anybody who can send by the peer's address can slow this QP down to rate_min, as in every RoCEv2 network.
-void Adapter::on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept {
+void Requester::on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept {
   const bool sends = qp.state == QpState::ReadyToReceive || qp.state == QpState::ReadyToSend ||
                      qp.state == QpState::SendDrained;
   if (!sends || qp.type == QpType::Ud) {
-    ++counters_.unknown;
+    ++services_.counters.unknown;
     return;
   }
   if ((packet.bth.pkey & 0x7fff) != 0x7fff || !is_peer) {
-    ++counters_.foreign;
+    ++services_.counters.foreign;
     return;
   }
-  ++counters_.congestion_notices;
+  ++services_.counters.congestion_notices;
   // Once for what is under way, as RFC 3168 has it (6.1.2); READ responses and UC are not acknowledged, and have the tick.
   const RequesterState& r = qp.requester;
   // cut_psn comes after `oldest` and not after `next`, or its cut was half of all PSNs ago.

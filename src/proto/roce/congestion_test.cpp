@@ -61,7 +61,7 @@ TEST(RoceCongestion, AMarkIsAnsweredByOneNoticeInAnInterval) {
   EXPECT_EQ(p.a.adapter.counters().congestion_notices, 1u);
   p.exchange();
   EXPECT_EQ(Pair::completions(p.a).size(), 1u);
-  p.now += Adapter::notice_ns;
+  p.now += Responder::notice_ns;
   ASSERT_EQ(p.send(p.a, w), 0);
   for (const PacketBytes& one : p.a.out) give_marked(p, p.b, one);
   p.a.out.clear();
@@ -240,7 +240,7 @@ TEST(RoceCongestion, AnOldCutHidesNoNotice) {
     const auto& cubic = static_cast<const congestion::sim::Cubic&>(*p.a.qp->congestion);
     p.give(p.a, notice_to(*p.a.qp));
     EXPECT_EQ(cubic.cuts(), 1u) << cut;
-    p.now += Adapter::notice_ns;
+    p.now += Responder::notice_ns;
     p.give(p.a, notice_to(*p.a.qp));  // about what was sent before the cut
     EXPECT_EQ(cubic.cuts(), 1u) << cut;
     p.exchange();

@@ -14,7 +14,7 @@ namespace weft::proto::roce {
 using wire::roce::Operation;
 using wire::roce::Transport;
 
-Sent Adapter::transmit_datagrams(QueuePair& qp, uint64_t now, int budget) noexcept {
+Sent Requester::transmit_datagrams(QueuePair& qp, uint64_t now, int budget) noexcept {
   RequesterState& r = qp.requester;
   while (!qp.sends.empty()) {
     if (budget-- == 0) return Sent::More;
@@ -37,7 +37,7 @@ Sent Adapter::transmit_datagrams(QueuePair& qp, uint64_t now, int budget) noexce
     // The highest bit asks for the QP's own (ibv_post_send(3)).
     p.deth = {(e.remote_qkey & 0x80000000u) != 0 ? qp.attributes.qkey : e.remote_qkey, qp.number};
     p.immediate = e.immediate;
-    if (!send_packet(qp, e.to, p, parts.data(), count, e.length)) return Sent::NoRoom;
+    if (!services_.send_packet(qp, e.to, p, parts.data(), count, e.length)) return Sent::NoRoom;
     e.started = true;
     r.next = r.oldest = psn_add(r.next, 1);
     ++r.cursor;
@@ -46,31 +46,32 @@ Sent Adapter::transmit_datagrams(QueuePair& qp, uint64_t now, int budget) noexce
   return Sent::Idle;
 }
 
-void Adapter::on_datagram(QueuePair& qp, const Arrival& arrival, const Packet& packet,
-                          uint64_t now) noexcept {
+void Responder::on_datagram(QueuePair& qp, const Arrival& arrival, const Packet& packet,
+                            uint64_t now) noexcept {
   ResponderState& r = qp.responder;
   if (packet.deth.qkey != qp.attributes.qkey) {
-    tell_dropped(&qp, arrival, packet, WEFT_FAULT_QKEY, qp.attributes.qkey, packet.deth.qkey);
-    ++counters_.foreign;
+    services_.faults.report_dropped(&qp, arrival, packet, WEFT_FAULT_QKEY, qp.attributes.qkey,
+                                    packet.deth.qkey);
+    ++services_.counters.foreign;
     return;
   }
   // Without a posted receive the datagram is dropped, and so is one that is longer than the oldest posted receive, which
   // stays for the next datagram: class D of the responder's table in IBTA 9.9, which completes nothing and leaves the state
   // as it is. Anyone who knows QPN and Q_Key can send such a datagram.
   const Receive* const receive = (qp.srq != nullptr ? qp.srq->queue : qp.receives).front();
-  if (receive == nullptr) return tell_dropped(&qp, arrival, packet, WEFT_FAULT_NO_RECEIVE);
+  if (receive == nullptr) return services_.faults.report_dropped(&qp, arrival, packet, WEFT_FAULT_NO_RECEIVE);
   if (packet.payload.size() + grh_bytes > receive->room) {
-    ++counters_.too_long;
+    ++services_.counters.too_long;
     ++qp.too_long;
-    return tell_dropped(&qp, arrival, packet, WEFT_FAULT_RECEIVE_SHORT, packet.payload.size() + grh_bytes,
-                        receive->room);
+    return services_.faults.report_dropped(&qp, arrival, packet, WEFT_FAULT_RECEIVE_SHORT,
+                                           packet.payload.size() + grh_bytes, receive->room);
   }
   const bool is_taken = take_receive(qp, qp.srq);
   WEFT_ASSERT(is_taken);  // by front()
   std::array<std::byte, grh_bytes> grh{};
   std::copy_n(arrival.grh.begin(), std::min(arrival.grh.size(), grh.size()), grh.begin());
-  if (!scatter_to(r.receive.elements, r.receive.pd, 0, grh) ||
-      !scatter_to(r.receive.elements, r.receive.pd, grh_bytes, packet.payload))
+  if (!services_.scatter(r.receive.elements, r.receive.pd, 0, grh) ||
+      !services_.scatter(r.receive.elements, r.receive.pd, grh_bytes, packet.payload))
     return fail_receive(qp, Status::LocalProtection, now);
   Completion c;
   c.opcode = CompletionOpcode::Receive;
@@ -121,11 +122,11 @@ std::optional<Gid> Adapter::first_group(const QueuePair& qp) const noexcept {
 void Adapter::on_group_datagram(const Arrival& arrival, const Packet& packet, uint64_t now) noexcept {
   const auto place = std::ranges::find(groups_, *arrival.group, &Group::gid);
   if (place == groups_.end() || packet.transport() != Transport::Datagram) {
-    ++counters_.unknown;
+    ++services_.counters.unknown;
     return;
   }
   if ((packet.bth.pkey & 0x7fff) != 0x7fff) {
-    ++counters_.foreign;
+    ++services_.counters.foreign;
     return;
   }
   const bool is_own = std::ranges::find(names, arrival.source) != names.end();
@@ -134,12 +135,12 @@ void Adapter::on_group_datagram(const Arrival& arrival, const Packet& packet, ui
     const bool takes = qp->state == QpState::ReadyToReceive || qp->state == QpState::ReadyToSend ||
                        qp->state == QpState::SendDrained || qp->state == QpState::SendError;
     if (!takes || (is_own && packet.deth.source == qp->number)) continue;
-    ++counters_.received;
+    ++services_.counters.received;
     ++qp->received;
     qp->received_bytes += packet.payload.size();
     if (arrival.is_marked) [[unlikely]]
-      on_marked(*qp, now);
-    on_datagram(*qp, arrival, packet, now);
+      responder_.on_marked(*qp, now);
+    responder_.on_datagram(*qp, arrival, packet, now);
   }
 }
 

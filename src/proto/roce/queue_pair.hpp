@@ -13,6 +13,7 @@
 #include "proto/congestion/dcqcn.hpp"
 #include "proto/loss/shortest_rtt.hpp"
 #include "proto/roce/attributes.hpp"
+#include "proto/roce/psn.hpp"
 #include "proto/roce/queues.hpp"
 #include "proto/roce/round_trip.hpp"
 #include "proto/roce/selective.hpp"
@@ -71,6 +72,7 @@ struct Resource {
   uint64_t original = 0;  // of an atomic
 };
 
+inline constexpr uint32_t window_least = 16;     // of UC, in packets; also until the first update
 inline constexpr uint32_t unasked_packets = 16;  // requests without AckReq, where nothing slows them down
 
 // The requester's part of a queue pair. Requester changes it. Times are those of the adapter's clock in ns; UINT64_MAX is no time.
@@ -116,6 +118,34 @@ struct RequesterState {
   bool tells_duplicates = false;   // the peer marks answers to duplicates: one was marked
   Duplicate duplicate = Duplicate::None;  // the mark of the answer that is being taken
   RoundTrip round_trip;
+
+  void await_nothing() noexcept { deadline = probe_at = UINT64_MAX; }
+  // A packet that was never sent before, and asks for an acknowledgement or a response, has left.
+  void time(uint32_t psn, uint64_t now) noexcept {
+    if (timed_at != 0) return;
+    timed = psn;
+    timed_at = now;
+  }
+  // Packets are sent again that were not probed: no answer is measured, nor taken for one to a probe.
+  void forget_timed() noexcept {
+    timed_at = 0;
+    round_trip.forget_probe();
+  }
+  // All before `oldest` is acknowledged.
+  void heard(uint64_t now) noexcept {
+    if (timed_at != 0 && psn_diff(oldest, timed) > 0) {
+      round_trip.sample(now - timed_at);
+      timed_at = 0;
+    }
+    if (probes != 0) [[unlikely]]
+      end_probes(now);
+  }
+  // A probe has left, or a timeout sent again.
+  void put_off_probe(uint64_t now) noexcept {
+    probed_at = now;
+    probe_at = now + round_trip.wait_after(probes);
+  }
+  void end_probes(uint64_t now) noexcept;
 };
 
 // The responder's part of a queue pair. Responder changes it.

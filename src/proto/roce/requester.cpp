@@ -4,9 +4,9 @@
 #include <array>
 #include <cstring>
 
-#include "proto/roce/adapter.hpp"
-
 #include "base/assert.hpp"
+#include "proto/roce/requester.hpp"
+#include "proto/roce/tag.hpp"
 
 namespace weft::proto::roce {
 
@@ -100,10 +100,72 @@ CompletionOpcode completion_of(SendOpcode opcode) noexcept {
 
 }  // namespace
 
+// --- the send queue ---
+
+void Requester::post(QueuePair& qp, const SendRequest& request) noexcept {
+  WEFT_ASSERT(!qp.sends.full() && request.elements.size() <= qp.sends.elements_each());
+  const uint32_t index = qp.sends.tail;
+  SendEntry& e = qp.sends.at(index);
+  e.started = false;
+  e.first_psn = e.packets = 0;
+  e.id = request.id;
+  e.opcode = request.opcode;
+  e.flags = static_cast<uint8_t>(request.flags | (qp.signal_all ? signaled : 0));
+  e.count = static_cast<uint32_t>(request.elements.size());
+  e.length = static_cast<uint32_t>(length_of(request.elements));
+  e.immediate = request.immediate;
+  e.invalidate = request.invalidate;
+  e.remote_address = request.remote_address;
+  e.remote_key = request.remote_key;
+  e.compare_add = request.compare_add;
+  e.swap = request.swap;
+  e.remote_srqn = request.remote_srqn;
+  if (qp.type == QpType::Ud) {
+    e.to = request.to;
+    e.remote_qpn = request.remote_qpn;
+    e.remote_qkey = request.remote_qkey;
+  }
+  if (request.opcode == SendOpcode::BindWindow) e.bind = request.bind;
+  if ((request.flags & inline_data) != 0) {
+    // A list that is longer than the ring: what is complete when it is sent has given its place back, not its packet.
+    if (!qp.is_reliable() && qp.sends.is_first_place(index)) services_.output.let_go();
+    std::byte* to = qp.sends.inline_bytes(index);
+    for (const Element& element : request.elements) {
+      if (element.length != 0)
+        std::memcpy(to, reinterpret_cast<const void*>(element.address), element.length);
+      to += element.length;
+    }
+  } else {
+    std::ranges::copy(request.elements, qp.sends.elements(index));
+  }
+  WEFT_ASSERT((request.flags & inline_data) == 0 || e.length <= qp.sends.inline_each());
+  ++qp.sends.tail;
+}
+
+void Requester::begin(QueuePair& qp) noexcept {
+  WEFT_ASSERT(qp.sends.empty() && qp.requester.cursor == qp.sends.tail);
+  RequesterState& r = qp.requester;
+  r.next = r.oldest = qp.cut_psn = qp.attributes.sq_psn;
+  r.retries = qp.attributes.retry_count;
+  r.rnr_retries = qp.attributes.rnr_retry;
+  // UC: the window is small until the first update.
+  if (!qp.has_window) return;
+  WEFT_ASSERT(qp.type == QpType::Uc);
+  r.window = window_least;
+  r.reported = r.next;
+}
+
+void Requester::reset(QueuePair& qp) noexcept {
+  qp.sends.head = qp.sends.tail;
+  qp.requester = RequesterState{};
+  qp.requester.cursor = qp.sends.tail;
+  qp.repeater.reset();
+}
+
 // --- memory of a request ---
 
-bool Adapter::gather(QueuePair& qp, uint32_t index, uint64_t offset, size_t length, iovec* parts,
-                     size_t& count) noexcept {
+bool Requester::gather(QueuePair& qp, uint32_t index, uint64_t offset, size_t length, iovec* parts,
+                       size_t& count) noexcept {
   const SendEntry& e = qp.sends.at(index);
   WEFT_ASSERT(offset + length <= e.length);
   if (length == 0) return true;
@@ -120,7 +182,8 @@ bool Adapter::gather(QueuePair& qp, uint32_t index, uint64_t offset, size_t leng
     }
     const size_t take = std::min<uint64_t>(length, elements[i].length - offset);
     std::byte* at = nullptr;
-    if (!memory_.local(elements[i].key, qp.pd, elements[i].address + offset, take, false, at)) return false;
+    if (!services_.memory.local(elements[i].key, qp.pd, elements[i].address + offset, take, false, at))
+      return false;
     parts[count++] = {at, take};
     length -= take;
     offset = 0;
@@ -128,41 +191,16 @@ bool Adapter::gather(QueuePair& qp, uint32_t index, uint64_t offset, size_t leng
   return length == 0;
 }
 
-bool Adapter::scatter_to(std::span<const Element> elements, uint32_t pd, uint64_t offset,
-                         std::span<const std::byte> from) noexcept {
-  for (const Element& element : elements) {
-    if (from.empty()) break;
-    if (offset >= element.length) {
-      offset -= element.length;
-      continue;
-    }
-    const size_t take = std::min<uint64_t>(from.size(), element.length - offset);
-    std::byte* at = nullptr;
-    if (!memory_.local(element.key, pd, element.address + offset, take, true, at)) return false;
-    std::memcpy(at, from.data(), take);
-    from = from.subspan(take);
-    offset = 0;
-  }
-  return from.empty();
-}
-
-bool Adapter::scatter(QueuePair& qp, uint32_t index, uint64_t offset,
-                      std::span<const std::byte> from) noexcept {
-  return scatter_to({qp.sends.elements(index), qp.sends.at(index).count}, qp.pd, offset, from);
+bool Requester::scatter(QueuePair& qp, uint32_t index, uint64_t offset,
+                        std::span<const std::byte> from) noexcept {
+  return services_.scatter({qp.sends.elements(index), qp.sends.at(index).count}, qp.pd, offset, from);
 }
 
 // --- sending ---
 
-// How many packets of a message go as one, of the `left` ones that are next. A rate counts packets.
-uint32_t Adapter::aggregate_of(const QueuePair& qp, uint32_t left) const noexcept {
-  if (left < 2 || !qp.is_reliable() || (qp.attention & attention_pace) != 0) return 1;
-  const size_t packets = output_.payload_max(qp.attributes.path) / qp.attributes.mtu_bytes();
-  return std::clamp<uint32_t>(static_cast<uint32_t>(packets), 1, left);
-}
-
 // Whether a packet of `psns` PSNs, the last of which is `psn`, asks for an acknowledgement. Each one that is sent again does.
-bool Adapter::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32_t psn,
-                   uint32_t psns) const noexcept {
+bool Requester::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32_t psn,
+                     uint32_t psns) noexcept {
   const RequesterState& r = qp.requester;
   const auto under_way = psn_diff(psn, r.oldest) + 1 - static_cast<int32_t>(r.apart);
   if (under_way >= static_cast<int32_t>(window_of(qp)) || r.unasked + psns >= r.unasked_max ||
@@ -176,7 +214,7 @@ bool Adapter::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32
 
 // The request at the cursor waits until all before it is complete. Where nothing will be heard of that, because no
 // packet asked for an acknowledgement, it is sent again and asked for. True: so.
-bool Adapter::asks_again(QueuePair& qp) noexcept {
+bool Requester::asks_again(QueuePair& qp) noexcept {
   const RequesterState& r = qp.requester;
   if (!qp.is_reliable() || r.open_reads > 0 || r.unasked <= r.packet) return false;
   WEFT_ASSERT(r.cursor != qp.sends.head || r.packet != 0);
@@ -185,7 +223,7 @@ bool Adapter::asks_again(QueuePair& qp) noexcept {
 }
 
 // What stands between a request and its first packet.
-Adapter::Begin Adapter::begin(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
+Requester::Begin Requester::begin_request(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   WEFT_ASSERT(r.packet == 0 && &e == &qp.sends.at(r.cursor));
   WEFT_ASSERT(r.open_reads <= r.cursor - qp.sends.head);
@@ -211,8 +249,8 @@ Adapter::Begin Adapter::begin(QueuePair& qp, SendEntry& e, uint64_t now) noexcep
     if (e.opcode == SendOpcode::LocalInvalidate && r.cursor != qp.sends.head) return Begin::Blocked;
     Status status = Status::Success;
     if (e.opcode == SendOpcode::BindWindow) {
-      status = memory_.bind(qp.pd, qp.number, e.bind, e.remote_key);
-    } else if (!memory_.invalidate(qp.pd, qp.number, e.invalidate)) {
+      status = services_.memory.bind(qp.pd, qp.number, e.bind, e.remote_key);
+    } else if (!services_.memory.invalidate(qp.pd, qp.number, e.invalidate)) {
       status = Status::WindowBind;
     }
     if (status != Status::Success && r.cursor != qp.sends.head)
@@ -240,14 +278,14 @@ Adapter::Begin Adapter::begin(QueuePair& qp, SendEntry& e, uint64_t now) noexcep
   return Begin::Done;
 }
 
-Sent Adapter::transmit(QueuePair& qp, uint64_t now, int budget) noexcept {
+Sent Requester::transmit(QueuePair& qp, uint64_t now, int budget) noexcept {
   RequesterState& r = qp.requester;
   while (r.cursor != qp.sends.tail && r.wait_until == UINT64_MAX) {
     if (budget == 0) return Sent::More;
     SendEntry& e = qp.sends.at(r.cursor);
     WEFT_ASSERT(qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained);
     if (r.packet == 0) {
-      const Begin can = begin(qp, e, now);
+      const Begin can = begin_request(qp, e, now);
       if (can == Begin::Done) continue;
       if (can == Begin::Blocked && asks_again(qp)) continue;
       if (can != Begin::Go) return Sent::Idle;
@@ -262,7 +300,7 @@ Sent Adapter::transmit(QueuePair& qp, uint64_t now, int budget) noexcept {
 }
 
 // A READ or an atomic: one packet; a READ that was answered in part asks for the rest.
-Sent Adapter::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
+Sent Requester::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   const uint32_t done = static_cast<uint32_t>(std::max(0, psn_diff(r.oldest, e.first_psn)));
   WEFT_ASSERT(e.started && r.packet == 0 && done < e.packets);
@@ -271,13 +309,13 @@ Sent Adapter::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t now) noexc
   const bool again = psn_diff(p.bth.psn, r.next) < 0;
   WEFT_ASSERT(again || p.bth.psn == r.next);
   Parts parts;
-  if (!send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return Sent::NoRoom;
+  if (!services_.send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return Sent::NoRoom;
   if (again) {
-    ++counters_.sent_again;
+    ++services_.counters.sent_again;
     ++qp.sent_again;
   } else {
     r.next = psn_add(e.first_psn, e.packets);
-    time(r, e.first_psn, now);
+    r.time(e.first_psn, now);
     if (e.opcode == SendOpcode::Read) r.apart += e.packets;
   }
   if (e.opcode == SendOpcode::Read) r.responses += e.packets - done;
@@ -288,7 +326,7 @@ Sent Adapter::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t now) noexc
 }
 
 // The next packet of a SEND or WRITE.
-Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
+Sent Requester::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   const size_t mtu = qp.attributes.mtu_bytes();
   const uint32_t psn = psn_add(e.first_psn, r.packet);
@@ -301,7 +339,8 @@ Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now) noexcep
   uint32_t psns = 1;
   // What is sent again goes in packets, and so does all while the algorithm hears of each acknowledgement.
   if (psn == r.next && r.allowed == UINT32_MAX)
-    psns = aggregate_of(qp, std::min(e.packets - r.packet, window_of(qp) - static_cast<uint32_t>(under_way)));
+    psns = services_.aggregate_of(
+        qp, std::min(e.packets - r.packet, window_of(qp) - static_cast<uint32_t>(under_way)));
   const uint32_t newest = psn_add(psn, psns - 1);
   const bool first = r.packet == 0;
   const bool last = r.packet + psns == e.packets;
@@ -322,13 +361,13 @@ Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now) noexcep
   describe(qp, e, psn, first, last, p);
   p.bth.ack_request =
       qp.is_reliable() ? asks(qp, e, last, newest, psns) : qp.has_window && asks_window(qp, psn);
-  if (!send_packet(qp, qp.attributes.path, p, parts.data(), count, length)) return Sent::NoRoom;
+  if (!services_.send_packet(qp, qp.attributes.path, p, parts.data(), count, length)) return Sent::NoRoom;
   if (psn_diff(psn, r.next) < 0) {
-    ++counters_.sent_again;
+    ++services_.counters.sent_again;
     ++qp.sent_again;
   } else {
     r.next = psn_add(newest, 1);
-    if (p.bth.ack_request) time(r, newest, now);
+    if (p.bth.ack_request) r.time(newest, now);
   }
   r.unasked = p.bth.ack_request ? 0 : r.unasked + psns;
   r.packet += psns;
@@ -344,7 +383,7 @@ Sent Adapter::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now) noexcep
 
 // Sends a packet again, away from the cursor: packet `number` of a SEND or WRITE, the request of an atomic, or that of a READ for
 // the responses from `number` on. More: it was sent, or the queue pair goes back.
-Sent Adapter::repeat_packet(QueuePair& qp, uint32_t index, uint32_t number, uint64_t now) noexcept {
+Sent Requester::repeat_packet(QueuePair& qp, uint32_t index, uint32_t number, uint64_t now) noexcept {
   const SendEntry& e = qp.sends.at(index);
   WEFT_ASSERT(e.started && number < e.packets);
   WEFT_ASSERT(psn_diff(psn_add(e.first_psn, number), qp.requester.next) < 0);
@@ -369,12 +408,13 @@ Sent Adapter::repeat_packet(QueuePair& qp, uint32_t index, uint32_t number, uint
     describe(qp, e, psn_add(e.first_psn, number), number == 0, number + 1 == e.packets, p);
     p.bth.ack_request = true;
   }
-  return send_packet(qp, qp.attributes.path, p, parts.data(), count, length) ? Sent::More : Sent::NoRoom;
+  return services_.send_packet(qp, qp.attributes.path, p, parts.data(), count, length) ? Sent::More
+                                                                                       : Sent::NoRoom;
 }
 
 // --- completing ---
 
-void Adapter::complete_send(QueuePair& qp, Status status, uint64_t now) noexcept {
+void Requester::complete_send(QueuePair& qp, Status status, uint64_t now) noexcept {
   WEFT_ASSERT(!qp.sends.empty());
   const SendEntry& e = qp.sends.at(qp.sends.head);
   Completion c;
@@ -389,10 +429,10 @@ void Adapter::complete_send(QueuePair& qp, Status status, uint64_t now) noexcept
     c.cause = qp.cause;
   const bool tells = (e.flags & signaled) != 0 || is_error;
   ++qp.sends.head;
-  if (tells) complete(qp.send_cq, qp, c, false);
+  if (tells) services_.complete(qp.send_cq, qp, c, false);
 }
 
-void Adapter::complete_sends(QueuePair& qp, uint64_t now) noexcept {
+void Requester::complete_sends(QueuePair& qp, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   while (qp.sends.head != qp.sends.tail) {
     const SendEntry& e = qp.sends.at(qp.sends.head);
@@ -401,32 +441,32 @@ void Adapter::complete_sends(QueuePair& qp, uint64_t now) noexcept {
     if (e.is_answered() && static_cast<int32_t>(qp.sends.head - r.cursor) < 0) --r.open_reads;
     complete_send(qp, Status::Success, now);
   }
-  tell_drained(qp);
+  report_drained(qp);
 }
 
-void Adapter::tell_drained(QueuePair& qp) noexcept {
+void Requester::report_drained(QueuePair& qp) noexcept {
   if (qp.state != QpState::SendDrained || !qp.drain_pending) return;
   if (!qp.sends.empty() && qp.sends.at(qp.sends.head).started) return;
   qp.drain_pending = false;
-  events_.on_async({AsyncKind::SendQueueDrained, &qp, nullptr, nullptr});
+  services_.events.on_async({AsyncKind::SendQueueDrained, &qp, nullptr, nullptr});
 }
 
 // The oldest request has failed. A reliable QP has lost its place in the sequence; others can go on receiving
 // (10.3.1, SQE).
-void Adapter::fail_send(QueuePair& qp, Status status, uint64_t now) noexcept {
+void Requester::fail_send(QueuePair& qp, Status status, uint64_t now) noexcept {
   WEFT_ASSERT(!qp.sends.empty() && status != Status::Success);
   WEFT_ASSERT(qp.state == QpState::ReadyToSend || qp.state == QpState::SendDrained);
-  tell_send(qp, status);
+  services_.faults.report_send(qp, status);
   complete_send(qp, status, now);
   if (qp.is_reliable()) {
-    to_error(qp, now);
+    services_.to_error(qp, now);
   } else {
     qp.state = QpState::SendError;
     flush_sends(qp, now);
   }
 }
 
-void Adapter::flush_sends(QueuePair& qp, uint64_t now) noexcept {
+void Requester::flush_sends(QueuePair& qp, uint64_t now) noexcept {
   while (!qp.sends.empty()) complete_send(qp, Status::Flushed, now);
   WEFT_ASSERT(qp.state == QpState::Error || qp.state == QpState::SendError);
   RequesterState& r = qp.requester;
@@ -435,6 +475,40 @@ void Adapter::flush_sends(QueuePair& qp, uint64_t now) noexcept {
   r.packet = r.open_reads = r.responses = r.apart = r.unasked = 0;
   r.oldest = r.next;
   r.deadline = r.wait_until = r.probe_at = UINT64_MAX;
+}
+
+// --- time ---
+
+[[gnu::noinline]] void Requester::on_timer(QueuePair& qp, uint64_t now) noexcept {
+  WEFT_ASSERT(qp.due <= now && qp.timer_place != SIZE_MAX);
+  WEFT_ASSERT(qp.state != QpState::Error && qp.state != QpState::Reset);
+  RequesterState& r = qp.requester;
+  if (r.wait_until <= now) {
+    r.wait_until = UINT64_MAX;
+    services_.scheduler.make_ready(qp);
+  }
+  if (qp.pace_until <= now) {
+    qp.pace_until = UINT64_MAX;
+    services_.scheduler.make_ready(qp);
+  }
+  if (r.deadline <= now) {
+    ++services_.counters.timeouts;
+    ++qp.timeouts;
+    if (qp.type == QpType::Uc) {
+      end_window(qp);
+    } else {
+      if (r.oldest != r.next && r.wait_until == UINT64_MAX) on_lost(qp, congestion::LossSign::Timeout, now);
+      retry(qp, now);
+    }
+  } else if ((qp.attention & attention_repeat) != 0 && qp.repeater->probe_at <= now) {
+    WEFT_ASSERT(qp.is_reliable());
+    probe(qp, now);
+  }
+  if (r.probe_at <= now) probe_tail(qp, now);
+  if (qp.state != QpState::Error) services_.scheduler.set_timer(qp);
+  // Otherwise flush() would come here again without end.
+  WEFT_ASSERT(qp.due > now || ((qp.attention & attention_repeat) != 0 && r.deadline == UINT64_MAX));
+  qp.assert_invariants();
 }
 
 }  // namespace weft::proto::roce

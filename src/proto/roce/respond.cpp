@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 
-#include "proto/roce/adapter.hpp"
-
 #include "base/assert.hpp"
+#include "proto/roce/psn.hpp"
+#include "proto/roce/responder.hpp"
 
 namespace weft::proto::roce {
 
@@ -34,7 +34,7 @@ Resource* first_pending(ResponderState& r) noexcept {
 
 }  // namespace
 
-Sent Adapter::respond(QueuePair& qp, uint64_t now, int& budget) noexcept {
+Sent Responder::respond(QueuePair& qp, uint64_t now, int& budget) noexcept {
   ResponderState& r = qp.responder;
   const bool lives = qp.state == QpState::ReadyToReceive || qp.state == QpState::ReadyToSend ||
                      qp.state == QpState::SendDrained || (qp.state == QpState::Error && r.is_final);
@@ -50,7 +50,7 @@ Sent Adapter::respond(QueuePair& qp, uint64_t now, int& budget) noexcept {
 
 // The next packets of a READ, or the result of an atomic. Memory is looked up again for each: the region may have
 // gone since. False: no room.
-bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept {
+bool Responder::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(one.pending && r.pending != 0);
   WEFT_ASSERT(one.begin <= one.next && one.next < one.end && one.end <= one.packets);
@@ -67,7 +67,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
   if (one.is_atomic) {
     p.atomic_ack = one.original;
   } else {
-    psns = aggregate_of(qp, one.end - one.next);
+    psns = services_.aggregate_of(qp, one.end - one.next);
     const bool first = one.next == one.begin;
     const bool last = one.next + psns == one.end;
     op = first ? (last ? Operation::ReadResponseOnly : Operation::ReadResponseFirst)
@@ -78,7 +78,8 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
     length = std::min<uint64_t>(psns * mtu, one.length - offset);
     std::byte* at = nullptr;
     if (length != 0) {
-      if (!memory_.remote(one.key, one.pd, qp.number, one.address + offset, length, remote_read, at)) {
+      if (!services_.memory.remote(one.key, one.pd, qp.number, one.address + offset, length, remote_read,
+                                   at)) {
         // A late duplicate of what was answered is no reason to fail: the program may have heard from its peer that the
         // READ is done, and taken the memory away.
         if (one.answered) {
@@ -86,7 +87,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
           --r.pending;
           return true;
         }
-        tell_response(qp, one, one.address + offset, length);
+        services_.faults.report_response(qp, one, one.address + offset, length);
         const uint32_t psn = p.bth.psn;
         for (Resource& other : r.resources) other.pending = false;
         r.pending = 0;
@@ -101,7 +102,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
   }
   p.bth.opcode = wire::roce::opcode(transport_of(qp), op);
   p.psns = psns;
-  if (!send_packet(qp, qp.attributes.path, p, parts.data(), count, length)) return false;
+  if (!services_.send_packet(qp, qp.attributes.path, p, parts.data(), count, length)) return false;
   one.next += psns;
   if (one.next == one.end) {
     one.pending = false;
@@ -112,7 +113,7 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
 }
 
 // What goes in front of the NAK of a gap. `is_all`: the NAK need not follow. False: no room.
-[[gnu::noinline, gnu::cold]] bool Adapter::send_before_nak(QueuePair& qp, bool& is_all) noexcept {
+[[gnu::noinline, gnu::cold]] bool Responder::send_before_nak(QueuePair& qp, bool& is_all) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(r.ack_due && r.ack_psn == r.expected);
   if (qp.keeper != nullptr && qp.keeper->is_open) {
@@ -132,13 +133,13 @@ bool Adapter::send_response(QueuePair& qp, Resource& one, uint64_t now) noexcept
   if (r.tag_key != 0) p.bth.tag = static_cast<uint16_t>(r.duplicate);
   p.aeth = {wire::roce::syndrome_ack, r.msn};
   std::array<iovec, 2> parts;
-  if (!send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return false;
+  if (!services_.send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return false;
   r.told = r.newest_plain;
   r.duplicate = Duplicate::None;
   return true;
 }
 
-bool Adapter::send_acknowledgement(QueuePair& qp) noexcept {
+bool Responder::send_acknowledgement(QueuePair& qp) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(r.ack_due && r.pending == 0);
   if (r.syndrome == wire::roce::syndrome(wire::roce::NakCode::Sequence)) [[unlikely]] {
@@ -157,11 +158,11 @@ bool Adapter::send_acknowledgement(QueuePair& qp) noexcept {
   p.bth.psn = r.ack_psn;
   if (r.tag_key != 0) p.bth.tag = static_cast<uint16_t>(r.duplicate);
   p.aeth = {r.syndrome, r.msn};
-  if (!send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return false;
+  if (!services_.send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return false;
   if (r.syndrome != wire::roce::syndrome_ack) {
-    ++counters_.naks_sent;
+    ++services_.counters.naks_sent;
     ++qp.naks_sent;
-    count_nak(qp, r.syndrome);
+    services_.count_nak(qp, r.syndrome);
   } else {
     r.told = r.ack_psn;
   }

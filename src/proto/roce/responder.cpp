@@ -5,9 +5,9 @@
 #include <cstring>
 #include <utility>
 
-#include "proto/roce/adapter.hpp"
-
 #include "base/assert.hpp"
+#include "proto/roce/psn.hpp"
+#include "proto/roce/responder.hpp"
 
 namespace weft::proto::roce {
 
@@ -29,21 +29,79 @@ bool is_plain(Operation op) noexcept {
 
 }  // namespace
 
+// --- states ---
+
+void Responder::begin(QueuePair& qp) noexcept {
+  ResponderState& r = qp.responder;
+  WEFT_ASSERT(r.pending == 0 && r.message == Message::None);
+  r.expected = qp.attributes.rq_psn;
+  r.newest_plain = r.told = psn_add(r.expected, psn_mask);
+}
+
+void Responder::reset(QueuePair& qp) noexcept {
+  qp.receives.clear();
+  ResponderState fresh;
+  fresh.elements = std::move(qp.responder.elements);
+  fresh.resources = std::move(qp.responder.resources);
+  fresh.resources.clear();
+  drop_kept(qp);
+  qp.keeper.reset();
+  qp.responder = std::move(fresh);
+}
+
+// Of a ring of READs and atomics, the newest ones stay: the peer may still ask for them. False: one that would go is
+// being answered.
+bool Responder::may_hold(const QueuePair& qp, uint32_t count) noexcept {
+  const ResponderState& r = qp.responder;
+  const size_t have = r.resources.size();
+  for (size_t i = 1; i + count <= have; ++i)
+    if (r.resources[(r.newest_resource + i) % have].pending) return false;
+  return true;
+}
+
+// Room for reads_max was made with the QP.
+void Responder::resize(QueuePair& qp, uint32_t count) {
+  ResponderState& r = qp.responder;
+  WEFT_ASSERT(count <= r.resources.capacity());
+  std::vector<Resource>& all = r.resources;
+  if (!all.empty()) std::rotate(all.begin(), all.begin() + (r.newest_resource + 1) % all.size(), all.end());
+  if (all.size() > count) all.erase(all.begin(), all.end() - count);
+  WEFT_ASSERT(static_cast<size_t>(std::ranges::count_if(all, &Resource::pending)) == r.pending);
+  r.answering = UINT32_MAX;
+  r.newest_resource = all.empty() ? 0 : static_cast<uint32_t>(all.size() - 1);
+  all.resize(count);
+}
+
+void Responder::end_responses(QueuePair& qp) noexcept {
+  ResponderState& r = qp.responder;
+  if (r.pending != 0 || r.syndrome != wire::roce::syndrome_ack) r.ack_due = false;
+  if (!r.ack_due) r.duplicate = Duplicate::None;
+  for (Resource& one : r.resources) one.pending = false;
+  r.pending = 0;
+}
+
+void Responder::owe_last_acknowledgement(QueuePair& qp) noexcept {
+  ResponderState& r = qp.responder;
+  if (!r.ack_due || r.pending != 0 || r.syndrome != wire::roce::syndrome_ack) return;
+  r.is_final = true;
+  services_.scheduler.make_ready(qp);
+}
+
 // --- which request it is ---
 
-void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+void Responder::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(qp.is_reliable() && qp.type != QpType::XrcSend);
   const int32_t ahead = psn_diff(packet.bth.psn, r.expected);
   if (ahead != 0 && is_forged(qp, packet.bth)) return;
   if (ahead > 0) {
     if (r.msn == 0 && r.message == Message::None) [[unlikely]]
-      tell_gap(qp, packet);
+      services_.faults.report_gap(qp, packet);
     on_gap(qp, packet);
   } else if (ahead < 0) {
     if (r.msn == 0 && r.message == Message::None) [[unlikely]]
-      tell_gap(qp, packet);
-    ++counters_.duplicates;
+      services_.faults.report_gap(qp, packet);
+    ++services_.counters.duplicates;
     ++qp.duplicates;
     on_duplicate(qp, packet);
   } else if (r.is_silent) [[unlikely]] {
@@ -51,24 +109,24 @@ void Adapter::on_request(QueuePair& qp, const Packet& packet, uint64_t now) noex
   } else {
     execute(qp, packet, now);
   }
-  if (r.ack_due || r.pending > 0) scheduler_.make_ready(qp);
+  if (r.ack_due || r.pending > 0) services_.scheduler.make_ready(qp);
 }
 
 // A request with another PSN than the expected one, of a peer that sends tags, has the right one, or the peer did not send
 // it. Nothing is done for it then.
-bool Adapter::is_forged(const QueuePair& qp, const wire::roce::Bth& bth) noexcept {
+bool Responder::is_forged(const QueuePair& qp, const wire::roce::Bth& bth) noexcept {
   if (!qp.responder.knows_tags || has_right_tag(qp, bth)) return false;
-  ++counters_.ghosts;
+  ++services_.counters.ghosts;
   return true;
 }
 
 // One NAK for each gap; what is behind it comes again, where it is not kept. After an RNR NAK all of it does.
 // A packet without the right tag changes no more than `is_silent`: anyone who can send by the peer's address may have
 // sent it, with any PSN.
-void Adapter::on_gap(QueuePair& qp, const Packet& packet) noexcept {
+void Responder::on_gap(QueuePair& qp, const Packet& packet) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(psn_diff(packet.bth.psn, r.expected) > 0);
-  ++counters_.gaps;
+  ++services_.counters.gaps;
   ++qp.gaps;
   if (qp.keeper != nullptr && has_right_tag(qp, packet.bth) && (!r.is_silent || qp.keeper->is_open)) {
     // An aggregate comes again in packets.
@@ -96,7 +154,7 @@ static bool was_answered(const ResponderState& r, uint32_t psn) noexcept {
 }
 
 // What was executed is not executed again, but for READs, which change nothing.
-void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
+void Responder::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
   ResponderState& r = qp.responder;
   const Operation op = packet.operation();
   WEFT_ASSERT(psn_diff(packet.bth.psn, r.expected) < 0);
@@ -145,13 +203,13 @@ void Adapter::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
   }
 }
 
-void Adapter::on_unreliable(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+void Responder::on_unreliable(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(qp.type == QpType::Uc);
   if (packet.bth.psn != r.expected && is_forged(qp, packet.bth)) return;
   if (packet.bth.ack_request && qp.has_window) owe_window(qp, packet.bth.psn);
   if (packet.bth.psn != r.expected) {
-    ++counters_.gaps;
+    ++services_.counters.gaps;
     ++qp.gaps;
     r.message = Message::None;
     r.expected = packet.bth.psn;
@@ -165,7 +223,7 @@ void Adapter::on_unreliable(QueuePair& qp, const Packet& packet, uint64_t now) n
   if (r.expected == packet.bth.psn) r.expected = psn_add(r.expected, 1);  // also when it was refused
 }
 
-void Adapter::execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+void Responder::execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(packet.bth.psn == r.expected);
   const wire::roce::OpcodeTraits& traits = packet.traits();
@@ -174,18 +232,18 @@ void Adapter::execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
   // The order of opcodes, 9.7.4.
   const Message wanted = traits.begins ? Message::None : is_write(op) ? Message::Write : Message::Send;
   if (r.message != wanted) {
-    tell_refusal(qp, packet, WEFT_FAULT_REQUEST_ORDER);
+    services_.faults.report_refusal(qp, packet, WEFT_FAULT_REQUEST_ORDER);
     return refuse(qp, NakCode::InvalidRequest, now);
   }
   if (qp.is_xrc() && shared_queue(qp, packet) == nullptr) {
-    tell_refusal(qp, packet, WEFT_FAULT_SRQ_UNKNOWN, packet.xrc_srqn);
+    services_.faults.report_refusal(qp, packet, WEFT_FAULT_SRQ_UNKNOWN, packet.xrc_srqn);
     return refuse(qp, NakCode::InvalidRequest, now);
   }
   if (op == Operation::ReadRequest) return on_read(qp, packet, now);
   if (op == Operation::CompareSwap || op == Operation::FetchAdd) return on_atomic(qp, packet, now);
   if (!payload_fits(qp, packet)) {
-    tell_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, packet.psns * qp.attributes.mtu_bytes(),
-                 packet.payload.size());
+    services_.faults.report_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH,
+                                    packet.psns * qp.attributes.mtu_bytes(), packet.payload.size());
     return refuse(qp, NakCode::InvalidRequest, now);
   }
   is_write(op) ? on_write(qp, packet, now) : on_send(qp, packet, now);
@@ -193,7 +251,7 @@ void Adapter::execute(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
 
 // All packets but the last are full, and only that of an ONLY may be empty. An aggregate is as long as its packets together:
 // who counts PSNs by another MTU is refused.
-bool Adapter::payload_fits(const QueuePair& qp, const Packet& packet) const noexcept {
+bool Responder::payload_fits(const QueuePair& qp, const Packet& packet) noexcept {
   const size_t mtu = qp.attributes.mtu_bytes();
   const wire::roce::OpcodeTraits& traits = packet.traits();
   const size_t bytes = packet.payload.size();
@@ -204,12 +262,12 @@ bool Adapter::payload_fits(const QueuePair& qp, const Packet& packet) const noex
 
 // --- SEND ---
 
-void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+void Responder::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   ResponderState& r = qp.responder;
   const wire::roce::OpcodeTraits& traits = packet.traits();
   if (traits.begins) {
     if (!r.has_receive && !take_receive(qp, shared_queue(qp, packet))) {
-      tell_refusal(qp, packet, WEFT_FAULT_NO_RECEIVE);
+      services_.faults.report_refusal(qp, packet, WEFT_FAULT_NO_RECEIVE);
       return refuse_rnr(qp);
     }
     r.received = 0;
@@ -219,25 +277,25 @@ void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
   if (packet.payload.size() > r.receive.room - r.received) {
     if (!qp.is_reliable()) {
       // Class D of the responder's table (9.9): the message is dropped, and the posted receive waits for the next one.
-      ++counters_.too_long;
+      ++services_.counters.too_long;
       ++qp.too_long;
       r.message = Message::None;
-      return tell_refusal(qp, packet, WEFT_FAULT_RECEIVE_SHORT, r.received + packet.payload.size(),
-                          r.receive.room);
+      return services_.faults.report_refusal(qp, packet, WEFT_FAULT_RECEIVE_SHORT,
+                                             r.received + packet.payload.size(), r.receive.room);
     }
-    tell_receive(qp, Status::LocalLength, packet);
+    services_.faults.report_receive(qp, Status::LocalLength, packet);
     fail_receive(qp, Status::LocalLength, now);
     return refuse(qp, NakCode::InvalidRequest, now, Told::ByCompletion);
   }
-  if (!scatter_to(r.receive.elements, r.receive.pd, r.received, packet.payload)) {
-    tell_receive(qp, Status::LocalProtection, packet);
+  if (!services_.scatter(r.receive.elements, r.receive.pd, r.received, packet.payload)) {
+    services_.faults.report_receive(qp, Status::LocalProtection, packet);
     fail_receive(qp, Status::LocalProtection, now);
     return refuse(qp, NakCode::RemoteOperation, now, Told::ByCompletion);
   }
   r.received += static_cast<uint32_t>(packet.payload.size());
   const bool invalidates = (traits.headers & wire::roce::has_ieth) != 0;
-  if (invalidates && !memory_.invalidate(remote_pd(qp, packet), qp.number, packet.invalidate)) {
-    tell_refusal(qp, packet, WEFT_FAULT_REMOTE_INVALIDATE, packet.invalidate);
+  if (invalidates && !services_.memory.invalidate(remote_pd(qp, packet), qp.number, packet.invalidate)) {
+    services_.faults.report_refusal(qp, packet, WEFT_FAULT_REMOTE_INVALIDATE, packet.invalidate);
     return refuse(qp, NakCode::RemoteAccess, now);
   }
   if (traits.ends) {
@@ -260,8 +318,8 @@ void Adapter::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
 
 // --- WRITE ---
 
-void Adapter::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
-  ++counters_.one_sided;
+void Responder::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  ++services_.counters.one_sided;
   ResponderState& r = qp.responder;
   WEFT_ASSERT(packet.traits().begins || (r.message == Message::Write && r.received < r.length));
   const wire::roce::OpcodeTraits& traits = packet.traits();
@@ -281,22 +339,22 @@ void Adapter::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexce
     key = reth.key;
     left = reth.length;
     if (left > message_bytes_max) {
-      tell_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, message_bytes_max, left);
+      services_.faults.report_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, message_bytes_max, left);
       return refuse(qp, NakCode::InvalidRequest, now);
     }
     // All of it is checked before the first byte is written; no bytes need no key.
     if (left != 0 && ((qp.attributes.access & remote_write) == 0 ||
-                      !memory_.remote(key, pd, qp.number, address, left, remote_write, at))) {
-      tell_access(qp, packet, key, pd, address, left, remote_write);
+                      !services_.memory.remote(key, pd, qp.number, address, left, remote_write, at))) {
+      services_.faults.report_access(qp, packet, key, pd, address, left, remote_write);
       return refuse(qp, NakCode::RemoteAccess, now);
     }
   }
   if (traits.ends ? bytes != left : bytes >= left) {
-    tell_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, left, bytes);
+    services_.faults.report_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, left, bytes);
     return refuse(qp, NakCode::InvalidRequest, now);
   }
-  if (bytes != 0 && !memory_.remote(key, pd, qp.number, address, bytes, remote_write, at)) {
-    tell_access(qp, packet, key, pd, address, bytes, remote_write);
+  if (bytes != 0 && !services_.memory.remote(key, pd, qp.number, address, bytes, remote_write, at)) {
+    services_.faults.report_access(qp, packet, key, pd, address, bytes, remote_write);
     return refuse(qp, NakCode::RemoteAccess, now);
   }
   if (bytes != 0) std::memcpy(at, packet.payload.data(), bytes);
@@ -326,7 +384,7 @@ void Adapter::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noexce
 // --- READ and atomics ---
 
 // The oldest is given up. Null: the peer has not been answered that one yet, so it has more under way than we said.
-Resource* Adapter::new_resource(QueuePair& qp) noexcept {
+Resource* Responder::new_resource(QueuePair& qp) noexcept {
   ResponderState& r = qp.responder;
   if (r.resources.empty()) return nullptr;
   uint32_t next = r.newest_resource + 1;
@@ -347,25 +405,25 @@ Resource* Adapter::new_resource(QueuePair& qp) noexcept {
   return &one;
 }
 
-void Adapter::on_read(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
-  ++counters_.one_sided;
+void Responder::on_read(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  ++services_.counters.one_sided;
   ResponderState& r = qp.responder;
   const wire::roce::Reth& reth = packet.reth;
   if (reth.length > message_bytes_max) {
-    tell_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, message_bytes_max, reth.length);
+    services_.faults.report_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, message_bytes_max, reth.length);
     return refuse(qp, NakCode::InvalidRequest, now);
   }
   const uint32_t pd = remote_pd(qp, packet);
   std::byte* at = nullptr;
   if (reth.length != 0 &&
       ((qp.attributes.access & remote_read) == 0 ||
-       !memory_.remote(reth.key, pd, qp.number, reth.address, reth.length, remote_read, at))) {
-    tell_access(qp, packet, reth.key, pd, reth.address, reth.length, remote_read);
+       !services_.memory.remote(reth.key, pd, qp.number, reth.address, reth.length, remote_read, at))) {
+    services_.faults.report_access(qp, packet, reth.key, pd, reth.address, reth.length, remote_read);
     return refuse(qp, NakCode::RemoteAccess, now);
   }
   Resource* one = new_resource(qp);
   if (one == nullptr) {
-    tell_refusal(qp, packet, WEFT_FAULT_TOO_MANY_READS, 0, qp.attributes.max_dest_reads);
+    services_.faults.report_refusal(qp, packet, WEFT_FAULT_TOO_MANY_READS, 0, qp.attributes.max_dest_reads);
     return refuse(qp, NakCode::InvalidRequest, now);
   }
   const size_t mtu = qp.attributes.mtu_bytes();
@@ -382,29 +440,29 @@ void Adapter::on_read(QueuePair& qp, const Packet& packet, uint64_t now) noexcep
   r.ack_due = false;  // the responses say as much
 }
 
-void Adapter::on_atomic(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
-  ++counters_.one_sided;
+void Responder::on_atomic(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  ++services_.counters.one_sided;
   ResponderState& r = qp.responder;
   const wire::roce::AtomicEth& eth = packet.atomic;
   std::byte* at = nullptr;
   if (eth.address % sizeof(uint64_t) != 0) {
-    tell_refusal(qp, packet, WEFT_FAULT_ATOMIC_ALIGNMENT, eth.address);
+    services_.faults.report_refusal(qp, packet, WEFT_FAULT_ATOMIC_ALIGNMENT, eth.address);
     return refuse(qp, NakCode::InvalidRequest, now);
   }
   const uint32_t pd = remote_pd(qp, packet);
   if ((qp.attributes.access & remote_atomic) == 0 ||
-      !memory_.remote(eth.key, pd, qp.number, eth.address, sizeof(uint64_t), remote_atomic, at)) {
-    tell_access(qp, packet, eth.key, pd, eth.address, sizeof(uint64_t), remote_atomic);
+      !services_.memory.remote(eth.key, pd, qp.number, eth.address, sizeof(uint64_t), remote_atomic, at)) {
+    services_.faults.report_access(qp, packet, eth.key, pd, eth.address, sizeof(uint64_t), remote_atomic);
     return refuse(qp, NakCode::RemoteAccess, now);
   }
   // An address that is aligned for the peer may not be so here, in a region with a base of its own.
   if (reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) != 0) {
-    tell_refusal(qp, packet, WEFT_FAULT_ATOMIC_ALIGNMENT, eth.address);
+    services_.faults.report_refusal(qp, packet, WEFT_FAULT_ATOMIC_ALIGNMENT, eth.address);
     return refuse(qp, NakCode::InvalidRequest, now);
   }
   Resource* one = new_resource(qp);
   if (one == nullptr) {
-    tell_refusal(qp, packet, WEFT_FAULT_TOO_MANY_READS, 0, qp.attributes.max_dest_reads);
+    services_.faults.report_refusal(qp, packet, WEFT_FAULT_TOO_MANY_READS, 0, qp.attributes.max_dest_reads);
     return refuse(qp, NakCode::InvalidRequest, now);
   }
   const std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(at));
@@ -428,20 +486,20 @@ void Adapter::on_atomic(QueuePair& qp, const Packet& packet, uint64_t now) noexc
 
 // --- receive requests ---
 
-SharedReceiveQueue* Adapter::shared_queue(const QueuePair& qp, const Packet& packet) const noexcept {
+SharedReceiveQueue* Responder::shared_queue(const QueuePair& qp, const Packet& packet) const noexcept {
   if (!qp.is_xrc()) return qp.srq;
   SharedReceiveQueue* srq = srqs_.find(packet.xrc_srqn);
   return srq != nullptr && srq->xrcd == qp.xrcd && srq->xrcd != 0 ? srq : nullptr;
 }
 
 // The PD of which a request may name keys: that of the QP, for XRC that of the receive queue (annex A14).
-uint32_t Adapter::remote_pd(QueuePair& qp, const Packet& packet) const noexcept {
+uint32_t Responder::remote_pd(QueuePair& qp, const Packet& packet) const noexcept {
   if (!qp.is_xrc()) return qp.pd;
   const SharedReceiveQueue* srq = shared_queue(qp, packet);
   return srq != nullptr ? srq->pd : qp.pd;
 }
 
-bool Adapter::take_receive(QueuePair& qp, SharedReceiveQueue* srq) noexcept {
+bool Responder::take_receive(QueuePair& qp, SharedReceiveQueue* srq) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(!r.has_receive);
   ReceiveQueue& queue = srq != nullptr ? srq->queue : qp.receives;
@@ -452,12 +510,12 @@ bool Adapter::take_receive(QueuePair& qp, SharedReceiveQueue* srq) noexcept {
   r.srq = srq;
   if (srq != nullptr && srq->limit != 0 && queue.size() < srq->limit) {
     srq->limit = 0;
-    events_.on_async({AsyncKind::SharedLimitReached, nullptr, nullptr, srq});
+    services_.events.on_async({AsyncKind::SharedLimitReached, nullptr, nullptr, srq});
   }
   return true;
 }
 
-void Adapter::finish_receive(QueuePair& qp, Completion c, bool is_solicited, uint64_t now) noexcept {
+void Responder::finish_receive(QueuePair& qp, Completion c, bool is_solicited, uint64_t now) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(r.has_receive);
   c.id = r.receive.id;
@@ -466,19 +524,19 @@ void Adapter::finish_receive(QueuePair& qp, Completion c, bool is_solicited, uin
   c.time_ns = now;
   CompletionQueue* cq = qp.is_xrc() ? (r.srq != nullptr ? r.srq->cq : nullptr) : qp.receive_cq;
   r.has_receive = false;
-  complete(cq, qp, c, is_solicited);
+  services_.complete(cq, qp, c, is_solicited);
 }
 
-void Adapter::fail_receive(QueuePair& qp, Status status, uint64_t now) noexcept {
+void Responder::fail_receive(QueuePair& qp, Status status, uint64_t now) noexcept {
   Completion c;
   c.status = status;
   c.opcode = CompletionOpcode::Receive;
   c.cause = qp.cause;
   finish_receive(qp, c, false, now);
-  if (!qp.is_reliable()) to_error(qp, now);
+  if (!qp.is_reliable()) services_.to_error(qp, now);
 }
 
-void Adapter::flush_receives(QueuePair& qp, uint64_t now) noexcept {
+void Responder::flush_receives(QueuePair& qp, uint64_t now) noexcept {
   ResponderState& r = qp.responder;
   r.message = Message::None;
   do {
@@ -494,7 +552,7 @@ void Adapter::flush_receives(QueuePair& qp, uint64_t now) noexcept {
 
 // --- answers ---
 
-void Adapter::accepted(QueuePair& qp, const wire::roce::Bth& bth, uint32_t psns) noexcept {
+void Responder::accepted(QueuePair& qp, const wire::roce::Bth& bth, uint32_t psns) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(bth.psn == r.expected && psns != 0);
   r.newest_plain = psn_add(bth.psn, psns - 1);
@@ -506,7 +564,7 @@ void Adapter::accepted(QueuePair& qp, const wire::roce::Bth& bth, uint32_t psns)
   r.ack_psn = r.newest_plain;
 }
 
-void Adapter::owe_nak(QueuePair& qp, uint8_t syndrome) noexcept {
+void Responder::owe_nak(QueuePair& qp, uint8_t syndrome) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(qp.is_reliable() && syndrome != wire::roce::syndrome_ack);
   r.ack_due = true;
@@ -516,7 +574,7 @@ void Adapter::owe_nak(QueuePair& qp, uint8_t syndrome) noexcept {
 
 // A fault of class C (9.9.3.1.3): a NAK, and ERR. The receive request that the message uses is completed with the error;
 // where it uses none there is an asynchronous event.
-void Adapter::refuse(QueuePair& qp, NakCode code, uint64_t now, Told told) noexcept {
+void Responder::refuse(QueuePair& qp, NakCode code, uint64_t now, Told told) noexcept {
   ResponderState& r = qp.responder;
   if (!qp.is_reliable()) {
     r.message = Message::None;  // and the receive request waits for the next message
@@ -531,14 +589,14 @@ void Adapter::refuse(QueuePair& qp, NakCode code, uint64_t now, Told told) noexc
   WEFT_ASSERT(qp.state != QpState::Error);
   owe_nak(qp, syndrome(code));
   r.is_final = true;
-  scheduler_.make_ready(qp);
-  to_error(qp, now);
+  services_.scheduler.make_ready(qp);
+  services_.to_error(qp, now);
   if (told == Told::ByCompletion) return;
   const AsyncKind kind = code == NakCode::RemoteAccess ? AsyncKind::QpAccessError : AsyncKind::QpRequestError;
-  events_.on_async({kind, &qp, nullptr, nullptr});
+  services_.events.on_async({kind, &qp, nullptr, nullptr});
 }
 
-void Adapter::refuse_rnr(QueuePair& qp) noexcept {
+void Responder::refuse_rnr(QueuePair& qp) noexcept {
   ResponderState& r = qp.responder;
   if (!qp.is_reliable()) {
     r.message = Message::None;

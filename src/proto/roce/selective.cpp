@@ -9,7 +9,8 @@
 #include <new>
 
 #include "base/assert.hpp"
-#include "proto/roce/adapter.hpp"
+#include "proto/roce/requester.hpp"
+#include "proto/roce/responder.hpp"
 
 namespace weft::proto::roce {
 
@@ -68,37 +69,29 @@ void Repeater::pass(uint32_t oldest, uint64_t now) noexcept {
   if (repeated.serial != 0 && psn_diff(repeated.next, oldest) < 0) repeated.next = oldest;
 }
 
-// With the peer's name, which the owner may know as ours. Without memory it is go-back-N.
-void Adapter::set_tag_keys(QueuePair& qp) const noexcept {
-  const Attributes& a = qp.attributes;
-  const bool has_tags = is_ours != nullptr && qp.type != QpType::Ud &&
-                        (has_selective || qp.type == QpType::Uc) && is_ours(a.path.destination);
-  qp.requester.tag_key = has_tags ? tag_key(qp.number, a.destination, a.sq_psn) : 0;
-  qp.responder.tag_key = has_tags ? tag_key(a.destination, qp.number, a.rq_psn) : 0;
-  if (!has_tags) qp.responder.knows_tags = false;
-  qp.requester.tells_duplicates = false;
-}
-
-void Adapter::set_selective(QueuePair& qp) {
-  qp.has_window = is_ours != nullptr && qp.type == QpType::Uc && is_ours(qp.attributes.path.destination);
-  const bool is_wanted =
-      has_selective && is_ours != nullptr && qp.is_reliable() && is_ours(qp.attributes.path.destination);
+// Without memory it is go-back-N.
+void Responder::set_selective(QueuePair& qp, bool is_wanted) {
   if (!is_wanted) {
     drop_kept(qp);
-    end_repeats(qp);
     qp.keeper.reset();
-    qp.repeater.reset();
-    return;
-  }
-  if (qp.type != QpType::XrcSend && qp.keeper == nullptr && kept_.make())
+  } else if (qp.type != QpType::XrcSend && qp.keeper == nullptr && kept_.make()) {
     qp.keeper.reset(new (std::nothrow) Keeper);
-  if (qp.type != QpType::XrcReceive && qp.repeater == nullptr) qp.repeater.reset(new (std::nothrow) Repeater);
+  }
+}
+
+void Requester::set_selective(QueuePair& qp, bool is_wanted) noexcept {
+  if (!is_wanted) {
+    end_repeats(qp);
+    qp.repeater.reset();
+  } else if (qp.type != QpType::XrcReceive && qp.repeater == nullptr) {
+    qp.repeater.reset(new (std::nothrow) Repeater);
+  }
 }
 
 // --- the responder ---
 
 // A request of the peer that is ahead of the expected one by less than kept_span.
-void Adapter::keep(QueuePair& qp, const Packet& packet) noexcept {
+void Responder::keep(QueuePair& qp, const Packet& packet) noexcept {
   ResponderState& r = qp.responder;
   Keeper& k = *qp.keeper;
   const uint32_t psn = packet.bth.psn;
@@ -118,14 +111,14 @@ void Adapter::keep(QueuePair& qp, const Packet& packet) noexcept {
     if (slot != KeptPool::none) {
       k.has.add(psn);
       k.slots[kept_place(psn)] = slot;
-      ++counters_.kept;
+      ++services_.counters.kept;
       ++qp.kept;
     }
   }
   if (is_news || packet.bth.ack_request) owe_nak(qp, syndrome(NakCode::Sequence));
 }
 
-void Adapter::drop_kept(QueuePair& qp) noexcept {
+void Responder::drop_kept(QueuePair& qp) noexcept {
   if (qp.keeper == nullptr || !qp.keeper->is_open) return;
   Keeper& k = *qp.keeper;
   for (uint32_t at = 0; at < kept_span; ++at)
@@ -136,7 +129,7 @@ void Adapter::drop_kept(QueuePair& qp) noexcept {
 }
 
 // The expected request, late; and those behind it that were kept.
-void Adapter::execute_late(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+void Responder::execute_late(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(r.is_silent && packet.bth.psn == r.expected);
   // Packets behind a gap were dropped, and the NAK of that has not gone yet. Now the first one came late: the others
@@ -177,14 +170,14 @@ void Adapter::execute_late(QueuePair& qp, const Packet& packet, uint64_t now) no
   owe_nak(qp, syndrome(NakCode::Sequence));
 }
 
-void Adapter::release_kept(QueuePair& qp, uint32_t psn) noexcept {
+void Responder::release_kept(QueuePair& qp, uint32_t psn) noexcept {
   Keeper& k = *qp.keeper;
   if (!k.has.has(psn)) return;
   k.has.remove(psn);
   kept_.give_back(k.slots[kept_place(psn)]);
 }
 
-bool Adapter::send_map(QueuePair& qp) noexcept {
+bool Responder::send_map(QueuePair& qp) noexcept {
   const ResponderState& r = qp.responder;
   const Keeper& k = *qp.keeper;
   WEFT_ASSERT(k.is_open && !k.has.has(r.expected));
@@ -201,8 +194,8 @@ bool Adapter::send_map(QueuePair& qp) noexcept {
   p.aeth = {syndrome(NakCode::Sequence), r.msn};
   std::array<iovec, 3> parts;
   parts[1] = {bytes.data(), count};
-  if (!send_packet(qp, qp.attributes.path, p, parts.data(), 2, 0)) return false;
-  ++counters_.naks_sent;
+  if (!services_.send_packet(qp, qp.attributes.path, p, parts.data(), 2, 0)) return false;
+  ++services_.counters.naks_sent;
   ++qp.naks_sent;
   return true;
 }
@@ -210,7 +203,7 @@ bool Adapter::send_map(QueuePair& qp) noexcept {
 // --- the requester ---
 
 // The cursor repeats what was sent before.
-bool Adapter::is_going_back(const QueuePair& qp) const noexcept {
+bool Requester::is_going_back(const QueuePair& qp) noexcept {
   const RequesterState& r = qp.requester;
   if (r.cursor == qp.sends.tail) return false;
   const SendEntry& e = qp.sends.at(r.cursor);
@@ -219,29 +212,29 @@ bool Adapter::is_going_back(const QueuePair& qp) const noexcept {
 
 // A map of somebody: nothing is believed that does not harm this queue pair alone. What is said to be kept is not
 // repeated until a timeout, and complete is only what is acknowledged.
-void Adapter::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept {
+void Requester::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept {
   if ((qp.state != QpState::ReadyToSend && qp.state != QpState::SendDrained) || qp.repeater == nullptr) {
-    ++counters_.unknown;
+    ++services_.counters.unknown;
     return;
   }
   if ((packet.bth.pkey & 0x7fff) != 0x7fff || !is_peer) {
-    ++counters_.foreign;
+    ++services_.counters.foreign;
     return;
   }
   GapMap map;
   if (!GapMap::read(packet.payload, map)) {
-    ++counters_.malformed;
+    ++services_.counters.malformed;
     return;
   }
-  ++counters_.received;
+  ++services_.counters.received;
   ++qp.received;
   uint32_t index = 0;
   if (acknowledge_all(qp, packet.bth.psn, now)) return;
   if (!find_open(qp, packet.bth.psn, index)) {
-    ++counters_.ghosts;
+    ++services_.counters.ghosts;
     return;
   }
-  ++counters_.naks_received;
+  ++services_.counters.naks_received;
   ++qp.naks_received;
   Repeater& a = *qp.repeater;
   a.knows = true;
@@ -275,12 +268,12 @@ void Adapter::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint
     if (a.probe_at != UINT64_MAX) a.set_probe(now, ack_timeout_ns(qp.attributes.timeout));
   }
   qp.attention |= attention_repeat;
-  scheduler_.make_ready(qp);
-  scheduler_.set_timer(qp);
+  services_.scheduler.make_ready(qp);
+  services_.scheduler.set_timer(qp);
 }
 
 // Nothing was heard of the last repetitions. What says that this one has come says that the others have not.
-void Adapter::probe(QueuePair& qp, uint64_t now) noexcept {
+void Requester::probe(QueuePair& qp, uint64_t now) noexcept {
   Repeater& a = *qp.repeater;
   RequesterState& r = qp.requester;
   WEFT_ASSERT(a.is_open && (qp.attention & attention_repeat) != 0);
@@ -289,11 +282,11 @@ void Adapter::probe(QueuePair& qp, uint64_t now) noexcept {
   ++a.probes;
   a.set_probe(now, ack_timeout_ns(qp.attributes.timeout));
   find_lost(qp, 1, [](uint32_t) { return true; });
-  scheduler_.make_ready(qp);
+  services_.scheduler.make_ready(qp);
 }
 
 // A responder of an earlier version sends a NAK behind the first map of a gap. It says nothing that the map did not.
-bool Adapter::has_map_told(const QueuePair& qp) const noexcept {
+bool Requester::has_map_told(const QueuePair& qp) noexcept {
   const RequesterState& r = qp.requester;
   if (qp.repeater == nullptr || !qp.repeater->is_open || r.wait_until != UINT64_MAX || is_going_back(qp))
     return false;
@@ -304,7 +297,7 @@ bool Adapter::has_map_told(const QueuePair& qp) const noexcept {
 
 // Of the `limit` PSNs from the oldest on, the requests that `is_lost` names are to be repeated.
 template <class IsLost>
-void Adapter::find_lost(QueuePair& qp, uint32_t limit, IsLost&& is_lost) noexcept {
+void Requester::find_lost(QueuePair& qp, uint32_t limit, IsLost&& is_lost) noexcept {
   const RequesterState& r = qp.requester;
   Repeater& a = *qp.repeater;
   WEFT_ASSERT(a.is_open && limit <= kept_span);
@@ -324,7 +317,7 @@ void Adapter::find_lost(QueuePair& qp, uint32_t limit, IsLost&& is_lost) noexcep
   }
 }
 
-void Adapter::end_repeats(QueuePair& qp) noexcept {
+void Requester::end_repeats(QueuePair& qp) noexcept {
   if (qp.repeater == nullptr) return;
   WEFT_ASSERT(qp.repeater->counted <= qp.requester.apart);
   qp.requester.apart -= qp.repeater->counted;
@@ -333,7 +326,7 @@ void Adapter::end_repeats(QueuePair& qp) noexcept {
 }
 
 // At most `budget` packets. With it the window follows what the peer keeps, so that there are always as many under way.
-Sent Adapter::repeat(QueuePair& qp, uint64_t now, int& budget) noexcept {
+Sent Requester::repeat(QueuePair& qp, uint64_t now, int& budget) noexcept {
   RequesterState& r = qp.requester;
   Repeater& a = *qp.repeater;
   WEFT_ASSERT(a.is_open && qp.is_reliable());
@@ -375,14 +368,14 @@ Sent Adapter::repeat(QueuePair& qp, uint64_t now, int& budget) noexcept {
       --budget;
       a.lost.remove(psn);
       Repeater::Sent& one = a.sent[kept_place(psn)];
-      forget_timed(r);
+      r.forget_timed();
       one.serial = ++a.serials;
       one.next = r.next;
       one.at = now;
       if (a.probe_at == UINT64_MAX) a.set_probe(now, timeout);
       if (one.times < UINT8_MAX) ++one.times;
-      ++counters_.sent_again;
-      ++counters_.repeated;
+      ++services_.counters.sent_again;
+      ++services_.counters.repeated;
       ++qp.sent_again;
       ++qp.repeated;
     }

@@ -5,30 +5,24 @@
 // "Tail loss", has the rules.
 #include <algorithm>
 
-#include "proto/roce/adapter.hpp"
-
 #include "base/assert.hpp"
+#include "proto/roce/requester.hpp"
 
 namespace weft::proto::roce {
 
-void Adapter::put_off_probe(RequesterState& r, uint64_t now) noexcept {
-  r.probed_at = now;
-  r.probe_at = now + r.round_trip.wait_after(r.probes);
-}
-
-[[gnu::noinline, gnu::cold]] void Adapter::end_probes(RequesterState& r, uint64_t now) noexcept {
-  WEFT_ASSERT(r.probes != 0 && now >= r.probed_at && r.probed_at >= r.silent_from);
+[[gnu::noinline, gnu::cold]] void RequesterState::end_probes(uint64_t now) noexcept {
+  WEFT_ASSERT(probes != 0 && now >= probed_at && probed_at >= silent_from);
   using Told = RoundTrip::Told;
-  const Told told = !r.tells_duplicates                  ? Told::Nothing
-                    : r.duplicate == Duplicate::Answered ? Told::Lost
-                    : r.duplicate == Duplicate::Waiting  ? Told::Paused
-                                                         : Told::First;
-  r.round_trip.on_answer(now - r.probed_at, now - r.silent_from, r.probes, told);
-  r.probes = 0;
+  const Told told = !tells_duplicates                  ? Told::Nothing
+                    : duplicate == Duplicate::Answered ? Told::Lost
+                    : duplicate == Duplicate::Waiting  ? Told::Paused
+                                                       : Told::First;
+  round_trip.on_answer(now - probed_at, now - silent_from, probes, told);
+  probes = 0;
 }
 
 // Where a probe found it, a buffer on the way or that of the responder may be too small.
-[[gnu::noinline, gnu::cold]] void Adapter::find_tail_loss(QueuePair& qp, uint64_t now) noexcept {
+[[gnu::noinline, gnu::cold]] void Requester::find_tail_loss(QueuePair& qp, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   WEFT_ASSERT(r.has_probed);
   r.has_probed = false;
@@ -42,7 +36,7 @@ void Adapter::put_off_probe(RequesterState& r, uint64_t now) noexcept {
 // The newest packet is repeated: its answer says what the responder has, be it an acknowledgement, a map or the NAK of a
 // gap. Where that NAK itself was lost the responder says nothing more (9.7.5.2.8), so the next probe is the oldest packet,
 // and so on by turns.
-void Adapter::probe_tail(QueuePair& qp, uint64_t now) noexcept {
+void Requester::probe_tail(QueuePair& qp, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   WEFT_ASSERT(qp.is_reliable() && r.deadline != UINT64_MAX);
   WEFT_ASSERT(r.oldest != r.next && r.wait_until == UINT64_MAX);
@@ -83,12 +77,12 @@ void Adapter::probe_tail(QueuePair& qp, uint64_t now) noexcept {
     return;
   }
   if (r.probes < UINT8_MAX) ++r.probes;
-  put_off_probe(r, now);
+  r.put_off_probe(now);
   r.has_probed = true;
   r.probed = r.next;
   if ((qp.attention & attention_pace) != 0) qp.congestion->on_sent(1);
-  ++counters_.sent_again;
-  ++counters_.probes;
+  ++services_.counters.sent_again;
+  ++services_.counters.probes;
   ++qp.sent_again;
 }
 

@@ -4,23 +4,16 @@
 #include <algorithm>
 #include <array>
 
-#include "proto/roce/adapter.hpp"
-
 #include "base/assert.hpp"
+#include "proto/roce/requester.hpp"
+#include "proto/roce/responder.hpp"
 
 namespace weft::proto::roce {
 
 // --- the requester ---
 
-void Adapter::begin_window(QueuePair& qp) noexcept {
-  if (!qp.has_window) return;
-  WEFT_ASSERT(qp.type == QpType::Uc);
-  qp.requester.window = window_least;
-  qp.requester.reported = qp.requester.next;
-}
-
 // Whether the packet has to wait for an update.
-bool Adapter::awaits_window(QueuePair& qp, uint32_t psn, uint64_t now) const noexcept {
+bool Requester::awaits_window(QueuePair& qp, uint32_t psn, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   if (r.window == 0 || psn_diff(psn, r.reported) < static_cast<int32_t>(r.window)) return false;
   if (r.deadline == UINT64_MAX) r.deadline = now + window_patience_ns;
@@ -29,7 +22,7 @@ bool Adapter::awaits_window(QueuePair& qp, uint32_t psn, uint64_t now) const noe
 
 // The last packet of a window asks. Windows are not smaller than the packets that go without asking, so that one which
 // shrinks does not end among these.
-bool Adapter::asks_window(const QueuePair& qp, uint32_t psn) const noexcept {
+bool Requester::asks_window(const QueuePair& qp, uint32_t psn) noexcept {
   static_assert(unasked_packets <= window_least);
   const RequesterState& r = qp.requester;
   return r.unasked + 1 >= r.unasked_max ||
@@ -37,24 +30,24 @@ bool Adapter::asks_window(const QueuePair& qp, uint32_t psn) const noexcept {
 }
 
 // The peer takes nothing, knows no updates, or all that asked was lost. From the next update on there is a window again.
-void Adapter::end_window(QueuePair& qp) noexcept {
+void Requester::end_window(QueuePair& qp) noexcept {
   WEFT_ASSERT(qp.type == QpType::Uc);
   qp.requester.window = 0;
   qp.requester.deadline = UINT64_MAX;
-  scheduler_.make_ready(qp);
+  services_.scheduler.make_ready(qp);
 }
 
 // Of somebody who sends by the peer's address: the least window, or none, harms this queue pair alone.
-void Adapter::on_window_update(QueuePair& qp, bool is_peer, const Packet& packet) noexcept {
+void Requester::on_window_update(QueuePair& qp, bool is_peer, const Packet& packet) noexcept {
   if (!qp.has_window || (qp.state != QpState::ReadyToSend && qp.state != QpState::SendDrained)) {
-    ++counters_.unknown;
+    ++services_.counters.unknown;
     return;
   }
   if ((packet.bth.pkey & 0x7fff) != 0x7fff || !is_peer) {
-    ++counters_.foreign;
+    ++services_.counters.foreign;
     return;
   }
-  ++counters_.received;
+  ++services_.counters.received;
   ++qp.received;
   RequesterState& r = qp.requester;
   const uint32_t reported = psn_add(packet.bth.psn, 1);
@@ -62,7 +55,7 @@ void Adapter::on_window_update(QueuePair& qp, bool is_peer, const Packet& packet
   // lately: one for anything older would hold the queue pair up.
   const int32_t behind = psn_diff(r.next, reported);
   if (behind < 0 || (r.window != 0 ? psn_diff(reported, r.reported) <= 0 : behind > window_behind_max)) {
-    ++counters_.ghosts;
+    ++services_.counters.ghosts;
     return;
   }
   r.reported = reported;
@@ -70,36 +63,27 @@ void Adapter::on_window_update(QueuePair& qp, bool is_peer, const Packet& packet
   WEFT_ASSERT(psn_diff(r.next, r.reported) >= 0);
   r.window = std::clamp(packet.aeth.msn, window_least, qp.attributes.window_packets);
   r.deadline = UINT64_MAX;
-  scheduler_.set_timer(qp);
-  if (r.cursor != qp.sends.tail) scheduler_.make_ready(qp);
+  services_.scheduler.set_timer(qp);
+  if (r.cursor != qp.sends.tail) services_.scheduler.make_ready(qp);
 }
 
 // --- the responder ---
 
-void Adapter::owe_window(QueuePair& qp, uint32_t psn) noexcept {
+void Responder::owe_window(QueuePair& qp, uint32_t psn) noexcept {
   WEFT_ASSERT(qp.has_window);
   qp.responder.ack_psn = psn;
   qp.attention |= attention_window;
-  scheduler_.make_ready(qp);
+  services_.scheduler.make_ready(qp);
 }
 
-// Half of the buffer, in equal parts: the others are for what else comes. A packet that no interface joined with others
-// takes its own bytes, those of its buffer's rounding and of the kernel's bookkeeping.
-uint32_t Adapter::window_for(const QueuePair& qp) const noexcept {
-  if (unreliable_room_bytes == 0) return qp.attributes.window_packets;
-  const size_t packet_bytes = 2 * (qp.attributes.mtu_bytes() + 1024);
-  const size_t packets = unreliable_room_bytes / 2 / packet_bytes / std::max(1U, unreliable_count_);
-  return static_cast<uint32_t>(std::clamp<size_t>(packets, window_least, qp.attributes.window_packets));
-}
-
-bool Adapter::send_window(QueuePair& qp) noexcept {
+bool Responder::send_window(QueuePair& qp, uint32_t packets) noexcept {
   Packet p;
   p.bth.opcode = wire::roce::opcode_window_update;
   p.bth.destination = qp.attributes.destination;
   p.bth.psn = qp.responder.ack_psn;
-  p.aeth = {0, window_for(qp)};
+  p.aeth = {0, packets};
   std::array<iovec, 2> parts;
-  return send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0);
+  return services_.send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0);
 }
 
 }  // namespace weft::proto::roce

@@ -51,7 +51,7 @@ constexpr uint32_t first = 0xfffffe;  // PSN of a pair
 TEST(RoceUnreliable, NoMoreIsUnderWayThanAWindow) {
   Unreliable p;
   p.write(1000);
-  EXPECT_EQ(p.a.out.size(), Adapter::window_least);
+  EXPECT_EQ(p.a.out.size(), window_least);
   EXPECT_TRUE(Pair::completions(p.a).empty());
   size_t sent = p.a.out.size();
   size_t most = 0;
@@ -89,9 +89,9 @@ TEST(RoceUnreliable, APeerThatTellsNothingIsSentToWithoutALimit) {
   Unreliable p(true, false);
   p.write(200);
   EXPECT_TRUE(p.deliver().empty());
-  EXPECT_EQ(p.a.qp->sent, Adapter::window_least);
-  p.pass(Adapter::window_patience_ns - 1);
-  EXPECT_EQ(p.a.qp->sent, Adapter::window_least);
+  EXPECT_EQ(p.a.qp->sent, window_least);
+  p.pass(Requester::window_patience_ns - 1);
+  EXPECT_EQ(p.a.qp->sent, window_least);
   p.pass(2);
   EXPECT_EQ(p.a.qp->sent, 200u);
   expect_one(p.a, 1, CompletionOpcode::Write);
@@ -104,7 +104,7 @@ TEST(RoceUnreliable, AWindowThatWasLostEndsWithTheNextUpdate) {
   Unreliable p;
   p.write(20);
   p.a.out.clear();
-  p.pass(Adapter::window_patience_ns);
+  p.pass(Requester::window_patience_ns);
   EXPECT_EQ(p.a.qp->sent, 20u);
   EXPECT_EQ(p.a.qp->requester.window, 0u);
   p.write(40);
@@ -118,7 +118,7 @@ TEST(RoceUnreliable, TheWindowFollowsTheBufferAndTheNumberOfQueuePairs) {
   p.b.adapter.unreliable_room_bytes =
       425'984;  // what Linux gives anybody; a packet of 256 bytes counts as 2,560
   const auto told = [&] {
-    p.write(Adapter::window_least);
+    p.write(window_least);
     const auto answers = p.deliver();
     if (answers.empty()) return 0u;
     p.give(p.a, answers[0]);
@@ -134,7 +134,7 @@ TEST(RoceUnreliable, TheWindowFollowsTheBufferAndTheNumberOfQueuePairs) {
   std::vector<QueuePair*> many;
   many.reserve(20);
   for (int i = 0; i < 20; ++i) many.push_back(*p.b.adapter.create_qp(more));
-  EXPECT_EQ(told(), Adapter::window_least);
+  EXPECT_EQ(told(), window_least);
   for (QueuePair* qp : many) p.b.adapter.destroy_qp(*qp);
   p.b.adapter.destroy_qp(*second);
   EXPECT_EQ(told(), 83u);
@@ -152,7 +152,7 @@ TEST(RoceUnreliable, AWindowThatShrinksDoesNotStopTheQueuePair) {
   p.exchange();
   EXPECT_EQ(p.a.qp->sent, 1000u);
   EXPECT_EQ(p.a.qp->timeouts, 0u);
-  EXPECT_EQ(p.a.qp->requester.window, Adapter::window_least);
+  EXPECT_EQ(p.a.qp->requester.window, window_least);
 }
 
 TEST(RoceUnreliable, UpdatesOfOthersAndOfWhatWasNotSentCountForNothing) {
@@ -164,18 +164,18 @@ TEST(RoceUnreliable, UpdatesOfOthersAndOfWhatWasNotSentCountForNothing) {
   p.give(p.a, Unreliable::update(*p.a.qp, first, 128), stranger);
   EXPECT_EQ(p.a.adapter.counters().foreign, 1u);
   for (const uint32_t psn :
-       {psn_add(first, Adapter::window_least), psn_add(first, 0x7fffff), psn_add(first, psn_mask)})
+       {psn_add(first, window_least), psn_add(first, 0x7fffff), psn_add(first, psn_mask)})
     p.give(p.a, Unreliable::update(*p.a.qp, psn, 128));
   EXPECT_EQ(p.a.adapter.counters().ghosts, 3u);
   p.a.adapter.flush(p.now);
-  EXPECT_EQ(p.a.qp->sent, Adapter::window_least);
+  EXPECT_EQ(p.a.qp->sent, window_least);
   // A window that no responder has.
   p.give(p.a, Unreliable::update(*p.a.qp, first, 0xffffff));
   EXPECT_EQ(p.a.qp->requester.window, p.a.qp->attributes.window_packets);
   p.give(p.a, Unreliable::update(*p.a.qp, psn_add(first, 1), 0));
-  EXPECT_EQ(p.a.qp->requester.window, Adapter::window_least);
+  EXPECT_EQ(p.a.qp->requester.window, window_least);
   p.give(p.a, Unreliable::update(*p.a.qp, first, 128));  // it was overtaken
-  EXPECT_EQ(p.a.qp->requester.window, Adapter::window_least);
+  EXPECT_EQ(p.a.qp->requester.window, window_least);
 }
 
 // One for a queue pair that has no window: of RC, or with a stranger.
@@ -193,7 +193,7 @@ TEST(RoceUnreliable, UpdatesForOthersAreUnknown) {
 // A queue pair that only receives tells, too; and one that fails meanwhile tells nothing.
 TEST(RoceUnreliable, AResponderTellsInEachStateThatReceives) {
   Unreliable p;
-  p.write(Adapter::window_least);
+  p.write(window_least);
   for (const PacketBytes& one : std::exchange(p.a.out, {})) p.give(p.b, one);
   p.step(p.b, p.common, QpState::Error, 0);
   p.b.adapter.flush(p.now);

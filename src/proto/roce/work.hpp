@@ -55,6 +55,12 @@ struct Element {
   uint32_t key = 0;
 };
 
+constexpr uint64_t length_of(std::span<const Element> elements) noexcept {
+  uint64_t length = 0;
+  for (const Element& element : elements) length += element.length;
+  return length;
+}
+
 struct SendRequest {
   uint64_t id = 0;
   SendOpcode opcode = SendOpcode::Send;

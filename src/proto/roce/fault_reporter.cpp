@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Why it failed, for people (fault.hpp). Cold: called where something was refused already.
-#include "proto/roce/fault.hpp"
+// Why it failed, for people (fault.hpp). Called where something was refused already.
+#include "proto/roce/fault_reporter.hpp"
 
-#include "proto/roce/adapter.hpp"
+#include "proto/roce/psn.hpp"
 
 namespace weft::proto::roce {
-
-using wire::roce::AckKind;
-using wire::roce::NakCode;
 
 namespace {
 
@@ -33,14 +30,14 @@ void set_remote(Fault& fault, const SendEntry& e) noexcept {
 
 }  // namespace
 
-[[gnu::cold, gnu::noinline]] void Adapter::tell(QueuePair& qp, const Fault& fault) noexcept {
+[[gnu::cold, gnu::noinline]] void FaultReporter::report(QueuePair& qp, const Fault& fault) noexcept {
   if (qp.cause == WEFT_FAULT_NONE) qp.cause = fault.cause;
   if (observer_ != nullptr) observer_->on_fault(&qp, fault);
 }
 
 // The first element that may not be used so.
-bool Adapter::find_bad_element(std::span<const Element> elements, uint32_t pd, bool write,
-                               Fault& fault) const noexcept {
+bool FaultReporter::find_bad_element(std::span<const Element> elements, uint32_t pd, bool write,
+                                     Fault& fault) const noexcept {
   for (const Element& element : elements) {
     std::byte* at = nullptr;
     const uint64_t length = element.length;
@@ -52,8 +49,7 @@ bool Adapter::find_bad_element(std::span<const Element> elements, uint32_t pd, b
   return false;
 }
 
-// The oldest request is about to fail.
-[[gnu::cold, gnu::noinline]] void Adapter::tell_send(QueuePair& qp, Status status) noexcept {
+[[gnu::cold, gnu::noinline]] void FaultReporter::report_send(QueuePair& qp, Status status) noexcept {
   const SendEntry& e = qp.sends.at(qp.sends.head);
   Fault fault;
   fault.opcode = static_cast<uint8_t>(e.opcode);
@@ -111,12 +107,11 @@ bool Adapter::find_bad_element(std::span<const Element> elements, uint32_t pd, b
     default:
       fault.cause = WEFT_FAULT_PEER_OPERATION;
   }
-  tell(qp, fault);
+  report(qp, fault);
 }
 
-// The receive request of a message is about to fail.
-[[gnu::cold, gnu::noinline]] void Adapter::tell_receive(QueuePair& qp, Status status,
-                                                        const Packet& packet) noexcept {
+[[gnu::cold, gnu::noinline]] void FaultReporter::report_receive(QueuePair& qp, Status status,
+                                                                const Packet& packet) noexcept {
   const ResponderState& r = qp.responder;
   Fault fault = of_packet(Fault::At::Receiver, packet, WEFT_FAULT_RECEIVE_SHORT);
   fault.status = status;
@@ -129,23 +124,23 @@ bool Adapter::find_bad_element(std::span<const Element> elements, uint32_t pd, b
     fault.wanted = before + packet.payload.size();  // so far
     fault.given = r.receive.room;
   }
-  tell(qp, fault);
+  report(qp, fault);
 }
 
-// A request of the peer. One without a receive may come again, and what is unreliable is dropped alone: these end nothing.
-[[gnu::cold, gnu::noinline]] void Adapter::tell_refusal(QueuePair& qp, const Packet& packet, Cause cause,
-                                                        uint64_t wanted, uint64_t given) noexcept {
+[[gnu::cold, gnu::noinline]] void FaultReporter::report_refusal(QueuePair& qp, const Packet& packet,
+                                                                Cause cause, uint64_t wanted,
+                                                                uint64_t given) noexcept {
   Fault fault = of_packet(Fault::At::Responder, packet, cause);
   fault.wanted = wanted;
   fault.given = given;
   const Cause before = qp.cause;
-  tell(qp, fault);
+  report(qp, fault);
   if (cause == WEFT_FAULT_NO_RECEIVE || !qp.is_reliable()) qp.cause = before;
 }
 
-[[gnu::cold, gnu::noinline]] void Adapter::tell_access(QueuePair& qp, const Packet& packet, uint32_t key,
-                                                       uint32_t pd, uint64_t address, uint64_t length,
-                                                       uint32_t rights) noexcept {
+[[gnu::cold, gnu::noinline]] void FaultReporter::report_access(QueuePair& qp, const Packet& packet,
+                                                               uint32_t key, uint32_t pd, uint64_t address,
+                                                               uint64_t length, uint32_t rights) noexcept {
   Fault fault = of_packet(Fault::At::Responder, packet, WEFT_FAULT_NONE);
   memory_.why_not(key, pd, qp.number, address, length, rights, true, fault);
   if ((qp.attributes.access & rights) != rights) {
@@ -154,35 +149,35 @@ bool Adapter::find_bad_element(std::span<const Element> elements, uint32_t pd, b
     fault.given = qp.attributes.access;
   }
   const Cause before = qp.cause;
-  tell(qp, fault);
+  report(qp, fault);
   if (!qp.is_reliable()) qp.cause = before;
 }
 
-// Memory of a READ that was accepted is gone.
-[[gnu::cold, gnu::noinline]] void Adapter::tell_response(QueuePair& qp, const Resource& one, uint64_t address,
-                                                         uint64_t length) noexcept {
+[[gnu::cold, gnu::noinline]] void FaultReporter::report_response(QueuePair& qp, const Resource& one,
+                                                                 uint64_t address, uint64_t length) noexcept {
   Fault fault;
   fault.at = Fault::At::Responder;
   fault.opcode =
       wire::roce::opcode(wire::roce::Transport::ReliableConnection, wire::roce::Operation::ReadRequest);
   fault.psn = psn_add(one.first_psn, one.next);
   memory_.why_not(one.key, one.pd, qp.number, address, length, remote_read, true, fault);
-  tell(qp, fault);
+  report(qp, fault);
 }
 
-[[gnu::cold, gnu::noinline]] void Adapter::tell_overrun(QueuePair& qp) noexcept {
+[[gnu::cold, gnu::noinline]] void FaultReporter::report_overrun(QueuePair& qp) noexcept {
   const bool is_send = qp.send_cq != nullptr && qp.send_cq->overrun();
   const CompletionQueue* const cq = is_send ? qp.send_cq : qp.receive_cq;
   Fault fault;
   fault.cause = WEFT_FAULT_CQ_OVERRUN;
   fault.at = is_send ? Fault::At::Requester : Fault::At::Receiver;
   fault.given = cq == nullptr ? 0 : cq->capacity();
-  tell(qp, fault);
+  report(qp, fault);
 }
 
-[[gnu::cold, gnu::noinline]] void Adapter::tell_dropped(const QueuePair* qp, const Arrival& arrival,
-                                                        const Packet& packet, Cause cause, uint64_t wanted,
-                                                        uint64_t given) const noexcept {
+[[gnu::cold, gnu::noinline]] void FaultReporter::report_dropped(const QueuePair* qp, const Arrival& arrival,
+                                                                const Packet& packet, Cause cause,
+                                                                uint64_t wanted,
+                                                                uint64_t given) const noexcept {
   if (observer_ == nullptr) return;
   Fault fault = of_packet(Fault::At::Dropped, packet, cause);
   fault.source = arrival.source;
@@ -193,8 +188,8 @@ bool Adapter::find_bad_element(std::span<const Element> elements, uint32_t pd, b
 
 // Nothing of the peer was accepted so far. A packet that is a few ahead may only have overtaken, or follow one that is lost or
 // found no receive.
-[[gnu::cold, gnu::noinline]] void Adapter::tell_gap(const QueuePair& qp,
-                                                    const Packet& packet) const noexcept {
+[[gnu::cold, gnu::noinline]] void FaultReporter::report_gap(const QueuePair& qp,
+                                                            const Packet& packet) const noexcept {
   constexpr int32_t chance_max = 255;
   constexpr uint64_t chance_gaps = 4;
   const int32_t ahead = psn_diff(packet.bth.psn, qp.responder.expected);
@@ -205,83 +200,6 @@ bool Adapter::find_bad_element(std::span<const Element> elements, uint32_t pd, b
   fault.wanted = qp.responder.expected;
   fault.given = packet.bth.psn;
   observer_->on_fault(&qp, fault);
-}
-
-void Adapter::tell_refused(const QueuePair& qp, const SendRequest& request) const noexcept {
-  if (observer_ == nullptr) return;
-  Fault fault;
-  fault.at = Fault::At::Post;
-  fault.opcode = static_cast<uint8_t>(request.opcode);
-  fault.id = request.id;
-  uint64_t length = 0;
-  for (const Element& element : request.elements) length += element.length;
-  const bool takes =
-      qp.state != QpState::Reset && qp.state != QpState::Init && qp.state != QpState::ReadyToReceive;
-  if (!takes) {
-    fault.cause = WEFT_FAULT_POST_STATE;
-  } else if (!allowed(qp.type, request.opcode)) {
-    fault.cause = WEFT_FAULT_POST_OPCODE;
-  } else if (request.elements.size() > qp.sends.elements_each()) {
-    fault.cause = WEFT_FAULT_POST_ELEMENTS;
-    fault.wanted = request.elements.size();
-    fault.given = qp.sends.elements_each();
-  } else if ((request.flags & inline_data) != 0 && length > qp.sends.inline_each()) {
-    fault.cause = WEFT_FAULT_POST_INLINE;
-    fault.wanted = length;
-    fault.given = qp.sends.inline_each();
-  } else if (check(qp, request) != 0) {
-    fault.cause = WEFT_FAULT_POST_LENGTH;
-    fault.wanted = length;
-    const bool is_atomic =
-        request.opcode == SendOpcode::CompareSwap || request.opcode == SendOpcode::FetchAdd;
-    fault.given = is_atomic               ? sizeof(uint64_t)
-                  : qp.type == QpType::Ud ? datagram_bytes_max
-                                          : message_bytes_max;
-  } else {
-    fault.cause = WEFT_FAULT_QUEUE_FULL;
-    fault.given = qp.sends.capacity();
-  }
-  observer_->on_fault(&qp, fault);
-}
-
-void Adapter::tell_refused(const QueuePair& qp, const ReceiveRequest& request) const noexcept {
-  if (observer_ == nullptr) return;
-  Fault fault;
-  fault.at = Fault::At::Post;
-  fault.is_receive = true;
-  fault.id = request.id;
-  if (qp.state == QpState::Reset) {
-    fault.cause = WEFT_FAULT_POST_STATE;
-  } else if (qp.srq != nullptr || qp.receives.capacity() == 0) {
-    fault.cause = WEFT_FAULT_POST_OPCODE;
-  } else if (request.elements.size() > qp.receives.elements_each()) {
-    fault.cause = WEFT_FAULT_POST_ELEMENTS;
-    fault.wanted = request.elements.size();
-    fault.given = qp.receives.elements_each();
-  } else {
-    fault.cause = WEFT_FAULT_QUEUE_FULL;
-    fault.given = qp.receives.capacity();
-  }
-  observer_->on_fault(&qp, fault);
-}
-
-void Adapter::count_nak(QueuePair& qp, uint8_t syndrome) noexcept {
-  const auto add = [&](uint64_t NakCounters::*which) {
-    ++(counters_.naks.*which);
-    ++(qp.naks.*which);
-  };
-  const wire::roce::Aeth aeth{syndrome, 0};
-  if (aeth.kind() == AckKind::RnrNak) return add(&NakCounters::rnr);
-  switch (static_cast<NakCode>(aeth.value())) {
-    case NakCode::Sequence:
-      return add(&NakCounters::sequence);
-    case NakCode::InvalidRequest:
-      return add(&NakCounters::request);
-    case NakCode::RemoteAccess:
-      return add(&NakCounters::access);
-    default:
-      return add(&NakCounters::operation);
-  }
 }
 
 }  // namespace weft::proto::roce
