@@ -363,7 +363,6 @@ void Adapter::fail_overrun(QueuePair& qp, uint64_t now) noexcept {
   services_.events.on_async({AsyncKind::QpFatal, &qp, nullptr, nullptr});
 }
 
-// Sends what the scheduler names, until nothing is left to send, the turn is over, or the output has no room.
 Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
   WEFT_ASSERT(!Scheduler::is_ready(qp));
   WEFT_ASSERT(qp.state != QpState::Reset && qp.state != QpState::Init);
@@ -372,16 +371,22 @@ Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
       (qp.receive_cq != nullptr && qp.receive_cq->overrun()) || (qp.attention & attention_overrun) != 0)
       [[unlikely]]
     fail_overrun(qp, now);
+  if (has_common_case && Scheduler::is_acknowledgement_alone(qp)) {
+    const Sent sent = responder_.acknowledge_alone(qp);
+    services_.scheduler.set_timer(qp);  // what made it ready left that to its turn
+    return sent;
+  }
+  return take_turn(qp, now);
+}
+
+// Sends what the scheduler names, until nothing is left to send, the turn is over, or the output has no room.
+[[gnu::noinline]] Sent Adapter::take_turn(QueuePair& qp, uint64_t now) noexcept {
   Turn turn;
   Sent sent = Sent::Idle;
   do {
-    switch (services_.scheduler.next(qp, turn, has_common_case, now)) {
+    switch (services_.scheduler.next(qp, turn, now)) {
       case PacketKind::None:
         return turn.is_paced ? services_.scheduler.end_paced(qp, turn, now) : turn.result;
-      case PacketKind::AcknowledgementAlone:
-        sent = responder_.acknowledge_alone(qp);
-        services_.scheduler.set_timer(qp);  // what made it ready left that to its turn
-        return sent;
       case PacketKind::Response:
         sent = responder_.respond(qp, now, turn.allowance);
         break;
@@ -409,7 +414,7 @@ Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
         if (sent == Sent::Idle) qp.attention &= static_cast<uint8_t>(~unsigned{attention_window});
         break;
     }
-  } while (turn.add(sent));
+  } while (turn.goes_on(sent));
   return turn.is_paced ? services_.scheduler.end_paced(qp, turn, now) : turn.result;
 }
 

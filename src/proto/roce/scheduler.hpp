@@ -25,14 +25,13 @@ enum class Sent : uint8_t {
 };
 
 enum class PacketKind : uint8_t {
-  None,             // the turn is over
-  Notice,           // CNP
-  WindowUpdate,     // UC
-  Repetition,       // of packets that the peer misses
-  Response,         // to READs and atomics, then the acknowledgement or NAK
-  Request,          // packets of send requests
-  Acknowledgement,  // it follows requests, so that both leave in one system call
-  AcknowledgementAlone
+  None,            // the turn is over
+  Notice,          // CNP
+  WindowUpdate,    // UC
+  Repetition,      // of packets that the peer misses
+  Response,        // to READs and atomics, then the acknowledgement or NAK
+  Request,         // packets of send requests
+  Acknowledgement  // it follows requests, so that both leave in one system call
 };
 
 // One turn of a queue pair. Scheduler::next() writes it; the adapter takes from `allowance` and `budget` what it sent, and adds
@@ -48,10 +47,10 @@ struct Turn {
   int spare = 0;               // packets of the budget that are not for responses
   uint64_t before = 0;         // QueuePair::sent when a paced turn began
 
-  // False: the turn is over.
-  bool add(Sent sent) noexcept {
+  // What came of the kind that was named. False: the turn is over.
+  bool goes_on(Sent sent) noexcept {
     if (sent != Sent::Idle) result = sent;
-    return sent != Sent::NoRoom;
+    return sent != Sent::NoRoom && (stage != Stage::Over || is_paced);
   }
 };
 
@@ -97,17 +96,13 @@ class Scheduler {
   bool is_probe_next(uint64_t& otherwise) const noexcept;
 
   // --- which kind of packet ---
-  // What the queue pair sends next. `has_common_case`: an acknowledgement that is all may go the short way.
-  PacketKind next(QueuePair& qp, Turn& turn, bool has_common_case, uint64_t now) noexcept {
+  // What the queue pair sends next.
+  PacketKind next(QueuePair& qp, Turn& turn, uint64_t now) noexcept {
     switch (turn.stage) {
       case Turn::Stage::Begin:
         if (qp.attention != 0) [[unlikely]] {
           turn.stage = Turn::Stage::Attended;
           return next_attended(qp, turn, now);
-        }
-        if (has_common_case && owes_acknowledgement(qp)) {
-          turn.stage = Turn::Stage::Over;
-          return PacketKind::AcknowledgementAlone;
         }
         turn.budget = burst;
         return next_packets(qp, turn, burst / 2);
@@ -126,8 +121,11 @@ class Scheduler {
       case Turn::Stage::Over:
         break;
     }
-    if (!turn.is_paced) return PacketKind::None;
-    return next_of_responses(qp, turn);
+    return turn.is_paced ? next_of_responses(qp, turn) : PacketKind::None;
+  }
+  // The whole turn is one acknowledgement.
+  static bool is_acknowledgement_alone(const QueuePair& qp) noexcept {
+    return qp.attention == 0 && owes_acknowledgement(qp);
   }
   // After the last packet of a paced turn: a queue pair that has more waits for its pace.
   Sent end_paced(QueuePair& qp, const Turn& turn, uint64_t now) noexcept;
@@ -142,7 +140,7 @@ class Scheduler {
   // All that is ready is one acknowledgement.
   bool owes_acknowledgement_alone() const noexcept {
     const QueuePair* const qp = first();
-    return qp != nullptr && qp == ready_.back() && owes_acknowledgement(*qp) && qp->attention == 0;
+    return qp != nullptr && qp == ready_.back() && is_acknowledgement_alone(*qp);
   }
 
  private:
@@ -169,6 +167,11 @@ class Scheduler {
     if (has_requests && qp.type != QpType::Ud && r.ack_due && r.pending == 0 &&
         r.syndrome == wire::roce::syndrome_ack && sends(qp)) {
       turn.stage = Turn::Stage::Acknowledgement;
+      return PacketKind::Request;
+    }
+    // Nothing is owed: requests have all.
+    if (has_requests && !r.ack_due && r.pending == 0 && sends(qp)) {
+      turn.stage = Turn::Stage::Over;
       return PacketKind::Request;
     }
     turn.stage = Turn::Stage::Requests;
