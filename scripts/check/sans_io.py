@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-"""The protocol rooms do no I/O. What they are and what is forbidden stands in sans_io.txt. Three looks:
+"""The protocol rooms, and single files of other rooms, do no I/O. What they are and what is forbidden stands in sans_io.txt. Three looks:
 
 1. their files include no header of the system;
 2. `nm -u` on their objects finds no socket, clock, file, thread or sleep;
@@ -99,18 +99,22 @@ def main() -> int:
     headers = set(" ".join(sections["headers"]).split())
     forbidden = re.compile("|".join(f"(?:{line})" for line in sections["symbols"]))
     starts = tuple(f"src/{room}/" for room in sections["rooms"])
-    complaints, sources, users, namespaces = [], [], [], set()
+    single = {f"src/{name}" for name in sections["files"]}
+    missing = [f"sans_io.txt: no file {name}" for name in sorted(single) if not (files.ROOT / name).is_file()]
+    complaints, sources, users, namespaces = missing, [], [], set()
     for path in files.cpp_files():
         name = path.relative_to(files.ROOT).as_posix()
         test = name.endswith(("_test.cpp", "_suite.hpp")) or path.name.startswith("sim_")  # simulators and suites serve tests only
-        inside = name.startswith(starts)
-        if path.suffix == ".cpp" and (inside and name.endswith("_test.cpp") or name.startswith("src/providers/")
+        in_room = name.startswith(starts)
+        inside = in_room or name in single
+        if path.suffix == ".cpp" and (in_room and name.endswith("_test.cpp") or name.startswith("src/providers/")
                                         or name.startswith("src/faces/libfabric/providers/")):
             users.append(path)
         if not inside or test:
             continue
         text = path.read_text()
-        namespaces.update(NAMESPACE.findall(text))
+        if in_room:
+            namespaces.update(NAMESPACE.findall(text))
         for number, line in enumerate(text.splitlines(), 1):
             match = INCLUDE.match(line)
             if match and match.group(1) in headers:

@@ -61,7 +61,7 @@ Device::Device(proto::roce::Events& events) : adapter_(*this, events, os::random
 Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, proto::roce::Events& events) {
   std::unique_ptr<Device> device(new Device(events));
   device->adapter_.datagram_bytes_max = settings.datagram_bytes;
-  device->may_wait_ = settings.may_wait;
+  device->policy_.settings.may_wait = settings.may_wait;
   device->after_unlock_ = settings.after_unlock;
   device->adapter_.is_ours = has_port;
   device->adapter_.has_selective = settings.has_selective;
@@ -82,7 +82,7 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, pro
     auto wake = os::Event::create();
     if (!wake) return wake.error();
     device->wake_.emplace(std::move(*wake));
-    device->look_ns_ = look_ns_min;
+    device->policy_.settings.has_thread = true;
     const auto run = [](void* self) { static_cast<Device*>(self)->run(); };
     if (!device->thread_.start("weft-roce", run, device.get()))
       return Error{EAGAIN, "the system gives no thread for the progress of one-sided operations"};
@@ -147,7 +147,7 @@ Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t
     ports_[index].reset();
   } else {
     if (os::PacketSocket* const socket = ports_[index]->link().packet_socket(); socket != nullptr) {
-      one_by_one_ = true;
+      policy_.settings.one_by_one = true;
       glances_ = socket->has_ring();
       if (const auto& audience = settings.audience;
           !socket->why_no_ring().empty() && audience.note != nullptr)
@@ -385,9 +385,7 @@ int Device::take_from_sockets(uint64_t now) noexcept {
   for (auto& port : ports_)
     if (port) packets += port->poll(now);
   counters_.received_by_udp += static_cast<uint64_t>(packets);
-  if (packets != 0) sockets_heard_at_ = now;
-  const bool is_quiet = near_ && near_->has_rings() && now - sockets_heard_at_ > quiet_ns;
-  look_at_sockets_at_ = is_quiet ? now + quiet_look_ns : 0;
+  policy_.sockets_polled(now, packets, near_ && near_->has_rings());
   return packets;
 }
 
@@ -406,7 +404,7 @@ std::string Device::addresses() const {
 }
 
 void Device::show(uint64_t now) noexcept {
-  show_at_ = now + show_ns;
+  policy_.shown(now);
   shown_packets_ = adapter_.counters().sent + adapter_.counters().received;
   shown_->show(adapter_.counters(), counters(), port_counters(), packet_socket_counters().lost);
   adapter_.for_each_qp([&](const proto::roce::QueuePair& qp) {
@@ -420,27 +418,24 @@ int Device::receive(uint64_t now) noexcept {
     if (near_->is_due(now)) near_->tend(now);
     packets = near_->poll(now, [&] { empty_sockets(now); });
   }
-  if (now >= look_at_sockets_at_) packets += take_from_sockets(now);
+  if (policy_.is_due<Timer::Sockets>(now)) packets += take_from_sockets(now);
   return packets;
 }
 
 void Device::answer(uint64_t now, int packets) noexcept {
-  is_late_ = false;
-  gathers_ = false;
-  // While packets come one of the next may be what a timer waits for; but not for ever.
-  if (packets == 0 || adapter_.next_due() < now - overdue_ns) {
+  policy_.released();
+  if (packets == 0 || ProgressPolicy::is_overdue(now, adapter_.next_due())) {
     adapter_.flush(now);
   } else {
     adapter_.serve_ready(now);
   }
   flush_ports();
-  if (now >= show_at_) [[unlikely]]
+  if (policy_.is_due<Timer::Statistics>(now)) [[unlikely]]
     show(now);
 }
 
 void Device::send_late() noexcept {
-  is_late_ = false;
-  gathers_ = false;
+  policy_.released();
   if (!origin_.is_here()) return;
   adapter_.serve_ready(clock_.now());
   flush_ports();
@@ -448,9 +443,9 @@ void Device::send_late() noexcept {
 
 void Device::leave() noexcept {
   if (!origin_.is_here()) return;
-  if (is_late_ && adapter_.owes_acknowledgement_alone()) {
+  if (policy_.defers_acknowledgement() && adapter_.owes_acknowledgement_alone()) {
     send_late();
-  } else if (gathers_) {
+  } else if (policy_.batches()) {
     flush_ports();
   }
 }
@@ -462,14 +457,14 @@ void Device::await_acknowledgements(const proto::roce::QueuePair& qp) noexcept {
   if (!adapter_.awaits_before(qp, end)) return;
   const auto take_all = [&] {
     constexpr int rounds = 64;
-    look_at_sockets_at_ = 0;
+    policy_.rest_sockets(0);
     for (int i = 0; i < rounds && take(clock_.now()) != 0; ++i) {
     }
   };
   take_all();
   uint64_t now = clock_.now();
   if (now - in_vain_at_ > patience_again_ns) patience_ns_ = patience_ns_max;
-  const uint64_t until = now + scaled(patience_ns_);
+  const uint64_t until = now + policy_.scaled(patience_ns_);
   while (adapter_.awaits_before(qp, end)) {
     if (near_ && near_->has_lost(qp.attributes.path.destination)) return;  // there will be none
     if (now >= until) {
@@ -496,71 +491,47 @@ void Device::flush_ports() noexcept {
 int Device::poll() noexcept {
   if (!origin_.is_here()) [[unlikely]]
     return 0;
-  // Sockets that have been quiet are looked at now and then, so the rings are all that has to be; and these can be looked at
+  policy_.poll_begins();
+  if (policy_.batches()) send_late();
+  // Sockets that have been quiet are polled now and then, so the rings are all that has to be; and these can be polled
   // without the time.
-  if (sleeper_ != 0) --sleeper_;
-  posts_ = 0;
-  if (gathers_) send_late();
-  if (look_at_sockets_at_ != 0 && polls_ != 0 && !near_->has_packets() && !has_unsent()) {
-    --polls_;
+  if (policy_.rests_sockets() && policy_.may_poll_in_vain() && !near_->has_packets() && !has_unsent()) {
+    policy_.polled_in_vain();
     return 0;
   }
-  if (glances_ && polls_ != 0 && has_nothing()) {
-    --polls_;
+  if (glances_ && policy_.may_poll_in_vain() && has_nothing()) {
+    policy_.polled_in_vain();
     return 0;
   }
-  polls_ = vain_polls - 1;
   const uint64_t now = clock_.now();
-  polled_at_ns_ = now;
-  taken_at_ns_ = now;
+  policy_.takes(now);
   const uint64_t by_udp = counters_.received_by_udp;
   const uint64_t one_sided = adapter_.counters().one_sided;
   const int packets = receive(now);
-  // One system call each way is most of the time that a message takes between two hosts; and who writes and waits for a
-  // write takes it by the poll for the acknowledgement.
-  const bool is_one_sided = adapter_.counters().one_sided != one_sided;
-  const bool is_dear = counters_.received_by_udp != by_udp || is_one_sided;
-  // What was sent in one call of a packet socket comes one by one: a message, then the acknowledgement that this program
-  // waits for.
-  const bool is_train = is_late_ && now < train_until_;
-  if ((!is_late_ || is_train) && is_dear && packets <= late_packets_max &&
-      adapter_.owes_acknowledgement_alone() && thread_looks_soon(now, is_one_sided)) {
-    if (!is_train) {
-      is_late_ = true;
-      late_until_ = now + scaled(late_ns);
-      train_until_ = one_by_one_ && adapter_.awaits_acknowledgement() ? now + scaled(late_ns) : 0;
-    }
-  } else if (packets != 0 || !is_train) {
-    answer(now, packets);
-  }
+  const ProgressPolicy::Taken taken{packets, counters_.received_by_udp != by_udp,
+                                    adapter_.counters().one_sided != one_sided};
+  const auto then = policy_.took(now, taken, adapter_);
+  if (then == ProgressPolicy::Answer::WakeAndSend) [[unlikely]]
+    wake_thread();
+  if (then != ProgressPolicy::Answer::Wait) answer(now, packets);
   counters_.packets_by_program += static_cast<uint64_t>(packets);
-  if (adapter_.next_due() < timers_before_) wake_for_timer(now);
+  if (policy_.is_before_thread(adapter_.next_due())) wake_for_timer(now);
   return packets;
 }
 
 // --- the progress thread ---
 
 void Device::wake_thread() noexcept {
-  wakes_at_ = timers_before_ = 0;
-  is_armed_ = false;
+  policy_.thread_notified();
   if (wake_ && origin_.is_here()) wake_->notify();
 }
 
-// A timer is due before the progress thread wakes. A probe (proto/roce/tail.cpp) alone wakes the thread at most once in
-// probe_wake_ns, and not where the thread wakes within look_ns_max.
 [[gnu::noinline]] void Device::wake_for_timer(uint64_t now) noexcept {
-  uint64_t otherwise = 0;
-  if (adapter_.is_probe_next(otherwise) && otherwise >= wakes_at_) {
-    if (wakes_at_ <= now + scaled(look_ns_max) || now < probe_wake_after_) return;
-    probe_wake_after_ = now + probe_wake_ns;
-  }
-  wake_thread();
+  if (policy_.wakes_for_timer(now, adapter_)) wake_thread();
 }
 
 void Device::step_aside() noexcept {
-  is_aside_ = true;
-  vain_ = 0;
-  look_ns_ = scaled(look_ns_min);
+  policy_.stand_aside();
   if (near_) near_->relax();
   for (auto& port : ports_)
     if (port) port->link().disarm();
@@ -569,19 +540,18 @@ void Device::step_aside() noexcept {
 void Device::run() noexcept {
   const uint64_t scale = scale_of(wake_->fd());
   std::unique_lock guard(lock_);
-  scale_ = scale;
-  look_ns_ = scaled(look_ns_min);
+  policy_.set_scale(scale);
   while (!stop_.load(std::memory_order_relaxed)) {
     guard.release();  // sleep() gives it back and takes it
     const bool sockets_ready = sleep();
     guard = std::unique_lock(lock_, std::adopt_lock);
     thread_works_ = true;
-    if (is_aside_) {
+    if (policy_.stands_aside()) {
       look();
     } else {
       const uint64_t packets = counters_.packets_by_thread;
       work(sockets_ready);
-      if (!is_aside_ && counters_.packets_by_thread != packets) spin_for_sleeper();
+      if (!policy_.stands_aside() && counters_.packets_by_thread != packets) spin_for_sleeper();
     }
     thread_works_ = false;
   }
@@ -590,13 +560,13 @@ void Device::run() noexcept {
 // The program sleeps until an event in poll(2), or in several threads: what it sends is answered before this thread would be asleep. Each look
 // is followed by a yield: the thread that the event has woken may wait for this CPU.
 void Device::spin_for_sleeper() noexcept {
-  if (sleeper_ == 0 || !thread_spins_.may_spin()) return;
+  if (!policy_.expects_sleeper() || !thread_spins_.may_spin()) return;
   bool found = false;
   uint64_t now = clock_.now();
   const uint64_t end = now + spin_ns_max;
   for (uint64_t until = now + SpinPolicy::spin_ns; now < until; now = clock_.now()) {
     let_others(true);
-    if (sleeper_ == 0 || is_aside_ || has_sleeper_ || stop_.load(std::memory_order_relaxed)) break;
+    if (!policy_.spins_for_sleeper() || stop_.load(std::memory_order_relaxed)) break;
     now = clock_.now();
     if (const int packets = take(now); packets != 0) {
       counters_.packets_by_thread += static_cast<uint64_t>(packets);
@@ -636,50 +606,27 @@ void Device::disarm(const Descriptors& on) noexcept {
   if (on.fds[on.near].revents != 0) near_->tend_soon();
 }
 
+ProgressPolicy::Armed Device::armed(bool may_sleep) const noexcept {
+  return {may_sleep, !may_sleep && near_ && near_->has_packets(), near_ ? near_->next_due() : UINT64_MAX};
+}
+
 bool Device::sleep() noexcept {
   Descriptors on;
   on.add(wake_->fd());
   const uint64_t now = clock_.now();
-  // A thread of the program that has slept since the last look here sleeps on.
-  const bool is_asleep = is_aside_ && has_sleeper_ && sleeps_seen_ == sleeps_;
-  sleeps_seen_ = sleeps_;
-  uint64_t until = adapter_.next_due();
-  if (is_aside_ && !is_asleep) {
-    // A program that polls runs the probes of what it posts itself, and there is one after each packet.
-    if (uint64_t otherwise = 0; adapter_.is_probe_next(otherwise)) until = otherwise;
-  }
-  if (adapter_.has_ready() || is_blocked_ || gathers_) until = std::min(until, now + no_room_ns);
-  bool may_sleep = true;
-  if (is_aside_ && !is_asleep) {
-    // A timer that the program is late for must not keep the thread awake.
-    until = std::max(std::min<uint64_t>(until, now + look_ns_), now + scaled(least_sleep_ns));
-  } else {
-    if (is_late_) until = std::min<uint64_t>(until, late_until_);
-    // What waits for the program's next call may wait so long for this thread.
-    if (!is_asleep && is_active(now, scaled(active_ns))) until = std::min(until, now + scaled(look_ns_max));
-    // Whoever looks while nothing happens sees what happened last.
-    if (adapter_.counters().sent + adapter_.counters().received != shown_packets_)
-      until = std::min(until, show_at_);
-    if (!is_asleep) may_sleep = arm(on);
-    if (near_) until = std::min(until, near_->next_due());
-    if (!may_sleep) until = near_ && near_->has_packets() ? 0 : std::min(until, now + no_room_ns);
-  }
-  is_armed_ = !is_aside_ || is_asleep;
-  wakes_at_ = std::max<uint64_t>(until, 1);
-  // A program that polls runs the timers itself; where it stops, the thread sees that at its next look.
-  timers_before_ = is_aside_ && !is_asleep ? 0 : std::max<uint64_t>(until, 1);
+  const bool has_news = adapter_.counters().sent + adapter_.counters().received != shown_packets_;
+  ProgressPolicy::Sleep sleep = policy_.plan_sleep(now, adapter_, has_unsent(), has_news);
+  policy_.falls_asleep(sleep, now, armed(!sleep.arms || arm(on)));
   lock_.unlock();
   if (after_unlock_ != nullptr) after_unlock_->after_unlock();
-  due_at_ = until;
+  const uint64_t until = sleep.until;
   int ready = wait_for(on.fds.data(), on.count, until == UINT64_MAX ? until : until > now ? until - now : 0);
-  while (ready == 0 && looks_away()) ready = wait_for(on.fds.data(), 1, look_ns_);
+  while (ready == 0 && looks_away()) ready = wait_for(on.fds.data(), 1, policy_.look_ns());
   lock_.lock();
-  wakes_at_ = timers_before_ = 0;
-  is_armed_ = false;
+  policy_.woke();
   ++counters_.wakes;
-  look_at_sockets_at_ = 0;
-  if (!has_sleeper_) disarm(on);
-  if (near_ && (!is_aside_ || near_->next_due() <= clock_.now())) near_->tend_soon();
+  if (!policy_.has_sleeper()) disarm(on);
+  if (near_ && (!policy_.stands_aside() || near_->next_due() <= clock_.now())) near_->tend_soon();
   if (ready > 0 && on.fds[0].revents != 0) wake_->drain();
   return ready > 0 && (ready > 1 || on.fds[0].revents == 0);
 }
@@ -693,10 +640,10 @@ bool Device::spin(int (*has_event)(void* of), void* of) noexcept {
   bool found = false;
   uint64_t now = clock_.now();
   const uint64_t end = now + spin_ns_max;
-  const uint64_t polled_at = polled_at_ns_;
-  for (uint64_t until = now + SpinPolicy::spin_ns; now < until && polled_at_ns_ == polled_at;
+  const uint64_t polled_at = policy_.polled_at();
+  for (uint64_t until = now + SpinPolicy::spin_ns; now < until && policy_.polled_at() == polled_at;
        now = clock_.now()) {
-    taken_at_ns_ = now;
+    policy_.program_looks(now);
     if (const int packets = take(now); packets != 0) {
       counters_.packets_by_program += static_cast<uint64_t>(packets);
       until = std::min(now + SpinPolicy::spin_ns, end);
@@ -715,70 +662,52 @@ bool Device::spin(int (*has_event)(void* of), void* of) noexcept {
 // The progress thread, or another thread of the program, makes the event.
 Device::Slept Device::await(int fd, const sigset_t* mask) noexcept {
   pollfd one{fd, POLLIN, 0};
-  ++waiters_;
+  policy_.count_waiter(true);
   lock_.unlock();
   const int ready = wait_for(&one, 1, UINT64_MAX, mask);
   const int code = errno;
   lock_.lock();
-  --waiters_;
+  policy_.count_waiter(false);
   return ready < 0 && code == EINTR ? Slept::Interrupted : Slept::Over;
 }
 
 Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of, const void* thread,
                                     const sigset_t* mask) noexcept {
   if (!origin_.is_here() || !thread_.running() || card_) return Slept::Refused;
-  // Its signal handler calls, or has left the last call by siglongjmp(3).
-  if (has_sleeper_ && sleeping_thread_ == thread) has_sleeper_ = false;
-  if (has_sleeper_ || adapter_.is_armed_by_other(thread)) {
-    if (is_aside_ && !has_sleeper_) {
-      is_aside_ = false;
-      wake_thread();
-    }
+  policy_.forget(thread);
+  if (policy_.has_sleeper() || adapter_.is_armed_by_other(thread)) {
+    if (policy_.waiter_begins()) wake_thread();
     return await(fd, mask);
   }
-  has_sleeper_ = true;
-  sleeping_thread_ = thread;
-  ++sleeps_;
+  ProgressPolicy::ProgramSleep sleep{thread};
   settle();
-  if (!is_aside_) {
-    is_aside_ = true;
-    wake_thread();
-  }
+  if (policy_.program_sleep_begins(sleep)) wake_thread();
   Slept slept = Slept::Over;
-  unsigned vain = 0;  // wake-ups in a row without the event, while another thread polled
-  while (has_event(of) == 0 && vain < vain_max) {
-    const uint64_t polled_at = polled_at_ns_;
+  while (has_event(of) == 0 && !sleep.is_vain()) {
+    sleep.polled_at = policy_.polled_at();
     if (spins_.may_spin() && spin(has_event, of)) break;
     Descriptors on;
     on.add(fd);
-    const bool may_sleep = arm(on);
-    uint64_t due = adapter_.next_due();
-    uint64_t probe_in_ns = UINT64_MAX;
-    if (uint64_t otherwise = 0; adapter_.is_probe_next(otherwise)) {
-      const uint64_t now = clock_.now();
-      probe_in_ns = due > now ? due - now : 0;
-      due = otherwise;
-    }
-    if (std::min(due, near_ ? near_->next_due() : UINT64_MAX) < wakes_at_) wake_thread();
-    const bool has_packets = !may_sleep && near_ && near_->has_packets();
-    const uint64_t room_in_ns = has_packets ? 0 : may_sleep && !has_unsent() ? UINT64_MAX : no_room_ns;
-    const uint64_t limit_ns = std::min(room_in_ns, probe_in_ns);
+    const ProgressPolicy::ProgramPlan plan =
+        policy_.program_plans(clock_.now(), adapter_, armed(arm(on)), has_unsent());
+    if (plan.wakes_thread) wake_thread();
     lock_.unlock();
-    const int ready = wait_for(on.fds.data(), on.count, limit_ns, mask);
+    const int ready = wait_for(on.fds.data(), on.count, plan.limit_ns, mask);
     int code = ready < 0 ? errno : 0;
     lock_.lock();
-    if (!origin_.is_here()) return Slept::Refused;  // the child of a fork(2) in a signal handler
-    if (!has_sleeper_ || sleeping_thread_ != thread) return Slept::Over;  // a call in a signal handler
+    if (!origin_.is_here()) return Slept::Refused;         // the child of a fork(2) in a signal handler
+    if (!policy_.is_sleeping(thread)) return Slept::Over;  // a call in a signal handler
     if (ready <= 0)
       for (pollfd& one : on.fds) one.revents = 0;
     disarm(on);
     bool sockets_ready = !near_ || !near_->has_rings();
     for (nfds_t i = 1; i < (near_ ? on.near : on.count); ++i) sockets_ready |= on.fds[i].revents != 0;
-    look_at_sockets_at_ = sockets_ready ? 0 : clock_.now() + quiet_ns;
+    policy_.rest_sockets(sockets_ready ? 0 : clock_.now() + ProgressPolicy::quiet_ns);
     constexpr int rounds = 64;
     for (int i = 0; i < rounds; ++i) {
-      taken_at_ns_ = clock_.now();
-      const int packets = take(taken_at_ns_);
+      const uint64_t now = clock_.now();
+      policy_.program_looks(now);
+      const int packets = take(now);
       counters_.packets_by_program += static_cast<uint64_t>(packets);
       if (packets == 0 || has_event(of) != 0) break;
       lock_.unlock();  // for the other threads
@@ -790,137 +719,61 @@ Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of
       if (wait_for(nullptr, 0, 0, mask) < 0) code = errno;
       lock_.lock();
       if (!origin_.is_here()) return Slept::Refused;
-      if (!has_sleeper_ || sleeping_thread_ != thread) return Slept::Over;
+      if (!policy_.is_sleeping(thread)) return Slept::Over;
     }
     if (code == EINTR) {
       slept = Slept::Interrupted;
       break;
     }
-    vain = polled_at_ns_ != polled_at ? vain + 1 : 0;
+    sleep.woke(policy_.polled_at());
   }
-  has_sleeper_ = false;
   if (near_) near_->disarm();
-  look_ns_ = scaled(look_ns_max);
-  // Who polls takes what is for this thread, too, and is not to wake it for each packet.
-  slept_instead_ = vain < vain_max;
-  if (!slept_instead_) {
-    wake_thread();  // it looks whether that thread goes on polling
-    return has_event(of) != 0 ? Slept::Over : await(fd, mask);
-  }
-  polled_at_ns_ = clock_.now();
-  if (adapter_.is_armed_by_other(thread) || waiters_ != 0) {
-    is_aside_ = false;
-    wake_thread();
-  } else if (wakes_at_ > clock_.now() + scaled(look_ns_max)) {
-    wake_thread();
-  }
-  return slept;
+  if (policy_.program_sleep_ends(sleep, clock_.now(), adapter_.is_armed_by_other(thread))) wake_thread();
+  if (!sleep.is_vain()) return slept;
+  return has_event(of) != 0 ? Slept::Over : await(fd, mask);
 }
 
-// Whether the program takes packets itself and nothing waits for this thread. The lock of a program that polls is taken most
-// of the time: to wait for it makes a system call of each of the program's calls.
 bool Device::looks_away() noexcept {
-  if (!is_aside_ || gathers_ || stop_.load(std::memory_order_relaxed)) return false;
-  const uint64_t now = os::monotonic_ns();
-  if (is_late_ && now >= late_until_) return false;
-  // The program's clock may be a moment ahead.
-  if (taken_at_ns_ + scaled(taking_ns) <= before_waking(now)) return false;
-  look_ns_ = std::min<uint64_t>(2 * look_ns_, has_gathered_ ? no_room_ns : scaled(look_ns_max));
-  has_gathered_ = false;
-  wakes_at_ = due_at_ = now + look_ns_;
-  // A program that began to gather meanwhile has seen the last time, which is over: the fence is that of gather().
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (gathers_ && look_ns_ > no_room_ns) [[unlikely]] {
-    look_ns_ = no_room_ns;
-    wakes_at_ = due_at_ = now + look_ns_;
-  }
-  return true;
+  if (!policy_.may_look_away() || stop_.load(std::memory_order_relaxed)) return false;
+  return policy_.looks_away(os::monotonic_ns());
 }
 
 void Device::work(bool sockets_ready) noexcept {
-  for (bool first = true; !has_sleeper_; first = false) {
-    const uint64_t now = clock_.now();
-    // A program that polls takes what comes itself, but for this thread in its way.
-    const bool is_polling = sleeper_ == 0 && is_active(now, scaled(active_ns));
-    if (is_polling && (sockets_ready || !first) && ++vain_ >= vain_max) return step_aside();
+  for (ProgressPolicy::Turn turn; !policy_.has_sleeper();) {
+    if (!policy_.turn_begins(turn, clock_.now(), sockets_ready)) return step_aside();
     const uint64_t sent = adapter_.counters().sent;
     const uint64_t one_sided = adapter_.counters().one_sided;
-    const int packets = receive(now);
-    counters_.packets_by_thread += static_cast<uint64_t>(packets);
-    if (packets != 0 && packets <= alone_packets_max && adapter_.counters().one_sided != one_sided &&
-        will_reply(now)) {
-      is_late_ = true;
-      late_until_ = now + scaled(late_ns);
-      if (now - taken_at_ns_ >= scaled(polling_ns)) vain_ = 0;  // nobody polls for these
-      return;
-    }
-    // The program's next call is to come, and nothing else is due.
-    if (packets <= (one_by_one_ ? 1 : 0) && is_late_ && now < late_until_ && now < adapter_.next_due() &&
-        now < show_at_ && adapter_.owes_acknowledgement_alone())
-      return;
-    answer(now, packets);
+    turn.packets = receive(turn.now);
+    turn.is_one_sided = adapter_.counters().one_sided != one_sided;
+    counters_.packets_by_thread += static_cast<uint64_t>(turn.packets);
+    if (policy_.leaves_to_program(turn, adapter_)) return;
+    answer(turn.now, turn.packets);
     // One turn of sending is bounded; where it sent nothing the sockets are full.
-    const bool may_send = adapter_.has_ready() && adapter_.counters().sent != sent;
-    if (packets == 0 && !may_send) {
-      if (!first && is_polling && vain_ != 0) --vain_;  // the end of a turn
-      return;
-    }
-    // Nobody polls for one-sided operations, but a program that waits for a completion takes them, too.
-    const bool polls_now = now - taken_at_ns_ < scaled(polling_ns);
-    if (!is_polling || (adapter_.counters().one_sided != one_sided && !polls_now)) vain_ = 0;
+    if (!policy_.goes_on(turn, adapter_.has_ready() && adapter_.counters().sent != sent)) return;
     let_others();
     if (stop_.load(std::memory_order_relaxed)) return;
   }
 }
 
-// Whether an acknowledgement may wait for the program: the thread sends it where the program makes no call.
-bool Device::thread_looks_soon(uint64_t now, bool is_one_sided) noexcept {
-  if (has_sleeper_) return false;
-  if (!may_wait_ || !thread_.running() || !adapter_.may_wait(scaled(look_ns_max))) return false;
-  if (is_aside_ || wakes_at_ <= now + scaled(look_ns_max)) return true;
-  if (is_one_sided) wake_thread();  // it sleeps until a packet comes, and next time no longer than that
-  return false;
-}
-
-// Whether the program posted because of the last one-sided operation that came alone: then it will of this one, and the
-// acknowledgement leaves with what it posts. The peer that waits for the acknowledgement takes both.
-bool Device::will_reply(uint64_t now) noexcept {
-  const bool has_replied = posted_at_ns_ > one_sided_at_ns_ && now - posted_at_ns_ < scaled(replying_ns);
-  one_sided_at_ns_ = now;
-  return may_wait_ && has_replied && !is_late_ && adapter_.owes_acknowledgement_alone() &&
-         adapter_.may_wait(scaled(late_ns));
-}
-
 void Device::look() noexcept {
   const uint64_t now = clock_.now();
-  if (has_sleeper_) {  // takes what arrives; the timers are left
-    if (now >= std::min(adapter_.next_due(), show_at_) || has_unsent() || gathers_ || is_late_ ||
-        (near_ && near_->is_due(now)))
+  if (policy_.has_sleeper()) {
+    if (policy_.looks_beside_sleeper(now, adapter_.next_due(), has_unsent()) || (near_ && near_->is_due(now)))
       counters_.packets_by_thread += static_cast<uint64_t>(take(now));
     return;
   }
-  const uint64_t longest = has_gathered_ ? no_room_ns : scaled(look_ns_max);
-  has_gathered_ = false;
-  if (gathers_ || (is_late_ && now >= late_until_)) {
-    // Alone: a timer that was set when a packet was posted must not find that it is due before it has left.
-    send_late();
-    look_ns_ = scaled(look_ns_min);
-    return;
-  }
-  const uint64_t then = before_waking(now);
-  if (taken_at_ns_ + scaled(taking_ns) > then) {
-    look_ns_ = std::min<uint64_t>(2 * look_ns_, longest);
-    return;
+  switch (policy_.look(now)) {
+    case ProgressPolicy::Look::Nothing:
+      return;
+    case ProgressPolicy::Look::Send:
+      return send_late();
+    case ProgressPolicy::Look::Take:
+      break;
   }
   const uint64_t one_sided = adapter_.counters().one_sided;
   const int packets = take(now);
   counters_.packets_by_thread += static_cast<uint64_t>(packets);
-  if (packets != 0) look_ns_ = scaled(look_ns_min);
-  if (!is_active(then, scaled(active_ns)) || adapter_.counters().one_sided != one_sided) {
-    is_aside_ = false;
-    slept_instead_ = false;
-    vain_ = 0;
-  }
+  policy_.looked(now, packets, adapter_.counters().one_sided != one_sided);
 }
 
 }  // namespace weft::link::roce

@@ -25,6 +25,7 @@
 #include "link/roce/carrier.hpp"
 #include "link/roce/near.hpp"
 #include "link/roce/port.hpp"
+#include "link/roce/progress_policy.hpp"
 #include "link/roce/shown.hpp"
 #include "link/roce/spin_policy.hpp"
 #include "os/event.hpp"
@@ -79,23 +80,6 @@ struct DeviceCounters {
   NearCounters near;  // shared memory
 };
 
-// Written under the device's lock; the progress thread also reads it without.
-template <class T>
-class Glimpsed {
- public:
-  constexpr Glimpsed(T value) noexcept : value_(value) {}  // NOLINT(google-explicit-constructor)
-  Glimpsed& operator=(T value) noexcept {
-    value_.store(value, std::memory_order_relaxed);
-    return *this;
-  }
-  operator T() const noexcept {
-    return value_.load(std::memory_order_relaxed);
-  }  // NOLINT(google-explicit-constructor)
-
- private:
-  std::atomic<T> value_;
-};
-
 class Device final : proto::roce::PacketOutput {
  public:
   using Socket = proto::Observed<Carrier>;
@@ -144,14 +128,14 @@ class Device final : proto::roce::PacketOutput {
   // well, while the progress thread stands aside or wakes within look_ns_max, which is no more than half of the timeout.
   int poll() noexcept;
   // The progress thread leaves packets to the program, which polls.
-  bool stands_aside() const noexcept { return is_aside_; }
+  bool stands_aside() const noexcept { return policy_.stands_aside(); }
   // The call comes from the progress thread: AfterUnlock::after_unlock() follows.
   bool is_thread_at_work() const noexcept { return thread_works_ && after_unlock_ != nullptr; }
   // The process ends: what waits leaves, but nothing else, whose memory may be gone.
   void leave() noexcept;
   // Sends what waits for the program's next call: there may be none, or queue pairs and regions change.
   void settle() noexcept {
-    if (is_late_ || gathers_) [[unlikely]]
+    if (policy_.holds_packets()) [[unlikely]]
       send_late();
   }
   // Before the send queue of a queue pair is flushed (ibv_modify_qp(3) to ERR): takes what has arrived, and waits for the
@@ -162,36 +146,29 @@ class Device final : proto::roce::PacketOutput {
   // For one whose queue was not: it polls all the same. One of polled_per_poll takes what came as well: a program may find a completion at each
   // call.
   void polled() noexcept {
-    if (--polled_left_ == 0) [[unlikely]] {
-      polled_left_ = polled_per_poll;
-      polls_ = 0;  // and the time
+    if (policy_.poll_finds_completion()) [[unlikely]] {
       (void)poll();
       return;
     }
-    if (sleeper_ != 0) --sleeper_;
-    polled_at_ns_ = clock_.now();
-    posts_ = 0;
-    if (gathers_) send_late();
+    policy_.polled(clock_.now());
+    if (policy_.batches()) send_late();
   }
   // After requests were posted, or queue pairs modified: the thread may have to wake earlier than it planned. `now`: the time
   // of the posting, by a program that is going to poll; 0: of something else. The third posting without a poll, and what
   // follows it, wait for the poll, or until they fill a segmented send.
   void posted(uint64_t now = 0) noexcept {
-    if (now != 0) {
-      posted_at_ns_ = now;
-      if (++posts_ > posts_at_once && is_aside_ && may_gather()) {
-        if (!gathers_) gather(now);
-        return;
-      }
+    if (now != 0 && policy_.posted(now) && may_batch()) {
+      if (policy_.batch(now)) wake_thread();
+      return;
     }
-    if (is_late_ || gathers_) {
+    if (policy_.holds_packets()) {
       send_late();
     } else {
       flush_ports();
     }
-    if (is_armed_ && (adapter_.has_ready() || is_blocked_)) [[unlikely]] {
+    if (policy_.is_armed() && has_unsent()) [[unlikely]] {
       wake_thread();
-    } else if (adapter_.next_due() < timers_before_) [[unlikely]] {
+    } else if (policy_.is_before_thread(adapter_.next_due())) [[unlikely]] {
       if (now == 0) wake_thread();
       else wake_for_timer(now);
     }
@@ -201,13 +178,8 @@ class Device final : proto::roce::PacketOutput {
   void expect_sleep(proto::roce::CompletionQueue& cq, bool solicited_only,
                     const void* thread = nullptr) noexcept {
     cq.arm(solicited_only, thread);
-    sleeper_ = polls_of_a_sleeper;
-    vain_ = 0;
-    if (is_aside_ && !has_sleeper_ && !(slept_instead_ && thread == sleeping_thread_ && waiters_ == 0))
-        [[unlikely]] {
-      is_aside_ = false;
+    if (policy_.expect_sleep(thread)) [[unlikely]]
       wake_thread();
-    }
     posted();
   }
   // Sleeps until has_event(of) is true, or `fd` readable, and takes what arrives meanwhile, instead of the progress thread: the
@@ -248,36 +220,7 @@ class Device final : proto::roce::PacketOutput {
   PortCounters port_counters() const noexcept;
 
  private:
-  // Who polled or posted in that time polls again before long. Shorter ones take a system call for a pause, or the wake-up
-  // of this thread on the program's CPU.
-  static constexpr uint64_t active_ns = 100'000;
-  static constexpr uint64_t taking_ns = 50'000;       // who took packets in that time takes more
-  static constexpr uint64_t least_sleep_ns = 20'000;  // of a thread that stands aside
-  static constexpr unsigned polls_of_a_sleeper = 16;  // who arms a queue and polls it no more often, sleeps
-  static constexpr uint64_t look_ns_min = 50'000;
-  static constexpr uint64_t look_ns_max = 1'000'000;
-  static constexpr unsigned vain_max = 3;
-  static constexpr uint64_t overdue_ns = 20'000'000;  // a timer, while packets come
-  static constexpr uint64_t no_room_ns = 200'000;     // until a full socket is tried again
-  static constexpr uint64_t probe_wake_ns =
-      10'000'000;  // between two wake-ups of the thread for a probe alone
-  // While packets come by shared memory and the sockets have been quiet, a poll that asks them is a system call in
-  // vain.
-  static constexpr uint64_t quiet_ns = 200'000;
-  static constexpr uint64_t quiet_look_ns = 10'000;
-  static constexpr unsigned vain_polls =
-      4;  // of which one asks for the time, while shared memory alone has to be looked at
-  static constexpr unsigned polled_per_poll = 16;
-  static constexpr unsigned posts_at_once = 2;
-  static constexpr uint64_t replying_ns =
-      200'000;  // from a posting until the next operation that it will be the reply to
-  static constexpr uint64_t late_ns = 30'000;  // an acknowledgement of the thread waits so long for that
-  static constexpr int alone_packets_max = 2;  // a one-sided operation, and the acknowledgement of ours
-  static constexpr uint64_t polling_ns =
-      20'000;  // who looked for packets in that time looks for the next ones now
   static constexpr uint64_t spin_ns_max = 1'000'000;  // before a sleep, while packets come that are no event
-  static constexpr int late_packets_max = 8;  // of a poll whose acknowledgement may wait for the next call
-  static constexpr uint64_t show_ns = 100'000'000;  // between two looks of the statistics page
   // await_acknowledgements()
   static constexpr uint64_t patience_ns_max = 128'000'000;
   static constexpr uint64_t patience_again_ns =
@@ -285,7 +228,6 @@ class Device final : proto::roce::PacketOutput {
   static constexpr uint64_t patience_look_ns = 20'000;
 
   explicit Device(proto::roce::Events& events);
-  uint64_t scaled(uint64_t ns) const noexcept { return ns * scale_; }
   Result<void> open_ports(const DeviceSettings& settings);
   Result<void> open_card(const DeviceSettings& settings);
   Result<void> open_port(size_t index, os::SocketAddress address, uint16_t port,
@@ -312,17 +254,9 @@ class Device final : proto::roce::PacketOutput {
   void send_late() noexcept;
   void show(uint64_t now) noexcept;
   void flush_ports() noexcept;
-  void gather(uint64_t now) noexcept {
-    gathers_ = true;
-    has_gathered_ = true;
-    // Either this load sees when the thread wakes, or the thread's second look in looks_away() sees the flag.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (wakes_at_ > now + no_room_ns)
-      wake_thread();  // it looks in time, and as often while the program goes on so
-  }
   // Packets wait in ports, and none whose request is complete as soon as it is sent: UC, UD. A card has a queue of its own.
-  bool may_gather() const noexcept {
-    if (!may_wait_ || card_) return false;
+  bool may_batch() const noexcept {
+    if (!policy_.settings.may_wait || card_) return false;
     bool any = false;
     for (const auto& port : ports_) {
       if (!port || !port->has_unsent()) continue;
@@ -336,7 +270,7 @@ class Device final : proto::roce::PacketOutput {
   bool has_nothing() noexcept {
     for (auto& port : ports_)
       if (port && !port->link().has_nothing()) return false;
-    return !is_late_ && !has_unsent();
+    return !policy_.defers_acknowledgement() && !has_unsent();
   }
   void empty_sockets(uint64_t now) noexcept;
 
@@ -344,18 +278,10 @@ class Device final : proto::roce::PacketOutput {
   void run() noexcept;
   void work(bool sockets_ready) noexcept;
   void look() noexcept;
-  // Whether the program has polled or posted in that time.
-  bool is_active(uint64_t now, uint64_t in_ns) const noexcept {
-    return polled_at_ns_ + in_ns > now || posted_at_ns_ + in_ns > now;
-  }
   void step_aside() noexcept;
   bool looks_away() noexcept;  // without the lock
-  // The time by which the program is judged: to wake this thread may take the program's processor for a while.
-  uint64_t before_waking(uint64_t now) const noexcept { return std::min(now, due_at_); }
-  bool will_reply(uint64_t now) noexcept;
   void spin_for_sleeper() noexcept;
   void let_others(bool yields = false) noexcept;
-  bool thread_looks_soon(uint64_t now, bool is_one_sided) noexcept;
   // What a sleep is on; the first is the sleeper's own.
   struct Descriptors {
     std::array<pollfd, 2 + gid_count> fds;
@@ -364,6 +290,7 @@ class Device final : proto::roce::PacketOutput {
     void add(int fd) noexcept { fds[count++] = {fd, POLLIN, 0}; }
   };
   bool arm(Descriptors& on) noexcept;  // false: something is there now, or a socket cannot be slept on
+  ProgressPolicy::Armed armed(bool may_sleep) const noexcept;  // after arm()
   void disarm(const Descriptors& on) noexcept;
   Slept await(int fd, const sigset_t* mask) noexcept;
   bool spin(int (*has_event)(void* of), void* of) noexcept;
@@ -373,52 +300,18 @@ class Device final : proto::roce::PacketOutput {
 
   os::Lock lock_;
   os::TickClock clock_;
-  unsigned polls_ = 0;  // in a row that had nothing, and did not ask for the time
-  unsigned polled_left_ = polled_per_poll;
+  ProgressPolicy policy_;
   proto::roce::Adapter adapter_;
   std::unique_ptr<nic::Device> card_;
   std::array<std::optional<Port<Socket>>, gid_count> ports_;
   std::optional<NearPort> near_;
-  size_t reached_ = 0;  // groups that are sent to, and were not heard when that began
-  uint64_t look_at_sockets_at_ = 0;
-  uint64_t sockets_heard_at_ = 0;
-  uint64_t show_at_ = 0;
-  uint64_t polled_at_ns_ = 0;           // by the program
-  uint64_t posted_at_ns_ = 0;           // likewise
-  Glimpsed<uint64_t> taken_at_ns_ = 0;  // a poll of the program that looked for packets
-  Glimpsed<uint64_t> late_until_ =
-      0;  // the thread, when it wakes, leaves the acknowledgement to the program until then
-  uint64_t train_until_ = 0;      // a poll's late acknowledgement waits so long for the peer's
-  uint64_t one_sided_at_ns_ = 0;  // the last one-sided operation that the thread took alone
-  unsigned sleeper_ =
-      0;  // polls until the program, which said that it would sleep, counts as one that does not
-  Glimpsed<uint64_t> wakes_at_ = 0;      // the thread sleeps until then; 0: it is awake, or there is none
-  uint64_t timers_before_ = 0;           // a timer that is due before wakes the thread
-  bool is_armed_ = false;                // it sleeps on the sockets
-  bool is_blocked_ = false;              // a port has packets that its socket had no room for
-  Glimpsed<bool> is_late_ = false;       // an acknowledgement waits for the program's next call
-  Glimpsed<bool> gathers_ = false;       // packets wait in the ports for it
-  bool glances_ = false;                 // every port tells without a system call that nothing is there
-  bool one_by_one_ = false;              // what was sent in one call comes packet by packet: packet sockets
-  Glimpsed<bool> has_gathered_ = false;  // since the thread's last look
-  bool may_wait_ = true;                 // DeviceSettings
+  size_t reached_ = 0;       // groups that are sent to, and were not heard when that began
+  bool is_blocked_ = false;  // a port has packets that its socket had no room for
+  bool glances_ = false;     // every port tells without a system call that nothing is there
   bool shows_marks_ = false;
   bool thread_works_ = false;  // the thread has the lock
-  unsigned posts_ = 0;         // since the last poll
   // Cold below.
-  Glimpsed<bool> is_aside_ = false;
-  // sleep_instead(): a thread of the program sleeps there; the last one that did; it is expected to do so again.
-  Glimpsed<bool> has_sleeper_ = false;
-  bool slept_instead_ = false;
-  unsigned waiters_ = 0;  // threads in await()
-  const void* sleeping_thread_ = nullptr;
-  SpinPolicy spins_, thread_spins_;
-  uint32_t sleeps_ = 0, sleeps_seen_ = 0;  // of the program there; by the progress thread
-  unsigned vain_ = 0;                      // times in a row that it woke though the program was active
-  uint64_t scale_ = 1;                     // of the thread's times: how slow system calls are
-  Glimpsed<uint64_t> look_ns_ = look_ns_min;
-  uint64_t due_at_ = 0;  // the thread's last timeout
-  uint64_t probe_wake_after_ = 0;
+  SpinPolicy spins_, thread_spins_;  // of a thread of the program that sleeps; of the progress thread
   uint64_t patience_ns_ = patience_ns_max;
   uint64_t in_vain_at_ = 0;
   AfterUnlock* after_unlock_ = nullptr;

@@ -27,9 +27,9 @@ class RoundTrip {
   };
 
   static constexpr uint64_t first_ns = 4'000'000;  // until enough was measured, and at least without credit
-  // Of a peer that answers sooner than this / 2. Longer than a device holds packets back (link/roce/device.hpp, no_room_ns).
+  // Of a peer that answers sooner than this / 2. Longer than a device holds packets back (link/roce/progress_policy.hpp, no_room_ns).
   static constexpr uint64_t least_ns = 250'000;
-  // At least of one that did not lately. Longer than Weft's devices hold an acknowledgement back (link/roce/device.hpp,
+  // At least of one that did not lately. Longer than Weft's devices hold an acknowledgement back (link/roce/progress_policy.hpp,
   // look_ns_max).
   static constexpr uint64_t held_ns = 1'200'000;
   static constexpr uint64_t pause_ns_max = 20'000'000;  // of a peer; a longer one is not waited for
