@@ -64,9 +64,9 @@ TEST_F(RoceCard, writes_leave_registered_memory_without_a_copy) {
     EXPECT_LT(a.device->card_statistics().copied_bytes, 200'000U);  // heads, ICRCs, acknowledgements
     {
       const std::scoped_lock guard(b.device->lock());
-      EXPECT_EQ(b.device->port_counters().solved,
+      EXPECT_EQ(b.device->ports().counters().solved,
                 0U);  // the headers are shown: every ICRC is verified exactly
-      EXPECT_EQ(b.device->port_counters().wrong_icrc, 0U);
+      EXPECT_EQ(b.device->ports().counters().wrong_icrc, 0U);
     }
     const uint64_t before = a.device->card_statistics().in_place_bytes;
     unmap(a, mapping);

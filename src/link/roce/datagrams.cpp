@@ -209,18 +209,18 @@ void Datagrams::give_back(std::span<const Arrived> slots) noexcept {
 
 // --- sleeping ---
 
-int Datagrams::wait_fd() noexcept { return device_ == nullptr ? -1 : device_->wait_fd(); }
+int Datagrams::wait_fd() noexcept { return device_ == nullptr ? -1 : device_->ports().wait_fd(); }
 
 bool Datagrams::arm() noexcept {
   if (device_ == nullptr) return true;
   const std::scoped_lock guard(device_->lock());
-  return device_->arm() && received_->size() == 0 && !device_->has_unsent();
+  return device_->ports().arm() && received_->size() == 0 && !device_->has_unsent();
 }
 
 void Datagrams::disarm() noexcept {
   if (device_ == nullptr) return;
   const std::scoped_lock guard(device_->lock());
-  device_->disarm();
+  device_->ports().disarm();
 }
 
 }  // namespace weft::link::roce

@@ -15,7 +15,6 @@
 #include "link/nic/open.hpp"
 #include "link/roce/capture.hpp"
 #include "os/clock.hpp"
-#include "os/plain_address.hpp"
 #include "os/shortage.hpp"
 
 namespace weft::link::roce {
@@ -54,6 +53,12 @@ uint64_t scale_of(int fd) noexcept {
   return scale < scale_least ? 1 : std::min(scale, scale_max);
 }
 
+void warn(const DeviceSettings& settings, const char* what, const Result<void>& opened) {
+  if (opened) return;
+  const std::string why = std::string(what) + ": UDP port 4791: " + opened.error().why;
+  if (settings.audience.warning != nullptr) settings.audience.warning(settings.audience.warned, why.c_str());
+}
+
 }  // namespace
 
 Device::Device(proto::roce::Events& events) : adapter_(*this, events, os::random_bytes) {}
@@ -70,7 +75,7 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, pro
     device->card_->ring();  // who has the address was announced
     device->card_->set_rung_by_owner(true);
   }
-  device->shown_.emplace(settings.name, device->addresses(), settings.audience);
+  device->shown_.emplace(settings.name, device->ports_.addresses(), settings.audience);
   device->adapter_.observe(&*device->shown_);
   if (settings.has_thread) {
     // Made when it is asked for; a thread that cannot sleep on its sockets would hear nothing.
@@ -98,8 +103,7 @@ Device::~Device() {
   if (shown_) show(0);
   adapter_.observe(nullptr);
   if (near_) near_->close();
-  for (auto& port : ports_)
-    if (port) port->close();
+  ports_.close();
   if (card_) card_->close();
 }
 
@@ -148,7 +152,7 @@ Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t
   } else {
     if (os::PacketSocket* const socket = ports_[index]->link().packet_socket(); socket != nullptr) {
       policy_.settings.one_by_one = true;
-      glances_ = socket->has_ring();
+      ports_.set_glances(socket->has_ring());
       if (const auto& audience = settings.audience;
           !socket->why_no_ring().empty() && audience.note != nullptr)
         audience.note(audience.noted,
@@ -158,12 +162,6 @@ Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t
     adapter_.names.push_back(gid_with_port(ports_[index]->address()).value_or(ports_[index]->gid()));
   }
   return opened;
-}
-
-void Device::warn(const DeviceSettings& settings, const char* what, const Result<void>& opened) {
-  if (opened) return;
-  const std::string why = std::string(what) + ": UDP port 4791: " + opened.error().why;
-  if (settings.audience.warning != nullptr) settings.audience.warning(settings.audience.warned, why.c_str());
 }
 
 // Who cannot have it has UDP.
@@ -222,16 +220,14 @@ Result<void> Device::open_ports(const DeviceSettings& settings) {
   return {};
 }
 
-Gid Device::gid(size_t index) const noexcept {
-  return index < gid_count && ports_[index] ? ports_[index]->gid() : Gid{};
-}
+Gid Device::gid(size_t index) const noexcept { return ports_.has(index) ? ports_[index]->gid() : Gid{}; }
 
 uint16_t Device::port_of(size_t index) const noexcept {
-  return index < gid_count && ports_[index] ? ports_[index]->address().port() : uint16_t{0};
+  return ports_.has(index) ? ports_[index]->address().port() : uint16_t{0};
 }
 
 uint8_t Device::path_mtu_max(size_t index, const Gid& to) noexcept {
-  if (index >= gid_count || !ports_[index]) return 0;
+  if (!ports_.has(index)) return 0;
   if (address_of(to).family() != ports_[index]->address().family()) return 0;
   return ports_[index]->path_mtu_max(to);
 }
@@ -240,118 +236,8 @@ void Device::expect(const proto::roce::AddressVector& peer) noexcept {
   if (near_ && peer.source_index == 0) near_->expect(peer.destination, clock_.now());
 }
 
-// --- groups ---
-
-namespace {
-
-// RFC 4291, 2.7: packets to these stay on the interface's machine. perftest's group is one unless -M names another.
-Result<void> check_scope(const Gid& group) {
-  if (group[0] == std::byte{0xff} && (group[1] & std::byte{0x0f}) == std::byte{1})
-    return Error{
-        EINVAL, "a multicast group ff?1:: is interface-local: nobody else hears it; ff?2:: reaches the link"};
-  return {};
-}
-
-}  // namespace
-
-Result<void> Device::join(const Gid& group) {
-  const int family = address_of(group).family();
-  bool any = false;
-  for (auto& port : ports_) {
-    if (!port || port->address().family() != family) continue;
-    int status = port->join(group, true);
-    if (status == -EADDRINUSE) {
-      // It is sent to already (reach()), and is heard from now on: leave() ends both.
-      port->leave(group);
-      --reached_;
-      status = port->join(group, true);
-    }
-    if (status != 0) {
-      for (auto& before : ports_) {
-        if (&before == &port) break;
-        if (before && before->address().family() == family) before->leave(group);
-      }
-      return Error{-status, std::string("cannot join the multicast group: ") + std::strerror(-status)};
-    }
-    any = true;
-  }
-  if (any) return {};
-  return Error{EAFNOSUPPORT, family == AF_INET6 ? "groups of IPv6 need a GID of IPv6"
-                                                : "groups of IPv4 need an IPv4 address"};
-}
-
-void Device::leave(const Gid& group) noexcept {
-  for (auto& port : ports_)
-    if (port && port->address().family() == address_of(group).family()) port->leave(group);
-}
-
-Result<void> Device::attach(proto::roce::QueuePair& qp, const Gid& group) {
-  if (!is_group(group) || has_port(group)) return Error{EINVAL, "this GID names no multicast group"};
-  if (auto ok = check_scope(group); !ok) return ok;
-  auto is_new = adapter_.attach(qp, group);
-  if (!is_new) return is_new.error();
-  if (!*is_new) return {};
-  auto joined = join(group);
-  if (!joined) (void)adapter_.detach(qp, group);
-  return joined;
-}
-
-Result<void> Device::detach(proto::roce::QueuePair& qp, const Gid& group) {
-  auto is_last = adapter_.detach(qp, group);
-  if (!is_last) return is_last.error();
-  if (*is_last) leave(group);
-  return {};
-}
-
-void Device::detach_all(proto::roce::QueuePair& qp) noexcept {
-  while (const auto group = adapter_.first_group(qp)) (void)detach(qp, *group);
-}
-
-Result<Gid> Device::reach(size_t index, const Gid& group) {
-  if (auto ok = check_scope(group); !ok) return ok.error();
-  if (index >= gid_count || !ports_[index] || ports_[index]->address().family() != address_of(group).family())
-    return Error{EINVAL,
-                 "the GID index and the group are not of one kind: one is of IPv4, the other of IPv6"};
-  const int status = ports_[index]->join(group, false);
-  if (status == 0 && reached_ == proto::roce::groups_max) {
-    ports_[index]->leave(group);
-    return Error{ENOMEM, "as many multicast groups as a device sends to"};
-  }
-  if (status == 0) ++reached_;
-  if (status != 0 && status != -EADDRINUSE)
-    return Error{-status, std::string("cannot send to the multicast group: ") + std::strerror(-status)};
-  return group_for(group, ports_[index]->gid());
-}
-
-PortCounters Device::port_counters() const noexcept {
-  PortCounters sum;
-  for (const auto& port : ports_) {
-    if (!port) continue;
-    sum.wrong_icrc += port->counters().wrong_icrc;
-    sum.solved += port->counters().solved;
-  }
-  return sum;
-}
-
-Device::PacketSocketCounters Device::packet_socket_counters() noexcept {
-  PacketSocketCounters sum;
-  for (auto& port : ports_) {
-    os::PacketSocket* const socket = port ? port->link().packet_socket() : nullptr;
-    if (socket == nullptr) continue;
-    ++sum.sockets;
-    if (socket->has_ring()) {
-      sum.ring_slots += socket->ring().layout().slots();
-      sum.ring_bytes += socket->ring().layout().bytes();
-    }
-    if (origin_.is_here())
-      sum.lost += socket->lost();  // to ask a child's copy takes it from the parent's count
-    sum.cut += socket->cut();
-  }
-  return sum;
-}
-
 bool Device::send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept {
-  if (to.source_index >= gid_count || !ports_[to.source_index]) return true;  // there is no way
+  if (!ports_.has(to.source_index)) return true;  // there is no way
   if (near_ && to.source_index == 0) {
     near_->set_vector(to);
     auto sent = near_->send(to.destination, parts, count, ports_[0]->has_unsent());
@@ -381,9 +267,7 @@ DeviceCounters Device::counters() const noexcept {
 }
 
 int Device::take_from_sockets(uint64_t now) noexcept {
-  int packets = 0;
-  for (auto& port : ports_)
-    if (port) packets += port->poll(now);
+  const int packets = ports_.poll(now);
   counters_.received_by_udp += static_cast<uint64_t>(packets);
   policy_.sockets_polled(now, packets, near_ && near_->has_rings());
   return packets;
@@ -395,18 +279,11 @@ void Device::empty_sockets(uint64_t now) noexcept {
   }
 }
 
-// For a person: "192.0.2.1:40001, 192.0.2.1:4791".
-std::string Device::addresses() const {
-  std::string all;
-  for (const auto& port : ports_)
-    if (port) all.append(all.empty() ? "" : ", ").append(os::plain_text(port->address()));
-  return all;
-}
-
 void Device::show(uint64_t now) noexcept {
   policy_.shown(now);
   shown_packets_ = adapter_.counters().sent + adapter_.counters().received;
-  shown_->show(adapter_.counters(), counters(), port_counters(), packet_socket_counters().lost);
+  shown_->show(adapter_.counters(), counters(), ports_.counters(),
+               ports_.packet_socket_counters(origin_.is_here()).lost);
   adapter_.for_each_qp([&](const proto::roce::QueuePair& qp) {
     shown_->show(qp, near_ && near_->reaches(qp.attributes.path.destination));
   });
@@ -482,9 +359,7 @@ void Device::await_acknowledgements(const proto::roce::QueuePair& qp) noexcept {
 }
 
 void Device::flush_ports() noexcept {
-  is_blocked_ = false;
-  for (auto& port : ports_)
-    if (port && !port->flush()) is_blocked_ = true;
+  ports_.flush();
   if (card_) card_->ring();
 }
 
@@ -499,7 +374,8 @@ int Device::poll() noexcept {
     policy_.polled_in_vain();
     return 0;
   }
-  if (glances_ && policy_.may_poll_in_vain() && has_nothing()) {
+  if (ports_.glances() && policy_.may_poll_in_vain() && ports_.has_nothing() &&
+      !policy_.defers_acknowledgement() && !has_unsent()) {
     policy_.polled_in_vain();
     return 0;
   }

@@ -22,9 +22,9 @@
 
 #include "base/result.hpp"
 #include "link/packet/middleware.hpp"
-#include "link/roce/carrier.hpp"
+#include "link/roce/groups.hpp"
 #include "link/roce/near.hpp"
-#include "link/roce/port.hpp"
+#include "link/roce/ports.hpp"
 #include "link/roce/progress_policy.hpp"
 #include "link/roce/shown.hpp"
 #include "link/roce/spin_policy.hpp"
@@ -33,7 +33,6 @@
 #include "os/origin.hpp"
 #include "os/thread.hpp"
 #include "os/tick_clock.hpp"
-#include "proto/packet/observed.hpp"
 #include "proto/roce/adapter.hpp"
 
 namespace weft::link::roce {
@@ -80,10 +79,13 @@ struct DeviceCounters {
   NearCounters near;  // shared memory
 };
 
+// What it has itself: opening; the lock; sending and receiving by ports and by shared memory; the progress thread, and threads of the program that
+// sleep in its place; waiting for acknowledgements before a flush; the statistics page. The schedule is ProgressPolicy's, the sockets are those of
+// Ports, multicast is Groups. 60 functions and 21 members; 79 and 56 when these three were part of it.
 class Device final : proto::roce::PacketOutput {
  public:
-  using Socket = proto::Observed<Carrier>;
-  static constexpr size_t gid_count = 3;
+  using Socket = Ports::Socket;
+  static constexpr size_t gid_count = Ports::count;
 
   // `events` outlives the device.
   static Result<std::unique_ptr<Device>> open(const DeviceSettings& settings, proto::roce::Events& events);
@@ -104,22 +106,8 @@ class Device final : proto::roce::PacketOutput {
   uint8_t path_mtu_max(size_t index, const Gid& to) noexcept;
   // A queue pair was connected to that peer: shared memory to it is prepared, so that not even the first packets need UDP.
   void expect(const proto::roce::AddressVector& peer) noexcept;
-  // Multicast. A group is heard at each port of its family: at group_port for GID 0 and at 4791 for the standard GIDs.
-  // attach() and detach() are Adapter's; EINVAL also for what names no group, EAFNOSUPPORT where
-  // the device has no port of its family.
-  Result<void> attach(proto::roce::QueuePair& qp, const Gid& group);
-  Result<void> detach(proto::roce::QueuePair& qp, const Gid& group);
-  void detach_all(proto::roce::QueuePair& qp) noexcept;
-  // How a packet by the port of that GID index names the group in its AddressVector. From then on packets to it leave by
-  // the device's interface. ENOMEM: groups_max were reached before.
-  Result<Gid> reach(size_t index, const Gid& group);
-  // There is a UD queue pair whose program looks at the headers of what came.
-  void show_marks() noexcept {
-    if (shows_marks_) return;
-    shows_marks_ = true;
-    for (auto& port : ports_)
-      if (port) port->show_marks();
-  }
+  Ports& ports() noexcept { return ports_; }
+  Groups& groups() noexcept { return groups_; }
   // For the calls of adapter(): the time of one clock.
   uint64_t now() noexcept { return clock_.now(); }
   // For a thread of the program whose queue is empty: takes what came, sends what is due. Returns how many packets.
@@ -157,7 +145,8 @@ class Device final : proto::roce::PacketOutput {
   // of the posting, by a program that is going to poll; 0: of something else. The third posting without a poll, and what
   // follows it, wait for the poll, or until they fill a segmented send.
   void posted(uint64_t now = 0) noexcept {
-    if (now != 0 && policy_.posted(now) && may_batch()) {
+    // Packets do not wait for a card, which has a queue of its own.
+    if (now != 0 && policy_.posted(now) && !card_ && ports_.may_wait()) {
       if (policy_.batch(now)) wake_thread();
       return;
     }
@@ -190,34 +179,18 @@ class Device final : proto::roce::PacketOutput {
   // `mask`: of the signals while it sleeps, as in ppoll(2), or null.
   Slept sleep_instead(int fd, int (*has_event)(void* of), void* of, const void* thread,
                       const sigset_t* mask) noexcept;
-  // Sleeping without a thread, on the packets of GID 0: the descriptor is readable while there are some, between arm()
-  // and disarm().
-  int wait_fd() noexcept { return ports_[0] ? ports_[0]->link().wait_fd() : -1; }
-  bool arm() noexcept { return ports_[0] && ports_[0]->link().arm(); }
-  void disarm() noexcept {
-    if (ports_[0]) ports_[0]->link().disarm();
-  }
   // Memory that the program registers: a network card reads payloads there. Null where that is of no use. unmap()
   // returns when the card reads no more.
   void* map(void* memory, size_t bytes) noexcept;
   void unmap(void* mapping) noexcept;
   nic::Statistics card_statistics() const noexcept { return card_ ? card_->statistics() : nic::Statistics(); }
-  // What the kernel's packet sockets of this device count. A system call each.
-  struct PacketSocketCounters {
-    size_t sockets = 0;
-    size_t ring_slots = 0;  // of all of them; 0: there is no ring
-    size_t ring_bytes = 0;
-    uint64_t lost = 0;  // by the kernel, for want of room
-    uint64_t cut = 0;   // longer than the interface's MTU
-  };
-  PacketSocketCounters packet_socket_counters() noexcept;
   // What the network card counts; nothing without one.
   std::vector<proto::DeviceCounter> card_counters() const {
     return card_ ? card_->counters() : std::vector<proto::DeviceCounter>();
   }
-  bool has_unsent() const noexcept { return adapter_.has_ready() || is_blocked_; }  // the sockets were full
+  // The sockets were full.
+  bool has_unsent() const noexcept { return adapter_.has_ready() || ports_.is_blocked(); }
   DeviceCounters counters() const noexcept;
-  PortCounters port_counters() const noexcept;
 
  private:
   static constexpr uint64_t spin_ns_max = 1'000'000;  // before a sleep, while packets come that are no event
@@ -240,10 +213,6 @@ class Device final : proto::roce::PacketOutput {
   bool send_aggregate(const proto::roce::AddressVector& to, const iovec* parts, size_t count,
                       uint32_t psns) noexcept override;
   void open_near(const DeviceSettings& settings);
-  std::string addresses() const;
-  Result<void> join(const Gid& group);
-  void leave(const Gid& group) noexcept;
-  static void warn(const DeviceSettings& settings, const char* what, const Result<void>& opened);
   int receive(uint64_t now) noexcept;
   void answer(uint64_t now, int packets) noexcept;
   int take(uint64_t now) noexcept {
@@ -254,24 +223,7 @@ class Device final : proto::roce::PacketOutput {
   void send_late() noexcept;
   void show(uint64_t now) noexcept;
   void flush_ports() noexcept;
-  // Packets wait in ports, and none whose request is complete as soon as it is sent: UC, UD. A card has a queue of its own.
-  bool may_batch() const noexcept {
-    if (!policy_.settings.may_wait || card_) return false;
-    bool any = false;
-    for (const auto& port : ports_) {
-      if (!port || !port->has_unsent()) continue;
-      if (!port->may_wait()) return false;
-      any = true;
-    }
-    return any;
-  }
   int take_from_sockets(uint64_t now) noexcept;
-  // Told without a system call: no packet is there, and nothing waits.
-  bool has_nothing() noexcept {
-    for (auto& port : ports_)
-      if (port && !port->link().has_nothing()) return false;
-    return !policy_.defers_acknowledgement() && !has_unsent();
-  }
   void empty_sockets(uint64_t now) noexcept;
 
   // The progress thread.
@@ -303,14 +255,11 @@ class Device final : proto::roce::PacketOutput {
   ProgressPolicy policy_;
   proto::roce::Adapter adapter_;
   std::unique_ptr<nic::Device> card_;
-  std::array<std::optional<Port<Socket>>, gid_count> ports_;
+  Ports ports_;
   std::optional<NearPort> near_;
-  size_t reached_ = 0;       // groups that are sent to, and were not heard when that began
-  bool is_blocked_ = false;  // a port has packets that its socket had no room for
-  bool glances_ = false;     // every port tells without a system call that nothing is there
-  bool shows_marks_ = false;
   bool thread_works_ = false;  // the thread has the lock
   // Cold below.
+  Groups groups_{adapter_, ports_};
   SpinPolicy spins_, thread_spins_;  // of a thread of the program that sleeps; of the progress thread
   uint64_t patience_ns_ = patience_ns_max;
   uint64_t in_vain_at_ = 0;

@@ -51,8 +51,8 @@ TEST(RoceDevice, SegmentedSendsHaveTheIcrcOfTheirPlace) {
   }
   const std::scoped_lock guard(b.device->lock());
   EXPECT_EQ(std::memcmp(a.memory.data(), b.memory.data(), 60'019), 0);
-  EXPECT_EQ(b.device->port_counters().solved, 0U);
-  EXPECT_EQ(b.device->port_counters().wrong_icrc, 0U);
+  EXPECT_EQ(b.device->ports().counters().solved, 0U);
+  EXPECT_EQ(b.device->ports().counters().wrong_icrc, 0U);
 }
 
 struct Faults {
@@ -125,7 +125,7 @@ TEST(RoceDevice, LostPacketsAreRepeatedAloneBetweenDevicesOfWeft) {
     if (selects) timeouts = at.timeouts;
     {
       const std::scoped_lock guard(a.device->lock());
-      EXPECT_EQ(a.device->port_counters().wrong_icrc, 0U);  // maps wait in a batch as others do
+      EXPECT_EQ(a.device->ports().counters().wrong_icrc, 0U);  // maps wait in a batch as others do
     }
     const std::scoped_lock guard(b.device->lock());
     EXPECT_EQ(std::memcmp(a.memory.data(), b.memory.data(), 500'000), 0);

@@ -68,11 +68,11 @@ struct Talker {
   }
   Result<void> attach(QueuePair& whom, const Gid& group) {
     const std::scoped_lock guard(device->lock());
-    return device->attach(whom, group);
+    return device->groups().attach(whom, group);
   }
   void send(const Gid& group) {
     const std::scoped_lock guard(device->lock());
-    auto to = device->reach(0, group);
+    auto to = device->groups().reach(0, group);
     ASSERT_TRUE(to) << to.error().why;
     send_as(*to, group_qpn);
   }
@@ -170,8 +170,8 @@ TEST(RoceGroups, WhoHasLeftHearsNothing) {
   b.receive(*b.qp, 2);
   {
     const std::scoped_lock guard(b.device->lock());
-    EXPECT_TRUE(b.device->detach(*b.qp, group));
-    EXPECT_FALSE(b.device->detach(*b.qp, group));
+    EXPECT_TRUE(b.device->groups().detach(*b.qp, group));
+    EXPECT_FALSE(b.device->groups().detach(*b.qp, group));
   }
   a.send(group);
   EXPECT_TRUE(b.received(1, 20'000'000).empty());
@@ -194,7 +194,7 @@ TEST(RoceGroups, WhatIsNoGroupOrHasNoPortIsRefused) {
   EXPECT_EQ(code("[ff0e::1]:0"), EAFNOSUPPORT);
   EXPECT_EQ(code("239.7.4.3:0"), 0);
   const std::scoped_lock guard(a.device->lock());
-  a.device->detach_all(*a.qp);
+  a.device->groups().detach_all(*a.qp);
   EXPECT_FALSE(a.device->adapter().first_group(*a.qp));
 }
 

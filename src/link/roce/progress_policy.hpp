@@ -67,13 +67,13 @@ class TimeTable {
 
 // What comes at a time, or is allowed from then on. 0: at once.
 enum class Timer : uint8_t {
-  // The thread wakes; 0: it is awake, or there is none. gather() and looks_away() order it with batches_ by a fence of each side.
+  // The thread wakes; 0: it is awake, or the device has none. batch() and looks_away() order it with batches_ by a fence of each side.
   ThreadWakes,
   // The thread sends the deferred acknowledgement. Not ordered with defers_acknowledgement_: the thread may read an earlier time, then it takes the
   // lock and checks again.
   DeferredAcknowledgement,
   WithLock,
-  Train = WithLock,  // a deferred acknowledgement stops to wait for that of the peer
+  Train = WithLock,  // the deferred acknowledgement waits no longer for that of the peer
   QueuePairs,        // a timer of the queue pairs before that wakes the thread; 0: none does
   Sockets,           // the sockets are polled; before that shared memory alone
   Statistics,        // the statistics page is written
@@ -229,7 +229,7 @@ class ProgressPolicy {
   // without a poll, and those that follow it, do so.
   bool posted(uint64_t now) noexcept {
     last_.at<Last::Post>() = now;
-    return ++posts_ > posts_at_once && is_aside_;
+    return ++posts_ > posts_at_once && is_aside_ && settings.may_wait;
   }
   // True: wake the thread. It looks in time then, and as often while the program goes on so.
   bool batch(uint64_t now) noexcept {

@@ -183,6 +183,7 @@ TEST_F(RoceProgressPolicy, NothingWaitsWithoutAThreadOrByTheSetting) {
   policy.settings.may_wait = false;
   stand_aside();
   EXPECT_EQ(poll(1), Answer::Send);
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(post()) << i;
 }
 
 TEST_F(RoceProgressPolicy, OneOf16PollsThatFindACompletionTakesPackets) {
@@ -286,6 +287,16 @@ TEST_F(RoceProgressPolicy, ThreadAcknowledgesWhereTheReplyWasLongAgoOrMoreCame) 
   (void)post();
   wait(100 * us);
   EXPECT_TRUE(wake(Policy::alone_packets_max + 1, true));
+  EXPECT_FALSE(policy.holds_packets());
+}
+
+TEST_F(RoceProgressPolicy, ThreadAcknowledgesAtOnceByTheSetting) {
+  policy.settings.may_wait = false;
+  (void)wake(1, true);
+  wait(10 * us);
+  (void)post();
+  wait(100 * us);
+  EXPECT_TRUE(wake(1, true));
   EXPECT_FALSE(policy.holds_packets());
 }
 

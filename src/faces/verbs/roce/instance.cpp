@@ -182,7 +182,7 @@ Instance::~Instance() {
   {
     const std::scoped_lock guard(device_->lock());
     counters = device_->counters();
-    ports = device_->port_counters();
+    ports = device_->ports().counters();
     packets = device_->adapter().counters();
   }
   const auto pair = [](uint64_t out, uint64_t in) {
@@ -201,7 +201,7 @@ Instance::~Instance() {
                "; by a solved IP identification: " + std::to_string(ports.solved));
     std::string card;
     std::unique_lock guard(device_->lock());
-    const auto socket = device_->packet_socket_counters();
+    const auto socket = device_->ports().packet_socket_counters(device_->is_here());
     for (const proto::DeviceCounter& counter : device_->card_counters())
       card += (card.empty() ? "" : ", ") + counter.name + ' ' + std::to_string(counter.value);
     guard.unlock();

@@ -343,7 +343,7 @@ Result<roce::AddressVector> address_vector_of(Opened& own, const ibv_ah_attr& at
                  "the peer's GID is all zeros: it was not exchanged, or ibv_query_gid failed there (dgid)"};
   if (link::roce::is_group(to.destination)) {
     const Guard guard(own.lock());
-    auto group = own.device().reach(to.source_index, to.destination);
+    auto group = own.device().groups().reach(to.source_index, to.destination);
     if (!group) return group.error();
     to.destination = *group;
     to.hop_limit = 1;  // packets to groups stay on the link
@@ -376,7 +376,7 @@ void fill_memory_ops(weft_verbs_ops& ops) noexcept {
 void free_left(Opened& left) noexcept {
   roce::Adapter& adapter = left.adapter();
   free_each(left.qps, [&](Qp& qp) {
-    left.device().detach_all(*qp.pair);
+    left.device().groups().detach_all(*qp.pair);
     release_pair(qp);
   });
   free_each(left.srqs, [&](Srq& srq) { (void)adapter.destroy_srq(*srq.queue); });

@@ -94,7 +94,7 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr) noexcept {
     auto pair = own.adapter().create_qp(*request);
     if (!pair) return pair.error();
     mine->pair = *pair;
-    if (attr->qp_type == IBV_QPT_UD) own.device().show_marks();
+    if (attr->qp_type == IBV_QPT_UD) own.device().ports().show_marks();
     mine->qp_base.qp_num = mine->qp_base.handle = (*pair)->number;
     mine->qp_base.state = IBV_QPS_RESET;
     if (attr->qp_type == IBV_QPT_XRC_RECV) {
@@ -288,7 +288,7 @@ int attach_mcast(ibv_qp* qp, const ibv_gid* group, uint16_t) noexcept {
   return done([&] {
     Opened& own = opened(qp->context);
     const Guard guard(own.lock());
-    return own.device().attach(*of(qp).pair, gid_of(*group));
+    return own.device().groups().attach(*of(qp).pair, gid_of(*group));
   });
 }
 
@@ -296,7 +296,7 @@ int detach_mcast(ibv_qp* qp, const ibv_gid* group, uint16_t) noexcept {
   return done([&] {
     Opened& own = opened(qp->context);
     const Guard guard(own.lock());
-    return own.device().detach(*of(qp).pair, gid_of(*group));
+    return own.device().groups().detach(*of(qp).pair, gid_of(*group));
   });
 }
 
