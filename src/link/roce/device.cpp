@@ -564,8 +564,9 @@ Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of
     if (spins_.may_spin() && spin(has_event, of)) break;
     Descriptors on;
     on.add(fd);
+    const ProgressPolicy::Armed is_armed = armed(arm(on));  // makes system calls: the time is taken behind it
     const ProgressPolicy::ProgramPlan plan =
-        policy_.program_plans(clock_.now(), adapter_, armed(arm(on)), has_unsent());
+        policy_.program_plans(clock_.now(), adapter_, is_armed, has_unsent());
     if (plan.wakes_thread) wake_thread();
     lock_.unlock();
     const int ready = wait_for(on.fds.data(), on.count, plan.limit_ns, mask);

@@ -408,13 +408,16 @@ TEST_F(RoceProgressPolicy, ThreadDoesNotLookAwayFromWhatWaits) {
 // A program that begins to batch while the thread plans its next look.
 TEST_F(RoceProgressPolicy, ThreadThatLooksAwaySeesWhatBeganToWaitMeanwhile) {
   stand_aside();
-  for (int i = 0; i < 8; ++i) EXPECT_EQ(sleep_and_look(true), Look::Nothing);
   (void)sleep();
-  wait(Policy::look_ns_max);
-  policy.program_looks(now);
   (void)policy.batch(now);
-  EXPECT_TRUE(policy.looks_away(now));  // it had passed may_look_away()
-  EXPECT_EQ(policy.look_ns(), Policy::no_room_ns);
+  policy.woke();
+  EXPECT_EQ(policy.look(now), Look::Send);  // from here on the thread does not know of a batch
+  for (const uint64_t expected : {100 * us, Policy::no_room_ns, Policy::no_room_ns}) {
+    wait(policy.look_ns());
+    policy.program_looks(now);
+    EXPECT_TRUE(policy.looks_away(now));  // it had passed may_look_away()
+    EXPECT_EQ(policy.look_ns(), expected);
+  }
 }
 
 TEST_F(RoceProgressPolicy, ThreadComesForwardWhereNobodyHasPolledOrPosted) {

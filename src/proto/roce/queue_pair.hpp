@@ -75,7 +75,7 @@ struct Resource {
 inline constexpr uint32_t window_least = 16;     // of UC, in packets; also until the first update
 inline constexpr uint32_t unasked_packets = 16;  // requests without AckReq, where nothing slows them down
 
-// The requester's part of a queue pair. Requester changes it. Times are those of the adapter's clock in ns; UINT64_MAX is no time.
+// The requester's part of a queue pair. Requester changes it, and take_window() what the algorithm allows. Times are those of the adapter's clock in ns; UINT64_MAX is no time.
 // PSNs have 24 bits.
 struct RequesterState {
   // Which packet is next. Requests are counted as in SendQueue, whose [head, tail) are posted.
@@ -148,13 +148,13 @@ struct RequesterState {
   void end_probes(uint64_t now) noexcept;
 };
 
-// The responder's part of a queue pair. Responder changes it.
+// The responder's part of a queue pair. Responder changes it; Adapter notes here what it learns of the peer.
 struct ResponderState {
   enum class Message : uint8_t { None, Send, Write };
   uint32_t expected = 0;      // PSN of the next request
   uint32_t msn = 0;           // messages that were executed, modulo 2^24 (IBTA 9.7.7)
   uint32_t newest_plain = 0;  // PSN of the newest SEND or WRITE packet: what a plain ACK names
-  bool is_silent = false;     // a NAK for the expected PSN has gone, and no other goes
+  bool is_silent = false;     // a NAK for the expected PSN has gone: no other goes, but SACK bitmaps do
   bool has_heard = false;     // the event of the first packet in RTR has gone
   bool knows_tags = false;    // a request with the expected PSN had the right tag: the peer sends tags
   // The message that has begun and not ended.
@@ -164,7 +164,7 @@ struct ResponderState {
   bool has_receive = false;
   Receive receive;
   std::vector<Element> elements;      // of that receive
-  SharedReceiveQueue* srq = nullptr;  // where that receive was taken from; null: the queue pair's own queue
+  SharedReceiveQueue* srq = nullptr;  // where that receive was taken from; null: the queue pair's own, or one that is destroyed
   // Of a WRITE: what its RETH said.
   uint64_t address = 0;
   uint32_t key = 0;

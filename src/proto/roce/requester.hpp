@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Requester: the sending side of the queue pairs of an adapter (IBTA 9.7.3, 9.7.6, 10.8). It puts send requests into packets,
 // takes acknowledgements and responses, sends again what was lost, and completes requests in order. Of a queue pair it changes
-// `sends`, `requester`, `repeater`, the algorithm's state and the counters.
+// `sends`, `requester`, `repeater`, the algorithm's state, its pace and the counters, and the state to SQE.
 //
 // Must not know: how a packet finds its queue pair, other queue pairs, when it is whose turn (Scheduler), what the same queue
 // pair owes its peer (Responder). What it shares with the responder is Services; a queue pair fails through

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Scheduler: which queue pair sends next, when a queue pair has to be looked at again, and which kind of packet a queue pair
 // sends next in its turn. It reads what requester and responder owe, and changes of a queue pair only the hook of the ready
-// list, the place in the heap of timers, and the pace. Must not know packets, memory or the output: the adapter sends what is
+// list, the place in the heap of timers, the pace, and what it has named in `attention`. Must not know packets, memory or the output: the adapter sends what is
 // named here.
 #pragma once
 
@@ -45,7 +45,7 @@ struct Turn {
   int budget = 0;              // packets of the turn, after repetitions
   int allowance = 0;           // packets of the kind that was named
   int spare = 0;               // packets of the budget that are not for responses
-  uint64_t before = 0;         // QueuePair::sent when a paced turn began
+  uint64_t before = 0;         // QueuePair::sent before the first packet of requests or responses
 
   // What came of the kind that was named. False: the turn is over.
   bool goes_on(Sent sent) noexcept {
@@ -112,7 +112,7 @@ class Scheduler {
         return next_packets(qp, turn, half_of(turn));
       case Turn::Stage::Requests:
         turn.stage = Turn::Stage::Over;
-        if (!sends(qp)) return PacketKind::None;
+        if (!sends(qp)) break;
         turn.allowance += turn.spare;
         return PacketKind::Request;
       case Turn::Stage::Acknowledgement:
