@@ -14,8 +14,8 @@ set(calls_fi_tagged "")
 set(calls_fi_rma "")
 set(calls_fi_atomic "")
 set(calls_fi_eq fi_cq_read fi_cq_readfrom)
-file(STRINGS "${PROJECT_SOURCE_DIR}/src/faces/direct/calls.inc" lines REGEX "^WEFT_DIRECT\\(")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/faces/direct/calls.inc")
+file(STRINGS "${PROJECT_SOURCE_DIR}/src/api/direct/calls.inc" lines REGEX "^WEFT_DIRECT\\(")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/api/direct/calls.inc")
 foreach(line IN LISTS lines)
   string(REGEX MATCH "\\(([a-z]+), (fi_[a-z_]+)," ignored "${line}")
   set(header "fi_${CMAKE_MATCH_1}")
@@ -159,7 +159,7 @@ function(weft_write_direct_headers provider type header inlined)
   set(types "using Provider = ::weft::providers::${type};")
   set(more "")
   if(inlined)
-    set(more "#include \"weft/src/faces/libfabric/endpoints/extensions.hpp\"\n")
+    set(more "#include \"weft/src/api/libfabric/endpoints/extensions.hpp\"\n")
     string(APPEND types "
 using Link = Provider::Link;
 // The calls of <weft/extensions.h>, to be inlined: InPlace::take(ep, &wanted, &message) and the others.
@@ -171,7 +171,7 @@ using InPlace = ::weft::fi::InPlaceOps<::weft::proto::Engine<Link>>;")
 #include \"weft/src/providers/${header}.hpp\"
 
 #define WEFT_DIRECT_LINK ::weft::providers::${type}::Link
-#include \"weft/src/faces/direct/inline.inc\"
+#include \"weft/src/api/direct/inline.inc\"
 ")
   endif()
   file(CONFIGURE OUTPUT "${base}/${provider}.hpp" @ONLY CONTENT
@@ -201,7 +201,7 @@ endfunction()
 # Our headers under weft/src/, made again when one of them changes.
 set(public "")
 foreach(room IN LISTS WEFT_ROOMS)
-  if(NOT room MATCHES "^faces/(mux|verbs)$")
+  if(NOT room MATCHES "^api/(mux|verbs)$")
     file(GLOB_RECURSE found CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/src/${room}/*.hpp" "${PROJECT_SOURCE_DIR}/src/${room}/*.inc")
     list(APPEND public ${found})
   endif()
@@ -269,7 +269,7 @@ set(objects "")
 foreach(room IN LISTS WEFT_ROOMS)
   weft_room_target(target "${room}")
   get_target_property(kind ${target} TYPE)
-  if(kind STREQUAL "STATIC_LIBRARY" AND NOT room MATCHES "^faces/(mux|direct|verbs)")
+  if(kind STREQUAL "STATIC_LIBRARY" AND NOT room MATCHES "^api/(mux|direct|verbs)")
     list(APPEND objects "$<FILTER:$<TARGET_OBJECTS:${target}>,EXCLUDE,/registry[.]cpp|/libfabric/providers/|/roce/>")
   endif()
 endforeach()
@@ -303,8 +303,8 @@ function(weft_add_direct provider type header)
       INCLUDE_DIRECTORIES "${WEFT_DIRECT_INCLUDE}/weft/direct/${provider};${WEFT_DIRECT_INCLUDE}")
   endif()
   # The provider is compiled once, for the shared libraries and for this.
-  add_library(${target} STATIC "${PROJECT_SOURCE_DIR}/src/faces/direct/entry_direct.cpp" ${functions}
-                               "$<FILTER:$<TARGET_OBJECTS:weft_faces_libfabric>,INCLUDE,/libfabric/providers/${header}[.]cpp>")
+  add_library(${target} STATIC "${PROJECT_SOURCE_DIR}/src/api/direct/entry_direct.cpp" ${functions}
+                               "$<FILTER:$<TARGET_OBJECTS:weft_api_libfabric>,INCLUDE,/libfabric/providers/${header}[.]cpp>")
   add_dependencies(${target} weft_public_headers)
   string(MAKE_C_IDENTIFIER "weft_direct_program_was_compiled_for_${provider}" symbol)
   target_compile_definitions(${target} PRIVATE "WEFT_DIRECT_PROVIDER=${type}" "WEFT_DIRECT_PROGRAM=${symbol}")

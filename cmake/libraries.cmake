@@ -25,12 +25,12 @@ function(weft_self_contained target map)
   endif()
 endfunction()
 
-set(face "${PROJECT_SOURCE_DIR}/src/faces/libfabric")
+set(api "${PROJECT_SOURCE_DIR}/src/api/libfabric")
 # Listed by globs so that the first appearance of an entry configures again.
-file(GLOB entry_dropin CONFIGURE_DEPENDS "${face}/entry/entry_dropin.cpp")
-file(GLOB map_dropin CONFIGURE_DEPENDS "${face}/entry/libfabric.map")
-file(GLOB entry_plugin CONFIGURE_DEPENDS "${face}/entry/entry_plugin.cpp")
-file(GLOB map_plugin CONFIGURE_DEPENDS "${face}/entry/plugin.map")
+file(GLOB entry_dropin CONFIGURE_DEPENDS "${api}/entry/entry_dropin.cpp")
+file(GLOB map_dropin CONFIGURE_DEPENDS "${api}/entry/libfabric.map")
+file(GLOB entry_plugin CONFIGURE_DEPENDS "${api}/entry/entry_plugin.cpp")
+file(GLOB map_plugin CONFIGURE_DEPENDS "${api}/entry/plugin.map")
 
 if(entry_dropin AND map_dropin)
   # Entries are compiled without LTO: their .symver lines name symbols that a partition could move away.
@@ -61,10 +61,10 @@ else()
   message(STATUS "weft: no entry_plugin.cpp yet: the plugin is not built")
 endif()
 
-set(verbs "${PROJECT_SOURCE_DIR}/src/faces/verbs")
+set(verbs "${PROJECT_SOURCE_DIR}/src/api/verbs")
 file(GLOB entry_verbs CONFIGURE_DEPENDS "${verbs}/entry/entry_*.cpp")
 add_library(weft_verbs SHARED ${entry_verbs})
-weft_self_contained(weft_verbs "${verbs}/entry/libibverbs.map" weft_faces_verbs)
+weft_self_contained(weft_verbs "${verbs}/entry/libibverbs.map" weft_api_verbs)
 set_target_properties(weft_verbs PROPERTIES OUTPUT_NAME ibverbs VERSION ${WEFT_VERBS_VERSION} SOVERSION 1
                                             LIBRARY_OUTPUT_DIRECTORY "${WEFT_COMPAT_DIR}")
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The multiplexer: libweft.so.1, which exports every public call as a function, and the headers that lead a program's standard source to
-# it. Both are made from src/faces/mux/calls.txt and the standard headers of this machine, whose inline functions keep their text and get
+# it. Both are made from src/api/mux/calls.txt and the standard headers of this machine, whose inline functions keep their text and get
 # another name (docs/linking.md).
 
-set(mux "${PROJECT_SOURCE_DIR}/src/faces/mux")
+set(mux "${PROJECT_SOURCE_DIR}/src/api/mux")
 set(WEFT_MUX_INCLUDE "${PROJECT_BINARY_DIR}/include/weft/mux")
 file(STRINGS "${mux}/calls.txt" WEFT_MUX_CALLS REGEX "^[a-z]")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${mux}/calls.txt")
@@ -50,7 +50,7 @@ ${declare}#ifdef __cplusplus
 endfunction()
 
 set(headers "")
-set(source "/* The inline calls of the standard headers as functions of libweft.so. Generated from src/faces/mux/calls.txt. */\n")
+set(source "/* The inline calls of the standard headers as functions of libweft.so. Generated from src/api/mux/calls.txt. */\n")
 foreach(line IN LISTS WEFT_MUX_CALLS)
   string(REGEX REPLACE " .*" "" header "${line}")
   list(APPEND headers "${header}")

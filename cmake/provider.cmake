@@ -2,7 +2,7 @@
 # For authors of providers (docs/provider-guide.md): libweft-core.a, which with libweft-common.a is all that a plugin over weft/provider.hpp needs.
 
 # weft_common, the generated headers' folder: cmake/direct.cmake.
-add_library(weft_plugin_core STATIC "${PROJECT_SOURCE_DIR}/src/faces/provider/entry_core.cpp")
+add_library(weft_plugin_core STATIC "${PROJECT_SOURCE_DIR}/src/api/provider/entry_core.cpp")
 add_dependencies(weft_plugin_core weft_public_headers)
 target_include_directories(weft_plugin_core PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
 target_link_libraries(weft_plugin_core PUBLIC weft_common)

@@ -6,7 +6,7 @@ set(WEFT_ROOMS_FILE "${PROJECT_SOURCE_DIR}/scripts/check/rooms.txt")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${WEFT_ROOMS_FILE}")
 file(STRINGS "${WEFT_ROOMS_FILE}" WEFT_ROOMS REGEX "^[a-z]")
 
-# weft_room_target(<out> <room>): "faces/libfabric" is built by the target weft_faces_libfabric.
+# weft_room_target(<out> <room>): "api/libfabric" is built by the target weft_api_libfabric.
 function(weft_room_target out room)
   string(REPLACE "/" "_" name "${room}")
   set(${out} "weft_${name}" PARENT_SCOPE)
@@ -38,9 +38,9 @@ function(weft_add_rooms)
     target_link_libraries(${target} ${scope} ${above} Threads::Threads)
     list(PREPEND above ${target})
   endforeach()
-  # The face asks for the list of providers, which stands below it: the one circle, resolved by the linker.
-  if("weft_faces_libfabric" IN_LIST solid AND "weft_providers" IN_LIST solid)
-    target_link_libraries(weft_faces_libfabric PUBLIC weft_providers)
+  # The front end asks for the list of providers, which stands below it: the one circle, resolved by the linker.
+  if("weft_api_libfabric" IN_LIST solid AND "weft_providers" IN_LIST solid)
+    target_link_libraries(weft_api_libfabric PUBLIC weft_providers)
   endif()
   set(WEFT_ROOM_TARGETS "${above}" PARENT_SCOPE)
 endfunction()

@@ -150,7 +150,7 @@ else()
 endif()
 
 # What is on the way of a message and in no header.
-set(WEFT_WALKED_SOURCES faces/libfabric/objects/cq.cpp core/matching.cpp proto/reliable/core.cpp proto/reliable/transmit.cpp proto/reliable/send_stream.cpp
+set(WEFT_WALKED_SOURCES api/libfabric/objects/cq.cpp core/matching.cpp proto/reliable/core.cpp proto/reliable/transmit.cpp proto/reliable/send_stream.cpp
     proto/reliable/receive_stream.cpp link/tcp/channel.cpp link/tcp/link.cpp link/udp/packets.cpp link/shm/link.cpp os/udp_socket.cpp)
 set(WEFT_WALK_OPTIONS -O0 -fno-pie -fno-lto -finstrument-functions -Dalways_inline=noinline)
 
@@ -226,7 +226,7 @@ foreach(version IN ITEMS "" -next)
 endforeach()
 target_compile_definitions(weft_verbs_toy_next PRIVATE WEFT_VERBS_NEXT)
 if(NOT WEFT_SANITIZE)
-  weft_sources(verbs_sources "src/faces/verbs")
+  weft_sources(verbs_sources "src/api/verbs")
   weft_room_target(verbs_above "link")
   add_library(weft_verbs_next SHARED ${entry_verbs} ${verbs_sources})
   target_compile_definitions(weft_verbs_next PRIVATE WEFT_VERBS_NEXT)
@@ -280,14 +280,14 @@ if(NOT WEFT_SANITIZE)
   foreach(row IN ITEMS "shm Shm shm 8 send.md receive.md" "tcp Tcp tcp 8 tcp.md" "rxd UdpRxd udp_rxd 8 rxd.md" "rxm TcpRxm tcp_rxm 1048576 rxm.md")
     separate_arguments(row UNIX_COMMAND "${row}")
     list(POP_FRONT row name type header bytes)
-    weft_walk(${name} "${row}" "${PROJECT_SOURCE_DIR}/tests/walk/trace.cpp" "${PROJECT_SOURCE_DIR}/src/faces/direct/entry_direct.cpp"
-              "${PROJECT_SOURCE_DIR}/src/faces/libfabric/providers/${header}.cpp" $<TARGET_OBJECTS:weft_walked>)
+    weft_walk(${name} "${row}" "${PROJECT_SOURCE_DIR}/tests/walk/trace.cpp" "${PROJECT_SOURCE_DIR}/src/api/direct/entry_direct.cpp"
+              "${PROJECT_SOURCE_DIR}/src/api/libfabric/providers/${header}.cpp" $<TARGET_OBJECTS:weft_walked>)
     target_compile_definitions(weft_walk_${name} PRIVATE "WEFT_DIRECT_PROVIDER=${type}" WEFT_DIRECT_PROGRAM=weft_walk WEFT_WALK_BYTES=${bytes})
     target_link_libraries(weft_walk_${name} PRIVATE ${WEFT_ROOM_TARGETS} ${CMAKE_DL_LIBS})
   endforeach()
   # libibverbs.so.1's sources, in the program; the map assigns symbol versions.
   set(sources)
-  foreach(folder IN ITEMS faces/verbs proto/roce link/roce)
+  foreach(folder IN ITEMS api/verbs proto/roce link/roce)
     weft_sources(files "src/${folder}")
     list(APPEND sources ${files})
   endforeach()
@@ -344,7 +344,7 @@ endif()
 
 # --- the core of a plugin as the next minor version of weft/provider.hpp might have it, for tests/compat/: linked before libweft-core.a ---
 if(NOT WEFT_SANITIZE)
-  add_library(weft_core_next STATIC "${PROJECT_SOURCE_DIR}/src/faces/provider/entry_core.cpp" "${PROJECT_SOURCE_DIR}/src/link/kit/tabled.cpp")
+  add_library(weft_core_next STATIC "${PROJECT_SOURCE_DIR}/src/api/provider/entry_core.cpp" "${PROJECT_SOURCE_DIR}/src/link/kit/tabled.cpp")
   target_compile_definitions(weft_core_next PRIVATE WEFT_PROVIDER_NEXT)
   target_include_directories(weft_core_next PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include" ${LIBFABRIC_INCLUDE_DIRS})
   set_target_properties(weft_core_next PROPERTIES OUTPUT_NAME "weft-core-next" ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/compat")

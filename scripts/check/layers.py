@@ -14,7 +14,7 @@ import files
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 # Rooms that no other includes from: what is in them is for one library.
-ALONE = ("faces/verbs",)
+ALONE = ("api/verbs",)
 OUTSIDE = ("tools/", "examples/", "tests/conformance/", "tests/system/")
 
 

@@ -108,7 +108,7 @@ def main() -> int:
         in_room = name.startswith(starts)
         inside = in_room or name in single
         if path.suffix == ".cpp" and (in_room and name.endswith("_test.cpp") or name.startswith("src/providers/")
-                                        or name.startswith("src/faces/libfabric/providers/")):
+                                        or name.startswith("src/api/libfabric/providers/")):
             users.append(path)
         if not inside or test:
             continue

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Objects that no destructor of the program finds gone: made at their first use, and freed only when dlclose(3) unloads the library
-// (faces/libfabric/entry/unload.inc). Knows nothing of ours.
+// (api/libfabric/entry/unload.inc). Knows nothing of ours.
 #pragma once
 
 #include <atomic>

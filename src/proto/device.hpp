@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Device: what the endpoints of one domain share, opened with the domain: a network card that a user-space driver has
 // taken over, a protocol instance with one socket and many queue pairs. What it may have beyond opening and closing is
-// one named concept for each ability (docs/devices.md). Must not know which device it is, nor the face.
+// one named concept for each ability (docs/devices.md). Must not know which device it is, nor the front end.
 //
 // Contract:
 //   - open() is called once, before everything but the setters that say "before open()". close() ends it, also after a

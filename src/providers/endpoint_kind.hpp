@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What a provider says of a kind of endpoint that it has; the rest of an offer is what the engine can do. Must not know the face.
+// What a provider says of a kind of endpoint that it has; the rest of an offer is what the engine can do. Must not know the front end.
 #pragma once
 
 #include <rdma/fabric.h>

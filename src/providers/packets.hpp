@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A provider over packets of somebody else (weft/plugin.hpp): the engine over reliable streams over them. A provider is a type: its link, its
-// name, its addresses. Must not know the face.
+// name, its addresses. Must not know the front end.
 #pragma once
 
 #include <rdma/fabric.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Where endpoints of a provider can be on this machine: one place for each address of each interface. The face offers a domain for each.
+// Where endpoints of a provider can be on this machine: one place for each address of each interface. The front end offers a domain for each.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The provider weft: one endpoint for peers on this host, by shared memory, and for others, by TCP. docs/composite.md. Must not know the
-// face.
+// front end.
 #pragma once
 
 #include <rdma/fabric.h>

@@ -34,15 +34,15 @@ rm "$tree/src/base/up.hpp"
 put tools/weft/t.cpp '#include "base/a.hpp"\n'
 expect bad "the command includes a room" layers.py
 rm "$tree/tools/weft/t.cpp"
-mkdir -p "$tree"/src/faces/libfabric/{text,objects,more}
-put src/faces/libfabric/objects/o.hpp '#pragma once\n'
-put src/faces/libfabric/text/t.hpp '#pragma once\n#include "faces/libfabric/objects/o.hpp"\n'
+mkdir -p "$tree"/src/api/libfabric/{text,objects,more}
+put src/api/libfabric/objects/o.hpp '#pragma once\n'
+put src/api/libfabric/text/t.hpp '#pragma once\n#include "api/libfabric/objects/o.hpp"\n'
 expect bad "a folder includes a later one" layers.py
-mv "$tree/src/faces/libfabric/text/t.hpp" "$tree/src/faces/libfabric/text/t_test.cpp"
+mv "$tree/src/api/libfabric/text/t.hpp" "$tree/src/api/libfabric/text/t_test.cpp"
 expect good "a test of the folder does" layers.py
-put src/faces/libfabric/more/m.hpp '#pragma once\n#include "faces/libfabric/objects/o.hpp"\n'
+put src/api/libfabric/more/m.hpp '#pragma once\n#include "api/libfabric/objects/o.hpp"\n'
 expect bad "a folder without a place in the order" layers.py
-rm -r "$tree/src/faces"
+rm -r "$tree/src/api"
 put src/elsewhere.cpp 'int x;\n'
 expect bad "a file in no room" layers.py
 rm "$tree/src/elsewhere.cpp"

@@ -2,7 +2,7 @@
 // The providers of the library of a next version, for extensions_test.sh: shm alone. Linked before the rooms, in the place of their list.
 #include <array>
 
-#include "faces/libfabric/entry/provider_of.hpp"
+#include "api/libfabric/entry/provider_of.hpp"
 #include "providers/shm.hpp"
 
 // Compiled here, as the next version has it.

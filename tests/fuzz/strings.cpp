@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Everything of the libfabric face that reads text or structures of a program: addresses, provider lists, parameters, fi_tostr, hints.
+// Everything of the libfabric front end that reads text or structures of a program: addresses, provider lists, parameters, fi_tostr, hints.
 #include <fuzzer/FuzzedDataProvider.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
@@ -10,10 +10,10 @@
 #include <memory>
 #include <string>
 
-#include "faces/libfabric/discovery/getinfo.hpp"
-#include "faces/libfabric/text/param.hpp"
-#include "faces/libfabric/text/strerror.hpp"
-#include "faces/libfabric/text/tostr.hpp"
+#include "api/libfabric/discovery/getinfo.hpp"
+#include "api/libfabric/text/param.hpp"
+#include "api/libfabric/text/strerror.hpp"
+#include "api/libfabric/text/tostr.hpp"
 #include "providers/local_address.hpp"
 
 namespace {

@@ -17,7 +17,7 @@ read -r -a mux_flags <<<"$(pkg-config --cflags --libs weft-mux) -Wl,-rpath,$pref
 library="$prefix/lib/libweft.so.1"
 
 echo "-- exports"
-sed -n 's/^ *\(fi_[a-z0-9_]*\);.*/\1@@WEFT_1.0/p' "$source/src/faces/mux/libweft.map" | LC_ALL=C sort >"$work/map"
+sed -n 's/^ *\(fi_[a-z0-9_]*\);.*/\1@@WEFT_1.0/p' "$source/src/api/mux/libweft.map" | LC_ALL=C sort >"$work/map"
 nm -D --defined-only --with-symbol-versions "$library" | awk '$2 != "A" { print $3 }' | LC_ALL=C sort >"$work/found"
 diff "$work/map" "$work/found" || fail "exports (< map, > found)"
 # What the headers of this machine offer: inline calls, and functions that libfabric.so.1 exports.
@@ -26,7 +26,7 @@ for header in fabric fi_domain fi_eq fi_cm fi_endpoint fi_tagged fi_rma fi_atomi
 done >"$work/all.c"
 gcc -E -P "$work/all.c" | sed 's/__attribute__ *((.*))//' | tr '\n' ' ' | grep -oE 'static inline [^;{(]*\bfi_[a-z0-9_]+ *\(' | grep -oE 'fi_[a-z0-9_]+ *\($' |
   tr -d ' (' | grep -v '^fi_param_get_' | LC_ALL=C sort -u >"$work/inline"  # those are for providers
-sed -n 's/^fi.*\.h \|^fabric\.h //p' "$source/src/faces/mux/calls.txt" | LC_ALL=C sort -u >"$work/listed"
+sed -n 's/^fi.*\.h \|^fabric\.h //p' "$source/src/api/mux/calls.txt" | LC_ALL=C sort -u >"$work/listed"
 diff "$work/listed" "$work/inline" || fail "inline calls (< calls.txt, > headers)"
 
 echo "-- each header alone"

@@ -4,7 +4,7 @@
 // messages run.
 #include <array>
 
-#include "faces/libfabric/entry/provider_of.hpp"
+#include "api/libfabric/entry/provider_of.hpp"
 #include "link/loopback/connection.hpp"
 #include "proto/datagram/receiver.hpp"
 #include "proto/engine/plain_engine.hpp"

@@ -88,7 +88,7 @@ concept Connects = ConnectionListener<typename C::Listener> &&
   noexcept->std::same_as<int>;
 };
 
-// A Link whose only peer is the other end of a connection. The engine asks for the constant sole_peer; the rest is the face's.
+// A Link whose only peer is the other end of a connection. The engine asks for the constant sole_peer; the rest is the front end's.
 template <class L>
 concept ConnectedLink = Link<L> && SolePeer<L> && Connects<L> &&
     requires(L& link, typename L::Events& events, ConnectionObserver& observer, std::string_view name) {

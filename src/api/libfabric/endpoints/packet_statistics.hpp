@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// WEFT_RELIABLE_OPS of <weft/extensions.h>: what became of the packets of an endpoint. Must not know which link it is.
+#pragma once
+
+#include <weft/extensions.h>
+
+#include <mutex>
+
+#include "api/libfabric/endpoints/extension.hpp"
+#include "proto/reliable/statistics.hpp"
+
+namespace weft::fi {
+
+inline constexpr size_t statistics_least =
+    offsetof(weft_reliable_statistics, round_trip_ns_min) + sizeof(uint64_t);
+
+template <class E>
+concept CountsPackets = HasLink<E> && requires(const typename E::Link& link) {
+  { link.statistics() }
+  noexcept->std::same_as<proto::reliable::Statistics>;
+};
+
+template <class E>
+struct ReliableOps {
+  static int statistics(fid_ep* ep, weft_reliable_statistics* out) {
+    if (const int status = check_extension<E>(ep); status != 0) return status;
+    if (!can_write_sized(out, statistics_least)) return -FI_EINVAL;
+    Port& p = port_of(ep);
+    std::scoped_lock guard(*p.lock);
+    const proto::reliable::Statistics all = engine_of<E>(p).link().statistics();
+    weft_reliable_statistics told{};
+    told.sent = all.sent;
+    told.sent_again = all.sent_again;
+    told.copies = all.copies;
+    told.acks_sent = all.acks_sent;
+    told.received = all.received;
+    told.acks_received = all.acks_received;
+    told.duplicates = all.duplicates;
+    told.out_of_order = all.out_of_order;
+    told.not_taken = all.not_taken;
+    told.stale = all.stale;
+    told.damaged = all.damaged;
+    told.lost = all.lost;
+    told.timeouts = all.timeouts;
+    told.peers = all.peers;
+    told.round_trip_ns = all.round_trip_ns;
+    told.round_trip_ns_min = all.round_trip_ns_min;
+    write_sized(told, out);
+    return 0;
+  }
+  static inline weft_reliable_ops table = [] {
+    weft_reliable_ops made{};
+    made.size = sizeof made;
+    made.statistics = statistics;
+    return made;
+  }();
+};
+
+}  // namespace weft::fi

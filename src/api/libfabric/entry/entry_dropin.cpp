@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// The exported symbols of the drop-in libfabric.so.1: 26 symbols in 7 version nodes (libfabric.map). Each
+// only calls the front end. Must not know anything else. Not compiled with -flto where symbol versions are
+// assembler lines (clang).
+#include "api/libfabric/entry/all_providers.inc"
+#include "api/libfabric/entry/exported_calls.inc"
+#include "api/libfabric/entry/unload.inc"
+
+// Functions of one version carry their plain name and get the version from the map. Functions of several
+// versions are defined under names of ours, and this gives each its versioned name; "@@" is the one that new
+// programs are linked to.
+#if defined(__has_attribute) && __has_attribute(symver)
+#define WEFT_VERSIONED(function, versioned) __attribute__((symver(versioned))) decltype(function) function
+#else
+#define WEFT_VERSIONED(function, versioned) __asm__(".symver " #function "," versioned)
+#endif
+
+extern "C" {
+
+// fi_getinfo, fi_freeinfo, fi_dupinfo by generation of fi_info; see Abi in info.hpp.
+
+WEFT_EXPORT int weft_getinfo_1_0(uint32_t version, const char* node, const char* service, uint64_t flags,
+                                 const fi_info* hints, fi_info** info) {
+  note_use();
+  return weft::fi::get_info(catalogue(), version, node, service, flags, hints, info, weft::fi::Abi::v1_0);
+}
+WEFT_EXPORT int weft_getinfo_1_1(uint32_t version, const char* node, const char* service, uint64_t flags,
+                                 const fi_info* hints, fi_info** info) {
+  note_use();
+  return weft::fi::get_info(catalogue(), version, node, service, flags, hints, info, weft::fi::Abi::v1_1);
+}
+WEFT_EXPORT int weft_getinfo_1_2(uint32_t version, const char* node, const char* service, uint64_t flags,
+                                 const fi_info* hints, fi_info** info) {
+  note_use();
+  return weft::fi::get_info(catalogue(), version, node, service, flags, hints, info, weft::fi::Abi::v1_2);
+}
+WEFT_EXPORT int weft_getinfo_1_3(uint32_t version, const char* node, const char* service, uint64_t flags,
+                                 const fi_info* hints, fi_info** info) {
+  note_use();
+  return weft::fi::get_info(catalogue(), version, node, service, flags, hints, info, weft::fi::Abi::v1_3);
+}
+WEFT_VERSIONED(weft_getinfo_1_0, "fi_getinfo@FABRIC_1.0");
+WEFT_VERSIONED(weft_getinfo_1_1, "fi_getinfo@FABRIC_1.1");
+WEFT_VERSIONED(weft_getinfo_1_2, "fi_getinfo@FABRIC_1.2");
+WEFT_VERSIONED(weft_getinfo_1_3, "fi_getinfo@@FABRIC_1.3");
+
+WEFT_EXPORT void weft_freeinfo_1_0(fi_info* info) { weft::fi::free_info(info, weft::fi::Abi::v1_0); }
+WEFT_EXPORT void weft_freeinfo_1_1(fi_info* info) { weft::fi::free_info(info, weft::fi::Abi::v1_1); }
+WEFT_EXPORT void weft_freeinfo_1_2(fi_info* info) { weft::fi::free_info(info, weft::fi::Abi::v1_2); }
+WEFT_EXPORT void weft_freeinfo_1_3(fi_info* info) { weft::fi::free_info(info, weft::fi::Abi::v1_3); }
+WEFT_VERSIONED(weft_freeinfo_1_0, "fi_freeinfo@FABRIC_1.0");
+WEFT_VERSIONED(weft_freeinfo_1_1, "fi_freeinfo@FABRIC_1.1");
+WEFT_VERSIONED(weft_freeinfo_1_2, "fi_freeinfo@FABRIC_1.2");
+WEFT_VERSIONED(weft_freeinfo_1_3, "fi_freeinfo@@FABRIC_1.3");
+
+WEFT_EXPORT fi_info* weft_dupinfo_1_0(const fi_info* info) {
+  return weft::fi::dup_info(info, weft::fi::Abi::v1_0);
+}
+WEFT_EXPORT fi_info* weft_dupinfo_1_1(const fi_info* info) {
+  return weft::fi::dup_info(info, weft::fi::Abi::v1_1);
+}
+WEFT_EXPORT fi_info* weft_dupinfo_1_2(const fi_info* info) {
+  return weft::fi::dup_info(info, weft::fi::Abi::v1_2);
+}
+WEFT_EXPORT fi_info* weft_dupinfo_1_3(const fi_info* info) {
+  return weft::fi::dup_info(info, weft::fi::Abi::v1_3);
+}
+WEFT_VERSIONED(weft_dupinfo_1_0, "fi_dupinfo@FABRIC_1.0");
+WEFT_VERSIONED(weft_dupinfo_1_1, "fi_dupinfo@FABRIC_1.1");
+WEFT_VERSIONED(weft_dupinfo_1_2, "fi_dupinfo@FABRIC_1.2");
+WEFT_VERSIONED(weft_dupinfo_1_3, "fi_dupinfo@@FABRIC_1.3");
+
+WEFT_EXPORT int weft_fabric_1_0(fi_fabric_attr* attr, fid_fabric** fabric, void* context) {
+  note_use();
+  return weft::fi::find_and_open_fabric(catalogue(), attr, fabric, context, weft::fi::Abi::v1_0);
+}
+WEFT_EXPORT int weft_fabric_1_1(fi_fabric_attr* attr, fid_fabric** fabric, void* context) {
+  note_use();
+  return weft::fi::find_and_open_fabric(catalogue(), attr, fabric, context, weft::fi::Abi::v1_3);
+}
+WEFT_VERSIONED(weft_fabric_1_0, "fi_fabric@FABRIC_1.0");
+WEFT_VERSIONED(weft_fabric_1_1, "fi_fabric@@FABRIC_1.1");
+
+}  // extern "C"

@@ -1,6 +1,0 @@
-// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The provider verbs, compiled.
-#include "providers/verbs.hpp"
-#include "faces/libfabric/entry/provider_of.hpp"
-
-template struct weft::fi::Compiled<weft::providers::Verbs>;
