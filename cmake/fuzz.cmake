@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Each tests/fuzz/*.cpp is one libFuzzer program over the rooms. Needs clang (preset fuzz).
+# Each tests/fuzz/*.cpp is one libFuzzer program over the modules. Needs clang (preset fuzz).
 if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "weft: fuzz targets need clang, use the preset fuzz")
 endif()
@@ -10,7 +10,7 @@ endif()
 foreach(file IN LISTS files)
   get_filename_component(name "${file}" NAME_WE)
   add_executable(weft_fuzz_${name} "${file}")
-  target_link_libraries(weft_fuzz_${name} PRIVATE ${WEFT_ROOM_TARGETS})
+  target_link_libraries(weft_fuzz_${name} PRIVATE ${WEFT_MODULE_TARGETS})
   target_compile_options(weft_fuzz_${name} PRIVATE -fsanitize=fuzzer)
   target_link_options(weft_fuzz_${name} PRIVATE -fsanitize=fuzzer)
   set_target_properties(weft_fuzz_${name} PROPERTIES OUTPUT_NAME "${name}"

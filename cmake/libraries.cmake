@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The shared libraries: the drop-in libfabric.so.1, the plugin for a stock libfabric, and the drop-in libibverbs.so.1. They hold what they use of
-# all rooms, export only what their map names, and bring no library of ours or of the compiler into the program.
+# all modules, export only what their map names, and bring no library of ours or of the compiler into the program.
 
 # The stock libraries' versions whose interfaces are offered; they stand in the files' names only.
 set(WEFT_COMPAT_VERSION 1.17.0)
 set(WEFT_VERBS_VERSION 1.14.44)
 
-# weft_self_contained(<target> <map> [<room target>]): with a room, it and those above it, which come with it; otherwise all.
+# weft_self_contained(<target> <map> [<module target>]): with a module, it and those above it, which come with it; otherwise all.
 function(weft_self_contained target map)
   if(ARGN)
     target_link_libraries(${target} PRIVATE ${ARGN})
   else()
-    target_link_libraries(${target} PRIVATE ${WEFT_ROOM_TARGETS})
+    target_link_libraries(${target} PRIVATE ${WEFT_MODULE_TARGETS})
   endif()
   target_link_options(${target} PRIVATE -Wl,-z,defs -Wl,--no-undefined -Wl,-Bsymbolic -Wl,--gc-sections -Wl,-z,now
                                         "-Wl,--version-script=${map}")
@@ -68,7 +68,7 @@ weft_self_contained(weft_verbs "${verbs}/entry/libibverbs.map" weft_api_verbs)
 set_target_properties(weft_verbs PROPERTIES OUTPUT_NAME ibverbs VERSION ${WEFT_VERBS_VERSION} SOVERSION 1
                                             LIBRARY_OUTPUT_DIRECTORY "${WEFT_COMPAT_DIR}")
 
-# What `weft trace` loads before a program's libraries: written against the public interfaces, without a room.
+# What `weft trace` loads before a program's libraries: written against the public interfaces, without a module.
 if(WEFT_TOOLS)
   add_library(weft_trace MODULE "${PROJECT_SOURCE_DIR}/tools/trace/recorder.cpp" "${PROJECT_SOURCE_DIR}/tools/trace/fabric.cpp"
                                 "${PROJECT_SOURCE_DIR}/tools/trace/verbs.cpp")

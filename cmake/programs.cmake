@@ -38,8 +38,8 @@ function(weft_programs folder)
     if(verbs)
       target_link_libraries(${target} PRIVATE ${WEFT_VERBS_LIBRARY})
     else()
-      # The rooms are there for what is measured without a library between; static, so only what is named gets in.
-      target_link_libraries(${target} PRIVATE ${WEFT_ROOM_TARGETS} PkgConfig::LIBFABRIC ${CMAKE_DL_LIBS})
+      # The modules are there for what is measured without a library between; static, so only what is named gets in.
+      target_link_libraries(${target} PRIVATE ${WEFT_MODULE_TARGETS} PkgConfig::LIBFABRIC ${CMAKE_DL_LIBS})
     endif()
     file(STRINGS "${file}" options REGEX "include \"command_line.hpp\"")
     if(options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Unit tests of each room, conformance tests once for each provider, and system tests (programs and scripts).
+# Unit tests of each module, conformance tests once for each provider, and system tests (programs and scripts).
 # Every gtest case is a test of its own for ctest: a crash costs one case, and the counts are real.
 find_package(GTest REQUIRED)
 include(GoogleTest)
@@ -50,20 +50,20 @@ function(weft_gtest target name label)
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${file}")
 endfunction()
 
-# --- unit: src/<room>/**/*_test.cpp, linked with the room and those above it (which come with it) ---
+# --- unit: src/<module>/**/*_test.cpp, linked with the module and those above it (which come with it) ---
 # Tests that compile engines of their own and run a moment. To optimise them was most of what a change of engine.hpp cost, and what programs run
 # is optimised where it is compiled for programs, which the conformance cases run over. They are programs of their own, or the linker would take
-# their copies of inline functions for all tests of the room. The other presets say -O1 for everything.
+# their copies of inline functions for all tests of the module. The other presets say -O1 for everything.
 set(WEFT_PLAIN_TESTS "/(proto/engine/(engine|leaving|link_concepts)|link/(message/(engine|frame_sizes)|tcp/frame_sizes)|endpoints/device)_test\\.cpp$")
-function(weft_unit target room name)
+function(weft_unit target module name)
   add_executable(${target} ${ARGN})
-  target_link_libraries(${target} PRIVATE ${room} GTest::gmock GTest::gtest_main)
+  target_link_libraries(${target} PRIVATE ${module} GTest::gmock GTest::gtest_main)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/unit")
   weft_gtest(${target} ${name} unit ${WEFT_TEST_ENV})
 endfunction()
-foreach(room IN LISTS WEFT_ROOMS)
-  weft_room_target(target "${room}")
-  file(GLOB_RECURSE files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${room}/*_test.cpp")
+foreach(module IN LISTS WEFT_MODULES)
+  weft_module_target(target "${module}")
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${module}/*_test.cpp")
   if(files)
     string(REPLACE "weft_" "" name "${target}")
     set(plain "")
@@ -74,13 +74,13 @@ foreach(room IN LISTS WEFT_ROOMS)
     endif()
     weft_unit(${target}_test ${target} ${name} ${files})
     if(plain)
-      if(room STREQUAL "proto")
+      if(module STREQUAL "proto")
         list(APPEND plain "${PROJECT_SOURCE_DIR}/src/proto/engine/sim_engines_test.cpp")
       endif()
       weft_unit(${target}_plain_test ${target} ${name} ${plain})
       target_compile_options(${target}_plain_test PRIVATE -O0)
       target_compile_definitions(${target}_plain_test PRIVATE WEFT_ASSERTIONS)
-      add_dependencies(${target}_test ${target}_plain_test)  # ./dev test NAME builds the test of the room
+      add_dependencies(${target}_test ${target}_plain_test)  # ./dev test NAME builds the test of the module
     endif()
   endif()
 endforeach()
@@ -100,7 +100,7 @@ if(files AND TARGET weft)
 endif()
 
 # --- kernel: the headers of kernel/ that say what travels, compiled in user space, against those of the library ---
-if("link" IN_LIST WEFT_ROOMS)
+if("link" IN_LIST WEFT_MODULES)
   weft_unit(weft_kernel_wire_test weft_link kernel tests/kernel/wire_test.cpp tests/kernel/wire_kernel.c tests/kernel/wire_block_target.c)
   target_include_directories(weft_kernel_wire_test PRIVATE tests/kernel examples)
   set_source_files_properties(tests/kernel/wire_kernel.c PROPERTIES COMPILE_OPTIONS
@@ -227,7 +227,7 @@ endforeach()
 target_compile_definitions(weft_verbs_toy_next PRIVATE WEFT_VERBS_NEXT)
 if(NOT WEFT_SANITIZE)
   weft_sources(verbs_sources "src/api/verbs")
-  weft_room_target(verbs_above "link")
+  weft_module_target(verbs_above "link")
   add_library(weft_verbs_next SHARED ${entry_verbs} ${verbs_sources})
   target_compile_definitions(weft_verbs_next PRIVATE WEFT_VERBS_NEXT)
   target_compile_options(weft_verbs_next PRIVATE -O0 -g0)
@@ -283,7 +283,7 @@ if(NOT WEFT_SANITIZE)
     weft_walk(${name} "${row}" "${PROJECT_SOURCE_DIR}/tests/walk/trace.cpp" "${PROJECT_SOURCE_DIR}/src/api/direct/entry_direct.cpp"
               "${PROJECT_SOURCE_DIR}/src/api/libfabric/providers/${header}.cpp" $<TARGET_OBJECTS:weft_walked>)
     target_compile_definitions(weft_walk_${name} PRIVATE "WEFT_DIRECT_PROVIDER=${type}" WEFT_DIRECT_PROGRAM=weft_walk WEFT_WALK_BYTES=${bytes})
-    target_link_libraries(weft_walk_${name} PRIVATE ${WEFT_ROOM_TARGETS} ${CMAKE_DL_LIBS})
+    target_link_libraries(weft_walk_${name} PRIVATE ${WEFT_MODULE_TARGETS} ${CMAKE_DL_LIBS})
   endforeach()
   # libibverbs.so.1's sources, in the program; the map assigns symbol versions.
   set(sources)
@@ -291,7 +291,7 @@ if(NOT WEFT_SANITIZE)
     weft_sources(files "src/${folder}")
     list(APPEND sources ${files})
   endforeach()
-  weft_room_target(verbs_above "link")
+  weft_module_target(verbs_above "link")
   weft_walk(verbs verbs.md "${PROJECT_SOURCE_DIR}/tests/walk/trace_verbs.cpp" ${entry_verbs} ${sources}
             "${PROJECT_SOURCE_DIR}/src/link/udp/packets.cpp" "${PROJECT_SOURCE_DIR}/src/os/udp_socket.cpp")
   target_link_libraries(weft_walk_verbs PRIVATE ${verbs_above} ${CMAKE_DL_LIBS})

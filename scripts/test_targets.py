@@ -15,8 +15,8 @@ CASE = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", re.M)
 CMAKE = (ROOT / "CMakeLists.txt").read_text()
 
 
-def rooms() -> "list[str]":
-    lines = (ROOT / "scripts/check/rooms.txt").read_text().splitlines()
+def modules() -> "list[str]":
+    lines = (ROOT / "scripts/check/modules.txt").read_text().splitlines()
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
@@ -34,9 +34,9 @@ def cases(folder: pathlib.Path, pattern: str) -> "list[str]":
 def tests() -> "list[tuple[str, list[str]]]":
     """(name, targets) of each test."""
     found: "list[tuple[str, list[str]]]" = []
-    for room in rooms():
-        name = room.replace("/", "_")
-        found += [(f"{name}: {case}", [f"weft_{name}_test"]) for case in cases(ROOT / "src" / room, "*_test.cpp")]
+    for module in modules():
+        name = module.replace("/", "_")
+        found += [(f"{name}: {case}", [f"weft_{name}_test"]) for case in cases(ROOT / "src" / module, "*_test.cpp")]
     found += [(f"tool: {case}", ["weft_tool_test"]) for case in cases(ROOT / "tools/weft", "*_test.cpp")]
     found += [(f"kernel: {case}", ["weft_kernel_wire_test"]) for case in cases(ROOT / "tests/kernel", "*_test.cpp")]
     conformance = cases(ROOT / "tests/conformance", "*.cpp")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-"""The layer rule: a room includes from itself and from the rooms above it in rooms.txt, by paths relative to src/.
+"""The layer rule: a module includes from itself and from the modules above it in modules.txt, by paths relative to src/.
 
 tools/, examples/ and tests/conformance/ stand on the public interface and include nothing from src/.
-Rooms that folders.txt names have an order of folders, too, for everything but *_test.cpp.
+Modules that folders.txt names have an order of folders, too, for everything but *_test.cpp.
 
 The files of a kernel module whose Kbuild says "# In order" name what those before them in the module's list define, and nothing of those behind.
 """
@@ -13,35 +13,35 @@ import sys
 import files
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
-# Rooms that no other includes from: what is in them is for one library.
+# Modules that no other includes from: what is in them is for one library.
 ALONE = ("api/verbs",)
 OUTSIDE = ("tools/", "examples/", "tests/conformance/", "tests/system/")
 
 
-def rooms() -> "list[str]":
-    text = (files.ROOT / "scripts/check/rooms.txt").read_text()
+def modules() -> "list[str]":
+    text = (files.ROOT / "scripts/check/modules.txt").read_text()
     return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
-def room_of(path: str, order: "list[str]") -> "str | None":
-    """The room that a path relative to src/ lies in."""
-    fitting = [room for room in order if path.startswith(room + "/")]
+def module_of(path: str, order: "list[str]") -> "str | None":
+    """The module that a path relative to src/ lies in."""
+    fitting = [module for module in order if path.startswith(module + "/")]
     return max(fitting, key=len) if fitting else None
 
 
 def folders() -> "dict[str, list[str]]":
-    """The order of the folders of a room."""
+    """The order of the folders of a module."""
     lines = (files.ROOT / "scripts/check/folders.txt").read_text().splitlines()
     named = [line.partition(":") for line in lines if line.strip() and not line.startswith("#")]
-    return {room.strip(): order.split() for room, _, order in named}
+    return {module.strip(): order.split() for module, _, order in named}
 
 
-def folder_complaint(name: str, included: str, room: str, order: "list[str]") -> "str | None":
-    """Of an include within a room whose folders have an order; both paths relative to src/."""
-    here, there = (path[len(room) + 1 :].split("/")[0] for path in (name, included))
+def folder_complaint(name: str, included: str, module: str, order: "list[str]") -> "str | None":
+    """Of an include within a module whose folders have an order; both paths relative to src/."""
+    here, there = (path[len(module) + 1 :].split("/")[0] for path in (name, included))
     unknown = [folder for folder in (here, there) if folder not in order]
     if unknown:
-        return f"{unknown[0]} is no folder of {room} in scripts/check/folders.txt"
+        return f"{unknown[0]} is no folder of {module} in scripts/check/folders.txt"
     if order.index(there) > order.index(here):
         return f"the folder {here} must not include {there} ({included})"
     return None
@@ -74,7 +74,7 @@ def modules_in_order() -> "tuple[list[str], int]":
 
 
 def main() -> int:
-    order = rooms()
+    order = modules()
     inner = folders()
     complaints, seen = modules_in_order()
     for path in files.cpp_files():
@@ -83,15 +83,15 @@ def main() -> int:
         if not inside and not name.startswith(OUTSIDE):
             continue
         seen += 1
-        here = room_of(name[4:], order) if inside else None
+        here = module_of(name[4:], order) if inside else None
         if inside and here is None:
-            complaints.append(f"{name}: lies in no room of scripts/check/rooms.txt")
+            complaints.append(f"{name}: lies in no module of scripts/check/modules.txt")
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
             match = INCLUDE.match(line)
             if not match:
                 continue
-            there = room_of(match.group(1), order)
+            there = module_of(match.group(1), order)
             if inside and there is None:
                 complaints.append(f'{name}:{number}: "{match.group(1)}" is not a path relative to src/')
             elif inside and (order.index(there) > order.index(here) or (there in ALONE and there != here)):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-"""The protocol rooms, and single files of other rooms, do no I/O. What they are and what is forbidden stands in sans_io.txt. Three looks:
+"""The protocol modules, and single files of other modules, do no I/O. What they are and what is forbidden stands in sans_io.txt. Three looks:
 
 1. their files include no header of the system;
 2. `nm -u` on their objects finds no socket, clock, file, thread or sleep;
-3. templates leave nothing in an object of their own room, so the sources that instantiate them (their tests, the providers) are compiled
-   with one section a function, and the functions of the rooms' namespaces may not refer to a forbidden symbol either.
+3. templates leave nothing in an object of their own module, so the sources that instantiate them (their tests, the providers) are compiled
+   with one section a function, and the functions of the modules' namespaces may not refer to a forbidden symbol either.
 
 Sources that keep 2 and 3 are remembered (memory.py).
 """
@@ -55,7 +55,7 @@ def undefined_symbols(source, target: str) -> "set[str]":
 
 
 def referred_symbols(source, target: str, ours: "re.Pattern") -> "tuple[int, set[tuple[str, str]]]":
-    """How many functions of the rooms the object holds, and pairs of such a function and a symbol that it refers to."""
+    """How many functions of the modules the object holds, and pairs of such a function and a symbol that it refers to."""
     compiled(source, target, "-O0", "-ffunction-sections")
     pairs, seen, function = set(), 0, None
     for line in run("readelf", "-rW", target).splitlines():
@@ -71,7 +71,7 @@ def referred_symbols(source, target: str, ours: "re.Pattern") -> "tuple[int, set
 
 
 def look(source, target: str, ours: "re.Pattern | None", forbidden: "re.Pattern", good: memory.Memory) -> "tuple[int, list[str]]":
-    """How many functions of the rooms a source that instantiates them has, and what is wrong. `ours` is None for a source of the rooms."""
+    """How many functions of the modules a source that instantiates them has, and what is wrong. `ours` is None for a source of the modules."""
     def key() -> str:
         return memory.digest(source, FOLDERS, version(), memory.text_of(pathlib.Path(__file__)), forbidden.pattern, ours and ours.pattern)
 
@@ -98,7 +98,7 @@ def main() -> int:
     sections = rules()
     headers = set(" ".join(sections["headers"]).split())
     forbidden = re.compile("|".join(f"(?:{line})" for line in sections["symbols"]))
-    starts = tuple(f"src/{room}/" for room in sections["rooms"])
+    starts = tuple(f"src/{module}/" for module in sections["modules"])
     single = {f"src/{name}" for name in sections["files"]}
     missing = [f"sans_io.txt: no file {name}" for name in sorted(single) if not (files.ROOT / name).is_file()]
     complaints, sources, users, namespaces = missing, [], [], set()

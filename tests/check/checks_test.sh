@@ -27,12 +27,12 @@ for again in "" " again"; do
 done
 
 put src/base/up.hpp '#pragma once\n#include "core/none.hpp"\n'
-expect bad "a room includes a later one" layers.py
+expect bad "a module includes a later one" layers.py
 put src/base/up.hpp '#pragma once\n#include "a.hpp"\n'
 expect bad "an include that is not relative to src" layers.py
 rm "$tree/src/base/up.hpp"
 put tools/weft/t.cpp '#include "base/a.hpp"\n'
-expect bad "the command includes a room" layers.py
+expect bad "the command includes a module" layers.py
 rm "$tree/tools/weft/t.cpp"
 mkdir -p "$tree"/src/api/libfabric/{text,objects,more}
 put src/api/libfabric/objects/o.hpp '#pragma once\n'
@@ -44,7 +44,7 @@ put src/api/libfabric/more/m.hpp '#pragma once\n#include "api/libfabric/objects/
 expect bad "a folder without a place in the order" layers.py
 rm -r "$tree/src/api"
 put src/elsewhere.cpp 'int x;\n'
-expect bad "a file in no room" layers.py
+expect bad "a file in no module" layers.py
 rm "$tree/src/elsewhere.cpp"
 
 mkdir -p "$tree/kernel/m"

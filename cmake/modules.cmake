@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# One library weft_<room> for each folder in scripts/check/rooms.txt, which is also the list of the layer rule.
-# A room of headers only becomes an interface library, so nobody needs to know which kind a room is.
+# One library weft_<module> for each folder in scripts/check/modules.txt, which is also the list of the layer rule.
+# A module of headers only becomes an interface library, so nobody needs to know which kind a module is.
 
-set(WEFT_ROOMS_FILE "${PROJECT_SOURCE_DIR}/scripts/check/rooms.txt")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${WEFT_ROOMS_FILE}")
-file(STRINGS "${WEFT_ROOMS_FILE}" WEFT_ROOMS REGEX "^[a-z]")
+set(WEFT_MODULES_FILE "${PROJECT_SOURCE_DIR}/scripts/check/modules.txt")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${WEFT_MODULES_FILE}")
+file(STRINGS "${WEFT_MODULES_FILE}" WEFT_MODULES REGEX "^[a-z]")
 
-# weft_room_target(<out> <room>): "api/libfabric" is built by the target weft_api_libfabric.
-function(weft_room_target out room)
-  string(REPLACE "/" "_" name "${room}")
+# weft_module_target(<out> <module>): "api/libfabric" is built by the target weft_api_libfabric.
+function(weft_module_target out module)
+  string(REPLACE "/" "_" name "${module}")
   set(${out} "weft_${name}" PARENT_SCOPE)
 endfunction()
 
@@ -22,9 +22,9 @@ endfunction()
 
 function(weft_add_rooms)
   set(above "")
-  foreach(room IN LISTS WEFT_ROOMS)
-    weft_room_target(target "${room}")
-    weft_sources(sources "src/${room}")
+  foreach(module IN LISTS WEFT_MODULES)
+    weft_module_target(target "${module}")
+    weft_sources(sources "src/${module}")
     if(sources)
       add_library(${target} STATIC ${sources})
       set(scope PUBLIC)
@@ -42,5 +42,5 @@ function(weft_add_rooms)
   if("weft_api_libfabric" IN_LIST solid AND "weft_providers" IN_LIST solid)
     target_link_libraries(weft_api_libfabric PUBLIC weft_providers)
   endif()
-  set(WEFT_ROOM_TARGETS "${above}" PARENT_SCOPE)
+  set(WEFT_MODULE_TARGETS "${above}" PARENT_SCOPE)
 endfunction()
