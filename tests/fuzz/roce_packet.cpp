@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "wire/roce/gap_map.hpp"
+#include "wire/roce/sack_bitmap.hpp"
 #include "wire/roce/icrc.hpp"
 #include "wire/roce/packet.hpp"
 
@@ -30,10 +30,10 @@ void transport(Bytes bytes) {
   if (!packet.payload.empty() &&
       std::memcmp(second.payload.data(), packet.payload.data(), packet.payload.size()) != 0)
     std::abort();
-  roce::GapMap map, same;
-  if (!roce::GapMap::read(packet.payload, map)) return;
-  std::array<std::byte, roce::GapMap::bytes_max> written;
-  if (!roce::GapMap::read(Bytes(written).first(map.write(written.data())), same) || same.bits != map.bits ||
+  roce::SackBitmap map, same;
+  if (!roce::SackBitmap::read(packet.payload, map)) return;
+  std::array<std::byte, roce::SackBitmap::bytes_max> written;
+  if (!roce::SackBitmap::read(Bytes(written).first(map.write(written.data())), same) || same.bits != map.bits ||
       same.newest != map.newest)
     std::abort();
 }

@@ -124,7 +124,7 @@ void packet(FuzzedDataProvider& in, Ground& ground, uint64_t now) {
   if (in.ConsumeIntegralInRange(0, 30) == 0) p.bth.opcode = in.ConsumeIntegral<uint8_t>();
   if (in.ConsumeIntegralInRange(0, 7) == 0)
     p.bth.opcode =
-        qp.type == QpType::Uc ? weft::wire::roce::opcode_window_update : weft::wire::roce::opcode_gap_map;
+        qp.type == QpType::Uc ? weft::wire::roce::opcode_window_update : weft::wire::roce::opcode_sack;
   p.bth.destination = qp.number;
   p.bth.ack_request = in.ConsumeBool();
   p.bth.solicited = in.ConsumeBool();
@@ -144,14 +144,14 @@ void packet(FuzzedDataProvider& in, Ground& ground, uint64_t now) {
   p.aeth.syndrome = in.ConsumeBool() ? uint8_t{0x1f} : in.ConsumeIntegral<uint8_t>();
   std::vector<std::byte> bytes(weft::wire::roce::headers_bytes_max);
   std::vector<std::byte> payload(1'100, std::byte{'p'});
-  if (p.bth.opcode == weft::wire::roce::opcode_gap_map) {
+  if (p.bth.opcode == weft::wire::roce::opcode_sack) {
     const auto bits = in.ConsumeBytes<uint8_t>(36);
     std::ranges::copy(std::as_bytes(std::span(bits)), payload.begin());
   }
   size_t length = in.ConsumeBool() ? 256 * in.ConsumeIntegralInRange<size_t>(1, 4)
                                    : in.ConsumeIntegralInRange<size_t>(0, 1'100);
   if (!p.traits().has_payload) length = 0;
-  if (p.bth.opcode == weft::wire::roce::opcode_gap_map) length = in.ConsumeIntegralInRange<size_t>(0, 10) * 4;
+  if (p.bth.opcode == weft::wire::roce::opcode_sack) length = in.ConsumeIntegralInRange<size_t>(0, 10) * 4;
   p.bth.pad = weft::wire::roce::pad_of(length);
   bytes.resize(weft::wire::roce::write_headers(p, bytes.data()));
   bytes.insert(bytes.end(), payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(length));

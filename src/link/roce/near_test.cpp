@@ -392,7 +392,7 @@ TEST(RoceNear, AStoppedPeerHoldsUpReliableQueuePairsShortly) {
 }
 
 // What RC says of losses is repeated as well.
-TEST(RoceNear, GapMapsWaitForAFullRingAsLongAsReliableQueuePairs) {
+TEST(RoceNear, SackBitmapsWaitForAFullRingAsLongAsReliableQueuePairs) {
   struct Nowhere final : PacketOutput {
     bool send(const AddressVector&, const iovec*, size_t) noexcept override { return true; }
   } nowhere;
@@ -403,7 +403,7 @@ TEST(RoceNear, GapMapsWaitForAFullRingAsLongAsReliableQueuePairs) {
   const auto there = *os::SocketAddress::from_text("127.0.0.1:2");
   ASSERT_TRUE(a.open(here, nullptr) && b.open(there, nullptr));
   const Gid to = *gid_with_port(there);
-  std::array<std::byte, 20> packet{std::byte{wire::roce::opcode_gap_map}};
+  std::array<std::byte, 20> packet{std::byte{wire::roce::opcode_sack}};
   const iovec part{packet.data(), packet.size()};
   a.expect(to, os::monotonic_ns());
   b.tend(os::monotonic_ns());

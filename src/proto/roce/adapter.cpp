@@ -343,8 +343,8 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
                                                     uint64_t now) noexcept {
   if (packet.bth.opcode == wire::roce::opcode_cnp) {
     requester_.on_notice(qp, is_from_peer, packet, now);
-  } else if (packet.bth.opcode == wire::roce::opcode_gap_map) {
-    requester_.on_gap_map(qp, is_from_peer, packet, now);
+  } else if (packet.bth.opcode == wire::roce::opcode_sack) {
+    requester_.on_sack(qp, is_from_peer, packet, now);
   } else if (packet.bth.opcode == wire::roce::opcode_window_update) {
     requester_.on_window_update(qp, is_from_peer, packet);
   } else {

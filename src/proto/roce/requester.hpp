@@ -55,7 +55,7 @@ class Requester {
   // The acknowledgement of the oldest request, which is one packet. False: it is another case, and nothing has changed.
   bool on_common_ack(QueuePair& qp, uint32_t psn, uint8_t syndrome, uint64_t now) noexcept;
   // Of any source and state.
-  void on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept;
+  void on_sack(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept;
   void on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept;
   void on_window_update(QueuePair& qp, bool is_peer, const Packet& packet) noexcept;
 

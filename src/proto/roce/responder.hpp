@@ -21,7 +21,7 @@
 #include "proto/roce/selective.hpp"
 #include "proto/roce/services.hpp"
 #include "proto/roce/tag.hpp"
-#include "wire/roce/gap_map.hpp"
+#include "wire/roce/sack_bitmap.hpp"
 #include "wire/roce/packet.hpp"
 
 namespace weft::proto::roce {
@@ -127,7 +127,7 @@ class Responder {
   KeptPool kept_;                                // packets behind gaps, of all queue pairs
   // Payloads of maps that are on their way out: an output refers to payloads until it lets go. As many as wait in a batch
   // (link/roce/batch.hpp).
-  std::array<std::array<std::byte, wire::roce::GapMap::bytes_max>, 64> maps_;
+  std::array<std::array<std::byte, wire::roce::SackBitmap::bytes_max>, 64> maps_;
   uint32_t next_map_ = 0;  // counts those that were written
 };
 

@@ -14,7 +14,7 @@
 
 namespace weft::proto::roce {
 
-using wire::roce::GapMap;
+using wire::roce::SackBitmap;
 using wire::roce::NakCode;
 using wire::roce::syndrome;
 
@@ -181,14 +181,14 @@ bool Responder::send_map(QueuePair& qp) noexcept {
   const ResponderState& r = qp.responder;
   const Keeper& k = *qp.keeper;
   WEFT_ASSERT(k.is_open && !k.has.has(r.expected));
-  GapMap map;
+  SackBitmap map;
   map.newest = k.newest;
   for (uint32_t i = 0; i + 1 < kept_span; ++i)
     if (k.has.has(psn_add(r.expected, 1 + i))) map.add(i);
   auto& bytes = maps_[next_map_++ % maps_.size()];
   const size_t count = map.write(bytes.data());
   Packet p;
-  p.bth.opcode = wire::roce::opcode_gap_map;
+  p.bth.opcode = wire::roce::opcode_sack;
   p.bth.destination = qp.attributes.destination;
   p.bth.psn = r.expected;
   p.aeth = {syndrome(NakCode::Sequence), r.msn};
@@ -212,7 +212,7 @@ bool Requester::is_going_back(const QueuePair& qp) noexcept {
 
 // A map of somebody: nothing is believed that does not harm this queue pair alone. What is said to be kept is not
 // repeated until a timeout, and complete is only what is acknowledged.
-void Requester::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept {
+void Requester::on_sack(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept {
   if ((qp.state != QpState::ReadyToSend && qp.state != QpState::SendDrained) || qp.repeater == nullptr) {
     ++services_.counters.unknown;
     return;
@@ -221,8 +221,8 @@ void Requester::on_gap_map(QueuePair& qp, bool is_peer, const Packet& packet, ui
     ++services_.counters.foreign;
     return;
   }
-  GapMap map;
-  if (!GapMap::read(packet.payload, map)) {
+  SackBitmap map;
+  if (!SackBitmap::read(packet.payload, map)) {
     ++services_.counters.malformed;
     return;
   }

@@ -6,12 +6,12 @@
 #include <string>
 
 #include "proto/roce/sim_bottleneck.hpp"
-#include "wire/roce/gap_map.hpp"
+#include "wire/roce/sack_bitmap.hpp"
 
 namespace weft::proto::roce::sim {
 namespace {
 
-using wire::roce::GapMap;
+using wire::roce::SackBitmap;
 
 bool all_ours(const Gid&) noexcept { return true; }
 
@@ -47,13 +47,13 @@ struct Selective : Pair {
 
 size_t maps(const Port& port) {
   return static_cast<size_t>(std::ranges::count_if(
-      port.out, [](const PacketBytes& bytes) { return bytes[0] == std::byte{wire::roce::opcode_gap_map}; }));
+      port.out, [](const PacketBytes& bytes) { return bytes[0] == std::byte{wire::roce::opcode_sack}; }));
 }
 
-PacketBytes map_to(const QueuePair& qp, uint32_t psn, const GapMap& map) {
-  std::array<std::byte, GapMap::bytes_max> bytes;
+PacketBytes map_to(const QueuePair& qp, uint32_t psn, const SackBitmap& map) {
+  std::array<std::byte, SackBitmap::bytes_max> bytes;
   wire::roce::Packet packet;
-  packet.bth.opcode = wire::roce::opcode_gap_map;
+  packet.bth.opcode = wire::roce::opcode_sack;
   packet.bth.destination = qp.number;
   packet.bth.psn = psn;
   packet.aeth.syndrome = 0x60;
@@ -227,7 +227,7 @@ TEST(RoceSelective, StrangersGetAndHeedNoMap) {
   p.deliver_but({3});
   EXPECT_EQ(maps(p.b), 0u);
   EXPECT_EQ(p.b.qp->keeper, nullptr);
-  GapMap map;
+  SackBitmap map;
   map.newest = psn_add(p.a.qp->requester.oldest, 10);
   p.give(p.a, map_to(*p.a.qp, p.a.qp->requester.oldest, map));
   EXPECT_EQ(p.a.adapter.counters().unknown, 1u);
@@ -240,7 +240,7 @@ TEST(RoceSelective, AMapThatSaysTooMuchDelaysItsOwnQueuePairAlone) {
   Selective p;
   p.write(20);
   p.a.out.clear();  // nothing has arrived
-  GapMap map;
+  SackBitmap map;
   map.bits.fill(0xff);
   map.newest = 0x123456;
   const uint32_t oldest = p.a.qp->requester.oldest;
@@ -258,7 +258,7 @@ TEST(RoceSelective, MapsOfNothingOfStrangersAndOfWrongLengths) {
   Selective p;
   p.write(20);
   p.a.out.clear();
-  GapMap map;
+  SackBitmap map;
   const uint32_t oldest = p.a.qp->requester.oldest;
   map.newest = psn_add(oldest, 5);
   map.add(4);
@@ -269,10 +269,10 @@ TEST(RoceSelective, MapsOfNothingOfStrangersAndOfWrongLengths) {
   stranger[3] = std::byte{9};
   p.give(p.a, map_to(*p.a.qp, oldest, map), stranger);
   EXPECT_EQ(p.a.adapter.counters().foreign, 1u);
-  for (const size_t length : {size_t{0}, size_t{8}, GapMap::bytes_max + 4, size_t{4092}}) {
+  for (const size_t length : {size_t{0}, size_t{8}, SackBitmap::bytes_max + 4, size_t{4092}}) {
     std::vector<std::byte> payload(length, std::byte{0xff});
     wire::roce::Packet packet;
-    packet.bth.opcode = wire::roce::opcode_gap_map;
+    packet.bth.opcode = wire::roce::opcode_sack;
     packet.bth.destination = p.a.qp->number;
     packet.bth.psn = oldest;
     packet.payload = payload;
@@ -290,7 +290,7 @@ TEST(RoceSelective, AFloodOfMapsIsNoAmplifier) {
   const uint32_t oldest = p.a.qp->requester.oldest;
   std::mt19937 random(3);
   for (int i = 0; i < 10'000 && p.a.qp->state == QpState::ReadyToSend; ++i) {
-    GapMap map;
+    SackBitmap map;
     map.newest = psn_add(oldest, random() % 64);
     for (int k = 0; k < 8; ++k) map.add(random() % 62);
     p.give(p.a, map_to(*p.a.qp, oldest, map));

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "proto/roce/sim_pair.hpp"
-#include "wire/roce/gap_map.hpp"
+#include "wire/roce/sack_bitmap.hpp"
 
 namespace weft::proto::roce::sim {
 
@@ -67,7 +67,7 @@ inline std::vector<Forgery> forgeries(QpType type) {
     add("RNR NAK, 0.01 ms", Operation::Acknowledge, To::Requester, 0x21);
     add("RNR NAK, 655 ms", Operation::Acknowledge, To::Requester, 0x20);
     add("reserved syndrome (0x40)", Operation::Acknowledge, To::Requester, 0x40);
-    all.push_back({"map of Weft (0xd1)", wire::roce::opcode_gap_map, true, To::Requester, 0x60, true, true});
+    all.push_back({"map of Weft (0xd1)", wire::roce::opcode_sack, true, To::Requester, 0x60, true, true});
   } else {
     all.push_back({"window update of Weft (0xd2)", wire::roce::opcode_window_update, true, To::Requester, 0,
                    false, true});
@@ -202,11 +202,11 @@ class Scene : public Pair {
     p.immediate = 0xbad;
     p.invalidate = target->region->key;
     std::vector<std::byte> evil(p.traits().has_payload ? 256 : 0, std::byte{0xbb});
-    wire::roce::GapMap map;
-    if (what.opcode == wire::roce::opcode_gap_map) {
+    wire::roce::SackBitmap map;
+    if (what.opcode == wire::roce::opcode_sack) {
       map.bits.fill(0xff);
       map.newest = psn_add(p.bth.psn, 3);
-      evil.resize(wire::roce::GapMap::bytes_max);
+      evil.resize(wire::roce::SackBitmap::bytes_max);
       evil.resize(map.write(evil.data()));
     }
     if (what.opcode == wire::roce::opcode_cnp) evil.resize(16);

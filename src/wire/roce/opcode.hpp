@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Opcodes of the base transport header: IBTA volume 1, 9.2; XRC: annex A14; CNP: annex A17. Stateless.
-// Two of the codes that 9.2.1 leaves to manufacturers are Weft's, and are sent to Weft alone: gap maps (gap_map.hpp) and
+// Two of the codes that 9.2.1 leaves to manufacturers are Weft's, and are sent to Weft alone: SACK bitmaps (sack_bitmap.hpp) and
 // window updates, whose AETH has the window in place of the MSN (docs/roce.md, "UC").
 #pragma once
 
@@ -47,7 +47,7 @@ enum class Operation : uint8_t {
 };
 inline constexpr uint8_t operation_count = 0x18;
 inline constexpr uint8_t opcode_cnp = 0x81;
-inline constexpr uint8_t opcode_gap_map = 0xd1;
+inline constexpr uint8_t opcode_sack = 0xd1;
 inline constexpr uint8_t opcode_window_update = 0xd2;
 
 constexpr uint8_t opcode(Transport transport, Operation operation) noexcept {
@@ -93,9 +93,9 @@ constexpr OpcodeTraits traits(uint8_t code) noexcept {
     t.headers_bytes = bth_bytes;
     return t;
   }
-  if (code == opcode_gap_map || code == opcode_window_update) {
+  if (code == opcode_sack || code == opcode_window_update) {
     t.exists = t.begins = t.ends = true;
-    t.has_payload = code == opcode_gap_map;
+    t.has_payload = code == opcode_sack;
     t.headers = has_aeth;
     t.headers_bytes = bth_bytes + 4;
     return t;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The payload of a gap map, a packet of Weft's own (opcode_gap_map): what a responder has beyond the packet that it
+// The payload of a SACK bitmap, a packet of Weft's own (opcode_sack): what a responder has beyond the packet that it
 // waits for, which is the PSN of the BTH. docs/roce.md, "Selective repeat". Stateless.
 //
 //   0   newest PSN that came, 24 bits in a word; it was kept or not
@@ -16,7 +16,7 @@
 
 namespace weft::wire::roce {
 
-struct GapMap {
+struct SackBitmap {
   static constexpr size_t bits_max = 256;
   static constexpr size_t bytes_max = 4 + bits_max / 8;
 
@@ -29,7 +29,7 @@ struct GapMap {
   }
 
   // False: a length that no map has.
-  [[nodiscard]] static bool read(Bytes from, GapMap& out) noexcept {
+  [[nodiscard]] static bool read(Bytes from, SackBitmap& out) noexcept {
     if (from.size() < 4 || from.size() > bytes_max || from.size() % 4 != 0) return false;
     out.newest = load_big<uint32_t>(from.data()) & mask24;
     out.bits = {};
