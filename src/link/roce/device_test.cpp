@@ -84,8 +84,8 @@ TEST(RoceDevice, MarksOnTheWaySlowTheWriterDown) {
   }
   EXPECT_TRUE(was_limited);
   EXPECT_GT(b.packets().marked, 0U);
-  EXPECT_GT(b.packets().congestion_notices_sent, 1U);
-  EXPECT_GT(a.packets().congestion_notices, 1U);
+  EXPECT_GT(b.packets().cnps_sent, 1U);
+  EXPECT_GT(a.packets().cnps_received, 1U);
   EXPECT_EQ(a.packets().marked, 0U);  // nobody marks what b sends
   // A quiet while ends it.
   for (int i = 0; i < 1000 && is_limited(); ++i) {

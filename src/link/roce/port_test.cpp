@@ -206,9 +206,9 @@ TEST(RocePort, MarksAreAnsweredByNotices) {
   }
   EXPECT_TRUE(was_limited);
   EXPECT_GT(b.port.adapter().counters().marked, 0u);
-  EXPECT_GT(b.port.adapter().counters().congestion_notices_sent, 1u);
-  EXPECT_LE(b.port.adapter().counters().congestion_notices_sent, b.port.adapter().counters().marked);
-  EXPECT_GT(a.port.adapter().counters().congestion_notices, 1u);
+  EXPECT_GT(b.port.adapter().counters().cnps_sent, 1u);
+  EXPECT_LE(b.port.adapter().counters().cnps_sent, b.port.adapter().counters().marked);
+  EXPECT_GT(a.port.adapter().counters().cnps_received, 1u);
 }
 
 TEST(RocePort, AlteredDatagramsAreNotHeard) {

@@ -53,9 +53,9 @@ void Shown::show(const proto::roce::AdapterCounters& adapter, const DeviceCounte
                 {Value::Lost, device.near.lost + lost},
                 {Value::NearSent, device.near.sent},
                 {Value::NearReceived, device.near.received},
-                {Value::CongestionMarks, adapter.marked + adapter.congestion_notices},
-                {Value::NoticesSent, adapter.congestion_notices_sent},
-                {Value::NoticesReceived, adapter.congestion_notices},
+                {Value::CongestionMarks, adapter.marked + adapter.cnps_received},
+                {Value::CnpsSent, adapter.cnps_sent},
+                {Value::CnpsReceived, adapter.cnps_received},
                 {Value::SelectiveRetransmissions, adapter.repeated},
                 {Value::Kept, adapter.kept},
                 {Value::TooLong, adapter.too_long}});

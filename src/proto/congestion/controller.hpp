@@ -47,10 +47,10 @@ struct Loss {
 };
 
 // The network says that it is congested before it loses something (ECN, CNP).
-struct Notice {
+struct Cnp {
   uint64_t now = 0;
   uint64_t sent = 0;    // packets so far
-  bool may_cut = true;  // false: the notice may be about packets from before the last cut
+  bool may_cut = true;  // false: the CNP may be about packets from before the last cut
 };
 
 class Controller {
@@ -78,7 +78,7 @@ class Controller {
   virtual void on_ack(const Acknowledged& what) noexcept = 0;
   virtual void on_loss(const Loss& loss) noexcept = 0;
   // True: it sends less from now on.
-  virtual bool on_notice(const Notice&) noexcept { return false; }
+  virtual bool on_cnp(const Cnp&) noexcept { return false; }
 
  protected:
   Controller() = default;

@@ -26,7 +26,7 @@ class Dcqcn final : public Controller {
     rate_.advance(now);
     is_paced_ = rate_.is_limited();
     if (!is_paced_)
-      rate_ = DcqcnRate();  // of a measurement that a notice has begun meanwhile nothing is left
+      rate_ = DcqcnRate();  // of a measurement that a CNP has begun meanwhile nothing is left
   }
   void on_sent(uint64_t packets) noexcept override { rate_.spend(packets); }
   void on_ack(const Acknowledged& what) noexcept override {
@@ -39,10 +39,10 @@ class Dcqcn final : public Controller {
     losses_.on_loss(loss.sign, static_cast<uint32_t>(std::min<size_t>(loss.in_flight / packet_, UINT32_MAX)));
     set_window();
   }
-  bool on_notice(const Notice& notice) noexcept override {
+  bool on_cnp(const Cnp& cnp) noexcept override {
     // A limit that begins does not ask what an earlier one has cut.
-    const bool may_cut = notice.may_cut || !rate_.is_limited();
-    const bool is_less = rate_.on_notice(notice.now, notice.sent, may_cut);
+    const bool may_cut = cnp.may_cut || !rate_.is_limited();
+    const bool is_less = rate_.on_cnp(cnp.now, cnp.sent, may_cut);
     is_paced_ = rate_.is_limited();
     return is_less;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // DcqcnRate: the rate of a queue pair whose peer tells of congestion (CNP). The reaction point of DCQCN (Zhu et al.,
-// "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 5.2), by time alone: a notice cuts the
+// "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 5.2), by time alone: a CNP cuts the
 // rate by up to a half, and intervals without one bring it back. docs/roce.md has the parameters. Must not know packets.
 #pragma once
 
@@ -19,12 +19,12 @@ class DcqcnRate {
   static constexpr uint32_t rate_max = 256 * unit;  // from there on there is no limit
   static constexpr uint32_t recovery_ticks = 5;     // half of the way back to the rate before the cut, each
   static constexpr uint32_t steady_ticks = 100;     // after which the rate grows faster and faster
-  static constexpr uint64_t ticks_kept = 256;       // without a notice, or without being used
+  static constexpr uint64_t ticks_kept = 256;       // without a CNP, or without being used
 
-  // A notice; `sent` counts the queue pair's packets. The first one starts a measurement of the rate that is to be cut,
+  // A CNP; `sent` counts the queue pair's packets. The first one starts a measurement of the rate that is to be cut,
   // which takes a tick: until then there is no limit. True: the rate was cut. Without `may_cut` it only does not grow:
-  // what was sent before the last cut is still on its way, and the notice may be about that.
-  bool on_notice(uint64_t now, uint64_t sent, bool may_cut = true) noexcept {
+  // what was sent before the last cut is still on its way, and the CNP may be about that.
+  bool on_cnp(uint64_t now, uint64_t sent, bool may_cut = true) noexcept {
     advance(now);
     WEFT_ASSERT(now >= measured_at_ && sent >= sent_);
     const uint64_t measured = now - measured_at_;
@@ -40,10 +40,10 @@ class DcqcnRate {
       share_ = share_one;
       credit_ = 0;
       tick_at_ = now;
-    } else if (noticed_ != notice_ticks) {
+    } else if (cnp_seen_ != cnp_ticks) {
       share_ += (share_one - share_) / share_part;
     }
-    noticed_ = notice_ticks;
+    cnp_seen_ = cnp_ticks;
     if (!may_cut) return false;
     // A window or the program may hold it at less than the limit.
     const uint64_t used = (sent - sent_) * unit * tick_ns / measured;
@@ -67,8 +67,8 @@ class DcqcnRate {
     for (; ticks > 0; --ticks) {
       tick_at_ += tick_ns;
       credit_ = std::min(credit_ + rate_, std::max(rate_, unit));
-      if (noticed_ != 0) {
-        --noticed_;
+      if (cnp_seen_ != 0) {
+        --cnp_seen_;
         continue;
       }
       share_ -= share_ / share_part;
@@ -93,8 +93,8 @@ class DcqcnRate {
   }
 
  private:
-  static constexpr uint8_t notice_ticks =
-      2;  // notices of one peer come at least a tick apart, and so may miss one
+  static constexpr uint8_t cnp_ticks =
+      2;  // CNPs of one peer come at least a tick apart, and so may miss one
   static constexpr uint32_t share_one = 1 << 16;
   static constexpr uint32_t share_part = 64;  // 1 / g
 
@@ -103,12 +103,12 @@ class DcqcnRate {
   uint32_t rate_ = 0;
   uint32_t target_ = 0;
   uint32_t credit_ = 0;
-  uint32_t share_ = 0;  // of ticks with a notice, alpha in the paper; share_one is all
+  uint32_t share_ = 0;  // of ticks with a CNP, alpha in the paper; share_one is all
   uint32_t quiet_ticks_ = 0;
-  uint8_t noticed_ = 0;  // ticks that do not count as quiet
+  uint8_t cnp_seen_ = 0;  // ticks that do not count as quiet
   bool is_measuring_ = false;
   uint64_t tick_at_ = 0;
-  uint64_t measured_at_ = 0;  // the last cut, or the first notice
+  uint64_t measured_at_ = 0;  // the last cut, or the first CNP
   uint64_t sent_ = 0;         // packets, then
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The rate of a queue pair under notices: cut, recovery, end, whatever the times of the calls.
+// The rate of a queue pair under CNPs: cut, recovery, end, whatever the times of the calls.
 #include "proto/congestion/dcqcn_rate.hpp"
 
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@ constexpr uint64_t most_in_a_tick =
 // Limited at a rate of `packets` in each tick, before the cut.
 DcqcnRate limited(uint64_t packets, uint64_t at) {
   DcqcnRate pace;
-  pace.on_notice(at, 0);
+  pace.on_cnp(at, 0);
   EXPECT_FALSE(pace.is_limited());
-  pace.on_notice(at + tick, packets);
+  pace.on_cnp(at + tick, packets);
   EXPECT_TRUE(pace.is_limited());
   return pace;
 }
@@ -36,20 +36,20 @@ TEST(DcqcnRate, TheSecondNoticeCutsTheMeasuredRateByHalf) {
   EXPECT_LE(pace.packets(), 90u);  // what is not used is not saved
 }
 
-TEST(DcqcnRate, NoticesOfOneTickCountOnce) {
+TEST(DcqcnRate, CnpsOfOneTickCountOnce) {
   DcqcnRate pace = limited(100, 0);
   const uint32_t rate = pace.rate();
-  for (uint64_t at = tick + 1; at < 2 * tick; at += 1000) pace.on_notice(at, 200);
+  for (uint64_t at = tick + 1; at < 2 * tick; at += 1000) pace.on_cnp(at, 200);
   EXPECT_EQ(pace.rate(), rate);
-  pace.on_notice(2 * tick, 200);
+  pace.on_cnp(2 * tick, 200);
   EXPECT_LT(pace.rate(), rate);
 }
 
-TEST(DcqcnRate, NoticesWithoutEndLeaveTheLeastRate) {
+TEST(DcqcnRate, CnpsWithoutEndLeaveTheLeastRate) {
   DcqcnRate pace = limited(100, 0);
   uint64_t sent = 100;
   for (uint64_t n = 2; n < 1000; ++n) {
-    pace.on_notice(n * tick, sent += most_in_a_tick);
+    pace.on_cnp(n * tick, sent += most_in_a_tick);
     ASSERT_TRUE(pace.is_limited());
   }
   EXPECT_EQ(pace.rate(), DcqcnRate::rate_min);
@@ -69,14 +69,14 @@ TEST(DcqcnRate, QuietTicksBringTheRateBackAndEndTheLimit) {
   EXPECT_LT(at, 200 * tick);  // 10 ms
 }
 
-TEST(DcqcnRate, RareNoticesCutLittle) {
+TEST(DcqcnRate, RareCnpsCutLittle) {
   DcqcnRate pace = limited(200, 0);
   uint64_t at = tick;
   uint64_t sent = 200;
   for (int n = 0; n < 40; ++n) {
     at += 20 * tick;
     const uint32_t before = pace.rate();
-    pace.on_notice(at, sent += 20 * most_in_a_tick);
+    pace.on_cnp(at, sent += 20 * most_in_a_tick);
     if (n > 10 && pace.is_limited()) {
       EXPECT_GT(pace.rate(), before * 8 / 10);
     }
@@ -87,17 +87,17 @@ TEST(DcqcnRate, WhatIsNotUsedEnds) {
   DcqcnRate pace = limited(10, 0);
   pace.advance(tick + DcqcnRate::ticks_kept * tick + 2 * tick);
   EXPECT_FALSE(pace.is_limited());
-  // A notice that nothing follows is forgotten, and a late second one measures anew.
-  pace.on_notice(1'000'000'000, 10);
-  pace.on_notice(9'000'000'000, 110);
+  // A CNP that nothing follows is forgotten, and a late second one measures anew.
+  pace.on_cnp(1'000'000'000, 10);
+  pace.on_cnp(9'000'000'000, 110);
   EXPECT_FALSE(pace.is_limited());
 }
 
 // What is under way when a limit begins was cut before: the rate is not cut, and does not sink by itself either.
 TEST(DcqcnRate, ALimitThatBeginsWithoutACutEnds) {
   DcqcnRate pace;
-  pace.on_notice(0, 0);
-  EXPECT_FALSE(pace.on_notice(tick, 10, false));
+  pace.on_cnp(0, 0);
+  EXPECT_FALSE(pace.on_cnp(tick, 10, false));
   EXPECT_EQ(pace.rate(), DcqcnRate::rate_max);
   uint64_t at = tick;
   while (pace.is_limited() && at < 10 * tick) {
@@ -114,7 +114,7 @@ TEST(DcqcnRate, AnyOrderOfCallsKeepsItsBounds) {
     uint64_t now = random() % 1000, sent = 0;
     for (int step = 0; step < 2000; ++step) {
       now += random() % (round % 2 == 0 ? 3 * tick : tick / 4);
-      if (random() % 5 == 0) pace.on_notice(now, sent);
+      if (random() % 5 == 0) pace.on_cnp(now, sent);
       pace.advance(now);
       if (!pace.is_limited()) {
         sent += random() % 300;

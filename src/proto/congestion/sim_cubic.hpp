@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// For tests: CUBIC (RFC 9438), a window that follows losses. A lost packet or a notice cuts it once for what is under way.
+// For tests: CUBIC (RFC 9438), a window that follows losses. A lost packet or a CNP cuts it once for what is under way.
 #pragma once
 
 #include <algorithm>
@@ -47,8 +47,8 @@ class Cubic final : public Controller {
     if (loss.sign == LossSign::Timeout && loss.timeouts < 2) return;
     cut(loss.sent);
   }
-  bool on_notice(const Notice& notice) noexcept override {
-    if (!notice.may_cut) return false;
+  bool on_cnp(const Cnp& cnp) noexcept override {
+    if (!cnp.may_cut) return false;
     return cut(sent_);
   }
 

@@ -49,7 +49,7 @@ bool is_paced(const Controller& controller) { return controller.is_paced(); }
 bool is_slower(const Controller& controller) { return controller.is_paced() || !controller.is_idle(); }
 
 constexpr Case cases[] = {{"DelayWindow", make<DelayWindow>, is_limited, 10, 60, 25, 60, 50 * ms},
-                          // Hears of congestion by notices alone, and of losses behind the first one.
+                          // Hears of congestion by CNPs alone, and of losses behind the first one.
                           {"Dcqcn", make<Dcqcn>, is_slower, 150, 300, 5, 20, 150 * ms},
                           {"Cubic", make<sim::Cubic>, has_cut, 80, 250, 10, 25, 60 * ms},
                           {"DeliveryRate", make<sim::DeliveryRate>, is_paced, 10, 60, 2, 40, 50 * ms}};

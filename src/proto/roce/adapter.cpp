@@ -342,7 +342,7 @@ void Adapter::on_packet(const Arrival& arrival, uint64_t now) noexcept {
 [[gnu::noinline, gnu::cold]] void Adapter::on_other(QueuePair& qp, bool is_from_peer, const Packet& packet,
                                                     uint64_t now) noexcept {
   if (packet.bth.opcode == wire::roce::opcode_cnp) {
-    requester_.on_notice(qp, is_from_peer, packet, now);
+    requester_.on_cnp(qp, is_from_peer, packet, now);
   } else if (packet.bth.opcode == wire::roce::opcode_sack) {
     requester_.on_sack(qp, is_from_peer, packet, now);
   } else if (packet.bth.opcode == wire::roce::opcode_window_update) {
@@ -405,9 +405,9 @@ Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
       case PacketKind::Repetition:
         sent = requester_.repeat(qp, now, turn.budget);
         break;
-      case PacketKind::Notice:
-        sent = responder_.send_notice(qp) ? Sent::Idle : Sent::NoRoom;
-        if (sent == Sent::Idle) qp.attention &= static_cast<uint8_t>(~unsigned{attention_notice});
+      case PacketKind::Cnp:
+        sent = responder_.send_cnp(qp) ? Sent::Idle : Sent::NoRoom;
+        if (sent == Sent::Idle) qp.attention &= static_cast<uint8_t>(~unsigned{attention_cnp});
         break;
       case PacketKind::WindowUpdate:
         sent = responder_.send_window(qp, window_for(qp)) ? Sent::Idle : Sent::NoRoom;

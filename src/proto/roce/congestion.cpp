@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Congestion: marked packets are answered by notices (CNP), and who gets notices sends less. IBTA annex A17.9.
+// Congestion: marked packets are answered by CNPs, and who gets CNPs sends less. IBTA annex A17.9.
 #include <algorithm>
 #include <array>
 
@@ -15,13 +15,13 @@ namespace weft::proto::roce {
 // costs nothing to find whom to tell.
 void Responder::on_marked(QueuePair& qp, uint64_t now) noexcept {
   ++services_.counters.marked;
-  if (qp.type == QpType::Ud || now < qp.notice_after) return;
-  qp.notice_after = now + notice_ns;
-  qp.attention |= attention_notice;
+  if (qp.type == QpType::Ud || now < qp.cnp_after) return;
+  qp.cnp_after = now + cnp_ns;
+  qp.attention |= attention_cnp;
   services_.scheduler.make_ready(qp);
 }
 
-bool Responder::send_notice(QueuePair& qp) noexcept {
+bool Responder::send_cnp(QueuePair& qp) noexcept {
   WEFT_ASSERT(qp.type != QpType::Ud);
   static std::array<std::byte, 16> reserved;
   Packet p;
@@ -32,12 +32,12 @@ bool Responder::send_notice(QueuePair& qp) noexcept {
   parts[1] = {reserved.data(), reserved.size()};
   if (!services_.send_packet(qp, qp.attributes.path, p, parts.data(), 2, 0))
     return false;  // its bytes are no payload
-  ++services_.counters.congestion_notices_sent;
+  ++services_.counters.cnps_sent;
   return true;
 }
 
 // Anybody who can send by the peer's address can slow this QP down to rate_min, as in every RoCEv2 network.
-void Requester::on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept {
+void Requester::on_cnp(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept {
   const bool sends = qp.state == QpState::ReadyToReceive || qp.state == QpState::ReadyToSend ||
                      qp.state == QpState::SendDrained;
   if (!sends || qp.type == QpType::Ud) {
@@ -48,13 +48,13 @@ void Requester::on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uin
     ++services_.counters.foreign;
     return;
   }
-  ++services_.counters.congestion_notices;
+  ++services_.counters.cnps_received;
   // Once for what is under way, as RFC 3168 has it (6.1.2); READ responses and UC are not acknowledged, and have the tick.
   const RequesterState& r = qp.requester;
   // cut_psn comes after `oldest` and not after `next`, or its cut was half of all PSNs ago.
   const bool may_cut = !qp.is_reliable() || r.oldest == r.next || psn_diff(r.oldest, qp.cut_psn) >= 0 ||
                        psn_diff(r.next, qp.cut_psn) < 0;
-  if (controller_of(qp).on_notice({.now = now, .sent = qp.sent, .may_cut = may_cut})) qp.cut_psn = r.next;
+  if (controller_of(qp).on_cnp({.now = now, .sent = qp.sent, .may_cut = may_cut})) qp.cut_psn = r.next;
   take_window(qp);
 }
 

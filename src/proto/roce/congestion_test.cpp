@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Congestion: who answers marks by notices, who heeds them, and a bottleneck that marks.
+// Congestion: who answers marks by CNPs, who heeds them, and a bottleneck that marks.
 #include <algorithm>
 
 #include "proto/congestion/delay_window.hpp"
@@ -13,7 +13,7 @@ using congestion::DcqcnRate;
 
 uint32_t rate_of(const QueuePair& qp) { return static_cast<const congestion::Dcqcn&>(*qp.congestion).rate(); }
 
-size_t notices(const Port& port) {
+size_t cnps(const Port& port) {
   return static_cast<size_t>(std::ranges::count_if(
       port.out, [](const PacketBytes& bytes) { return bytes[0] == std::byte{wire::roce::opcode_cnp}; }));
 }
@@ -47,7 +47,7 @@ TEST(RoceCongestion, AMarkIsAnsweredByOneNoticeInAnInterval) {
   for (const PacketBytes& one : p.a.out) give_marked(p, p.b, one);
   p.a.out.clear();
   p.b.adapter.flush(p.now);
-  ASSERT_EQ(notices(p.b), 1u);
+  ASSERT_EQ(cnps(p.b), 1u);
   // As annex A17.9.3 has it.
   PacketBytes held;
   const auto packet = take(p.b, held);
@@ -58,19 +58,19 @@ TEST(RoceCongestion, AMarkIsAnsweredByOneNoticeInAnInterval) {
   EXPECT_EQ(packet.payload.size(), 16u);
   EXPECT_TRUE(std::ranges::all_of(packet.payload, [](std::byte b) { return b == std::byte{0}; }));
   p.give(p.a, held);
-  EXPECT_EQ(p.a.adapter.counters().congestion_notices, 1u);
+  EXPECT_EQ(p.a.adapter.counters().cnps_received, 1u);
   p.exchange();
   EXPECT_EQ(Pair::completions(p.a).size(), 1u);
-  p.now += Responder::notice_ns;
+  p.now += Responder::cnp_ns;
   ASSERT_EQ(p.send(p.a, w), 0);
   for (const PacketBytes& one : p.a.out) give_marked(p, p.b, one);
   p.a.out.clear();
   p.b.adapter.flush(p.now);
-  EXPECT_EQ(notices(p.b), 1u);
-  EXPECT_EQ(p.b.adapter.counters().congestion_notices_sent, 2u);
+  EXPECT_EQ(cnps(p.b), 1u);
+  EXPECT_EQ(p.b.adapter.counters().cnps_sent, 2u);
 }
 
-TEST(RoceCongestion, AcknowledgementsNoticesAndDatagramsAreNotAnswered) {
+TEST(RoceCongestion, AcknowledgementsCnpsAndDatagramsAreNotAnswered) {
   Pair p;
   p.connect();
   Block from(p.a, 64), to(p.b, 64);
@@ -83,7 +83,7 @@ TEST(RoceCongestion, AcknowledgementsNoticesAndDatagramsAreNotAnswered) {
   give_marked(p, p.a, p.b.out[0]);  // the ACK
   give_marked(p, p.a, notice_to(*p.a.qp));
   p.a.adapter.flush(p.now);
-  EXPECT_EQ(notices(p.a), 0u);
+  EXPECT_EQ(cnps(p.a), 0u);
   Pair d(QpType::Ud);
   d.connect();
   SendRequest q =
@@ -94,17 +94,17 @@ TEST(RoceCongestion, AcknowledgementsNoticesAndDatagramsAreNotAnswered) {
   ASSERT_EQ(d.send(d.a, q), 0);
   give_marked(d, d.b, d.a.out[0]);
   d.b.adapter.flush(d.now);
-  EXPECT_EQ(notices(d.b), 0u);
+  EXPECT_EQ(cnps(d.b), 0u);
   EXPECT_EQ(d.b.adapter.counters().marked, 1u);
 }
 
-TEST(RoceCongestion, NoticesOfStrangersAndOfDatagramsAreNothing) {
+TEST(RoceCongestion, CnpsOfStrangersAndOfDatagramsAreNothing) {
   Pair p;
   p.connect();
   Gid stranger{};
   stranger[3] = std::byte{9};
   for (int i = 0; i < 5; ++i, p.now += 100 * us) p.give(p.a, notice_to(*p.a.qp), stranger);
-  EXPECT_EQ(p.a.adapter.counters().congestion_notices, 0u);
+  EXPECT_EQ(p.a.adapter.counters().cnps_received, 0u);
   EXPECT_FALSE(p.a.qp->congestion->is_paced());
   Pair d(QpType::Ud);
   d.connect();
@@ -113,7 +113,7 @@ TEST(RoceCongestion, NoticesOfStrangersAndOfDatagramsAreNothing) {
 }
 
 // Whatever a peer says, its queue pair goes on, and others are as fast as before.
-TEST(RoceCongestion, AFloodOfNoticesSlowsAndDoesNotStop) {
+TEST(RoceCongestion, AFloodOfCnpsSlowsAndDoesNotStop) {
   for (const QpType type : {QpType::Rc, QpType::Uc}) {
     Pair p(type);
     p.connect();
@@ -170,8 +170,8 @@ TEST(RoceCongestion, TheFirstCutIsOfTheRateThatWasUsed) {
   }
 }
 
-// UC acknowledges nothing: notices while a long message is under way cut again and again.
-TEST(RoceCongestion, NoticesCutWithinAMessageOfUc) {
+// UC acknowledges nothing: CNPs while a long message is under way cut again and again.
+TEST(RoceCongestion, CnpsCutWithinAMessageOfUc) {
   Pair p(QpType::Uc);
   p.connect();
   Block from(p.a, 262144), to(p.b, 262144);
@@ -224,7 +224,7 @@ TEST(RoceCongestion, WhoWaitsForAReadAnswersOne) {
   EXPECT_EQ(done[1], 4u);
 }
 
-// An algorithm that cuts at its first notice, whatever was cut half of all PSNs ago.
+// An algorithm that cuts at its first CNP, whatever was cut half of all PSNs ago.
 TEST(RoceCongestion, AnOldCutHidesNoNotice) {
   for (const uint32_t cut : {0u, 0x400000u, 0x7fffffu, 0x900000u, 0xc00000u}) {
     Pair p;
@@ -240,7 +240,7 @@ TEST(RoceCongestion, AnOldCutHidesNoNotice) {
     const auto& cubic = static_cast<const congestion::sim::Cubic&>(*p.a.qp->congestion);
     p.give(p.a, notice_to(*p.a.qp));
     EXPECT_EQ(cubic.cuts(), 1u) << cut;
-    p.now += Responder::notice_ns;
+    p.now += Responder::cnp_ns;
     p.give(p.a, notice_to(*p.a.qp));  // about what was sent before the cut
     EXPECT_EQ(cubic.cuts(), 1u) << cut;
     p.exchange();
@@ -268,7 +268,7 @@ TEST(RoceCongestion, ANoticeIsNoPayload) {
   give_marked(p, p.b, p.a.out[0]);
   p.a.out.clear();
   p.b.adapter.flush(p.now);
-  EXPECT_EQ(notices(p.b), 1u);
+  EXPECT_EQ(cnps(p.b), 1u);
   EXPECT_EQ(p.b.qp->sent_bytes, 0u);
 }
 
@@ -285,7 +285,7 @@ TEST(RoceCongestion, ANoticeIsOwedUntilTheLinkTakesIt) {
   p.b.refuses = false;
   p.b.adapter.flush(p.now);
   EXPECT_EQ(p.b.out.size(), 2u);
-  EXPECT_EQ(notices(p.b), 1u);
+  EXPECT_EQ(cnps(p.b), 1u);
 }
 
 TEST(RoceCongestion, AWriterFitsItselfToABottleneckAndBack) {
@@ -294,7 +294,7 @@ TEST(RoceCongestion, AWriterFitsItselfToABottleneckAndBack) {
   EXPECT_GT(first, 300);
   EXPECT_EQ(net.lost, 0u);
   EXPECT_EQ(net.p.a.adapter.counters().sent_again, 0u);
-  EXPECT_GT(net.p.a.adapter.counters().congestion_notices, 0u);
+  EXPECT_GT(net.p.a.adapter.counters().cnps_received, 0u);
   net.packet_ns = 20 * us;  // 50 a ms
   (void)net.stream(SendOpcode::Write, 20 * ms);
   net.forget();

@@ -65,8 +65,8 @@ struct AdapterCounters {
   NakCounters naks;  // both of these
   uint64_t timeouts = 0;
   uint64_t marked = 0;              // ECN: packets of peers that arrived so
-  uint64_t congestion_notices = 0;  // CNP: of peers
-  uint64_t congestion_notices_sent = 0;
+  uint64_t cnps_received = 0;  // CNP: of peers
+  uint64_t cnps_sent = 0;
   uint64_t repeated = 0;    // of sent_again: by selective repeat
   uint64_t kept = 0;        // requests that came before one that was missing, and waited
   uint64_t probes = 0;      // of sent_again: for an answer that did not come

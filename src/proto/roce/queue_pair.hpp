@@ -187,7 +187,7 @@ struct ResponderState {
 // What the next turn of a queue pair has to look at first.
 enum Attention : uint8_t {
   attention_overrun = 1,  // a completion found no room
-  attention_notice = 2,   // the peer is owed a CNP
+  attention_cnp = 2,   // the peer is owed a CNP
   attention_pace = 4,     // the algorithm has a rate
   attention_repeat = 8,   // the peer tells of gaps
   attention_window = 16,  // UC: the peer is owed a window update
@@ -217,7 +217,7 @@ struct QueuePair : NamedHook<ReadyName> {
   ResponderState responder;
   // Congestion. The timers have the four deadlines of a queue pair as one.
   uint64_t pace_until = UINT64_MAX;  // the rate permits no packet before; ns
-  uint64_t notice_after = 0;         // no CNP is sent before; ns
+  uint64_t cnp_after = 0;         // no CNP is sent before; ns
   uint32_t cut_psn = 0;              // the first PSN that was sent after the last cut of the rate
   // Cold below.
   uint64_t due = UINT64_MAX;      // the scheduler's: the earliest of its timers, ns
@@ -293,7 +293,7 @@ struct QueuePair : NamedHook<ReadyName> {
                 (repeater->counted == 0 && repeater->probe_at == UINT64_MAX));
     WEFT_ASSERT(!congestion->is_paced() || (attention & attention_pace) != 0);
     WEFT_ASSERT((attention & attention_window) == 0 || has_window);
-    WEFT_ASSERT((attention & attention_notice) == 0 || type != QpType::Ud);
+    WEFT_ASSERT((attention & attention_cnp) == 0 || type != QpType::Ud);
   }
 };
 

@@ -56,7 +56,7 @@ class Requester {
   bool on_common_ack(QueuePair& qp, uint32_t psn, uint8_t syndrome, uint64_t now) noexcept;
   // Of any source and state.
   void on_sack(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept;
-  void on_notice(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept;
+  void on_cnp(QueuePair& qp, bool is_peer, const Packet& packet, uint64_t now) noexcept;
   void on_window_update(QueuePair& qp, bool is_peer, const Packet& packet) noexcept;
 
   // --- time ---

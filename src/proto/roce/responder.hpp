@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Responder: the receiving side of the queue pairs of an adapter (IBTA 9.7.4, 9.7.5; UC and UD: 9.8). It takes requests, executes
-// them, keeps those that come behind a gap, and sends acknowledgements, NAKs, responses, notices and window updates. Of a queue
+// them, keeps those that come behind a gap, and sends acknowledgements, NAKs, responses, CNPs and window updates. Of a queue
 // pair it changes `receives`, `responder`, `keeper` and the counters, and of shared receive queues what is posted there.
 //
 // Must not know: how a packet finds its queue pair, whose turn it is (Scheduler), the requests of the same queue pair
@@ -29,7 +29,7 @@ namespace weft::proto::roce {
 class Responder {
  public:
   using Packet = wire::roce::Packet;
-  static constexpr uint64_t notice_ns = 50'000;  // at most one CNP of a queue pair in that time
+  static constexpr uint64_t cnp_ns = 50'000;  // at most one CNP of a queue pair in that time
 
   // `srqs`: the packets of XRC name their shared receive queue.
   Responder(Services& services, const NumberTable<SharedReceiveQueue>& srqs)
@@ -54,7 +54,7 @@ class Responder {
   // Of RC: nothing else is owed.
   Sent acknowledge_alone(QueuePair& qp) noexcept;
   // False: no room.
-  bool send_notice(QueuePair& qp) noexcept;
+  bool send_cnp(QueuePair& qp) noexcept;
   bool send_window(QueuePair& qp, uint32_t packets) noexcept;
 
   // --- states ---

@@ -17,13 +17,13 @@ bool Scheduler::is_probe_next(uint64_t& otherwise) const noexcept {
   return qp.due == r.probe_at && qp.due < otherwise;
 }
 
-// The adapter clears the mark of a notice or window update that was sent.
+// The adapter clears the mark of a CNP or window update that was sent.
 [[gnu::noinline, gnu::cold]] PacketKind Scheduler::next_attended(QueuePair& qp, Turn& turn,
                                                                  uint64_t now) noexcept {
   const bool lives = qp.state != QpState::Error && qp.state != QpState::Reset;
-  if ((qp.attention & attention_notice) != 0) {
-    if (lives) return PacketKind::Notice;
-    qp.attention &= static_cast<uint8_t>(~unsigned{attention_notice});
+  if ((qp.attention & attention_cnp) != 0) {
+    if (lives) return PacketKind::Cnp;
+    qp.attention &= static_cast<uint8_t>(~unsigned{attention_cnp});
   }
   if ((qp.attention & attention_window) != 0) {
     WEFT_ASSERT(qp.type == QpType::Uc);

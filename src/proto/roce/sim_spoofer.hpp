@@ -217,7 +217,7 @@ class Scene : public Pair {
   }
   // What the queue pair has taken for packets of its peer. A map or update is nothing to one that has no such peer.
   uint64_t heard(const Port& victim) const {
-    return victim.qp->received + victim.adapter.counters().congestion_notices +
+    return victim.qp->received + victim.adapter.counters().cnps_received +
            (victim.qp->repeater == nullptr && !victim.qp->has_window ? victim.adapter.counters().unknown : 0);
   }
 

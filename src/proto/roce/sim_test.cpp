@@ -44,7 +44,7 @@ TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
       sum.ghosts += c.ghosts;
       sum.naks_received += c.naks_received;
       sum.timeouts += c.timeouts;
-      sum.congestion_notices += c.congestion_notices;
+      sum.cnps_received += c.cnps_received;
       sum.repeated += c.repeated;
       sum.kept += c.kept;
       sum.aggregates += c.aggregates;
@@ -60,7 +60,7 @@ TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
   EXPECT_GT(sum.ghosts, count / 2);
   EXPECT_GT(sum.naks_received, count / 2);
   EXPECT_GT(sum.timeouts, count / 10);
-  EXPECT_GT(sum.congestion_notices, count * 2);
+  EXPECT_GT(sum.cnps_received, count * 2);
   EXPECT_GT(sum.repeated, count);
   EXPECT_GT(sum.kept, count * 2);
   EXPECT_GT(sum.aggregates, count * 5);
