@@ -334,7 +334,7 @@ void Stack::give_back(size_t slot) noexcept {
   free_.push_back(static_cast<uint16_t>(slot));
 }
 
-void Stack::let_go(size_t place) noexcept {
+void Stack::release(size_t place) noexcept {
   const size_t slot = order_[place];
   if (NeighborEntry* const neighbor = neighbors_.find(slots_[slot].host); neighbor != nullptr) {
     --neighbor->waiting;
@@ -360,7 +360,7 @@ void Stack::lose(const Host& host) noexcept {
       continue;
     }
     ++counters_.unreachable;
-    let_go(i);
+    release(i);
   }
 }
 

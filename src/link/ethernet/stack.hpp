@@ -124,7 +124,7 @@ class Stack {
         continue;
       }
       if (!send(frame)) return;
-      let_go(i);
+      release(i);
     }
     found_ = 0;
   }
@@ -198,7 +198,7 @@ class Stack {
 
   wire::Bytes ready(size_t slot) noexcept;
   void give_back(size_t slot) noexcept;
-  void let_go(size_t place) noexcept;
+  void release(size_t place) noexcept;
   size_t pop_own() noexcept;
 
   os::SocketAddress own_;

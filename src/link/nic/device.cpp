@@ -275,11 +275,11 @@ bool Device::send(const iovec* parts, size_t count, bool stays) noexcept {
       }
     }
     if (frame.copy(part)) continue;
-    let_go(slot);
+    release(slot);
     return true;  // longer than a frame: lost
   }
   if (!card_->post(frame.fragments(), index)) [[unlikely]] {
-    let_go(slot);
+    release(slot);
     if (free_.size() == slots_.size()) return true;  // an empty ring does not take it: lost
     ++statistics_.no_room;
     card_->kick();
@@ -316,12 +316,12 @@ bool Device::make_room() noexcept {
 // The device says which frame it has read; the driver has bounded it by what was posted.
 void Device::on_token(uint64_t token) noexcept {
   in_place_ -= slots_[token].piece_count != 0 ? 1 : 0;
-  let_go(slots_[token]);
+  release(slots_[token]);
   free_.push_back(static_cast<uint16_t>(token));
   ++reclaimed_;
 }
 
-void Device::let_go(Slot& slot) noexcept {
+void Device::release(Slot& slot) noexcept {
   for (size_t i = 0; i < slot.piece_count; ++i) --slot.pieces[i]->in_frames;
   slot.piece_count = 0;
 }

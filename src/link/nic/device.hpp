@@ -181,7 +181,7 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   Result<void> make_buffers();
   void on_token(uint64_t token) noexcept override;
   bool make_room() noexcept;
-  void let_go(Slot& slot) noexcept;
+  void release(Slot& slot) noexcept;
   void forget_frames() noexcept;
   bool is_to_us(const iovec& head) const noexcept;
   void loop(const iovec* parts, size_t count) noexcept;

@@ -206,7 +206,7 @@ class Device final : proto::roce::PacketOutput {
   Result<void> open_port(size_t index, os::SocketAddress address, uint16_t port,
                          const DeviceSettings& settings);
   bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept override;
-  void let_go() noexcept override { flush_ports(); }
+  void flush() noexcept override { flush_ports(); }
   size_t payload_max(const proto::roce::AddressVector& to) noexcept override {
     return near_ && to.source_index == 0 ? near_->payload_max(to.destination) : 0;
   }

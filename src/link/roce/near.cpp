@@ -79,13 +79,13 @@ void NearPort::close() noexcept {
   if (!is_here) disposal_.forget();
   for (auto& in : inbound_) {
     if (is_here) os::end_connection(in->connection);
-    let_go(std::move(in->connection));
+    close_later(std::move(in->connection));
   }
   for (auto& [gid, out] : outbound_) {
     if (is_here && out->connection) os::end_connection(out->connection);
-    let_go(std::move(out->connection));
+    close_later(std::move(out->connection));
   }
-  let_go(std::move(listener_));
+  close_later(std::move(listener_));
   inbound_.clear();
   outbound_.clear();
   last_ = nullptr;
@@ -341,7 +341,7 @@ void NearPort::hold(uint64_t until) noexcept {
   if (set_.change(listener_.get(), &listener_tag_, os::watch_errors)) held_until_ = until;
 }
 
-void NearPort::let_go(os::Fd connection) noexcept {
+void NearPort::close_later(os::Fd connection) noexcept {
   if (!connection) return;
   set_.remove(connection.get());
   try {
@@ -415,12 +415,12 @@ void NearPort::greet(Outbound& out, uint64_t now) {
   // Whoever has the name gets our memory.
   if (os::peer_user(connection) != ::geteuid()) {
     ++counters_.refused;
-    return let_go(std::move(connection));
+    return close_later(std::move(connection));
   }
   auto file = os::create_memory("weft-roce", sizeof(NearMemory));
-  if (!file) return let_go(std::move(connection));
+  if (!file) return close_later(std::move(connection));
   auto memory = os::map_memory(*file, 0, sizeof(NearMemory));
-  if (!memory || !os::have_pages(*memory, sizeof(NearMemory))) return let_go(std::move(connection));
+  if (!memory || !os::have_pages(*memory, sizeof(NearMemory))) return close_later(std::move(connection));
   NearHello hello;
   hello.source = own_gid_;
   hello.to = out.to;
@@ -429,7 +429,7 @@ void NearPort::greet(Outbound& out, uint64_t now) {
   const int sent = os::send_datagram(connection, {}, std::as_bytes(std::span(&hello, 1)), fds);
   if (os::may_refuse_descriptors(-sent)) note_not_passed(-sent);
   if (sent != 0 || !set_.add(connection.get(), static_cast<Watched*>(&out), os::watch_errors))
-    return let_go(std::move(connection));
+    return close_later(std::move(connection));
   out.connection = std::move(connection);
   out.memory = std::move(*memory);
   out.ring.emplace(*out.memory.as<NearMemory>(), fences_);
@@ -445,7 +445,7 @@ void NearPort::end(Outbound& out, uint64_t now) noexcept {
   out.state = State::Absent;
   out.is_asked_for = false;
   out.again_at = now + again_ns;
-  let_go(std::move(out.connection));
+  close_later(std::move(out.connection));
 }
 
 void NearPort::accept(uint64_t now) {
@@ -458,13 +458,13 @@ void NearPort::accept(uint64_t now) {
     }
     if (os::peer_user(connection) != ::geteuid()) {
       ++counters_.refused;
-      let_go(std::move(connection));
+      close_later(std::move(connection));
       return hold(now + foreign_ns);
     }
     auto in = std::make_unique<Inbound>();
     if (inbound_.size() >= peers_max ||
         !set_.add(connection.get(), static_cast<Watched*>(in.get()), os::watch_reading)) {
-      let_go(std::move(connection));
+      close_later(std::move(connection));
       continue;
     }
     in->connection = std::move(connection);
@@ -541,7 +541,7 @@ bool NearPort::attach(Inbound& in, uint64_t) {
 // What the peer had put in before its end has been sent.
 void NearPort::end(Inbound& in, uint64_t now) noexcept {
   for (size_t i = 0; i < near_slots && in.ring && !in.ring->is_empty(); i += burst) (void)take(in, now);
-  let_go(std::move(in.connection));
+  close_later(std::move(in.connection));
   std::erase_if(inbound_, [&](const auto& one) { return one.get() == &in; });
 }
 

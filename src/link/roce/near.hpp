@@ -198,7 +198,7 @@ class NearPort {
   void note_not_passed(int code) noexcept;
   void end(Inbound& in, uint64_t now) noexcept;
   void end(Outbound& out, uint64_t now) noexcept;
-  void let_go(os::Fd connection) noexcept;
+  void close_later(os::Fd connection) noexcept;
   bool may_receive() noexcept;  // the disposal is free
   bool fence_all() noexcept;
   void hold(uint64_t until) noexcept;

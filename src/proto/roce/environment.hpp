@@ -19,10 +19,10 @@ namespace weft::proto::roce {
 struct PacketOutput {
   // One packet in pieces, from the BTH to the pad, without ICRC; the first piece has all headers. True: taken, or
   // lost on the way. False: no room now, it is offered again at a later flush(). The first piece changes after the
-  // call, the others stay as they are until let_go(), or until the owner returns to the program.
+  // call, the others stay as they are until flush(), or until the owner returns to the program.
   virtual bool send(const AddressVector& to, const iovec* parts, size_t count) noexcept = 0;
   // What was taken is sent now, or copied. For an output that keeps the pieces when send() returns.
-  virtual void let_go() noexcept {}
+  virtual void flush() noexcept {}
   // Bytes of payload that one packet to it may have, where those of several packets of an RC message may go as one: an
   // aggregate, with the header of the first one (that of the last one's kind where it ends the message). 0: they may not.
   // At most mtu_bytes_max.

@@ -128,7 +128,7 @@ void Requester::post(QueuePair& qp, const SendRequest& request) noexcept {
   if (request.opcode == SendOpcode::BindWindow) e.bind = request.bind;
   if ((request.flags & inline_data) != 0) {
     // A list that is longer than the ring: what is complete when it is sent has given its place back, not its packet.
-    if (!qp.is_reliable() && qp.sends.is_first_place(index)) services_.output.let_go();
+    if (!qp.is_reliable() && qp.sends.is_first_place(index)) services_.output.flush();
     std::byte* to = qp.sends.inline_bytes(index);
     for (const Element& element : request.elements) {
       if (element.length != 0)
