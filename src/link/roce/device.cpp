@@ -292,7 +292,7 @@ void Device::show(uint64_t now) noexcept {
 int Device::receive(uint64_t now) noexcept {
   int packets = 0;
   if (near_) {
-    if (near_->is_due(now)) near_->tend(now);
+    if (near_->is_due(now)) near_->run_housekeeping(now);
     packets = near_->poll(now, [&] { empty_sockets(now); });
   }
   if (policy_.is_due<Timer::Sockets>(now)) packets += take_from_sockets(now);
@@ -479,7 +479,7 @@ bool Device::arm(Descriptors& on) noexcept {
 void Device::disarm(const Descriptors& on) noexcept {
   if (!near_ || on.near == 0) return;
   near_->disarm();
-  if (on.fds[on.near].revents != 0) near_->tend_soon();
+  if (on.fds[on.near].revents != 0) near_->housekeep_soon();
 }
 
 ProgressPolicy::Armed Device::armed(bool may_sleep) const noexcept {
@@ -502,7 +502,7 @@ bool Device::sleep() noexcept {
   policy_.woke();
   ++counters_.wakes;
   if (!policy_.has_sleeper()) disarm(on);
-  if (near_ && (!policy_.stands_aside() || near_->next_due() <= clock_.now())) near_->tend_soon();
+  if (near_ && (!policy_.stands_aside() || near_->next_due() <= clock_.now())) near_->housekeep_soon();
   if (ready > 0 && on.fds[0].revents != 0) wake_->drain();
   return ready > 0 && (ready > 1 || on.fds[0].revents == 0);
 }

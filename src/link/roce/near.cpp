@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Greeting, attaching and ending (tend()); packets in and out.
+// Greeting, attaching and ending (run_housekeeping()); packets in and out.
 #include "link/roce/near.hpp"
 
 #include <unistd.h>
@@ -133,7 +133,7 @@ NearPort::Outbound* NearPort::want(const Gid& to) noexcept {
     Outbound* const out = made.get();
     outbound_.emplace(to, std::move(made));
     has_wanted_ = true;
-    tend_at_ = due_at_ = 0;
+    housekeeping_at_ = due_at_ = 0;
     return out;
   } catch (...) {  // no memory: UDP it is
     return nullptr;
@@ -235,7 +235,7 @@ int NearPort::take(Inbound& in, uint64_t now) noexcept {
   in.ring.reset();
   in.is_malformed = true;
   ++counters_.malformed;
-  tend_at_ = due_at_ = 0;
+  housekeeping_at_ = due_at_ = 0;
   return 0;
 }
 
@@ -303,9 +303,9 @@ void NearPort::disarm() noexcept {
 
 // --- greetings and ends ---
 
-void NearPort::tend(uint64_t now) noexcept {
+void NearPort::run_housekeeping(uint64_t now) noexcept {
   if (!listener_ || !origin_.is_here()) return;
-  tend_at_ = now + tend_ns;
+  housekeeping_at_ = now + housekeeping_ns;
   due_at_ = UINT64_MAX;
   try {
     if (held_until_ != 0 && now >= held_until_ &&

@@ -4,7 +4,7 @@
 //
 // A ring has one direction. Who has packets for a GID makes it and connects to the Unix socket that is named after the
 // GID; the connection brings the memory, wakes a receiver that sleeps, and tells of the end of either side. send()
-// makes no system call but that for a sleeper; what greets is tend().
+// makes no system call but that for a sleeper; what greets is run_housekeeping().
 #pragma once
 
 #include <sys/uio.h>
@@ -111,12 +111,12 @@ class NearPort {
   bool has_rings() const noexcept { return !inbound_.empty(); }
 
   // Greetings, the ends of peers, wake-ups: due once in a while, and when wait_fd() is readable.
-  bool is_due(uint64_t now) const noexcept { return now >= tend_at_; }
-  void tend(uint64_t now) noexcept;
-  void tend_soon() noexcept { tend_at_ = 0; }
+  bool is_due(uint64_t now) const noexcept { return now >= housekeeping_at_; }
+  void run_housekeeping(uint64_t now) noexcept;
+  void housekeep_soon() noexcept { housekeeping_at_ = 0; }
 
   // Sleeping: between arm() and disarm(), wait_fd() is readable when there is something. arm() is false when there is
-  // something now. Not later than next_due(), tend() wants to be called.
+  // something now. Not later than next_due(), run_housekeeping() wants to be called.
   int wait_fd() const noexcept { return set_.get(); }
   bool arm() noexcept;
   void disarm() noexcept;
@@ -130,7 +130,7 @@ class NearPort {
 
  private:
   static constexpr int burst = 64;                      // packets of a ring in one turn
-  static constexpr uint64_t tend_ns = 1'000'000;        // while the program polls
+  static constexpr uint64_t housekeeping_ns = 1'000'000;        // while the program polls
   static constexpr uint64_t again_ns = 10'000'000'000;  // until a peer that was not there is tried again
   static constexpr uint64_t busy_ns = 10'000'000;       // until one whose queue was full is
   // With a receiver whose ring is full; then packets are lost. For UC and UD, which do not repeat, longer than one waits for
@@ -187,7 +187,7 @@ class NearPort {
   void on_packet(const Inbound& in, std::span<const std::byte> bytes, std::span<const std::byte> headers,
                  uint64_t now) noexcept;
 
-  // tend()
+  // run_housekeeping()
   void greet_wanted(uint64_t now);
   void ask_again(uint64_t now) noexcept;
   void greet(Outbound& out, uint64_t now);
@@ -214,7 +214,7 @@ class NearPort {
   bool fences_ = false;      // membarrier(2) works here
   bool is_relaxed_ = false;  // senders that are registered need no fence
   proto::PacketCapture* capture_ = nullptr;
-  uint64_t tend_at_ = 0;
+  uint64_t housekeeping_at_ = 0;
   // Cold below.
   uint64_t due_at_ = UINT64_MAX;
   uint64_t ask_again_at_ = 0;

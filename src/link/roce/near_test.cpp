@@ -406,7 +406,7 @@ TEST(RoceNear, SackBitmapsWaitForAFullRingAsLongAsReliableQueuePairs) {
   std::array<std::byte, 20> packet{std::byte{wire::roce::opcode_sack}};
   const iovec part{packet.data(), packet.size()};
   a.expect(to, os::monotonic_ns());
-  b.tend(os::monotonic_ns());
+  b.run_housekeeping(os::monotonic_ns());
   for (size_t i = 0; i < near_slots; ++i) ASSERT_EQ(a.send(to, &part, 1), NearPort::Sent::Taken);
   const uint64_t begin = os::monotonic_ns();
   while (a.send(to, &part, 1) == NearPort::Sent::NoRoom && os::monotonic_ns() - begin < 1'000'000'000)
@@ -438,7 +438,7 @@ TEST(RoceNear, AGreetingWithoutItsDescriptorIsNoted) {
     const NearHello hello;
     ASSERT_EQ(os::send_datagram(connection, {}, std::as_bytes(std::span(&hello, 1)), {}), 0);
     const uint64_t until = os::monotonic_ns() + 2'000'000'000;
-    while (port.counters().refused <= i && os::monotonic_ns() < until) port.tend(os::monotonic_ns());
+    while (port.counters().refused <= i && os::monotonic_ns() < until) port.run_housekeeping(os::monotonic_ns());
   }
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_NE(lines[0].find("SCM_RIGHTS"), std::string::npos) << lines[0];
