@@ -200,8 +200,8 @@ static bool await_receive(struct ktcp_ep *ep, u64 total)
 
 	spin_lock_bh(&ep->lock);
 	if (!ep->awaited)
-		ep->patience = jiffies + KTCP_PATIENCE;
-	may = total > KT_EAGER_MAX && !ep->has_unexpected && time_before(jiffies, ep->patience);
+		ep->awaited_until = jiffies + KTCP_AWAIT;
+	may = total > KT_EAGER_MAX && !ep->has_unexpected && time_before(jiffies, ep->awaited_until);
 	ep->awaited = may;	/* from here on a receive queues the work */
 	spin_unlock_bh(&ep->lock);
 	return may;

@@ -284,7 +284,7 @@ bool ktcp_receive(struct ktcp_ep *ep)
 		ep->later = status == LATER;
 		if (ep->later)	/* a receive queues the work, else the timer does */
 			mod_delayed_work(ktcp_wq, &ep->timer,
-					 ep->awaited ? KTCP_PATIENCE : HZ / 50 + 1);
+					 ep->awaited ? KTCP_AWAIT : HZ / 50 + 1);
 		if (status == LATER || got == -EAGAIN)
 			break;
 		if (got <= 0) {

@@ -25,7 +25,7 @@
 #define KTCP_COPIED_MAX		65536		/* longer messages are a rendezvous */
 #define KTCP_STAGE_BYTES	16384
 #define KTCP_READ_AHEAD		4096
-#define KTCP_PATIENCE		2		/* jiffies: for a receive */
+#define KTCP_AWAIT		2		/* jiffies: for a receive */
 #define KTCP_UNEXPECTED_PAUSE	(1u << 20)	/* bytes: the peer is told to keep them */
 #define KTCP_UNEXPECTED_MAX	(8u << 20)	/* the socket is not read any more */
 #define KTCP_UNEXPECTED_COUNT	65536
@@ -148,7 +148,7 @@ struct ktcp_ep {
 	u32			ahead;		/* bytes to read together with a head */
 	u8			*stage;
 	bool			later;		/* the frame in stage waits for this side */
-	unsigned long		patience;	/* awaited: until then */
+	unsigned long		awaited_until;	/* awaited: until then */
 	bool			owed;		/* the rest of a frame: deadline */
 	struct ktcp_op		*rx_op;		/* where the payload goes */
 	struct ktcp_unexpected	*rx_unexpected;

@@ -26,7 +26,7 @@ CompletionQueue::CompletionQueue(size_t size) {
 bool CompletionQueue::hold(const CompletionError& entry) noexcept {
   limit_ = 0;
   state_.holding = true;
-  patience_ = 1;  // the poll that is under way looks at what is held
+  polls_left_ = 1;  // the poll that is under way looks at what is held
   WEFT_ASSERT(held_.size() >= errors_);
   if (overrun_) return false;
   try {
@@ -52,7 +52,7 @@ void CompletionQueue::hold_no_more() noexcept {
   WEFT_ASSERT(held_.empty() && errors_ == 0 && !overrun_);
   limit_ = mask_ + 1;
   state_.holding = false;
-  patience_ = patience_full_;
+  polls_left_ = polls_max_;
 }
 
 // The ring is empty, and something is held or was. A negative error: it is next. 0: completions went to the ring, or nothing is held any more.
@@ -83,7 +83,7 @@ int CompletionQueue::release_held() noexcept {
 // 0: the ring has something now, perhaps since the lock was let go.
 int CompletionQueue::look_again() noexcept {
   if (state_.holding) {
-    patience_ = 1;
+    polls_left_ = 1;
     if (head_ == tail_) {
       if (const int status = release_held(); status != 0) return status;
     }

@@ -133,15 +133,15 @@ class alignas(64) CompletionQueue {
   bool is_plainly_empty() const noexcept { return head_ == tail_ && is_usual(); }
   // Who drives them otherwise has found nothing. True: as a read that returns -FI_EAGAIN; false: read() has more to do.
   bool count_idle_poll() noexcept {
-    WEFT_ASSERT(patience_ != 0);
-    if (--patience_ != 0) [[likely]]
+    WEFT_ASSERT(polls_left_ != 0);
+    if (--polls_left_ != 0) [[likely]]
       return true;
-    patience_ = 1;
+    polls_left_ = 1;
     return false;
   }
   // Who drives them otherwise has found something and handed it to the program.
   void count_arrival() noexcept {
-    patience_ = patience_full_;
+    polls_left_ = polls_max_;
     arrived_ = true;
   }
   // For each call that finds something here without a drive. True: it is to drive the endpoints. That is so for one of reads_per_drive, and less
@@ -176,7 +176,7 @@ class alignas(64) CompletionQueue {
   // `polls.idle()` is called after 64 empty polls, then as often as it says.
   void set_idle_polls(IdlePolls* polls) noexcept {
     idle_polls_ = polls;
-    patience_ = patience_full_ = 64;
+    polls_left_ = polls_max_ = 64;
   }
 
  private:
@@ -238,9 +238,9 @@ class alignas(64) CompletionQueue {
       count_arrival();
       return copy_out<Format, with_source, Driver>(out, count, source);
     }
-    if (--patience_ != 0) [[likely]]
+    if (--polls_left_ != 0) [[likely]]
       return -FI_EAGAIN;
-    if (const int status = end_patience<Driver>(); status != 0) return status;
+    if (const int status = on_many_empty_polls<Driver>(); status != 0) return status;
     return copy_out<Format, with_source, Driver>(out, count, source);
   }
 
@@ -292,9 +292,9 @@ class alignas(64) CompletionQueue {
   int release_held() noexcept;
   // A poll found the ring empty, and it was one too many, or something is held. 0: the ring has something now.
   template <class Driver>
-  [[gnu::noinline, gnu::cold]] int end_patience() noexcept {
+  [[gnu::noinline, gnu::cold]] int on_many_empty_polls() noexcept {
     if (!state_.holding)
-      patience_ = patience_full_ =
+      polls_left_ = polls_max_ =
           idle_polls_ == nullptr ? UINT32_MAX : Driver::idle(*idle_polls_, std::exchange(arrived_, false));
     return look_again();
   }
@@ -316,14 +316,14 @@ class alignas(64) CompletionQueue {
   };
   bool is_usual() const noexcept { return std::bit_cast<uint32_t>(state_) == 0; }
   State state_;
-  uint32_t patience_ = UINT32_MAX;         // empty polls until end_patience(); 1 while something is held
-  bool arrived_ = true;                    // since the last end_patience()
+  uint32_t polls_left_ = UINT32_MAX;         // empty polls until on_many_empty_polls(); 1 while something is held
+  bool arrived_ = true;                    // since the last on_many_empty_polls()
   uint32_t reads_left_ = reads_per_drive;  // until is_due()
   ProgressorList progressors_;
   // Cold.
   Signal* signal_ = nullptr;
   IdlePolls* idle_polls_ = nullptr;
-  uint32_t patience_full_ = UINT32_MAX;
+  uint32_t polls_max_ = UINT32_MAX;
   std::deque<CompletionError> held_;  // err 0: an ordinary completion
   size_t errors_ = 0;                 // of held_
   bool overrun_ = false;              // something could not be held

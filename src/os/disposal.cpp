@@ -16,9 +16,9 @@
 namespace weft::os {
 namespace {
 
-constexpr uint64_t patience_ns = 20'000'000;        // then the thread is interrupted
+constexpr uint64_t interrupt_after_ns = 20'000'000;        // then the thread is interrupted
 constexpr uint64_t stuck_after_ns = 1'000'000'000;  // then it is left behind
-constexpr uint64_t finish_patience_ns = 200'000'000;
+constexpr uint64_t finish_timeout_ns = 200'000'000;
 constexpr uint32_t stuck_max = 4;
 constexpr size_t stack_bytes = size_t{256} << 10;
 
@@ -98,7 +98,7 @@ bool Disposal::busy() noexcept {
       job_ = nullptr;
     } else {
       const uint64_t took_ns = monotonic_ns() - started_ns_;
-      if (took_ns > patience_ns && !interrupted_ && job_->begun.load(std::memory_order_acquire)) {
+      if (took_ns > interrupt_after_ns && !interrupted_ && job_->begun.load(std::memory_order_acquire)) {
         interrupted_ = true;
         (void)::pthread_cancel(job_->thread);
       }
@@ -149,7 +149,7 @@ void Disposal::start() noexcept {
 }
 
 void Disposal::finish() noexcept {
-  const uint64_t until = monotonic_ns() + finish_patience_ns;
+  const uint64_t until = monotonic_ns() + finish_timeout_ns;
   while (busy() && monotonic_ns() < until) {
     const timespec pause{0, 100'000};
     (void)::nanosleep(&pause, nullptr);

@@ -21,7 +21,7 @@ constexpr unsigned attempts_per_pause = 4;
 constexpr int64_t pause_ns_min = 20'000;
 constexpr int64_t pause_ns_max = 16'000'000;
 constexpr int64_t fork_look_ns = 100'000;
-constexpr uint64_t fork_patience_ns = 20'000'000;
+constexpr uint64_t fork_timeout_ns = 20'000'000;
 
 // A child of fork(2) has no such threads, so none may hold a lock, or be in the middle of an endpoint, when the process is copied. A thread announces
 // itself before it takes a lock; who forks announces that, and waits until no thread is inside. No lock is held meanwhile: handlers of the program, which
@@ -31,7 +31,7 @@ std::atomic<int> forks_under_way{0};
 
 void before_fork() noexcept {
   forks_under_way.fetch_add(1, std::memory_order_seq_cst);
-  const uint64_t until = monotonic_ns() + fork_patience_ns;
+  const uint64_t until = monotonic_ns() + fork_timeout_ns;
   // The thread that forks may be in a signal handler, and hold the lock that a thread of ours waits for.
   while (inside.load(std::memory_order_seq_cst) != 0 && monotonic_ns() < until) yield_processor();
 }

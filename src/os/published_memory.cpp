@@ -39,7 +39,7 @@ bool take_number(const char*& from, int& out) noexcept {
   return true;
 }
 
-constexpr int64_t join_patience_ms = 50;
+constexpr int64_t join_timeout_ms = 50;
 
 // Names in the abstract name space are anybody's, and may lead to a memory file of this user that another program has made for itself.
 bool has_label(const Fd& file, const char* label) {
@@ -94,7 +94,7 @@ Result<PublishedMemory> PublishedMemory::create(const char* label, size_t bytes)
 Result<PublishedMemory> PublishedMemory::join(const char* label, std::string_view prefix, size_t bytes) {
   std::string lock(prefix);
   lock.append("-lock/").append(std::to_string(::geteuid()));
-  const Fd held = hold_prefix(lock, join_patience_ms);
+  const Fd held = hold_prefix(lock, join_timeout_ms);
   auto joined = create(label, bytes);
   if (!joined) return joined;
   each_published(prefix, [&](int pid, int fd) {
@@ -119,8 +119,8 @@ Result<void> PublishedMemory::publish(std::string_view prefix) {
   return {};
 }
 
-Fd hold_prefix(std::string_view prefix, int64_t patience_ms) noexcept try {
-  for (const int64_t until = now_ms() + patience_ms; now_ms() < until; yield_processor())
+Fd hold_prefix(std::string_view prefix, int64_t timeout_ms) noexcept try {
+  for (const int64_t until = now_ms() + timeout_ms; now_ms() < until; yield_processor())
     if (auto bound = bind_datagram(prefix)) {
       stop_datagrams(*bound);
       return std::move(*bound);

@@ -40,7 +40,7 @@ class PublishedMemory {
 };
 
 // While it lives nobody else publishes under that prefix. Within a bounded time: a name that somebody holds for long counts for nothing.
-Fd hold_prefix(std::string_view prefix, int64_t patience_ms = 500) noexcept;
+Fd hold_prefix(std::string_view prefix, int64_t timeout_ms = 500) noexcept;
 
 struct FoundMemory {
   Mapping mapping;  // read-only

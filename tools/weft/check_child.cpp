@@ -222,7 +222,7 @@ class Batch {
   }
 
  private:
-  // A provider that hangs often gets less patience, or a run would take all day.
+  // A provider that hangs often gets a shorter time limit, or a run would take all day.
   unsigned seconds() const {
     const auto hung = std::count_if(results_.begin(), results_.end(),
                                     [](const CaseResult& r) { return r.outcome == Outcome::hung; });

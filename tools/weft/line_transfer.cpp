@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds duration{2};
-constexpr std::chrono::seconds patience{1};
+constexpr std::chrono::seconds timeout{1};
 constexpr uint64_t over = UINT64_MAX;
 constexpr uint64_t warm_rounds = 200;
 constexpr unsigned looks_per_clock = 1024;
@@ -27,7 +27,7 @@ constexpr unsigned looks_per_clock = 1024;
 // False: `word` did not become `wanted`, or the end, in time.
 template <class Wanted>
 bool await(const std::atomic<uint64_t>& word, Wanted&& wanted) noexcept {
-  const auto until = Clock::now() + patience;
+  const auto until = Clock::now() + timeout;
   for (unsigned looks = 1; !wanted(word.load(std::memory_order_acquire)); ++looks)
     if (looks % looks_per_clock == 0 && Clock::now() > until) return false;
   return true;

@@ -340,22 +340,22 @@ void Device::await_acknowledgements(const proto::roce::QueuePair& qp) noexcept {
   };
   take_all();
   uint64_t now = clock_.now();
-  if (now - in_vain_at_ > patience_again_ns) patience_ns_ = patience_ns_max;
-  const uint64_t until = now + policy_.scaled(patience_ns_);
+  if (now - in_vain_at_ > ack_wait_reset_ns) ack_wait_ns_ = ack_wait_ns_max;
+  const uint64_t until = now + policy_.scaled(ack_wait_ns_);
   while (adapter_.awaits_before(qp, end)) {
     if (near_ && near_->has_lost(qp.attributes.path.destination)) return;  // there will be none
     if (now >= until) {
-      patience_ns_ /= 2;
+      ack_wait_ns_ /= 2;
       in_vain_at_ = now;
       return;
     }
     lock_.unlock();
-    (void)wait_for(nullptr, 0, patience_look_ns);
+    (void)wait_for(nullptr, 0, ack_wait_slice_ns);
     lock_.lock();
     take_all();
     now = clock_.now();
   }
-  patience_ns_ = patience_ns_max;
+  ack_wait_ns_ = ack_wait_ns_max;
 }
 
 void Device::flush_ports() noexcept {

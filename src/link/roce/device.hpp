@@ -128,7 +128,7 @@ class Device final : proto::roce::PacketOutput {
   }
   // Before the send queue of a queue pair is flushed (ibv_modify_qp(3) to ERR): takes what has arrived, and waits for the
   // acknowledgements of requests that were sent. The peer may have consumed them, and told its program, whose next call or
-  // progress thread sends the acknowledgement. At most patience_ns_max, half as long after each wait that times out, so that many
+  // progress thread sends the acknowledgement. At most ack_wait_ns_max, half as long after each wait that times out, so that many
   // queue pairs of a peer that has gone do not add up. Gives the lock back while it waits.
   void await_acknowledgements(const proto::roce::QueuePair& qp) noexcept;
   // For one whose queue was not: it polls all the same. One of polled_per_poll takes what came as well: a program may find a completion at each
@@ -195,10 +195,10 @@ class Device final : proto::roce::PacketOutput {
  private:
   static constexpr uint64_t spin_ns_max = 1'000'000;  // before a sleep, while packets come that are no event
   // await_acknowledgements()
-  static constexpr uint64_t patience_ns_max = 128'000'000;
-  static constexpr uint64_t patience_again_ns =
+  static constexpr uint64_t ack_wait_ns_max = 128'000'000;
+  static constexpr uint64_t ack_wait_reset_ns =
       1'000'000'000;  // after the last wait that timed out it is the longest again
-  static constexpr uint64_t patience_look_ns = 20'000;
+  static constexpr uint64_t ack_wait_slice_ns = 20'000;
 
   explicit Device(proto::roce::Events& events);
   Result<void> open_ports(const DeviceSettings& settings);
@@ -261,7 +261,7 @@ class Device final : proto::roce::PacketOutput {
   // Cold below.
   Groups groups_{adapter_, ports_};
   SpinPolicy spins_, thread_spins_;  // of a thread of the program that sleeps; of the progress thread
-  uint64_t patience_ns_ = patience_ns_max;
+  uint64_t ack_wait_ns_ = ack_wait_ns_max;
   uint64_t in_vain_at_ = 0;
   AfterUnlock* after_unlock_ = nullptr;
   DeviceCounters counters_;

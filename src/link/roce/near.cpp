@@ -182,7 +182,7 @@ NearPort::Sent NearPort::put(Outbound& out, const iovec* parts, size_t count, ui
       // socket does.
       const uint64_t now = os::monotonic_ns();
       if (out.full_since == 0) out.full_since = now;
-      if (now - out.full_since < (is_of_unreliable(parts[0]) ? patience_ns : reliable_patience_ns))
+      if (now - out.full_since < (is_of_unreliable(parts[0]) ? full_ns_max : reliable_full_ns_max))
         return Sent::NoRoom;
       ++counters_.lost;
       return Sent::Taken;

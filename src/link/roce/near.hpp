@@ -135,8 +135,8 @@ class NearPort {
   static constexpr uint64_t busy_ns = 10'000'000;       // until one whose queue was full is
   // With a receiver whose ring is full; then packets are lost. For UC and UD, which do not repeat, longer than one waits for
   // a busy processor.
-  static constexpr uint64_t patience_ns = 100'000'000;
-  static constexpr uint64_t reliable_patience_ns = 10'000'000;
+  static constexpr uint64_t full_ns_max = 100'000'000;
+  static constexpr uint64_t reliable_full_ns_max = 10'000'000;
   static constexpr uint64_t foreign_ns = 100'000'000;  // after a connection of another user none is accepted
 
   struct Watched {

@@ -68,7 +68,7 @@ bool ExposedRegions::expose(const proto::ExposedRegion& region) noexcept {
 
 int ExposedRegions::conceal(uint64_t key, std::array<AccessSlot, access_slots>& users) noexcept {
   if (!memory_.file) return 0;
-  const int64_t until = os::now_ms() + patience_ms;
+  const int64_t until = os::now_ms() + close_timeout_ms;
   int status = 0;
   (void)probe(table(), key, [&](const RegionEntry& at) {
     if (at.key.load(std::memory_order_relaxed) == key)
@@ -82,7 +82,7 @@ int ExposedRegions::conceal(uint64_t key, std::array<AccessSlot, access_slots>& 
 
 int ExposedRegions::conceal_all(std::array<AccessSlot, access_slots>& users) noexcept {
   if (!memory_.file) return 0;
-  const int64_t until = os::now_ms() + patience_ms;
+  const int64_t until = os::now_ms() + close_timeout_ms;
   int status = 0;
   for (size_t i = 0; i < region_entries; ++i)
     if (const int busy = conceal(i, users, until); busy != 0) status = busy;

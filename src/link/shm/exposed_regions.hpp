@@ -50,15 +50,15 @@ class ExposedRegions {
   explicit ExposedRegions(uint64_t nonce) noexcept : nonce_(nonce) {}
   // False: there is no memory or no descriptor for the table, or it is full around that key: the region is reached by asking.
   bool expose(const proto::ExposedRegion& region) noexcept;
-  // Nobody begins any more, and nobody is at it when this returns 0. -EBUSY after patience_ms: somebody is; ask again.
+  // Nobody begins any more, and nobody is at it when this returns 0. -EBUSY after close_timeout_ms: somebody is; ask again.
   int conceal(uint64_t key, std::array<AccessSlot, access_slots>& users) noexcept;
-  // All of them, with the same patience.
+  // All of them, with the same timeout.
   int conceal_all(std::array<AccessSlot, access_slots>& users) noexcept;
   // Of the table, for peers; -1: there is none.
   int fd() const noexcept { return memory_.file ? memory_.file.get() : -1; }
 
  private:
-  static constexpr int64_t patience_ms = 200;
+  static constexpr int64_t close_timeout_ms = 200;
   RegionTable& table() const noexcept { return *memory_.mapping.as<RegionTable>(); }
   int conceal(size_t index, std::array<AccessSlot, access_slots>& users, int64_t until) noexcept;
 

@@ -99,7 +99,7 @@ TEST_F(ExposedRegionsTest, OthersCannotWriteTheTable) {
   EXPECT_FALSE(os::map_memory(os::Fd(::dup(target_.fd())), 0, region_table_bytes));
 }
 
-// The owner of the word is alive and does not leave: the close gives up after its patience.
+// The owner of the word is alive and does not leave: the close gives up after its timeout.
 TEST_F(ExposedRegionsTest, AConcealWaitsBoundedForWhoIsAtIt) {
   ASSERT_TRUE(target_.expose(region(5)));
   auto by = window();

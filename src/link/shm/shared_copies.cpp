@@ -17,7 +17,7 @@ constexpr uint64_t grain_least = uint64_t{1} << 15;
 constexpr uint64_t grains_usual = 1U << 12;
 constexpr uint64_t crowded_grain_max = uint64_t{1} << 18;
 constexpr uint64_t assist_bytes_max = uint64_t{1} << 22;  // in one call
-constexpr int64_t patience_ms = 200;
+constexpr int64_t close_timeout_ms = 200;
 constexpr size_t list_max = 16;
 
 uint32_t grain_of(uint64_t bytes) noexcept {
@@ -192,7 +192,7 @@ void SharedCopies::end(Peer& peer, uint64_t name) noexcept {
   // Who is stuck in one is not waited for again.
   const auto& all = peer.copies->meetings;
   const bool stuck = std::any_of(all.begin(), all.end(), [](const auto& other) { return other.kept; });
-  if (close(peer, *meeting, os::now_ms() + (stuck ? 0 : patience_ms)) != 0) {
+  if (close(peer, *meeting, os::now_ms() + (stuck ? 0 : close_timeout_ms)) != 0) {
     meeting->name = 0;
     meeting->kept = true;
   } else {
@@ -203,7 +203,7 @@ void SharedCopies::end(Peer& peer, uint64_t name) noexcept {
 // Of a peer that is given up, with its channel.
 void SharedCopies::end_all(Peer& peer) noexcept {
   if (peer.copies == nullptr || !peer.in.is_open()) return;
-  const int64_t until = os::now_ms() + patience_ms;
+  const int64_t until = os::now_ms() + close_timeout_ms;
   for (Copies::Meeting& meeting : peer.copies->meetings) {
     if (meeting.is_open()) (void)close(peer, meeting, until);
     meeting = {};
@@ -212,7 +212,7 @@ void SharedCopies::end_all(Peer& peer) noexcept {
 
 int SharedCopies::pause(const PeerTable& peers) noexcept {
   closing_ = true;
-  const int64_t until = os::now_ms() + patience_ms;
+  const int64_t until = os::now_ms() + close_timeout_ms;
   int status = 0;
   for (auto& [name, peer] : peers) {
     if (peer->copies == nullptr || !peer->in.is_open()) continue;

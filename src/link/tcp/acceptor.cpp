@@ -55,7 +55,7 @@ PendingConnection* Acceptor::accept(uint64_t now_ns) noexcept try {
   if (deaf_until_ns_ != 0) return nullptr;
   for (int i = 0; i < tries_max; ++i) {
     const bool full = pending_.size() >= bounds_.pending_max;
-    if (full && now_ns - pending_.front()->came_at_ns < bounds_.patience_ns) {
+    if (full && now_ns - pending_.front()->came_at_ns < bounds_.grace_ns) {
       be_deaf(now_ns);
       return nullptr;
     }

@@ -4,7 +4,7 @@
 // It accepts from a listening socket and watches what it accepted in its owner's poll set, whose events name a
 // Source: the listener's means accept(), a pending connection's means that something of its handshake has come. Who
 // says nothing costs a descriptor for a bounded time and never delays others. Bounds: pending_max connections, of
-// which the oldest goes when another comes and it has had patience_ns; while there is no place or no descriptor
+// which the oldest goes when another comes and it has had grace_ns; while there is no place or no descriptor
 // whoever connects waits in the kernel, and the owner is not woken for it (100 ms).
 //
 // Threads: one at a time. Nothing blocks.
@@ -46,7 +46,7 @@ class Acceptor {
   struct Bounds {
     size_t frame_bytes_max;
     size_t pending_max;
-    uint64_t patience_ns;
+    uint64_t grace_ns;
     uint64_t silence_ns;  // nobody may be pending for longer
   };
   static constexpr uint64_t deaf_pause_ns = 100'000'000;

@@ -81,7 +81,7 @@ class Link : public proto::LinkBase {
   static constexpr size_t pending_max = 4096;   // connected and nameless
   static constexpr size_t connecting_max = 64;  // connects that no machine has answered yet
   static constexpr uint64_t pending_silence_ns = 60'000'000'000;
-  static constexpr uint64_t pending_patience_ns = 1'000'000'000;  // for one whose place another wants
+  static constexpr uint64_t pending_grace_ns = 1'000'000'000;  // for one whose place another wants
 
   Link() = default;
   Link(const Link&) = delete;
@@ -296,7 +296,7 @@ class Link : public proto::LinkBase {
   uint8_t dscp_ = 0;
   int owner_pid_ = 0;
   os::PollSet events_set_;
-  Acceptor acceptor_{{tcp::frame_bytes_max, pending_max, pending_patience_ns, pending_silence_ns}};
+  Acceptor acceptor_{{tcp::frame_bytes_max, pending_max, pending_grace_ns, pending_silence_ns}};
   std::unordered_map<os::SocketAddress, Peer*, os::SocketAddressHash> by_address_;
   std::vector<Peer*> peers_;
   std::vector<Peer*> unopened_;  // Waiting or Connecting

@@ -40,14 +40,14 @@ class Driver {
  public:
   using Bus = B;
   static constexpr const char* name = "virtio_net";
-  static constexpr unsigned patience_default = 100'000;  // looks at a register: a second
+  static constexpr unsigned reads_max_default = 100'000;  // of a register, 10 us apart: a second
   static constexpr size_t groups_max = 64;
 
   static bool drives(uint16_t vendor, uint16_t device) noexcept {
     return vendor == vendor_id && (device == device_id || device == transitional_device_id);
   }
 
-  explicit Driver(B& bus, unsigned patience = patience_default) : bus_(bus), patience_(patience) {}
+  explicit Driver(B& bus, unsigned reads_max = reads_max_default) : bus_(bus), reads_max_(reads_max) {}
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
   ~Driver() { close(); }
@@ -254,7 +254,7 @@ class Driver {
   Result<void> start(const DriverSettings& settings) {
     if (settings.frame_bytes_max < frame_bytes_min || settings.frame_bytes_max > frame_bytes_limit)
       return Error{EINVAL, "virtio_net: frames of " + std::to_string(settings.frame_bytes_max) + " bytes"};
-    if (auto opened = transport_.open(bus_, patience_); !opened) return opened;
+    if (auto opened = transport_.open(bus_, reads_max_); !opened) return opened;
     if (!transport_.reset() && !(bus_.reset() && transport_.reset()))
       return Error{ETIMEDOUT, "virtio_net: the device does not come out of its reset"};
     transport_.add_status(status::acknowledge);
@@ -310,7 +310,7 @@ class Driver {
         mac_[byte] = std::byte{transport_.config8(config::mac + byte)};
       if (has(feature::mtu)) mtu = transport_.config16(config::mtu);
       if (transport_.config_generation() == generation) break;
-      if (i == patience_) return Error{EIO, "virtio_net: the device changes its configuration all the time"};
+      if (i == reads_max_) return Error{EIO, "virtio_net: the device changes its configuration all the time"};
     }
     if ((mac_[0] & std::byte{1}) != std::byte{})
       return Error{EPROTO, "virtio_net: the device has a group address"};
@@ -518,7 +518,7 @@ class Driver {
           {&answer, 1}, 1);
       if (rings.control.publish()) control_doorbell_.ring();
       Used used;
-      for (unsigned i = 0; i < patience_; ++i) {
+      for (unsigned i = 0; i < reads_max_; ++i) {
         if (rings.control.take(used)) return true;
         if (rings.control.is_broken() || !transport_.is_well()) return false;
         transport_.pause();
@@ -568,7 +568,7 @@ class Driver {
 
   // The rest.
   B& bus_;
-  unsigned patience_;
+  unsigned reads_max_;
   Transport<B> transport_;
   typename Transport<B>::Doorbell control_doorbell_;
   uint64_t features_ = 0;

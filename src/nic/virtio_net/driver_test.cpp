@@ -534,7 +534,7 @@ TEST_P(VirtioNet, ends_with_a_device_that_is_gone_in_a_command) {
   EXPECT_EQ(b->driver.join(model::mac_of(5)), -ENOSPC);
   b->driver.close();
   EXPECT_EQ(b->bus.leaked(), 1u);
-  EXPECT_LT(b->bus.waited_us(), 1000u);  // all ones need no patience
+  EXPECT_LT(b->bus.waited_us(), 1000u);  // all ones are not waited for
 }
 
 }  // namespace

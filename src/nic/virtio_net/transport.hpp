@@ -2,7 +2,7 @@
 // Transport: a virtio device behind a PCI bus (VIRTIO 1.2, section 4.1): where its registers are, reset and status,
 // features, queues, doorbells. Must not know what the queues carry.
 //
-// Every wait for the device ends: after `patience` looks, 10 us apart. A device that was pulled out reads as all ones.
+// Every wait for the device ends: after `reads_max` reads of a register, 10 us apart. A device that was pulled out reads as all ones.
 #pragma once
 
 #include <array>
@@ -42,9 +42,9 @@ class Transport {
     uint64_t device_area = 0;
   };
 
-  Result<void> open(B& bus, unsigned patience) {
+  Result<void> open(B& bus, unsigned reads_max) {
     bus_ = &bus;
-    patience_ = patience;
+    reads_max_ = reads_max;
     std::array<uint32_t, pci_config_bytes / sizeof(uint32_t)> config{};
     for (size_t i = 0; i < config.size(); ++i)
       config[i] = bus.read_config(i * sizeof(uint32_t), sizeof(uint32_t));
@@ -82,7 +82,7 @@ class Transport {
   // False: it has not come to an end, or the device is gone.
   bool reset() noexcept {
     begin_reset();
-    for (unsigned i = 0; i < patience_; ++i) {
+    for (unsigned i = 0; i < reads_max_; ++i) {
       const uint8_t now = status();
       if (now == 0 || now == 0xff) return now == 0;
       pause();
@@ -165,7 +165,7 @@ class Transport {
   std::optional<Registers> common_;
   std::optional<Registers> notify_;
   std::optional<Registers> device_;
-  unsigned patience_ = 0;
+  unsigned reads_max_ = 0;
 };
 
 }  // namespace weft::nic::virtio_net

@@ -569,11 +569,11 @@ void Core::suspect(Connection& c, uint64_t now) noexcept {
   c.life.told(c.backoff, now);
   ++c.life.refusals;
   const bool met = c.who.peer_id != 0;
-  const uint64_t patience = met ? 200 * ms : unmet_patience;
-  if (c.life.refusals < 3 || now - c.life.refused_from < patience) {
+  const uint64_t timeout = met ? 200 * ms : unmet_refusal_timeout;
+  if (c.life.refusals < 3 || now - c.life.refused_from < timeout) {
     // Several may come at once, and its timeout be far: we ask, and hear of it again.
     if (c.life.refusal_due == 0 && (met || c.life.send_error != 0)) {
-      c.life.refusal_due = met ? now + refusal_pause : std::max(c.life.refused_from + patience, now + 1);
+      c.life.refusal_due = met ? now + refusal_pause : std::max(c.life.refused_from + timeout, now + 1);
       touch(c);
     }
     return;

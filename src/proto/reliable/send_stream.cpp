@@ -177,10 +177,10 @@ SendStream::Acked SendStream::on_ack(ChunkPool& pool, const Packet& packet, uint
   arrived_end_ = std::max(arrived_end_, acked_);
   for (size_t i = 0; i < packet.range_count; ++i) mark_arrived(packet.ranges[i], out);
   if ((packet.flags & saw_duplicate) != 0 && now >= duplicate_seen_) {
-    patience_ = std::min(patience_ + 1, 16u);
+    reorder_quarters_ = std::min(reorder_quarters_ + 1, 16u);
     duplicate_seen_ = now + rtt.smoothed();
-  } else if (patience_ > 1 && now > duplicate_seen_ + 64 * rtt.smoothed() + 10 * ms) {
-    --patience_;
+  } else if (reorder_quarters_ > 1 && now > duplicate_seen_ + 64 * rtt.smoothed() + 10 * ms) {
+    --reorder_quarters_;
     duplicate_seen_ = now;
   }
   newest_ = std::max(newest_, echoed);
@@ -192,7 +192,7 @@ SendStream::Acked SendStream::on_ack(ChunkPool& pool, const Packet& packet, uint
 // How much later than a packet its successors may arrive before it is taken for lost.
 uint64_t SendStream::margin(const RoundTrip& rtt) const noexcept {
   if (!rtt.measured()) return RoundTrip::timeout_ns_first;
-  return std::max<uint64_t>(std::max(rtt.shortest(), rtt.smoothed() / 2) * patience_ / 4, 2 * us);
+  return std::max<uint64_t>(std::max(rtt.shortest(), rtt.smoothed() / 2) * reorder_quarters_ / 4, 2 * us);
 }
 
 size_t SendStream::mark_lost(Record& record) noexcept {

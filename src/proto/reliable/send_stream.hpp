@@ -193,7 +193,7 @@ class SendStream {
     WEFT_ASSERT(records_.empty() || last()->offset + last()->bytes == next_);
     WEFT_ASSERT(!records_.empty() || (in_flight_ == 0 && lost_bytes_ == 0));
     WEFT_ASSERT(borrowed_.empty() || (borrowed_.front().end > acked_ && borrowed_.back().end <= end_));
-    WEFT_ASSERT(patience_ >= 1 && patience_ <= 16);
+    WEFT_ASSERT(reorder_quarters_ >= 1 && reorder_quarters_ <= 16);
   }
 
  private:
@@ -226,7 +226,7 @@ class SendStream {
   size_t lost_hint_ = 0;         // no record before it is lost
   uint64_t lost_packets_ = 0;    // taken for lost
   uint64_t needless_ = 0;        // of these: had arrived all the same
-  unsigned patience_ = 1;        // quarters of a round trip in the reordering margin
+  unsigned reorder_quarters_ = 1;        // quarters of a round trip in the reordering margin
   uint64_t duplicate_seen_ = 0;  // when the last needless repetition was reported
 };
 

@@ -9,7 +9,7 @@
 namespace weft::proto::reliable {
 
 // How long an answer is waited for. That somebody proves itself is not urgent.
-static uint64_t patience_of(const Connection& c, bool unvalidated) noexcept {
+static uint64_t timeout_of(const Connection& c, bool unvalidated) noexcept {
   const bool waits = c.out.outstanding() || c.out.unsent() != 0 || c.keepalive || c.ending.close_sent;
   if (!waits) return second;
   if (unvalidated) return std::min(RoundTrip::timeout_ns_first << std::min(c.backoff, 16u), 16 * second);
@@ -28,7 +28,7 @@ uint64_t Core::due(const Connection& c) const noexcept {
   at(c.life.refusal_due);
   at(c.pace_due);
   if (c.room.since() != 0) at(c.room.since() + config_.dead_after);
-  if (c.timeout_from != 0) at(c.timeout_from + patience_of(c, unvalidated(c)));
+  if (c.timeout_from != 0) at(c.timeout_from + timeout_of(c, unvalidated(c)));
   if (c.out.outstanding()) at(c.out.loss_due(c.rtt));
   return first == UINT64_MAX ? 0 : first;
 }
@@ -99,7 +99,7 @@ bool Core::on_timer(Connection& c, uint64_t now) noexcept {
     c.pace_due = 0;
     flush(c, now, true);
   }
-  if (c.timeout_from != 0 && now >= c.timeout_from + patience_of(c, unvalidated(c)) && !on_timeout(c, now))
+  if (c.timeout_from != 0 && now >= c.timeout_from + timeout_of(c, unvalidated(c)) && !on_timeout(c, now))
     return false;
   if (c.owed.due() != 0 && now >= c.owed.due()) {
     c.owed.on_due();
@@ -112,7 +112,7 @@ bool Core::on_timeout(Connection& c, uint64_t now) noexcept {
   WEFT_ASSERT(c.timeout_from != 0);
   const bool waits = c.out.outstanding() || c.out.unsent() != 0 || c.keepalive;
   // Time in which nobody called us is not counted: the other side may have answered, or be away as long as we were.
-  const uint64_t late = now - (c.timeout_from + patience_of(c, unvalidated(c)));
+  const uint64_t late = now - (c.timeout_from + timeout_of(c, unvalidated(c)));
   if (late > second) c.life.silent_from = std::min(now, c.life.silent_from + late);
   if (waits && now - c.life.silent_from >= config_.dead_after) {
     fail(c, c.who.peer_id != 0 ? core::ProviderError::PeerDied : core::ProviderError::PeerUnreachable,
@@ -244,10 +244,10 @@ bool Core::closed(uint64_t now, bool hurried) noexcept {
       touch(*c);
     }
     // The good-bye itself is a courtesy, and said a few times; bytes are worth more.
-    const uint64_t patience = c->ending.close_sent ? std::max(5 * ms, 2 * c->rtt.smoothed())
+    const uint64_t linger = c->ending.close_sent ? std::max(5 * ms, 2 * c->rtt.smoothed())
                                                    : std::max(60 * ms, 8 * c->rtt.timeout(0));
     if (now - std::max(c->ending.close_sent ? c->ending.close_sent_at : c->life.heard_at, close_began_) >
-            patience ||
+            linger ||
         now - close_began_ > second) {
       if (!c->ending.close_sent) (void)send_alone(*c, PacketType::Close, 0, c->out.end(), now);
       c->ending.closed = true;

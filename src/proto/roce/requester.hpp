@@ -29,7 +29,7 @@ namespace weft::proto::roce {
 class Requester {
  public:
   using Packet = wire::roce::Packet;
-  static constexpr uint64_t window_patience_ns =
+  static constexpr uint64_t window_timeout_ns =
       100'000'000;  // UC without a window update; then there is no limit
   // Packets; then an update tells of too old ones to begin a window.
   static constexpr int32_t window_behind_max = 4096;

@@ -16,7 +16,7 @@ namespace weft::proto::roce {
 bool Requester::awaits_window(QueuePair& qp, uint32_t psn, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   if (r.window == 0 || psn_diff(psn, r.reported) < static_cast<int32_t>(r.window)) return false;
-  if (r.deadline == UINT64_MAX) r.deadline = now + window_patience_ns;
+  if (r.deadline == UINT64_MAX) r.deadline = now + window_timeout_ns;
   return true;
 }
 

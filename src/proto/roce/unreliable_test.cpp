@@ -90,7 +90,7 @@ TEST(RoceUnreliable, APeerThatTellsNothingIsSentToWithoutALimit) {
   p.write(200);
   EXPECT_TRUE(p.deliver().empty());
   EXPECT_EQ(p.a.qp->sent, window_least);
-  p.pass(Requester::window_patience_ns - 1);
+  p.pass(Requester::window_timeout_ns - 1);
   EXPECT_EQ(p.a.qp->sent, window_least);
   p.pass(2);
   EXPECT_EQ(p.a.qp->sent, 200u);
@@ -104,7 +104,7 @@ TEST(RoceUnreliable, AWindowThatWasLostEndsWithTheNextUpdate) {
   Unreliable p;
   p.write(20);
   p.a.out.clear();
-  p.pass(Requester::window_patience_ns);
+  p.pass(Requester::window_timeout_ns);
   EXPECT_EQ(p.a.qp->sent, 20u);
   EXPECT_EQ(p.a.qp->requester.window, 0u);
   p.write(40);

@@ -16,10 +16,10 @@ Cntr& self(fid_cntr* fid) noexcept { return *reinterpret_cast<Cntr*>(fid); }
 // After a look that has driven the endpoints. `read_value` is what the program knows.
 void count_look(Cntr& cntr) noexcept {
   if (cntr.counter.value() != cntr.read_value) {
-    cntr.patience = YieldWhenIdle::polls_min;
+    cntr.polls_left = YieldWhenIdle::polls_min;
     cntr.arrived = true;
-  } else if (--cntr.patience == 0) {
-    cntr.patience = cntr.yielding.idle(std::exchange(cntr.arrived, false));
+  } else if (--cntr.polls_left == 0) {
+    cntr.polls_left = cntr.yielding.idle(std::exchange(cntr.arrived, false));
   }
 }
 
@@ -33,7 +33,7 @@ struct Calls {
     Guard guard(cntr.domain.lock);
     cntr.counter.progress();
     count_look(cntr);
-    if (cntr.counter.value() == cntr.read_value && cntr.patience % polls_per_service == 0)
+    if (cntr.counter.value() == cntr.read_value && cntr.polls_left % polls_per_service == 0)
       cntr.domain.serve_others();
     return cntr.read_value = cntr.counter.value();
   }

@@ -249,7 +249,7 @@ struct Cntr {
   uint64_t read_errors = 0;  // fi_cntr_readerr, fi_cntr_wait
   uint64_t op_flags = 0;
   YieldWhenIdle yielding;
-  uint32_t patience = YieldWhenIdle::polls_min;  // empty polls until yielding.idle()
+  uint32_t polls_left = YieldWhenIdle::polls_min;  // empty polls until yielding.idle()
   bool arrived = true;                           // since the last yielding.idle()
   uint32_t reads = 0;                            // that found something and did not drive
   Users users{0};
